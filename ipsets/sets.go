@@ -1,0 +1,46 @@
+// Package ipsets holds the contract for sets of addresses, networks and
+// address-port triples that rules refer to by name.
+//
+// Two kinds of drivers fulfil it: tables/nftables, which programs its sets in
+// the same transaction as its rules, and the kernel's ipset for the iptables
+// backend. The package knows nothing of policy.
+package ipsets
+
+import (
+	"fmt"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// Set names one set of one family. Its kind decides the kernel type:
+//
+//	Addresses     nft ipv4_addr              ipset hash:ip
+//	Networks      nft ipv4_addr, interval    ipset hash:net
+//	AddressPorts  nft ipv4_addr . inet_proto . inet_service   ipset hash:ip,port
+type Set struct {
+	Name   string
+	Kind   model.GroupKind
+	Family model.Family
+}
+
+// Sets is what managers ask of a set driver. The setters only record what is
+// wanted; programming is the driver's Apply. Sets exist before the first rule
+// that names them and go after the last.
+type Sets interface {
+	// CreateSet wants the set to exist; it is empty until members come.
+	CreateSet(Set)
+	// AddMembers wants the members, which must be of the set's family. A
+	// member that is wanted already is no error.
+	AddMembers(name string, members []model.Member)
+	// RemoveMembers no longer wants the members. One that is not wanted is no
+	// error.
+	RemoveMembers(name string, members []model.Member)
+	// RemoveSet no longer wants the set. Rules that name it must go in the
+	// same apply.
+	RemoveSet(name string)
+}
+
+// Name returns the name of the set that holds one family of a group.
+func Name(group model.GroupID, family model.Family) string {
+	return fmt.Sprintf("%s-%s", group, family)
+}

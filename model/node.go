@@ -1,0 +1,60 @@
+package model
+
+import (
+	"net"
+	"net/netip"
+)
+
+// Node is a node of the cluster as forwarding sees it.
+type Node struct {
+	Name string
+	// Addresses are the node's own (InternalIP) addresses, at most one a
+	// family, IPv4 first.
+	Addresses []netip.Addr
+	// PodCIDRs are the masked prefixes of the node's pods, at most one a
+	// family, IPv4 first.
+	PodCIDRs []netip.Prefix
+}
+
+// Address returns the node's address of a family, or the zero Addr.
+func (n *Node) Address(f Family) netip.Addr {
+	for _, a := range n.Addresses {
+		if FamilyOf(a) == f {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// PodCIDR returns the node's pod prefix of a family, or the zero Prefix.
+func (n *Node) PodCIDR(f Family) netip.Prefix {
+	for _, p := range n.PodCIDRs {
+		if FamilyOf(p.Addr()) == f {
+			return p
+		}
+	}
+	return netip.Prefix{}
+}
+
+// Gateway returns the address of the node's gateway port in a family: the
+// first host address of its pod prefix, or the zero Addr.
+func (n *Node) Gateway(f Family) netip.Addr {
+	if p := n.PodCIDR(f); p.IsValid() {
+		return p.Addr().Next()
+	}
+	return netip.Addr{}
+}
+
+// Attachment is the interface of a local pod, as the CNI attached it. It is
+// kept by the bridge itself (OVSDB external_ids), so it survives the agent.
+type Attachment struct {
+	Pod PodID
+	// Interface is the name of the host side of the veth pair; OFPort its
+	// OpenFlow port number.
+	Interface string
+	OFPort    uint32
+	// MAC is that of the pod's own interface.
+	MAC net.HardwareAddr
+	// Addresses are the pod's addresses, sorted.
+	Addresses []netip.Addr
+}

@@ -1,0 +1,317 @@
+package model
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// PodID names a pod: its namespace and name.
+type PodID struct {
+	Namespace, Name string
+}
+
+// String returns "namespace/name".
+func (id PodID) String() string { return id.Namespace + "/" + id.Name }
+
+// Compare orders pods by namespace, then name.
+func (id PodID) Compare(o PodID) int {
+	if id.Namespace != o.Namespace {
+		return cmpString(id.Namespace, o.Namespace)
+	}
+	return cmpString(id.Name, o.Name)
+}
+
+// Tier is the layer a policy belongs to. Tiers are evaluated in the order of
+// their values; what no tier decides is allowed.
+type Tier uint8
+
+const (
+	// TierAdmin policies are ordered and may allow, deny or pass.
+	TierAdmin Tier = iota + 1
+	// TierNetworkPolicy holds networking.k8s.io/v1 NetworkPolicy: an endpoint
+	// with one of them in a direction is isolated there, and what none of
+	// them allows is denied.
+	TierNetworkPolicy
+	// TierBaseline policies are ordered and judge only endpoints that no
+	// NetworkPolicy isolates.
+	TierBaseline
+)
+
+// String returns the tier's name.
+func (t Tier) String() string {
+	switch t {
+	case TierAdmin:
+		return "admin"
+	case TierNetworkPolicy:
+		return "networkpolicy"
+	case TierBaseline:
+		return "baseline"
+	}
+	return fmt.Sprintf("tier(%d)", uint8(t))
+}
+
+// Action is what a rule does with a packet that it matches.
+type Action uint8
+
+const (
+	// Allow lets the packet through: no later rule of this direction is asked.
+	Allow Action = iota + 1
+	// Deny drops the packet.
+	Deny
+	// Pass hands the packet to the next tier.
+	Pass
+)
+
+// String returns the action's name.
+func (a Action) String() string {
+	switch a {
+	case Allow:
+		return "allow"
+	case Deny:
+		return "deny"
+	case Pass:
+		return "pass"
+	}
+	return fmt.Sprintf("action(%d)", uint8(a))
+}
+
+// Direction tells whether traffic enters or leaves the endpoint concerned.
+type Direction uint8
+
+const (
+	// Ingress is traffic to the endpoint; the peer is the source.
+	Ingress Direction = iota + 1
+	// Egress is traffic from the endpoint; the peer is the destination.
+	Egress
+)
+
+// Directions lists both directions in rendering order.
+func Directions() []Direction { return []Direction{Ingress, Egress} }
+
+// String returns "ingress" or "egress".
+func (d Direction) String() string {
+	switch d {
+	case Ingress:
+		return "ingress"
+	case Egress:
+		return "egress"
+	}
+	return fmt.Sprintf("direction(%d)", uint8(d))
+}
+
+// PolicyID names a policy within its tier. Cluster-scoped policies have no
+// namespace.
+type PolicyID struct {
+	Tier            Tier
+	Namespace, Name string
+}
+
+// String returns "tier:namespace/name", without the tier for NetworkPolicies.
+func (id PolicyID) String() string {
+	name := id.Name
+	if id.Namespace != "" {
+		name = id.Namespace + "/" + id.Name
+	}
+	if id.Tier == TierNetworkPolicy {
+		return name
+	}
+	return id.Tier.String() + ":" + name
+}
+
+// Compare orders policies by tier, namespace, name.
+func (id PolicyID) Compare(o PolicyID) int {
+	if id.Tier != o.Tier {
+		return int(id.Tier) - int(o.Tier)
+	}
+	if id.Namespace != o.Namespace {
+		return cmpString(id.Namespace, o.Namespace)
+	}
+	return cmpString(id.Name, o.Name)
+}
+
+// Policy is a policy resolved to groups. Rules keep the order of the object.
+type Policy struct {
+	ID              PolicyID
+	Ingress, Egress []Rule
+}
+
+// Rules returns the rules of one direction.
+func (p *Policy) Rules(d Direction) []Rule {
+	if d == Ingress {
+		return p.Ingress
+	}
+	return p.Egress
+}
+
+// Rule matches a packet when its peer dimension and its port dimension both
+// match.
+//
+// Peers: AnyPeer matches every address; otherwise the peer's address must be
+// in one of the Peers (groups of kind Addresses or Networks).
+//
+// Ports: AnyPort matches every protocol, ICMP included; otherwise protocol
+// and destination port must be in one of the Ports, or destination address,
+// protocol and port in one of the NamedPorts (groups of kind AddressPorts).
+//
+// A dimension that is neither "any" nor has members matches nothing.
+type Rule struct {
+	// Name tells people where the rule comes from, as in "ingress[0]".
+	Name       string
+	Action     Action
+	AnyPeer    bool
+	Peers      []GroupID
+	AnyPort    bool
+	Ports      []PortRange
+	NamedPorts []GroupID
+}
+
+// PortRange is an inclusive range of destination ports of one protocol.
+// First 0 and Last 65535 stand for the whole protocol.
+type PortRange struct {
+	Protocol    Protocol
+	First, Last uint16
+}
+
+// AllPorts reports whether the range covers its whole protocol.
+func (r PortRange) AllPorts() bool { return r.First == 0 && r.Last == 65535 }
+
+// String returns "tcp", "tcp/80" or "tcp/80-90".
+func (r PortRange) String() string {
+	switch {
+	case r.AllPorts():
+		return r.Protocol.String()
+	case r.First == r.Last:
+		return fmt.Sprintf("%s/%d", r.Protocol, r.First)
+	}
+	return fmt.Sprintf("%s/%d-%d", r.Protocol, r.First, r.Last)
+}
+
+// GroupID names a group. It is deterministic (equal selectors give equal
+// identifiers on every node and after every restart), at most 20 characters
+// out of [a-z0-9], and begins with the letter of its kind: a, n or p.
+type GroupID string
+
+// GroupKind is what a group has for members.
+type GroupKind uint8
+
+const (
+	// Addresses are the single addresses of the pods that a selector matches.
+	Addresses GroupKind = iota + 1
+	// Networks are the disjoint prefixes of ipBlocks minus their exceptions.
+	Networks
+	// AddressPorts are (address, protocol, port) triples: named ports as the
+	// matched pods declare them.
+	AddressPorts
+)
+
+// String returns the kind's name.
+func (k GroupKind) String() string {
+	switch k {
+	case Addresses:
+		return "addresses"
+	case Networks:
+		return "networks"
+	case AddressPorts:
+		return "address-ports"
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// Member is one member of a group. Prefix is always masked; it is a single
+// address (/32 or /128) unless the kind is Networks. Protocol and Port are
+// zero unless the kind is AddressPorts.
+type Member struct {
+	Prefix   netip.Prefix
+	Protocol Protocol
+	Port     uint16
+}
+
+// AddressMember returns the member for a single address.
+func AddressMember(a netip.Addr) Member {
+	a = a.Unmap()
+	return Member{Prefix: netip.PrefixFrom(a, a.BitLen())}
+}
+
+// Family returns the family of the member's prefix.
+func (m Member) Family() Family { return FamilyOf(m.Prefix.Addr()) }
+
+// Compare orders members by address, prefix length, protocol, port.
+func (m Member) Compare(o Member) int {
+	if c := m.Prefix.Addr().Compare(o.Prefix.Addr()); c != 0 {
+		return c
+	}
+	if c := m.Prefix.Bits() - o.Prefix.Bits(); c != 0 {
+		return c
+	}
+	if c := int(m.Protocol) - int(o.Protocol); c != 0 {
+		return c
+	}
+	return int(m.Port) - int(o.Port)
+}
+
+// String returns the address, the prefix or "address,proto/port".
+func (m Member) String() string {
+	s := m.Prefix.String()
+	if m.Prefix.IsSingleIP() {
+		s = m.Prefix.Addr().String()
+	}
+	if m.Protocol != AnyProtocol {
+		s += fmt.Sprintf(",%s/%d", m.Protocol, m.Port)
+	}
+	return s
+}
+
+// Group is a set of members with the selector it stands for.
+type Group struct {
+	ID   GroupID
+	Kind GroupKind
+	// Description is the selector in words, for people.
+	Description string
+}
+
+// Endpoint is a pod of this node as policy sees it: which policies apply.
+// The interface it is attached by is an Attachment.
+type Endpoint struct {
+	ID              PodID
+	Ingress, Egress Applied
+}
+
+// Applied returns the policies of one direction.
+func (e *Endpoint) Applied(d Direction) Applied {
+	if d == Ingress {
+		return e.Ingress
+	}
+	return e.Egress
+}
+
+// Applied lists the policies that apply to an endpoint in one direction, tier
+// by tier. Admin and Baseline are in order of evaluation; NetworkPolicies are
+// sorted by identifier and isolate the endpoint when there is at least one,
+// whether or not it has rules.
+type Applied struct {
+	Admin, NetworkPolicies, Baseline []PolicyID
+}
+
+// Isolated reports whether a NetworkPolicy isolates the direction.
+func (a Applied) Isolated() bool { return len(a.NetworkPolicies) > 0 }
+
+// Empty reports whether no policy of any tier applies.
+func (a Applied) Empty() bool {
+	return len(a.Admin) == 0 && len(a.NetworkPolicies) == 0 && len(a.Baseline) == 0
+}
+
+// Equal reports whether both list the same policies.
+func (a Applied) Equal(o Applied) bool {
+	return slices.Equal(a.Admin, o.Admin) && slices.Equal(a.NetworkPolicies, o.NetworkPolicies) && slices.Equal(a.Baseline, o.Baseline)
+}
+
+func cmpString(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}

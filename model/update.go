@@ -1,0 +1,93 @@
+package model
+
+import "fmt"
+
+// Update is one typed change on its way from the policy engine, or from the
+// forwarding plane, to the managers.
+type Update interface{ isUpdate() }
+
+// GroupUpdate creates a group or changes its members. Added and Removed are
+// sorted and disjoint.
+type GroupUpdate struct {
+	Group          Group
+	Added, Removed []Member
+}
+
+// GroupRemove says that nothing refers to the group any more.
+type GroupRemove struct{ ID GroupID }
+
+// PolicyUpdate creates or replaces a policy.
+type PolicyUpdate struct{ Policy *Policy }
+
+// PolicyRemove removes a policy.
+type PolicyRemove struct{ ID PolicyID }
+
+// EndpointUpdate creates or replaces a local endpoint.
+type EndpointUpdate struct{ Endpoint *Endpoint }
+
+// EndpointRemove removes a local endpoint.
+type EndpointRemove struct{ ID PodID }
+
+// NodeUpdate creates or replaces a node (this one or a peer).
+type NodeUpdate struct{ Node *Node }
+
+// NodeRemove removes a node.
+type NodeRemove struct{ Name string }
+
+// AttachmentUpdate says that a pod's interface is on the bridge.
+type AttachmentUpdate struct{ Attachment *Attachment }
+
+// AttachmentRemove says that the interface of that name is gone.
+type AttachmentRemove struct {
+	Pod       PodID
+	Interface string
+}
+
+func (GroupUpdate) isUpdate()      {}
+func (GroupRemove) isUpdate()      {}
+func (PolicyUpdate) isUpdate()     {}
+func (PolicyRemove) isUpdate()     {}
+func (EndpointUpdate) isUpdate()   {}
+func (EndpointRemove) isUpdate()   {}
+func (NodeUpdate) isUpdate()       {}
+func (NodeRemove) isUpdate()       {}
+func (AttachmentUpdate) isUpdate() {}
+func (AttachmentRemove) isUpdate() {}
+
+// ObjectRef names an object as the user wrote it.
+type ObjectRef struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+}
+
+// String returns "Kind namespace/name".
+func (r ObjectRef) String() string {
+	if r.Namespace == "" {
+		return r.Kind + " " + r.Name
+	}
+	return r.Kind + " " + r.Namespace + "/" + r.Name
+}
+
+// Problem is something the user should know about an object: what is wrong,
+// where, and (in Reason) what was done about it.
+type Problem struct {
+	// Source is where the object came from (a file), if known.
+	Source string    `json:"source,omitempty"`
+	Object ObjectRef `json:"object"`
+	// Field is the path inside the object, as in "spec.ingress[0].from[1]".
+	Field  string `json:"field,omitempty"`
+	Reason string `json:"reason"`
+}
+
+// Error makes a Problem usable as an error.
+func (p Problem) Error() string {
+	s := p.Object.String()
+	if p.Source != "" {
+		s = p.Source + ": " + s
+	}
+	if p.Field != "" {
+		s += ": " + p.Field
+	}
+	return fmt.Sprintf("%s: %s", s, p.Reason)
+}

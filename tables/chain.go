@@ -1,0 +1,169 @@
+package tables
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"fmt"
+	"strings"
+)
+
+// CommentPrefix begins the comment of every rule that is ours.
+const CommentPrefix = "flx:"
+
+// hashLength is the number of base32 characters of a rule's hash: 70 bits, so
+// that among a million rules a collision has a chance below 1e-9.
+const hashLength = 14
+
+// Rule is one rule of a chain. Rules are evaluated in order.
+type Rule struct {
+	Matches []Match
+	Action  Action
+	// Comment says in words where the rule comes from (policy and rule). It
+	// is part of the hash, so a renamed rule is written anew.
+	Comment string
+}
+
+// String renders matches and action canonically, without the comment.
+func (r Rule) String() string {
+	var b strings.Builder
+	for _, m := range r.Matches {
+		b.WriteString(m.String())
+		b.WriteByte(' ')
+	}
+	b.WriteString(r.Action.String())
+	return b.String()
+}
+
+// Hash returns the hash of this rule's own content: equal rules have equal
+// hashes wherever they stand, and an edit of one rule changes one hash.
+func (r Rule) Hash() string {
+	sum := sha256.Sum256([]byte(r.String() + "\x00" + r.Comment))
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:hashLength]
+}
+
+// KernelComment returns what the rule carries in the kernel: the prefix, the
+// hash, and the readable comment cut to the 128 bytes that both nft's
+// userdata and iptables' comment match take comfortably.
+func (r Rule) KernelComment() string {
+	s := CommentPrefix + r.Hash()
+	if r.Comment != "" {
+		s += " " + r.Comment
+	}
+	if len(s) > maxComment {
+		s = strings.ToValidUTF8(s[:maxComment], "")
+	}
+	return s
+}
+
+const maxComment = 128
+
+// HashInComment returns the hash inside a kernel comment, or "" if the
+// comment is not ours.
+func HashInComment(comment string) string {
+	rest, ok := strings.CutPrefix(comment, CommentPrefix)
+	if !ok {
+		return ""
+	}
+	hash, _, _ := strings.Cut(rest, " ")
+	return hash
+}
+
+// HookType is the kind of base chain (nft chain type; iptables table).
+type HookType uint8
+
+// Base chain types.
+const (
+	HookFilter HookType = iota + 1
+	HookNAT
+)
+
+// HookPoint is where a base chain sits in netfilter.
+type HookPoint uint8
+
+// The hooks that are used. Policy decides in HookForward.
+const (
+	HookForward HookPoint = iota + 1
+	HookPostrouting
+)
+
+// Hook makes a chain a base chain. Its default verdict is accept: it sees the
+// whole host's traffic, and decides only what concerns pods of this node.
+type Hook struct {
+	Type  HookType
+	Point HookPoint
+	// Priority orders base chains at one hook (nft: filter 0, srcnat 100).
+	Priority int32
+}
+
+// Chain is a named list of rules, and a base chain if Hook is not nil.
+type Chain struct {
+	Name  string
+	Hook  *Hook
+	Rules []Rule
+}
+
+// References returns the chains that the rules jump or go to, each once, in
+// order of first use.
+func (c *Chain) References() []string {
+	var names []string
+	seen := map[string]bool{}
+	for _, r := range c.Rules {
+		if name := Target(r.Action); name != "" && !seen[name] {
+			seen[name] = true
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Target returns the chain that an action jumps or goes to, or "".
+func Target(a Action) string {
+	switch a := a.(type) {
+	case Jump:
+		return a.Chain
+	case Goto:
+		return a.Chain
+	}
+	return ""
+}
+
+// Text renders the chain for people and golden tests: one rule a line with
+// its comment behind a '#'.
+func (c *Chain) Text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "chain %s", c.Name)
+	if c.Hook != nil {
+		fmt.Fprintf(&b, " (hook %s %s %d)", c.Hook.Type, c.Hook.Point, c.Hook.Priority)
+	}
+	b.WriteByte('\n')
+	for _, r := range c.Rules {
+		fmt.Fprintf(&b, "  %s", r)
+		if r.Comment != "" {
+			fmt.Fprintf(&b, "  # %s", r.Comment)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// String returns nft's name of the chain type.
+func (t HookType) String() string {
+	switch t {
+	case HookFilter:
+		return "filter"
+	case HookNAT:
+		return "nat"
+	}
+	return fmt.Sprintf("type(%d)", uint8(t))
+}
+
+// String returns nft's name of the hook.
+func (p HookPoint) String() string {
+	switch p {
+	case HookForward:
+		return "forward"
+	case HookPostrouting:
+		return "postrouting"
+	}
+	return fmt.Sprintf("hook(%d)", uint8(p))
+}
