@@ -23,6 +23,9 @@ type Table interface {
 	RemoveChain(name string)
 	// Apply programs what is wanted, in one transaction.
 	Apply(ctx context.Context) (Result, error)
+	// Invalidate forgets what the kernel is known to hold, so that the next
+	// Apply reads it again in full.
+	Invalidate()
 }
 
 // VerdictMaps is the dispatch contract of drivers with verdict maps: wanted

@@ -1,0 +1,34 @@
+// Package rules renders the model to generic chains: the static chains that
+// every packet of a pod passes, one chain a policy and direction, one chain
+// for each distinct list of policies that applies to endpoints, and their
+// names. Both netfilter backends use it; only the dispatch from addresses to
+// chains differs between them.
+//
+// It is pure: no I/O, equal input gives equal output byte by byte. It is
+// tested by the text of what it renders, and by packets in the drivers' and
+// end-to-end tests.
+//
+// The path of a packet through the chains, where gw is the gateway port:
+//
+//	forward (base chain, hook forward)
+//	  established or related ........................ accept
+//	  in by gw   goto from-pods
+//	  |            invalid .......................... drop
+//	  |            source address -> verdict map: the chain of the policies
+//	  |              that isolate the source's egress; a policy that allows
+//	  |              goes on to to-pods, the end of the chain drops
+//	  |            own pod prefix, but no endpoint .... drop
+//	  |            goto to-pods (came through the tunnel)
+//	  out by gw  goto from-outside
+//	               invalid .......................... drop
+//	               source in a pod prefix: forged ... drop
+//	               goto to-pods
+//	to-pods
+//	  destination address -> verdict map: the chain of the policies that
+//	    isolate the destination's ingress; accept, or drop at its end
+//	  own pod prefix, but no endpoint ............... drop
+//	  accept
+//
+// A packet between two pods of one node passes once and is judged in both
+// directions by that one pass.
+package rules

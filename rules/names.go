@@ -1,0 +1,94 @@
+package rules
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"fmt"
+	"strings"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// Names of the static chains.
+const (
+	ChainForward     = "forward"
+	ChainFromPods    = "from-pods"
+	ChainFromOutside = "from-outside"
+	ChainToPods      = "to-pods"
+	ChainMasquerade  = "masquerade"
+)
+
+// nameHashLength is the number of base32 characters (40 bits) that keep
+// shortened names apart.
+const nameHashLength = 8
+
+// DispatchMap returns the name of the verdict map (or the root of the prefix
+// tree) from addresses of one family to the chains of one direction: Egress
+// looks at the source of a packet, Ingress at its destination.
+func DispatchMap(d model.Direction, f model.Family) string {
+	if d == model.Egress {
+		return "from-pods-" + f.String()
+	}
+	return "to-pods-" + f.String()
+}
+
+// PodNetworksSet returns the name of the set of all pod prefixes of the
+// cluster in one family.
+func PodNetworksSet(f model.Family) string { return "pod-networks-" + f.String() }
+
+// PolicyChain returns the name of the chain with a policy's rules of one
+// direction.
+func (r *Renderer) PolicyChain(id model.PolicyID, d model.Direction) string {
+	return r.name(prefixOf(id.Tier, d), policyLabel(id), id.String())
+}
+
+// AppliedChain returns the name of the chain for all endpoints to which
+// exactly these policies apply in the direction.
+func (r *Renderer) AppliedChain(d model.Direction, a model.Applied) string {
+	all := make([]model.PolicyID, 0, len(a.Admin)+len(a.NetworkPolicies)+len(a.Baseline))
+	all = append(append(append(all, a.Admin...), a.NetworkPolicies...), a.Baseline...)
+	label := ""
+	if len(all) > 0 {
+		label = policyLabel(all[0])
+	}
+	if len(all) > 1 {
+		label += fmt.Sprintf("_%dmore", len(all)-1)
+	}
+	var identity strings.Builder
+	for _, id := range all {
+		// A zero byte cannot occur in names, so lists cannot run together.
+		identity.WriteString(id.String() + "\x00")
+	}
+	prefix := "pods-in"
+	if d == model.Egress {
+		prefix = "pods-out"
+	}
+	return r.name(prefix, label, identity.String())
+}
+
+func policyLabel(id model.PolicyID) string {
+	if id.Namespace == "" {
+		return id.Name
+	}
+	return id.Namespace + "/" + id.Name
+}
+
+func prefixOf(t model.Tier, d model.Direction) string {
+	letter := map[model.Tier]string{model.TierAdmin: "a", model.TierNetworkPolicy: "p", model.TierBaseline: "b"}[t]
+	if d == model.Egress {
+		return letter + "out"
+	}
+	return letter + "in"
+}
+
+// name joins prefix, label and a hash of the identity, with the label cut so
+// that the whole fits the driver's limit.
+func (r *Renderer) name(prefix, label, identity string) string {
+	sum := sha256.Sum256([]byte(prefix + "\x00" + identity))
+	hash := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:nameHashLength]
+	room := r.maxName - len(prefix) - len(hash) - 2
+	if len(label) > room {
+		label = label[:room]
+	}
+	return prefix + "-" + label + "-" + hash
+}

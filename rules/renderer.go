@@ -1,0 +1,117 @@
+package rules
+
+import (
+	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// Renderer renders the model to chains. It is immutable.
+type Renderer struct {
+	gateway string
+	maxName int
+}
+
+// NewRenderer returns a renderer for the gateway port's interface name and a
+// driver whose chain names may be maxName bytes long (at least 28, which is
+// what xtables allows).
+func NewRenderer(gateway string, maxName int) *Renderer {
+	return &Renderer{gateway: gateway, maxName: max(maxName, minName)}
+}
+
+const minName = 28
+
+// PolicyRules renders the rules of one direction of a policy: a chain that an
+// allowed packet leaves for good and that returns when nothing matches. Only
+// rules of the given families are rendered.
+func (r *Renderer) PolicyRules(p *model.Policy, d model.Direction, families []model.Family) tables.Chain {
+	chain := tables.Chain{Name: r.PolicyChain(p.ID, d)}
+	for _, rule := range p.Rules(d) {
+		comment := p.ID.String() + " " + rule.Name
+		for _, matches := range alternatives(&rule, d, families) {
+			chain.Rules = append(chain.Rules, r.decide(rule.Action, d, matches, comment)...)
+		}
+	}
+	return chain
+}
+
+// decide renders what happens to a packet that a policy's rule matched.
+func (r *Renderer) decide(a model.Action, d model.Direction, matches []tables.Match, comment string) []tables.Rule {
+	switch a {
+	case model.Allow:
+		return []tables.Rule{{Matches: matches, Action: allow(d), Comment: comment}}
+	case model.Pass:
+		passed := append(matches[:len(matches):len(matches)], tables.MatchMark{Value: MarkPass, Mask: MarkPass})
+		return []tables.Rule{
+			{Matches: matches, Action: tables.SetMark{Value: MarkPass, Mask: MarkPass}, Comment: comment},
+			{Matches: passed, Action: tables.Return{}, Comment: comment},
+		}
+	}
+	// Deny, and whatever this version does not know.
+	return []tables.Rule{{Matches: matches, Action: tables.Drop{}, Comment: comment}}
+}
+
+// allow returns the action that ends the evaluation of a direction in the
+// packet's favour: what may leave still has to be allowed in.
+func allow(d model.Direction) tables.Action {
+	if d == model.Egress {
+		return tables.Goto{Chain: ChainToPods}
+	}
+	return tables.Accept{}
+}
+
+// alternatives expands a rule, which is a product of unions, to the list of
+// conjunctions that kernels evaluate.
+func alternatives(rule *model.Rule, d model.Direction, families []model.Family) [][]tables.Match {
+	side := tables.Source
+	if d == model.Egress {
+		side = tables.Destination
+	}
+	var all [][]tables.Match
+	if rule.AnyPeer {
+		for _, ports := range portMatches(rule) {
+			all = append(all, ports)
+		}
+	}
+	for _, f := range families {
+		var peers [][]tables.Match
+		if rule.AnyPeer {
+			peers = [][]tables.Match{nil}
+		}
+		for _, g := range rule.Peers {
+			peers = append(peers, []tables.Match{tables.MatchSet{Family: f, Side: side, Set: ipsets.Name(g, f)}})
+		}
+		for _, peer := range peers {
+			if !rule.AnyPeer {
+				for _, ports := range portMatches(rule) {
+					all = append(all, join(peer, ports))
+				}
+			}
+			for _, g := range rule.NamedPorts {
+				all = append(all, join(peer, []tables.Match{tables.MatchPortSet{Family: f, Set: ipsets.Name(g, f)}}))
+			}
+		}
+	}
+	return all
+}
+
+// portMatches returns the alternatives of the port dimension that are the
+// same for both families.
+func portMatches(rule *model.Rule) [][]tables.Match {
+	if rule.AnyPort {
+		return [][]tables.Match{nil}
+	}
+	var all [][]tables.Match
+	for _, p := range rule.Ports {
+		m := []tables.Match{tables.MatchProtocol{Protocol: p.Protocol}}
+		if !p.AllPorts() {
+			m = append(m, tables.MatchDestinationPorts{First: p.First, Last: p.Last})
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+func join(a, b []tables.Match) []tables.Match {
+	return append(append(make([]tables.Match, 0, len(a)+len(b)), a...), b...)
+}

@@ -1,0 +1,125 @@
+package rules
+
+import (
+	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// Priorities of the base chains: those of nft's "filter" and "srcnat".
+const (
+	priorityFilter = 0
+	prioritySrcNAT = 100
+)
+
+// PodNetworks returns the set of all pod prefixes of one family, to be filled
+// with those of this node and its peers.
+func PodNetworks(f model.Family) ipsets.Set {
+	return ipsets.Set{Name: PodNetworksSet(f), Kind: model.Networks, Family: f}
+}
+
+// Static renders the chains that every packet of a pod passes (see the
+// package comment), for this node. They dispatch both families whatever the
+// node's prefixes are: an address that a pod got all the same is judged.
+func (r *Renderer) Static(node *model.Node) []tables.Chain {
+	return []tables.Chain{r.forward(), fromPods(node), fromOutside(), toPods(node)}
+}
+
+func (r *Renderer) forward() tables.Chain {
+	return tables.Chain{
+		Name: ChainForward,
+		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityFilter},
+		Rules: []tables.Rule{
+			{
+				Matches: []tables.Match{tables.MatchConnState{States: tables.StateEstablished | tables.StateRelated}},
+				Action:  tables.Accept{}, Comment: "connections that were allowed go on",
+			},
+			{
+				Matches: []tables.Match{tables.MatchInterface{Side: tables.Source, Name: r.gateway}},
+				Action:  tables.Goto{Chain: ChainFromPods}, Comment: "from a pod or the tunnel",
+			},
+			{
+				Matches: []tables.Match{tables.MatchInterface{Side: tables.Destination, Name: r.gateway}},
+				Action:  tables.Goto{Chain: ChainFromOutside}, Comment: "from outside to a pod",
+			},
+		},
+	}
+}
+
+func fromPods(node *model.Node) tables.Chain {
+	c := tables.Chain{Name: ChainFromPods, Rules: []tables.Rule{dropInvalid()}}
+	for _, f := range model.Families() {
+		c.Rules = append(c.Rules, dispatch(model.Egress, f))
+	}
+	for _, p := range node.PodCIDRs {
+		c.Rules = append(c.Rules, tables.Rule{
+			Matches: []tables.Match{tables.MatchPrefix{Side: tables.Source, Prefix: p}},
+			Action:  tables.Drop{}, Comment: "no endpoint has this address",
+		})
+	}
+	c.Rules = append(c.Rules, tables.Rule{Action: tables.Goto{Chain: ChainToPods}, Comment: "from a peer node"})
+	return c
+}
+
+func fromOutside() tables.Chain {
+	c := tables.Chain{Name: ChainFromOutside, Rules: []tables.Rule{dropInvalid()}}
+	for _, f := range model.Families() {
+		c.Rules = append(c.Rules, tables.Rule{
+			Matches: []tables.Match{tables.MatchSet{Family: f, Side: tables.Source, Set: PodNetworksSet(f)}},
+			Action:  tables.Drop{}, Comment: "pod address from outside is forged",
+		})
+	}
+	c.Rules = append(c.Rules, tables.Rule{Action: tables.Goto{Chain: ChainToPods}, Comment: "from outside"})
+	return c
+}
+
+func toPods(node *model.Node) tables.Chain {
+	c := tables.Chain{Name: ChainToPods}
+	for _, f := range model.Families() {
+		c.Rules = append(c.Rules, dispatch(model.Ingress, f))
+	}
+	for _, p := range node.PodCIDRs {
+		c.Rules = append(c.Rules, tables.Rule{
+			Matches: []tables.Match{tables.MatchPrefix{Side: tables.Destination, Prefix: p}},
+			Action:  tables.Drop{}, Comment: "no endpoint has this address",
+		})
+	}
+	c.Rules = append(c.Rules, tables.Rule{Action: tables.Accept{}, Comment: "not to a pod of this node"})
+	return c
+}
+
+// Masquerade renders the chain that gives traffic of this node's pods to the
+// world outside the cluster the node's own address. What leaves by the
+// gateway port goes to pods or peer nodes and keeps its source, so that
+// policy there sees who it is.
+func (r *Renderer) Masquerade(node *model.Node) tables.Chain {
+	c := tables.Chain{
+		Name: ChainMasquerade,
+		Hook: &tables.Hook{Type: tables.HookNAT, Point: tables.HookPostrouting, Priority: prioritySrcNAT},
+	}
+	for _, p := range node.PodCIDRs {
+		c.Rules = append(c.Rules, tables.Rule{
+			Matches: []tables.Match{
+				tables.MatchInterface{Side: tables.Destination, Name: r.gateway, Negated: true},
+				tables.MatchPrefix{Side: tables.Source, Prefix: p},
+			},
+			Action: tables.Masquerade{}, Comment: "pods to outside",
+		})
+	}
+	return c
+}
+
+func dispatch(d model.Direction, f model.Family) tables.Rule {
+	side, comment := tables.Source, "policies of the source pod"
+	if d == model.Ingress {
+		side, comment = tables.Destination, "policies of the destination pod"
+	}
+	return tables.Rule{Action: tables.Dispatch{Family: f, Side: side, Map: DispatchMap(d, f)}, Comment: comment}
+}
+
+func dropInvalid() tables.Rule {
+	return tables.Rule{
+		Matches: []tables.Match{tables.MatchConnState{States: tables.StateInvalid}},
+		Action:  tables.Drop{}, Comment: "invalid connection state",
+	}
+}
