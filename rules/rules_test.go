@@ -1,0 +1,144 @@
+package rules
+
+import (
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func testNode() *model.Node {
+	return &model.Node{
+		Name:      "node1",
+		Addresses: []netip.Addr{netip.MustParseAddr("192.168.50.11")},
+		PodCIDRs:  []netip.Prefix{netip.MustParsePrefix("10.10.0.0/24"), netip.MustParsePrefix("fd00:10::a0a:0/120")},
+	}
+}
+
+func np(name string) model.PolicyID {
+	return model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: name}
+}
+
+func always(model.PolicyID) bool { return true }
+
+func text(chains ...tables.Chain) string {
+	var b strings.Builder
+	for _, c := range chains {
+		b.WriteString(c.Text())
+	}
+	return b.String()
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), got); d != "" {
+		t.Errorf("%s (-want +got):\n%s", path, d)
+	}
+}
+
+func TestStaticChains(t *testing.T) {
+	r := NewRenderer("flx-gw0", 64)
+	chains := append(r.Static(testNode()), r.Masquerade(testNode()))
+	golden(t, "static.txt", text(chains...))
+}
+
+func TestPolicyRules(t *testing.T) {
+	p := &model.Policy{
+		ID: np("base"),
+		Ingress: []model.Rule{
+			{Name: "ingress[0]", Action: model.Allow, Peers: []model.GroupID{"aone", "ntwo"}, Ports: []model.PortRange{{Protocol: model.TCP, First: 80, Last: 80}, {Protocol: model.UDP, First: 1000, Last: 2000}}},
+			{Name: "ingress[1]", Action: model.Allow, Peers: []model.GroupID{"aone"}, NamedPorts: []model.GroupID{"phttp"}},
+			{Name: "ingress[2]", Action: model.Allow, AnyPeer: true, Ports: []model.PortRange{{Protocol: model.SCTP, Last: 65535}}, NamedPorts: []model.GroupID{"phttp"}},
+			{Name: "ingress[3]", Action: model.Allow, AnyPeer: true, AnyPort: true},
+			{Name: "ingress[4] matches nothing", Action: model.Allow},
+		},
+		Egress: []model.Rule{
+			{Name: "egress[0]", Action: model.Allow, Peers: []model.GroupID{"aone"}, AnyPort: true},
+			{Name: "egress[1]", Action: model.Deny, Peers: []model.GroupID{"ntwo"}, AnyPort: true},
+			{Name: "egress[2]", Action: model.Pass, AnyPeer: true, Ports: []model.PortRange{{Protocol: model.TCP, First: 443, Last: 443}}},
+		},
+	}
+	r := NewRenderer("flx-gw0", 64)
+	golden(t, "policy.txt", text(
+		r.PolicyRules(p, model.Ingress, model.Families()), r.PolicyRules(p, model.Egress, model.Families()),
+		r.PolicyRules(p, model.Ingress, []model.Family{model.IPv4})))
+}
+
+func TestAppliedChains(t *testing.T) {
+	r := NewRenderer("flx-gw0", 64)
+	admin := func(n string) model.PolicyID { return model.PolicyID{Tier: model.TierAdmin, Name: n} }
+	baseline := model.PolicyID{Tier: model.TierBaseline, Name: "default"}
+	cases := []model.Applied{
+		{},
+		{NetworkPolicies: []model.PolicyID{np("base")}},
+		{NetworkPolicies: []model.PolicyID{np("base"), np("other"), np("third")}},
+		{Admin: []model.PolicyID{admin("first"), admin("second")}, NetworkPolicies: []model.PolicyID{np("base")}, Baseline: []model.PolicyID{baseline}},
+		{Admin: []model.PolicyID{admin("first")}, Baseline: []model.PolicyID{baseline}},
+	}
+	var b strings.Builder
+	for _, a := range cases {
+		for _, d := range model.Directions() {
+			chains, verdict := r.Applied(d, a, always)
+			b.WriteString("dispatch: " + verdict.String() + "\n" + text(chains...))
+		}
+	}
+	chains, _ := r.Applied(model.Ingress, cases[1], func(model.PolicyID) bool { return false })
+	b.WriteString("without rules:\n" + text(chains...))
+	golden(t, "applied.txt", b.String())
+}
+
+// What ends an isolated direction must be a drop whatever the policies are,
+// and no rule of a policy may hand control back to dispatch with a verdict
+// left open.
+func TestIsolationEndsInDrop(t *testing.T) {
+	r := NewRenderer("flx-gw0", 28)
+	for _, d := range model.Directions() {
+		chains, _ := r.Applied(d, model.Applied{NetworkPolicies: []model.PolicyID{np("base")}}, always)
+		last := chains[len(chains)-1].Rules[len(chains[len(chains)-1].Rules)-1]
+		if last.Action != (tables.Drop{}) || len(last.Matches) != 0 {
+			t.Errorf("%s: chain ends in %q, want an unconditional drop", d, last)
+		}
+	}
+}
+
+func TestNamesAreBoundedAndDistinct(t *testing.T) {
+	r := NewRenderer("flx-gw0", 28)
+	seen := map[string]string{}
+	for _, ns := range []string{"a", strings.Repeat("n", 63)} {
+		for _, name := range []string{"b", strings.Repeat("p", 253), strings.Repeat("p", 252) + "q"} {
+			for _, tier := range []model.Tier{model.TierAdmin, model.TierNetworkPolicy, model.TierBaseline} {
+				for _, d := range model.Directions() {
+					id := model.PolicyID{Tier: tier, Namespace: ns, Name: name}
+					for _, n := range []string{r.PolicyChain(id, d), r.AppliedChain(d, model.Applied{NetworkPolicies: []model.PolicyID{id}})} {
+						if len(n) > 28 {
+							t.Errorf("name %q is longer than 28 bytes", n)
+						}
+						if other, ok := seen[n]; ok {
+							t.Errorf("%s and %s share the name %q", id, other, n)
+						}
+						seen[n] = id.String()
+					}
+				}
+			}
+		}
+	}
+}
