@@ -1,0 +1,45 @@
+# felixlike. `make help` lists the targets.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+BINARIES := felixlike-agent felixctl
+LINTER   := honnef.co/go/tools/cmd/staticcheck@v0.7.0
+
+# Tests that bring up whole clusters; the rest runs in seconds.
+SLOW := ./test/...
+FAST := $(shell go list ./... 2>/dev/null | grep -v /test/)
+
+.PHONY: help demo test check build lint setup bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## install what the demo and the tests need (Debian, root)
+	@scripts/setup
+
+build: ## build every binary into bin/
+	@mkdir -p bin
+	@go build -o bin/ $(addprefix ./cmd/,$(BINARIES))
+
+demo: setup build ## watch NetworkPolicy being enforced on real packets (two nodes, six pods)
+	@bin/felixctl lab demo
+
+test: setup build ## run all tests: units, real kernel and Open vSwitch, truth tables, spoofing, properties
+	@scripts/gotest -timeout 30m ./...
+
+check: setup build ## formatting, vet, and the tests that take seconds
+	@scripts/format
+	@go vet ./...
+	@scripts/gotest -short -timeout 5m $(FAST)
+
+lint: ## formatting, vet and staticcheck
+	@scripts/format
+	@go vet ./...
+	@go run $(LINTER) ./...
+
+bench: setup ## run the Go benchmarks of the policy engine and the nftables driver
+	@go test -run '^$$' -bench . -benchmem ./policy/... ./tables/...
+
+clean: ## remove what was built, and whatever a crashed lab left
+	@if [ -x bin/felixctl ]; then bin/felixctl lab down; fi
+	@rm -rf bin
