@@ -1,0 +1,214 @@
+// Package ovsdaemon runs a private Open vSwitch: one ovsdb-server and one
+// ovs-vswitchd as foreground children, with their own run directory, database
+// and log files, inside a network namespace. Tests and the lab use it; the
+// agent does not, since a node's Open vSwitch is started by the node.
+//
+// It owns the two processes and the files below Options.Dir and nothing else;
+// it never touches the system's Open vSwitch. It is tested by starting,
+// killing and restarting real daemons.
+package ovsdaemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Schema is where distributions install the Open_vSwitch database schema.
+const Schema = "/usr/share/openvswitch/vswitch.ovsschema"
+
+// maxDir keeps unix socket paths below Dir within sockaddr_un's 108 bytes; the
+// longest name the daemons put there is a bridge's management socket.
+const maxDir = 108 - 1 - len("/123456789012345.mgmt")
+
+// Options say where a private Open vSwitch lives.
+type Options struct {
+	// Dir holds sockets, database, pid and log files. It is made if missing.
+	// A database that is there already is kept, as over a reboot.
+	Dir string
+	// NetNS is the network namespace to run in: a name below /run/netns or a
+	// path (with a slash). Empty means the caller's namespace.
+	NetNS string
+	// Schema is the database schema file; empty means the package's Schema.
+	Schema string
+}
+
+// Daemons is a running private Open vSwitch.
+type Daemons struct {
+	opts     Options
+	db       *process
+	vswitchd *process
+}
+
+// Available reports what is missing to run the daemons, as an error that names
+// it, or nil.
+func Available() error {
+	for _, tool := range []string{"ovsdb-server", "ovs-vswitchd", "ovsdb-tool", "ovs-vsctl", "nsenter"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return fmt.Errorf("open vswitch not available: %w", err)
+		}
+	}
+	if _, err := os.Stat(Schema); err != nil {
+		return fmt.Errorf("open vswitch not available: %w", err)
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("open vswitch not available: not root")
+	}
+	return nil
+}
+
+// Start creates the database if need be, starts both daemons and waits until
+// they serve. What was started is stopped again on an error.
+func Start(ctx context.Context, opts Options) (*Daemons, error) {
+	if opts.Schema == "" {
+		opts.Schema = Schema
+	}
+	dir, err := filepath.Abs(opts.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("run directory %q: %w", opts.Dir, err)
+	}
+	opts.Dir = dir
+	if len(dir) > maxDir {
+		return nil, fmt.Errorf("run directory %q: longer than %d bytes, socket paths would not fit", dir, maxDir)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("run directory: %w", err)
+	}
+	d := &Daemons{opts: opts}
+	if err := d.start(ctx); err != nil {
+		return nil, errors.Join(err, d.Stop())
+	}
+	return d, nil
+}
+
+func (d *Daemons) start(ctx context.Context) error {
+	if err := d.createDB(ctx); err != nil {
+		return err
+	}
+	if err := d.startDB(ctx); err != nil {
+		return err
+	}
+	// The database starts without its one root row; vswitchd waits for it.
+	if err := d.run(ctx, "ovs-vsctl", "--no-wait", "--db=unix:"+d.DBSocket(), "init"); err != nil {
+		return err
+	}
+	return d.StartVSwitchd(ctx)
+}
+
+// Dir returns the run directory, absolute. Bridge management sockets
+// (<bridge>.mgmt) appear in it.
+func (d *Daemons) Dir() string { return d.opts.Dir }
+
+// DBSocket returns the path of the OVSDB socket.
+func (d *Daemons) DBSocket() string { return filepath.Join(d.opts.Dir, "db.sock") }
+
+// VSwitchdControl returns the path of ovs-vswitchd's control socket, for
+// ovs-appctl -t.
+func (d *Daemons) VSwitchdControl() string { return filepath.Join(d.opts.Dir, "vswitchd.ctl") }
+
+// Env returns the environment in which ovs-ofctl, ovs-vsctl and ovs-appctl
+// find these daemons rather than the system's.
+func (d *Daemons) Env() []string {
+	return []string{"OVS_RUNDIR=" + d.opts.Dir, "OVS_LOGDIR=" + d.opts.Dir, "OVS_DBDIR=" + d.opts.Dir}
+}
+
+// PIDs returns the process ids of ovsdb-server and ovs-vswitchd, 0 for one
+// that does not run.
+func (d *Daemons) PIDs() (db, vswitchd int) { return d.db.pid(), d.vswitchd.pid() }
+
+// StartVSwitchd starts ovs-vswitchd alone, after KillVSwitchd, and waits until
+// it answers.
+func (d *Daemons) StartVSwitchd(ctx context.Context) error {
+	p, err := d.spawn("ovs-vswitchd", d.VSwitchdControl(), "--disable-system", "unix:"+d.DBSocket())
+	if err != nil {
+		return err
+	}
+	d.vswitchd = p
+	return p.wait(ctx, d.VSwitchdControl())
+}
+
+// KillVSwitchd ends ovs-vswitchd the hard way (SIGKILL) and waits for its end:
+// all flows are lost, the database stays.
+func (d *Daemons) KillVSwitchd() error {
+	err := d.vswitchd.kill()
+	d.vswitchd = nil
+	return err
+}
+
+// Stop ends both daemons: SIGTERM, then SIGKILL after five seconds. It may be
+// called again.
+func (d *Daemons) Stop() error {
+	err := errors.Join(d.vswitchd.stop(), d.db.stop())
+	d.vswitchd, d.db = nil, nil
+	return err
+}
+
+func (d *Daemons) createDB(ctx context.Context) error {
+	db := filepath.Join(d.opts.Dir, "conf.db")
+	if _, err := os.Stat(db); err == nil {
+		return nil
+	}
+	return d.run(ctx, "ovsdb-tool", "create", db, d.opts.Schema)
+}
+
+func (d *Daemons) startDB(ctx context.Context) error {
+	p, err := d.spawn("ovsdb-server", filepath.Join(d.opts.Dir, "ovsdb.ctl"),
+		"--remote=punix:"+d.DBSocket(), filepath.Join(d.opts.Dir, "conf.db"))
+	if err != nil {
+		return err
+	}
+	d.db = p
+	return p.wait(ctx, d.DBSocket())
+}
+
+// spawn starts one daemon with the options both share.
+func (d *Daemons) spawn(name, control string, args ...string) (*process, error) {
+	// A socket left by a killed daemon would be mistaken for a live one.
+	for _, stale := range []string{control, d.staleSocket(name)} {
+		if err := os.Remove(stale); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	argv := append([]string{
+		name, "--unixctl=" + control, "--no-chdir",
+		"--pidfile=" + pidFile(d.opts.Dir, name),
+		"--log-file=" + filepath.Join(d.opts.Dir, name+".log"), "-vconsole:off",
+	}, args...)
+	if d.opts.NetNS != "" {
+		argv = append([]string{"nsenter", "--net=" + nsPath(d.opts.NetNS), "--"}, argv...)
+	}
+	return startProcess(name, argv, append(os.Environ(), d.Env()...))
+}
+
+func (d *Daemons) staleSocket(name string) string {
+	if name == "ovsdb-server" {
+		return d.DBSocket()
+	}
+	return d.VSwitchdControl()
+}
+
+// run runs a short-lived tool against the private run directory.
+func (d *Daemons) run(ctx context.Context, name string, args ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(os.Environ(), d.Env()...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+func nsPath(ns string) string {
+	if strings.Contains(ns, "/") {
+		return ns
+	}
+	return filepath.Join("/run/netns", ns)
+}
+
+func pidFile(dir, name string) string { return filepath.Join(dir, name+".pid") }

@@ -1,0 +1,108 @@
+package ovsdaemon
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+func start(t *testing.T) (*Daemons, string) {
+	t.Helper()
+	if err := Available(); err != nil {
+		t.Skip(err)
+	}
+	ns := fmt.Sprintf("flx-ovsd-%d", os.Getpid())
+	command(t, "ip", "netns", "add", ns)
+	t.Cleanup(func() { command(t, "ip", "netns", "del", ns) })
+	dir, err := os.MkdirTemp("", "flx-ovsd-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	d, err := Start(ctx, Options{Dir: dir, NetNS: ns})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d, ns
+}
+
+func command(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+func TestDaemonsRunInTheNamespace(t *testing.T) {
+	d, ns := start(t)
+	want := strings.TrimSpace(command(t, "ip", "netns", "exec", ns, "readlink", "/proc/self/ns/net"))
+	db, vs := d.PIDs()
+	for _, pid := range []int{db, vs} {
+		got, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != want {
+			t.Errorf("pid %d runs in %s, want %s", pid, got, want)
+		}
+	}
+	command(t, "ovs-vsctl", "--timeout=10", "--db=unix:"+d.DBSocket(), "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev")
+	if out := command(t, "ip", "netns", "exec", ns, "ip", "link"); !strings.Contains(out, "br0") {
+		t.Errorf("bridge's local port is not in the namespace:\n%s", out)
+	}
+}
+
+func TestVSwitchdRestartKeepsTheDatabase(t *testing.T) {
+	d, _ := start(t)
+	command(t, "ovs-vsctl", "--timeout=10", "--db=unix:"+d.DBSocket(), "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev")
+	if err := d.KillVSwitchd(); err != nil {
+		t.Fatal(err)
+	}
+	if _, vs := d.PIDs(); vs != 0 {
+		t.Errorf("vswitchd still has pid %d", vs)
+	}
+	if err := d.StartVSwitchd(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if out := command(t, "ovs-vsctl", "--timeout=10", "--db=unix:"+d.DBSocket(), "list-br"); out != "br0\n" {
+		t.Errorf("bridges after restart: %q", out)
+	}
+}
+
+func TestStopLeftover(t *testing.T) {
+	d, _ := start(t)
+	db, vs := d.db, d.vswitchd
+	if err := StopLeftover(d.Dir()); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []*process{db, vs} {
+		select {
+		case <-p.ended:
+		case <-time.After(5 * time.Second):
+			t.Errorf("%s still runs", p.name)
+		}
+	}
+	d.db, d.vswitchd = nil, nil
+	if err := StopLeftover(d.Dir()); err != nil {
+		t.Errorf("second time: %v", err)
+	}
+}
+
+func TestStartRefusesLongDirectories(t *testing.T) {
+	if _, err := Start(t.Context(), Options{Dir: "/tmp/" + strings.Repeat("x", 100)}); err == nil {
+		t.Error("no error")
+	}
+}
