@@ -1,0 +1,44 @@
+package cni
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net"
+	"strings"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+const (
+	// readableLen is how much of the pod's name an interface name carries;
+	// with the hyphen and the hash it fills the 15 characters that Linux
+	// allows (IFNAMSIZ is 16 with the terminating zero).
+	readableLen = 6
+	hashLen     = 8
+)
+
+// HostInterface returns the name of the host side of a pod's veth pair: the
+// beginning of the pod's name and a hash of namespace and name.
+func HostInterface(pod model.PodID) string {
+	sum := sha256.Sum256([]byte(pod.String()))
+	var b strings.Builder
+	for _, r := range pod.Name {
+		if b.Len() == readableLen {
+			break
+		}
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			b.WriteRune(r)
+		}
+	}
+	return b.String() + "-" + hex.EncodeToString(sum[:])[:hashLen]
+}
+
+// MAC returns the hardware address of a pod's interface: a locally
+// administered unicast address made from a hash of namespace and name, so that
+// a pod which is attached again keeps it and neighbours need not be flushed.
+func MAC(pod model.PodID) net.HardwareAddr {
+	sum := sha256.Sum256([]byte("mac:" + pod.String()))
+	mac := net.HardwareAddr(sum[:6])
+	mac[0] = mac[0]&^0x01 | 0x02
+	return mac
+}

@@ -1,0 +1,45 @@
+// Package probe is the lab's traffic: echo servers and probes on real sockets
+// inside network namespaces.
+//
+// A Station is one network namespace seen from the wire; it serves TCP and UDP
+// echo on chosen addresses and ports, answers SCTP's INIT, and is where probes
+// start. A Prober tries many Flows at once and tells which got through. It
+// does not know clusters or policy. It is tested on two namespaces joined by a
+// veth pair, with and without a filter between them.
+package probe
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// Flow is one probe: a new connection, or a datagram and its answer.
+type Flow struct {
+	From     *Station
+	Source   netip.Addr
+	Target   netip.AddrPort
+	Protocol model.Protocol
+}
+
+// Outcome is what became of a flow.
+type Outcome struct {
+	Through bool
+	// Reason is "answered", "no answer", "refused", or what went wrong at
+	// home. A wrong at home is in Err too: such a flow was not tried.
+	Reason string
+	Err    error
+	// RTT is the time from the first packet of the successful attempt to the
+	// end of its echo.
+	RTT time.Duration
+	// Attempts is how often the flow was tried.
+	Attempts int
+}
+
+// Reasons of an Outcome.
+const (
+	Answered = "answered"
+	NoAnswer = "no answer"
+	Refused  = "refused"
+)
