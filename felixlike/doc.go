@@ -1,0 +1,15 @@
+// Package felixlike is the driver of the agent: one loop that owns the
+// dataplane. It takes objects from the datastore and attachments from the
+// bridge, feeds the policy engine, hands the engine's updates to the managers
+// and applies what they want, stage by stage, in an order that never leaves
+// an open moment:
+//
+//	bridge and ports > host network > netfilter (one transaction) > OpenFlow (one bundle)
+//
+// A pod that is new has no flows until its policy is in netfilter, so its
+// first packet meets its policy. Nothing is programmed, and nothing swept,
+// before the first full listing of objects and attachments is in.
+//
+// The package renders nothing and writes to no kernel itself. It is tested
+// with recording stages here, and with everything real in test/e2e.
+package felixlike

@@ -1,0 +1,38 @@
+package felixlike
+
+import "github.com/felixlike/felixlike/model"
+
+// problems collects what is wrong with objects: what the datastore says of
+// its own, as a whole list each time, and what the policy engine says of an
+// object when it takes it.
+type problems struct {
+	source []model.Problem
+	engine map[model.ObjectRef][]model.Problem
+}
+
+func newProblems() *problems {
+	return &problems{engine: map[model.ObjectRef][]model.Problem{}}
+}
+
+// setObject replaces what the engine said of an object that came from source.
+func (p *problems) setObject(ref model.ObjectRef, source string, found []model.Problem) {
+	if len(found) == 0 {
+		delete(p.engine, ref)
+		return
+	}
+	named := make([]model.Problem, len(found))
+	for i, f := range found {
+		f.Source = source
+		named[i] = f
+	}
+	p.engine[ref] = named
+}
+
+// all returns every problem, unsorted, and never nil.
+func (p *problems) all() []model.Problem {
+	all := append([]model.Problem{}, p.source...)
+	for _, found := range p.engine {
+		all = append(all, found...)
+	}
+	return all
+}

@@ -1,0 +1,155 @@
+package felixlike
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/model"
+)
+
+// tracker keeps what status tells of the model. It sees every update that the
+// managers see.
+type tracker struct {
+	node        string
+	policies    map[model.PolicyID]*model.Policy
+	endpoints   map[model.PodID]*model.Endpoint
+	attachments map[model.PodID]*model.Attachment
+	nodes       map[string]*model.Node
+	groups      map[model.GroupID]bool
+	// pending are the pods whose newest update is not programmed yet.
+	pending map[model.PodID]bool
+}
+
+func newTracker(node string) *tracker {
+	return &tracker{
+		node:      node,
+		policies:  map[model.PolicyID]*model.Policy{},
+		endpoints: map[model.PodID]*model.Endpoint{}, attachments: map[model.PodID]*model.Attachment{},
+		nodes: map[string]*model.Node{}, groups: map[model.GroupID]bool{}, pending: map[model.PodID]bool{},
+	}
+}
+
+// OnUpdate takes note of an update.
+func (t *tracker) OnUpdate(u model.Update) {
+	switch u := u.(type) {
+	case model.GroupUpdate:
+		t.groups[u.Group.ID] = true
+	case model.GroupRemove:
+		delete(t.groups, u.ID)
+	case model.PolicyUpdate:
+		t.policies[u.Policy.ID] = u.Policy
+	case model.PolicyRemove:
+		delete(t.policies, u.ID)
+	case model.EndpointUpdate:
+		t.endpoints[u.Endpoint.ID] = u.Endpoint
+		t.pending[u.Endpoint.ID] = true
+	case model.EndpointRemove:
+		delete(t.endpoints, u.ID)
+		t.pending[u.ID] = true
+	case model.AttachmentUpdate:
+		t.attachments[u.Attachment.Pod] = u.Attachment
+		t.pending[u.Attachment.Pod] = true
+	case model.AttachmentRemove:
+		if a := t.attachments[u.Pod]; a != nil && a.Interface == u.Interface {
+			delete(t.attachments, u.Pod)
+		}
+	case model.NodeUpdate:
+		t.nodes[u.Node.Name] = u.Node
+	case model.NodeRemove:
+		delete(t.nodes, u.Name)
+	}
+}
+
+// CompleteDeferredWork does nothing.
+func (t *tracker) CompleteDeferredWork() {}
+
+// programmed says that all that was noted is in the dataplane now.
+func (t *tracker) programmed() { clear(t.pending) }
+
+// ready reports whether the pod is attached, known, and programmed.
+func (t *tracker) ready(id model.PodID) bool {
+	return t.state(id) == control.EndpointProgrammed
+}
+
+func (t *tracker) state(id model.PodID) string {
+	switch {
+	case t.attachments[id] == nil:
+		return control.EndpointDetached
+	case t.pending[id]:
+		return control.EndpointPending
+	case t.endpoints[id] == nil:
+		return control.EndpointClosed
+	}
+	return control.EndpointProgrammed
+}
+
+// fill writes the model's part of a status.
+func (t *tracker) fill(s *control.Status) {
+	s.Groups = len(t.groups)
+	applied := map[model.PolicyID]int{}
+	for _, id := range t.pods() {
+		s.Endpoints = append(s.Endpoints, t.endpoint(id, applied))
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(t.policies), model.PolicyID.Compare) {
+		p := t.policies[id]
+		s.Policies = append(s.Policies, control.Policy{
+			Tier: id.Tier.String(), Namespace: id.Namespace, Name: id.Name,
+			IngressRules: len(p.Ingress), EgressRules: len(p.Egress), Endpoints: applied[id],
+		})
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.nodes)) {
+		n := t.nodes[name]
+		s.Nodes = append(s.Nodes, control.Node{
+			Name: name, Addresses: texts(n.Addresses, netip.Addr.String),
+			PodCIDRs: texts(n.PodCIDRs, netip.Prefix.String), Local: name == t.node,
+		})
+	}
+}
+
+// pods returns the pods that are attached or known, in order.
+func (t *tracker) pods() []model.PodID {
+	all := slices.AppendSeq(slices.Collect(maps.Keys(t.endpoints)), maps.Keys(t.attachments))
+	slices.SortFunc(all, model.PodID.Compare)
+	return slices.Compact(all)
+}
+
+func (t *tracker) endpoint(id model.PodID, applied map[model.PolicyID]int) control.Endpoint {
+	e := control.Endpoint{Namespace: id.Namespace, Name: id.Name, State: t.state(id)}
+	if a := t.attachments[id]; a != nil {
+		e.Interface, e.Addresses = a.Interface, texts(a.Addresses, netip.Addr.String)
+	}
+	if p := t.endpoints[id]; p != nil {
+		in, out := allPolicies(p.Ingress), allPolicies(p.Egress)
+		e.IngressPolicies = texts(in, model.PolicyID.String)
+		e.EgressPolicies = texts(out, model.PolicyID.String)
+		both := append(in, out...)
+		slices.SortFunc(both, model.PolicyID.Compare)
+		for _, id := range slices.Compact(both) {
+			applied[id]++
+		}
+	}
+	return e
+}
+
+func allPolicies(a model.Applied) []model.PolicyID {
+	return slices.Concat(a.Admin, a.NetworkPolicies, a.Baseline)
+}
+
+func texts[T any](values []T, text func(T) string) []string {
+	var out []string
+	for _, v := range values {
+		out = append(out, text(v))
+	}
+	return out
+}
+
+// sortProblems orders problems by source, object and field.
+func sortProblems(problems []model.Problem) {
+	slices.SortFunc(problems, func(a, b model.Problem) int {
+		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Object.String(), b.Object.String()),
+			cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason))
+	})
+}
