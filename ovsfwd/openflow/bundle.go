@@ -1,0 +1,218 @@
+package openflow
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+
+	"antrea.io/libOpenflow/openflow15"
+	"antrea.io/libOpenflow/util"
+)
+
+// bundleFlags: all or nothing, and in the order given.
+const bundleFlags = openflow15.BF_ATOMIC | openflow15.BF_ORDERED
+
+// shownRefusals bounds an error text; a whole refused table says no more than
+// its beginning.
+const shownRefusals = 5
+
+// Refusal is one change that the switch, or its encoding, refused.
+type Refusal struct {
+	Mod    FlowMod
+	Reason string
+}
+
+// BundleError says which changes were refused. Nothing of the bundle is
+// installed.
+type BundleError struct{ Refusals []Refusal }
+
+// Error names the refused flows in ovs-ofctl notation.
+func (e *BundleError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "openflow bundle refused, nothing installed:")
+	for i, r := range e.Refusals {
+		if i == shownRefusals {
+			fmt.Fprintf(&b, "; and %d more", len(e.Refusals)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteByte(';')
+		}
+		if r.Mod.Key != "" {
+			fmt.Fprintf(&b, " %s:", r.Mod.Key)
+		}
+		fmt.Fprintf(&b, " %s: %s", r.Mod, r.Reason)
+	}
+	return b.String()
+}
+
+// Bundle applies all changes in order, or none. Flows that the switch refuses
+// are named by a *BundleError; every other error means a broken connection.
+func (c *Conn) Bundle(ctx context.Context, mods []FlowMod) error {
+	if len(mods) == 0 {
+		return nil
+	}
+	c.op.Lock()
+	defer c.op.Unlock()
+	c.bundle++
+	b := &bundle{conn: c, id: c.bundle, mods: mods}
+	if err := b.open(ctx); err != nil {
+		return err
+	}
+	if len(b.refused) > 0 {
+		return errors.Join(&BundleError{b.refused}, b.control(ctx, openflow15.BCT_DISCARD_REQUEST))
+	}
+	if err := b.control(ctx, openflow15.BCT_COMMIT_REQUEST); err != nil {
+		return err
+	}
+	if len(b.refused) > 0 {
+		// A failed commit leaves no bundle to discard.
+		return &BundleError{b.refused}
+	}
+	return nil
+}
+
+// bundle is one bundle on its way.
+type bundle struct {
+	conn *Conn
+	id   uint32
+	mods []FlowMod
+	// first is the transaction id of mods[0]; the others follow it.
+	first   uint32
+	refused []Refusal
+}
+
+// open opens the bundle, adds the changes and collects what is refused up to
+// a barrier.
+func (b *bundle) open(ctx context.Context) error {
+	msgs, err := b.encode()
+	if err != nil {
+		return err
+	}
+	barrier := openflow15.NewBarrierRequest()
+	barrier.Xid = b.conn.nextXID()
+	opening := msgs[0].(*openflow15.BundleCtrl).Xid
+	return b.conn.exchange(ctx, append(msgs, barrier), func(m message) (bool, error) {
+		switch m.kind() {
+		case openflow15.Type_Error:
+			if m.xid() == opening {
+				return true, b.broken("open", m)
+			}
+			return false, b.note(m)
+		case openflow15.Type_BarrierReply:
+			return m.xid() == barrier.Xid, nil
+		}
+		return false, nil
+	})
+}
+
+// encode renders the opening and all changes. A change that cannot be encoded
+// is refused before anything is sent.
+func (b *bundle) encode() ([]util.Message, error) {
+	msgs := make([]util.Message, 0, len(b.mods)+2)
+	ctrl := openflow15.NewBundleCtrl(b.id, openflow15.BCT_OPEN_REQUEST, bundleFlags)
+	ctrl.Xid = b.conn.nextXID()
+	msgs = append(msgs, ctrl)
+	b.first = b.conn.xid + 1
+	var refused []Refusal
+	for _, mod := range b.mods {
+		// The inner message's transaction id must equal the outer one's.
+		add := openflow15.NewBndleAdd(b.id, bundleFlags)
+		add.Xid = b.conn.nextXID()
+		inner, err := mod.wire(add.Xid)
+		if err != nil {
+			refused = append(refused, Refusal{mod, err.Error()})
+			continue
+		}
+		add.Message = inner
+		msgs = append(msgs, add)
+	}
+	if len(refused) > 0 {
+		return nil, &BundleError{refused}
+	}
+	return msgs, nil
+}
+
+// control sends one bundle request and waits for its reply. Errors of single
+// changes that come meanwhile are noted.
+func (b *bundle) control(ctx context.Context, request uint16) error {
+	ctrl := openflow15.NewBundleCtrl(b.id, request, bundleFlags)
+	ctrl.Xid = b.conn.nextXID()
+	return b.conn.exchange(ctx, []util.Message{ctrl}, func(m message) (bool, error) {
+		switch {
+		case m.kind() == openflow15.Type_Error && m.xid() == ctrl.Xid:
+			if len(b.refused) > 0 {
+				return true, nil
+			}
+			return true, b.broken("commit", m)
+		case m.kind() == openflow15.Type_Error:
+			return false, b.note(m)
+		}
+		return m.kind() == openflow15.Type_BundleControl && m.xid() == ctrl.Xid, nil
+	})
+}
+
+// note maps an error to the change that caused it.
+func (b *bundle) note(m message) error {
+	i := int(int64(m.xid()) - int64(b.first))
+	if i < 0 || i >= len(b.mods) {
+		return b.broken("message", m)
+	}
+	b.refused = append(b.refused, Refusal{b.mods[i], reason(m)})
+	return nil
+}
+
+// broken is an error that belongs to no change. The connection is given up,
+// and with it the open bundle.
+func (b *bundle) broken(what string, m message) error {
+	err := fmt.Errorf("openflow bundle: %s refused: %s", what, reason(m))
+	b.conn.fail(err)
+	return err
+}
+
+// reason names the error of an error message. The names are those of the
+// OpenFlow specification.
+func reason(m message) string {
+	if m.kind() != openflow15.Type_Error || len(m.body()) < 4 {
+		return "malformed error message"
+	}
+	kind, code := binary.BigEndian.Uint16(m.body()), binary.BigEndian.Uint16(m.body()[2:])
+	name, codes := errorNames(kind)
+	if int(code) < len(codes) {
+		return name + ": " + codes[code]
+	}
+	return fmt.Sprintf("%s: code %d", name, code)
+}
+
+func errorNames(kind uint16) (string, []string) {
+	switch kind {
+	case openflow15.ET_HELLO_FAILED:
+		return "hello failed", []string{"incompatible version", "permissions"}
+	case openflow15.ET_BAD_REQUEST:
+		return "bad request", nil
+	case openflow15.ET_BAD_ACTION:
+		return "bad action", []string{
+			"type", "length", "experimenter", "experimenter type", "out port", "argument", "permissions", "too many", "queue",
+			"out group", "match inconsistent", "unsupported order", "tag", "set type", "set length", "set argument", "set mask",
+		}
+	case openflow15.ET_BAD_INSTRUCTION:
+		return "bad instruction", []string{
+			"unknown", "unsupported", "table", "metadata", "metadata mask", "experimenter", "experimenter type", "length", "permissions", "duplicate",
+		}
+	case openflow15.PET_BAD_MATCH:
+		return "bad match", []string{
+			"type", "length", "tag", "link address mask", "network address mask", "wildcards", "field", "value", "mask", "prerequisite", "duplicate field", "permissions",
+		}
+	case openflow15.ET_FLOW_MOD_FAILED:
+		return "flow mod failed", []string{
+			"unknown", "table full", "table", "overlap", "permissions", "timeout", "command", "flags", "cannot sync", "priority", "is sync",
+		}
+	case openflow15.ET_BUNDLE_FAILED:
+		return "bundle failed", nil
+	case openflow15.ET_EXPERIMENTER:
+		return "experimenter error", nil
+	}
+	return fmt.Sprintf("error type %d", kind), nil
+}

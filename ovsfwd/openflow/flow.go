@@ -1,0 +1,154 @@
+package openflow
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+
+	"antrea.io/libOpenflow/openflow15"
+)
+
+// Flow is one entry of a flow table. No actions means drop.
+type Flow struct {
+	Table    uint8
+	Priority uint16
+	Match    Match
+	Actions  []Action
+}
+
+// String returns the flow in ovs-ofctl notation, as in
+// "table=110,priority=0 actions=drop". Equal flows have equal strings.
+func (f Flow) String() string { return f.id() + " actions=" + f.actions() }
+
+// id names what the switch takes for the identity of a flow: table, priority
+// and match.
+func (f Flow) id() string {
+	s := fmt.Sprintf("table=%d,priority=%d", f.Table, f.Priority)
+	if m := f.Match.String(); m != "" {
+		s += "," + m
+	}
+	return s
+}
+
+func (f Flow) actions() string {
+	if len(f.Actions) == 0 {
+		return "drop"
+	}
+	words := make([]string, len(f.Actions))
+	for i, a := range f.Actions {
+		words[i] = a.String()
+	}
+	return strings.Join(words, ",")
+}
+
+// Owner is the upper 16 bits of every cookie of ours.
+const Owner = 0xf11c
+
+// A cookie is owner (16 bits), pipeline version (8 bits) and content hash (40
+// bits): a flow that is installed with the cookie of a wanted one is that flow.
+const (
+	ownerShift   = 48
+	versionShift = 40
+	hashMask     = 1<<versionShift - 1
+)
+
+func cookie(version uint8, f Flow) uint64 {
+	sum := sha256.Sum256([]byte(f.String()))
+	return uint64(Owner)<<ownerShift | uint64(version)<<versionShift | number(sum[:8])&hashMask
+}
+
+// Command says what a FlowMod does.
+type Command uint8
+
+const (
+	// Add installs the flow, or replaces the one of equal table, priority and
+	// match.
+	Add Command = iota + 1
+	// Delete removes exactly the flow of equal table, priority and match.
+	Delete
+	// DeleteCookie removes the flows of the table that have the cookie; the
+	// rest of the flow is not looked at.
+	DeleteCookie
+)
+
+// FlowMod is one change of a bundle.
+type FlowMod struct {
+	Command Command
+	Flow    Flow
+	Cookie  uint64
+	// Key is the group that the flow belongs to, for messages.
+	Key string
+}
+
+// String returns the change in words, with the flow in ovs-ofctl notation.
+func (m FlowMod) String() string {
+	switch m.Command {
+	case Add:
+		return "add " + m.Flow.String()
+	case Delete:
+		return "delete " + m.Flow.id()
+	case DeleteCookie:
+		return fmt.Sprintf("delete cookie=%#x/-1,table=%d", m.Cookie, m.Flow.Table)
+	}
+	return fmt.Sprintf("command(%d)", m.Command)
+}
+
+func (m FlowMod) wire(xid uint32) (*openflow15.FlowMod, error) {
+	out := openflow15.NewFlowMod()
+	out.Xid = xid
+	out.TableId = m.Flow.Table
+	out.Priority = m.Flow.Priority
+	out.Cookie = m.Cookie
+	switch m.Command {
+	case DeleteCookie:
+		out.Command = openflow15.FC_DELETE
+		out.CookieMask = ^uint64(0)
+		return out, nil
+	case Delete:
+		out.Command = openflow15.FC_DELETE_STRICT
+		out.Cookie = 0
+	case Add:
+		out.Command = openflow15.FC_ADD
+	default:
+		return nil, fmt.Errorf("unknown %s", m)
+	}
+	match, err := m.Flow.Match.wire()
+	if err != nil {
+		return nil, err
+	}
+	out.Match = *match
+	if m.Command == Add {
+		return out, addActions(out, m.Flow.Actions)
+	}
+	return out, nil
+}
+
+// addActions splits actions into the two instructions that carry them.
+func addActions(out *openflow15.FlowMod, actions []Action) error {
+	apply := openflow15.NewInstrApplyActions()
+	var jump *openflow15.InstrGotoTable
+	for _, a := range actions {
+		if jump != nil {
+			return errors.New("goto_table is not the last action")
+		}
+		if next, ok := a.(gotoTable); ok {
+			jump = openflow15.NewInstrGotoTable(uint8(next))
+			continue
+		}
+		w, err := a.wire()
+		if err != nil {
+			return err
+		}
+		if err := apply.AddAction(w, false); err != nil {
+			return fmt.Errorf("action %s: %w", a, err)
+		}
+	}
+	if len(apply.Actions) > 0 {
+		out.AddInstruction(apply)
+	}
+	if jump != nil {
+		out.AddInstruction(jump)
+	}
+	return nil
+}
