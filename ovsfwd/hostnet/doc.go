@@ -1,0 +1,12 @@
+// Package hostnet programs the host's side of the gateway port: its link,
+// addresses and sysctls, the routes and neighbours that lead to the peers'
+// pods, and the policy rule that keeps traffic between pods and peer nodes
+// inside the tunnel.
+//
+// It is a reconciler: it reads what is there, writes only what differs, and
+// removes what an earlier run left. Its routes carry a protocol number of
+// their own and its policy rule a priority and table of its own, so that
+// nothing of others is ever touched. It works in the network namespace of the
+// calling process, over netlink, and knows nothing of policy. It is tested in
+// fresh network namespaces.
+package hostnet

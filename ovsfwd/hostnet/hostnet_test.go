@@ -1,0 +1,212 @@
+package hostnet
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+// inNamespace runs the rest of the test on a thread in a namespace of its
+// own, with a gateway port.
+func inNamespace(t *testing.T) netlink.Link {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: network namespaces")
+	}
+	// The thread is not given back: it ends with the test's goroutine.
+	runtime.LockOSThread()
+	ns, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	for _, name := range []string{"flx-gw0", "uplink0"} {
+		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name + "-p"}
+		if err := netlink.LinkAdd(veth); err != nil {
+			t.Fatal(err)
+		}
+		peer, err := netlink.LinkByName(name + "-p")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := netlink.LinkSetUp(peer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	uplink, err := netlink.LinkByName("uplink0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.LinkSetUp(uplink); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range []string{"192.168.50.11/24", "fd00:10::c0a8:320b/120"} {
+		addr := &netlink.Addr{IPNet: netOf(netip.MustParsePrefix(a)), Flags: 0x02}
+		if err := netlink.AddrAdd(uplink, addr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gw, err := netlink.LinkByName("flx-gw0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gw
+}
+
+func testState() State {
+	mac, _ := net.ParseMAC("aa:bb:cc:dd:ee:ff")
+	return State{
+		Gateway: "flx-gw0", MTU: 1450,
+		GatewayAddresses: []netip.Prefix{netip.MustParsePrefix("10.10.0.1/24"), netip.MustParsePrefix("fd00:10::a0a:1/120")},
+		NodeAddresses:    []netip.Addr{netip.MustParseAddr("192.168.50.11"), netip.MustParseAddr("fd00:10::c0a8:320b")},
+		Peers: []Peer{{
+			PodCIDRs:      []netip.Prefix{netip.MustParsePrefix("10.10.1.0/24"), netip.MustParsePrefix("fd00:10::a0a:100/120")},
+			Gateways:      []netip.Addr{netip.MustParseAddr("10.10.1.1"), netip.MustParseAddr("fd00:10::a0a:101")},
+			NodeAddresses: []netip.Addr{netip.MustParseAddr("192.168.50.12"), netip.MustParseAddr("fd00:10::c0a8:320c")},
+		}},
+		VirtualMAC: mac, RouteTable: DefaultRouteTable, RulePriority: DefaultRulePriority,
+	}
+}
+
+func apply(t *testing.T, r *Reconciler, s State) int {
+	t.Helper()
+	r.SetState(s)
+	n, err := r.Apply(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func lookup(t *testing.T, dst, iif string) netlink.Route {
+	t.Helper()
+	routes, err := netlink.RouteGetWithOptions(net.ParseIP(dst), &netlink.RouteGetOptions{Iif: iif, SrcAddr: srcFor(dst, iif)})
+	if err != nil || len(routes) == 0 {
+		t.Fatalf("route to %s iif %q: %v", dst, iif, err)
+	}
+	return routes[0]
+}
+
+func srcFor(dst, iif string) net.IP {
+	switch {
+	case iif == "":
+		return nil
+	case strings.Contains(dst, ":"):
+		return net.ParseIP("fd00:10::a0a:5")
+	}
+	return net.ParseIP("10.10.0.5")
+}
+
+func TestRoutesLeadPodsAndPeersThroughTheGateway(t *testing.T) {
+	gw := inNamespace(t)
+	if n := apply(t, NewReconciler(), testState()); n == 0 {
+		t.Fatal("first apply wrote nothing")
+	}
+	for _, c := range []struct{ dst, iif, via, src string }{
+		{"10.10.1.7", "", "10.10.1.1", "192.168.50.11"},
+		{"fd00:10::a0a:107", "", "fd00:10::a0a:101", "fd00:10::c0a8:320b"},
+		{"10.10.1.7", "flx-gw0", "10.10.1.1", ""},
+		{"192.168.50.12", "flx-gw0", "10.10.1.1", ""},
+		{"fd00:10::c0a8:320c", "flx-gw0", "fd00:10::a0a:101", ""},
+	} {
+		r := lookup(t, c.dst, c.iif)
+		if r.LinkIndex != gw.Attrs().Index || r.Gw.String() != c.via {
+			t.Errorf("to %s iif %q: dev %d via %s, want the gateway port via %s", c.dst, c.iif, r.LinkIndex, r.Gw, c.via)
+		}
+		if c.src != "" && r.Src.String() != c.src {
+			t.Errorf("to %s: source %s, want %s", c.dst, r.Src, c.src)
+		}
+	}
+	if r := lookup(t, "192.168.50.12", ""); r.LinkIndex == gw.Attrs().Index {
+		t.Error("the node's own traffic to a peer's address must not take the tunnel: the tunnel itself goes there")
+	}
+}
+
+func TestSecondApplyAndNewProcessWriteNothing(t *testing.T) {
+	inNamespace(t)
+	r := NewReconciler()
+	apply(t, r, testState())
+	if n := apply(t, r, testState()); n != 0 {
+		t.Errorf("second apply: %d writes", n)
+	}
+	if n := apply(t, NewReconciler(), testState()); n != 0 {
+		t.Errorf("apply of a new process: %d writes", n)
+	}
+}
+
+func TestStaleGoesForeignStays(t *testing.T) {
+	gw := inNamespace(t)
+	apply(t, NewReconciler(), testState())
+	foreign := &netlink.Route{LinkIndex: gw.Attrs().Index, Dst: netOf(netip.MustParsePrefix("203.0.113.0/24")), Protocol: 4}
+	if err := netlink.RouteAdd(foreign); err != nil {
+		t.Fatal(err)
+	}
+	alone := testState()
+	alone.Peers = nil
+	apply(t, NewReconciler(), alone)
+	if n := countRoutes(t, Protocol); n != 0 {
+		t.Errorf("%d of our routes left without peers", n)
+	}
+	if n := countRoutes(t, 4); n != 1 {
+		t.Errorf("foreign route: %d left, want 1", n)
+	}
+	if err := Remove("flx-gw0", DefaultRouteTable, DefaultRulePriority); err != nil {
+		t.Fatal(err)
+	}
+	addrs, err := netlink.AddrList(gw, netlink.FAMILY_V4)
+	if err != nil || len(addrs) != 0 {
+		t.Errorf("addresses after remove: %v %v", addrs, err)
+	}
+}
+
+func TestDeletedEntriesComeBack(t *testing.T) {
+	inNamespace(t)
+	r := NewReconciler()
+	apply(t, r, testState())
+	before := countRoutes(t, Protocol)
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: Protocol}, netlink.RT_FILTER_PROTOCOL)
+	if err != nil || len(routes) == 0 {
+		t.Fatal(routes, err)
+	}
+	if err := netlink.RouteDel(&routes[0]); err != nil {
+		t.Fatal(err)
+	}
+	r.Invalidate()
+	if n, err := r.Apply(context.Background()); err != nil || n != 1 {
+		t.Errorf("repair: %d writes, %v; want 1", n, err)
+	}
+	if n := countRoutes(t, Protocol); n != before {
+		t.Errorf("%d routes after repair, want %d", n, before)
+	}
+}
+
+func TestMissingGatewayPortIsNamed(t *testing.T) {
+	inNamespace(t)
+	r := NewReconciler()
+	s := testState()
+	s.Gateway = "flx-none"
+	r.SetState(s)
+	if _, err := r.Apply(context.Background()); err == nil || !strings.Contains(err.Error(), "flx-none") {
+		t.Errorf("error %v does not name the port", err)
+	}
+}
+
+func countRoutes(t *testing.T, protocol netlink.RouteProtocol) int {
+	t.Helper()
+	n := 0
+	for _, f := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		routes, err := netlink.RouteListFiltered(f, &netlink.Route{Protocol: protocol}, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += len(routes)
+	}
+	return n
+}

@@ -1,0 +1,95 @@
+package hostnet
+
+import (
+	"net"
+	"net/netip"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// State is what is wanted of the host's network.
+type State struct {
+	// Gateway is the interface name of the gateway port, which must exist.
+	Gateway string
+	// MTU of the gateway port in bytes; 0 leaves it.
+	MTU int
+	// GatewayAddresses are the port's addresses with the length of the pod
+	// prefix.
+	GatewayAddresses []netip.Prefix
+	// NodeAddresses are this node's own addresses: the source towards peers'
+	// pods.
+	NodeAddresses []netip.Addr
+	Peers         []Peer
+	// VirtualMAC is the address that every peer gateway has.
+	VirtualMAC net.HardwareAddr
+	// RouteTable and RulePriority are of the policy rule for what comes in by
+	// the gateway port and is meant for a peer's own address.
+	RouteTable, RulePriority int
+}
+
+// Peer is another node.
+type Peer struct {
+	PodCIDRs []netip.Prefix
+	// Gateways are the peer's gateway addresses, one a family.
+	Gateways      []netip.Addr
+	NodeAddresses []netip.Addr
+}
+
+// Protocol is the route protocol number of our routes (rtm_protocol,
+// rtnetlink(7)); iproute2 knows no other program by it.
+const Protocol = 208
+
+// Defaults of the policy rule: the priority is before the main table's 32766
+// and after what people usually put first.
+const (
+	DefaultRouteTable   = 20800
+	DefaultRulePriority = 20800
+)
+
+// route is a wanted route.
+type route struct {
+	dst    netip.Prefix
+	via    netip.Addr
+	src    netip.Addr
+	table  int
+	family model.Family
+}
+
+// routes returns the wanted routes and the neighbours that they go by.
+func (s *State) routes() (routes []route, gateways []netip.Addr) {
+	for _, p := range s.Peers {
+		for _, f := range model.Families() {
+			gw := first(p.Gateways, f)
+			if !gw.IsValid() || !first(s.gatewayAddrs(), f).IsValid() {
+				continue
+			}
+			gateways = append(gateways, gw)
+			for _, c := range p.PodCIDRs {
+				if model.FamilyOf(c.Addr()) == f {
+					routes = append(routes, route{dst: c, via: gw, src: first(s.NodeAddresses, f), table: mainTable, family: f})
+				}
+			}
+			if a := first(p.NodeAddresses, f); a.IsValid() {
+				routes = append(routes, route{dst: netip.PrefixFrom(a, a.BitLen()), via: gw, table: s.RouteTable, family: f})
+			}
+		}
+	}
+	return routes, gateways
+}
+
+func (s *State) gatewayAddrs() []netip.Addr {
+	var all []netip.Addr
+	for _, p := range s.GatewayAddresses {
+		all = append(all, p.Addr())
+	}
+	return all
+}
+
+func first(addrs []netip.Addr, f model.Family) netip.Addr {
+	for _, a := range addrs {
+		if model.FamilyOf(a) == f {
+			return a
+		}
+	}
+	return netip.Addr{}
+}

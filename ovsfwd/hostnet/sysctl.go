@@ -1,0 +1,38 @@
+package hostnet
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// sysctls sets what forwarding by the gateway port needs:
+//
+//   - forwarding of both families;
+//   - loose reverse-path filtering on the port (the kernel takes the maximum
+//     of the interface's value and that of "all", so 0 would not relax a
+//     strict host): packets from a peer's own address come in there, while the
+//     main table has that address on the uplink;
+//   - no redirects: packets leave by the port they came in by, on purpose;
+//   - no router advertisements from pods.
+func (p *pass) sysctls() {
+	gw := p.state.Gateway
+	for _, s := range []struct{ key, value string }{
+		{"net/ipv4/ip_forward", "1"},
+		{"net/ipv4/conf/all/send_redirects", "0"},
+		{"net/ipv4/conf/" + gw + "/send_redirects", "0"},
+		{"net/ipv4/conf/" + gw + "/rp_filter", "2"},
+		{"net/ipv6/conf/all/forwarding", "1"},
+		{"net/ipv6/conf/" + gw + "/accept_ra", "0"},
+	} {
+		path := filepath.Join("/proc/sys", s.key)
+		old, err := os.ReadFile(path)
+		if os.IsNotExist(err) && strings.Contains(s.key, "ipv6") {
+			continue // a kernel without IPv6
+		}
+		if err == nil && strings.TrimSpace(string(old)) == s.value {
+			continue
+		}
+		p.write("set "+s.key, os.WriteFile(path, []byte(s.value), 0o644))
+	}
+}
