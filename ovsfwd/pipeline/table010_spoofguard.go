@@ -1,0 +1,71 @@
+package pipeline
+
+// Table 10, spoofguard: a source address is believed only on its own port,
+// and from the tunnel only if the outer source is the node that owns it.
+//
+//	table=10,priority=200,ip,in_port=GATEWAY actions=goto_table:30                    (and ipv6)
+//	table=10,priority=200,arp,in_port=GATEWAY,arp_spa=GWIP,arp_sha=GWMAC actions=goto_table:20
+//	table=10,priority=200,ip,in_port=POD,dl_src=MAC,nw_src=IP actions=goto_table:30   (and ipv6)
+//	table=10,priority=200,arp,in_port=POD,dl_src=MAC,arp_spa=IP,arp_sha=MAC actions=goto_table:20
+//	table=10,priority=200,ip,tun_src=PEER,in_port=TUNNEL,nw_src=PEER'S actions=goto_table:30   (and ipv6)
+//	table=10,priority=0 actions=drop
+//
+// Neighbour discovery never reaches the host's FORWARD hook, so it is guarded
+// here: see table010_neighbours.go.
+
+import (
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+)
+
+func spoofGuardBase(n Node) []openflow.Flow {
+	flows := []openflow.Flow{drop(TableSpoofGuard)}
+	for _, m := range ipFamilies() {
+		flows = append(flows, openflow.Flow{
+			Table: TableSpoofGuard, Priority: priorityNormal, Match: m.InPort(n.GatewayPort), Actions: jump(TableSteer),
+		})
+	}
+	for _, gw := range n.Gateways {
+		if isIPv4(gw) {
+			flows = append(flows, openflow.Flow{
+				Table: TableSpoofGuard, Priority: priorityNormal,
+				Match:   openflow.ARP().InPort(n.GatewayPort).Addr(openflow.ARPSpa, gw.Unmap()).MAC(openflow.ARPSha, n.GatewayMAC),
+				Actions: jump(TableARPResponder),
+			})
+		}
+	}
+	return append(flows, neighboursBase(n)...)
+}
+
+func spoofGuardEndpoint(a *model.Attachment) []openflow.Flow {
+	var flows []openflow.Flow
+	for _, addr := range a.Addresses {
+		addr = addr.Unmap()
+		flows = append(flows, openflow.Flow{
+			Table: TableSpoofGuard, Priority: priorityNormal,
+			Match:   from(single(addr)).InPort(a.OFPort).MAC(openflow.EthSrc, a.MAC),
+			Actions: jump(TableSteer),
+		})
+		if isIPv4(addr) {
+			flows = append(flows, openflow.Flow{
+				Table: TableSpoofGuard, Priority: priorityNormal,
+				Match: openflow.ARP().InPort(a.OFPort).MAC(openflow.EthSrc, a.MAC).
+					Addr(openflow.ARPSpa, addr).MAC(openflow.ARPSha, a.MAC),
+				Actions: jump(TableARPResponder),
+			})
+		}
+	}
+	return append(flows, neighboursEndpoint(a)...)
+}
+
+func spoofGuardPeer(n Node, p *model.Node) []openflow.Flow {
+	var flows []openflow.Flow
+	for _, prefix := range owned(p) {
+		flows = append(flows, openflow.Flow{
+			Table: TableSpoofGuard, Priority: priorityNormal,
+			Match:   from(prefix).InPort(n.TunnelPort).TunnelSource(outer(p)),
+			Actions: jump(TableSteer),
+		})
+	}
+	return flows
+}

@@ -1,0 +1,36 @@
+package pipeline
+
+// Table 30, steer: what the host has judged goes on, everything else goes to
+// the host. It stands in the place of the reference's conntrack table.
+//
+//	table=30,priority=210,ip,reg0=0x1/0xffff actions=goto_table:70                       (and ipv6)
+//	table=30,priority=200,ip actions=set_field:GWMAC->eth_dst,set_field:GATEWAY->reg1,
+//	    set_field:0x10000/0x10000->reg0,goto_table:110                                   (and ipv6)
+//	table=30,priority=0 actions=drop
+
+import (
+	"slices"
+
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+)
+
+func steerBase(n Node) []openflow.Flow {
+	flows := []openflow.Flow{drop(TableSteer)}
+	for _, m := range ipFamilies() {
+		flows = append(flows,
+			openflow.Flow{
+				Table: TableSteer, Priority: priorityHigh,
+				Match:   m.Bits(openflow.Reg0, sourceGW, sourceMask),
+				Actions: jump(TableL3Forwarding),
+			},
+			openflow.Flow{
+				Table: TableSteer, Priority: priorityNormal, Match: m,
+				Actions: slices.Concat(
+					[]openflow.Action{openflow.SetMAC(openflow.EthDst, n.GatewayMAC)},
+					setOutput(n.GatewayPort),
+					jump(TableOutput),
+				),
+			})
+	}
+	return flows
+}
