@@ -1,0 +1,378 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// asUserEnv makes the test binary a client of another user (see TestMain).
+const asUserEnv = "FELIXLIKE_TEST_CONTROL_SOCKET"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(asUserEnv); path != "" {
+		_, err := NewClient(path).Status(context.Background())
+		fmt.Println(err)
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// fakeAgent records what it was asked; it programs revision by revision.
+type fakeAgent struct {
+	status     Status
+	programmed atomic.Uint64
+	synced     chan []model.PodID
+	err        error
+}
+
+func (f *fakeAgent) Status() Status { return f.status }
+
+func (f *fakeAgent) Sync(ctx context.Context, pods []model.PodID) (uint64, error) {
+	if f.synced != nil {
+		f.synced <- pods
+	}
+	return f.programmed.Load(), f.err
+}
+
+func (f *fakeAgent) WaitProgrammed(ctx context.Context, revision uint64) (uint64, error) {
+	for {
+		if now := f.programmed.Load(); now >= revision {
+			return now, nil
+		}
+		select {
+		case <-ctx.Done():
+			return 0, fmt.Errorf("revision %d of %d is programmed: %w", f.programmed.Load(), revision, ctx.Err())
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// serve runs a server and returns its socket's path and what stops it.
+func serve(t *testing.T, agent Agent) (path string, stop func() error) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "run", "control.sock")
+	return path, serveAt(t, path, agent)
+}
+
+func serveAt(t *testing.T, path string, agent Agent) (stop func() error) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root may use the control socket: not run as another user")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- Serve(ctx, path, agent, slog.New(slog.DiscardHandler)) }()
+	stopped := false
+	stop = func() error {
+		if stopped {
+			return nil
+		}
+		stopped = true
+		cancel()
+		return <-done
+	}
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	client := NewClient(path)
+	for deadline := time.Now().Add(5 * time.Second); ; {
+		_, err := client.Status(context.Background())
+		if err == nil {
+			return stop
+		}
+		if !NotRunning(err) || time.Now().After(deadline) {
+			t.Fatalf("server does not answer: %v", err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestStatusRoundTrip(t *testing.T) {
+	want := Status{
+		Version: "v0.1", Node: "n1", Backend: "nftables", Datastore: "manifests", PID: 7,
+		StartedAt: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC), InSync: true, Observed: 9, Programmed: 8,
+		LastApply: Apply{At: time.Date(2026, 11, 20, 10, 0, 1, 0, time.UTC), Duration: time.Millisecond, Error: "no"},
+		Writes:    map[string]int{"nftables": 3},
+		Policies:  []Policy{{Tier: "networkpolicy", Namespace: "x", Name: "deny", IngressRules: 1, Endpoints: 2}},
+		Endpoints: []Endpoint{{Namespace: "x", Name: "a", Interface: "flx1", Addresses: []string{"10.1.0.2"}, State: EndpointProgrammed}},
+		Nodes:     []Node{{Name: "n1", Addresses: []string{"192.0.2.1"}, PodCIDRs: []string{"10.1.0.0/24"}, Local: true}},
+		Problems:  []model.Problem{{Source: "a.yaml", Object: model.ObjectRef{Kind: "Pod", Name: "p"}, Reason: "bad"}},
+	}
+	path, _ := serve(t, &fakeAgent{status: want})
+	got, err := NewClient(path).Status(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
+}
+
+func TestSyncCarriesPods(t *testing.T) {
+	agent := &fakeAgent{synced: make(chan []model.PodID, 1)}
+	agent.programmed.Store(4)
+	path, _ := serve(t, agent)
+	pods := []model.PodID{{Namespace: "x", Name: "a"}, {Namespace: "y", Name: "b"}}
+	revision, err := NewClient(path).Sync(context.Background(), pods...)
+	if err != nil || revision != 4 {
+		t.Fatalf("Sync = %d, %v; want 4", revision, err)
+	}
+	if diff := cmp.Diff(pods, <-agent.synced); diff != "" {
+		t.Errorf("pods (-want +got):\n%s", diff)
+	}
+	if _, err := NewClient(path).Sync(context.Background()); err != nil {
+		t.Errorf("Sync without pods: %v", err)
+	}
+	if pods := <-agent.synced; len(pods) != 0 {
+		t.Errorf("pods = %v; want none", pods)
+	}
+}
+
+func TestWaitProgrammed(t *testing.T) {
+	agent := &fakeAgent{}
+	path, _ := serve(t, agent)
+	client := NewClient(path)
+
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	_, err := client.WaitProgrammed(ctx, 5)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error = %v; want a deadline", err)
+	}
+	if err == nil || !strings.Contains(err.Error(), "revision 0 of 5 is programmed") {
+		t.Errorf("error = %v; want the agent's own words", err)
+	}
+
+	got := make(chan uint64, 1)
+	go func() {
+		revision, _ := client.WaitProgrammed(context.Background(), 5)
+		got <- revision
+	}()
+	agent.programmed.Store(6)
+	if revision := <-got; revision != 6 {
+		t.Errorf("WaitProgrammed = %d; want 6", revision)
+	}
+}
+
+func TestCallerHangsUp(t *testing.T) {
+	path, stop := serve(t, &fakeAgent{})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		_, err := NewClient(path).WaitProgrammed(ctx, 5)
+		done <- err
+	}()
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("error = %v; want cancelled", err)
+	}
+	if err := stop(); err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+}
+
+func TestServerEndsWaitingCalls(t *testing.T) {
+	path, stop := serve(t, &fakeAgent{})
+	done := make(chan error, 1)
+	go func() {
+		_, err := NewClient(path).WaitProgrammed(context.Background(), 5)
+		done <- err
+	}()
+	if err := stop(); err != nil {
+		t.Fatalf("Serve: %v", err)
+	}
+	if err := <-done; err == nil {
+		t.Error("the waiting call succeeded")
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("socket after the end: %v; want none", err)
+	}
+	_, err := NewClient(path).Status(context.Background())
+	if !NotRunning(err) {
+		t.Errorf("error = %v; want not running", err)
+	}
+}
+
+func TestAgentError(t *testing.T) {
+	path, _ := serve(t, &fakeAgent{err: errors.New("pod x/a: not attached")})
+	_, err := NewClient(path).Sync(context.Background())
+	if err == nil || !strings.Contains(err.Error(), "pod x/a: not attached") {
+		t.Errorf("error = %v; want the agent's", err)
+	}
+}
+
+func TestBadRequests(t *testing.T) {
+	path, _ := serve(t, &fakeAgent{})
+	tests := []struct {
+		method, target, body string
+		code                 int
+		want                 string
+	}{
+		{"GET", "/v2/status", "", 404, `unknown API version "v2": this agent serves v1`},
+		{"GET", "/", "", 404, `unknown API version ""`},
+		{"GET", "/v1/nothing", "", 404, "unknown path /v1/nothing"},
+		{"POST", "/v1/status", "", 405, "the method must be GET"},
+		{"GET", "/v1/sync", "", 405, "the method must be POST"},
+		{"GET", "/v1/programmed", "", 400, `revision "": must be an unsigned number`},
+		{"GET", "/v1/programmed?revision=-1", "", 400, `revision "-1"`},
+		{"GET", "/v1/programmed?revision=1&timeout=soon", "", 400, `timeout "soon"`},
+		{"GET", "/v1/programmed?revision=1&timeout=-1s", "", 400, `timeout "-1s"`},
+		{"GET", "/v1/programmed?revision=1&timeout=1ms", "", 504, "deadline exceeded"},
+		{"POST", "/v1/sync", `{"pods":["a"]}`, 400, `pod "a": must be namespace/name`},
+		{"POST", "/v1/sync", `{"pods":["a/b/c"]}`, 400, `pod "a/b/c"`},
+		{"POST", "/v1/sync", `{"Pod":["a/b"]}`, 400, "unknown field"},
+		{"POST", "/v1/sync", `{} {}`, 400, "more than one JSON value"},
+		{"POST", "/v1/sync", `{`, 400, "request body"},
+	}
+	client := NewClient(path)
+	for _, test := range tests {
+		t.Run(test.method+" "+test.target, func(t *testing.T) {
+			request, err := http.NewRequest(test.method, "http://agent"+test.target, strings.NewReader(test.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			response, err := client.http.Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			body, err := io.ReadAll(response.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := strings.ReplaceAll(string(body), `\"`, `"`)
+			if response.StatusCode != test.code || !strings.Contains(text, test.want) {
+				t.Errorf("got %d %s; want %d %s", response.StatusCode, text, test.code, test.want)
+			}
+		})
+	}
+}
+
+func TestModes(t *testing.T) {
+	path, _ := serve(t, &fakeAgent{})
+	for name, want := range map[string]os.FileMode{path: 0o600, filepath.Dir(path): 0o700} {
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode().Perm() != want {
+			t.Errorf("mode of %s = %o; want %o", name, info.Mode().Perm(), want)
+		}
+	}
+}
+
+func TestSecondAgentIsRefused(t *testing.T) {
+	agent := &fakeAgent{}
+	path, _ := serve(t, agent)
+	err := Serve(context.Background(), path, agent, slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "another agent is running") {
+		t.Errorf("error = %v; want another agent", err)
+	}
+	if _, err := NewClient(path).Status(context.Background()); err != nil {
+		t.Errorf("the first agent after the second tried: %v", err)
+	}
+}
+
+func TestForeignListenerIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "control.sock")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	err = Serve(context.Background(), path, &fakeAgent{}, slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "another process is listening") {
+		t.Errorf("error = %v; want another process", err)
+	}
+}
+
+func TestStaleSocketIsReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "control.sock")
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.SetUnlinkOnClose(false)
+	listener.Close()
+	if _, err := NewClient(path).Status(context.Background()); !NotRunning(err) {
+		t.Fatalf("error = %v; want not running", err)
+	}
+	serveAt(t, path, &fakeAgent{})
+}
+
+func TestOtherFilesAreKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "control.sock")
+	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := Serve(context.Background(), path, &fakeAgent{}, slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "not a socket") {
+		t.Errorf("error = %v; want not a socket", err)
+	}
+	if data, err := os.ReadFile(path); err != nil || string(data) != "precious" {
+		t.Errorf("file = %q, %v; want it untouched", data, err)
+	}
+}
+
+// TestOtherUserIsRefused opens the socket's mode to all, so that only the
+// check of the caller's uid is left, and calls as nobody.
+func TestOtherUserIsRefused(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("becoming another user needs root")
+	}
+	dir, err := os.MkdirTemp("", "flx-control-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path := filepath.Join(dir, "control.sock")
+	serveAt(t, path, &fakeAgent{})
+	binary := filepath.Join(dir, "client")
+	if err := copyFile(os.Args[0], binary); err != nil {
+		t.Fatal(err)
+	}
+	for name, mode := range map[string]os.FileMode{dir: 0o755, path: 0o666} {
+		if err := os.Chmod(name, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	command := exec.Command(binary)
+	command.Dir = dir
+	command.Env = []string{asUserEnv + "=" + path}
+	command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	output, err := command.CombinedOutput()
+	if err != nil {
+		t.Fatalf("client as nobody: %v\n%s", err, output)
+	}
+	if !strings.Contains(string(output), "only root may use the control socket") {
+		t.Errorf("answer to nobody: %s; want a refusal", output)
+	}
+}
+
+func copyFile(from, to string) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, 0o755)
+}

@@ -1,0 +1,216 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+const (
+	// maxBody bounds a request: 1 MiB names some ten thousand pods.
+	maxBody = 1 << 20
+	// shutdownGrace is how long answers may take once the agent ends.
+	shutdownGrace = 2 * time.Second
+	// headerTimeout ends connections that never send a request.
+	headerTimeout = 5 * time.Second
+)
+
+// Serve answers on the socket until ctx ends, then removes the socket. Its
+// directory is created if missing (mode 0700). It fails at once if another
+// agent serves there; what a dead one left is replaced.
+func Serve(ctx context.Context, socketPath string, agent Agent, log *slog.Logger) error {
+	log = log.With("component", "control")
+	listener, err := listen(socketPath)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	server := &http.Server{
+		Handler:           &handler{agent: agent, log: log},
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnContext:       withPeer,
+		ReadHeaderTimeout: headerTimeout,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	log.Info("serving", "socket", socketPath)
+	select {
+	case err := <-served:
+		return fmt.Errorf("control socket %s: serve: %w", socketPath, err)
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+	defer cancel()
+	if err := server.Shutdown(grace); err != nil {
+		server.Close()
+	}
+	<-served
+	return nil
+}
+
+// handler maps requests to calls of the agent.
+type handler struct {
+	agent Agent
+	log   *slog.Logger
+}
+
+// ServeHTTP answers one request.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	reply, err := h.answer(w, r)
+	if err != nil {
+		code := statusCode(err)
+		h.log.Debug("request refused", "method", r.Method, "path", r.URL.Path, "code", code, "error", err)
+		h.write(w, code, errorReply{Error: err.Error()})
+		return
+	}
+	h.write(w, http.StatusOK, reply)
+}
+
+func (h *handler) answer(w http.ResponseWriter, r *http.Request) (any, error) {
+	if !peerIsRoot(r.Context()) {
+		return nil, refuse(http.StatusForbidden, "only root may use the control socket")
+	}
+	want, err := methodOf(r.URL.Path)
+	if err != nil {
+		return nil, err
+	}
+	if r.Method != want {
+		w.Header().Set("Allow", want)
+		return nil, refuse(http.StatusMethodNotAllowed, "%s %s: the method must be %s", r.Method, r.URL.Path, want)
+	}
+	ctx, cancel, err := withTimeout(r)
+	if err != nil {
+		return nil, err
+	}
+	defer cancel()
+	switch r.URL.Path {
+	case statusPath:
+		return h.agent.Status(), nil
+	case syncPath:
+		pods, err := readPods(http.MaxBytesReader(w, r.Body, maxBody))
+		if err != nil {
+			return nil, err
+		}
+		return revision(h.agent.Sync(ctx, pods))
+	default:
+		wanted, err := strconv.ParseUint(r.URL.Query().Get("revision"), 10, 64)
+		if err != nil {
+			return nil, refuse(http.StatusBadRequest, "revision %q: must be an unsigned number", r.URL.Query().Get("revision"))
+		}
+		return revision(h.agent.WaitProgrammed(ctx, wanted))
+	}
+}
+
+// methodOf returns the method that a path is asked with.
+func methodOf(path string) (string, error) {
+	switch path {
+	case statusPath, programmedPath:
+		return http.MethodGet, nil
+	case syncPath:
+		return http.MethodPost, nil
+	}
+	version, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	if version != Version {
+		return "", refuse(http.StatusNotFound, "unknown API version %q: this agent serves %s", version, Version)
+	}
+	return "", refuse(http.StatusNotFound, "unknown path %s: this agent serves %s, %s and %s", path, statusPath, syncPath, programmedPath)
+}
+
+// withTimeout gives the request the deadline that its caller has. The
+// request's own context ends when the caller hangs up.
+func withTimeout(r *http.Request) (context.Context, context.CancelFunc, error) {
+	value := r.URL.Query().Get("timeout")
+	if value == "" {
+		ctx, cancel := context.WithCancel(r.Context())
+		return ctx, cancel, nil
+	}
+	timeout, err := time.ParseDuration(value)
+	if err != nil || timeout <= 0 {
+		return nil, nil, refuse(http.StatusBadRequest, "timeout %q: must be a positive duration such as 10s", value)
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), timeout)
+	return ctx, cancel, nil
+}
+
+func readPods(body io.Reader) ([]model.PodID, error) {
+	var request syncRequest
+	decoder := json.NewDecoder(body)
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&request); err != nil && !errors.Is(err, io.EOF) {
+		return nil, refuse(http.StatusBadRequest, "request body: %w", err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, refuse(http.StatusBadRequest, "request body: more than one JSON value")
+	}
+	pods := make([]model.PodID, 0, len(request.Pods))
+	for _, name := range request.Pods {
+		pod, err := ParsePod(name)
+		if err != nil {
+			return nil, refuse(http.StatusBadRequest, "request body: %w", err)
+		}
+		pods = append(pods, pod)
+	}
+	return pods, nil
+}
+
+func revision(programmed uint64, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	return revisionReply{Revision: programmed}, nil
+}
+
+func (h *handler) write(w http.ResponseWriter, code int, body any) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		h.log.Error("cannot encode answer", "error", err)
+		http.Error(w, `{"error":"the answer cannot be encoded"}`, http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	if _, err := w.Write(append(data, '\n')); err != nil {
+		h.log.Debug("caller is gone", "error", err)
+	}
+}
+
+// refusal is an error with the HTTP status that tells its kind.
+type refusal struct {
+	code int
+	err  error
+}
+
+func refuse(code int, format string, args ...any) error {
+	return &refusal{code: code, err: fmt.Errorf(format, args...)}
+}
+
+// Error returns the reason.
+func (e *refusal) Error() string { return e.err.Error() }
+
+// Unwrap returns the wrapped reason.
+func (e *refusal) Unwrap() error { return e.err }
+
+// statusCode returns the HTTP status of an error of the agent or of ours.
+func statusCode(err error) int {
+	var refused *refusal
+	switch {
+	case errors.As(err, &refused):
+		return refused.code
+	case errors.Is(err, context.DeadlineExceeded):
+		return http.StatusGatewayTimeout
+	case errors.Is(err, context.Canceled):
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
+}

@@ -1,0 +1,143 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// socket is the listening unix socket and the lock that makes it ours.
+type socket struct {
+	*net.UnixListener
+	lock *os.File
+}
+
+// listen makes the socket. The lock, not the socket file, tells whether an
+// agent lives: the kernel drops it with the process however that ends, so
+// what a dead agent left behind is replaced, and of two agents that start at
+// the same moment one is refused.
+func listen(path string) (*socket, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("control socket %s: create directory: %w", path, err)
+	}
+	lock, err := acquire(path + ".lock")
+	if err != nil {
+		return nil, fmt.Errorf("control socket %s: %w", path, err)
+	}
+	listener, err := bind(path)
+	if err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("control socket %s: %w", path, err)
+	}
+	return &socket{UnixListener: listener, lock: lock}, nil
+}
+
+// Close closes the socket, removes its file and lets the lock go. The lock's
+// file stays: removing it would let two agents hold locks of that name.
+func (s *socket) Close() error {
+	return errors.Join(s.UnixListener.Close(), s.lock.Close())
+}
+
+func acquire(path string) (*os.File, error) {
+	lock, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open lock: %w", err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		lock.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, errors.New("another agent is running with this run directory")
+		}
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return lock, nil
+}
+
+func bind(path string) (*net.UnixListener, error) {
+	if err := removeStale(path); err != nil {
+		return nil, err
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	// Between bind and chmod the umask decides the mode, should the directory
+	// be open to others; the check of the caller's uid covers that moment.
+	if err := os.Chmod(path, 0o600); err != nil {
+		listener.Close()
+		return nil, fmt.Errorf("restrict mode: %w", err)
+	}
+	return listener, nil
+}
+
+// removeStale removes a socket that nobody listens on.
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("inspect: %w", err)
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return errors.New("the path exists and is not a socket")
+	}
+	conn, err := net.Dial("unix", path)
+	if err == nil {
+		conn.Close()
+		return errors.New("another process is listening on it")
+	}
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		return fmt.Errorf("probe existing socket: %w", err)
+	}
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("remove stale socket: %w", err)
+	}
+	return nil
+}
+
+// peerKey is the context key of the caller's uid.
+type peerKey struct{}
+
+// withPeer adds the uid of the process at the other end of a connection.
+func withPeer(ctx context.Context, conn net.Conn) context.Context {
+	uid, err := peerUID(conn)
+	if err != nil {
+		return ctx
+	}
+	return context.WithValue(ctx, peerKey{}, uid)
+}
+
+// peerIsRoot reports whether the caller is known and has uid 0.
+func peerIsRoot(ctx context.Context) bool {
+	uid, known := ctx.Value(peerKey{}).(uint32)
+	return known && uid == 0
+}
+
+func peerUID(conn net.Conn) (uint32, error) {
+	unixConn, ok := conn.(*net.UnixConn)
+	if !ok {
+		return 0, fmt.Errorf("peer of %T is not known", conn)
+	}
+	raw, err := unixConn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return 0, err
+	}
+	if credErr != nil {
+		return 0, credErr
+	}
+	return cred.Uid, nil
+}
