@@ -1,0 +1,108 @@
+package truthtable
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// ipv4Prefix is the length of the IPv6 prefix below which the IPv4 addresses
+// of a table are mapped.
+const ipv4Prefix = 96
+
+// MapAddr maps an IPv4 address of a table to a family: a.b.c.d stays itself
+// for IPv4 and becomes fd00:10::a.b.c.d for IPv6. An IPv6 address stays as it
+// is.
+func MapAddr(a netip.Addr, f model.Family) netip.Addr {
+	if f != model.IPv6 || !a.Is4() {
+		return a
+	}
+	b4 := a.As4()
+	b16 := [16]byte{0: 0xfd, 3: 0x10}
+	copy(b16[12:], b4[:])
+	return netip.AddrFrom16(b16)
+}
+
+// MapPrefix maps an IPv4 prefix like MapAddr: a.b.c.d/n becomes
+// fd00:10::a.b.c.d/(96+n), but 0.0.0.0/0 becomes ::/0.
+func MapPrefix(p netip.Prefix, f model.Family) netip.Prefix {
+	switch {
+	case f != model.IPv6 || !p.Addr().Is4():
+		return p
+	case p.Bits() == 0:
+		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	}
+	return netip.PrefixFrom(MapAddr(p.Addr(), f), ipv4Prefix+p.Bits())
+}
+
+// MapFamily returns the step with every address mapped to the family, those
+// inside the policies' ipBlocks included. The step itself is not changed.
+func (s Step) MapFamily(f model.Family) Step {
+	if f != model.IPv6 {
+		return s
+	}
+	s.Nodes, s.Pods, s.Probes = slices.Clone(s.Nodes), slices.Clone(s.Pods), slices.Clone(s.Probes)
+	for i := range s.Nodes {
+		s.Nodes[i].IP = MapAddr(s.Nodes[i].IP, f)
+		s.Nodes[i].PodCIDR = MapPrefix(s.Nodes[i].PodCIDR, f)
+	}
+	for i := range s.Pods {
+		s.Pods[i].IP = MapAddr(s.Pods[i].IP, f)
+	}
+	for i := range s.Probes {
+		s.Probes[i].From = mapEnd(s.Probes[i].From, f)
+		s.Probes[i].To = mapEnd(s.Probes[i].To, f)
+	}
+	policies := make([]networkingv1.NetworkPolicy, len(s.Policies))
+	for i := range s.Policies {
+		policies[i] = *MapPolicy(&s.Policies[i], f)
+	}
+	s.Policies = policies
+	return s
+}
+
+func mapEnd(end string, f model.Family) string {
+	if address, ok := strings.CutPrefix(end, "ip:"); ok {
+		if a, err := netip.ParseAddr(address); err == nil {
+			return "ip:" + MapAddr(a, f).String()
+		}
+	}
+	return end
+}
+
+// MapPolicy returns a copy of the policy with the addresses of its ipBlocks
+// mapped to the family. What is no prefix is left as it is.
+func MapPolicy(policy *networkingv1.NetworkPolicy, f model.Family) *networkingv1.NetworkPolicy {
+	p := policy.DeepCopy()
+	for i := range p.Spec.Ingress {
+		mapPeers(p.Spec.Ingress[i].From, f)
+	}
+	for i := range p.Spec.Egress {
+		mapPeers(p.Spec.Egress[i].To, f)
+	}
+	return p
+}
+
+func mapPeers(peers []networkingv1.NetworkPolicyPeer, f model.Family) {
+	for _, peer := range peers {
+		if peer.IPBlock == nil {
+			continue
+		}
+		peer.IPBlock.CIDR = mapCIDR(peer.IPBlock.CIDR, f)
+		for i, except := range peer.IPBlock.Except {
+			peer.IPBlock.Except[i] = mapCIDR(except, f)
+		}
+	}
+}
+
+func mapCIDR(cidr string, f model.Family) string {
+	p, err := netip.ParsePrefix(cidr)
+	if err != nil {
+		return cidr
+	}
+	return MapPrefix(p, f).String()
+}
