@@ -1,0 +1,87 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+func load(t *testing.T, file string, environ []string, args ...string) (*Effective, error) {
+	t.Helper()
+	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	AddFlags(flags)
+	if file != "" {
+		path := filepath.Join(t.TempDir(), "agent.yaml")
+		if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, "--config", path)
+	}
+	if err := flags.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return Load(flags, environ)
+}
+
+const header = "apiVersion: felixlike.io/v1alpha1\nkind: AgentConfig\n"
+
+func TestFlagBeatsEnvironmentBeatsFileBeatsDefault(t *testing.T) {
+	e, err := load(t, header+"mtu: 1400\ntunnel: vxlan\nresyncInterval: 30s\nmasquerade: false\n",
+		[]string{"FELIXLIKE_MTU=1300", "FELIXLIKE_OVS_RUN_DIR=/env", "HOME=/root"}, "--ovs-run-dir", "/flag", "--node-name", "n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string][2]string{
+		"mtu": {"1300", FromEnvironment}, "tunnel": {"vxlan", FromFile}, "ovsRunDir": {"/flag", FromFlag},
+		"nodeName": {"n1", FromFlag}, "bridge": {"br-int", FromDefault}, "resyncInterval": {"30s", FromFile}, "masquerade": {"false", FromFile},
+	}
+	for _, r := range e.Rows() {
+		if w, ok := want[r.Key]; ok && (r.Value != w[0] || r.Origin != w[1]) {
+			t.Errorf("%s = %s from %s, want %s from %s", r.Key, r.Value, r.Origin, w[0], w[1])
+		}
+	}
+	if time.Duration(e.ResyncInterval) != 30*time.Second || e.Masquerade || e.MTU != 1300 {
+		t.Errorf("typed values: %+v", e.Config)
+	}
+}
+
+func TestBadSettingsAreNamed(t *testing.T) {
+	for _, c := range []struct {
+		name, file string
+		environ    []string
+		args       []string
+		want       string
+	}{
+		{"unknown key", header + "colour: blue\n", nil, nil, `unknown setting "colour"`},
+		{"wrong kind", "apiVersion: v1\nkind: ConfigMap\n", nil, nil, "apiVersion and kind must be"},
+		{"duplicate key", header + "mtu: 1400\nmtu: 1300\n", nil, nil, "mtu"},
+		{"unknown environment", "", []string{"FELIXLIKE_COLOUR=blue"}, nil, "unknown setting FELIXLIKE_COLOUR"},
+		{"bad number", "", []string{"FELIXLIKE_MTU=big"}, nil, `"big" is not a whole number`},
+		{"bad bool", header + "masquerade: perhaps\n", nil, nil, `"perhaps" is neither true nor false`},
+		{"bad backend", "", nil, []string{"--backend", "ebpf"}, `backend: "ebpf" is not one of nftables`},
+		{"mtu", "", nil, []string{"--mtu", "100"}, "mtu: 100 is not between"},
+		{"netdev without uplink", "", nil, []string{"--datapath", "netdev"}, "uplink: needed"},
+		{"empty", "", nil, []string{"--bridge", ""}, "bridge: must not be empty"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := load(t, c.file, c.environ, c.args...); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want one with %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestNames(t *testing.T) {
+	for key, want := range map[string][2]string{
+		"ovsRunDir": {"ovs-run-dir", "FELIXLIKE_OVS_RUN_DIR"}, "mtu": {"mtu", "FELIXLIKE_MTU"}, "nodeName": {"node-name", "FELIXLIKE_NODE_NAME"},
+		"logLevel": {"log-level", "FELIXLIKE_LOG_LEVEL"},
+	} {
+		if FlagName(key) != want[0] || EnvName(key) != want[1] {
+			t.Errorf("%s: %s %s, want %v", key, FlagName(key), EnvName(key), want)
+		}
+	}
+}
