@@ -2,7 +2,6 @@ package managers
 
 import (
 	"net/netip"
-	"strings"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
@@ -15,8 +14,8 @@ type ForwardingManager struct {
 	node        string
 	flows       Flows
 	self        *model.Node
-	attachments map[string]*model.Attachment
-	dirty       dirty[string]
+	attachments map[model.PodID]*model.Attachment
+	dirty       dirty[model.PodID]
 	selfDirty   bool
 }
 
@@ -25,7 +24,7 @@ type ForwardingManager struct {
 func NewForwardingManager(node string, bridge pipeline.Node, flows Flows) *ForwardingManager {
 	return &ForwardingManager{
 		bridge: bridge, node: node, flows: flows,
-		attachments: map[string]*model.Attachment{}, dirty: dirty[string]{},
+		attachments: map[model.PodID]*model.Attachment{}, dirty: dirty[model.PodID]{},
 	}
 }
 
@@ -37,11 +36,14 @@ func (m *ForwardingManager) OnUpdate(u model.Update) {
 			m.self, m.selfDirty = u.Node, true
 		}
 	case model.AttachmentUpdate:
-		m.attachments[u.Attachment.Interface] = u.Attachment
-		m.dirty.add(u.Attachment.Interface)
+		// A pod's new interface replaces one that is still to be removed.
+		m.attachments[u.Attachment.Pod] = u.Attachment
+		m.dirty.add(u.Attachment.Pod)
 	case model.AttachmentRemove:
-		delete(m.attachments, u.Interface)
-		m.dirty.add(u.Interface)
+		if a := m.attachments[u.Pod]; a != nil && a.Interface == u.Interface {
+			delete(m.attachments, u.Pod)
+			m.dirty.add(u.Pod)
+		}
 	}
 }
 
@@ -54,16 +56,16 @@ func (m *ForwardingManager) CompleteDeferredWork() {
 	node := withGateways(m.bridge, m.self)
 	if m.selfDirty {
 		m.flows.SetFlows("base", pipeline.Base(node))
-		for name := range m.attachments {
-			m.dirty.add(name)
+		for id := range m.attachments {
+			m.dirty.add(id)
 		}
 		m.selfDirty = false
 	}
-	for _, name := range m.dirty.take(strings.Compare) {
-		if a := m.attachments[name]; a != nil {
-			m.flows.SetFlows("port/"+name, pipeline.Endpoint(node, a))
+	for _, id := range m.dirty.take(model.PodID.Compare) {
+		if a := m.attachments[id]; a != nil {
+			m.flows.SetFlows("pod "+id.String(), pipeline.Endpoint(node, a))
 		} else {
-			m.flows.RemoveFlows("port/" + name)
+			m.flows.RemoveFlows("pod " + id.String())
 		}
 	}
 }

@@ -44,18 +44,17 @@ func (m *TunnelManager) OnUpdate(u model.Update) {
 	}
 }
 
-// CompleteDeferredWork sets the flows of the peers that changed. A peer
-// without an IPv4 address, which the outer header needs, gets none.
+// CompleteDeferredWork sets the flows of the peers that changed.
 func (m *TunnelManager) CompleteDeferredWork() {
 	if m.self == nil {
 		return
 	}
 	node := withGateways(m.bridge, m.self)
 	for _, name := range m.dirty.take(strings.Compare) {
-		if p := m.peers[name]; p != nil && p.Address(model.IPv4).IsValid() {
-			m.flows.SetFlows("peer/"+name, pipeline.Peer(node, p))
+		if p := m.peers[name]; p != nil {
+			m.flows.SetFlows("peer "+name, pipeline.Peer(node, p))
 		} else {
-			m.flows.RemoveFlows("peer/" + name)
+			m.flows.RemoveFlows("peer " + name)
 		}
 	}
 }

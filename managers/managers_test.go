@@ -1,0 +1,252 @@
+package managers
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// recorder is a table driver that holds what it was told.
+type recorder struct {
+	chains   map[string]string
+	updates  []string
+	verdicts map[string]string
+	sets     map[string]map[model.Member]bool
+}
+
+func newRecorder() *recorder {
+	return &recorder{chains: map[string]string{}, verdicts: map[string]string{}, sets: map[string]map[model.Member]bool{}}
+}
+
+func (r *recorder) UpdateChain(c tables.Chain) {
+	r.chains[c.Name] = c.Text()
+	r.updates = append(r.updates, c.Name)
+}
+
+func (r *recorder) RemoveChain(name string) { delete(r.chains, name) }
+
+func (r *recorder) SetVerdict(d model.Direction, a netip.Addr, v tables.Action) {
+	r.verdicts[fmt.Sprintf("%s %s", d, a)] = v.String()
+}
+
+func (r *recorder) RemoveVerdict(d model.Direction, a netip.Addr) {
+	delete(r.verdicts, fmt.Sprintf("%s %s", d, a))
+}
+
+func (r *recorder) CreateSet(s ipsets.Set) { r.sets[s.Name] = map[model.Member]bool{} }
+
+func (r *recorder) AddMembers(name string, members []model.Member) {
+	for _, m := range members {
+		r.sets[name][m] = true
+	}
+}
+
+func (r *recorder) RemoveMembers(name string, members []model.Member) {
+	for _, m := range members {
+		delete(r.sets[name], m)
+	}
+}
+
+func (r *recorder) RemoveSet(name string) { delete(r.sets, name) }
+
+func (r *recorder) chainsWith(prefix string) []string {
+	var names []string
+	for n := range r.chains {
+		if strings.HasPrefix(n, prefix) {
+			names = append(names, n)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+func pod(name string) model.PodID { return model.PodID{Namespace: "x", Name: name} }
+
+func attachment(name, iface string, addrs ...string) model.AttachmentUpdate {
+	a := &model.Attachment{Pod: pod(name), Interface: iface}
+	for _, s := range addrs {
+		a.Addresses = append(a.Addresses, addr(s))
+	}
+	return model.AttachmentUpdate{Attachment: a}
+}
+
+func policyID(name string) model.PolicyID {
+	return model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: name}
+}
+
+func policy(name string, rules int) model.PolicyUpdate {
+	p := &model.Policy{ID: policyID(name)}
+	for i := range rules {
+		p.Ingress = append(p.Ingress, model.Rule{Name: fmt.Sprintf("ingress[%d]", i), Action: model.Allow, AnyPeer: true, AnyPort: true})
+	}
+	return model.PolicyUpdate{Policy: p}
+}
+
+func endpoint(name string, ingress ...string) model.EndpointUpdate {
+	e := &model.Endpoint{ID: pod(name)}
+	for _, p := range ingress {
+		e.Ingress.NetworkPolicies = append(e.Ingress.NetworkPolicies, policyID(p))
+	}
+	return model.EndpointUpdate{Endpoint: e}
+}
+
+func send(m Manager, updates ...model.Update) {
+	for _, u := range updates {
+		m.OnUpdate(u)
+	}
+	m.CompleteDeferredWork()
+}
+
+func newEndpoints() (*EndpointManager, *recorder) {
+	r := newRecorder()
+	return NewEndpointManager(rules.NewRenderer("flx-gw0", 64), r, r), r
+}
+
+func TestAttachedButUnknownPodIsClosed(t *testing.T) {
+	m, r := newEndpoints()
+	send(m, attachment("a", "veth-a", "10.10.0.5", "fd00::5"))
+	want := map[string]string{"ingress 10.10.0.5": "drop", "egress 10.10.0.5": "drop", "ingress fd00::5": "drop", "egress fd00::5": "drop"}
+	if d := cmp.Diff(want, r.verdicts); d != "" {
+		t.Error(d)
+	}
+	send(m, endpoint("a"))
+	want = map[string]string{"ingress 10.10.0.5": "accept", "egress 10.10.0.5": "goto to-pods", "ingress fd00::5": "accept", "egress fd00::5": "goto to-pods"}
+	if d := cmp.Diff(want, r.verdicts); d != "" {
+		t.Error(d)
+	}
+	send(m, model.AttachmentRemove{Pod: pod("a"), Interface: "veth-a"})
+	if len(r.verdicts) != 0 {
+		t.Errorf("verdicts left: %v", r.verdicts)
+	}
+}
+
+func TestPodsWithEqualPoliciesShareOneChain(t *testing.T) {
+	m, r := newEndpoints()
+	send(m, policy("base", 1))
+	for i := range 50 {
+		name := fmt.Sprintf("p%d", i)
+		send(m, endpoint(name, "base"), attachment(name, "veth-"+name, fmt.Sprintf("10.10.0.%d", i+2)))
+	}
+	if got := r.chainsWith("pods-in"); len(got) != 1 {
+		t.Fatalf("chains %v, want one", got)
+	}
+	if n := len(r.updates); n != 1 {
+		t.Errorf("the shared chain was set %d times, want once", n)
+	}
+	for i := range 50 {
+		send(m, model.EndpointRemove{ID: pod(fmt.Sprintf("p%d", i))})
+	}
+	if got := r.chainsWith("pods-in"); len(got) != 0 {
+		t.Errorf("chains left without endpoints: %v", got)
+	}
+	if v := r.verdicts["ingress 10.10.0.2"]; v != "drop" {
+		t.Errorf("attached pod without object: %q, want drop", v)
+	}
+}
+
+func TestChainAsksOnlyPoliciesWithRules(t *testing.T) {
+	m, r := newEndpoints()
+	send(m, policy("deny", 0), endpoint("a", "deny"), attachment("a", "veth-a", "10.10.0.5"))
+	name := r.chainsWith("pods-in")[0]
+	if strings.Contains(r.chains[name], "jump") {
+		t.Errorf("a policy without rules is asked:\n%s", r.chains[name])
+	}
+	send(m, policy("deny", 1))
+	if !strings.Contains(r.chains[name], "jump") {
+		t.Errorf("the policy has rules now, but is not asked:\n%s", r.chains[name])
+	}
+}
+
+// USERS of ipsets elsewhere were hurt by it: a reused address, and the late
+// removal of its first owner.
+func TestLateRemovalOfReusedAddress(t *testing.T) {
+	m, r := newEndpoints()
+	send(m, policy("base", 1), endpoint("old"), endpoint("new", "base"))
+	send(m, attachment("old", "veth-old", "10.10.0.5"))
+	send(m, attachment("new", "veth-new", "10.10.0.5"))
+	want := r.verdicts["ingress 10.10.0.5"]
+	if !strings.HasPrefix(want, "goto pods-in") {
+		t.Fatalf("verdict %q, want that of the new owner", want)
+	}
+	send(m, endpoint("old"))
+	if got := r.verdicts["ingress 10.10.0.5"]; got != want {
+		t.Errorf("an update of the old owner took the address back: %q", got)
+	}
+	send(m, model.AttachmentRemove{Pod: pod("old"), Interface: "veth-old"})
+	if got := r.verdicts["ingress 10.10.0.5"]; got != want {
+		t.Errorf("the late removal hurt the new owner: %q", got)
+	}
+}
+
+func TestPolicyChainsComeAndGo(t *testing.T) {
+	r := newRecorder()
+	m := NewPolicyManager("node1", rules.NewRenderer("flx-gw0", 64), r)
+	node := &model.Node{Name: "node1", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.10.0.0/24")}}
+	send(m, model.NodeUpdate{Node: node}, policy("base", 2))
+	if got := r.chainsWith(""); len(got) != 1 {
+		t.Fatalf("chains %v, want the ingress chain alone", got)
+	}
+	send(m, policy("base", 0))
+	if got := r.chainsWith(""); len(got) != 0 {
+		t.Errorf("chains left of a policy without rules: %v", got)
+	}
+	send(m, policy("base", 1))
+	send(m, model.PolicyRemove{ID: policyID("base")})
+	if got := r.chainsWith(""); len(got) != 0 {
+		t.Errorf("chains left of a removed policy: %v", got)
+	}
+}
+
+func TestGroupsBecomeSetsOfBothFamilies(t *testing.T) {
+	r := newRecorder()
+	m := NewIPSetManager(r)
+	v4, v6 := model.AddressMember(addr("10.10.0.5")), model.AddressMember(addr("fd00::5"))
+	group := model.Group{ID: "aone", Kind: model.Addresses}
+	send(m, model.GroupUpdate{Group: group, Added: []model.Member{v4, v6}})
+	want := map[string]map[model.Member]bool{"aone-4": {v4: true}, "aone-6": {v6: true}}
+	if d := cmp.Diff(want, r.sets, cmp.Comparer(func(a, b model.Member) bool { return a == b })); d != "" {
+		t.Error(d)
+	}
+	send(m, model.GroupUpdate{Group: group, Removed: []model.Member{v4}})
+	if r.sets["aone-4"][v4] || !r.sets["aone-6"][v6] {
+		t.Errorf("after removal: %v", r.sets)
+	}
+	send(m, model.GroupRemove{ID: "aone"})
+	if len(r.sets) != 0 {
+		t.Errorf("sets left: %v", r.sets)
+	}
+}
+
+func TestPodNetworksFollowNodes(t *testing.T) {
+	r := newRecorder()
+	m := NewStaticManager("node1", rules.NewRenderer("flx-gw0", 64), r, r)
+	node := func(name, cidr string) model.NodeUpdate {
+		return model.NodeUpdate{Node: &model.Node{Name: name, PodCIDRs: []netip.Prefix{netip.MustParsePrefix(cidr)}}}
+	}
+	send(m, node("node1", "10.10.0.0/24"), node("node2", "10.10.1.0/24"))
+	send(m, node("node2", "10.10.9.0/24"))
+	has := func(cidr string) bool {
+		return r.sets[rules.PodNetworksSet(model.IPv4)][model.Member{Prefix: netip.MustParsePrefix(cidr)}]
+	}
+	if !has("10.10.0.0/24") || has("10.10.1.0/24") || !has("10.10.9.0/24") {
+		t.Errorf("pod networks: %v", r.sets)
+	}
+	send(m, model.NodeRemove{Name: "node2"})
+	if has("10.10.9.0/24") {
+		t.Error("prefix of a removed node is still believed to be a pod network")
+	}
+	if len(r.chainsWith("")) != 4 {
+		t.Errorf("static chains: %v", r.chainsWith(""))
+	}
+}
