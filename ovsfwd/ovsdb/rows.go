@@ -1,0 +1,52 @@
+package ovsdb
+
+import (
+	"github.com/ovn-kubernetes/libovsdb/model"
+)
+
+// The tables of the Open_vSwitch schema, with the columns in use.
+
+type rootRow struct {
+	UUID    string   `ovsdb:"_uuid"`
+	Bridges []string `ovsdb:"bridges"`
+}
+
+type bridgeRow struct {
+	UUID         string            `ovsdb:"_uuid"`
+	Name         string            `ovsdb:"name"`
+	DatapathType string            `ovsdb:"datapath_type"`
+	FailMode     *string           `ovsdb:"fail_mode"`
+	Protocols    []string          `ovsdb:"protocols"`
+	Ports        []string          `ovsdb:"ports"`
+	OtherConfig  map[string]string `ovsdb:"other_config"`
+	ExternalIDs  map[string]string `ovsdb:"external_ids"`
+}
+
+type portRow struct {
+	UUID        string            `ovsdb:"_uuid"`
+	Name        string            `ovsdb:"name"`
+	Interfaces  []string          `ovsdb:"interfaces"`
+	ExternalIDs map[string]string `ovsdb:"external_ids"`
+}
+
+type interfaceRow struct {
+	UUID          string            `ovsdb:"_uuid"`
+	Name          string            `ovsdb:"name"`
+	Type          string            `ovsdb:"type"`
+	MAC           *string           `ovsdb:"mac"`
+	MTURequest    *int              `ovsdb:"mtu_request"`
+	OFPortRequest *int              `ovsdb:"ofport_request"`
+	OFPort        *int              `ovsdb:"ofport"`
+	Error         *string           `ovsdb:"error"`
+	Options       map[string]string `ovsdb:"options"`
+	ExternalIDs   map[string]string `ovsdb:"external_ids"`
+}
+
+func databaseModel() (model.ClientDBModel, error) {
+	return model.NewClientDBModel("Open_vSwitch", map[string]model.Model{
+		"Open_vSwitch": &rootRow{},
+		"Bridge":       &bridgeRow{},
+		"Port":         &portRow{},
+		"Interface":    &interfaceRow{},
+	})
+}
