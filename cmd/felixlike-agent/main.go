@@ -1,0 +1,122 @@
+// Command felixlike-agent is the node agent: it programs forwarding and
+// NetworkPolicy for the pods of this node.
+//
+//	felixlike-agent [flags]          run
+//	felixlike-agent config [flags]   print the effective configuration
+//	felixlike-agent status [flags]   print what the running agent has programmed
+//
+// Exit codes: 0 success; 1 something is not in order (status only); 2 the
+// command could not do its work.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/report"
+)
+
+// errNotInOrder makes the exit code 1.
+var errNotInOrder = errors.New("not in order")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := rootCommand().ExecuteContext(ctx)
+	switch {
+	case errors.Is(err, errNotInOrder):
+		os.Exit(1)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "felixlike-agent:", err)
+		os.Exit(2)
+	}
+}
+
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "felixlike-agent",
+		Short:         "Program forwarding and NetworkPolicy for the pods of this node",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := config.Load(cmd.Flags(), os.Environ())
+			if err != nil {
+				return err
+			}
+			log, err := logger(cmd.ErrOrStderr(), cfg.LogLevel)
+			if err != nil {
+				return err
+			}
+			return felixlike.RunAgent(cmd.Context(), cfg, log)
+		},
+	}
+	config.AddFlags(root.PersistentFlags())
+	root.AddCommand(configCommand(), statusCommand())
+	return root
+}
+
+func configCommand() *cobra.Command {
+	var format string
+	c := &cobra.Command{
+		Use: "config", Short: "Print the effective configuration with the origin of each value", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := config.Load(cmd.Flags(), os.Environ())
+			if err != nil {
+				return err
+			}
+			return report.Config(cmd.OutOrStdout(), cfg.Rows(), format)
+		},
+	}
+	c.Flags().StringVarP(&format, "output", "o", "text", "text, json or yaml")
+	return c
+}
+
+func statusCommand() *cobra.Command {
+	var format string
+	c := &cobra.Command{
+		Use: "status", Short: "Print what the running agent has programmed, and every problem", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := config.Load(cmd.Flags(), os.Environ())
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
+			defer cancel()
+			s, err := control.NewClient(filepath.Join(cfg.RunDir, felixlike.ControlSocket)).Status(ctx)
+			if err != nil {
+				return err
+			}
+			if err := report.Status(cmd.OutOrStdout(), s, format); err != nil {
+				return err
+			}
+			if !s.InSync || s.LastApply.Error != "" || s.Programmed < s.Observed {
+				return errNotInOrder
+			}
+			return nil
+		},
+	}
+	c.Flags().StringVarP(&format, "output", "o", "text", "text, json or yaml")
+	return c
+}
+
+func logger(w io.Writer, level string) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, fmt.Errorf("log level: %w", err)
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: l})), nil
+}
