@@ -1,0 +1,165 @@
+package oracle
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// Cluster is everything a verdict depends on. No two running pods outside the
+// host's network may have one address.
+type Cluster struct {
+	Nodes      []*corev1.Node
+	Namespaces []*corev1.Namespace
+	Pods       []*corev1.Pod
+	Policies   []*networkingv1.NetworkPolicy
+}
+
+// Packet is the first packet of a connection, after DNAT. Its addresses may
+// be those of pods, of nodes, or external. Port is the destination port, 0
+// where the protocol has none.
+type Packet struct {
+	Source, Destination netip.Addr
+	Protocol            model.Protocol
+	Port                uint16
+}
+
+// String returns the packet as "tcp 10.0.0.1 -> 10.0.0.2:80".
+func (p Packet) String() string {
+	return fmt.Sprintf("%s %s -> %s", p.Protocol, p.Source, netip.AddrPortFrom(p.Destination, p.Port))
+}
+
+// Verdict is the answer: a packet is allowed when both its ends allow it.
+type Verdict struct {
+	Allowed         bool
+	Egress, Ingress Decision
+}
+
+// Decision is what the policies of one end say.
+type Decision struct {
+	Allowed bool
+	Why     Why
+	// Policy and Rule name the rule that allowed the packet.
+	Policy model.PolicyID
+	Rule   string
+	// Isolating are the policies that isolate the end, sorted. They are the
+	// ones to look at when none of them allowed the packet.
+	Isolating []model.PolicyID
+}
+
+// Why is the ground of a decision.
+type Why string
+
+// The grounds of a decision, in the order in which they are asked for.
+const (
+	Self        Why = "a pod may always reach itself"
+	OwnNode     Why = "traffic between a pod and its own node is always allowed"
+	NotAPod     Why = "the address is not that of a pod that policy can select"
+	NotIsolated Why = "no policy isolates the pod"
+	RuleAllows  Why = "a rule allows it"
+	Isolated    Why = "the pod is isolated and no rule allows it"
+)
+
+// Evaluate judges a packet.
+func (c *Cluster) Evaluate(p Packet) Verdict {
+	p.Source, p.Destination = p.Source.Unmap(), p.Destination.Unmap()
+	source, destination := c.podAt(p.Source), c.podAt(p.Destination)
+	switch {
+	case source != nil && source == destination:
+		return always(Self)
+	case c.ownNode(source, p.Destination), c.ownNode(destination, p.Source):
+		return always(OwnNode)
+	}
+	v := Verdict{
+		Egress:  c.decide(model.Egress, source, p.Destination, destination, p),
+		Ingress: c.decide(model.Ingress, destination, p.Source, source, p),
+	}
+	v.Allowed = v.Egress.Allowed && v.Ingress.Allowed
+	return v
+}
+
+func always(why Why) Verdict {
+	d := Decision{Allowed: true, Why: why}
+	return Verdict{Allowed: true, Egress: d, Ingress: d}
+}
+
+// decide asks the policies of one end, the subject, about its peer.
+func (c *Cluster) decide(d model.Direction, subject *corev1.Pod, peer netip.Addr, peerPod *corev1.Pod, p Packet) Decision {
+	if subject == nil {
+		return Decision{Allowed: true, Why: NotAPod}
+	}
+	decision := Decision{Why: Isolated}
+	for _, policy := range c.Policies {
+		if !isolates(policy, d) || !c.targets(policy, subject) {
+			continue
+		}
+		id := model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: policy.Namespace, Name: policy.Name}
+		decision.Isolating = append(decision.Isolating, id)
+		rule, ok := c.allowedBy(policy, d, peer, peerPod, p)
+		if ok && (!decision.Allowed || id.Compare(decision.Policy) < 0) {
+			decision.Allowed, decision.Why, decision.Policy, decision.Rule = true, RuleAllows, id, rule
+		}
+	}
+	if len(decision.Isolating) == 0 {
+		return Decision{Allowed: true, Why: NotIsolated}
+	}
+	slices.SortFunc(decision.Isolating, model.PolicyID.Compare)
+	return decision
+}
+
+// allowedBy returns the first rule of the policy that allows the packet. A
+// policy whose podSelector or policyTypes cannot be understood allows
+// nothing where it isolates because of that.
+func (c *Cluster) allowedBy(policy *networkingv1.NetworkPolicy, d model.Direction, peer netip.Addr, peerPod *corev1.Pod, p Packet) (string, bool) {
+	if _, err := metav1.LabelSelectorAsSelector(&policy.Spec.PodSelector); err != nil || !declares(policy, d) {
+		return "", false
+	}
+	// A port's name is looked up in the pod that the packet goes to.
+	destination := peerPod
+	if d == model.Ingress {
+		destination = c.podAt(p.Destination)
+	}
+	for i, r := range rulesOf(policy, d) {
+		if c.anyPeer(r.From, policy.Namespace, peer, peerPod) && anyPort(r.Ports, destination, p) {
+			return fmt.Sprintf("%s[%d]", d, i), true
+		}
+	}
+	return "", false
+}
+
+// rulesOf returns the rules of a direction; egress rules have the same form
+// as ingress rules under another name.
+func rulesOf(policy *networkingv1.NetworkPolicy, d model.Direction) []networkingv1.NetworkPolicyIngressRule {
+	if d == model.Ingress {
+		return policy.Spec.Ingress
+	}
+	var rules []networkingv1.NetworkPolicyIngressRule
+	for _, r := range policy.Spec.Egress {
+		rules = append(rules, networkingv1.NetworkPolicyIngressRule{From: r.To, Ports: r.Ports})
+	}
+	return rules
+}
+
+// declares reports whether the policy is about the direction: by policyTypes,
+// or by default ingress always and egress when there are egress rules.
+func declares(policy *networkingv1.NetworkPolicy, d model.Direction) bool {
+	types := policy.Spec.PolicyTypes
+	if d == model.Ingress {
+		return len(types) == 0 || slices.Contains(types, networkingv1.PolicyTypeIngress)
+	}
+	return slices.Contains(types, networkingv1.PolicyTypeEgress) || len(types) == 0 && len(policy.Spec.Egress) > 0
+}
+
+// isolates reports whether the policy isolates its pods in the direction: an
+// unknown policyType isolates both.
+func isolates(policy *networkingv1.NetworkPolicy, d model.Direction) bool {
+	return declares(policy, d) || slices.ContainsFunc(policy.Spec.PolicyTypes, func(t networkingv1.PolicyType) bool {
+		return t != networkingv1.PolicyTypeIngress && t != networkingv1.PolicyTypeEgress
+	})
+}

@@ -1,0 +1,57 @@
+package oracle_test
+
+import (
+	"net/netip"
+	"os"
+	"testing"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/policy/oracle"
+	"github.com/felixlike/felixlike/test/truthtable"
+)
+
+// TestTruthTables compares the oracle with every probe of the sample tables,
+// in both address families.
+func TestTruthTables(t *testing.T) {
+	f, err := os.Open("../../test/truthtable/testdata/sample.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	steps, err := truthtable.Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range steps {
+		for _, family := range model.Families() {
+			t.Run(s.String()+"/IPv"+family.String(), func(t *testing.T) { compare(t, s, family) })
+		}
+	}
+}
+
+func compare(t *testing.T, s truthtable.Step, family model.Family) {
+	o := s.Objects(family)
+	c := &oracle.Cluster{Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies}
+	for _, probe := range s.Probes {
+		p := oracle.Packet{Port: probe.Port, Source: address(t, s, probe.From, family), Destination: address(t, s, probe.To, family)}
+		var err error
+		if p.Protocol, err = model.ParseProtocol(probe.Protocol); err != nil {
+			t.Fatal(err)
+		}
+		if probe.Expect == nil {
+			t.Fatalf("%+v expects nothing", probe)
+		}
+		if v := c.Evaluate(p); v.Allowed != *probe.Expect {
+			t.Errorf("%s -> %s (%s): %+v, want allowed %v", probe.From, probe.To, p, v, *probe.Expect)
+		}
+	}
+}
+
+func address(t *testing.T, s truthtable.Step, end string, family model.Family) netip.Addr {
+	t.Helper()
+	a, err := s.Address(end, family)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
