@@ -96,6 +96,24 @@ func (s *Station) Close() error {
 	return errors.Join(errs...)
 }
 
+// Withdraw ends all servers of an address.
+func (s *Station) Withdraw(addr netip.Addr) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for key, stop := range s.services {
+		if key.addr.Addr() == addr {
+			errs = append(errs, stop())
+			delete(s.services, key)
+		}
+	}
+	if stack := s.stacks[addr]; stack != nil {
+		errs = append(errs, stack.close())
+		delete(s.stacks, addr)
+	}
+	return errors.Join(errs...)
+}
+
 // stack returns the SCTP stack of an address, making it at first use.
 func (s *Station) stack(addr netip.Addr) (*sctpStack, error) {
 	s.mu.Lock()

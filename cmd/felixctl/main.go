@@ -1,0 +1,28 @@
+// Command felixctl is the operator's tool. So far it has one group of
+// commands: lab, clusters made of network namespaces.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/felixlike/felixlike/lab/cli"
+)
+
+func main() {
+	root := &cobra.Command{
+		Use:           "felixctl",
+		Short:         "Operate and examine felixlike",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(cli.Commands())
+	err := root.ExecuteContext(context.Background())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "felixctl:", err)
+	}
+	os.Exit(cli.ExitCode(err))
+}

@@ -1,0 +1,223 @@
+package cni_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/felixlike/felixlike/cni"
+	"github.com/felixlike/felixlike/lab/namespace"
+	"github.com/felixlike/felixlike/lab/probe"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
+)
+
+// node is a namespace with an Open vSwitch and an empty bridge that learns.
+type node struct {
+	*testing.T
+	ns  *namespace.Namespace
+	ovs *ovsdaemon.Daemons
+	ctx context.Context
+}
+
+func newNode(t *testing.T) *node {
+	t.Helper()
+	if err := ovsdaemon.Available(); err != nil {
+		t.Skip(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	n := &node{T: t, ctx: ctx, ns: space(t, "node")}
+	dir, err := os.MkdirTemp("", "flx-cni")
+	n.must(err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	n.ovs, err = ovsdaemon.Start(ctx, ovsdaemon.Options{Dir: dir, NetNS: n.ns.Path()})
+	n.must(err)
+	t.Cleanup(func() { n.must(n.ovs.Stop()) })
+	n.vsctl("add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type=netdev")
+	return n
+}
+
+func space(t *testing.T, name string) *namespace.Namespace {
+	t.Helper()
+	ns, err := namespace.Create(fmt.Sprintf("flx-cni-%d-%s", os.Getpid(), name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ns.Close()
+		if err := namespace.Delete(ns.Name()); err != nil {
+			t.Error(err)
+		}
+	})
+	return ns
+}
+
+func (n *node) must(err error) {
+	n.Helper()
+	if err != nil {
+		n.Fatal(err)
+	}
+}
+
+func (n *node) vsctl(args ...string) string {
+	n.Helper()
+	out, err := exec.Command("ovs-vsctl", append([]string{"--db=unix:" + n.ovs.DBSocket()}, args...)...).CombinedOutput()
+	if err != nil {
+		n.Fatalf("ovs-vsctl %v: %v: %s", args, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func (n *node) spec(pod, owner string, ns *namespace.Namespace, host int) cni.Spec {
+	return cni.Spec{
+		Pod: model.PodID{Namespace: "x", Name: pod}, Owner: owner, NetNS: ns.Path(), Interface: "eth0", MTU: 1450,
+		Addresses: []netip.Prefix{
+			netip.MustParsePrefix(fmt.Sprintf("10.9.0.%d/24", host)), netip.MustParsePrefix(fmt.Sprintf("fd09::%d/64", host)),
+		},
+		Gateways: []netip.Addr{netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("fd09::1")},
+		Bridge:   "br-int", OVSDB: n.ovs.DBSocket(),
+	}
+}
+
+func (n *node) attach(s cni.Spec) (a *model.Attachment, err error) {
+	err = n.ns.Do(func() error {
+		a, err = cni.Attach(n.ctx, s)
+		return err
+	})
+	return a, err
+}
+
+func (n *node) detach(s cni.Spec) {
+	n.Helper()
+	n.must(n.ns.Do(func() error { return cni.Detach(n.ctx, s) }))
+}
+
+// links returns the names of the node's interfaces.
+func (n *node) links() string {
+	n.Helper()
+	var names []string
+	n.must(n.ns.Do(func() error {
+		links, err := net.Interfaces()
+		for _, l := range links {
+			names = append(names, l.Name)
+		}
+		return err
+	}))
+	return strings.Join(names, " ")
+}
+
+// reach reports which protocols get from one pod to the other, both families.
+func (n *node) reach(from *namespace.Namespace, fromHost int, to *namespace.Namespace, toHost int) string {
+	n.Helper()
+	a, b := probe.NewStation(from), probe.NewStation(to)
+	defer a.Close()
+	defer b.Close()
+	var flows []probe.Flow
+	for _, format := range []string{"10.9.0.%d", "fd09::%d"} {
+		for _, proto := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
+			target := netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf(format, toHost)), 80)
+			n.must(b.Serve(proto, target))
+			flows = append(flows, probe.Flow{From: a, Source: netip.MustParseAddr(fmt.Sprintf(format, fromHost)), Target: target, Protocol: proto})
+		}
+	}
+	got := ""
+	for _, o := range probe.Run(n.ctx, flows, probe.Options{Timeout: 3 * time.Second}) {
+		if o.Through {
+			got += "1"
+		} else {
+			got += "0"
+		}
+	}
+	return got
+}
+
+func TestAttachedPodsTalk(t *testing.T) {
+	n := newNode(t)
+	a, b := space(t, "a"), space(t, "b")
+	sa, sb := n.spec("a", "one", a, 11), n.spec("b", "two", b, 12)
+	first, err := n.attach(sa)
+	n.must(err)
+	_, err = n.attach(sb)
+	n.must(err)
+	if first.OFPort == 0 || first.Interface != cni.HostInterface(sa.Pod) || first.MAC.String() != cni.MAC(sa.Pod).String() || len(first.Addresses) != 2 {
+		t.Errorf("attachment %+v", first)
+	}
+	if got := n.reach(a, 11, b, 12); got != "111111" {
+		t.Errorf("tcp, udp, sctp over IPv4 and IPv6: %s", got)
+	}
+	again, err := n.attach(sa)
+	n.must(err)
+	if again.OFPort != first.OFPort {
+		t.Errorf("attached again on port %d, was %d", again.OFPort, first.OFPort)
+	}
+	if got := n.reach(b, 12, a, 11); got != "111111" {
+		t.Errorf("after attaching again: %s", got)
+	}
+	n.must(a.Do(func() error {
+		link, err := net.InterfaceByName("eth0")
+		if err == nil && (link.MTU != 1450 || link.HardwareAddr.String() != first.MAC.String()) {
+			t.Errorf("eth0 has mtu %d and mac %s", link.MTU, link.HardwareAddr)
+		}
+		return err
+	}))
+	for range 2 {
+		n.detach(sa)
+	}
+	if got := n.vsctl("list-ports", "br-int"); got != cni.HostInterface(sb.Pod) {
+		t.Errorf("ports after detach: %q", got)
+	}
+	if strings.Contains(n.links(), first.Interface) {
+		t.Errorf("interface %s is still there", first.Interface)
+	}
+}
+
+func TestLateDetachDoesNotHurtTheNewOwner(t *testing.T) {
+	n := newNode(t)
+	old, fresh, other := space(t, "old"), space(t, "new"), space(t, "other")
+	first, second := n.spec("a", "sandbox1", old, 11), n.spec("a", "sandbox2", fresh, 11)
+	_, err := n.attach(first)
+	n.must(err)
+	_, err = n.attach(second)
+	n.must(err)
+	_, err = n.attach(n.spec("b", "sandbox3", other, 12))
+	n.must(err)
+	n.detach(first)
+	if got := n.reach(fresh, 11, other, 12); got != "111111" {
+		t.Errorf("the pod's second sandbox after the first one's late detach: %s", got)
+	}
+}
+
+func TestFailedAttachLeavesNothing(t *testing.T) {
+	n := newNode(t)
+	pod := space(t, "a")
+	s := n.spec("a", "one", pod, 11)
+	s.Bridge = "br-missing"
+	before := n.links()
+	if _, err := n.attach(s); err == nil || !strings.Contains(err.Error(), "br-missing") {
+		t.Fatalf("attach to a bridge that is not there: %v", err)
+	}
+	if after := n.links(); after != before {
+		t.Errorf("interfaces before %q, after %q", before, after)
+	}
+}
+
+func TestNames(t *testing.T) {
+	seen := map[string]bool{}
+	for _, pod := range []model.PodID{{Namespace: "x", Name: "a"}, {Namespace: "y", Name: "a"}, {Namespace: "x", Name: "a-very-long.name-of-a-pod"}, {Namespace: "x-a", Name: "b"}, {Namespace: "x", Name: "a-b"}} {
+		name, mac := cni.HostInterface(pod), cni.MAC(pod)
+		if len(name) > 15 || seen[name] || seen[mac.String()] {
+			t.Errorf("%s: name %q, mac %s", pod, name, mac)
+		}
+		if mac[0]&3 != 2 {
+			t.Errorf("%s: mac %s is not a locally administered unicast address", pod, mac)
+		}
+		seen[name], seen[mac.String()] = true, true
+	}
+}

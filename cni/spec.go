@@ -1,0 +1,73 @@
+package cni
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// Spec says what to attach and where.
+type Spec struct {
+	Pod model.PodID
+	// Owner names the sandbox that asks (a container id). A detach by an
+	// owner that has been replaced changes nothing.
+	Owner string
+	// NetNS is the path of the pod's network namespace.
+	NetNS string
+	// Interface is the pod's side, usually "eth0".
+	Interface string
+	// HostInterface and MAC are made from the pod's name if empty.
+	HostInterface string
+	MAC           net.HardwareAddr
+	// Addresses are the pod's addresses with the length of its node's
+	// podCIDR; Gateways the next hops of its default routes, one a family.
+	Addresses []netip.Prefix
+	Gateways  []netip.Addr
+	// MTU of both sides; the kernel's default if zero.
+	MTU int
+	// Bridge is the bridge to join, OVSDB the path of the socket of the
+	// database that has it.
+	Bridge, OVSDB string
+}
+
+// withDefaults fills in what is made from the pod's name, and checks the rest.
+func (s Spec) withDefaults() (Spec, error) {
+	if s.HostInterface == "" {
+		s.HostInterface = HostInterface(s.Pod)
+	}
+	if len(s.MAC) == 0 {
+		s.MAC = MAC(s.Pod)
+	}
+	switch {
+	case s.Pod.Namespace == "" || s.Pod.Name == "":
+		return s, errors.New("pod has no namespace or no name")
+	case s.Owner == "" || len(s.Owner) > maxOwner:
+		return s, fmt.Errorf("owner %q: must have 1 to %d characters", s.Owner, maxOwner)
+	case s.NetNS == "" || s.Interface == "" || s.Bridge == "" || s.OVSDB == "":
+		return s, errors.New("network namespace, interface, bridge and database are required")
+	case len(s.HostInterface) > maxInterface || len(s.Interface) > maxInterface:
+		return s, fmt.Errorf("interface names %q, %q: at most %d characters", s.HostInterface, s.Interface, maxInterface)
+	}
+	return s, nil
+}
+
+const (
+	maxInterface = 15
+	// maxOwner keeps the interface's alias below IFALIASZ (256); container
+	// ids have 64 characters.
+	maxOwner = 200
+)
+
+// attachment returns what the agent will see.
+func (s Spec) attachment(ofport uint32) *model.Attachment {
+	a := &model.Attachment{Pod: s.Pod, Interface: s.HostInterface, OFPort: ofport, MAC: s.MAC}
+	for _, p := range s.Addresses {
+		a.Addresses = append(a.Addresses, p.Addr())
+	}
+	slices.SortFunc(a.Addresses, netip.Addr.Compare)
+	return a
+}

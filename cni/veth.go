@@ -1,0 +1,159 @@
+package cni
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// aliasPrefix and the owner's name are the alias of the host side, so that
+// whoever detaches later can tell whether the interface is still theirs.
+const aliasPrefix = "felixlike:"
+
+// ensureVeth makes the veth pair unless this owner has made it already; a pair
+// of another owner is replaced. It reports whether it made one.
+func ensureVeth(s Spec, podNS *os.File) (made bool, err error) {
+	old, err := netlink.LinkByName(s.HostInterface)
+	switch {
+	case err == nil && old.Attrs().Alias == aliasPrefix+s.Owner && inNamespace(podNS, func() error {
+		_, err := netlink.LinkByName(s.Interface)
+		return err
+	}) == nil:
+		return false, nil
+	case err == nil:
+		if err := netlink.LinkDel(old); err != nil {
+			return false, fmt.Errorf("replace interface %s: %w", s.HostInterface, err)
+		}
+	case !isNotFound(err):
+		return false, fmt.Errorf("look for interface %s: %w", s.HostInterface, err)
+	}
+	attrs := netlink.LinkAttrs{Name: s.HostInterface, MTU: s.MTU}
+	veth := &netlink.Veth{
+		LinkAttrs: attrs, PeerName: s.Interface, PeerHardwareAddr: s.MAC, PeerNamespace: netlink.NsFd(int(podNS.Fd())),
+	}
+	if err := netlink.LinkAdd(veth); err != nil {
+		return false, fmt.Errorf("add veth pair %s: %w", s.HostInterface, err)
+	}
+	return true, nil
+}
+
+// configureHost sets the host side up. It only carries frames to the bridge:
+// with IPv6 on it would send router solicitations of its own.
+func configureHost(s Spec) error {
+	link, err := netlink.LinkByName(s.HostInterface)
+	if err != nil {
+		return fmt.Errorf("host interface %s: %w", s.HostInterface, err)
+	}
+	if err := netlink.LinkSetAlias(link, aliasPrefix+s.Owner); err != nil {
+		return fmt.Errorf("mark host interface %s: %w", s.HostInterface, err)
+	}
+	if err := sysctl("ipv6/conf/"+s.HostInterface+"/disable_ipv6", "1"); err != nil {
+		return err
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("set host interface %s up: %w", s.HostInterface, err)
+	}
+	return nil
+}
+
+// configurePod is run in the pod's namespace.
+func configurePod(s Spec) error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("loopback: %w", err)
+	}
+	link, err := netlink.LinkByName(s.Interface)
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", s.Interface, err)
+	}
+	err = errors.Join(
+		sysctl("ipv6/conf/"+s.Interface+"/disable_ipv6", "0"),
+		// Addresses are given out by us, so that no two pods have one.
+		sysctl("ipv6/conf/"+s.Interface+"/accept_dad", "0"),
+		sysctl("ipv6/conf/"+s.Interface+"/accept_ra", "0"),
+		netlink.LinkSetUp(lo),
+		DisableTxChecksum(s.Interface),
+		netlink.LinkSetHardwareAddr(link, s.MAC),
+		netlink.LinkSetUp(link),
+	)
+	if err != nil {
+		return fmt.Errorf("configure %s: %w", s.Interface, err)
+	}
+	for _, prefix := range s.Addresses {
+		addr := &netlink.Addr{IPNet: ipNet(prefix), Flags: unix.IFA_F_NODAD}
+		if err := netlink.AddrReplace(link, addr); err != nil {
+			return fmt.Errorf("add address %s to %s: %w", prefix, s.Interface, err)
+		}
+	}
+	for _, gateway := range s.Gateways {
+		if !gateway.IsValid() {
+			continue
+		}
+		if err := netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway.AsSlice()}); err != nil {
+			return fmt.Errorf("default route via %s: %w", gateway, err)
+		}
+	}
+	return nil
+}
+
+// replaced reports whether another owner has the host side by now.
+func replaced(s Spec) (bool, error) {
+	link, err := netlink.LinkByName(s.HostInterface)
+	if isNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for interface %s: %w", s.HostInterface, err)
+	}
+	alias := link.Attrs().Alias
+	return alias != "" && alias != aliasPrefix+s.Owner, nil
+}
+
+// removeVeth deletes the pair; it is no error if it is gone.
+func removeVeth(s Spec) error {
+	link, err := netlink.LinkByName(s.HostInterface)
+	if err == nil {
+		err = netlink.LinkDel(link)
+	}
+	if err != nil && !isNotFound(err) {
+		return fmt.Errorf("delete interface %s: %w", s.HostInterface, err)
+	}
+	return nil
+}
+
+func isNotFound(err error) bool {
+	var missing netlink.LinkNotFoundError
+	return errors.As(err, &missing) || errors.Is(err, unix.ENODEV)
+}
+
+// inNamespace runs fn on a thread of its own in another namespace.
+func inNamespace(ns *os.File, fn func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		// Never unlocked: the thread ends with this goroutine.
+		runtime.LockOSThread()
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			result <- fmt.Errorf("enter %s: %w", ns.Name(), err)
+			return
+		}
+		result <- fn()
+	}()
+	return <-result
+}
+
+func sysctl(key, value string) error {
+	if err := os.WriteFile("/proc/sys/net/"+key, []byte(value), 0o644); err != nil {
+		return fmt.Errorf("sysctl net/%s: %w", key, err)
+	}
+	return nil
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}

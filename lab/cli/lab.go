@@ -1,0 +1,278 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/felixlike/felixlike/lab"
+	"github.com/felixlike/felixlike/lab/supervisor"
+	"github.com/felixlike/felixlike/model"
+)
+
+// options are the flags that the commands share.
+type options struct {
+	config  lab.Config
+	family  string
+	output  string
+	timeout time.Duration
+}
+
+// Commands returns `felixctl lab` with all its commands.
+func Commands() *cobra.Command {
+	o := &options{}
+	c := &cobra.Command{
+		Use:   "lab",
+		Short: "Clusters made of network namespaces, with real agents and real packets",
+		Args:  cobra.NoArgs,
+	}
+	f := c.PersistentFlags()
+	f.StringVar(&o.config.Name, "name", "lab", "name of the lab")
+	f.StringVar(&o.config.Root, "root", lab.DefaultRoot, "folder of the labs' records, logs and sockets")
+	c.AddCommand(o.upCommand(), o.superviseCommand(), o.applyCommand(), o.probeCommand(), o.matrixCommand(),
+		o.verifyCommand(), o.statusCommand(), o.downCommand(), o.demoCommand())
+	return c
+}
+
+// configFlags adds the flags of commands that make a lab.
+func (o *options) configFlags(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&o.config.Agent, "agent", "", "agent binary (default: beside felixctl, or in $PATH)")
+	f.StringVar(&o.config.Backend, "backend", "nftables", "policy backend of the agents")
+	f.StringVar(&o.config.Datapath, "datapath", "netdev", "OVS datapath: netdev or system")
+	f.StringVar(&o.config.Tunnel, "tunnel", "geneve", "tunnel between the nodes: geneve, vxlan or gre")
+	f.StringVar(&o.config.LogLevel, "agent-log-level", "info", "log level of the agents")
+}
+
+// probeFlags adds the flags of commands that probe.
+func (o *options) probeFlags(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&o.family, "family", "4", "address family: 4 or 6")
+	f.DurationVar(&o.timeout, "timeout", time.Second, "a probe without an answer for so long counts as blocked")
+}
+
+func (o *options) outputFlag(c *cobra.Command) {
+	c.Flags().StringVarP(&o.output, "output", "o", "text", "output format: text or json")
+}
+
+func (o *options) parseFamily() (model.Family, error) {
+	switch o.family {
+	case "4":
+		return model.IPv4, nil
+	case "6":
+		return model.IPv6, nil
+	}
+	return 0, fmt.Errorf("--family %q: must be 4 or 6", o.family)
+}
+
+// print writes a value as JSON, or as text by the function.
+func (o *options) print(w io.Writer, value any, text func() error) error {
+	switch o.output {
+	case "text":
+		return text()
+	case "json":
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(value)
+	}
+	return fmt.Errorf("--output %q: must be text or json", o.output)
+}
+
+func (o *options) client() *supervisor.Client {
+	return supervisor.NewClient(o.config.Root, o.config.Name)
+}
+
+func (o *options) upCommand() *cobra.Command {
+	var nodes int
+	var files []string
+	c := &cobra.Command{
+		Use:   "up",
+		Short: "Make a lab and leave it running",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			state, err := lab.Load(files...)
+			if err != nil {
+				return err
+			}
+			for i := len(state.Nodes); i < nodes; i++ {
+				state.Nodes = append(state.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node%d", i+1)}})
+			}
+			program, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			args := []string{
+				"lab", "supervise", "--name", o.config.Name, "--root", o.config.Root, "--agent", o.config.Agent, "--backend", o.config.Backend,
+				"--datapath", o.config.Datapath, "--tunnel", o.config.Tunnel, "--agent-log-level", o.config.LogLevel,
+			}
+			if err := supervisor.Start(program, args...); err != nil {
+				return err
+			}
+			if err := o.client().SetState(c.Context(), state); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "lab %s is up: %s, %s\n", o.config.Name, plural(len(state.Nodes), "node"), plural(len(state.Pods), "pod"))
+			return err
+		},
+	}
+	o.configFlags(c)
+	c.Flags().IntVar(&nodes, "nodes", 2, "number of nodes, if the files have fewer")
+	c.Flags().StringSliceVarP(&files, "filename", "f", nil, "YAML file or folder to begin with")
+	return c
+}
+
+// superviseCommand is what `up` starts in the background.
+func (o *options) superviseCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:    "supervise",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			ctx, cancel := signal.NotifyContext(c.Context(), unix.SIGTERM, unix.SIGINT)
+			defer cancel()
+			return supervisor.Run(ctx, o.config, supervisor.Ready)
+		},
+	}
+	o.configFlags(c)
+	return c
+}
+
+func (o *options) applyCommand() *cobra.Command {
+	var files []string
+	var prune bool
+	c := &cobra.Command{
+		Use:   "apply -f FILE",
+		Short: "Add or replace objects, and wait until they are programmed",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			state, err := lab.Load(files...)
+			if err != nil {
+				return err
+			}
+			before, err := o.client().State(c.Context())
+			if err != nil {
+				return err
+			}
+			if prune {
+				before = lab.State{Nodes: before.Nodes}
+			}
+			state = before.Merge(state)
+			start := time.Now()
+			if err := o.client().SetState(c.Context(), state); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "programmed in %s: %s, %s, %s\n", time.Since(start).Round(time.Millisecond),
+				plural(len(state.Nodes), "node"), plural(len(state.Pods), "pod"), fmt.Sprintf("network policies: %d", len(state.Policies)))
+			return err
+		},
+	}
+	c.Flags().StringSliceVarP(&files, "filename", "f", nil, "YAML file or folder")
+	c.Flags().BoolVar(&prune, "prune", false, "remove all other objects but the nodes")
+	_ = c.MarkFlagRequired("filename") // the flag is there: it was just made
+	return c
+}
+
+func (o *options) probeCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "probe FROM TO PROTOCOL/PORT",
+		Short: "Try one connection; ends are namespace/pod, node:NAME or ip:ADDRESS",
+		Args:  cobra.ExactArgs(3),
+		RunE: func(c *cobra.Command, args []string) error {
+			family, err := o.parseFamily()
+			if err != nil {
+				return err
+			}
+			port, err := ParsePort(args[2])
+			if err != nil {
+				return err
+			}
+			probe := lab.Probe{From: args[0], To: args[1], Protocol: port.Protocol, Port: port.Port, Family: family}
+			results, err := o.client().Probe(c.Context(), []lab.Probe{probe}, o.timeout)
+			if err != nil {
+				return err
+			}
+			r := results[0]
+			err = o.print(c.OutOrStdout(), r, func() error {
+				verdict := "blocked"
+				if r.Through {
+					verdict = fmt.Sprintf("through in %s", r.RTT.Round(time.Microsecond))
+				}
+				_, err := fmt.Fprintf(c.OutOrStdout(), "%s -> %s %s IPv%s: %s (%s within %s)\n", args[0], args[1], port, family, verdict, r.Reason, o.timeout)
+				return err
+			})
+			switch {
+			case err != nil:
+				return err
+			case !r.Tried:
+				return fmt.Errorf("not tried: %s", r.Reason)
+			case !r.Through:
+				return fmt.Errorf("blocked: %w", ErrDisagreement)
+			}
+			return nil
+		},
+	}
+	o.probeFlags(c)
+	o.outputFlag(c)
+	return c
+}
+
+func (o *options) statusCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Show nodes, agents and pods",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			status, err := o.client().Status(c.Context())
+			if err != nil {
+				return err
+			}
+			return o.print(c.OutOrStdout(), status, func() error { return printStatus(c.OutOrStdout(), status) })
+		},
+	}
+	o.outputFlag(c)
+	return c
+}
+
+func (o *options) downCommand() *cobra.Command {
+	var all bool
+	c := &cobra.Command{
+		Use:   "down",
+		Short: "Remove a lab, also after a crash; may be repeated",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			names := []string{o.config.Name}
+			if all {
+				var err error
+				if names, err = lab.List(o.config.Root); err != nil {
+					return err
+				}
+			}
+			for _, name := range names {
+				if err := lab.Cleanup(o.config.Root, name); err != nil {
+					return err
+				}
+				if _, err := fmt.Fprintf(c.OutOrStdout(), "lab %s is down\n", name); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&all, "all", false, "remove every lab")
+	return c
+}
+
+// interruptible returns a context that ends on an interrupt, so that a lab
+// that lives in this process is taken down.
+func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
+}

@@ -1,0 +1,205 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/felixlike/felixlike/lab"
+	"github.com/felixlike/felixlike/model"
+)
+
+// Port is a port that a matrix asks for.
+type Port struct {
+	Protocol model.Protocol `json:"protocol"`
+	Port     uint16         `json:"port"`
+}
+
+// String returns "tcp/80".
+func (p Port) String() string { return fmt.Sprintf("%s/%d", p.Protocol, p.Port) }
+
+// ParsePort parses "tcp/80".
+func ParsePort(text string) (Port, error) {
+	var p Port
+	name, number, ok := strings.Cut(text, "/")
+	proto, err := model.ParseProtocol(strings.ToUpper(name))
+	if !ok || err != nil {
+		return p, fmt.Errorf("port %q: want tcp/NUMBER, udp/NUMBER or sctp/NUMBER", text)
+	}
+	p.Protocol = proto
+	if n, err := fmt.Sscanf(number, "%d", &p.Port); n != 1 || err != nil || p.Port == 0 || fmt.Sprint(p.Port) != number {
+		return p, fmt.Errorf("port %q: want a number from 1 to 65535 after the slash", text)
+	}
+	return p, nil
+}
+
+// Cell is one probe of a matrix.
+type Cell struct {
+	lab.Result
+	Expected bool `json:"expected"`
+}
+
+// Right reports whether the probe went as expected.
+func (c Cell) Right() bool { return c.Tried && c.Through == c.Expected }
+
+// symbol is a cell in one character.
+func (c Cell) symbol(s style) string {
+	switch {
+	case !c.Tried:
+		return s.bad("?")
+	case c.Through && c.Expected:
+		return s.good("+")
+	case !c.Through && !c.Expected:
+		return s.faint("-")
+	case c.Through:
+		return s.bad("!")
+	}
+	return s.bad("x")
+}
+
+// Matrix is who reaches whom, on several ports.
+type Matrix struct {
+	From   []string     `json:"from"`
+	To     []string     `json:"to"`
+	Ports  []Port       `json:"ports"`
+	Family model.Family `json:"family"`
+	// Cells are in order of rows, columns, ports.
+	Cells []Cell `json:"cells"`
+}
+
+// Expect tells whether a probe should get through.
+type Expect func(lab.Probe) (bool, error)
+
+// NewMatrix returns a matrix of all pods of a state, and of other ends after
+// them, without results. With no ports given it has all that the pods serve.
+func NewMatrix(s *lab.State, others []string, ports []Port, family model.Family, expect Expect) (*Matrix, error) {
+	m := &Matrix{Ports: ports, Family: family}
+	for _, p := range s.Pods {
+		m.From = append(m.From, p.Namespace+"/"+p.Name)
+	}
+	slices.Sort(m.From)
+	m.From = append(m.From, others...)
+	m.To = m.From
+	if len(m.Ports) == 0 {
+		m.Ports = servedPorts(s)
+	}
+	for _, from := range m.From {
+		for _, to := range m.To {
+			for _, port := range m.Ports {
+				p := lab.Probe{From: from, To: to, Protocol: port.Protocol, Port: port.Port, Family: family}
+				expected, err := expect(p)
+				if err != nil {
+					return nil, err
+				}
+				m.Cells = append(m.Cells, Cell{Result: lab.Result{Probe: p}, Expected: expected})
+			}
+		}
+	}
+	return m, nil
+}
+
+func servedPorts(s *lab.State) []Port {
+	var ports []Port
+	for _, p := range s.Pods {
+		for _, c := range p.Spec.Containers {
+			for _, cp := range c.Ports {
+				proto, err := model.ParseProtocol(cmp.Or(string(cp.Protocol), "TCP"))
+				port := Port{Protocol: proto, Port: uint16(cp.ContainerPort)}
+				if err == nil && !slices.Contains(ports, port) {
+					ports = append(ports, port)
+				}
+			}
+		}
+	}
+	slices.SortFunc(ports, func(a, b Port) int {
+		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
+	})
+	return ports
+}
+
+// Probes returns the matrix's probes.
+func (m *Matrix) Probes() []lab.Probe {
+	probes := make([]lab.Probe, len(m.Cells))
+	for i, c := range m.Cells {
+		probes[i] = c.Probe
+	}
+	return probes
+}
+
+// Fill sets the results of the probes.
+func (m *Matrix) Fill(results []lab.Result) {
+	for i, r := range results {
+		m.Cells[i].Result = r
+	}
+}
+
+// Wrong returns the cells that are not as expected.
+func (m *Matrix) Wrong() []Cell {
+	var wrong []Cell
+	for _, c := range m.Cells {
+		if !c.Right() {
+			wrong = append(wrong, c)
+		}
+	}
+	return wrong
+}
+
+// Counts returns how many cells are through and how many are not.
+func (m *Matrix) Counts() (through, blocked int) {
+	for _, c := range m.Cells {
+		if c.Through {
+			through++
+		}
+	}
+	return through, len(m.Cells) - through
+}
+
+// Print writes the matrix: rows are sources, columns targets, and a cell has
+// one character a port.
+func (m *Matrix) Print(w io.Writer) error {
+	s := styleFor(w)
+	var b strings.Builder
+	first := 0
+	for _, from := range m.From {
+		first = max(first, len(from))
+	}
+	var names []string
+	for _, p := range m.Ports {
+		names = append(names, p.String())
+	}
+	fmt.Fprintf(&b, "%s\n", s.faint(fmt.Sprintf("IPv%s; a cell shows %s", m.Family, strings.Join(names, " "))))
+	fmt.Fprintf(&b, "%*s", first, "")
+	for _, to := range m.To {
+		fmt.Fprintf(&b, "  %s", s.bold(fmt.Sprintf("%-*s", m.width(to), to)))
+	}
+	b.WriteByte('\n')
+	i := 0
+	for _, from := range m.From {
+		b.WriteString(s.bold(fmt.Sprintf("%-*s", first, from)))
+		for _, to := range m.To {
+			b.WriteString("  ")
+			for range m.Ports {
+				b.WriteString(m.Cells[i].symbol(s))
+				i++
+			}
+			b.WriteString(strings.Repeat(" ", m.width(to)-len(m.Ports)))
+		}
+		b.WriteByte('\n')
+	}
+	text := trimLines(b.String())
+	_, err := io.WriteString(w, text+s.faint("+ through  - blocked  ! through, should be blocked  x blocked, should be through  ? not tried")+"\n")
+	return err
+}
+
+func (m *Matrix) width(to string) int { return max(len(to), len(m.Ports)) }
+
+func trimLines(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString(strings.TrimRight(line, " \n"))
+		b.WriteByte('\n')
+	}
+	return b.String()
+}

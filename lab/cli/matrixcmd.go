@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+func (o *options) matrixCommand() *cobra.Command {
+	var ports, others []string
+	c := &cobra.Command{
+		Use:   "matrix",
+		Short: "Probe all pods against all and compare with what the policies say",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			family, err := o.parseFamily()
+			if err != nil {
+				return err
+			}
+			var wanted []Port
+			for _, text := range ports {
+				p, err := ParsePort(text)
+				if err != nil {
+					return err
+				}
+				wanted = append(wanted, p)
+			}
+			state, err := o.client().State(c.Context())
+			if err != nil {
+				return err
+			}
+			m, err := NewMatrix(&state, others, wanted, family)
+			if err != nil {
+				return err
+			}
+			results, err := o.client().Probe(c.Context(), m.Probes(), o.timeout)
+			if err != nil {
+				return err
+			}
+			m.Fill(results)
+			if err := o.print(c.OutOrStdout(), m, func() error { return m.Print(c.OutOrStdout()) }); err != nil {
+				return err
+			}
+			if wrong := len(m.Wrong()); wrong > 0 {
+				return fmt.Errorf("%s of %d: %w", plural(wrong, "cell"), len(m.Cells), ErrDisagreement)
+			}
+			return nil
+		},
+	}
+	o.probeFlags(c)
+	o.outputFlag(c)
+	c.Flags().StringSliceVar(&ports, "port", nil, "ports to try, as tcp/80 (default: all that the pods serve)")
+	c.Flags().StringSliceVar(&others, "with", nil, "further ends: node:NAME or ip:ADDRESS")
+	return c
+}

@@ -1,0 +1,169 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/felixlike/felixlike/lab/namespace"
+	"github.com/felixlike/felixlike/lab/probe"
+	"github.com/felixlike/felixlike/model"
+)
+
+const (
+	fabricBridge = "br0"
+	uplink       = "eth0"
+)
+
+// fabric is the network between the nodes and everything outside the cluster:
+// a bridge, the nodes' default gateway, and the hosts that probes name by
+// address, which are addresses of the bridge.
+type fabric struct {
+	ns      *namespace.Namespace
+	station *probe.Station
+
+	mu      sync.Mutex
+	outside map[netip.Addr]bool
+}
+
+func newFabric(r *record) (*fabric, error) {
+	ns, err := newNamespace(r, fabricNamespace(r.Name))
+	if err != nil {
+		return nil, err
+	}
+	err = ns.Do(func() error {
+		err := errors.Join(
+			sysctl("ipv4/ip_forward", "1"),
+			sysctl("ipv4/conf/all/rp_filter", "0"),
+			sysctl("ipv4/conf/default/rp_filter", "0"),
+			sysctl("ipv4/conf/all/send_redirects", "0"),
+			sysctl("ipv4/conf/default/send_redirects", "0"),
+			sysctl("ipv6/conf/all/forwarding", "1"),
+		)
+		if err != nil {
+			return err
+		}
+		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: fabricBridge}}
+		if err := netlink.LinkAdd(bridge); err != nil {
+			return fmt.Errorf("add bridge: %w", err)
+		}
+		return up(bridge)
+	})
+	if err != nil {
+		ns.Close()
+		return nil, fmt.Errorf("fabric: %w", err)
+	}
+	return &fabric{ns: ns, station: probe.NewStation(ns), outside: map[netip.Addr]bool{}}, nil
+}
+
+// close ends the servers and the thread; the namespace is deleted with the
+// lab's record.
+func (f *fabric) close() error {
+	err := f.station.Close()
+	f.ns.Close()
+	return err
+}
+
+// connect joins a node to the bridge: uplink in the node, a port here named
+// after the node, gateway addresses, and routes to the node's pods.
+func (f *fabric) connect(n *nodeSpec, node *namespace.Namespace) error {
+	peer, err := os.Open(node.Path())
+	if err != nil {
+		return fmt.Errorf("fabric: node %s: %w", n.Name, err)
+	}
+	defer peer.Close()
+	err = f.ns.Do(func() error {
+		bridge, err := netlink.LinkByName(fabricBridge)
+		if err != nil {
+			return err
+		}
+		port := fabricPort(n.Name)
+		err = netlink.LinkAdd(&netlink.Veth{
+			LinkAttrs: netlink.LinkAttrs{Name: port, MasterIndex: bridge.Attrs().Index},
+			PeerName:  uplink, PeerNamespace: netlink.NsFd(int(peer.Fd())),
+		})
+		if err != nil {
+			return fmt.Errorf("add veth %s: %w", port, err)
+		}
+		link, err := netlink.LinkByName(port)
+		if err != nil {
+			return err
+		}
+		errs := []error{sysctl("ipv6/conf/"+port+"/disable_ipv6", "1"), up(link)}
+		for _, gateway := range n.Gateways {
+			errs = append(errs, addAddress(bridge, gateway))
+		}
+		for _, cidr := range n.PodCIDRs {
+			errs = append(errs, netlink.RouteReplace(&netlink.Route{
+				LinkIndex: bridge.Attrs().Index, Dst: ipNet(cidr),
+				Gw: n.Address(model.FamilyOf(cidr.Addr())).AsSlice(),
+			}))
+		}
+		return errors.Join(errs...)
+	})
+	if err != nil {
+		return fmt.Errorf("fabric: node %s: %w", n.Name, err)
+	}
+	return nil
+}
+
+// disconnect removes a node's port and the routes to its pods.
+func (f *fabric) disconnect(n *nodeSpec) error {
+	return f.ns.Do(func() error {
+		var errs []error
+		for _, cidr := range n.PodCIDRs {
+			errs = append(errs, netlink.RouteDel(&netlink.Route{Dst: ipNet(cidr)}))
+		}
+		link, err := netlink.LinkByName(fabricPort(n.Name))
+		if err == nil {
+			err = netlink.LinkDel(link)
+		}
+		if err := errors.Join(append(errs, err)...); err != nil {
+			return fmt.Errorf("fabric: disconnect node %s: %w", n.Name, err)
+		}
+		return nil
+	})
+}
+
+// host makes sure that a host outside the cluster has the address.
+func (f *fabric) host(a netip.Addr) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.outside[a] {
+		return nil
+	}
+	err := f.ns.Do(func() error {
+		bridge, err := netlink.LinkByName(fabricBridge)
+		if err != nil {
+			return err
+		}
+		return addAddress(bridge, single(a))
+	})
+	if err != nil {
+		return fmt.Errorf("host %s outside the cluster: %w", a, err)
+	}
+	f.outside[a] = true
+	return nil
+}
+
+// forget removes all hosts outside: their addresses may be a node's next.
+func (f *fabric) forget() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var errs []error
+	for a := range f.outside {
+		errs = append(errs, f.station.Withdraw(a), f.ns.Do(func() error {
+			bridge, err := netlink.LinkByName(fabricBridge)
+			if err != nil {
+				return err
+			}
+			return removeAddress(bridge, single(a))
+		}))
+		delete(f.outside, a)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,349 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
+)
+
+// Config says how a lab is made. Empty fields take their defaults.
+type Config struct {
+	// Name names the lab; namespaces and files carry it. No default.
+	Name string
+	// Root is the folder of all labs' records; DefaultRoot if empty.
+	Root string
+	// Agent is the agent's binary; FindAgent looks for it if empty.
+	Agent string
+	// Backend, Datapath, Tunnel and LogLevel are the agents' flags of these
+	// names. Datapath is netdev if empty: the userspace datapath needs no
+	// kernel module and runs in any network namespace.
+	Backend, Datapath, Tunnel, LogLevel string
+	// SyncTimeout bounds how long the agents may take to program a state.
+	SyncTimeout time.Duration
+}
+
+// DefaultSyncTimeout is generous: on a busy machine twenty agents may start at
+// the same time.
+const DefaultSyncTimeout = 60 * time.Second
+
+func (c Config) withDefaults() (Config, error) {
+	if err := checkName(c.Name); err != nil {
+		return c, err
+	}
+	for _, field := range []struct {
+		value *string
+		def   string
+	}{{&c.Root, DefaultRoot}, {&c.Backend, "nftables"}, {&c.Datapath, "netdev"}, {&c.Tunnel, "geneve"}, {&c.LogLevel, "info"}} {
+		if *field.value == "" {
+			*field.value = field.def
+		}
+	}
+	if c.SyncTimeout <= 0 {
+		c.SyncTimeout = DefaultSyncTimeout
+	}
+	var err error
+	if c.Agent == "" {
+		c.Agent, err = FindAgent()
+	}
+	return c, err
+}
+
+// Lab is a running cluster. Its methods may be called from any goroutine; one
+// state change runs at a time.
+type Lab struct {
+	config Config
+	dir    string
+	record *record
+	fabric *fabric
+
+	mu    sync.Mutex
+	state State
+	nodes map[string]*Node
+	pods  map[model.PodID]*Pod
+}
+
+// Available reports what a lab lacks on this machine, as an error, or nil.
+func Available() error {
+	if os.Geteuid() != 0 {
+		return errors.New("a lab needs root: it makes network namespaces")
+	}
+	return ovsdaemon.Available()
+}
+
+// Up makes a lab without nodes. What an earlier lab of the name left behind is
+// removed first, unless its process lives: that is ErrInUse.
+func Up(ctx context.Context, config Config) (*Lab, error) {
+	if err := Available(); err != nil {
+		return nil, err
+	}
+	config, err := config.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := lockRoot(config.Root)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	dir := filepath.Join(config.Root, config.Name)
+	old, err := readRecord(dir)
+	switch {
+	case err == nil && old.Owner.Alive():
+		return nil, fmt.Errorf("lab %s, process %d: %w", config.Name, old.Owner.PID, ErrInUse)
+	case err == nil:
+		if err := old.undo(config.Root, dir); err != nil {
+			return nil, err
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("lab %s: %w", config.Name, err)
+	}
+	l := &Lab{config: config, dir: dir, nodes: map[string]*Node{}, pods: map[model.PodID]*Pod{}}
+	if l.record, err = newRecord(dir, config.Name); err != nil {
+		return nil, err
+	}
+	if l.fabric, err = newFabric(l.record); err != nil {
+		return nil, errors.Join(err, l.record.undo(config.Root, dir))
+	}
+	return l, nil
+}
+
+// lockRoot keeps two processes from making a lab at the same moment.
+func lockRoot(root string) (unlock func(), err error) {
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return nil, fmt.Errorf("lab folder: %w", err)
+	}
+	file, err := os.Open(root)
+	if err != nil {
+		return nil, fmt.Errorf("lab folder: %w", err)
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", root, err), file.Close())
+	}
+	return func() { file.Close() }, nil
+}
+
+// Name returns the lab's name.
+func (l *Lab) Name() string { return l.config.Name }
+
+// Root returns the folder that the lab's folder is in.
+func (l *Lab) Root() string { return l.config.Root }
+
+// Dir returns the lab's folder.
+func (l *Lab) Dir() string { return l.dir }
+
+// Manifests returns the directory that the agents watch.
+func (l *Lab) Manifests() string { return filepath.Join(l.dir, "manifests") }
+
+// Node returns a node by name, or nil.
+func (l *Lab) Node(name string) *Node {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.nodes[name]
+}
+
+// Pod returns a pod, or nil.
+func (l *Lab) Pod(id model.PodID) *Pod {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.pods[id]
+}
+
+// State returns the state that the lab was brought to last, completed.
+func (l *Lab) State() State {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state
+}
+
+// SetState brings the cluster from the state it is in to another, by their
+// differences, and returns when all agents report it programmed. Labels and
+// policies change in place; a pod whose address, node or ports changed, and a
+// node whose addresses changed, are made anew.
+func (l *Lab) SetState(ctx context.Context, s State) error {
+	ctx, cancel := context.WithTimeout(ctx, l.config.SyncTimeout)
+	defer cancel()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := s.complete(&l.state); err != nil {
+		return err
+	}
+	p, err := newPlan(&s)
+	if err != nil {
+		return err
+	}
+	files, err := s.manifests()
+	if err != nil {
+		return err
+	}
+	l.state = s
+	if err := l.removeLocked(ctx, p); err != nil {
+		return err
+	}
+	if err := manifestsDir(l.Manifests()).write(files); err != nil {
+		return err
+	}
+	if err := l.addNodesLocked(ctx, p); err != nil {
+		return err
+	}
+	added, err := l.addPodsLocked(ctx, p)
+	if err != nil {
+		return err
+	}
+	if err := l.syncLocked(ctx); err != nil {
+		return err
+	}
+	return l.greetLocked(ctx, added)
+}
+
+// removeLocked removes pods and nodes that are not in the plan as they are.
+func (l *Lab) removeLocked(ctx context.Context, p *plan) error {
+	keep := func(n *Node) bool {
+		spec := p.nodes[n.Name()]
+		return spec != nil && spec.equal(n.spec)
+	}
+	var errs []error
+	for id, pod := range l.pods {
+		if spec := p.pods[id]; spec != nil && spec.equal(pod.spec) && keep(pod.node) {
+			continue
+		}
+		errs = append(errs, pod.stop(ctx, l.record))
+		delete(l.pods, id)
+	}
+	for name, n := range l.nodes {
+		if keep(n) {
+			continue
+		}
+		errs = append(errs, l.fabric.disconnect(n.spec), n.stop())
+		delete(l.nodes, name)
+	}
+	if len(l.nodes) < len(p.nodes) {
+		errs = append(errs, l.fabric.forget())
+	}
+	return errors.Join(errs...)
+}
+
+func (l *Lab) addNodesLocked(ctx context.Context, p *plan) error {
+	command := agentCommand{
+		binary: l.config.Agent, backend: l.config.Backend, datapath: l.config.Datapath,
+		tunnel: l.config.Tunnel, logLevel: l.config.LogLevel, manifests: manifestsDir(l.Manifests()),
+	}
+	var mu sync.Mutex
+	group, ctx := errgroup.WithContext(ctx)
+	for name, spec := range p.nodes {
+		if l.nodes[name] != nil {
+			continue
+		}
+		group.Go(func() error {
+			dir := filepath.Join(l.dir, "nodes", bounded(name, maxNodePart))
+			// A node made anew starts with an empty database and log.
+			if err := os.RemoveAll(dir); err != nil {
+				return fmt.Errorf("node %s: %w", name, err)
+			}
+			n, err := newNode(ctx, l.record, l.fabric, spec, dir, command)
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			l.nodes[name] = n
+			mu.Unlock()
+			if err := n.StartAgent(); err != nil {
+				return err
+			}
+			// The agent makes the bridge that pods are attached to.
+			return n.Sync(ctx)
+		})
+	}
+	return group.Wait()
+}
+
+// addPodsLocked makes the pods that are missing, the nodes side by side.
+func (l *Lab) addPodsLocked(ctx context.Context, p *plan) ([]*Pod, error) {
+	byNode := map[string][]*podSpec{}
+	for _, id := range slices.SortedFunc(maps.Keys(p.pods), model.PodID.Compare) {
+		if spec := p.pods[id]; l.pods[id] == nil {
+			byNode[spec.Node] = append(byNode[spec.Node], spec)
+		}
+	}
+	var mu sync.Mutex
+	var added []*Pod
+	group, ctx := errgroup.WithContext(ctx)
+	for node, specs := range byNode {
+		group.Go(func() error {
+			for _, spec := range specs {
+				pod, err := newPod(ctx, l.record, l.nodes[node], spec)
+				if err != nil {
+					return err
+				}
+				mu.Lock()
+				l.pods[spec.ID] = pod
+				added = append(added, pod)
+				mu.Unlock()
+			}
+			return nil
+		})
+	}
+	return added, group.Wait()
+}
+
+// syncLocked waits until every agent has programmed the manifests and its pods.
+func (l *Lab) syncLocked(ctx context.Context) error {
+	pods := map[string][]model.PodID{}
+	for id, pod := range l.pods {
+		if !pod.spec.HostNetwork {
+			pods[pod.node.Name()] = append(pods[pod.node.Name()], id)
+		}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for name, n := range l.nodes {
+		group.Go(func() error { return n.Sync(ctx, pods[name]...) })
+	}
+	return group.Wait()
+}
+
+// Sync waits until every agent has programmed the manifests as they are now.
+func (l *Lab) Sync(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.config.SyncTimeout)
+	defer cancel()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.syncLocked(ctx)
+}
+
+// Down ends everything and removes all traces. It may be called again.
+func (l *Lab) Down() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var errs []error
+	for _, pod := range l.pods {
+		if !pod.spec.HostNetwork {
+			errs = append(errs, pod.station.Close())
+			pod.ns.Close()
+		}
+	}
+	for _, n := range l.nodes {
+		errs = append(errs, n.stop())
+	}
+	errs = append(errs, l.fabric.close(), l.record.undo(l.config.Root, l.dir))
+	clear(l.pods)
+	clear(l.nodes)
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("take lab %s down: %w", l.config.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,73 @@
+package lab
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+)
+
+// State is what a cluster should be: ordinary Kubernetes objects. Nodes and
+// pods also say what the lab has to build: a node's InternalIP addresses and
+// podCIDRs; a pod's node, addresses (status.podIPs) and the ports of its
+// containers, which are what it serves.
+type State struct {
+	Nodes      []*corev1.Node                `json:"nodes,omitempty"`
+	Namespaces []*corev1.Namespace           `json:"namespaces,omitempty"`
+	Pods       []*corev1.Pod                 `json:"pods,omitempty"`
+	Policies   []*networkingv1.NetworkPolicy `json:"policies,omitempty"`
+	// Files are put into the manifests directory as they are, by file name.
+	Files map[string][]byte `json:"files,omitempty"`
+}
+
+// manifests renders the state as files of the manifests directory, one an
+// object.
+func (s *State) manifests() (map[string][]byte, error) {
+	files := map[string][]byte{}
+	add := func(kind, namespace, name string, object runtime.Object) error {
+		text, err := yaml.Marshal(object)
+		if err != nil {
+			return fmt.Errorf("render %s %s/%s: %w", kind, namespace, name, err)
+		}
+		file := kind + "_" + namespace + "_" + name
+		if namespace == "" {
+			file = kind + "_" + name
+		}
+		files[file+".yaml"] = text
+		return nil
+	}
+	for _, o := range s.Nodes {
+		o = o.DeepCopy()
+		o.APIVersion, o.Kind = "v1", "Node"
+		if err := add("node", "", o.Name, o); err != nil {
+			return nil, err
+		}
+	}
+	for _, o := range s.Namespaces {
+		o = o.DeepCopy()
+		o.APIVersion, o.Kind = "v1", "Namespace"
+		if err := add("namespace", "", o.Name, o); err != nil {
+			return nil, err
+		}
+	}
+	for _, o := range s.Pods {
+		o = o.DeepCopy()
+		o.APIVersion, o.Kind = "v1", "Pod"
+		if err := add("pod", o.Namespace, o.Name, o); err != nil {
+			return nil, err
+		}
+	}
+	for _, o := range s.Policies {
+		o = o.DeepCopy()
+		o.APIVersion, o.Kind = "networking.k8s.io/v1", "NetworkPolicy"
+		if err := add("networkpolicy", o.Namespace, o.Name, o); err != nil {
+			return nil, err
+		}
+	}
+	for name, text := range s.Files {
+		files[name] = text
+	}
+	return files, nil
+}

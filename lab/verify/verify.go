@@ -1,0 +1,115 @@
+// Package verify judges a lab by a truth table: it takes the steps in order,
+// brings the cluster to each, tries every probe with real packets, and compares
+// with what the table expects. It is tested by test/e2e.
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/felixlike/felixlike/lab"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/truthtable"
+)
+
+// Outcome is what was seen at one step. Its JSON is a line of the output.
+type Outcome struct {
+	Suite string `json:"suite"`
+	Case  string `json:"case"`
+	Step  int    `json:"step"`
+	// Got has one character a probe, in order: 1 through, 0 not through,
+	// - not tried.
+	Got string `json:"got"`
+
+	Wrong []Disagreement `json:"-"`
+	// Programming and Probing are how long the two halves took.
+	Programming time.Duration `json:"-"`
+	Probing     time.Duration `json:"-"`
+}
+
+// Disagreement is a probe that did not go as expected.
+type Disagreement struct {
+	Step     string
+	Result   lab.Result
+	Expected bool
+}
+
+// Options of Run.
+type Options struct {
+	// Family is the address family of the probes, and the one that policies'
+	// ipBlocks are mapped to; IPv4 if zero.
+	Family model.Family
+	// Timeout is how long a probe may stay without an answer; one second if
+	// zero.
+	Timeout time.Duration
+}
+
+// Run takes the steps in order and hands each outcome to report. A step whose
+// state could not be reached has no probe tried; the error is returned at the
+// end, after the other steps.
+func Run(ctx context.Context, l *lab.Lab, steps []truthtable.Step, options Options, report func(Outcome) error) error {
+	if options.Family == 0 {
+		options.Family = model.IPv4
+	}
+	var errs []error
+	for i := range steps {
+		if err := ctx.Err(); err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		o, err := runStep(ctx, l, &steps[i], options)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", steps[i].String(), err))
+		}
+		if err := report(o); err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func runStep(ctx context.Context, l *lab.Lab, step *truthtable.Step, options Options) (Outcome, error) {
+	o := Outcome{Suite: step.Suite, Case: step.Case, Step: step.Step}
+	probes, err := probesOf(step, options.Family)
+	if err != nil {
+		return o, err
+	}
+	start := time.Now()
+	objects := step.Objects(options.Family)
+	err = l.SetState(ctx, lab.State{
+		Nodes: objects.Nodes, Namespaces: objects.Namespaces, Pods: objects.Pods, Policies: objects.Policies,
+	})
+	o.Programming = time.Since(start)
+	results := make([]lab.Result, len(probes))
+	if err == nil {
+		start = time.Now()
+		results = l.Probe(ctx, probes, options.Timeout)
+		o.Probing = time.Since(start)
+	} else {
+		for i := range results {
+			results[i] = lab.Result{Probe: probes[i], Reason: "state not reached"}
+		}
+	}
+	got := make([]byte, len(results))
+	for i, r := range results {
+		got[i] = r.Char()
+		if expect := step.Probes[i].Expect; expect != nil && (!r.Tried || r.Through != *expect) {
+			o.Wrong = append(o.Wrong, Disagreement{Step: step.String(), Result: r, Expected: *expect})
+		}
+	}
+	o.Got = string(got)
+	return o, err
+}
+
+func probesOf(step *truthtable.Step, family model.Family) ([]lab.Probe, error) {
+	probes := make([]lab.Probe, len(step.Probes))
+	for i, p := range step.Probes {
+		proto, err := model.ParseProtocol(p.Protocol)
+		if err != nil {
+			return nil, fmt.Errorf("probes[%d]: %w", i, err)
+		}
+		probes[i] = lab.Probe{From: p.From, To: p.To, Protocol: proto, Port: p.Port, Family: family}
+	}
+	return probes, nil
+}
