@@ -1,0 +1,44 @@
+package nftables
+
+// maxBatch is the number of rules, elements and other objects that go into one
+// transaction. The library was seen to load 200,000 rules in one batch; none
+// of our objects takes more than 1 kB of request, so that half as many stay
+// below the socket's send buffer (socketBuffer).
+const maxBatch = 100_000
+
+// chunks divides operations into as few transactions as the limit allows. A
+// group is never divided, and the order is kept. The tail is one group, so
+// base chains and the deletion of what they no longer need come last and in
+// one transaction.
+func chunks(head []group, tail group, limit int) [][]op {
+	var out [][]op
+	var current []op
+	weight := 0
+	for _, g := range append(head[:len(head):len(head)], tail) {
+		w := g.weight()
+		if w == 0 {
+			continue
+		}
+		if weight > 0 && weight+w > limit {
+			out = append(out, current)
+			current, weight = nil, 0
+		}
+		current = append(current, g...)
+		weight += w
+	}
+	if len(current) > 0 {
+		out = append(out, current)
+	}
+	return out
+}
+
+// group is operations that must be in one transaction.
+type group []op
+
+func (g group) weight() int {
+	n := 0
+	for _, o := range g {
+		n += o.weight
+	}
+	return n
+}

@@ -1,0 +1,171 @@
+package nftables
+
+import (
+	"cmp"
+	"encoding/binary"
+	"net/netip"
+	"slices"
+
+	nft "github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"go4.org/netipx"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// membersPerMessage bounds the elements of one netlink message, so that it
+// stays below the 64 kB that an attribute can have whatever the names are
+// (an entry of an IPv6 map that leads to a chain takes at most 308 bytes).
+const membersPerMessage = 128
+
+// encodeMembers returns the kernel's elements for members of a set. Those of
+// an interval set are boundaries: the first address, and marked as an end the
+// one behind the last. A prefix that touches the end of the address space has
+// no end; what lies behind the last boundary belongs to it.
+func encodeMembers(sh shape, changes []change) ([]nft.SetElement, error) {
+	out := make([]nft.SetElement, 0, len(changes))
+	for _, c := range changes {
+		e := nft.SetElement{Key: key(sh, c.member)}
+		if sh.verdicts {
+			v, err := verdict(c.verdict)
+			if err != nil {
+				return nil, err
+			}
+			e.VerdictData = v
+		}
+		out = append(out, e)
+		if sh.kind != model.Networks {
+			continue
+		}
+		if end := netipx.PrefixLastIP(c.member.Prefix).Next(); end.IsValid() {
+			out = append(out, nft.SetElement{Key: end.AsSlice(), IntervalEnd: true})
+		}
+	}
+	return out, nil
+}
+
+// key returns the element key of a member. The parts of a concatenation are
+// padded to the 4 bytes of a register.
+func key(sh shape, m model.Member) []byte {
+	k := m.Prefix.Addr().AsSlice()
+	if sh.kind == model.AddressPorts {
+		k = append(k, byte(m.Protocol), 0, 0, 0)
+		k = binary.BigEndian.AppendUint16(k, m.Port)
+		k = append(k, 0, 0)
+	}
+	return k
+}
+
+// element is an element as the kernel holds it.
+type element struct {
+	key     []byte
+	end     bool // of an interval
+	verdict tables.Action
+	// odd tells that it has something that ours never have.
+	odd bool
+}
+
+// decodeMembers returns the members that elements stand for, and whether all
+// of them are as we write them.
+func decodeMembers(sh shape, elements []element) (map[model.Member]tables.Action, bool) {
+	if sh.kind == model.Networks {
+		return decodeIntervals(sh, elements)
+	}
+	out := make(map[model.Member]tables.Action, len(elements))
+	for _, e := range elements {
+		m, ok := decodeKey(sh, e.key)
+		if !ok || e.odd || e.end || (e.verdict != nil) != sh.verdicts {
+			return nil, false
+		}
+		out[m] = e.verdict
+	}
+	return out, true
+}
+
+func decodeKey(sh shape, k []byte) (model.Member, bool) {
+	size := addressSize(sh.family)
+	if sh.kind == model.AddressPorts {
+		if len(k) != size+8 {
+			return model.Member{}, false
+		}
+		m := model.AddressMember(addressOf(k[:size]))
+		m.Protocol, m.Port = model.Protocol(k[size]), binary.BigEndian.Uint16(k[size+4:])
+		return m, true
+	}
+	if len(k) != size {
+		return model.Member{}, false
+	}
+	return model.AddressMember(addressOf(k)), true
+}
+
+// decodeIntervals pairs boundaries to prefixes.
+func decodeIntervals(sh shape, elements []element) (map[model.Member]tables.Action, bool) {
+	elements = slices.Clone(elements)
+	slices.SortFunc(elements, func(a, b element) int {
+		if c := slices.Compare(a.key, b.key); c != 0 {
+			return c
+		}
+		return cmp.Compare(endFirst(a), endFirst(b))
+	})
+	out := make(map[model.Member]tables.Action, len(elements)/2)
+	var start netip.Addr
+	for _, e := range elements {
+		if e.odd || len(e.key) != addressSize(sh.family) || e.end != start.IsValid() {
+			return nil, false
+		}
+		a := addressOf(e.key)
+		if !e.end {
+			start = a
+			continue
+		}
+		p, ok := netipx.IPRangeFrom(start, a.Prev()).Prefix()
+		if !ok {
+			return nil, false
+		}
+		out[model.Member{Prefix: p}] = nil
+		start = netip.Addr{}
+	}
+	if start.IsValid() {
+		last := netipx.PrefixLastIP(netip.PrefixFrom(start, 0))
+		p, ok := netipx.IPRangeFrom(start, last).Prefix()
+		if !ok {
+			return nil, false
+		}
+		out[model.Member{Prefix: p}] = nil
+	}
+	return out, true
+}
+
+// endFirst orders the end of an interval before the start of the next one at
+// the same address.
+func endFirst(e element) int {
+	if e.end {
+		return 0
+	}
+	return 1
+}
+
+// addressOf takes 4 or 16 bytes.
+func addressOf(b []byte) netip.Addr {
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+// verdictAction returns the action for a verdict of the kernel, or nil if it
+// is none of ours.
+func verdictAction(kind int32, chain string) tables.Action {
+	switch expr.VerdictKind(kind) {
+	case expr.VerdictAccept:
+		return tables.Accept{}
+	case expr.VerdictDrop:
+		return tables.Drop{}
+	case expr.VerdictReturn:
+		return tables.Return{}
+	case expr.VerdictJump:
+		return tables.Jump{Chain: chain}
+	case expr.VerdictGoto:
+		return tables.Goto{Chain: chain}
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+package nftables
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// members are the wanted members of a set, each with its verdict (nil but in
+// verdict maps), and what the kernel holds of those that were touched.
+type members struct {
+	want map[model.Member]tables.Action
+	// before holds, of each member touched since the last commit, what the
+	// kernel has. The kernel's other members are as wanted.
+	before map[model.Member]prior
+}
+
+type prior struct {
+	present bool
+	verdict tables.Action
+}
+
+// change is one member to add or delete.
+type change struct {
+	member  model.Member
+	verdict tables.Action
+}
+
+func newMembers() members {
+	return members{want: map[model.Member]tables.Action{}, before: map[model.Member]prior{}}
+}
+
+func (ms *members) set(m model.Member, verdict tables.Action) {
+	ms.touch(m)
+	ms.want[m] = verdict
+}
+
+func (ms *members) remove(m model.Member) {
+	ms.touch(m)
+	delete(ms.want, m)
+}
+
+func (ms *members) touch(m model.Member) {
+	if _, ok := ms.before[m]; !ok {
+		verdict, present := ms.want[m]
+		ms.before[m] = prior{present, verdict}
+	}
+}
+
+// rebase makes the given members what the kernel holds.
+func (ms *members) rebase(have map[model.Member]tables.Action) {
+	clear(ms.before)
+	for m, verdict := range ms.want {
+		if held, ok := have[m]; !ok || held != verdict {
+			ms.before[m] = prior{ok, held}
+		}
+	}
+	for m, held := range have {
+		if _, ok := ms.want[m]; !ok {
+			ms.before[m] = prior{true, held}
+		}
+	}
+}
+
+// diff returns what to delete from and to add to the kernel, sorted. A member
+// whose verdict changes is in both.
+func (ms *members) diff() (deletes, adds []change) {
+	for m, b := range ms.before {
+		verdict, wanted := ms.want[m]
+		if b.present == wanted && b.verdict == verdict {
+			continue
+		}
+		if b.present {
+			deletes = append(deletes, change{m, b.verdict})
+		}
+		if wanted {
+			adds = append(adds, change{m, verdict})
+		}
+	}
+	slices.SortFunc(deletes, change.compare)
+	slices.SortFunc(adds, change.compare)
+	return deletes, adds
+}
+
+// commit notes that the kernel holds what is wanted.
+func (ms *members) commit() { clear(ms.before) }
+
+func (c change) compare(o change) int { return c.member.Compare(o.member) }
+
+func (c change) String() string {
+	if c.verdict == nil {
+		return "member " + c.member.String()
+	}
+	return fmt.Sprintf("entry %s : %s", c.member, c.verdict)
+}
