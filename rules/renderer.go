@@ -21,6 +21,10 @@ func NewRenderer(gateway string, maxName int) *Renderer {
 
 const minName = 28
 
+// NFTablesNameLength is the length of chain names for nftables: the kernel
+// takes 255 bytes, people less.
+const NFTablesNameLength = 64
+
 // PolicyRules renders the rules of one direction of a policy: a chain that an
 // allowed packet leaves for good and that returns when nothing matches. Only
 // rules of the given families are rendered.
