@@ -140,6 +140,16 @@ func (d *Daemons) KillVSwitchd() error {
 	return err
 }
 
+// RestartDB kills ovsdb-server and starts it again on the same database.
+func (d *Daemons) RestartDB(ctx context.Context) error {
+	err := d.db.kill()
+	d.db = nil
+	if err != nil {
+		return err
+	}
+	return d.startDB(ctx)
+}
+
 // Stop ends both daemons: SIGTERM, then SIGKILL after five seconds. It may be
 // called again.
 func (d *Daemons) Stop() error {

@@ -214,7 +214,10 @@ func (p *plan) port(want interfaceRow, bridge *bridgeRow) (string, error) {
 	}
 	want.UUID = p.name()
 	port := portRow{UUID: p.name(), Name: want.Name, Interfaces: []string{want.UUID}}
-	return port.UUID, p.add(p.c.db.Create(&want, &port))
+	if err := p.add(p.c.db.Create(&want)); err != nil {
+		return "", err
+	}
+	return port.UUID, p.add(p.c.db.Create(&port))
 }
 
 func (p *plan) updateInterface(have *interfaceRow, want interfaceRow) error {

@@ -55,7 +55,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		UpdateFunc: func(string, model.Model, model.Model) { c.change.send() },
 		DeleteFunc: func(string, model.Model) { c.change.send() },
 	})
-	if _, err := db.MonitorAll(ctx); err != nil {
+	if _, err := db.Monitor(ctx, monitored(db)); err != nil {
 		db.Close()
 		return nil, fmt.Errorf("ovsdb %s: monitor: %w", cfg.Socket, err)
 	}

@@ -1,6 +1,7 @@
 package ovsdb
 
 import (
+	"github.com/ovn-kubernetes/libovsdb/client"
 	"github.com/ovn-kubernetes/libovsdb/model"
 )
 
@@ -49,4 +50,24 @@ func databaseModel() (model.ClientDBModel, error) {
 		"Port":         &portRow{},
 		"Interface":    &interfaceRow{},
 	})
+}
+
+// monitored lists the columns to follow. Without the list the server sends all
+// of them, and the library gives up on the first update that holds a column
+// which the rows above lack.
+func monitored(db client.Client) *client.Monitor {
+	var (
+		root   rootRow
+		bridge bridgeRow
+		port   portRow
+		iface  interfaceRow
+	)
+	return db.NewMonitor(
+		client.WithTable(&root, &root.Bridges),
+		client.WithTable(&bridge, &bridge.Name, &bridge.DatapathType, &bridge.FailMode, &bridge.Protocols, &bridge.Ports,
+			&bridge.OtherConfig, &bridge.ExternalIDs),
+		client.WithTable(&port, &port.Name, &port.Interfaces, &port.ExternalIDs),
+		client.WithTable(&iface, &iface.Name, &iface.Type, &iface.MAC, &iface.MTURequest, &iface.OFPortRequest, &iface.OFPort,
+			&iface.Error, &iface.Options, &iface.ExternalIDs),
+	)
 }

@@ -1,0 +1,401 @@
+package ovsdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
+)
+
+type fixture struct {
+	t   *testing.T
+	ovs *ovsdaemon.Daemons
+	ns  string
+	cfg Config
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	if err := ovsdaemon.Available(); err != nil {
+		t.Skip(err)
+	}
+	f := &fixture{t: t, ns: fmt.Sprintf("flx-ovsdb-%d", os.Getpid())}
+	f.run("ip", "netns", "add", f.ns)
+	t.Cleanup(func() { f.run("ip", "netns", "del", f.ns) })
+	dir, err := os.MkdirTemp("", "flx-ovsdb-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if f.ovs, err = ovsdaemon.Start(f.context(), ovsdaemon.Options{Dir: dir, NetNS: f.ns}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.ovs.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	f.cfg = Config{
+		Socket: f.ovs.DBSocket(), Bridge: "br-int", DatapathType: DatapathNetdev, TunnelType: "geneve",
+		Gateway: "flx-gw0", Tunnel: "flx-tun0", GatewayMAC: GatewayMAC("n1"), LocalIP: netip.MustParseAddr("192.168.77.100"),
+		MTU: 1450, NodeName: "n1",
+	}
+	return f
+}
+
+func (f *fixture) context() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	f.t.Cleanup(cancel)
+	return ctx
+}
+
+func (f *fixture) open() *Client {
+	f.t.Helper()
+	c, err := Open(f.context(), f.cfg)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(c.Close)
+	return c
+}
+
+func (f *fixture) ensure(c *Client) {
+	f.t.Helper()
+	if err := c.EnsureBridge(f.context()); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fixture) run(name string, args ...string) string {
+	f.t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		f.t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+func (f *fixture) vsctl(args ...string) string {
+	f.t.Helper()
+	return strings.TrimSpace(f.run("ovs-vsctl", append([]string{"--timeout=10", "--db=unix:" + f.ovs.DBSocket()}, args...)...))
+}
+
+// veth makes a pair whose host side is in the daemons' namespace.
+func (f *fixture) veth(name string) {
+	f.t.Helper()
+	f.run("ip", "-n", f.ns, "link", "add", name, "type", "veth", "peer", "name", name+"p")
+	f.run("ip", "-n", f.ns, "link", "set", name, "up")
+}
+
+func attachment(pod, iface string) model.Attachment {
+	return model.Attachment{
+		Pod: model.PodID{Namespace: "default", Name: pod}, Interface: iface,
+		MAC:       net.HardwareAddr{2, 0, 0, 0, 0, 1},
+		Addresses: []netip.Addr{netip.MustParseAddr("10.10.0.2"), netip.MustParseAddr("fd00:10:10::2")},
+	}
+}
+
+func TestEnsureBridge(t *testing.T) {
+	f := newFixture(t)
+	c := f.open()
+	f.ensure(c)
+	for _, test := range []struct{ args, want string }{
+		{"get bridge br-int datapath_type", "netdev"},
+		{"get bridge br-int fail_mode", "secure"},
+		{"get bridge br-int protocols", "[OpenFlow13, OpenFlow15]"},
+		{"get bridge br-int external_ids:felixlike-node", "n1"},
+		{"get interface flx-gw0 ofport", "2"},
+		{"get interface flx-gw0 mac_in_use", `"` + f.cfg.GatewayMAC.String() + `"`},
+		{"get interface flx-gw0 mtu", "1450"},
+		{"get interface flx-tun0 ofport", "1"},
+		{"get interface flx-tun0 type", "geneve"},
+		{"get interface flx-tun0 options", `{key=flow, local_ip="192.168.77.100", remote_ip=flow}`},
+	} {
+		if got := f.vsctl(strings.Fields(test.args)...); got != test.want {
+			t.Errorf("%s: %s, want %s", test.args, got, test.want)
+		}
+	}
+	writes := c.Writes()
+	f.ensure(c)
+	if c.Writes() != writes || writes == 0 {
+		t.Errorf("second call sent %d operations (first %d)", c.Writes()-writes, writes)
+	}
+	again := f.open()
+	f.ensure(again)
+	if again.Writes() != 0 {
+		t.Errorf("new client sent %d operations", again.Writes())
+	}
+}
+
+func TestEnsureBridgeRepairsOnlyWhatDiffers(t *testing.T) {
+	f := newFixture(t)
+	f.ensure(f.open())
+	f.vsctl("set", "bridge", "br-int", "fail_mode=standalone", "external_ids:other=kept")
+	f.vsctl("set", "interface", "flx-gw0", "mtu_request=1400")
+	c := f.open()
+	f.ensure(c)
+	if c.Writes() != 2 {
+		t.Errorf("sent %d operations, want 2", c.Writes())
+	}
+	if got := f.vsctl("get", "bridge", "br-int", "fail_mode"); got != "secure" {
+		t.Errorf("fail_mode %s", got)
+	}
+	if got := f.vsctl("get", "bridge", "br-int", "external_ids:other"); got != "kept" {
+		t.Errorf("foreign external_ids: %s", got)
+	}
+}
+
+func TestGatewayKeepsItsMACOverVSwitchdRestart(t *testing.T) {
+	f := newFixture(t)
+	c := f.open()
+	f.ensure(c)
+	writes := c.Writes()
+	if err := f.ovs.KillVSwitchd(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.ovs.StartVSwitchd(f.context()); err != nil {
+		t.Fatal(err)
+	}
+	f.ensure(c)
+	poll(t, func() error {
+		out, err := exec.Command("ip", "-n", f.ns, "link", "show", "flx-gw0").CombinedOutput()
+		if err != nil || !strings.Contains(string(out), f.cfg.GatewayMAC.String()) {
+			return fmt.Errorf("%v\n%s", err, out)
+		}
+		return nil
+	})
+	if c.Writes() != writes {
+		t.Errorf("restart of vswitchd caused %d operations", c.Writes()-writes)
+	}
+}
+
+func TestPhysicalBridge(t *testing.T) {
+	f := newFixture(t)
+	f.veth("up0")
+	f.cfg.Uplink, f.cfg.UplinkMAC = "up0", net.HardwareAddr{2, 0, 0, 0, 0, 0x77}
+	c := f.open()
+	f.ensure(c)
+	if got := f.vsctl("list-ports", PhysicalBridge); got != "up0" {
+		t.Errorf("ports of %s: %s", PhysicalBridge, got)
+	}
+	out := f.run("ip", "-n", f.ns, "link", "show", PhysicalBridge)
+	if !strings.Contains(out, f.cfg.UplinkMAC.String()) {
+		t.Errorf("local port lacks the uplink's MAC:\n%s", out)
+	}
+	again := f.open()
+	f.ensure(again)
+	if again.Writes() != 0 {
+		t.Errorf("second call sent %d operations", again.Writes())
+	}
+}
+
+func TestErrorsNameBridgeAndPort(t *testing.T) {
+	f := newFixture(t)
+	c := f.open()
+	_, err := c.AttachPort(f.context(), attachment("web", "none0"))
+	if err == nil || !strings.Contains(err.Error(), "br-int") {
+		t.Errorf("no bridge: %v", err)
+	}
+	f.ensure(c)
+	_, err = c.AttachPort(f.context(), attachment("web", "none0"))
+	if err == nil || !strings.Contains(err.Error(), "br-int") || !strings.Contains(err.Error(), "none0") || !strings.Contains(err.Error(), "default/web") {
+		t.Errorf("no interface: %v", err)
+	}
+}
+
+func TestAttachAndDetach(t *testing.T) {
+	f := newFixture(t)
+	f.ensure(f.open())
+	f.veth("v1")
+	cni := f.open()
+	port, err := cni.AttachPort(f.context(), attachment("web", "v1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := f.vsctl("get", "interface", "v1", "ofport"); got != fmt.Sprint(port) {
+		t.Errorf("ofport %d, database says %s", port, got)
+	}
+	writes := cni.Writes()
+	if again, err := cni.AttachPort(f.context(), attachment("web", "v1")); err != nil || again != port || cni.Writes() != writes {
+		t.Errorf("second attach: port %d, error %v, %d operations", again, err, cni.Writes()-writes)
+	}
+	// Another pod takes the name over; the first pod's late detach must not hurt it.
+	if _, err := cni.AttachPort(f.context(), attachment("db", "v1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := cni.DetachPort(f.context(), "v1", model.PodID{Namespace: "default", Name: "web"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.vsctl("list-ports", "br-int"); !strings.Contains(got, "v1") {
+		t.Errorf("late detach removed the new owner's port; left: %s", got)
+	}
+	for range 2 {
+		if err := cni.DetachPort(f.context(), "v1", model.PodID{Namespace: "default", Name: "db"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := f.vsctl("list-ports", "br-int"); strings.Contains(got, "v1") {
+		t.Errorf("port is still there: %s", got)
+	}
+}
+
+// watch runs WatchAttachments and delivers what it reports; "in sync" and
+// errors come as strings.
+func (f *fixture) watch(c *Client) (<-chan any, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(f.context())
+	events := make(chan any, 100)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		err := c.WatchAttachments(ctx, func(u model.Update) { events <- u }, func() { events <- "in sync" }, func(err error) { events <- err.Error() })
+		if !errors.Is(err, context.Canceled) {
+			f.t.Errorf("watch ended: %v", err)
+		}
+	}()
+	stop := func() { cancel(); <-done }
+	f.t.Cleanup(stop)
+	return events, stop
+}
+
+func (f *fixture) next(events <-chan any) any {
+	f.t.Helper()
+	select {
+	case e := <-events:
+		return e
+	case <-time.After(10 * time.Second):
+		f.t.Fatal("no event")
+		return nil
+	}
+}
+
+func TestWatchAttachments(t *testing.T) {
+	f := newFixture(t)
+	c := f.open()
+	f.ensure(c)
+	f.veth("v1")
+	f.veth("v2")
+	first := attachment("web", "v1")
+	var err error
+	if first.OFPort, err = c.AttachPort(f.context(), first); err != nil {
+		t.Fatal(err)
+	}
+	opts := cmpopts.EquateComparable(netip.Addr{})
+	expect := func(events <-chan any, want any) {
+		t.Helper()
+		if diff := cmp.Diff(want, f.next(events), opts); diff != "" {
+			t.Fatal(diff)
+		}
+	}
+
+	agent := f.open()
+	events, stop := f.watch(agent)
+	expect(events, model.AttachmentUpdate{Attachment: &first})
+	expect(events, "in sync")
+
+	second := attachment("db", "v2")
+	if second.OFPort, err = c.AttachPort(f.context(), second); err != nil {
+		t.Fatal(err)
+	}
+	expect(events, model.AttachmentUpdate{Attachment: &second})
+
+	// A new agent learns both from the database alone.
+	stop()
+	events, _ = f.watch(f.open())
+	expect(events, model.AttachmentUpdate{Attachment: &first})
+	expect(events, model.AttachmentUpdate{Attachment: &second})
+	expect(events, "in sync")
+
+	f.vsctl("set", "interface", "v2", "external_ids:felixlike-mac=nonsense")
+	if e, ok := f.next(events).(string); !ok || !strings.Contains(e, "default/db") || !strings.Contains(e, "felixlike-mac") {
+		t.Errorf("bad record: %v", e)
+	}
+	expect(events, model.AttachmentRemove{Pod: second.Pod, Interface: "v2"})
+	if err := c.DetachPort(f.context(), "v1", first.Pod); err != nil {
+		t.Fatal(err)
+	}
+	expect(events, model.AttachmentRemove{Pod: first.Pod, Interface: "v1"})
+}
+
+func TestReconnect(t *testing.T) {
+	f := newFixture(t)
+	c := f.open()
+	f.ensure(c)
+	f.veth("v1")
+	f.veth("v2")
+	if _, err := c.AttachPort(f.context(), attachment("web", "v1")); err != nil {
+		t.Fatal(err)
+	}
+	events, _ := f.watch(c)
+	f.next(events)
+	f.next(events) // in sync
+	if err := f.ovs.RestartDB(f.context()); err != nil {
+		t.Fatal(err)
+	}
+	second := attachment("db", "v2")
+	poll(t, func() error {
+		ctx, cancel := context.WithTimeout(f.context(), time.Second)
+		defer cancel()
+		_, err := f.open().AttachPort(ctx, second)
+		return err
+	})
+	// The first attachment must not have gone and come again.
+	if u, ok := f.next(events).(model.AttachmentUpdate); !ok || u.Attachment.Pod != second.Pod {
+		t.Errorf("after reconnecting: %+v", u)
+	}
+	writes := c.Writes()
+	f.ensure(c)
+	if c.Writes() != writes {
+		t.Errorf("reconnection caused %d operations", c.Writes()-writes)
+	}
+}
+
+func poll(t *testing.T, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	good := Config{
+		Bridge: "br-int", DatapathType: DatapathNetdev, TunnelType: "geneve", Gateway: "g", Tunnel: "t",
+		GatewayMAC: GatewayMAC("n"), LocalIP: netip.MustParseAddr("10.0.0.1"),
+	}
+	if err := good.validate(); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*Config){
+		"datapath": func(c *Config) { c.DatapathType = "dpdk" },
+		"tunnel":   func(c *Config) { c.TunnelType = "stt" },
+		"mac":      func(c *Config) { c.GatewayMAC = nil },
+		"local":    func(c *Config) { c.LocalIP = netip.MustParseAddr("fd00::1") },
+		"uplink":   func(c *Config) { c.Uplink = "eth0" },
+		"names":    func(c *Config) { c.Gateway = "" },
+	} {
+		c := good
+		change(&c)
+		if c.validate() == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
