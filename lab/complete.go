@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -181,17 +180,4 @@ func nextFree(cidr netip.Prefix, taken map[netip.Addr]bool) (netip.Addr, error) 
 		}
 	}
 	return netip.Addr{}, fmt.Errorf("podCIDR %s is full", cidr)
-}
-
-// ParseEnd splits one end of a probe: "node:NAME", "ip:ADDRESS" or
-// "namespace/pod".
-func ParseEnd(end string) (kind, name string, err error) {
-	kind, name, ok := strings.Cut(end, ":")
-	if ok && (kind == endNode || kind == endIP) && name != "" {
-		return kind, name, nil
-	}
-	if ns, pod, ok := strings.Cut(end, "/"); ok && ns != "" && pod != "" {
-		return endPod, end, nil
-	}
-	return "", "", fmt.Errorf("%q: want namespace/pod, node:NAME or ip:ADDRESS", end)
 }

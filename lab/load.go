@@ -61,6 +61,15 @@ func yamlFiles(path string) ([]string, error) {
 	return files, nil
 }
 
+// Parse reads Kubernetes objects from YAML, as Load does; name is for errors.
+func Parse(name string, text []byte) (State, error) {
+	var s State
+	if err := s.add(text); err != nil {
+		return State{}, fmt.Errorf("load %s: %w", name, err)
+	}
+	return s, nil
+}
+
 // add decodes the documents of one file.
 func (s *State) add(text []byte) error {
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))

@@ -13,9 +13,9 @@ import (
 
 // Kinds of a probe's ends.
 const (
-	endNode = "node"
-	endIP   = "ip"
-	endPod  = "pod"
+	EndNode = "node"
+	EndIP   = "ip"
+	EndPod  = "pod"
 )
 
 // Probe asks whether a new connection, or a datagram and its answer, gets from
@@ -114,20 +114,20 @@ func (l *Lab) endLocked(text string, family model.Family) (end, error) {
 	}
 	var e end
 	switch kind {
-	case endNode:
+	case EndNode:
 		n := l.nodes[name]
 		if n == nil {
 			return end{}, fmt.Errorf("%s: no such node", text)
 		}
 		e = end{station: n.station, addr: n.Address(family), serves: true}
-	case endPod:
+	case EndPod:
 		ns, pod, _ := strings.Cut(name, "/")
 		p := l.pods[model.PodID{Namespace: ns, Name: pod}]
 		if p == nil {
 			return end{}, fmt.Errorf("%s: no such pod", text)
 		}
 		e = end{station: p.station, addr: p.Address(family)}
-	case endIP:
+	case EndIP:
 		addr, err := netip.ParseAddr(name)
 		if err != nil {
 			return end{}, fmt.Errorf("%s: %w", text, err)

@@ -39,16 +39,24 @@ func ParsePort(text string) (Port, error) {
 type Cell struct {
 	lab.Result
 	Expected bool `json:"expected"`
+	// Served tells whether the target serves the port at all.
+	Served bool `json:"served"`
+	// Skipped cells are not probed: both ends are outside the cluster.
+	Skipped bool `json:"skipped,omitempty"`
 }
 
 // Right reports whether the probe went as expected.
-func (c Cell) Right() bool { return c.Tried && c.Through == c.Expected }
+func (c Cell) Right() bool { return c.Skipped || c.Tried && c.Through == c.Expected }
 
 // symbol is a cell in one character.
 func (c Cell) symbol(s style) string {
 	switch {
+	case c.Skipped:
+		return " "
 	case !c.Tried:
 		return s.bad("?")
+	case !c.Through && !c.Served:
+		return s.faint(".")
 	case c.Through && c.Expected:
 		return s.good("+")
 	case !c.Through && !c.Expected:
@@ -69,12 +77,9 @@ type Matrix struct {
 	Cells []Cell `json:"cells"`
 }
 
-// Expect tells whether a probe should get through.
-type Expect func(lab.Probe) (bool, error)
-
 // NewMatrix returns a matrix of all pods of a state, and of other ends after
 // them, without results. With no ports given it has all that the pods serve.
-func NewMatrix(s *lab.State, others []string, ports []Port, family model.Family, expect Expect) (*Matrix, error) {
+func NewMatrix(s *lab.State, others []string, ports []Port, family model.Family) (*Matrix, error) {
 	m := &Matrix{Ports: ports, Family: family}
 	for _, p := range s.Pods {
 		m.From = append(m.From, p.Namespace+"/"+p.Name)
@@ -85,15 +90,17 @@ func NewMatrix(s *lab.State, others []string, ports []Port, family model.Family,
 	if len(m.Ports) == 0 {
 		m.Ports = servedPorts(s)
 	}
+	j := newJudge(s)
 	for _, from := range m.From {
 		for _, to := range m.To {
 			for _, port := range m.Ports {
 				p := lab.Probe{From: from, To: to, Protocol: port.Protocol, Port: port.Port, Family: family}
-				expected, err := expect(p)
-				if err != nil {
+				c := Cell{Result: lab.Result{Probe: p}, Skipped: outside(from) && outside(to)}
+				var err error
+				if c.Expected, c.Served, err = j.expect(p); err != nil {
 					return nil, err
 				}
-				m.Cells = append(m.Cells, Cell{Result: lab.Result{Probe: p}, Expected: expected})
+				m.Cells = append(m.Cells, c)
 			}
 		}
 	}
@@ -121,17 +128,21 @@ func servedPorts(s *lab.State) []Port {
 
 // Probes returns the matrix's probes.
 func (m *Matrix) Probes() []lab.Probe {
-	probes := make([]lab.Probe, len(m.Cells))
-	for i, c := range m.Cells {
-		probes[i] = c.Probe
+	var probes []lab.Probe
+	for _, c := range m.Cells {
+		if !c.Skipped {
+			probes = append(probes, c.Probe)
+		}
 	}
 	return probes
 }
 
 // Fill sets the results of the probes.
 func (m *Matrix) Fill(results []lab.Result) {
-	for i, r := range results {
-		m.Cells[i].Result = r
+	for i := range m.Cells {
+		if !m.Cells[i].Skipped {
+			m.Cells[i].Result, results = results[0], results[1:]
+		}
 	}
 }
 
@@ -146,14 +157,17 @@ func (m *Matrix) Wrong() []Cell {
 	return wrong
 }
 
-// Counts returns how many cells are through and how many are not.
-func (m *Matrix) Counts() (through, blocked int) {
+// Counts returns how many probes got through, and of how many.
+func (m *Matrix) Counts() (through, probed int) {
 	for _, c := range m.Cells {
 		if c.Through {
 			through++
 		}
+		if !c.Skipped {
+			probed++
+		}
 	}
-	return through, len(m.Cells) - through
+	return through, probed
 }
 
 // Print writes the matrix: rows are sources, columns targets, and a cell has
@@ -189,7 +203,7 @@ func (m *Matrix) Print(w io.Writer) error {
 		b.WriteByte('\n')
 	}
 	text := trimLines(b.String())
-	_, err := io.WriteString(w, text+s.faint("+ through  - blocked  ! through, should be blocked  x blocked, should be through  ? not tried")+"\n")
+	_, err := io.WriteString(w, text+s.faint("+ through  - blocked  . not served (and not reached)  ! through, should be blocked  x blocked, should be through  ? not tried")+"\n")
 	return err
 }
 

@@ -23,7 +23,7 @@ func printStatus(w io.Writer, s lab.Status) error {
 		}
 		nodes = append(nodes, row)
 	}
-	if err := table(w, nodes); err != nil {
+	if err := printTable(w, nodes); err != nil {
 		return err
 	}
 	pods := [][]string{{"POD", "NODE", "STATE", "ADDRESSES", "NETNS"}}
@@ -33,7 +33,7 @@ func printStatus(w io.Writer, s lab.Status) error {
 	if _, err := fmt.Fprintln(w); err != nil {
 		return err
 	}
-	if err := table(w, pods); err != nil {
+	if err := printTable(w, pods); err != nil {
 		return err
 	}
 	for _, n := range s.Nodes {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// table writes rows of text in aligned columns, the first row as a heading.
-func table(w io.Writer, rows [][]string) error {
+// printTable writes rows of text in aligned columns, the first row as a heading.
+func printTable(w io.Writer, rows [][]string) error {
 	var widths []int
 	for _, row := range rows {
 		for i, text := range row {

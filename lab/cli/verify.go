@@ -147,7 +147,7 @@ func printDisagreements(w io.Writer, wrong []verify.Disagreement) error {
 			verdict(d.Expected), got, d.Result.Reason,
 		})
 	}
-	return table(w, rows)
+	return printTable(w, rows)
 }
 
 func verdict(through bool) string {
