@@ -1,0 +1,148 @@
+// Package uplink moves a node's addresses and routes from its uplink to the
+// local port of the userspace bridge that took the uplink in. A userspace
+// datapath resolves tunnel destinations only over such a bridge.
+//
+// It owns nothing but the move: bridge and ports are made by package ovsdb. It
+// works in the caller's network namespace, may be called again at any time,
+// and goes on where an earlier call was cut off. It is tested with real links
+// in a namespace.
+package uplink
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Moved counts what a Move changed; all zero when everything was in place.
+type Moved struct{ Addresses, Routes int }
+
+// MAC returns the MAC address of an interface, which the bridge's local port
+// is to have.
+func MAC(name string) (net.HardwareAddr, error) {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("uplink %s: %w", name, err)
+	}
+	return link.Attrs().HardwareAddr, nil
+}
+
+// Move moves addresses and routes from one interface to another. The order
+// keeps every state on the way resumable: first the new interface gets the
+// addresses, then the routes are replaced one by one, and only then does the
+// old interface lose its addresses. What is still to be moved can be read off
+// the old interface at any point.
+func Move(from, to string) (Moved, error) {
+	m, err := newMover(from, to)
+	if err != nil {
+		return Moved{}, err
+	}
+	if err := netlink.LinkSetUp(m.to); err != nil {
+		return Moved{}, fmt.Errorf("set %s up: %w", to, err)
+	}
+	var moved Moved
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		if err := m.family(family, &moved); err != nil {
+			return moved, fmt.Errorf("move addresses from %s to %s: %w", from, to, err)
+		}
+	}
+	return moved, nil
+}
+
+type mover struct{ from, to netlink.Link }
+
+func newMover(from, to string) (*mover, error) {
+	f, err := netlink.LinkByName(from)
+	if err != nil {
+		return nil, fmt.Errorf("uplink %s: %w", from, err)
+	}
+	t, err := netlink.LinkByName(to)
+	if err != nil {
+		return nil, fmt.Errorf("bridge port %s: %w", to, err)
+	}
+	return &mover{f, t}, nil
+}
+
+func (m *mover) family(family int, moved *Moved) error {
+	addrs, err := m.addresses(family)
+	if err != nil {
+		return err
+	}
+	for _, a := range addrs {
+		if err := m.give(a); err != nil {
+			return fmt.Errorf("add %s: %w", a.IPNet, err)
+		}
+	}
+	routes, err := m.routes(family)
+	if err != nil {
+		return err
+	}
+	for _, r := range routes {
+		if err := m.reroute(r); err != nil {
+			return fmt.Errorf("route %s: %w", r, err)
+		}
+		moved.Routes++
+	}
+	for _, a := range addrs {
+		if err := netlink.AddrDel(m.from, &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+			return fmt.Errorf("delete %s: %w", a.IPNet, err)
+		}
+		moved.Addresses++
+	}
+	return nil
+}
+
+// addresses are the ones to move. Link-local ones stay: every interface has
+// its own.
+func (m *mover) addresses(family int) ([]netlink.Addr, error) {
+	addrs, err := netlink.AddrList(m.from, family)
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	return slices.DeleteFunc(addrs, func(a netlink.Addr) bool { return a.IP.IsLinkLocalUnicast() }), nil
+}
+
+func (m *mover) give(a netlink.Addr) error {
+	a.LinkIndex = m.to.Attrs().Index
+	a.Label = ""
+	a.Flags &^= unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
+	if a.IP.To4() == nil {
+		// The address is ours already, and still on the old interface:
+		// detection would find a duplicate.
+		a.Flags |= unix.IFA_F_NODAD
+	}
+	return netlink.AddrReplace(m.to, &a)
+}
+
+// routes are the ones to move: those that somebody made. The kernel's own come
+// and go with the addresses. Connected routes stand before those that need
+// them to reach their gateway.
+func (m *mover) routes(family int) ([]netlink.Route, error) {
+	routes, err := netlink.RouteListFiltered(family, &netlink.Route{LinkIndex: m.from.Attrs().Index}, netlink.RT_FILTER_OIF)
+	if err != nil {
+		return nil, fmt.Errorf("list routes: %w", err)
+	}
+	routes = slices.DeleteFunc(routes, func(r netlink.Route) bool { return r.Protocol == unix.RTPROT_KERNEL })
+	slices.SortStableFunc(routes, func(a, b netlink.Route) int { return len(a.Gw) - len(b.Gw) })
+	return routes, nil
+}
+
+// reroute makes the route's twin on the new interface, then removes it from
+// the old one. In IPv4 the replacement is the removal; in IPv6 both can exist.
+func (m *mover) reroute(r netlink.Route) error {
+	twin := r
+	twin.LinkIndex = m.to.Attrs().Index
+	// State that the kernel reports, but does not take.
+	twin.Flags &^= unix.RTNH_F_LINKDOWN | unix.RTNH_F_DEAD
+	if err := netlink.RouteReplace(&twin); err != nil {
+		return err
+	}
+	if err := netlink.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,160 @@
+package uplink
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+// inNamespace runs the test on a thread in a fresh network namespace with a
+// veth pair: up0 stands for the uplink, phy0 for the bridge's local port. The
+// other ends are up, so that both have carrier.
+func inNamespace(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("not root")
+	}
+	runtime.LockOSThread()
+	old, err := netns.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := netns.Set(old); err != nil {
+			t.Error(err)
+		}
+		_ = fresh.Close()
+		_ = old.Close()
+		runtime.UnlockOSThread()
+	})
+	for _, line := range []string{
+		"link add up0 type veth peer name far0",
+		"link add phy0 type veth peer name far1",
+		"link set up0 up", "link set far0 up", "link set far1 up",
+		"addr add 192.168.77.100/24 dev up0",
+		"addr add fd77::100/64 dev up0 nodad",
+		"route add default via 192.168.77.1 dev up0",
+		"route add 10.99.0.0/16 via 192.168.77.2 dev up0 src 192.168.77.100 metric 50",
+		"-6 route add default via fd77::1 dev up0 metric 1024",
+	} {
+		ip(t, line)
+	}
+}
+
+func ip(t *testing.T, line string) string {
+	t.Helper()
+	out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("ip %s: %v\n%s", line, err, out)
+	}
+	return string(out)
+}
+
+func checkMoved(t *testing.T) {
+	t.Helper()
+	for _, want := range []struct{ command, text string }{
+		{"-4 addr show dev phy0", "192.168.77.100/24"},
+		{"-6 addr show dev phy0", "fd77::100/64"},
+		{"-4 route show default", "via 192.168.77.1 dev phy0"},
+		{"-4 route show 10.99.0.0/16", "via 192.168.77.2 dev phy0 src 192.168.77.100 metric 50"},
+		{"-4 route show 192.168.77.0/24", "dev phy0 proto kernel"},
+		{"-6 route show default", "via fd77::1 dev phy0"},
+	} {
+		if out := ip(t, want.command); !strings.Contains(out, want.text) {
+			t.Errorf("ip %s: no %q in\n%s", want.command, want.text, out)
+		}
+	}
+	for _, command := range []string{"-4 addr show dev up0", "-4 route show dev up0", "-6 route show default dev up0"} {
+		if out := ip(t, command); out != "" {
+			t.Errorf("ip %s: left behind:\n%s", command, out)
+		}
+	}
+	if out := ip(t, "-6 addr show dev up0 scope global"); out != "" {
+		t.Errorf("left behind:\n%s", out)
+	}
+}
+
+func TestMove(t *testing.T) {
+	inNamespace(t)
+	moved, err := Move("up0", "phy0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (Moved{Addresses: 2, Routes: 3}); moved != want {
+		t.Errorf("moved %+v, want %+v", moved, want)
+	}
+	checkMoved(t)
+	if moved, err = Move("up0", "phy0"); err != nil || moved != (Moved{}) {
+		t.Errorf("second time: %+v, %v", moved, err)
+	}
+	checkMoved(t)
+}
+
+// TestMoveResumes cuts the move off after each of its steps.
+func TestMoveResumes(t *testing.T) {
+	for step := range 8 {
+		t.Run(fmt.Sprint(step), func(t *testing.T) {
+			inNamespace(t)
+			partly(t, step)
+			if _, err := Move("up0", "phy0"); err != nil {
+				t.Fatal(err)
+			}
+			checkMoved(t)
+		})
+	}
+}
+
+// partly does the first n of the steps that Move takes, in its order.
+func partly(t *testing.T, n int) {
+	t.Helper()
+	m, err := newMover("up0", "phy0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := []func() error{func() error { return netlink.LinkSetUp(m.to) }}
+	addrs, err := m.addresses(netlink.FAMILY_V4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	routes, err := m.routes(netlink.FAMILY_V4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addrs {
+		steps = append(steps, func() error { return m.give(a) })
+	}
+	for _, r := range routes {
+		steps = append(steps, func() error { return m.reroute(r) })
+	}
+	for _, a := range addrs {
+		steps = append(steps, func() error { return netlink.AddrDel(m.from, &a) })
+	}
+	for i, step := range steps {
+		if i >= n {
+			return
+		}
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestMoveNamesWhatIsMissing(t *testing.T) {
+	inNamespace(t)
+	if _, err := Move("up0", "none0"); err == nil || !strings.Contains(err.Error(), "none0") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := MAC("none0"); err == nil || !strings.Contains(err.Error(), "none0") {
+		t.Errorf("got %v", err)
+	}
+}
