@@ -1,0 +1,78 @@
+// Package datastore is the contract between the sources of Kubernetes objects
+// and the driver: batches of typed changes with a revision each. Sources live
+// in the folders below; they decode and default objects, keep the last good
+// version of what became unreadable, and report what is wrong.
+//
+// It may not interpret policy: what a selector selects is the policy room's
+// matter. Every source is tested in its own folder on the real thing.
+package datastore
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// Event is one change of one object: one of the types of this file. Objects
+// are shared by all who receive them and must not be modified. Source is where
+// an object came from, for people: a file name.
+type Event interface{ isEvent() }
+
+// NodeSet says that a node is new or changed.
+type NodeSet struct {
+	Node   *corev1.Node
+	Source string
+}
+
+// NodeDeleted says that a node is gone.
+type NodeDeleted struct{ Name string }
+
+// NamespaceSet says that a namespace is new or changed.
+type NamespaceSet struct {
+	Namespace *corev1.Namespace
+	Source    string
+}
+
+// NamespaceDeleted says that a namespace is gone.
+type NamespaceDeleted struct{ Name string }
+
+// PodSet says that a pod is new or changed.
+type PodSet struct {
+	Pod    *corev1.Pod
+	Source string
+}
+
+// PodDeleted says that a pod is gone.
+type PodDeleted struct{ ID model.PodID }
+
+// NetworkPolicySet says that a policy is new or changed. It replaces a
+// NetworkPolicyClosed of that name.
+type NetworkPolicySet struct {
+	Policy *networkingv1.NetworkPolicy
+	Source string
+}
+
+// NetworkPolicyClosed says that a policy exists which cannot be understood,
+// and of which no good version is known. It stands for a policy that isolates
+// the pods it selects in both directions and allows nothing.
+type NetworkPolicyClosed struct {
+	Namespace, Name string
+	// PodSelector is the policy's; nil, where that cannot be understood
+	// either, stands for every pod of the namespace.
+	PodSelector *metav1.LabelSelector
+}
+
+// NetworkPolicyDeleted says that a policy, readable or closed, is gone.
+type NetworkPolicyDeleted struct{ Namespace, Name string }
+
+func (NodeSet) isEvent()              {}
+func (NodeDeleted) isEvent()          {}
+func (NamespaceSet) isEvent()         {}
+func (NamespaceDeleted) isEvent()     {}
+func (PodSet) isEvent()               {}
+func (PodDeleted) isEvent()           {}
+func (NetworkPolicySet) isEvent()     {}
+func (NetworkPolicyClosed) isEvent()  {}
+func (NetworkPolicyDeleted) isEvent() {}

@@ -1,0 +1,27 @@
+// Package manifests is the datastore of a node without Kubernetes: a watched
+// directory of ordinary Kubernetes YAML and JSON (Node, Namespace, Pod,
+// NetworkPolicy; several documents a file; kind List).
+//
+// What it promises:
+//
+//   - Decoding is strict. An object with an unknown field, a wrong type or a
+//     wrong apiVersion is reported with file, object and field; all others
+//     stay in force.
+//   - Of an object with an error the last good version stays in force. If
+//     there is none, a NetworkPolicy is closed (datastore.NetworkPolicyClosed)
+//     and anything else is left out.
+//   - A file that cannot be read in full (bad YAML, a document that does not
+//     say what it is) deletes nothing: what it held before stays until the
+//     file is whole again or removed. The same goes for the directory, which
+//     may be absent at the start and may be removed and made again.
+//   - Of an object in two files the first file by name wins.
+//   - Objects are defaulted as the API server does where policy depends on it:
+//     namespace "default", protocol TCP, policyTypes, podIP and podIPs, podCIDR
+//     and podCIDRs, the label kubernetes.io/metadata.name of namespaces.
+//   - A namespace that pods or policies use but no file declares exists
+//     nevertheless, with that label alone.
+//
+// Hidden files, other extensions and subdirectories are not looked at. What an
+// object means is not judged here. The package is tested on real directories;
+// its parser is fuzzed.
+package manifests

@@ -1,0 +1,173 @@
+package manifests
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+const (
+	// maxFile bounds what is read of one file; a namespace of thousands of
+	// pods is some megabytes.
+	maxFile = 64 << 20
+	// clockGrain is how long a second write may leave the time of the first:
+	// kernels stamp files by their tick, some file systems by the second.
+	clockGrain = 2 * time.Second
+	// settleTime is how long after a write a file is not believed to have lost
+	// objects: its writer may have truncated it and not be done.
+	settleTime = 100 * time.Millisecond
+)
+
+// stamp tells versions of a file apart without reading them.
+type stamp struct {
+	mtime      time.Time
+	size       int64
+	device     uint64
+	inode      uint64
+	unreliable bool
+}
+
+// file is what is known of one file of the directory.
+type file struct {
+	name    string
+	stamp   stamp
+	sum     [sha256.Size]byte
+	content content
+	// readError tells why the newest version could not be read; what was read
+	// before stays.
+	readError string
+	// waiting tells that the newest version has lost objects and is too young
+	// to be believed.
+	waiting bool
+}
+
+// stampOf returns the stamp of a file as it is at a moment. A file that was
+// written just before may change again without its stamp telling.
+func stampOf(info fs.FileInfo, now time.Time) stamp {
+	s := stamp{mtime: info.ModTime(), size: info.Size()}
+	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
+		s.device, s.inode = sys.Dev, sys.Ino
+	}
+	s.unreliable = now.Sub(s.mtime) < clockGrain
+	return s
+}
+
+// same reports whether a file of that stamp need not be read again.
+func (s stamp) same(now stamp) bool {
+	return !s.unreliable && s.mtime.Equal(now.mtime) && s.size == now.size && s.device == now.device && s.inode == now.inode
+}
+
+// refresh returns the file as it is now: f itself if nothing changed, nil if
+// there is no such file. force reads it even if it looks unchanged.
+func (f *file) refresh(path string, force bool) *file {
+	now := time.Now()
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil && !force && !f.waiting && f.readError == "" && f.stamp.same(stampOf(info, now)) {
+		return f
+	}
+	data, taken, err := read(path, now)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return f.unreadable(err)
+	}
+	sum := sha256.Sum256(data)
+	if sum == f.sum && !f.waiting && f.readError == "" {
+		f.stamp = taken
+		return f
+	}
+	next := &file{name: f.name, stamp: taken, sum: sum, content: parse(f.name, data)}
+	lost := next.lostFrom(f)
+	if len(lost) == 0 {
+		return next
+	}
+	if next.content.partial {
+		next.content.entries = append(next.content.entries, lost...)
+		return next
+	}
+	if age := now.Sub(taken.mtime); age >= 0 && age < settleTime {
+		kept := *f
+		kept.waiting = true
+		return &kept
+	}
+	return next
+}
+
+// unreadable keeps what was read before and notes why there is nothing newer.
+func (f *file) unreadable(err error) *file {
+	reason := err.Error()
+	var pathError *fs.PathError
+	if errors.As(err, &pathError) {
+		reason = pathError.Op + ": " + pathError.Err.Error()
+	}
+	if f.readError == reason {
+		return f
+	}
+	next := *f
+	next.readError = reason
+	return &next
+}
+
+// lostFrom returns the entries of an older version that are not in f.
+func (f *file) lostFrom(older *file) []entry {
+	has := map[key]bool{}
+	for _, e := range f.content.entries {
+		has[e.key] = true
+	}
+	var lost []entry
+	for _, e := range older.content.entries {
+		if !has[e.key] {
+			lost = append(lost, e)
+		}
+	}
+	return lost
+}
+
+// problems returns those that belong to no entry.
+func (f *file) problems() []model.Problem {
+	if f.readError == "" {
+		return f.content.problems
+	}
+	return append(f.content.problems[:len(f.content.problems):len(f.content.problems)], model.Problem{
+		Source: f.name, Object: model.ObjectRef{Kind: "file", Name: f.name},
+		Reason: "cannot be read: " + f.readError + "; what it held before stays in force",
+	})
+}
+
+// read reads a regular file with the stamp it had before. Opening does not
+// block should the name be that of a pipe.
+func read(path string, now time.Time) ([]byte, stamp, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, stamp{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, stamp{}, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, stamp{}, errors.New("not a regular file")
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, stamp{}, err
+	}
+	if len(data) > maxFile {
+		return nil, stamp{}, fmt.Errorf("larger than %d bytes", maxFile)
+	}
+	return data, stampOf(info, now), nil
+}
