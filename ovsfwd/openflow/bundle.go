@@ -51,6 +51,9 @@ func (e *BundleError) Error() string {
 // Bundle applies all changes in order, or none. Flows that the switch refuses
 // are named by a *BundleError; every other error means a broken connection.
 func (c *Conn) Bundle(ctx context.Context, mods []FlowMod) error {
+	if err := c.Err(); err != nil {
+		return fmt.Errorf("openflow connection lost: %w", err)
+	}
 	if len(mods) == 0 {
 		return nil
 	}

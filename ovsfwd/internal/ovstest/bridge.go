@@ -1,0 +1,164 @@
+// Package ovstest gives tests a bridge in a network namespace, run by real
+// daemons with the userspace datapath, and the tools to look into it.
+package ovstest
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+)
+
+// Bridge is a bridge "br-int" with the gateway port flx-gw0 (2) and the tunnel
+// port flx-tun0 (1).
+type Bridge struct {
+	t *testing.T
+	// NS is the network namespace.
+	NS      string
+	Daemons *ovsdaemon.Daemons
+	DB      *ovsdb.Client
+	Config  ovsdb.Config
+}
+
+// NewBridge starts daemons and makes the bridge; the test's end removes all.
+// The test is skipped where Open vSwitch cannot run.
+func NewBridge(t *testing.T) *Bridge {
+	t.Helper()
+	if err := ovsdaemon.Available(); err != nil {
+		t.Skip(err)
+	}
+	b := &Bridge{t: t, NS: fmt.Sprintf("flx-ovs-%d", os.Getpid())}
+	b.Run("ip", "netns", "add", b.NS)
+	t.Cleanup(func() { b.Run("ip", "netns", "del", b.NS) })
+	dir, err := os.MkdirTemp("", "flx-ovs-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if b.Daemons, err = ovsdaemon.Start(b.Context(), ovsdaemon.Options{Dir: dir, NetNS: b.NS}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Daemons.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	b.Config = ovsdb.Config{
+		Socket: b.Daemons.DBSocket(), Bridge: "br-int", DatapathType: ovsdb.DatapathNetdev, TunnelType: "geneve",
+		Gateway: "flx-gw0", Tunnel: "flx-tun0", GatewayMAC: ovsdb.GatewayMAC("n1"),
+		LocalIP: netip.MustParseAddr("192.168.77.100"), MTU: 1450, NodeName: "n1",
+	}
+	if b.DB, err = ovsdb.Open(b.Context(), b.Config); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.DB.Close)
+	b.Ensure()
+	return b
+}
+
+// Context returns a context that ends after 20 seconds or with the test.
+func (b *Bridge) Context() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	b.t.Cleanup(cancel)
+	return ctx
+}
+
+// Ensure makes the bridge and waits for its management socket.
+func (b *Bridge) Ensure() {
+	b.t.Helper()
+	if err := b.DB.EnsureBridge(b.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+	Poll(b.t, func() error {
+		_, err := os.Stat(b.Management())
+		return err
+	})
+}
+
+// Management is the socket of the bridge's OpenFlow service.
+func (b *Bridge) Management() string { return b.Daemons.Dir() + "/br-int.mgmt" }
+
+// Run runs a command and returns what it prints.
+func (b *Bridge) Run(name string, args ...string) string {
+	b.t.Helper()
+	cmd := exec.Command(name, args...)
+	if b.Daemons != nil {
+		cmd.Env = append(os.Environ(), b.Daemons.Env()...)
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		b.t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// Ofctl runs ovs-ofctl with OpenFlow 1.5 on the bridge.
+func (b *Bridge) Ofctl(command string, args ...string) string {
+	b.t.Helper()
+	return b.Run("ovs-ofctl", append([]string{"-O", "OpenFlow15", "--no-names", command, "unix:" + b.Management()}, args...)...)
+}
+
+// Flows returns the installed flows, normalised and sorted.
+func (b *Bridge) Flows() []string {
+	b.t.Helper()
+	var flows []string
+	for line := range strings.Lines(b.Run("ovs-ofctl", "-O", "OpenFlow15", "--no-names", "--no-stats", "dump-flows", "unix:"+b.Management())) {
+		if strings.Contains(line, "actions=") {
+			flows = append(flows, Normalise(line))
+		}
+	}
+	slices.Sort(flows)
+	return flows
+}
+
+// Trace returns what ofproto/trace says of a packet.
+func (b *Bridge) Trace(flow string) string {
+	b.t.Helper()
+	return b.Run("ovs-appctl", "-t", b.Daemons.VSwitchdControl(), "ofproto/trace", "br-int", flow)
+}
+
+// Normalise brings a flow in ovs-ofctl notation to one form: table and
+// priority first, the fields of the match sorted, no cookie, no blanks.
+func Normalise(flow string) string {
+	match, actions, _ := strings.Cut(strings.TrimSpace(flow), " actions=")
+	table, priority := "table=0", "priority=32768"
+	var fields []string
+	for word := range strings.SplitSeq(match, ",") {
+		word = strings.TrimSpace(word)
+		switch {
+		case word == "" || strings.HasPrefix(word, "cookie="):
+		case strings.HasPrefix(word, "table="):
+			table = word
+		case strings.HasPrefix(word, "priority="):
+			priority = word
+		default:
+			fields = append(fields, word)
+		}
+	}
+	slices.Sort(fields)
+	return strings.Join(append([]string{table, priority}, fields...), ",") + " actions=" + actions
+}
+
+// Poll repeats a check until it passes or ten seconds are over.
+func Poll(t *testing.T, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
