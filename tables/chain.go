@@ -23,12 +23,21 @@ type Rule struct {
 	Comment string
 }
 
-// String renders matches and action canonically, without the comment.
+// String renders matches and action canonically, without the comment. What is
+// missing is rendered as "none": drivers refuse such a rule, and have to name it.
 func (r Rule) String() string {
 	var b strings.Builder
 	for _, m := range r.Matches {
+		if m == nil {
+			b.WriteString("none ")
+			continue
+		}
 		b.WriteString(m.String())
 		b.WriteByte(' ')
+	}
+	if r.Action == nil {
+		b.WriteString("none")
+		return b.String()
 	}
 	b.WriteString(r.Action.String())
 	return b.String()

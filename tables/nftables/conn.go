@@ -63,10 +63,14 @@ func (c *conn) flush(ops []op) error {
 	if !errors.As(err, &refused) || refused.Sequence == 0 {
 		return fmt.Errorf("commit: %w", err)
 	}
-	if i, ok := c.indexOf(refused.Sequence, len(ops)); ok {
-		return about(ops[i], fmt.Errorf("the kernel refuses: %w", err))
+	reason := fmt.Errorf("the kernel refuses: %w", refused.Err)
+	if refused.Message != "" {
+		reason = fmt.Errorf("%w (%s)", reason, refused.Message)
 	}
-	return fmt.Errorf("commit: the kernel refuses: %w", err)
+	if i, ok := c.indexOf(refused.Sequence, len(ops)); ok {
+		return about(ops[i], reason)
+	}
+	return fmt.Errorf("commit: %w", reason)
 }
 
 func about(o op, err error) error {

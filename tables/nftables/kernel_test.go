@@ -197,3 +197,14 @@ func loadExample(table *Table) {
 			tables.MatchInterface{Side: tables.Destination, Name: "flx-gw0", Negated: true}, prefix(tables.Source, "10.10.0.0/24", false))},
 	})
 }
+
+// nth returns the address that is n behind the first.
+func nth(first string, n int) netip.Addr {
+	b := addr(first).AsSlice()
+	for i := len(b) - 1; n > 0; i-- {
+		n += int(b[i])
+		b[i] = byte(n)
+		n >>= 8
+	}
+	return addressOf(b)
+}
