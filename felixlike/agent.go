@@ -1,0 +1,142 @@
+package felixlike
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/felixlike/felixlike/datastore/manifests"
+	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/hostnet"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables/nftables"
+)
+
+// Names that are the same on every node.
+const (
+	// ControlSocket is the name of the control socket in the run directory.
+	ControlSocket = "control.sock"
+	// GatewayPort and TunnelPort are the bridge's ports to the host and to
+	// the peers.
+	GatewayPort = "flx-gw0"
+	TunnelPort  = "flx-tun0"
+)
+
+// RunAgent runs an agent until ctx ends. What it programmed stays in force.
+func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) error {
+	log = log.With("node", cfg.NodeName)
+	log.Info("starting", "backend", cfg.Backend, "datastore", cfg.Datastore, "datapath", cfg.Datapath, "tunnel", cfg.Tunnel)
+	socket := filepath.Join(cfg.OVSRunDir, "db.sock")
+	attachments, err := ovsdb.Open(ctx, ovsdb.Config{Socket: socket, Bridge: cfg.Bridge})
+	if err != nil {
+		return fmt.Errorf("open vswitch database: %w", err)
+	}
+	defer attachments.Close()
+	d, bridge := newAgent(cfg, socket, attachments, log)
+	defer bridge.close()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return d.Run(ctx) })
+	g.Go(func() error {
+		return control.Serve(ctx, filepath.Join(cfg.RunDir, ControlSocket), d, log.With("component", "control"))
+	})
+	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	log.Info("stopped; policy and forwarding stay in force")
+	return nil
+}
+
+// newAgent chooses and wires datastore, managers and stages.
+func newAgent(cfg *config.Effective, socket string, attachments *ovsdb.Client, log *slog.Logger) (*Driver, *bridge) {
+	flows := openflow.NewFlowTable(pipeline.Version)
+	br := newBridge(bridgeConfig(cfg, socket), cfg.OVSRunDir, flows, log)
+	host := hostnet.NewReconciler()
+	backend := newNFTables(cfg)
+	ports := pipeline.Node{
+		GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(cfg.NodeName),
+	}
+	timing := DefaultTiming()
+	timing.Resync = time.Duration(cfg.ResyncInterval)
+	return New(Config{
+		Node: cfg.NodeName, Backend: cfg.Backend, Datastore: cfg.Datastore,
+		Source: manifests.New(manifests.Options{Dir: cfg.Manifests, Log: log.With("component", "manifests")}),
+		Attachments: func(ctx context.Context, update func(model.Update), synced func()) error {
+			return attachments.WatchAttachments(ctx, update, synced, func(err error) {
+				log.Warn("attachment ignored", "component", "ovsdb", "error", err)
+			})
+		},
+		Managers: append(backend.managers,
+			br,
+			managers.NewRouteManager(cfg.NodeName, hostnet.State{
+				Gateway: GatewayPort, MTU: cfg.MTU, VirtualMAC: pipeline.VirtualMAC(),
+				RouteTable: hostnet.DefaultRouteTable, RulePriority: hostnet.DefaultRulePriority,
+			}, host),
+			managers.NewForwardingManager(cfg.NodeName, ports, flows),
+			managers.NewTunnelManager(cfg.NodeName, ports, flows)),
+		Stages: []Stage{
+			{Name: "ovsdb", Apply: br.apply, Invalidate: br.invalidate},
+			{Name: "netlink", Apply: host.Apply, Invalidate: host.Invalidate},
+			backend.stage,
+			{Name: "openflow", Apply: func(ctx context.Context) (int, error) {
+				if err := br.connect(ctx); err != nil {
+					return 0, err
+				}
+				r, err := flows.Apply(ctx)
+				return r.Messages, err
+			}, Invalidate: br.reread},
+		},
+		Lost: br.lost, Log: log, Timing: timing,
+	}), br
+}
+
+// backend is what decides policy: a few managers and the stage that programs
+// what they want.
+type backend struct {
+	managers []managers.Manager
+	stage    Stage
+}
+
+// newNFTables is the backend in one private nftables table.
+func newNFTables(cfg *config.Effective) backend {
+	table := nftables.New(nftables.Options{})
+	r := rules.NewRenderer(GatewayPort, rules.NFTablesNameLength)
+	b := backend{
+		managers: []managers.Manager{
+			managers.NewStaticManager(cfg.NodeName, r, table, table),
+			managers.NewIPSetManager(table),
+			managers.NewPolicyManager(cfg.NodeName, r, table),
+			managers.NewEndpointManager(r, table, managers.NewMapDispatcher(table)),
+		},
+		stage: Stage{Name: "nftables", Required: true, Invalidate: table.Invalidate, Apply: func(ctx context.Context) (int, error) {
+			result, err := table.Apply(ctx)
+			return result.Messages, err
+		}},
+	}
+	if cfg.Masquerade {
+		b.managers = append(b.managers, managers.NewMasqManager(cfg.NodeName, r, table))
+	}
+	return b
+}
+
+func bridgeConfig(cfg *config.Effective, socket string) ovsdb.Config {
+	c := ovsdb.Config{
+		Socket: socket, Bridge: cfg.Bridge, DatapathType: cfg.Datapath, TunnelType: cfg.Tunnel,
+		Gateway: GatewayPort, Tunnel: TunnelPort, GatewayMAC: ovsdb.GatewayMAC(cfg.NodeName),
+		MTU: cfg.MTU, NodeName: cfg.NodeName,
+	}
+	if cfg.Datapath == ovsdb.DatapathNetdev {
+		c.Uplink = cfg.Uplink
+	}
+	return c
+}

@@ -1,0 +1,145 @@
+package felixlike
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/ovsfwd/uplink"
+)
+
+// bridge keeps the bridge and its ports as wanted, and the OpenFlow
+// connection to it. It needs this node's own address, so it waits for the
+// node's object.
+type bridge struct {
+	cfg    ovsdb.Config
+	socket string
+	flows  *openflow.FlowTable
+	log    *slog.Logger
+	// lost tells the driver that the OpenFlow connection broke.
+	lost chan error
+
+	node    string
+	localIP netip.Addr
+	client  *ovsdb.Client
+	conn    *openflow.Conn
+	ensured bool
+}
+
+func newBridge(cfg ovsdb.Config, runDir string, flows *openflow.FlowTable, log *slog.Logger) *bridge {
+	return &bridge{
+		cfg: cfg, socket: filepath.Join(runDir, cfg.Bridge+".mgmt"), flows: flows, log: log,
+		lost: make(chan error, 1), node: cfg.NodeName,
+	}
+}
+
+// OnUpdate takes this node's NodeUpdate.
+func (b *bridge) OnUpdate(u model.Update) {
+	if n, ok := u.(model.NodeUpdate); ok && n.Node.Name == b.node {
+		if ip := n.Node.Address(model.IPv4); ip != b.localIP {
+			b.localIP, b.ensured = ip, false
+		}
+	}
+}
+
+// CompleteDeferredWork does nothing: Apply does.
+func (b *bridge) CompleteDeferredWork() {}
+
+// invalidate makes the next apply compare bridge and ports again.
+func (b *bridge) invalidate() { b.ensured = false }
+
+// apply brings bridge and ports to what is wanted and returns the mutating
+// operations it took.
+func (b *bridge) apply(ctx context.Context) (int, error) {
+	if b.ensured {
+		return 0, nil
+	}
+	if !b.localIP.IsValid() {
+		return 0, fmt.Errorf("node %s has no IPv4 InternalIP, which the tunnel needs", b.node)
+	}
+	if b.client == nil || b.cfg.LocalIP != b.localIP {
+		if err := b.open(ctx); err != nil {
+			return 0, err
+		}
+	}
+	before := b.client.Writes()
+	err := b.client.EnsureBridge(ctx)
+	var moved uplink.Moved
+	if err == nil && b.cfg.Uplink != "" {
+		moved, err = uplink.Move(b.cfg.Uplink, ovsdb.PhysicalBridge)
+	}
+	b.ensured = err == nil
+	return b.client.Writes() - before + moved.Addresses + moved.Routes, err
+}
+
+func (b *bridge) open(ctx context.Context) error {
+	cfg := b.cfg
+	cfg.LocalIP = b.localIP
+	if cfg.Uplink != "" {
+		mac, err := uplink.MAC(cfg.Uplink)
+		if err != nil {
+			return err
+		}
+		cfg.UplinkMAC = mac
+	}
+	client, err := ovsdb.Open(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	if b.client != nil {
+		b.client.Close()
+	}
+	b.client, b.cfg = client, cfg
+	return nil
+}
+
+// connect dials the switch if there is no connection, and makes the flow
+// table read what is installed.
+func (b *bridge) connect(ctx context.Context) error {
+	if b.conn != nil && b.conn.Err() == nil {
+		return nil
+	}
+	if b.conn != nil {
+		b.conn.Close()
+		b.conn = nil
+	}
+	conn, err := openflow.Dial(ctx, b.socket)
+	if err != nil {
+		return err
+	}
+	b.conn = conn
+	b.flows.Connect(conn)
+	go b.watch(conn)
+	return nil
+}
+
+// watch tells the driver when the connection ends. It ends with it.
+func (b *bridge) watch(conn *openflow.Conn) {
+	<-conn.Done()
+	select {
+	case b.lost <- errors.Join(errors.New("OpenFlow connection ended"), conn.Err()):
+	default: // the driver knows already
+	}
+}
+
+// reread makes the next apply of flows read what is installed.
+func (b *bridge) reread() {
+	if b.conn != nil {
+		b.flows.Connect(b.conn)
+	}
+}
+
+func (b *bridge) close() {
+	if b.conn != nil {
+		b.conn.Close()
+	}
+	if b.client != nil {
+		b.client.Close()
+	}
+}

@@ -1,0 +1,52 @@
+package felixlike
+
+import (
+	"github.com/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/model"
+)
+
+// onBatch feeds a batch of the datastore to the policy engine.
+func (d *Driver) onBatch(b datastore.Batch) {
+	for _, e := range b.Events {
+		d.onEvent(e)
+	}
+	d.observed = b.Revision
+	d.sourceSynced = d.sourceSynced || b.InSync
+	d.problems.source = b.Problems
+	// A batch that changes nothing here still makes its revision programmed.
+	d.dirty = true
+	d.flush()
+}
+
+func (d *Driver) onEvent(e datastore.Event) {
+	switch e := e.(type) {
+	case datastore.NodeSet:
+		d.problems.setObject(ref("Node", "", e.Node.Name), e.Source, d.engine.SetNode(e.Node))
+	case datastore.NodeDeleted:
+		d.engine.DeleteNode(e.Name)
+		d.problems.setObject(ref("Node", "", e.Name), "", nil)
+	case datastore.NamespaceSet:
+		d.engine.SetNamespace(e.Namespace)
+	case datastore.NamespaceDeleted:
+		d.engine.DeleteNamespace(e.Name)
+	case datastore.PodSet:
+		d.problems.setObject(ref("Pod", e.Pod.Namespace, e.Pod.Name), e.Source, d.engine.SetPod(e.Pod))
+	case datastore.PodDeleted:
+		d.engine.DeletePod(e.ID)
+		d.problems.setObject(ref("Pod", e.ID.Namespace, e.ID.Name), "", nil)
+	case datastore.NetworkPolicySet:
+		p := e.Policy
+		d.problems.setObject(ref("NetworkPolicy", p.Namespace, p.Name), e.Source, d.engine.SetNetworkPolicy(p))
+	case datastore.NetworkPolicyClosed:
+		// The datastore reports why.
+		d.engine.SetClosedNetworkPolicy(e.Namespace, e.Name, e.PodSelector)
+		d.problems.setObject(ref("NetworkPolicy", e.Namespace, e.Name), "", nil)
+	case datastore.NetworkPolicyDeleted:
+		d.engine.DeleteNetworkPolicy(e.Namespace, e.Name)
+		d.problems.setObject(ref("NetworkPolicy", e.Namespace, e.Name), "", nil)
+	}
+}
+
+func ref(kind, namespace, name string) model.ObjectRef {
+	return model.ObjectRef{Kind: kind, Namespace: namespace, Name: name}
+}
