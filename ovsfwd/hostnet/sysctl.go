@@ -13,6 +13,8 @@ import (
 //     of the interface's value and that of "all", so 0 would not relax a
 //     strict host): packets from a peer's own address come in there, while the
 //     main table has that address on the uplink;
+//   - ARP requests carry the port's own address, whatever the source of the
+//     packet that waits for the answer: spoofguard lets no other through;
 //   - no redirects: packets leave by the port they came in by, on purpose;
 //   - no router advertisements from pods.
 func (p *pass) sysctls() {
@@ -22,6 +24,7 @@ func (p *pass) sysctls() {
 		{"net/ipv4/conf/all/send_redirects", "0"},
 		{"net/ipv4/conf/" + gw + "/send_redirects", "0"},
 		{"net/ipv4/conf/" + gw + "/rp_filter", "2"},
+		{"net/ipv4/conf/" + gw + "/arp_announce", "2"},
 		{"net/ipv6/conf/all/forwarding", "1"},
 		{"net/ipv6/conf/" + gw + "/accept_ra", "0"},
 	} {
