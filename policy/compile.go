@@ -1,0 +1,165 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// compiled is a NetworkPolicy as the engine uses it: whom it is for, what it
+// isolates, and its rules with the definitions of the groups they refer to.
+type compiled struct {
+	policy          model.Policy
+	pods            selector
+	ingress, egress bool
+	groups          map[model.GroupID]groupSpec
+}
+
+// compiler compiles one NetworkPolicy. It is a pure function of the object.
+type compiler struct {
+	report
+	namespace string
+	// target is the peer selection of the policy's own pods in the cluster.
+	target selectionSpec
+	// defined are the groups of all rules.
+	defined map[model.GroupID]groupSpec
+}
+
+// compile compiles a NetworkPolicy. Whatever is wrong with it is reported,
+// and left out in such a way that it allows nothing.
+func compile(object *networkingv1.NetworkPolicy) (*compiled, []model.Problem) {
+	c := compiler{
+		report:    report{object: model.ObjectRef{Kind: "NetworkPolicy", Namespace: object.Namespace, Name: object.Name}},
+		namespace: object.Namespace,
+		defined:   map[model.GroupID]groupSpec{},
+	}
+	id := model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: object.Namespace, Name: object.Name}
+	out := &compiled{policy: model.Policy{ID: id}}
+	pods, errs := compileSelector(&object.Spec.PodSelector, "spec.podSelector")
+	for _, err := range errs {
+		c.add(err.Field, "%s; all pods of the namespace are isolated, and no rule applies", err.ErrorBody())
+	}
+	out.pods = pods
+	c.target = selectionSpec{byName: true, namespace: object.Namespace, pods: pods}
+
+	declared := c.directions(object, out)
+	ingress, egress := c.ingress(object.Spec.Ingress), c.egress(object.Spec.Egress)
+	if len(errs) > 0 {
+		out.pods = newSelector(nil)
+		return out, c.problems
+	}
+	if declared[networkingv1.PolicyTypeIngress] {
+		out.policy.Ingress = ingress
+	}
+	if declared[networkingv1.PolicyTypeEgress] {
+		out.policy.Egress = egress
+	}
+	out.groups = c.used(&out.policy)
+	return out, c.problems
+}
+
+// directions finds which directions the policy isolates, and returns which of
+// them policyTypes, or their default, declare. An unknown type isolates both:
+// nobody knows which one was meant.
+func (c *compiler) directions(object *networkingv1.NetworkPolicy, out *compiled) map[networkingv1.PolicyType]bool {
+	declared := map[networkingv1.PolicyType]bool{}
+	unknown := false
+	for i, t := range object.Spec.PolicyTypes {
+		if t == networkingv1.PolicyTypeIngress || t == networkingv1.PolicyTypeEgress {
+			declared[t] = true
+			continue
+		}
+		unknown = true
+		c.add(fmt.Sprintf("spec.policyTypes[%d]", i), "unsupported policy type %q: must be Ingress or Egress; both directions are isolated", t)
+	}
+	if len(object.Spec.PolicyTypes) == 0 {
+		declared[networkingv1.PolicyTypeIngress] = true
+		declared[networkingv1.PolicyTypeEgress] = len(object.Spec.Egress) > 0
+	}
+	out.ingress = declared[networkingv1.PolicyTypeIngress] || unknown
+	out.egress = declared[networkingv1.PolicyTypeEgress] || unknown
+	return declared
+}
+
+// used picks the definitions of the groups that the policy refers to.
+func (c *compiler) used(p *model.Policy) map[model.GroupID]groupSpec {
+	groups := map[model.GroupID]groupSpec{}
+	for _, d := range model.Directions() {
+		for _, r := range p.Rules(d) {
+			for _, id := range slices.Concat(r.Peers, r.NamedPorts) {
+				groups[id] = c.defined[id]
+			}
+		}
+	}
+	return groups
+}
+
+func (c *compiler) define(g groupSpec) model.GroupID {
+	c.defined[g.ID] = g
+	return g.ID
+}
+
+// ingress compiles ingress rules, one to one. Named ports are those of the
+// policy's own pods, which the packet goes to.
+func (c *compiler) ingress(rules []networkingv1.NetworkPolicyIngressRule) []model.Rule {
+	var out []model.Rule
+	for i, r := range rules {
+		name := fmt.Sprintf("ingress[%d]", i)
+		peers := c.peers(r.From, "spec."+name+".from")
+		ports := c.ports(r.Ports, "spec."+name+".ports")
+		out = c.rule(out, name, peers, ports, c.named(ports, c.target))
+	}
+	return out
+}
+
+// egress compiles egress rules. A named port is one of the pod that the packet
+// goes to, that is of the peer, so a rule with named ports is split: numbered
+// ports to all peers, named ports to whoever is no selector's business, and
+// for each selector the named ports of its own pods, where being a member
+// means being the peer.
+func (c *compiler) egress(rules []networkingv1.NetworkPolicyEgressRule) []model.Rule {
+	var out []model.Rule
+	for i, r := range rules {
+		name := fmt.Sprintf("egress[%d]", i)
+		peers := c.peers(r.To, "spec."+name+".to")
+		ports := c.ports(r.Ports, "spec."+name+".ports")
+		inCluster := c.named(ports, selectionSpec{namespaces: newSelector(nil), pods: newSelector(nil)})
+		if len(peers.selections) == 0 {
+			out = c.rule(out, name, peers, ports, inCluster)
+			continue
+		}
+		out = c.rule(out, name, peers, ports, nil)
+		out = c.rule(out, name, peerSet{networks: peers.networks}, portSet{}, inCluster)
+		for _, s := range peers.selections {
+			out = c.rule(out, name, peerSet{any: true}, portSet{}, c.named(ports, s))
+		}
+	}
+	return out
+}
+
+// named defines the groups of a rule's named ports over a selection.
+func (c *compiler) named(ports portSet, s selectionSpec) []model.GroupID {
+	var ids []model.GroupID
+	for _, p := range ports.names {
+		ids = append(ids, c.define(portsOf(s, p)))
+	}
+	return ids
+}
+
+// rule appends an allow rule, unless it could match nothing.
+func (c *compiler) rule(out []model.Rule, name string, peers peerSet, ports portSet, named []model.GroupID) []model.Rule {
+	if peers.empty() || !ports.any && len(ports.ranges) == 0 && len(named) == 0 {
+		return out
+	}
+	r := model.Rule{Name: name, Action: model.Allow, AnyPeer: peers.any, AnyPort: ports.any, Ports: ports.ranges, NamedPorts: named}
+	for _, s := range peers.selections {
+		r.Peers = append(r.Peers, c.define(addressesOf(s)))
+	}
+	for _, g := range peers.networks {
+		r.Peers = append(r.Peers, c.define(g))
+	}
+	return append(out, r)
+}

@@ -1,0 +1,244 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"github.com/gaissmai/bart"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// node is a node with the pod CIDRs it asks for and those that it has.
+type node struct {
+	name string
+	// seq is the node's place in the order of arrival.
+	seq       uint64
+	addresses []netip.Addr
+	wanted    []netip.Prefix
+	held      []netip.Prefix
+}
+
+// nodes keeps the nodes and who has which pod CIDR. Of two nodes whose CIDRs
+// overlap, the one that came first has it; but no other node takes a CIDR
+// from the local one.
+type nodes struct {
+	local  string
+	byName map[string]*node
+	seq    uint64
+	owners *bart.Table[*node]
+	// waiting are the nodes that do not have all they ask for.
+	waiting set[*node]
+	dirty   set[string]
+	emitted map[string]*model.Node
+}
+
+func newNodes(local string) nodes {
+	return nodes{
+		local: local, byName: map[string]*node{}, owners: &bart.Table[*node]{},
+		waiting: set[*node]{}, dirty: set[string]{}, emitted: map[string]*model.Node{},
+	}
+}
+
+// SetNode creates or replaces a node, and reports what in it cannot be used.
+func (e *Engine) SetNode(object *corev1.Node) []model.Problem {
+	if object == nil {
+		return nil
+	}
+	r := report{object: model.ObjectRef{Kind: "Node", Name: object.Name}}
+	e.nodes.set(object.Name, parseInternalIPs(object, &r), parsePodCIDRs(object, &r), &r)
+	return r.problems
+}
+
+// DeleteNode removes a node.
+func (e *Engine) DeleteNode(name string) { e.nodes.remove(name) }
+
+// parseInternalIPs takes the first InternalIP of each family.
+func parseInternalIPs(object *corev1.Node, r *report) []netip.Addr {
+	var addresses []netip.Addr
+	for i, a := range object.Status.Addresses {
+		if a.Type != corev1.NodeInternalIP {
+			continue
+		}
+		ip, err := netip.ParseAddr(a.Address)
+		if err != nil || !podAddress(ip) {
+			r.add(fmt.Sprintf("status.addresses[%d].address", i), "%q is no address that a node can have; it is ignored", a.Address)
+			continue
+		}
+		ip = ip.Unmap()
+		if !slices.ContainsFunc(addresses, func(o netip.Addr) bool { return o.Is4() == ip.Is4() }) {
+			addresses = append(addresses, ip)
+		}
+	}
+	slices.SortFunc(addresses, netip.Addr.Compare)
+	return addresses
+}
+
+// parsePodCIDRs takes the first pod CIDR of each family.
+func parsePodCIDRs(object *corev1.Node, r *report) []netip.Prefix {
+	cidrs := object.Spec.PodCIDRs
+	if len(cidrs) == 0 && object.Spec.PodCIDR != "" {
+		cidrs = []string{object.Spec.PodCIDR}
+	}
+	if len(cidrs) == 0 {
+		r.add("spec.podCIDRs", "the node has no pod CIDR; its pods cannot be reached")
+	}
+	var prefixes []netip.Prefix
+	for i, s := range cidrs {
+		path := fmt.Sprintf("spec.podCIDRs[%d]", i)
+		p, err := parseCIDR(s)
+		switch {
+		case err != nil:
+			r.add(path, "%v; it is ignored", err)
+		case p.Bits() > p.Addr().BitLen()-2:
+			r.add(path, "%s has no room for a gateway and a pod; it is ignored", p)
+		case slices.ContainsFunc(prefixes, func(o netip.Prefix) bool { return o.Addr().Is4() == p.Addr().Is4() }):
+			r.add(path, "second pod CIDR of IPv%s; it is ignored", model.FamilyOf(p.Addr()))
+		default:
+			prefixes = append(prefixes, p)
+		}
+	}
+	slices.SortFunc(prefixes, comparePrefixes)
+	return prefixes
+}
+
+func comparePrefixes(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}
+
+func (n *nodes) set(name string, addresses []netip.Addr, cidrs []netip.Prefix, r *report) {
+	o, ok := n.byName[name]
+	if !ok {
+		n.seq++
+		o = &node{name: name, seq: n.seq}
+		n.byName[name] = o
+	}
+	n.dirty.add(name)
+	o.addresses, o.wanted = addresses, cidrs
+	freed := n.keep(o, cidrs)
+	if name == n.local && n.evict(o, r) {
+		freed = true
+	}
+	n.claim(o, r)
+	if freed {
+		n.retry()
+	}
+}
+
+func (n *nodes) remove(name string) {
+	o, ok := n.byName[name]
+	if !ok {
+		return
+	}
+	delete(n.byName, name)
+	delete(n.waiting, o)
+	n.dirty.add(name)
+	if n.keep(o, nil) {
+		n.retry()
+	}
+}
+
+// keep gives back the CIDRs that a node has, except those listed, and reports
+// whether there were any.
+func (n *nodes) keep(o *node, cidrs []netip.Prefix) bool {
+	before := len(o.held)
+	o.held = slices.DeleteFunc(o.held, func(p netip.Prefix) bool {
+		drop := !slices.Contains(cidrs, p)
+		if drop {
+			n.owners.Delete(p)
+		}
+		return drop
+	})
+	return len(o.held) < before
+}
+
+// evict takes from other nodes what overlaps the local node's CIDRs, and
+// reports whether there was any.
+func (n *nodes) evict(local *node, r *report) (freed bool) {
+	for _, p := range local.wanted {
+		for {
+			owner, cidr := n.overlapping(p)
+			if owner == nil || owner == local {
+				break
+			}
+			n.keep(owner, slices.DeleteFunc(slices.Clone(owner.held), func(o netip.Prefix) bool { return o == cidr }))
+			n.waiting.add(owner)
+			n.dirty.add(owner.name)
+			r.problems = append(r.problems, model.Problem{
+				Object: model.ObjectRef{Kind: "Node", Name: owner.name}, Field: "spec.podCIDRs",
+				Reason: overlap(cidr, p, local.name),
+			})
+			freed = true
+		}
+	}
+	return freed
+}
+
+// claim gives a node the CIDRs it asks for that nobody else has. A nil report
+// is that of a second try, which nobody asked for.
+func (n *nodes) claim(o *node, r *report) {
+	delete(n.waiting, o)
+	for _, p := range o.wanted {
+		if slices.Contains(o.held, p) {
+			continue
+		}
+		if owner, cidr := n.overlapping(p); owner != nil {
+			n.waiting.add(o)
+			if r != nil {
+				r.add("spec.podCIDRs", "%s", overlap(p, cidr, owner.name))
+			}
+			continue
+		}
+		n.owners.Insert(p, o)
+		o.held = append(o.held, p)
+		n.dirty.add(o.name)
+	}
+	slices.SortFunc(o.held, comparePrefixes)
+}
+
+// retry lets the waiting nodes claim again, in order of arrival.
+func (n *nodes) retry() {
+	for _, o := range sortedKeys(n.waiting, func(a, b *node) int { return cmp.Compare(a.seq, b.seq) }) {
+		n.claim(o, nil)
+	}
+}
+
+func overlap(refused, other netip.Prefix, owner string) string {
+	return fmt.Sprintf("%s overlaps %s of node %s and is refused", refused, other, owner)
+}
+
+// overlapping returns a node whose CIDR overlaps the prefix, and that CIDR.
+func (n *nodes) overlapping(p netip.Prefix) (*node, netip.Prefix) {
+	if cidr, owner, ok := n.owners.LookupPrefixLPM(p); ok {
+		return owner, cidr
+	}
+	for cidr, owner := range n.owners.Subnets(p) {
+		return owner, cidr
+	}
+	return nil, netip.Prefix{}
+}
+
+func (n *nodes) flush() (updates, removals []model.Update) {
+	for _, name := range sortedKeys(n.dirty, cmp.Compare[string]) {
+		before := n.emitted[name]
+		o, ok := n.byName[name]
+		if !ok {
+			if before != nil {
+				delete(n.emitted, name)
+				removals = append(removals, model.NodeRemove{Name: name})
+			}
+			continue
+		}
+		now := &model.Node{Name: name, Addresses: o.addresses, PodCIDRs: slices.Clone(o.held)}
+		if before == nil || !reflect.DeepEqual(before, now) {
+			n.emitted[name] = now
+			updates = append(updates, model.NodeUpdate{Node: now})
+		}
+	}
+	clear(n.dirty)
+	return updates, removals
+}

@@ -1,0 +1,94 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// report collects the problems of one object.
+type report struct {
+	object   model.ObjectRef
+	problems []model.Problem
+}
+
+func (r *report) add(field, format string, args ...any) {
+	r.problems = append(r.problems, model.Problem{Object: r.object, Field: field, Reason: fmt.Sprintf(format, args...)})
+}
+
+// parsePod reads what policy needs from a pod, except on which node it is.
+func parsePod(object *corev1.Pod) (podState, []model.Problem) {
+	r := report{object: model.ObjectRef{Kind: "Pod", Namespace: object.Namespace, Name: object.Name}}
+	s := podState{labels: object.Labels, hostNetwork: object.Spec.HostNetwork}
+	finished := object.Status.Phase == corev1.PodSucceeded || object.Status.Phase == corev1.PodFailed
+	s.selectable = !s.hostNetwork && !finished
+	if !s.selectable {
+		return s, nil
+	}
+	s.reported = parsePodIPs(&object.Status, &r)
+	s.ports = parsePorts(&object.Spec, &r)
+	return s, r.problems
+}
+
+func parsePodIPs(status *corev1.PodStatus, r *report) []netip.Addr {
+	ips, path := status.PodIPs, "status.podIPs[%d].ip"
+	if len(ips) == 0 && status.PodIP != "" {
+		ips, path = []corev1.PodIP{{IP: status.PodIP}}, "status.podIP"
+	}
+	var addresses []netip.Addr
+	for i, ip := range ips {
+		a, err := netip.ParseAddr(ip.IP)
+		if err != nil || !podAddress(a) {
+			field := path
+			if len(status.PodIPs) > 0 {
+				field = fmt.Sprintf(path, i)
+			}
+			r.add(field, "%q is no address that a pod can have; it is in no group", ip.IP)
+			continue
+		}
+		addresses = append(addresses, a)
+	}
+	return usableAddresses(addresses)
+}
+
+// parsePorts lists the named ports of all containers that live as long as the
+// pod: sidecars are init containers that are always restarted.
+func parsePorts(spec *corev1.PodSpec, r *report) []containerPort {
+	var ports []containerPort
+	for i := range spec.Containers {
+		ports = appendPorts(ports, &spec.Containers[i], fmt.Sprintf("spec.containers[%d]", i), r)
+	}
+	for i := range spec.InitContainers {
+		c := &spec.InitContainers[i]
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			ports = appendPorts(ports, c, fmt.Sprintf("spec.initContainers[%d]", i), r)
+		}
+	}
+	slices.SortFunc(ports, func(a, b containerPort) int {
+		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.protocol, b.protocol), cmp.Compare(a.number, b.number))
+	})
+	return slices.Compact(ports)
+}
+
+func appendPorts(ports []containerPort, c *corev1.Container, path string, r *report) []containerPort {
+	for i, p := range c.Ports {
+		if p.Name == "" {
+			continue
+		}
+		protocol, err := model.ParseProtocol(string(cmp.Or(p.Protocol, corev1.ProtocolTCP)))
+		switch {
+		case err != nil:
+			r.add(fmt.Sprintf("%s.ports[%d].protocol", path, i), "%v; no policy finds the port by its name", err)
+		case p.ContainerPort < 1 || p.ContainerPort > maxPort:
+			r.add(fmt.Sprintf("%s.ports[%d].containerPort", path, i), "%d is no port number; no policy finds the port by its name", p.ContainerPort)
+		default:
+			ports = append(ports, containerPort{portName{protocol, p.Name}, uint16(p.ContainerPort)})
+		}
+	}
+	return ports
+}

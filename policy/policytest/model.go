@@ -1,0 +1,252 @@
+package policytest
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// Model is the model of one node as its updates add up to it.
+type Model struct {
+	Nodes     map[string]*model.Node
+	Groups    map[model.GroupID]*Group
+	Policies  map[model.PolicyID]*model.Policy
+	Endpoints map[model.PodID]*model.Endpoint
+}
+
+// Group is a group with its members.
+type Group struct {
+	model.Group
+	Members map[model.Member]bool
+}
+
+// NewModel returns an empty model.
+func NewModel() *Model {
+	return &Model{
+		Nodes: map[string]*model.Node{}, Groups: map[model.GroupID]*Group{},
+		Policies: map[model.PolicyID]*model.Policy{}, Endpoints: map[model.PodID]*model.Endpoint{},
+	}
+}
+
+// Apply applies updates in order. It is strict: an update that contradicts
+// what came before, changes nothing, or leaves a reference to something that
+// is not there is an error.
+func (m *Model) Apply(updates []model.Update) error {
+	for _, u := range updates {
+		if err := m.apply(u); err != nil {
+			return fmt.Errorf("%T %v: %w", u, u, err)
+		}
+	}
+	return m.unused()
+}
+
+func (m *Model) apply(u model.Update) error {
+	switch u := u.(type) {
+	case model.NodeUpdate:
+		m.Nodes[u.Node.Name] = u.Node
+	case model.NodeRemove:
+		return remove(m.Nodes, u.Name)
+	case model.GroupUpdate:
+		return m.applyGroup(u)
+	case model.GroupRemove:
+		for id, p := range m.Policies {
+			if slices.Contains(references(p), u.ID) {
+				return fmt.Errorf("policy %s still refers to it", id)
+			}
+		}
+		return remove(m.Groups, u.ID)
+	case model.PolicyUpdate:
+		m.Policies[u.Policy.ID] = u.Policy
+		for _, id := range references(u.Policy) {
+			if m.Groups[id] == nil {
+				return fmt.Errorf("refers to group %s, which is not there", id)
+			}
+		}
+	case model.PolicyRemove:
+		for id, e := range m.Endpoints {
+			if slices.Contains(applied(e), u.ID) {
+				return fmt.Errorf("endpoint %s still refers to it", id)
+			}
+		}
+		return remove(m.Policies, u.ID)
+	case model.EndpointUpdate:
+		m.Endpoints[u.Endpoint.ID] = u.Endpoint
+		for _, id := range applied(u.Endpoint) {
+			if m.Policies[id] == nil {
+				return fmt.Errorf("refers to policy %s, which is not there", id)
+			}
+		}
+	case model.EndpointRemove:
+		return remove(m.Endpoints, u.ID)
+	default:
+		return fmt.Errorf("unknown update")
+	}
+	return nil
+}
+
+func remove[K comparable, V any](all map[K]V, k K) error {
+	if _, ok := all[k]; !ok {
+		return fmt.Errorf("removes what is not there")
+	}
+	delete(all, k)
+	return nil
+}
+
+func (m *Model) applyGroup(u model.GroupUpdate) error {
+	g := m.Groups[u.Group.ID]
+	switch {
+	case g == nil:
+		g = &Group{Group: u.Group, Members: map[model.Member]bool{}}
+		m.Groups[u.Group.ID] = g
+	case g.Group != u.Group:
+		return fmt.Errorf("was %v before", g.Group)
+	case len(u.Added)+len(u.Removed) == 0:
+		return fmt.Errorf("changes nothing")
+	}
+	if !slices.IsSortedFunc(u.Added, model.Member.Compare) || !slices.IsSortedFunc(u.Removed, model.Member.Compare) {
+		return fmt.Errorf("is not sorted")
+	}
+	for _, member := range u.Added {
+		if g.Members[member] {
+			return fmt.Errorf("adds %s again", member)
+		}
+		g.Members[member] = true
+	}
+	for _, member := range u.Removed {
+		if !g.Members[member] {
+			return fmt.Errorf("removes %s, which is not there", member)
+		}
+		delete(g.Members, member)
+	}
+	return g.disjoint()
+}
+
+// disjoint reports an error if prefixes of a group overlap.
+func (g *Group) disjoint() error {
+	if g.Kind != model.Networks {
+		return nil
+	}
+	var last model.Member
+	for _, m := range slices.SortedFunc(maps.Keys(g.Members), model.Member.Compare) {
+		if last.Prefix.IsValid() && last.Prefix.Overlaps(m.Prefix) {
+			return fmt.Errorf("%s overlaps %s", last, m)
+		}
+		last = m
+	}
+	return nil
+}
+
+// unused reports an error if the model has what nothing refers to.
+func (m *Model) unused() error {
+	groups, policies := map[model.GroupID]bool{}, map[model.PolicyID]bool{}
+	for _, e := range m.Endpoints {
+		for _, id := range applied(e) {
+			policies[id] = true
+		}
+	}
+	for id, p := range m.Policies {
+		if !policies[id] {
+			return fmt.Errorf("policy %s applies to no endpoint", id)
+		}
+		for _, g := range references(p) {
+			groups[g] = true
+		}
+	}
+	for id := range m.Groups {
+		if !groups[id] {
+			return fmt.Errorf("no policy refers to group %s", id)
+		}
+	}
+	return nil
+}
+
+func references(p *model.Policy) []model.GroupID {
+	var ids []model.GroupID
+	for _, d := range model.Directions() {
+		for _, r := range p.Rules(d) {
+			ids = append(ids, slices.Concat(r.Peers, r.NamedPorts)...)
+		}
+	}
+	return ids
+}
+
+func applied(e *model.Endpoint) []model.PolicyID {
+	return slices.Concat(e.Ingress.NetworkPolicies, e.Egress.NetworkPolicies)
+}
+
+// String returns the model as text, equal for equal models.
+func (m *Model) String() string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(m.Nodes)) {
+		fmt.Fprintf(&b, "node %s %v %v\n", name, m.Nodes[name].Addresses, m.Nodes[name].PodCIDRs)
+	}
+	for _, id := range slices.Sorted(maps.Keys(m.Groups)) {
+		g := m.Groups[id]
+		fmt.Fprintf(&b, "group %s %s %q\n", id, g.Kind, g.Description)
+		for _, member := range slices.SortedFunc(maps.Keys(g.Members), model.Member.Compare) {
+			fmt.Fprintf(&b, "  %s\n", member)
+		}
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(m.Policies), model.PolicyID.Compare) {
+		fmt.Fprintf(&b, "policy %s\n", id)
+		for _, d := range model.Directions() {
+			for _, r := range m.Policies[id].Rules(d) {
+				fmt.Fprintf(&b, "  %+v\n", r)
+			}
+		}
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(m.Endpoints), model.PodID.Compare) {
+		e := m.Endpoints[id]
+		fmt.Fprintf(&b, "endpoint %s ingress %v egress %v\n", id, e.Ingress.NetworkPolicies, e.Egress.NetworkPolicies)
+	}
+	return b.String()
+}
+
+// allows judges a packet by the NetworkPolicies of one direction of a local
+// endpoint. What is no endpoint is closed.
+func (m *Model) allows(d model.Direction, id model.PodID, peer, destination netip.Addr, protocol model.Protocol, port uint16) bool {
+	e := m.Endpoints[id]
+	if e == nil {
+		return false
+	}
+	if !e.Applied(d).Isolated() {
+		return true
+	}
+	for _, policy := range e.Applied(d).NetworkPolicies {
+		for _, r := range m.Policies[policy].Rules(d) {
+			if m.peerMatches(r, peer) && m.portMatches(r, destination, protocol, port) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (m *Model) peerMatches(r model.Rule, peer netip.Addr) bool {
+	return r.AnyPeer || slices.ContainsFunc(r.Peers, func(id model.GroupID) bool {
+		for member := range m.Groups[id].Members {
+			if member.Prefix.Contains(peer) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func (m *Model) portMatches(r model.Rule, destination netip.Addr, protocol model.Protocol, port uint16) bool {
+	if r.AnyPort {
+		return true
+	}
+	for _, p := range r.Ports {
+		if p.Protocol == protocol && (p.AllPorts() || p.First <= port && port <= p.Last) {
+			return true
+		}
+	}
+	want := model.AddressMember(destination)
+	want.Protocol, want.Port = protocol, port
+	return slices.ContainsFunc(r.NamedPorts, func(id model.GroupID) bool { return m.Groups[id].Members[want] })
+}

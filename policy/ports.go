@@ -1,0 +1,110 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// maxPort is the greatest port number.
+const maxPort = 65535
+
+// portSet is the port dimension of one rule: everything, or one of the
+// ranges, or a port of one of the names. Ranges are sorted and apart from each
+// other, because overlapping ranges are refused by the kernel's sets.
+type portSet struct {
+	any    bool
+	ranges []model.PortRange
+	names  []portName
+}
+
+// ports compiles the ports of a rule; none at all stand for everything. Those
+// that cannot be understood are left out, so that they match nothing.
+func (c *compiler) ports(ports []networkingv1.NetworkPolicyPort, path string) portSet {
+	out := portSet{any: len(ports) == 0}
+	for i, p := range ports {
+		path := fmt.Sprintf("%s[%d]", path, i)
+		protocol := corev1.ProtocolTCP
+		if p.Protocol != nil {
+			protocol = *p.Protocol
+		}
+		number, err := model.ParseProtocol(string(protocol))
+		if err != nil {
+			c.add(path+".protocol", "%v; the port matches nothing", err)
+			continue
+		}
+		if p.Port != nil && p.Port.Type == intstr.String {
+			if c.validName(p, path) {
+				out.names = append(out.names, portName{number, p.Port.StrVal})
+			}
+			continue
+		}
+		if r, ok := c.portRange(p, path); ok {
+			r.Protocol = number
+			out.ranges = append(out.ranges, r)
+		}
+	}
+	out.ranges = mergeRanges(out.ranges)
+	slices.SortFunc(out.names, func(a, b portName) int {
+		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.protocol, b.protocol))
+	})
+	out.names = slices.Compact(out.names)
+	return out
+}
+
+func (c *compiler) validName(p networkingv1.NetworkPolicyPort, path string) bool {
+	if p.EndPort != nil {
+		c.add(path+".endPort", "not allowed with a named port; the port matches nothing")
+		return false
+	}
+	if faults := validation.IsValidPortName(p.Port.StrVal); len(faults) > 0 {
+		c.add(path+".port", "invalid port name %q: %s; the port matches nothing", p.Port.StrVal, strings.Join(faults, ", "))
+		return false
+	}
+	return true
+}
+
+// portRange compiles a port without a name.
+func (c *compiler) portRange(p networkingv1.NetworkPolicyPort, path string) (model.PortRange, bool) {
+	switch {
+	case p.Port == nil && p.EndPort != nil:
+		c.add(path+".endPort", "not allowed without a port; the port matches nothing")
+	case p.Port == nil:
+		return model.PortRange{First: 0, Last: maxPort}, true
+	case p.Port.Type != intstr.Int:
+		c.add(path+".port", "neither a number nor a name; the port matches nothing")
+	case p.Port.IntVal < 1 || p.Port.IntVal > maxPort:
+		c.add(path+".port", "%d is not between 1 and 65535; the port matches nothing", p.Port.IntVal)
+	case p.EndPort == nil:
+		return model.PortRange{First: uint16(p.Port.IntVal), Last: uint16(p.Port.IntVal)}, true
+	case *p.EndPort < p.Port.IntVal || *p.EndPort > maxPort:
+		c.add(path+".endPort", "%d is not between port %d and 65535; the port matches nothing", *p.EndPort, p.Port.IntVal)
+	default:
+		return model.PortRange{First: uint16(p.Port.IntVal), Last: uint16(*p.EndPort)}, true
+	}
+	return model.PortRange{}, false
+}
+
+// mergeRanges sorts ranges and joins those that overlap or touch.
+func mergeRanges(ranges []model.PortRange) []model.PortRange {
+	slices.SortFunc(ranges, func(a, b model.PortRange) int {
+		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.First, b.First), cmp.Compare(a.Last, b.Last))
+	})
+	var out []model.PortRange
+	for _, r := range ranges {
+		if n := len(out); n > 0 && out[n-1].Protocol == r.Protocol && int(r.First) <= int(out[n-1].Last)+1 {
+			out[n-1].Last = max(out[n-1].Last, r.Last)
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
+}
