@@ -159,6 +159,25 @@ func TestRenamedIntoNonsenseKeepsThePolicy(t *testing.T) {
 	h.wantProblems("metadata.name")
 }
 
+func TestEventsNameTheirFile(t *testing.T) {
+	dir := t.TempDir()
+	writeFile(t, dir, "a.yaml", podYAML("x", "a"))
+	h := start(t, dir, time.Hour)
+	h.sync()
+	sources := map[string]string{}
+	for _, e := range h.batches[0].Events {
+		switch e := e.(type) {
+		case datastore.PodSet:
+			sources["pod"] = e.Source
+		case datastore.NamespaceSet:
+			sources["namespace"] = e.Source
+		}
+	}
+	if diff := cmp.Diff(map[string]string{"pod": "a.yaml", "namespace": ""}, sources); diff != "" {
+		t.Errorf("sources (-want +got):\n%s", diff)
+	}
+}
+
 func TestFirstFileWins(t *testing.T) {
 	dir := t.TempDir()
 	writeFile(t, dir, "b.yaml", policyYAML("x", "p", "b"))

@@ -57,7 +57,7 @@ func New(o Options) *Source {
 		o.Rescan = defaultRescan
 	}
 	return &Source{
-		dir: o.Dir, rescan: o.Rescan, log: o.Log.With("component", "manifests", "dir", o.Dir),
+		dir: o.Dir, rescan: o.Rescan, log: o.Log.With("dir", o.Dir),
 		syncs: make(chan syncRequest), ended: make(chan struct{}),
 	}
 }

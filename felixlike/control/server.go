@@ -29,7 +29,6 @@ const (
 // directory is created if missing (mode 0700). It fails at once if another
 // agent serves there; what a dead one left is replaced.
 func Serve(ctx context.Context, socketPath string, agent Agent, log *slog.Logger) error {
-	log = log.With("component", "control")
 	listener, err := listen(socketPath)
 	if err != nil {
 		return err
