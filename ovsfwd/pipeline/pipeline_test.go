@@ -1,0 +1,186 @@
+package pipeline
+
+import (
+	"flag"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/internal/ovstest"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func mustMAC(s string) net.HardwareAddr {
+	mac, err := net.ParseMAC(s)
+	if err != nil {
+		panic(err)
+	}
+	return mac
+}
+
+func addrs(texts ...string) []netip.Addr {
+	out := make([]netip.Addr, len(texts))
+	for i, s := range texts {
+		out[i] = netip.MustParseAddr(s)
+	}
+	return out
+}
+
+// The node, pods and peer are those of the reference flows, with IPv6 beside.
+func testNode() Node {
+	return Node{
+		GatewayPort: 2, TunnelPort: 1, GatewayMAC: mustMAC("e2:e5:a4:9b:1c:b1"), Gateways: addrs("10.10.0.1", "fd00:10:10::1"),
+	}
+}
+
+func testPods() []*model.Attachment {
+	return []*model.Attachment{
+		{
+			Pod: model.PodID{Namespace: "kube-system", Name: "coredns5-8ec607"}, OFPort: 3,
+			MAC: mustMAC("12:9e:a6:47:d0:70"), Addresses: addrs("10.10.0.2", "fd00:10:10::2"),
+		},
+		{
+			Pod: model.PodID{Namespace: "kube-system", Name: "coredns5-9d9530"}, OFPort: 4,
+			MAC: mustMAC("ba:a8:13:ca:ed:cf"), Addresses: addrs("10.10.0.3"),
+		},
+	}
+}
+
+func testPeer() *model.Node {
+	return &model.Node{
+		Name: "n2", Addresses: addrs("192.168.77.101", "fd77::101"),
+		PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.10.1.0/24"), netip.MustParsePrefix("fd00:10:10:1::/64")},
+	}
+}
+
+func all() []openflow.Flow {
+	flows := Base(testNode())
+	for _, a := range testPods() {
+		flows = append(flows, Endpoint(testNode(), a)...)
+	}
+	return append(flows, Peer(testNode(), testPeer())...)
+}
+
+func render(flows []openflow.Flow) []byte {
+	var b strings.Builder
+	for _, f := range flows {
+		b.WriteString(f.String() + "\n")
+	}
+	return []byte(b.String())
+}
+
+func TestGolden(t *testing.T) {
+	const path = "testdata/pipeline.txtar"
+	pods := testPods()
+	got := &txtar.Archive{
+		Comment: []byte("Every flow of the pipeline for the node, pods and peer of the reference scenario, with IPv6.\n"),
+		Files: []txtar.File{
+			{Name: "base", Data: render(Base(testNode()))},
+			{Name: "endpoint with both families", Data: render(Endpoint(testNode(), pods[0]))},
+			{Name: "endpoint with IPv4", Data: render(Endpoint(testNode(), pods[1]))},
+			{Name: "peer", Data: render(Peer(testNode(), testPeer()))},
+		},
+	}
+	if *update {
+		if err := os.WriteFile(path, txtar.Format(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(txtar.Format(got))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestNothingWithoutPortOrAddress(t *testing.T) {
+	a := *testPods()[0]
+	a.OFPort = 0
+	if flows := Endpoint(testNode(), &a); flows != nil {
+		t.Errorf("endpoint without port: %s", render(flows))
+	}
+	p := *testPeer()
+	p.Addresses = addrs("fd77::101")
+	if flows := Peer(testNode(), &p); flows != nil {
+		t.Errorf("peer without IPv4 address: %s", render(flows))
+	}
+}
+
+func TestFlowsAreDistinct(t *testing.T) {
+	seen := map[string]string{}
+	for _, f := range all() {
+		match, _, _ := strings.Cut(f.String(), " ")
+		if old := seen[match]; old != "" {
+			t.Errorf("%s\n%s", old, f)
+		}
+		seen[match] = f.String()
+	}
+}
+
+// TestReference compares with the rows of the reference pipeline, as parsed
+// matches and ordered actions.
+func TestReference(t *testing.T) {
+	text, err := os.ReadFile("testdata/reference.tsv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := map[string]bool{}
+	for _, f := range all() {
+		ours[canonical(t, f.String())] = true
+	}
+	rows := 0
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		fields := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		if len(fields) != 4 {
+			t.Fatalf("malformed row %q", line)
+		}
+		want := fields[1]
+		if fields[2] != "-" {
+			want = fields[3]
+		}
+		if !ours[canonical(t, want)] {
+			t.Errorf("%s: no flow %s", fields[0], want)
+		}
+		rows++
+	}
+	if rows != 28 {
+		t.Errorf("compared %d rows", rows)
+	}
+}
+
+func TestFlowsInstall(t *testing.T) {
+	b := ovstest.NewBridge(t)
+	conn, err := openflow.Dial(b.Context(), b.Management())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	table := openflow.NewFlowTable(Version)
+	table.Connect(conn)
+	table.SetFlows("all", all())
+	if _, err := table.Apply(b.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, f := range all() {
+		want = append(want, ovstest.Normalise(f.String()))
+	}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, b.Flows()); diff != "" {
+		t.Error(diff)
+	}
+}
