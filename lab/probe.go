@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/felixlike/felixlike/lab/namespace"
 	"github.com/felixlike/felixlike/lab/probe"
 	"github.com/felixlike/felixlike/model"
 )
@@ -105,6 +106,18 @@ func (l *Lab) flowLocked(p Probe) (probe.Flow, error) {
 		}
 	}
 	return probe.Flow{From: from.station, Source: from.addr, Target: target, Protocol: p.Protocol}, nil
+}
+
+// Host returns the namespace and the address of a probe's end, for tests that
+// send packets of their own; a host outside the cluster is made.
+func (l *Lab) Host(text string, family model.Family) (*namespace.Namespace, netip.Addr, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e, err := l.endLocked(text, family)
+	if err != nil {
+		return nil, netip.Addr{}, err
+	}
+	return e.station.Namespace(), e.addr, nil
 }
 
 func (l *Lab) endLocked(text string, family model.Family) (end, error) {

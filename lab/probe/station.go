@@ -46,6 +46,9 @@ func NewStation(ns *namespace.Namespace) *Station {
 	}
 }
 
+// Namespace returns the station's network namespace.
+func (s *Station) Namespace() *namespace.Namespace { return s.ns }
+
 // Serve makes the station answer on an address and port. The address must be
 // one of the namespace's; answers come from it. Serving twice is no error.
 func (s *Station) Serve(proto model.Protocol, at netip.AddrPort) error {

@@ -1,0 +1,158 @@
+// Package e2e tests the whole: real agents, real Open vSwitch and real packets
+// in a lab. It holds only tests. They build the agent and felixctl as they are
+// in the tree, and skip where a lab cannot run.
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/felixlike/felixlike/lab"
+	"github.com/felixlike/felixlike/model"
+)
+
+// buildDir is where TestMain has the binaries built.
+var buildDir string
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	if err := lab.Available(); err != nil {
+		// The tests say so themselves: every one of them calls newLab or binary.
+		return m.Run()
+	}
+	dir, err := os.MkdirTemp("", "flx-e2e")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	defer os.RemoveAll(dir)
+	buildDir = dir
+	build := exec.Command("go", "build", "-o", dir, "../../cmd/felixctl", "../../cmd/felixlike-agent")
+	build.Stderr = os.Stderr
+	if err := build.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "build the binaries:", err)
+		return 2
+	}
+	return m.Run()
+}
+
+// needLab skips a test where labs cannot run.
+func needLab(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("a lab takes seconds")
+	}
+	if err := lab.Available(); err != nil {
+		t.Skip(err)
+	}
+}
+
+// newLab makes a lab that is taken down when the test ends.
+func newLab(t *testing.T) *lab.Lab {
+	t.Helper()
+	needLab(t)
+	hash := fnv.New32a()
+	hash.Write([]byte(t.Name()))
+	name := fmt.Sprintf("e2e-%d-%08x", os.Getpid(), hash.Sum32())
+	l, err := lab.Up(t.Context(), lab.Config{Name: name, Agent: filepath.Join(buildDir, lab.AgentProgram)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			showLogs(t, l)
+		}
+		if err := l.Down(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// showLogs prints the end of the agents' logs.
+func showLogs(t *testing.T, l *lab.Lab) {
+	files, err := filepath.Glob(filepath.Join(l.Dir(), "nodes", "*", "agent.log"))
+	if err != nil {
+		t.Log(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Log(err)
+		}
+		const most = 3000
+		t.Logf("%s:\n%s", file, text[max(0, len(text)-most):])
+	}
+}
+
+// state parses YAML into a state.
+func state(t *testing.T, texts ...string) lab.State {
+	t.Helper()
+	var s lab.State
+	for _, text := range texts {
+		more, err := lab.Parse(t.Name(), []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s = s.Merge(more)
+	}
+	return s
+}
+
+func set(t *testing.T, l *lab.Lab, s lab.State) {
+	t.Helper()
+	if err := l.SetState(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// probe tries one connection over both families and reports whether it gets
+// through; it fails the test if the families differ.
+func probe(t *testing.T, l *lab.Lab, from, to string, proto model.Protocol, port uint16) bool {
+	t.Helper()
+	var probes []lab.Probe
+	for _, f := range model.Families() {
+		probes = append(probes, lab.Probe{From: from, To: to, Protocol: proto, Port: port, Family: f})
+	}
+	r := l.Probe(t.Context(), probes, time.Second)
+	for _, r := range r {
+		if !r.Tried {
+			t.Fatalf("%s -> %s %s/%d IPv%s was not tried: %s", from, to, proto, port, r.Probe.Family, r.Reason)
+		}
+	}
+	if r[0].Through != r[1].Through {
+		t.Errorf("%s -> %s %s/%d: over IPv4 %q, over IPv6 %q", from, to, proto, port, r[0].Reason, r[1].Reason)
+	}
+	return r[0].Through
+}
+
+// expect fails the test if a connection does not go as wanted.
+func expect(t *testing.T, l *lab.Lab, through bool, from, to string, proto model.Protocol, port uint16) {
+	t.Helper()
+	if got := probe(t, l, from, to, proto, port); got != through {
+		t.Errorf("%s -> %s %s/%d: through %v, want %v", from, to, proto, port, got, through)
+	}
+}
+
+// eventually polls until ok or a generous deadline.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for !ok() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("waited in vain: %s", what)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
