@@ -166,6 +166,82 @@ func TestStaleGoesForeignStays(t *testing.T) {
 	}
 }
 
+func TestForeignNeighboursStay(t *testing.T) {
+	gw := inNamespace(t)
+	apply(t, NewReconciler(), testState())
+	mac, _ := net.ParseMAC("02:00:00:00:00:09")
+	for _, ip := range []string{"10.10.0.77", "fd00:10::a0a:4d"} {
+		n := &netlink.Neigh{LinkIndex: gw.Attrs().Index, State: netlink.NUD_PERMANENT, IP: net.ParseIP(ip), HardwareAddr: mac}
+		if err := netlink.NeighSet(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := apply(t, NewReconciler(), testState()); n != 0 {
+		t.Errorf("%d writes beside foreign neighbours, want none", n)
+	}
+	alone := testState()
+	alone.Peers = nil
+	apply(t, NewReconciler(), alone)
+	if got := permanent(t, gw); got != "10.10.0.77 fd00:10::a0a:4d" {
+		t.Errorf("neighbours without peers: %s, want the foreign ones", got)
+	}
+	apply(t, NewReconciler(), testState())
+	if err := Remove("flx-gw0", DefaultRouteTable, DefaultRulePriority); err != nil {
+		t.Fatal(err)
+	}
+	// The kernel itself drops all of a device's ARP entries with its last IPv4
+	// address, so only the IPv6 one can be told to have been left alone.
+	if got := permanent(t, gw); got != "fd00:10::a0a:4d" {
+		t.Errorf("neighbours after remove: %s, want the foreign IPv6 one alone", got)
+	}
+}
+
+func TestForeignRouteIsNotReplaced(t *testing.T) {
+	gw := inNamespace(t)
+	if err := netlink.LinkSetUp(gw); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range testState().Peers[0].PodCIDRs {
+		// The metric is the one that the kernel gives IPv6 routes without any.
+		foreign := &netlink.Route{LinkIndex: gw.Attrs().Index, Dst: netOf(p), Protocol: 4}
+		if err := netlink.RouteAdd(foreign); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := NewReconciler()
+	r.SetState(testState())
+	if _, err := r.Apply(context.Background()); err == nil || !strings.Contains(err.Error(), "add route 10.10.1.0/24") {
+		t.Errorf("error %v does not name the route that is in the way", err)
+	}
+	if n := countRoutes(t, 4); n != 2 {
+		t.Errorf("%d foreign routes left, want 2", n)
+	}
+}
+
+func TestRemoveAfterThePortIsGone(t *testing.T) {
+	gw := inNamespace(t)
+	apply(t, NewReconciler(), testState())
+	if err := netlink.LinkDel(gw); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := Remove("flx-gw0", DefaultRouteTable, DefaultRulePriority); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		rules, err := netlink.RuleList(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range rules {
+			if r.Priority == DefaultRulePriority {
+				t.Errorf("policy rule left: %v", r)
+			}
+		}
+	}
+}
+
 func TestDeletedEntriesComeBack(t *testing.T) {
 	inNamespace(t)
 	r := NewReconciler()
@@ -196,6 +272,24 @@ func TestMissingGatewayPortIsNamed(t *testing.T) {
 	if _, err := r.Apply(context.Background()); err == nil || !strings.Contains(err.Error(), "flx-none") {
 		t.Errorf("error %v does not name the port", err)
 	}
+}
+
+// permanent lists the unicast addresses of the port's permanent neighbours.
+func permanent(t *testing.T, link netlink.Link) string {
+	t.Helper()
+	var all []string
+	for _, f := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		neighbours, err := netlink.NeighList(link.Attrs().Index, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range neighbours {
+			if n.State&netlink.NUD_PERMANENT != 0 && !n.IP.IsMulticast() {
+				all = append(all, n.IP.String())
+			}
+		}
+	}
+	return strings.Join(all, " ")
 }
 
 func countRoutes(t *testing.T, protocol netlink.RouteProtocol) int {

@@ -1,6 +1,7 @@
 package hostnet
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -58,19 +59,20 @@ func (r *Reconciler) Apply(context.Context) (int, error) {
 }
 
 // Remove undoes what earlier runs wrote for a gateway port of that name,
-// except for sysctls, which others may rely on by now.
+// except for sysctls, which others may rely on by now. It may be repeated.
 func Remove(gateway string, table, priority int) error {
+	p := &pass{state: &State{Gateway: gateway, RouteTable: table, RulePriority: priority}}
 	link, err := netlink.LinkByName(gateway)
-	if err != nil {
-		if errors.As(err, &netlink.LinkNotFoundError{}) {
-			return nil
-		}
+	switch {
+	case err == nil:
+		p.link = link
+		p.addresses()
+		p.neighbours()
+		p.routes()
+	case !errors.As(err, &netlink.LinkNotFoundError{}):
 		return fmt.Errorf("gateway port %s: %w", gateway, err)
 	}
-	p := &pass{state: &State{Gateway: gateway, RouteTable: table, RulePriority: priority}, link: link}
-	p.addresses()
-	p.neighbours()
-	p.routes()
+	// Addresses, neighbours and routes go with a port; rules outlive it.
 	p.rules()
 	return errors.Join(p.errs...)
 }
@@ -144,6 +146,11 @@ func (p *pass) neighbours() {
 	for _, g := range gateways {
 		wanted[g] = true
 	}
+	ours, err := p.nextHops()
+	if err != nil {
+		p.fail("list routes", err)
+		return
+	}
 	for _, f := range model.Families() {
 		actual, err := netlink.NeighList(p.link.Attrs().Index, netlinkFamily(f))
 		if err != nil {
@@ -156,9 +163,10 @@ func (p *pass) neighbours() {
 				continue
 			}
 			a := addrOf(n.IP)
-			if wanted[a] && n.HardwareAddr.String() == p.state.VirtualMAC.String() {
+			virtual := bytes.Equal(n.HardwareAddr, p.state.VirtualMAC)
+			if wanted[a] && virtual {
 				delete(wanted, a)
-			} else if !wanted[a] {
+			} else if !wanted[a] && (virtual || ours[a]) {
 				p.write(fmt.Sprintf("remove neighbour %s from %s", a, p.state.Gateway), netlink.NeighDel(&n))
 			}
 		}
@@ -173,6 +181,30 @@ func (p *pass) neighbours() {
 	}
 }
 
+// nextHops returns where our routes lead to now. A permanent neighbour is ours
+// if it is one of them or has the virtual MAC; others may have theirs here.
+func (p *pass) nextHops() (map[netip.Addr]bool, error) {
+	hops := map[netip.Addr]bool{}
+	for _, f := range model.Families() {
+		routes, err := p.ourRoutes(f)
+		if err != nil {
+			return nil, err
+		}
+		for i := range routes {
+			if routes[i].LinkIndex == p.link.Attrs().Index {
+				hops[addrOf(routes[i].Gw)] = true
+			}
+		}
+	}
+	return hops, nil
+}
+
+// ourRoutes lists the routes of our protocol number in every table.
+func (p *pass) ourRoutes(f model.Family) ([]netlink.Route, error) {
+	filter := &netlink.Route{Protocol: Protocol, Table: unix.RT_TABLE_UNSPEC}
+	return netlink.RouteListFiltered(netlinkFamily(f), filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+}
+
 func (p *pass) routes() {
 	routes, _ := p.state.routes()
 	wanted := map[route]bool{}
@@ -180,8 +212,7 @@ func (p *pass) routes() {
 		wanted[r] = true
 	}
 	for _, f := range model.Families() {
-		filter := &netlink.Route{Protocol: Protocol, Table: unix.RT_TABLE_UNSPEC}
-		actual, err := netlink.RouteListFiltered(netlinkFamily(f), filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+		actual, err := p.ourRoutes(f)
 		if err != nil {
 			p.fail("list routes", err)
 			return
@@ -206,7 +237,8 @@ func (p *pass) routes() {
 		if r.src.IsValid() {
 			n.Src = r.src.AsSlice()
 		}
-		p.write(fmt.Sprintf("add route %s via %s table %d", r.dst, r.via, r.table), netlink.RouteReplace(n))
+		// Added, not replaced: a route of that prefix which is there is not ours.
+		p.write(fmt.Sprintf("add route %s via %s table %d", r.dst, r.via, r.table), netlink.RouteAdd(n))
 	}
 }
 
