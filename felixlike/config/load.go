@@ -108,7 +108,11 @@ func (e *Effective) loadFile(path string) error {
 		if !ok {
 			continue
 		}
-		if err := s.set(fmt.Sprint(v)); err != nil {
+		text, err := s.text(v)
+		if err == nil {
+			err = s.set(text)
+		}
+		if err != nil {
 			return fmt.Errorf("configuration file %s: %s: %w", path, s.key, err)
 		}
 		e.Origin[s.key] = FromFile
@@ -140,6 +144,29 @@ func (e *Effective) loadEnvironment(environ []string) error {
 		e.Origin[s.key] = FromEnvironment
 	}
 	return nil
+}
+
+// text returns a value of the file as set takes it. The file's types are
+// strict: null, or a list for a name, is a mistake and not a text.
+func (s setting) text(value any) (string, error) {
+	want := "a string"
+	switch s.value.Interface().(type) {
+	case bool:
+		if b, ok := value.(bool); ok {
+			return strconv.FormatBool(b), nil
+		}
+		want = "true or false"
+	case int:
+		if n, ok := value.(float64); ok {
+			return strconv.FormatFloat(n, 'f', -1, 64), nil
+		}
+		want = "a whole number"
+	default:
+		if text, ok := value.(string); ok {
+			return text, nil
+		}
+	}
+	return "", fmt.Errorf("%v: must be %s", value, want)
 }
 
 func (s setting) set(text string) error {
