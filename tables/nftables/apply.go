@@ -58,7 +58,7 @@ func (t *Table) apply(ctx context.Context) (tables.Result, error) {
 	if err != nil {
 		return result, err
 	}
-	batches := chunks(p.head, p.tail, maxBatch)
+	batches := chunks(p.head, p.tail, t.limit)
 	for _, ops := range batches {
 		if err := ctx.Err(); err != nil {
 			return result, err

@@ -31,6 +31,8 @@ type Options struct {
 type Table struct {
 	options Options
 	conn    *conn
+	// limit is maxBatch but in tests.
+	limit int
 
 	chains map[string]*chain
 	sets   map[string]*set // verdict maps too: they share the kernel's namespace
@@ -59,6 +61,7 @@ func New(options Options) *Table {
 	}
 	return &Table{
 		options:       options,
+		limit:         maxBatch,
 		chains:        map[string]*chain{},
 		sets:          map[string]*set{},
 		touchedChains: names{},
