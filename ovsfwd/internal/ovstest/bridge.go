@@ -100,29 +100,24 @@ func (b *Bridge) Run(name string, args ...string) string {
 	return string(out)
 }
 
-// Ofctl runs ovs-ofctl with OpenFlow 1.5 on the bridge.
+// Ofctl runs ovs-ofctl with OpenFlow 1.5; args follow the bridge's name.
 func (b *Bridge) Ofctl(command string, args ...string) string {
 	b.t.Helper()
-	return b.Run("ovs-ofctl", append([]string{"-O", "OpenFlow15", "--no-names", command, "unix:" + b.Management()}, args...)...)
+	options := []string{"-O", "OpenFlow15", "--no-names", "--no-stats", command, "unix:" + b.Management()}
+	return b.Run("ovs-ofctl", append(options, args...)...)
 }
 
 // Flows returns the installed flows, normalised and sorted.
 func (b *Bridge) Flows() []string {
 	b.t.Helper()
 	var flows []string
-	for line := range strings.Lines(b.Run("ovs-ofctl", "-O", "OpenFlow15", "--no-names", "--no-stats", "dump-flows", "unix:"+b.Management())) {
+	for line := range strings.Lines(b.Ofctl("dump-flows")) {
 		if strings.Contains(line, "actions=") {
 			flows = append(flows, Normalise(line))
 		}
 	}
 	slices.Sort(flows)
 	return flows
-}
-
-// Trace returns what ofproto/trace says of a packet.
-func (b *Bridge) Trace(flow string) string {
-	b.t.Helper()
-	return b.Run("ovs-appctl", "-t", b.Daemons.VSwitchdControl(), "ofproto/trace", "br-int", flow)
 }
 
 // Normalise brings a flow in ovs-ofctl notation to one form: table and
