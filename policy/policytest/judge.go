@@ -45,7 +45,7 @@ func attached(c *oracle.Cluster, a netip.Addr) (model.PodID, string) {
 		}
 		for _, ip := range p.Status.PodIPs {
 			if ip.IP == a.String() {
-				return model.PodID{Namespace: p.Namespace, Name: p.Name}, p.Spec.NodeName
+				return PodID(p), p.Spec.NodeName
 			}
 		}
 	}

@@ -68,3 +68,6 @@ func ends(c *oracle.Cluster) []netip.Addr {
 	}
 	return all
 }
+
+// PodID names a pod.
+func PodID(p *corev1.Pod) model.PodID { return model.PodID{Namespace: p.Namespace, Name: p.Name} }
