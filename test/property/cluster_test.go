@@ -1,0 +1,136 @@
+package property
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/policy/oracle"
+)
+
+// podsOn returns the pods with an interface on the node: those that run, and
+// not on the host's network.
+func podsOn(c *oracle.Cluster, node string) map[model.PodID]*corev1.Pod {
+	pods := map[model.PodID]*corev1.Pod{}
+	for _, p := range c.Pods {
+		if p.Spec.NodeName == node && !p.Spec.HostNetwork && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+			pods[model.PodID{Namespace: p.Namespace, Name: p.Name}] = p
+		}
+	}
+	return pods
+}
+
+func addresses(p *corev1.Pod) []netip.Addr {
+	var all []netip.Addr
+	for _, ip := range p.Status.PodIPs {
+		if a, err := netip.ParseAddr(ip.IP); err == nil {
+			all = append(all, a)
+		}
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return all
+}
+
+// become leads the router from one cluster to the next by differences, as a
+// datastore and a bridge would: what is gone is deleted, the rest set.
+func (r *router) become(before, after *oracle.Cluster) {
+	if before != nil {
+		r.leave(before, after)
+	}
+	for _, n := range after.Nodes {
+		r.engine.SetNode(n)
+	}
+	for _, n := range after.Namespaces {
+		r.engine.SetNamespace(n)
+	}
+	for _, p := range after.Pods {
+		r.engine.SetPod(p)
+	}
+	for _, p := range after.Policies {
+		r.engine.SetNetworkPolicy(p)
+	}
+	for id, p := range podsOn(after, r.node) {
+		r.engine.SetLocalAddresses(id, addresses(p))
+		r.update(model.AttachmentUpdate{Attachment: &model.Attachment{Pod: id, Interface: id.String(), Addresses: addresses(p)}})
+	}
+}
+
+func (r *router) leave(before, after *oracle.Cluster) {
+	key := func(namespace, name string) string { return namespace + "/" + name }
+	stays := map[string]bool{}
+	for _, n := range after.Nodes {
+		stays["node "+n.Name] = true
+	}
+	for _, n := range after.Namespaces {
+		stays["namespace "+n.Name] = true
+	}
+	for _, p := range after.Pods {
+		stays["pod "+key(p.Namespace, p.Name)] = true
+	}
+	for _, p := range after.Policies {
+		stays["policy "+key(p.Namespace, p.Name)] = true
+	}
+	for _, p := range before.Policies {
+		if !stays["policy "+key(p.Namespace, p.Name)] {
+			r.engine.DeleteNetworkPolicy(p.Namespace, p.Name)
+		}
+	}
+	now := podsOn(after, r.node)
+	for id := range podsOn(before, r.node) {
+		if now[id] == nil {
+			r.engine.SetLocalAddresses(id, nil)
+			r.update(model.AttachmentRemove{Pod: id, Interface: id.String()})
+		}
+	}
+	for _, p := range before.Pods {
+		if !stays["pod "+key(p.Namespace, p.Name)] {
+			r.engine.DeletePod(model.PodID{Namespace: p.Namespace, Name: p.Name})
+		}
+	}
+	for _, n := range before.Namespaces {
+		if !stays["namespace "+n.Name] {
+			r.engine.DeleteNamespace(n.Name)
+		}
+	}
+	for _, n := range before.Nodes {
+		if !stays["node "+n.Name] {
+			r.engine.DeleteNode(n.Name)
+		}
+	}
+}
+
+// place is where an address lives: on the node as a pod, on the node itself,
+// or outside (no node).
+type place struct {
+	node string
+	pod  bool
+}
+
+// locate finds an address. The second result is false for addresses inside a
+// pod prefix that no pod has: the dataplane drops them whatever policies say.
+func locate(c *oracle.Cluster, a netip.Addr) (place, bool) {
+	for _, n := range c.Nodes {
+		for _, p := range podsOn(c, n.Name) {
+			if slices.Contains(addresses(p), a) {
+				return place{node: n.Name, pod: true}, true
+			}
+		}
+	}
+	for _, n := range c.Nodes {
+		for _, own := range n.Status.Addresses {
+			if own.Type == corev1.NodeInternalIP && own.Address == a.String() {
+				return place{node: n.Name}, true
+			}
+		}
+		for _, s := range n.Spec.PodCIDRs {
+			prefix, err := netip.ParsePrefix(s)
+			if err != nil || !prefix.Contains(a) {
+				continue
+			}
+			return place{node: n.Name}, prefix.Masked().Addr().Next() == a
+		}
+	}
+	return place{}, true
+}
