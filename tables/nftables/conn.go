@@ -190,8 +190,11 @@ func receive(rc syscall.RawConn, buffer []byte) (int, error) {
 	var n int
 	var err error
 	wait := rc.Read(func(fd uintptr) bool {
-		n, _, err = unix.Recvfrom(int(fd), buffer, 0)
-		return err != unix.EAGAIN && err != unix.EINTR
+		for {
+			if n, _, err = unix.Recvfrom(int(fd), buffer, 0); err != unix.EINTR {
+				return err != unix.EAGAIN
+			}
+		}
 	})
 	if wait != nil {
 		return 0, wait

@@ -84,6 +84,16 @@ func (ms *members) diff() (deletes, adds []change) {
 	return deletes, adds
 }
 
+// sorted returns all wanted members.
+func (ms *members) sorted() []change {
+	out := make([]change, 0, len(ms.want))
+	for m, verdict := range ms.want {
+		out = append(out, change{m, verdict})
+	}
+	slices.SortFunc(out, change.compare)
+	return out
+}
+
 // commit notes that the kernel holds what is wanted.
 func (ms *members) commit() { clear(ms.before) }
 

@@ -1,8 +1,11 @@
 package nftables
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
@@ -170,24 +173,17 @@ func (t *Table) validateSet(s *set) error {
 	if err := s.shape.check(); err != nil {
 		return bad("", err)
 	}
-	for m := range s.members.before {
-		verdict, wanted := s.members.want[m]
-		if !wanted {
-			continue
-		}
-		err := s.checkMember(m)
+	_, adds := s.members.diff()
+	if t.recheck && s.shape.verdicts {
+		adds = s.members.sorted()
+	}
+	for _, c := range adds {
+		err := s.checkMember(c.member)
 		if err == nil && s.shape.verdicts {
-			err = t.checkVerdict(verdict)
+			err = t.checkVerdict(c.verdict)
 		}
 		if err != nil {
-			return bad(change{m, verdict}.String(), err)
-		}
-	}
-	if t.recheck && s.shape.verdicts {
-		for m, verdict := range s.members.want {
-			if err := t.checkVerdict(verdict); err != nil {
-				return bad(change{m, verdict}.String(), err)
-			}
+			return bad(c.String(), err)
 		}
 	}
 	return nil
@@ -205,41 +201,41 @@ func (t *Table) checkVerdict(a tables.Action) error {
 	return fmt.Errorf("%s is no verdict of a map", a)
 }
 
-// referrer names something wanted that leads to the chain.
+// referrer names the first thing wanted that leads to the chain.
 func (t *Table) referrer(target string) string {
-	for name, c := range t.chains {
-		if c.want == nil {
-			continue
-		}
-		for i, r := range c.want.Rules {
-			if tables.Target(r.Action) == target {
-				return fmt.Sprintf("chain %s, %s", name, ruleName(i, r))
-			}
-		}
+	leads := func(r tables.Rule) bool { return tables.Target(r.Action) == target }
+	if name := t.firstRule(leads); name != "" {
+		return name
 	}
-	for name, s := range t.sets {
-		for m, verdict := range s.members.want {
-			if tables.Target(verdict) == target {
-				return fmt.Sprintf("map %s, %s", name, change{m, verdict})
+	for _, name := range slices.Sorted(maps.Keys(t.sets)) {
+		for _, c := range t.sets[name].members.sorted() {
+			if tables.Target(c.verdict) == target {
+				return fmt.Sprintf("map %s, %s", name, c)
 			}
 		}
 	}
 	return "something"
 }
 
-// setReferrer names a wanted rule that refers to the set or map.
+// setReferrer names the first wanted rule that names the set or map.
 func (t *Table) setReferrer(set string) string {
-	for name, c := range t.chains {
+	return cmp.Or(t.firstRule(func(r tables.Rule) bool { return namesSet(r, set) }), "something")
+}
+
+// firstRule names the first wanted rule for which is holds, or "".
+func (t *Table) firstRule(is func(tables.Rule) bool) string {
+	for _, name := range slices.Sorted(maps.Keys(t.chains)) {
+		c := t.chains[name]
 		if c.want == nil {
 			continue
 		}
 		for i, r := range c.want.Rules {
-			if namesSet(r, set) {
+			if is(r) {
 				return fmt.Sprintf("chain %s, %s", name, ruleName(i, r))
 			}
 		}
 	}
-	return "something"
+	return ""
 }
 
 func namesSet(r tables.Rule, set string) bool {
