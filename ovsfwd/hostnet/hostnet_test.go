@@ -141,6 +141,24 @@ func TestSecondApplyAndNewProcessWriteNothing(t *testing.T) {
 	}
 }
 
+func TestChangedRouteIsReplacedInOneStep(t *testing.T) {
+	inNamespace(t)
+	apply(t, NewReconciler(), testState())
+	before := countRoutes(t, Protocol)
+	changed := testState()
+	changed.NodeAddresses = nil
+	// One write for the route of each family: nothing is deleted on the way.
+	if n := apply(t, NewReconciler(), changed); n != 2 {
+		t.Errorf("%d writes for two changed routes, want 2", n)
+	}
+	if n := countRoutes(t, Protocol); n != before {
+		t.Errorf("%d routes, want %d", n, before)
+	}
+	if r := lookup(t, "10.10.1.7", ""); r.Src.String() == "192.168.50.11" {
+		t.Error("the old source is still there")
+	}
+}
+
 func TestStaleGoesForeignStays(t *testing.T) {
 	gw := inNamespace(t)
 	apply(t, NewReconciler(), testState())

@@ -208,8 +208,10 @@ func (p *pass) ourRoutes(f model.Family) ([]netlink.Route, error) {
 func (p *pass) routes() {
 	routes, _ := p.state.routes()
 	wanted := map[route]bool{}
+	byPrefix := map[route]route{}
 	for _, r := range routes {
 		wanted[r] = true
+		byPrefix[r.identity()] = r
 	}
 	for _, f := range model.Families() {
 		actual, err := p.ourRoutes(f)
@@ -223,23 +225,33 @@ func (p *pass) routes() {
 				delete(wanted, r)
 				continue
 			}
+			if now, ok := byPrefix[r.identity()]; ok && wanted[now] {
+				// Replaced in one step: without a route, packets to a peer's
+				// pods would follow the default route out of the cluster.
+				p.write(fmt.Sprintf("replace route %s table %d", r.dst, r.table), netlink.RouteReplace(p.routeMessage(now)))
+				delete(wanted, now)
+				continue
+			}
 			p.write(fmt.Sprintf("remove route %s table %d", r.dst, r.table), netlink.RouteDel(&actual[i]))
 		}
 	}
 	for _, r := range routes {
-		if !wanted[r] {
-			continue
+		if wanted[r] {
+			// Added, not replaced: a route of that prefix which is there is not ours.
+			p.write(fmt.Sprintf("add route %s via %s table %d", r.dst, r.via, r.table), netlink.RouteAdd(p.routeMessage(r)))
 		}
-		n := &netlink.Route{
-			LinkIndex: p.link.Attrs().Index, Dst: netOf(r.dst), Gw: r.via.AsSlice(), Table: r.table,
-			Protocol: Protocol, Flags: int(netlink.FLAG_ONLINK),
-		}
-		if r.src.IsValid() {
-			n.Src = r.src.AsSlice()
-		}
-		// Added, not replaced: a route of that prefix which is there is not ours.
-		p.write(fmt.Sprintf("add route %s via %s table %d", r.dst, r.via, r.table), netlink.RouteAdd(n))
 	}
+}
+
+func (p *pass) routeMessage(r route) *netlink.Route {
+	n := &netlink.Route{
+		LinkIndex: p.link.Attrs().Index, Dst: netOf(r.dst), Gw: r.via.AsSlice(), Table: r.table,
+		Protocol: Protocol, Flags: int(netlink.FLAG_ONLINK),
+	}
+	if r.src.IsValid() {
+		n.Src = r.src.AsSlice()
+	}
+	return n
 }
 
 func (p *pass) rules() {

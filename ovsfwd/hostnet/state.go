@@ -55,6 +55,9 @@ type route struct {
 	family model.Family
 }
 
+// identity is the part of a route by which the kernel tells routes apart.
+func (r route) identity() route { return route{dst: r.dst, table: r.table, family: r.family} }
+
 // routes returns the wanted routes and the neighbours that they go by.
 func (s *State) routes() (routes []route, gateways []netip.Addr) {
 	for _, p := range s.Peers {
