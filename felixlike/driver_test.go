@@ -1,0 +1,274 @@
+package felixlike
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/model"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// source is a datastore that a test feeds.
+type source struct {
+	batches  chan datastore.Batch
+	revision uint64
+	mu       sync.Mutex
+}
+
+func (s *source) Run(ctx context.Context, deliver func(datastore.Batch)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case b := <-s.batches:
+			deliver(b)
+		}
+	}
+}
+
+func (s *source) Sync(context.Context) (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.revision, nil
+}
+
+// send delivers events as the next revision.
+func (s *source) send(inSync bool, events ...datastore.Event) {
+	s.mu.Lock()
+	s.revision++
+	b := datastore.Batch{Revision: s.revision, Events: events, InSync: inSync}
+	s.mu.Unlock()
+	s.batches <- b
+}
+
+// stages records the order of applies and fails on demand.
+type stages struct {
+	mu      sync.Mutex
+	applied []string
+	fail    map[string]error
+}
+
+func (s *stages) stage(name string, required bool) Stage {
+	return Stage{Name: name, Required: required, Apply: func(context.Context) (int, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.applied = append(s.applied, name)
+		return 1, s.fail[name]
+	}}
+}
+
+func (s *stages) setFailure(name string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fail[name] = err
+	s.applied = nil
+}
+
+func (s *stages) log() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.applied)
+}
+
+type fixture struct {
+	*Driver
+	source  *source
+	stages  *stages
+	updates chan func(update func(model.Update), synced func())
+}
+
+func start(t *testing.T) *fixture {
+	t.Helper()
+	f := &fixture{
+		source:  &source{batches: make(chan datastore.Batch)},
+		stages:  &stages{fail: map[string]error{}},
+		updates: make(chan func(func(model.Update), func())),
+	}
+	timing := DefaultTiming()
+	timing.RetryMin, timing.RetryMax = 5*time.Millisecond, 10*time.Millisecond
+	f.Driver = New(Config{
+		Node: "node1", Backend: "fake", Datastore: "fake", Source: f.source,
+		Attachments: func(ctx context.Context, update func(model.Update), synced func()) error {
+			for {
+				select {
+				case <-ctx.Done():
+					return ctx.Err()
+				case u := <-f.updates:
+					u(update, synced)
+				}
+			}
+		},
+		Stages: []Stage{f.stages.stage("netlink", false), f.stages.stage("nftables", true), f.stages.stage("openflow", false)},
+		Log:    slog.New(slog.DiscardHandler), Timing: timing,
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- f.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+func (f *fixture) attachmentsSynced() {
+	f.updates <- func(_ func(model.Update), synced func()) { synced() }
+}
+
+func (f *fixture) attach(pod string) {
+	f.updates <- func(update func(model.Update), _ func()) {
+		update(model.AttachmentUpdate{Attachment: &model.Attachment{Pod: model.PodID{Namespace: "x", Name: pod}, Interface: "veth-" + pod}})
+	}
+}
+
+func node(name, cidr string) datastore.Event {
+	return datastore.NodeSet{Source: "nodes.yaml", Node: &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.NodeSpec{PodCIDR: cidr, PodCIDRs: []string{cidr}},
+		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.168.50.11"}}},
+	}}
+}
+
+func podOn(name, node string) datastore.Event {
+	return datastore.PodSet{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: name}, Spec: corev1.PodSpec{NodeName: node}}}
+}
+
+func programmed(t *testing.T, f *fixture, pods ...model.PodID) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	_, err := f.Sync(ctx, pods)
+	return err
+}
+
+// notProgrammed asserts that nothing is programmed, after the loop has seen
+// all that was sent to it.
+func notProgrammed(t *testing.T, f *fixture, why string) {
+	t.Helper()
+	if s := f.Status(); s.InSync || s.Programmed != 0 {
+		t.Errorf("%s: in sync %v, programmed %d", why, s.InSync, s.Programmed)
+	}
+	if got := f.stages.log(); len(got) != 0 {
+		t.Errorf("%s: applied %v", why, got)
+	}
+}
+
+func TestNothingIsProgrammedBeforeAllIsKnown(t *testing.T) {
+	f := start(t)
+	f.source.send(false, node("node1", "10.10.0.0/24"))
+	notProgrammed(t, f, "first batch, listing incomplete")
+	f.source.send(true)
+	notProgrammed(t, f, "attachments unknown")
+	f.attachmentsSynced()
+	if err := programmed(t, f); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := f.stages.log(), []string{"netlink", "nftables", "openflow"}; !slices.Equal(got, want) {
+		t.Errorf("applied %v, want %v once, in order", got, want)
+	}
+}
+
+func TestOwnNodeMissingIsReported(t *testing.T) {
+	f := start(t)
+	f.attachmentsSynced()
+	f.source.send(true, node("node2", "10.10.1.0/24"))
+	notProgrammed(t, f, "own node unknown")
+	problems := f.Status().Problems
+	if len(problems) != 1 || problems[0].Object.Name != "node1" {
+		t.Errorf("problems %v", problems)
+	}
+}
+
+func TestRequiredStageHoldsBackLaterOnes(t *testing.T) {
+	f := start(t)
+	f.stages.setFailure("nftables", errors.New("refused"))
+	f.attachmentsSynced()
+	f.source.send(true, node("node1", "10.10.0.0/24"))
+	deadline := time.Now().Add(5 * time.Second)
+	for len(f.stages.log()) < 6 && time.Now().Before(deadline) {
+		time.Sleep(time.Millisecond)
+	}
+	if got := f.stages.log(); slices.Contains(got, "openflow") || len(got) < 6 {
+		t.Errorf("applied %v: flows must wait for policy, and the apply be tried again", got)
+	}
+	if s := f.Status(); !strings.Contains(s.LastApply.Error, "nftables: refused") || s.Programmed != 0 {
+		t.Errorf("status %+v", s)
+	}
+	f.stages.setFailure("nftables", nil)
+	if err := programmed(t, f); err != nil {
+		t.Fatal(err)
+	}
+	if s := f.Status(); s.LastApply.Error != "" || s.Programmed != 1 {
+		t.Errorf("after recovery: %+v", s)
+	}
+}
+
+func TestSyncWaitsForPods(t *testing.T) {
+	f := start(t)
+	id := model.PodID{Namespace: "x", Name: "a"}
+	f.attachmentsSynced()
+	f.source.send(true, node("node1", "10.10.0.0/24"), podOn("a", "node1"))
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := f.Sync(ctx, []model.PodID{id}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a pod without an interface is programmed: %v", err)
+	}
+	f.attach("a")
+	if err := programmed(t, f, id); err != nil {
+		t.Fatal(err)
+	}
+	if e := f.Status().Endpoints; len(e) != 1 || e[0].State != control.EndpointProgrammed {
+		t.Errorf("endpoints %+v", e)
+	}
+	f.attach("stranger")
+	deadline := time.Now().Add(5 * time.Second)
+	closed := func() bool {
+		return slices.ContainsFunc(f.Status().Endpoints, func(e control.Endpoint) bool {
+			return e.Name == "stranger" && e.State == control.EndpointClosed
+		})
+	}
+	for !closed() && time.Now().Before(deadline) {
+		time.Sleep(time.Millisecond)
+	}
+	if !closed() {
+		t.Errorf("a pod that the datastore does not know is not closed: %+v", f.Status().Endpoints)
+	}
+}
+
+func TestProblemsNameTheFileAndGo(t *testing.T) {
+	f := start(t)
+	f.attachmentsSynced()
+	bad := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "bad"}}
+	bad.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/99"}}}}}
+	f.source.send(true, node("node1", "10.10.0.0/24"), datastore.NetworkPolicySet{Policy: bad, Source: "bad.yaml"})
+	if err := programmed(t, f); err != nil {
+		t.Fatal(err)
+	}
+	problems := f.Status().Problems
+	if len(problems) != 1 || problems[0].Source != "bad.yaml" || !strings.Contains(problems[0].Field, "spec.ingress[0].from[0].ipBlock") {
+		t.Fatalf("problems %v", problems)
+	}
+	f.source.send(true, datastore.NetworkPolicyDeleted{Namespace: "x", Name: "bad"})
+	if err := programmed(t, f); err != nil {
+		t.Fatal(err)
+	}
+	if problems := f.Status().Problems; len(problems) != 0 {
+		t.Errorf("problems left: %v", problems)
+	}
+}
