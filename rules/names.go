@@ -15,7 +15,7 @@ const (
 	ChainFromPods    = "from-pods"
 	ChainFromOutside = "from-outside"
 	ChainToPods      = "to-pods"
-	ChainMasquerade  = "masquerade"
+	ChainMasquerade  = "postrouting"
 )
 
 // nameHashLength is the number of base32 characters (40 bits) that keep

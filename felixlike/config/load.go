@@ -131,7 +131,7 @@ func (e *Effective) loadEnvironment(environ []string) error {
 	}
 	for _, kv := range environ {
 		name, value, _ := strings.Cut(kv, "=")
-		if !strings.HasPrefix(name, envPrefix) {
+		if !strings.HasPrefix(name, envPrefix) || serviceLink(name) {
 			continue
 		}
 		s, ok := byName[name]
@@ -198,6 +198,13 @@ func (s setting) set(text string) error {
 }
 
 const envPrefix = "FELIXLIKE_"
+
+// serviceLink reports whether Kubernetes set the variable for a Service whose
+// name begins with ours (as in FELIXLIKE_SERVICE_HOST, FELIXLIKE_PORT_80_TCP).
+func serviceLink(name string) bool {
+	return strings.HasSuffix(name, "_SERVICE_HOST") || strings.Contains(name, "_SERVICE_PORT") ||
+		strings.HasSuffix(name, "_PORT") || strings.Contains(name, "_PORT_")
+}
 
 // FlagName returns the flag of a key: "ovsRunDir" is --ovs-run-dir.
 func FlagName(key string) string { return split(key, '-') }

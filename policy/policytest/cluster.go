@@ -83,9 +83,9 @@ func pod(t *rapid.T, i int, namespace string, nodes []*corev1.Node) *corev1.Pod 
 	p.Spec.Containers = times(t, "containers", 1, 2, func(int) corev1.Container { return container(t) })
 	if oneIn(t, 4, "init container") {
 		init := container(t)
-		if oneIn(t, 2, "sidecar") {
-			always := corev1.ContainerRestartPolicyAlways
-			init.RestartPolicy = &always
+		policy := pick(t, "restartPolicy", "", corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyOnFailure)
+		if policy != "" {
+			init.RestartPolicy = &policy
 		}
 		p.Spec.InitContainers = []corev1.Container{init}
 	}

@@ -117,7 +117,7 @@ func block(t *rapid.T) *networkingv1.IPBlock {
 // and packets carry.
 func portNames() []string { return []string{"web", "dns", "alt"} }
 
-func portNumbers() []uint16 { return []uint16{80, 81, 53, 8080, 8085} }
+func portNumbers() []uint16 { return []uint16{80, 81, 82, 53, 8080, 8085} }
 
 func protocols() []corev1.Protocol {
 	return []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}
