@@ -28,6 +28,8 @@ type fabric struct {
 
 	mu      sync.Mutex
 	outside map[netip.Addr]bool
+	// gateways are the fabric's own addresses on the nodes' subnets.
+	gateways map[netip.Prefix]bool
 }
 
 func newFabric(r *record) (*fabric, error) {
@@ -57,7 +59,7 @@ func newFabric(r *record) (*fabric, error) {
 		ns.Close()
 		return nil, fmt.Errorf("fabric: %w", err)
 	}
-	return &fabric{ns: ns, station: probe.NewStation(ns), outside: map[netip.Addr]bool{}}, nil
+	return &fabric{ns: ns, station: probe.NewStation(ns), outside: map[netip.Addr]bool{}, gateways: map[netip.Prefix]bool{}}, nil
 }
 
 // close ends the servers and the thread; the namespace is deleted with the
@@ -68,8 +70,36 @@ func (f *fabric) close() error {
 	return err
 }
 
+// setGateways gives the fabric its addresses on the nodes' subnets, and takes
+// away those of subnets that have gone: a node may have such an address now.
+func (f *fabric) setGateways(wanted map[netip.Prefix]bool) error {
+	err := f.ns.Do(func() error {
+		bridge, err := netlink.LinkByName(fabricBridge)
+		if err != nil {
+			return err
+		}
+		var errs []error
+		for gateway := range f.gateways {
+			if !wanted[gateway] {
+				errs = append(errs, removeAddress(bridge, gateway))
+			}
+		}
+		for gateway := range wanted {
+			if !f.gateways[gateway] {
+				errs = append(errs, addAddress(bridge, gateway))
+			}
+		}
+		return errors.Join(errs...)
+	})
+	if err != nil {
+		return fmt.Errorf("fabric: gateways: %w", err)
+	}
+	f.gateways = wanted
+	return nil
+}
+
 // connect joins a node to the bridge: uplink in the node, a port here named
-// after the node, gateway addresses, and routes to the node's pods.
+// after the node, and routes to the node's pods.
 func (f *fabric) connect(n *nodeSpec, node *namespace.Namespace) error {
 	peer, err := os.Open(node.Path())
 	if err != nil {
@@ -82,6 +112,12 @@ func (f *fabric) connect(n *nodeSpec, node *namespace.Namespace) error {
 			return err
 		}
 		port := fabricPort(n.Name)
+		// The port of a node that failed goes with its namespace, some time.
+		if old, err := netlink.LinkByName(port); err == nil {
+			if err := netlink.LinkDel(old); err != nil {
+				return fmt.Errorf("remove old %s: %w", port, err)
+			}
+		}
 		err = netlink.LinkAdd(&netlink.Veth{
 			LinkAttrs: netlink.LinkAttrs{Name: port, MasterIndex: bridge.Attrs().Index},
 			PeerName:  uplink, PeerNamespace: netlink.NsFd(int(peer.Fd())),
@@ -94,9 +130,6 @@ func (f *fabric) connect(n *nodeSpec, node *namespace.Namespace) error {
 			return err
 		}
 		errs := []error{sysctl("ipv6/conf/"+port+"/disable_ipv6", "1"), up(link)}
-		for _, gateway := range n.Gateways {
-			errs = append(errs, addAddress(bridge, gateway))
-		}
 		for _, cidr := range n.PodCIDRs {
 			errs = append(errs, netlink.RouteReplace(&netlink.Route{
 				LinkIndex: bridge.Attrs().Index, Dst: ipNet(cidr),

@@ -235,6 +235,7 @@ func (l *Lab) removeLocked(ctx context.Context, p *plan) error {
 	if len(l.nodes) < len(p.nodes) {
 		errs = append(errs, l.fabric.forget())
 	}
+	errs = append(errs, l.fabric.setGateways(p.gateways()))
 	return errors.Join(errs...)
 }
 

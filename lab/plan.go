@@ -131,6 +131,17 @@ func (p *plan) chooseGateways() {
 	}
 }
 
+// gateways returns all addresses that the fabric has on subnets of nodes.
+func (p *plan) gateways() map[netip.Prefix]bool {
+	all := map[netip.Prefix]bool{}
+	for _, n := range p.nodes {
+		for _, g := range n.Gateways {
+			all[g] = true
+		}
+	}
+	return all
+}
+
 func planPod(o *corev1.Pod) (*podSpec, error) {
 	spec := &podSpec{
 		ID:   model.PodID{Namespace: o.Namespace, Name: o.Name},

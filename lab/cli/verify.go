@@ -108,8 +108,8 @@ func (o *options) verify(c *cobra.Command, steps []truthtable.Step, w io.Writer)
 	if perr := printDisagreements(log, wrong); err == nil {
 		err = perr
 	}
-	if err == nil && len(wrong) > 0 {
-		err = fmt.Errorf("%s: %w", plural(len(wrong), "disagreement"), ErrDisagreement)
+	if len(wrong) > 0 {
+		err = errors.Join(err, fmt.Errorf("%s: %w", plural(len(wrong), "disagreement"), ErrDisagreement))
 	}
 	return err
 }

@@ -94,7 +94,7 @@ func runStep(ctx context.Context, l *lab.Lab, step *truthtable.Step, options Opt
 	got := make([]byte, len(results))
 	for i, r := range results {
 		got[i] = r.Char()
-		if expect := step.Probes[i].Expect; expect != nil && (!r.Tried || r.Through != *expect) {
+		if expect := step.Probes[i].Expect; err == nil && expect != nil && (!r.Tried || r.Through != *expect) {
 			o.Wrong = append(o.Wrong, Disagreement{Step: step.String(), Result: r, Expected: *expect})
 		}
 	}
