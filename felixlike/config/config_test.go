@@ -31,8 +31,10 @@ const header = "apiVersion: felixlike.io/v1alpha1\nkind: AgentConfig\n"
 
 func TestFlagBeatsEnvironmentBeatsFileBeatsDefault(t *testing.T) {
 	e, err := load(t, header+"mtu: 1400\ntunnel: vxlan\nresyncInterval: 30s\nmasquerade: false\n",
-		[]string{"FELIXLIKE_MTU=1300", "FELIXLIKE_OVS_RUN_DIR=/env", "HOME=/root",
-			"FELIXLIKE_SERVICE_HOST=10.0.0.1", "FELIXLIKE_PORT_80_TCP=tcp://10.0.0.1:80"}, "--ovs-run-dir", "/flag", "--node-name", "n1")
+		[]string{
+			"FELIXLIKE_MTU=1300", "FELIXLIKE_OVS_RUN_DIR=/env", "HOME=/root",
+			"FELIXLIKE_SERVICE_HOST=10.0.0.1", "FELIXLIKE_PORT_80_TCP=tcp://10.0.0.1:80",
+		}, "--ovs-run-dir", "/flag", "--node-name", "n1")
 	if err != nil {
 		t.Fatal(err)
 	}
