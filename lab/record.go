@@ -48,7 +48,8 @@ func startTime(pid int) (uint64, error) {
 	// The second field is the command in parentheses and may hold anything.
 	_, rest, ok := strings.Cut(string(text[max(0, strings.LastIndexByte(string(text), ')')):]), " ")
 	fields := strings.Fields(rest)
-	const state, starttime = 3 - 3, 22 - 3
+	// proc(5) counts from 1, and the fields here begin with its third.
+	const state, starttime = 0, 19
 	if !ok || len(fields) <= starttime {
 		return 0, errors.New("unreadable /proc stat")
 	}

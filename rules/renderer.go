@@ -73,9 +73,7 @@ func alternatives(rule *model.Rule, d model.Direction, families []model.Family) 
 	}
 	var all [][]tables.Match
 	if rule.AnyPeer {
-		for _, ports := range portMatches(rule) {
-			all = append(all, ports)
-		}
+		all = append(all, portMatches(rule)...)
 	}
 	for _, f := range families {
 		var peers [][]tables.Match

@@ -2,8 +2,10 @@ package e2e
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 
+	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/lab/verify"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/truthtable"
@@ -11,8 +13,30 @@ import (
 
 // TestTruthTable runs the sample over IPv4 and IPv6, twice in a row in one lab.
 func TestTruthTable(t *testing.T) {
+	steps := readSteps(t, "sample.jsonl")
+	l := newLab(t)
+	for _, round := range []string{"first", "second"} {
+		for _, family := range model.Families() {
+			t.Run(round+"/IPv"+family.String(), func(t *testing.T) { judge(t, l, steps, family) })
+		}
+	}
+}
+
+// TestHosts probes from and to nodes and hosts outside: the own node is always
+// let through, everybody else is judged by address, and nobody's address is
+// changed on the way.
+func TestHosts(t *testing.T) {
+	steps := readSteps(t, "hosts.jsonl")
+	l := newLab(t)
+	for _, family := range model.Families() {
+		t.Run("IPv"+family.String(), func(t *testing.T) { judge(t, l, steps, family) })
+	}
+}
+
+func readSteps(t *testing.T, name string) []truthtable.Step {
+	t.Helper()
 	needLab(t)
-	file, err := os.Open("../truthtable/testdata/sample.jsonl")
+	file, err := os.Open(filepath.Join("../truthtable/testdata", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,22 +45,22 @@ func TestTruthTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newLab(t)
-	for _, round := range []string{"first", "second"} {
-		for _, family := range model.Families() {
-			t.Run(round+"/IPv"+family.String(), func(t *testing.T) {
-				err := verify.Run(t.Context(), l, steps, verify.Options{Family: family}, func(o verify.Outcome) error {
-					for _, w := range o.Wrong {
-						p := w.Result.Probe
-						t.Errorf("%s: %s -> %s %s/%d: expected through=%v, %s after %d attempts",
-							w.Step, p.From, p.To, p.Protocol, p.Port, w.Expected, w.Result.Reason, w.Result.Attempts)
-					}
-					return nil
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-			})
+	return steps
+}
+
+// judge brings the lab through the steps and fails the test for every probe
+// that does not go as the table says.
+func judge(t *testing.T, l *lab.Lab, steps []truthtable.Step, family model.Family) {
+	t.Helper()
+	err := verify.Run(t.Context(), l, steps, verify.Options{Family: family}, func(o verify.Outcome) error {
+		for _, w := range o.Wrong {
+			p := w.Result.Probe
+			t.Errorf("%s: %s -> %s %s/%d: expected through=%v, %s after %d attempts",
+				w.Step, p.From, p.To, p.Protocol, p.Port, w.Expected, w.Result.Reason, w.Result.Attempts)
 		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
