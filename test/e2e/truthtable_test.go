@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/felixlike/felixlike/lab"
@@ -13,7 +12,7 @@ import (
 
 // TestTruthTable runs the sample over IPv4 and IPv6, twice in a row in one lab.
 func TestTruthTable(t *testing.T) {
-	steps := readSteps(t, "sample.jsonl")
+	steps := readSteps(t, "../truthtable/testdata/sample.jsonl")
 	l := newLab(t)
 	for _, round := range []string{"first", "second"} {
 		for _, family := range model.Families() {
@@ -26,17 +25,27 @@ func TestTruthTable(t *testing.T) {
 // let through, everybody else is judged by address, and nobody's address is
 // changed on the way.
 func TestHosts(t *testing.T) {
-	steps := readSteps(t, "hosts.jsonl")
+	steps := readSteps(t, "../truthtable/testdata/hosts.jsonl")
 	l := newLab(t)
 	for _, family := range model.Families() {
 		t.Run("IPv"+family.String(), func(t *testing.T) { judge(t, l, steps, family) })
 	}
 }
 
-func readSteps(t *testing.T, name string) []truthtable.Step {
+// TestChangingNodes runs cases between which nodes come, go, and change their
+// names, addresses and podCIDRs.
+func TestChangingNodes(t *testing.T) {
+	steps := readSteps(t, "testdata/nodes.jsonl")
+	l := newLab(t)
+	for _, family := range model.Families() {
+		t.Run("IPv"+family.String(), func(t *testing.T) { judge(t, l, steps, family) })
+	}
+}
+
+func readSteps(t *testing.T, path string) []truthtable.Step {
 	t.Helper()
 	needLab(t)
-	file, err := os.Open(filepath.Join("../truthtable/testdata", name))
+	file, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}

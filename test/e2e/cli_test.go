@@ -1,0 +1,186 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// felixctl runs the command and returns what it printed and its exit code.
+func felixctl(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd := exec.Command(filepath.Join(buildDir, "felixctl"), args...)
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	var exit *exec.ExitError
+	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// labNamed returns a function that runs `felixctl lab` on one lab and fails the
+// test on another exit code than wanted.
+func labNamed(t *testing.T, name string) func(wantCode int, args ...string) string {
+	return func(wantCode int, args ...string) string {
+		t.Helper()
+		out, errs, code := felixctl(t, append([]string{"lab", "--name", name}, args...)...)
+		if code != wantCode {
+			t.Fatalf("felixctl lab %v: exit code %d, want %d\n%s%s", args, code, wantCode, out, errs)
+		}
+		return out
+	}
+}
+
+func file(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "objects.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// left returns the namespaces and processes of a lab.
+func left(t *testing.T, name string) []string {
+	t.Helper()
+	found, err := filepath.Glob("/run/netns/flx-" + name + "-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range processes {
+		text, err := os.ReadFile(p)
+		if err == nil && bytes.Contains(text, []byte("/felixlike-lab/"+name+"/")) {
+			found = append(found, string(bytes.ReplaceAll(text, []byte{0}, []byte{' '})))
+		}
+	}
+	if _, err := os.Stat("/run/felixlike-lab/" + name); err == nil {
+		found = append(found, "/run/felixlike-lab/"+name)
+	}
+	return found
+}
+
+// TestCommands uses a lab as people do, crashes its supervisor and cleans up.
+func TestCommands(t *testing.T) {
+	needLab(t)
+	name := fmt.Sprintf("cli-%d", os.Getpid())
+	ctl := labNamed(t, name)
+	t.Cleanup(func() { ctl(0, "down") })
+	ctl(0, "up", "-f", file(t, threeNodes))
+	ctl(2, "up")
+	if out := ctl(0, "status"); !strings.Contains(out, "x/a") || strings.Count(out, "programmed") != 4 {
+		t.Errorf("status:\n%s", out)
+	}
+	ctl(0, "probe", "x/b", "x/a", "tcp/80")
+	ctl(0, "apply", "-f", file(t, onlyFromC))
+	ctl(1, "probe", "x/b", "x/a", "tcp/80")
+	ctl(0, "probe", "x/c", "x/a", "tcp/80", "--family", "6")
+	ctl(2, "probe", "x/nobody", "x/a", "tcp/80")
+	ctl(2, "probe", "x/c", "x/a", "icmp/80")
+	if out := ctl(0, "matrix", "--with", "ip:192.0.2.1,node:node2"); !strings.Contains(out, "node:node2") {
+		t.Errorf("matrix:\n%s", out)
+	}
+	// A policy that the agents do not know of makes the matrix wrong.
+	if out := ctl(0, "matrix", "-o", "json", "--port", "tcp/80"); !strings.Contains(out, `"expected": false`) {
+		t.Errorf("matrix as JSON:\n%s", out)
+	}
+
+	supervisor := supervisorOf(t, name)
+	if err := unix.Kill(supervisor, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the supervisor ends", func() bool { return unix.Kill(supervisor, 0) != nil || zombie(supervisor) })
+	if len(left(t, name)) < 10 {
+		t.Errorf("the crash should leave namespaces and daemons: %v", left(t, name))
+	}
+	ctl(2, "status")
+	for range 2 {
+		ctl(0, "down")
+		if found := left(t, name); len(found) > 0 {
+			t.Fatalf("left after down: %v", found)
+		}
+	}
+	// A lab of the same name comes up after a crash without a down, too.
+	ctl(0, "up", "--nodes", "1")
+	if err := unix.Kill(supervisorOf(t, name), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the lab comes up again", func() bool {
+		_, _, code := felixctl(t, "lab", "up", "--name", name, "--nodes", "1")
+		return code == 0
+	})
+}
+
+// supervisorOf finds the supervisor's process by its command line.
+func supervisorOf(t *testing.T, name string) int {
+	t.Helper()
+	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range processes {
+		text, err := os.ReadFile(p)
+		if err == nil && bytes.Contains(text, []byte("supervise\x00--name\x00"+name+"\x00")) {
+			var pid int
+			if _, err := fmt.Sscanf(p, "/proc/%d/cmdline", &pid); err != nil {
+				t.Fatal(err)
+			}
+			return pid
+		}
+	}
+	t.Fatalf("lab %s has no supervisor", name)
+	return 0
+}
+
+func zombie(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && bytes.Contains(text, []byte(") Z "))
+}
+
+// TestVerifyCommand checks the output and the exit codes.
+func TestVerifyCommand(t *testing.T) {
+	needLab(t)
+	line := `{"suite":"s","case":"c","step":1,"steps":1,"nodes":[{"name":"n","ip":"192.168.50.11","podCIDR":"10.10.0.0/24"}],` +
+		`"namespaces":[{"name":"x"}],"pods":[{"ns":"x","name":"a","ip":"10.10.0.9","node":"n","ports":[{"port":80,"proto":"TCP"}]}],"policies":[],` +
+		`"probes":[{"from":"node:n","to":"x/a","proto":"TCP","port":80EXPECT},{"from":"ip:192.0.2.7","to":"x/a","proto":"TCP","port":81}]}`
+	for _, c := range []struct {
+		expect string
+		code   int
+	}{{"", 0}, {`,"expect":true`, 0}, {`,"expect":false`, 1}} {
+		path := file(t, strings.Replace(line, "EXPECT", c.expect, 1))
+		out, errs, code := felixctl(t, "lab", "verify", "--cases", path, "--timeout", "300ms")
+		if want := `{"suite":"s","case":"c","step":1,"got":"10"}` + "\n"; out != want || code != c.code {
+			t.Errorf("expect %q: exit code %d, printed %q\n%s", c.expect, code, out, errs)
+		}
+		if wantTable := c.code == 1; strings.Contains(errs, "EXPECTED") != wantTable {
+			t.Errorf("expect %q: table of disagreements, want %v:\n%s", c.expect, wantTable, errs)
+		}
+	}
+	for _, args := range [][]string{{}, {"--cases", "/nonexistent"}, {"--cases", file(t, "{}")}, {"--cases", file(t, line), "--family", "5"}} {
+		if _, _, code := felixctl(t, append([]string{"lab", "verify"}, args...)...); code != 2 {
+			t.Errorf("verify %v: exit code %d, want 2", args, code)
+		}
+	}
+}
+
+// TestDemo runs what `make demo` runs.
+func TestDemo(t *testing.T) {
+	needLab(t)
+	for _, family := range []string{"4", "6"} {
+		out, errs, code := felixctl(t, "lab", "demo", "--family", family)
+		if code != 0 || !strings.Contains(out, "Every probe went as the policies say.") || strings.Contains(out, "\x1b") {
+			t.Errorf("IPv%s: exit code %d\n%s%s", family, code, out, errs)
+		}
+	}
+}
