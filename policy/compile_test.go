@@ -39,7 +39,7 @@ func TestRules(t *testing.T) {
 			`{podSelector: {}, ingress: [{ports: [{port: 80}, {port: 81, protocol: UDP}, {port: 90, endPort: 99, protocol: SCTP}, {protocol: UDP}, {port: 85, endPort: 89, protocol: SCTP}]}]}`,
 			in, "ingress[0] | any | [tcp/80 udp sctp/85-99]", "",
 		},
-		"ports that touch are one range": {`{podSelector: {}, ingress: [{ports: [{port: 80}, {port: 82}, {port: 84}, {port: 83}]}]}`, in, "ingress[0] | any | [tcp/80 tcp/82-84]", ""},
+		"ports that touch are one range":     {`{podSelector: {}, ingress: [{ports: [{port: 80}, {port: 82}, {port: 84}, {port: 83}]}]}`, in, "ingress[0] | any | [tcp/80 tcp/82-84]", ""},
 		"a port without anything is TCP":     {`{podSelector: {}, ingress: [{ports: [{}]}]}`, in, "ingress[0] | any | [tcp]", ""},
 		"named ports of ingress are our own": {`{podSelector: {matchLabels: {a: b}}, ingress: [{from: [{namespaceSelector: {}}], ports: [{port: web}, {port: 80}]}]}`, in, "ingress[0] | all pods in all namespaces | [tcp/80] port tcp/web of pods a=b in namespace x", ""},
 		"named ports of egress to anybody":   {`{podSelector: {}, policyTypes: [Egress], egress: [{ports: [{port: web}, {port: 80}]}]}`, out, "", "egress[0] | any | [tcp/80] port tcp/web of all pods in all namespaces"},

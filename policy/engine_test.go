@@ -130,7 +130,8 @@ func TestNamedPorts(t *testing.T) {
 	sidecar := newPod("x/d", "10.0.0.4")
 	always := corev1.ContainerRestartPolicyAlways
 	port := []corev1.ContainerPort{{Name: "web", ContainerPort: 9090}}
-	sidecar.Spec.InitContainers = []corev1.Container{{Name: "init", Ports: port}}
+	onFailure := corev1.ContainerRestartPolicyOnFailure
+	sidecar.Spec.InitContainers = []corev1.Container{{Name: "init", Ports: port}, {Name: "retried", Ports: port, RestartPolicy: &onFailure}}
 	s.SetPod(sidecar)
 	s.SetNetworkPolicy(networkPolicy(t, `{podSelector: {}, ingress: [{ports: [{port: web}]}]}`))
 	equal(t, "first", strings.Split(s.flush(), "\n")[0], `group "port tcp/web of all pods in namespace x" +[10.0.0.1,tcp/80 10.0.0.2,tcp/8080 fd00::2,tcp/8080] -[]`)

@@ -79,4 +79,12 @@ node c [192.0.2.3] []`)
 	equal(t, "evicted", s.flush(), "node b [192.0.2.2] [fd00:2::/64]\nnode here [192.0.2.9] [10.1.7.128/25]")
 	s.SetNode(newNode("here", "192.0.2.9", "10.99.0.0/24"))
 	equal(t, "moved", s.flush(), "node b [192.0.2.2] [10.1.7.0/24 fd00:2::/64]\nnode here [192.0.2.9] [10.99.0.0/24]")
+	s.SetNode(newNode("wide", "192.0.2.4", "10.200.0.0/16"))
+	s.SetNode(newNode("narrow", "192.0.2.5", "10.200.1.0/24"))
+	s.flush()
+	s.SetNode(newNode("here", "192.0.2.9", "10.200.2.0/24"))
+	equal(t, "what is evicted leaves room", s.flush(), `
+node here [192.0.2.9] [10.200.2.0/24]
+node narrow [192.0.2.5] [10.200.1.0/24]
+node wide [192.0.2.4] []`)
 }
