@@ -24,9 +24,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // source is a datastore that a test feeds.
 type source struct {
-	batches  chan datastore.Batch
-	revision uint64
-	mu       sync.Mutex
+	batches chan datastore.Batch
+	// delivered answers each batch once it is in the driver's hands.
+	delivered chan struct{}
+	revision  uint64
+	mu        sync.Mutex
 }
 
 func (s *source) Run(ctx context.Context, deliver func(datastore.Batch)) error {
@@ -36,6 +38,7 @@ func (s *source) Run(ctx context.Context, deliver func(datastore.Batch)) error {
 			return nil
 		case b := <-s.batches:
 			deliver(b)
+			s.delivered <- struct{}{}
 		}
 	}
 }
@@ -53,6 +56,7 @@ func (s *source) send(inSync bool, events ...datastore.Event) {
 	b := datastore.Batch{Revision: s.revision, Events: events, InSync: inSync}
 	s.mu.Unlock()
 	s.batches <- b
+	<-s.delivered
 }
 
 // stages records the order of applies and fails on demand.
@@ -94,7 +98,7 @@ type fixture struct {
 func start(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{
-		source:  &source{batches: make(chan datastore.Batch)},
+		source:  &source{batches: make(chan datastore.Batch), delivered: make(chan struct{})},
 		stages:  &stages{fail: map[string]error{}},
 		updates: make(chan func(func(model.Update), func())),
 	}
