@@ -3,6 +3,7 @@ package policy_test
 import (
 	"net/netip"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,18 +19,10 @@ import (
 	"github.com/felixlike/felixlike/test/truthtable"
 )
 
-// TestTruthTables judges every probe of the sample tables by the models of
+// TestTruthTables judges every probe of the truth tables by the models of
 // both nodes, stepping incrementally through each case.
 func TestTruthTables(t *testing.T) {
-	f, err := os.Open("../test/truthtable/testdata/sample.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	steps, err := truthtable.Read(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps := tables(t, "../test/truthtable/testdata/*.jsonl")
 	for _, family := range model.Families() {
 		engines, models := map[string]*policy.Engine{}, map[string]*policytest.Model{}
 		before := &oracle.Cluster{}
@@ -51,6 +44,29 @@ func TestTruthTables(t *testing.T) {
 			before = c
 		}
 	}
+}
+
+// tables reads the truth tables of all files that match the pattern.
+func tables(t *testing.T, pattern string) []truthtable.Step {
+	t.Helper()
+	names, err := filepath.Glob(pattern)
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no truth tables: %v", err)
+	}
+	var all []truthtable.Step
+	for _, name := range names {
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		steps, err := truthtable.Read(f)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		all = append(all, steps...)
+	}
+	return all
 }
 
 func judge(t *testing.T, s truthtable.Step, f model.Family, models map[string]*policytest.Model, c *oracle.Cluster) {

@@ -3,6 +3,7 @@ package oracle_test
 import (
 	"net/netip"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/felixlike/felixlike/model"
@@ -10,23 +11,37 @@ import (
 	"github.com/felixlike/felixlike/test/truthtable"
 )
 
-// TestTruthTables compares the oracle with every probe of the sample tables,
+// TestTruthTables compares the oracle with every probe of the truth tables,
 // in both address families.
 func TestTruthTables(t *testing.T) {
-	f, err := os.Open("../../test/truthtable/testdata/sample.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	steps, err := truthtable.Read(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range steps {
+	for _, s := range tables(t, "../../test/truthtable/testdata/*.jsonl") {
 		for _, family := range model.Families() {
 			t.Run(s.String()+"/IPv"+family.String(), func(t *testing.T) { compare(t, s, family) })
 		}
 	}
+}
+
+// tables reads the truth tables of all files that match the pattern.
+func tables(t *testing.T, pattern string) []truthtable.Step {
+	t.Helper()
+	names, err := filepath.Glob(pattern)
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no truth tables: %v", err)
+	}
+	var all []truthtable.Step
+	for _, name := range names {
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		steps, err := truthtable.Read(f)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		all = append(all, steps...)
+	}
+	return all
 }
 
 func compare(t *testing.T, s truthtable.Step, family model.Family) {
