@@ -198,6 +198,7 @@ func (l *Lab) SetState(ctx context.Context, s State) error {
 	if err := manifestsDir(l.Manifests()).write(files); err != nil {
 		return err
 	}
+	before := len(l.nodes)
 	if err := l.addNodesLocked(ctx, p); err != nil {
 		return err
 	}
@@ -207,6 +208,9 @@ func (l *Lab) SetState(ctx context.Context, s State) error {
 	}
 	if err := l.syncLocked(ctx); err != nil {
 		return err
+	}
+	if len(l.nodes) > before {
+		l.openTunnelsLocked(ctx)
 	}
 	return l.greetLocked(ctx, added)
 }

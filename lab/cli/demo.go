@@ -171,6 +171,9 @@ func (d *demo) matrix(ctx context.Context, full bool) error {
 	begin := time.Now()
 	m.Fill(d.lab.Probe(ctx, m.Probes(), d.timeout))
 	took := time.Since(begin).Round(100 * time.Millisecond)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if full {
 		if err := m.Print(d.out); err != nil {
 			return err
@@ -191,5 +194,5 @@ func (d *demo) matrix(ctx context.Context, full bool) error {
 		fmt.Fprintf(d.out, "  %s -> %s %s: expected %s, %s\n", c.Probe.From, c.Probe.To,
 			Port{Protocol: c.Probe.Protocol, Port: c.Probe.Port}, verdict(c.Expected), c.Reason)
 	}
-	return ctx.Err()
+	return nil
 }
