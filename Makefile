@@ -41,5 +41,5 @@ bench: setup ## run the Go benchmarks of the policy engine and the nftables driv
 	@go test -run '^$$' -bench . -benchmem ./policy/... ./tables/...
 
 clean: ## remove what was built, and whatever a crashed lab left
-	@if [ -x bin/felixctl ]; then bin/felixctl lab down; fi
+	@if [ -x bin/felixctl ]; then bin/felixctl lab down --all; fi
 	@rm -rf bin
