@@ -16,7 +16,7 @@ import (
 )
 
 // clusters is the number of random clusters; -rapid.checks overrides it.
-const clusters = "250"
+const clusters = "1000"
 
 // testbed is two routers, one for each node of the random clusters, with the
 // cluster they hold.

@@ -99,7 +99,6 @@ func TestProbeEnds(t *testing.T) {
 
 func TestReadRefuses(t *testing.T) {
 	for name, probe := range map[string]string{
-		"unknown field":    `{"from":"x/a","to":"x/a","proto":"TCP","port":80,"timeout":3}`,
 		"unknown pod":      `{"from":"x/a","to":"x/b","proto":"TCP","port":80}`,
 		"unknown node":     `{"from":"x/a","to":"node:m","proto":"TCP","port":80}`,
 		"bad address":      `{"from":"x/a","to":"ip:1.2.3","proto":"TCP","port":80}`,
