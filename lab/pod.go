@@ -90,9 +90,6 @@ func (p *Pod) stop(ctx context.Context, r *record) error {
 	)
 }
 
-// ID returns the pod's namespace and name.
-func (p *Pod) ID() model.PodID { return p.spec.ID }
-
 // Node returns the pod's node.
 func (p *Pod) Node() *Node { return p.node }
 

@@ -1,0 +1,61 @@
+package e2e
+
+import (
+	"net"
+	"testing"
+
+	"github.com/felixlike/felixlike/lab"
+	"github.com/felixlike/felixlike/model"
+)
+
+// through reports whether x/c reaches x/a on port 80 over both families.
+func through(t *testing.T, l *lab.Lab) bool {
+	t.Helper()
+	return probe(t, l, "x/c", "x/a", model.TCP, 80)
+}
+
+// TestSwitchCrash kills ovs-vswitchd, which takes all flows with it: when it
+// is back, the agent puts them back by itself, connections go on, and policy
+// was never open.
+func TestSwitchCrash(t *testing.T) {
+	l := newLab(t)
+	set(t, l, state(t, threeNodes, onlyFromC))
+	var conns []net.Conn
+	for _, f := range model.Families() {
+		conns = append(conns, dial(t, l, "c", "a", f))
+	}
+	ovs := l.Node("node1").OVS()
+	if err := ovs.KillVSwitchd(); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, l, false, "x/c", "x/a", model.TCP, 80)
+	if err := ovs.StartVSwitchd(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, l, false, "x/b", "x/a", model.TCP, 80)
+	eventually(t, "traffic after the switch came back", func() bool { return through(t, l) })
+	expect(t, l, false, "x/b", "x/a", model.TCP, 80)
+	for _, c := range conns {
+		talk(t, c, "after the switch came back")
+	}
+}
+
+// TestDatabaseRestart restarts ovsdb-server: the agent must not take the
+// attachments for gone, and sees new ones afterwards.
+func TestDatabaseRestart(t *testing.T) {
+	l := newLab(t)
+	set(t, l, state(t, threeNodes, onlyFromC))
+	before := writes(t, l)
+	if err := l.Node("node1").OVS().RestartDB(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !through(t, l) {
+		t.Error("the restart of the database cut x/a off")
+	}
+	set(t, l, state(t, threeNodes, onlyFromC))
+	if after := writes(t, l); before != after {
+		t.Errorf("writes before %s, after %s", before, after)
+	}
+	set(t, l, state(t, threeNodes, onlyFromC, newcomer))
+	expect(t, l, true, "x/b", "x/e", model.UDP, 80)
+}
