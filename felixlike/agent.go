@@ -63,6 +63,7 @@ func newAgent(cfg *config.Effective, socket string, attachments *ovsdb.Client, l
 	br := newBridge(bridgeConfig(cfg, socket), cfg.OVSRunDir, flows, log)
 	host := hostnet.NewReconciler()
 	backend := newNFTables(cfg)
+	conntrack := hostnet.NewConntrack()
 	ports := pipeline.Node{
 		GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(cfg.NodeName),
 	}
@@ -82,12 +83,15 @@ func newAgent(cfg *config.Effective, socket string, attachments *ovsdb.Client, l
 				Gateway: GatewayPort, MTU: cfg.MTU, VirtualMAC: pipeline.VirtualMAC(),
 				RouteTable: hostnet.DefaultRouteTable, RulePriority: hostnet.DefaultRulePriority,
 			}, host),
+			managers.NewConntrackManager(conntrack),
 			managers.NewForwardingManager(cfg.NodeName, ports, flows),
 			managers.NewTunnelManager(cfg.NodeName, ports, flows)),
 		Stages: []Stage{
 			{Name: "ovsdb", Apply: br.apply, Invalidate: br.invalidate},
 			{Name: "netlink", Apply: host.Apply, Invalidate: host.Invalidate},
 			backend.stage,
+			// Before a pod gets its flows, what its address did before is forgotten.
+			{Name: "conntrack", Required: true, Apply: conntrack.Apply},
 			{Name: "openflow", Apply: func(ctx context.Context) (int, error) {
 				if err := br.connect(ctx); err != nil {
 					return 0, err

@@ -7,7 +7,7 @@ import "context"
 // is Required, since what they would do may rely on it.
 type Stage struct {
 	// Name is the receiver of the writes in status: "ovsdb", "netlink",
-	// "nftables" or "openflow".
+	// "nftables", "conntrack" or "openflow".
 	Name string
 	// Required stages hold the later ones back while they fail: no pod gets
 	// its flows while its policy is not in force.

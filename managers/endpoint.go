@@ -2,7 +2,6 @@ package managers
 
 import (
 	"net/netip"
-	"slices"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
@@ -12,52 +11,44 @@ import (
 // that apply to them. A pod that is attached but that the datastore does not
 // know is closed: what is not known cannot be allowed.
 type EndpointManager struct {
-	dispatch    Dispatcher
-	applied     *appliedChains
-	endpoints   map[model.PodID]*model.Endpoint
-	attachments map[model.PodID]*model.Attachment
-	dirty       dirty[model.PodID]
-	// programmed is what dispatch was last told of a pod.
-	programmed map[model.PodID]programmedEndpoint
-	// owners lists the pods that claim an address, the newest last. While a
-	// reused address has two, the newest is believed: the late removal of the
-	// old pod must not hurt the new one.
-	owners map[netip.Addr][]model.PodID
+	dispatch  Dispatcher
+	applied   *appliedChains
+	endpoints map[model.PodID]*model.Endpoint
+	owners    *owners
+	// held are the chains of the pods that are attached and known.
+	held       map[model.PodID]heldChains
+	dirtyPods  dirty[model.PodID]
+	dirtyAddrs dirty[netip.Addr]
 }
 
-type programmedEndpoint struct {
-	addresses       []netip.Addr
-	ingress, egress appliedRef
-}
+type heldChains struct{ ingress, egress appliedRef }
 
 // NewEndpointManager returns a manager without endpoints.
 func NewEndpointManager(renderer *rules.Renderer, chains Chains, dispatch Dispatcher) *EndpointManager {
 	return &EndpointManager{
 		dispatch: dispatch, applied: newAppliedChains(renderer, chains),
-		endpoints: map[model.PodID]*model.Endpoint{}, attachments: map[model.PodID]*model.Attachment{},
-		dirty: dirty[model.PodID]{}, programmed: map[model.PodID]programmedEndpoint{},
-		owners: map[netip.Addr][]model.PodID{},
+		endpoints: map[model.PodID]*model.Endpoint{}, owners: newOwners(), held: map[model.PodID]heldChains{},
+		dirtyPods: dirty[model.PodID]{}, dirtyAddrs: dirty[netip.Addr]{},
 	}
 }
 
 // OnUpdate takes updates of endpoints and attachments, and notes which
 // policies have rules.
 func (m *EndpointManager) OnUpdate(u model.Update) {
+	for _, c := range m.owners.update(u) {
+		m.dirtyAddrs.add(c.addr)
+	}
 	switch u := u.(type) {
 	case model.EndpointUpdate:
 		m.endpoints[u.Endpoint.ID] = u.Endpoint
-		m.dirty.add(u.Endpoint.ID)
+		m.dirtyPods.add(u.Endpoint.ID)
 	case model.EndpointRemove:
 		delete(m.endpoints, u.ID)
-		m.dirty.add(u.ID)
+		m.dirtyPods.add(u.ID)
 	case model.AttachmentUpdate:
-		m.attachments[u.Attachment.Pod] = u.Attachment
-		m.dirty.add(u.Attachment.Pod)
+		m.dirtyPods.add(u.Attachment.Pod)
 	case model.AttachmentRemove:
-		if a := m.attachments[u.Pod]; a != nil && a.Interface == u.Interface {
-			delete(m.attachments, u.Pod)
-			m.dirty.add(u.Pod)
-		}
+		m.dirtyPods.add(u.Pod)
 	case model.PolicyUpdate:
 		m.applied.setHasRules(u.Policy.ID, len(u.Policy.Ingress) > 0, len(u.Policy.Egress) > 0)
 	case model.PolicyRemove:
@@ -67,75 +58,48 @@ func (m *EndpointManager) OnUpdate(u model.Update) {
 
 // CompleteDeferredWork brings dispatch and the chains behind it up to date.
 func (m *EndpointManager) CompleteDeferredWork() {
-	changed := dirty[netip.Addr]{}
-	for _, id := range m.dirty.take(model.PodID.Compare) {
-		old, had := m.programmed[id]
-		now, has := m.wanted(id)
-		m.own(id, old.addresses, now.addresses)
-		for _, a := range slices.Concat(old.addresses, now.addresses) {
-			changed.add(a)
-		}
-		if has {
-			m.programmed[id] = now
-		} else {
-			delete(m.programmed, id)
-		}
-		if had {
-			m.applied.release(old.ingress)
-			m.applied.release(old.egress)
-		}
+	for _, id := range m.dirtyPods.take(model.PodID.Compare) {
+		m.hold(id)
 	}
-	for _, a := range changed.take(netip.Addr.Compare) {
+	for _, a := range m.dirtyAddrs.take(netip.Addr.Compare) {
 		m.dispatchAddress(a)
 	}
 	m.applied.complete()
 }
 
-// wanted returns what dispatch should know of a pod, holding the chains it
-// needs, and false if the pod has no interface.
-func (m *EndpointManager) wanted(id model.PodID) (programmedEndpoint, bool) {
-	a := m.attachments[id]
-	if a == nil {
-		return programmedEndpoint{}, false
-	}
-	p := programmedEndpoint{addresses: slices.Clone(a.Addresses)}
-	if e := m.endpoints[id]; e != nil {
-		p.ingress = m.applied.hold(model.Ingress, e.Ingress)
-		p.egress = m.applied.hold(model.Egress, e.Egress)
-	}
-	return p, true
-}
-
-// own records which addresses a pod gives up and takes. One that it keeps
-// keeps its place: an update of the old owner does not make it the newest.
-func (m *EndpointManager) own(id model.PodID, old, now []netip.Addr) {
-	for _, a := range old {
-		if slices.Contains(now, a) {
-			continue
+// hold takes the chains that a pod needs now and gives back those it had. New
+// ones are taken first, so that what stays is not rendered anew.
+func (m *EndpointManager) hold(id model.PodID) {
+	old, had := m.held[id]
+	e, a := m.endpoints[id], m.owners.attachment(id)
+	if e != nil && a != nil {
+		m.held[id] = heldChains{
+			ingress: m.applied.hold(model.Ingress, e.Ingress), egress: m.applied.hold(model.Egress, e.Egress),
 		}
-		owners := slices.DeleteFunc(m.owners[a], func(o model.PodID) bool { return o == id })
-		if len(owners) == 0 {
-			delete(m.owners, a)
-			continue
-		}
-		m.owners[a] = owners
+	} else {
+		delete(m.held, id)
 	}
-	for _, a := range now {
-		if !slices.Contains(old, a) {
-			m.owners[a] = append(m.owners[a], id)
+	if had {
+		m.applied.release(old.ingress)
+		m.applied.release(old.egress)
+	}
+	if a != nil {
+		for _, addr := range a.Addresses {
+			m.dirtyAddrs.add(addr)
 		}
 	}
 }
 
 func (m *EndpointManager) dispatchAddress(a netip.Addr) {
-	owners := m.owners[a]
-	if len(owners) == 0 {
+	owner := m.owners.owner(a)
+	if owner == nil {
 		for _, d := range model.Directions() {
 			m.dispatch.RemoveVerdict(d, a)
 		}
 		return
 	}
-	p := m.programmed[owners[len(owners)-1]]
-	m.dispatch.SetVerdict(model.Ingress, a, p.ingress.verdictOrDrop())
-	m.dispatch.SetVerdict(model.Egress, a, p.egress.verdictOrDrop())
+	// The zero value, of a pod that is not known, is closed.
+	h := m.held[owner.Pod]
+	m.dispatch.SetVerdict(model.Ingress, a, h.ingress.verdictOrDrop())
+	m.dispatch.SetVerdict(model.Egress, a, h.egress.verdictOrDrop())
 }

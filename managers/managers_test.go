@@ -250,3 +250,33 @@ func TestPodNetworksFollowNodes(t *testing.T) {
 		t.Errorf("static chains: %v", r.chainsWith(""))
 	}
 }
+
+// forgotten records what a ConntrackManager wants forgotten.
+type forgotten []string
+
+func (f *forgotten) Forget(a netip.Addr) { *f = append(*f, a.String()) }
+
+func TestConnectionsOfReusedAddressesAreForgotten(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		updates []model.Update
+		want    []string
+	}{
+		{"first sight, and seen again", []model.Update{attachment("a", "veth-a", "10.10.0.5"), attachment("a", "veth-a", "10.10.0.5")}, nil},
+		{"removed", []model.Update{attachment("a", "veth-a", "10.10.0.5", "fd00::5"), model.AttachmentRemove{Pod: pod("a"), Interface: "veth-a"}}, []string{"10.10.0.5", "fd00::5"}},
+		{"taken over, late removal", []model.Update{
+			attachment("a", "veth-a", "10.10.0.5"), attachment("b", "veth-b", "10.10.0.5"),
+			model.AttachmentRemove{Pod: pod("a"), Interface: "veth-a"},
+		}, []string{"10.10.0.5"}},
+		{"same pod, new interface", []model.Update{attachment("a", "veth-1", "10.10.0.5"), attachment("a", "veth-2", "10.10.0.5"), model.AttachmentRemove{Pod: pod("a"), Interface: "veth-1"}}, []string{"10.10.0.5"}},
+		{"one address of two goes", []model.Update{attachment("a", "veth-a", "10.10.0.5", "fd00::5"), attachment("a", "veth-a", "fd00::5")}, []string{"10.10.0.5"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var f forgotten
+			send(NewConntrackManager(&f), c.updates...)
+			if d := cmp.Diff(c.want, []string(f)); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}

@@ -2,6 +2,7 @@ package managers
 
 import (
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 
@@ -14,24 +15,35 @@ type HostNetwork interface {
 	SetState(hostnet.State)
 }
 
-// RouteManager keeps the gateway port's addresses, and the routes and
-// neighbours to the peers, for every backend.
+// RouteManager keeps the gateway port's addresses, the routes and neighbours to
+// the peers, and the neighbours that are this node's pods, for every backend.
+// The host never has to ask for a pod's MAC address, and never believes that of
+// a pod which had the address before.
 type RouteManager struct {
-	node  string
-	base  hostnet.State
-	host  HostNetwork
-	nodes map[string]*model.Node
-	dirty bool
+	node   string
+	base   hostnet.State
+	host   HostNetwork
+	nodes  map[string]*model.Node
+	owners *owners
+	pods   map[netip.Addr]net.HardwareAddr
+	dirty  bool
 }
 
 // NewRouteManager returns a manager for the node of that name. What base says
 // of interfaces, tables and MTU is kept; addresses and peers follow the nodes.
 func NewRouteManager(node string, base hostnet.State, host HostNetwork) *RouteManager {
-	return &RouteManager{node: node, base: base, host: host, nodes: map[string]*model.Node{}}
+	return &RouteManager{node: node, base: base, host: host, nodes: map[string]*model.Node{}, owners: newOwners(), pods: map[netip.Addr]net.HardwareAddr{}}
 }
 
-// OnUpdate takes updates of nodes.
+// OnUpdate takes updates of nodes and attachments.
 func (m *RouteManager) OnUpdate(u model.Update) {
+	for _, c := range m.owners.update(u) {
+		m.dirty = true
+		delete(m.pods, c.addr)
+		if c.after != nil {
+			m.pods[c.addr] = c.after.MAC
+		}
+	}
 	switch u := u.(type) {
 	case model.NodeUpdate:
 		m.nodes[u.Node.Name] = u.Node
@@ -42,7 +54,7 @@ func (m *RouteManager) OnUpdate(u model.Update) {
 	}
 }
 
-// CompleteDeferredWork sets the state if a node changed.
+// CompleteDeferredWork sets the state if a node or an attachment changed.
 func (m *RouteManager) CompleteDeferredWork() {
 	self := m.nodes[m.node]
 	if !m.dirty || self == nil {
@@ -61,5 +73,6 @@ func (m *RouteManager) CompleteDeferredWork() {
 			state.Peers = append(state.Peers, hostnet.Peer{PodCIDRs: n.PodCIDRs, Gateways: gateways(n), NodeAddresses: n.Addresses})
 		}
 	}
+	state.Pods = maps.Clone(m.pods)
 	m.host.SetState(state)
 }

@@ -46,7 +46,7 @@ type Status struct {
 	// LastApply is the newest attempt to program the dataplane.
 	LastApply Apply `json:"lastApply"`
 	// Writes counts mutating messages since the agent started, by receiver:
-	// "nftables", "ovsdb", "openflow", "netlink".
+	// "nftables", "ovsdb", "openflow", "netlink", "conntrack".
 	Writes    map[string]int `json:"writes"`
 	Policies  []Policy       `json:"policies"`
 	Groups    int            `json:"groups"`

@@ -38,8 +38,8 @@ func Status(w io.Writer, s control.Status, format string) error {
 		if s.LastApply.Error != "" {
 			fmt.Fprintf(w, "LAST APPLY FAILED: %s\n", s.LastApply.Error)
 		}
-		fmt.Fprintf(w, "writes since start: nftables %d, openflow %d, netlink %d, ovsdb %d   groups %d\n\n",
-			s.Writes["nftables"], s.Writes["openflow"], s.Writes["netlink"], s.Writes["ovsdb"], s.Groups)
+		fmt.Fprintf(w, "writes since start: nftables %d, openflow %d, netlink %d, ovsdb %d, conntrack %d   groups %d\n\n",
+			s.Writes["nftables"], s.Writes["openflow"], s.Writes["netlink"], s.Writes["ovsdb"], s.Writes["conntrack"], s.Groups)
 		endpoints(w, s)
 		policies(w, s)
 		problems(w, s)

@@ -184,11 +184,38 @@ func TestStaleGoesForeignStays(t *testing.T) {
 	}
 }
 
+func TestNeighboursFollowPods(t *testing.T) {
+	gw := inNamespace(t)
+	mac := func(s string) net.HardwareAddr { m, _ := net.ParseMAC(s); return m }
+	s := testState()
+	s.Peers = nil
+	v4, v6 := netip.MustParseAddr("10.10.0.5"), netip.MustParseAddr("fd00:10::a0a:5")
+	s.Pods = map[netip.Addr]net.HardwareAddr{v4: mac("02:00:00:00:00:01"), v6: mac("02:00:00:00:00:01")}
+	r := NewReconciler()
+	apply(t, r, s)
+	s.Pods = map[netip.Addr]net.HardwareAddr{v4: mac("02:00:00:00:00:02")}
+	if n := apply(t, r, s); n != 2 {
+		t.Errorf("%d writes for an address with another MAC and one without a pod, want 2", n)
+	}
+	neighbours, err := netlink.NeighList(gw.Attrs().Index, netlink.FAMILY_ALL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range neighbours {
+		if n.IP.String() == v4.String() && n.HardwareAddr.String() != "02:00:00:00:00:02" {
+			t.Errorf("%s is at %s: the MAC of the pod that had the address before", n.IP, n.HardwareAddr)
+		}
+	}
+	if got := permanent(t, gw); got != "10.10.0.5" {
+		t.Errorf("permanent neighbours: %s", got)
+	}
+}
+
 func TestForeignNeighboursStay(t *testing.T) {
 	gw := inNamespace(t)
 	apply(t, NewReconciler(), testState())
 	mac, _ := net.ParseMAC("02:00:00:00:00:09")
-	for _, ip := range []string{"10.10.0.77", "fd00:10::a0a:4d"} {
+	for _, ip := range []string{"198.51.100.77", "fd00:99::4d"} {
 		n := &netlink.Neigh{LinkIndex: gw.Attrs().Index, State: netlink.NUD_PERMANENT, IP: net.ParseIP(ip), HardwareAddr: mac}
 		if err := netlink.NeighSet(n); err != nil {
 			t.Fatal(err)
@@ -200,7 +227,7 @@ func TestForeignNeighboursStay(t *testing.T) {
 	alone := testState()
 	alone.Peers = nil
 	apply(t, NewReconciler(), alone)
-	if got := permanent(t, gw); got != "10.10.0.77 fd00:10::a0a:4d" {
+	if got := permanent(t, gw); got != "198.51.100.77 fd00:99::4d" {
 		t.Errorf("neighbours without peers: %s, want the foreign ones", got)
 	}
 	apply(t, NewReconciler(), testState())
@@ -209,7 +236,7 @@ func TestForeignNeighboursStay(t *testing.T) {
 	}
 	// The kernel itself drops all of a device's ARP entries with its last IPv4
 	// address, so only the IPv6 one can be told to have been left alone.
-	if got := permanent(t, gw); got != "fd00:10::a0a:4d" {
+	if got := permanent(t, gw); got != "fd00:99::4d" {
 		t.Errorf("neighbours after remove: %s, want the foreign IPv6 one alone", got)
 	}
 }

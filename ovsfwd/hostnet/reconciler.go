@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -141,11 +143,7 @@ func (p *pass) addresses() {
 }
 
 func (p *pass) neighbours() {
-	_, gateways := p.state.routes()
-	wanted := map[netip.Addr]bool{}
-	for _, g := range gateways {
-		wanted[g] = true
-	}
+	wanted := p.state.neighbours()
 	ours, err := p.nextHops()
 	if err != nil {
 		p.fail("list routes", err)
@@ -163,26 +161,26 @@ func (p *pass) neighbours() {
 				continue
 			}
 			a := addrOf(n.IP)
-			virtual := bytes.Equal(n.HardwareAddr, p.state.VirtualMAC)
-			if wanted[a] && virtual {
+			mac, want := wanted[a]
+			switch {
+			case want && mac == string(n.HardwareAddr):
 				delete(wanted, a)
-			} else if !wanted[a] && (virtual || ours[a]) {
+			case !want && (ours[a] || p.state.ownPrefix(a) || bytes.Equal(n.HardwareAddr, p.state.VirtualMAC)):
 				p.write(fmt.Sprintf("remove neighbour %s from %s", a, p.state.Gateway), netlink.NeighDel(&n))
 			}
 		}
 	}
-	for _, g := range gateways {
-		if wanted[g] {
-			p.write(fmt.Sprintf("set neighbour %s on %s", g, p.state.Gateway), netlink.NeighSet(&netlink.Neigh{
-				LinkIndex: p.link.Attrs().Index, State: netlink.NUD_PERMANENT, Family: netlinkFamily(model.FamilyOf(g)),
-				IP: g.AsSlice(), HardwareAddr: p.state.VirtualMAC,
-			}))
-		}
+	for _, a := range slices.SortedFunc(maps.Keys(wanted), netip.Addr.Compare) {
+		p.write(fmt.Sprintf("set neighbour %s on %s", a, p.state.Gateway), netlink.NeighSet(&netlink.Neigh{
+			LinkIndex: p.link.Attrs().Index, State: netlink.NUD_PERMANENT, Family: netlinkFamily(model.FamilyOf(a)),
+			IP: a.AsSlice(), HardwareAddr: net.HardwareAddr(wanted[a]),
+		}))
 	}
 }
 
 // nextHops returns where our routes lead to now. A permanent neighbour is ours
-// if it is one of them or has the virtual MAC; others may have theirs here.
+// if it is one of them, a pod's or has the virtual MAC; others may have theirs
+// here.
 func (p *pass) nextHops() (map[netip.Addr]bool, error) {
 	hops := map[netip.Addr]bool{}
 	for _, f := range model.Families() {

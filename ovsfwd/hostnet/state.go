@@ -3,6 +3,7 @@ package hostnet
 import (
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/felixlike/felixlike/model"
 )
@@ -20,6 +21,8 @@ type State struct {
 	// pods.
 	NodeAddresses []netip.Addr
 	Peers         []Peer
+	// Pods are the MAC addresses behind this node's pod addresses.
+	Pods map[netip.Addr]net.HardwareAddr
 	// VirtualMAC is the address that every peer gateway has.
 	VirtualMAC net.HardwareAddr
 	// RouteTable and RulePriority are of the policy rule for what comes in by
@@ -78,6 +81,27 @@ func (s *State) routes() (routes []route, gateways []netip.Addr) {
 		}
 	}
 	return routes, gateways
+}
+
+// neighbours returns the wanted permanent neighbours: the peers' gateways and
+// this node's pods.
+func (s *State) neighbours() map[netip.Addr]string {
+	wanted := map[netip.Addr]string{}
+	for a, mac := range s.Pods {
+		if len(mac) > 0 {
+			wanted[a] = string(mac)
+		}
+	}
+	_, gateways := s.routes()
+	for _, g := range gateways {
+		wanted[g] = string(s.VirtualMAC)
+	}
+	return wanted
+}
+
+// ownPrefix reports whether an address is in one of this node's pod prefixes.
+func (s *State) ownPrefix(a netip.Addr) bool {
+	return slices.ContainsFunc(s.GatewayAddresses, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 func (s *State) gatewayAddrs() []netip.Addr {

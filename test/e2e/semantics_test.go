@@ -114,3 +114,42 @@ func datagrams(t *testing.T, inside func(func() error) error, to netip.AddrPort)
 		}
 	}
 }
+
+// first and second have one address, one after the other; both serve UDP.
+const (
+	first = `
+{kind: Pod, metadata: {namespace: x, name: first}, spec: {nodeName: node1, containers: [{name: c, ports: [{containerPort: 80, protocol: UDP}]}]}, status: {podIPs: [{ip: 10.10.0.98}]}}
+`
+	second = `
+{kind: Pod, metadata: {namespace: x, name: second, labels: {closed: "yes"}}, spec: {nodeName: node1, containers: [{name: c, ports: [{containerPort: 80, protocol: UDP}]}]}, status: {podIPs: [{ip: 10.10.0.98}]}}
+`
+	denySecond = `
+{kind: NetworkPolicy, metadata: {namespace: x, name: deny-second}, spec: {podSelector: {matchLabels: {closed: "yes"}}}}
+`
+)
+
+// TestReusedAddressInheritsNothing keeps a flow of datagrams going to a pod,
+// on one node and from another, and gives its address to a pod that nobody may
+// reach: the flow's being established must not open it.
+func TestReusedAddressInheritsNothing(t *testing.T) {
+	l := newLab(t)
+	set(t, l, state(t, threeNodes, denySecond, first))
+	var streams []*stream
+	for _, from := range []string{"b", "c"} {
+		s, stop := datagrams(t, l.Pod(pod(from)).Namespace().Do, netip.MustParseAddrPort("10.10.0.98:80"))
+		defer stop()
+		streams = append(streams, s)
+	}
+	for _, s := range streams {
+		eventually(t, "answers of the first pod", func() bool { return s.answered.Load() > 100 })
+	}
+	set(t, l, state(t, threeNodes, denySecond, second))
+	for _, s := range streams {
+		sent, answered := s.sent.Load(), s.answered.Load()
+		eventually(t, "more datagrams", func() bool { return s.sent.Load() > sent+200 })
+		// One answer may have been on its way from the first pod.
+		if n := s.answered.Load() - answered; n > 1 {
+			t.Errorf("%d datagrams of an old flow reached the isolated pod that has the address now", n)
+		}
+	}
+}
