@@ -68,6 +68,8 @@ type Driver struct {
 	managers []managers.Manager
 	tracker  *tracker
 	problems *problems
+	// policies are the NetworkPolicies of the datastore, with their source.
+	policies map[model.ObjectRef]string
 	calls    chan func()
 	stopped  chan struct{}
 	started  time.Time
@@ -95,6 +97,7 @@ func New(cfg Config) *Driver {
 	d := &Driver{
 		cfg: cfg, log: cfg.Log.With("component", "driver", "backend", cfg.Backend),
 		engine: policy.New(cfg.Node), tracker: t, problems: newProblems(),
+		policies: map[model.ObjectRef]string{},
 		managers: append(cfg.Managers[:len(cfg.Managers):len(cfg.Managers)], t),
 		calls:    make(chan func(), 256), stopped: make(chan struct{}), started: time.Now(),
 		writes: map[string]int{},
@@ -277,6 +280,7 @@ func (d *Driver) status() control.Status {
 			Reason: "this node is not in the datastore: nothing is programmed before it is",
 		})
 	}
+	s.Problems = append(s.Problems, d.hostNetworkProblems()...)
 	sortProblems(s.Problems)
 	d.tracker.fill(&s)
 	return s

@@ -276,3 +276,22 @@ func TestProblemsNameTheFileAndGo(t *testing.T) {
 		t.Errorf("problems left: %v", problems)
 	}
 }
+
+func TestHostNetworkPodsAreNamed(t *testing.T) {
+	f := start(t)
+	f.attachmentsSynced()
+	onHost := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "proxy"}, Spec: corev1.PodSpec{NodeName: "node1", HostNetwork: true}}
+	all := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "all"}}
+	f.source.send(true, node("node1", "10.10.0.0/24"), datastore.PodSet{Pod: onHost}, datastore.NetworkPolicySet{Policy: all, Source: "all.yaml"})
+	if err := programmed(t, f); err != nil {
+		t.Fatal(err)
+	}
+	problems := f.Status().Problems
+	if len(problems) != 1 || problems[0].Source != "all.yaml" || !strings.Contains(problems[0].Reason, "x/proxy") {
+		t.Fatalf("problems %v", problems)
+	}
+	f.source.send(true, datastore.PodDeleted{ID: model.PodID{Namespace: "x", Name: "proxy"}})
+	if problems := f.Status().Problems; len(problems) != 0 {
+		t.Errorf("problems left: %v", problems)
+	}
+}

@@ -36,6 +36,7 @@ func (d *Driver) onEvent(e datastore.Event) {
 		d.problems.setObject(ref("Pod", e.ID.Namespace, e.ID.Name), "", nil)
 	case datastore.NetworkPolicySet:
 		p := e.Policy
+		d.policies[ref("NetworkPolicy", p.Namespace, p.Name)] = e.Source
 		d.problems.setObject(ref("NetworkPolicy", p.Namespace, p.Name), e.Source, d.engine.SetNetworkPolicy(p))
 	case datastore.NetworkPolicyClosed:
 		// The datastore reports why.
@@ -43,8 +44,24 @@ func (d *Driver) onEvent(e datastore.Event) {
 		d.problems.setObject(ref("NetworkPolicy", e.Namespace, e.Name), "", nil)
 	case datastore.NetworkPolicyDeleted:
 		d.engine.DeleteNetworkPolicy(e.Namespace, e.Name)
+		delete(d.policies, ref("NetworkPolicy", e.Namespace, e.Name))
 		d.problems.setObject(ref("NetworkPolicy", e.Namespace, e.Name), "", nil)
 	}
+}
+
+// hostNetworkProblems names the policies that match hostNetwork pods, to which
+// no policy applies: users keep trying.
+func (d *Driver) hostNetworkProblems() []model.Problem {
+	var found []model.Problem
+	for r, source := range d.policies {
+		for _, pod := range d.engine.HostNetworkTargets(r.Namespace, r.Name) {
+			found = append(found, model.Problem{
+				Source: source, Object: r, Field: "spec.podSelector",
+				Reason: "matches pod " + pod.String() + ", which is on the host's network: no policy applies to it",
+			})
+		}
+	}
+	return found
 }
 
 func ref(kind, namespace, name string) model.ObjectRef {
