@@ -2,10 +2,7 @@ module github.com/felixlike/felixlike
 
 go 1.26.0
 
-replace (
-	antrea.io/libOpenflow => github.com/antrea-io/libOpenflow v0.15.0
-	antrea.io/ofnet => github.com/antrea-io/ofnet v0.14.0
-)
+replace antrea.io/libOpenflow => github.com/antrea-io/libOpenflow v0.15.0
 
 require (
 	antrea.io/libOpenflow v0.15.0
