@@ -59,11 +59,18 @@ func needLab(t *testing.T) {
 // newLab makes a lab that is taken down when the test ends.
 func newLab(t *testing.T) *lab.Lab {
 	t.Helper()
+	return newLabWith(t, lab.Config{})
+}
+
+// newLabWith does so with a configuration; name and agent are filled in.
+func newLabWith(t *testing.T, config lab.Config) *lab.Lab {
+	t.Helper()
 	needLab(t)
 	hash := fnv.New32a()
 	hash.Write([]byte(t.Name()))
-	name := fmt.Sprintf("e2e-%d-%08x", os.Getpid(), hash.Sum32())
-	l, err := lab.Up(t.Context(), lab.Config{Name: name, Agent: filepath.Join(buildDir, lab.AgentProgram)})
+	config.Name = fmt.Sprintf("e2e-%d-%08x", os.Getpid(), hash.Sum32())
+	config.Agent = filepath.Join(buildDir, lab.AgentProgram)
+	l, err := lab.Up(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
