@@ -19,7 +19,7 @@ import (
 )
 
 // ErrInUse is returned when another live process runs the lab.
-var ErrInUse = errors.New("lab is in use")
+var ErrInUse = errors.New("in use by another process")
 
 const (
 	ownerGrace   = 20 * time.Second

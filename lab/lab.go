@@ -102,7 +102,7 @@ func Up(ctx context.Context, config Config) (*Lab, error) {
 	old, err := readRecord(dir)
 	switch {
 	case err == nil && old.Owner.Alive():
-		return nil, fmt.Errorf("lab %s, process %d: %w", config.Name, old.Owner.PID, ErrInUse)
+		return nil, fmt.Errorf("lab %s: %w, %d; take it down first", config.Name, ErrInUse, old.Owner.PID)
 	case err == nil:
 		if err := old.undo(config.Root, dir); err != nil {
 			return nil, err

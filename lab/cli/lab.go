@@ -33,7 +33,14 @@ func Commands() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "lab",
 		Short: "Clusters made of network namespaces, with real agents and real packets",
-		Args:  cobra.NoArgs,
+		Long: `Clusters made of network namespaces, with real agents and real packets.
+
+Exit codes: 0 as expected; 1 something is not as expected (matrix, verify and
+demo: a probe went another way than the policies say; probe: blocked); 2 wrong
+usage, or something could not be done.`,
+		Args: cobra.NoArgs,
+		// Without it, cobra takes an unknown command for a request for help.
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	f := c.PersistentFlags()
 	f.StringVar(&o.config.Name, "name", "lab", "name of the lab")
@@ -64,7 +71,11 @@ func (o *options) outputFlag(c *cobra.Command) {
 	c.Flags().StringVarP(&o.output, "output", "o", "text", "output format: text or json")
 }
 
+// parseFamily returns the family to probe in, having checked the probe flags.
 func (o *options) parseFamily() (model.Family, error) {
+	if o.timeout <= 0 {
+		return 0, fmt.Errorf("--timeout %s: must be more than nothing", o.timeout)
+	}
 	switch o.family {
 	case "4":
 		return model.IPv4, nil
@@ -99,6 +110,9 @@ func (o *options) upCommand() *cobra.Command {
 		Short: "Make a lab and leave it running",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if nodes < 1 {
+				return fmt.Errorf("--nodes %d: must be at least 1", nodes)
+			}
 			state, err := lab.Load(files...)
 			if err != nil {
 				return err
@@ -185,7 +199,16 @@ func (o *options) probeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "probe FROM TO PROTOCOL/PORT",
 		Short: "Try one connection; ends are namespace/pod, node:NAME or ip:ADDRESS",
-		Args:  cobra.ExactArgs(3),
+		Long: `Try one connection; ends are namespace/pod, node:NAME or ip:ADDRESS.
+
+Exit codes: 0 through, 1 blocked, 2 not tried.`,
+		Example: "  felixctl lab probe shop/web shop/db tcp/80",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 3 {
+				return fmt.Errorf("want FROM TO PROTOCOL/PORT (as in: shop/web shop/db tcp/80), got %s", plural(len(args), "argument"))
+			}
+			return nil
+		},
 		RunE: func(c *cobra.Command, args []string) error {
 			family, err := o.parseFamily()
 			if err != nil {
@@ -202,11 +225,14 @@ func (o *options) probeCommand() *cobra.Command {
 			}
 			r := results[0]
 			err = o.print(c.OutOrStdout(), r, func() error {
-				verdict := "blocked"
-				if r.Through {
-					verdict = fmt.Sprintf("through in %s", r.RTT.Round(time.Microsecond))
+				if !r.Tried {
+					return nil // the error says it all
 				}
-				_, err := fmt.Fprintf(c.OutOrStdout(), "%s -> %s %s IPv%s: %s (%s within %s)\n", args[0], args[1], port, family, verdict, r.Reason, o.timeout)
+				verdict := fmt.Sprintf("blocked (%s; timeout %s)", r.Reason, o.timeout)
+				if r.Through {
+					verdict = fmt.Sprintf("through (%s in %s)", r.Reason, r.RTT.Round(time.Microsecond))
+				}
+				_, err := fmt.Fprintf(c.OutOrStdout(), "%s -> %s %s IPv%s: %s\n", args[0], args[1], port, family, verdict)
 				return err
 			})
 			switch {
@@ -215,7 +241,7 @@ func (o *options) probeCommand() *cobra.Command {
 			case !r.Tried:
 				return fmt.Errorf("not tried: %s", r.Reason)
 			case !r.Through:
-				return fmt.Errorf("blocked: %w", ErrDisagreement)
+				return errBlocked
 			}
 			return nil
 		},

@@ -42,8 +42,11 @@ func Start(program string, args ...string) error {
 	if err == nil && strings.TrimSpace(line) == readyLine {
 		return cmd.Process.Release()
 	}
+	if err := cmd.Wait(); err == nil {
+		return errors.New("the lab's supervisor ended before its lab was there")
+	}
 	// It has said on standard error what was wrong.
-	return errors.Join(errors.New("the lab's supervisor did not start"), cmd.Wait())
+	return errors.New("the lab did not come up")
 }
 
 // Client gives orders to a lab's supervisor.
@@ -96,8 +99,11 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 		return fmt.Errorf("lab %s: %w", c.name, err)
 	}
 	response, err := c.http.Do(request)
-	if err != nil {
-		return fmt.Errorf("lab %s does not run (felixctl lab up): %w", c.name, err)
+	switch {
+	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("lab %s does not run (felixctl lab up makes one)", c.name)
+	case err != nil:
+		return fmt.Errorf("lab %s: %w", c.name, err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
