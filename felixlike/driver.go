@@ -281,6 +281,7 @@ func (d *Driver) status() control.Status {
 		})
 	}
 	s.Problems = append(s.Problems, d.hostNetworkProblems()...)
+	s.Problems = append(s.Problems, d.peerProblems()...)
 	sortProblems(s.Problems)
 	d.tracker.fill(&s)
 	return s

@@ -64,6 +64,20 @@ func (d *Driver) hostNetworkProblems() []model.Problem {
 	return found
 }
 
+// peerProblems names the peers that no tunnel can reach.
+func (d *Driver) peerProblems() []model.Problem {
+	var found []model.Problem
+	for name, n := range d.tracker.nodes {
+		if name != d.cfg.Node && !n.Address(model.IPv4).IsValid() {
+			found = append(found, model.Problem{
+				Object: ref("Node", "", name), Field: "status.addresses",
+				Reason: "no IPv4 InternalIP, which the tunnel's outer header needs: its pods cannot be reached",
+			})
+		}
+	}
+	return found
+}
+
 func ref(kind, namespace, name string) model.ObjectRef {
 	return model.ObjectRef{Kind: kind, Namespace: namespace, Name: name}
 }
