@@ -43,8 +43,15 @@ func ensureVeth(s Spec, podNS *os.File) (made bool, err error) {
 	return true, nil
 }
 
-// configureHost sets the host side up. It only carries frames to the bridge:
-// with IPv6 on it would send router solicitations of its own.
+// configureHost sets the host side up. It only carries frames to the bridge.
+//
+// A userspace datapath reads them from a packet socket, which leaves them to
+// the host's IP stack as well. That must take none: a pod that learned or
+// guessed the MAC address of the host side would be forwarded around
+// spoofguard and policy. IPv6 can be turned off for an interface. IPv4 cannot,
+// so the interface answers no ARP, forwards nothing, and takes no packet,
+// since no route leads back by it. (The kernel sets forwarding anew on all
+// interfaces when ip_forward changes, but not the rest.)
 func configureHost(s Spec) error {
 	link, err := netlink.LinkByName(s.HostInterface)
 	if err != nil {
@@ -53,7 +60,13 @@ func configureHost(s Spec) error {
 	if err := netlink.LinkSetAlias(link, aliasPrefix+s.Owner); err != nil {
 		return fmt.Errorf("mark host interface %s: %w", s.HostInterface, err)
 	}
-	if err := sysctl("ipv6/conf/"+s.HostInterface+"/disable_ipv6", "1"); err != nil {
+	err = errors.Join(
+		sysctl("ipv6/conf/"+s.HostInterface+"/disable_ipv6", "1"),
+		sysctl("ipv4/conf/"+s.HostInterface+"/arp_ignore", "8"),
+		sysctl("ipv4/conf/"+s.HostInterface+"/rp_filter", "1"),
+		sysctl("ipv4/conf/"+s.HostInterface+"/forwarding", "0"),
+	)
+	if err != nil {
 		return err
 	}
 	if err := netlink.LinkSetUp(link); err != nil {
