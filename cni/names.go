@@ -11,14 +11,15 @@ import (
 
 const (
 	// readableLen is how much of the pod's name an interface name carries;
-	// with the hyphen and the hash it fills the 15 characters that Linux
-	// allows (IFNAMSIZ is 16 with the terminating zero).
-	readableLen = 6
+	// with the prefix, the hyphen and the hash it fills the 15 characters that
+	// Linux allows (IFNAMSIZ is 16 with the terminating zero).
+	readableLen = 3
 	hashLen     = 8
 )
 
 // HostInterface returns the name of the host side of a pod's veth pair: the
-// beginning of the pod's name and a hash of namespace and name.
+// prefix by which the node's firewall knows pods' interfaces, the beginning of
+// the pod's name, and a hash of namespace and name.
 func HostInterface(pod model.PodID) string {
 	sum := sha256.Sum256([]byte(pod.String()))
 	var b strings.Builder
@@ -30,7 +31,7 @@ func HostInterface(pod model.PodID) string {
 			b.WriteRune(r)
 		}
 	}
-	return b.String() + "-" + hex.EncodeToString(sum[:])[:hashLen]
+	return model.PodInterfacePrefix + b.String() + "-" + hex.EncodeToString(sum[:])[:hashLen]
 }
 
 // MAC returns the hardware address of a pod's interface: a locally

@@ -45,6 +45,10 @@ func (n *Node) Gateway(f Family) netip.Addr {
 	return netip.Addr{}
 }
 
+// PodInterfacePrefix begins the name of the host side of every pod's veth
+// pair, and of nothing else on the node.
+const PodInterfacePrefix = "fx-"
+
 // Attachment is the interface of a local pod, as the CNI attached it. It is
 // kept by the bridge itself (OVSDB external_ids), so it survives the agent.
 type Attachment struct {

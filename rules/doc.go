@@ -10,6 +10,8 @@
 //
 // The path of a packet through the chains, where gw is the gateway port:
 //
+//	prerouting (base chain, before conntrack)
+//	  in by a pod's own interface, around the switch . drop
 //	forward (base chain, hook forward)
 //	  established or related ........................ accept
 //	  in by gw   goto from-pods

@@ -12,6 +12,7 @@ import (
 // Names of the static chains.
 const (
 	ChainForward     = "forward"
+	ChainPrerouting  = "prerouting"
 	ChainFromPods    = "from-pods"
 	ChainFromOutside = "from-outside"
 	ChainToPods      = "to-pods"

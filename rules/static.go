@@ -6,8 +6,9 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// Priorities of the base chains: those of nft's "filter" and "srcnat".
+// Priorities of the base chains: those of nft's "raw", "filter" and "srcnat".
 const (
+	priorityRaw    = -300
 	priorityFilter = 0
 	prioritySrcNAT = 100
 )
@@ -22,7 +23,7 @@ func PodNetworks(f model.Family) ipsets.Set {
 // package comment), for this node. They dispatch both families whatever the
 // node's prefixes are: an address that a pod got all the same is judged.
 func (r *Renderer) Static(node *model.Node) []tables.Chain {
-	return []tables.Chain{r.forward(), fromPods(node), fromOutside(), toPods(node)}
+	return []tables.Chain{prerouting(), r.forward(), fromPods(node), fromOutside(), toPods(node)}
 }
 
 func (r *Renderer) forward() tables.Chain {
@@ -43,6 +44,22 @@ func (r *Renderer) forward() tables.Chain {
 				Action:  tables.Goto{Chain: ChainFromOutside}, Comment: "from outside to a pod",
 			},
 		},
+	}
+}
+
+// prerouting drops what the host's stack takes from a pod's interface by
+// itself. A userspace datapath reads frames from packet sockets, which leave
+// them to the host as well: a pod that addresses them to the host side of its
+// veth pair would go around spoofguard and policy. What the switch took comes
+// by the gateway port. Before conntrack, so that no entry is made.
+func prerouting() tables.Chain {
+	return tables.Chain{
+		Name: ChainPrerouting,
+		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookPrerouting, Priority: priorityRaw},
+		Rules: []tables.Rule{{
+			Matches: []tables.Match{tables.MatchInterface{Side: tables.Source, Name: model.PodInterfacePrefix + "*"}},
+			Action:  tables.Drop{}, Comment: "pods reach the host by the gateway port only",
+		}},
 	}
 }
 

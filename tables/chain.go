@@ -93,6 +93,7 @@ type HookPoint uint8
 const (
 	HookForward HookPoint = iota + 1
 	HookPostrouting
+	HookPrerouting
 )
 
 // Hook makes a chain a base chain. Its default verdict is accept: it sees the
@@ -100,7 +101,7 @@ const (
 type Hook struct {
 	Type  HookType
 	Point HookPoint
-	// Priority orders base chains at one hook (nft: filter 0, srcnat 100).
+	// Priority orders base chains at one hook (nft: raw -300, filter 0, srcnat 100).
 	Priority int32
 }
 
@@ -173,6 +174,8 @@ func (p HookPoint) String() string {
 		return "forward"
 	case HookPostrouting:
 		return "postrouting"
+	case HookPrerouting:
+		return "prerouting"
 	}
 	return fmt.Sprintf("hook(%d)", uint8(p))
 }

@@ -68,7 +68,8 @@ type MatchPrefix struct {
 }
 
 // MatchInterface matches the name of the incoming (Source) or outgoing
-// (Destination) interface.
+// (Destination) interface. A name that ends in '*' stands for all that begin
+// with the rest.
 type MatchInterface struct {
 	Side    Side
 	Name    string

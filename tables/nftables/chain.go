@@ -51,6 +51,8 @@ func base(h *tables.Hook) baseHook {
 		b.hook = unix.NF_INET_FORWARD
 	case tables.HookPostrouting:
 		b.hook = unix.NF_INET_POST_ROUTING
+	case tables.HookPrerouting:
+		b.hook = unix.NF_INET_PRE_ROUTING
 	}
 	return b
 }

@@ -3,6 +3,7 @@ package nftables
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
@@ -34,7 +35,9 @@ func checkHook(h *tables.Hook) error {
 	if h.Type != tables.HookFilter && h.Type != tables.HookNAT {
 		return fmt.Errorf("unknown chain type %s", h.Type)
 	}
-	if h.Point != tables.HookForward && h.Point != tables.HookPostrouting {
+	switch h.Point {
+	case tables.HookForward, tables.HookPostrouting, tables.HookPrerouting:
+	default:
 		return fmt.Errorf("unknown hook %s", h.Point)
 	}
 	if h.Type == tables.HookNAT && h.Point != tables.HookPostrouting {
@@ -139,7 +142,7 @@ func (c *ruleContext) checkMatch(m tables.Match) error {
 		}
 		return errors.Join(c.checkFamily(model.FamilyOf(m.Prefix.Addr())), checkSide(m.Side))
 	case tables.MatchInterface:
-		if m.Name == "" || len(m.Name) >= interfaceNameSize {
+		if strings.TrimSuffix(m.Name, "*") == "" || len(m.Name) >= interfaceNameSize {
 			return fmt.Errorf("interface name %q must have 1 to %d characters", m.Name, interfaceNameSize-1)
 		}
 		return checkSide(m.Side)

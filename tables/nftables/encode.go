@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/userdata"
@@ -73,9 +74,14 @@ func (e *encoder) match(m tables.Match) error {
 		if m.Side == tables.Destination {
 			key = expr.MetaKeyOIFNAME
 		}
-		name := make([]byte, interfaceNameSize)
-		copy(name, m.Name)
-		e.add(&expr.Meta{Key: key, Register: reg1}, compare(m.Negated, name))
+		// A prefix is compared in its own length, without the zero behind it.
+		name, wildcard := strings.CutSuffix(m.Name, "*")
+		value := []byte(name)
+		if !wildcard {
+			value = make([]byte, interfaceNameSize)
+			copy(value, name)
+		}
+		e.add(&expr.Meta{Key: key, Register: reg1}, compare(m.Negated, value))
 	case tables.MatchConnState:
 		e.add(&expr.Ct{Key: expr.CtKeySTATE, Register: reg1},
 			mask(native(connStates(m.States)), native(0)), compare(true, native(0)))

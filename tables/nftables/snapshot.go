@@ -139,7 +139,7 @@ func (b baseHook) String() string {
 		return ""
 	}
 	hook := fmt.Sprint(b.hook)
-	for _, p := range []tables.HookPoint{tables.HookForward, tables.HookPostrouting} {
+	for _, p := range []tables.HookPoint{tables.HookForward, tables.HookPostrouting, tables.HookPrerouting} {
 		if base(&tables.Hook{Point: p}).hook == b.hook {
 			hook = p.String()
 		}
