@@ -33,6 +33,10 @@ const (
 	TunnelPort  = "flx-tun0"
 )
 
+// switchTimeout bounds a stage that talks to Open vSwitch. A bundle of 20,000
+// flows takes a second on a busy machine.
+const switchTimeout = 5 * time.Second
+
 // RunAgent runs an agent until ctx ends. What it programmed stays in force.
 func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) error {
 	log = log.With("node", cfg.NodeName)
@@ -87,12 +91,13 @@ func newAgent(cfg *config.Effective, socket string, attachments *ovsdb.Client, l
 			managers.NewForwardingManager(cfg.NodeName, ports, flows),
 			managers.NewTunnelManager(cfg.NodeName, ports, flows)),
 		Stages: []Stage{
-			{Name: "ovsdb", Apply: br.apply, Invalidate: br.invalidate},
-			{Name: "netlink", Apply: host.Apply, Invalidate: host.Invalidate},
+			// Policy first: it needs nothing of the switch, and does not wait for it.
 			backend.stage,
 			// Before a pod gets its flows, what its address did before is forgotten.
-			{Name: "conntrack", Required: true, Apply: conntrack.Apply},
-			{Name: "openflow", Apply: func(ctx context.Context) (int, error) {
+			{Name: "conntrack", Required: true, Timeout: 30 * time.Second, Apply: conntrack.Apply},
+			{Name: "ovsdb", Timeout: switchTimeout, Apply: br.apply, Invalidate: br.invalidate},
+			{Name: "netlink", Timeout: switchTimeout, Apply: host.Apply, Invalidate: host.Invalidate},
+			{Name: "openflow", Timeout: switchTimeout, Apply: func(ctx context.Context) (int, error) {
 				if err := br.connect(ctx); err != nil {
 					return 0, err
 				}
@@ -122,7 +127,7 @@ func newNFTables(cfg *config.Effective) backend {
 			managers.NewPolicyManager(cfg.NodeName, r, table),
 			managers.NewEndpointManager(r, table, managers.NewMapDispatcher(table)),
 		},
-		stage: Stage{Name: "nftables", Required: true, Invalidate: table.Invalidate, Apply: func(ctx context.Context) (int, error) {
+		stage: Stage{Name: "nftables", Required: true, Timeout: 60 * time.Second, Invalidate: table.Invalidate, Apply: func(ctx context.Context) (int, error) {
 			result, err := table.Apply(ctx)
 			return result.Messages, err
 		}},

@@ -102,6 +102,9 @@ func (b *bridge) open(ctx context.Context) error {
 // connect dials the switch if there is no connection, and makes the flow
 // table read what is installed.
 func (b *bridge) connect(ctx context.Context) error {
+	if !b.ensured {
+		return errors.New("not before the bridge is as wanted")
+	}
 	if b.conn != nil && b.conn.Err() == nil {
 		return nil
 	}

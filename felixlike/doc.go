@@ -4,8 +4,8 @@
 // and applies what they want, stage by stage, in an order that never leaves
 // an open moment:
 //
-//	bridge and ports > host network > netfilter (one transaction) >
-//	conntrack (addresses that changed hands) > OpenFlow (one bundle)
+//	netfilter (one transaction) > conntrack (addresses that changed hands) >
+//	bridge and ports > host network > OpenFlow (one bundle)
 //
 // A pod that is new has no flows until its policy is in netfilter, so its
 // first packet meets its policy. Nothing is programmed, and nothing swept,

@@ -78,11 +78,13 @@ type Driver struct {
 	sourceSynced, attachmentsSynced bool
 	observed, programmed            uint64
 	dirty                           bool
-	lastApply                       control.Apply
-	nextApply                       time.Time
-	retry                           time.Duration
-	writes                          map[string]int
-	waiters                         []*waiter
+	// nodeLost tells that the datastore had this node's object, and has not now.
+	nodeLost  bool
+	lastApply control.Apply
+	nextApply time.Time
+	retry     time.Duration
+	writes    map[string]int
+	waiters   []*waiter
 }
 
 // waiter waits until ready reports true.
@@ -220,8 +222,23 @@ func (d *Driver) flush() {
 	}
 }
 
+// update hands an update to the managers. This node's last known object stays
+// in force when the datastore loses it: without it, policy would stand still.
 func (d *Driver) update(u model.Update) {
+	switch u := u.(type) {
+	case model.NodeUpdate:
+		d.nodeLost = d.nodeLost && u.Node.Name != d.cfg.Node
+	case model.NodeRemove:
+		if u.Name == d.cfg.Node {
+			d.nodeLost = true
+			return
+		}
+	}
 	d.dirty = true
+	// What is new does not wait for the retry of what failed before.
+	if retry := d.lastApply.At.Add(d.cfg.Throttle); retry.Before(d.nextApply) {
+		d.nextApply = retry
+	}
 	for _, m := range d.managers {
 		m.OnUpdate(u)
 	}
@@ -235,7 +252,7 @@ func (d *Driver) apply(ctx context.Context) {
 	}
 	var errs []error
 	for _, s := range d.cfg.Stages {
-		n, err := s.Apply(ctx)
+		n, err := s.run(ctx)
 		d.writes[s.Name] += n
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", s.Name, err))
@@ -274,7 +291,13 @@ func (d *Driver) status() control.Status {
 	for k, v := range d.writes {
 		s.Writes[k] = v
 	}
-	if d.sourceSynced && d.tracker.nodes[d.cfg.Node] == nil {
+	switch {
+	case d.nodeLost:
+		s.Problems = append(s.Problems, model.Problem{
+			Object: ref("Node", "", d.cfg.Node),
+			Reason: "this node is not in the datastore any more: what was known of it stays in force",
+		})
+	case d.sourceSynced && d.tracker.nodes[d.cfg.Node] == nil:
 		s.Problems = append(s.Problems, model.Problem{
 			Object: model.ObjectRef{Kind: "Node", Name: d.cfg.Node},
 			Reason: "this node is not in the datastore: nothing is programmed before it is",

@@ -214,6 +214,36 @@ func TestOwnNodeMissingIsReported(t *testing.T) {
 	}
 }
 
+func TestOwnNodeLostKeepsPolicyGoing(t *testing.T) {
+	f := start(t)
+	f.attachmentsSynced()
+	f.source.send(true, node("node1", "10.10.0.0/24"))
+	if err := programmed(t, f); err != nil {
+		t.Fatal(err)
+	}
+	f.source.send(true, datastore.NodeDeleted{Name: "node1"}, podOn("a", "node1"))
+	if err := programmed(t, f); err != nil {
+		t.Fatalf("changes are not programmed without this node's object: %v", err)
+	}
+	if p := f.Status().Problems; len(p) != 1 || p[0].Object.Name != "node1" {
+		t.Errorf("problems %v", p)
+	}
+	f.source.send(true, node("node1", "10.10.0.0/24"))
+	if p := f.Status().Problems; len(p) != 0 {
+		t.Errorf("problems left: %v", p)
+	}
+}
+
+func TestStageThatHangsIsCutOff(t *testing.T) {
+	hung := Stage{Name: "openflow", Timeout: 10 * time.Millisecond, Apply: func(ctx context.Context) (int, error) {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}}
+	if _, err := hung.run(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v", err)
+	}
+}
+
 func TestRequiredStageHoldsBackLaterOnes(t *testing.T) {
 	f := start(t)
 	f.stages.setFailure("nftables", errors.New("refused"))

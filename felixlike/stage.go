@@ -1,6 +1,9 @@
 package felixlike
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Stage is one part of the dataplane that the driver programs. Stages are
 // applied in order; one that fails keeps the later ones from running when it
@@ -15,7 +18,19 @@ type Stage struct {
 	// Apply programs what is wanted and returns how many mutating messages
 	// that took; zero if nothing differed.
 	Apply func(ctx context.Context) (writes int, err error)
+	// Timeout bounds an Apply, so that a receiver which hangs does not keep the
+	// other stages from programming what they can.
+	Timeout time.Duration
 	// Invalidate forgets what the receiver is known to hold, so that the next
 	// Apply looks again. It may be nil.
 	Invalidate func()
+}
+
+func (s Stage) run(ctx context.Context) (int, error) {
+	if s.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.Timeout)
+		defer cancel()
+	}
+	return s.Apply(ctx)
 }

@@ -29,6 +29,7 @@
 //	  destination address -> verdict map: the chain of the policies that
 //	    isolate the destination's ingress; accept, or drop at its end
 //	  own pod prefix, but no endpoint ............... drop
+//	  IPv6 link-local ............................... drop
 //	  accept
 //
 // A packet between two pods of one node passes once and is judged in both

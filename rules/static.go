@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"net/netip"
+
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
@@ -91,6 +93,7 @@ func fromOutside() tables.Chain {
 }
 
 func toPods(node *model.Node) tables.Chain {
+	linkLocal := netip.MustParsePrefix("fe80::/10")
 	c := tables.Chain{Name: ChainToPods}
 	for _, f := range model.Families() {
 		c.Rules = append(c.Rules, dispatch(model.Ingress, f))
@@ -101,7 +104,14 @@ func toPods(node *model.Node) tables.Chain {
 			Action:  tables.Drop{}, Comment: "no endpoint has this address",
 		})
 	}
-	c.Rules = append(c.Rules, tables.Rule{Action: tables.Accept{}, Comment: "not to a pod of this node"})
+	// Forwarding a link-local address is wrong (RFC 4291, section 2.5.6), and no
+	// policy knows those of pods.
+	c.Rules = append(c.Rules,
+		tables.Rule{
+			Matches: []tables.Match{tables.MatchPrefix{Side: tables.Destination, Prefix: linkLocal}},
+			Action:  tables.Drop{}, Comment: "link-local addresses are not forwarded",
+		},
+		tables.Rule{Action: tables.Accept{}, Comment: "not to a pod of this node"})
 	return c
 }
 

@@ -63,6 +63,15 @@ func (r route) identity() route { return route{dst: r.dst, table: r.table, famil
 
 // routes returns the wanted routes and the neighbours that they go by.
 func (s *State) routes() (routes []route, gateways []netip.Addr) {
+	seen := map[route]bool{}
+	add := func(r route) {
+		// Two peers may claim one address (a renamed node, its old object
+		// still there): the first by name has it.
+		if !seen[r.identity()] {
+			seen[r.identity()] = true
+			routes = append(routes, r)
+		}
+	}
 	for _, p := range s.Peers {
 		for _, f := range model.Families() {
 			gw := first(p.Gateways, f)
@@ -72,11 +81,11 @@ func (s *State) routes() (routes []route, gateways []netip.Addr) {
 			gateways = append(gateways, gw)
 			for _, c := range p.PodCIDRs {
 				if model.FamilyOf(c.Addr()) == f {
-					routes = append(routes, route{dst: c, via: gw, src: first(s.NodeAddresses, f), table: mainTable, family: f})
+					add(route{dst: c, via: gw, src: first(s.NodeAddresses, f), table: mainTable, family: f})
 				}
 			}
 			if a := first(p.NodeAddresses, f); a.IsValid() {
-				routes = append(routes, route{dst: netip.PrefixFrom(a, a.BitLen()), via: gw, table: s.RouteTable, family: f})
+				add(route{dst: netip.PrefixFrom(a, a.BitLen()), via: gw, table: s.RouteTable, family: f})
 			}
 		}
 	}

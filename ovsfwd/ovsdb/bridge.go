@@ -46,11 +46,23 @@ func (c *Client) EnsureBridge(ctx context.Context) error {
 		if name == c.cfg.Bridge || name == PhysicalBridge {
 			continue
 		}
-		if _, err := c.ofport(ctx, name); err != nil {
+		n, err := c.ofport(ctx, name)
+		if err != nil {
 			return err
+		}
+		// The pipeline takes what comes from the gateway's number for the host's:
+		// a port that had it before is not to be mistaken for the gateway.
+		if want, fixed := c.cfg.fixedPorts()[name]; fixed && n != want {
+			return fmt.Errorf("bridge %s: port %s has OpenFlow port %d, but must have %d: another port had that before it (remove that port and %s)",
+				c.cfg.Bridge, name, n, want, name)
 		}
 	}
 	return nil
+}
+
+// fixedPorts are the OpenFlow ports that the pipeline relies on, by name.
+func (c Config) fixedPorts() map[string]uint32 {
+	return map[string]uint32{c.Tunnel: TunnelOFPort, c.Gateway: GatewayOFPort}
 }
 
 // bridgeSpec is a bridge as it should be. The columns that are set are ours;

@@ -65,14 +65,17 @@ func (w *watcher) compare(rows []*interfaceRow) {
 	}
 	w.reported = wrong
 	// What is gone goes first: an address may have moved to another interface.
+	lost := map[flx.PodID]bool{}
 	for _, name := range sorted(w.known) {
 		old, still := w.known[name], now[name]
 		if still == nil || still.Pod != old.Pod {
 			w.update(flx.AttachmentRemove{Pod: old.Pod, Interface: name})
+			lost[old.Pod] = true
 		}
 	}
 	for _, name := range sorted(now) {
-		if old := w.known[name]; old == nil || !equalAttachment(old, now[name]) {
+		// A pod that lost one of two interfaces has the other one: say so again.
+		if old := w.known[name]; old == nil || lost[old.Pod] || !equalAttachment(old, now[name]) {
 			w.update(flx.AttachmentUpdate{Attachment: now[name]})
 		}
 	}

@@ -3,6 +3,7 @@ package e2e
 import (
 	"net"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -69,3 +70,45 @@ func TestHostSideForwardsNothing(t *testing.T) {
 		t.Error("x/a does not reach its own node")
 	}
 }
+
+// TestLinkLocalIsNotForwarded sends datagrams to the link-local address of an
+// isolated pod, with a source that the host forwards: no policy knows that
+// address, so nothing may go there.
+func TestLinkLocalIsNotForwarded(t *testing.T) {
+	l := newLab(t)
+	set(t, l, state(t, threeNodes, denyAll, allowEgress))
+	a, b := l.Pod(model.PodID{Namespace: "x", Name: "a"}), l.Pod(model.PodID{Namespace: "x", Name: "b"})
+	mac := cni.MAC(model.PodID{Namespace: "x", Name: "a"})
+	local := net.IP{0xfe, 0x80, 0, 0, 0, 0, 0, 0, mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]}
+	var server, client *net.UDPConn
+	if err := a.Namespace().Do(func() (err error) {
+		server, err = net.ListenUDP("udp6", &net.UDPAddr{IP: net.IPv6unspecified, Port: 5555})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	if err := b.Namespace().Do(func() (err error) {
+		client, err = net.DialUDP("udp6", &net.UDPAddr{IP: b.Address(model.IPv6).AsSlice()}, &net.UDPAddr{IP: local, Port: 5555, Zone: "eth0"})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for range 5 {
+		if _, err := client.Write([]byte("?")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := server.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if n, from, err := server.ReadFrom(make([]byte, 8)); err == nil {
+		t.Errorf("%d bytes from %s reached an isolated pod", n, from)
+	}
+}
+
+// allowEgress opens the way out for all pods of the namespace.
+const allowEgress = `
+{kind: NetworkPolicy, metadata: {namespace: x, name: out}, spec: {podSelector: {}, egress: [{}], policyTypes: [Egress]}}
+`
