@@ -159,6 +159,23 @@ func TestChangedRouteIsReplacedInOneStep(t *testing.T) {
 	}
 }
 
+func TestTwoPeersWithOneAddress(t *testing.T) {
+	inNamespace(t)
+	s := testState()
+	twin := Peer{
+		PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.10.2.0/24")}, Gateways: []netip.Addr{netip.MustParseAddr("10.10.2.1")},
+		NodeAddresses: s.Peers[0].NodeAddresses,
+	}
+	s.Peers = append(s.Peers, twin)
+	apply(t, NewReconciler(), s)
+	if r := lookup(t, "192.168.50.12", "flx-gw0"); r.Gw.String() != "10.10.1.1" {
+		t.Errorf("the address leads to %s, want the first peer", r.Gw)
+	}
+	if r := lookup(t, "10.10.2.7", ""); r.Gw.String() != "10.10.2.1" {
+		t.Errorf("the second peer's pods are at %s", r.Gw)
+	}
+}
+
 func TestStaleGoesForeignStays(t *testing.T) {
 	gw := inNamespace(t)
 	apply(t, NewReconciler(), testState())
