@@ -97,6 +97,9 @@ func statusCommand() *cobra.Command {
 			ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
 			defer cancel()
 			s, err := control.NewClient(filepath.Join(cfg.RunDir, felixlike.ControlSocket)).Status(ctx)
+			if control.NotRunning(err) {
+				return fmt.Errorf("no agent serves %s (is it running? is --run-dir its own?)", filepath.Join(cfg.RunDir, felixlike.ControlSocket))
+			}
 			if err != nil {
 				return err
 			}

@@ -81,7 +81,7 @@ func problems(w io.Writer, s control.Status) {
 	if len(s.Problems) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\n%d problems:\n", len(s.Problems))
+	fmt.Fprintf(w, "\nproblems (%d):\n", len(s.Problems))
 	for _, p := range s.Problems {
 		fmt.Fprintf(w, "  %s\n", p.Error())
 	}
