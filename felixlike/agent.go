@@ -19,8 +19,6 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
-	"github.com/felixlike/felixlike/rules"
-	"github.com/felixlike/felixlike/tables/nftables"
 )
 
 // Names that are the same on every node.
@@ -66,7 +64,7 @@ func newAgent(cfg *config.Effective, socket string, attachments *ovsdb.Client, l
 	flows := openflow.NewFlowTable(pipeline.Version)
 	br := newBridge(bridgeConfig(cfg, socket), cfg.OVSRunDir, flows, log)
 	host := hostnet.NewReconciler()
-	backend := newNFTables(cfg)
+	backend := NewNFTables(cfg.NodeName, cfg.Masquerade)
 	conntrack := hostnet.NewConntrack()
 	ports := pipeline.Node{
 		GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(cfg.NodeName),
@@ -81,7 +79,7 @@ func newAgent(cfg *config.Effective, socket string, attachments *ovsdb.Client, l
 				log.Warn("attachment ignored", "component", "ovsdb", "error", err)
 			})
 		},
-		Managers: append(backend.managers,
+		Managers: append(backend.Managers,
 			br,
 			managers.NewRouteManager(cfg.NodeName, hostnet.State{
 				Gateway: GatewayPort, MTU: cfg.MTU, VirtualMAC: pipeline.VirtualMAC(),
@@ -92,50 +90,21 @@ func newAgent(cfg *config.Effective, socket string, attachments *ovsdb.Client, l
 			managers.NewTunnelManager(cfg.NodeName, ports, flows)),
 		Stages: []Stage{
 			// Policy first: it needs nothing of the switch, and does not wait for it.
-			backend.stage,
+			backend.Stage,
 			// Before a pod gets its flows, what its address did before is forgotten.
-			{Name: "conntrack", Required: true, Timeout: 30 * time.Second, Apply: conntrack.Apply},
-			{Name: "ovsdb", Timeout: switchTimeout, Apply: br.apply, Invalidate: br.invalidate},
-			{Name: "netlink", Timeout: switchTimeout, Apply: host.Apply, Invalidate: host.Invalidate},
-			{Name: "openflow", Timeout: switchTimeout, Apply: func(ctx context.Context) (int, error) {
+			{Name: "conntrack", Required: true, Timeout: 30 * time.Second, Apply: writes(conntrack.Apply)},
+			{Name: "ovsdb", Timeout: switchTimeout, Apply: writes(br.apply), Invalidate: br.invalidate},
+			{Name: "netlink", Timeout: switchTimeout, Apply: writes(host.Apply), Invalidate: host.Invalidate},
+			{Name: "openflow", Timeout: switchTimeout, Apply: writes(func(ctx context.Context) (int, error) {
 				if err := br.connect(ctx); err != nil {
 					return 0, err
 				}
 				r, err := flows.Apply(ctx)
 				return r.Messages, err
-			}, Invalidate: br.reread},
+			}), Invalidate: br.reread},
 		},
 		Lost: br.lost, Log: log, Timing: timing,
 	}), br
-}
-
-// backend is what decides policy: a few managers and the stage that programs
-// what they want.
-type backend struct {
-	managers []managers.Manager
-	stage    Stage
-}
-
-// newNFTables is the backend in one private nftables table.
-func newNFTables(cfg *config.Effective) backend {
-	table := nftables.New(nftables.Options{})
-	r := rules.NewRenderer(GatewayPort, rules.NFTablesNameLength)
-	b := backend{
-		managers: []managers.Manager{
-			managers.NewStaticManager(cfg.NodeName, r, table, table),
-			managers.NewIPSetManager(table),
-			managers.NewPolicyManager(cfg.NodeName, r, table),
-			managers.NewEndpointManager(r, table, managers.NewMapDispatcher(table)),
-		},
-		stage: Stage{Name: "nftables", Required: true, Timeout: 60 * time.Second, Invalidate: table.Invalidate, Apply: func(ctx context.Context) (int, error) {
-			result, err := table.Apply(ctx)
-			return result.Messages, err
-		}},
-	}
-	if cfg.Masquerade {
-		b.managers = append(b.managers, managers.NewMasqManager(cfg.NodeName, r, table))
-	}
-	return b
 }
 
 func bridgeConfig(cfg *config.Effective, socket string) ovsdb.Config {
@@ -148,4 +117,13 @@ func bridgeConfig(cfg *config.Effective, socket string) ovsdb.Config {
 		c.Uplink = cfg.Uplink
 	}
 	return c
+}
+
+// writes makes an Apply of a receiver that only counts its writes into one of
+// a stage.
+func writes(apply func(context.Context) (int, error)) func(context.Context) (Applied, error) {
+	return func(ctx context.Context) (Applied, error) {
+		n, err := apply(ctx)
+		return Applied{Writes: n}, err
+	}
 }

@@ -252,8 +252,8 @@ func (d *Driver) apply(ctx context.Context) {
 	}
 	var errs []error
 	for _, s := range d.cfg.Stages {
-		n, err := s.run(ctx)
-		d.writes[s.Name] += n
+		applied, err := s.run(ctx)
+		d.writes[s.Name] += applied.Writes
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", s.Name, err))
 			if s.Required {

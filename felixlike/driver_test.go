@@ -67,11 +67,11 @@ type stages struct {
 }
 
 func (s *stages) stage(name string, required bool) Stage {
-	return Stage{Name: name, Required: required, Apply: func(context.Context) (int, error) {
+	return Stage{Name: name, Required: required, Apply: func(context.Context) (Applied, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.applied = append(s.applied, name)
-		return 1, s.fail[name]
+		return Applied{Writes: 1}, s.fail[name]
 	}}
 }
 
@@ -235,9 +235,9 @@ func TestOwnNodeLostKeepsPolicyGoing(t *testing.T) {
 }
 
 func TestStageThatHangsIsCutOff(t *testing.T) {
-	hung := Stage{Name: "openflow", Timeout: 10 * time.Millisecond, Apply: func(ctx context.Context) (int, error) {
+	hung := Stage{Name: "openflow", Timeout: 10 * time.Millisecond, Apply: func(ctx context.Context) (Applied, error) {
 		<-ctx.Done()
-		return 0, ctx.Err()
+		return Applied{}, ctx.Err()
 	}}
 	if _, err := hung.run(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v", err)

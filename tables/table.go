@@ -3,7 +3,6 @@ package tables
 import (
 	"context"
 	"net/netip"
-	"time"
 
 	"github.com/felixlike/felixlike/model"
 )
@@ -15,13 +14,18 @@ import (
 // first Apply and after a failure, never in the steady state, and writes
 // nothing when there is nothing to change. What is in its private table and
 // not wanted is removed; what is outside is never touched.
+//
+// One object that the kernel refuses does not keep the others from being
+// programmed: see Refusal.
 type Table interface {
 	// UpdateChain wants the chain to be exactly as given.
 	UpdateChain(Chain)
 	// RemoveChain no longer wants the chain. A chain that wanted rules still
 	// refer to must not be removed.
 	RemoveChain(name string)
-	// Apply programs what is wanted, in one transaction.
+	// Apply programs what is wanted, in one transaction. Objects that are set
+	// aside are no error but listed in the Result; an error means that nothing
+	// changed but what the Result says.
 	Apply(ctx context.Context) (Result, error)
 	// Invalidate forgets what the kernel is known to hold, so that the next
 	// Apply reads it again in full.
@@ -37,17 +41,4 @@ type VerdictMaps interface {
 	SetVerdict(name string, addr netip.Addr, verdict Action)
 	// RemoveVerdict no longer wants the entry.
 	RemoveVerdict(name string, addr netip.Addr)
-}
-
-// Result says what an Apply did.
-type Result struct {
-	// Messages counts the mutating messages that were sent to the kernel;
-	// zero means that nothing had to change.
-	Messages int
-	// RulesAdded, RulesDeleted, ElementsAdded and ElementsDeleted count what
-	// those messages carried.
-	RulesAdded, RulesDeleted, ElementsAdded, ElementsDeleted int
-	// FullRead tells that the kernel's state was read first.
-	FullRead bool
-	Duration time.Duration
 }

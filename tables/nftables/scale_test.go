@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -99,7 +100,7 @@ func TestChunkedLoad(t *testing.T) {
 	load(many, 50)
 	a, b := apply(t, one), apply(t, many)
 	a.Duration, b.Duration = 0, 0
-	if a != b {
+	if !reflect.DeepEqual(a, b) {
 		t.Errorf("%+v in one transaction, %+v in many", a, b)
 	}
 	wantSilent(t, many)
