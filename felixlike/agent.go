@@ -79,7 +79,8 @@ func newAgent(cfg *config.Effective, socket string, attachments *ovsdb.Client, l
 				log.Warn("attachment ignored", "component", "ovsdb", "error", err)
 			})
 		},
-		Managers: append(backend.Managers,
+		Renderer: backend.Renderer,
+		Managers: []managers.Manager{
 			br,
 			managers.NewRouteManager(cfg.NodeName, hostnet.State{
 				Gateway: GatewayPort, MTU: cfg.MTU, VirtualMAC: pipeline.VirtualMAC(),
@@ -87,7 +88,8 @@ func newAgent(cfg *config.Effective, socket string, attachments *ovsdb.Client, l
 			}, host),
 			managers.NewConntrackManager(conntrack),
 			managers.NewForwardingManager(cfg.NodeName, ports, flows),
-			managers.NewTunnelManager(cfg.NodeName, ports, flows)),
+			managers.NewTunnelManager(cfg.NodeName, ports, flows),
+		},
 		Stages: []Stage{
 			// Policy first: it needs nothing of the switch, and does not wait for it.
 			backend.Stage,

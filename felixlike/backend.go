@@ -10,12 +10,12 @@ import (
 	"github.com/felixlike/felixlike/tables/nftables"
 )
 
-// Backend is what decides policy: a few managers, and the stage that programs
-// what they want.
+// Backend is what decides policy: the stage that programs it, with its
+// managers, and the renderer that names its chains.
 type Backend struct {
 	Name     string
-	Managers []managers.Manager
 	Stage    Stage
+	Renderer *rules.Renderer
 }
 
 // NewNFTables returns the backend in one private nftables table, for the node
@@ -24,32 +24,31 @@ type Backend struct {
 func NewNFTables(node string, masquerade bool) Backend {
 	table := nftables.New(nftables.Options{})
 	r := rules.NewRenderer(GatewayPort, rules.NFTablesNameLength)
-	b := Backend{
-		Name: "nftables",
-		Managers: []managers.Manager{
-			managers.NewStaticManager(node, r, table, table),
-			managers.NewIPSetManager(table),
-			managers.NewPolicyManager(node, r, table),
-			managers.NewEndpointManager(r, table, managers.NewMapDispatcher(table)),
-		},
+	all := []managers.Manager{
+		managers.NewStaticManager(node, r, table, table),
+		managers.NewIPSetManager(table),
+		managers.NewPolicyManager(node, r, table),
+		managers.NewEndpointManager(r, table, managers.NewMapDispatcher(table)),
+	}
+	if masquerade {
+		all = append(all, managers.NewMasqManager(node, r, table))
+	}
+	return Backend{
+		Name: "nftables", Renderer: r,
 		Stage: Stage{
-			Name: "nftables", Required: true, Timeout: 60 * time.Second, Invalidate: table.Invalidate,
+			Name: "nftables", Required: true, Managers: all, Timeout: 60 * time.Second, Invalidate: table.Invalidate,
 			Apply: func(ctx context.Context) (Applied, error) {
 				r, err := table.Apply(ctx)
 				return applied(r), err
 			},
 		},
 	}
-	if masquerade {
-		b.Managers = append(b.Managers, managers.NewMasqManager(node, r, table))
-	}
-	return b
 }
 
 // applied is what a stage tells of a table's result.
 func applied(r tables.Result) Applied {
 	return Applied{
-		Writes: r.Messages, Rules: r.Rules, Elements: r.Elements,
+		Writes: r.Messages, Full: r.FullRead, Rules: r.Rules, Elements: r.Elements,
 		Refused: r.Refused, Repaired: r.Repaired,
 	}
 }

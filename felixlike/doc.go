@@ -11,6 +11,13 @@
 // first packet meets its policy. Nothing is programmed, and nothing swept,
 // before the first full listing of objects and attachments is in.
 //
+// Stages run in goroutines of their own, one pass over all of them after the
+// other; the loop never waits for one. A stage with managers of its own
+// (policy) is also applied beside the passes: when somebody else changed what
+// it programs, when what it set aside is to be tried again, and when policy
+// changes while the stages behind it are slow. The managers of a stage that
+// runs are left alone; what they have to be told waits.
+//
 // The package renders nothing and writes to no kernel itself. It is tested
 // with recording stages here, and with everything real in test/e2e.
 package felixlike

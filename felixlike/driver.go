@@ -3,9 +3,7 @@ package felixlike
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -15,6 +13,7 @@ import (
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/policy"
+	"github.com/felixlike/felixlike/rules"
 )
 
 // AttachmentSource tells which pods are attached: first a snapshot of
@@ -27,8 +26,13 @@ type Config struct {
 	Node, Backend, Datastore string
 	Source                   datastore.Source
 	Attachments              AttachmentSource
-	Managers                 []managers.Manager
-	Stages                   []Stage
+	// Managers are those of all stages that have none of their own.
+	Managers []managers.Manager
+	// Stages are programmed in this order, policy first.
+	Stages []Stage
+	// Renderer gave the chains and sets their names, so that status can tell
+	// whose an object is that was set aside. It may be nil.
+	Renderer *rules.Renderer
 	// Lost delivers the reason when the dataplane may have lost what was
 	// programmed (a connection broke): everything is read again.
 	Lost <-chan error
@@ -65,14 +69,16 @@ type Driver struct {
 	cfg      Config
 	log      *slog.Logger
 	engine   *policy.Engine
-	managers []managers.Manager
 	tracker  *tracker
 	problems *problems
 	// policies are the NetworkPolicies of the datastore, with their source.
 	policies map[model.ObjectRef]string
 	calls    chan func()
-	stopped  chan struct{}
-	started  time.Time
+	outcomes chan outcome
+	// noticed wakes the loop after a notice of a Watch.
+	noticed chan struct{}
+	stopped chan struct{}
+	started time.Time
 
 	// What follows belongs to the loop.
 	sourceSynced, attachmentsSynced bool
@@ -83,14 +89,15 @@ type Driver struct {
 	lastApply control.Apply
 	nextApply time.Time
 	retry     time.Duration
-	writes    map[string]int
 	waiters   []*waiter
-}
-
-// waiter waits until ready reports true.
-type waiter struct {
-	ready func() bool
-	done  chan struct{}
+	runners   []*runner
+	// shared are the managers of the stages that have none of their own.
+	shared *wants
+	// pass is the one under way, or nil; running counts the stages that run.
+	pass       *pass
+	running    int
+	repairs    *repairs
+	quarantine *quarantine
 }
 
 // New returns a driver that has not started.
@@ -100,12 +107,13 @@ func New(cfg Config) *Driver {
 		cfg: cfg, log: cfg.Log.With("component", "driver", "backend", cfg.Backend),
 		engine: policy.New(cfg.Node), tracker: t, problems: newProblems(),
 		policies: map[model.ObjectRef]string{},
-		managers: append(cfg.Managers[:len(cfg.Managers):len(cfg.Managers)], t),
-		calls:    make(chan func(), 256), stopped: make(chan struct{}), started: time.Now(),
-		writes: map[string]int{},
+		calls:    make(chan func(), 256), outcomes: make(chan outcome, len(cfg.Stages)),
+		noticed: make(chan struct{}, 1), stopped: make(chan struct{}), started: time.Now(),
+		shared:  &wants{managers: cfg.Managers},
+		repairs: newRepairs(), quarantine: newQuarantine(naming{renderer: cfg.Renderer, tracker: t}),
 	}
 	for _, s := range cfg.Stages {
-		d.writes[s.Name] = 0
+		d.runners = append(d.runners, newRunner(s, d.shared))
 	}
 	return d
 }
@@ -126,6 +134,11 @@ func (d *Driver) Run(ctx context.Context) error {
 		defer close(d.stopped)
 		return d.loop(ctx)
 	})
+	for _, r := range d.runners {
+		if r.Watch != nil {
+			g.Go(func() error { return d.watch(ctx, r) })
+		}
+	}
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -139,67 +152,6 @@ func (d *Driver) call(ctx context.Context, f func()) {
 	case <-ctx.Done():
 	case <-d.stopped:
 	}
-}
-
-func (d *Driver) loop(ctx context.Context) error {
-	resync := time.NewTicker(d.cfg.Resync)
-	defer resync.Stop()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		timer.Reset(d.untilApply())
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case f := <-d.calls:
-			f()
-			d.drain()
-		case err := <-d.cfg.Lost:
-			d.log.Warn("dataplane connection lost, reading everything again", "reason", err)
-			d.invalidate()
-		case <-resync.C:
-			d.invalidate()
-		case <-timer.C:
-		}
-		if d.dirty && d.inSync() && d.untilApply() <= 0 {
-			d.apply(ctx)
-		}
-		d.wake()
-	}
-}
-
-// drain takes what waits already, so that one apply serves it all.
-func (d *Driver) drain() {
-	for {
-		select {
-		case f := <-d.calls:
-			f()
-		default:
-			return
-		}
-	}
-}
-
-func (d *Driver) untilApply() time.Duration {
-	if !d.dirty || !d.inSync() {
-		return time.Hour
-	}
-	return time.Until(d.nextApply)
-}
-
-// inSync reports whether all that exists is known: before that, nothing is
-// programmed, since what is missing would be swept or left open.
-func (d *Driver) inSync() bool {
-	return d.sourceSynced && d.attachmentsSynced && d.tracker.nodes[d.cfg.Node] != nil
-}
-
-func (d *Driver) invalidate() {
-	for _, s := range d.cfg.Stages {
-		if s.Invalidate != nil {
-			s.Invalidate()
-		}
-	}
-	d.dirty = true
 }
 
 func (d *Driver) onAttachment(u model.Update) {
@@ -235,77 +187,19 @@ func (d *Driver) update(u model.Update) {
 		}
 	}
 	d.dirty = true
+	d.quarantine.modelChanged()
+	d.tracker.OnUpdate(u)
 	// What is new does not wait for the retry of what failed before.
 	if retry := d.lastApply.At.Add(d.cfg.Throttle); retry.Before(d.nextApply) {
 		d.nextApply = retry
 	}
-	for _, m := range d.managers {
-		m.OnUpdate(u)
-	}
-}
-
-// apply programs what is wanted, stage by stage.
-func (d *Driver) apply(ctx context.Context) {
-	start, revision := time.Now(), d.observed
-	for _, m := range d.managers {
-		m.CompleteDeferredWork()
-	}
-	var errs []error
-	for _, s := range d.cfg.Stages {
-		applied, err := s.run(ctx)
-		d.writes[s.Name] += applied.Writes
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", s.Name, err))
-			if s.Required {
-				break
-			}
+	d.shared.update(u, d.pass != nil)
+	for _, r := range d.runners {
+		if r.wants == d.shared {
+			continue
 		}
+		r.wants.update(u, false)
+		// It does not wait for stages that are slow.
+		r.wanted = r.wanted || d.pass != nil
 	}
-	d.lastApply = control.Apply{At: start, Duration: time.Since(start)}
-	d.nextApply = start.Add(d.cfg.Throttle)
-	if err := errors.Join(errs...); err != nil {
-		d.failed(err)
-		return
-	}
-	d.log.Debug("applied", "revision", revision, "duration", d.lastApply.Duration)
-	d.retry, d.dirty, d.programmed = 0, false, revision
-	d.tracker.programmed()
-}
-
-// failed notes an apply that failed; it is tried again, later each time. What
-// was programmed before stays in force.
-func (d *Driver) failed(err error) {
-	d.lastApply.Error = err.Error()
-	d.retry = min(max(2*d.retry, d.cfg.RetryMin), d.cfg.RetryMax)
-	d.nextApply = time.Now().Add(d.retry)
-	d.log.Error("programming the dataplane failed", "error", err, "retry", d.retry)
-}
-
-func (d *Driver) status() control.Status {
-	s := control.Status{
-		Version: control.Version, Node: d.cfg.Node, Backend: d.cfg.Backend, Datastore: d.cfg.Datastore,
-		PID: os.Getpid(), StartedAt: d.started, InSync: d.inSync(),
-		Observed: d.observed, Programmed: d.programmed, LastApply: d.lastApply,
-		Writes: map[string]int{}, Problems: d.problems.all(),
-	}
-	for k, v := range d.writes {
-		s.Writes[k] = v
-	}
-	switch {
-	case d.nodeLost:
-		s.Problems = append(s.Problems, model.Problem{
-			Object: ref("Node", "", d.cfg.Node),
-			Reason: "this node is not in the datastore any more: what was known of it stays in force",
-		})
-	case d.sourceSynced && d.tracker.nodes[d.cfg.Node] == nil:
-		s.Problems = append(s.Problems, model.Problem{
-			Object: model.ObjectRef{Kind: "Node", Name: d.cfg.Node},
-			Reason: "this node is not in the datastore: nothing is programmed before it is",
-		})
-	}
-	s.Problems = append(s.Problems, d.hostNetworkProblems()...)
-	s.Problems = append(s.Problems, d.peerProblems()...)
-	sortProblems(s.Problems)
-	d.tracker.fill(&s)
-	return s
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -97,28 +98,39 @@ type fixture struct {
 
 func start(t *testing.T) *fixture {
 	t.Helper()
+	s := &stages{fail: map[string]error{}}
+	f := startWith(t, Config{Stages: []Stage{s.stage("netlink", false), s.stage("nftables", true), s.stage("openflow", false)}})
+	f.stages = s
+	return f
+}
+
+// startWith runs a driver of that configuration, which a test feeds.
+func startWith(t *testing.T, cfg Config) *fixture {
+	t.Helper()
 	f := &fixture{
 		source:  &source{batches: make(chan datastore.Batch), delivered: make(chan struct{})},
-		stages:  &stages{fail: map[string]error{}},
 		updates: make(chan func(func(model.Update), func())),
 	}
 	timing := DefaultTiming()
 	timing.RetryMin, timing.RetryMax = 5*time.Millisecond, 10*time.Millisecond
-	f.Driver = New(Config{
-		Node: "node1", Backend: "fake", Datastore: "fake", Source: f.source,
-		Attachments: func(ctx context.Context, update func(model.Update), synced func()) error {
-			for {
-				select {
-				case <-ctx.Done():
-					return ctx.Err()
-				case u := <-f.updates:
-					u(update, synced)
-				}
+	if cfg.Resync != 0 {
+		timing.Resync = cfg.Resync
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	cfg.Node, cfg.Backend, cfg.Datastore, cfg.Source, cfg.Timing = "node1", "fake", "fake", f.source, timing
+	cfg.Attachments = func(ctx context.Context, update func(model.Update), synced func()) error {
+		for {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case u := <-f.updates:
+				u(update, synced)
 			}
-		},
-		Stages: []Stage{f.stages.stage("netlink", false), f.stages.stage("nftables", true), f.stages.stage("openflow", false)},
-		Log:    slog.New(slog.DiscardHandler), Timing: timing,
-	})
+		}
+	}
+	f.Driver = New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- f.Run(ctx) }()
@@ -135,9 +147,31 @@ func (f *fixture) attachmentsSynced() {
 	f.updates <- func(_ func(model.Update), synced func()) { synced() }
 }
 
-func (f *fixture) attach(pod string) {
-	f.updates <- func(update func(model.Update), _ func()) {
-		update(model.AttachmentUpdate{Attachment: &model.Attachment{Pod: model.PodID{Namespace: "x", Name: pod}, Interface: "veth-" + pod}})
+func (f *fixture) attach(pod string, addresses ...string) {
+	a := &model.Attachment{Pod: model.PodID{Namespace: "x", Name: pod}, Interface: "veth-" + pod}
+	for _, addr := range addresses {
+		a.Addresses = append(a.Addresses, netip.MustParseAddr(addr))
+	}
+	f.updates <- func(update func(model.Update), _ func()) { update(model.AttachmentUpdate{Attachment: a}) }
+}
+
+// begin makes the driver program its first state.
+func (f *fixture) begin(t *testing.T, events ...datastore.Event) {
+	t.Helper()
+	f.attachmentsSynced()
+	f.source.send(true, append([]datastore.Event{node("node1", "10.10.0.0/24")}, events...)...)
+	if err := programmed(t, f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually polls until the condition holds.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); !condition(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 5 s: %s", what)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/tables"
 )
 
@@ -17,6 +18,10 @@ type Stage struct {
 	// Required stages hold the later ones back while they fail: no pod gets
 	// its flows while its policy is not in force.
 	Required bool
+	// Managers are those that set what this stage alone programs. What they have
+	// to do for it does not wait until the other stages are done. Without any,
+	// the stage has those of the Config.
+	Managers []managers.Manager
 	// Apply programs what is wanted.
 	Apply func(ctx context.Context) (Applied, error)
 	// Timeout bounds an Apply, so that a receiver which hangs does not keep the
@@ -25,9 +30,12 @@ type Stage struct {
 	// Invalidate forgets what the receiver is known to hold, so that the next
 	// Apply looks again. It may be nil.
 	Invalidate func()
-	// Watch calls changed whenever somebody else has changed what the stage
-	// programs and Apply would put it right, until ctx ends; such a stage is not
-	// invalidated at every resync. It may be nil.
+	// Watch calls changed, which returns at once, whenever somebody else has
+	// changed what the stage programs and Apply would put it right, until ctx
+	// ends. What it may have missed (before it listened, after a lost
+	// notification) is its own to find. Such a stage is not invalidated at every
+	// resync, and it is applied alone, beside other stages that run: it shares no
+	// state with them. It may be nil.
 	Watch func(ctx context.Context, changed func()) error
 }
 
@@ -35,6 +43,8 @@ type Stage struct {
 type Applied struct {
 	// Writes counts the mutating messages; zero if nothing differed.
 	Writes int
+	// Full tells that all that the receiver holds was read first.
+	Full bool
 	// Rules and Elements count what the receiver holds of ours; zero if it has
 	// none.
 	Rules, Elements int

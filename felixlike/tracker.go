@@ -18,80 +18,91 @@ type tracker struct {
 	endpoints   map[model.PodID]*model.Endpoint
 	attachments map[model.PodID]*model.Attachment
 	nodes       map[string]*model.Node
-	groups      map[model.GroupID]bool
-	// pending are the pods whose newest update is not programmed yet.
-	pending map[model.PodID]bool
+	groups      map[model.GroupID]model.Group
+	// noted counts the updates; pending has what is not programmed yet, by
+	// identifier, with the count at its newest update.
+	noted   uint64
+	pending map[any]uint64
 }
+
+// nodeID is the identifier of a node among those of other objects.
+type nodeID string
 
 func newTracker(node string) *tracker {
 	return &tracker{
 		node:      node,
 		policies:  map[model.PolicyID]*model.Policy{},
 		endpoints: map[model.PodID]*model.Endpoint{}, attachments: map[model.PodID]*model.Attachment{},
-		nodes: map[string]*model.Node{}, groups: map[model.GroupID]bool{}, pending: map[model.PodID]bool{},
+		nodes: map[string]*model.Node{}, groups: map[model.GroupID]model.Group{}, pending: map[any]uint64{},
 	}
 }
 
 // OnUpdate takes note of an update.
 func (t *tracker) OnUpdate(u model.Update) {
+	t.noted++
 	switch u := u.(type) {
 	case model.GroupUpdate:
-		t.groups[u.Group.ID] = true
+		t.groups[u.Group.ID] = u.Group
+		t.pending[u.Group.ID] = t.noted
 	case model.GroupRemove:
 		delete(t.groups, u.ID)
+		t.pending[u.ID] = t.noted
 	case model.PolicyUpdate:
 		t.policies[u.Policy.ID] = u.Policy
+		t.pending[u.Policy.ID] = t.noted
 	case model.PolicyRemove:
 		delete(t.policies, u.ID)
+		t.pending[u.ID] = t.noted
 	case model.EndpointUpdate:
 		t.endpoints[u.Endpoint.ID] = u.Endpoint
-		t.pending[u.Endpoint.ID] = true
+		t.pending[u.Endpoint.ID] = t.noted
 	case model.EndpointRemove:
 		delete(t.endpoints, u.ID)
-		t.pending[u.ID] = true
+		t.pending[u.ID] = t.noted
 	case model.AttachmentUpdate:
 		t.attachments[u.Attachment.Pod] = u.Attachment
-		t.pending[u.Attachment.Pod] = true
+		t.pending[u.Attachment.Pod] = t.noted
 	case model.AttachmentRemove:
 		if a := t.attachments[u.Pod]; a != nil && a.Interface == u.Interface {
 			delete(t.attachments, u.Pod)
 		}
 	case model.NodeUpdate:
 		t.nodes[u.Node.Name] = u.Node
+		t.pending[nodeID(u.Node.Name)] = t.noted
 	case model.NodeRemove:
 		delete(t.nodes, u.Name)
+		t.pending[nodeID(u.Name)] = t.noted
 	}
 }
 
-// CompleteDeferredWork does nothing.
-func (t *tracker) CompleteDeferredWork() {}
-
-// programmed says that all that was noted is in the dataplane now.
-func (t *tracker) programmed() { clear(t.pending) }
-
-// ready reports whether the pod is attached, known, and programmed.
-func (t *tracker) ready(id model.PodID) bool {
-	return t.state(id) == control.EndpointProgrammed
+// programmed says that the first so many updates are in the dataplane now.
+func (t *tracker) programmed(noted uint64) {
+	maps.DeleteFunc(t.pending, func(_ any, at uint64) bool { return at <= noted })
 }
 
-func (t *tracker) state(id model.PodID) string {
+// state returns the state of a pod, and why, if its traffic is dropped. Closed
+// tells which pods are closed by what was set aside.
+func (t *tracker) state(id model.PodID, closed map[model.PodID]string) (state, reason string) {
+	_, pending := t.pending[id]
 	switch {
 	case t.attachments[id] == nil:
-		return control.EndpointDetached
-	case t.pending[id]:
-		return control.EndpointPending
+		return control.EndpointDetached, ""
+	case pending:
+		return control.EndpointPending, ""
 	case t.endpoints[id] == nil:
-		return control.EndpointClosed
+		return control.EndpointClosed, "the datastore knows no such pod on this node"
+	case closed[id] != "":
+		return control.EndpointClosed, closed[id]
 	}
-	return control.EndpointProgrammed
+	return control.EndpointProgrammed, ""
 }
 
 // fill writes the model's part of a status.
-func (t *tracker) fill(s *control.Status) {
+func (t *tracker) fill(s *control.Status, closed map[model.PodID]string) {
 	s.Groups = len(t.groups)
 	applied := map[model.PolicyID]int{}
 	for _, id := range t.pods() {
-		s.Endpoints = append(s.Endpoints, t.endpoint(id, applied))
+		s.Endpoints = append(s.Endpoints, t.endpoint(id, closed, applied))
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(t.policies), model.PolicyID.Compare) {
 		p := t.policies[id]
@@ -116,8 +127,9 @@ func (t *tracker) pods() []model.PodID {
 	return slices.Compact(all)
 }
 
-func (t *tracker) endpoint(id model.PodID, applied map[model.PolicyID]int) control.Endpoint {
-	e := control.Endpoint{Namespace: id.Namespace, Name: id.Name, State: t.state(id)}
+func (t *tracker) endpoint(id model.PodID, closed map[model.PodID]string, applied map[model.PolicyID]int) control.Endpoint {
+	e := control.Endpoint{Namespace: id.Namespace, Name: id.Name}
+	e.State, e.Reason = t.state(id, closed)
 	if a := t.attachments[id]; a != nil {
 		e.Interface, e.Addresses = a.Interface, texts(a.Addresses, netip.Addr.String)
 	}

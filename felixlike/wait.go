@@ -26,19 +26,33 @@ func (d *Driver) Sync(ctx context.Context, pods []model.PodID) (uint64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("look into the datastore: %w", err)
 	}
-	return d.wait(ctx, func() bool {
-		for _, id := range pods {
-			if !d.tracker.ready(id) {
-				return false
-			}
+	return d.wait(ctx, func() (bool, error) {
+		if !d.reached(revision) {
+			return false, nil
 		}
-		return d.reached(revision)
+		return d.podsReady(pods)
 	})
+}
+
+// podsReady reports whether the pods are attached, known, and programmed. What
+// was set aside may stay so for ever: a pod that it closes is an error.
+func (d *Driver) podsReady(pods []model.PodID) (bool, error) {
+	closed := d.quarantine.view().closed
+	for _, id := range pods {
+		state, reason := d.tracker.state(id, closed)
+		if state == control.EndpointClosed && closed[id] != "" && d.tracker.endpoints[id] != nil {
+			return false, fmt.Errorf("pod %s is closed: %s", id, reason)
+		}
+		if state != control.EndpointProgrammed {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // WaitProgrammed implements control.Agent.
 func (d *Driver) WaitProgrammed(ctx context.Context, revision uint64) (uint64, error) {
-	return d.wait(ctx, func() bool { return d.reached(revision) })
+	return d.wait(ctx, func() (bool, error) { return d.reached(revision), nil })
 }
 
 func (d *Driver) reached(revision uint64) bool {
@@ -59,9 +73,17 @@ func (d *Driver) ask(ctx context.Context, f func()) error {
 	}
 }
 
+// waiter waits until ready reports true or fails.
+type waiter struct {
+	ready func() (bool, error)
+	// err may be read once done is closed.
+	err  error
+	done chan struct{}
+}
+
 // wait waits until ready, which runs in the loop, reports true, and returns
 // the revision programmed then.
-func (d *Driver) wait(ctx context.Context, ready func() bool) (uint64, error) {
+func (d *Driver) wait(ctx context.Context, ready func() (bool, error)) (uint64, error) {
 	w := &waiter{ready: ready, done: make(chan struct{})}
 	d.call(ctx, func() { d.waiters = append(d.waiters, w) })
 	select {
@@ -72,6 +94,9 @@ func (d *Driver) wait(ctx context.Context, ready func() bool) (uint64, error) {
 		d.call(context.WithoutCancel(ctx), func() { d.forget(w) })
 		return 0, fmt.Errorf("waiting until programmed: %w", ctx.Err())
 	}
+	if w.err != nil {
+		return 0, w.err
+	}
 	var revision uint64
 	err := d.ask(ctx, func() { revision = d.programmed })
 	return revision, err
@@ -81,7 +106,8 @@ func (d *Driver) wait(ctx context.Context, ready func() bool) (uint64, error) {
 func (d *Driver) wake() {
 	waiting := d.waiters[:0]
 	for _, w := range d.waiters {
-		if w.ready() {
+		ready, err := w.ready()
+		if w.err = err; ready || err != nil {
 			close(w.done)
 		} else {
 			waiting = append(waiting, w)

@@ -20,7 +20,7 @@ type Agent interface {
 	Status() Status
 	// Sync makes the datastore look again, waits until everything that it
 	// holds then, and every pod of the list, is programmed, and returns the
-	// revision that is.
+	// revision that is. It fails if a pod is closed by what was set aside.
 	Sync(ctx context.Context, pods []model.PodID) (uint64, error)
 	// WaitProgrammed waits until the revision (or a later one) is programmed
 	// and returns the one that is.
@@ -45,6 +45,8 @@ type Status struct {
 	Programmed uint64 `json:"programmedRevision"`
 	// LastApply is the newest attempt to program the dataplane.
 	LastApply Apply `json:"lastApply"`
+	// Running are the stages that are being applied now.
+	Running []Running `json:"running,omitempty"`
 	// Writes counts mutating messages since the agent started, by receiver:
 	// "nftables", "ovsdb", "openflow", "netlink", "conntrack".
 	Writes    map[string]int `json:"writes"`
@@ -54,6 +56,62 @@ type Status struct {
 	Nodes     []Node         `json:"nodes"`
 	// Problems are what is wrong with the objects, sorted by source and object.
 	Problems []model.Problem `json:"problems"`
+	// Quarantined are the objects that the dataplane refuses, sorted.
+	Quarantined []Quarantined `json:"quarantined"`
+	// Repairs are the foreign changes that were undone.
+	Repairs Repairs `json:"repairs"`
+}
+
+// Running is a stage that is being applied.
+type Running struct {
+	Stage string    `json:"stage"`
+	Since time.Time `json:"since"`
+}
+
+// Quarantined is an object that was set aside: it cannot be programmed, all
+// else is, and what relies on it drops its packets. It is tried again.
+type Quarantined struct {
+	Stage string `json:"stage"`
+	// Kind is "chain", "set" or "map", Name the dataplane's name of the object;
+	// Rule says which rule or member is meant, if one is.
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+	Rule string `json:"rule,omitempty"`
+	// Description says what the object is for, if that can be told.
+	Description string `json:"description,omitempty"`
+	// Owners are the objects that it was made of.
+	Owners []model.ObjectRef `json:"owners,omitempty"`
+	Reason string            `json:"reason"`
+	Since  time.Time         `json:"since"`
+	// Attempts counts how often it was tried; NextTry is when it will be again.
+	Attempts int       `json:"attempts"`
+	NextTry  time.Time `json:"nextTry"`
+	// Closed are the chains that drop everything because of it, Pods the pods
+	// of this node whose packets pass one of them.
+	Closed []string `json:"closed,omitempty"`
+	Pods   []string `json:"pods,omitempty"`
+}
+
+// Repairs tells of foreign changes that were undone.
+type Repairs struct {
+	// Total counts them since the agent started.
+	Total int `json:"total"`
+	// Last are the newest, the newest last.
+	Last []Repair `json:"last,omitempty"`
+}
+
+// Repair is a foreign change that was undone.
+type Repair struct {
+	At    time.Time `json:"at"`
+	Stage string    `json:"stage"`
+	// Kind is "table", "chain", "set" or "map".
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+	// What says what was wrong, By who did it, if that is known.
+	What string `json:"what"`
+	By   string `json:"by,omitempty"`
+	// Took is the time from the notice to the repair.
+	Took time.Duration `json:"tookNanoseconds"`
 }
 
 // Apply describes one pass over the dataplane.
@@ -82,6 +140,8 @@ type Endpoint struct {
 	Addresses []string `json:"addresses,omitempty"`
 	// State is one of the EndpointState values.
 	State string `json:"state"`
+	// Reason is why the endpoint is closed, if it is.
+	Reason string `json:"reason,omitempty"`
 	// IngressPolicies and EgressPolicies are the policies that apply.
 	IngressPolicies []string `json:"ingressPolicies,omitempty"`
 	EgressPolicies  []string `json:"egressPolicies,omitempty"`
@@ -93,8 +153,8 @@ const (
 	EndpointProgrammed = "programmed"
 	// EndpointPending: attached, but its newest policy is not programmed yet.
 	EndpointPending = "pending"
-	// EndpointClosed: attached, but the datastore knows no such pod; its
-	// traffic is dropped.
+	// EndpointClosed: attached, but its traffic is dropped: the datastore knows
+	// no such pod, or something on its way was set aside.
 	EndpointClosed = "closed"
 	// EndpointDetached: known to the datastore, but without an interface.
 	EndpointDetached = "detached"

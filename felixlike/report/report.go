@@ -38,10 +38,15 @@ func Status(w io.Writer, s control.Status, format string) error {
 		if s.LastApply.Error != "" {
 			fmt.Fprintf(w, "LAST APPLY FAILED: %s\n", s.LastApply.Error)
 		}
+		for _, r := range s.Running {
+			fmt.Fprintf(w, "applying %s for %s\n", r.Stage, time.Since(r.Since).Round(10*time.Microsecond))
+		}
 		fmt.Fprintf(w, "writes since start: nftables %d, openflow %d, netlink %d, ovsdb %d, conntrack %d   groups %d\n\n",
 			s.Writes["nftables"], s.Writes["openflow"], s.Writes["netlink"], s.Writes["ovsdb"], s.Writes["conntrack"], s.Groups)
 		endpoints(w, s)
 		policies(w, s)
+		quarantined(w, s)
+		repairs(w, s)
 		problems(w, s)
 	})
 }
@@ -51,14 +56,25 @@ func endpoints(w io.Writer, s control.Status) {
 		fmt.Fprintln(w, "no pods on this node")
 		return
 	}
+	closed := false
 	t := newTable(w, "pod", "state", "interface", "addresses", "ingress", "egress")
 	for _, e := range s.Endpoints {
+		closed = closed || e.Reason != ""
 		t.AppendRow(table.Row{
 			e.Namespace + "/" + e.Name, e.State, e.Interface, strings.Join(e.Addresses, " "),
 			open(e.IngressPolicies), open(e.EgressPolicies),
 		})
 	}
 	t.Render()
+	if !closed {
+		return
+	}
+	fmt.Fprintln(w, "\nclosed pods, whose traffic is dropped:")
+	for _, e := range s.Endpoints {
+		if e.Reason != "" {
+			fmt.Fprintf(w, "  %s/%s: %s\n", e.Namespace, e.Name, e.Reason)
+		}
+	}
 }
 
 func policies(w io.Writer, s control.Status) {
@@ -73,6 +89,58 @@ func policies(w io.Writer, s control.Status) {
 			name = p.Namespace + "/" + p.Name
 		}
 		t.AppendRow(table.Row{name, p.Tier, p.IngressRules, p.EgressRules, p.Endpoints})
+	}
+	t.Render()
+}
+
+// quarantined prints what was set aside: one line of facts and one of reason
+// each, since reasons are long.
+func quarantined(w io.Writer, s control.Status) {
+	if len(s.Quarantined) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\nset aside (%d); everything else is programmed:\n", len(s.Quarantined))
+	t := newTable(w, "  object", "of", "pods closed", "since", "tries", "next try")
+	for _, q := range s.Quarantined {
+		t.AppendRow(table.Row{
+			"  " + q.Stage + " " + q.Kind + " " + q.Name, owners(q), len(q.Pods), q.Since.Format(time.TimeOnly), q.Attempts, q.NextTry.Format(time.TimeOnly),
+		})
+	}
+	t.Render()
+	for _, q := range s.Quarantined {
+		what := q.Name
+		if q.Rule != "" {
+			what += ", " + q.Rule
+		}
+		fmt.Fprintf(w, "  %s: %s\n", what, q.Reason)
+	}
+}
+
+// owners names what a quarantined object was made of.
+func owners(q control.Quarantined) string {
+	switch len(q.Owners) {
+	case 0:
+		return q.Description
+	case 1:
+		return q.Owners[0].String()
+	}
+	return fmt.Sprintf("%s and %d more", q.Owners[0], len(q.Owners)-1)
+}
+
+func repairs(w io.Writer, s control.Status) {
+	if s.Repairs.Total == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\nforeign changes undone: %d since start; the newest:\n", s.Repairs.Total)
+	t := newTable(w, "  at", "object", "what", "by", "took")
+	for _, r := range s.Repairs.Last {
+		by := r.By
+		if by == "" {
+			by = "unknown"
+		}
+		t.AppendRow(table.Row{
+			"  " + r.At.Format(time.DateTime), r.Stage + " " + r.Kind + " " + r.Name, r.What, by, r.Took.Round(10 * time.Microsecond).String(),
+		})
 	}
 	t.Render()
 }

@@ -11,15 +11,26 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
+var noon = time.Date(2026, 11, 3, 12, 0, 0, 0, time.Local)
+
 func status() control.Status {
 	return control.Status{
 		Node: "node1", Backend: "nftables", Datastore: "manifests", InSync: true, Observed: 7, Programmed: 7, StartedAt: time.Now(),
 		Writes: map[string]int{"nftables": 12},
 		Endpoints: []control.Endpoint{
 			{Namespace: "x", Name: "web", State: control.EndpointProgrammed, Interface: "flx1", Addresses: []string{"10.10.0.5"}, IngressPolicies: []string{"x/base"}},
-			{Namespace: "x", Name: "lost", State: control.EndpointClosed},
+			{Namespace: "x", Name: "lost", State: control.EndpointClosed, Reason: "the datastore knows no such pod"},
 		},
 		Policies: []control.Policy{{Tier: "networkpolicy", Namespace: "x", Name: "base", IngressRules: 2, Endpoints: 1}},
+		Quarantined: []control.Quarantined{{
+			Stage: "nftables", Kind: "chain", Name: "pin-x/base", Rule: "rule 2", Owners: []model.ObjectRef{{Kind: "NetworkPolicy", Namespace: "x", Name: "base"}},
+			Reason: "the kernel refuses it", Attempts: 3, Pods: []string{"x/web"}, Since: noon, NextTry: noon.Add(time.Minute),
+		}},
+		Repairs: control.Repairs{Total: 41, Last: []control.Repair{
+			{At: noon, Stage: "nftables", Kind: "chain", Name: "forward", What: "1 foreign rule", By: "nft (pid 7)", Took: 1234 * time.Microsecond},
+			{At: noon, Stage: "nftables", Kind: "table", Name: "felixlike", What: "missing", Took: time.Second},
+		}},
+		Running:  []control.Running{{Stage: "openflow", Since: time.Now()}},
 		Problems: []model.Problem{{Source: "a.yaml", Object: model.ObjectRef{Kind: "NetworkPolicy", Namespace: "x", Name: "bad"}, Field: "spec.ingress[0]", Reason: "broken"}},
 	}
 }
@@ -33,6 +44,13 @@ func TestStatusText(t *testing.T) {
 		"node node1   backend nftables", "revision 7 programmed of 7", "nftables 12",
 		"x/web   programmed  flx1       10.10.0.5  x/base   open", "x/lost  closed",
 		"x/base  networkpolicy", "a.yaml: NetworkPolicy x/bad: spec.ingress[0]: broken",
+		"x/lost: the datastore knows no such pod", "applying openflow for ",
+		"  object                     of                    pods closed  since     tries  next try",
+		"  nftables chain pin-x/base  NetworkPolicy x/base            1  12:00:00      3  12:01:00",
+		"  pin-x/base, rule 2: the kernel refuses it",
+		"foreign changes undone: 41 since start",
+		"  2026-11-03 12:00:00  nftables chain forward    1 foreign rule  nft (pid 7)  1.23ms",
+		"  2026-11-03 12:00:00  nftables table felixlike  missing         unknown      1s",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in:\n%s", want, b.String())

@@ -1,0 +1,219 @@
+package felixlike
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
+)
+
+func managersOf(m ...managers.Manager) []managers.Manager { return m }
+
+func foreignRule() tables.Repair {
+	return tables.Repair{Object: "chain", Name: "forward", What: "1 foreign rule", By: "nft (pid 77)", Noticed: time.Now()}
+}
+
+// tamper makes a foreign change and waits until it is repaired.
+func tamper(t *testing.T, f *fakeTable, changed func()) (took time.Duration) {
+	t.Helper()
+	before, start := f.count(), time.Now()
+	f.set(func() { f.repaired = []tables.Repair{foreignRule()} })
+	changed()
+	eventually(t, "a foreign change is repaired", func() bool { return f.count() > before })
+	return time.Since(start)
+}
+
+func TestForeignChangeIsRepairedAlone(t *testing.T) {
+	table, others, log := newFakeTable(t), &stages{fail: map[string]error{}}, &logBuffer{}
+	f := startWith(t, Config{Stages: []Stage{table.watchedStage(), others.stage("openflow", false)}, Log: log.logger()})
+	f.begin(t)
+	changed := <-table.changed
+	if took := tamper(t, table, changed); took > 100*time.Millisecond {
+		t.Errorf("repaired after %s", took)
+	}
+	eventually(t, "the repair is in status", func() bool { return f.Status().Repairs.Total == 1 })
+	r := f.Status().Repairs.Last[0]
+	if r.Stage != "nftables" || r.Kind != "chain" || r.Name != "forward" || r.What != "1 foreign rule" || r.By != "nft (pid 77)" || r.Took <= 0 {
+		t.Errorf("repair %+v", r)
+	}
+	if got := others.log(); len(got) != 1 {
+		t.Errorf("other stages ran: %v", got)
+	}
+	if lines := log.lines("undone"); len(lines) != 1 || !strings.Contains(lines[0], "pid 77") || !strings.Contains(lines[0], "level=WARN") {
+		t.Errorf("log %q", lines)
+	}
+}
+
+func TestNothingIsRepairedBeforeTheFirstPass(t *testing.T) {
+	table := newFakeTable(t)
+	f := startWith(t, Config{Stages: []Stage{table.watchedStage()}})
+	(<-table.changed)()
+	f.source.send(false, node("node1", "10.10.0.0/24"))
+	f.Status()
+	if n := table.count(); n != 0 {
+		t.Errorf("applied %d times before all is known", n)
+	}
+}
+
+// The switch hangs for its whole deadline; meanwhile, policy is repaired and
+// changed, and questions are answered.
+func TestRepairDoesNotWaitForSwitchThatHangs(t *testing.T) {
+	table, sw := newFakeTable(t), newHanging(t)
+	f := startWith(t, Config{
+		Managers: managersOf(sw),
+		Stages:   []Stage{table.watchedStage(), {Name: "openflow", Timeout: time.Minute, Apply: sw.apply}},
+	})
+	f.begin(t)
+	changed := <-table.changed
+	<-sw.entered
+	sw.setHangs(true)
+	f.source.send(true, podOn("a", "node1"))
+	<-sw.entered
+	told := sw.seen
+	for range 3 {
+		if took := tamper(t, table, changed); took > 100*time.Millisecond {
+			t.Errorf("repaired after %s while the switch hangs", took)
+		}
+	}
+	applies := table.count()
+	f.source.send(true, podOn("b", "node1"))
+	eventually(t, "policy is changed while the switch hangs", func() bool { return table.count() > applies })
+	start := time.Now()
+	s := f.Status()
+	if took := time.Since(start); took > 100*time.Millisecond {
+		t.Errorf("status took %s while the switch hangs", took)
+	}
+	if len(s.Running) == 0 || s.Running[0].Stage != "openflow" || s.Programmed != 1 || s.Observed != 3 {
+		t.Errorf("running %+v, programmed %d of %d", s.Running, s.Programmed, s.Observed)
+	}
+	if err := f.ask(t.Context(), func() {
+		if len(f.shared.backlog) == 0 {
+			t.Error("no update waits for the switch")
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if sw.seen != told {
+		t.Error("the switch was told of a pod before its turn")
+	}
+}
+
+// A later stage must not program what policy has not: what comes while the
+// stages run is programmed by the next pass, policy first.
+func TestForwardingNeverOvertakesPolicy(t *testing.T) {
+	table, sw := newFakeTable(t), newHanging(t)
+	slow := Stage{Name: "openflow", Timeout: 20 * time.Millisecond, Apply: sw.apply}
+	f := startWith(t, Config{Managers: managersOf(sw), Stages: []Stage{table.stage(), slow}})
+	f.begin(t)
+	<-sw.entered
+	sw.setHangs(true)
+	f.source.send(true, podOn("a", "node1"))
+	<-sw.entered
+	f.attach("a")
+	f.source.send(true, podOn("b", "node1"))
+	sw.setHangs(false)
+	if err := programmed(t, f, model.PodID{Namespace: "x", Name: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	if len(sw.updates) != len(table.updates) {
+		t.Errorf("the switch was told of %d updates, policy of %d", len(sw.updates), len(table.updates))
+	}
+}
+
+func TestFightIsThrottledAndTold(t *testing.T) {
+	table, log := newFakeTable(t), &logBuffer{}
+	f := startWith(t, Config{Stages: []Stage{table.watchedStage()}, Log: log.logger()})
+	f.begin(t)
+	changed := <-table.changed
+	table.set(func() {
+		table.onApply = func() {
+			table.repaired = []tables.Repair{foreignRule()}
+			changed()
+		}
+	})
+	changed()
+	eventually(t, "many repairs", func() bool { return f.Status().Repairs.Total > 30 })
+	table.set(func() { table.onApply = nil })
+	table.mu.Lock()
+	defer table.mu.Unlock()
+	for i := 1; i < len(table.applies); i++ {
+		if gap := table.applies[i].Sub(table.applies[i-1]); i > 1 && gap < 8*time.Millisecond {
+			t.Errorf("applies %s apart", gap)
+		}
+	}
+	if n := len(log.lines("foreign change was undone")); n != fightRepairs {
+		t.Errorf("%d repairs were logged, want %d", n, fightRepairs)
+	}
+	if lines := log.lines("keeps changing"); len(lines) != 1 || !strings.Contains(lines[0], "pid 77") {
+		t.Errorf("the fight was logged as %q", lines)
+	}
+	if n := len(f.Status().Repairs.Last); n != keptRepairs {
+		t.Errorf("%d repairs are kept, want %d", n, keptRepairs)
+	}
+}
+
+func TestRepairThatFailsIsRetriedAndHoldsBack(t *testing.T) {
+	table, others := newFakeTable(t), &stages{fail: map[string]error{}}
+	f := startWith(t, Config{Stages: []Stage{table.watchedStage(), others.stage("openflow", false)}})
+	f.begin(t)
+	changed := <-table.changed
+	table.set(func() { table.err = errors.New("no buffer space") })
+	before := table.count()
+	changed()
+	eventually(t, "the repair is tried again", func() bool { return table.count() > before+3 })
+	if s := f.Status(); !strings.Contains(s.LastApply.Error, "nftables: no buffer space") {
+		t.Errorf("last apply %+v", s.LastApply)
+	}
+	if n := len(others.log()); n != 1 {
+		t.Errorf("a later stage ran %d times, want the 1 of the first pass", n)
+	}
+	table.set(func() { table.err = nil })
+	eventually(t, "the failure is over", func() bool { return f.Status().LastApply.Error == "" })
+	if n := len(others.log()); n != 2 {
+		t.Errorf("a later stage ran %d times, want 2", n)
+	}
+}
+
+func TestOnlyUnwatchedStagesAreReadAtResync(t *testing.T) {
+	table, plain := newFakeTable(t), newFakeTable(t)
+	other := plain.stage()
+	other.Name = "netlink"
+	f := startWith(t, Config{Stages: []Stage{table.watchedStage(), other}, Timing: Timing{Resync: 5 * time.Millisecond}})
+	f.begin(t)
+	eventually(t, "the stage without Watch is invalidated", func() bool {
+		plain.mu.Lock()
+		defer plain.mu.Unlock()
+		return plain.invalidated > 2
+	})
+	table.mu.Lock()
+	defer table.mu.Unlock()
+	if table.invalidated != 0 {
+		t.Errorf("the watched stage was invalidated %d times", table.invalidated)
+	}
+}
+
+func TestWatchThatFailsIsStartedAgain(t *testing.T) {
+	table := newFakeTable(t)
+	stage := table.stage()
+	attempts := make(chan struct{}, 100)
+	stage.Watch = func(ctx context.Context, changed func()) error {
+		attempts <- struct{}{}
+		if len(attempts) < 3 {
+			return errors.New("no socket")
+		}
+		return table.watch(ctx, changed)
+	}
+	f := startWith(t, Config{Stages: []Stage{stage}})
+	f.begin(t)
+	select {
+	case changed := <-table.changed:
+		tamper(t, table, changed)
+	case <-time.After(5 * time.Second):
+		t.Fatal("Watch was not started again")
+	}
+}

@@ -1,0 +1,182 @@
+package felixlike
+
+import (
+	"context"
+	"time"
+)
+
+// heartbeat is the longest time that the loop sleeps, so that an idle loop can
+// be told from one that is stuck.
+const heartbeat = 2 * time.Second
+
+// loop owns the driver's state. It never waits for a stage: while one runs, the
+// loop goes on taking changes, notices and questions.
+func (d *Driver) loop(ctx context.Context) error {
+	resync := time.NewTicker(d.cfg.Resync)
+	defer resync.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		timer.Reset(d.untilDue())
+		select {
+		case <-ctx.Done():
+			d.settle()
+			return ctx.Err()
+		case f := <-d.calls:
+			f()
+			d.drain()
+		case o := <-d.outcomes:
+			d.finished(ctx, o)
+		case <-d.noticed:
+			d.takeNotices()
+		case err := <-d.cfg.Lost:
+			d.log.Warn("dataplane connection lost, reading everything again", "reason", err)
+			d.invalidate()
+		case <-resync.C:
+			d.invalidate()
+		case <-timer.C:
+		}
+		d.begin(ctx)
+		d.wake()
+	}
+}
+
+// drain takes what waits already, so that one apply serves it all.
+func (d *Driver) drain() {
+	for {
+		select {
+		case f := <-d.calls:
+			f()
+		default:
+			return
+		}
+	}
+}
+
+// settle waits for the stages that run: their receivers are closed next.
+func (d *Driver) settle() {
+	for ; d.running > 0; d.running-- {
+		<-d.outcomes
+	}
+}
+
+// inSync reports whether all that exists is known: before that, nothing is
+// programmed, since what is missing would be swept or left open.
+func (d *Driver) inSync() bool {
+	return d.sourceSynced && d.attachmentsSynced && d.tracker.nodes[d.cfg.Node] != nil
+}
+
+// passAt returns when the next pass is to begin, if one is to.
+func (d *Driver) passAt() (time.Time, bool) {
+	return d.nextApply, d.dirty && d.inSync() && d.pass == nil && d.running == 0
+}
+
+// aloneAt returns when the stage is to be applied beside the passes, if it is.
+// Two writers that undo each other's work do so no faster than the throttle
+// lets them; a stage that fails, or that something is set aside of, waits longer.
+func (d *Driver) aloneAt(r *runner) (time.Time, bool) {
+	t := d.cfg.Timing
+	switch {
+	case r.running || !r.applied:
+		return time.Time{}, false
+	case r.wants == d.shared && (d.dirty || d.pass != nil):
+		// Its managers may want what an earlier stage has not programmed.
+		return time.Time{}, false
+	case r.wanted && r.err == nil:
+		return r.started.Add(t.Throttle), true
+	case r.wanted:
+		return r.started.Add(t.RetryMin), true
+	case !r.nextTry.IsZero() && r.err == nil:
+		return later(r.nextTry, r.started.Add(t.RetryMin)), true
+	}
+	return time.Time{}, false
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// untilDue returns the time until something is to be begun.
+func (d *Driver) untilDue() time.Duration {
+	due := time.Now().Add(heartbeat)
+	if at, ok := d.passAt(); ok && at.Before(due) {
+		due = at
+	}
+	for _, r := range d.runners {
+		if at, ok := d.aloneAt(r); ok && at.Before(due) {
+			due = at
+		}
+	}
+	return time.Until(due)
+}
+
+// begin starts what is due: a pass, or stages by themselves.
+func (d *Driver) begin(ctx context.Context) {
+	now := time.Now()
+	if at, ok := d.passAt(); ok && !at.After(now) {
+		d.beginPass(ctx)
+	}
+	for _, r := range d.runners {
+		if at, ok := d.aloneAt(r); ok && !at.After(now) {
+			r.wants.complete()
+			d.start(ctx, r, false)
+		}
+	}
+}
+
+// invalidate makes the next pass read everything, except where a Watch knows
+// what changed.
+func (d *Driver) invalidate() {
+	for _, r := range d.runners {
+		r.stale = r.stale || !r.watching.Load()
+	}
+	d.dirty = true
+}
+
+// takeNotices takes note of what the Watches have noticed.
+func (d *Driver) takeNotices() {
+	for _, r := range d.runners {
+		if r.noticed.Swap(false) {
+			r.wanted = true
+		}
+	}
+}
+
+// watch runs a stage's Watch until ctx ends. One that fails is started again,
+// later each time; until then the stage is read at every resync.
+func (d *Driver) watch(ctx context.Context, r *runner) error {
+	wait := d.cfg.RetryMin
+	for {
+		began := time.Now()
+		r.watching.Store(true)
+		err := r.Watch(ctx, func() {
+			r.noticed.Store(true)
+			d.nudge()
+		})
+		r.watching.Store(false)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if time.Since(began) > d.cfg.RetryMax {
+			wait = d.cfg.RetryMin
+		}
+		d.log.Error("foreign changes are not noticed until the next resync", "stage", r.Name, "error", err, "retry", wait)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, d.cfg.RetryMax)
+	}
+}
+
+// nudge wakes the loop.
+func (d *Driver) nudge() {
+	select {
+	case d.noticed <- struct{}{}:
+	default: // it will wake anyway
+	}
+}

@@ -1,0 +1,195 @@
+package felixlike
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// naming tells what the chains and sets of the dataplane are made of, by
+// giving everything in the model its name again.
+type naming struct {
+	renderer *rules.Renderer
+	tracker  *tracker
+}
+
+// names is a naming at one moment.
+type names struct {
+	// named tells that chains have names that can be told.
+	named bool
+	// policies has the policy of a chain, pods the pods whose packets pass one.
+	policies map[string]model.PolicyID
+	pods     map[string][]model.PodID
+	all      []model.PodID
+	// groups has the group of a set, users the policies that use one.
+	groups map[string]model.Group
+	users  map[model.GroupID][]model.PolicyID
+	// owners has the pod of an address.
+	addresses map[string]model.PodID
+}
+
+func (n naming) index() *names {
+	x := &names{
+		named:    n.renderer != nil,
+		policies: map[string]model.PolicyID{}, pods: map[string][]model.PodID{}, groups: map[string]model.Group{},
+		users: map[model.GroupID][]model.PolicyID{}, addresses: map[string]model.PodID{},
+	}
+	for id, g := range n.tracker.groups {
+		for _, f := range model.Families() {
+			x.groups[ipsets.Name(id, f)] = g
+		}
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(n.tracker.policies), model.PolicyID.Compare) {
+		for _, g := range groupsOf(n.tracker.policies[id]) {
+			x.users[g] = append(x.users[g], id)
+		}
+		if n.renderer != nil {
+			for _, d := range model.Directions() {
+				x.policies[n.renderer.PolicyChain(id, d)] = id
+			}
+		}
+	}
+	for _, id := range n.tracker.pods() {
+		a, e := n.tracker.attachments[id], n.tracker.endpoints[id]
+		if a == nil || e == nil {
+			continue
+		}
+		x.all = append(x.all, id)
+		for _, addr := range a.Addresses {
+			x.addresses[addr.String()] = id
+		}
+		for _, chain := range n.path(e) {
+			x.pods[chain] = append(x.pods[chain], id)
+		}
+	}
+	return x
+}
+
+// path returns the chains that packets of an endpoint, but not of all
+// endpoints, pass: those of its list of policies, and of the policies.
+func (n naming) path(e *model.Endpoint) []string {
+	var chains []string
+	if n.renderer == nil {
+		return nil
+	}
+	for _, d := range model.Directions() {
+		applied := e.Applied(d)
+		own, _ := n.renderer.Applied(d, applied, func(model.PolicyID) bool { return false })
+		for _, c := range own {
+			chains = append(chains, c.Name)
+		}
+		for _, id := range allPolicies(applied) {
+			chains = append(chains, n.renderer.PolicyChain(id, d))
+		}
+	}
+	return chains
+}
+
+func groupsOf(p *model.Policy) []model.GroupID {
+	var all []model.GroupID
+	for _, d := range model.Directions() {
+		for _, r := range p.Rules(d) {
+			all = append(append(all, r.Peers...), r.NamedPorts...)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// owners returns the objects that a refused one was made of, and what it is
+// for. Of what every pod passes there are no owners.
+func (x *names) owners(r tables.Refusal) (owners []model.ObjectRef, description string) {
+	if id, ok := x.policies[r.Name]; ok && r.Object == "chain" {
+		return []model.ObjectRef{policyRef(id)}, ""
+	}
+	if g, ok := x.groups[r.Name]; ok && r.Object == "set" {
+		for _, id := range x.users[g.ID] {
+			owners = append(owners, policyRef(id))
+		}
+		return owners, g.Kind.String() + " of " + g.Description
+	}
+	if id, ok := x.member(r); ok {
+		return []model.ObjectRef{podRef(id)}, ""
+	}
+	for _, id := range x.pods[r.Name] {
+		owners = append(owners, podRef(id))
+	}
+	switch {
+	case len(owners) > 0:
+		return owners, "shared by the pods with one list of policies"
+	case x.named && x.passedByAll(r.Name):
+		return nil, "asked for every pod"
+	}
+	return nil, ""
+}
+
+// closedBy returns the pods whose packets a refused object drops.
+func (x *names) closedBy(r tables.Refusal) []model.PodID {
+	var closed []model.PodID
+	if id, ok := x.member(r); ok {
+		// Without its entry, an address is that of no endpoint.
+		closed = append(closed, id)
+	}
+	for _, chain := range r.Closed {
+		if x.passedByAll(chain) {
+			return x.all
+		}
+		closed = append(closed, x.pods[chain]...)
+	}
+	slices.SortFunc(closed, model.PodID.Compare)
+	return slices.Compact(closed)
+}
+
+// passedByAll reports whether the packets of every pod pass a chain: one of
+// the static ones, or one of a dispatch tree.
+func (x *names) passedByAll(chain string) bool {
+	if !x.named {
+		return true
+	}
+	switch chain {
+	case rules.ChainForward, rules.ChainPrerouting, rules.ChainFromPods, rules.ChainFromOutside, rules.ChainToPods, rules.ChainMasquerade:
+		return true
+	}
+	for _, d := range model.Directions() {
+		for _, f := range model.Families() {
+			if strings.HasPrefix(chain, rules.DispatchMap(d, f)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// member returns the pod that a refused entry of a verdict map was for.
+func (x *names) member(r tables.Refusal) (model.PodID, bool) {
+	if r.Object != "map" {
+		return model.PodID{}, false
+	}
+	addr, err := netip.ParseAddr(r.Rule)
+	if err != nil {
+		return model.PodID{}, false
+	}
+	id, ok := x.addresses[addr.String()]
+	return id, ok
+}
+
+func policyRef(id model.PolicyID) model.ObjectRef {
+	kind := "NetworkPolicy"
+	if id.Tier != model.TierNetworkPolicy {
+		kind = "ClusterNetworkPolicy"
+	}
+	return ref(kind, id.Namespace, id.Name)
+}
+
+func podRef(id model.PodID) model.ObjectRef { return ref("Pod", id.Namespace, id.Name) }
+
+// policiesAmong returns the references that are not to pods.
+func policiesAmong(refs []model.ObjectRef) []model.ObjectRef {
+	return slices.DeleteFunc(slices.Clone(refs), func(r model.ObjectRef) bool { return r.Kind == "Pod" })
+}

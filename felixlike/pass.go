@@ -1,0 +1,117 @@
+package felixlike
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+)
+
+// pass is one apply of all stages, in order.
+type pass struct {
+	// revision and noted are what it programs: the datastore's revision, and the
+	// tracker's count of updates.
+	revision, noted uint64
+	started         time.Time
+	// at is the stage that runs, or is the next to.
+	at int
+}
+
+// beginPass lets the managers set what is wanted now, and starts with the
+// first stage. The shared managers are told nothing new before it ends: no
+// stage may program what an earlier one has not.
+func (d *Driver) beginPass(ctx context.Context) {
+	d.pass = &pass{revision: d.observed, noted: d.tracker.noted, started: time.Now()}
+	d.dirty = false
+	d.shared.complete()
+	for _, r := range d.runners {
+		r.err = nil
+		if r.wants != d.shared {
+			r.wants.complete()
+		}
+	}
+	d.advance(ctx)
+}
+
+// advance starts the pass's next stage. It waits for one that runs by itself.
+func (d *Driver) advance(ctx context.Context) {
+	switch {
+	case d.pass == nil:
+	case d.pass.at == len(d.runners) || slices.ContainsFunc(d.runners[:d.pass.at], (*runner).holdsBack):
+		d.endPass()
+	case !d.runners[d.pass.at].running:
+		d.start(ctx, d.runners[d.pass.at], true)
+	}
+}
+
+// holdsBack reports whether the later stages must not run.
+func (r *runner) holdsBack() bool { return r.Required && r.err != nil }
+
+func (d *Driver) start(ctx context.Context, r *runner, inPass bool) {
+	r.inPass = inPass
+	d.running++
+	r.start(ctx, d.outcomes)
+}
+
+// finished takes the outcome of a stage, and goes on with the pass.
+func (d *Driver) finished(ctx context.Context, o outcome) {
+	r, failedBefore := o.runner, o.runner.err != nil
+	d.running--
+	r.finished(o)
+	d.repairs.note(d.log, r.Name, o.applied.Repaired, o.ended)
+	if o.err == nil {
+		d.quarantine.set(d.log, r.Name, o.applied.Refused)
+	}
+	switch {
+	case r.inPass:
+		d.pass.at++
+	case o.err != nil:
+		d.dirty = true
+		if d.pass == nil {
+			d.failed(r.started, o.err)
+		}
+	case failedBefore:
+		// What it held back can go.
+		d.nextApply = o.ended
+	}
+	d.advance(ctx)
+	if r.wants != d.shared || d.pass == nil {
+		r.wants.free()
+	}
+}
+
+// endPass takes stock of a pass.
+func (d *Driver) endPass() {
+	p := d.pass
+	d.pass = nil
+	d.shared.free()
+	var errs []error
+	for _, r := range d.runners {
+		errs = append(errs, r.err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		d.failed(p.started, err)
+		if d.tracker.noted > p.noted {
+			// What is new does not wait for the retry of what failed.
+			d.nextApply = p.started.Add(d.cfg.Throttle)
+		}
+		return
+	}
+	d.lastApply = control.Apply{At: p.started, Duration: time.Since(p.started)}
+	d.nextApply = p.started.Add(d.cfg.Throttle)
+	d.log.Debug("applied", "revision", p.revision, "duration", d.lastApply.Duration)
+	d.retry, d.programmed = 0, p.revision
+	d.tracker.programmed(p.noted)
+}
+
+// failed notes an apply that failed; it is tried again, later each time. What
+// was programmed before stays in force.
+func (d *Driver) failed(started time.Time, err error) {
+	d.lastApply = control.Apply{At: started, Duration: time.Since(started), Error: err.Error()}
+	d.dirty = true
+	d.retry = min(max(2*d.retry, d.cfg.RetryMin), d.cfg.RetryMax)
+	d.nextApply = time.Now().Add(d.retry)
+	d.log.Error("programming the dataplane failed", "error", err, "retry", d.retry)
+}

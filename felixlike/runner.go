@@ -1,0 +1,134 @@
+package felixlike
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/model"
+)
+
+// runner runs one stage, each time in a goroutine of its own and never twice
+// at a time.
+type runner struct {
+	Stage
+	wants *wants
+
+	// noticed tells that Watch has noticed a foreign change, and watching that
+	// it listens. Both are set by the goroutine of Watch.
+	noticed, watching atomic.Bool
+
+	// What follows belongs to the loop.
+	running, inPass bool
+	started         time.Time
+	// applied tells that the stage was applied before: only then is there
+	// anything to repair.
+	applied bool
+	// stale asks for an Invalidate before the next Apply, wanted for an Apply
+	// beside the passes.
+	stale, wanted bool
+	// nextTry is when something that was set aside is tried again; zero if
+	// nothing is.
+	nextTry         time.Time
+	err             error
+	writes          int
+	rules, elements int
+}
+
+// outcome is the end of a run.
+type outcome struct {
+	*runner
+	applied Applied
+	err     error
+	full    bool
+	ended   time.Time
+}
+
+func newRunner(s Stage, shared *wants) *runner {
+	r := &runner{Stage: s, wants: shared}
+	if len(s.Managers) > 0 {
+		r.wants = &wants{managers: s.Managers}
+	}
+	return r
+}
+
+// start runs the stage; its outcome goes to the channel.
+func (r *runner) start(ctx context.Context, outcomes chan<- outcome) {
+	full := !r.applied || r.stale
+	if r.stale && r.Invalidate != nil {
+		r.Invalidate()
+	}
+	r.stale, r.wanted, r.running, r.started = false, false, true, time.Now()
+	r.wants.running++
+	go func() {
+		applied, err := r.run(ctx)
+		if err != nil {
+			err = fmt.Errorf("%s: %w", r.Name, err)
+		}
+		outcomes <- outcome{runner: r, applied: applied, err: err, full: full || applied.Full, ended: time.Now()}
+	}()
+}
+
+// finished takes note of the end of a run.
+func (r *runner) finished(o outcome) {
+	r.running, r.err = false, o.err
+	r.wants.running--
+	r.writes += o.applied.Writes
+	if o.err != nil {
+		return
+	}
+	r.applied, r.rules, r.elements = true, o.applied.Rules, o.applied.Elements
+	r.nextTry = time.Time{}
+	for _, refused := range o.applied.Refused {
+		if r.nextTry.IsZero() || refused.NextTry.Before(r.nextTry) {
+			r.nextTry = refused.NextTry
+		}
+	}
+}
+
+// wants are managers with what they still have to be told: they set what
+// stages program, so they are left alone while one of these stages runs.
+type wants struct {
+	managers []managers.Manager
+	// running counts the stages that run.
+	running int
+	backlog []model.Update
+}
+
+// update tells the managers of an update, now or when they are free again.
+func (w *wants) update(u model.Update, busy bool) {
+	if w.running > 0 || busy {
+		w.backlog = append(w.backlog, u)
+		return
+	}
+	w.tell(u)
+}
+
+func (w *wants) tell(u model.Update) {
+	for _, m := range w.managers {
+		m.OnUpdate(u)
+	}
+}
+
+// free tells the managers what they missed.
+func (w *wants) free() {
+	if w.running > 0 {
+		return
+	}
+	for _, u := range w.backlog {
+		w.tell(u)
+	}
+	w.backlog = nil
+}
+
+// complete makes the managers set what follows from what they were told.
+func (w *wants) complete() {
+	if w.running > 0 {
+		return
+	}
+	for _, m := range w.managers {
+		m.CompleteDeferredWork()
+	}
+}
