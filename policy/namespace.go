@@ -115,6 +115,7 @@ func (e *Engine) rescope(n *namespace) {
 	now := set[*scope]{}
 	if n.known {
 		e.scopesByLabel.candidates(n.labels, func(s *scope) {
+			e.work.Matches++
 			if s.namespaces.matches(n.labels) {
 				now.add(s)
 			}
@@ -127,7 +128,7 @@ func (e *Engine) rescope(n *namespace) {
 		delete(n.scopes, s)
 		delete(s.members, n)
 		for _, sel := range s.selections {
-			sel.visit(n, func(p *pod) { e.leave(sel, p) })
+			e.visit(sel, n, func(p *pod) { e.leave(sel, p) })
 		}
 	}
 	for s := range now {
@@ -137,7 +138,7 @@ func (e *Engine) rescope(n *namespace) {
 		n.scopes.add(s)
 		s.members.add(n)
 		for _, sel := range s.selections {
-			sel.visit(n, func(p *pod) { e.enter(sel, p) })
+			e.visit(sel, n, func(p *pod) { e.enter(sel, p) })
 		}
 	}
 }

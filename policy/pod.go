@@ -155,8 +155,8 @@ func (e *Engine) change(p *pod, next podState) {
 		case !s.members.has(p):
 			e.enter(s, p)
 		case members:
-			s.contribute(&p.podState, 1)
-			s.contribute(&old, -1)
+			e.contribute(s, &p.podState, 1)
+			e.contribute(s, &old, -1)
 		}
 	}
 	clear(now)
@@ -177,6 +177,7 @@ func (e *Engine) matching(n *namespace, s *podState, found []*selection) []*sele
 			continue
 		}
 		sc.index.candidates(s.labels, func(c *selection) {
+			e.work.Matches++
 			if c.pods.matches(s.labels) {
 				c.mark = e.marks
 				found = append(found, c)

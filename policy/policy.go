@@ -35,6 +35,7 @@ func (e *Engine) SetNetworkPolicy(object *networkingv1.NetworkPolicy) []model.Pr
 	if object == nil {
 		return nil
 	}
+	e.work.Policies++
 	c, problems := compile(object)
 	e.setPolicy(c)
 	return problems
@@ -115,6 +116,7 @@ func (e *Engine) retarget(p *policy, target *selection) {
 }
 
 func (e *Engine) dirtyMembers(s *selection) {
+	e.work.Visits += uint64(len(s.members))
 	for p := range s.members {
 		e.dirtyEndpoints.add(p.id)
 	}

@@ -80,22 +80,24 @@ func (s *selection) used() bool {
 
 // visit calls fn for every pod of a namespace of the scope that the selection
 // matches, without looking at others more than it must.
-func (s *selection) visit(n *namespace, fn func(*pod)) {
+func (e *Engine) visit(s *selection, n *namespace, fn func(*pod)) {
 	pairs := s.pods.required()
 	if len(pairs) == 0 {
 		pods := n.pods
 		if s.scope.local {
 			pods = n.locals
 		}
-		s.visitMatching(pods, fn)
+		e.visitMatching(s, pods, fn)
 		return
 	}
 	for _, pair := range pairs {
-		s.visitMatching(n.byLabel[pair], fn)
+		e.visitMatching(s, n.byLabel[pair], fn)
 	}
 }
 
-func (s *selection) visitMatching(pods set[*pod], fn func(*pod)) {
+func (e *Engine) visitMatching(s *selection, pods set[*pod], fn func(*pod)) {
+	e.work.Visits += uint64(len(pods))
+	e.work.Matches += uint64(len(pods))
 	for p := range pods {
 		if (p.local || !s.scope.local) && s.pods.matches(p.labels) {
 			fn(p)
@@ -113,7 +115,7 @@ func (e *Engine) selection(spec selectionSpec) *selection {
 	sc.selections[spec.pods.text] = s
 	sc.index.insert(s.pods, s)
 	for n := range sc.members {
-		s.visit(n, func(p *pod) { e.enter(s, p) })
+		e.visit(s, n, func(p *pod) { e.enter(s, p) })
 	}
 	return s
 }
@@ -135,6 +137,8 @@ func (e *Engine) scope(spec selectionSpec) *scope {
 		return s
 	}
 	e.scopesByLabel.insert(s.namespaces, s)
+	e.work.Visits += uint64(len(e.namespaces))
+	e.work.Matches += uint64(len(e.namespaces))
 	for _, n := range e.namespaces {
 		if n.known && s.namespaces.matches(n.labels) {
 			n.scopes.add(s)
@@ -173,7 +177,7 @@ func (e *Engine) dropIfUnused(s *selection) {
 func (e *Engine) enter(s *selection, p *pod) {
 	s.members.add(p)
 	p.selections = append(p.selections, s)
-	s.contribute(&p.podState, 1)
+	e.contribute(s, &p.podState, 1)
 	e.targetsChanged(s, p.id)
 }
 
@@ -187,7 +191,7 @@ func (e *Engine) leave(s *selection, p *pod) {
 			break
 		}
 	}
-	s.contribute(&p.podState, -1)
+	e.contribute(s, &p.podState, -1)
 	e.targetsChanged(s, p.id)
 }
 
@@ -208,8 +212,9 @@ func (e *Engine) targetsChanged(s *selection, id model.PodID) {
 
 // contribute adds the pod's members to the selection's groups, or takes them
 // away.
-func (s *selection) contribute(p *podState, n int32) {
+func (e *Engine) contribute(s *selection, p *podState, n int32) {
 	if s.addresses != nil {
+		e.work.Members += uint64(len(p.addresses))
 		s.addresses.countAddresses(p, n)
 	}
 	if len(s.ports) == 0 {
@@ -217,6 +222,7 @@ func (s *selection) contribute(p *podState, n int32) {
 	}
 	for _, port := range p.ports {
 		if g := s.ports[port.portName]; g != nil {
+			e.work.Members += uint64(len(p.addresses))
 			g.countPort(p, port.number, n)
 		}
 	}

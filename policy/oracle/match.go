@@ -55,8 +55,11 @@ func (c *Cluster) ownNode(pod *corev1.Pod, a netip.Addr) bool {
 // targets reports whether the policy applies to the pod. A selector that
 // cannot be understood takes in the whole namespace.
 func (c *Cluster) targets(policy *networkingv1.NetworkPolicy, pod *corev1.Pod) bool {
+	if pod.Namespace != policy.Namespace {
+		return false
+	}
 	selector, err := metav1.LabelSelectorAsSelector(&policy.Spec.PodSelector)
-	return pod.Namespace == policy.Namespace && (err != nil || selector.Matches(labels.Set(pod.Labels)))
+	return err != nil || selector.Matches(labels.Set(pod.Labels))
 }
 
 // anyPeer reports whether one of the peers is the address or its pod; no
@@ -81,10 +84,13 @@ func (c *Cluster) selects(peer networkingv1.NetworkPolicyPeer, namespace string,
 		return pod.Namespace == namespace
 	}
 	return slices.ContainsFunc(c.Namespaces, func(n *corev1.Namespace) bool {
+		if n.Name != pod.Namespace {
+			return false
+		}
 		// The API server gives every namespace this label.
 		set := map[string]string{corev1.LabelMetadataName: n.Name}
 		maps.Copy(set, n.Labels)
-		return n.Name == pod.Namespace && matches(peer.NamespaceSelector, set)
+		return matches(peer.NamespaceSelector, set)
 	})
 }
 
