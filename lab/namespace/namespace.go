@@ -73,6 +73,16 @@ func Create(name string) (*Namespace, error) {
 	return n, nil
 }
 
+// Anonymous makes a new namespace without a name: it ends with its thread and
+// the processes in it, however this process ends.
+func Anonymous() (*Namespace, error) {
+	n, err := start("anonymous", func() error { return unix.Unshare(unix.CLONE_NEWNET) })
+	if err != nil {
+		return nil, fmt.Errorf("create anonymous namespace: %w", err)
+	}
+	return n, nil
+}
+
 // Open starts a thread in an existing namespace.
 func Open(name string) (*Namespace, error) {
 	n, err := start(name, func() error { return enter(name) })
