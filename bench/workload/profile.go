@@ -1,0 +1,72 @@
+package workload
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Profile is the size of a workload.
+type Profile struct {
+	Name string `json:"name"`
+	// Namespaces holds the endpoints and the policies in equal parts; as many
+	// further namespaces hold the pods of the other nodes.
+	Namespaces int `json:"namespaces"`
+	// Endpoints is the number of pods on this node, PoliciesPerEndpoint how
+	// many policies apply to each. The lists of two endpoints differ.
+	Endpoints           int `json:"endpoints"`
+	PoliciesPerEndpoint int `json:"policiesPerEndpoint"`
+	// Policies have RulesPerPolicy rules each, half of them ingress.
+	Policies       int `json:"policies"`
+	RulesPerPolicy int `json:"rulesPerPolicy"`
+	// Groups are distinct selectors that match GroupSize pods each, all of
+	// them on other nodes.
+	Groups    int `json:"groups"`
+	GroupSize int `json:"groupSize"`
+	// Samples is how often the cheapest change is measured in a whole run, at
+	// the least.
+	Samples int `json:"samples"`
+	// Idle is how long the agent is left alone.
+	Idle time.Duration `json:"idleNanoseconds"`
+}
+
+// W1 is the name of the reference workload, which the budgets are for.
+const W1 = "w1"
+
+// Profiles returns the profiles that can be chosen, the smallest first.
+func Profiles() []Profile {
+	return []Profile{
+		{
+			Name: "small", Namespaces: 2, Endpoints: 20, PoliciesPerEndpoint: 4,
+			Policies: 20, RulesPerPolicy: 4, Groups: 10, GroupSize: 5, Samples: 40, Idle: time.Second,
+		},
+		{
+			Name: "w1-100", Namespaces: 10, Endpoints: 100, PoliciesPerEndpoint: 10,
+			Policies: 1000, RulesPerPolicy: 10, Groups: 500, GroupSize: 20, Samples: 1000, Idle: time.Minute,
+		},
+		{
+			Name: W1, Namespaces: 10, Endpoints: 1000, PoliciesPerEndpoint: 10,
+			Policies: 1000, RulesPerPolicy: 10, Groups: 500, GroupSize: 20, Samples: 1000, Idle: time.Minute,
+		},
+	}
+}
+
+// FindProfile returns the profile of that name.
+func FindProfile(name string) (Profile, error) {
+	var names []string
+	for _, p := range Profiles() {
+		if p.Name == name {
+			return p, nil
+		}
+		names = append(names, p.Name)
+	}
+	slices.Sort(names)
+	return Profile{}, fmt.Errorf("profile %q: must be one of %s", name, strings.Join(names, ", "))
+}
+
+// String says in words what the profile is.
+func (p Profile) String() string {
+	return fmt.Sprintf("One node, %d endpoints with %d policies each, %d policies x %d rules, %d address groups x %d members",
+		p.Endpoints, p.PoliciesPerEndpoint, p.Policies, p.RulesPerPolicy, p.Groups, p.GroupSize)
+}
