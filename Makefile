@@ -8,10 +8,10 @@ LINTER   := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 # All but the tests that bring up whole clusters.
 FAST = $(shell go list ./... | grep -v /test/)
 
-.PHONY: help demo test check build lint setup bench clean
+.PHONY: help demo test check build lint setup bench microbench clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## install what the demo and the tests need (Debian, root)
 	@scripts/setup
@@ -36,7 +36,10 @@ lint: ## formatting, vet and staticcheck
 	@go vet ./...
 	@go run $(LINTER) ./...
 
-bench: setup ## run the Go benchmarks of the policy engine and the nftables driver
+bench: setup build ## measure first load, restart, changes and idle of a big node (writes docs/benchmarks)
+	@bin/felixctl bench run --profile w1 --backends nftables --rounds 5 --out docs/benchmarks/w1-nftables
+
+microbench: setup ## run the Go benchmarks of the policy engine and the nftables driver
 	@go test -run '^$$' -bench . -benchmem ./policy/... ./tables/...
 
 clean: ## remove what was built, and whatever a crashed lab left

@@ -6,6 +6,7 @@ replace antrea.io/libOpenflow => github.com/antrea-io/libOpenflow v0.15.0
 
 require (
 	antrea.io/libOpenflow v0.15.0
+	github.com/HdrHistogram/hdrhistogram-go v1.2.0
 	github.com/fsnotify/fsnotify v1.10.1
 	github.com/gaissmai/bart v0.28.0
 	github.com/google/go-cmp v0.7.0

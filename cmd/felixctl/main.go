@@ -1,5 +1,6 @@
-// Command felixctl is the operator's tool. So far it has one group of
-// commands: lab, clusters made of network namespaces.
+// Command felixctl is the operator's tool. So far it has two groups of
+// commands: lab, clusters made of network namespaces, and bench, what the
+// backends cost.
 package main
 
 import (
@@ -9,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	benchcli "github.com/felixlike/felixlike/bench/cli"
 	"github.com/felixlike/felixlike/lab/cli"
 )
 
@@ -19,7 +21,7 @@ func main() {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(cli.Commands())
+	root.AddCommand(cli.Commands(), benchcli.Commands())
 	err := root.ExecuteContext(context.Background())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "felixctl:", err)

@@ -1,0 +1,116 @@
+package bench
+
+import (
+	"github.com/felixlike/felixlike/bench/worker"
+	"github.com/felixlike/felixlike/bench/workload"
+)
+
+// Budget is what something may cost, and what it costs.
+type Budget struct {
+	Backend  string `json:"backend"`
+	What     string `json:"what"`
+	Limit    string `json:"limit"`
+	Measured string `json:"measured"`
+	Met      bool   `json:"met"`
+}
+
+// limit is a budget for the reference workload.
+type limit struct {
+	backend string
+	what    string
+	// value returns what was measured of it; ok is false if nothing was.
+	value func(r *Report, backend string) (v float64, ok bool)
+	most  float64
+	unit  func(v float64) unit
+}
+
+// limits are the budgets of this design. A change is measured from the object,
+// a little before the update of the model.
+func limits() []limit {
+	const nft = "nftables"
+	element := func(c worker.Case, what string) []limit {
+		return []limit{
+			{nft, what + ", p50", latency(c, func(l Latency) float64 { return l.P50 }), 0.0005, seconds},
+			{nft, what + ", p99", latency(c, func(l Latency) float64 { return l.P99 }), 0.005, seconds},
+		}
+	}
+	var all []limit
+	all = append(all, element(worker.ElementAdded, "an element into a set")...)
+	all = append(all, element(worker.ElementRemoved, "an element out of a set")...)
+	return append(all,
+		limit{nft, "one rule of one policy changed, CPU", median(worker.RuleChanged, func(r *Result) Series { return r.CPU }), 0.002, seconds},
+		limit{nft, "restart with nothing changed, CPU", median(worker.Restart, func(r *Result) Series { return r.CPU }), 0.5, seconds},
+		limit{nft, "restart with nothing changed, peak RSS", median(worker.Restart, func(r *Result) Series { return r.PeakRSS }), 120e6, always(megabytes())},
+		limit{nft, "restart with nothing changed, writes", func(r *Report, b string) (float64, bool) {
+			found := r.Find(b, worker.Restart)
+			return most(found), found != nil
+		}, 0, always(plain())},
+		limit{nft, "first load beside the kernel's tool, wall", func(r *Report, b string) (float64, bool) {
+			wall, _ := r.loadRatio(b)
+			return wall.Median(), len(wall) > 0
+		}, 1.5, always(multiples())},
+		limit{nft, "first load beside the kernel's tool, CPU", func(r *Report, b string) (float64, bool) {
+			_, cpu := r.loadRatio(b)
+			return cpu.Median(), len(cpu) > 0
+		}, 1.5, always(multiples())},
+	)
+}
+
+// most returns the writes of the worst round.
+func most(r *Result) float64 {
+	if r == nil {
+		return 0
+	}
+	return r.Writes.Max()
+}
+
+func latency(c worker.Case, of func(Latency) float64) func(*Report, string) (float64, bool) {
+	return func(r *Report, backend string) (float64, bool) {
+		found := r.Find(backend, c)
+		if found == nil {
+			return 0, false
+		}
+		return of(found.Latency), true
+	}
+}
+
+func median(c worker.Case, of func(*Result) Series) func(*Report, string) (float64, bool) {
+	return func(r *Report, backend string) (float64, bool) {
+		found := r.Find(backend, c)
+		if found == nil || len(of(found)) == 0 {
+			return 0, false
+		}
+		return of(found).Median(), true
+	}
+}
+
+func always(u unit) func(float64) unit { return func(float64) unit { return u } }
+
+func atMost(l limit) string {
+	if l.most == 0 {
+		return "none"
+	}
+	return "<= " + l.unit(l.most).print(l.most)
+}
+
+// evaluate compares a run of the reference workload with the budgets of the
+// backends that took part. Runs of other workloads have none.
+func evaluate(r *Report) []Budget {
+	if r.Profile.Name != workload.W1 {
+		return nil
+	}
+	var out []Budget
+	for _, backend := range r.Backends {
+		for _, l := range limits() {
+			if l.backend != backend {
+				continue
+			}
+			b := Budget{Backend: backend, What: l.what, Limit: atMost(l), Measured: "not measured"}
+			if v, ok := l.value(r, backend); ok {
+				b.Measured, b.Met = l.unit(v).print(v), v <= l.most
+			}
+			out = append(out, b)
+		}
+	}
+	return out
+}

@@ -1,0 +1,197 @@
+// Package cli is `felixctl bench`: flags, progress and files. It holds what is
+// about terminals; the work is done by package bench. It is tested through
+// that, and by its progress lines.
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/bench"
+	"github.com/felixlike/felixlike/bench/worker"
+	"github.com/felixlike/felixlike/bench/workload"
+)
+
+// Commands returns `felixctl bench` with all its commands.
+func Commands() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure what the policy backends cost on this machine",
+		Long: `Measure what the policy backends cost on this machine.
+
+Exit codes: 0 it ran, whatever the figures are; 2 wrong usage, or something
+could not be done.`,
+		Args: cobra.NoArgs,
+		// Without it, cobra takes an unknown command for a request for help.
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(runCommand(), reportCommand(), workerCommand())
+	return c
+}
+
+func runCommand() *cobra.Command {
+	var profile, output, out string
+	var backends []string
+	var rounds int
+	var idle time.Duration
+	c := &cobra.Command{
+		Use:   "run",
+		Short: "Run a workload on one backend or several in turn, and report",
+		Long: `Run a workload on one backend or several in turn, and report.
+
+It runs in network namespaces of its own and leaves nothing behind. Profiles:
+` + profiles(),
+		Example: "  felixctl bench run --profile small --rounds 2\n" +
+			"  felixctl bench run --profile w1 --backends nftables --rounds 5 --out docs/benchmarks/w1-nftables",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg := bench.Config{Rounds: rounds, Progress: &progress{out: c.ErrOrStderr(), started: time.Now()}}
+			var err error
+			if cfg.Profile, err = workload.FindProfile(profile); err != nil {
+				return fmt.Errorf("--profile: %w", err)
+			}
+			if c.Flags().Changed("idle") {
+				cfg.Profile.Idle = idle
+			}
+			for _, name := range backends {
+				b, err := worker.FindBackend(name)
+				if err != nil {
+					return fmt.Errorf("--backends: %w", err)
+				}
+				cfg.Backends = append(cfg.Backends, b)
+			}
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			program, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			cfg.Worker = []string{program, "bench", workerName}
+			cfg.Command = commandLine(os.Args)
+			ctx, cancel := signal.NotifyContext(c.Context(), unix.SIGINT, unix.SIGTERM)
+			defer cancel()
+			r, err := bench.Run(ctx, cfg)
+			if err != nil {
+				return err
+			}
+			if out != "" {
+				if err := save(r, out); err != nil {
+					return err
+				}
+			}
+			return print(c.OutOrStdout(), r, output)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&profile, "profile", workload.W1, "size of the workload: see above")
+	f.StringSliceVar(&backends, "backends", []string{"nftables"}, "backends to measure, in turn")
+	f.IntVar(&rounds, "rounds", 5, "how often each backend has its turn")
+	f.DurationVar(&idle, "idle", 0, "how long the idle agent is watched, once (default: the profile's)")
+	f.StringVar(&out, "out", "", "also write OUT.json and OUT.md")
+	outputFlag(c, &output)
+	return c
+}
+
+func profiles() string {
+	var b strings.Builder
+	for _, p := range workload.Profiles() {
+		fmt.Fprintf(&b, "\n  %-8s %s", p.Name, p)
+	}
+	return b.String()
+}
+
+func reportCommand() *cobra.Command {
+	var output string
+	c := &cobra.Command{
+		Use:   "report FILE.json",
+		Short: "Print the report of an earlier run",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			data, err := os.ReadFile(args[0])
+			if err != nil {
+				return err
+			}
+			r, err := bench.Decode(data)
+			if err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			return print(c.OutOrStdout(), r, output)
+		},
+	}
+	outputFlag(c, &output)
+	return c
+}
+
+const workerName = "worker"
+
+// workerCommand is the process that `run` starts and measures.
+func workerCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: workerName, Hidden: true, Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return worker.Run(c.Context(), c.InOrStdin(), c.OutOrStdout())
+		},
+	}
+}
+
+func outputFlag(c *cobra.Command, output *string) {
+	c.Flags().StringVarP(output, "output", "o", "text", "output format: "+strings.Join(formats(), ", "))
+}
+
+func formats() []string { return []string{"text", "json", "markdown"} }
+
+// checkOutput refuses a format before minutes are spent.
+func checkOutput(format string) error {
+	if slices.Contains(formats(), format) {
+		return nil
+	}
+	return fmt.Errorf("--output %q: must be one of %s", format, strings.Join(formats(), ", "))
+}
+
+func print(w io.Writer, r *bench.Report, format string) error {
+	switch format {
+	case "json":
+		return r.JSON(w)
+	case "markdown":
+		return r.Markdown(w)
+	}
+	return r.Text(w)
+}
+
+// save writes a report beside its data.
+func save(r *bench.Report, out string) error {
+	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		suffix string
+		write  func(io.Writer) error
+	}{{".json", r.JSON}, {".md", r.Markdown}} {
+		var b strings.Builder
+		if err := f.write(&b); err != nil {
+			return err
+		}
+		if err := os.WriteFile(out+f.suffix, []byte(b.String()), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// commandLine is what was typed, with the program's bare name.
+func commandLine(args []string) string {
+	return strings.Join(append([]string{filepath.Base(args[0])}, args[1:]...), " ")
+}

@@ -1,0 +1,81 @@
+package bench
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/felixlike/felixlike/bench/worker"
+)
+
+// resultKey names a result.
+type resultKey struct {
+	backend string
+	c       worker.Case
+}
+
+// turn is what was measured of one case in one turn of a backend. The
+// calibration loop that it is compared with ends after it.
+type turn struct {
+	resultKey
+	worker.Measurement
+	tool string
+	// slot numbers the turns of all backends.
+	slot int
+}
+
+// collect makes results of turns: one a backend and case, in the order in
+// which they were first measured. The i-th turn ran between the i-th and the
+// next calibration.
+func collect(turns []turn, calibration Series) ([]Result, error) {
+	var order []resultKey
+	results := map[resultKey]*Result{}
+	histograms := map[resultKey]*hdrhistogram.Histogram{}
+	for _, t := range turns {
+		r := results[t.resultKey]
+		if r == nil {
+			r = &Result{Backend: t.backend, Case: t.c, Tool: t.tool}
+			results[t.resultKey], histograms[t.resultKey] = r, newHistogram()
+			order = append(order, t.resultKey)
+		}
+		if err := record(histograms[t.resultKey], t.Wall); err != nil {
+			return nil, fmt.Errorf("%s %s: %w", t.backend, t.c, err)
+		}
+		r.add(&t.Measurement, (calibration[t.slot]+calibration[t.slot+1])/2)
+	}
+	out := make([]Result, 0, len(order))
+	for _, key := range order {
+		r := results[key]
+		r.Latency = latencyOf(histograms[key])
+		out = append(out, *r)
+	}
+	return out, nil
+}
+
+// add adds a round. Loop is the CPU time of the calibration loop around it.
+func (r *Result) add(m *worker.Measurement, loop float64) {
+	n := float64(len(m.Wall))
+	var wall time.Duration
+	for _, w := range m.Wall {
+		wall += w
+	}
+	cpu := m.CPU.Total().Seconds() / n
+	r.Wall = append(r.Wall, wall.Seconds()/n)
+	r.CPU = append(r.CPU, cpu)
+	r.System = append(r.System, m.CPU.System.Seconds()/n)
+	r.CPUOfLoop = append(r.CPUOfLoop, cpu/loop)
+	r.Writes = append(r.Writes, float64(m.Writes)/n)
+	if m.PeakRSS > 0 {
+		r.PeakRSS = append(r.PeakRSS, float64(m.PeakRSS))
+	}
+	if m.Model != (worker.Phase{}) {
+		r.ModelWall = append(r.ModelWall, m.Model.Wall.Seconds()/n)
+		r.ModelCPU = append(r.ModelCPU, m.Model.CPU.Total().Seconds()/n)
+	}
+	if m.Render != (worker.Phase{}) {
+		r.RenderWall = append(r.RenderWall, m.Render.Wall.Seconds()/n)
+		r.RenderCPU = append(r.RenderCPU, m.Render.CPU.Total().Seconds()/n)
+	}
+	r.Rules, r.Elements = max(r.Rules, m.Rules), max(r.Elements, m.Elements)
+}

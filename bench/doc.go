@@ -1,0 +1,12 @@
+// Package bench is the benchmark of the policy backends: it runs workloads,
+// measures them and reports. In a run every backend has its turn in every
+// round (A, B, C, A, B, C), each time in new network namespaces and in
+// processes of its own (package worker), with a calibration loop between the
+// turns, since the machines it runs on vary.
+//
+//	Run -> [ calibrate | first load | same state by the kernel's tools | restart, changes, idle ] x backends x rounds -> Report
+//
+// A Report is data; text, Markdown and JSON are renderings of it. Nothing here
+// is imported by the agent. It is tested by a small run from end to end and by
+// the text of a fixed report.
+package bench

@@ -1,0 +1,214 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/felixlike/felixlike/bench/worker"
+)
+
+// Text writes the report as aligned tables.
+func (r *Report) Text(w io.Writer) error { return r.document().writeText(w) }
+
+// Markdown writes the report as a page.
+func (r *Report) Markdown(w io.Writer) error { return r.document().writeMarkdown(w) }
+
+// JSON writes the report as Decode reads it.
+func (r *Report) JSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}
+
+func (r *Report) document() *document {
+	d := &document{title: "Benchmark " + r.Profile.Name + ": " + strings.Join(r.Backends, ", ")}
+	d.sections = append(d.sections, section{heading: "Workload", text: []string{
+		r.Profile.String() + ". Endpoints share no list of policies; members of groups are pods of other nodes; IPv4.",
+		fmt.Sprintf("%s, %s. Medians of the rounds, with the lowest and the highest of them.", rounds(r.Rounds), r.Started.Format(time.DateOnly)),
+	}})
+	for _, s := range []section{r.loads(), r.changes(), r.idle(), r.budgets()} {
+		if len(s.rows) > 0 {
+			d.sections = append(d.sections, s)
+		}
+	}
+	d.sections = append(d.sections, r.notes(), r.machine())
+	return d
+}
+
+func rounds(n int) string {
+	if n == 1 {
+		return "1 round"
+	}
+	return fmt.Sprintf("%d rounds, backends in turn", n)
+}
+
+// each calls f for every backend that was measured.
+func (r *Report) each(c worker.Case, f func(backend string, result *Result)) {
+	for _, b := range r.Backends {
+		if found := r.Find(b, c); found != nil {
+			f(b, found)
+		}
+	}
+}
+
+// loads is about everything at once.
+func (r *Report) loads() section {
+	s := section{
+		heading: "Everything at once", left: 2,
+		header: []string{"what", "backend", "wall", "CPU", "in kernel", "of loop", "writes", "peak RSS", "others, CPU"},
+	}
+	row := func(what, backend string, result *Result) {
+		s.rows = append(s.rows, []string{
+			what, backend, spreadSeconds(result.Wall), spreadSeconds(result.CPU), inKernel(result), middle(result.CPUOfLoop, plain()),
+			middle(result.Writes, plain()), middle(result.PeakRSS, megabytes()), beside(r.Profile.Name, backend, result.Case),
+		})
+	}
+	model := func(what, backend string, result *Result) {
+		if len(result.ModelWall) == 0 {
+			return
+		}
+		s.rows = append(s.rows, []string{
+			what, backend, spreadSeconds(result.ModelWall), spreadSeconds(result.ModelCPU), "", "", "", "", "",
+		})
+	}
+	r.each(worker.FirstLoad, func(b string, f *Result) {
+		row("first load: model complete -> committed", b, f)
+		if tool := r.Find(b, worker.ToolLoad); tool != nil {
+			s.rows = append(s.rows, []string{
+				"  the same state by " + tool.Tool, b, spreadSeconds(tool.Wall), spreadSeconds(tool.CPU),
+				inKernel(tool), middle(tool.CPUOfLoop, plain()), "", "", "",
+			})
+		}
+		if wall, cpu := r.loadRatio(b); len(wall) > 0 {
+			s.rows = append(s.rows, []string{"  ratio of the two, in pairs", b, spread(wall, multiples()), spread(cpu, multiples()), "", "", "", "", ""})
+		}
+		model("  before it: objects -> model", b, f)
+		if f.Rules > 0 {
+			s.text = append(s.text, fmt.Sprintf("%s: the kernel then holds %s rules and %s elements.", b, grouped(int64(f.Rules)), grouped(int64(f.Elements))))
+		}
+	})
+	r.each(worker.Restart, func(b string, f *Result) {
+		row("restart, nothing changed: model complete -> programmed", b, f)
+		model("  before it: objects -> model", b, f)
+	})
+	r.each(worker.Recheck, func(b string, f *Result) { row("full re-check of the kernel's state", b, f) })
+	return s
+}
+
+// inKernel prints which part of the CPU time the kernel used.
+func inKernel(result *Result) string {
+	cpu := result.CPU.Median()
+	if cpu == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.0f %%", 100*result.System.Median()/cpu)
+}
+
+// changes is about one thing at a time.
+func (r *Report) changes() section {
+	s := section{
+		heading: "One change, from the object to the kernel's commit", left: 2,
+		header: []string{"what", "backend", "p50", "p99", "max", "changes", "CPU each", "of loop", "writes", "others, CPU"},
+		text: []string{
+			"p50, p99 and max are over all changes of all rounds. An endpoint comes with a list of policies that no other " +
+				"pod has; its pod object is known before, as the scheduler's word comes before the CNI's. " +
+				"A policy applies to as many endpoints as the others.",
+		},
+	}
+	for _, c := range []struct {
+		worker.Case
+		what string
+	}{
+		{worker.RuleChanged, "one rule of a policy changed"},
+		{worker.ElementAdded, "one pod joins a group"},
+		{worker.ElementRemoved, "one pod leaves a group"},
+		{worker.EndpointAdded, "one endpoint added"},
+		{worker.EndpointRemoved, "one endpoint removed"},
+		{worker.PolicyAdded, "one policy added"},
+		{worker.PolicyRemoved, "one policy removed"},
+	} {
+		r.each(c.Case, func(b string, f *Result) {
+			s.rows = append(s.rows, []string{
+				c.what, b, duration(f.Latency.P50), duration(f.Latency.P99), duration(f.Latency.Max), grouped(f.Latency.Count),
+				spreadSeconds(f.CPU), middle(f.CPUOfLoop, plain()), middle(f.Writes, plain()), beside(r.Profile.Name, b, c.Case),
+			})
+		})
+	}
+	return s
+}
+
+// idle is about nothing at all.
+func (r *Report) idle() section {
+	s := section{
+		heading: "Idle", left: 1,
+		header: []string{"backend", "for", "CPU", "an hour of it", "writes", "peak RSS since start"},
+	}
+	r.each(worker.Idle, func(b string, f *Result) {
+		hour := 3600.0
+		hourly := "measured"
+		if f.Wall.Median() < hour {
+			hourly = duration(f.CPU.Median()/f.Wall.Median()*hour) + " (extrapolated)"
+		}
+		s.rows = append(s.rows, []string{
+			b, duration(f.Wall.Median()), duration(f.CPU.Median()), hourly, middle(f.Writes, plain()), middle(f.PeakRSS, megabytes()),
+		})
+	})
+	return s
+}
+
+func (r *Report) budgets() section {
+	s := section{
+		heading: "Budgets", left: 2,
+		header: []string{"what", "backend", "budget", "measured", ""},
+		text:   []string{"A change is measured from the object, a little before the budget's update of the model."},
+	}
+	for _, b := range r.Budgets {
+		verdict := "MISSED"
+		if b.Met {
+			verdict = "met"
+		}
+		s.rows = append(s.rows, []string{b.What, b.Backend, b.Limit, b.Measured, verdict})
+	}
+	return s
+}
+
+func (r *Report) notes() section {
+	return section{heading: "What this is, and what it is not", text: []string{
+		"Each turn runs in network namespaces of its own, in processes of its own: one loads, the next finds everything loaded and goes on. " +
+			"They hold the agent's own driver, policy engine, managers and backend, fed with objects in memory. Reading objects from files " +
+			"or from an API server is not in these figures, nor are Open vSwitch, routes and conntrack: it is the policy stage alone.",
+		"CPU is user and system time of the process and of those that it starts; work that the kernel puts off to its own threads is not in it. " +
+			"Peak RSS is of the whole process, with the benchmark's objects. \"Of loop\" is CPU as a ratio to a calibration loop that runs " +
+			fmt.Sprintf("before and after each turn (SHA-256 over %d MB: %s CPU), since machines vary.", calibrationBytes>>20, spreadSeconds(r.Calibration)),
+		othersSource,
+	}}
+}
+
+func (r *Report) machine() section {
+	m := r.Machine
+	s := section{
+		heading: "Machine and command", left: 2, header: []string{"fact", "value"},
+		rows: [][]string{
+			{"CPU", m.CPU},
+			{"cores", fmt.Sprint(m.Cores)},
+			{"memory", m.Memory},
+			{"kernel", m.Kernel},
+			{"system", m.System},
+			{"Go", m.Go},
+		},
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Tools)) {
+		s.rows = append(s.rows, []string{name, m.Tools[name]})
+	}
+	s.rows = append(s.rows,
+		[]string{"revision", m.Revision},
+		[]string{"load average before, after", m.LoadBefore + ", " + m.LoadAfter},
+		[]string{"began, took", r.Started.Format(time.RFC3339) + ", " + duration(r.Took)},
+		[]string{"command", r.Command})
+	return s
+}

@@ -1,0 +1,166 @@
+package bench
+
+import (
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/felixlike/felixlike/bench/worker"
+	"github.com/felixlike/felixlike/bench/workload"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// ms returns durations of so many milliseconds.
+func ms(values ...float64) []time.Duration {
+	var out []time.Duration
+	for _, v := range values {
+		out = append(out, time.Duration(v*float64(time.Millisecond)))
+	}
+	return out
+}
+
+func cpu(user, system float64) worker.CPU {
+	return worker.CPU{User: ms(user)[0], System: ms(system)[0]}
+}
+
+// example is a report of a run of three rounds that never was.
+func example(t *testing.T) *Report {
+	t.Helper()
+	profile, err := workload.FindProfile(workload.W1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Report{
+		Version: ReportVersion, Command: "felixctl bench run --rounds 3", Profile: profile, Rounds: 3, Took: 187,
+		Started: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), Backends: []string{"nftables"},
+		Calibration: Series{0.15, 0.16, 0.15, 0.17},
+		Machine: Machine{
+			CPU: "A CPU", Cores: 2, Memory: "8000000 kB", Kernel: "6.1.0 x86_64", System: "Debian", Go: "go1.26",
+			Revision: "0123456789ab", Tools: map[string]string{"nft": "nftables v1.0.6"}, LoadBefore: "0.01 0.02 0.03", LoadAfter: "1.00 0.50 0.20",
+		},
+	}
+	var turns []turn
+	for i, slower := range []float64{1, 1.2, 0.9} {
+		add := func(tool string, m worker.Measurement) {
+			turns = append(turns, turn{resultKey{"nftables", m.Case}, m, tool, i})
+		}
+		add("", worker.Measurement{
+			Case: worker.FirstLoad, Wall: ms(600 * slower), CPU: cpu(500, 400*slower), Writes: 37549, PeakRSS: 200e6,
+			Model: worker.Phase{Wall: ms(150)[0], CPU: cpu(140, 10)}, Rules: 30042, Elements: 12102,
+		})
+		add("nft -f -", worker.Measurement{Case: worker.ToolLoad, Wall: ms(500 * slower), CPU: cpu(200, 300*slower)})
+		add("", worker.Measurement{Case: worker.Restart, Wall: ms(300 * slower), CPU: cpu(200, 101), PeakRSS: 119e6})
+		add("", worker.Measurement{Case: worker.RuleChanged, Wall: ms(1, 2, 3, 4*slower), CPU: cpu(6, 2), Writes: 8})
+		add("", worker.Measurement{Case: worker.ElementAdded, Wall: ms(0.2, 0.3, 0.4*slower), CPU: cpu(0.6, 0.3), Writes: 3})
+		add("", worker.Measurement{Case: worker.ElementRemoved, Wall: ms(0.7, 0.8, 8*slower), CPU: cpu(0.9, 0.3), Writes: 3})
+		if i == 2 {
+			add("", worker.Measurement{Case: worker.Idle, Wall: ms(60000), CPU: cpu(5, 1)})
+		}
+	}
+	if r.Results, err = collect(turns, r.Calibration); err != nil {
+		t.Fatal(err)
+	}
+	r.Budgets = evaluate(r)
+	return r
+}
+
+func TestRenderings(t *testing.T) {
+	r := example(t)
+	for _, c := range []struct {
+		file  string
+		write func(io.Writer) error
+	}{{"report.txt", r.Text}, {"report.md", r.Markdown}, {"report.json", r.JSON}} {
+		var b strings.Builder
+		if err := c.write(&b); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join("testdata", c.file)
+		if *update {
+			if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), b.String()); diff != "" {
+			t.Errorf("%s differs (-want +got):\n%s", path, diff)
+		}
+	}
+}
+
+func TestBudgets(t *testing.T) {
+	r := example(t)
+	verdicts := map[string]bool{}
+	for _, b := range r.Budgets {
+		verdicts[b.What] = b.Met
+	}
+	for what, want := range map[string]bool{
+		"an element into a set, p50":                true,
+		"an element out of a set, p50":              false,
+		"an element out of a set, p99":              false,
+		"one rule of one policy changed, CPU":       true, // exactly the budget
+		"restart with nothing changed, CPU":         true,
+		"restart with nothing changed, peak RSS":    true,
+		"restart with nothing changed, writes":      true,
+		"first load beside the kernel's tool, wall": true,
+		"first load beside the kernel's tool, CPU":  false, // 1.8 in the first round
+	} {
+		if met, ok := verdicts[what]; !ok || met != want {
+			t.Errorf("%s: met %v (known %v), want %v", what, met, ok, want)
+		}
+	}
+	for i := range r.Results {
+		if r.Results[i].Case == worker.Restart {
+			r.Results[i].Writes = Series{0, 0, 1}
+		}
+	}
+	for _, b := range evaluate(r) {
+		if b.What == "restart with nothing changed, writes" && (b.Met || b.Measured != "1") {
+			t.Errorf("one round has written: %+v", b)
+		}
+	}
+	r.Results = nil
+	for _, b := range evaluate(r) {
+		if b.Met || b.Measured != "not measured" {
+			t.Errorf("a budget of which nothing was measured: %+v", b)
+		}
+	}
+	r.Profile.Name = "small"
+	if got := evaluate(r); got != nil {
+		t.Errorf("budgets of the reference workload for another: %v", got)
+	}
+}
+
+func TestSeries(t *testing.T) {
+	s := Series{3, 1, 2}
+	if s.Median() != 2 || s.Min() != 1 || s.Max() != 3 || (Series{1, 2}).Median() != 1.5 || (Series{}).Median() != 0 {
+		t.Error("median or ends are wrong")
+	}
+	if got := (Series{4, 9}).over(Series{2, 3, 5}); !cmp.Equal(got, Series{2, 3}) {
+		t.Errorf("ratio %v", got)
+	}
+}
+
+func TestDigits(t *testing.T) {
+	for v, want := range map[float64]string{
+		0: "0", 0.00412: "0.0041", 0.5123: "0.512", 1.005: "1.00", 12.34: "12.3", 2: "2", 123.4: "123", 37549: "37,549", 1234567.8: "1,234,568",
+	} {
+		if got := digits(v); got != want {
+			t.Errorf("%v is printed %s, want %s", v, got, want)
+		}
+	}
+	for v, want := range map[float64]string{0.00051: "0.510 ms", 0.6: "600 ms", 1.5: "1.50 s", 187: "3m7s"} {
+		if got := duration(v); got != want {
+			t.Errorf("%v s is printed %s, want %s", v, got, want)
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/felixlike/felixlike/bench/worker"
+	"github.com/felixlike/felixlike/bench/workload"
+)
+
+// ReportVersion is the version of the format of a Report in JSON.
+const ReportVersion = 1
+
+// Report is what a run has measured.
+type Report struct {
+	Version int `json:"version"`
+	// Command reproduces the run.
+	Command string           `json:"command"`
+	Started time.Time        `json:"started"`
+	Took    float64          `json:"tookSeconds"`
+	Profile workload.Profile `json:"profile"`
+	Rounds  int              `json:"rounds"`
+	Machine Machine          `json:"machine"`
+	// Calibration is the CPU time of the calibration loop, before the first
+	// turn and after each, in seconds.
+	Calibration Series   `json:"calibrationCPUSeconds"`
+	Backends    []string `json:"backends"`
+	Results     []Result `json:"results"`
+	Budgets     []Budget `json:"budgets,omitempty"`
+}
+
+// Result is what was measured of one case with one backend. Series are means
+// over the operations of a round.
+type Result struct {
+	Backend string      `json:"backend"`
+	Case    worker.Case `json:"case"`
+	// Tool is the command that loads, where it is not the agent that does.
+	Tool string `json:"tool,omitempty"`
+	Wall Series `json:"wallSeconds"`
+	CPU  Series `json:"cpuSeconds"`
+	// System is the part of CPU that the kernel used. It is told by samples
+	// of the kernel's clock, so it says nothing about short work that a timer
+	// began.
+	System Series `json:"systemCPUSeconds"`
+	Writes Series `json:"writes,omitempty"`
+	// CPUOfLoop is CPU as a ratio to the calibration loop around it.
+	CPUOfLoop Series `json:"cpuOfCalibrationLoop"`
+	// ModelWall and ModelCPU are from the objects to the model, before what
+	// Wall and CPU measure; RenderWall and RenderCPU the part of those before
+	// the first word to the kernel.
+	ModelWall  Series `json:"modelWallSeconds,omitempty"`
+	ModelCPU   Series `json:"modelCPUSeconds,omitempty"`
+	RenderWall Series `json:"renderWallSeconds,omitempty"`
+	RenderCPU  Series `json:"renderCPUSeconds,omitempty"`
+	PeakRSS    Series `json:"peakRSSBytes,omitempty"`
+	// Latency is that of single operations.
+	Latency Latency `json:"latency"`
+	// Rules and Elements are what the kernel held.
+	Rules    int `json:"rules,omitempty"`
+	Elements int `json:"elements,omitempty"`
+}
+
+// Find returns the result of a case with a backend, or nil.
+func (r *Report) Find(backend string, c worker.Case) *Result {
+	for i := range r.Results {
+		if r.Results[i].Backend == backend && r.Results[i].Case == c {
+			return &r.Results[i]
+		}
+	}
+	return nil
+}
+
+// loadRatio returns what the first load took as a multiple of the kernel's
+// own tools, in pairs.
+func (r *Report) loadRatio(backend string) (wall, cpu Series) {
+	ours, tool := r.Find(backend, worker.FirstLoad), r.Find(backend, worker.ToolLoad)
+	if ours == nil || tool == nil {
+		return nil, nil
+	}
+	return ours.Wall.over(tool.Wall), ours.CPU.over(tool.CPU)
+}
+
+// Decode reads a Report from JSON.
+func Decode(data []byte) (*Report, error) {
+	var r Report
+	if err := json.Unmarshal(data, &r); err != nil {
+		return nil, fmt.Errorf("decode report: %w", err)
+	}
+	if r.Version != ReportVersion {
+		return nil, fmt.Errorf("decode report: version %d is not %d", r.Version, ReportVersion)
+	}
+	return &r, nil
+}

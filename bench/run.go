@@ -1,0 +1,142 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/felixlike/felixlike/bench/worker"
+	"github.com/felixlike/felixlike/bench/workload"
+	"github.com/felixlike/felixlike/lab/namespace"
+)
+
+// Config is what a run is made of.
+type Config struct {
+	Profile  workload.Profile
+	Backends []worker.Backend
+	// Rounds is how often each backend has its turn.
+	Rounds int
+	// Worker is the command of a process that calls worker.Run.
+	Worker []string
+	// Command is put into the report, for whoever wants to repeat the run.
+	Command string
+	// Progress is told what is done.
+	Progress Progress
+}
+
+// Progress is told how far a run has come.
+type Progress interface {
+	// Turn begins a turn of a backend, Case a case in it.
+	Turn(round, rounds int, backend string)
+	Case(name string)
+	// Done ends the turn.
+	Done()
+}
+
+// Run runs the benchmark. It needs root, for network namespaces; it touches
+// nothing outside of those that it makes, and they end with it.
+func Run(ctx context.Context, cfg Config) (*Report, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	r := &run{Config: cfg}
+	report := &Report{
+		Version: ReportVersion, Command: cfg.Command, Started: time.Now().UTC().Truncate(time.Second),
+		Profile: cfg.Profile, Rounds: cfg.Rounds, Machine: thisMachine(ctx, cfg.Backends),
+	}
+	for _, b := range cfg.Backends {
+		report.Backends = append(report.Backends, b.Name)
+	}
+	begin := time.Now()
+	r.calibration = append(r.calibration, calibrate())
+	for round := range cfg.Rounds {
+		for _, b := range cfg.Backends {
+			cfg.Progress.Turn(round+1, cfg.Rounds, b.Name)
+			err := r.turn(ctx, b, round)
+			cfg.Progress.Done()
+			if err != nil {
+				return nil, fmt.Errorf("round %d, %s: %w", round+1, b.Name, err)
+			}
+			r.calibration = append(r.calibration, calibrate())
+		}
+	}
+	report.Took = time.Since(begin).Seconds()
+	report.Machine.LoadAfter = loadAverage()
+	report.Calibration = r.calibration
+	var err error
+	if report.Results, err = collect(r.turns, r.calibration); err != nil {
+		return nil, err
+	}
+	report.Budgets = evaluate(report)
+	return report, nil
+}
+
+// check finds what would fail later.
+func (c *Config) check() error {
+	switch {
+	case os.Geteuid() != 0:
+		return errors.New("the benchmark makes network namespaces: it needs root")
+	case c.Rounds < 1:
+		return fmt.Errorf("%d rounds: must be at least 1", c.Rounds)
+	case c.Profile.Idle < 0:
+		return fmt.Errorf("idle for %s: must not be negative", c.Profile.Idle)
+	case len(c.Backends) == 0:
+		return errors.New("no backends")
+	}
+	for _, b := range c.Backends {
+		for _, t := range b.Tools {
+			if _, err := exec.LookPath(t.Load[0]); err != nil {
+				return fmt.Errorf("backend %s is measured beside %q: %w (make setup installs it)", b.Name, t, err)
+			}
+		}
+	}
+	return nil
+}
+
+// run is a run that is going on.
+type run struct {
+	Config
+	calibration Series
+	turns       []turn
+}
+
+// turn lets one backend have its turn.
+func (r *run) turn(ctx context.Context, b worker.Backend, round int) error {
+	ns, err := namespace.Anonymous()
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	load := worker.Task{Backend: b.Name, Profile: r.Profile, Load: true}
+	if err := r.work(ctx, ns, load); err != nil {
+		return err
+	}
+	if err := r.toolLoad(ctx, ns, b); err != nil {
+		return err
+	}
+	return r.work(ctx, ns, r.steady(b, round))
+}
+
+// steady is the task after the first load: each kind of change so often that
+// the cheapest come to the profile's samples over all rounds, and the idle
+// time once, at the end.
+func (r *run) steady(b worker.Backend, round int) worker.Task {
+	share := func(of int) int { return max(1, (r.Profile.Samples+of*r.Rounds-1)/(of*r.Rounds)) }
+	t := worker.Task{
+		Backend: b.Name, Profile: r.Profile,
+		Elements: share(1), Rules: share(2), Endpoints: share(4), Policies: share(10), Rechecks: 3,
+	}
+	if round == r.Rounds-1 {
+		t.Idle = r.Profile.Idle
+	}
+	return t
+}
+
+func (r *run) add(backend, tool string, m worker.Measurement) {
+	r.turns = append(r.turns, turn{
+		resultKey: resultKey{backend, m.Case}, Measurement: m, tool: tool, slot: len(r.calibration) - 1,
+	})
+}

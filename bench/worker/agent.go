@@ -1,0 +1,118 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/felixlike/felixlike/bench/workload"
+	"github.com/felixlike/felixlike/felixlike"
+)
+
+// settle bounds the wait for one apply: far more than a first load takes on a
+// busy machine.
+const settle = 2 * time.Minute
+
+var errRecheck = errors.New("the benchmark asks for a full read")
+
+// agent is a running driver with its observer.
+type agent struct {
+	source   *source
+	observer *observer
+	lost     chan error
+	throttle time.Duration
+	stop     context.CancelFunc
+	done     chan error
+	// begin is when the driver began.
+	begin mark
+	// updates is how many the last pass had seen, applied when it began.
+	updates int
+	applied time.Time
+}
+
+// start starts a driver over the workload. The objects exist already: what is
+// measured begins with their delivery.
+func start(ctx context.Context, b felixlike.Backend, w workload.Workload) *agent {
+	ctx, stop := context.WithCancel(ctx)
+	a := &agent{
+		source: newSource(w), observer: newObserver(), lost: make(chan error), stop: stop, done: make(chan error, 1),
+		throttle: felixlike.DefaultTiming().Throttle,
+	}
+	d := felixlike.New(felixlike.Config{
+		Node: workload.Node, Backend: b.Name, Datastore: "benchmark",
+		Source: a.source, Attachments: a.source.attach,
+		Stages: []felixlike.Stage{a.observer.around(b.Stage)}, Renderer: b.Renderer,
+		Lost:   a.lost,
+		Log:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Timing: felixlike.DefaultTiming(),
+	})
+	a.begin = now()
+	go func() { a.done <- d.Run(ctx) }()
+	return a
+}
+
+// close ends the driver. What it programmed stays.
+func (a *agent) close() error {
+	a.stop()
+	return <-a.done
+}
+
+// next waits for an apply that the condition holds for. One that fails, or
+// that sets anything aside, is an error: its figures would mean nothing.
+func (a *agent) next(ctx context.Context, wanted func(pass) bool) (pass, error) {
+	timeout := time.NewTimer(settle)
+	defer timeout.Stop()
+	for {
+		select {
+		case p := <-a.observer.passes:
+			switch {
+			case p.err != nil:
+				return p, fmt.Errorf("apply: %w", p.err)
+			case len(p.applied.Refused) > 0:
+				r := p.applied.Refused[0]
+				return p, fmt.Errorf("apply: %s %s was refused: %s", r.Object, r.Name, r.Reason)
+			}
+			a.applied = p.model.at
+			found := wanted(p)
+			a.updates = p.updates
+			if found {
+				return p, nil
+			}
+		case err := <-a.done:
+			a.done <- err
+			return pass{}, fmt.Errorf("the driver has stopped: %w", err)
+		case <-ctx.Done():
+			return pass{}, ctx.Err()
+		case <-timeout.C:
+			return pass{}, fmt.Errorf("nothing was applied for %s", settle)
+		}
+	}
+}
+
+// change makes one change and waits until it is in the kernel. It comes when
+// the driver is free to apply it at once: changes that come faster share an
+// apply, and would be measured by their throttle.
+func (a *agent) change(ctx context.Context, send func()) (pass, time.Duration, error) {
+	time.Sleep(time.Until(a.applied.Add(a.throttle + 200*time.Microsecond)))
+	before := time.Now()
+	send()
+	seen := a.updates
+	p, err := a.next(ctx, func(p pass) bool { return p.updates > seen })
+	return p, p.done.at.Sub(before), err
+}
+
+// recheck makes the driver read the kernel's state in full.
+func (a *agent) recheck(ctx context.Context) (pass, time.Duration, error) {
+	time.Sleep(time.Until(a.applied.Add(a.throttle + 200*time.Microsecond)))
+	before := time.Now()
+	select {
+	case a.lost <- errRecheck:
+	case <-ctx.Done():
+		return pass{}, 0, ctx.Err()
+	}
+	p, err := a.next(ctx, func(pass) bool { return true })
+	return p, p.done.at.Sub(before), err
+}

@@ -1,0 +1,66 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/model"
+)
+
+// mark is a moment with the CPU time used until then.
+type mark struct {
+	at  time.Time
+	cpu CPU
+}
+
+func now() mark { return mark{at: time.Now(), cpu: cpuTime()} }
+
+// since returns what lies between two marks.
+func (m mark) since(o mark) Phase { return Phase{Wall: m.at.Sub(o.at), CPU: m.cpu.minus(o.cpu)} }
+
+// pass is one apply of the driver.
+type pass struct {
+	// updates counts the updates that the managers had seen.
+	updates int
+	// model is when the managers began to render what they had seen, stage
+	// when the first word went to the kernel, done when it had committed.
+	model, stage, done mark
+	applied            felixlike.Applied
+	err                error
+}
+
+// observer takes the times of every apply. It sits where the driver passes
+// by: it is the first manager of the backend's stage, and around its Apply.
+// The driver leaves a stage's managers alone while it runs, so no two of these
+// calls come at a time.
+type observer struct {
+	current pass
+	passes  chan pass
+}
+
+func newObserver() *observer { return &observer{passes: make(chan pass, 1024)} }
+
+// OnUpdate implements managers.Manager.
+func (o *observer) OnUpdate(model.Update) { o.current.updates++ }
+
+// CompleteDeferredWork implements managers.Manager.
+func (o *observer) CompleteDeferredWork() { o.current.model = now() }
+
+// around returns the stage, observed.
+func (o *observer) around(s felixlike.Stage) felixlike.Stage {
+	s.Managers = append([]managers.Manager{o}, s.Managers...)
+	apply := s.Apply
+	s.Apply = func(ctx context.Context) (felixlike.Applied, error) {
+		o.current.stage = now()
+		applied, err := apply(ctx)
+		o.current.done, o.current.applied, o.current.err = now(), applied, err
+		select {
+		case o.passes <- o.current:
+		case <-ctx.Done():
+		}
+		return applied, err
+	}
+	return s
+}

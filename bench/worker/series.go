@@ -1,0 +1,166 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/model"
+)
+
+// operation is one change. What goes before and after it costs CPU time and
+// writes like the rest, but the wait for it is not part of its latency. Each
+// part must come to at least one update of the model.
+type operation struct{ before, change, after func() }
+
+// series makes one change after the other.
+func (m *measuring) series(ctx context.Context, c Case, n int, operationOf func(i int) operation) error {
+	if n == 0 {
+		return nil
+	}
+	// To make the objects is not the agent's work.
+	operations := make([]operation, n)
+	for i := range operations {
+		operations[i] = operationOf(i)
+	}
+	return m.measure(c, func(out *Measurement) error {
+		for i, op := range operations {
+			for _, part := range []struct {
+				send  func()
+				timed bool
+			}{{op.before, false}, {op.change, true}, {op.after, false}} {
+				if part.send == nil {
+					continue
+				}
+				p, wall, err := m.agent.change(ctx, part.send)
+				if err != nil {
+					return fmt.Errorf("operation %d: %w", i, err)
+				}
+				out.Writes += p.applied.Writes
+				if part.timed {
+					out.Wall = append(out.Wall, wall)
+					out.Render.add(p.stage.since(p.model))
+					out.Rules, out.Elements = p.applied.Rules, p.applied.Elements
+				}
+			}
+		}
+		return nil
+	})
+}
+
+func (p *Phase) add(o Phase) {
+	p.Wall += o.Wall
+	p.CPU = p.CPU.Add(o.CPU)
+}
+
+// changes makes all the changes that the task asks for; at the end the model
+// is what it was.
+func (m *measuring) changes(ctx context.Context) error {
+	t, w, s := m.task, m.workload, m.agent.source
+	for _, step := range []struct {
+		c           Case
+		n           int
+		operationOf func(i int) operation
+	}{
+		{RuleChanged, 2 * t.Rules, func(i int) operation {
+			changed, before := w.ChangedPolicy(i / 2)
+			if i%2 == 1 {
+				changed = before
+			}
+			return operation{change: func() { s.send(datastore.NetworkPolicySet{Policy: changed}) }}
+		}},
+		{ElementAdded, t.Elements, func(i int) operation {
+			pod := w.Member(i)
+			return operation{change: func() { s.send(datastore.PodSet{Pod: pod}) }}
+		}},
+		{ElementRemoved, t.Elements, func(i int) operation {
+			pod := w.Member(i)
+			return operation{change: func() { s.send(deleted(pod)) }}
+		}},
+		{EndpointAdded, t.Endpoints, func(i int) operation {
+			pod, a := w.Endpoint(i)
+			return operation{
+				// The scheduler comes long before the CNI.
+				before: func() { s.send(datastore.PodSet{Pod: pod}) },
+				change: func() { s.update(model.AttachmentUpdate{Attachment: &a}) },
+			}
+		}},
+		{EndpointRemoved, t.Endpoints, func(i int) operation {
+			pod, a := w.Endpoint(i)
+			return operation{
+				change: func() { s.update(model.AttachmentRemove{Pod: a.Pod, Interface: a.Interface}) },
+				after:  func() { s.send(deleted(pod)) },
+			}
+		}},
+		{PolicyAdded, t.Policies, func(i int) operation {
+			p := w.AddedPolicy(i)
+			return operation{change: func() { s.send(datastore.NetworkPolicySet{Policy: p}) }}
+		}},
+		{PolicyRemoved, t.Policies, func(i int) operation {
+			p := w.AddedPolicy(i)
+			return operation{change: func() {
+				s.send(datastore.NetworkPolicyDeleted{Namespace: p.Namespace, Name: p.Name})
+			}}
+		}},
+	} {
+		if err := m.series(ctx, step.c, step.n, step.operationOf); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func deleted(p *corev1.Pod) datastore.Event {
+	return datastore.PodDeleted{ID: model.PodID{Namespace: p.Namespace, Name: p.Name}}
+}
+
+// rechecks reads the kernel's state in full, several times. It must find
+// nothing to write: whatever was changed has been taken back.
+func (m *measuring) rechecks(ctx context.Context) error {
+	if m.task.Rechecks == 0 {
+		return nil
+	}
+	return m.measure(Recheck, func(out *Measurement) error {
+		for range m.task.Rechecks {
+			p, wall, err := m.agent.recheck(ctx)
+			if err != nil {
+				return err
+			}
+			out.Wall = append(out.Wall, wall)
+			out.Writes += p.applied.Writes
+		}
+		if out.Writes > 0 {
+			return fmt.Errorf("%d writes, though the kernel should hold what is wanted", out.Writes)
+		}
+		return nil
+	})
+}
+
+// idle lets the agent be.
+func (m *measuring) idle(ctx context.Context) error {
+	if m.task.Idle == 0 {
+		return nil
+	}
+	return m.measure(Idle, func(out *Measurement) error {
+		begin := time.Now()
+		end := time.NewTimer(m.task.Idle)
+		defer end.Stop()
+		for {
+			select {
+			case p := <-m.agent.observer.passes:
+				if p.err != nil {
+					return fmt.Errorf("apply: %w", p.err)
+				}
+				out.Writes += p.applied.Writes
+			case <-end.C:
+				out.Wall = []time.Duration{time.Since(begin)}
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	})
+}

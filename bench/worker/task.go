@@ -1,0 +1,96 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/felixlike/felixlike/bench/workload"
+)
+
+// Case is one thing that is measured.
+type Case string
+
+// The cases, in the order in which they are measured and reported.
+const (
+	// FirstLoad is from the complete model to the kernel's commit, in an
+	// empty namespace.
+	FirstLoad Case = "first-load"
+	// ToolLoad is the same kernel state, saved and loaded by the kernel's own
+	// tools.
+	ToolLoad Case = "tool-load"
+	// Restart is from the complete model to programmed, by a new process,
+	// where the kernel holds everything already.
+	Restart Case = "restart"
+	// Recheck is a full read of the kernel's state, compared with what is
+	// wanted.
+	Recheck Case = "full-recheck"
+
+	// RuleChanged changes one rule of one policy.
+	RuleChanged Case = "rule-changed"
+	// ElementAdded and ElementRemoved are a pod of another node that joins or
+	// leaves one group.
+	ElementAdded   Case = "element-added"
+	ElementRemoved Case = "element-removed"
+	// EndpointAdded and EndpointRemoved are a pod of this node whose list of
+	// policies no other pod has.
+	EndpointAdded   Case = "endpoint-added"
+	EndpointRemoved Case = "endpoint-removed"
+	// PolicyAdded and PolicyRemoved are a policy that applies to as many pods
+	// as the others.
+	PolicyAdded   Case = "policy-added"
+	PolicyRemoved Case = "policy-removed"
+
+	// Idle is time in which nothing happens.
+	Idle Case = "idle"
+)
+
+// Task is what one process measures.
+type Task struct {
+	Backend string           `json:"backend"`
+	Profile workload.Profile `json:"profile"`
+	// Load asks for FirstLoad; the kernel's state then stays. Otherwise it is
+	// a Restart, followed by what the other fields ask for.
+	Load bool `json:"load"`
+	// Rules, Elements, Endpoints, Policies and Rechecks say how often a change
+	// of each kind is made; what is added is removed again.
+	Rules     int `json:"rules"`
+	Elements  int `json:"elements"`
+	Endpoints int `json:"endpoints"`
+	Policies  int `json:"policies"`
+	Rechecks  int `json:"rechecks"`
+	// Idle is how long nothing happens; zero leaves it out.
+	Idle time.Duration `json:"idleNanoseconds"`
+}
+
+// Measurement is what one process measured of one case.
+type Measurement struct {
+	Case Case `json:"case"`
+	// Wall has the time of each operation.
+	Wall []time.Duration `json:"wallNanoseconds"`
+	// CPU is the CPU time of all operations together, of the process and of
+	// those that it started. Writes are the mutating messages.
+	CPU    CPU `json:"cpu"`
+	Writes int `json:"writes"`
+	// Model is what came before, where that is reported apart: from the
+	// objects to the model.
+	Model Phase `json:"model,omitzero"`
+	// Render is the part of Wall and CPU before the first word to the kernel.
+	Render Phase `json:"render,omitzero"`
+	// Rules and Elements are what the kernel holds after it.
+	Rules    int `json:"rules,omitempty"`
+	Elements int `json:"elements,omitempty"`
+	// PeakRSS is the most memory that the process has had so far, in bytes.
+	PeakRSS uint64 `json:"peakRSSBytes"`
+}
+
+// Phase is a part of what was measured.
+type Phase struct {
+	Wall time.Duration `json:"wallNanoseconds"`
+	CPU  CPU           `json:"cpu"`
+}
+
+// Line is one line of a worker's output: the case that begins, or what was
+// measured of it.
+type Line struct {
+	Begin    Case         `json:"begin,omitempty"`
+	Measured *Measurement `json:"measured,omitempty"`
+}

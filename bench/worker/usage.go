@@ -1,0 +1,63 @@
+package worker
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// CPU is CPU time: User that of programs, System that of the kernel on their
+// behalf.
+type CPU struct {
+	User   time.Duration `json:"userNanoseconds"`
+	System time.Duration `json:"systemNanoseconds"`
+}
+
+// Total returns the sum of both.
+func (c CPU) Total() time.Duration { return c.User + c.System }
+
+// Add returns the sum of two.
+func (c CPU) Add(o CPU) CPU { return CPU{c.User + o.User, c.System + o.System} }
+
+func (c CPU) minus(o CPU) CPU { return CPU{c.User - o.User, c.System - o.System} }
+
+// cpuTime returns the CPU time of this process and of the processes that it
+// started and waited for.
+func cpuTime() CPU {
+	var sum CPU
+	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
+		var u unix.Rusage
+		// It fails for a bad pointer or an unknown who only.
+		_ = unix.Getrusage(who, &u)
+		sum = sum.Add(CPU{time.Duration(u.Utime.Nano()), time.Duration(u.Stime.Nano())})
+	}
+	return sum
+}
+
+// peakRSS returns the most memory that this process has had, in bytes.
+// Rusage's figure will not do: it survives execve, so it is at least that of
+// the process that started this one.
+func peakRSS() (uint64, error) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, fmt.Errorf("peak memory: %w", err)
+	}
+	for line := range bytes.Lines(status) {
+		if value, ok := bytes.CutPrefix(line, []byte("VmHWM:")); ok {
+			fields := bytes.Fields(value)
+			if len(fields) == 0 {
+				break
+			}
+			kilobytes, err := strconv.ParseUint(string(fields[0]), 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("peak memory: %w", err)
+			}
+			return kilobytes * 1024, nil
+		}
+	}
+	return 0, fmt.Errorf("peak memory: no VmHWM in /proc/self/status")
+}

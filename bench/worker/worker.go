@@ -1,0 +1,102 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/felixlike/felixlike/bench/workload"
+)
+
+// Run reads a Task from in, does it in this process's network namespace, and
+// writes Lines to out.
+func Run(ctx context.Context, in io.Reader, out io.Writer) error {
+	var t Task
+	if err := json.NewDecoder(in).Decode(&t); err != nil {
+		return fmt.Errorf("read the task: %w", err)
+	}
+	b, err := FindBackend(t.Backend)
+	if err != nil {
+		return err
+	}
+	m := &measuring{task: t, workload: workload.New(t.Profile), out: json.NewEncoder(out)}
+	return m.run(ctx, b)
+}
+
+// measuring is a task that is being done.
+type measuring struct {
+	task     Task
+	workload workload.Workload
+	out      *json.Encoder
+	agent    *agent
+}
+
+func (m *measuring) run(ctx context.Context, b Backend) (err error) {
+	c := Restart
+	if m.task.Load {
+		c = FirstLoad
+	}
+	if err := m.out.Encode(Line{Begin: c}); err != nil {
+		return err
+	}
+	m.agent = start(ctx, b.New(), m.workload)
+	defer func() { err = errors.Join(err, m.agent.close()) }()
+	if err := m.load(ctx, c); err != nil {
+		return fmt.Errorf("%s: %w", c, err)
+	}
+	if m.task.Load {
+		return nil
+	}
+	if err := m.changes(ctx); err != nil {
+		return err
+	}
+	if err := m.rechecks(ctx); err != nil {
+		return err
+	}
+	return m.idle(ctx)
+}
+
+// load reports the agent's first apply: what it took to get from the objects
+// to the model, and what from there into the kernel.
+func (m *measuring) load(ctx context.Context, c Case) error {
+	p, err := m.agent.next(ctx, func(pass) bool { return true })
+	if err != nil {
+		return err
+	}
+	select {
+	case <-m.agent.source.ready:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	programmed := p.done.since(p.model)
+	return m.report(&Measurement{
+		Case: c, Wall: []time.Duration{programmed.Wall}, CPU: programmed.CPU, Writes: p.applied.Writes,
+		Model: p.model.since(m.agent.begin), Render: p.stage.since(p.model),
+		Rules: p.applied.Rules, Elements: p.applied.Elements,
+	})
+}
+
+// measure measures what do does, and has it report the rest.
+func (m *measuring) measure(c Case, do func(*Measurement) error) error {
+	if err := m.out.Encode(Line{Begin: c}); err != nil {
+		return err
+	}
+	out := &Measurement{Case: c}
+	before := cpuTime()
+	if err := do(out); err != nil {
+		return fmt.Errorf("%s: %w", c, err)
+	}
+	out.CPU = cpuTime().minus(before)
+	return m.report(out)
+}
+
+func (m *measuring) report(out *Measurement) error {
+	var err error
+	if out.PeakRSS, err = peakRSS(); err != nil {
+		return err
+	}
+	return m.out.Encode(Line{Measured: out})
+}
