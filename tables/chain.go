@@ -1,6 +1,7 @@
 package tables
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/base32"
 	"fmt"
@@ -54,14 +55,21 @@ func (r Rule) Hash() string {
 // hash, and the readable comment cut to the 128 bytes that both nft's
 // userdata and iptables' comment match take comfortably.
 func (r Rule) KernelComment() string {
-	s := CommentPrefix + r.Hash()
-	if r.Comment != "" {
-		s += " " + r.Comment
+	return string(AppendKernelComment(nil, r.Hash(), r.Comment))
+}
+
+// AppendKernelComment appends to b the KernelComment of a rule with the hash
+// and the comment.
+func AppendKernelComment(b []byte, hash, comment string) []byte {
+	at := len(b)
+	b = append(append(b, CommentPrefix...), hash...)
+	if comment != "" {
+		b = append(append(b, ' '), comment...)
 	}
-	if len(s) > maxComment {
-		s = strings.ToValidUTF8(s[:maxComment], "")
+	if len(b)-at > maxComment {
+		b = append(b[:at], bytes.ToValidUTF8(b[at:at+maxComment], nil)...)
 	}
-	return s
+	return b
 }
 
 const maxComment = 128

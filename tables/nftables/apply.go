@@ -21,6 +21,7 @@ import (
 func (t *Table) Apply(ctx context.Context) (tables.Result, error) {
 	start := time.Now()
 	result, err := t.apply(ctx)
+	result.Rules, result.Elements = t.rules, t.elements
 	result.Duration = time.Since(start)
 	if err == nil {
 		return result, nil
@@ -54,10 +55,7 @@ func (t *Table) apply(ctx context.Context) (tables.Result, error) {
 		t.adopt(state)
 		t.known = true
 	}
-	p, err := t.plan()
-	if err != nil {
-		return result, err
-	}
+	p := t.plan()
 	batches := chunks(p.head, p.tail, t.limit)
 	for _, ops := range batches {
 		if err := ctx.Err(); err != nil {
@@ -78,11 +76,11 @@ func (t *Table) apply(ctx context.Context) (tables.Result, error) {
 // everything for comparison.
 func (t *Table) adopt(state *kernelState) {
 	t.exists = state.exists
-	for _, c := range t.chains {
-		c.have = nil
+	for name := range state.chains {
+		t.chain(name)
 	}
-	for name, k := range state.chains {
-		t.chain(name).have = k
+	for name, c := range t.chains {
+		t.take(c, state.chains[name])
 	}
 	for _, s := range t.sets {
 		s.have = nil
@@ -111,7 +109,9 @@ func (t *Table) commit(p *plan) {
 		if !ok {
 			continue
 		}
-		c.have = nil
+		held := len(p.rules[name])
+		t.rules += held - c.held
+		c.have, c.held = nil, held
 		if c.want != nil {
 			c.have = &kernelChain{base: base(c.want.Hook), rules: t.placed(p.rules[name])}
 		}
@@ -125,7 +125,9 @@ func (t *Table) commit(p *plan) {
 			continue
 		}
 		s.members.commit()
-		s.have = nil
+		held := len(s.members.want)
+		t.elements += held - s.held
+		s.have, s.held = nil, held
 		if s.wanted {
 			s.have = &haveSet{shape: s.shape}
 		}
@@ -137,18 +139,13 @@ func (t *Table) commit(p *plan) {
 	clear(t.touchedSets)
 }
 
-// placed returns the rules with the handles that the kernel has echoed. If one
+// placed returns the rules with what the kernel has echoed of them. If an echo
 // is missing, the next Apply reads them.
-func (t *Table) placed(rules []placedRule) []kernelRule {
-	out := make([]kernelRule, len(rules))
-	for i, r := range rules {
-		out[i] = kernelRule{hash: r.hash, handle: r.handle}
-		if r.rule != nil {
-			out[i].handle = r.rule.Handle
-		}
-		if out[i].handle == 0 {
+func (t *Table) placed(rules []kernelRule) []kernelRule {
+	for i := range rules {
+		if rules[i].handle == 0 {
 			t.known = false
 		}
 	}
-	return out
+	return rules
 }

@@ -16,6 +16,7 @@ type chain struct {
 	want   *tables.Chain // nil: not wanted
 	hashes []string      // of the wanted rules
 	have   *kernelChain  // nil: not in the kernel
+	held   int           // the rules that the kernel had after the last commit
 	refs   int
 }
 
@@ -29,6 +30,8 @@ type kernelChain struct {
 type kernelRule struct {
 	hash   string
 	handle uint64
+	// digest is that of the rule's body as the kernel returns it.
+	digest uint64
 }
 
 // baseHook is a hook in the kernel's terms. The zero value stands for a chain

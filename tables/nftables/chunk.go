@@ -37,8 +37,8 @@ type group []op
 
 func (g group) weight() int {
 	n := 0
-	for _, o := range g {
-		n += o.weight
+	for i := range g {
+		n += g[i].weight()
 	}
 	return n
 }

@@ -4,10 +4,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"iter"
 	"syscall"
 
-	nft "github.com/google/nftables"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -17,84 +17,45 @@ import (
 // memory only for what is there.
 const socketBuffer = 128 << 20
 
-// conn is one lasting connection to nftables. The library builds and sends
-// the batches; the dumps are read here, since that takes a fifth to a tenth of
-// the time and most of what they hold is of no interest.
+// conn is one lasting connection to nftables.
 type conn struct {
-	nft *nft.Conn
-	raw *netlink.Conn
+	raw     *netlink.Conn
+	table   string
+	digests digester
+	// sequence is that of the last message of the last batch.
+	sequence uint32
+	// batch and buffer are kept for their memory.
+	batch  message
+	buffer []byte
 }
 
-func dial(netns int) (*conn, error) {
-	c := &conn{}
-	options := []nft.ConnOption{nft.AsLasting(), nft.WithSockOptions(func(raw *netlink.Conn) error {
-		c.raw = raw
-		// What the kernel says in words about a refused message; old kernels
-		// do without.
-		_ = raw.SetOption(netlink.ExtendedAcknowledge, true)
-		return errors.Join(raw.SetReadBuffer(socketBuffer), raw.SetWriteBuffer(socketBuffer))
-	})}
-	if netns > 0 {
-		options = append(options, nft.WithNetNSFd(netns))
-	}
-	library, err := nft.New(options...)
+func dial(options Options, seed maphash.Seed) (*conn, error) {
+	raw, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: options.NetNS})
 	if err != nil {
 		return nil, fmt.Errorf("connect to nftables: %w", err)
 	}
-	c.nft = library
-	return c, nil
+	// What the kernel says in words about a refused message; old kernels do
+	// without.
+	_ = raw.SetOption(netlink.ExtendedAcknowledge, true)
+	if err := errors.Join(raw.SetReadBuffer(socketBuffer), raw.SetWriteBuffer(socketBuffer)); err != nil {
+		return nil, errors.Join(fmt.Errorf("set the buffers of the connection to nftables: %w", err), raw.Close())
+	}
+	return &conn{raw: raw, table: options.Table, digests: digester{seed: seed}, buffer: make([]byte, readBuffer)}, nil
 }
 
-func (c *conn) close() error { return c.nft.CloseLasting() }
+func (c *conn) close() error { return c.raw.Close() }
 
-// flush sends the operations as one transaction. If the kernel refuses one,
-// nothing is changed, and the error says which.
-func (c *conn) flush(ops []op) error {
-	for i := range ops {
-		if err := ops[i].emit(c.nft); err != nil {
-			return about(ops[i], err)
-		}
-	}
-	err := c.nft.Flush()
-	if err == nil {
-		return nil
-	}
-	var refused *netlink.OpError
-	if !errors.As(err, &refused) || refused.Sequence == 0 {
-		return fmt.Errorf("commit: %w", err)
-	}
-	reason := fmt.Errorf("the kernel refuses: %w", refused.Err)
-	if refused.Message != "" {
-		reason = fmt.Errorf("%w (%s)", reason, refused.Message)
-	}
-	if i, ok := c.indexOf(refused.Sequence, len(ops)); ok {
-		return about(ops[i], reason)
-	}
-	return fmt.Errorf("commit: %w", reason)
-}
-
-func about(o op, err error) error {
-	e := o.about
-	e.Err = err
-	return &e
-}
-
-// indexOf returns the index of the operation that was sent with a sequence
-// number in the last batch of n. Numbers are given out in order, so the next
-// one, asked for by sending something harmless, tells those of the batch:
-// begin, n messages, end.
-func (c *conn) indexOf(sequence uint32, n int) (int, bool) {
-	next, err := c.raw.Send(request(unix.NFT_MSG_GETGEN, netlink.Request, unix.NFPROTO_UNSPEC, nil))
-	if err != nil {
-		return 0, false
-	}
-	i := int(int32(sequence - (next.Header.Sequence - 1 - uint32(n))))
-	return i, i >= 0 && i < n
-}
+// readBuffer holds any one datagram of the kernel's: dumps come in at most 32 kB,
+// notifications and echoes in a page, an error with the message that it is about.
+const readBuffer = 128 << 10
 
 // hasTable reports whether the table exists.
 func (c *conn) hasTable(name string) (bool, error) {
-	_, err := c.nft.ListTableOfFamily(name, nft.TableFamilyINet)
+	b, err := netlink.MarshalAttributes(inTable(unix.NFTA_TABLE_NAME, name))
+	if err != nil {
+		return false, err
+	}
+	_, err = c.raw.Execute(request(unix.NFT_MSG_GETTABLE, netlink.Request, unix.NFPROTO_INET, b))
 	switch {
 	case err == nil:
 		return true, nil
@@ -131,14 +92,13 @@ func (c *conn) dump(message uint16, filter []netlink.Attribute, visit func(attri
 	if err != nil {
 		return err
 	}
-	buffer := make([]byte, 64<<10) // the kernel's dumps come in at most 32 kB
 	interrupted := false
 	for {
-		n, err := receive(rc, buffer)
+		n, err := receive(rc, c.buffer)
 		if err != nil {
 			return err
 		}
-		done, err := eachReply(buffer[:n], sent.Header.Sequence, func(flags uint16, payload []byte) {
+		done, err := eachReply(c.buffer[:n], sent.Header.Sequence, func(flags uint16, payload []byte) {
 			interrupted = interrupted || flags&unix.NLM_F_DUMP_INTR != 0
 			if len(payload) >= 4 {
 				visit(payload[4:])
@@ -191,7 +151,7 @@ func receive(rc syscall.RawConn, buffer []byte) (int, error) {
 	var err error
 	wait := rc.Read(func(fd uintptr) bool {
 		for {
-			if n, _, err = unix.Recvfrom(int(fd), buffer, 0); err != unix.EINTR {
+			if n, err = unix.Read(int(fd), buffer); err != unix.EINTR {
 				return err != unix.EAGAIN
 			}
 		}

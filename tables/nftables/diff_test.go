@@ -129,7 +129,7 @@ func TestChunks(t *testing.T) {
 	g := func(weights ...int) group {
 		var out group
 		for _, w := range weights {
-			out = append(out, op{weight: w})
+			out = append(out, op{changes: make([]change, w)})
 		}
 		return out
 	}
@@ -151,7 +151,7 @@ func TestChunks(t *testing.T) {
 			for _, chunk := range chunks(c.head, c.tail, 10) {
 				var weights []int
 				for _, o := range chunk {
-					weights = append(weights, o.weight)
+					weights = append(weights, o.weight())
 				}
 				got = append(got, weights)
 			}

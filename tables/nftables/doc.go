@@ -10,9 +10,13 @@
 // The setters record what is wanted and mark what they touch. Apply compares
 // the touched objects with what the kernel is known to hold and sends the
 // difference; in the steady state nothing is read back, because the kernel
-// echoes the handle of every rule it takes. On the first Apply and after any
+// echoes every rule it takes, with its handle. On the first Apply and after any
 // failure the table is read in full and reconciled: a rule is known by the
-// hash in its comment, so unchanged rules keep their handles and counters.
+// hash in its comment and a digest of its body, so unchanged rules keep their
+// handles and counters, and one that was swapped under its comment is replaced.
+//
+// The netlink messages are written here (message.go, expression.go), straight
+// into the buffer that is sent.
 //
 // The package owns its table and may not touch any other; it knows nothing of
 // policy, starts no process and logs nothing. What it cannot encode it

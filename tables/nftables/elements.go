@@ -6,9 +6,9 @@ import (
 	"net/netip"
 	"slices"
 
-	nft "github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"go4.org/netipx"
+	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
@@ -19,42 +19,48 @@ import (
 // (an entry of an IPv6 map that leads to a chain takes at most 308 bytes).
 const membersPerMessage = 128
 
-// encodeMembers returns the kernel's elements for members of a set. Those of
+// encodeMembers writes the kernel's elements for the members of an op. Those of
 // an interval set are boundaries: the first address, and marked as an end the
 // one behind the last. A prefix that touches the end of the address space has
 // no end; what lies behind the last boundary belongs to it.
-func encodeMembers(sh shape, changes []change) ([]nft.SetElement, error) {
-	out := make([]nft.SetElement, 0, len(changes))
-	for _, c := range changes {
-		e := nft.SetElement{Key: key(sh, c.member)}
-		if sh.verdicts {
-			v, err := verdict(c.verdict)
-			if err != nil {
-				return nil, err
+func (o *op) encodeMembers(m *message) error {
+	m.text(unix.NFTA_SET_ELEM_LIST_SET, o.set.name)
+	list := m.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	sh := o.set.shape
+	for _, c := range o.changes {
+		element := m.nest(unix.NFTA_LIST_ELEM)
+		m.key(sh, c.member)
+		// What is deleted is known by its key.
+		if sh.verdicts && o.kind == addMembers {
+			if err := m.verdictData(unix.NFTA_SET_ELEM_DATA, c.verdict); err != nil {
+				return err
 			}
-			e.VerdictData = v
 		}
-		out = append(out, e)
+		m.close(element)
 		if sh.kind != model.Networks {
 			continue
 		}
 		if end := netipx.PrefixLastIP(c.member.Prefix).Next(); end.IsValid() {
-			out = append(out, nft.SetElement{Key: end.AsSlice(), IntervalEnd: true})
+			element := m.nest(unix.NFTA_LIST_ELEM)
+			m.number(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
+			m.key(sh, model.AddressMember(end))
+			m.close(element)
 		}
 	}
-	return out, nil
+	m.close(list)
+	return nil
 }
 
-// key returns the element key of a member. The parts of a concatenation are
+// key writes the element key of a member. The parts of a concatenation are
 // padded to the 4 bytes of a register.
-func key(sh shape, m model.Member) []byte {
-	k := m.Prefix.Addr().AsSlice()
+func (m *message) key(sh shape, member model.Member) {
+	var buffer [24]byte
+	k := appendAddress(buffer[:0], member.Prefix.Addr())
 	if sh.kind == model.AddressPorts {
-		k = append(k, byte(m.Protocol), 0, 0, 0)
-		k = binary.BigEndian.AppendUint16(k, m.Port)
-		k = append(k, 0, 0)
+		k = append(k, byte(member.Protocol), 0, 0, 0)
+		k = append(k, byte(member.Port>>8), byte(member.Port), 0, 0)
 	}
-	return k
+	m.value(unix.NFTA_SET_ELEM_KEY, k)
 }
 
 // element is an element as the kernel holds it.

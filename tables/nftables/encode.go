@@ -26,71 +26,64 @@ const (
 // interfaceNameSize is IFNAMSIZ of linux/if.h, with the closing NUL.
 const interfaceNameSize = 16
 
-// encoder collects the expressions of one rule. It emits what nft emits for
+// encoder writes the expressions of one rule. It writes what nft writes for
 // the same rule in a table of the inet family, so that nft lists it as a
 // person would have written it.
 type encoder struct {
-	exprs  []expr.Any
+	*message
 	family model.Family // that the rule is bound to, if any
 }
 
-// encode returns the expressions of a rule: its matches, a counter, its
+// encode writes the expressions of a rule: its matches, a counter, its
 // action. It is the caller's to have checked the rule.
-func encode(r tables.Rule) ([]expr.Any, error) {
-	e := encoder{exprs: make([]expr.Any, 0, 4*len(r.Matches)+3)}
-	for _, m := range r.Matches {
-		if err := e.match(m); err != nil {
-			return nil, err
+func encode(m *message, r tables.Rule) error {
+	e := encoder{message: m}
+	for _, match := range r.Matches {
+		if err := e.match(match); err != nil {
+			return err
 		}
 	}
-	if err := e.action(r.Action); err != nil {
-		return nil, err
-	}
-	return e.exprs, nil
+	return e.action(r.Action)
 }
 
-// comment returns a rule's userdata: its comment as nft stores it.
-func comment(r tables.Rule) []byte {
-	return userdata.AppendString(nil, userdata.TypeComment, r.KernelComment())
+// comment writes a rule's userdata: its comment as nft stores it.
+func comment(m *message, r tables.Rule, hash string) {
+	at := len(m.b)
+	m.header(unix.NFTA_RULE_USERDATA, 0)
+	m.b = append(m.b, byte(userdata.TypeComment), 0)
+	m.b = append(tables.AppendKernelComment(m.b, hash, r.Comment), 0)
+	m.b[at+unix.NLA_HDRLEN+1] = byte(len(m.b) - at - unix.NLA_HDRLEN - 2)
+	m.close(at)
+	m.pad()
 }
-
-func (e *encoder) add(exprs ...expr.Any) { e.exprs = append(e.exprs, exprs...) }
 
 func (e *encoder) match(m tables.Match) error {
 	switch m := m.(type) {
 	case tables.MatchProtocol:
-		e.add(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg1}, compare(false, []byte{byte(m.Protocol)}))
+		e.meta(unix.NFT_META_L4PROTO, reg1)
+		e.compare(unix.NFT_CMP_EQ, byte(m.Protocol))
 	case tables.MatchDestinationPorts:
 		e.ports(m)
 	case tables.MatchSet:
 		e.bind(m.Family)
-		e.add(address(m.Family, m.Side), &expr.Lookup{SourceRegister: reg1, SetName: m.Set})
+		e.address(m.Family, m.Side)
+		e.lookup(m.Set, false)
 	case tables.MatchPortSet:
 		e.portSet(m)
 	case tables.MatchPrefix:
 		e.prefix(m)
 	case tables.MatchInterface:
-		key := expr.MetaKeyIIFNAME
-		if m.Side == tables.Destination {
-			key = expr.MetaKeyOIFNAME
-		}
-		// A prefix is compared in its own length, without the zero behind it.
-		name, wildcard := strings.CutSuffix(m.Name, "*")
-		value := []byte(name)
-		if !wildcard {
-			value = make([]byte, interfaceNameSize)
-			copy(value, name)
-		}
-		e.add(&expr.Meta{Key: key, Register: reg1}, compare(m.Negated, value))
+		e.networkInterface(m)
 	case tables.MatchConnState:
-		e.add(&expr.Ct{Key: expr.CtKeySTATE, Register: reg1},
-			mask(native(connStates(m.States)), native(0)), compare(true, native(0)))
+		e.connState()
+		e.maskNumber(connStates(m.States), 0)
+		e.compareNumber(true, 0)
 	case tables.MatchMark:
-		e.add(&expr.Meta{Key: expr.MetaKeyMARK, Register: reg1})
+		e.meta(unix.NFT_META_MARK, reg1)
 		if m.Mask != ^uint32(0) {
-			e.add(mask(native(m.Mask), native(0)))
+			e.maskNumber(m.Mask, 0)
 		}
-		e.add(compare(m.Negated, native(m.Value)))
+		e.compareNumber(m.Negated, m.Value)
 	default:
 		return fmt.Errorf("unknown match %T", m)
 	}
@@ -108,19 +101,34 @@ func (e *encoder) bind(f model.Family) {
 	if f == model.IPv6 {
 		proto = unix.NFPROTO_IPV6
 	}
-	e.add(&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: reg1}, compare(false, []byte{proto}))
+	e.meta(unix.NFT_META_NFPROTO, reg1)
+	e.compare(unix.NFT_CMP_EQ, proto)
+}
+
+func (e *encoder) networkInterface(m tables.MatchInterface) {
+	key := uint32(unix.NFT_META_IIFNAME)
+	if m.Side == tables.Destination {
+		key = unix.NFT_META_OIFNAME
+	}
+	e.meta(key, reg1)
+	// A prefix is compared in its own length, without the zero behind it.
+	var value [interfaceNameSize]byte
+	name, wildcard := strings.CutSuffix(m.Name, "*")
+	n := copy(value[:], name)
+	if !wildcard {
+		n = len(value)
+	}
+	e.compare(equality(m.Negated), value[:n]...)
 }
 
 func (e *encoder) ports(m tables.MatchDestinationPorts) {
-	e.add(destinationPort(reg1))
+	e.destinationPort(reg1)
 	if m.First == m.Last {
-		e.add(compare(false, big(m.First)))
+		e.compare(unix.NFT_CMP_EQ, byte(m.First>>8), byte(m.First))
 		return
 	}
-	e.add(
-		&expr.Cmp{Op: expr.CmpOpGte, Register: reg1, Data: big(m.First)},
-		&expr.Cmp{Op: expr.CmpOpLte, Register: reg1, Data: big(m.Last)},
-	)
+	e.compare(unix.NFT_CMP_GTE, byte(m.First>>8), byte(m.First))
+	e.compare(unix.NFT_CMP_LTE, byte(m.Last>>8), byte(m.Last))
 }
 
 func (e *encoder) portSet(m tables.MatchPortSet) {
@@ -131,12 +139,10 @@ func (e *encoder) portSet(m tables.MatchPortSet) {
 	if m.Family == model.IPv6 {
 		protocol = reg2
 	}
-	e.add(
-		address(m.Family, tables.Destination),
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: protocol},
-		destinationPort(reg32+words+1),
-		&expr.Lookup{SourceRegister: reg1, SetName: m.Set},
-	)
+	e.address(m.Family, tables.Destination)
+	e.meta(unix.NFT_META_L4PROTO, protocol)
+	e.destinationPort(reg32 + words + 1)
+	e.lookup(m.Set, false)
 }
 
 // prefix compares whole bytes of an address directly, as nft does, and masks
@@ -144,13 +150,21 @@ func (e *encoder) portSet(m tables.MatchPortSet) {
 func (e *encoder) prefix(m tables.MatchPrefix) {
 	family := model.FamilyOf(m.Prefix.Addr())
 	e.bind(family)
-	load, data, bits := address(family, m.Side), m.Prefix.Addr().AsSlice(), m.Prefix.Bits()
+	var buffer [16]byte
+	data, bits := appendAddress(buffer[:0], m.Prefix.Addr()), m.Prefix.Bits()
+	offset := addressOffset(family, m.Side)
 	if bits > 0 && bits%8 == 0 {
-		load.Len = uint32(bits / 8)
-		e.add(load, compare(m.Negated, data[:bits/8]))
+		e.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, offset, uint32(bits/8), reg1)
+		e.compare(equality(m.Negated), data[:bits/8]...)
 		return
 	}
-	e.add(load, mask(netmask(bits, len(data)), make([]byte, len(data))), compare(m.Negated, data))
+	e.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, offset, uint32(len(data)), reg1)
+	var ones, zeros [16]byte
+	for i := range bits {
+		ones[i/8] |= 0x80 >> (i % 8)
+	}
+	e.mask(ones[:len(data)], zeros[:len(data)])
+	e.compare(equality(m.Negated), data...)
 }
 
 // action ends the rule. The counter counts packets that matched, so it stands
@@ -159,67 +173,51 @@ func (e *encoder) action(a tables.Action) error {
 	if d, ok := a.(tables.Dispatch); ok {
 		e.bind(d.Family)
 	}
-	e.add(&expr.Counter{})
+	e.counter()
 	switch a := a.(type) {
 	case tables.Masquerade:
-		e.add(&expr.Masq{})
+		e.masquerade()
 	case tables.SetMark:
 		e.setMark(a)
 	case tables.Dispatch:
-		e.add(address(a.Family, a.Side),
-			&expr.Lookup{SourceRegister: reg1, SetName: a.Map, IsDestRegSet: true, DestRegister: regVerdict})
+		e.address(a.Family, a.Side)
+		e.lookup(a.Map, true)
 	default:
-		v, err := verdict(a)
-		if err != nil {
-			return err
-		}
-		e.add(v)
+		return e.verdict(a)
 	}
 	return nil
 }
 
 func (e *encoder) setMark(a tables.SetMark) {
 	if a.Mask == ^uint32(0) {
-		e.add(&expr.Immediate{Register: reg1, Data: native(a.Value)})
+		e.immediateNumber(a.Value)
 	} else {
-		e.add(&expr.Meta{Key: expr.MetaKeyMARK, Register: reg1}, mask(native(^a.Mask), native(a.Value)))
+		e.meta(unix.NFT_META_MARK, reg1)
+		e.maskNumber(^a.Mask, a.Value)
 	}
-	e.add(&expr.Meta{Key: expr.MetaKeyMARK, Register: reg1, SourceRegister: true})
-}
-
-// verdict returns the verdict for an action that is one.
-func verdict(a tables.Action) (*expr.Verdict, error) {
-	switch a := a.(type) {
-	case tables.Accept:
-		return &expr.Verdict{Kind: expr.VerdictAccept}, nil
-	case tables.Drop:
-		return &expr.Verdict{Kind: expr.VerdictDrop}, nil
-	case tables.Return:
-		return &expr.Verdict{Kind: expr.VerdictReturn}, nil
-	case tables.Jump:
-		return &expr.Verdict{Kind: expr.VerdictJump, Chain: a.Chain}, nil
-	case tables.Goto:
-		return &expr.Verdict{Kind: expr.VerdictGoto, Chain: a.Chain}, nil
-	}
-	return nil, fmt.Errorf("unknown action %T", a)
+	e.setMeta(unix.NFT_META_MARK)
 }
 
 // address loads a whole address of the IP header into register 1.
-func address(f model.Family, side tables.Side) *expr.Payload {
-	offset, size := uint32(12), addressSize(f) // RFC 791
-	if f == model.IPv6 {
-		offset = 8 // RFC 8200
-	}
-	if side == tables.Destination {
-		offset += uint32(size)
-	}
-	return &expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: uint32(size)}
+func (e *encoder) address(f model.Family, side tables.Side) {
+	e.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, addressOffset(f, side), uint32(addressSize(f)), reg1)
 }
 
 // destinationPort loads the destination port, which TCP, UDP and SCTP have at
 // the same place.
-func destinationPort(register uint32) *expr.Payload {
-	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}
+func (e *encoder) destinationPort(register uint32) {
+	e.payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2, register)
+}
+
+func addressOffset(f model.Family, side tables.Side) uint32 {
+	offset := uint32(12) // RFC 791
+	if f == model.IPv6 {
+		offset = 8 // RFC 8200
+	}
+	if side == tables.Destination {
+		offset += uint32(addressSize(f))
+	}
+	return offset
 }
 
 func addressSize(f model.Family) int {
@@ -229,33 +227,28 @@ func addressSize(f model.Family) int {
 	return 4
 }
 
-func compare(negated bool, data []byte) *expr.Cmp {
-	op := expr.CmpOpEq
+// appendAddress appends the bytes of an address as they are in a packet.
+func appendAddress(b []byte, a netip.Addr) []byte {
+	if a.Is4() {
+		raw := a.As4()
+		return append(b, raw[:]...)
+	}
+	raw := a.As16()
+	return append(b, raw[:]...)
+}
+
+func equality(negated bool) uint32 {
 	if negated {
-		op = expr.CmpOpNeq
+		return unix.NFT_CMP_NEQ
 	}
-	return &expr.Cmp{Op: op, Register: reg1, Data: data}
-}
-
-// mask replaces register 1 by (register 1 & and) ^ xor.
-func mask(and, xor []byte) *expr.Bitwise {
-	return &expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: uint32(len(and)), Mask: and, Xor: xor}
-}
-
-func netmask(bits, size int) []byte {
-	ones := make([]byte, size)
-	for i := range ones {
-		ones[i] = 0xff
-	}
-	all, _ := netip.AddrFromSlice(ones)
-	return netip.PrefixFrom(all, bits).Masked().Addr().AsSlice()
+	return unix.NFT_CMP_EQ
 }
 
 // connStates translates to the kernel's bits, which are
 // 1 << (enum ip_conntrack_info + 1), and 1 for invalid.
 func connStates(s tables.ConnState) uint32 {
 	var bits uint32
-	for _, b := range []struct {
+	for _, b := range [...]struct {
 		state tables.ConnState
 		bit   uint32
 	}{
@@ -271,8 +264,25 @@ func connStates(s tables.ConnState) uint32 {
 	return bits
 }
 
-// native encodes a number as the kernel keeps marks and states: in host order.
-func native(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
+// verdictCode returns the kernel's number of an action that is a verdict.
+func verdictCode(a tables.Action) (expr.VerdictKind, error) {
+	switch a.(type) {
+	case tables.Accept:
+		return expr.VerdictAccept, nil
+	case tables.Drop:
+		return expr.VerdictDrop, nil
+	case tables.Return:
+		return expr.VerdictReturn, nil
+	case tables.Jump:
+		return expr.VerdictJump, nil
+	case tables.Goto:
+		return expr.VerdictGoto, nil
+	}
+	return 0, fmt.Errorf("unknown action %T", a)
+}
 
-// big encodes a port as it is in the packet.
-func big(v uint16) []byte { return binary.BigEndian.AppendUint16(nil, v) }
+// native encodes a number as the kernel keeps marks and states: in host order.
+func native(v uint32) (b [4]byte) {
+	binary.NativeEndian.PutUint32(b[:], v)
+	return b
+}

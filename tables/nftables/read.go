@@ -123,6 +123,8 @@ func (c *conn) readRules(table string, chains map[string]*kernelChain) error {
 				chain = chains[text(v)]
 			case unix.NFTA_RULE_HANDLE:
 				r.handle = wideNumber(v)
+			case unix.NFTA_RULE_EXPRESSIONS:
+				r.digest = c.digests.digest(v)
 			case unix.NFTA_RULE_USERDATA:
 				r.hash = tables.HashInComment(commentIn(v))
 			}
@@ -163,16 +165,7 @@ func decodeSet(b []byte) (name string, s *kernelSet, anonymous bool) {
 	}
 	s = &kernelSet{}
 	for _, sh := range shapes() {
-		want := sh.kernelSet(nil, name)
-		var wantFlags, wantData uint32
-		if want.Interval {
-			wantFlags |= unix.NFT_SET_INTERVAL
-		}
-		if want.IsMap {
-			wantFlags |= unix.NFT_SET_MAP
-			wantData = unix.NFT_DATA_VERDICT
-		}
-		if flags == wantFlags && dataType == wantData && keyType == want.KeyType.GetNFTMagic() && keyLength == want.KeyType.Bytes {
+		if sh.kernelType() == (kernelType{flags, keyType, keyLength, dataType}) {
 			s.shape = sh
 		}
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/gaissmai/bart"
 	nft "github.com/google/nftables"
-	"github.com/google/nftables/binaryutil"
+	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
@@ -27,25 +27,30 @@ func (sh shape) noun() string {
 	return "set"
 }
 
-// kernelSet returns the library's description of a set of this shape.
-func (sh shape) kernelSet(table *nft.Table, name string) *nft.Set {
-	key := nft.TypeIPAddr
+// kernelType is the type of a set in the kernel's terms.
+type kernelType struct{ flags, key, keyLength, data uint32 }
+
+// kernelType returns the type of sets of this shape. The numbers of data types
+// are an agreement among the programs of user space; the kernel only keeps
+// them.
+func (sh shape) kernelType() kernelType {
+	t := kernelType{key: nft.TypeIPAddr.GetNFTMagic(), keyLength: uint32(addressSize(sh.family))}
 	if sh.family == model.IPv6 {
-		key = nft.TypeIP6Addr
+		t.key = nft.TypeIP6Addr.GetNFTMagic()
 	}
-	if sh.kind == model.AddressPorts {
-		// Three types fit: the library takes up to five.
-		key = nft.MustConcatSetType(key, nft.TypeInetProto, nft.TypeInetService)
-	}
-	s := &nft.Set{
-		Table: table, Name: name,
-		KeyType: key, KeyByteOrder: binaryutil.BigEndian,
-		Interval: sh.kind == model.Networks,
+	switch sh.kind {
+	case model.Networks:
+		t.flags = unix.NFT_SET_INTERVAL
+	case model.AddressPorts:
+		// Each part of a concatenation takes whole registers of 4 bytes.
+		t.key = (t.key<<nft.SetConcatTypeBits|nft.TypeInetProto.GetNFTMagic())<<nft.SetConcatTypeBits | nft.TypeInetService.GetNFTMagic()
+		t.keyLength += 4 + 4
 	}
 	if sh.verdicts {
-		s.IsMap, s.DataType = true, nft.TypeVerdict
+		t.flags |= unix.NFT_SET_MAP
+		t.data = unix.NFT_DATA_VERDICT
 	}
-	return s
+	return t
 }
 
 // set is one set or verdict map by name: what is wanted of it, what the
@@ -59,6 +64,7 @@ type set struct {
 	// overlaps.
 	prefixes *bart.Lite
 	have     *haveSet // nil: not in the kernel
+	held     int      // the members that the kernel had after the last commit
 	refs     int
 }
 

@@ -86,7 +86,7 @@ func (t *Table) Snapshot(ctx context.Context) (_ Snapshot, err error) {
 	if err := ctx.Err(); err != nil {
 		return out, err
 	}
-	c, err := dial(t.options.NetNS)
+	c, err := dial(t.options, t.digests.seed)
 	if err != nil {
 		return out, err
 	}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"slices"
 
-	nft "github.com/google/nftables"
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/ipsets"
@@ -31,6 +31,8 @@ type Options struct {
 type Table struct {
 	options Options
 	conn    *conn
+	// digests has the seed that all connections use, too.
+	digests digester
 	// limit is maxBatch but in tests.
 	limit int
 
@@ -42,6 +44,8 @@ type Table struct {
 	// known tells that every have of chains and sets is what the kernel holds.
 	known  bool
 	exists bool
+	// rules and elements count what the kernel holds after the last commit.
+	rules, elements int
 	// recheck asks for a validation of all chains: something that rules refer
 	// to was redefined.
 	recheck bool
@@ -61,6 +65,7 @@ func New(options Options) *Table {
 	}
 	return &Table{
 		options:       options,
+		digests:       digester{seed: maphash.MakeSeed()},
 		limit:         maxBatch,
 		chains:        map[string]*chain{},
 		sets:          map[string]*set{},
@@ -102,8 +107,7 @@ func (t *Table) Remove(ctx context.Context) error {
 	if err != nil || !exists {
 		return err
 	}
-	t.conn.nft.DelTable(t.kernelTable())
-	if err := t.conn.nft.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
+	if err := t.conn.flush([]op{{kind: deleteTable}}); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("delete table inet %s: %w", t.options.Table, err)
 	}
 	return nil
@@ -113,16 +117,12 @@ func (t *Table) connect() error {
 	if t.conn != nil {
 		return nil
 	}
-	c, err := dial(t.options.NetNS)
+	c, err := dial(t.options, t.digests.seed)
 	if err != nil {
 		return err
 	}
 	t.conn = c
 	return nil
-}
-
-func (t *Table) kernelTable() *nft.Table {
-	return &nft.Table{Name: t.options.Table, Family: nft.TableFamilyINet}
 }
 
 // names is a set of object names.

@@ -1,0 +1,273 @@
+package nftables
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// keptBatch is the most memory for a batch that is kept for the next one.
+const keptBatch = 1 << 20
+
+// messageSize is what most messages about rules stay below.
+const messageSize = 640
+
+// flush sends the operations as one transaction: one system call, which comes
+// back when the kernel has committed or refused it. If the kernel refuses
+// anything, nothing is changed, and the error is a refusedError that says what.
+// If the error is errUnknownOutcome, either may be the case.
+func (c *conn) flush(ops []op) error {
+	first := c.sequence + 1 // of the batch's begin; the operations follow
+	if err := c.encode(ops, first); err != nil {
+		return err
+	}
+	c.sequence = first + uint32(len(ops)) + 1
+	rc, err := c.raw.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if err := send(rc, c.batch.b); err != nil {
+		return fmt.Errorf("send %d messages: %w", len(ops), err)
+	}
+	if cap(c.batch.b) > keptBatch {
+		c.batch.b = nil
+	}
+	a := answer{ops: ops, first: first}
+	if err := c.answers(rc, &a); err != nil {
+		return err
+	}
+	return a.outcome(c.table)
+}
+
+// encode writes the transaction. Only its last message asks to be acknowledged:
+// the kernel goes through all of them, whatever becomes of one, and answers
+// when it has committed.
+func (c *conn) encode(ops []op, first uint32) error {
+	m := &c.batch
+	m.reset()
+	m.b = slices.Grow(m.b, messageSize*len(ops))
+	m.begin(unix.NFNL_MSG_BATCH_BEGIN, 0, first, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
+	m.end()
+	for i := range ops {
+		flags := uint16(0)
+		if i == len(ops)-1 {
+			flags = unix.NLM_F_ACK
+		}
+		err := ops[i].encode(m, c.table, uint32(i)+1, first+1+uint32(i), flags)
+		if err == nil && m.long {
+			err = errors.New("it does not fit in a message")
+		}
+		if err != nil {
+			return ops[i].failed(c.table, err)
+		}
+	}
+	m.begin(unix.NFNL_MSG_BATCH_END, 0, first+1+uint32(len(ops)), unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
+	m.end()
+	return nil
+}
+
+// failed returns the error with what it is about.
+func (o *op) failed(table string, err error) *ObjectError {
+	e := o.about(table)
+	e.Err = err
+	return &e
+}
+
+func send(rc syscall.RawConn, b []byte) error {
+	var err error
+	wait := rc.Write(func(fd uintptr) bool {
+		for {
+			if _, err = unix.Write(int(fd), b); err != unix.EINTR {
+				return err != unix.EAGAIN
+			}
+		}
+	})
+	return errors.Join(wait, err)
+}
+
+// answer is what the kernel has said about a transaction.
+type answer struct {
+	ops   []op
+	first uint32 // the sequence number of the batch's begin
+	// acknowledged tells that the last message was, lost that something else was
+	// not delivered.
+	acknowledged, lost bool
+	refused            []refusedOp
+	// commit is an error that concerns no message of its own.
+	commit error
+}
+
+// answers reads all that waits in the socket. The kernel has queued its answers
+// before the system call that has sent the batch came back; so what is not
+// there will not come.
+func (c *conn) answers(rc syscall.RawConn, a *answer) error {
+	var err error
+	wait := rc.Control(func(fd uintptr) {
+		for err == nil {
+			var n int
+			n, err = unix.Read(int(fd), c.buffer)
+			switch {
+			case err == unix.EINTR:
+				err = nil
+			case err == unix.ENOBUFS:
+				a.lost, err = true, nil
+			case err == nil:
+				err = c.note(a, c.buffer[:n])
+			}
+		}
+	})
+	if err == unix.EAGAIN {
+		err = nil
+	}
+	if err = errors.Join(wait, err); err != nil {
+		return fmt.Errorf("%w: %w", errUnknownOutcome, err)
+	}
+	return nil
+}
+
+// note takes one datagram of answers.
+func (c *conn) note(a *answer, b []byte) error {
+	for len(b) >= unix.NLMSG_HDRLEN {
+		size := int(binary.NativeEndian.Uint32(b))
+		if size < unix.NLMSG_HDRLEN || size > len(b) {
+			return errMalformed
+		}
+		kind, flags := binary.NativeEndian.Uint16(b[4:]), binary.NativeEndian.Uint16(b[6:])
+		// What is left from before is none of this transaction.
+		at := int64(int32(binary.NativeEndian.Uint32(b[8:]) - a.first))
+		payload := b[unix.NLMSG_HDRLEN:size]
+		b = b[min(len(b), align(size)):]
+		switch {
+		case at < 0 || at > int64(len(a.ops))+1:
+		case kind == unix.NLMSG_ERROR && len(payload) >= 4:
+			a.noteError(int(at)-1, flags, payload)
+		case kind == unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWRULE && at > 0 && at <= int64(len(a.ops)) && len(payload) >= 4:
+			if o := &a.ops[at-1]; o.rule != nil {
+				c.noteEcho(o.rule, payload[4:])
+			}
+		}
+	}
+	return nil
+}
+
+// noteError takes the acknowledgement, or the refusal, of the operation at i; one
+// that is none of the operations stands for the transaction as a whole.
+func (a *answer) noteError(i int, flags uint16, payload []byte) {
+	code := int32(binary.NativeEndian.Uint32(payload))
+	switch {
+	case code == 0:
+		a.acknowledged = a.acknowledged || i == len(a.ops)-1
+	case i < 0 || i == len(a.ops):
+		a.commit = errors.Join(a.commit, reason(code, flags, payload))
+	default:
+		a.refused = append(a.refused, refusedOp{i, reason(code, flags, payload)})
+	}
+}
+
+// reason is why the kernel refuses something, with what it says in words.
+func reason(code int32, flags uint16, payload []byte) error {
+	err := fmt.Errorf("the kernel refuses: %w", unix.Errno(-code))
+	if flags&unix.NLM_F_ACK_TLVS == 0 || len(payload) < 4+unix.NLMSG_HDRLEN {
+		return err
+	}
+	// struct nlmsgerr: the code, the header of the message, and if not capped
+	// the message.
+	at := 4 + unix.NLMSG_HDRLEN
+	if flags&unix.NLM_F_CAPPED == 0 {
+		at = 4 + align(int(binary.NativeEndian.Uint32(payload[4:])))
+	}
+	for kind, v := range attributes(payload[min(len(payload), max(at, 0)):]) {
+		if kind == unix.NLMSGERR_ATTR_MSG {
+			return fmt.Errorf("%w (%s)", err, text(v))
+		}
+	}
+	return err
+}
+
+// noteEcho takes the rule as the kernel holds it now.
+func (c *conn) noteEcho(r *kernelRule, payload []byte) {
+	for kind, v := range attributes(payload) {
+		switch kind {
+		case unix.NFTA_RULE_HANDLE:
+			r.handle = wideNumber(v)
+		case unix.NFTA_RULE_EXPRESSIONS:
+			r.digest = c.digests.digest(v)
+		}
+	}
+}
+
+// outcome says what has become of the transaction.
+func (a *answer) outcome(table string) error {
+	switch {
+	case len(a.refused) > 0 || a.commit != nil:
+		e := &refusedError{refused: a.refused, commit: a.commit}
+		for _, r := range a.refused {
+			e.objects = append(e.objects, a.ops[r.index].failed(table, r.err))
+		}
+		return e
+	case a.lost:
+		return fmt.Errorf("%w: %w", errUnknownOutcome, unix.ENOBUFS)
+	case !a.acknowledged:
+		return fmt.Errorf("%w: the kernel does not acknowledge", errUnknownOutcome)
+	}
+	return nil
+}
+
+// errUnknownOutcome says that an answer of the kernel is lost: whether it has
+// committed the transaction is not known.
+var errUnknownOutcome = errors.New("the outcome is not known")
+
+// errMalformed says that what came is no netlink message.
+var errMalformed = errors.New("malformed netlink message")
+
+// refusedOp is an operation that the kernel refuses.
+type refusedOp struct {
+	index int
+	err   error
+}
+
+// refusedError is a transaction of which the kernel has carried out nothing.
+type refusedError struct {
+	// refused are the operations that the kernel refuses, in order, and objects
+	// the same with what they are about. Some may be refused only because another is.
+	refused []refusedOp
+	objects []*ObjectError
+	// commit is an error that the kernel gives for the transaction as a whole.
+	commit error
+}
+
+// toldRefusals bounds the errors that are told in full.
+const toldRefusals = 4
+
+// Error tells the first errors; the others are mostly consequences.
+func (e *refusedError) Error() string {
+	var parts []string
+	for i, o := range e.objects {
+		if i == toldRefusals {
+			parts = append(parts, fmt.Sprintf("and %d more", len(e.objects)-i))
+			break
+		}
+		parts = append(parts, o.Error())
+	}
+	if e.commit != nil {
+		parts = append(parts, fmt.Sprintf("commit: %v", e.commit))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Unwrap returns all of them.
+func (e *refusedError) Unwrap() []error {
+	var out []error
+	for _, o := range e.objects {
+		out = append(out, o)
+	}
+	if e.commit != nil {
+		out = append(out, e.commit)
+	}
+	return out
+}

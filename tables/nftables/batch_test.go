@@ -1,0 +1,213 @@
+package nftables
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// connected returns a table with a connection and the example in the kernel.
+func connected(t *testing.T) (namespace, *Table) {
+	t.Helper()
+	ns := newNamespace(t)
+	table := ns.open(t)
+	loadExample(table)
+	apply(t, table)
+	return ns, table
+}
+
+// The kernel goes on behind a message that it refuses; all that it refuses is
+// told, each with its object.
+func TestAllRefusalsAreTold(t *testing.T) {
+	ns, table := connected(t)
+	before := ns.list(t, "-a")
+	gone := func(name string) *set {
+		s := newSet(name)
+		s.shape = shape{kind: model.Addresses, family: model.IPv4}
+		return s
+	}
+	missing := &chain{name: "missing", want: &tables.Chain{Name: "missing", Rules: []tables.Rule{rule(tables.Accept{}, "here")}}, hashes: []string{"h"}}
+	ops := []op{
+		{kind: flushSet, set: gone("none-1")},
+		{kind: addMembers, set: table.sets["aweb-4"], changes: []change{{member: membersOf("10.7.7.7")[0]}}},
+		{kind: addMembers, set: gone("none-2"), changes: []change{{member: membersOf("10.7.7.7")[0]}, {member: membersOf("10.7.7.8")[0]}}},
+		{kind: addRule, chain: missing, rule: &kernelRule{}},
+		{kind: deleteRule, chain: table.chains["forward"], handle: 77777},
+		{kind: flushChain, chain: table.chains["to-pods"]},
+	}
+	err := table.conn.flush(ops)
+	var refused *refusedError
+	if !errors.As(err, &refused) || refused.commit != nil {
+		t.Fatalf("error %v of type %T", err, err)
+	}
+	var got []int
+	for i, r := range refused.refused {
+		got = append(got, r.index)
+		if o := refused.objects[i]; !errors.Is(o, unix.ENOENT) {
+			t.Errorf("object %v", o)
+		}
+	}
+	if want := []int{0, 2, 3, 4}; len(got) != len(want) || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] || got[3] != want[3] {
+		t.Errorf("refused are %v, want %v", got, want)
+	}
+	for _, want := range []string{
+		"set none-1: the kernel refuses: no such file or directory",
+		"set none-2: one of 2 members from 10.7.7.7 to 10.7.7.8: the kernel refuses",
+		"chain missing: rule 0 (accept, here): the kernel refuses",
+		"chain forward: rule with handle 77777: the kernel refuses",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error %q does not say %q", err, want)
+		}
+	}
+	if after := ns.list(t, "-a"); after != before {
+		t.Errorf("the kernel was changed:\n%s", after)
+	}
+	// The connection goes on to serve.
+	if err := table.conn.flush(ops[1:2]); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(ns.list(t), "10.7.7.7") {
+		t.Error("the member is not there")
+	}
+}
+
+// An error that is found at the commit, or concerns all of the transaction, names
+// no message.
+func TestCommitErrorNamesNoMessage(t *testing.T) {
+	ns, table := connected(t)
+	before := ns.list(t, "-a")
+	// A loop of chains that nothing leads to but a new entry of a verdict map is
+	// found when the map's message is seen or at the commit, by the kernel's age.
+	for _, name := range []string{"loop-a", "loop-b"} {
+		table.UpdateChain(tables.Chain{Name: name})
+	}
+	table.UpdateChain(tables.Chain{Name: "loop-a", Rules: []tables.Rule{rule(tables.Jump{Chain: "loop-b"}, "")}})
+	table.UpdateChain(tables.Chain{Name: "loop-b", Rules: []tables.Rule{rule(tables.Jump{Chain: "loop-a"}, "")}})
+	table.SetVerdict("to-pods-4", addr("10.0.0.9"), tables.Goto{Chain: "loop-a"})
+	_, err := table.Apply(t.Context())
+	var refused *refusedError
+	if !errors.As(err, &refused) {
+		t.Fatalf("error %v of type %T", err, err)
+	}
+	t.Log(err)
+	if after := ns.list(t, "-a"); after != before {
+		t.Errorf("the kernel was changed:\n%s", after)
+	}
+
+	// Without the right to change the ruleset, the whole batch is refused.
+	a := answer{ops: make([]op, 3), first: 10}
+	for _, m := range []struct {
+		sequence uint32
+		code     int32
+	}{{9, -1}, {10, -int32(unix.EPERM)}, {13, 0}, {15, -1}} {
+		var msg message
+		msg.begin(unix.NLMSG_ERROR, 0, m.sequence, 0, 0)
+		payload := native(uint32(m.code))
+		copy(msg.b[unix.NLMSG_HDRLEN:], payload[:])
+		msg.end()
+		if err := table.conn.note(&a, msg.b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = a.outcome(DefaultTable)
+	if !errors.As(err, &refused) || len(refused.objects) != 0 || !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "commit: ") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// A lost answer is no success: the outcome is not known, and the next Apply reads
+// what is there.
+func TestLostAnswerIsNoSuccess(t *testing.T) {
+	ns, table := connected(t)
+	rc, err := table.conn.raw.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Room for less than the echo of what comes.
+	if err := rc.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 1)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	load(table, 20)
+	_, err = table.Apply(t.Context())
+	if !errors.Is(err, errUnknownOutcome) || !errors.Is(err, unix.ENOBUFS) {
+		t.Fatalf("error %v", err)
+	}
+	// It was committed, in truth.
+	if !strings.Contains(ns.list(t), "pin-ns/policy-19") {
+		t.Error("nothing was committed")
+	}
+	if r := apply(t, table); !r.FullRead || r.Messages != 0 {
+		t.Errorf("after the loss: %+v", r)
+	}
+
+	a := answer{ops: make([]op, 3), first: 10}
+	if err := a.outcome(DefaultTable); !errors.Is(err, errUnknownOutcome) {
+		t.Errorf("without an acknowledgement: %v", err)
+	}
+}
+
+// The connection's sequence numbers may wrap around.
+func TestSequenceWrapsAround(t *testing.T) {
+	_, table := connected(t)
+	table.conn.sequence = ^uint32(0) - 3
+	for range 3 {
+		table.CreateSet(ipsets.Set{Name: "another-4", Kind: model.Addresses, Family: model.IPv4})
+		table.UpdateChain(tables.Chain{Name: "another", Rules: []tables.Rule{rule(tables.Accept{}, "", srcSet(model.IPv4, "another-4"))}})
+		if r := apply(t, table); r.Messages != 3 || !table.known {
+			t.Errorf("%+v", r)
+		}
+		table.RemoveChain("another")
+		table.RemoveSet("another-4")
+		if r := apply(t, table); r.Messages != 4 {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// The result tells what the kernel holds, whatever was changed.
+func TestResultCountsWhatIsHeld(t *testing.T) {
+	_, table := connected(t)
+	check := func(when string) {
+		t.Helper()
+		r := apply(t, table)
+		state, err := table.conn.read(DefaultTable)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules, elements := 0, 0
+		for _, c := range state.chains {
+			rules += len(c.rules)
+		}
+		for _, s := range state.sets {
+			elements += len(s.members)
+		}
+		if r.Rules != rules || r.Elements != elements {
+			t.Errorf("%s: %d rules and %d elements, want %d and %d", when, r.Rules, r.Elements, rules, elements)
+		}
+	}
+	check("at first")
+	load(table, 10)
+	check("more")
+	table.AddMembers("aweb-4", membersOf("10.0.0.3"))
+	table.RemoveVerdict("to-pods-4", addr("10.0.0.3"))
+	table.UpdateChain(tables.Chain{Name: "to-pods"})
+	check("changed")
+	table.Invalidate()
+	check("read again")
+	table.RemoveSet("aweb-4")
+	table.CreateSet(ipsets.Set{Name: "aweb-4", Kind: model.Networks, Family: model.IPv4})
+	check("rebuilt")
+	table.UpdateChain(tables.Chain{Name: "forward", Hook: forwardHook})
+	table.RemoveSet("phttp-4")
+	table.UpdateChain(tables.Chain{Name: "pin-x/base-1"})
+	check("less")
+}

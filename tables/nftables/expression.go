@@ -1,0 +1,153 @@
+package nftables
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/tables"
+)
+
+// Each method here writes one expression of the kernel. Numbers that name
+// kernel types (NFTA_...) are of linux/netfilter/nf_tables.h.
+
+// expression opens an expression and its attributes; both results go to
+// endExpression.
+func (m *message) expression(name string) (element, data int) {
+	element = m.nest(unix.NFTA_LIST_ELEM)
+	m.text(unix.NFTA_EXPR_NAME, name)
+	return element, m.nest(unix.NFTA_EXPR_DATA)
+}
+
+func (m *message) endExpression(element, data int) {
+	m.close(data)
+	m.close(element)
+}
+
+// value writes data of a register.
+func (m *message) value(kind uint16, v []byte) {
+	at := m.nest(kind)
+	m.data(unix.NFTA_DATA_VALUE, v)
+	m.close(at)
+}
+
+// meta loads what the kernel knows of the packet besides its bytes.
+func (m *message) meta(key, register uint32) {
+	element, data := m.expression("meta")
+	m.number(unix.NFTA_META_DREG, register)
+	m.number(unix.NFTA_META_KEY, key)
+	m.endExpression(element, data)
+}
+
+// setMeta sets it from register 1.
+func (m *message) setMeta(key uint32) {
+	element, data := m.expression("meta")
+	m.number(unix.NFTA_META_KEY, key)
+	m.number(unix.NFTA_META_SREG, reg1)
+	m.endExpression(element, data)
+}
+
+// connState loads the packet's conntrack state into register 1.
+func (m *message) connState() {
+	element, data := m.expression("ct")
+	m.number(unix.NFTA_CT_DREG, reg1)
+	m.number(unix.NFTA_CT_KEY, unix.NFT_CT_STATE)
+	m.endExpression(element, data)
+}
+
+// payload loads bytes of the packet.
+func (m *message) payload(header, offset, size, register uint32) {
+	element, data := m.expression("payload")
+	m.number(unix.NFTA_PAYLOAD_DREG, register)
+	m.number(unix.NFTA_PAYLOAD_BASE, header)
+	m.number(unix.NFTA_PAYLOAD_OFFSET, offset)
+	m.number(unix.NFTA_PAYLOAD_LEN, size)
+	m.endExpression(element, data)
+}
+
+// compare goes on if register 1 compares so to the value.
+func (m *message) compare(operator uint32, v ...byte) {
+	element, data := m.expression("cmp")
+	m.number(unix.NFTA_CMP_SREG, reg1)
+	m.number(unix.NFTA_CMP_OP, operator)
+	m.value(unix.NFTA_CMP_DATA, v)
+	m.endExpression(element, data)
+}
+
+// compareNumber compares register 1 to a number in host order.
+func (m *message) compareNumber(negated bool, v uint32) {
+	b := native(v)
+	m.compare(equality(negated), b[:]...)
+}
+
+// mask replaces register 1 by (register 1 & and) ^ xor.
+func (m *message) mask(and, xor []byte) {
+	element, data := m.expression("bitwise")
+	m.number(unix.NFTA_BITWISE_SREG, reg1)
+	m.number(unix.NFTA_BITWISE_DREG, reg1)
+	m.number(unix.NFTA_BITWISE_LEN, uint32(len(and)))
+	m.value(unix.NFTA_BITWISE_MASK, and)
+	m.value(unix.NFTA_BITWISE_XOR, xor)
+	m.endExpression(element, data)
+}
+
+// maskNumber does so with numbers in host order.
+func (m *message) maskNumber(and, xor uint32) {
+	a, x := native(and), native(xor)
+	m.mask(a[:], x[:])
+}
+
+// lookup goes on if the set has register 1; of a verdict map, with the
+// verdict found.
+func (m *message) lookup(set string, verdict bool) {
+	element, data := m.expression("lookup")
+	m.text(unix.NFTA_LOOKUP_SET, set)
+	m.number(unix.NFTA_LOOKUP_SREG, reg1)
+	if verdict {
+		m.number(unix.NFTA_LOOKUP_DREG, regVerdict)
+	}
+	m.endExpression(element, data)
+}
+
+func (m *message) counter() {
+	element, data := m.expression("counter")
+	m.endExpression(element, data)
+}
+
+func (m *message) masquerade() {
+	element, data := m.expression("masq")
+	m.endExpression(element, data)
+}
+
+// immediateNumber loads a number in host order into register 1.
+func (m *message) immediateNumber(v uint32) {
+	element, data := m.expression("immediate")
+	m.number(unix.NFTA_IMMEDIATE_DREG, reg1)
+	b := native(v)
+	m.value(unix.NFTA_IMMEDIATE_DATA, b[:])
+	m.endExpression(element, data)
+}
+
+// verdict ends the rule with an action that is a verdict.
+func (m *message) verdict(a tables.Action) error {
+	element, data := m.expression("immediate")
+	m.number(unix.NFTA_IMMEDIATE_DREG, regVerdict)
+	err := m.verdictData(unix.NFTA_IMMEDIATE_DATA, a)
+	m.endExpression(element, data)
+	return err
+}
+
+// verdictData writes a verdict as the data of a rule or a map's element.
+func (m *message) verdictData(kind uint16, a tables.Action) error {
+	code, err := verdictCode(a)
+	if err != nil {
+		return err
+	}
+	at := m.nest(kind)
+	verdict := m.nest(unix.NFTA_DATA_VERDICT)
+	m.number(unix.NFTA_VERDICT_CODE, uint32(code))
+	if target := tables.Target(a); target != "" {
+		m.text(unix.NFTA_VERDICT_CHAIN, target)
+	}
+	m.close(verdict)
+	m.close(at)
+	return nil
+}

@@ -1,0 +1,170 @@
+package nftables
+
+import (
+	"fmt"
+
+	"github.com/google/nftables/userdata"
+	"golang.org/x/sys/unix"
+)
+
+// op is one netlink message to come: what to do with which object. It is
+// encoded when it is sent, so a transaction can be tried again in parts.
+type op struct {
+	kind opKind
+	// set or chain is the object; neither means the table.
+	set   *set
+	chain *chain
+	// changes are the members that a message about members carries.
+	changes []change
+	// index is that of the wanted rule to add. It goes before the rule with
+	// the handle, if there is one, and else to the end. The kernel's echo
+	// completes rule.
+	index  int
+	handle uint64
+	rule   *kernelRule
+}
+
+// opKind is what an op does.
+type opKind uint8
+
+// The kinds. addTable also wakes a table that is there and dormant;
+// deleteRule deletes the rule with the handle.
+const (
+	addTable opKind = iota + 1
+	deleteTable
+	addSet
+	flushSet
+	deleteSet
+	addMembers
+	deleteMembers
+	addChain
+	flushChain
+	deleteChain
+	addRule
+	deleteRule
+)
+
+// weight is the number of objects in the message.
+func (o *op) weight() int { return max(1, len(o.changes)) }
+
+// about says what the message is about; Err is empty.
+func (o *op) about(table string) ObjectError {
+	switch {
+	case o.kind == addRule:
+		return o.chain.about(ruleName(o.index, o.chain.want.Rules[o.index]))
+	case o.kind == deleteRule:
+		return o.chain.about(fmt.Sprintf("rule with handle %d", o.handle))
+	case o.chain != nil:
+		return o.chain.about("")
+	case len(o.changes) > 1:
+		first, last := o.changes[0].member, o.changes[len(o.changes)-1].member
+		return o.set.about(fmt.Sprintf("one of %d members from %s to %s", len(o.changes), first, last))
+	case len(o.changes) == 1:
+		return o.set.about(o.changes[0].String())
+	case o.set != nil:
+		return o.set.about("")
+	}
+	return ObjectError{Object: "table", Name: table}
+}
+
+// encode writes the message. id is its number in the transaction.
+func (o *op) encode(m *message, table string, id, sequence uint32, flags uint16) error {
+	open := func(kind, more uint16) {
+		m.begin(unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags|more, sequence, unix.NFPROTO_INET, 0)
+		m.text(unix.NFTA_TABLE_NAME, table) // every kind of message has the table first
+	}
+	defer m.end()
+	switch o.kind {
+	case addTable:
+		open(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE)
+		m.number(unix.NFTA_TABLE_FLAGS, 0)
+	case deleteTable:
+		open(unix.NFT_MSG_DELTABLE, 0)
+	case addSet:
+		open(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE)
+		o.set.encode(m, id)
+	case flushSet:
+		open(unix.NFT_MSG_DELSETELEM, 0)
+		m.text(unix.NFTA_SET_ELEM_LIST_SET, o.set.name)
+	case deleteSet:
+		open(unix.NFT_MSG_DELSET, 0)
+		m.text(unix.NFTA_SET_NAME, o.set.name)
+	case addMembers:
+		open(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE)
+		return o.encodeMembers(m)
+	case deleteMembers:
+		open(unix.NFT_MSG_DELSETELEM, 0)
+		return o.encodeMembers(m)
+	case addChain:
+		open(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE)
+		o.chain.encode(m)
+	case flushChain:
+		open(unix.NFT_MSG_DELRULE, 0)
+		m.text(unix.NFTA_RULE_CHAIN, o.chain.name)
+	case deleteChain:
+		open(unix.NFT_MSG_DELCHAIN, 0)
+		m.text(unix.NFTA_CHAIN_NAME, o.chain.name)
+	case addRule:
+		// The echo tells the rule's handle, and the rule as the kernel holds it.
+		more := uint16(unix.NLM_F_CREATE | unix.NLM_F_ECHO)
+		if o.handle == 0 {
+			more |= unix.NLM_F_APPEND
+		}
+		open(unix.NFT_MSG_NEWRULE, more)
+		return o.encodeRule(m)
+	case deleteRule:
+		open(unix.NFT_MSG_DELRULE, 0)
+		m.text(unix.NFTA_RULE_CHAIN, o.chain.name)
+		m.wide(unix.NFTA_RULE_HANDLE, o.handle)
+	default:
+		open(unix.NFT_MSG_GETGEN, 0)
+		return fmt.Errorf("unknown operation %d", o.kind)
+	}
+	return nil
+}
+
+// encode writes the type of a set.
+func (s *set) encode(m *message, id uint32) {
+	t := s.shape.kernelType()
+	m.text(unix.NFTA_SET_NAME, s.name)
+	m.number(unix.NFTA_SET_FLAGS, t.flags)
+	m.number(unix.NFTA_SET_KEY_TYPE, t.key)
+	m.number(unix.NFTA_SET_KEY_LEN, t.keyLength)
+	m.number(unix.NFTA_SET_ID, id)
+	if s.shape.verdicts {
+		m.number(unix.NFTA_SET_DATA_TYPE, t.data)
+		m.number(unix.NFTA_SET_DATA_LEN, 0)
+	}
+	// For nft's listing only: the order of bytes in keys, as a number of 4.
+	const bigEndian = 2
+	m.data(unix.NFTA_SET_USERDATA, []byte{byte(userdata.NFTNL_UDATA_SET_KEYBYTEORDER), 4, bigEndian, 0, 0, 0})
+}
+
+// encode writes the name and the hook of a chain as wanted.
+func (c *chain) encode(m *message) {
+	m.text(unix.NFTA_CHAIN_NAME, c.name)
+	if c.want.Hook == nil {
+		return
+	}
+	b := base(c.want.Hook)
+	at := m.nest(unix.NFTA_CHAIN_HOOK)
+	m.number(unix.NFTA_HOOK_HOOKNUM, b.hook)
+	m.number(unix.NFTA_HOOK_PRIORITY, uint32(b.priority))
+	m.close(at)
+	m.number(unix.NFTA_CHAIN_POLICY, b.policy)
+	m.text(unix.NFTA_CHAIN_TYPE, b.chainType)
+}
+
+// encodeRule writes the wanted rule at the op's index.
+func (o *op) encodeRule(m *message) error {
+	r := o.chain.want.Rules[o.index]
+	m.text(unix.NFTA_RULE_CHAIN, o.chain.name)
+	if o.handle != 0 {
+		m.wide(unix.NFTA_RULE_POSITION, o.handle)
+	}
+	at := m.nest(unix.NFTA_RULE_EXPRESSIONS)
+	err := encode(m, r)
+	m.close(at)
+	comment(m, r, o.chain.hashes[o.index])
+	return err
+}
