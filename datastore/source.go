@@ -2,6 +2,7 @@ package datastore
 
 import (
 	"context"
+	"time"
 
 	"github.com/felixlike/felixlike/model"
 )
@@ -11,6 +12,8 @@ import (
 type Batch struct {
 	// Revision grows by one from batch to batch.
 	Revision uint64
+	// Seen is when the source learned of the oldest change in the batch.
+	Seen time.Time
 	// Events name every object at most once: what is set comes first (nodes,
 	// namespaces, pods, policies), then what is deleted, in the reverse order.
 	Events []Event

@@ -13,6 +13,8 @@ import (
 	"github.com/felixlike/felixlike/datastore/manifests"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/health"
+	"github.com/felixlike/felixlike/felixlike/version"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/hostnet"
@@ -38,20 +40,24 @@ const switchTimeout = 5 * time.Second
 // RunAgent runs an agent until ctx ends. What it programmed stays in force.
 func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) error {
 	log = log.With("node", cfg.NodeName)
-	log.Info("starting", "backend", cfg.Backend, "datastore", cfg.Datastore, "datapath", cfg.Datapath, "tunnel", cfg.Tunnel)
+	log.Info("starting", "version", version.String(), "backend", cfg.Backend, "datastore", cfg.Datastore, "datapath", cfg.Datapath, "tunnel", cfg.Tunnel)
 	socket := filepath.Join(cfg.OVSRunDir, "db.sock")
 	attachments, err := ovsdb.Open(ctx, ovsdb.Config{Socket: socket, Bridge: cfg.Bridge})
 	if err != nil {
 		return fmt.Errorf("open vswitch database: %w", err)
 	}
 	defer attachments.Close()
-	d, bridge := newAgent(cfg, socket, attachments, log)
+	server := health.New(cfg.HealthAddress, log.With("component", "health"))
+	d, bridge := newAgent(cfg, socket, attachments, server, log)
 	defer bridge.close()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return d.Run(ctx) })
 	g.Go(func() error {
 		return control.Serve(ctx, filepath.Join(cfg.RunDir, ControlSocket), d, log.With("component", "control"))
 	})
+	if cfg.HealthAddress != "" {
+		g.Go(func() error { return server.Run(ctx, d, d.Metrics()) })
+	}
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -60,7 +66,7 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 }
 
 // newAgent chooses and wires datastore, managers and stages.
-func newAgent(cfg *config.Effective, socket string, attachments *ovsdb.Client, log *slog.Logger) (*Driver, *bridge) {
+func newAgent(cfg *config.Effective, socket string, attachments *ovsdb.Client, server *health.Server, log *slog.Logger) (*Driver, *bridge) {
 	flows := openflow.NewFlowTable(pipeline.Version)
 	br := newBridge(bridgeConfig(cfg, socket), cfg.OVSRunDir, flows, log)
 	host := hostnet.NewReconciler()
@@ -79,7 +85,7 @@ func newAgent(cfg *config.Effective, socket string, attachments *ovsdb.Client, l
 				log.Warn("attachment ignored", "component", "ovsdb", "error", err)
 			})
 		},
-		Renderer: backend.Renderer,
+		Renderer: backend.Renderer, HealthAddress: server.Status,
 		Managers: []managers.Manager{
 			br,
 			managers.NewRouteManager(cfg.NodeName, hostnet.State{

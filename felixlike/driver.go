@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/metrics"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/policy"
@@ -33,6 +35,9 @@ type Config struct {
 	// Renderer gave the chains and sets their names, so that status can tell
 	// whose an object is that was set aside. It may be nil.
 	Renderer *rules.Renderer
+	// HealthAddress says where probes and metrics are served, for status. It may
+	// be nil.
+	HealthAddress func() string
 	// Lost delivers the reason when the dataplane may have lost what was
 	// programmed (a connection broke): everything is read again.
 	Lost <-chan error
@@ -49,6 +54,9 @@ type Timing struct {
 	Resync time.Duration
 	// RetryMin and RetryMax bound the wait after an apply that failed.
 	RetryMin, RetryMax time.Duration
+	// ReadyGrace is how long a change may wait before the agent counts as not
+	// ready. Changes come all the time, and take their moment.
+	ReadyGrace time.Duration
 }
 
 // DefaultTiming returns the intervals that an agent runs with.
@@ -60,6 +68,8 @@ func DefaultTiming() Timing {
 		Resync:   90 * time.Second,
 		RetryMin: 100 * time.Millisecond,
 		RetryMax: 10 * time.Second,
+		// More than any apply takes that does not hang.
+		ReadyGrace: 5 * time.Second,
 	}
 }
 
@@ -79,11 +89,17 @@ type Driver struct {
 	noticed chan struct{}
 	stopped chan struct{}
 	started time.Time
+	metrics *metrics.Metrics
+	// lastBeat is when the loop moved last, as time since started.
+	lastBeat atomic.Int64
 
 	// What follows belongs to the loop.
 	sourceSynced, attachmentsSynced bool
 	observed, programmed            uint64
 	dirty                           bool
+	// behind is when the oldest revision came that is not programmed, or zero.
+	behind  time.Time
+	latency latency
 	// nodeLost tells that the datastore had this node's object, and has not now.
 	nodeLost  bool
 	lastApply control.Apply
@@ -112,9 +128,12 @@ func New(cfg Config) *Driver {
 		shared:  &wants{managers: cfg.Managers},
 		repairs: newRepairs(), quarantine: newQuarantine(naming{renderer: cfg.Renderer, tracker: t}),
 	}
+	var names []string
 	for _, s := range cfg.Stages {
 		d.runners = append(d.runners, newRunner(s, d.shared))
+		names = append(names, s.Name)
 	}
+	d.metrics = metrics.New(names, []string{"table", "chain", "set", "map"}, d.scrape)
 	return d
 }
 
@@ -186,6 +205,7 @@ func (d *Driver) update(u model.Update) {
 			return
 		}
 	}
+	d.beat()
 	d.dirty = true
 	d.quarantine.modelChanged()
 	d.tracker.OnUpdate(u)

@@ -116,6 +116,9 @@ func startWith(t *testing.T, cfg Config) *fixture {
 	if cfg.Resync != 0 {
 		timing.Resync = cfg.Resync
 	}
+	if cfg.ReadyGrace != 0 {
+		timing.ReadyGrace = cfg.ReadyGrace
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}

@@ -1,13 +1,17 @@
 package felixlike
 
 import (
+	"time"
+
 	"github.com/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
 )
 
 // onBatch feeds a batch of the datastore to the policy engine.
 func (d *Driver) onBatch(b datastore.Batch) {
+	noted := d.tracker.noted
 	for _, e := range b.Events {
+		d.beat()
 		d.onEvent(e)
 	}
 	d.observed = b.Revision
@@ -15,7 +19,13 @@ func (d *Driver) onBatch(b datastore.Batch) {
 	d.problems.source = b.Problems
 	// A batch that changes nothing here still makes its revision programmed.
 	d.dirty = true
+	if d.behind.IsZero() {
+		d.behind = time.Now()
+	}
 	d.flush()
+	if d.tracker.noted > noted {
+		d.latency.deliver(b.Seen, d.tracker.noted)
+	}
 }
 
 func (d *Driver) onEvent(e datastore.Event) {

@@ -64,7 +64,7 @@ func (f *fakeTable) apply(context.Context) (Applied, error) {
 	if f.onApply != nil {
 		f.onApply()
 	}
-	a := Applied{Repaired: f.repaired, Refused: f.refused}
+	a := Applied{Writes: 1, Rules: 12, Elements: 34, Repaired: f.repaired, Refused: f.refused}
 	f.repaired = nil
 	return a, f.err
 }

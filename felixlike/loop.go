@@ -17,6 +17,7 @@ func (d *Driver) loop(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
+		d.beat()
 		timer.Reset(d.untilDue())
 		select {
 		case <-ctx.Done():
@@ -44,6 +45,7 @@ func (d *Driver) loop(ctx context.Context) error {
 // drain takes what waits already, so that one apply serves it all.
 func (d *Driver) drain() {
 	for {
+		d.beat()
 		select {
 		case f := <-d.calls:
 			f()

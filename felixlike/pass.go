@@ -52,6 +52,10 @@ func (r *runner) holdsBack() bool { return r.Required && r.err != nil }
 func (d *Driver) start(ctx context.Context, r *runner, inPass bool) {
 	r.inPass = inPass
 	d.running++
+	r.noted = d.tracker.noted
+	if r.Timeout > 0 {
+		r.mustEnd.Store(int64(time.Since(d.started) + r.Timeout))
+	}
 	r.start(ctx, d.outcomes)
 }
 
@@ -60,6 +64,7 @@ func (d *Driver) finished(ctx context.Context, o outcome) {
 	r, failedBefore := o.runner, o.runner.err != nil
 	d.running--
 	r.finished(o)
+	d.measured(o)
 	d.repairs.note(d.log, r.Name, o.applied.Repaired, o.ended)
 	if o.err == nil {
 		d.quarantine.set(d.log, r.Name, o.applied.Refused)
@@ -79,6 +84,18 @@ func (d *Driver) finished(ctx context.Context, o outcome) {
 	d.advance(ctx)
 	if r.wants != d.shared || d.pass == nil {
 		r.wants.free()
+	}
+}
+
+// measured tells the metrics of a run.
+func (d *Driver) measured(o outcome) {
+	d.metrics.Applied(o.Name, o.full, o.ended.Sub(o.started), o.applied.Writes, o.err)
+	for _, r := range o.applied.Repaired {
+		d.metrics.Repaired(r.Object)
+	}
+	// The first stage programs policy.
+	if o.runner == d.runners[0] && o.err == nil {
+		d.latency.programmed(o.noted, o.ended, d.metrics.PolicyProgrammed)
 	}
 }
 
@@ -104,6 +121,10 @@ func (d *Driver) endPass() {
 	d.log.Debug("applied", "revision", p.revision, "duration", d.lastApply.Duration)
 	d.retry, d.programmed = 0, p.revision
 	d.tracker.programmed(p.noted)
+	d.metrics.Succeeded(time.Now())
+	if d.behind = (time.Time{}); d.programmed < d.observed {
+		d.behind = p.started
+	}
 }
 
 // failed notes an apply that failed; it is tried again, later each time. What

@@ -19,10 +19,16 @@ type runner struct {
 	// noticed tells that Watch has noticed a foreign change, and watching that
 	// it listens. Both are set by the goroutine of Watch.
 	noticed, watching atomic.Bool
+	// mustEnd is the deadline of the run, as time since the driver began; zero
+	// if none runs, or has to end.
+	mustEnd atomic.Int64
 
 	// What follows belongs to the loop.
 	running, inPass bool
 	started         time.Time
+	// noted is the tracker's count of the updates that the newest run programs,
+	// if the stage has managers of its own.
+	noted uint64
 	// applied tells that the stage was applied before: only then is there
 	// anything to repair.
 	applied bool
@@ -74,6 +80,7 @@ func (r *runner) start(ctx context.Context, outcomes chan<- outcome) {
 // finished takes note of the end of a run.
 func (r *runner) finished(o outcome) {
 	r.running, r.err = false, o.err
+	r.mustEnd.Store(0)
 	r.wants.running--
 	r.writes += o.applied.Writes
 	if o.err != nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/version"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -12,11 +13,14 @@ import (
 func (d *Driver) status() control.Status {
 	view := d.quarantine.view()
 	s := control.Status{
-		Version: control.Version, Node: d.cfg.Node, Backend: d.cfg.Backend, Datastore: d.cfg.Datastore,
+		Version: control.Version, AgentVersion: version.String(), Node: d.cfg.Node, Backend: d.cfg.Backend, Datastore: d.cfg.Datastore,
 		PID: os.Getpid(), StartedAt: d.started, InSync: d.inSync(),
 		Observed: d.observed, Programmed: d.programmed, LastApply: d.lastApply,
 		Writes: map[string]int{}, Problems: d.problems.all(),
 		Quarantined: slices.Clone(view.quarantined), Repairs: d.repairs.status(),
+	}
+	if d.cfg.HealthAddress != nil {
+		s.Health = d.cfg.HealthAddress()
 	}
 	for _, r := range d.runners {
 		s.Writes[r.Name] = r.writes

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
 )
@@ -39,6 +40,13 @@ type Config struct {
 // the same time.
 const DefaultSyncTimeout = 60 * time.Second
 
+// Check returns an error if a lab cannot be made like this, before anything is
+// made.
+func (c Config) Check() error {
+	_, err := c.withDefaults()
+	return err
+}
+
 func (c Config) withDefaults() (Config, error) {
 	if err := checkName(c.Name); err != nil {
 		return c, err
@@ -53,6 +61,11 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.SyncTimeout <= 0 {
 		c.SyncTimeout = DefaultSyncTimeout
+	}
+	for key, value := range map[string]string{"backend": c.Backend, "datapath": c.Datapath, "tunnel": c.Tunnel, "logLevel": c.LogLevel} {
+		if err := config.CheckChoice(key, value); err != nil {
+			return c, fmt.Errorf("lab %s: %w", c.Name, err)
+		}
 	}
 	var err error
 	if c.Agent == "" {

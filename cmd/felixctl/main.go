@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	benchcli "github.com/felixlike/felixlike/bench/cli"
+	"github.com/felixlike/felixlike/felixlike/version"
 	"github.com/felixlike/felixlike/lab/cli"
 )
 
@@ -18,6 +19,7 @@ func main() {
 	root := &cobra.Command{
 		Use:           "felixctl",
 		Short:         "Operate and examine felixlike",
+		Version:       version.String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/report"
+	"github.com/felixlike/felixlike/felixlike/version"
 )
 
 // errNotInOrder makes the exit code 1.
@@ -49,6 +50,7 @@ func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "felixlike-agent",
 		Short:         "Program forwarding and NetworkPolicy for the pods of this node",
+		Version:       version.String(),
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -106,7 +108,7 @@ func statusCommand() *cobra.Command {
 			if err := report.Status(cmd.OutOrStdout(), s, format); err != nil {
 				return err
 			}
-			if !s.InSync || s.LastApply.Error != "" || s.Programmed < s.Observed {
+			if !s.InSync || s.LastApply.Error != "" || s.Programmed < s.Observed || len(s.Quarantined) > 0 {
 				return errNotInOrder
 			}
 			return nil

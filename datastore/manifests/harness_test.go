@@ -59,6 +59,9 @@ func (h *harness) deliver(b datastore.Batch) {
 	if want := uint64(len(h.batches)) + 1; b.Revision != want {
 		h.t.Errorf("revision %d; want %d", b.Revision, want)
 	}
+	if b.Seen.IsZero() || b.Seen.After(time.Now()) {
+		h.t.Errorf("revision %d was seen at %s", b.Revision, b.Seen)
+	}
 	h.batches = append(h.batches, b)
 	for _, e := range b.Events {
 		h.event(e)

@@ -129,15 +129,20 @@ type run struct {
 	inSync    bool
 	firstSeen time.Time // of the changes not yet scanned
 	lastSeen  time.Time
-	lastScan  time.Time
-	result    scan
-	pending   []chan<- syncAnswer
+	// noticed is when the oldest change that was not delivered was seen.
+	noticed  time.Time
+	lastScan time.Time
+	result   scan
+	pending  []chan<- syncAnswer
 }
 
 // touched notes a change that a scan will look at.
 func (r *run) touched(now time.Time) {
 	if r.firstSeen.IsZero() {
 		r.firstSeen = now
+	}
+	if r.noticed.IsZero() {
+		r.noticed = now
 	}
 	r.lastSeen = now
 }
@@ -179,6 +184,9 @@ func (r *run) collect() {
 func (r *run) look(force bool) {
 	// Watched before read, so that no change falls in between.
 	watchErr := r.watch.ensure()
+	if r.noticed.IsZero() {
+		r.noticed = time.Now()
+	}
 	r.firstSeen, r.lastSeen = time.Time{}, time.Time{}
 	r.result = r.scanner.scan(force)
 	r.lastScan = time.Now()
@@ -189,6 +197,9 @@ func (r *run) look(force bool) {
 		}}, r.result.problems...)
 	}
 	r.publish()
+	if !r.result.waiting {
+		r.noticed = time.Time{}
+	}
 	if r.result.err != nil {
 		r.answer(r.result.err)
 	} else if !r.result.waiting {
@@ -205,7 +216,7 @@ func (r *run) publish() {
 	r.revision++
 	r.inSync, r.problems = inSync, r.result.problems
 	r.source.log.Debug("directory changed", "revision", r.revision, "events", len(r.result.events), "problems", len(r.problems))
-	r.deliver(datastore.Batch{Revision: r.revision, Events: r.result.events, Problems: r.problems, InSync: inSync})
+	r.deliver(datastore.Batch{Revision: r.revision, Seen: r.noticed, Events: r.result.events, Problems: r.problems, InSync: inSync})
 }
 
 func (r *run) answer(err error) {

@@ -242,6 +242,10 @@ func TestTruncatedFileDeletesNothing(t *testing.T) {
 	h.overwrite("a.yaml", "")
 	h.sync()
 	h.wantNames()
+	// The time until it was believed counts.
+	if last := h.batches[len(h.batches)-1]; time.Since(last.Seen) < settleTime/2 {
+		t.Errorf("seen only %s ago", time.Since(last.Seen))
+	}
 }
 
 func TestBrokenYAMLKeepsWhatTheFileHeld(t *testing.T) {

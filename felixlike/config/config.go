@@ -7,7 +7,10 @@ package config
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -19,40 +22,44 @@ const (
 )
 
 // Config are the agent's settings. The keys of the file are the names in the
-// json tags; the flags are the same in kebab case, and the environment
+// json tags, explained by the help tags; the flags are the same in kebab case, and the environment
 // variables FELIXLIKE_ and the same in upper case with underscores.
 type Config struct {
 	// NodeName is this node's name in the datastore; default: the host name.
 	// Everybody whose host name is not the node's name needs it.
-	NodeName string `json:"nodeName"`
+	NodeName string `json:"nodeName" help:"this node's name in the datastore; empty: the host name"`
 	// Backend decides policy. Those who compare or migrate change it.
-	Backend string `json:"backend"`
+	Backend string `json:"backend" help:"what decides policy: nftables"`
 	// Datastore is where objects come from, Manifests its directory.
-	Datastore string `json:"datastore"`
-	Manifests string `json:"manifests"`
+	Datastore string `json:"datastore" help:"where objects come from: manifests, a directory of YAML files"`
+	Manifests string `json:"manifests" help:"directory that datastore manifests watches"`
 	// OVSRunDir holds db.sock and <bridge>.mgmt. Those who run Open vSwitch
 	// in a place of its own change it.
-	OVSRunDir string `json:"ovsRunDir"`
+	OVSRunDir string `json:"ovsRunDir" help:"directory with Open vSwitch's sockets db.sock and <bridge>.mgmt"`
 	// Bridge is the integration bridge, Datapath its type ("system" or
 	// "netdev"), Tunnel the encapsulation between nodes.
-	Bridge   string `json:"bridge"`
-	Datapath string `json:"datapath"`
-	Tunnel   string `json:"tunnel"`
+	Bridge   string `json:"bridge" help:"integration bridge, made if missing; pods are attached to it"`
+	Datapath string `json:"datapath" help:"the bridge's datapath: system (kernel module) or netdev (userspace)"`
+	Tunnel   string `json:"tunnel" help:"encapsulation between nodes: geneve, vxlan or gre"`
 	// Uplink is the interface with the node's address; on netdev it goes to
 	// a userspace bridge of its own. Needed on netdev only.
-	Uplink string `json:"uplink"`
+	Uplink string `json:"uplink" help:"interface with this node's address; needed with datapath netdev, which moves it to a userspace bridge"`
 	// MTU of pods and gateway port in bytes: the underlay's less the tunnel's
 	// header.
-	MTU int `json:"mtu"`
+	MTU int `json:"mtu" help:"MTU of pods and gateway port in bytes: the underlay's less the tunnel's header"`
 	// Masquerade hides pods behind the node's address on the way out of the
 	// cluster. Those who route pod addresses turn it off.
-	Masquerade bool `json:"masquerade"`
+	Masquerade bool `json:"masquerade" help:"hide pods behind the node's address on the way out of the cluster; false where pod addresses are routed"`
 	// RunDir holds the control socket.
-	RunDir string `json:"runDir"`
+	RunDir string `json:"runDir" help:"directory of the control socket"`
+	// HealthAddress serves /healthz, /readyz and /metrics. Those whose Prometheus
+	// scrapes from another machine set it to the node's address, and so does who
+	// cannot tell kubelet to probe 127.0.0.1; those who want no port empty it.
+	HealthAddress string `json:"healthAddress" help:"address:port of /healthz, /readyz and /metrics; :port for all addresses, empty to turn them off"`
 	// ResyncInterval is the time between two full reads of the dataplane.
-	ResyncInterval Duration `json:"resyncInterval"`
+	ResyncInterval Duration `json:"resyncInterval" help:"time between two full reads of what cannot be watched for foreign changes"`
 	// LogLevel is debug, info, warn or error.
-	LogLevel string `json:"logLevel"`
+	LogLevel string `json:"logLevel" help:"debug, info, warn or error"`
 }
 
 // Defaults returns the settings of an agent that was told nothing.
@@ -71,26 +78,46 @@ func Defaults() Config {
 		MTU:        1450,
 		Masquerade: true,
 		RunDir:     "/run/felixlike",
+		// Not 9099, where Felix listens: both run on a node that is migrated.
+		HealthAddress: "127.0.0.1:10288",
 		// Felix's interval; nothing in the steady state relies on it.
 		ResyncInterval: Duration(90 * time.Second),
 		LogLevel:       "info",
 	}
 }
 
+// Choices returns the values that a setting may have; nil if it is not one of
+// a few.
+func Choices(key string) []string {
+	return map[string][]string{
+		"backend":   {"nftables"},
+		"datastore": {"manifests"},
+		"datapath":  {"system", "netdev"},
+		"tunnel":    {"geneve", "vxlan", "gre"},
+		"logLevel":  {"debug", "info", "warn", "error"},
+	}[key]
+}
+
+// CheckChoice returns an error that names the allowed values if the value is
+// not one of the setting's.
+func CheckChoice(key, value string) error {
+	if choices := Choices(key); !slices.Contains(choices, value) {
+		return fmt.Errorf("%s: %q is not one of %s", key, value, strings.Join(choices, ", "))
+	}
+	return nil
+}
+
 // validate returns an error that names setting and reason.
 func (c *Config) validate() error {
-	for _, s := range []struct {
-		name, value string
-		allowed     []string
-	}{
-		{"backend", c.Backend, []string{"nftables"}},
-		{"datastore", c.Datastore, []string{"manifests"}},
-		{"datapath", c.Datapath, []string{"system", "netdev"}},
-		{"tunnel", c.Tunnel, []string{"geneve", "vxlan", "gre"}},
-		{"logLevel", c.LogLevel, []string{"debug", "info", "warn", "error"}},
+	for _, s := range []struct{ key, value string }{
+		{"backend", c.Backend},
+		{"datastore", c.Datastore},
+		{"datapath", c.Datapath},
+		{"tunnel", c.Tunnel},
+		{"logLevel", c.LogLevel},
 	} {
-		if !slices.Contains(s.allowed, s.value) {
-			return fmt.Errorf("%s: %q is not one of %s", s.name, s.value, strings.Join(s.allowed, ", "))
+		if err := CheckChoice(s.key, s.value); err != nil {
+			return err
 		}
 	}
 	for name, value := range map[string]string{
@@ -100,6 +127,9 @@ func (c *Config) validate() error {
 			return fmt.Errorf("%s: must not be empty", name)
 		}
 	}
+	if err := checkListen(c.HealthAddress); err != nil {
+		return fmt.Errorf("healthAddress: %w", err)
+	}
 	switch {
 	case c.MTU < 1280 || c.MTU > 65535:
 		return fmt.Errorf("mtu: %d is not between 1280 (the least that IPv6 allows, RFC 8200) and 65535", c.MTU)
@@ -107,6 +137,22 @@ func (c *Config) validate() error {
 		return fmt.Errorf("resyncInterval: %s is less than a second", c.ResyncInterval)
 	case c.Datapath == "netdev" && c.Uplink == "":
 		return fmt.Errorf("uplink: needed with datapath netdev, whose tunnels resolve only through a userspace bridge that has the uplink")
+	}
+	return nil
+}
+
+// checkListen returns an error unless an address can be listened on, or is
+// empty. Names are refused: what they resolve to may change.
+func checkListen(address string) error {
+	if address == "" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err == nil && host != "" {
+		_, err = netip.ParseAddr(host)
+	}
+	if n, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil || n == 0 {
+		return fmt.Errorf("%q is not address:port or :port, as 127.0.0.1:10288", address)
 	}
 	return nil
 }

@@ -77,6 +77,9 @@ func TestBadSettingsAreNamed(t *testing.T) {
 		{"bad backend", "", nil, []string{"--backend", "ebpf"}, `backend: "ebpf" is not one of nftables`},
 		{"mtu", "", nil, []string{"--mtu", "100"}, "mtu: 100 is not between"},
 		{"netdev without uplink", "", nil, []string{"--datapath", "netdev"}, "uplink: needed"},
+		{"health address without port", "", nil, []string{"--health-address", "10.0.0.1"}, `healthAddress: "10.0.0.1" is not address:port`},
+		{"health address by name", "", nil, []string{"--health-address", "localhost:80"}, `healthAddress: "localhost:80" is not`},
+		{"health port", "", nil, []string{"--health-address", "[::1]:99999"}, `healthAddress: "[::1]:99999" is not`},
 		{"empty", "", nil, []string{"--bridge", ""}, "bridge: must not be empty"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -94,6 +97,32 @@ func TestNames(t *testing.T) {
 	} {
 		if FlagName(key) != want[0] || EnvName(key) != want[1] {
 			t.Errorf("%s: %s %s, want %v", key, FlagName(key), EnvName(key), want)
+		}
+	}
+}
+
+func TestHealthAddresses(t *testing.T) {
+	for _, good := range []string{"", ":9099", "[::1]:80", "192.168.1.1:10288"} {
+		if _, err := load(t, "", nil, "--health-address", good); err != nil {
+			t.Errorf("%q: %v", good, err)
+		}
+	}
+}
+
+// Every flag says what its setting is for, and names the choices.
+func TestFlagsExplainThemselves(t *testing.T) {
+	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	AddFlags(flags)
+	defaults := Defaults()
+	for _, s := range settings(&defaults) {
+		usage := flags.Lookup(FlagName(s.key)).Usage
+		if s.help == "" || !strings.Contains(usage, EnvName(s.key)) {
+			t.Errorf("--%s: %q", FlagName(s.key), usage)
+		}
+		for _, choice := range Choices(s.key) {
+			if !strings.Contains(usage, choice) {
+				t.Errorf("--%s does not name %s: %q", FlagName(s.key), choice, usage)
+			}
 		}
 	}
 }

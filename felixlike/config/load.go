@@ -30,15 +30,16 @@ type Effective struct {
 
 // setting is one field of Config.
 type setting struct {
-	key   string
-	value reflect.Value
+	key, help string
+	value     reflect.Value
 }
 
 func settings(c *Config) []setting {
 	v := reflect.ValueOf(c).Elem()
 	all := make([]setting, v.NumField())
 	for i := range all {
-		all[i] = setting{key: v.Type().Field(i).Tag.Get("json"), value: v.Field(i)}
+		tag := v.Type().Field(i).Tag
+		all[i] = setting{key: tag.Get("json"), help: tag.Get("help"), value: v.Field(i)}
 	}
 	return all
 }
@@ -47,8 +48,7 @@ func settings(c *Config) []setting {
 func AddFlags(flags *pflag.FlagSet) {
 	defaults := Defaults()
 	for _, s := range settings(&defaults) {
-		usage := fmt.Sprintf("setting %s (environment %s)", s.key, EnvName(s.key))
-		flags.String(FlagName(s.key), fmt.Sprint(s.value.Interface()), usage)
+		flags.String(FlagName(s.key), fmt.Sprint(s.value.Interface()), s.help+" (environment "+EnvName(s.key)+")")
 	}
 	flags.String("config", "", "configuration file ("+APIVersion+" "+Kind+")")
 }

@@ -29,13 +29,18 @@ type Agent interface {
 
 // Status is the state of one agent.
 type Status struct {
-	Version   string `json:"version"`
-	Node      string `json:"node"`
-	Backend   string `json:"backend"`
-	Datastore string `json:"datastore"`
-	PID       int    `json:"pid"`
+	// Version is that of the API, AgentVersion that of the program.
+	Version      string `json:"version"`
+	AgentVersion string `json:"agentVersion"`
+	Node         string `json:"node"`
+	Backend      string `json:"backend"`
+	Datastore    string `json:"datastore"`
+	PID          int    `json:"pid"`
 	// StartedAt is when the agent process began.
 	StartedAt time.Time `json:"startedAt"`
+	// Health says where probes and metrics are served, or why not; empty if
+	// they are turned off.
+	Health string `json:"health,omitempty"`
 	// InSync tells that the datastore's first listing is complete; before
 	// that nothing is programmed.
 	InSync bool `json:"inSync"`

@@ -35,6 +35,11 @@ func Status(w io.Writer, s control.Status, format string) error {
 			time.Since(s.StartedAt).Round(time.Second))
 		fmt.Fprintf(w, "in sync %s   revision %d programmed of %d   last apply %s in %s\n", yesNo(s.InSync), s.Programmed, s.Observed,
 			s.LastApply.At.Format(time.TimeOnly), s.LastApply.Duration.Round(10*time.Microsecond))
+		health := s.Health
+		if health == "" {
+			health = "off"
+		}
+		fmt.Fprintf(w, "version %s   probes and metrics %s\n", s.AgentVersion, health)
 		if s.LastApply.Error != "" {
 			fmt.Fprintf(w, "LAST APPLY FAILED: %s\n", s.LastApply.Error)
 		}

@@ -15,7 +15,7 @@ var noon = time.Date(2026, 11, 3, 12, 0, 0, 0, time.Local)
 
 func status() control.Status {
 	return control.Status{
-		Node: "node1", Backend: "nftables", Datastore: "manifests", InSync: true, Observed: 7, Programmed: 7, StartedAt: time.Now(),
+		AgentVersion: "v1.2.3 (go1.26.8)", Health: "127.0.0.1:10288", Node: "node1", Backend: "nftables", Datastore: "manifests", InSync: true, Observed: 7, Programmed: 7, StartedAt: time.Now(),
 		Writes: map[string]int{"nftables": 12},
 		Endpoints: []control.Endpoint{
 			{Namespace: "x", Name: "web", State: control.EndpointProgrammed, Interface: "flx1", Addresses: []string{"10.10.0.5"}, IngressPolicies: []string{"x/base"}},
@@ -41,7 +41,7 @@ func TestStatusText(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"node node1   backend nftables", "revision 7 programmed of 7", "nftables 12",
+		"node node1   backend nftables", "revision 7 programmed of 7", "version v1.2.3 (go1.26.8)   probes and metrics 127.0.0.1:10288\n", "nftables 12",
 		"x/web   programmed  flx1       10.10.0.5  x/base   open", "x/lost  closed",
 		"x/base  networkpolicy", "a.yaml: NetworkPolicy x/bad: spec.ingress[0]: broken",
 		"x/lost: the datastore knows no such pod", "applying openflow for ",

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/lab/supervisor"
 	"github.com/felixlike/felixlike/model"
@@ -54,11 +56,13 @@ usage, or something could not be done.`,
 func (o *options) configFlags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&o.config.Agent, "agent", "", "agent binary (default: beside felixctl, or in $PATH)")
-	f.StringVar(&o.config.Backend, "backend", "nftables", "policy backend of the agents")
-	f.StringVar(&o.config.Datapath, "datapath", "netdev", "OVS datapath: netdev or system")
-	f.StringVar(&o.config.Tunnel, "tunnel", "geneve", "tunnel between the nodes: geneve, vxlan or gre")
-	f.StringVar(&o.config.LogLevel, "agent-log-level", "info", "log level of the agents")
+	f.StringVar(&o.config.Backend, "backend", "nftables", "policy backend of the agents: "+choices("backend"))
+	f.StringVar(&o.config.Datapath, "datapath", "netdev", "OVS datapath: "+choices("datapath"))
+	f.StringVar(&o.config.Tunnel, "tunnel", "geneve", "tunnel between the nodes: "+choices("tunnel"))
+	f.StringVar(&o.config.LogLevel, "agent-log-level", "info", "log level of the agents: "+choices("logLevel"))
 }
+
+func choices(setting string) string { return strings.Join(config.Choices(setting), ", ") }
 
 // probeFlags adds the flags of commands that probe.
 func (o *options) probeFlags(c *cobra.Command) {
@@ -112,6 +116,9 @@ func (o *options) upCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			if nodes < 1 {
 				return fmt.Errorf("--nodes %d: must be at least 1", nodes)
+			}
+			if err := o.config.Check(); err != nil {
+				return err
 			}
 			state, err := lab.Load(files...)
 			if err != nil {

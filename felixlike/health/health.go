@@ -1,0 +1,171 @@
+// Package health answers probes and scrapes over HTTP: /healthz tells whether
+// the agent's loop moves (restart it if not), /readyz whether what the
+// datastore holds is programmed, /metrics the metrics. Answers are text for
+// people, with the reason where something is wrong.
+//
+// The package asks an Agent for all it says and holds no state but that of its
+// listener. It is tested over real sockets.
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// listenRetry is the time between two attempts to listen.
+	listenRetry = 10 * time.Second
+	// readyTimeout bounds how long /readyz waits for the agent; kubelet's probes
+	// give up after a second by default.
+	readyTimeout = 900 * time.Millisecond
+	// headerTimeout and writeTimeout end connections that do nothing.
+	headerTimeout = 5 * time.Second
+	writeTimeout  = 30 * time.Second
+	shutdownGrace = time.Second
+)
+
+// Agent is what the server asks.
+type Agent interface {
+	// Alive returns why the agent is stuck, or nil. It answers at once.
+	Alive() error
+	// Ready tells whether what is known is programmed.
+	Ready(ctx context.Context) Readiness
+}
+
+// Readiness tells whether an agent is ready.
+type Readiness struct {
+	// Missing are the reasons why it is not; it is ready if there are none.
+	Missing []string
+	// Notes are what people should know all the same.
+	Notes []string
+}
+
+// Server serves one agent.
+type Server struct {
+	address string
+	log     *slog.Logger
+
+	mu    sync.Mutex
+	state string
+}
+
+// New returns a server for an address such as 127.0.0.1:10288. It does not
+// listen yet. Without an address it is never to run.
+func New(address string, log *slog.Logger) *Server {
+	s := &Server{address: address, log: log}
+	if address != "" {
+		s.state = address + " (not serving yet)"
+	}
+	return s
+}
+
+// Status says where the server listens, or why it does not; it is empty
+// without an address.
+func (s *Server) Status() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state
+}
+
+func (s *Server) setStatus(state string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state = state
+}
+
+// Run serves until ctx ends. An address that cannot be listened on is no
+// reason to give policy up: it is tried again.
+func (s *Server) Run(ctx context.Context, agent Agent, metrics http.Handler) error {
+	handler := newHandler(agent, metrics)
+	for {
+		err := s.serve(ctx, handler)
+		if ctx.Err() != nil {
+			return nil
+		}
+		s.setStatus(fmt.Sprintf("%s (not serving: %v)", s.address, err))
+		s.log.Error("probes and metrics are not served", "address", s.address, "error", err, "retry", listenRetry)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(listenRetry):
+		}
+	}
+}
+
+func (s *Server) serve(ctx context.Context, handler http.Handler) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.address)
+	if err != nil {
+		return err
+	}
+	address := listener.Addr().String()
+	s.setStatus(address)
+	s.log.Info("serving probes and metrics", "address", address)
+	server := &http.Server{
+		Handler: handler, ReadHeaderTimeout: headerTimeout, WriteTimeout: writeTimeout,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	select {
+	case err := <-served:
+		return errors.Join(err, server.Close())
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+	defer cancel()
+	if err := server.Shutdown(grace); err != nil {
+		err = errors.Join(err, server.Close())
+		s.log.Debug("a caller was cut off", "error", err)
+	}
+	<-served
+	return nil
+}
+
+func newHandler(agent Agent, metrics http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := agent.Alive(); err != nil {
+			answer(w, http.StatusServiceUnavailable, "stuck: "+err.Error())
+			return
+		}
+		answer(w, http.StatusOK, "ok")
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+		defer cancel()
+		ready := agent.Ready(ctx)
+		var lines []string
+		code := http.StatusOK
+		if len(ready.Missing) == 0 {
+			lines = append(lines, "ready")
+		}
+		for _, reason := range ready.Missing {
+			code = http.StatusServiceUnavailable
+			lines = append(lines, "not ready: "+reason)
+		}
+		for _, note := range ready.Notes {
+			lines = append(lines, "note: "+note)
+		}
+		answer(w, code, lines...)
+	})
+	mux.Handle("GET /metrics", metrics)
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, "felixlike-agent serves /healthz, /readyz and /metrics")
+	})
+	return mux
+}
+
+func answer(w http.ResponseWriter, code int, lines ...string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	// A caller that is gone needs no answer.
+	_, _ = fmt.Fprintln(w, strings.Join(lines, "\n"))
+}

@@ -1,0 +1,141 @@
+package felixlike
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/tables"
+)
+
+func missing(t *testing.T, f *fixture) string {
+	t.Helper()
+	return strings.Join(f.Ready(t.Context()).Missing, "; ")
+}
+
+func TestReadyTransitions(t *testing.T) {
+	table := newFakeTable(t)
+	f := startWith(t, Config{Stages: []Stage{table.stage()}})
+	if got := missing(t, f); !strings.Contains(got, "first listing is not complete") || !strings.Contains(got, "attachments") {
+		t.Errorf("at the start: %q", got)
+	}
+	f.source.send(true, node("node2", "10.10.1.0/24"))
+	f.attachmentsSynced()
+	eventually(t, "the own node is missed", func() bool { return missing(t, f) == "node node1 is not in the datastore" })
+	table.set(func() { table.err = errors.New("no buffer space") })
+	f.source.send(true, node("node1", "10.10.0.0/24"))
+	eventually(t, "a failure makes the agent not ready", func() bool {
+		return missing(t, f) == "programming the dataplane failed: nftables: no buffer space"
+	})
+	table.set(func() { table.err = nil })
+	eventually(t, "the agent is ready", func() bool { return missing(t, f) == "" })
+	table.set(func() { table.err = errors.New("again") })
+	f.source.send(true, podOn("a", "node1"))
+	eventually(t, "a later failure makes it not ready again", func() bool { return strings.Contains(missing(t, f), "again") })
+}
+
+func TestQuarantineLeavesTheAgentReady(t *testing.T) {
+	f, table, _ := startQuarantine(t, &logBuffer{})
+	refuse(t, f, table, tables.Refusal{Object: "chain", Name: webChain(f), Reason: "too big", Closed: []string{webChain(f)}})
+	r := f.Ready(t.Context())
+	if len(r.Missing) != 0 || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "too big") {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestChangeThatWaitsTooLongIsNotReady(t *testing.T) {
+	sw := newHanging(t)
+	f := startWith(t, Config{Stages: []Stage{{Name: "openflow", Timeout: time.Minute, Apply: sw.apply}}, Timing: Timing{ReadyGrace: 30 * time.Millisecond}})
+	f.begin(t)
+	if got := missing(t, f); got != "" {
+		t.Errorf("programmed, but %q", got)
+	}
+	sw.setHangs(true)
+	f.source.send(true, podOn("a", "node1"))
+	eventually(t, "a change waits too long", func() bool { return strings.Contains(missing(t, f), "revision 1 of 2 is programmed") })
+	if err := f.Alive(); err != nil {
+		t.Errorf("a loop that waits for a stage is alive: %v", err)
+	}
+}
+
+func TestStuckLoopIsNotAlive(t *testing.T) {
+	f := start(t)
+	f.begin(t)
+	if err := f.Alive(); err != nil {
+		t.Fatalf("an idle loop: %v", err)
+	}
+	release := make(chan struct{})
+	f.call(t.Context(), func() { <-release })
+	// The clock is moved, not waited for.
+	eventually(t, "the loop is stuck", func() bool {
+		f.lastBeat.Store(int64(time.Since(f.started) - stuckAfter - time.Second))
+		time.Sleep(time.Millisecond)
+		return f.Alive() != nil
+	})
+	if err := f.Alive(); !strings.Contains(err.Error(), "the loop has not moved for 11s") {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if r := f.Ready(ctx); len(r.Missing) != 1 || !strings.Contains(r.Missing[0], "does not answer") {
+		t.Errorf("%+v", r)
+	}
+	close(release)
+	eventually(t, "the loop moves again", func() bool { return f.Alive() == nil })
+}
+
+func TestStageThatOutlivesItsDeadlineIsNotAlive(t *testing.T) {
+	release := make(chan struct{})
+	entered := make(chan struct{}, 1)
+	deaf := Stage{Name: "conntrack", Timeout: time.Millisecond, Apply: func(context.Context) (Applied, error) {
+		entered <- struct{}{}
+		<-release
+		return Applied{}, nil
+	}}
+	f := startWith(t, Config{Stages: []Stage{deaf}})
+	defer close(release)
+	f.attachmentsSynced()
+	f.source.send(true, node("node1", "10.10.0.0/24"))
+	<-entered
+	if err := f.Alive(); err != nil {
+		t.Errorf("within the grace: %v", err)
+	}
+	// The clock is moved, not waited for.
+	f.runners[0].mustEnd.Store(int64(time.Since(f.started) - stuckAfter - time.Second))
+	if err := f.Alive(); err == nil || !strings.Contains(err.Error(), "stage conntrack is ") {
+		t.Error(err)
+	}
+}
+
+func TestScrapeAfterApplies(t *testing.T) {
+	f, table, _ := startQuarantine(t, &logBuffer{})
+	refuse(t, f, table, tables.Refusal{Object: "chain", Name: webChain(f), Reason: "too big", Closed: []string{webChain(f)}})
+	table.set(func() { table.repaired = []tables.Repair{foreignRule()} })
+	f.source.send(true, datastore.NetworkPolicyDeleted{Namespace: "x", Name: "gone"}, podOn("c", "node1"))
+	if err := programmed(t, f); err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	f.Metrics().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	body, err := io.ReadAll(w.Result().Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`felixlike_apply_duration_seconds_count{kind="full",stage="nftables"} 1`,
+		`felixlike_apply_total{result="failure",stage="openflow"} 0`,
+		`felixlike_datastore_synced 1`, `felixlike_pending_objects 0`, `felixlike_quarantined_objects 1`,
+		`felixlike_drift_repaired_total{object="chain"} 1`, `felixlike_policy_programming_duration_seconds_count 2`,
+		`felixlike_endpoints{state="closed"} 1`, `felixlike_endpoints{state="detached"} 1`, `felixlike_endpoints{state="programmed"} 1`,
+		`felixlike_rules 12`, `felixlike_set_elements 34`,
+	} {
+		if !strings.Contains(string(body), want) {
+			t.Errorf("no %q in:\n%s", want, body)
+		}
+	}
+}

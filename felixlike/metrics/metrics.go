@@ -1,0 +1,119 @@
+// Package metrics holds what the agent tells Prometheus, in a registry of its
+// own. Counts and times are told as they happen; what is a state is asked for
+// at each scrape. No series is made for a pod, a policy or an address, so a
+// busy node has as many series as an idle one.
+//
+// The package knows the driver only by the numbers that it is told. It is
+// tested by linting and by the text of a scrape.
+package metrics
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Metrics are the agent's metrics. Its methods may be called from any
+// goroutine.
+type Metrics struct {
+	registry      *prometheus.Registry
+	applyDuration *prometheus.HistogramVec
+	applies       *prometheus.CounterVec
+	writes        *prometheus.CounterVec
+	programming   prometheus.Histogram
+	repaired      *prometheus.CounterVec
+	lastSuccess   prometheus.Gauge
+}
+
+// Values of labels.
+const (
+	kindDelta, kindFull          = "delta", "full"
+	resultSuccess, resultFailure = "success", "failure"
+)
+
+// buckets reach from a single element that changed to a switch that hangs.
+func buckets() []float64 {
+	return []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
+}
+
+// New returns the metrics of an agent with these stages. State is asked at
+// each scrape; what it does not answer is not reported. Repairable are the
+// kinds of objects that a foreign change may hit.
+func New(stages, repairable []string, state func() (State, bool)) *Metrics {
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		applyDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "felixlike_apply_duration_seconds", Buckets: buckets(),
+			Help: "Time that one stage (a receiver such as nftables or openflow) took to program what was wanted, including applies that failed. Kind full: everything the receiver holds was read first; delta: only differences were sent.",
+		}, []string{"stage", "kind"}),
+		applies: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "felixlike_apply_total",
+			Help: "Applies of a stage by result. Failures are retried, and what was in force stays in force.",
+		}, []string{"stage", "result"}),
+		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "felixlike_writes_total",
+			Help: "Mutating messages sent to a stage's receiver. It does not grow while nothing changes.",
+		}, []string{"stage"}),
+		programming: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "felixlike_policy_programming_duration_seconds", Buckets: buckets(),
+			Help: "Time from the moment the datastore learned of a change that matters to this node to the commit of its policy in the dataplane.",
+		}),
+		repaired: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "felixlike_drift_repaired_total",
+			Help: "Foreign changes to objects of the agent that were found and undone, by kind of object. If it grows, another program writes into the agent's table.",
+		}, []string{"object"}),
+		lastSuccess: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "felixlike_last_success_timestamp_seconds",
+			Help: "When all stages were last programmed without an error, in seconds since 1970. Zero until then. It stays as it is while nothing has to be programmed.",
+		}),
+	}
+	// Series exist from the start, so that the first event is an increase.
+	for _, s := range stages {
+		m.applies.WithLabelValues(s, resultSuccess)
+		m.applies.WithLabelValues(s, resultFailure)
+		m.writes.WithLabelValues(s)
+	}
+	for _, object := range repairable {
+		m.repaired.WithLabelValues(object)
+	}
+	m.registry.MustRegister(m.applyDuration, m.applies, m.writes, m.programming, m.repaired, m.lastSuccess,
+		&stateCollector{state: state}, collectors.NewGoCollector(), collectors.NewBuildInfoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// Applied notes one apply of a stage.
+func (m *Metrics) Applied(stage string, full bool, took time.Duration, writes int, err error) {
+	kind, result := kindDelta, resultSuccess
+	if full {
+		kind = kindFull
+	}
+	if err != nil {
+		result = resultFailure
+	}
+	m.applyDuration.WithLabelValues(stage, kind).Observe(took.Seconds())
+	m.applies.WithLabelValues(stage, result).Inc()
+	m.writes.WithLabelValues(stage).Add(float64(writes))
+}
+
+// PolicyProgrammed notes how long a change took to become policy in force.
+func (m *Metrics) PolicyProgrammed(took time.Duration) { m.programming.Observe(took.Seconds()) }
+
+// Repaired notes a foreign change that was undone.
+func (m *Metrics) Repaired(object string) { m.repaired.WithLabelValues(object).Inc() }
+
+// Succeeded notes when all stages were programmed.
+func (m *Metrics) Succeeded(at time.Time) {
+	m.lastSuccess.Set(float64(at.UnixMilli()) / 1000)
+}
+
+// Gatherer returns what a scrape reads.
+func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
+
+// Handler answers scrapes.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}

@@ -1,0 +1,81 @@
+package metrics
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// State is what the agent is asked at each scrape.
+type State struct {
+	// Synced tells that the datastore's first listing is complete.
+	Synced bool
+	// Pending counts the objects whose newest state is not programmed,
+	// Quarantined those that the dataplane refuses.
+	Pending, Quarantined int
+	// Rules and Elements count what the policy backend holds of ours.
+	Rules, Elements int
+	// Endpoints counts the pods of this node by state.
+	Endpoints map[string]int
+}
+
+// stateCollector makes metrics of a State.
+type stateCollector struct {
+	state func() (State, bool)
+}
+
+// stateMetric is a gauge made of a State.
+type stateMetric struct {
+	desc  *prometheus.Desc
+	value func(State) float64
+}
+
+func gauge(name, help string, value func(State) float64) stateMetric {
+	return stateMetric{desc: prometheus.NewDesc(name, help, nil, nil), value: value}
+}
+
+func stateMetrics() []stateMetric {
+	return []stateMetric{
+		gauge("felixlike_datastore_synced", "1 once everything in the datastore is known; nothing is programmed before.", func(s State) float64 {
+			if s.Synced {
+				return 1
+			}
+			return 0
+		}),
+		gauge("felixlike_pending_objects", "Policies, groups, pods and nodes whose newest state is not in the dataplane yet.",
+			func(s State) float64 { return float64(s.Pending) }),
+		gauge("felixlike_quarantined_objects", "Objects that the dataplane refuses: they are set aside, the pods that rely on them are closed, and all else is programmed. The agent's status names them.",
+			func(s State) float64 { return float64(s.Quarantined) }),
+		gauge("felixlike_rules", "Rules of the agent that the policy backend holds.", func(s State) float64 { return float64(s.Rules) }),
+		gauge("felixlike_set_elements", "Elements of the agent's sets and maps that the policy backend holds.",
+			func(s State) float64 { return float64(s.Elements) }),
+	}
+}
+
+func endpointsDesc() *prometheus.Desc {
+	return prometheus.NewDesc("felixlike_endpoints", "Pods of this node by state: programmed; pending (newest policy not in force yet); closed (traffic dropped); detached (no interface yet).",
+		[]string{"state"}, nil)
+}
+
+// Describe implements prometheus.Collector.
+func (c *stateCollector) Describe(descs chan<- *prometheus.Desc) {
+	for _, m := range stateMetrics() {
+		descs <- m.desc
+	}
+	descs <- endpointsDesc()
+}
+
+// Collect implements prometheus.Collector.
+func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
+	s, ok := c.state()
+	if !ok {
+		return
+	}
+	for _, m := range stateMetrics() {
+		out <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, m.value(s))
+	}
+	for _, state := range slices.Sorted(maps.Keys(s.Endpoints)) {
+		out <- prometheus.MustNewConstMetric(endpointsDesc(), prometheus.GaugeValue, float64(s.Endpoints[state]), state)
+	}
+}
