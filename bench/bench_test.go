@@ -16,6 +16,7 @@ import (
 	"github.com/felixlike/felixlike/bench"
 	"github.com/felixlike/felixlike/bench/worker"
 	"github.com/felixlike/felixlike/bench/workload"
+	"github.com/felixlike/felixlike/policy/workloads"
 )
 
 // asWorker makes this test binary the process that is measured.
@@ -80,7 +81,7 @@ func TestSmallRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Calibration) != 1+2*len(cfg.Backends) || r.Calibration.Min() <= 0 {
+	if len(r.Calibration) != 1+2*(len(cfg.Backends)+1) || r.Calibration.Min() <= 0 {
 		t.Errorf("calibration %v", r.Calibration)
 	}
 	for _, b := range cfg.Backends {
@@ -89,6 +90,17 @@ func TestSmallRun(t *testing.T) {
 			if want := fmt.Sprintf("round %d %s: first-load tool-load restart", round, b.Name); !strings.Contains(strings.Join(progress.cases, " "), want) {
 				t.Errorf("progress %v lacks %q", progress.cases, want)
 			}
+		}
+	}
+	if f := r.Find("", worker.ManifestsRead); f == nil || f.Latency.Count != 2 || f.CPU.Min() <= 0 {
+		t.Errorf("the reading of manifests: %+v", f)
+	}
+	if len(r.Engine) != len(workloads.All())*len(workloads.Placements()) {
+		t.Errorf("%d results of the policy engine", len(r.Engine))
+	}
+	for _, e := range r.Engine {
+		if len(e.EngineCPU) != 2 || e.ProcessCPU.Min() <= 0 || e.PeakRSS.Min() <= 0 || e.Pods == 0 || e.Work == 0 || e.Antrea != nil {
+			t.Errorf("policy engine, %s %s: %+v", e.Workload, e.Placement, e)
 		}
 	}
 	var text strings.Builder

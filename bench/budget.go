@@ -3,6 +3,7 @@ package bench
 import (
 	"github.com/felixlike/felixlike/bench/worker"
 	"github.com/felixlike/felixlike/bench/workload"
+	"github.com/felixlike/felixlike/policy/workloads"
 )
 
 // Budget is what something may cost, and what it costs.
@@ -13,6 +14,9 @@ type Budget struct {
 	Measured string `json:"measured"`
 	Met      bool   `json:"met"`
 }
+
+// policyEngine is what has budgets beside the backends.
+const policyEngine = "policy engine"
 
 // limit is a budget for the reference workload.
 type limit struct {
@@ -37,6 +41,21 @@ func limits() []limit {
 	var all []limit
 	all = append(all, element(worker.ElementAdded, "an element into a set")...)
 	all = append(all, element(worker.ElementRemoved, "an element out of a set")...)
+	engine := func(name, what string, most float64, u func(float64) unit, of func(*EngineResult) Series) limit {
+		return limit{policyEngine, name + " with all pods on the node, " + what, func(r *Report, _ string) (float64, bool) {
+			found := findEngine(r.Engine, name, workloads.EveryPodLocal)
+			if found == nil {
+				return 0, false
+			}
+			return of(found).Median(), true
+		}, most, u}
+	}
+	processCPU := func(r *EngineResult) Series { return r.ProcessCPU }
+	all = append(all,
+		engine("SmallNamespaces", "CPU of the process", 3, seconds, processCPU),
+		engine("SmallNamespaces", "peak RSS", 800e6, always(megabytes()), func(r *EngineResult) Series { return r.PeakRSS }),
+		engine("NetpolPerPod", "CPU of the process", 0.5, seconds, processCPU),
+	)
 	return append(all,
 		limit{nft, "one rule of one policy changed, CPU", median(worker.RuleChanged, func(r *Result) Series { return r.CPU }), 0.002, seconds},
 		limit{nft, "restart with nothing changed, CPU", median(worker.Restart, func(r *Result) Series { return r.CPU }), 0.5, seconds},
@@ -100,7 +119,7 @@ func evaluate(r *Report) []Budget {
 		return nil
 	}
 	var out []Budget
-	for _, backend := range r.Backends {
+	for _, backend := range append(r.Backends[:len(r.Backends):len(r.Backends)], policyEngine) {
 		for _, l := range limits() {
 			if l.backend != backend {
 				continue

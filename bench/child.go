@@ -55,10 +55,13 @@ func (r *run) readLines(out io.Reader, backend string) error {
 			return fmt.Errorf("what the worker writes: %w", err)
 		}
 		if l.Begin != "" {
-			r.Progress.Case(string(l.Begin))
+			r.Progress.Case(l.Begin)
 		}
 		if l.Measured != nil {
 			r.add(backend, "", *l.Measured)
+		}
+		if l.Engine != nil {
+			r.engineTurns = append(r.engineTurns, engineTurn{*l.Engine, r.slot()})
 		}
 	}
 }

@@ -26,8 +26,7 @@ type turn struct {
 }
 
 // collect makes results of turns: one a backend and case, in the order in
-// which they were first measured. The i-th turn ran between the i-th and the
-// next calibration.
+// which they were first measured.
 func collect(turns []turn, calibration Series) ([]Result, error) {
 	var order []resultKey
 	results := map[resultKey]*Result{}
@@ -42,7 +41,7 @@ func collect(turns []turn, calibration Series) ([]Result, error) {
 		if err := record(histograms[t.resultKey], t.Wall); err != nil {
 			return nil, fmt.Errorf("%s %s: %w", t.backend, t.c, err)
 		}
-		r.add(&t.Measurement, (calibration[t.slot]+calibration[t.slot+1])/2)
+		r.add(&t.Measurement, loopAround(calibration, t.slot))
 	}
 	out := make([]Result, 0, len(order))
 	for _, key := range order {

@@ -4,7 +4,8 @@ import "github.com/felixlike/felixlike/bench/worker"
 
 // othersSource says where the figures of others come from.
 const othersSource = "The figures of others were measured apart from this run, on the same kind of machine (a shared virtual " +
-	"machine with two cores) and with a workload of the same size: Calico Felix's real renderer and drivers, CPU time of the agent and its children, medians."
+	"machine with two cores) and with a workload of the same size: Calico Felix's real renderer and drivers, CPU time of the agent and its children, medians; Antrea's controller benchmarks, CPU time and peak RSS " +
+	"of the whole process, which holds the objects like ours."
 
 // other is a figure that somebody else's agent was measured with.
 type other struct {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/bench/worker"
+	"github.com/felixlike/felixlike/policy/workloads"
 )
 
 // Text writes the report as aligned tables.
@@ -31,7 +32,7 @@ func (r *Report) document() *document {
 		r.Profile.String() + ". Endpoints share no list of policies; members of groups are pods of other nodes; IPv4.",
 		fmt.Sprintf("%s, %s. Medians of the rounds, with the lowest and the highest of them.", rounds(r.Rounds), r.Started.Format(time.DateOnly)),
 	}})
-	for _, s := range []section{r.loads(), r.changes(), r.idle(), r.budgets()} {
+	for _, s := range []section{r.loads(), r.changes(), r.idle(), r.engine(), r.budgets()} {
 		if len(s.rows) > 0 {
 			d.sections = append(d.sections, s)
 		}
@@ -96,6 +97,9 @@ func (r *Report) loads() section {
 		row("restart, nothing changed: model complete -> programmed", b, f)
 		model("  before it: objects -> model", b, f)
 	})
+	if f := r.Find("", worker.ManifestsRead); f != nil {
+		row("before both: reading the objects from files (datastore manifests)", "", f)
+	}
 	r.each(worker.Recheck, func(b string, f *Result) { row("full re-check of the kernel's state", b, f) })
 	return s
 }
@@ -161,6 +165,32 @@ func (r *Report) idle() section {
 	return s
 }
 
+// engine is about the policy engine alone.
+func (r *Report) engine() section {
+	s := section{
+		heading: "Policy engine: from the objects of a whole cluster to the model of a node", left: 2,
+		header: []string{"cluster", "pods are on", "pods", "policies", "engine, wall", "engine, CPU", "process, CPU", "of loop", "peak RSS", "others"},
+		text: []string{
+			"The process makes the objects and holds them; the engine's own share is what an agent adds to its datastore. " +
+				"With every pod on this node the engine computes all that a central controller would, and stands beside one.",
+		},
+	}
+	for _, e := range r.Engine {
+		where, others := "1,000 nodes", ""
+		if e.Placement == workloads.EveryPodLocal {
+			where = "this node"
+			if e.Antrea != nil {
+				others = fmt.Sprintf("Antrea %s, %s", spreadSeconds(Series{e.Antrea.CPUSeconds}), megabytes().print(e.Antrea.PeakRSSMegs*1e6))
+			}
+		}
+		s.rows = append(s.rows, []string{
+			e.Workload, where, grouped(int64(e.Pods)), grouped(int64(e.Policies)), spreadSeconds(e.EngineWall), spreadSeconds(e.EngineCPU),
+			spreadSeconds(e.ProcessCPU), middle(e.CPUOfLoop, plain()), middle(e.PeakRSS, megabytes()), others,
+		})
+	}
+	return s
+}
+
 func (r *Report) budgets() section {
 	s := section{
 		heading: "Budgets", left: 2,
@@ -180,8 +210,8 @@ func (r *Report) budgets() section {
 func (r *Report) notes() section {
 	return section{heading: "What this is, and what it is not", text: []string{
 		"Each turn runs in network namespaces of its own, in processes of its own: one loads, the next finds everything loaded and goes on. " +
-			"They hold the agent's own driver, policy engine, managers and backend, fed with objects in memory. Reading objects from files " +
-			"or from an API server is not in these figures, nor are Open vSwitch, routes and conntrack: it is the policy stage alone.",
+			"They hold the agent's own driver, policy engine, managers and backend, fed with objects in memory: how long it takes to read them " +
+			"is told apart. Open vSwitch, routes and conntrack are not in these figures: it is the policy stage alone.",
 		"CPU is user and system time of the process and of those that it starts; work that the kernel puts off to its own threads is not in it. " +
 			"Peak RSS is of the whole process, with the benchmark's objects. \"Of loop\" is CPU as a ratio to a calibration loop that runs " +
 			fmt.Sprintf("before and after each turn (SHA-256 over %d MB: %s CPU), since machines vary.", calibrationBytes>>20, spreadSeconds(r.Calibration)),

@@ -27,13 +27,15 @@ type Report struct {
 	Calibration Series   `json:"calibrationCPUSeconds"`
 	Backends    []string `json:"backends"`
 	Results     []Result `json:"results"`
-	Budgets     []Budget `json:"budgets,omitempty"`
+	// Engine is about the policy engine alone.
+	Engine  []EngineResult `json:"engine,omitempty"`
+	Budgets []Budget       `json:"budgets,omitempty"`
 }
 
-// Result is what was measured of one case with one backend. Series are means
-// over the operations of a round.
+// Result is what was measured of one case with one backend, or with none.
+// Series are means over the operations of a round.
 type Result struct {
-	Backend string      `json:"backend"`
+	Backend string      `json:"backend,omitempty"`
 	Case    worker.Case `json:"case"`
 	// Tool is the command that loads, where it is not the agent that does.
 	Tool string `json:"tool,omitempty"`

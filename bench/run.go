@@ -53,14 +53,8 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	begin := time.Now()
 	r.calibration = append(r.calibration, calibrate())
 	for round := range cfg.Rounds {
-		for _, b := range cfg.Backends {
-			cfg.Progress.Turn(round+1, cfg.Rounds, b.Name)
-			err := r.turn(ctx, b, round)
-			cfg.Progress.Done()
-			if err != nil {
-				return nil, fmt.Errorf("round %d, %s: %w", round+1, b.Name, err)
-			}
-			r.calibration = append(r.calibration, calibrate())
+		if err := r.round(ctx, round); err != nil {
+			return nil, err
 		}
 	}
 	report.Took = time.Since(begin).Seconds()
@@ -70,6 +64,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if report.Results, err = collect(r.turns, r.calibration); err != nil {
 		return nil, err
 	}
+	report.Engine = collectEngine(r.engineTurns, r.calibration, cfg.Profile.EngineDivisor)
 	report.Budgets = evaluate(report)
 	return report, nil
 }
@@ -101,6 +96,32 @@ type run struct {
 	Config
 	calibration Series
 	turns       []turn
+	engineTurns []engineTurn
+}
+
+// round gives every backend its turn, and what needs none.
+func (r *run) round(ctx context.Context, round int) error {
+	for _, b := range r.Backends {
+		if err := r.takeTurn(round, b.Name, func() error { return r.turn(ctx, b, round) }); err != nil {
+			return err
+		}
+	}
+	if round < objectRounds {
+		return r.takeTurn(round, objectsTurn, func() error { return r.objects(ctx) })
+	}
+	return nil
+}
+
+// takeTurn does something between two calibrations.
+func (r *run) takeTurn(round int, name string, do func() error) error {
+	r.Progress.Turn(round+1, r.Rounds, name)
+	err := do()
+	r.Progress.Done()
+	if err != nil {
+		return fmt.Errorf("round %d, %s: %w", round+1, name, err)
+	}
+	r.calibration = append(r.calibration, calibrate())
+	return nil
 }
 
 // turn lets one backend have its turn.
@@ -137,6 +158,9 @@ func (r *run) steady(b worker.Backend, round int) worker.Task {
 
 func (r *run) add(backend, tool string, m worker.Measurement) {
 	r.turns = append(r.turns, turn{
-		resultKey: resultKey{backend, m.Case}, Measurement: m, tool: tool, slot: len(r.calibration) - 1,
+		resultKey: resultKey{backend, m.Case}, Measurement: m, tool: tool, slot: r.slot(),
 	})
 }
+
+// slot numbers the turns: it is that of the calibration before.
+func (r *run) slot() int { return len(r.calibration) - 1 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/bench/workload"
+	"github.com/felixlike/felixlike/policy/workloads"
 )
 
 // Case is one thing that is measured.
@@ -17,6 +18,9 @@ const (
 	// ToolLoad is the same kernel state, saved and loaded by the kernel's own
 	// tools.
 	ToolLoad Case = "tool-load"
+	// ManifestsRead is from a directory of files to the objects in memory. It
+	// comes before everything else in the life of an agent with that datastore.
+	ManifestsRead Case = "manifests-read"
 	// Restart is from the complete model to programmed, by a new process,
 	// where the kernel holds everything already.
 	Restart Case = "restart"
@@ -43,10 +47,17 @@ const (
 	Idle Case = "idle"
 )
 
-// Task is what one process measures.
+// Task is what one process measures: a backend, or the policy engine, or the
+// reading of objects.
 type Task struct {
-	Backend string           `json:"backend"`
+	Backend string           `json:"backend,omitempty"`
 	Profile workload.Profile `json:"profile"`
+	// Engine names a start-up workload of the policy engine, Placement where
+	// its pods are.
+	Engine    string              `json:"engine,omitempty"`
+	Placement workloads.Placement `json:"placement,omitempty"`
+	// Manifests is a directory to read.
+	Manifests string `json:"manifests,omitempty"`
 	// Load asks for FirstLoad; the kernel's state then stays. Otherwise it is
 	// a Restart, followed by what the other fields ask for.
 	Load bool `json:"load"`
@@ -88,9 +99,11 @@ type Phase struct {
 	CPU  CPU           `json:"cpu"`
 }
 
-// Line is one line of a worker's output: the case that begins, or what was
-// measured of it.
+// Line is one line of a worker's output: the case (or the workload of the
+// policy engine) that begins, or what was measured of it.
 type Line struct {
-	Begin    Case         `json:"begin,omitempty"`
+	Begin    string       `json:"begin,omitempty"`
 	Measured *Measurement `json:"measured,omitempty"`
+	// Engine is what was measured of a workload of the policy engine.
+	Engine *workloads.Measurement `json:"engine,omitempty"`
 }

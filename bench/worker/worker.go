@@ -18,11 +18,17 @@ func Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := json.NewDecoder(in).Decode(&t); err != nil {
 		return fmt.Errorf("read the task: %w", err)
 	}
+	m := &measuring{task: t, workload: workload.New(t.Profile), out: json.NewEncoder(out)}
+	switch {
+	case t.Engine != "":
+		return m.engine()
+	case t.Manifests != "":
+		return m.manifests(ctx)
+	}
 	b, err := FindBackend(t.Backend)
 	if err != nil {
 		return err
 	}
-	m := &measuring{task: t, workload: workload.New(t.Profile), out: json.NewEncoder(out)}
 	return m.run(ctx, b)
 }
 
@@ -39,7 +45,7 @@ func (m *measuring) run(ctx context.Context, b Backend) (err error) {
 	if m.task.Load {
 		c = FirstLoad
 	}
-	if err := m.out.Encode(Line{Begin: c}); err != nil {
+	if err := m.out.Encode(Line{Begin: string(c)}); err != nil {
 		return err
 	}
 	m.agent = start(ctx, b.New(), m.workload)
@@ -81,7 +87,7 @@ func (m *measuring) load(ctx context.Context, c Case) error {
 
 // measure measures what do does, and has it report the rest.
 func (m *measuring) measure(c Case, do func(*Measurement) error) error {
-	if err := m.out.Encode(Line{Begin: c}); err != nil {
+	if err := m.out.Encode(Line{Begin: string(c)}); err != nil {
 		return err
 	}
 	out := &Measurement{Case: c}
