@@ -22,7 +22,7 @@ type Backend struct {
 // of that name. With masquerade, pods are hidden behind the node's address on
 // the way out of the cluster.
 func NewNFTables(node string, masquerade bool) Backend {
-	table := nftables.New(nftables.Options{})
+	table := nftables.New(nftables.Options{Guard: rules.Guard(GatewayPort)})
 	r := rules.NewRenderer(GatewayPort, rules.NFTablesNameLength)
 	all := []managers.Manager{
 		managers.NewStaticManager(node, r, table, table),
@@ -36,7 +36,8 @@ func NewNFTables(node string, masquerade bool) Backend {
 	return Backend{
 		Name: "nftables", Renderer: r,
 		Stage: Stage{
-			Name: "nftables", Required: true, Managers: all, Timeout: 60 * time.Second, Invalidate: table.Invalidate,
+			Name: "nftables", Required: true, Managers: all, Timeout: 60 * time.Second,
+			Invalidate: table.Invalidate, Watch: table.Watch,
 			Apply: func(ctx context.Context) (Applied, error) {
 				r, err := table.Apply(ctx)
 				return applied(r), err

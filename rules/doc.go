@@ -32,6 +32,9 @@
 //	  IPv6 link-local ............................... drop
 //	  accept
 //
+// While a table is made from nothing, guard-forward and guard-prerouting stand
+// in the place of forward and prerouting (see Guard).
+//
 // A packet between two pods of one node passes once and is judged in both
 // directions by that one pass.
 package rules

@@ -17,6 +17,9 @@ const (
 	ChainFromOutside = "from-outside"
 	ChainToPods      = "to-pods"
 	ChainMasquerade  = "postrouting"
+
+	ChainGuardForward    = "guard-forward"
+	ChainGuardPrerouting = "guard-prerouting"
 )
 
 // nameHashLength is the number of base32 characters (40 bits) that keep

@@ -61,6 +61,18 @@ func TestStaticChains(t *testing.T) {
 	golden(t, "static.txt", text(chains...))
 }
 
+// The guard stands by itself: it refers to nothing, and lets no new connection
+// of a pod through.
+func TestGuard(t *testing.T) {
+	chains := Guard("flx-gw0")
+	golden(t, "guard.txt", text(chains...))
+	for _, c := range chains {
+		if c.Hook == nil || len(c.References()) > 0 {
+			t.Errorf("chain %s is no base chain or leads to another", c.Name)
+		}
+	}
+}
+
 func TestPolicyRules(t *testing.T) {
 	p := &model.Policy{
 		ID: np("base"),

@@ -33,10 +33,7 @@ func (r *Renderer) forward() tables.Chain {
 		Name: ChainForward,
 		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityFilter},
 		Rules: []tables.Rule{
-			{
-				Matches: []tables.Match{tables.MatchConnState{States: tables.StateEstablished | tables.StateRelated}},
-				Action:  tables.Accept{}, Comment: "connections that were allowed go on",
-			},
+			allowedBefore(),
 			{
 				Matches: []tables.Match{tables.MatchInterface{Side: tables.Source, Name: r.gateway}},
 				Action:  tables.Goto{Chain: ChainFromPods}, Comment: "from a pod or the tunnel",
@@ -46,6 +43,13 @@ func (r *Renderer) forward() tables.Chain {
 				Action:  tables.Goto{Chain: ChainFromOutside}, Comment: "from outside to a pod",
 			},
 		},
+	}
+}
+
+func allowedBefore() tables.Rule {
+	return tables.Rule{
+		Matches: []tables.Match{tables.MatchConnState{States: tables.StateEstablished | tables.StateRelated}},
+		Action:  tables.Accept{}, Comment: "connections that were allowed go on",
 	}
 }
 

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 )
 
 // Apply programs what is wanted in one transaction, or in as few as it takes
 // if it is more than the kernel takes at once. It sends nothing if nothing
-// differs.
+// differs. What others have changed, by what Watch has heard, it puts right in
+// the same transaction; if somebody is faster than its commit, it looks again.
 //
 // On an error the kernel holds what it held before (of a load in several
 // transactions: those before the refused one, none of which has a new base
@@ -27,11 +27,8 @@ func (t *Table) Apply(ctx context.Context) (tables.Result, error) {
 		return result, nil
 	}
 	t.known = false
-	if t.conn != nil {
-		// What is still in the socket belongs to the failed transaction.
-		err = errors.Join(err, t.conn.close())
-		t.conn = nil
-	}
+	// What is still in the socket belongs to the failed transaction.
+	err = errors.Join(err, t.disconnect())
 	return result, fmt.Errorf("apply to table inet %s: %w", t.options.Table, err)
 }
 
@@ -46,64 +43,104 @@ func (t *Table) apply(ctx context.Context) (tables.Result, error) {
 	if err := t.connect(); err != nil {
 		return result, err
 	}
-	if !t.known {
-		result.FullRead = true
-		state, err := t.conn.read(t.options.Table)
+	for attempt := 1; ; attempt++ {
+		full, err := t.learn()
 		if err != nil {
 			return result, err
 		}
-		t.adopt(state)
-		t.known = true
+		result.FullRead = result.FullRead || full
+		if err = t.program(ctx, &result); err == nil {
+			result.Repaired = t.repaired()
+			return result, nil
+		}
+		if attempt == applyAttempts || !t.overtaken(err, full) {
+			return result, err
+		}
+		t.known = false
+	}
+}
+
+// applyAttempts bounds how often an Apply begins anew because others change
+// what it was about to change.
+const applyAttempts = 5
+
+// program sends what differs from what is known.
+func (t *Table) program(ctx context.Context, result *tables.Result) error {
+	if t.dormant {
+		if err := t.wake(result); err != nil {
+			return err
+		}
+	}
+	guarded := len(t.options.Guard) > 0
+	if guarded && !t.exists {
+		if err := t.raiseGuard(result); err != nil {
+			return err
+		}
 	}
 	p := t.plan()
 	batches := chunks(p.head, p.tail, t.limit)
+	if guarded && p.rebuild && len(batches) > 1 {
+		if err := t.raiseGuard(result, op{kind: deleteTable}); err != nil {
+			return err
+		}
+		p = t.plan()
+		batches = chunks(p.head, p.tail, t.limit)
+	}
+	t.keepNeeded(p)
 	for _, ops := range batches {
 		if err := ctx.Err(); err != nil {
-			return result, err
+			return err
 		}
-		if err := t.conn.flush(ops); err != nil {
-			return result, err
+		if err := t.send(ops, result); err != nil {
+			return err
 		}
-		result.Messages += len(ops)
+		// Until all are sent, what is known is not what the kernel holds.
+		t.trusted = false
 	}
-	result.RulesAdded, result.RulesDeleted = p.result.RulesAdded, p.result.RulesDeleted
-	result.ElementsAdded, result.ElementsDeleted = p.result.ElementsAdded, p.result.ElementsDeleted
+	result.RulesAdded += p.result.RulesAdded
+	result.RulesDeleted += p.result.RulesDeleted
+	result.ElementsAdded += p.result.ElementsAdded
+	result.ElementsDeleted += p.result.ElementsDeleted
 	t.commit(p)
-	return result, nil
+	return nil
+}
+
+// send commits the operations.
+func (t *Table) send(ops []op, result *tables.Result) error {
+	if err := t.conn.flush(ops); err != nil {
+		var refused *refusedError
+		t.trusted = t.trusted && errors.As(err, &refused)
+		return err
+	}
+	t.notes.committed()
+	t.generation++
+	result.Messages += len(ops)
+	return nil
 }
 
 // adopt makes the state what the kernel is known to hold, and marks
 // everything for comparison.
 func (t *Table) adopt(state *kernelState) {
-	t.exists = state.exists
+	t.exists, t.dormant = state.exists, state.dormant
 	for name := range state.chains {
 		t.chain(name)
 	}
+	for name := range state.sets {
+		t.set(name)
+	}
 	for name, c := range t.chains {
 		t.take(c, state.chains[name])
-	}
-	for _, s := range t.sets {
-		s.have = nil
-	}
-	for name, k := range state.sets {
-		t.set(name).have = &haveSet{shape: k.shape, reload: !k.regular}
-	}
-	for name := range t.chains {
 		t.touchedChains.add(name)
 	}
 	for name, s := range t.sets {
+		s.adopt(state.sets[name])
 		t.touchedSets.add(name)
-		var held map[model.Member]tables.Action
-		if k, ok := state.sets[name]; ok && k.shape == s.shape {
-			held = k.members
-		}
-		s.members.rebase(held)
 	}
 }
 
 // commit notes that the kernel holds what is wanted of all that was touched.
 func (t *Table) commit(p *plan) {
-	t.exists, t.recheck = true, false
+	t.exists, t.trusted, t.recheck = true, true, false
 	for name := range t.touchedChains {
 		c, ok := t.chains[name]
 		if !ok {

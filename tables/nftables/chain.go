@@ -60,6 +60,12 @@ func base(h *tables.Hook) baseHook {
 	return b
 }
 
+// hooked is the hook without what can be changed of it.
+func (b baseHook) hooked() baseHook {
+	b.policy = 0
+	return b
+}
+
 // UpdateChain wants the chain to be exactly as given.
 func (t *Table) UpdateChain(want tables.Chain) {
 	c := t.chain(want.Name)

@@ -49,22 +49,6 @@ func (c *conn) close() error { return c.raw.Close() }
 // notifications and echoes in a page, an error with the message that it is about.
 const readBuffer = 128 << 10
 
-// hasTable reports whether the table exists.
-func (c *conn) hasTable(name string) (bool, error) {
-	b, err := netlink.MarshalAttributes(inTable(unix.NFTA_TABLE_NAME, name))
-	if err != nil {
-		return false, err
-	}
-	_, err = c.raw.Execute(request(unix.NFT_MSG_GETTABLE, netlink.Request, unix.NFPROTO_INET, b))
-	switch {
-	case err == nil:
-		return true, nil
-	case errors.Is(err, unix.ENOENT):
-		return false, nil
-	}
-	return false, fmt.Errorf("read table inet %s: %w", name, err)
-}
-
 func request(message uint16, flags netlink.HeaderFlags, family byte, attributes []byte) netlink.Message {
 	return netlink.Message{
 		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | message), Flags: flags},

@@ -49,6 +49,15 @@ func (ms *members) touch(m model.Member) {
 	}
 }
 
+// held tells what the kernel is known to hold of a member.
+func (ms *members) held(m model.Member) prior {
+	if b, ok := ms.before[m]; ok {
+		return b
+	}
+	verdict, present := ms.want[m]
+	return prior{present, verdict}
+}
+
 // rebase makes the given members what the kernel holds.
 func (ms *members) rebase(have map[model.Member]tables.Action) {
 	clear(ms.before)

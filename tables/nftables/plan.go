@@ -10,9 +10,11 @@ import (
 // in an order that it accepts: an object is there before it is referred to,
 // and goes when nothing refers to it any more.
 type plan struct {
-	head   []group
-	tail   group
-	result tables.Result
+	// rebuild tells that the table is deleted first.
+	rebuild bool
+	head    []group
+	tail    group
+	result  tables.Result
 	// rules are the rules of each written chain as they will be. Those that are
 	// sent have no handle before the kernel has echoed them.
 	rules map[string][]kernelRule
@@ -69,11 +71,12 @@ func (t *Table) touched() (sets []*set, chains []*chain) {
 
 // planTable makes the table exist, anew if a set has to change its type.
 func (t *Table) planTable(p *plan) {
-	rebuild := t.exists && t.mistyped()
-	if rebuild {
+	p.rebuild = t.exists && t.mistyped()
+	if p.rebuild {
+		t.trusted = false
 		p.head = append(p.head, group{{kind: deleteTable}})
 	}
-	if rebuild || !t.exists {
+	if p.rebuild || !t.exists {
 		t.adopt(&kernelState{})
 		p.head = append(p.head, group{{kind: addTable}})
 	}
@@ -198,19 +201,22 @@ func (p *plan) deleteChain(c *chain, to *group) {
 	*to = append(*to, op{kind: deleteChain, chain: c})
 }
 
-// writeBase makes a base chain be as wanted. Its hook cannot be changed, so
-// another one takes its place in the same transaction.
+// writeBase makes a base chain be as wanted. Its policy can be changed, its hook
+// cannot, so another one takes its place in the same transaction.
 func (p *plan) writeBase(c *chain) {
 	var old []kernelRule
-	switch {
+	switch wanted := base(c.want.Hook); {
 	case c.have == nil:
 		p.addChain(c, &p.tail)
-	case c.have.base != base(c.want.Hook):
+	case c.have.base == wanted:
+		old = c.have.rules
+	case c.have.base.hooked() == wanted.hooked():
+		p.addChain(c, &p.tail)
+		old = c.have.rules
+	default:
 		p.result.RulesDeleted += len(c.have.rules)
 		p.deleteChain(c, &p.tail)
 		p.addChain(c, &p.tail)
-	default:
-		old = c.have.rules
 	}
 	p.editRules(c, old, &p.tail)
 }

@@ -16,7 +16,8 @@ import (
 
 // kernelState is our table as the kernel holds it.
 type kernelState struct {
-	exists bool
+	exists, dormant bool
+
 	chains map[string]*kernelChain
 	sets   map[string]*kernelSet
 }
@@ -35,15 +36,14 @@ const readAttempts = 20
 
 // read reads the whole table, and nothing but that table.
 func (c *conn) read(table string) (*kernelState, error) {
-	state := &kernelState{}
-	var err error
-	if state.exists, err = c.hasTable(table); err != nil || !state.exists {
+	state, err := c.readTable(table)
+	if err != nil || !state.exists {
 		return state, err
 	}
 	if state.chains, err = c.readChains(table); err != nil {
 		return nil, fmt.Errorf("read chains of inet %s: %w", table, err)
 	}
-	if err := c.readRules(table, state.chains); err != nil {
+	if err := c.readRules(inTable(unix.NFTA_RULE_TABLE, table), state.chains); err != nil {
 		return nil, fmt.Errorf("read rules of inet %s: %w", table, err)
 	}
 	if state.sets, err = c.readSets(table); err != nil {
@@ -51,6 +51,10 @@ func (c *conn) read(table string) (*kernelState, error) {
 	}
 	for name, s := range state.sets {
 		elements, err := c.readElements(table, name)
+		if errors.Is(err, unix.ENOENT) { // gone meanwhile
+			delete(state.sets, name)
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("read elements of set %s of inet %s: %w", name, table, err)
 		}
@@ -108,13 +112,14 @@ func decodeChain(b []byte) (table, name string, c *kernelChain) {
 	return table, name, c
 }
 
-func (c *conn) readRules(table string, chains map[string]*kernelChain) error {
+// readRules reads the rules that the filter lets through into their chains.
+func (c *conn) readRules(filter []netlink.Attribute, chains map[string]*kernelChain) error {
 	start := func() {
 		for _, chain := range chains {
 			chain.rules = nil
 		}
 	}
-	return c.retry(unix.NFT_MSG_GETRULE, inTable(unix.NFTA_RULE_TABLE, table), start, func(b []byte) {
+	return c.retry(unix.NFT_MSG_GETRULE, filter, start, func(b []byte) {
 		var r kernelRule
 		var chain *kernelChain
 		for kind, v := range attributes(b) {

@@ -80,6 +80,19 @@ func newSet(name string) *set {
 	return &set{name: name, members: newMembers(), prefixes: new(bart.Lite)}
 }
 
+// adopt makes found what the kernel holds of the set; nil if it has none.
+func (s *set) adopt(found *kernelSet) {
+	s.have = nil
+	var held map[model.Member]tables.Action
+	if found != nil {
+		s.have = &haveSet{shape: found.shape, reload: !found.regular}
+		if found.shape == s.shape {
+			held = found.members
+		}
+	}
+	s.members.rebase(held)
+}
+
 // add wants the member; verdict is nil but in verdict maps.
 func (s *set) add(m model.Member, verdict tables.Action) {
 	s.members.set(m, verdict)

@@ -23,27 +23,47 @@ type Options struct {
 	// NetNS is the descriptor of the network namespace to program; the
 	// process's own if zero. It must stay open as long as the Table is used.
 	NetNS int
+	// Guard are base chains that stand in for the policy while the table is
+	// made from nothing: the first transaction brings them, the last one the
+	// wanted base chains in their place. They refer to no other chain and to no
+	// set, and nobody wants chains of their names.
+	Guard []tables.Chain
 }
 
 // Table is the desired state of one private table, with what the kernel is
-// known to hold of it. It is used from one goroutine; only Snapshot may be
-// called from others.
+// known to hold of it. It is used from one goroutine; only Snapshot and
+// Watch may be called from others.
 type Table struct {
 	options Options
 	conn    *conn
 	// digests has the seed that all connections use, too.
 	digests digester
-	// limit is maxBatch but in tests.
-	limit int
+	// limit is maxBatch, and listenBuffer socketBuffer, but in tests.
+	limit, listenBuffer int
 
 	chains map[string]*chain
 	sets   map[string]*set // verdict maps too: they share the kernel's namespace
 	// The names of what has to be compared with the kernel at the next Apply.
 	touchedChains, touchedSets names
 
-	// known tells that every have of chains and sets is what the kernel holds.
-	known  bool
-	exists bool
+	// known tells that every have of chains and sets is what the kernel holds,
+	// but for what the notes tell.
+	known bool
+	// trusted tells that every have is what the kernel held after our last
+	// commit or read: what differs from it is somebody else's doing.
+	trusted bool
+	// exists and dormant tell of the table itself.
+	exists, dormant bool
+	// generation is that of the ruleset at the last full read, counted on with
+	// our own commits: if the ruleset's is another, somebody else has committed.
+	generation uint32
+
+	// notes is where Watch writes down foreign changes; heard are those that an
+	// Apply has taken but not put right yet, and repairs what is wrong by them.
+	notes   notes
+	heard   news
+	repairs map[objectKey]damage
+
 	// rules and elements count what the kernel holds after the last commit.
 	rules, elements int
 	// recheck asks for a validation of all chains: something that rules refer
@@ -67,6 +87,10 @@ func New(options Options) *Table {
 		options:       options,
 		digests:       digester{seed: maphash.MakeSeed()},
 		limit:         maxBatch,
+		listenBuffer:  socketBuffer,
+		notes:         newNotes(options.Table),
+		heard:         newNews(),
+		repairs:       map[objectKey]damage{},
 		chains:        map[string]*chain{},
 		sets:          map[string]*set{},
 		touchedChains: names{},
@@ -78,15 +102,7 @@ func New(options Options) *Table {
 // later Apply connects again.
 func (t *Table) Close() error {
 	t.known = false
-	if t.conn == nil {
-		return nil
-	}
-	err := t.conn.close()
-	t.conn = nil
-	if err != nil {
-		return fmt.Errorf("close netlink connection: %w", err)
-	}
-	return nil
+	return t.disconnect()
 }
 
 // Invalidate forgets what the kernel is known to hold, so that the next Apply
@@ -99,12 +115,11 @@ func (t *Table) Remove(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	t.known = false
+	t.known, t.trusted = false, false
 	if err := t.connect(); err != nil {
 		return err
 	}
-	exists, err := t.conn.hasTable(t.options.Table)
-	if err != nil || !exists {
+	if state, err := t.conn.readTable(t.options.Table); err != nil || !state.exists {
 		return err
 	}
 	if err := t.conn.flush([]op{{kind: deleteTable}}); err != nil && !errors.Is(err, unix.ENOENT) {
@@ -121,7 +136,27 @@ func (t *Table) connect() error {
 	if err != nil {
 		return err
 	}
+	generation, err := readGeneration(c.raw)
+	if err != nil {
+		return errors.Join(err, c.close())
+	}
 	t.conn = c
+	t.notes.committer(c.raw.PID(), generation)
+	return nil
+}
+
+// disconnect closes the connection, if there is one. Its port can be anybody's
+// from then on.
+func (t *Table) disconnect() error {
+	if t.conn == nil {
+		return nil
+	}
+	t.notes.committer(0, 0)
+	err := t.conn.close()
+	t.conn = nil
+	if err != nil {
+		return fmt.Errorf("close netlink connection: %w", err)
+	}
 	return nil
 }
 

@@ -1,0 +1,215 @@
+package nftables
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/tables"
+)
+
+// learn makes what is known true again: by a full read if nothing is known or
+// the news concern everything, by a look at the objects that the news name
+// otherwise. Without news it reads nothing. It reports whether it was a full
+// read.
+func (t *Table) learn() (full bool, err error) {
+	fresh := t.notes.take()
+	t.heard.merge(fresh)
+	if t.known && fresh.empty() {
+		return false, nil
+	}
+	if t.known && !fresh.lost && fresh.table == nil {
+		if complete, err := t.reread(fresh); err != nil || complete {
+			return false, err
+		}
+	}
+	if t.generation, err = readGeneration(t.conn.raw); err != nil {
+		return false, err
+	}
+	t.heard.merge(t.notes.reading(t.generation))
+	state, err := t.conn.read(t.options.Table)
+	if err != nil {
+		return false, err
+	}
+	if t.trusted {
+		t.compare(state)
+	}
+	t.adopt(state)
+	t.known, t.trusted = true, true
+	return true, nil
+}
+
+// overtaken reports whether the kernel may have refused a commit only because
+// somebody else was faster: what was known was not just read, or the ruleset
+// has changed since.
+func (t *Table) overtaken(err error, justRead bool) bool {
+	var refused *refusedError
+	if !errors.As(err, &refused) {
+		return false
+	}
+	if !justRead {
+		return true
+	}
+	if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EBUSY) {
+		return false
+	}
+	now, err := readGeneration(t.conn.raw)
+	return err == nil && now != t.generation
+}
+
+// objectKey names an object. Sets and maps share their names.
+type objectKey struct {
+	kind string // "table", "chain" or "set"
+	name string
+}
+
+// damage is a repair to come.
+type damage struct {
+	tables.Repair
+	note note
+}
+
+// damaged notes what is wrong with an object. The time and the author are those
+// of the note; without one, of the first note of all.
+func (t *Table) damaged(key objectKey, object, what string, o note) {
+	if o == (note{}) {
+		if o, _ = t.heard.first(); o == (note{}) {
+			o.at = time.Now()
+		}
+	}
+	d, again := t.repairs[key]
+	switch {
+	case !again:
+		d = damage{tables.Repair{Object: object, Name: key.name, What: what, Noticed: o.at}, o}
+	case d.What != what:
+		d.What += ", then " + what
+	}
+	t.repairs[key] = d
+}
+
+// compare notes what of the state is not as known.
+func (t *Table) compare(state *kernelState) {
+	key := objectKey{"table", t.options.Table}
+	var o note
+	if t.heard.table != nil {
+		o = *t.heard.table
+	}
+	switch {
+	case t.exists && !state.exists:
+		t.damaged(key, "table", "deleted", o)
+		return
+	case t.exists && len(state.chains)+len(state.sets) == 0 && t.holdsSomething():
+		t.damaged(key, "table", "emptied", o)
+		return
+	case state.dormant && !t.dormant:
+		t.damaged(key, "table", "made dormant", o)
+	}
+	for name := range t.chains {
+		if state.chains[name] == nil {
+			t.compareChain(name, nil, t.heard)
+		}
+	}
+	for name, found := range state.chains {
+		t.compareChain(name, found, t.heard)
+	}
+	for _, s := range t.sets {
+		t.compareSet(s, state.sets[s.name], t.heard)
+	}
+	for name, found := range state.sets {
+		if t.sets[name] == nil {
+			t.compareSet(newSet(name), found, t.heard)
+		}
+	}
+}
+
+func (t *Table) holdsSomething() bool {
+	for _, c := range t.chains {
+		if c.have != nil {
+			return true
+		}
+	}
+	for _, s := range t.sets {
+		if s.have != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *Table) compareChain(name string, found *kernelChain, heard news) {
+	var known *kernelChain
+	if c := t.chains[name]; c != nil {
+		known = c.have
+	}
+	if what := known.differences(found); what != "" {
+		t.damaged(objectKey{"chain", name}, "chain", what, heard.chains[name])
+	}
+}
+
+func (t *Table) compareSet(s *set, found *kernelSet, heard news) {
+	noun := s.shape.noun()
+	if s.have == nil && found != nil {
+		noun = found.shape.noun()
+	}
+	if what := s.differences(found); what != "" {
+		t.damaged(objectKey{"set", s.name}, noun, what, heard.sets[s.name])
+	}
+}
+
+// keepNeeded forgets the damage that the plan does not touch: whoever did it has
+// undone it, or done what was wanted anyway.
+func (t *Table) keepNeeded(p *plan) {
+	if len(t.repairs) == 0 {
+		return
+	}
+	touched := map[objectKey]bool{}
+	for _, g := range append(p.head[:len(p.head):len(p.head)], p.tail) {
+		for _, o := range g {
+			about := o.about(t.options.Table)
+			touched[about.key()] = true
+		}
+	}
+	maps.DeleteFunc(t.repairs, func(key objectKey, _ damage) bool {
+		return key.kind != "table" && !touched[key]
+	})
+}
+
+func (e *ObjectError) key() objectKey {
+	if e.Object == "map" {
+		return objectKey{"set", e.Name}
+	}
+	return objectKey{e.Object, e.Name}
+}
+
+// authorWait is how long an Apply waits for the name of who made a change. It
+// comes with the end of the transaction, which was on its way before our own
+// commit began.
+const authorWait = 20 * time.Millisecond
+
+// repaired returns the repairs that were made, and forgets what was heard.
+func (t *Table) repaired() []tables.Repair {
+	t.heard = newNews()
+	if len(t.repairs) == 0 {
+		return nil
+	}
+	out := make([]tables.Repair, 0, len(t.repairs))
+	authors := map[uint32]string{}
+	for _, d := range t.repairs {
+		if g := d.note.generation; g != 0 {
+			if _, asked := authors[g]; !asked {
+				authors[g] = t.notes.by(g, authorWait)
+			}
+			d.By = authors[g]
+		}
+		out = append(out, d.Repair)
+	}
+	clear(t.repairs)
+	slices.SortFunc(out, func(a, b tables.Repair) int {
+		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Name, b.Name))
+	})
+	return out
+}

@@ -1,0 +1,356 @@
+package nftables
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// notes are what Watch hears and Apply sees to. They are the only thing that
+// the two share.
+//
+// Every commit, whoever makes it, begins a new generation of the ruleset of the
+// whole network namespace. Each notification tells the lower half of its
+// number, and at the end of a transaction comes the whole number with the name
+// of who has committed. By it, what a full read has seen already is told from
+// what came later.
+type notes struct {
+	mu    sync.Mutex
+	table string
+
+	socket *subscription // nil: nobody watches
+	// port is that of the connection which commits, zero if there is none, and
+	// since the generation at which it got the port: what was committed from the
+	// port before is somebody else's.
+	port, since uint32
+	// generation is the latest that is known of, in step closely enough to
+	// extend half numbers.
+	generation uint32
+	// read is the generation before the last full read; readOnce tells that
+	// there was one.
+	read     uint32
+	readOnce bool
+
+	news news
+	// changed is the latest generation in which somebody else has changed the
+	// table, and authors are who did lately.
+	changed uint32
+	authors []author
+	// authored is closed and renewed whenever authors grows.
+	authored chan struct{}
+}
+
+// news are the foreign changes of the table that have not been seen to.
+type news struct {
+	// lost tells that there may be others, too.
+	lost bool
+	// table is a change that concerns the table as a whole.
+	table        *note
+	chains, sets map[string]note
+}
+
+// note tells of the first change of an object.
+type note struct {
+	generation uint32
+	at         time.Time
+}
+
+// author is who began a generation in which the table was changed.
+type author struct {
+	generation uint32
+	name       string
+}
+
+// keptAuthors bounds the memory of who has changed the table.
+const keptAuthors = 64
+
+func newNotes(table string) notes {
+	return notes{table: table, news: newNews(), authored: make(chan struct{})}
+}
+
+func newNews() news { return news{chains: map[string]note{}, sets: map[string]note{}} }
+
+func (n *news) empty() bool {
+	return !n.lost && n.table == nil && len(n.chains) == 0 && len(n.sets) == 0
+}
+
+// merge adds what o tells; of an object that both tell of, the earlier stays.
+func (n *news) merge(o news) {
+	n.lost = n.lost || o.lost
+	if n.table == nil {
+		n.table = o.table
+	}
+	maps.Copy(o.chains, n.chains)
+	maps.Copy(o.sets, n.sets)
+	n.chains, n.sets = o.chains, o.sets
+}
+
+// first returns the earliest note, if there is one.
+func (n *news) first() (note, bool) {
+	var out note
+	found := false
+	take := func(o note) {
+		if !found || o.at.Before(out.at) {
+			out, found = o, true
+		}
+	}
+	if n.table != nil {
+		take(*n.table)
+	}
+	for _, o := range n.chains {
+		take(o)
+	}
+	for _, o := range n.sets {
+		take(o)
+	}
+	return out, found
+}
+
+// subscribed notes that the socket hears all changes from now on, at a
+// generation. It reports whether somebody has to be told, since what is known
+// was read before.
+func (n *notes) subscribed(s *subscription, generation uint32) (tell bool, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := s.ignore(n.port); err != nil {
+		return false, err
+	}
+	n.socket = s
+	n.advance(generation)
+	n.news.lost = n.news.lost || n.readOnce
+	return n.readOnce, nil
+}
+
+// deaf notes that nothing is heard any longer.
+func (n *notes) deaf() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.socket = nil
+	n.news.lost = n.readOnce
+}
+
+// committer notes the port of the connection that commits from now on, which
+// has not committed yet; zero if there is none. A subscription that cannot be
+// told so is ended: it might ignore what somebody else commits from the port
+// that was ours.
+func (n *notes) committer(port, generation uint32) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.port, n.since = port, generation
+	if port != 0 {
+		n.advance(generation)
+	}
+	if n.socket != nil && n.socket.ignore(port) != nil {
+		n.socket.end()
+	}
+}
+
+// committed notes a commit of our own, which is not heard.
+func (n *notes) committed() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.generation++
+}
+
+// take returns what has not been seen to, and forgets it.
+func (n *notes) take() news {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	out := n.news
+	n.news = newNews()
+	return out
+}
+
+// reading notes that a full read begins at the generation: it will see what
+// was heard of until then. It returns that.
+func (n *notes) reading(generation uint32) news {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.advance(generation)
+	n.read, n.readOnce = generation, true
+	seen, left := newNews(), newNews()
+	seen.lost = n.news.lost
+	divide := func(o note, to func(*news)) {
+		if after(o.generation, generation) {
+			to(&left)
+		} else {
+			to(&seen)
+		}
+	}
+	if o := n.news.table; o != nil {
+		divide(*o, func(to *news) { to.table = o })
+	}
+	for name, o := range n.news.chains {
+		divide(o, func(to *news) { to.chains[name] = o })
+	}
+	for name, o := range n.news.sets {
+		divide(o, func(to *news) { to.sets[name] = o })
+	}
+	n.news = left
+	return seen
+}
+
+// hear takes a datagram of notifications. It reports whether it is the first
+// that has something to see to.
+func (n *notes) hear(datagram []byte, at time.Time) (first bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	before := n.news.empty()
+	for h, payload := range messages(datagram) {
+		if h.kind>>8 == unix.NFNL_SUBSYS_NFTABLES && len(payload) >= nfgenSize {
+			n.hearMessage(h, payload, at)
+		}
+	}
+	return before && !n.news.empty()
+}
+
+func (n *notes) hearMessage(h header, payload []byte, at time.Time) {
+	message := h.kind & 0xff
+	if message == unix.NFT_MSG_NEWGEN {
+		n.hearGeneration(payload[nfgenSize:])
+		return
+	}
+	if payload[0] != unix.NFPROTO_INET {
+		return
+	}
+	kind, name, ours := concerns(message, payload[nfgenSize:], n.table)
+	if !ours {
+		return
+	}
+	generation := n.extend(resource(payload))
+	own := h.port == n.port && n.port != 0 && after(generation, n.since)
+	if own {
+		return
+	}
+	n.changed = generation
+	if n.readOnce && !after(generation, n.read) {
+		return
+	}
+	o := note{generation, at}
+	switch {
+	case kind == "chain":
+		keepFirst(n.news.chains, name, o)
+	case kind == "set":
+		keepFirst(n.news.sets, name, o)
+	case n.news.table == nil:
+		n.news.table = &o
+	}
+}
+
+func keepFirst(m map[string]note, name string, o note) {
+	if _, ok := m[name]; !ok {
+		m[name] = o
+	}
+}
+
+// concerns tells which object of the table a notification is about, by its
+// header and names alone: others' tables may change ten thousand times a second.
+func concerns(message uint16, payload []byte, table string) (kind, name string, ours bool) {
+	var at uint16
+	switch message {
+	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
+		kind, at = "chain", unix.NFTA_RULE_CHAIN
+	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN:
+		kind, at = "chain", unix.NFTA_CHAIN_NAME
+	case unix.NFT_MSG_NEWSET, unix.NFT_MSG_DELSET:
+		kind, at = "set", unix.NFTA_SET_NAME
+	case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:
+		kind, at = "set", unix.NFTA_SET_ELEM_LIST_SET
+	}
+	for attribute, v := range attributes(payload) {
+		switch {
+		// The table is the first attribute of every kind of object.
+		case attribute == tableAttribute && text(v) != table:
+			return "", "", false
+		case attribute == tableAttribute:
+			ours = true
+		case attribute == at:
+			return kind, text(v), ours
+		}
+		if ours && at == 0 {
+			break
+		}
+	}
+	return "table", table, ours
+}
+
+// tableAttribute is NFTA_TABLE_NAME, NFTA_CHAIN_TABLE, NFTA_RULE_TABLE and so on.
+const tableAttribute = 1
+
+// hearGeneration takes the end of a transaction.
+func (n *notes) hearGeneration(payload []byte) {
+	var generation, pid uint32
+	var name string
+	for kind, v := range attributes(payload) {
+		switch kind {
+		case unix.NFTA_GEN_ID:
+			generation = number(v)
+		case unix.NFTA_GEN_PROC_PID:
+			pid = number(v)
+		case unix.NFTA_GEN_PROC_NAME:
+			name = text(v)
+		}
+	}
+	n.advance(generation)
+	if name == "" || generation != n.changed {
+		return
+	}
+	if len(n.authors) == keptAuthors {
+		n.authors = slices.Delete(n.authors, 0, 1)
+	}
+	n.authors = append(n.authors, author{generation, fmt.Sprintf("%s (pid %d)", name, pid)})
+	close(n.authored)
+	n.authored = make(chan struct{})
+}
+
+// by returns who began the generation. The name comes at the end of the
+// transaction, which may be behind many notifications: it is waited for.
+func (n *notes) by(generation uint32, wait time.Duration) string {
+	timeout := time.After(wait)
+	for {
+		name, more := n.authorOf(generation)
+		if name != "" || more == nil {
+			return name
+		}
+		select {
+		case <-more:
+		case <-timeout:
+			return ""
+		}
+	}
+}
+
+// authorOf returns who began the generation, or what is closed when more is
+// known, if there will be more.
+func (n *notes) authorOf(generation uint32) (name string, more <-chan struct{}) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, a := range n.authors {
+		if a.generation == generation {
+			return a.name, nil
+		}
+	}
+	if n.socket == nil {
+		return "", nil
+	}
+	return "", n.authored
+}
+
+// advance notes a generation that is known of.
+func (n *notes) advance(generation uint32) {
+	if n.generation == 0 || after(generation, n.generation) {
+		n.generation = generation
+	}
+}
+
+// extend returns the generation near the latest one that has this lower half.
+func (n *notes) extend(half uint16) uint32 {
+	return n.generation + uint32(int32(int16(half-uint16(n.generation))))
+}
+
+// after reports whether generation a came after b; the numbers wrap around.
+func after(a, b uint32) bool { return int32(a-b) > 0 }
