@@ -1,10 +1,6 @@
 package tables
 
-import (
-	"fmt"
-
-	"github.com/felixlike/felixlike/model"
-)
+import "github.com/felixlike/felixlike/model"
 
 // Action is what a rule does with a packet that it matches. The set of actions
 // is closed, as that of matches is.
@@ -12,6 +8,7 @@ type Action interface {
 	isAction()
 	// String renders the action canonically; it is part of the rule's hash.
 	String() string
+	part
 }
 
 // Accept ends the base chain with an accept verdict.
@@ -55,14 +52,28 @@ func (SetMark) isAction()    {}
 func (Masquerade) isAction() {}
 func (Dispatch) isAction()   {}
 
-func (Accept) String() string     { return "accept" }
-func (Drop) String() string       { return "drop" }
-func (Return) String() string     { return "return" }
-func (a Jump) String() string     { return "jump " + a.Chain }
-func (a Goto) String() string     { return "goto " + a.Chain }
-func (a SetMark) String() string  { return fmt.Sprintf("mark set %#x/%#x", a.Value, a.Mask) }
-func (Masquerade) String() string { return "masquerade" }
+func (a Accept) String() string     { return text(a) }
+func (a Drop) String() string       { return text(a) }
+func (a Return) String() string     { return text(a) }
+func (a Jump) String() string       { return text(a) }
+func (a Goto) String() string       { return text(a) }
+func (a SetMark) String() string    { return text(a) }
+func (a Masquerade) String() string { return text(a) }
+func (a Dispatch) String() string   { return text(a) }
 
-func (a Dispatch) String() string {
-	return fmt.Sprintf("ip%s %s vmap @%s", a.Family, a.Side, a.Map)
+func (Accept) appendTo(b []byte) []byte     { return append(b, "accept"...) }
+func (Drop) appendTo(b []byte) []byte       { return append(b, "drop"...) }
+func (Return) appendTo(b []byte) []byte     { return append(b, "return"...) }
+func (a Jump) appendTo(b []byte) []byte     { return append(append(b, "jump "...), a.Chain...) }
+func (a Goto) appendTo(b []byte) []byte     { return append(append(b, "goto "...), a.Chain...) }
+func (Masquerade) appendTo(b []byte) []byte { return append(b, "masquerade"...) }
+
+func (a SetMark) appendTo(b []byte) []byte {
+	return appendMasked(append(b, "mark set "...), a.Value, a.Mask)
+}
+
+func (a Dispatch) appendTo(b []byte) []byte {
+	b = append(append(b, "ip"...), a.Family.String()...)
+	b = append(append(b, ' '), a.Side.String()...)
+	return append(append(b, " vmap @"...), a.Map...)
 }

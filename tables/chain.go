@@ -26,29 +26,54 @@ type Rule struct {
 
 // String renders matches and action canonically, without the comment. What is
 // missing is rendered as "none": drivers refuse such a rule, and have to name it.
-func (r Rule) String() string {
-	var b strings.Builder
+func (r Rule) String() string { return text(r) }
+
+func (r Rule) appendTo(b []byte) []byte {
 	for _, m := range r.Matches {
 		if m == nil {
-			b.WriteString("none ")
+			b = append(b, "none "...)
 			continue
 		}
-		b.WriteString(m.String())
-		b.WriteByte(' ')
+		b = append(m.appendTo(b), ' ')
 	}
 	if r.Action == nil {
-		b.WriteString("none")
-		return b.String()
+		return append(b, "none"...)
 	}
-	b.WriteString(r.Action.String())
-	return b.String()
+	return r.Action.appendTo(b)
 }
 
 // Hash returns the hash of this rule's own content: equal rules have equal
 // hashes wherever they stand, and an edit of one rule changes one hash.
 func (r Rule) Hash() string {
-	sum := sha256.Sum256([]byte(r.String() + "\x00" + r.Comment))
-	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:hashLength]
+	hash, _ := r.appendHash(make([]byte, 0, hashLength), make([]byte, 0, 256))
+	return string(hash)
+}
+
+// Hashes returns the hashes of the chain's rules.
+func (c *Chain) Hashes() []string {
+	hashes, buffer := make([]byte, 0, hashLength*len(c.Rules)), make([]byte, 0, 512)
+	for _, r := range c.Rules {
+		hashes, buffer = r.appendHash(hashes, buffer[:0])
+	}
+	all, out := string(hashes), make([]string, len(c.Rules))
+	for i := range out {
+		out[i] = all[i*hashLength : (i+1)*hashLength]
+	}
+	return out
+}
+
+// appendHash appends the hash to b. It needs an empty buffer, and returns it for
+// the next rule.
+func (r Rule) appendHash(b, buffer []byte) (hash, used []byte) {
+	buffer = append(r.appendTo(buffer), 0)
+	buffer = append(buffer, r.Comment...)
+	sum := sha256.Sum256(buffer)
+	var digits [hashLength + 2]byte // 10 bytes make 16 characters
+	base32.StdEncoding.Encode(digits[:], sum[:10])
+	for i := range digits {
+		digits[i] |= 'a' - 'A' // numerals have that bit already
+	}
+	return append(b, digits[:hashLength]...), buffer
 }
 
 // KernelComment returns what the rule carries in the kernel: the prefix, the

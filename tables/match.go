@@ -3,6 +3,7 @@ package tables
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/felixlike/felixlike/model"
@@ -15,7 +16,17 @@ type Match interface {
 	isMatch()
 	// String renders the match canonically; it is part of the rule's hash.
 	String() string
+	part
 }
+
+// part is a match or an action as a part of a rule's text.
+type part interface {
+	// appendTo appends what String returns, and allocates nothing for it: a node
+	// has tens of thousands of rules to hash when it starts.
+	appendTo(b []byte) []byte
+}
+
+func text(p part) string { return string(p.appendTo(nil)) }
 
 // Side tells which end of a packet a match looks at.
 type Side uint8
@@ -105,39 +116,69 @@ func (MatchInterface) isMatch()        {}
 func (MatchConnState) isMatch()        {}
 func (MatchMark) isMatch()             {}
 
-func (m MatchProtocol) String() string { return "proto " + m.Protocol.String() }
+func (m MatchProtocol) String() string         { return text(m) }
+func (m MatchDestinationPorts) String() string { return text(m) }
+func (m MatchSet) String() string              { return text(m) }
+func (m MatchPortSet) String() string          { return text(m) }
+func (m MatchPrefix) String() string           { return text(m) }
+func (m MatchInterface) String() string        { return text(m) }
+func (m MatchConnState) String() string        { return text(m) }
+func (m MatchMark) String() string             { return text(m) }
 
-func (m MatchDestinationPorts) String() string {
-	if m.First == m.Last {
-		return fmt.Sprintf("dport %d", m.First)
+func (m MatchProtocol) appendTo(b []byte) []byte {
+	return append(append(b, "proto "...), m.Protocol.String()...)
+}
+
+func (m MatchDestinationPorts) appendTo(b []byte) []byte {
+	b = strconv.AppendUint(append(b, "dport "...), uint64(m.First), 10)
+	if m.First != m.Last {
+		b = strconv.AppendUint(append(b, '-'), uint64(m.Last), 10)
 	}
-	return fmt.Sprintf("dport %d-%d", m.First, m.Last)
+	return b
 }
 
-func (m MatchSet) String() string {
-	return fmt.Sprintf("ip%s %s @%s", m.Family, m.Side, m.Set)
+func (m MatchSet) appendTo(b []byte) []byte {
+	b = append(append(b, "ip"...), m.Family.String()...)
+	b = append(append(b, ' '), m.Side.String()...)
+	return append(append(b, " @"...), m.Set...)
 }
 
-func (m MatchPortSet) String() string {
-	return fmt.Sprintf("ip%s dst,proto,dport @%s", m.Family, m.Set)
+func (m MatchPortSet) appendTo(b []byte) []byte {
+	b = append(append(b, "ip"...), m.Family.String()...)
+	return append(append(b, " dst,proto,dport @"...), m.Set...)
 }
 
-func (m MatchPrefix) String() string {
-	return fmt.Sprintf("%s %s%s", m.Side, not(m.Negated), m.Prefix)
+func (m MatchPrefix) appendTo(b []byte) []byte {
+	b = append(append(b, m.Side.String()...), ' ')
+	b = append(b, not(m.Negated)...)
+	if !m.Prefix.IsValid() {
+		return append(b, m.Prefix.String()...)
+	}
+	return m.Prefix.AppendTo(b)
 }
 
-func (m MatchInterface) String() string {
-	name := "iif"
+func (m MatchInterface) appendTo(b []byte) []byte {
+	name := "iif "
 	if m.Side == Destination {
-		name = "oif"
+		name = "oif "
 	}
-	return fmt.Sprintf("%s %s%s", name, not(m.Negated), m.Name)
+	b = append(append(b, name...), not(m.Negated)...)
+	return append(b, m.Name...)
 }
 
-func (m MatchConnState) String() string { return "ct " + m.States.String() }
+func (m MatchConnState) appendTo(b []byte) []byte {
+	return append(append(b, "ct "...), m.States.String()...)
+}
 
-func (m MatchMark) String() string {
-	return fmt.Sprintf("mark %s%#x/%#x", not(m.Negated), m.Value, m.Mask)
+func (m MatchMark) appendTo(b []byte) []byte {
+	b = append(append(b, "mark "...), not(m.Negated)...)
+	return appendMasked(b, m.Value, m.Mask)
+}
+
+// appendMasked appends value/mask in hexadecimal digits.
+func appendMasked(b []byte, value, mask uint32) []byte {
+	b = strconv.AppendUint(append(b, "0x"...), uint64(value), 16)
+	return strconv.AppendUint(append(b, "/0x"...), uint64(mask), 16)
 }
 
 // String returns the states joined by commas, in the order of their values.

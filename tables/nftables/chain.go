@@ -69,10 +69,7 @@ func (b baseHook) hooked() baseHook {
 // UpdateChain wants the chain to be exactly as given.
 func (t *Table) UpdateChain(want tables.Chain) {
 	c := t.chain(want.Name)
-	hashes := make([]string, len(want.Rules))
-	for i, r := range want.Rules {
-		hashes[i] = r.Hash()
-	}
+	hashes := want.Hashes()
 	if c.want != nil && slices.Equal(c.hashes, hashes) && base(c.want.Hook) == base(want.Hook) {
 		return
 	}
