@@ -3,6 +3,7 @@ package felixlike
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -154,6 +155,26 @@ func TestFightIsThrottledAndTold(t *testing.T) {
 	}
 	if n := len(f.Status().Repairs.Last); n != keptRepairs {
 		t.Errorf("%d repairs are kept, want %d", n, keptRepairs)
+	}
+}
+
+// A flushed table has a chain for every policy.
+func TestManyRepairsAtOnceDoNotFloodTheLog(t *testing.T) {
+	r, log := newRepairs(), &logBuffer{}
+	var all []tables.Repair
+	for i := range 3000 {
+		all = append(all, tables.Repair{Object: "chain", Name: fmt.Sprint("pin-", i), What: "1 rule missing", By: "nft (pid 7)", Noticed: time.Now()})
+	}
+	r.note(log.logger(), "nftables", all, time.Now())
+	if n := len(log.lines("pid 7")); n != loggedRepairs+1 || len(log.lines("more=2980")) != 1 {
+		t.Errorf("%d lines were logged", n)
+	}
+	if s := r.status(); s.Total != 3000 || len(s.Last) != keptRepairs {
+		t.Errorf("%d repairs, %d kept", s.Total, len(s.Last))
+	}
+	r.note(log.logger(), "nftables", all[:1], time.Now().Add(2*fightWindow))
+	if len(r.recent) != 1 {
+		t.Errorf("%d objects are remembered", len(r.recent))
 	}
 }
 

@@ -17,6 +17,9 @@ const (
 	// changes by hand: more than so many repairs of one object in that time.
 	fightWindow  = time.Minute
 	fightRepairs = 5
+	// loggedRepairs bounds what one apply logs: a flushed table has thousands of
+	// chains.
+	loggedRepairs = 20
 )
 
 // repairs remembers the foreign changes that were undone.
@@ -43,6 +46,7 @@ func (r *repairs) note(log *slog.Logger, stage string, repaired []tables.Repair,
 		return
 	}
 	maps.DeleteFunc(r.recent, func(_ repairedObject, c *recentRepairs) bool { return at.Sub(c.since) > fightWindow })
+	logged := 0
 	for _, repair := range repaired {
 		took := max(at.Sub(repair.Noticed), 0)
 		r.total++
@@ -51,12 +55,16 @@ func (r *repairs) note(log *slog.Logger, stage string, repaired []tables.Repair,
 		})
 		log := log.With("stage", stage, "object", repair.Object+" "+repair.Name, "by", who(repair.By))
 		switch count := r.count(repairedObject{stage, repair.Object, repair.Name}, at); {
-		case count <= fightRepairs:
+		case count <= fightRepairs && logged < loggedRepairs:
+			logged++
 			log.Warn("a foreign change was undone", "what", repair.What, "took", took)
 		case count == fightRepairs+1:
 			log.Warn("another program keeps changing what is ours; every change is undone, further ones of the next minute are only counted",
 				"what", repair.What, "window", fightWindow)
 		}
+	}
+	if more := len(repaired) - loggedRepairs; more > 0 {
+		log.Warn("more foreign changes were undone at once", "stage", stage, "more", more, "by", who(repaired[len(repaired)-1].By))
 	}
 	r.last = slices.Delete(r.last, 0, max(len(r.last)-keptRepairs, 0))
 }

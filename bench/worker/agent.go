@@ -108,6 +108,7 @@ func (a *agent) change(ctx context.Context, send func()) (pass, time.Duration, e
 func (a *agent) recheck(ctx context.Context) (pass, time.Duration, error) {
 	time.Sleep(time.Until(a.applied.Add(a.throttle + 200*time.Microsecond)))
 	before := time.Now()
+	a.observer.reread.Store(true)
 	select {
 	case a.lost <- errRecheck:
 	case <-ctx.Done():

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike"
@@ -38,6 +39,9 @@ type pass struct {
 type observer struct {
 	current pass
 	passes  chan pass
+	// reread makes the next apply read the kernel's state in full: the driver
+	// itself asks no stage for that which hears of foreign changes.
+	reread atomic.Bool
 }
 
 func newObserver() *observer { return &observer{passes: make(chan pass, 1024)} }
@@ -51,9 +55,12 @@ func (o *observer) CompleteDeferredWork() { o.current.model = now() }
 // around returns the stage, observed.
 func (o *observer) around(s felixlike.Stage) felixlike.Stage {
 	s.Managers = append([]managers.Manager{o}, s.Managers...)
-	apply := s.Apply
+	apply, invalidate := s.Apply, s.Invalidate
 	s.Apply = func(ctx context.Context) (felixlike.Applied, error) {
 		o.current.stage = now()
+		if o.reread.Swap(false) {
+			invalidate()
+		}
 		applied, err := apply(ctx)
 		o.current.done, o.current.applied, o.current.err = now(), applied, err
 		select {
