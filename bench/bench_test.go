@@ -121,6 +121,7 @@ func checkResults(t *testing.T, r *bench.Report, backend string) {
 	for c, count := range map[worker.Case]int64{
 		worker.FirstLoad: 2, worker.ToolLoad: 2, worker.Restart: 2, worker.Recheck: 6, worker.Idle: 1,
 		worker.RuleChanged: 40, worker.ElementAdded: 40, worker.ElementRemoved: 40,
+		worker.ForeignRule: 4, worker.ForeignChain: 4, worker.ForeignElement: 4, worker.ForeignDispatch: 4, worker.ForeignAll: 2,
 		worker.EndpointAdded: 10, worker.EndpointRemoved: 10, worker.PolicyAdded: 4, worker.PolicyRemoved: 4,
 	} {
 		found := r.Find(backend, c)

@@ -41,6 +41,24 @@ func limits() []limit {
 	var all []limit
 	all = append(all, element(worker.ElementAdded, "an element into a set")...)
 	all = append(all, element(worker.ElementRemoved, "an element out of a set")...)
+	for _, c := range []struct {
+		worker.Case
+		what string
+	}{
+		{worker.ForeignRule, "a rule"},
+		{worker.ForeignChain, "a chain"},
+		{worker.ForeignElement, "an element"},
+		{worker.ForeignDispatch, "an entry of a map"},
+	} {
+		all = append(all, limit{nft, "foreign change of " + c.what + " -> repaired, max", latency(c.Case, func(l Latency) float64 { return l.Max }), 0.1, seconds})
+	}
+	all = append(all, limit{nft, "foreign deletion of all -> repaired, as a multiple of the slowest first load", func(r *Report, b string) (float64, bool) {
+		repaired, loaded := r.Find(b, worker.ForeignAll), r.Find(b, worker.FirstLoad)
+		if repaired == nil || loaded == nil {
+			return 0, false
+		}
+		return repaired.Wall.Median() / loaded.Wall.Max(), true
+	}, 1, always(multiples())})
 	engine := func(name, what string, most float64, u func(float64) unit, of func(*EngineResult) Series) limit {
 		return limit{policyEngine, name + " with all pods on the node, " + what, func(r *Report, _ string) (float64, bool) {
 			found := findEngine(r.Engine, name, workloads.EveryPodLocal)

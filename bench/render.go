@@ -32,7 +32,7 @@ func (r *Report) document() *document {
 		r.Profile.String() + ". Endpoints share no list of policies; members of groups are pods of other nodes; IPv4.",
 		fmt.Sprintf("%s, %s. Medians of the rounds, with the lowest and the highest of them.", rounds(r.Rounds), r.Started.Format(time.DateOnly)),
 	}})
-	for _, s := range []section{r.loads(), r.changes(), r.idle(), r.engine(), r.budgets()} {
+	for _, s := range []section{r.loads(), r.changes(), r.foreign(), r.idle(), r.engine(), r.budgets()} {
 		if len(s.rows) > 0 {
 			d.sections = append(d.sections, s)
 		}
@@ -137,13 +137,42 @@ func (r *Report) changes() section {
 		{worker.PolicyRemoved, "one policy removed"},
 	} {
 		r.each(c.Case, func(b string, f *Result) {
-			s.rows = append(s.rows, []string{
-				c.what, b, duration(f.Latency.P50), duration(f.Latency.P99), duration(f.Latency.Max), grouped(f.Latency.Count),
-				spreadSeconds(f.CPU), middle(f.CPUOfLoop, plain()), middle(f.Writes, plain()), beside(r.Profile.Name, b, c.Case),
-			})
+			s.rows = append(s.rows, append(changeRow(c.what, b, f), beside(r.Profile.Name, b, c.Case)))
 		})
 	}
 	return s
+}
+
+// foreign is about what others change.
+func (r *Report) foreign() section {
+	s := section{
+		heading: "A foreign change, from the other program's request to the repair's commit", left: 2,
+		header: []string{"what", "backend", "p50", "p99", "max", "changes", "CPU each", "of loop", "writes", "others"},
+		text:   []string{"The other program is a netlink socket of the worker's own; its part is in the CPU figures."},
+	}
+	for _, c := range []struct {
+		worker.Case
+		what string
+	}{
+		{worker.ForeignRule, "one rule of a policy deleted"},
+		{worker.ForeignChain, "all rules of a policy deleted"},
+		{worker.ForeignElement, "one member of a group deleted"},
+		{worker.ForeignDispatch, "one endpoint's dispatch deleted"},
+		{worker.ForeignAll, "everything deleted"},
+	} {
+		r.each(c.Case, func(b string, f *Result) {
+			s.rows = append(s.rows, append(changeRow(c.what, b, f), "Felix up to 180 s"))
+		})
+	}
+	return s
+}
+
+// changeRow is what every kind of change tells of itself.
+func changeRow(what, backend string, f *Result) []string {
+	return []string{
+		what, backend, duration(f.Latency.P50), duration(f.Latency.P99), duration(f.Latency.Max), grouped(f.Latency.Count),
+		spreadSeconds(f.CPU), middle(f.CPUOfLoop, plain()), middle(f.Writes, plain()),
+	}
 }
 
 // idle is about nothing at all.

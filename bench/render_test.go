@@ -61,6 +61,9 @@ func example(t *testing.T) *Report {
 		add("", worker.Measurement{Case: worker.RuleChanged, Wall: ms(1, 2, 3, 4*slower), CPU: cpu(6, 2), Writes: 8})
 		add("", worker.Measurement{Case: worker.ElementAdded, Wall: ms(0.2, 0.3, 0.4*slower), CPU: cpu(0.6, 0.3), Writes: 3})
 		add("", worker.Measurement{Case: worker.ElementRemoved, Wall: ms(0.7, 0.8, 8*slower), CPU: cpu(0.9, 0.3), Writes: 3})
+		add("", worker.Measurement{Case: worker.ForeignRule, Wall: ms(0.4, 20*slower), CPU: cpu(3, 0.5), Writes: 2})
+		add("", worker.Measurement{Case: worker.ForeignChain, Wall: ms(0.5, 90*slower), CPU: cpu(3, 0.5), Writes: 10})
+		add("", worker.Measurement{Case: worker.ForeignAll, Wall: ms(719), CPU: cpu(500, 500), Writes: 37549})
 		if i == 2 {
 			add("", worker.Measurement{Case: worker.Idle, Wall: ms(60000), CPU: cpu(5, 1)})
 		}
@@ -123,6 +126,10 @@ func TestBudgets(t *testing.T) {
 		"an element out of a set, p99":        false,
 		"one rule of one policy changed, CPU": true, // exactly the budget
 		"restart with nothing changed, CPU":   true,
+
+		"foreign change of a rule -> repaired, max":                                    true,
+		"foreign change of a chain -> repaired, max":                                   false,
+		"foreign deletion of all -> repaired, as a multiple of the slowest first load": true,
 
 		"SmallNamespaces with all pods on the node, CPU of the process": true,
 		"SmallNamespaces with all pods on the node, peak RSS":           false,

@@ -75,7 +75,7 @@ func (a *agent) next(ctx context.Context, wanted func(pass) bool) (pass, error) 
 				r := p.applied.Refused[0]
 				return p, fmt.Errorf("apply: %s %s was refused: %s", r.Object, r.Name, r.Reason)
 			}
-			a.applied = p.model.at
+			a.applied = p.stage.at
 			found := wanted(p)
 			a.updates = p.updates
 			if found {
@@ -93,10 +93,10 @@ func (a *agent) next(ctx context.Context, wanted func(pass) bool) (pass, error) 
 }
 
 // change makes one change and waits until it is in the kernel. It comes when
-// the driver is free to apply it at once: changes that come faster share an
-// apply, and would be measured by their throttle.
+// the driver is free to apply it at once, after a pause: changes that come
+// faster share an apply, and would be measured by their throttle.
 func (a *agent) change(ctx context.Context, send func()) (pass, time.Duration, error) {
-	time.Sleep(time.Until(a.applied.Add(a.throttle + 200*time.Microsecond)))
+	a.pause()
 	before := time.Now()
 	send()
 	seen := a.updates
@@ -104,9 +104,9 @@ func (a *agent) change(ctx context.Context, send func()) (pass, time.Duration, e
 	return p, p.done.at.Sub(before), err
 }
 
-// recheck makes the driver read the kernel's state in full.
+// recheck makes the stage read the kernel's state in full.
 func (a *agent) recheck(ctx context.Context) (pass, time.Duration, error) {
-	time.Sleep(time.Until(a.applied.Add(a.throttle + 200*time.Microsecond)))
+	a.pause()
 	before := time.Now()
 	a.observer.reread.Store(true)
 	select {
@@ -114,6 +114,22 @@ func (a *agent) recheck(ctx context.Context) (pass, time.Duration, error) {
 	case <-ctx.Done():
 		return pass{}, 0, ctx.Err()
 	}
-	p, err := a.next(ctx, func(pass) bool { return true })
+	p, err := a.next(ctx, func(p pass) bool { return p.applied.Full })
 	return p, p.done.at.Sub(before), err
+}
+
+// repair has another program make a change, and waits until it is undone.
+func (a *agent) repair(ctx context.Context, change func() (time.Time, error)) (pass, time.Duration, error) {
+	a.pause()
+	before, err := change()
+	if err != nil {
+		return pass{}, 0, err
+	}
+	p, err := a.next(ctx, func(p pass) bool { return len(p.applied.Repaired) > 0 })
+	return p, p.done.at.Sub(before), err
+}
+
+// pause waits until the driver is free to apply at once.
+func (a *agent) pause() {
+	time.Sleep(time.Until(a.applied.Add(a.throttle + 200*time.Microsecond)))
 }

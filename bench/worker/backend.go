@@ -3,9 +3,11 @@ package worker
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/felixlike/felixlike/bench/workload"
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/rules"
 )
 
 // Backend is a backend that can be measured.
@@ -16,6 +18,20 @@ type Backend struct {
 	// Tools are the kernel's own for what the backend programs, in the order
 	// in which they load.
 	Tools []Tool
+	// Foreign are changes that another program makes behind its back; nil if
+	// the backend does not notice them when they happen. The renderer is that
+	// of the backend.
+	Foreign func(workload.Workload, *rules.Renderer) []Foreign
+}
+
+// Foreign is a kind of change that another program makes.
+type Foreign struct {
+	Case Case
+	// Once tells that it is too much to be done often.
+	Once bool
+	// Change makes the i-th change of the kind, and returns the moment before
+	// the kernel was asked for it.
+	Change func(i int) (time.Time, error)
 }
 
 // Tool saves kernel state to standard output, and loads it from standard
@@ -35,6 +51,7 @@ func Backends() []Backend {
 				Save: []string{"nft", "list", "ruleset"}, Load: []string{"nft", "-f", "-"},
 				Version: []string{"nft", "--version"},
 			}},
+			Foreign: foreignNFT,
 		},
 	}
 }

@@ -26,7 +26,8 @@ type pass struct {
 	// updates counts the updates that the managers had seen.
 	updates int
 	// model is when the managers began to render what they had seen, stage
-	// when the first word went to the kernel, done when it had committed.
+	// when the first word went to the kernel, done when it had committed. A
+	// repair has no model of its own.
 	model, stage, done mark
 	applied            felixlike.Applied
 	err                error
@@ -58,7 +59,7 @@ func (o *observer) around(s felixlike.Stage) felixlike.Stage {
 	apply, invalidate := s.Apply, s.Invalidate
 	s.Apply = func(ctx context.Context) (felixlike.Applied, error) {
 		o.current.stage = now()
-		if o.reread.Swap(false) {
+		if o.reread.Swap(false) && invalidate != nil {
 			invalidate()
 		}
 		applied, err := apply(ctx)

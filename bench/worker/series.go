@@ -9,6 +9,7 @@ import (
 
 	"github.com/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
 )
 
 // operation is one change. What goes before and after it costs CPU time and
@@ -115,6 +116,34 @@ func (m *measuring) changes(ctx context.Context) error {
 
 func deleted(p *corev1.Pod) datastore.Event {
 	return datastore.PodDeleted{ID: model.PodID{Namespace: p.Namespace, Name: p.Name}}
+}
+
+// foreign has another program make changes.
+func (m *measuring) foreign(ctx context.Context, b Backend, r *rules.Renderer) error {
+	if m.task.Foreign == 0 || b.Foreign == nil {
+		return nil
+	}
+	for _, f := range b.Foreign(m.workload, r) {
+		n := m.task.Foreign
+		if f.Once {
+			n = 1
+		}
+		err := m.measure(f.Case, func(out *Measurement) error {
+			for i := range n {
+				p, wall, err := m.agent.repair(ctx, func() (time.Time, error) { return f.Change(i) })
+				if err != nil {
+					return fmt.Errorf("change %d: %w", i, err)
+				}
+				out.Wall = append(out.Wall, wall)
+				out.Writes += p.applied.Writes
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // rechecks reads the kernel's state in full, several times. It must find

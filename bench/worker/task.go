@@ -43,6 +43,15 @@ const (
 	PolicyAdded   Case = "policy-added"
 	PolicyRemoved Case = "policy-removed"
 
+	// The foreign changes are made by another program, and end when what was
+	// wanted is in the kernel again: one rule or one chain's rules deleted, one
+	// member of a group or one endpoint's dispatch deleted, everything deleted.
+	ForeignRule     Case = "foreign-rule"
+	ForeignChain    Case = "foreign-chain"
+	ForeignElement  Case = "foreign-element"
+	ForeignDispatch Case = "foreign-dispatch"
+	ForeignAll      Case = "foreign-all"
+
 	// Idle is time in which nothing happens.
 	Idle Case = "idle"
 )
@@ -61,12 +70,14 @@ type Task struct {
 	// Load asks for FirstLoad; the kernel's state then stays. Otherwise it is
 	// a Restart, followed by what the other fields ask for.
 	Load bool `json:"load"`
-	// Rules, Elements, Endpoints, Policies and Rechecks say how often a change
-	// of each kind is made; what is added is removed again.
+	// Rules, Elements, Endpoints, Policies, Foreign and Rechecks say how often
+	// a change of each kind is made; what is added is removed again. Everything
+	// is deleted once, if Foreign is not zero.
 	Rules     int `json:"rules"`
 	Elements  int `json:"elements"`
 	Endpoints int `json:"endpoints"`
 	Policies  int `json:"policies"`
+	Foreign   int `json:"foreign"`
 	Rechecks  int `json:"rechecks"`
 	// Idle is how long nothing happens; zero leaves it out.
 	Idle time.Duration `json:"idleNanoseconds"`

@@ -48,7 +48,8 @@ func (m *measuring) run(ctx context.Context, b Backend) (err error) {
 	if err := m.out.Encode(Line{Begin: string(c)}); err != nil {
 		return err
 	}
-	m.agent = start(ctx, b.New(), m.workload)
+	backend := b.New()
+	m.agent = start(ctx, backend, m.workload)
 	defer func() { err = errors.Join(err, m.agent.close()) }()
 	if err := m.load(ctx, c); err != nil {
 		return fmt.Errorf("%s: %w", c, err)
@@ -57,6 +58,9 @@ func (m *measuring) run(ctx context.Context, b Backend) (err error) {
 		return nil
 	}
 	if err := m.changes(ctx); err != nil {
+		return err
+	}
+	if err := m.foreign(ctx, b, backend.Renderer); err != nil {
 		return err
 	}
 	if err := m.rechecks(ctx); err != nil {
