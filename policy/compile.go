@@ -1,8 +1,8 @@
 package policy
 
 import (
-	"fmt"
 	"slices"
+	"strconv"
 
 	networkingv1 "k8s.io/api/networking/v1"
 
@@ -13,9 +13,10 @@ import (
 // isolates, and its rules with the definitions of the groups they refer to.
 type compiled struct {
 	policy          model.Policy
-	pods            selector
+	pods            *selector
 	ingress, egress bool
-	groups          map[model.GroupID]groupSpec
+	// groups are distinct, and sorted by identifier.
+	groups []groupSpec
 }
 
 // compiler compiles one NetworkPolicy. It is a pure function of the object.
@@ -25,7 +26,7 @@ type compiler struct {
 	// target is the peer selection of the policy's own pods in the cluster.
 	target selectionSpec
 	// defined are the groups of all rules.
-	defined map[model.GroupID]groupSpec
+	defined table[model.GroupID, groupSpec]
 }
 
 // compile compiles a NetworkPolicy. Whatever is wrong with it is reported,
@@ -34,7 +35,6 @@ func compile(object *networkingv1.NetworkPolicy) (*compiled, []model.Problem) {
 	c := compiler{
 		report:    report{object: model.ObjectRef{Kind: "NetworkPolicy", Namespace: object.Namespace, Name: object.Name}},
 		namespace: object.Namespace,
-		defined:   map[model.GroupID]groupSpec{},
 	}
 	id := model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: object.Namespace, Name: object.Name}
 	out := &compiled{policy: model.Policy{ID: id}}
@@ -42,19 +42,21 @@ func compile(object *networkingv1.NetworkPolicy) (*compiled, []model.Problem) {
 	for _, err := range errs {
 		c.add(err.Field, "%s; all pods of the namespace are isolated, and no rule applies", err.ErrorBody())
 	}
+	if len(errs) > 0 {
+		pods = newSelector(nil)
+	}
 	out.pods = pods
-	c.target = selectionSpec{byName: true, namespace: object.Namespace, pods: pods}
+	c.target = selectionSpec{namespace: object.Namespace, pods: pods}
 
-	declared := c.directions(object, out)
+	inDeclared, outDeclared := c.directions(object, out)
 	ingress, egress := c.ingress(object.Spec.Ingress), c.egress(object.Spec.Egress)
 	if len(errs) > 0 {
-		out.pods = newSelector(nil)
 		return out, c.problems
 	}
-	if declared[networkingv1.PolicyTypeIngress] {
+	if inDeclared {
 		out.policy.Ingress = ingress
 	}
-	if declared[networkingv1.PolicyTypeEgress] {
+	if outDeclared {
 		out.policy.Egress = egress
 	}
 	out.groups = c.used(&out.policy)
@@ -64,50 +66,60 @@ func compile(object *networkingv1.NetworkPolicy) (*compiled, []model.Problem) {
 // directions finds which directions the policy isolates, and returns which of
 // them policyTypes, or their default, declare. An unknown type isolates both:
 // nobody knows which one was meant.
-func (c *compiler) directions(object *networkingv1.NetworkPolicy, out *compiled) map[networkingv1.PolicyType]bool {
-	declared := map[networkingv1.PolicyType]bool{}
+func (c *compiler) directions(object *networkingv1.NetworkPolicy, out *compiled) (ingress, egress bool) {
 	unknown := false
 	for i, t := range object.Spec.PolicyTypes {
-		if t == networkingv1.PolicyTypeIngress || t == networkingv1.PolicyTypeEgress {
-			declared[t] = true
-			continue
+		switch t {
+		case networkingv1.PolicyTypeIngress:
+			ingress = true
+		case networkingv1.PolicyTypeEgress:
+			egress = true
+		default:
+			unknown = true
+			c.add(indexed("spec.policyTypes", i), "unsupported policy type %q: must be Ingress or Egress; both directions are isolated", t)
 		}
-		unknown = true
-		c.add(fmt.Sprintf("spec.policyTypes[%d]", i), "unsupported policy type %q: must be Ingress or Egress; both directions are isolated", t)
 	}
 	if len(object.Spec.PolicyTypes) == 0 {
-		declared[networkingv1.PolicyTypeIngress] = true
-		declared[networkingv1.PolicyTypeEgress] = len(object.Spec.Egress) > 0
+		ingress, egress = true, len(object.Spec.Egress) > 0
 	}
-	out.ingress = declared[networkingv1.PolicyTypeIngress] || unknown
-	out.egress = declared[networkingv1.PolicyTypeEgress] || unknown
-	return declared
+	out.ingress, out.egress = ingress || unknown, egress || unknown
+	return ingress, egress
 }
 
-// used picks the definitions of the groups that the policy refers to.
-func (c *compiler) used(p *model.Policy) map[model.GroupID]groupSpec {
-	groups := map[model.GroupID]groupSpec{}
+// used returns the definitions of the groups that the policy refers to.
+func (c *compiler) used(p *model.Policy) []groupSpec {
+	var ids []model.GroupID
 	for _, d := range model.Directions() {
 		for _, r := range p.Rules(d) {
-			for _, id := range slices.Concat(r.Peers, r.NamedPorts) {
-				groups[id] = c.defined[id]
-			}
+			ids = append(append(ids, r.Peers...), r.NamedPorts...)
 		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	groups := make([]groupSpec, len(ids))
+	for i, id := range ids {
+		groups[i] = c.defined.get(id)
 	}
 	return groups
 }
 
 func (c *compiler) define(g groupSpec) model.GroupID {
-	c.defined[g.ID] = g
-	return g.ID
+	c.defined.put(g.id, g)
+	return g.id
 }
+
+// indexed returns "name[i]".
+func indexed(name string, i int) string { return name + "[" + strconv.Itoa(i) + "]" }
 
 // ingress compiles ingress rules, one to one. Named ports are those of the
 // policy's own pods, which the packet goes to.
 func (c *compiler) ingress(rules []networkingv1.NetworkPolicyIngressRule) []model.Rule {
 	var out []model.Rule
 	for i, r := range rules {
-		name := fmt.Sprintf("ingress[%d]", i)
+		name := indexed("ingress", i)
 		peers := c.peers(r.From, "spec."+name+".from")
 		ports := c.ports(r.Ports, "spec."+name+".ports")
 		out = c.rule(out, name, peers, ports, c.named(ports, c.target))
@@ -123,7 +135,7 @@ func (c *compiler) ingress(rules []networkingv1.NetworkPolicyIngressRule) []mode
 func (c *compiler) egress(rules []networkingv1.NetworkPolicyEgressRule) []model.Rule {
 	var out []model.Rule
 	for i, r := range rules {
-		name := fmt.Sprintf("egress[%d]", i)
+		name := indexed("egress", i)
 		peers := c.peers(r.To, "spec."+name+".to")
 		ports := c.ports(r.Ports, "spec."+name+".ports")
 		inCluster := c.named(ports, selectionSpec{namespaces: newSelector(nil), pods: newSelector(nil)})
@@ -133,8 +145,8 @@ func (c *compiler) egress(rules []networkingv1.NetworkPolicyEgressRule) []model.
 		}
 		out = c.rule(out, name, peers, ports, nil)
 		out = c.rule(out, name, peerSet{networks: peers.networks}, portSet{}, inCluster)
-		for _, s := range peers.selections {
-			out = c.rule(out, name, peerSet{any: true}, portSet{}, c.named(ports, s))
+		for _, g := range peers.selections {
+			out = c.rule(out, name, peerSet{any: true}, portSet{}, c.named(ports, g.from))
 		}
 	}
 	return out
@@ -155,11 +167,11 @@ func (c *compiler) rule(out []model.Rule, name string, peers peerSet, ports port
 		return out
 	}
 	r := model.Rule{Name: name, Action: model.Allow, AnyPeer: peers.any, AnyPort: ports.any, Ports: ports.ranges, NamedPorts: named}
-	for _, s := range peers.selections {
-		r.Peers = append(r.Peers, c.define(addressesOf(s)))
-	}
-	for _, g := range peers.networks {
-		r.Peers = append(r.Peers, c.define(g))
+	r.Peers = slices.Grow(r.Peers, len(peers.selections)+len(peers.networks))
+	for _, groups := range [...][]groupSpec{peers.selections, peers.networks} {
+		for _, g := range groups {
+			r.Peers = append(r.Peers, c.define(g))
+		}
 	}
 	return append(out, r)
 }

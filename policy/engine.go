@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 
@@ -22,39 +21,43 @@ type Engine struct {
 	// attached are the addresses that the CNI gave local pods.
 	attached map[model.PodID][]netip.Addr
 	policies map[model.PolicyID]*policy
-	scopes   map[scopeKey]*scope
-	// scopesByLabel finds the scopes of namespaceSelectors.
-	scopesByLabel selectorIndex[*scope]
-	groups        map[model.GroupID]*group
+	groups   map[model.GroupID]*group
+	// scopes are those of namespaceSelectors. scopeIndex finds them by the
+	// labels of a namespace, labelled finds namespaces by theirs.
+	scopes     map[*selector]*scope
+	scopeIndex selectorIndex[*scope]
+	labelled   labelIndex[*namespace]
+	labelSets  labelSets
+	selectors  selectors
 
-	// endpoints are those of the last Flush.
-	endpoints      map[model.PodID]*model.Endpoint
-	dirtyEndpoints set[model.PodID]
-	dirtyPolicies  set[*policy]
-	dirtyGroups    set[*group]
+	// endpoints are those of the last Flush; unapplied are the lists of those
+	// that no policy applies to.
+	endpoints map[model.PodID]*applied
+	unapplied *applied
+	// What a Flush has to look at; staleTargets are selections.
+	dirtyPods     []*pod
+	dirtyPolicies []*policy
+	dirtyGroups   []*group
+	staleTargets  []*selection
 
-	// marks numbers the pod changes; scratch is reused by them.
-	marks   uint64
-	scratch []*selection
-	work    Work
+	work Work
 }
 
 // New returns an Engine without objects for the node of that name.
 func New(nodeName string) *Engine {
 	return &Engine{
-		node:           nodeName,
-		nodes:          newNodes(nodeName),
-		namespaces:     map[string]*namespace{},
-		pods:           map[model.PodID]*pod{},
-		attached:       map[model.PodID][]netip.Addr{},
-		policies:       map[model.PolicyID]*policy{},
-		scopes:         map[scopeKey]*scope{},
-		scopesByLabel:  newSelectorIndex[*scope](),
-		groups:         map[model.GroupID]*group{},
-		endpoints:      map[model.PodID]*model.Endpoint{},
-		dirtyEndpoints: set[model.PodID]{},
-		dirtyPolicies:  set[*policy]{},
-		dirtyGroups:    set[*group]{},
+		node:       nodeName,
+		nodes:      newNodes(nodeName),
+		namespaces: map[string]*namespace{},
+		pods:       map[model.PodID]*pod{},
+		attached:   map[model.PodID][]netip.Addr{},
+		policies:   map[model.PolicyID]*policy{},
+		groups:     map[model.GroupID]*group{},
+		scopes:     map[*selector]*scope{},
+		labelSets:  labelSets{byText: map[string]*labelSet{}},
+		selectors:  selectors{},
+		endpoints:  map[model.PodID]*applied{},
+		unapplied:  &applied{},
 	}
 }
 
@@ -71,101 +74,4 @@ func (e *Engine) Flush() []model.Update {
 	endpoints, goneEndpoints := e.flushEndpoints()
 	nodes, goneNodes := e.nodes.flush()
 	return slices.Concat(nodes, groups, policies, endpoints, goneEndpoints, gonePolicies, goneGroups, goneNodes)
-}
-
-func (e *Engine) flushPolicies() (updates, removals []model.Update) {
-	dirty := sortedKeys(e.dirtyPolicies, func(a, b *policy) int { return a.id.Compare(b.id) })
-	clear(e.dirtyPolicies)
-	for _, p := range dirty {
-		if p.applies() {
-			if e.apply(p) {
-				updates = append(updates, model.PolicyUpdate{Policy: p.emitted})
-			}
-			continue
-		}
-		if p.emitted != nil {
-			e.unapply(p)
-			removals = append(removals, model.PolicyRemove{ID: p.id})
-		}
-		if p.compiled == nil {
-			delete(e.policies, p.id)
-		}
-	}
-	return updates, removals
-}
-
-func (e *Engine) flushGroups() (updates, removals []model.Update) {
-	dirty := sortedKeys(e.dirtyGroups, func(a, b *group) int { return cmp.Compare(a.spec.ID, b.spec.ID) })
-	clear(e.dirtyGroups)
-	for _, g := range dirty {
-		if g.refs == 0 {
-			e.drop(g)
-			if g.emitted {
-				removals = append(removals, model.GroupRemove{ID: g.spec.ID})
-			}
-			continue
-		}
-		if u, ok := g.flush(); ok {
-			updates = append(updates, u)
-		}
-	}
-	return updates, removals
-}
-
-func (e *Engine) flushEndpoints() (updates, removals []model.Update) {
-	// Pods of one list of selections share the lists of policies: 10,000 pods
-	// under the same 10,000 policies would take gigabytes otherwise.
-	shared := map[*selection]*model.Endpoint{}
-	for _, id := range sortedKeys(e.dirtyEndpoints, model.PodID.Compare) {
-		before := e.endpoints[id]
-		p := e.pods[id]
-		if p == nil || !p.endpoint() {
-			if before != nil {
-				delete(e.endpoints, id)
-				removals = append(removals, model.EndpointRemove{ID: id})
-			}
-			continue
-		}
-		e.work.Endpoints++
-		now := p.toEndpoint(shared)
-		if before == nil || !before.Ingress.Equal(now.Ingress) || !before.Egress.Equal(now.Egress) {
-			e.endpoints[id] = now
-			updates = append(updates, model.EndpointUpdate{Endpoint: now})
-		}
-	}
-	clear(e.dirtyEndpoints)
-	return updates, removals
-}
-
-// toEndpoint lists the policies that apply to a local pod.
-func (p *pod) toEndpoint(shared map[*selection]*model.Endpoint) *model.Endpoint {
-	ep := &model.Endpoint{ID: p.id}
-	var only *selection
-	n := 0
-	for _, s := range p.selections {
-		if len(s.policies) > 0 {
-			only = s
-			n++
-		}
-	}
-	if n == 1 {
-		if same := shared[only]; same != nil {
-			ep.Ingress, ep.Egress = same.Ingress, same.Egress
-			return ep
-		}
-		shared[only] = ep
-	}
-	for _, s := range p.selections {
-		for applied := range s.policies {
-			if applied.compiled.ingress {
-				ep.Ingress.NetworkPolicies = append(ep.Ingress.NetworkPolicies, applied.id)
-			}
-			if applied.compiled.egress {
-				ep.Egress.NetworkPolicies = append(ep.Egress.NetworkPolicies, applied.id)
-			}
-		}
-	}
-	slices.SortFunc(ep.Ingress.NetworkPolicies, model.PolicyID.Compare)
-	slices.SortFunc(ep.Egress.NetworkPolicies, model.PolicyID.Compare)
-	return ep
 }

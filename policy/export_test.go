@@ -6,8 +6,10 @@ import "fmt"
 func (e *Engine) Left() string {
 	counts := []int{
 		len(e.namespaces), len(e.pods), len(e.policies), len(e.scopes), len(e.groups), len(e.endpoints),
-		len(e.scopesByLabel.pairs), len(e.scopesByLabel.keys), len(e.scopesByLabel.rest),
-		len(e.nodes.byName), len(e.nodes.waiting), len(e.nodes.emitted),
+		e.scopeIndex.pairs.len(), e.scopeIndex.keys.len(), e.scopeIndex.rest.len(), e.labelled.byKey.len(),
+		len(e.labelSets.byText), len(e.selectors),
+		len(e.dirtyPods), len(e.dirtyPolicies), len(e.dirtyGroups), len(e.staleTargets),
+		len(e.nodes.byName), e.nodes.waiting.len(), len(e.nodes.emitted),
 	}
 	for _, n := range counts {
 		if n > 0 {

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base32"
 	"net/netip"
@@ -19,10 +20,17 @@ type portName struct {
 // groupSpec defines a group: over a selection (Addresses, AddressPorts) or
 // over fixed prefixes (Networks).
 type groupSpec struct {
-	model.Group
+	id       model.GroupID
+	kind     model.GroupKind
 	from     selectionSpec
 	port     portName
-	networks []netip.Prefix
+	networks *networks
+}
+
+// networks are the prefixes that the blocks of a rule come to.
+type networks struct {
+	blocks   string
+	prefixes []netip.Prefix
 }
 
 // groupIDHash is how many characters of the hash an identifier has: 95 bits.
@@ -31,94 +39,128 @@ const groupIDHash = 19
 // groupDescription bounds the length of a description in bytes.
 const groupDescription = 200
 
-func newGroup(letter string, kind model.GroupKind, key, description string) model.Group {
+func groupID(letter byte, key string) model.GroupID {
 	sum := sha256.Sum256([]byte(key))
-	id := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:groupIDHash]
-	if len(description) > groupDescription {
-		description = strings.ToValidUTF8(description[:groupDescription], "") + "..."
+	var text [1 + 56]byte
+	base32.StdEncoding.Encode(text[1:], sum[:])
+	id := text[:1+groupIDHash]
+	for i, c := range id {
+		if 'A' <= c && c <= 'Z' {
+			id[i] = c + 'a' - 'A'
+		}
 	}
-	return model.Group{ID: model.GroupID(letter + id), Kind: kind, Description: description}
+	id[0] = letter
+	return model.GroupID(id)
 }
 
 func addressesOf(s selectionSpec) groupSpec {
-	return groupSpec{Group: newGroup("a", model.Addresses, s.key(), s.String()), from: s}
+	return groupSpec{id: groupID('a', s.key()), kind: model.Addresses, from: s}
 }
 
 func portsOf(s selectionSpec, port portName) groupSpec {
-	name := port.protocol.String() + "/" + port.name
-	return groupSpec{Group: newGroup("p", model.AddressPorts, name+" "+s.key(), "port "+name+" of "+s.String()), from: s, port: port}
+	return groupSpec{id: groupID('p', port.String()+" "+s.key()), kind: model.AddressPorts, from: s, port: port}
 }
 
 func networksOf(blocks []string, prefixes []netip.Prefix) groupSpec {
 	text := strings.Join(blocks, ", ")
-	return groupSpec{Group: newGroup("n", model.Networks, text, text), networks: prefixes}
+	return groupSpec{id: groupID('n', text), kind: model.Networks, networks: &networks{text, prefixes}}
+}
+
+// String returns the name as "tcp/web".
+func (p portName) String() string { return p.protocol.String() + "/" + p.name }
+
+// describe says in words what the group stands for.
+func (s *groupSpec) describe() string {
+	var text string
+	switch s.kind {
+	case model.Networks:
+		text = s.networks.blocks
+	case model.AddressPorts:
+		text = "port " + s.port.String() + " of " + s.from.String()
+	default:
+		text = s.from.String()
+	}
+	if len(text) > groupDescription {
+		text = strings.ToValidUTF8(text[:groupDescription], "") + "..."
+	}
+	return text
 }
 
 // group is a group that some applied policy refers to.
 type group struct {
-	spec groupSpec
-	// from is the selection the members come from; nil for Networks.
+	model.Group
+	// from is the selection the members come from, nil for Networks; port is
+	// the one of AddressPorts.
 	from *selection
+	port portName
 	// counts tells how many times each member was contributed: for a while
 	// two pods may have one address.
-	counts map[model.Member]int32
+	counts table[model.Member, int32]
 	refs   int
 	// emitted tells whether a Flush has created the group; was keeps, for
 	// each member that changed since, whether the last Flush knew it.
 	emitted bool
-	was     map[model.Member]bool
-	dirty   set[*group]
+	was     table[model.Member, bool]
+	// dirty tells whether the group is among Engine.dirtyGroups.
+	dirty bool
 }
 
-func (g *group) countAddresses(p *podState, n int32) {
+func (e *Engine) countAddresses(g *group, p *podState, n int32) {
 	for _, a := range p.addresses {
-		g.count(model.AddressMember(a), n)
+		e.countMember(g, model.AddressMember(a), n)
 	}
 }
 
-func (g *group) countPort(p *podState, number uint16, n int32) {
+func (e *Engine) countPort(g *group, p *podState, number uint16, n int32) {
 	for _, a := range p.addresses {
 		m := model.AddressMember(a)
-		m.Protocol, m.Port = g.spec.port.protocol, number
-		g.count(m, n)
+		m.Protocol, m.Port = g.port.protocol, number
+		e.countMember(g, m, n)
 	}
 }
 
-func (g *group) count(m model.Member, n int32) {
-	before := g.counts[m]
+func (e *Engine) countMember(g *group, m model.Member, n int32) {
+	e.work.Members++
+	before := g.counts.get(m)
 	after := before + n
 	if after > 0 {
-		g.counts[m] = after
+		g.counts.put(m, after)
 	} else {
-		delete(g.counts, m)
+		g.counts.remove(m)
 	}
-	if !g.emitted || before > 0 == (after > 0) {
-		return
+	if g.emitted && before > 0 != (after > 0) && !g.was.has(m) {
+		g.was.put(m, before > 0)
+		e.dirtyGroup(g)
 	}
-	if _, ok := g.was[m]; !ok {
-		g.was[m] = before > 0
-		g.dirty.add(g)
+}
+
+func (e *Engine) dirtyGroup(g *group) {
+	if !g.dirty {
+		g.dirty = true
+		e.dirtyGroups = append(e.dirtyGroups, g)
 	}
 }
 
 // flush returns what changed since the last flush; nothing changed if ok is
 // false.
 func (g *group) flush() (u model.GroupUpdate, ok bool) {
-	u.Group = g.spec.Group
+	u.Group = g.Group
 	if !g.emitted {
-		u.Added = sortedKeys(g.counts, model.Member.Compare)
+		u.Added = make([]model.Member, 0, g.counts.len())
+		u.Added = slices.AppendSeq(u.Added, g.counts.keys())
+		slices.SortFunc(u.Added, model.Member.Compare)
 		g.emitted = true
 		return u, true
 	}
-	for m, was := range g.was {
-		switch is := g.counts[m] > 0; {
+	for m, was := range g.was.all() {
+		switch is := g.counts.has(m); {
 		case is && !was:
 			u.Added = append(u.Added, m)
 		case was && !is:
 			u.Removed = append(u.Removed, m)
 		}
 	}
-	clear(g.was)
+	g.was = table[model.Member, bool]{}
 	slices.SortFunc(u.Added, model.Member.Compare)
 	slices.SortFunc(u.Removed, model.Member.Compare)
 	return u, len(u.Added)+len(u.Removed) > 0
@@ -126,13 +168,13 @@ func (g *group) flush() (u model.GroupUpdate, ok bool) {
 
 // acquire refers to a group and makes it if nobody did before; release undoes
 // it. Groups without references go at the end of Flush.
-func (e *Engine) acquire(spec groupSpec) {
-	g, ok := e.groups[spec.ID]
+func (e *Engine) acquire(spec *groupSpec) {
+	g, ok := e.groups[spec.id]
 	if !ok {
-		g = &group{spec: spec, counts: map[model.Member]int32{}, was: map[model.Member]bool{}, dirty: e.dirtyGroups}
-		e.groups[spec.ID] = g
-		e.dirtyGroups.add(g)
-		e.fill(g)
+		g = &group{Group: model.Group{ID: spec.id, Kind: spec.kind, Description: spec.describe()}, port: spec.port}
+		e.groups[spec.id] = g
+		e.dirtyGroup(g)
+		e.fill(g, spec)
 	}
 	g.refs++
 }
@@ -141,46 +183,72 @@ func (e *Engine) release(id model.GroupID) {
 	g := e.groups[id]
 	g.refs--
 	if g.refs == 0 {
-		e.dirtyGroups.add(g)
+		e.dirtyGroup(g)
 	}
 }
 
-func (e *Engine) fill(g *group) {
-	if g.spec.Kind == model.Networks {
-		for _, p := range g.spec.networks {
-			g.counts[model.Member{Prefix: p}] = 1
+func (e *Engine) fill(g *group, spec *groupSpec) {
+	if g.Kind == model.Networks {
+		for _, p := range spec.networks.prefixes {
+			g.counts.put(model.Member{Prefix: p}, 1)
 		}
 		return
 	}
-	s := e.selection(g.spec.from)
+	s := e.selection(spec.from)
 	g.from = s
-	if g.spec.Kind == model.Addresses {
+	if g.Kind == model.Addresses {
 		s.addresses = g
-		for p := range s.members {
-			g.countAddresses(&p.podState, 1)
-		}
+	} else {
+		s.ports.put(g.port, g)
+	}
+	for c := range s.classes.all() {
+		e.podsOf(c, func(p *pod) { e.countIn(g, &p.podState) })
+	}
+}
+
+// countIn counts in what a pod is to a new group.
+func (e *Engine) countIn(g *group, p *podState) {
+	if g.Kind == model.Addresses {
+		e.countAddresses(g, p, 1)
 		return
 	}
-	s.ports[g.spec.port] = g
-	for p := range s.members {
-		for _, port := range p.ports {
-			if port.portName == g.spec.port {
-				g.countPort(&p.podState, port.number, 1)
-			}
+	for _, port := range p.ports {
+		if port.portName == g.port {
+			e.countPort(g, p, port.number, 1)
 		}
 	}
 }
 
 // drop forgets a group without references.
 func (e *Engine) drop(g *group) {
-	delete(e.groups, g.spec.ID)
+	delete(e.groups, g.ID)
 	if g.from == nil {
 		return
 	}
 	if g.from.addresses == g {
 		g.from.addresses = nil
 	} else {
-		delete(g.from.ports, g.spec.port)
+		g.from.ports.remove(g.port)
 	}
 	e.dropIfUnused(g.from)
+}
+
+func (e *Engine) flushGroups() (updates, removals []model.Update) {
+	dirty := e.dirtyGroups
+	e.dirtyGroups = nil
+	slices.SortFunc(dirty, func(a, b *group) int { return cmp.Compare(a.ID, b.ID) })
+	for _, g := range dirty {
+		g.dirty = false
+		if g.refs == 0 {
+			e.drop(g)
+			if g.emitted {
+				removals = append(removals, model.GroupRemove{ID: g.ID})
+			}
+			continue
+		}
+		if u, ok := g.flush(); ok {
+			updates = append(updates, u)
+		}
+	}
+	return updates, removals
 }

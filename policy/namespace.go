@@ -10,59 +10,20 @@ import (
 // object is known, and its pods by label.
 type namespace struct {
 	name string
-	// known tells whether the Namespace object was seen. Without it no
-	// namespaceSelector matches, not even the empty one: guessing at absent
-	// labels could widen a policy.
-	known  bool
-	labels map[string]string
-	// pods are those that can be selected; locals are those of them on this
-	// node; hosts are those in a host's network, which never can.
-	pods, locals, hosts set[*pod]
-	byLabel             map[label]set[*pod]
-	// scopes are those that the namespace lies in.
+	// labels are those of the Namespace object, or nil if it was not seen.
+	// Without it no namespaceSelector matches, not even the empty one:
+	// guessing at absent labels could widen a policy.
+	labels  *labelSet
+	classes table[*labelSet, *class]
+	byLabel labelIndex[*class]
+	// scopes are those that the namespace lies in; own is the one that is
+	// just this namespace, if a policy needs it.
 	scopes set[*scope]
-}
-
-func newNamespace(name string) *namespace {
-	return &namespace{
-		name: name, pods: set[*pod]{}, locals: set[*pod]{}, hosts: set[*pod]{},
-		byLabel: map[label]set[*pod]{}, scopes: set[*scope]{},
-	}
-}
-
-// index files a pod under its state; unindex undoes it.
-func (n *namespace) index(p *pod) {
-	if p.hostNetwork {
-		n.hosts.add(p)
-	}
-	if !p.selectable {
-		return
-	}
-	n.pods.add(p)
-	if p.local {
-		n.locals.add(p)
-	}
-	for k, v := range p.labels {
-		addTo(n.byLabel, label{k, v}, p)
-	}
-}
-
-func (n *namespace) unindex(p *pod) {
-	delete(n.hosts, p)
-	if !p.selectable {
-		return
-	}
-	delete(n.pods, p)
-	delete(n.locals, p)
-	for k, v := range p.labels {
-		dropFrom(n.byLabel, label{k, v}, p)
-	}
+	own    *scope
 }
 
 // empty reports whether nothing needs the namespace any more.
-func (n *namespace) empty() bool {
-	return !n.known && len(n.pods) == 0 && len(n.hosts) == 0 && len(n.scopes) == 0
-}
+func (n *namespace) empty() bool { return n.labels == nil && n.classes.len() == 0 && n.own == nil }
 
 // SetNamespace creates or replaces a namespace.
 func (e *Engine) SetNamespace(object *corev1.Namespace) {
@@ -73,31 +34,23 @@ func (e *Engine) SetNamespace(object *corev1.Namespace) {
 	// that comes from a file has it too.
 	labels := map[string]string{corev1.LabelMetadataName: object.Name}
 	maps.Copy(labels, object.Labels)
-	n := e.namespace(object.Name)
-	if n.known && maps.Equal(n.labels, labels) {
-		return
-	}
-	n.known, n.labels = true, labels
-	e.rescope(n)
+	e.relabel(e.namespace(object.Name), e.labelSets.intern(labels))
 }
 
 // DeleteNamespace removes a namespace. Its pods and policies are deleted one
 // by one as they go.
 func (e *Engine) DeleteNamespace(name string) {
-	n, ok := e.namespaces[name]
-	if !ok {
-		return
+	if n, ok := e.namespaces[name]; ok {
+		e.relabel(n, nil)
+		e.dropNamespaceIfEmpty(n)
 	}
-	n.known, n.labels = false, nil
-	e.rescope(n)
-	e.dropNamespaceIfEmpty(n)
 }
 
 // namespace returns the record of a namespace and makes one if there is none.
 func (e *Engine) namespace(name string) *namespace {
 	n, ok := e.namespaces[name]
 	if !ok {
-		n = newNamespace(name)
+		n = &namespace{name: name}
 		e.namespaces[name] = n
 	}
 	return n
@@ -109,36 +62,32 @@ func (e *Engine) dropNamespaceIfEmpty(n *namespace) {
 	}
 }
 
-// rescope finds the scopes of namespaceSelectors that the namespace now lies
-// in, and moves its pods into and out of their selections.
-func (e *Engine) rescope(n *namespace) {
-	now := set[*scope]{}
-	if n.known {
-		e.scopesByLabel.candidates(n.labels, func(s *scope) {
-			e.work.Matches++
-			if s.namespaces.matches(n.labels) {
-				now.add(s)
+// relabel gives a namespace other labels, nil for none, and moves it into and
+// out of the scopes of namespaceSelectors.
+func (e *Engine) relabel(n *namespace, labels *labelSet) {
+	old := n.labels
+	if old == labels {
+		return
+	}
+	n.labels = labels
+	if old != nil {
+		e.labelled.remove(old, n)
+	}
+	if labels != nil {
+		e.labelSets.hold(labels)
+		e.labelled.insert(labels, n)
+		e.scopeIndex.candidates(labels, func(sc *scope) {
+			if !n.scopes.has(sc) && e.matches(sc.namespaces, labels) {
+				e.addNamespace(sc, n)
 			}
 		})
 	}
-	for s := range n.scopes {
-		if s.byName || now.has(s) {
-			continue
-		}
-		delete(n.scopes, s)
-		delete(s.members, n)
-		for _, sel := range s.selections {
-			e.visit(sel, n, func(p *pod) { e.leave(sel, p) })
+	for sc := range n.scopes.all() {
+		if sc != n.own && (labels == nil || !e.matches(sc.namespaces, labels)) {
+			e.removeNamespace(sc, n)
 		}
 	}
-	for s := range now {
-		if n.scopes.has(s) {
-			continue
-		}
-		n.scopes.add(s)
-		s.members.add(n)
-		for _, sel := range s.selections {
-			e.visit(sel, n, func(p *pod) { e.enter(sel, p) })
-		}
+	if old != nil {
+		e.labelSets.release(old)
 	}
 }

@@ -40,7 +40,7 @@ type nodes struct {
 func newNodes(local string) nodes {
 	return nodes{
 		local: local, byName: map[string]*node{}, owners: &bart.Table[*node]{},
-		waiting: set[*node]{}, dirty: set[string]{}, emitted: map[string]*model.Node{},
+		emitted: map[string]*model.Node{},
 	}
 }
 
@@ -135,7 +135,7 @@ func (n *nodes) remove(name string) {
 		return
 	}
 	delete(n.byName, name)
-	delete(n.waiting, o)
+	n.waiting.remove(o)
 	n.dirty.add(name)
 	if n.keep(o, nil) {
 		n.retry()
@@ -181,7 +181,7 @@ func (n *nodes) evict(local *node, r *report) (freed bool) {
 // claim gives a node the CIDRs it asks for that nobody else has. A nil report
 // is that of a second try, which nobody asked for.
 func (n *nodes) claim(o *node, r *report) {
-	delete(n.waiting, o)
+	n.waiting.remove(o)
 	for _, p := range o.wanted {
 		if slices.Contains(o.held, p) {
 			continue
@@ -202,7 +202,7 @@ func (n *nodes) claim(o *node, r *report) {
 
 // retry lets the waiting nodes claim again, in order of arrival.
 func (n *nodes) retry() {
-	for _, o := range sortedKeys(n.waiting, func(a, b *node) int { return cmp.Compare(a.seq, b.seq) }) {
+	for _, o := range sortedBy(n.waiting.keys(), func(o *node) uint64 { return o.seq }) {
 		n.claim(o, nil)
 	}
 }
@@ -223,7 +223,7 @@ func (n *nodes) overlapping(p netip.Prefix) (*node, netip.Prefix) {
 }
 
 func (n *nodes) flush() (updates, removals []model.Update) {
-	for _, name := range sortedKeys(n.dirty, cmp.Compare[string]) {
+	for _, name := range slices.Sorted(n.dirty.keys()) {
 		before := n.emitted[name]
 		o, ok := n.byName[name]
 		if !ok {
@@ -239,6 +239,6 @@ func (n *nodes) flush() (updates, removals []model.Update) {
 			updates = append(updates, model.NodeUpdate{Node: now})
 		}
 	}
-	clear(n.dirty)
+	n.dirty = set[string]{}
 	return updates, removals
 }

@@ -9,14 +9,15 @@ import (
 
 	"go4.org/netipx"
 	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/felixlike/felixlike/model"
 )
 
 // peerSet is the peer dimension of one rule: everybody, or who is in one of
-// the selections or in the networks (at most one group).
+// the groups: those of selectors, and at most one of networks.
 type peerSet struct {
-	any        bool
-	selections []selectionSpec
-	networks   []groupSpec
+	any                  bool
+	selections, networks []groupSpec
 }
 
 func (p *peerSet) empty() bool { return !p.any && len(p.selections) == 0 && len(p.networks) == 0 }
@@ -27,9 +28,9 @@ func (c *compiler) peers(peers []networkingv1.NetworkPolicyPeer, path string) pe
 	out := peerSet{any: len(peers) == 0}
 	var blocks []string
 	var networks netipx.IPSetBuilder
-	seen := set[string]{}
+	var seen set[model.GroupID]
 	for i, peer := range peers {
-		path := fmt.Sprintf("%s[%d]", path, i)
+		path := indexed(path, i)
 		switch {
 		case peer.IPBlock != nil && (peer.PodSelector != nil || peer.NamespaceSelector != nil):
 			c.add(path, "ipBlock together with a selector; the peer matches nothing")
@@ -40,9 +41,13 @@ func (c *compiler) peers(peers []networkingv1.NetworkPolicyPeer, path string) pe
 		case peer.PodSelector == nil && peer.NamespaceSelector == nil:
 			c.add(path, "a peer needs a podSelector, a namespaceSelector or an ipBlock; the peer matches nothing")
 		default:
-			if s, ok := c.selection(peer, path); ok && !seen.has(s.key()) {
-				seen.add(s.key())
-				out.selections = append(out.selections, s)
+			s, ok := c.selection(peer, path)
+			if !ok {
+				continue
+			}
+			if g := addressesOf(s); !seen.has(g.id) {
+				seen.add(g.id)
+				out.selections = append(out.selections, g)
 			}
 		}
 	}
@@ -69,7 +74,7 @@ func (c *compiler) networks(blocks []string, b *netipx.IPSetBuilder, path string
 
 // selection compiles a peer with selectors.
 func (c *compiler) selection(peer networkingv1.NetworkPolicyPeer, path string) (selectionSpec, bool) {
-	s := selectionSpec{byName: true, namespace: c.namespace, pods: newSelector(nil)}
+	s := selectionSpec{namespace: c.namespace, pods: newSelector(nil)}
 	ok := true
 	if peer.PodSelector != nil {
 		pods, errs := compileSelector(peer.PodSelector, path+".podSelector")
@@ -83,7 +88,7 @@ func (c *compiler) selection(peer networkingv1.NetworkPolicyPeer, path string) (
 		for _, err := range errs {
 			c.add(err.Field, "%s; the peer matches nothing", err.ErrorBody())
 		}
-		s.byName, s.namespace, s.namespaces = false, "", namespaces
+		s.namespace, s.namespaces = "", namespaces
 		ok = ok && len(errs) == 0
 	}
 	return s, ok

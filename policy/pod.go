@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -10,25 +9,26 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// pod is a pod of the cluster and the selections that it is in.
+// pod is a pod of the cluster that has not finished.
 type pod struct {
 	id model.PodID
 	podState
-	selections []*selection
+	// slot is the pod's index in its class.
+	slot int32
+	// dirty tells whether the pod is among Engine.dirtyPods.
+	dirty bool
 }
 
-// podState is what policy needs to know of a pod.
+// podState is what policy needs to know of a pod. What equal pods have in
+// common they share.
 type podState struct {
-	// labels is the map of the object, which nobody may change.
-	labels map[string]string
+	// class is nil once the pod was deleted.
+	class *class
 	// reported are the addresses of the pod's status; addresses are those
 	// that count, after the CNI's word was heard.
 	reported, addresses []netip.Addr
 	ports               []containerPort
-	local, hostNetwork  bool
-	// selectable tells whether policy can select the pod: it has a network
-	// of its own and has not finished.
-	selectable bool
+	place               place
 }
 
 // containerPort is a port that a container declares under a name.
@@ -39,26 +39,34 @@ type containerPort struct {
 
 // same reports whether both states mean the same to policy.
 func (s *podState) same(o *podState) bool {
-	return s.sameMembers(o) && maps.Equal(s.labels, o.labels) && slices.Equal(s.reported, o.reported) &&
-		s.local == o.local && s.hostNetwork == o.hostNetwork && s.selectable == o.selectable
+	return s.class == o.class && s.place == o.place && slices.Equal(s.reported, o.reported) &&
+		slices.Equal(s.addresses, o.addresses) && slices.Equal(s.ports, o.ports)
 }
 
-// sameMembers reports whether both states give a group the same members.
-func (s *podState) sameMembers(o *podState) bool {
-	return slices.Equal(s.addresses, o.addresses) && slices.Equal(s.ports, o.ports)
-}
+// endpoint reports whether the pod is an endpoint of this node.
+func (s *podState) endpoint() bool { return s.class != nil && s.place == local }
 
 // SetPod creates or replaces a pod, and reports what in it cannot be used.
-// The engine keeps the object's label map.
 func (e *Engine) SetPod(object *corev1.Pod) []model.Problem {
 	if object == nil {
 		return nil
 	}
-	next, problems := parsePod(object)
-	next.local = object.Spec.NodeName == e.node
 	id := model.PodID{Namespace: object.Namespace, Name: object.Name}
+	if object.Status.Phase == corev1.PodSucceeded || object.Status.Phase == corev1.PodFailed {
+		// It will not run again; policy has no use for it.
+		e.DeletePod(id)
+		return nil
+	}
+	next, problems := parsePod(object)
+	if next.place == remote && object.Spec.NodeName == e.node {
+		next.place = local
+	}
+	n := e.namespace(object.Namespace)
+	next.class = e.class(n, e.labelSets.intern(object.Labels))
 	p, ok := e.pods[id]
 	if !ok {
+		// One copy of the namespace's name for all its pods.
+		id.Namespace = n.name
 		p = &pod{id: id}
 		e.pods[id] = p
 	}
@@ -70,9 +78,8 @@ func (e *Engine) SetPod(object *corev1.Pod) []model.Problem {
 // DeletePod removes a pod.
 func (e *Engine) DeletePod(id model.PodID) {
 	if p, ok := e.pods[id]; ok {
-		e.change(p, podState{})
 		delete(e.pods, id)
-		e.dropNamespaceIfEmpty(e.namespace(id.Namespace))
+		e.change(p, podState{})
 	}
 }
 
@@ -97,7 +104,7 @@ func (e *Engine) SetLocalAddresses(id model.PodID, addresses []netip.Addr) {
 // attachment says nothing about a pod of its name on another node.
 func (e *Engine) addressesOf(id model.PodID, s *podState) []netip.Addr {
 	attached := e.attached[id]
-	if !s.local || len(attached) == 0 {
+	if s.place != local || len(attached) == 0 {
 		return s.reported
 	}
 	merged := slices.Clone(attached)
@@ -130,62 +137,27 @@ func podAddress(a netip.Addr) bool {
 	return a.IsValid() && a.Zone() == "" && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast()
 }
 
-// change brings a pod to its next state: out of the selections that no longer
-// match, into those that match now, and anew into the groups of the others
-// where addresses or ports changed.
+// change brings a pod to its next state, which a pod that was deleted does not
+// have.
 func (e *Engine) change(p *pod, next podState) {
 	if p.same(&next) {
 		return
 	}
-	n := e.namespace(p.id.Namespace)
-	e.marks++
-	now := e.matching(n, &next, e.scratch[:0])
-	for _, s := range slices.Clone(p.selections) {
-		if s.mark != e.marks {
-			e.leave(s, p)
-		}
-	}
-	members := !p.sameMembers(&next)
-	n.unindex(p)
 	old := p.podState
+	if old.class != nil {
+		old.class.take(p)
+	}
 	p.podState = next
-	n.index(p)
-	for _, s := range now {
-		switch {
-		case !s.members.has(p):
-			e.enter(s, p)
-		case members:
-			e.contribute(s, &p.podState, 1)
-			e.contribute(s, &old, -1)
-		}
+	// In first, out then: what the pod stays in does not notice.
+	if next.class != nil {
+		next.class.put(p)
+		e.contribute(&next, 1)
 	}
-	clear(now)
-	e.scratch = now[:0]
-	if old.endpoint() || p.endpoint() {
-		e.dirtyEndpoints.add(p.id)
+	if old.class != nil {
+		e.contribute(&old, -1)
+		e.dropClassIfEmpty(old.class)
+	}
+	if old.endpoint() || next.endpoint() {
+		e.dirtyPod(p)
 	}
 }
-
-// matching appends the selections that a pod of the namespace in that state
-// belongs to, and marks them.
-func (e *Engine) matching(n *namespace, s *podState, found []*selection) []*selection {
-	if !s.selectable {
-		return found
-	}
-	for sc := range n.scopes {
-		if sc.local && !s.local {
-			continue
-		}
-		sc.index.candidates(s.labels, func(c *selection) {
-			e.work.Matches++
-			if c.pods.matches(s.labels) {
-				c.mark = e.marks
-				found = append(found, c)
-			}
-		})
-	}
-	return found
-}
-
-// endpoint reports whether the pod is an endpoint of this node.
-func (s *podState) endpoint() bool { return s.local && s.selectable }

@@ -21,17 +21,14 @@ func (r *report) add(field, format string, args ...any) {
 	r.problems = append(r.problems, model.Problem{Object: r.object, Field: field, Reason: fmt.Sprintf(format, args...)})
 }
 
-// parsePod reads what policy needs from a pod, except on which node it is.
+// parsePod reads what policy needs from a pod, except its labels and whether
+// its node is this one.
 func parsePod(object *corev1.Pod) (podState, []model.Problem) {
-	r := report{object: model.ObjectRef{Kind: "Pod", Namespace: object.Namespace, Name: object.Name}}
-	s := podState{labels: object.Labels, hostNetwork: object.Spec.HostNetwork}
-	finished := object.Status.Phase == corev1.PodSucceeded || object.Status.Phase == corev1.PodFailed
-	s.selectable = !s.hostNetwork && !finished
-	if !s.selectable {
-		return s, nil
+	if object.Spec.HostNetwork {
+		return podState{place: host}, nil
 	}
-	s.reported = parsePodIPs(&object.Status, &r)
-	s.ports = parsePorts(&object.Spec, &r)
+	r := report{object: model.ObjectRef{Kind: "Pod", Namespace: object.Namespace, Name: object.Name}}
+	s := podState{reported: parsePodIPs(&object.Status, &r), ports: parsePorts(&object.Spec, &r)}
 	return s, r.problems
 }
 

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"maps"
 	"reflect"
 	"slices"
 
@@ -16,17 +15,18 @@ type policy struct {
 	id model.PolicyID
 	// compiled is what the object says now; nil once it was deleted.
 	compiled *compiled
-	// target are the local pods that the policy applies to.
+	// target is the selection of the pods that the policy applies to.
 	target *selection
 	// emitted is the policy of the last Flush, compiled from the object that
-	// source is; held are the groups acquired for it.
+	// source is, whose groups are acquired.
 	emitted *model.Policy
 	source  *compiled
-	held    []model.GroupID
+	// dirty tells whether the policy is among Engine.dirtyPolicies.
+	dirty bool
 }
 
 // applies reports whether the policy applies to a local endpoint.
-func (p *policy) applies() bool { return p.compiled != nil && len(p.target.members) > 0 }
+func (p *policy) applies() bool { return p.compiled != nil && p.target.locals > 0 }
 
 // SetNetworkPolicy creates or replaces a NetworkPolicy, and reports what in
 // it cannot be understood. Such a part allows nothing; the pods are isolated
@@ -59,8 +59,10 @@ func (e *Engine) SetClosedNetworkPolicy(namespace, name string, podSelector *met
 func (e *Engine) DeleteNetworkPolicy(namespace, name string) {
 	id := model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: namespace, Name: name}
 	if p, ok := e.policies[id]; ok && p.compiled != nil {
+		old := p.compiled
 		p.compiled = nil
 		e.retarget(p, nil)
+		e.releaseSelectors(old)
 	}
 }
 
@@ -69,13 +71,12 @@ func (e *Engine) DeleteNetworkPolicy(namespace, name string) {
 // owners may not expect.
 func (e *Engine) HostNetworkTargets(namespace, name string) []model.PodID {
 	p, ok := e.policies[model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: namespace, Name: name}]
-	n := e.namespaces[namespace]
-	if !ok || p.compiled == nil || n == nil {
+	if !ok || p.compiled == nil {
 		return nil
 	}
 	var ids []model.PodID
-	for h := range n.hosts {
-		if p.compiled.pods.matches(h.labels) {
+	for c := range p.target.classes.all() {
+		for _, h := range c.pods[host] {
 			ids = append(ids, h.id)
 		}
 	}
@@ -90,20 +91,64 @@ func (e *Engine) setPolicy(c *compiled) {
 		p = &policy{id: id}
 		e.policies[id] = p
 	}
-	if p.compiled != nil && reflect.DeepEqual(p.compiled, c) {
+	e.holdSelectors(c)
+	old := p.compiled
+	if old != nil && reflect.DeepEqual(old, c) {
+		e.releaseSelectors(c)
 		return
 	}
 	p.compiled = c
-	e.retarget(p, e.selection(selectionSpec{byName: true, namespace: id.Namespace, pods: c.pods, local: true}))
+	target := e.selection(selectionSpec{namespace: id.Namespace, pods: c.pods})
+	if old != nil && target == p.target && old.ingress == c.ingress && old.egress == c.egress {
+		e.dirtyPolicy(p) // the same lists for the same endpoints
+	} else {
+		e.retarget(p, target)
+	}
+	if old != nil {
+		e.releaseSelectors(old)
+	}
+}
+
+// holdSelectors puts in place of the selectors of a policy those that equal
+// ones share; releaseSelectors lets go of them.
+func (e *Engine) holdSelectors(c *compiled) {
+	c.pods = e.selectors.hold(c.pods)
+	for i := range c.groups {
+		if from := &c.groups[i].from; from.pods != nil {
+			from.pods = e.selectors.hold(from.pods)
+			if from.namespaces != nil {
+				from.namespaces = e.selectors.hold(from.namespaces)
+			}
+		}
+	}
+}
+
+func (e *Engine) releaseSelectors(c *compiled) {
+	e.selectors.release(c.pods)
+	for i := range c.groups {
+		if from := &c.groups[i].from; from.pods != nil {
+			e.selectors.release(from.pods)
+			if from.namespaces != nil {
+				e.selectors.release(from.namespaces)
+			}
+		}
+	}
+}
+
+func (e *Engine) dirtyPolicy(p *policy) {
+	if !p.dirty {
+		p.dirty = true
+		e.dirtyPolicies = append(e.dirtyPolicies, p)
+	}
 }
 
 // retarget moves a changed policy from its target to another, perhaps the
 // same, or to none.
 func (e *Engine) retarget(p *policy, target *selection) {
-	e.dirtyPolicies.add(p)
+	e.dirtyPolicy(p)
 	if old := p.target; old != nil {
-		e.dirtyMembers(old)
-		delete(old.policies, p)
+		e.staleTarget(old)
+		old.policies.remove(p)
 		if old != target {
 			e.dropIfUnused(old)
 		}
@@ -111,15 +156,31 @@ func (e *Engine) retarget(p *policy, target *selection) {
 	p.target = target
 	if target != nil {
 		target.policies.add(p)
-		e.dirtyMembers(target)
+		e.staleTarget(target)
 	}
 }
 
-func (e *Engine) dirtyMembers(s *selection) {
-	e.work.Visits += uint64(len(s.members))
-	for p := range s.members {
-		e.dirtyEndpoints.add(p.id)
+func (e *Engine) flushPolicies() (updates, removals []model.Update) {
+	dirty := e.dirtyPolicies
+	e.dirtyPolicies = nil
+	slices.SortFunc(dirty, func(a, b *policy) int { return a.id.Compare(b.id) })
+	for _, p := range dirty {
+		p.dirty = false
+		if p.applies() {
+			if e.apply(p) {
+				updates = append(updates, model.PolicyUpdate{Policy: p.emitted})
+			}
+			continue
+		}
+		if p.emitted != nil {
+			e.unapply(p)
+			removals = append(removals, model.PolicyRemove{ID: p.id})
+		}
+		if p.compiled == nil {
+			delete(e.policies, p.id)
+		}
 	}
+	return updates, removals
 }
 
 // apply acquires the groups of a policy that applies here, and reports
@@ -128,16 +189,12 @@ func (e *Engine) apply(p *policy) bool {
 	if p.source == p.compiled {
 		return false
 	}
-	held := p.held
-	p.held = slices.Sorted(maps.Keys(p.compiled.groups))
-	for _, id := range p.held {
-		e.acquire(p.compiled.groups[id])
+	for i := range p.compiled.groups {
+		e.acquire(&p.compiled.groups[i])
 	}
-	for _, id := range held {
-		e.release(id)
-	}
-	p.source = p.compiled
 	changed := p.emitted == nil || !reflect.DeepEqual(*p.emitted, p.compiled.policy)
+	e.releaseGroups(p.source)
+	p.source = p.compiled
 	if changed {
 		p.emitted = &p.compiled.policy
 	}
@@ -146,8 +203,15 @@ func (e *Engine) apply(p *policy) bool {
 
 // unapply releases the groups of a policy that applies here no more.
 func (e *Engine) unapply(p *policy) {
-	for _, id := range p.held {
-		e.release(id)
+	e.releaseGroups(p.source)
+	p.emitted, p.source = nil, nil
+}
+
+func (e *Engine) releaseGroups(c *compiled) {
+	if c == nil {
+		return
 	}
-	p.emitted, p.source, p.held = nil, nil, nil
+	for i := range c.groups {
+		e.release(c.groups[i].id)
+	}
 }

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -31,7 +30,7 @@ type portSet struct {
 func (c *compiler) ports(ports []networkingv1.NetworkPolicyPort, path string) portSet {
 	out := portSet{any: len(ports) == 0}
 	for i, p := range ports {
-		path := fmt.Sprintf("%s[%d]", path, i)
+		path := indexed(path, i)
 		protocol := corev1.ProtocolTCP
 		if p.Protocol != nil {
 			protocol = *p.Protocol

@@ -1,20 +1,14 @@
 package policy
 
-import (
-	"fmt"
-
-	"github.com/felixlike/felixlike/model"
-)
+import "strconv"
 
 // selectionSpec says which pods a selection has: those that the pod selector
-// matches in one namespace (byName), or in the namespaces that a selector
-// matches. A local one has this node's pods only.
+// matches in the namespaces that a selector matches, or, if that is nil, in
+// one namespace.
 type selectionSpec struct {
-	byName     bool
 	namespace  string
-	namespaces selector
-	pods       selector
-	local      bool
+	namespaces *selector
+	pods       *selector
 }
 
 // String returns the selection in words.
@@ -24,7 +18,7 @@ func (s selectionSpec) String() string {
 		pods = "all pods"
 	}
 	switch {
-	case s.byName:
+	case s.namespaces == nil:
 	case s.namespaces.text == everything:
 		where = "all namespaces"
 	default:
@@ -34,116 +28,57 @@ func (s selectionSpec) String() string {
 }
 
 // key returns a text that is equal for equal selections only. Namespace names
-// are quoted because nobody has validated them.
+// are quoted because nobody has validated them. Identifiers of groups are
+// hashes of it, and stay the same over restarts and updates of the agent.
 func (s selectionSpec) key() string {
-	return fmt.Sprintf("%v %q %s %s", s.byName, s.namespace, s.namespaces.text, s.pods.text)
+	namespaces := ""
+	if s.namespaces != nil {
+		namespaces = s.namespaces.text
+	}
+	key := make([]byte, 0, 64)
+	key = strconv.AppendBool(key, s.namespaces == nil)
+	key = append(key, ' ')
+	key = strconv.AppendQuote(key, s.namespace)
+	key = append(append(key, ' '), namespaces...)
+	key = append(append(key, ' '), s.pods.text...)
+	return string(key)
 }
 
-// scope is a set of namespaces with the selections that look into them.
-type scope struct {
-	scopeKey
-	namespaces selector
-	members    set[*namespace]
-	selections map[string]*selection
-	index      selectorIndex[*selection]
-}
-
-type scopeKey struct {
-	byName     bool
-	namespace  string
-	namespaces string
-	local      bool
-}
-
-func (s selectionSpec) scopeKey() scopeKey {
-	return scopeKey{s.byName, s.namespace, s.namespaces.text, s.local}
-}
-
-// selection is the set of pods of one selectionSpec, with everything that
-// follows from a pod entering or leaving it.
+// selection is the classes of one selectionSpec, with everything that follows
+// from a pod entering or leaving them.
 type selection struct {
 	scope   *scope
-	pods    selector
-	members set[*pod]
-	// addresses and ports are the groups over the members.
+	pods    *selector
+	classes set[*class]
+	// locals counts the local pods of the classes.
+	locals int
+	// addresses and ports are the groups over the pods.
 	addresses *group
-	ports     map[portName]*group
-	// policies are those that apply to the members; local selections only.
+	ports     table[portName, *group]
+	// policies are those that apply to the pods; applied lists them for pods
+	// that no other selection applies policies to. While the selection is
+	// stale, the lists of its classes are too.
 	policies set[*policy]
-	// mark is the number of the last pod change that this selection matched.
-	mark uint64
+	applied  *applied
+	stale    bool
 }
 
 func (s *selection) used() bool {
-	return s.addresses != nil || len(s.ports) > 0 || len(s.policies) > 0
-}
-
-// visit calls fn for every pod of a namespace of the scope that the selection
-// matches, without looking at others more than it must.
-func (e *Engine) visit(s *selection, n *namespace, fn func(*pod)) {
-	pairs := s.pods.required()
-	if len(pairs) == 0 {
-		pods := n.pods
-		if s.scope.local {
-			pods = n.locals
-		}
-		e.visitMatching(s, pods, fn)
-		return
-	}
-	for _, pair := range pairs {
-		e.visitMatching(s, n.byLabel[pair], fn)
-	}
-}
-
-func (e *Engine) visitMatching(s *selection, pods set[*pod], fn func(*pod)) {
-	e.work.Visits += uint64(len(pods))
-	e.work.Matches += uint64(len(pods))
-	for p := range pods {
-		if (p.local || !s.scope.local) && s.pods.matches(p.labels) {
-			fn(p)
-		}
-	}
+	return s.addresses != nil || s.ports.len() > 0 || s.policies.len() > 0
 }
 
 // selection returns the selection of a spec; a new one is filled at once.
 func (e *Engine) selection(spec selectionSpec) *selection {
 	sc := e.scope(spec)
-	if s, ok := sc.selections[spec.pods.text]; ok {
+	if s := sc.selections.get(spec.pods); s != nil {
 		return s
 	}
-	s := &selection{scope: sc, pods: spec.pods, members: set[*pod]{}, ports: map[portName]*group{}, policies: set[*policy]{}}
-	sc.selections[spec.pods.text] = s
+	s := &selection{scope: sc, pods: e.selectors.hold(spec.pods)}
+	sc.selections.put(s.pods, s)
 	sc.index.insert(s.pods, s)
-	for n := range sc.members {
-		e.visit(s, n, func(p *pod) { e.enter(s, p) })
-	}
-	return s
-}
-
-func (e *Engine) scope(spec selectionSpec) *scope {
-	key := spec.scopeKey()
-	if s, ok := e.scopes[key]; ok {
-		return s
-	}
-	s := &scope{
-		scopeKey: key, namespaces: spec.namespaces, members: set[*namespace]{},
-		selections: map[string]*selection{}, index: newSelectorIndex[*selection](),
-	}
-	e.scopes[key] = s
-	if s.byName {
-		n := e.namespace(spec.namespace)
-		n.scopes.add(s)
-		s.members.add(n)
-		return s
-	}
-	e.scopesByLabel.insert(s.namespaces, s)
-	e.work.Visits += uint64(len(e.namespaces))
-	e.work.Matches += uint64(len(e.namespaces))
-	for _, n := range e.namespaces {
-		if n.known && s.namespaces.matches(n.labels) {
-			n.scopes.add(s)
-			s.members.add(n)
-		}
+	for n := range sc.members.all() {
+		e.work.Visits++
+		e.classesIn(n, s, func(c *class) { e.join(s, c) })
 	}
 	return s
 }
@@ -154,76 +89,76 @@ func (e *Engine) dropIfUnused(s *selection) {
 	if s.used() {
 		return
 	}
-	for p := range s.members {
-		e.leave(s, p)
+	for c := range s.classes.all() {
+		e.part(s, c)
 	}
 	sc := s.scope
-	delete(sc.selections, s.pods.text)
+	sc.selections.remove(s.pods)
 	sc.index.remove(s.pods, s)
-	if len(sc.selections) > 0 {
+	e.selectors.release(s.pods)
+	if sc.selections.len() == 0 {
+		e.dropScope(sc)
+	}
+}
+
+// join puts a class into a selection; part takes it out.
+func (e *Engine) join(s *selection, c *class) {
+	s.classes.add(c)
+	c.selections.add(s)
+	e.moved(s, c, 1)
+}
+
+func (e *Engine) part(s *selection, c *class) {
+	s.classes.remove(c)
+	c.selections.remove(s)
+	e.moved(s, c, -1)
+}
+
+func (e *Engine) moved(s *selection, c *class, n int32) {
+	if s.policies.len() > 0 || s.stale {
+		e.staleClass(c)
+	}
+	e.countLocals(s, int(n)*len(c.pods[local]))
+	if s.addresses == nil && s.ports.len() == 0 {
 		return
 	}
-	delete(e.scopes, sc.scopeKey)
-	if !sc.byName {
-		e.scopesByLabel.remove(sc.namespaces, sc)
-	}
-	for n := range sc.members {
-		delete(n.scopes, sc)
-		e.dropNamespaceIfEmpty(n)
-	}
+	e.podsOf(c, func(p *pod) { e.count(s, &p.podState, n) })
 }
 
-// enter puts a pod into a selection; leave takes it out.
-func (e *Engine) enter(s *selection, p *pod) {
-	s.members.add(p)
-	p.selections = append(p.selections, s)
-	e.contribute(s, &p.podState, 1)
-	e.targetsChanged(s, p.id)
-}
-
-func (e *Engine) leave(s *selection, p *pod) {
-	delete(s.members, p)
-	for i, o := range p.selections {
-		if o == s {
-			last := len(p.selections) - 1
-			p.selections[i], p.selections[last] = p.selections[last], nil
-			p.selections = p.selections[:last]
-			break
-		}
-	}
-	e.contribute(s, &p.podState, -1)
-	e.targetsChanged(s, p.id)
-}
-
-// targetsChanged notes what follows when a pod entered or left a selection
-// that policies have for target.
-func (e *Engine) targetsChanged(s *selection, id model.PodID) {
-	if len(s.policies) == 0 {
+// countLocals counts local pods of a selection. Its policies apply here from
+// the first one to the last.
+func (e *Engine) countLocals(s *selection, n int) {
+	before := s.locals
+	s.locals += n
+	if before > 0 == (s.locals > 0) {
 		return
 	}
-	e.dirtyEndpoints.add(id)
-	if len(s.members) > 1 {
-		return // the policies applied here before and still do
-	}
-	for p := range s.policies {
-		e.dirtyPolicies.add(p)
+	for p := range s.policies.all() {
+		e.dirtyPolicy(p)
 	}
 }
 
-// contribute adds the pod's members to the selection's groups, or takes them
-// away.
-func (e *Engine) contribute(s *selection, p *podState, n int32) {
+// count adds the pod's members to the selection's groups, or takes them away.
+func (e *Engine) count(s *selection, p *podState, n int32) {
 	if s.addresses != nil {
-		e.work.Members += uint64(len(p.addresses))
-		s.addresses.countAddresses(p, n)
+		e.countAddresses(s.addresses, p, n)
 	}
-	if len(s.ports) == 0 {
+	if s.ports.len() == 0 {
 		return
 	}
 	for _, port := range p.ports {
-		if g := s.ports[port.portName]; g != nil {
-			e.work.Members += uint64(len(p.addresses))
-			g.countPort(p, port.number, n)
+		if g := s.ports.get(port.portName); g != nil {
+			e.countPort(g, p, port.number, n)
+		}
+	}
+}
+
+// podsOf visits the pods of a class that are members of groups.
+func (e *Engine) podsOf(c *class, visit func(*pod)) {
+	for _, pods := range [...][]*pod{c.pods[remote], c.pods[local]} {
+		e.work.Visits += uint64(len(pods))
+		for _, p := range pods {
+			visit(p)
 		}
 	}
 }

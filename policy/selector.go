@@ -10,9 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// label is a key with its value.
-type label struct{ key, value string }
-
 // requirement is one condition on a label; values are sorted and distinct.
 type requirement struct {
 	key    string
@@ -26,6 +23,7 @@ type requirement struct {
 type selector struct {
 	requirements []requirement
 	text         string
+	refs         int
 }
 
 // everything is the text of the selector without requirements. No label key
@@ -34,9 +32,9 @@ const everything = "*"
 
 // compileSelector validates a selector and brings it into canonical form. Its
 // errors carry paths that begin with the given one.
-func compileSelector(s *metav1.LabelSelector, path string) (selector, field.ErrorList) {
+func compileSelector(s *metav1.LabelSelector, path string) (*selector, field.ErrorList) {
 	if errs := validation.ValidateLabelSelector(s, validation.LabelSelectorValidationOptions{}, field.NewPath(path)); len(errs) > 0 {
-		return selector{}, errs
+		return nil, errs
 	}
 	var all []requirement
 	for k, v := range s.MatchLabels {
@@ -51,15 +49,18 @@ func compileSelector(s *metav1.LabelSelector, path string) (selector, field.Erro
 	return newSelector(all), nil
 }
 
-func newSelector(requirements []requirement) selector {
+func newSelector(requirements []requirement) *selector {
 	if len(requirements) == 0 {
-		return selector{text: everything}
+		return &selector{text: everything}
+	}
+	if len(requirements) == 1 {
+		return &selector{requirements: requirements, text: requirements[0].String()}
 	}
 	texts := make([]string, len(requirements))
 	for i, r := range requirements {
 		texts[i] = r.String()
 	}
-	return selector{requirements: requirements, text: strings.Join(texts, ",")}
+	return &selector{requirements: requirements, text: strings.Join(texts, ",")}
 }
 
 func (r requirement) compare(o requirement) int {
@@ -82,8 +83,8 @@ func (r requirement) String() string {
 	return r.key
 }
 
-func (r requirement) matches(labels map[string]string) bool {
-	v, ok := labels[r.key]
+func (r *requirement) matches(labels *labelSet) bool {
+	v, ok := labels.get(r.key)
 	switch r.op {
 	case metav1.LabelSelectorOpIn:
 		return ok && slices.Contains(r.values, v)
@@ -98,43 +99,32 @@ func (r requirement) matches(labels map[string]string) bool {
 }
 
 // matches reports whether labels satisfy every requirement.
-func (s selector) matches(labels map[string]string) bool {
-	for _, r := range s.requirements {
-		if !r.matches(labels) {
+func (s *selector) matches(labels *labelSet) bool {
+	for i := range s.requirements {
+		if !s.requirements[i].matches(labels) {
 			return false
 		}
 	}
 	return true
 }
 
-// required returns the labels of which whatever matches has exactly one, or
-// nil if the selector requires none. Of several such requirements it takes
-// the one with the fewest values.
-func (s selector) required() []label {
-	var best *requirement
-	for i := range s.requirements {
-		r := &s.requirements[i]
-		if r.op == metav1.LabelSelectorOpIn && (best == nil || len(r.values) < len(best.values)) {
-			best = r
-		}
+// selectors holds the selectors that anything refers to; equal ones are one.
+type selectors map[string]*selector
+
+// hold counts a reference to a selector, and returns the one to use.
+func (p selectors) hold(s *selector) *selector {
+	if held := p[s.text]; held != nil {
+		s = held
+	} else {
+		p[s.text] = s
 	}
-	if best == nil {
-		return nil
-	}
-	labels := make([]label, len(best.values))
-	for i, v := range best.values {
-		labels[i] = label{best.key, v}
-	}
-	return labels
+	s.refs++
+	return s
 }
 
-// requiredKey returns a label key that whatever matches has, if the selector
-// names one with Exists.
-func (s selector) requiredKey() (string, bool) {
-	for _, r := range s.requirements {
-		if r.op == metav1.LabelSelectorOpExists {
-			return r.key, true
-		}
+func (p selectors) release(s *selector) {
+	s.refs--
+	if s.refs == 0 {
+		delete(p, s.text)
 	}
-	return "", false
 }

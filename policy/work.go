@@ -7,23 +7,28 @@ type Work struct {
 	Policies uint64 `json:"policies"`
 	// Matches is how many times a selector was tried on labels.
 	Matches uint64 `json:"matches"`
-	// Visits is how many pods and namespaces were looked at because another
-	// object changed.
+	// Visits is how many pods, label sets, namespaces and selections were
+	// looked at because another object changed.
 	Visits uint64 `json:"visits"`
 	// Members is how many times a group counted a member in or out.
 	Members uint64 `json:"members"`
+	// Listed is how many policies were put into the lists of endpoints, which
+	// share them.
+	Listed uint64 `json:"listed"`
 	// Endpoints is how many endpoints were computed.
 	Endpoints uint64 `json:"endpoints"`
 }
 
 // Total returns the sum of all counts.
-func (w Work) Total() uint64 { return w.Policies + w.Matches + w.Visits + w.Members + w.Endpoints }
+func (w Work) Total() uint64 {
+	return w.Policies + w.Matches + w.Visits + w.Members + w.Listed + w.Endpoints
+}
 
-// Minus returns what was done since the earlier count.
+// Minus returns what was done since an earlier count.
 func (w Work) Minus(earlier Work) Work {
 	return Work{
-		w.Policies - earlier.Policies, w.Matches - earlier.Matches, w.Visits - earlier.Visits,
-		w.Members - earlier.Members, w.Endpoints - earlier.Endpoints,
+		Policies: w.Policies - earlier.Policies, Matches: w.Matches - earlier.Matches, Visits: w.Visits - earlier.Visits,
+		Members: w.Members - earlier.Members, Listed: w.Listed - earlier.Listed, Endpoints: w.Endpoints - earlier.Endpoints,
 	}
 }
 

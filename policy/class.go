@@ -1,0 +1,102 @@
+package policy
+
+// place says where a pod is, as policy sees it.
+type place uint8
+
+const (
+	// remote pods are members of groups; local ones are endpoints as well.
+	remote place = iota
+	local
+	// host pods are in their host's network, where policy does not apply.
+	host
+	places = iota
+)
+
+// class is the pods of one namespace that have the same labels. Selectors
+// cannot tell them apart: what is found for one of them holds for all, so a
+// pod that comes to a class, as most do, costs no matching.
+type class struct {
+	namespace *namespace
+	labels    *labelSet
+	pods      [places][]*pod
+	// selections are those that the class is in.
+	selections set[*selection]
+	// applied are the policies that apply to its pods, unless it is stale.
+	applied *applied
+	stale   bool
+}
+
+// put adds a pod to its class, and take removes it. A pod knows its slot.
+func (c *class) put(p *pod) {
+	pods := &c.pods[p.place]
+	p.slot = int32(len(*pods))
+	*pods = append(*pods, p)
+}
+
+func (c *class) take(p *pod) {
+	pods := c.pods[p.place]
+	last := len(pods) - 1
+	pods[p.slot] = pods[last]
+	pods[p.slot].slot = p.slot
+	pods[last] = nil
+	c.pods[p.place] = pods[:last]
+}
+
+func (c *class) empty() bool {
+	return len(c.pods[remote]) == 0 && len(c.pods[local]) == 0 && len(c.pods[host]) == 0
+}
+
+// class returns the class of pods with these labels; a new one enters its
+// selections.
+func (e *Engine) class(n *namespace, labels *labelSet) *class {
+	if c := n.classes.get(labels); c != nil {
+		return c
+	}
+	e.labelSets.hold(labels)
+	c := &class{namespace: n, labels: labels, stale: true}
+	n.classes.put(labels, c)
+	n.byLabel.insert(labels, c)
+	for sc := range n.scopes.all() {
+		e.work.Visits++
+		sc.index.candidates(labels, func(s *selection) {
+			if e.matches(s.pods, labels) {
+				e.join(s, c)
+			}
+		})
+	}
+	return c
+}
+
+func (e *Engine) dropClassIfEmpty(c *class) {
+	if !c.empty() {
+		return
+	}
+	for s := range c.selections.all() {
+		e.part(s, c)
+	}
+	n := c.namespace
+	n.classes.remove(c.labels)
+	n.byLabel.remove(c.labels, c)
+	e.labelSets.release(c.labels)
+	e.dropNamespaceIfEmpty(n)
+}
+
+// matches tries a selector on labels.
+func (e *Engine) matches(s *selector, labels *labelSet) bool {
+	e.work.Matches++
+	return s.matches(labels)
+}
+
+// contribute adds what a pod in that state is to all selections of its class,
+// or takes it away.
+func (e *Engine) contribute(p *podState, n int32) {
+	if p.place == host {
+		return
+	}
+	for s := range p.class.selections.all() {
+		if p.place == local {
+			e.countLocals(s, int(n))
+		}
+		e.count(s, p, n)
+	}
+}

@@ -1,0 +1,107 @@
+package policy
+
+// scope is a set of namespaces with the selections that look into them: one
+// namespace by its name, or those that a namespaceSelector matches.
+type scope struct {
+	// namespaces is nil where the scope is one namespace by its name.
+	namespaces *selector
+	members    set[*namespace]
+	selections table[*selector, *selection]
+	index      selectorIndex[*selection]
+}
+
+// scope returns the scope of a spec, and makes it if there is none.
+func (e *Engine) scope(spec selectionSpec) *scope {
+	if spec.namespaces == nil {
+		n := e.namespace(spec.namespace)
+		if n.own == nil {
+			n.own = &scope{}
+			n.own.members.add(n)
+			n.scopes.add(n.own)
+		}
+		return n.own
+	}
+	if sc := e.scopes[spec.namespaces]; sc != nil {
+		return sc
+	}
+	sc := &scope{namespaces: e.selectors.hold(spec.namespaces)}
+	e.scopes[sc.namespaces] = sc
+	e.scopeIndex.insert(sc.namespaces, sc)
+	visit := func(n *namespace) {
+		e.work.Visits++
+		if n.labels != nil && e.matches(sc.namespaces, n.labels) {
+			sc.members.add(n)
+			n.scopes.add(sc)
+		}
+	}
+	if !e.labelled.candidates(sc.namespaces, visit) {
+		for _, n := range e.namespaces {
+			visit(n)
+		}
+	}
+	return sc
+}
+
+func (e *Engine) dropScope(sc *scope) {
+	for n := range sc.members.all() {
+		n.scopes.remove(sc)
+		if n.own == sc {
+			n.own = nil
+			e.dropNamespaceIfEmpty(n)
+		}
+	}
+	if sc.namespaces != nil {
+		delete(e.scopes, sc.namespaces)
+		e.scopeIndex.remove(sc.namespaces, sc)
+		e.selectors.release(sc.namespaces)
+	}
+}
+
+// addNamespace puts a namespace into a scope with all its pods, and
+// removeNamespace takes it out.
+func (e *Engine) addNamespace(sc *scope, n *namespace) {
+	sc.members.add(n)
+	n.scopes.add(sc)
+	e.meetings(sc, n, func(s *selection, c *class) { e.join(s, c) })
+}
+
+func (e *Engine) removeNamespace(sc *scope, n *namespace) {
+	sc.members.remove(n)
+	n.scopes.remove(sc)
+	e.meetings(sc, n, func(s *selection, c *class) { e.part(s, c) })
+}
+
+// meetings visits the pairs of a selection of the scope and a class of the
+// namespace that match. It begins with what is fewer.
+func (e *Engine) meetings(sc *scope, n *namespace, visit func(*selection, *class)) {
+	if n.classes.len() > sc.selections.len() {
+		for _, s := range sc.selections.all() {
+			e.work.Visits++
+			e.classesIn(n, s, func(c *class) { visit(s, c) })
+		}
+		return
+	}
+	for _, c := range n.classes.all() {
+		e.work.Visits++
+		sc.index.candidates(c.labels, func(s *selection) {
+			if e.matches(s.pods, c.labels) {
+				visit(s, c)
+			}
+		})
+	}
+}
+
+// classesIn visits the classes of a namespace that a selection matches.
+func (e *Engine) classesIn(n *namespace, s *selection, visit func(*class)) {
+	match := func(c *class) {
+		e.work.Visits++
+		if e.matches(s.pods, c.labels) {
+			visit(c)
+		}
+	}
+	if !n.byLabel.candidates(s.pods, match) {
+		for _, c := range n.classes.all() {
+			match(c)
+		}
+	}
+}
