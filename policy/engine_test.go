@@ -235,6 +235,13 @@ func TestNamespaceLabels(t *testing.T) {
 	s.SetNamespace(newNamespace("y team=red"))
 	s.flush()
 	equal(t, "red", members(s), "[10.0.0.2]\n[]")
+	// A new selector finds the namespace by a label that it kept.
+	later := networkPolicy(t, `{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: "y", team: red}}}]}]}`)
+	later.Name = "later"
+	s.SetNetworkPolicy(later)
+	s.flush()
+	equal(t, "red, later", members(s), "[10.0.0.2]\n[10.0.0.2]\n[]")
+	s.DeleteNetworkPolicy("x", "later")
 	s.DeleteNamespace("y")
 	s.flush()
 	equal(t, "deleted", members(s), "[]\n[]")
