@@ -200,6 +200,34 @@ func TestRepairThatFailsIsRetriedAndHoldsBack(t *testing.T) {
 	}
 }
 
+// A repair that fails while the switch hangs does not wait for the switch to
+// be tried again.
+func TestFailedRepairIsRetriedWhileSwitchHangs(t *testing.T) {
+	table, sw := newFakeTable(t), newHanging(t)
+	f := startWith(t, Config{
+		Managers: managersOf(sw),
+		Stages:   []Stage{table.watchedStage(), {Name: "openflow", Timeout: time.Minute, Apply: sw.apply}},
+	})
+	f.begin(t)
+	changed := <-table.changed
+	<-sw.entered
+	sw.setHangs(true)
+	f.source.send(true, podOn("a", "node1"))
+	<-sw.entered
+	table.set(func() { table.err = errors.New("no buffer space") })
+	before := table.count()
+	changed()
+	eventually(t, "the repair is tried again", func() bool { return table.count() > before+2 })
+	if s := f.Status(); !strings.Contains(s.LastApply.Error, "nftables: no buffer space") {
+		t.Errorf("last apply %+v", s.LastApply)
+	}
+	table.set(func() { table.err = nil })
+	eventually(t, "the failure is over", func() bool { return f.Status().LastApply.Error == "" })
+	if n := len(f.Status().Running); n != 1 {
+		t.Errorf("%d stages run, want the switch that hangs", n)
+	}
+}
+
 func TestOnlyUnwatchedStagesAreReadAtResync(t *testing.T) {
 	table, plain := newFakeTable(t), newFakeTable(t)
 	other := plain.stage()

@@ -75,7 +75,9 @@ func (d *Driver) passAt() (time.Time, bool) {
 
 // aloneAt returns when the stage is to be applied beside the passes, if it is.
 // Two writers that undo each other's work do so no faster than the throttle
-// lets them; a stage that fails, or that something is set aside of, waits longer.
+// lets them; a stage that something is set aside of waits longer, and so does
+// one that fails. A failure is tried again by the next pass, unless that has to
+// wait for stages that are slow.
 func (d *Driver) aloneAt(r *runner) (time.Time, bool) {
 	t := d.cfg.Timing
 	switch {
@@ -88,11 +90,16 @@ func (d *Driver) aloneAt(r *runner) (time.Time, bool) {
 		return r.started.Add(t.Throttle), true
 	case r.wanted:
 		return r.started.Add(t.RetryMin), true
+	case r.err != nil && d.pass != nil:
+		return r.started.Add(min(t.RetryMin<<min(r.failures-1, maxDoublings), t.RetryMax)), true
 	case !r.nextTry.IsZero() && r.err == nil:
 		return later(r.nextTry, r.started.Add(t.RetryMin)), true
 	}
 	return time.Time{}, false
 }
+
+// maxDoublings keeps a wait that doubles from overflowing.
+const maxDoublings = 16
 
 func later(a, b time.Time) time.Time {
 	if a.After(b) {

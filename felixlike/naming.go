@@ -2,7 +2,6 @@ package felixlike
 
 import (
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -30,7 +29,7 @@ type names struct {
 	// groups has the group of a set, users the policies that use one.
 	groups map[string]model.Group
 	users  map[model.GroupID][]model.PolicyID
-	// owners has the pod of an address.
+	// addresses has the pod of an address.
 	addresses map[string]model.PodID
 }
 
@@ -166,17 +165,18 @@ func (x *names) passedByAll(chain string) bool {
 	return false
 }
 
-// member returns the pod that a refused entry of a verdict map was for.
+// member returns the pod that a refused entry of a verdict map was for: its
+// address is a word of what the refusal calls the entry.
 func (x *names) member(r tables.Refusal) (model.PodID, bool) {
 	if r.Object != "map" {
 		return model.PodID{}, false
 	}
-	addr, err := netip.ParseAddr(r.Rule)
-	if err != nil {
-		return model.PodID{}, false
+	for word := range strings.FieldsSeq(r.Rule) {
+		if id, ok := x.addresses[word]; ok {
+			return id, true
+		}
 	}
-	id, ok := x.addresses[addr.String()]
-	return id, ok
+	return model.PodID{}, false
 }
 
 func policyRef(id model.PolicyID) model.ObjectRef {

@@ -35,13 +35,14 @@ func (d *Driver) beginPass(ctx context.Context) {
 	d.advance(ctx)
 }
 
-// advance starts the pass's next stage. It waits for one that runs by itself.
+// advance starts the pass's next stage, once the one before has ended, and so
+// has what the next one does by itself.
 func (d *Driver) advance(ctx context.Context) {
 	switch {
-	case d.pass == nil:
+	case d.pass == nil || d.pass.at < len(d.runners) && d.runners[d.pass.at].running:
 	case d.pass.at == len(d.runners) || slices.ContainsFunc(d.runners[:d.pass.at], (*runner).holdsBack):
 		d.endPass()
-	case !d.runners[d.pass.at].running:
+	default:
 		d.start(ctx, d.runners[d.pass.at], true)
 	}
 }
@@ -72,13 +73,14 @@ func (d *Driver) finished(ctx context.Context, o outcome) {
 	switch {
 	case r.inPass:
 		d.pass.at++
+	case o.err != nil && d.pass == nil:
+		d.failed(r.started, o.err)
 	case o.err != nil:
-		d.dirty = true
-		if d.pass == nil {
-			d.failed(r.started, o.err)
-		}
+		d.lastApply = control.Apply{At: r.started, Duration: o.ended.Sub(r.started), Error: o.err.Error()}
+		d.log.Error("programming a stage failed", "error", o.err)
 	case failedBefore:
 		// What it held back can go.
+		d.lastApply.Error = ""
 		d.nextApply = o.ended
 	}
 	d.advance(ctx)

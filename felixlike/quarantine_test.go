@@ -175,7 +175,7 @@ func TestOwnersOfQuarantinedObjects(t *testing.T) {
 		},
 		{"list of policies", tables.Refusal{Object: "chain", Name: applied, Closed: []string{applied}}, "Pod x/a", "list of policies", "x/a"},
 		{"static chain", tables.Refusal{Object: "chain", Name: rules.ChainToPods, Closed: []string{rules.ChainToPods}}, "", "every pod", "x/a x/b"},
-		{"entry", tables.Refusal{Object: "map", Name: rules.DispatchMap(model.Ingress, model.IPv4), Rule: "10.10.0.3"}, "Pod x/b", "", "x/b"},
+		{"entry", tables.Refusal{Object: "map", Name: rules.DispatchMap(model.Ingress, model.IPv4), Rule: "entry 10.10.0.3 : goto pods-in-b"}, "Pod x/b", "", "x/b"},
 		{"unused chain", tables.Refusal{Object: "chain", Name: "pin-gone", Closed: []string{"pin-gone"}}, "", "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -37,8 +37,10 @@ type runner struct {
 	stale, wanted bool
 	// nextTry is when something that was set aside is tried again; zero if
 	// nothing is.
-	nextTry         time.Time
-	err             error
+	nextTry time.Time
+	err     error
+	// failures counts those since the last success.
+	failures        int
 	writes          int
 	rules, elements int
 }
@@ -84,8 +86,10 @@ func (r *runner) finished(o outcome) {
 	r.wants.running--
 	r.writes += o.applied.Writes
 	if o.err != nil {
+		r.failures++
 		return
 	}
+	r.failures = 0
 	r.applied, r.rules, r.elements = true, o.applied.Rules, o.applied.Elements
 	r.nextTry = time.Time{}
 	for _, refused := range o.applied.Refused {
