@@ -193,3 +193,33 @@ func TestOwnLabelBesideACommonOne(t *testing.T) {
 		}
 	}
 }
+
+// TestRareLabelsInManyNamespaces has policies that look for a label of their
+// own in all namespaces: they must not look into each.
+func TestRareLabelsInManyNamespaces(t *testing.T) {
+	const size = 2000
+	for _, podsFirst := range []bool{true, false} {
+		e := policy.New("here")
+		pods := func() {
+			for i := range size {
+				e.SetNamespace(newNamespace(fmt.Sprintf("ns%d", i)))
+				e.SetPod(clusterPod(fmt.Sprintf("ns%d", i), i, "here", map[string]string{"app": fmt.Sprint(i), "all": "yes"}))
+			}
+		}
+		if podsFirst {
+			pods()
+		}
+		for i := range size {
+			p := peerPolicy(fmt.Sprintf("ns%d", i), "p", nil, map[string]string{"all": "yes", "app": fmt.Sprint((i + 1) % size)})
+			p.Spec.Ingress[0].From[0].NamespaceSelector = &metav1.LabelSelector{}
+			e.SetNetworkPolicy(p)
+		}
+		if !podsFirst {
+			pods()
+		}
+		e.Flush()
+		if w := e.Work(); w.Total() > 20*size {
+			t.Errorf("pods first %v: %+v of work for %d namespaces, pods and policies", podsFirst, w, size)
+		}
+	}
+}

@@ -56,6 +56,7 @@ func (e *Engine) class(n *namespace, labels *labelSet) *class {
 	c := &class{namespace: n, labels: labels, stale: true}
 	n.classes.put(labels, c)
 	n.byLabel.insert(labels, c)
+	e.classes.insert(labels, c)
 	for sc := range n.scopes.all() {
 		e.work.Visits++
 		sc.index.candidates(labels, func(s *selection) {
@@ -77,6 +78,7 @@ func (e *Engine) dropClassIfEmpty(c *class) {
 	n := c.namespace
 	n.classes.remove(c.labels)
 	n.byLabel.remove(c.labels, c)
+	e.classes.remove(c.labels, c)
 	e.labelSets.release(c.labels)
 	e.dropNamespaceIfEmpty(n)
 }

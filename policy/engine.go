@@ -27,8 +27,10 @@ type Engine struct {
 	scopes     map[*selector]*scope
 	scopeIndex selectorIndex[*scope]
 	labelled   labelIndex[*namespace]
-	labelSets  labelSets
-	selectors  selectors
+	// classes finds the pods of all namespaces by their labels.
+	classes   labelIndex[*class]
+	labelSets labelSets
+	selectors selectors
 
 	// endpoints are those of the last Flush; unapplied are the lists of those
 	// that no policy applies to.

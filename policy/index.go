@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"math"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -125,7 +127,7 @@ func (x *labelIndex[T]) remove(labels *labelSet, v T) {
 // candidates visits, each once, what may match the selector. It reports false,
 // and visits nothing, if that is everything there is.
 func (x *labelIndex[T]) candidates(s *selector, visit func(T)) bool {
-	r := x.rarest(s)
+	r, _ := x.rarest(s)
 	if r == nil {
 		return false
 	}
@@ -147,10 +149,11 @@ func (x *labelIndex[T]) candidates(s *selector, visit func(T)) bool {
 	return true
 }
 
-// rarest returns the requirement that the fewest can meet, if the selector
-// requires a label or a key.
-func (x *labelIndex[T]) rarest(s *selector) (best *requirement) {
-	least := 0
+// rarest returns the requirement that the fewest can meet, and how many that
+// are, if the selector requires a label; else a key that it requires, without
+// counting; else nothing.
+func (x *labelIndex[T]) rarest(s *selector) (best *requirement, count int) {
+	count = math.MaxInt
 	for i := range s.requirements {
 		r := &s.requirements[i]
 		switch r.op {
@@ -160,8 +163,8 @@ func (x *labelIndex[T]) rarest(s *selector) (best *requirement) {
 				some := values.get(value)
 				size += some.len()
 			}
-			if best == nil || best.op == metav1.LabelSelectorOpExists || size < least {
-				best, least = r, size
+			if size < count {
+				best, count = r, size
 			}
 		case metav1.LabelSelectorOpExists:
 			if best == nil {
@@ -169,5 +172,5 @@ func (x *labelIndex[T]) rarest(s *selector) (best *requirement) {
 			}
 		}
 	}
-	return best
+	return best, count
 }

@@ -76,11 +76,27 @@ func (e *Engine) selection(spec selectionSpec) *selection {
 	s := &selection{scope: sc, pods: e.selectors.hold(spec.pods)}
 	sc.selections.put(s.pods, s)
 	sc.index.insert(s.pods, s)
+	e.fillSelection(s)
+	return s
+}
+
+// fillSelection finds the classes of a new selection: namespace by namespace,
+// or, where its labels are rarer than its namespaces are, by label.
+func (e *Engine) fillSelection(s *selection) {
+	sc := s.scope
+	if _, count := e.classes.rarest(s.pods); count < sc.members.len() {
+		e.classes.candidates(s.pods, func(c *class) {
+			e.work.Visits++
+			if c.namespace.scopes.has(sc) && e.matches(s.pods, c.labels) {
+				e.join(s, c)
+			}
+		})
+		return
+	}
 	for n := range sc.members.all() {
 		e.work.Visits++
 		e.classesIn(n, s, func(c *class) { e.join(s, c) })
 	}
-	return s
 }
 
 // dropIfUnused forgets a selection that nothing needs, and its scope with the

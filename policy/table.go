@@ -121,17 +121,6 @@ func (t *table[K, V]) keys() iter.Seq[K] {
 	}
 }
 
-// values visits the values, as all does.
-func (t *table[K, V]) values() iter.Seq[V] {
-	return func(yield func(V) bool) {
-		for _, v := range t.all() {
-			if !yield(v) {
-				return
-			}
-		}
-	}
-}
-
 // set is a set, kept as a table is.
 type set[T comparable] struct{ table[T, struct{}] }
 
