@@ -158,22 +158,24 @@ func (c *conn) note(a *answer, b []byte) error {
 // noteError takes the acknowledgement, or the refusal, of the operation at i; one
 // that is none of the operations stands for the transaction as a whole.
 func (a *answer) noteError(i int, flags uint16, payload []byte) {
-	code := int32(binary.NativeEndian.Uint32(payload))
-	switch {
-	case code == 0:
+	if code := number32(payload); code == 0 {
 		a.acknowledged = a.acknowledged || i == len(a.ops)-1
-	case i < 0 || i == len(a.ops):
-		a.commit = errors.Join(a.commit, reason(code, flags, payload))
-	default:
-		a.refused = append(a.refused, refusedOp{i, reason(code, flags, payload)})
+		return
 	}
+	offset, err := reason(flags, payload)
+	if i < 0 || i == len(a.ops) {
+		a.commit = errors.Join(a.commit, err)
+		return
+	}
+	a.refused = append(a.refused, refusedOp{i, err, offset})
 }
 
-// reason is why the kernel refuses something, with what it says in words.
-func reason(code int32, flags uint16, payload []byte) error {
-	err := fmt.Errorf("the kernel refuses: %w", unix.Errno(-code))
+// reason is why the kernel refuses something, with what it says in words, and the
+// offset in the message of what it complains about, zero if it does not say.
+func reason(flags uint16, payload []byte) (offset int, err error) {
+	err = fmt.Errorf("the kernel refuses: %w", unix.Errno(-number32(payload)))
 	if flags&unix.NLM_F_ACK_TLVS == 0 || len(payload) < 4+unix.NLMSG_HDRLEN {
-		return err
+		return 0, err
 	}
 	// struct nlmsgerr: the code, the header of the message, and if not capped
 	// the message.
@@ -182,11 +184,16 @@ func reason(code int32, flags uint16, payload []byte) error {
 		at = 4 + align(int(binary.NativeEndian.Uint32(payload[4:])))
 	}
 	for kind, v := range attributes(payload[min(len(payload), max(at, 0)):]) {
-		if kind == unix.NLMSGERR_ATTR_MSG {
-			return fmt.Errorf("%w (%s)", err, text(v))
+		switch kind {
+		case unix.NLMSGERR_ATTR_MSG:
+			err = fmt.Errorf("%w (%s)", err, text(v))
+		case unix.NLMSGERR_ATTR_OFFS:
+			if len(v) == 4 {
+				offset = int(number32(v))
+			}
 		}
 	}
-	return err
+	return offset, err
 }
 
 // noteEcho takes the rule as the kernel holds it now.
@@ -207,7 +214,8 @@ func (a *answer) outcome(table string) error {
 	case len(a.refused) > 0 || a.commit != nil:
 		e := &refusedError{refused: a.refused, commit: a.commit}
 		for _, r := range a.refused {
-			e.objects = append(e.objects, a.ops[r.index].failed(table, r.err))
+			o := &a.ops[r.index]
+			e.objects = append(e.objects, o.narrowed(table, r.offset).failed(table, r.err))
 		}
 		return e
 	case a.lost:
@@ -229,6 +237,9 @@ var errMalformed = errors.New("malformed netlink message")
 type refusedOp struct {
 	index int
 	err   error
+	// offset is where in its message the trouble is, zero if the kernel does not
+	// say.
+	offset int
 }
 
 // refusedError is a transaction of which the kernel has carried out nothing.

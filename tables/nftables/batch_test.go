@@ -78,6 +78,35 @@ func TestAllRefusalsAreTold(t *testing.T) {
 	}
 }
 
+// Of many members in a message, the one that is refused is named, whatever the
+// kind of the set.
+func TestRefusedMemberIsNamed(t *testing.T) {
+	_, table := connected(t)
+	many := func(name string, list ...model.Member) op {
+		o := op{kind: deleteMembers, set: table.sets[name]}
+		for _, m := range list {
+			o.changes = append(o.changes, change{member: m})
+		}
+		return o
+	}
+	for _, c := range []struct {
+		o    op
+		want string
+	}{
+		{many("aweb-4", membersOf("10.0.0.1", "10.9.9.9", "10.0.0.2")...), "member 10.9.9.9"},
+		{many("aweb-4", membersOf("10.9.9.9", "10.0.0.1", "10.0.0.2")...), "member 10.9.9.9"},
+		{many("aweb-6", membersOf("fd00::1", "fd00::99")...), "member fd00::99"},
+		{many("nblock-4", membersOf("10.1.0.0/16", "10.2.0.0/15", "10.64.0.0/16", "192.0.2.7/32")...), "member 10.64.0.0/16"},
+		{many("phttp-4", triple("10.0.0.1", model.TCP, 80), triple("10.0.0.2", model.TCP, 5000)), "member 10.0.0.2,tcp/5000"},
+		{many("to-pods-4", membersOf("10.0.0.1", "10.0.0.2", "10.0.0.77")...), "member 10.0.0.77"},
+	} {
+		var refused *refusedError
+		if err := table.conn.flush([]op{c.o}); !errors.As(err, &refused) || len(refused.objects) != 1 || refused.objects[0].Rule != c.want {
+			t.Errorf("error %v, want one of %s", err, c.want)
+		}
+	}
+}
+
 // An error that is found at the commit, or concerns all of the transaction, names
 // no message.
 func TestCommitErrorNamesNoMessage(t *testing.T) {

@@ -24,6 +24,8 @@ type chain struct {
 type kernelChain struct {
 	base  baseHook
 	rules []kernelRule
+	// uses counts its rules and what led to it, as long as it was just read.
+	uses uint32
 }
 
 // kernelRule is a rule as the kernel holds it; hash is empty if it is not ours.

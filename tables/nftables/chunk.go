@@ -1,9 +1,9 @@
 package nftables
 
 // maxBatch is the number of rules, elements and other objects that go into one
-// transaction. The library was seen to load 200,000 rules in one batch; none
-// of our objects takes more than 1 kB of request, so that half as many stay
-// below the socket's send buffer (socketBuffer).
+// transaction. The kernel was seen to take 200,000 rules in one batch; none of
+// our objects takes more than 1 kB of request, so that half as many stay below
+// the socket's send buffer (socketBuffer).
 const maxBatch = 100_000
 
 // chunks divides operations into as few transactions as the limit allows. A
@@ -12,19 +12,23 @@ const maxBatch = 100_000
 // one transaction.
 func chunks(head []group, tail group, limit int) [][]op {
 	var out [][]op
-	var current []op
+	groups, left := append(head[:len(head):len(head)], tail), 0
+	for _, g := range groups {
+		left += len(g)
+	}
+	current := make([]op, 0, min(left, limit))
 	weight := 0
-	for _, g := range append(head[:len(head):len(head)], tail) {
+	for _, g := range groups {
 		w := g.weight()
 		if w == 0 {
 			continue
 		}
 		if weight > 0 && weight+w > limit {
 			out = append(out, current)
-			current, weight = nil, 0
+			current, weight = make([]op, 0, min(left, limit)), 0
 		}
 		current = append(current, g...)
-		weight += w
+		weight, left = weight+w, left-len(g)
 	}
 	if len(current) > 0 {
 		out = append(out, current)

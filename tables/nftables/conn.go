@@ -22,11 +22,16 @@ type conn struct {
 	raw     *netlink.Conn
 	table   string
 	digests digester
-	// sequence is that of the last message of the last batch.
+	// wanted are the chains of the Table whose connection it is: what is read is
+	// mostly what is wanted, and shares its strings. Other goroutines have none.
+	wanted map[string]*chain
+	// sequence is that of the last message that was written here.
 	sequence uint32
-	// batch and buffer are kept for their memory.
-	batch  message
-	buffer []byte
+	// All below is kept for its memory.
+	batch    message
+	buffer   []byte
+	rules    ruleReader
+	elements []element
 }
 
 func dial(options Options, seed maphash.Seed) (*conn, error) {
@@ -63,40 +68,53 @@ var errInterrupted = errors.New("dump was interrupted by a change of the ruleset
 // dump asks for all objects of a type in our family and hands the attributes
 // of each to visit, which must not keep them. filter are attributes of the
 // request. With an errInterrupted the visits were of mixed generations.
-func (c *conn) dump(message uint16, filter []netlink.Attribute, visit func(attributes []byte)) error {
-	attributes, err := netlink.MarshalAttributes(filter)
-	if err != nil {
-		return err
-	}
-	sent, err := c.raw.Send(request(message, netlink.Request|netlink.Dump, unix.NFPROTO_INET, attributes))
-	if err != nil {
-		return err
-	}
+func (c *conn) dump(kind uint16, filter []netlink.Attribute, visit func(attributes []byte)) error {
 	rc, err := c.raw.SyscallConn()
 	if err != nil {
 		return err
 	}
-	interrupted := false
-	for {
-		n, err := receive(rc, c.buffer)
-		if err != nil {
-			return err
-		}
-		done, err := eachReply(c.buffer[:n], sent.Header.Sequence, func(flags uint16, payload []byte) {
-			interrupted = interrupted || flags&unix.NLM_F_DUMP_INTR != 0
-			if len(payload) >= 4 {
-				visit(payload[4:])
-			}
-		})
-		switch {
-		case err != nil:
-			return err
-		case done && interrupted:
-			return errInterrupted
-		case done:
-			return nil
+	c.sequence++
+	m := &c.batch
+	m.reset()
+	m.begin(unix.NFNL_SUBSYS_NFTABLES<<8|kind, unix.NLM_F_DUMP, c.sequence, unix.NFPROTO_INET, 0)
+	for _, f := range filter {
+		m.data(f.Type, f.Data)
+	}
+	m.end()
+	if err := send(rc, m.b); err != nil {
+		return err
+	}
+	done, interrupted := false, false
+	each := func(flags uint16, payload []byte) {
+		interrupted = interrupted || flags&unix.NLM_F_DUMP_INTR != 0
+		if len(payload) >= nfgenSize {
+			visit(payload[nfgenSize:])
 		}
 	}
+	wait := rc.Read(func(fd uintptr) bool {
+		for err == nil && !done {
+			var n int
+			switch n, err = unix.Read(int(fd), c.buffer); err {
+			case nil:
+				done, err = eachReply(c.buffer[:n], c.sequence, each)
+			case unix.EINTR:
+				err = nil
+			case unix.EAGAIN:
+				err = nil
+				return false
+			}
+		}
+		return true
+	})
+	switch {
+	case wait != nil:
+		return wait
+	case err != nil:
+		return err
+	case interrupted:
+		return errInterrupted
+	}
+	return nil
 }
 
 // eachReply hands the payload of each message with the sequence number to
@@ -105,7 +123,7 @@ func eachReply(b []byte, sequence uint32, visit func(flags uint16, payload []byt
 	for len(b) >= unix.NLMSG_HDRLEN {
 		size := int(binary.NativeEndian.Uint32(b))
 		if size < unix.NLMSG_HDRLEN || size > len(b) {
-			return false, errors.New("malformed netlink message")
+			return false, errMalformed
 		}
 		kind, flags := binary.NativeEndian.Uint16(b[4:]), binary.NativeEndian.Uint16(b[6:])
 		payload := b[unix.NLMSG_HDRLEN:size]
@@ -116,7 +134,7 @@ func eachReply(b []byte, sequence uint32, visit func(flags uint16, payload []byt
 		}
 		if kind == unix.NLMSG_DONE || kind == unix.NLMSG_ERROR {
 			if len(payload) >= 4 {
-				if code := int32(binary.NativeEndian.Uint32(payload)); code != 0 {
+				if code := number32(payload); code != 0 {
 					return true, unix.Errno(-code)
 				}
 			}
@@ -163,6 +181,9 @@ func attributes(b []byte) iter.Seq2[uint16, []byte] {
 		}
 	}
 }
+
+// number32 decodes a number of the netlink layer itself, in host order.
+func number32(b []byte) int32 { return int32(binary.NativeEndian.Uint32(b)) }
 
 // align rounds up to the 4 bytes on which netlink messages and attributes
 // begin.

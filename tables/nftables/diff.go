@@ -44,8 +44,10 @@ func minimalEdit(old, wanted []string) editScript {
 		endNew--
 		kept[endNew] = endOld
 	}
-	for _, p := range longestCommon(old[head:endOld], wanted[head:endNew]) {
-		kept[head+p.new] = head + p.old
+	if head < endOld && head < endNew {
+		for _, p := range longestCommon(old[head:endOld], wanted[head:endNew]) {
+			kept[head+p.new] = head + p.old
+		}
 	}
 	return editScript{deletes: missing(len(old), kept), kept: kept}
 }

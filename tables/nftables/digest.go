@@ -3,6 +3,7 @@ package nftables
 import (
 	"encoding/binary"
 	"hash/maphash"
+	"math/bits"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -58,6 +59,9 @@ func (t *Table) take(c *chain, found *kernelChain) {
 		if !wanted {
 			continue
 		}
+		if before.holdsAt(i, r) {
+			continue
+		}
 		predicted, err := t.digests.predict(c.want.Rules[index])
 		if (err != nil || r.digest != predicted) && !before.holds(r) {
 			r.hash = ""
@@ -82,6 +86,11 @@ func (c *chain) indices() func(i int, hash string) (int, bool) {
 		n, ok := all[hash]
 		return n, ok
 	}
+}
+
+// holdsAt reports whether it has just that rule at the index.
+func (k *kernelChain) holdsAt(i int, r *kernelRule) bool {
+	return k != nil && i < len(k.rules) && k.rules[i] == *r
 }
 
 // holds reports whether the chain has a rule with hash and body of r.
@@ -157,17 +166,19 @@ const orderedAttributes = 16
 // canonicalAttributes appends the attributes of an expression.
 func canonicalAttributes(out, b []byte, s schema) []byte {
 	var values [orderedAttributes][]byte
+	var present uint32
 	for kind, v := range attributes(b) {
 		if kind < orderedAttributes {
 			values[kind] = v
+			present |= 1 << kind
 		} else {
 			out = appendSized(out, kind, v)
 		}
 	}
-	for kind, v := range values {
-		bit := uint32(1) << kind
+	for ; present != 0; present &= present - 1 {
+		kind := bits.TrailingZeros32(present)
+		v, bit := values[kind], uint32(1)<<kind
 		switch {
-		case v == nil:
 		case s.nested&bit != 0:
 			out = appendNested(out, uint16(kind), v, unix.NFTA_DATA_VERDICT)
 		case s.kept&bit == 0 && len(v) == 4 && number(v) == 0:

@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"net/netip"
@@ -54,7 +55,7 @@ func (o *op) encodeMembers(m *message) error {
 // key writes the element key of a member. The parts of a concatenation are
 // padded to the 4 bytes of a register.
 func (m *message) key(sh shape, member model.Member) {
-	var buffer [24]byte
+	var buffer [keySize]byte
 	k := appendAddress(buffer[:0], member.Prefix.Addr())
 	if sh.kind == model.AddressPorts {
 		k = append(k, byte(member.Protocol), 0, 0, 0)
@@ -65,12 +66,19 @@ func (m *message) key(sh shape, member model.Member) {
 
 // element is an element as the kernel holds it.
 type element struct {
-	key     []byte
+	// The key is the first size bytes of buffer, which takes the longest of ours.
+	buffer  [keySize]byte
+	size    int
 	end     bool // of an interval
 	verdict tables.Action
 	// odd tells that it has something that ours never have.
 	odd bool
 }
+
+// keySize is the longest key: an IPv6 address, a protocol and a port.
+const keySize = 16 + 4 + 4
+
+func (e *element) key() []byte { return e.buffer[:e.size] }
 
 // decodeMembers returns the members that elements stand for, and whether all
 // of them are as we write them.
@@ -79,8 +87,9 @@ func decodeMembers(sh shape, elements []element) (map[model.Member]tables.Action
 		return decodeIntervals(sh, elements)
 	}
 	out := make(map[model.Member]tables.Action, len(elements))
-	for _, e := range elements {
-		m, ok := decodeKey(sh, e.key)
+	for i := range elements {
+		e := &elements[i]
+		m, ok := decodeKey(sh, e.key())
 		if !ok || e.odd || e.end || (e.verdict != nil) != sh.verdicts {
 			return nil, false
 		}
@@ -107,20 +116,23 @@ func decodeKey(sh shape, k []byte) (model.Member, bool) {
 
 // decodeIntervals pairs boundaries to prefixes.
 func decodeIntervals(sh shape, elements []element) (map[model.Member]tables.Action, bool) {
-	elements = slices.Clone(elements)
-	slices.SortFunc(elements, func(a, b element) int {
-		if c := slices.Compare(a.key, b.key); c != 0 {
+	order := make([]*element, len(elements))
+	for i := range elements {
+		order[i] = &elements[i]
+	}
+	slices.SortFunc(order, func(a, b *element) int {
+		if c := bytes.Compare(a.key(), b.key()); c != 0 {
 			return c
 		}
 		return cmp.Compare(endFirst(a), endFirst(b))
 	})
 	out := make(map[model.Member]tables.Action, len(elements)/2)
 	var start netip.Addr
-	for _, e := range elements {
-		if e.odd || len(e.key) != addressSize(sh.family) || e.end != start.IsValid() {
+	for _, e := range order {
+		if e.odd || e.size != addressSize(sh.family) || e.end != start.IsValid() {
 			return nil, false
 		}
-		a := addressOf(e.key)
+		a := addressOf(e.key())
 		if !e.end {
 			start = a
 			continue
@@ -145,7 +157,7 @@ func decodeIntervals(sh shape, elements []element) (map[model.Member]tables.Acti
 
 // endFirst orders the end of an interval before the start of the next one at
 // the same address.
-func endFirst(e element) int {
+func endFirst(e *element) int {
 	if e.end {
 		return 0
 	}

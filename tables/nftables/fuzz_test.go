@@ -148,7 +148,8 @@ type filterText struct {
 }
 
 // exchange sends a request and returns the datagrams of the answer.
-func exchange(f *testing.F, c *conn, request []byte) [][]byte {
+func exchange(f testing.TB, c *conn, request []byte) [][]byte {
+	f.Helper()
 	rc, err := c.raw.SyscallConn()
 	if err != nil {
 		f.Fatal(err)

@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"fmt"
+	"sort"
 
 	"github.com/google/nftables/userdata"
 	"golang.org/x/sys/unix"
@@ -65,6 +66,32 @@ func (o *op) about(table string) ObjectError {
 		return o.set.about("")
 	}
 	return ObjectError{Object: "table", Name: table}
+}
+
+// narrowed returns the operation without the members that an error at the offset
+// of its message is not about.
+func (o *op) narrowed(table string, offset int) *op {
+	if len(o.changes) < 2 || offset < o.size(table, 0) {
+		return o
+	}
+	i := sort.Search(len(o.changes), func(i int) bool { return offset < o.size(table, i+1) })
+	if i == len(o.changes) {
+		return o
+	}
+	out := *o
+	out.changes = o.changes[i : i+1]
+	return &out
+}
+
+// size returns the length of the message with the first n members.
+func (o *op) size(table string, n int) int {
+	var m message
+	part := *o
+	part.changes = o.changes[:n]
+	if part.encode(&m, table, 0, 0, 0) != nil {
+		return 0
+	}
+	return len(m.b)
 }
 
 // encode writes the message. id is its number in the transaction.

@@ -22,7 +22,7 @@ type plan struct {
 
 // plan compares what was touched with what the kernel holds.
 func (t *Table) plan() *plan {
-	p := &plan{rules: map[string][]kernelRule{}}
+	p := &plan{rules: make(map[string][]kernelRule, len(t.touchedChains))}
 	t.planTable(p)
 	sets, chains := t.touched()
 	for _, s := range sets {
@@ -160,7 +160,9 @@ func (p *plan) changeMembers(s *set) {
 		g = append(g, op{kind: addMembers, set: s, changes: some})
 	}
 	if s.have != nil {
-		p.head = append(p.head, g)
+		if len(g) > 0 {
+			p.head = append(p.head, g)
+		}
 		return
 	}
 	for i := range g {
@@ -231,17 +233,25 @@ func (p *plan) editChain(c *chain) {
 	}
 	var g group
 	p.editRules(c, old, &g)
-	p.head = append(p.head, g)
+	if len(g) > 0 {
+		p.head = append(p.head, g)
+	}
 }
 
 // editRules deletes and inserts the fewest rules that turn the old ones into
 // the wanted ones. Positions are given by the handles of rules that stay.
 func (p *plan) editRules(c *chain, old []kernelRule, to *group) {
+	if slices.EqualFunc(old, c.hashes, func(r kernelRule, hash string) bool { return r.hash == hash }) {
+		p.rules[c.name] = old
+		return
+	}
 	hashes := make([]string, len(old))
 	for i, r := range old {
 		hashes[i] = r.hash
 	}
 	script := minimalEdit(hashes, c.hashes)
+	stay := len(old) - len(script.deletes)
+	*to = slices.Grow(*to, len(script.deletes)+len(c.hashes)-stay)
 	anchors := script.anchors()
 	for _, i := range script.deletes {
 		*to = append(*to, op{kind: deleteRule, chain: c, handle: old[i].handle})

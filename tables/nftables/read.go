@@ -43,7 +43,7 @@ func (c *conn) read(table string) (*kernelState, error) {
 	if state.chains, err = c.readChains(table); err != nil {
 		return nil, fmt.Errorf("read chains of inet %s: %w", table, err)
 	}
-	if err := c.readRules(inTable(unix.NFTA_RULE_TABLE, table), state.chains); err != nil {
+	if err := c.readAllRules(table, state.chains); err != nil {
 		return nil, fmt.Errorf("read rules of inet %s: %w", table, err)
 	}
 	if state.sets, err = c.readSets(table); err != nil {
@@ -98,6 +98,8 @@ func decodeChain(b []byte) (table, name string, c *kernelChain) {
 			c.base.chainType = text(v)
 		case unix.NFTA_CHAIN_POLICY:
 			c.base.policy = number(v)
+		case unix.NFTA_CHAIN_USE:
+			c.uses = number(v)
 		case unix.NFTA_CHAIN_HOOK:
 			for kind, v := range attributes(v) {
 				switch kind {
@@ -112,124 +114,129 @@ func decodeChain(b []byte) (table, name string, c *kernelChain) {
 	return table, name, c
 }
 
-// readRules reads the rules that the filter lets through into their chains.
-func (c *conn) readRules(filter []netlink.Attribute, chains map[string]*kernelChain) error {
-	start := func() {
-		for _, chain := range chains {
-			chain.rules = nil
+// wholeDump is the number of rules up to which they are read at once.
+//
+// The kernel gives a dump in pieces of 32 kB and counts from the first rule on
+// for each, so the time grows with the square of the rules: of 20,000 a quarter
+// of it goes there, of 55,000 more than half. A dump of one chain costs three
+// system calls, some 5 us, and others' changes hardly ever come between.
+const wholeDump = 4000
+
+// readAllRules reads the rules of all chains.
+func (c *conn) readAllRules(table string, chains map[string]*kernelChain) error {
+	uses := 0
+	for _, chain := range chains {
+		uses += int(chain.uses)
+	}
+	if uses <= wholeDump {
+		return c.readRules(inTable(unix.NFTA_RULE_TABLE, table), chains)
+	}
+	filter := named(unix.NFTA_RULE_TABLE, table, unix.NFTA_RULE_CHAIN, "")
+	for name, chain := range chains {
+		if chain.uses == 0 {
+			continue
+		}
+		filter[1].Data = append(append(filter[1].Data[:0], name...), 0)
+		err := c.readRules(filter, chains)
+		if errors.Is(err, unix.ENOENT) { // gone meanwhile
+			delete(chains, name)
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("of chain %s: %w", name, err)
 		}
 	}
-	return c.retry(unix.NFT_MSG_GETRULE, filter, start, func(b []byte) {
+	return nil
+}
+
+// readRules reads the rules that the filter lets through into their chains,
+// which have none.
+func (c *conn) readRules(filter []netlink.Attribute, chains map[string]*kernelChain) error {
+	in := &c.rules
+	in.full = in.full[:0]
+	err := c.retry(unix.NFT_MSG_GETRULE, filter, in.start, func(b []byte) {
 		var r kernelRule
-		var chain *kernelChain
+		var comment []byte
 		for kind, v := range attributes(b) {
 			switch kind {
 			case unix.NFTA_RULE_CHAIN:
-				chain = chains[text(v)]
+				in.enter(v, chains, c.wanted)
 			case unix.NFTA_RULE_HANDLE:
 				r.handle = wideNumber(v)
 			case unix.NFTA_RULE_EXPRESSIONS:
 				r.digest = c.digests.digest(v)
 			case unix.NFTA_RULE_USERDATA:
-				r.hash = tables.HashInComment(commentIn(v))
+				comment = commentIn(v)
 			}
 		}
-		if chain != nil {
-			chain.rules = append(chain.rules, r)
-		}
+		r.hash = in.hash(comment)
+		in.rules = append(in.rules, r)
 	})
+	in.leave(chains)
+	return err
 }
 
-func (c *conn) readSets(table string) (map[string]*kernelSet, error) {
-	sets := map[string]*kernelSet{}
-	err := c.retry(unix.NFT_MSG_GETSET, inTable(unix.NFTA_SET_TABLE, table), func() { clear(sets) }, func(b []byte) {
-		if name, s, anonymous := decodeSet(b); !anonymous {
-			sets[name] = s
-		}
-	})
-	return sets, err
+// ruleReader takes the rules of a dump, which come chain by chain.
+type ruleReader struct {
+	// name is that of the chain of the last rule, and rules are its rules so far.
+	name  []byte
+	rules []kernelRule
+	// hashes are those of the wanted rules of the chain, of which hashes[next] is
+	// expected.
+	hashes []string
+	next   int
+	// full are the chains that have got their rules.
+	full []*kernelChain
 }
 
-// decodeSet decodes a set without its elements. A type that is none of ours
-// gives the zero shape. Anonymous sets are parts of rules.
-func decodeSet(b []byte) (name string, s *kernelSet, anonymous bool) {
-	var flags, keyType, keyLength, dataType uint32
-	for kind, v := range attributes(b) {
-		switch kind {
-		case unix.NFTA_SET_NAME:
-			name = text(v)
-		case unix.NFTA_SET_FLAGS:
-			flags = number(v)
-		case unix.NFTA_SET_KEY_TYPE:
-			keyType = number(v)
-		case unix.NFTA_SET_KEY_LEN:
-			keyLength = number(v)
-		case unix.NFTA_SET_DATA_TYPE:
-			dataType = number(v)
+// start begins a dump, again if need be.
+func (in *ruleReader) start() {
+	for _, c := range in.full {
+		c.rules = nil
+	}
+	in.name, in.rules, in.full = in.name[:0], in.rules[:0], in.full[:0]
+}
+
+// enter notes that the next rule is one of the named chain.
+func (in *ruleReader) enter(name []byte, chains map[string]*kernelChain, wanted map[string]*chain) {
+	if bytes.Equal(in.name, name) {
+		return
+	}
+	in.leave(chains)
+	in.name = append(in.name, name...)
+	if c := wanted[string(trimmed(name))]; c != nil {
+		in.hashes = c.hashes
+	}
+}
+
+// leave gives a chain its rules, in as much memory as they take.
+func (in *ruleReader) leave(chains map[string]*kernelChain) {
+	if c := chains[string(trimmed(in.name))]; c != nil {
+		c.rules = append(c.rules, in.rules...)
+		in.full = append(in.full, c)
+	}
+	in.name, in.rules, in.hashes, in.next = in.name[:0], in.rules[:0], nil, 0
+}
+
+// hash returns the hash in a comment, without new memory if the rule is the one
+// that is wanted there.
+func (in *ruleReader) hash(comment []byte) string {
+	comment, ok := bytes.CutPrefix(comment, []byte(tables.CommentPrefix))
+	if !ok {
+		return ""
+	}
+	comment, _, _ = bytes.Cut(comment, []byte(" "))
+	for i := in.next; i < min(len(in.hashes), in.next+lookAhead); i++ {
+		if in.hashes[i] == string(comment) {
+			in.next = i + 1
+			return in.hashes[i]
 		}
 	}
-	s = &kernelSet{}
-	for _, sh := range shapes() {
-		if sh.kernelType() == (kernelType{flags, keyType, keyLength, dataType}) {
-			s.shape = sh
-		}
-	}
-	return name, s, flags&unix.NFT_SET_ANONYMOUS != 0
+	return string(comment)
 }
 
-// shapes lists all shapes that sets of ours can have.
-func shapes() []shape {
-	var out []shape
-	for _, f := range model.Families() {
-		out = append(out, shape{kind: model.Addresses, family: f, verdicts: true})
-		for _, k := range []model.GroupKind{model.Addresses, model.Networks, model.AddressPorts} {
-			out = append(out, shape{kind: k, family: f})
-		}
-	}
-	return out
-}
-
-func (c *conn) readElements(table, set string) ([]element, error) {
-	var out []element
-	filter := append(inTable(unix.NFTA_SET_ELEM_LIST_TABLE, table),
-		netlink.Attribute{Type: unix.NFTA_SET_ELEM_LIST_SET, Data: zeroEnded(set)})
-	err := c.retry(unix.NFT_MSG_GETSETELEM, filter, func() { out = nil }, func(b []byte) {
-		for kind, list := range attributes(b) {
-			if kind != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
-				continue
-			}
-			for _, item := range attributes(list) {
-				out = append(out, decodeElement(item))
-			}
-		}
-	})
-	return out, err
-}
-
-func decodeElement(b []byte) element {
-	var e element
-	for kind, v := range attributes(b) {
-		switch kind {
-		case unix.NFTA_SET_ELEM_KEY:
-			for _, data := range attributes(v) {
-				e.key = bytes.Clone(data)
-			}
-		case unix.NFTA_SET_ELEM_FLAGS:
-			flags := number(v)
-			e.end = flags&unix.NFT_SET_ELEM_INTERVAL_END != 0
-			e.odd = e.odd || flags&^unix.NFT_SET_ELEM_INTERVAL_END != 0
-		case unix.NFTA_SET_ELEM_DATA:
-			for kind, data := range attributes(v) {
-				if kind == unix.NFTA_DATA_VERDICT {
-					e.verdict = decodeVerdict(data)
-				}
-			}
-		case unix.NFTA_SET_ELEM_TIMEOUT, unix.NFTA_SET_ELEM_EXPIRATION:
-			e.odd = true
-		}
-	}
-	return e
-}
+// lookAhead is how many wanted rules that are missing are looked over.
+const lookAhead = 8
 
 // decodeVerdict returns the action a verdict stands for, nil if none of ours.
 func decodeVerdict(b []byte) tables.Action {
@@ -246,18 +253,18 @@ func decodeVerdict(b []byte) tables.Action {
 	return verdictAction(code, chain)
 }
 
-// commentIn returns the comment in a rule's userdata, or "". The library's
+// commentIn returns the comment in a rule's userdata, or nil. The library's
 // reader panics on data that others have written badly, so this one looks for
 // itself.
-func commentIn(data []byte) string {
+func commentIn(data []byte) []byte {
 	for len(data) >= 2 && len(data) >= 2+int(data[1]) {
 		kind, v := userdata.Type(data[0]), data[2:2+int(data[1])]
 		if kind == userdata.TypeComment {
-			return text(v)
+			return trimmed(v)
 		}
 		data = data[2+len(v):]
 	}
-	return ""
+	return nil
 }
 
 func inTable(kind uint16, table string) []netlink.Attribute {
@@ -266,7 +273,10 @@ func inTable(kind uint16, table string) []netlink.Attribute {
 
 func zeroEnded(s string) []byte { return append([]byte(s), 0) }
 
-func text(b []byte) string { return string(bytes.TrimRight(b, "\x00")) }
+func text(b []byte) string { return string(trimmed(b)) }
+
+// trimmed returns a string's bytes without the zeros behind it.
+func trimmed(b []byte) []byte { return bytes.TrimRight(b, "\x00") }
 
 // number decodes a 32-bit attribute; nftables sends them in network order.
 func number(b []byte) uint32 {

@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/felixlike/felixlike/model"
@@ -29,6 +30,9 @@ func (k *kernelChain) differences(found *kernelChain) string {
 }
 
 func ruleDifferences(known, found []kernelRule) []string {
+	if slices.Equal(known, found) {
+		return nil
+	}
 	// Of each content, how many rules are missing, and of each hash.
 	missing, byHash := map[kernelRule]int{}, map[string]int{}
 	for _, r := range known {

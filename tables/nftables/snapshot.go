@@ -164,7 +164,7 @@ func decodeRule(b []byte) (chain string, r RuleSnapshot) {
 		case unix.NFTA_RULE_HANDLE:
 			r.Handle = wideNumber(v)
 		case unix.NFTA_RULE_USERDATA:
-			r.Comment = commentIn(v)
+			r.Comment = string(commentIn(v))
 			if r.Hash = tables.HashInComment(r.Comment); r.Hash != "" {
 				r.Comment = r.Comment[min(len(r.Comment), len(tables.CommentPrefix)+len(r.Hash)+1):]
 			}

@@ -140,6 +140,7 @@ func (t *Table) connect() error {
 	if err != nil {
 		return errors.Join(err, c.close())
 	}
+	c.wanted = t.chains
 	t.conn = c
 	t.notes.committer(c.raw.PID(), generation)
 	return nil

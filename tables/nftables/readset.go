@@ -1,0 +1,125 @@
+package nftables
+
+import (
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// readSets reads what sets and maps there are.
+func (c *conn) readSets(table string) (map[string]*kernelSet, error) {
+	sets := map[string]*kernelSet{}
+	err := c.retry(unix.NFT_MSG_GETSET, inTable(unix.NFTA_SET_TABLE, table), func() { clear(sets) }, func(b []byte) {
+		if name, s, anonymous := decodeSet(b); !anonymous {
+			sets[name] = s
+		}
+	})
+	return sets, err
+}
+
+// decodeSet decodes a set without its elements. A type that is none of ours,
+// or a property that ours do not have, gives the zero shape. Anonymous sets are
+// parts of rules.
+func decodeSet(b []byte) (name string, s *kernelSet, anonymous bool) {
+	var t kernelType
+	foreign := false
+	for kind, v := range attributes(b) {
+		switch kind {
+		case unix.NFTA_SET_NAME:
+			name = text(v)
+		case unix.NFTA_SET_FLAGS:
+			t.flags = number(v)
+		case unix.NFTA_SET_KEY_TYPE:
+			t.key = number(v)
+		case unix.NFTA_SET_KEY_LEN:
+			t.keyLength = number(v)
+		case unix.NFTA_SET_DATA_TYPE:
+			t.data = number(v)
+		case unix.NFTA_SET_DESC:
+			foreign = foreign || limitedSize(v)
+		case unix.NFTA_SET_TIMEOUT, unix.NFTA_SET_GC_INTERVAL, unix.NFTA_SET_POLICY, unix.NFTA_SET_OBJ_TYPE, setExpr, setExpressions:
+			foreign = true
+		}
+	}
+	s = &kernelSet{}
+	for _, sh := range shapes() {
+		if !foreign && sh.kernelType() == t {
+			s.shape = sh
+		}
+	}
+	return name, s, t.flags&unix.NFT_SET_ANONYMOUS != 0
+}
+
+// setExpr and setExpressions are NFTA_SET_EXPR and NFTA_SET_EXPRESSIONS: what is
+// executed for an element that is found.
+const (
+	setExpr        = 17
+	setExpressions = 18
+)
+
+// limitedSize reports whether a description of a set bounds its members.
+func limitedSize(b []byte) bool {
+	for kind, v := range attributes(b) {
+		if kind == unix.NFTA_SET_DESC_SIZE && number(v) != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// shapes lists all shapes that sets of ours can have.
+func shapes() [8]shape {
+	var out [8]shape
+	for i, f := range [...]model.Family{model.IPv4, model.IPv6} {
+		out[4*i] = shape{kind: model.Addresses, family: f, verdicts: true}
+		for n, k := range [...]model.GroupKind{model.Addresses, model.Networks, model.AddressPorts} {
+			out[4*i+1+n] = shape{kind: k, family: f}
+		}
+	}
+	return out
+}
+
+// readElements reads the elements of a set. They are good until the next call.
+func (c *conn) readElements(table, set string) ([]element, error) {
+	filter := append(inTable(unix.NFTA_SET_ELEM_LIST_TABLE, table),
+		netlink.Attribute{Type: unix.NFTA_SET_ELEM_LIST_SET, Data: zeroEnded(set)})
+	err := c.retry(unix.NFT_MSG_GETSETELEM, filter, func() { c.elements = c.elements[:0] }, func(b []byte) {
+		for kind, list := range attributes(b) {
+			if kind != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
+				continue
+			}
+			for _, item := range attributes(list) {
+				c.elements = append(c.elements, decodeElement(item))
+			}
+		}
+	})
+	return c.elements, err
+}
+
+func decodeElement(b []byte) element {
+	var e element
+	for kind, v := range attributes(b) {
+		switch kind {
+		case unix.NFTA_SET_ELEM_KEY:
+			for _, data := range attributes(v) {
+				e.size = copy(e.buffer[:], data)
+				e.odd = e.odd || e.size < len(data)
+			}
+		case unix.NFTA_SET_ELEM_FLAGS:
+			flags := number(v)
+			e.end = flags&unix.NFT_SET_ELEM_INTERVAL_END != 0
+			e.odd = e.odd || flags&^unix.NFT_SET_ELEM_INTERVAL_END != 0
+		case unix.NFTA_SET_ELEM_DATA:
+			for kind, data := range attributes(v) {
+				if kind == unix.NFTA_DATA_VERDICT {
+					e.verdict = decodeVerdict(data)
+				}
+			}
+		case unix.NFTA_SET_ELEM_USERDATA, unix.NFTA_SET_ELEM_PAD: // comments
+		default: // a time to live, a counter or limit, the end of a range, ...
+			e.odd = true
+		}
+	}
+	return e
+}
