@@ -44,12 +44,12 @@ func (t *Table) apply(ctx context.Context) (tables.Result, error) {
 		return result, err
 	}
 	for attempt := 1; ; attempt++ {
-		full, err := t.learn()
-		if err != nil {
-			return result, err
-		}
+		full, err := t.learn(&result)
 		result.FullRead = result.FullRead || full
-		if err = t.program(ctx, &result); err == nil {
+		if err == nil {
+			err = t.program(ctx, &result)
+		}
+		if err == nil {
 			result.Repaired = t.repaired()
 			return result, nil
 		}
@@ -66,23 +66,15 @@ const applyAttempts = 5
 
 // program sends what differs from what is known.
 func (t *Table) program(ctx context.Context, result *tables.Result) error {
-	if t.dormant {
-		if err := t.wake(result); err != nil {
-			return err
-		}
-	}
-	guarded := len(t.options.Guard) > 0
-	if guarded && !t.exists {
-		if err := t.raiseGuard(result); err != nil {
-			return err
-		}
-	}
 	p := t.plan()
 	batches := chunks(p.head, p.tail, t.limit)
-	if guarded && p.rebuild && len(batches) > 1 {
-		if err := t.raiseGuard(result, op{kind: deleteTable}); err != nil {
+	if p.rebuild && len(batches) > 1 && len(t.options.Guard) > 0 {
+		raised, err := t.raiseGuard(result, op{kind: deleteTable}, op{kind: addTable})
+		if err != nil {
 			return err
 		}
+		t.adopt(raised)
+		t.trusted = true
 		p = t.plan()
 		batches = chunks(p.head, p.tail, t.limit)
 	}
@@ -121,7 +113,7 @@ func (t *Table) send(ops []op, result *tables.Result) error {
 // adopt makes the state what the kernel is known to hold, and marks
 // everything for comparison.
 func (t *Table) adopt(state *kernelState) {
-	t.exists, t.dormant = state.exists, state.dormant
+	t.exists = state.exists
 	for name := range state.chains {
 		t.chain(name)
 	}

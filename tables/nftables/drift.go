@@ -16,31 +16,49 @@ import (
 // the news concern everything, by a look at the objects that the news name
 // otherwise. Without news it reads nothing. It reports whether it was a full
 // read.
-func (t *Table) learn() (full bool, err error) {
+//
+// What leaves pods without policy is stopped before anything else is looked at:
+// see closeGap.
+func (t *Table) learn(result *tables.Result) (full bool, err error) {
 	fresh := t.notes.take()
-	t.heard.merge(fresh)
 	if t.known && fresh.empty() {
 		return false, nil
 	}
-	if t.known && !fresh.lost && fresh.table == nil {
+	t.heard.merge(fresh)
+	exists, err := t.closeGap(&fresh, result)
+	if err != nil {
+		return false, err
+	}
+	if t.known && exists && !fresh.sweeping() {
 		if complete, err := t.reread(fresh); err != nil || complete {
 			return false, err
 		}
 	}
+	return true, t.learnAll(result)
+}
+
+// learnAll reads the whole table. If there is none, it comes with the guard.
+func (t *Table) learnAll(result *tables.Result) (err error) {
 	if t.generation, err = readGeneration(t.conn.raw); err != nil {
-		return false, err
+		return err
 	}
 	t.heard.merge(t.notes.reading(t.generation))
-	state, err := t.conn.read(t.options.Table)
+	found, err := t.conn.read(t.options.Table)
 	if err != nil {
-		return false, err
+		return err
+	}
+	state := found
+	if !found.exists && len(t.options.Guard) > 0 {
+		if state, err = t.raiseGuard(result, op{kind: addTable}); err != nil {
+			return err
+		}
 	}
 	if t.trusted {
-		t.compare(state)
+		t.compare(found)
 	}
 	t.adopt(state)
 	t.known, t.trusted = true, true
-	return true, nil
+	return nil
 }
 
 // overtaken reports whether the kernel may have refused a commit only because
@@ -91,22 +109,24 @@ func (t *Table) damaged(key objectKey, object, what string, o note) {
 	t.repairs[key] = d
 }
 
-// compare notes what of the state is not as known.
-func (t *Table) compare(state *kernelState) {
-	key := objectKey{"table", t.options.Table}
+// damagedTable notes what is wrong with the table as a whole.
+func (t *Table) damagedTable(what string) {
 	var o note
 	if t.heard.table != nil {
 		o = *t.heard.table
 	}
+	t.damaged(objectKey{"table", t.options.Table}, "table", what, o)
+}
+
+// compare notes what of the state is not as known.
+func (t *Table) compare(state *kernelState) {
 	switch {
 	case t.exists && !state.exists:
-		t.damaged(key, "table", "deleted", o)
+		t.damagedTable("deleted")
 		return
 	case t.exists && len(state.chains)+len(state.sets) == 0 && t.holdsSomething():
-		t.damaged(key, "table", "emptied", o)
+		t.damagedTable("emptied")
 		return
-	case state.dormant && !t.dormant:
-		t.damaged(key, "table", "made dormant", o)
 	}
 	for name := range t.chains {
 		if state.chains[name] == nil {
@@ -192,7 +212,9 @@ const authorWait = 20 * time.Millisecond
 
 // repaired returns the repairs that were made, and forgets what was heard.
 func (t *Table) repaired() []tables.Repair {
-	t.heard = newNews()
+	if !t.heard.empty() {
+		t.heard = newNews()
+	}
 	if len(t.repairs) == 0 {
 		return nil
 	}

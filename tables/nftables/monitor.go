@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -85,6 +86,9 @@ func (t *Table) listen(ctx context.Context, changed func()) error {
 		}
 		if t.notes.hear(buffer[:n], time.Now()) {
 			changed()
+			// A large change is told in thousands of datagrams. Whoever was called
+			// has to begin before they are all read, on a single processor, too.
+			runtime.Gosched()
 		}
 	}
 }
@@ -151,15 +155,20 @@ func (s *subscription) ignore(port uint32) error {
 		// Nobody's: 0 is the kernel itself, which does not commit.
 		program = program[3:]
 	}
+	if err := s.filter(program); err != nil {
+		return fmt.Errorf("set the filter of notifications: %w", err)
+	}
+	return nil
+}
+
+// filter makes the kernel deliver only what the program returns nonzero for.
+func (s *subscription) filter(program []unix.SockFilter) error {
 	var err error
 	control := s.connection.Control(func(fd uintptr) {
 		err = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
 			&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
 	})
-	if err = errors.Join(err, control); err != nil {
-		return fmt.Errorf("set the filter of notifications: %w", err)
-	}
-	return nil
+	return errors.Join(err, control)
 }
 
 // readGeneration asks for the number of the ruleset's generation.

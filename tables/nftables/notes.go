@@ -2,7 +2,6 @@ package nftables
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -37,11 +36,13 @@ type notes struct {
 
 	news news
 	// changed is the latest generation in which somebody else has changed the
-	// table, and authors are who did lately.
-	changed uint32
-	authors []author
-	// authored is closed and renewed whenever authors grows.
-	authored chan struct{}
+	// table, ended the latest of which the end was heard, and authors are who
+	// changed it lately.
+	changed, ended uint32
+	authors        []author
+	// moved is closed and renewed when the end of a change of the table is heard,
+	// or nothing will be heard any more.
+	moved chan struct{}
 }
 
 // news are the foreign changes of the table that have not been seen to.
@@ -69,7 +70,7 @@ type author struct {
 const keptAuthors = 64
 
 func newNotes(table string) notes {
-	return notes{table: table, news: newNews(), authored: make(chan struct{})}
+	return notes{table: table, news: newNews(), moved: make(chan struct{})}
 }
 
 func newNews() news { return news{chains: map[string]note{}, sets: map[string]note{}} }
@@ -84,10 +85,23 @@ func (n *news) merge(o news) {
 	if n.table == nil {
 		n.table = o.table
 	}
-	maps.Copy(o.chains, n.chains)
-	maps.Copy(o.sets, n.sets)
-	n.chains, n.sets = o.chains, o.sets
+	for name, x := range o.chains {
+		keepFirst(n.chains, name, x)
+	}
+	for name, x := range o.sets {
+		keepFirst(n.sets, name, x)
+	}
 }
+
+// sweeping reports whether it takes a full read to see to the news, or is
+// faster with one.
+func (n *news) sweeping() bool {
+	return n.lost || n.table != nil || len(n.chains)+len(n.sets) > fewObjects
+}
+
+// fewObjects is how many chains and sets are looked at one by one: each takes
+// some 50 us, a full read of a large table some 50 ms.
+const fewObjects = 64
 
 // first returns the earliest note, if there is one.
 func (n *news) first() (note, bool) {
@@ -119,7 +133,7 @@ func (n *notes) subscribed(s *subscription, generation uint32) (tell bool, err e
 	if err := s.ignore(n.port); err != nil {
 		return false, err
 	}
-	n.socket = s
+	n.socket, n.changed, n.ended = s, generation, generation
 	n.advance(generation)
 	n.news.lost = n.news.lost || n.readOnce
 	return n.readOnce, nil
@@ -131,6 +145,7 @@ func (n *notes) deaf() {
 	defer n.mu.Unlock()
 	n.socket = nil
 	n.news.lost = n.readOnce
+	n.move()
 }
 
 // committer notes the port of the connection that commits from now on, which
@@ -160,6 +175,9 @@ func (n *notes) committed() {
 func (n *notes) take() news {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.news.empty() {
+		return news{}
+	}
 	out := n.news
 	n.news = newNews()
 	return out
@@ -296,48 +314,59 @@ func (n *notes) hearGeneration(payload []byte) {
 		}
 	}
 	n.advance(generation)
-	if name == "" || generation != n.changed {
+	n.ended = generation
+	if generation != n.changed {
 		return
 	}
 	if len(n.authors) == keptAuthors {
 		n.authors = slices.Delete(n.authors, 0, 1)
 	}
 	n.authors = append(n.authors, author{generation, fmt.Sprintf("%s (pid %d)", name, pid)})
-	close(n.authored)
-	n.authored = make(chan struct{})
+	n.move()
+}
+
+func (n *notes) move() {
+	close(n.moved)
+	n.moved = make(chan struct{})
 }
 
 // by returns who began the generation. The name comes at the end of the
 // transaction, which may be behind many notifications: it is waited for.
-func (n *notes) by(generation uint32, wait time.Duration) string {
-	timeout := time.After(wait)
-	for {
-		name, more := n.authorOf(generation)
-		if name != "" || more == nil {
-			return name
+func (n *notes) by(generation uint32, wait time.Duration) (name string) {
+	n.await(wait, func() bool {
+		for _, a := range n.authors {
+			if a.generation == generation {
+				name = a.name
+			}
 		}
-		select {
-		case <-more:
-		case <-timeout:
-			return ""
-		}
-	}
+		return name != ""
+	})
+	return name
 }
 
-// authorOf returns who began the generation, or what is closed when more is
-// known, if there will be more.
-func (n *notes) authorOf(generation uint32) (name string, more <-chan struct{}) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, a := range n.authors {
-		if a.generation == generation {
-			return a.name, nil
+// complete waits until all of what was heard of was heard to its end, and
+// reports whether it was.
+func (n *notes) complete(wait time.Duration) bool {
+	return n.await(wait, func() bool { return !after(n.changed, n.ended) })
+}
+
+// await waits until is holds, which is asked under the lock. It gives up when
+// nothing more will be heard.
+func (n *notes) await(wait time.Duration, is func() bool) bool {
+	timeout := time.After(wait)
+	for {
+		n.mu.Lock()
+		ok, moved, heard := is(), n.moved, n.socket != nil
+		n.mu.Unlock()
+		if ok || !heard {
+			return ok
+		}
+		select {
+		case <-moved:
+		case <-timeout:
+			return false
 		}
 	}
-	if n.socket == nil {
-		return "", nil
-	}
-	return "", n.authored
 }
 
 // advance notes a generation that is known of.

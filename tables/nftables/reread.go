@@ -94,10 +94,6 @@ func named(tableKind uint16, table string, nameKind uint16, name string) []netli
 // reread reads what the news are about, and makes that what the kernel holds.
 // It reports false if it takes a full read to know.
 func (t *Table) reread(heard news) (bool, error) {
-	state, err := t.conn.readTable(t.options.Table)
-	if err != nil || !state.exists || state.dormant != t.dormant {
-		return false, err
-	}
 	if complete, err := t.rereadChains(heard); err != nil || !complete {
 		return false, err
 	}

@@ -52,8 +52,7 @@ type Table struct {
 	// trusted tells that every have is what the kernel held after our last
 	// commit or read: what differs from it is somebody else's doing.
 	trusted bool
-	// exists and dormant tell of the table itself.
-	exists, dormant bool
+	exists  bool
 	// generation is that of the ruleset at the last full read, counted on with
 	// our own commits: if the ruleset's is another, somebody else has committed.
 	generation uint32
