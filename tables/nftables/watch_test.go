@@ -26,6 +26,8 @@ type agent struct {
 	// results are those of all applies that the loop made by itself.
 	results []tables.Result
 	at      []time.Time // when each was done
+	// stop ends the loop, but not the watch: the test applies the table itself.
+	stop func()
 }
 
 // watch runs an agent until the test ends. The table is subscribed to when it
@@ -41,9 +43,19 @@ func watch(t testing.TB, table *Table) *agent {
 			t.Errorf("watch ended: %v", err)
 		}
 	})
-	running.Go(func() { a.loop(ctx, t) })
+	loop, stop := context.WithCancel(ctx)
+	looping := make(chan struct{})
+	running.Go(func() {
+		defer close(looping)
+		a.loop(loop, t)
+	})
+	a.stop = func() {
+		stop()
+		<-looping
+	}
 	t.Cleanup(func() {
 		cancel()
+		stop()
 		running.Wait()
 	})
 	a.eventually(t, "the subscription", func() bool { return table.notes.heard() })
@@ -209,14 +221,18 @@ func (d drift) prepared(listing string) string {
 	return d.script
 }
 
-// sameTable reports whether two listings are equal but for the handles and the
-// order of sets and elements, which no repair can keep.
-func sameTable(a, b string) bool { return cmp.Equal(tableLines(a), tableLines(b)) }
+// sameTable reports whether two listings are equal but for the order of chains
+// and sets, which no repair can keep.
+func sameTable(a, b string) bool { return slices.Equal(blocks(a), blocks(b)) }
 
-func tableLines(listing string) []string {
-	lines := strings.Split(listing, "\n")
-	slices.Sort(lines)
-	return lines
+// blocks are the chains, sets and maps of a listing, each as one text, sorted.
+func blocks(listing string) []string {
+	out := strings.Split(listing, "\n\t}\n")
+	for i := range out {
+		out[i] = strings.TrimSpace(strings.TrimPrefix(out[i], "table inet felixlike {\n"))
+	}
+	slices.Sort(out)
+	return out
 }
 
 // What somebody else does to the table is put right at once, and said.

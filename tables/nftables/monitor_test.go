@@ -1,0 +1,269 @@
+package nftables
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/tables"
+)
+
+// listening subscribes for the table by hand, so that the test reads what is
+// delivered.
+func listening(t testing.TB, ns namespace, table *Table) *subscription {
+	t.Helper()
+	s, generation, err := subscribe(ns.fd, socketBuffer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.raw.Close() })
+	if _, err := table.notes.subscribed(s, generation); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// delivered returns the datagrams that wait in the socket.
+func delivered(t testing.TB, s *subscription) [][]byte {
+	t.Helper()
+	var out [][]byte
+	buffer := make([]byte, listenRead)
+	err := s.connection.Control(func(fd uintptr) {
+		for {
+			n, err := unix.Read(int(fd), buffer)
+			if errors.Is(err, unix.EAGAIN) {
+				return
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			out = append(out, append([]byte(nil), buffer[:n]...))
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// What we commit is not delivered at all, over whatever connection; what others
+// commit is.
+func TestOwnCommitsAreNotDelivered(t *testing.T) {
+	ns := newNamespace(t)
+	table := ns.open(t)
+	s := listening(t, ns, table)
+	chains := 2000
+	if testing.Short() {
+		chains = 20
+	}
+	load(table, chains)
+	r := apply(t, table)
+	if got := delivered(t, s); len(got) != 0 {
+		t.Errorf("%d datagrams of a load of %d rules", len(got), r.RulesAdded)
+	}
+	ns.nft(t, "add chain inet felixlike stray")
+	if got := delivered(t, s); len(got) != 2 { // the change and the end of the transaction
+		t.Errorf("%d datagrams of a foreign change", len(got))
+	}
+
+	// A new connection, another port; the old one is anybody's.
+	old := table.conn.raw.PID()
+	if err := table.disconnect(); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: ns.fd, PID: old})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := &conn{raw: raw, table: DefaultTable, buffer: make([]byte, readBuffer)}
+	defer other.close()
+	if err := table.connect(); err != nil {
+		t.Fatal(err)
+	}
+	if err := table.conn.flush([]op{{kind: addMembers, set: table.sets["a1-4"], changes: []change{{member: membersOf("10.9.9.9")[0]}}}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := delivered(t, s); len(got) != 0 {
+		t.Errorf("%d datagrams over a new connection", len(got))
+	}
+	if err := other.flush([]op{{kind: deleteMembers, set: table.sets["a1-4"], changes: []change{{member: membersOf("10.9.9.9")[0]}}}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := delivered(t, s); len(got) != 2 {
+		t.Errorf("%d datagrams of what somebody else commits from the port that was ours", len(got))
+	}
+}
+
+// What is delivered all the same is judged by its port and generation.
+func TestWhoseChangeItIs(t *testing.T) {
+	ns := newNamespace(t)
+	table := ns.open(t)
+	s := listening(t, ns, table)
+	if err := s.ignore(0); err != nil {
+		t.Fatal(err)
+	}
+	loadExample(table)
+	apply(t, table)
+	hear := func(what string, want bool) {
+		t.Helper()
+		got := delivered(t, s)
+		if len(got) == 0 {
+			t.Fatalf("%s: nothing is delivered", what)
+		}
+		heard := false
+		for _, d := range got {
+			heard = table.notes.hear(d, time.Now()) || heard
+		}
+		if heard != want {
+			t.Errorf("%s: is news %v, want %v", what, heard, want)
+		}
+		table.notes.take()
+	}
+	if err := s.ignore(0); err != nil { // connecting has set it
+		t.Fatal(err)
+	}
+	table.AddMembers("aweb-4", membersOf("10.0.0.9"))
+	apply(t, table)
+	hear("our own change", false)
+	ns.nft(t, "add element inet felixlike aweb-4 { 10.0.0.10 }")
+	hear("a foreign change", true)
+	ns.nft(t, "table inet other { set aweb-4 { type ipv4_addr; elements = { 10.0.0.10 }; }; }")
+	hear("another table", false)
+	ns.nft(t, "table ip felixlike { set aweb-4 { type ipv4_addr; elements = { 10.0.0.10 }; }; }")
+	hear("another family", false)
+	ns.nft(t, "add counter inet felixlike c")
+	hear("something else in the table", true)
+
+	// Heard late: a full read has seen it already.
+	ns.nft(t, "add element inet felixlike aweb-4 { 10.0.0.11 }")
+	generation, err := readGeneration(table.conn.raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table.notes.reading(generation)
+	hear("a change before the last full read", false)
+	ns.nft(t, "add element inet felixlike aweb-4 { 10.0.0.12 }")
+	hear("a change after the last full read", true)
+
+	// Committed from the port that we have now, but before we had it.
+	ns.nft(t, "add element inet felixlike aweb-4 { 10.0.0.13 }")
+	var port uint32
+	got := delivered(t, s)
+	for h := range messages(got[0]) {
+		port = h.port
+	}
+	if generation, err = readGeneration(table.conn.raw); err != nil {
+		t.Fatal(err)
+	}
+	table.notes.committer(port, generation)
+	if !table.notes.hear(got[0], time.Now()) {
+		t.Error("a foreign change from the port that is ours now counts as our own")
+	}
+}
+
+// Half numbers of generations are extended to the next whole ones, around all
+// wraps.
+func TestGenerationsWrap(t *testing.T) {
+	for _, latest := range []uint32{1, 5, 0xffff, 0x10000, 0x7fffffff, 0x80000000, 0xfffffffe, 0xffffffff} {
+		n := notes{generation: latest}
+		for _, d := range []int32{-3000, -1, 0, 1, 2, 30000} {
+			want := latest + uint32(d)
+			if got := n.extend(uint16(want)); got != want {
+				t.Errorf("generation %#x: %+d is taken for %#x", latest, d, got)
+			}
+			if after(want, latest) != (d > 0) {
+				t.Errorf("generation %#x: %+d is after: %v", latest, d, after(want, latest))
+			}
+		}
+	}
+}
+
+// When notifications are lost, everything is read, and what was not heard of is
+// put right all the same. Others' tables may be the reason.
+func TestLostNotifications(t *testing.T) {
+	ns := newNamespace(t)
+	table := ns.open(t)
+	table.listenBuffer = 1 // the kernel takes its least, some 2 kB
+	a := watch(t, table)
+	a.do(func() {
+		loadExample(table)
+		apply(t, table)
+	})
+	before := ns.list(t, "-s")
+	var flood strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&flood, "add element inet other s { %s }\n", nth("10.0.0.0", i))
+	}
+	ns.nft(t, "table inet other { set s { type ipv4_addr; }; }")
+	for round := range 3 {
+		a.forget()
+		// The kernel waits a little for a reader that is slow, but not for one that
+		// is held up.
+		table.notes.mu.Lock()
+		ns.nft(t, "flush set inet other s\n"+flood.String()+`insert rule inet felixlike forward accept
+			delete element inet felixlike aweb-4 { 10.0.0.1 }
+			`+flood.String())
+		table.notes.mu.Unlock()
+		a.eventually(t, "the repair", func() bool { return len(a.repairs()) == 2 && ns.list(t, "-s") == before })
+		if a.fullReads() == 0 {
+			t.Errorf("round %d: nothing was lost: %d applies", round, a.applies())
+		}
+		a.report(t)
+		a.do(func() { wantSilent(t, table) })
+	}
+	// The new subscription hears.
+	a.forget()
+	ns.nft(t, "delete element inet felixlike aweb-4 { 10.0.0.1 }")
+	a.eventually(t, "the repair", func() bool { return len(a.repairs()) == 1 && ns.list(t, "-s") == before })
+	if a.fullReads() != 0 {
+		t.Error("the repair of one element took a full read")
+	}
+}
+
+// A change between the last read and the subscription is found.
+func TestWatchAfterTheFirstApply(t *testing.T) {
+	ns := newNamespace(t)
+	table := ns.open(t)
+	loadExample(table)
+	apply(t, table)
+	before := ns.list(t, "-s")
+	ns.nft(t, "insert rule inet felixlike forward accept")
+	a := watch(t, table)
+	a.eventually(t, "the repair", func() bool { return len(a.repairs()) == 1 })
+	if after := ns.list(t, "-s"); after != before || a.fullReads() != 1 {
+		t.Errorf("%d full reads\n%s", a.fullReads(), after)
+	}
+}
+
+// Watched from the beginning, nothing is read but once, whatever we program.
+func TestSteadyStateReadsNothing(t *testing.T) {
+	ns := newNamespace(t)
+	table := ns.open(t)
+	a := watch(t, table)
+	var r tables.Result
+	a.do(func() {
+		loadExample(table)
+		if r = apply(t, table); !r.FullRead {
+			t.Errorf("first apply: %+v", r)
+		}
+	})
+	for i := range 50 {
+		a.do(func() {
+			table.AddMembers("aweb-4", membersOf(nth("10.7.0.0", i).String()))
+			if r = apply(t, table); r.FullRead || r.Messages != 1 {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+	ns.nft(t, "table inet other { chain c { }; }\ndelete table inet other")
+	a.do(func() { wantSilent(t, table) })
+	if n := a.applies(); n != 0 {
+		t.Errorf("%d applies for nothing", n)
+	}
+}
