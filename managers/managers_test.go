@@ -246,7 +246,7 @@ func TestPodNetworksFollowNodes(t *testing.T) {
 	if has("10.10.9.0/24") {
 		t.Error("prefix of a removed node is still believed to be a pod network")
 	}
-	if len(r.chainsWith("")) != 5 {
+	if len(r.chainsWith("")) != 6 {
 		t.Errorf("static chains: %v", r.chainsWith(""))
 	}
 }

@@ -13,7 +13,7 @@
 //	prerouting (base chain, before conntrack)
 //	  in by a pod's own interface, around the switch . drop
 //	forward (base chain, hook forward)
-//	  established or related ........................ accept
+//	  of a connection marked as allowed ............. accept
 //	  in by gw   goto from-pods
 //	  |            invalid .......................... drop
 //	  |            source address -> verdict map: the chain of the policies
@@ -31,6 +31,11 @@
 //	  own pod prefix, but no endpoint ............... drop
 //	  IPv6 link-local ............................... drop
 //	  accept
+//
+// What gets past forward has its connection marked as allowed, in a base chain of
+// its own (allowed, hook postrouting, before addresses are rewritten): to be
+// established is not enough, since connections come to be while there is no
+// policy as well.
 //
 // While a table is made from nothing, guard-forward and guard-prerouting stand
 // in the place of forward and prerouting (see Guard).

@@ -8,11 +8,17 @@ package rules
 // (SNAT ids) and the ct_mark bits 0x20 and 0x40; Tailscale 0xff0000; Cilium
 // 0xf00. The top nibble is free of all of them.
 //
-// No bit of the ct mark is used: accepted connections are recognised by their
-// conntrack state alone.
+// In the mark of connections (ct mark) istio and kube-proxy claim nothing;
+// Cilium and Calico's eBPF dataplane do, but do not run beside us.
 const (
 	// MarkPass tells, within one evaluation of the admin tier, that a policy
 	// passed the packet on to the next tier. It is cleared before the tier
 	// and has no meaning after it.
 	MarkPass uint32 = 0x10000000
+
+	// MarkAllowed tells, in the mark of a connection, that policy let its packets
+	// through. Only such a connection goes on without being judged: one that came
+	// to be while there was no policy (somebody flushed the ruleset, or the agent was
+	// not there yet) is judged at its next packet.
+	MarkAllowed uint32 = 0x20000000
 )

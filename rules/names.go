@@ -17,6 +17,7 @@ const (
 	ChainFromOutside = "from-outside"
 	ChainToPods      = "to-pods"
 	ChainMasquerade  = "postrouting"
+	ChainAllowed     = "allowed"
 
 	ChainGuardForward    = "guard-forward"
 	ChainGuardPrerouting = "guard-prerouting"

@@ -8,9 +8,11 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// Priorities of the base chains: those of nft's "raw", "filter" and "srcnat".
+// Priorities of the base chains: those of nft's "raw", "mangle", "filter" and
+// "srcnat".
 const (
 	priorityRaw    = -300
+	priorityMangle = -150
 	priorityFilter = 0
 	prioritySrcNAT = 100
 )
@@ -25,7 +27,7 @@ func PodNetworks(f model.Family) ipsets.Set {
 // package comment), for this node. They dispatch both families whatever the
 // node's prefixes are: an address that a pod got all the same is judged.
 func (r *Renderer) Static(node *model.Node) []tables.Chain {
-	return []tables.Chain{prerouting(), r.forward(), fromPods(node), fromOutside(), toPods(node)}
+	return []tables.Chain{prerouting(), r.forward(), fromPods(node), fromOutside(), toPods(node), r.allowed(node)}
 }
 
 func (r *Renderer) forward() tables.Chain {
@@ -46,11 +48,41 @@ func (r *Renderer) forward() tables.Chain {
 	}
 }
 
+// allowedBefore lets the packets of connections through that policy has let
+// through before. To be established is not enough: see MarkAllowed.
 func allowedBefore() tables.Rule {
 	return tables.Rule{
-		Matches: []tables.Match{tables.MatchConnState{States: tables.StateEstablished | tables.StateRelated}},
+		Matches: []tables.Match{tables.MatchConnState{States: tables.StateEstablished | tables.StateRelated}, markedAllowed()},
 		Action:  tables.Accept{}, Comment: "connections that were allowed go on",
 	}
+}
+
+// allowed marks the connections of pods whose packets have come so far: a
+// verdict to accept ends only the chain at its own hook.
+func (r *Renderer) allowed(node *model.Node) tables.Chain {
+	mark := tables.SetConnMark{Value: MarkAllowed, Mask: MarkAllowed}
+	c := tables.Chain{
+		Name: ChainAllowed,
+		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: priorityMangle},
+		Rules: []tables.Rule{
+			{Matches: []tables.Match{markedAllowed()}, Action: tables.Return{}, Comment: "marked before"},
+			{
+				Matches: []tables.Match{tables.MatchInterface{Side: tables.Destination, Name: r.gateway}},
+				Action:  mark, Comment: "to a pod or the tunnel",
+			},
+		},
+	}
+	for _, p := range node.PodCIDRs {
+		c.Rules = append(c.Rules, tables.Rule{
+			Matches: []tables.Match{tables.MatchPrefix{Side: tables.Source, Prefix: p}},
+			Action:  mark, Comment: "from a pod to outside",
+		})
+	}
+	return c
+}
+
+func markedAllowed() tables.Match {
+	return tables.MatchConnMark{Value: MarkAllowed, Mask: MarkAllowed}
 }
 
 // prerouting drops what the host's stack takes from a pod's interface by

@@ -30,6 +30,10 @@ type Goto struct{ Chain string }
 // SetMark replaces the bits of Mask in the packet mark by Value.
 type SetMark struct{ Value, Mask uint32 }
 
+// SetConnMark replaces the bits of Mask in the mark of the packet's connection
+// by Value; a packet without a connection is left alone.
+type SetConnMark struct{ Value, Mask uint32 }
+
 // Masquerade rewrites the source to the address of the outgoing interface;
 // for chains of the nat type only.
 type Masquerade struct{}
@@ -43,23 +47,25 @@ type Dispatch struct {
 	Map    string
 }
 
-func (Accept) isAction()     {}
-func (Drop) isAction()       {}
-func (Return) isAction()     {}
-func (Jump) isAction()       {}
-func (Goto) isAction()       {}
-func (SetMark) isAction()    {}
-func (Masquerade) isAction() {}
-func (Dispatch) isAction()   {}
+func (Accept) isAction()      {}
+func (Drop) isAction()        {}
+func (Return) isAction()      {}
+func (Jump) isAction()        {}
+func (Goto) isAction()        {}
+func (SetMark) isAction()     {}
+func (SetConnMark) isAction() {}
+func (Masquerade) isAction()  {}
+func (Dispatch) isAction()    {}
 
-func (a Accept) String() string     { return text(a) }
-func (a Drop) String() string       { return text(a) }
-func (a Return) String() string     { return text(a) }
-func (a Jump) String() string       { return text(a) }
-func (a Goto) String() string       { return text(a) }
-func (a SetMark) String() string    { return text(a) }
-func (a Masquerade) String() string { return text(a) }
-func (a Dispatch) String() string   { return text(a) }
+func (a Accept) String() string      { return text(a) }
+func (a Drop) String() string        { return text(a) }
+func (a Return) String() string      { return text(a) }
+func (a Jump) String() string        { return text(a) }
+func (a Goto) String() string        { return text(a) }
+func (a SetMark) String() string     { return text(a) }
+func (a SetConnMark) String() string { return text(a) }
+func (a Masquerade) String() string  { return text(a) }
+func (a Dispatch) String() string    { return text(a) }
 
 func (Accept) appendTo(b []byte) []byte     { return append(b, "accept"...) }
 func (Drop) appendTo(b []byte) []byte       { return append(b, "drop"...) }
@@ -70,6 +76,10 @@ func (Masquerade) appendTo(b []byte) []byte { return append(b, "masquerade"...) 
 
 func (a SetMark) appendTo(b []byte) []byte {
 	return appendMasked(append(b, "mark set "...), a.Value, a.Mask)
+}
+
+func (a SetConnMark) appendTo(b []byte) []byte {
+	return appendMasked(append(b, "ct mark set "...), a.Value, a.Mask)
 }
 
 func (a Dispatch) appendTo(b []byte) []byte {

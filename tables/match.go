@@ -107,6 +107,10 @@ type MatchMark struct {
 	Negated     bool
 }
 
+// MatchConnMark matches when the mark of the packet's connection has Value in
+// the bits of Mask. A packet without a connection has none.
+type MatchConnMark struct{ Value, Mask uint32 }
+
 func (MatchProtocol) isMatch()         {}
 func (MatchDestinationPorts) isMatch() {}
 func (MatchSet) isMatch()              {}
@@ -115,6 +119,7 @@ func (MatchPrefix) isMatch()           {}
 func (MatchInterface) isMatch()        {}
 func (MatchConnState) isMatch()        {}
 func (MatchMark) isMatch()             {}
+func (MatchConnMark) isMatch()         {}
 
 func (m MatchProtocol) String() string         { return text(m) }
 func (m MatchDestinationPorts) String() string { return text(m) }
@@ -124,6 +129,7 @@ func (m MatchPrefix) String() string           { return text(m) }
 func (m MatchInterface) String() string        { return text(m) }
 func (m MatchConnState) String() string        { return text(m) }
 func (m MatchMark) String() string             { return text(m) }
+func (m MatchConnMark) String() string         { return text(m) }
 
 func (m MatchProtocol) appendTo(b []byte) []byte {
 	return append(append(b, "proto "...), m.Protocol.String()...)
@@ -173,6 +179,10 @@ func (m MatchConnState) appendTo(b []byte) []byte {
 func (m MatchMark) appendTo(b []byte) []byte {
 	b = append(append(b, "mark "...), not(m.Negated)...)
 	return appendMasked(b, m.Value, m.Mask)
+}
+
+func (m MatchConnMark) appendTo(b []byte) []byte {
+	return appendMasked(append(b, "ct mark "...), m.Value, m.Mask)
 }
 
 // appendMasked appends value/mask in hexadecimal digits.

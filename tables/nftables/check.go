@@ -108,6 +108,8 @@ func checkRule(r tables.Rule) error {
 		return checkName(a.Chain)
 	case tables.SetMark:
 		return checkMark(a.Value, a.Mask)
+	case tables.SetConnMark:
+		return checkMark(a.Value, a.Mask)
 	case tables.Dispatch:
 		return errors.Join(seen.checkFamily(a.Family), checkSide(a.Side))
 	case nil:
@@ -153,6 +155,8 @@ func (c *ruleContext) checkMatch(m tables.Match) error {
 		}
 		return nil
 	case tables.MatchMark:
+		return checkMark(m.Value, m.Mask)
+	case tables.MatchConnMark:
 		return checkMark(m.Value, m.Mask)
 	}
 	return fmt.Errorf("unknown match %T", m)

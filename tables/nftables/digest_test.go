@@ -33,6 +33,7 @@ func randomRule(nat bool) *rapid.Generator[tables.Rule] {
 			tables.Goto{Chain: "y"},
 			tables.SetMark{Mask: mask, Value: mask & rapid.Uint32().Draw(t, "mark")},
 			tables.SetMark{Mask: mask},
+			tables.SetConnMark{Mask: mask, Value: mask & rapid.Uint32().Draw(t, "connection mark")},
 			tables.Dispatch{Family: f, Side: randomSide(t), Map: ipsets.Name("m", f)},
 		}
 		if nat {
@@ -66,6 +67,7 @@ func randomMatches(t *rapid.T, f model.Family) []tables.Match {
 		{tables.MatchInterface{Side: randomSide(t), Negated: negated, Name: rapid.StringMatching(`[a-z0-9]{1,14}\*?`).Draw(t, "interface")}},
 		{tables.MatchConnState{States: tables.ConnState(rapid.IntRange(1, 15).Draw(t, "states"))}},
 		{tables.MatchMark{Mask: mask, Value: mask & rapid.SampledFrom([]uint32{0, 7, ^uint32(0)}).Draw(t, "value"), Negated: negated}},
+		{tables.MatchConnMark{Mask: mask, Value: mask & rapid.SampledFrom([]uint32{0, 7, ^uint32(0)}).Draw(t, "connection mark")}},
 	}).Draw(t, "match")
 }
 

@@ -75,7 +75,7 @@ func (e *encoder) match(m tables.Match) error {
 	case tables.MatchInterface:
 		e.networkInterface(m)
 	case tables.MatchConnState:
-		e.connState()
+		e.conn(unix.NFT_CT_STATE)
 		e.maskNumber(connStates(m.States), 0)
 		e.compareNumber(true, 0)
 	case tables.MatchMark:
@@ -84,6 +84,12 @@ func (e *encoder) match(m tables.Match) error {
 			e.maskNumber(m.Mask, 0)
 		}
 		e.compareNumber(m.Negated, m.Value)
+	case tables.MatchConnMark:
+		e.conn(unix.NFT_CT_MARK)
+		if m.Mask != ^uint32(0) {
+			e.maskNumber(m.Mask, 0)
+		}
+		e.compareNumber(false, m.Value)
 	default:
 		return fmt.Errorf("unknown match %T", m)
 	}
@@ -179,6 +185,8 @@ func (e *encoder) action(a tables.Action) error {
 		e.masquerade()
 	case tables.SetMark:
 		e.setMark(a)
+	case tables.SetConnMark:
+		e.setConnMark(a)
 	case tables.Dispatch:
 		e.address(a.Family, a.Side)
 		e.lookup(a.Map, true)
@@ -196,6 +204,16 @@ func (e *encoder) setMark(a tables.SetMark) {
 		e.maskNumber(^a.Mask, a.Value)
 	}
 	e.setMeta(unix.NFT_META_MARK)
+}
+
+func (e *encoder) setConnMark(a tables.SetConnMark) {
+	if a.Mask == ^uint32(0) {
+		e.immediateNumber(a.Value)
+	} else {
+		e.conn(unix.NFT_CT_MARK)
+		e.maskNumber(^a.Mask, a.Value)
+	}
+	e.setConn(unix.NFT_CT_MARK)
 }
 
 // address loads a whole address of the IP header into register 1.

@@ -45,11 +45,19 @@ func (m *message) setMeta(key uint32) {
 	m.endExpression(element, data)
 }
 
-// connState loads the packet's conntrack state into register 1.
-func (m *message) connState() {
+// conn loads what conntrack knows of the packet's connection into register 1.
+func (m *message) conn(key uint32) {
 	element, data := m.expression("ct")
 	m.number(unix.NFTA_CT_DREG, reg1)
-	m.number(unix.NFTA_CT_KEY, unix.NFT_CT_STATE)
+	m.number(unix.NFTA_CT_KEY, key)
+	m.endExpression(element, data)
+}
+
+// setConn sets it from register 1.
+func (m *message) setConn(key uint32) {
+	element, data := m.expression("ct")
+	m.number(unix.NFTA_CT_KEY, key)
+	m.number(unix.NFTA_CT_SREG, reg1)
 	m.endExpression(element, data)
 }
 

@@ -1,0 +1,198 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/felixlike/felixlike/lab"
+	"github.com/felixlike/felixlike/model"
+)
+
+// nft runs the nft tool on a node, as somebody who is not the agent.
+func nft(t *testing.T, n *lab.Node, args ...string) string {
+	t.Helper()
+	var out []byte
+	err := n.Namespace().Do(func() (err error) {
+		out, err = exec.Command("nft", args...).CombinedOutput()
+		return err
+	})
+	if err != nil {
+		t.Fatalf("nft %v: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+// ours lists the agent's table without counters; "" if there is none.
+func ours(t *testing.T, n *lab.Node) string {
+	t.Helper()
+	var out []byte
+	err := n.Namespace().Do(func() error {
+		out, _ = exec.Command("nft", "-s", "list", "table", "inet", "felixlike").Output()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return canonical(string(out))
+}
+
+// canonical sorts what nft lists in the order of creation or of a hash: the
+// objects of a table, and the elements of a set. Rules keep their order.
+func canonical(listing string) string {
+	objects := strings.Split(strings.TrimSuffix(listing, "}\n"), "\n\n")
+	for i, o := range objects {
+		o = strings.TrimPrefix(o, "table inet felixlike {\n")
+		if !strings.HasPrefix(strings.TrimSpace(o), "chain") {
+			words := strings.FieldsFunc(o, func(r rune) bool { return strings.ContainsRune(",{}\n\t", r) })
+			if len(words) > 0 {
+				slices.Sort(words[1:]) // behind "set" or "map"
+			}
+			o = strings.Join(words, ",")
+		}
+		objects[i] = strings.TrimSpace(o)
+	}
+	slices.Sort(objects)
+	return strings.Join(objects, "\n")
+}
+
+// repaired waits until the table is as it was, and prints how long that took.
+func repaired(t *testing.T, n *lab.Node, what, before string) {
+	t.Helper()
+	start := time.Now()
+	eventually(t, "repair of "+what, func() bool { return ours(t, n) == before })
+	t.Logf("%s: as before after %s", what, time.Since(start).Round(time.Millisecond))
+}
+
+// TestForeignChanges tampers with the table of a node: it is put right, the
+// status tells of it, a table of somebody else is left alone, and an
+// established connection goes on.
+func TestForeignChanges(t *testing.T) {
+	l := newLab(t)
+	set(t, l, state(t, threeNodes, onlyFromC))
+	n := l.Node("node1")
+	nft(t, n, "add table inet theirs; add chain inet theirs forward { type filter hook forward priority 10; policy accept; }; add rule inet theirs forward counter comment \"theirs\"")
+	theirs := func() string { return nft(t, n, "-s", "-a", "list", "table", "inet", "theirs") }
+	foreign, before := theirs(), ours(t, n)
+	conn := dial(t, l, "c", "a", model.IPv4)
+	for _, tamper := range []struct{ what, command string }{
+		{"rule added", "insert rule inet felixlike forward accept"},
+		{"chain flushed", "flush chain inet felixlike to-pods"},
+		{"base chain deleted", "delete chain inet felixlike forward"},
+		{"map emptied", "flush map inet felixlike to-pods-4"},
+		{"table dormant", "add table inet felixlike { flags dormant; }"},
+		{"table flushed", "flush table inet felixlike"},
+		{"table deleted", "delete table inet felixlike"},
+	} {
+		nft(t, n, tamper.command)
+		repaired(t, n, tamper.what, before)
+		talk(t, conn, "after: "+tamper.what)
+		expect(t, l, false, "x/b", "x/a", model.TCP, 80)
+	}
+	if now := theirs(); now != foreign {
+		t.Errorf("the foreign table was\n%s\nand is\n%s", foreign, now)
+	}
+	status, err := n.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status.Repairs.Total == 0 || len(status.Repairs.Last) == 0 {
+		t.Errorf("the status tells of no repair: %+v", status.Repairs)
+	}
+	nft(t, n, "flush ruleset")
+	repaired(t, n, "ruleset flushed", before)
+	expect(t, l, false, "x/b", "x/a", model.TCP, 80)
+	if !through(t, l) {
+		t.Error("x/c does not reach x/a")
+	}
+}
+
+// TestRepairWhileTheSwitchHangs stops ovs-vswitchd so that the agent waits for
+// it: policy is repaired all the same, and the agent answers.
+func TestRepairWhileTheSwitchHangs(t *testing.T) {
+	// So that the agent asks the switch again and again.
+	t.Setenv("FELIXLIKE_RESYNC_INTERVAL", "1s")
+	l := newLab(t)
+	set(t, l, state(t, threeNodes, onlyFromC))
+	n := l.Node("node1")
+	before := ours(t, n)
+	_, vswitchd := n.OVS().PIDs()
+	if err := syscall.Kill(vswitchd, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	resume := func() {
+		if err := syscall.Kill(vswitchd, syscall.SIGCONT); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(resume)
+	eventually(t, "an apply that fails for the switch", func() bool {
+		status, err := n.Status(t.Context())
+		return err == nil && status.LastApply.Error != ""
+	})
+	for range 5 {
+		nft(t, n, "flush ruleset")
+		start := time.Now()
+		repaired(t, n, "ruleset flushed while the switch hangs", before)
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("the repair waited %s for the switch", took)
+		}
+		start = time.Now()
+		if _, err := n.Status(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("the status waited %s for the switch", took)
+		}
+	}
+	resume()
+	eventually(t, "traffic after the switch goes on", func() bool { return through(t, l) })
+	expect(t, l, false, "x/b", "x/a", model.TCP, 80)
+}
+
+// TestFlushUnderFire flushes the ruleset again and again while a pod that is
+// denied tries to get in: a moment is open between a flush and its notice. How
+// many got in is printed; none of them gets any further once policy is back,
+// and nobody gets in while nothing is flushed.
+func TestFlushUnderFire(t *testing.T) {
+	l := newLab(t)
+	set(t, l, state(t, threeNodes, onlyFromC))
+	n := l.Node("node1")
+	before := ours(t, n)
+	allowed := dial(t, l, "c", "a", model.IPv6)
+	const flushes = 20
+	in := 0
+	for range flushes {
+		nft(t, n, "flush ruleset")
+		from, to := route(l, [2]string{"b", "a"}, model.IPv4)
+		// The tool's own end takes longer than the notice.
+		conn, err := connect(from, to, 150*time.Millisecond)
+		repaired(t, n, "flush", before)
+		if err == nil {
+			in++
+			silent(t, conn)
+		}
+		talk(t, allowed, "after a flush")
+		expect(t, l, false, "x/b", "x/a", model.TCP, 80)
+	}
+	t.Logf("%d of %d denied connections that were opened right after a flush got in, none of them further", in, flushes)
+}
+
+// silent fails the test if an open connection still carries a byte.
+func silent(t *testing.T, conn *os.File) {
+	t.Helper()
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write([]byte{'!'}); err != nil {
+		return
+	}
+	if n, err := conn.Read(make([]byte, 1)); err == nil && n > 0 {
+		t.Error("a denied connection that was opened while the ruleset was flushed goes on")
+	}
+}
