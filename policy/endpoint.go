@@ -15,6 +15,15 @@ func (a *applied) equal(o *applied) bool {
 	return a == o || slices.Equal(a.ingress, o.ingress) && slices.Equal(a.egress, o.egress)
 }
 
+// endpoint returns the endpoint of a pod that these apply to.
+func (a *applied) endpoint(id model.PodID) *model.Endpoint {
+	return &model.Endpoint{
+		ID:      id,
+		Ingress: model.Applied{NetworkPolicies: a.ingress},
+		Egress:  model.Applied{NetworkPolicies: a.egress},
+	}
+}
+
 // list lists the policies of selections.
 func (e *Engine) list(targets ...*selection) *applied {
 	a := &applied{}
@@ -129,11 +138,7 @@ func (e *Engine) flushEndpoints() (updates, removals []model.Update) {
 		now := e.appliedTo(current.class)
 		e.endpoints[p.id] = now
 		if !known || !before.equal(now) {
-			updates = append(updates, model.EndpointUpdate{Endpoint: &model.Endpoint{
-				ID:      p.id,
-				Ingress: model.Applied{NetworkPolicies: now.ingress},
-				Egress:  model.Applied{NetworkPolicies: now.egress},
-			}})
+			updates = append(updates, model.EndpointUpdate{Endpoint: now.endpoint(p.id)})
 		}
 	}
 	return updates, removals

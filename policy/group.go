@@ -141,14 +141,19 @@ func (e *Engine) dirtyGroup(g *group) {
 	}
 }
 
+// members returns the members, sorted.
+func (g *group) members() []model.Member {
+	all := slices.AppendSeq(make([]model.Member, 0, g.counts.len()), g.counts.keys())
+	slices.SortFunc(all, model.Member.Compare)
+	return all
+}
+
 // flush returns what changed since the last flush; nothing changed if ok is
 // false.
 func (g *group) flush() (u model.GroupUpdate, ok bool) {
 	u.Group = g.Group
 	if !g.emitted {
-		u.Added = make([]model.Member, 0, g.counts.len())
-		u.Added = slices.AppendSeq(u.Added, g.counts.keys())
-		slices.SortFunc(u.Added, model.Member.Compare)
+		u.Added = g.members()
 		g.emitted = true
 		return u, true
 	}

@@ -122,6 +122,13 @@ func TestAnyOrderEndsInOneModel(t *testing.T) {
 		if diff := cmp.Diff(want.String(), m.String()); diff != "" {
 			t.Fatalf("incremental (+) differs from fresh (-):\n%s", diff)
 		}
+		late := policytest.NewModel()
+		if err := late.Apply(e.Snapshot()); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(m.String(), late.String()); diff != "" {
+			t.Fatalf("snapshot (+) differs from what the flushes came to (-):\n%s", diff)
+		}
 		for _, s := range sets(after) {
 			s(e)
 		}
