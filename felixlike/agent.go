@@ -78,14 +78,14 @@ func newAgent(cfg *config.Effective, socket string, attachments *ovsdb.Client, s
 	timing := DefaultTiming()
 	timing.Resync = time.Duration(cfg.ResyncInterval)
 	return New(Config{
-		Node: cfg.NodeName, Backend: cfg.Backend, Datastore: cfg.Datastore,
+		Node: cfg.NodeName, Backend: backend, Datastore: cfg.Datastore,
 		Source: manifests.New(manifests.Options{Dir: cfg.Manifests, Log: log.With("component", "manifests")}),
 		Attachments: func(ctx context.Context, update func(model.Update), synced func()) error {
 			return attachments.WatchAttachments(ctx, update, synced, func(err error) {
 				log.Warn("attachment ignored", "component", "ovsdb", "error", err)
 			})
 		},
-		Renderer: backend.Renderer, HealthAddress: server.Status,
+		HealthAddress: server.Status,
 		Managers: []managers.Manager{
 			br,
 			managers.NewRouteManager(cfg.NodeName, hostnet.State{

@@ -16,6 +16,18 @@ type Backend struct {
 	Name     string
 	Stage    Stage
 	Renderer *rules.Renderer
+	// Remove removes all that a backend of this kind owns, by its names, whoever
+	// left it. Nothing is decided by it any more.
+	Remove func(ctx context.Context) error
+	// Close gives back what the backend has opened; what it programmed stays.
+	Close func() error
+}
+
+func (b Backend) close() error {
+	if b.Close == nil {
+		return nil
+	}
+	return b.Close()
 }
 
 // NewNFTables returns the backend in one private nftables table, for the node
@@ -34,7 +46,7 @@ func NewNFTables(node string, masquerade bool) Backend {
 		all = append(all, managers.NewMasqManager(node, r, table))
 	}
 	return Backend{
-		Name: "nftables", Renderer: r,
+		Name: "nftables", Renderer: r, Remove: table.Remove, Close: table.Close,
 		Stage: Stage{
 			Name: "nftables", Required: true, Managers: all, Timeout: 60 * time.Second,
 			Invalidate: table.Invalidate, Watch: table.Watch,

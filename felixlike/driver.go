@@ -15,7 +15,6 @@ import (
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/policy"
-	"github.com/felixlike/felixlike/rules"
 )
 
 // AttachmentSource tells which pods are attached: first a snapshot of
@@ -24,17 +23,18 @@ type AttachmentSource func(ctx context.Context, update func(model.Update), synce
 
 // Config is what a Driver is made of.
 type Config struct {
-	// Node is this node's name; Backend and Datastore are named in status.
-	Node, Backend, Datastore string
-	Source                   datastore.Source
-	Attachments              AttachmentSource
+	// Node is this node's name; it and Datastore are named in status.
+	Node, Datastore string
+	// Backend decides policy; its stage is the first of the Stages. NewBackend
+	// makes the one that a live agent is told to change to.
+	Backend     Backend
+	NewBackend  func(name string) (Backend, error)
+	Source      datastore.Source
+	Attachments AttachmentSource
 	// Managers are those of all stages that have none of their own.
 	Managers []managers.Manager
 	// Stages are programmed in this order, policy first.
 	Stages []Stage
-	// Renderer gave the chains and sets their names, so that status can tell
-	// whose an object is that was set aside. It may be nil.
-	Renderer *rules.Renderer
 	// HealthAddress says where probes and metrics are served, for status. It may
 	// be nil.
 	HealthAddress func() string
@@ -107,6 +107,8 @@ type Driver struct {
 	retry     time.Duration
 	waiters   []*waiter
 	runners   []*runner
+	// visible is runners for those who do not wait for the loop.
+	visible atomic.Pointer[[]*runner]
 	// shared are the managers of the stages that have none of their own.
 	shared *wants
 	// pass is the one under way, or nil; running counts the stages that run.
@@ -114,25 +116,31 @@ type Driver struct {
 	running    int
 	repairs    *repairs
 	quarantine *quarantine
+	// backend decides policy; handover is its change under way, or nil.
+	backend  Backend
+	handover *handover
+	// group is what Run waits for.
+	group *errgroup.Group
 }
 
 // New returns a driver that has not started.
 func New(cfg Config) *Driver {
 	t := newTracker(cfg.Node)
 	d := &Driver{
-		cfg: cfg, log: cfg.Log.With("component", "driver", "backend", cfg.Backend),
+		cfg: cfg, log: cfg.Log.With("component", "driver", "backend", cfg.Backend.Name),
 		engine: policy.New(cfg.Node), tracker: t, problems: newProblems(),
 		policies: map[model.ObjectRef]string{},
-		calls:    make(chan func(), 256), outcomes: make(chan outcome, len(cfg.Stages)),
+		calls:    make(chan func(), 256), outcomes: make(chan outcome, len(cfg.Stages)+1), // one may join in a handover
 		noticed: make(chan struct{}, 1), stopped: make(chan struct{}), started: time.Now(),
-		shared:  &wants{managers: cfg.Managers},
-		repairs: newRepairs(), quarantine: newQuarantine(naming{renderer: cfg.Renderer, tracker: t}),
+		shared: &wants{managers: cfg.Managers}, backend: cfg.Backend,
+		repairs: newRepairs(), quarantine: newQuarantine(naming{renderer: cfg.Backend.Renderer, tracker: t}),
 	}
 	var names []string
 	for _, s := range cfg.Stages {
 		d.runners = append(d.runners, newRunner(s, d.shared))
 		names = append(names, s.Name)
 	}
+	d.setRunners(d.runners)
 	d.metrics = metrics.New(names, []string{"table", "chain", "set", "map"}, d.scrape)
 	return d
 }
@@ -141,6 +149,7 @@ func New(cfg Config) *Driver {
 // force. It fails only if one of its sources does.
 func (d *Driver) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
+	d.group = g
 	g.Go(func() error {
 		return d.cfg.Source.Run(ctx, func(b datastore.Batch) { d.call(ctx, func() { d.onBatch(b) }) })
 	})
@@ -149,15 +158,13 @@ func (d *Driver) Run(ctx context.Context) error {
 			func(u model.Update) { d.call(ctx, func() { d.onAttachment(u) }) },
 			func() { d.call(ctx, func() { d.attachmentsSynced = true }) })
 	})
+	for _, r := range d.runners {
+		d.listen(ctx, r)
+	}
 	g.Go(func() error {
 		defer close(d.stopped)
 		return d.loop(ctx)
 	})
-	for _, r := range d.runners {
-		if r.Watch != nil {
-			g.Go(func() error { return d.watch(ctx, r) })
-		}
-	}
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -218,7 +225,7 @@ func (d *Driver) update(u model.Update) {
 		if r.wants == d.shared {
 			continue
 		}
-		r.wants.update(u, false)
+		r.wants.update(u, d.handover.verifies(r))
 		// It does not wait for stages that are slow.
 		r.wanted = r.wanted || d.pass != nil
 	}

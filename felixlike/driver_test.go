@@ -122,7 +122,10 @@ func startWith(t *testing.T, cfg Config) *fixture {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	cfg.Node, cfg.Backend, cfg.Datastore, cfg.Source, cfg.Timing = "node1", "fake", "fake", f.source, timing
+	if cfg.Backend.Name == "" {
+		cfg.Backend.Name = "fake"
+	}
+	cfg.Node, cfg.Datastore, cfg.Source, cfg.Timing = "node1", "fake", f.source, timing
 	cfg.Attachments = func(ctx context.Context, update func(model.Update), synced func()) error {
 		for {
 			select {

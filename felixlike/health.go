@@ -31,7 +31,7 @@ func (d *Driver) Alive() error {
 	if silent := now - time.Duration(d.lastBeat.Load()); silent > stuckAfter {
 		return fmt.Errorf("the loop has not moved for %s", silent.Round(time.Second))
 	}
-	for _, r := range d.runners {
+	for _, r := range *d.visible.Load() {
 		if end := time.Duration(r.mustEnd.Load()); end != 0 && now > end+stuckAfter {
 			return fmt.Errorf("stage %s is %s past its deadline", r.Name, (now - end).Round(time.Second))
 		}

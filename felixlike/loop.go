@@ -124,13 +124,16 @@ func (d *Driver) untilDue() time.Duration {
 
 // begin starts what is due: a pass, or stages by themselves.
 func (d *Driver) begin(ctx context.Context) {
+	d.stepHandover(ctx)
 	now := time.Now()
 	if at, ok := d.passAt(); ok && !at.After(now) {
 		d.beginPass(ctx)
 	}
 	for _, r := range d.runners {
 		if at, ok := d.aloneAt(r); ok && !at.After(now) {
-			r.wants.complete()
+			if !d.handover.verifies(r) {
+				r.wants.complete()
+			}
 			d.start(ctx, r, false)
 		}
 	}
@@ -151,6 +154,14 @@ func (d *Driver) takeNotices() {
 		if r.noticed.Swap(false) {
 			r.wanted = true
 		}
+	}
+}
+
+// listen runs the stage's Watch, if it has one, until the stage is dismissed.
+func (d *Driver) listen(ctx context.Context, r *runner) {
+	ctx, r.dismiss = context.WithCancel(ctx)
+	if r.Watch != nil {
+		d.group.Go(func() error { return d.watch(ctx, r) })
 	}
 }
 

@@ -65,6 +65,7 @@ func (d *Driver) finished(ctx context.Context, o outcome) {
 	r, failedBefore := o.runner, o.runner.err != nil
 	d.running--
 	r.finished(o)
+	d.handover.note(o)
 	d.measured(o)
 	d.repairs.note(d.log, r.Name, o.applied.Repaired, o.ended)
 	if o.err == nil {
@@ -84,7 +85,7 @@ func (d *Driver) finished(ctx context.Context, o outcome) {
 		d.nextApply = o.ended
 	}
 	d.advance(ctx)
-	if r.wants != d.shared || d.pass == nil {
+	if (r.wants != d.shared || d.pass == nil) && !d.handover.verifies(r) {
 		r.wants.free()
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables"
 )
 
@@ -55,6 +56,14 @@ func (q *quarantine) set(log *slog.Logger, stage string, refused []tables.Refusa
 			log.Info("an object is not set aside any more", "object", b.Object+" "+b.Name, "attempts", b.Attempts)
 		}
 	}
+}
+
+// forget drops what a stage had set aside that is no more, and goes by the
+// names that now count.
+func (q *quarantine) forget(stage string, names *rules.Renderer) {
+	delete(q.refused, stage)
+	q.naming.renderer = names
+	q.seen = nil
 }
 
 func sameObject(a, b tables.Refusal) bool {

@@ -44,8 +44,8 @@ func startQuarantine(t *testing.T, log *logBuffer) (*fixture, *fakeTable, *stage
 	t.Helper()
 	table, others := newFakeTable(t), &stages{fail: map[string]error{}}
 	f := startWith(t, Config{
-		Stages:   []Stage{table.stage(), others.stage("openflow", false)},
-		Renderer: rules.NewRenderer(GatewayPort, rules.NFTablesNameLength), Log: log.logger(),
+		Stages:  []Stage{table.stage(), others.stage("openflow", false)},
+		Backend: Backend{Name: "fake", Renderer: rules.NewRenderer(GatewayPort, rules.NFTablesNameLength)}, Log: log.logger(),
 	})
 	f.begin(t, labelled("a"), labelled("b"), webPolicy())
 	f.attach("a", "10.10.0.2")
@@ -77,7 +77,7 @@ func refuse(t *testing.T, f *fixture, table *fakeTable, r tables.Refusal) contro
 }
 
 func webChain(f *fixture) string {
-	return f.cfg.Renderer.PolicyChain(model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: "web"}, model.Ingress)
+	return f.cfg.Backend.Renderer.PolicyChain(model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: "web"}, model.Ingress)
 }
 
 func endpoint(t *testing.T, f *fixture, id model.PodID) control.Endpoint {
@@ -152,7 +152,7 @@ func TestQuarantineIsRetriedAloneAndLoggedOnce(t *testing.T) {
 
 func TestOwnersOfQuarantinedObjects(t *testing.T) {
 	f, table, _ := startQuarantine(t, &logBuffer{})
-	r, id := f.cfg.Renderer, model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: "web"}
+	r, id := f.cfg.Backend.Renderer, model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: "web"}
 	applied := r.AppliedChain(model.Ingress, model.Applied{NetworkPolicies: []model.PolicyID{id}})
 	var group model.Group
 	if err := f.ask(t.Context(), func() {

@@ -15,6 +15,8 @@ import (
 type runner struct {
 	Stage
 	wants *wants
+	// dismiss ends the stage's Watch.
+	dismiss context.CancelFunc
 
 	// noticed tells that Watch has noticed a foreign change, and watching that
 	// it listens. Both are set by the goroutine of Watch.

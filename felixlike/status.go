@@ -13,7 +13,7 @@ import (
 func (d *Driver) status() control.Status {
 	view := d.quarantine.view()
 	s := control.Status{
-		Version: control.Version, AgentVersion: version.String(), Node: d.cfg.Node, Backend: d.cfg.Backend, Datastore: d.cfg.Datastore,
+		Version: control.Version, AgentVersion: version.String(), Node: d.cfg.Node, Backend: d.backend.Name, Datastore: d.cfg.Datastore,
 		PID: os.Getpid(), StartedAt: d.started, InSync: d.inSync(),
 		Observed: d.observed, Programmed: d.programmed, LastApply: d.lastApply,
 		Writes: map[string]int{}, Problems: d.problems.all(),
@@ -21,6 +21,12 @@ func (d *Driver) status() control.Status {
 	}
 	if d.cfg.HealthAddress != nil {
 		s.Health = d.cfg.HealthAddress()
+	}
+	if h := d.handover; h != nil {
+		s.Handover = &control.Handover{To: h.to.Name, Phase: h.phase.String(), Since: h.began}
+		if h.err != nil {
+			s.Handover.Error = h.err.Error()
+		}
 	}
 	for _, r := range d.runners {
 		s.Writes[r.Name] = r.writes

@@ -42,9 +42,9 @@ func start(ctx context.Context, b felixlike.Backend, w workload.Workload) *agent
 		throttle: felixlike.DefaultTiming().Throttle,
 	}
 	d := felixlike.New(felixlike.Config{
-		Node: workload.Node, Backend: b.Name, Datastore: "benchmark",
+		Node: workload.Node, Backend: b, Datastore: "benchmark",
 		Source: a.source, Attachments: a.source.attach,
-		Stages: []felixlike.Stage{a.observer.around(b.Stage)}, Renderer: b.Renderer,
+		Stages: []felixlike.Stage{a.observer.around(b.Stage)},
 		Lost:   a.lost,
 		Log:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Timing: felixlike.DefaultTiming(),

@@ -22,6 +22,9 @@ type Agent interface {
 	// holds then, and every pod of the list, is programmed, and returns the
 	// revision that is. It fails if a pod is closed by what was set aside.
 	Sync(ctx context.Context, pods []model.PodID) (uint64, error)
+	// SetBackend moves policy to the named backend and waits until nothing is
+	// left of the old one.
+	SetBackend(ctx context.Context, name string) error
 	// WaitProgrammed waits until the revision (or a later one) is programmed
 	// and returns the one that is.
 	WaitProgrammed(ctx context.Context, revision uint64) (uint64, error)
@@ -34,8 +37,10 @@ type Status struct {
 	AgentVersion string `json:"agentVersion"`
 	Node         string `json:"node"`
 	Backend      string `json:"backend"`
-	Datastore    string `json:"datastore"`
-	PID          int    `json:"pid"`
+	// Handover is the change of the backend under way, if there is one.
+	Handover  *Handover `json:"handover,omitempty"`
+	Datastore string    `json:"datastore"`
+	PID       int       `json:"pid"`
 	// StartedAt is when the agent process began.
 	StartedAt time.Time `json:"startedAt"`
 	// Health says where probes and metrics are served, or why not; empty if
@@ -65,6 +70,16 @@ type Status struct {
 	Quarantined []Quarantined `json:"quarantined"`
 	// Repairs are the foreign changes that were undone.
 	Repairs Repairs `json:"repairs"`
+}
+
+// Handover is a change of the backend on a live node.
+type Handover struct {
+	// To is the backend that takes over, Phase how far it is.
+	To    string    `json:"to"`
+	Phase string    `json:"phase"`
+	Since time.Time `json:"since"`
+	// Error is what went wrong last; it is tried again.
+	Error string `json:"error,omitempty"`
 }
 
 // Running is a stage that is being applied.

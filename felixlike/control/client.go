@@ -69,6 +69,13 @@ func (c *Client) WaitProgrammed(ctx context.Context, revision uint64) (uint64, e
 	return reply.Revision, err
 }
 
+// SetBackend moves policy to the named backend and waits until nothing of the
+// old one is left.
+func (c *Client) SetBackend(ctx context.Context, name string) error {
+	var reply backendRequest
+	return c.call(ctx, http.MethodPost, backendPath, nil, backendRequest{Backend: name}, &reply)
+}
+
 // NotRunning reports whether a call failed because no agent listens.
 func NotRunning(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED)

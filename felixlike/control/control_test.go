@@ -52,6 +52,13 @@ func (f *fakeAgent) Sync(ctx context.Context, pods []model.PodID) (uint64, error
 	return f.programmed.Load(), f.err
 }
 
+func (f *fakeAgent) SetBackend(_ context.Context, name string) error {
+	if name != "iptables" {
+		return fmt.Errorf("backend %q: must be iptables", name)
+	}
+	return nil
+}
+
 func (f *fakeAgent) WaitProgrammed(ctx context.Context, revision uint64) (uint64, error) {
 	for {
 		if now := f.programmed.Load(); now >= revision {
@@ -171,6 +178,17 @@ func TestWaitProgrammed(t *testing.T) {
 	agent.programmed.Store(6)
 	if revision := <-got; revision != 6 {
 		t.Errorf("WaitProgrammed = %d; want 6", revision)
+	}
+}
+
+func TestSetBackend(t *testing.T) {
+	path, _ := serve(t, &fakeAgent{})
+	client := NewClient(path)
+	if err := client.SetBackend(t.Context(), "iptables"); err != nil {
+		t.Error(err)
+	}
+	if err := client.SetBackend(t.Context(), "tables"); err == nil || !strings.Contains(err.Error(), "must be iptables") {
+		t.Errorf("error = %v; want the agent's own words", err)
 	}
 }
 

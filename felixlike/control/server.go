@@ -102,6 +102,12 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request) (any, error) {
 			return nil, err
 		}
 		return revision(h.agent.Sync(ctx, pods))
+	case backendPath:
+		var request backendRequest
+		if err := readBody(http.MaxBytesReader(w, r.Body, maxBody), &request); err != nil {
+			return nil, err
+		}
+		return request, h.agent.SetBackend(ctx, request.Backend)
 	default:
 		wanted, err := strconv.ParseUint(r.URL.Query().Get("revision"), 10, 64)
 		if err != nil {
@@ -116,14 +122,14 @@ func methodOf(path string) (string, error) {
 	switch path {
 	case statusPath, programmedPath:
 		return http.MethodGet, nil
-	case syncPath:
+	case syncPath, backendPath:
 		return http.MethodPost, nil
 	}
 	version, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	if version != Version {
 		return "", refuse(http.StatusNotFound, "unknown API version %q: this agent serves %s", version, Version)
 	}
-	return "", refuse(http.StatusNotFound, "unknown path %s: this agent serves %s, %s and %s", path, statusPath, syncPath, programmedPath)
+	return "", refuse(http.StatusNotFound, "unknown path %s: this agent serves %s, %s, %s and %s", path, statusPath, syncPath, programmedPath, backendPath)
 }
 
 // withTimeout gives the request the deadline that its caller has. The
@@ -142,15 +148,24 @@ func withTimeout(r *http.Request) (context.Context, context.CancelFunc, error) {
 	return ctx, cancel, nil
 }
 
-func readPods(body io.Reader) ([]model.PodID, error) {
-	var request syncRequest
+// readBody decodes the one JSON value of a request. A body that is empty is
+// the zero value.
+func readBody(body io.Reader, into any) error {
 	decoder := json.NewDecoder(body)
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&request); err != nil && !errors.Is(err, io.EOF) {
-		return nil, refuse(http.StatusBadRequest, "request body: %w", err)
+	if err := decoder.Decode(into); err != nil && !errors.Is(err, io.EOF) {
+		return refuse(http.StatusBadRequest, "request body: %w", err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, refuse(http.StatusBadRequest, "request body: more than one JSON value")
+		return refuse(http.StatusBadRequest, "request body: more than one JSON value")
+	}
+	return nil
+}
+
+func readPods(body io.Reader) ([]model.PodID, error) {
+	var request syncRequest
+	if err := readBody(body, &request); err != nil {
+		return nil, err
 	}
 	pods := make([]model.PodID, 0, len(request.Pods))
 	for _, name := range request.Pods {

@@ -12,12 +12,18 @@ const (
 	statusPath     = "/" + Version + "/status"
 	syncPath       = "/" + Version + "/sync"
 	programmedPath = "/" + Version + "/programmed"
+	backendPath    = "/" + Version + "/backend"
 )
 
 // syncRequest is the body of a POST to syncPath.
 type syncRequest struct {
 	// Pods are "namespace/name".
 	Pods []string `json:"pods,omitempty"`
+}
+
+// backendRequest is the body of a POST to backendPath, and of its answer.
+type backendRequest struct {
+	Backend string `json:"backend"`
 }
 
 // revisionReply is the answer of syncPath and programmedPath.

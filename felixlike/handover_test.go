@@ -1,0 +1,235 @@
+package felixlike
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// history is what backends of a test did, in order.
+type history struct {
+	mu     sync.Mutex
+	events []string
+}
+
+func (h *history) add(event string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.events = append(h.events, event)
+}
+
+func (h *history) all() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.events)
+}
+
+// fakeBackend programs updates into a list.
+type fakeBackend struct {
+	name    string
+	history *history
+	wanted  []string
+
+	mu   sync.Mutex
+	held []string
+	// applyErr fails applies, removeErr the first removal; forgetful loses what
+	// it was told to program.
+	applyErr, removeErr error
+	forgetful           bool
+	stale               bool
+	removed             bool
+}
+
+func (b *fakeBackend) OnUpdate(u model.Update) {
+	switch u := u.(type) {
+	case model.NodeUpdate:
+		b.wanted = append(b.wanted, "node "+u.Node.Name)
+	case model.EndpointUpdate:
+		b.wanted = append(b.wanted, "endpoint "+u.Endpoint.ID.String())
+	case model.AttachmentUpdate:
+		b.wanted = append(b.wanted, "attachment "+u.Attachment.Pod.String())
+	}
+}
+
+func (b *fakeBackend) CompleteDeferredWork() {}
+
+func (b *fakeBackend) apply(context.Context) (Applied, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	full := b.stale
+	b.stale = false
+	if b.applyErr != nil {
+		b.history.add(b.name + " fails")
+		return Applied{}, b.applyErr
+	}
+	n := len(b.wanted) - len(b.held)
+	b.held = slices.Clone(b.wanted)
+	if b.forgetful && n > 0 {
+		b.held = b.held[:len(b.held)-1]
+	}
+	what := " applies"
+	if full {
+		what = " is read"
+	}
+	b.history.add(b.name + what)
+	return Applied{Writes: n, Full: full}, nil
+}
+
+func (b *fakeBackend) backend() Backend {
+	return Backend{
+		Name: b.name,
+		Stage: Stage{Name: b.name, Required: true, Managers: managersOf(b), Apply: b.apply, Invalidate: func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.stale = true
+		}},
+		Remove: func(context.Context) error {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if err := b.removeErr; err != nil {
+				b.removeErr = nil
+				return err
+			}
+			b.history.add(b.name + " is removed")
+			b.removed = true
+			return nil
+		},
+	}
+}
+
+// handoverOf runs a driver with backend "old" that may change to "new".
+func handoverOf(t *testing.T) (f *fixture, old, next *fakeBackend, h *history) {
+	t.Helper()
+	h = &history{}
+	old, next = &fakeBackend{name: "old", history: h}, &fakeBackend{name: "new", history: h}
+	f = startWith(t, Config{
+		Backend: old.backend(), Stages: []Stage{old.backend().Stage},
+		NewBackend: func(name string) (Backend, error) {
+			switch name {
+			case "old":
+				return old.backend(), nil
+			case "new":
+				return next.backend(), nil
+			}
+			return Backend{}, errors.New("must be one of old, new")
+		},
+	})
+	f.begin(t)
+	return f, old, next, h
+}
+
+func TestBackendChanges(t *testing.T) {
+	f, old, next, h := handoverOf(t)
+	before := len(h.all())
+	if err := f.SetBackend(t.Context(), "new"); err != nil {
+		t.Fatal(err)
+	}
+	got := h.all()[before:]
+	removal := slices.Index(got, "old is removed")
+	reading := slices.Index(got, "new is read")
+	if !slices.Contains(got, "new applies") || reading < 0 || removal < reading || slices.Contains(got[removal+1:], "old applies") {
+		t.Errorf("history %q", got)
+	}
+	if s := f.Status(); s.Backend != "new" || s.Handover != nil {
+		t.Errorf("status: backend %q, handover %+v", s.Backend, s.Handover)
+	}
+	if !old.removed || next.removed || len(next.held) == 0 {
+		t.Errorf("old removed %v, new removed %v, new holds %q", old.removed, next.removed, next.held)
+	}
+	f.source.send(true, node("node2", "10.11.0.0/24"))
+	eventually(t, "the new backend follows", func() bool {
+		next.mu.Lock()
+		defer next.mu.Unlock()
+		return slices.Contains(next.held, "node node2")
+	})
+	if err := f.SetBackend(t.Context(), "new"); err != nil {
+		t.Errorf("a change to what is in force: %v", err)
+	}
+}
+
+// A change under a stream of updates learns them all.
+func TestBackendChangesUnderUpdates(t *testing.T) {
+	f, _, next, _ := handoverOf(t)
+	done := make(chan error, 1)
+	go func() { done <- f.SetBackend(t.Context(), "new") }()
+	for i := range 200 {
+		f.source.send(true, node("n"+string(rune('a'+i%26))+strings.Repeat("x", i/26), "10.11.0.0/24"))
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all nodes are known", func() bool {
+		next.mu.Lock()
+		defer next.mu.Unlock()
+		names := slices.Clone(next.held)
+		slices.Sort(names)
+		return len(slices.Compact(names)) == 201
+	})
+}
+
+func TestBackendThatFailsIsNotTakenOver(t *testing.T) {
+	for what, spoil := range map[string]func(*fakeBackend){
+		"cannot be programmed": func(b *fakeBackend) { b.applyErr = errors.New("no such table") },
+		"differs":              func(b *fakeBackend) { b.forgetful = true },
+	} {
+		t.Run(what, func(t *testing.T) {
+			f, old, next, _ := handoverOf(t)
+			spoil(next)
+			err := f.SetBackend(t.Context(), "new")
+			if err == nil || !strings.Contains(err.Error(), "old stays in force") {
+				t.Fatalf("error %v", err)
+			}
+			if s := f.Status(); s.Backend != "old" || s.Handover != nil {
+				t.Errorf("status: backend %q, handover %+v", s.Backend, s.Handover)
+			}
+			if old.removed || !next.removed {
+				t.Errorf("old removed %v, new removed %v", old.removed, next.removed)
+			}
+			f.source.send(true, node("node2", "10.11.0.0/24"))
+			eventually(t, "the old backend goes on", func() bool {
+				old.mu.Lock()
+				defer old.mu.Unlock()
+				return slices.Contains(old.held, "node node2")
+			})
+		})
+	}
+}
+
+func TestBackendIsRemovedInTheEnd(t *testing.T) {
+	f, old, _, _ := handoverOf(t)
+	old.removeErr = errors.New("busy")
+	if err := f.SetBackend(t.Context(), "new"); err != nil {
+		t.Fatal(err)
+	}
+	if !old.removed {
+		t.Error("the old backend was not removed")
+	}
+}
+
+func TestOneBackendChangeAtATime(t *testing.T) {
+	f, _, next, _ := handoverOf(t)
+	next.applyErr = errors.New("not yet")
+	first := make(chan error, 1)
+	go func() { first <- f.SetBackend(t.Context(), "new") }()
+	eventually(t, "the change is in status", func() bool { s := f.Status(); return s.Handover != nil && s.Handover.To == "new" })
+	if err := f.SetBackend(t.Context(), "new"); err == nil || !strings.Contains(err.Error(), "under way") {
+		t.Errorf("a second change: %v", err)
+	}
+	if err := <-first; err == nil {
+		t.Error("the failing backend took over")
+	}
+	if err := f.SetBackend(t.Context(), "nothing"); err == nil || !strings.Contains(err.Error(), "one of old, new") {
+		t.Errorf("an unknown backend: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancel()
+	if err := f.SetBackend(ctx, "new"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a caller that does not wait: %v", err)
+	}
+}
