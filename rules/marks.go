@@ -1,15 +1,12 @@
 package rules
 
-// The bits of the packet mark that felixlike uses, allocated here and nowhere
-// else.
+// The bits of the marks of packets and connections that felixlike uses,
+// allocated here and nowhere else.
 //
 // Other programs on a node have claimed bits already: kube-proxy 0x4000
 // (masquerade) and 0x8000 (drop); Antrea's pipeline pkt_mark 0x1 and 0xff
 // (SNAT ids) and the ct_mark bits 0x20 and 0x40; Tailscale 0xff0000; Cilium
 // 0xf00. The top nibble is free of all of them.
-//
-// In the mark of connections (ct mark) istio and kube-proxy claim nothing;
-// Cilium and Calico's eBPF dataplane do, but do not run beside us.
 const (
 	// MarkPass tells, within one evaluation of the admin tier, that a policy
 	// passed the packet on to the next tier. It is cleared before the tier
