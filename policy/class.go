@@ -31,6 +31,9 @@ func (c *class) put(p *pod) {
 	pods := &c.pods[p.place]
 	p.slot = int32(len(*pods))
 	*pods = append(*pods, p)
+	if p.place == host {
+		c.namespace.hosts.add(c)
+	}
 }
 
 func (c *class) take(p *pod) {
@@ -40,6 +43,9 @@ func (c *class) take(p *pod) {
 	pods[p.slot].slot = p.slot
 	pods[last] = nil
 	c.pods[p.place] = pods[:last]
+	if len(c.pods[host]) == 0 {
+		c.namespace.hosts.remove(c)
+	}
 }
 
 func (c *class) empty() bool {

@@ -16,6 +16,8 @@ type namespace struct {
 	labels  *labelSet
 	classes table[*labelSet, *class]
 	byLabel labelIndex[*class]
+	// hosts are the classes with pods in a host's network.
+	hosts set[*class]
 	// scopes are those that the namespace lies in; own is the one that is
 	// just this namespace, if a policy needs it.
 	scopes set[*scope]

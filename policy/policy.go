@@ -75,7 +75,11 @@ func (e *Engine) HostNetworkTargets(namespace, name string) []model.PodID {
 		return nil
 	}
 	var ids []model.PodID
-	for c := range p.target.classes.all() {
+	// Asked for each policy, and most namespaces have no such pods.
+	for c := range e.namespaces[namespace].hosts.all() {
+		if !p.target.classes.has(c) {
+			continue
+		}
 		for _, h := range c.pods[host] {
 			ids = append(ids, h.id)
 		}
