@@ -7,7 +7,10 @@
 package ipsets
 
 import (
+	"crypto/sha256"
+	"encoding/base32"
 	"fmt"
+	"strings"
 
 	"github.com/felixlike/felixlike/model"
 )
@@ -44,3 +47,27 @@ type Sets interface {
 func Name(group model.GroupID, family model.Family) string {
 	return fmt.Sprintf("%s-%s", group, family)
 }
+
+// KernelPrefix begins the names of all of our sets in the kernel's ipset,
+// whose names are the whole network namespace's.
+const KernelPrefix = "flx-"
+
+// maxKernelName is the length of a set's name that the kernel takes
+// (IPSET_MAXNAMELEN with the terminating zero).
+const maxKernelName = 31
+
+// KernelName returns the name that a set has in the kernel's ipset: the
+// prefix and the set's name, of which too long a one is cut and told apart by
+// a hash.
+func KernelName(set string) string {
+	if len(KernelPrefix)+len(set) <= maxKernelName {
+		return KernelPrefix + set
+	}
+	sum := sha256.Sum256([]byte(set))
+	hash := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:kernelHashLength]
+	return KernelPrefix + set[:maxKernelName-len(KernelPrefix)-1-len(hash)] + "-" + hash
+}
+
+// kernelHashLength is the number of base32 characters (50 bits) that keep cut
+// names apart.
+const kernelHashLength = 10
