@@ -80,8 +80,8 @@ func (n naming) path(e *model.Endpoint) []string {
 	for _, d := range model.Directions() {
 		applied := e.Applied(d)
 		own, _ := n.renderer.Applied(d, applied, func(model.PolicyID) bool { return false })
-		for _, c := range own {
-			chains = append(chains, c.Name)
+		if own.Name != "" {
+			chains = append(chains, own.Name)
 		}
 		for _, id := range allPolicies(applied) {
 			chains = append(chains, n.renderer.PolicyChain(id, d))

@@ -43,8 +43,8 @@ type appliedChain struct {
 	direction model.Direction
 	applied   model.Applied
 	holders   int
-	// programmed names the chains that were set.
-	programmed []string
+	// programmed tells that the chain was set.
+	programmed bool
 }
 
 func newAppliedChains(renderer *rules.Renderer, chains Chains) *appliedChains {
@@ -122,17 +122,14 @@ func (c *appliedChains) complete() {
 		rendered, _ := c.renderer.Applied(chain.direction, chain.applied, func(id model.PolicyID) bool {
 			return c.hasRules[policyDirection{id, chain.direction}]
 		})
-		chain.programmed = chain.programmed[:0]
-		for _, r := range rendered {
-			c.chains.UpdateChain(r)
-			chain.programmed = append(chain.programmed, r.Name)
-		}
+		c.chains.UpdateChain(rendered)
+		chain.programmed = true
 	}
 }
 
 func (c *appliedChains) remove(key string, chain *appliedChain) {
-	for _, name := range chain.programmed {
-		c.chains.RemoveChain(name)
+	if chain.programmed {
+		c.chains.RemoveChain(key)
 	}
 	delete(c.byKey, key)
 	for id := range policiesOf(chain.applied) {

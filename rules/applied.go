@@ -5,38 +5,38 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// Applied renders the chains for endpoints to which exactly these policies
-// apply in the direction, and returns them with the verdict that dispatch has
-// to give for such an endpoint's addresses. Endpoints share the chains: a
-// thousand pods with the same policies are one chain and a thousand entries.
+// Applied renders the chain for endpoints to which exactly these policies
+// apply in the direction, and returns it with the verdict that dispatch has to
+// give for such an endpoint's addresses. Endpoints share the chain: a thousand
+// pods with the same policies are one chain and a thousand entries. Without
+// policies there is no chain.
 //
 // hasRules reports whether a policy has rules in the direction; one without
 // isolates, but has no chain to ask. The returned verdict is final: control
 // never comes back to the dispatching chain.
-func (r *Renderer) Applied(d model.Direction, a model.Applied, hasRules func(model.PolicyID) bool) ([]tables.Chain, tables.Action) {
+//
+// All tiers are in one chain: an admin policy is asked unless one before it
+// passed the packet on. A chain of its own for the lower tiers would cost a
+// level in either direction, and the kernel's nf_tables takes no path of more
+// than 16 chains, gotos counted (NFT_JUMP_STACK_SIZE).
+func (r *Renderer) Applied(d model.Direction, a model.Applied, hasRules func(model.PolicyID) bool) (tables.Chain, tables.Action) {
 	if a.Empty() {
-		return nil, allow(d)
+		return tables.Chain{}, allow(d)
 	}
-	main := tables.Chain{Name: r.AppliedChain(d, a)}
-	if len(a.Admin) == 0 {
-		main.Rules = r.lowerTiers(d, a, hasRules)
-		return []tables.Chain{main}, tables.Goto{Chain: main.Name}
+	c := tables.Chain{Name: r.AppliedChain(d, a)}
+	if len(a.Admin) > 0 {
+		c.Rules = append(c.Rules, tables.Rule{Action: tables.SetMark{Value: 0, Mask: MarkPass}, Comment: "admin tier"})
 	}
-	lower := tables.Chain{Name: r.name("lower", main.Name, main.Name), Rules: r.lowerTiers(d, a, hasRules)}
-	main.Rules = append(main.Rules, tables.Rule{Action: tables.SetMark{Value: 0, Mask: MarkPass}, Comment: "admin tier"})
 	for _, id := range a.Admin {
-		if !hasRules(id) {
-			continue
-		}
-		main.Rules = append(main.Rules,
-			tables.Rule{Action: tables.Jump{Chain: r.PolicyChain(id, d)}, Comment: id.String()},
-			tables.Rule{
-				Matches: []tables.Match{tables.MatchMark{Value: MarkPass, Mask: MarkPass}},
-				Action:  tables.Goto{Chain: lower.Name}, Comment: id.String() + " passed",
+		if hasRules(id) {
+			c.Rules = append(c.Rules, tables.Rule{
+				Matches: []tables.Match{tables.MatchMark{Value: MarkPass, Mask: MarkPass, Negated: true}},
+				Action:  tables.Jump{Chain: r.PolicyChain(id, d)}, Comment: id.String(),
 			})
+		}
 	}
-	main.Rules = append(main.Rules, tables.Rule{Action: tables.Goto{Chain: lower.Name}, Comment: "admin tier undecided"})
-	return []tables.Chain{main, lower}, tables.Goto{Chain: main.Name}
+	c.Rules = append(c.Rules, r.lowerTiers(d, a, hasRules)...)
+	return c, tables.Goto{Chain: c.Name}
 }
 
 // lowerTiers renders what follows the admin tier: the NetworkPolicies, which
