@@ -10,12 +10,12 @@ import (
 func TestKernelNames(t *testing.T) {
 	longest := model.GroupID("a" + strings.Repeat("9", 19))
 	for set, want := range map[string]string{
-		Name("aone", model.IPv4):   "flx-aone-4",
-		Name(longest, model.IPv6):  "flx-" + string(longest) + "-6",
-		"":                         "flx-",
-		strings.Repeat("x", 27):    "flx-" + strings.Repeat("x", 27),
-		strings.Repeat("x", 28):    "flx-xxxxxxxxxxxxxxxx-6o2dsom2qb",
-		strings.Repeat("x", 28)+"y": "flx-xxxxxxxxxxxxxxxx-",
+		Name("aone", model.IPv4):      "flx-aone-4",
+		Name(longest, model.IPv6):     "flx-" + string(longest) + "-6",
+		"":                            "flx-",
+		strings.Repeat("x", 27):       "flx-" + strings.Repeat("x", 27),
+		strings.Repeat("x", 28):       "flx-xxxxxxxxxxxxxxxx-6o2dsom2qb",
+		strings.Repeat("x", 28) + "y": "flx-xxxxxxxxxxxxxxxx-",
 	} {
 		got := KernelName(set)
 		if len(got) > 31 || !strings.HasPrefix(got, want) || len(set) <= 27 && got != want {

@@ -29,3 +29,6 @@ func (m mapDispatcher) SetVerdict(d model.Direction, addr netip.Addr, verdict ta
 func (m mapDispatcher) RemoveVerdict(d model.Direction, addr netip.Addr) {
 	m.maps.RemoveVerdict(rules.DispatchMap(d, model.FamilyOf(addr)), addr)
 }
+
+// Complete does nothing: the driver collects deltas itself.
+func (m mapDispatcher) Complete() {}

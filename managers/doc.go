@@ -40,6 +40,8 @@ type Chains interface {
 type Dispatcher interface {
 	SetVerdict(d model.Direction, addr netip.Addr, verdict tables.Action)
 	RemoveVerdict(d model.Direction, addr netip.Addr)
+	// Complete sets what follows from the verdicts that changed.
+	Complete()
 }
 
 // Flows is what managers ask of the OpenFlow side: groups of flows by key.

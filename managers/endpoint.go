@@ -64,6 +64,7 @@ func (m *EndpointManager) CompleteDeferredWork() {
 	for _, a := range m.dirtyAddrs.take(netip.Addr.Compare) {
 		m.dispatchAddress(a)
 	}
+	m.dispatch.Complete()
 	m.applied.complete()
 }
 

@@ -42,6 +42,8 @@ func (r *recorder) RemoveVerdict(d model.Direction, a netip.Addr) {
 	delete(r.verdicts, fmt.Sprintf("%s %s", d, a))
 }
 
+func (r *recorder) Complete() {}
+
 func (r *recorder) CreateSet(s ipsets.Set) { r.sets[s.Name] = map[model.Member]bool{} }
 
 func (r *recorder) AddMembers(name string, members []model.Member) {

@@ -2,7 +2,7 @@
 // every packet of a pod passes, one chain a policy and direction, one chain
 // for each distinct list of policies that applies to endpoints, and their
 // names. Both netfilter backends use it; only the dispatch from addresses to
-// chains differs between them.
+// chains differs between them: verdict maps, or trees of chains.
 //
 // It is pure: no I/O, equal input gives equal output byte by byte. It is
 // tested by the text of what it renders, and by packets in the drivers' and
@@ -42,4 +42,9 @@
 //
 // A packet between two pods of one node passes once and is judged in both
 // directions by that one pass.
+//
+// For drivers without verdict maps, the root of a prefix tree stands in a
+// map's place (AddressTree): its rules jump to the chains of address prefixes,
+// those go to longer ones, and a leaf's rules compare whole addresses. The
+// longest path, through both directions and two trees, is 13 chains.
 package rules

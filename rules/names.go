@@ -86,6 +86,33 @@ func prefixOf(t model.Tier, d model.Direction) string {
 	return letter + "in"
 }
 
+// treeChain returns the name of the chain of a dispatch tree for the keys with
+// a prefix. Chain names stand unquoted in commands, so what is neither a letter
+// nor a digit nor one of "-_./" is written otherwise; the colons of addresses
+// are dots. Of too long a prefix the end is kept: what tells the prefixes of a
+// tree apart is there.
+func (r *Renderer) treeChain(d model.Direction, prefix string) string {
+	start, changed := "to", false
+	if d == model.Egress {
+		start = "from"
+	}
+	label := strings.Map(func(c rune) rune {
+		switch {
+		case c == ':':
+			return '.'
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', strings.ContainsRune("-_./", c):
+			return c
+		}
+		changed = true
+		return '_'
+	}, prefix)
+	if room := r.maxName - len(start) - 1; changed || len(label) > room {
+		room -= nameHashLength + 1
+		return r.name(start, label[max(0, len(label)-room):], prefix)
+	}
+	return start + "-" + label
+}
+
 // name joins prefix, label and a hash of the identity, with the label cut so
 // that the whole fits the driver's limit.
 func (r *Renderer) name(prefix, label, identity string) string {

@@ -13,13 +13,16 @@ type Renderer struct {
 }
 
 // NewRenderer returns a renderer for the gateway port's interface name and a
-// driver whose chain names may be maxName bytes long (at least 28, which is
-// what xtables allows).
+// driver whose chain names may be maxName bytes long (at least
+// IPTablesNameLength).
 func NewRenderer(gateway string, maxName int) *Renderer {
-	return &Renderer{gateway: gateway, maxName: max(maxName, minName)}
+	return &Renderer{gateway: gateway, maxName: max(maxName, IPTablesNameLength)}
 }
 
-const minName = 28
+// IPTablesNameLength is the length of chain names for iptables: xtables takes
+// 28 bytes (XT_EXTENSION_MAXNAMELEN with the terminating zero), of which the
+// driver's prefix needs four.
+const IPTablesNameLength = 24
 
 // NFTablesNameLength is the length of chain names for nftables: the kernel
 // takes 255 bytes, people less.

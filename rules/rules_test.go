@@ -125,7 +125,7 @@ func TestAppliedChains(t *testing.T) {
 // and no rule of a policy may hand control back to dispatch with a verdict
 // left open.
 func TestIsolationEndsInDrop(t *testing.T) {
-	r := NewRenderer("flx-gw0", 28)
+	r := NewRenderer("flx-gw0", IPTablesNameLength)
 	for _, d := range model.Directions() {
 		chain, _ := r.Applied(d, model.Applied{NetworkPolicies: []model.PolicyID{np("base")}}, always)
 		last := chain.Rules[len(chain.Rules)-1]
@@ -136,16 +136,19 @@ func TestIsolationEndsInDrop(t *testing.T) {
 }
 
 func TestNamesAreBoundedAndDistinct(t *testing.T) {
-	r := NewRenderer("flx-gw0", 28)
+	r := NewRenderer("flx-gw0", IPTablesNameLength)
 	seen := map[string]string{}
+	for _, n := range []string{ChainForward, ChainPrerouting, ChainFromPods, ChainFromOutside, ChainToPods, ChainMasquerade} {
+		seen[n] = "a static chain"
+	}
 	for _, ns := range []string{"a", strings.Repeat("n", 63)} {
 		for _, name := range []string{"b", strings.Repeat("p", 253), strings.Repeat("p", 252) + "q"} {
 			for _, tier := range []model.Tier{model.TierAdmin, model.TierNetworkPolicy, model.TierBaseline} {
 				for _, d := range model.Directions() {
 					id := model.PolicyID{Tier: tier, Namespace: ns, Name: name}
 					for _, n := range []string{r.PolicyChain(id, d), r.AppliedChain(d, model.Applied{NetworkPolicies: []model.PolicyID{id}})} {
-						if len(n) > 28 {
-							t.Errorf("name %q is longer than 28 bytes", n)
+						if len(n) > IPTablesNameLength {
+							t.Errorf("name %q is longer than %d bytes", n, IPTablesNameLength)
 						}
 						if other, ok := seen[n]; ok {
 							t.Errorf("%s and %s share the name %q", id, other, n)

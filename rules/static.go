@@ -173,11 +173,25 @@ func (r *Renderer) Masquerade(node *model.Node) tables.Chain {
 }
 
 func dispatch(d model.Direction, f model.Family) tables.Rule {
-	side, comment := tables.Source, "policies of the source pod"
-	if d == model.Ingress {
-		side, comment = tables.Destination, "policies of the destination pod"
+	return tables.Rule{
+		Action:  tables.Dispatch{Family: f, Side: dispatchSide(d), Map: DispatchMap(d, f)},
+		Comment: dispatchComment(d),
 	}
-	return tables.Rule{Action: tables.Dispatch{Family: f, Side: side, Map: DispatchMap(d, f)}, Comment: comment}
+}
+
+// dispatchSide returns the end of a packet by which a direction is dispatched.
+func dispatchSide(d model.Direction) tables.Side {
+	if d == model.Egress {
+		return tables.Source
+	}
+	return tables.Destination
+}
+
+func dispatchComment(d model.Direction) string {
+	if d == model.Egress {
+		return "policies of the source pod"
+	}
+	return "policies of the destination pod"
 }
 
 func dropInvalid() tables.Rule {

@@ -1,0 +1,139 @@
+package rules
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// AddressTree dispatches by an address of the packet, of one family: its
+// digits are the address's bits. It takes the place of the verdict map of the
+// same direction and family (see DispatchMap): the root's rules stand where
+// the map would be looked up, and a packet with an address that the tree does
+// not know goes on to the rule behind them.
+type AddressTree struct {
+	prefixTree
+	family model.Family
+}
+
+// AddressTree returns an empty tree over the addresses of one family: over
+// source addresses for Egress, over destination addresses for Ingress.
+func (r *Renderer) AddressTree(d model.Direction, f model.Family) *AddressTree {
+	return &AddressTree{newPrefixTree(addressSpace{renderer: r, direction: d, family: f}), f}
+}
+
+// Set wants the verdict for an address. One of another family is left out, and
+// so stays unknown.
+func (t *AddressTree) Set(a netip.Addr, verdict tables.Action) {
+	if a.IsValid() && model.FamilyOf(a) == t.family {
+		t.set(addressDigits(a), verdict)
+	}
+}
+
+// Remove no longer wants the address.
+func (t *AddressTree) Remove(a netip.Addr) { t.remove(addressDigits(a)) }
+
+// InterfaceTree dispatches by the name of the interface that a packet came in
+// by or goes out by; its digits are the name's bytes, so its chains are wider
+// than those of an AddressTree. It is for nodes on whose bridge the pods are
+// not: only packets of pods' interfaces may be sent to it, and those of an
+// interface that it does not know are dropped.
+type InterfaceTree struct{ prefixTree }
+
+// InterfaceTree returns an empty tree: over the interfaces that packets come
+// in by for Egress, over those that they go out by for Ingress.
+func (r *Renderer) InterfaceTree(d model.Direction) *InterfaceTree {
+	return &InterfaceTree{newPrefixTree(interfaceSpace{renderer: r, direction: d})}
+}
+
+// Set wants the verdict for an interface. A name that no rule can match
+// exactly is an error, and stays denied.
+func (t *InterfaceTree) Set(name string, verdict tables.Action) error {
+	if name == "" || len(name) > maxInterfaceName || strings.ContainsAny(name, "/\x00") || strings.HasSuffix(name, wildcard) || strings.HasSuffix(name, "+") {
+		return fmt.Errorf("interface %q: not a name that a rule can match", name)
+	}
+	t.set(name+endOfName, verdict)
+	return nil
+}
+
+// Remove no longer wants the interface.
+func (t *InterfaceTree) Remove(name string) { t.remove(name + endOfName) }
+
+// Root returns the rules to put where the dispatch takes place; the last one
+// drops what no rule before it knows.
+func (t *InterfaceTree) Root() []tables.Rule {
+	return append(t.prefixTree.Root(), tables.Rule{Action: tables.Drop{}, Comment: "no endpoint has this interface"})
+}
+
+const (
+	// wildcard ends the name in a tables.MatchInterface for all interfaces
+	// that begin with the rest ("+" for iptables).
+	wildcard = "*"
+	// endOfName is the last digit of an interface's name, so that none is the
+	// beginning of another.
+	endOfName = "\x00"
+	// maxInterfaceName is IFNAMSIZ without the terminating zero.
+	maxInterfaceName = 15
+)
+
+type addressSpace struct {
+	renderer  *Renderer
+	direction model.Direction
+	family    model.Family
+}
+
+func (s addressSpace) match(digits string) tables.Match {
+	return tables.MatchPrefix{Side: dispatchSide(s.direction), Prefix: s.prefix(digits)}
+}
+
+func (s addressSpace) chain(digits string) string {
+	return s.renderer.treeChain(s.direction, s.prefix(digits).String())
+}
+
+func (s addressSpace) comment() string { return dispatchComment(s.direction) }
+
+// prefix is the inverse of addressDigits, for the first bits too.
+func (s addressSpace) prefix(digits string) netip.Prefix {
+	b := make([]byte, 4)
+	if s.family == model.IPv6 {
+		b = make([]byte, 16)
+	}
+	for i, d := range []byte(digits) {
+		b[i/8] |= (d - '0') << (7 - i%8)
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return netip.PrefixFrom(a, len(digits))
+}
+
+// addressDigits returns the bits of an address as a string of '0' and '1'.
+func addressDigits(a netip.Addr) string {
+	b := a.Unmap().AsSlice()
+	digits := make([]byte, 8*len(b))
+	for i := range digits {
+		digits[i] = '0' + b[i/8]>>(7-i%8)&1
+	}
+	return string(digits)
+}
+
+type interfaceSpace struct {
+	renderer  *Renderer
+	direction model.Direction
+}
+
+func (s interfaceSpace) match(digits string) tables.Match {
+	name, whole := strings.CutSuffix(digits, endOfName)
+	if !whole {
+		name += wildcard
+	}
+	return tables.MatchInterface{Side: dispatchSide(s.direction), Name: name}
+}
+
+// chain names end in two dots, which tells them from those of static chains.
+func (s interfaceSpace) chain(digits string) string {
+	return s.renderer.treeChain(s.direction, digits+"..")
+}
+
+func (s interfaceSpace) comment() string { return dispatchComment(s.direction) }
