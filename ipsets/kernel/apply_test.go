@@ -1,0 +1,465 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
+)
+
+func TestAllKindsAndFamilies(t *testing.T) {
+	ns := newNamespace(t)
+	s := ns.open(t)
+	loadExample(s)
+	r := apply(t, s)
+	if !r.FullRead || r.ElementsAdded != 14 || r.Elements != 14 {
+		t.Errorf("first apply: %+v", r)
+	}
+	ns.want(t, savedExample)
+	wantSilent(t, s)
+	if r := apply(t, s); r.FullRead {
+		t.Error("the steady state reads")
+	}
+
+	restarted := ns.open(t)
+	loadExample(restarted)
+	wantSilent(t, restarted)
+
+	restarted.RemoveMembers("aweb-4", members("10.0.0.1", "10.9.9.9"))
+	restarted.AddMembers("aweb-4", members("10.0.0.7", "10.0.0.2"))
+	restarted.RemoveSet("phttp-6")
+	restarted.RemoveSet("unknown")
+	r = apply(t, restarted)
+	if r.ElementsAdded != 1 || r.ElementsDeleted != 1 || r.Messages != 3 || r.FullRead {
+		t.Errorf("one in, one out, a set less: %+v", r)
+	}
+	ns.want(t, saved(addresses4, "10.0.0.2", "10.0.0.7", "255.255.255.255"), savedExample[4:len(savedExample)-2])
+
+	if err := restarted.Remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ns.want(t)
+	if r := apply(t, restarted); len(r.Repaired) != 0 {
+		t.Errorf("what was removed counts as repaired: %+v", r)
+	}
+	ns.want(t, saved(addresses4, "10.0.0.2", "10.0.0.7", "255.255.255.255"), savedExample[4:len(savedExample)-2])
+}
+
+// A set goes in the second phase only, so that rules can name it until then,
+// and one that comes back before is kept.
+func TestDeletionIsAPhaseOfItsOwn(t *testing.T) {
+	ns := newNamespace(t)
+	s := ns.open(t)
+	s.CreateSet(addresses4)
+	s.AddMembers(addresses4.Name, members("10.0.0.1"))
+	apply(t, s)
+	s.RemoveSet(addresses4.Name)
+	if _, err := s.ApplyUpdates(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ns.want(t, saved(addresses4, "10.0.0.1"))
+	s.CreateSet(addresses4)
+	s.AddMembers(addresses4.Name, members("10.0.0.1", "10.0.0.2"))
+	if r := apply(t, s); r.ElementsAdded != 1 {
+		t.Errorf("the set came back with one member more: %+v", r)
+	}
+	ns.want(t, saved(addresses4, "10.0.0.1", "10.0.0.2"))
+	s.RemoveSet(addresses4.Name)
+	apply(t, s)
+	ns.want(t)
+	s.RemoveSet(addresses4.Name)
+	wantSilent(t, s)
+}
+
+// A prefix of length zero is two halves in the kernel, which can be members
+// themselves.
+func TestAllAddresses(t *testing.T) {
+	ns := newNamespace(t)
+	s := ns.open(t)
+	s.CreateSet(networks4)
+	s.CreateSet(networks6)
+	s.AddMembers("nblock-4", members("0.0.0.0/0"))
+	s.AddMembers("nblock-6", members("::/0", "8000::/1"))
+	apply(t, s)
+	all := saved(networks4, "0.0.0.0/1", "128.0.0.0/1")
+	ns.want(t, all, saved(networks6, "::/1", "8000::/1"))
+	restarted := ns.open(t)
+	restarted.CreateSet(networks4)
+	restarted.CreateSet(networks6)
+	restarted.AddMembers("nblock-4", members("0.0.0.0/0"))
+	restarted.AddMembers("nblock-6", members("::/0", "8000::/1"))
+	wantSilent(t, restarted)
+	restarted.RemoveMembers("nblock-6", members("::/0"))
+	apply(t, restarted)
+	ns.want(t, all, saved(networks6, "8000::/1"))
+	restarted.AddMembers("nblock-6", members("::/0"))
+	restarted.RemoveMembers("nblock-6", members("8000::/1"))
+	restarted.RemoveMembers("nblock-4", members("0.0.0.0/0"))
+	apply(t, restarted)
+	ns.want(t, saved(networks4), saved(networks6, "::/1", "8000::/1"))
+}
+
+// A set without rules that is wanted with another type is replaced at once.
+func TestTypeAndFamilyChange(t *testing.T) {
+	ns := newNamespace(t)
+	s := ns.open(t)
+	for _, c := range []struct {
+		kind   model.GroupKind
+		family model.Family
+		member model.Member
+		saved  string
+	}{
+		{model.Addresses, model.IPv4, members("10.0.0.1")[0], "10.0.0.1"},
+		{model.Networks, model.IPv4, members("10.0.0.0/8")[0], "10.0.0.0/8"},
+		{model.Networks, model.IPv6, members("fd00::/8")[0], "fd00::/8"},
+		{model.AddressPorts, model.IPv4, triple("10.0.0.1", model.TCP, 80), "10.0.0.1,tcp:80"},
+	} {
+		set := ipsets.Set{Name: "changing", Kind: c.kind, Family: c.family}
+		s.CreateSet(set)
+		s.AddMembers(set.Name, []model.Member{c.member})
+		apply(t, s)
+		ns.want(t, saved(set, c.saved))
+		wantSilent(t, s)
+	}
+	s.RemoveSet("changing")
+	s.CreateSet(ipsets.Set{Name: "changing", Kind: model.Addresses, Family: model.IPv4})
+	apply(t, s)
+	ns.want(t, saved(ipsets.Set{Name: "changing", Kind: model.Addresses, Family: model.IPv4}))
+}
+
+// The kernel swaps only sets of one type: while a rule holds a set of another,
+// it is set aside. When the rule is gone (its chain is closed), it is replaced.
+func TestTypeChangeOfSetInUse(t *testing.T) {
+	for _, variant := range []string{"legacy", "nft"} {
+		t.Run(variant, func(t *testing.T) {
+			ns := newNamespace(t, "iptables-"+variant)
+			ns.feed(t, "create flx-aweb-4 hash:net\n", "ipset", "restore")
+			rule := []string{"FORWARD", "-m", "set", "--match-set", "flx-aweb-4", "src", "-j", "ACCEPT"}
+			ns.run(t, append([]string{"iptables-" + variant, "-A"}, rule...)...)
+			s := ns.open(t)
+			clock := time.Now()
+			s.now = func() time.Time { return clock }
+			s.CreateSet(addresses4)
+			s.CreateSet(networks4)
+			s.AddMembers("aweb-4", members("10.0.0.1"))
+			r := apply(t, s)
+			want := []tables.Refusal{{
+				Object: "set", Name: "aweb-4", Since: clock, NextTry: clock.Add(time.Second), Attempts: 1,
+				Reason: "the kernel has a set of another type under its name: the set is in use (ipset error 4100)",
+			}}
+			if d := cmp.Diff(want, r.Refused); d != "" {
+				t.Errorf("refused (-want +got):\n%s", d)
+			}
+			foreign := []string{"create flx-aweb-4 hash:net family inet"}
+			ns.want(t, foreign, saved(networks4))
+			if r := apply(t, s); r.Messages != 0 || len(r.Refused) != 1 {
+				t.Errorf("tried again before its time: %+v", r)
+			}
+			ns.run(t, append([]string{"iptables-" + variant, "-D"}, rule...)...)
+			clock = clock.Add(time.Second)
+			until(t, func() bool {
+				clock = clock.Add(lastRetry)
+				return len(apply(t, s).Refused) == 0
+			})
+			ns.want(t, saved(addresses4, "10.0.0.1"), saved(networks4))
+			wantSilent(t, s)
+		})
+	}
+}
+
+// until polls for a condition.
+func until(t *testing.T, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !condition(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it did not come to be")
+		}
+	}
+}
+
+// What rules hold while they name a set is swapped as a whole: a set that is
+// too small, or has options that ours never have.
+func TestSwapOfSetInUse(t *testing.T) {
+	for _, c := range []struct{ name, script, repaired string }{
+		{"too small", "create flx-aweb-4 hash:ip maxelem 2\nadd flx-aweb-4 10.0.0.1\nadd flx-aweb-4 10.9.9.9\n", ""},
+		{"timeout", "create flx-aweb-4 hash:ip timeout 600\nadd flx-aweb-4 10.0.0.1\n", ""},
+		{"counters", "create flx-aweb-4 hash:ip counters\n", ""},
+		{"netmask", "create flx-aweb-4 hash:ip netmask 24\nadd flx-aweb-4 10.0.0.0\n", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ns := newNamespace(t, "iptables-nft")
+			ns.feed(t, c.script, "ipset", "restore")
+			ns.run(t, "iptables-nft", "-A", "FORWARD", "-m", "set", "--match-set", "flx-aweb-4", "src", "-j", "ACCEPT")
+			s := ns.open(t)
+			s.CreateSet(addresses4)
+			s.AddMembers("aweb-4", members("10.0.0.1", "10.0.0.2", "10.0.0.3"))
+			apply(t, s)
+			ns.want(t, saved(addresses4, "10.0.0.1", "10.0.0.2", "10.0.0.3"))
+			if references := ns.run(t, "ipset", "list", "flx-aweb-4", "-t"); !strings.Contains(references, "References: 1") {
+				t.Errorf("the rule has lost its set:\n%s", references)
+			}
+			wantSilent(t, s)
+			restarted := ns.open(t)
+			restarted.CreateSet(addresses4)
+			restarted.AddMembers("aweb-4", members("10.0.0.1", "10.0.0.2", "10.0.0.3"))
+			wantSilent(t, restarted)
+		})
+	}
+}
+
+// Exceptions in a set of networks are none of ours.
+func TestExceptionsAreRemoved(t *testing.T) {
+	ns := newNamespace(t)
+	s := ns.open(t)
+	s.CreateSet(networks4)
+	s.AddMembers("nblock-4", members("10.0.0.0/8"))
+	apply(t, s)
+	ns.feed(t, "destroy flx-nblock-4\ncreate flx-nblock-4 hash:net\nadd flx-nblock-4 10.0.0.0/8\n", "ipset", "restore")
+	s.Invalidate()
+	wantSilent(t, s) // of another revision, but the same
+	ns.run(t, "ipset", "add", "flx-nblock-4", "10.1.0.0/16", "nomatch")
+	s.Invalidate()
+	r := apply(t, s)
+	if len(r.Repaired) != 1 || r.Repaired[0].What != "other options" {
+		t.Errorf("repaired: %+v", r.Repaired)
+	}
+	ns.want(t, saved(networks4, "10.0.0.0/8"))
+}
+
+// A set grows beyond its capacity by a swap, while rules name it.
+func TestGrowth(t *testing.T) {
+	ns := newNamespace(t, "iptables-nft")
+	s := ns.open(t)
+	s.capacity = 4
+	s.CreateSet(addresses4)
+	apply(t, s)
+	ns.run(t, "iptables-nft", "-A", "FORWARD", "-m", "set", "--match-set", "flx-aweb-4", "src", "-j", "ACCEPT")
+	var want []string
+	for i := range 100 {
+		m := nth(i + 1)
+		s.AddMembers("aweb-4", []model.Member{m})
+		want = append(want, m.String())
+		apply(t, s)
+	}
+	ns.want(t, saved(addresses4, want...))
+	wantSilent(t, s)
+}
+
+// What others do to our sets is repaired after Invalidate, or when it is
+// noticed; what they do beside is left alone.
+func TestForeignChanges(t *testing.T) {
+	ns := newNamespace(t)
+	ns.feed(t, "create flannel hash:ip\nadd flannel 10.0.0.1\ncreate flx hash:net\ncreate cali40s hash:net family inet6\n", "ipset", "restore")
+	others := ns.save(t)
+	s := ns.open(t)
+	loadExample(s)
+	apply(t, s)
+	for _, c := range []struct {
+		name, script string
+		want         map[string]string
+	}{
+		{"nothing", "", nil},
+		{"members", "del flx-aweb-4 10.0.0.1\nadd flx-aweb-4 10.6.6.6\nadd flx-nblock-6 fd01::/16\n", map[string]string{"aweb-4": "1 members missing, 1 foreign members", "nblock-6": "1 foreign members"}},
+		{"flush", "flush flx-nblock-4\n", map[string]string{"nblock-4": "4 members missing"}},
+		{"destroyed", "destroy flx-phttp-4\n", map[string]string{"phttp-4": "the set was missing"}},
+		{"all flushed", "flush\nadd flannel 10.0.0.1\n", map[string]string{
+			"aweb-4": "3 members missing", "aweb-6": "1 members missing", "nblock-4": "4 members missing",
+			"nblock-6": "3 members missing", "phttp-4": "2 members missing", "phttp-6": "1 members missing",
+		}},
+		{"another type", "destroy flx-phttp-6\ncreate flx-phttp-6 hash:net family inet6\n", map[string]string{"phttp-6": "the set was of another type"}},
+		{"another family", "destroy flx-aweb-6\ncreate flx-aweb-6 hash:ip\n", map[string]string{"aweb-6": "the set was of another type"}},
+		{"a set that is not wanted", "create flx-more hash:net\n", nil},
+		{"swapped", "create flx-more hash:ip\nadd flx-more 10.6.6.6\nswap flx-more flx-aweb-4\n", map[string]string{"aweb-4": "3 members missing, 1 foreign members"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ns.feed(t, c.script, "ipset", "restore")
+			s.Invalidate()
+			r := apply(t, s)
+			got := map[string]string{}
+			for _, repair := range r.Repaired {
+				got[repair.Name] = repair.What
+			}
+			if c.want == nil {
+				c.want = map[string]string{}
+			}
+			if d := cmp.Diff(c.want, got); d != "" {
+				t.Errorf("repaired (-want +got):\n%s", d)
+			}
+			ns.want(t, savedExample, others)
+			wantSilent(t, s)
+		})
+	}
+	t.Run("noticed without Invalidate", func(t *testing.T) {
+		ns.run(t, "ipset", "del", "flx-aweb-4", "10.0.0.1")
+		ns.run(t, "ipset", "add", "flx-aweb-4", "10.0.0.9")
+		ns.run(t, "ipset", "destroy", "flx-aweb-6")
+		s.RemoveMembers("aweb-4", members("10.0.0.1"))
+		s.AddMembers("aweb-4", members("10.0.0.9"))
+		s.AddMembers("aweb-6", members("fd00::2"))
+		r := apply(t, s)
+		if len(r.Repaired) != 1 || r.Repaired[0].Name != "aweb-6" || len(r.Refused) != 0 || r.FullRead {
+			t.Errorf("%+v", r)
+		}
+		ns.want(t, saved(addresses4, "10.0.0.2", "10.0.0.9", "255.255.255.255"), saved(addresses6, "fd00::1", "fd00::2"), savedExample[6:], others)
+	})
+	if err := s.Remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ns.want(t, others)
+}
+
+// What a crash leaves is continued or removed: half a load, the new content of
+// a set that was not swapped in, the old content of one that was.
+func TestLeftoversOfACrash(t *testing.T) {
+	ns := newNamespace(t)
+	temporary := temporaryName("flx-aweb-4")
+	ns.feed(t, fmt.Sprintf("create flx-aweb-4 hash:ip maxelem 2\nadd flx-aweb-4 10.0.0.1\ncreate %s hash:net\nadd %[1]s 10.0.0.0/8\ncreate flx-%s hash:net\ncreate flx-old hash:net family inet6\n",
+		temporary, strings.Repeat("z", 27)), "ipset", "restore")
+	s := ns.open(t)
+	loadExample(s)
+	apply(t, s)
+	ns.want(t, savedExample)
+	wantSilent(t, s)
+	// The name of the temporary set is taken by somebody who came in between.
+	ns.run(t, "ipset", "create", temporary, "hash:net")
+	s.capacity = 1
+	s.AddMembers("aweb-4", members("10.0.0.3"))
+	s.held["flx-aweb-4"] = held{kind: model.Addresses, family: model.IPv4, capacity: 3, plain: true}
+	if r := apply(t, s); len(r.Refused) != 0 {
+		t.Errorf("%+v", r)
+	}
+	ns.want(t, saved(addresses4, "10.0.0.1", "10.0.0.2", "10.0.0.3", "255.255.255.255"), savedExample[4:])
+	wantSilent(t, s)
+}
+
+// What cannot be programmed is set aside by name, and does not keep the others
+// from being programmed; it is tried again when it changes, or later.
+func TestRefusals(t *testing.T) {
+	ns := newNamespace(t)
+	s := ns.open(t)
+	clock := time.Now()
+	s.now = func() time.Time { return clock }
+	loadExample(s)
+	s.CreateSet(ipsets.Set{Name: "odd", Kind: 9, Family: model.IPv4})
+	// The kernel's null element, in the middle of many.
+	var many []model.Member
+	for i := range 3000 {
+		many = append(many, nth(i+1))
+	}
+	s.CreateSet(ipsets.Set{Name: "anull-4", Kind: model.Addresses, Family: model.IPv4})
+	s.AddMembers("anull-4", slices.Concat(many, members("0.0.0.0")))
+	s.AddMembers("nblock-4", members("fd00::/8"))
+	s.AddMembers("aweb-6", members("fd00::/8"))
+	s.AddMembers("phttp-4", members("10.0.0.1"))
+	s.AddMembers("unwanted", members("10.0.0.1"))
+	r := apply(t, s)
+	got := map[string]string{}
+	for _, refusal := range r.Refused {
+		got[refusal.Name] = refusal.Rule + ": " + refusal.Reason
+		if refusal.Attempts != 1 || !refusal.Since.Equal(clock) || !refusal.NextTry.Equal(clock.Add(time.Second)) {
+			t.Errorf("%+v", refusal)
+		}
+	}
+	want := map[string]string{
+		"odd":      ": no such kind: kind(9)",
+		"anull-4":  "0.0.0.0: add members: the null element cannot be stored (ipset error 4353)",
+		"nblock-4": "fd00::/8: is not of IPv4",
+		"aweb-6":   "fd00::/8: is not a single address",
+		"phttp-4":  "10.0.0.1: is no member of a set of address-ports",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("refused (-want +got):\n%s", d)
+	}
+	save := strings.Join(ns.save(t), "\n")
+	for _, line := range slices.Concat(saved(addresses4, "10.0.0.1"), saved(networks6, "ff00::/8"), saved(ports6, "fd00::1,udp:53")) {
+		if !strings.Contains(save, line) {
+			t.Errorf("no %q", line)
+		}
+	}
+	if r := apply(t, s); r.Messages != 0 || len(r.Refused) != len(want) {
+		t.Errorf("tried again before its time: %+v", r)
+	}
+	clock = clock.Add(time.Second)
+	if r := apply(t, s); len(r.Refused) != len(want) || r.Refused[0].Attempts != 2 || !r.Refused[0].NextTry.Equal(clock.Add(2*time.Second)) {
+		t.Errorf("second try: %+v", r.Refused)
+	}
+	// What is put right is programmed at once.
+	s.RemoveMembers("nblock-4", members("fd00::/8"))
+	s.RemoveMembers("aweb-6", members("fd00::/8"))
+	s.RemoveMembers("phttp-4", members("10.0.0.1"))
+	s.RemoveMembers("anull-4", slices.Concat(many, members("0.0.0.0")))
+	s.RemoveSet("odd")
+	if r := apply(t, s); len(r.Refused) != 0 || len(r.Repaired) != 0 {
+		t.Errorf("%+v", r)
+	}
+	ns.want(t, savedExample, saved(ipsets.Set{Name: "anull-4", Kind: model.Addresses, Family: model.IPv4}))
+	wantSilent(t, s)
+}
+
+// A set that something still uses stays, is no failure, and goes later.
+func TestSetInUseIsDestroyedLater(t *testing.T) {
+	for _, variant := range []string{"legacy", "nft"} {
+		t.Run(variant, func(t *testing.T) {
+			ns := newNamespace(t, "iptables-"+variant)
+			s := ns.open(t)
+			s.CreateSet(addresses4)
+			s.CreateSet(networks4)
+			apply(t, s)
+			rule := []string{"FORWARD", "-m", "set", "--match-set", "flx-aweb-4", "src", "-j", "ACCEPT"}
+			ns.run(t, append([]string{"iptables-" + variant, "-A"}, rule...)...)
+			s.RemoveSet("aweb-4")
+			s.RemoveSet("nblock-4")
+			apply(t, s)
+			ns.want(t, saved(addresses4))
+			if d := cmp.Diff([]string{"flx-aweb-4"}, s.Leftovers()); d != "" {
+				t.Error(d)
+			}
+			if err := s.Remove(t.Context()); err == nil || !strings.Contains(err.Error(), "still in use: flx-aweb-4") {
+				t.Errorf("remove: %v", err)
+			}
+			ns.run(t, append([]string{"iptables-" + variant, "-D"}, rule...)...)
+			// nf_tables lets go of the set a little later, within the driver's patience.
+			apply(t, s)
+			ns.want(t)
+			if left := s.Leftovers(); len(left) != 0 {
+				t.Errorf("left: %v", left)
+			}
+		})
+	}
+}
+
+func TestContextEnds(t *testing.T) {
+	ns := newNamespace(t)
+	s := ns.open(t)
+	loadExample(s)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.ApplyUpdates(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("updates: %v", err)
+	}
+	if _, err := s.ApplyDeletions(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("deletions: %v", err)
+	}
+	if err := s.Remove(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("remove: %v", err)
+	}
+	apply(t, s)
+	ns.want(t, savedExample)
+	s.AddMembers("aweb-4", members("10.0.0.9"))
+	if _, err := s.ApplyUpdates(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("updates: %v", err)
+	}
+	if r := apply(t, s); !r.FullRead || r.ElementsAdded != 1 || len(r.Repaired) != 0 {
+		t.Errorf("after a failure: %+v", r)
+	}
+	wantSilent(t, s)
+}

@@ -1,0 +1,150 @@
+package kernel
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/internal/nfnetlink"
+	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/model"
+)
+
+// minCapacity is the least number of elements that a set is created for. It is
+// a bound that costs nothing; the kernel's own default is 65,536.
+const minCapacity = 1 << 20
+
+// A stage is a part of an apply. A set of which one stage fails is left out of
+// the next, so that nothing is swapped in that is not whole.
+const (
+	stageDestroy = iota
+	stageCreate
+	stageAdd
+	stageSwap
+	stageDelete
+	stages
+)
+
+// op is one message.
+type op struct {
+	job   *job
+	write func(*nfnetlink.Messages)
+	// elements are those that the message carries.
+	elements []element
+	size     int
+}
+
+// job is what one set needs.
+type job struct {
+	set *set
+	ops [stages][]op
+	// after is what the kernel holds once all is done; swapped is the name that
+	// the set's former content has then.
+	after   held
+	swapped string
+	failed  *failure
+}
+
+// failure is the first message of a job that the kernel refused.
+type failure struct {
+	code    unix.Errno
+	stage   int
+	element *element
+}
+
+// plan returns what a set needs, with deltas where the kernel has it as it
+// shall be, but for its elements.
+func (s *Sets) plan(t *set) *job {
+	j := &job{set: t}
+	name := ipsets.KernelName(t.spec.Name)
+	// Elements are added before others are deleted: none of the kernel's is
+	// out of the wanted and the touched.
+	need := len(t.members) + 1 + len(t.before)
+	have, exists := s.held[name]
+	sameType := exists && have.kind == t.spec.Kind && have.family == t.spec.Family
+	if sameType && have.plain && have.capacity >= need {
+		j.after = have
+		j.deltas(name)
+		return j
+	}
+	j.after = held{kind: t.spec.Kind, family: t.spec.Family, capacity: s.capacityFor(need), plain: true}
+	target := name
+	switch {
+	case sameType:
+		target, j.swapped = temporaryName(name), temporaryName(name)
+		if _, left := s.held[target]; left {
+			j.destroy(target)
+		}
+		j.add(stageSwap, op{write: func(m *nfnetlink.Messages) { writeSwap(m, name, target) }})
+	case exists:
+		j.destroy(name)
+	}
+	j.create(target)
+	return j
+}
+
+// deltas adds the elements that are missing, and deletes the others.
+func (j *job) deltas(name string) {
+	var adds, deletes []element
+	for e, there := range j.set.before {
+		switch wanted := j.set.wants(e); {
+		case wanted && !there:
+			adds = append(adds, e)
+		case there && !wanted:
+			deletes = append(deletes, e)
+		}
+	}
+	j.elements(stageAdd, cmdAdd, name, adds)
+	j.elements(stageDelete, cmdDel, name, deletes)
+}
+
+// create makes a set with all wanted elements under a name.
+func (j *job) create(name string) {
+	elements := slices.Collect(j.set.elements())
+	spec, hash, capacity := j.set.spec, hashSize(len(elements)), j.after.capacity
+	j.add(stageCreate, op{write: func(m *nfnetlink.Messages) { writeCreate(m, name, spec, hash, capacity) }})
+	j.elements(stageAdd, cmdAdd, name, elements)
+}
+
+func (j *job) destroy(name string) {
+	j.add(stageDestroy, op{write: func(m *nfnetlink.Messages) { writeDestroy(m, name) }})
+}
+
+// elements adds or deletes elements, in order.
+func (j *job) elements(stage int, command uint8, name string, elements []element) {
+	slices.SortFunc(elements, model.Member.Compare)
+	kind := j.set.spec.Kind
+	for part := range slices.Chunk(elements, elementsPerMessage) {
+		j.add(stage, op{
+			write: func(m *nfnetlink.Messages) { writeElements(m, command, name, kind, part) }, elements: part,
+		})
+	}
+}
+
+func (j *job) add(stage int, o op) {
+	o.job, o.size = j, messageSize+elementSize*len(o.elements)
+	j.ops[stage] = append(j.ops[stage], o)
+}
+
+// messageSize bounds a message without elements.
+const messageSize = 192
+
+// capacityFor returns the capacity of a new set: twice what it needs now.
+func (s *Sets) capacityFor(elements int) int { return max(s.capacity, powerOfTwo(2*elements)) }
+
+// hashSize returns the number of buckets to create a set with: the kernel
+// doubles them, and moves all elements, as they fill up.
+func hashSize(elements int) int { return min(max(64, powerOfTwo(elements)), 1<<20) }
+
+func powerOfTwo(n int) int { return 1 << bits.Len(uint(max(n-1, 0))) }
+
+// temporaryName returns the name under which the new content of a set is
+// built before it is swapped in.
+func temporaryName(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return ipsets.KernelPrefix + "~" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:16]
+}

@@ -1,0 +1,196 @@
+package kernel
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/internal/nfnetlink"
+	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/model"
+)
+
+// read learns which sets of ours the kernel has. What they hold is read with
+// each set, when it is compared.
+func (s *Sets) read(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	clear(s.held)
+	clear(s.doomed)
+	if err := s.list("", func(l listing) {
+		if l.head != nil && strings.HasPrefix(l.name, ipsets.KernelPrefix) {
+			s.held[l.name] = *l.head
+		}
+	}); err != nil {
+		return err
+	}
+	wanted := s.wantedNames()
+	for name := range s.held {
+		if wanted[name] == nil {
+			s.doomed[name] = retry{}
+		}
+	}
+	for name, t := range s.sets {
+		if !t.wanted {
+			delete(s.sets, name)
+			continue
+		}
+		t.unread = true
+		s.touched[name] = true
+	}
+	s.known = true
+	return nil
+}
+
+// readElements learns what the kernel's set holds and returns what somebody
+// else changed in it, in words.
+func (s *Sets) readElements(t *set) (string, error) {
+	name := ipsets.KernelName(t.spec.Name)
+	have := map[element]struct{}{}
+	var head *held
+	odd := 0
+	visit := func(l listing) {
+		if l.head != nil {
+			head = l.head
+		}
+		if head == nil || head.kind != t.spec.Kind || head.family != t.spec.Family {
+			return
+		}
+		for _, data := range nfnetlink.Attributes(l.elements) {
+			if e, ok := parseElement(head.kind, data); ok {
+				have[e] = struct{}{}
+			} else {
+				odd++
+			}
+		}
+	}
+	if _, ok := s.held[name]; ok {
+		if err := s.list(name, visit); err != nil {
+			return "", err
+		}
+	}
+	if head == nil {
+		delete(s.held, name)
+	} else {
+		head.plain = head.plain && odd == 0
+		s.held[name] = *head
+	}
+	foreign, missing := t.rebase(have)
+	if !t.trusted {
+		return "", nil
+	}
+	t.trusted = false
+	return difference(t.spec, head, foreign, missing), nil
+}
+
+// difference says in words what somebody else did to a set.
+func difference(spec ipsets.Set, head *held, foreign, missing int) string {
+	var parts []string
+	switch {
+	case head == nil:
+		return "the set was missing"
+	case head.kind != spec.Kind || head.family != spec.Family:
+		return "the set was of another type"
+	case !head.plain:
+		parts = append(parts, "other options")
+	}
+	if missing > 0 {
+		parts = append(parts, fmt.Sprintf("%d members missing", missing))
+	}
+	if foreign > 0 {
+		parts = append(parts, fmt.Sprintf("%d foreign members", foreign))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// listing is one message of a dump: of a set, its head in the first one, and
+// some of its elements.
+type listing struct {
+	name     string
+	head     *held
+	elements []byte
+}
+
+// list hands what the kernel says about a set of ours to visit, or about all
+// sets, without elements, if there is no name. A set that is not there is no
+// error.
+func (s *Sets) list(name string, visit func(listing)) error {
+	var m nfnetlink.Messages
+	writeList(&m, name)
+	code, err := s.conn.Dump(&m, func(attributes []byte) { visit(parseListing(attributes)) })
+	switch {
+	case err != nil:
+		return err
+	case code != 0 && (code != unix.ENOENT || name == ""):
+		return fmt.Errorf("list the kernel's ip sets: %w", errorOf(code))
+	}
+	return nil
+}
+
+func parseListing(attributes []byte) listing {
+	var l listing
+	var typeName string
+	var family byte
+	var options []byte
+	for attr, value := range nfnetlink.Attributes(attributes) {
+		switch attr {
+		case attrSetName:
+			l.name = text(value)
+		case attrTypeName:
+			typeName = text(value)
+		case attrFamily:
+			if len(value) == 1 {
+				family = value[0]
+			}
+		case attrData:
+			options = value
+		case attrADT:
+			l.elements = value
+		}
+	}
+	if typeName != "" {
+		h := parseOptions(options)
+		h.kind, h.family = shapeOf(typeName, family)
+		l.head = &h
+	}
+	return l
+}
+
+// parseOptions reads what a set was created with. Options that make it behave
+// differently, of which ours have none, are timeout, exceptions to the address
+// (netmask, bitmask, mark mask), and flags for counters and comments.
+func parseOptions(options []byte) held {
+	h := held{plain: true}
+	for attr, value := range nfnetlink.Attributes(options) {
+		switch attr {
+		case attrMaxElem:
+			if len(value) == 4 {
+				h.capacity = int(binary.BigEndian.Uint32(value))
+			}
+		case attrTimeout, attrSetFlags, attrMarkMask, attrBitmask, attrNetmask:
+			h.plain = false
+		}
+	}
+	return h
+}
+
+func shapeOf(name string, family byte) (model.GroupKind, model.Family) {
+	for _, k := range []model.GroupKind{model.Addresses, model.Networks, model.AddressPorts} {
+		for _, f := range model.Families() {
+			if typeName(k) == name && protocolFamily(f) == family {
+				return k, f
+			}
+		}
+	}
+	return 0, 0
+}
+
+func text(value []byte) string {
+	s, _, _ := bytes.Cut(value, []byte{0})
+	return string(s)
+}

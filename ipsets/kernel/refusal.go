@@ -1,0 +1,87 @@
+package kernel
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/felixlike/felixlike/tables"
+)
+
+// How long to wait before the kernel is asked again for what it refused.
+const (
+	firstRetry = time.Second
+	lastRetry  = 5 * time.Minute
+)
+
+// retry counts the attempts at something that the kernel refuses. The zero
+// value is due.
+type retry struct {
+	since, next time.Time
+	attempts    int
+}
+
+// again returns the retry after one more attempt that failed.
+func (r retry) again(now time.Time) retry {
+	if r.attempts == 0 {
+		r.since = now
+	}
+	r.next = now.Add(min(firstRetry<<min(r.attempts, 16), lastRetry))
+	r.attempts++
+	return r
+}
+
+func (r retry) due(now time.Time) bool { return !now.Before(r.next) }
+
+// refusal says why a set is set aside.
+type refusal struct {
+	retry
+	member, reason string
+}
+
+// Refused returns the sets that are set aside now, sorted by name. Their
+// content in the kernel, if they are there at all, is not what is wanted: the
+// chains that name them have to be closed.
+func (s *Sets) Refused() []tables.Refusal {
+	var out []tables.Refusal
+	for name, t := range s.sets {
+		if r := t.refusal; r != nil {
+			out = append(out, tables.Refusal{
+				Object: "set", Name: name, Rule: r.member, Reason: r.reason,
+				Since: r.since, NextTry: r.next, Attempts: r.attempts,
+			})
+		}
+	}
+	slices.SortFunc(out, func(a, b tables.Refusal) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// refuse sets a set aside.
+func (s *Sets) refuse(t *set, member, reason string) {
+	if t.refusal == nil {
+		t.refusal = &refusal{}
+	}
+	*t.refusal = refusal{retry: t.refusal.again(s.now()), member: member, reason: reason}
+}
+
+// Leftovers returns the names in the kernel of sets that nobody wants, but
+// that something still uses, sorted.
+func (s *Sets) Leftovers() []string {
+	var out []string
+	for _, name := range sorted(s.doomed) {
+		if s.doomed[name].attempts > 0 {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// misfits returns a member that the set cannot have, with the reason, or "".
+func (s *set) misfits() (member, reason string) {
+	for m, why := range s.bad {
+		if text := m.String(); member == "" || strings.Compare(text, member) < 0 {
+			member, reason = text, why
+		}
+	}
+	return member, reason
+}

@@ -1,0 +1,147 @@
+package kernel
+
+import (
+	"fmt"
+	"iter"
+
+	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/model"
+)
+
+// set is one wanted set: what it shall hold, and of the elements that were
+// touched since the last commit, what the kernel holds. The kernel's other
+// elements are as wanted.
+type set struct {
+	spec    ipsets.Set
+	wanted  bool
+	members map[model.Member]struct{}
+	// bad are wanted members that the set cannot have, with the reason.
+	bad    map[model.Member]string
+	before map[element]bool
+	// unread tells that the kernel may hold elements that are not known.
+	unread bool
+	// trusted tells that what was known before it became unread came from an
+	// apply that succeeded: what differs then is the work of somebody else.
+	trusted bool
+	refusal *refusal
+}
+
+func newSet(spec ipsets.Set) *set {
+	return &set{
+		spec: spec, members: map[model.Member]struct{}{}, bad: map[model.Member]string{}, before: map[element]bool{},
+	}
+}
+
+func (s *set) add(m model.Member) {
+	if reason := misfit(s.spec, m); reason != "" {
+		s.bad[m] = reason
+		return
+	}
+	s.touch(m)
+	s.members[m] = struct{}{}
+}
+
+func (s *set) remove(m model.Member) {
+	delete(s.bad, m)
+	if _, ok := s.members[m]; ok {
+		s.touch(m)
+		delete(s.members, m)
+	}
+}
+
+// empty wants no member.
+func (s *set) empty() {
+	clear(s.bad)
+	for m := range s.members {
+		s.remove(m)
+	}
+}
+
+func (s *set) touch(m model.Member) {
+	for e := range elementsOf(m) {
+		if _, ok := s.before[e]; !ok {
+			s.before[e] = s.wants(e)
+		}
+	}
+}
+
+// wants reports whether the kernel's set shall have the element.
+func (s *set) wants(e element) bool {
+	if _, ok := s.members[e]; ok {
+		return true
+	}
+	if e.Prefix.Bits() != 1 || s.spec.Kind != model.Networks {
+		return false
+	}
+	_, ok := s.members[everyAddress(s.spec.Family)]
+	return ok
+}
+
+// elements yields what the kernel's set shall have, each once.
+func (s *set) elements() iter.Seq[element] {
+	return func(yield func(element) bool) {
+		for m := range s.members {
+			for e := range elementsOf(m) {
+				if _, also := s.members[e]; also && e != m {
+					continue
+				}
+				if !yield(e) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// commit notes that the kernel holds what is wanted.
+func (s *set) commit() {
+	// Not cleared: a map that was large stays slow.
+	s.before = map[element]bool{}
+	s.unread, s.trusted = false, true
+}
+
+// rebase makes the given elements what the kernel holds. It returns how many
+// of them somebody else must have added, and how many removed.
+func (s *set) rebase(have map[element]struct{}) (foreign, missing int) {
+	before := map[element]bool{}
+	for e := range have {
+		if known, touched := s.before[e]; touched && !known || !touched && !s.wants(e) {
+			foreign++
+		}
+		if !s.wants(e) {
+			before[e] = true
+		}
+	}
+	for e := range s.elements() {
+		if _, ok := have[e]; !ok {
+			before[e] = false
+			if known, touched := s.before[e]; known || !touched {
+				missing++
+			}
+		}
+	}
+	for e, known := range s.before {
+		if _, ok := have[e]; known && !ok && !s.wants(e) {
+			missing++
+		}
+	}
+	s.before, s.unread = before, false
+	return foreign, missing
+}
+
+// misfit returns why a set cannot have the member, or "".
+func misfit(spec ipsets.Set, m model.Member) string {
+	switch {
+	case !m.Prefix.IsValid():
+		return "is no prefix"
+	case m.Prefix != m.Prefix.Masked():
+		return "has bits behind its prefix"
+	case m.Family() != spec.Family || m.Prefix.Addr().Is4In6():
+		return fmt.Sprintf("is not of IPv%s", spec.Family)
+	case spec.Kind != model.Networks && !m.Prefix.IsSingleIP():
+		return "is not a single address"
+	case (spec.Kind == model.AddressPorts) != (m.Protocol != model.AnyProtocol):
+		return fmt.Sprintf("is no member of a set of %s", spec.Kind)
+	}
+	return ""
+}

@@ -1,0 +1,179 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/felixlike/felixlike/internal/nfnetlink"
+	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/model"
+)
+
+// Options configure Sets. The zero value is usable.
+type Options struct {
+	// NetNS is the descriptor of the network namespace to program; the
+	// process's own if zero. It must stay open as long as the Sets are used.
+	NetNS int
+}
+
+// Sets are the wanted sets, with what the kernel is known to hold of them.
+// They are used from one goroutine.
+type Sets struct {
+	options Options
+	conn    *nfnetlink.Conn
+	// capacity is minCapacity, and now time.Now, but in tests.
+	capacity int
+	now      func() time.Time
+
+	// sets are those that are wanted, and those that were and whose elements
+	// are still known; by name.
+	sets map[string]*set
+	// touched are the names of sets to compare with the kernel.
+	touched map[string]bool
+
+	// known tells that held, doomed and the sets' elements are what the kernel
+	// holds.
+	known bool
+	// held are the kernel's sets with our prefix, by their name there.
+	held map[string]held
+	// doomed are those of them that nobody wants, with when to try to destroy
+	// those that were in use.
+	doomed map[string]retry
+}
+
+// held is a set as the kernel has it.
+type held struct {
+	kind     model.GroupKind // zero for types that ours never are
+	family   model.Family
+	capacity int
+	// plain tells that the set has no option that ours never have.
+	plain bool
+}
+
+var _ ipsets.Sets = (*Sets)(nil)
+
+// New returns a driver without sets. It touches no kernel before the first
+// apply.
+func New(options Options) *Sets {
+	return &Sets{
+		options: options, capacity: minCapacity, now: time.Now,
+		sets: map[string]*set{}, touched: map[string]bool{}, held: map[string]held{}, doomed: map[string]retry{},
+	}
+}
+
+// CreateSet wants the set to exist. One that is wanted with another kind or
+// family is emptied.
+func (s *Sets) CreateSet(spec ipsets.Set) {
+	name := ipsets.KernelName(spec.Name)
+	t := s.sets[spec.Name]
+	if t == nil || t.spec != spec {
+		t = newSet(spec)
+		_, t.unread = s.held[name]
+		s.sets[spec.Name] = t
+	}
+	t.wanted = true
+	delete(s.doomed, name)
+	s.touched[spec.Name] = true
+}
+
+// AddMembers wants the members. Those of a set that is not wanted are
+// ignored: there is nothing to say what they shall be members of.
+func (s *Sets) AddMembers(name string, members []model.Member) {
+	if t := s.sets[name]; t != nil && t.wanted {
+		for _, m := range members {
+			t.add(m)
+		}
+		s.touched[name] = true
+	}
+}
+
+// RemoveMembers no longer wants the members.
+func (s *Sets) RemoveMembers(name string, members []model.Member) {
+	if t := s.sets[name]; t != nil && t.wanted {
+		for _, m := range members {
+			t.remove(m)
+		}
+		s.touched[name] = true
+	}
+}
+
+// RemoveSet no longer wants the set. The kernel's stays as it is until
+// ApplyDeletions.
+func (s *Sets) RemoveSet(name string) {
+	t := s.sets[name]
+	if t == nil || !t.wanted {
+		return
+	}
+	t.empty()
+	t.wanted, t.refusal = false, nil
+	delete(s.touched, name)
+	kernelName := ipsets.KernelName(name)
+	if _, ok := s.held[kernelName]; ok {
+		s.doomed[kernelName] = retry{}
+	} else {
+		delete(s.sets, name)
+	}
+}
+
+// Invalidate forgets what the kernel is known to hold, so that the next apply
+// reads it again in full.
+func (s *Sets) Invalidate() { s.known = false }
+
+// Close closes the connection to the kernel; the sets stay as they are. A
+// later apply connects again.
+func (s *Sets) Close() error {
+	s.known = false
+	if s.conn == nil {
+		return nil
+	}
+	err := s.conn.Close()
+	s.conn = nil
+	if err != nil {
+		return fmt.Errorf("close netlink connection: %w", err)
+	}
+	return nil
+}
+
+func (s *Sets) connect() error {
+	if s.conn != nil {
+		return nil
+	}
+	c, err := nfnetlink.Dial(s.options.NetNS)
+	if err != nil {
+		return err
+	}
+	s.conn = c
+	return nil
+}
+
+// fail forgets the kernel's state after an error, and the connection: what is
+// still in the socket belongs to what failed.
+func (s *Sets) fail(err error) error {
+	s.forget()
+	return errors.Join(err, s.Close())
+}
+
+// forget forgets the kernel's state; what differs from it later is nobody
+// else's work.
+func (s *Sets) forget() {
+	s.known = false
+	for _, t := range s.sets {
+		t.trusted = false
+	}
+}
+
+// wantedNames returns the names in the kernel of all wanted sets.
+func (s *Sets) wantedNames() map[string]*set {
+	out := make(map[string]*set, len(s.sets))
+	for name, t := range s.sets {
+		if t.wanted {
+			out[ipsets.KernelName(name)] = t
+		}
+	}
+	return out
+}
+
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
