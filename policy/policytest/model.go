@@ -16,6 +16,8 @@ type Model struct {
 	Groups    map[model.GroupID]*Group
 	Policies  map[model.PolicyID]*model.Policy
 	Endpoints map[model.PodID]*model.Endpoint
+	// checked is the list of policies last checked by the Apply under way.
+	checked []model.PolicyID
 }
 
 // Group is a group with its members.
@@ -36,6 +38,7 @@ func NewModel() *Model {
 // what came before, changes nothing, or leaves a reference to something that
 // is not there is an error.
 func (m *Model) Apply(updates []model.Update) error {
+	m.checked = nil
 	for _, u := range updates {
 		if err := m.apply(u); err != nil {
 			return fmt.Errorf("%T %v: %w", u, u, err)
@@ -68,16 +71,17 @@ func (m *Model) apply(u model.Update) error {
 		}
 	case model.PolicyRemove:
 		for id, e := range m.Endpoints {
-			if slices.Contains(applied(e), u.ID) {
+			if slices.ContainsFunc(applied(e), func(list []model.PolicyID) bool { return slices.Contains(list, u.ID) }) {
 				return fmt.Errorf("endpoint %s still refers to it", id)
 			}
 		}
+		m.checked = nil
 		return remove(m.Policies, u.ID)
 	case model.EndpointUpdate:
 		m.Endpoints[u.Endpoint.ID] = u.Endpoint
-		for _, id := range applied(u.Endpoint) {
-			if m.Policies[id] == nil {
-				return fmt.Errorf("refers to policy %s, which is not there", id)
+		for _, list := range applied(u.Endpoint) {
+			if err := m.checkPolicies(list); err != nil {
+				return err
 			}
 		}
 	case model.EndpointRemove:
@@ -143,9 +147,16 @@ func (g *Group) disjoint() error {
 // unused reports an error if the model has what nothing refers to.
 func (m *Model) unused() error {
 	groups, policies := map[model.GroupID]bool{}, map[model.PolicyID]bool{}
+	var last []model.PolicyID
 	for _, e := range m.Endpoints {
-		for _, id := range applied(e) {
-			policies[id] = true
+		for _, list := range applied(e) {
+			if same(list, last) {
+				continue
+			}
+			for _, id := range list {
+				policies[id] = true
+			}
+			last = list
 		}
 	}
 	for id, p := range m.Policies {
@@ -174,8 +185,27 @@ func references(p *model.Policy) []model.GroupID {
 	return ids
 }
 
-func applied(e *model.Endpoint) []model.PolicyID {
-	return slices.Concat(e.Ingress.NetworkPolicies, e.Egress.NetworkPolicies)
+func applied(e *model.Endpoint) [][]model.PolicyID {
+	return [][]model.PolicyID{e.Ingress.NetworkPolicies, e.Egress.NetworkPolicies}
+}
+
+// same reports whether two lists are one, as those of many endpoints are: ten
+// thousand times ten thousand policies are a minute's work otherwise.
+func same(a, b []model.PolicyID) bool { return len(a) > 0 && len(a) == len(b) && &a[0] == &b[0] }
+
+// checkPolicies reports an error if a policy of an endpoint's list is not
+// there, unless the list was the last one that was looked at.
+func (m *Model) checkPolicies(list []model.PolicyID) error {
+	if same(list, m.checked) {
+		return nil
+	}
+	for _, id := range list {
+		if m.Policies[id] == nil {
+			return fmt.Errorf("refers to policy %s, which is not there", id)
+		}
+	}
+	m.checked = list
+	return nil
 }
 
 // String returns the model as text, equal for equal models.
