@@ -138,7 +138,7 @@ func TestSequencesOfUpdates(t *testing.T) {
 				rt.Fatalf("refused: %+v", s.Refused())
 			}
 			got := slices.DeleteFunc(ns.save(t), func(line string) bool { return !strings.Contains(line, " flx-") })
-			if d := cmp.Diff(w.lines(), got); d != "" {
+			if d := cmp.Diff(strings.Join(w.lines(), "\n"), strings.Join(got, "\n")); d != "" {
 				rt.Fatalf("ipset save (-want +got):\n%s", d)
 			}
 			if r := apply(t, s); r.Messages != 0 {

@@ -55,8 +55,9 @@ func TestTwoHundredThousandMembers(t *testing.T) {
 	r = apply(t, restarted)
 	t.Logf("grown by a swap: %v", r.Duration)
 	restarted.RemoveSet("aweb-4")
-	r = apply(t, restarted)
-	t.Logf("removed: %v", r.Duration)
+	start = time.Now()
+	apply(t, restarted)
+	t.Logf("removed: %v", time.Since(start))
 	ns.want(t)
 }
 
