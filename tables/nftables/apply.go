@@ -37,32 +37,16 @@ func (t *Table) apply(ctx context.Context) (tables.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return result, err
 	}
-	if err := t.validate(); err != nil {
-		return result, err
+	t.begin()
+	defer t.end()
+	err := t.settle(ctx, &result)
+	if err == nil {
+		result.Repaired = t.repaired()
+		err = t.retry(ctx, &result)
 	}
-	if err := t.connect(); err != nil {
-		return result, err
-	}
-	for attempt := 1; ; attempt++ {
-		full, err := t.learn(&result)
-		result.FullRead = result.FullRead || full
-		if err == nil {
-			err = t.program(ctx, &result)
-		}
-		if err == nil {
-			result.Repaired = t.repaired()
-			return result, nil
-		}
-		if attempt == applyAttempts || !t.overtaken(err, full) {
-			return result, err
-		}
-		t.known = false
-	}
+	result.Refused = t.refusals()
+	return result, err
 }
-
-// applyAttempts bounds how often an Apply begins anew because others change
-// what it was about to change.
-const applyAttempts = 5
 
 // program sends what differs from what is known.
 func (t *Table) program(ctx context.Context, result *tables.Result) error {
@@ -78,7 +62,9 @@ func (t *Table) program(ctx context.Context, result *tables.Result) error {
 		p = t.plan()
 		batches = chunks(p.head, p.tail, t.limit)
 	}
-	t.keepNeeded(p)
+	if len(t.quarantine.resting) == 0 {
+		t.keepNeeded(p)
+	}
 	for _, ops := range batches {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -135,12 +121,12 @@ func (t *Table) commit(p *plan) {
 	t.exists, t.trusted, t.recheck = true, true, false
 	for name := range t.touchedChains {
 		c, ok := t.chains[name]
-		if !ok {
+		if !ok || t.quarantine.left(chainUnit, name) {
 			continue
 		}
 		held := len(p.rules[name])
 		t.rules += held - c.held
-		c.have, c.held = nil, held
+		c.have, c.held, c.reopens = nil, held, false
 		if c.want != nil {
 			c.have = &kernelChain{base: base(c.want.Hook), rules: t.placed(p.rules[name])}
 		}
@@ -150,13 +136,12 @@ func (t *Table) commit(p *plan) {
 	}
 	for name := range t.touchedSets {
 		s, ok := t.sets[name]
-		if !ok {
+		if !ok || t.quarantine.left(setUnit, name) {
 			continue
 		}
-		s.members.commit()
-		held := len(s.members.want)
+		held := s.members.commit()
 		t.elements += held - s.held
-		s.have, s.held = nil, held
+		s.have, s.held, s.single = nil, held, false
 		if s.wanted {
 			s.have = &haveSet{shape: s.shape}
 		}

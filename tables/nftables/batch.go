@@ -26,6 +26,9 @@ func (c *conn) flush(ops []op) error {
 	if err := c.encode(ops, first); err != nil {
 		return err
 	}
+	if err := c.injected(ops); err != nil {
+		return err
+	}
 	c.sequence = first + uint32(len(ops)) + 1
 	rc, err := c.raw.SyscallConn()
 	if err != nil {

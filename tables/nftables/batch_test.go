@@ -120,7 +120,7 @@ func TestCommitErrorNamesNoMessage(t *testing.T) {
 	table.UpdateChain(tables.Chain{Name: "loop-a", Rules: []tables.Rule{rule(tables.Jump{Chain: "loop-b"}, "")}})
 	table.UpdateChain(tables.Chain{Name: "loop-b", Rules: []tables.Rule{rule(tables.Jump{Chain: "loop-a"}, "")}})
 	table.SetVerdict("to-pods-4", addr("10.0.0.9"), tables.Goto{Chain: "loop-a"})
-	_, err := table.Apply(t.Context())
+	err := table.program(t.Context(), new(tables.Result))
 	var refused *refusedError
 	if !errors.As(err, &refused) {
 		t.Fatalf("error %v of type %T", err, err)

@@ -18,6 +18,14 @@ type chain struct {
 	have   *kernelChain  // nil: not in the kernel
 	held   int           // the rules that the kernel had after the last commit
 	refs   int
+	// standIn is what is programmed instead while the chain stands closed, with its
+	// hashes.
+	standIn       *tables.Chain
+	standInHashes []string
+	// reopens tells that it stands closed in the kernel, but is not to any more.
+	reopens bool
+	// changed is the count of changes at which it was last wanted otherwise.
+	changed uint64
 }
 
 // kernelChain is a chain as the kernel holds it.
@@ -82,6 +90,7 @@ func (t *Table) UpdateChain(want tables.Chain) {
 	t.recheck = t.recheck || want.Hook != nil && c.refs > 0
 	t.referAll(want.Rules, +1)
 	c.want, c.hashes = &want, hashes
+	c.changed = t.change()
 	t.touchedChains.add(want.Name)
 }
 
@@ -93,6 +102,7 @@ func (t *Table) RemoveChain(name string) {
 	}
 	t.referAll(c.want.Rules, -1)
 	c.want, c.hashes = nil, nil
+	c.changed = t.change()
 	t.touchedChains.add(name)
 }
 

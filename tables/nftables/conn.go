@@ -25,6 +25,8 @@ type conn struct {
 	// wanted are the chains of the Table whose connection it is: what is read is
 	// mostly what is wanted, and shares its strings. Other goroutines have none.
 	wanted map[string]*chain
+	// fault is Options.Fault.
+	fault func(ObjectError) error
 	// sequence is that of the last message that was written here.
 	sequence uint32
 	// All below is kept for its memory.
@@ -45,7 +47,7 @@ func dial(options Options, seed maphash.Seed) (*conn, error) {
 	if err := errors.Join(raw.SetReadBuffer(socketBuffer), raw.SetWriteBuffer(socketBuffer)); err != nil {
 		return nil, errors.Join(fmt.Errorf("set the buffers of the connection to nftables: %w", err), raw.Close())
 	}
-	return &conn{raw: raw, table: options.Table, digests: digester{seed: seed}, buffer: make([]byte, readBuffer)}, nil
+	return &conn{raw: raw, table: options.Table, fault: options.Fault, digests: digester{seed: seed}, buffer: make([]byte, readBuffer)}, nil
 }
 
 func (c *conn) close() error { return c.raw.Close() }

@@ -52,6 +52,7 @@ func (t *Table) take(c *chain, found *kernelChain) {
 	if found == nil || c.want == nil {
 		return
 	}
+	rules, _ := c.goal()
 	indexOf := c.indices()
 	for i := range found.rules {
 		r := &found.rules[i]
@@ -62,7 +63,7 @@ func (t *Table) take(c *chain, found *kernelChain) {
 		if before.holdsAt(i, r) {
 			continue
 		}
-		predicted, err := t.digests.predict(c.want.Rules[index])
+		predicted, err := t.digests.predict(rules[index])
 		if (err != nil || r.digest != predicted) && !before.holds(r) {
 			r.hash = ""
 		}
@@ -72,14 +73,15 @@ func (t *Table) take(c *chain, found *kernelChain) {
 // indices returns a function that finds a wanted rule by its hash, first where
 // the kernel has it.
 func (c *chain) indices() func(i int, hash string) (int, bool) {
+	_, hashes := c.goal()
 	var all map[string]int
 	return func(i int, hash string) (int, bool) {
-		if i < len(c.hashes) && c.hashes[i] == hash {
+		if i < len(hashes) && hashes[i] == hash {
 			return i, true
 		}
 		if all == nil {
-			all = make(map[string]int, len(c.hashes))
-			for n, h := range c.hashes {
+			all = make(map[string]int, len(hashes))
+			for n, h := range hashes {
 				all[h] = n
 			}
 		}

@@ -12,6 +12,13 @@ type ObjectError struct {
 	// which member of a set; it is empty if the object itself is.
 	Rule string
 	Err  error
+
+	// unit is what can be set aside, and least the standing that it then has at
+	// the highest. removal tells that it is not wanted, and many that the message
+	// is about more than one member.
+	unit          unit
+	least         standing
+	removal, many bool
 }
 
 // Error names the object before the reason.

@@ -15,6 +15,9 @@ type members struct {
 	// before holds, of each member touched since the last commit, what the
 	// kernel has. The kernel's other members are as wanted.
 	before map[model.Member]prior
+	// aside are the entries that are not to be programmed as wanted. Each of them
+	// that has been programmed otherwise is in before.
+	aside map[model.Member]standing
 }
 
 type prior struct {
@@ -71,14 +74,32 @@ func (ms *members) rebase(have map[model.Member]tables.Action) {
 			ms.before[m] = prior{true, held}
 		}
 	}
+	for m := range ms.aside {
+		verdict, ok := have[m]
+		ms.before[m] = prior{ok, verdict}
+	}
+}
+
+// goal returns what the kernel is to hold of a member.
+func (ms *members) goal(m model.Member) (verdict tables.Action, wanted bool) {
+	verdict, wanted = ms.want[m]
+	switch ms.aside[m] {
+	case closed:
+		if wanted {
+			verdict = tables.Drop{}
+		}
+	case absent:
+		return nil, false
+	}
+	return verdict, wanted
 }
 
 // diff returns what to delete from and to add to the kernel, sorted. A member
 // whose verdict changes is in both.
 func (ms *members) diff() (deletes, adds []change) {
 	for m, b := range ms.before {
-		verdict, wanted := ms.want[m]
-		if b.present == wanted && b.verdict == verdict {
+		verdict, wanted := ms.goal(m)
+		if ms.aside[m] == held || b.present == wanted && b.verdict == verdict {
 			continue
 		}
 		if b.present {
@@ -93,6 +114,18 @@ func (ms *members) diff() (deletes, adds []change) {
 	return deletes, adds
 }
 
+// touched returns the wanted ones of the members that were touched, sorted.
+func (ms *members) touched() []change {
+	var out []change
+	for m := range ms.before {
+		if verdict, ok := ms.want[m]; ok {
+			out = append(out, change{m, verdict})
+		}
+	}
+	slices.SortFunc(out, change.compare)
+	return out
+}
+
 // sorted returns all wanted members.
 func (ms *members) sorted() []change {
 	out := make([]change, 0, len(ms.want))
@@ -103,8 +136,34 @@ func (ms *members) sorted() []change {
 	return out
 }
 
-// commit notes that the kernel holds what is wanted.
-func (ms *members) commit() { clear(ms.before) }
+// commit notes that the kernel holds what it was to hold, and returns how many
+// that are.
+func (ms *members) commit() int {
+	n := len(ms.want)
+	var before map[model.Member]prior
+	for m, st := range ms.aside {
+		b, touched := ms.before[m]
+		if _, wanted := ms.want[m]; wanted && st == absent {
+			n--
+		}
+		if st != held {
+			verdict, ok := ms.goal(m)
+			b, touched = prior{ok, verdict}, true
+		}
+		if touched {
+			if before == nil {
+				before = map[model.Member]prior{}
+			}
+			before[m] = b
+		}
+	}
+	if len(before) == 0 {
+		clear(ms.before)
+	} else {
+		ms.before = before
+	}
+	return n
+}
 
 func (c change) compare(o change) int { return c.member.Compare(o.member) }
 

@@ -52,14 +52,19 @@ func (o *op) weight() int { return max(1, len(o.changes)) }
 func (o *op) about(table string) ObjectError {
 	switch {
 	case o.kind == addRule:
-		return o.chain.about(ruleName(o.index, o.chain.want.Rules[o.index]))
+		rules, _ := o.chain.goal()
+		return o.chain.about(ruleName(o.index, rules[o.index]))
 	case o.kind == deleteRule:
 		return o.chain.about(fmt.Sprintf("rule with handle %d", o.handle))
 	case o.chain != nil:
 		return o.chain.about("")
 	case len(o.changes) > 1:
 		first, last := o.changes[0].member, o.changes[len(o.changes)-1].member
-		return o.set.about(fmt.Sprintf("one of %d members from %s to %s", len(o.changes), first, last))
+		e := o.set.about(fmt.Sprintf("one of %d members from %s to %s", len(o.changes), first, last))
+		e.many = o.set.shape.verdicts
+		return e
+	case len(o.changes) == 1 && o.set.shape.verdicts:
+		return o.set.aboutEntry(o.changes[0])
 	case len(o.changes) == 1:
 		return o.set.about(o.changes[0].String())
 	case o.set != nil:
@@ -92,6 +97,22 @@ func (o *op) size(table string, n int) int {
 		return 0
 	}
 	return len(m.b)
+}
+
+// aboutEntry says that something is about one entry of a map.
+func (s *set) aboutEntry(c change) ObjectError {
+	e := s.about(c.String())
+	_, wanted := s.members.want[c.member]
+	e.unit, e.removal = unit{entryUnit, s.name, c.member}, !wanted
+	return e
+}
+
+// perMessage returns how many members go into one message.
+func (s *set) perMessage() int {
+	if s.single {
+		return 1
+	}
+	return membersPerMessage
 }
 
 // encode writes the message. id is its number in the transaction.
@@ -184,7 +205,8 @@ func (c *chain) encode(m *message) {
 
 // encodeRule writes the wanted rule at the op's index.
 func (o *op) encodeRule(m *message) error {
-	r := o.chain.want.Rules[o.index]
+	rules, hashes := o.chain.goal()
+	r := rules[o.index]
 	m.text(unix.NFTA_RULE_CHAIN, o.chain.name)
 	if o.handle != 0 {
 		m.wide(unix.NFTA_RULE_POSITION, o.handle)
@@ -192,6 +214,6 @@ func (o *op) encodeRule(m *message) error {
 	at := m.nest(unix.NFTA_RULE_EXPRESSIONS)
 	err := encode(m, r)
 	m.close(at)
-	comment(m, r, o.chain.hashes[o.index])
+	comment(m, r, hashes[o.index])
 	return err
 }

@@ -40,9 +40,17 @@ func (t *Table) plan() *plan {
 			p.createRegular(c)
 		}
 	}
-	for _, c := range chains {
-		if c.want != nil && c.want.Hook == nil {
-			p.editChain(c)
+	// New chains are filled before something leads to them: in a load of several
+	// transactions, nobody comes to an empty one.
+	for _, new := range []bool{true, false} {
+		for _, c := range chains {
+			if c.want != nil && c.want.Hook == nil && !c.reopens && new == c.empty() {
+				var g group
+				p.editChain(c, &g)
+				if len(g) > 0 {
+					p.head = append(p.head, g)
+				}
+			}
 		}
 	}
 	for _, s := range sets {
@@ -54,15 +62,19 @@ func (t *Table) plan() *plan {
 	return p
 }
 
-// touched returns the touched sets and chains, sorted by name.
+// empty reports whether the kernel has no rules of the chain.
+func (c *chain) empty() bool { return c.have == nil || len(c.have.rules) == 0 }
+
+// touched returns the touched sets and chains, sorted by name, but those that
+// are left as they are.
 func (t *Table) touched() (sets []*set, chains []*chain) {
 	for _, name := range t.touchedSets.sorted() {
-		if s, ok := t.sets[name]; ok {
+		if s, ok := t.sets[name]; ok && !t.quarantine.left(setUnit, name) {
 			sets = append(sets, s)
 		}
 	}
 	for _, name := range t.touchedChains.sorted() {
-		if c, ok := t.chains[name]; ok {
+		if c, ok := t.chains[name]; ok && !t.quarantine.left(chainUnit, name) {
 			chains = append(chains, c)
 		}
 	}
@@ -85,7 +97,7 @@ func (t *Table) planTable(p *plan) {
 // mistyped reports whether a wanted set is in the kernel with another type.
 func (t *Table) mistyped() bool {
 	for name := range t.touchedSets {
-		if s, ok := t.sets[name]; ok && s.wanted && s.have != nil && s.have.shape != s.shape {
+		if s, ok := t.sets[name]; ok && s.wanted && s.have != nil && s.have.shape != s.shape && !t.quarantine.left(setUnit, name) {
 			return true
 		}
 	}
@@ -94,7 +106,15 @@ func (t *Table) mistyped() bool {
 
 // finish plans what must not be seen before all else is in place: base
 // chains, and the removal of what is no longer wanted.
+//
+// Among that are chains that stood closed: in a load of several transactions, they
+// open when all is there that they rely on.
 func (p *plan) finish(sets []*set, chains []*chain) {
+	for _, c := range chains {
+		if c.want != nil && c.want.Hook == nil && c.reopens {
+			p.editChain(c, &p.tail)
+		}
+	}
 	for _, c := range chains {
 		if c.want == nil && c.have != nil {
 			p.flushChain(c)
@@ -123,11 +143,17 @@ func (p *plan) finish(sets []*set, chains []*chain) {
 }
 
 func (s *set) about(member string) ObjectError {
-	return ObjectError{Object: s.shape.noun(), Name: s.name, Rule: member}
+	return ObjectError{
+		Object: s.shape.noun(), Name: s.name, Rule: member,
+		unit: unit{kind: setUnit, name: s.name}, removal: !s.wanted,
+	}
 }
 
 func (c *chain) about(rule string) ObjectError {
-	return ObjectError{Object: "chain", Name: c.name, Rule: rule}
+	return ObjectError{
+		Object: "chain", Name: c.name, Rule: rule,
+		unit: unit{kind: chainUnit, name: c.name}, removal: c.want == nil,
+	}
 }
 
 func (p *plan) createSet(s *set) {
@@ -153,10 +179,10 @@ func (p *plan) changeMembers(s *set) {
 	}
 	p.result.ElementsDeleted += len(deletes)
 	p.result.ElementsAdded += len(adds)
-	for some := range slices.Chunk(deletes, membersPerMessage) {
+	for some := range slices.Chunk(deletes, s.perMessage()) {
 		g = append(g, op{kind: deleteMembers, set: s, changes: some})
 	}
-	for some := range slices.Chunk(adds, membersPerMessage) {
+	for some := range slices.Chunk(adds, s.perMessage()) {
 		g = append(g, op{kind: addMembers, set: s, changes: some})
 	}
 	if s.have != nil {
@@ -224,24 +250,21 @@ func (p *plan) writeBase(c *chain) {
 }
 
 // editChain edits the rules of a regular chain.
-func (p *plan) editChain(c *chain) {
+func (p *plan) editChain(c *chain, to *group) {
 	var old []kernelRule
 	if c.have != nil && c.have.base == (baseHook{}) {
 		old = c.have.rules
 	} else if c.have != nil {
 		p.result.RulesDeleted += len(c.have.rules)
 	}
-	var g group
-	p.editRules(c, old, &g)
-	if len(g) > 0 {
-		p.head = append(p.head, g)
-	}
+	p.editRules(c, old, to)
 }
 
 // editRules deletes and inserts the fewest rules that turn the old ones into
 // the wanted ones. Positions are given by the handles of rules that stay.
 func (p *plan) editRules(c *chain, old []kernelRule, to *group) {
-	if slices.EqualFunc(old, c.hashes, func(r kernelRule, hash string) bool { return r.hash == hash }) {
+	_, wanted := c.goal()
+	if slices.EqualFunc(old, wanted, func(r kernelRule, hash string) bool { return r.hash == hash }) {
 		p.rules[c.name] = old
 		return
 	}
@@ -249,16 +272,16 @@ func (p *plan) editRules(c *chain, old []kernelRule, to *group) {
 	for i, r := range old {
 		hashes[i] = r.hash
 	}
-	script := minimalEdit(hashes, c.hashes)
+	script := minimalEdit(hashes, wanted)
 	stay := len(old) - len(script.deletes)
-	*to = slices.Grow(*to, len(script.deletes)+len(c.hashes)-stay)
+	*to = slices.Grow(*to, len(script.deletes)+len(wanted)-stay)
 	anchors := script.anchors()
 	for _, i := range script.deletes {
 		*to = append(*to, op{kind: deleteRule, chain: c, handle: old[i].handle})
 		p.result.RulesDeleted++
 	}
-	rules := make([]kernelRule, len(c.hashes))
-	for i, hash := range c.hashes {
+	rules := make([]kernelRule, len(wanted))
+	for i, hash := range wanted {
 		if k := script.kept[i]; k >= 0 {
 			rules[i] = old[k]
 			continue

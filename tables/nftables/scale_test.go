@@ -109,29 +109,20 @@ func TestChunkedLoad(t *testing.T) {
 	one.Invalidate()
 	wantSilent(t, one)
 
-	// The last transaction is refused: of all that came before, nothing decides.
+	// The last transaction is refused, since only base chains show a loop: the chain
+	// that closes it is found all the same.
 	refused := newNamespace(t)
 	table := refused.open(t)
 	table.limit = 20
 	loadExample(table)
 	table.UpdateChain(tables.Chain{Name: "pin-x/base-1", Rules: []tables.Rule{rule(tables.Jump{Chain: "to-pods"}, "a loop")}})
-	if _, err := table.Apply(t.Context()); err == nil {
-		t.Fatal("the loop was accepted")
-	}
-	s, err := table.Snapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(s.Chains) == 0 {
-		t.Error("nothing came before the last transaction")
-	}
-	for _, c := range s.Chains {
-		if c.Hook != "" {
-			t.Errorf("base chain %s is there", c.Name)
-		}
+	if r := apply(t, table); len(r.Refused) != 1 || r.Refused[0].Name != "pin-x/base-1" {
+		t.Errorf("%+v", r)
 	}
 	loadExample(table)
-	apply(t, table)
+	if r := apply(t, table); len(r.Refused) != 0 {
+		t.Errorf("%+v", r)
+	}
 	wantSilent(t, table)
 }
 

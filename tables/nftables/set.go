@@ -66,6 +66,10 @@ type set struct {
 	have     *haveSet // nil: not in the kernel
 	held     int      // the members that the kernel had after the last commit
 	refs     int
+	// changed is the count of changes at which it was last wanted otherwise.
+	changed uint64
+	// single has each member sent in a message of its own, until all are accepted.
+	single bool
 }
 
 // haveSet is a set as the kernel holds it.

@@ -33,7 +33,7 @@ func (t *Table) define(name string, sh shape) {
 		t.recheck = t.recheck || s.shape != (shape{})
 		s.reshape(sh)
 	}
-	s.wanted = true
+	s.wanted, s.changed = true, t.change()
 	t.touchedSets.add(name)
 }
 
@@ -44,7 +44,7 @@ func (t *Table) RemoveSet(name string) {
 		return
 	}
 	t.empty(s)
-	s.wanted = false
+	s.wanted, s.changed = false, t.change()
 	t.touchedSets.add(name)
 }
 
@@ -101,6 +101,7 @@ func (t *Table) put(s *set, m model.Member, verdict tables.Action) {
 	t.refer(old, -1)
 	t.refer(verdict, +1)
 	s.add(m, verdict)
+	s.changed = t.change()
 }
 
 // discard no longer wants the member.
@@ -108,6 +109,7 @@ func (t *Table) discard(s *set, m model.Member) {
 	if old, ok := s.members.want[m]; ok {
 		t.refer(old, -1)
 		s.remove(m)
+		s.changed = t.change()
 	}
 }
 

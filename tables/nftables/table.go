@@ -28,6 +28,11 @@ type Options struct {
 	// wanted base chains in their place. They refer to no other chain and to no
 	// set, and nobody wants chains of their names.
 	Guard []tables.Chain
+	// Fault stands for a refusal by the kernel; tests use it. It is asked, with
+	// no Err, about each message of a transaction. If it returns errors, nothing of
+	// the transaction is changed, and they are what the kernel says of those
+	// messages; one that is ErrUnnamed refuses the whole without naming any.
+	Fault func(ObjectError) error
 }
 
 // Table is the desired state of one private table, with what the kernel is
@@ -68,6 +73,10 @@ type Table struct {
 	// recheck asks for a validation of all chains: something that rules refer
 	// to was redefined.
 	recheck bool
+
+	quarantine quarantine
+	// changes counts the changes of what is wanted.
+	changes uint64
 }
 
 var (
@@ -94,6 +103,7 @@ func New(options Options) *Table {
 		sets:          map[string]*set{},
 		touchedChains: names{},
 		touchedSets:   names{},
+		quarantine:    newQuarantine(),
 	}
 }
 
@@ -158,6 +168,12 @@ func (t *Table) disconnect() error {
 		return fmt.Errorf("close netlink connection: %w", err)
 	}
 	return nil
+}
+
+// change counts one more change of what is wanted.
+func (t *Table) change() uint64 {
+	t.changes++
+	return t.changes
 }
 
 // names is a set of object names.

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
@@ -16,7 +14,8 @@ import (
 const maxName = 255
 
 // validate checks the desired state of what was touched, and of all chains if
-// something that rules refer to was redefined. It joins all that is wrong.
+// something that rules refer to was redefined, and sets aside what is bad. It
+// fails if that cannot be set aside.
 func (t *Table) validate() error {
 	if err := checkName(t.options.Table); err != nil {
 		return &ObjectError{Object: "table", Name: t.options.Table, Err: err}
@@ -24,18 +23,40 @@ func (t *Table) validate() error {
 	if t.recheck {
 		t.touchReferrers()
 	}
-	var errs []error
-	for _, name := range t.touchedChains.sorted() {
-		if c, ok := t.chains[name]; ok {
-			errs = append(errs, t.validateChain(c))
-		}
-	}
+	t.touchBereft()
 	for _, name := range t.touchedSets.sorted() {
-		if s, ok := t.sets[name]; ok {
-			errs = append(errs, t.validateSet(s))
+		if s, ok := t.sets[name]; ok && t.quarantine.standing(unit{kind: setUnit, name: name}) == programmed {
+			if err := t.validateSet(s); err != nil {
+				return err
+			}
 		}
 	}
-	return errors.Join(errs...)
+	for _, name := range t.touchedChains.sorted() {
+		c, ok := t.chains[name]
+		if !ok || c.want == nil || t.quarantine.standing(unit{kind: chainUnit, name: name}) != programmed {
+			continue
+		}
+		if bad := t.validateChain(c); bad != nil {
+			if err := t.setAside(bad); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// touchBereft touches what refers to something that is not wanted any more.
+func (t *Table) touchBereft() {
+	for name := range t.touchedChains {
+		if c, ok := t.chains[name]; ok && c.want == nil && c.refs > 0 {
+			t.touchReferrersOf(unit{kind: chainUnit, name: name})
+		}
+	}
+	for name := range t.touchedSets {
+		if s, ok := t.sets[name]; ok && !s.wanted && s.refs > 0 {
+			t.touchReferrersOf(unit{kind: setUnit, name: name})
+		}
+	}
 }
 
 // touchReferrers touches everything that refers to something.
@@ -52,25 +73,18 @@ func (t *Table) touchReferrers() {
 	}
 }
 
-func (t *Table) validateChain(c *chain) error {
-	bad := func(rule string, err error) error {
-		return &ObjectError{Object: "chain", Name: c.name, Rule: rule, Err: err}
-	}
-	if c.want == nil {
-		if c.refs > 0 {
-			return bad("", fmt.Errorf("it is not wanted, but %s leads to it", t.referrer(c.name)))
-		}
-		return nil
-	}
-	if err := checkName(c.name); err != nil {
-		return bad("", err)
-	}
-	if err := checkHook(c.want.Hook); err != nil {
-		return bad("", err)
+// validateChain returns what is wrong with a wanted chain, or nil.
+func (t *Table) validateChain(c *chain) *ObjectError {
+	bad := c.about("")
+	if bad.Err = cmp.Or(checkName(c.name), checkHook(c.want.Hook)); bad.Err != nil {
+		bad.least = absent
+		return &bad
 	}
 	for i, r := range c.want.Rules {
 		if err := t.validateRule(c.want, r); err != nil {
-			return bad(ruleName(i, r), err)
+			bad = c.about(ruleName(i, r))
+			bad.Err = err
+			return &bad
 		}
 	}
 	return nil
@@ -154,36 +168,45 @@ func (t *Table) checkTarget(a tables.Action) error {
 	return nil
 }
 
+// validateSet sets aside what is wrong with a set.
 func (t *Table) validateSet(s *set) error {
-	bad := func(member string, err error) error {
-		return &ObjectError{Object: s.shape.noun(), Name: s.name, Rule: member, Err: err}
-	}
+	bad := s.about("")
 	if !s.wanted {
-		switch {
-		case len(s.members.want) > 0:
-			return bad("", errors.New("it has members, but is not wanted"))
-		case s.refs > 0:
-			return bad("", fmt.Errorf("it is not wanted, but %s names it", t.setReferrer(s.name)))
+		if len(s.members.want) == 0 {
+			return nil
 		}
-		return nil
+		bad.Err, bad.removal = errors.New("it has members, but is not wanted"), false
+		return t.setAside(&bad)
 	}
-	if err := checkName(s.name); err != nil {
-		return bad("", err)
-	}
-	if err := s.shape.check(); err != nil {
-		return bad("", err)
+	if bad.Err = cmp.Or(checkName(s.name), s.shape.check()); bad.Err != nil {
+		return t.setAside(&bad)
 	}
 	_, adds := s.members.diff()
-	if t.recheck && s.shape.verdicts {
+	switch {
+	case t.recheck && s.shape.verdicts:
 		adds = s.members.sorted()
+	case s.shape.verdicts:
+		adds = s.members.touched()
 	}
 	for _, c := range adds {
-		err := s.checkMember(c.member)
-		if err == nil && s.shape.verdicts {
-			err = t.checkVerdict(c.verdict)
+		bad := s.about(c.String())
+		bad.Err = s.checkMember(c.member)
+		switch {
+		case !s.shape.verdicts && bad.Err == nil:
+			continue
+		case !s.shape.verdicts:
+			return t.setAside(&bad)
+		case bad.Err != nil:
+			bad.least = absent // it cannot be an entry whatever the verdict is
+		default:
+			bad.Err = t.checkVerdict(c.verdict)
 		}
-		if err != nil {
-			return bad(c.String(), err)
+		bad.unit = unit{entryUnit, s.name, c.member}
+		if bad.Err == nil || t.quarantine.standing(bad.unit) > programmed {
+			continue
+		}
+		if err := t.setAside(&bad); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -199,58 +222,4 @@ func (t *Table) checkVerdict(a tables.Action) error {
 		return errors.New("an entry needs a verdict")
 	}
 	return fmt.Errorf("%s is no verdict of a map", a)
-}
-
-// referrer names the first thing wanted that leads to the chain.
-func (t *Table) referrer(target string) string {
-	leads := func(r tables.Rule) bool { return tables.Target(r.Action) == target }
-	if name := t.firstRule(leads); name != "" {
-		return name
-	}
-	for _, name := range slices.Sorted(maps.Keys(t.sets)) {
-		for _, c := range t.sets[name].members.sorted() {
-			if tables.Target(c.verdict) == target {
-				return fmt.Sprintf("map %s, %s", name, c)
-			}
-		}
-	}
-	return "something"
-}
-
-// setReferrer names the first wanted rule that names the set or map.
-func (t *Table) setReferrer(set string) string {
-	return cmp.Or(t.firstRule(func(r tables.Rule) bool { return namesSet(r, set) }), "something")
-}
-
-// firstRule names the first wanted rule for which is holds, or "".
-func (t *Table) firstRule(is func(tables.Rule) bool) string {
-	for _, name := range slices.Sorted(maps.Keys(t.chains)) {
-		c := t.chains[name]
-		if c.want == nil {
-			continue
-		}
-		for i, r := range c.want.Rules {
-			if is(r) {
-				return fmt.Sprintf("chain %s, %s", name, ruleName(i, r))
-			}
-		}
-	}
-	return ""
-}
-
-func namesSet(r tables.Rule, set string) bool {
-	for _, m := range r.Matches {
-		switch m := m.(type) {
-		case tables.MatchSet:
-			if m.Set == set {
-				return true
-			}
-		case tables.MatchPortSet:
-			if m.Set == set {
-				return true
-			}
-		}
-	}
-	d, ok := r.Action.(tables.Dispatch)
-	return ok && d.Map == set
 }
