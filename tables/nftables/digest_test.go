@@ -226,6 +226,54 @@ func TestOtherEncodingIsReplacedOnce(t *testing.T) {
 	wantSilent(t, table)
 }
 
+// A rule that an earlier version has encoded in another way, which means the same,
+// is written anew by the next start, and only that one.
+func TestEarlierEncodingIsReplaced(t *testing.T) {
+	ns, table := connected(t)
+	listing := ns.list(t)
+	c := table.chains["to-pods"]
+	wanted, old := c.want.Rules[2], c.have.rules[2]
+	if err := table.conn.flush([]op{{kind: deleteRule, chain: c, handle: old.handle}}); err != nil {
+		t.Fatal(err)
+	}
+	// The whole address, masked, in place of its first bytes.
+	m := &table.conn.batch
+	m.reset()
+	m.begin(unix.NFNL_MSG_BATCH_BEGIN, 0, 1, 0, unix.NFNL_SUBSYS_NFTABLES)
+	m.end()
+	m.begin(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE, 2, unix.NFPROTO_INET, 0)
+	m.text(unix.NFTA_RULE_TABLE, DefaultTable)
+	m.text(unix.NFTA_RULE_CHAIN, c.name)
+	m.wide(unix.NFTA_RULE_POSITION, c.have.rules[3].handle)
+	at := m.nest(unix.NFTA_RULE_EXPRESSIONS)
+	e := encoder{message: m}
+	e.bind(model.IPv4)
+	e.address(model.IPv4, tables.Destination)
+	e.mask([]byte{255, 255, 255, 0}, []byte{0, 0, 0, 0})
+	e.compare(unix.NFT_CMP_EQ, 10, 10, 0, 0)
+	e.counter()
+	if err := e.verdict(tables.Drop{}); err != nil {
+		t.Fatal(err)
+	}
+	m.close(at)
+	comment(m, wanted, wanted.Hash())
+	m.end()
+	m.begin(unix.NFNL_MSG_BATCH_END, 0, 3, 0, unix.NFNL_SUBSYS_NFTABLES)
+	m.end()
+	exchange(t, table.conn, m.b)
+	if got := ns.list(t); got != listing {
+		t.Fatalf("the rule does not mean the same:\n%s", got)
+	}
+	restarted := ns.open(t)
+	loadExample(restarted)
+	if r := apply(t, restarted); r.RulesAdded != 1 || r.RulesDeleted != 1 || r.Messages != 2 {
+		t.Errorf("%+v", r)
+	}
+	wantChain(t, restarted, *c.want)
+	restarted.Invalidate()
+	wantSilent(t, restarted)
+}
+
 // The form tells apart what must be, and nothing else.
 func TestCanonicalForm(t *testing.T) {
 	write := func(f func(m *message)) []byte {

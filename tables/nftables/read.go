@@ -36,6 +36,25 @@ const readAttempts = 20
 
 // read reads the whole table, and nothing but that table.
 func (c *conn) read(table string) (*kernelState, error) {
+	return c.readWith(table, func(chains map[string]*kernelChain) error {
+		return c.dumpRules(table, chains, func(filter []netlink.Attribute, _ string) error {
+			return c.readRules(filter, chains)
+		})
+	})
+}
+
+// readWith reads the whole table, its rules with the function. It begins anew if
+// the table goes meanwhile.
+func (c *conn) readWith(table string, readRules func(map[string]*kernelChain) error) (*kernelState, error) {
+	for range readAttempts {
+		if state, err := c.readOnce(table, readRules); !errors.Is(err, unix.ENOENT) {
+			return state, err
+		}
+	}
+	return nil, errInterrupted
+}
+
+func (c *conn) readOnce(table string, readRules func(map[string]*kernelChain) error) (*kernelState, error) {
 	state, err := c.readTable(table)
 	if err != nil || !state.exists {
 		return state, err
@@ -43,7 +62,7 @@ func (c *conn) read(table string) (*kernelState, error) {
 	if state.chains, err = c.readChains(table); err != nil {
 		return nil, fmt.Errorf("read chains of inet %s: %w", table, err)
 	}
-	if err := c.readAllRules(table, state.chains); err != nil {
+	if err := readRules(state.chains); err != nil {
 		return nil, fmt.Errorf("read rules of inet %s: %w", table, err)
 	}
 	if state.sets, err = c.readSets(table); err != nil {
@@ -122,14 +141,15 @@ func decodeChain(b []byte) (table, name string, c *kernelChain) {
 // system calls, some 5 us, and others' changes hardly ever come between.
 const wholeDump = 4000
 
-// readAllRules reads the rules of all chains.
-func (c *conn) readAllRules(table string, chains map[string]*kernelChain) error {
+// dumpRules calls dump for filters that together let the rules of all chains
+// through: one for all, or one for each named chain.
+func (c *conn) dumpRules(table string, chains map[string]*kernelChain, dump func(filter []netlink.Attribute, chain string) error) error {
 	uses := 0
 	for _, chain := range chains {
 		uses += int(chain.uses)
 	}
 	if uses <= wholeDump {
-		return c.readRules(inTable(unix.NFTA_RULE_TABLE, table), chains)
+		return dump(inTable(unix.NFTA_RULE_TABLE, table), "")
 	}
 	filter := named(unix.NFTA_RULE_TABLE, table, unix.NFTA_RULE_CHAIN, "")
 	for name, chain := range chains {
@@ -137,7 +157,7 @@ func (c *conn) readAllRules(table string, chains map[string]*kernelChain) error 
 			continue
 		}
 		filter[1].Data = append(append(filter[1].Data[:0], name...), 0)
-		err := c.readRules(filter, chains)
+		err := dump(filter, name)
 		if errors.Is(err, unix.ENOENT) { // gone meanwhile
 			delete(chains, name)
 			continue

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/tables"
@@ -91,13 +92,12 @@ func (t *Table) Snapshot(ctx context.Context) (_ Snapshot, err error) {
 		return out, err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
-	state, err := c.read(t.options.Table)
+	rules := map[string][]RuleSnapshot{}
+	state, err := c.readWith(t.options.Table, func(chains map[string]*kernelChain) error {
+		return c.snapshotRules(t.options.Table, chains, rules)
+	})
 	if err != nil || !state.exists {
 		return out, err
-	}
-	rules, err := c.snapshotRules(t.options.Table)
-	if err != nil {
-		return out, fmt.Errorf("read rules of inet %s: %w", t.options.Table, err)
 	}
 	out.Exists = true
 	for name, k := range state.chains {
@@ -147,13 +147,19 @@ func (b baseHook) String() string {
 	return fmt.Sprintf("%s hook %s priority %d", b.chainType, hook, b.priority)
 }
 
-func (c *conn) snapshotRules(table string) (map[string][]RuleSnapshot, error) {
-	out := map[string][]RuleSnapshot{}
-	err := c.retry(unix.NFT_MSG_GETRULE, inTable(unix.NFTA_RULE_TABLE, table), func() { clear(out) }, func(b []byte) {
-		chain, r := decodeRule(b)
-		out[chain] = append(out[chain], r)
+func (c *conn) snapshotRules(table string, chains map[string]*kernelChain, out map[string][]RuleSnapshot) error {
+	clear(out)
+	return c.dumpRules(table, chains, func(filter []netlink.Attribute, chain string) error {
+		start := func() {
+			if delete(out, chain); chain == "" {
+				clear(out)
+			}
+		}
+		return c.retry(unix.NFT_MSG_GETRULE, filter, start, func(b []byte) {
+			chain, r := decodeRule(b)
+			out[chain] = append(out[chain], r)
+		})
 	})
-	return out, err
 }
 
 func decodeRule(b []byte) (chain string, r RuleSnapshot) {
