@@ -20,6 +20,7 @@ const socketBuffer = 128 << 20
 // conn is one lasting connection to nftables.
 type conn struct {
 	raw     *netlink.Conn
+	netns   int
 	table   string
 	digests digester
 	// wanted are the chains of the Table whose connection it is: what is read is
@@ -47,7 +48,10 @@ func dial(options Options, seed maphash.Seed) (*conn, error) {
 	if err := errors.Join(raw.SetReadBuffer(socketBuffer), raw.SetWriteBuffer(socketBuffer)); err != nil {
 		return nil, errors.Join(fmt.Errorf("set the buffers of the connection to nftables: %w", err), raw.Close())
 	}
-	return &conn{raw: raw, table: options.Table, fault: options.Fault, digests: digester{seed: seed}, buffer: make([]byte, readBuffer)}, nil
+	return &conn{
+		raw: raw, netns: options.NetNS, table: options.Table, fault: options.Fault,
+		digests: digester{seed: seed}, buffer: make([]byte, readBuffer),
+	}, nil
 }
 
 func (c *conn) close() error { return c.raw.Close() }

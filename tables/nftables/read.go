@@ -30,10 +30,6 @@ type kernelSet struct {
 	members map[model.Member]tables.Action
 }
 
-// readAttempts bounds how often a dump is repeated when others change the
-// ruleset meanwhile.
-const readAttempts = 20
-
 // read reads the whole table, and nothing but that table.
 func (c *conn) read(table string) (*kernelState, error) {
 	return c.readWith(table, func(chains map[string]*kernelChain) error {
@@ -80,18 +76,6 @@ func (c *conn) readOnce(table string, readRules func(map[string]*kernelChain) er
 		s.members, s.regular = decodeMembers(s.shape, elements)
 	}
 	return state, nil
-}
-
-// retry repeats a dump that others' changes interrupt. start clears what an
-// earlier attempt has left.
-func (c *conn) retry(message uint16, filter []netlink.Attribute, start func(), visit func([]byte)) error {
-	for range readAttempts {
-		start()
-		if err := c.dump(message, filter, visit); !errors.Is(err, errInterrupted) {
-			return err
-		}
-	}
-	return errInterrupted
 }
 
 func (c *conn) readChains(table string) (map[string]*kernelChain, error) {
