@@ -80,7 +80,7 @@ func (t *Table) program(ctx context.Context, result *tables.Result) error {
 	result.ElementsAdded += p.result.ElementsAdded
 	result.ElementsDeleted += p.result.ElementsDeleted
 	t.commit(p)
-	return nil
+	return t.removeOthers(result)
 }
 
 // send commits the operations.
@@ -99,7 +99,7 @@ func (t *Table) send(ops []op, result *tables.Result) error {
 // adopt makes the state what the kernel is known to hold, and marks
 // everything for comparison.
 func (t *Table) adopt(state *kernelState) {
-	t.exists = state.exists
+	t.exists, t.others = state.exists, state.others
 	for name := range state.chains {
 		t.chain(name)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -180,6 +181,71 @@ func (a *agent) fullReads() int {
 		}
 	}
 	return n
+}
+
+// How long packets come through that nobody allows, when somebody flushes the
+// ruleset of a node of that size: until the guard is there, and not while the
+// rest is loaded.
+func TestOpenMoment(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	p := newPath(t)
+	table := p.router.openGuarded(t, "r2")
+	a := watch(t, table)
+	a.do(func() {
+		load(table, 2000)
+		table.UpdateChain(tables.Chain{Name: "forward", Hook: forwardHook, Rules: []tables.Rule{
+			rule(tables.Accept{}, "sentinel", proto(model.UDP), ports(sentinel, sentinel)),
+			rule(tables.Drop{}, "closed"),
+		}})
+		apply(t, table)
+	})
+	guarded := make(chan time.Time, 1)
+	o := p.router.observe(t)
+	o.only(t, unix.NFT_MSG_NEWTABLE)
+	go func() {
+		at, _ := o.wait(t, unix.NFT_MSG_NEWCHAIN, "guard-forward")
+		guarded <- at
+	}()
+	flushed := make(chan error, 1)
+	go func() {
+		flushed <- exec.Command("ip", "netns", "exec", p.router.name, "nft", "flush", "ruleset").Run()
+	}()
+	sent := map[uint32]time.Time{}
+	for begin := time.Now(); len(a.repairs()) == 0; time.Sleep(50 * time.Microsecond) {
+		if time.Since(begin) > 30*time.Second {
+			t.Fatal("not repaired")
+		}
+		at := time.Now()
+		sent[p.send(t, model.UDP, addr("10.1.0.1"), addr("10.2.0.1"), 9)] = at
+	}
+	if err := <-flushed; err != nil {
+		t.Fatal(err)
+	}
+	if p.passes(t, model.UDP, addr("10.1.0.1"), addr("10.2.0.1"), 9) {
+		t.Error("it stays open")
+	}
+	result, done := a.first()
+	closed := <-guarded
+	var open []time.Time
+	for probe, at := range sent {
+		if !p.arrived[probe] {
+			continue
+		}
+		open = append(open, at)
+		if at.After(closed) {
+			t.Errorf("a packet came through %v after the guard was there", at.Sub(closed))
+		}
+	}
+	if len(open) == 0 {
+		t.Log("no packet came through")
+		return
+	}
+	slices.SortFunc(open, time.Time.Compare)
+	noticed := result.Repaired[0].Noticed
+	t.Logf("%d of %d packets came through, over %v; the last %v after the first notification; guard after %v, full policy after %v", len(open), len(sent),
+		open[len(open)-1].Sub(open[0]), open[len(open)-1].Sub(noticed), closed.Sub(noticed), done.Sub(noticed))
 }
 
 // A set that changes its type makes the table be built anew: at once if it fits

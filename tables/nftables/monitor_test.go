@@ -267,3 +267,29 @@ func TestSteadyStateReadsNothing(t *testing.T) {
 		t.Errorf("%d applies for nothing", n)
 	}
 }
+
+// BenchmarkForeignNotification hears of an element of somebody else's table, as
+// of kube-proxy's.
+func BenchmarkForeignNotification(b *testing.B) {
+	ns := newNamespace(b)
+	ns.nft(b, "table inet other { set s { type ipv4_addr; }; }")
+	table := ns.open(b)
+	s := listening(b, ns, table)
+	var script strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&script, "add element inet other s { %s }\n", nth("10.0.0.0", i))
+	}
+	ns.nft(b, script.String())
+	datagrams := delivered(b, s)
+	b.ReportAllocs()
+	n := 0
+	for b.Loop() {
+		for _, d := range datagrams {
+			if table.notes.hear(d, time.Time{}) {
+				b.Fatal("news of another table")
+			}
+		}
+		n += 1000
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/notification")
+}

@@ -45,21 +45,6 @@ type notes struct {
 	moved chan struct{}
 }
 
-// news are the foreign changes of the table that have not been seen to.
-type news struct {
-	// lost tells that there may be others, too.
-	lost bool
-	// table is a change that concerns the table as a whole.
-	table        *note
-	chains, sets map[string]note
-}
-
-// note tells of the first change of an object.
-type note struct {
-	generation uint32
-	at         time.Time
-}
-
 // author is who began a generation in which the table was changed.
 type author struct {
 	generation uint32
@@ -73,57 +58,6 @@ func newNotes(table string) notes {
 	return notes{table: table, news: newNews(), moved: make(chan struct{})}
 }
 
-func newNews() news { return news{chains: map[string]note{}, sets: map[string]note{}} }
-
-func (n *news) empty() bool {
-	return !n.lost && n.table == nil && len(n.chains) == 0 && len(n.sets) == 0
-}
-
-// merge adds what o tells; of an object that both tell of, the earlier stays.
-func (n *news) merge(o news) {
-	n.lost = n.lost || o.lost
-	if n.table == nil {
-		n.table = o.table
-	}
-	for name, x := range o.chains {
-		keepFirst(n.chains, name, x)
-	}
-	for name, x := range o.sets {
-		keepFirst(n.sets, name, x)
-	}
-}
-
-// sweeping reports whether it takes a full read to see to the news, or is
-// faster with one.
-func (n *news) sweeping() bool {
-	return n.lost || n.table != nil || len(n.chains)+len(n.sets) > fewObjects
-}
-
-// fewObjects is how many chains and sets are looked at one by one: each takes
-// some 50 us, a full read of a large table some 50 ms.
-const fewObjects = 64
-
-// first returns the earliest note, if there is one.
-func (n *news) first() (note, bool) {
-	var out note
-	found := false
-	take := func(o note) {
-		if !found || o.at.Before(out.at) {
-			out, found = o, true
-		}
-	}
-	if n.table != nil {
-		take(*n.table)
-	}
-	for _, o := range n.chains {
-		take(o)
-	}
-	for _, o := range n.sets {
-		take(o)
-	}
-	return out, found
-}
-
 // subscribed notes that the socket hears all changes from now on, at a
 // generation. It reports whether somebody has to be told, since what is known
 // was read before.
@@ -135,7 +69,7 @@ func (n *notes) subscribed(s *subscription, generation uint32) (tell bool, err e
 	}
 	n.socket, n.changed, n.ended = s, generation, generation
 	n.advance(generation)
-	n.news.lost = n.news.lost || n.readOnce
+	n.lose()
 	return n.readOnce, nil
 }
 
@@ -144,8 +78,15 @@ func (n *notes) deaf() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.socket = nil
-	n.news.lost = n.readOnce
+	n.lose()
 	n.move()
+}
+
+// lose notes that what was known may be known no more, if anything was.
+func (n *notes) lose() {
+	if n.readOnce {
+		n.news.lose(time.Now())
+	}
 }
 
 // committer notes the port of the connection that commits from now on, which
@@ -191,7 +132,9 @@ func (n *notes) reading(generation uint32) news {
 	n.advance(generation)
 	n.read, n.readOnce = generation, true
 	seen, left := newNews(), newNews()
-	seen.lost = n.news.lost
+	if n.news.lost {
+		seen.lose(n.news.lostAt)
+	}
 	divide := func(o note, to func(*news)) {
 		if after(o.generation, generation) {
 			to(&left)
@@ -201,6 +144,9 @@ func (n *notes) reading(generation uint32) news {
 	}
 	if o := n.news.table; o != nil {
 		divide(*o, func(to *news) { to.table = o })
+	}
+	if o := n.news.others; o != nil {
+		divide(*o, func(to *news) { to.others = o })
 	}
 	for name, o := range n.news.chains {
 		divide(o, func(to *news) { to.chains[name] = o })
@@ -254,14 +200,10 @@ func (n *notes) hearMessage(h header, payload []byte, at time.Time) {
 		keepFirst(n.news.chains, name, o)
 	case kind == "set":
 		keepFirst(n.news.sets, name, o)
-	case n.news.table == nil:
+	case kind == "other" && n.news.others == nil:
+		n.news.others = &o
+	case kind == "table" && n.news.table == nil:
 		n.news.table = &o
-	}
-}
-
-func keepFirst(m map[string]note, name string, o note) {
-	if _, ok := m[name]; !ok {
-		m[name] = o
 	}
 }
 
@@ -278,19 +220,20 @@ func concerns(message uint16, payload []byte, table string) (kind, name string, 
 		kind, at = "set", unix.NFTA_SET_NAME
 	case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:
 		kind, at = "set", unix.NFTA_SET_ELEM_LIST_SET
+	case unix.NFT_MSG_NEWOBJ, unix.NFT_MSG_DELOBJ, unix.NFT_MSG_NEWFLOWTABLE, unix.NFT_MSG_DELFLOWTABLE:
+		kind, at = "other", unix.NFTA_OBJ_NAME
+	default:
+		kind, at = "table", unix.NFTA_TABLE_NAME
 	}
 	for attribute, v := range attributes(payload) {
-		switch {
 		// The table is the first attribute of every kind of object.
-		case attribute == tableAttribute && text(v) != table:
-			return "", "", false
-		case attribute == tableAttribute:
-			ours = true
-		case attribute == at:
-			return kind, text(v), ours
+		if attribute == tableAttribute {
+			if ours = text(v) == table; !ours {
+				return "", "", false
+			}
 		}
-		if ours && at == 0 {
-			break
+		if attribute == at {
+			return kind, text(v), ours
 		}
 	}
 	return "table", table, ours

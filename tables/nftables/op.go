@@ -23,6 +23,8 @@ type op struct {
 	index  int
 	handle uint64
 	rule   *kernelRule
+	// other is what to delete that is none of the above.
+	other other
 }
 
 // opKind is what an op does.
@@ -43,6 +45,7 @@ const (
 	deleteChain
 	addRule
 	deleteRule
+	deleteOther
 )
 
 // weight is the number of objects in the message.
@@ -69,6 +72,8 @@ func (o *op) about(table string) ObjectError {
 		return o.set.about(o.changes[0].String())
 	case o.set != nil:
 		return o.set.about("")
+	case o.kind == deleteOther:
+		return ObjectError{Object: o.other.noun(), Name: o.other.name}
 	}
 	return ObjectError{Object: "table", Name: table}
 }
@@ -164,6 +169,9 @@ func (o *op) encode(m *message, table string, id, sequence uint32, flags uint16)
 		open(unix.NFT_MSG_DELRULE, 0)
 		m.text(unix.NFTA_RULE_CHAIN, o.chain.name)
 		m.wide(unix.NFTA_RULE_HANDLE, o.handle)
+	case deleteOther:
+		open(o.other.message(), 0)
+		o.other.encode(m)
 	default:
 		open(unix.NFT_MSG_GETGEN, 0)
 		return fmt.Errorf("unknown operation %d", o.kind)

@@ -20,6 +20,7 @@ type kernelState struct {
 
 	chains map[string]*kernelChain
 	sets   map[string]*kernelSet
+	others []other
 }
 
 // kernelSet is a set as the kernel holds it. The members are known only if
@@ -75,7 +76,8 @@ func (c *conn) readOnce(table string, readRules func(map[string]*kernelChain) er
 		}
 		s.members, s.regular = decodeMembers(s.shape, elements)
 	}
-	return state, nil
+	state.others, err = c.readOthers(table)
+	return state, err
 }
 
 func (c *conn) readChains(table string) (map[string]*kernelChain, error) {

@@ -97,6 +97,13 @@ func (t *Table) reread(heard news) (bool, error) {
 	if complete, err := t.rereadChains(heard); err != nil || !complete {
 		return false, err
 	}
+	if heard.others != nil {
+		others, err := t.conn.readOthers(t.options.Table)
+		if err != nil {
+			return false, err
+		}
+		t.others = others
+	}
 	return true, t.rereadSets(heard)
 }
 

@@ -68,6 +68,8 @@ type Table struct {
 	heard   news
 	repairs map[objectKey]damage
 
+	// others are in the table and never ours.
+	others []other
 	// rules and elements count what the kernel holds after the last commit.
 	rules, elements int
 	// recheck asks for a validation of all chains: something that rules refer

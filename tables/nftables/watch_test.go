@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 )
 
@@ -191,6 +192,17 @@ func drifts() []drift {
 		{"set of another type", `flush chain inet felixlike pin-x/base-1
 			delete set inet felixlike aweb-4
 			add set inet felixlike aweb-4 { type ipv4_addr; flags interval; }`, []string{"chain pin-x/base-1: 6 rules missing", "set aweb-4: type changed"}},
+		{
+			"objects added", `add counter inet felixlike c
+			add quota inet felixlike q { over 5 mbytes }
+			insert rule inet felixlike forward counter name "c"`,
+			[]string{"chain forward: 1 foreign rule", "object c: foreign object", "object q: foreign object"},
+		},
+		{
+			"object map added", `add counter inet felixlike c
+			add map inet felixlike stray { type ipv4_addr : counter; elements = { 1.1.1.1 : "c" }; }`,
+			[]string{"object c: foreign object", "set stray: foreign set"},
+		},
 		{"table flushed", "flush table inet felixlike", []string{
 			"chain forward: 3 rules missing", "chain pin-x/base-1: 6 rules missing", "chain pods-in-x/base-1: 6 rules missing",
 			"chain to-outside: 1 rule missing", "chain to-pods: 8 rules missing",
@@ -274,6 +286,49 @@ func TestDriftIsRepaired(t *testing.T) {
 			a.do(func() { wantSilent(t, table) })
 		})
 	}
+}
+
+// Rules that nobody touched keep handles and counters through the repair of
+// those beside them.
+func TestRepairKeepsTheOthers(t *testing.T) {
+	p := newPath(t)
+	table := p.router.open(t)
+	a := watch(t, table)
+	a.do(func() {
+		table.UpdateChain(tables.Chain{Name: "forward", Hook: forwardHook, Rules: []tables.Rule{
+			rule(tables.Accept{}, "sentinel", proto(model.UDP), ports(sentinel, sentinel)),
+			rule(tables.Accept{}, "web", proto(model.TCP), ports(80, 80)),
+			rule(tables.Accept{}, "more", proto(model.TCP), ports(81, 81)),
+			rule(tables.Drop{}, "rest", proto(model.TCP)),
+		}})
+		apply(t, table)
+	})
+	wantPackets(t, p, []packetCase{
+		{model.TCP, "10.1.0.1", "10.2.0.1", 80, true},
+		{model.TCP, "10.1.0.1", "10.2.0.1", 81, true},
+		{model.TCP, "10.1.0.1", "10.2.0.1", 82, false},
+	})
+	snapshot := func() []RuleSnapshot {
+		s, err := table.Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Chain("forward").Rules
+	}
+	before := snapshot()
+	p.router.nft(t, fmt.Sprintf(`chain inet felixlike forward { policy drop; }
+		delete rule inet felixlike forward handle %d
+		insert rule inet felixlike forward ip saddr 10.9.9.9 accept`, before[2].Handle))
+	a.eventually(t, "the repair", func() bool { return len(a.repairs()) == 1 })
+	after := snapshot()
+	if after[2].Handle == before[2].Handle || after[2].Packets != 0 {
+		t.Errorf("the rule that was deleted is back as %+v", after[2])
+	}
+	after[2] = before[2]
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("rules (-before +after):\n%s", diff)
+	}
+	wantPackets(t, p, []packetCase{{model.TCP, "10.1.0.1", "10.2.0.1", 81, true}, {model.TCP, "10.1.0.1", "10.2.0.1", 82, false}})
 }
 
 const foreignTables = `table inet other { set aweb-4 { type ipv4_addr; elements = { 9.9.9.9 }; }
