@@ -5,7 +5,7 @@
 //	setters ──> desired state ──┐
 //	                            ├─ validate ─> plan ─> chunks ─> kernel
 //	full read ─> known state ───┘                          │
-//	                 ^──────────────── commit <────────────┘
+//	  news ───────>  ^──────────────── commit <────────────┘
 //
 // The setters record what is wanted and mark what they touch. Apply compares
 // the touched objects with what the kernel is known to hold and sends the
@@ -14,6 +14,24 @@
 // failure the table is read in full and reconciled: a rule is known by the
 // hash in its comment and a digest of its body, so unchanged rules keep their
 // handles and counters, and one that was swapped under its comment is replaced.
+//
+// Watch, in a goroutine of its own, hears of every commit of others (monitor.go)
+// and writes down which objects of the table they concern (notes.go, news.go).
+// The next Apply reads just these again (reread.go), says what is wrong with
+// them (drift.go, repair.go), and the ordinary plan puts it right, exactly as it
+// programs what is wanted. What we commit ourselves is told by its netlink port
+// and not even delivered. When something may not have been heard, the table is
+// read in full. A commit that fails because somebody was faster is begun anew.
+//
+// While the table has to be made from nothing, or a foreign change is too large to
+// be understood at once, the chains of Options.Guard stand in for all others
+// (guard.go): they come first, in a small transaction of their own, and go in
+// the one that brings the wanted base chains. So after a foreign flush the kernel is
+// without policy until it lets anybody commit again, and some 0.3 ms more; then it
+// is closed for new connections until all is loaded. The kernel offers no better:
+// a table with the flag owner goes with its owner's socket, which is a crash
+// without policy, and keeping it (persist) is not in Debian's 6.1; neither would let
+// an operator in.
 //
 // The netlink messages are written here (message.go, expression.go), straight
 // into the buffer that is sent.
