@@ -107,7 +107,7 @@ func (t *Table) adopt(state *kernelState) {
 		t.set(name)
 	}
 	for name, c := range t.chains {
-		t.take(c, state.chains[name])
+		c.take(state.chains[name])
 		t.touchedChains.add(name)
 	}
 	for name, s := range t.sets {

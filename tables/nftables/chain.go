@@ -32,6 +32,10 @@ type chain struct {
 type kernelChain struct {
 	base  baseHook
 	rules []kernelRule
+	// claims tells that it was read, so that the hashes of its rules are claims of
+	// their comments; echoed are the rules that the kernel had before by its echo.
+	claims bool
+	echoed []kernelRule
 	// uses counts its rules and what led to it, as long as it was just read.
 	uses uint32
 }

@@ -35,49 +35,82 @@ func (d *digester) predict(r tables.Rule) (uint64, error) {
 	return d.digest(d.body.b), nil
 }
 
-// take makes the chain that was found what the kernel holds of c.
-//
-// A rule that carries the hash of a wanted one, but not its body, is none of
-// ours: somebody has swapped it, or an earlier version of this program has
-// encoded it in another way. It loses its hash, so it is replaced.
-//
-// What body to expect is predicted from the wanted rule. If a kernel returns
-// rules in a form that the prediction does not foresee, the rules are written
-// anew once, on the first full read of a process; from then on the body that
-// the kernel has echoed for the rule is good, too, because it was seen in the
-// very transaction that wrote it.
-func (t *Table) take(c *chain, found *kernelChain) {
-	before := c.have
+// take makes the chain that was found what the kernel holds of c. What its rules
+// claim to be by their comments is looked into when it matters: see checked.
+func (c *chain) take(found *kernelChain) {
+	if found != nil {
+		found.claims = true
+		found.echoed = c.have.known()
+	}
 	c.have = found
-	if found == nil || c.want == nil {
-		return
-	}
-	rules, _ := c.goal()
-	indexOf := c.indices()
-	for i := range found.rules {
-		r := &found.rules[i]
-		index, wanted := indexOf(i, r.hash)
-		if !wanted {
-			continue
-		}
-		if before.holdsAt(i, r) {
-			continue
-		}
-		predicted, err := t.digests.predict(rules[index])
-		if (err != nil || r.digest != predicted) && !before.holds(r) {
-			r.hash = ""
-		}
-	}
 }
 
-// indices returns a function that finds a wanted rule by its hash, first where
-// the kernel has it.
-func (c *chain) indices() func(i int, hash string) (int, bool) {
-	_, hashes := c.goal()
+// known returns the rules that the kernel has echoed, as far as is known.
+func (k *kernelChain) known() []kernelRule {
+	switch {
+	case k == nil:
+		return nil
+	case k.claims:
+		return k.echoed
+	}
+	return k.rules
+}
+
+// checked returns the rules that the kernel holds of the chain. One that was read
+// and carries the hash of a rule to be, but not its body, is none of ours: somebody
+// has swapped it, or an earlier version of this program has encoded it in
+// another way. It is without its hash here, so it will be replaced.
+//
+// What body to expect is predicted from the rule to be. If a kernel returns rules
+// in a form that the prediction does not foresee, the rules are written anew once,
+// on the first full read of a process; from then on the body that the kernel has
+// echoed for the rule is good, too, because it was seen in the very transaction
+// that wrote it.
+func (d *digester) checked(c *chain) []kernelRule {
+	if c.have == nil || !c.have.claims || c.want == nil {
+		return c.have.all()
+	}
+	wanted, hashes := c.goal()
+	indexOf := indices(hashes)
+	out := c.have.rules
+	for i, r := range c.have.rules {
+		index, claims := indexOf(i, r.hash)
+		if !claims || i < len(c.have.echoed) && c.have.echoed[i] == r {
+			continue
+		}
+		predicted, err := d.predict(wanted[index])
+		if err == nil && r.digest == predicted || slices.ContainsFunc(c.have.echoed, r.same) {
+			continue
+		}
+		if &out[0] == &c.have.rules[0] {
+			out = slices.Clone(out)
+		}
+		out[i].hash = ""
+	}
+	return out
+}
+
+// all returns the rules of a chain, if there is one.
+func (k *kernelChain) all() []kernelRule {
+	if k == nil {
+		return nil
+	}
+	return k.rules
+}
+
+// same reports whether both are one rule written twice.
+func (r kernelRule) same(o kernelRule) bool { return o.hash == r.hash && o.digest == r.digest }
+
+// indices returns a function that finds a rule by its hash, first where the kernel
+// has it.
+func indices(hashes []string) func(i int, hash string) (int, bool) {
 	var all map[string]int
 	return func(i int, hash string) (int, bool) {
 		if i < len(hashes) && hashes[i] == hash {
 			return i, true
+		}
+		if hash == "" {
+			return 0, false
 		}
 		if all == nil {
 			all = make(map[string]int, len(hashes))
@@ -88,18 +121,6 @@ func (c *chain) indices() func(i int, hash string) (int, bool) {
 		n, ok := all[hash]
 		return n, ok
 	}
-}
-
-// holdsAt reports whether it has just that rule at the index.
-func (k *kernelChain) holdsAt(i int, r *kernelRule) bool {
-	return k != nil && i < len(k.rules) && k.rules[i] == *r
-}
-
-// holds reports whether the chain has a rule with hash and body of r.
-func (k *kernelChain) holds(r *kernelRule) bool {
-	return k != nil && slices.ContainsFunc(k.rules, func(o kernelRule) bool {
-		return o.hash == r.hash && o.digest == r.digest
-	})
 }
 
 // canonical appends a rule's expressions in a form that is the same for what we

@@ -183,6 +183,32 @@ func TestSwappedRuleIsReplaced(t *testing.T) {
 	}
 }
 
+// What a rule claims to be is looked into when it is wanted, however long after it
+// was read that is.
+func TestSwappedRuleThatIsWantedLaterIsReplaced(t *testing.T) {
+	ns, table := connected(t)
+	listing := ns.list(t)
+	c := table.chains["pin-x/base-1"]
+	ns.nft(t, fmt.Sprintf("replace rule inet felixlike pin-x/base-1 handle %d accept comment %q", c.have.rules[4].handle, c.want.Rules[4].KernelComment()))
+
+	second := ns.open(t)
+	loadExample(second)
+	second.UpdateChain(tables.Chain{Name: c.name, Rules: c.want.Rules[:2]})
+	if err := second.connect(); err != nil {
+		t.Fatal(err)
+	}
+	if full, err := second.learn(&tables.Result{}); err != nil || !full {
+		t.Fatal(full, err)
+	}
+	second.UpdateChain(*c.want)
+	if r := apply(t, second); r.FullRead || r.RulesAdded != 1 || r.RulesDeleted != 1 {
+		t.Errorf("%+v", r)
+	}
+	if got := ns.list(t); got != listing {
+		t.Errorf("not repaired:\n%s", got)
+	}
+}
+
 // chainOf returns the chain of a listing that a line stands in.
 func chainOf(listing, line string) string {
 	before, _, _ := strings.Cut(listing, line)

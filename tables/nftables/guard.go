@@ -70,7 +70,8 @@ func (t *Table) raiseHere(result *tables.Result) error {
 // decides. Nobody wants its chains, so the plan removes them where it brings
 // the base chains in their place.
 func (t *Table) raiseGuard(result *tables.Result, first ...op) (*kernelState, error) {
-	p := &plan{rules: map[string][]kernelRule{}, tail: first}
+	p := t.newPlan()
+	p.tail = first
 	for _, want := range t.options.Guard {
 		c := &chain{name: want.Name, want: &want}
 		for _, r := range want.Rules {

@@ -17,12 +17,17 @@ type plan struct {
 	result  tables.Result
 	// rules are the rules of each written chain as they will be. Those that are
 	// sent have no handle before the kernel has echoed them.
-	rules map[string][]kernelRule
+	rules   map[string][]kernelRule
+	digests *digester
+}
+
+func (t *Table) newPlan() *plan {
+	return &plan{rules: make(map[string][]kernelRule, len(t.touchedChains)), digests: &t.digests}
 }
 
 // plan compares what was touched with what the kernel holds.
 func (t *Table) plan() *plan {
-	p := &plan{rules: make(map[string][]kernelRule, len(t.touchedChains))}
+	p := t.newPlan()
 	t.planTable(p)
 	sets, chains := t.touched()
 	for _, s := range sets {
@@ -237,10 +242,10 @@ func (p *plan) writeBase(c *chain) {
 	case c.have == nil:
 		p.addChain(c, &p.tail)
 	case c.have.base == wanted:
-		old = c.have.rules
+		old = p.digests.checked(c)
 	case c.have.base.hooked() == wanted.hooked():
 		p.addChain(c, &p.tail)
-		old = c.have.rules
+		old = p.digests.checked(c)
 	default:
 		p.result.RulesDeleted += len(c.have.rules)
 		p.deleteChain(c, &p.tail)
@@ -253,18 +258,23 @@ func (p *plan) writeBase(c *chain) {
 func (p *plan) editChain(c *chain, to *group) {
 	var old []kernelRule
 	if c.have != nil && c.have.base == (baseHook{}) {
-		old = c.have.rules
+		old = p.digests.checked(c)
 	} else if c.have != nil {
 		p.result.RulesDeleted += len(c.have.rules)
 	}
 	p.editRules(c, old, to)
 }
 
+// hashesAre reports whether the rules are those with the hashes.
+func hashesAre(rules []kernelRule, hashes []string) bool {
+	return slices.EqualFunc(rules, hashes, func(r kernelRule, hash string) bool { return r.hash == hash })
+}
+
 // editRules deletes and inserts the fewest rules that turn the old ones into
 // the wanted ones. Positions are given by the handles of rules that stay.
 func (p *plan) editRules(c *chain, old []kernelRule, to *group) {
 	_, wanted := c.goal()
-	if slices.EqualFunc(old, wanted, func(r kernelRule, hash string) bool { return r.hash == hash }) {
+	if hashesAre(old, wanted) {
 		p.rules[c.name] = old
 		return
 	}

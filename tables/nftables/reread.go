@@ -121,7 +121,7 @@ func (t *Table) rereadChains(heard news) (complete bool, err error) {
 		if known == nil && found == nil {
 			continue
 		}
-		t.take(t.chain(name), found)
+		t.chain(name).take(found)
 		t.touchedChains.add(name)
 	}
 	return true, nil

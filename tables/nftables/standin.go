@@ -81,8 +81,7 @@ func (t *Table) standChain(c *chain) error {
 	return nil
 }
 
-// replace programs other rules in the place of a chain, or with nil its own. Going
-// by their hashes, the kernel may have those already; their bodies are looked at.
+// replace programs other rules in the place of a chain, or with nil its own.
 func (t *Table) replace(c *chain, by *tables.Chain) {
 	if c.standIn == nil && by == nil {
 		return
@@ -92,11 +91,6 @@ func (t *Table) replace(c *chain, by *tables.Chain) {
 	c.reopens = by == nil && c.have != nil && len(c.have.rules) == 1 && c.have.rules[0].hash == before[0]
 	if by != nil {
 		c.standInHashes = by.Hashes()
-	}
-	if c.have != nil && !slices.Equal(before, c.standInHashes) {
-		have := &kernelChain{base: c.have.base, rules: slices.Clone(c.have.rules)}
-		c.have = nil
-		t.take(c, have)
 	}
 }
 

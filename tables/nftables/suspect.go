@@ -70,7 +70,7 @@ func (t *Table) suspects(anew bool, vital map[unit]bool) []unit {
 func (t *Table) differing(anew bool) map[unit]bool {
 	out := map[unit]bool{}
 	for _, c := range t.chains {
-		if anew && c.want != nil || c.differs() {
+		if anew && c.want != nil || t.differs(c) {
 			out[unit{kind: chainUnit, name: c.name}] = true
 		}
 	}
@@ -101,13 +101,12 @@ func (t *Table) differing(anew bool) map[unit]bool {
 }
 
 // differs reports whether the kernel does not hold the chain as wanted.
-func (c *chain) differs() bool {
+func (t *Table) differs(c *chain) bool {
 	if c.want == nil || c.have == nil {
 		return c.want != nil || c.have != nil
 	}
 	_, hashes := c.goal()
-	return c.have.base != base(c.want.Hook) ||
-		!slices.EqualFunc(c.have.rules, hashes, func(r kernelRule, hash string) bool { return r.hash == hash })
+	return c.have.base != base(c.want.Hook) || !hashesAre(t.digests.checked(c), hashes)
 }
 
 // walk returns the chains, and the entries of the maps that they ask, in the order
