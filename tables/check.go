@@ -1,0 +1,143 @@
+package tables
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// maxInterfaceName is IFNAMSIZ of linux/if.h without the closing NUL.
+const maxInterfaceName = 15
+
+// Check reports what is wrong with the rule as far as the rule alone tells;
+// drivers check names and what they cannot encode besides.
+func (r Rule) Check() error {
+	var c checker
+	for _, m := range r.Matches {
+		if err := c.match(m); err != nil {
+			return err
+		}
+	}
+	switch a := r.Action.(type) {
+	case Accept, Drop, Return, Masquerade:
+		return nil
+	case Jump, Goto:
+		if Target(a) == "" {
+			return errors.New("the action leads to no chain")
+		}
+		return nil
+	case SetMark:
+		return checkMark(a.Value, a.Mask)
+	case SetConnMark:
+		return checkMark(a.Value, a.Mask)
+	case Dispatch:
+		return errors.Join(c.bind(a.Family), checkSide(a.Side))
+	case nil:
+		return errors.New("the rule has no action")
+	}
+	return fmt.Errorf("unknown action %T", r.Action)
+}
+
+// Family returns the family that the rule is bound to by what it looks at, or
+// zero if it is for both.
+func (r Rule) Family() model.Family {
+	for _, m := range r.Matches {
+		switch m := m.(type) {
+		case MatchSet:
+			return m.Family
+		case MatchPortSet:
+			return m.Family
+		case MatchPrefix:
+			return model.FamilyOf(m.Prefix.Addr())
+		}
+	}
+	if d, ok := r.Action.(Dispatch); ok {
+		return d.Family
+	}
+	return 0
+}
+
+// checker is what earlier matches of a rule have fixed.
+type checker struct {
+	family   model.Family
+	protocol model.Protocol
+}
+
+func (c *checker) match(m Match) error {
+	switch m := m.(type) {
+	case MatchProtocol:
+		if m.Protocol == model.AnyProtocol {
+			return errors.New("a match on any protocol matches nothing")
+		}
+		c.protocol = m.Protocol
+		return nil
+	case MatchDestinationPorts:
+		return c.ports(m)
+	case MatchSet:
+		return errors.Join(c.bind(m.Family), checkSide(m.Side))
+	case MatchPortSet:
+		return c.bind(m.Family)
+	case MatchPrefix:
+		if !m.Prefix.IsValid() || m.Prefix.Addr().Is4In6() || m.Prefix != m.Prefix.Masked() {
+			return fmt.Errorf("prefix %s is not usable", m.Prefix)
+		}
+		return errors.Join(c.bind(model.FamilyOf(m.Prefix.Addr())), checkSide(m.Side))
+	case MatchInterface:
+		if strings.TrimSuffix(m.Name, "*") == "" || len(m.Name) > maxInterfaceName {
+			return fmt.Errorf("interface name %q must have 1 to %d characters", m.Name, maxInterfaceName)
+		}
+		return checkSide(m.Side)
+	case MatchConnState:
+		const all = StateNew | StateEstablished | StateRelated | StateInvalid
+		if m.States == 0 || m.States&^all != 0 {
+			return fmt.Errorf("unknown connection states %#x", uint8(m.States))
+		}
+		return nil
+	case MatchMark:
+		return checkMark(m.Value, m.Mask)
+	case MatchConnMark:
+		return checkMark(m.Value, m.Mask)
+	}
+	return fmt.Errorf("unknown match %T", m)
+}
+
+func (c *checker) ports(m MatchDestinationPorts) error {
+	switch c.protocol {
+	case model.TCP, model.UDP, model.SCTP:
+	default:
+		return errors.New("a match on ports needs a match on tcp, udp or sctp before it")
+	}
+	if m.First > m.Last {
+		return fmt.Errorf("port range %d-%d is empty", m.First, m.Last)
+	}
+	return nil
+}
+
+// bind refuses a rule whose matches are of different families: it could never
+// match.
+func (c *checker) bind(f model.Family) error {
+	if f != model.IPv4 && f != model.IPv6 {
+		return fmt.Errorf("unknown family %s", f)
+	}
+	if c.family != 0 && c.family != f {
+		return fmt.Errorf("family %s after a match of family %s", f, c.family)
+	}
+	c.family = f
+	return nil
+}
+
+func checkSide(s Side) error {
+	if s != Source && s != Destination {
+		return fmt.Errorf("unknown side %s", s)
+	}
+	return nil
+}
+
+func checkMark(value, mask uint32) error {
+	if mask == 0 || value&^mask != 0 {
+		return fmt.Errorf("mark %#x does not fit mask %#x", value, mask)
+	}
+	return nil
+}
