@@ -1,0 +1,97 @@
+package iptables
+
+import (
+	"flag"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables/tablestest"
+)
+
+var update = flag.Bool("update", false, "write testdata anew")
+
+// What the kernel holds of the example, chain by chain: the same in both
+// variants.
+func TestSavedText(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v Variant) {
+		h := newHost(t, v)
+		table := h.open(t)
+		loadExample(table)
+		apply(t, table)
+		tablestest.Golden(t, *update, "saved.txtar", h.state(t))
+	})
+}
+
+func TestSecondApplyRunsNothing(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v Variant) {
+		h := newHost(t, v)
+		table := h.open(t)
+		loadExample(table)
+		r := apply(t, table)
+		if !r.FullRead || r.Rules != r.RulesAdded || r.RulesDeleted != 0 || table.tools.saves != 2 || table.tools.restores != 2 {
+			t.Errorf("first load: %+v, %+v", r, table.tools)
+		}
+		before := h.state(t)
+		wantSilent(t, table)
+		loadExample(table)
+		if r := apply(t, table); r.Messages != 0 || r.FullRead || table.tools.saves != 2 {
+			t.Errorf("the same again: %+v", r)
+		}
+		table.Invalidate()
+		wantSilent(t, table)
+
+		restarted := h.open(t)
+		loadExample(restarted)
+		wantSilent(t, restarted)
+		if len(restarted.learned) != 0 {
+			t.Errorf("the tool prints otherwise than we do: %v", restarted.learned)
+		}
+		if diff := cmp.Diff(before, h.state(t)); diff != "" {
+			t.Errorf("a restart has changed something:\n%s", diff)
+		}
+	})
+}
+
+// The renderer's longest names fit.
+func TestNamesOfTheRenderer(t *testing.T) {
+	if MaxName != rules.IPTablesNameLength {
+		t.Errorf("the driver takes names of %d characters, the renderer makes %d", MaxName, rules.IPTablesNameLength)
+	}
+	if Prefix != ipsets.KernelPrefix {
+		t.Errorf("chains begin with %q, sets with %q", Prefix, ipsets.KernelPrefix)
+	}
+}
+
+// Whatever the tool prints, reading it ends, and finds only what is ours.
+func FuzzParseSaved(f *testing.F) {
+	saved, err := os.ReadFile("testdata/saved.txtar")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(string(saved))
+	f.Add("*filter\n:flx-a - [0:0]\n-A FORWARD -j flx-a\n-A flx-a -m comment --comment \"flx:x\n-A \n-A flx-b\n:\n*\n-A FORWARD -m comment --comment flx:y -g")
+	f.Add("-A flx-a -j flx-a\n# Table `nat' is incompatible, use 'nft' tool.\n")
+	f.Fuzz(func(t *testing.T, out string) {
+		s, err := parseSaved(out)
+		if err != nil {
+			return
+		}
+		for k := range s.tables {
+			for chain, e := range s.tables[k].entries {
+				if strings.HasPrefix(chain, Prefix) || e.first > len(e.texts) {
+					t.Errorf("entry %s: %+v", chain, e)
+				}
+				for _, text := range e.texts {
+					if hashIn(text) == "" || !strings.HasPrefix(targetOf(text), Prefix) {
+						t.Errorf("entry %s: rule %q is not ours", chain, text)
+					}
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,385 @@
+package iptables
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// others are rules and chains as kube-proxy and docker have them.
+func (h host) others(t testing.TB) {
+	t.Helper()
+	h.table(t, "filter",
+		":KUBE-FORWARD - [0:0]", ":KUBE-SERVICES - [0:0]", ":DOCKER-USER - [0:0]",
+		`-A FORWARD -m comment --comment "kubernetes forwarding rules" -j KUBE-FORWARD`,
+		"-A FORWARD -j DOCKER-USER",
+		"-A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP",
+		`-A KUBE-FORWARD -m comment --comment "looks like -j flx-forward but is none" -j ACCEPT`,
+		"-A DOCKER-USER -j RETURN")
+	h.table(t, "nat",
+		":KUBE-POSTROUTING - [0:0]",
+		`-A POSTROUTING -m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING`,
+		"-A KUBE-POSTROUTING -j RETURN")
+	h.table(t, "mangle", ":KUBE-KUBELET-CANARY - [0:0]")
+}
+
+// Rules of others keep their order; ours come before them, and go again
+// without a trace.
+func TestOthersStay(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v Variant) {
+		h := newHost(t, v)
+		h.others(t)
+		before := h.state(t)
+		table := h.open(t)
+		loadExample(table)
+		apply(t, table)
+		for _, f := range model.Families() {
+			if diff := cmp.Diff([]string{"flx-forward", "KUBE-FORWARD", "DOCKER-USER"}, h.targets(t, f, "FORWARD")); diff != "" {
+				t.Error(diff)
+			}
+		}
+		wantSilent(t, table)
+		if err := table.Remove(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if diff := cmp.Diff(before, h.state(t)); diff != "" {
+			t.Errorf("after Remove (-before +after):\n%s", diff)
+		}
+		if err := table.Remove(t.Context()); err != nil {
+			t.Error(err)
+		}
+		apply(t, table)
+		wantSilent(t, table)
+		table.Invalidate()
+		wantSilent(t, table)
+	})
+}
+
+// targets lists where the rules of a chain lead to.
+func (h host) targets(t testing.TB, f model.Family, chain string) []string {
+	t.Helper()
+	var out []string
+	for line := range strings.Lines(h.save(t, f)) {
+		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "-A "+chain+" "); ok {
+			out = append(out, rest[strings.LastIndex(rest, " ")+1:])
+		}
+	}
+	return out
+}
+
+// What others do to our rules is put right when the tables are read again, and
+// told; what is theirs stays.
+func TestRepair(t *testing.T) {
+	spec := func(name string) string {
+		return written(rule(tables.Jump{Chain: name}, "felixlike "+name))
+	}
+	for _, c := range []struct {
+		name     string
+		commands []string // on the filter table of IPv4
+		want     []string
+		stays    []string // of what the kernel has in FORWARD afterwards
+	}{
+		{
+			"a rule before ours",
+			[]string{"-I FORWARD 1 -j KUBE-FORWARD"},
+			[]string{"FORWARD IPv4 filter: the rule that leads to flx-forward does not come first"},
+			[]string{"flx-forward", "KUBE-FORWARD", "KUBE-FORWARD", "DOCKER-USER"},
+		},
+		{
+			"our rule deleted",
+			[]string{"-D FORWARD " + spec("forward")},
+			[]string{"FORWARD IPv4 filter: the rule that leads to flx-forward is missing"},
+			nil,
+		},
+		{
+			"our rule behind",
+			[]string{"-D FORWARD " + spec("forward"), "-A FORWARD " + spec("forward")},
+			[]string{"FORWARD IPv4 filter: the rule that leads to flx-forward does not come first"},
+			nil,
+		},
+		{
+			"our rule twice",
+			[]string{"-A FORWARD " + spec("forward")},
+			[]string{"FORWARD IPv4 filter: the rules that lead to flx-forward are not as they were"},
+			nil,
+		},
+		{
+			"our rule altered",
+			[]string{"-R FORWARD 1 -p tcp " + spec("forward")},
+			[]string{"FORWARD IPv4 filter: the rules that lead to flx-forward are not as they were"},
+			nil,
+		},
+		{
+			"everything flushed",
+			[]string{"-F FORWARD", "-F flx-forward", "-F flx-to-pods"},
+			[]string{
+				"FORWARD IPv4 filter: the rule that leads to flx-forward is missing",
+				"forward IPv4 filter: 3 rules missing", "to-pods IPv4 filter: 4 rules missing",
+			},
+			[]string{"flx-forward"},
+		},
+		{"a rule more", []string{"-I flx-forward 1 -p udp -j ACCEPT"}, []string{"forward IPv4 filter: 1 foreign rule"}, nil},
+		{"a rule less", []string{"-D flx-forward 2"}, []string{"forward IPv4 filter: 1 rule missing"}, nil},
+		{
+			"another order",
+			[]string{
+				"-D flx-forward 3",
+				"-I flx-forward 1 " + written(rule(tables.Drop{}, "", device(tables.Source, "eth0", true), tables.MatchConnState{States: tables.StateInvalid})),
+			},
+			[]string{"forward IPv4 filter: 1 rule moved"},
+			nil,
+		},
+		{
+			"another text under our comment",
+			[]string{
+				"-R flx-forward 3 " + strings.Replace(written(rule(tables.Drop{}, "", device(tables.Source, "eth0", true), tables.MatchConnState{States: tables.StateInvalid})), "-j DROP", "-j ACCEPT", 1),
+			},
+			[]string{"forward IPv4 filter: 1 rule changed"},
+			nil,
+		},
+		{
+			"a chain more",
+			[]string{":flx-stray - [0:0]", "-A flx-stray -j flx-to-pods", "-A flx-forward -j flx-stray"},
+			[]string{"forward IPv4 filter: 1 foreign rule", "stray IPv4 filter: foreign chain"},
+			nil,
+		},
+		{
+			"a chain less",
+			[]string{"-F flx-pods-in-x/base-1", "-F flx-pin-x/base-1", "-X flx-pin-x/base-1"},
+			[]string{"pin-x/base-1 IPv4 filter: deleted", "pods-in-x/base-1 IPv4 filter: 6 rules missing"},
+			nil,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			eachVariant(t, func(t *testing.T, v Variant) {
+				h := newHost(t, v)
+				h.others(t)
+				table := h.open(t)
+				loadExample(table)
+				apply(t, table)
+				before := h.state(t)
+				h.restore(t, model.IPv4, "*filter\n"+strings.Join(c.commands, "\n")+"\nCOMMIT\n")
+				wantSilent(t, table)
+				table.Invalidate()
+				r := apply(t, table)
+				var got []string
+				for _, repair := range r.Repaired {
+					got = append(got, repair.Name+" "+repair.What)
+				}
+				if diff := cmp.Diff(c.want, got); diff != "" {
+					t.Error(diff)
+				}
+				if c.stays == nil {
+					if diff := cmp.Diff(before, h.state(t)); diff != "" {
+						t.Errorf("after the repair (-before +after):\n%s", diff)
+					}
+				} else if diff := cmp.Diff(c.stays, h.targets(t, model.IPv4, "FORWARD")); diff != "" {
+					t.Error(diff)
+				}
+				wantSilent(t, table)
+				table.Invalidate()
+				wantSilent(t, table)
+				if len(table.learned) != 0 {
+					t.Errorf("learned %v", table.learned)
+				}
+			})
+		})
+	}
+}
+
+// What others have changed since the last read upsets no write: it is read
+// again, and both are put right.
+func TestWriteOnChangedTables(t *testing.T) {
+	for _, c := range []struct{ name, commands string }{
+		{"our chains are empty", "-F flx-to-pods\n-F flx-forward"},
+		{"our chains are gone", "-F FORWARD\n-F flx-forward\n-F flx-to-pods\n-F flx-pods-in-x/base-1\n-F flx-pin-x/base-1\n-X flx-forward\n-X flx-to-pods\n-X flx-pods-in-x/base-1\n-X flx-pin-x/base-1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			eachVariant(t, func(t *testing.T, v Variant) {
+				h := newHost(t, v)
+				table := h.open(t)
+				loadExample(table)
+				apply(t, table)
+				before := h.state(t)
+				h.restore(t, model.IPv4, "*filter\n"+c.commands+"\nCOMMIT\n")
+				edited := *table.chains["to-pods"].want
+				edited.Rules = append([]tables.Rule{}, edited.Rules...)
+				edited.Rules[2] = rule(tables.Drop{}, "new", prefix(tables.Destination, "10.10.0.0/24", false))
+				table.UpdateChain(edited)
+				r := apply(t, table)
+				if !r.FullRead || len(r.Repaired) == 0 || len(r.Refused) != 0 {
+					t.Errorf("%+v", r)
+				}
+				table.Invalidate()
+				wantSilent(t, table)
+				loadExample(table)
+				apply(t, table)
+				if diff := cmp.Diff(before, h.state(t)); diff != "" {
+					t.Error(diff)
+				}
+			})
+		})
+	}
+}
+
+// A chain that a rule of somebody else leads to cannot be deleted. It stays,
+// empty, until that rule goes; Remove takes the rule too.
+func TestStrangeRuleHoldsAChain(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v Variant) {
+		h := newHost(t, v)
+		table := h.open(t)
+		loadExample(table)
+		apply(t, table)
+		h.restore(t, model.IPv4, "*filter\n-A INPUT -p tcp -j flx-pin-x/base-1\nCOMMIT\n")
+		table.RemoveChain("pin-x/base-1")
+		table.UpdateChain(tables.Chain{Name: "pods-in-x/base-1", Rules: []tables.Rule{rule(tables.Drop{}, "")}})
+		if r := apply(t, table); !r.FullRead {
+			t.Errorf("%+v", r)
+		}
+		if state := h.state(t); strings.Count(state, "flx-pin-x/base-1") != 2 || !strings.Contains(state, "-A INPUT -p tcp -j flx-pin-x/base-1\n") {
+			t.Error(state)
+		}
+		wantSilent(t, table)
+		table.Invalidate()
+		wantSilent(t, table)
+		h.restore(t, model.IPv4, "*filter\n-D INPUT -p tcp -j flx-pin-x/base-1\nCOMMIT\n")
+		table.Invalidate()
+		apply(t, table)
+		if state := h.state(t); strings.Contains(state, "pin-x/base-1 -\n") && strings.Contains(state, ":flx-pin-") {
+			t.Error(state)
+		}
+
+		h.restore(t, model.IPv4, "*filter\n-A INPUT -p tcp -j flx-to-pods\nCOMMIT\n")
+		if err := table.Remove(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if state := h.state(t); state != "" {
+			t.Error(state)
+		}
+	})
+}
+
+// What another version of ours has left behind goes, with the first Apply or
+// with Remove, whatever its chains were named.
+func TestLeftovers(t *testing.T) {
+	left := []string{
+		":flx-old-forward - [0:0]", ":flx-old-policy - [0:0]",
+		"-A flx-old-forward -j flx-old-policy", "-A flx-old-policy -j flx-old-end", "-A flx-old-end -p tcp -j RETURN",
+		`-I FORWARD 1 -m comment --comment "flx:older words" -j flx-old-forward`,
+		`-I INPUT 1 -m comment --comment "flx:oldhash" -m comment --comment "from before" -j flx-old-forward`,
+	}
+	left = append([]string{":flx-old-end - [0:0]"}, left...)
+	eachVariant(t, func(t *testing.T, v Variant) {
+		h := newHost(t, v)
+		h.others(t)
+		theirs := h.state(t)
+		table := h.open(t)
+		loadExample(table)
+		apply(t, table)
+		alone := h.state(t)
+		h.table(t, "filter", left...)
+		h.table(t, "mangle", ":flx-old-mangle - [0:0]", `-A PREROUTING -m comment --comment "flx:x" -j flx-old-mangle`)
+		restarted := h.open(t)
+		loadExample(restarted)
+		// The ways in are put in order again, and nothing else of ours is touched.
+		if r := apply(t, restarted); r.RulesAdded != 2 || len(r.Repaired) != 0 {
+			t.Errorf("%+v", r)
+		}
+		if diff := cmp.Diff(alone, h.state(t)); diff != "" {
+			t.Error(diff)
+		}
+		h.table(t, "filter", left...)
+		if err := h.open(t).Remove(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if diff := cmp.Diff(theirs, h.state(t)); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// The other variant's rules are none of our business.
+func TestOtherVariantStays(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v Variant) {
+		h := newHost(t, v)
+		other := host{h.Namespace, Legacy + NFT - v}
+		loaded := other.open(t)
+		loadExample(loaded)
+		apply(t, loaded)
+		before := other.state(t)
+		table := h.open(t)
+		loadExample(table)
+		apply(t, table)
+		if err := table.Remove(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if diff := cmp.Diff(before, other.state(t)); diff != "" {
+			t.Error(diff)
+		}
+		wantSilent(t, loaded)
+	})
+}
+
+// The tool that prints a rule otherwise than expected costs one write, after
+// which the rule is known as the tool prints it.
+func TestUnexpectedTextIsLearned(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v Variant) {
+		h := newHost(t, v)
+		table := h.open(t)
+		// A program of another version: it knows port 80 by name.
+		script := fmt.Sprintf("#!/bin/sh\n%s \"$@\" | sed 's/--dport 80 /--dport http /'\n", h.tool(model.IPv4, "save"))
+		loadExample(table)
+		apply(t, table)
+		table.tools.save[model.IPv4] = writeScript(t, script)
+		table.Invalidate()
+		if r := apply(t, table); r.Messages != 1 || len(r.Repaired) != 0 {
+			t.Errorf("%+v", r)
+		}
+		wantSilent(t, table)
+		table.Invalidate()
+		wantSilent(t, table)
+		// What is changed behind our back is still found.
+		h.restore(t, model.IPv4, "*filter\n-R flx-pin-x/base-1 1 -m comment --comment flx:dv2q73x4yrj3ze -j ACCEPT\nCOMMIT\n")
+		table.Invalidate()
+		if r := apply(t, table); r.Messages != 1 || len(r.Repaired) != 1 {
+			t.Errorf("%+v", r)
+		}
+		table.Invalidate()
+		wantSilent(t, table)
+	})
+}
+
+// A table that another program has made unreadable for iptables is an error
+// that says so; nothing is written on a guess.
+func TestUnreadableTable(t *testing.T) {
+	h := newHost(t, NFT)
+	table := h.open(t)
+	loadExample(table)
+	apply(t, table)
+	before := h.state(t)
+	h.Run(t, "nft", "add chain ip filter foreign")
+	h.Run(t, "nft", "add rule ip filter foreign meta mark set numgen inc mod 2")
+	table.Invalidate()
+	for _, table := range []*Table{table, h.open(t)} {
+		loadExample(table)
+		table.UpdateChain(tables.Chain{Name: "to-pods"})
+		r, err := table.Apply(t.Context())
+		var object *tables.ObjectError
+		if !errors.As(err, &object) || object.Object != "table" || object.Name != "filter" || !errors.Is(err, errIncompatible) || r.Messages != 0 {
+			t.Errorf("%v, %+v", err, r)
+		}
+	}
+	h.Run(t, "nft", "flush chain ip filter foreign")
+	h.Run(t, "nft", "delete chain ip filter foreign")
+	loadExample(table)
+	apply(t, table)
+	if diff := cmp.Diff(before, h.state(t)); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,145 @@
+package iptables
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/felixlike/felixlike/tables"
+)
+
+// The time until a refused chain is tried again, doubled with each attempt up
+// to the longest.
+const (
+	firstRetry   = time.Second
+	longestRetry = 5 * time.Minute
+)
+
+// refusal is why a wanted chain is set aside.
+type refusal struct {
+	rule, reason string
+	since        time.Time
+	// next is when the kernel is asked again; it is zero for what is wrong in
+	// itself and will not get better by waiting.
+	next     time.Time
+	attempts int
+	// set is the set that is to blame, and that is told of in its place.
+	set string
+}
+
+// refuse sets a chain aside that the kernel does not take. It stands closed from
+// the next write on.
+func (t *Table) refuse(name, rule, reason string) {
+	r := t.retried[name]
+	if r == nil {
+		r = &refusal{since: t.now()}
+	}
+	delete(t.retried, name)
+	r.rule, r.reason = rule, reason
+	r.next = t.now().Add(min(firstRetry<<min(r.attempts, 16), longestRetry))
+	r.attempts++
+	t.setAside(name, r)
+}
+
+// reject sets a chain aside that is wrong in itself, or that relies on a set
+// which is.
+func (t *Table) reject(name, rule string, err error) {
+	next := &refusal{rule: rule, reason: err.Error(), since: t.now(), attempts: 1}
+	var bad *badSetError
+	if errors.As(err, &bad) {
+		next.set = bad.set
+	}
+	if r := t.refused[name]; r == nil || r.rule != next.rule || r.reason != next.reason {
+		t.setAside(name, next)
+	}
+}
+
+// badSetError is why a rule that names a set cannot be programmed.
+type badSetError struct{ set, reason string }
+
+// Error says it in words.
+func (e *badSetError) Error() string { return fmt.Sprintf("set %s is set aside: %s", e.set, e.reason) }
+
+// SetsAside tells which sets do not hold what they should, as their driver says.
+// From the next Apply on the chains that name them stand closed, until they are no
+// longer among those told. It comes after the update of the sets.
+func (t *Table) SetsAside(sets []tables.Refusal) {
+	next := map[string]tables.Refusal{}
+	for _, r := range sets {
+		next[r.Name] = r
+		if before, ok := t.badSets[r.Name]; !ok || before.Reason != r.Reason {
+			t.recheck = true
+		}
+	}
+	t.recheck = t.recheck || len(next) != len(t.badSets)
+	t.badSets = next
+}
+
+// ruleName names the rule that a line has written, by its place in the wanted
+// chain.
+func (t *Table) ruleName(a about) string {
+	c := t.chains[a.chain]
+	if i := slices.Index(c.hashes, a.hash); i >= 0 {
+		return tables.RuleName(i, c.want.Rules[i])
+	}
+	return ""
+}
+
+func (t *Table) setAside(name string, r *refusal) {
+	t.refused[name] = r
+	t.touched[name] = struct{}{}
+	t.rereach = true
+}
+
+// forgive wants a chain again as it is.
+func (t *Table) forgive(name string) {
+	delete(t.retried, name)
+	if t.refused[name] != nil {
+		delete(t.refused, name)
+		t.touched[name] = struct{}{}
+		t.rereach = true
+	}
+}
+
+// retry wants the chains again whose time has come. What is known of their
+// refusal is kept until they are in.
+func (t *Table) retry() {
+	for name, r := range t.refused {
+		if !r.next.IsZero() && !t.now().Before(r.next) {
+			t.forgive(name)
+			t.retried[name] = r
+		}
+	}
+}
+
+// refusals lists what is set aside, for the Result: chains, then sets with the
+// chains that stand closed because of them. What an Apply has tried again that
+// did not come to its end is still set aside.
+func (t *Table) refusals() []tables.Refusal {
+	all := maps.Clone(t.retried)
+	maps.Copy(all, t.refused)
+	var out []tables.Refusal
+	closed := map[string][]string{}
+	for _, name := range sorted(all) {
+		r := all[name]
+		if r.set != "" {
+			closed[r.set] = append(closed[r.set], name)
+			continue
+		}
+		out = append(out, tables.Refusal{
+			Object: "chain", Name: name, Rule: r.rule, Reason: r.reason,
+			Since: r.since, NextTry: r.next, Attempts: r.attempts, Closed: []string{name},
+		})
+	}
+	for _, name := range sorted(t.badSets) {
+		r := t.badSets[name]
+		r.Closed = closed[name]
+		out = append(out, r)
+	}
+	return out
+}
+
+// holds reports whether the chain is left alone for now.
+func (t *Table) holds(c *chain) bool { return t.holding[c.name] }

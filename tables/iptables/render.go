@@ -1,0 +1,235 @@
+package iptables
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// The text of a rule is what iptables-save prints for it, without the command
+// and the chain: so a rule that was read is compared with the wanted one by
+// its text. Both variants and both families print the same (iptables 1.8.9).
+
+// interfaceChars are the characters that names of interfaces may have besides
+// letters and digits; '+' at the end would be a wildcard.
+const interfaceChars = "._-@:"
+
+// checkText refuses rules that the text cannot express.
+func checkText(r tables.Rule) error {
+	var h header
+	ports := 0
+	for _, m := range r.Matches {
+		var err error
+		switch m := m.(type) {
+		case tables.MatchProtocol:
+			err = h.take(&h.protocol, "protocol", m.String())
+		case tables.MatchPrefix:
+			err = h.take(h.address(m.Side), "prefix of the "+m.Side.String(), m.String())
+		case tables.MatchInterface:
+			err = errors.Join(checkInterface(m.Name), h.take(h.device(m.Side), "interface on one side", m.String()))
+		case tables.MatchDestinationPorts:
+			if ports++; ports > 1 {
+				err = errors.New("iptables takes one match on destination ports in a rule")
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if _, ok := r.Action.(tables.Dispatch); ok {
+		return errors.New("iptables has no verdict maps: dispatch has to be a tree of chains")
+	}
+	return nil
+}
+
+func checkInterface(name string) error {
+	name = strings.TrimSuffix(name, "*")
+	for _, c := range name {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune(interfaceChars, c) {
+			return fmt.Errorf("the interface name %q has a character %q that iptables does not take", name, c)
+		}
+	}
+	return nil
+}
+
+// header is what iptables matches itself, without a match module: each at most
+// once in a rule, and always printed in this order.
+type header struct {
+	source, destination, in, out, protocol string
+}
+
+// take stores the text of a field, which must be empty yet.
+func (h *header) take(field *string, what, text string) error {
+	if *field != "" {
+		return fmt.Errorf("iptables takes one match on the %s in a rule", what)
+	}
+	*field = text
+	return nil
+}
+
+func (h *header) address(s tables.Side) *string {
+	if s == tables.Source {
+		return &h.source
+	}
+	return &h.destination
+}
+
+func (h *header) device(s tables.Side) *string {
+	if s == tables.Source {
+		return &h.in
+	}
+	return &h.out
+}
+
+// render returns the text of a rule with the hash. It is the caller's to have
+// checked it.
+func render(r tables.Rule, hash string) string {
+	var h header
+	var modules, connmarks strings.Builder
+	for _, m := range r.Matches {
+		switch m := m.(type) {
+		case tables.MatchConnMark:
+			// Behind all matches on the packet's mark: the tools take the option
+			// --mark for that of the module which they have loaded last.
+			connmarks.WriteString("-m connmark --mark " + masked(m.Value, m.Mask) + " ")
+		case tables.MatchProtocol:
+			h.protocol = "-p " + protocol(m.Protocol) + " "
+		case tables.MatchPrefix:
+			// Every packet has an address: the tools do not print it.
+			if m.Prefix.Bits() > 0 {
+				*h.address(m.Side) = not(m.Negated) + option(m.Side, "-s ", "-d ") + m.Prefix.String() + " "
+			}
+		case tables.MatchInterface:
+			name, wildcard := strings.CutSuffix(m.Name, "*")
+			if wildcard {
+				name += "+"
+			}
+			*h.device(m.Side) = not(m.Negated) + option(m.Side, "-i ", "-o ") + name + " "
+		default:
+			modules.WriteString(module(m, r))
+		}
+	}
+	text := h.source + h.destination + h.in + h.out + h.protocol + modules.String() + connmarks.String()
+	return text + comments(hash, r.Comment) + action(r.Action)
+}
+
+// module returns the text of a match that a module of its own does.
+func module(m tables.Match, r tables.Rule) string {
+	switch m := m.(type) {
+	case tables.MatchDestinationPorts:
+		return portMatch(m, r)
+	case tables.MatchSet:
+		return fmt.Sprintf("-m set --match-set %s %s ", ipsets.KernelName(m.Set), m.Side)
+	case tables.MatchPortSet:
+		return fmt.Sprintf("-m set --match-set %s dst,dst ", ipsets.KernelName(m.Set))
+	case tables.MatchConnState:
+		return "-m conntrack --ctstate " + states(m.States) + " "
+	case tables.MatchMark:
+		return "-m mark " + not(m.Negated) + "--mark " + masked(m.Value, m.Mask) + " "
+	}
+	return ""
+}
+
+func masked(value, mask uint32) string {
+	if mask == ^uint32(0) {
+		return fmt.Sprintf("%#x", value)
+	}
+	return fmt.Sprintf("%#x/%#x", value, mask)
+}
+
+// portMatch needs the protocol that the rule matches as well. All ports is a match
+// all the same: it fails for a packet without a transport header.
+func portMatch(m tables.MatchDestinationPorts, r tables.Rule) string {
+	name := ""
+	for _, other := range r.Matches {
+		if p, ok := other.(tables.MatchProtocol); ok {
+			name = protocol(p.Protocol)
+		}
+	}
+	switch {
+	case m.First == m.Last:
+		return fmt.Sprintf("-m %s --dport %d ", name, m.First)
+	case m.First == 0 && m.Last == 65535:
+		return fmt.Sprintf("-m %s ", name)
+	}
+	return fmt.Sprintf("-m %s --dport %d:%d ", name, m.First, m.Last)
+}
+
+// comments returns the two comments: the hash, and what the rule is for.
+func comments(hash, readable string) string {
+	text := "-m comment --comment " + quote(tables.CommentPrefix+hash) + " "
+	if readable != "" {
+		text += "-m comment --comment " + quote(readable) + " "
+	}
+	return text
+}
+
+func action(a tables.Action) string {
+	switch a := a.(type) {
+	case tables.Accept:
+		return "-j ACCEPT"
+	case tables.Drop:
+		return "-j DROP"
+	case tables.Return:
+		return "-j RETURN"
+	case tables.Jump:
+		return "-j " + KernelName(a.Chain)
+	case tables.Goto:
+		return "-g " + KernelName(a.Chain)
+	case tables.SetMark:
+		return fmt.Sprintf("-j MARK --set-xmark %#x/%#x", a.Value, a.Mask)
+	case tables.SetConnMark:
+		return fmt.Sprintf("-j CONNMARK --set-xmark %#x/%#x", a.Value, a.Mask)
+	case tables.Masquerade:
+		return "-j MASQUERADE"
+	}
+	return ""
+}
+
+// protocol returns the name that the tools print.
+func protocol(p model.Protocol) string {
+	switch p {
+	case model.ICMP, model.TCP, model.UDP, model.SCTP:
+		return p.String()
+	case model.ICMPv6:
+		return "ipv6-icmp"
+	}
+	return fmt.Sprint(uint8(p))
+}
+
+// states lists connection states in the order in which the tools print them.
+func states(s tables.ConnState) string {
+	var names []string
+	for _, n := range []struct {
+		state tables.ConnState
+		name  string
+	}{
+		{tables.StateInvalid, "INVALID"},
+		{tables.StateNew, "NEW"},
+		{tables.StateRelated, "RELATED"},
+		{tables.StateEstablished, "ESTABLISHED"},
+	} {
+		if s&n.state != 0 {
+			names = append(names, n.name)
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+func option(s tables.Side, source, destination string) string {
+	if s == tables.Source {
+		return source
+	}
+	return destination
+}
+
+func not(negated bool) string {
+	if negated {
+		return "! "
+	}
+	return ""
+}

@@ -1,0 +1,58 @@
+package iptables
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/felixlike/felixlike/tables"
+)
+
+// script is the input of one restore: sections, each a table that changes as a
+// whole, and what each line is about.
+type script struct {
+	text     strings.Builder
+	about    []about // by line
+	sections int
+	// changes and entries are what the kernel holds after it.
+	changes []change
+	entries map[entry]*entered
+	// result counts what the lines do.
+	result tables.Result
+}
+
+// about is what a line of a script concerns.
+type about struct {
+	place place
+	// chain is the chain of ours that the line writes a rule of, with the
+	// rule's hash; both are empty for other lines.
+	chain, hash string
+	// entry tells that the line concerns a chain of the kernel's own.
+	entry bool
+}
+
+// change is what a place holds of a chain after a script; nil means nothing.
+type change struct {
+	chain *chain
+	place place
+	now   *held
+}
+
+// line adds one line.
+func (s *script) line(a about, format string, args ...any) {
+	fmt.Fprintf(&s.text, format+"\n", args...)
+	s.about = append(s.about, a)
+}
+
+// command adds one line that changes something.
+func (s *script) command(a about, format string, args ...any) {
+	s.line(a, format, args...)
+	s.result.Messages++
+}
+
+// concerns returns what the line with the number, from one, is about.
+func (s *script) concerns(number int) (about, bool) {
+	if number < 1 || number > len(s.about) {
+		return about{}, false
+	}
+	return s.about[number-1], true
+}

@@ -1,0 +1,134 @@
+package iptables
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/tablestest"
+)
+
+// loops are chains that lead to others; of each loop, one has to stand closed.
+var loops = map[string]string{"loop-a": "loop-b", "loop-b": "loop-c", "loop-c": "loop-a", "self": "self", "a": "b", "b": "a"}
+
+// loadLoops wants the loops, or what they would be without the rule that makes
+// them so, among a hundred other chains.
+func loadLoops(table *Table, good bool) {
+	base := tables.Chain{Name: "forward", Hook: &tablestest.Forward}
+	for i := range 100 {
+		name := fmt.Sprintf("c%02d", i)
+		table.UpdateChain(tables.Chain{Name: name, Rules: []tables.Rule{rule(tables.Return{}, "of "+name)}})
+		base.Rules = append(base.Rules, rule(tables.Jump{Chain: name}, ""))
+	}
+	for _, name := range sorted(loops) {
+		c := tables.Chain{Name: name, Rules: []tables.Rule{rule(tables.Return{}, "fine")}}
+		if !good {
+			c.Rules = append(c.Rules, rule(tables.Jump{Chain: loops[name]}, "leads to "+loops[name]))
+		}
+		table.UpdateChain(c)
+		base.Rules = append(base.Rules, rule(tables.Jump{Chain: name}, ""))
+	}
+	table.UpdateChain(base)
+}
+
+// Loops are found by the kernel. Legacy names nothing, so the chains are
+// searched; what is closed of each loop is one chain, on a first load as later.
+func TestLoopsAmongManyChains(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v Variant) {
+		h := newHost(t, v)
+		table := h.open(t)
+		loadLoops(table, false)
+		if r := apply(t, table); len(r.Refused) != 3 {
+			t.Fatalf("%q", refused(r))
+		}
+		loadLoops(table, true)
+		table.UpdateChain(tables.Chain{Name: "before", Rules: []tables.Rule{rule(tables.Return{}, "goes")}})
+		table.UpdateChain(tables.Chain{Name: "forward", Hook: &tablestest.Forward, Rules: []tables.Rule{rule(tables.Jump{Chain: "before"}, "")}})
+		apply(t, table)
+		table.RemoveChain("before")
+		loadLoops(table, false)
+		table.tools.restores, table.tools.saves = 0, 0
+		r := apply(t, table)
+		t.Logf("%d restores, %d saves: %q", table.tools.restores, table.tools.saves, refused(r))
+		if len(r.Refused) != 3 {
+			t.Fatalf("%q", refused(r))
+		}
+		state := h.state(t)
+		if strings.Contains(state, "flx-before") {
+			t.Error("a chain that is not wanted is still there")
+		}
+		for i := range 100 {
+			if !strings.Contains(state, fmt.Sprintf(`-m comment --comment "of c%02d" -j RETURN`, i)) {
+				t.Errorf("chain c%02d is not in", i)
+			}
+		}
+		for _, f := range r.Refused {
+			if diff := cmp.Diff([]string{"DROP"}, h.targets(t, model.IPv4, "flx-"+f.Name)); diff != "" {
+				t.Errorf("%s: %s", f.Name, diff)
+			}
+		}
+		wantSilent(t, table)
+		loadLoops(table, true)
+		if r := apply(t, table); len(r.Refused) != 0 {
+			t.Errorf("%q", refused(r))
+		}
+		table.Invalidate()
+		wantSilent(t, table)
+	})
+}
+
+// A change that closes a loop, in what is programmed already, does not keep
+// another change from its way.
+func TestLoopInAChange(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v Variant) {
+		h := newHost(t, v)
+		table := h.open(t)
+		loadLoops(table, true)
+		table.UpdateChain(tables.Chain{Name: "c07", Rules: []tables.Rule{rule(tables.Jump{Chain: "c08"}, "")}})
+		apply(t, table)
+		table.UpdateChain(tables.Chain{Name: "c08", Rules: []tables.Rule{rule(tables.Jump{Chain: "c07"}, "back")}})
+		table.UpdateChain(tables.Chain{Name: "c09", Rules: []tables.Rule{rule(tables.Accept{}, "news")}})
+		want := map[Variant]string{
+			Legacy: "c08: : it leads back to itself: c08 > c07 > c08",
+			NFT:    "c08: rule 0 (jump c07, back): it leads back to itself: c08 > c07 > c08",
+		}
+		if diff := cmp.Diff([]string{want[v]}, refused(apply(t, table))); diff != "" {
+			t.Error(diff)
+		}
+		if diff := cmp.Diff([]string{"ACCEPT"}, h.targets(t, model.IPv4, "flx-c09")); diff != "" {
+			t.Error(diff)
+		}
+		table.Invalidate()
+		wantSilent(t, table)
+	})
+}
+
+// What no chain is at fault for is an error in the tool's words.
+func TestToolThatCannotRun(t *testing.T) {
+	h := newHost(t, NFT)
+	table := h.open(t)
+	loadExample(table)
+	apply(t, table)
+	good := table.tools.restore[model.IPv6]
+	table.UpdateChain(tables.Chain{Name: "to-pods"})
+	for _, script := range []string{
+		"#!/bin/sh\necho cannot initialize >&2\nexit 3\n",
+		"#!/bin/sh\necho Could not fetch rule set generation id: cannot initialize >&2\nexit 4\n",
+		"#!/bin/sh\necho line 1 failed: cannot initialize >&2\nexit 1\n",
+		"#!/bin/sh\necho cannot initialize, line 99999 >&2\nexit 1\n",
+	} {
+		table.tools.restore[model.IPv6] = writeScript(t, script)
+		_, err := table.Apply(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "cannot initialize") || len(table.refused) != 0 {
+			t.Errorf("%v, %v", err, table.refused)
+		}
+	}
+	table.tools.restore[model.IPv6] = good
+	apply(t, table)
+	table.Invalidate()
+	wantSilent(t, table)
+}

@@ -1,0 +1,164 @@
+package iptables
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// tools are the programs of one variant. They count how often they ran.
+type tools struct {
+	netns         int
+	save, restore map[model.Family]string
+	// wait is how many seconds a program waits for the lock that all legacy
+	// programs share, before it gives up and we try again.
+	wait            int
+	saves, restores int
+}
+
+// programs returns the names of one program in the variant: by its own name,
+// and by the one that the distribution gives to the variant of its choice.
+func programs(v Variant, f model.Family, program string) (own, chosen string) {
+	base := "iptables"
+	if f == model.IPv6 {
+		base = "ip6tables"
+	}
+	return base + "-" + v.String() + "-" + program, base + "-" + program
+}
+
+// findTools looks the programs of a variant up.
+func findTools(ctx context.Context, v Variant, families []model.Family, netns int) (*tools, error) {
+	t := &tools{netns: netns, wait: lockWait, save: map[model.Family]string{}, restore: map[model.Family]string{}}
+	if v != Legacy && v != NFT {
+		return nil, fmt.Errorf("iptables variant %s cannot be programmed: it must be %s or %s", v, Legacy, NFT)
+	}
+	for _, f := range families {
+		var errs [2]error
+		t.save[f], errs[0] = findProgram(ctx, v, f, "save")
+		t.restore[f], errs[1] = findProgram(ctx, v, f, "restore")
+		if err := errors.Join(errs[:]...); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+func findProgram(ctx context.Context, v Variant, f model.Family, program string) (string, error) {
+	own, chosen := programs(v, f, program)
+	path, err := exec.LookPath(own)
+	if err == nil {
+		return path, nil
+	}
+	path, errChosen := exec.LookPath(chosen)
+	if errChosen != nil {
+		return "", fmt.Errorf("iptables variant %s: %w", v, err)
+	}
+	out, err := run(ctx, 0, nil, path, "--version")
+	if err != nil {
+		return "", err
+	}
+	if variantOf(string(out)) != v {
+		return "", fmt.Errorf("iptables variant %s: neither %s nor %s is it: %w", v, own, chosen, exec.ErrNotFound)
+	}
+	return path, nil
+}
+
+// variantOf reads the answer to --version. Before 1.8 there was but one
+// variant, and no word on it.
+func variantOf(version string) Variant {
+	if strings.Contains(version, "(nf_tables)") {
+		return NFT
+	}
+	return Legacy
+}
+
+// lockWait is the wait of tools.
+const lockWait = 5
+
+// dump returns what the kernel holds in all tables of a family.
+func (t *tools) dump(ctx context.Context, f model.Family, flags ...string) ([]byte, error) {
+	t.saves++
+	return run(ctx, t.netns, nil, t.save[f], flags...)
+}
+
+// load carries the commands out.
+func (t *tools) load(ctx context.Context, f model.Family, commands []byte) error {
+	t.restores++
+	_, err := run(ctx, t.netns, commands, t.restore[f], "--noflush", fmt.Sprintf("--wait=%d", t.wait))
+	return err
+}
+
+// exitError tells what a program that failed has said.
+type exitError struct {
+	program string
+	code    int
+	stderr  string
+}
+
+// Error gives the words of the program.
+func (e *exitError) Error() string {
+	return fmt.Sprintf("%s: exit code %d: %s", e.program, e.code, e.stderr)
+}
+
+// run runs a program in the network namespace, with the input, and returns
+// what it prints. It is killed when the context ends, and when we are: a
+// restore that outlived us would meet a successor that has read already.
+func run(ctx context.Context, netns int, input []byte, path string, args ...string) ([]byte, error) {
+	type result struct {
+		out []byte
+		err error
+	}
+	done := make(chan result)
+	go func() {
+		// The child is in the namespace of the thread that starts it, and is
+		// killed when that thread ends.
+		runtime.LockOSThread()
+		if netns == 0 {
+			defer runtime.UnlockOSThread()
+		} else {
+			// A thread that was elsewhere is not given back: it ends with the
+			// goroutine.
+			if err := unix.Setns(netns, unix.CLONE_NEWNET); err != nil {
+				done <- result{nil, fmt.Errorf("enter the network namespace: %w", err)}
+				return
+			}
+		}
+		out, err := execute(ctx, input, path, args)
+		done <- result{out, err}
+	}()
+	r := <-done
+	return r.out, r.err
+}
+
+func execute(ctx context.Context, input []byte, path string, args []string) ([]byte, error) {
+	c := exec.CommandContext(ctx, path, args...)
+	// Messages are read by us.
+	c.Env = append(os.Environ(), "LC_ALL=C")
+	c.Stdin = bytes.NewReader(input)
+	var out, stderr bytes.Buffer
+	c.Stdout, c.Stderr = &out, &stderr
+	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	c.WaitDelay = time.Second
+	err := c.Run()
+	var exit *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("%s: %w", path, context.Cause(ctx))
+	case errors.As(err, &exit) && exit.Exited():
+		return nil, &exitError{program: path, code: exit.ExitCode(), stderr: strings.TrimSpace(stderr.String())}
+	case err != nil:
+		return nil, fmt.Errorf("run %s: %w", path, err)
+	}
+	return out.Bytes(), nil
+}
