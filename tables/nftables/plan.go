@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/edit"
 )
 
 // plan is the messages that turn what the kernel holds into what is wanted,
@@ -282,17 +283,17 @@ func (p *plan) editRules(c *chain, old []kernelRule, to *group) {
 	for i, r := range old {
 		hashes[i] = r.hash
 	}
-	script := minimalEdit(hashes, wanted)
-	stay := len(old) - len(script.deletes)
-	*to = slices.Grow(*to, len(script.deletes)+len(wanted)-stay)
-	anchors := script.anchors()
-	for _, i := range script.deletes {
+	script := edit.Minimal(hashes, wanted)
+	stay := len(old) - len(script.Deletes)
+	*to = slices.Grow(*to, len(script.Deletes)+len(wanted)-stay)
+	anchors := script.Anchors()
+	for _, i := range script.Deletes {
 		*to = append(*to, op{kind: deleteRule, chain: c, handle: old[i].handle})
 		p.result.RulesDeleted++
 	}
 	rules := make([]kernelRule, len(wanted))
 	for i, hash := range wanted {
-		if k := script.kept[i]; k >= 0 {
+		if k := script.Kept[i]; k >= 0 {
 			rules[i] = old[k]
 			continue
 		}

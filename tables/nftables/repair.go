@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables/edit"
 )
 
 // differences says in words what is wrong with the chain that was found, going
@@ -62,7 +63,7 @@ func ruleDifferences(known, found []kernelRule) []string {
 	}
 	moved := 0
 	if lost+foreign == 0 {
-		moved = len(minimalEdit(contents(known), contents(found)).deletes)
+		moved = len(edit.Minimal(contents(known), contents(found)).Deletes)
 	}
 	return counted(count{lost - changed, "rule missing", "rules missing"}, count{foreign, "foreign rule", "foreign rules"},
 		count{changed, "rule changed", "rules changed"}, count{moved, "rule moved", "rules moved"})
