@@ -3,7 +3,6 @@ package nftables
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
@@ -93,110 +92,11 @@ func (s *set) checkMember(m model.Member) error {
 
 // checkRule checks what can be judged by looking at the rule alone.
 func checkRule(r tables.Rule) error {
-	var seen ruleContext
-	for _, m := range r.Matches {
-		if err := seen.checkMatch(m); err != nil {
-			return err
-		}
-	}
-	switch a := r.Action.(type) {
-	case tables.Accept, tables.Drop, tables.Return, tables.Masquerade:
-		return nil
-	case tables.Jump:
-		return checkName(a.Chain)
-	case tables.Goto:
-		return checkName(a.Chain)
-	case tables.SetMark:
-		return checkMark(a.Value, a.Mask)
-	case tables.SetConnMark:
-		return checkMark(a.Value, a.Mask)
-	case tables.Dispatch:
-		return errors.Join(seen.checkFamily(a.Family), checkSide(a.Side))
-	case nil:
-		return errors.New("the rule has no action")
-	}
-	return fmt.Errorf("unknown action %T", r.Action)
-}
-
-// ruleContext is what earlier matches of a rule have fixed.
-type ruleContext struct {
-	family   model.Family
-	protocol model.Protocol
-}
-
-func (c *ruleContext) checkMatch(m tables.Match) error {
-	switch m := m.(type) {
-	case tables.MatchProtocol:
-		if m.Protocol == model.AnyProtocol {
-			return errors.New("a match on any protocol matches nothing")
-		}
-		c.protocol = m.Protocol
-		return nil
-	case tables.MatchDestinationPorts:
-		return c.checkPorts(m)
-	case tables.MatchSet:
-		return errors.Join(c.checkFamily(m.Family), checkSide(m.Side))
-	case tables.MatchPortSet:
-		return c.checkFamily(m.Family)
-	case tables.MatchPrefix:
-		if !m.Prefix.IsValid() || m.Prefix.Addr().Is4In6() || m.Prefix != m.Prefix.Masked() {
-			return fmt.Errorf("prefix %s is not usable", m.Prefix)
-		}
-		return errors.Join(c.checkFamily(model.FamilyOf(m.Prefix.Addr())), checkSide(m.Side))
-	case tables.MatchInterface:
-		if strings.TrimSuffix(m.Name, "*") == "" || len(m.Name) >= interfaceNameSize {
-			return fmt.Errorf("interface name %q must have 1 to %d characters", m.Name, interfaceNameSize-1)
-		}
-		return checkSide(m.Side)
-	case tables.MatchConnState:
-		const all = tables.StateNew | tables.StateEstablished | tables.StateRelated | tables.StateInvalid
-		if m.States == 0 || m.States&^all != 0 {
-			return fmt.Errorf("unknown connection states %#x", uint8(m.States))
-		}
-		return nil
-	case tables.MatchMark:
-		return checkMark(m.Value, m.Mask)
-	case tables.MatchConnMark:
-		return checkMark(m.Value, m.Mask)
-	}
-	return fmt.Errorf("unknown match %T", m)
-}
-
-func (c *ruleContext) checkPorts(m tables.MatchDestinationPorts) error {
-	switch c.protocol {
-	case model.TCP, model.UDP, model.SCTP:
-	default:
-		return errors.New("a match on ports needs a match on tcp, udp or sctp before it")
-	}
-	if m.First > m.Last {
-		return fmt.Errorf("port range %d-%d is empty", m.First, m.Last)
-	}
-	return nil
-}
-
-// checkFamily refuses a rule whose matches are of different families: it could
-// never match.
-func (c *ruleContext) checkFamily(f model.Family) error {
-	if err := checkFamily(f); err != nil {
+	if err := r.Check(); err != nil {
 		return err
 	}
-	if c.family != 0 && c.family != f {
-		return fmt.Errorf("family %s after a match of family %s", f, c.family)
-	}
-	c.family = f
-	return nil
-}
-
-func checkSide(s tables.Side) error {
-	if s != tables.Source && s != tables.Destination {
-		return fmt.Errorf("unknown side %s", s)
-	}
-	return nil
-}
-
-func checkMark(value, mask uint32) error {
-	if mask == 0 || value&^mask != 0 {
-		return fmt.Errorf("mark %#x does not fit mask %#x", value, mask)
+	if target := tables.Target(r.Action); target != "" {
+		return checkName(target)
 	}
 	return nil
 }
