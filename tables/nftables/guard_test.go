@@ -18,7 +18,6 @@ import (
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
-	"github.com/felixlike/felixlike/tables/tablestest"
 )
 
 // guard closes an interface as the agent's guard does.
@@ -219,7 +218,7 @@ func TestOpenMoment(t *testing.T) {
 			t.Fatal("not repaired")
 		}
 		at := time.Now()
-		sent[p.send(t, model.UDP, addr("10.1.0.1"), addr("10.2.0.1"), 9)] = at
+		sent[p.Send(t, model.UDP, addr("10.1.0.1"), addr("10.2.0.1"), 9)] = at
 	}
 	if err := <-flushed; err != nil {
 		t.Fatal(err)
@@ -231,7 +230,7 @@ func TestOpenMoment(t *testing.T) {
 	closed := <-guarded
 	var open []time.Time
 	for probe, at := range sent {
-		if !p.arrived[probe] {
+		if !p.Arrived(probe) {
 			continue
 		}
 		open = append(open, at)
@@ -293,13 +292,13 @@ func TestRebuildBehindTheGuard(t *testing.T) {
 
 // Behind the guard, connections go on and none begins.
 func TestGuardKeepsConnections(t *testing.T) {
-	p := tablestest.NewPath(t, "nft")
-	table := as(p.Router).openGuarded(t, "r2")
+	p := newPath(t)
+	table := p.router.openGuarded(t, "r2")
 	table.UpdateChain(tables.Chain{Name: "forward", Hook: forwardHook, Rules: []tables.Rule{
 		rule(tables.Accept{}, "all", tables.MatchConnState{States: tables.StateEstablished | tables.StateNew}),
 	}})
 	apply(t, table)
-	listener := in(t, as(p.Receiver), func() (net.Listener, error) { return net.Listen("tcp", "10.2.0.1:80") })
+	listener := in(t, p.receiver, func() (net.Listener, error) { return net.Listen("tcp", "10.2.0.1:80") })
 	defer listener.Close()
 	go func() {
 		for {
@@ -314,7 +313,7 @@ func TestGuardKeepsConnections(t *testing.T) {
 		d := net.Dialer{Timeout: wait, LocalAddr: &net.TCPAddr{IP: net.ParseIP("10.1.0.1")}}
 		return d.Dial("tcp", "10.2.0.1:80")
 	}
-	established := in(t, as(p.Sender), func() (net.Conn, error) { return dial(10 * time.Second) })
+	established := in(t, p.sender, func() (net.Conn, error) { return dial(10 * time.Second) })
 	defer established.Close()
 	echoes := func() {
 		t.Helper()
@@ -329,28 +328,28 @@ func TestGuardKeepsConnections(t *testing.T) {
 	}
 	echoes()
 
-	as(p.Router).nft(t, "flush ruleset")
+	p.router.nft(t, "flush ruleset")
 	table.Invalidate()
 	if _, err := table.learn(&tables.Result{}); err != nil {
 		t.Fatal(err)
 	}
-	if table.known, table.trusted = false, false; !strings.Contains(as(p.Router).list(t), "guard-forward") {
-		t.Fatal(as(p.Router).list(t))
+	if table.known, table.trusted = false, false; !strings.Contains(p.router.list(t), "guard-forward") {
+		t.Fatal(p.router.list(t))
 	}
 	echoes()
-	if c, err := tryIn(as(p.Sender), func() (net.Conn, error) { return dial(300 * time.Millisecond) }); err == nil {
+	if c, err := tryIn(p.sender, func() (net.Conn, error) { return dial(300 * time.Millisecond) }); err == nil {
 		_ = c.Close()
 		t.Error("a new connection came through the guard")
 	}
 	// An agent that ended here: the next one goes on behind the guard.
-	next := as(p.Router).openGuarded(t, "r2")
+	next := p.router.openGuarded(t, "r2")
 	next.UpdateChain(*table.chains["forward"].want)
 	apply(t, next)
-	if listing := as(p.Router).list(t); strings.Contains(listing, "guard") {
+	if listing := p.router.list(t); strings.Contains(listing, "guard") {
 		t.Error(listing)
 	}
 	echoes()
-	_ = in(t, as(p.Sender), func() (net.Conn, error) { return dial(10 * time.Second) }).Close()
+	_ = in(t, p.sender, func() (net.Conn, error) { return dial(10 * time.Second) }).Close()
 }
 
 // tryIn calls f on a thread in the namespace.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
-	"github.com/felixlike/felixlike/tables/tablestest"
 )
 
 func TestSnapshot(t *testing.T) {
@@ -65,10 +64,10 @@ func TestSnapshot(t *testing.T) {
 
 // Counters count packets, and go on counting when rules beside them change.
 func TestCountersSurviveEdits(t *testing.T) {
-	p := tablestest.NewPath(t, "nft")
-	table := as(p.Router).open(t)
+	p := newPath(t)
+	table := p.router.open(t)
 	chain := tables.Chain{Name: "forward", Hook: forwardHook, Rules: []tables.Rule{
-		rule(tables.Accept{}, "sentinel", proto(model.UDP), ports(tablestest.Sentinel, tablestest.Sentinel)),
+		rule(tables.Accept{}, "sentinel", proto(model.UDP), ports(sentinel, sentinel)),
 		rule(tables.Accept{}, "web", proto(model.TCP), ports(80, 80)),
 		rule(tables.Drop{}, "rest", proto(model.TCP)),
 	}}
@@ -90,22 +89,22 @@ func TestCountersSurviveEdits(t *testing.T) {
 	}
 	table.UpdateChain(chain)
 	apply(t, table)
-	p.Want(t, []tablestest.PacketCase{
-		tablestest.Packet(model.TCP, "10.1.0.1", "10.2.0.1", 80, true),
-		tablestest.Packet(model.TCP, "10.1.0.1", "10.2.0.1", 80, true),
-		tablestest.Packet(model.TCP, "10.1.0.1", "10.2.0.1", 81, false),
+	wantPackets(t, p, []packetCase{
+		{model.TCP, "10.1.0.1", "10.2.0.1", 80, true},
+		{model.TCP, "10.1.0.1", "10.2.0.1", 80, true},
+		{model.TCP, "10.1.0.1", "10.2.0.1", 81, false},
 	})
-	const size = 20 + tablestest.ProbeSize
+	const size = 20 + probeSize
 	counted(2, 2*size, 1, size)
 
 	edited := chain
 	edited.Rules = []tables.Rule{chain.Rules[0], rule(tables.Accept{}, "new", proto(model.TCP), ports(81, 81)), chain.Rules[1], chain.Rules[2]}
 	table.UpdateChain(edited)
 	apply(t, table)
-	p.Want(t, []tablestest.PacketCase{
-		tablestest.Packet(model.TCP, "10.1.0.1", "10.2.0.1", 80, true),
-		tablestest.Packet(model.TCP, "10.1.0.1", "10.2.0.1", 81, true),
-		tablestest.Packet(model.TCP, "10.1.0.1", "10.2.0.1", 82, false),
+	wantPackets(t, p, []packetCase{
+		{model.TCP, "10.1.0.1", "10.2.0.1", 80, true},
+		{model.TCP, "10.1.0.1", "10.2.0.1", 81, true},
+		{model.TCP, "10.1.0.1", "10.2.0.1", 82, false},
 	})
 	counted(1, size, 3, 3*size, 2, 2*size)
 }

@@ -117,9 +117,9 @@ const ProbeSize = 24
 // header.
 const numberAt = 20
 
-// send sends a packet that is a transport header in its first four bytes (the
+// Send sends a packet that is a transport header in its first four bytes (the
 // ports) and carries the number of the probe, which it returns.
-func (p *Path) send(t testing.TB, protocol model.Protocol, src, dst netip.Addr, port uint16) uint32 {
+func (p *Path) Send(t testing.TB, protocol model.Protocol, src, dst netip.Addr, port uint16) uint32 {
 	t.Helper()
 	p.probes++
 	f := model.FamilyOf(dst)
@@ -173,6 +173,10 @@ func (p *Path) collect(t testing.TB) {
 	}
 }
 
+// Arrived reports whether the packet of a Send had come when the last Passes
+// returned.
+func (p *Path) Arrived(number uint32) bool { return p.arrived[number] }
+
 // Sentinel is a UDP port that a Path needs the tables to let through.
 const Sentinel = 7
 
@@ -180,13 +184,13 @@ const Sentinel = 7
 // does, on the same way: when that is there, the first has come or was dropped.
 func (p *Path) Passes(t testing.TB, protocol model.Protocol, src, dst netip.Addr, port uint16) bool {
 	t.Helper()
-	probe := p.send(t, protocol, src, dst, port)
+	probe := p.Send(t, protocol, src, dst, port)
 	first, second := netip.MustParseAddr("10.1.0.2"), netip.MustParseAddr("10.2.0.2")
 	if dst.Is6() {
 		first, second = netip.MustParseAddr("fd01::2"), netip.MustParseAddr("fd02::2")
 	}
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
-		last := p.send(t, model.UDP, first, second, Sentinel)
+		last := p.Send(t, model.UDP, first, second, Sentinel)
 		for range 100 {
 			if p.collect(t); p.arrived[last] {
 				return p.arrived[probe]
