@@ -21,6 +21,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+	"github.com/felixlike/felixlike/tables/iptables"
 )
 
 // Names that are the same on every node.
@@ -47,8 +48,16 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 		return fmt.Errorf("open vswitch database: %w", err)
 	}
 	defer attachments.Close()
+	choose := chooser(ctx, cfg)
+	backend, err := choose(cfg.Backend)
+	if err != nil {
+		return fmt.Errorf("backend %s: %w", cfg.Backend, err)
+	}
+	if backend.Why != "" {
+		log.Info("backend chosen by what is on this node", "backend", backend.Name, "why", backend.Why)
+	}
 	server := health.New(cfg.HealthAddress, log.With("component", "health"))
-	d, bridge := newAgent(cfg, socket, attachments, server, log)
+	d, bridge := newAgent(cfg, backend, choose, socket, attachments, server, log)
 	defer bridge.close()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return d.Run(ctx) })
@@ -65,12 +74,22 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 	return nil
 }
 
+// chooser returns what makes the backend of a name for this node.
+func chooser(ctx context.Context, cfg *config.Effective) func(name string) (Backend, error) {
+	return func(name string) (Backend, error) {
+		variant, err := iptables.ParseVariant(cfg.IPTablesVariant)
+		if err != nil {
+			return Backend{}, err
+		}
+		return NewBackend(ctx, Choice{Name: name, Variant: variant, Node: cfg.NodeName, Masquerade: cfg.Masquerade})
+	}
+}
+
 // newAgent chooses and wires datastore, managers and stages.
-func newAgent(cfg *config.Effective, socket string, attachments *ovsdb.Client, server *health.Server, log *slog.Logger) (*Driver, *bridge) {
+func newAgent(cfg *config.Effective, backend Backend, choose func(string) (Backend, error), socket string, attachments *ovsdb.Client, server *health.Server, log *slog.Logger) (*Driver, *bridge) {
 	flows := openflow.NewFlowTable(pipeline.Version)
 	br := newBridge(bridgeConfig(cfg, socket), cfg.OVSRunDir, flows, log)
 	host := hostnet.NewReconciler()
-	backend := NewNFTables(cfg.NodeName, cfg.Masquerade)
 	conntrack := hostnet.NewConntrack()
 	ports := pipeline.Node{
 		GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(cfg.NodeName),
@@ -78,7 +97,7 @@ func newAgent(cfg *config.Effective, socket string, attachments *ovsdb.Client, s
 	timing := DefaultTiming()
 	timing.Resync = time.Duration(cfg.ResyncInterval)
 	return New(Config{
-		Node: cfg.NodeName, Backend: backend, Datastore: cfg.Datastore,
+		Node: cfg.NodeName, Backend: backend, NewBackend: choose, Datastore: cfg.Datastore,
 		Source: manifests.New(manifests.Options{Dir: cfg.Manifests, Log: log.With("component", "manifests")}),
 		Attachments: func(ctx context.Context, update func(model.Update), synced func()) error {
 			return attachments.WatchAttachments(ctx, update, synced, func(err error) {
@@ -99,6 +118,7 @@ func newAgent(cfg *config.Effective, socket string, attachments *ovsdb.Client, s
 		Stages: []Stage{
 			// Policy first: it needs nothing of the switch, and does not wait for it.
 			backend.Stage,
+			leftovers(backend.Name),
 			// Before a pod gets its flows, what its address did before is forgotten.
 			{Name: "conntrack", Required: true, Timeout: 30 * time.Second, Apply: writes(conntrack.Apply)},
 			{Name: "ovsdb", Timeout: switchTimeout, Apply: writes(br.apply), Invalidate: br.invalidate},

@@ -13,14 +13,25 @@ import (
 // Backend is what decides policy: the stage that programs it, with its
 // managers, and the renderer that names its chains.
 type Backend struct {
-	Name     string
+	Name string
+	// Why says how it was chosen, where that was left to what is on the node.
+	Why      string
 	Stage    Stage
 	Renderer *rules.Renderer
 	// Remove removes all that a backend of this kind owns, by its names, whoever
-	// left it. Nothing is decided by it any more.
-	Remove func(ctx context.Context) error
+	// left it, but for what the backend named keep uses as well.
+	Remove func(ctx context.Context, keep string) error
+	// Decides tells the backend that no other one decides beside it any more. It
+	// is called while the stage does not run, and may be nil.
+	Decides func()
 	// Close gives back what the backend has opened; what it programmed stays.
 	Close func() error
+}
+
+func (b Backend) decides() {
+	if b.Decides != nil {
+		b.Decides()
+	}
 }
 
 func (b Backend) close() error {
@@ -34,7 +45,7 @@ func (b Backend) close() error {
 // of that name. With masquerade, pods are hidden behind the node's address on
 // the way out of the cluster.
 func NewNFTables(node string, masquerade bool) Backend {
-	table := nftables.New(nftables.Options{Guard: rules.Guard(GatewayPort)})
+	table := nftables.New(nftables.Options{})
 	r := rules.NewRenderer(GatewayPort, rules.NFTablesNameLength)
 	all := []managers.Manager{
 		managers.NewStaticManager(node, r, table, table),
@@ -46,9 +57,12 @@ func NewNFTables(node string, masquerade bool) Backend {
 		all = append(all, managers.NewMasqManager(node, r, table))
 	}
 	return Backend{
-		Name: "nftables", Renderer: r, Remove: table.Remove, Close: table.Close,
+		Name: NFTables, Renderer: r, Close: table.Close,
+		Remove: func(ctx context.Context, _ string) error { return table.Remove(ctx) },
+		// While another backend decides, nothing needs to be guarded.
+		Decides: func() { table.SetGuard(rules.Guard(GatewayPort)) },
 		Stage: Stage{
-			Name: "nftables", Required: true, Managers: all, Timeout: 60 * time.Second,
+			Name: NFTables, Required: true, Managers: all, Timeout: 60 * time.Second,
 			Invalidate: table.Invalidate, Watch: table.Watch,
 			Apply: func(ctx context.Context) (Applied, error) {
 				r, err := table.Apply(ctx)

@@ -141,6 +141,7 @@ func New(cfg Config) *Driver {
 		names = append(names, s.Name)
 	}
 	d.setRunners(d.runners)
+	d.backend.decides()
 	d.metrics = metrics.New(names, []string{"table", "chain", "set", "map"}, d.scrape)
 	return d
 }

@@ -96,6 +96,9 @@ func (d *Driver) beginHandover(name string, outcome chan error) {
 		outcome <- to.close()
 		return
 	}
+	if to.Why != "" {
+		d.log.Info("chosen by what is on this node", "backend", to.Name, "why", to.Why)
+	}
 	d.handover = &handover{to: to, phase: joining, began: time.Now(), outcome: outcome}
 	d.log.Info("changing the backend", "to", to.Name)
 }
@@ -111,7 +114,7 @@ func (d *Driver) stepHandover(ctx context.Context) {
 	case joining:
 		d.join(ctx, h)
 	case retiring:
-		if old := d.decides(); old != h.runner && !old.running {
+		if old := d.decides(); old != h.runner && !old.running && !h.runner.running {
 			d.retire(ctx, h, old)
 		}
 	case failing:
@@ -181,6 +184,7 @@ func (d *Driver) retire(ctx context.Context, h *handover, old *runner) {
 	d.drop(old)
 	h.runner.Required = true
 	d.backend = h.to
+	d.backend.decides()
 	d.quarantine.forget(old.Name, h.to.Renderer)
 	d.log = d.cfg.Log.With("component", "driver", "backend", h.to.Name)
 	d.log.Info("the backend has taken over; removing the old one", "old", from.Name, "after", time.Since(h.began))
@@ -222,7 +226,7 @@ func (d *Driver) remove(ctx context.Context, h *handover, b Backend, result erro
 	d.group.Go(func() error {
 		wait := d.cfg.RetryMin
 		for ctx.Err() == nil {
-			err := b.Remove(ctx)
+			err := b.Remove(ctx, d.backend.Name)
 			if err == nil {
 				err = b.close()
 				d.call(ctx, func() { d.endHandover(h, errors.Join(result, err)) })

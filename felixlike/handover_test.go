@@ -89,7 +89,7 @@ func (b *fakeBackend) backend() Backend {
 			defer b.mu.Unlock()
 			b.stale = true
 		}},
-		Remove: func(context.Context) error {
+		Remove: func(context.Context, string) error {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			if err := b.removeErr; err != nil {

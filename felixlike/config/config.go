@@ -29,7 +29,11 @@ type Config struct {
 	// Everybody whose host name is not the node's name needs it.
 	NodeName string `json:"nodeName" help:"this node's name in the datastore; empty: the host name"`
 	// Backend decides policy. Those who compare or migrate change it.
-	Backend string `json:"backend" help:"what decides policy: nftables"`
+	// "iptables" leaves the variant to IPTablesVariant.
+	Backend string `json:"backend" help:"what decides policy: nftables, iptables, iptables-legacy or iptables-nft"`
+	// IPTablesVariant is the kernel's implementation that backend "iptables"
+	// programs. Those on whose nodes both are in use set it.
+	IPTablesVariant string `json:"iptables.variant" help:"what backend iptables programs: auto (where the node's other programs have their rules), legacy or nft"`
 	// Datastore is where objects come from, Manifests its directory.
 	Datastore string `json:"datastore" help:"where objects come from: manifests, a directory of YAML files"`
 	Manifests string `json:"manifests" help:"directory that datastore manifests watches"`
@@ -65,8 +69,11 @@ type Config struct {
 // Defaults returns the settings of an agent that was told nothing.
 func Defaults() Config {
 	return Config{
-		NodeName:  "", // the host name, looked up by Load
-		Backend:   "nftables",
+		NodeName: "", // the host name, looked up by Load
+		Backend:  "nftables",
+
+		IPTablesVariant: "auto",
+
 		Datastore: "manifests",
 		Manifests: "/etc/felixlike/manifests",
 		OVSRunDir: "/var/run/openvswitch",
@@ -90,7 +97,10 @@ func Defaults() Config {
 // a few.
 func Choices(key string) []string {
 	return map[string][]string{
-		"backend":   {"nftables"},
+		"backend": {"nftables", "iptables", "iptables-legacy", "iptables-nft"},
+
+		"iptables.variant": {"auto", "legacy", "nft"},
+
 		"datastore": {"manifests"},
 		"datapath":  {"system", "netdev"},
 		"tunnel":    {"geneve", "vxlan", "gre"},
@@ -111,6 +121,7 @@ func CheckChoice(key, value string) error {
 func (c *Config) validate() error {
 	for _, s := range []struct{ key, value string }{
 		{"backend", c.Backend},
+		{"iptables.variant", c.IPTablesVariant},
 		{"datastore", c.Datastore},
 		{"datapath", c.Datapath},
 		{"tunnel", c.Tunnel},

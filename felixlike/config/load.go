@@ -103,6 +103,7 @@ func (e *Effective) loadFile(path string) error {
 	}
 	delete(values, "apiVersion")
 	delete(values, "kind")
+	flatten(values)
 	for _, s := range settings(&e.Config) {
 		v, ok := values[s.key]
 		if !ok {
@@ -122,6 +123,21 @@ func (e *Effective) loadFile(path string) error {
 		return fmt.Errorf("configuration file %s: unknown setting %q", path, key)
 	}
 	return nil
+}
+
+// flatten gives what is inside a section the key with a dot that it has
+// everywhere else: {iptables: {variant: nft}} is iptables.variant.
+func flatten(values map[string]any) {
+	for section, inner := range values {
+		settings, ok := inner.(map[string]any)
+		if !ok {
+			continue
+		}
+		delete(values, section)
+		for key, value := range settings {
+			values[section+"."+key] = value
+		}
+	}
 }
 
 func (e *Effective) loadEnvironment(environ []string) error {
@@ -213,12 +229,17 @@ func FlagName(key string) string { return split(key, '-') }
 // FELIXLIKE_OVS_RUN_DIR.
 func EnvName(key string) string { return envPrefix + strings.ToUpper(split(key, '_')) }
 
-// split separates the words of a camel-case key; a run of capitals is one
-// word that ends before its last letter when a lower-case one follows.
+// split separates the words of a camel-case key, and its parts between dots; a
+// run of capitals is one word that ends before its last letter when a
+// lower-case one follows.
 func split(key string, sep rune) string {
 	var b strings.Builder
 	runes := []rune(key)
 	for i, r := range runes {
+		if r == '.' {
+			b.WriteRune(sep)
+			continue
+		}
 		if i > 0 && unicode.IsUpper(r) {
 			nextLower := i+1 < len(runes) && unicode.IsLower(runes[i+1])
 			if unicode.IsLower(runes[i-1]) || nextLower {

@@ -109,6 +109,10 @@ func New(options Options) *Table {
 	}
 }
 
+// SetGuard sets Options.Guard from the next Apply on: nil for a table beside
+// which another one decides.
+func (t *Table) SetGuard(guard []tables.Chain) { t.options.Guard = guard }
+
 // Close closes the connection to the kernel; the table stays as it is. A
 // later Apply connects again.
 func (t *Table) Close() error {
