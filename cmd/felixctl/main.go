@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	benchcli "github.com/felixlike/felixlike/bench/cli"
+	"github.com/felixlike/felixlike/ctl"
 	"github.com/felixlike/felixlike/felixlike/version"
 	"github.com/felixlike/felixlike/lab/cli"
 )
@@ -24,6 +25,7 @@ func main() {
 		SilenceErrors: true,
 	}
 	root.AddCommand(cli.Commands(), benchcli.Commands())
+	root.AddCommand(ctl.Commands()...)
 	err := root.ExecuteContext(context.Background())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "felixctl:", err)
