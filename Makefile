@@ -23,8 +23,9 @@ build: ## build every binary into bin/
 demo: setup build ## watch NetworkPolicy being enforced on real packets (two nodes, six pods)
 	@bin/felixctl lab demo
 
+# The end-to-end tests build what they test: a cached result may be of another agent.
 test: setup build ## run all tests: units, real kernel and Open vSwitch, truth tables, spoofing, properties
-	@scripts/gotest -timeout 30m ./...
+	@scripts/gotest -count=1 -timeout 30m ./...
 
 check: setup build ## formatting, vet, and the tests that take seconds
 	@scripts/format
