@@ -48,10 +48,14 @@ func (t *Table) learnAll(result *tables.Result) (err error) {
 		return err
 	}
 	state := found
-	if !found.exists && len(t.options.Guard) > 0 {
-		if state, err = t.raiseGuard(result, op{kind: addTable}); err != nil {
-			return err
-		}
+	switch {
+	case found.dormant: // since closeGap looked
+		err = t.wake(result)
+	case !found.exists && len(t.options.Guard) > 0:
+		state, err = t.raiseGuard(result, op{kind: addTable})
+	}
+	if err != nil {
+		return err
 	}
 	if t.trusted {
 		t.compare(found)

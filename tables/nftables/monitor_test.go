@@ -184,6 +184,27 @@ func TestGenerationsWrap(t *testing.T) {
 	}
 }
 
+// Changes that nobody looks at do not fill the memory.
+func TestNewsAreBounded(t *testing.T) {
+	ns := newNamespace(t)
+	table := ns.open(t)
+	s := listening(t, ns, table)
+	apply(t, table)
+	for i := range maxNews {
+		table.notes.news.chains[fmt.Sprint("c", i)] = note{}
+	}
+	ns.nft(t, "add chain inet felixlike stray")
+	for _, d := range delivered(t, s) {
+		table.notes.hear(d, time.Now())
+	}
+	if n := table.notes.news; !n.lost || len(n.chains) != 0 {
+		t.Errorf("lost %v, %d chains", n.lost, len(n.chains))
+	}
+	if r := apply(t, table); !r.FullRead || r.Messages != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
 // When notifications are lost, everything is read, and what was not heard of is
 // put right all the same. Others' tables may be the reason.
 func TestLostNotifications(t *testing.T) {

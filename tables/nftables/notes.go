@@ -26,8 +26,9 @@ type notes struct {
 	// since the generation at which it got the port: what was committed from the
 	// port before is somebody else's.
 	port, since uint32
-	// generation is the latest that is known of, in step closely enough to
-	// extend half numbers.
+	// generation is the latest that is known of: asked for, heard of, or counted on
+	// with our own commits. It need not be exact, only close enough to extend half
+	// numbers.
 	generation uint32
 	// read is the generation before the last full read; readOnce tells that
 	// there was one.
@@ -67,8 +68,7 @@ func (n *notes) subscribed(s *subscription, generation uint32) (tell bool, err e
 	if err := s.ignore(n.port); err != nil {
 		return false, err
 	}
-	n.socket, n.changed, n.ended = s, generation, generation
-	n.advance(generation)
+	n.socket, n.generation, n.changed, n.ended = s, generation, generation, generation
 	n.lose()
 	return n.readOnce, nil
 }
@@ -98,7 +98,7 @@ func (n *notes) committer(port, generation uint32) {
 	defer n.mu.Unlock()
 	n.port, n.since = port, generation
 	if port != 0 {
-		n.advance(generation)
+		n.generation = generation
 	}
 	if n.socket != nil && n.socket.ignore(port) != nil {
 		n.socket.end()
@@ -129,8 +129,7 @@ func (n *notes) take() news {
 func (n *notes) reading(generation uint32) news {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.advance(generation)
-	n.read, n.readOnce = generation, true
+	n.generation, n.read, n.readOnce = generation, generation, true
 	seen, left := newNews(), newNews()
 	if n.news.lost {
 		seen.lose(n.news.lostAt)
@@ -196,6 +195,9 @@ func (n *notes) hearMessage(h header, payload []byte, at time.Time) {
 	}
 	o := note{generation, at}
 	switch {
+	case len(n.news.chains)+len(n.news.sets) == maxNews:
+		n.news = newNews()
+		n.news.lose(at)
 	case kind == "chain":
 		keepFirst(n.news.chains, name, o)
 	case kind == "set":
@@ -206,6 +208,10 @@ func (n *notes) hearMessage(h header, payload []byte, at time.Time) {
 		n.news.table = &o
 	}
 }
+
+// maxNews bounds the memory of what is heard between two looks at it. Above it,
+// all is read anyway.
+const maxNews = 1 << 16
 
 // concerns tells which object of the table a notification is about, by its
 // header and names alone: others' tables may change ten thousand times a second.
@@ -256,8 +262,7 @@ func (n *notes) hearGeneration(payload []byte) {
 			name = text(v)
 		}
 	}
-	n.advance(generation)
-	n.ended = generation
+	n.generation, n.ended = generation, generation
 	if generation != n.changed {
 		return
 	}
@@ -309,13 +314,6 @@ func (n *notes) await(wait time.Duration, is func() bool) bool {
 		case <-timeout:
 			return false
 		}
-	}
-}
-
-// advance notes a generation that is known of.
-func (n *notes) advance(generation uint32) {
-	if n.generation == 0 || after(generation, n.generation) {
-		n.generation = generation
 	}
 }
 
