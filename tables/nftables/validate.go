@@ -189,20 +189,24 @@ func (t *Table) validateSet(s *set) error {
 		adds = s.members.touched()
 	}
 	for _, c := range adds {
-		bad := s.about(c.String())
-		bad.Err = s.checkMember(c.member)
-		switch {
-		case !s.shape.verdicts && bad.Err == nil:
+		invalid := s.checkMember(c.member)
+		reason := invalid
+		if reason == nil && s.shape.verdicts {
+			reason = t.checkVerdict(c.verdict)
+		}
+		if reason == nil {
 			continue
-		case !s.shape.verdicts:
+		}
+		bad := s.about(c.String())
+		bad.Err = reason
+		if !s.shape.verdicts {
 			return t.setAside(&bad)
-		case bad.Err != nil:
-			bad.least = absent // it cannot be an entry whatever the verdict is
-		default:
-			bad.Err = t.checkVerdict(c.verdict)
 		}
 		bad.unit = unit{entryUnit, s.name, c.member}
-		if bad.Err == nil || t.quarantine.standing(bad.unit) > programmed {
+		if invalid != nil {
+			bad.least = absent // it cannot be an entry whatever the verdict is
+		}
+		if t.quarantine.standing(bad.unit) > programmed {
 			continue
 		}
 		if err := t.setAside(&bad); err != nil {
