@@ -150,15 +150,24 @@ func TestWhoseChangeItIs(t *testing.T) {
 	hear("a change before the last full read", false)
 	ns.nft(t, "add element inet felixlike aweb-4 { 10.0.0.12 }")
 	hear("a change after the last full read", true)
+}
 
-	// Committed from the port that we have now, but before we had it.
+// What was committed from the port that we have now before we had it is
+// somebody else's.
+func TestPortOfSomebodyElse(t *testing.T) {
+	ns := newNamespace(t)
+	table := ns.open(t)
+	s := listening(t, ns, table)
+	loadExample(table)
+	apply(t, table)
 	ns.nft(t, "add element inet felixlike aweb-4 { 10.0.0.13 }")
 	var port uint32
 	got := delivered(t, s)
 	for h := range messages(got[0]) {
 		port = h.port
 	}
-	if generation, err = readGeneration(table.conn.raw); err != nil {
+	generation, err := readGeneration(table.conn.raw)
+	if err != nil {
 		t.Fatal(err)
 	}
 	table.notes.committer(port, generation)

@@ -148,6 +148,10 @@ type drift struct {
 const webRule = "x/base ingress[0]"
 
 func drifts() []drift {
+	return slices.Concat(ruleDrifts(), chainDrifts(), setDrifts(), tableDrifts())
+}
+
+func ruleDrifts() []drift {
 	return []drift{
 		{"rule deleted", "delete rule inet felixlike pin-x/base-1 handle %HANDLE%", []string{"chain pin-x/base-1: 1 rule missing"}},
 		{"rule added", "insert rule inet felixlike forward accept", []string{"chain forward: 1 foreign rule"}},
@@ -157,6 +161,11 @@ func drifts() []drift {
 		{"rule moved", `delete rule inet felixlike pin-x/base-1 handle %HANDLE%
 			add rule inet felixlike pin-x/base-1 %RULE%`, []string{"chain pin-x/base-1: 1 rule moved"}},
 		{"rule changed", "replace rule inet felixlike pin-x/base-1 handle %HANDLE% drop", []string{"chain pin-x/base-1: 1 rule missing, 1 foreign rule"}},
+	}
+}
+
+func chainDrifts() []drift {
+	return []drift{
 		{"chain flushed", "flush chain inet felixlike pods-in-x/base-1", []string{"chain pods-in-x/base-1: 6 rules missing"}},
 		{"base chain deleted", "delete chain inet felixlike forward", []string{"chain forward: deleted"}},
 		{"chain emptied and deleted", `flush chain inet felixlike pods-in-x/base-1
@@ -171,6 +180,11 @@ func drifts() []drift {
 		{"policy changed", "chain inet felixlike forward { policy drop; }", []string{"chain forward: policy changed"}},
 		{"hook changed", `delete chain inet felixlike forward
 			add chain inet felixlike forward { type filter hook forward priority 7; }`, []string{"chain forward: hook changed, 3 rules missing"}},
+	}
+}
+
+func setDrifts() []drift {
+	return []drift{
 		{"element deleted", "delete element inet felixlike aweb-4 { 10.0.0.1 }", []string{"set aweb-4: 1 member missing"}},
 		{"element added", "add element inet felixlike aweb-6 { fd00::66, fd00::67 }", []string{"set aweb-6: 2 foreign members"}},
 		{"triple swapped", `delete element inet felixlike phttp-4 { 10.0.0.1 . tcp . 80 }
@@ -192,6 +206,11 @@ func drifts() []drift {
 		{"set of another type", `flush chain inet felixlike pin-x/base-1
 			delete set inet felixlike aweb-4
 			add set inet felixlike aweb-4 { type ipv4_addr; flags interval; }`, []string{"chain pin-x/base-1: 6 rules missing", "set aweb-4: type changed"}},
+	}
+}
+
+func tableDrifts() []drift {
+	return []drift{
 		{
 			"objects added", `add counter inet felixlike c
 			add quota inet felixlike q { over 5 mbytes }
