@@ -120,15 +120,7 @@ func (c *Conn) send(m *Messages) error {
 	}
 	m.number(c.next)
 	c.next += uint32(m.count)
-	var err error
-	wait := c.raw.Write(func(fd uintptr) bool {
-		for {
-			if err = unix.Sendto(int(fd), m.b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != unix.EINTR {
-				return err != unix.EAGAIN
-			}
-		}
-	})
-	if err := errors.Join(wait, err); err != nil {
+	if err := Send(c.raw, m.B); err != nil {
 		return fmt.Errorf("send to netfilter: %w", err)
 	}
 	return nil
@@ -136,17 +128,41 @@ func (c *Conn) send(m *Messages) error {
 
 // receive fills the buffer with what comes next.
 func (c *Conn) receive() (int, error) {
-	var n int
+	n, err := Receive(c.raw, c.buffer)
+	if err != nil {
+		return 0, fmt.Errorf("receive from netfilter: %w", err)
+	}
+	return n, nil
+}
+
+// Send writes to a netlink socket. The kernel has handled what was sent when it
+// returns.
+func Send(socket syscall.RawConn, b []byte) error {
 	var err error
-	wait := c.raw.Read(func(fd uintptr) bool {
+	wait := socket.Write(func(fd uintptr) bool {
 		for {
-			if n, _, err = unix.Recvfrom(int(fd), c.buffer, 0); err != unix.EINTR {
+			if _, err = unix.Write(int(fd), b); err != unix.EINTR {
 				return err != unix.EAGAIN
 			}
 		}
 	})
-	if err := errors.Join(wait, err); err != nil {
-		return 0, fmt.Errorf("receive from netfilter: %w", err)
+	return errors.Join(wait, err)
+}
+
+// Receive reads what comes next from a netlink socket, and returns its length.
+// It waits for as long as the socket's deadline allows.
+func Receive(socket syscall.RawConn, buffer []byte) (int, error) {
+	var n int
+	var err error
+	wait := socket.Read(func(fd uintptr) bool {
+		for {
+			if n, err = unix.Read(int(fd), buffer); err != unix.EINTR {
+				return err != unix.EAGAIN
+			}
+		}
+	})
+	if wait != nil {
+		return 0, wait
 	}
-	return n, nil
+	return n, err
 }

@@ -24,7 +24,7 @@ func Attributes(b []byte) iter.Seq2[uint16, []byte] {
 			if !yield(kind, b[unix.NLA_HDRLEN:size]) {
 				return
 			}
-			b = b[min(len(b), align(size)):]
+			b = b[min(len(b), Align(size)):]
 		}
 	}
 }
@@ -53,7 +53,7 @@ func replies(b []byte) iter.Seq2[reply, error] {
 			if !yield(r, nil) {
 				return
 			}
-			b = b[min(len(b), align(size)):]
+			b = b[min(len(b), Align(size)):]
 		}
 	}
 }
@@ -74,5 +74,5 @@ func (r reply) outcome() (unix.Errno, []byte) {
 	return code, request[unix.NLMSG_HDRLEN+genHeader:]
 }
 
-// align rounds up to the 4 bytes on which messages and attributes begin.
-func align(n int) int { return (n + 3) &^ 3 }
+// Align rounds up to the 4 bytes on which messages and attributes begin.
+func Align(n int) int { return (n + 3) &^ 3 }

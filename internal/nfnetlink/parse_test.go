@@ -16,7 +16,7 @@ func example() *Messages {
 		m.Uint8(1, 7)
 		m.Uint16(2, 0x1234)
 		m.Uint32(3, i)
-		m.Bytes(4, []byte{1, 2, 3, 4, 5})
+		m.Data(4, []byte{1, 2, 3, 4, 5})
 		m.Close(nest)
 		m.End()
 	}
@@ -27,7 +27,7 @@ func example() *Messages {
 func TestMessagesParseBack(t *testing.T) {
 	m := example()
 	n := 0
-	for r, err := range replies(m.b) {
+	for r, err := range replies(m.B) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +57,7 @@ func TestMessagesParseBack(t *testing.T) {
 
 // What the kernel sends is parsed without panic, whatever it is.
 func FuzzReplies(f *testing.F) {
-	f.Add(example().b)
+	f.Add(example().B)
 	f.Add([]byte{20, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for r := range replies(b) {

@@ -61,10 +61,10 @@ func writeElement(m *nfnetlink.Messages, kind model.GroupKind, e element, line i
 	ip := m.Nest(attrIP)
 	if a := e.Prefix.Addr(); a.Is4() {
 		b := a.As4()
-		m.Bytes(attrIPv4, b[:])
+		m.Data(attrIPv4, b[:])
 	} else {
 		b := a.As16()
-		m.Bytes(attrIPv6, b[:])
+		m.Data(attrIPv6, b[:])
 	}
 	m.Close(ip)
 	switch kind {

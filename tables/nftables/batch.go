@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/internal/nfnetlink"
 )
 
 // keptBatch is the most memory for a batch that is kept for the next one.
@@ -34,11 +36,11 @@ func (c *conn) flush(ops []op) error {
 	if err != nil {
 		return err
 	}
-	if err := send(rc, c.batch.b); err != nil {
+	if err := nfnetlink.Send(rc, c.batch.B); err != nil {
 		return fmt.Errorf("send %d messages: %w", len(ops), err)
 	}
-	if cap(c.batch.b) > keptBatch {
-		c.batch.b = nil
+	if cap(c.batch.B) > keptBatch {
+		c.batch.B = nil
 	}
 	a := answer{ops: ops, first: first}
 	if err := c.answers(rc, &a); err != nil {
@@ -52,25 +54,25 @@ func (c *conn) flush(ops []op) error {
 // when it has committed.
 func (c *conn) encode(ops []op, first uint32) error {
 	m := &c.batch
-	m.reset()
-	m.b = slices.Grow(m.b, messageSize*len(ops))
-	m.begin(unix.NFNL_MSG_BATCH_BEGIN, 0, first, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
-	m.end()
+	m.Reset()
+	m.B = slices.Grow(m.B, messageSize*len(ops))
+	m.Begin(unix.NFNL_MSG_BATCH_BEGIN, 0, first, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
+	m.End()
 	for i := range ops {
 		flags := uint16(0)
 		if i == len(ops)-1 {
 			flags = unix.NLM_F_ACK
 		}
 		err := ops[i].encode(m, c.table, uint32(i)+1, first+1+uint32(i), flags)
-		if err == nil && m.long {
+		if err == nil && m.Long {
 			err = errors.New("it does not fit in a message")
 		}
 		if err != nil {
 			return ops[i].failed(c.table, err)
 		}
 	}
-	m.begin(unix.NFNL_MSG_BATCH_END, 0, first+1+uint32(len(ops)), unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
-	m.end()
+	m.Begin(unix.NFNL_MSG_BATCH_END, 0, first+1+uint32(len(ops)), unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
+	m.End()
 	return nil
 }
 
@@ -79,18 +81,6 @@ func (o *op) failed(table string, err error) *ObjectError {
 	e := o.about(table)
 	e.Err = err
 	return &e
-}
-
-func send(rc syscall.RawConn, b []byte) error {
-	var err error
-	wait := rc.Write(func(fd uintptr) bool {
-		for {
-			if _, err = unix.Write(int(fd), b); err != unix.EINTR {
-				return err != unix.EAGAIN
-			}
-		}
-	})
-	return errors.Join(wait, err)
 }
 
 // answer is what the kernel has said about a transaction.
@@ -144,7 +134,7 @@ func (c *conn) note(a *answer, b []byte) error {
 		// What is left from before is none of this transaction.
 		at := int64(int32(binary.NativeEndian.Uint32(b[8:]) - a.first))
 		payload := b[unix.NLMSG_HDRLEN:size]
-		b = b[min(len(b), align(size)):]
+		b = b[min(len(b), nfnetlink.Align(size)):]
 		switch {
 		case at < 0 || at > int64(len(a.ops))+1:
 		case kind == unix.NLMSG_ERROR && len(payload) >= 4:
@@ -184,9 +174,9 @@ func reason(flags uint16, payload []byte) (offset int, err error) {
 	// the message.
 	at := 4 + unix.NLMSG_HDRLEN
 	if flags&unix.NLM_F_CAPPED == 0 {
-		at = 4 + align(int(binary.NativeEndian.Uint32(payload[4:])))
+		at = 4 + nfnetlink.Align(int(binary.NativeEndian.Uint32(payload[4:])))
 	}
-	for kind, v := range attributes(payload[min(len(payload), max(at, 0)):]) {
+	for kind, v := range nfnetlink.Attributes(payload[min(len(payload), max(at, 0)):]) {
 		switch kind {
 		case unix.NLMSGERR_ATTR_MSG:
 			err = fmt.Errorf("%w (%s)", err, text(v))
@@ -201,7 +191,7 @@ func reason(flags uint16, payload []byte) (offset int, err error) {
 
 // noteEcho takes the rule as the kernel holds it now.
 func (c *conn) noteEcho(r *kernelRule, payload []byte) {
-	for kind, v := range attributes(payload) {
+	for kind, v := range nfnetlink.Attributes(payload) {
 		switch kind {
 		case unix.NFTA_RULE_HANDLE:
 			r.handle = wideNumber(v)

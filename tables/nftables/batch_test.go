@@ -137,11 +137,11 @@ func TestCommitErrorNamesNoMessage(t *testing.T) {
 		code     int32
 	}{{9, -1}, {10, -int32(unix.EPERM)}, {13, 0}, {15, -1}} {
 		var msg message
-		msg.begin(unix.NLMSG_ERROR, 0, m.sequence, 0, 0)
+		msg.Begin(unix.NLMSG_ERROR, 0, m.sequence, 0, 0)
 		payload := native(uint32(m.code))
-		copy(msg.b[unix.NLMSG_HDRLEN:], payload[:])
-		msg.end()
-		if err := table.conn.note(&a, msg.b); err != nil {
+		copy(msg.B[unix.NLMSG_HDRLEN:], payload[:])
+		msg.End()
+		if err := table.conn.note(&a, msg.B); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"iter"
-	"syscall"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/internal/nfnetlink"
 )
 
 // socketBuffer is the limit for what waits in the socket, in either direction:
@@ -81,13 +81,13 @@ func (c *conn) dump(kind uint16, filter []netlink.Attribute, visit func(attribut
 	}
 	c.sequence++
 	m := &c.batch
-	m.reset()
-	m.begin(unix.NFNL_SUBSYS_NFTABLES<<8|kind, unix.NLM_F_DUMP, c.sequence, unix.NFPROTO_INET, 0)
+	m.Reset()
+	m.Begin(unix.NFNL_SUBSYS_NFTABLES<<8|kind, unix.NLM_F_DUMP, c.sequence, unix.NFPROTO_INET, 0)
 	for _, f := range filter {
-		m.data(f.Type, f.Data)
+		m.Data(f.Type, f.Data)
 	}
-	m.end()
-	if err := send(rc, m.b); err != nil {
+	m.End()
+	if err := nfnetlink.Send(rc, m.B); err != nil {
 		return err
 	}
 	done, interrupted := false, false
@@ -134,7 +134,7 @@ func eachReply(b []byte, sequence uint32, visit func(flags uint16, payload []byt
 		kind, flags := binary.NativeEndian.Uint16(b[4:]), binary.NativeEndian.Uint16(b[6:])
 		payload := b[unix.NLMSG_HDRLEN:size]
 		ours := binary.NativeEndian.Uint32(b[8:]) == sequence
-		b = b[min(len(b), align(size)):]
+		b = b[min(len(b), nfnetlink.Align(size)):]
 		if !ours {
 			continue
 		}
@@ -154,43 +154,5 @@ func eachReply(b []byte, sequence uint32, visit func(flags uint16, payload []byt
 	return false, nil
 }
 
-func receive(rc syscall.RawConn, buffer []byte) (int, error) {
-	var n int
-	var err error
-	wait := rc.Read(func(fd uintptr) bool {
-		for {
-			if n, err = unix.Read(int(fd), buffer); err != unix.EINTR {
-				return err != unix.EAGAIN
-			}
-		}
-	})
-	if wait != nil {
-		return 0, wait
-	}
-	return n, err
-}
-
-// attributes iterates over the netlink attributes in b, without the flags in
-// their types. It ends at the first malformed one.
-func attributes(b []byte) iter.Seq2[uint16, []byte] {
-	return func(yield func(uint16, []byte) bool) {
-		for len(b) >= unix.NLA_HDRLEN {
-			size := int(binary.NativeEndian.Uint16(b))
-			if size < unix.NLA_HDRLEN || size > len(b) {
-				return
-			}
-			kind := binary.NativeEndian.Uint16(b[2:]) &^ (unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
-			if !yield(kind, b[unix.NLA_HDRLEN:size]) {
-				return
-			}
-			b = b[min(len(b), align(size)):]
-		}
-	}
-}
-
 // number32 decodes a number of the netlink layer itself, in host order.
 func number32(b []byte) int32 { return int32(binary.NativeEndian.Uint32(b)) }
-
-// align rounds up to the 4 bytes on which netlink messages and attributes
-// begin.
-func align(n int) int { return (n + 3) &^ 3 }

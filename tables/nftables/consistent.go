@@ -5,6 +5,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/internal/nfnetlink"
 )
 
 // readAttempts bounds how often a dump is repeated when others change the
@@ -55,13 +57,13 @@ func (c *conn) barrier() error {
 		return err
 	}
 	m := &c.batch
-	m.reset()
+	m.Reset()
 	for _, kind := range []uint16{unix.NFNL_MSG_BATCH_BEGIN, unix.NFNL_MSG_BATCH_END} {
 		c.sequence++
-		m.begin(kind, 0, c.sequence, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
-		m.end()
+		m.Begin(kind, 0, c.sequence, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
+		m.End()
 	}
-	return send(rc, m.b)
+	return nfnetlink.Send(rc, m.B)
 }
 
 // witness tells whether others have changed what a dump is about.

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/internal/nfnetlink"
 	"github.com/felixlike/felixlike/tables"
 )
 
@@ -28,11 +29,11 @@ func (d *digester) digest(b []byte) uint64 {
 
 // predict returns the digest of the body that the kernel will return of a rule.
 func (d *digester) predict(r tables.Rule) (uint64, error) {
-	d.body.reset()
+	d.body.Reset()
 	if err := encode(&d.body, r); err != nil {
 		return 0, err
 	}
-	return d.digest(d.body.b), nil
+	return d.digest(d.body.B), nil
 }
 
 // take makes the chain that was found what the kernel holds of c. What its rules
@@ -137,9 +138,9 @@ func indices(hashes []string) func(i int, hash string) (int, bool) {
 // Every name and value comes with its length, so that different bodies have
 // different forms.
 func canonical(out, b []byte) []byte {
-	for _, element := range attributes(b) {
+	for _, element := range nfnetlink.Attributes(b) {
 		var name, data []byte
-		for kind, v := range attributes(element) {
+		for kind, v := range nfnetlink.Attributes(element) {
 			switch kind {
 			case unix.NFTA_EXPR_NAME:
 				name = v
@@ -190,7 +191,7 @@ const orderedAttributes = 16
 func canonicalAttributes(out, b []byte, s schema) []byte {
 	var values [orderedAttributes][]byte
 	var present uint32
-	for kind, v := range attributes(b) {
+	for kind, v := range nfnetlink.Attributes(b) {
 		if kind < orderedAttributes {
 			values[kind] = v
 			present |= 1 << kind
@@ -218,7 +219,7 @@ func canonicalAttributes(out, b []byte, s schema) []byte {
 func appendNested(out []byte, kind uint16, b []byte, deeper uint16) []byte {
 	out = appendSized(out, kind, nil)
 	at := len(out)
-	for kind, v := range attributes(b) {
+	for kind, v := range nfnetlink.Attributes(b) {
 		if kind == deeper && deeper != 0 {
 			out = appendNested(out, kind, v, 0)
 		} else {

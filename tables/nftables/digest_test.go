@@ -264,14 +264,14 @@ func TestEarlierEncodingIsReplaced(t *testing.T) {
 	}
 	// The whole address, masked, in place of its first bytes.
 	m := &table.conn.batch
-	m.reset()
-	m.begin(unix.NFNL_MSG_BATCH_BEGIN, 0, 1, 0, unix.NFNL_SUBSYS_NFTABLES)
-	m.end()
-	m.begin(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE, 2, unix.NFPROTO_INET, 0)
-	m.text(unix.NFTA_RULE_TABLE, DefaultTable)
-	m.text(unix.NFTA_RULE_CHAIN, c.name)
-	m.wide(unix.NFTA_RULE_POSITION, c.have.rules[3].handle)
-	at := m.nest(unix.NFTA_RULE_EXPRESSIONS)
+	m.Reset()
+	m.Begin(unix.NFNL_MSG_BATCH_BEGIN, 0, 1, 0, unix.NFNL_SUBSYS_NFTABLES)
+	m.End()
+	m.Begin(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE, 2, unix.NFPROTO_INET, 0)
+	m.Text(unix.NFTA_RULE_TABLE, DefaultTable)
+	m.Text(unix.NFTA_RULE_CHAIN, c.name)
+	m.Uint64(unix.NFTA_RULE_POSITION, c.have.rules[3].handle)
+	at := m.Nest(unix.NFTA_RULE_EXPRESSIONS)
 	e := encoder{message: m}
 	e.bind(model.IPv4)
 	e.address(model.IPv4, tables.Destination)
@@ -281,12 +281,12 @@ func TestEarlierEncodingIsReplaced(t *testing.T) {
 	if err := e.verdict(tables.Drop{}); err != nil {
 		t.Fatal(err)
 	}
-	m.close(at)
+	m.Close(at)
 	comment(m, wanted, wanted.Hash())
-	m.end()
-	m.begin(unix.NFNL_MSG_BATCH_END, 0, 3, 0, unix.NFNL_SUBSYS_NFTABLES)
-	m.end()
-	exchange(t, table.conn, m.b)
+	m.End()
+	m.Begin(unix.NFNL_MSG_BATCH_END, 0, 3, 0, unix.NFNL_SUBSYS_NFTABLES)
+	m.End()
+	exchange(t, table.conn, m.B)
 	if got := ns.list(t); got != listing {
 		t.Fatalf("the rule does not mean the same:\n%s", got)
 	}
@@ -305,7 +305,7 @@ func TestCanonicalForm(t *testing.T) {
 	write := func(f func(m *message)) []byte {
 		var m message
 		f(&m)
-		return m.b
+		return m.B
 	}
 	same := func(name string, want bool, a, b func(m *message)) {
 		t.Helper()
@@ -317,17 +317,17 @@ func TestCanonicalForm(t *testing.T) {
 		return func(m *message) {
 			element, data := m.expression("bitwise")
 			parts := []func(){
-				func() { m.number(unix.NFTA_BITWISE_SREG, 1) },
-				func() { m.number(unix.NFTA_BITWISE_LEN, 4) },
+				func() { m.Uint32(unix.NFTA_BITWISE_SREG, 1) },
+				func() { m.Uint32(unix.NFTA_BITWISE_LEN, 4) },
 				func() {
-					at := len(m.b)
-					m.header(unix.NFTA_BITWISE_MASK|nested, 0)
-					m.data(unix.NFTA_DATA_VALUE, []byte{0, 0, 0, 0})
-					m.close(at)
+					at := len(m.B)
+					m.Header(unix.NFTA_BITWISE_MASK|nested, 0)
+					m.Data(unix.NFTA_DATA_VALUE, []byte{0, 0, 0, 0})
+					m.Close(at)
 				},
 				func() {
 					if operation {
-						m.number(6, 0)
+						m.Uint32(6, 0)
 					}
 				},
 			}
@@ -349,7 +349,7 @@ func TestCanonicalForm(t *testing.T) {
 	same("two for one", false, compare(0), func(m *message) { m.compare(unix.NFT_CMP_EQ, 0); m.compare(unix.NFT_CMP_EQ, 0) })
 	same("counters", true, (*message).counter, func(m *message) {
 		element, data := m.expression("counter")
-		m.wide(unix.NFTA_COUNTER_PACKETS, 7)
+		m.Uint64(unix.NFTA_COUNTER_PACKETS, 7)
 		m.endExpression(element, data)
 	})
 	verdict := func(a tables.Action) func(m *message) { return func(m *message) { _ = m.verdict(a) } }

@@ -25,11 +25,11 @@ const membersPerMessage = 128
 // one behind the last. A prefix that touches the end of the address space has
 // no end; what lies behind the last boundary belongs to it.
 func (o *op) encodeMembers(m *message) error {
-	m.text(unix.NFTA_SET_ELEM_LIST_SET, o.set.name)
-	list := m.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	m.Text(unix.NFTA_SET_ELEM_LIST_SET, o.set.name)
+	list := m.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 	sh := o.set.shape
 	for _, c := range o.changes {
-		element := m.nest(unix.NFTA_LIST_ELEM)
+		element := m.Nest(unix.NFTA_LIST_ELEM)
 		m.key(sh, c.member)
 		// What is deleted is known by its key.
 		if sh.verdicts && o.kind == addMembers {
@@ -37,18 +37,18 @@ func (o *op) encodeMembers(m *message) error {
 				return err
 			}
 		}
-		m.close(element)
+		m.Close(element)
 		if sh.kind != model.Networks {
 			continue
 		}
 		if end := netipx.PrefixLastIP(c.member.Prefix).Next(); end.IsValid() {
-			element := m.nest(unix.NFTA_LIST_ELEM)
-			m.number(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
+			element := m.Nest(unix.NFTA_LIST_ELEM)
+			m.Uint32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
 			m.key(sh, model.AddressMember(end))
-			m.close(element)
+			m.Close(element)
 		}
 	}
-	m.close(list)
+	m.Close(list)
 	return nil
 }
 

@@ -48,13 +48,13 @@ func encode(m *message, r tables.Rule) error {
 
 // comment writes a rule's userdata: its comment as nft stores it.
 func comment(m *message, r tables.Rule, hash string) {
-	at := len(m.b)
-	m.header(unix.NFTA_RULE_USERDATA, 0)
-	m.b = append(m.b, byte(userdata.TypeComment), 0)
-	m.b = append(tables.AppendKernelComment(m.b, hash, r.Comment), 0)
-	m.b[at+unix.NLA_HDRLEN+1] = byte(len(m.b) - at - unix.NLA_HDRLEN - 2)
-	m.close(at)
-	m.pad()
+	at := len(m.B)
+	m.Header(unix.NFTA_RULE_USERDATA, 0)
+	m.B = append(m.B, byte(userdata.TypeComment), 0)
+	m.B = append(tables.AppendKernelComment(m.B, hash, r.Comment), 0)
+	m.B[at+unix.NLA_HDRLEN+1] = byte(len(m.B) - at - unix.NLA_HDRLEN - 2)
+	m.Close(at)
+	m.Pad()
 }
 
 func (e *encoder) match(m tables.Match) error {

@@ -12,70 +12,70 @@ import (
 // expression opens an expression and its attributes; both results go to
 // endExpression.
 func (m *message) expression(name string) (element, data int) {
-	element = m.nest(unix.NFTA_LIST_ELEM)
-	m.text(unix.NFTA_EXPR_NAME, name)
-	return element, m.nest(unix.NFTA_EXPR_DATA)
+	element = m.Nest(unix.NFTA_LIST_ELEM)
+	m.Text(unix.NFTA_EXPR_NAME, name)
+	return element, m.Nest(unix.NFTA_EXPR_DATA)
 }
 
 func (m *message) endExpression(element, data int) {
-	m.close(data)
-	m.close(element)
+	m.Close(data)
+	m.Close(element)
 }
 
 // value writes data of a register.
 func (m *message) value(kind uint16, v []byte) {
-	at := m.nest(kind)
-	m.data(unix.NFTA_DATA_VALUE, v)
-	m.close(at)
+	at := m.Nest(kind)
+	m.Data(unix.NFTA_DATA_VALUE, v)
+	m.Close(at)
 }
 
 // meta loads what the kernel knows of the packet besides its bytes.
 func (m *message) meta(key, register uint32) {
 	element, data := m.expression("meta")
-	m.number(unix.NFTA_META_DREG, register)
-	m.number(unix.NFTA_META_KEY, key)
+	m.Uint32(unix.NFTA_META_DREG, register)
+	m.Uint32(unix.NFTA_META_KEY, key)
 	m.endExpression(element, data)
 }
 
 // setMeta sets it from register 1.
 func (m *message) setMeta(key uint32) {
 	element, data := m.expression("meta")
-	m.number(unix.NFTA_META_KEY, key)
-	m.number(unix.NFTA_META_SREG, reg1)
+	m.Uint32(unix.NFTA_META_KEY, key)
+	m.Uint32(unix.NFTA_META_SREG, reg1)
 	m.endExpression(element, data)
 }
 
 // conn loads what conntrack knows of the packet's connection into register 1.
 func (m *message) conn(key uint32) {
 	element, data := m.expression("ct")
-	m.number(unix.NFTA_CT_DREG, reg1)
-	m.number(unix.NFTA_CT_KEY, key)
+	m.Uint32(unix.NFTA_CT_DREG, reg1)
+	m.Uint32(unix.NFTA_CT_KEY, key)
 	m.endExpression(element, data)
 }
 
 // setConn sets it from register 1.
 func (m *message) setConn(key uint32) {
 	element, data := m.expression("ct")
-	m.number(unix.NFTA_CT_KEY, key)
-	m.number(unix.NFTA_CT_SREG, reg1)
+	m.Uint32(unix.NFTA_CT_KEY, key)
+	m.Uint32(unix.NFTA_CT_SREG, reg1)
 	m.endExpression(element, data)
 }
 
 // payload loads bytes of the packet.
 func (m *message) payload(header, offset, size, register uint32) {
 	element, data := m.expression("payload")
-	m.number(unix.NFTA_PAYLOAD_DREG, register)
-	m.number(unix.NFTA_PAYLOAD_BASE, header)
-	m.number(unix.NFTA_PAYLOAD_OFFSET, offset)
-	m.number(unix.NFTA_PAYLOAD_LEN, size)
+	m.Uint32(unix.NFTA_PAYLOAD_DREG, register)
+	m.Uint32(unix.NFTA_PAYLOAD_BASE, header)
+	m.Uint32(unix.NFTA_PAYLOAD_OFFSET, offset)
+	m.Uint32(unix.NFTA_PAYLOAD_LEN, size)
 	m.endExpression(element, data)
 }
 
 // compare goes on if register 1 compares so to the value.
 func (m *message) compare(operator uint32, v ...byte) {
 	element, data := m.expression("cmp")
-	m.number(unix.NFTA_CMP_SREG, reg1)
-	m.number(unix.NFTA_CMP_OP, operator)
+	m.Uint32(unix.NFTA_CMP_SREG, reg1)
+	m.Uint32(unix.NFTA_CMP_OP, operator)
 	m.value(unix.NFTA_CMP_DATA, v)
 	m.endExpression(element, data)
 }
@@ -89,9 +89,9 @@ func (m *message) compareNumber(negated bool, v uint32) {
 // mask replaces register 1 by (register 1 & and) ^ xor.
 func (m *message) mask(and, xor []byte) {
 	element, data := m.expression("bitwise")
-	m.number(unix.NFTA_BITWISE_SREG, reg1)
-	m.number(unix.NFTA_BITWISE_DREG, reg1)
-	m.number(unix.NFTA_BITWISE_LEN, uint32(len(and)))
+	m.Uint32(unix.NFTA_BITWISE_SREG, reg1)
+	m.Uint32(unix.NFTA_BITWISE_DREG, reg1)
+	m.Uint32(unix.NFTA_BITWISE_LEN, uint32(len(and)))
 	m.value(unix.NFTA_BITWISE_MASK, and)
 	m.value(unix.NFTA_BITWISE_XOR, xor)
 	m.endExpression(element, data)
@@ -107,10 +107,10 @@ func (m *message) maskNumber(and, xor uint32) {
 // verdict found.
 func (m *message) lookup(set string, verdict bool) {
 	element, data := m.expression("lookup")
-	m.text(unix.NFTA_LOOKUP_SET, set)
-	m.number(unix.NFTA_LOOKUP_SREG, reg1)
+	m.Text(unix.NFTA_LOOKUP_SET, set)
+	m.Uint32(unix.NFTA_LOOKUP_SREG, reg1)
 	if verdict {
-		m.number(unix.NFTA_LOOKUP_DREG, regVerdict)
+		m.Uint32(unix.NFTA_LOOKUP_DREG, regVerdict)
 	}
 	m.endExpression(element, data)
 }
@@ -128,7 +128,7 @@ func (m *message) masquerade() {
 // immediateNumber loads a number in host order into register 1.
 func (m *message) immediateNumber(v uint32) {
 	element, data := m.expression("immediate")
-	m.number(unix.NFTA_IMMEDIATE_DREG, reg1)
+	m.Uint32(unix.NFTA_IMMEDIATE_DREG, reg1)
 	b := native(v)
 	m.value(unix.NFTA_IMMEDIATE_DATA, b[:])
 	m.endExpression(element, data)
@@ -137,7 +137,7 @@ func (m *message) immediateNumber(v uint32) {
 // verdict ends the rule with an action that is a verdict.
 func (m *message) verdict(a tables.Action) error {
 	element, data := m.expression("immediate")
-	m.number(unix.NFTA_IMMEDIATE_DREG, regVerdict)
+	m.Uint32(unix.NFTA_IMMEDIATE_DREG, regVerdict)
 	err := m.verdictData(unix.NFTA_IMMEDIATE_DATA, a)
 	m.endExpression(element, data)
 	return err
@@ -149,13 +149,13 @@ func (m *message) verdictData(kind uint16, a tables.Action) error {
 	if err != nil {
 		return err
 	}
-	at := m.nest(kind)
-	verdict := m.nest(unix.NFTA_DATA_VERDICT)
-	m.number(unix.NFTA_VERDICT_CODE, uint32(code))
+	at := m.Nest(kind)
+	verdict := m.Nest(unix.NFTA_DATA_VERDICT)
+	m.Uint32(unix.NFTA_VERDICT_CODE, uint32(code))
 	if target := tables.Target(a); target != "" {
-		m.text(unix.NFTA_VERDICT_CHAIN, target)
+		m.Text(unix.NFTA_VERDICT_CHAIN, target)
 	}
-	m.close(verdict)
-	m.close(at)
+	m.Close(verdict)
+	m.Close(at)
 	return nil
 }

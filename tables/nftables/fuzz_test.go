@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/internal/nfnetlink"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 )
@@ -48,7 +49,7 @@ func decodeAll(t *testing.T, c *conn, b []byte) {
 	decodeVerdict(b)
 	commentIn(b)
 	var elements []element
-	for _, v := range attributes(b) {
+	for _, v := range nfnetlink.Attributes(b) {
 		elements = append(elements, decodeElement(v))
 	}
 	for _, sh := range shapes() {
@@ -85,17 +86,17 @@ func replySeeds(f *testing.F) [][]byte {
 		if err := ops[i].encode(&m, DefaultTable, 1, 1, 0); err != nil {
 			f.Fatal(err)
 		}
-		out = append(out, m.b)
+		out = append(out, m.B)
 	}
 	for _, code := range []int32{0, -int32(unix.ENOENT)} {
 		var m message
-		m.begin(unix.NLMSG_ERROR, unix.NLM_F_CAPPED|unix.NLM_F_ACK_TLVS, 2, 0, 0)
+		m.Begin(unix.NLMSG_ERROR, unix.NLM_F_CAPPED|unix.NLM_F_ACK_TLVS, 2, 0, 0)
 		b := native(uint32(code))
-		copy(m.b[unix.NLMSG_HDRLEN:], b[:])
-		m.b = append(m.b, make([]byte, unix.NLMSG_HDRLEN)...)
-		m.text(unix.NLMSGERR_ATTR_MSG, "no such thing")
-		m.end()
-		out = append(out, m.b)
+		copy(m.B[unix.NLMSG_HDRLEN:], b[:])
+		m.B = append(m.B, make([]byte, unix.NLMSG_HDRLEN)...)
+		m.Text(unix.NLMSGERR_ATTR_MSG, "no such thing")
+		m.End()
+		out = append(out, m.B)
 	}
 	if os.Geteuid() != 0 {
 		return out
@@ -115,12 +116,12 @@ func kernelReplies(f *testing.F) [][]byte {
 	var out [][]byte
 	ask := func(kind uint16, attributes ...filterText) {
 		var m message
-		m.begin(unix.NFNL_SUBSYS_NFTABLES<<8|kind, unix.NLM_F_DUMP, 1, unix.NFPROTO_INET, 0)
+		m.Begin(unix.NFNL_SUBSYS_NFTABLES<<8|kind, unix.NLM_F_DUMP, 1, unix.NFPROTO_INET, 0)
 		for _, a := range attributes {
-			m.text(a.kind, a.text)
+			m.Text(a.kind, a.text)
 		}
-		m.end()
-		out = append(out, exchange(f, table.conn, m.b)...)
+		m.End()
+		out = append(out, exchange(f, table.conn, m.B)...)
 	}
 	in := filterText{1, DefaultTable}
 	ask(unix.NFT_MSG_GETTABLE)
@@ -137,7 +138,7 @@ func kernelReplies(f *testing.F) [][]byte {
 		if err := table.conn.encode(ops, 0); err != nil {
 			f.Fatal(err)
 		}
-		out = append(out, exchange(f, table.conn, table.conn.batch.b)...)
+		out = append(out, exchange(f, table.conn, table.conn.batch.B)...)
 	}
 	return out
 }
@@ -154,7 +155,7 @@ func exchange(f testing.TB, c *conn, request []byte) [][]byte {
 	if err != nil {
 		f.Fatal(err)
 	}
-	if err := send(rc, request); err != nil {
+	if err := nfnetlink.Send(rc, request); err != nil {
 		f.Fatal(err)
 	}
 	var out [][]byte

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/felixlike/felixlike/internal/nfnetlink"
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
@@ -73,7 +74,7 @@ func (o *observer) wait(t testing.TB, message uint16, chain string) (at time.Tim
 	buffer := make([]byte, listenRead)
 	_ = o.s.raw.SetReadDeadline(time.Now().Add(30 * time.Second))
 	for {
-		n, err := receive(o.s.connection, buffer)
+		n, err := nfnetlink.Receive(o.s.connection, buffer)
 		if err != nil {
 			t.Errorf("waiting for chain %s: %v", chain, err)
 			return at, before

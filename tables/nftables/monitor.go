@@ -12,6 +12,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/internal/nfnetlink"
 )
 
 // The waits before a subscription is taken again. One that fails at once is
@@ -80,7 +82,7 @@ func (t *Table) listen(ctx context.Context, changed func()) error {
 	}
 	buffer := make([]byte, listenRead)
 	for {
-		n, err := receive(s.connection, buffer)
+		n, err := nfnetlink.Receive(s.connection, buffer)
 		if err != nil {
 			return fmt.Errorf("read notifications: %w", err)
 		}
@@ -181,7 +183,7 @@ func readGeneration(raw *netlink.Conn) (uint32, error) {
 		if len(r.Data) < nfgenSize {
 			continue
 		}
-		for kind, v := range attributes(r.Data[nfgenSize:]) {
+		for kind, v := range nfnetlink.Attributes(r.Data[nfgenSize:]) {
 			if kind == unix.NFTA_GEN_ID {
 				return number(v), nil
 			}
@@ -218,7 +220,7 @@ func messages(b []byte) iter.Seq2[header, []byte] {
 			if !yield(h, b[unix.NLMSG_HDRLEN:size]) {
 				return
 			}
-			b = b[min(len(b), align(size)):]
+			b = b[min(len(b), nfnetlink.Align(size)):]
 		}
 	}
 }

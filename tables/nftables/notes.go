@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/internal/nfnetlink"
 )
 
 // notes are what Watch hears and Apply sees to. They are the only thing that
@@ -231,7 +233,7 @@ func concerns(message uint16, payload []byte, table string) (kind, name string, 
 	default:
 		kind, at = "table", unix.NFTA_TABLE_NAME
 	}
-	for attribute, v := range attributes(payload) {
+	for attribute, v := range nfnetlink.Attributes(payload) {
 		// The table is the first attribute of every kind of object.
 		if attribute == tableAttribute {
 			if ours = text(v) == table; !ours {
@@ -252,7 +254,7 @@ const tableAttribute = 1
 func (n *notes) hearGeneration(payload []byte) {
 	var generation, pid uint32
 	var name string
-	for kind, v := range attributes(payload) {
+	for kind, v := range nfnetlink.Attributes(payload) {
 		switch kind {
 		case unix.NFTA_GEN_ID:
 			generation = number(v)

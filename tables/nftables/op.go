@@ -101,7 +101,7 @@ func (o *op) size(table string, n int) int {
 	if part.encode(&m, table, 0, 0, 0) != nil {
 		return 0
 	}
-	return len(m.b)
+	return len(m.B)
 }
 
 // aboutEntry says that something is about one entry of a map.
@@ -123,14 +123,14 @@ func (s *set) perMessage() int {
 // encode writes the message. id is its number in the transaction.
 func (o *op) encode(m *message, table string, id, sequence uint32, flags uint16) error {
 	open := func(kind, more uint16) {
-		m.begin(unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags|more, sequence, unix.NFPROTO_INET, 0)
-		m.text(unix.NFTA_TABLE_NAME, table) // every kind of message has the table first
+		m.Begin(unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags|more, sequence, unix.NFPROTO_INET, 0)
+		m.Text(unix.NFTA_TABLE_NAME, table) // every kind of message has the table first
 	}
-	defer m.end()
+	defer m.End()
 	switch o.kind {
 	case addTable:
 		open(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE)
-		m.number(unix.NFTA_TABLE_FLAGS, 0)
+		m.Uint32(unix.NFTA_TABLE_FLAGS, 0)
 	case deleteTable:
 		open(unix.NFT_MSG_DELTABLE, 0)
 	case addSet:
@@ -138,10 +138,10 @@ func (o *op) encode(m *message, table string, id, sequence uint32, flags uint16)
 		o.set.encode(m, id)
 	case flushSet:
 		open(unix.NFT_MSG_DELSETELEM, 0)
-		m.text(unix.NFTA_SET_ELEM_LIST_SET, o.set.name)
+		m.Text(unix.NFTA_SET_ELEM_LIST_SET, o.set.name)
 	case deleteSet:
 		open(unix.NFT_MSG_DELSET, 0)
-		m.text(unix.NFTA_SET_NAME, o.set.name)
+		m.Text(unix.NFTA_SET_NAME, o.set.name)
 	case addMembers:
 		open(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE)
 		return o.encodeMembers(m)
@@ -153,10 +153,10 @@ func (o *op) encode(m *message, table string, id, sequence uint32, flags uint16)
 		o.chain.encode(m)
 	case flushChain:
 		open(unix.NFT_MSG_DELRULE, 0)
-		m.text(unix.NFTA_RULE_CHAIN, o.chain.name)
+		m.Text(unix.NFTA_RULE_CHAIN, o.chain.name)
 	case deleteChain:
 		open(unix.NFT_MSG_DELCHAIN, 0)
-		m.text(unix.NFTA_CHAIN_NAME, o.chain.name)
+		m.Text(unix.NFTA_CHAIN_NAME, o.chain.name)
 	case addRule:
 		// The echo tells the rule's handle, and the rule as the kernel holds it.
 		more := uint16(unix.NLM_F_CREATE | unix.NLM_F_ECHO)
@@ -167,8 +167,8 @@ func (o *op) encode(m *message, table string, id, sequence uint32, flags uint16)
 		return o.encodeRule(m)
 	case deleteRule:
 		open(unix.NFT_MSG_DELRULE, 0)
-		m.text(unix.NFTA_RULE_CHAIN, o.chain.name)
-		m.wide(unix.NFTA_RULE_HANDLE, o.handle)
+		m.Text(unix.NFTA_RULE_CHAIN, o.chain.name)
+		m.Uint64(unix.NFTA_RULE_HANDLE, o.handle)
 	case deleteOther:
 		open(o.other.message(), 0)
 		o.other.encode(m)
@@ -182,46 +182,46 @@ func (o *op) encode(m *message, table string, id, sequence uint32, flags uint16)
 // encode writes the type of a set.
 func (s *set) encode(m *message, id uint32) {
 	t := s.shape.kernelType()
-	m.text(unix.NFTA_SET_NAME, s.name)
-	m.number(unix.NFTA_SET_FLAGS, t.flags)
-	m.number(unix.NFTA_SET_KEY_TYPE, t.key)
-	m.number(unix.NFTA_SET_KEY_LEN, t.keyLength)
-	m.number(unix.NFTA_SET_ID, id)
+	m.Text(unix.NFTA_SET_NAME, s.name)
+	m.Uint32(unix.NFTA_SET_FLAGS, t.flags)
+	m.Uint32(unix.NFTA_SET_KEY_TYPE, t.key)
+	m.Uint32(unix.NFTA_SET_KEY_LEN, t.keyLength)
+	m.Uint32(unix.NFTA_SET_ID, id)
 	if s.shape.verdicts {
-		m.number(unix.NFTA_SET_DATA_TYPE, t.data)
-		m.number(unix.NFTA_SET_DATA_LEN, 0)
+		m.Uint32(unix.NFTA_SET_DATA_TYPE, t.data)
+		m.Uint32(unix.NFTA_SET_DATA_LEN, 0)
 	}
 	// For nft's listing only: the order of bytes in keys, as a number of 4.
 	const bigEndian = 2
-	m.data(unix.NFTA_SET_USERDATA, []byte{byte(userdata.NFTNL_UDATA_SET_KEYBYTEORDER), 4, bigEndian, 0, 0, 0})
+	m.Data(unix.NFTA_SET_USERDATA, []byte{byte(userdata.NFTNL_UDATA_SET_KEYBYTEORDER), 4, bigEndian, 0, 0, 0})
 }
 
 // encode writes the name and the hook of a chain as wanted.
 func (c *chain) encode(m *message) {
-	m.text(unix.NFTA_CHAIN_NAME, c.name)
+	m.Text(unix.NFTA_CHAIN_NAME, c.name)
 	if c.want.Hook == nil {
 		return
 	}
 	b := base(c.want.Hook)
-	at := m.nest(unix.NFTA_CHAIN_HOOK)
-	m.number(unix.NFTA_HOOK_HOOKNUM, b.hook)
-	m.number(unix.NFTA_HOOK_PRIORITY, uint32(b.priority))
-	m.close(at)
-	m.number(unix.NFTA_CHAIN_POLICY, b.policy)
-	m.text(unix.NFTA_CHAIN_TYPE, b.chainType)
+	at := m.Nest(unix.NFTA_CHAIN_HOOK)
+	m.Uint32(unix.NFTA_HOOK_HOOKNUM, b.hook)
+	m.Uint32(unix.NFTA_HOOK_PRIORITY, uint32(b.priority))
+	m.Close(at)
+	m.Uint32(unix.NFTA_CHAIN_POLICY, b.policy)
+	m.Text(unix.NFTA_CHAIN_TYPE, b.chainType)
 }
 
 // encodeRule writes the wanted rule at the op's index.
 func (o *op) encodeRule(m *message) error {
 	rules, hashes := o.chain.goal()
 	r := rules[o.index]
-	m.text(unix.NFTA_RULE_CHAIN, o.chain.name)
+	m.Text(unix.NFTA_RULE_CHAIN, o.chain.name)
 	if o.handle != 0 {
-		m.wide(unix.NFTA_RULE_POSITION, o.handle)
+		m.Uint64(unix.NFTA_RULE_POSITION, o.handle)
 	}
-	at := m.nest(unix.NFTA_RULE_EXPRESSIONS)
+	at := m.Nest(unix.NFTA_RULE_EXPRESSIONS)
 	err := encode(m, r)
-	m.close(at)
+	m.Close(at)
 	comment(m, r, hashes[o.index])
 	return err
 }

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/internal/nfnetlink"
 	"github.com/felixlike/felixlike/tables"
 )
 
@@ -39,7 +40,7 @@ func (c *conn) readOthers(table string) ([]other, error) {
 	start := func() { found = found[:0] }
 	err := c.retry(unix.NFT_MSG_GETOBJ, inTable(unix.NFTA_OBJ_TABLE, table), start, func(b []byte) {
 		var o other
-		for kind, v := range attributes(b) {
+		for kind, v := range nfnetlink.Attributes(b) {
 			switch kind {
 			case unix.NFTA_OBJ_NAME:
 				o.name = text(v)
@@ -54,7 +55,7 @@ func (c *conn) readOthers(table string) ([]other, error) {
 	}
 	out = append(out, found...)
 	err = c.retry(unix.NFT_MSG_GETFLOWTABLE, inTable(flowtableTable, table), start, func(b []byte) {
-		for kind, v := range attributes(b) {
+		for kind, v := range nfnetlink.Attributes(b) {
 			if kind == flowtableName {
 				found = append(found, other{flowtable: true, name: text(v)})
 			}
@@ -89,11 +90,11 @@ func (t *Table) removeOthers(result *tables.Result) error {
 // encode writes the deletion; the table is written already.
 func (o other) encode(m *message) {
 	if o.flowtable {
-		m.text(flowtableName, o.name)
+		m.Text(flowtableName, o.name)
 		return
 	}
-	m.text(unix.NFTA_OBJ_NAME, o.name)
-	m.number(unix.NFTA_OBJ_TYPE, o.kind)
+	m.Text(unix.NFTA_OBJ_NAME, o.name)
+	m.Uint32(unix.NFTA_OBJ_TYPE, o.kind)
 }
 
 // message is the kind of the message that deletes it.

@@ -10,6 +10,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/internal/nfnetlink"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 )
@@ -93,7 +94,7 @@ func (c *conn) readChains(table string) (map[string]*kernelChain, error) {
 
 func decodeChain(b []byte) (table, name string, c *kernelChain) {
 	c = &kernelChain{}
-	for kind, v := range attributes(b) {
+	for kind, v := range nfnetlink.Attributes(b) {
 		switch kind {
 		case unix.NFTA_CHAIN_TABLE:
 			table = text(v)
@@ -106,7 +107,7 @@ func decodeChain(b []byte) (table, name string, c *kernelChain) {
 		case unix.NFTA_CHAIN_USE:
 			c.uses = number(v)
 		case unix.NFTA_CHAIN_HOOK:
-			for kind, v := range attributes(v) {
+			for kind, v := range nfnetlink.Attributes(v) {
 				switch kind {
 				case unix.NFTA_HOOK_HOOKNUM:
 					c.base.hook = number(v)
@@ -163,7 +164,7 @@ func (c *conn) readRules(filter []netlink.Attribute, chains map[string]*kernelCh
 	err := c.retry(unix.NFT_MSG_GETRULE, filter, in.start, func(b []byte) {
 		var r kernelRule
 		var comment []byte
-		for kind, v := range attributes(b) {
+		for kind, v := range nfnetlink.Attributes(b) {
 			switch kind {
 			case unix.NFTA_RULE_CHAIN:
 				in.enter(v, chains, c.wanted)
@@ -248,7 +249,7 @@ const lookAhead = 8
 func decodeVerdict(b []byte) tables.Action {
 	var code int32
 	var chain string
-	for kind, v := range attributes(b) {
+	for kind, v := range nfnetlink.Attributes(b) {
 		switch kind {
 		case unix.NFTA_VERDICT_CODE:
 			code = int32(number(v))

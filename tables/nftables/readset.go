@@ -4,6 +4,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/internal/nfnetlink"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -24,7 +25,7 @@ func (c *conn) readSets(table string) (map[string]*kernelSet, error) {
 func decodeSet(b []byte) (name string, s *kernelSet, anonymous bool) {
 	var t kernelType
 	foreign := false
-	for kind, v := range attributes(b) {
+	for kind, v := range nfnetlink.Attributes(b) {
 		switch kind {
 		case unix.NFTA_SET_NAME:
 			name = text(v)
@@ -60,7 +61,7 @@ const (
 
 // limitedSize reports whether a description of a set bounds its members.
 func limitedSize(b []byte) bool {
-	for kind, v := range attributes(b) {
+	for kind, v := range nfnetlink.Attributes(b) {
 		if kind == unix.NFTA_SET_DESC_SIZE && number(v) != 0 {
 			return true
 		}
@@ -85,11 +86,11 @@ func (c *conn) readElements(table, set string) ([]element, error) {
 	filter := append(inTable(unix.NFTA_SET_ELEM_LIST_TABLE, table),
 		netlink.Attribute{Type: unix.NFTA_SET_ELEM_LIST_SET, Data: zeroEnded(set)})
 	err := c.retry(unix.NFT_MSG_GETSETELEM, filter, func() { c.elements = c.elements[:0] }, func(b []byte) {
-		for kind, list := range attributes(b) {
+		for kind, list := range nfnetlink.Attributes(b) {
 			if kind != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
 				continue
 			}
-			for _, item := range attributes(list) {
+			for _, item := range nfnetlink.Attributes(list) {
 				c.elements = append(c.elements, decodeElement(item))
 			}
 		}
@@ -99,10 +100,10 @@ func (c *conn) readElements(table, set string) ([]element, error) {
 
 func decodeElement(b []byte) element {
 	var e element
-	for kind, v := range attributes(b) {
+	for kind, v := range nfnetlink.Attributes(b) {
 		switch kind {
 		case unix.NFTA_SET_ELEM_KEY:
-			for _, data := range attributes(v) {
+			for _, data := range nfnetlink.Attributes(v) {
 				e.size = copy(e.buffer[:], data)
 				e.odd = e.odd || e.size < len(data)
 			}
@@ -111,7 +112,7 @@ func decodeElement(b []byte) element {
 			e.end = flags&unix.NFT_SET_ELEM_INTERVAL_END != 0
 			e.odd = e.odd || flags&^unix.NFT_SET_ELEM_INTERVAL_END != 0
 		case unix.NFTA_SET_ELEM_DATA:
-			for kind, data := range attributes(v) {
+			for kind, data := range nfnetlink.Attributes(v) {
 				if kind == unix.NFTA_DATA_VERDICT {
 					e.verdict = decodeVerdict(data)
 				}

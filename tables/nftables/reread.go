@@ -8,6 +8,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/internal/nfnetlink"
 )
 
 // ask asks for one object and returns its attributes, or nil if the kernel has
@@ -37,7 +39,7 @@ func (c *conn) readTable(table string) (*kernelState, error) {
 		return nil, fmt.Errorf("read table inet %s: %w", table, err)
 	}
 	state.exists = b != nil
-	for kind, v := range attributes(b) {
+	for kind, v := range nfnetlink.Attributes(b) {
 		if kind == unix.NFTA_TABLE_FLAGS {
 			state.dormant = number(v)&unix.NFT_TABLE_F_DORMANT != 0
 		}

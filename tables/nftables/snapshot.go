@@ -10,6 +10,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/internal/nfnetlink"
 	"github.com/felixlike/felixlike/tables"
 )
 
@@ -163,7 +164,7 @@ func (c *conn) snapshotRules(table string, chains map[string]*kernelChain, out m
 }
 
 func decodeRule(b []byte) (chain string, r RuleSnapshot) {
-	for kind, v := range attributes(b) {
+	for kind, v := range nfnetlink.Attributes(b) {
 		switch kind {
 		case unix.NFTA_RULE_CHAIN:
 			chain = text(v)
@@ -175,7 +176,7 @@ func decodeRule(b []byte) (chain string, r RuleSnapshot) {
 				r.Comment = r.Comment[min(len(r.Comment), len(tables.CommentPrefix)+len(r.Hash)+1):]
 			}
 		case unix.NFTA_RULE_EXPRESSIONS:
-			for _, e := range attributes(v) {
+			for _, e := range nfnetlink.Attributes(v) {
 				r.decodeExpression(e)
 			}
 		}
@@ -186,12 +187,12 @@ func decodeRule(b []byte) (chain string, r RuleSnapshot) {
 // decodeExpression takes the counter and the verdict out of the expressions.
 func (r *RuleSnapshot) decodeExpression(b []byte) {
 	var name string
-	for kind, v := range attributes(b) {
+	for kind, v := range nfnetlink.Attributes(b) {
 		switch {
 		case kind == unix.NFTA_EXPR_NAME:
 			name = text(v)
 		case kind == unix.NFTA_EXPR_DATA && name == "counter":
-			for kind, n := range attributes(v) {
+			for kind, n := range nfnetlink.Attributes(v) {
 				switch kind {
 				case unix.NFTA_COUNTER_PACKETS:
 					r.Packets = wideNumber(n)
@@ -200,7 +201,7 @@ func (r *RuleSnapshot) decodeExpression(b []byte) {
 				}
 			}
 		case kind == unix.NFTA_EXPR_DATA && name == "immediate":
-			for kind, data := range attributes(v) {
+			for kind, data := range nfnetlink.Attributes(v) {
 				if kind == unix.NFTA_IMMEDIATE_DATA {
 					r.decodeImmediate(data)
 				}
@@ -210,7 +211,7 @@ func (r *RuleSnapshot) decodeExpression(b []byte) {
 }
 
 func (r *RuleSnapshot) decodeImmediate(b []byte) {
-	for kind, v := range attributes(b) {
+	for kind, v := range nfnetlink.Attributes(b) {
 		if kind != unix.NFTA_DATA_VERDICT {
 			continue
 		}
