@@ -148,7 +148,8 @@ func (r *run) steady(b worker.Backend, round int) worker.Task {
 	share := func(of int) int { return max(1, (r.Profile.Samples+of*r.Rounds-1)/(of*r.Rounds)) }
 	t := worker.Task{
 		Backend: b.Name, Profile: r.Profile,
-		Elements: share(1), Rules: share(2), Endpoints: share(4), Policies: share(10), Foreign: share(10), Rechecks: 3,
+		Elements: share(1), Rules: share(2 * b.Sparing), Endpoints: share(4 * b.Sparing), Policies: share(10 * b.Sparing),
+		Foreign: share(10), Rechecks: 3,
 	}
 	if round == r.Rounds-1 {
 		t.Idle = r.Profile.Idle

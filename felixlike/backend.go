@@ -75,7 +75,7 @@ func NewNFTables(node string, masquerade bool) Backend {
 // applied is what a stage tells of a table's result.
 func applied(r tables.Result) Applied {
 	return Applied{
-		Writes: r.Messages, Full: r.FullRead, Rules: r.Rules, Elements: r.Elements,
+		Writes: r.Messages, Full: r.FullRead, Saves: r.Saves, Restores: r.Restores, Rules: r.Rules, Elements: r.Elements,
 		Refused: r.Refused, Repaired: r.Repaired,
 	}
 }

@@ -71,7 +71,8 @@ func (x *xtables) apply(ctx context.Context) (Applied, error) {
 func (a Applied) and(r tables.Result) Applied {
 	b := applied(r)
 	return Applied{
-		Writes: a.Writes + b.Writes, Full: a.Full || b.Full, Rules: a.Rules + b.Rules, Elements: a.Elements + b.Elements,
+		Writes: a.Writes + b.Writes, Full: a.Full || b.Full, Saves: a.Saves + b.Saves, Restores: a.Restores + b.Restores,
+		Rules: a.Rules + b.Rules, Elements: a.Elements + b.Elements,
 		Refused: append(a.Refused, b.Refused...), Repaired: append(a.Repaired, b.Repaired...),
 	}
 }

@@ -45,6 +45,9 @@ type Applied struct {
 	Writes int
 	// Full tells that all that the receiver holds was read first.
 	Full bool
+	// Saves and Restores count the programs that were started to read and to
+	// write.
+	Saves, Restores int
 	// Rules and Elements count what the receiver holds of ours; zero if it has
 	// none.
 	Rules, Elements int

@@ -14,7 +14,10 @@ type Result struct {
 	Rules, Elements int
 	// FullRead tells that the kernel's state was read first.
 	FullRead bool
-	Duration time.Duration
+	// Saves and Restores count the programs that were started to read and to
+	// write; a driver that talks to the kernel itself starts none.
+	Saves, Restores int
+	Duration        time.Duration
 	// Refused are all objects that are set aside now, sorted by kind and name.
 	Refused []Refusal
 	// Repaired are the foreign changes that this Apply has undone, sorted.

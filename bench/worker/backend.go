@@ -8,6 +8,7 @@ import (
 	"github.com/felixlike/felixlike/bench/workload"
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables/iptables"
 )
 
 // Backend is a backend that can be measured.
@@ -22,6 +23,13 @@ type Backend struct {
 	// the backend does not notice them when they happen. The renderer is that
 	// of the backend.
 	Foreign func(workload.Workload, *rules.Renderer) []Foreign
+	// CheckEvery is how often an agent reads everything to find such changes,
+	// by default; zero if it hears of them.
+	CheckEvery time.Duration
+	// Sparing is by what the number of changes to rules is divided: one for a
+	// backend that programs them itself, more where each takes the run of a
+	// program over a whole table.
+	Sparing int
 }
 
 // Foreign is a kind of change that another program makes.
@@ -45,15 +53,37 @@ func (t Tool) String() string { return strings.Join(t.Load, " ") }
 func Backends() []Backend {
 	return []Backend{
 		{
-			Name: "nftables",
+			Name: felixlike.NFTables,
 			New:  func() felixlike.Backend { return felixlike.NewNFTables(workload.Node, true) },
 			Tools: []Tool{{
 				Save: []string{"nft", "list", "ruleset"}, Load: []string{"nft", "-f", "-"},
 				Version: []string{"nft", "--version"},
 			}},
-			Foreign: foreignNFT,
+			Foreign: foreignNFT, Sparing: 1,
 		},
+		xtables(iptables.Legacy),
+		xtables(iptables.NFT),
 	}
+}
+
+// xtables is the iptables backend in one of its variants. The kernel's ipsets
+// must be there before the rules that name them.
+func xtables(v iptables.Variant) Backend {
+	b := Backend{
+		Name: felixlike.IPTables + "-" + v.String(),
+		New:  func() felixlike.Backend { return felixlike.NewIPTables(workload.Node, true, v) },
+		Tools: []Tool{{
+			Save: []string{"ipset", "save"}, Load: []string{"ipset", "restore"}, Version: []string{"ipset", "--version"},
+		}},
+		CheckEvery: felixlike.DefaultTiming().Resync, Sparing: 10,
+	}
+	for _, program := range []string{"iptables", "ip6tables"} {
+		program += "-" + v.String()
+		b.Tools = append(b.Tools, Tool{
+			Save: []string{program + "-save"}, Load: []string{program + "-restore"}, Version: []string{program, "--version"},
+		})
+	}
+	return b
 }
 
 // FindBackend returns the backend of that name.

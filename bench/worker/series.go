@@ -40,7 +40,7 @@ func (m *measuring) series(ctx context.Context, c Case, n int, operationOf func(
 				if err != nil {
 					return fmt.Errorf("operation %d: %w", i, err)
 				}
-				out.Writes += p.applied.Writes
+				out.count(p)
 				if part.timed {
 					out.Wall = append(out.Wall, wall)
 					out.Render.add(p.stage.since(p.model))
@@ -50,6 +50,13 @@ func (m *measuring) series(ctx context.Context, c Case, n int, operationOf func(
 		}
 		return nil
 	})
+}
+
+// count adds what an apply did.
+func (m *Measurement) count(p pass) {
+	m.Writes += p.applied.Writes
+	m.Saves += p.applied.Saves
+	m.Restores += p.applied.Restores
 }
 
 func (p *Phase) add(o Phase) {
@@ -135,7 +142,7 @@ func (m *measuring) foreign(ctx context.Context, b Backend, r *rules.Renderer) e
 					return fmt.Errorf("change %d: %w", i, err)
 				}
 				out.Wall = append(out.Wall, wall)
-				out.Writes += p.applied.Writes
+				out.count(p)
 			}
 			return nil
 		})
@@ -159,7 +166,7 @@ func (m *measuring) rechecks(ctx context.Context) error {
 				return err
 			}
 			out.Wall = append(out.Wall, wall)
-			out.Writes += p.applied.Writes
+			out.count(p)
 		}
 		if out.Writes > 0 {
 			return fmt.Errorf("%d writes, though the kernel should hold what is wanted", out.Writes)
@@ -183,7 +190,7 @@ func (m *measuring) idle(ctx context.Context) error {
 				if p.err != nil {
 					return fmt.Errorf("apply: %w", p.err)
 				}
-				out.Writes += p.applied.Writes
+				out.count(p)
 			case <-end.C:
 				out.Wall = []time.Duration{time.Since(begin)}
 				return nil

@@ -92,6 +92,10 @@ type Measurement struct {
 	// those that it started. Writes are the mutating messages.
 	CPU    CPU `json:"cpu"`
 	Writes int `json:"writes"`
+	// Saves and Restores count the programs that the backend started to read
+	// and to write.
+	Saves    int `json:"saves,omitempty"`
+	Restores int `json:"restores,omitempty"`
 	// Model is what came before, where that is reported apart: from the
 	// objects to the model.
 	Model Phase `json:"model,omitzero"`

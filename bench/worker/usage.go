@@ -38,6 +38,15 @@ func cpuTime() CPU {
 	return sum
 }
 
+// faultsOfChildren counts the page faults of all processes that this one
+// started and waited for. None can run without, so the figure stays the same
+// only as long as none was.
+func faultsOfChildren() int64 {
+	var u unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &u) // as above
+	return u.Minflt + u.Majflt
+}
+
 // peakRSS returns the most memory that this process has had, in bytes.
 // Rusage's figure will not do: it survives execve, so it is at least that of
 // the process that started this one.

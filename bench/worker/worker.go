@@ -82,24 +82,30 @@ func (m *measuring) load(ctx context.Context, c Case) error {
 		return ctx.Err()
 	}
 	programmed := p.done.since(p.model)
-	return m.report(&Measurement{
-		Case: c, Wall: []time.Duration{programmed.Wall}, CPU: programmed.CPU, Writes: p.applied.Writes,
+	out := &Measurement{
+		Case: c, Wall: []time.Duration{programmed.Wall}, CPU: programmed.CPU,
 		Model: p.model.since(m.agent.begin), Render: p.stage.since(p.model),
 		Rules: p.applied.Rules, Elements: p.applied.Elements,
-	})
+	}
+	out.count(p)
+	return m.report(out)
 }
 
-// measure measures what do does, and has it report the rest.
+// measure measures what do does, and has it report the rest. What the backend
+// tells of the programs that it starts is not taken on trust where it tells of none.
 func (m *measuring) measure(c Case, do func(*Measurement) error) error {
 	if err := m.out.Encode(Line{Begin: string(c)}); err != nil {
 		return err
 	}
 	out := &Measurement{Case: c}
-	before := cpuTime()
+	before, faults := cpuTime(), faultsOfChildren()
 	if err := do(out); err != nil {
 		return fmt.Errorf("%s: %w", c, err)
 	}
 	out.CPU = cpuTime().minus(before)
+	if out.Saves+out.Restores == 0 && faultsOfChildren() != faults {
+		return fmt.Errorf("%s: a program was started, and the backend tells of none", c)
+	}
 	return m.report(out)
 }
 

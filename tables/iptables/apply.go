@@ -21,8 +21,11 @@ import (
 func (t *Table) Apply(ctx context.Context) (tables.Result, error) {
 	start := t.now()
 	out := &outcome{notes: t.notes, now: t.now}
+	saves, restores := t.tools.started()
 	err := t.apply(ctx, out)
 	result := out.finish(t, t.now().Sub(start))
+	result.Saves, result.Restores = t.tools.started()
+	result.Saves, result.Restores = result.Saves-saves, result.Restores-restores
 	if err != nil {
 		return result, fmt.Errorf("apply to iptables (%s): %w", t.options.Variant, err)
 	}

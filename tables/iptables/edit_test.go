@@ -93,7 +93,7 @@ func TestEditKeepsCounters(t *testing.T) {
 		edited.Rules[1].Comment = "x/base renamed again"
 		table.UpdateChain(edited)
 		restores, saves = table.tools.restores, table.tools.saves
-		if r := apply(t, table); r.Messages != 1 || table.tools.restores != restores+1 || table.tools.saves != saves {
+		if r := apply(t, table); r.Messages != 1 || table.tools.restores != restores+1 || table.tools.saves != saves || r.Saves != 0 || r.Restores != 1 {
 			t.Errorf("one rule of IPv4: %+v", r)
 		}
 		table.Invalidate()

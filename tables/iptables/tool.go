@@ -27,6 +27,15 @@ type tools struct {
 	saves, restores int
 }
 
+// started returns how many programs were started to read and to write; none, as
+// long as they were not looked up.
+func (t *tools) started() (saves, restores int) {
+	if t == nil {
+		return 0, 0
+	}
+	return t.saves, t.restores
+}
+
 // programs returns the names of one program in the variant: by its own name,
 // and by the one that the distribution gives to the variant of its choice.
 func programs(v Variant, f model.Family, program string) (own, chosen string) {
