@@ -3,6 +3,7 @@ package bench
 import (
 	"github.com/felixlike/felixlike/bench/worker"
 	"github.com/felixlike/felixlike/bench/workload"
+	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/policy/workloads"
 )
 
@@ -31,7 +32,16 @@ type limit struct {
 // limits are the budgets of this design. A change is measured from the object,
 // a little before the update of the model.
 func limits() []limit {
-	const nft = "nftables"
+	all := nftLimits()
+	for _, backend := range []string{felixlike.IPTablesLegacy, felixlike.IPTablesNFT} {
+		all = append(all, iptablesLimits(backend)...)
+	}
+	return append(all, engineLimits()...)
+}
+
+// nftLimits are those of the nftables backend.
+func nftLimits() []limit {
+	const nft = felixlike.NFTables
 	element := func(c worker.Case, what string) []limit {
 		return []limit{
 			{nft, what + ", p50", latency(c, func(l Latency) float64 { return l.P50 }), 0.0005, seconds},
@@ -59,6 +69,52 @@ func limits() []limit {
 		}
 		return repaired.Wall.Median() / loaded.Wall.Max(), true
 	}, 1, always(multiples())})
+	all = append(all,
+		limit{nft, "one rule of one policy changed, CPU", median(worker.RuleChanged, func(r *Result) Series { return r.CPU }), 0.002, seconds},
+		limit{nft, "restart with nothing changed, CPU", median(worker.Restart, func(r *Result) Series { return r.CPU }), 0.5, seconds},
+		limit{nft, "restart with nothing changed, peak RSS", median(worker.Restart, func(r *Result) Series { return r.PeakRSS }), 120e6, always(megabytes())},
+	)
+	return append(append(all, restartWrites(nft)), loadLimits(nft)...)
+}
+
+// iptablesLimits are those of the iptables backend in one of its variants.
+func iptablesLimits(backend string) []limit {
+	saves := func(r *Result) Series { return r.Saves }
+	restores := func(r *Result) Series { return r.Restores }
+	programs := func(r *Result) Series { return Series{r.Saves.Max() + r.Restores.Max()} }
+	all := []limit{
+		{backend, "one rule of one policy changed, saves", worst(worker.RuleChanged, saves), 0, always(plain())},
+		{backend, "one rule of one policy changed, restores", worst(worker.RuleChanged, restores), 1, always(plain())},
+		{backend, "an element into a set, programs started", worst(worker.ElementAdded, programs), 0, always(plain())},
+		{backend, "an element out of a set, programs started", worst(worker.ElementRemoved, programs), 0, always(plain())},
+		restartWrites(backend),
+	}
+	return append(all, loadLimits(backend)...)
+}
+
+// restartWrites is a budget of every backend, and so are loadLimits.
+func restartWrites(backend string) limit {
+	return limit{
+		backend, "restart with nothing changed, writes",
+		worst(worker.Restart, func(r *Result) Series { return r.Writes }), 0, always(plain()),
+	}
+}
+
+func loadLimits(backend string) []limit {
+	return []limit{
+		{backend, "first load beside the kernel's tools, wall", func(r *Report, b string) (float64, bool) {
+			wall, _ := r.loadRatio(b)
+			return wall.Median(), len(wall) > 0
+		}, 1.5, always(multiples())},
+		{backend, "first load beside the kernel's tools, CPU", func(r *Report, b string) (float64, bool) {
+			_, cpu := r.loadRatio(b)
+			return cpu.Median(), len(cpu) > 0
+		}, 1.5, always(multiples())},
+	}
+}
+
+// engineLimits are those of the policy engine, which no backend has a part in.
+func engineLimits() []limit {
 	engine := func(name, what string, most float64, u func(float64) unit, of func(*EngineResult) Series) limit {
 		return limit{policyEngine, name + " with all pods on the node, " + what, func(r *Report, _ string) (float64, bool) {
 			found := findEngine(r.Engine, name, workloads.EveryPodLocal)
@@ -69,36 +125,11 @@ func limits() []limit {
 		}, most, u}
 	}
 	processCPU := func(r *EngineResult) Series { return r.ProcessCPU }
-	all = append(all,
+	return []limit{
 		engine("SmallNamespaces", "CPU of the process", 3, seconds, processCPU),
 		engine("SmallNamespaces", "peak RSS", 800e6, always(megabytes()), func(r *EngineResult) Series { return r.PeakRSS }),
 		engine("NetpolPerPod", "CPU of the process", 0.5, seconds, processCPU),
-	)
-	return append(all,
-		limit{nft, "one rule of one policy changed, CPU", median(worker.RuleChanged, func(r *Result) Series { return r.CPU }), 0.002, seconds},
-		limit{nft, "restart with nothing changed, CPU", median(worker.Restart, func(r *Result) Series { return r.CPU }), 0.5, seconds},
-		limit{nft, "restart with nothing changed, peak RSS", median(worker.Restart, func(r *Result) Series { return r.PeakRSS }), 120e6, always(megabytes())},
-		limit{nft, "restart with nothing changed, writes", func(r *Report, b string) (float64, bool) {
-			found := r.Find(b, worker.Restart)
-			return most(found), found != nil
-		}, 0, always(plain())},
-		limit{nft, "first load beside the kernel's tool, wall", func(r *Report, b string) (float64, bool) {
-			wall, _ := r.loadRatio(b)
-			return wall.Median(), len(wall) > 0
-		}, 1.5, always(multiples())},
-		limit{nft, "first load beside the kernel's tool, CPU", func(r *Report, b string) (float64, bool) {
-			_, cpu := r.loadRatio(b)
-			return cpu.Median(), len(cpu) > 0
-		}, 1.5, always(multiples())},
-	)
-}
-
-// most returns the writes of the worst round.
-func most(r *Result) float64 {
-	if r == nil {
-		return 0
 	}
-	return r.Writes.Max()
 }
 
 func latency(c worker.Case, of func(Latency) float64) func(*Report, string) (float64, bool) {
@@ -108,6 +139,17 @@ func latency(c worker.Case, of func(Latency) float64) func(*Report, string) (flo
 			return 0, false
 		}
 		return of(found.Latency), true
+	}
+}
+
+// worst is about the round with the most.
+func worst(c worker.Case, of func(*Result) Series) func(*Report, string) (float64, bool) {
+	return func(r *Report, backend string) (float64, bool) {
+		found := r.Find(backend, c)
+		if found == nil || len(of(found)) == 0 {
+			return 0, false
+		}
+		return of(found).Max(), true
 	}
 }
 

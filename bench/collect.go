@@ -65,6 +65,8 @@ func (r *Result) add(m *worker.Measurement, loop float64) {
 	r.System = append(r.System, m.CPU.System.Seconds()/n)
 	r.CPUOfLoop = append(r.CPUOfLoop, cpu/loop)
 	r.Writes = append(r.Writes, float64(m.Writes)/n)
+	r.Saves = append(r.Saves, float64(m.Saves)/n)
+	r.Restores = append(r.Restores, float64(m.Restores)/n)
 	if m.PeakRSS > 0 {
 		r.PeakRSS = append(r.PeakRSS, float64(m.PeakRSS))
 	}

@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -21,7 +22,7 @@ type section struct {
 	header  []string
 	rows    [][]string
 	// left is how many columns, from the left, are words; the rest are
-	// figures.
+	// figures. Columns with nothing in any row are left out.
 	left int
 	text []string
 }
@@ -80,8 +81,13 @@ func (s *section) table() table.Writer {
 		return out
 	}
 	var columns []table.ColumnConfig
-	for i := s.left; i < len(s.header); i++ {
-		columns = append(columns, table.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight})
+	for i := range s.header {
+		c := table.ColumnConfig{Number: i + 1}
+		if i >= s.left {
+			c.Align, c.AlignHeader = text.AlignRight, text.AlignRight
+		}
+		c.Hidden = !slices.ContainsFunc(s.rows, func(cells []string) bool { return cells[i] != "" })
+		columns = append(columns, c)
 	}
 	t.SetColumnConfigs(columns)
 	t.AppendHeader(row(s.header))

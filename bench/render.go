@@ -61,47 +61,80 @@ func (r *Report) each(c worker.Case, f func(backend string, result *Result)) {
 func (r *Report) loads() section {
 	s := section{
 		heading: "Everything at once", left: 2,
-		header: []string{"what", "backend", "wall", "CPU", "in kernel", "of loop", "writes", "peak RSS", "others, CPU"},
+		header: []string{"what", "backend", "wall", "CPU", r.ofFirstHeader(), "in kernel", "of loop", "writes", "programs", "peak RSS", "others, CPU"},
 	}
-	row := func(what, backend string, result *Result) {
-		s.rows = append(s.rows, []string{
-			what, backend, spreadSeconds(result.Wall), spreadSeconds(result.CPU), inKernel(result), middle(result.CPUOfLoop, plain()),
-			middle(result.Writes, plain()), middle(result.PeakRSS, megabytes()), beside(r.Profile.Name, backend, result.Case),
-		})
-	}
-	model := func(what, backend string, result *Result) {
-		if len(result.ModelWall) == 0 {
-			return
+	row := func(what string, f *Result) {
+		writes := middle(f.Writes, plain())
+		if f.Case == worker.ToolLoad {
+			writes = "" // it tells of none
 		}
 		s.rows = append(s.rows, []string{
-			what, backend, spreadSeconds(result.ModelWall), spreadSeconds(result.ModelCPU), "", "", "", "", "",
+			what, f.Backend, spreadSeconds(f.Wall), spreadSeconds(f.CPU), spread(r.ofFirst(f), multiples()), inKernel(f),
+			middle(f.CPUOfLoop, plain()), writes, r.programs(f), middle(f.PeakRSS, megabytes()),
+			beside(r.Profile.Name, f.Backend, f.Case),
 		})
 	}
-	r.each(worker.FirstLoad, func(b string, f *Result) {
-		row("first load: model complete -> committed", b, f)
-		if tool := r.Find(b, worker.ToolLoad); tool != nil {
-			s.rows = append(s.rows, []string{
-				"  the same state by " + tool.Tool, b, spreadSeconds(tool.Wall), spreadSeconds(tool.CPU),
-				inKernel(tool), middle(tool.CPUOfLoop, plain()), "", "", "",
-			})
+	short := func(what, backend, wall, cpu string) {
+		s.rows = append(s.rows, append([]string{what, backend, wall, cpu}, make([]string, len(s.header)-4)...))
+	}
+	model := func(_ string, f *Result) {
+		if len(f.ModelWall) > 0 {
+			short("  before it: objects -> model", f.Backend, spreadSeconds(f.ModelWall), spreadSeconds(f.ModelCPU))
 		}
+	}
+	r.each(worker.FirstLoad, func(_ string, f *Result) { row("first load: model complete -> committed", f) })
+	r.each(worker.ToolLoad, func(_ string, f *Result) { row("  the same state by the kernel's own tools", f) })
+	r.each(worker.ToolLoad, func(b string, _ *Result) {
 		if wall, cpu := r.loadRatio(b); len(wall) > 0 {
-			s.rows = append(s.rows, []string{"  ratio of the two, in pairs", b, spread(wall, multiples()), spread(cpu, multiples()), "", "", "", "", ""})
-		}
-		model("  before it: objects -> model", b, f)
-		if f.Rules > 0 {
-			s.text = append(s.text, fmt.Sprintf("%s: the kernel then holds %s rules and %s elements.", b, grouped(int64(f.Rules)), grouped(int64(f.Elements))))
+			short("  ratio of the two, in pairs", b, spread(wall, multiples()), spread(cpu, multiples()))
 		}
 	})
-	r.each(worker.Restart, func(b string, f *Result) {
-		row("restart, nothing changed: model complete -> programmed", b, f)
-		model("  before it: objects -> model", b, f)
-	})
+	r.each(worker.FirstLoad, model)
+	r.each(worker.Restart, func(_ string, f *Result) { row("restart, nothing changed: model complete -> programmed", f) })
+	r.each(worker.Restart, model)
 	if f := r.Find("", worker.ManifestsRead); f != nil {
-		row("before both: reading the objects from files (datastore manifests)", "", f)
+		row("before both: reading the objects from files (datastore manifests)", f)
 	}
-	r.each(worker.Recheck, func(b string, f *Result) { row("full re-check of the kernel's state", b, f) })
+	r.each(worker.Recheck, func(_ string, f *Result) { row("full re-check of the kernel's state", f) })
+	r.each(worker.FirstLoad, func(b string, f *Result) { s.text = append(s.text, r.loaded(b, f)) })
 	return s
+}
+
+// loaded says what a backend has loaded, and what else loads the same.
+func (r *Report) loaded(backend string, f *Result) string {
+	text := fmt.Sprintf("%s: the kernel then holds %s rules and %s elements", backend, grouped(int64(f.Rules)), grouped(int64(f.Elements)))
+	if tool := r.Find(backend, worker.ToolLoad); tool != nil {
+		text += "; the kernel's own tools are " + tool.Tool
+	}
+	return text + "."
+}
+
+// ofFirstHeader is the heading of what ofFirst returns.
+func (r *Report) ofFirstHeader() string { return "CPU, of " + r.Backends[0] }
+
+// programs prints how many programs were started for each operation, if this
+// is a run in which any are.
+func (r *Report) programs(f *Result) string {
+	if !r.startsPrograms() || f.Backend == "" || f.Case == worker.ToolLoad {
+		return ""
+	}
+	var words []string
+	for _, p := range []struct {
+		s         Series
+		one, many string
+	}{{f.Saves, "save", "saves"}, {f.Restores, "restore", "restores"}} {
+		switch n := p.s.Max(); n {
+		case 0:
+		case 1:
+			words = append(words, "1 "+p.one)
+		default:
+			words = append(words, digits(n)+" "+p.many)
+		}
+	}
+	if len(words) == 0 {
+		return "none"
+	}
+	return strings.Join(words, ", ")
 }
 
 // inKernel prints which part of the CPU time the kernel used.
@@ -117,7 +150,7 @@ func inKernel(result *Result) string {
 func (r *Report) changes() section {
 	s := section{
 		heading: "One change, from the object to the kernel's commit", left: 2,
-		header: []string{"what", "backend", "p50", "p99", "max", "changes", "CPU each", "of loop", "writes", "others, CPU"},
+		header: []string{"what", "backend", "p50", "p99", "max", "changes", "CPU each", r.ofFirstHeader(), "of loop", "writes", "programs", "others, CPU"},
 		text: []string{
 			"p50, p99 and max are over all changes of all rounds. An endpoint comes with a list of policies that no other " +
 				"pod has; its pod object is known before, as the scheduler's word comes before the CNI's. " +
@@ -137,7 +170,7 @@ func (r *Report) changes() section {
 		{worker.PolicyRemoved, "one policy removed"},
 	} {
 		r.each(c.Case, func(b string, f *Result) {
-			s.rows = append(s.rows, append(changeRow(c.what, b, f), beside(r.Profile.Name, b, c.Case)))
+			s.rows = append(s.rows, append(r.changeRow(c.what, f), beside(r.Profile.Name, b, c.Case)))
 		})
 	}
 	return s
@@ -147,8 +180,13 @@ func (r *Report) changes() section {
 func (r *Report) foreign() section {
 	s := section{
 		heading: "A foreign change, from the other program's request to the repair's commit", left: 2,
-		header: []string{"what", "backend", "p50", "p99", "max", "changes", "CPU each", "of loop", "writes", "others"},
+		header: []string{"what", "backend", "p50", "p99", "max", "changes", "CPU each", r.ofFirstHeader(), "of loop", "writes", "programs", "others"},
 		text:   []string{"The other program is a netlink socket of the worker's own; its part is in the CPU figures."},
+	}
+	for _, b := range r.Backends {
+		if every := r.CheckEvery[b]; every > 0 {
+			s.text = append(s.text, fmt.Sprintf("%s does not hear of foreign changes: the full re-check, every %s, finds and undoes them.", b, duration(every)))
+		}
 	}
 	for _, c := range []struct {
 		worker.Case
@@ -161,17 +199,17 @@ func (r *Report) foreign() section {
 		{worker.ForeignAll, "everything deleted"},
 	} {
 		r.each(c.Case, func(b string, f *Result) {
-			s.rows = append(s.rows, append(changeRow(c.what, b, f), "Felix up to 180 s"))
+			s.rows = append(s.rows, append(r.changeRow(c.what, f), "Felix up to 180 s"))
 		})
 	}
 	return s
 }
 
 // changeRow is what every kind of change tells of itself.
-func changeRow(what, backend string, f *Result) []string {
+func (r *Report) changeRow(what string, f *Result) []string {
 	return []string{
-		what, backend, duration(f.Latency.P50), duration(f.Latency.P99), duration(f.Latency.Max), grouped(f.Latency.Count),
-		spreadSeconds(f.CPU), middle(f.CPUOfLoop, plain()), middle(f.Writes, plain()),
+		what, f.Backend, duration(f.Latency.P50), duration(f.Latency.P99), duration(f.Latency.Max), grouped(f.Latency.Count),
+		spreadSeconds(f.CPU), spread(r.ofFirst(f), multiples()), middle(f.CPUOfLoop, plain()), middle(f.Writes, plain()), r.programs(f),
 	}
 }
 
@@ -182,16 +220,26 @@ func (r *Report) idle() section {
 		header: []string{"backend", "for", "CPU", "an hour of it", "writes", "peak RSS since start"},
 	}
 	r.each(worker.Idle, func(b string, f *Result) {
-		hour := 3600.0
-		hourly := "measured"
-		if f.Wall.Median() < hour {
-			hourly = duration(f.CPU.Median()/f.Wall.Median()*hour) + " (extrapolated)"
-		}
 		s.rows = append(s.rows, []string{
-			b, duration(f.Wall.Median()), duration(f.CPU.Median()), hourly, middle(f.Writes, plain()), middle(f.PeakRSS, megabytes()),
+			b, duration(f.Wall.Median()), duration(f.CPU.Median()), r.hourOf(b, f), middle(f.Writes, plain()), middle(f.PeakRSS, megabytes()),
 		})
 	})
 	return s
+}
+
+// hourOf says what an idle hour costs: the periodic checks, which are not in what
+// was measured, are added.
+func (r *Report) hourOf(backend string, idle *Result) string {
+	const hour = 3600.0
+	cost, how := idle.CPU.Median()/idle.Wall.Median()*hour, "extrapolated"
+	if idle.Wall.Median() >= hour {
+		how = "measured"
+	}
+	if every, check := r.CheckEvery[backend], r.Find(backend, worker.Recheck); every > 0 && check != nil {
+		cost += hour / every * check.CPU.Median()
+		how += ", with " + digits(hour/every) + " re-checks"
+	}
+	return fmt.Sprintf("%s (%s)", duration(cost), how)
 }
 
 // engine is about the policy engine alone.

@@ -3,6 +3,7 @@ package bench
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/felixlike/felixlike/bench/worker"
@@ -26,7 +27,10 @@ type Report struct {
 	// turn and after each, in seconds.
 	Calibration Series   `json:"calibrationCPUSeconds"`
 	Backends    []string `json:"backends"`
-	Results     []Result `json:"results"`
+	// CheckEvery is how often, in seconds, an agent reads everything with a
+	// backend that does not hear of foreign changes.
+	CheckEvery map[string]float64 `json:"checkEverySeconds,omitempty"`
+	Results    []Result           `json:"results"`
 	// Engine is about the policy engine alone.
 	Engine  []EngineResult `json:"engine,omitempty"`
 	Budgets []Budget       `json:"budgets,omitempty"`
@@ -46,6 +50,10 @@ type Result struct {
 	// began.
 	System Series `json:"systemCPUSeconds"`
 	Writes Series `json:"writes,omitempty"`
+	// Saves and Restores are the programs that the backend started to read and
+	// to write.
+	Saves    Series `json:"saves,omitempty"`
+	Restores Series `json:"restores,omitempty"`
 	// CPUOfLoop is CPU as a ratio to the calibration loop around it.
 	CPUOfLoop Series `json:"cpuOfCalibrationLoop"`
 	// ModelWall and ModelCPU are from the objects to the model, before what
@@ -81,6 +89,24 @@ func (r *Report) loadRatio(backend string) (wall, cpu Series) {
 		return nil, nil
 	}
 	return ours.Wall.over(tool.Wall), ours.CPU.over(tool.CPU)
+}
+
+// ofFirst returns the CPU time of a result as a multiple of that of the first
+// backend, in pairs; nothing for the first backend itself.
+func (r *Report) ofFirst(result *Result) Series {
+	if result.Backend == r.Backends[0] || result.Backend == "" {
+		return nil
+	}
+	first := r.Find(r.Backends[0], result.Case)
+	if first == nil {
+		return nil
+	}
+	return result.CPU.over(first.CPU)
+}
+
+// startsPrograms reports whether a backend of this run starts programs.
+func (r *Report) startsPrograms() bool {
+	return slices.ContainsFunc(r.Results, func(f Result) bool { return f.Saves.Max()+f.Restores.Max() > 0 })
 }
 
 // Decode reads a Report from JSON.

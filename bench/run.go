@@ -46,9 +46,13 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	report := &Report{
 		Version: ReportVersion, Command: cfg.Command, Started: time.Now().UTC().Truncate(time.Second),
 		Profile: cfg.Profile, Rounds: cfg.Rounds, Machine: thisMachine(ctx, cfg.Backends),
+		CheckEvery: map[string]float64{},
 	}
 	for _, b := range cfg.Backends {
 		report.Backends = append(report.Backends, b.Name)
+		if b.CheckEvery > 0 {
+			report.CheckEvery[b.Name] = b.CheckEvery.Seconds()
+		}
 	}
 	begin := time.Now()
 	r.calibration = append(r.calibration, calibrate())
