@@ -32,10 +32,11 @@
 //	  IPv6 link-local ............................... drop
 //	  accept
 //
-// What gets past forward has its connection marked as allowed, in a base chain of
-// its own (allowed, hook postrouting, before addresses are rewritten): to be
-// established is not enough, since connections come to be while there is no
-// policy as well.
+// What was judged and gets past forward has its connection marked as allowed, if
+// it comes from whoever began it, in a base chain of its own (allowed, hook
+// postrouting): to be established is not enough, since connections come to be while
+// there is no policy as well. from-pods and from-outside mark the packets that are
+// judged: what only passes because somebody has emptied forward is not.
 //
 // While a table is made from nothing, guard-forward and guard-prerouting stand
 // in the place of forward and prerouting (see Guard).

@@ -13,6 +13,11 @@ const (
 	// and has no meaning after it.
 	MarkPass uint32 = 0x10000000
 
+	// MarkJudged tells that the packet has come to the chains that judge it. Of
+	// one that is let through without (somebody has flushed the chain that leads
+	// there, or the rule that leads to it) the connection is not marked.
+	MarkJudged uint32 = 0x40000000
+
 	// MarkAllowed tells, in the mark of a connection, that policy let its packets
 	// through. Only such a connection goes on without being judged: one that came
 	// to be while there was no policy (somebody flushed the ruleset, or the agent was

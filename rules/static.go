@@ -27,7 +27,7 @@ func PodNetworks(f model.Family) ipsets.Set {
 // package comment), for this node. They dispatch both families whatever the
 // node's prefixes are: an address that a pod got all the same is judged.
 func (r *Renderer) Static(node *model.Node) []tables.Chain {
-	return []tables.Chain{prerouting(), r.forward(), fromPods(node), fromOutside(), toPods(node), r.allowed(node)}
+	return []tables.Chain{prerouting(), r.forward(), fromPods(node), fromOutside(), toPods(node), allowed()}
 }
 
 func (r *Renderer) forward() tables.Chain {
@@ -57,28 +57,34 @@ func allowedBefore() tables.Rule {
 	}
 }
 
-// allowed marks the connections of pods whose packets have come so far: a
-// verdict to accept ends only the chain at its own hook.
-func (r *Renderer) allowed(node *model.Node) tables.Chain {
-	mark := tables.SetConnMark{Value: MarkAllowed, Mask: MarkAllowed}
-	c := tables.Chain{
+// allowed marks the connections whose packets were judged and have come so far:
+// a verdict to accept ends only the chain at its own hook.
+//
+// Only a packet of whoever began the connection tells that it is allowed. An
+// answer, and an error that refers to it, is judged as a packet of its own while
+// the connection is not marked: that it may pass says nothing of the other
+// direction.
+func allowed() tables.Chain {
+	return tables.Chain{
 		Name: ChainAllowed,
 		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: priorityMangle},
 		Rules: []tables.Rule{
 			{Matches: []tables.Match{markedAllowed()}, Action: tables.Return{}, Comment: "marked before"},
 			{
-				Matches: []tables.Match{tables.MatchInterface{Side: tables.Destination, Name: r.gateway}},
-				Action:  mark, Comment: "to a pod or the tunnel",
+				Matches: []tables.Match{
+					tables.MatchMark{Value: MarkJudged, Mask: MarkJudged},
+					tables.MatchConnState{States: tables.StateNew | tables.StateEstablished},
+					tables.MatchConnOriginal{},
+				},
+				Action: tables.SetConnMark{Value: MarkAllowed, Mask: MarkAllowed}, Comment: "policy let it through",
 			},
 		},
 	}
-	for _, p := range node.PodCIDRs {
-		c.Rules = append(c.Rules, tables.Rule{
-			Matches: []tables.Match{tables.MatchPrefix{Side: tables.Source, Prefix: p}},
-			Action:  mark, Comment: "from a pod to outside",
-		})
-	}
-	return c
+}
+
+// judged marks a packet as one that comes to the chains which judge it.
+func judged() tables.Rule {
+	return tables.Rule{Action: tables.SetMark{Value: MarkJudged, Mask: MarkJudged}, Comment: "is judged"}
 }
 
 func markedAllowed() tables.Match {
@@ -102,7 +108,7 @@ func prerouting() tables.Chain {
 }
 
 func fromPods(node *model.Node) tables.Chain {
-	c := tables.Chain{Name: ChainFromPods, Rules: []tables.Rule{dropInvalid()}}
+	c := tables.Chain{Name: ChainFromPods, Rules: []tables.Rule{dropInvalid(), judged()}}
 	for _, f := range model.Families() {
 		c.Rules = append(c.Rules, dispatch(model.Egress, f))
 	}
@@ -117,7 +123,7 @@ func fromPods(node *model.Node) tables.Chain {
 }
 
 func fromOutside() tables.Chain {
-	c := tables.Chain{Name: ChainFromOutside, Rules: []tables.Rule{dropInvalid()}}
+	c := tables.Chain{Name: ChainFromOutside, Rules: []tables.Rule{dropInvalid(), judged()}}
 	for _, f := range model.Families() {
 		c.Rules = append(c.Rules, tables.Rule{
 			Matches: []tables.Match{tables.MatchSet{Family: f, Side: tables.Source, Set: PodNetworksSet(f)}},

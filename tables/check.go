@@ -95,6 +95,8 @@ func (c *checker) match(m Match) error {
 			return fmt.Errorf("unknown connection states %#x", uint8(m.States))
 		}
 		return nil
+	case MatchConnOriginal:
+		return nil
 	case MatchMark:
 		return checkMark(m.Value, m.Mask)
 	case MatchConnMark:

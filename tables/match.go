@@ -101,6 +101,10 @@ const (
 // MatchConnState matches when the packet's conntrack state is one of States.
 type MatchConnState struct{ States ConnState }
 
+// MatchConnOriginal matches the packets of whoever began the connection, and not
+// those that answer. A packet without a connection is neither.
+type MatchConnOriginal struct{}
+
 // MatchMark matches when the packet mark has Value in the bits of Mask.
 type MatchMark struct {
 	Value, Mask uint32
@@ -118,6 +122,7 @@ func (MatchPortSet) isMatch()          {}
 func (MatchPrefix) isMatch()           {}
 func (MatchInterface) isMatch()        {}
 func (MatchConnState) isMatch()        {}
+func (MatchConnOriginal) isMatch()     {}
 func (MatchMark) isMatch()             {}
 func (MatchConnMark) isMatch()         {}
 
@@ -128,6 +133,7 @@ func (m MatchPortSet) String() string          { return text(m) }
 func (m MatchPrefix) String() string           { return text(m) }
 func (m MatchInterface) String() string        { return text(m) }
 func (m MatchConnState) String() string        { return text(m) }
+func (m MatchConnOriginal) String() string     { return text(m) }
 func (m MatchMark) String() string             { return text(m) }
 func (m MatchConnMark) String() string         { return text(m) }
 
@@ -175,6 +181,8 @@ func (m MatchInterface) appendTo(b []byte) []byte {
 func (m MatchConnState) appendTo(b []byte) []byte {
 	return append(append(b, "ct "...), m.States.String()...)
 }
+
+func (MatchConnOriginal) appendTo(b []byte) []byte { return append(b, "ct original"...) }
 
 func (m MatchMark) appendTo(b []byte) []byte {
 	b = append(append(b, "mark "...), not(m.Negated)...)

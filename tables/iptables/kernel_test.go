@@ -176,7 +176,8 @@ func loadExample(table *Table) {
 	}})
 	table.UpdateChain(tables.Chain{Name: "allowed", Hook: &tablestest.Allowed, Rules: []tables.Rule{
 		rule(tables.Return{}, "marked before", tables.MatchConnMark{Value: 0x20000000, Mask: 0x20000000}),
-		rule(tables.SetConnMark{Value: 0x20000000, Mask: 0x20000000}, "to a pod", device(tables.Destination, "flx-gw0", false)),
+		rule(tables.SetConnMark{Value: 0x20000000, Mask: 0x20000000}, "to a pod", device(tables.Destination, "flx-gw0", false),
+			tables.MatchConnState{States: tables.StateNew | tables.StateEstablished}, tables.MatchConnOriginal{}),
 	}})
 	table.UpdateChain(tables.Chain{Name: "postrouting", Hook: &tablestest.Postrouting, Rules: []tables.Rule{
 		rule(tables.Masquerade{}, "pods to outside",

@@ -22,7 +22,7 @@ func anyRule(targets ...string) *rapid.Generator[tables.Rule] {
 		family := rapid.SampledFrom(model.Families()).Draw(t, "family")
 		r := tables.Rule{Comment: anyComment().Draw(t, "comment")}
 		kinds := map[string]bool{}
-		for _, kind := range rapid.SliceOfN(rapid.IntRange(0, 8), 0, 5).Draw(t, "kinds") {
+		for _, kind := range rapid.SliceOfN(rapid.IntRange(0, 9), 0, 5).Draw(t, "kinds") {
 			m, once := anyMatch(t, kind, family)
 			if kinds[once] {
 				continue
@@ -63,6 +63,8 @@ func anyMatch(t *rapid.T, kind int, family model.Family) (matches []tables.Match
 		return []tables.Match{device(side, name, negated)}, "interface" + side.String()
 	case 7:
 		return []tables.Match{tables.MatchConnMark{Value: mask & 0x10000011, Mask: mask}}, ""
+	case 8:
+		return []tables.Match{tables.MatchConnOriginal{}}, ""
 	case 6:
 		return []tables.Match{tables.MatchConnState{States: tables.ConnState(rapid.IntRange(1, 15).Draw(t, "states"))}}, ""
 	}

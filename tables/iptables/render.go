@@ -128,6 +128,8 @@ func module(m tables.Match, r tables.Rule) string {
 		return fmt.Sprintf("-m set --match-set %s dst,dst ", ipsets.KernelName(m.Set))
 	case tables.MatchConnState:
 		return "-m conntrack --ctstate " + states(m.States) + " "
+	case tables.MatchConnOriginal:
+		return "-m conntrack --ctdir ORIGINAL "
 	case tables.MatchMark:
 		return "-m mark " + not(m.Negated) + "--mark " + masked(m.Value, m.Mask) + " "
 	}

@@ -66,6 +66,7 @@ func randomMatches(t *rapid.T, f model.Family) []tables.Match {
 		{tables.MatchPrefix{Side: randomSide(t), Prefix: onePrefix(t, f), Negated: negated}},
 		{tables.MatchInterface{Side: randomSide(t), Negated: negated, Name: rapid.StringMatching(`[a-z0-9]{1,14}\*?`).Draw(t, "interface")}},
 		{tables.MatchConnState{States: tables.ConnState(rapid.IntRange(1, 15).Draw(t, "states"))}},
+		{tables.MatchConnOriginal{}},
 		{tables.MatchMark{Mask: mask, Value: mask & rapid.SampledFrom([]uint32{0, 7, ^uint32(0)}).Draw(t, "value"), Negated: negated}},
 		{tables.MatchConnMark{Mask: mask, Value: mask & rapid.SampledFrom([]uint32{0, 7, ^uint32(0)}).Draw(t, "connection mark")}},
 	}).Draw(t, "match")

@@ -23,6 +23,9 @@ const (
 	reg32      = unix.NFT_REG32_00
 )
 
+// ipCTDirOriginal is IP_CT_DIR_ORIGINAL of linux/netfilter/nf_conntrack_tuple_common.h.
+const ipCTDirOriginal = 0
+
 // interfaceNameSize is IFNAMSIZ of linux/if.h, with the closing NUL.
 const interfaceNameSize = 16
 
@@ -78,6 +81,9 @@ func (e *encoder) match(m tables.Match) error {
 		e.conn(unix.NFT_CT_STATE)
 		e.maskNumber(connStates(m.States), 0)
 		e.compareNumber(true, 0)
+	case tables.MatchConnOriginal:
+		e.conn(unix.NFT_CT_DIRECTION)
+		e.compare(unix.NFT_CMP_EQ, ipCTDirOriginal)
 	case tables.MatchMark:
 		e.meta(unix.NFT_META_MARK, reg1)
 		if m.Mask != ^uint32(0) {

@@ -1,0 +1,257 @@
+package felixlike
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/ipsets/kernel"
+	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables/iptables"
+	"github.com/felixlike/felixlike/tables/nftables"
+	"github.com/felixlike/felixlike/tables/tablestest"
+)
+
+// firewall is a backend on the router of a path, where the link to the sender
+// takes the place of the gateway port: the sender's addresses are those of pods.
+type firewall struct {
+	path     *tablestest.Path
+	managers []managers.Manager
+	apply    func() error
+	// open has somebody else take away what judges packets, and no more.
+	open []string
+	// flush has somebody else take away everything.
+	flush []string
+}
+
+const pods = "10.1.0.0/16"
+
+func firewalls() map[string]func(t *testing.T) *firewall {
+	return map[string]func(t *testing.T) *firewall{
+		NFTables: newNFTablesFirewall,
+		IPTablesLegacy: func(t *testing.T) *firewall {
+			return newIPTablesFirewall(t, iptables.Legacy)
+		},
+		IPTablesNFT: func(t *testing.T) *firewall {
+			return newIPTablesFirewall(t, iptables.NFT)
+		},
+	}
+}
+
+// newFirewall returns the path of one, where connections are tracked whatever
+// becomes of ours: others ask for them as well, as a proxy for Services does.
+func newFirewall(t *testing.T, tools ...string) *firewall {
+	t.Helper()
+	f := &firewall{path: tablestest.NewPath(t, append(tools, "nft")...)}
+	f.path.Router.Feed(t, "table inet other { chain forward { type filter hook forward priority 10; ct state new counter; }; }", "nft", "-f", "-")
+	return f
+}
+
+func newNFTablesFirewall(t *testing.T) *firewall {
+	f := newFirewall(t)
+	table := nftables.New(nftables.Options{NetNS: f.path.Router.FD, Guard: rules.Guard("r1")})
+	t.Cleanup(func() { _ = table.Close() })
+	r := rules.NewRenderer("r1", rules.NFTablesNameLength)
+	f.managers = []managers.Manager{
+		managers.NewStaticManager("node1", r, table, table), managers.NewPolicyManager("node1", r, table),
+		managers.NewEndpointManager(r, table, managers.NewMapDispatcher(table)),
+	}
+	f.apply = func() error {
+		table.Invalidate()
+		_, err := table.Apply(t.Context())
+		return err
+	}
+	f.open = []string{"nft", "flush", "chain", "inet", "felixlike", "forward"}
+	f.flush = []string{"nft", "delete", "table", "inet", "felixlike"}
+	return f
+}
+
+func newIPTablesFirewall(t *testing.T, v iptables.Variant) *firewall {
+	tool := "iptables-" + v.String()
+	f := newFirewall(t, tool, "ipset")
+	x := &xtables{
+		table: iptables.New(iptables.Options{Variant: v, NetNS: f.path.Router.FD}),
+		sets:  kernel.New(kernel.Options{NetNS: f.path.Router.FD}),
+	}
+	t.Cleanup(func() { _ = x.sets.Close() })
+	r := rules.NewRenderer("r1", rules.IPTablesNameLength)
+	chains := managers.NewTreeDispatcher(r, x.table)
+	f.managers = []managers.Manager{
+		managers.NewStaticManager("node1", r, chains, x.sets), managers.NewPolicyManager("node1", r, chains),
+		managers.NewEndpointManager(r, chains, chains),
+	}
+	f.apply = func() error {
+		x.table.Invalidate()
+		x.sets.Invalidate()
+		_, err := x.apply(t.Context())
+		return err
+	}
+	f.open = []string{tool, "-F", "FORWARD"}
+	f.flush = []string{"sh", "-c", tool + "-save | grep '^[*:C]' | grep -v ':flx' | " + tool + "-restore"}
+	return f
+}
+
+func (f *firewall) tell(updates ...model.Update) {
+	for _, u := range updates {
+		for _, m := range f.managers {
+			m.OnUpdate(u)
+		}
+	}
+	for _, m := range f.managers {
+		m.CompleteDeferredWork()
+	}
+}
+
+func (f *firewall) program(t *testing.T) {
+	t.Helper()
+	if err := f.apply(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// closedPod makes a pod with the address that may neither send nor, if inbound,
+// be sent to.
+func closedPod(address string, inbound bool) []model.Update {
+	pod, id := model.PodID{Namespace: "x", Name: "a"}, model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: "closed"}
+	e := &model.Endpoint{ID: pod, Egress: model.Applied{NetworkPolicies: []model.PolicyID{id}}}
+	if inbound {
+		e.Egress, e.Ingress = e.Ingress, e.Egress
+	}
+	return []model.Update{
+		model.NodeUpdate{Node: &model.Node{Name: "node1", PodCIDRs: []netip.Prefix{netip.MustParsePrefix(pods)}}},
+		model.PolicyUpdate{Policy: &model.Policy{ID: id}},
+		model.EndpointUpdate{Endpoint: e},
+		model.AttachmentUpdate{Attachment: &model.Attachment{Pod: pod, Addresses: []netip.Addr{netip.MustParseAddr(address)}}},
+	}
+}
+
+// dialogue is a UDP flow between a pod and somebody outside.
+type dialogue struct{ pod, outside *net.UDPConn }
+
+func newDialogue(t *testing.T, p *tablestest.Path, port int) *dialogue {
+	t.Helper()
+	d := &dialogue{
+		pod:     listenIn(t, p.Sender, &net.UDPAddr{IP: net.IPv4(10, 1, 0, 5), Port: port}),
+		outside: listenIn(t, p.Receiver, &net.UDPAddr{IP: net.IPv4(10, 2, 0, 9), Port: port}),
+	}
+	return d
+}
+
+func listenIn(t *testing.T, ns tablestest.Namespace, at *net.UDPAddr) *net.UDPConn {
+	t.Helper()
+	type result struct {
+		c   *net.UDPConn
+		err error
+	}
+	done := make(chan result)
+	go func() {
+		runtime.LockOSThread() // not unlocked: the thread ends with the goroutine
+		if err := unix.Setns(ns.FD, unix.CLONE_NEWNET); err != nil {
+			done <- result{nil, err}
+			return
+		}
+		lc := net.ListenConfig{}
+		c, err := lc.ListenPacket(context.Background(), "udp4", at.String())
+		if err != nil {
+			done <- result{nil, err}
+			return
+		}
+		done <- result{c.(*net.UDPConn), nil}
+	}()
+	r := <-done
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	t.Cleanup(func() { _ = r.c.Close() })
+	return r.c
+}
+
+// out reports whether a datagram from the pod arrives, in whether one to it.
+func (d *dialogue) out() bool { return passes(d.pod, d.outside) }
+func (d *dialogue) in() bool  { return passes(d.outside, d.pod) }
+
+func passes(from, to *net.UDPConn) bool {
+	if _, err := from.WriteToUDP([]byte("x"), to.LocalAddr().(*net.UDPAddr)); err != nil {
+		return false
+	}
+	_ = to.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+	_, _, err := to.ReadFromUDP(make([]byte, 16))
+	return err == nil
+}
+
+func want(t *testing.T, what string, got, want bool) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: passes %v, want %v", what, got, want)
+	}
+}
+
+// A connection that policy let through goes on in both directions when policy
+// changes; a new one does not come to be.
+func TestAllowedConnectionsGoOn(t *testing.T) {
+	for name, make := range firewalls() {
+		t.Run(name, func(t *testing.T) {
+			f := make(t)
+			updates := closedPod("10.1.0.5", false)
+			closed := updates[2].(model.EndpointUpdate)
+			updates[2] = model.EndpointUpdate{Endpoint: &model.Endpoint{ID: closed.Endpoint.ID}}
+			f.tell(updates...)
+			f.program(t)
+			d := newDialogue(t, f.path, 4000)
+			want(t, "open pod to outside", d.out(), true)
+			want(t, "its answer", d.in(), true)
+			f.tell(closed)
+			f.program(t)
+			want(t, "closed pod to outside", d.out(), true)
+			want(t, "its answer", d.in(), true)
+			want(t, "another one", newDialogue(t, f.path, 4001).out(), false)
+		})
+	}
+}
+
+// A connection that began while nothing judged it is judged by whoever began it:
+// an answer, which policy lets through as if it were a packet of its own, does not
+// make it one that was allowed.
+func TestAnswersDoNotAllowConnections(t *testing.T) {
+	for name, make := range firewalls() {
+		t.Run(name, func(t *testing.T) {
+			f := make(t)
+			f.tell(closedPod("10.1.0.5", false)...)
+			f.program(t)
+			d := newDialogue(t, f.path, 4000)
+			want(t, "closed pod to outside", d.out(), false)
+			f.path.Router.Run(t, f.flush...)
+			want(t, "without policy", d.out(), true)
+			want(t, "its answer", d.in(), true)
+			f.program(t)
+			want(t, "another answer", d.in(), true)
+			want(t, "closed pod to outside, after an answer", d.out(), false)
+		})
+	}
+}
+
+// A connection that nothing has judged is not marked as allowed, also while only
+// what judges is gone.
+func TestWhatIsNotJudgedIsNotAllowed(t *testing.T) {
+	for name, make := range firewalls() {
+		t.Run(name, func(t *testing.T) {
+			f := make(t)
+			f.tell(closedPod("10.1.0.5", false)...)
+			f.program(t)
+			d := newDialogue(t, f.path, 4000)
+			want(t, "closed pod to outside", d.out(), false)
+			f.path.Router.Run(t, f.open...)
+			want(t, "without policy", d.out(), true)
+			want(t, "its answer", d.in(), true)
+			f.program(t)
+			want(t, "closed pod to outside, after the repair", d.out(), false)
+		})
+	}
+}
