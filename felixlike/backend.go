@@ -45,7 +45,12 @@ func (b Backend) close() error {
 // of that name. With masquerade, pods are hidden behind the node's address on
 // the way out of the cluster.
 func NewNFTables(node string, masquerade bool) Backend {
-	table := nftables.New(nftables.Options{})
+	return newNFTables(Choice{Node: node, Masquerade: masquerade})
+}
+
+func newNFTables(c Choice) Backend {
+	node := c.Node
+	table := nftables.New(nftables.Options{NetNS: c.NetNS})
 	r := rules.NewRenderer(GatewayPort, rules.NFTablesNameLength)
 	all := []managers.Manager{
 		managers.NewStaticManager(node, r, table, table),
@@ -53,7 +58,7 @@ func NewNFTables(node string, masquerade bool) Backend {
 		managers.NewPolicyManager(node, r, table),
 		managers.NewEndpointManager(r, table, managers.NewMapDispatcher(table)),
 	}
-	if masquerade {
+	if c.Masquerade {
 		all = append(all, managers.NewMasqManager(node, r, table))
 	}
 	return Backend{

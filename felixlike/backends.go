@@ -29,6 +29,9 @@ type Choice struct {
 	// address on the way out of the cluster.
 	Node       string
 	Masquerade bool
+	// NetNS is the descriptor of the network namespace to program; the
+	// caller's if zero.
+	NetNS int
 }
 
 // NewBackend returns the backend of that choice. It touches the kernel only to
@@ -36,20 +39,22 @@ type Choice struct {
 func NewBackend(ctx context.Context, c Choice) (Backend, error) {
 	switch c.Name {
 	case NFTables:
-		return NewNFTables(c.Node, c.Masquerade), nil
+		return newNFTables(c), nil
 	case IPTablesLegacy:
-		return NewIPTables(c.Node, c.Masquerade, iptables.Legacy), nil
+		c.Variant = iptables.Legacy
+		return newIPTables(c), nil
 	case IPTablesNFT:
-		return NewIPTables(c.Node, c.Masquerade, iptables.NFT), nil
+		c.Variant = iptables.NFT
+		return newIPTables(c), nil
 	case IPTables:
 		why := "iptables variant " + c.Variant.String() + ": it is set so"
 		if c.Variant == iptables.Auto {
 			var err error
-			if c.Variant, why, err = iptables.Detect(ctx, 0); err != nil {
+			if c.Variant, why, err = iptables.Detect(ctx, c.NetNS); err != nil {
 				return Backend{}, err
 			}
 		}
-		b := NewIPTables(c.Node, c.Masquerade, c.Variant)
+		b := newIPTables(c)
 		b.Why = why
 		return b, nil
 	}

@@ -17,7 +17,15 @@ import (
 // kernel's ipsets, for the node of that name. With masquerade, pods are hidden
 // behind the node's address on the way out of the cluster.
 func NewIPTables(node string, masquerade bool, variant iptables.Variant) Backend {
-	x := &xtables{table: iptables.New(iptables.Options{Variant: variant}), sets: kernel.New(kernel.Options{})}
+	return newIPTables(Choice{Node: node, Masquerade: masquerade, Variant: variant})
+}
+
+func newIPTables(c Choice) Backend {
+	node := c.Node
+	x := &xtables{
+		table: iptables.New(iptables.Options{Variant: c.Variant, NetNS: c.NetNS}),
+		sets:  kernel.New(kernel.Options{NetNS: c.NetNS}),
+	}
 	r := rules.NewRenderer(GatewayPort, rules.IPTablesNameLength)
 	chains := managers.NewTreeDispatcher(r, x.table)
 	all := []managers.Manager{
@@ -26,10 +34,10 @@ func NewIPTables(node string, masquerade bool, variant iptables.Variant) Backend
 		managers.NewPolicyManager(node, r, chains),
 		managers.NewEndpointManager(r, chains, chains),
 	}
-	if masquerade {
+	if c.Masquerade {
 		all = append(all, managers.NewMasqManager(node, r, chains))
 	}
-	name := IPTables + "-" + variant.String()
+	name := IPTables + "-" + c.Variant.String()
 	return Backend{
 		Name: name, Renderer: r, Remove: x.remove, Close: x.sets.Close,
 		Stage: Stage{
