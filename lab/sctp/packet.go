@@ -1,5 +1,5 @@
 // Package sctp encodes and decodes the few SCTP packets that a reachability
-// probe needs (RFC 9260): INIT, INIT ACK and ABORT, with their CRC32c.
+// probe needs (RFC 9260): INIT, INIT ACK, ABORT and COOKIE ECHO, with their CRC32c.
 //
 // It is no SCTP implementation: no association is ever set up. It does no I/O;
 // the lab sends its packets through raw sockets, so that SCTP can be probed on
@@ -25,6 +25,8 @@ const (
 	Init    ChunkType = 1
 	InitAck ChunkType = 2
 	Abort   ChunkType = 6
+	// CookieEcho is sent without a cookie: connection tracking looks at none.
+	CookieEcho ChunkType = 10
 )
 
 // String returns the RFC's name of the chunk type.
@@ -36,6 +38,8 @@ func (t ChunkType) String() string {
 		return "INIT ACK"
 	case Abort:
 		return "ABORT"
+	case CookieEcho:
+		return "COOKIE ECHO"
 	}
 	return fmt.Sprintf("chunk(%d)", uint8(t))
 }

@@ -33,31 +33,30 @@ func addresses(p *corev1.Pod) []netip.Addr {
 	return all
 }
 
-// become leads the router from one cluster to the next by differences, as a
+// become leads the dataplane from one cluster to the next by differences, as a
 // datastore and a bridge would: what is gone is deleted, the rest set.
-func (r *router) become(before, after *oracle.Cluster) {
+func (d *dataplane) become(before, after *oracle.Cluster) {
 	if before != nil {
-		r.leave(before, after)
+		d.leave(before, after)
 	}
 	for _, n := range after.Nodes {
-		r.engine.SetNode(n)
+		d.engine.SetNode(n)
 	}
 	for _, n := range after.Namespaces {
-		r.engine.SetNamespace(n)
+		d.engine.SetNamespace(n)
 	}
 	for _, p := range after.Pods {
-		r.engine.SetPod(p)
+		d.engine.SetPod(p)
 	}
 	for _, p := range after.Policies {
-		r.engine.SetNetworkPolicy(p)
+		d.engine.SetNetworkPolicy(p)
 	}
-	for id, p := range podsOn(after, r.node) {
-		r.engine.SetLocalAddresses(id, addresses(p))
-		r.update(model.AttachmentUpdate{Attachment: &model.Attachment{Pod: id, Interface: id.String(), Addresses: addresses(p)}})
+	for id, p := range podsOn(after, d.node) {
+		d.attach(id, addresses(p))
 	}
 }
 
-func (r *router) leave(before, after *oracle.Cluster) {
+func (d *dataplane) leave(before, after *oracle.Cluster) {
 	key := func(namespace, name string) string { return namespace + "/" + name }
 	stays := map[string]bool{}
 	for _, n := range after.Nodes {
@@ -74,29 +73,28 @@ func (r *router) leave(before, after *oracle.Cluster) {
 	}
 	for _, p := range before.Policies {
 		if !stays["policy "+key(p.Namespace, p.Name)] {
-			r.engine.DeleteNetworkPolicy(p.Namespace, p.Name)
+			d.engine.DeleteNetworkPolicy(p.Namespace, p.Name)
 		}
 	}
-	now := podsOn(after, r.node)
-	for id := range podsOn(before, r.node) {
+	now := podsOn(after, d.node)
+	for id := range podsOn(before, d.node) {
 		if now[id] == nil {
-			r.engine.SetLocalAddresses(id, nil)
-			r.update(model.AttachmentRemove{Pod: id, Interface: id.String()})
+			d.detach(id)
 		}
 	}
 	for _, p := range before.Pods {
 		if !stays["pod "+key(p.Namespace, p.Name)] {
-			r.engine.DeletePod(model.PodID{Namespace: p.Namespace, Name: p.Name})
+			d.engine.DeletePod(model.PodID{Namespace: p.Namespace, Name: p.Name})
 		}
 	}
 	for _, n := range before.Namespaces {
 		if !stays["namespace "+n.Name] {
-			r.engine.DeleteNamespace(n.Name)
+			d.engine.DeleteNamespace(n.Name)
 		}
 	}
 	for _, n := range before.Nodes {
 		if !stays["node "+n.Name] {
-			r.engine.DeleteNode(n.Name)
+			d.engine.DeleteNode(n.Name)
 		}
 	}
 }

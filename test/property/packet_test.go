@@ -6,6 +6,7 @@ import (
 
 	"github.com/felixlike/felixlike/lab/sctp"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/policy/oracle"
 )
 
 const (
@@ -13,38 +14,99 @@ const (
 	etherIPv6 = 0x86dd
 )
 
-// packet returns the IP packet that opens a connection: a TCP SYN, a UDP
-// datagram, an SCTP INIT or an ICMP echo request. The source port (or the
-// echo's identifier) tells packets apart when they come back.
-func packet(src, dst netip.Addr, protocol model.Protocol, sport, dport uint16) []byte {
+// hopLimit is that of every packet; one less is left when it comes out.
+const hopLimit = 64
+
+// flow is a connection that the source of a packet opens. Its id is the source
+// port (or the echo's identifier), and every packet of it carries the id in its
+// IP header, to be told from others when it comes out.
+type flow struct {
+	oracle.Packet
+	id uint16
+}
+
+// The flags of a TCP header in use here.
+const (
+	tcpSYN = 0x02
+	tcpACK = 0x10
+)
+
+// Types of ICMP and ICMPv6 messages.
+const (
+	echoRequest   = 8
+	echoReply     = 0
+	echoRequestV6 = 128
+	echoReplyV6   = 129
+)
+
+// tags are the initiate tags, and with TCP the first sequence numbers, of the
+// two ends.
+func (f flow) tags() (source, destination uint32) {
+	return 1<<16 | uint32(f.id), 2<<16 | uint32(f.id)
+}
+
+// opening is the first packet: a TCP SYN, a UDP datagram, an SCTP INIT or an
+// echo request.
+func (f flow) opening() []byte {
+	s, _ := f.tags()
+	return f.forth(segment{flags: tcpSYN, sequence: s}, sctp.Packet{Chunk: sctp.Init, InitiateTag: s})
+}
+
+// answer is what the destination sends to the opening.
+func (f flow) answer() []byte {
+	s, d := f.tags()
+	return f.back(segment{flags: tcpSYN | tcpACK, sequence: d, acknowledged: s + 1},
+		sctp.Packet{Chunk: sctp.InitAck, InitiateTag: d, VerificationTag: s})
+}
+
+// more is what the source sends next.
+func (f flow) more() []byte {
+	s, d := f.tags()
+	return f.forth(segment{flags: tcpACK, sequence: s + 1, acknowledged: d + 1},
+		sctp.Packet{Chunk: sctp.CookieEcho, VerificationTag: d})
+}
+
+func (f flow) forth(tcp segment, assoc sctp.Packet) []byte {
+	return f.packet(f.Source, f.Destination, f.id, f.Port, tcp, assoc, echoRequest, echoRequestV6)
+}
+
+func (f flow) back(tcp segment, assoc sctp.Packet) []byte {
+	return f.packet(f.Destination, f.Source, f.Port, f.id, tcp, assoc, echoReply, echoReplyV6)
+}
+
+// segment is what TCP packets of a flow differ in.
+type segment struct {
+	flags                  byte
+	sequence, acknowledged uint32
+}
+
+func (f flow) packet(src, dst netip.Addr, sport, dport uint16, tcp segment, assoc sctp.Packet, icmp, icmp6 byte) []byte {
 	var l4 []byte
-	switch protocol {
+	switch f.Protocol {
 	case model.TCP:
 		l4 = make([]byte, 20)
-		binary.BigEndian.PutUint32(l4[4:], uint32(sport)<<16)
-		l4[12], l4[13] = 5<<4, 0x02 // 20 byte header, SYN
-		binary.BigEndian.PutUint16(l4[14:], 65535)
 		ports(l4, sport, dport)
-		binary.BigEndian.PutUint16(l4[16:], checksum(pseudo(src, dst, protocol, l4), l4))
+		binary.BigEndian.PutUint32(l4[4:], tcp.sequence)
+		binary.BigEndian.PutUint32(l4[8:], tcp.acknowledged)
+		l4[12], l4[13] = 5<<4, tcp.flags // 20 byte header
+		binary.BigEndian.PutUint16(l4[14:], 65535)
+		binary.BigEndian.PutUint16(l4[16:], checksum(pseudo(src, dst, f.Protocol, l4), l4))
 	case model.UDP:
 		l4 = make([]byte, 12)
-		binary.BigEndian.PutUint16(l4[4:], uint16(len(l4)))
 		ports(l4, sport, dport)
-		binary.BigEndian.PutUint16(l4[6:], checksum(pseudo(src, dst, protocol, l4), l4))
+		binary.BigEndian.PutUint16(l4[4:], uint16(len(l4)))
+		binary.BigEndian.PutUint16(l4[6:], checksum(pseudo(src, dst, f.Protocol, l4), l4))
 	case model.SCTP:
-		l4 = sctp.Packet{SourcePort: sport, DestinationPort: dport, Chunk: sctp.Init, InitiateTag: uint32(sport) | 1<<16}.Marshal()
+		assoc.SourcePort, assoc.DestinationPort = sport, dport
+		l4 = assoc.Marshal()
 	case model.ICMP:
-		l4 = make([]byte, 8)
-		l4[0] = 8
-		binary.BigEndian.PutUint16(l4[4:], sport)
+		l4 = []byte{icmp, 0, 0, 0, byte(f.id >> 8), byte(f.id), 0, 0}
 		binary.BigEndian.PutUint16(l4[2:], checksum(l4))
 	case model.ICMPv6:
-		l4 = make([]byte, 8)
-		l4[0] = 128
-		binary.BigEndian.PutUint16(l4[4:], sport)
-		binary.BigEndian.PutUint16(l4[2:], checksum(pseudo(src, dst, protocol, l4), l4))
+		l4 = []byte{icmp6, 0, 0, 0, byte(f.id >> 8), byte(f.id), 0, 0}
+		binary.BigEndian.PutUint16(l4[2:], checksum(pseudo(src, dst, f.Protocol, l4), l4))
 	}
-	return append(ipHeader(src, dst, protocol, len(l4)), l4...)
+	return append(ipHeader(src, dst, f.Protocol, f.id, len(l4)), l4...)
 }
 
 func ports(l4 []byte, sport, dport uint16) {
@@ -52,18 +114,21 @@ func ports(l4 []byte, sport, dport uint16) {
 	binary.BigEndian.PutUint16(l4[2:], dport)
 }
 
-func ipHeader(src, dst netip.Addr, protocol model.Protocol, payload int) []byte {
+// ipHeader carries the id in IPv4's identification or in IPv6's flow label.
+func ipHeader(src, dst netip.Addr, protocol model.Protocol, id uint16, payload int) []byte {
 	if src.Is4() {
 		h := make([]byte, 20)
-		h[0], h[8], h[9] = 0x45, 64, byte(protocol)
+		h[0], h[8], h[9] = 0x45, hopLimit, byte(protocol)
 		binary.BigEndian.PutUint16(h[2:], uint16(20+payload))
+		binary.BigEndian.PutUint16(h[4:], id)
 		copy(h[12:], src.AsSlice())
 		copy(h[16:], dst.AsSlice())
 		binary.BigEndian.PutUint16(h[10:], checksum(h))
 		return h
 	}
 	h := make([]byte, 40)
-	h[0], h[6], h[7] = 0x60, byte(protocol), 64
+	h[0], h[6], h[7] = 0x60, byte(protocol), hopLimit
+	binary.BigEndian.PutUint16(h[2:], id)
 	binary.BigEndian.PutUint16(h[4:], uint16(payload))
 	copy(h[8:], src.AsSlice())
 	copy(h[24:], dst.AsSlice())
@@ -93,31 +158,14 @@ func checksum(parts ...[]byte) uint16 {
 	return ^uint16(sum)
 }
 
-// identity returns what packet was given for sport, or 0 for other packets.
+// identity returns the id of a packet that was forwarded once, or 0 for other
+// packets.
 func identity(ip []byte) uint16 {
-	if len(ip) < 20 {
-		return 0
-	}
-	protocol, l4 := model.Protocol(0), []byte(nil)
-	switch ip[0] >> 4 {
-	case 4:
-		protocol, l4 = model.Protocol(ip[9]), ip[20:]
-	case 6:
-		if len(ip) < 40 {
-			return 0
-		}
-		protocol, l4 = model.Protocol(ip[6]), ip[40:]
-	}
-	if len(l4) < 8 {
-		return 0
-	}
-	switch protocol {
-	case model.TCP, model.UDP, model.SCTP:
-		return binary.BigEndian.Uint16(l4)
-	case model.ICMP, model.ICMPv6:
-		if l4[0] == 8 || l4[0] == 128 {
-			return binary.BigEndian.Uint16(l4[4:])
-		}
+	switch {
+	case len(ip) >= 20 && ip[0]>>4 == 4 && ip[8] == hopLimit-1:
+		return binary.BigEndian.Uint16(ip[4:])
+	case len(ip) >= 40 && ip[0]>>4 == 6 && ip[7] == hopLimit-1:
+		return binary.BigEndian.Uint16(ip[2:])
 	}
 	return 0
 }

@@ -2,79 +2,111 @@ package property
 
 import (
 	"flag"
-	"net/netip"
 	"os"
 	"runtime"
+	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
+	"sigs.k8s.io/yaml"
 
-	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/policy/policytest"
 )
 
-// clusters is the number of random clusters; -rapid.checks overrides it.
-const clusters = "1000"
-
-// testbed is two routers, one for each node of the random clusters, with the
-// cluster they hold.
-type testbed struct {
-	routers map[string]*router
-	cluster *oracle.Cluster
-	// port numbers packets; conntrack must see every one for the first time.
-	port uint16
+// checks has rapid draw that often, unless -rapid.checks says otherwise.
+func checks(t *testing.T, n int) {
+	t.Helper()
+	f := flag.Lookup("rapid.checks")
+	if f.Value.String() != f.DefValue {
+		return
+	}
+	if err := f.Value.Set(strconv.Itoa(n)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Value.Set(f.DefValue); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
-func newTestbed(t *testing.T) *testbed {
+// lockThread keeps the test on a thread that may move between namespaces and is
+// not given back. It stays on one processor, so that packets keep their order.
+func lockThread(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root: network namespaces and nftables")
+		t.Skip("needs root: network namespaces and netfilter")
 	}
-	// The thread moves between namespaces and is not given back; it stays on
-	// one processor, so that packets keep their order.
 	runtime.LockOSThread()
 	var one unix.CPUSet
 	one.Set(0)
 	if err := unix.SchedSetaffinity(0, &one); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// testbed is two routers, one for each node of the random clusters, with the
+// cluster they hold.
+type testbed struct {
+	routers map[string]*router
+	cluster *oracle.Cluster
+	// id numbers packets and connections; conntrack must see each for the first
+	// time.
+	id uint16
+	// verdicts counts what was seen.
+	verdicts map[bool]int
+}
+
+func newTestbed(t *testing.T, backend string) *testbed {
+	t.Helper()
+	lockThread(t)
+	needTools(t, backend)
 	return &testbed{
-		routers: map[string]*router{"node1": newRouter(t, "node1"), "node2": newRouter(t, "node2")},
-		port:    1024,
+		routers: map[string]*router{
+			"node1": newRouter(t, backend, "node1"), "node2": newRouter(t, backend, "node2"),
+		},
+		verdicts: map[bool]int{},
 	}
 }
 
-func TestKernelAgreesWithOracle(t *testing.T) {
-	b := newTestbed(t)
-	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
-		if err := f.Value.Set(clusters); err != nil {
-			t.Fatal(err)
-		}
+// clusters is how many random clusters each backend gets: one that starts
+// programs takes its time.
+func clusters(backend string) int {
+	if backend == felixlike.NFTables {
+		return 1000
 	}
-	verdicts := map[bool]int{}
-	drawn := 0
-	rapid.Check(t, func(rt *rapid.T) {
-		drawn++
-		b.become(rt, policytest.Cluster(rt))
-		packets := policytest.Packets(rt, b.cluster)
-		got := b.send(rt, packets)
-		for i, p := range packets {
-			through, tried := got[i]
-			if !tried {
-				continue
+	return 150
+}
+
+// TestKernelAgreesWithOracle leads each backend from one random cluster to the
+// next, and sends packets. Those that open a connection go as the oracle says.
+// What answers those that were allowed passes whatever policy says of it. A
+// connection that came to be while there was no table is judged as if it were
+// new.
+func TestKernelAgreesWithOracle(t *testing.T) {
+	for _, backend := range backends() {
+		t.Run(backend, func(t *testing.T) {
+			b := newTestbed(t, backend)
+			checks(t, clusters(backend))
+			drawn, flushed := 0, 0
+			rapid.Check(t, func(rt *rapid.T) {
+				drawn++
+				b.become(rt, policytest.Cluster(rt))
+				packets := policytest.Packets(rt, b.cluster)
+				b.judgeNew(rt, b.connections(packets))
+				if rapid.IntRange(0, 4).Draw(rt, "no table for a while") == 4 {
+					flushed++
+					b.judgeEstablished(rt, b.connections(packets))
+				}
+			})
+			t.Logf("%d clusters, %d times without a table, %d packets through, %d blocked", drawn, flushed, b.verdicts[true], b.verdicts[false])
+			if b.verdicts[true] == 0 || b.verdicts[false] == 0 {
+				t.Errorf("one-sided: %v", b.verdicts)
 			}
-			want := b.cluster.Evaluate(p)
-			if through != want.Allowed {
-				rt.Errorf("%s -> %s %s/%d: through %v, the oracle says %+v", p.Source, p.Destination, p.Protocol, p.Port, through, want)
-			}
-			verdicts[through]++
-		}
-	})
-	t.Logf("%d clusters, %d packets through, %d blocked", drawn, verdicts[true], verdicts[false])
-	if verdicts[true] == 0 || verdicts[false] == 0 {
-		t.Errorf("one-sided: %v", verdicts)
+		})
 	}
 }
 
@@ -84,104 +116,40 @@ func TestKernelAgreesWithOracle(t *testing.T) {
 func (b *testbed) become(rt *rapid.T, c *oracle.Cluster) {
 	before := b.cluster
 	b.cluster = c
-	for _, r := range b.routers {
+	for _, name := range b.names() {
+		r := b.routers[name]
 		r.become(before, c)
-	}
-	for name, r := range b.routers {
 		if rapid.Bool().Draw(rt, "read first") {
-			r.table.Invalidate()
+			r.backend.Stage.Invalidate()
 		}
-		if _, err := r.apply(); err != nil {
-			rt.Fatalf("%s: %v", name, err)
-		}
+		r.program(rt)
 		for _, reread := range []bool{false, true} {
 			if reread {
-				r.table.Invalidate()
+				r.backend.Stage.Invalidate()
 			}
-			if n, err := r.apply(); err != nil || n != 0 {
-				rt.Fatalf("%s: another apply (reading first: %v) sent %d mutating messages, %v", name, reread, n, err)
+			if n := r.program(rt); n != 0 {
+				rt.Fatalf("%s: another apply (reading first: %v) sent %d mutating messages", name, reread, n)
 			}
 		}
 	}
 }
 
-// hop is one pass through a router.
-type hop struct {
-	router string
-	in     func(*router) *port
+// program applies and returns how much was written. Nothing may be refused.
+func (d *dataplane) program(rt *rapid.T) (writes int) {
+	done, err := d.apply()
+	if err != nil || len(done.Refused) > 0 {
+		rt.Fatalf("%s: %v, refused %+v", d.node, err, done.Refused)
+	}
+	return done.Writes
 }
 
-func gatewayOf(r *router) *port { return r.gateway }
-func uplinkOf(r *router) *port  { return r.other }
+func (b *testbed) names() []string { return []string{"node1", "node2"} }
 
-// path returns the routers that judge a packet, and false if none does or the
-// dataplane drops it for another reason than policy.
-func (b *testbed) path(p oracle.Packet) ([]hop, bool) {
-	src, srcKnown := locate(b.cluster, p.Source)
-	dst, dstKnown := locate(b.cluster, p.Destination)
-	sameNode := src.node == dst.node && (src.pod || dst.pod)
-	switch {
-	case !srcKnown || !dstKnown || p.Source == p.Destination || !src.pod && !dst.pod:
-		return nil, false
-	case sameNode && src.pod && dst.pod:
-		return []hop{{src.node, gatewayOf}}, true
-	case sameNode: // a pod and its own node: INPUT or OUTPUT, not FORWARD
-		return nil, false
+// describe returns a cluster as YAML.
+func describe(c *oracle.Cluster) string {
+	text, err := yaml.Marshal(c)
+	if err != nil {
+		return err.Error()
 	}
-	var hops []hop
-	if src.pod {
-		hops = append(hops, hop{src.node, gatewayOf})
-	}
-	if dst.pod {
-		in := gatewayOf
-		if src.node == "" {
-			in = uplinkOf
-		}
-		hops = append(hops, hop{dst.node, in})
-	}
-	return hops, true
-}
-
-// send puts the packets through the routers on their paths; the result holds,
-// by index, whether those that were tried came through all of them.
-func (b *testbed) send(rt *rapid.T, packets []oracle.Packet) map[int]bool {
-	type sent struct {
-		index int
-		id    uint16
-	}
-	probes, ids := map[string][]probe{}, map[string][]sent{}
-	result := map[int]bool{}
-	for i, p := range packets {
-		hops, ok := b.path(p)
-		if !ok {
-			continue
-		}
-		result[i] = true
-		for _, h := range hops {
-			id := b.nextPort()
-			r := b.routers[h.router]
-			probes[h.router] = append(probes[h.router], probe{id: id, in: h.in(r), payload: packet(p.Source, p.Destination, p.Protocol, id, p.Port)})
-			ids[h.router] = append(ids[h.router], sent{i, id})
-		}
-	}
-	for name, r := range b.routers {
-		id := b.nextPort()
-		sentinel := packet(netip.MustParseAddr("198.51.100.200"), netip.MustParseAddr("198.51.100.201"), model.UDP, id, 9)
-		through, err := r.forward(probes[name], probe{id: id, in: r.gateway, payload: sentinel})
-		if err != nil {
-			rt.Fatal(err)
-		}
-		for _, s := range ids[name] {
-			result[s.index] = result[s.index] && through[s.id]
-		}
-	}
-	return result
-}
-
-func (b *testbed) nextPort() uint16 {
-	b.port++
-	if b.port < 1024 {
-		b.port = 1024
-	}
-	return b.port
+	return string(text)
 }
