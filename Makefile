@@ -37,8 +37,8 @@ lint: ## formatting, vet and staticcheck
 	@go vet ./...
 	@go run $(LINTER) ./...
 
-bench: setup build ## measure first load, restart, changes and idle of a big node (writes docs/benchmarks)
-	@bin/felixctl bench run --profile w1 --backends nftables --rounds 5 --out docs/benchmarks/w1-nftables
+bench: setup build ## measure all backends on a big node: first load, restart, changes, idle (five minutes; writes docs/benchmarks)
+	@bin/felixctl bench run --profile w1 --backends nftables,iptables-legacy,iptables-nft --rounds 3 --out docs/benchmarks/w1
 
 microbench: setup ## run the Go benchmarks of the policy engine and the nftables driver
 	@go test -run '^$$' -bench . -benchmem ./policy/... ./tables/...

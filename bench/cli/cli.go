@@ -51,7 +51,7 @@ func runCommand() *cobra.Command {
 It runs in network namespaces of its own and leaves nothing behind. Profiles:
 ` + profiles(),
 		Example: "  felixctl bench run --profile small --rounds 2\n" +
-			"  felixctl bench run --profile w1 --backends nftables --rounds 5 --out docs/benchmarks/w1-nftables",
+			"  felixctl bench run --profile w1 --backends nftables,iptables-nft --idle 1h --out w1",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg := bench.Config{Rounds: rounds, Progress: &progress{out: c.ErrOrStderr(), started: time.Now()}}
@@ -94,8 +94,8 @@ It runs in network namespaces of its own and leaves nothing behind. Profiles:
 	}
 	f := c.Flags()
 	f.StringVar(&profile, "profile", workload.W1, "size of the workload: see above")
-	f.StringSliceVar(&backends, "backends", []string{"nftables"}, "backends to measure, in turn")
-	f.IntVar(&rounds, "rounds", 5, "how often each backend has its turn")
+	f.StringSliceVar(&backends, "backends", worker.BackendNames(), "backends to measure, in turn; the others are compared with the first")
+	f.IntVar(&rounds, "rounds", 3, "how often each backend has its turn")
 	f.DurationVar(&idle, "idle", 0, "how long the idle agent is watched, once (default: the profile's)")
 	f.StringVar(&out, "out", "", "also write OUT.json and OUT.md")
 	outputFlag(c, &output)

@@ -88,12 +88,19 @@ func xtables(v iptables.Variant) Backend {
 
 // FindBackend returns the backend of that name.
 func FindBackend(name string) (Backend, error) {
-	var names []string
 	for _, b := range Backends() {
 		if b.Name == name {
 			return b, nil
 		}
+	}
+	return Backend{}, fmt.Errorf("backend %q: must be one of %s", name, strings.Join(BackendNames(), ", "))
+}
+
+// BackendNames lists the names that FindBackend takes.
+func BackendNames() []string {
+	var names []string
+	for _, b := range Backends() {
 		names = append(names, b.Name)
 	}
-	return Backend{}, fmt.Errorf("backend %q: must be one of %s", name, strings.Join(names, ", "))
+	return names
 }

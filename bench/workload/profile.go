@@ -46,11 +46,11 @@ func Profiles() []Profile {
 		},
 		{
 			Name: "w1-100", Namespaces: 10, Endpoints: 100, PoliciesPerEndpoint: 10,
-			Policies: 1000, RulesPerPolicy: 10, Groups: 500, GroupSize: 20, Samples: 1000, Idle: time.Minute,
+			Policies: 1000, RulesPerPolicy: 10, Groups: 500, GroupSize: 20, Samples: 600, Idle: 20 * time.Second,
 		},
 		{
 			Name: W1, Namespaces: 10, Endpoints: 1000, PoliciesPerEndpoint: 10,
-			Policies: 1000, RulesPerPolicy: 10, Groups: 500, GroupSize: 20, EngineDivisor: 1, Samples: 1000, Idle: time.Minute,
+			Policies: 1000, RulesPerPolicy: 10, Groups: 500, GroupSize: 20, EngineDivisor: 1, Samples: 600, Idle: 20 * time.Second,
 		},
 	}
 }
