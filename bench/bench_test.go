@@ -193,6 +193,9 @@ func checkResults(t *testing.T, r *bench.Report, b worker.Backend) {
 				t.Errorf("%s has written nothing: %v", c, writes)
 			}
 		}
+		if _, ok := foreign[c]; ok && (found.HeardWall.Min() <= 0 || found.HeardWall.Max() >= found.Wall.Max()) {
+			t.Errorf("%s was heard of after %v, of %v", c, found.HeardWall, found.Wall)
+		}
 		checkPrograms(t, found)
 	}
 }

@@ -62,12 +62,12 @@ func nftLimits() []limit {
 	} {
 		all = append(all, limit{nft, "foreign change of " + c.what + " -> repaired, max", latency(c.Case, func(l Latency) float64 { return l.Max }), 0.1, seconds})
 	}
-	all = append(all, limit{nft, "foreign deletion of all -> repaired, as a multiple of the slowest first load", func(r *Report, b string) (float64, bool) {
+	all = append(all, limit{nft, "all deleted, from its event to the repair, as a multiple of the slowest first load", func(r *Report, b string) (float64, bool) {
 		repaired, loaded := r.Find(b, worker.ForeignAll), r.Find(b, worker.FirstLoad)
 		if repaired == nil || loaded == nil {
 			return 0, false
 		}
-		return repaired.Wall.Median() / loaded.Wall.Max(), true
+		return (repaired.Wall.Median() - repaired.HeardWall.Median()) / loaded.Wall.Max(), true
 	}, 1, always(multiples())})
 	all = append(all,
 		limit{nft, "one rule of one policy changed, CPU", median(worker.RuleChanged, func(r *Result) Series { return r.CPU }), 0.002, seconds},

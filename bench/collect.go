@@ -63,6 +63,7 @@ func (r *Result) add(m *worker.Measurement, loop float64) {
 	r.Wall = append(r.Wall, wall.Seconds()/n)
 	r.CPU = append(r.CPU, cpu)
 	r.System = append(r.System, m.CPU.System.Seconds()/n)
+	r.StartedCPU = append(r.StartedCPU, m.CPU.Started.Seconds()/n)
 	r.CPUOfLoop = append(r.CPUOfLoop, cpu/loop)
 	r.Writes = append(r.Writes, float64(m.Writes)/n)
 	r.Saves = append(r.Saves, float64(m.Saves)/n)
@@ -77,6 +78,9 @@ func (r *Result) add(m *worker.Measurement, loop float64) {
 	if m.Render != (worker.Phase{}) {
 		r.RenderWall = append(r.RenderWall, m.Render.Wall.Seconds()/n)
 		r.RenderCPU = append(r.RenderCPU, m.Render.CPU.Total().Seconds()/n)
+	}
+	if m.Heard != 0 {
+		r.HeardWall = append(r.HeardWall, m.Heard.Seconds()/n)
 	}
 	r.Rules, r.Elements = max(r.Rules, m.Rules), max(r.Elements, m.Elements)
 }

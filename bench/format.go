@@ -82,6 +82,16 @@ func spread(s Series, u unit) string {
 
 func spreadSeconds(s Series) string { return spread(s, seconds(s.Median())) }
 
+func middleSeconds(s Series) string { return middle(s, seconds(s.Median())) }
+
+// share prints a part of a whole, over all rounds.
+func share(part, whole Series) string {
+	if whole.sum() == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.0f %%", 100*part.sum()/whole.sum())
+}
+
 // middle prints the median of a series, or nothing if it is empty.
 func middle(s Series, u unit) string {
 	if len(s) == 0 {

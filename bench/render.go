@@ -134,23 +134,17 @@ func (r *Report) programs(f *Result) string {
 	if len(words) == 0 {
 		return "none"
 	}
-	return strings.Join(words, ", ")
+	return strings.Join(words, ", ") + ", " + share(f.StartedCPU, f.CPU) + " of CPU"
 }
 
 // inKernel prints which part of the CPU time the kernel used.
-func inKernel(result *Result) string {
-	cpu := result.CPU.Median()
-	if cpu == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%.0f %%", 100*result.System.Median()/cpu)
-}
+func inKernel(f *Result) string { return share(f.System, f.CPU) }
 
 // changes is about one thing at a time.
 func (r *Report) changes() section {
 	s := section{
 		heading: "One change, from the object to the kernel's commit", left: 2,
-		header: []string{"what", "backend", "p50", "p99", "max", "changes", "CPU each", r.ofFirstHeader(), "of loop", "writes", "programs", "others, CPU"},
+		header: []string{"what", "backend", "p50", "p99", "max", "changes", "CPU each", r.ofFirstHeader(), "in kernel", "of loop", "writes", "programs", "others, CPU"},
 		text: []string{
 			"p50, p99 and max are over all changes of all rounds. An endpoint comes with a list of policies that no other " +
 				"pod has; its pod object is known before, as the scheduler's word comes before the CNI's. " +
@@ -170,7 +164,10 @@ func (r *Report) changes() section {
 		{worker.PolicyRemoved, "one policy removed"},
 	} {
 		r.each(c.Case, func(b string, f *Result) {
-			s.rows = append(s.rows, append(r.changeRow(c.what, f), beside(r.Profile.Name, b, c.Case)))
+			s.rows = append(s.rows, slices.Concat(times(c.what, f), []string{
+				spreadSeconds(f.CPU), spread(r.ofFirst(f), multiples()), inKernel(f), middle(f.CPUOfLoop, plain()),
+				middle(f.Writes, plain()), r.programs(f), beside(r.Profile.Name, b, c.Case),
+			}))
 		})
 	}
 	return s
@@ -180,8 +177,11 @@ func (r *Report) changes() section {
 func (r *Report) foreign() section {
 	s := section{
 		heading: "A foreign change, from the other program's request to the repair's commit", left: 2,
-		header: []string{"what", "backend", "p50", "p99", "max", "changes", "CPU each", r.ofFirstHeader(), "of loop", "writes", "programs", "others"},
-		text:   []string{"The other program is a netlink socket of the worker's own; its part is in the CPU figures."},
+		header: []string{"what", "backend", "p50", "p99", "max", "changes", "heard after", "CPU each", "in kernel", "of loop", "writes", "others"},
+		text: []string{
+			"The other program is a netlink socket of the worker's own; its part is in the CPU figures. The agent hears of a " +
+				"change when the kernel has made it: to delete everything takes time by itself.",
+		},
 	}
 	for _, b := range r.Backends {
 		if every := r.CheckEvery[b]; every > 0 {
@@ -199,17 +199,18 @@ func (r *Report) foreign() section {
 		{worker.ForeignAll, "everything deleted"},
 	} {
 		r.each(c.Case, func(b string, f *Result) {
-			s.rows = append(s.rows, append(r.changeRow(c.what, f), "Felix up to 180 s"))
+			s.rows = append(s.rows, slices.Concat(times(c.what, f), []string{
+				middleSeconds(f.HeardWall), spreadSeconds(f.CPU), inKernel(f), middle(f.CPUOfLoop, plain()), middle(f.Writes, plain()), "Felix up to 180 s",
+			}))
 		})
 	}
 	return s
 }
 
-// changeRow is what every kind of change tells of itself.
-func (r *Report) changeRow(what string, f *Result) []string {
+// times is what every kind of change tells of itself first.
+func times(what string, f *Result) []string {
 	return []string{
 		what, f.Backend, duration(f.Latency.P50), duration(f.Latency.P99), duration(f.Latency.Max), grouped(f.Latency.Count),
-		spreadSeconds(f.CPU), spread(r.ofFirst(f), multiples()), middle(f.CPUOfLoop, plain()), middle(f.Writes, plain()), r.programs(f),
 	}
 }
 
@@ -290,6 +291,8 @@ func (r *Report) notes() section {
 			"They hold the agent's own driver, policy engine, managers and backend, fed with objects in memory: how long it takes to read them " +
 			"is told apart. Open vSwitch, routes and conntrack are not in these figures: it is the policy stage alone.",
 		"CPU is user and system time of the process and of those that it starts; work that the kernel puts off to its own threads is not in it. " +
+			"\"In kernel\" is the system time's share of it, by samples of the kernel's clock: it is rough where all rounds come to little. " +
+			"\"Programs\" are those that were started for one operation, and their share of it. " +
 			"Peak RSS is of the whole process, with the benchmark's objects. \"Of loop\" is CPU as a ratio to a calibration loop that runs " +
 			fmt.Sprintf("before and after each turn (SHA-256 over %d MB: %s CPU), since machines vary.", calibrationBytes>>20, spreadSeconds(r.Calibration)),
 		othersSource,

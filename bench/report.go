@@ -45,11 +45,12 @@ type Result struct {
 	Tool string `json:"tool,omitempty"`
 	Wall Series `json:"wallSeconds"`
 	CPU  Series `json:"cpuSeconds"`
-	// System is the part of CPU that the kernel used. It is told by samples
-	// of the kernel's clock, so it says nothing about short work that a timer
-	// began.
+	// System is the part of CPU that the kernel used. It is told by samples of
+	// the kernel's clock: it is rough for work that is short in all.
 	System Series `json:"systemCPUSeconds"`
-	Writes Series `json:"writes,omitempty"`
+	// StartedCPU is the part of CPU that programs which were started used.
+	StartedCPU Series `json:"startedCPUSeconds,omitempty"`
+	Writes     Series `json:"writes,omitempty"`
 	// Saves and Restores are the programs that the backend started to read and
 	// to write.
 	Saves    Series `json:"saves,omitempty"`
@@ -64,6 +65,9 @@ type Result struct {
 	RenderWall Series `json:"renderWallSeconds,omitempty"`
 	RenderCPU  Series `json:"renderCPUSeconds,omitempty"`
 	PeakRSS    Series `json:"peakRSSBytes,omitempty"`
+	// HeardWall is the part of Wall before the agent was told of a foreign
+	// change.
+	HeardWall Series `json:"heardWallSeconds,omitempty"`
 	// Latency is that of single operations.
 	Latency Latency `json:"latency"`
 	// Rules and Elements are what the kernel held.

@@ -41,6 +41,14 @@ func (s Series) Max() float64 {
 	return slices.Max(s)
 }
 
+func (s Series) sum() float64 {
+	var sum float64
+	for _, v := range s {
+		sum += v
+	}
+	return sum
+}
+
 // over returns the series divided by another, round by round.
 func (s Series) over(o Series) Series {
 	var out Series

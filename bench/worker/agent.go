@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/felixlike/felixlike/bench/workload"
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/tables"
 )
 
 // settle bounds the wait for one apply: far more than a first load takes on a
@@ -125,15 +127,20 @@ func (a *agent) recheck(ctx context.Context) (pass, time.Duration, error) {
 	return p, p.done.at.Sub(before), err
 }
 
-// repair has another program make a change, and waits until it is undone.
-func (a *agent) repair(ctx context.Context, change func() (time.Time, error)) (pass, time.Duration, error) {
+// repair has another program make a change, and waits until it is undone. Heard
+// is the part of the time before the driver was told of it.
+func (a *agent) repair(ctx context.Context, change func() (time.Time, error)) (p pass, wall, heard time.Duration, err error) {
 	a.pause()
 	before, err := change()
 	if err != nil {
-		return pass{}, 0, err
+		return pass{}, 0, 0, err
 	}
-	p, err := a.next(ctx, func(p pass) bool { return len(p.applied.Repaired) > 0 })
-	return p, p.done.at.Sub(before), err
+	p, err = a.next(ctx, func(p pass) bool { return len(p.applied.Repaired) > 0 })
+	if err != nil {
+		return p, 0, 0, err
+	}
+	first := slices.MinFunc(p.applied.Repaired, func(a, b tables.Repair) int { return a.Noticed.Compare(b.Noticed) })
+	return p, p.done.at.Sub(before), first.Noticed.Sub(before), nil
 }
 
 // pause waits until the driver is free to apply at once.

@@ -101,6 +101,9 @@ type Measurement struct {
 	Model Phase `json:"model,omitzero"`
 	// Render is the part of Wall and CPU before the first word to the kernel.
 	Render Phase `json:"render,omitzero"`
+	// Heard is the part of Wall before the agent was told of a foreign change:
+	// most of it is what the change itself takes.
+	Heard time.Duration `json:"heardNanoseconds,omitempty"`
 	// Rules and Elements are what the kernel holds after it.
 	Rules    int `json:"rules,omitempty"`
 	Elements int `json:"elements,omitempty"`

@@ -11,31 +11,36 @@ import (
 )
 
 // CPU is CPU time: User that of programs, System that of the kernel on their
-// behalf.
+// behalf. Started is the part of both that programs which were started have had.
 type CPU struct {
-	User   time.Duration `json:"userNanoseconds"`
-	System time.Duration `json:"systemNanoseconds"`
+	User    time.Duration `json:"userNanoseconds"`
+	System  time.Duration `json:"systemNanoseconds"`
+	Started time.Duration `json:"startedNanoseconds,omitempty"`
 }
 
 // Total returns the sum of both.
 func (c CPU) Total() time.Duration { return c.User + c.System }
 
 // Add returns the sum of two.
-func (c CPU) Add(o CPU) CPU { return CPU{c.User + o.User, c.System + o.System} }
+func (c CPU) Add(o CPU) CPU { return CPU{c.User + o.User, c.System + o.System, c.Started + o.Started} }
 
-func (c CPU) minus(o CPU) CPU { return CPU{c.User - o.User, c.System - o.System} }
+func (c CPU) minus(o CPU) CPU {
+	return CPU{c.User - o.User, c.System - o.System, c.Started - o.Started}
+}
 
 // cpuTime returns the CPU time of this process and of the processes that it
 // started and waited for.
 func cpuTime() CPU {
-	var sum CPU
-	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
-		var u unix.Rusage
-		// It fails for a bad pointer or an unknown who only.
-		_ = unix.Getrusage(who, &u)
-		sum = sum.Add(CPU{time.Duration(u.Utime.Nano()), time.Duration(u.Stime.Nano())})
-	}
-	return sum
+	started := usage(unix.RUSAGE_CHILDREN)
+	started.Started = started.Total()
+	return usage(unix.RUSAGE_SELF).Add(started)
+}
+
+func usage(who int) CPU {
+	var u unix.Rusage
+	// It fails for a bad pointer or an unknown who only.
+	_ = unix.Getrusage(who, &u)
+	return CPU{User: time.Duration(u.Utime.Nano()), System: time.Duration(u.Stime.Nano())}
 }
 
 // faultsOfChildren counts the page faults of all processes that this one
@@ -43,7 +48,7 @@ func cpuTime() CPU {
 // only as long as none was.
 func faultsOfChildren() int64 {
 	var u unix.Rusage
-	_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &u) // as above
+	_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &u) // as in usage
 	return u.Minflt + u.Majflt
 }
 
