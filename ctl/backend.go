@@ -11,7 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/terminal"
 )
 
 func backendCommand() *cobra.Command {
@@ -26,6 +28,14 @@ func backendCommand() *cobra.Command {
 	return c
 }
 
+// inForce is the answer to `backend get`.
+type inForce struct {
+	Node    string `json:"node"`
+	Backend string `json:"backend"`
+	// Handover is the change under way, if there is one.
+	Handover *control.Handover `json:"handover,omitempty"`
+}
+
 func getCommand() *cobra.Command {
 	var t target
 	c := &cobra.Command{
@@ -38,24 +48,27 @@ func getCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if s.Handover != nil {
-					_, err = fmt.Fprintf(c.OutOrStdout(), "%s, changing to %s: %s\n", s.Backend, s.Handover.To, s.Handover.Phase)
+				out := c.OutOrStdout()
+				return t.output.Print(out, inForce{s.Node, s.Backend, s.Handover}, func() error {
+					if s.Handover != nil {
+						_, err = fmt.Fprintf(out, "%s, changing to %s: %s\n", s.Backend, s.Handover.To, s.Handover.Phase)
+						return err
+					}
+					_, err = fmt.Fprintln(out, s.Backend)
 					return err
-				}
-				_, err = fmt.Fprintln(c.OutOrStdout(), s.Backend)
-				return err
+				})
 			})
 		},
 	}
 	t.flags(c, 10*time.Second)
+	t.outputFlag(c)
 	return c
 }
 
 func setCommand() *cobra.Command {
 	var t target
-	names := strings.Join(felixlike.BackendNames(), "|")
 	c := &cobra.Command{
-		Use:   "set " + names,
+		Use:   "set " + strings.Join(felixlike.BackendNames(), "|"),
 		Short: "Change the backend under traffic",
 		Long: `Change the backend under traffic.
 
@@ -64,56 +77,78 @@ one removed. Meanwhile a packet has to pass both, so nothing gets through that
 either denies, and established connections go on. If the new backend cannot be
 programmed, the old one stays in force and the reason is printed.
 
+"iptables" takes the variant in which the node's other programs have their
+rules; "iptables-legacy" and "iptables-nft" name one.
+
 The change holds until the agent restarts: then it goes by its configuration
-(backend), and removes what the other backend left.`,
-		Args: cobra.ExactArgs(1),
+(backend), and removes what the other backend left.
+
+Exit codes: 0 the backend is in force, and nothing of another one is left; 2 it
+is not, or not known to be: ask again with felixctl backend get.`,
+		Example: "  felixctl backend set iptables-nft",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("want one of %s", strings.Join(felixlike.BackendNames(), ", "))
+			}
+			return config.CheckChoice("backend", args[0])
+		},
+		ValidArgs: felixlike.BackendNames(),
 		RunE: func(c *cobra.Command, args []string) error {
 			return t.call(c.Context(), func(ctx context.Context, agent *control.Client) error {
-				return change(ctx, agent, args[0], c.OutOrStdout(), c.ErrOrStderr())
+				r, err := change(ctx, agent, args[0], c.ErrOrStderr())
+				if err != nil {
+					return err
+				}
+				return t.output.Print(c.OutOrStdout(), r, func() error { return r.print(c.OutOrStdout()) })
 			})
 		},
 	}
 	t.flags(c, 2*time.Minute)
+	t.outputFlag(c)
 	return c
 }
 
-// progressEvery is how often a change is told of that takes longer.
-const progressEvery = 2 * time.Second
+// changed is the answer to `backend set`.
+type changed struct {
+	Node    string `json:"node"`
+	Backend string `json:"backend"`
+	// Before is the backend that was in force when the command began.
+	Before string        `json:"before"`
+	Took   time.Duration `json:"tookNanoseconds"`
+}
 
-// change asks for the backend and tells how far it is until it is in force.
-func change(ctx context.Context, agent *control.Client, name string, out, progress io.Writer) error {
-	before, err := agent.Status(ctx)
-	if err != nil {
+func (r changed) print(w io.Writer) error {
+	if r.Backend == r.Before {
+		_, err := fmt.Fprintf(w, "%s: %s is in force already\n", r.Node, r.Backend)
 		return err
 	}
-	start, done := time.Now(), make(chan error, 1)
-	go func() { done <- agent.SetBackend(ctx, name) }()
-	tick := time.NewTicker(progressEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case err := <-done:
-			if err != nil {
-				return err
-			}
-			after, err := agent.Status(ctx)
-			if err != nil {
-				return err
-			}
-			if after.Backend == before.Backend {
-				_, err = fmt.Fprintf(out, "%s is in force already\n", after.Backend)
-				return err
-			}
-			_, err = fmt.Fprintf(out, "%s has taken over from %s after %s; nothing of the old one is left\n",
-				after.Backend, before.Backend, time.Since(start).Round(time.Millisecond))
-			return err
-		case <-tick.C:
-			if s, err := agent.Status(ctx); err == nil && s.Handover != nil {
-				fmt.Fprintf(progress, "%s -> %s: %s (%s) %s\n", s.Backend, s.Handover.To, s.Handover.Phase,
-					time.Since(start).Round(time.Second), s.Handover.Error)
-			}
-		}
+	_, err := fmt.Fprintf(w, "%s: %s has taken over from %s after %s; nothing of the old one is left\n"+
+		"To keep it over a restart of the agent, configure it: backend: %s\n", r.Node, r.Backend, r.Before, r.Took.Round(time.Millisecond), r.Backend)
+	return err
+}
+
+// change asks for the backend and tells how far it is until it is in force.
+func change(ctx context.Context, agent *control.Client, name string, progress io.Writer) (changed, error) {
+	before, err := agent.Status(ctx)
+	if err != nil {
+		return changed{}, err
 	}
+	start := time.Now()
+	stop := terminal.Progress(progress, func() string {
+		s, err := agent.Status(ctx)
+		if err != nil || s.Handover == nil {
+			return "waiting for the agent"
+		}
+		return strings.TrimSpace(fmt.Sprintf("%s -> %s: %s %s", s.Backend, s.Handover.To, s.Handover.Phase, s.Handover.Error))
+	})
+	err = agent.SetBackend(ctx, name)
+	took := time.Since(start)
+	stop()
+	if err != nil {
+		return changed{}, err
+	}
+	after, err := agent.Status(ctx)
+	return changed{Node: after.Node, Backend: after.Backend, Before: before.Backend, Took: took}, err
 }
 
 func cleanupCommand() *cobra.Command {
@@ -137,7 +172,7 @@ which would only put everything back.`,
 				return err
 			})
 			if err == nil {
-				return fmt.Errorf("an agent runs (%s): stop it first", t.socket)
+				return fmt.Errorf("an agent runs (%s): stop it first, it would put everything back", t.socket)
 			}
 			removed, err := felixlike.RemoveBackends(c.Context(), "")
 			for _, name := range removed {

@@ -2,7 +2,9 @@ package ctl
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os/signal"
 	"path/filepath"
 	"time"
@@ -13,18 +15,25 @@ import (
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/terminal"
 )
 
-// target is the agent that a command talks to.
+// target is the agent that a command talks to, and how its answer is printed.
 type target struct {
 	socket  string
 	timeout time.Duration
+	output  terminal.Output
 }
 
 // flags adds the flags that say which agent is meant, and how long to wait.
 func (t *target) flags(c *cobra.Command, timeout time.Duration) {
-	c.Flags().StringVar(&t.socket, "socket", filepath.Join(config.Defaults().RunDir, felixlike.ControlSocket), "control socket of the agent")
+	c.Flags().StringVar(&t.socket, "socket", filepath.Join(config.Defaults().RunDir, felixlike.ControlSocket), "control socket of the agent; felixctl lab status names those of a lab")
 	c.Flags().DurationVar(&t.timeout, "timeout", timeout, "give up waiting after so long")
+}
+
+func (t *target) outputFlag(c *cobra.Command) {
+	t.output = terminal.Text
+	c.Flags().VarP(&t.output, "output", "o", terminal.OutputUsage)
 }
 
 // call runs f with a client of the agent, until the timeout or an interrupt.
@@ -37,8 +46,11 @@ func (t *target) call(ctx context.Context, f func(context.Context, *control.Clie
 	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
 	err := f(ctx, control.NewClient(t.socket))
-	if control.NotRunning(err) {
-		return fmt.Errorf("no agent listens at %s: is it running on this node, or is --socket wrong? (%w)", t.socket, err)
+	switch {
+	case control.NotRunning(err):
+		return fmt.Errorf("no agent listens at %s: is it running on this node, or is --socket wrong? (felixctl lab status names the sockets of a lab)", t.socket)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%s: only root may ask the agent: %w", t.socket, fs.ErrPermission)
 	}
 	return err
 }

@@ -115,7 +115,7 @@ func Up(ctx context.Context, config Config) (*Lab, error) {
 	old, err := readRecord(dir)
 	switch {
 	case err == nil && old.Owner.Alive():
-		return nil, fmt.Errorf("lab %s: %w, %d; take it down first", config.Name, ErrInUse, old.Owner.PID)
+		return nil, fmt.Errorf("lab %s: %w, %d (felixctl lab down --name %s removes it; --name gives another lab another name)", config.Name, ErrInUse, old.Owner.PID, config.Name)
 	case err == nil:
 		if err := old.undo(config.Root, dir); err != nil {
 			return nil, err

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -236,12 +235,4 @@ func MapPrefix(p netip.Prefix) netip.Prefix {
 		return p
 	}
 	return netip.PrefixFrom(Map(p.Addr()), 96+p.Bits())
-}
-
-func joinAddrs(addrs []netip.Addr) string {
-	var texts []string
-	for _, a := range addrs {
-		texts = append(texts, a.String())
-	}
-	return strings.Join(texts, ",")
 }

@@ -181,3 +181,11 @@ func TestNamesAreBoundedAndDistinct(t *testing.T) {
 		}
 	}
 }
+
+func joinAddrs(addrs []netip.Addr) string {
+	var texts []string
+	for _, a := range addrs {
+		texts = append(texts, a.String())
+	}
+	return strings.Join(texts, ",")
+}

@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/felixlike/felixlike/felixlike/control"
@@ -19,10 +20,13 @@ type Status struct {
 
 // NodeStatus is the state of a node.
 type NodeStatus struct {
-	Name      string `json:"name"`
-	Namespace string `json:"namespace"`
-	Addresses string `json:"addresses"`
-	AgentPID  int    `json:"agentPID"`
+	Name      string       `json:"name"`
+	Namespace string       `json:"netns"`
+	Addresses []netip.Addr `json:"addresses"`
+	AgentPID  int          `json:"agentPID"`
+	// ControlSocket is where felixctl finds the agent, LogFile its log.
+	ControlSocket string `json:"controlSocket"`
+	LogFile       string `json:"logFile"`
 	// Agent is what the agent says of itself; Error why it does not.
 	Agent *control.Status `json:"agent,omitempty"`
 	Error string          `json:"error,omitempty"`
@@ -30,10 +34,10 @@ type NodeStatus struct {
 
 // PodStatus is the state of a pod.
 type PodStatus struct {
-	Pod       string `json:"pod"`
-	Node      string `json:"node"`
-	Namespace string `json:"netns"`
-	Addresses string `json:"addresses"`
+	Pod       string       `json:"pod"`
+	Node      string       `json:"node"`
+	Namespace string       `json:"netns"`
+	Addresses []netip.Addr `json:"addresses"`
 	// State is what the node's agent says of the pod's endpoint.
 	State string `json:"state"`
 }
@@ -46,7 +50,10 @@ func (l *Lab) Status(ctx context.Context) Status {
 	endpoints := map[model.PodID]string{}
 	for _, name := range slices.Sorted(maps.Keys(l.nodes)) {
 		n := l.nodes[name]
-		ns := NodeStatus{Name: name, Namespace: n.ns.Name(), Addresses: joinAddrs(n.spec.Addresses), AgentPID: n.AgentPID()}
+		ns := NodeStatus{
+			Name: name, Namespace: n.ns.Name(), Addresses: n.spec.Addresses, AgentPID: n.AgentPID(),
+			ControlSocket: n.ControlSocket(), LogFile: n.LogFile(),
+		}
 		status, err := n.Status(ctx)
 		if err != nil {
 			ns.Error = err.Error()
@@ -62,7 +69,7 @@ func (l *Lab) Status(ctx context.Context) Status {
 		p := l.pods[id]
 		s.Pods = append(s.Pods, PodStatus{
 			Pod: id.String(), Node: p.node.Name(), Namespace: p.ns.Name(),
-			Addresses: joinAddrs(p.Addresses()), State: endpoints[id],
+			Addresses: p.Addresses(), State: endpoints[id],
 		})
 	}
 	return s

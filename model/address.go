@@ -82,3 +82,20 @@ func (p Protocol) String() string {
 	}
 	return fmt.Sprintf("proto(%d)", uint8(p))
 }
+
+// protocols lists those that have a name.
+func protocols() []Protocol { return []Protocol{AnyProtocol, ICMP, TCP, UDP, ICMPv6, SCTP} }
+
+// MarshalText returns the name, so that JSON shows names and no numbers.
+func (p Protocol) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText takes what MarshalText returns for a protocol that has a name.
+func (p *Protocol) UnmarshalText(text []byte) error {
+	for _, known := range protocols() {
+		if known.String() == string(text) {
+			*p = known
+			return nil
+		}
+	}
+	return fmt.Errorf("unknown protocol %q", text)
+}

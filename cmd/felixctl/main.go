@@ -1,10 +1,11 @@
-// Command felixctl is the operator's tool. So far it has two groups of
-// commands: lab, clusters made of network namespaces, and bench, what the
-// backends cost.
+// Command felixctl is the operator's tool: status and backend ask and change the
+// agent of this node, lab makes clusters of network namespaces, and bench
+// measures what the backends cost.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
@@ -12,14 +13,22 @@ import (
 
 	benchcli "github.com/felixlike/felixlike/bench/cli"
 	"github.com/felixlike/felixlike/ctl"
+	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/felixlike/version"
 	"github.com/felixlike/felixlike/lab/cli"
 )
 
 func main() {
 	root := &cobra.Command{
-		Use:           "felixctl",
-		Short:         "Operate and examine felixlike",
+		Use:   "felixctl",
+		Short: "Operate and examine felixlike",
+		Long: `Operate and examine felixlike.
+
+status and backend talk to the agent of this node; lab and bench need no
+cluster, only root on a Linux machine.
+
+Exit codes of all commands: 0 as expected; 1 something is not as expected, or
+not in order; 2 wrong usage, or something could not be done.`,
 		Version:       version.String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -27,8 +36,12 @@ func main() {
 	root.AddCommand(cli.Commands(), benchcli.Commands())
 	root.AddCommand(ctl.Commands()...)
 	err := root.ExecuteContext(context.Background())
-	if err != nil {
+	switch {
+	case err == nil:
+	case errors.Is(err, report.ErrNotInOrder), errors.Is(err, cli.ErrBlocked):
+		os.Exit(cli.ExitDisagreement) // what was printed says it
+	default:
 		fmt.Fprintln(os.Stderr, "felixctl:", err)
+		os.Exit(cli.ExitCode(err))
 	}
-	os.Exit(cli.ExitCode(err))
 }

@@ -28,17 +28,15 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/felixlike/version"
+	"github.com/felixlike/felixlike/internal/terminal"
 )
-
-// errNotInOrder makes the exit code 1.
-var errNotInOrder = errors.New("not in order")
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := rootCommand().ExecuteContext(ctx)
 	switch {
-	case errors.Is(err, errNotInOrder):
+	case errors.Is(err, report.ErrNotInOrder):
 		os.Exit(1)
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "felixlike-agent:", err)
@@ -72,7 +70,7 @@ func rootCommand() *cobra.Command {
 }
 
 func configCommand() *cobra.Command {
-	var format string
+	format := terminal.Text
 	c := &cobra.Command{
 		Use: "config", Short: "Print the effective configuration with the origin of each value", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -83,14 +81,18 @@ func configCommand() *cobra.Command {
 			return report.Config(cmd.OutOrStdout(), cfg.Rows(), format)
 		},
 	}
-	c.Flags().StringVarP(&format, "output", "o", "text", "text, json or yaml")
+	c.Flags().VarP(&format, "output", "o", terminal.OutputUsage)
 	return c
 }
 
 func statusCommand() *cobra.Command {
-	var format string
+	format := terminal.Text
 	c := &cobra.Command{
 		Use: "status", Short: "Print what the running agent has programmed, and every problem", Args: cobra.NoArgs,
+		Long: `Print what the running agent has programmed, and every problem.
+
+Exit codes: 0 all that is known is in force; 1 it is not; 2 the agent could not
+be asked. felixctl status does the same by the path of the socket.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := config.Load(cmd.Flags(), os.Environ())
 			if err != nil {
@@ -108,13 +110,13 @@ func statusCommand() *cobra.Command {
 			if err := report.Status(cmd.OutOrStdout(), s, format); err != nil {
 				return err
 			}
-			if !s.InSync || s.LastApply.Error != "" || s.Programmed < s.Observed || len(s.Quarantined) > 0 {
-				return errNotInOrder
+			if !report.InOrder(s) {
+				return report.ErrNotInOrder
 			}
 			return nil
 		},
 	}
-	c.Flags().StringVarP(&format, "output", "o", "text", "text, json or yaml")
+	c.Flags().VarP(&format, "output", "o", terminal.OutputUsage)
 	return c
 }
 

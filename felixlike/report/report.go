@@ -4,120 +4,150 @@
 package report
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
-	"sigs.k8s.io/yaml"
-
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/terminal"
 )
 
+// ErrNotInOrder is what commands return, and turn into exit code 1, when they
+// have shown a status that is not InOrder.
+var ErrNotInOrder = errors.New("not everything is in order")
+
+// InOrder reports whether all that the agent knows is in force: the datastore
+// was read, the last apply went well, nothing waits and nothing is set aside.
+func InOrder(s control.Status) bool {
+	return s.InSync && s.LastApply.Error == "" && s.Programmed >= s.Observed && len(s.Quarantined) == 0
+}
+
 // Config prints settings with their origins.
-func Config(w io.Writer, rows []config.Row, format string) error {
-	return render(w, rows, format, func() {
-		t := newTable(w, "setting", "value", "from")
+func Config(w io.Writer, rows []config.Row, format terminal.Output) error {
+	return format.Print(w, rows, func() error {
+		t := terminal.NewTable(terminal.StyleFor(w), "SETTING", "VALUE", "FROM")
 		for _, r := range rows {
-			t.AppendRow(table.Row{r.Key, r.Value, r.Origin})
+			t.Row(r.Key, r.Value, r.Origin)
 		}
-		t.Render()
+		_, err := fmt.Fprintln(w, t)
+		return err
 	})
 }
 
 // Status prints an agent's status.
-func Status(w io.Writer, s control.Status, format string) error {
-	return render(w, s, format, func() {
-		fmt.Fprintf(w, "node %s   backend %s   datastore %s   pid %d   up %s\n", s.Node, s.Backend, s.Datastore, s.PID,
-			time.Since(s.StartedAt).Round(time.Second))
-		fmt.Fprintf(w, "in sync %s   revision %d programmed of %d   last apply %s in %s\n", yesNo(s.InSync), s.Programmed, s.Observed,
-			s.LastApply.At.Format(time.TimeOnly), s.LastApply.Duration.Round(10*time.Microsecond))
-		health := s.Health
-		if health == "" {
-			health = "off"
-		}
-		fmt.Fprintf(w, "version %s   probes and metrics %s\n", s.AgentVersion, health)
-		if s.LastApply.Error != "" {
-			fmt.Fprintf(w, "LAST APPLY FAILED: %s\n", s.LastApply.Error)
-		}
-		for _, r := range s.Running {
-			fmt.Fprintf(w, "applying %s for %s\n", r.Stage, time.Since(r.Since).Round(10*time.Microsecond))
-		}
-		fmt.Fprintf(w, "writes since start: nftables %d, openflow %d, netlink %d, ovsdb %d, conntrack %d   groups %d\n\n",
-			s.Writes["nftables"], s.Writes["openflow"], s.Writes["netlink"], s.Writes["ovsdb"], s.Writes["conntrack"], s.Groups)
-		endpoints(w, s)
-		policies(w, s)
-		quarantined(w, s)
-		repairs(w, s)
-		problems(w, s)
+func Status(w io.Writer, s control.Status, format terminal.Output) error {
+	return format.Print(w, s, func() error {
+		t := &text{style: terminal.StyleFor(w)}
+		t.summary(s)
+		t.endpoints(s)
+		t.policies(s)
+		t.quarantined(s)
+		t.repairs(s)
+		t.problems(s)
+		_, err := io.WriteString(w, t.String())
+		return err
 	})
 }
 
-func endpoints(w io.Writer, s control.Status) {
+// text is a status as it is printed.
+type text struct {
+	strings.Builder
+	style terminal.Style
+}
+
+func (t *text) summary(s control.Status) {
+	fmt.Fprintf(t, "node %s   backend %s   datastore %s   pid %d   up %s\n", s.Node, s.Backend, s.Datastore, s.PID,
+		time.Since(s.StartedAt).Round(time.Second))
+	fmt.Fprintf(t, "in sync %s   revision %d programmed of %d   last apply %s in %s\n", yesNo(s.InSync), s.Programmed, s.Observed,
+		s.LastApply.At.Format(time.TimeOnly), s.LastApply.Duration.Round(10*time.Microsecond))
+	health := s.Health
+	if health == "" {
+		health = "off"
+	}
+	fmt.Fprintf(t, "version %s   probes and metrics %s\n", s.AgentVersion, health)
+	if h := s.Handover; h != nil {
+		fmt.Fprintf(t, "changing the backend to %s for %s: %s %s\n", h.To, time.Since(h.Since).Round(time.Millisecond), h.Phase, h.Error)
+	}
+	if s.LastApply.Error != "" {
+		fmt.Fprintf(t, "LAST APPLY FAILED: %s\n", s.LastApply.Error)
+	}
+	for _, r := range s.Running {
+		fmt.Fprintf(t, "applying %s for %s\n", r.Stage, time.Since(r.Since).Round(10*time.Microsecond))
+	}
+	var writes []string
+	for _, receiver := range slices.Sorted(maps.Keys(s.Writes)) {
+		writes = append(writes, fmt.Sprintf("%s %d", receiver, s.Writes[receiver]))
+	}
+	fmt.Fprintf(t, "writes since start: %s   groups %d\n\n", strings.Join(writes, ", "), s.Groups)
+}
+
+func (t *text) endpoints(s control.Status) {
 	if len(s.Endpoints) == 0 {
-		fmt.Fprintln(w, "no pods on this node")
+		fmt.Fprintln(t, "no pods on this node")
 		return
 	}
 	closed := false
-	t := newTable(w, "pod", "state", "interface", "addresses", "ingress", "egress")
+	table := terminal.NewTable(t.style, "POD", "STATE", "INTERFACE", "ADDRESSES", "INGRESS", "EGRESS")
 	for _, e := range s.Endpoints {
 		closed = closed || e.Reason != ""
-		t.AppendRow(table.Row{
-			e.Namespace + "/" + e.Name, e.State, e.Interface, strings.Join(e.Addresses, " "),
+		table.Row(
+			e.Namespace+"/"+e.Name, e.State, e.Interface, strings.Join(e.Addresses, " "),
 			open(e.IngressPolicies), open(e.EgressPolicies),
-		})
+		)
 	}
-	t.Render()
+	fmt.Fprintln(t, table)
 	if !closed {
 		return
 	}
-	fmt.Fprintln(w, "\nclosed pods, whose traffic is dropped:")
+	fmt.Fprintln(t, "\nclosed pods, whose traffic is dropped:")
 	for _, e := range s.Endpoints {
 		if e.Reason != "" {
-			fmt.Fprintf(w, "  %s/%s: %s\n", e.Namespace, e.Name, e.Reason)
+			fmt.Fprintf(t, "  %s/%s: %s\n", e.Namespace, e.Name, e.Reason)
 		}
 	}
 }
 
-func policies(w io.Writer, s control.Status) {
+func (t *text) policies(s control.Status) {
 	if len(s.Policies) == 0 {
 		return
 	}
-	fmt.Fprintln(w)
-	t := newTable(w, "policy", "tier", "ingress rules", "egress rules", "pods here")
+	fmt.Fprintln(t)
+	table := terminal.NewTable(t.style, "POLICY", "TIER", "INGRESS RULES", "EGRESS RULES", "PODS HERE")
 	for _, p := range s.Policies {
 		name := p.Name
 		if p.Namespace != "" {
 			name = p.Namespace + "/" + p.Name
 		}
-		t.AppendRow(table.Row{name, p.Tier, p.IngressRules, p.EgressRules, p.Endpoints})
+		table.Row(name, p.Tier, p.IngressRules, p.EgressRules, p.Endpoints)
 	}
-	t.Render()
+	fmt.Fprintln(t, table)
 }
 
 // quarantined prints what was set aside: one line of facts and one of reason
 // each, since reasons are long.
-func quarantined(w io.Writer, s control.Status) {
+func (t *text) quarantined(s control.Status) {
 	if len(s.Quarantined) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\nset aside (%d); everything else is programmed:\n", len(s.Quarantined))
-	t := newTable(w, "  object", "of", "pods closed", "since", "tries", "next try")
+	fmt.Fprintf(t, "\nset aside (%d); everything else is programmed:\n", len(s.Quarantined))
+	table := terminal.NewTable(t.style, "  OBJECT", "OF", "PODS CLOSED", "SINCE", "TRIES", "NEXT TRY")
 	for _, q := range s.Quarantined {
-		t.AppendRow(table.Row{
-			"  " + q.Stage + " " + q.Kind + " " + q.Name, owners(q), len(q.Pods), q.Since.Format(time.TimeOnly), q.Attempts, q.NextTry.Format(time.TimeOnly),
-		})
+		table.Row(
+			"  "+q.Stage+" "+q.Kind+" "+q.Name, owners(q), len(q.Pods), q.Since.Format(time.TimeOnly), q.Attempts, q.NextTry.Format(time.TimeOnly),
+		)
 	}
-	t.Render()
+	fmt.Fprintln(t, table)
 	for _, q := range s.Quarantined {
 		what := q.Name
 		if q.Rule != "" {
 			what += ", " + q.Rule
 		}
-		fmt.Fprintf(w, "  %s: %s\n", what, q.Reason)
+		fmt.Fprintf(t, "  %s: %s\n", what, q.Reason)
 	}
 }
 
@@ -132,31 +162,31 @@ func owners(q control.Quarantined) string {
 	return fmt.Sprintf("%s and %d more", q.Owners[0], len(q.Owners)-1)
 }
 
-func repairs(w io.Writer, s control.Status) {
+func (t *text) repairs(s control.Status) {
 	if s.Repairs.Total == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\nforeign changes undone: %d since start; the newest:\n", s.Repairs.Total)
-	t := newTable(w, "  at", "object", "what", "by", "took")
+	fmt.Fprintf(t, "\nforeign changes undone: %d since start; the newest:\n", s.Repairs.Total)
+	table := terminal.NewTable(t.style, "  AT", "OBJECT", "WHAT", "BY", "TOOK")
 	for _, r := range s.Repairs.Last {
 		by := r.By
 		if by == "" {
 			by = "unknown"
 		}
-		t.AppendRow(table.Row{
-			"  " + r.At.Format(time.DateTime), r.Stage + " " + r.Kind + " " + r.Name, r.What, by, r.Took.Round(10 * time.Microsecond).String(),
-		})
+		table.Row(
+			"  "+r.At.Format(time.DateTime), r.Stage+" "+r.Kind+" "+r.Name, r.What, by, r.Took.Round(10*time.Microsecond).String(),
+		)
 	}
-	t.Render()
+	fmt.Fprintln(t, table)
 }
 
-func problems(w io.Writer, s control.Status) {
+func (t *text) problems(s control.Status) {
 	if len(s.Problems) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\nproblems (%d):\n", len(s.Problems))
+	fmt.Fprintf(t, "\nproblems (%d):\n", len(s.Problems))
 	for _, p := range s.Problems {
-		fmt.Fprintf(w, "  %s\n", p.Error())
+		fmt.Fprintf(t, "  %s\n", p.Error())
 	}
 }
 
@@ -173,36 +203,4 @@ func yesNo(b bool) string {
 		return "yes"
 	}
 	return "NO"
-}
-
-func newTable(w io.Writer, header ...any) table.Writer {
-	t := table.NewWriter()
-	t.SetOutputMirror(w)
-	t.AppendHeader(header)
-	style := table.StyleDefault
-	style.Options = table.OptionsNoBordersAndSeparators
-	style.Format.Header = 0
-	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
-	t.SetStyle(style)
-	return t
-}
-
-func render(w io.Writer, value any, format string, text func()) error {
-	switch format {
-	case "text":
-		text()
-		return nil
-	case "json":
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(value)
-	case "yaml":
-		b, err := yaml.Marshal(value)
-		if err != nil {
-			return err
-		}
-		_, err = w.Write(b)
-		return err
-	}
-	return fmt.Errorf("unknown output format %q: text, json or yaml", format)
 }

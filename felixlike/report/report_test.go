@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -16,7 +17,8 @@ var noon = time.Date(2026, 11, 3, 12, 0, 0, 0, time.Local)
 func status() control.Status {
 	return control.Status{
 		AgentVersion: "v1.2.3 (go1.26.8)", Health: "127.0.0.1:10288", Node: "node1", Backend: "nftables", Datastore: "manifests", InSync: true, Observed: 7, Programmed: 7, StartedAt: time.Now(),
-		Writes: map[string]int{"nftables": 12},
+		Writes:   map[string]int{"ovsdb": 3, "iptables-nft": 12},
+		Handover: &control.Handover{To: "iptables-nft", Phase: "building", Since: time.Now()},
 		Endpoints: []control.Endpoint{
 			{Namespace: "x", Name: "web", State: control.EndpointProgrammed, Interface: "flx1", Addresses: []string{"10.10.0.5"}, IngressPolicies: []string{"x/base"}},
 			{Namespace: "x", Name: "lost", State: control.EndpointClosed, Reason: "the datastore knows no such pod"},
@@ -37,15 +39,15 @@ func status() control.Status {
 
 func TestStatusText(t *testing.T) {
 	var b bytes.Buffer
-	if err := Status(&b, status(), "text"); err != nil {
+	if err := Status(&b, status(), terminal.Text); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"node node1   backend nftables", "revision 7 programmed of 7", "version v1.2.3 (go1.26.8)   probes and metrics 127.0.0.1:10288\n", "nftables 12",
+		"node node1   backend nftables", "revision 7 programmed of 7", "version v1.2.3 (go1.26.8)   probes and metrics 127.0.0.1:10288\n", "writes since start: iptables-nft 12, ovsdb 3   groups 0\n", "changing the backend to iptables-nft for ",
 		"x/web   programmed  flx1       10.10.0.5  x/base   open", "x/lost  closed",
 		"x/base  networkpolicy", "a.yaml: NetworkPolicy x/bad: spec.ingress[0]: broken",
 		"x/lost: the datastore knows no such pod", "applying openflow for ",
-		"  object                     of                    pods closed  since     tries  next try",
+		"  OBJECT                     OF                    PODS CLOSED  SINCE     TRIES  NEXT TRY",
 		"  nftables chain pin-x/base  NetworkPolicy x/base            1  12:00:00      3  12:01:00",
 		"  pin-x/base, rule 2: the kernel refuses it",
 		"foreign changes undone: 41 since start",
@@ -60,7 +62,7 @@ func TestStatusText(t *testing.T) {
 
 func TestStatusJSONRoundTrip(t *testing.T) {
 	var b bytes.Buffer
-	if err := Status(&b, status(), "json"); err != nil {
+	if err := Status(&b, status(), terminal.JSON); err != nil {
 		t.Fatal(err)
 	}
 	var back control.Status
@@ -69,8 +71,20 @@ func TestStatusJSONRoundTrip(t *testing.T) {
 	}
 }
 
-func TestUnknownFormatIsRefused(t *testing.T) {
-	if err := Status(&bytes.Buffer{}, status(), "xml"); err == nil {
-		t.Error("xml was accepted")
+func TestInOrder(t *testing.T) {
+	good := control.Status{InSync: true, Observed: 7, Programmed: 7}
+	if !InOrder(good) {
+		t.Error("a good status is not in order")
+	}
+	for what, spoil := range map[string]func(*control.Status){
+		"first listing":  func(s *control.Status) { s.InSync = false },
+		"failed apply":   func(s *control.Status) { s.LastApply.Error = "broken" },
+		"waiting change": func(s *control.Status) { s.Observed++ },
+		"set aside":      func(s *control.Status) { s.Quarantined = status().Quarantined },
+	} {
+		bad := good
+		if spoil(&bad); InOrder(bad) {
+			t.Errorf("%s: in order", what)
+		}
 	}
 }

@@ -6,13 +6,18 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/netip"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/felixlike/felixlike/deploy/examples"
+	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/model"
 )
@@ -30,14 +35,14 @@ func (o *options) demoCommand() *cobra.Command {
 		Short: "Watch NetworkPolicy being enforced on real packets",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
-			family, err := o.parseFamily()
+			family, err := o.parseProbe()
 			if err != nil {
 				return err
 			}
 			ctx, cancel := interruptible(c.Context())
 			defer cancel()
-			d := &demo{out: c.OutOrStdout(), style: styleFor(c.OutOrStdout()), family: family, timeout: o.timeout, start: time.Now()}
-			d.say("1. Two nodes, six pods", "Network namespaces, an Open vSwitch and an agent each, joined by a "+o.config.Tunnel+" tunnel.")
+			d := &demo{out: c.OutOrStdout(), style: terminal.StyleFor(c.OutOrStdout()), family: family, timeout: o.timeout, start: time.Now()}
+			d.say("1. Two nodes, six pods", "Network namespaces, an Open vSwitch and an agent each, joined by a "+o.config.Tunnel+" tunnel; policy is decided by "+o.config.Backend+".")
 			if d.lab, err = o.ownLab(c, "demo-"); err != nil {
 				return err
 			}
@@ -56,7 +61,7 @@ func (o *options) demoCommand() *cobra.Command {
 // demo is one run of the demonstration.
 type demo struct {
 	out     io.Writer
-	style   style
+	style   terminal.Style
 	lab     *lab.Lab
 	family  model.Family
 	timeout time.Duration
@@ -65,7 +70,7 @@ type demo struct {
 }
 
 func (d *demo) say(title, text string) {
-	fmt.Fprintf(d.out, "\n%s\n%s\n\n", d.style.head(title), d.style.faint(text))
+	fmt.Fprintf(d.out, "\n%s\n%s\n\n", d.style.Head(title), d.style.Faint(text))
 }
 
 func (d *demo) run(ctx context.Context) error {
@@ -116,18 +121,66 @@ func (d *demo) run(ctx context.Context) error {
 	return d.finish(ctx)
 }
 
-// finish shows the rules of a pod and judges the run.
+// finish shows the rules of a pod, changes the backends and judges the run.
 func (d *demo) finish(ctx context.Context) error {
 	pod := model.PodID{Namespace: "shop", Name: "web"}
-	d.say("5. The rules of pod "+pod.String(), "As the kernel has them: chains, hashes and counters.")
-	if err := d.showRules(ctx, pod); err != nil {
+	d.say("5. The rules of pod "+pod.String(), "As the kernel has them, in the words of the backend's own tool. Names of sets are hashes of selectors.")
+	r, err := readRules(ctx, d.lab.Status(ctx), pod.String(), d.family)
+	if err != nil {
+		return err
+	}
+	if err := r.print(d.out); err != nil {
+		return err
+	}
+	if err := d.backends(ctx, pod, model.PodID{Namespace: "shop", Name: "api"}); err != nil {
 		return err
 	}
 	if d.wrong > 0 {
 		return fmt.Errorf("%s: %w", plural(d.wrong, "wrong cell"), ErrDisagreement)
 	}
-	fmt.Fprintf(d.out, "\n%s\n", d.style.good("Every probe went as the policies say."))
+	fmt.Fprintf(d.out, "\n%s\n", d.style.Good("Every probe went as the policies say."))
 	return nil
+}
+
+// backends changes the backend of all nodes, to each of the others and back,
+// while a connection that policy allows is in use.
+func (d *demo) backends(ctx context.Context, from, to model.PodID) (err error) {
+	d.say("6. The same policies under the other backends", fmt.Sprintf(
+		"The backends of all nodes are changed while a connection from %s to %s carries data. Then everything is probed again.", from, to))
+	stream, err := openStream(d.lab.Pod(from).Namespace(), netip.AddrPortFrom(d.lab.Pod(to).Address(d.family), 80))
+	if err != nil {
+		return fmt.Errorf("connect %s to %s: %w", from, to, err)
+	}
+	defer func() { err = errors.Join(err, stream.close()) }()
+	nodes := d.lab.Status(ctx).Nodes
+	for _, backend := range tour(nodes[0].Agent) {
+		begin := time.Now()
+		for _, n := range nodes {
+			if err := control.NewClient(n.ControlSocket).SetBackend(ctx, backend); err != nil {
+				return fmt.Errorf("%s: %w", n.Name, err)
+			}
+		}
+		fmt.Fprintf(d.out, "%-15s took over in %5s   ", backend, time.Since(begin).Round(time.Millisecond))
+		if err := d.matrix(ctx, false); err != nil {
+			return err
+		}
+		trips, slowest, err := stream.since()
+		if err != nil {
+			return fmt.Errorf("the connection from %s to %s broke (%w): %w", from, to, err, ErrDisagreement)
+		}
+		fmt.Fprintf(d.out, "%-15s the connection went on: %d round trips, the slowest in %s\n", "", trips, slowest.Round(100*time.Microsecond))
+	}
+	return nil
+}
+
+// tour is every backend once, that in force last.
+func tour(a *control.Status) []string {
+	all := []string{felixlike.NFTables, felixlike.IPTablesNFT, felixlike.IPTablesLegacy}
+	now := 0
+	if a != nil {
+		now = max(slices.Index(all, a.Backend), 0)
+	}
+	return append(slices.Clone(all[now+1:]), all[:now+1]...)
 }
 
 func loadExamples(name string) (lab.State, error) {
@@ -140,7 +193,7 @@ func loadExamples(name string) (lab.State, error) {
 
 func (d *demo) showPods() error {
 	state := d.lab.State()
-	rows := [][]string{{"POD", "NODE", "ADDRESSES", "SERVES"}}
+	t := terminal.NewTable(d.style, "POD", "NODE", "ADDRESSES", "SERVES")
 	for _, p := range state.Pods {
 		var ips, ports []string
 		for _, ip := range p.Status.PodIPs {
@@ -155,10 +208,12 @@ func (d *demo) showPods() error {
 				ports = append(ports, fmt.Sprintf("%s=%s/%d", cp.Name, proto, cp.ContainerPort))
 			}
 		}
-		rows = append(rows, []string{p.Namespace + "/" + p.Name, p.Spec.NodeName, strings.Join(ips, " "), strings.Join(ports, " ")})
+		t.Row(p.Namespace+"/"+p.Name, p.Spec.NodeName, strings.Join(ips, " "), strings.Join(ports, " "))
 	}
-	rows = append(rows, []string{allowedHost, "outside", "", ""}, []string{exceptedHost, "outside", "", ""})
-	return printTable(d.out, rows)
+	t.Row(allowedHost, "outside")
+	t.Row(exceptedHost, "outside")
+	_, err := fmt.Fprintln(d.out, t)
+	return err
 }
 
 // matrix probes everything against everything; in short it prints one line.
@@ -170,7 +225,7 @@ func (d *demo) matrix(ctx context.Context, full bool) error {
 	}
 	begin := time.Now()
 	m.Fill(d.lab.Probe(ctx, m.Probes(), d.timeout))
-	took := time.Since(begin).Round(100 * time.Millisecond)
+	took := time.Since(begin)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -179,20 +234,6 @@ func (d *demo) matrix(ctx context.Context, full bool) error {
 			return err
 		}
 	}
-	wrong := m.Wrong()
-	d.wrong += len(wrong)
-	through, probed := m.Counts()
-	summary := d.style.good("all as expected")
-	if len(wrong) > 0 {
-		summary = d.style.bad(plural(len(wrong), "cell") + " wrong")
-	}
-	fmt.Fprintf(d.out, "%d of %d probes through, %s (%s, timeout %s)\n", through, probed, summary, took, d.timeout)
-	for i, c := range wrong {
-		if i == maxShown {
-			break
-		}
-		fmt.Fprintf(d.out, "  %s -> %s %s: expected %s, %s\n", c.Probe.From, c.Probe.To,
-			Port{Protocol: c.Probe.Protocol, Port: c.Probe.Port}, verdict(c.Expected), c.Reason)
-	}
-	return nil
+	d.wrong += len(m.Wrong())
+	return m.Summary(d.out, took, d.timeout)
 }

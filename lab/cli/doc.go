@@ -21,15 +21,16 @@ const (
 // expected, after they have printed it.
 var ErrDisagreement = errors.New("not all is as expected")
 
-// errBlocked is what `probe` returns, with ExitDisagreement, if nothing got through.
-var errBlocked = errors.New("blocked")
+// ErrBlocked is what `probe` returns, with ExitDisagreement, if nothing got
+// through; it has printed so.
+var ErrBlocked = errors.New("blocked")
 
 // ExitCode returns the exit code for what a command returned.
 func ExitCode(err error) int {
 	switch {
 	case err == nil:
 		return ExitOK
-	case errors.Is(err, ErrDisagreement), errors.Is(err, errBlocked):
+	case errors.Is(err, ErrDisagreement), errors.Is(err, ErrBlocked):
 		return ExitDisagreement
 	}
 	return ExitFailure

@@ -2,9 +2,7 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -16,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/lab/supervisor"
 	"github.com/felixlike/felixlike/model"
@@ -25,7 +24,7 @@ import (
 type options struct {
 	config  lab.Config
 	family  string
-	output  string
+	output  terminal.Output
 	timeout time.Duration
 }
 
@@ -48,7 +47,7 @@ usage, or something could not be done.`,
 	f.StringVar(&o.config.Name, "name", "lab", "name of the lab")
 	f.StringVar(&o.config.Root, "root", lab.DefaultRoot, "folder of the labs' records, logs and sockets")
 	c.AddCommand(o.upCommand(), o.superviseCommand(), o.applyCommand(), o.probeCommand(), o.matrixCommand(),
-		o.verifyCommand(), o.statusCommand(), o.downCommand(), o.demoCommand())
+		o.verifyCommand(), o.statusCommand(), o.rulesCommand(), o.downCommand(), o.demoCommand())
 	return c
 }
 
@@ -66,20 +65,28 @@ func choices(setting string) string { return strings.Join(config.Choices(setting
 
 // probeFlags adds the flags of commands that probe.
 func (o *options) probeFlags(c *cobra.Command) {
-	f := c.Flags()
-	f.StringVar(&o.family, "family", "4", "address family: 4 or 6")
-	f.DurationVar(&o.timeout, "timeout", time.Second, "a probe without an answer for so long counts as blocked")
+	o.familyFlag(c)
+	c.Flags().DurationVar(&o.timeout, "timeout", time.Second, "a probe without an answer for so long counts as blocked")
+}
+
+func (o *options) familyFlag(c *cobra.Command) {
+	c.Flags().StringVar(&o.family, "family", "4", "address family: 4 or 6")
 }
 
 func (o *options) outputFlag(c *cobra.Command) {
-	c.Flags().StringVarP(&o.output, "output", "o", "text", "output format: text or json")
+	o.output = terminal.Text
+	c.Flags().VarP(&o.output, "output", "o", terminal.OutputUsage)
 }
 
-// parseFamily returns the family to probe in, having checked the probe flags.
-func (o *options) parseFamily() (model.Family, error) {
+// parseProbe returns the family to probe in, having checked the probe flags.
+func (o *options) parseProbe() (model.Family, error) {
 	if o.timeout <= 0 {
 		return 0, fmt.Errorf("--timeout %s: must be more than nothing", o.timeout)
 	}
+	return o.parseFamily()
+}
+
+func (o *options) parseFamily() (model.Family, error) {
 	switch o.family {
 	case "4":
 		return model.IPv4, nil
@@ -87,19 +94,6 @@ func (o *options) parseFamily() (model.Family, error) {
 		return model.IPv6, nil
 	}
 	return 0, fmt.Errorf("--family %q: must be 4 or 6", o.family)
-}
-
-// print writes a value as JSON, or as text by the function.
-func (o *options) print(w io.Writer, value any, text func() error) error {
-	switch o.output {
-	case "text":
-		return text()
-	case "json":
-		encoder := json.NewEncoder(w)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(value)
-	}
-	return fmt.Errorf("--output %q: must be text or json", o.output)
 }
 
 func (o *options) client() *supervisor.Client {
@@ -135,13 +129,16 @@ func (o *options) upCommand() *cobra.Command {
 				"lab", "supervise", "--name", o.config.Name, "--root", o.config.Root, "--agent", o.config.Agent, "--backend", o.config.Backend,
 				"--datapath", o.config.Datapath, "--tunnel", o.config.Tunnel, "--agent-log-level", o.config.LogLevel,
 			}
-			if err := supervisor.Start(program, args...); err != nil {
+			stop := terminal.Progress(c.ErrOrStderr(), terminal.Doing("making "+plural(len(state.Nodes), "node")+" and "+plural(len(state.Pods), "pod")))
+			if err = supervisor.Start(program, args...); err == nil {
+				err = o.client().SetState(c.Context(), state)
+			}
+			stop()
+			if err != nil {
 				return err
 			}
-			if err := o.client().SetState(c.Context(), state); err != nil {
-				return err
-			}
-			_, err = fmt.Fprintf(c.OutOrStdout(), "lab %s is up: %s, %s\n", o.config.Name, plural(len(state.Nodes), "node"), plural(len(state.Pods), "pod"))
+			_, err = fmt.Fprintf(c.OutOrStdout(), "lab %s is up: %s, %s, backend %s (felixctl lab status shows namespaces, sockets and logs)\n",
+				o.config.Name, plural(len(state.Nodes), "node"), plural(len(state.Pods), "pod"), o.config.Backend)
 			return err
 		},
 	}
@@ -188,11 +185,14 @@ func (o *options) applyCommand() *cobra.Command {
 			}
 			state = before.Merge(state)
 			start := time.Now()
-			if err := o.client().SetState(c.Context(), state); err != nil {
+			stop := terminal.Progress(c.ErrOrStderr(), terminal.Doing("waiting until all agents have programmed it"))
+			err = o.client().SetState(c.Context(), state)
+			stop()
+			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(c.OutOrStdout(), "programmed in %s: %s, %s, %s\n", time.Since(start).Round(time.Millisecond),
-				plural(len(state.Nodes), "node"), plural(len(state.Pods), "pod"), fmt.Sprintf("network policies: %d", len(state.Policies)))
+			_, err = fmt.Fprintf(c.OutOrStdout(), "programmed in %s: %s, %s, network policies: %d\n", time.Since(start).Round(time.Millisecond),
+				plural(len(state.Nodes), "node"), plural(len(state.Pods), "pod"), len(state.Policies))
 			return err
 		},
 	}
@@ -217,7 +217,7 @@ Exit codes: 0 through, 1 blocked, 2 not tried.`,
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			family, err := o.parseFamily()
+			family, err := o.parseProbe()
 			if err != nil {
 				return err
 			}
@@ -226,12 +226,14 @@ Exit codes: 0 through, 1 blocked, 2 not tried.`,
 				return err
 			}
 			probe := lab.Probe{From: args[0], To: args[1], Protocol: port.Protocol, Port: port.Port, Family: family}
+			stop := terminal.Progress(c.ErrOrStderr(), terminal.Doing("waiting for an answer"))
 			results, err := o.client().Probe(c.Context(), []lab.Probe{probe}, o.timeout)
+			stop()
 			if err != nil {
 				return err
 			}
 			r := results[0]
-			err = o.print(c.OutOrStdout(), r, func() error {
+			err = o.output.Print(c.OutOrStdout(), r, func() error {
 				if !r.Tried {
 					return nil // the error says it all
 				}
@@ -248,7 +250,7 @@ Exit codes: 0 through, 1 blocked, 2 not tried.`,
 			case !r.Tried:
 				return fmt.Errorf("not tried: %s", r.Reason)
 			case !r.Through:
-				return errBlocked
+				return ErrBlocked
 			}
 			return nil
 		},
@@ -268,7 +270,7 @@ func (o *options) statusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.print(c.OutOrStdout(), status, func() error { return printStatus(c.OutOrStdout(), status) })
+			return o.output.Print(c.OutOrStdout(), status, func() error { return printStatus(c.OutOrStdout(), status) })
 		},
 	}
 	o.outputFlag(c)
@@ -290,7 +292,10 @@ func (o *options) downCommand() *cobra.Command {
 				}
 			}
 			for _, name := range names {
-				if err := lab.Cleanup(o.config.Root, name); err != nil {
+				stop := terminal.Progress(c.ErrOrStderr(), terminal.Doing("removing lab "+name))
+				err := lab.Cleanup(o.config.Root, name)
+				stop()
+				if err != nil {
 					return err
 				}
 				if _, err := fmt.Fprintf(c.OutOrStdout(), "lab %s is down\n", name); err != nil {

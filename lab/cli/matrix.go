@@ -6,7 +6,9 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/model"
 )
@@ -49,22 +51,22 @@ type Cell struct {
 func (c Cell) Right() bool { return c.Skipped || c.Tried && c.Through == c.Expected }
 
 // symbol is a cell in one character.
-func (c Cell) symbol(s style) string {
+func (c Cell) symbol(s terminal.Style) string {
 	switch {
 	case c.Skipped:
 		return " "
 	case !c.Tried:
-		return s.bad("?")
+		return s.Bad("?")
 	case !c.Through && !c.Served:
-		return s.faint(".")
+		return s.Faint(".")
 	case c.Through && c.Expected:
-		return s.good("+")
+		return s.Good("+")
 	case !c.Through && !c.Expected:
-		return s.faint("-")
+		return s.Faint("-")
 	case c.Through:
-		return s.bad("!")
+		return s.Bad("!")
 	}
-	return s.bad("x")
+	return s.Bad("x")
 }
 
 // Matrix is who reaches whom, on several ports.
@@ -170,10 +172,34 @@ func (m *Matrix) Counts() (through, probed int) {
 	return through, probed
 }
 
+// Summary writes in one line how the probes went, and below it those that went
+// wrong.
+func (m *Matrix) Summary(w io.Writer, took, timeout time.Duration) error {
+	s := terminal.StyleFor(w)
+	wrong := m.Wrong()
+	through, probed := m.Counts()
+	verdicts := s.Good("all as expected")
+	if len(wrong) > 0 {
+		verdicts = s.Bad(plural(len(wrong), "cell") + " wrong")
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d of %d probes through, %s (%s, timeout %s)\n", through, probed, verdicts, took.Round(100*time.Millisecond), timeout)
+	for i, c := range wrong {
+		if i == maxShown {
+			fmt.Fprintf(&b, "  ... and %d more\n", len(wrong)-i)
+			break
+		}
+		fmt.Fprintf(&b, "  %s -> %s %s: expected %s, %s\n", c.Probe.From, c.Probe.To,
+			Port{Protocol: c.Probe.Protocol, Port: c.Probe.Port}, verdict(c.Expected), c.Reason)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
 // Print writes the matrix: rows are sources, columns targets, and a cell has
 // one character a port.
 func (m *Matrix) Print(w io.Writer) error {
-	s := styleFor(w)
+	s := terminal.StyleFor(w)
 	var b strings.Builder
 	first := 0
 	for _, from := range m.From {
@@ -183,15 +209,15 @@ func (m *Matrix) Print(w io.Writer) error {
 	for _, p := range m.Ports {
 		names = append(names, p.String())
 	}
-	fmt.Fprintf(&b, "%s\n", s.faint(fmt.Sprintf("IPv%s; a cell shows %s", m.Family, strings.Join(names, " "))))
+	fmt.Fprintf(&b, "%s\n", s.Faint(fmt.Sprintf("IPv%s; a cell shows %s", m.Family, strings.Join(names, " "))))
 	fmt.Fprintf(&b, "%*s", first, "")
 	for _, to := range m.To {
-		fmt.Fprintf(&b, "  %s", s.bold(fmt.Sprintf("%-*s", m.width(to), to)))
+		fmt.Fprintf(&b, "  %s", s.Bold(fmt.Sprintf("%-*s", m.width(to), to)))
 	}
 	b.WriteByte('\n')
 	i := 0
 	for _, from := range m.From {
-		b.WriteString(s.bold(fmt.Sprintf("%-*s", first, from)))
+		b.WriteString(s.Bold(fmt.Sprintf("%-*s", first, from)))
 		for _, to := range m.To {
 			b.WriteString("  ")
 			for range m.Ports {
@@ -203,7 +229,7 @@ func (m *Matrix) Print(w io.Writer) error {
 		b.WriteByte('\n')
 	}
 	text := trimLines(b.String())
-	_, err := io.WriteString(w, text+s.faint("+ through  - blocked  . not served (and not reached)  ! through, should be blocked  x blocked, should be through  ? not tried")+"\n")
+	_, err := io.WriteString(w, text+s.Faint("+ through  - blocked  . not served (and not reached)  ! through, should be blocked  x blocked, should be through  ? not tried")+"\n")
 	return err
 }
 

@@ -1,9 +1,13 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/felixlike/felixlike/internal/terminal"
 )
 
 func (o *options) matrixCommand() *cobra.Command {
@@ -13,7 +17,7 @@ func (o *options) matrixCommand() *cobra.Command {
 		Short: "Probe all pods against all and compare with what the policies say",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			family, err := o.parseFamily()
+			family, err := o.parseProbe()
 			if err != nil {
 				return err
 			}
@@ -33,12 +37,19 @@ func (o *options) matrixCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			start := time.Now()
+			stop := terminal.Progress(c.ErrOrStderr(), terminal.Doing("probing "+plural(len(m.Probes()), "connection")))
 			results, err := o.client().Probe(c.Context(), m.Probes(), o.timeout)
+			took := time.Since(start)
+			stop()
 			if err != nil {
 				return err
 			}
 			m.Fill(results)
-			if err := o.print(c.OutOrStdout(), m, func() error { return m.Print(c.OutOrStdout()) }); err != nil {
+			err = o.output.Print(c.OutOrStdout(), m, func() error {
+				return errors.Join(m.Print(c.OutOrStdout()), m.Summary(c.OutOrStdout(), took, o.timeout))
+			})
+			if err != nil {
 				return err
 			}
 			if wrong := len(m.Wrong()); wrong > 0 {

@@ -1,68 +1,246 @@
 package cli
 
 import (
+	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"os"
+	"io"
+	"maps"
+	"net/netip"
+	"os/exec"
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
+
+	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/internal/terminal"
+	"github.com/felixlike/felixlike/lab"
+	"github.com/felixlike/felixlike/lab/namespace"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables/iptables"
 	"github.com/felixlike/felixlike/tables/nftables"
 )
 
-// showRules prints what a packet of the pod meets: where its addresses are
-// dispatched to, and all chains from there on.
-func (d *demo) showRules(ctx context.Context, id model.PodID) error {
-	pod := d.lab.Pod(id)
-	if pod == nil {
-		return fmt.Errorf("there is no pod %s", id)
+func (o *options) rulesCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "rules NAMESPACE/POD",
+		Short: "Show the rules that a pod's packets meet, in the words of the backend's own tool",
+		Long: `Show the rules that a pod's packets meet, in the words of the backend's own
+tool (nft, or iptables-save and ipset), with counters, and with the policy and
+the rule of it that each comes from.`,
+		Example: "  felixctl lab rules shop/web",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("want NAMESPACE/POD (as in: shop/web), got %s", plural(len(args), "argument"))
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			family, err := o.parseFamily()
+			if err != nil {
+				return err
+			}
+			status, err := o.client().Status(c.Context())
+			if err != nil {
+				return err
+			}
+			r, err := readRules(c.Context(), status, args[0], family)
+			if err != nil {
+				return err
+			}
+			return o.output.Print(c.OutOrStdout(), r, func() error { return r.print(c.OutOrStdout()) })
+		},
 	}
-	ns, err := os.Open(pod.Node().Namespace().Path())
+	o.familyFlag(c)
+	o.outputFlag(c)
+	return c
+}
+
+// podRules is what the packets of a pod meet in one family.
+type podRules struct {
+	Pod     string `json:"pod"`
+	Node    string `json:"node"`
+	Backend string `json:"backend"`
+	Address string `json:"address"`
+	// Commands print all that the node holds.
+	Commands []string       `json:"commands"`
+	Dispatch []listedEntry  `json:"dispatch"`
+	Chains   []*listedChain `json:"chains"`
+	Sets     []listedSet    `json:"sets"`
+}
+
+// listedSet is a set that a rule looks into; members are named where they are
+// known to the lab.
+type listedSet struct {
+	Name    string   `json:"name"`
+	Members []string `json:"members"`
+}
+
+// readRules asks the tool of the backend on the pod's node, and follows the
+// chains from where the pod's address is dispatched to.
+func readRules(ctx context.Context, s lab.Status, pod string, family model.Family) (*podRules, error) {
+	p := slices.IndexFunc(s.Pods, func(p lab.PodStatus) bool { return p.Pod == pod })
+	if p < 0 {
+		return nil, fmt.Errorf("%s: no such pod (felixctl lab status lists them)", pod)
+	}
+	n := s.Nodes[slices.IndexFunc(s.Nodes, func(n lab.NodeStatus) bool { return n.Name == s.Pods[p].Node })]
+	if n.Agent == nil {
+		return nil, fmt.Errorf("%s: %s", n.Name, n.Error)
+	}
+	a := slices.IndexFunc(s.Pods[p].Addresses, func(a netip.Addr) bool { return model.FamilyOf(a) == family })
+	if a < 0 {
+		return nil, fmt.Errorf("%s has no IPv%s address", pod, family)
+	}
+	r := &podRules{Pod: pod, Node: n.Name, Backend: n.Agent.Backend, Address: s.Pods[p].Addresses[a].String()}
+	l, err := r.read(ctx, n.Namespace, family)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("read the rules of %s: %w", n.Name, err)
+	}
+	r.follow(l, family)
+	r.names(s)
+	return r, nil
+}
+
+// read runs the backend's tool.
+func (r *podRules) read(ctx context.Context, netns string, family model.Family) (*listing, error) {
+	run := func(argv ...string) (string, error) {
+		r.Commands = append(r.Commands, "ip netns exec "+netns+" "+strings.Join(argv, " "))
+		return runIn(ctx, netns, argv)
+	}
+	if r.Backend == felixlike.NFTables {
+		out, err := run("nft", "list", "table", "inet", nftables.DefaultTable)
+		return parseNFT(out), err
+	}
+	tool := r.Backend
+	if family == model.IPv6 {
+		tool = "ip6" + strings.TrimPrefix(tool, "ip")
+	}
+	saved, err := run(tool+"-save", "-c")
+	if err != nil {
+		return nil, err
+	}
+	sets, err := run("ipset", "save")
+	return parseIPTables(saved, sets), err
+}
+
+// runIn runs a program in a network namespace and returns what it prints.
+func runIn(ctx context.Context, netns string, argv []string) (string, error) {
+	ns, err := namespace.Open(netns)
+	if err != nil {
+		return "", err
 	}
 	defer ns.Close()
-	table := nftables.New(nftables.Options{NetNS: int(ns.Fd())})
-	snapshot, err := table.Snapshot(ctx)
-	if err = errors.Join(err, table.Close()); err != nil {
-		return fmt.Errorf("read the rules of %s: %w", pod.Node().Name(), err)
+	var out, errs bytes.Buffer
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err = ns.Do(cmd.Start); err == nil {
+		err = cmd.Wait()
 	}
-	address := pod.Address(d.family).String()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w %s", strings.Join(argv, " "), err, strings.TrimSpace(errs.String()))
+	}
+	return out.String(), nil
+}
+
+// follow collects the chains from the dispatch on, but not the dispatch to
+// other pods, with the rules of the family, and the sets that they look into.
+func (r *podRules) follow(l *listing, family model.Family) {
+	// nft lists the rules of both families.
+	foreign := "ip6 "
+	if family == model.IPv6 {
+		foreign = "ip "
+	}
+	r.Dispatch = l.dispatch(r.Address)
+	others := []string{rules.ChainToPods, iptables.KernelName(rules.ChainToPods)}
 	var todo []string
-	for _, m := range snapshot.Maps {
-		for _, e := range m.Entries {
-			if e.Address == address {
-				fmt.Fprintf(d.out, "map %s: %s %s\n", d.style.bold(m.Name), e.Address, e.Verdict)
-				todo = append(todo, target(e.Verdict))
+	for _, e := range r.Dispatch {
+		todo = append(todo, l.target(e.Verdict))
+	}
+	sets := map[string]bool{}
+	for i := 0; i < len(todo); i++ {
+		if todo[i] == "" || slices.Contains(todo[:i], todo[i]) || slices.Contains(others, todo[i]) {
+			continue
+		}
+		c := &listedChain{Name: todo[i]}
+		r.Chains = append(r.Chains, c)
+		for _, rule := range l.chains[todo[i]].Rules {
+			if strings.HasPrefix(rule.Match, foreign) {
+				continue
+			}
+			c.Rules = append(c.Rules, rule)
+			todo = append(todo, l.target(rule.Verdict))
+			for _, set := range l.setsOf(rule.Match) {
+				sets[set] = true
 			}
 		}
 	}
-	for i := 0; i < len(todo); i++ {
-		chain := snapshot.Chain(todo[i])
-		if chain == nil || slices.Contains(todo[:i], todo[i]) {
-			continue
-		}
-		rows := [][]string{{"  HASH", "PACKETS", "VERDICT", "WHAT FOR"}}
-		for _, r := range chain.Rules {
-			rows = append(rows, []string{"  " + r.Hash, fmt.Sprint(r.Packets), r.Verdict, r.Comment})
-			todo = append(todo, target(r.Verdict))
-		}
-		fmt.Fprintf(d.out, "\nchain %s\n", d.style.bold(chain.Name))
-		if err := printTable(d.out, rows); err != nil {
-			return err
-		}
+	for _, name := range sortedKeys(sets) {
+		r.Sets = append(r.Sets, listedSet{Name: name, Members: l.members[name]})
 	}
-	return nil
 }
 
-// target returns the chain that a verdict jumps or goes to, or "".
-func target(verdict string) string {
-	for _, verb := range []string{"jump ", "goto "} {
-		if chain, ok := strings.CutPrefix(verdict, verb); ok {
-			return chain
+// names adds the names of pods to members that are their addresses.
+func (r *podRules) names(s lab.Status) {
+	pods := map[string]string{}
+	for _, p := range s.Pods {
+		for _, a := range p.Addresses {
+			pods[a.String()] = p.Pod
 		}
 	}
-	return ""
+	for _, set := range r.Sets {
+		for i, m := range set.Members {
+			address, _, _ := strings.Cut(strings.ReplaceAll(m, " . ", ","), ",")
+			if pod := pods[address]; pod != "" {
+				set.Members[i] = m + " (" + pod + ")"
+			}
+		}
+	}
 }
+
+// shownMembers bounds how much of a set is printed.
+const shownMembers = 4
+
+func (r *podRules) print(w io.Writer) error {
+	style := terminal.StyleFor(w)
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s on %s, backend %s, %s\n", r.Pod, r.Node, r.Backend, r.Address)
+	for _, c := range r.Commands {
+		fmt.Fprintf(&b, "%s\n", style.Faint("from: "+c))
+	}
+	if len(r.Dispatch) == 0 {
+		fmt.Fprintf(&b, "\nThe address is in no dispatch: the pod is closed, or on the host's network.\n")
+	} else {
+		fmt.Fprintln(&b)
+	}
+	for _, e := range r.Dispatch {
+		fmt.Fprintf(&b, "%s: %s  %s\n", style.Bold(e.In), e.Match, e.Verdict)
+	}
+	for _, c := range r.Chains {
+		t := terminal.NewTable(style, "  PACKETS", "MATCH", "VERDICT", "FOR")
+		for _, rule := range c.Rules {
+			match := rule.Match
+			if match == "" {
+				match = "any"
+			}
+			t.Row(rule.Packets, match, rule.Verdict, rule.For)
+		}
+		fmt.Fprintf(&b, "\nchain %s\n%s\n", style.Bold(c.Name), t)
+	}
+	if len(r.Sets) > 0 {
+		t := terminal.NewTable(style, "SET", "MEMBERS")
+		for _, set := range r.Sets {
+			shown := strings.Join(set.Members[:min(len(set.Members), shownMembers)], ", ")
+			if more := len(set.Members) - shownMembers; more > 0 {
+				shown += fmt.Sprintf(" and %d more", more)
+			}
+			t.Row(set.Name, shown)
+		}
+		fmt.Fprintf(&b, "\n%s\n", t)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

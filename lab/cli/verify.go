@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/lab/verify"
 	"github.com/felixlike/felixlike/test/truthtable"
@@ -74,7 +75,7 @@ func readCases(path string) ([]truthtable.Step, error) {
 }
 
 func (o *options) verify(c *cobra.Command, steps []truthtable.Step, w io.Writer) (err error) {
-	family, err := o.parseFamily()
+	family, err := o.parseProbe()
 	if err != nil {
 		return err
 	}
@@ -131,10 +132,10 @@ func printDisagreements(w io.Writer, wrong []verify.Disagreement) error {
 	if len(wrong) == 0 {
 		return nil
 	}
-	rows := [][]string{{"STEP", "FROM", "TO", "PORT", "EXPECTED", "GOT", "REASON"}}
+	t := terminal.NewTable(terminal.StyleFor(w), "STEP", "FROM", "TO", "PORT", "EXPECTED", "GOT", "REASON")
 	for i, d := range wrong {
 		if i == maxShown {
-			rows = append(rows, []string{fmt.Sprintf("... and %d more", len(wrong)-i)})
+			t.Row(fmt.Sprintf("... and %d more", len(wrong)-i))
 			break
 		}
 		got := "not tried"
@@ -142,12 +143,10 @@ func printDisagreements(w io.Writer, wrong []verify.Disagreement) error {
 			got = verdict(d.Result.Through)
 		}
 		p := d.Result.Probe
-		rows = append(rows, []string{
-			d.Step, p.From, p.To, Port{Protocol: p.Protocol, Port: p.Port}.String(),
-			verdict(d.Expected), got, d.Result.Reason,
-		})
+		t.Row(d.Step, p.From, p.To, Port{Protocol: p.Protocol, Port: p.Port}, verdict(d.Expected), got, d.Result.Reason)
 	}
-	return printTable(w, rows)
+	_, err := fmt.Fprintln(w, t)
+	return err
 }
 
 func verdict(through bool) string {

@@ -1,0 +1,44 @@
+package terminal
+
+import (
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Style paints text on a terminal and leaves it plain elsewhere.
+type Style struct{ on bool }
+
+// StyleFor returns the style for a writer. NO_COLOR (no-color.org) turns
+// colour off on terminals too.
+func StyleFor(w io.Writer) Style {
+	file, ok := w.(*os.File)
+	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return Style{}
+	}
+	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
+	return Style{on: err == nil}
+}
+
+func (s Style) paint(code, text string) string {
+	if !s.on || text == "" {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+// Bold is for names that head something.
+func (s Style) Bold(text string) string { return s.paint("1", text) }
+
+// Faint is for what may be skipped.
+func (s Style) Faint(text string) string { return s.paint("2", text) }
+
+// Good is for what is as expected.
+func (s Style) Good(text string) string { return s.paint("32", text) }
+
+// Bad is for what is not.
+func (s Style) Bad(text string) string { return s.paint("1;37;41", text) }
+
+// Head is for headings.
+func (s Style) Head(text string) string { return s.paint("1;36", text) }
