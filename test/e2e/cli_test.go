@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/lab"
 )
 
 // felixctl runs the command and returns what it printed and its exit code.
@@ -91,10 +94,10 @@ func TestCommands(t *testing.T) {
 	if out := ctl(0, "matrix", "--with", "ip:192.0.2.1,node:node2"); !strings.Contains(out, "node:node2") {
 		t.Errorf("matrix:\n%s", out)
 	}
-	// A policy that the agents do not know of makes the matrix wrong.
-	if out := ctl(0, "matrix", "-o", "json", "--port", "tcp/80"); !strings.Contains(out, `"expected": false`) {
+	if out := ctl(0, "matrix", "-o", "json", "--port", "tcp/80"); !strings.Contains(out, `"expected": false`) || !strings.Contains(out, `"protocol": "tcp"`) {
 		t.Errorf("matrix as JSON:\n%s", out)
 	}
+	rulesShown(t, ctl, name)
 
 	supervisor := supervisorOf(t, name)
 	if err := unix.Kill(supervisor, unix.SIGKILL); err != nil {
@@ -120,6 +123,32 @@ func TestCommands(t *testing.T) {
 		_, _, code := felixctl(t, "lab", "up", "--name", name, "--nodes", "1")
 		return code == 0
 	})
+}
+
+// rulesShown asks for a pod's rules under each kind of backend, with the socket
+// that status names.
+func rulesShown(t *testing.T, ctl func(int, ...string) string, name string) {
+	t.Helper()
+	var status lab.Status
+	if err := json.Unmarshal([]byte(ctl(0, "status", "-o", "json")), &status); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ backend, family, want string }{
+		{"iptables-nft", "6", "-p tcp"}, {"iptables-legacy", "4", "-p tcp"}, {"nftables", "4", "tcp dport 80"},
+	} {
+		for _, n := range status.Nodes {
+			if out, errs, code := felixctl(t, "backend", "set", c.backend, "--socket", n.ControlSocket); code != 0 {
+				t.Fatalf("%s: %s%s", c.backend, out, errs)
+			}
+		}
+		out := ctl(0, "rules", "x/a", "--family", c.family)
+		for _, want := range []string{"backend " + c.backend, c.want, "x/only-from-c ingress[0]", "isolated ingress", "(x/c)"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: rules of x/a without %q:\n%s", c.backend, want, out)
+			}
+		}
+	}
+	ctl(2, "rules", "x/nobody")
 }
 
 // supervisorOf finds the supervisor's process by its command line.
