@@ -67,12 +67,16 @@ func BackendNames() []string { return []string{NFTables, IPTables, IPTablesLegac
 // kinds lists the backends as they are in force.
 func kinds() []string { return []string{NFTables, IPTablesLegacy, IPTablesNFT} }
 
+// leftoversStage is the name of the stage that leftovers returns.
+const leftoversStage = "leftovers"
+
 // leftovers returns the stage that removes, once the backend in force is in
 // place, what another one has left: before a restart with another setting, or in a
-// change that a crash has ended.
+// change that a crash has ended. It only ever denies more, and some of it may not
+// be possible to look for: so it is told and tried again, and holds nothing up.
 func leftovers(inForce string) Stage {
 	done := false
-	return Stage{Name: "leftovers", Timeout: 60 * time.Second, Apply: func(ctx context.Context) (Applied, error) {
+	return Stage{Name: leftoversStage, Aside: true, Timeout: 60 * time.Second, Apply: func(ctx context.Context) (Applied, error) {
 		if done {
 			return Applied{}, nil
 		}

@@ -37,7 +37,9 @@ const (
 	building
 	// verifying: it is read back; nothing may differ from what is wanted.
 	verifying
-	// retiring: the old backend leaves the passes and is removed.
+	// following: it is programmed with what came while it was verified.
+	following
+	// retiring: the old backend has left the passes and is removed.
 	retiring
 	// failing: the new backend is taken out again.
 	failing
@@ -48,7 +50,7 @@ func (p phase) String() string {
 	switch p {
 	case joining, building:
 		return "building"
-	case verifying:
+	case verifying, following:
 		return "verifying"
 	case retiring:
 		return "removing the old"
@@ -113,14 +115,28 @@ func (d *Driver) stepHandover(ctx context.Context) {
 	switch h.phase {
 	case joining:
 		d.join(ctx, h)
-	case retiring:
-		if old := d.decides(); old != h.runner && !old.running && !h.runner.running {
-			d.retire(ctx, h, old)
-		}
+	case following:
+		d.follow(ctx, h, d.decides())
 	case failing:
 		if slices.Contains(d.runners, h.runner) && !h.runner.running {
 			d.leave(ctx, h)
 		}
+	}
+}
+
+// follow has the new backend catch up with the old one, and then decide alone.
+// Between passes nothing else is begun meanwhile, so the old one does not get
+// ahead again.
+func (d *Driver) follow(ctx context.Context, h *handover, old *runner) {
+	switch next := h.runner; {
+	case old.running || next.running:
+	case next.err != nil: // tried again, like any stage that fails
+		next.wanted = true
+	case next.programmed < old.noted:
+		next.wants.complete(d.tracker.noted)
+		d.start(ctx, next, false)
+	default:
+		d.retire(ctx, h, old)
 	}
 }
 
@@ -133,9 +149,15 @@ func (d *Driver) join(ctx context.Context, h *handover) {
 	for _, u := range d.engine.Snapshot() {
 		h.runner.wants.tell(u)
 	}
+	if d.nodeLost { // it stays in force
+		h.runner.wants.tell(model.NodeUpdate{Node: d.tracker.nodes[d.cfg.Node]})
+	}
 	for _, u := range d.tracker.attached() {
 		h.runner.wants.tell(u)
 	}
+	// It keeps the backend that was in force first, and no other one. What it had
+	// not removed, an agent that starts does.
+	d.setRunners(slices.DeleteFunc(slices.Clone(d.runners), func(r *runner) bool { return r.Name == leftoversStage }))
 	d.setRunners(slices.Insert(slices.Clone(d.runners), slices.Index(d.runners, d.decides())+1, h.runner))
 	d.listen(ctx, h.runner)
 	d.dirty, d.nextApply = true, time.Now()
@@ -144,7 +166,7 @@ func (d *Driver) join(ctx context.Context, h *handover) {
 
 // note takes the outcome of a run of the new backend.
 func (h *handover) note(o outcome) {
-	if h == nil || o.runner != h.runner || h.phase != building && h.phase != verifying {
+	if h == nil || o.runner != h.runner || h.phase != building && h.phase != verifying && h.phase != following {
 		return
 	}
 	switch {
@@ -156,9 +178,10 @@ func (h *handover) note(o outcome) {
 		h.tries = maxTries
 	case h.phase == building:
 		h.phase, h.tries = verifying, 0
+	case h.phase == following:
+		h.tries = 0
 	case o.full && o.applied.Writes == 0:
-		h.phase = retiring
-		return
+		h.phase, h.tries = following, 0
 	default:
 		h.err = fmt.Errorf("what was read back differed from what was programmed, in %d places", o.applied.Writes)
 		h.tries++
@@ -181,6 +204,7 @@ func (h *handover) verifies(r *runner) bool {
 // retire lets the new backend decide alone, and removes the old one.
 func (d *Driver) retire(ctx context.Context, h *handover, old *runner) {
 	from := d.backend
+	h.phase = retiring
 	d.drop(old)
 	h.runner.Required = true
 	d.backend = h.to

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -34,30 +35,38 @@ func (h *history) all() []string {
 type fakeBackend struct {
 	name    string
 	history *history
-	wanted  []string
+	// told is what it has heard of, wanted what it has made of that.
+	told, wanted []string
 
 	mu   sync.Mutex
 	held []string
+	// hold, if not nil, is waited for in each apply that writes.
+	hold chan struct{}
 	// applyErr fails applies, removeErr the first removal; forgetful loses what
 	// it was told to program.
 	applyErr, removeErr error
 	forgetful           bool
 	stale               bool
 	removed             bool
+	// onRemove runs when it is removed.
+	onRemove func()
 }
 
 func (b *fakeBackend) OnUpdate(u model.Update) {
 	switch u := u.(type) {
 	case model.NodeUpdate:
-		b.wanted = append(b.wanted, "node "+u.Node.Name)
+		b.told = append(b.told, "node "+u.Node.Name)
 	case model.EndpointUpdate:
-		b.wanted = append(b.wanted, "endpoint "+u.Endpoint.ID.String())
+		b.told = append(b.told, "endpoint "+u.Endpoint.ID.String())
 	case model.AttachmentUpdate:
-		b.wanted = append(b.wanted, "attachment "+u.Attachment.Pod.String())
+		b.told = append(b.told, "attachment "+u.Attachment.Pod.String())
 	}
 }
 
-func (b *fakeBackend) CompleteDeferredWork() {}
+func (b *fakeBackend) CompleteDeferredWork() {
+	b.wanted = append(b.wanted, b.told...)
+	b.told = nil
+}
 
 func (b *fakeBackend) apply(context.Context) (Applied, error) {
 	b.mu.Lock()
@@ -69,6 +78,12 @@ func (b *fakeBackend) apply(context.Context) (Applied, error) {
 		return Applied{}, b.applyErr
 	}
 	n := len(b.wanted) - len(b.held)
+	if hold := b.hold; hold != nil && n > 0 {
+		b.history.add(b.name + " waits")
+		b.mu.Unlock()
+		<-hold
+		b.mu.Lock()
+	}
 	b.held = slices.Clone(b.wanted)
 	if b.forgetful && n > 0 {
 		b.held = b.held[:len(b.held)-1]
@@ -97,6 +112,9 @@ func (b *fakeBackend) backend() Backend {
 				return err
 			}
 			b.history.add(b.name + " is removed")
+			if b.onRemove != nil {
+				b.onRemove()
+			}
 			b.removed = true
 			return nil
 		},
@@ -173,6 +191,49 @@ func TestBackendChangesUnderUpdates(t *testing.T) {
 	})
 }
 
+// What the old backend has programmed while the new one was built and read back
+// is in the new one before the old one goes.
+func TestBackendTakesOverWhatCameMeanwhile(t *testing.T) {
+	f, old, next, h := handoverOf(t)
+	var held []string
+	old.onRemove = func() {
+		next.mu.Lock()
+		defer next.mu.Unlock()
+		held = slices.Clone(next.held)
+	}
+	next.hold = make(chan struct{})
+	done := make(chan error, 1)
+	go func() { done <- f.SetBackend(t.Context(), "new") }()
+	eventually(t, "the new backend is being built", func() bool { return slices.Contains(h.all(), "new waits") })
+	f.source.send(true, node("node2", "10.11.0.0/24"))
+	eventually(t, "the old backend has the change", func() bool {
+		old.mu.Lock()
+		defer old.mu.Unlock()
+		return slices.Contains(old.held, "node node2")
+	})
+	close(next.hold)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(held, "node node2") {
+		t.Errorf("when the old backend went, the new one held %q", held)
+	}
+}
+
+// A node that the datastore has lost stays in force, also for a new backend.
+func TestBackendChangesWithoutTheNode(t *testing.T) {
+	f, _, next, _ := handoverOf(t)
+	f.source.send(true, datastore.NodeDeleted{Name: "node1"})
+	if err := f.SetBackend(t.Context(), "new"); err != nil {
+		t.Fatal(err)
+	}
+	next.mu.Lock()
+	defer next.mu.Unlock()
+	if !slices.Contains(next.held, "node node1") {
+		t.Errorf("the new backend holds %q", next.held)
+	}
+}
+
 func TestBackendThatFailsIsNotTakenOver(t *testing.T) {
 	for what, spoil := range map[string]func(*fakeBackend){
 		"cannot be programmed": func(b *fakeBackend) { b.applyErr = errors.New("no such table") },
@@ -198,6 +259,30 @@ func TestBackendThatFailsIsNotTakenOver(t *testing.T) {
 				return slices.Contains(old.held, "node node2")
 			})
 		})
+	}
+}
+
+// What removes others than the backend that was in force at first does not remove
+// the one that takes over.
+func TestBackendChangeEndsTheRemovalOfOthers(t *testing.T) {
+	h := &history{}
+	old, next := &fakeBackend{name: "old", history: h}, &fakeBackend{name: "new", history: h}
+	f := startWith(t, Config{
+		Backend: old.backend(), NewBackend: func(string) (Backend, error) { return next.backend(), nil },
+		Stages: []Stage{old.backend().Stage, {Name: leftoversStage, Aside: true, Apply: func(context.Context) (Applied, error) {
+			h.add("others are removed")
+			return Applied{}, errors.New("cannot be looked for")
+		}}},
+	})
+	f.begin(t) // what cannot be removed does not keep anything from being programmed
+	if e := f.Status().LastApply.Error; !strings.Contains(e, "cannot be looked for") {
+		t.Errorf("the last apply says %q", e)
+	}
+	if err := f.SetBackend(t.Context(), "new"); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.all(); slices.Contains(got[slices.Index(got, "new applies"):], "others are removed") {
+		t.Errorf("history %q", got)
 	}
 }
 

@@ -132,7 +132,7 @@ func (d *Driver) begin(ctx context.Context) {
 	for _, r := range d.runners {
 		if at, ok := d.aloneAt(r); ok && !at.After(now) {
 			if !d.handover.verifies(r) {
-				r.wants.complete()
+				r.wants.complete(d.tracker.noted)
 			}
 			d.start(ctx, r, false)
 		}

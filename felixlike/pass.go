@@ -25,11 +25,11 @@ type pass struct {
 func (d *Driver) beginPass(ctx context.Context) {
 	d.pass = &pass{revision: d.observed, noted: d.tracker.noted, started: time.Now()}
 	d.dirty = false
-	d.shared.complete()
+	d.shared.complete(d.tracker.noted)
 	for _, r := range d.runners {
 		r.err = nil
 		if r.wants != d.shared {
-			r.wants.complete()
+			r.wants.complete(d.tracker.noted)
 		}
 	}
 	d.advance(ctx)
@@ -53,7 +53,7 @@ func (r *runner) holdsBack() bool { return r.Required && r.err != nil }
 func (d *Driver) start(ctx context.Context, r *runner, inPass bool) {
 	r.inPass = inPass
 	d.running++
-	r.noted = d.tracker.noted
+	r.noted = r.wants.noted
 	if r.Timeout > 0 {
 		r.mustEnd.Store(int64(time.Since(d.started) + r.Timeout))
 	}
@@ -107,26 +107,39 @@ func (d *Driver) endPass() {
 	p := d.pass
 	d.pass = nil
 	d.shared.free()
-	var errs []error
+	var errs, aside []error
 	for _, r := range d.runners {
-		errs = append(errs, r.err)
+		if r.Aside {
+			aside = append(aside, r.err)
+		} else {
+			errs = append(errs, r.err)
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		d.failed(p.started, err)
-		if d.tracker.noted > p.noted {
-			// What is new does not wait for the retry of what failed.
-			d.nextApply = p.started.Add(d.cfg.Throttle)
-		}
+		d.failedPass(p, errors.Join(err, errors.Join(aside...)))
 		return
 	}
 	d.lastApply = control.Apply{At: p.started, Duration: time.Since(p.started)}
 	d.nextApply = p.started.Add(d.cfg.Throttle)
 	d.log.Debug("applied", "revision", p.revision, "duration", d.lastApply.Duration)
-	d.retry, d.programmed = 0, p.revision
+	d.programmed = p.revision
 	d.tracker.programmed(p.noted)
 	d.metrics.Succeeded(time.Now())
 	if d.behind = (time.Time{}); d.programmed < d.observed {
 		d.behind = p.started
+	}
+	if err := errors.Join(aside...); err != nil {
+		d.failedPass(p, err)
+		return
+	}
+	d.retry = 0
+}
+
+// failedPass notes a pass that failed. What is new does not wait for the retry.
+func (d *Driver) failedPass(p *pass, err error) {
+	d.failed(p.started, err)
+	if d.tracker.noted > p.noted {
+		d.nextApply = p.started.Add(d.cfg.Throttle)
 	}
 }
 

@@ -31,6 +31,8 @@ type runner struct {
 	// noted is the tracker's count of the updates that the newest run programs,
 	// if the stage has managers of its own.
 	noted uint64
+	// programmed is noted of the newest run that succeeded.
+	programmed uint64
 	// applied tells that the stage was applied before: only then is there
 	// anything to repair.
 	applied bool
@@ -91,7 +93,7 @@ func (r *runner) finished(o outcome) {
 		r.failures++
 		return
 	}
-	r.failures = 0
+	r.failures, r.programmed = 0, r.noted
 	r.applied, r.rules, r.elements = true, o.applied.Rules, o.applied.Elements
 	r.nextTry = time.Time{}
 	for _, refused := range o.applied.Refused {
@@ -108,6 +110,8 @@ type wants struct {
 	// running counts the stages that run.
 	running int
 	backlog []model.Update
+	// noted is the tracker's count of the updates that they have made wishes of.
+	noted uint64
 }
 
 // update tells the managers of an update, now or when they are free again.
@@ -136,12 +140,16 @@ func (w *wants) free() {
 	w.backlog = nil
 }
 
-// complete makes the managers set what follows from what they were told.
-func (w *wants) complete() {
+// complete makes the managers set what follows from what they were told: so many
+// updates, unless some wait for them.
+func (w *wants) complete(noted uint64) {
 	if w.running > 0 {
 		return
 	}
 	for _, m := range w.managers {
 		m.CompleteDeferredWork()
+	}
+	if len(w.backlog) == 0 {
+		w.noted = noted
 	}
 }

@@ -18,6 +18,9 @@ type Stage struct {
 	// Required stages hold the later ones back while they fail: no pod gets
 	// its flows while its policy is not in force.
 	Required bool
+	// Aside stages are none of what is asked for when something has to be
+	// programmed: that they fail is told, and they are tried again.
+	Aside bool
 	// Managers are those that set what this stage alone programs. What they have
 	// to do for it does not wait until the other stages are done. Without any,
 	// the stage has those of the Config.
