@@ -169,3 +169,17 @@ func alone(t *testing.T, v Variant, writers []*rewriter) string {
 	}
 	return h.state(t)
 }
+
+// An unreadable table without a chain of ours has nothing to remove.
+func TestRemoveBesideAnUnreadableTable(t *testing.T) {
+	h := newHost(t, NFT)
+	h.Run(t, "nft", "add table ip filter")
+	h.Run(t, "nft", "add chain ip filter foreign")
+	h.Run(t, "nft", "add rule ip filter foreign meta mark set numgen inc mod 2")
+	if err := h.open(t).Remove(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := h.Run(t, "nft", "list", "table", "ip", "filter"); !strings.Contains(got, "numgen") {
+		t.Errorf("what others have is gone:\n%s", got)
+	}
+}

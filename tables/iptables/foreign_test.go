@@ -375,6 +375,10 @@ func TestUnreadableTable(t *testing.T) {
 			t.Errorf("%v, %+v", err, r)
 		}
 	}
+	// What is ours there cannot be removed, and that is said.
+	if err := h.open(t).Remove(t.Context()); !errors.Is(err, errIncompatible) {
+		t.Errorf("remove: %v", err)
+	}
 	h.Run(t, "nft", "flush chain ip filter foreign")
 	h.Run(t, "nft", "delete chain ip filter foreign")
 	loadExample(table)

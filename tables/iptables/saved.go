@@ -16,6 +16,8 @@ type saved struct {
 	// kubelet tells that the chain is there by which the kubelet shows which
 	// variant the node uses.
 	kubelet bool
+	// hidden are those of the kernel's tables that cannot be shown.
+	hidden []kernelTable
 }
 
 // savedTable is one table. Its chains are those of ours, without the prefix.
@@ -46,8 +48,22 @@ var errIncompatible = errors.New("the table has rules that iptables cannot show:
 // (Kubernetes KEP 3178; before that the canary).
 var kubeletChains = []string{"KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"}
 
-// parseSaved reads the output of iptables-save.
+// parseSaved reads the output of iptables-save. That there is a table which
+// cannot be shown is an error.
 func parseSaved(out string) (*saved, error) {
+	s := parseShown(out)
+	if len(s.hidden) > 0 {
+		return nil, s.hidden[0].incompatible()
+	}
+	return s, nil
+}
+
+func (k kernelTable) incompatible() error {
+	return &tables.ObjectError{Object: "table", Name: k.String(), Err: errIncompatible}
+}
+
+// parseShown reads what iptables-save shows.
+func parseShown(out string) *saved {
 	s := &saved{}
 	for k := range s.tables {
 		s.tables[k] = savedTable{chains: map[string]*savedChain{}, entries: map[string]*entered{}}
@@ -67,15 +83,15 @@ func parseSaved(out string) (*saved, error) {
 			s.rule(table, line[len("-A "):])
 		case strings.HasPrefix(line, "# Table `") && strings.Contains(line, "is incompatible"):
 			name, _, _ := strings.Cut(line[len("# Table `"):], "'")
-			if _, ours := parseKernelTable(name); ours {
-				return nil, &tables.ObjectError{Object: "table", Name: name, Err: errIncompatible}
+			if k, ok := parseKernelTable(name); ok {
+				s.hidden = append(s.hidden, k)
 			}
 		}
 	}
 	for k := range s.tables {
 		s.tables[k].pin()
 	}
-	return s, nil
+	return s
 }
 
 // declared takes a chain, as "name policy [counters]".
