@@ -100,8 +100,8 @@ func (o *options) verify(c *cobra.Command, steps []truthtable.Step, w io.Writer)
 		done++
 		probes += len(r.Got)
 		wrong = append(wrong, r.Wrong...)
-		fmt.Fprintf(log, "%d/%d %s/%s step %d: %s, %d wrong (programmed in %s, probed in %s)\n", done, len(steps), r.Suite, r.Case, r.Step,
-			plural(len(r.Got), "probe"), len(r.Wrong), r.Programming.Round(time.Millisecond), r.Probing.Round(time.Millisecond))
+		fmt.Fprintf(log, "%d/%d %s/%s step %d: %s, %d wrong, %d late (programmed in %s, probed in %s)\n", done, len(steps), r.Suite, r.Case, r.Step,
+			plural(len(r.Got), "probe"), len(r.Wrong), r.Late, r.Programming.Round(time.Millisecond), r.Probing.Round(time.Millisecond))
 		return encoder.Encode(r)
 	})
 	fmt.Fprintf(log, "%s, %s, %d with an expectation, %d wrong; IPv%s, timeout %s, backend %s; %s\n", plural(done, "step"), plural(probes, "probe"),

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/lab"
+	"github.com/felixlike/felixlike/lab/probe"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/truthtable"
 )
@@ -24,6 +25,8 @@ type Outcome struct {
 	Got string `json:"got"`
 
 	Wrong []Disagreement `json:"-"`
+	// Late counts the probes that got their answer by Options.Patience only.
+	Late int `json:"-"`
 	// Programming and Probing are how long the two halves took.
 	Programming time.Duration `json:"-"`
 	Probing     time.Duration `json:"-"`
@@ -44,7 +47,15 @@ type Options struct {
 	// Timeout is how long a probe may stay without an answer; one second if
 	// zero.
 	Timeout time.Duration
+	// Patience is how long a probe that the table lets through may stay without
+	// an answer before it counts as wrong; ten seconds if zero. A packet that is
+	// lost or late on a busy machine costs no more than this; one that policy
+	// drops, it drops every time. Probes that must not get through are not tried
+	// again.
+	Patience time.Duration
 }
+
+const defaultPatience = 10 * time.Second
 
 // Run takes the steps in order and hands each outcome to report. A step whose
 // state could not be reached has no probe tried; the error is returned at the
@@ -52,6 +63,9 @@ type Options struct {
 func Run(ctx context.Context, l *lab.Lab, steps []truthtable.Step, options Options, report func(Outcome) error) error {
 	if options.Family == 0 {
 		options.Family = model.IPv4
+	}
+	if options.Patience <= 0 {
+		options.Patience = defaultPatience
 	}
 	var errs []error
 	for i := range steps {
@@ -85,6 +99,7 @@ func runStep(ctx context.Context, l *lab.Lab, step *truthtable.Step, options Opt
 	if err == nil {
 		start = time.Now()
 		results = l.Probe(ctx, probes, options.Timeout)
+		o.Late = insist(ctx, l, step, results, options.Patience)
 		o.Probing = time.Since(start)
 	} else {
 		for i := range results {
@@ -100,6 +115,26 @@ func runStep(ctx context.Context, l *lab.Lab, step *truthtable.Step, options Opt
 	}
 	o.Got = string(got)
 	return o, err
+}
+
+// insist tries probes again that should have had an answer and have none, and
+// returns how many of them get one. A refusal is an answer.
+func insist(ctx context.Context, l *lab.Lab, step *truthtable.Step, results []lab.Result, patience time.Duration) (late int) {
+	var again []lab.Probe
+	var index []int
+	for i, r := range results {
+		if expect := step.Probes[i].Expect; expect != nil && *expect && r.Tried && r.Reason == probe.NoAnswer {
+			again, index = append(again, r.Probe), append(index, i)
+		}
+	}
+	for i, r := range l.Probe(ctx, again, patience) {
+		if r.Through {
+			late++
+		}
+		r.Attempts += results[index[i]].Attempts
+		results[index[i]] = r
+	}
+	return late
 }
 
 func probesOf(step *truthtable.Step, family model.Family) ([]lab.Probe, error) {

@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -63,7 +65,13 @@ func noWrites(t *testing.T, n *lab.Node, when string) {
 // TestAgentCrash kills agents the hard way: policy stays enforced, established
 // connections go on, and a restart with nothing changed writes nothing.
 func TestAgentCrash(t *testing.T) {
-	l := newLab(t)
+	for _, backend := range backends() {
+		t.Run(backend, func(t *testing.T) { crash(t, backend) })
+	}
+}
+
+func crash(t *testing.T, backend string) {
+	l := newLabWith(t, lab.Config{Backend: backend})
 	set(t, l, state(t, threeNodes, onlyFromC))
 	judge := func(when string) {
 		t.Helper()
@@ -131,19 +139,24 @@ func TestChangesWhileTheAgentIsDown(t *testing.T) {
 
 // TestUnchangedModelWritesNothing applies one state again and again.
 func TestUnchangedModelWritesNothing(t *testing.T) {
-	l := newLab(t)
-	s := state(t, threeNodes, onlyFromC)
-	set(t, l, s)
-	before := writes(t, l)
-	for range 3 {
-		set(t, l, s)
-	}
-	if after := writes(t, l); before != after {
-		t.Errorf("writes before %s, after %s", before, after)
+	for _, backend := range backends() {
+		t.Run(backend, func(t *testing.T) {
+			l := newLabWith(t, lab.Config{Backend: backend})
+			s := state(t, threeNodes, onlyFromC)
+			set(t, l, s)
+			before := writes(t, l, backend)
+			for range 3 {
+				set(t, l, s)
+			}
+			if after := writes(t, l, backend); before != after {
+				t.Errorf("writes before %s, after %s", before, after)
+			}
+		})
 	}
 }
 
-func writes(t *testing.T, l *lab.Lab) string {
+// writes tells how much each node has written; the backend among it.
+func writes(t *testing.T, l *lab.Lab, backend string) string {
 	t.Helper()
 	var parts []string
 	for _, name := range []string{"node1", "node2", "node3"} {
@@ -151,7 +164,10 @@ func writes(t *testing.T, l *lab.Lab) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, receiver := range []string{"nftables", "ovsdb", "openflow", "netlink"} {
+		if status.Writes[backend] == 0 {
+			t.Errorf("%s has written nothing by %s: %v", name, backend, status.Writes)
+		}
+		for _, receiver := range slices.Sorted(maps.Keys(status.Writes)) {
 			parts = append(parts, name+" "+receiver+" "+strconv.Itoa(status.Writes[receiver]))
 		}
 	}

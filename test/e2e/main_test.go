@@ -122,15 +122,28 @@ func set(t *testing.T, l *lab.Lab, s lab.State) {
 	}
 }
 
+// probeTimeout is how long a connection may stay without an answer. One that has
+// to get through gets patience before it counts as blocked: on a busy machine
+// answers are late, and what policy drops it drops every time.
+const (
+	probeTimeout = time.Second
+	patience     = 15 * time.Second
+)
+
 // probe tries one connection over both families and reports whether it gets
 // through; it fails the test if the families differ.
 func probe(t *testing.T, l *lab.Lab, from, to string, proto model.Protocol, port uint16) bool {
+	t.Helper()
+	return probeFor(t, l, probeTimeout, from, to, proto, port)
+}
+
+func probeFor(t *testing.T, l *lab.Lab, timeout time.Duration, from, to string, proto model.Protocol, port uint16) bool {
 	t.Helper()
 	var probes []lab.Probe
 	for _, f := range model.Families() {
 		probes = append(probes, lab.Probe{From: from, To: to, Protocol: proto, Port: port, Family: f})
 	}
-	r := l.Probe(t.Context(), probes, time.Second)
+	r := l.Probe(t.Context(), probes, timeout)
 	for _, r := range r {
 		if !r.Tried {
 			t.Fatalf("%s -> %s %s/%d IPv%s was not tried: %s", from, to, proto, port, r.Probe.Family, r.Reason)
@@ -145,7 +158,11 @@ func probe(t *testing.T, l *lab.Lab, from, to string, proto model.Protocol, port
 // expect fails the test if a connection does not go as wanted.
 func expect(t *testing.T, l *lab.Lab, through bool, from, to string, proto model.Protocol, port uint16) {
 	t.Helper()
-	if got := probe(t, l, from, to, proto, port); got != through {
+	timeout := probeTimeout
+	if through {
+		timeout = patience
+	}
+	if got := probeFor(t, l, timeout, from, to, proto, port); got != through {
 		t.Errorf("%s -> %s %s/%d: through %v, want %v", from, to, proto, port, got, through)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"net"
 	"testing"
 
+	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/model"
 )
@@ -45,7 +46,7 @@ func TestSwitchCrash(t *testing.T) {
 func TestDatabaseRestart(t *testing.T) {
 	l := newLab(t)
 	set(t, l, state(t, threeNodes, onlyFromC))
-	before := writes(t, l)
+	before := writes(t, l, felixlike.NFTables)
 	if err := l.Node("node1").OVS().RestartDB(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +54,7 @@ func TestDatabaseRestart(t *testing.T) {
 		t.Error("the restart of the database cut x/a off")
 	}
 	set(t, l, state(t, threeNodes, onlyFromC))
-	if after := writes(t, l); before != after {
+	if after := writes(t, l, felixlike.NFTables); before != after {
 		t.Errorf("writes before %s, after %s", before, after)
 	}
 	set(t, l, state(t, threeNodes, onlyFromC, newcomer))

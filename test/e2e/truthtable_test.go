@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/lab/verify"
 	"github.com/felixlike/felixlike/model"
@@ -29,6 +30,33 @@ func TestHosts(t *testing.T) {
 	l := newLab(t)
 	for _, family := range model.Families() {
 		t.Run("IPv"+family.String(), func(t *testing.T) { judge(t, l, steps, family) })
+	}
+}
+
+// iptablesBackends are the backends in iptables.
+func iptablesBackends() []string {
+	return []string{felixlike.IPTablesLegacy, felixlike.IPTablesNFT}
+}
+
+func backends() []string { return append([]string{felixlike.NFTables}, iptablesBackends()...) }
+
+// TestTablesOfIPTables runs the sample and the table of hosts with both variants
+// of iptables. They spend their time waiting for what must not be answered, so
+// they do it side by side.
+func TestTablesOfIPTables(t *testing.T) {
+	steps := readSteps(t, "../truthtable/testdata/sample.jsonl")
+	hosts := readSteps(t, "../truthtable/testdata/hosts.jsonl")
+	for _, backend := range iptablesBackends() {
+		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
+			l := newLabWith(t, lab.Config{Backend: backend})
+			for _, family := range model.Families() {
+				t.Run("IPv"+family.String(), func(t *testing.T) {
+					judge(t, l, steps, family)
+					judge(t, l, hosts, family)
+				})
+			}
+		})
 	}
 }
 
@@ -61,7 +89,9 @@ func readSteps(t *testing.T, path string) []truthtable.Step {
 // that does not go as the table says.
 func judge(t *testing.T, l *lab.Lab, steps []truthtable.Step, family model.Family) {
 	t.Helper()
+	late := 0
 	err := verify.Run(t.Context(), l, steps, verify.Options{Family: family}, func(o verify.Outcome) error {
+		late += o.Late
 		for _, w := range o.Wrong {
 			p := w.Result.Probe
 			t.Errorf("%s: %s -> %s %s/%d: expected through=%v, %s after %d attempts",
@@ -69,6 +99,9 @@ func judge(t *testing.T, l *lab.Lab, steps []truthtable.Step, family model.Famil
 		}
 		return nil
 	})
+	if late > 0 {
+		t.Logf("%d probes got an answer only when they were tried for longer", late)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
