@@ -70,6 +70,7 @@ func (t *Table) program(ctx context.Context, result *tables.Result) error {
 			return err
 		}
 		if err := t.send(ops, result); err != nil {
+			t.hollow()
 			return err
 		}
 		// Until all are sent, what is known is not what the kernel holds.
@@ -81,6 +82,15 @@ func (t *Table) program(ctx context.Context, result *tables.Result) error {
 	result.ElementsDeleted += p.result.ElementsDeleted
 	t.commit(p)
 	return t.removeOthers(result)
+}
+
+// hollow marks the chains that were to be new: some may be there by now.
+func (t *Table) hollow() {
+	for name := range t.touchedChains {
+		if c := t.chains[name]; c != nil && c.want != nil && c.have == nil {
+			c.hollow = true
+		}
+	}
 }
 
 // send commits the operations.
@@ -126,7 +136,7 @@ func (t *Table) commit(p *plan) {
 		}
 		held := len(p.rules[name])
 		t.rules += held - c.held
-		c.have, c.held, c.reopens = nil, held, false
+		c.have, c.held, c.reopens, c.hollow = nil, held, false, false
 		if c.want != nil {
 			c.have = &kernelChain{base: base(c.want.Hook), rules: t.placed(p.rules[name])}
 		}

@@ -77,7 +77,7 @@ func (c *conn) encode(ops []op, first uint32) error {
 }
 
 // failed returns the error with what it is about.
-func (o *op) failed(table string, err error) *ObjectError {
+func (o *op) failed(table string, err error) *objectError {
 	e := o.about(table)
 	e.Err = err
 	return &e
@@ -240,7 +240,7 @@ type refusedError struct {
 	// refused are the operations that the kernel refuses, in order, and objects
 	// the same with what they are about. Some may be refused only because another is.
 	refused []refusedOp
-	objects []*ObjectError
+	objects []*objectError
 	// commit is an error that the kernel gives for the transaction as a whole.
 	commit error
 }

@@ -71,7 +71,7 @@ func (t *Table) search(ctx context.Context, refusal error, result *tables.Result
 			t.set(u.name).single = true
 		}
 		switch {
-		case u.kind == setUnit || !t.wants(u) || !anew && t.inKernel(u):
+		case u.kind == setUnit || !t.wants(u) || !anew && t.inForce(u):
 		case vital[u]:
 			t.rest(u, closed)
 		default:
@@ -148,7 +148,7 @@ func (t *Table) notAside(units []unit) []unit {
 
 // blame sets a unit aside that cannot be programmed, and programs what takes its
 // place. If the kernel refuses that, the next lower standing is its, and at last
-// the chains that stand closed because of it are looked into.
+// what stands closed because of it is looked into.
 func (t *Table) blame(ctx context.Context, way trial, u unit, refusal error, result *tables.Result) error {
 	e := t.accuse(u, refusal)
 	e.least = max(way.least, t.lower(u))
@@ -179,15 +179,18 @@ func (t *Table) blame(ctx context.Context, way trial, u unit, refusal error, res
 		return err
 	}
 	for _, d := range dependents {
-		t.give(d)
+		if t.quarantine.refused[d] == nil {
+			t.give(d)
+		}
 	}
 	return nil
 }
 
 // accuse returns the error of a unit that was found to be at fault. What the
 // kernel said counts as the reason; what it named only if that was the unit.
-func (t *Table) accuse(u unit, refusal error) *ObjectError {
-	e := &ObjectError{Object: "chain", Name: u.name, unit: u, removal: !t.wants(u)}
+func (t *Table) accuse(u unit, refusal error) *objectError {
+	e := newError("chain", u.name, "")
+	e.unit, e.removal = u, !t.wants(u)
 	if u.kind != chainUnit {
 		e.Object = t.set(u.name).shape.noun()
 	}
@@ -202,16 +205,25 @@ func (t *Table) accuse(u unit, refusal error) *ObjectError {
 			break
 		}
 	}
-	return e
+	return &e
 }
 
-// closedBecauseOf returns the chains other than the unit itself that stand
-// closed because of it, sorted.
+// closedBecauseOf returns the chains and entries other than the unit itself that
+// stand closed because of it, sorted.
 func (t *Table) closedBecauseOf(u unit) []unit {
 	var out []unit
 	for name, causes := range t.quarantine.causes {
 		if c := (unit{kind: chainUnit, name: name}); c != u && slices.Contains(causes, u) {
 			out = append(out, c)
+		}
+	}
+	if u.kind == chainUnit {
+		for name, s := range t.sets {
+			for m, st := range s.members.aside {
+				if st == closed && tables.Target(s.members.want[m]) == u.name {
+					out = append(out, unit{entryUnit, name, m})
+				}
+			}
 		}
 	}
 	slices.SortFunc(out, unit.compare)

@@ -24,6 +24,9 @@ type chain struct {
 	standInHashes []string
 	// reopens tells that it stands closed in the kernel, but is not to any more.
 	reopens bool
+	// hollow tells that an earlier transaction of a load that was refused has made
+	// it, so that it may be in the kernel without its rules.
+	hollow bool
 	// changed is the count of changes at which it was last wanted otherwise.
 	changed uint64
 }

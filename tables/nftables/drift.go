@@ -202,7 +202,7 @@ func (t *Table) keepNeeded(p *plan) {
 	})
 }
 
-func (e *ObjectError) key() objectKey {
+func (e *objectError) key() objectKey {
 	if e.Object == "map" {
 		return objectKey{"set", e.Name}
 	}

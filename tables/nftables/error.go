@@ -1,33 +1,25 @@
 package nftables
 
-import "fmt"
+import "github.com/felixlike/felixlike/tables"
 
-// ObjectError is an error that concerns one object of the table: what was
-// asked of it is not valid, or the kernel refused it.
-type ObjectError struct {
-	// Object is the kind of the object: "table", "chain", "set" or "map".
-	Object string
-	Name   string
-	// Rule says which rule of a chain is meant, as "rule 2 (comment)", or
-	// which member of a set; it is empty if the object itself is.
-	Rule string
-	Err  error
+// ObjectError is an error that concerns one object of the table.
+type ObjectError = tables.ObjectError
 
+// objectError is an ObjectError with what the driver does about it.
+type objectError struct {
+	ObjectError
 	// unit is what can be set aside, and least the standing that it then has at
-	// the highest. removal tells that it is not wanted, and many that the message
-	// is about more than one member.
-	unit          unit
-	least         standing
+	// the highest.
+	unit  unit
+	least standing
+	// removal tells that the unit is not wanted, and many that a message is about
+	// more than one member.
 	removal, many bool
 }
 
-// Error names the object before the reason.
-func (e *ObjectError) Error() string {
-	if e.Rule == "" {
-		return fmt.Sprintf("%s %s: %v", e.Object, e.Name, e.Err)
-	}
-	return fmt.Sprintf("%s %s: %s: %v", e.Object, e.Name, e.Rule, e.Err)
+func newError(object, name, rule string) objectError {
+	return objectError{ObjectError: ObjectError{Object: object, Name: name, Rule: rule}}
 }
 
-// Unwrap returns the reason.
-func (e *ObjectError) Unwrap() error { return e.Err }
+// Unwrap returns the ObjectError.
+func (e *objectError) Unwrap() error { return &e.ObjectError }

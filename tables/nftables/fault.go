@@ -16,7 +16,7 @@ func (c *conn) injected(ops []op) error {
 	}
 	a := answer{ops: ops, acknowledged: true}
 	for i := range ops {
-		err := c.fault(ops[i].about(c.table))
+		err := c.fault(ops[i].about(c.table).ObjectError)
 		switch {
 		case errors.Is(err, ErrUnnamed):
 			a.commit = fmt.Errorf("the kernel refuses: %w", err)

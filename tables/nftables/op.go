@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/nftables/userdata"
 	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/tables"
 )
 
 // op is one netlink message to come: what to do with which object. It is
@@ -52,11 +54,11 @@ const (
 func (o *op) weight() int { return max(1, len(o.changes)) }
 
 // about says what the message is about; Err is empty.
-func (o *op) about(table string) ObjectError {
+func (o *op) about(table string) objectError {
 	switch {
 	case o.kind == addRule:
 		rules, _ := o.chain.goal()
-		return o.chain.about(ruleName(o.index, rules[o.index]))
+		return o.chain.about(tables.RuleName(o.index, rules[o.index]))
 	case o.kind == deleteRule:
 		return o.chain.about(fmt.Sprintf("rule with handle %d", o.handle))
 	case o.chain != nil:
@@ -73,9 +75,9 @@ func (o *op) about(table string) ObjectError {
 	case o.set != nil:
 		return o.set.about("")
 	case o.kind == deleteOther:
-		return ObjectError{Object: o.other.noun(), Name: o.other.name}
+		return newError(o.other.noun(), o.other.name, "")
 	}
-	return ObjectError{Object: "table", Name: table}
+	return newError("table", table, "")
 }
 
 // narrowed returns the operation without the members that an error at the offset
@@ -105,7 +107,7 @@ func (o *op) size(table string, n int) int {
 }
 
 // aboutEntry says that something is about one entry of a map.
-func (s *set) aboutEntry(c change) ObjectError {
+func (s *set) aboutEntry(c change) objectError {
 	e := s.about(c.String())
 	_, wanted := s.members.want[c.member]
 	e.unit, e.removal = unit{entryUnit, s.name, c.member}, !wanted

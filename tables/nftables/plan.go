@@ -50,7 +50,7 @@ func (t *Table) plan() *plan {
 	// transactions, nobody comes to an empty one.
 	for _, new := range []bool{true, false} {
 		for _, c := range chains {
-			if c.want != nil && c.want.Hook == nil && !c.reopens && new == c.empty() {
+			if c.want != nil && c.want.Hook == nil && !c.reopens && new == c.idle() {
 				var g group
 				p.editChain(c, &g)
 				if len(g) > 0 {
@@ -68,8 +68,8 @@ func (t *Table) plan() *plan {
 	return p
 }
 
-// empty reports whether the kernel has no rules of the chain.
-func (c *chain) empty() bool { return c.have == nil || len(c.have.rules) == 0 }
+// idle reports whether nothing can lead to the chain in the kernel.
+func (c *chain) idle() bool { return c.have == nil || c.hollow }
 
 // touched returns the touched sets and chains, sorted by name, but those that
 // are left as they are.
@@ -148,18 +148,16 @@ func (p *plan) finish(sets []*set, chains []*chain) {
 	}
 }
 
-func (s *set) about(member string) ObjectError {
-	return ObjectError{
-		Object: s.shape.noun(), Name: s.name, Rule: member,
-		unit: unit{kind: setUnit, name: s.name}, removal: !s.wanted,
-	}
+func (s *set) about(member string) objectError {
+	e := newError(s.shape.noun(), s.name, member)
+	e.unit, e.removal = unit{kind: setUnit, name: s.name}, !s.wanted
+	return e
 }
 
-func (c *chain) about(rule string) ObjectError {
-	return ObjectError{
-		Object: "chain", Name: c.name, Rule: rule,
-		unit: unit{kind: chainUnit, name: c.name}, removal: c.want == nil,
-	}
+func (c *chain) about(rule string) objectError {
+	e := newError("chain", c.name, rule)
+	e.unit, e.removal = unit{kind: chainUnit, name: c.name}, c.want == nil
+	return e
 }
 
 func (p *plan) createSet(s *set) {

@@ -113,7 +113,7 @@ func (q *quarantine) left(kind unitKind, name string) bool {
 // returns an error if the unit has no lower standing than it has already, or if
 // it cannot be set aside: base chains see the traffic of the whole host, so
 // neither they nor what they rely on stand closed.
-func (t *Table) setAside(e *ObjectError) error {
+func (t *Table) setAside(e *objectError) error {
 	q, u := &t.quarantine, e.unit
 	next := max(u.first(), e.least)
 	if e.removal {
@@ -249,8 +249,8 @@ func (t *Table) begin() {
 	vital := t.vital()
 	for u, r := range q.refused {
 		if t.wants(u) == r.removal || vital[u] && t.reliesOn(u, r.standing) != "" || r.removal && !t.inKernel(u) {
-			delete(q.refused, u)
 			t.touchUnit(u)
+			delete(q.refused, u)
 		}
 	}
 }

@@ -88,9 +88,9 @@ const applyAttempts = 5
 
 // asRefusal makes a refusal of an error about a message that could not be encoded.
 func asRefusal(err error) error {
-	var object *ObjectError
+	var object *objectError
 	if !isRefusal(err) && errors.As(err, &object) {
-		return &refusedError{objects: []*ObjectError{object}}
+		return &refusedError{objects: []*objectError{object}}
 	}
 	return err
 }
@@ -110,7 +110,7 @@ func isRefusal(err error) bool {
 	return errors.As(err, &refused) && !errors.As(err, &read)
 }
 
-func refusedObjects(err error) []*ObjectError {
+func refusedObjects(err error) []*objectError {
 	var refused *refusedError
 	if errors.As(err, &refused) {
 		return refused.objects
@@ -145,7 +145,7 @@ func (t *Table) condemn(refusal error) (bool, error) {
 
 // roots returns, once each, the refused objects whose refusal does not follow
 // from that of another one.
-func (t *Table) roots(objects []*ObjectError) []*ObjectError {
+func (t *Table) roots(objects []*objectError) []*objectError {
 	refused, changes := map[unit]bool{}, 0
 	for _, e := range objects {
 		refused[e.unit] = true
@@ -153,9 +153,9 @@ func (t *Table) roots(objects []*ObjectError) []*ObjectError {
 			changes++
 		}
 	}
-	var out []*ObjectError
+	var out []*objectError
 	taken := map[unit]bool{}
-	take := func(e *ObjectError) {
+	take := func(e *objectError) {
 		if !taken[e.unit] {
 			taken[e.unit] = true
 			out = append(out, e)

@@ -115,11 +115,11 @@ func (t *Table) causesOf(c *chain) []unit {
 
 // standEntries decides what of the entries of a map is programmed.
 func (t *Table) standEntries(s *set) {
-	q := &t.quarantine
+	q, ms := &t.quarantine, &s.members
 	aside := map[model.Member]standing{}
 	decide := func(m model.Member) {
 		st := q.standing(unit{entryUnit, s.name, m})
-		target := tables.Target(s.members.want[m])
+		target := tables.Target(ms.want[m])
 		if st == programmed && target != "" && q.standing(unit{kind: chainUnit, name: target}) == absent {
 			st = closed
 		}
@@ -127,17 +127,42 @@ func (t *Table) standEntries(s *set) {
 			aside[m] = st
 		}
 	}
-	// Whatever could have come to stand otherwise has been touched.
-	for m := range s.members.before {
-		decide(m)
+	for u := range q.refused {
+		if u.kind == entryUnit && u.name == s.name {
+			decide(u.entry)
+		}
 	}
-	for m := range s.members.aside {
-		decide(m)
+	for u := range q.resting {
+		if u.kind == entryUnit && u.name == s.name {
+			decide(u.entry)
+		}
 	}
-	s.members.aside = aside
+	if q.absentChain() {
+		for m := range ms.want {
+			decide(m)
+		}
+	}
+	for m := range aside {
+		ms.touch(m)
+	}
+	for m := range ms.aside {
+		ms.touch(m)
+	}
+	ms.aside = aside
 }
 
-// touchUnit has the unit compared with the kernel, with all that relies on it.
+// absentChain reports whether a chain is set aside that cannot even stand closed.
+func (q *quarantine) absentChain() bool {
+	for u, r := range q.refused {
+		if u.kind == chainUnit && !r.trying && r.standing == absent {
+			return true
+		}
+	}
+	return false
+}
+
+// touchUnit has the unit compared with the kernel, with all that stands closed
+// because of it.
 func (t *Table) touchUnit(u unit) {
 	switch u.kind {
 	case setUnit:
@@ -149,10 +174,9 @@ func (t *Table) touchUnit(u unit) {
 	default:
 		t.touchedChains.add(u.name)
 	}
-	if r := t.quarantine.refused[u]; r != nil && r.standing != absent {
-		return
+	if r := t.quarantine.refused[u]; r != nil && r.standing == absent {
+		t.touchReferrersOf(u)
 	}
-	t.touchReferrersOf(u)
 }
 
 // touchReferrersOf has everything compared that refers to a chain or a set.

@@ -32,6 +32,12 @@ func (t *Table) decides() bool {
 	return false
 }
 
+// inForce reports whether the kernel has something of a chain or an entry that
+// packets may come to.
+func (t *Table) inForce(u unit) bool {
+	return t.inKernel(u) && !(u.kind == chainUnit && t.chains[u.name].idle())
+}
+
 // suspects returns the units that a refused transaction can have been about, or
 // all of them for a table that is made anew, in the order in which they are tried:
 // sets; chains, each before those that it leads to, so that the kernel sees what

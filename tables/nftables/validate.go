@@ -74,7 +74,7 @@ func (t *Table) touchReferrers() {
 }
 
 // validateChain returns what is wrong with a wanted chain, or nil.
-func (t *Table) validateChain(c *chain) *ObjectError {
+func (t *Table) validateChain(c *chain) *objectError {
 	bad := c.about("")
 	if bad.Err = cmp.Or(checkName(c.name), checkHook(c.want.Hook)); bad.Err != nil {
 		bad.least = absent
@@ -82,20 +82,12 @@ func (t *Table) validateChain(c *chain) *ObjectError {
 	}
 	for i, r := range c.want.Rules {
 		if err := t.validateRule(c.want, r); err != nil {
-			bad = c.about(ruleName(i, r))
+			bad = c.about(tables.RuleName(i, r))
 			bad.Err = err
 			return &bad
 		}
 	}
 	return nil
-}
-
-// ruleName names the rule at an index of its chain for people.
-func ruleName(i int, r tables.Rule) string {
-	if r.Comment == "" {
-		return fmt.Sprintf("rule %d (%s)", i, r)
-	}
-	return fmt.Sprintf("rule %d (%s, %s)", i, r, r.Comment)
 }
 
 // validateRule checks one rule of a chain and that what it refers to is
