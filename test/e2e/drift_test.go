@@ -3,14 +3,13 @@ package e2e
 import (
 	"os"
 	"os/exec"
-	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables/tablestest"
 )
 
 // nft runs the nft tool on a node, as somebody who is not the agent.
@@ -38,33 +37,20 @@ func ours(t *testing.T, n *lab.Node) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return canonical(string(out))
-}
-
-// canonical sorts what nft lists in the order of creation or of a hash: the
-// objects of a table, and the elements of a set. Rules keep their order.
-func canonical(listing string) string {
-	objects := strings.Split(strings.TrimSuffix(listing, "}\n"), "\n\n")
-	for i, o := range objects {
-		o = strings.TrimPrefix(o, "table inet felixlike {\n")
-		if !strings.HasPrefix(strings.TrimSpace(o), "chain") {
-			words := strings.FieldsFunc(o, func(r rune) bool { return strings.ContainsRune(",{}\n\t", r) })
-			if len(words) > 0 {
-				slices.Sort(words[1:]) // behind "set" or "map"
-			}
-			o = strings.Join(words, ",")
-		}
-		objects[i] = strings.TrimSpace(o)
-	}
-	slices.Sort(objects)
-	return strings.Join(objects, "\n")
+	return tablestest.CanonicalNFT(string(out))
 }
 
 // repaired waits until the table is as it was, and prints how long that took.
 func repaired(t *testing.T, n *lab.Node, what, before string) {
 	t.Helper()
+	asBefore(t, what, before, func() string { return ours(t, n) })
+}
+
+// asBefore waits until now is what was before, and prints how long that took.
+func asBefore(t *testing.T, what, before string, now func() string) {
+	t.Helper()
 	start := time.Now()
-	eventually(t, "repair of "+what, func() bool { return ours(t, n) == before })
+	eventually(t, "repair of "+what, func() bool { return now() == before })
 	t.Logf("%s: as before after %s", what, time.Since(start).Round(time.Millisecond))
 }
 
