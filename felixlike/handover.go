@@ -266,6 +266,8 @@ func (d *Driver) remove(ctx context.Context, h *handover, b Backend, result erro
 
 func (d *Driver) endHandover(h *handover, result error) {
 	d.handover = nil
+	// Two variants of iptables have the same sets, and each has changed them.
+	d.decides().stale, d.dirty = true, true
 	h.outcome <- result
 	d.log.Info("the change of the backend has ended", "backend", d.backend.Name, "took", time.Since(h.began))
 }

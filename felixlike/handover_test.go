@@ -154,6 +154,10 @@ func TestBackendChanges(t *testing.T) {
 	if !slices.Contains(got, "new applies") || reading < 0 || removal < reading || slices.Contains(got[removal+1:], "old applies") {
 		t.Errorf("history %q", got)
 	}
+	eventually(t, "the new backend is read once the old one is gone", func() bool {
+		all := h.all()
+		return slices.Contains(all[slices.Index(all, "old is removed"):], "new is read")
+	})
 	if s := f.Status(); s.Backend != "new" || s.Handover != nil {
 		t.Errorf("status: backend %q, handover %+v", s.Backend, s.Handover)
 	}
