@@ -1,0 +1,170 @@
+package property
+
+import (
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netns"
+	"pgregory.net/rapid"
+
+	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/policy/oracle"
+	"github.com/felixlike/felixlike/policy/policytest"
+)
+
+// step sets or deletes one object.
+type step func(*dataplane)
+
+// history is what happens to one object: wrong versions of it come and go, and at
+// last it is as in the final cluster, or deleted.
+type history []step
+
+// object is how to set and how to delete one object.
+type object struct{ set, remove step }
+
+// objects returns the objects of a cluster by name, with the attachments of the
+// node's pods.
+func objects(c *oracle.Cluster, node string) map[string]object {
+	all := map[string]object{}
+	for _, n := range c.Nodes {
+		all["node "+n.Name] = object{func(d *dataplane) { d.engine.SetNode(n) }, func(d *dataplane) { d.engine.DeleteNode(n.Name) }}
+	}
+	for _, n := range c.Namespaces {
+		all["namespace "+n.Name] = object{func(d *dataplane) { d.engine.SetNamespace(n) }, func(d *dataplane) { d.engine.DeleteNamespace(n.Name) }}
+	}
+	for _, p := range c.Pods {
+		id := policytest.PodID(p)
+		all["pod "+id.String()] = object{func(d *dataplane) { d.engine.SetPod(p) }, func(d *dataplane) { d.engine.DeletePod(id) }}
+	}
+	for _, p := range c.Policies {
+		all["policy "+p.Namespace+"/"+p.Name] = object{
+			func(d *dataplane) { d.engine.SetNetworkPolicy(p) }, func(d *dataplane) { d.engine.DeleteNetworkPolicy(p.Namespace, p.Name) },
+		}
+	}
+	for id, p := range podsOn(c, node) {
+		all["attachment "+id.String()] = object{
+			func(d *dataplane) { d.attach(id, addresses(p)) }, func(d *dataplane) { d.detach(id) },
+		}
+	}
+	return all
+}
+
+// histories returns what happens to each object of the clusters, of which the last
+// is how it ends.
+func histories(clusters []*oracle.Cluster, node string) map[string]history {
+	all := map[string]history{}
+	for i, c := range clusters {
+		for name, o := range objects(c, node) {
+			all[name] = append(all[name], o.set)
+			if i < len(clusters)-1 {
+				all[name] = append(all[name], o.remove)
+			}
+		}
+	}
+	return all
+}
+
+// orders is how many random orders each backend gets.
+func orders(backend string) int {
+	if backend == felixlike.NFTables {
+		return 100
+	}
+	return 50
+}
+
+// TestOrderDoesNotMatter has the same updates come in any order, with wrong
+// versions, deletions and applies anywhere: the kernel ends in the same state.
+func TestOrderDoesNotMatter(t *testing.T) {
+	const node = "node1"
+	for _, backend := range backends() {
+		t.Run(backend, func(t *testing.T) {
+			lockThread(t)
+			needTools(t, backend)
+			ns, err := netns.New()
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { ns.Close() })
+			checks(t, orders(backend))
+			applies, size := 0, 0
+			rapid.Check(t, func(rt *rapid.T) {
+				var clusters []*oracle.Cluster
+				for range rapid.IntRange(1, 3).Draw(rt, "clusters") {
+					clusters = append(clusters, policytest.Cluster(rt))
+				}
+				random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "order"), 0))
+				want := outcome(rt, backend, node, int(ns), func(d *dataplane) { d.become(nil, clusters[len(clusters)-1]) })
+				got := outcome(rt, backend, node, int(ns), func(d *dataplane) { applies += shuffled(rt, d, clusters, random) })
+				if diff := cmp.Diff(want, got); diff != "" {
+					rt.Fatalf("the order matters (-straight +shuffled):\n%s", diff)
+				}
+				size += len(got)
+			})
+			t.Logf("%d applies on the way, %d bytes of listings", applies, size)
+			if applies == 0 || size == 0 {
+				t.Error("nothing was tested")
+			}
+		})
+	}
+}
+
+// outcome has a new dataplane do something, and returns what the kernel holds
+// then. It leaves nothing behind.
+func outcome(rt *rapid.T, backend, node string, netns int, do func(*dataplane)) string {
+	d, err := newDataplane(backend, node, netns)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	do(d)
+	d.program(rt)
+	if n := d.program(rt); n != 0 {
+		rt.Fatalf("another apply sent %d mutating messages", n)
+	}
+	held, err := dump(backend)
+	if err := errors.Join(err, d.remove(), d.close()); err != nil {
+		rt.Fatal(err)
+	}
+	return held
+}
+
+// shuffled carries out the histories in a random order, that of each object kept,
+// with flushes and applies between, and returns the number of applies. This
+// node's own object comes first, as in the agent: nothing is programmed before.
+func shuffled(rt *rapid.T, d *dataplane, clusters []*oracle.Cluster, random *rand.Rand) (applies int) {
+	d.engine.SetNode(clusters[0].Nodes[0])
+	all := histories(clusters, d.node)
+	delete(all, "node "+d.node)
+	var queue []string
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		h := all[name]
+		// Not all of the wrong versions are seen.
+		for len(h) > 1 && random.IntN(2) == 0 {
+			h = h[1:]
+		}
+		all[name] = h
+		for range h {
+			queue = append(queue, name)
+		}
+	}
+	slices.Sort(queue)
+	random.Shuffle(len(queue), func(i, j int) { queue[i], queue[j] = queue[j], queue[i] })
+	for _, name := range queue {
+		all[name][0](d)
+		all[name] = all[name][1:]
+		switch random.IntN(6) {
+		case 0:
+			d.flush()
+		case 1:
+			if random.IntN(4) == 0 {
+				d.backend.Stage.Invalidate()
+			}
+			applies++
+			d.program(rt)
+		}
+	}
+	return applies
+}
