@@ -1,0 +1,271 @@
+package property
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/policy"
+	"github.com/felixlike/felixlike/policy/oracle"
+	"github.com/felixlike/felixlike/policy/policytest"
+	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables/nftables"
+)
+
+// faults are what the kernel refuses besides what it refuses really: some of the
+// policies' chains, groups, and addresses of pods. The zero value is none.
+type faults struct {
+	seed uint64
+	// oneIn tells how many there are; zero for none.
+	oneIn uint64
+	// unnamed faults do not tell which object they are about.
+	unnamed bool
+	// kept are entries of maps, as they are in the kernel already. That they go is
+	// not refused: a map with such an entry would be closed as a whole.
+	kept map[string]bool
+}
+
+var errRefused = errors.New("refused by the test")
+
+func (b *testbed) drawFaults(rt *rapid.T) faults {
+	f := faults{
+		seed: rapid.Uint64().Draw(rt, "faults"), oneIn: rapid.Uint64Range(2, 30).Draw(rt, "one in"),
+		unnamed: rapid.Bool().Draw(rt, "unnamed"), kept: map[string]bool{},
+	}
+	for _, s := range b.snapshots(rt) {
+		for _, m := range s.Maps {
+			for _, e := range m.Entries {
+				f.kept[fmt.Sprintf("%s entry %s : %s", m.Name, e.Address, e.Verdict)] = true
+			}
+		}
+	}
+	return f
+}
+
+// snapshots reads what the kernels of the routers hold.
+func (b *testbed) snapshots(rt *rapid.T) map[string]*nftables.Snapshot {
+	all := map[string]*nftables.Snapshot{}
+	for name, r := range b.routers {
+		s, err := nftables.New(nftables.Options{NetNS: int(r.ns)}).Snapshot(rt.Context())
+		if err != nil {
+			rt.Fatal(err)
+		}
+		all[name] = &s
+	}
+	return all
+}
+
+// refuses is the driver's fault hook.
+func (f *faults) refuses(o nftables.ObjectError) error {
+	if f.oneIn == 0 || !f.meets(o) {
+		return nil
+	}
+	if f.unnamed {
+		return fmt.Errorf("%w: %w", errRefused, nftables.ErrUnnamed)
+	}
+	return errRefused
+}
+
+func (f *faults) meets(o nftables.ObjectError) bool {
+	name := o.Name
+	switch o.Object {
+	case "chain":
+		if !strings.HasPrefix(name, "pin-") && !strings.HasPrefix(name, "pout-") && !strings.HasPrefix(name, "pods-") {
+			return false
+		}
+		if f.chosen("only content "+name, 2) && (!strings.HasPrefix(o.Rule, "rule ") || strings.Contains(o.Rule, "refused: ")) {
+			return false
+		}
+	case "set":
+		if strings.HasPrefix(name, "pod-networks") {
+			return false
+		}
+	case "map":
+		if strings.HasPrefix(o.Rule, "one of ") {
+			return true // which one is seen when each is sent by itself
+		}
+		entry := strings.Fields(o.Rule) // entry ADDRESS : VERDICT
+		if len(entry) < 4 || entry[3] == "drop" || f.kept[name+" "+o.Rule] {
+			return false
+		}
+		name = entry[1]
+	default:
+		return false
+	}
+	return f.chosen(name, f.oneIn)
+}
+
+// chosen decides by the name, the same way each time.
+func (f *faults) chosen(name string, oneIn uint64) bool {
+	h := fnv.New64a()
+	fmt.Fprint(h, f.seed, name)
+	return h.Sum64()%oneIn == 0
+}
+
+// state is how the kernel treats the packets of a pod in one direction.
+type state uint8
+
+const (
+	// asWanted: by its policies.
+	asWanted state = iota
+	// partly: what no earlier policy lets through is dropped.
+	partly
+	// closed: everything is dropped.
+	closed
+)
+
+// stateOf returns how an address is treated, going by what the kernel holds.
+func stateOf(s *nftables.Snapshot, d model.Direction, p oracle.Packet) state {
+	address := p.Destination
+	if d == model.Egress {
+		address = p.Source
+	}
+	verdict := "drop" // no endpoint has this address
+	for _, m := range s.Maps {
+		for _, e := range m.Entries {
+			if m.Name == rules.DispatchMap(d, model.FamilyOf(address)) && e.Address == address.String() {
+				verdict = e.Verdict
+			}
+		}
+	}
+	if verdict == "drop" {
+		return closed
+	}
+	c := s.Chain(strings.TrimPrefix(verdict, "goto "))
+	if c == nil || c.Name == rules.ChainToPods {
+		return asWanted
+	}
+	if isClosed(c) {
+		return closed
+	}
+	jumps := slices.DeleteFunc(slices.Clone(c.Rules), func(r nftables.RuleSnapshot) bool { return !strings.HasPrefix(r.Verdict, "jump ") })
+	for i, r := range jumps {
+		switch shut := isClosed(s.Chain(strings.TrimPrefix(r.Verdict, "jump "))); {
+		case shut && i == 0:
+			return closed
+		case shut:
+			return partly
+		}
+	}
+	return asWanted
+}
+
+func isClosed(c *nftables.ChainSnapshot) bool {
+	return len(c.Rules) == 1 && strings.HasPrefix(c.Rules[0].Comment, "refused: ") && c.Rules[0].Verdict == "drop"
+}
+
+// inject puts dataplanes in the place of a router's own whose driver has the fault
+// hook.
+func (r *router) inject(hook func(nftables.ObjectError) error) error {
+	if err := r.close(); err != nil {
+		return err
+	}
+	table := nftables.New(nftables.Options{NetNS: int(r.ns), Fault: hook})
+	renderer := rules.NewRenderer(felixlike.GatewayPort, rules.NFTablesNameLength)
+	r.dataplane = &dataplane{node: r.node, engine: policy.New(r.node), netns: int(r.ns), backend: felixlike.Backend{
+		Name: felixlike.NFTables, Close: table.Close,
+		Stage: felixlike.Stage{
+			Invalidate: table.Invalidate,
+			Managers: []managers.Manager{
+				managers.NewStaticManager(r.node, renderer, table, table),
+				managers.NewIPSetManager(table),
+				managers.NewPolicyManager(r.node, renderer, table),
+				managers.NewEndpointManager(renderer, table, managers.NewMapDispatcher(table)),
+			},
+			Apply: func(ctx context.Context) (felixlike.Applied, error) {
+				res, err := table.Apply(ctx)
+				return felixlike.Applied{Writes: res.Messages, Refused: res.Refused}, err
+			},
+		},
+	}}
+	return nil
+}
+
+// TestFaultsCloseWhatTheyConcern has the kernel refuse things at random. No packet
+// passes that the oracle blocks; packets that no closed chain or entry concerns are
+// judged as ever, and those of pods that are closed do not pass. When the fault is
+// gone and the agent restarts, all is as wanted.
+func TestFaultsCloseWhatTheyConcern(t *testing.T) {
+	var fault faults
+	b := newTestbed(t, felixlike.NFTables)
+	anew := func() error {
+		return errors.Join(b.routers["node1"].inject(fault.refuses), b.routers["node2"].inject(fault.refuses))
+	}
+	if err := anew(); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[state]int{}
+	rapid.Check(t, func(rt *rapid.T) {
+		for range rapid.IntRange(1, 2).Draw(rt, "steps") {
+			fault = b.drawFaults(rt)
+			before := b.cluster
+			b.cluster = policytest.Cluster(rt)
+			for _, name := range b.names() {
+				b.routers[name].become(before, b.cluster)
+				b.routers[name].settle(rt)
+			}
+			b.judgeFaulty(rt, seen)
+		}
+		fault = faults{}
+		if err := anew(); err != nil {
+			rt.Fatal(err)
+		}
+		c := b.cluster
+		b.cluster = nil
+		b.become(rt, c)
+		b.judgeNew(rt, b.connections(policytest.Packets(rt, c)))
+	})
+	t.Logf("%d packets that no fault concerned, %d partly, %d of closed pods", seen[asWanted], seen[partly], seen[closed])
+	if seen[asWanted] == 0 || seen[closed] == 0 {
+		t.Error("nothing was tested")
+	}
+}
+
+// settle applies, and checks that another apply writes nothing.
+func (d *dataplane) settle(rt *rapid.T) {
+	for i := range 3 {
+		if i == 2 {
+			d.backend.Stage.Invalidate()
+		}
+		if done, err := d.apply(); err != nil || i > 0 && done.Writes > 0 {
+			rt.Fatalf("%s: %v, another apply sent %d mutating messages", d.node, err, done.Writes)
+		}
+	}
+}
+
+// judgeFaulty opens connections, and counts what faults do to each.
+func (b *testbed) judgeFaulty(rt *rapid.T, seen map[state]int) {
+	snapshots := b.snapshots(rt)
+	all := b.connections(policytest.Packets(rt, b.cluster))
+	for i, c := range all {
+		src, _ := locate(b.cluster, c.Source)
+		dst, _ := locate(b.cluster, c.Destination)
+		var hops []hop
+		for _, h := range c.hops {
+			worst := asWanted
+			if src.pod && src.node == h.router {
+				worst = stateOf(snapshots[h.router], model.Egress, c.Packet)
+			}
+			if dst.pod && dst.node == h.router {
+				worst = max(worst, stateOf(snapshots[h.router], model.Ingress, c.Packet))
+			}
+			seen[worst]++
+			if worst == partly && h.allowed {
+				continue // what comes before the closed policy may let it through
+			}
+			h.allowed = h.allowed && worst == asWanted
+			hops = append(hops, h)
+		}
+		all[i].hops = hops
+	}
+	b.send(rt, "with faults", all, there, func(h hop) bool { return h.allowed })
+}
