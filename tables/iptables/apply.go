@@ -89,12 +89,19 @@ func (t *Table) prepare(ctx context.Context) error {
 	return nil
 }
 
-// settle notes that all that is wanted is in place.
+// settle notes that all that is wanted is in place. Chains are looked through
+// only if any may have changed: an Apply for a change of members finds nothing to
+// do, and must not cost what a thousand chains cost.
 func (t *Table) settle() {
+	changed := len(t.touched) > 0
 	clear(t.touched)
 	clear(t.retried)
 	for _, s := range t.state {
+		changed = changed || s.all
 		s.all = false
+	}
+	if !changed {
+		return
 	}
 	for name, c := range t.chains {
 		if c.unused() {
@@ -181,6 +188,7 @@ func (t *Table) commit(f model.Family, s *script) {
 	for _, c := range s.changes {
 		c.chain.have[c.place] = c.now
 	}
+	t.counted = t.counted && len(s.changes) == 0
 	state := t.state[f]
 	for e, now := range s.entries {
 		state.entries[e] = now

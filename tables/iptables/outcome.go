@@ -65,14 +65,17 @@ func (o *outcome) repaired() []tables.Repair {
 
 // rules counts what the kernel is known to hold of ours.
 func (t *Table) rules() int {
-	n := 0
-	for _, c := range t.chains {
-		for _, h := range c.have {
-			if h != nil {
-				n += len(h.hashes)
+	if !t.counted {
+		t.count, t.counted = 0, true
+		for _, c := range t.chains {
+			for _, h := range c.have {
+				if h != nil {
+					t.count += len(h.hashes)
+				}
 			}
 		}
 	}
+	n := t.count
 	for _, s := range t.state {
 		for _, e := range s.entries {
 			n += len(e.texts)

@@ -40,6 +40,7 @@ func (t *Table) refresh(ctx context.Context, f model.Family, out *outcome) error
 		return err
 	}
 	out.result.FullRead = true
+	t.counted = false
 	altered := map[learnedKey]string{}
 	for _, p := range placesOf(f) {
 		found := &s.tables[p.table()]

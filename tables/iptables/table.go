@@ -59,6 +59,10 @@ type Table struct {
 	// notes are what others have changed and no Apply has put right yet.
 	notes map[noteKey]note
 	now   func() time.Time
+	// count is how many rules the chains are known to hold, if it was counted
+	// since they changed.
+	count   int
+	counted bool
 }
 
 // familyState is what is known of the kernel's tables of one family.
