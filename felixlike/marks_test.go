@@ -27,6 +27,8 @@ type firewall struct {
 	apply    func() error
 	// open has somebody else take away what judges packets, and no more.
 	open []string
+	// shape has somebody mark all packets that leave, without a mask.
+	shape []string
 	// flush has somebody else take away everything.
 	flush []string
 }
@@ -55,7 +57,7 @@ func newFirewall(t *testing.T, tools ...string) *firewall {
 }
 
 func newNFTablesFirewall(t *testing.T) *firewall {
-	f := newFirewall(t)
+	f := newFirewall(t, "iptables-nft")
 	table := nftables.New(nftables.Options{NetNS: f.path.Router.FD, Guard: rules.Guard("r1")})
 	t.Cleanup(func() { _ = table.Close() })
 	r := rules.NewRenderer("r1", rules.NFTablesNameLength)
@@ -69,6 +71,7 @@ func newNFTablesFirewall(t *testing.T) *firewall {
 		return err
 	}
 	f.open = []string{"nft", "flush", "chain", "inet", "felixlike", "forward"}
+	f.shape = []string{"iptables-nft", "-t", "mangle", "-A", "POSTROUTING", "-j", "MARK", "--set-mark", "5"}
 	f.flush = []string{"nft", "delete", "table", "inet", "felixlike"}
 	return f
 }
@@ -94,6 +97,7 @@ func newIPTablesFirewall(t *testing.T, v iptables.Variant) *firewall {
 		return err
 	}
 	f.open = []string{tool, "-F", "FORWARD"}
+	f.shape = []string{tool, "-t", "mangle", "-A", "POSTROUTING", "-j", "MARK", "--set-mark", "5"}
 	f.flush = []string{"sh", "-c", tool + "-save | grep '^[*:C]' | grep -v ':flx' | " + tool + "-restore"}
 	return f
 }
@@ -212,6 +216,24 @@ func TestAllowedConnectionsGoOn(t *testing.T) {
 			want(t, "closed pod to outside", d.out(), true)
 			want(t, "its answer", d.in(), true)
 			want(t, "another one", newDialogue(t, f.path, 4001).out(), false)
+		})
+	}
+}
+
+// Answers come to a pod that nobody may send to, also where somebody else marks
+// packets as if nobody else did.
+func TestMarksOfOthers(t *testing.T) {
+	for name, make := range firewalls() {
+		t.Run(name, func(t *testing.T) {
+			f := make(t)
+			f.tell(closedPod("10.1.0.5", true)...)
+			f.program(t)
+			f.path.Router.Run(t, f.shape...)
+			d := newDialogue(t, f.path, 4000)
+			want(t, "outside to closed pod", d.in(), false)
+			d = newDialogue(t, f.path, 4001)
+			want(t, "pod to outside", d.out(), true)
+			want(t, "its answer", d.in(), true)
 		})
 	}
 }

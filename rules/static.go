@@ -8,13 +8,13 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// Priorities of the base chains: those of nft's "raw", "mangle", "filter" and
-// "srcnat".
+// Priorities of the base chains: those of nft's "raw", "filter" and "srcnat", and
+// one before "mangle", where others may set the whole mark of a packet.
 const (
-	priorityRaw    = -300
-	priorityMangle = -150
-	priorityFilter = 0
-	prioritySrcNAT = 100
+	priorityRaw     = -300
+	priorityAllowed = -151
+	priorityFilter  = 0
+	prioritySrcNAT  = 100
 )
 
 // PodNetworks returns the set of all pod prefixes of one family, to be filled
@@ -67,7 +67,7 @@ func allowedBefore() tables.Rule {
 func allowed() tables.Chain {
 	return tables.Chain{
 		Name: ChainAllowed,
-		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: priorityMangle},
+		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: priorityAllowed},
 		Rules: []tables.Rule{
 			{Matches: []tables.Match{markedAllowed()}, Action: tables.Return{}, Comment: "marked before"},
 			{

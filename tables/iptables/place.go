@@ -104,7 +104,9 @@ func entryOf(h tables.Hook) (entry, error) {
 		return entry{tableMangle, "FORWARD"}, nil
 	case tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: 0}:
 		return entry{tableFilter, "FORWARD"}, nil
-	case tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: -150}:
+	case tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: -150},
+		// Before the table's own priority is before the rules of others in it.
+		tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: -151}:
 		return entry{tableMangle, "POSTROUTING"}, nil
 	case tables.Hook{Type: tables.HookNAT, Point: tables.HookPostrouting, Priority: 100}:
 		return entry{tableNAT, "POSTROUTING"}, nil
