@@ -51,6 +51,8 @@ func (t *target) call(ctx context.Context, f func(context.Context, *control.Clie
 		return fmt.Errorf("no agent listens at %s: is it running on this node, or is --socket wrong? (felixctl lab status names the sockets of a lab)", t.socket)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s: only root may ask the agent: %w", t.socket, fs.ErrPermission)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("not done within %s (--timeout), see the agent's log: %w", t.timeout, err)
 	}
 	return err
 }

@@ -2,9 +2,13 @@ package lab
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
@@ -42,28 +46,29 @@ type PodStatus struct {
 	State string `json:"state"`
 }
 
-// Status asks all agents for their state.
+// answerTime is how long an agent may take to tell its state: one that hangs is
+// what a status is asked for.
+const answerTime = 3 * time.Second
+
+// Status asks all agents for their state, side by side.
 func (l *Lab) Status(ctx context.Context) Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := Status{Name: l.Name(), Dir: l.dir}
+	names := slices.Sorted(maps.Keys(l.nodes))
+	s := Status{Name: l.Name(), Dir: l.dir, Nodes: make([]NodeStatus, len(names)), Pods: []PodStatus{}}
+	var asked sync.WaitGroup
+	for i, name := range names {
+		asked.Go(func() { s.Nodes[i] = l.nodes[name].describe(ctx) })
+	}
+	asked.Wait()
 	endpoints := map[model.PodID]string{}
-	for _, name := range slices.Sorted(maps.Keys(l.nodes)) {
-		n := l.nodes[name]
-		ns := NodeStatus{
-			Name: name, Namespace: n.ns.Name(), Addresses: n.spec.Addresses, AgentPID: n.AgentPID(),
-			ControlSocket: n.ControlSocket(), LogFile: n.LogFile(),
+	for _, n := range s.Nodes {
+		if n.Agent == nil {
+			continue
 		}
-		status, err := n.Status(ctx)
-		if err != nil {
-			ns.Error = err.Error()
-		} else {
-			ns.Agent = &status
-		}
-		for _, e := range status.Endpoints {
+		for _, e := range n.Agent.Endpoints {
 			endpoints[model.PodID{Namespace: e.Namespace, Name: e.Name}] = e.State
 		}
-		s.Nodes = append(s.Nodes, ns)
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(l.pods), model.PodID.Compare) {
 		p := l.pods[id]
@@ -73,4 +78,23 @@ func (l *Lab) Status(ctx context.Context) Status {
 		})
 	}
 	return s
+}
+
+func (n *Node) describe(ctx context.Context) NodeStatus {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	out := NodeStatus{
+		Name: n.Name(), Namespace: n.ns.Name(), Addresses: n.spec.Addresses, AgentPID: n.AgentPID(),
+		ControlSocket: n.ControlSocket(), LogFile: n.LogFile(),
+	}
+	status, err := n.Status(ctx)
+	switch {
+	case err == nil:
+		out.Agent = &status
+	case errors.Is(err, context.DeadlineExceeded):
+		out.Error = fmt.Sprintf("the agent does not answer within %s", answerTime)
+	default:
+		out.Error = err.Error()
+	}
+	return out
 }

@@ -177,7 +177,7 @@ func (r *podRules) follow(l *listing, family model.Family) {
 		}
 	}
 	for _, name := range sortedKeys(sets) {
-		r.Sets = append(r.Sets, listedSet{Name: name, Members: l.members[name]})
+		r.Sets = append(r.Sets, listedSet{Name: name, Members: slices.Sorted(slices.Values(l.members[name]))})
 	}
 }
 

@@ -52,7 +52,7 @@ func nodeRow(n lab.NodeStatus) []any {
 	row := []any{n.Name, joined(n.Addresses), agent}
 	a := n.Agent
 	if a == nil {
-		return row
+		return append(row, "?", "?", "?", "?", "?", "?", "?")
 	}
 	backend := a.Backend
 	if a.Handover != nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -97,7 +98,8 @@ func TestCommands(t *testing.T) {
 	if out := ctl(0, "matrix", "-o", "json", "--port", "tcp/80"); !strings.Contains(out, `"expected": false`) || !strings.Contains(out, `"protocol": "tcp"`) {
 		t.Errorf("matrix as JSON:\n%s", out)
 	}
-	rulesShown(t, ctl, name)
+	rulesShown(t, ctl)
+	statusOfHungAgent(t, ctl)
 
 	supervisor := supervisorOf(t, name)
 	if err := unix.Kill(supervisor, unix.SIGKILL); err != nil {
@@ -127,12 +129,9 @@ func TestCommands(t *testing.T) {
 
 // rulesShown asks for a pod's rules under each kind of backend, with the socket
 // that status names.
-func rulesShown(t *testing.T, ctl func(int, ...string) string, name string) {
+func rulesShown(t *testing.T, ctl func(int, ...string) string) {
 	t.Helper()
-	var status lab.Status
-	if err := json.Unmarshal([]byte(ctl(0, "status", "-o", "json")), &status); err != nil {
-		t.Fatal(err)
-	}
+	status := labStatus(t, ctl)
 	for _, c := range []struct{ backend, family, want string }{
 		{"iptables-nft", "6", "-p tcp"}, {"iptables-legacy", "4", "-p tcp"}, {"nftables", "4", "tcp dport 80"},
 	} {
@@ -149,6 +148,44 @@ func rulesShown(t *testing.T, ctl func(int, ...string) string, name string) {
 		}
 	}
 	ctl(2, "rules", "x/nobody")
+}
+
+// statusOfHungAgent wants an answer of all others while an agent hangs.
+func statusOfHungAgent(t *testing.T, ctl func(int, ...string) string) {
+	t.Helper()
+	pid := labStatus(t, ctl).Nodes[0].AgentPID
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the agent of node1 stands still", func() bool { return stopped(t, pid) })
+	out := ctl(0, "status")
+	if err := unix.Kill(pid, unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out, "node1: the agent does not answer within") || strings.Count(out, "yes") != 2 {
+		t.Errorf("status while the agent of node1 hangs:\n%s", out)
+	}
+}
+
+// stopped reports whether all threads of a process are.
+func stopped(t *testing.T, pid int) bool {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("process %d: %v", pid, err)
+	}
+	return !slices.ContainsFunc(threads, func(path string) bool {
+		text, err := os.ReadFile(path)
+		return err != nil || !bytes.Contains(text, []byte(") T "))
+	})
+}
+
+func labStatus(t *testing.T, ctl func(int, ...string) string) (s lab.Status) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(ctl(0, "status", "-o", "json")), &s); err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 // supervisorOf finds the supervisor's process by its command line.
