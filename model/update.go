@@ -1,6 +1,9 @@
 package model
 
-import "fmt"
+import (
+	"fmt"
+	"net/netip"
+)
 
 // Update is one typed change on its way from the policy engine, or from the
 // forwarding plane, to the managers.
@@ -43,16 +46,21 @@ type AttachmentRemove struct {
 	Interface string
 }
 
-func (GroupUpdate) isUpdate()      {}
-func (GroupRemove) isUpdate()      {}
-func (PolicyUpdate) isUpdate()     {}
-func (PolicyRemove) isUpdate()     {}
-func (EndpointUpdate) isUpdate()   {}
-func (EndpointRemove) isUpdate()   {}
-func (NodeUpdate) isUpdate()       {}
-func (NodeRemove) isUpdate()       {}
-func (AttachmentUpdate) isUpdate() {}
-func (AttachmentRemove) isUpdate() {}
+// HostAddressesUpdate says which addresses this node itself has, on whatever
+// interface: sorted, loopback and link-local ones left out.
+type HostAddressesUpdate struct{ Addresses []netip.Addr }
+
+func (GroupUpdate) isUpdate()         {}
+func (GroupRemove) isUpdate()         {}
+func (PolicyUpdate) isUpdate()        {}
+func (PolicyRemove) isUpdate()        {}
+func (EndpointUpdate) isUpdate()      {}
+func (EndpointRemove) isUpdate()      {}
+func (NodeUpdate) isUpdate()          {}
+func (NodeRemove) isUpdate()          {}
+func (AttachmentUpdate) isUpdate()    {}
+func (AttachmentRemove) isUpdate()    {}
+func (HostAddressesUpdate) isUpdate() {}
 
 // ObjectRef names an object as the user wrote it.
 type ObjectRef struct {
