@@ -20,14 +20,14 @@ build: ## build every binary into bin/
 	@mkdir -p bin
 	@go build -o bin/ $(addprefix ./cmd/,$(BINARIES))
 
-demo: setup build ## watch NetworkPolicy being enforced on real packets (two nodes, six pods)
+demo: setup build ## watch NetworkPolicy on real packets, under one backend after the other (ten seconds)
 	@bin/felixctl lab demo
 
 # The end-to-end tests build what they test: a cached result may be of another agent.
-test: setup build ## run all tests: units, real kernel and Open vSwitch, truth tables, spoofing, properties
+test: setup build ## run all tests: units, real kernel and Open vSwitch, truth tables, spoofing, properties (many minutes)
 	@scripts/gotest -count=1 -timeout 30m ./...
 
-check: setup build ## formatting, vet, and the tests that take seconds
+check: setup build ## formatting, vet, and the tests that need no cluster (three minutes)
 	@scripts/format
 	@go vet ./...
 	@scripts/gotest -short -timeout 5m $(FAST)

@@ -123,7 +123,7 @@ func (r changed) print(w io.Writer) error {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "%s: %s has taken over from %s after %s; nothing of the old one is left\n"+
-		"To keep it over a restart of the agent, configure it: backend: %s\n", r.Node, r.Backend, r.Before, r.Took.Round(time.Millisecond), r.Backend)
+		"To keep it over a restart of the agent, its configuration has to say so: backend: %s\n", r.Node, r.Backend, r.Before, r.Took.Round(time.Millisecond), r.Backend)
 	return err
 }
 

@@ -269,7 +269,7 @@ func (d *Driver) endHandover(h *handover, result error) {
 	// Two variants of iptables have the same sets, and each has changed them.
 	d.decides().stale, d.dirty = true, true
 	h.outcome <- result
-	d.log.Info("the change of the backend has ended", "backend", d.backend.Name, "took", time.Since(h.began))
+	d.log.Info("the change of the backend has ended", "took", time.Since(h.began))
 }
 
 // attached returns the attachments, in order of their pods.
