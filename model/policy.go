@@ -132,8 +132,23 @@ func (id PolicyID) Compare(o PolicyID) int {
 
 // Policy is a policy resolved to groups. Rules keep the order of the object.
 type Policy struct {
-	ID              PolicyID
+	ID PolicyID
+	// Precedence orders the policies of the admin and the baseline tier.
+	Precedence      Precedence
 	Ingress, Egress []Rule
+}
+
+// Precedence is the place of a policy among those of its tier: a lower tier of
+// the object's own API, then a lower priority, is asked first; of equal ones the
+// order of identifiers decides. It is zero for NetworkPolicies.
+type Precedence struct{ Tier, Priority uint16 }
+
+// Compare orders by tier, then priority.
+func (p Precedence) Compare(o Precedence) int {
+	if p.Tier != o.Tier {
+		return int(p.Tier) - int(o.Tier)
+	}
+	return int(p.Priority) - int(o.Priority)
 }
 
 // Rules returns the rules of one direction.
