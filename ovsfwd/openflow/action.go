@@ -1,6 +1,7 @@
 package openflow
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
@@ -14,15 +15,16 @@ import (
 // BAD_VENDOR_TYPE); set_field, copy_field and dec_nw_ttl take their places.
 type Action interface {
 	fmt.Stringer
-	// wire encodes the action; nil for a jump, which is an instruction.
-	wire() (openflow15.Action, error)
+	// wire appends the encoded action; nothing for a jump, which is an
+	// instruction.
+	wire(b []byte) ([]byte, error)
 }
 
 type setField struct{ term }
 
 // SetBits sets the bits of a register that mask selects.
 func SetBits(register Field, value, mask uint32) Action {
-	return setField{term{register, uint32Bytes(value), uint32Bytes(mask)}}
+	return setField{newTerm(register, uint32Bytes(value), uint32Bytes(mask))}
 }
 
 // SetRegister sets a whole register.
@@ -43,12 +45,13 @@ func (a setField) String() string {
 	return "set_field:" + a.valueString() + "->" + a.field.spec().set
 }
 
-func (a setField) wire() (openflow15.Action, error) {
-	f, err := a.term.wire()
+func (a setField) wire(b []byte) ([]byte, error) {
+	start := len(b)
+	b, err := a.term.wire(startAction(b, actionSetField))
 	if err != nil {
 		return nil, err
 	}
-	return openflow15.NewActionSetField(*f), nil
+	return endAction(b, start), nil
 }
 
 type copyField struct{ from, to Field }
@@ -58,20 +61,17 @@ func Copy(from, to Field) Action { return copyField{from, to} }
 
 func (a copyField) String() string { return "move:" + a.from.nxm() + "[]->" + a.to.nxm() + "[]" }
 
-func (a copyField) wire() (openflow15.Action, error) {
+func (a copyField) wire(b []byte) ([]byte, error) {
 	from, to := a.from.spec(), a.to.spec()
-	if from.width != to.width {
+	if from.width != to.width || from.width == 0 {
 		return nil, fmt.Errorf("copy %s to %s: widths differ", from.match, to.match)
 	}
-	src, err := openflow15.FindOxmIdByName(from.oxm, false)
-	if err != nil {
-		return nil, fmt.Errorf("copy from %s: %w", from.match, err)
-	}
-	dst, err := openflow15.FindOxmIdByName(to.oxm, false)
-	if err != nil {
-		return nil, fmt.Errorf("copy to %s: %w", to.match, err)
-	}
-	return openflow15.NewActionCopyField(uint16(from.width*8), 0, 0, *src, *dst), nil
+	start := len(b)
+	b = startAction(b, actionCopyField)
+	b = binary.BigEndian.AppendUint16(b, uint16(from.width*8))
+	b = append(b, 0, 0, 0, 0, 0, 0) // from bit 0, to bit 0, padding
+	b = append(append(b, from.header(false)...), to.header(false)...)
+	return endAction(b, start), nil
 }
 
 type decTTL struct{}
@@ -80,8 +80,11 @@ type decTTL struct{}
 // this was is dropped.
 func DecTTL() Action { return decTTL{} }
 
-func (decTTL) String() string                   { return "dec_ttl" }
-func (decTTL) wire() (openflow15.Action, error) { return openflow15.NewActionDecNwTtl(), nil }
+func (decTTL) String() string { return "dec_ttl" }
+
+func (decTTL) wire(b []byte) ([]byte, error) {
+	return endAction(startAction(b, actionDecNwTTL), len(b)), nil
+}
 
 type output uint32
 
@@ -102,8 +105,12 @@ func (a output) String() string {
 	return fmt.Sprintf("output:%d", uint32(a))
 }
 
-func (a output) wire() (openflow15.Action, error) {
-	return openflow15.NewActionOutput(uint32(a)), nil
+func (a output) wire(b []byte) ([]byte, error) {
+	start := len(b)
+	b = startAction(b, actionOutput)
+	b = binary.BigEndian.AppendUint32(b, uint32(a))
+	b = append(b, 0, 0) // nothing for the controller
+	return endAction(b, start), nil
 }
 
 type outputRegister Field
@@ -113,14 +120,18 @@ func OutputRegister(register Field) Action { return outputRegister(register) }
 
 func (a outputRegister) String() string { return "output:" + Field(a).spec().oxm + "[]" }
 
-func (a outputRegister) wire() (openflow15.Action, error) {
+func (a outputRegister) wire(b []byte) ([]byte, error) {
 	s := Field(a).spec()
-	f, err := openflow15.FindFieldHeaderByName(s.oxm, false)
-	if err != nil {
-		return nil, fmt.Errorf("output to %s: %w", s.match, err)
+	if s.width == 0 {
+		return nil, fmt.Errorf("output to %s: unknown field", s.match)
 	}
+	start := len(b)
+	b = startNicira(b, niciraOutputReg)
 	// Bits 0..31: offset 0 in the upper ten bits, count minus one below.
-	return openflow15.NewOutputFromField(f, uint16(s.width*8-1)), nil
+	b = binary.BigEndian.AppendUint16(b, uint16(s.width*8-1))
+	b = append(b, s.header(false)...)
+	b = append(b, 0, 0) // nothing for the controller
+	return endAction(b, start), nil
 }
 
 type gotoTable uint8
@@ -128,5 +139,5 @@ type gotoTable uint8
 // GotoTable continues in a later table. It must be the last action.
 func GotoTable(table uint8) Action { return gotoTable(table) }
 
-func (a gotoTable) String() string                   { return fmt.Sprintf("goto_table:%d", uint8(a)) }
-func (a gotoTable) wire() (openflow15.Action, error) { return nil, nil }
+func (a gotoTable) String() string                { return fmt.Sprintf("goto_table:%d", uint8(a)) }
+func (a gotoTable) wire(b []byte) ([]byte, error) { return b, nil }

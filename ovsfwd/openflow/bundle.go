@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"antrea.io/libOpenflow/openflow15"
@@ -121,21 +122,36 @@ func (b *bundle) encode() ([]util.Message, error) {
 	b.first = b.conn.xid + 1
 	var refused []Refusal
 	for _, mod := range b.mods {
-		// The inner message's transaction id must equal the outer one's.
-		add := openflow15.NewBndleAdd(b.id, bundleFlags)
-		add.Xid = b.conn.nextXID()
-		inner, err := mod.wire(add.Xid)
+		add, err := b.add(mod, b.conn.nextXID())
 		if err != nil {
 			refused = append(refused, Refusal{mod, err.Error()})
 			continue
 		}
-		add.Message = inner
 		msgs = append(msgs, add)
 	}
 	if len(refused) > 0 {
 		return nil, &BundleError{refused}
 	}
 	return msgs, nil
+}
+
+// add encodes one change as a message of the bundle.
+func (b *bundle) add(mod FlowMod, xid uint32) (encoded, error) {
+	m := append(make([]byte, 0, 256), openflow15.VERSION, openflow15.Type_BundleAddMessage, 0, 0)
+	m = binary.BigEndian.AppendUint32(m, xid)
+	m = binary.BigEndian.AppendUint32(m, b.id)
+	m = append(m, 0, 0)
+	m = binary.BigEndian.AppendUint16(m, bundleFlags)
+	// The inner message's transaction id must equal the outer one's.
+	m, err := mod.wire(m, xid)
+	if err != nil {
+		return nil, err
+	}
+	if len(m) > math.MaxUint16 {
+		return nil, fmt.Errorf("%d bytes of actions and match, more than a message holds", len(m))
+	}
+	binary.BigEndian.PutUint16(m[2:], uint16(len(m)))
+	return m, nil
 }
 
 // control sends one bundle request and waits for its reply. Errors of single

@@ -2,7 +2,7 @@
 // encoding, a sequential connection that applies bundles and reads flows back,
 // and the table of desired flows that sends only differences.
 //
-// It owns the messages (built with libOpenflow's message types) and the
+// It owns the messages and the
 // connection. It may not know what the flows are for: it has no idea of pods,
 // nodes or policies. ofnet's connection layer is not used, since it loses
 // errors and truncates dumps.

@@ -1,14 +1,6 @@
 package openflow
 
-import (
-	"encoding/binary"
-	"fmt"
-	"net"
-	"net/netip"
-	"strconv"
-
-	"antrea.io/libOpenflow/openflow15"
-)
+import "fmt"
 
 // Field is a packet field, tunnel field or register that flows match, set or
 // copy. The order of the constants is the order on the wire: OpenFlow wants a
@@ -21,6 +13,18 @@ const (
 	IPProto
 	Reg0
 	Reg1
+	Reg2
+	Reg3
+	Reg4
+	Reg5
+	Reg6
+	Reg7
+	PktMark
+	CTState
+	CTZone
+	CTMark
+	CTLabel
+	ConjID
 	TunSrc
 	TunDst
 	InPort
@@ -40,6 +44,12 @@ const (
 	NDTarget
 	NDSll
 	NDTll
+	TCPSrc
+	TCPDst
+	UDPSrc
+	UDPDst
+	SCTPSrc
+	SCTPDst
 )
 
 // format is how a field's value is written.
@@ -50,73 +60,150 @@ const (
 	hexadecimal
 	mac
 	ip
+	flags
 )
 
-// spec describes a field: its name in matches and set_field of ovs-ofctl, its
-// OXM or NXM name, its width in bytes and its notation.
+// class is the upper half of an OXM header: whose numbering a field has.
+type class uint16
+
+const (
+	nicira   class = 0x0001
+	openFlow class = 0x8000
+)
+
+// spec describes a field: its number on the wire, its width in bytes, its
+// notation, and its name in matches and set_field of ovs-ofctl and in OXM.
 type spec struct {
-	match, set, oxm string
+	class           class
+	number          uint8
 	width           int
 	format          format
+	match, set, oxm string
 }
 
 func (f Field) spec() spec {
 	switch f {
 	case EthType:
-		return spec{"dl_type", "eth_type", "OXM_OF_ETH_TYPE", 2, hexadecimal}
+		return spec{openFlow, 5, 2, hexadecimal, "dl_type", "eth_type", "OXM_OF_ETH_TYPE"}
 	case IPProto:
-		return spec{"nw_proto", "ip_proto", "OXM_OF_IP_PROTO", 1, decimal}
-	case Reg0:
-		return spec{"reg0", "reg0", "NXM_NX_REG0", 4, hexadecimal}
-	case Reg1:
-		return spec{"reg1", "reg1", "NXM_NX_REG1", 4, hexadecimal}
+		return spec{openFlow, 10, 1, decimal, "nw_proto", "ip_proto", "OXM_OF_IP_PROTO"}
 	case TunSrc:
-		return spec{"tun_src", "tun_src", "NXM_NX_TUN_IPV4_SRC", 4, ip}
+		return spec{nicira, 31, 4, ip, "tun_src", "tun_src", "NXM_NX_TUN_IPV4_SRC"}
 	case TunDst:
-		return spec{"tun_dst", "tun_dst", "NXM_NX_TUN_IPV4_DST", 4, ip}
+		return spec{nicira, 32, 4, ip, "tun_dst", "tun_dst", "NXM_NX_TUN_IPV4_DST"}
 	case InPort:
-		return spec{"in_port", "in_port", "OXM_OF_IN_PORT", 4, decimal}
+		return spec{openFlow, 0, 4, decimal, "in_port", "in_port", "OXM_OF_IN_PORT"}
 	case EthSrc:
-		return spec{"dl_src", "eth_src", "OXM_OF_ETH_SRC", 6, mac}
+		return spec{openFlow, 4, 6, mac, "dl_src", "eth_src", "OXM_OF_ETH_SRC"}
 	case EthDst:
-		return spec{"dl_dst", "eth_dst", "OXM_OF_ETH_DST", 6, mac}
+		return spec{openFlow, 3, 6, mac, "dl_dst", "eth_dst", "OXM_OF_ETH_DST"}
 	case IPv4Src:
-		return spec{"nw_src", "ip_src", "OXM_OF_IPV4_SRC", 4, ip}
+		return spec{openFlow, 11, 4, ip, "nw_src", "ip_src", "OXM_OF_IPV4_SRC"}
 	case IPv4Dst:
-		return spec{"nw_dst", "ip_dst", "OXM_OF_IPV4_DST", 4, ip}
+		return spec{openFlow, 12, 4, ip, "nw_dst", "ip_dst", "OXM_OF_IPV4_DST"}
 	case IPv6Src:
-		return spec{"ipv6_src", "ipv6_src", "OXM_OF_IPV6_SRC", 16, ip}
+		return spec{openFlow, 26, 16, ip, "ipv6_src", "ipv6_src", "OXM_OF_IPV6_SRC"}
 	case IPv6Dst:
-		return spec{"ipv6_dst", "ipv6_dst", "OXM_OF_IPV6_DST", 16, ip}
+		return spec{openFlow, 27, 16, ip, "ipv6_dst", "ipv6_dst", "OXM_OF_IPV6_DST"}
+	case Reg0, Reg1, Reg2, Reg3, Reg4, Reg5, Reg6, Reg7:
+		return f.registerSpec()
+	case PktMark, CTState, CTZone, CTMark, CTLabel, ConjID:
+		return f.metadataSpec()
+	case TCPSrc, TCPDst, UDPSrc, UDPDst, SCTPSrc, SCTPDst:
+		return f.portSpec()
 	}
 	return f.neighbourSpec()
+}
+
+func (f Field) registerSpec() spec {
+	switch f {
+	case Reg0:
+		return spec{nicira, 0, 4, hexadecimal, "reg0", "reg0", "NXM_NX_REG0"}
+	case Reg1:
+		return spec{nicira, 1, 4, hexadecimal, "reg1", "reg1", "NXM_NX_REG1"}
+	case Reg2:
+		return spec{nicira, 2, 4, hexadecimal, "reg2", "reg2", "NXM_NX_REG2"}
+	case Reg3:
+		return spec{nicira, 3, 4, hexadecimal, "reg3", "reg3", "NXM_NX_REG3"}
+	case Reg4:
+		return spec{nicira, 4, 4, hexadecimal, "reg4", "reg4", "NXM_NX_REG4"}
+	case Reg5:
+		return spec{nicira, 5, 4, hexadecimal, "reg5", "reg5", "NXM_NX_REG5"}
+	case Reg6:
+		return spec{nicira, 6, 4, hexadecimal, "reg6", "reg6", "NXM_NX_REG6"}
+	case Reg7:
+		return spec{nicira, 7, 4, hexadecimal, "reg7", "reg7", "NXM_NX_REG7"}
+	}
+	return unknownSpec(f)
+}
+
+// unknownSpec has no width: such a field cannot be encoded.
+func unknownSpec(f Field) spec { return spec{match: fmt.Sprintf("field(%d)", uint8(f))} }
+
+// metadataSpec describes the fields of conjunctions, connection tracking and
+// packet marks.
+func (f Field) metadataSpec() spec {
+	switch f {
+	case PktMark:
+		return spec{nicira, 33, 4, hexadecimal, "pkt_mark", "pkt_mark", "NXM_NX_PKT_MARK"}
+	case ConjID:
+		return spec{nicira, 37, 4, decimal, "conj_id", "conj_id", "NXM_NX_CONJ_ID"}
+	case CTState:
+		return spec{nicira, 105, 4, flags, "ct_state", "ct_state", "NXM_NX_CT_STATE"}
+	case CTZone:
+		return spec{nicira, 106, 2, hexadecimal, "ct_zone", "ct_zone", "NXM_NX_CT_ZONE"}
+	case CTMark:
+		return spec{nicira, 107, 4, hexadecimal, "ct_mark", "ct_mark", "NXM_NX_CT_MARK"}
+	case CTLabel:
+		return spec{nicira, 108, 16, hexadecimal, "ct_label", "ct_label", "NXM_NX_CT_LABEL"}
+	}
+	return unknownSpec(f)
+}
+
+// portSpec describes the transport ports.
+func (f Field) portSpec() spec {
+	switch f {
+	case TCPSrc:
+		return spec{openFlow, 13, 2, decimal, "tp_src", "tcp_src", "OXM_OF_TCP_SRC"}
+	case TCPDst:
+		return spec{openFlow, 14, 2, decimal, "tp_dst", "tcp_dst", "OXM_OF_TCP_DST"}
+	case UDPSrc:
+		return spec{openFlow, 15, 2, decimal, "tp_src", "udp_src", "OXM_OF_UDP_SRC"}
+	case UDPDst:
+		return spec{openFlow, 16, 2, decimal, "tp_dst", "udp_dst", "OXM_OF_UDP_DST"}
+	case SCTPSrc:
+		return spec{openFlow, 17, 2, decimal, "tp_src", "sctp_src", "OXM_OF_SCTP_SRC"}
+	case SCTPDst:
+		return spec{openFlow, 18, 2, decimal, "tp_dst", "sctp_dst", "OXM_OF_SCTP_DST"}
+	}
+	return unknownSpec(f)
 }
 
 // neighbourSpec describes the fields of ARP and neighbour discovery.
 func (f Field) neighbourSpec() spec {
 	switch f {
 	case ARPSpa:
-		return spec{"arp_spa", "arp_spa", "OXM_OF_ARP_SPA", 4, ip}
+		return spec{openFlow, 22, 4, ip, "arp_spa", "arp_spa", "OXM_OF_ARP_SPA"}
 	case ARPTpa:
-		return spec{"arp_tpa", "arp_tpa", "OXM_OF_ARP_TPA", 4, ip}
+		return spec{openFlow, 23, 4, ip, "arp_tpa", "arp_tpa", "OXM_OF_ARP_TPA"}
 	case ARPOp:
-		return spec{"arp_op", "arp_op", "OXM_OF_ARP_OP", 2, decimal}
+		return spec{openFlow, 21, 2, decimal, "arp_op", "arp_op", "OXM_OF_ARP_OP"}
 	case ARPSha:
-		return spec{"arp_sha", "arp_sha", "OXM_OF_ARP_SHA", 6, mac}
+		return spec{openFlow, 24, 6, mac, "arp_sha", "arp_sha", "OXM_OF_ARP_SHA"}
 	case ARPTha:
-		return spec{"arp_tha", "arp_tha", "OXM_OF_ARP_THA", 6, mac}
+		return spec{openFlow, 25, 6, mac, "arp_tha", "arp_tha", "OXM_OF_ARP_THA"}
 	case ICMPv6Type:
-		return spec{"icmp_type", "icmpv6_type", "OXM_OF_ICMPV6_TYPE", 1, decimal}
+		return spec{openFlow, 29, 1, decimal, "icmp_type", "icmpv6_type", "OXM_OF_ICMPV6_TYPE"}
 	case ICMPv6Code:
-		return spec{"icmp_code", "icmpv6_code", "OXM_OF_ICMPV6_CODE", 1, decimal}
+		return spec{openFlow, 30, 1, decimal, "icmp_code", "icmpv6_code", "OXM_OF_ICMPV6_CODE"}
 	case NDTarget:
-		return spec{"nd_target", "nd_target", "OXM_OF_IPV6_ND_TARGET", 16, ip}
+		return spec{openFlow, 31, 16, ip, "nd_target", "nd_target", "OXM_OF_IPV6_ND_TARGET"}
 	case NDSll:
-		return spec{"nd_sll", "nd_sll", "OXM_OF_IPV6_ND_SLL", 6, mac}
+		return spec{openFlow, 32, 6, mac, "nd_sll", "nd_sll", "OXM_OF_IPV6_ND_SLL"}
 	case NDTll:
-		return spec{"nd_tll", "nd_tll", "OXM_OF_IPV6_ND_TLL", 6, mac}
+		return spec{openFlow, 33, 6, mac, "nd_tll", "nd_tll", "OXM_OF_IPV6_ND_TLL"}
 	}
-	return spec{match: fmt.Sprintf("field(%d)", uint8(f))}
+	return unknownSpec(f)
 }
 
 // nxm returns the name that "move" has in ovs-ofctl's dumps: fields that NXM
@@ -138,82 +225,3 @@ func (f Field) nxm() string {
 	}
 	return f.spec().oxm
 }
-
-// term is a field with a value and, if not nil, a mask.
-type term struct {
-	field       Field
-	value, mask []byte
-}
-
-func (t term) valueString() string {
-	s := t.field.spec()
-	switch s.format {
-	case mac:
-		return withMask(net.HardwareAddr(t.value).String(), t.mask, func(m []byte) string { return net.HardwareAddr(m).String() })
-	case ip:
-		return withMask(addrString(t.value), t.mask, maskString)
-	case hexadecimal:
-		return withMask(hex(t.value), t.mask, hex)
-	case decimal:
-		return withMask(strconv.FormatUint(number(t.value), 10), t.mask, hex)
-	}
-	return "?"
-}
-
-// wire encodes the term for libOpenflow.
-func (t term) wire() (*openflow15.MatchField, error) {
-	s := t.field.spec()
-	if s.width == 0 || len(t.value) != s.width || (t.mask != nil && len(t.mask) != s.width) {
-		return nil, fmt.Errorf("field %s: value of %d bytes, want %d", s.match, len(t.value), s.width)
-	}
-	header, err := openflow15.FindFieldHeaderByName(s.oxm, t.mask != nil)
-	if err != nil {
-		return nil, fmt.Errorf("field %s: %w", s.match, err)
-	}
-	header.Value = &openflow15.ByteArrayField{Data: t.value, Length: uint8(s.width)}
-	if t.mask != nil {
-		header.Mask = &openflow15.ByteArrayField{Data: t.mask, Length: uint8(s.width)}
-	}
-	return header, nil
-}
-
-func withMask(value string, mask []byte, render func([]byte) string) string {
-	if mask == nil {
-		return value
-	}
-	return value + "/" + render(mask)
-}
-
-func addrString(b []byte) string {
-	a, ok := netip.AddrFromSlice(b)
-	if !ok {
-		return "?"
-	}
-	return a.String()
-}
-
-// maskString renders a contiguous mask as its length.
-func maskString(mask []byte) string {
-	ones, _ := net.IPMask(mask).Size()
-	return strconv.Itoa(ones)
-}
-
-func number(b []byte) uint64 {
-	var n uint64
-	for _, c := range b {
-		n = n<<8 | uint64(c)
-	}
-	return n
-}
-
-// hex writes zero as ovs-ofctl does, without a prefix.
-func hex(b []byte) string {
-	n := number(b)
-	if n == 0 {
-		return "0"
-	}
-	return "0x" + strconv.FormatUint(n, 16)
-}
-
-func uint16Bytes(n uint16) []byte { return binary.BigEndian.AppendUint16(nil, n) }
-func uint32Bytes(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }

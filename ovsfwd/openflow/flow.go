@@ -2,11 +2,8 @@ package openflow
 
 import (
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"strings"
-
-	"antrea.io/libOpenflow/openflow15"
 )
 
 // Flow is one entry of a flow table. No actions means drop.
@@ -92,63 +89,4 @@ func (m FlowMod) String() string {
 		return fmt.Sprintf("delete cookie=%#x/-1,table=%d", m.Cookie, m.Flow.Table)
 	}
 	return fmt.Sprintf("command(%d)", m.Command)
-}
-
-func (m FlowMod) wire(xid uint32) (*openflow15.FlowMod, error) {
-	out := openflow15.NewFlowMod()
-	out.Xid = xid
-	out.TableId = m.Flow.Table
-	out.Priority = m.Flow.Priority
-	out.Cookie = m.Cookie
-	switch m.Command {
-	case DeleteCookie:
-		out.Command = openflow15.FC_DELETE
-		out.CookieMask = ^uint64(0)
-		return out, nil
-	case Delete:
-		out.Command = openflow15.FC_DELETE_STRICT
-		out.Cookie = 0
-	case Add:
-		out.Command = openflow15.FC_ADD
-	default:
-		return nil, fmt.Errorf("unknown %s", m)
-	}
-	match, err := m.Flow.Match.wire()
-	if err != nil {
-		return nil, err
-	}
-	out.Match = *match
-	if m.Command == Add {
-		return out, addActions(out, m.Flow.Actions)
-	}
-	return out, nil
-}
-
-// addActions splits actions into the two instructions that carry them.
-func addActions(out *openflow15.FlowMod, actions []Action) error {
-	apply := openflow15.NewInstrApplyActions()
-	var jump *openflow15.InstrGotoTable
-	for _, a := range actions {
-		if jump != nil {
-			return errors.New("goto_table is not the last action")
-		}
-		if next, ok := a.(gotoTable); ok {
-			jump = openflow15.NewInstrGotoTable(uint8(next))
-			continue
-		}
-		w, err := a.wire()
-		if err != nil {
-			return err
-		}
-		if err := apply.AddAction(w, false); err != nil {
-			return fmt.Errorf("action %s: %w", a, err)
-		}
-	}
-	if len(apply.Actions) > 0 {
-		out.AddInstruction(apply)
-	}
-	if jump != nil {
-		out.AddInstruction(jump)
-	}
-	return nil
 }

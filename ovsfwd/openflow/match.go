@@ -6,16 +6,14 @@ import (
 	"slices"
 	"strings"
 
-	"antrea.io/libOpenflow/openflow15"
+	"github.com/felixlike/felixlike/model"
 )
 
-// Ethernet types and protocol numbers with a word of their own in ovs-ofctl's
-// notation.
+// Ethernet types with a word of their own in ovs-ofctl's notation.
 const (
-	etherIPv4   = 0x0800
-	etherARP    = 0x0806
-	etherIPv6   = 0x86dd
-	protoICMPv6 = 58
+	etherIPv4 = 0x0800
+	etherARP  = 0x0806
+	etherIPv6 = 0x86dd
 )
 
 // Match is what a flow matches: a conjunction of field values. It is a value:
@@ -37,7 +35,7 @@ func ARP() Match { return Match{}.with(EthType, uint16Bytes(etherARP), nil) }
 
 // ICMPv6 matches ICMPv6 packets of one type.
 func ICMPv6(icmpType uint8) Match {
-	return IPv6().with(IPProto, []byte{protoICMPv6}, nil).with(ICMPv6Type, []byte{icmpType}, nil)
+	return IPv6().with(IPProto, []byte{byte(model.ICMPv6)}, nil).with(ICMPv6Type, []byte{icmpType}, nil)
 }
 
 // NeighbourDiscovery matches ICMPv6 packets of one type with code 0, the
@@ -75,6 +73,27 @@ func (m Match) Prefix(f Field, p netip.Prefix) Match {
 // ARPOperation matches the ARP operation: 1 request, 2 reply.
 func (m Match) ARPOperation(op uint16) Match { return m.with(ARPOp, uint16Bytes(op), nil) }
 
+// Protocol matches a transport protocol over the IP version that the match has
+// (IPv4 where it names none).
+func (m Match) Protocol(p model.Protocol) Match {
+	if _, found := m.value(EthType); !found {
+		m = m.with(EthType, uint16Bytes(etherIPv4), nil)
+	}
+	return m.with(IPProto, []byte{byte(p)}, nil)
+}
+
+// Port matches the bits of a transport port that mask selects: 0xffff for one
+// port, none for all of them.
+func (m Match) Port(f Field, value, mask uint16) Match {
+	if mask == 0 {
+		return m
+	}
+	return m.with(f, uint16Bytes(value), uint16Bytes(mask))
+}
+
+// ConjID matches packets for which all dimensions of a conjunction matched.
+func (m Match) ConjID(id uint32) Match { return m.with(ConjID, uint32Bytes(id), nil) }
+
 // with returns a copy with one more term, in wire order. A field given twice
 // keeps the later value.
 func (m Match) with(f Field, value, mask []byte) Match {
@@ -84,7 +103,7 @@ func (m Match) with(f Field, value, mask []byte) Match {
 			terms = append(terms, t)
 		}
 	}
-	terms = append(terms, term{f, slices.Clone(value), mask})
+	terms = append(terms, newTerm(f, slices.Clone(value), mask))
 	slices.SortStableFunc(terms, func(a, b term) int { return int(a.field) - int(b.field) })
 	return Match{terms}
 }
@@ -101,35 +120,77 @@ func (m Match) String() string {
 // word renders one term; the Ethernet type and protocol have short words, and
 // one for both where there is one.
 func (m Match) word(t term) []string {
-	switch {
-	case t.field == EthType && number(t.value) == etherIPv4:
-		return []string{"ip"}
-	case t.field == EthType && number(t.value) == etherARP:
-		return []string{"arp"}
-	case t.field == EthType && number(t.value) == etherIPv6:
-		if m.isICMPv6() {
-			return []string{"icmp6"}
+	switch t.field {
+	case EthType:
+		if w := m.protocolWord(); w != "" {
+			return []string{w}
 		}
-		return []string{"ipv6"}
-	case t.field == IPProto && m.isICMPv6():
-		return nil
+		switch number(t.value) {
+		case etherIPv4:
+			return []string{"ip"}
+		case etherARP:
+			return []string{"arp"}
+		case etherIPv6:
+			return []string{"ipv6"}
+		}
+	case IPProto:
+		if m.protocolWord() != "" {
+			return nil
+		}
 	}
 	return []string{t.field.spec().match + "=" + t.valueString()}
 }
 
-func (m Match) isICMPv6() bool {
-	return slices.ContainsFunc(m.terms, func(t term) bool { return t.field == IPProto && number(t.value) == protoICMPv6 }) &&
-		slices.ContainsFunc(m.terms, func(t term) bool { return t.field == EthType && number(t.value) == etherIPv6 })
+// protocolWord is ovs-ofctl's word for Ethernet type and protocol together,
+// empty if there is none.
+func (m Match) protocolWord() string {
+	ethType, _ := m.value(EthType)
+	proto, found := m.value(IPProto)
+	if !found {
+		return ""
+	}
+	v6 := ethType == etherIPv6
+	if !v6 && ethType != etherIPv4 {
+		return ""
+	}
+	switch p := model.Protocol(proto); {
+	case p == model.ICMP && !v6:
+		return "icmp"
+	case p == model.ICMPv6 && v6:
+		return "icmp6"
+	case p == model.TCP && v6:
+		return "tcp6"
+	case p == model.UDP && v6:
+		return "udp6"
+	case p == model.SCTP && v6:
+		return "sctp6"
+	case p == model.TCP:
+		return "tcp"
+	case p == model.UDP:
+		return "udp"
+	case p == model.SCTP:
+		return "sctp"
+	}
+	return ""
 }
 
-func (m Match) wire() (*openflow15.Match, error) {
-	out := openflow15.NewMatch()
+// value returns the value of a field of up to eight bytes, if it is matched.
+func (m Match) value(f Field) (uint64, bool) {
 	for _, t := range m.terms {
-		f, err := t.wire()
-		if err != nil {
+		if t.field == f {
+			return number(t.value), true
+		}
+	}
+	return 0, false
+}
+
+// wire appends the fields of the match.
+func (m Match) wire(b []byte) ([]byte, error) {
+	for _, t := range m.terms {
+		var err error
+		if b, err = t.wire(b); err != nil {
 			return nil, err
 		}
-		out.AddField(*f)
 	}
-	return out, nil
+	return b, nil
 }

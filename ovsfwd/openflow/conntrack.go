@@ -1,0 +1,182 @@
+package openflow
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+)
+
+// CTFlags are bits of a packet's connection tracking state.
+type CTFlags uint32
+
+// The connection tracking states.
+const (
+	CTNew CTFlags = 1 << iota
+	CTEst
+	CTRel
+	CTRpl
+	CTInv
+	CTTrk
+)
+
+// ctStates are the names of the flags, from the lowest bit.
+func ctStates() []string { return []string{"new", "est", "rel", "rpl", "inv", "trk"} }
+
+// ctStateString writes "+" and "-" flags as ovs-ofctl does. Without a mask all
+// flags are compared.
+func ctStateString(value, mask []byte) string {
+	var b strings.Builder
+	for i, name := range ctStates() {
+		bit := uint64(1) << i
+		switch {
+		case mask != nil && number(mask)&bit == 0:
+		case number(value)&bit != 0:
+			b.WriteString("+" + name)
+		default:
+			b.WriteString("-" + name)
+		}
+	}
+	return b.String()
+}
+
+// CTState matches packets whose connection tracking state has the flags set
+// and lacks the flags clear.
+func (m Match) CTState(set, clear CTFlags) Match {
+	return m.with(CTState, uint32Bytes(uint32(set)), uint32Bytes(uint32(set|clear)))
+}
+
+// CTMark matches the bits of the connection's mark that mask selects.
+func (m Match) CTMark(value, mask uint32) Match { return m.Bits(CTMark, value, mask) }
+
+// Label is a connection's label: 128 bits, of which Lo has bits 0 to 63.
+type Label struct{ Hi, Lo uint64 }
+
+func (l Label) bytes() []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, l.Hi), l.Lo)
+}
+
+// CTLabel matches the bits of the connection's label that mask selects.
+func (m Match) CTLabel(value, mask Label) Match {
+	return m.with(CTLabel, value.bytes(), mask.bytes())
+}
+
+// SetCTMark sets the connection's mark; for CTSpec.Exec only.
+func SetCTMark(value uint32) Action { return SetRegister(CTMark, value) }
+
+// SetCTLabelBits sets the bits of the connection's label that mask selects; for
+// CTSpec.Exec only.
+func SetCTLabelBits(value, mask Label) Action {
+	return setField{newTerm(CTLabel, value.bytes(), mask.bytes())}
+}
+
+// NoTable as a CTSpec's Table: the packet does not come back.
+const NoTable = 255
+
+// CTSpec says how a packet goes through connection tracking.
+type CTSpec struct {
+	// Commit stores the connection.
+	Commit bool
+	Zone   uint16
+	// Table is where a copy of the packet continues, with its state known, or
+	// NoTable. The actions after CT see the packet as it was.
+	Table uint8
+	// Exec sets the connection's mark and label. It needs Commit.
+	Exec []Action
+}
+
+type ct struct{ CTSpec }
+
+// CT sends the packet through connection tracking.
+func CT(s CTSpec) Action { return ct{s} }
+
+func (a ct) String() string {
+	var words []string
+	if a.Commit {
+		words = append(words, "commit")
+	}
+	if a.Table != NoTable {
+		words = append(words, fmt.Sprintf("table=%d", a.Table))
+	}
+	words = append(words, fmt.Sprintf("zone=%d", a.Zone))
+	if len(a.Exec) > 0 {
+		exec := make([]string, len(a.Exec))
+		for i, e := range a.Exec {
+			exec[i] = e.String()
+		}
+		words = append(words, "exec("+strings.Join(exec, ",")+")")
+	}
+	return "ct(" + strings.Join(words, ",") + ")"
+}
+
+// ctCommit is NX_CT_F_COMMIT.
+const ctCommit = 1
+
+func (a ct) wire(b []byte) ([]byte, error) {
+	start, flags := len(b), uint16(0)
+	if a.Commit {
+		flags = ctCommit
+	}
+	b = startNicira(b, niciraCT)
+	b = binary.BigEndian.AppendUint16(b, flags)
+	b = append(b, 0, 0, 0, 0) // the zone is a number, not a field
+	b = binary.BigEndian.AppendUint16(b, a.Zone)
+	b = append(b, a.Table, 0, 0, 0)
+	b = append(b, 0, 0) // no application gateway
+	for _, e := range a.Exec {
+		var err error
+		if b, err = e.wire(b); err != nil {
+			return nil, err
+		}
+	}
+	return endAction(b, start), nil
+}
+
+type ctClear struct{}
+
+// CTClear makes the packet untracked again.
+func CTClear() Action { return ctClear{} }
+
+func (ctClear) String() string { return "ct_clear" }
+
+func (ctClear) wire(b []byte) ([]byte, error) {
+	return endAction(startNicira(b, niciraCTClear), len(b)), nil
+}
+
+type conjunction struct {
+	id   uint32
+	k, n uint8
+}
+
+// Conjunction says that the packet matches dimension k (from 1) of n of a
+// conjunction. A flow with such actions may have no others.
+func Conjunction(id uint32, k, n uint8) Action { return conjunction{id, k, n} }
+
+func (a conjunction) String() string { return fmt.Sprintf("conjunction(%d,%d/%d)", a.id, a.k, a.n) }
+
+func (a conjunction) wire(b []byte) ([]byte, error) {
+	if a.k < 1 || a.k > a.n {
+		return nil, fmt.Errorf("dimension %d of %d", a.k, a.n)
+	}
+	start := len(b)
+	b = append(startNicira(b, niciraConjunction), a.k-1, a.n)
+	b = binary.BigEndian.AppendUint32(b, a.id)
+	return endAction(b, start), nil
+}
+
+type resubmit uint8
+
+// Resubmit goes through a table, which may be an earlier one, and comes back
+// for the actions that follow.
+func Resubmit(table uint8) Action { return resubmit(table) }
+
+func (a resubmit) String() string { return fmt.Sprintf("resubmit(,%d)", uint8(a)) }
+
+// resubmitSamePort is OpenFlow 1.0's number of the port the packet came by.
+const resubmitSamePort = 0xfff8
+
+func (a resubmit) wire(b []byte) ([]byte, error) {
+	start := len(b)
+	b = startNicira(b, niciraResubmit)
+	b = binary.BigEndian.AppendUint16(b, resubmitSamePort)
+	return endAction(append(b, byte(a)), start), nil
+}

@@ -1,0 +1,125 @@
+package openflow_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/internal/ovstest"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+)
+
+// policyFlows has each match and action of policy once.
+func policyFlows() []openflow.Flow {
+	const zone = 65520
+	pod, pod6 := netip.MustParseAddr("10.10.1.2"), netip.MustParseAddr("fd00::2")
+	ip, ip6 := openflow.IPv4(), openflow.IPv6()
+	allowed := openflow.Label{Hi: 1}
+	drop := func(table uint8, m openflow.Match) openflow.Flow {
+		return openflow.Flow{Table: table, Priority: 7, Match: m}
+	}
+	do := func(table uint8, m openflow.Match, actions ...openflow.Action) openflow.Flow {
+		return openflow.Flow{Table: table, Priority: 7, Match: m, Actions: actions}
+	}
+	flows := []openflow.Flow{
+		do(30, ip, openflow.CT(openflow.CTSpec{Zone: zone, Table: 31})),
+		drop(31, ip.CTState(openflow.CTInv|openflow.CTTrk, 0)),
+		drop(31, ip.CTState(openflow.CTRel|openflow.CTTrk, openflow.CTNew|openflow.CTRpl)),
+		do(31, ip.CTState(openflow.CTTrk, openflow.CTNew).CTMark(0x20, 0xffffffff), openflow.SetMAC(openflow.EthDst, mac(1)), openflow.GotoTable(40)),
+		do(31, ip.CTState(openflow.CTEst, openflow.CTNew|openflow.CTRpl).CTMark(0, 0x40).CTLabel(openflow.Label{}, allowed), openflow.CTClear(), openflow.GotoTable(40)),
+		drop(31, ip6.CTLabel(openflow.Label{Hi: 1, Lo: 2}, openflow.Label{Hi: ^uint64(0), Lo: ^uint64(0)})),
+		drop(31, ip6.CTLabel(openflow.Label{Lo: 5 << 32}, openflow.Label{Lo: 0xffffffff << 32})),
+		do(40, ip.Addr(openflow.IPv4Src, pod), openflow.SetAddr(openflow.IPv4Src, pod), openflow.SetAddr(openflow.IPv4Dst, pod), openflow.Resubmit(45), openflow.Resubmit(31)),
+		do(40, ip6.Addr(openflow.IPv6Src, pod6), openflow.SetAddr(openflow.IPv6Src, pod6), openflow.SetAddr(openflow.IPv6Dst, pod6), openflow.Resubmit(45)),
+		do(50, ip.Addr(openflow.IPv4Src, pod), openflow.Conjunction(2, 1, 3), openflow.Conjunction(4294967295, 1, 2)),
+		do(50, ip.ConjID(2), openflow.SetRegister(openflow.Reg5, 2), openflow.CT(openflow.CTSpec{
+			Commit: true, Zone: zone, Table: 61,
+			Exec: []openflow.Action{openflow.SetCTLabelBits(openflow.Label{Lo: 2 << 32}, openflow.Label{Lo: 0xffffffff << 32})},
+		})),
+		do(90, ip6.ConjID(3), openflow.SetRegister(openflow.Reg6, 3), openflow.SetRegister(openflow.Reg3, 3), openflow.SetBits(openflow.Reg0, 1<<20, 1<<20), openflow.Resubmit(101)),
+		do(101, openflow.Any().Bits(openflow.Reg0, 1<<20, 1<<20).Bits(openflow.Reg3, 7, 0xffffffff)),
+		do(101, ip.CTState(openflow.CTNew, 0).Bits(openflow.Reg5, 8, 0xffffffff).Bits(openflow.Reg6, 0xff9, 0xff), openflow.GotoTable(105)),
+		do(105, ip, openflow.CT(openflow.CTSpec{Commit: true, Zone: zone, Table: 110, Exec: []openflow.Action{openflow.SetCTMark(0x20)}})),
+		do(110, ip, openflow.CT(openflow.CTSpec{Commit: true, Zone: zone, Table: openflow.NoTable, Exec: []openflow.Action{
+			openflow.SetCTLabelBits(allowed, allowed), openflow.SetBits(openflow.CTMark, 0x40, 0x40),
+		}}), openflow.OutputRegister(openflow.Reg1)),
+		do(71, openflow.Any().Bits(openflow.PktMark, 1, 1), openflow.SetBits(openflow.PktMark, 1, 0xff), openflow.GotoTable(80)),
+		drop(72, openflow.Any().Bits(openflow.Reg2, 1, 1).Bits(openflow.Reg4, 1, 1).Bits(openflow.Reg7, 1, 1)),
+		drop(72, ip.Protocol(model.ICMP)),
+		drop(72, ip6.Protocol(model.ICMPv6)),
+		drop(72, ip.Protocol(47)),
+		drop(72, ip6.Protocol(47)),
+	}
+	for _, m := range []openflow.Match{ip, ip6} {
+		tcp, udp, sctp := m.Protocol(model.TCP), m.Protocol(model.UDP), m.Protocol(model.SCTP)
+		flows = append(
+			flows, drop(80, tcp), drop(80, udp), drop(80, sctp),
+			drop(80, tcp.Port(openflow.TCPDst, 80, 0xffff)), drop(80, tcp.Port(openflow.TCPSrc, 80, 0xffff)),
+			drop(80, udp.Port(openflow.UDPDst, 53, 0xffff)), drop(80, udp.Port(openflow.UDPSrc, 53, 0xffff)),
+			drop(80, sctp.Port(openflow.SCTPDst, 99, 0xffff)), drop(80, sctp.Port(openflow.SCTPSrc, 99, 0xffff)),
+			drop(80, tcp.Port(openflow.TCPDst, 0x1f90, 0xfff0)), drop(80, udp.Port(openflow.UDPDst, 0x1f9f, 0xfff0)),
+			drop(80, sctp.Port(openflow.SCTPDst, 0, 0x8000)), drop(85, tcp.Port(openflow.TCPDst, 5, 0)),
+		)
+	}
+	return flows
+}
+
+func TestPolicyFlowsReadBackAsWritten(t *testing.T) {
+	b := ovstest.NewBridge(t)
+	table := connected(t, b)
+	flows := policyFlows()
+	table.SetFlows("all", flows)
+	apply(t, b, table, openflow.Result{Messages: len(flows), Added: len(flows)})
+	if diff := cmp.Diff(texts(flows), b.Flows()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestNotationOfPolicyFlows(t *testing.T) {
+	for want, flow := range map[string]openflow.Flow{
+		"table=50,priority=190,conj_id=2,ip actions=set_field:0x2->reg5,ct(commit,table=61,zone=65520,exec(set_field:0x200000000/0xffffffff00000000->ct_label))": {
+			Table: 50, Priority: 190, Match: openflow.IPv4().ConjID(2), Actions: []openflow.Action{
+				openflow.SetRegister(openflow.Reg5, 2),
+				openflow.CT(openflow.CTSpec{Commit: true, Zone: 65520, Table: 61, Exec: []openflow.Action{
+					openflow.SetCTLabelBits(openflow.Label{Lo: 2 << 32}, openflow.Label{Lo: 0xffffffff << 32}),
+				}}),
+			},
+		},
+		"table=45,priority=14000,udp6,tp_dst=53 actions=conjunction(1,3/3)": {
+			Table: 45, Priority: 14000, Match: openflow.IPv6().Protocol(model.UDP).Port(openflow.UDPDst, 53, 0xffff),
+			Actions: []openflow.Action{openflow.Conjunction(1, 3, 3)},
+		},
+		"table=50,priority=210,ip,ct_state=-new+est actions=resubmit(,61)": {
+			Table: 50, Priority: 210, Match: openflow.IPv4().CTState(openflow.CTEst, openflow.CTNew), Actions: []openflow.Action{openflow.Resubmit(61)},
+		},
+	} {
+		if diff := cmp.Diff(ovstest.Normalise(want), ovstest.Normalise(flow.String())); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+func TestConjunctionsNeedARoomyFlow(t *testing.T) {
+	b := ovstest.NewBridge(t)
+	table := connected(t, b)
+	clause := func(n int) openflow.Flow {
+		f := openflow.Flow{Table: 50, Priority: 200, Match: openflow.IPv4()}
+		for i := range n {
+			f.Actions = append(f.Actions, openflow.Conjunction(uint32(i+1), 1, 2))
+		}
+		return f
+	}
+	table.SetFlows("most", []openflow.Flow{clause(4000)})
+	apply(t, b, table, openflow.Result{Messages: 1, Added: 1})
+	table.SetFlows("most", []openflow.Flow{clause(4200)})
+	if _, err := table.Apply(b.Context()); err == nil || !strings.Contains(err.Error(), "most: ") {
+		t.Errorf("got %.200v", err)
+	}
+	table.SetFlows("most", []openflow.Flow{{Table: 50, Priority: 200, Match: openflow.IPv4(), Actions: []openflow.Action{openflow.Conjunction(1, 4, 3)}}})
+	if _, err := table.Apply(b.Context()); err == nil || !strings.Contains(err.Error(), "dimension 4 of 3") {
+		t.Errorf("got %.200v", err)
+	}
+}

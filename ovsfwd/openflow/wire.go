@@ -1,0 +1,156 @@
+package openflow
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"antrea.io/libOpenflow/openflow15"
+)
+
+// Types of actions (OpenFlow 1.5.1, 7.2.6).
+const (
+	actionOutput       = 0
+	actionDecNwTTL     = 24
+	actionSetField     = 25
+	actionCopyField    = 28
+	actionExperimenter = 0xffff
+)
+
+// Nicira's actions (OVS, lib/ofp-actions.c).
+const (
+	niciraVendor      = 0x2320
+	niciraResubmit    = 14
+	niciraOutputReg   = 15
+	niciraConjunction = 34
+	niciraCT          = 35
+	niciraCTClear     = 43
+)
+
+// startAction appends an action's type and room for its length.
+func startAction(b []byte, kind uint16) []byte {
+	return append(binary.BigEndian.AppendUint16(b, kind), 0, 0)
+}
+
+func startNicira(b []byte, subtype uint16) []byte {
+	b = startAction(b, actionExperimenter)
+	b = binary.BigEndian.AppendUint32(b, niciraVendor)
+	return binary.BigEndian.AppendUint16(b, subtype)
+}
+
+// endAction pads the action that begins at start to a multiple of eight bytes
+// and sets its length.
+func endAction(b []byte, start int) []byte {
+	b = pad(b, start)
+	binary.BigEndian.PutUint16(b[start+2:], uint16(len(b)-start))
+	return b
+}
+
+func pad(b []byte, start int) []byte {
+	for (len(b)-start)%8 != 0 {
+		b = append(b, 0)
+	}
+	return b
+}
+
+// wire appends the change as an OpenFlow message (OpenFlow 1.5.1, 7.3.4.2).
+func (m FlowMod) wire(b []byte, xid uint32) ([]byte, error) {
+	command, mask := uint8(openflow15.FC_ADD), uint64(0)
+	switch m.Command {
+	case Add:
+	case Delete:
+		command = openflow15.FC_DELETE_STRICT
+	case DeleteCookie:
+		command, mask = openflow15.FC_DELETE, math.MaxUint64
+	default:
+		return nil, fmt.Errorf("unknown %s", m)
+	}
+	cookie := m.Cookie
+	if m.Command == Delete {
+		cookie = 0
+	}
+	start := len(b)
+	b = append(b, openflow15.VERSION, openflow15.Type_FlowMod, 0, 0)
+	b = binary.BigEndian.AppendUint32(b, xid)
+	b = binary.BigEndian.AppendUint64(b, cookie)
+	b = binary.BigEndian.AppendUint64(b, mask)
+	b = append(b, m.Flow.Table, command)
+	b = append(b, 0, 0, 0, 0) // no timeouts
+	b = binary.BigEndian.AppendUint16(b, m.Flow.Priority)
+	b = binary.BigEndian.AppendUint32(b, math.MaxUint32) // no buffered packet
+	b = binary.BigEndian.AppendUint32(b, openflow15.P_ANY)
+	b = binary.BigEndian.AppendUint32(b, openflow15.OFPG_ANY)
+	b = append(b, 0, 0, 0, 0) // no flags, no importance
+	var match Match
+	if m.Command != DeleteCookie {
+		match = m.Flow.Match
+	}
+	b, err := appendMatch(b, match)
+	if err != nil {
+		return nil, err
+	}
+	if m.Command == Add {
+		if b, err = appendInstructions(b, m.Flow.Actions); err != nil {
+			return nil, err
+		}
+	}
+	// Too long a message is noticed by what carries it.
+	binary.BigEndian.PutUint16(b[start+2:], uint16(len(b)-start))
+	return b, nil
+}
+
+// appendMatch appends a match: type, length without padding, fields, padding.
+func appendMatch(b []byte, m Match) ([]byte, error) {
+	start := len(b)
+	b = append(b, 0, openflow15.MatchType_OXM, 0, 0)
+	b, err := m.wire(b)
+	if err != nil {
+		return nil, err
+	}
+	binary.BigEndian.PutUint16(b[start+2:], uint16(len(b)-start))
+	return pad(b, start), nil
+}
+
+// appendInstructions splits actions into the two instructions that carry them.
+func appendInstructions(b []byte, actions []Action) ([]byte, error) {
+	start := len(b)
+	b = append(b, 0, openflow15.InstrType_APPLY_ACTIONS, 0, 0, 0, 0, 0, 0)
+	next, jumps := gotoTable(0), false
+	for _, a := range actions {
+		if jumps {
+			return nil, errors.New("goto_table is not the last action")
+		}
+		if next, jumps = a.(gotoTable); jumps {
+			continue
+		}
+		var err error
+		if b, err = a.wire(b); err != nil {
+			return nil, fmt.Errorf("action %s: %w", a, err)
+		}
+	}
+	size := len(b) - start
+	if size > math.MaxUint16 {
+		return nil, fmt.Errorf("%d bytes of actions, more than a flow holds", size)
+	}
+	binary.BigEndian.PutUint16(b[start+2:], uint16(size))
+	if size == 8 {
+		b = b[:start]
+	}
+	if jumps {
+		b = append(b, 0, openflow15.InstrType_GOTO_TABLE, 0, 8, byte(next), 0, 0, 0)
+	}
+	return b, nil
+}
+
+// encoded is a message that is encoded already.
+type encoded []byte
+
+// Len returns the length in bytes.
+func (e encoded) Len() uint16 { return uint16(len(e)) }
+
+// MarshalBinary returns the message.
+func (e encoded) MarshalBinary() ([]byte, error) { return e, nil }
+
+// UnmarshalBinary is never used: what comes in is read by this package.
+func (e encoded) UnmarshalBinary([]byte) error { return errors.New("openflow: not for reading") }
