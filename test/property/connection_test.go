@@ -6,24 +6,21 @@ import (
 	"github.com/felixlike/felixlike/policy/oracle"
 )
 
-// connection is a flow on its path through routers.
+// connection is a flow on its path past sites.
 type connection struct {
 	flow
 	hops []hop
 }
 
-// hop is one pass through a router: by which port the flow's packets come in
-// there and back, and whether policy lets it through.
+// hop is one pass through a site: where the packets come in and go out on the way
+// there, and whether policy lets them through.
 type hop struct {
-	router   string
-	in, back func(*router) *port
-	allowed  bool
+	site    string
+	in, out end
+	allowed bool
 }
 
-func gatewayOf(r *router) *port { return r.gateway }
-func uplinkOf(r *router) *port  { return r.other }
-
-// connections returns new connections for the packets that some router judges.
+// connections returns new connections for the packets that some site judges.
 func (b *testbed) connections(packets []oracle.Packet) []connection {
 	var all []connection
 	for _, p := range packets {
@@ -40,37 +37,36 @@ func (b *testbed) newID() uint16 {
 	return b.id
 }
 
-// path returns the routers that judge a packet; none if no policy does, or the
-// dataplane drops it for another reason.
+// path returns the sites that a packet goes past; none if there is nothing to
+// judge there, or the dataplane drops it for another reason than policy.
 func (b *testbed) path(p oracle.Packet) []hop {
 	src, srcKnown := locate(b.cluster, p.Source)
 	dst, dstKnown := locate(b.cluster, p.Destination)
-	if !srcKnown || !dstKnown || p.Source == p.Destination || !src.pod && !dst.pod {
+	if !srcKnown || !dstKnown || p.Source == p.Destination {
 		return nil
 	}
 	v := b.cluster.Evaluate(p)
-	switch sameNode := src.node == dst.node; {
-	case sameNode && src.pod && dst.pod:
-		return []hop{{src.node, gatewayOf, gatewayOf, v.Allowed}}
-	case sameNode: // a pod and its own node: INPUT or OUTPUT, not FORWARD
-		return nil
-	}
 	var hops []hop
-	if src.pod {
-		hops = append(hops, hop{src.node, gatewayOf, sideOf(dst), v.Egress.Allowed})
-	}
-	if dst.pod {
-		hops = append(hops, hop{dst.node, sideOf(src), gatewayOf, v.Ingress.Allowed})
+	for _, name := range b.names() {
+		h := hop{site: name, in: endAt(name, p.Source, src), out: endAt(name, p.Destination, dst)}
+		switch in, out := h.in.side, h.out.side; {
+		case in == localPod && out == localPod:
+			h.allowed = v.Allowed
+		case in != localPod && out != localPod:
+			continue
+		case in == ownNode || out == ownNode:
+			if !b.sites[name].switchesOwn() {
+				continue
+			}
+			h.allowed = true
+		case in == localPod:
+			h.allowed = v.Egress.Allowed
+		default:
+			h.allowed = v.Ingress.Allowed
+		}
+		hops = append(hops, h)
 	}
 	return hops
-}
-
-// sideOf returns the port by which packets of another place come in.
-func sideOf(p place) func(*router) *port {
-	if p.node == "" {
-		return uplinkOf
-	}
-	return gatewayOf
 }
 
 // judgeNew opens the connections, and answers those that a router let through.
@@ -79,7 +75,7 @@ func (b *testbed) judgeNew(rt *rapid.T, all []connection) {
 	b.answers(rt, all)
 }
 
-// answers sends the answers past the routers that have allowed a connection.
+// answers sends the answers past the sites that have allowed a connection.
 func (b *testbed) answers(rt *rapid.T, all []connection) {
 	b.send(rt, "answer of an allowed connection", only(all, func(h hop) bool { return h.allowed }), back, always)
 }
@@ -89,15 +85,15 @@ func (b *testbed) answers(rt *rapid.T, all []connection) {
 // the other by an answer, which is judged as a packet of its own then.
 func (b *testbed) judgeEstablished(rt *rapid.T, all []connection) {
 	for _, name := range b.names() {
-		if err := b.routers[name].remove(); err != nil {
+		if err := b.sites[name].plane().remove(); err != nil {
 			rt.Fatalf("%s: %v", name, err)
 		}
 	}
 	b.send(rt, "opening without a table", all, there, always)
 	b.send(rt, "answer without a table", all, back, always)
 	for _, name := range b.names() {
-		b.routers[name].backend.Stage.Invalidate()
-		if b.routers[name].program(rt) == 0 {
+		b.sites[name].plane().invalidate()
+		if b.sites[name].plane().program(rt) == 0 {
 			rt.Fatalf("%s: nothing was written where there was no table", name)
 		}
 	}
@@ -119,11 +115,11 @@ func (b *testbed) reversed(all []connection) []connection {
 		}
 		judged := map[string]bool{}
 		for _, h := range b.path(answer) {
-			judged[h.router] = h.allowed
+			judged[h.site] = h.allowed
 		}
 		r := connection{flow: c.flow}
 		for _, h := range c.hops {
-			h.allowed = judged[h.router]
+			h.allowed = judged[h.site]
 			r.hops = append(r.hops, h)
 		}
 		out = append(out, r)
@@ -148,25 +144,25 @@ func only(all []connection, keep func(hop) bool) []connection {
 	return out
 }
 
-// direction is which packet of a flow is sent, and where it comes in.
-type direction func(flow, hop) ([]byte, func(*router) *port)
+// direction is which packet of a flow is sent, and the ends between which it goes.
+type direction func(flow, hop) (payload []byte, in, out end)
 
-func there(f flow, h hop) ([]byte, func(*router) *port) { return f.opening(), h.in }
-func more(f flow, h hop) ([]byte, func(*router) *port)  { return f.more(), h.in }
-func back(f flow, h hop) ([]byte, func(*router) *port)  { return f.answer(), h.back }
+func there(f flow, h hop) ([]byte, end, end) { return f.opening(), h.in, h.out }
+func more(f flow, h hop) ([]byte, end, end)  { return f.more(), h.in, h.out }
+func back(f flow, h hop) ([]byte, end, end)  { return f.answer(), h.out, h.in }
 
 // send sends one packet of each connection past each of its hops, and fails
 // where it does not go as wanted.
 func (b *testbed) send(rt *rapid.T, what string, all []connection, d direction, want func(hop) bool) {
 	for _, name := range b.names() {
-		r := b.routers[name]
+		s := b.sites[name]
 		var probes []probe
 		flows := map[uint16]flow{}
 		for _, c := range all {
 			for _, h := range c.hops {
-				if h.router == name {
-					payload, in := d(c.flow, h)
-					probes = append(probes, probe{id: c.id, in: in(r), payload: payload, want: want(h)})
+				if h.site == name {
+					payload, in, out := d(c.flow, h)
+					probes = append(probes, probe{id: c.id, in: in, out: out, payload: payload, want: want(h)})
 					flows[c.id] = c.flow
 				}
 			}
@@ -174,7 +170,7 @@ func (b *testbed) send(rt *rapid.T, what string, all []connection, d direction, 
 		if len(probes) == 0 {
 			continue
 		}
-		through, err := r.forward(probes, b.newID)
+		through, err := forward(s, probes, b.newID)
 		if err != nil {
 			rt.Fatal(err)
 		}

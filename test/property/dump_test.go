@@ -13,8 +13,11 @@ import (
 // dump tells what the kernel holds of a backend in the network namespace of the
 // thread, without counters, and in an order that does not depend on when an object
 // was made: only rules stand as they do.
-func dump(backend string) (string, error) {
-	if backend == felixlike.NFTables {
+func dump(backend string, k kernel) (string, error) {
+	switch {
+	case usesBridge(backend):
+		return k.bridge.flows()
+	case backend == felixlike.NFTables:
 		listing, err := run("nft", "-s", "list", "table", "inet", nftables.DefaultTable)
 		return tablestest.CanonicalNFT(listing), err
 	}

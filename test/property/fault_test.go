@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -51,11 +52,11 @@ func (b *testbed) drawFaults(rt *rapid.T) faults {
 	return f
 }
 
-// snapshots reads what the kernels of the routers hold.
+// snapshots reads what the kernels of the sites hold.
 func (b *testbed) snapshots(rt *rapid.T) map[string]*nftables.Snapshot {
 	all := map[string]*nftables.Snapshot{}
-	for name, r := range b.routers {
-		s, err := nftables.New(nftables.Options{NetNS: int(r.ns)}).Snapshot(rt.Context())
+	for name, r := range b.sites {
+		s, err := nftables.New(nftables.Options{NetNS: r.plane().netns}).Snapshot(rt.Context())
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -163,22 +164,22 @@ func isClosed(c *nftables.ChainSnapshot) bool {
 	return len(c.Rules) == 1 && strings.HasPrefix(c.Rules[0].Comment, "refused: ") && c.Rules[0].Verdict == "drop"
 }
 
-// inject puts dataplanes in the place of a router's own whose driver has the fault
-// hook.
-func (r *router) inject(hook func(nftables.ObjectError) error) error {
-	if err := r.close(); err != nil {
+// inject puts an engine and a backend in the place of a dataplane's own whose
+// driver has the fault hook.
+func (d *dataplane) inject(hook func(nftables.ObjectError) error) error {
+	if err := d.close(); err != nil {
 		return err
 	}
-	table := nftables.New(nftables.Options{NetNS: int(r.ns), Fault: hook})
+	table := nftables.New(nftables.Options{NetNS: d.netns, Fault: hook})
 	renderer := rules.NewRenderer(felixlike.GatewayPort, rules.NFTablesNameLength)
-	r.dataplane = &dataplane{node: r.node, engine: policy.New(r.node), netns: int(r.ns), backend: felixlike.Backend{
+	*d = dataplane{node: d.node, engine: policy.New(d.node), kernel: d.kernel, attached: map[model.PodID][]netip.Addr{}, backend: felixlike.Backend{
 		Name: felixlike.NFTables, Close: table.Close,
 		Stage: felixlike.Stage{
 			Invalidate: table.Invalidate,
 			Managers: []managers.Manager{
-				managers.NewStaticManager(r.node, renderer, table, table),
+				managers.NewStaticManager(d.node, renderer, table, table),
 				managers.NewIPSetManager(table),
-				managers.NewPolicyManager(r.node, renderer, table),
+				managers.NewPolicyManager(d.node, renderer, table),
 				managers.NewEndpointManager(renderer, table, managers.NewMapDispatcher(table)),
 			},
 			Apply: func(ctx context.Context) (felixlike.Applied, error) {
@@ -198,7 +199,7 @@ func TestFaultsCloseWhatTheyConcern(t *testing.T) {
 	var fault faults
 	b := newTestbed(t, felixlike.NFTables)
 	anew := func() error {
-		return errors.Join(b.routers["node1"].inject(fault.refuses), b.routers["node2"].inject(fault.refuses))
+		return errors.Join(b.sites["node1"].plane().inject(fault.refuses), b.sites["node2"].plane().inject(fault.refuses))
 	}
 	if err := anew(); err != nil {
 		t.Fatal(err)
@@ -210,8 +211,8 @@ func TestFaultsCloseWhatTheyConcern(t *testing.T) {
 			before := b.cluster
 			b.cluster = policytest.Cluster(rt)
 			for _, name := range b.names() {
-				b.routers[name].become(before, b.cluster)
-				b.routers[name].settle(rt)
+				b.sites[name].plane().become(before, b.cluster)
+				b.sites[name].plane().settle(rt)
 			}
 			b.judgeFaulty(rt, seen)
 		}
@@ -234,7 +235,7 @@ func TestFaultsCloseWhatTheyConcern(t *testing.T) {
 func (d *dataplane) settle(rt *rapid.T) {
 	for i := range 3 {
 		if i == 2 {
-			d.backend.Stage.Invalidate()
+			d.invalidate()
 		}
 		if done, err := d.apply(); err != nil || i > 0 && done.Writes > 0 {
 			rt.Fatalf("%s: %v, another apply sent %d mutating messages", d.node, err, done.Writes)
@@ -252,11 +253,11 @@ func (b *testbed) judgeFaulty(rt *rapid.T, seen map[state]int) {
 		var hops []hop
 		for _, h := range c.hops {
 			worst := asWanted
-			if src.pod && src.node == h.router {
-				worst = stateOf(snapshots[h.router], model.Egress, c.Packet)
+			if src.pod && src.node == h.site {
+				worst = stateOf(snapshots[h.site], model.Egress, c.Packet)
 			}
-			if dst.pod && dst.node == h.router {
-				worst = max(worst, stateOf(snapshots[h.router], model.Ingress, c.Packet))
+			if dst.pod && dst.node == h.site {
+				worst = max(worst, stateOf(snapshots[h.site], model.Ingress, c.Packet))
 			}
 			seen[worst]++
 			if worst == partly && h.allowed {

@@ -12,9 +12,11 @@ import (
 const (
 	etherIPv4 = 0x0800
 	etherIPv6 = 0x86dd
+	// etherLen is the length of a frame's header.
+	etherLen = 14
 )
 
-// hopLimit is that of every packet; one less is left when it comes out.
+// hopLimit is that of every packet; one less is left when it has been routed.
 const hopLimit = 64
 
 // flow is a connection that the source of a packet opens. Its id is the source
@@ -158,13 +160,16 @@ func checksum(parts ...[]byte) uint16 {
 	return ^uint16(sum)
 }
 
-// identity returns the id of a packet that was forwarded once, or 0 for other
-// packets.
-func identity(ip []byte) uint16 {
-	switch {
-	case len(ip) >= 20 && ip[0]>>4 == 4 && ip[8] == hopLimit-1:
+// identity returns the id of the packet behind the headers of a frame, if it has
+// that many hops left, or 0 for other packets.
+func identity(frame []byte, headers int, hops byte) uint16 {
+	if len(frame) < headers {
+		return 0
+	}
+	switch ip := frame[headers:]; {
+	case len(ip) >= 20 && ip[0]>>4 == 4 && ip[8] == hops:
 		return binary.BigEndian.Uint16(ip[4:])
-	case len(ip) >= 40 && ip[0]>>4 == 6 && ip[7] == hopLimit-1:
+	case len(ip) >= 40 && ip[0]>>4 == 6 && ip[7] == hops:
 		return binary.BigEndian.Uint16(ip[2:])
 	}
 	return 0

@@ -96,11 +96,7 @@ func TestOrderDoesNotMatter(t *testing.T) {
 		t.Run(backend, func(t *testing.T) {
 			lockThread(t)
 			needTools(t, backend)
-			ns, err := netns.New()
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { ns.Close() })
+			k := newKernel(t, backend, node)
 			checks(t, orders(backend))
 			applies, size := 0, 0
 			rapid.Check(t, func(rt *rapid.T) {
@@ -110,8 +106,8 @@ func TestOrderDoesNotMatter(t *testing.T) {
 				}
 				random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "order"), 0))
 				final := clusters[len(clusters)-1]
-				want := outcome(rt, backend, node, int(ns), final, func(d *dataplane) { d.become(nil, final) })
-				got := outcome(rt, backend, node, int(ns), final, func(d *dataplane) { applies += shuffled(rt, d, clusters, random) })
+				want := outcome(rt, backend, node, k, final, func(d *dataplane) { d.become(nil, final) })
+				got := outcome(rt, backend, node, k, final, func(d *dataplane) { applies += shuffled(rt, d, clusters, random) })
 				if diff := cmp.Diff(want, got); diff != "" {
 					rt.Fatalf("the order matters (-straight +shuffled):\n%s", diff)
 				}
@@ -125,11 +121,27 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	}
 }
 
+// newKernel makes a network namespace, which the thread enters, and what the
+// backend needs in it.
+func newKernel(t *testing.T, backend, node string) kernel {
+	t.Helper()
+	ns, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	k := kernel{netns: int(ns)}
+	if usesBridge(backend) {
+		k.bridge = newOVS(t, node, underlayOf(node))
+	}
+	return k
+}
+
 // outcome has a new dataplane do something that ends in the final cluster, and
 // returns what the kernel holds then. To apply it again writes nothing, nor does a
 // new dataplane over what the first has left. Nothing is left behind.
-func outcome(rt *rapid.T, backend, node string, netns int, final *oracle.Cluster, do func(*dataplane)) string {
-	d, err := newDataplane(backend, node, netns)
+func outcome(rt *rapid.T, backend, node string, k kernel, final *oracle.Cluster, do func(*dataplane)) string {
+	d, err := newDataplane(backend, node, k)
 	if err != nil {
 		rt.Fatal(err)
 	}
@@ -137,13 +149,13 @@ func outcome(rt *rapid.T, backend, node string, netns int, final *oracle.Cluster
 	d.program(rt)
 	for _, reread := range []bool{false, true} {
 		if reread {
-			d.backend.Stage.Invalidate()
+			d.invalidate()
 		}
 		if n := d.program(rt); n != 0 {
 			rt.Fatalf("another apply (reading first: %v) sent %d mutating messages", reread, n)
 		}
 	}
-	restarted, err := newDataplane(backend, node, netns)
+	restarted, err := newDataplane(backend, node, k)
 	if err != nil {
 		rt.Fatal(err)
 	}
@@ -151,7 +163,7 @@ func outcome(rt *rapid.T, backend, node string, netns int, final *oracle.Cluster
 	if n := restarted.program(rt); n != 0 {
 		rt.Fatalf("after a restart, %d mutating messages were sent", n)
 	}
-	held, err := dump(backend)
+	held, err := dump(backend, k)
 	if err := errors.Join(err, restarted.close(), d.remove(), d.close()); err != nil {
 		rt.Fatal(err)
 	}
@@ -182,7 +194,7 @@ func shuffled(rt *rapid.T, d *dataplane, clusters []*oracle.Cluster, random *ran
 			d.flush()
 		case 1:
 			if random.IntN(4) == 0 {
-				d.backend.Stage.Invalidate()
+				d.invalidate()
 			}
 			applies++
 			d.program(rt)

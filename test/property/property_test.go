@@ -48,10 +48,10 @@ func lockThread(t *testing.T) {
 	}
 }
 
-// testbed is two routers, one for each node of the random clusters, with the
+// testbed is two sites, one for each node of the random clusters, with the
 // cluster they hold.
 type testbed struct {
-	routers map[string]*router
+	sites   map[string]site
 	cluster *oracle.Cluster
 	// id numbers packets and connections; conntrack must see each for the first
 	// time.
@@ -64,12 +64,15 @@ func newTestbed(t *testing.T, backend string) *testbed {
 	t.Helper()
 	lockThread(t)
 	needTools(t, backend)
-	return &testbed{
-		routers: map[string]*router{
-			"node1": newRouter(t, backend, "node1"), "node2": newRouter(t, backend, "node2"),
-		},
-		verdicts: map[bool]int{},
+	b := &testbed{sites: map[string]site{}, verdicts: map[bool]int{}}
+	for _, name := range b.names() {
+		if usesBridge(backend) {
+			b.sites[name] = newBridge(t, backend, name)
+		} else {
+			b.sites[name] = newRouter(t, backend, name)
+		}
 	}
+	return b
 }
 
 // clusters is how many random clusters each backend gets: one that starts
@@ -110,24 +113,24 @@ func TestKernelAgreesWithOracle(t *testing.T) {
 	}
 }
 
-// become leads both routers to the next cluster, with or without a full read
+// become leads both sites to the next cluster, with or without a full read
 // of the kernel first, and checks that a second apply of it writes nothing,
 // whether it trusts what it knows or reads again.
 func (b *testbed) become(rt *rapid.T, c *oracle.Cluster) {
 	before := b.cluster
 	b.cluster = c
 	for _, name := range b.names() {
-		r := b.routers[name]
-		r.become(before, c)
+		d := b.sites[name].plane()
+		d.become(before, c)
 		if rapid.Bool().Draw(rt, "read first") {
-			r.backend.Stage.Invalidate()
+			d.invalidate()
 		}
-		r.program(rt)
+		d.program(rt)
 		for _, reread := range []bool{false, true} {
 			if reread {
-				r.backend.Stage.Invalidate()
+				d.invalidate()
 			}
-			if n := r.program(rt); n != 0 {
+			if n := d.program(rt); n != 0 {
 				rt.Fatalf("%s: another apply (reading first: %v) sent %d mutating messages", name, reread, n)
 			}
 		}
