@@ -23,8 +23,8 @@ import (
 const Schema = "/usr/share/openvswitch/vswitch.ovsschema"
 
 // maxDir keeps unix socket paths below Dir within sockaddr_un's 108 bytes; the
-// longest name the daemons put there is a bridge's management socket.
-const maxDir = 108 - 1 - len("/123456789012345.mgmt")
+// longest name the daemons put there is ovs-vswitchd's control socket.
+const maxDir = 108 - 1 - len("/ovs-vswitchd.1234567.ctl")
 
 // Options say where a private Open vSwitch lives.
 type Options struct {
@@ -108,8 +108,12 @@ func (d *Daemons) Dir() string { return d.opts.Dir }
 func (d *Daemons) DBSocket() string { return filepath.Join(d.opts.Dir, "db.sock") }
 
 // VSwitchdControl returns the path of ovs-vswitchd's control socket, for
-// ovs-appctl -t.
-func (d *Daemons) VSwitchdControl() string { return filepath.Join(d.opts.Dir, "vswitchd.ctl") }
+// ovs-appctl -t: the one that it makes when nothing else is asked for.
+func (d *Daemons) VSwitchdControl() string { return d.control(d.vswitchd) }
+
+func (d *Daemons) control(p *process) string {
+	return filepath.Join(d.opts.Dir, fmt.Sprintf("ovs-vswitchd.%d.ctl", p.pid()))
+}
 
 // Env returns the environment in which ovs-ofctl, ovs-vsctl and ovs-appctl
 // find these daemons rather than the system's.
@@ -124,12 +128,12 @@ func (d *Daemons) PIDs() (db, vswitchd int) { return d.db.pid(), d.vswitchd.pid(
 // StartVSwitchd starts ovs-vswitchd alone, after KillVSwitchd, and waits until
 // it answers.
 func (d *Daemons) StartVSwitchd(ctx context.Context) error {
-	p, err := d.spawn("ovs-vswitchd", d.VSwitchdControl(), "--disable-system", "unix:"+d.DBSocket())
+	p, err := d.spawn("ovs-vswitchd", "--disable-system", "unix:"+d.DBSocket())
 	if err != nil {
 		return err
 	}
 	d.vswitchd = p
-	return p.wait(ctx, d.VSwitchdControl())
+	return p.wait(ctx, d.control(p))
 }
 
 // KillVSwitchd ends ovs-vswitchd the hard way (SIGKILL) and waits for its end:
@@ -167,7 +171,7 @@ func (d *Daemons) createDB(ctx context.Context) error {
 }
 
 func (d *Daemons) startDB(ctx context.Context) error {
-	p, err := d.spawn("ovsdb-server", filepath.Join(d.opts.Dir, "ovsdb.ctl"),
+	p, err := d.spawn("ovsdb-server",
 		"--remote=punix:"+d.DBSocket(), filepath.Join(d.opts.Dir, "conf.db"))
 	if err != nil {
 		return err
@@ -177,15 +181,12 @@ func (d *Daemons) startDB(ctx context.Context) error {
 }
 
 // spawn starts one daemon with the options both share.
-func (d *Daemons) spawn(name, control string, args ...string) (*process, error) {
-	// A socket left by a killed daemon would be mistaken for a live one.
-	for _, stale := range []string{control, d.staleSocket(name)} {
-		if err := os.Remove(stale); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
+func (d *Daemons) spawn(name string, args ...string) (*process, error) {
+	if err := d.removeSockets(name); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	argv := append([]string{
-		name, "--unixctl=" + control, "--no-chdir",
+		name, "--no-chdir",
 		"--pidfile=" + pidFile(d.opts.Dir, name),
 		"--log-file=" + filepath.Join(d.opts.Dir, name+".log"), "-vconsole:off",
 	}, args...)
@@ -195,11 +196,22 @@ func (d *Daemons) spawn(name, control string, args ...string) (*process, error) 
 	return startProcess(name, argv, append(os.Environ(), d.Env()...))
 }
 
-func (d *Daemons) staleSocket(name string) string {
-	if name == "ovsdb-server" {
-		return d.DBSocket()
+// removeSockets removes what a killed daemon left: it would be mistaken for that
+// of a live one.
+func (d *Daemons) removeSockets(name string) error {
+	stale, err := filepath.Glob(filepath.Join(d.opts.Dir, name+".*.ctl"))
+	if err != nil {
+		return err
 	}
-	return d.VSwitchdControl()
+	if name == "ovsdb-server" {
+		stale = append(stale, d.DBSocket())
+	}
+	for _, socket := range stale {
+		if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 // run runs a short-lived tool against the private run directory.

@@ -1,0 +1,193 @@
+package vswitchd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// callTimeout bounds one question. The slowest honest answers take about a
+// second: a dump of 100,000 connections, a round of the revalidators.
+const callTimeout = 10 * time.Second
+
+// Client is the control socket of a node's ovs-vswitchd. It holds no
+// connection: every call finds the daemon that runs now, so that a restarted
+// one is no error. It may be used by several goroutines.
+type Client struct {
+	rundir, datapath string
+}
+
+// New returns a client for the daemon with this run directory. The datapath
+// type, "netdev" or "system", says which connections are meant.
+func New(rundir, datapathType string) *Client {
+	// There is one datapath a type, and this is its name.
+	return &Client{rundir: rundir, datapath: datapathType + "@ovs-" + datapathType}
+}
+
+// CallError is a command that ovs-vswitchd refused.
+type CallError struct{ Method, Reason string }
+
+// Error names the command and the daemon's reason.
+func (e *CallError) Error() string { return fmt.Sprintf("ovs-vswitchd: %s: %s", e.Method, e.Reason) }
+
+// Call runs a command and returns what it prints. A refusal is a *CallError.
+func (c *Client) Call(ctx context.Context, method string, args ...string) (string, error) {
+	s, err := c.dial(ctx)
+	if err != nil {
+		return "", err
+	}
+	out, err := s.call(ctx, method, args...)
+	return out, errors.Join(err, s.close())
+}
+
+// Version returns the version of Open vSwitch, as in "3.1.0".
+func (c *Client) Version(ctx context.Context) (string, error) {
+	out, err := c.Call(ctx, "version")
+	if err != nil {
+		return "", err
+	}
+	_, version, found := strings.Cut(out, "(Open vSwitch) ")
+	if !found {
+		return "", fmt.Errorf("ovs-vswitchd: version: %q is none", out)
+	}
+	return strings.TrimSpace(version), nil
+}
+
+// DatapathTypes returns the types of the datapaths that have bridges.
+func (c *Client) DatapathTypes(ctx context.Context) ([]string, error) {
+	out, err := c.Call(ctx, "dpctl/dump-dps")
+	if err != nil {
+		return nil, err
+	}
+	var types []string
+	for name := range strings.FieldsSeq(out) {
+		kind, _, found := strings.Cut(name, "@")
+		if !found {
+			return nil, fmt.Errorf("ovs-vswitchd: dpctl/dump-dps: %q is no datapath", name)
+		}
+		types = append(types, kind)
+	}
+	return types, nil
+}
+
+// DisableTCPSeqCheck makes the userspace datapath take every segment of a
+// connection that it knows, whatever its sequence number: the numbers of a
+// connection that was not tracked from its beginning are not known. A restart
+// of the daemon, which forgets all connections, turns the check on again.
+func (c *Client) DisableTCPSeqCheck(ctx context.Context) error {
+	_, err := c.Call(ctx, "dpctl/ct-disable-tcp-seq-chk", c.datapath)
+	return err
+}
+
+// TCPSeqCheck reports whether the check of sequence numbers is on.
+func (c *Client) TCPSeqCheck(ctx context.Context) (bool, error) {
+	out, err := c.Call(ctx, "dpctl/ct-get-tcp-seq-chk", c.datapath)
+	if err != nil {
+		return false, err
+	}
+	switch _, state, _ := strings.Cut(strings.TrimSpace(out), ": "); state {
+	case "enabled":
+		return true, nil
+	case "disabled":
+		return false, nil
+	}
+	return false, fmt.Errorf("ovs-vswitchd: dpctl/ct-get-tcp-seq-chk: %q tells nothing", out)
+}
+
+// WaitRevalidators returns when every cached datapath flow was looked at again,
+// so that a change of OpenFlow flows made before is in force for every packet.
+func (c *Client) WaitRevalidators(ctx context.Context) error {
+	_, err := c.Call(ctx, "revalidator/wait")
+	return err
+}
+
+// session is one connection to the daemon, for calls one after the other.
+type session struct {
+	conn    net.Conn
+	encoder *json.Encoder
+	decoder *json.Decoder
+	id      int
+}
+
+func (c *Client) dial(ctx context.Context) (*session, error) {
+	pid, err := c.pid()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", filepath.Join(c.rundir, fmt.Sprintf("ovs-vswitchd.%d.ctl", pid)))
+	if err != nil {
+		return nil, fmt.Errorf("ovs-vswitchd: %w", err)
+	}
+	return &session{conn: conn, encoder: json.NewEncoder(conn), decoder: json.NewDecoder(conn)}, nil
+}
+
+// pid returns the daemon's process id as it knows it itself: in a container of
+// its own it is another one than on the host, and so is its socket's name.
+func (c *Client) pid() (int, error) {
+	path := filepath.Join(c.rundir, "ovs-vswitchd.pid")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, fmt.Errorf("ovs-vswitchd does not run: %w", err)
+	}
+	pid, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 31)
+	if err != nil {
+		return 0, fmt.Errorf("ovs-vswitchd: %s: %w", path, err)
+	}
+	return int(pid), nil
+}
+
+func (s *session) close() error { return s.conn.Close() }
+
+func (s *session) call(ctx context.Context, method string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	// Both ways: the end of the context must end a read that waits.
+	stop := context.AfterFunc(ctx, func() { _ = s.conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	out, err := s.exchange(method, args)
+	if refused := new(CallError); err != nil && !errors.As(err, &refused) {
+		err = fmt.Errorf("ovs-vswitchd: %s: %w", method, errors.Join(context.Cause(ctx), err))
+	}
+	return out, err
+}
+
+func (s *session) exchange(method string, args []string) (string, error) {
+	s.id++
+	if args == nil {
+		args = []string{} // not null
+	}
+	request := struct {
+		Method string   `json:"method"`
+		Params []string `json:"params"`
+		ID     int      `json:"id"`
+	}{method, args, s.id}
+	if err := s.encoder.Encode(request); err != nil {
+		return "", err
+	}
+	var reply struct {
+		ID            int
+		Result, Error *string
+	}
+	if err := s.decoder.Decode(&reply); err != nil {
+		return "", err
+	}
+	switch {
+	case reply.ID != s.id:
+		return "", fmt.Errorf("answer %d to question %d", reply.ID, s.id)
+	case reply.Error != nil:
+		return "", &CallError{method, strings.TrimSpace(*reply.Error)}
+	case reply.Result == nil:
+		return "", errors.New("neither result nor error")
+	}
+	return *reply.Result, nil
+}
