@@ -74,7 +74,9 @@ func setCommand() *cobra.Command {
 
 The new backend is built beside the old one and read back; only then is the old
 one removed. Meanwhile a packet has to pass both, so nothing gets through that
-either denies, and established connections go on. If the new backend cannot be
+either denies, and established connections go on: between "openflow", which
+decides in the switch, and the others, which decide in the kernel, they are
+carried from one connection tracking to the other. If the new backend cannot be
 programmed, the old one stays in force and the reason is printed.
 
 "iptables" takes the variant in which the node's other programs have their
@@ -154,11 +156,14 @@ func change(ctx context.Context, agent *control.Client, name string, progress io
 func cleanupCommand() *cobra.Command {
 	var t target
 	var yes bool
+	defaults := config.Defaults()
+	var at felixlike.Switch
 	c := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove what any backend of felixlike has left on this node",
 		Long: `Remove what any backend of felixlike has left on this node: its nftables table,
-its iptables chains of both variants, its ipsets, all known by their names.
+its iptables chains of both variants, its ipsets, all known by their names, and
+its policy flows in the bridge, known by their cookies.
 
 After it no NetworkPolicy is enforced here. It is refused while an agent runs,
 which would only put everything back.`,
@@ -174,7 +179,7 @@ which would only put everything back.`,
 			if err == nil {
 				return fmt.Errorf("an agent runs (%s): stop it first, it would put everything back", t.socket)
 			}
-			removed, err := felixlike.RemoveBackends(c.Context(), "")
+			removed, err := felixlike.RemoveBackends(c.Context(), felixlike.Choice{Switch: at})
 			for _, name := range removed {
 				fmt.Fprintf(c.OutOrStdout(), "%s: nothing is left\n", name)
 			}
@@ -183,5 +188,7 @@ which would only put everything back.`,
 	}
 	t.flags(c, 10*time.Second)
 	c.Flags().BoolVar(&yes, "yes", false, "go ahead")
+	c.Flags().StringVar(&at.RunDir, "ovs-run-dir", defaults.OVSRunDir, "directory with Open vSwitch's sockets")
+	c.Flags().StringVar(&at.Bridge, "bridge", defaults.Bridge, "integration bridge")
 	return c
 }

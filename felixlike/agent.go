@@ -1,11 +1,13 @@
 package felixlike
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -48,8 +50,11 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 		return fmt.Errorf("open vswitch database: %w", err)
 	}
 	defer attachments.Close()
-	choose := chooser(ctx, cfg)
-	backend, err := choose(cfg.Backend)
+	choice, err := choiceOf(cfg)
+	if err != nil {
+		return err
+	}
+	backend, err := NewBackend(ctx, choice)
 	if err != nil {
 		return fmt.Errorf("backend %s: %w", cfg.Backend, err)
 	}
@@ -57,7 +62,8 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 		log.Info("backend chosen by what is on this node", "backend", backend.Name, "why", backend.Why)
 	}
 	server := health.New(cfg.HealthAddress, log.With("component", "health"))
-	d, bridge := newAgent(cfg, backend, choose, socket, attachments, server, log)
+	a := &agent{cfg: cfg, choice: choice, backend: backend, socket: socket, attachments: attachments, server: server, log: log}
+	d, bridge := a.driver(ctx)
 	defer bridge.close()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return d.Run(ctx) })
@@ -74,37 +80,53 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 	return nil
 }
 
-// chooser returns what makes the backend of a name for this node.
-func chooser(ctx context.Context, cfg *config.Effective) func(name string) (Backend, error) {
-	return func(name string) (Backend, error) {
-		variant, err := iptables.ParseVariant(cfg.IPTablesVariant)
-		if err != nil {
-			return Backend{}, err
-		}
-		return NewBackend(ctx, Choice{Name: name, Variant: variant, Node: cfg.NodeName, Masquerade: cfg.Masquerade})
+// choiceOf returns the choice of the configured backend.
+func choiceOf(cfg *config.Effective) (Choice, error) {
+	variant, err := iptables.ParseVariant(cfg.IPTablesVariant)
+	if err != nil {
+		return Choice{}, err
 	}
+	return Choice{
+		Name: cfg.Backend, Variant: variant, Node: cfg.NodeName, Masquerade: cfg.Masquerade,
+		Switch: Switch{RunDir: cfg.OVSRunDir, Bridge: cfg.Bridge, Node: pipeline.Node{
+			GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(cfg.NodeName),
+		}},
+	}, nil
 }
 
-// newAgent chooses and wires datastore, managers and stages.
-func newAgent(cfg *config.Effective, backend Backend, choose func(string) (Backend, error), socket string, attachments *ovsdb.Client, server *health.Server, log *slog.Logger) (*Driver, *bridge) {
+// agent is an agent that is being put together.
+type agent struct {
+	cfg         *config.Effective
+	choice      Choice
+	backend     Backend
+	socket      string
+	attachments *ovsdb.Client
+	server      *health.Server
+	log         *slog.Logger
+}
+
+// driver chooses and wires datastore, managers and stages.
+func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
+	cfg, log, ports := a.cfg, a.log, a.choice.Switch.Node
 	flows := openflow.NewFlowTable(pipeline.Version)
-	br := newBridge(bridgeConfig(cfg, socket), cfg.OVSRunDir, flows, log)
+	br := newBridge(bridgeConfig(cfg, a.socket), cfg.OVSRunDir, flows, log)
 	host := hostnet.NewReconciler()
 	conntrack := hostnet.NewConntrack()
-	ports := pipeline.Node{
-		GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(cfg.NodeName),
-	}
+	forwarding := managers.NewForwardingManager(cfg.NodeName, ports, flows)
+	crossing := &crossing{}
+	crossing.Steer(a.backend.Place)
 	timing := DefaultTiming()
 	timing.Resync = time.Duration(cfg.ResyncInterval)
 	return New(Config{
-		Node: cfg.NodeName, Backend: backend, NewBackend: choose, Datastore: cfg.Datastore,
-		Source: manifests.New(manifests.Options{Dir: cfg.Manifests, Log: log.With("component", "manifests")}),
+		Node: cfg.NodeName, Backend: a.backend, Datastore: cfg.Datastore, Crossing: crossing,
+		NewBackend: func(name string) (Backend, error) { return NewBackend(ctx, a.choice.forOther(name)) },
+		Source:     manifests.New(manifests.Options{Dir: cfg.Manifests, Log: log.With("component", "manifests")}),
 		Attachments: func(ctx context.Context, update func(model.Update), synced func()) error {
-			return attachments.WatchAttachments(ctx, update, synced, func(err error) {
+			return a.attachments.WatchAttachments(ctx, update, synced, func(err error) {
 				log.Warn("attachment ignored", "component", "ovsdb", "error", err)
 			})
 		},
-		HealthAddress: server.Status,
+		HealthAddress: a.server.Status,
 		Managers: []managers.Manager{
 			br,
 			managers.NewRouteManager(cfg.NodeName, hostnet.State{
@@ -112,27 +134,48 @@ func newAgent(cfg *config.Effective, backend Backend, choose func(string) (Backe
 				RouteTable: hostnet.DefaultRouteTable, RulePriority: hostnet.DefaultRulePriority,
 			}, host),
 			managers.NewConntrackManager(conntrack),
-			managers.NewForwardingManager(cfg.NodeName, ports, flows),
+			forwarding,
 			managers.NewTunnelManager(cfg.NodeName, ports, flows),
 		},
-		Stages: []Stage{
-			// Policy first: it needs nothing of the switch, and does not wait for it.
-			backend.Stage,
-			leftovers(backend.Name),
-			// Before a pod gets its flows, what its address did before is forgotten.
-			{Name: "conntrack", Required: true, Timeout: 30 * time.Second, Apply: writes(conntrack.Apply)},
-			{Name: "ovsdb", Timeout: switchTimeout, Apply: writes(br.apply), Invalidate: br.invalidate},
-			{Name: "netlink", Timeout: switchTimeout, Apply: writes(host.Apply), Invalidate: host.Invalidate},
-			{Name: "openflow", Timeout: switchTimeout, Apply: writes(func(ctx context.Context) (int, error) {
-				if err := br.connect(ctx); err != nil {
-					return 0, err
-				}
-				r, err := flows.Apply(ctx)
-				return r.Messages, err
-			}), Invalidate: br.reread},
-		},
-		Lost: br.lost, Log: log, Timing: timing,
+		Stages: a.stages(a.arrival(crossing), conntrack, br, host),
+		Lost:   br.lost, Log: log, Timing: timing,
 	}), br
+}
+
+// stages returns all stages in their order.
+func (a *agent) stages(arrival *arrival, conntrack *hostnet.Conntrack, br *bridge, host *hostnet.Reconciler) []Stage {
+	all := []Stage{
+		arrival.before(),
+		// Before a pod gets its flows, what its address did before is forgotten.
+		{Name: "conntrack", Required: true, Timeout: 30 * time.Second, Apply: writes(conntrack.Apply)},
+		{Name: "ovsdb", Timeout: switchTimeout, Apply: writes(br.apply), Invalidate: br.invalidate},
+		{Name: HostStage, Timeout: switchTimeout, Apply: writes(host.Apply), Invalidate: host.Invalidate},
+		arrival.between(),
+		{Name: ForwardingStage, Timeout: switchTimeout, Apply: writes(func(ctx context.Context) (int, error) {
+			n, err := br.applyFlows(ctx)
+			if err == nil {
+				arrival.leads()
+			}
+			return n, err
+		}), Invalidate: br.forwarding.reread},
+		arrival.after(),
+	}
+	// Policy in netfilter needs nothing of the switch, and does not wait for it.
+	at := slices.IndexFunc(all, func(s Stage) bool { return s.Name == cmp.Or(a.backend.Stage.After, arrivalStage) })
+	return slices.Insert(all, at+1, a.backend.Stage)
+}
+
+// arrival returns what takes over from a backend that was in force before.
+func (a *agent) arrival(crossing Crossing) *arrival {
+	inForce := a.choice.forOther(a.backend.Name)
+	return &arrival{
+		place: a.backend.Place, crossing: crossing, log: a.log.With("component", "driver", "backend", a.backend.Name),
+		left: func(ctx context.Context) (bool, error) { return leftElsewhere(ctx, inForce, a.backend.Place) },
+		remove: func(ctx context.Context) error {
+			_, err := RemoveBackends(ctx, inForce)
+			return err
+		},
+	}
 }
 
 func bridgeConfig(cfg *config.Effective, socket string) ovsdb.Config {

@@ -14,6 +14,8 @@ import (
 // managers, and the renderer that names its chains.
 type Backend struct {
 	Name string
+	// Place is where it judges packets.
+	Place Place
 	// Why says how it was chosen, where that was left to what is on the node.
 	Why      string
 	Stage    Stage
@@ -21,6 +23,8 @@ type Backend struct {
 	// Remove removes all that a backend of this kind owns, by its names, whoever
 	// left it, but for what the backend named keep uses as well.
 	Remove func(ctx context.Context, keep string) error
+	// Left reports whether a backend of this kind has left anything here.
+	Left func(ctx context.Context) (bool, error)
 	// Decides tells the backend that no other one decides beside it any more. It
 	// is called while the stage does not run, and may be nil.
 	Decides func()
@@ -63,6 +67,10 @@ func newNFTables(c Choice) Backend {
 	}
 	return Backend{
 		Name: NFTables, Renderer: r, Close: table.Close,
+		Left: func(ctx context.Context) (bool, error) {
+			s, err := table.Snapshot(ctx)
+			return s.Exists, err
+		},
 		Remove: func(ctx context.Context, _ string) error { return table.Remove(ctx) },
 		// While another backend decides, nothing needs to be guarded.
 		Decides: func() { table.SetGuard(rules.Guard(GatewayPort)) },

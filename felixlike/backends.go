@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
-	"time"
 
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/tables/iptables"
 )
 
@@ -18,6 +18,7 @@ const (
 	IPTables       = "iptables"
 	IPTablesLegacy = "iptables-legacy"
 	IPTablesNFT    = "iptables-nft"
+	OpenFlow       = "openflow"
 )
 
 // Choice says which backend is wanted, and for whom.
@@ -32,6 +33,16 @@ type Choice struct {
 	// NetNS is the descriptor of the network namespace to program; the
 	// caller's if zero.
 	NetNS int
+	// Switch is where the bridge is; only OpenFlow asks.
+	Switch Switch
+}
+
+// Switch says where a bridge is, and what the node's pipeline has to know.
+type Switch struct {
+	// RunDir holds the sockets of Open vSwitch.
+	RunDir, Bridge string
+	// Node has the bridge's ports and settings; addresses come with the model.
+	Node pipeline.Node
 }
 
 // NewBackend returns the backend of that choice. It touches the kernel only to
@@ -57,33 +68,24 @@ func NewBackend(ctx context.Context, c Choice) (Backend, error) {
 		b := newIPTables(c)
 		b.Why = why
 		return b, nil
+	case OpenFlow:
+		return newOpenFlow(c), nil
 	}
 	return Backend{}, fmt.Errorf("%q is not one of %s", c.Name, strings.Join(BackendNames(), ", "))
 }
 
 // BackendNames lists the names that NewBackend takes.
-func BackendNames() []string { return []string{NFTables, IPTables, IPTablesLegacy, IPTablesNFT} }
+func BackendNames() []string {
+	return []string{NFTables, IPTables, IPTablesLegacy, IPTablesNFT, OpenFlow}
+}
 
 // kinds lists the backends as they are in force.
-func kinds() []string { return []string{NFTables, IPTablesLegacy, IPTablesNFT} }
+func kinds() []string { return []string{NFTables, IPTablesLegacy, IPTablesNFT, OpenFlow} }
 
-// leftoversStage is the name of the stage that leftovers returns.
-const leftoversStage = "leftovers"
-
-// leftovers returns the stage that removes, once the backend in force is in
-// place, what another one has left: before a restart with another setting, or in a
-// change that a crash has ended. It only ever denies more, and some of it may not
-// be possible to look for: so it is told and tried again, and holds nothing up.
-func leftovers(inForce string) Stage {
-	done := false
-	return Stage{Name: leftoversStage, Aside: true, Timeout: 60 * time.Second, Apply: func(ctx context.Context) (Applied, error) {
-		if done {
-			return Applied{}, nil
-		}
-		_, err := RemoveBackends(ctx, inForce)
-		done = err == nil
-		return Applied{}, err
-	}}
+// forOther returns the choice of a backend of another kind for the same node.
+func (c Choice) forOther(name string) Choice {
+	c.Name = name
+	return c
 }
 
 // stays returns the backend that still uses what the named one does: sets go with
@@ -95,21 +97,18 @@ func stays(name, keep string) string {
 	return keep
 }
 
-// RemoveBackends removes all that backends own in this network namespace, but
-// for the one to keep (or "" for none), and returns the names of those of which
-// nothing is left. A backend whose tools are not there cannot have left
-// anything that they could tell of: it is not named, and no error.
-func RemoveBackends(ctx context.Context, keep string) (gone []string, err error) {
+// RemoveBackends removes all that backends own in this network namespace and
+// in the switch of the choice, but for the one that it names (or "" for none), and
+// returns the names of those of which nothing is left. A backend whose tools are
+// not there cannot have left anything that they could tell of: it is not named,
+// and no error.
+func RemoveBackends(ctx context.Context, keep Choice) (gone []string, err error) {
 	var errs []error
 	for _, name := range kinds() {
-		if name == keep {
+		if name == keep.Name {
 			continue
 		}
-		b, err := NewBackend(ctx, Choice{Name: name})
-		if err == nil {
-			err = errors.Join(b.Remove(ctx, stays(name, keep)), b.close())
-		}
-		switch {
+		switch err := removeBackend(ctx, keep, name); {
 		case errors.Is(err, exec.ErrNotFound):
 		case err != nil:
 			errs = append(errs, fmt.Errorf("remove backend %s: %w", name, err))
@@ -118,4 +117,35 @@ func RemoveBackends(ctx context.Context, keep string) (gone []string, err error)
 		}
 	}
 	return gone, errors.Join(errs...)
+}
+
+func removeBackend(ctx context.Context, keep Choice, name string) error {
+	b, err := NewBackend(ctx, keep.forOther(name))
+	if err != nil {
+		return err
+	}
+	return errors.Join(b.Remove(ctx, stays(name, keep.Name)), b.close())
+}
+
+// leftElsewhere reports whether a backend that judges in another place than the
+// one of the choice has left anything.
+func leftElsewhere(ctx context.Context, c Choice, place Place) (bool, error) {
+	var errs []error
+	for _, name := range kinds() {
+		b, err := NewBackend(ctx, c.forOther(name))
+		if err != nil {
+			return false, err
+		}
+		var found bool
+		if b.Place != place {
+			found, err = b.Left(ctx)
+		}
+		if err = errors.Join(err, b.close()); err != nil && !errors.Is(err, exec.ErrNotFound) {
+			errs = append(errs, fmt.Errorf("backend %s: %w", name, err))
+		}
+		if found {
+			return true, nil
+		}
+	}
+	return false, errors.Join(errs...)
 }

@@ -14,30 +14,31 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/uplink"
 )
 
-// bridge keeps the bridge and its ports as wanted, and the OpenFlow
+// bridge keeps the bridge and its ports as wanted, and the forwarding flows'
 // connection to it. It needs this node's own address, so it waits for the
 // node's object.
 type bridge struct {
-	cfg    ovsdb.Config
-	socket string
-	flows  *openflow.FlowTable
-	log    *slog.Logger
+	cfg ovsdb.Config
+	log *slog.Logger
+	// forwarding is the connection of the forwarding flows.
+	forwarding link
 	// lost tells the driver that the OpenFlow connection broke.
 	lost chan error
 
 	node    string
 	localIP netip.Addr
 	client  *ovsdb.Client
-	conn    *openflow.Conn
 	ensured bool
 }
 
 func newBridge(cfg ovsdb.Config, runDir string, flows *openflow.FlowTable, log *slog.Logger) *bridge {
-	return &bridge{
-		cfg: cfg, socket: filepath.Join(runDir, cfg.Bridge+".mgmt"), flows: flows, log: log,
-		lost: make(chan error, 1), node: cfg.NodeName,
-	}
+	b := &bridge{cfg: cfg, log: log, lost: make(chan error, 1), node: cfg.NodeName}
+	b.forwarding = link{socket: managementSocket(runDir, cfg.Bridge), flows: flows, lost: b.tell}
+	return b
 }
+
+// managementSocket is where a bridge speaks OpenFlow.
+func managementSocket(runDir, bridge string) string { return filepath.Join(runDir, bridge+".mgmt") }
 
 // OnUpdate takes this node's NodeUpdate.
 func (b *bridge) OnUpdate(u model.Update) {
@@ -99,49 +100,26 @@ func (b *bridge) open(ctx context.Context) error {
 	return nil
 }
 
-// connect dials the switch if there is no connection, and makes the flow
-// table read what is installed.
-func (b *bridge) connect(ctx context.Context) error {
+// applyFlows brings the forwarding flows to what is wanted and returns the
+// messages it took.
+func (b *bridge) applyFlows(ctx context.Context) (int, error) {
 	if !b.ensured {
-		return errors.New("not before the bridge is as wanted")
+		return 0, errors.New("not before the bridge is as wanted")
 	}
-	if b.conn != nil && b.conn.Err() == nil {
-		return nil
-	}
-	if b.conn != nil {
-		b.conn.Close()
-		b.conn = nil
-	}
-	conn, err := openflow.Dial(ctx, b.socket)
-	if err != nil {
-		return err
-	}
-	b.conn = conn
-	b.flows.Connect(conn)
-	go b.watch(conn)
-	return nil
+	r, err := b.forwarding.apply(ctx)
+	return r.Messages, err
 }
 
-// watch tells the driver when the connection ends. It ends with it.
-func (b *bridge) watch(conn *openflow.Conn) {
-	<-conn.Done()
+// tell tells the driver that the connection has ended.
+func (b *bridge) tell(reason error) {
 	select {
-	case b.lost <- errors.Join(errors.New("OpenFlow connection ended"), conn.Err()):
+	case b.lost <- reason:
 	default: // the driver knows already
 	}
 }
 
-// reread makes the next apply of flows read what is installed.
-func (b *bridge) reread() {
-	if b.conn != nil {
-		b.flows.Connect(b.conn)
-	}
-}
-
 func (b *bridge) close() {
-	if b.conn != nil {
-		b.conn.Close()
-	}
+	b.forwarding.close()
 	if b.client != nil {
 		b.client.Close()
 	}

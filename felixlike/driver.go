@@ -25,15 +25,17 @@ type AttachmentSource func(ctx context.Context, update func(model.Update), synce
 type Config struct {
 	// Node is this node's name; it and Datastore are named in status.
 	Node, Datastore string
-	// Backend decides policy; its stage is the first of the Stages. NewBackend
-	// makes the one that a live agent is told to change to.
+	// Backend decides policy; its stage is among the Stages. NewBackend makes the
+	// one that a live agent is told to change to, Crossing moves packets and
+	// connections where the two judge in different places.
 	Backend     Backend
 	NewBackend  func(name string) (Backend, error)
+	Crossing    Crossing
 	Source      datastore.Source
 	Attachments AttachmentSource
 	// Managers are those of all stages that have none of their own.
 	Managers []managers.Manager
-	// Stages are programmed in this order, policy first.
+	// Stages are programmed in this order.
 	Stages []Stage
 	// HealthAddress says where probes and metrics are served, for status. It may
 	// be nil.

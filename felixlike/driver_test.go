@@ -125,6 +125,9 @@ func startWith(t *testing.T, cfg Config) *fixture {
 	if cfg.Backend.Name == "" {
 		cfg.Backend.Name = "fake"
 	}
+	if cfg.Backend.Stage.Name == "" {
+		cfg.Backend.Stage = cfg.Stages[0]
+	}
 	cfg.Node, cfg.Datastore, cfg.Source, cfg.Timing = "node1", "fake", f.source, timing
 	cfg.Attachments = func(ctx context.Context, update func(model.Update), synced func()) error {
 		for {

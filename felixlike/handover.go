@@ -2,24 +2,30 @@ package felixlike
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"time"
-
-	"github.com/felixlike/felixlike/model"
 )
 
 // handover is a change of the backend on a live node. The new backend is built
 // beside the old one and read back; only then the old one is removed. While
 // both are in force a packet has to pass both, so nothing gets through that
-// either denies, and connections that are established go on, since both go by
-// the kernel's connection tracking.
+// either denies, and connections that are established go on: backends in
+// netfilter go by the kernel's connection tracking, and where one of the two
+// decides in the switch, connections are carried from one tracking to the other
+// before and after packets take the other way.
 type handover struct {
-	to     Backend
-	runner *runner
-	phase  phase
-	began  time.Time
+	from, to Backend
+	runner   *runner
+	// plan are the phases that are to come; the first one is under way.
+	plan  []phase
+	began time.Time
+	// place is where packets are to be judged in the end: the new backend's, or
+	// the old one's again once the change has failed. steered tells that the
+	// forwarding flows may lead there already.
+	place   Place
+	steered bool
+	// asked tells that the phase has begun what it waits for.
+	asked bool
 	// tries counts what went wrong in this phase.
 	tries int
 	// outcome is what the asker is told; it is buffered.
@@ -27,41 +33,113 @@ type handover struct {
 	err     error
 }
 
-// phase is how far a handover is.
+// phase is one step of a handover.
 type phase uint8
 
 const (
+	// carrying: the place that is to decide learns the connections that the other
+	// one has let through.
+	carrying phase = iota + 1
 	// joining: the backend waits for the end of a pass to be told the model.
-	joining phase = iota + 1
+	joining
 	// building: it is programmed, like all other stages.
 	building
 	// verifying: it is read back; nothing may differ from what is wanted.
 	verifying
+	// steering: the forwarding flows lead packets through the other place.
+	steering
+	// settling: packets may still go the way of before.
+	settling
 	// following: it is programmed with what came while it was verified.
 	following
 	// retiring: the old backend has left the passes and is removed.
 	retiring
-	// failing: the new backend is taken out again.
-	failing
+	// leaving: the new backend is taken out again.
+	leaving
 )
 
 // String returns the phase as status shows it.
 func (p phase) String() string {
 	switch p {
+	case carrying:
+		return "carrying connections"
 	case joining, building:
 		return "building"
 	case verifying, following:
 		return "verifying"
+	case steering, settling:
+		return "steering packets"
 	case retiring:
 		return "removing the old"
-	case failing:
+	case leaving:
 		return "giving up"
 	}
 	return fmt.Sprintf("phase(%d)", uint8(p))
 }
 
-// maxTries bounds how often a backend may fail before it has taken over.
+// maxTries bounds how often a phase may fail.
 const maxTries = 5
+
+// planOf returns the phases of a change. Between two places, connections are
+// carried three times: before the new backend sees packets that the old one has
+// let through, before packets take the other way, and those that were begun in
+// between.
+func planOf(from, to Place) []phase {
+	if from == to {
+		return []phase{joining, building, verifying, following, retiring}
+	}
+	return []phase{carrying, joining, building, verifying, carrying, steering, settling, carrying, following, retiring}
+}
+
+// phase returns the one under way.
+func (h *handover) phase() phase { return h.plan[0] }
+
+// in reports whether the phase is under way; no handover is in none.
+func (h *handover) in(p phase) bool { return h != nil && h.phase() == p }
+
+// next begins the next phase.
+func (h *handover) next() {
+	h.plan = h.plan[1:]
+	h.asked, h.tries = false, 0
+	if h.in(verifying) {
+		h.readBack()
+	}
+}
+
+// readBack has the new backend compare what it finds with what it wants.
+func (h *handover) readBack() { h.runner.stale, h.runner.wanted = true, true }
+
+// failed notes what went wrong in the phase, which is tried again, but not for
+// ever: then the old backend stays in force. Packets that may go the other way
+// are led back first, and with them the connections that were begun there; of
+// that only the connections can be given up.
+func (h *handover) failed(err error) {
+	h.err = err
+	if h.tries++; h.tries < maxTries {
+		h.again()
+		return
+	}
+	switch back := h.place == h.from.Place; {
+	case !h.steered:
+		h.plan = []phase{leaving}
+	case !back:
+		h.plan = []phase{carrying, steering, settling, carrying, leaving}
+	case h.in(carrying), h.in(settling):
+		h.plan = h.plan[1:]
+	default:
+		h.again()
+		return
+	}
+	h.place, h.asked, h.tries = h.from.Place, false, 0
+}
+
+// again has the phase tried again. Passes that fail are tried again anyway.
+func (h *handover) again() {
+	h.asked = h.in(steering)
+	if h.in(verifying) {
+		h.readBack()
+	}
+}
 
 // SetBackend moves policy to the named backend and waits until nothing of the
 // old one is left. The change goes on if ctx ends first. If the new backend
@@ -83,9 +161,9 @@ func (d *Driver) SetBackend(ctx context.Context, name string) error {
 func (d *Driver) beginHandover(name string, outcome chan error) {
 	switch {
 	case d.handover != nil:
-		outcome <- fmt.Errorf("backend %s: the change to %s is under way (%s)", name, d.handover.to.Name, d.handover.phase)
+		outcome <- fmt.Errorf("backend %s: the change to %s is under way (%s)", name, d.handover.to.Name, d.handover.phase())
 		return
-	case !d.inSync():
+	case !d.inSync() || d.programmed == 0:
 		outcome <- fmt.Errorf("backend %s: the agent has not programmed anything yet", name)
 		return
 	}
@@ -101,7 +179,9 @@ func (d *Driver) beginHandover(name string, outcome chan error) {
 	if to.Why != "" {
 		d.log.Info("chosen by what is on this node", "backend", to.Name, "why", to.Why)
 	}
-	d.handover = &handover{to: to, phase: joining, began: time.Now(), outcome: outcome}
+	d.handover = &handover{
+		from: d.backend, to: to, plan: planOf(d.backend.Place, to.Place), place: to.Place, began: time.Now(), outcome: outcome,
+	}
 	d.log.Info("changing the backend", "to", to.Name)
 }
 
@@ -109,184 +189,68 @@ func (d *Driver) beginHandover(name string, outcome chan error) {
 // wait for a stage.
 func (d *Driver) stepHandover(ctx context.Context) {
 	h := d.handover
-	if h == nil || d.pass != nil {
+	if h == nil || d.pass != nil || h.asked {
 		return
 	}
-	switch h.phase {
+	switch h.phase() {
+	case carrying:
+		d.beside(ctx, h, func(ctx context.Context) error { return d.cfg.Crossing.Carry(ctx, h.place) })
 	case joining:
 		d.join(ctx, h)
-	case following:
+	case steering:
+		d.steer(h)
+	case settling:
+		d.beside(ctx, h, d.cfg.Crossing.Settle)
+	case following: // and retiring
 		d.follow(ctx, h, d.decides())
-	case failing:
-		if slices.Contains(d.runners, h.runner) && !h.runner.running {
-			d.leave(ctx, h)
-		}
+	case leaving:
+		d.leave(ctx, h)
 	}
 }
 
-// follow has the new backend catch up with the old one, and then decide alone.
-// Between passes nothing else is begun meanwhile, so the old one does not get
-// ahead again.
-func (d *Driver) follow(ctx context.Context, h *handover, old *runner) {
-	switch next := h.runner; {
-	case old.running || next.running:
-	case next.err != nil: // tried again, like any stage that fails
-		next.wanted = true
-	case next.programmed < old.noted:
-		next.wants.complete(d.tracker.noted)
-		d.start(ctx, next, false)
-	default:
-		d.retire(ctx, h, old)
-	}
-}
-
-// join tells the new backend the whole model and lets it take part.
-func (d *Driver) join(ctx context.Context, h *handover) {
-	stage := h.to.Stage
-	stage.Required = false // it must not hold anything back before it decides
-	h.runner = newRunner(stage, d.shared)
-	d.flush()
-	for _, u := range d.engine.Snapshot() {
-		h.runner.wants.tell(u)
-	}
-	if d.nodeLost { // it stays in force
-		h.runner.wants.tell(model.NodeUpdate{Node: d.tracker.nodes[d.cfg.Node]})
-	}
-	for _, u := range d.tracker.attached() {
-		h.runner.wants.tell(u)
-	}
-	// It keeps the backend that was in force first, and no other one. What it had
-	// not removed, an agent that starts does.
-	d.setRunners(slices.DeleteFunc(slices.Clone(d.runners), func(r *runner) bool { return r.Name == leftoversStage }))
-	d.setRunners(slices.Insert(slices.Clone(d.runners), slices.Index(d.runners, d.decides())+1, h.runner))
-	d.listen(ctx, h.runner)
-	d.dirty, d.nextApply = true, time.Now()
-	h.phase = building
-}
-
-// note takes the outcome of a run of the new backend.
+// note takes the outcome of a run of a stage: of the new backend, or of the
+// forwarding flows that are to lead to it.
 func (h *handover) note(o outcome) {
-	if h == nil || o.runner != h.runner || h.phase != building && h.phase != verifying && h.phase != following {
+	if h == nil || !h.awaits(o) {
 		return
 	}
 	switch {
 	case o.err != nil:
-		h.err = o.err
-		h.tries++
+		h.failed(o.err)
+	case h.in(steering) && o.Name == ForwardingStage:
+		h.next()
+	case h.in(steering): // the new backend is up to date before
 	case len(o.applied.Refused) > 0:
-		h.err = fmt.Errorf("%s %s: %s", o.applied.Refused[0].Object, o.applied.Refused[0].Name, o.applied.Refused[0].Reason)
 		h.tries = maxTries
-	case h.phase == building:
-		h.phase, h.tries = verifying, 0
-	case h.phase == following:
+		h.failed(fmt.Errorf("%s %s: %s", o.applied.Refused[0].Object, o.applied.Refused[0].Name, o.applied.Refused[0].Reason))
+	case h.in(building), h.in(verifying) && o.full && o.applied.Writes == 0:
+		h.next()
+	case h.in(verifying):
+		h.failed(fmt.Errorf("what was read back differed from what was programmed, in %d places", o.applied.Writes))
+	case h.in(following):
 		h.tries = 0
-	case o.full && o.applied.Writes == 0:
-		h.phase, h.tries = following, 0
-	default:
-		h.err = fmt.Errorf("what was read back differed from what was programmed, in %d places", o.applied.Writes)
-		h.tries++
 	}
-	if h.tries >= maxTries {
-		h.phase = failing
-		return
+}
+
+// awaits reports whether the phase waits for that outcome.
+func (h *handover) awaits(o outcome) bool {
+	switch h.phase() {
+	case building, verifying, following:
+		return o.runner == h.runner
+	case steering:
+		return h.asked && (o.Name == ForwardingStage || o.runner == h.runner)
 	}
-	if h.phase == verifying {
-		h.runner.stale, h.runner.wanted = true, true
-	}
+	return false
 }
 
 // verifies reports whether the runner is to be compared with what it was told
 // before: its managers are told nothing new until then.
 func (h *handover) verifies(r *runner) bool {
-	return h != nil && h.runner == r && h.phase == verifying
+	return h.in(verifying) && h.runner == r
 }
 
-// retire lets the new backend decide alone, and removes the old one.
-func (d *Driver) retire(ctx context.Context, h *handover, old *runner) {
-	from := d.backend
-	h.phase = retiring
-	d.drop(old)
-	h.runner.Required = true
-	d.backend = h.to
-	d.backend.decides()
-	d.quarantine.forget(old.Name, h.to.Renderer)
-	d.log = d.cfg.Log.With("component", "driver", "backend", h.to.Name)
-	d.log.Info("the backend has taken over; removing the old one", "old", from.Name, "after", time.Since(h.began))
-	d.remove(ctx, h, from, nil)
-}
-
-// leave takes a new backend out again that could not be programmed.
-func (d *Driver) leave(ctx context.Context, h *handover) {
-	d.drop(h.runner)
-	d.quarantine.forget(h.runner.Name, d.backend.Renderer)
-	d.log.Error("the backend is not changed", "to", h.to.Name, "error", h.err)
-	d.remove(ctx, h, h.to, fmt.Errorf("backend %s stays in force: %s cannot be programmed: %w", d.backend.Name, h.to.Name, h.err))
-}
-
-// decides returns the runner of the backend that is in force.
-func (d *Driver) decides() *runner {
-	for _, r := range d.runners {
-		if r.Name == d.backend.Stage.Name {
-			return r
-		}
-	}
-	return nil
-}
-
-// drop takes a runner out of the passes.
-func (d *Driver) drop(r *runner) {
-	d.setRunners(slices.DeleteFunc(slices.Clone(d.runners), func(o *runner) bool { return o == r }))
-	r.dismiss()
-}
-
-func (d *Driver) setRunners(all []*runner) {
-	d.runners = all
-	d.visible.Store(&all)
-}
-
-// remove removes all that a backend owns, beside the loop, and ends the
-// handover. What cannot be removed is tried again: it only ever denies more.
-func (d *Driver) remove(ctx context.Context, h *handover, b Backend, result error) {
-	d.group.Go(func() error {
-		wait := d.cfg.RetryMin
-		for ctx.Err() == nil {
-			err := b.Remove(ctx, d.backend.Name)
-			if err == nil {
-				err = b.close()
-				d.call(ctx, func() { d.endHandover(h, errors.Join(result, err)) })
-				return nil
-			}
-			d.log.Error("the backend cannot be removed", "removing", b.Name, "error", err, "retry", wait)
-			pause(ctx, wait)
-			wait = min(2*wait, d.cfg.RetryMax)
-		}
-		return nil
-	})
-}
-
-func (d *Driver) endHandover(h *handover, result error) {
-	d.handover = nil
-	// Two variants of iptables have the same sets, and each has changed them.
-	d.decides().stale, d.dirty = true, true
-	h.outcome <- result
-	d.log.Info("the change of the backend has ended", "took", time.Since(h.began))
-}
-
-// attached returns the attachments, in order of their pods.
-func (t *tracker) attached() []model.Update {
-	var all []model.Update
-	for _, id := range t.pods() {
-		if a := t.attachments[id]; a != nil {
-			all = append(all, model.AttachmentUpdate{Attachment: a})
-		}
-	}
-	return all
-}
-
-// pause waits, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
+// holds reports whether the runner must not be applied beside the passes: when
+// packets take the other way, neither backend may be ahead of the other.
+func (h *handover) holds(r *runner) bool {
+	return h.in(steering) && (r == h.runner || r.Name == h.from.Stage.Name)
 }

@@ -17,12 +17,23 @@ import (
 type history struct {
 	mu     sync.Mutex
 	events []string
+	// on has what is to be done when something happens.
+	on map[string]func()
 }
 
 func (h *history) add(event string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.events = append(h.events, event)
+	if do := h.on[event]; do != nil {
+		do()
+	}
+}
+
+func (h *history) watch(event string, do func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.on = map[string]func(){event: do}
 }
 
 func (h *history) all() []string {
@@ -273,7 +284,7 @@ func TestBackendChangeEndsTheRemovalOfOthers(t *testing.T) {
 	old, next := &fakeBackend{name: "old", history: h}, &fakeBackend{name: "new", history: h}
 	f := startWith(t, Config{
 		Backend: old.backend(), NewBackend: func(string) (Backend, error) { return next.backend(), nil },
-		Stages: []Stage{old.backend().Stage, {Name: leftoversStage, Aside: true, Apply: func(context.Context) (Applied, error) {
+		Stages: []Stage{old.backend().Stage, {Name: leftoversStage, Aside: true, Once: true, Apply: func(context.Context) (Applied, error) {
 			h.add("others are removed")
 			return Applied{}, errors.New("cannot be looked for")
 		}}},

@@ -39,7 +39,7 @@ func newIPTables(c Choice) Backend {
 	}
 	name := IPTables + "-" + c.Variant.String()
 	return Backend{
-		Name: name, Renderer: r, Remove: x.remove, Close: x.sets.Close,
+		Name: name, Renderer: r, Left: x.table.Exists, Remove: x.remove, Close: x.sets.Close,
 		Stage: Stage{
 			Name: name, Required: true, Managers: all, Timeout: 60 * time.Second,
 			Invalidate: func() { x.table.Invalidate(); x.sets.Invalidate() },

@@ -81,7 +81,7 @@ func (d *Driver) passAt() (time.Time, bool) {
 func (d *Driver) aloneAt(r *runner) (time.Time, bool) {
 	t := d.cfg.Timing
 	switch {
-	case r.running || !r.applied:
+	case r.running || !r.applied || d.handover.holds(r):
 		return time.Time{}, false
 	case r.wants == d.shared && (d.dirty || d.pass != nil):
 		// Its managers may want what an earlier stage has not programmed.

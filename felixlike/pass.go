@@ -103,8 +103,7 @@ func (d *Driver) measured(o outcome) {
 	for _, r := range o.applied.Repaired {
 		d.metrics.Repaired(r.Object)
 	}
-	// The first stage programs policy.
-	if o.runner == d.runners[0] && o.err == nil {
+	if o.Name == d.backend.Stage.Name && o.err == nil {
 		d.latency.programmed(o.noted, o.ended, d.metrics.PolicyProgrammed)
 	}
 }
@@ -140,6 +139,7 @@ func (d *Driver) endPass() {
 		return
 	}
 	d.retry = 0
+	d.dropOnce()
 }
 
 // failedPass notes a pass that failed. What is new does not wait for the retry.

@@ -8,6 +8,15 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
+// Names of the stages that backends have their places between.
+const (
+	// HostStage is the host's side of the gateway port.
+	HostStage = "netlink"
+	// ForwardingStage has the flows that lead packets to pods, and before that to
+	// where they are judged.
+	ForwardingStage = "openflow"
+)
+
 // Stage is one part of the dataplane that the driver programs. Stages are
 // applied in order; one that fails keeps the later ones from running when it
 // is Required, since what they would do may rely on it.
@@ -15,12 +24,17 @@ type Stage struct {
 	// Name is the receiver of the writes in status: "ovsdb", "netlink",
 	// "nftables", "conntrack" or "openflow".
 	Name string
+	// After names the stage behind which a backend's stage has its place; empty
+	// for the first place.
+	After string
 	// Required stages hold the later ones back while they fail: no pod gets
 	// its flows while its policy is not in force.
 	Required bool
 	// Aside stages are none of what is asked for when something has to be
 	// programmed: that they fail is told, and they are tried again.
 	Aside bool
+	// Once stages leave the passes when one has succeeded.
+	Once bool
 	// Managers are those that set what this stage alone programs. What they have
 	// to do for it does not wait until the other stages are done. Without any,
 	// the stage has those of the Config.
@@ -68,3 +82,6 @@ func (s Stage) run(ctx context.Context) (Applied, error) {
 	}
 	return s.Apply(ctx)
 }
+
+// follows reports whether the stage has its place right behind that of a runner.
+func (s Stage) follows(r *runner) bool { return s.After != "" && r.Name == s.After }

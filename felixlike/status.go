@@ -23,7 +23,7 @@ func (d *Driver) status() control.Status {
 		s.Health = d.cfg.HealthAddress()
 	}
 	if h := d.handover; h != nil {
-		s.Handover = &control.Handover{To: h.to.Name, Phase: h.phase.String(), Since: h.began}
+		s.Handover = &control.Handover{To: h.to.Name, Phase: h.phase().String(), Since: h.began}
 		if h.err != nil {
 			s.Handover.Error = h.err.Error()
 		}

@@ -30,7 +30,7 @@ type Config struct {
 	NodeName string `json:"nodeName" help:"this node's name in the datastore; empty: the host name"`
 	// Backend decides policy. Those who compare or migrate change it.
 	// "iptables" leaves the variant to IPTablesVariant.
-	Backend string `json:"backend" help:"what decides policy: nftables, iptables, iptables-legacy or iptables-nft"`
+	Backend string `json:"backend" help:"what decides policy: nftables, iptables, iptables-legacy, iptables-nft or openflow (in the bridge itself)"`
 	// IPTablesVariant is the kernel's implementation that backend "iptables"
 	// programs. Those on whose nodes both are in use set it.
 	IPTablesVariant string `json:"iptables.variant" help:"what backend iptables programs: auto (where the node's other programs have their rules), legacy or nft"`
@@ -51,6 +51,10 @@ type Config struct {
 	// MTU of pods and gateway port in bytes: the underlay's less the tunnel's
 	// header.
 	MTU int `json:"mtu" help:"MTU of pods and gateway port in bytes: the underlay's less the tunnel's header"`
+	// ServiceCIDRs are the prefixes of Service addresses. Backend "openflow" needs
+	// them where pods use Services: it leaves packets to these addresses to
+	// kube-proxy, and judges what comes of them.
+	ServiceCIDRs Prefixes `json:"serviceCIDRs" help:"prefixes of the cluster's Service addresses; needed with backend openflow where pods use Services"`
 	// Masquerade hides pods behind the node's address on the way out of the
 	// cluster. Those who route pod addresses turn it off.
 	Masquerade bool `json:"masquerade" help:"hide pods behind the node's address on the way out of the cluster; false where pod addresses are routed"`
@@ -97,7 +101,7 @@ func Defaults() Config {
 // a few.
 func Choices(key string) []string {
 	return map[string][]string{
-		"backend": {"nftables", "iptables", "iptables-legacy", "iptables-nft"},
+		"backend": {"nftables", "iptables", "iptables-legacy", "iptables-nft", "openflow"},
 
 		"iptables.variant": {"auto", "legacy", "nft"},
 
@@ -138,6 +142,9 @@ func (c *Config) validate() error {
 			return fmt.Errorf("%s: must not be empty", name)
 		}
 	}
+	if err := checkServiceCIDRs(c.ServiceCIDRs); err != nil {
+		return fmt.Errorf("serviceCIDRs: %w", err)
+	}
 	if err := checkListen(c.HealthAddress); err != nil {
 		return fmt.Errorf("healthAddress: %w", err)
 	}
@@ -166,6 +173,53 @@ func checkListen(address string) error {
 		return fmt.Errorf("%q is not address:port or :port, as 127.0.0.1:10288", address)
 	}
 	return nil
+}
+
+// checkServiceCIDRs returns an error unless each prefix is one of Service
+// addresses: no host bits, no other one's part, and not everything.
+func checkServiceCIDRs(all Prefixes) error {
+	for i, p := range all {
+		switch {
+		case p != p.Masked():
+			return fmt.Errorf("%s has bits behind its length: %s is meant", p, p.Masked())
+		case p.Bits() == 0 || p.Addr().IsMulticast() || p.Addr().IsLoopback() || p.Addr().IsLinkLocalUnicast():
+			return fmt.Errorf("%s cannot be the prefix of Service addresses", p)
+		}
+		if at := slices.IndexFunc(all[:i], p.Overlaps); at >= 0 {
+			return fmt.Errorf("%s and %s overlap", all[at], p)
+		}
+	}
+	return nil
+}
+
+// Prefixes is a list of prefixes that the environment and flags write with
+// commas, and files as a list or with commas.
+type Prefixes []netip.Prefix
+
+// String returns the prefixes with commas between them.
+func (p Prefixes) String() string {
+	texts := make([]string, len(p))
+	for i, prefix := range p {
+		texts[i] = prefix.String()
+	}
+	return strings.Join(texts, ",")
+}
+
+// parsePrefixes parses what String returns; spaces around commas do no harm.
+func parsePrefixes(text string) (Prefixes, error) {
+	var all Prefixes
+	for part := range strings.SplitSeq(text, ",") {
+		part = strings.TrimSpace(part)
+		if part == "" && strings.TrimSpace(text) == "" {
+			return nil, nil
+		}
+		p, err := netip.ParsePrefix(part)
+		if err != nil || p.Addr().Is4In6() {
+			return nil, fmt.Errorf("%q is not a prefix as 10.96.0.0/12", part)
+		}
+		all = append(all, p)
+	}
+	return all, nil
 }
 
 // Duration is a time.Duration that files and flags write as "90s".

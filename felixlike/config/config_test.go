@@ -74,12 +74,17 @@ func TestBadSettingsAreNamed(t *testing.T) {
 		{"string for a bool", header + "masquerade: \"true\"\n", nil, nil, "masquerade: true: must be true or false"},
 		{"number for a duration", header + "resyncInterval: 90\n", nil, nil, "resyncInterval: 90: must be a string"},
 		{"bad bool in the environment", "", []string{"FELIXLIKE_MASQUERADE=perhaps"}, nil, `"perhaps" is neither true nor false`},
-		{"bad backend", "", nil, []string{"--backend", "ebpf"}, `backend: "ebpf" is not one of nftables`},
+		{"bad backend", "", nil, []string{"--backend", "ebpf"}, `backend: "ebpf" is not one of nftables, iptables, iptables-legacy, iptables-nft, openflow`},
 		{"mtu", "", nil, []string{"--mtu", "100"}, "mtu: 100 is not between"},
 		{"netdev without uplink", "", nil, []string{"--datapath", "netdev"}, "uplink: needed"},
 		{"health address without port", "", nil, []string{"--health-address", "10.0.0.1"}, `healthAddress: "10.0.0.1" is not address:port`},
 		{"health address by name", "", nil, []string{"--health-address", "localhost:80"}, `healthAddress: "localhost:80" is not`},
 		{"health port", "", nil, []string{"--health-address", "[::1]:99999"}, `healthAddress: "[::1]:99999" is not`},
+		{"service prefix", "", []string{"FELIXLIKE_SERVICE_CIDRS=10.96.0.0"}, nil, `"10.96.0.0" is not a prefix`},
+		{"service prefix with host bits", "", nil, []string{"--service-cidrs", "10.96.0.1/12"}, "serviceCIDRs: 10.96.0.1/12 has bits behind its length: 10.96.0.0/12 is meant"},
+		{"all as service prefix", "", nil, []string{"--service-cidrs", "0.0.0.0/0"}, "0.0.0.0/0 cannot be"},
+		{"service prefixes overlap", header + "serviceCIDRs: [10.96.0.0/12, 10.96.0.0/16]\n", nil, nil, "10.96.0.0/12 and 10.96.0.0/16 overlap"},
+		{"number as service prefix", header + "serviceCIDRs: [10]\n", nil, nil, "serviceCIDRs: [10]: must be a list of prefixes"},
 		{"empty", "", nil, []string{"--bridge", ""}, "bridge: must not be empty"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -93,7 +98,7 @@ func TestBadSettingsAreNamed(t *testing.T) {
 func TestNames(t *testing.T) {
 	for key, want := range map[string][2]string{
 		"ovsRunDir": {"ovs-run-dir", "FELIXLIKE_OVS_RUN_DIR"}, "mtu": {"mtu", "FELIXLIKE_MTU"}, "nodeName": {"node-name", "FELIXLIKE_NODE_NAME"},
-		"logLevel": {"log-level", "FELIXLIKE_LOG_LEVEL"},
+		"serviceCIDRs": {"service-cidrs", "FELIXLIKE_SERVICE_CIDRS"}, "logLevel": {"log-level", "FELIXLIKE_LOG_LEVEL"},
 	} {
 		if FlagName(key) != want[0] || EnvName(key) != want[1] {
 			t.Errorf("%s: %s %s, want %v", key, FlagName(key), EnvName(key), want)
@@ -106,6 +111,28 @@ func TestHealthAddresses(t *testing.T) {
 		if _, err := load(t, "", nil, "--health-address", good); err != nil {
 			t.Errorf("%q: %v", good, err)
 		}
+	}
+}
+
+func TestServiceCIDRs(t *testing.T) {
+	const want = "10.96.0.0/12,fd00:96::/112"
+	for name, c := range map[string]struct {
+		file    string
+		environ []string
+		args    []string
+	}{
+		"list":        {header + "serviceCIDRs: [10.96.0.0/12, 'fd00:96::/112']\n", nil, nil},
+		"text":        {header + "serviceCIDRs: 10.96.0.0/12, fd00:96::/112\n", nil, nil},
+		"environment": {"", []string{"FELIXLIKE_SERVICE_CIDRS=" + want}, nil},
+		"flag":        {"", nil, []string{"--service-cidrs", want}},
+	} {
+		e, err := load(t, c.file, c.environ, c.args...)
+		if err != nil || e.ServiceCIDRs.String() != want || len(e.ServiceCIDRs) != 2 {
+			t.Errorf("%s: %v, %v", name, e, err)
+		}
+	}
+	if e, err := load(t, header+"serviceCIDRs: []\n", nil); err != nil || e.ServiceCIDRs != nil {
+		t.Errorf("none: %v, %v", e, err)
 	}
 }
 

@@ -177,12 +177,32 @@ func (s setting) text(value any) (string, error) {
 			return strconv.FormatFloat(n, 'f', -1, 64), nil
 		}
 		want = "a whole number"
+	case Prefixes:
+		if text, ok := listed(value); ok {
+			return text, nil
+		}
+		want = "a list of prefixes"
 	default:
 		if text, ok := value.(string); ok {
 			return text, nil
 		}
 	}
 	return "", fmt.Errorf("%v: must be %s", value, want)
+}
+
+// listed returns a list of strings as one text with commas.
+func listed(value any) (string, bool) {
+	all, ok := value.([]any)
+	texts := make([]string, len(all))
+	for i, v := range all {
+		if texts[i], ok = v.(string); !ok {
+			return "", false
+		}
+	}
+	if text, one := value.(string); one {
+		return text, true
+	}
+	return strings.Join(texts, ","), ok
 }
 
 func (s setting) set(text string) error {
@@ -207,6 +227,12 @@ func (s setting) set(text string) error {
 			return fmt.Errorf("%q is not a duration such as 90s", text)
 		}
 		s.value.SetInt(int64(d))
+	case Prefixes:
+		all, err := parsePrefixes(text)
+		if err != nil {
+			return err
+		}
+		s.value.Set(reflect.ValueOf(all))
 	default:
 		return fmt.Errorf("cannot set a %s", s.value.Type())
 	}
@@ -231,7 +257,7 @@ func EnvName(key string) string { return envPrefix + strings.ToUpper(split(key, 
 
 // split separates the words of a camel-case key, and its parts between dots; a
 // run of capitals is one word that ends before its last letter when a
-// lower-case one follows.
+// lower-case one follows that is not the s of a plural.
 func split(key string, sep rune) string {
 	var b strings.Builder
 	runes := []rune(key)
@@ -241,7 +267,7 @@ func split(key string, sep rune) string {
 			continue
 		}
 		if i > 0 && unicode.IsUpper(r) {
-			nextLower := i+1 < len(runes) && unicode.IsLower(runes[i+1])
+			nextLower := i+1 < len(runes) && unicode.IsLower(runes[i+1]) && !plural(runes[i+1:])
 			if unicode.IsLower(runes[i-1]) || nextLower {
 				b.WriteRune(sep)
 			}
@@ -249,6 +275,11 @@ func split(key string, sep rune) string {
 		b.WriteRune(unicode.ToLower(r))
 	}
 	return b.String()
+}
+
+// plural reports whether a word's rest is no more than an s.
+func plural(rest []rune) bool {
+	return rest[0] == 's' && (len(rest) == 1 || !unicode.IsLower(rest[1]))
 }
 
 // Row is one setting as people see it.

@@ -39,6 +39,24 @@ func (t *Table) Remove(ctx context.Context) error {
 	return nil
 }
 
+// Exists reports whether there is a chain of ours, in either family, whoever
+// made it.
+func (t *Table) Exists(ctx context.Context) (bool, error) {
+	if err := t.prepare(ctx); err != nil {
+		return false, err
+	}
+	for _, f := range t.families {
+		found, err := t.shown(ctx, f)
+		if err != nil {
+			return false, fmt.Errorf("look into iptables (%s): %w", t.options.Variant, err)
+		}
+		if removal(f, found).sections > 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 func (t *Table) removeFamily(ctx context.Context, f model.Family) error {
 	var err error
 	for range removeAttempts {

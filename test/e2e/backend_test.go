@@ -45,7 +45,7 @@ func TestBackendCommands(t *testing.T) {
 	says("iptables-nft is in force already", 0, "backend", "set", "iptables-nft")
 	says("iptables-nft\n", 0, "backend", "get")
 	says("backend iptables-nft", 0, "status")
-	says(`"ebpf" is not one of nftables, iptables, iptables-legacy, iptables-nft`, 2, "backend", "set", "ebpf")
+	says(`"ebpf" is not one of nftables, iptables, iptables-legacy, iptables-nft, openflow`, 2, "backend", "set", "ebpf")
 	says("--yes", 2, "backend", "cleanup")
 	says("an agent runs", 2, "backend", "cleanup", "--yes")
 	expect(t, l, false, "x/b", "x/a", model.TCP, 80)
@@ -67,7 +67,7 @@ func TestBackendCommands(t *testing.T) {
 			$t -N KUBE-THEIRS; $t -A FORWARD -j KUBE-THEIRS
 		done
 		iptables-legacy -A flx-v0-old -t mangle -m set --match-set flx-old-4 src -j DROP`)
-	says("nftables: nothing is left\niptables-legacy: nothing is left\niptables-nft: nothing is left\n", 0, "backend", "cleanup", "--yes")
+	says("nftables: nothing is left\niptables-legacy: nothing is left\niptables-nft: nothing is left\nopenflow: nothing is left\n", 0, "backend", "cleanup", "--yes", "--ovs-run-dir", n.OVSDir(), "--bridge", lab.Bridge)
 	nothingLeft(t, n, "nftables", "iptables-legacy", "iptables-nft")
 	if sets := shell(t, n, "ipset list -n"); sets != "theirs\n" {
 		t.Errorf("ipsets: %q", sets)

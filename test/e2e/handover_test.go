@@ -110,7 +110,7 @@ func nothingLeft(t *testing.T, n *lab.Node, kinds ...string) {
 	t.Helper()
 	for _, kind := range kinds {
 		script := map[string]string{
-			"nftables":        "nft list tables | grep felixlike",
+			"nftables":        "nft list tables | grep 'felixlike$'",
 			"iptables-legacy": "(iptables-legacy-save; ip6tables-legacy-save) | grep -i flx",
 			"iptables-nft":    "(iptables-nft-save; ip6tables-nft-save) 2>/dev/null | grep -i flx",
 			"ipsets":          "ipset list -n",

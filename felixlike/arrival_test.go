@@ -1,0 +1,115 @@
+package felixlike
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// arriving starts a driver whose backend "mine" finds what another one left in
+// the other place, or nothing.
+func arriving(t *testing.T, at Place, found bool, prepare func(*arrival, *fakeCrossing)) (*fixture, *fakeCrossing, *arrival) {
+	t.Helper()
+	h := &history{}
+	mine := &fakeBackend{name: "mine", history: h}
+	c := &fakeCrossing{history: h, fails: map[string]int{}, wanted: at, place: 1 - at}
+	a := &arrival{
+		place: at, crossing: c, log: slog.New(slog.DiscardHandler),
+		left:   func(context.Context) (bool, error) { return found, c.step("look") },
+		remove: func(context.Context) error { return c.step("remove others") },
+	}
+	if prepare != nil {
+		prepare(a, c)
+	}
+	backend := mine.backend()
+	backend.Place = at
+	f := startWith(t, Config{Backend: backend, Crossing: c, Stages: []Stage{
+		a.before(), backend.Stage, a.between(),
+		{Name: ForwardingStage, Apply: func(ctx context.Context) (Applied, error) {
+			r, err := c.forward(ctx)
+			if err == nil {
+				a.leads()
+			}
+			return r, err
+		}},
+		a.after(),
+	}})
+	f.begin(t)
+	return f, c, a
+}
+
+func TestArrivalAfterAnotherBackend(t *testing.T) {
+	for _, at := range []Place{InKernel, InSwitch} {
+		t.Run(at.String(), func(t *testing.T) {
+			f, c, _ := arriving(t, at, true, nil)
+			carry := "carry to " + at.String()
+			want := []string{"look", carry, "mine applies", carry, "lead to " + at.String(), "settle", carry, "remove others"}
+			if got := c.history.all(); !slices.Equal(got[:min(len(got), len(want))], want) {
+				t.Errorf("history %q, want %q", got, want)
+			}
+			eventually(t, "the stages of the start have left", func() bool { return len(f.Status().Writes) == 2 })
+		})
+	}
+}
+
+func TestArrivalAfterNothing(t *testing.T) {
+	_, c, _ := arriving(t, InSwitch, false, nil)
+	want := []string{"look", "mine applies", "lead to switch", "remove others"}
+	if got := c.history.all(); !slices.Equal(got, want) {
+		t.Errorf("history %q, want %q", got, want)
+	}
+}
+
+// Nothing is removed that still judges packets.
+func TestArrivalWaitsForTheForwardingFlows(t *testing.T) {
+	_, c, _ := arriving(t, InKernel, true, func(_ *arrival, c *fakeCrossing) { c.fails["lead to kernel"] = 3 })
+	got := c.history.all()
+	inOrder(t, got, "lead to kernel", "lead to kernel", "lead to kernel", "lead to kernel", "settle", "carry to kernel", "remove others")
+	if slices.Index(got, "remove others") < slices.Index(got, "settle") {
+		t.Errorf("history %q", got)
+	}
+}
+
+// Connections are tried to be carried, but policy does not wait for ever.
+func TestArrivalGoesOnInTheEnd(t *testing.T) {
+	for _, step := range []string{"look", "carry to kernel", "settle"} {
+		t.Run(step, func(t *testing.T) {
+			log := &logBuffer{}
+			f, c, _ := arriving(t, InKernel, true, func(a *arrival, c *fakeCrossing) {
+				c.fails[step], a.log = 1000, log.logger()
+			})
+			eventually(t, "others are removed", func() bool { return slices.Contains(c.history.all(), "remove others") })
+			eventually(t, "the agent is ready", func() bool { return missing(t, f) == "" })
+			if c.leads() != InKernel || len(log.lines("connections of before may be lost")) == 0 {
+				t.Errorf("packets are led to the %s; log %q", c.leads(), log.lines(""))
+			}
+		})
+	}
+}
+
+// While connections cannot be carried, packets are not led elsewhere, and the
+// backend cannot be changed.
+func TestArrivalHoldsForwardingBack(t *testing.T) {
+	h := &history{}
+	c := &fakeCrossing{history: h, fails: map[string]int{"carry to switch": 2}}
+	a := &arrival{
+		place: InSwitch, crossing: c, log: slog.New(slog.DiscardHandler),
+		left: func(context.Context) (bool, error) { return true, nil },
+	}
+	for _, stage := range []Stage{a.before(), a.between()} {
+		if _, err := stage.run(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot carry") {
+			t.Errorf("%s: %v", stage.Name, err)
+		}
+	}
+	a.looked = false
+	a.left = func(context.Context) (bool, error) { return false, errors.New("busy") }
+	if _, err := a.before().run(t.Context()); err == nil {
+		t.Error("a look that failed was believed")
+	}
+	if _, err := a.between().run(t.Context()); err == nil || !a.between().Required {
+		t.Errorf("forwarding does not wait for the look: %v", err)
+	}
+}

@@ -1,0 +1,78 @@
+package felixlike
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Place is where packets are judged.
+type Place uint8
+
+// The places. Backends in netfilter have the bridge send every packet through
+// the host; one in the switch judges packets where they are.
+const (
+	InKernel Place = iota
+	InSwitch
+)
+
+// String returns the place for people.
+func (p Place) String() string {
+	switch p {
+	case InKernel:
+		return "kernel"
+	case InSwitch:
+		return "switch"
+	}
+	return fmt.Sprintf("place(%d)", uint8(p))
+}
+
+// Crossing is what it takes to have packets judged in another place while
+// connections go on. Each place has a connection tracking of its own.
+type Crossing interface {
+	// Carry makes the place know the connections that the other one has let
+	// through. It may be repeated: what the place knows already is left as it is.
+	Carry(ctx context.Context, to Place) error
+	// Steer has the managers want the forwarding flows that lead packets through
+	// the place. It is called between passes.
+	Steer(to Place)
+	// Settle returns once no packet goes by forwarding flows of before.
+	Settle(ctx context.Context) error
+}
+
+// crossingTimeout bounds one step of a crossing. A hundred thousand connections
+// take seconds to carry.
+const crossingTimeout = 30 * time.Second
+
+// crossing is the one of an agent.
+type crossing struct {
+	carrier carrier
+	// steer has the managers of forwarding flows want those of a place.
+	steer []func(Place)
+}
+
+// carrier copies what one connection tracking knows into the other.
+type carrier interface {
+	ToSwitch(ctx context.Context) error
+	ToKernel(ctx context.Context) error
+	// Settle returns once no packet goes by flows of before.
+	Settle(ctx context.Context) error
+}
+
+// Carry implements Crossing.
+func (c *crossing) Carry(ctx context.Context, to Place) error {
+	if to == InSwitch {
+		return c.carrier.ToSwitch(ctx)
+	}
+	return c.carrier.ToKernel(ctx)
+}
+
+// Steer implements Crossing.
+func (c *crossing) Steer(to Place) {
+	for _, steer := range c.steer {
+		steer(to)
+	}
+}
+
+// Settle implements Crossing.
+func (c *crossing) Settle(ctx context.Context) error { return c.carrier.Settle(ctx) }

@@ -1,0 +1,188 @@
+package felixlike
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// fakeCrossing writes down what it is asked, and fails on demand.
+type fakeCrossing struct {
+	history *history
+	mu      sync.Mutex
+	// fails is how often each step fails, by its name in the history.
+	fails map[string]int
+	// place is where packets are led to once the forwarding stage has run.
+	wanted, place Place
+}
+
+// leads returns where packets are led to.
+func (c *fakeCrossing) leads() Place {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.place
+}
+
+func (c *fakeCrossing) step(name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.history.add(name)
+	if c.fails[name] > 0 {
+		c.fails[name]--
+		return errors.New("cannot " + name)
+	}
+	return nil
+}
+
+func (c *fakeCrossing) Carry(_ context.Context, to Place) error {
+	return c.step("carry to " + to.String())
+}
+
+func (c *fakeCrossing) Steer(to Place) { c.wanted = to }
+
+func (c *fakeCrossing) Settle(context.Context) error { return c.step("settle") }
+
+func (c *fakeCrossing) forward(context.Context) (Applied, error) {
+	to := c.wanted
+	err := c.step("lead to " + to.String())
+	if err == nil {
+		c.mu.Lock()
+		c.place = to
+		c.mu.Unlock()
+	}
+	return Applied{}, err
+}
+
+// crossingOf runs a driver with backend "old" in the kernel that may change to
+// "new" in the switch, or the other way round.
+func crossingOf(t *testing.T, from Place) (f *fixture, old, next *fakeBackend, c *fakeCrossing) {
+	t.Helper()
+	h := &history{}
+	old, next = &fakeBackend{name: "old", history: h}, &fakeBackend{name: "new", history: h}
+	c = &fakeCrossing{history: h, fails: map[string]int{}, wanted: from}
+	at := func(b Backend, p Place) Backend {
+		b.Place = p
+		return b
+	}
+	f = startWith(t, Config{
+		Backend: at(old.backend(), from), Crossing: c,
+		Stages:     []Stage{old.backend().Stage, {Name: ForwardingStage, Apply: c.forward}},
+		NewBackend: func(string) (Backend, error) { return at(next.backend(), 1-from), nil },
+	})
+	f.begin(t)
+	return f, old, next, c
+}
+
+// inOrder fails the test unless the events are in the history in this order.
+func inOrder(t *testing.T, all []string, events ...string) {
+	t.Helper()
+	rest := all
+	for _, e := range events {
+		i := slices.Index(rest, e)
+		if i < 0 {
+			t.Errorf("no %q where it has its place in %q", e, all)
+			return
+		}
+		rest = rest[i+1:]
+	}
+}
+
+func TestBackendChangesPlaces(t *testing.T) {
+	for _, from := range []Place{InKernel, InSwitch} {
+		t.Run("from the "+from.String(), func(t *testing.T) {
+			f, _, next, c := crossingOf(t, from)
+			before := len(c.history.all())
+			if err := f.SetBackend(t.Context(), "new"); err != nil {
+				t.Fatal(err)
+			}
+			to := 1 - from
+			carry, lead := "carry to "+to.String(), "lead to "+to.String()
+			got := c.history.all()[before:]
+			inOrder(t, got, carry, "new applies", "new is read", carry, "old applies", lead, "settle", carry, "old is removed")
+			if i := slices.Index(got, carry); slices.Index(got, "new applies") < i {
+				t.Errorf("the new backend met packets before their connections were carried: %q", got)
+			}
+			if lead := slices.Index(got, lead); slices.Contains(got[lead:], "lead to "+from.String()) {
+				t.Errorf("packets were led back: %q", got)
+			}
+			if c.leads() != to || next.removed {
+				t.Errorf("packets are led to the %s, new removed %v", c.leads(), next.removed)
+			}
+			if s := f.Status(); s.Backend != "new" || s.Handover != nil {
+				t.Errorf("status: backend %q, handover %+v", s.Backend, s.Handover)
+			}
+		})
+	}
+}
+
+// What fails a few times is tried again.
+func TestBackendChangesPlacesInTheEnd(t *testing.T) {
+	for _, step := range []string{"carry to switch", "lead to switch", "settle"} {
+		t.Run(step, func(t *testing.T) {
+			f, _, _, c := crossingOf(t, InKernel)
+			c.fails[step] = maxTries - 1
+			if err := f.SetBackend(t.Context(), "new"); err != nil {
+				t.Fatal(err)
+			}
+			if c.leads() != InSwitch {
+				t.Errorf("packets are led to the %s", c.leads())
+			}
+		})
+	}
+}
+
+// What fails for good leaves the old backend in force, with packets and
+// connections where it judges them.
+func TestBackendThatCannotBeReachedIsNotTakenOver(t *testing.T) {
+	const often = 1000
+	for _, c := range []struct {
+		step  string
+		after []string
+	}{
+		{"carry to switch", nil},
+		{"lead to switch", []string{"carry to kernel", "lead to kernel", "settle", "carry to kernel", "new is removed"}},
+		{"settle", []string{"lead to switch", "carry to kernel", "lead to kernel", "carry to kernel", "new is removed"}},
+	} {
+		t.Run(c.step, func(t *testing.T) {
+			f, old, _, crossing := crossingOf(t, InKernel)
+			crossing.fails[c.step] = often
+			before := len(crossing.history.all())
+			err := f.SetBackend(t.Context(), "new")
+			if err == nil || !strings.Contains(err.Error(), "old stays in force") || !strings.Contains(err.Error(), "cannot "+c.step) {
+				t.Fatalf("error %v", err)
+			}
+			inOrder(t, crossing.history.all()[before:], c.after...)
+			if old.removed || crossing.leads() != InKernel || f.Status().Backend != "old" {
+				t.Errorf("old removed %v, packets are led to the %s", old.removed, crossing.leads())
+			}
+		})
+	}
+}
+
+// A new backend that fails when packets are to be led to it does not keep them
+// from being led back.
+func TestBackendThatFailsAtTheLastMoment(t *testing.T) {
+	f, old, next, c := crossingOf(t, InSwitch)
+	c.fails["lead to kernel"] = 1
+	c.history.watch("lead to kernel", func() {
+		next.mu.Lock()
+		defer next.mu.Unlock()
+		next.applyErr = errors.New("no such table")
+	})
+	err := f.SetBackend(t.Context(), "new")
+	if err == nil || !strings.Contains(err.Error(), "no such table") {
+		t.Fatalf("error %v", err)
+	}
+	if old.removed || !next.removed || c.leads() != InSwitch {
+		t.Errorf("old removed %v, new removed %v, packets are led to the %s", old.removed, next.removed, c.leads())
+	}
+	f.source.send(true, node("node2", "10.11.0.0/24"))
+	eventually(t, "the old backend goes on", func() bool {
+		old.mu.Lock()
+		defer old.mu.Unlock()
+		return slices.Contains(old.held, "node node2")
+	})
+}
