@@ -3,12 +3,16 @@ package bench
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -114,4 +118,28 @@ func loadAverage() string {
 		return unknown
 	}
 	return strings.Join(fields[:3], " ")
+}
+
+// section tells of the machine, and how a run on it is repeated.
+func (m Machine) section(command string, started time.Time, took float64) section {
+	s := section{
+		heading: "Machine and command", left: 2, header: []string{"fact", "value"},
+		rows: [][]string{
+			{"CPU", m.CPU},
+			{"cores", fmt.Sprint(m.Cores)},
+			{"memory", m.Memory},
+			{"kernel", m.Kernel},
+			{"system", m.System},
+			{"Go", m.Go},
+		},
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Tools)) {
+		s.rows = append(s.rows, []string{name, m.Tools[name]})
+	}
+	s.rows = append(s.rows,
+		[]string{"revision", m.Revision},
+		[]string{"load average before, after", m.LoadBefore + ", " + m.LoadAfter},
+		[]string{"began, took", started.Format(time.RFC3339) + ", " + duration(took)},
+		[]string{"command", command})
+	return s
 }

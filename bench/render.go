@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -37,7 +36,7 @@ func (r *Report) document() *document {
 			d.sections = append(d.sections, s)
 		}
 	}
-	d.sections = append(d.sections, r.notes(), r.machine())
+	d.sections = append(d.sections, r.notes(), r.Machine.section(r.Command, r.Started, r.Took))
 	return d
 }
 
@@ -297,28 +296,4 @@ func (r *Report) notes() section {
 			fmt.Sprintf("before and after each turn (SHA-256 over %d MB: %s CPU), since machines vary.", calibrationBytes>>20, spreadSeconds(r.Calibration)),
 		othersSource,
 	}}
-}
-
-func (r *Report) machine() section {
-	m := r.Machine
-	s := section{
-		heading: "Machine and command", left: 2, header: []string{"fact", "value"},
-		rows: [][]string{
-			{"CPU", m.CPU},
-			{"cores", fmt.Sprint(m.Cores)},
-			{"memory", m.Memory},
-			{"kernel", m.Kernel},
-			{"system", m.System},
-			{"Go", m.Go},
-		},
-	}
-	for _, name := range slices.Sorted(maps.Keys(m.Tools)) {
-		s.rows = append(s.rows, []string{name, m.Tools[name]})
-	}
-	s.rows = append(s.rows,
-		[]string{"revision", m.Revision},
-		[]string{"load average before, after", m.LoadBefore + ", " + m.LoadAfter},
-		[]string{"began, took", r.Started.Format(time.RFC3339) + ", " + duration(r.Took)},
-		[]string{"command", r.Command})
-	return s
 }

@@ -34,7 +34,7 @@ could not be done.`,
 		// Without it, cobra takes an unknown command for a request for help.
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(runCommand(), reportCommand(), workerCommand())
+	c.AddCommand(runCommand(), packetsCommand(), reportCommand(), workerCommand())
 	return c
 }
 
@@ -161,7 +161,14 @@ func checkOutput(format string) error {
 	return fmt.Errorf("--output %q: must be one of %s", format, strings.Join(formats(), ", "))
 }
 
-func print(w io.Writer, r *bench.Report, format string) error {
+// report is what a run ends in.
+type report interface {
+	Text(io.Writer) error
+	JSON(io.Writer) error
+	Markdown(io.Writer) error
+}
+
+func print(w io.Writer, r report, format string) error {
 	switch format {
 	case "json":
 		return r.JSON(w)
@@ -172,7 +179,7 @@ func print(w io.Writer, r *bench.Report, format string) error {
 }
 
 // save writes a report beside its data.
-func save(r *bench.Report, out string) error {
+func save(r report, out string) error {
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return err
 	}

@@ -1,0 +1,46 @@
+package e2e
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"testing"
+
+	"github.com/felixlike/felixlike/bench"
+	"github.com/felixlike/felixlike/felixlike"
+)
+
+// TestBenchPackets has packets measured under several backends, and nothing left
+// of the lab that it takes.
+func TestBenchPackets(t *testing.T) {
+	needLab(t)
+	backends := []string{felixlike.NFTables, felixlike.IPTablesNFT}
+	out := filepath.Join(t.TempDir(), "packets")
+	text, errs, code := felixctl(t, "bench", "packets", "--backends", backends[0]+","+backends[1],
+		"--rounds", "1", "--duration", "100ms", "--policies", "2", "-o", "json", "--out", out)
+	if code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, text, errs)
+	}
+	var r bench.PacketsReport
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Results) != 3*len(backends) || r.Datapath != "netdev" {
+		t.Fatalf("%d results on datapath %q", len(r.Results), r.Datapath)
+	}
+	for _, f := range r.Results {
+		if f.PerSecond.Median() <= 0 || (f.Kind != "stream" && f.Latency.P50 <= 0) {
+			t.Errorf("%s, %s: %v a second, p50 %v s", f.Backend, f.Kind, f.PerSecond, f.Latency.P50)
+		}
+	}
+	for _, file := range []string{out + ".json", out + ".md"} {
+		if matches, err := filepath.Glob(file); err != nil || len(matches) == 0 {
+			t.Errorf("%s was not written", file)
+		}
+	}
+	if matches, err := filepath.Glob("/run/felixlike-lab/bench-*"); err != nil || len(matches) > 0 {
+		t.Errorf("left: %v, %v", matches, err)
+	}
+	if _, errs, code := felixctl(t, "bench", "packets", "--backends", "pf"); code != 2 {
+		t.Errorf("an unknown backend: exit code %d\n%s", code, errs)
+	}
+}
