@@ -206,8 +206,8 @@ func (f Field) neighbourSpec() spec {
 	return unknownSpec(f)
 }
 
-// nxm returns the name that "move" has in ovs-ofctl's dumps: fields that NXM
-// knew before OXM keep the older name there.
+// nxm returns the name that "move" and "learn" have in ovs-ofctl's dumps: fields that
+// NXM knew before OXM keep the older name there.
 func (f Field) nxm() string {
 	switch f {
 	case EthSrc:
@@ -222,6 +222,14 @@ func (f Field) nxm() string {
 		return "NXM_NX_ARP_SHA"
 	case ARPTha:
 		return "NXM_NX_ARP_THA"
+	case IPv4Src:
+		return "NXM_OF_IP_SRC"
+	case IPv4Dst:
+		return "NXM_OF_IP_DST"
+	case IPv6Src:
+		return "NXM_NX_IPV6_SRC"
+	case IPv6Dst:
+		return "NXM_NX_IPV6_DST"
 	}
 	return f.spec().oxm
 }

@@ -53,6 +53,18 @@ func policyFlows() []openflow.Flow {
 		drop(72, ip.Protocol(47)),
 		drop(72, ip6.Protocol(47)),
 	}
+	learned := openflow.LearnSpec{
+		Table: 32, Priority: 200, IdleTimeout: 210, Cookie: 0xf11e010000000003, Limit: 20, Match: ip.Protocol(model.SCTP),
+		Copies: []openflow.FieldCopy{{openflow.IPv4Src, openflow.IPv4Dst}, {openflow.IPv4Dst, openflow.IPv4Src}, {openflow.SCTPSrc, openflow.SCTPSrc}},
+		Sets:   []openflow.RegisterBits{{openflow.Reg0, 1 << 23, 1 << 23}, {openflow.Reg7, 5 << 8, 0xff00}},
+	}
+	learned6 := learned
+	learned6.Match, learned6.Sets = ip6.Protocol(model.SCTP), []openflow.RegisterBits{{openflow.Reg1, 9, 0xffffffff}}
+	learned6.Copies = []openflow.FieldCopy{{openflow.IPv6Src, openflow.IPv6Src}, {openflow.IPv6Dst, openflow.IPv6Src}, {openflow.SCTPDst, openflow.SCTPSrc}}
+	flows = append(flows,
+		do(110, ip.Protocol(model.SCTP), openflow.Learn(learned), openflow.OutputRegister(openflow.Reg1)),
+		do(110, ip6.Protocol(model.SCTP), openflow.Learn(learned6), openflow.OutputRegister(openflow.Reg1)),
+	)
 	for _, m := range []openflow.Match{ip, ip6} {
 		tcp, udp, sctp := m.Protocol(model.TCP), m.Protocol(model.UDP), m.Protocol(model.SCTP)
 		flows = append(
@@ -121,5 +133,20 @@ func TestConjunctionsNeedARoomyFlow(t *testing.T) {
 	table.SetFlows("most", []openflow.Flow{{Table: 50, Priority: 200, Match: openflow.IPv4(), Actions: []openflow.Action{openflow.Conjunction(1, 4, 3)}}})
 	if _, err := table.Apply(b.Context()); err == nil || !strings.Contains(err.Error(), "dimension 4 of 3") {
 		t.Errorf("got %.200v", err)
+	}
+}
+
+func TestLearnNeedsWholeFieldsAndNeighbouringBits(t *testing.T) {
+	b := ovstest.NewBridge(t)
+	table := connected(t, b)
+	for want, spec := range map[string]openflow.LearnSpec{
+		"nw_src has a mask": {Match: openflow.IPv4().Prefix(openflow.IPv4Src, netip.MustParsePrefix("10.0.0.0/8"))},
+		"widths differ":     {Copies: []openflow.FieldCopy{{openflow.IPv4Src, openflow.IPv6Src}}},
+		"not neighbours":    {Sets: []openflow.RegisterBits{{openflow.Reg0, 1, 5}}},
+	} {
+		table.SetFlows("learn", []openflow.Flow{{Table: 110, Match: openflow.IPv4(), Actions: []openflow.Action{openflow.Learn(spec)}}})
+		if _, err := table.Apply(b.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
 	}
 }

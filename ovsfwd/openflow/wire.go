@@ -26,6 +26,7 @@ const (
 	niciraConjunction = 34
 	niciraCT          = 35
 	niciraCTClear     = 43
+	niciraLearn2      = 45
 )
 
 // startAction appends an action's type and room for its length.

@@ -1,0 +1,140 @@
+package openflow
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"strings"
+)
+
+// LearnSpec is a flow that a packet leaves behind. Nobody else than Open vSwitch
+// knows of such a flow: its cookie must not be that of a FlowTable's owner.
+type LearnSpec struct {
+	Table    uint8
+	Priority uint16
+	// IdleTimeout is after how many seconds without a packet the flow goes.
+	IdleTimeout uint16
+	Cookie      uint64
+	// Limit is how many flows with that cookie the table may have; when there are as
+	// many, no more is learned.
+	Limit uint32
+	// Match is what the flow matches whatever the packet; it has no masks.
+	Match Match
+	// Copies are the fields that it matches as they are in the packet.
+	Copies []FieldCopy
+	// Sets are what the flow does.
+	Sets []RegisterBits
+}
+
+// FieldCopy says that a field is matched with the value that From has in the
+// packet.
+type FieldCopy struct{ Field, From Field }
+
+// RegisterBits are neighbouring bits of a register.
+type RegisterBits struct {
+	Register    Field
+	Value, Mask uint32
+}
+
+// offset and width of the bits that the mask selects.
+func (r RegisterBits) offset() int { return bits.TrailingZeros32(r.Mask) }
+func (r RegisterBits) width() int  { return bits.OnesCount32(r.Mask) }
+
+// String writes the bits as in "0x1->NXM_NX_REG0[23]".
+func (r RegisterBits) String() string {
+	where := fmt.Sprintf("%d..%d", r.offset(), r.offset()+r.width()-1)
+	switch r.width() {
+	case 1:
+		where = fmt.Sprint(r.offset())
+	case 32:
+		where = ""
+	}
+	return fmt.Sprintf("%#x->%s[%s]", r.Value>>r.offset(), r.Register.nxm(), where)
+}
+
+type learn struct{ LearnSpec }
+
+// Learn installs a flow made of the packet, or keeps the one that is there.
+func Learn(s LearnSpec) Action { return learn{s} }
+
+func (a learn) String() string {
+	words := []string{
+		fmt.Sprintf("table=%d,idle_timeout=%d,priority=%d,cookie=%#x,limit=%d", a.Table, a.IdleTimeout, a.Priority, a.Cookie, a.Limit),
+	}
+	for _, t := range a.Match.terms {
+		name := t.field.spec().set
+		if t.field == IPProto {
+			name = t.field.spec().match
+		}
+		words = append(words, name+"="+t.valueString())
+	}
+	for _, c := range a.Copies {
+		word := c.Field.nxm() + "[]"
+		if c.From != c.Field {
+			word += "=" + c.From.nxm() + "[]"
+		}
+		words = append(words, word)
+	}
+	for _, s := range a.Sets {
+		words = append(words, "load:"+s.String())
+	}
+	return "learn(" + strings.Join(words, ",") + ")"
+}
+
+// A part of a learned flow begins with where its value comes from, what becomes
+// of it, and how many bits it has (OVS, lib/ofp-actions.c).
+const (
+	learnFromValue = 1 << 13
+	learnLoad      = 1 << 11
+)
+
+func (a learn) wire(b []byte) ([]byte, error) {
+	start := len(b)
+	b = startNicira(b, niciraLearn2)
+	b = binary.BigEndian.AppendUint16(b, a.IdleTimeout)
+	b = append(b, 0, 0) // no hard timeout
+	b = binary.BigEndian.AppendUint16(b, a.Priority)
+	b = binary.BigEndian.AppendUint64(b, a.Cookie)
+	b = append(b, 0, 0, a.Table, 0, 0, 0, 0, 0) // no flags; no timeouts when a connection ends
+	b = binary.BigEndian.AppendUint32(b, a.Limit)
+	b = append(b, 0, 0, 0, 0) // the result is stored nowhere
+	for _, t := range a.Match.terms {
+		if t.mask != nil {
+			return nil, fmt.Errorf("learned flow: field %s has a mask", t.field.spec().match)
+		}
+		b = learnValue(b, t.value, len(t.value)*8, 0)
+		b = learnField(b, t.field, 0)
+	}
+	for _, c := range a.Copies {
+		from, to := c.From.spec(), c.Field.spec()
+		if from.width != to.width || to.width == 0 {
+			return nil, fmt.Errorf("learned flow: %s from %s: widths differ", to.match, from.match)
+		}
+		b = binary.BigEndian.AppendUint16(b, uint16(to.width*8))
+		b = learnField(learnField(b, c.From, 0), c.Field, 0)
+	}
+	for _, s := range a.Sets {
+		if s.Mask == 0 || s.Mask>>s.offset() != 1<<s.width()-1 {
+			return nil, fmt.Errorf("learned flow: bits %#x of %s are not neighbours", s.Mask, s.Register.spec().match)
+		}
+		b = learnValue(b, uint32Bytes(s.Value>>s.offset()), s.width(), learnLoad)
+		b = learnField(b, s.Register, s.offset())
+	}
+	return endAction(b, start), nil
+}
+
+// learnValue appends the head of a part, and its value, right-aligned in as many
+// times two bytes as its bits take.
+func learnValue(b, value []byte, width int, use uint16) []byte {
+	b = binary.BigEndian.AppendUint16(b, learnFromValue|use|uint16(width))
+	size := (width + 15) / 16 * 2
+	for len(value) < size {
+		value = append([]byte{0}, value...)
+	}
+	return append(b, value[len(value)-size:]...)
+}
+
+func learnField(b []byte, f Field, offset int) []byte {
+	b = append(b, f.spec().header(false)...)
+	return binary.BigEndian.AppendUint16(b, uint16(offset))
+}
