@@ -2,6 +2,7 @@ package managers
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
@@ -16,25 +17,47 @@ type ForwardingManager struct {
 	self        *model.Node
 	attachments map[model.PodID]*model.Attachment
 	dirty       dirty[model.PodID]
-	selfDirty   bool
+	// adminIngress are the policies of the admin tier that judge ingress here.
+	adminIngress map[model.PolicyID]bool
+	// baseDirty says that what the flows of all pods depend on has changed.
+	baseDirty bool
 }
 
 // NewForwardingManager returns a manager for the node of that name, whose
-// bridge has the given ports; the node's addresses come with its NodeUpdate.
+// bridge has the given ports and settings; the node's addresses come with its
+// NodeUpdate and HostAddressesUpdate.
 func NewForwardingManager(node string, bridge pipeline.Node, flows Flows) *ForwardingManager {
 	return &ForwardingManager{
 		bridge: bridge, node: node, flows: flows,
 		attachments: map[model.PodID]*model.Attachment{}, dirty: dirty[model.PodID]{},
+		adminIngress: map[model.PolicyID]bool{},
 	}
 }
 
-// OnUpdate takes this node's NodeUpdate and updates of attachments.
+// SetMode chooses the pipeline. The next CompleteDeferredWork sets all flows
+// that differ, so that one apply, which is one bundle, changes over.
+func (m *ForwardingManager) SetMode(mode pipeline.Mode) {
+	if m.bridge.Mode != mode {
+		m.bridge.Mode, m.baseDirty = mode, true
+	}
+}
+
+// OnUpdate takes this node's NodeUpdate and HostAddressesUpdate, updates of
+// attachments, and of policies those of the admin tier.
 func (m *ForwardingManager) OnUpdate(u model.Update) {
 	switch u := u.(type) {
 	case model.NodeUpdate:
 		if u.Node.Name == m.node {
-			m.self, m.selfDirty = u.Node, true
+			m.self, m.baseDirty = u.Node, true
 		}
+	case model.HostAddressesUpdate:
+		if !slices.Equal(m.bridge.HostAddresses, u.Addresses) {
+			m.bridge.HostAddresses, m.baseDirty = slices.Clone(u.Addresses), true
+		}
+	case model.PolicyUpdate:
+		m.setAdminIngress(u.Policy.ID, u.Policy.ID.Tier == model.TierAdmin && len(u.Policy.Ingress) > 0)
+	case model.PolicyRemove:
+		m.setAdminIngress(u.ID, false)
 	case model.AttachmentUpdate:
 		// A pod's new interface replaces one that is still to be removed.
 		m.attachments[u.Attachment.Pod] = u.Attachment
@@ -47,19 +70,31 @@ func (m *ForwardingManager) OnUpdate(u model.Update) {
 	}
 }
 
+// setAdminIngress notes whether a policy judges ingress in the admin tier.
+func (m *ForwardingManager) setAdminIngress(id model.PolicyID, judges bool) {
+	if judges {
+		m.adminIngress[id] = true
+	} else {
+		delete(m.adminIngress, id)
+	}
+	if any := len(m.adminIngress) > 0; any != m.bridge.AdminIngress {
+		m.bridge.AdminIngress, m.baseDirty = any, true
+	}
+}
+
 // CompleteDeferredWork sets the flows that changed. It waits for this node to
 // be known: before that nothing is forwarded.
 func (m *ForwardingManager) CompleteDeferredWork() {
 	if m.self == nil {
 		return
 	}
-	node := withGateways(m.bridge, m.self)
-	if m.selfDirty {
+	node := withNode(m.bridge, m.self)
+	if m.baseDirty {
 		m.flows.SetFlows("base", pipeline.Base(node))
 		for id := range m.attachments {
 			m.dirty.add(id)
 		}
-		m.selfDirty = false
+		m.baseDirty = false
 	}
 	for _, id := range m.dirty.take(model.PodID.Compare) {
 		if a := m.attachments[id]; a != nil {
@@ -70,10 +105,10 @@ func (m *ForwardingManager) CompleteDeferredWork() {
 	}
 }
 
-// withGateways completes the bridge's ports with the gateway addresses that
-// follow from the node's pod prefixes.
-func withGateways(bridge pipeline.Node, n *model.Node) pipeline.Node {
-	bridge.Gateways = gateways(n)
+// withNode completes the bridge's ports with the node's pod prefixes and the
+// gateway addresses that follow from them.
+func withNode(bridge pipeline.Node, n *model.Node) pipeline.Node {
+	bridge.Gateways, bridge.PodCIDRs = gateways(n), n.PodCIDRs
 	return bridge
 }
 

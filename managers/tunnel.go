@@ -49,7 +49,7 @@ func (m *TunnelManager) CompleteDeferredWork() {
 	if m.self == nil {
 		return
 	}
-	node := withGateways(m.bridge, m.self)
+	node := withNode(m.bridge, m.self)
 	for _, name := range m.dirty.take(strings.Compare) {
 		if p := m.peers[name]; p != nil {
 			m.flows.SetFlows("peer "+name, pipeline.Peer(node, p))

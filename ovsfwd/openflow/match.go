@@ -58,6 +58,9 @@ func (m Match) Bits(register Field, value, mask uint32) Match {
 // MAC matches an Ethernet address in a field of that kind.
 func (m Match) MAC(f Field, a net.HardwareAddr) Match { return m.with(f, a, nil) }
 
+// MaskedMAC matches the bits of an Ethernet address that mask selects.
+func (m Match) MaskedMAC(f Field, a, mask net.HardwareAddr) Match { return m.with(f, a, mask) }
+
 // Addr matches an IP address in a field of that kind.
 func (m Match) Addr(f Field, a netip.Addr) Match { return m.with(f, a.AsSlice(), nil) }
 

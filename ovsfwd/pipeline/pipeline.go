@@ -1,19 +1,64 @@
-// Package pipeline renders the flows of the minimal forwarding pipeline, the
-// one under the netfilter backends, as pure functions: one file per OpenFlow
-// table. Table numbers and registers are those of the reference pipeline.
+// Package pipeline renders the flows that forward packets, as pure functions:
+// one file per OpenFlow table. Table numbers and registers are those of the
+// reference pipeline. Node.Mode says which of two pipelines it is.
+//
+// Steer, under the netfilter backends: every IP packet of a pod or from the
+// tunnel goes to the gateway port, and only what comes in by the gateway port,
+// when the host's FORWARD hook has judged it, reaches a pod or the tunnel.
 //
 //	pod / tunnel -> 0 classifier -> 10 spoofguard -> 30 steer -> 110 output = gateway port
 //	                                     | ARP, ND
 //	                                     +-> 20 ARP responder, else NORMAL
 //	gateway port -> 0 -> 10 -> 30 -> 70 L3 forwarding -> 72 TTL -> 80 L2 forwarding -> 110 output
 //
-// Every IP packet of a pod or from the tunnel goes to the gateway port, and
-// only what comes in by the gateway port, when the host's FORWARD hook has
-// judged it, reaches a pod or the tunnel. Table 71 is kept for SNAT.
+// Full, under the openflow backend: the switch judges, in the tables marked
+// with *, whose clauses, actions and drops are not of this package. Table 71 is
+// kept for SNAT.
+//
+//	any port -> 0 classifier -> 10 spoofguard -> 30 conntrack -> 31 state of the connection
+//	                                                | invalid: dropped
+//	  +---------------------------------------------+
+//	  v
+//	40 Services, own node, hairpin -> *45 admin tier -> *50 NetworkPolicy -> *60 isolation, baseline -> *61 counters
+//	  | Service, own node                 | allowed, or established                                        |
+//	  |                                   +--------------------> 61, 70                                    v
+//	  |   72 TTL <- routed ------------------------------------------------------------------ 70 L3 forwarding
+//	  v     v
+//	  |   80 L2 forwarding -> *85 admin tier -> *90 NetworkPolicy -> *100 isolation, baseline -> *101 counters
+//	  |     | to gateway, tunnel    | own node                                                       |
+//	  +-----+-----------------------+-----------------------> 105 commit -> 110 allowed; output <----+
+//
+// What holds there for every packet:
+//
+//   - A connection is *allowed* (bit 64 of its label) when a packet of whoever
+//     opened it has passed both ends' policy and leaves: table 110. Committed is
+//     less: tables 45 and 50 commit before the destination's policy has judged.
+//     A packet of a connection that is known but not allowed is judged for itself
+//     (31, 85, 90), an answer or an ICMP error among them never allows it.
+//   - Packets of allowed connections, in both directions, and ICMP errors about
+//     them pass by the established flows of 45, 50, 85 and 90.
+//   - Who is at the other end is told by address and port, never by the MAC
+//     address that a pod writes: table 70 sends what is for a local pod to its
+//     port, what is for a peer into the tunnel, and everything else of a pod to
+//     the gateway, so that nothing is judged for one destination and delivered to
+//     another, and nothing comes back from the host to be taken for established.
+//   - Answers of connections that the gateway port began (mark 0x20) go back to
+//     it, since the host has to undo its address translation.
+//   - A pod's own node is never judged: towards it by table 40, from it by 85
+//     and 90. A Service goes to the host (40) and is judged when it comes back with
+//     the endpoint's address; a pod's own endpoint comes back from the address
+//     Hairpin, which stands for the pod.
+//   - An address of this node's pod prefix that no pod has is dropped (70), as
+//     are link-local IPv6 destinations (40) and what the tunnel brings for others.
+//   - A routed packet loses one hop in each router: 72, or the host.
 //
 // Registers: reg0[0..15] source (0 tunnel, 1 gateway, 2 pod), reg0[16] output
-// port known, reg0[19] came by the tunnel with the virtual MAC, reg1 output
-// port.
+// port known, reg0[19] came by the tunnel with the virtual MAC, reg0[20] denied
+// by a rule, reg0[21] a pod to itself through a Service, reg0[22] must not allow
+// its connection, reg1 output port, reg3 the rule that denies, reg5 and reg6
+// the rules that allow egress and ingress. Connections: mark 0x20 begun by the
+// gateway port; label[0..31] and label[32..63] the rules that allowed ingress
+// and egress, label[64] allowed.
 //
 // The package does no I/O and knows no policy. It is tested by golden text, by
 // comparison with the reference flows, and by packets and traces in a real
@@ -21,6 +66,7 @@
 package pipeline
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -31,19 +77,40 @@ import (
 
 // Version goes into every cookie. It changes when the meaning of a table or
 // register does, so that flows of both releases never mix.
-const Version = 1
+const Version = 2
 
 // The tables.
 const (
-	TableClassifier   uint8 = 0
-	TableSpoofGuard   uint8 = 10
-	TableARPResponder uint8 = 20
-	TableSteer        uint8 = 30
-	TableL3Forwarding uint8 = 70
-	TableTTL          uint8 = 72
-	TableL2Forwarding uint8 = 80
-	TableOutput       uint8 = 110
+	TableClassifier     uint8 = 0
+	TableSpoofGuard     uint8 = 10
+	TableARPResponder   uint8 = 20
+	TableConntrack      uint8 = 30
+	TableConntrackState uint8 = 31
+	TableDNAT           uint8 = 40
+	TableAdminEgress    uint8 = 45
+	TableEgress         uint8 = 50
+	TableEgressDefault  uint8 = 60
+	TableEgressMetrics  uint8 = 61
+	TableL3Forwarding   uint8 = 70
+	TableTTL            uint8 = 72
+	TableL2Forwarding   uint8 = 80
+	TableAdminIngress   uint8 = 85
+	TableIngress        uint8 = 90
+	TableIngressDefault uint8 = 100
+	TableIngressMetrics uint8 = 101
+	TableCommit         uint8 = 105
+	TableOutput         uint8 = 110
 )
+
+// Zone is the connection tracking zone of the full pipeline.
+const Zone = 65520
+
+// GatewayMark is the mark of connections that the gateway port began.
+const GatewayMark uint32 = 0x20
+
+// AllowedLabel is the bit of a connection's label that says that both ends'
+// policy let it through.
+func AllowedLabel() openflow.Label { return openflow.Label{Hi: 1} }
 
 // The bits of reg0.
 const (
@@ -53,6 +120,11 @@ const (
 	sourcePod    uint32 = 2
 	outputKnown  uint32 = 1 << 16
 	macRewrite   uint32 = 1 << 19
+	// Denied says that a policy table has denied the packet; reg3 says by which
+	// rule.
+	Denied     uint32 = 1 << 20
+	hairpin    uint32 = 1 << 21
+	neverAllow uint32 = 1 << 22
 )
 
 const (
@@ -70,35 +142,109 @@ func VirtualMAC() net.HardwareAddr {
 	return net.HardwareAddr{0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff}
 }
 
-// Node is this node as its pipeline sees it.
+// Hairpin is the address that stands for a pod which reaches itself through a
+// Service, on its way back from the host. No node and no pod may have it.
+func Hairpin(f model.Family) netip.Addr {
+	if f == model.IPv4 {
+		return netip.AddrFrom4([4]byte{169, 254, 20, 20})
+	}
+	return netip.AddrFrom16([16]byte{0xfd, 0x66, 0x65, 0x6c, 0x69, 0x78, 15: 0x20})
+}
+
+// Mode is one of the two pipelines.
+type Mode uint8
+
+const (
+	// Steer hands every packet to the host, where netfilter judges it.
+	Steer Mode = iota
+	// Full judges packets in the switch.
+	Full
+)
+
+// String returns "steer" or "full".
+func (m Mode) String() string {
+	switch m {
+	case Steer:
+		return "steer"
+	case Full:
+		return "full"
+	}
+	return fmt.Sprintf("mode(%d)", uint8(m))
+}
+
+// Node is this node as its pipeline sees it. All but the ports, the MAC and the
+// gateway addresses matters to the full pipeline alone.
 type Node struct {
 	GatewayPort, TunnelPort uint32
 	GatewayMAC              net.HardwareAddr
 	// Gateways are the gateway port's addresses, at most one a family.
 	Gateways []netip.Addr
+	Mode     Mode
+	// Userspace says that the datapath is netdev.
+	Userspace bool
+	// PodCIDRs are the prefixes of this node's pods.
+	PodCIDRs []netip.Prefix
+	// ServiceCIDRs are the prefixes of Services, which the host translates.
+	ServiceCIDRs []netip.Prefix
+	// HostAddresses are all addresses of this node, sorted.
+	HostAddresses []netip.Addr
+	// AdminIngress says that a policy of the admin tier judges ingress here.
+	AdminIngress bool
+}
+
+// own are the addresses of this node: those of the gateway port, its link-local
+// one among them, then all others.
+func (n Node) own() []netip.Addr {
+	own := slices.Clone(n.Gateways)
+	if slices.ContainsFunc(own, func(a netip.Addr) bool { return !isIPv4(a) }) {
+		own = append(own, linkLocal(n.GatewayMAC))
+	}
+	for _, a := range n.HostAddresses {
+		if a = a.Unmap(); !slices.Contains(own, a) {
+			own = append(own, a)
+		}
+	}
+	return own
 }
 
 // Base renders the flows that depend on nothing but the node itself.
 func Base(n Node) []openflow.Flow {
-	return slices.Concat(
+	flows := slices.Concat(
 		classifierBase(n),
 		spoofGuardBase(n),
 		arpResponderBase(),
-		steerBase(n),
 		l3ForwardingBase(),
 		ttlBase(),
 		l2ForwardingBase(n),
 		outputBase(),
 	)
+	if n.Mode == Steer {
+		return append(flows, steerBase(n)...)
+	}
+	return slices.Concat(flows,
+		conntrackBase(),
+		conntrackStateBase(n),
+		dnatBase(n),
+		egressBase(),
+		l3ForwardingFull(n),
+		adminIngressBase(n),
+		ingressBase(n),
+		commitBase(),
+		outputFull(),
+	)
 }
 
 // Endpoint renders the flows of a pod attached to the bridge. Without a port
 // number, which vswitchd gives, there are none.
-func Endpoint(_ Node, a *model.Attachment) []openflow.Flow {
+func Endpoint(n Node, a *model.Attachment) []openflow.Flow {
 	if a.OFPort == 0 || len(a.MAC) != 6 {
 		return nil
 	}
-	return slices.Concat(classifierEndpoint(a), spoofGuardEndpoint(a), l2ForwardingEndpoint(a))
+	flows := slices.Concat(classifierEndpoint(a), spoofGuardEndpoint(a), l2ForwardingEndpoint(n, a))
+	if n.Mode == Steer {
+		return flows
+	}
+	return slices.Concat(flows, dnatEndpoint(a), l3ForwardingEndpoint(n, a))
 }
 
 // Peer renders the flows towards and from another node. The tunnel's outer
@@ -117,6 +263,13 @@ func isIPv4(a netip.Addr) bool { return model.FamilyOf(a) == model.IPv4 }
 
 // ipFamilies are the matches for all packets of each family, IPv4 first.
 func ipFamilies() []openflow.Match { return []openflow.Match{openflow.IPv4(), openflow.IPv6()} }
+
+func family(f model.Family) openflow.Match {
+	if f == model.IPv4 {
+		return openflow.IPv4()
+	}
+	return openflow.IPv6()
+}
 
 // from matches IP packets whose source is in a prefix, to those whose
 // destination is.

@@ -62,12 +62,22 @@ func testPeer() *model.Node {
 	}
 }
 
-func all() []openflow.Flow {
-	flows := Base(testNode())
+// fullNode is the same node with the full pipeline.
+func fullNode() Node {
+	n := testNode()
+	n.Mode, n.Userspace = Full, true
+	n.PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.10.0.0/24"), netip.MustParsePrefix("fd00:10:10::/64")}
+	n.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:10:96::/112")}
+	n.HostAddresses = addrs("10.10.0.1", "192.168.77.100", "fd77::100")
+	return n
+}
+
+func all(n Node) []openflow.Flow {
+	flows := Base(n)
 	for _, a := range testPods() {
-		flows = append(flows, Endpoint(testNode(), a)...)
+		flows = append(flows, Endpoint(n, a)...)
 	}
-	return append(flows, Peer(testNode(), testPeer())...)
+	return append(flows, Peer(n, testPeer())...)
 }
 
 func render(flows []openflow.Flow) []byte {
@@ -79,28 +89,33 @@ func render(flows []openflow.Flow) []byte {
 }
 
 func TestGolden(t *testing.T) {
-	const path = "testdata/pipeline.txtar"
-	pods := testPods()
-	got := &txtar.Archive{
-		Comment: []byte("Every flow of the pipeline for the node, pods and peer of the reference scenario, with IPv6.\n"),
-		Files: []txtar.File{
-			{Name: "base", Data: render(Base(testNode()))},
-			{Name: "endpoint with both families", Data: render(Endpoint(testNode(), pods[0]))},
-			{Name: "endpoint with IPv4", Data: render(Endpoint(testNode(), pods[1]))},
-			{Name: "peer", Data: render(Peer(testNode(), testPeer()))},
-		},
-	}
-	if *update {
-		if err := os.WriteFile(path, txtar.Format(got), 0o644); err != nil {
+	admin := fullNode()
+	admin.AdminIngress = true
+	for path, n := range map[string]Node{
+		"testdata/pipeline.txtar": testNode(), "testdata/full.txtar": fullNode(), "testdata/full-admin.txtar": admin,
+	} {
+		pods := testPods()
+		got := &txtar.Archive{
+			Comment: []byte("Every flow of the pipeline for the node, pods and peer of the reference scenario, with IPv6.\n"),
+			Files: []txtar.File{
+				{Name: "base", Data: render(Base(n))},
+				{Name: "endpoint with both families", Data: render(Endpoint(n, pods[0]))},
+				{Name: "endpoint with IPv4", Data: render(Endpoint(n, pods[1]))},
+				{Name: "peer", Data: render(Peer(n, testPeer()))},
+			},
+		}
+		if *update {
+			if err := os.WriteFile(path, txtar.Format(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(txtar.Format(got))); diff != "" {
-		t.Error(diff)
+		if diff := cmp.Diff(string(want), string(txtar.Format(got))); diff != "" {
+			t.Error(diff)
+		}
 	}
 }
 
@@ -119,25 +134,28 @@ func TestNothingWithoutPortOrAddress(t *testing.T) {
 
 func TestFlowsAreDistinct(t *testing.T) {
 	seen := map[string]string{}
-	for _, f := range all() {
-		match, _, _ := strings.Cut(f.String(), " ")
-		if old := seen[match]; old != "" {
-			t.Errorf("%s\n%s", old, f)
+	for _, n := range []Node{testNode(), fullNode()} {
+		clear(seen)
+		for _, f := range all(n) {
+			match, _, _ := strings.Cut(f.String(), " ")
+			if old := seen[match]; old != "" {
+				t.Errorf("%s\n%s", old, f)
+			}
+			seen[match] = f.String()
 		}
-		seen[match] = f.String()
 	}
 }
 
-// TestReference compares with the rows of the reference pipeline, as parsed
-// matches and ordered actions.
-func TestReference(t *testing.T) {
+// TestReferenceSteer compares the steering pipeline with the rows of the
+// reference, as parsed matches and ordered actions.
+func TestReferenceSteer(t *testing.T) {
 	text, err := os.ReadFile("testdata/reference.tsv")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ours := map[string]bool{}
-	for _, f := range all() {
-		ours[canonical(t, f.String())] = true
+	for _, f := range all(testNode()) {
+		ours[parsed(t, f.String())] = true
 	}
 	rows := 0
 	for line := range strings.Lines(string(text)) {
@@ -152,7 +170,7 @@ func TestReference(t *testing.T) {
 		if fields[2] != "-" {
 			want = fields[3]
 		}
-		if !ours[canonical(t, want)] {
+		if !ours[parsed(t, want)] {
 			t.Errorf("%s: no flow %s", fields[0], want)
 		}
 		rows++
@@ -162,25 +180,43 @@ func TestReference(t *testing.T) {
 	}
 }
 
-func TestFlowsInstall(t *testing.T) {
-	b := ovstest.NewBridge(t)
+func parsed(t *testing.T, flow string) string {
+	t.Helper()
+	f, err := ovstest.ParseFlow(flow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f.String()
+}
+
+// install programs flows in a bridge.
+func install(t *testing.T, b *ovstest.Bridge, flows []openflow.Flow) {
+	t.Helper()
 	conn, err := openflow.Dial(b.Context(), b.Management())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = conn.Close() }()
+	t.Cleanup(func() { _ = conn.Close() })
 	table := openflow.NewFlowTable(Version)
 	table.Connect(conn)
-	table.SetFlows("all", all())
+	table.SetFlows("all", flows)
 	if _, err := table.Apply(b.Context()); err != nil {
 		t.Fatal(err)
 	}
-	var want []string
-	for _, f := range all() {
-		want = append(want, ovstest.Normalise(f.String()))
-	}
-	slices.Sort(want)
-	if diff := cmp.Diff(want, b.Flows()); diff != "" {
-		t.Error(diff)
+}
+
+func TestFlowsInstall(t *testing.T) {
+	b := ovstest.NewBridge(t)
+	for _, n := range []Node{testNode(), fullNode()} {
+		b.Run("ovs-ofctl", "-O", "OpenFlow15", "del-flows", "unix:"+b.Management())
+		install(t, b, all(n))
+		var want []string
+		for _, f := range all(n) {
+			want = append(want, ovstest.Normalise(f.String()))
+		}
+		slices.Sort(want)
+		if diff := cmp.Diff(want, b.Flows()); diff != "" {
+			t.Errorf("%s: %s", n.Mode, diff)
+		}
 	}
 }

@@ -6,7 +6,7 @@ package pipeline
 //	table=10,priority=200,ip,in_port=GATEWAY actions=goto_table:30                    (and ipv6)
 //	table=10,priority=200,arp,in_port=GATEWAY,arp_spa=GWIP,arp_sha=GWMAC actions=goto_table:20
 //	table=10,priority=200,ip,in_port=POD,dl_src=MAC,nw_src=IP actions=goto_table:30   (and ipv6)
-//	table=10,priority=200,arp,in_port=POD,dl_src=MAC,arp_spa=IP,arp_sha=MAC actions=goto_table:20
+//	table=10,priority=200,arp,in_port=POD,arp_spa=IP,arp_sha=MAC actions=goto_table:20
 //	table=10,priority=200,ip,tun_src=PEER,in_port=TUNNEL,nw_src=PEER'S actions=goto_table:30   (and ipv6)
 //	table=10,priority=0 actions=drop
 //
@@ -22,7 +22,7 @@ func spoofGuardBase(n Node) []openflow.Flow {
 	flows := []openflow.Flow{drop(TableSpoofGuard)}
 	for _, m := range ipFamilies() {
 		flows = append(flows, openflow.Flow{
-			Table: TableSpoofGuard, Priority: priorityNormal, Match: m.InPort(n.GatewayPort), Actions: jump(TableSteer),
+			Table: TableSpoofGuard, Priority: priorityNormal, Match: m.InPort(n.GatewayPort), Actions: jump(TableConntrack),
 		})
 	}
 	for _, gw := range n.Gateways {
@@ -44,13 +44,12 @@ func spoofGuardEndpoint(a *model.Attachment) []openflow.Flow {
 		flows = append(flows, openflow.Flow{
 			Table: TableSpoofGuard, Priority: priorityNormal,
 			Match:   from(single(addr)).InPort(a.OFPort).MAC(openflow.EthSrc, a.MAC),
-			Actions: jump(TableSteer),
+			Actions: jump(TableConntrack),
 		})
 		if isIPv4(addr) {
 			flows = append(flows, openflow.Flow{
 				Table: TableSpoofGuard, Priority: priorityNormal,
-				Match: openflow.ARP().InPort(a.OFPort).MAC(openflow.EthSrc, a.MAC).
-					Addr(openflow.ARPSpa, addr).MAC(openflow.ARPSha, a.MAC),
+				Match:   openflow.ARP().InPort(a.OFPort).Addr(openflow.ARPSpa, addr).MAC(openflow.ARPSha, a.MAC),
 				Actions: jump(TableARPResponder),
 			})
 		}
@@ -64,7 +63,7 @@ func spoofGuardPeer(n Node, p *model.Node) []openflow.Flow {
 		flows = append(flows, openflow.Flow{
 			Table: TableSpoofGuard, Priority: priorityNormal,
 			Match:   from(prefix).InPort(n.TunnelPort).TunnelSource(outer(p)),
-			Actions: jump(TableSteer),
+			Actions: jump(TableConntrack),
 		})
 	}
 	return flows

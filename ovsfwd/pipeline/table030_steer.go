@@ -1,7 +1,7 @@
 package pipeline
 
 // Table 30, steer: what the host has judged goes on, everything else goes to
-// the host. It stands in the place of the reference's conntrack table.
+// the host. In the steering pipeline it stands in the place of conntrack.
 //
 //	table=30,priority=210,ip,reg0=0x1/0xffff actions=goto_table:70                       (and ipv6)
 //	table=30,priority=200,ip actions=set_field:GWMAC->eth_dst,set_field:GATEWAY->reg1,
@@ -15,16 +15,16 @@ import (
 )
 
 func steerBase(n Node) []openflow.Flow {
-	flows := []openflow.Flow{drop(TableSteer)}
+	flows := []openflow.Flow{drop(TableConntrack)}
 	for _, m := range ipFamilies() {
 		flows = append(flows,
 			openflow.Flow{
-				Table: TableSteer, Priority: priorityHigh,
+				Table: TableConntrack, Priority: priorityHigh,
 				Match:   m.Bits(openflow.Reg0, sourceGW, sourceMask),
 				Actions: jump(TableL3Forwarding),
 			},
 			openflow.Flow{
-				Table: TableSteer, Priority: priorityNormal, Match: m,
+				Table: TableConntrack, Priority: priorityNormal, Match: m,
 				Actions: slices.Concat(
 					[]openflow.Action{openflow.SetMAC(openflow.EthDst, n.GatewayMAC)},
 					setOutput(n.GatewayPort),

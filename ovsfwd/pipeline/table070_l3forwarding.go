@@ -1,14 +1,31 @@
 package pipeline
 
-// Table 70, L3 forwarding: what the host routed to a peer, pods and node
-// alike, goes into the tunnel to that peer. Only packets from the gateway port
-// come here.
+// Table 70, L3 forwarding: what is for a peer's pods, or the peer itself, goes
+// into the tunnel.
 //
 //	table=70,priority=200,ip,nw_dst=PEER'S actions=set_field:GWMAC->eth_src,set_field:aa:bb:cc:dd:ee:ff->eth_dst,
-//	    set_field:TUNNEL->reg1,set_field:0x10000/0x10000->reg0,set_field:PEER->tun_dst,goto_table:72     (and ipv6)
+//	    set_field:TUNNEL->reg1,set_field:0x10000/0x10000->reg0,set_field:PEER->tun_dst,goto_table:72     (and ipv6, as all here)
 //	table=70,priority=0 actions=goto_table:80
+//
+// In the full pipeline it says for every packet of a pod, and from the tunnel,
+// where its address leads:
+//
+//	table=70,priority=200,ip,reg0=0x80000/0x80000,nw_dst=IP actions=set_field:GWMAC->eth_src,set_field:MAC->eth_dst,goto_table:72
+//	table=70,priority=200,ip,reg0=0x80000/0x80000,nw_dst=OWN actions=set_field:GWMAC->eth_dst,goto_table:80
+//	table=70,priority=195,ip,reg0=0x2/0xffff,dl_dst=MAC,nw_dst=IP actions=goto_table:80
+//	table=70,priority=194,ct_mark=0/0x20,ip,reg0=0x2/0xffff,nw_dst=IP actions=set_field:GWMAC->eth_src,set_field:MAC->eth_dst,goto_table:72
+//	table=70,priority=150,ct_mark=0/0x20,ip,reg0=0x2/0xffff,nw_dst=PODS actions=drop
+//	table=70,priority=150,ip,reg0=0x80000/0x80000 actions=drop
+//	table=70,priority=100,ip,reg0=0x2/0xffff,dl_dst=00:00:00:00:00:00/01:00:00:00:00:00 actions=set_field:GWMAC->eth_dst,goto_table:80
+//
+// IP and MAC are those of a local pod, PODS this node's pod prefix, OWN its own
+// addresses. The reference believes the MAC address that a pod writes. Then a pod
+// could have a packet judged for one address and delivered to another pod, and
+// a packet for a local pod that the gateway port's MAC address sends through the
+// host would come back established, with the ingress of its pod still to judge.
 
 import (
+	"net"
 	"slices"
 
 	"github.com/felixlike/felixlike/model"
@@ -40,4 +57,67 @@ func l3ForwardingPeer(n Node, p *model.Node) []openflow.Flow {
 		})
 	}
 	return flows
+}
+
+const (
+	priorityLocalSwitched uint16 = 195
+	priorityLocalRouted   uint16 = 194
+	priorityUnknown       uint16 = 150
+	priorityOutside       uint16 = 100
+)
+
+// l3ForwardingFull makes the flows for what is neither for a local pod nor for
+// a peer.
+func l3ForwardingFull(n Node) []openflow.Flow {
+	var flows []openflow.Flow
+	add := func(priority uint16, m openflow.Match, actions ...openflow.Action) {
+		flows = append(flows, openflow.Flow{Table: TableL3Forwarding, Priority: priority, Match: m, Actions: actions})
+	}
+	toGateway := openflow.SetMAC(openflow.EthDst, n.GatewayMAC)
+	for _, a := range n.own() {
+		add(priorityNormal, to(single(a)).Bits(openflow.Reg0, macRewrite, macRewrite),
+			toGateway, openflow.GotoTable(TableL2Forwarding))
+	}
+	for _, p := range n.PodCIDRs {
+		add(priorityUnknown, fromPodItself(to(p)))
+	}
+	// All but broadcast and multicast, which no table knows a port for.
+	unicast, group := make(net.HardwareAddr, 6), net.HardwareAddr{1, 0, 0, 0, 0, 0}
+	for _, ip := range ipFamilies() {
+		add(priorityUnknown, ip.Bits(openflow.Reg0, macRewrite, macRewrite))
+		add(priorityOutside, ip.Bits(openflow.Reg0, sourcePod, sourceMask).MaskedMAC(openflow.EthDst, unicast, group),
+			toGateway, openflow.GotoTable(TableL2Forwarding))
+	}
+	return flows
+}
+
+func l3ForwardingEndpoint(n Node, a *model.Attachment) []openflow.Flow {
+	var flows []openflow.Flow
+	route := []openflow.Action{
+		openflow.SetMAC(openflow.EthSrc, n.GatewayMAC),
+		openflow.SetMAC(openflow.EthDst, a.MAC),
+		openflow.GotoTable(TableTTL),
+	}
+	for _, addr := range a.Addresses {
+		m := to(single(addr))
+		flows = append(flows,
+			openflow.Flow{
+				Table: TableL3Forwarding, Priority: priorityNormal,
+				Match: m.Bits(openflow.Reg0, macRewrite, macRewrite), Actions: route,
+			},
+			openflow.Flow{
+				Table: TableL3Forwarding, Priority: priorityLocalSwitched,
+				Match:   m.Bits(openflow.Reg0, sourcePod, sourceMask).MAC(openflow.EthDst, a.MAC),
+				Actions: jump(TableL2Forwarding),
+			},
+			openflow.Flow{Table: TableL3Forwarding, Priority: priorityLocalRouted, Match: fromPodItself(m), Actions: route},
+		)
+	}
+	return flows
+}
+
+// fromPodItself narrows a match to what pods send, but for answers of connections
+// that the gateway port began: these go back there, whatever their address.
+func fromPodItself(m openflow.Match) openflow.Match {
+	return m.Bits(openflow.Reg0, sourcePod, sourceMask).CTMark(0, GatewayMark)
 }

@@ -1,0 +1,68 @@
+package managers
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+)
+
+// flowGroups keeps the flows of each group as text.
+type flowGroups map[string]string
+
+func (g flowGroups) SetFlows(key string, flows []openflow.Flow) {
+	var lines []string
+	for _, f := range flows {
+		lines = append(lines, f.String())
+	}
+	g[key] = strings.Join(lines, "\n")
+}
+
+func (g flowGroups) RemoveFlows(key string) { delete(g, key) }
+
+func TestForwardingMode(t *testing.T) {
+	flows := flowGroups{}
+	m := NewForwardingManager("n1", pipeline.Node{GatewayPort: 2, TunnelPort: 1, GatewayMAC: make([]byte, 6)}, flows)
+	pod := model.PodID{Namespace: "x", Name: "a"}
+	m.OnUpdate(model.NodeUpdate{Node: &model.Node{Name: "n1", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.10.0.0/24")}}})
+	m.OnUpdate(model.AttachmentUpdate{Attachment: &model.Attachment{
+		Pod: pod, OFPort: 3, MAC: []byte{2, 0, 0, 0, 0, 1}, Addresses: []netip.Addr{netip.MustParseAddr("10.10.0.2")},
+	}})
+	check := func(when, base, endpoint string) {
+		t.Helper()
+		m.CompleteDeferredWork()
+		if !strings.Contains(flows["base"], base) {
+			t.Errorf("%s: base has no %q:\n%s", when, base, flows["base"])
+		}
+		if !strings.Contains(flows["pod x/a"], endpoint) {
+			t.Errorf("%s: pod has no %q:\n%s", when, endpoint, flows["pod x/a"])
+		}
+	}
+	check("at first", "set_field:0x2->reg1,set_field:0x10000/0x10000->reg0,goto_table:110", "reg0,goto_table:110")
+	m.SetMode(pipeline.Full)
+	check("full", "ct(table=31,zone=65520)", "reg0,goto_table:90")
+	check("own prefix", "nw_dst=10.10.0.0/24 actions=drop", "")
+
+	m.OnUpdate(model.HostAddressesUpdate{Addresses: []netip.Addr{netip.MustParseAddr("192.168.77.100")}})
+	check("addresses", "nw_src=192.168.77.100 actions=goto_table:105", "")
+
+	admin := &model.Policy{ID: model.PolicyID{Tier: model.TierAdmin, Name: "p"}, Ingress: make([]model.Rule, 1)}
+	m.OnUpdate(model.PolicyUpdate{Policy: admin})
+	check("admin tier", "", "reg0,goto_table:85")
+	m.OnUpdate(model.PolicyUpdate{Policy: &model.Policy{ID: admin.ID, Egress: make([]model.Rule, 1)}})
+	check("its egress only", "", "reg0,goto_table:90")
+	m.OnUpdate(model.PolicyUpdate{Policy: admin})
+	m.OnUpdate(model.PolicyUpdate{Policy: &model.Policy{ID: model.PolicyID{Tier: model.TierNetworkPolicy, Name: "p"}, Ingress: make([]model.Rule, 1)}})
+	check("admin tier again", "", "reg0,goto_table:85")
+	m.OnUpdate(model.PolicyRemove{ID: admin.ID})
+	check("removed", "", "reg0,goto_table:90")
+
+	m.SetMode(pipeline.Steer)
+	check("back", "reg0,goto_table:110", "reg0,goto_table:110")
+	if strings.Contains(flows["base"], "ct(") {
+		t.Error("conntrack is left")
+	}
+}

@@ -1,0 +1,146 @@
+package pipeline
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/internal/ovstest"
+)
+
+// TestReference installs the full pipeline, reads it back and holds it against
+// the rows of the reference.
+func TestReference(t *testing.T) {
+	const otherRelease = "of the other release; rows of both cannot be installed together"
+	leftOut := map[string]string{
+		"F002": "takes any tunnel source; ours is guarded by peer, and by table 10",
+		"F006": "takes any tunnel source, and " + otherRelease,
+		"F028": otherRelease, "F029": otherRelease, "F030": otherRelease, "F031": otherRelease, "F032": otherRelease, "F033": otherRelease,
+		"F066": "marks do not cross a tap device, and anybody on the host can set one: F074 is installed instead",
+	}
+	// Rows of policies are compared where policies are rendered.
+	forwarding := map[string]bool{}
+	for _, id := range []string{"F054", "F061", "F064", "F065", "F066", "F073", "F074", "F077", "F078", "F083", "F084", "F089"} {
+		forwarding[id] = true
+	}
+	base := testPods()
+	base[0].Addresses, base[1].Addresses = base[0].Addresses[:1], base[1].Addresses[:1]
+	for _, test := range []struct {
+		scenarios []string
+		node      Node
+		pods      []*model.Attachment
+		peers     []*model.Node
+	}{
+		{[]string{"BASE"}, referenceNode("10.10.0.0/24"), base, []*model.Node{{
+			Name: "n2", Addresses: addrs("192.168.77.101"), PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.10.1.0/24")},
+		}}},
+		// Without pods: tables 45 to 101 are as they are without any policy.
+		{[]string{"K8SNP", "ACNP"}, referenceNode("10.10.1.0/24"), nil, nil},
+	} {
+		t.Run(strings.Join(test.scenarios, " "), func(t *testing.T) {
+			b := ovstest.NewBridge(t)
+			flows := Base(test.node)
+			for _, p := range test.pods {
+				flows = append(flows, Endpoint(test.node, p)...)
+			}
+			for _, p := range test.peers {
+				flows = append(flows, Peer(test.node, p)...)
+			}
+			install(t, b, flows)
+			var rows []ovstest.Row
+			for _, row := range ovstest.Reference(t, test.scenarios...) {
+				if row.Scenario == "BASE" || forwarding[row.ID] {
+					rows = append(rows, row)
+				}
+			}
+			// A scenario prints but the tables it is about.
+			elsewhere := map[string]bool{}
+			for _, row := range ovstest.Reference(t) {
+				elsewhere[row.Flow.String()] = true
+			}
+			extra := ovstest.Comparison{LeftOut: leftOut, Extra: func(f ovstest.Flow) string {
+				if elsewhere[f.String()] {
+					return "printed by another scenario"
+				}
+				return whyExtra(f)
+			}}.Check(t, b.Installed(), rows)
+			for why, flows := range extra {
+				t.Logf("%d more flows: %s", len(flows), why)
+			}
+		})
+	}
+}
+
+// referenceNode is the node of a scenario: one family, as there.
+func referenceNode(podCIDR string) Node {
+	n := testNode()
+	p := netip.MustParsePrefix(podCIDR)
+	n.Mode, n.Userspace, n.PodCIDRs = Full, true, []netip.Prefix{p}
+	n.Gateways = []netip.Addr{p.Addr().Next()}
+	n.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}
+	n.HostAddresses = append(addrs("192.168.77.100"), n.Gateways...)
+	return n
+}
+
+// whyExtra explains the flows that the reference does not have. The order is
+// that of specificity: the first reason that fits counts.
+func whyExtra(f ovstest.Flow) string {
+	has := func(name string) bool { _, found := f.Match[name]; return found }
+	is := func(table uint8, priorities ...uint16) bool {
+		if f.Table != table {
+			return false
+		}
+		for _, p := range priorities {
+			if f.Priority == p {
+				return true
+			}
+		}
+		return len(priorities) == 0
+	}
+	const (
+		v6      = 0x86dd
+		related = 1 << 2
+	)
+	ethType := f.Match["dl_type"].Value
+	switch {
+	case ethType != nil && ethType.Int64() == v6 && has("icmp_type"):
+		return "neighbour discovery, guarded"
+	case is(TableConntrack, priorityDefault):
+		return "what is not IP is dropped"
+	case is(TableClassifier, priorityARPPinned, priorityARPForged):
+		return "the Ethernet source of a pod's ARP is pinned"
+	case is(TableSpoofGuard) && has("arp_spa"):
+		return "as F008, with this scenario's gateway"
+	case has("tun_src"):
+		return "tunnel only from a peer, with sources that are the peer's: in place of F002"
+	case is(TableL3Forwarding, priorityNormal) && has("nw_dst") && !has("reg0"):
+		return "a peer's own address goes through the tunnel too"
+	case is(TableConntrackState, priorityInvalid):
+		return "what is invalid is dropped in connections of the gateway port too"
+	case is(TableConntrackState, priorityToGateway):
+		return "answers from the tunnel to connections of the gateway port keep its MAC address"
+	case has("ct_label"), is(TableOutput, priorityHigh):
+		return "connections are established when both ends' policy let them through"
+	case is(TableAdminEgress), is(TableEgress), is(TableAdminIngress, priorityAdminEstablished), is(TableIngress, priorityHigh) && has("ct_state"):
+		if state, found := f.Match["ct_state"]; found && state.Value.Int64() == related {
+			return "ICMP errors about allowed connections pass"
+		}
+	case is(TableDNAT, priorityHigh) && has("nw_src"), is(TableCommit, priorityHigh), is(TableDNAT, priorityNowhere) && has("nw_src"):
+		return "a pod reaches itself through a Service and is judged"
+	case is(TableDNAT, priorityNowhere):
+		return "link-local addresses are not forwarded"
+	case is(TableDNAT, priorityHigh), is(TableIngress, priorityHigh), is(TableAdminIngress, priorityAdminOwnNode),
+		is(TableL3Forwarding, priorityNormal):
+		return "a pod's own node is never judged, whatever address it uses"
+	case is(TableL3Forwarding, priorityLocalSwitched, priorityLocalRouted, priorityUnknown, priorityOutside):
+		return "the address, and not the MAC address, says where a packet goes"
+	}
+	if ethType != nil && ethType.Int64() == v6 {
+		return "IPv6 twin"
+	}
+	if is(TableEgressMetrics, priorityDefault) || is(TableIngressMetrics, priorityDefault) {
+		return "named by the reference, not printed"
+	}
+	return ""
+}

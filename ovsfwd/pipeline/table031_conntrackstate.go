@@ -1,0 +1,69 @@
+package pipeline
+
+// Table 31, conntrack state: drops what fits no connection, sends answers of
+// connections that the gateway port began back to it, and takes the state from
+// packets whose connection is not allowed, so that no flow for established ones
+// matches them.
+//
+//	table=31,priority=230,ct_state=+inv+trk,ct_mark=0x20,ip actions=drop                     (and ipv6, as all here)
+//	table=31,priority=221,ct_state=-new+rel+trk,ct_label=0/ALLOWED,ip actions=set_field:0x400000/0x400000->reg0,ct_clear,goto_table:40
+//	table=31,priority=220,ct_state=-new+est-rpl+trk,ct_label=0/ALLOWED,ip actions=ct_clear,goto_table:40
+//	table=31,priority=220,ct_state=-new+est+rpl+trk,ct_label=0/ALLOWED,ip actions=set_field:0x400000/0x400000->reg0,ct_clear,goto_table:40
+//	table=31,priority=210,ct_state=-new+trk,ct_mark=0x20,ip,reg0=0x1/0xffff actions=goto_table:40
+//	table=31,priority=205,ct_state=-new+trk,ct_mark=0x20,ip,reg0=0/0xffff actions=set_field:GWMAC->eth_dst,set_field:0/0x80000->reg0,goto_table:40
+//	table=31,priority=200,ct_state=-new+trk,ct_mark=0x20,ip actions=set_field:GWMAC->eth_dst,goto_table:40
+//	table=31,priority=200,ct_state=+inv+trk,ip actions=drop
+//	table=31,priority=0 actions=goto_table:40
+//
+// The reference takes committed for allowed. But an egress rule commits before
+// ingress policy has judged: the third datagram of a denied UDP flow is
+// established in the userspace datapath, and in every datapath the one that is
+// denied can answer (TestCommittedIsNotAllowed).
+
+import "github.com/felixlike/felixlike/ovsfwd/openflow"
+
+const (
+	priorityToGateway  uint16 = 205
+	priorityNotAllowed uint16 = 220
+	priorityRelated    uint16 = 221
+	priorityInvalid    uint16 = 230
+)
+
+func conntrackStateBase(n Node) []openflow.Flow {
+	flows := []openflow.Flow{{
+		Table: TableConntrackState, Priority: priorityDefault, Match: openflow.Any(), Actions: jump(TableDNAT),
+	}}
+	add := func(priority uint16, m openflow.Match, actions ...openflow.Action) {
+		flows = append(flows, openflow.Flow{Table: TableConntrackState, Priority: priority, Match: m, Actions: actions})
+	}
+	never := openflow.SetBits(openflow.Reg0, neverAllow, neverAllow)
+	next := openflow.GotoTable(TableDNAT)
+	for _, ip := range ipFamilies() {
+		invalid := ip.CTState(openflow.CTInv|openflow.CTTrk, 0)
+		// An invalid packet of a known connection has the connection's mark.
+		add(priorityInvalid, invalid.CTMark(GatewayMark, exactMark))
+		add(priorityNormal, invalid)
+
+		add(priorityRelated, notAllowed(ip.CTState(openflow.CTRel|openflow.CTTrk, openflow.CTNew)),
+			never, openflow.CTClear(), next)
+		add(priorityNotAllowed, notAllowed(ip.CTState(openflow.CTEst|openflow.CTTrk, openflow.CTNew|openflow.CTRpl)),
+			openflow.CTClear(), next)
+		add(priorityNotAllowed, notAllowed(ip.CTState(openflow.CTEst|openflow.CTRpl|openflow.CTTrk, openflow.CTNew)),
+			never, openflow.CTClear(), next)
+
+		begun := ip.CTState(openflow.CTTrk, openflow.CTNew).CTMark(GatewayMark, exactMark)
+		add(priorityHigh, begun.Bits(openflow.Reg0, sourceGW, sourceMask), next)
+		// Without the bit, table 70 does not send it to the pod.
+		add(priorityToGateway, begun.Bits(openflow.Reg0, sourceTunnel, sourceMask),
+			openflow.SetMAC(openflow.EthDst, n.GatewayMAC), openflow.SetBits(openflow.Reg0, 0, macRewrite), next)
+		add(priorityNormal, begun, openflow.SetMAC(openflow.EthDst, n.GatewayMAC), next)
+	}
+	return flows
+}
+
+const exactMark uint32 = 0xffffffff
+
+// notAllowed narrows a match to connections that are not allowed.
+func notAllowed(m openflow.Match) openflow.Match {
+	return m.CTLabel(openflow.Label{}, AllowedLabel())
+}
