@@ -108,7 +108,7 @@ type agent struct {
 // driver chooses and wires datastore, managers and stages.
 func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	cfg, log, ports := a.cfg, a.log, a.choice.Switch.Node
-	flows := openflow.NewFlowTable(pipeline.Version)
+	flows := openflow.NewFlowTable(pipeline.Owner, pipeline.Version)
 	br := newBridge(bridgeConfig(cfg, a.socket), cfg.OVSRunDir, flows, log)
 	host := hostnet.NewReconciler()
 	conntrack := hostnet.NewConntrack()

@@ -24,7 +24,7 @@ type switchPolicy struct {
 
 func newOpenFlow(c Choice) Backend {
 	p := &switchPolicy{
-		link: link{socket: managementSocket(c.Switch.RunDir, c.Switch.Bridge), flows: openflow.NewFlowTable(pipeline.Version)},
+		link: link{socket: managementSocket(c.Switch.RunDir, c.Switch.Bridge), flows: openflow.NewFlowTable(pipeline.PolicyOwner, pipeline.Version)},
 		host: nftables.New(nftables.Options{Table: hostTable, NetNS: c.NetNS}),
 	}
 	return Backend{

@@ -44,8 +44,10 @@ type Dispatcher interface {
 	Complete()
 }
 
-// Flows is what managers ask of the OpenFlow side: groups of flows by key.
+// Flows is what managers ask of the OpenFlow side: groups of flows by key. What
+// renders a group is kept and called again when its flows are sent, so it
+// returns the same each time until the group is set again.
 type Flows interface {
-	SetFlows(key string, flows []openflow.Flow)
+	SetFlows(key string, render func() []openflow.Flow)
 	RemoveFlows(key string)
 }

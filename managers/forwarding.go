@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
@@ -90,7 +91,7 @@ func (m *ForwardingManager) CompleteDeferredWork() {
 	}
 	node := withNode(m.bridge, m.self)
 	if m.baseDirty {
-		m.flows.SetFlows("base", pipeline.Base(node))
+		m.flows.SetFlows("base", func() []openflow.Flow { return pipeline.Base(node) })
 		for id := range m.attachments {
 			m.dirty.add(id)
 		}
@@ -98,7 +99,7 @@ func (m *ForwardingManager) CompleteDeferredWork() {
 	}
 	for _, id := range m.dirty.take(model.PodID.Compare) {
 		if a := m.attachments[id]; a != nil {
-			m.flows.SetFlows("pod "+id.String(), pipeline.Endpoint(node, a))
+			m.flows.SetFlows("pod "+id.String(), func() []openflow.Flow { return pipeline.Endpoint(node, a) })
 		} else {
 			m.flows.RemoveFlows("pod " + id.String())
 		}

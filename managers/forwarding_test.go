@@ -13,9 +13,9 @@ import (
 // flowGroups keeps the flows of each group as text.
 type flowGroups map[string]string
 
-func (g flowGroups) SetFlows(key string, flows []openflow.Flow) {
+func (g flowGroups) SetFlows(key string, render func() []openflow.Flow) {
 	var lines []string
-	for _, f := range flows {
+	for _, f := range render() {
 		lines = append(lines, f.String())
 	}
 	g[key] = strings.Join(lines, "\n")

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
@@ -52,7 +53,7 @@ func (m *TunnelManager) CompleteDeferredWork() {
 	node := withNode(m.bridge, m.self)
 	for _, name := range m.dirty.take(strings.Compare) {
 		if p := m.peers[name]; p != nil {
-			m.flows.SetFlows("peer "+name, pipeline.Peer(node, p))
+			m.flows.SetFlows("peer "+name, func() []openflow.Flow { return pipeline.Peer(node, p) })
 		} else {
 			m.flows.RemoveFlows("peer " + name)
 		}

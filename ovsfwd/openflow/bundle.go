@@ -5,11 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"iter"
+	"maps"
 	"math"
 	"strings"
 
 	"antrea.io/libOpenflow/openflow15"
-	"antrea.io/libOpenflow/util"
 )
 
 // bundleFlags: all or nothing, and in the order given.
@@ -50,30 +52,32 @@ func (e *BundleError) Error() string {
 }
 
 // Bundle applies all changes in order, or none. Flows that the switch refuses
-// are named by a *BundleError; every other error means a broken connection.
-func (c *Conn) Bundle(ctx context.Context, mods []FlowMod) error {
+// are named by a *BundleError; every other error means a broken connection, or
+// comes from the sequence. The sequence is gone through a second time to name
+// what is refused.
+func (c *Conn) Bundle(ctx context.Context, mods iter.Seq2[FlowMod, error]) error {
 	if err := c.Err(); err != nil {
 		return fmt.Errorf("openflow connection lost: %w", err)
-	}
-	if len(mods) == 0 {
-		return nil
 	}
 	c.op.Lock()
 	defer c.op.Unlock()
 	c.bundle++
-	b := &bundle{conn: c, id: c.bundle, mods: mods}
+	b := &bundle{conn: c, id: c.bundle, mods: mods, refused: map[uint32]string{}}
 	if err := b.open(ctx); err != nil {
 		return err
 	}
+	if b.failed != nil {
+		return errors.Join(b.failed, b.control(ctx, openflow15.BCT_DISCARD_REQUEST))
+	}
 	if len(b.refused) > 0 {
-		return errors.Join(&BundleError{b.refused}, b.control(ctx, openflow15.BCT_DISCARD_REQUEST))
+		return errors.Join(b.refusals(), b.control(ctx, openflow15.BCT_DISCARD_REQUEST))
 	}
 	if err := b.control(ctx, openflow15.BCT_COMMIT_REQUEST); err != nil {
 		return err
 	}
 	if len(b.refused) > 0 {
 		// A failed commit leaves no bundle to discard.
-		return &BundleError{b.refused}
+		return b.refusals()
 	}
 	return nil
 }
@@ -82,23 +86,34 @@ func (c *Conn) Bundle(ctx context.Context, mods []FlowMod) error {
 type bundle struct {
 	conn *Conn
 	id   uint32
-	mods []FlowMod
-	// first is the transaction id of mods[0]; the others follow it.
-	first   uint32
-	refused []Refusal
+	mods iter.Seq2[FlowMod, error]
+	// first is the transaction id of the first change; the others follow it.
+	first, count uint32
+	// failed is the error of the sequence that ended it.
+	failed error
+	// refused are the reasons by number of the change.
+	refused map[uint32]string
 }
 
 // open opens the bundle, adds the changes and collects what is refused up to
 // a barrier.
 func (b *bundle) open(ctx context.Context) error {
-	msgs, err := b.encode()
-	if err != nil {
-		return err
-	}
-	barrier := openflow15.NewBarrierRequest()
-	barrier.Xid = b.conn.nextXID()
-	opening := msgs[0].(*openflow15.BundleCtrl).Xid
-	return b.conn.exchange(ctx, append(msgs, barrier), func(m message) (bool, error) {
+	opening, barrier := b.conn.nextXID(), b.conn.nextXID()
+	b.first = b.conn.xid + 1
+	encoding := map[uint32]string{}
+	err := b.conn.exchange(ctx, func(w io.Writer) error {
+		ctrl := openflow15.NewBundleCtrl(b.id, openflow15.BCT_OPEN_REQUEST, bundleFlags)
+		ctrl.Xid = opening
+		if err := write(w, ctrl); err != nil {
+			return err
+		}
+		if err := b.add(w, encoding); err != nil {
+			return err
+		}
+		end := openflow15.NewBarrierRequest()
+		end.Xid = barrier
+		return write(w, end)
+	}, func(m message) (bool, error) {
 		switch m.kind() {
 		case openflow15.Type_Error:
 			if m.xid() == opening {
@@ -106,38 +121,40 @@ func (b *bundle) open(ctx context.Context) error {
 			}
 			return false, b.note(m)
 		case openflow15.Type_BarrierReply:
-			return m.xid() == barrier.Xid, nil
+			return m.xid() == barrier, nil
 		}
 		return false, nil
 	})
+	b.conn.xid += b.count
+	maps.Copy(b.refused, encoding)
+	return err
 }
 
-// encode renders the opening and all changes. A change that cannot be encoded
-// is refused before anything is sent.
-func (b *bundle) encode() ([]util.Message, error) {
-	msgs := make([]util.Message, 0, len(b.mods)+2)
-	ctrl := openflow15.NewBundleCtrl(b.id, openflow15.BCT_OPEN_REQUEST, bundleFlags)
-	ctrl.Xid = b.conn.nextXID()
-	msgs = append(msgs, ctrl)
-	b.first = b.conn.xid + 1
-	var refused []Refusal
-	for _, mod := range b.mods {
-		add, err := b.add(mod, b.conn.nextXID())
+// add sends the changes one by one. Those that cannot be encoded are noted and
+// left out: the bundle will be discarded.
+func (b *bundle) add(w io.Writer, refused map[uint32]string) error {
+	var buf []byte
+	for mod, err := range b.mods {
 		if err != nil {
-			refused = append(refused, Refusal{mod, err.Error()})
-			continue
+			b.failed = err
+			return nil
 		}
-		msgs = append(msgs, add)
+		m, err := b.encode(buf[:0], mod, b.first+b.count)
+		if err != nil {
+			refused[b.count] = err.Error()
+		} else if _, err := w.Write(m); err != nil {
+			return err
+		} else {
+			buf = m
+		}
+		b.count++
 	}
-	if len(refused) > 0 {
-		return nil, &BundleError{refused}
-	}
-	return msgs, nil
+	return nil
 }
 
-// add encodes one change as a message of the bundle.
-func (b *bundle) add(mod FlowMod, xid uint32) (encoded, error) {
-	m := append(make([]byte, 0, 256), openflow15.VERSION, openflow15.Type_BundleAddMessage, 0, 0)
+// encode appends one change as a message of the bundle.
+func (b *bundle) encode(m []byte, mod FlowMod, xid uint32) ([]byte, error) {
+	m = append(m, openflow15.VERSION, openflow15.Type_BundleAddMessage, 0, 0)
 	m = binary.BigEndian.AppendUint32(m, xid)
 	m = binary.BigEndian.AppendUint32(m, b.id)
 	m = append(m, 0, 0)
@@ -154,12 +171,28 @@ func (b *bundle) add(mod FlowMod, xid uint32) (encoded, error) {
 	return m, nil
 }
 
+// refusals names what was refused.
+func (b *bundle) refusals() error {
+	e := &BundleError{}
+	i := uint32(0)
+	for mod, err := range b.mods {
+		if err != nil {
+			return err
+		}
+		if why, found := b.refused[i]; found {
+			e.Refusals = append(e.Refusals, Refusal{mod, why})
+		}
+		i++
+	}
+	return e
+}
+
 // control sends one bundle request and waits for its reply. Errors of single
 // changes that come meanwhile are noted.
 func (b *bundle) control(ctx context.Context, request uint16) error {
 	ctrl := openflow15.NewBundleCtrl(b.id, request, bundleFlags)
 	ctrl.Xid = b.conn.nextXID()
-	return b.conn.exchange(ctx, []util.Message{ctrl}, func(m message) (bool, error) {
+	return b.conn.exchange(ctx, messages(ctrl), func(m message) (bool, error) {
 		switch {
 		case m.kind() == openflow15.Type_Error && m.xid() == ctrl.Xid:
 			if len(b.refused) > 0 {
@@ -175,11 +208,10 @@ func (b *bundle) control(ctx context.Context, request uint16) error {
 
 // note maps an error to the change that caused it.
 func (b *bundle) note(m message) error {
-	i := int(int64(m.xid()) - int64(b.first))
-	if i < 0 || i >= len(b.mods) {
+	if m.xid() < b.first {
 		return b.broken("message", m)
 	}
-	b.refused = append(b.refused, Refusal{b.mods[i], reason(m)})
+	b.refused[m.xid()-b.first] = reason(m)
 	return nil
 }
 

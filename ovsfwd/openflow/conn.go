@@ -81,7 +81,7 @@ func (c *Conn) Barrier(ctx context.Context) error {
 	defer c.op.Unlock()
 	b := openflow15.NewBarrierRequest()
 	b.Xid = c.nextXID()
-	return c.exchange(ctx, []util.Message{b}, func(m message) (bool, error) {
+	return c.exchange(ctx, messages(b), func(m message) (bool, error) {
 		if m.xid() == b.Xid && m.kind() == openflow15.Type_Error {
 			return true, fmt.Errorf("openflow barrier: %s", reason(m))
 		}
@@ -103,7 +103,7 @@ func (c *Conn) handshake(ctx context.Context) error {
 	hello.Xid = c.nextXID()
 	features := openflow15.NewFeaturesRequest()
 	features.Xid = c.nextXID()
-	return c.exchange(ctx, []util.Message{hello, features}, func(m message) (bool, error) {
+	return c.exchange(ctx, messages(hello, features), func(m message) (bool, error) {
 		switch m.kind() {
 		case openflow15.Type_Error:
 			return true, fmt.Errorf("version 1.5 refused (bridge protocols?): %s", reason(m))
@@ -124,7 +124,7 @@ func (c *Conn) nextXID() uint32 {
 
 // exchange sends messages and hands what comes back to handle, until it
 // reports the end. The caller holds c.op.
-func (c *Conn) exchange(ctx context.Context, msgs []util.Message, handle func(message) (bool, error)) error {
+func (c *Conn) exchange(ctx context.Context, send func(io.Writer) error, handle func(message) (bool, error)) error {
 	if err := c.Err(); err != nil {
 		return fmt.Errorf("openflow connection lost: %w", err)
 	}
@@ -135,7 +135,7 @@ func (c *Conn) exchange(ctx context.Context, msgs []util.Message, handle func(me
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		if err := c.send(msgs); err != nil {
+		if err := c.send(send); err != nil {
 			c.fail(err)
 		}
 	}()
@@ -158,20 +158,35 @@ func (c *Conn) exchange(ctx context.Context, msgs []util.Message, handle func(me
 	}
 }
 
-func (c *Conn) send(msgs []util.Message) error {
+func (c *Conn) send(send func(io.Writer) error) error {
 	c.write.Lock()
 	defer c.write.Unlock()
 	w := bufio.NewWriterSize(c.conn, 1<<16)
-	for _, m := range msgs {
-		b, err := m.MarshalBinary()
-		if err != nil {
-			return fmt.Errorf("encode: %w", err)
-		}
-		if _, err := w.Write(b); err != nil {
-			return err
-		}
+	if err := send(w); err != nil {
+		return err
 	}
 	return w.Flush()
+}
+
+// messages sends messages in order.
+func messages(msgs ...util.Message) func(io.Writer) error {
+	return func(w io.Writer) error {
+		for _, m := range msgs {
+			if err := write(w, m); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func write(w io.Writer, m util.Message) error {
+	b, err := m.MarshalBinary()
+	if err != nil {
+		return fmt.Errorf("encode: %w", err)
+	}
+	_, err = w.Write(b)
+	return err
 }
 
 // read receives until the connection ends. It answers echo requests itself, so

@@ -3,15 +3,14 @@ package openflow
 import "fmt"
 
 // Field is a packet field, tunnel field or register that flows match, set or
-// copy. The order of the constants is the order on the wire: OpenFlow wants a
-// field's prerequisites before it.
+// copy. The order of the constants is the order on the wire: by class and
+// number. OpenFlow wants a field's prerequisites before it, and their numbers
+// are lower.
 type Field uint8
 
 // The fields in use.
 const (
-	EthType Field = iota + 1
-	IPProto
-	Reg0
+	Reg0 Field = iota + 1
 	Reg1
 	Reg2
 	Reg3
@@ -19,37 +18,39 @@ const (
 	Reg5
 	Reg6
 	Reg7
+	TunSrc
+	TunDst
 	PktMark
+	ConjID
 	CTState
 	CTZone
 	CTMark
 	CTLabel
-	ConjID
-	TunSrc
-	TunDst
 	InPort
-	EthSrc
 	EthDst
+	EthSrc
+	EthType
+	IPProto
 	IPv4Src
 	IPv4Dst
-	IPv6Src
-	IPv6Dst
-	ARPSpa
-	ARPTpa
-	ARPOp
-	ARPSha
-	ARPTha
-	ICMPv6Type
-	ICMPv6Code
-	NDTarget
-	NDSll
-	NDTll
 	TCPSrc
 	TCPDst
 	UDPSrc
 	UDPDst
 	SCTPSrc
 	SCTPDst
+	ARPOp
+	ARPSpa
+	ARPTpa
+	ARPSha
+	ARPTha
+	IPv6Src
+	IPv6Dst
+	ICMPv6Type
+	ICMPv6Code
+	NDTarget
+	NDSll
+	NDTll
 )
 
 // format is how a field's value is written.
@@ -67,6 +68,7 @@ const (
 type class uint16
 
 const (
+	basic    class = 0x0000 // NXM's own of OpenFlow 1.0
 	nicira   class = 0x0001
 	openFlow class = 0x8000
 )

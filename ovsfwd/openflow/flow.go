@@ -1,7 +1,6 @@
 package openflow
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"strings"
 )
@@ -16,16 +15,12 @@ type Flow struct {
 
 // String returns the flow in ovs-ofctl notation, as in
 // "table=110,priority=0 actions=drop". Equal flows have equal strings.
-func (f Flow) String() string { return f.id() + " actions=" + f.actions() }
-
-// id names what the switch takes for the identity of a flow: table, priority
-// and match.
-func (f Flow) id() string {
+func (f Flow) String() string {
 	s := fmt.Sprintf("table=%d,priority=%d", f.Table, f.Priority)
 	if m := f.Match.String(); m != "" {
 		s += "," + m
 	}
-	return s
+	return s + " actions=" + f.actions()
 }
 
 func (f Flow) actions() string {
@@ -39,22 +34,6 @@ func (f Flow) actions() string {
 	return strings.Join(words, ",")
 }
 
-// Owner is the upper 16 bits of every cookie of ours.
-const Owner = 0xf11c
-
-// A cookie is owner (16 bits), pipeline version (8 bits) and content hash (40
-// bits): a flow that is installed with the cookie of a wanted one is that flow.
-const (
-	ownerShift   = 48
-	versionShift = 40
-	hashMask     = 1<<versionShift - 1
-)
-
-func cookie(version uint8, f Flow) uint64 {
-	sum := sha256.Sum256([]byte(f.String()))
-	return uint64(Owner)<<ownerShift | uint64(version)<<versionShift | number(sum[:8])&hashMask
-}
-
 // Command says what a FlowMod does.
 type Command uint8
 
@@ -62,8 +41,6 @@ const (
 	// Add installs the flow, or replaces the one of equal table, priority and
 	// match.
 	Add Command = iota + 1
-	// Delete removes exactly the flow of equal table, priority and match.
-	Delete
 	// DeleteCookie removes the flows of the table that have the cookie; the
 	// rest of the flow is not looked at.
 	DeleteCookie
@@ -83,8 +60,6 @@ func (m FlowMod) String() string {
 	switch m.Command {
 	case Add:
 		return "add " + m.Flow.String()
-	case Delete:
-		return "delete " + m.Flow.id()
 	case DeleteCookie:
 		return fmt.Sprintf("delete cookie=%#x/-1,table=%d", m.Cookie, m.Flow.Table)
 	}

@@ -135,6 +135,39 @@ func learnValue(b, value []byte, width int, use uint16) []byte {
 }
 
 func learnField(b []byte, f Field, offset int) []byte {
-	b = append(b, f.spec().header(false)...)
+	b = append(b, f.learnSpec().header(false)...)
 	return binary.BigEndian.AppendUint16(b, uint16(offset))
+}
+
+// learnSpec has a field's number within a learned flow: the switch writes that
+// of NXM where there is one, and what it writes must be what was sent.
+func (f Field) learnSpec() spec {
+	s := f.spec()
+	switch f {
+	case EthDst:
+		s.class, s.number = basic, 1
+	case EthSrc:
+		s.class, s.number = basic, 2
+	case EthType:
+		s.class, s.number = basic, 3
+	case IPProto:
+		s.class, s.number = basic, 6
+	case IPv4Src:
+		s.class, s.number = basic, 7
+	case IPv4Dst:
+		s.class, s.number = basic, 8
+	case TCPSrc:
+		s.class, s.number = basic, 9
+	case TCPDst:
+		s.class, s.number = basic, 10
+	case UDPSrc:
+		s.class, s.number = basic, 11
+	case UDPDst:
+		s.class, s.number = basic, 12
+	case IPv6Src:
+		s.class, s.number = nicira, 19
+	case IPv6Dst:
+		s.class, s.number = nicira, 20
+	}
+	return s
 }

@@ -111,13 +111,18 @@ func (m Match) with(f Field, value, mask []byte) Match {
 	return Match{terms}
 }
 
-// String returns the match in ovs-ofctl notation, empty if it matches all.
+// String returns the match in ovs-ofctl notation, the protocol first; it is
+// empty if the match matches all.
 func (m Match) String() string {
-	words := make([]string, 0, len(m.terms))
+	var protocol, words []string
 	for _, t := range m.terms {
-		words = append(words, m.word(t)...)
+		if t.field == EthType || t.field == IPProto {
+			protocol = append(protocol, m.word(t)...)
+		} else {
+			words = append(words, m.word(t)...)
+		}
 	}
-	return strings.Join(words, ",")
+	return strings.Join(append(protocol, words...), ",")
 }
 
 // word renders one term; the Ethernet type and protocol have short words, and

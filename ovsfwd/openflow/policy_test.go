@@ -83,11 +83,12 @@ func TestPolicyFlowsReadBackAsWritten(t *testing.T) {
 	b := ovstest.NewBridge(t)
 	table := connected(t, b)
 	flows := policyFlows()
-	table.SetFlows("all", flows)
+	table.SetFlows("all", fixed(flows))
 	apply(t, b, table, openflow.Result{Messages: len(flows), Added: len(flows)})
 	if diff := cmp.Diff(texts(flows), b.Flows()); diff != "" {
 		t.Error(diff)
 	}
+	known(t, b, flows)
 }
 
 func TestNotationOfPolicyFlows(t *testing.T) {
@@ -124,13 +125,13 @@ func TestConjunctionsNeedARoomyFlow(t *testing.T) {
 		}
 		return f
 	}
-	table.SetFlows("most", []openflow.Flow{clause(4000)})
+	table.SetFlows("most", fixed([]openflow.Flow{clause(4000)}))
 	apply(t, b, table, openflow.Result{Messages: 1, Added: 1})
-	table.SetFlows("most", []openflow.Flow{clause(4200)})
+	table.SetFlows("most", fixed([]openflow.Flow{clause(4200)}))
 	if _, err := table.Apply(b.Context()); err == nil || !strings.Contains(err.Error(), "most: ") {
 		t.Errorf("got %.200v", err)
 	}
-	table.SetFlows("most", []openflow.Flow{{Table: 50, Priority: 200, Match: openflow.IPv4(), Actions: []openflow.Action{openflow.Conjunction(1, 4, 3)}}})
+	table.SetFlows("most", fixed([]openflow.Flow{{Table: 50, Priority: 200, Match: openflow.IPv4(), Actions: []openflow.Action{openflow.Conjunction(1, 4, 3)}}}))
 	if _, err := table.Apply(b.Context()); err == nil || !strings.Contains(err.Error(), "dimension 4 of 3") {
 		t.Errorf("got %.200v", err)
 	}
@@ -144,7 +145,7 @@ func TestLearnNeedsWholeFieldsAndNeighbouringBits(t *testing.T) {
 		"widths differ":     {Copies: []openflow.FieldCopy{{openflow.IPv4Src, openflow.IPv6Src}}},
 		"not neighbours":    {Sets: []openflow.RegisterBits{{openflow.Reg0, 1, 5}}},
 	} {
-		table.SetFlows("learn", []openflow.Flow{{Table: 110, Match: openflow.IPv4(), Actions: []openflow.Action{openflow.Learn(spec)}}})
+		table.SetFlows("learn", fixed([]openflow.Flow{{Table: 110, Match: openflow.IPv4(), Actions: []openflow.Action{openflow.Learn(spec)}}}))
 		if _, err := table.Apply(b.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}

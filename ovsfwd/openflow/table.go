@@ -1,26 +1,36 @@
 package openflow
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
+
+	"github.com/felixlike/felixlike/tables"
 )
 
 // Switch is what a FlowTable programs. *Conn is one.
 type Switch interface {
-	Bundle(ctx context.Context, mods []FlowMod) error
-	Dump(ctx context.Context) ([]Installed, error)
+	// Bundle makes all changes or none; an error of the sequence makes it none.
+	Bundle(ctx context.Context, mods iter.Seq2[FlowMod, error]) error
+	// Dump reads the flows whose cookie has the owner.
+	Dump(ctx context.Context, owner uint16) ([]Installed, error)
+	// Err returns why the connection ended, nil while it has not.
+	Err() error
 }
 
-// Result counts what an Apply did.
+// Result says what an Apply did.
 type Result struct {
 	// Messages is the number of flow mods sent.
 	Messages int
 	// Added and Deleted count them by kind; a replaced flow counts as added.
 	Added, Deleted int
+	// FullRead tells that all flows were read first.
+	FullRead bool
+	// Repaired are the foreign changes that were undone, sorted.
+	Repaired []tables.Repair
 }
 
 // ConflictError says that two wanted flows have equal table, priority and
@@ -35,43 +45,86 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("conflicting flows: %s: %s; %s: %s", e.Keys[0], e.Flows[0], e.Keys[1], e.Flows[1])
 }
 
-// FlowTable holds the wanted flows of a bridge, in groups, beside those known
-// to be installed, and sends the difference. It is not safe for concurrent
-// use: its owner is the driver's loop.
+// FlowTable holds the wanted flows of one owner, in groups, beside those known
+// to be installed, and sends the difference. It keeps digests, not flows: a
+// group is rendered again when one of its flows is sent. It is not safe for
+// concurrent use: its owner is the driver's loop.
 type FlowTable struct {
-	version uint8
-	sw      Switch
-	// synced says that installed is what the switch has.
-	synced    bool
-	groups    map[string][]entry
-	wanted    map[string][]claim
-	installed map[string]entry
-	// touched are the identities whose claims changed since the last Apply.
-	touched map[string]struct{}
+	digester
+	sw Switch
+	// synced says that the states tell what the switch has.
+	synced bool
+	groups map[string]*group
+	states map[identity]state
+	// rivals are the claims beyond the first to one identity: nearly always
+	// none.
+	rivals map[identity][]claim
+	// cookies are those of the installed flows.
+	cookies multiset
+	wanted  int
+	// touched are the identities whose state changed since the last Apply,
+	// some of them more than once.
+	touched []identity
 }
 
-// entry is a flow with its identity and cookie.
+// group is what one SetFlows set.
+type group struct {
+	key     string
+	render  func() []Flow
+	entries []entry
+}
+
+// entry is what is kept of a flow.
 type entry struct {
-	flow   Flow
-	id     string
+	id     identity
 	cookie uint64
 }
 
 // claim is one group's wish for an identity.
 type claim struct {
-	key string
-	entry
+	group *group
+	index int32
 }
 
-// NewFlowTable returns an empty table. The version is the pipeline's: when it
-// changes, every flow is replaced.
-func NewFlowTable(version uint8) *FlowTable {
+func (c claim) cookie() uint64 { return c.group.entries[c.index].cookie }
+
+func (c claim) flow() (Flow, error) {
+	flows, err := c.group.flows()
+	if err != nil {
+		return Flow{}, err
+	}
+	return flows[c.index], nil
+}
+
+// state is what is wanted and known of an identity.
+type state struct {
+	// claim has no group if nobody wants the flow.
+	claim
+	table uint8
+	// tampered says that what is installed is not what its cookie tells.
+	tampered bool
+	// installed is the cookie of the installed flow, zero if there is none.
+	installed uint64
+}
+
+// right reports whether the switch has what is wanted.
+func (s state) right() bool {
+	if s.group == nil {
+		return s.installed == 0
+	}
+	return s.installed == s.cookie() && !s.tampered
+}
+
+// NewFlowTable returns an empty table for the flows whose cookies have an
+// owner in their upper 16 bits: flows of others are left alone, whatever they
+// are. The version is the pipeline's: when it changes, every flow is replaced.
+func NewFlowTable(owner uint16, version uint8) *FlowTable {
 	return &FlowTable{
-		version:   version,
-		groups:    map[string][]entry{},
-		wanted:    map[string][]claim{},
-		installed: map[string]entry{},
-		touched:   map[string]struct{}{},
+		digester: digester{owner: owner, version: version},
+		groups:   map[string]*group{},
+		states:   map[identity]state{},
+		rivals:   map[identity][]claim{},
+		cookies:  multiset{once: map[uint64]struct{}{}, more: map[uint64]int{}},
 	}
 }
 
@@ -80,46 +133,88 @@ func NewFlowTable(version uint8) *FlowTable {
 func (t *FlowTable) Connect(sw Switch) { t.sw, t.synced = sw, false }
 
 // Len returns the number of wanted flows.
-func (t *FlowTable) Len() int { return len(t.wanted) }
+func (t *FlowTable) Len() int { return t.wanted }
 
-// SetFlows makes flows the wanted ones of a group, in place of those it had.
-func (t *FlowTable) SetFlows(key string, flows []Flow) {
-	entries := make([]entry, len(flows))
+// SetFlows makes what render returns the wanted flows of a group, in place of
+// those it had. It is called at once, and again whenever flows of the group are
+// sent; it returns the same flows each time until the group is set again.
+func (t *FlowTable) SetFlows(key string, render func() []Flow) {
+	flows := render()
+	g := &group{key: key, render: render, entries: make([]entry, len(flows))}
 	for i, f := range flows {
-		entries[i] = entry{f, f.id(), cookie(t.version, f)}
+		g.entries[i] = t.digest(f)
 	}
-	old := t.groups[key]
-	same := func(a, b entry) bool { return a.id == b.id && a.cookie == b.cookie }
-	if _, known := t.groups[key]; known && slices.EqualFunc(old, entries, same) {
+	if old := t.groups[key]; old != nil && slices.Equal(old.entries, g.entries) {
+		old.render = render
 		return
 	}
 	t.RemoveFlows(key)
-	for _, e := range entries {
-		t.wanted[e.id] = append(t.wanted[e.id], claim{key, e})
-		t.touched[e.id] = struct{}{}
+	for i, e := range g.entries {
+		t.claim(e.id, flows[i].Table, claim{g, int32(i)})
 	}
-	t.groups[key] = entries
+	t.groups[key] = g
 }
 
 // RemoveFlows removes a group.
 func (t *FlowTable) RemoveFlows(key string) {
-	for _, e := range t.groups[key] {
-		claims := slices.DeleteFunc(t.wanted[e.id], func(c claim) bool { return c.key == key })
-		if len(claims) == 0 {
-			delete(t.wanted, e.id)
-		} else {
-			t.wanted[e.id] = claims
-		}
-		t.touched[e.id] = struct{}{}
+	g := t.groups[key]
+	if g == nil {
+		return
+	}
+	for i, e := range g.entries {
+		t.release(e.id, claim{g, int32(i)})
 	}
 	delete(t.groups, key)
 }
 
+func (t *FlowTable) claim(id identity, table uint8, c claim) {
+	s := t.states[id]
+	if s.group != nil {
+		t.rivals[id] = append(t.rivals[id], c)
+	} else {
+		s.claim, s.table = c, table
+		t.states[id] = s
+		t.wanted++
+	}
+	t.touched = append(t.touched, id)
+}
+
+func (t *FlowTable) release(id identity, c claim) {
+	t.touched = append(t.touched, id)
+	s := t.states[id]
+	rivals := t.rivals[id]
+	switch {
+	case s.claim != c:
+		rivals = slices.DeleteFunc(rivals, func(r claim) bool { return r == c })
+	case len(rivals) > 0:
+		s.claim = rivals[0]
+		rivals = slices.Delete(rivals, 0, 1)
+	default:
+		s.claim = claim{}
+		t.wanted--
+	}
+	t.states[id] = s
+	if len(rivals) > 0 {
+		t.rivals[id] = rivals
+	} else {
+		delete(t.rivals, id)
+	}
+}
+
+// flows renders the group.
+func (g *group) flows() ([]Flow, error) {
+	flows := g.render()
+	if len(flows) != len(g.entries) {
+		return nil, fmt.Errorf("flows of %s: %d were set and %d are rendered", g.key, len(g.entries), len(flows))
+	}
+	return flows, nil
+}
+
 // Apply brings the switch to the wanted flows in one bundle. The first time,
-// and after Connect, it reads the installed flows back and reconciles by
-// cookie: what is there already is not sent again, flows of ours that nobody
-// wants go, and flows with foreign cookies stay. After that it sends only
-// differences, and nothing when there are none.
+// and after Connect, it reads the installed flows back: what is there already
+// is not sent again, flows of ours that nobody wants go, and flows with foreign
+// cookies stay. After that it sends only differences, and nothing when there
+// are none.
 //
 // A *ConflictError or *BundleError leaves the switch as it was; the wanted
 // flows stay wanted, so the owner removes the group named and applies again.
@@ -127,137 +222,67 @@ func (t *FlowTable) Apply(ctx context.Context) (Result, error) {
 	if t.sw == nil {
 		return Result{}, errors.New("openflow: not connected")
 	}
-	var stale []FlowMod
+	if err := t.sw.Err(); err != nil {
+		return Result{}, fmt.Errorf("openflow connection lost: %w", err)
+	}
+	var result Result
 	if !t.synced {
-		var err error
-		if stale, err = t.resync(ctx); err != nil {
-			return Result{}, err
+		if err := t.resync(ctx); err != nil {
+			return result, err
+		}
+		result.FullRead = true
+	}
+	if err := t.conflict(); err != nil {
+		return result, err
+	}
+	changes := t.changes()
+	if len(changes) > 0 {
+		if err := t.sw.Bundle(ctx, t.mods(changes)); err != nil {
+			// What the switch has now is known only if it refused the bundle.
+			if refused := new(BundleError); !errors.As(err, &refused) {
+				t.synced = false
+			}
+			return result, err
 		}
 	}
-	mods, err := t.difference()
-	if err != nil {
-		t.synced = t.synced && len(stale) == 0
-		return Result{}, err
-	}
-	mods = append(stale, mods...)
-	if err := t.sw.Bundle(ctx, mods); err != nil {
-		// What the switch has now is known only if it refused the bundle, and
-		// the stale flows are known only to the dump.
-		if refused := new(BundleError); !errors.As(err, &refused) || len(stale) > 0 {
-			t.synced = false
-		}
-		return Result{}, err
-	}
-	t.commit()
-	return count(mods), nil
+	t.commit(changes)
+	result.count(changes)
+	return result, nil
 }
 
-// resync reads the switch and rebuilds installed from it. It returns the
-// deletions of flows of ours that nobody wants.
-func (t *FlowTable) resync(ctx context.Context) ([]FlowMod, error) {
-	flows, err := t.sw.Dump(ctx)
-	if err != nil {
-		return nil, err
-	}
-	present := make(map[Installed]bool, len(flows))
-	for _, f := range flows {
-		if f.Ours() {
-			present[f] = true
-		}
-	}
-	clear(t.installed)
-	for id, claims := range t.wanted {
-		t.touched[id] = struct{}{}
-		for _, c := range claims {
-			have := Installed{Table: c.flow.Table, Priority: c.flow.Priority, Cookie: c.cookie}
-			if _, found := present[have]; found {
-				present[have] = false
-				t.installed[id] = c.entry
+// conflict returns an error if two groups disagree about an identity.
+func (t *FlowTable) conflict() error {
+	var found []claim
+	for id, rivals := range t.rivals {
+		first := t.states[id].claim
+		for _, r := range rivals {
+			if r.cookie() == first.cookie() {
+				continue
+			}
+			pair := []claim{first, r}
+			slices.SortStableFunc(pair, claim.compare)
+			if found == nil || slices.CompareFunc(pair, found, claim.compare) < 0 {
+				found = pair
 			}
 		}
 	}
-	var stale []FlowMod
-	for f, unwanted := range present {
-		if unwanted {
-			stale = append(stale, FlowMod{Command: DeleteCookie, Flow: Flow{Table: f.Table}, Cookie: f.Cookie})
-		}
+	if found == nil {
+		return nil
 	}
-	slices.SortFunc(stale, func(a, b FlowMod) int {
-		return cmp.Or(cmp.Compare(a.Flow.Table, b.Flow.Table), cmp.Compare(a.Cookie, b.Cookie))
-	})
-	t.synced = true
-	return stale, nil
-}
-
-// difference returns the changes for the touched identities, deletions first,
-// sorted.
-func (t *FlowTable) difference() ([]FlowMod, error) {
-	var mods []FlowMod
-	ids := make([]string, 0, len(t.touched))
-	for id := range t.touched {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	for _, id := range ids {
-		want, err := t.winner(id)
+	e := &ConflictError{}
+	for i, c := range found {
+		flow, err := c.flow()
 		if err != nil {
-			return nil, err
+			return err
 		}
-		have, installed := t.installed[id]
-		switch {
-		case want == nil && installed:
-			mods = append(mods, FlowMod{Command: Delete, Flow: have.flow, Cookie: have.cookie})
-		case want != nil && (!installed || have.cookie != want.cookie):
-			mods = append(mods, FlowMod{Command: Add, Flow: want.flow, Cookie: want.cookie, Key: want.key})
-		}
+		e.Keys[i], e.Flows[i] = c.group.key, flow
 	}
-	slices.SortStableFunc(mods, func(a, b FlowMod) int {
-		return cmp.Or(
-			-cmp.Compare(a.Command, b.Command),
-			cmp.Compare(a.Flow.Table, b.Flow.Table),
-			-cmp.Compare(a.Flow.Priority, b.Flow.Priority),
-		)
-	})
-	return mods, nil
+	return e
 }
 
-// winner returns the one flow that all claims to an identity agree on, nil
-// without claims.
-func (t *FlowTable) winner(id string) (*claim, error) {
-	claims := t.wanted[id]
-	if len(claims) == 0 {
-		return nil, nil
+func (c claim) compare(d claim) int {
+	if order := strings.Compare(c.group.key, d.group.key); order != 0 {
+		return order
 	}
-	first := slices.MinFunc(claims, func(a, b claim) int { return strings.Compare(a.key, b.key) })
-	for _, c := range claims {
-		if c.cookie != first.cookie {
-			return nil, &ConflictError{Keys: [2]string{first.key, c.key}, Flows: [2]Flow{first.flow, c.flow}}
-		}
-	}
-	return &first, nil
-}
-
-// commit records that the switch has what is wanted.
-func (t *FlowTable) commit() {
-	for id := range t.touched {
-		if claims := t.wanted[id]; len(claims) > 0 {
-			t.installed[id] = claims[0].entry
-		} else {
-			delete(t.installed, id)
-		}
-	}
-	// A new map: clearing one that held a first load costs as much every time.
-	t.touched = map[string]struct{}{}
-}
-
-func count(mods []FlowMod) Result {
-	r := Result{Messages: len(mods)}
-	for _, m := range mods {
-		if m.Command == Add {
-			r.Added++
-		} else {
-			r.Deleted++
-		}
-	}
-	return r
+	return int(c.index) - int(d.index)
 }

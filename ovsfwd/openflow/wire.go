@@ -57,24 +57,18 @@ func pad(b []byte, start int) []byte {
 
 // wire appends the change as an OpenFlow message (OpenFlow 1.5.1, 7.3.4.2).
 func (m FlowMod) wire(b []byte, xid uint32) ([]byte, error) {
-	command, mask := uint8(openflow15.FC_ADD), uint64(0)
+	command, mask, match := uint8(openflow15.FC_ADD), uint64(0), m.Flow.Match
 	switch m.Command {
 	case Add:
-	case Delete:
-		command = openflow15.FC_DELETE_STRICT
 	case DeleteCookie:
-		command, mask = openflow15.FC_DELETE, math.MaxUint64
+		command, mask, match = openflow15.FC_DELETE, math.MaxUint64, Any()
 	default:
 		return nil, fmt.Errorf("unknown %s", m)
-	}
-	cookie := m.Cookie
-	if m.Command == Delete {
-		cookie = 0
 	}
 	start := len(b)
 	b = append(b, openflow15.VERSION, openflow15.Type_FlowMod, 0, 0)
 	b = binary.BigEndian.AppendUint32(b, xid)
-	b = binary.BigEndian.AppendUint64(b, cookie)
+	b = binary.BigEndian.AppendUint64(b, m.Cookie)
 	b = binary.BigEndian.AppendUint64(b, mask)
 	b = append(b, m.Flow.Table, command)
 	b = append(b, 0, 0, 0, 0) // no timeouts
@@ -83,10 +77,6 @@ func (m FlowMod) wire(b []byte, xid uint32) ([]byte, error) {
 	b = binary.BigEndian.AppendUint32(b, openflow15.P_ANY)
 	b = binary.BigEndian.AppendUint32(b, openflow15.OFPG_ANY)
 	b = append(b, 0, 0, 0, 0) // no flags, no importance
-	var match Match
-	if m.Command != DeleteCookie {
-		match = m.Flow.Match
-	}
 	b, err := appendMatch(b, match)
 	if err != nil {
 		return nil, err
@@ -143,15 +133,3 @@ func appendInstructions(b []byte, actions []Action) ([]byte, error) {
 	}
 	return b, nil
 }
-
-// encoded is a message that is encoded already.
-type encoded []byte
-
-// Len returns the length in bytes.
-func (e encoded) Len() uint16 { return uint16(len(e)) }
-
-// MarshalBinary returns the message.
-func (e encoded) MarshalBinary() ([]byte, error) { return e, nil }
-
-// UnmarshalBinary is never used: what comes in is read by this package.
-func (e encoded) UnmarshalBinary([]byte) error { return errors.New("openflow: not for reading") }

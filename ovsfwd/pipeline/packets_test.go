@@ -51,16 +51,18 @@ func newCluster(t *testing.T, uplink bool) *cluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	table := openflow.NewFlowTable(Version)
+	table := openflow.NewFlowTable(Owner, Version)
 	table.Connect(conn)
-	table.SetFlows("base", Base(c.node))
+	table.SetFlows("base", func() []openflow.Flow { return Base(c.node) })
 	for _, pod := range c.pods {
-		table.SetFlows("endpoint "+pod.Pod.String(), Endpoint(c.node, pod))
+		table.SetFlows("endpoint "+pod.Pod.String(), func() []openflow.Flow { return Endpoint(c.node, pod) })
 	}
-	table.SetFlows("peer n2", Peer(c.node, testPeer()))
-	table.SetFlows("peer n3", Peer(c.node, &model.Node{
-		Name: "n3", Addresses: addrs("192.168.77.102"), PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.10.2.0/24")},
-	}))
+	table.SetFlows("peer n2", func() []openflow.Flow { return Peer(c.node, testPeer()) })
+	table.SetFlows("peer n3", func() []openflow.Flow {
+		return Peer(c.node, &model.Node{
+			Name: "n3", Addresses: addrs("192.168.77.102"), PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.10.2.0/24")},
+		})
+	})
 	if _, err := table.Apply(b.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -75,6 +75,14 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
 
+// The owners of flows, in the upper 16 bits of their cookies.
+const (
+	// Owner is that of forwarding.
+	Owner = 0xf11c
+	// PolicyOwner is that of policy, where the switch judges.
+	PolicyOwner = 0xf11d
+)
+
 // Version goes into every cookie. It changes when the meaning of a table or
 // register does, so that flows of both releases never mix.
 const Version = 2

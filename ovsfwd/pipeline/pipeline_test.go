@@ -197,9 +197,9 @@ func install(t *testing.T, b *ovstest.Bridge, flows []openflow.Flow) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	table := openflow.NewFlowTable(Version)
+	table := openflow.NewFlowTable(Owner, Version)
 	table.Connect(conn)
-	table.SetFlows("all", flows)
+	table.SetFlows("all", func() []openflow.Flow { return flows })
 	if _, err := table.Apply(b.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func (o *ovs) forwarding() (*felixlike.Stage, error) {
 		return nil, err
 	}
 	o.t.Cleanup(func() { conn.Close() })
-	table := openflow.NewFlowTable(pipeline.Version)
+	table := openflow.NewFlowTable(pipeline.Owner, pipeline.Version)
 	table.Connect(conn)
 	return &felixlike.Stage{
 		Name: "openflow",

@@ -1,0 +1,125 @@
+package openflow
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// identity is a digest of what the switch takes for the identity of a flow:
+// table, priority and match. It is computed alike from a wanted flow and from
+// one that is read back.
+type identity [16]byte
+
+// A cookie is owner (16 bits), pipeline version (8 bits) and content hash (40
+// bits): identity and instructions.
+const (
+	ownerShift   = 48
+	versionShift = 40
+	hashMask     = 1<<versionShift - 1
+)
+
+// identify digests a match in wire form.
+func identify(table uint8, priority uint16, match []byte) identity {
+	var fixed [64]byte
+	b := append(fixed[:0], table)
+	b = binary.BigEndian.AppendUint16(b, priority)
+	sum := sha256.Sum256(append(b, match...))
+	return identity(sum[:16])
+}
+
+// content is the content hash of a cookie.
+func content(id identity, instructions []byte) uint64 {
+	var fixed [256]byte
+	b := append(fixed[:0], id[:]...)
+	sum := sha256.Sum256(append(b, instructions...))
+	return binary.BigEndian.Uint64(sum[:]) & hashMask
+}
+
+// digester digests flows. It has a buffer, so it is not for concurrent use.
+type digester struct {
+	owner   uint16
+	version uint8
+	buf     []byte
+}
+
+// digest returns a flow's identity and cookie. A flow that cannot be encoded
+// has those of its text, and is refused when it is sent.
+func (d *digester) digest(f Flow) entry {
+	var id identity
+	var hash uint64
+	match, err := f.Match.wire(d.buf[:0])
+	if err == nil {
+		d.buf = match
+		id = identify(f.Table, f.Priority, match)
+		var instructions []byte
+		if instructions, err = appendInstructions(d.buf[:0], f.Actions); err == nil {
+			d.buf = instructions
+			hash = content(id, instructions)
+		}
+	}
+	if err != nil {
+		id = identify(f.Table, f.Priority, []byte(f.Match.String()))
+		hash = content(id, []byte(f.String()))
+	}
+	return entry{id, uint64(d.owner)<<ownerShift | uint64(d.version)<<versionShift | hash}
+}
+
+// registerPairs is the OXM class of registers taken two at a time
+// (OXM_OF_PKT_REG): in OpenFlow 1.5 the switch writes registers so.
+const registerPairs class = 0x8001
+
+// canonicalMatch brings the fields of a match that the switch wrote to the form
+// in which this package writes them: single registers, no mask that has all
+// bits or none, and the order of the fields.
+func canonicalMatch(b []byte) ([]byte, error) {
+	var fields [][]byte
+	for len(b) > 0 {
+		if len(b) < 4 || len(b) < 4+int(b[3]) {
+			return nil, errors.New("match field too short")
+		}
+		field := b[:4+int(b[3])]
+		b = b[len(field):]
+		if class(binary.BigEndian.Uint16(field)) != registerPairs {
+			fields = append(fields, field)
+			continue
+		}
+		pair, err := splitPair(field)
+		if err != nil {
+			return nil, err
+		}
+		fields = append(fields, pair...)
+	}
+	slices.SortFunc(fields, func(a, b []byte) int {
+		return cmp.Or(cmp.Compare(binary.BigEndian.Uint16(a), binary.BigEndian.Uint16(b)), cmp.Compare(a[2]>>1, b[2]>>1))
+	})
+	return slices.Concat(fields...), nil
+}
+
+// splitPair makes the two register fields of a pair.
+func splitPair(field []byte) ([][]byte, error) {
+	masked := field[2]&1 != 0
+	value, mask := field[4:], []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+	if masked && len(value) == 16 {
+		value, mask = value[:8], value[8:]
+	}
+	if len(value) != 8 || field[2]>>1 > 3 {
+		return nil, fmt.Errorf("register pair %d of %d bytes", field[2]>>1, len(value))
+	}
+	var out [][]byte
+	for i := range 2 {
+		half := newTerm(Reg0+Field(field[2]>>1)*2+Field(i), value[i*4:i*4+4], mask[i*4:i*4+4])
+		if half.mask != nil && number(half.mask) == 0 {
+			continue
+		}
+		b, err := half.wire(nil)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, b)
+	}
+	return out, nil
+}
