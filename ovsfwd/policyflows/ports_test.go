@@ -1,0 +1,56 @@
+package policyflows
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+func TestPortMasksCoverTheRange(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		first := rapid.Uint16().Draw(t, "first")
+		last := rapid.Uint16Range(first, 65535).Draw(t, "last")
+		masks := portMasks(model.PortRange{Protocol: model.UDP, First: first, Last: last})
+		if len(masks) > 30 {
+			t.Fatalf("%d masks", len(masks))
+		}
+		covered := 0
+		for _, m := range masks {
+			covered += 1<<16 - int(m.mask)
+		}
+		if covered != int(last)-int(first)+1 {
+			t.Fatalf("%d ports of %d-%d are covered", covered, first, last)
+		}
+		some := rapid.SliceOfN(rapid.Uint16(), 10, 10).Draw(t, "ports")
+		for _, port := range append(some, first-1, first, last, last+1) {
+			in := port >= first && port <= last
+			if matches := slices.ContainsFunc(masks, func(m portMask) bool { return port&m.mask == m.value }); matches != in {
+				t.Fatalf("port %d of %d-%d: %t", port, first, last, matches)
+			}
+		}
+	})
+}
+
+func TestPortMasks(t *testing.T) {
+	for _, c := range []struct {
+		r    model.PortRange
+		want int
+	}{
+		{model.PortRange{Protocol: model.TCP, First: 0, Last: 65535}, 1},
+		{model.PortRange{Protocol: model.TCP, First: 80, Last: 80}, 1},
+		{model.PortRange{Protocol: model.TCP, First: 1, Last: 65534}, 30},
+		{model.PortRange{Protocol: model.TCP, First: 81, Last: 80}, 0},
+		{model.PortRange{Protocol: model.ICMP, First: 0, Last: 65535}, 0},
+	} {
+		if got := portMasks(c.r); len(got) != c.want {
+			t.Errorf("%s: %v, want %d masks", c.r, got, c.want)
+		}
+	}
+	whole := portMasks(model.PortRange{Protocol: model.TCP, First: 0, Last: 65535})
+	if whole[0] != (portMask{protocol: model.TCP}) {
+		t.Errorf("all ports: %+v", whole[0])
+	}
+}

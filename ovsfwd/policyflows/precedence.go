@@ -1,0 +1,109 @@
+package policyflows
+
+import "github.com/felixlike/felixlike/model"
+
+// The priorities of the NetworkPolicy tier. A flow cannot carry more than some
+// 4,000 conjunctions (64 kB of actions), so rules go to lanes of a priority
+// each; all of them are above the flow that a fulfilled conjunction leads to,
+// because one in between would hide it.
+const (
+	firstLane = 200
+	maxLanes  = 10
+	// laneSize is what a lane may have; lanes are added so that each has some
+	// laneFill, since hashing does not fill them equally.
+	laneSize = 3900
+	laneFill = 3000
+)
+
+// lanes returns how many lanes so many rules need.
+func lanes(rules int) int {
+	if rules <= laneSize {
+		return 1
+	}
+	return min((rules+laneFill-1)/laneFill, maxLanes)
+}
+
+// lane returns the lane of a rule. It follows from the rule and the number of
+// lanes alone, and where a lane is added only the rules that move there move
+// (Lamping and Veach, "A Fast, Minimal Memory, Consistent Hash Algorithm").
+func lane(r RuleID, lanes int) uint16 {
+	key, last, next := r.hash(), int64(-1), int64(0)
+	for next < int64(lanes) {
+		last = next
+		key = key*2862933555777941757 + 1
+		next = int64(float64(last+1) * (float64(int64(1)<<31) / float64(key>>33+1)))
+	}
+	return uint16(last)
+}
+
+// ordered is a rule of a tier whose rules are asked in order.
+type ordered struct {
+	precedence model.Precedence
+	index      int
+	action     model.Action
+}
+
+// orderedTier is how the priorities of such a tier are found: the wished one is
+// base - tier*perTier - policy*perPolicy - rule, at most highest.
+type orderedTier struct {
+	base, perTier, perPolicy, highest int
+}
+
+// adminPriorities and baselinePriorities are the reference's: 14000 for rule 0
+// of policy 10 in tier 250, and 80 for rule 0 of baseline policy 10. Above them
+// are established connections and closed pods, and for the baseline isolation.
+func adminPriorities() orderedTier    { return orderedTier{65000, 200, 100, 64899} }
+func baselinePriorities() orderedTier { return orderedTier{180, 0, 10, 180} }
+
+// assign returns the priorities of rules that are given in their order: the
+// wished ones as far as they fall strictly. Where there are more rules than
+// priorities, rules with the same action in a row share one: which of them
+// decides makes no difference. Zero is for those that there is no room for.
+func (t orderedTier) assign(rules []ordered) []uint16 {
+	run := t.runs(rules)
+	count := 0
+	if len(run) > 0 {
+		count = run[len(run)-1] + 1
+	}
+	levels := make([]int, min(count, t.highest))
+	for i := len(rules) - 1; i >= 0; i-- {
+		if run[i] < len(levels) {
+			r := rules[i]
+			levels[run[i]] = t.base - int(r.precedence.Tier)*t.perTier - int(r.precedence.Priority)*t.perPolicy - r.index
+		}
+	}
+	above := t.highest + 1
+	for i := range levels {
+		levels[i] = min(levels[i], above-1)
+		above = levels[i]
+	}
+	below := 0
+	for i := len(levels) - 1; i >= 0; i-- {
+		levels[i] = max(levels[i], below+1)
+		below = levels[i]
+	}
+	priorities := make([]uint16, len(rules))
+	for i := range rules {
+		if run[i] < len(levels) {
+			priorities[i] = uint16(levels[run[i]])
+		}
+	}
+	return priorities
+}
+
+// runs numbers the rules: each by itself, or if these are too many, in runs of
+// rules with the same action.
+func (t orderedTier) runs(rules []ordered) []int {
+	run, began := make([]int, len(rules)), 0
+	for i := range rules {
+		switch {
+		case i == 0:
+		case len(rules) <= t.highest, rules[i].action != rules[i-1].action, i-began == laneSize:
+			run[i] = run[i-1] + 1
+			began = i
+		default:
+			run[i] = run[i-1]
+		}
+	}
+	return run
+}

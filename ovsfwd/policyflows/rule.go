@@ -1,0 +1,65 @@
+package policyflows
+
+import (
+	"strconv"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+)
+
+func ruleKey(id RuleID) string {
+	return strconv.Itoa(int(layerOf(id.Policy.Tier, id.Direction).table())) + " " + id.String()
+}
+
+// ruleFlows renders what the fulfilled rule leads to, and what counts it.
+func (s *Store) ruleFlows(id RuleID) []openflow.Flow {
+	r := s.rules[id]
+	if r == nil {
+		return nil
+	}
+	var flows []openflow.Flow
+	for _, f := range s.families {
+		flows = append(flows, r.layer.decide(r, f))
+	}
+	return append(flows, counters(r)...)
+}
+
+func closingKey(name string) string { return "pod " + name }
+
+// closingFlows renders what drops the packets of a pod beside the rules: that it
+// is closed, or isolated.
+func (s *Store) closingFlows(name string) []openflow.Flow {
+	p := s.pods[name]
+	if p == nil {
+		return nil
+	}
+	var flows []openflow.Flow
+	for _, d := range model.Directions() {
+		switch {
+		case p.closed(d):
+			flows = append(flows, closed(p, d)...)
+		case p.applied(d).Isolated():
+			flows = append(flows, isolated(p, d, s.families)...)
+		}
+	}
+	return flows
+}
+
+// RuleInfo is a rule by its id, as the counters know it.
+type RuleInfo struct {
+	RuleID
+	// ID is the conjunction's, Name the rule's in its policy.
+	ID   uint32
+	Name string
+}
+
+// Rules returns the rules that have flows, by id.
+func (s *Store) Rules() map[uint32]RuleInfo {
+	all := make(map[uint32]RuleInfo, len(s.rules))
+	for id, r := range s.rules {
+		if r.installed {
+			all[r.id] = RuleInfo{RuleID: id, ID: r.id, Name: r.spec.Name}
+		}
+	}
+	return all
+}

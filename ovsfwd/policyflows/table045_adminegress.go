@@ -1,0 +1,43 @@
+package policyflows
+
+// Table 45, rules of the admin tier for egress, each at a priority of its own
+// (precedence.go), here 14000. A rule that allows leads to the counters, one
+// that passes to table 50, and one that denies to where it is counted and
+// dropped.
+//
+//	table=45,priority=64989,ip,nw_src=A actions=drop                                   (closed pod)
+//	table=45,priority=14000,ip,nw_src=A actions=conjunction(1,1/3)
+//	table=45,priority=14000,ip,nw_dst=B actions=conjunction(1,2/3)
+//	table=45,priority=14000,udp,tp_dst=53 actions=conjunction(1,3/3)
+//	table=45,priority=14000,conj_id=1,ip actions=set_field:0x1->reg5,
+//	    ct(commit,table=61,zone=65520,exec(set_field:0x100000000/0xffffffff00000000->ct_label))   (allow)
+//	table=45,priority=14000,conj_id=1,ip actions=set_field:0x1->reg3,
+//	    set_field:0x100000/0x100000->reg0,resubmit(,61)                                (deny)
+//	table=45,priority=14000,conj_id=1,ip actions=resubmit(,50)                         (pass)
+//
+// Established connections, which a closed pod keeps, pass above, at 64990. IPv6
+// is as IPv4, in this table and the others.
+
+import (
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+)
+
+// closedEgress closes a pod in the first table of its direction.
+func closedEgress(p *pod) []openflow.Flow {
+	var flows []openflow.Flow
+	for _, m := range p.matches(model.Egress, nil) {
+		flows = append(flows, openflow.Flow{Table: pipeline.TableAdminEgress, Priority: priorityAdminClosed, Match: m})
+	}
+	return flows
+}
+
+// closed renders that a pod's new connections of a direction are dropped,
+// whatever is allowed.
+func closed(p *pod, d model.Direction) []openflow.Flow {
+	if d == model.Egress {
+		return closedEgress(p)
+	}
+	return closedIngress(p)
+}

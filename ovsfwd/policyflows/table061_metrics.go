@@ -1,0 +1,53 @@
+package policyflows
+
+// Tables 61 (egress) and 101 (ingress) count for each rule the connections that
+// it began and the packets after the first of each, or what it denied, and drop
+// that. A rule's packets are known by its id in reg5 (ingress: reg6), which the
+// deciding table has just set, and later in the connection's label.
+//
+//	table=61,priority=200,ct_state=+new,reg5=0x2 actions=goto_table:70
+//	table=61,priority=200,ct_state=-new+est,ct_label=0x200000000/0xffffffff00000000 actions=goto_table:70
+//	table=61,priority=200,reg0=0x100000/0x100000,reg3=0x5 actions=drop
+//	table=61,priority=190,reg0=0x100000/0x100000 actions=drop
+//
+// In table 101: reg6, ct_label=0x2/0xffffffff, goto_table:105. The last flow is
+// for what is denied and not counted.
+
+import (
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+)
+
+// deniedFlows drop what a rule denies, whether or not it is counted.
+func deniedFlows() []openflow.Flow {
+	var flows []openflow.Flow
+	for _, table := range []uint8{pipeline.TableEgressMetrics, pipeline.TableIngressMetrics} {
+		flows = append(flows, openflow.Flow{
+			Table: table, Priority: priorityDenied, Match: openflow.Any().Bits(openflow.Reg0, pipeline.Denied, pipeline.Denied),
+		})
+	}
+	return flows
+}
+
+// counters renders the flows that count a rule.
+func counters(r *rule) []openflow.Flow {
+	table, next := r.layer.metrics(), pipeline.TableL3Forwarding
+	if r.layer.direction() == model.Ingress {
+		next = pipeline.TableCommit
+	}
+	count := func(m openflow.Match, actions ...openflow.Action) openflow.Flow {
+		return openflow.Flow{Table: table, Priority: priorityCount, Match: m, Actions: actions}
+	}
+	exact := ^uint32(0)
+	switch r.spec.Action {
+	case model.Allow:
+		return []openflow.Flow{
+			count(openflow.Any().CTState(openflow.CTNew, 0).Bits(r.layer.allowed(), r.id, exact), openflow.GotoTable(next)),
+			count(openflow.Any().CTState(openflow.CTEst, openflow.CTNew).CTLabel(r.layer.label(r.id), r.layer.label(exact)), openflow.GotoTable(next)),
+		}
+	case model.Deny:
+		return []openflow.Flow{count(openflow.Any().Bits(openflow.Reg0, pipeline.Denied, pipeline.Denied).Bits(openflow.Reg3, r.id, exact))}
+	}
+	return nil
+}
