@@ -51,11 +51,12 @@
 //   - An address of this node's pod prefix that no pod has is dropped (70), as
 //     are link-local IPv6 destinations (40) and what the tunnel brings for others.
 //   - A routed packet loses one hop in each router: 72, or the host.
+//   - The userspace datapath does not track SCTP: table 32 knows its associations.
 //
 // Registers: reg0[0..15] source (0 tunnel, 1 gateway, 2 pod), reg0[16] output
 // port known, reg0[19] came by the tunnel with the virtual MAC, reg0[20] denied
 // by a rule, reg0[21] a pod to itself through a Service, reg0[22] must not allow
-// its connection, reg1 output port, reg3 the rule that denies, reg5 and reg6
+// its connection, reg0[23..25] of SCTP's associations, reg1 output port, reg3 the rule that denies, reg5 and reg6
 // the rules that allow egress and ingress. Connections: mark 0x20 begun by the
 // gateway port; label[0..31] and label[32..63] the rules that allowed ingress
 // and egress, label[64] allowed.
@@ -239,6 +240,7 @@ func Base(n Node) []openflow.Flow {
 		ingressBase(n),
 		commitBase(),
 		outputFull(),
+		associationsBase(n),
 	)
 }
 
@@ -252,7 +254,7 @@ func Endpoint(n Node, a *model.Attachment) []openflow.Flow {
 	if n.Mode == Steer {
 		return flows
 	}
-	return slices.Concat(flows, dnatEndpoint(a), l3ForwardingEndpoint(n, a))
+	return slices.Concat(flows, dnatEndpoint(a), l3ForwardingEndpoint(n, a), associationsEndpoint(n, a))
 }
 
 // Peer renders the flows towards and from another node. The tunnel's outer

@@ -103,7 +103,10 @@ func whyExtra(f ovstest.Flow) string {
 		related = 1 << 2
 	)
 	ethType := f.Match["dl_type"].Value
+	protocol := f.Match["nw_proto"].Value
 	switch {
+	case protocol != nil && protocol.Int64() == int64(model.SCTP):
+		return "the userspace datapath does not tell associations of SCTP apart"
 	case ethType != nil && ethType.Int64() == v6 && has("icmp_type"):
 		return "neighbour discovery, guarded"
 	case is(TableConntrack, priorityDefault):

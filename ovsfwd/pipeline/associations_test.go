@@ -1,0 +1,205 @@
+package pipeline
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/felixlike/felixlike/lab/sctp"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+)
+
+// association sends packets of SCTP through the full pipeline, each of them
+// different.
+type association struct {
+	*cluster
+	t                 *testing.T
+	gw, client, serve *wire
+	table             *openflow.FlowTable
+	sent              uint32
+}
+
+// newAssociation has two pods that admit nothing but SCTP to port 80 of the second
+// one, each way of which an egress rule and an ingress rule let through.
+func newAssociation(t *testing.T) *association {
+	c := newCluster(t, false)
+	c.node.Mode, c.node.Userspace = Full, true
+	c.node.PodCIDRs = fullNode().PodCIDRs
+	a := &association{
+		cluster: c, t: t, table: openflow.NewFlowTable(Version),
+		gw: openWire(t, c.NS, "flx-gw0"), client: openWire(t, c.NS, "v0p"), serve: openWire(t, c.NS, "v1p"),
+	}
+	conn, err := openflow.Dial(c.Context(), c.Management())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	a.table.Connect(conn)
+	a.table.SetFlows("base", Base(c.node))
+	for _, pod := range c.pods {
+		a.table.SetFlows(pod.Interface, Endpoint(c.node, pod))
+	}
+	var isolation []openflow.Flow
+	for _, f := range model.Families() {
+		for _, pod := range c.pods {
+			isolation = append(isolation, openflow.Flow{
+				Table: TableIngressDefault, Priority: priorityNormal, Match: family(f).Bits(openflow.Reg1, pod.OFPort, ^uint32(0)),
+			})
+		}
+	}
+	a.table.SetFlows("isolation", isolation)
+	a.table.SetFlows("allow", a.allow())
+	a.apply()
+	return a
+}
+
+// allow are the actions of rules, for port 80.
+func (a *association) allow() []openflow.Flow {
+	var flows []openflow.Flow
+	for _, f := range model.Families() {
+		m := sctpOf(f).Port(openflow.SCTPDst, 80, 0xffff)
+		for table, next := range map[uint8]uint8{TableEgress: TableEgressMetrics, TableIngress: TableIngressMetrics} {
+			flows = append(flows, openflow.Flow{
+				Table: table, Priority: priorityLow, Match: m,
+				Actions: []openflow.Action{openflow.CT(openflow.CTSpec{Commit: true, Zone: Zone, Table: next})},
+			})
+		}
+	}
+	return flows
+}
+
+func (a *association) apply() {
+	a.t.Helper()
+	if _, err := a.table.Apply(a.Context()); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// packet makes a packet that no other one equals.
+func (a *association) packet(dstMAC, srcMAC net.HardwareAddr, src, dst netip.AddrPort) []byte {
+	a.sent++
+	l4 := sctp.Packet{SourcePort: src.Port(), DestinationPort: dst.Port(), Chunk: sctp.Init, InitiateTag: a.sent}.Marshal()
+	etherType := uint16(0x0800)
+	if src.Addr().Is6() {
+		etherType = 0x86dd
+	}
+	return ethernet(dstMAC, srcMAC, etherType, ip(src.Addr(), dst.Addr(), uint8(model.SCTP), 64, l4))
+}
+
+// passes reports whether a frame comes out of a port, by the flows as they are
+// now: the datapath would go by older ones for some milliseconds.
+func (a *association) passes(from, to *wire, frame []byte) bool {
+	a.t.Helper()
+	a.Run("ovs-appctl", "-t", a.Daemons.VSwitchdControl(), "revalidator/purge")
+	from.send(frame)
+	a.sent++
+	pod := a.pods[0]
+	last := arpFrame(1, pod.MAC, pod.MAC, "10.10.0.2", fmt.Sprintf("10.11.%d.%d", a.sent/256, a.sent%256))
+	if from == a.serve {
+		pod = a.pods[1]
+		last = arpFrame(1, pod.MAC, pod.MAC, "10.10.0.3", fmt.Sprintf("10.11.%d.%d", a.sent/256, a.sent%256))
+	}
+	if from == a.gw {
+		last = arpFrame(1, a.node.GatewayMAC, a.node.GatewayMAC, "10.10.0.1", fmt.Sprintf("10.11.%d.%d", a.sent/256, a.sent%256))
+	}
+	from.send(last)
+	if to.await(last) == nil {
+		a.t.Fatal("a right frame did not come through")
+	}
+	return to.got(frame) != nil
+}
+
+func TestAssociations(t *testing.T) {
+	a := newAssociation(t)
+	client, server, gateway := a.pods[0], a.pods[1], a.node.GatewayMAC
+	for i, f := range model.Families() {
+		t.Run(f.String(), func(t *testing.T) {
+			a.t = t
+			a.table.SetFlows("allow", a.allow())
+			a.apply()
+			c := netip.AddrPortFrom(client.Addresses[i], 4000)
+			s := netip.AddrPortFrom(server.Addresses[i], 80)
+			port := func(e netip.AddrPort, n uint16) netip.AddrPort { return netip.AddrPortFrom(e.Addr(), n) }
+			there := func(src, dst netip.AddrPort) bool {
+				return a.passes(a.client, a.serve, a.packet(server.MAC, client.MAC, src, dst))
+			}
+			back := func(src, dst netip.AddrPort) bool {
+				return a.passes(a.serve, a.client, a.packet(client.MAC, server.MAC, src, dst))
+			}
+			check := func(what string, got, want bool) {
+				t.Helper()
+				if got != want {
+					t.Errorf("%s: passed %v", what, got)
+				}
+			}
+			check("answer before the opening", back(s, c), false)
+			check("port 81", there(c, port(s, 81)), false)
+			check("port 80", there(c, s), true)
+			check("port 81 beside an association", there(c, port(s, 81)), false)
+			check("answer", back(s, c), true)
+			check("answer of another port", back(port(s, 81), c), false)
+			check("answer to another port", back(s, port(c, 4001)), false)
+			check("port 81 beside an association that was answered", there(c, port(s, 81)), false)
+
+			a.table.SetFlows("allow", nil)
+			a.apply()
+			check("new association after port 80 is denied", there(port(c, 4002), s), false)
+			check("more of the old one", there(c, s), true)
+			check("answer in the old one", back(s, c), true)
+			a.table.SetFlows("allow", a.allow())
+			a.apply()
+
+			// From the host, with the client's address as kube-proxy leaves it: answers go
+			// back there, or the translation would not be undone.
+			c = port(c, 5000)
+			check("from the gateway", a.passes(a.gw, a.serve, a.packet(server.MAC, gateway, c, s)), true)
+			answer := a.packet(client.MAC, server.MAC, s, c)
+			check("answer to the gateway", a.passes(a.serve, a.gw, answer), true)
+			check("answer past the gateway", a.client.got(answer) != nil, false)
+			if got := a.gw.got(answer); got != nil && !slices.Equal(got[:6], gateway) {
+				t.Errorf("answer to the gateway has the MAC address % x", got[:6])
+			}
+		})
+	}
+	if out := a.Run("ovs-appctl", "-t", a.Daemons.VSwitchdControl(), "dpctl/dump-conntrack"); strings.Contains(out, "labels=0x1") {
+		t.Errorf("a connection of SCTP is allowed without its ports:\n%s", out)
+	}
+}
+
+func TestAssociationsAreBounded(t *testing.T) {
+	a := newAssociation(t)
+	client, server := a.pods[0], a.pods[1]
+	learned := func() int {
+		return strings.Count(a.Ofctl("dump-flows", fmt.Sprintf("table=%d", TableAssociations)), "actions=")
+	}
+	var last []byte
+	for i := range 2 * podAssociations {
+		last = a.packet(server.MAC, client.MAC,
+			netip.AddrPortFrom(client.Addresses[0], uint16(10000+i)), netip.AddrPortFrom(server.Addresses[0], 80))
+		a.client.send(last)
+		if i%50 == 0 && a.serve.await(last) == nil {
+			t.Fatalf("packet %d did not come through", i)
+		}
+	}
+	if !a.passes(a.client, a.serve, a.packet(server.MAC, client.MAC,
+		netip.AddrPortFrom(client.Addresses[0], 9999), netip.AddrPortFrom(server.Addresses[0], 80))) {
+		t.Error("an allowed packet that is not learned did not come through")
+	}
+	if n := learned(); n != 2*podAssociations {
+		t.Errorf("%d flows are learned, want %d", n, 2*podAssociations)
+	}
+}
+
+func TestOtherDatapathsTrackSCTP(t *testing.T) {
+	n := fullNode()
+	n.Userspace = false
+	for _, f := range all(n) {
+		if f.Table == TableAssociations || strings.Contains(f.String(), "sctp") {
+			t.Errorf("%s", f)
+		}
+	}
+}
