@@ -30,7 +30,7 @@ func newAssociation(t *testing.T) *association {
 	c.node.Mode, c.node.Userspace = Full, true
 	c.node.PodCIDRs = fullNode().PodCIDRs
 	a := &association{
-		cluster: c, t: t, table: openflow.NewFlowTable(Version),
+		cluster: c, t: t, table: openflow.NewFlowTable(Owner, Version),
 		gw: openWire(t, c.NS, "flx-gw0"), client: openWire(t, c.NS, "v0p"), serve: openWire(t, c.NS, "v1p"),
 	}
 	conn, err := openflow.Dial(c.Context(), c.Management())
@@ -39,9 +39,9 @@ func newAssociation(t *testing.T) *association {
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	a.table.Connect(conn)
-	a.table.SetFlows("base", Base(c.node))
+	a.table.SetFlows("base", func() []openflow.Flow { return Base(c.node) })
 	for _, pod := range c.pods {
-		a.table.SetFlows(pod.Interface, Endpoint(c.node, pod))
+		a.table.SetFlows(pod.Interface, func() []openflow.Flow { return Endpoint(c.node, pod) })
 	}
 	var isolation []openflow.Flow
 	for _, f := range model.Families() {
@@ -51,8 +51,8 @@ func newAssociation(t *testing.T) *association {
 			})
 		}
 	}
-	a.table.SetFlows("isolation", isolation)
-	a.table.SetFlows("allow", a.allow())
+	a.table.SetFlows("isolation", func() []openflow.Flow { return isolation })
+	a.table.SetFlows("allow", func() []openflow.Flow { return a.allow() })
 	a.apply()
 	return a
 }
@@ -62,10 +62,10 @@ func (a *association) allow() []openflow.Flow {
 	var flows []openflow.Flow
 	for _, f := range model.Families() {
 		m := sctpOf(f).Port(openflow.SCTPDst, 80, 0xffff)
-		for table, next := range map[uint8]uint8{TableEgress: TableEgressMetrics, TableIngress: TableIngressMetrics} {
+		for _, tables := range [][2]uint8{{TableEgress, TableEgressMetrics}, {TableIngress, TableIngressMetrics}} {
 			flows = append(flows, openflow.Flow{
-				Table: table, Priority: priorityLow, Match: m,
-				Actions: []openflow.Action{openflow.CT(openflow.CTSpec{Commit: true, Zone: Zone, Table: next})},
+				Table: tables[0], Priority: priorityLow, Match: m,
+				Actions: []openflow.Action{openflow.CT(openflow.CTSpec{Commit: true, Zone: Zone, Table: tables[1]})},
 			})
 		}
 	}
@@ -119,7 +119,7 @@ func TestAssociations(t *testing.T) {
 	for i, f := range model.Families() {
 		t.Run(f.String(), func(t *testing.T) {
 			a.t = t
-			a.table.SetFlows("allow", a.allow())
+			a.table.SetFlows("allow", func() []openflow.Flow { return a.allow() })
 			a.apply()
 			c := netip.AddrPortFrom(client.Addresses[i], 4000)
 			s := netip.AddrPortFrom(server.Addresses[i], 80)
@@ -145,12 +145,12 @@ func TestAssociations(t *testing.T) {
 			check("answer to another port", back(s, port(c, 4001)), false)
 			check("port 81 beside an association that was answered", there(c, port(s, 81)), false)
 
-			a.table.SetFlows("allow", nil)
+			a.table.SetFlows("allow", func() []openflow.Flow { return nil })
 			a.apply()
 			check("new association after port 80 is denied", there(port(c, 4002), s), false)
 			check("more of the old one", there(c, s), true)
 			check("answer in the old one", back(s, c), true)
-			a.table.SetFlows("allow", a.allow())
+			a.table.SetFlows("allow", func() []openflow.Flow { return a.allow() })
 			a.apply()
 
 			// From the host, with the client's address as kube-proxy leaves it: answers go

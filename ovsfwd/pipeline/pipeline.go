@@ -56,10 +56,10 @@
 // Registers: reg0[0..15] source (0 tunnel, 1 gateway, 2 pod), reg0[16] output
 // port known, reg0[19] came by the tunnel with the virtual MAC, reg0[20] denied
 // by a rule, reg0[21] a pod to itself through a Service, reg0[22] must not allow
-// its connection, reg0[23..25] of SCTP's associations, reg1 output port, reg3 the rule that denies, reg5 and reg6
-// the rules that allow egress and ingress. Connections: mark 0x20 begun by the
-// gateway port; label[0..31] and label[32..63] the rules that allowed ingress
-// and egress, label[64] allowed.
+// its connection, reg0[23..25] associations of SCTP, reg1 output port, reg3 the
+// rule that denies, reg5 and reg6 the rules that allow egress and ingress.
+// Connections: mark 0x20 begun by the gateway port; label[0..31] and label[32..63]
+// the rules that allowed ingress and egress, label[64] allowed.
 //
 // The package does no I/O and knows no policy. It is tested by golden text, by
 // comparison with the reference flows, and by packets and traces in a real
