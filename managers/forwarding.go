@@ -71,6 +71,13 @@ func (m *ForwardingManager) OnUpdate(u model.Update) {
 	}
 }
 
+// Forwards reports whether the flows that were last set are those of the
+// attachment as it is.
+func (m *ForwardingManager) Forwards(a *model.Attachment) bool {
+	now := m.attachments[a.Pod]
+	return now != nil && sameFlows(now, a)
+}
+
 // setAdminIngress notes whether a policy judges ingress in the admin tier.
 func (m *ForwardingManager) setAdminIngress(id model.PolicyID, judges bool) {
 	if judges {

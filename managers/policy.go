@@ -46,12 +46,7 @@ func (m *PolicyManager) OnUpdate(u model.Update) {
 }
 
 func (m *PolicyManager) setFamilies(n *model.Node) {
-	var families []model.Family
-	for _, f := range model.Families() {
-		if n.PodCIDR(f).IsValid() {
-			families = append(families, f)
-		}
-	}
+	families := familiesOf(n)
 	if slices.Equal(families, m.families) {
 		return
 	}

@@ -1,0 +1,218 @@
+package managers
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/policyflows"
+)
+
+// SwitchPolicyManager keeps policies, groups and pods in the store of policy
+// flows, for the backend that judges in the switch.
+//
+// A pod that is attached but that the datastore does not know is closed. So is
+// one whose interface has gone, until forwarding has no flows for it any more:
+// what a switch without policy flows for a port would do is let everything
+// through.
+type SwitchPolicyManager struct {
+	node      string
+	store     *policyflows.Store
+	endpoints map[model.PodID]*model.Endpoint
+	owners    *owners
+	// pods has the pod of an interface that is the newest of its pod, ports the
+	// newest interface of a port number.
+	pods  map[string]model.PodID
+	ports map[uint32]string
+	dirty dirty[string]
+
+	mu sync.Mutex
+	// leaving are the attachments that are none any more, by a name of their own,
+	// and gone those of them that are not forwarded any more.
+	leaving map[string]*model.Attachment
+	gone    map[string]bool
+}
+
+// NewSwitchPolicyManager returns a manager for the node of that name.
+func NewSwitchPolicyManager(node string, store *policyflows.Store) *SwitchPolicyManager {
+	return &SwitchPolicyManager{
+		node: node, store: store, endpoints: map[model.PodID]*model.Endpoint{}, owners: newOwners(),
+		pods: map[string]model.PodID{}, ports: map[uint32]string{}, dirty: dirty[string]{},
+		leaving: map[string]*model.Attachment{}, gone: map[string]bool{},
+	}
+}
+
+// OnUpdate takes updates of policies, groups, endpoints and attachments, and
+// this node's NodeUpdate.
+func (m *SwitchPolicyManager) OnUpdate(u model.Update) {
+	switch u := u.(type) {
+	case model.NodeUpdate:
+		if u.Node.Name == m.node {
+			m.store.SetFamilies(familiesOf(u.Node))
+		}
+	case model.GroupUpdate:
+		m.store.UpdateGroup(u.Group.ID, u.Added, u.Removed)
+	case model.GroupRemove:
+		m.store.RemoveGroup(u.ID)
+	case model.PolicyUpdate:
+		m.store.SetPolicy(u.Policy)
+	case model.PolicyRemove:
+		m.store.RemovePolicy(u.ID)
+	case model.EndpointUpdate:
+		m.endpoints[u.Endpoint.ID] = u.Endpoint
+		m.touch(m.owners.attachment(u.Endpoint.ID))
+	case model.EndpointRemove:
+		delete(m.endpoints, u.ID)
+		m.touch(m.owners.attachment(u.ID))
+	case model.AttachmentUpdate:
+		m.attach(u)
+	case model.AttachmentRemove:
+		m.detach(u)
+	}
+}
+
+// Forwarded tells that forwarding has been programmed, and which attachments it
+// has the flows of: others that have gone need not be closed any more. It may be
+// called while the manager is in use.
+func (m *SwitchPolicyManager) Forwarded(has func(*model.Attachment) bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, a := range m.leaving {
+		if !has(a) {
+			m.gone[name] = true
+		}
+	}
+}
+
+// CompleteDeferredWork brings the store's pods, and all flows, up to date.
+func (m *SwitchPolicyManager) CompleteDeferredWork() {
+	m.mu.Lock()
+	for _, name := range slices.Sorted(maps.Keys(m.gone)) {
+		delete(m.leaving, name)
+		m.dirty.add(name)
+	}
+	clear(m.gone)
+	for _, name := range m.dirty.take(strings.Compare) {
+		m.set(name)
+	}
+	m.mu.Unlock()
+	m.store.Complete()
+}
+
+func (m *SwitchPolicyManager) touch(a *model.Attachment) {
+	if a != nil {
+		m.dirty.add(a.Interface)
+	}
+}
+
+// attach takes an interface, which may be a newer one of its pod, or have the
+// addresses or the port number of another one.
+func (m *SwitchPolicyManager) attach(u model.AttachmentUpdate) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := u.Attachment
+	maps.DeleteFunc(m.leaving, func(name string, a *model.Attachment) bool {
+		m.dirty.add(name)
+		return sameFlows(a, now)
+	})
+	if old := m.owners.attachment(now.Pod); old != nil && !sameFlows(old, now) {
+		m.leave(old)
+	}
+	m.pods[now.Interface] = now.Pod
+	if other := m.ports[now.OFPort]; other != "" {
+		m.dirty.add(other)
+	}
+	m.ports[now.OFPort] = now.Interface
+	m.touch(now)
+	m.change(u)
+}
+
+func (m *SwitchPolicyManager) detach(u model.AttachmentRemove) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if old := m.owners.attachment(u.Pod); old != nil && old.Interface == u.Interface {
+		m.leave(old)
+	}
+	m.change(u)
+}
+
+// leave notes that an attachment is none any more. Nobody else has its port
+// number as long as nobody newer says so.
+func (m *SwitchPolicyManager) leave(a *model.Attachment) {
+	name := leavingPrefix + a.Interface
+	for m.leaving[name] != nil {
+		name = leavingPrefix + name
+	}
+	m.leaving[name] = a
+	delete(m.gone, name)
+	m.dirty.add(name)
+	if m.pods[a.Interface] != a.Pod {
+		return // another pod's by now
+	}
+	delete(m.pods, a.Interface)
+	m.dirty.add(a.Interface)
+	if m.ports[a.OFPort] == a.Interface {
+		m.ports[a.OFPort] = name
+	}
+}
+
+// leavingPrefix is not that of any interface.
+const leavingPrefix = "leaving "
+
+// sameFlows reports whether forwarding has the same flows for both.
+func sameFlows(a, b *model.Attachment) bool {
+	return a.Pod == b.Pod && a.Interface == b.Interface && a.OFPort == b.OFPort && slices.Equal(a.Addresses, b.Addresses)
+}
+
+// change touches the interfaces whose addresses have another owner now.
+func (m *SwitchPolicyManager) change(u model.Update) {
+	for _, c := range m.owners.update(u) {
+		m.touch(c.before)
+		m.touch(c.after)
+		for name, a := range m.leaving {
+			if slices.Contains(a.Addresses, c.addr) {
+				m.dirty.add(name)
+			}
+		}
+	}
+}
+
+// set brings the store's pod of an interface up to date.
+func (m *SwitchPolicyManager) set(name string) {
+	id, attached := m.pods[name]
+	a := m.leaving[name]
+	if attached {
+		a = m.owners.attachment(id)
+	}
+	if a == nil {
+		m.store.RemovePod(name)
+		maps.DeleteFunc(m.ports, func(_ uint32, owner string) bool { return owner == name })
+		return
+	}
+	p := policyflows.Pod{Interface: name, ID: a.Pod}
+	if m.ports[a.OFPort] == name {
+		p.Port = a.OFPort
+	}
+	p.Addresses = slices.DeleteFunc(slices.Clone(a.Addresses), func(addr netip.Addr) bool {
+		owner := m.owners.owner(addr)
+		return owner != nil && (!attached || owner.Interface != name)
+	})
+	if e := m.endpoints[id]; attached && e != nil {
+		p.Open, p.Ingress, p.Egress = true, e.Ingress, e.Egress
+	}
+	m.store.SetPod(p)
+}
+
+// familiesOf are those in which the node has pods.
+func familiesOf(n *model.Node) []model.Family {
+	var families []model.Family
+	for _, f := range model.Families() {
+		if n.PodCIDR(f).IsValid() {
+			families = append(families, f)
+		}
+	}
+	return families
+}
