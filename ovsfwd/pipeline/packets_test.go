@@ -23,6 +23,12 @@ type cluster struct {
 
 func newCluster(t *testing.T, uplink bool) *cluster {
 	t.Helper()
+	return newClusterOf(t, uplink, func(*Node) {}, func(flows []openflow.Flow) []openflow.Flow { return flows })
+}
+
+// newClusterOf makes a cluster of a node and flows that are changed first.
+func newClusterOf(t *testing.T, uplink bool, setUp func(*Node), edit func([]openflow.Flow) []openflow.Flow) *cluster {
+	t.Helper()
 	b := ovstest.NewBridge(t)
 	c := &cluster{Bridge: b, node: Node{
 		GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort,
@@ -46,26 +52,16 @@ func newCluster(t *testing.T, uplink bool) *cluster {
 	if uplink {
 		c.addUplink(t)
 	}
-	conn, err := openflow.Dial(b.Context(), b.Management())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	table := openflow.NewFlowTable(Owner, Version)
-	table.Connect(conn)
-	table.SetFlows("base", func() []openflow.Flow { return Base(c.node) })
+	setUp(&c.node)
+	flows := Base(c.node)
 	for _, pod := range c.pods {
-		table.SetFlows("endpoint "+pod.Pod.String(), func() []openflow.Flow { return Endpoint(c.node, pod) })
+		flows = append(flows, Endpoint(c.node, pod)...)
 	}
-	table.SetFlows("peer n2", func() []openflow.Flow { return Peer(c.node, testPeer()) })
-	table.SetFlows("peer n3", func() []openflow.Flow {
-		return Peer(c.node, &model.Node{
-			Name: "n3", Addresses: addrs("192.168.77.102"), PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.10.2.0/24")},
-		})
-	})
-	if _, err := table.Apply(b.Context()); err != nil {
-		t.Fatal(err)
-	}
+	flows = append(flows, Peer(c.node, testPeer())...)
+	flows = append(flows, Peer(c.node, &model.Node{
+		Name: "n3", Addresses: addrs("192.168.77.102"), PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.10.2.0/24")},
+	})...)
+	install(t, b, edit(flows))
 	return c
 }
 

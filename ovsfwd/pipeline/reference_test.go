@@ -121,8 +121,8 @@ func whyExtra(f ovstest.Flow) string {
 		return "a peer's own address goes through the tunnel too"
 	case is(TableConntrackState, priorityInvalid):
 		return "what is invalid is dropped in connections of the gateway port too"
-	case is(TableConntrackState, priorityToGateway):
-		return "answers from the tunnel to connections of the gateway port keep its MAC address"
+	case is(TableL3Forwarding, priorityBack):
+		return "answers to connections of the gateway port go there, also from the tunnel and to peers"
 	case has("ct_label"), is(TableOutput, priorityHigh):
 		return "connections are established when both ends' policy let them through"
 	case is(TableAdminEgress), is(TableEgress), is(TableAdminIngress, priorityAdminEstablished), is(TableIngress, priorityHigh) && has("ct_state"):

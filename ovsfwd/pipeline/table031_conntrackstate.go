@@ -10,7 +10,6 @@ package pipeline
 //	table=31,priority=220,ct_state=-new+est-rpl+trk,ct_label=0/ALLOWED,ip actions=ct_clear,goto_table:40
 //	table=31,priority=220,ct_state=-new+est+rpl+trk,ct_label=0/ALLOWED,ip actions=set_field:0x400000/0x400000->reg0,ct_clear,goto_table:40
 //	table=31,priority=210,ct_state=-new+trk,ct_mark=0x20,ip,reg0=0x1/0xffff actions=goto_table:40
-//	table=31,priority=205,ct_state=-new+trk,ct_mark=0x20,ip,reg0=0/0xffff actions=set_field:GWMAC->eth_dst,set_field:0/0x80000->reg0,goto_table:40
 //	table=31,priority=200,ct_state=-new+trk,ct_mark=0x20,ip actions=set_field:GWMAC->eth_dst,goto_table:40
 //	table=31,priority=200,ct_state=+inv+trk,ip actions=drop
 //	table=31,priority=0 actions=goto_table:40
@@ -23,7 +22,6 @@ package pipeline
 import "github.com/felixlike/felixlike/ovsfwd/openflow"
 
 const (
-	priorityToGateway  uint16 = 205
 	priorityNotAllowed uint16 = 220
 	priorityRelated    uint16 = 221
 	priorityInvalid    uint16 = 230
@@ -53,9 +51,6 @@ func conntrackStateBase(n Node) []openflow.Flow {
 
 		begun := ip.CTState(openflow.CTTrk, openflow.CTNew).CTMark(GatewayMark, exactMark)
 		add(priorityHigh, begun.Bits(openflow.Reg0, sourceGW, sourceMask), next)
-		// Without the bit, table 70 does not send it to the pod.
-		add(priorityToGateway, begun.Bits(openflow.Reg0, sourceTunnel, sourceMask),
-			openflow.SetMAC(openflow.EthDst, n.GatewayMAC), openflow.SetBits(openflow.Reg0, 0, macRewrite), next)
 		add(priorityNormal, begun, openflow.SetMAC(openflow.EthDst, n.GatewayMAC), next)
 	}
 	return flows

@@ -10,13 +10,18 @@ package pipeline
 // In the full pipeline it says for every packet of a pod, and from the tunnel,
 // where its address leads:
 //
+//	table=70,priority=205,ct_mark=0x20/0x20,ip,reg0=0/0x1 actions=set_field:GWMAC->eth_dst,goto_table:80
 //	table=70,priority=200,ip,reg0=0x80000/0x80000,nw_dst=IP actions=set_field:GWMAC->eth_src,set_field:MAC->eth_dst,goto_table:72
 //	table=70,priority=200,ip,reg0=0x80000/0x80000,nw_dst=OWN actions=set_field:GWMAC->eth_dst,goto_table:80
 //	table=70,priority=195,ip,reg0=0x2/0xffff,dl_dst=MAC,nw_dst=IP actions=goto_table:80
-//	table=70,priority=194,ct_mark=0/0x20,ip,reg0=0x2/0xffff,nw_dst=IP actions=set_field:GWMAC->eth_src,set_field:MAC->eth_dst,goto_table:72
-//	table=70,priority=150,ct_mark=0/0x20,ip,reg0=0x2/0xffff,nw_dst=PODS actions=drop
+//	table=70,priority=194,ip,reg0=0x2/0xffff,nw_dst=IP actions=set_field:GWMAC->eth_src,set_field:MAC->eth_dst,goto_table:72
+//	table=70,priority=150,ip,reg0=0x2/0xffff,nw_dst=PODS actions=drop
 //	table=70,priority=150,ip,reg0=0x80000/0x80000 actions=drop
 //	table=70,priority=100,ip,reg0=0x2/0xffff,dl_dst=00:00:00:00:00:00/01:00:00:00:00:00 actions=set_field:GWMAC->eth_dst,goto_table:80
+//
+// The first is for answers of connections that the gateway port began, from a pod
+// or the tunnel: whoever they are for, the host has to undo its translation, which
+// the reference forgets of those from the tunnel and those to a peer.
 //
 // IP and MAC are those of a local pod, PODS this node's pod prefix, OWN its own
 // addresses. The reference believes the MAC address that a pod writes. Then a pod
@@ -60,6 +65,7 @@ func l3ForwardingPeer(n Node, p *model.Node) []openflow.Flow {
 }
 
 const (
+	priorityBack          uint16 = 205
 	priorityLocalSwitched uint16 = 195
 	priorityLocalRouted   uint16 = 194
 	priorityUnknown       uint16 = 150
@@ -79,11 +85,14 @@ func l3ForwardingFull(n Node) []openflow.Flow {
 			toGateway, openflow.GotoTable(TableL2Forwarding))
 	}
 	for _, p := range n.PodCIDRs {
-		add(priorityUnknown, fromPodItself(to(p)))
+		add(priorityUnknown, to(p).Bits(openflow.Reg0, sourcePod, sourceMask))
 	}
 	// All but broadcast and multicast, which no table knows a port for.
 	unicast, group := make(net.HardwareAddr, 6), net.HardwareAddr{1, 0, 0, 0, 0, 0}
 	for _, ip := range ipFamilies() {
+		// Neither source that is not the gateway has the lowest bit.
+		add(priorityBack, ip.Bits(openflow.Reg0, 0, sourceGW).CTMark(GatewayMark, GatewayMark),
+			toGateway, openflow.GotoTable(TableL2Forwarding))
 		add(priorityUnknown, ip.Bits(openflow.Reg0, macRewrite, macRewrite))
 		add(priorityOutside, ip.Bits(openflow.Reg0, sourcePod, sourceMask).MaskedMAC(openflow.EthDst, unicast, group),
 			toGateway, openflow.GotoTable(TableL2Forwarding))
@@ -110,14 +119,11 @@ func l3ForwardingEndpoint(n Node, a *model.Attachment) []openflow.Flow {
 				Match:   m.Bits(openflow.Reg0, sourcePod, sourceMask).MAC(openflow.EthDst, a.MAC),
 				Actions: jump(TableL2Forwarding),
 			},
-			openflow.Flow{Table: TableL3Forwarding, Priority: priorityLocalRouted, Match: fromPodItself(m), Actions: route},
+			openflow.Flow{
+				Table: TableL3Forwarding, Priority: priorityLocalRouted,
+				Match: m.Bits(openflow.Reg0, sourcePod, sourceMask), Actions: route,
+			},
 		)
 	}
 	return flows
-}
-
-// fromPodItself narrows a match to what pods send, but for answers of connections
-// that the gateway port began: these go back there, whatever their address.
-func fromPodItself(m openflow.Match) openflow.Match {
-	return m.Bits(openflow.Reg0, sourcePod, sourceMask).CTMark(0, GatewayMark)
 }
