@@ -61,9 +61,7 @@ func newNFTables(c Choice) Backend {
 		managers.NewIPSetManager(table),
 		managers.NewPolicyManager(node, r, table),
 		managers.NewEndpointManager(r, table, managers.NewMapDispatcher(table)),
-	}
-	if c.Masquerade {
-		all = append(all, managers.NewMasqManager(node, r, table))
+		managers.NewSourceManager(node, c.Masquerade, r, table),
 	}
 	return Backend{
 		Name: NFTables, Renderer: r, Close: table.Close,

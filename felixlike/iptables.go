@@ -33,9 +33,7 @@ func newIPTables(c Choice) Backend {
 		managers.NewIPSetManager(x.sets),
 		managers.NewPolicyManager(node, r, chains),
 		managers.NewEndpointManager(r, chains, chains),
-	}
-	if c.Masquerade {
-		all = append(all, managers.NewMasqManager(node, r, chains))
+		managers.NewSourceManager(node, c.Masquerade, r, chains),
 	}
 	name := IPTables + "-" + c.Variant.String()
 	return Backend{

@@ -152,7 +152,8 @@ func (x *names) passedByAll(chain string) bool {
 		return true
 	}
 	switch chain {
-	case rules.ChainForward, rules.ChainPrerouting, rules.ChainFromPods, rules.ChainFromOutside, rules.ChainToPods, rules.ChainMasquerade:
+	case rules.ChainForward, rules.ChainPrerouting, rules.ChainFromPods, rules.ChainFromOutside, rules.ChainToPods, rules.ChainSources,
+		rules.ChainFromSwitch, rules.ChainRewritten:
 		return true
 	}
 	for _, d := range model.Directions() {

@@ -1,7 +1,6 @@
 package managers
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/felixlike/felixlike/ipsets"
@@ -16,22 +15,17 @@ type StaticManager struct {
 	node     string
 	renderer *rules.Renderer
 	chains   Chains
-	sets     ipsets.Sets
 	nodes    map[string]*model.Node
-	// networks are the members that the sets were given, by node.
-	networks map[string][]model.Member
+	networks podNetworks
 	dirty    dirty[string]
 }
 
 // NewStaticManager returns a manager for the node of that name and wants the
 // sets of pod prefixes.
 func NewStaticManager(node string, renderer *rules.Renderer, chains Chains, sets ipsets.Sets) *StaticManager {
-	for _, f := range model.Families() {
-		sets.CreateSet(rules.PodNetworks(f))
-	}
 	return &StaticManager{
-		node: node, renderer: renderer, chains: chains, sets: sets,
-		nodes: map[string]*model.Node{}, networks: map[string][]model.Member{}, dirty: dirty[string]{},
+		node: node, renderer: renderer, chains: chains,
+		nodes: map[string]*model.Node{}, networks: newPodNetworks(sets), dirty: dirty[string]{},
 	}
 }
 
@@ -52,38 +46,11 @@ func (m *StaticManager) OnUpdate(u model.Update) {
 func (m *StaticManager) CompleteDeferredWork() {
 	for _, name := range m.dirty.take(strings.Compare) {
 		n := m.nodes[name]
-		m.setNetworks(name, n)
+		m.networks.set(name, n)
 		if name == m.node && n != nil {
 			for _, c := range m.renderer.Static(n) {
 				m.chains.UpdateChain(c)
 			}
 		}
 	}
-}
-
-func (m *StaticManager) setNetworks(name string, n *model.Node) {
-	var now []model.Member
-	if n != nil {
-		for _, p := range n.PodCIDRs {
-			now = append(now, model.Member{Prefix: p})
-		}
-	}
-	old := m.networks[name]
-	for _, f := range model.Families() {
-		set := rules.PodNetworksSet(f)
-		if gone := without(ofFamily(old, f), now); len(gone) > 0 {
-			m.sets.RemoveMembers(set, gone)
-		}
-		if added := without(ofFamily(now, f), old); len(added) > 0 {
-			m.sets.AddMembers(set, added)
-		}
-	}
-	m.networks[name] = now
-	if n == nil {
-		delete(m.networks, name)
-	}
-}
-
-func without(members, others []model.Member) []model.Member {
-	return slices.DeleteFunc(members, func(m model.Member) bool { return slices.Contains(others, m) })
 }

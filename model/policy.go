@@ -218,6 +218,10 @@ const (
 	// AddressPorts are (address, protocol, port) triples: named ports as the
 	// matched pods declare them.
 	AddressPorts
+	// Loops are single addresses, each looked up as source and destination of one
+	// packet. No policy has such a group: they tell a pod that reaches itself
+	// through a Service.
+	Loops
 )
 
 // String returns the kind's name.
@@ -229,6 +233,8 @@ func (k GroupKind) String() string {
 		return "networks"
 	case AddressPorts:
 		return "address-ports"
+	case Loops:
+		return "loops"
 	}
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }

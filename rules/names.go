@@ -16,8 +16,11 @@ const (
 	ChainFromPods    = "from-pods"
 	ChainFromOutside = "from-outside"
 	ChainToPods      = "to-pods"
-	ChainMasquerade  = "postrouting"
+	ChainSources     = "postrouting"
 	ChainAllowed     = "allowed"
+	// Those of the backend whose policy is in the switch, besides.
+	ChainFromSwitch = "from-switch"
+	ChainRewritten  = "rewritten"
 
 	ChainGuardForward    = "guard-forward"
 	ChainGuardPrerouting = "guard-prerouting"
@@ -40,6 +43,14 @@ func DispatchMap(d model.Direction, f model.Family) string {
 // PodNetworksSet returns the name of the set of all pod prefixes of the
 // cluster in one family.
 func PodNetworksSet(f model.Family) string { return "pod-networks-" + f.String() }
+
+// HairpinSet returns the name of the set of this node's pods in one family, by
+// which it is told that one of them reaches itself.
+func HairpinSet(f model.Family) string { return "hairpin-" + f.String() }
+
+// EgressSet returns the name of the set of this node's pods in one family that
+// policy may keep from sending.
+func EgressSet(f model.Family) string { return "egress-" + f.String() }
 
 // PolicyChain returns the name of the chain with a policy's rules of one
 // direction.

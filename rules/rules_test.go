@@ -57,14 +57,23 @@ func golden(t *testing.T, name, got string) {
 
 func TestStaticChains(t *testing.T) {
 	r := NewRenderer("flx-gw0", 64)
-	chains := append(r.Static(testNode()), r.Masquerade(testNode()))
+	chains := append(r.Static(testNode()), r.Sources(testNode(), true))
 	golden(t, "static.txt", text(chains...))
+}
+
+func TestHostChains(t *testing.T) {
+	r := NewRenderer("flx-gw0", 64)
+	golden(t, "host.txt", text(r.Host(Host{
+		Node: testNode(), Masquerade: true,
+		Services: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:96::/112")},
+		Hairpins: []netip.Addr{netip.MustParseAddr("169.254.20.20"), netip.MustParseAddr("fd00::20:20")},
+	})...))
 }
 
 // The guard stands by itself: it refers to nothing, and lets no new connection
 // of a pod through.
 func TestGuard(t *testing.T) {
-	chains := Guard("flx-gw0")
+	chains := append(Guard("flx-gw0"), HostGuard("flx-gw0")...)
 	golden(t, "guard.txt", text(chains...))
 	for _, c := range chains {
 		if c.Hook == nil || len(c.References()) > 0 {
@@ -138,7 +147,7 @@ func TestIsolationEndsInDrop(t *testing.T) {
 func TestNamesAreBoundedAndDistinct(t *testing.T) {
 	r := NewRenderer("flx-gw0", IPTablesNameLength)
 	seen := map[string]string{}
-	for _, n := range []string{ChainForward, ChainPrerouting, ChainFromPods, ChainFromOutside, ChainToPods, ChainMasquerade} {
+	for _, n := range []string{ChainForward, ChainPrerouting, ChainFromPods, ChainFromOutside, ChainToPods, ChainSources} {
 		seen[n] = "a static chain"
 	}
 	for _, ns := range []string{"a", strings.Repeat("n", 63)} {

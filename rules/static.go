@@ -8,13 +8,17 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// Priorities of the base chains: those of nft's "raw", "filter" and "srcnat", and
-// one before "mangle", where others may set the whole mark of a packet.
+// Priorities of the base chains: those of nft's "raw" and "filter"; one before
+// "mangle", where others may set the whole mark of a packet; one behind "filter",
+// where others say of a Service that it has no endpoint; one before "srcnat",
+// where others masquerade, and one behind it.
 const (
-	priorityRaw     = -300
-	priorityAllowed = -151
-	priorityFilter  = 0
-	prioritySrcNAT  = 100
+	priorityRaw       = -300
+	priorityAllowed   = -151
+	priorityFilter    = 0
+	priorityRejected  = 1
+	prioritySources   = 99
+	priorityRewritten = 101
 )
 
 // PodNetworks returns the set of all pod prefixes of one family, to be filled
@@ -37,11 +41,11 @@ func (r *Renderer) forward() tables.Chain {
 		Rules: []tables.Rule{
 			allowedBefore(),
 			{
-				Matches: []tables.Match{tables.MatchInterface{Side: tables.Source, Name: r.gateway}},
+				Matches: []tables.Match{r.in()},
 				Action:  tables.Goto{Chain: ChainFromPods}, Comment: "from a pod or the tunnel",
 			},
 			{
-				Matches: []tables.Match{tables.MatchInterface{Side: tables.Destination, Name: r.gateway}},
+				Matches: []tables.Match{r.out()},
 				Action:  tables.Goto{Chain: ChainFromOutside}, Comment: "from outside to a pod",
 			},
 		},
@@ -124,14 +128,21 @@ func fromPods(node *model.Node) tables.Chain {
 
 func fromOutside() tables.Chain {
 	c := tables.Chain{Name: ChainFromOutside, Rules: []tables.Rule{dropInvalid(), judged()}}
+	c.Rules = append(c.Rules, forgedPods()...)
+	c.Rules = append(c.Rules, tables.Rule{Action: tables.Goto{Chain: ChainToPods}, Comment: "from outside"})
+	return c
+}
+
+// forgedPods drops the addresses of pods where none can come from.
+func forgedPods() []tables.Rule {
+	var all []tables.Rule
 	for _, f := range model.Families() {
-		c.Rules = append(c.Rules, tables.Rule{
+		all = append(all, tables.Rule{
 			Matches: []tables.Match{tables.MatchSet{Family: f, Side: tables.Source, Set: PodNetworksSet(f)}},
 			Action:  tables.Drop{}, Comment: "pod address from outside is forged",
 		})
 	}
-	c.Rules = append(c.Rules, tables.Rule{Action: tables.Goto{Chain: ChainToPods}, Comment: "from outside"})
-	return c
+	return all
 }
 
 func toPods(node *model.Node) tables.Chain {
@@ -157,17 +168,42 @@ func toPods(node *model.Node) tables.Chain {
 	return c
 }
 
-// Masquerade renders the chain that gives traffic of this node's pods to the
-// world outside the cluster the node's own address. What leaves by the
-// gateway port goes to pods or peer nodes and keeps its source, so that
-// policy there sees who it is.
-func (r *Renderer) Masquerade(node *model.Node) tables.Chain {
-	c := tables.Chain{
-		Name: ChainMasquerade,
-		Hook: &tables.Hook{Type: tables.HookNAT, Point: tables.HookPostrouting, Priority: prioritySrcNAT},
-	}
+// Sources renders the chain that decides about the source of what this node's
+// pods send. Within the cluster it stays what it is, whatever others masquerade, so
+// that policy at the other end sees who it is; what a Service leads back to this
+// node was judged before. On the way out of the cluster, with masquerade, it becomes
+// the node's own.
+func (r *Renderer) Sources(node *model.Node, masquerade bool) tables.Chain {
+	c := r.sourcesChain()
 	for _, p := range node.PodCIDRs {
 		c.Rules = append(c.Rules, tables.Rule{
+			Matches: []tables.Match{
+				r.out(),
+				tables.MatchPrefix{Side: tables.Source, Prefix: p},
+				tables.MatchPrefix{Side: tables.Destination, Prefix: p, Negated: true},
+			},
+			Action: tables.KeepSource{Family: model.FamilyOf(p.Addr())}, Comment: "pods within the cluster",
+		})
+	}
+	if masquerade {
+		c.Rules = append(c.Rules, r.masquerade(node)...)
+	}
+	return c
+}
+
+func (r *Renderer) sourcesChain() tables.Chain {
+	return tables.Chain{
+		Name: ChainSources,
+		Hook: &tables.Hook{Type: tables.HookNAT, Point: tables.HookPostrouting, Priority: prioritySources},
+	}
+}
+
+// masquerade hides pods on the way out of the cluster. What leaves by the gateway
+// port goes to pods or peer nodes.
+func (r *Renderer) masquerade(node *model.Node) []tables.Rule {
+	var all []tables.Rule
+	for _, p := range node.PodCIDRs {
+		all = append(all, tables.Rule{
 			Matches: []tables.Match{
 				tables.MatchInterface{Side: tables.Destination, Name: r.gateway, Negated: true},
 				tables.MatchPrefix{Side: tables.Source, Prefix: p},
@@ -175,7 +211,7 @@ func (r *Renderer) Masquerade(node *model.Node) tables.Chain {
 			Action: tables.Masquerade{}, Comment: "pods to outside",
 		})
 	}
-	return c
+	return all
 }
 
 func dispatch(d model.Direction, f model.Family) tables.Rule {

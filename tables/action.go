@@ -1,6 +1,10 @@
 package tables
 
-import "github.com/felixlike/felixlike/model"
+import (
+	"net/netip"
+
+	"github.com/felixlike/felixlike/model"
+)
 
 // Action is what a rule does with a packet that it matches. The set of actions
 // is closed, as that of matches is.
@@ -38,6 +42,14 @@ type SetConnMark struct{ Value, Mask uint32 }
 // for chains of the nat type only.
 type Masquerade struct{}
 
+// SourceNAT rewrites the source to an address; for chains of the nat type only,
+// as are all that rewrite it.
+type SourceNAT struct{ To netip.Addr }
+
+// KeepSource binds the connection to the source that it has, so that nothing
+// which comes after rewrites it.
+type KeepSource struct{ Family model.Family }
+
 // Dispatch looks an address of the packet up in a verdict map and carries out
 // the verdict found; without one the packet goes on to the next rule. Drivers
 // without verdict maps refuse it (their dispatch is a prefix tree of chains).
@@ -55,6 +67,8 @@ func (Goto) isAction()        {}
 func (SetMark) isAction()     {}
 func (SetConnMark) isAction() {}
 func (Masquerade) isAction()  {}
+func (SourceNAT) isAction()   {}
+func (KeepSource) isAction()  {}
 func (Dispatch) isAction()    {}
 
 func (a Accept) String() string      { return text(a) }
@@ -65,6 +79,8 @@ func (a Goto) String() string        { return text(a) }
 func (a SetMark) String() string     { return text(a) }
 func (a SetConnMark) String() string { return text(a) }
 func (a Masquerade) String() string  { return text(a) }
+func (a SourceNAT) String() string   { return text(a) }
+func (a KeepSource) String() string  { return text(a) }
 func (a Dispatch) String() string    { return text(a) }
 
 func (Accept) appendTo(b []byte) []byte     { return append(b, "accept"...) }
@@ -73,6 +89,19 @@ func (Return) appendTo(b []byte) []byte     { return append(b, "return"...) }
 func (a Jump) appendTo(b []byte) []byte     { return append(append(b, "jump "...), a.Chain...) }
 func (a Goto) appendTo(b []byte) []byte     { return append(append(b, "goto "...), a.Chain...) }
 func (Masquerade) appendTo(b []byte) []byte { return append(b, "masquerade"...) }
+
+func (a SourceNAT) appendTo(b []byte) []byte {
+	b = append(b, "snat to "...)
+	if !a.To.IsValid() {
+		return append(b, "none"...)
+	}
+	return a.To.AppendTo(b)
+}
+
+func (a KeepSource) appendTo(b []byte) []byte {
+	b = append(append(b, "ip"...), a.Family.String()...)
+	return append(b, " keep src"...)
+}
 
 func (a SetMark) appendTo(b []byte) []byte {
 	return appendMasked(append(b, "mark set "...), a.Value, a.Mask)

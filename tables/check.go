@@ -3,6 +3,7 @@ package tables
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"github.com/felixlike/felixlike/model"
@@ -34,6 +35,13 @@ func (r Rule) Check() error {
 		return checkMark(a.Value, a.Mask)
 	case Dispatch:
 		return errors.Join(c.bind(a.Family), checkSide(a.Side))
+	case SourceNAT:
+		if !a.To.IsValid() || a.To.Is4In6() || a.To.Zone() != "" {
+			return fmt.Errorf("address %s is not usable as a source", a.To)
+		}
+		return c.bind(model.FamilyOf(a.To))
+	case KeepSource:
+		return c.bind(a.Family)
 	case nil:
 		return errors.New("the rule has no action")
 	}
@@ -51,10 +59,19 @@ func (r Rule) Family() model.Family {
 			return m.Family
 		case MatchPrefix:
 			return model.FamilyOf(m.Prefix.Addr())
+		case MatchConnSource:
+			return model.FamilyOf(m.Prefix.Addr())
+		case MatchLoop:
+			return m.Family
 		}
 	}
-	if d, ok := r.Action.(Dispatch); ok {
-		return d.Family
+	switch a := r.Action.(type) {
+	case Dispatch:
+		return a.Family
+	case KeepSource:
+		return a.Family
+	case SourceNAT:
+		return model.FamilyOf(a.To)
 	}
 	return 0
 }
@@ -80,10 +97,7 @@ func (c *checker) match(m Match) error {
 	case MatchPortSet:
 		return c.bind(m.Family)
 	case MatchPrefix:
-		if !m.Prefix.IsValid() || m.Prefix.Addr().Is4In6() || m.Prefix != m.Prefix.Masked() {
-			return fmt.Errorf("prefix %s is not usable", m.Prefix)
-		}
-		return errors.Join(c.bind(model.FamilyOf(m.Prefix.Addr())), checkSide(m.Side))
+		return errors.Join(c.prefix(m.Prefix), checkSide(m.Side))
 	case MatchInterface:
 		if strings.TrimSuffix(m.Name, "*") == "" || len(m.Name) > maxInterfaceName {
 			return fmt.Errorf("interface name %q must have 1 to %d characters", m.Name, maxInterfaceName)
@@ -95,7 +109,13 @@ func (c *checker) match(m Match) error {
 			return fmt.Errorf("unknown connection states %#x", uint8(m.States))
 		}
 		return nil
-	case MatchConnOriginal:
+	case MatchConnSource:
+		return c.prefix(m.Prefix)
+	case MatchLocal:
+		return checkSide(m.Side)
+	case MatchLoop:
+		return c.bind(m.Family)
+	case MatchConnOriginal, MatchConnDNAT, MatchForwarded:
 		return nil
 	case MatchMark:
 		return checkMark(m.Value, m.Mask)
@@ -103,6 +123,13 @@ func (c *checker) match(m Match) error {
 		return checkMark(m.Value, m.Mask)
 	}
 	return fmt.Errorf("unknown match %T", m)
+}
+
+func (c *checker) prefix(p netip.Prefix) error {
+	if !p.IsValid() || p.Addr().Is4In6() || p != p.Masked() {
+		return fmt.Errorf("prefix %s is not usable", p)
+	}
+	return c.bind(model.FamilyOf(p.Addr()))
 }
 
 func (c *checker) ports(m MatchDestinationPorts) error {

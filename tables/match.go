@@ -70,6 +70,19 @@ type MatchPortSet struct {
 	Set    string
 }
 
+// SetOf returns the name of the set that a match looks up, or "".
+func SetOf(m Match) string {
+	switch m := m.(type) {
+	case MatchSet:
+		return m.Set
+	case MatchPortSet:
+		return m.Set
+	case MatchLoop:
+		return m.Set
+	}
+	return ""
+}
+
 // MatchPrefix matches an address of the packet against one prefix; the
 // prefix gives the family.
 type MatchPrefix struct {

@@ -70,8 +70,11 @@ func (t *Table) checkRule(c *chain, r tables.Rule) error {
 	if err := errors.Join(r.Check(), checkText(r), t.checkSets(r)); err != nil {
 		return err
 	}
-	if _, ok := r.Action.(tables.Masquerade); ok && (c.want.Hook == nil || c.want.Hook.Type != tables.HookNAT) {
-		return errors.New("masquerade works only in a base chain of the nat type")
+	switch r.Action.(type) {
+	case tables.Masquerade, tables.KeepSource:
+		if c.want.Hook == nil || c.want.Hook.Type != tables.HookNAT {
+			return fmt.Errorf("the action %q works only in a base chain of the nat type", r.Action)
+		}
 	}
 	target := tables.Target(r.Action)
 	if target == "" {
@@ -91,13 +94,8 @@ func (t *Table) checkRule(c *chain, r tables.Rule) error {
 
 func (t *Table) checkSets(r tables.Rule) error {
 	for _, m := range r.Matches {
-		name := ""
-		switch m := m.(type) {
-		case tables.MatchSet:
-			name = m.Set
-		case tables.MatchPortSet:
-			name = m.Set
-		default:
+		name := tables.SetOf(m)
+		if name == "" {
 			continue
 		}
 		if err := checkName(name, len(name)); err != nil {

@@ -108,7 +108,8 @@ func entryOf(h tables.Hook) (entry, error) {
 		// Before the table's own priority is before the rules of others in it.
 		tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: -151}:
 		return entry{tableMangle, "POSTROUTING"}, nil
-	case tables.Hook{Type: tables.HookNAT, Point: tables.HookPostrouting, Priority: 100}:
+	case tables.Hook{Type: tables.HookNAT, Point: tables.HookPostrouting, Priority: 100},
+		tables.Hook{Type: tables.HookNAT, Point: tables.HookPostrouting, Priority: 99}:
 		return entry{tableNAT, "POSTROUTING"}, nil
 	}
 	return entry{}, fmt.Errorf("iptables has no table for a chain of type %s at hook %s with priority %d", h.Type, h.Point, h.Priority)

@@ -35,13 +35,18 @@ func checkText(r tables.Rule) error {
 			if ports++; ports > 1 {
 				err = errors.New("iptables takes one match on destination ports in a rule")
 			}
+		case tables.MatchLocal, tables.MatchForwarded, tables.MatchConnSource, tables.MatchConnDNAT, tables.MatchLoop:
+			err = fmt.Errorf("only the nftables driver matches %q", m)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	if _, ok := r.Action.(tables.Dispatch); ok {
+	switch r.Action.(type) {
+	case tables.Dispatch:
 		return errors.New("iptables has no verdict maps: dispatch has to be a tree of chains")
+	case tables.SourceNAT:
+		return fmt.Errorf("only the nftables driver has the action %q", r.Action)
 	}
 	return nil
 }
@@ -188,6 +193,11 @@ func action(a tables.Action) string {
 		return fmt.Sprintf("-j CONNMARK --set-xmark %#x/%#x", a.Value, a.Mask)
 	case tables.Masquerade:
 		return "-j MASQUERADE"
+	case tables.KeepSource:
+		// It ends the table: what others have in it does not get to see the
+		// connection. NETMAP to all addresses would bind it for the tables of other
+		// programs, too, but not every kernel has that.
+		return "-j ACCEPT"
 	}
 	return ""
 }

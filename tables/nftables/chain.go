@@ -127,11 +127,8 @@ func (t *Table) chain(name string) *chain {
 func (t *Table) referAll(rules []tables.Rule, n int) {
 	for _, r := range rules {
 		for _, m := range r.Matches {
-			switch m := m.(type) {
-			case tables.MatchSet:
-				t.referSet(m.Set, n)
-			case tables.MatchPortSet:
-				t.referSet(m.Set, n)
+			if name := tables.SetOf(m); name != "" {
+				t.referSet(name, n)
 			}
 		}
 		t.refer(r.Action, n)

@@ -51,7 +51,7 @@ func (sh shape) check() error {
 		return err
 	}
 	switch sh.kind {
-	case model.Addresses, model.Networks, model.AddressPorts:
+	case model.Addresses, model.Networks, model.AddressPorts, model.Loops:
 		return nil
 	}
 	return fmt.Errorf("unknown kind %s", sh.kind)

@@ -61,6 +61,9 @@ func (m *message) key(sh shape, member model.Member) {
 		k = append(k, byte(member.Protocol), 0, 0, 0)
 		k = append(k, byte(member.Port>>8), byte(member.Port), 0, 0)
 	}
+	if sh.kind == model.Loops {
+		k = append(k, k...)
+	}
 	m.value(unix.NFTA_SET_ELEM_KEY, k)
 }
 
@@ -75,8 +78,8 @@ type element struct {
 	odd bool
 }
 
-// keySize is the longest key: an IPv6 address, a protocol and a port.
-const keySize = 16 + 4 + 4
+// keySize is the longest key: two IPv6 addresses.
+const keySize = 16 + 16
 
 func (e *element) key() []byte { return e.buffer[:e.size] }
 
@@ -108,7 +111,9 @@ func decodeKey(sh shape, k []byte) (model.Member, bool) {
 		m.Protocol, m.Port = model.Protocol(k[size]), binary.BigEndian.Uint16(k[size+4:])
 		return m, true
 	}
-	if len(k) != size {
+	if sh.kind == model.Loops && len(k) == 2*size && bytes.Equal(k[:size], k[size:]) {
+		k = k[:size]
+	} else if sh.kind == model.Loops || len(k) != size {
 		return model.Member{}, false
 	}
 	return model.AddressMember(addressOf(k)), true

@@ -81,6 +81,19 @@ func (e *encoder) match(m tables.Match) error {
 		e.conn(unix.NFT_CT_STATE)
 		e.maskNumber(connStates(m.States), 0)
 		e.compareNumber(true, 0)
+	case tables.MatchLocal:
+		e.local(m)
+	case tables.MatchForwarded:
+		e.meta(unix.NFT_META_IIF, reg1)
+		e.compareNumber(true, 0)
+	case tables.MatchConnSource:
+		e.connSource(m)
+	case tables.MatchConnDNAT:
+		e.conn(unix.NFT_CT_STATUS)
+		e.maskNumber(ipsDstNAT, 0)
+		e.compareNumber(true, 0)
+	case tables.MatchLoop:
+		e.loop(m)
 	case tables.MatchConnOriginal:
 		e.conn(unix.NFT_CT_DIRECTION)
 		e.compare(unix.NFT_CMP_EQ, ipCTDirOriginal)
@@ -162,33 +175,53 @@ func (e *encoder) portSet(m tables.MatchPortSet) {
 func (e *encoder) prefix(m tables.MatchPrefix) {
 	family := model.FamilyOf(m.Prefix.Addr())
 	e.bind(family)
-	var buffer [16]byte
-	data, bits := appendAddress(buffer[:0], m.Prefix.Addr()), m.Prefix.Bits()
-	offset := addressOffset(family, m.Side)
-	if bits > 0 && bits%8 == 0 {
-		e.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, offset, uint32(bits/8), reg1)
-		e.compare(equality(m.Negated), data[:bits/8]...)
+	size := addressSize(family)
+	if wholeBytes(m.Prefix) {
+		size = m.Prefix.Bits() / 8
+	}
+	e.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, addressOffset(family, m.Side), uint32(size), reg1)
+	e.comparePrefix(m.Prefix, m.Negated)
+}
+
+// comparePrefix compares the address in register 1.
+func (e *encoder) comparePrefix(p netip.Prefix, negated bool) {
+	var buffer, ones, zeros [16]byte
+	data := appendAddress(buffer[:0], p.Addr())
+	if wholeBytes(p) {
+		e.compare(equality(negated), data[:p.Bits()/8]...)
 		return
 	}
-	e.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, offset, uint32(len(data)), reg1)
-	var ones, zeros [16]byte
-	for i := range bits {
+	for i := range p.Bits() {
 		ones[i/8] |= 0x80 >> (i % 8)
 	}
 	e.mask(ones[:len(data)], zeros[:len(data)])
-	e.compare(equality(m.Negated), data...)
+	e.compare(equality(negated), data...)
 }
 
+func wholeBytes(p netip.Prefix) bool { return p.Bits() > 0 && p.Bits()%8 == 0 }
+
 // action ends the rule. The counter counts packets that matched, so it stands
-// before the action; of a dispatch, after the binding to its family.
+// before the action, and after the binding to the action's family.
 func (e *encoder) action(a tables.Action) error {
-	if d, ok := a.(tables.Dispatch); ok {
-		e.bind(d.Family)
+	switch a := a.(type) {
+	case tables.Dispatch:
+		e.bind(a.Family)
+	case tables.SourceNAT:
+		e.bind(model.FamilyOf(a.To))
+	case tables.KeepSource:
+		e.bind(a.Family)
 	}
 	e.counter()
 	switch a := a.(type) {
 	case tables.Masquerade:
 		e.masquerade()
+	case tables.SourceNAT:
+		var buffer [16]byte
+		e.immediate(appendAddress(buffer[:0], a.To))
+		e.sourceNAT(e.family)
+	case tables.KeepSource:
+		e.address(a.Family, tables.Source)
+		e.sourceNAT(a.Family)
 	case tables.SetMark:
 		e.setMark(a)
 	case tables.SetConnMark:

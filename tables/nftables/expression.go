@@ -125,13 +125,18 @@ func (m *message) masquerade() {
 	m.endExpression(element, data)
 }
 
-// immediateNumber loads a number in host order into register 1.
-func (m *message) immediateNumber(v uint32) {
+// immediate loads data into register 1.
+func (m *message) immediate(v []byte) {
 	element, data := m.expression("immediate")
 	m.Uint32(unix.NFTA_IMMEDIATE_DREG, reg1)
-	b := native(v)
-	m.value(unix.NFTA_IMMEDIATE_DATA, b[:])
+	m.value(unix.NFTA_IMMEDIATE_DATA, v)
 	m.endExpression(element, data)
+}
+
+// immediateNumber loads a number in host order into register 1.
+func (m *message) immediateNumber(v uint32) {
+	b := native(v)
+	m.immediate(b[:])
 }
 
 // verdict ends the rule with an action that is a verdict.

@@ -39,6 +39,7 @@ func TestListingReadsNaturally(t *testing.T) {
 	ns := newNamespace(t)
 	table := ns.open(t)
 	loadExample(table)
+	loadOrigins(table)
 	apply(t, table)
 	listing := ns.list(t)
 	golden(t, "listing.nft", listing)
@@ -52,6 +53,7 @@ func TestListingReadsNaturally(t *testing.T) {
 	// puts into interval sets: no rule is touched.
 	theirs := other.open(t)
 	loadExample(theirs)
+	loadOrigins(theirs)
 	if r := apply(t, theirs); r.RulesAdded+r.RulesDeleted != 0 {
 		t.Errorf("rules that nft has loaded are written anew: %+v", r)
 	}

@@ -70,12 +70,12 @@ func limitedSize(b []byte) bool {
 }
 
 // shapes lists all shapes that sets of ours can have.
-func shapes() [8]shape {
-	var out [8]shape
+func shapes() [10]shape {
+	var out [10]shape
 	for i, f := range [...]model.Family{model.IPv4, model.IPv6} {
-		out[4*i] = shape{kind: model.Addresses, family: f, verdicts: true}
-		for n, k := range [...]model.GroupKind{model.Addresses, model.Networks, model.AddressPorts} {
-			out[4*i+1+n] = shape{kind: k, family: f}
+		out[5*i] = shape{kind: model.Addresses, family: f, verdicts: true}
+		for n, k := range [...]model.GroupKind{model.Addresses, model.Networks, model.AddressPorts, model.Loops} {
+			out[5*i+1+n] = shape{kind: k, family: f}
 		}
 	}
 	return out

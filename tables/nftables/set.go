@@ -46,6 +46,10 @@ func (sh shape) kernelType() kernelType {
 		t.key = (t.key<<nft.SetConcatTypeBits|nft.TypeInetProto.GetNFTMagic())<<nft.SetConcatTypeBits | nft.TypeInetService.GetNFTMagic()
 		t.keyLength += 4 + 4
 	}
+	if sh.kind == model.Loops {
+		t.key = t.key<<nft.SetConcatTypeBits | t.key
+		t.keyLength *= 2
+	}
 	if sh.verdicts {
 		t.flags |= unix.NFT_SET_MAP
 		t.data = unix.NFT_DATA_VERDICT

@@ -205,14 +205,7 @@ func references(rules []tables.Rule) iter.Seq[unit] {
 	return func(yield func(unit) bool) {
 		for _, r := range rules {
 			for _, m := range r.Matches {
-				name := ""
-				switch m := m.(type) {
-				case tables.MatchSet:
-					name = m.Set
-				case tables.MatchPortSet:
-					name = m.Set
-				}
-				if name != "" && !yield(unit{kind: setUnit, name: name}) {
+				if name := tables.SetOf(m); name != "" && !yield(unit{kind: setUnit, name: name}) {
 					return
 				}
 			}

@@ -103,15 +103,17 @@ func (t *Table) validateRule(c *tables.Chain, r tables.Rule) error {
 			err = t.checkSet(m.Set, m.Family, model.Addresses, model.Networks)
 		case tables.MatchPortSet:
 			err = t.checkSet(m.Set, m.Family, model.AddressPorts)
+		case tables.MatchLoop:
+			err = t.checkSet(m.Set, m.Family, model.Loops)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	switch a := r.Action.(type) {
-	case tables.Masquerade:
+	case tables.Masquerade, tables.SourceNAT, tables.KeepSource:
 		if c.Hook == nil || c.Hook.Type != tables.HookNAT || c.Hook.Point != tables.HookPostrouting {
-			return errors.New("masquerade works only in a base chain of the nat type at postrouting")
+			return fmt.Errorf("the action %q works only in a base chain of the nat type at postrouting", a)
 		}
 	case tables.Dispatch:
 		s, ok := t.sets[a.Map]

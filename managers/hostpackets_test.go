@@ -1,0 +1,329 @@
+package managers
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables/nftables"
+	"github.com/felixlike/felixlike/tables/tablestest"
+)
+
+// hostPath is a path whose router is a node: the link to the receiver takes the
+// place of the gateway port, the receiver's addresses are those of pods.
+type hostPath struct {
+	*tablestest.Path
+	table   *nftables.Table
+	manager *HostManager
+}
+
+// family is one of the two, with the addresses that the tests use.
+type family struct {
+	model.Family
+	pods, services, hairpin string
+	pod, other, isolated    string
+	client, nodeOut, nodeIn string
+	service, unused, leads  string
+}
+
+func families() []family {
+	return []family{
+		{
+			Family: model.IPv4, pods: "10.2.0.0/16", services: "10.96.0.0/12", hairpin: "169.254.20.20",
+			pod: "10.2.0.5", other: "10.2.0.6", isolated: "10.2.0.7", client: "10.1.0.9", nodeOut: "192.168.1.1", nodeIn: "192.168.2.1",
+			service: "10.96.0.10", unused: "10.96.0.99", leads: "10.96.0.11",
+		},
+		{
+			Family: model.IPv6, pods: "fd02::/64", services: "fd96::/112", hairpin: "fd00:20::20",
+			pod: "fd02::5", other: "fd02::6", isolated: "fd02::7", client: "fd01::9", nodeOut: "fd00:1::1", nodeIn: "fd00:2::1",
+			service: "fd96::10", unused: "fd96::99", leads: "fd96::11",
+		},
+	}
+}
+
+// proxies are the ways in which somebody else rewrites addresses: those of Services
+// to what stands behind them, and then every source.
+func proxies() map[string]func(t *testing.T, router tablestest.Namespace, f family) {
+	tables := func(variant string) func(t *testing.T, router tablestest.Namespace, f family) {
+		return func(t *testing.T, router tablestest.Namespace, f family) {
+			tool := map[model.Family]string{model.IPv4: "iptables-", model.IPv6: "ip6tables-"}[f.Family] + variant
+			for _, chain := range []string{"PREROUTING", "OUTPUT"} {
+				for from, to := range f.rewritten() {
+					router.Run(t, tool, "-t", "nat", "-A", chain, "-p", "udp", "-d", from.Addr().String(), "--dport", fmt.Sprint(from.Port()), "-j", "DNAT", "--to-destination", to.String())
+				}
+			}
+			router.Run(t, tool, "-t", "nat", "-A", "POSTROUTING", "-j", "MASQUERADE")
+		}
+	}
+	return map[string]func(t *testing.T, router tablestest.Namespace, f family){
+		"iptables-legacy": tables("legacy"), "iptables-nft": tables("nft"),
+		"nft": func(t *testing.T, router tablestest.Namespace, f family) { masquerader(t, router, f, 100) },
+	}
+}
+
+// masquerader rewrites with nft, sources at the priority.
+func masquerader(t *testing.T, router tablestest.Namespace, f family, priority int) {
+	name := map[model.Family]string{model.IPv4: "ip", model.IPv6: "ip6"}[f.Family]
+	text := "table " + name + " theirs {\n"
+	for _, hook := range []string{"prerouting", "output"} {
+		text += fmt.Sprintf("chain d%s { type nat hook %s priority -100;\n", hook, hook)
+		for from, to := range f.rewritten() {
+			text += fmt.Sprintf("%s daddr %s udp dport %d dnat to %s\n", name, from.Addr(), from.Port(), to)
+		}
+		text += "}\n"
+	}
+	text += fmt.Sprintf("chain post { type nat hook postrouting priority %d; masquerade; }\n}\n", priority)
+	router.Feed(t, text, "nft", "-f", "-")
+}
+
+// rewritten are a Service and a NodePort before the pod, and a Service that leads
+// outside.
+func (f family) rewritten() map[netip.AddrPort]netip.AddrPort {
+	at := func(a string, port uint16) netip.AddrPort { return netip.AddrPortFrom(addr(a), port) }
+	return map[netip.AddrPort]netip.AddrPort{
+		at(f.service, 80): at(f.pod, 80), at(f.nodeOut, 30080): at(f.pod, 80), at(f.leads, 80): at(f.client, 80),
+	}
+}
+
+func newHostPath(t *testing.T) *hostPath {
+	t.Helper()
+	p := &hostPath{Path: tablestest.NewPath(t, "nft", "iptables-legacy", "ip6tables-legacy", "iptables-nft", "ip6tables-nft")}
+	p.table = nftables.New(nftables.Options{NetNS: p.Router.FD, Table: "felixlike-test"})
+	t.Cleanup(func() { _ = p.table.Close() })
+	p.Receiver.Run(t, "sysctl", "-qw", "net.ipv4.conf.all.accept_local=1", "net.ipv4.conf.eth0.accept_local=1")
+	// Without link-local addresses, nobody finds a neighbour.
+	for _, ns := range []tablestest.Namespace{p.Sender, p.Router, p.Receiver} {
+		for deadline := time.Now().Add(20 * time.Second); ns.Run(t, "ip", "-6", "address", "show", "tentative") != ""; {
+			if time.Now().After(deadline) {
+				t.Fatal("addresses stay tentative")
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	options := HostOptions{Node: "node1", Masquerade: true}
+	node := &model.Node{Name: "node1"}
+	a := &model.Attachment{Pod: pod("pod"), Interface: "fx-pod"}
+	other := &model.Attachment{Pod: pod("other"), Interface: "fx-other"}
+	isolated := &model.Attachment{Pod: pod("isolated"), Interface: "fx-isolated"}
+	hairpins := map[model.Family]netip.Addr{}
+	for _, f := range families() {
+		options.Services = append(options.Services, netip.MustParsePrefix(f.services))
+		node.PodCIDRs = append(node.PodCIDRs, netip.MustParsePrefix(f.pods))
+		hairpins[f.Family] = addr(f.hairpin)
+		a.Addresses = append(a.Addresses, addr(f.pod))
+		other.Addresses = append(other.Addresses, addr(f.other))
+		isolated.Addresses = append(isolated.Addresses, addr(f.isolated))
+		// What nobody rewrites goes outside, and is answered there.
+		p.Router.Run(t, "ip", "route", "add", f.services, "via", map[model.Family]string{model.IPv4: "192.168.1.2", model.IPv6: "fd00:1::2"}[f.Family])
+		p.Sender.Run(t, "ip", "route", "add", "local", f.services, "dev", "lo")
+		for _, address := range []string{f.pod, f.other} {
+			echo(t, p.Receiver, address)
+		}
+		for _, address := range []string{f.client, f.unused} {
+			echo(t, p.Sender, address)
+		}
+	}
+	options.Hairpin = func(f model.Family) netip.Addr { return hairpins[f] }
+	p.manager = NewHostManager(options, rules.NewRenderer("r2", rules.NFTablesNameLength), p.table, p.table)
+	closed := &model.Endpoint{ID: pod("isolated"), Egress: model.Applied{NetworkPolicies: []model.PolicyID{policyID("deny")}}}
+	send(p.manager, model.NodeUpdate{Node: node},
+		model.AttachmentUpdate{Attachment: a}, model.AttachmentUpdate{Attachment: other}, model.AttachmentUpdate{Attachment: isolated},
+		endpoint("pod"), endpoint("other"), model.EndpointUpdate{Endpoint: closed})
+	return p
+}
+
+func (p *hostPath) load(t *testing.T) {
+	t.Helper()
+	if r, err := p.table.Apply(t.Context()); err != nil || len(r.Refused) > 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+}
+
+// inside runs f on a thread in the namespace.
+func inside(t *testing.T, ns tablestest.Namespace, f func() error) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		// Not unlocked: the thread ends with the goroutine.
+		runtime.LockOSThread()
+		if err := unix.Setns(ns.FD, unix.CLONE_NEWNET); err != nil {
+			done <- err
+			return
+		}
+		done <- f()
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// echo answers datagrams to an address with the address that they come from.
+func echo(t *testing.T, ns tablestest.Namespace, address string) {
+	t.Helper()
+	inside(t, ns, func() error {
+		conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr(address), 80)))
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		go func() {
+			buffer := make([]byte, 64)
+			for {
+				_, from, err := conn.ReadFromUDPAddrPort(buffer)
+				if err != nil {
+					return
+				}
+				_, _ = conn.WriteToUDPAddrPort([]byte(from.Addr().Unmap().String()), from)
+			}
+		}()
+		return nil
+	})
+}
+
+// client is a flow of datagrams; from may be empty.
+func client(t *testing.T, ns tablestest.Namespace, from, to string, port uint16) *net.UDPConn {
+	t.Helper()
+	var conn *net.UDPConn
+	inside(t, ns, func() (err error) {
+		var local *net.UDPAddr
+		if from != "" {
+			local = net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr(from), 0))
+		}
+		conn, err = net.DialUDP("udp", local, net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr(to), port)))
+		return err
+	})
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// seen asks as whom the other end sees the flow: "" if there is no answer.
+func seen(t *testing.T, conn *net.UDPConn, attempts int) string {
+	t.Helper()
+	buffer := make([]byte, 64)
+	for range attempts {
+		if _, err := conn.Write([]byte("?")); err != nil {
+			t.Logf("%s -> %s: %v", conn.LocalAddr(), conn.RemoteAddr(), err)
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		if n, err := conn.Read(buffer); err == nil {
+			return string(buffer[:n])
+		}
+	}
+	return ""
+}
+
+// Attempts of what has to get through, and of what must not.
+const (
+	patient = 20
+	brief   = 2
+)
+
+func wantSeen(t *testing.T, what string, conn *net.UDPConn, want string) {
+	t.Helper()
+	attempts := patient
+	if want == "" {
+		attempts = brief
+	}
+	if got := seen(t, conn, attempts); got != want {
+		t.Errorf("%s: seen as %q, want %q", what, got, want)
+	}
+}
+
+// Whoever masquerades everything, the switch sees who it is; answers find their way
+// back through what was rewritten.
+func TestHostKeepsSources(t *testing.T) {
+	for name, rewrite := range proxies() {
+		t.Run(name, func(t *testing.T) {
+			p := newHostPath(t)
+			for _, f := range families() {
+				rewrite(t, p.Router, f)
+			}
+			p.load(t)
+			for _, f := range families() {
+				wantSeen(t, "outside to NodePort", client(t, p.Sender, f.client, f.nodeOut, 30080), f.client)
+				wantSeen(t, "outside to a pod", client(t, p.Sender, f.client, f.pod, 80), f.client)
+				wantSeen(t, "a pod to itself through a Service", client(t, p.Receiver, f.pod, f.service, 80), f.hairpin)
+				wantSeen(t, "the node to a pod", client(t, p.Router, "", f.pod, 80), f.nodeIn)
+				wantSeen(t, "the node, as another of its addresses, to a Service", client(t, p.Router, f.nodeOut, f.service, 80), f.nodeIn)
+				wantSeen(t, "a pod to the outside", client(t, p.Receiver, f.other, f.client, 80), f.nodeOut)
+				wantSeen(t, "a pod to a Service that leads outside", client(t, p.Receiver, f.other, f.leads, 80), f.nodeOut)
+				wantSeen(t, "an isolated pod to a Service that leads outside", client(t, p.Receiver, f.isolated, f.leads, 80), "")
+				wantSeen(t, "an isolated pod to the outside, as the switch judges", client(t, p.Receiver, f.isolated, f.client, 80), f.nodeOut)
+				wantSeen(t, "a pod to a Service that is none", client(t, p.Receiver, f.other, f.unused, 80), "")
+			}
+		})
+	}
+}
+
+// Packets with addresses that cannot be theirs do not get to the switch, nor those
+// of no connection.
+func TestHostDropsForgedPackets(t *testing.T) {
+	p := newHostPath(t)
+	for _, a := range []string{"10.2.9.9", "192.168.2.1", "fd02::99", "fd00:2::1"} {
+		p.Sender.Run(t, "ip", "route", "add", "local", a, "dev", "lo")
+	}
+	p.load(t)
+	p.Want(t, []tablestest.PacketCase{
+		tablestest.Packet(model.UDP, "10.1.0.9", "10.2.0.5", 81, true),
+		tablestest.Packet(model.UDP, "10.2.9.9", "10.2.0.5", 81, false),
+		tablestest.Packet(model.UDP, "192.168.2.1", "10.2.0.5", 81, false),
+		tablestest.Packet(model.TCP, "10.1.0.9", "10.2.0.5", 81, false), // its header is none of TCP
+		tablestest.Packet(model.UDP, "fd01::9", "fd02::5", 81, true),
+		tablestest.Packet(model.UDP, "fd02::99", "fd02::5", 81, false),
+		tablestest.Packet(model.UDP, "fd00:2::1", "fd02::5", 81, false),
+		tablestest.Packet(model.TCP, "fd01::9", "fd02::5", 81, false),
+	})
+}
+
+// What has got the node's own address all the same does not get to the switch: from
+// a rule that comes before ours, or while ours were not there. What another backend
+// has allowed meanwhile goes on.
+func TestHostDropsLaunderedSources(t *testing.T) {
+	p := newHostPath(t)
+	var before []*net.UDPConn
+	for _, f := range families() {
+		masquerader(t, p.Router, f, 98)
+		conn := client(t, p.Sender, f.client, f.nodeOut, 30080)
+		wantSeen(t, "without the host's chains", conn, f.nodeIn)
+		before = append(before, conn)
+	}
+	p.load(t)
+	for i, f := range families() {
+		wantSeen(t, "a connection of before", before[i], "")
+		wantSeen(t, "another masquerades first", client(t, p.Sender, f.client, f.nodeOut, 30080), "")
+		wantSeen(t, "the node to a Service", client(t, p.Router, f.nodeOut, f.service, 80), f.nodeIn)
+	}
+	p.Router.Feed(t, fmt.Sprintf(`table inet judge { chain allow { type filter hook prerouting priority 0; ct mark set %#x; }; }`, rules.MarkAllowed), "nft", "-f", "-")
+	for i, f := range families() {
+		wantSeen(t, "a connection that another backend has allowed", before[i], f.nodeIn)
+	}
+}
+
+// The guard holds up what begins, and lets go on what is there.
+func TestHostGuard(t *testing.T) {
+	p := newHostPath(t)
+	p.load(t)
+	for _, f := range families() {
+		masquerader(t, p.Router, f, 100)
+		conn := client(t, p.Sender, f.client, f.pod, 80)
+		wantSeen(t, "before", conn, f.client)
+		for _, c := range rules.HostGuard("r2") {
+			p.table.UpdateChain(c)
+		}
+		p.load(t)
+		wantSeen(t, "behind the guard, an old connection", conn, f.client)
+		wantSeen(t, "behind the guard, a new one", client(t, p.Sender, f.client, f.pod, 80), "")
+		for _, c := range rules.HostGuard("r2") {
+			p.table.RemoveChain(c.Name)
+		}
+		p.load(t)
+		wantSeen(t, "after it", client(t, p.Sender, f.client, f.pod, 80), f.client)
+	}
+}

@@ -1,0 +1,36 @@
+package managers
+
+import (
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
+)
+
+// SourceManager keeps the chain that lets pods keep their addresses within the
+// cluster and, with masquerade, hides them behind their node's on the way out.
+type SourceManager struct {
+	node       string
+	masquerade bool
+	renderer   *rules.Renderer
+	chains     Chains
+	pending    *model.Node
+}
+
+// NewSourceManager returns a manager for the node of that name.
+func NewSourceManager(node string, masquerade bool, renderer *rules.Renderer, chains Chains) *SourceManager {
+	return &SourceManager{node: node, masquerade: masquerade, renderer: renderer, chains: chains}
+}
+
+// OnUpdate takes this node's NodeUpdate.
+func (m *SourceManager) OnUpdate(u model.Update) {
+	if u, ok := u.(model.NodeUpdate); ok && u.Node.Name == m.node {
+		m.pending = u.Node
+	}
+}
+
+// CompleteDeferredWork sets the chain if the node changed.
+func (m *SourceManager) CompleteDeferredWork() {
+	if m.pending != nil {
+		m.chains.UpdateChain(m.renderer.Sources(m.pending, m.masquerade))
+		m.pending = nil
+	}
+}

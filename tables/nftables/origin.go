@@ -1,0 +1,78 @@
+package nftables
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// ipsDstNAT is IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h.
+const ipsDstNAT = 1 << 5
+
+// natRangeMapIPs is NF_NAT_RANGE_MAP_IPS of linux/netfilter/nf_nat.h. The kernel
+// sets it itself where an address is given, and says so when it is read back.
+const natRangeMapIPs = 1 << 0
+
+// local compares what the routing table says of an address with RTN_LOCAL.
+func (e *encoder) local(m tables.MatchLocal) {
+	flag := uint32(unix.NFTA_FIB_F_SADDR)
+	if m.Side == tables.Destination {
+		flag = unix.NFTA_FIB_F_DADDR
+	}
+	element, data := e.expression("fib")
+	e.Uint32(unix.NFTA_FIB_DREG, reg1)
+	e.Uint32(unix.NFTA_FIB_RESULT, unix.NFT_FIB_RESULT_ADDRTYPE)
+	e.Uint32(unix.NFTA_FIB_FLAGS, flag)
+	e.endExpression(element, data)
+	e.compareNumber(m.Negated, unix.RTN_LOCAL)
+}
+
+// connSource compares the source of the connection's first packet.
+func (e *encoder) connSource(m tables.MatchConnSource) {
+	family, key := model.FamilyOf(m.Prefix.Addr()), uint32(ctSrcIP)
+	if family == model.IPv6 {
+		key = ctSrcIP6
+	}
+	e.bind(family)
+	element, data := e.expression("ct")
+	e.Uint32(unix.NFTA_CT_DREG, reg1)
+	e.Uint32(unix.NFTA_CT_KEY, key)
+	e.Uint8(unix.NFTA_CT_DIRECTION, ipCTDirOriginal)
+	e.endExpression(element, data)
+	e.comparePrefix(m.Prefix, false)
+}
+
+// ctSrcIP and ctSrcIP6 are NFT_CT_SRC_IP and NFT_CT_SRC_IP6.
+const (
+	ctSrcIP  = 19
+	ctSrcIP6 = 21
+)
+
+// loop looks source and destination up, which lie in consecutive registers.
+func (e *encoder) loop(m tables.MatchLoop) {
+	e.bind(m.Family)
+	second := uint32(reg32 + 1)
+	if m.Family == model.IPv6 {
+		second = reg2
+	}
+	size := uint32(addressSize(m.Family))
+	e.address(m.Family, tables.Source)
+	e.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, addressOffset(m.Family, tables.Destination), size, second)
+	e.lookup(m.Set, false)
+}
+
+// sourceNAT binds the source to the address in register 1.
+func (m *message) sourceNAT(f model.Family) {
+	family := uint32(unix.NFPROTO_IPV4)
+	if f == model.IPv6 {
+		family = unix.NFPROTO_IPV6
+	}
+	element, data := m.expression("nat")
+	m.Uint32(unix.NFTA_NAT_TYPE, unix.NFT_NAT_SNAT)
+	m.Uint32(unix.NFTA_NAT_FAMILY, family)
+	m.Uint32(unix.NFTA_NAT_REG_ADDR_MIN, reg1)
+	m.Uint32(unix.NFTA_NAT_REG_ADDR_MAX, reg1)
+	m.Uint32(unix.NFTA_NAT_FLAGS, natRangeMapIPs)
+	m.endExpression(element, data)
+}

@@ -1,0 +1,69 @@
+package tables
+
+import (
+	"net/netip"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// The matches of this file tell where a packet comes from, whatever has been
+// rewritten in it. Only nftables has them.
+
+// MatchLocal matches when an address of the packet is one of this node's own.
+type MatchLocal struct {
+	Side    Side
+	Negated bool
+}
+
+// MatchForwarded matches what has come in by an interface, at the hook
+// postrouting, where packets of this node itself pass as well.
+type MatchForwarded struct{}
+
+// MatchConnSource matches when the packet's connection was begun by an address
+// of the prefix, as it was before it was rewritten.
+type MatchConnSource struct{ Prefix netip.Prefix }
+
+// MatchConnDNAT matches the packets of connections whose destination was
+// rewritten.
+type MatchConnDNAT struct{}
+
+// MatchLoop matches when source and destination of the packet are the same
+// address of a set of the kind Loops.
+type MatchLoop struct {
+	Family model.Family
+	Set    string
+}
+
+func (MatchLocal) isMatch()      {}
+func (MatchForwarded) isMatch()  {}
+func (MatchConnSource) isMatch() {}
+func (MatchConnDNAT) isMatch()   {}
+func (MatchLoop) isMatch()       {}
+
+func (m MatchLocal) String() string      { return text(m) }
+func (m MatchForwarded) String() string  { return text(m) }
+func (m MatchConnSource) String() string { return text(m) }
+func (m MatchConnDNAT) String() string   { return text(m) }
+func (m MatchLoop) String() string       { return text(m) }
+
+func (m MatchLocal) appendTo(b []byte) []byte {
+	b = append(append(b, m.Side.String()...), ' ')
+	return append(append(b, not(m.Negated)...), "local"...)
+}
+
+func (MatchForwarded) appendTo(b []byte) []byte { return append(b, "forwarded"...) }
+
+func (m MatchConnSource) appendTo(b []byte) []byte {
+	b = append(b, "ct original src "...)
+	if !m.Prefix.IsValid() {
+		return append(b, m.Prefix.String()...)
+	}
+	return m.Prefix.AppendTo(b)
+}
+
+func (MatchConnDNAT) appendTo(b []byte) []byte { return append(b, "ct dnat"...) }
+
+func (m MatchLoop) appendTo(b []byte) []byte {
+	b = append(append(b, "ip"...), m.Family.String()...)
+	return append(append(b, " src,dst @"...), m.Set...)
+}
