@@ -5,8 +5,9 @@
 // order, by calling the setters of the drivers below.
 //
 // Managers do no I/O: what they set is programmed when the driver (felixlike/)
-// applies it. The policy, endpoint, ipset and masq managers serve both
-// netfilter backends; forwarding, tunnel and route serve every backend. They
+// applies it. The policy, endpoint, ipset, static and source managers serve both
+// netfilter backends, host the one whose policy is in the switch; forwarding, tunnel
+// and route serve every backend. They
 // are tested against recording fakes of their small consumer interfaces, and
 // on the real kernel by the packet property test in test/property.
 package managers

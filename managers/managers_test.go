@@ -282,3 +282,40 @@ func TestConnectionsOfReusedAddressesAreForgotten(t *testing.T) {
 		})
 	}
 }
+
+// The sets of the host's chains follow who has an address, and whether its egress is
+// judged; a pod that the datastore does not know may send nothing.
+func TestHostSetsFollowPods(t *testing.T) {
+	r := newRecorder()
+	m := NewHostManager(HostOptions{Node: "node1", Hairpin: func(model.Family) netip.Addr { return addr("169.254.20.20") }},
+		rules.NewRenderer("flx-gw0", 64), r, r)
+	members := func() string {
+		var all []string
+		for set, members := range r.sets {
+			for x := range members {
+				all = append(all, set+" "+x.String())
+			}
+		}
+		slices.Sort(all)
+		return strings.Join(all, ", ")
+	}
+	judged := endpoint("b")
+	judged.Endpoint.Egress.Baseline = []model.PolicyID{policyID("base")}
+	for _, step := range []struct {
+		updates []model.Update
+		want    string
+	}{
+		{[]model.Update{attachment("a", "fx-a", "10.10.0.5", "fd00::5")}, "egress-4 10.10.0.5, egress-6 fd00::5, hairpin-4 10.10.0.5, hairpin-6 fd00::5"},
+		{[]model.Update{endpoint("a", "only-ingress")}, "hairpin-4 10.10.0.5, hairpin-6 fd00::5"},
+		{[]model.Update{judged, attachment("b", "fx-b", "10.10.0.5")}, "egress-4 10.10.0.5, hairpin-4 10.10.0.5, hairpin-6 fd00::5"},
+		{[]model.Update{model.AttachmentRemove{Pod: pod("a"), Interface: "fx-a"}}, "egress-4 10.10.0.5, hairpin-4 10.10.0.5"},
+		{[]model.Update{endpoint("b")}, "hairpin-4 10.10.0.5"},
+		{[]model.Update{model.EndpointRemove{ID: pod("b")}}, "egress-4 10.10.0.5, hairpin-4 10.10.0.5"},
+		{[]model.Update{model.AttachmentRemove{Pod: pod("b"), Interface: "fx-b"}}, ""},
+	} {
+		send(m, step.updates...)
+		if got := members(); got != step.want {
+			t.Errorf("sets have %q, want %q", got, step.want)
+		}
+	}
+}

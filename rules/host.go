@@ -89,7 +89,8 @@ func (r *Renderer) fromSwitch(h Host) tables.Chain {
 	for _, f := range model.Families() {
 		c.Rules = append(c.Rules, tables.Rule{
 			Matches: []tables.Match{
-				tables.MatchConnDNAT{}, tables.MatchConnOriginal{},
+				tables.MatchConnDNAT{},
+				tables.MatchConnOriginal{},
 				tables.MatchSet{Family: f, Side: tables.Source, Set: EgressSet(f)},
 			},
 			Action: tables.Drop{}, Comment: "a service leads outside, past the pod's egress policies",

@@ -3,6 +3,7 @@ package iptables
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -53,6 +54,12 @@ func TestWrongChainStandsClosed(t *testing.T) {
 		{"interface with a blank", accept(device(tables.Source, "eth 0", false)), "to-pods", []string{"rule 1", "' '"}},
 		{"set with a blank", accept(srcSet(model.IPv4, "a -j ACCEPT")), "to-pods", []string{"rule 1", "set a -j ACCEPT", "' '"}},
 		{"masquerade", chainOf(rule(tables.Masquerade{}, "")), "to-pods", []string{"rule 0", "masquerade"}},
+		{"source kept in filter", chainOf(rule(tables.KeepSource{Family: model.IPv4}, "")), "to-pods", []string{"rule 0", "only in a base chain of the nat type"}},
+		{"own addresses", accept(tables.MatchLocal{Side: tables.Source}), "to-pods", []string{"rule 1", `only the nftables driver matches "src local"`}},
+		{"forwarded", accept(tables.MatchForwarded{}), "to-pods", []string{"rule 1", "only the nftables driver"}},
+		{"source before rewriting", accept(tables.MatchConnSource{Prefix: netip.MustParsePrefix("10.0.0.0/8")}), "to-pods", []string{"rule 1", "only the nftables driver"}},
+		{"rewritten destination", accept(tables.MatchConnDNAT{}), "to-pods", []string{"rule 1", "only the nftables driver"}},
+		{"loop", accept(tables.MatchLoop{Family: model.IPv4, Set: "hairpin-4"}), "to-pods", []string{"rule 1", "only the nftables driver"}},
 		{"goto nowhere", chainOf(rule(tables.Goto{Chain: "nowhere"}, "")), "to-pods", []string{"rule 0", "chain nowhere is not wanted"}},
 		{"jump to a base chain", chainOf(rule(tables.Jump{Chain: "forward"}, "")), "to-pods", []string{"rule 0", "chain forward is a base chain"}},
 		{"goto a long name", chainOf(rule(tables.Goto{Chain: strings.Repeat("x", MaxName+1)}, "")), "to-pods", []string{"rule 0", "too long"}},
