@@ -37,7 +37,10 @@ type Refusal struct {
 	// Since is when it was first refused, NextTry when it is tried again.
 	Since, NextTry time.Time
 	Attempts       int
-	// Closed names the chains that stand closed because of it, sorted.
+	// Closed names the chains that stand closed because of it, sorted: itself, those
+	// that refer to what is not there, and those that ask one of them (see
+	// Chain.Asked). One that cannot even stand closed is among them; nothing comes
+	// to it.
 	Closed []string
 }
 

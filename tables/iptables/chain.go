@@ -44,6 +44,8 @@ func (t *Table) UpdateChain(want tables.Chain) {
 		return
 	}
 	leads := leadsOf(want.Rules)
+	// Whom a chain asks may be another matter though it leads where it did.
+	t.rereach = t.rereach || len(t.refused) > 0
 	if c.want == nil || !sameHook(c.want.Hook, want.Hook) {
 		// Rules that lead here may be right now, or wrong.
 		t.recheck = t.recheck || c.refs > 0
@@ -133,8 +135,8 @@ func sameHook(a, b *tables.Hook) bool {
 }
 
 // content returns what the chain has to hold in a place that it lives in. One
-// that is refused stands closed. The nat tables drop nothing: there it is empty,
-// and no address is rewritten.
+// that is refused, or that asks one which is, stands closed. The nat tables drop
+// nothing: there it is empty, and no address is rewritten.
 func (t *Table) content(c *chain, p place) content {
 	if closed, why := t.closed(c); closed {
 		return standIn(p, why)
@@ -153,6 +155,9 @@ func (t *Table) content(c *chain, p place) content {
 func (t *Table) closed(c *chain) (closed bool, why string) {
 	if r := t.refused[c.name]; r != nil {
 		return true, r.reason
+	}
+	if causes := t.shut[c.name]; len(causes) > 0 {
+		return true, "chain " + causes[0]
 	}
 	return t.holding[c.name], "its turn comes"
 }

@@ -7,6 +7,7 @@ func (t *Table) reach() {
 	if !t.rereach {
 		return
 	}
+	t.close()
 	lives := map[string]placeSet{}
 	t.bases = map[string]struct{}{}
 	for name, c := range t.chains {

@@ -114,28 +114,80 @@ func (t *Table) retry() {
 	}
 }
 
-// refusals lists what is set aside, for the Result: chains, then sets with the
+// close finds out which chains stand closed because of what is refused.
+func (t *Table) close() {
+	shut := t.shutBy(t.refused)
+	for name := range t.chains {
+		if !slices.Equal(shut[name], t.shut[name]) {
+			t.touched[name] = struct{}{}
+		}
+	}
+	t.shut = shut
+}
+
+// shutBy returns for each chain that stands closed because of refused ones which
+// those are: itself first, then those that it asks (see tables.Chain.Asked).
+func (t *Table) shutBy(refused map[string]*refusal) map[string][]string {
+	shut := map[string][]string{}
+	if len(refused) == 0 {
+		return shut
+	}
+	for name, c := range t.chains {
+		if refused[name] != nil {
+			shut[name] = append(shut[name], name)
+		}
+		if c.want == nil || c.want.Hook != nil {
+			continue
+		}
+		for _, asked := range c.want.Asked(t.wanted) {
+			if refused[asked.Name] != nil {
+				shut[name] = append(shut[name], asked.Name)
+			}
+		}
+	}
+	return shut
+}
+
+// wanted returns the chain as it is wanted, or nil.
+func (t *Table) wanted(name string) *tables.Chain {
+	if c := t.chains[name]; c != nil {
+		return c.want
+	}
+	return nil
+}
+
+// refusals lists what is set aside, for the Result: chains, then sets, with the
 // chains that stand closed because of them. What an Apply has tried again that
 // did not come to its end is still set aside.
 func (t *Table) refusals() []tables.Refusal {
+	if len(t.refused)+len(t.retried)+len(t.badSets) == 0 {
+		return nil
+	}
 	all := maps.Clone(t.retried)
 	maps.Copy(all, t.refused)
-	var out []tables.Refusal
-	closed := map[string][]string{}
-	for _, name := range sorted(all) {
-		r := all[name]
-		if r.set != "" {
-			closed[r.set] = append(closed[r.set], name)
-			continue
+	shut := t.shutBy(all)
+	closed, closedBySet := map[string][]string{}, map[string][]string{}
+	for _, name := range sorted(shut) {
+		for _, cause := range shut[name] {
+			if set := all[cause].set; set == "" {
+				closed[cause] = append(closed[cause], name)
+			} else if !slices.Contains(closedBySet[set], name) {
+				closedBySet[set] = append(closedBySet[set], name)
+			}
 		}
-		out = append(out, tables.Refusal{
-			Object: "chain", Name: name, Rule: r.rule, Reason: r.reason,
-			Since: r.since, NextTry: r.next, Attempts: r.attempts, Closed: []string{name},
-		})
+	}
+	var out []tables.Refusal
+	for _, name := range sorted(all) {
+		if r := all[name]; r.set == "" {
+			out = append(out, tables.Refusal{
+				Object: "chain", Name: name, Rule: r.rule, Reason: r.reason,
+				Since: r.since, NextTry: r.next, Attempts: r.attempts, Closed: closed[name],
+			})
+		}
 	}
 	for _, name := range sorted(t.badSets) {
 		r := t.badSets[name]
-		r.Closed = closed[name]
+		r.Closed = closedBySet[name]
 		out = append(out, r)
 	}
 	return out

@@ -285,7 +285,7 @@ func TestSetsAside(t *testing.T) {
 	}
 	table.SetsAside(bad)
 	want := []tables.Refusal{bad[0], bad[1]}
-	want[0].Closed = []string{"pin-x/base-1"}
+	want[0].Closed = []string{"pin-x/base-1", "pods-in-x/base-1"}
 	for range 2 {
 		if diff := cmp.Diff(want, apply(t, table).Refused); diff != "" {
 			t.Error(diff)

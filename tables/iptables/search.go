@@ -38,7 +38,7 @@ func (t *Table) suspects(f *failure) []string {
 	for _, p := range placesOf(f.family) {
 		for _, name := range t.toCompare(f.family) {
 			c := t.chains[name]
-			if c == nil || c.want == nil || c.want.Hook != nil || !c.lives.has(p) || t.refused[name] != nil || slices.Contains(names, name) {
+			if c == nil || c.want == nil || c.want.Hook != nil || !c.lives.has(p) || t.shut[name] != nil || slices.Contains(names, name) {
 				continue
 			}
 			if c.have[p] == nil || !slices.Equal(c.have[p].hashes, t.content(c, p).hashes) {

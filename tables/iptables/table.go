@@ -47,6 +47,9 @@ type Table struct {
 	// refused are the chains that are set aside, retried those that were and
 	// that this Apply tries again.
 	refused, retried map[string]*refusal
+	// shut has for each chain that stands closed because of refused ones which
+	// those are, as of the last reach.
+	shut map[string][]string
 	// badSets are the sets that their driver has set aside, by name.
 	badSets map[string]tables.Refusal
 	// holding are chains that an Apply leaves alone while it looks for the one

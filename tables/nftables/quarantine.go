@@ -2,9 +2,12 @@ package nftables
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
@@ -63,8 +66,11 @@ type quarantine struct {
 	refused map[unit]*refusal
 	// resting are units that wait for their turn in a search.
 	resting map[unit]standing
-	// causes has for each chain that stands closed why, sorted.
+	// causes has for each chain that stands closed why.
 	causes map[string][]unit
+	// reopening are chains that stand closed because of what is not refused any
+	// more.
+	reopening map[string]struct{}
 	// round counts the Applies: refusals in the same one are one attempt.
 	round int
 }
@@ -76,7 +82,10 @@ type refusal struct {
 	// removal tells that the unit is not wanted, but cannot be deleted.
 	removal bool
 	// trying tells that its wanted content is being tried.
-	trying      bool
+	trying bool
+	// path tells that the fault is how chains lead to one another, a loop or a depth,
+	// which shows only with those that lead to this one.
+	path        bool
 	since, next time.Time
 	attempts    int
 	round       int
@@ -87,7 +96,7 @@ type refusal struct {
 }
 
 func newQuarantine() quarantine {
-	return quarantine{now: time.Now, refused: map[unit]*refusal{}, resting: map[unit]standing{}, causes: map[string][]unit{}}
+	return quarantine{now: time.Now, refused: map[unit]*refusal{}, resting: map[unit]standing{}, causes: map[string][]unit{}, reopening: map[string]struct{}{}}
 }
 
 // idle reports whether everything is to be programmed as wanted, and is not
@@ -153,6 +162,7 @@ func (t *Table) setAside(e *objectError) error {
 	}
 	r.object, r.rule, r.reason = e.Object, e.Rule, e.Err.Error()
 	r.standing, r.removal, r.trying = next, e.removal, false
+	r.path = errors.Is(e.Err, unix.ELOOP) || errors.Is(e.Err, unix.EMLINK)
 	r.next = now.Add(backoff(r.attempts))
 	r.change = t.changes
 	if u.kind == entryUnit {
@@ -228,13 +238,35 @@ func (t *Table) rest(u unit, s standing) {
 	t.touchUnit(u)
 }
 
-// accepted notes that the kernel has taken what was tried.
-func (q *quarantine) accepted() {
+// accepted notes that the kernel has taken what was tried. Chains that ask for it
+// stand closed still: they are opened apart from it, so that it is not blamed for
+// what is wrong with one of them.
+func (t *Table) accepted() {
+	q := &t.quarantine
 	for u, r := range q.refused {
-		if r.trying {
-			delete(q.refused, u)
+		if !r.trying {
+			continue
+		}
+		delete(q.refused, u)
+		t.touchUnit(u)
+		for _, d := range t.closedBecauseOf(u) {
+			if d.kind == chainUnit && q.refused[d] == nil {
+				q.reopening[d.name] = struct{}{}
+				t.rest(d, held) // as it is
+			}
 		}
 	}
+}
+
+// reopens returns the chains to open, in order.
+func (t *Table) reopens() []unit {
+	var units []unit
+	for name := range t.quarantine.reopening {
+		units = append(units, unit{kind: chainUnit, name: name})
+	}
+	clear(t.quarantine.reopening)
+	slices.SortFunc(units, unit.compare)
+	return units
 }
 
 // begin starts a round. What is not wanted any more, or wanted again that could
@@ -269,6 +301,7 @@ func (t *Table) inKernel(u unit) bool {
 // end leaves nothing half tried behind, if a round ends before its time.
 func (t *Table) end() {
 	q := &t.quarantine
+	clear(q.reopening)
 	for u := range q.resting {
 		t.give(u)
 	}
@@ -336,7 +369,9 @@ func (t *Table) changedSince(u unit, r *refusal) bool {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(c.want.Asked(t.wanted), func(asked *tables.Chain) bool {
+		return t.chains[asked.Name].changed > r.change
+	})
 }
 
 // NextTry returns when the first of the objects that are set aside is tried
@@ -359,9 +394,6 @@ func (t *Table) refusals() []tables.Refusal {
 	}
 	because := map[unit][]string{}
 	for name, causes := range q.causes {
-		if q.standing(unit{kind: chainUnit, name: name}) == absent {
-			continue // it does not even stand
-		}
 		for _, u := range causes {
 			because[u] = append(because[u], name)
 		}
@@ -375,7 +407,7 @@ func (t *Table) refusals() []tables.Refusal {
 		})
 	}
 	slices.SortFunc(out, func(a, b tables.Refusal) int {
-		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Rule, b.Rule))
+		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Rule, b.Rule), slices.Compare(a.Closed, b.Closed))
 	})
 	return out
 }

@@ -18,22 +18,24 @@ import (
 func TestKernelRefuses(t *testing.T) {
 	jump := func(to string) tables.Rule { return rule(tables.Jump{Chain: to}, "") }
 	for _, c := range []struct {
-		name   string
-		spoil  func(*Table)
-		closed string
+		name  string
+		spoil func(*Table)
+		// refused is named, and stands closed with those that ask it.
+		refused string
+		askers  []string
 	}{
 		{"a chain that jumps to itself", func(t *Table) {
 			t.UpdateChain(tables.Chain{Name: "pin-x/base-1", Rules: []tables.Rule{jump("pin-x/base-1")}})
-		}, "pin-x/base-1"},
+		}, "pin-x/base-1", []string{"pods-in-x/base-1"}},
 		{"a loop through a map", func(t *Table) {
 			t.UpdateChain(tables.Chain{Name: "pin-x/base-1", Rules: []tables.Rule{jump("to-pods")}})
-		}, "pin-x/base-1"},
+		}, "pin-x/base-1", []string{"pods-in-x/base-1"}},
 		{"a loop of new chains that only new entries lead to", func(t *Table) {
 			t.UpdateChain(tables.Chain{Name: "l1", Rules: []tables.Rule{jump("l2")}})
 			t.UpdateChain(tables.Chain{Name: "l2", Rules: []tables.Rule{jump("l1")}})
 			t.SetVerdict("to-pods-4", addr("10.0.0.20"), tables.Goto{Chain: "l1"})
 			t.SetVerdict("to-pods-4", addr("10.0.0.21"), tables.Accept{})
-		}, "l2"},
+		}, "l2", []string{"l1"}},
 		{"too many jumps one behind the other", func(t *Table) {
 			for i := range 20 {
 				c := tables.Chain{Name: fmt.Sprintf("j%02d", i)}
@@ -43,7 +45,7 @@ func TestKernelRefuses(t *testing.T) {
 				t.UpdateChain(c)
 			}
 			t.SetVerdict("to-pods-6", addr("fd00::20"), tables.Jump{Chain: "j00"})
-		}, "j13"},
+		}, "j13", []string{"j00", "j01", "j02", "j03", "j04", "j05", "j06", "j07", "j08", "j09", "j10", "j11", "j12"}},
 	} {
 		for _, limit := range []int{maxBatch, 10} {
 			for _, loaded := range []bool{false, true} {
@@ -57,16 +59,17 @@ func TestKernelRefuses(t *testing.T) {
 					}
 					c.spoil(table)
 					r := apply(t, table)
-					if len(r.Refused) != 1 || r.Refused[0].Name != c.closed || strings.Join(r.Refused[0].Closed, " ") != c.closed {
+					closed := append([]string{c.refused}, c.askers...)
+					slices.Sort(closed)
+					if len(r.Refused) != 1 || r.Refused[0].Name != c.refused || !slices.Equal(r.Refused[0].Closed, closed) {
 						t.Errorf("refused: %+v", r.Refused)
 					}
 					for name, chain := range table.chains {
-						if name != c.closed {
+						if !slices.Contains(closed, name) {
 							wantChain(t, table, *chain.want)
+						} else if got := rulesByChain(t, table)[name]; len(got) != 1 || !strings.HasPrefix(got[0], "drop refused: ") {
+							t.Errorf("%s does not stand closed: %v", name, got)
 						}
-					}
-					if got := rulesByChain(t, table)[c.closed]; len(got) != 1 || !strings.HasPrefix(got[0], "drop refused: ") {
-						t.Errorf("%s does not stand closed: %v", c.closed, got)
 					}
 					wantSilent(t, table)
 					table.Invalidate()
@@ -111,9 +114,8 @@ func TestRestartWithRefusedObjects(t *testing.T) {
 	}
 }
 
-// Packets of a pod whose policy is refused are dropped, even if the old policy
-// let them through; what a policy before it lets through, and others' packets, are
-// not.
+// Packets of a pod one of whose policies is refused are dropped, whatever the old
+// policy and those before and behind it let through; others' packets are not.
 func TestRefusedPolicyDropsPackets(t *testing.T) {
 	p := newPath(t)
 	f := p.router.openFaulty(t)
@@ -134,17 +136,21 @@ func TestRefusedPolicyDropsPackets(t *testing.T) {
 	pods("pods-bad", "bad")
 	pods("pods-good", "good")
 	pods("pods-both", "good", "bad")
+	pods("pods-turned", "bad", "good")
 	f.SetVerdict("to-4", addr("10.2.0.11"), tables.Goto{Chain: "pods-bad"})
 	f.SetVerdict("to-4", addr("10.2.0.12"), tables.Goto{Chain: "pods-good"})
 	f.SetVerdict("to-4", addr("10.2.0.13"), tables.Goto{Chain: "pods-both"})
+	f.SetVerdict("to-4", addr("10.2.0.14"), tables.Goto{Chain: "pods-turned"})
 	apply(t, f.Table)
 	cases := func(bad80 bool) []packetCase {
 		return []packetCase{
 			{model.UDP, "10.1.0.5", "10.2.0.11", 80, bad80},
 			{model.UDP, "10.1.0.5", "10.2.0.11", 81, false},
 			{model.UDP, "10.1.0.5", "10.2.0.12", 90, true},
-			{model.UDP, "10.1.0.5", "10.2.0.13", 90, true},
+			{model.UDP, "10.1.0.5", "10.2.0.13", 90, bad80},
 			{model.UDP, "10.1.0.5", "10.2.0.13", 80, bad80},
+			{model.UDP, "10.1.0.5", "10.2.0.14", 90, bad80},
+			{model.UDP, "10.1.0.5", "10.2.0.14", 80, bad80},
 		}
 	}
 	wantPackets(t, p, cases(true))

@@ -36,14 +36,22 @@ func (t *Table) settle(ctx context.Context, result *tables.Result) error {
 }
 
 // retry tries again what is due of what is set aside, apart from all else: what
-// is refused once more has changed nothing.
+// is refused once more has changed nothing. Then the chains are opened that stood
+// closed because of what is accepted now; what is accepted and asks for what is
+// still refused is closed again.
 func (t *Table) retry(ctx context.Context, result *tables.Result) error {
 	due := t.due()
-	if len(due) == 0 {
+	if _, err := t.probe(ctx, t.admission(false), due, nil, result); err != nil {
+		return err
+	}
+	opens := t.reopens()
+	if _, err := t.probe(ctx, t.admission(false), opens, nil, result); err != nil {
+		return err
+	}
+	if len(due)+len(opens) == 0 {
 		return nil
 	}
-	_, err := t.probe(ctx, t.admission(false), due, nil, result)
-	return err
+	return t.settle(ctx, result)
 }
 
 // attempt programs everything that is neither set aside nor waits for its turn.
@@ -71,7 +79,7 @@ func (t *Table) attempt(ctx context.Context, again bool, result *tables.Result) 
 			err = asRefusal(t.program(ctx, result))
 		}
 		if err == nil {
-			t.quarantine.accepted()
+			t.accepted()
 			return nil
 		}
 		t.known = t.known && t.trusted

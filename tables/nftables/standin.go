@@ -42,31 +42,64 @@ func (t *Table) stand() error {
 	if idle {
 		return nil
 	}
-	for _, name := range t.touchedChains.sorted() {
-		if c, ok := t.chains[name]; ok {
-			if err := t.standChain(c); err != nil {
-				return err
-			}
+	var askers map[string][]string
+	for queue := t.touchedChains.sorted(); len(queue) > 0; queue = queue[1:] {
+		c, ok := t.chains[queue[0]]
+		if !ok {
+			continue
+		}
+		changed, err := t.standChain(c)
+		if err != nil {
+			return err
+		}
+		if !changed {
+			continue
+		}
+		if askers == nil {
+			askers = t.askers()
+		}
+		for _, name := range askers[c.name] {
+			t.touchedChains.add(name)
+			queue = append(queue, name)
 		}
 	}
 	return nil
 }
 
-func (t *Table) standChain(c *chain) error {
+// askers returns for each chain the wanted ones that ask it.
+func (t *Table) askers() map[string][]string {
+	out := map[string][]string{}
+	for name, c := range t.chains {
+		if c.want == nil || c.want.Hook != nil {
+			continue
+		}
+		for _, r := range c.want.Rules {
+			if to := r.Asks(); to != "" {
+				out[to] = append(out[to], name)
+			}
+		}
+	}
+	return out
+}
+
+// standChain decides about one chain, and reports whether it stands closed for
+// other reasons than before.
+func (t *Table) standChain(c *chain) (changed bool, err error) {
 	q, own := &t.quarantine, unit{kind: chainUnit, name: c.name}
 	if q.standing(own) == held {
-		return nil // not planned
+		return false, nil // not planned
 	}
 	causes := t.causesOf(c)
+	changed = !slices.Equal(causes, q.causes[c.name])
 	if len(causes) == 0 {
 		delete(q.causes, c.name)
 		t.replace(c, nil)
-		return nil
+		return changed, nil
 	}
 	first := causes[0]
 	if c.want.Hook != nil {
 		r := q.refused[first]
-		return fmt.Errorf("base chain %s relies on %w", c.name,
+		return false, fmt.Errorf("base chain %s relies on %w", c.name,
 			&ObjectError{Object: r.object, Name: first.name, Rule: r.rule, Err: errors.New(r.reason)})
 	}
 	q.causes[c.name] = causes
@@ -78,7 +111,7 @@ func (t *Table) standChain(c *chain) error {
 		}
 	}
 	t.replace(c, standIn(c.name, why))
-	return nil
+	return changed, nil
 }
 
 // replace programs other rules in the place of a chain, or with nil its own.
@@ -95,22 +128,57 @@ func (t *Table) replace(c *chain, by *tables.Chain) {
 }
 
 // causesOf returns the units because of which a chain stands closed, its own
-// first.
+// first: itself, what is not there of what it refers to, and all because of which
+// the chains stand closed that it asks (see tables.Chain.Asked).
 func (t *Table) causesOf(c *chain) []unit {
 	if c.want == nil {
 		return nil
 	}
 	q, own := &t.quarantine, unit{kind: chainUnit, name: c.name}
 	var causes []unit
-	if s := q.standing(own); s == closed || s == absent {
-		causes = append(causes, own)
-	}
-	for u := range references(c.want.Rules) {
-		if q.standing(u) == absent && !slices.Contains(causes, u) {
+	add := func(u unit) {
+		if !slices.Contains(causes, u) {
 			causes = append(causes, u)
 		}
 	}
+	if s := q.standing(own); s == closed || s == absent {
+		add(own)
+	}
+	for u := range references(c.want.Rules) {
+		if q.standing(u) == absent {
+			add(u)
+		}
+	}
+	if r := q.refused[own]; c.want.Hook != nil || r != nil && r.trying {
+		return causes
+	}
+	for _, asked := range c.want.Asked(t.wanted) {
+		if u := (unit{kind: chainUnit, name: asked.Name}); q.refuses(u) {
+			add(u)
+		}
+		for u := range references(asked.Rules) {
+			if q.refuses(u) && q.refused[u].standing == absent {
+				add(u)
+			}
+		}
+	}
 	return causes
+}
+
+// wanted returns the chain as it is wanted, or nil.
+func (t *Table) wanted(name string) *tables.Chain {
+	if c := t.chains[name]; c != nil {
+		return c.want
+	}
+	return nil
+}
+
+// refuses reports whether a unit is set aside for those that ask for it. While it is
+// being tried they still wait until that has come to a good end, unless it is they
+// who show whether it is right.
+func (q *quarantine) refuses(u unit) bool {
+	r := q.refused[u]
+	return r != nil && !r.removal && !(r.trying && r.path)
 }
 
 // standEntries decides what of the entries of a map is programmed.
@@ -161,8 +229,7 @@ func (q *quarantine) absentChain() bool {
 	return false
 }
 
-// touchUnit has the unit compared with the kernel, with all that stands closed
-// because of it.
+// touchUnit has the unit compared with the kernel, with all that cannot refer to it.
 func (t *Table) touchUnit(u unit) {
 	switch u.kind {
 	case setUnit:
