@@ -32,16 +32,17 @@ const (
 // newLab starts a lab with some policy flows.
 func newLab(t *testing.T, policy []openflow.Flow) *lab {
 	t.Helper()
-	return newLabOf(t, func(flows []openflow.Flow) []openflow.Flow { return append(flows, policy...) })
+	return newLabOf(t, func(*Node) {}, func(flows []openflow.Flow) []openflow.Flow { return append(flows, policy...) })
 }
 
-// newLabOf starts a lab whose flows are changed first.
-func newLabOf(t *testing.T, edit func([]openflow.Flow) []openflow.Flow) *lab {
+// newLabOf starts a lab whose node and flows are changed first.
+func newLabOf(t *testing.T, setUp func(*Node), edit func([]openflow.Flow) []openflow.Flow) *lab {
 	t.Helper()
 	full := fullNode()
 	c := newClusterOf(t, true, func(n *Node) {
 		n.Mode, n.Userspace, n.PodCIDRs, n.ServiceCIDRs = Full, true, full.PodCIDRs, full.ServiceCIDRs
 		n.HostAddresses = full.HostAddresses
+		setUp(n)
 	}, edit)
 	l := &lab{
 		cluster: c, t: t, gw: openWire(t, c.NS, "flx-gw0"),

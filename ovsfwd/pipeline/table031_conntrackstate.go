@@ -15,9 +15,8 @@ package pipeline
 //	table=31,priority=0 actions=goto_table:40
 //
 // The reference takes committed for allowed. But an egress rule commits before
-// ingress policy has judged: the third datagram of a denied UDP flow is
-// established in the userspace datapath, and in every datapath the one that is
-// denied can answer (TestCommittedIsNotAllowed).
+// ingress policy has judged: then whoever is denied needs but answer, by the same
+// ports, and the connection is established both ways (TestGuards).
 
 import "github.com/felixlike/felixlike/ovsfwd/openflow"
 

@@ -1,0 +1,265 @@
+package pipeline
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+)
+
+// guard is a group of flows that the reference does not have, and a way through
+// that is open without them.
+type guard struct {
+	name string
+	// is picks the flows of the guard, which are left out; instead gives flows that
+	// cannot be left out other actions.
+	is      func(openflow.Flow) bool
+	instead func(openflow.Flow) []openflow.Action
+	// admin says that the admin tier judges ingress.
+	admin bool
+	// policy are the flows of policy while the way is tried.
+	policy []openflow.Flow
+	// try sends packets and returns one, and the port that it must not come to.
+	try func(*lab) (probe, *wire)
+}
+
+func at(table uint8, priorities ...uint16) func(openflow.Flow) bool {
+	return func(f openflow.Flow) bool { return f.Table == table && slices.Contains(priorities, f.Priority) }
+}
+
+func anyOf(is ...func(openflow.Flow) bool) func(openflow.Flow) bool {
+	return func(f openflow.Flow) bool {
+		return slices.ContainsFunc(is, func(one func(openflow.Flow) bool) bool { return one(f) })
+	}
+}
+
+// fromPod0 is an egress rule that allows pod 0 everything; closed1 isolates pod 1
+// from everybody, closed0 pod 0.
+func fromPod0() openflow.Flow {
+	return allowEgress(2, from(single(netip.MustParseAddr("10.10.0.2"))))
+}
+func closed0() openflow.Flow { return isolateIngress(3, openflow.IPv4()) }
+func closed1() openflow.Flow { return isolateIngress(4, openflow.IPv4()) }
+
+// egressOnlyTo isolates pod 0 but for one destination.
+func egressOnlyTo(dst string) []openflow.Flow {
+	return []openflow.Flow{
+		isolateEgress("10.10.0.2"),
+		allowEgress(2, from(single(netip.MustParseAddr("10.10.0.2"))).Addr(openflow.IPv4Dst, netip.MustParseAddr(dst))),
+	}
+}
+
+// denied sends a datagram to a pod that takes none; an egress rule commits the
+// connection. One by one: a batch is looked up before its first packet is committed.
+func denied(l *lab) probe {
+	l.t.Helper()
+	p := l.udpProbe("10.10.0.2", "10.10.0.3", 1000, 2000)
+	l.fromPod(0, l.pods[1].MAC, p)
+	l.fence()
+	return p
+}
+
+// answered sends what would be the answer to it: the pods have agreed on ports.
+func answered(l *lab) probe {
+	l.t.Helper()
+	p := l.udpProbe("10.10.0.3", "10.10.0.2", 2000, 1000)
+	l.fromPod(1, l.pods[0].MAC, p)
+	l.fence()
+	return p
+}
+
+// afterAnswer tries a denied connection once the denied one has answered, which
+// makes it established to the switch.
+func afterAnswer(l *lab) (probe, *wire) {
+	denied(l)
+	if p := answered(l); l.pod0.find(p) == nil {
+		l.t.Error("an answer that policy allows did not come")
+	}
+	return denied(l), l.pod1
+}
+
+func guards() []guard {
+	known := anyOf(at(TableConntrackState, priorityNotAllowed, priorityRelated),
+		at(TableAdminIngress, priorityAdminNotAllowed), at(TableIngress, priorityJudgeAgain))
+	peersPod := openflow.IPv4().Addr(openflow.IPv4Src, netip.MustParseAddr("10.10.1.5"))
+	return []guard{
+		{
+			name: "established, and not allowed", is: known,
+			policy: []openflow.Flow{fromPod0(), closed1()}, try: afterAnswer,
+		},
+		{
+			name: "the state comes back when an egress rule commits", is: at(TableIngress, priorityJudgeAgain),
+			policy: []openflow.Flow{fromPod0(), closed1()}, try: afterAnswer,
+		},
+		{
+			name: "the state comes back before the admin tier", is: at(TableAdminIngress, priorityAdminNotAllowed), admin: true,
+			policy: []openflow.Flow{fromPod0(), {Table: TableAdminIngress, Priority: 14000, Match: openflow.IPv4().Bits(openflow.Reg1, 4, exactMark)}},
+			try:    afterAnswer,
+		},
+		{
+			// Pod 1 may send to nobody, and pod 0 takes nothing.
+			name: "the answer to a denied connection", is: known,
+			policy: []openflow.Flow{fromPod0(), closed0(), closed1(), isolateEgress("10.10.0.3")},
+			try: func(l *lab) (probe, *wire) {
+				denied(l)
+				return answered(l), l.pod0
+			},
+		},
+		{
+			// Pod 1 answers, which both ends' policy allows: that packet, not the
+			// connection.
+			name:   "an answer allows nothing",
+			policy: []openflow.Flow{fromPod0(), closed1(), allowEgress(5, from(single(netip.MustParseAddr("10.10.0.3"))))},
+			try:    afterAnswer,
+			instead: func(f openflow.Flow) []openflow.Action {
+				if at(TableConntrackState, priorityNotAllowed)(f) {
+					return []openflow.Action{openflow.CTClear(), openflow.GotoTable(TableDNAT)}
+				}
+				return nil
+			},
+		},
+		{
+			// An ICMP error about a denied connection, of somebody whose packets pod 1
+			// takes, is no packet of that connection.
+			name:   "an error allows nothing",
+			policy: []openflow.Flow{fromPod0(), closed1(), allowIngress(6, peersPod.Bits(openflow.Reg1, 4, exactMark))},
+			try: func(l *lab) (probe, *wire) {
+				denied(l)
+				about := answered(l)
+				about.mark = []byte("felixlike error")
+				about.body = udp(about.sport, about.dport, about.mark)
+				p := l.unreachable("10.10.1.5", "10.10.0.3", about)
+				l.fromPeer(p)
+				l.comes("error that policy allows", p, l.pod1, 63)
+				return denied(l), l.pod1
+			},
+			instead: func(f openflow.Flow) []openflow.Action {
+				if at(TableConntrackState, priorityRelated)(f) {
+					return []openflow.Action{openflow.CTClear(), openflow.GotoTable(TableDNAT)}
+				}
+				return nil
+			},
+		},
+		{
+			name: "by the gateway's MAC address past the ingress of a pod", is: at(TableL3Forwarding, priorityLocalRouted, priorityLocalSwitched, priorityUnknown),
+			policy: []openflow.Flow{closed1()},
+			try: func(l *lab) (probe, *wire) {
+				p := l.udpProbe("10.10.0.2", "10.10.0.3", 1000, 2000)
+				l.fromPod(0, l.node.GatewayMAC, p)
+				l.fence()
+				if l.gw.find(p) != nil {
+					// The host has it, and routes it back, when pod 1 has answered.
+					answered(l)
+					p = l.udpProbe("10.10.0.2", "10.10.0.3", 1000, 2000)
+					l.fromGateway(l.pods[1].MAC, p)
+				}
+				return p, l.pod1
+			},
+		},
+		{
+			name: "judged for the outside, delivered to a pod", is: at(TableL3Forwarding, priorityOutside),
+			policy: egressOnlyTo(outside),
+			try: func(l *lab) (probe, *wire) {
+				p := l.udpProbe("10.10.0.2", outside, 1000, 2000)
+				l.fromPod(0, l.pods[1].MAC, p)
+				return p, l.pod1
+			},
+		},
+		{
+			// To the node nothing is judged: were the MAC address believed, to no pod.
+			name:   "judged for the own node, delivered to a pod",
+			policy: []openflow.Flow{isolateEgress("10.10.0.2")},
+			try: func(l *lab) (probe, *wire) {
+				p := l.udpProbe("10.10.0.2", nodeAddress, 1000, 2000)
+				l.fromPod(0, l.pods[1].MAC, p)
+				return p, l.pod1
+			},
+			instead: func(f openflow.Flow) []openflow.Action {
+				if at(TableDNAT, priorityHigh)(f) && strings.Contains(f.String(), nodeAddress) {
+					return jump(TableL2Forwarding)
+				}
+				return nil
+			},
+		},
+		{
+			name: "the hairpin address from another side", is: at(TableDNAT, priorityNowhere),
+			policy: nil,
+			try: func(l *lab) (probe, *wire) {
+				p := l.udpProbe("169.254.20.20", "10.10.1.5", 1000, 2000)
+				l.fromGateway(VirtualMAC(), p)
+				return p, l.underlay
+			},
+		},
+		{
+			name: "an unknown address behind the tunnel of a peer", is: at(TableL3Forwarding, priorityUnknown),
+			policy: nil,
+			try: func(l *lab) (probe, *wire) {
+				p := l.udpProbe("10.10.0.2", "10.10.0.99", 1000, 2000)
+				l.fromPod(0, l.node.GatewayMAC, p)
+				return p, l.gw
+			},
+		},
+	}
+}
+
+// without returns the flows without the guard.
+func (g guard) without(t *testing.T, flows []openflow.Flow) []openflow.Flow {
+	t.Helper()
+	var out []openflow.Flow
+	changed := false
+	for _, f := range flows {
+		if g.is != nil && g.is(f) {
+			changed = true
+			continue
+		}
+		if g.instead != nil {
+			if actions := g.instead(f); actions != nil {
+				f.Actions, changed = actions, true
+			}
+		}
+		out = append(out, f)
+	}
+	if !changed {
+		t.Fatal("no flow is of the guard")
+	}
+	return out
+}
+
+// TestGuards tries every way that the guards close, with them and without.
+func TestGuards(t *testing.T) {
+	for _, g := range guards() {
+		for _, open := range []bool{false, true} {
+			t.Run(map[bool]string{false: g.name, true: g.name + ", without the guard"}[open], func(t *testing.T) {
+				l := newLabOf(t, func(n *Node) { n.AdminIngress = g.admin }, func(flows []openflow.Flow) []openflow.Flow {
+					if open {
+						flows = g.without(t, flows)
+					}
+					return append(flows, g.policy...)
+				})
+				p, at := g.try(l)
+				l.fence()
+				switch came := at.find(p) != nil; {
+				case came && !open:
+					t.Errorf("came to the %s", l.name(at))
+				case !came && open:
+					t.Errorf("closed without the guard too: it is not what closes the way to the %s", l.name(at))
+				}
+			})
+		}
+	}
+}
+
+// unreachable makes an ICMP error about a packet, from a router to its sender.
+func (l *lab) unreachable(from, to string, about probe) probe {
+	body := append([]byte{3, 4, 0, 0, 0, 0, 5, 0x14}, about.packet()...)
+	proto := uint8(1)
+	if netip.MustParseAddr(from).Is6() {
+		proto = 58
+		body = binary.BigEndian.AppendUint32([]byte{2, 0, 0, 0}, 1300)
+		body = append(body, about.packet()...)
+	}
+	return probe{src: from, dst: to, proto: proto, body: body, mark: about.mark}
+}
