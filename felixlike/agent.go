@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"time"
@@ -124,6 +125,13 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		Attachments: func(ctx context.Context, update func(model.Update), synced func()) error {
 			return a.attachments.WatchAttachments(ctx, update, synced, func(err error) {
 				log.Warn("attachment ignored", "component", "ovsdb", "error", err)
+			})
+		},
+		HostAddresses: func(ctx context.Context, update func(model.HostAddressesUpdate)) error {
+			return hostnet.WatchAddresses(ctx, func(all []netip.Addr) {
+				update(model.HostAddressesUpdate{Addresses: all})
+			}, func(err error) {
+				log.Warn("this node's addresses may be out of date", "component", "netlink", "error", err)
 			})
 		},
 		HealthAddress: a.server.Status,

@@ -21,6 +21,10 @@ import (
 // updates, then synced once, then changes, until ctx ends.
 type AttachmentSource func(ctx context.Context, update func(model.Update), synced func()) error
 
+// AddressSource tells which addresses this node itself has: at once, and whenever
+// they have changed, until ctx ends.
+type AddressSource func(ctx context.Context, update func(model.HostAddressesUpdate)) error
+
 // Config is what a Driver is made of.
 type Config struct {
 	// Node is this node's name; it and Datastore are named in status.
@@ -33,6 +37,8 @@ type Config struct {
 	Crossing    Crossing
 	Source      datastore.Source
 	Attachments AttachmentSource
+	// HostAddresses may be nil: then nothing waits for it.
+	HostAddresses AddressSource
 	// Managers are those of all stages that have none of their own.
 	Managers []managers.Manager
 	// Stages are programmed in this order.
@@ -97,8 +103,10 @@ type Driver struct {
 
 	// What follows belongs to the loop.
 	sourceSynced, attachmentsSynced bool
-	observed, programmed            uint64
-	dirty                           bool
+	// addressesKnown tells that this node's own addresses are.
+	addressesKnown       bool
+	observed, programmed uint64
+	dirty                bool
 	// behind is when the oldest revision came that is not programmed, or zero.
 	behind  time.Time
 	latency latency
@@ -135,7 +143,8 @@ func New(cfg Config) *Driver {
 		calls:    make(chan func(), 256), outcomes: make(chan outcome, len(cfg.Stages)+1), // one may join in a handover
 		noticed: make(chan struct{}, 1), stopped: make(chan struct{}), started: time.Now(),
 		shared: &wants{managers: cfg.Managers}, backend: cfg.Backend,
-		repairs: newRepairs(), quarantine: newQuarantine(naming{renderer: cfg.Backend.Renderer, tracker: t}),
+		addressesKnown: cfg.HostAddresses == nil,
+		repairs:        newRepairs(), quarantine: newQuarantine(naming{renderer: cfg.Backend.Renderer, tracker: t}),
 	}
 	var names []string
 	for _, s := range cfg.Stages {
@@ -161,6 +170,13 @@ func (d *Driver) Run(ctx context.Context) error {
 			func(u model.Update) { d.call(ctx, func() { d.onAttachment(u) }) },
 			func() { d.call(ctx, func() { d.attachmentsSynced = true }) })
 	})
+	if d.cfg.HostAddresses != nil {
+		g.Go(func() error {
+			return d.cfg.HostAddresses(ctx, func(u model.HostAddressesUpdate) {
+				d.call(ctx, func() { d.addressesKnown = true; d.update(u) })
+			})
+		})
+	}
 	for _, r := range d.runners {
 		d.listen(ctx, r)
 	}

@@ -76,6 +76,9 @@ func (d *Driver) unknown() []string {
 	if !d.attachmentsSynced {
 		missing = append(missing, "the attachments of the pods are not known")
 	}
+	if !d.addressesKnown {
+		missing = append(missing, "the addresses of this node are not known")
+	}
 	if d.sourceSynced && d.tracker.nodes[d.cfg.Node] == nil {
 		missing = append(missing, "node "+d.cfg.Node+" is not in the datastore")
 	}

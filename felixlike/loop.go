@@ -65,7 +65,7 @@ func (d *Driver) settle() {
 // inSync reports whether all that exists is known: before that, nothing is
 // programmed, since what is missing would be swept or left open.
 func (d *Driver) inSync() bool {
-	return d.sourceSynced && d.attachmentsSynced && d.tracker.nodes[d.cfg.Node] != nil
+	return d.sourceSynced && d.attachmentsSynced && d.addressesKnown && d.tracker.nodes[d.cfg.Node] != nil
 }
 
 // passAt returns when the next pass is to begin, if one is to.

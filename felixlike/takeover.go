@@ -22,6 +22,7 @@ func (d *Driver) join(ctx context.Context, h *handover) {
 	if d.nodeLost { // it stays in force
 		h.runner.wants.tell(model.NodeUpdate{Node: d.tracker.nodes[d.cfg.Node]})
 	}
+	h.runner.wants.tell(d.tracker.host)
 	for _, u := range d.tracker.attached() {
 		h.runner.wants.tell(u)
 	}

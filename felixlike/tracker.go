@@ -19,6 +19,7 @@ type tracker struct {
 	attachments map[model.PodID]*model.Attachment
 	nodes       map[string]*model.Node
 	groups      map[model.GroupID]model.Group
+	host        model.HostAddressesUpdate
 	// noted counts the updates; pending has what is not programmed yet, by
 	// identifier, with the count at its newest update.
 	noted   uint64
@@ -72,6 +73,8 @@ func (t *tracker) OnUpdate(u model.Update) {
 	case model.NodeRemove:
 		delete(t.nodes, u.Name)
 		t.pending[nodeID(u.Name)] = t.noted
+	case model.HostAddressesUpdate:
+		t.host = u
 	}
 }
 

@@ -3,6 +3,8 @@
 // pods, and the policy rule that keeps traffic between pods and peer nodes
 // inside the tunnel.
 //
+// It also tells which addresses the node itself has (WatchAddresses).
+//
 // It is a reconciler: it reads what is there, writes only what differs, and
 // removes what an earlier run left. Its routes carry a protocol number of
 // their own and its policy rule a priority and table of its own, so that

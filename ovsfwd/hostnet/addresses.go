@@ -1,0 +1,163 @@
+package hostnet
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	socket "github.com/mdlayher/netlink"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Intervals of WatchAddresses.
+const (
+	// gather is how long the kernel is left alone after a notification: a proxy
+	// for Services adds addresses by the hundred.
+	gather = 10 * time.Millisecond
+	// relistMin and relistMax bound the wait after something failed.
+	relistMin = 100 * time.Millisecond
+	relistMax = 5 * time.Second
+)
+
+// WatchAddresses calls update with all addresses that this network namespace
+// answers to, sorted, once at the start and whenever they have changed, until ctx
+// ends. Loopback addresses and IPv6 link-local ones are left out, and what is on an
+// interface that is down: the kernel does not take that for its own. failed hears
+// of what went wrong; it is tried again. The list is read in full each time, so lost
+// notifications do no harm.
+func WatchAddresses(ctx context.Context, update func([]netip.Addr), failed func(error)) error {
+	w := &addressWatch{update: update}
+	wait := relistMin
+	for {
+		start := time.Now()
+		err := w.run(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		failed(fmt.Errorf("watch this node's addresses: %w", err))
+		if wait = min(2*wait, relistMax); time.Since(start) > relistMax {
+			wait = relistMin
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+}
+
+// addressWatch is what is known of the addresses.
+type addressWatch struct {
+	update func([]netip.Addr)
+	told   bool
+	last   []netip.Addr
+	// up are the interfaces with addresses that count, and whether they are up.
+	up map[int32]bool
+}
+
+// run subscribes, and reads the list after each notification, until something
+// fails or ctx ends.
+func (w *addressWatch) run(ctx context.Context) (err error) {
+	s, err := socket.Dial(unix.NETLINK_ROUTE, nil)
+	if err != nil {
+		return fmt.Errorf("connect to netlink: %w", err)
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	for _, group := range []uint32{unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_LINK} {
+		if err := s.JoinGroup(group); err != nil {
+			return fmt.Errorf("join group %d of rtnetlink: %w", group, err)
+		}
+	}
+	stop := context.AfterFunc(ctx, func() { _ = s.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	for {
+		whole, err := w.list()
+		if err != nil {
+			return err
+		}
+		for concerned := !whole; !concerned; {
+			messages, err := s.Receive()
+			if concerned = errors.Is(err, unix.ENOBUFS); err != nil && !concerned {
+				return fmt.Errorf("read notifications: %w", err)
+			}
+			concerned = concerned || slices.ContainsFunc(messages, w.concerns)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(gather):
+		}
+	}
+}
+
+// concerns reports whether the list may be another one after a notification.
+func (w *addressWatch) concerns(m socket.Message) bool {
+	switch m.Header.Type {
+	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+		return true
+	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+		if len(m.Data) < unix.SizeofIfInfomsg {
+			return true
+		}
+		// Of struct ifinfomsg. Every pod has an interface, without such addresses.
+		index := int32(binary.NativeEndian.Uint32(m.Data[4:]))
+		flags := binary.NativeEndian.Uint32(m.Data[8:])
+		up, ours := w.up[index]
+		return ours && (m.Header.Type == unix.RTM_DELLINK || up != (flags&unix.IFF_UP != 0))
+	}
+	return false
+}
+
+// list reads the addresses and tells of them if they have changed. The list is not
+// whole if something has changed meanwhile.
+func (w *addressWatch) list() (whole bool, err error) {
+	all, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	if errors.Is(err, netlink.ErrDumpInterrupted) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("list addresses: %w", err)
+	}
+	w.up = map[int32]bool{}
+	var now []netip.Addr
+	for _, a := range all {
+		addr, ok := netip.AddrFromSlice(a.IP)
+		if addr = addr.Unmap(); !ok || addr.IsLoopback() || addr.Is6() && addr.IsLinkLocalUnicast() {
+			continue
+		}
+		index := int32(a.LinkIndex)
+		if _, known := w.up[index]; !known {
+			if w.up[index], err = isUp(a.LinkIndex); err != nil {
+				return false, err
+			}
+		}
+		if w.up[index] {
+			now = append(now, addr)
+		}
+	}
+	slices.SortFunc(now, netip.Addr.Compare)
+	now = slices.Compact(now)
+	if !w.told || !slices.Equal(now, w.last) {
+		w.told, w.last = true, now
+		w.update(now)
+	}
+	return true, nil
+}
+
+// isUp reports whether an interface is up; one that has just gone is not.
+func isUp(index int) (bool, error) {
+	link, err := netlink.LinkByIndex(index)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("interface %d: %w", index, err)
+	}
+	return link.Attrs().Flags&net.FlagUp != 0, nil
+}

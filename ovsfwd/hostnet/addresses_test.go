@@ -1,0 +1,142 @@
+package hostnet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// addressLog is what a WatchAddresses has told.
+type addressLog struct {
+	mu    sync.Mutex
+	lists []string
+}
+
+func (l *addressLog) all() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]string{}, l.lists...)
+}
+
+func (l *addressLog) last() string {
+	if all := l.all(); len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return "nothing"
+}
+
+func (l *addressLog) want(t *testing.T, what string, addresses ...string) {
+	t.Helper()
+	want := strings.Join(addresses, " ")
+	for deadline := time.Now().Add(10 * time.Second); l.last() != want; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: addresses are %q, want %q", what, l.last(), want)
+		}
+	}
+}
+
+// watchAddresses watches this thread's namespace until the test ends.
+func watchAddresses(t *testing.T) *addressLog {
+	t.Helper()
+	ns, err := netns.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &addressLog{}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() {
+		// Not unlocked: the thread ends with the goroutine.
+		runtime.LockOSThread()
+		if err := unix.Setns(int(ns), unix.CLONE_NEWNET); err != nil {
+			done <- err
+			return
+		}
+		done <- WatchAddresses(ctx, func(list []netip.Addr) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.lists = append(l.lists, strings.Trim(fmt.Sprint(list), "[]"))
+		}, func(err error) { t.Logf("failed: %v", err) })
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("the watch ended with %v", err)
+		}
+		_ = ns.Close()
+	})
+	return l
+}
+
+// ip runs the tool of that name in this thread's namespace.
+func ip(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+		t.Fatalf("ip %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// The addresses are those that the kernel takes for its own, on whatever interface.
+func TestAddressesFollowInterfaces(t *testing.T) {
+	inNamespace(t)
+	ip(t, "link", "set", "lo", "up")
+	l := watchAddresses(t)
+	l.want(t, "at the start", "192.168.50.11", "fd00:10::c0a8:320b")
+	ip(t, "address", "add", "10.96.0.1/32", "dev", "lo")
+	ip(t, "address", "add", "169.254.25.10/32", "dev", "uplink0")
+	l.want(t, "an address of the loopback interface, and a link-local one of IPv4", "10.96.0.1", "169.254.25.10", "192.168.50.11", "fd00:10::c0a8:320b")
+	ip(t, "address", "del", "169.254.25.10/32", "dev", "uplink0")
+	ip(t, "address", "add", "10.0.0.1", "peer", "10.0.0.2", "dev", "uplink0")
+	l.want(t, "a point-to-point address, of which the other end is not ours", "10.0.0.1", "10.96.0.1", "192.168.50.11", "fd00:10::c0a8:320b")
+	ip(t, "address", "del", "10.0.0.1", "peer", "10.0.0.2", "dev", "uplink0")
+	ip(t, "address", "add", "10.10.0.1/24", "dev", "flx-gw0")
+	ip(t, "address", "add", "192.168.50.200/24", "dev", "uplink0")
+	l.want(t, "an address of an interface that is down", "10.96.0.1", "192.168.50.11", "192.168.50.200", "fd00:10::c0a8:320b")
+	ip(t, "link", "set", "flx-gw0", "up")
+	l.want(t, "the interface comes up", "10.10.0.1", "10.96.0.1", "192.168.50.11", "192.168.50.200", "fd00:10::c0a8:320b")
+	ip(t, "link", "set", "flx-gw0", "down")
+	l.want(t, "and goes down", "10.96.0.1", "192.168.50.11", "192.168.50.200", "fd00:10::c0a8:320b")
+	ip(t, "link", "del", "uplink0")
+	l.want(t, "an interface is gone", "10.96.0.1")
+}
+
+// Addresses that change faster than anybody listens are all known in the end, and are
+// not told one by one.
+func TestAddressesUnderStorm(t *testing.T) {
+	inNamespace(t)
+	l := watchAddresses(t)
+	l.want(t, "at the start", "192.168.50.11", "fd00:10::c0a8:320b")
+	const addresses = 3000
+	var script strings.Builder
+	for i := range addresses {
+		fmt.Fprintf(&script, "address add 10.%d.%d.%d/32 dev uplink0\n", 96+i>>16, i>>8&0xff, i&0xff)
+	}
+	file := t.TempDir() + "/batch"
+	if err := os.WriteFile(file, []byte(script.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ip(t, "-batch", file)
+	for deadline := time.Now().Add(20 * time.Second); strings.Count(l.last(), " ") != addresses+1; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d addresses are known", strings.Count(l.last(), " ")+1)
+		}
+	}
+	if n := len(l.all()); n > addresses/10 {
+		t.Errorf("%d lists for %d addresses", n, addresses)
+	}
+	if all, err := netlink.AddrList(nil, netlink.FAMILY_V4); err != nil || len(all) != addresses+1 {
+		t.Errorf("the kernel has %d addresses, %v", len(all), err)
+	}
+}
