@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 
 	"antrea.io/libOpenflow/common"
 	"antrea.io/libOpenflow/openflow15"
@@ -28,6 +29,8 @@ type Conn struct {
 	done      chan struct{}
 	closeOnce sync.Once
 	err       error
+	// notify is what is told of changes of flows; nil if nothing is.
+	notify atomic.Pointer[func(changes []FlowChange, lost bool)]
 	// xid and bundle are the last ones used; guarded by op.
 	xid, bundle uint32
 }
@@ -206,6 +209,12 @@ func (c *Conn) read() {
 		case openflow15.Type_PacketIn, openflow15.Type_PortStatus, openflow15.Type_FlowRemoved:
 			// Asynchronous; nobody asked.
 		default:
+			if m.isUpdate() {
+				if err := c.updated(m); err != nil {
+					c.fail(err)
+					return
+				}
+			}
 			c.inbox.put(m)
 		}
 	}

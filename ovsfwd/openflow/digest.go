@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -101,25 +102,24 @@ func canonicalMatch(b []byte) ([]byte, error) {
 
 // splitPair makes the two register fields of a pair.
 func splitPair(field []byte) ([][]byte, error) {
-	masked := field[2]&1 != 0
 	value, mask := field[4:], []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
-	if masked && len(value) == 16 {
+	if field[2]&1 != 0 && len(value) == 16 {
 		value, mask = value[:8], value[8:]
 	}
-	if len(value) != 8 || field[2]>>1 > 3 {
-		return nil, fmt.Errorf("register pair %d of %d bytes", field[2]>>1, len(value))
+	if len(value) != 8 {
+		return nil, fmt.Errorf("register pair of %d bytes", len(value))
 	}
 	var out [][]byte
 	for i := range 2 {
-		half := newTerm(Reg0+Field(field[2]>>1)*2+Field(i), value[i*4:i*4+4], mask[i*4:i*4+4])
-		if half.mask != nil && number(half.mask) == 0 {
-			continue
+		s := spec{class: nicira, number: field[2]>>1*2 + byte(i), width: 4}
+		v, m := value[i*4:i*4+4], mask[i*4:i*4+4]
+		switch number(m) {
+		case 0:
+		case math.MaxUint32:
+			out = append(out, slices.Concat(s.header(false), v))
+		default:
+			out = append(out, slices.Concat(s.header(true), v, m))
 		}
-		b, err := half.wire(nil)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, b)
 	}
 	return out, nil
 }

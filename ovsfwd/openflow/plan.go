@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"time"
 )
 
 // change is one flow to send: to add if it has a claim, else to delete.
@@ -133,26 +134,37 @@ func (t *FlowTable) observe(id identity, table uint8, cookie uint64, tampered bo
 	t.states[id] = s
 }
 
-// resync reads what the switch has.
+// resync reads what the switch has. The lock is not held while it is read: what
+// is heard meanwhile is for the next Apply.
 func (t *FlowTable) resync(ctx context.Context) error {
+	t.mu.Unlock()
 	flows, err := t.sw.Dump(ctx, t.owner)
+	t.mu.Lock()
 	if err != nil {
 		return err
 	}
+	now := time.Now()
 	present := make(map[identity]struct{}, len(flows))
 	for _, f := range flows {
 		present[f.id] = struct{}{}
-		t.observe(f.id, f.Table, f.Cookie, f.tampered)
-		t.touched = append(t.touched, f.id)
+		t.reread(f.id, news{FlowChange{Installed: f}, now})
 	}
 	for id, s := range t.states {
 		if _, found := present[id]; !found {
-			t.observe(id, s.table, 0, false)
-			t.touched = append(t.touched, id)
+			t.reread(id, news{FlowChange{Installed: Installed{Table: s.table}, Removed: true}, now})
 		}
 	}
-	t.synced = true
+	t.synced, t.trusted = true, true
 	return nil
+}
+
+// reread records what a read tells of an identity.
+func (t *FlowTable) reread(id identity, n news) {
+	if t.trusted {
+		t.differs(id, n)
+	}
+	t.observe(id, n.Table, n.Cookie, n.tampered)
+	t.touched = append(t.touched, id)
 }
 
 func (r *Result) count(changes []change) {

@@ -3,8 +3,6 @@ package openflow_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"iter"
 	"net"
 	"net/netip"
 	"slices"
@@ -382,40 +380,3 @@ func TestClosedConnection(t *testing.T) {
 		t.Error("apply without a switch")
 	}
 }
-
-func BenchmarkSteadyApply(b *testing.B) {
-	for _, size := range []int{100, 10000} {
-		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			table := openflow.NewFlowTable(owner, 1)
-			table.Connect(nowhere{})
-			table.SetFlows("all", fixed(numbered(size)))
-			if _, err := table.Apply(b.Context()); err != nil {
-				b.Fatal(err)
-			}
-			allow := openflow.Flow{Table: 20, Priority: 200, Match: openflow.IPv4(), Actions: to(30)}
-			one := [2][]openflow.Flow{{allow}, {{Table: 20, Priority: 200, Match: openflow.IPv4()}}}
-			for i := 0; b.Loop(); i++ {
-				table.SetFlows("one", fixed(one[i%2]))
-				if _, err := table.Apply(b.Context()); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
-// nowhere is a switch that takes everything.
-type nowhere struct{}
-
-func (nowhere) Bundle(_ context.Context, mods iter.Seq2[openflow.FlowMod, error]) error {
-	for _, err := range mods {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (nowhere) Err() error { return nil }
-
-func (nowhere) Dump(context.Context, uint16) ([]openflow.Installed, error) { return nil, nil }

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/felixlike/felixlike/tables"
 )
@@ -17,6 +18,8 @@ type Switch interface {
 	Bundle(ctx context.Context, mods iter.Seq2[FlowMod, error]) error
 	// Dump reads the flows whose cookie has the owner.
 	Dump(ctx context.Context, owner uint16) ([]Installed, error)
+	// Monitor tells of changes that others make; see Conn.
+	Monitor(ctx context.Context, notify func(changes []FlowChange, lost bool)) error
 	// Err returns why the connection ended, nil while it has not.
 	Err() error
 }
@@ -48,12 +51,28 @@ func (e *ConflictError) Error() string {
 // FlowTable holds the wanted flows of one owner, in groups, beside those known
 // to be installed, and sends the difference. It keeps digests, not flows: a
 // group is rendered again when one of its flows is sent. It is not safe for
-// concurrent use: its owner is the driver's loop.
+// concurrent use, apart from Watch.
 type FlowTable struct {
 	digester
+	// mu guards what follows against the goroutines of Watch and of the
+	// connection. It is not held while the switch is asked for anything.
+	mu sync.Mutex
 	sw Switch
-	// synced says that the states tell what the switch has.
-	synced bool
+	// synced says that the states tell what the switch has, trusted that they
+	// once did: what then differs was changed by somebody else.
+	synced, trusted bool
+	// monitored says that the switch was asked to tell of changes, deaf why it
+	// does not, lost that it had to skip some.
+	monitored bool
+	deaf      error
+	deafened  chan struct{}
+	lost      bool
+	// changed is called when something is heard. heard is what the next Apply
+	// takes up, damage what it did take up and will tell when it is undone.
+	changed func()
+	heard   map[identity]news
+	damage  map[string]damage
+
 	groups map[string]*group
 	states map[identity]state
 	// rivals are the claims beyond the first to one identity: nearly always
@@ -124,13 +143,27 @@ func NewFlowTable(owner uint16, version uint8) *FlowTable {
 		groups:   map[string]*group{},
 		states:   map[identity]state{},
 		rivals:   map[identity][]claim{},
+		heard:    map[identity]news{},
+		damage:   map[string]damage{},
+		deafened: make(chan struct{}, 1),
 		cookies:  multiset{once: map[uint64]struct{}{}, more: map[uint64]int{}},
 	}
 }
 
 // Connect makes sw the switch to program, after the first dial and after each
-// reconnect. What it has is unknown: the next Apply reads it back.
-func (t *FlowTable) Connect(sw Switch) { t.sw, t.synced = sw, false }
+// reconnect. What it has is unknown: the next Apply reads it back. That goes for
+// the same switch, too, but what then differs is a repair.
+func (t *FlowTable) Connect(sw Switch) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.synced = false
+	if t.sw == sw {
+		return
+	}
+	t.sw, t.trusted, t.monitored, t.deaf, t.lost = sw, false, false, nil, false
+	clear(t.heard)
+	clear(t.damage)
+}
 
 // Len returns the number of wanted flows.
 func (t *FlowTable) Len() int { return t.wanted }
@@ -144,11 +177,13 @@ func (t *FlowTable) SetFlows(key string, render func() []Flow) {
 	for i, f := range flows {
 		g.entries[i] = t.digest(f)
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if old := t.groups[key]; old != nil && slices.Equal(old.entries, g.entries) {
 		old.render = render
 		return
 	}
-	t.RemoveFlows(key)
+	t.remove(key)
 	for i, e := range g.entries {
 		t.claim(e.id, flows[i].Table, claim{g, int32(i)})
 	}
@@ -157,6 +192,12 @@ func (t *FlowTable) SetFlows(key string, render func() []Flow) {
 
 // RemoveFlows removes a group.
 func (t *FlowTable) RemoveFlows(key string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.remove(key)
+}
+
+func (t *FlowTable) remove(key string) {
 	g := t.groups[key]
 	if g == nil {
 		return
@@ -225,6 +266,14 @@ func (t *FlowTable) Apply(ctx context.Context) (Result, error) {
 	if err := t.sw.Err(); err != nil {
 		return Result{}, fmt.Errorf("openflow connection lost: %w", err)
 	}
+	if !t.monitored {
+		if err := t.monitor(ctx); err != nil {
+			return Result{}, err
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.takeUp()
 	var result Result
 	if !t.synced {
 		if err := t.resync(ctx); err != nil {
@@ -236,18 +285,28 @@ func (t *FlowTable) Apply(ctx context.Context) (Result, error) {
 		return result, err
 	}
 	changes := t.changes()
-	if len(changes) > 0 {
-		if err := t.sw.Bundle(ctx, t.mods(changes)); err != nil {
-			// What the switch has now is known only if it refused the bundle.
-			if refused := new(BundleError); !errors.As(err, &refused) {
-				t.synced = false
-			}
-			return result, err
-		}
+	if err := t.send(ctx, changes); err != nil {
+		return result, err
 	}
 	t.commit(changes)
 	result.count(changes)
+	result.Repaired = t.repaired()
 	return result, nil
+}
+
+// send makes the changes. The lock is not held meanwhile.
+func (t *FlowTable) send(ctx context.Context, changes []change) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	t.mu.Unlock()
+	err := t.sw.Bundle(ctx, t.mods(changes))
+	t.mu.Lock()
+	// What the switch has now is known only if it refused the bundle.
+	if refused := new(BundleError); err != nil && !errors.As(err, &refused) {
+		t.synced, t.trusted = false, false
+	}
+	return err
 }
 
 // conflict returns an error if two groups disagree about an identity.

@@ -1,7 +1,9 @@
 package openflow_test
 
 import (
+	"context"
 	"fmt"
+	"iter"
 	"runtime"
 	"testing"
 
@@ -49,3 +51,42 @@ func heap() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
+
+func BenchmarkSteadyApply(b *testing.B) {
+	for _, size := range []int{100, 10000} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			table := openflow.NewFlowTable(owner, 1)
+			table.Connect(nowhere{})
+			table.SetFlows("all", fixed(numbered(size)))
+			if _, err := table.Apply(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+			allow := openflow.Flow{Table: 20, Priority: 200, Match: openflow.IPv4(), Actions: to(30)}
+			one := [2][]openflow.Flow{{allow}, {{Table: 20, Priority: 200, Match: openflow.IPv4()}}}
+			for i := 0; b.Loop(); i++ {
+				table.SetFlows("one", fixed(one[i%2]))
+				if _, err := table.Apply(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// nowhere is a switch that takes everything.
+type nowhere struct{}
+
+func (nowhere) Bundle(_ context.Context, mods iter.Seq2[openflow.FlowMod, error]) error {
+	for _, err := range mods {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (nowhere) Err() error { return nil }
+
+func (nowhere) Monitor(context.Context, func([]openflow.FlowChange, bool)) error { return nil }
+
+func (nowhere) Dump(context.Context, uint16) ([]openflow.Installed, error) { return nil, nil }

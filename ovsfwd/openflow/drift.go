@@ -1,0 +1,173 @@
+package openflow
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/felixlike/felixlike/tables"
+)
+
+// news is what is heard of an identity.
+type news struct {
+	FlowChange
+	at time.Time
+}
+
+// Watch calls changed whenever somebody else has changed flows of the table's
+// owner, or put others in their place, until ctx ends: the next Apply puts them
+// right. It returns an error while the switch does not tell of changes.
+func (t *FlowTable) Watch(ctx context.Context, changed func()) error {
+	t.mu.Lock()
+	t.changed = changed
+	heard := len(t.heard) > 0
+	t.mu.Unlock()
+	defer func() {
+		t.mu.Lock()
+		t.changed = nil
+		t.mu.Unlock()
+	}()
+	if heard {
+		changed()
+	}
+	for {
+		t.mu.Lock()
+		deaf := t.deaf
+		t.mu.Unlock()
+		if deaf != nil {
+			return deaf
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.deafened:
+		}
+	}
+}
+
+// monitor makes the switch tell of changes. It comes before all is read, so
+// that nothing is missed in between.
+func (t *FlowTable) monitor(ctx context.Context) error {
+	sw := t.sw
+	err := sw.Monitor(ctx, func(changes []FlowChange, lost bool) { t.hear(sw, changes, lost) })
+	if !errors.Is(err, ErrNoMonitor) {
+		t.monitored = err == nil
+		return err
+	}
+	t.monitored = true
+	t.mu.Lock()
+	t.deaf = err
+	t.mu.Unlock()
+	select {
+	case t.deafened <- struct{}{}:
+	default: // told already
+	}
+	return nil
+}
+
+// hear takes note of changes. It is called by the connection's goroutine; the
+// next Apply takes up what is noted. That may be late, so that it tells of a
+// flow which has been replaced meanwhile: such a flow is sent once more.
+func (t *FlowTable) hear(sw Switch, changes []FlowChange, lost bool) {
+	t.mu.Lock()
+	if sw != t.sw {
+		t.mu.Unlock()
+		return
+	}
+	now := time.Now()
+	tell := lost
+	t.lost = t.lost || lost
+	for _, c := range changes {
+		if _, known := t.states[c.id]; !known && !t.owns(c.Cookie) {
+			continue
+		}
+		t.heard[c.id] = news{c, now}
+		tell = true
+	}
+	changed := t.changed
+	t.mu.Unlock()
+	if tell && changed != nil {
+		changed()
+	}
+}
+
+func (t *FlowTable) owns(cookie uint64) bool { return cookie>>ownerShift == uint64(t.owner) }
+
+// takeUp notes what was heard.
+func (t *FlowTable) takeUp() {
+	for id, n := range t.heard {
+		t.differs(id, n)
+		cookie := n.Cookie
+		if n.Removed || !t.owns(cookie) {
+			cookie = 0
+		}
+		t.observe(id, n.Table, cookie, n.tampered)
+		t.touched = append(t.touched, id)
+	}
+	clear(t.heard)
+	t.synced = t.synced && !t.lost
+	t.lost = false
+}
+
+// damage counts what somebody else did to a group.
+type damage struct {
+	missing, changed, foreign int
+	noticed                   time.Time
+}
+
+// differs counts the news about an identity, if they are any.
+func (t *FlowTable) differs(id identity, n news) {
+	s := t.states[id]
+	var missing, changed, foreign int
+	switch {
+	case n.Removed && s.installed != 0 && s.group != nil:
+		missing = 1
+	case n.Removed, s.installed == n.Cookie && s.tampered == n.tampered:
+		return
+	case s.group != nil:
+		changed = 1
+	default:
+		foreign = 1
+	}
+	name := fmt.Sprintf("table=%d,priority=%d,cookie=%#x", n.Table, n.Priority, n.Cookie)
+	if s.group != nil {
+		name = s.group.key
+	}
+	d, again := t.damage[name]
+	if !again {
+		d.noticed = n.at
+	}
+	d.missing, d.changed, d.foreign = d.missing+missing, d.changed+changed, d.foreign+foreign
+	t.damage[name] = d
+}
+
+func (d damage) String() string {
+	var words []string
+	count := func(n int, one, many string) {
+		switch {
+		case n == 1:
+			words = append(words, "1 "+one)
+		case n > 1:
+			words = append(words, fmt.Sprintf("%d %s", n, many))
+		}
+	}
+	count(d.missing, "flow missing", "flows missing")
+	count(d.changed, "flow changed", "flows changed")
+	count(d.foreign, "foreign flow", "foreign flows")
+	return strings.Join(words, ", ")
+}
+
+// repaired returns the foreign changes that are undone, and forgets them.
+func (t *FlowTable) repaired() []tables.Repair {
+	var all []tables.Repair
+	for name, d := range t.damage {
+		all = append(all, tables.Repair{Object: "flow", Name: name, What: d.String(), Noticed: d.noticed})
+	}
+	clear(t.damage)
+	slices.SortFunc(all, func(a, b tables.Repair) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}
