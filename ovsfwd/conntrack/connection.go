@@ -106,12 +106,21 @@ type Connection struct {
 	// Original is the direction of whoever opened the connection, Reply that of
 	// the answers: another address or port there means that it is translated.
 	Original, Reply Tuple
-	// State is that of a TCP connection.
+	// State is that of a TCP connection; for SCTP it has the kernel's number.
 	State State
+	// Liberal tells that the kernel takes TCP segments whatever their numbers.
+	Liberal bool
+	// VTags are the verification tags of an SCTP association.
+	VTags [2]uint32
 	// Replied tells that packets of both directions were seen.
 	Replied bool
 	Mark    uint32
 	Label   Label
 	// Timeout is when the entry ends without another packet, in the future.
 	Timeout time.Duration
+	// status has the kernel's bits, of which some cannot be changed.
+	status uint32
 }
+
+// Translated reports whether an address or port is translated.
+func (c *Connection) Translated() bool { return c.Reply != c.Original.Reverse() }

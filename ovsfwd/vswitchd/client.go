@@ -11,11 +11,16 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // callTimeout bounds one question. The slowest honest answers take about a
 // second: a dump of 100,000 connections, a round of the revalidators.
 const callTimeout = 10 * time.Second
+
+// ErrNotRunning says that there is no ovs-vswitchd: nobody listens.
+var ErrNotRunning = errors.New("ovs-vswitchd does not run")
 
 // Client is the control socket of a node's ovs-vswitchd. It holds no
 // connection: every call finds the daemon that runs now, so that a restarted
@@ -125,6 +130,9 @@ func (c *Client) dial(ctx context.Context) (*session, error) {
 	defer cancel()
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", filepath.Join(c.rundir, fmt.Sprintf("ovs-vswitchd.%d.ctl", pid)))
+	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT) {
+		err = errors.Join(ErrNotRunning, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("ovs-vswitchd: %w", err)
 	}
@@ -136,8 +144,11 @@ func (c *Client) dial(ctx context.Context) (*session, error) {
 func (c *Client) pid() (int, error) {
 	path := filepath.Join(c.rundir, "ovs-vswitchd.pid")
 	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		err = errors.Join(ErrNotRunning, err)
+	}
 	if err != nil {
-		return 0, fmt.Errorf("ovs-vswitchd does not run: %w", err)
+		return 0, fmt.Errorf("ovs-vswitchd: %w", err)
 	}
 	pid, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 31)
 	if err != nil {

@@ -51,10 +51,7 @@ func (c *Client) FlushConntrack(ctx context.Context, zone uint16, addrs ...netip
 		wanted[a.Unmap()] = true
 	}
 	all, unread := c.DumpConntrack(ctx, zone)
-	s, err := c.dial(ctx)
-	if err != nil {
-		return 0, nil, errors.Join(unread, err)
-	}
+	var doomed []conntrack.Tuple
 	for _, one := range all {
 		t := one.Original
 		switch {
@@ -62,15 +59,37 @@ func (c *Client) FlushConntrack(ctx context.Context, zone uint16, addrs ...netip
 		case t.Protocol == unix.IPPROTO_ICMPV6:
 			left = append(left, one)
 		default:
-			// One that ended meanwhile is none that is left.
-			_, err := s.call(ctx, flush, zoneArg(zone), tupleArg(t))
-			if err != nil && !isGone(err) {
-				return flushed, left, errors.Join(unread, err, s.close())
-			}
-			flushed++
+			doomed = append(doomed, t)
 		}
 	}
-	return flushed, left, errors.Join(unread, s.close())
+	flushed, err = c.FlushConnections(ctx, zone, doomed)
+	return flushed, left, errors.Join(unread, err)
+}
+
+// FlushConnections forgets single connections of a zone, named by their original
+// direction, and returns how many there were. One of ICMPv6 is refused: see
+// FlushConntrack.
+func (c *Client) FlushConnections(ctx context.Context, zone uint16, tuples []conntrack.Tuple) (flushed int, err error) {
+	if len(tuples) == 0 {
+		return 0, nil
+	}
+	s, err := c.dial(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	for _, t := range tuples {
+		if t.Protocol == unix.IPPROTO_ICMPV6 {
+			return flushed, fmt.Errorf("ovs-vswitchd: %s: connection %s: not by its tuple", flush, t)
+		}
+		switch _, err := s.call(ctx, flush, zoneArg(zone), tupleArg(t)); {
+		case err == nil:
+			flushed++
+		case !isGone(err):
+			return flushed, err
+		}
+	}
+	return flushed, nil
 }
 
 func isGone(err error) bool {

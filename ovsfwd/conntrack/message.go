@@ -1,0 +1,301 @@
+package conntrack
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/internal/nfnetlink"
+)
+
+// Attributes of a connection (linux/netfilter/nfnetlink_conntrack.h).
+const (
+	attrOriginal   = 1
+	attrReply      = 2
+	attrStatus     = 3
+	attrProtoinfo  = 4
+	attrTimeout    = 7
+	attrMark       = 8
+	attrZone       = 18
+	attrMarkMask   = 21
+	attrLabels     = 22
+	attrLabelsMask = 23
+
+	attrTupleIP    = 1
+	attrTupleProto = 2
+
+	attrIPv4Src = 1
+	attrIPv4Dst = 2
+	attrIPv6Src = 3
+	attrIPv6Dst = 4
+
+	attrProtoNumber = 1
+	attrSrcPort     = 2
+	attrDstPort     = 3
+	attrICMPID      = 4
+	attrICMPType    = 5
+	attrICMPCode    = 6
+	attrICMPv6ID    = 7
+	attrICMPv6Type  = 8
+	attrICMPv6Code  = 9
+
+	attrInfoTCP  = 1
+	attrInfoSCTP = 3
+
+	attrTCPState         = 1
+	attrTCPFlagsOriginal = 4
+	attrTCPFlagsReply    = 5
+
+	attrSCTPState    = 1
+	attrSCTPOriginal = 2
+	attrSCTPReply    = 3
+)
+
+// Bits of a connection's status (linux/netfilter/nf_conntrack_common.h).
+const (
+	statusReplied   uint32 = 1 << 1
+	statusAssured   uint32 = 1 << 2
+	statusConfirmed uint32 = 1 << 3
+)
+
+// tcpLiberal is IP_CT_TCP_FLAG_BE_LIBERAL: segments are in the window whatever
+// their numbers are.
+const tcpLiberal uint8 = 0x08
+
+// put writes the message of one entry.
+func (k *Kernel) put(p *Put) {
+	flags := uint16(unix.NLM_F_ACK)
+	if p.New {
+		flags |= unix.NLM_F_CREATE | unix.NLM_F_EXCL
+	}
+	b := &k.m.Buffer
+	k.m.Begin(subsystem, messageNew, flags, family(p.Original))
+	putTuple(b, attrOriginal, p.Original)
+	if p.New {
+		putTuple(b, attrReply, p.Reply)
+	}
+	if p.Zone != 0 {
+		b.Uint16(attrZone, p.Zone)
+	}
+	whole := p.New || p.Revive
+	if whole {
+		b.Uint32(attrStatus, p.statusToWrite())
+		b.Uint32(attrTimeout, uint32(p.Timeout/time.Second))
+	}
+	putProtoinfo(b, p, whole)
+	b.Uint32(attrMark, p.Mark&p.MarkMask)
+	if !p.New {
+		// A new entry has no mark, and the kernel takes no mask for it.
+		b.Uint32(attrMarkMask, p.MarkMask)
+	}
+	if p.Label != (Label{}) {
+		b.Data(attrLabels, p.Label.bytes())
+		b.Data(attrLabelsMask, p.Label.bytes())
+	}
+	k.m.End()
+}
+
+// remove writes the message that forgets one entry.
+func (k *Kernel) remove(c *Connection) {
+	k.m.Begin(subsystem, messageDelete, unix.NLM_F_ACK, family(c.Original))
+	putTuple(&k.m.Buffer, attrOriginal, c.Original)
+	if c.Zone != 0 {
+		k.m.Buffer.Uint16(attrZone, c.Zone)
+	}
+	k.m.End()
+}
+
+func family(t Tuple) uint8 {
+	if t.Src.Is6() {
+		return unix.AF_INET6
+	}
+	return unix.AF_INET
+}
+
+func (p *Put) statusToWrite() uint32 {
+	status := p.status | statusConfirmed
+	if p.Replied {
+		status |= statusReplied | statusAssured
+	}
+	return status
+}
+
+func putTuple(b *nfnetlink.Buffer, kind uint16, t Tuple) {
+	tuple := b.Nest(kind)
+	ip := b.Nest(attrTupleIP)
+	if t.Src.Is4() {
+		b.Data(attrIPv4Src, t.Src.AsSlice())
+		b.Data(attrIPv4Dst, t.Dst.AsSlice())
+	} else {
+		b.Data(attrIPv6Src, t.Src.AsSlice())
+		b.Data(attrIPv6Dst, t.Dst.AsSlice())
+	}
+	b.Close(ip)
+	proto := b.Nest(attrTupleProto)
+	b.Uint8(attrProtoNumber, t.Protocol)
+	switch t.Protocol {
+	case unix.IPPROTO_ICMP:
+		b.Uint16(attrICMPID, t.ICMPID)
+		b.Uint8(attrICMPType, t.ICMPType)
+		b.Uint8(attrICMPCode, t.ICMPCode)
+	case unix.IPPROTO_ICMPV6:
+		b.Uint16(attrICMPv6ID, t.ICMPID)
+		b.Uint8(attrICMPv6Type, t.ICMPType)
+		b.Uint8(attrICMPv6Code, t.ICMPCode)
+	default:
+		b.Uint16(attrSrcPort, t.SrcPort)
+		b.Uint16(attrDstPort, t.DstPort)
+	}
+	b.Close(proto)
+	b.Close(tuple)
+}
+
+// putProtoinfo writes what the protocol knows of the connection. The windows of
+// a TCP connection are always made liberal: they are not known, or not any more.
+func putProtoinfo(b *nfnetlink.Buffer, p *Put, whole bool) {
+	switch {
+	case p.Original.Protocol == unix.IPPROTO_TCP:
+		info := b.Nest(attrProtoinfo)
+		tcp := b.Nest(attrInfoTCP)
+		if whole {
+			b.Uint8(attrTCPState, uint8(p.State))
+		}
+		// struct nf_ct_tcp_flags: flags, mask.
+		b.Data(attrTCPFlagsOriginal, []byte{tcpLiberal, tcpLiberal})
+		b.Data(attrTCPFlagsReply, []byte{tcpLiberal, tcpLiberal})
+		b.Close(tcp)
+		b.Close(info)
+	case p.Original.Protocol == unix.IPPROTO_SCTP && whole:
+		info := b.Nest(attrProtoinfo)
+		sctp := b.Nest(attrInfoSCTP)
+		b.Uint8(attrSCTPState, uint8(p.State))
+		b.Uint32(attrSCTPOriginal, p.VTags[0])
+		b.Uint32(attrSCTPReply, p.VTags[1])
+		b.Close(sctp)
+		b.Close(info)
+	}
+}
+
+// parse reads the attributes of a connection; what lacks a tuple is none.
+func parse(attributes []byte) (Connection, bool) {
+	var c Connection
+	for kind, v := range nfnetlink.Attributes(attributes) {
+		switch kind {
+		case attrOriginal:
+			c.Original = parseTuple(v)
+		case attrReply:
+			c.Reply = parseTuple(v)
+		case attrStatus:
+			c.status = number32(v)
+			c.Replied = c.status&statusReplied != 0
+		case attrProtoinfo:
+			parseProtoinfo(&c, v)
+		case attrTimeout:
+			c.Timeout = time.Duration(number32(v)) * time.Second
+		case attrMark:
+			c.Mark = number32(v)
+		case attrZone:
+			c.Zone = number16(v)
+		case attrLabels:
+			c.Label = parseLabel(v)
+		}
+	}
+	return c, c.Original.valid() && c.Reply.valid()
+}
+
+func (t Tuple) valid() bool { return t.Src.IsValid() && t.Dst.IsValid() && t.Src.Is4() == t.Dst.Is4() }
+
+func parseTuple(b []byte) Tuple {
+	var t Tuple
+	for kind, v := range nfnetlink.Attributes(b) {
+		switch kind {
+		case attrTupleIP:
+			for kind, v := range nfnetlink.Attributes(v) {
+				switch kind {
+				case attrIPv4Src, attrIPv6Src:
+					t.Src, _ = netip.AddrFromSlice(v)
+				case attrIPv4Dst, attrIPv6Dst:
+					t.Dst, _ = netip.AddrFromSlice(v)
+				}
+			}
+		case attrTupleProto:
+			parseProto(&t, v)
+		}
+	}
+	return t
+}
+
+func parseProto(t *Tuple, b []byte) {
+	for kind, v := range nfnetlink.Attributes(b) {
+		switch kind {
+		case attrProtoNumber:
+			t.Protocol = number8(v)
+		case attrSrcPort:
+			t.SrcPort = number16(v)
+		case attrDstPort:
+			t.DstPort = number16(v)
+		case attrICMPID, attrICMPv6ID:
+			t.ICMPID = number16(v)
+		case attrICMPType, attrICMPv6Type:
+			t.ICMPType = number8(v)
+		case attrICMPCode, attrICMPv6Code:
+			t.ICMPCode = number8(v)
+		}
+	}
+}
+
+func parseProtoinfo(c *Connection, b []byte) {
+	for protocol, info := range nfnetlink.Attributes(b) {
+		var liberal [2]bool
+		for kind, v := range nfnetlink.Attributes(info) {
+			switch {
+			case protocol == attrInfoTCP && kind == attrTCPState, protocol == attrInfoSCTP && kind == attrSCTPState:
+				c.State = State(number8(v))
+			case protocol == attrInfoTCP && kind == attrTCPFlagsOriginal:
+				liberal[0] = number8(v)&tcpLiberal != 0
+			case protocol == attrInfoTCP && kind == attrTCPFlagsReply:
+				liberal[1] = number8(v)&tcpLiberal != 0
+			case protocol == attrInfoSCTP && kind == attrSCTPOriginal:
+				c.VTags[0] = number32(v)
+			case protocol == attrInfoSCTP && kind == attrSCTPReply:
+				c.VTags[1] = number32(v)
+			}
+		}
+		c.Liberal = liberal[0] && liberal[1]
+	}
+}
+
+// bytes returns the label as the kernel, and its Open vSwitch datapath, keep it
+// in memory.
+func (l Label) bytes() []byte {
+	return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, l.Low), l.High)
+}
+
+func parseLabel(b []byte) Label {
+	var whole [16]byte
+	copy(whole[:], b)
+	return Label{High: binary.LittleEndian.Uint64(whole[8:]), Low: binary.LittleEndian.Uint64(whole[:])}
+}
+
+func number8(b []byte) uint8 {
+	if len(b) < 1 {
+		return 0
+	}
+	return b[0]
+}
+
+func number16(b []byte) uint16 {
+	if len(b) < 2 {
+		return 0
+	}
+	return binary.BigEndian.Uint16(b)
+}
+
+func number32(b []byte) uint32 {
+	if len(b) < 4 {
+		return 0
+	}
+	return binary.BigEndian.Uint32(b)
+}
