@@ -76,7 +76,10 @@ const NoTable = 255
 type CTSpec struct {
 	// Commit stores the connection.
 	Commit bool
-	Zone   uint16
+	// Force, with Commit, forgets a connection that the other side has begun; the
+	// packet is then the first of a new one, if it can be.
+	Force bool
+	Zone  uint16
 	// Table is where a copy of the packet continues, with its state known, or
 	// NoTable. The actions after CT see the packet as it was.
 	Table uint8
@@ -94,6 +97,9 @@ func (a ct) String() string {
 	if a.Commit {
 		words = append(words, "commit")
 	}
+	if a.Force {
+		words = append(words, "force")
+	}
 	if a.Table != NoTable {
 		words = append(words, fmt.Sprintf("table=%d", a.Table))
 	}
@@ -108,13 +114,19 @@ func (a ct) String() string {
 	return "ct(" + strings.Join(words, ",") + ")"
 }
 
-// ctCommit is NX_CT_F_COMMIT.
-const ctCommit = 1
+// Flags of the action: NX_CT_F_COMMIT and NX_CT_F_FORCE.
+const (
+	ctCommit = 1
+	ctForce  = 2
+)
 
 func (a ct) wire(b []byte) ([]byte, error) {
 	start, flags := len(b), uint16(0)
 	if a.Commit {
 		flags = ctCommit
+	}
+	if a.Force {
+		flags |= ctForce
 	}
 	b = startNicira(b, niciraCT)
 	b = binary.BigEndian.AppendUint16(b, flags)

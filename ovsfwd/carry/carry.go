@@ -1,0 +1,145 @@
+// Package carry takes connections over a live switch of backends: from the
+// conntrack zone of the bridge's pipeline into the kernel's own, where the
+// netfilter backends look, and back. Without it the first packet of a server in
+// the midst of a stream would begin a connection of its own, and be judged as one.
+//
+//	netfilter backends    kernel, zone 0:        mark MarkAllowed
+//	openflow backend      zone 65520 (netdev: of ovs-vswitchd, system: of the kernel):
+//	                      ct_label bit 64; ct_mark 0x20 if begun by way of the gateway port
+//
+// Only what policy has let through is carried, and what passes between the node
+// itself and pods. Carrying may be repeated: what is there already, and right,
+// is not written again. It owns the entries of the zone and the mark of those
+// it finds or makes in the kernel; translations of addresses, and the marks of
+// others, it leaves alone. It knows no policy.
+//
+// SCTP is carried where the kernel does the tracking. The userspace datapath
+// keeps no ports of SCTP, so that one entry would stand for all associations
+// between two addresses.
+//
+// It is tested with streams through a bridge of real daemons and the real
+// kernel, in network namespaces.
+package carry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/conntrack"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
+)
+
+// Options say which node and bridge a Carrier is of.
+type Options struct {
+	// Node is the name of this node.
+	Node string
+	// RunDir is the run directory of ovs-vswitchd, and Socket the management
+	// socket of the bridge.
+	RunDir, Socket string
+	// DatapathType is that of the bridge, "netdev" or "system".
+	DatapathType string
+}
+
+// Result counts the connections of one call.
+type Result struct {
+	// Allowed are those that the other place has let through, Written those that
+	// were missing here or not right, and are now.
+	Allowed, Written int
+}
+
+// Carrier carries connections. It may be used by several goroutines.
+type Carrier struct {
+	options Options
+	client  *vswitchd.Client
+
+	mu   sync.Mutex
+	view view
+}
+
+// New returns a Carrier. It learns the nodes as a manager does, by OnUpdate.
+func New(o Options) *Carrier {
+	return &Carrier{
+		options: o, client: vswitchd.New(o.RunDir, o.DatapathType),
+		view: view{node: o.Node, nodes: map[string]*model.Node{}},
+	}
+}
+
+// OnUpdate takes updates of nodes.
+func (c *Carrier) OnUpdate(u model.Update) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch u := u.(type) {
+	case model.NodeUpdate:
+		c.view.nodes[u.Node.Name] = u.Node
+	case model.NodeRemove:
+		delete(c.view.nodes, u.Name)
+	}
+}
+
+// CompleteDeferredWork does nothing.
+func (c *Carrier) CompleteDeferredWork() {}
+
+// Settle returns once the changes of OpenFlow flows made before are in force for
+// every packet.
+func (c *Carrier) Settle(ctx context.Context) error { return c.client.WaitRevalidators(ctx) }
+
+// Flush forgets all connections of the pipeline's zone.
+func (c *Carrier) Flush(ctx context.Context) error {
+	return c.withZone(ctx, func(_ *conntrack.Kernel, z zone) error { return z.flush(ctx) })
+}
+
+// ForgetConnections forgets the connections of the pipeline's zone from and to
+// addresses, and returns how many there were. A switch that does not run knows
+// none.
+func (c *Carrier) ForgetConnections(ctx context.Context, addrs []netip.Addr) (int, error) {
+	forgotten := 0
+	err := c.withZone(ctx, func(_ *conntrack.Kernel, z zone) (err error) {
+		forgotten, err = z.forget(ctx, addrs)
+		return err
+	})
+	if errors.Is(err, vswitchd.ErrNotRunning) {
+		err = nil
+	}
+	if err != nil {
+		return forgotten, fmt.Errorf("forget connections in the switch: %w", err)
+	}
+	return forgotten, nil
+}
+
+// withZone calls work with the kernel's connection tracking and the zone's.
+func (c *Carrier) withZone(ctx context.Context, work func(*conntrack.Kernel, zone) error) error {
+	kernel, err := conntrack.OpenKernel()
+	if err != nil {
+		return err
+	}
+	var z zone
+	var conn *openflow.Conn
+	if c.options.DatapathType == ovsdb.DatapathNetdev {
+		z = &userspaceZone{client: c.client, dial: func() (_ *openflow.Conn, err error) {
+			if conn == nil {
+				conn, err = openflow.Dial(ctx, c.options.Socket)
+			}
+			return conn, err
+		}}
+	} else {
+		z = &kernelZone{kernel: kernel}
+	}
+	err = work(kernel, z)
+	if conn != nil {
+		err = errors.Join(err, conn.Close())
+	}
+	return errors.Join(err, kernel.Close())
+}
+
+// look returns what the node looks like now.
+func (c *Carrier) look() (*sight, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.view.look()
+}

@@ -1,0 +1,180 @@
+package carry
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+)
+
+func pingSocket(six bool) (int, error) {
+	if six {
+		return unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMPV6)
+	}
+	return unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP)
+}
+
+// traffic is connections of all kinds that must go on.
+type traffic struct {
+	pushing []*stream
+	idle    []*stream
+	udp     []*datagrams
+	pings   []*echo
+}
+
+// traffic opens them. Every one could not be opened by its server.
+func (c *cluster) traffic() *traffic {
+	c.t.Helper()
+	w := &traffic{}
+	for i, f := range []struct{ a, b, service, node, world string }{
+		{podA4, podB4, service4, node4, world4}, {podA6, podB6, service6, node6, world6},
+	} {
+		next := 9000 + 100*i
+		direct := func(name, from, to, server string) *stream {
+			next++
+			at := net.JoinHostPort(to, port(next))
+			return c.open(fmt.Sprintf("%s %s", name, at), from, at, server, at)
+		}
+		backend := net.JoinHostPort(f.b, port(backendPort))
+		pushes := []*stream{
+			direct("pod to pod", "a", f.b, "b"),
+			direct("pod to world, hidden", "a", f.world, "world"),
+			direct("node to pod", "node", f.a, "a"),
+			direct("pod to node", "c", f.node, "node"),
+			c.open("pod to Service "+f.service, "a", net.JoinHostPort(f.service, port(servicePort)), "b", backend),
+			c.open("world to node port "+f.node, "world", net.JoinHostPort(f.node, port(nodePort)), "b", backend),
+		}
+		for _, s := range pushes {
+			s.push(s.server, s.client)
+		}
+		up := direct("upload", "a", f.b, "b")
+		up.push(up.client, up.server)
+		w.pushing = append(append(w.pushing, pushes...), up)
+		w.idle = append(w.idle, direct("idle", "a", f.b, "b"), direct("idle to world", "a", f.world, "world"))
+		at := net.JoinHostPort(f.b, port(next))
+		w.udp = append(w.udp, c.datagrams("udp "+at, "a", at, "b", at),
+			c.datagrams("udp to Service "+f.service, "a", net.JoinHostPort(f.service, port(servicePort)), "b", backend))
+		w.pings = append(w.pings, c.ping("a", f.b), c.ping("a", f.world), c.ping("node", f.a))
+	}
+	return w
+}
+
+// alive asserts that all of them go on, without a loss.
+func (w *traffic) alive(t *testing.T) {
+	t.Helper()
+	for _, s := range w.pushing {
+		s.alive(t)
+	}
+	for _, d := range w.udp {
+		d.alive(t)
+	}
+	for _, e := range w.pings {
+		e.once(t)
+	}
+}
+
+func TestConnectionsGoOn(t *testing.T) {
+	c := newCluster(t)
+	c.steer(pipeline.Steer)
+	w := c.traffic()
+	w.alive(t)
+	for range 2 {
+		c.toSwitch()
+		w.alive(t)
+		if r := c.carry(c.carrier.ToSwitch); r.Written != 0 || r.Allowed == 0 {
+			t.Errorf("to the switch once more: %+v, want nothing written", r)
+		}
+		c.toKernel()
+		w.alive(t)
+		if r := c.carry(c.carrier.ToKernel); r.Written != 0 || r.Allowed == 0 {
+			t.Errorf("to the kernel once more: %+v, want nothing written", r)
+		}
+	}
+	for _, s := range w.idle {
+		s.ask(t)
+	}
+	c.toSwitch()
+	for _, s := range w.idle {
+		s.ask(t)
+	}
+}
+
+// TestWithoutCarrying shows what the carrying is for: a server that speaks first
+// behind a flip is not heard, until the connection is carried.
+func TestWithoutCarrying(t *testing.T) {
+	c := newCluster(t)
+	c.steer(pipeline.Steer)
+	at := net.JoinHostPort(podB4, "9000")
+	for _, step := range []struct {
+		mode  pipeline.Mode
+		carry func(context.Context) (Result, error)
+	}{{pipeline.Full, c.carrier.ToSwitch}, {pipeline.Steer, c.carrier.ToKernel}} {
+		s := c.open("push", "a", at, "b", at)
+		c.steer(step.mode)
+		c.settle()
+		if step.mode == pipeline.Steer {
+			// It has an entry from the beginning, of before the flip to the switch.
+			c.in(c.NS, "conntrack", "-F")
+		}
+		if _, err := s.server.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		_ = s.client.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+		if n, err := s.client.Read(make([]byte, 1)); err == nil {
+			t.Errorf("%s: %d bytes came by connections that nobody knows", step.mode, n)
+		}
+		c.carry(step.carry)
+		_ = s.client.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := s.client.Read(make([]byte, 1)); err != nil {
+			t.Errorf("%s: after carrying: %v", step.mode, err)
+		}
+	}
+}
+
+func TestUnmarkedIsNotCarried(t *testing.T) {
+	c := newCluster(t)
+	c.steer(pipeline.Steer)
+	// Somebody has flushed the policy, so that what it denies was opened.
+	c.in(c.NS, "nft", "flush", "table", "inet", "judge")
+	at := net.JoinHostPort(podA4, "9000")
+	denied := c.open("denied", "c", at, "a", at)
+	c.in(c.NS, "nft", "delete", "table", "inet", "judge")
+	_, policy, _ := strings.Cut(rules4and6, "table inet judge")
+	c.nft("table inet judge" + policy)
+	at = net.JoinHostPort(podB4, "9000")
+	allowed := c.open("allowed", "a", at, "b", at)
+	r := c.carry(c.carrier.ToSwitch)
+	if r.Allowed != 1 || r.Written != 1 {
+		t.Errorf("%+v: want the one connection that policy has let through", r)
+	}
+	c.toSwitch()
+	allowed.ask(t)
+	if _, err := denied.client.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	allowed.ask(t)
+	known, err := c.carrier.client.DumpConntrack(c.Context(), pipeline.Zone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range known {
+		if k.Original.Src.String() == podC4 && isAllowed(&k) {
+			t.Errorf("allowed in the switch: %+v", k)
+		}
+	}
+	// And back: what the switch has not let through is not marked.
+	c.in(c.NS, "conntrack", "-F")
+	c.toKernel()
+	allowed.ask(t)
+	for _, line := range c.conntrackEntries("-s", podC4) {
+		if strings.Contains(line, "mark=536870912") {
+			t.Errorf("marked as allowed: %s", line)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package carry
+
+import (
+	"context"
+	"math"
+	"net/netip"
+
+	"github.com/felixlike/felixlike/ovsfwd/conntrack"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+)
+
+// kernelZone is the zone of the kernel's datapath: entries of the kernel's own
+// connection tracking.
+type kernelZone struct{ kernel *conntrack.Kernel }
+
+func (z *kernelZone) tracksSCTP() bool { return true }
+
+func (z *kernelZone) dump(context.Context) ([]conntrack.Connection, error) {
+	var all []conntrack.Connection
+	err := z.kernel.Dump(func(k conntrack.Connection) {
+		if k.Zone == pipeline.Zone {
+			all = append(all, k)
+		}
+	})
+	return all, err
+}
+
+func (z *kernelZone) learn(_ context.Context, seeds []seed) (int, error) {
+	var reversed []conntrack.Connection
+	puts := make([]conntrack.Put, len(seeds))
+	for i, s := range seeds {
+		p := conntrack.Put{Connection: s.from, New: true, Revive: true, MarkMask: math.MaxUint32}
+		if s.known != nil {
+			if s.known.Original == s.Tuple {
+				p = conntrack.Put{Connection: *s.known, Revive: true, MarkMask: math.MaxUint32}
+			} else {
+				// The other way round, it would send answers the wrong way.
+				reversed = append(reversed, *s.known)
+			}
+		}
+		p.Zone, p.Label, p.Mark = pipeline.Zone, allowedLabel(), s.mark()
+		p.Original, p.Reply = s.Tuple, s.Tuple.Reverse()
+		p.State, p.Replied, p.VTags, p.Timeout = settled(&s.from), s.from.Replied, s.from.VTags, lifetime(&s.from)
+		puts[i] = p
+	}
+	if _, err := z.kernel.Delete(reversed); err != nil {
+		return 0, err
+	}
+	return z.kernel.Write(puts)
+}
+
+func (z *kernelZone) forget(ctx context.Context, addrs []netip.Addr) (int, error) {
+	doomed := map[netip.Addr]bool{}
+	for _, a := range addrs {
+		doomed[a.Unmap()] = true
+	}
+	return z.remove(ctx, func(k *conntrack.Connection) bool { return doomed[k.Original.Src] || doomed[k.Original.Dst] })
+}
+
+func (z *kernelZone) flush(ctx context.Context) error {
+	_, err := z.remove(ctx, func(*conntrack.Connection) bool { return true })
+	return err
+}
+
+func (z *kernelZone) remove(ctx context.Context, of func(*conntrack.Connection) bool) (int, error) {
+	all, err := z.dump(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var some []conntrack.Connection
+	for i := range all {
+		if of(&all[i]) {
+			some = append(some, all[i])
+		}
+	}
+	return z.kernel.Delete(some)
+}

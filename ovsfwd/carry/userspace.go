@@ -1,0 +1,156 @@
+package carry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/ovsfwd/conntrack"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
+)
+
+// zone is the connections of the pipeline's zone, wherever they are tracked.
+type zone interface {
+	dump(ctx context.Context) ([]conntrack.Connection, error)
+	// learn makes the zone know connections.
+	learn(ctx context.Context, seeds []seed) (int, error)
+	// forget forgets the connections from and to addresses.
+	forget(ctx context.Context, addrs []netip.Addr) (int, error)
+	flush(ctx context.Context) error
+	// tracksSCTP reports whether SCTP associations are told apart.
+	tracksSCTP() bool
+}
+
+// seed is a connection that the zone is to know.
+type seed struct {
+	crossing
+	// from is the connection in the kernel.
+	from conntrack.Connection
+	// known is the zone's own entry, if there is one that is not right.
+	known *conntrack.Connection
+}
+
+// userspaceZone is the zone of the userspace datapath. Nothing writes entries
+// there: it is shown packets, made for the purpose, that begin and answer a
+// connection, and that go nowhere.
+type userspaceZone struct {
+	client *vswitchd.Client
+	dial   func() (*openflow.Conn, error)
+}
+
+func (z *userspaceZone) tracksSCTP() bool { return false }
+
+func (z *userspaceZone) dump(ctx context.Context) ([]conntrack.Connection, error) {
+	return z.client.DumpConntrack(ctx, pipeline.Zone)
+}
+
+func (z *userspaceZone) flush(ctx context.Context) error {
+	return z.client.FlushZone(ctx, pipeline.Zone)
+}
+
+// packetBatch bounds what waits at the switch; its answer is one barrier.
+const packetBatch = 1024
+
+func (z *userspaceZone) learn(ctx context.Context, seeds []seed) (int, error) {
+	if len(seeds) == 0 {
+		return 0, nil
+	}
+	// The numbers of the packets are made up.
+	if err := z.client.DisableTCPSeqCheck(ctx); err != nil {
+		return 0, err
+	}
+	var over []conntrack.Tuple
+	var packets []openflow.PacketOut
+	for _, s := range seeds {
+		if s.known != nil && isOver(s.known) {
+			over = append(over, s.known.Original)
+		}
+		packets = append(packets, s.packets()...)
+	}
+	// A connection that has ended is not begun again by a packet from its middle.
+	if _, err := z.client.FlushConnections(ctx, pipeline.Zone, over); err != nil {
+		return 0, err
+	}
+	if err := z.send(ctx, packets); err != nil {
+		return 0, err
+	}
+	return len(seeds), nil
+}
+
+func isOver(k *conntrack.Connection) bool {
+	return k.Original.Protocol == unix.IPPROTO_TCP && k.State > conntrack.StateLastAck
+}
+
+func (z *userspaceZone) send(ctx context.Context, packets []openflow.PacketOut) error {
+	conn, err := z.dial()
+	if err != nil {
+		return err
+	}
+	for len(packets) > 0 {
+		part := packets[:min(packetBatch, len(packets))]
+		packets = packets[len(part):]
+		if err := conn.PacketOut(ctx, part); err != nil {
+			return fmt.Errorf("teach the switch connections: %w", err)
+		}
+	}
+	return nil
+}
+
+// packets returns those that make the connection known: one in each direction,
+// of TCP a third, since only then both ends count as established, and an entry
+// lasts for a day instead of half a minute. One that has no answer yet is begun
+// only.
+func (s *seed) packets() []openflow.PacketOut {
+	directions := []conntrack.Tuple{s.Tuple}
+	flags := conntrack.FlagSYN
+	if s.from.Replied {
+		flags = conntrack.FlagACK
+		directions = append(directions, s.Tuple.Reverse())
+		if s.Protocol == unix.IPPROTO_TCP {
+			directions = append(directions, s.Tuple)
+		}
+	}
+	packets := make([]openflow.PacketOut, len(directions))
+	for i, t := range directions {
+		packets[i] = openflow.PacketOut{
+			InPort: openflow.FromNowhere, Data: conntrack.Frame(t, flags),
+			Actions: []openflow.Action{openflow.CT(openflow.CTSpec{
+				Commit: true, Zone: pipeline.Zone, Table: openflow.NoTable, Exec: s.marks(),
+				// The other way round, it would send answers the wrong way.
+				Force: i == 0,
+			})},
+		}
+	}
+	return packets
+}
+
+func (s *seed) marks() []openflow.Action {
+	allowed := pipeline.AllowedLabel()
+	return []openflow.Action{openflow.SetCTLabelBits(allowed, allowed), openflow.SetCTMark(s.mark())}
+}
+
+// forget flushes connections by their tuples, and those of ICMPv6, which
+// ovs-vswitchd would die of, by an answer that is to begin a connection in place
+// of the one it belongs to: that forgets the old one, and an answer begins none.
+func (z *userspaceZone) forget(ctx context.Context, addrs []netip.Addr) (int, error) {
+	forgotten, left, err := z.client.FlushConntrack(ctx, pipeline.Zone, addrs...)
+	if len(left) == 0 {
+		return forgotten, err
+	}
+	packets := make([]openflow.PacketOut, len(left))
+	for i, k := range left {
+		packets[i] = openflow.PacketOut{
+			InPort: openflow.FromNowhere, Data: conntrack.Frame(k.Reply, 0),
+			Actions: []openflow.Action{openflow.CT(openflow.CTSpec{Commit: true, Force: true, Zone: pipeline.Zone, Table: openflow.NoTable})},
+		}
+	}
+	if sent := z.send(ctx, packets); sent != nil {
+		return forgotten, errors.Join(err, sent)
+	}
+	return forgotten + len(left), err
+}

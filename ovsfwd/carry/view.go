@@ -1,0 +1,107 @@
+package carry
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/gaissmai/bart"
+	"github.com/vishvananda/netlink"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/conntrack"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+)
+
+// view is the nodes of the cluster as this one knows them.
+type view struct {
+	node  string
+	nodes map[string]*model.Node
+}
+
+// sight is which addresses are whose.
+type sight struct {
+	// host has the node's own addresses, those of the gateway port included.
+	host map[netip.Addr]bool
+	// pods has the pod prefixes of all nodes, bridge these and the addresses of
+	// other nodes: what is reached by way of the bridge.
+	pods, bridge bart.Lite
+}
+
+// look reads the node's own addresses from the kernel and joins them with the
+// nodes known.
+func (v *view) look() (*sight, error) {
+	s := &sight{host: map[netip.Addr]bool{}}
+	if v.nodes[v.node] == nil {
+		return nil, errors.New("the pod network of this node is not known yet")
+	}
+	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("addresses of the node: %w", err)
+	}
+	for _, a := range addrs {
+		if addr, ok := netip.AddrFromSlice(a.IP); ok {
+			s.host[addr.Unmap()] = true
+		}
+	}
+	for name, n := range v.nodes {
+		for _, p := range n.PodCIDRs {
+			s.pods.Insert(p)
+			s.bridge.Insert(p)
+		}
+		for _, a := range n.Addresses {
+			if name == v.node {
+				s.host[a.Unmap()] = true
+			} else {
+				s.bridge.Insert(netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()))
+			}
+		}
+	}
+	return s, nil
+}
+
+// isPod reports whether an address is that of a pod of any node.
+func (s *sight) isPod(a netip.Addr) bool { return !s.host[a] && s.pods.Contains(a) }
+
+// behindBridge reports whether an address is reached by way of the bridge.
+func (s *sight) behindBridge(a netip.Addr) bool { return !s.host[a] && s.bridge.Contains(a) }
+
+// ownTraffic reports whether a connection is between the node itself and a pod,
+// which no policy judges.
+func (s *sight) ownTraffic(k *conntrack.Connection) bool {
+	from, to := k.Original.Src, k.Reply.Src
+	return s.host[from] && s.isPod(to) || s.host[to] && s.isPod(from)
+}
+
+// crossing is a connection as the bridge sees it.
+type crossing struct {
+	conntrack.Tuple
+	// gateway tells that whoever begins it comes by the gateway port.
+	gateway bool
+}
+
+// mark is that of the connection in the pipeline's zone.
+func (x crossing) mark() uint32 {
+	if x.gateway {
+		return pipeline.GatewayMark
+	}
+	return 0
+}
+
+// crossings returns how the bridge sees a connection of the kernel. A pod's
+// packets are there before the host translates their destination; a packet
+// that the host sends into the bridge is there as translated. A connection of a
+// pod to a Service with a pod behind it is both, one after the other.
+func (s *sight) crossings(k *conntrack.Connection) []crossing {
+	behind := k.Reply.Reverse()
+	var all []crossing
+	enters := s.behindBridge(k.Original.Src)
+	if enters {
+		all = append(all, crossing{k.Original, false})
+	}
+	redirected := k.Original.Dst != behind.Dst || k.Original.DstPort != behind.DstPort
+	if s.behindBridge(behind.Dst) && (!enters || redirected) {
+		all = append(all, crossing{behind, true})
+	}
+	return all
+}
