@@ -186,7 +186,6 @@ func guards() []guard {
 		},
 		{
 			name: "the hairpin address from another side", is: at(TableDNAT, priorityNowhere),
-			policy: nil,
 			try: func(l *lab) (probe, *wire) {
 				p := l.udpProbe("169.254.20.20", "10.10.1.5", 1000, 2000)
 				l.fromGateway(VirtualMAC(), p)
@@ -194,8 +193,22 @@ func guards() []guard {
 			},
 		},
 		{
+			name: "invalid in a connection that the gateway port began", is: at(TableConntrackState, priorityInvalid),
+			try: func(l *lab) (probe, *wire) {
+				p := l.segment(outside, "10.10.0.3", 1000, 80, 2, 100, 0)
+				l.fromGateway(l.pods[1].MAC, p)
+				size := uint32(len(p.mark))
+				l.comes("opening", p, l.pod1, 64)
+				p = l.segment("10.10.0.3", outside, 80, 1000, 2|16, 500, 101+size)
+				l.fromPod(1, l.node.GatewayMAC, p)
+				l.comes("answer", p, l.gw, 64)
+				p = l.segment(outside, "10.10.0.3", 1000, 80, 16, 1<<30, 1<<30)
+				l.fromGateway(l.pods[1].MAC, p)
+				return p, l.pod1
+			},
+		},
+		{
 			name: "an unknown address behind the tunnel of a peer", is: at(TableL3Forwarding, priorityUnknown),
-			policy: nil,
 			try: func(l *lab) (probe, *wire) {
 				p := l.udpProbe("10.10.0.2", "10.10.0.99", 1000, 2000)
 				l.fromPod(0, l.node.GatewayMAC, p)
