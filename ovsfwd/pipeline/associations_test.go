@@ -43,7 +43,7 @@ func newAssociation(t *testing.T) *association {
 	for _, pod := range c.pods {
 		a.table.SetFlows(pod.Interface, func() []openflow.Flow { return Endpoint(c.node, pod) })
 	}
-	var isolation []openflow.Flow
+	isolation := Judged()
 	for _, f := range model.Families() {
 		for _, pod := range c.pods {
 			isolation = append(isolation, openflow.Flow{

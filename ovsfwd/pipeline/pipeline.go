@@ -34,7 +34,8 @@
 //     opened it has passed both ends' policy and leaves: table 110. Committed is
 //     less: tables 45 and 50 commit before the destination's policy has judged.
 //     A packet of a connection that is known but not allowed is judged for itself
-//     (31, 85, 90), an answer or an ICMP error among them never allows it.
+//     (31, 85, 90), an answer or an ICMP error among them never allows it. Without
+//     the flows of policy nothing is ever allowed, though all passes.
 //   - Packets of allowed connections, in both directions, and ICMP errors about
 //     them pass by the established flows of 45, 50, 85 and 90.
 //   - Who is at the other end is told by address and port, never by the MAC
@@ -56,10 +57,10 @@
 // Registers: reg0[0..15] source (0 tunnel, 1 gateway, 2 pod), reg0[16] output
 // port known, reg0[19] came by the tunnel with the virtual MAC, reg0[20] denied
 // by a rule, reg0[21] a pod to itself through a Service, reg0[22] must not allow
-// its connection, reg0[23..25] associations of SCTP, reg1 output port, reg3 the
-// rule that denies, reg5 and reg6 the rules that allow egress and ingress.
-// Connections: mark 0x20 begun by the gateway port; label[0..31] and label[32..63]
-// the rules that allowed ingress and egress, label[64] allowed.
+// its connection, reg0[23..25] associations of SCTP, reg0[26] there is policy,
+// reg1 output port, reg3 the rule that denies, reg5 and reg6 the rules that allow
+// egress and ingress. Connections: mark 0x20 begun by the gateway port; label[0..31]
+// and label[32..63] the rules that allowed ingress and egress, label[64] allowed.
 //
 // The package does no I/O and knows no policy. It is tested by golden text, by
 // comparison with the reference flows, and by packets and traces in a real
@@ -134,6 +135,7 @@ const (
 	Denied     uint32 = 1 << 20
 	hairpin    uint32 = 1 << 21
 	neverAllow uint32 = 1 << 22
+	judged     uint32 = 1 << 26
 )
 
 const (

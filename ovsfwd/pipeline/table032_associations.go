@@ -16,7 +16,7 @@ package pipeline
 //	table=90,priority=213,sctp,reg0=KNOWN actions=goto_table:101
 //	table=105,priority=221,sctp,reg0=0x200000/0x200000 actions=set_field:HAIRPIN->ip_src,goto_table:110
 //	table=105,priority=220,sctp actions=goto_table:110
-//	table=110,priority=230,sctp,in_port=PORT,reg0=0x10000,not ANSWER actions=learn(...),learn(...),output:NXM_NX_REG1[]
+//	table=110,priority=230,sctp,in_port=PORT,reg0=0x4010000,not ANSWER actions=learn(...),learn(...),output:NXM_NX_REG1[]
 //	table=110,priority=220,sctp,reg0=0x10000/0x10000 actions=output:NXM_NX_REG1[]
 //
 // KNOWN is reg0[23], ANSWER reg0[24]; TO GATEWAY, reg0[25], is only for what the
@@ -108,7 +108,7 @@ func learning(port uint32, limit uint32, answers uint32) []openflow.Flow {
 	for _, f := range model.Families() {
 		flows = append(flows, openflow.Flow{
 			Table: TableOutput, Priority: priorityLearn,
-			Match:   sctpOf(f).InPort(port).Bits(openflow.Reg0, outputKnown, outputKnown|associationAnswer),
+			Match:   sctpOf(f).InPort(port).Bits(openflow.Reg0, outputKnown|judged, outputKnown|judged|associationAnswer),
 			Actions: append(learnAssociation(f, port, limit, answers), openflow.OutputRegister(openflow.Reg1)),
 		})
 	}

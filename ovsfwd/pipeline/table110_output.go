@@ -4,11 +4,32 @@ package pipeline
 // full pipeline a connection becomes allowed here, by a packet of whoever opened
 // it.
 //
-//	table=110,priority=210,ct_label=0/ALLOWED,ip,reg0=0x10000/0x410000 actions=ct(commit,zone=65520,exec(set_field:ALLOWED/ALLOWED->ct_label)),output:NXM_NX_REG1[]    (full; and ipv6)
+//	table=110,priority=240,ip,reg0=0x10000/0x4010000 actions=set_field:0x4000000/0x4000000->reg0,resubmit(,110)    (of policy; and ipv6)
+//	table=110,priority=210,ct_label=0/ALLOWED,ip,reg0=0x4010000/0x4410000 actions=ct(commit,zone=65520,exec(set_field:ALLOWED/ALLOWED->ct_label)),output:NXM_NX_REG1[]    (full; and ipv6)
 //	table=110,priority=200,ip,reg0=0x10000/0x10000 actions=output:NXM_NX_REG1[]    (and ipv6)
 //	table=110,priority=0 actions=drop
+//
+// The first flow goes with the flows of policy, whoever removes them: what passes
+// without any is judged like a new connection when they are back.
 
 import "github.com/felixlike/felixlike/ovsfwd/openflow"
+
+// priorityJudged stands above all that looks at the bit.
+const priorityJudged uint16 = 240
+
+// Judged makes the flows that tell that there is policy: whoever programs policy
+// installs them with it.
+func Judged() []openflow.Flow {
+	var flows []openflow.Flow
+	for _, m := range ipFamilies() {
+		flows = append(flows, openflow.Flow{
+			Table: TableOutput, Priority: priorityJudged,
+			Match:   m.Bits(openflow.Reg0, outputKnown, outputKnown|judged),
+			Actions: []openflow.Action{openflow.SetBits(openflow.Reg0, judged, judged), openflow.Resubmit(TableOutput)},
+		})
+	}
+	return flows
+}
 
 func outputBase() []openflow.Flow {
 	flows := []openflow.Flow{drop(TableOutput)}
@@ -27,7 +48,7 @@ func outputFull() []openflow.Flow {
 	for _, m := range ipFamilies() {
 		flows = append(flows, openflow.Flow{
 			Table: TableOutput, Priority: priorityHigh,
-			Match: notAllowed(m).Bits(openflow.Reg0, outputKnown, outputKnown|neverAllow),
+			Match: notAllowed(m).Bits(openflow.Reg0, outputKnown|judged, outputKnown|judged|neverAllow),
 			Actions: []openflow.Action{
 				openflow.CT(openflow.CTSpec{
 					Commit: true, Zone: Zone, Table: openflow.NoTable,

@@ -116,6 +116,8 @@ func whyExtra(f ovstest.Flow) string {
 		return "IPv6 twin"
 	case f.Table == pipeline.TableEgressMetrics, f.Table == pipeline.TableIngressMetrics:
 		return "counters, named by the reference and not printed"
+	case f.Table == pipeline.TableOutput:
+		return "without policy no connection becomes one that is allowed"
 	}
 	return ""
 }

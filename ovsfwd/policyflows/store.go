@@ -7,6 +7,7 @@ import (
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
 // Flows is what the store sets: groups of flows by key. render is called at
@@ -125,6 +126,7 @@ func (s *Store) Complete() {
 	}
 	if s.dirty.base {
 		s.flows.SetFlows("denied", deniedFlows)
+		s.flows.SetFlows("judged", pipeline.Judged)
 	}
 	for _, c := range slices.SortedFunc(maps.Keys(s.dirty.members), memberClause.compare) {
 		s.set(c.key(), s.memberUsed(c), func() []openflow.Flow { return s.memberFlows(c) })
