@@ -266,7 +266,8 @@ func TestHostKeepsSources(t *testing.T) {
 // of no connection.
 func TestHostDropsForgedPackets(t *testing.T) {
 	p := newHostPath(t)
-	for _, a := range []string{"10.2.9.9", "192.168.2.1", "fd02::99", "fd00:2::1"} {
+	hairpin4, hairpin6 := families()[0].hairpin, families()[1].hairpin
+	for _, a := range []string{"10.2.9.9", "192.168.2.1", "fd02::99", "fd00:2::1", hairpin4, hairpin6} {
 		p.Sender.Run(t, "ip", "route", "add", "local", a, "dev", "lo")
 	}
 	p.load(t)
@@ -274,10 +275,12 @@ func TestHostDropsForgedPackets(t *testing.T) {
 		tablestest.Packet(model.UDP, "10.1.0.9", "10.2.0.5", 81, true),
 		tablestest.Packet(model.UDP, "10.2.9.9", "10.2.0.5", 81, false),
 		tablestest.Packet(model.UDP, "192.168.2.1", "10.2.0.5", 81, false),
+		tablestest.Packet(model.UDP, hairpin4, "10.2.0.5", 81, false),
 		tablestest.Packet(model.TCP, "10.1.0.9", "10.2.0.5", 81, false), // its header is none of TCP
 		tablestest.Packet(model.UDP, "fd01::9", "fd02::5", 81, true),
 		tablestest.Packet(model.UDP, "fd02::99", "fd02::5", 81, false),
 		tablestest.Packet(model.UDP, "fd00:2::1", "fd02::5", 81, false),
+		tablestest.Packet(model.UDP, hairpin6, "fd02::5", 81, false),
 		tablestest.Packet(model.TCP, "fd01::9", "fd02::5", 81, false),
 	})
 }

@@ -47,7 +47,8 @@ func HostSets(f model.Family) []ipsets.Set {
 //	  |             egress is judged: the switch has not .. drop
 //	  out by gw   goto from-outside
 //	                invalid ............................... drop
-//	                source in a pod prefix, or this node's own: forged, drop
+//	                source in a pod prefix, one that stands for a pod, or
+//	                this node's own: forged ............... drop
 //	sources (nat, before others masquerade)
 //	  out by gw: a pod to itself ............ an address that stands for it
 //	             to or from own pods ........ the source is kept
@@ -59,7 +60,7 @@ func HostSets(f model.Family) []ipsets.Set {
 // Connections through Services and NodePorts so come to the switch as those of
 // whoever began them, as the netfilter backends judge them.
 func (r *Renderer) Host(h Host) []tables.Chain {
-	return []tables.Chain{prerouting(), r.hostForward(), r.fromSwitch(h), hostFromOutside(), r.hostSources(h), r.rewritten(h)}
+	return []tables.Chain{prerouting(), r.hostForward(), r.fromSwitch(h), hostFromOutside(h), r.hostSources(h), r.rewritten(h)}
 }
 
 func (r *Renderer) hostForward() tables.Chain {
@@ -99,9 +100,15 @@ func (r *Renderer) fromSwitch(h Host) tables.Chain {
 	return c
 }
 
-func hostFromOutside() tables.Chain {
+func hostFromOutside(h Host) tables.Chain {
 	c := tables.Chain{Name: ChainFromOutside, Rules: []tables.Rule{dropInvalid()}}
 	c.Rules = append(c.Rules, forgedPods()...)
+	for _, a := range h.Hairpins {
+		c.Rules = append(c.Rules, tables.Rule{
+			Matches: []tables.Match{tables.MatchPrefix{Side: tables.Source, Prefix: netip.PrefixFrom(a, a.BitLen())}},
+			Action:  tables.Drop{}, Comment: "the switch would take it for the pod that it is for",
+		})
+	}
 	c.Rules = append(c.Rules, tables.Rule{
 		Matches: []tables.Match{tables.MatchLocal{Side: tables.Source}},
 		Action:  tables.Drop{}, Comment: "this node's address from outside is forged",
