@@ -159,13 +159,13 @@ func (a *agent) stages(arrival *arrival, conntrack *hostnet.Conntrack, br *bridg
 		{Name: "ovsdb", Timeout: switchTimeout, Apply: writes(br.apply), Invalidate: br.invalidate},
 		{Name: HostStage, Timeout: switchTimeout, Apply: writes(host.Apply), Invalidate: host.Invalidate},
 		arrival.between(),
-		{Name: ForwardingStage, Timeout: switchTimeout, Apply: writes(func(ctx context.Context) (int, error) {
-			n, err := br.applyFlows(ctx)
+		{Name: ForwardingStage, Timeout: switchTimeout, Invalidate: br.forwarding.reread, Apply: func(ctx context.Context) (Applied, error) {
+			a, err := br.applyFlows(ctx)
 			if err == nil {
 				arrival.leads()
 			}
-			return n, err
-		}), Invalidate: br.forwarding.reread},
+			return a, err
+		}},
 		arrival.after(),
 	}
 	// Policy in netfilter needs nothing of the switch, and does not wait for it.

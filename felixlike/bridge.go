@@ -100,14 +100,12 @@ func (b *bridge) open(ctx context.Context) error {
 	return nil
 }
 
-// applyFlows brings the forwarding flows to what is wanted and returns the
-// messages it took.
-func (b *bridge) applyFlows(ctx context.Context) (int, error) {
+// applyFlows brings the forwarding flows to what is wanted.
+func (b *bridge) applyFlows(ctx context.Context) (Applied, error) {
 	if !b.ensured {
-		return 0, errors.New("not before the bridge is as wanted")
+		return Applied{}, errors.New("not before the bridge is as wanted")
 	}
-	r, err := b.forwarding.apply(ctx)
-	return r.Messages, err
+	return b.forwarding.apply(ctx)
 }
 
 // tell tells the driver that the connection has ended.

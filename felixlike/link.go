@@ -41,11 +41,12 @@ func (l *link) connect(ctx context.Context) error {
 }
 
 // apply connects, and brings the switch to what the flow table wants.
-func (l *link) apply(ctx context.Context) (openflow.Result, error) {
+func (l *link) apply(ctx context.Context) (Applied, error) {
 	if err := l.connect(ctx); err != nil {
-		return openflow.Result{}, err
+		return Applied{}, err
 	}
-	return l.flows.Apply(ctx)
+	r, err := l.flows.Apply(ctx)
+	return Applied{Writes: r.Messages, Flows: l.flows.Len()}, err
 }
 
 // reread makes the next apply of flows read what is installed.

@@ -44,9 +44,10 @@ type runner struct {
 	nextTry time.Time
 	err     error
 	// failures counts those since the last success.
-	failures        int
-	writes          int
-	rules, elements int
+	failures int
+	writes   int
+	// What the receiver holds of ours.
+	rules, elements, flows int
 }
 
 // outcome is the end of a run.
@@ -94,7 +95,7 @@ func (r *runner) finished(o outcome) {
 		return
 	}
 	r.failures, r.programmed = 0, r.noted
-	r.applied, r.rules, r.elements = true, o.applied.Rules, o.applied.Elements
+	r.applied, r.rules, r.elements, r.flows = true, o.applied.Rules, o.applied.Elements, o.applied.Flows
 	r.nextTry = time.Time{}
 	for _, refused := range o.applied.Refused {
 		if r.nextTry.IsZero() || refused.NextTry.Before(r.nextTry) {

@@ -68,6 +68,8 @@ type Applied struct {
 	// Rules and Elements count what the receiver holds of ours; zero if it has
 	// none.
 	Rules, Elements int
+	// Flows counts the flows of ours in the bridge that the stage programs.
+	Flows int
 	// Refused are all objects that are set aside now; Repaired the foreign
 	// changes that were undone.
 	Refused  []tables.Refusal

@@ -16,7 +16,7 @@ func (d *Driver) status() control.Status {
 		Version: control.Version, AgentVersion: version.String(), Node: d.cfg.Node, Backend: d.backend.Name, Datastore: d.cfg.Datastore,
 		PID: os.Getpid(), StartedAt: d.started, InSync: d.inSync(),
 		Observed: d.observed, Programmed: d.programmed, LastApply: d.lastApply,
-		Writes: map[string]int{}, Problems: d.problems.all(),
+		Writes: map[string]int{}, Flows: map[string]int{}, Problems: d.problems.all(),
 		Quarantined: slices.Clone(view.quarantined), Repairs: d.repairs.status(),
 	}
 	if d.cfg.HealthAddress != nil {
@@ -30,6 +30,9 @@ func (d *Driver) status() control.Status {
 	}
 	for _, r := range d.runners {
 		s.Writes[r.Name] = r.writes
+		if r.flows > 0 {
+			s.Flows[r.Name] = r.flows
+		}
 		if r.running {
 			s.Running = append(s.Running, control.Running{Stage: r.Name, Since: r.started})
 		}

@@ -59,7 +59,10 @@ type Status struct {
 	Running []Running `json:"running,omitempty"`
 	// Writes counts mutating messages since the agent started, by receiver:
 	// "nftables", "ovsdb", "openflow", "netlink", "conntrack".
-	Writes    map[string]int `json:"writes"`
+	Writes map[string]int `json:"writes"`
+	// Flows counts the agent's flows in the bridge, by the stage that programs
+	// them: "openflow" for forwarding, "openflow-policy".
+	Flows     map[string]int `json:"flows,omitempty"`
 	Policies  []Policy       `json:"policies"`
 	Groups    int            `json:"groups"`
 	Endpoints []Endpoint     `json:"endpoints"`

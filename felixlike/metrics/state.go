@@ -16,6 +16,8 @@ type State struct {
 	Pending, Quarantined int
 	// Rules and Elements count what the policy backend holds of ours.
 	Rules, Elements int
+	// Flows counts the flows of ours in the bridge.
+	Flows int
 	// Endpoints counts the pods of this node by state.
 	Endpoints map[string]int
 }
@@ -50,6 +52,8 @@ func stateMetrics() []stateMetric {
 		gauge("felixlike_rules", "Rules of the agent that the policy backend holds.", func(s State) float64 { return float64(s.Rules) }),
 		gauge("felixlike_set_elements", "Elements of the agent's sets and maps that the policy backend holds.",
 			func(s State) float64 { return float64(s.Elements) }),
+		gauge("felixlike_flows", "Flows of the agent in the bridge: of forwarding, and of policy with backend openflow.",
+			func(s State) float64 { return float64(s.Flows) }),
 	}
 }
 

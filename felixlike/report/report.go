@@ -79,11 +79,19 @@ func (t *text) summary(s control.Status) {
 	for _, r := range s.Running {
 		fmt.Fprintf(t, "applying %s for %s\n", r.Stage, time.Since(r.Since).Round(10*time.Microsecond))
 	}
-	var writes []string
-	for _, receiver := range slices.Sorted(maps.Keys(s.Writes)) {
-		writes = append(writes, fmt.Sprintf("%s %d", receiver, s.Writes[receiver]))
+	if len(s.Flows) > 0 {
+		fmt.Fprintf(t, "flows in the bridge: %s\n", counts(s.Flows))
 	}
-	fmt.Fprintf(t, "writes since start: %s   groups %d\n\n", strings.Join(writes, ", "), s.Groups)
+	fmt.Fprintf(t, "writes since start: %s   groups %d\n\n", counts(s.Writes), s.Groups)
+}
+
+// counts names each receiver with its number.
+func counts(of map[string]int) string {
+	var all []string
+	for _, receiver := range slices.Sorted(maps.Keys(of)) {
+		all = append(all, fmt.Sprintf("%s %d", receiver, of[receiver]))
+	}
+	return strings.Join(all, ", ")
 }
 
 func (t *text) endpoints(s control.Status) {

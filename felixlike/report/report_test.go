@@ -18,6 +18,7 @@ func status() control.Status {
 	return control.Status{
 		AgentVersion: "v1.2.3 (go1.26.8)", Health: "127.0.0.1:10288", Node: "node1", Backend: "nftables", Datastore: "manifests", InSync: true, Observed: 7, Programmed: 7, StartedAt: time.Now(),
 		Writes:   map[string]int{"ovsdb": 3, "iptables-nft": 12},
+		Flows:    map[string]int{"openflow": 120, "openflow-policy": 3000},
 		Handover: &control.Handover{To: "iptables-nft", Phase: "building", Since: time.Now()},
 		Endpoints: []control.Endpoint{
 			{Namespace: "x", Name: "web", State: control.EndpointProgrammed, Interface: "flx1", Addresses: []string{"10.10.0.5"}, IngressPolicies: []string{"x/base"}},
@@ -43,7 +44,7 @@ func TestStatusText(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"node node1   backend nftables", "revision 7 programmed of 7", "version v1.2.3 (go1.26.8)   probes and metrics 127.0.0.1:10288\n", "writes since start: iptables-nft 12, ovsdb 3   groups 0\n", "changing the backend to iptables-nft for ",
+		"node node1   backend nftables", "revision 7 programmed of 7", "version v1.2.3 (go1.26.8)   probes and metrics 127.0.0.1:10288\n", "flows in the bridge: openflow 120, openflow-policy 3000\nwrites since start: iptables-nft 12, ovsdb 3   groups 0\n", "changing the backend to iptables-nft for ",
 		"x/web   programmed  flx1       10.10.0.5  x/base   open", "x/lost  closed",
 		"x/base  networkpolicy", "a.yaml: NetworkPolicy x/bad: spec.ingress[0]: broken",
 		"x/lost: the datastore knows no such pod", "applying openflow for ",
