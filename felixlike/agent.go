@@ -91,6 +91,7 @@ func choiceOf(cfg *config.Effective) (Choice, error) {
 		Name: cfg.Backend, Variant: variant, Node: cfg.NodeName, Masquerade: cfg.Masquerade,
 		Switch: Switch{RunDir: cfg.OVSRunDir, Bridge: cfg.Bridge, Node: pipeline.Node{
 			GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(cfg.NodeName),
+			Userspace: cfg.Datapath == ovsdb.DatapathNetdev, ServiceCIDRs: cfg.ServiceCIDRs,
 		}},
 	}, nil
 }
@@ -114,7 +115,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	host := hostnet.NewReconciler()
 	conntrack := hostnet.NewConntrack()
 	forwarding := managers.NewForwardingManager(cfg.NodeName, ports, flows)
-	crossing := &crossing{}
+	crossing := &crossing{forwarding: forwarding}
 	crossing.Steer(a.backend.Place)
 	timing := DefaultTiming()
 	timing.Resync = time.Duration(cfg.ResyncInterval)

@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
 // Place is where packets are judged.
@@ -27,6 +30,14 @@ func (p Place) String() string {
 	return fmt.Sprintf("place(%d)", uint8(p))
 }
 
+// mode is the pipeline that leads packets through the place.
+func (p Place) mode() pipeline.Mode {
+	if p == InSwitch {
+		return pipeline.Full
+	}
+	return pipeline.Steer
+}
+
 // Crossing is what it takes to have packets judged in another place while
 // connections go on. Each place has a connection tracking of its own.
 type Crossing interface {
@@ -46,9 +57,8 @@ const crossingTimeout = 30 * time.Second
 
 // crossing is the one of an agent.
 type crossing struct {
-	carrier carrier
-	// steer has the managers of forwarding flows want those of a place.
-	steer []func(Place)
+	carrier    carrier
+	forwarding *managers.ForwardingManager
 }
 
 // carrier copies what one connection tracking knows into the other.
@@ -68,11 +78,7 @@ func (c *crossing) Carry(ctx context.Context, to Place) error {
 }
 
 // Steer implements Crossing.
-func (c *crossing) Steer(to Place) {
-	for _, steer := range c.steer {
-		steer(to)
-	}
-}
+func (c *crossing) Steer(to Place) { c.forwarding.SetMode(to.mode()) }
 
 // Settle implements Crossing.
 func (c *crossing) Settle(ctx context.Context) error { return c.carrier.Settle(ctx) }
