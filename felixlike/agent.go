@@ -120,7 +120,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	timing := DefaultTiming()
 	timing.Resync = time.Duration(cfg.ResyncInterval)
 	return New(Config{
-		Node: cfg.NodeName, Backend: a.backend, Datastore: cfg.Datastore, Crossing: crossing,
+		Node: cfg.NodeName, Backend: a.backend, Datastore: cfg.Datastore, Crossing: crossing, Forwards: forwarding.Forwards,
 		NewBackend: func(name string) (Backend, error) { return NewBackend(ctx, a.choice.forOther(name)) },
 		Source:     manifests.New(manifests.Options{Dir: cfg.Manifests, Log: log.With("component", "manifests")}),
 		Attachments: func(ctx context.Context, update func(model.Update), synced func()) error {

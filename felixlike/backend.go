@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/tables/nftables"
@@ -25,6 +26,9 @@ type Backend struct {
 	Remove func(ctx context.Context, keep string) error
 	// Left reports whether a backend of this kind has left anything here.
 	Left func(ctx context.Context) (bool, error)
+	// Forwarded tells the backend which attachments have forwarding flows now, and
+	// reports whether its stage has something to do about that. It may be nil.
+	Forwarded func(has func(*model.Attachment) bool) bool
 	// Decides tells the backend that no other one decides beside it any more. It
 	// is called while the stage does not run, and may be nil.
 	Decides func()
@@ -36,6 +40,10 @@ func (b Backend) decides() {
 	if b.Decides != nil {
 		b.Decides()
 	}
+}
+
+func (b Backend) forwarded(has func(*model.Attachment) bool) bool {
+	return b.Forwarded != nil && has != nil && b.Forwarded(has)
 }
 
 func (b Backend) close() error {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"strings"
 
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/tables/iptables"
 )
@@ -43,6 +45,17 @@ type Switch struct {
 	RunDir, Bridge string
 	// Node has the bridge's ports and settings; addresses come with the model.
 	Node pipeline.Node
+}
+
+// management is where the bridge speaks OpenFlow.
+func (s Switch) management() string { return filepath.Join(s.RunDir, s.Bridge+".mgmt") }
+
+// datapath is the type of the bridge's datapath.
+func (s Switch) datapath() string {
+	if s.Node.Userspace {
+		return ovsdb.DatapathNetdev
+	}
+	return ovsdb.DatapathSystem
 }
 
 // NewBackend returns the backend of that choice. It touches the kernel only to

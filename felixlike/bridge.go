@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"path/filepath"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
@@ -33,12 +32,9 @@ type bridge struct {
 
 func newBridge(cfg ovsdb.Config, runDir string, flows *openflow.FlowTable, log *slog.Logger) *bridge {
 	b := &bridge{cfg: cfg, log: log, lost: make(chan error, 1), node: cfg.NodeName}
-	b.forwarding = link{socket: managementSocket(runDir, cfg.Bridge), flows: flows, lost: b.tell}
+	b.forwarding = link{socket: Switch{RunDir: runDir, Bridge: cfg.Bridge}.management(), flows: flows, lost: b.tell}
 	return b
 }
-
-// managementSocket is where a bridge speaks OpenFlow.
-func managementSocket(runDir, bridge string) string { return filepath.Join(runDir, bridge+".mgmt") }
 
 // OnUpdate takes this node's NodeUpdate.
 func (b *bridge) OnUpdate(u model.Update) {

@@ -32,9 +32,12 @@ type Config struct {
 	// Backend decides policy; its stage is among the Stages. NewBackend makes the
 	// one that a live agent is told to change to, Crossing moves packets and
 	// connections where the two judge in different places.
-	Backend     Backend
-	NewBackend  func(name string) (Backend, error)
-	Crossing    Crossing
+	Backend    Backend
+	NewBackend func(name string) (Backend, error)
+	Crossing   Crossing
+	// Forwards reports whether the forwarding flows that were set last are those
+	// of an attachment, too. It may be nil.
+	Forwards    func(*model.Attachment) bool
 	Source      datastore.Source
 	Attachments AttachmentSource
 	// HostAddresses may be nil: then nothing waits for it.

@@ -108,6 +108,7 @@ func (d *Driver) measure() metrics.State {
 	for _, r := range d.runners {
 		s.Rules += r.rules
 		s.Elements += r.elements
+		s.Flows += r.flows
 	}
 	for _, id := range d.tracker.pods() {
 		state, _ := d.tracker.state(id, view.closed)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables"
 )
@@ -31,6 +32,10 @@ type names struct {
 	users  map[model.GroupID][]model.PolicyID
 	// addresses has the pod of an address.
 	addresses map[string]model.PodID
+	// policiesByName and podsByName have those that go by their own names: what
+	// programs flows sets policies aside, and not chains.
+	policiesByName map[string]model.PolicyID
+	podsByName     map[string]model.PodID
 }
 
 func (n naming) index() *names {
@@ -38,6 +43,7 @@ func (n naming) index() *names {
 		named:    n.renderer != nil,
 		policies: map[string]model.PolicyID{}, pods: map[string][]model.PodID{}, groups: map[string]model.Group{},
 		users: map[model.GroupID][]model.PolicyID{}, addresses: map[string]model.PodID{},
+		policiesByName: map[string]model.PolicyID{}, podsByName: map[string]model.PodID{},
 	}
 	for id, g := range n.tracker.groups {
 		for _, f := range model.Families() {
@@ -45,6 +51,7 @@ func (n naming) index() *names {
 		}
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(n.tracker.policies), model.PolicyID.Compare) {
+		x.policiesByName[id.String()] = id
 		for _, g := range groupsOf(n.tracker.policies[id]) {
 			x.users[g] = append(x.users[g], id)
 		}
@@ -60,6 +67,7 @@ func (n naming) index() *names {
 			continue
 		}
 		x.all = append(x.all, id)
+		x.podsByName[id.String()] = id
 		for _, addr := range a.Addresses {
 			x.addresses[addr.String()] = id
 		}
@@ -104,6 +112,9 @@ func groupsOf(p *model.Policy) []model.GroupID {
 // owners returns the objects that a refused one was made of, and what it is
 // for. Of what every pod passes there are no owners.
 func (x *names) owners(r tables.Refusal) (owners []model.ObjectRef, description string) {
+	if id, ok := x.policiesByName[r.Name]; ok && r.Object == policyflows.Object {
+		return []model.ObjectRef{policyRef(id)}, ""
+	}
 	if id, ok := x.policies[r.Name]; ok && r.Object == "chain" {
 		return []model.ObjectRef{policyRef(id)}, ""
 	}
@@ -136,6 +147,12 @@ func (x *names) closedBy(r tables.Refusal) []model.PodID {
 		closed = append(closed, id)
 	}
 	for _, chain := range r.Closed {
+		if r.Object == policyflows.Object {
+			if id, ok := x.podsByName[chain]; ok {
+				closed = append(closed, id)
+			}
+			continue
+		}
 		if x.passedByAll(chain) {
 			return x.all
 		}

@@ -3,41 +3,85 @@ package felixlike
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+	"github.com/felixlike/felixlike/ovsfwd/policyflows"
+	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
+	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables/nftables"
 )
 
-// hostTable is the nftables table beside the policy flows: it hides pods behind
-// the node's address on the way out, and drops what goes around the bridge.
-const hostTable = nftables.DefaultTable + "-openflow"
+const (
+	// policyStage is the stage of the backend in the switch.
+	policyStage = "openflow-policy"
+	// hostTable is the nftables table beside the policy flows: it keeps addresses
+	// true on their way through the host, hides pods behind the node's address on
+	// the way out, and drops what goes around the bridge.
+	hostTable = nftables.DefaultTable + "-openflow"
+	// removeTimeout bounds the removal from a switch that may hang.
+	removeTimeout = 15 * time.Second
+)
 
 // switchPolicy is what the backend in the switch programs: policy flows, over
 // a connection of their own, and the host's table.
 type switchPolicy struct {
-	link link
-	host *nftables.Table
+	link     link
+	daemon   *vswitchd.Client
+	policies *policyflows.Programmer
+	host     *nftables.Table
 }
 
 func newOpenFlow(c Choice) Backend {
+	flows := newPolicyFlows()
+	store := policyflows.New(policyflows.Options{Flows: flows})
 	p := &switchPolicy{
-		link: link{socket: managementSocket(c.Switch.RunDir, c.Switch.Bridge), flows: openflow.NewFlowTable(pipeline.PolicyOwner, pipeline.Version)},
-		host: nftables.New(nftables.Options{Table: hostTable, NetNS: c.NetNS}),
+		link: link{socket: c.Switch.management(), flows: flows}, policies: policyflows.NewProgrammer(store, flows),
+		daemon: vswitchd.New(c.Switch.RunDir, c.Switch.datapath()), host: nftables.New(nftables.Options{Table: hostTable, NetNS: c.NetNS}),
 	}
+	policies := managers.NewSwitchPolicyManager(c.Node, store)
+	r := rules.NewRenderer(GatewayPort, rules.NFTablesNameLength)
+	host := managers.NewHostManager(managers.HostOptions{
+		Node: c.Node, Services: c.Switch.Node.ServiceCIDRs, Hairpin: pipeline.Hairpin, Masquerade: c.Masquerade,
+	}, r, p.host, p.host)
 	return Backend{
-		Name: OpenFlow, Place: InSwitch, Left: p.left, Remove: p.remove, Close: p.close,
+		Name: OpenFlow, Place: InSwitch, Renderer: r, Left: p.left, Remove: p.remove, Close: p.close, Forwarded: policies.Forwarded,
 		Stage: Stage{
-			Name: "openflow-policy", After: HostStage, Required: true, Managers: []managers.Manager{managers.NewIPSetManager(p.host)}, Timeout: 60 * time.Second,
+			Name: policyStage, After: HostStage, Required: true, Managers: []managers.Manager{policies, host}, Timeout: 60 * time.Second,
 			Apply: p.apply, Invalidate: p.invalidate,
 		},
 	}
 }
 
-func (p *switchPolicy) apply(context.Context) (Applied, error) {
-	return Applied{}, errors.New("policy flows cannot be rendered yet")
+// newPolicyFlows returns a table for the flows of policy.
+func newPolicyFlows() *openflow.FlowTable {
+	return openflow.NewFlowTable(pipeline.PolicyOwner, pipeline.Version)
+}
+
+// apply programs the host's table, which the switch relies on, and the policy
+// flows. What the datapath has cached by flows of before holds for a moment
+// longer: only then is the new policy in force.
+func (p *switchPolicy) apply(ctx context.Context) (Applied, error) {
+	host, err := p.host.Apply(ctx)
+	all := applied(host)
+	if err != nil {
+		return all, err
+	}
+	if err := p.link.connect(ctx); err != nil {
+		return all, err
+	}
+	policies, err := p.policies.Apply(ctx)
+	policies.Rules = 0 // they are flows
+	all = all.and(policies)
+	all.Full = host.FullRead && policies.FullRead
+	all.Flows = p.link.flows.Len()
+	if err == nil && policies.Messages > 0 {
+		err = p.daemon.WaitRevalidators(ctx)
+	}
+	return all, err
 }
 
 func (p *switchPolicy) invalidate() {
@@ -45,14 +89,57 @@ func (p *switchPolicy) invalidate() {
 	p.link.reread()
 }
 
-// left reports whether there are policy flows or the host's table.
+// left reports whether there are policy flows, forwarding flows that lead to
+// them, or the host's table.
 func (p *switchPolicy) left(ctx context.Context) (bool, error) {
-	s, err := p.host.Snapshot(ctx)
-	return s.Exists, err
+	if s, err := p.host.Snapshot(ctx); err != nil || s.Exists {
+		return s.Exists, err
+	}
+	conn, err := openflow.Dial(ctx, p.link.socket)
+	if noSwitch(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	policy, err := conn.Dump(ctx, pipeline.PolicyOwner)
+	if err != nil || len(policy) > 0 {
+		return len(policy) > 0, err
+	}
+	forwarding, err := conn.Dump(ctx, pipeline.Owner)
+	for _, f := range forwarding {
+		if f.Table == pipeline.TableConntrackState {
+			return true, err
+		}
+	}
+	return false, err
 }
 
-// remove removes the host's table.
-func (p *switchPolicy) remove(ctx context.Context, _ string) error { return p.host.Remove(ctx) }
+// remove removes the policy flows, whoever left them, the connections of their
+// zone, and the host's table. Where no switch runs, it has neither flows nor
+// connections.
+func (p *switchPolicy) remove(ctx context.Context, _ string) error {
+	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
+	defer cancel()
+	err := p.removeFlows(ctx)
+	if noSwitch(err) {
+		err = nil
+	}
+	return errors.Join(err, p.host.Remove(ctx))
+}
+
+func (p *switchPolicy) removeFlows(ctx context.Context) error {
+	none := link{socket: p.link.socket, flows: newPolicyFlows()}
+	defer none.close()
+	if _, err := none.apply(ctx); err != nil {
+		return err
+	}
+	if err := p.daemon.FlushZone(ctx, pipeline.Zone); err != nil {
+		return fmt.Errorf("forget the connections of the pipeline: %w", err)
+	}
+	return nil
+}
 
 func (p *switchPolicy) close() error {
 	p.link.close()

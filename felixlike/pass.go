@@ -77,6 +77,7 @@ func (d *Driver) finished(ctx context.Context, o outcome) {
 	d.repairs.note(d.log, r.Name, o.applied.Repaired, o.ended)
 	if o.err == nil {
 		d.quarantine.set(d.log, r.Name, o.applied.Refused)
+		d.forwarded(r)
 	}
 	switch {
 	case r.inPass:
@@ -94,6 +95,21 @@ func (d *Driver) finished(ctx context.Context, o outcome) {
 	d.advance(ctx)
 	if (r.wants != d.shared || d.pass == nil) && !d.handover.verifies(r) {
 		r.wants.free()
+	}
+}
+
+// forwarded tells the backends what is forwarded, once that is programmed: one in
+// the switch keeps a pod that has left closed for as long as it has forwarding
+// flows.
+func (d *Driver) forwarded(r *runner) {
+	if r.Name != ForwardingStage {
+		return
+	}
+	if d.backend.forwarded(d.cfg.Forwards) {
+		d.decides().wanted = true
+	}
+	if h := d.handover; h != nil && h.runner != nil && h.to.forwarded(d.cfg.Forwards) {
+		h.runner.wanted = true
 	}
 }
 

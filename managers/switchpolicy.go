@@ -75,9 +75,9 @@ func (m *SwitchPolicyManager) OnUpdate(u model.Update) {
 }
 
 // Forwarded tells that forwarding has been programmed, and which attachments it
-// has the flows of: others that have gone need not be closed any more. It may be
-// called while the manager is in use.
-func (m *SwitchPolicyManager) Forwarded(has func(*model.Attachment) bool) {
+// has the flows of: others that have gone need not be closed any more. It reports
+// whether there are such. It may be called while the manager is in use.
+func (m *SwitchPolicyManager) Forwarded(has func(*model.Attachment) bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for name, a := range m.leaving {
@@ -85,6 +85,7 @@ func (m *SwitchPolicyManager) Forwarded(has func(*model.Attachment) bool) {
 			m.gone[name] = true
 		}
 	}
+	return len(m.gone) > 0
 }
 
 // CompleteDeferredWork brings the store's pods, and all flows, up to date.
