@@ -104,6 +104,10 @@ func (n *Node) LogFile() string { return filepath.Join(n.dir, "agent.log") }
 
 func (n *Node) runDir() string { return filepath.Join(n.dir, "agent") }
 
+// SetBackend says which backend the node's next agent is started with, in the
+// place of the lab's.
+func (n *Node) SetBackend(name string) { n.command.backend = name }
+
 // StartAgent starts the node's agent; it does not wait until it serves.
 func (n *Node) StartAgent() error {
 	if err := os.MkdirAll(n.runDir(), 0o700); err != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/model"
 )
@@ -68,7 +69,7 @@ func TestBackendCommands(t *testing.T) {
 		done
 		iptables-legacy -A flx-v0-old -t mangle -m set --match-set flx-old-4 src -j DROP`)
 	says("nftables: nothing is left\niptables-legacy: nothing is left\niptables-nft: nothing is left\nopenflow: nothing is left\n", 0, "backend", "cleanup", "--yes", "--ovs-run-dir", n.OVSDir(), "--bridge", lab.Bridge)
-	nothingLeft(t, n, "nftables", "iptables-legacy", "iptables-nft")
+	nothingLeft(t, n, "")
 	if sets := shell(t, n, "ipset list -n"); sets != "theirs\n" {
 		t.Errorf("ipsets: %q", sets)
 	}
@@ -84,7 +85,7 @@ func TestBackendCommands(t *testing.T) {
 	if err := n.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	nothingLeft(t, n, "iptables-legacy", "iptables-nft")
+	nothingLeft(t, n, felixlike.NFTables)
 	expect(t, l, false, "x/b", "x/a", model.TCP, 80)
 	expect(t, l, true, "x/c", "x/a", model.TCP, 80)
 }

@@ -3,9 +3,11 @@ package e2e
 import (
 	"context"
 	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/model"
@@ -18,38 +20,72 @@ const (
 	killedEvery = 5
 )
 
-// TestBackendHandover changes the backends of live nodes again and again, while
-// streams carry data, allowed connections are opened and denied ones are tried
-// all the time, and kills the agents in the middle of every fifth change.
+// pushed isolates x/a but for x/c, on the ports of the lab and of push.
+const pushed = `
+{kind: NetworkPolicy, metadata: {namespace: x, name: only-from-c}, spec: {podSelector: {matchLabels: {pod: a}},
+  ingress: [{from: [{podSelector: {matchLabels: {pod: c}}}], ports: [{port: 80}, {port: 9000}]}]}}
+`
+
+// TestBackendHandover changes the backends of live nodes again and again, from
+// each to each, while streams carry data, servers push to clients that never say
+// anything, idle connections wait, allowed connections are opened and denied ones
+// are tried all the time. It kills the agents in the middle of every fifth change
+// and starts them with the one setting or the other.
 func TestBackendHandover(t *testing.T) {
 	l := newLab(t)
-	set(t, l, state(t, threeNodes, onlyFromC))
+	set(t, l, state(t, threeNodes, pushed))
 	nodes := []*lab.Node{l.Node("node1"), l.Node("node2"), l.Node("node3")}
-	tr := startTraffic(t, l, [][2]string{{"c", "a"}, {"a", "b"}, {"a", "d"}}, [][2]string{{"b", "a"}, {"d", "a"}})
-	backends := []string{"iptables-legacy", "iptables-nft", "nftables"}
-	var took []time.Duration
+	pairs := [][2]string{{"c", "a"}, {"a", "b"}, {"a", "d"}}
+	tr := startTraffic(t, l, pairs, [][2]string{{"b", "a"}, {"d", "a"}})
+	tr.startQuiet(t, l, pairs)
+	took := map[string][]time.Duration{}
+	changes := allChanges(kindsOfBackends())
 	for round := range rounds {
-		to := backends[round%len(backends)]
+		from, to := changes[round%len(changes)][0], changes[round%len(changes)][1]
 		if round%killedEvery == killedEvery-1 {
-			killInTheMiddle(t, nodes, to, time.Duration(round)*time.Millisecond)
-			continue
+			restart := from
+			if round%2 == 0 {
+				restart = to
+			}
+			killInTheMiddle(t, nodes, to, restart, time.Duration(10*round)*time.Millisecond)
 		}
 		for _, n := range nodes {
 			start := time.Now()
 			change(t, n, to)
-			took = append(took, time.Since(start))
+			took[from+" to "+to] = append(took[from+" to "+to], time.Since(start))
 		}
 	}
 	tr.stop(t)
-	t.Logf("%d changes of a node's backend, the slowest in %s", len(took), slowest(took).Round(time.Millisecond))
+	for _, c := range changes {
+		name := c[0] + " to " + c[1]
+		t.Logf("%-34s %2d times, the slowest in %s", name, len(took[name]), slowest(took[name]).Round(time.Millisecond))
+	}
 	expect(t, l, true, "x/c", "x/a", model.TCP, 80)
 	expect(t, l, false, "x/b", "x/a", model.TCP, 80)
 	for _, n := range nodes {
-		change(t, n, "nftables")
-		nothingLeft(t, n, "iptables-legacy", "iptables-nft", "ipsets")
-		change(t, n, "iptables-nft")
-		nothingLeft(t, n, "iptables-legacy", "nftables")
+		for _, to := range kindsOfBackends() {
+			change(t, n, to)
+			nothingLeft(t, n, to)
+		}
 	}
+}
+
+// allChanges is a way over all changes from each backend to each other one. It
+// begins with the first and ends where it began.
+func allChanges(backends []string) [][2]string {
+	var way [][2]string
+	var visit func(at int)
+	visit = func(at int) {
+		for to := at + 1; to < len(backends); to++ {
+			way = append(way, [2]string{backends[at], backends[to]})
+			if to == at+1 {
+				visit(to)
+			}
+			way = append(way, [2]string{backends[to], backends[at]})
+		}
+	}
+	visit(0)
+	return way
 }
 
 func slowest(all []time.Duration) time.Duration {
@@ -79,8 +115,9 @@ func change(t *testing.T, n *lab.Node, to string) {
 }
 
 // killInTheMiddle kills the agents a moment after they were told to change, and
-// starts them again: they go by their configuration then, whatever was left.
-func killInTheMiddle(t *testing.T, nodes []*lab.Node, to string, after time.Duration) {
+// starts them again with a backend: they go by their configuration then, whatever
+// was left.
+func killInTheMiddle(t *testing.T, nodes []*lab.Node, to, restart string, after time.Duration) {
 	t.Helper()
 	for _, n := range nodes {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -96,28 +133,38 @@ func killInTheMiddle(t *testing.T, nodes []*lab.Node, to string, after time.Dura
 		}
 		<-done
 		cancel()
+		n.SetBackend(restart)
 		if err := n.StartAgent(); err != nil {
 			t.Fatal(err)
 		}
 		if err := n.Sync(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		nothingLeft(t, n, restart)
 	}
 }
 
-// nothingLeft looks with the tools' own eyes for what backends leave.
-func nothingLeft(t *testing.T, n *lab.Node, kinds ...string) {
+// nothingLeft looks with the tools' own eyes for what backends leave that are
+// not in force.
+func nothingLeft(t *testing.T, n *lab.Node, inForce string) {
 	t.Helper()
-	for _, kind := range kinds {
-		script := map[string]string{
-			"nftables":        "nft list tables | grep 'felixlike$'",
-			"iptables-legacy": "(iptables-legacy-save; ip6tables-legacy-save) | grep -i flx",
-			"iptables-nft":    "(iptables-nft-save; ip6tables-nft-save) 2>/dev/null | grep -i flx",
-			"ipsets":          "ipset list -n",
-		}[kind]
-		if left := shell(t, n, script); left != "" {
-			t.Errorf("left on %s of %s:\n%s", n.Name(), kind, left)
+	bridge := "unix:" + filepath.Join(n.OVSDir(), lab.Bridge+".mgmt")
+	for kind, script := range map[string]string{
+		felixlike.NFTables:       "nft list tables | grep 'felixlike$'",
+		felixlike.IPTablesLegacy: "(iptables-legacy-save; ip6tables-legacy-save) | grep -i flx",
+		felixlike.IPTablesNFT:    "(iptables-nft-save; ip6tables-nft-save) 2>/dev/null | grep -i flx",
+		felixlike.OpenFlow: "nft list tables | grep felixlike-openflow; " +
+			"ovs-ofctl -O OpenFlow15 dump-flows " + bridge + " cookie=0xf11d000000000000/0xffff000000000000 | grep cookie; " +
+			"ovs-ofctl -O OpenFlow15 dump-flows " + bridge + " | grep zone=65520; " +
+			"ovs-appctl -t " + filepath.Join(n.OVSDir(), "ovs-vswitchd.*.ctl") + " dpctl/dump-conntrack zone=65520",
+	} {
+		if left := shell(t, n, script); kind != inForce && left != "" {
+			t.Errorf("left on %s of %s beside %s:\n%s", n.Name(), kind, inForce, left)
 		}
+	}
+	uses := inForce == felixlike.IPTablesLegacy || inForce == felixlike.IPTablesNFT
+	if sets := shell(t, n, "ipset list -n | grep flx"); !uses && sets != "" {
+		t.Errorf("sets left on %s beside %s:\n%s", n.Name(), inForce, sets)
 	}
 }
 

@@ -30,11 +30,11 @@ type traffic struct {
 	done   sync.WaitGroup
 
 	mu sync.Mutex
-	// blocks counts the echoes of streams, opened the new connections, denied
-	// the attempts that got nowhere.
-	blocks, opened, denied int
-	slowest                time.Duration
-	faults                 []string
+	// blocks counts the echoes of streams, pushed what servers pushed, opened the
+	// new connections, denied the attempts that got nowhere.
+	blocks, pushed, opened, denied int
+	slowest                        time.Duration
+	faults                         []string
 }
 
 // startTraffic starts streams and new connections for each allowed pair of
@@ -93,8 +93,8 @@ func (tr *traffic) stop(t *testing.T) {
 	for _, f := range tr.faults {
 		t.Error(f)
 	}
-	t.Logf("%d blocks echoed on streams, %d new connections (slowest %s), %d denied attempts",
-		tr.blocks, tr.opened, tr.slowest.Round(time.Millisecond), tr.denied)
+	t.Logf("%d blocks echoed on streams, %d numbers pushed, %d new connections (slowest %s), %d denied attempts",
+		tr.blocks, tr.pushed, tr.opened, tr.slowest.Round(time.Millisecond), tr.denied)
 	if tr.blocks == 0 || tr.opened == 0 || tr.denied == 0 {
 		t.Error("a kind of traffic never got going")
 	}

@@ -11,25 +11,27 @@ import (
 	"github.com/felixlike/felixlike/test/truthtable"
 )
 
-// TestTruthTable runs the sample over IPv4 and IPv6, twice in a row in one lab.
+// TestTruthTable runs the sample and the table of hosts over IPv4 and IPv6, twice
+// in a row in one lab: the own node is always let through, everybody else is
+// judged by address, and nobody's address is changed on the way. The backends
+// spend their time waiting for what must not be answered, so they do it side by
+// side.
 func TestTruthTable(t *testing.T) {
-	steps := readSteps(t, "../truthtable/testdata/sample.jsonl")
-	l := newLab(t)
-	for _, round := range []string{"first", "second"} {
-		for _, family := range model.Families() {
-			t.Run(round+"/IPv"+family.String(), func(t *testing.T) { judge(t, l, steps, family) })
-		}
-	}
-}
-
-// TestHosts probes from and to nodes and hosts outside: the own node is always
-// let through, everybody else is judged by address, and nobody's address is
-// changed on the way.
-func TestHosts(t *testing.T) {
-	steps := readSteps(t, "../truthtable/testdata/hosts.jsonl")
-	l := newLab(t)
-	for _, family := range model.Families() {
-		t.Run("IPv"+family.String(), func(t *testing.T) { judge(t, l, steps, family) })
+	sample := readSteps(t, "../truthtable/testdata/sample.jsonl")
+	hosts := readSteps(t, "../truthtable/testdata/hosts.jsonl")
+	for _, backend := range kindsOfBackends() {
+		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
+			l := newLabWith(t, lab.Config{Backend: backend})
+			for _, round := range []string{"first", "second"} {
+				for _, family := range model.Families() {
+					t.Run(round+"/IPv"+family.String(), func(t *testing.T) {
+						judge(t, l, sample, family)
+						judge(t, l, hosts, family)
+					})
+				}
+			}
+		})
 	}
 }
 
@@ -40,25 +42,8 @@ func iptablesBackends() []string {
 
 func backends() []string { return append([]string{felixlike.NFTables}, iptablesBackends()...) }
 
-// TestTablesOfIPTables runs the sample and the table of hosts with both variants
-// of iptables. They spend their time waiting for what must not be answered, so
-// they do it side by side.
-func TestTablesOfIPTables(t *testing.T) {
-	steps := readSteps(t, "../truthtable/testdata/sample.jsonl")
-	hosts := readSteps(t, "../truthtable/testdata/hosts.jsonl")
-	for _, backend := range iptablesBackends() {
-		t.Run(backend, func(t *testing.T) {
-			t.Parallel()
-			l := newLabWith(t, lab.Config{Backend: backend})
-			for _, family := range model.Families() {
-				t.Run("IPv"+family.String(), func(t *testing.T) {
-					judge(t, l, steps, family)
-					judge(t, l, hosts, family)
-				})
-			}
-		})
-	}
-}
+// kindsOfBackends are all backends, the default first.
+func kindsOfBackends() []string { return append(backends(), felixlike.OpenFlow) }
 
 // TestChangingNodes runs cases between which nodes come, go, and change their
 // names, addresses and podCIDRs.
