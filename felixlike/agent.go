@@ -20,6 +20,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/version"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/carry"
 	"github.com/felixlike/felixlike/ovsfwd/hostnet"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
@@ -113,9 +114,12 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	flows := openflow.NewFlowTable(pipeline.Owner, pipeline.Version)
 	br := newBridge(bridgeConfig(cfg, a.socket), cfg.OVSRunDir, flows, log)
 	host := hostnet.NewReconciler()
-	conntrack := hostnet.NewConntrack()
 	forwarding := managers.NewForwardingManager(cfg.NodeName, ports, flows)
-	crossing := &crossing{forwarding: forwarding}
+	carrier := carry.New(carry.Options{
+		Node: cfg.NodeName, RunDir: cfg.OVSRunDir, Socket: a.choice.Switch.management(), DatapathType: a.choice.Switch.datapath(),
+	})
+	conntrack := newForgetting(carrier.ForgetConnections)
+	crossing := &crossing{carrier: carrier, forwarding: forwarding, log: log.With("component", "driver")}
 	crossing.Steer(a.backend.Place)
 	timing := DefaultTiming()
 	timing.Resync = time.Duration(cfg.ResyncInterval)
@@ -138,6 +142,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		HealthAddress: a.server.Status,
 		Managers: []managers.Manager{
 			br,
+			carrier,
 			managers.NewRouteManager(cfg.NodeName, hostnet.State{
 				Gateway: GatewayPort, MTU: cfg.MTU, VirtualMAC: pipeline.VirtualMAC(),
 				RouteTable: hostnet.DefaultRouteTable, RulePriority: hostnet.DefaultRulePriority,
@@ -152,15 +157,15 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 }
 
 // stages returns all stages in their order.
-func (a *agent) stages(arrival *arrival, conntrack *hostnet.Conntrack, br *bridge, host *hostnet.Reconciler) []Stage {
+func (a *agent) stages(arrival *arrival, conntrack *forgetting, br *bridge, host *hostnet.Reconciler) []Stage {
 	all := []Stage{
 		arrival.before(),
 		// Before a pod gets its flows, what its address did before is forgotten.
-		{Name: "conntrack", Required: true, Timeout: 30 * time.Second, Apply: writes(conntrack.Apply)},
+		{Name: "conntrack", Required: true, Timeout: 30 * time.Second, Apply: writes(conntrack.apply)},
 		{Name: "ovsdb", Timeout: switchTimeout, Apply: writes(br.apply), Invalidate: br.invalidate},
 		{Name: HostStage, Timeout: switchTimeout, Apply: writes(host.Apply), Invalidate: host.Invalidate},
 		arrival.between(),
-		{Name: ForwardingStage, Timeout: switchTimeout, Invalidate: br.forwarding.reread, Apply: func(ctx context.Context) (Applied, error) {
+		{Name: ForwardingStage, Timeout: switchTimeout, Invalidate: br.forwarding.reread, Watch: br.forwarding.flows.Watch, Apply: func(ctx context.Context) (Applied, error) {
 			a, err := br.applyFlows(ctx)
 			if err == nil {
 				arrival.leads()

@@ -51,9 +51,19 @@ func (b *bridge) CompleteDeferredWork() {}
 // invalidate makes the next apply compare bridge and ports again.
 func (b *bridge) invalidate() { b.ensured = false }
 
-// apply brings bridge and ports to what is wanted and returns the mutating
-// operations it took.
+// apply brings bridge and ports to what is wanted, connects for the forwarding
+// flows, and returns the mutating operations it took. Forwarding flows are sent
+// over no connection that is younger than what policy programs behind this: a
+// switch that has just been restarted has no policy.
 func (b *bridge) apply(ctx context.Context) (int, error) {
+	n, err := b.ensure(ctx)
+	if err == nil {
+		err = b.forwarding.connect(ctx)
+	}
+	return n, err
+}
+
+func (b *bridge) ensure(ctx context.Context) (int, error) {
 	if b.ensured {
 		return 0, nil
 	}
@@ -101,7 +111,7 @@ func (b *bridge) applyFlows(ctx context.Context) (Applied, error) {
 	if !b.ensured {
 		return Applied{}, errors.New("not before the bridge is as wanted")
 	}
-	return b.forwarding.apply(ctx)
+	return b.forwarding.send(ctx)
 }
 
 // tell tells the driver that the connection has ended.

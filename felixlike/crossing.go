@@ -3,9 +3,11 @@ package felixlike
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/ovsfwd/carry"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
@@ -57,24 +59,24 @@ const crossingTimeout = 30 * time.Second
 
 // crossing is the one of an agent.
 type crossing struct {
-	carrier    carrier
+	carrier    *carry.Carrier
 	forwarding *managers.ForwardingManager
-}
-
-// carrier copies what one connection tracking knows into the other.
-type carrier interface {
-	ToSwitch(ctx context.Context) error
-	ToKernel(ctx context.Context) error
-	// Settle returns once no packet goes by flows of before.
-	Settle(ctx context.Context) error
+	log        *slog.Logger
 }
 
 // Carry implements Crossing.
 func (c *crossing) Carry(ctx context.Context, to Place) error {
+	carry := c.carrier.ToKernel
 	if to == InSwitch {
-		return c.carrier.ToSwitch(ctx)
+		carry = c.carrier.ToSwitch
 	}
-	return c.carrier.ToKernel(ctx)
+	began := time.Now()
+	r, err := carry(ctx)
+	if err != nil {
+		return fmt.Errorf("carry connections to the %s: %w", to, err)
+	}
+	c.log.Info("carried connections", "to", to, "known", r.Allowed, "written", r.Written, "took", time.Since(began))
+	return nil
 }
 
 // Steer implements Crossing.

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,7 +18,6 @@ import (
 
 	"github.com/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/control"
-	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -385,51 +383,3 @@ func TestHostNetworkPodsAreNamed(t *testing.T) {
 		t.Errorf("problems left: %v", problems)
 	}
 }
-
-// Nothing is programmed before this node's own addresses are known, and a change of
-// them is programmed like any other.
-func TestHostAddressesAreWaitedFor(t *testing.T) {
-	s := &stages{fail: map[string]error{}}
-	tell := make(chan model.HostAddressesUpdate)
-	seen := &addressesSeen{}
-	f := startWith(t, Config{
-		Stages: []Stage{s.stage("nftables", true)}, Managers: []managers.Manager{seen},
-		HostAddresses: func(ctx context.Context, update func(model.HostAddressesUpdate)) error {
-			for {
-				select {
-				case <-ctx.Done():
-					return ctx.Err()
-				case u := <-tell:
-					update(u)
-				}
-			}
-		},
-	})
-	f.stages = s
-	f.attachmentsSynced()
-	f.source.send(true, node("node1", "10.10.0.0/24"))
-	eventually(t, "not ready for want of addresses", func() bool {
-		return slices.Contains(f.Ready(t.Context()).Missing, "the addresses of this node are not known")
-	})
-	if n := len(s.log()); n != 0 {
-		t.Errorf("%d applies before the addresses are known", n)
-	}
-	for _, a := range []string{"192.168.50.11", "192.168.50.12"} {
-		tell <- model.HostAddressesUpdate{Addresses: []netip.Addr{netip.MustParseAddr(a)}}
-		eventually(t, "the address "+a, func() bool { return seen.last.Load() == a })
-	}
-	if err := programmed(t, f); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// addressesSeen is a manager that notes this node's own address.
-type addressesSeen struct{ last atomic.Value }
-
-func (a *addressesSeen) OnUpdate(u model.Update) {
-	if u, ok := u.(model.HostAddressesUpdate); ok {
-		a.last.Store(u.Addresses[0].String())
-	}
-}
-
-func (a *addressesSeen) CompleteDeferredWork() {}

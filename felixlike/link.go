@@ -45,8 +45,14 @@ func (l *link) apply(ctx context.Context) (Applied, error) {
 	if err := l.connect(ctx); err != nil {
 		return Applied{}, err
 	}
+	return l.send(ctx)
+}
+
+// send brings the switch to what the flow table wants, over the connection that
+// there is.
+func (l *link) send(ctx context.Context) (Applied, error) {
 	r, err := l.flows.Apply(ctx)
-	return Applied{Writes: r.Messages, Flows: l.flows.Len()}, err
+	return Applied{Writes: r.Messages, Full: r.FullRead, Repaired: r.Repaired, Flows: l.flows.Len()}, err
 }
 
 // reread makes the next apply of flows read what is installed.

@@ -151,9 +151,25 @@ func (d *Driver) invalidate() {
 // takeNotices takes note of what the Watches have noticed.
 func (d *Driver) takeNotices() {
 	for _, r := range d.runners {
-		if r.noticed.Swap(false) {
+		switch {
+		case !r.noticed.Swap(false):
+		case r.Name == ForwardingStage:
+			// Policy in the switch may have gone with them, and comes first.
+			d.distrustSwitch()
+			d.dirty = true
+		default:
 			r.wanted = true
 		}
+	}
+}
+
+// distrustSwitch has the next pass read what decides in the switch.
+func (d *Driver) distrustSwitch() {
+	if r := d.decides(); r != nil && d.backend.Place == InSwitch {
+		r.stale = true
+	}
+	if h := d.handover; h != nil && h.runner != nil && h.to.Place == InSwitch {
+		h.runner.stale = true
 	}
 }
 

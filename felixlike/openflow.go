@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
@@ -33,14 +35,23 @@ type switchPolicy struct {
 	daemon   *vswitchd.Client
 	policies *policyflows.Programmer
 	host     *nftables.Table
+	// lost tells that the connection has ended.
+	lost chan struct{}
 }
 
 func newOpenFlow(c Choice) Backend {
 	flows := newPolicyFlows()
 	store := policyflows.New(policyflows.Options{Flows: flows})
 	p := &switchPolicy{
+		lost: make(chan struct{}, 1),
 		link: link{socket: c.Switch.management(), flows: flows}, policies: policyflows.NewProgrammer(store, flows),
 		daemon: vswitchd.New(c.Switch.RunDir, c.Switch.datapath()), host: nftables.New(nftables.Options{Table: hostTable, NetNS: c.NetNS}),
+	}
+	p.link.lost = func(error) {
+		select {
+		case p.lost <- struct{}{}:
+		default: // told already
+		}
 	}
 	policies := managers.NewSwitchPolicyManager(c.Node, store)
 	r := rules.NewRenderer(GatewayPort, rules.NFTablesNameLength)
@@ -51,7 +62,7 @@ func newOpenFlow(c Choice) Backend {
 		Name: OpenFlow, Place: InSwitch, Renderer: r, Left: p.left, Remove: p.remove, Close: p.close, Forwarded: policies.Forwarded,
 		Stage: Stage{
 			Name: policyStage, After: HostStage, Required: true, Managers: []managers.Manager{policies, host}, Timeout: 60 * time.Second,
-			Apply: p.apply, Invalidate: p.invalidate,
+			Apply: p.apply, Invalidate: p.invalidate, Watch: p.watch,
 		},
 	}
 }
@@ -78,8 +89,14 @@ func (p *switchPolicy) apply(ctx context.Context) (Applied, error) {
 	all = all.and(policies)
 	all.Full = host.FullRead && policies.FullRead
 	all.Flows = p.link.flows.Len()
-	if err == nil && policies.Messages > 0 {
+	switch {
+	case err != nil:
+	case policies.Messages > 0:
 		err = p.daemon.WaitRevalidators(ctx)
+	default:
+		// The switch that has the flows has to be the one that runs: forwarding
+		// flows come next.
+		err = p.link.conn.Barrier(ctx)
 	}
 	return all, err
 }
@@ -87,6 +104,25 @@ func (p *switchPolicy) apply(ctx context.Context) (Applied, error) {
 func (p *switchPolicy) invalidate() {
 	p.host.Invalidate()
 	p.link.reread()
+}
+
+// watch notices foreign changes of the host's table and of the policy flows, and
+// the end of the connection.
+func (p *switchPolicy) watch(ctx context.Context, changed func()) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return p.host.Watch(ctx, changed) })
+	g.Go(func() error { return p.link.flows.Watch(ctx, changed) })
+	g.Go(func() error {
+		for {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-p.lost:
+				changed()
+			}
+		}
+	})
+	return g.Wait()
 }
 
 // left reports whether there are policy flows, forwarding flows that lead to
