@@ -34,11 +34,16 @@ func everybodyMay(pods uint32) []openflow.Flow {
 	var flows []openflow.Flow
 	for i, f := range families() {
 		for _, pod := range []string{f.pod0, f.pod1} {
-			flows = append(flows, isolateEgress(pod), allowEgress(2, from(single(netip.MustParseAddr(pod))).Protocol(17)))
+			flows = append(flows, isolateEgress(pod))
+			for _, protocol := range []model.Protocol{model.TCP, model.UDP} {
+				flows = append(flows, allowEgress(2, from(single(netip.MustParseAddr(pod))).Protocol(protocol)))
+			}
 		}
 		for port := range pods {
-			flows = append(flows, isolateIngress(3+port, ipFamilies()[i]),
-				allowIngress(3, ipFamilies()[i].Protocol(17).Bits(openflow.Reg1, 3+port, exactMark)))
+			flows = append(flows, isolateIngress(3+port, ipFamilies()[i]))
+			for _, protocol := range []model.Protocol{model.TCP, model.UDP} {
+				flows = append(flows, allowIngress(3, ipFamilies()[i].Protocol(protocol).Bits(openflow.Reg1, 3+port, exactMark)))
+			}
 		}
 	}
 	return flows
@@ -47,9 +52,19 @@ func everybodyMay(pods uint32) []openflow.Flow {
 // TestPaths sends a packet along every way there is, and its answer back, without
 // policy and with rules on both ends, in both families. Answers go from port 53.
 func TestPaths(t *testing.T) {
-	for name, policy := range map[string][]openflow.Flow{"no policy": nil, "rules on both ends": everybodyMay(2)} {
-		t.Run(name, func(t *testing.T) {
-			l := newLab(t, policy)
+	for _, test := range []struct {
+		name   string
+		policy []openflow.Flow
+		admin  bool
+	}{
+		{"no policy", nil, false},
+		{"rules on both ends", everybodyMay(2), false},
+		{"by way of the admin tier", everybodyMay(2), true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l := newLabOf(t, func(n *Node) { n.AdminIngress = test.admin }, func(flows []openflow.Flow) []openflow.Flow {
+				return append(flows, test.policy...)
+			})
 			for i, f := range families() {
 				t.Run([]string{"IPv4", "IPv6"}[i], func(t *testing.T) {
 					l.t = t
@@ -57,6 +72,7 @@ func TestPaths(t *testing.T) {
 					nodePaths(l, f)
 					tunnelPaths(l, f)
 					servicePaths(l, f)
+					hairpinStream(l, f)
 					dropped(l, f)
 				})
 			}
@@ -217,6 +233,40 @@ func servicePaths(l *lab, f names) {
 		l.fromPod(0, gateway, p)
 		l.comes("answer by this node's port", p, l.gw, 64)
 	}
+}
+
+// hairpinStream is TCP: the switch sees each segment under two addresses.
+func hairpinStream(l *lab, f names) {
+	const syn, ack, fin = 2, 16, 1
+	gateway := l.node.GatewayMAC
+	client, server := uint32(100), uint32(500)
+	there := func(flags byte) {
+		p := l.segment(f.hairpin, f.pod0, 6000, 53, flags, client, server)
+		client += uint32(len(p.mark))
+		if flags&(syn|fin) != 0 {
+			client++
+		}
+		l.fromGateway(l.pods[0].MAC, p)
+		l.comes("segment to itself", p, l.pod0, 64)
+	}
+	back := func(flags byte) {
+		p := l.segment(f.pod0, f.hairpin, 53, 6000, flags, server, client)
+		server += uint32(len(p.mark))
+		if flags&(syn|fin) != 0 {
+			server++
+		}
+		l.fromPod(0, gateway, p)
+		l.comes("segment of the answer to itself", p, l.gw, 64)
+	}
+	there(syn)
+	back(syn | ack)
+	for range 5 {
+		there(ack)
+		back(ack)
+	}
+	there(fin | ack)
+	back(fin | ack)
+	there(ack)
 }
 
 // dropped are packets that nobody may get.
