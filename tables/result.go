@@ -47,7 +47,8 @@ type Refusal struct {
 // Repair is one object that somebody else changed and that was put right.
 type Repair struct {
 	// Object is the kind: "table", "chain", "set" or "map", or of what a driver
-	// never makes itself, in its table, "object" or "flowtable".
+	// never makes itself, in its table, "object" or "flowtable"; or "flow", whose
+	// name is that of its group.
 	Object, Name string
 	// What says what was wrong, as "2 rules missing, 1 foreign rule".
 	What string

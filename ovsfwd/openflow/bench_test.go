@@ -87,6 +87,8 @@ func (nowhere) Bundle(_ context.Context, mods iter.Seq2[openflow.FlowMod, error]
 
 func (nowhere) Err() error { return nil }
 
+func (nowhere) Barrier(context.Context) error { return nil }
+
 func (nowhere) Monitor(context.Context, func([]openflow.FlowChange, bool)) error { return nil }
 
 func (nowhere) Dump(context.Context, uint16) ([]openflow.Installed, error) { return nil, nil }

@@ -3,8 +3,10 @@ package openflow_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -231,6 +233,25 @@ func TestWhatDiffersAtAReadIsARepair(t *testing.T) {
 	if diff := cmp.Diff(texts(numbered(3)), b.Flows()); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// A switch that hangs tells of nothing; that must not pass for peace.
+func TestHungSwitchIsNoticedWithoutChanges(t *testing.T) {
+	b := ovstest.NewBridge(t)
+	table, _ := owned(t, b, owner, map[string][]openflow.Flow{"a": numbered(3)})
+	_, pid := b.Daemons.PIDs()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Kill(pid, syscall.SIGCONT) }()
+	ovstest.Poll(t, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if _, err := table.Apply(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("applied, with error %w", err)
+		}
+		return nil
+	})
 }
 
 // deaf is a switch that does not tell of changes.

@@ -154,7 +154,7 @@ func (t *FlowTable) resync(ctx context.Context) error {
 			t.reread(id, news{FlowChange{Installed: Installed{Table: s.table}, Removed: true}, now})
 		}
 	}
-	t.synced, t.trusted = true, true
+	t.synced, t.trusted, t.alive = true, true, time.Now()
 	return nil
 }
 

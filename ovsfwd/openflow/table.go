@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/felixlike/felixlike/tables"
 )
@@ -20,6 +21,8 @@ type Switch interface {
 	Dump(ctx context.Context, owner uint16) ([]Installed, error)
 	// Monitor tells of changes that others make; see Conn.
 	Monitor(ctx context.Context, notify func(changes []FlowChange, lost bool)) error
+	// Barrier returns when the switch has dealt with what came before.
+	Barrier(ctx context.Context) error
 	// Err returns why the connection ended, nil while it has not.
 	Err() error
 }
@@ -61,6 +64,8 @@ type FlowTable struct {
 	// synced says that the states tell what the switch has, trusted that they
 	// once did: what then differs was changed by somebody else.
 	synced, trusted bool
+	// alive is when the switch last answered.
+	alive time.Time
 	// monitored says that the switch was asked to tell of changes, deaf why it
 	// does not, lost that it had to skip some.
 	monitored bool
@@ -294,14 +299,25 @@ func (t *FlowTable) Apply(ctx context.Context) (Result, error) {
 	return result, nil
 }
 
+// silence is after how long without an answer the switch is asked for one: a
+// switch that hangs tells of no changes either.
+const silence = time.Second
+
 // send makes the changes. The lock is not held meanwhile.
-func (t *FlowTable) send(ctx context.Context, changes []change) error {
-	if len(changes) == 0 {
+func (t *FlowTable) send(ctx context.Context, changes []change) (err error) {
+	if len(changes) == 0 && time.Since(t.alive) < silence {
 		return nil
 	}
 	t.mu.Unlock()
-	err := t.sw.Bundle(ctx, t.mods(changes))
+	if len(changes) == 0 {
+		err = t.sw.Barrier(ctx)
+	} else {
+		err = t.sw.Bundle(ctx, t.mods(changes))
+	}
 	t.mu.Lock()
+	if err == nil {
+		t.alive = time.Now()
+	}
 	// What the switch has now is known only if it refused the bundle.
 	if refused := new(BundleError); err != nil && !errors.As(err, &refused) {
 		t.synced, t.trusted = false, false

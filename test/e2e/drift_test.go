@@ -3,10 +3,13 @@ package e2e
 import (
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables/tablestest"
@@ -94,6 +97,57 @@ func TestForeignChanges(t *testing.T) {
 	expect(t, l, false, "x/b", "x/a", model.TCP, 80)
 	if !through(t, l) {
 		t.Error("x/c does not reach x/a")
+	}
+}
+
+// flows lists a node's flows without counters, in no matter which order.
+func flows(t *testing.T, n *lab.Node) string {
+	t.Helper()
+	lines := strings.Split(ofctl(t, n, "--no-stats", "dump-flows"), "\n")
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// ofctl runs ovs-ofctl on a node's bridge, as somebody who is not the agent. An
+// option comes before the command.
+func ofctl(t *testing.T, n *lab.Node, words ...string) string {
+	t.Helper()
+	at := slices.IndexFunc(words, func(w string) bool { return !strings.HasPrefix(w, "-") }) + 1
+	args := slices.Concat([]string{"-O", "OpenFlow15"}, words[:at], []string{"unix:" + n.OVSDir() + "/" + lab.Bridge + ".mgmt"}, words[at:])
+	out, err := exec.Command("ovs-ofctl", args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("ovs-ofctl %v: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+// TestForeignChangesOfFlows tampers with the flows of a node: they are put
+// right, the status tells of it, and an established connection goes on.
+func TestForeignChangesOfFlows(t *testing.T) {
+	l := newLab(t)
+	set(t, l, state(t, threeNodes, onlyFromC))
+	n := l.Node("node1")
+	ofctl(t, n, "add-flow", "cookie=0x77,table=200,priority=7,actions=drop")
+	before := flows(t, n)
+	conn := dial(t, l, "c", "a", model.IPv4)
+	for _, tamper := range [][]string{
+		{"--strict", "del-flows", "table=0,priority=0"},
+		{"mod-flows", "table=10,priority=0,actions=NORMAL"},
+		{"add-flow", "table=110,priority=0,actions=NORMAL"},
+		{"add-flow", "cookie=0xf11c000000000007,table=0,priority=7,actions=NORMAL"},
+		{"del-flows", "cookie=0xf11c000000000000/0xffff000000000000"},
+	} {
+		ofctl(t, n, tamper...)
+		asBefore(t, strings.Join(tamper, " "), before, func() string { return flows(t, n) })
+		talk(t, conn, "after: "+strings.Join(tamper, " "))
+		expect(t, l, false, "x/b", "x/a", model.TCP, 80)
+	}
+	status, err := n.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status.Repairs.Total == 0 || !slices.ContainsFunc(status.Repairs.Last, func(r control.Repair) bool { return r.Kind == "flow" && r.Name == "base" }) {
+		t.Errorf("the status tells of no repair: %+v", status.Repairs)
 	}
 }
 
