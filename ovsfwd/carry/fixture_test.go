@@ -83,11 +83,7 @@ table inet judge {
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	for _, tool := range []string{"nft", "conntrack", "ethtool"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skip(err)
-		}
-	}
+	requireTools(t)
 	c := &cluster{Bridge: ovstest.NewBridge(t), t: t}
 	c.node = pipeline.Node{
 		GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: c.Config.GatewayMAC,
@@ -110,6 +106,26 @@ func newCluster(t *testing.T) *cluster {
 	c.carrier = New(Options{Node: "n1", RunDir: c.Daemons.Dir(), Socket: c.Management(), DatapathType: "netdev"})
 	c.carrier.OnUpdate(model.NodeUpdate{Node: &model.Node{Name: "n1", Addresses: addrs(node4), PodCIDRs: c.node.PodCIDRs}})
 	return c
+}
+
+// requireTools skips the test where it cannot run.
+func requireTools(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: network namespaces")
+	}
+	for _, tool := range []string{"nft", "conntrack", "ethtool"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skip(err)
+		}
+	}
+}
+
+func command(t *testing.T, name string, args ...string) {
+	t.Helper()
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", name, err, out)
+	}
 }
 
 func addrs(texts ...string) []netip.Addr {
