@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/ovsfwd/hostnet"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
@@ -176,5 +178,60 @@ func TestUnmarkedIsNotCarried(t *testing.T) {
 		if strings.Contains(line, "mark=536870912") {
 			t.Errorf("marked as allowed: %s", line)
 		}
+	}
+}
+
+// TestAddressThatChangedHands has pod a go, and another one get its addresses:
+// it must not inherit what b may send to a.
+func TestAddressThatChangedHands(t *testing.T) {
+	c := newCluster(t)
+	c.steer(pipeline.Full)
+	at := net.JoinHostPort(podB4, "9000")
+	s, other := c.open("push", "a", at, "b", at), c.open("node's", "node", net.JoinHostPort(podB4, "9001"), "b", net.JoinHostPort(podB4, "9001"))
+	c.ping("a", podB4)
+	c.ping("a", podB6)
+	s.ask(t)
+	conntrack := hostnet.NewConntrack(c.carrier)
+	forget := func() (n int) {
+		t.Helper()
+		inNamespace(t, c.NS, func() {
+			var err error
+			if n, err = conntrack.Apply(c.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		return n
+	}
+	for _, a := range addrs(podA4, podA6) {
+		conntrack.Forget(a)
+	}
+	if n := forget(); n < 3 {
+		t.Errorf("forgot %d connections, want at least 3", n)
+	}
+	known, err := c.carrier.client.DumpConntrack(c.Context(), pipeline.Zone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range known {
+		if a := k.Original.Src.String(); a == podA4 || a == podA6 {
+			t.Errorf("still known: %+v", k)
+		}
+	}
+	if _, err := s.server.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	_ = s.client.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+	if n, err := s.client.Read(make([]byte, 1)); err == nil {
+		t.Errorf("%d bytes came from b, which may not send to a", n)
+	}
+	other.ask(t)
+
+	// A switch that does not run knows nothing.
+	if err := c.Daemons.KillVSwitchd(); err != nil {
+		t.Fatal(err)
+	}
+	conntrack.Forget(netip.MustParseAddr(podA4))
+	if n := forget(); n != 0 {
+		t.Errorf("forgot %d connections of a switch that does not run", n)
 	}
 }

@@ -2,8 +2,11 @@ package hostnet
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 
@@ -14,11 +17,21 @@ import (
 // established connection passes policy; the next pod with its address must
 // not inherit that. It is used from one goroutine.
 type Conntrack struct {
-	pending addressSet
+	pending   addressSet
+	elsewhere []Forgetter
 }
 
-// NewConntrack returns a Conntrack with nothing to forget.
-func NewConntrack() *Conntrack { return &Conntrack{pending: addressSet{}} }
+// Forgetter forgets connections that are tracked elsewhere than in the kernel,
+// and returns how many there were.
+type Forgetter interface {
+	ForgetConnections(ctx context.Context, addrs []netip.Addr) (int, error)
+}
+
+// NewConntrack returns a Conntrack with nothing to forget. It forgets in the
+// kernel, in all zones, and elsewhere.
+func NewConntrack(elsewhere ...Forgetter) *Conntrack {
+	return &Conntrack{pending: addressSet{}, elsewhere: elsewhere}
+}
 
 // Forget wants the connections from and to an address to be forgotten.
 func (c *Conntrack) Forget(a netip.Addr) { c.pending[a.Unmap()] = struct{}{} }
@@ -30,29 +43,43 @@ const forgetAttempts = 3
 
 // Apply deletes the entries and returns how many there were. Without an
 // address to forget it does not look. The whole table of a family is dumped
-// once for all its addresses.
-func (c *Conntrack) Apply(context.Context) (int, error) {
-	deleted := 0
-	for _, f := range model.Families() {
-		of := addressSet{}
-		for a := range c.pending {
-			if model.FamilyOf(a) == f {
-				of[a] = struct{}{}
-			}
-		}
-		n, err := of.forget(f)
-		deleted += n
-		if err != nil {
-			return deleted, fmt.Errorf("forget connections of addresses that changed hands: %w", err)
-		}
-		for a := range of {
-			delete(c.pending, a)
-		}
+// once for all its addresses. What fails is tried again by the next Apply.
+func (c *Conntrack) Apply(ctx context.Context) (int, error) {
+	if len(c.pending) == 0 {
+		return 0, nil
 	}
+	deleted := 0
+	var errs []error
+	for _, f := range model.Families() {
+		n, err := c.pending.of(f).forget(f)
+		deleted += n
+		errs = append(errs, err)
+	}
+	addrs := slices.SortedFunc(maps.Keys(c.pending), netip.Addr.Compare)
+	for _, e := range c.elsewhere {
+		n, err := e.ForgetConnections(ctx, addrs)
+		deleted += n
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return deleted, fmt.Errorf("forget connections of addresses that changed hands: %w", err)
+	}
+	clear(c.pending)
 	return deleted, nil
 }
 
 type addressSet map[netip.Addr]struct{}
+
+// of returns the addresses of a family.
+func (s addressSet) of(f model.Family) addressSet {
+	some := addressSet{}
+	for a := range s {
+		if model.FamilyOf(a) == f {
+			some[a] = struct{}{}
+		}
+	}
+	return some
+}
 
 func (s addressSet) forget(f model.Family) (deleted int, err error) {
 	if len(s) == 0 {
