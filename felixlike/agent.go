@@ -118,7 +118,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	carrier := carry.New(carry.Options{
 		Node: cfg.NodeName, RunDir: cfg.OVSRunDir, Socket: a.choice.Switch.management(), DatapathType: a.choice.Switch.datapath(),
 	})
-	conntrack := newForgetting(carrier.ForgetConnections)
+	conntrack := hostnet.NewConntrack(carrier)
 	crossing := &crossing{carrier: carrier, forwarding: forwarding, log: log.With("component", "driver")}
 	crossing.Steer(a.backend.Place)
 	timing := DefaultTiming()
@@ -157,11 +157,11 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 }
 
 // stages returns all stages in their order.
-func (a *agent) stages(arrival *arrival, conntrack *forgetting, br *bridge, host *hostnet.Reconciler) []Stage {
+func (a *agent) stages(arrival *arrival, conntrack *hostnet.Conntrack, br *bridge, host *hostnet.Reconciler) []Stage {
 	all := []Stage{
 		arrival.before(),
 		// Before a pod gets its flows, what its address did before is forgotten.
-		{Name: "conntrack", Required: true, Timeout: 30 * time.Second, Apply: writes(conntrack.apply)},
+		{Name: "conntrack", Required: true, Timeout: 30 * time.Second, Apply: writes(conntrack.Apply)},
 		{Name: "ovsdb", Timeout: switchTimeout, Apply: writes(br.apply), Invalidate: br.invalidate},
 		{Name: HostStage, Timeout: switchTimeout, Apply: writes(host.Apply), Invalidate: host.Invalidate},
 		arrival.between(),

@@ -91,22 +91,28 @@ func (c *Carrier) Settle(ctx context.Context) error { return c.client.WaitRevali
 
 // Flush forgets all connections of the pipeline's zone.
 func (c *Carrier) Flush(ctx context.Context) error {
-	return c.withZone(ctx, func(_ *conntrack.Kernel, z zone) error { return z.flush(ctx) })
+	err := c.withZone(ctx, func(_ *conntrack.Kernel, z zone) error { return z.flush(ctx) })
+	if err != nil && !knowsNothing(err) {
+		return fmt.Errorf("flush connections in the switch: %w", err)
+	}
+	return nil
+}
+
+// knowsNothing reports whether an error says that the switch does not run, or has
+// no bridge of ours: it tracks no connections then.
+func knowsNothing(err error) bool {
+	return errors.Is(err, vswitchd.ErrNotRunning) || errors.Is(err, vswitchd.ErrNoDatapath)
 }
 
 // ForgetConnections forgets the connections of the pipeline's zone from and to
-// addresses, and returns how many there were. A switch that does not run knows
-// none.
+// addresses, and returns how many there were.
 func (c *Carrier) ForgetConnections(ctx context.Context, addrs []netip.Addr) (int, error) {
 	forgotten := 0
 	err := c.withZone(ctx, func(_ *conntrack.Kernel, z zone) (err error) {
 		forgotten, err = z.forget(ctx, addrs)
 		return err
 	})
-	if errors.Is(err, vswitchd.ErrNotRunning) {
-		err = nil
-	}
-	if err != nil {
+	if err != nil && !knowsNothing(err) {
 		return forgotten, fmt.Errorf("forget connections in the switch: %w", err)
 	}
 	return forgotten, nil

@@ -229,6 +229,7 @@ func (c *cluster) steer(m pipeline.Mode) {
 	c.node.Mode = m
 	node := c.node
 	c.flows.SetFlows("base", func() []openflow.Flow { return pipeline.Base(node) })
+	c.flows.SetFlows("judged", pipeline.Judged)
 	for _, pod := range c.pods {
 		c.flows.SetFlows("pod "+pod.Pod.String(), func() []openflow.Flow { return pipeline.Endpoint(node, pod) })
 	}

@@ -32,6 +32,9 @@ func (c *Carrier) ToKernel(ctx context.Context) (Result, error) {
 func toKernel(ctx context.Context, kernel *conntrack.Kernel, z zone, s *sight) (Result, error) {
 	// What cannot be read of a dump is said, and the rest is carried.
 	known, unread := z.dump(ctx)
+	if knowsNothing(unread) {
+		return Result{}, nil
+	}
 	wanted := allowed(known, z.tracksSCTP())
 	r := Result{Allowed: len(wanted.list)}
 	if len(wanted.list) == 0 {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,18 +23,36 @@ const callTimeout = 10 * time.Second
 // ErrNotRunning says that there is no ovs-vswitchd: nobody listens.
 var ErrNotRunning = errors.New("ovs-vswitchd does not run")
 
+// ErrNoDatapath says that no bridge has a datapath of the client's type, so that
+// no connections are tracked there.
+var ErrNoDatapath = errors.New("no bridge has the datapath")
+
 // Client is the control socket of a node's ovs-vswitchd. It holds no
 // connection: every call finds the daemon that runs now, so that a restarted
 // one is no error. It may be used by several goroutines.
 type Client struct {
-	rundir, datapath string
+	rundir, datapathType string
 }
 
 // New returns a client for the daemon with this run directory. The datapath
 // type, "netdev" or "system", says which connections are meant.
 func New(rundir, datapathType string) *Client {
-	// There is one datapath a type, and this is its name.
-	return &Client{rundir: rundir, datapath: datapathType + "@ovs-" + datapathType}
+	return &Client{rundir: rundir, datapathType: datapathType}
+}
+
+// datapath names the datapath: there is one a type.
+func (c *Client) datapath() string { return c.datapathType + "@ovs-" + c.datapathType }
+
+// lacking tells a refusal because there is no datapath, joined with
+// ErrNoDatapath, from others.
+func (c *Client) lacking(ctx context.Context, err error) error {
+	if refused := new(CallError); !errors.As(err, &refused) {
+		return err
+	}
+	if types, asked := c.DatapathTypes(ctx); asked == nil && !slices.Contains(types, c.datapathType) {
+		return errors.Join(ErrNoDatapath, err)
+	}
+	return err
 }
 
 // CallError is a command that ovs-vswitchd refused.
@@ -87,15 +106,15 @@ func (c *Client) DatapathTypes(ctx context.Context) ([]string, error) {
 // connection that was not tracked from its beginning are not known. A restart
 // of the daemon, which forgets all connections, turns the check on again.
 func (c *Client) DisableTCPSeqCheck(ctx context.Context) error {
-	_, err := c.Call(ctx, "dpctl/ct-disable-tcp-seq-chk", c.datapath)
-	return err
+	_, err := c.Call(ctx, "dpctl/ct-disable-tcp-seq-chk", c.datapath())
+	return c.lacking(ctx, err)
 }
 
 // TCPSeqCheck reports whether the check of sequence numbers is on.
 func (c *Client) TCPSeqCheck(ctx context.Context) (bool, error) {
-	out, err := c.Call(ctx, "dpctl/ct-get-tcp-seq-chk", c.datapath)
+	out, err := c.Call(ctx, "dpctl/ct-get-tcp-seq-chk", c.datapath())
 	if err != nil {
-		return false, err
+		return false, c.lacking(ctx, err)
 	}
 	switch _, state, _ := strings.Cut(strings.TrimSpace(out), ": "); state {
 	case "enabled":
@@ -196,7 +215,7 @@ func (s *session) exchange(method string, args []string) (string, error) {
 	case reply.ID != s.id:
 		return "", fmt.Errorf("answer %d to question %d", reply.ID, s.id)
 	case reply.Error != nil:
-		return "", &CallError{method, strings.TrimSpace(*reply.Error)}
+		return "", &CallError{method, strings.ReplaceAll(strings.TrimSpace(*reply.Error), "\n", "; ")}
 	case reply.Result == nil:
 		return "", errors.New("neither result nor error")
 	}

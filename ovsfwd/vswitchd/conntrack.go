@@ -21,9 +21,9 @@ const flush = "dpctl/flush-conntrack"
 // named in the error; the connections returned beside are all others.
 func (c *Client) DumpConntrack(ctx context.Context, zone uint16) ([]conntrack.Connection, error) {
 	// Verbose for the states of both ends, -s for timeouts.
-	out, err := c.Call(ctx, "dpctl/dump-conntrack", "-m", "-s", c.datapath, zoneArg(zone))
+	out, err := c.Call(ctx, "dpctl/dump-conntrack", "-m", "-s", c.datapath(), zoneArg(zone))
 	if err != nil {
-		return nil, err
+		return nil, c.lacking(ctx, err)
 	}
 	all, err := parseConnections(out)
 	if err != nil {
@@ -35,7 +35,7 @@ func (c *Client) DumpConntrack(ctx context.Context, zone uint16) ([]conntrack.Co
 // FlushZone forgets all connections of a zone.
 func (c *Client) FlushZone(ctx context.Context, zone uint16) error {
 	_, err := c.Call(ctx, flush, zoneArg(zone))
-	return err
+	return c.lacking(ctx, err)
 }
 
 // FlushConntrack forgets the connections of a zone that have one of the addresses

@@ -128,8 +128,12 @@ func TestSettings(t *testing.T) {
 	if _, err := c.Call(b.Context(), "no/such-command"); !errors.As(err, &refused) || !strings.Contains(err.Error(), "no/such-command") {
 		t.Errorf("unknown command: %v", err)
 	}
-	if _, err := vswitchd.New(b.Daemons.Dir(), "system").DumpConntrack(b.Context(), zone); err == nil {
-		t.Error("no error for a datapath that is not there")
+	b.Run("ovs-vsctl", "--db=unix:"+b.Daemons.DBSocket(), "del-br", b.Config.Bridge)
+	if _, err := c.DumpConntrack(b.Context(), zone); !errors.Is(err, vswitchd.ErrNoDatapath) {
+		t.Errorf("dump without a bridge: %v", err)
+	}
+	if err := c.FlushZone(b.Context(), zone); !errors.Is(err, vswitchd.ErrNoDatapath) {
+		t.Errorf("flush without a bridge: %v", err)
 	}
 }
 
