@@ -1,0 +1,108 @@
+package policyflows
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/internal/ovstest"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// onSwitch returns a programmer of a new store on a bridge.
+func onSwitch(t *testing.T, b *ovstest.Bridge) (*Store, *Programmer) {
+	t.Helper()
+	conn, err := openflow.Dial(b.Context(), b.Management())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	table := openflow.NewFlowTable(0xf11d, pipeline.Version)
+	table.Connect(conn)
+	s := New(Options{Flows: table})
+	s.SetFamilies([]model.Family{model.IPv4})
+	return s, NewProgrammer(s, table)
+}
+
+// TestFullLane has as many rules of one port and one pod as a lane may have:
+// their flows are the longest there are, and are installed and read back.
+func TestFullLane(t *testing.T) {
+	b := ovstest.NewBridge(t)
+	for _, rules := range []int{laneSize, laneSize + 1} {
+		for _, wants := range []string{"load", "restart"} {
+			s, p := onSwitch(t, b)
+			id := networkPolicy("many")
+			policy := &model.Policy{ID: id}
+			for range rules {
+				policy.Ingress = append(policy.Ingress, model.Rule{
+					Action: model.Allow, Peers: []model.GroupID{"a1"}, Ports: []model.PortRange{tcp(80, 80)},
+				})
+			}
+			s.UpdateGroup("a1", members("10.0.0.1"), nil)
+			s.SetPolicy(policy)
+			s.SetPod(testPod(3, apply(id), model.Applied{}))
+			s.Complete()
+			got, err := p.Apply(b.Context())
+			if err != nil || len(got.Refused) > 0 {
+				t.Fatalf("%d rules, %s: %v, refused %v", rules, wants, err, got.Refused)
+			}
+			if wrote := got.Messages > 0; wrote != (wants == "load") {
+				t.Errorf("%d rules, %s: %d messages", rules, wants, got.Messages)
+			}
+		}
+	}
+}
+
+// TestSwitchRefusesFlows has a switch that takes but some flows into a table:
+// what it refuses is set aside within the same apply, all else is programmed.
+func TestSwitchRefusesFlows(t *testing.T) {
+	b := ovstest.NewBridge(t)
+	limit := func(flows string) {
+		b.Run("ovs-vsctl", "--db=unix:"+b.Daemons.DBSocket(), "--", "--id=@t", "create", "Flow_Table", "flow_limit="+flows,
+			"overflow_policy=refuse", "--", "set", "Bridge", "br-int", "flow_tables:90=@t")
+	}
+	s, p := onSwitch(t, b)
+	var ids []model.PolicyID
+	for n := range 20 {
+		id := networkPolicy(fmt.Sprintf("policy-%02d", n))
+		group := model.GroupID(fmt.Sprintf("a%d", n))
+		ids = append(ids, id)
+		s.UpdateGroup(group, members(fmt.Sprintf("10.0.0.%d", n+1)), nil)
+		s.SetPolicy(&model.Policy{ID: id, Ingress: []model.Rule{{Action: model.Allow, Peers: []model.GroupID{group}, AnyPort: true}}})
+		s.SetPod(testPod(n+3, apply(id), model.Applied{}))
+	}
+	s.Complete()
+	limit("50")
+	began := time.Now()
+	got, err := p.Apply(b.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(began)
+	t.Logf("%d of %d policies are set aside, after %v: %s", len(got.Refused), len(ids), took, got.Refused[0].Reason)
+	if len(got.Refused) == 0 || len(got.Refused) >= len(ids) || took > time.Second {
+		t.Errorf("%d refused after %v", len(got.Refused), took)
+	}
+	installed := b.Installed()
+	for n, id := range ids {
+		refused := slices.ContainsFunc(got.Refused, func(r tables.Refusal) bool { return r.Name == id.String() })
+		closed := fmt.Sprintf("table=90,priority=209,ip,reg1=%#x actions=drop", n+3)
+		want, err := ovstest.ParseFlow(closed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if has := slices.ContainsFunc(installed, func(f ovstest.Flow) bool { return f.String() == want.String() }); has != refused {
+			t.Errorf("%s: refused %t, closed %t", id, refused, has)
+		}
+	}
+	limit("1000")
+	next, _ := p.NextTry()
+	p.now = func() time.Time { return next.Add(time.Hour) }
+	if got, err = p.Apply(b.Context()); err != nil || len(got.Refused) > 0 {
+		t.Errorf("%v, still refused: %v", err, got.Refused)
+	}
+}
