@@ -21,7 +21,7 @@ func onSwitch(t *testing.T, b *ovstest.Bridge) (*Store, *Programmer) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	table := openflow.NewFlowTable(0xf11d, pipeline.Version)
+	table := openflow.NewFlowTable(pipeline.PolicyOwner, pipeline.Version)
 	table.Connect(conn)
 	s := New(Options{Flows: table})
 	s.SetFamilies([]model.Family{model.IPv4})
@@ -63,7 +63,7 @@ func TestSwitchRefusesFlows(t *testing.T) {
 	b := ovstest.NewBridge(t)
 	limit := func(flows string) {
 		b.Run("ovs-vsctl", "--db=unix:"+b.Daemons.DBSocket(), "--", "--id=@t", "create", "Flow_Table", "flow_limit="+flows,
-			"overflow_policy=refuse", "--", "set", "Bridge", "br-int", "flow_tables:90=@t")
+			"overflow_policy=refuse", "--", "set", "Bridge", "br-int", "flow_tables:50=@t")
 	}
 	s, p := onSwitch(t, b)
 	var ids []model.PolicyID
@@ -72,8 +72,8 @@ func TestSwitchRefusesFlows(t *testing.T) {
 		group := model.GroupID(fmt.Sprintf("a%d", n))
 		ids = append(ids, id)
 		s.UpdateGroup(group, members(fmt.Sprintf("10.0.0.%d", n+1)), nil)
-		s.SetPolicy(&model.Policy{ID: id, Ingress: []model.Rule{{Action: model.Allow, Peers: []model.GroupID{group}, AnyPort: true}}})
-		s.SetPod(testPod(n+3, apply(id), model.Applied{}))
+		s.SetPolicy(&model.Policy{ID: id, Egress: []model.Rule{{Action: model.Allow, Peers: []model.GroupID{group}, AnyPort: true}}})
+		s.SetPod(testPod(n+3, model.Applied{}, apply(id)))
 	}
 	s.Complete()
 	limit("50")
@@ -90,7 +90,7 @@ func TestSwitchRefusesFlows(t *testing.T) {
 	installed := b.Installed()
 	for n, id := range ids {
 		refused := slices.ContainsFunc(got.Refused, func(r tables.Refusal) bool { return r.Name == id.String() })
-		closed := fmt.Sprintf("table=90,priority=209,ip,reg1=%#x actions=drop", n+3)
+		closed := fmt.Sprintf("table=45,priority=64989,ip,nw_src=10.10.1.%d actions=drop", n+3)
 		want, err := ovstest.ParseFlow(closed)
 		if err != nil {
 			t.Fatal(err)
