@@ -28,6 +28,7 @@ func newIPTables(c Choice) Backend {
 	}
 	r := rules.NewRenderer(GatewayPort, rules.IPTablesNameLength)
 	chains := managers.NewTreeDispatcher(r, x.table)
+	chains.UpdateChain(r.Passed())
 	all := []managers.Manager{
 		managers.NewStaticManager(node, r, chains, x.sets),
 		managers.NewIPSetManager(x.sets),

@@ -96,7 +96,7 @@ func newIPTablesFirewall(t *testing.T, v iptables.Variant) *firewall {
 		_, err := x.apply(t.Context())
 		return err
 	}
-	f.open = []string{tool, "-F", "FORWARD"}
+	f.open = []string{tool, "-t", "mangle", "-F", "FORWARD"}
 	f.shape = []string{tool, "-t", "mangle", "-A", "POSTROUTING", "-j", "MARK", "--set-mark", "5"}
 	f.flush = []string{"sh", "-c", tool + "-save | grep '^[*:C]' | grep -v ':flx' | " + tool + "-restore"}
 	return f

@@ -38,6 +38,11 @@
 // there is no policy as well. from-pods and from-outside mark the packets that are
 // judged: what only passes because somebody has emptied forward is not.
 //
+// Within the cluster what pods send keeps its source, whatever others masquerade
+// (postrouting); on the way out it becomes the node's. Where others share our table,
+// what policy let through is accepted before they see it (passed, see Passed). The
+// backend whose policy is in the switch has chains of its own (see Host).
+//
 // While a table is made from nothing, guard-forward and guard-prerouting stand
 // in the place of forward and prerouting (see Guard).
 //

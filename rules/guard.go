@@ -18,7 +18,7 @@ func Guard(gateway string) []tables.Chain {
 	return []tables.Chain{
 		{
 			Name: ChainGuardForward,
-			Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityFilter},
+			Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityForward},
 			Rules: []tables.Rule{
 				allowedBefore(),
 				closed(tables.Source, "policy is being loaded: from a pod or the tunnel"),

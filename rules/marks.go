@@ -13,6 +13,12 @@ const (
 	// and has no meaning after it.
 	MarkPass uint32 = 0x10000000
 
+	// MarkMasquerade is kube-proxy's, who masquerades what has it: also what a pod
+	// sends to a pod of another node through a port of its own node, where policy
+	// has to see whose it is. There it is cleared. (kube-proxy may be told another
+	// bit; that it masquerades then cannot be seen in the packet.)
+	MarkMasquerade uint32 = 0x00004000
+
 	// MarkJudged tells that the packet has come to the chains that judge it. Of
 	// one that is let through without (somebody has flushed the chain that leads
 	// there, or the rule that leads to it) the connection is not marked.

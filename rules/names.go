@@ -18,6 +18,7 @@ const (
 	ChainToPods      = "to-pods"
 	ChainSources     = "postrouting"
 	ChainAllowed     = "allowed"
+	ChainPassed      = "passed"
 	// Those of the backend whose policy is in the switch, besides.
 	ChainFromSwitch = "from-switch"
 	ChainRewritten  = "rewritten"

@@ -8,15 +8,19 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// Priorities of the base chains: those of nft's "raw" and "filter"; one before
-// "mangle", where others may set the whole mark of a packet; one behind "filter",
-// where others say of a Service that it has no endpoint; one before "srcnat",
-// where others masquerade, and one behind it.
+// Priorities of the base chains.
 const (
-	priorityRaw       = -300
-	priorityAllowed   = -151
-	priorityFilter    = 0
-	priorityRejected  = 1
+	priorityRaw = -300
+	// One before "mangle", where others may set the whole mark of a packet.
+	priorityAllowed = -151
+	// "mangle", since in iptables' filter table what others accept before us is
+	// accepted for good: kube-proxy does so with all that comes through a NodePort,
+	// at the top of FORWARD.
+	priorityForward = -150
+	priorityFilter  = 0
+	// One behind "filter", where others say of a Service that it has no endpoint.
+	priorityRejected = 1
+	// One before "srcnat", where others masquerade, and one behind it.
 	prioritySources   = 99
 	priorityRewritten = 101
 )
@@ -31,13 +35,13 @@ func PodNetworks(f model.Family) ipsets.Set {
 // package comment), for this node. They dispatch both families whatever the
 // node's prefixes are: an address that a pod got all the same is judged.
 func (r *Renderer) Static(node *model.Node) []tables.Chain {
-	return []tables.Chain{prerouting(), r.forward(), fromPods(node), fromOutside(), toPods(node), allowed()}
+	return []tables.Chain{prerouting(), r.forward(), fromPods(node), fromOutside(), toPods(node), r.allowed(node)}
 }
 
 func (r *Renderer) forward() tables.Chain {
 	return tables.Chain{
 		Name: ChainForward,
-		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityFilter},
+		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityForward},
 		Rules: []tables.Rule{
 			allowedBefore(),
 			{
@@ -68,22 +72,53 @@ func allowedBefore() tables.Rule {
 // answer, and an error that refers to it, is judged as a packet of its own while
 // the connection is not marked: that it may pass says nothing of the other
 // direction.
-func allowed() tables.Chain {
-	return tables.Chain{
-		Name: ChainAllowed,
-		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: priorityAllowed},
-		Rules: []tables.Rule{
-			{Matches: []tables.Match{markedAllowed()}, Action: tables.Return{}, Comment: "marked before"},
-			{
-				Matches: []tables.Match{
-					tables.MatchMark{Value: MarkJudged, Mask: MarkJudged},
-					tables.MatchConnState{States: tables.StateNew | tables.StateEstablished},
-					tables.MatchConnOriginal{},
-				},
-				Action: tables.SetConnMark{Value: MarkAllowed, Mask: MarkAllowed}, Comment: "policy let it through",
-			},
-		},
+//
+// Before that, a packet which begins a connection of a pod with another node loses
+// the mark by which kube-proxy would masquerade it (see MarkMasquerade).
+func (r *Renderer) allowed(node *model.Node) tables.Chain {
+	c := tables.Chain{
+		Name:  ChainAllowed,
+		Hook:  &tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: priorityAllowed},
+		Rules: []tables.Rule{{Matches: []tables.Match{markedAllowed()}, Action: tables.Return{}, Comment: "marked before"}},
 	}
+	for _, p := range node.PodCIDRs {
+		c.Rules = append(c.Rules, tables.Rule{
+			Matches: append(r.within(p), tables.MatchMark{Value: MarkMasquerade, Mask: MarkMasquerade}),
+			Action:  tables.SetMark{Value: 0, Mask: MarkMasquerade}, Comment: "pods within the cluster",
+		})
+	}
+	c.Rules = append(c.Rules, tables.Rule{
+		Matches: []tables.Match{
+			tables.MatchMark{Value: MarkJudged, Mask: MarkJudged},
+			tables.MatchConnState{States: tables.StateNew | tables.StateEstablished},
+			tables.MatchConnOriginal{},
+		},
+		Action: tables.SetConnMark{Value: MarkAllowed, Mask: MarkAllowed}, Comment: "policy let it through",
+	})
+	return c
+}
+
+// within matches what this node's pods send to other nodes of the cluster.
+func (r *Renderer) within(pods netip.Prefix) []tables.Match {
+	return []tables.Match{
+		r.out(),
+		tables.MatchPrefix{Side: tables.Source, Prefix: pods},
+		tables.MatchPrefix{Side: tables.Destination, Prefix: pods, Negated: true},
+	}
+}
+
+// Passed renders the chain that accepts what policy has let through before others
+// judge it, for drivers whose tables others share. It decides nothing: what policy
+// denies does not come here.
+func (r *Renderer) Passed() tables.Chain {
+	c := tables.Chain{
+		Name: ChainPassed,
+		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityFilter},
+	}
+	for _, m := range []tables.Match{r.in(), r.out()} {
+		c.Rules = append(c.Rules, tables.Rule{Matches: []tables.Match{m}, Action: tables.Accept{}, Comment: "policy let it through"})
+	}
+	return c
 }
 
 // judged marks a packet as one that comes to the chains which judge it.
@@ -177,12 +212,8 @@ func (r *Renderer) Sources(node *model.Node, masquerade bool) tables.Chain {
 	c := r.sourcesChain()
 	for _, p := range node.PodCIDRs {
 		c.Rules = append(c.Rules, tables.Rule{
-			Matches: []tables.Match{
-				r.out(),
-				tables.MatchPrefix{Side: tables.Source, Prefix: p},
-				tables.MatchPrefix{Side: tables.Destination, Prefix: p, Negated: true},
-			},
-			Action: tables.KeepSource{Family: model.FamilyOf(p.Addr())}, Comment: "pods within the cluster",
+			Matches: r.within(p),
+			Action:  tables.KeepSource{Family: model.FamilyOf(p.Addr())}, Comment: "pods within the cluster",
 		})
 	}
 	if masquerade {

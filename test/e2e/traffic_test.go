@@ -103,9 +103,14 @@ func (tr *traffic) stop(t *testing.T) {
 // connect opens a TCP connection. Only the socket is made on the namespace's
 // thread, so that a slow connect does not hold up others.
 func connect(from *namespace.Namespace, to netip.AddrPort, timeout time.Duration) (*os.File, error) {
-	domain, addr := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Port: int(to.Port()), Addr: [4]byte(to.Addr().AsSlice()[:4])})
+	return connectFrom(from, netip.Addr{}, to, timeout)
+}
+
+// connectFrom does so from an address, unless it is the zero Addr.
+func connectFrom(from *namespace.Namespace, source netip.Addr, to netip.AddrPort, timeout time.Duration) (*os.File, error) {
+	domain := unix.AF_INET
 	if to.Addr().Is6() {
-		domain, addr = unix.AF_INET6, &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
+		domain = unix.AF_INET6
 	}
 	fd := -1
 	err := from.Do(func() (err error) {
@@ -120,8 +125,11 @@ func connect(from *namespace.Namespace, to netip.AddrPort, timeout time.Duration
 	err = errors.Join(
 		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}),
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit))
+	if err == nil && source.IsValid() {
+		err = unix.Bind(fd, sockaddr(netip.AddrPortFrom(source, 0)))
+	}
 	if err == nil {
-		err = unix.Connect(fd, addr)
+		err = unix.Connect(fd, sockaddr(to))
 	}
 	if err == nil {
 		err = unix.SetNonblock(fd, true)
@@ -130,6 +138,13 @@ func connect(from *namespace.Namespace, to netip.AddrPort, timeout time.Duration
 		return nil, errors.Join(err, unix.Close(fd))
 	}
 	return os.NewFile(uintptr(fd), "tcp"), nil
+}
+
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is6() {
+		return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+	}
+	return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
 }
 
 // stream sends numbered blocks over one connection and compares their echoes.

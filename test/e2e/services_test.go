@@ -1,0 +1,225 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/felixlike/felixlike/lab"
+	"github.com/felixlike/felixlike/model"
+)
+
+// way is a connection through a Service, and whether it has to get through. The
+// source is a pod of namespace x, a node, or a host outside the cluster; the target
+// "a" is the Service of pod x/a, "node1:a" the port of that Service on node1,
+// "node1!a" its port for endpoints of node1 itself.
+type way struct {
+	from, to string
+	through  bool
+}
+
+func open(pairs ...string) []way   { return ways(true, pairs) }
+func denied(pairs ...string) []way { return ways(false, pairs) }
+
+// ways takes "from -> to".
+func ways(through bool, pairs []string) []way {
+	var all []way
+	for _, p := range pairs {
+		from, to, _ := strings.Cut(p, " -> ")
+		all = append(all, way{from, to, through})
+	}
+	return all
+}
+
+// outside and stranger are hosts outside the cluster.
+const (
+	outside  = "192.0.2.7"
+	stranger = "192.0.2.8"
+)
+
+// testedServices are the Services of these tests; the last one leads outside the
+// cluster.
+func testedServices() []service {
+	return []service{{1, "a", "a"}, {2, "b", "b"}, {3, "c", "c"}, {4, "ext", stranger}}
+}
+
+// serviceCase is what is true of Services under some policies: x/a and x/b are on
+// node1, x/c on node2, x/d on node3.
+type serviceCase struct {
+	name     string
+	policies string
+	ways     []way
+}
+
+func serviceCases() []serviceCase {
+	const named = `{kind: NetworkPolicy, metadata: {namespace: x, name: p}, spec: {podSelector: {matchLabels: {pod: a}}, `
+	return []serviceCase{
+		{"no policy", "", slices.Concat(
+			open(
+				"b -> a", "c -> a", "a -> c", "a -> a", "node1 -> a", "node1 -> c", "node2 -> a",
+				outside+" -> node1:a", outside+" -> node2:a", outside+" -> node1!a",
+				"node2 -> node1:a", "node1 -> node1:a", "node1 -> node1:c", "node1 -> node1!a",
+				"b -> node1:a", "b -> node1!a", "b -> node1:c", "a -> node1:a", "c -> node1:a", "c -> node1:c", "d -> node1:c", "d -> node2:a",
+				"a -> ext", "b -> node1:ext",
+			),
+			denied(outside+" -> node2!a"), // the proxy's doing: no endpoint there
+		)},
+		{"ingress from x/c only", named + `ingress: [{from: [{podSelector: {matchLabels: {pod: c}}}], ports: [{port: 80}]}]}}`, slices.Concat(
+			// Between its own node's port and a pod there is no other node.
+			open("c -> a", "c -> node1:a", "c -> node2:a", "c -> node1!a", "node1 -> a", "node1 -> node1:a", "a -> b", "a -> c"),
+			denied(
+				"b -> a", "d -> a", "a -> a", "node2 -> a", outside+" -> node1:a", outside+" -> node2:a", outside+" -> node1!a",
+				"node2 -> node1:a", "b -> node1:a", "b -> node1!a", "b -> node2:a", "a -> node1:a", "d -> node1:a", "d -> node2:a",
+				// It comes from node3 then.
+				"c -> node3:a",
+			),
+		)},
+		{"ingress from one client", named + `ingress: [{from: [{ipBlock: {cidr: ` + outside + `/32}}, {ipBlock: {cidr: "` + lab.Map(netip.MustParseAddr(outside)).String() + `/128"}}]}]}}`, slices.Concat(
+			open(outside+" -> node1:a", outside+" -> node1!a", "node1 -> a"),
+			denied(stranger+" -> node1:a", stranger+" -> node1!a", outside+" -> node2:a", "b -> a", "a -> a"),
+		)},
+		{"ingress from node2", named + `ingress: [{from: [{ipBlock: {cidr: 10.10.1.1/32}}, {ipBlock: {cidr: "` + lab.Map(netip.MustParseAddr("10.10.1.1")).String() + `/128"}}]}]}}`, slices.Concat(
+			// Whoever comes by another node's port is that node.
+			open(outside+" -> node2:a", stranger+" -> node2:a", "d -> node2:a", "b -> node2:a", "node2 -> a"),
+			denied("c -> a", "c -> node2:a", outside+" -> node1:a", "b -> node1:a"),
+		)},
+		{"no ingress", named + `ingress: []}}`, slices.Concat(
+			open("node1 -> a", "node1 -> node1:a", "node1 -> node1!a", "a -> b", "a -> node1:c", "a -> ext"),
+			denied("b -> a", "c -> a", "a -> a", "a -> node1:a", outside+" -> node1:a", outside+" -> node2:a", outside+" -> node1!a", "b -> node1:a", "node2 -> node1:a", "c -> node1:a"),
+		)},
+		{"no egress", named + `policyTypes: [Egress]}}`, slices.Concat(
+			open("b -> a", "c -> a", "node1 -> a", outside+" -> node1:a", outside+" -> node2:a", "b -> node1:c", "b -> ext"),
+			denied("a -> b", "a -> c", "a -> a", "a -> node1:b", "a -> node1:c", "a -> node1!b", "a -> node1:a", "a -> node2:c", "a -> ext", "a -> node1:ext"),
+		)},
+		{"egress to itself only", named + `policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {pod: a}}}], ports: [{port: 80}]}]}}`, slices.Concat(
+			open("a -> a", "a -> node1:a", "b -> a"),
+			denied("a -> b", "a -> c", "a -> node1:c", "a -> ext"),
+		)},
+		{"egress to x/c only", named + `policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {pod: c}}}], ports: [{port: 80}]}]}}`, slices.Concat(
+			open("a -> c", "a -> node1:c", "a -> node1!c"),
+			denied("a -> a", "a -> b", "a -> node1:b", "a -> node2:c"), // node2 is not x/c
+		)},
+		{"both only with itself", named + `ingress: [{from: [{podSelector: {matchLabels: {pod: a}}}]}], egress: [{to: [{podSelector: {matchLabels: {pod: a}}}]}], policyTypes: [Ingress, Egress]}}`, slices.Concat(
+			open("a -> a", "a -> node1:a", "node1 -> a"),
+			denied("b -> a", "a -> b", outside+" -> node1:a"),
+		)},
+	}
+}
+
+// TestServices judges connections through Services, as a proxy makes them, under
+// every backend and with every kind of proxy: policy sees who really began a
+// connection, at the node that knows it, and nobody gets past it by a detour.
+func TestServices(t *testing.T) {
+	for _, backend := range backends() {
+		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
+			l := newLabWith(t, lab.Config{Backend: backend})
+			set(t, l, state(t, threeNodes))
+			// From now on there is a server.
+			expect(t, l, true, "x/b", "ip:"+stranger, model.TCP, 80)
+			for _, mode := range slices.Sorted(maps.Keys(proxyModes())) {
+				t.Run(mode, func(t *testing.T) {
+					runProxy(t, l, proxyModes()[mode])
+					for _, c := range serviceCases() {
+						set(t, l, state(t, threeNodes, c.policies))
+						judgeWays(t, l, c)
+					}
+				})
+			}
+		})
+	}
+}
+
+// runProxy runs a proxy on all nodes until the test ends.
+func runProxy(t *testing.T, l *lab.Lab, mode func(t *testing.T, n *lab.Node, p proxy) (remove func())) {
+	t.Helper()
+	for _, name := range []string{"node1", "node2", "node3"} {
+		for _, f := range model.Families() {
+			n := l.Node(name)
+			t.Cleanup(mode(t, n, newProxy(l, n, f, testedServices())))
+		}
+	}
+}
+
+// judgeWays tries all ways of a case side by side, in both families.
+func judgeWays(t *testing.T, l *lab.Lab, c serviceCase) {
+	t.Helper()
+	var running sync.WaitGroup
+	for _, w := range c.ways {
+		for _, f := range model.Families() {
+			running.Go(func() {
+				err := w.try(l, f)
+				if through := err == nil; through != w.through {
+					t.Errorf("%s: %s -> %s over IPv%s: through %v, want %v (%v)", c.name, w.from, w.to, f, through, w.through, err)
+				}
+			})
+		}
+	}
+	running.Wait()
+}
+
+// try opens the connection and has a byte echoed.
+func (w way) try(l *lab.Lab, f model.Family) error {
+	from, source, err := l.Host(endOf(w.from), f)
+	if err != nil {
+		return err
+	}
+	to, err := w.target(l, f)
+	if err != nil {
+		return err
+	}
+	timeout := probeTimeout
+	if w.through {
+		timeout = patience
+	}
+	conn, err := connectFrom(from, source, to, timeout)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
+		return err
+	}
+	if _, err := conn.Write([]byte{'?'}); err != nil {
+		return err
+	}
+	_, err = io.ReadFull(conn, make([]byte, 1))
+	return err
+}
+
+// endOf returns the end of a probe that a name stands for.
+func endOf(name string) string {
+	switch {
+	case strings.HasPrefix(name, "node"):
+		return "node:" + name
+	case strings.Contains(name, "."):
+		return "ip:" + name
+	}
+	return "x/" + name
+}
+
+// target returns where a way leads to.
+func (w way) target(l *lab.Lab, f model.Family) (netip.AddrPort, error) {
+	node, name, first := "", w.to, 0
+	for mark, port := range map[string]int{":": 30000, "!": 31000} {
+		if n, s, ok := strings.Cut(w.to, mark); ok {
+			node, name, first = n, s, port
+		}
+	}
+	for _, s := range testedServices() {
+		switch {
+		case s.name != name:
+		case node == "":
+			return netip.AddrPortFrom(s.address(f), servicePort), nil
+		default:
+			return netip.AddrPortFrom(l.Node(node).Address(f), uint16(first+s.number)), nil
+		}
+	}
+	return netip.AddrPort{}, fmt.Errorf("there is no service %q", name)
+}
