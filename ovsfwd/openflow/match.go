@@ -100,15 +100,13 @@ func (m Match) ConjID(id uint32) Match { return m.with(ConjID, uint32Bytes(id), 
 // with returns a copy with one more term, in wire order. A field given twice
 // keeps the later value.
 func (m Match) with(f Field, value, mask []byte) Match {
+	at, found := slices.BinarySearchFunc(m.terms, f, func(t term, f Field) int { return int(t.field) - int(f) })
 	terms := make([]term, 0, len(m.terms)+1)
-	for _, t := range m.terms {
-		if t.field != f {
-			terms = append(terms, t)
-		}
+	terms = append(append(terms, m.terms[:at]...), newTerm(f, slices.Clone(value), mask))
+	if found {
+		at++
 	}
-	terms = append(terms, newTerm(f, slices.Clone(value), mask))
-	slices.SortStableFunc(terms, func(a, b term) int { return int(a.field) - int(b.field) })
-	return Match{terms}
+	return Match{append(terms, m.terms[at:]...)}
 }
 
 // String returns the match in ovs-ofctl notation, the protocol first; it is

@@ -22,8 +22,6 @@ type change struct {
 // sorted.
 func (t *FlowTable) changes() []change {
 	var gone, wanted []change
-	slices.SortFunc(t.touched, func(a, b identity) int { return bytes.Compare(a[:], b[:]) })
-	t.touched = slices.Compact(t.touched)
 	for _, id := range t.touched {
 		s, known := t.states[id]
 		switch {
@@ -39,7 +37,7 @@ func (t *FlowTable) changes() []change {
 		return cmp.Or(cmp.Compare(a.table, b.table), cmp.Compare(a.cookie, b.cookie), bytes.Compare(a.id[:], b.id[:]))
 	})
 	slices.SortFunc(wanted, func(a, b change) int { return a.compare(b.claim) })
-	return append(gone, wanted...)
+	return append(slices.Compact(gone), slices.Compact(wanted)...)
 }
 
 // twins returns the right flows that go together with those that are deleted,
