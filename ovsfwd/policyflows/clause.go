@@ -173,17 +173,18 @@ func (s *Store) podFlows(c podClause) []openflow.Flow {
 
 // podMatches are the matches for a pod's packets.
 func (s *Store) podMatches(c podClause) []openflow.Match {
-	return s.pods[c.pod].matches(c.layer.direction(), s.families)
+	return s.pods[c.pod].matches(c.layer.direction(), s.families...)
 }
 
-// matches returns what matches the pod's packets of a direction: its addresses,
-// or its port in the families.
-func (p *pod) matches(d model.Direction, families []model.Family) []openflow.Match {
+// matches returns what matches the pod's packets of a direction in the families:
+// by its addresses, or by its port.
+func (p *pod) matches(d model.Direction, families ...model.Family) []openflow.Match {
 	var all []openflow.Match
 	if d == model.Egress {
 		for _, a := range p.Addresses {
-			a = a.Unmap()
-			all = append(all, address(ip(model.FamilyOf(a)), openflow.IPv4Src, model.AddressMember(a).Prefix))
+			if f := model.FamilyOf(a); slices.Contains(families, f) {
+				all = append(all, address(ip(f), openflow.IPv4Src, model.AddressMember(a).Prefix))
+			}
 		}
 		return all
 	}

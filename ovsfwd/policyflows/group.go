@@ -50,6 +50,7 @@ func (s *Store) UpdateGroup(id model.GroupID, added, removed []model.Member) {
 	for _, m := range added {
 		g.add(s, m)
 	}
+	s.liftUsers(id)
 	s.dropGroup(g)
 }
 
@@ -59,6 +60,7 @@ func (s *Store) RemoveGroup(id model.GroupID) {
 	for m := range g.members {
 		g.remove(s, m)
 	}
+	s.liftUsers(id)
 	s.dropGroup(g)
 }
 

@@ -61,7 +61,7 @@ func TestDeletingEverythingLeavesNothing(t *testing.T) {
 		if keys := slices.Sorted(maps.Keys(r.flows)); !slices.Equal(keys, static()) {
 			t.Fatalf("flows are left: %s", r.text())
 		}
-		if len(s.policies)+len(s.rules)+len(s.ports)+len(s.pods)+len(s.ids.taken) != 0 || len(s.groups) != 1 || len(s.members) != 2 {
+		if len(s.policies)+len(s.rules)+len(s.ports)+len(s.pods)+len(s.ids.taken)+len(s.refused) != 0 || len(s.groups) != 1 || len(s.members) != 2 {
 			t.Fatalf("left: %d policies, %d rules, %d ports, %d pods, %d ids, %d groups, %d members",
 				len(s.policies), len(s.rules), len(s.ports), len(s.pods), len(s.ids.taken), len(s.groups), len(s.members))
 		}
@@ -186,6 +186,17 @@ func TestRefusalBacksOffAndNamesWhatIsClosed(t *testing.T) {
 			t.Errorf("attempt %d: next try at %s, want %s", attempt, refused.NextTry, want)
 		}
 		now = refused.NextTry
+	}
+	// So is what it asks.
+	s.UpdateGroup("a1", nil, members("10.0.0.1"))
+	s.Complete()
+	if got, err := p.Apply(t.Context()); err != nil || len(got.Refused) > 0 {
+		t.Fatalf("%v, %+v", err, got.Refused)
+	}
+	s.UpdateGroup("a1", members("10.0.0.1"), nil)
+	s.Complete()
+	if got, err := p.Apply(t.Context()); err != nil || len(got.Refused) != 1 {
+		t.Fatalf("%v, %+v", err, got.Refused)
 	}
 	// A policy that changes is tried at once.
 	s.SetPolicy(&model.Policy{ID: web, Ingress: rule("a2")})

@@ -3,6 +3,8 @@ package policyflows
 import (
 	"maps"
 	"slices"
+
+	"github.com/felixlike/felixlike/model"
 )
 
 // refuse takes a policy out of what is programmed: its flows go, and the pods
@@ -10,6 +12,7 @@ import (
 func (s *Store) refuse(p *policy) {
 	if !p.refused {
 		p.refused = true
+		s.refused[p] = struct{}{}
 		s.reconsider(p)
 	}
 }
@@ -17,7 +20,19 @@ func (s *Store) refuse(p *policy) {
 // lift puts a policy back that was refused.
 func (s *Store) lift(p *policy) {
 	p.refused = false
+	delete(s.refused, p)
 	s.reconsider(p)
+}
+
+// liftUsers puts the refused policies back that ask a group, which has changed.
+func (s *Store) liftUsers(id model.GroupID) {
+	for p := range s.refused {
+		if slices.ContainsFunc(p.rules, func(r *rule) bool {
+			return slices.Contains(r.spec.Peers, id) || slices.Contains(r.spec.NamedPorts, id)
+		}) {
+			s.lift(p)
+		}
+	}
 }
 
 func (s *Store) reconsider(p *policy) {

@@ -1,6 +1,7 @@
 package policyflows
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/felixlike/felixlike/model"
@@ -27,7 +28,8 @@ func (s *Store) ruleFlows(id RuleID) []openflow.Flow {
 func closingKey(name string) string { return "pod " + name }
 
 // closingFlows renders what drops the packets of a pod beside the rules: that it
-// is closed, or isolated.
+// is closed, or isolated. In a family that no rules are rendered for it is
+// closed, too: what would deny there is missing.
 func (s *Store) closingFlows(name string) []openflow.Flow {
 	p := s.pods[name]
 	if p == nil {
@@ -35,11 +37,13 @@ func (s *Store) closingFlows(name string) []openflow.Flow {
 	}
 	var flows []openflow.Flow
 	for _, d := range model.Directions() {
-		switch {
-		case p.closed(d):
-			flows = append(flows, closed(p, d)...)
-		case p.applied(d).Isolated():
-			flows = append(flows, isolated(p, d, s.families)...)
+		for _, f := range model.Families() {
+			switch {
+			case p.closed(d) || !slices.Contains(s.families, f):
+				flows = append(flows, closed(p, d, f)...)
+			case p.applied(d).Isolated():
+				flows = append(flows, isolated(p, d, f)...)
+			}
 		}
 	}
 	return flows

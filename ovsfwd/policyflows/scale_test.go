@@ -81,8 +81,8 @@ func (w shape) load(s *Store) {
 
 // TestFlowsAreTheSumOfTheDimensions loads growing numbers of policies and
 // compares the flows with what the dimensions have in sum: a clause for each pod
-// and each member in each direction and lane, the ports, and for each rule where
-// it leads and what counts it.
+// and each member in each direction and lane, the ports, for each rule where it
+// leads and what counts it, and for each pod what isolates and what closes it.
 func TestFlowsAreTheSumOfTheDimensions(t *testing.T) {
 	for _, policies := range []int{1, 10, 100, 400, 1600} {
 		w := shape{pods: 200, policies: policies, rules: 10, groups: 50, members: 20, perPod: min(policies, 10)}
@@ -91,7 +91,7 @@ func TestFlowsAreTheSumOfTheDimensions(t *testing.T) {
 		rules := policies * w.rules
 		lanes := s.layers[ruleIngress].lanes
 		constant := len(deniedFlows()) + len(pipeline.Judged())
-		bound := 2*lanes*(w.pods+w.groups*w.members+w.rules/2) + 2*w.pods + 3*rules + constant
+		bound := 2*lanes*(w.pods+w.groups*w.members+w.rules/2) + 4*w.pods + 3*rules + constant
 		if got := len(r.all()); got > bound {
 			t.Errorf("%d policies: %d flows, more than %d", policies, got, bound)
 		} else {
@@ -107,8 +107,8 @@ func TestNoCrossProducts(t *testing.T) {
 		w := shape{pods: pods, policies: 1, rules: 2, groups: 1, members: pods, perPod: 1}
 		s, r := newStore(model.IPv4)
 		w.load(s)
-		// Applied to, peer, isolated; ports, actions, counters, what is always there.
-		if got, want := len(r.all()), 2*3*pods+2+2*3+len(deniedFlows())+len(pipeline.Judged()); got != want {
+		// Applied to, peer, isolated, and twice closed in IPv6; ports, actions, counters, what is always there.
+		if got, want := len(r.all()), 2*4*pods+2+2*3+len(deniedFlows())+len(pipeline.Judged()); got != want {
 			t.Errorf("%d pods: %d flows, want %d", pods, got, want)
 		}
 	}

@@ -40,7 +40,9 @@ type Store struct {
 	rules    map[RuleID]*rule
 	layers   [layerCount]layerState
 	all      *group
-	dirty    changes
+	// refused are the policies that are set aside.
+	refused map[*policy]struct{}
+	dirty   changes
 }
 
 // side is a policy in one direction.
@@ -91,7 +93,7 @@ func New(o Options) *Store {
 	s := &Store{
 		flows: o.Flows, ids: newIDs(o.HashID), policies: map[side]*policy{}, groups: map[model.GroupID]*group{},
 		members: map[model.Member][]*group{}, ports: map[portClause]map[*rule]struct{}{}, pods: map[string]*pod{},
-		rules: map[RuleID]*rule{}, dirty: newChanges(),
+		rules: map[RuleID]*rule{}, refused: map[*policy]struct{}{}, dirty: newChanges(),
 	}
 	s.dirty.base = true
 	for l := range s.layers {

@@ -16,15 +16,15 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
-// isolated renders that a pod's new connections of a direction are dropped if no
-// rule has allowed them.
-func isolated(p *pod, d model.Direction, families []model.Family) []openflow.Flow {
+// isolated renders that a pod's new connections of a direction and family are
+// dropped if no rule has allowed them.
+func isolated(p *pod, d model.Direction, f model.Family) []openflow.Flow {
 	table := pipeline.TableEgressDefault
 	if d == model.Ingress {
 		table = pipeline.TableIngressDefault
 	}
 	var flows []openflow.Flow
-	for _, m := range p.matches(d, families) {
+	for _, m := range p.matches(d, f) {
 		flows = append(flows, openflow.Flow{Table: table, Priority: priorityIsolation, Match: m})
 	}
 	return flows

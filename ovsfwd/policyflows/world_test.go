@@ -187,7 +187,7 @@ func (w *world) judge(d model.Direction, pod Pod, p packet) bool {
 	if d == model.Ingress {
 		applied = pod.Ingress
 	}
-	if !pod.Open {
+	if !pod.Open || !slices.Contains(w.families, model.FamilyOf(p.source)) {
 		return false
 	}
 	for _, ids := range [][]model.PolicyID{applied.Admin, applied.NetworkPolicies, applied.Baseline} {
@@ -265,7 +265,7 @@ func (w *world) check(t *rapid.T, r *recorder) {
 			pod := w.pods[name]
 			for _, own := range pod.Addresses {
 				f := model.FamilyOf(own)
-				if f != model.FamilyOf(peer) || !slices.Contains(w.families, f) {
+				if f != model.FamilyOf(peer) {
 					continue
 				}
 				p.source, p.destination, p.port = own, peer, 0
