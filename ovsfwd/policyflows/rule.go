@@ -48,22 +48,3 @@ func (s *Store) closingFlows(name string) []openflow.Flow {
 	}
 	return flows
 }
-
-// RuleInfo is a rule by its id, as the counters know it.
-type RuleInfo struct {
-	RuleID
-	// ID is the conjunction's, Name the rule's in its policy.
-	ID   uint32
-	Name string
-}
-
-// Rules returns the rules that have flows, by id.
-func (s *Store) Rules() map[uint32]RuleInfo {
-	all := make(map[uint32]RuleInfo, len(s.rules))
-	for id, r := range s.rules {
-		if r.installed {
-			all[r.id] = RuleInfo{RuleID: id, ID: r.id, Name: r.spec.Name}
-		}
-	}
-	return all
-}

@@ -1,0 +1,79 @@
+package policyflows
+
+import (
+	"context"
+	"slices"
+
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+)
+
+// Hits is what a rule has decided since its flows were installed.
+type Hits struct {
+	RuleID
+	// Name is the rule's in its policy.
+	Name string
+	// Sessions are the connections that it allowed. One that is not answered
+	// counts anew with each of its first packets, as an unanswered UDP packet does.
+	Sessions uint64
+	// Packets and Bytes are those of its connections, or those that it denied.
+	Packets, Bytes uint64
+}
+
+// Counters reads the counters of flows. *openflow.Conn is one.
+type Counters interface {
+	FlowStats(ctx context.Context, owner uint16, table uint8) ([]openflow.FlowStats, error)
+}
+
+// Hits reads what the rules have decided, in order of their policies. Rules that
+// pass on are not counted.
+func (s *Store) Hits(ctx context.Context, c Counters) ([]Hits, error) {
+	byID := make(map[uint32]*Hits, len(s.rules))
+	for id, r := range s.rules {
+		if r.installed {
+			byID[r.id] = &Hits{RuleID: id, Name: r.spec.Name}
+		}
+	}
+	for _, table := range []uint8{pipeline.TableEgressMetrics, pipeline.TableIngressMetrics} {
+		stats, err := c.FlowStats(ctx, pipeline.PolicyOwner, table)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range stats {
+			id, session := counted(f)
+			h := byID[id]
+			if h == nil {
+				continue // of a rule that has gone meanwhile
+			}
+			h.Packets += f.Packets
+			h.Bytes += f.Bytes
+			if session {
+				h.Sessions += f.Packets
+			}
+		}
+	}
+	all := make([]Hits, 0, len(byID))
+	for _, h := range byID {
+		all = append(all, *h)
+	}
+	slices.SortFunc(all, func(a, b Hits) int { return a.Compare(b.RuleID) })
+	return all, nil
+}
+
+// counted returns the id of the rule that a flow counts, and whether the flow
+// counts connections.
+func counted(f openflow.FlowStats) (id uint32, session bool) {
+	if n, found := f.Value(openflow.Reg3); found {
+		return uint32(n), false
+	}
+	for _, allowed := range []openflow.Field{openflow.Reg5, openflow.Reg6} {
+		if n, found := f.Value(allowed); found {
+			return uint32(n), true
+		}
+	}
+	label, _ := f.Value(openflow.CTLabel)
+	if f.Table == pipeline.TableEgressMetrics {
+		label >>= 32
+	}
+	return uint32(label), false
+}
