@@ -36,7 +36,7 @@ func limits() []limit {
 	for _, backend := range []string{felixlike.IPTablesLegacy, felixlike.IPTablesNFT} {
 		all = append(all, iptablesLimits(backend)...)
 	}
-	return append(all, engineLimits()...)
+	return append(append(all, openflowLimits()...), engineLimits()...)
 }
 
 // nftLimits are those of the nftables backend.
@@ -90,6 +90,20 @@ func iptablesLimits(backend string) []limit {
 		restartWrites(backend),
 	}
 	return append(all, loadLimits(backend)...)
+}
+
+// openflowLimits are those of the openflow backend.
+func openflowLimits() []limit {
+	const of = felixlike.OpenFlow
+	rss := func(r *Result) Series { return r.PeakRSS }
+	all := []limit{
+		{of, "one pod joins a group, p99", latency(worker.ElementAdded, func(l Latency) float64 { return l.P99 }), 0.005, seconds},
+		{of, "one pod leaves a group, p99", latency(worker.ElementRemoved, func(l Latency) float64 { return l.P99 }), 0.005, seconds},
+		{of, "first load, peak RSS", worst(worker.FirstLoad, rss), 150e6, always(megabytes())},
+		{of, "restart with nothing changed, peak RSS", worst(worker.Restart, rss), 150e6, always(megabytes())},
+		restartWrites(of),
+	}
+	return append(all, loadLimits(of)...)
 }
 
 // restartWrites is a budget of every backend, and so are loadLimits.

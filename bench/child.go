@@ -68,40 +68,54 @@ func (r *run) readLines(out io.Reader, backend string) error {
 
 // toolLoad saves the namespace's state by the kernel's own tools and loads it
 // into a new one.
-func (r *run) toolLoad(ctx context.Context, ns *namespace.Namespace, b worker.Backend) error {
+func (r *run) toolLoad(ctx context.Context, ns *namespace.Namespace, o *ovs, b worker.Backend) (err error) {
 	r.Progress.Case(string(worker.ToolLoad))
 	other, err := namespace.Anonymous()
 	if err != nil {
 		return err
 	}
 	defer other.Close()
+	into, err := startSwitch(ctx, other, b)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, into.stop()) }()
+	before, err := into.worker().CPU()
+	if err != nil {
+		return err
+	}
 	m := worker.Measurement{Case: worker.ToolLoad, Wall: []time.Duration{0}}
 	var commands []string
 	for _, t := range b.Tools {
-		dump, err := save(ctx, ns, t)
+		dump, err := save(ctx, ns, o.argv(t.Save))
 		if err != nil {
 			return err
 		}
-		err = load(ctx, other, t, dump, &m)
+		err = load(ctx, other, into.argv(t.Load), dump, &m)
 		dump.Close()
 		if err != nil {
 			return err
 		}
-		commands = append(commands, t.String())
+		commands = append(commands, toolName(t))
 	}
+	after, err := into.worker().CPU()
+	if err != nil {
+		return err
+	}
+	m.CPU = m.CPU.Add(after.Minus(before))
 	r.add(b.Name, strings.Join(commands, " + "), m)
 	return nil
 }
 
 // save returns an open file with what the tool saves; it has no name any more.
-func save(ctx context.Context, ns *namespace.Namespace, t worker.Tool) (*os.File, error) {
+func save(ctx context.Context, ns *namespace.Namespace, argv []string) (*os.File, error) {
 	dump, err := os.CreateTemp("", "felixlike-bench-")
 	if err != nil {
 		return nil, err
 	}
 	err = os.Remove(dump.Name())
 	if err == nil {
-		cmd := command(ctx, t.Save)
+		cmd := command(ctx, argv)
 		cmd.Stdout = dump
 		err = finish(ns, cmd)
 	}
@@ -116,8 +130,8 @@ func save(ctx context.Context, ns *namespace.Namespace, t worker.Tool) (*os.File
 }
 
 // load adds to the measurement what it takes to load a dump.
-func load(ctx context.Context, ns *namespace.Namespace, t worker.Tool, dump *os.File, m *worker.Measurement) error {
-	cmd := command(ctx, t.Load)
+func load(ctx context.Context, ns *namespace.Namespace, argv []string, dump *os.File, m *worker.Measurement) error {
+	cmd := command(ctx, argv)
 	cmd.Stdin = dump
 	begin := time.Now()
 	if err := finish(ns, cmd); err != nil {

@@ -68,6 +68,12 @@ func (r *Result) add(m *worker.Measurement, loop float64) {
 	r.Writes = append(r.Writes, float64(m.Writes)/n)
 	r.Saves = append(r.Saves, float64(m.Saves)/n)
 	r.Restores = append(r.Restores, float64(m.Restores)/n)
+	if m.CPU.Switch > 0 {
+		r.SwitchCPU = append(r.SwitchCPU, m.CPU.Switch.Seconds()/n)
+	}
+	if m.SwitchPeakRSS > 0 {
+		r.SwitchPeakRSS = append(r.SwitchPeakRSS, float64(m.SwitchPeakRSS))
+	}
 	if m.PeakRSS > 0 {
 		r.PeakRSS = append(r.PeakRSS, float64(m.PeakRSS))
 	}

@@ -60,7 +60,7 @@ func (r *Report) each(c worker.Case, f func(backend string, result *Result)) {
 func (r *Report) loads() section {
 	s := section{
 		heading: "Everything at once", left: 2,
-		header: []string{"what", "backend", "wall", "CPU", r.ofFirstHeader(), "in kernel", "of loop", "writes", "programs", "peak RSS", "others, CPU"},
+		header: []string{"what", "backend", "wall", "CPU", r.ofFirstHeader(), "in kernel", "in vswitchd", "of loop", "writes", "programs", "peak RSS", "of vswitchd", "others, CPU"},
 	}
 	row := func(what string, f *Result) {
 		writes := middle(f.Writes, plain())
@@ -68,8 +68,8 @@ func (r *Report) loads() section {
 			writes = "" // it tells of none
 		}
 		s.rows = append(s.rows, []string{
-			what, f.Backend, spreadSeconds(f.Wall), spreadSeconds(f.CPU), spread(r.ofFirst(f), multiples()), inKernel(f),
-			middle(f.CPUOfLoop, plain()), writes, r.programs(f), middle(f.PeakRSS, megabytes()),
+			what, f.Backend, spreadSeconds(f.Wall), spreadSeconds(f.CPU), spread(r.ofFirst(f), multiples()), inKernel(f), inSwitch(f),
+			middle(f.CPUOfLoop, plain()), writes, r.programs(f), middle(f.PeakRSS, megabytes()), middle(f.SwitchPeakRSS, megabytes()),
 			beside(r.Profile.Name, f.Backend, f.Case),
 		})
 	}
@@ -139,11 +139,19 @@ func (r *Report) programs(f *Result) string {
 // inKernel prints which part of the CPU time the kernel used.
 func inKernel(f *Result) string { return share(f.System, f.CPU) }
 
+// inSwitch prints which part of the CPU time ovs-vswitchd used.
+func inSwitch(f *Result) string {
+	if len(f.SwitchCPU) == 0 {
+		return ""
+	}
+	return share(f.SwitchCPU, f.CPU)
+}
+
 // changes is about one thing at a time.
 func (r *Report) changes() section {
 	s := section{
 		heading: "One change, from the object to the kernel's commit", left: 2,
-		header: []string{"what", "backend", "p50", "p99", "max", "changes", "CPU each", r.ofFirstHeader(), "in kernel", "of loop", "writes", "programs", "others, CPU"},
+		header: []string{"what", "backend", "p50", "p99", "max", "changes", "CPU each", r.ofFirstHeader(), "in kernel", "in vswitchd", "of loop", "writes", "programs", "others, CPU"},
 		text: []string{
 			"p50, p99 and max are over all changes of all rounds. An endpoint comes with a list of policies that no other " +
 				"pod has; its pod object is known before, as the scheduler's word comes before the CNI's. " +
@@ -164,7 +172,7 @@ func (r *Report) changes() section {
 	} {
 		r.each(c.Case, func(b string, f *Result) {
 			s.rows = append(s.rows, slices.Concat(times(c.what, f), []string{
-				spreadSeconds(f.CPU), spread(r.ofFirst(f), multiples()), inKernel(f), middle(f.CPUOfLoop, plain()),
+				spreadSeconds(f.CPU), spread(r.ofFirst(f), multiples()), inKernel(f), inSwitch(f), middle(f.CPUOfLoop, plain()),
 				middle(f.Writes, plain()), r.programs(f), beside(r.Profile.Name, b, c.Case),
 			}))
 		})
@@ -176,7 +184,7 @@ func (r *Report) changes() section {
 func (r *Report) foreign() section {
 	s := section{
 		heading: "A foreign change, from the other program's request to the repair's commit", left: 2,
-		header: []string{"what", "backend", "p50", "p99", "max", "changes", "heard after", "CPU each", "in kernel", "of loop", "writes", "others"},
+		header: []string{"what", "backend", "p50", "p99", "max", "changes", "heard after", "CPU each", "in kernel", "in vswitchd", "of loop", "writes", "others"},
 		text: []string{
 			"The other program is a netlink socket of the worker's own; its part is in the CPU figures. The agent hears of a " +
 				"change when the kernel has made it: to delete everything takes time by itself.",
@@ -199,7 +207,7 @@ func (r *Report) foreign() section {
 	} {
 		r.each(c.Case, func(b string, f *Result) {
 			s.rows = append(s.rows, slices.Concat(times(c.what, f), []string{
-				middleSeconds(f.HeardWall), spreadSeconds(f.CPU), inKernel(f), middle(f.CPUOfLoop, plain()), middle(f.Writes, plain()), "Felix up to 180 s",
+				middleSeconds(f.HeardWall), spreadSeconds(f.CPU), inKernel(f), inSwitch(f), middle(f.CPUOfLoop, plain()), middle(f.Writes, plain()), "Felix up to 180 s",
 			}))
 		})
 	}
@@ -288,7 +296,8 @@ func (r *Report) notes() section {
 	return section{heading: "What this is, and what it is not", text: []string{
 		"Each turn runs in network namespaces of its own, in processes of its own: one loads, the next finds everything loaded and goes on. " +
 			"They hold the agent's own driver, policy engine, managers and backend, fed with objects in memory: how long it takes to read them " +
-			"is told apart. Open vSwitch, routes and conntrack are not in these figures: it is the policy stage alone.",
+			"is told apart. Forwarding flows, routes and conntrack are not in these figures: it is the policy stage alone. " +
+			"With openflow, the switch is one of its own with the userspace datapath and an empty bridge; what ovs-vswitchd works is in the CPU time.",
 		"CPU is user and system time of the process and of those that it starts; work that the kernel puts off to its own threads is not in it. " +
 			"\"In kernel\" is the system time's share of it, by samples of the kernel's clock: it is rough where all rounds come to little. " +
 			"\"Programs\" are those that were started for one operation, and their share of it. " +

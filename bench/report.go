@@ -50,7 +50,11 @@ type Result struct {
 	System Series `json:"systemCPUSeconds"`
 	// StartedCPU is the part of CPU that programs which were started used.
 	StartedCPU Series `json:"startedCPUSeconds,omitempty"`
-	Writes     Series `json:"writes,omitempty"`
+	// SwitchCPU is the part of CPU that ovs-vswitchd used, SwitchPeakRSS the most
+	// memory that it had, in bytes.
+	SwitchCPU     Series `json:"switchCPUSeconds,omitempty"`
+	SwitchPeakRSS Series `json:"switchPeakRSSBytes,omitempty"`
+	Writes        Series `json:"writes,omitempty"`
 	// Saves and Restores are the programs that the backend started to read and
 	// to write.
 	Saves    Series `json:"saves,omitempty"`

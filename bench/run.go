@@ -86,6 +86,9 @@ func (c *Config) check() error {
 		return errors.New("no backends")
 	}
 	for _, b := range c.Backends {
+		if err := checkSwitch(b); err != nil {
+			return err
+		}
 		for _, t := range b.Tools {
 			if _, err := exec.LookPath(t.Load[0]); err != nil {
 				return fmt.Errorf("backend %s is measured beside %q: %w (make setup installs it)", b.Name, t, err)
@@ -129,20 +132,27 @@ func (r *run) takeTurn(round int, name string, do func() error) error {
 }
 
 // turn lets one backend have its turn.
-func (r *run) turn(ctx context.Context, b worker.Backend, round int) error {
+func (r *run) turn(ctx context.Context, b worker.Backend, round int) (err error) {
 	ns, err := namespace.Anonymous()
 	if err != nil {
 		return err
 	}
 	defer ns.Close()
-	load := worker.Task{Backend: b.Name, Profile: r.Profile, Load: true}
+	o, err := startSwitch(ctx, ns, b)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, o.stop()) }()
+	load := worker.Task{Backend: b.Name, Profile: r.Profile, Load: true, Switch: o.worker()}
 	if err := r.work(ctx, ns, load); err != nil {
 		return err
 	}
-	if err := r.toolLoad(ctx, ns, b); err != nil {
+	if err := r.toolLoad(ctx, ns, o, b); err != nil {
 		return err
 	}
-	return r.work(ctx, ns, r.steady(b, round))
+	steady := r.steady(b, round)
+	steady.Switch = o.worker()
+	return r.work(ctx, ns, steady)
 }
 
 // steady is the task after the first load: each kind of change so often that

@@ -40,14 +40,14 @@ type agent struct {
 
 // start starts a driver over the workload. The objects exist already: what is
 // measured begins with their delivery.
-func start(ctx context.Context, b felixlike.Backend, w workload.Workload) *agent {
+func start(ctx context.Context, b felixlike.Backend, w workload.Workload, ovs Switch) *agent {
 	ctx, stop := context.WithCancel(ctx)
 	timing := felixlike.DefaultTiming()
 	// A periodic check in the middle of something else would be measured as part
 	// of it. The worker asks for its checks.
 	timing.Resync = noCheck
 	a := &agent{
-		source: newSource(w), observer: newObserver(), lost: make(chan error), stop: stop, done: make(chan error, 1),
+		source: newSource(w), observer: newObserver(ovs), lost: make(chan error), stop: stop, done: make(chan error, 1),
 		throttle: timing.Throttle,
 	}
 	d := felixlike.New(felixlike.Config{
@@ -58,7 +58,7 @@ func start(ctx context.Context, b felixlike.Backend, w workload.Workload) *agent
 		Log:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Timing: timing,
 	})
-	a.begin = now()
+	a.begin = ovs.now()
 	go func() { a.done <- d.Run(ctx) }()
 	return a
 }

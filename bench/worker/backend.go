@@ -1,12 +1,15 @@
 package worker
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/felixlike/felixlike/bench/workload"
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables/iptables"
 )
@@ -15,9 +18,12 @@ import (
 type Backend struct {
 	Name string
 	// New makes it for the workload's node, as an agent would by default.
-	New func() felixlike.Backend
-	// Tools are the kernel's own for what the backend programs, in the order
-	// in which they load.
+	New func(Switch) (felixlike.Backend, error)
+	// NeedsSwitch tells that it programs an Open vSwitch.
+	NeedsSwitch bool
+	// Tools are the kernel's own, or the switch's, for what the backend programs,
+	// in the order in which they load. An argument Socket is replaced by that of
+	// the bridge.
 	Tools []Tool
 	// Foreign are changes that another program makes behind its back; nil if
 	// the backend does not notice them when they happen. The renderer is that
@@ -53,16 +59,40 @@ func (t Tool) String() string { return strings.Join(t.Load, " ") }
 func Backends() []Backend {
 	return []Backend{
 		{
-			Name: felixlike.NFTables,
-			New:  func() felixlike.Backend { return felixlike.NewNFTables(workload.Node, true) },
-			Tools: []Tool{{
-				Save: []string{"nft", "list", "ruleset"}, Load: []string{"nft", "-f", "-"},
-				Version: []string{"nft", "--version"},
-			}},
-			Foreign: foreignNFT, Sparing: 1,
+			Name:  felixlike.NFTables,
+			New:   func(Switch) (felixlike.Backend, error) { return felixlike.NewNFTables(workload.Node, true), nil },
+			Tools: []Tool{nftTool()}, Foreign: foreignNFT, Sparing: 1,
 		},
 		xtables(iptables.Legacy),
 		xtables(iptables.NFT),
+		{
+			Name: felixlike.OpenFlow, NeedsSwitch: true, Sparing: 1,
+			New: func(s Switch) (felixlike.Backend, error) {
+				return felixlike.NewBackend(context.Background(), felixlike.Choice{
+					Name: felixlike.OpenFlow, Node: workload.Node, Masquerade: true, Switch: felixlike.Switch{
+						RunDir: s.Dir, Bridge: Bridge,
+						Node: pipeline.Node{
+							Mode: pipeline.Full, GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort,
+							GatewayMAC: ovsdb.GatewayMAC(workload.Node), Userspace: true,
+						},
+					},
+				})
+			},
+			Tools: []Tool{{
+				Save:    []string{"ovs-ofctl", "-O", "OpenFlow15", "--no-stats", "dump-flows", Socket},
+				Load:    []string{"ovs-ofctl", "-O", "OpenFlow15", "--bundle", "add-flows", Socket, "-"},
+				Version: []string{"ovs-vswitchd", "--version"},
+			}, nftTool()},
+		},
+	}
+}
+
+// Socket stands for the bridge's management socket in the command of a Tool.
+const Socket = "BRIDGE"
+
+func nftTool() Tool {
+	return Tool{
+		Save: []string{"nft", "list", "ruleset"}, Load: []string{"nft", "-f", "-"}, Version: []string{"nft", "--version"},
 	}
 }
 
@@ -71,7 +101,7 @@ func Backends() []Backend {
 func xtables(v iptables.Variant) Backend {
 	b := Backend{
 		Name: felixlike.IPTables + "-" + v.String(),
-		New:  func() felixlike.Backend { return felixlike.NewIPTables(workload.Node, true, v) },
+		New:  func(Switch) (felixlike.Backend, error) { return felixlike.NewIPTables(workload.Node, true, v), nil },
 		Tools: []Tool{{
 			Save: []string{"ipset", "save"}, Load: []string{"ipset", "restore"}, Version: []string{"ipset", "--version"},
 		}},

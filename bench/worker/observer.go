@@ -16,10 +16,10 @@ type mark struct {
 	cpu CPU
 }
 
-func now() mark { return mark{at: time.Now(), cpu: cpuTime()} }
+func (s Switch) now() mark { return mark{at: time.Now(), cpu: s.cpuTime()} }
 
 // since returns what lies between two marks.
-func (m mark) since(o mark) Phase { return Phase{Wall: m.at.Sub(o.at), CPU: m.cpu.minus(o.cpu)} }
+func (m mark) since(o mark) Phase { return Phase{Wall: m.at.Sub(o.at), CPU: m.cpu.Minus(o.cpu)} }
 
 // pass is one apply of the driver.
 type pass struct {
@@ -38,6 +38,7 @@ type pass struct {
 // The driver leaves a stage's managers alone while it runs, so no two of these
 // calls come at a time.
 type observer struct {
+	ovs     Switch
 	current pass
 	passes  chan pass
 	// reread makes the next apply read the kernel's state in full: the driver
@@ -45,25 +46,25 @@ type observer struct {
 	reread atomic.Bool
 }
 
-func newObserver() *observer { return &observer{passes: make(chan pass, 1024)} }
+func newObserver(ovs Switch) *observer { return &observer{ovs: ovs, passes: make(chan pass, 1024)} }
 
 // OnUpdate implements managers.Manager.
 func (o *observer) OnUpdate(model.Update) { o.current.updates++ }
 
 // CompleteDeferredWork implements managers.Manager.
-func (o *observer) CompleteDeferredWork() { o.current.model = now() }
+func (o *observer) CompleteDeferredWork() { o.current.model = o.ovs.now() }
 
 // around returns the stage, observed.
 func (o *observer) around(s felixlike.Stage) felixlike.Stage {
 	s.Managers = append([]managers.Manager{o}, s.Managers...)
 	apply, invalidate := s.Apply, s.Invalidate
 	s.Apply = func(ctx context.Context) (felixlike.Applied, error) {
-		o.current.stage = now()
+		o.current.stage = o.ovs.now()
 		if o.reread.Swap(false) && invalidate != nil {
 			invalidate()
 		}
 		applied, err := apply(ctx)
-		o.current.done, o.current.applied, o.current.err = now(), applied, err
+		o.current.done, o.current.applied, o.current.err = o.ovs.now(), applied, err
 		select {
 		case o.passes <- o.current:
 		case <-ctx.Done():

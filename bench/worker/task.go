@@ -65,6 +65,8 @@ type Task struct {
 	// its pods are.
 	Engine    string              `json:"engine,omitempty"`
 	Placement workloads.Placement `json:"placement,omitempty"`
+	// Switch is the Open vSwitch in the namespace, for a backend that needs one.
+	Switch Switch `json:"switch,omitzero"`
 	// Manifests is a directory to read.
 	Manifests string `json:"manifests,omitempty"`
 	// Load asks for FirstLoad; the kernel's state then stays. Otherwise it is
@@ -107,8 +109,10 @@ type Measurement struct {
 	// Rules and Elements are what the kernel holds after it.
 	Rules    int `json:"rules,omitempty"`
 	Elements int `json:"elements,omitempty"`
-	// PeakRSS is the most memory that the process has had so far, in bytes.
-	PeakRSS uint64 `json:"peakRSSBytes"`
+	// PeakRSS is the most memory that the process has had so far, in bytes;
+	// SwitchPeakRSS that of ovs-vswitchd.
+	PeakRSS       uint64 `json:"peakRSSBytes"`
+	SwitchPeakRSS uint64 `json:"switchPeakRSSBytes,omitempty"`
 }
 
 // Phase is a part of what was measured.

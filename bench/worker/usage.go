@@ -11,29 +11,36 @@ import (
 )
 
 // CPU is CPU time: User that of programs, System that of the kernel on their
-// behalf. Started is the part of both that programs which were started have had.
+// behalf. Started is the part of both that programs which were started have had,
+// Switch the part that ovs-vswitchd has had.
 type CPU struct {
 	User    time.Duration `json:"userNanoseconds"`
 	System  time.Duration `json:"systemNanoseconds"`
 	Started time.Duration `json:"startedNanoseconds,omitempty"`
+	Switch  time.Duration `json:"switchNanoseconds,omitempty"`
 }
 
 // Total returns the sum of both.
 func (c CPU) Total() time.Duration { return c.User + c.System }
 
 // Add returns the sum of two.
-func (c CPU) Add(o CPU) CPU { return CPU{c.User + o.User, c.System + o.System, c.Started + o.Started} }
-
-func (c CPU) minus(o CPU) CPU {
-	return CPU{c.User - o.User, c.System - o.System, c.Started - o.Started}
+func (c CPU) Add(o CPU) CPU {
+	return CPU{c.User + o.User, c.System + o.System, c.Started + o.Started, c.Switch + o.Switch}
 }
 
-// cpuTime returns the CPU time of this process and of the processes that it
-// started and waited for.
-func cpuTime() CPU {
+// Minus returns the difference of two.
+func (c CPU) Minus(o CPU) CPU {
+	return CPU{c.User - o.User, c.System - o.System, c.Started - o.Started, c.Switch - o.Switch}
+}
+
+// cpuTime returns the CPU time of this process, of the processes that it started
+// and waited for, and of the switch. One that cannot be asked has ended, which
+// what is measured tells soon enough.
+func (s Switch) cpuTime() CPU {
 	started := usage(unix.RUSAGE_CHILDREN)
 	started.Started = started.Total()
-	return usage(unix.RUSAGE_SELF).Add(started)
+	inSwitch, _ := s.CPU()
+	return usage(unix.RUSAGE_SELF).Add(started).Add(inSwitch)
 }
 
 func usage(who int) CPU {
@@ -55,8 +62,10 @@ func faultsOfChildren() int64 {
 // peakRSS returns the most memory that this process has had, in bytes.
 // Rusage's figure will not do: it survives execve, so it is at least that of
 // the process that started this one.
-func peakRSS() (uint64, error) {
-	status, err := os.ReadFile("/proc/self/status")
+func peakRSS() (uint64, error) { return peakRSSOf("self") }
+
+func peakRSSOf(process string) (uint64, error) {
+	status, err := os.ReadFile("/proc/" + process + "/status")
 	if err != nil {
 		return 0, fmt.Errorf("peak memory: %w", err)
 	}
@@ -73,5 +82,5 @@ func peakRSS() (uint64, error) {
 			return kilobytes * 1024, nil
 		}
 	}
-	return 0, fmt.Errorf("peak memory: no VmHWM in /proc/self/status")
+	return 0, fmt.Errorf("peak memory: no VmHWM in /proc/%s/status", process)
 }

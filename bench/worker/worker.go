@@ -48,8 +48,11 @@ func (m *measuring) run(ctx context.Context, b Backend) (err error) {
 	if err := m.out.Encode(Line{Begin: string(c)}); err != nil {
 		return err
 	}
-	backend := b.New()
-	m.agent = start(ctx, backend, m.workload)
+	backend, err := b.New(m.task.Switch)
+	if err != nil {
+		return err
+	}
+	m.agent = start(ctx, backend, m.workload, m.task.Switch)
 	defer func() { err = errors.Join(err, m.agent.close()) }()
 	if err := m.load(ctx, c); err != nil {
 		return fmt.Errorf("%s: %w", c, err)
@@ -98,11 +101,11 @@ func (m *measuring) measure(c Case, do func(*Measurement) error) error {
 		return err
 	}
 	out := &Measurement{Case: c}
-	before, faults := cpuTime(), faultsOfChildren()
+	before, faults := m.task.Switch.cpuTime(), faultsOfChildren()
 	if err := do(out); err != nil {
 		return fmt.Errorf("%s: %w", c, err)
 	}
-	out.CPU = cpuTime().minus(before)
+	out.CPU = m.task.Switch.cpuTime().Minus(before)
 	if out.Saves+out.Restores == 0 && faultsOfChildren() != faults {
 		return fmt.Errorf("%s: a program was started, and the backend tells of none", c)
 	}
@@ -112,6 +115,9 @@ func (m *measuring) measure(c Case, do func(*Measurement) error) error {
 func (m *measuring) report(out *Measurement) error {
 	var err error
 	if out.PeakRSS, err = peakRSS(); err != nil {
+		return err
+	}
+	if out.SwitchPeakRSS, err = m.task.Switch.peakRSS(); err != nil {
 		return err
 	}
 	return m.out.Encode(Line{Measured: out})
