@@ -92,7 +92,7 @@ func (p *switchPolicy) apply(ctx context.Context) (Applied, error) {
 	switch {
 	case err != nil:
 	case policies.Messages > 0:
-		err = p.daemon.WaitRevalidators(ctx)
+		err = p.daemon.WaitRevalidators(ctx, p.link.touch)
 	default:
 		// The switch that has the flows has to be the one that runs: forwarding
 		// flows come next.

@@ -87,7 +87,7 @@ func (c *Carrier) CompleteDeferredWork() {}
 
 // Settle returns once the changes of OpenFlow flows made before are in force for
 // every packet.
-func (c *Carrier) Settle(ctx context.Context) error { return c.client.WaitRevalidators(ctx) }
+func (c *Carrier) Settle(ctx context.Context) error { return c.client.WaitRevalidators(ctx, nil) }
 
 // Flush forgets all connections of the pipeline's zone.
 func (c *Carrier) Flush(ctx context.Context) error {

@@ -83,6 +83,9 @@ const (
 	Owner = 0xf11c
 	// PolicyOwner is that of policy, where the switch judges.
 	PolicyOwner = 0xf11d
+	// TouchOwner is that of a flow which comes and goes, to no other end than to have
+	// the switch look through what it has cached.
+	TouchOwner = 0xf11f
 )
 
 // Version goes into every cookie. It changes when the meaning of a table or
@@ -110,6 +113,8 @@ const (
 	TableIngressMetrics uint8 = 101
 	TableCommit         uint8 = 105
 	TableOutput         uint8 = 110
+	// TableNowhere is one that no flow leads to, for a flow of TouchOwner.
+	TableNowhere uint8 = 253
 )
 
 // Zone is the connection tracking zone of the full pipeline.

@@ -125,13 +125,6 @@ func (c *Client) TCPSeqCheck(ctx context.Context) (bool, error) {
 	return false, fmt.Errorf("ovs-vswitchd: dpctl/ct-get-tcp-seq-chk: %q tells nothing", out)
 }
 
-// WaitRevalidators returns when every cached datapath flow was looked at again,
-// so that a change of OpenFlow flows made before is in force for every packet.
-func (c *Client) WaitRevalidators(ctx context.Context) error {
-	_, err := c.Call(ctx, "revalidator/wait")
-	return err
-}
-
 // session is one connection to the daemon, for calls one after the other.
 type session struct {
 	conn    net.Conn
@@ -179,12 +172,17 @@ func (c *Client) pid() (int, error) {
 func (s *session) close() error { return s.conn.Close() }
 
 func (s *session) call(ctx context.Context, method string, args ...string) (string, error) {
+	return s.during(ctx, method, func(context.Context) (string, error) { return s.exchange(method, args) })
+}
+
+// during bounds what is done for the answer to a command.
+func (s *session) during(ctx context.Context, method string, do func(context.Context) (string, error)) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	// Both ways: the end of the context must end a read that waits.
 	stop := context.AfterFunc(ctx, func() { _ = s.conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	out, err := s.exchange(method, args)
+	out, err := do(ctx)
 	if refused := new(CallError); err != nil && !errors.As(err, &refused) {
 		err = fmt.Errorf("ovs-vswitchd: %s: %w", method, errors.Join(context.Cause(ctx), err))
 	}
@@ -192,6 +190,13 @@ func (s *session) call(ctx context.Context, method string, args ...string) (stri
 }
 
 func (s *session) exchange(method string, args []string) (string, error) {
+	if err := s.ask(method, args); err != nil {
+		return "", err
+	}
+	return s.answer(method)
+}
+
+func (s *session) ask(method string, args []string) error {
 	s.id++
 	if args == nil {
 		args = []string{} // not null
@@ -201,9 +206,10 @@ func (s *session) exchange(method string, args []string) (string, error) {
 		Params []string `json:"params"`
 		ID     int      `json:"id"`
 	}{method, args, s.id}
-	if err := s.encoder.Encode(request); err != nil {
-		return "", err
-	}
+	return s.encoder.Encode(request)
+}
+
+func (s *session) answer(method string) (string, error) {
 	var reply struct {
 		ID            int
 		Result, Error *string

@@ -1,0 +1,102 @@
+package vswitchd
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// waitCommand answers when the revalidators, which visit every cached flow of the
+// datapath, have ended a round.
+const waitCommand = "revalidator/wait"
+
+// rounds is how many rounds have to end: the first may have begun before what is
+// waited for, the second has not.
+const rounds = 2
+
+// longestRound is twice the time after which a round begins by itself
+// (max-revalidator in ovs-vswitchd.conf.db(5)).
+const longestRound = time.Second
+
+// Touch makes a small change of flows that no packet meets: it adds one, or
+// removes it again.
+type Touch func(ctx context.Context, add bool) error
+
+// touchEvery is how long a round may take to begin and end before another change
+// is made: more than it takes with an empty cache.
+const touchEvery = 20 * time.Millisecond
+
+// WaitRevalidators returns when every cached datapath flow was looked at again, so
+// that changes of OpenFlow flows made before are in force for every packet.
+//
+// A change has a round begin at once, and without one the next takes up to half
+// a second to begin. By the time that somebody asks, the change's own round may
+// have ended, unnoticed. So touch, if not nil, is called to have another one begin.
+func (c *Client) WaitRevalidators(ctx context.Context, touch Touch) error {
+	for range rounds {
+		err := c.waitRound(ctx, touch)
+		if refused := new(CallError); errors.As(err, &refused) {
+			// It does not wait where bridges of both datapath types are.
+			return pause(ctx, rounds*longestRound)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waitRound returns when a round has ended that had not when it was called.
+func (c *Client) waitRound(ctx context.Context, touch Touch) (err error) {
+	s, err := c.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	_, err = s.during(ctx, waitCommand, func(ctx context.Context) (string, error) {
+		if err := s.ask(waitCommand, []string{}); err != nil {
+			return "", err
+		}
+		if touch == nil {
+			return s.answer(waitCommand)
+		}
+		// The daemon reads OpenFlow before commands. Once it has answered another
+		// command it has read this one, and counts from there.
+		if _, err := c.Call(ctx, "version"); err != nil {
+			return "", err
+		}
+		answered := make(chan error, 1)
+		go func() {
+			_, err := s.answer(waitCommand)
+			answered <- err
+		}()
+		return "", touch.until(ctx, answered)
+	})
+	return err
+}
+
+// until adds and removes the flow until the answer has come, and leaves none.
+func (touch Touch) until(ctx context.Context, answered <-chan error) error {
+	for add := true; ; add = !add {
+		if err := touch(ctx, add); err != nil {
+			return err
+		}
+		select {
+		case err := <-answered:
+			if add {
+				err = errors.Join(err, touch(ctx, false))
+			}
+			return err
+		case <-time.After(touchEvery):
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
