@@ -18,8 +18,9 @@ type ForwardingManager struct {
 	self        *model.Node
 	attachments map[model.PodID]*model.Attachment
 	dirty       dirty[model.PodID]
-	// adminIngress are the policies of the admin tier that judge ingress here.
-	adminIngress map[model.PolicyID]bool
+	// adminIngress are the policies of the admin tier that judge ingress here,
+	// orderedEgress those of ordered tiers that judge egress.
+	adminIngress, orderedEgress map[model.PolicyID]bool
 	// baseDirty says that what the flows of all pods depend on has changed.
 	baseDirty bool
 }
@@ -31,7 +32,7 @@ func NewForwardingManager(node string, bridge pipeline.Node, flows Flows) *Forwa
 	return &ForwardingManager{
 		bridge: bridge, node: node, flows: flows,
 		attachments: map[model.PodID]*model.Attachment{}, dirty: dirty[model.PodID]{},
-		adminIngress: map[model.PolicyID]bool{},
+		adminIngress: map[model.PolicyID]bool{}, orderedEgress: map[model.PolicyID]bool{},
 	}
 }
 
@@ -44,7 +45,7 @@ func (m *ForwardingManager) SetMode(mode pipeline.Mode) {
 }
 
 // OnUpdate takes this node's NodeUpdate and HostAddressesUpdate, updates of
-// attachments, and of policies those of the admin tier.
+// attachments, and of policies those of ordered tiers.
 func (m *ForwardingManager) OnUpdate(u model.Update) {
 	switch u := u.(type) {
 	case model.NodeUpdate:
@@ -56,9 +57,12 @@ func (m *ForwardingManager) OnUpdate(u model.Update) {
 			m.bridge.HostAddresses, m.baseDirty = slices.Clone(u.Addresses), true
 		}
 	case model.PolicyUpdate:
-		m.setAdminIngress(u.Policy.ID, u.Policy.ID.Tier == model.TierAdmin && len(u.Policy.Ingress) > 0)
+		tier := u.Policy.ID.Tier
+		m.note(m.adminIngress, u.Policy.ID, tier == model.TierAdmin && len(u.Policy.Ingress) > 0)
+		m.note(m.orderedEgress, u.Policy.ID, tier != model.TierNetworkPolicy && len(u.Policy.Egress) > 0)
 	case model.PolicyRemove:
-		m.setAdminIngress(u.ID, false)
+		m.note(m.adminIngress, u.ID, false)
+		m.note(m.orderedEgress, u.ID, false)
 	case model.AttachmentUpdate:
 		// A pod's new interface replaces one that is still to be removed.
 		m.attachments[u.Attachment.Pod] = u.Attachment
@@ -78,15 +82,16 @@ func (m *ForwardingManager) Forwards(a *model.Attachment) bool {
 	return now != nil && sameFlows(now, a)
 }
 
-// setAdminIngress notes whether a policy judges ingress in the admin tier.
-func (m *ForwardingManager) setAdminIngress(id model.PolicyID, judges bool) {
+// note takes down whether a policy is one of those that judge.
+func (m *ForwardingManager) note(judging map[model.PolicyID]bool, id model.PolicyID, judges bool) {
 	if judges {
-		m.adminIngress[id] = true
+		judging[id] = true
 	} else {
-		delete(m.adminIngress, id)
+		delete(judging, id)
 	}
-	if any := len(m.adminIngress) > 0; any != m.bridge.AdminIngress {
-		m.bridge.AdminIngress, m.baseDirty = any, true
+	ingress, egress := len(m.adminIngress) > 0, len(m.orderedEgress) > 0
+	if ingress != m.bridge.AdminIngress || egress != m.bridge.OrderedEgress {
+		m.bridge.AdminIngress, m.bridge.OrderedEgress, m.baseDirty = ingress, egress, true
 	}
 }
 

@@ -25,7 +25,7 @@ func (g flowGroups) RemoveFlows(key string) { delete(g, key) }
 
 func TestForwardingMode(t *testing.T) {
 	flows := flowGroups{}
-	m := NewForwardingManager("n1", pipeline.Node{GatewayPort: 2, TunnelPort: 1, GatewayMAC: make([]byte, 6)}, flows)
+	m := NewForwardingManager("n1", pipeline.Node{GatewayPort: 2, TunnelPort: 1, GatewayMAC: make([]byte, 6), Userspace: true}, flows)
 	pod := model.PodID{Namespace: "x", Name: "a"}
 	m.OnUpdate(model.NodeUpdate{Node: &model.Node{Name: "n1", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.10.0.0/24")}}})
 	m.OnUpdate(model.AttachmentUpdate{Attachment: &model.Attachment{
@@ -59,6 +59,9 @@ func TestForwardingMode(t *testing.T) {
 	check("admin tier again", "", "reg0,goto_table:85")
 	m.OnUpdate(model.PolicyRemove{ID: admin.ID})
 	check("removed", "", "reg0,goto_table:90")
+
+	m.OnUpdate(model.PolicyUpdate{Policy: &model.Policy{ID: model.PolicyID{Tier: model.TierBaseline, Name: "p"}, Egress: make([]model.Rule, 1)}})
+	check("egress of an ordered tier", "reg5=0,ct_state=+new+trk,nw_frag=later,nw_src=10.10.0.0/24 actions=drop", "")
 
 	m.SetMode(pipeline.Steer)
 	check("back", "reg0,goto_table:110", "reg0,goto_table:110")

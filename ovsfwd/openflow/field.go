@@ -31,6 +31,7 @@ const (
 	EthSrc
 	EthType
 	IPProto
+	IPFrag
 	IPv4Src
 	IPv4Dst
 	TCPSrc
@@ -62,6 +63,7 @@ const (
 	mac
 	ip
 	flags
+	fragment
 )
 
 // class is the upper half of an OXM header: whose numbering a field has.
@@ -85,6 +87,8 @@ type spec struct {
 
 func (f Field) spec() spec {
 	switch f {
+	case IPFrag:
+		return spec{nicira, 26, 1, fragment, "nw_frag", "nw_frag", "NXM_NX_IP_FRAG"}
 	case EthType:
 		return spec{openFlow, 5, 2, hexadecimal, "dl_type", "eth_type", "OXM_OF_ETH_TYPE"}
 	case IPProto:

@@ -58,6 +58,13 @@ func (m Match) Bits(register Field, value, mask uint32) Match {
 // MAC matches an Ethernet address in a field of that kind.
 func (m Match) MAC(f Field, a net.HardwareAddr) Match { return m.with(f, a, nil) }
 
+// LaterFragment matches fragments of IP packets other than the first: they have
+// no ports.
+func (m Match) LaterFragment() Match {
+	const fragmented, later = 1, 2
+	return m.with(IPFrag, []byte{fragmented | later}, []byte{fragmented | later})
+}
+
 // MaskedMAC matches the bits of an Ethernet address that mask selects.
 func (m Match) MaskedMAC(f Field, a, mask net.HardwareAddr) Match { return m.with(f, a, mask) }
 

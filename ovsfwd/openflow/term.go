@@ -46,6 +46,8 @@ func (t term) valueString() string {
 		return strconv.FormatUint(number(t.value), 10)
 	case flags:
 		return ctStateString(t.value, t.mask)
+	case fragment:
+		return "later"
 	}
 	return "?"
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
 
@@ -208,6 +209,29 @@ func guards() []guard {
 			},
 		},
 		{
+			// Port 53 of pod 1 is denied in the admin tier, which allows pod 0 to send there.
+			name: "fragments past the ingress of a pod", is: at(TableEgressMetrics, priorityFragments), admin: true,
+			policy: []openflow.Flow{
+				allowEgress(2, openflow.IPv4().Protocol(model.UDP).Port(openflow.UDPDst, 53, 0xffff)),
+				{Table: TableAdminIngress, Priority: 14000, Match: openflow.IPv4().Protocol(model.UDP).Port(openflow.UDPDst, 53, 0xffff)},
+			},
+			try: func(l *lab) (probe, *wire) {
+				p := l.udpProbe("10.10.0.2", "10.10.0.3", 1000, 53)
+				for _, f := range l.fragments(p, 7) {
+					l.pod0.send(f)
+				}
+				l.fence()
+				if l.pod1.find(p) == nil {
+					// The same from the host, as the endpoint of a Service.
+					for _, f := range l.fragments(p, 8) {
+						copy(f[6:], l.node.GatewayMAC)
+						l.gw.send(f)
+					}
+				}
+				return p, l.pod1
+			},
+		},
+		{
 			name: "an unknown address behind the tunnel of a peer", is: at(TableL3Forwarding, priorityUnknown),
 			try: func(l *lab) (probe, *wire) {
 				p := l.udpProbe("10.10.0.2", "10.10.0.99", 1000, 2000)
@@ -246,7 +270,7 @@ func TestGuards(t *testing.T) {
 	for _, g := range guards() {
 		for _, open := range []bool{false, true} {
 			t.Run(map[bool]string{false: g.name, true: g.name + ", without the guard"}[open], func(t *testing.T) {
-				l := newLabOf(t, func(n *Node) { n.AdminIngress = g.admin }, func(flows []openflow.Flow) []openflow.Flow {
+				l := newLabOf(t, func(n *Node) { n.AdminIngress, n.OrderedEgress = g.admin, g.admin }, func(flows []openflow.Flow) []openflow.Flow {
 					if open {
 						flows = g.without(t, flows)
 					}

@@ -206,6 +206,9 @@ type Node struct {
 	HostAddresses []netip.Addr
 	// AdminIngress says that a policy of the admin tier judges ingress here.
 	AdminIngress bool
+	// OrderedEgress says that a policy of the admin or baseline tier judges egress
+	// here.
+	OrderedEgress bool
 }
 
 // own are the addresses of this node: those of the gateway port, its link-local
@@ -241,7 +244,7 @@ func Base(n Node) []openflow.Flow {
 		conntrackBase(),
 		conntrackStateBase(n),
 		dnatBase(n),
-		egressBase(),
+		egressBase(n),
 		l3ForwardingFull(n),
 		adminIngressBase(n),
 		ingressBase(n),

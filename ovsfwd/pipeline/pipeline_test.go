@@ -90,7 +90,7 @@ func render(flows []openflow.Flow) []byte {
 
 func TestGolden(t *testing.T) {
 	admin := fullNode()
-	admin.AdminIngress = true
+	admin.AdminIngress, admin.OrderedEgress = true, true
 	for path, n := range map[string]Node{
 		"testdata/pipeline.txtar": testNode(), "testdata/full.txtar": fullNode(), "testdata/full-admin.txtar": admin,
 	} {
@@ -207,7 +207,9 @@ func install(t *testing.T, b *ovstest.Bridge, flows []openflow.Flow) {
 
 func TestFlowsInstall(t *testing.T) {
 	b := ovstest.NewBridge(t)
-	for _, n := range []Node{testNode(), fullNode()} {
+	admin := fullNode()
+	admin.AdminIngress, admin.OrderedEgress = true, true
+	for _, n := range []Node{testNode(), fullNode(), admin} {
 		b.Run("ovs-ofctl", "-O", "OpenFlow15", "del-flows", "unix:"+b.Management())
 		install(t, b, all(n))
 		var want []string

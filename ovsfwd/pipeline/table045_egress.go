@@ -9,22 +9,41 @@ package pipeline
 //	table=50,priority=210,ct_state=-new+est,ip actions=goto_table:70      (and +rel)
 //	table=50,priority=0 actions=goto_table:60
 //	table=60,priority=0 actions=goto_table:61
+//	table=61,priority=65000,ct_state=+new+trk,ip,nw_src=PODS,reg5=0,nw_frag=later actions=drop
 //	table=61,priority=0 actions=goto_table:70
 //
 // Table 31 has taken the state from packets of connections that are not allowed.
 // +rel are ICMP errors about allowed ones.
+//
+// The drop is there on the userspace datapath while a policy of an ordered tier
+// judges egress. A rule with ports that allows holds the first fragment in its ct
+// until the others come to one. These match no rule with ports, so they would come
+// to one behind ingress policy, and take the first fragment past it. A NetworkPolicy
+// isolates as well, which stops them.
 
 import "github.com/felixlike/felixlike/ovsfwd/openflow"
 
-// priorityAdminEstablished stands above all rules of the admin tier.
-const priorityAdminEstablished uint16 = 64990
+const (
+	// priorityAdminEstablished stands above all rules of the admin tier.
+	priorityAdminEstablished uint16 = 64990
+	// priorityFragments stands above all counters.
+	priorityFragments uint16 = 65000
+)
 
-func egressBase() []openflow.Flow {
+func egressBase(n Node) []openflow.Flow {
 	flows := []openflow.Flow{
 		next(TableAdminEgress, TableEgress),
 		next(TableEgress, TableEgressDefault),
 		next(TableEgressDefault, TableEgressMetrics),
 		next(TableEgressMetrics, TableL3Forwarding),
+	}
+	if n.Userspace && n.OrderedEgress {
+		for _, p := range n.PodCIDRs {
+			flows = append(flows, openflow.Flow{
+				Table: TableEgressMetrics, Priority: priorityFragments,
+				Match: from(p).CTState(openflow.CTNew|openflow.CTTrk, 0).LaterFragment().Bits(openflow.Reg5, 0, exactMark),
+			})
+		}
 	}
 	flows = append(flows, established(TableAdminEgress, priorityAdminEstablished, TableEgressMetrics)...)
 	return append(flows, established(TableEgress, priorityHigh, TableL3Forwarding)...)
