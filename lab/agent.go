@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,6 +44,10 @@ type agentCommand struct {
 // podMTU leaves room for the tunnel's headers on an uplink of 1500.
 const podMTU = 1450
 
+// Services returns the prefix of the addresses of Services; those of IPv6 have the
+// one that stands for it (MapPrefix). What translates them is the user's to make.
+func Services() netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 96}), 12) }
+
 func (c agentCommand) args(n *Node) []string {
 	return []string{
 		c.binary, "--node-name", n.Name(), "--backend", c.backend,
@@ -50,6 +55,7 @@ func (c agentCommand) args(n *Node) []string {
 		"--ovs-run-dir", n.OVSDir(), "--bridge", Bridge, "--datapath", c.datapath,
 		"--tunnel", c.tunnel, "--uplink", uplink, "--run-dir", n.runDir(),
 		"--mtu", strconv.Itoa(podMTU), "--log-level", c.logLevel,
+		"--service-cidrs", Services().String() + "," + MapPrefix(Services()).String(),
 	}
 }
 
