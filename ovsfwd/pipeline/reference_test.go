@@ -119,6 +119,8 @@ func whyExtra(f ovstest.Flow) string {
 		return "tunnel only from a peer, with sources that are the peer's: in place of F002"
 	case is(TableL3Forwarding, priorityNormal) && has("nw_dst") && !has("reg0"):
 		return "a peer's own address goes through the tunnel too"
+	case is(TableConntrackState, priorityHalf):
+		return "a NodePort answers a peer that came by the underlay through the tunnel"
 	case is(TableConntrackState, priorityInvalid):
 		return "what is invalid is dropped in connections of the gateway port too"
 	case is(TableL3Forwarding, priorityBack):

@@ -5,6 +5,8 @@ package pipeline
 // packets whose connection is not allowed, so that no flow for established ones
 // matches them.
 //
+//	table=31,priority=235,ct_state=+inv+trk,ip,reg0=0x1/0xffff,nw_src=OWN actions=goto_table:40
+//	table=31,priority=235,ct_state=+inv+trk,ip,reg0=0x80000/0x80000,nw_dst=OWN actions=goto_table:40
 //	table=31,priority=230,ct_state=+inv+trk,ct_mark=0x20,ip actions=drop                     (and ipv6, as all here)
 //	table=31,priority=221,ct_state=-new+rel+trk,ct_label=0/ALLOWED,ip actions=set_field:0x400000/0x400000->reg0,ct_clear,goto_table:40
 //	table=31,priority=220,ct_state=-new+est-rpl+trk,ct_label=0/ALLOWED,ip actions=ct_clear,goto_table:40
@@ -17,6 +19,11 @@ package pipeline
 // The reference takes committed for allowed. But an egress rule commits before
 // ingress policy has judged: then whoever is denied needs but answer, by the same
 // ports, and the connection is established both ways (TestGuards).
+//
+// A peer node that uses a NodePort of this one comes by the underlay, and is
+// answered through the tunnel, as pods answer it: the switches at both ends see but
+// one half of the connection. OWN are this node's own addresses, from and to which
+// nothing is ever judged.
 
 import "github.com/felixlike/felixlike/ovsfwd/openflow"
 
@@ -24,6 +31,7 @@ const (
 	priorityNotAllowed uint16 = 220
 	priorityRelated    uint16 = 221
 	priorityInvalid    uint16 = 230
+	priorityHalf       uint16 = 235
 )
 
 func conntrackStateBase(n Node) []openflow.Flow {
@@ -51,6 +59,11 @@ func conntrackStateBase(n Node) []openflow.Flow {
 		begun := ip.CTState(openflow.CTTrk, openflow.CTNew).CTMark(GatewayMark, exactMark)
 		add(priorityHigh, begun.Bits(openflow.Reg0, sourceGW, sourceMask), next)
 		add(priorityNormal, begun, openflow.SetMAC(openflow.EthDst, n.GatewayMAC), next)
+	}
+	half := openflow.CTInv | openflow.CTTrk
+	for _, a := range n.own() {
+		add(priorityHalf, from(single(a)).CTState(half, 0).Bits(openflow.Reg0, sourceGW, sourceMask), next)
+		add(priorityHalf, to(single(a)).CTState(half, 0).Bits(openflow.Reg0, macRewrite, macRewrite), next)
 	}
 	return flows
 }
