@@ -6,9 +6,8 @@
 //
 // Managers do no I/O: what they set is programmed when the driver (felixlike/)
 // applies it. The policy, endpoint, ipset, static and source managers serve both
-// netfilter backends, host the one whose policy is in the switch; forwarding, tunnel
-// and route serve every backend. They
-// are tested against recording fakes of their small consumer interfaces, and
+// netfilter backends, switch policy and host the one whose policy is in the
+// switch; forwarding, tunnel and route serve every backend. They are tested against recording fakes of their small consumer interfaces, and
 // on the real kernel by the packet property test in test/property.
 package managers
 

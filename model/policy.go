@@ -307,9 +307,10 @@ func (e *Endpoint) Applied(d Direction) Applied {
 }
 
 // Applied lists the policies that apply to an endpoint in one direction, tier
-// by tier. Admin and Baseline are in order of evaluation; NetworkPolicies are
-// sorted by identifier and isolate the endpoint when there is at least one,
-// whether or not it has rules.
+// by tier. Admin and Baseline are in order of evaluation, which is that of the
+// policies' Precedence, then of their identifiers; NetworkPolicies are sorted by
+// identifier and isolate the endpoint when there is at least one, whether or not
+// it has rules.
 type Applied struct {
 	Admin, NetworkPolicies, Baseline []PolicyID
 }
