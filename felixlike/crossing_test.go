@@ -101,7 +101,7 @@ func TestBackendChangesPlaces(t *testing.T) {
 			to := 1 - from
 			carry, lead := "carry to "+to.String(), "lead to "+to.String()
 			got := c.history.all()[before:]
-			inOrder(t, got, carry, "new applies", "new is read", carry, "old applies", lead, "settle", carry, "old is removed")
+			inOrder(t, got, carry, "new applies", "new is read", carry, "old applies", lead, carry, "settle", carry, "old is removed")
 			if i := slices.Index(got, carry); slices.Index(got, "new applies") < i {
 				t.Errorf("the new backend met packets before their connections were carried: %q", got)
 			}
@@ -143,7 +143,7 @@ func TestBackendThatCannotBeReachedIsNotTakenOver(t *testing.T) {
 		after []string
 	}{
 		{"carry to switch", nil},
-		{"lead to switch", []string{"carry to kernel", "lead to kernel", "settle", "carry to kernel", "new is removed"}},
+		{"lead to switch", []string{"carry to kernel", "lead to kernel", "carry to kernel", "settle", "carry to kernel", "new is removed"}},
 		{"settle", []string{"lead to switch", "carry to kernel", "lead to kernel", "carry to kernel", "new is removed"}},
 	} {
 		t.Run(c.step, func(t *testing.T) {

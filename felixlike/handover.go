@@ -81,14 +81,14 @@ func (p phase) String() string {
 const maxTries = 5
 
 // planOf returns the phases of a change. Between two places, connections are
-// carried three times: before the new backend sees packets that the old one has
-// let through, before packets take the other way, and those that were begun in
-// between.
+// carried again and again: before the new backend sees packets that the old one
+// has let through, before packets take the other way, and those that were begun
+// in between, at once and when no packet can go the way of before any more.
 func planOf(from, to Place) []phase {
 	if from == to {
 		return []phase{joining, building, verifying, following, retiring}
 	}
-	return []phase{carrying, joining, building, verifying, carrying, steering, settling, carrying, following, retiring}
+	return []phase{carrying, joining, building, verifying, carrying, steering, carrying, settling, carrying, following, retiring}
 }
 
 // phase returns the one under way.
@@ -123,7 +123,7 @@ func (h *handover) failed(err error) {
 	case !h.steered:
 		h.plan = []phase{leaving}
 	case !back:
-		h.plan = []phase{carrying, steering, settling, carrying, leaving}
+		h.plan = []phase{carrying, steering, carrying, settling, carrying, leaving}
 	case h.in(carrying), h.in(settling):
 		h.plan = h.plan[1:]
 	default:

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/model"
 )
@@ -114,8 +115,9 @@ func crash(t *testing.T, backend string) {
 }
 
 // TestChangesWhileTheAgentIsDown are programmed by its next start.
-func TestChangesWhileTheAgentIsDown(t *testing.T) {
-	l := newLab(t)
+func TestChangesWhileTheAgentIsDown(t *testing.T) { inEachPlace(t, changesWhileTheAgentIsDown) }
+
+func changesWhileTheAgentIsDown(t *testing.T, l *lab.Lab) {
 	set(t, l, state(t, threeNodes))
 	expect(t, l, true, "x/b", "x/a", model.TCP, 80)
 	if err := l.Node("node1").KillAgent(); err != nil {
@@ -155,6 +157,14 @@ func TestUnchangedModelWritesNothing(t *testing.T) {
 	}
 }
 
+// stageOf is the stage that programs a backend's policy.
+func stageOf(backend string) string {
+	if backend == felixlike.OpenFlow {
+		return "openflow-policy"
+	}
+	return backend
+}
+
 // writes tells how much each node has written; the backend among it.
 func writes(t *testing.T, l *lab.Lab, backend string) string {
 	t.Helper()
@@ -164,7 +174,7 @@ func writes(t *testing.T, l *lab.Lab, backend string) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if status.Writes[backend] == 0 {
+		if status.Writes[stageOf(backend)] == 0 {
 			t.Errorf("%s has written nothing by %s: %v", name, backend, status.Writes)
 		}
 		for _, receiver := range slices.Sorted(maps.Keys(status.Writes)) {

@@ -8,6 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/felixlike/felixlike/cni"
+	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -20,8 +21,9 @@ spec: {podSelector: {matchLabels: {pod: a}}, policyTypes: [Egress]}
 // TestHostSideForwardsNothing sends a pod's packets to the MAC address of the
 // host side of its own veth. The host's IP stack sees such frames besides a
 // userspace datapath, and would forward them around the bridge and policy.
-func TestHostSideForwardsNothing(t *testing.T) {
-	l := newLab(t)
+func TestHostSideForwardsNothing(t *testing.T) { inEachPlace(t, hostSideForwardsNothing) }
+
+func hostSideForwardsNothing(t *testing.T, l *lab.Lab) {
 	set(t, l, state(t, threeNodes, noEgressFromA))
 	id := model.PodID{Namespace: "x", Name: "a"}
 	pod := l.Pod(id)
@@ -74,8 +76,9 @@ func TestHostSideForwardsNothing(t *testing.T) {
 // TestLinkLocalIsNotForwarded sends datagrams to the link-local address of an
 // isolated pod, with a source that the host forwards: no policy knows that
 // address, so nothing may go there.
-func TestLinkLocalIsNotForwarded(t *testing.T) {
-	l := newLab(t)
+func TestLinkLocalIsNotForwarded(t *testing.T) { inEachPlace(t, linkLocalIsNotForwarded) }
+
+func linkLocalIsNotForwarded(t *testing.T, l *lab.Lab) {
 	set(t, l, state(t, threeNodes, denyAll, allowEgress))
 	a, b := l.Pod(model.PodID{Namespace: "x", Name: "a"}), l.Pod(model.PodID{Namespace: "x", Name: "b"})
 	mac := cni.MAC(model.PodID{Namespace: "x", Name: "a"})

@@ -123,8 +123,9 @@ func ofctl(t *testing.T, n *lab.Node, words ...string) string {
 
 // TestForeignChangesOfFlows tampers with the flows of a node: they are put
 // right, the status tells of it, and an established connection goes on.
-func TestForeignChangesOfFlows(t *testing.T) {
-	l := newLab(t)
+func TestForeignChangesOfFlows(t *testing.T) { inEachPlace(t, foreignChangesOfFlows) }
+
+func foreignChangesOfFlows(t *testing.T, l *lab.Lab) {
 	set(t, l, state(t, threeNodes, onlyFromC))
 	n := l.Node("node1")
 	ofctl(t, n, "add-flow", "cookie=0x77,table=200,priority=7,actions=drop")

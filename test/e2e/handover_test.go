@@ -39,7 +39,7 @@ func TestBackendHandover(t *testing.T) {
 	tr := startTraffic(t, l, pairs, [][2]string{{"b", "a"}, {"d", "a"}})
 	tr.startQuiet(t, l, pairs)
 	took := map[string][]time.Duration{}
-	changes := allChanges(kindsOfBackends())
+	changes := allChanges(backends())
 	for round := range rounds {
 		from, to := changes[round%len(changes)][0], changes[round%len(changes)][1]
 		if round%killedEvery == killedEvery-1 {
@@ -63,7 +63,7 @@ func TestBackendHandover(t *testing.T) {
 	expect(t, l, true, "x/c", "x/a", model.TCP, 80)
 	expect(t, l, false, "x/b", "x/a", model.TCP, 80)
 	for _, n := range nodes {
-		for _, to := range kindsOfBackends() {
+		for _, to := range backends() {
 			change(t, n, to)
 			nothingLeft(t, n, to)
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -23,8 +24,9 @@ const allowAll = `
 
 // TestEstablishedConnectionsAreKept changes policy under open connections, on
 // one node and across the tunnel: they go on, new ones are judged anew.
-func TestEstablishedConnectionsAreKept(t *testing.T) {
-	l := newLab(t)
+func TestEstablishedConnectionsAreKept(t *testing.T) { inEachPlace(t, establishedConnectionsAreKept) }
+
+func establishedConnectionsAreKept(t *testing.T, l *lab.Lab) {
 	set(t, l, state(t, threeNodes))
 	var conns []net.Conn
 	for _, f := range model.Families() {
@@ -49,7 +51,10 @@ const newcomer = `
 // pod while the pod is made, again and again: none is answered before policy
 // allows it, and then they are.
 func TestNewPodIsIsolatedFromItsFirstPacket(t *testing.T) {
-	l := newLab(t)
+	inEachPlace(t, newPodIsIsolatedFromItsFirstPacket)
+}
+
+func newPodIsIsolatedFromItsFirstPacket(t *testing.T, l *lab.Lab) {
 	set(t, l, state(t, threeNodes, denyAll))
 	sender, stop := datagrams(t, l.Pod(pod("b")).Namespace().Do, netip.MustParseAddrPort("10.10.0.99:80"))
 	defer stop()
@@ -136,8 +141,9 @@ const (
 // TestReusedAddressInheritsNothing keeps a flow of datagrams going to a pod,
 // on one node and from another, and gives its address to a pod that nobody may
 // reach: the flow's being established must not open it.
-func TestReusedAddressInheritsNothing(t *testing.T) {
-	l := newLab(t)
+func TestReusedAddressInheritsNothing(t *testing.T) { inEachPlace(t, reusedAddressInheritsNothing) }
+
+func reusedAddressInheritsNothing(t *testing.T, l *lab.Lab) {
 	set(t, l, state(t, threeNodes, denySecond, first))
 	var streams []*stream
 	for _, from := range []string{"b", "c"} {

@@ -76,8 +76,9 @@ func arrives(t *testing.T, victim *wire, lie func(), isLie func([]byte) bool, ma
 
 // TestSpoofingPod sends from pod x/a what only others may say, to a pod of the
 // same node and to one of another.
-func TestSpoofingPod(t *testing.T) {
-	l := newLab(t)
+func TestSpoofingPod(t *testing.T) { inEachPlace(t, spoofingPod) }
+
+func spoofingPod(t *testing.T, l *lab.Lab) {
 	set(t, l, state(t, threeNodes))
 	a := l.Pod(pod("a"))
 	gateway, own, other := gatewayMAC(t, a.Node()), podMAC(t, a), net.HardwareAddr{2, 0, 0, 0, 0, 99}
@@ -148,8 +149,9 @@ func (v victim) mustNotHear(t *testing.T, out *wire, frame []byte, marker func(s
 
 // TestSpoofingNeighbours claims addresses of others by ARP and by neighbour
 // advertisement, towards a pod of the same node and towards the node.
-func TestSpoofingNeighbours(t *testing.T) {
-	l := newLab(t)
+func TestSpoofingNeighbours(t *testing.T) { inEachPlace(t, spoofingNeighbours) }
+
+func spoofingNeighbours(t *testing.T, l *lab.Lab) {
 	set(t, l, state(t, threeNodes))
 	a, b := l.Pod(pod("a")), l.Pod(pod("b"))
 	gateway, own := gatewayMAC(t, a.Node()), podMAC(t, a)
@@ -198,8 +200,9 @@ func TestSpoofingNeighbours(t *testing.T) {
 
 // TestTunnelGuard sends tunnel packets that no honest node sends: from a host
 // that is no node, and from a node with the inner source of another node.
-func TestTunnelGuard(t *testing.T) {
-	l := newLab(t)
+func TestTunnelGuard(t *testing.T) { inEachPlace(t, tunnelGuard) }
+
+func tunnelGuard(t *testing.T, l *lab.Lab) {
 	set(t, l, state(t, threeNodes))
 	a := l.Pod(pod("a"))
 	victim := openWire(t, a.Namespace(), "eth0")

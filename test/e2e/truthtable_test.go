@@ -19,7 +19,7 @@ import (
 func TestTruthTable(t *testing.T) {
 	sample := readSteps(t, "../truthtable/testdata/sample.jsonl")
 	hosts := readSteps(t, "../truthtable/testdata/hosts.jsonl")
-	for _, backend := range kindsOfBackends() {
+	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
 			l := newLabWith(t, lab.Config{Backend: backend})
@@ -40,16 +40,26 @@ func iptablesBackends() []string {
 	return []string{felixlike.IPTablesLegacy, felixlike.IPTablesNFT}
 }
 
-func backends() []string { return append([]string{felixlike.NFTables}, iptablesBackends()...) }
+// backends are all of them, the default first.
+func backends() []string {
+	return append(append([]string{felixlike.NFTables}, iptablesBackends()...), felixlike.OpenFlow)
+}
 
-// kindsOfBackends are all backends, the default first.
-func kindsOfBackends() []string { return append(backends(), felixlike.OpenFlow) }
+// inEachPlace runs a test in a lab whose backend judges in the kernel, and in one
+// whose backend judges in the switch.
+func inEachPlace(t *testing.T, test func(t *testing.T, l *lab.Lab)) {
+	t.Helper()
+	for _, backend := range []string{felixlike.NFTables, felixlike.OpenFlow} {
+		t.Run(backend, func(t *testing.T) { test(t, newLabWith(t, lab.Config{Backend: backend})) })
+	}
+}
 
 // TestChangingNodes runs cases between which nodes come, go, and change their
 // names, addresses and podCIDRs.
-func TestChangingNodes(t *testing.T) {
+func TestChangingNodes(t *testing.T) { inEachPlace(t, changingNodes) }
+
+func changingNodes(t *testing.T, l *lab.Lab) {
 	steps := readSteps(t, "testdata/nodes.jsonl")
-	l := newLab(t)
 	for _, family := range model.Families() {
 		t.Run("IPv"+family.String(), func(t *testing.T) { judge(t, l, steps, family) })
 	}
