@@ -119,7 +119,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		Node: cfg.NodeName, RunDir: cfg.OVSRunDir, Socket: a.choice.Switch.management(), DatapathType: a.choice.Switch.datapath(),
 	})
 	conntrack := hostnet.NewConntrack(carrier)
-	crossing := &crossing{carrier: carrier, forwarding: forwarding, log: log.With("component", "driver")}
+	crossing := &crossing{at: a.choice.Switch, carrier: carrier, forwarding: forwarding, log: log.With("component", "driver")}
 	crossing.Steer(a.backend.Place)
 	timing := DefaultTiming()
 	timing.Resync = time.Duration(cfg.ResyncInterval)

@@ -8,7 +8,9 @@ import (
 
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/ovsfwd/carry"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
 )
 
 // Place is where packets are judged.
@@ -59,6 +61,7 @@ const crossingTimeout = 30 * time.Second
 
 // crossing is the one of an agent.
 type crossing struct {
+	at         Switch
 	carrier    *carry.Carrier
 	forwarding *managers.ForwardingManager
 	log        *slog.Logger
@@ -83,4 +86,11 @@ func (c *crossing) Carry(ctx context.Context, to Place) error {
 func (c *crossing) Steer(to Place) { c.forwarding.SetMode(to.mode()) }
 
 // Settle implements Crossing.
-func (c *crossing) Settle(ctx context.Context) error { return c.carrier.Settle(ctx) }
+func (c *crossing) Settle(ctx context.Context) error {
+	conn, err := openflow.Dial(ctx, c.at.management())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return vswitchd.New(c.at.RunDir, c.at.datapath()).WaitRevalidators(ctx, touch(conn))
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
 )
 
 // link is a flow table's OpenFlow connection to the bridge.
@@ -58,16 +59,18 @@ func (l *link) send(ctx context.Context) (Applied, error) {
 
 // touch adds a flow that no packet meets, or removes it: the switch looks through
 // what it has cached after every change.
-func (l *link) touch(ctx context.Context, add bool) error {
-	command := openflow.DeleteCookie
-	if add {
-		command = openflow.Add
+func touch(conn *openflow.Conn) vswitchd.Touch {
+	return func(ctx context.Context, add bool) error {
+		command := openflow.DeleteCookie
+		if add {
+			command = openflow.Add
+		}
+		change := openflow.FlowMod{
+			Command: command, Flow: openflow.Flow{Table: pipeline.TableNowhere, Priority: 1},
+			Cookie: pipeline.TouchOwner << 48, Key: "a flow to have others looked at",
+		}
+		return conn.Bundle(ctx, func(yield func(openflow.FlowMod, error) bool) { yield(change, nil) })
 	}
-	change := openflow.FlowMod{
-		Command: command, Flow: openflow.Flow{Table: pipeline.TableNowhere, Priority: 1},
-		Cookie: pipeline.TouchOwner << 48, Key: "a flow to have others looked at",
-	}
-	return l.conn.Bundle(ctx, func(yield func(openflow.FlowMod, error) bool) { yield(change, nil) })
 }
 
 // reread makes the next apply of flows read what is installed.

@@ -35,6 +35,8 @@ type switchPolicy struct {
 	daemon   *vswitchd.Client
 	policies *policyflows.Programmer
 	host     *nftables.Table
+	// unsettled tells that the datapath may have cached what flows of before did.
+	unsettled bool
 	// lost tells that the connection has ended.
 	lost chan struct{}
 }
@@ -89,16 +91,22 @@ func (p *switchPolicy) apply(ctx context.Context) (Applied, error) {
 	all = all.and(policies)
 	all.Full = host.FullRead && policies.FullRead
 	all.Flows = p.link.flows.Len()
-	switch {
-	case err != nil:
-	case policies.Messages > 0:
-		err = p.daemon.WaitRevalidators(ctx, p.link.touch)
-	default:
-		// The switch that has the flows has to be the one that runs: forwarding
-		// flows come next.
-		err = p.link.conn.Barrier(ctx)
+	p.unsettled = p.unsettled || policies.Messages > 0
+	if err == nil {
+		err = p.settle(ctx)
 	}
 	return all, err
+}
+
+// settle returns when no packet goes by policy flows of before. The switch that
+// has the flows has to be the one that runs: forwarding flows come next.
+func (p *switchPolicy) settle(ctx context.Context) error {
+	if !p.unsettled {
+		return p.link.conn.Barrier(ctx)
+	}
+	err := p.daemon.WaitRevalidators(ctx, touch(p.link.conn))
+	p.unsettled = err != nil
+	return err
 }
 
 func (p *switchPolicy) invalidate() {

@@ -116,7 +116,7 @@ func serviceCases() []serviceCase {
 // every backend and with every kind of proxy: policy sees who really began a
 // connection, at the node that knows it, and nobody gets past it by a detour.
 func TestServices(t *testing.T) {
-	for _, backend := range kindsOfBackends() {
+	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
 			l := newLabWith(t, lab.Config{Backend: backend})
