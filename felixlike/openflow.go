@@ -62,6 +62,8 @@ func newOpenFlow(c Choice) Backend {
 	}, r, p.host, p.host)
 	return Backend{
 		Name: OpenFlow, Place: InSwitch, Renderer: r, Left: p.left, Remove: p.remove, Close: p.close, Forwarded: policies.Forwarded,
+		// While another backend decides, nothing needs to be guarded.
+		Decides: func() { p.host.SetGuard(rules.HostGuard(GatewayPort)) },
 		Stage: Stage{
 			Name: policyStage, After: HostStage, Required: true, Managers: []managers.Manager{policies, host}, Timeout: 60 * time.Second,
 			Apply: p.apply, Invalidate: p.invalidate, Watch: p.watch,

@@ -306,6 +306,7 @@ func TestHostDropsLaunderedSources(t *testing.T) {
 	p.Router.Feed(t, fmt.Sprintf(`table inet judge { chain allow { type filter hook prerouting priority 0; ct mark set %#x; }; }`, rules.MarkAllowed), "nft", "-f", "-")
 	for i, f := range families() {
 		wantSeen(t, "a connection that another backend has allowed", before[i], f.nodeIn)
+		wantSeen(t, "one to a Service that leads outside", client(t, p.Receiver, f.isolated, f.leads, 80), f.nodeOut)
 	}
 }
 

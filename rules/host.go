@@ -87,6 +87,9 @@ func (r *Renderer) fromSwitch(h Host) tables.Chain {
 			Action:  tables.Drop{}, Comment: "no service has this address",
 		})
 	}
+	c.Rules = append(c.Rules, tables.Rule{
+		Matches: []tables.Match{markedAllowed()}, Action: tables.Accept{}, Comment: "another backend has let it through",
+	})
 	for _, f := range model.Families() {
 		c.Rules = append(c.Rules, tables.Rule{
 			Matches: []tables.Match{

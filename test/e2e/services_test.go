@@ -5,12 +5,14 @@ import (
 	"io"
 	"maps"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/model"
 )
@@ -164,33 +166,86 @@ func judgeWays(t *testing.T, l *lab.Lab, c serviceCase) {
 	running.Wait()
 }
 
-// try opens the connection and has a byte echoed.
-func (w way) try(l *lab.Lab, f model.Family) error {
+// open opens the connection.
+func (w way) open(l *lab.Lab, f model.Family, timeout time.Duration) (*os.File, error) {
 	from, source, err := l.Host(endOf(w.from), f)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	to, err := w.target(l, f)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	return connectFrom(from, source, to, timeout)
+}
+
+// try opens the connection and has a byte echoed.
+func (w way) try(l *lab.Lab, f model.Family) error {
 	timeout := probeTimeout
 	if w.through {
 		timeout = patience
 	}
-	conn, err := connectFrom(from, source, to, timeout)
+	conn, err := w.open(l, f, timeout)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
+	return echoed(conn, timeout)
+}
+
+// echoed has a byte echoed.
+func echoed(conn *os.File, timeout time.Duration) error {
 	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return err
 	}
 	if _, err := conn.Write([]byte{'?'}); err != nil {
 		return err
 	}
-	_, err = io.ReadFull(conn, make([]byte, 1))
+	_, err := io.ReadFull(conn, make([]byte, 1))
 	return err
+}
+
+// TestServicesOverHandover opens connections through Services, denies all of them to
+// those who come later, and changes the backends under them: they go on, whatever
+// becomes of the sources that proxies and backends have bound them to.
+func TestServicesOverHandover(t *testing.T) {
+	l := newLab(t)
+	set(t, l, state(t, threeNodes))
+	expect(t, l, true, "x/b", "ip:"+stranger, model.TCP, 80)
+	runProxy(t, l, proxyModes()["nftables"])
+	denial := serviceCase{name: "all denied", ways: denied("b -> a", "a -> a", "c -> node1:a", "a -> node1:c", outside+" -> node1:a", "a -> ext")}
+	conns := map[string]*os.File{}
+	for _, w := range serviceCases()[0].ways {
+		for _, f := range model.Families() {
+			if !w.through {
+				continue
+			}
+			conn, err := w.open(l, f, patience)
+			if err != nil {
+				t.Fatalf("%s -> %s: %v", w.from, w.to, err)
+			}
+			defer conn.Close()
+			conns[fmt.Sprintf("%s -> %s over IPv%s", w.from, w.to, f)] = conn
+		}
+	}
+	check := func(when string) {
+		t.Helper()
+		for _, name := range slices.Sorted(maps.Keys(conns)) {
+			if err := echoed(conns[name], 5*time.Second); err != nil {
+				t.Errorf("%s: %s: %v", when, name, err)
+				delete(conns, name)
+			}
+		}
+		judgeWays(t, l, denial)
+	}
+	set(t, l, state(t, threeNodes, denyAll))
+	check("under policy")
+	for _, to := range []string{felixlike.OpenFlow, felixlike.IPTablesNFT, felixlike.OpenFlow, felixlike.NFTables} {
+		for _, name := range []string{"node1", "node2", "node3"} {
+			change(t, l.Node(name), to)
+		}
+		check("after the change to " + to)
+	}
 }
 
 // endOf returns the end of a probe that a name stands for.
