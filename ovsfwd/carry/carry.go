@@ -89,15 +89,6 @@ func (c *Carrier) CompleteDeferredWork() {}
 // every packet.
 func (c *Carrier) Settle(ctx context.Context) error { return c.client.WaitRevalidators(ctx, nil) }
 
-// Flush forgets all connections of the pipeline's zone.
-func (c *Carrier) Flush(ctx context.Context) error {
-	err := c.withZone(ctx, func(_ *conntrack.Kernel, z zone) error { return z.flush(ctx) })
-	if err != nil && !knowsNothing(err) {
-		return fmt.Errorf("flush connections in the switch: %w", err)
-	}
-	return nil
-}
-
 // knowsNothing reports whether an error says that the switch does not run, or has
 // no bridge of ours: it tracks no connections then.
 func knowsNothing(err error) bool {

@@ -202,7 +202,7 @@ func (c *cluster) addPod(name string, addresses []netip.Addr) {
 	port := "pod-" + name
 	c.ip(c.NS, "link add "+port+" type veth peer name eth0 netns "+ns)
 	c.ip(c.NS, "link set "+port+" up")
-	c.ip(ns, "link set eth0 up")
+	c.ip(ns, "link set eth0 mtu 1450 up")
 	c.in(ns, "ethtool", "-K", "eth0", "tx", "off")
 	c.ip(ns, "addr add "+addresses[0].String()+"/24 dev eth0")
 	c.ip(ns, "addr add "+addresses[1].String()+"/64 dev eth0 nodad")

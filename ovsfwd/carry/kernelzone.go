@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"net/netip"
+	"slices"
 
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
@@ -54,24 +55,11 @@ func (z *kernelZone) forget(ctx context.Context, addrs []netip.Addr) (int, error
 	for _, a := range addrs {
 		doomed[a.Unmap()] = true
 	}
-	return z.remove(ctx, func(k *conntrack.Connection) bool { return doomed[k.Original.Src] || doomed[k.Original.Dst] })
-}
-
-func (z *kernelZone) flush(ctx context.Context) error {
-	_, err := z.remove(ctx, func(*conntrack.Connection) bool { return true })
-	return err
-}
-
-func (z *kernelZone) remove(ctx context.Context, of func(*conntrack.Connection) bool) (int, error) {
 	all, err := z.dump(ctx)
 	if err != nil {
 		return 0, err
 	}
-	var some []conntrack.Connection
-	for i := range all {
-		if of(&all[i]) {
-			some = append(some, all[i])
-		}
-	}
-	return z.kernel.Delete(some)
+	return z.kernel.Delete(slices.DeleteFunc(all, func(k conntrack.Connection) bool {
+		return !doomed[k.Original.Src] && !doomed[k.Original.Dst]
+	}))
 }

@@ -260,11 +260,8 @@ func TestKernelDatapath(t *testing.T) {
 	if err != nil || forgotten != 3 {
 		t.Errorf("forgot %d, %v; want 3", forgotten, err)
 	}
-	if err := c.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if known, err := z.dump(t.Context()); err != nil || len(known) != 0 {
-		t.Errorf("in the zone after flushing it: %+v %v", known, err)
+	if known, err := z.dump(t.Context()); err != nil || len(known) != 1 {
+		t.Errorf("left in the zone: %+v %v", known, err)
 	}
 }
 

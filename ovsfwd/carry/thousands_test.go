@@ -114,10 +114,4 @@ func TestThousands(t *testing.T) {
 	if err != nil || len(known) != n/2 || slices.ContainsFunc(known, gone) {
 		t.Errorf("%d connections left, want %d of IPv4, %v", len(known), n/2, err)
 	}
-	timed("forget all", Result{}, func() Result {
-		if err := c.carrier.Flush(c.Context()); err != nil {
-			t.Error(err)
-		}
-		return Result{}
-	})
 }

@@ -21,7 +21,6 @@ type zone interface {
 	learn(ctx context.Context, seeds []seed) (int, error)
 	// forget forgets the connections from and to addresses.
 	forget(ctx context.Context, addrs []netip.Addr) (int, error)
-	flush(ctx context.Context) error
 	// tracksSCTP reports whether SCTP associations are told apart.
 	tracksSCTP() bool
 }
@@ -47,10 +46,6 @@ func (z *userspaceZone) tracksSCTP() bool { return false }
 
 func (z *userspaceZone) dump(ctx context.Context) ([]conntrack.Connection, error) {
 	return z.client.DumpConntrack(ctx, pipeline.Zone)
-}
-
-func (z *userspaceZone) flush(ctx context.Context) error {
-	return z.client.FlushZone(ctx, pipeline.Zone)
 }
 
 // packetBatch bounds what waits at the switch; its answer is one barrier.

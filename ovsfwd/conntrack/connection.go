@@ -33,9 +33,6 @@ func (t Tuple) IsICMP() bool {
 	return t.Protocol == unix.IPPROTO_ICMP || t.Protocol == unix.IPPROTO_ICMPV6
 }
 
-// Touches reports whether an address is at either end.
-func (t Tuple) Touches(a netip.Addr) bool { return t.Src == a || t.Dst == a }
-
 // String is for messages.
 func (t Tuple) String() string {
 	if t.IsICMP() {

@@ -115,7 +115,10 @@ func family(t Tuple) uint8 {
 }
 
 func (p *Put) statusToWrite() uint32 {
-	status := p.status | statusConfirmed
+	status := statusConfirmed
+	if !p.New {
+		status |= p.status // some bits may not change
+	}
 	if p.Replied {
 		status |= statusReplied | statusAssured
 	}
