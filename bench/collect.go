@@ -88,5 +88,6 @@ func (r *Result) add(m *worker.Measurement, loop float64) {
 	if m.Heard != 0 {
 		r.HeardWall = append(r.HeardWall, m.Heard.Seconds()/n)
 	}
+	r.Flows = max(r.Flows, m.Flows)
 	r.Rules, r.Elements = max(r.Rules, m.Rules), max(r.Elements, m.Elements)
 }

@@ -102,6 +102,9 @@ func (r *Report) loads() section {
 // loaded says what a backend has loaded, and what else loads the same.
 func (r *Report) loaded(backend string, f *Result) string {
 	text := fmt.Sprintf("%s: the kernel then holds %s rules and %s elements", backend, grouped(int64(f.Rules)), grouped(int64(f.Elements)))
+	if f.Flows > 0 {
+		text += ", and the switch " + grouped(int64(f.Flows)) + " flows of policy"
+	}
 	if tool := r.Find(backend, worker.ToolLoad); tool != nil {
 		text += "; the kernel's own tools are " + tool.Tool
 	}
@@ -186,7 +189,7 @@ func (r *Report) foreign() section {
 		heading: "A foreign change, from the other program's request to the repair's commit", left: 2,
 		header: []string{"what", "backend", "p50", "p99", "max", "changes", "heard after", "CPU each", "in kernel", "in vswitchd", "of loop", "writes", "others"},
 		text: []string{
-			"The other program is a netlink socket of the worker's own; its part is in the CPU figures. The agent hears of a " +
+			"The other program is a netlink socket of the worker's own, or an OpenFlow connection; its part is in the CPU figures. The agent hears of a " +
 				"change when the kernel has made it: to delete everything takes time by itself.",
 		},
 	}

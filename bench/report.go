@@ -74,7 +74,8 @@ type Result struct {
 	HeardWall Series `json:"heardWallSeconds,omitempty"`
 	// Latency is that of single operations.
 	Latency Latency `json:"latency"`
-	// Rules and Elements are what the kernel held.
+	// Rules and Elements are what the kernel held, Flows what the switch did.
+	Flows    int `json:"flows,omitempty"`
 	Rules    int `json:"rules,omitempty"`
 	Elements int `json:"elements,omitempty"`
 }

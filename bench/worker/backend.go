@@ -28,7 +28,7 @@ type Backend struct {
 	// Foreign are changes that another program makes behind its back; nil if
 	// the backend does not notice them when they happen. The renderer is that
 	// of the backend.
-	Foreign func(workload.Workload, *rules.Renderer) []Foreign
+	Foreign func(workload.Workload, *rules.Renderer, Switch) []Foreign
 	// CheckEvery is how often an agent reads everything to find such changes,
 	// by default; zero if it hears of them.
 	CheckEvery time.Duration
@@ -66,7 +66,7 @@ func Backends() []Backend {
 		xtables(iptables.Legacy),
 		xtables(iptables.NFT),
 		{
-			Name: felixlike.OpenFlow, NeedsSwitch: true, Sparing: 1,
+			Name: felixlike.OpenFlow, NeedsSwitch: true, Foreign: foreignFlows, Sparing: 1,
 			New: func(s Switch) (felixlike.Backend, error) {
 				return felixlike.NewBackend(context.Background(), felixlike.Choice{
 					Name: felixlike.OpenFlow, Node: workload.Node, Masquerade: true, Switch: felixlike.Switch{

@@ -17,7 +17,7 @@ import (
 
 // foreignNFT changes the agent's table over a netlink socket of its own, as nft
 // would, but without the time that it takes to start nft.
-func foreignNFT(w workload.Workload, r *rules.Renderer) []Foreign {
+func foreignNFT(w workload.Workload, r *rules.Renderer, _ Switch) []Foreign {
 	f := &nftWriter{
 		conn: &nft.Conn{}, table: &nft.Table{Name: nftables.DefaultTable, Family: nft.TableFamilyINet},
 		workload: w, renderer: r,

@@ -43,6 +43,7 @@ func (m *measuring) series(ctx context.Context, c Case, n int, operationOf func(
 				out.count(p)
 				if part.timed {
 					out.Wall = append(out.Wall, wall)
+					out.Flows = p.applied.Flows
 					out.Render.add(p.stage.since(p.model))
 					out.Rules, out.Elements = p.applied.Rules, p.applied.Elements
 				}
@@ -130,7 +131,7 @@ func (m *measuring) foreign(ctx context.Context, b Backend, r *rules.Renderer) e
 	if m.task.Foreign == 0 || b.Foreign == nil {
 		return nil
 	}
-	for _, f := range b.Foreign(m.workload, r) {
+	for _, f := range b.Foreign(m.workload, r, m.task.Switch) {
 		n := m.task.Foreign
 		if f.Once {
 			n = 1

@@ -106,7 +106,9 @@ type Measurement struct {
 	// Heard is the part of Wall before the agent was told of a foreign change:
 	// most of it is what the change itself takes.
 	Heard time.Duration `json:"heardNanoseconds,omitempty"`
-	// Rules and Elements are what the kernel holds after it.
+	// Rules and Elements are what the kernel holds after it, Flows what the switch
+	// does.
+	Flows    int `json:"flows,omitempty"`
 	Rules    int `json:"rules,omitempty"`
 	Elements int `json:"elements,omitempty"`
 	// PeakRSS is the most memory that the process has had so far, in bytes;

@@ -88,7 +88,7 @@ func (m *measuring) load(ctx context.Context, c Case) error {
 	out := &Measurement{
 		Case: c, Wall: []time.Duration{programmed.Wall}, CPU: programmed.CPU,
 		Model: p.model.since(m.agent.begin), Render: p.stage.since(p.model),
-		Rules: p.applied.Rules, Elements: p.applied.Elements,
+		Rules: p.applied.Rules, Elements: p.applied.Elements, Flows: p.applied.Flows,
 	}
 	out.count(p)
 	return m.report(out)
