@@ -31,6 +31,8 @@ type NodeStatus struct {
 	// ControlSocket is where felixctl finds the agent, LogFile its log.
 	ControlSocket string `json:"controlSocket"`
 	LogFile       string `json:"logFile"`
+	// OVSDir holds the sockets of the node's Open vSwitch.
+	OVSDir string `json:"ovsDir"`
 	// Agent is what the agent says of itself; Error why it does not.
 	Agent *control.Status `json:"agent,omitempty"`
 	Error string          `json:"error,omitempty"`
@@ -85,7 +87,7 @@ func (n *Node) describe(ctx context.Context) NodeStatus {
 	defer cancel()
 	out := NodeStatus{
 		Name: n.Name(), Namespace: n.ns.Name(), Addresses: n.spec.Addresses, AgentPID: n.AgentPID(),
-		ControlSocket: n.ControlSocket(), LogFile: n.LogFile(),
+		ControlSocket: n.ControlSocket(), LogFile: n.LogFile(), OVSDir: n.OVSDir(),
 	}
 	status, err := n.Status(ctx)
 	switch {

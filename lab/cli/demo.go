@@ -175,7 +175,7 @@ func (d *demo) backends(ctx context.Context, from, to model.PodID) (err error) {
 
 // tour is every backend once, that in force last.
 func tour(a *control.Status) []string {
-	all := []string{felixlike.NFTables, felixlike.IPTablesNFT, felixlike.IPTablesLegacy}
+	all := []string{felixlike.NFTables, felixlike.IPTablesNFT, felixlike.IPTablesLegacy, felixlike.OpenFlow}
 	now := 0
 	if a != nil {
 		now = max(slices.Index(all, a.Backend), 0)

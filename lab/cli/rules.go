@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/netip"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -28,7 +29,7 @@ func (o *options) rulesCommand() *cobra.Command {
 		Use:   "rules NAMESPACE/POD",
 		Short: "Show the rules that a pod's packets meet, in the words of the backend's own tool",
 		Long: `Show the rules that a pod's packets meet, in the words of the backend's own
-tool (nft, or iptables-save and ipset), with counters, and with the policy and
+tool (nft, iptables-save and ipset, or ovs-ofctl), with counters, and with the policy and
 the rule of it that each comes from.`,
 		Example: "  felixctl lab rules shop/web",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -94,21 +95,33 @@ func readRules(ctx context.Context, s lab.Status, pod string, family model.Famil
 		return nil, fmt.Errorf("%s has no IPv%s address", pod, family)
 	}
 	r := &podRules{Pod: pod, Node: n.Name, Backend: n.Agent.Backend, Address: s.Pods[p].Addresses[a].String()}
-	l, err := r.read(ctx, n.Namespace, family)
-	if err != nil {
+	if err := r.read(ctx, n, family); err != nil {
 		return nil, fmt.Errorf("read the rules of %s: %w", n.Name, err)
 	}
-	r.follow(l, family)
 	r.names(s)
 	return r, nil
 }
 
-// read runs the backend's tool.
-func (r *podRules) read(ctx context.Context, netns string, family model.Family) (*listing, error) {
+// read runs the backend's tool, and follows what it prints.
+func (r *podRules) read(ctx context.Context, n lab.NodeStatus, family model.Family) error {
 	run := func(argv ...string) (string, error) {
-		r.Commands = append(r.Commands, "ip netns exec "+netns+" "+strings.Join(argv, " "))
-		return runIn(ctx, netns, argv)
+		r.Commands = append(r.Commands, "ip netns exec "+n.Namespace+" "+strings.Join(argv, " "))
+		return runIn(ctx, n.Namespace, argv)
 	}
+	if r.Backend == felixlike.OpenFlow {
+		out, err := run("ovs-ofctl", "-O", "OpenFlow15", "dump-flows", "unix:"+filepath.Join(n.OVSDir, lab.Bridge+".mgmt"))
+		r.followFlows(parseFlows(out), rulesOf(n.Agent))
+		return err
+	}
+	l, err := r.list(run, family)
+	if err == nil {
+		r.follow(l, family)
+	}
+	return err
+}
+
+// list runs the tools of a backend in netfilter.
+func (r *podRules) list(run func(argv ...string) (string, error), family model.Family) (*listing, error) {
 	if r.Backend == felixlike.NFTables {
 		out, err := run("nft", "list", "table", "inet", nftables.DefaultTable)
 		return parseNFT(out), err
@@ -191,9 +204,10 @@ func (r *podRules) names(s lab.Status) {
 	}
 	for _, set := range r.Sets {
 		for i, m := range set.Members {
-			address, _, _ := strings.Cut(strings.ReplaceAll(m, " . ", ","), ",")
-			if pod := pods[address]; pod != "" {
-				set.Members[i] = m + " (" + pod + ")"
+			for _, word := range strings.FieldsFunc(m, func(c rune) bool { return strings.ContainsRune(" ,=", c) }) {
+				if pod := pods[word]; pod != "" {
+					set.Members[i] = m + " (" + pod + ")"
+				}
 			}
 		}
 	}
