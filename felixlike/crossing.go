@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/felixlike/felixlike/managers"
@@ -65,6 +66,9 @@ type crossing struct {
 	carrier    *carry.Carrier
 	forwarding *managers.ForwardingManager
 	log        *slog.Logger
+	// inSwitch tells that the forwarding flows wanted last lead through the switch,
+	// settled that all packets go by them.
+	inSwitch, settled atomic.Bool
 }
 
 // Carry implements Crossing.
@@ -79,11 +83,18 @@ func (c *crossing) Carry(ctx context.Context, to Place) error {
 		return fmt.Errorf("carry connections to the %s: %w", to, err)
 	}
 	c.log.Info("carried connections", "to", to, "known", r.Allowed, "written", r.Written, "took", time.Since(began))
-	return nil
+	if to == InSwitch && c.inSwitch.Load() && c.settled.Load() {
+		_, err = c.carrier.ForgetAllowed(ctx)
+	}
+	return err
 }
 
 // Steer implements Crossing.
-func (c *crossing) Steer(to Place) { c.forwarding.SetMode(to.mode()) }
+func (c *crossing) Steer(to Place) {
+	c.settled.Store(false)
+	c.inSwitch.Store(to == InSwitch)
+	c.forwarding.SetMode(to.mode())
+}
 
 // Settle implements Crossing.
 func (c *crossing) Settle(ctx context.Context) error {
@@ -92,5 +103,9 @@ func (c *crossing) Settle(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	return vswitchd.New(c.at.RunDir, c.at.datapath()).WaitRevalidators(ctx, touch(conn))
+	if err := vswitchd.New(c.at.RunDir, c.at.datapath()).WaitRevalidators(ctx, touch(conn)); err != nil {
+		return err
+	}
+	c.settled.Store(true)
+	return nil
 }

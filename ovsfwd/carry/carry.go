@@ -85,10 +85,6 @@ func (c *Carrier) OnUpdate(u model.Update) {
 // CompleteDeferredWork does nothing.
 func (c *Carrier) CompleteDeferredWork() {}
 
-// Settle returns once the changes of OpenFlow flows made before are in force for
-// every packet.
-func (c *Carrier) Settle(ctx context.Context) error { return c.client.WaitRevalidators(ctx, nil) }
-
 // knowsNothing reports whether an error says that the switch does not run, or has
 // no bridge of ours: it tracks no connections then.
 func knowsNothing(err error) bool {

@@ -269,6 +269,14 @@ func (c *cluster) toSwitch() {
 	c.steer(pipeline.Full)
 	c.settle()
 	c.carry(c.carrier.ToSwitch)
+	inNamespace(c.t, c.NS, func() {
+		if _, err := c.carrier.ForgetAllowed(c.Context()); err != nil {
+			c.t.Error(err)
+		}
+	})
+	for _, line := range c.conntrackEntries("-m", "536870912", "-s", podA4, "-d", podB4, "-w", "0") {
+		c.t.Errorf("still marked: %s", line)
+	}
 }
 
 func (c *cluster) toKernel() {
@@ -281,7 +289,7 @@ func (c *cluster) toKernel() {
 
 func (c *cluster) settle() {
 	c.t.Helper()
-	if err := c.carrier.Settle(c.Context()); err != nil {
+	if err := c.carrier.client.WaitRevalidators(c.Context(), nil); err != nil {
 		c.t.Fatal(err)
 	}
 }

@@ -41,6 +41,7 @@ func (z *kernelZone) learn(_ context.Context, seeds []seed) (int, error) {
 		}
 		p.Zone, p.Label, p.Mark = pipeline.Zone, allowedLabel(), s.mark()
 		p.Original, p.Reply = s.Tuple, s.Tuple.Reverse()
+		p.Liberal = true
 		p.State, p.Replied, p.VTags, p.Timeout = settled(&s.from), s.from.Replied, s.from.VTags, lifetime(&s.from)
 		puts[i] = p
 	}

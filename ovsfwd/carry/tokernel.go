@@ -106,7 +106,7 @@ func (w *wanted) find(k *conntrack.Connection) *conntrack.Connection {
 func put(k conntrack.Connection, from *conntrack.Connection) (conntrack.Put, bool) {
 	wrong := k.Mark&rules.MarkAllowed == 0 || k.Original.Protocol == unix.IPPROTO_TCP && !k.Liberal
 	p := conntrack.Put{Connection: k, MarkMask: rules.MarkAllowed}
-	p.Mark = rules.MarkAllowed
+	p.Mark, p.Liberal = rules.MarkAllowed, true
 	if !k.Translated() && from.Replied {
 		stale := k.Original.Protocol == unix.IPPROTO_TCP && from.State.Lives() && !k.State.Lives()
 		p.Revive = !k.Replied || stale || expires(&k, from)
@@ -126,9 +126,45 @@ func (w *wanted) missing(s *sight) []conntrack.Put {
 		if w.found[i] || k.Mark == pipeline.GatewayMark || !s.behindBridge(k.Original.Dst) {
 			continue
 		}
-		k.State, k.Timeout = settled(&k), lifetime(&k)
+		k.State, k.Timeout, k.Liberal = settled(&k), lifetime(&k), true
 		k.Zone, k.Label, k.Mark = 0, conntrack.Label{}, rules.MarkAllowed
 		puts = append(puts, conntrack.Put{Connection: k, New: true, MarkMask: rules.MarkAllowed})
 	}
 	return puts
+}
+
+// ForgetAllowed takes the mark of what policy has let through from the
+// connections of the kernel that do not go through the host any more, and
+// returns how many had it. It is for when the switch judges packets, and knows
+// them: the kernel keeps an entry for days after the last packet that it saw, and
+// must not take a later connection of the same ends for the one that was allowed.
+// ToKernel marks again what goes on.
+func (c *Carrier) ForgetAllowed(ctx context.Context) (int, error) {
+	forgotten := 0
+	s, err := c.look()
+	if err == nil {
+		err = c.withZone(ctx, func(kernel *conntrack.Kernel, _ zone) (err error) {
+			forgotten, err = forgetAllowed(kernel, s)
+			return err
+		})
+	}
+	if err != nil {
+		return forgotten, fmt.Errorf("unmark connections that the switch has taken over: %w", err)
+	}
+	return forgotten, nil
+}
+
+func forgetAllowed(kernel *conntrack.Kernel, s *sight) (int, error) {
+	var puts []conntrack.Put
+	err := kernel.Dump(func(k conntrack.Connection) {
+		within := s.behindBridge(k.Original.Src) && s.behindBridge(k.Original.Dst) && !k.Translated()
+		if within && k.Zone == 0 && k.Mark&rules.MarkAllowed != 0 {
+			k.Mark = 0
+			puts = append(puts, conntrack.Put{Connection: k, MarkMask: rules.MarkAllowed})
+		}
+	})
+	if err != nil {
+		return 0, err
+	}
+	return kernel.Write(puts)
 }

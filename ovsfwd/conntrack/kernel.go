@@ -71,8 +71,8 @@ type Put struct {
 	// stay.
 	MarkMask uint32
 	// Revive writes state, timeout and what was seen as well; otherwise an entry
-	// that is there gets the mark, and liberal windows, only. Translations of
-	// addresses are never touched.
+	// that is there gets the mark only, and liberal windows, if it is to have
+	// them. Translations of addresses are never touched.
 	Revive bool
 }
 

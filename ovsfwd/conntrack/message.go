@@ -155,8 +155,7 @@ func putTuple(b *nfnetlink.Buffer, kind uint16, t Tuple) {
 	b.Close(tuple)
 }
 
-// putProtoinfo writes what the protocol knows of the connection. The windows of
-// a TCP connection are always made liberal: they are not known, or not any more.
+// putProtoinfo writes what the protocol knows of the connection.
 func putProtoinfo(b *nfnetlink.Buffer, p *Put, whole bool) {
 	switch {
 	case p.Original.Protocol == unix.IPPROTO_TCP:
@@ -165,9 +164,11 @@ func putProtoinfo(b *nfnetlink.Buffer, p *Put, whole bool) {
 		if whole {
 			b.Uint8(attrTCPState, uint8(p.State))
 		}
-		// struct nf_ct_tcp_flags: flags, mask.
-		b.Data(attrTCPFlagsOriginal, []byte{tcpLiberal, tcpLiberal})
-		b.Data(attrTCPFlagsReply, []byte{tcpLiberal, tcpLiberal})
+		if p.Liberal {
+			// struct nf_ct_tcp_flags: flags, mask.
+			b.Data(attrTCPFlagsOriginal, []byte{tcpLiberal, tcpLiberal})
+			b.Data(attrTCPFlagsReply, []byte{tcpLiberal, tcpLiberal})
+		}
 		b.Close(tcp)
 		b.Close(info)
 	case p.Original.Protocol == unix.IPPROTO_SCTP && whole:
