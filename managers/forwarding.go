@@ -17,6 +17,7 @@ type ForwardingManager struct {
 	flows       Flows
 	self        *model.Node
 	attachments map[model.PodID]*model.Attachment
+	owners      *owners
 	dirty       dirty[model.PodID]
 	// adminIngress are the policies of the admin tier that judge ingress here,
 	// orderedEgress those of ordered tiers that judge egress.
@@ -31,7 +32,7 @@ type ForwardingManager struct {
 func NewForwardingManager(node string, bridge pipeline.Node, flows Flows) *ForwardingManager {
 	return &ForwardingManager{
 		bridge: bridge, node: node, flows: flows,
-		attachments: map[model.PodID]*model.Attachment{}, dirty: dirty[model.PodID]{},
+		attachments: map[model.PodID]*model.Attachment{}, owners: newOwners(), dirty: dirty[model.PodID]{},
 		adminIngress: map[model.PolicyID]bool{}, orderedEgress: map[model.PolicyID]bool{},
 	}
 }
@@ -47,6 +48,13 @@ func (m *ForwardingManager) SetMode(mode pipeline.Mode) {
 // OnUpdate takes this node's NodeUpdate and HostAddressesUpdate, updates of
 // attachments, and of policies those of ordered tiers.
 func (m *ForwardingManager) OnUpdate(u model.Update) {
+	for _, c := range m.owners.update(u) {
+		for _, a := range []*model.Attachment{c.before, c.after} {
+			if a != nil {
+				m.dirty.add(a.Pod)
+			}
+		}
+	}
 	switch u := u.(type) {
 	case model.NodeUpdate:
 		if u.Node.Name == m.node {
@@ -111,11 +119,27 @@ func (m *ForwardingManager) CompleteDeferredWork() {
 	}
 	for _, id := range m.dirty.take(model.PodID.Compare) {
 		if a := m.attachments[id]; a != nil {
+			a = m.forwarded(a)
 			m.flows.SetFlows("pod "+id.String(), func() []openflow.Flow { return pipeline.Endpoint(node, a) })
 		} else {
 			m.flows.RemoveFlows("pod " + id.String())
 		}
 	}
+}
+
+// forwarded returns the attachment as it is forwarded. Where the switch judges,
+// an address leads to one port, and a packet from it meets the policy of one pod:
+// its newest one's. Two ports with it would be at odds over the same flows.
+func (m *ForwardingManager) forwarded(a *model.Attachment) *model.Attachment {
+	if m.bridge.Mode == pipeline.Steer {
+		return a
+	}
+	own := *a
+	own.Addresses = slices.DeleteFunc(slices.Clone(a.Addresses), func(addr netip.Addr) bool {
+		owner := m.owners.owner(addr)
+		return owner != nil && owner.Pod != a.Pod
+	})
+	return &own
 }
 
 // withNode completes the bridge's ports with the node's pod prefixes and the

@@ -69,3 +69,45 @@ func TestForwardingMode(t *testing.T) {
 		t.Error("conntrack is left")
 	}
 }
+
+// TestForwardingOfASharedAddress: the interface of a pod that has gone may stay for
+// a while, and the next pod have its address. Two groups of flows that disagree would
+// keep the node from forwarding anything new.
+func TestForwardingOfASharedAddress(t *testing.T) {
+	flows := flowGroups{}
+	m := NewForwardingManager("n1", pipeline.Node{GatewayPort: 2, TunnelPort: 1, GatewayMAC: make([]byte, 6), Userspace: true, Mode: pipeline.Full}, flows)
+	m.OnUpdate(model.NodeUpdate{Node: &model.Node{Name: "n1", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.10.0.0/24"), netip.MustParsePrefix("fd00:10:10::/64")}}})
+	shared := []netip.Addr{netip.MustParseAddr("10.10.0.2"), netip.MustParseAddr("fd00:10:10::2")}
+	attachment := func(name string, port uint32) *model.Attachment {
+		return &model.Attachment{
+			Pod: model.PodID{Namespace: "x", Name: name}, Interface: "fx-" + name, OFPort: port,
+			MAC: []byte{2, 0, 0, 0, 0, byte(port)}, Addresses: shared,
+		}
+	}
+	has := func(pod string) bool { return strings.Contains(flows["pod x/"+pod], "10.10.0.2") }
+	m.OnUpdate(model.AttachmentUpdate{Attachment: attachment("old", 3)})
+	m.CompleteDeferredWork()
+	if !has("old") {
+		t.Fatal("the first pod is not forwarded")
+	}
+	m.OnUpdate(model.AttachmentUpdate{Attachment: attachment("new", 4)})
+	m.CompleteDeferredWork()
+	matches := map[string]string{}
+	for group, text := range flows {
+		for line := range strings.Lines(text) {
+			match, actions, _ := strings.Cut(line, " actions=")
+			if other, found := matches[match]; found && other != actions {
+				t.Errorf("%s: %s is of another group, too", group, match)
+			}
+			matches[match] = actions
+		}
+	}
+	if has("old") || !has("new") {
+		t.Errorf("the address is forwarded for the old pod: %v, for the new one: %v", has("old"), has("new"))
+	}
+	m.OnUpdate(model.AttachmentRemove{Pod: model.PodID{Namespace: "x", Name: "new"}, Interface: "fx-new"})
+	m.CompleteDeferredWork()
+	if !has("old") {
+		t.Error("the old pod does not have its address back")
+	}
+}
