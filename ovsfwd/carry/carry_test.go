@@ -191,6 +191,11 @@ func TestAddressThatChangedHands(t *testing.T) {
 	c.ping("a", podB4)
 	c.ping("a", podB6)
 	s.ask(t)
+	// As a packet of SCTP leaves them behind, one of a, one of others.
+	for _, ends := range []string{"nw_src=" + podA4, "nw_dst=" + podA4, "nw_src=" + podC4} {
+		c.Ofctl("add-flow", fmt.Sprintf("cookie=%#x,table=%d,sctp,%s,tp_src=1,tp_dst=2 actions=drop",
+			uint64(pipeline.AssociationOwner)<<48|3, pipeline.TableAssociations, ends))
+	}
 	conntrack := hostnet.NewConntrack(c.carrier)
 	forget := func() (n int) {
 		t.Helper()
@@ -216,6 +221,9 @@ func TestAddressThatChangedHands(t *testing.T) {
 		if a := k.Original.Src.String(); a == podA4 || a == podA6 {
 			t.Errorf("still known: %+v", k)
 		}
+	}
+	if out := c.Ofctl("dump-flows", fmt.Sprintf("table=%d", pipeline.TableAssociations)); strings.Contains(out, podA4) || !strings.Contains(out, podC4) {
+		t.Errorf("associations that are known:\n%s", out)
 	}
 	if _, err := s.server.Write([]byte("x")); err != nil {
 		t.Fatal(err)

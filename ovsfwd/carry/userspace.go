@@ -132,8 +132,12 @@ func (s *seed) marks() []openflow.Action {
 // forget flushes connections by their tuples, and those of ICMPv6, which
 // ovs-vswitchd would die of, by an answer that is to begin a connection in place
 // of the one it belongs to: that forgets the old one, and an answer begins none.
+// Associations of SCTP are flows.
 func (z *userspaceZone) forget(ctx context.Context, addrs []netip.Addr) (int, error) {
 	forgotten, left, err := z.client.FlushConntrack(ctx, pipeline.Zone, addrs...)
+	if err == nil {
+		err = z.forgetAssociations(ctx, addrs)
+	}
 	if len(left) == 0 {
 		return forgotten, err
 	}
@@ -148,4 +152,24 @@ func (z *userspaceZone) forget(ctx context.Context, addrs []netip.Addr) (int, er
 		return forgotten, errors.Join(err, sent)
 	}
 	return forgotten + len(left), err
+}
+
+func (z *userspaceZone) forgetAssociations(ctx context.Context, addrs []netip.Addr) error {
+	conn, err := z.dial()
+	if err != nil {
+		return err
+	}
+	err = conn.Bundle(ctx, func(yield func(openflow.FlowMod, error) bool) {
+		for _, a := range addrs {
+			for _, change := range pipeline.ForgetAssociations(a) {
+				if !yield(change, nil) {
+					return
+				}
+			}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("forget SCTP associations: %w", err)
+	}
+	return nil
 }

@@ -21,6 +21,7 @@ const (
 	ownerShift   = 48
 	versionShift = 40
 	hashMask     = 1<<versionShift - 1
+	ownerBits    = uint64(math.MaxUint16) << ownerShift
 )
 
 // identify digests a match in wire form.

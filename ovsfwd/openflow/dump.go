@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 
 	"antrea.io/libOpenflow/openflow15"
 	"antrea.io/libOpenflow/util"
@@ -87,7 +86,7 @@ func (c *Conn) flows(ctx context.Context, owner uint16, table uint8, found func(
 	defer c.op.Unlock()
 	body := openflow15.NewFlowStatsRequest()
 	body.TableId = table
-	body.Cookie, body.CookieMask = uint64(owner)<<ownerShift, math.MaxUint16<<ownerShift
+	body.Cookie, body.CookieMask = uint64(owner)<<ownerShift, ownerBits
 	request := &openflow15.MultipartRequest{
 		Header: openflow15.NewOfp15Header(),
 		Type:   openflow15.MultipartType_FlowDesc,

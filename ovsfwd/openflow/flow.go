@@ -44,6 +44,9 @@ const (
 	// DeleteCookie removes the flows of the table that have the cookie; the
 	// rest of the flow is not looked at.
 	DeleteCookie
+	// DeleteMatching removes the flows of the table that match no packet that the
+	// flow does not match, if their owner is the one in the cookie.
+	DeleteMatching
 )
 
 // FlowMod is one change of a bundle.
@@ -62,6 +65,8 @@ func (m FlowMod) String() string {
 		return "add " + m.Flow.String()
 	case DeleteCookie:
 		return fmt.Sprintf("delete cookie=%#x/-1,table=%d", m.Cookie, m.Flow.Table)
+	case DeleteMatching:
+		return fmt.Sprintf("delete cookie=%#x/%#x,table=%d,%s", m.Cookie, ownerBits, m.Flow.Table, m.Flow.Match)
 	}
 	return fmt.Sprintf("command(%d)", m.Command)
 }

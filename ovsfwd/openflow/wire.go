@@ -62,6 +62,8 @@ func (m FlowMod) wire(b []byte, xid uint32) ([]byte, error) {
 	case Add:
 	case DeleteCookie:
 		command, mask, match = openflow15.FC_DELETE, math.MaxUint64, Any()
+	case DeleteMatching:
+		command, mask = openflow15.FC_DELETE, ownerBits
 	default:
 		return nil, fmt.Errorf("unknown %s", m)
 	}

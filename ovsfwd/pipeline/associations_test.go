@@ -170,6 +170,46 @@ func TestAssociations(t *testing.T) {
 	}
 }
 
+// TestAssociationsOfAnAddressAreForgotten: the next pod with the address inherits
+// none, and the other pod keeps those that are not with it.
+func TestAssociationsOfAnAddressAreForgotten(t *testing.T) {
+	a := newAssociation(t)
+	conn, err := openflow.Dial(a.Context(), a.Management())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	client, server, gateway := a.pods[0], a.pods[1], a.node.GatewayMAC
+	for i := range model.Families() {
+		a.table.SetFlows("allow", func() []openflow.Flow { return a.allow() })
+		a.apply()
+		c, s := netip.AddrPortFrom(client.Addresses[i], 4000), netip.AddrPortFrom(server.Addresses[i], 80)
+		outside := netip.AddrPortFrom(addrs("198.51.100.7", "2001:db8::7")[i], 4000)
+		goesOn := func() (there, back, other bool) {
+			there = a.passes(a.client, a.serve, a.packet(server.MAC, client.MAC, c, s))
+			back = a.passes(a.serve, a.client, a.packet(client.MAC, server.MAC, s, c))
+			return there, back, a.passes(a.gw, a.serve, a.packet(server.MAC, gateway, outside, s))
+		}
+		if there, back, other := goesOn(); !there || !back || !other {
+			t.Fatalf("allowed: %v, answer %v, from outside %v", there, back, other)
+		}
+		a.table.SetFlows("allow", func() []openflow.Flow { return nil })
+		a.apply()
+		if err := conn.Bundle(a.Context(), func(yield func(openflow.FlowMod, error) bool) {
+			for _, change := range ForgetAssociations(client.Addresses[i]) {
+				if !yield(change, nil) {
+					return
+				}
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if there, back, other := goesOn(); there || back || !other {
+			t.Errorf("with the address in other hands: passed %v, answer %v; from outside %v", there, back, other)
+		}
+	}
+}
+
 func TestAssociationsAreBounded(t *testing.T) {
 	a := newAssociation(t)
 	client, server := a.pods[0], a.pods[1]

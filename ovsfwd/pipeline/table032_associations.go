@@ -26,6 +26,7 @@ package pipeline
 // switch: more of them pass as policy says, packet by packet.
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/felixlike/felixlike/model"
@@ -152,4 +153,17 @@ func associationCookie(port uint32, answer bool) uint64 {
 		cookie |= 1 << 32
 	}
 	return cookie
+}
+
+// ForgetAssociations are the changes that make the switch forget the associations from
+// and to an address.
+func ForgetAssociations(a netip.Addr) []openflow.FlowMod {
+	var changes []openflow.FlowMod
+	for _, m := range []openflow.Match{from(single(a)), to(single(a))} {
+		changes = append(changes, openflow.FlowMod{
+			Command: openflow.DeleteMatching, Cookie: uint64(AssociationOwner) << 48,
+			Flow: openflow.Flow{Table: TableAssociations, Match: m}, Key: "associations of " + a.String(),
+		})
+	}
+	return changes
 }
