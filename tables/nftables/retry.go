@@ -1,0 +1,94 @@
+package nftables
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/felixlike/felixlike/tables"
+)
+
+// due returns the units whose time has come, or whose content has changed, in
+// the order in which to try them.
+func (t *Table) due() []unit {
+	q := &t.quarantine
+	if len(q.refused) == 0 {
+		return nil
+	}
+	now := q.now()
+	var out []unit
+	for u, r := range q.refused {
+		if r.round != q.round && (!now.Before(r.next) || t.changedSince(u, r)) {
+			out = append(out, u)
+		}
+	}
+	slices.SortFunc(out, unit.compare)
+	return out
+}
+
+// changedSince reports whether the wanted content of the unit, or of what it
+// refers to, is another than when it was refused.
+func (t *Table) changedSince(u unit, r *refusal) bool {
+	switch u.kind {
+	case setUnit:
+		s := t.sets[u.name]
+		return s != nil && s.changed > r.change
+	case entryUnit:
+		verdict := t.set(u.name).members.want[u.entry]
+		target := t.chains[tables.Target(verdict)]
+		return verdict != r.verdict || target != nil && target.changed > r.change
+	}
+	c := t.chains[u.name]
+	if c == nil || c.changed > r.change || c.want == nil {
+		return c != nil && c.changed > r.change
+	}
+	for u := range references(c.want.Rules) {
+		if u.kind == setUnit && t.sets[u.name] != nil && t.sets[u.name].changed > r.change {
+			return true
+		}
+		if u.kind == chainUnit && t.chains[u.name] != nil && t.chains[u.name].changed > r.change {
+			return true
+		}
+	}
+	return slices.ContainsFunc(c.want.Asked(t.wanted), func(asked *tables.Chain) bool {
+		return t.chains[asked.Name].changed > r.change
+	})
+}
+
+// NextTry returns when the first of the objects that are set aside is tried
+// again, by the next Apply from then on; false if none is set aside.
+func (t *Table) NextTry() (time.Time, bool) {
+	var first time.Time
+	for _, r := range t.quarantine.refused {
+		if first.IsZero() || r.next.Before(first) {
+			first = r.next
+		}
+	}
+	return first, !first.IsZero()
+}
+
+// refusals lists what is set aside.
+func (t *Table) refusals() []tables.Refusal {
+	q := &t.quarantine
+	if len(q.refused) == 0 {
+		return nil
+	}
+	because := map[unit][]string{}
+	for name, causes := range q.causes {
+		for _, u := range causes {
+			because[u] = append(because[u], name)
+		}
+	}
+	out := make([]tables.Refusal, 0, len(q.refused))
+	for u, r := range q.refused {
+		slices.Sort(because[u])
+		out = append(out, tables.Refusal{
+			Object: r.object, Name: u.name, Rule: r.rule, Reason: r.reason,
+			Since: r.since, NextTry: r.next, Attempts: r.attempts, Closed: because[u],
+		})
+	}
+	slices.SortFunc(out, func(a, b tables.Refusal) int {
+		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Rule, b.Rule), slices.Compare(a.Closed, b.Closed))
+	})
+	return out
+}
