@@ -105,6 +105,7 @@ func (b *bridge) round(probes []probe, _ func() uint16, through map[uint16]bool)
 		}
 		b.changed = false
 	}
+	b.met = true
 	for _, p := range b.ports {
 		p.discard()
 	}

@@ -2,6 +2,7 @@ package property
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os/exec"
@@ -16,18 +17,18 @@ import (
 
 // backends are those that are tested, each by the same tests.
 func backends() []string {
-	return []string{felixlike.NFTables, felixlike.IPTablesLegacy, felixlike.IPTablesNFT}
+	return []string{felixlike.NFTables, felixlike.IPTablesLegacy, felixlike.IPTablesNFT, felixlike.OpenFlow}
 }
 
 // needTools skips a test where the backend, or what looks at it, cannot run.
 func needTools(t *testing.T, backend string) {
 	t.Helper()
 	tools := []string{"nft"}
-	if backend != felixlike.NFTables {
+	switch {
+	case usesBridge(backend):
+		tools = append(tools, "ovs-ofctl")
+	case backend != felixlike.NFTables:
 		tools = append(tools, backend+"-restore", "ip6"+strings.TrimPrefix(backend, "ip")+"-restore", "ipset")
-	}
-	if usesBridge(backend) {
-		tools = append(tools, "ovs-ofctl", "ovs-appctl")
 	}
 	for _, tool := range tools {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -37,9 +38,7 @@ func needTools(t *testing.T, backend string) {
 }
 
 // usesBridge reports whether a backend decides in Open vSwitch.
-func usesBridge(backend string) bool { return backend == openFlow }
-
-const openFlow = "openflow"
+func usesBridge(backend string) bool { return backend == felixlike.OpenFlow }
 
 // kernel is what dataplanes program: a network namespace, and a bridge in it if
 // the backend needs one.
@@ -55,11 +54,13 @@ type dataplane struct {
 	node       string
 	engine     *policy.Engine
 	backend    felixlike.Backend
-	forwarding *felixlike.Stage
+	forwarding *forwarding
+	closers    []func() error
 	// attached are the addresses of the pods on the bridge.
 	attached map[model.PodID][]netip.Addr
-	// changed says that something was programmed.
-	changed bool
+	// changed says that something was programmed since packets were sent, met that
+	// packets were sent through a bridge since something was programmed.
+	changed, met bool
 }
 
 // newDataplane returns the dataplane of a node that has been told nothing yet.
@@ -67,26 +68,36 @@ func newDataplane(backend, node string, k kernel) (*dataplane, error) {
 	choice := felixlike.Choice{Name: backend, Node: node, NetNS: k.netns}
 	d := &dataplane{kernel: k, node: node, engine: policy.New(node), attached: map[model.PodID][]netip.Addr{}}
 	if k.bridge != nil {
+		choice.Switch = felixlike.Switch{RunDir: k.bridge.daemons.Dir(), Bridge: bridgeName, Node: k.bridge.pipeline()}
 		var err error
 		if d.forwarding, err = k.bridge.forwarding(); err != nil {
 			return nil, err
 		}
+		d.closers = append(d.closers, d.forwarding.conn.Close)
 	}
 	var err error
 	if d.backend, err = felixlike.NewBackend(context.Background(), choice); err != nil {
-		return nil, err
+		return nil, errors.Join(err, d.close())
+	}
+	if d.backend.Close != nil {
+		d.closers = append(d.closers, d.backend.Close)
 	}
 	if d.backend.Decides != nil {
 		d.backend.Decides()
+	}
+	if k.bridge != nil {
+		d.update(model.HostAddressesUpdate{Addresses: k.bridge.hostAddresses()})
 	}
 	return d, nil
 }
 
 func (d *dataplane) close() error {
-	if d.backend.Close == nil {
-		return nil
+	var errs []error
+	for _, closer := range d.closers {
+		errs = append(errs, closer())
 	}
-	return d.backend.Close()
+	d.closers = nil
+	return errors.Join(errs...)
 }
 
 // remove removes what the backend has programmed, behind its back.
@@ -105,11 +116,10 @@ func (d *dataplane) remove() error {
 // stages are what is programmed, in order: policy before forwarding, as in the
 // agent.
 func (d *dataplane) stages() []felixlike.Stage {
-	all := []felixlike.Stage{d.backend.Stage}
-	if d.forwarding != nil {
-		all = append(all, *d.forwarding)
+	if d.forwarding == nil {
+		return []felixlike.Stage{d.backend.Stage}
 	}
-	return all
+	return []felixlike.Stage{d.backend.Stage, d.forwarding.Stage}
 }
 
 // update hands updates to the managers.
@@ -143,21 +153,43 @@ func (d *dataplane) detach(id model.PodID) {
 func (d *dataplane) flush() { d.update(d.engine.Flush()...) }
 
 // apply programs what the managers want.
-func (d *dataplane) apply() (done felixlike.Applied, err error) {
+func (d *dataplane) apply() (felixlike.Applied, error) {
+	if d.met {
+		// What the switch has counted of packets is dealt with by the flows that they met.
+		if err := d.bridge.forget(); err != nil {
+			return felixlike.Applied{}, err
+		}
+		d.met = false
+	}
 	d.flush()
+	var done felixlike.Applied
 	for _, s := range d.stages() {
-		for _, m := range s.Managers {
-			m.CompleteDeferredWork()
+		if err := program(s, &done); err != nil {
+			return done, err
 		}
-		one, err := s.Apply(context.Background())
-		if err != nil {
-			return done, fmt.Errorf("stage %s: %w", s.Name, err)
+	}
+	// Pods that have gone are closed for as long as packets can come from them.
+	if d.forwarding != nil && d.backend.Forwarded(d.forwarding.has) {
+		if err := program(d.backend.Stage, &done); err != nil {
+			return done, err
 		}
-		done.Writes += one.Writes
-		done.Refused = append(done.Refused, one.Refused...)
 	}
 	d.changed = d.changed || done.Writes > 0
 	return done, nil
+}
+
+// program has a stage's managers do what they have to, and applies it.
+func program(s felixlike.Stage, all *felixlike.Applied) error {
+	for _, m := range s.Managers {
+		m.CompleteDeferredWork()
+	}
+	done, err := s.Apply(context.Background())
+	all.Writes += done.Writes
+	all.Refused = append(all.Refused, done.Refused...)
+	if err != nil {
+		return fmt.Errorf("stage %s: %w", s.Name, err)
+	}
+	return nil
 }
 
 // invalidate makes the next apply read what the kernel holds.

@@ -166,8 +166,8 @@ func (d *dataplane) inject(hook func(nftables.ObjectError) error) error {
 	}
 	table := nftables.New(nftables.Options{NetNS: d.netns, Fault: hook})
 	renderer := rules.NewRenderer(felixlike.GatewayPort, rules.NFTablesNameLength)
-	*d = dataplane{node: d.node, engine: policy.New(d.node), kernel: d.kernel, attached: map[model.PodID][]netip.Addr{}, backend: felixlike.Backend{
-		Name: felixlike.NFTables, Close: table.Close,
+	*d = dataplane{node: d.node, engine: policy.New(d.node), kernel: d.kernel, attached: map[model.PodID][]netip.Addr{}, closers: []func() error{table.Close}, backend: felixlike.Backend{
+		Name: felixlike.NFTables,
 		Stage: felixlike.Stage{
 			Invalidate: table.Invalidate,
 			Managers: []managers.Manager{

@@ -2,7 +2,9 @@ package property
 
 import (
 	"context"
+	"fmt"
 	"hash/fnv"
+	"net/netip"
 
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/managers"
@@ -12,30 +14,45 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
-// forwarding returns the stage that programs what switches, as the agent has it.
-func (o *ovs) forwarding() (*felixlike.Stage, error) {
-	node := pipeline.Node{
+// pipeline says of the node what its pipeline has to know.
+func (o *ovs) pipeline() pipeline.Node {
+	return pipeline.Node{
 		GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: o.config.GatewayMAC,
+		Mode: pipeline.Full, Userspace: true,
 	}
+}
+
+// forwarding programs what switches, as the agent does.
+type forwarding struct {
+	felixlike.Stage
+	conn *openflow.Conn
+	// has reports whether the flows of an attachment are wanted.
+	has func(*model.Attachment) bool
+}
+
+func (o *ovs) forwarding() (*forwarding, error) {
 	conn, err := openflow.Dial(o.context(), o.management())
 	if err != nil {
 		return nil, err
 	}
-	o.t.Cleanup(func() { conn.Close() })
 	table := openflow.NewFlowTable(pipeline.Owner, pipeline.Version)
 	table.Connect(conn)
-	return &felixlike.Stage{
-		Name: "openflow",
-		Managers: []managers.Manager{
-			managers.NewForwardingManager(o.config.NodeName, node, table),
-			managers.NewTunnelManager(o.config.NodeName, node, table),
-		},
+	local := managers.NewForwardingManager(o.config.NodeName, o.pipeline(), table)
+	return &forwarding{conn: conn, has: local.Forwards, Stage: felixlike.Stage{
+		Name:       felixlike.ForwardingStage,
+		Managers:   []managers.Manager{local, managers.NewTunnelManager(o.config.NodeName, o.pipeline(), table)},
 		Invalidate: func() { table.Connect(conn) },
 		Apply: func(ctx context.Context) (felixlike.Applied, error) {
 			r, err := table.Apply(ctx)
 			return felixlike.Applied{Writes: r.Messages}, err
 		},
-	}, nil
+	}}, nil
+}
+
+// hostAddresses are those of the node of random clusters that the bridge is of.
+func (o *ovs) hostAddresses() []netip.Addr {
+	v4 := o.config.LocalIP.As4()
+	return []netip.Addr{o.config.LocalIP, netip.MustParseAddr(fmt.Sprintf("fd00:50::%d", v4[3]))}
 }
 
 // port returns the port that a pod is given. No two pods have the same, unless

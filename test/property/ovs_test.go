@@ -20,6 +20,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
 )
 
 const (
@@ -34,6 +35,7 @@ type ovs struct {
 	t       *testing.T
 	daemons *ovsdaemon.Daemons
 	db      *ovsdb.Client
+	control *vswitchd.Client
 	config  ovsdb.Config
 	// pool are the ports for pods, by the pods' names.
 	pool map[string]uint32
@@ -65,7 +67,7 @@ func newOVS(t *testing.T, node string, address netip.Addr) *ovs {
 			t.Error(err)
 		}
 	})
-	o.config.Socket = o.daemons.DBSocket()
+	o.config.Socket, o.control = o.daemons.DBSocket(), vswitchd.New(dir, ovsdb.DatapathNetdev)
 	o.veth("uplink0")
 	o.db, err = ovsdb.Open(o.context(), o.config)
 	o.must("open", err)
@@ -146,7 +148,7 @@ func (o *ovs) context() context.Context {
 func (o *ovs) management() string { return filepath.Join(o.daemons.Dir(), bridgeName+".mgmt") }
 
 func (o *ovs) appctl(args ...string) (string, error) {
-	return run("ovs-appctl", append([]string{"-t", o.daemons.VSwitchdControl()}, args...)...)
+	return o.control.Call(context.Background(), args[0], args[1:]...)
 }
 
 func (o *ovs) ofctl(command string, args ...string) (string, error) {

@@ -78,8 +78,11 @@ func newTestbed(t *testing.T, backend string) *testbed {
 // clusters is how many random clusters each backend gets: one that starts
 // programs takes its time.
 func clusters(backend string) int {
-	if backend == felixlike.NFTables {
+	switch backend {
+	case felixlike.NFTables:
 		return 1000
+	case felixlike.OpenFlow:
+		return 300
 	}
 	return 150
 }
