@@ -20,7 +20,7 @@ build: ## build every binary into bin/
 	@mkdir -p bin
 	@go build -o bin/ $(addprefix ./cmd/,$(BINARIES))
 
-demo: setup build ## watch NetworkPolicy on real packets, under one backend after the other (ten seconds)
+demo: setup build ## watch NetworkPolicy on real packets, under one backend after the other (fifteen seconds)
 	@bin/felixctl lab demo
 
 # The end-to-end tests build what they test: a cached result may be of another agent.
