@@ -42,7 +42,7 @@ type switchPolicy struct {
 }
 
 func newOpenFlow(c Choice) Backend {
-	flows := newPolicyFlows()
+	flows := openflow.NewFlowTable(pipeline.PolicyOwner, pipeline.Version)
 	store := policyflows.New(policyflows.Options{Flows: flows})
 	p := &switchPolicy{
 		lost: make(chan struct{}, 1),
@@ -69,11 +69,6 @@ func newOpenFlow(c Choice) Backend {
 			Apply: p.apply, Invalidate: p.invalidate, Watch: p.watch,
 		},
 	}
-}
-
-// newPolicyFlows returns a table for the flows of policy.
-func newPolicyFlows() *openflow.FlowTable {
-	return openflow.NewFlowTable(pipeline.PolicyOwner, pipeline.Version)
 }
 
 // apply programs the host's table, which the switch relies on, and the policy
@@ -176,10 +171,13 @@ func (p *switchPolicy) remove(ctx context.Context, _ string) error {
 }
 
 func (p *switchPolicy) removeFlows(ctx context.Context) error {
-	none := link{socket: p.link.socket, flows: newPolicyFlows()}
-	defer none.close()
-	if _, err := none.apply(ctx); err != nil {
-		return err
+	for _, owner := range []uint16{pipeline.PolicyOwner, pipeline.AssociationOwner} {
+		none := link{socket: p.link.socket, flows: openflow.NewFlowTable(owner, pipeline.Version)}
+		_, err := none.apply(ctx)
+		none.close()
+		if err != nil {
+			return err
+		}
 	}
 	if err := p.daemon.FlushZone(ctx, pipeline.Zone); err != nil {
 		return fmt.Errorf("forget the connections of the pipeline: %w", err)
