@@ -156,7 +156,7 @@ func New(cfg Config) *Driver {
 	}
 	d.setRunners(d.runners)
 	d.backend.decides()
-	d.metrics = metrics.New(names, []string{"table", "chain", "set", "map"}, d.scrape)
+	d.metrics = metrics.New(names, []string{"table", "chain", "set", "map", "flow"}, d.scrape)
 	return d
 }
 

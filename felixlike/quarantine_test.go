@@ -13,6 +13,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables"
 )
@@ -186,5 +187,23 @@ func TestOwnersOfQuarantinedObjects(t *testing.T) {
 				t.Errorf("owners %q, description %q, pods %q", owners, q.Description, q.Pods)
 			}
 		})
+	}
+}
+
+// What the switch refuses is named by the policy it was made of, and by the pods
+// that it closes.
+func TestRefusedFlowsAreNamedByPolicies(t *testing.T) {
+	f, table, _ := startQuarantine(t, &logBuffer{})
+	q := refuse(t, f, table, tables.Refusal{
+		Object: policyflows.Object, Name: "x/web", Rule: "ingress", Reason: "rule x/web ingress 0: table full", Closed: []string{"x/a", "x/gone"},
+	})
+	if len(q.Owners) != 1 || q.Owners[0].String() != "NetworkPolicy x/web" || !slices.Equal(q.Pods, []string{"x/a"}) {
+		t.Errorf("%+v", q)
+	}
+	if err := programmed(t, f, podA); err == nil || !strings.Contains(err.Error(), "NetworkPolicy x/web is set aside") {
+		t.Errorf("pod a: %v", err)
+	}
+	if err := programmed(t, f, podB); err != nil {
+		t.Errorf("pod b: %v", err)
 	}
 }

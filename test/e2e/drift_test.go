@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/model"
@@ -235,5 +236,40 @@ func silent(t *testing.T, conn *os.File) {
 	}
 	if n, err := conn.Read(make([]byte, 1)); err == nil && n > 0 {
 		t.Error("a denied connection that was opened while the ruleset was flushed goes on")
+	}
+}
+
+// TestForeignChangesOfPolicyFlows tampers with the flows that judge packets, under
+// traffic: they are put right, and a switch that lost all its flows forwards
+// nothing before they are.
+func TestForeignChangesOfPolicyFlows(t *testing.T) {
+	l := newLabWith(t, lab.Config{Backend: felixlike.OpenFlow})
+	set(t, l, state(t, threeNodes, onlyFromC))
+	n := l.Node("node1")
+	before := flows(t, n)
+	tr := startTraffic(t, l, [][2]string{{"c", "a"}}, [][2]string{{"b", "a"}, {"d", "a"}})
+	for _, tamper := range [][]string{
+		{"del-flows"},
+		{"mod-flows", "table=100,priority=200,actions=drop"},
+		{"--strict", "add-flow", "cookie=0xf11d000000000007,table=100,priority=300,actions=drop"},
+		{"del-flows", "cookie=0xf11c000000000000/0xffff000000000000"},
+		{"del-flows"},
+	} {
+		ofctl(t, n, tamper...)
+		asBefore(t, strings.Join(tamper, " "), before, func() string { return flows(t, n) })
+	}
+	nft(t, n, "delete table inet felixlike-openflow")
+	eventually(t, "the host's table is back", func() bool { return shell(t, n, "nft list table inet felixlike-openflow") != "" })
+	tr.stop(t)
+	status, err := n.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]bool{}
+	for _, r := range status.Repairs.Last {
+		kinds[r.Stage+" "+r.Kind] = true
+	}
+	if !kinds["openflow-policy flow"] || !kinds["openflow-policy table"] {
+		t.Errorf("the status tells of %v", kinds)
 	}
 }

@@ -147,6 +147,27 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
 }
 
+// connected waits for a connect that a signal has interrupted: it goes on.
+func connected(fd int, timeout time.Duration) error {
+	deadline := time.Now().Add(timeout)
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, int(max(time.Until(deadline), 0).Milliseconds()))
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return err
+		case n == 0:
+			return unix.ETIMEDOUT
+		}
+		code, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+		if err == nil && code != 0 {
+			err = unix.Errno(code)
+		}
+		return err
+	}
+}
+
 // stream sends numbered blocks over one connection and compares their echoes.
 // A stream may stall, but not for as long as it takes to open a connection.
 func (tr *traffic) stream(ctx context.Context, from *namespace.Namespace, to netip.AddrPort) error {
