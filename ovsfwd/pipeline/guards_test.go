@@ -232,6 +232,26 @@ func guards() []guard {
 			},
 		},
 		{
+			// Somebody has removed them: an allowed connection goes on, a new one does not begin.
+			name: "past policy whose flows have gone", is: at(TableOutput, priorityUnjudged),
+			try: func(l *lab) (probe, *wire) {
+				open := denied(l) // allowed here
+				answered(l)
+				if l.pod1.find(open) == nil {
+					l.t.Fatal("a connection that policy allows is not opened")
+				}
+				l.Run("ovs-ofctl", "-O", "OpenFlow15", "--strict", "del-flows", "unix:"+l.Management(), "table=110,priority=240,ip,reg0=0x10000/0x4010000")
+				l.Run("ovs-appctl", "-t", l.Daemons.VSwitchdControl(), "revalidator/purge")
+				p := denied(l)
+				if l.pod1.find(p) == nil {
+					l.t.Error("an allowed connection does not go on")
+				}
+				p = l.udpProbe("10.10.0.2", "10.10.0.3", 1001, 2000)
+				l.fromPod(0, l.pods[1].MAC, p)
+				return p, l.pod1
+			},
+		},
+		{
 			name: "an unknown address behind the tunnel of a peer", is: at(TableL3Forwarding, priorityUnknown),
 			try: func(l *lab) (probe, *wire) {
 				p := l.udpProbe("10.10.0.2", "10.10.0.99", 1000, 2000)

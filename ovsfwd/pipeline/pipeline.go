@@ -35,7 +35,7 @@
 //     less: tables 45 and 50 commit before the destination's policy has judged.
 //     A packet of a connection that is known but not allowed is judged for itself
 //     (31, 85, 90), an answer or an ICMP error among them never allows it. Without
-//     the flows of policy nothing is ever allowed, though all passes.
+//     the flows of policy nothing leaves but packets of allowed connections.
 //   - Packets of allowed connections, in both directions, and ICMP errors about
 //     them pass by the established flows of 45, 50, 85 and 90.
 //   - Who is at the other end is told by address and port, never by the MAC

@@ -17,7 +17,7 @@ package pipeline
 //	table=105,priority=221,sctp,reg0=0x200000/0x200000 actions=set_field:HAIRPIN->ip_src,goto_table:110
 //	table=105,priority=220,sctp actions=goto_table:110
 //	table=110,priority=230,sctp,in_port=PORT,reg0=0x4010000,not ANSWER actions=learn(...),learn(...),output:NXM_NX_REG1[]
-//	table=110,priority=220,sctp,reg0=0x10000/0x10000 actions=output:NXM_NX_REG1[]
+//	table=110,priority=220,sctp,reg0=0x4010000/0x4010000 actions=output:NXM_NX_REG1[]                (and KNOWN)
 //
 // KNOWN is reg0[23], ANSWER reg0[24]; TO GATEWAY, reg0[25], is only for what the
 // gateway port began. What is known is judged no more, as with other protocols,
@@ -89,7 +89,9 @@ func associationsBase(n Node) []openflow.Flow {
 		add(TableCommit, priorityUntracked, sctp, openflow.GotoTable(TableOutput))
 		add(TableCommit, priorityUntrackedHairpin, sctp.Bits(openflow.Reg0, hairpin, hairpin),
 			openflow.SetAddr(sourceField(Hairpin(f)), Hairpin(f)), openflow.GotoTable(TableOutput))
-		add(TableOutput, priorityUntracked, sctp.Bits(openflow.Reg0, outputKnown, outputKnown), openflow.OutputRegister(openflow.Reg1))
+		for _, passes := range []uint32{judged, associationKnown} {
+			add(TableOutput, priorityUntracked, sctp.Bits(openflow.Reg0, outputKnown|passes, outputKnown|passes), openflow.OutputRegister(openflow.Reg1))
+		}
 	}
 	flows = append(flows, learning(n.GatewayPort, nodeAssociations, associationToGateway)...)
 	return append(flows, learning(n.TunnelPort, nodeAssociations, 0)...)

@@ -6,16 +6,22 @@ package pipeline
 //
 //	table=110,priority=240,ip,reg0=0x10000/0x4010000 actions=set_field:0x4000000/0x4000000->reg0,resubmit(,110)    (of policy; and ipv6)
 //	table=110,priority=210,ct_label=0/ALLOWED,ip,reg0=0x4010000/0x4410000 actions=ct(commit,zone=65520,exec(set_field:ALLOWED/ALLOWED->ct_label)),output:NXM_NX_REG1[]    (full; and ipv6)
+//	table=110,priority=205,ct_label=0/ALLOWED,ip,reg0=0x10000/0x4010000 actions=drop                               (full; and ipv6)
 //	table=110,priority=200,ip,reg0=0x10000/0x10000 actions=output:NXM_NX_REG1[]    (and ipv6)
 //	table=110,priority=0 actions=drop
 //
-// The first flow goes with the flows of policy, whoever removes them: what passes
-// without any is judged like a new connection when they are back.
+// The first flow goes with the flows of policy, whoever removes them. Without it
+// connections that are allowed go on, and nothing else leaves: no packet passes
+// because what denies it is missing.
 
 import "github.com/felixlike/felixlike/ovsfwd/openflow"
 
-// priorityJudged stands above all that looks at the bit.
-const priorityJudged uint16 = 240
+const (
+	// priorityJudged stands above all that looks at the bit.
+	priorityJudged uint16 = 240
+	// priorityUnjudged stands above what lets everything out.
+	priorityUnjudged uint16 = 205
+)
 
 // Judged makes the flows that tell that there is policy: whoever programs policy
 // installs them with it.
@@ -56,6 +62,9 @@ func outputFull() []openflow.Flow {
 				}),
 				openflow.OutputRegister(openflow.Reg1),
 			},
+		}, openflow.Flow{
+			Table: TableOutput, Priority: priorityUnjudged,
+			Match: notAllowed(m).Bits(openflow.Reg0, outputKnown, outputKnown|judged),
 		})
 	}
 	return flows

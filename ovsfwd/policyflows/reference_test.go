@@ -117,7 +117,7 @@ func whyExtra(f ovstest.Flow) string {
 	case f.Table == pipeline.TableEgressMetrics, f.Table == pipeline.TableIngressMetrics:
 		return "counters, named by the reference and not printed"
 	case f.Table == pipeline.TableOutput:
-		return "without policy no connection becomes one that is allowed"
+		return "without policy nothing leaves but packets of allowed connections"
 	}
 	return ""
 }
