@@ -80,6 +80,28 @@ func (b *testbed) answers(rt *rapid.T, all []connection) {
 	b.send(rt, "answer of an allowed connection", only(all, func(h hop) bool { return h.allowed }), back, always)
 }
 
+// judgeDenied has both ends of connections that are denied in both directions go on
+// as if they were not. Nothing of that passes, whatever one end's policy has let
+// through on the way.
+func (b *testbed) judgeDenied(rt *rapid.T, all []connection) {
+	answers := b.reversed(all)
+	var denied []connection
+	for i, c := range all {
+		kept := connection{flow: c.flow}
+		for j, h := range c.hops {
+			if !h.allowed && !answers[i].hops[j].allowed {
+				kept.hops = append(kept.hops, h)
+			}
+		}
+		denied = append(denied, kept)
+	}
+	for range 2 {
+		for _, d := range []direction{there, back, more} {
+			b.send(rt, "packet of a connection that is denied both ways", denied, d, func(hop) bool { return false })
+		}
+	}
+}
+
 // judgeEstablished has the connections come to be while there is no table. When
 // there is one again, they are judged: one half by what the source sends next,
 // the other by an answer, which is judged as a packet of its own then.

@@ -178,13 +178,13 @@ func onLastProcessor(f func()) error {
 	return unix.SchedSetaffinity(0, &before)
 }
 
-// flows returns the flows of the bridge that have a cookie, in order, without
-// what is counted of them.
+// flows returns the flows of the bridge that the agent has installed, in order,
+// without what is counted of them.
 func (o *ovs) flows() (string, error) {
 	dumped, err := o.ofctl("dump-flows")
 	var all []string
 	for line := range strings.Lines(dumped) {
-		if line = strings.TrimSpace(line); strings.HasPrefix(line, "cookie=") && !strings.HasPrefix(line, "cookie=0x0,") {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "cookie=0xf11c") || strings.HasPrefix(line, "cookie=0xf11d") {
 			all = append(all, line)
 		}
 	}

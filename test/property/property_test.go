@@ -88,7 +88,8 @@ func clusters(backend string) int {
 }
 
 // TestKernelAgreesWithOracle leads each backend from one random cluster to the
-// next, and sends packets. Those that open a connection go as the oracle says.
+// next, and sends packets. Those that open a connection go as the oracle says, and
+// nothing that the ends of a denied one agree on passes.
 // What answers those that were allowed passes whatever policy says of it. A
 // connection that came to be while there was no table is judged as if it were
 // new.
@@ -102,7 +103,9 @@ func TestKernelAgreesWithOracle(t *testing.T) {
 				drawn++
 				b.become(rt, policytest.Cluster(rt))
 				packets := policytest.Packets(rt, b.cluster)
-				b.judgeNew(rt, b.connections(packets))
+				all := b.connections(packets)
+				b.judgeNew(rt, all)
+				b.judgeDenied(rt, all)
 				if rapid.IntRange(0, 4).Draw(rt, "no table for a while") == 4 {
 					flushed++
 					b.judgeEstablished(rt, b.connections(packets))
