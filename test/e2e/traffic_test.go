@@ -131,6 +131,9 @@ func connectFrom(from *namespace.Namespace, source netip.Addr, to netip.AddrPort
 	if err == nil {
 		err = unix.Connect(fd, sockaddr(to))
 	}
+	if errors.Is(err, unix.EINTR) {
+		err = connected(fd, timeout)
+	}
 	if err == nil {
 		err = unix.SetNonblock(fd, true)
 	}
