@@ -5,10 +5,15 @@
 // an open moment:
 //
 //	netfilter (one transaction) > conntrack (addresses that changed hands) >
-//	bridge and ports > host network > OpenFlow (one bundle)
+//	bridge and ports > host network > policy flows (one bundle) >
+//	forwarding flows (one bundle)
 //
-// A pod that is new has no flows until its policy is in netfilter, so its
-// first packet meets its policy. Nothing is programmed, and nothing swept,
+// of which a backend is the first stage, or that of policy flows. A pod that is
+// new has no forwarding flows until its policy is programmed, so its first packet
+// meets its policy. A change of the backend (handover.go) has both; where they judge
+// in different places (crossing.go), connections are carried from one tracking to
+// the other, and so they are when an agent starts with another backend than
+// the one in force (arrival.go). Nothing is programmed, and nothing swept,
 // before the first full listing of objects and attachments is in.
 //
 // Stages run in goroutines of their own, one pass over all of them after the

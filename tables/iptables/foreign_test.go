@@ -37,8 +37,10 @@ func TestOthersStay(t *testing.T) {
 		h.others(t)
 		before := h.state(t)
 		table := h.open(t)
+		wantExists(t, h, false)
 		loadExample(table)
 		apply(t, table)
+		wantExists(t, h, true)
 		for _, f := range model.Families() {
 			if diff := cmp.Diff([]string{"flx-forward", "KUBE-FORWARD", "DOCKER-USER"}, h.targets(t, f, "FORWARD")); diff != "" {
 				t.Error(diff)
@@ -51,6 +53,7 @@ func TestOthersStay(t *testing.T) {
 		if diff := cmp.Diff(before, h.state(t)); diff != "" {
 			t.Errorf("after Remove (-before +after):\n%s", diff)
 		}
+		wantExists(t, h, false)
 		if err := table.Remove(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -59,6 +62,14 @@ func TestOthersStay(t *testing.T) {
 		table.Invalidate()
 		wantSilent(t, table)
 	})
+}
+
+// wantExists asks, as another process, whether there is a chain of ours.
+func wantExists(t *testing.T, h host, want bool) {
+	t.Helper()
+	if got, err := h.open(t).Exists(t.Context()); err != nil || got != want {
+		t.Errorf("a chain of ours exists: %v, %v; want %v", got, err, want)
+	}
 }
 
 // targets lists where the rules of a chain lead to.
