@@ -94,6 +94,9 @@ func (b *bridge) plane() *dataplane { return b.dataplane }
 // switchesOwn: what a pod and its node send each other crosses the bridge.
 func (b *bridge) switchesOwn() bool { return true }
 
+// openWithoutPolicy: nothing leaves that no policy has judged.
+func (b *bridge) openWithoutPolicy() bool { return false }
+
 // round sends the probes, then a sentinel by each port, and when these have come
 // out another one. The datapath takes up to 32 packets of a port at a time and
 // sends out what became of them in no certain order; but the second sentinel is not

@@ -102,17 +102,19 @@ func (b *testbed) judgeDenied(rt *rapid.T, all []connection) {
 	}
 }
 
-// judgeEstablished has the connections come to be while there is no table. When
-// there is one again, they are judged: one half by what the source sends next,
-// the other by an answer, which is judged as a packet of its own then.
+// judgeEstablished has the connections come to be while there is no policy, as far
+// as their ends can tell, or nothing passes where that is safer. When there is policy
+// again, they are judged: one half by what the source sends next, the other by an
+// answer, which is judged as a packet of its own then.
 func (b *testbed) judgeEstablished(rt *rapid.T, all []connection) {
 	for _, name := range b.names() {
 		if err := b.sites[name].plane().remove(); err != nil {
 			rt.Fatalf("%s: %v", name, err)
 		}
 	}
-	b.send(rt, "opening without a table", all, there, always)
-	b.send(rt, "answer without a table", all, back, always)
+	open := func(h hop) bool { return b.sites[h.site].openWithoutPolicy() }
+	b.send(rt, "opening without a table", all, there, open)
+	b.send(rt, "answer without a table", all, back, open)
 	for _, name := range b.names() {
 		b.sites[name].plane().invalidate()
 		if b.sites[name].plane().program(rt) == 0 {

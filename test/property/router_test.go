@@ -117,6 +117,9 @@ func (r *router) plane() *dataplane { return r.dataplane }
 // switchesOwn: a node's own traffic goes past FORWARD.
 func (r *router) switchesOwn() bool { return false }
 
+// openWithoutPolicy: the host forwards, whoever has removed the table.
+func (r *router) openWithoutPolicy() bool { return true }
+
 // sentinel is a packet that no policy concerns.
 func sentinel(id uint16) flow {
 	return flow{id: id, Packet: oracle.Packet{

@@ -11,6 +11,8 @@ type site interface {
 	plane() *dataplane
 	// switchesOwn reports whether traffic between a pod and its own node goes past.
 	switchesOwn() bool
+	// openWithoutPolicy reports whether packets pass while there is no policy.
+	openWithoutPolicy() bool
 	// round sends the probes in, and notes which came out, until all of them have
 	// had the time to. It is an error if one comes out where it should not.
 	round(probes []probe, newID func() uint16, through map[uint16]bool) error
