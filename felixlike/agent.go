@@ -56,7 +56,7 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 	if err != nil {
 		return err
 	}
-	backend, err := NewBackend(ctx, choice)
+	backend, err := newBackend(ctx, choice, log)
 	if err != nil {
 		return fmt.Errorf("backend %s: %w", cfg.Backend, err)
 	}
@@ -80,6 +80,16 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 	}
 	log.Info("stopped; policy and forwarding stay in force")
 	return nil
+}
+
+// newBackend returns the backend of a choice, and tells what it will not do for
+// lack of a setting.
+func newBackend(ctx context.Context, c Choice, log *slog.Logger) (Backend, error) {
+	b, err := NewBackend(ctx, c)
+	if err == nil && b.Place == InSwitch && len(c.Switch.Node.ServiceCIDRs) == 0 {
+		log.Warn("without serviceCIDRs the address of a Service is judged as any other address: set it if pods use Services", "backend", b.Name)
+	}
+	return b, err
 }
 
 // choiceOf returns the choice of the configured backend.
@@ -125,7 +135,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	timing.Resync = time.Duration(cfg.ResyncInterval)
 	return New(Config{
 		Node: cfg.NodeName, Backend: a.backend, Datastore: cfg.Datastore, Crossing: crossing, Forwards: forwarding.Forwards,
-		NewBackend: func(name string) (Backend, error) { return NewBackend(ctx, a.choice.forOther(name)) },
+		NewBackend: func(name string) (Backend, error) { return newBackend(ctx, a.choice.forOther(name), log) },
 		Source:     manifests.New(manifests.Options{Dir: cfg.Manifests, Log: log.With("component", "manifests")}),
 		Attachments: func(ctx context.Context, update func(model.Update), synced func()) error {
 			return a.attachments.WatchAttachments(ctx, update, synced, func(err error) {

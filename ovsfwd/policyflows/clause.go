@@ -47,7 +47,7 @@ func (c podClause) compare(o podClause) int {
 func (c memberClause) key() string { return fmt.Sprintf("%d peer %s", c.layer.table(), c.member) }
 
 func (c portClause) key() string {
-	return fmt.Sprintf("%d %s port %d/%#x at %d", c.layer.table(), c.ports.protocol, c.ports.value, c.ports.mask, c.priority)
+	return fmt.Sprintf("%d %s at %d", c.layer.table(), c.ports, c.priority)
 }
 
 func (c podClause) key() string { return fmt.Sprintf("%d pod %s", c.layer.table(), c.pod) }

@@ -9,6 +9,11 @@ type portMask struct {
 	value, mask uint16
 }
 
+// String returns "tcp/80", "tcp/8080-8095", or the protocol alone.
+func (m portMask) String() string {
+	return model.PortRange{Protocol: m.protocol, First: m.value, Last: m.value | ^m.mask}.String()
+}
+
 // portMasks returns the fewest masks that cover a range, in order. A range that
 // is none, or of a protocol without ports, has none: it matches nothing.
 func portMasks(r model.PortRange) []portMask {

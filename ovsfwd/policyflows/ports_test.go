@@ -54,3 +54,13 @@ func TestPortMasks(t *testing.T) {
 		t.Errorf("all ports: %+v", whole[0])
 	}
 }
+
+func TestPortMasksByName(t *testing.T) {
+	for want, m := range map[string]portMask{
+		"tcp": {protocol: model.TCP}, "udp/53": {model.UDP, 53, 0xffff}, "sctp/8080-8095": {model.SCTP, 8080, 0xfff0},
+	} {
+		if m.String() != want {
+			t.Errorf("%s, want %s", m, want)
+		}
+	}
+}

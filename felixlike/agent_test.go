@@ -1,0 +1,35 @@
+package felixlike
+
+import (
+	"bytes"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+func TestMissingServicePrefixesAreTold(t *testing.T) {
+	for _, c := range []struct {
+		backend  string
+		services []netip.Prefix
+		told     bool
+	}{
+		{OpenFlow, nil, true},
+		{OpenFlow, []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}, false},
+		{NFTables, nil, false},
+	} {
+		var log bytes.Buffer
+		choice := Choice{Name: c.backend, Node: "n1"}
+		choice.Switch.Node.ServiceCIDRs = c.services
+		b, err := newBackend(t.Context(), choice, slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.close(); err != nil {
+			t.Error(err)
+		}
+		if told := strings.Contains(log.String(), "serviceCIDRs"); told != c.told {
+			t.Errorf("%s with %v: %q", c.backend, c.services, log.String())
+		}
+	}
+}
