@@ -48,6 +48,17 @@ type PodStatus struct {
 	State string `json:"state"`
 }
 
+// PodNames names the pods by their addresses.
+func (s Status) PodNames() map[string]string {
+	names := map[string]string{}
+	for _, p := range s.Pods {
+		for _, a := range p.Addresses {
+			names[a.String()] = p.Pod
+		}
+	}
+	return names
+}
+
 // answerTime is how long an agent may take to tell its state: one that hangs is
 // what a status is asked for.
 const answerTime = 3 * time.Second

@@ -124,7 +124,7 @@ func (d *demo) run(ctx context.Context) error {
 // finish shows the rules of a pod, changes the backends and judges the run.
 func (d *demo) finish(ctx context.Context) error {
 	pod := model.PodID{Namespace: "shop", Name: "web"}
-	d.say("5. The rules of pod "+pod.String(), "As the kernel has them, in the words of the backend's own tool. Names of sets are hashes of selectors.")
+	d.say("5. The rules of pod "+pod.String(), "As the node has them, in the words of the backend's own tool. Names of sets are hashes of selectors.")
 	r, err := readRules(ctx, d.lab.Status(ctx), pod.String(), d.family)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -9,203 +10,373 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 )
 
-// policyTables are the tables of the pipeline that judge packets, by the
-// direction that they are for, in the order of a packet.
-var policyTables = map[model.Direction][]string{
-	model.Egress:  {"45", "50", "60", "61"},
-	model.Ingress: {"85", "90", "100", "101"},
+// judging is a table of the bridge that judges packets.
+type judging struct {
+	table     uint8
+	what      string
+	direction model.Direction
 }
 
-// listedFlow is a flow as ovs-ofctl prints it.
-type listedFlow struct {
-	table   string
-	packets uint64
-	// match has the priority as well.
-	match   []string
-	actions string
-	// conjunctions are the clauses that the flow is in.
-	conjunctions []conjunction
+func judgingTables() []judging {
+	return []judging{
+		{pipeline.TableAdminEgress, "admin tier, egress", model.Egress},
+		{pipeline.TableEgress, "NetworkPolicies, egress", model.Egress},
+		{pipeline.TableEgressDefault, "isolation and baseline tier, egress", model.Egress},
+		{pipeline.TableEgressMetrics, "counters, egress", model.Egress},
+		{pipeline.TableAdminIngress, "admin tier, ingress", model.Ingress},
+		{pipeline.TableIngress, "NetworkPolicies, ingress", model.Ingress},
+		{pipeline.TableIngressDefault, "isolation and baseline tier, ingress", model.Ingress},
+		{pipeline.TableIngressMetrics, "counters, ingress", model.Ingress},
+	}
 }
 
-// conjunction is one clause of a rule: its dimension k of n.
-type conjunction struct{ id, k, n string }
-
-// name is how a clause is listed.
-func (c conjunction) name() string { return fmt.Sprintf("conjunction(%s,%s/%s)", c.id, c.k, c.n) }
+// flow is a line of `ovs-ofctl dump-flows`.
+type flow struct {
+	owner    uint16
+	table    uint8
+	priority uint16
+	packets  uint64
+	match    []string
+	actions  string
+}
 
 // parseFlows reads what `ovs-ofctl dump-flows` prints.
-func parseFlows(text string) []listedFlow {
-	line := regexp.MustCompile(`table=(\d+), n_packets=(\d+), .*?(priority=\S+) actions=(.*)$`)
-	clause := regexp.MustCompile(`conjunction\((\d+),(\d+)/(\d+)\)`)
-	var flows []listedFlow
+func parseFlows(text string) []flow {
+	line := regexp.MustCompile(`^\s*cookie=0x([0-9a-f]+),.* table=(\d+), n_packets=(\d+),.* priority=(\d+),?(\S*) actions=(.*)$`)
+	var all []flow
 	for l := range strings.Lines(text) {
 		m := line.FindStringSubmatch(strings.TrimSpace(l))
 		if m == nil {
 			continue
 		}
-		f := listedFlow{table: m[1], match: strings.Split(m[3], ","), actions: m[4]}
-		f.packets, _ = strconv.ParseUint(m[2], 10, 64) // digits, by the expression
-		for _, c := range clause.FindAllStringSubmatch(m[4], -1) {
-			f.conjunctions = append(f.conjunctions, conjunction{c[1], c[2], c[3]})
+		number := func(s string, base int) uint64 {
+			n, _ := strconv.ParseUint(s, base, 64) // digits, by the expression
+			return n
 		}
-		flows = append(flows, f)
+		f := flow{
+			owner: uint16(number(m[1], 16) >> 48), table: uint8(number(m[2], 10)), packets: number(m[3], 10),
+			priority: uint16(number(m[4], 10)), actions: m[6],
+		}
+		if m[5] != "" {
+			f.match = strings.Split(m[5], ",")
+		}
+		all = append(all, f)
 	}
-	return flows
+	return all
 }
 
-func (f listedFlow) has(field string) bool { return slices.Contains(f.match, field) }
-
-// followFlows collects the flows that judge the packets of a pod: those of its
-// address on the way out, those of its port on the way in, and the clauses of
-// the rules that they belong to.
-func (r *podRules) followFlows(flows []listedFlow, of map[string]string) {
-	port := portOf(flows, r.Address)
-	if port == "" {
-		return
-	}
-	number, _ := strconv.ParseUint(port, 10, 32) // ovs-ofctl printed it
-	for _, d := range []struct {
-		direction model.Direction
-		field     string
-	}{
-		{model.Egress, addressField(r.Address) + "=" + r.Address},
-		{model.Ingress, fmt.Sprintf("reg1=0x%x", number)},
-	} {
-		r.Dispatch = append(r.Dispatch, listedEntry{In: "tables of " + d.direction.String(), Match: r.Address, Verdict: d.field})
-		for _, table := range policyTables[d.direction] {
-			if c := r.tableOf(flows, table, d.field, of); len(c.Rules) > 0 {
-				r.Chains = append(r.Chains, c)
-			}
+// field returns a field that the flow matches, without its mask.
+func (f flow) field(name string) (string, bool) {
+	for _, word := range f.match {
+		if value, found := strings.CutPrefix(word, name+"="); found {
+			value, _, _ = strings.Cut(value, "/")
+			return value, true
 		}
 	}
+	return "", false
 }
 
-// portOf returns the OpenFlow port that an address is pinned to.
-func portOf(flows []listedFlow, address string) string {
-	for _, f := range flows {
-		if f.table != "10" || !f.has(addressField(address)+"="+address) {
+func (f flow) number(name string) (uint32, bool) {
+	value, found := f.field(name)
+	n, err := strconv.ParseUint(value, 0, 64)
+	if name == "ct_label" && f.table == pipeline.TableEgressMetrics {
+		n >>= 32
+	}
+	return uint32(n), found && err == nil
+}
+
+// of reports whether the flow is for packets of the family.
+func (f flow) of(family model.Family) bool {
+	other := "6"
+	if family == model.IPv6 {
+		other = "4"
+	}
+	for _, word := range f.match {
+		switch word {
+		case "ip", "tcp", "udp", "sctp", "icmp":
+			word += "4"
+		case "ipv6", "tcp6", "udp6", "sctp6", "icmp6":
+		default:
 			continue
 		}
-		for _, m := range f.match {
-			if port, ok := strings.CutPrefix(m, "in_port="); ok {
-				return port
+		if strings.HasSuffix(word, other) {
+			return false
+		}
+	}
+	return true
+}
+
+// conjunction is a part that a flow has in a conjunction.
+type conjunction struct {
+	id   uint32
+	part int
+	text string
+}
+
+func (f flow) conjunctions() []conjunction {
+	var all []conjunction
+	for _, m := range regexp.MustCompile(`conjunction\((\d+),(\d)/\d\)`).FindAllStringSubmatch(f.actions, -1) {
+		id, _ := strconv.ParseUint(m[1], 10, 32) // digits, by the expression
+		part, _ := strconv.Atoi(m[2])
+		all = append(all, conjunction{uint32(id), part, m[0]})
+	}
+	return all
+}
+
+// ruleNames names the rules of an agent's policies by the ids in its flows.
+func ruleNames(s *control.Status) map[uint32]string {
+	var all []policyflows.RuleID
+	for _, p := range s.Policies {
+		id := model.PolicyID{Namespace: p.Namespace, Name: p.Name}
+		for _, t := range []model.Tier{model.TierAdmin, model.TierNetworkPolicy, model.TierBaseline} {
+			if t.String() == p.Tier {
+				id.Tier = t
 			}
 		}
+		for _, d := range model.Directions() {
+			n := p.EgressRules
+			if d == model.Ingress {
+				n = p.IngressRules
+			}
+			for i := range n {
+				all = append(all, policyflows.RuleID{Policy: id, Direction: d, Index: i})
+			}
+		}
+	}
+	names := map[uint32]string{}
+	for id, r := range policyflows.IDs(all) {
+		names[id] = fmt.Sprintf("%s %s[%d]", r.Policy, r.Direction, r.Index)
+	}
+	return names
+}
+
+// podFlows finds the flows that judge the packets of one pod.
+type podFlows struct {
+	address, port string
+	family        model.Family
+	// names are those of rules by id, pods those of addresses.
+	names map[uint32]string
+	pods  map[string]string
+	// pod is the pod's own name.
+	pod string
+	// parts are the priorities of the clauses of rules that apply to the pod.
+	parts map[uint32]uint16
+}
+
+// behindParts sorts what a rule decides behind its three dimensions.
+const behindParts = 4
+
+// sortedRule is a rule with what it is listed by: a conjunction with its parts.
+type sortedRule struct {
+	listedRule
+	at   uint16
+	name string
+	part int
+}
+
+// tables returns what the judging tables have for the pod.
+func (p *podFlows) tables(flows []flow) []*listedChain {
+	var all []*listedChain
+	for _, j := range judgingTables() {
+		p.findParts(j, flows)
+		var rows []sortedRule
+		policy := false
+		for _, f := range flows {
+			if f.table == j.table && f.of(p.family) && p.concerns(j, f) {
+				found := p.rows(j, f)
+				rows = append(rows, found...)
+				policy = policy || len(found) > 0 && f.owner == pipeline.PolicyOwner
+			}
+		}
+		if !policy && j.table == pipeline.TableAdminIngress {
+			continue // packets come there only where there are rules in it
+		}
+		slices.SortStableFunc(rows, func(a, b sortedRule) int {
+			return cmp.Or(-cmp.Compare(a.at, b.at), cmp.Compare(a.name, b.name), cmp.Compare(a.part, b.part), cmp.Compare(a.Match, b.Match))
+		})
+		c := &listedChain{Name: fmt.Sprintf("%d", j.table), What: j.what}
+		for _, r := range rows {
+			c.Rules = append(c.Rules, r.listedRule)
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// findParts adds the rules of a table that apply to the pod.
+func (p *podFlows) findParts(j judging, flows []flow) {
+	for _, f := range flows {
+		if f.table == j.table && f.of(p.family) && p.own(j, f) {
+			for _, c := range f.conjunctions() {
+				p.parts[c.id] = f.priority
+			}
+		}
+	}
+}
+
+// own reports whether the flow is for the pod by name: its address for egress,
+// its port for ingress.
+func (p *podFlows) own(j judging, f flow) bool {
+	if j.direction == model.Ingress {
+		port, found := f.field("reg1")
+		return found && port == p.port
+	}
+	for _, name := range []string{"nw_src", "ipv6_src"} {
+		if a, found := f.field(name); found {
+			return a == p.address
+		}
+	}
+	return false
+}
+
+// concerns reports whether packets of the pod can match the flow.
+func (p *podFlows) concerns(j judging, f flow) bool {
+	if j.direction == model.Ingress {
+		for _, name := range []string{"nw_dst", "ipv6_dst"} {
+			if a, found := f.field(name); found && a != p.address {
+				return false // a named port of another pod
+			}
+		}
+		_, others := f.field("reg1")
+		return !others || p.own(j, f)
+	}
+	_, v4 := f.field("nw_src")
+	_, v6 := f.field("ipv6_src")
+	return !v4 && !v6 || p.own(j, f)
+}
+
+// rows describes a flow: one row for each rule of the pod that it is part of.
+func (p *podFlows) rows(j judging, f flow) []sortedRule {
+	row := sortedRule{
+		listedRule: listedRule{Packets: f.packets, Priority: f.priority, Match: p.match(j, f), Verdict: f.actions, Actions: f.actions},
+		at:         f.priority,
+	}
+	if f.priority == 0 {
+		row.For = "all else"
+	}
+	if parts := f.conjunctions(); len(parts) > 0 {
+		var rows []sortedRule
+		for _, c := range parts {
+			if _, applies := p.parts[c.id]; applies {
+				row.Verdict, row.name, row.For, row.part = c.text, p.name(c.id), p.name(c.id), c.part
+				rows = append(rows, row)
+			}
+		}
+		return rows
+	}
+	if id, found := f.number("conj_id"); found {
+		at, applies := p.parts[id]
+		row.at, row.name, row.For, row.part, row.Verdict = at, p.name(id), p.name(id), behindParts, decision(f)
+		return only(applies, row)
+	}
+	if id, what, found := counted(j, f); found {
+		_, applies := p.parts[id]
+		row.name, row.For = p.name(id), p.name(id)+": "+what
+		return only(applies, row)
+	}
+	row.For = cmp.Or(row.For, p.purpose(j, f))
+	return []sortedRule{row}
+}
+
+func only(applies bool, row sortedRule) []sortedRule {
+	if !applies {
+		return nil
+	}
+	return []sortedRule{row}
+}
+
+func (p *podFlows) name(id uint32) string {
+	if name := p.names[id]; name != "" {
+		return name
+	}
+	return fmt.Sprintf("rule with id %d", id)
+}
+
+// match writes the fields as the tool does, and whose addresses and port they
+// are.
+func (p *podFlows) match(j judging, f flow) string {
+	text := strings.Join(f.match, ",")
+	if j.direction == model.Ingress && p.own(j, f) {
+		return text + " (to " + p.pod + ")"
+	}
+	for _, name := range []string{"nw_src", "nw_dst", "ipv6_src", "ipv6_dst"} {
+		a, _ := f.field(name)
+		if pod := p.pods[a]; pod != "" {
+			return text + " (" + pod + ")"
+		}
+	}
+	return text
+}
+
+// decision says what the fulfilled rule does.
+func decision(f flow) string {
+	switch {
+	case strings.Contains(f.actions, "ct(commit"):
+		return "allow"
+	case strings.Contains(f.actions, "->reg3"):
+		return "deny"
+	case strings.HasPrefix(f.actions, "resubmit(") || strings.HasPrefix(f.actions, "goto_table:"):
+		return "pass, " + f.actions
+	}
+	return f.actions
+}
+
+// counted returns the rule that a flow of the metrics tables counts, and what of
+// it.
+func counted(j judging, f flow) (id uint32, what string, found bool) {
+	if j.table != pipeline.TableEgressMetrics && j.table != pipeline.TableIngressMetrics {
+		return 0, "", false
+	}
+	for _, c := range []struct{ field, what string }{
+		{"reg3", "denied"}, {"reg5", "first packets"}, {"reg6", "first packets"}, {"ct_label", "later packets"},
+	} {
+		if id, found = f.number(c.field); found {
+			return id, c.what, true
+		}
+	}
+	return 0, "", false
+}
+
+// purpose says what a flow is for that comes of no rule.
+func (p *podFlows) purpose(j judging, f flow) string {
+	match := strings.Join(f.match, ",")
+	switch own := p.own(j, f); {
+	case own && f.owner == pipeline.PolicyOwner && (j.table == pipeline.TableEgressDefault || j.table == pipeline.TableIngressDefault):
+		return "isolated " + j.direction.String()
+	case own && f.owner == pipeline.PolicyOwner:
+		return "closed pod"
+	case f.owner == pipeline.PolicyOwner:
+		return "denied, not counted"
+	case strings.Contains(match, "ct_label=0/"):
+		return "a connection not allowed yet is judged"
+	case strings.Contains(match, "ct_state=-new+est"):
+		return "established connections"
+	case strings.Contains(match, "ct_state=-new+rel"):
+		return "ICMP errors of established connections"
+	case strings.HasPrefix(match, "sctp"):
+		return "established SCTP associations"
+	case strings.Contains(match, "_src="):
+		return "this node"
 	}
 	return ""
 }
 
-func addressField(address string) string {
-	if strings.Contains(address, ":") {
-		return "ipv6_src"
-	}
-	return "nw_src"
-}
-
-// tableOf lists what a table does with packets of the field.
-func (r *podRules) tableOf(flows []listedFlow, table, field string, of map[string]string) *listedChain {
-	c := &listedChain{Name: "table " + table}
-	foreign := "ipv6"
-	if strings.Contains(r.Address, ":") {
-		foreign = "ip"
-	}
+// portOf returns the port that an address is pinned to, as registers show it, or
+// "".
+func portOf(flows []flow, address string) string {
 	for _, f := range flows {
-		if f.table != table || !f.has(field) || f.has(foreign) {
+		v4, _ := f.field("nw_src")
+		v6, _ := f.field("ipv6_src")
+		if f.table != pipeline.TableSpoofGuard || v4 != address && v6 != address {
 			continue
 		}
-		if len(f.conjunctions) == 0 {
-			c.Rules = append(c.Rules, listedRule{Packets: f.packets, Match: strings.Join(f.match, ","), Verdict: verdictOf(f)})
-		}
-		for _, own := range f.conjunctions {
-			c.Rules = append(c.Rules, r.rule(flows, table, field, own, of[own.id]))
+		if n, found := f.number("in_port"); found {
+			return fmt.Sprintf("%#x", n)
 		}
 	}
-	return c
-}
-
-// rule lists a rule of several clauses, of which the pod's is one.
-func (r *podRules) rule(flows []listedFlow, table, field string, own conjunction, of string) listedRule {
-	rule := listedRule{Match: field, Verdict: "conjunction " + own.id, For: of}
-	clauses := map[string][]string{}
-	for _, f := range flows {
-		if f.table != table {
-			continue
-		}
-		if f.has("conj_id=" + own.id) {
-			rule.Packets += f.packets
-			rule.Verdict = verdictOf(f)
-		}
-		for _, c := range f.conjunctions {
-			if c.id == own.id && c.k != own.k {
-				clauses[c.name()] = append(clauses[c.name()], strings.Join(f.match[1:], ","))
-			}
-		}
-	}
-	for _, name := range sortedKeys(clauses) {
-		rule.Match += " and " + name
-		if !slices.ContainsFunc(r.Sets, func(s listedSet) bool { return s.Name == name }) {
-			slices.Sort(clauses[name])
-			r.Sets = append(r.Sets, listedSet{Name: name, Members: clauses[name]})
-		}
-	}
-	return rule
-}
-
-// verdictOf is what a flow does, in the words of the tool, without what it
-// writes down for the counters.
-func verdictOf(f listedFlow) string {
-	var words []string
-	for _, a := range splitActions(f.actions) {
-		if !strings.HasPrefix(a, "set_field:") {
-			words = append(words, regexp.MustCompile(`,exec\(.*\)\)$`).ReplaceAllString(a, ")"))
-		}
-	}
-	return strings.Join(words, ",")
-}
-
-// splitActions takes a list of actions apart at the commas that are in no
-// brackets.
-func splitActions(text string) []string {
-	var all []string
-	depth, begin := 0, 0
-	for i, c := range text {
-		switch {
-		case c == '(':
-			depth++
-		case c == ')':
-			depth--
-		case c == ',' && depth == 0:
-			all = append(all, text[begin:i])
-			begin = i + 1
-		}
-	}
-	return append(all, text[begin:])
-}
-
-// rulesOf names the rules of an agent's policies by the numbers of their
-// conjunctions. One that had to give way to another one's number has no name.
-func rulesOf(s *control.Status) map[string]string {
-	of := map[string]string{}
-	for _, p := range s.Policies {
-		id := model.PolicyID{Tier: tierOf(p.Tier), Namespace: p.Namespace, Name: p.Name}
-		for d, n := range map[model.Direction]int{model.Ingress: p.IngressRules, model.Egress: p.EgressRules} {
-			for i := range n {
-				number := policyflows.HashID(policyflows.RuleID{Policy: id, Direction: d, Index: i})
-				of[strconv.FormatUint(uint64(number), 10)] = fmt.Sprintf("%s %s[%d]", id, d, i)
-			}
-		}
-	}
-	return of
-}
-
-func tierOf(name string) model.Tier {
-	for _, t := range []model.Tier{model.TierAdmin, model.TierBaseline} {
-		if t.String() == name {
-			return t
-		}
-	}
-	return model.TierNetworkPolicy
+	return ""
 }

@@ -21,17 +21,24 @@ type listing struct {
 	members map[string][]string
 }
 
+// listedChain is a chain, or a table of flows.
 type listedChain struct {
-	Name  string       `json:"name"`
+	Name string `json:"name"`
+	// What says what a table is for.
+	What  string       `json:"what,omitempty"`
 	Rules []listedRule `json:"rules"`
 }
 
-// listedRule is a rule in the tool's words.
+// listedRule is a rule, or a flow, in the tool's words.
 type listedRule struct {
 	Packets uint64 `json:"packets"`
+	// Priority is that of a flow.
+	Priority uint16 `json:"priority,omitempty"`
 	// Match is empty if the rule matches every packet.
 	Match   string `json:"match,omitempty"`
 	Verdict string `json:"verdict"`
+	// Actions are all those of a flow.
+	Actions string `json:"actions,omitempty"`
 	// For says what the rule comes from; Hash is that in its comment.
 	For  string `json:"for,omitempty"`
 	Hash string `json:"hash,omitempty"`

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -29,8 +30,13 @@ func (o *options) rulesCommand() *cobra.Command {
 		Use:   "rules NAMESPACE/POD",
 		Short: "Show the rules that a pod's packets meet, in the words of the backend's own tool",
 		Long: `Show the rules that a pod's packets meet, in the words of the backend's own
-tool (nft, iptables-save and ipset, or ovs-ofctl), with counters, and with the policy and
-the rule of it that each comes from.`,
+tool (nft; iptables-save and ipset; or ovs-ofctl), with counters, and with the
+policy and the rule of it that each comes from.
+
+Under backend openflow these are the flows of the tables that judge, rule by
+rule; one that several rules share is listed with each. Open vSwitch counts no
+packets for parts of a conjunction, and what names no address or port of the pod
+counts those of all pods on the node.`,
 		Example: "  felixctl lab rules shop/web",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -95,46 +101,59 @@ func readRules(ctx context.Context, s lab.Status, pod string, family model.Famil
 		return nil, fmt.Errorf("%s has no IPv%s address", pod, family)
 	}
 	r := &podRules{Pod: pod, Node: n.Name, Backend: n.Agent.Backend, Address: s.Pods[p].Addresses[a].String()}
-	if err := r.read(ctx, n, family); err != nil {
+	if r.Backend == felixlike.OpenFlow {
+		if err := r.readFlows(ctx, n, s.PodNames(), family); err != nil {
+			return nil, fmt.Errorf("read the flows of %s: %w", n.Name, err)
+		}
+		return r, nil
+	}
+	l, err := r.read(ctx, n.Namespace, family)
+	if err != nil {
 		return nil, fmt.Errorf("read the rules of %s: %w", n.Name, err)
 	}
-	r.names(s)
+	r.follow(l, family)
+	r.names(s.PodNames())
 	return r, nil
 }
 
-// read runs the backend's tool, and follows what it prints.
-func (r *podRules) read(ctx context.Context, n lab.NodeStatus, family model.Family) error {
-	run := func(argv ...string) (string, error) {
-		r.Commands = append(r.Commands, "ip netns exec "+n.Namespace+" "+strings.Join(argv, " "))
-		return runIn(ctx, n.Namespace, argv)
-	}
-	if r.Backend == felixlike.OpenFlow {
-		out, err := run("ovs-ofctl", "-O", "OpenFlow15", "dump-flows", "unix:"+filepath.Join(n.OVSDir, lab.Bridge+".mgmt"))
-		r.followFlows(parseFlows(out), rulesOf(n.Agent))
+// readFlows asks the switch's tool on the pod's node.
+func (r *podRules) readFlows(ctx context.Context, n lab.NodeStatus, pods map[string]string, family model.Family) error {
+	dump, err := r.run(ctx, n.Namespace, "ovs-ofctl", "-O", "OpenFlow15", "dump-flows", "unix:"+filepath.Join(n.OVSDir, lab.Bridge+".mgmt"))
+	if err != nil {
 		return err
 	}
-	l, err := r.list(run, family)
-	if err == nil {
-		r.follow(l, family)
+	flows := parseFlows(dump)
+	p := podFlows{
+		address: r.Address, port: portOf(flows, r.Address), family: family, names: ruleNames(n.Agent), pods: pods, pod: r.Pod, parts: map[uint32]uint16{},
 	}
-	return err
+	if p.port == "" {
+		return fmt.Errorf("%s has no port there", r.Pod)
+	}
+	r.Chains = p.tables(flows)
+	return nil
 }
 
-// list runs the tools of a backend in netfilter.
-func (r *podRules) list(run func(argv ...string) (string, error), family model.Family) (*listing, error) {
+// run runs a program on the node, and notes the command.
+func (r *podRules) run(ctx context.Context, netns string, argv ...string) (string, error) {
+	r.Commands = append(r.Commands, "ip netns exec "+netns+" "+strings.Join(argv, " "))
+	return runIn(ctx, netns, argv)
+}
+
+// read runs the backend's tool.
+func (r *podRules) read(ctx context.Context, netns string, family model.Family) (*listing, error) {
 	if r.Backend == felixlike.NFTables {
-		out, err := run("nft", "list", "table", "inet", nftables.DefaultTable)
+		out, err := r.run(ctx, netns, "nft", "list", "table", "inet", nftables.DefaultTable)
 		return parseNFT(out), err
 	}
 	tool := r.Backend
 	if family == model.IPv6 {
 		tool = "ip6" + strings.TrimPrefix(tool, "ip")
 	}
-	saved, err := run(tool+"-save", "-c")
+	saved, err := r.run(ctx, netns, tool+"-save", "-c")
 	if err != nil {
 		return nil, err
 	}
-	sets, err := run("ipset", "save")
+	sets, err := r.run(ctx, netns, "ipset", "save")
 	return parseIPTables(saved, sets), err
 }
 
@@ -195,19 +214,12 @@ func (r *podRules) follow(l *listing, family model.Family) {
 }
 
 // names adds the names of pods to members that are their addresses.
-func (r *podRules) names(s lab.Status) {
-	pods := map[string]string{}
-	for _, p := range s.Pods {
-		for _, a := range p.Addresses {
-			pods[a.String()] = p.Pod
-		}
-	}
+func (r *podRules) names(pods map[string]string) {
 	for _, set := range r.Sets {
 		for i, m := range set.Members {
-			for _, word := range strings.FieldsFunc(m, func(c rune) bool { return strings.ContainsRune(" ,=", c) }) {
-				if pod := pods[word]; pod != "" {
-					set.Members[i] = m + " (" + pod + ")"
-				}
+			address, _, _ := strings.Cut(strings.ReplaceAll(m, " . ", ","), ",")
+			if pod := pods[address]; pod != "" {
+				set.Members[i] = m + " (" + pod + ")"
 			}
 		}
 	}
@@ -223,15 +235,21 @@ func (r *podRules) print(w io.Writer) error {
 	for _, c := range r.Commands {
 		fmt.Fprintf(&b, "%s\n", style.Faint("from: "+c))
 	}
-	if len(r.Dispatch) == 0 {
+	switch {
+	case r.Backend == felixlike.OpenFlow:
+	case len(r.Dispatch) == 0:
 		fmt.Fprintf(&b, "\nThe address is in no dispatch: the pod is closed, or on the host's network.\n")
-	} else {
+	default:
 		fmt.Fprintln(&b)
 	}
 	for _, e := range r.Dispatch {
 		fmt.Fprintf(&b, "%s: %s  %s\n", style.Bold(e.In), e.Match, e.Verdict)
 	}
 	for _, c := range r.Chains {
+		if r.Backend == felixlike.OpenFlow {
+			fmt.Fprintf(&b, "\ntable %s, %s\n%s\n", style.Bold(c.Name), c.What, c.flows(style))
+			continue
+		}
 		t := terminal.NewTable(style, "  PACKETS", "MATCH", "VERDICT", "FOR")
 		for _, rule := range c.Rules {
 			match := rule.Match
@@ -255,6 +273,32 @@ func (r *podRules) print(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// flows prints a table of flows. Of many that have the same part in a rule, as
+// the members of a group, only some are shown.
+func (c *listedChain) flows(style terminal.Style) *terminal.Table {
+	t := terminal.NewTable(style, "  PACKETS", "PRIORITY", "MATCH", "ACTIONS", "FOR")
+	alike := 0
+	for i, f := range c.Rules {
+		if i > 0 && c.Rules[i-1].Verdict == f.Verdict && c.Rules[i-1].For == f.For && f.Priority == c.Rules[i-1].Priority {
+			alike++
+		} else {
+			alike = 0
+		}
+		packets, match := fmt.Sprintf("%9d", f.Packets), cmp.Or(f.Match, "any")
+		if strings.HasPrefix(f.Verdict, "conjunction") {
+			packets = "" // the switch counts none
+		}
+		last := i+1 == len(c.Rules) || c.Rules[i+1].Verdict != f.Verdict || c.Rules[i+1].For != f.For
+		switch {
+		case alike < shownMembers || f.For == "":
+			t.Row(packets, f.Priority, match, f.Verdict, f.For)
+		case last:
+			t.Row("", f.Priority, fmt.Sprintf("and %d more", alike-shownMembers+1), f.Verdict, f.For)
+		}
+	}
+	return t
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

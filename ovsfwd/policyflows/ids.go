@@ -56,6 +56,16 @@ func newIDs(hash func(RuleID) uint32) *ids {
 	return &ids{hash: hash, taken: map[uint32]RuleID{}}
 }
 
+// IDs returns the rules by the ids that a node gives them, if these are all that
+// it has.
+func IDs(rules []RuleID) map[uint32]RuleID {
+	a := newIDs(HashID)
+	for _, r := range rules {
+		a.add(r)
+	}
+	return a.taken
+}
+
 func following(id uint32) uint32 {
 	if id++; id == 0 {
 		return 1

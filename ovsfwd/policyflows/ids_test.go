@@ -85,3 +85,23 @@ func TestIDsSpread(t *testing.T) {
 		t.Errorf("%d collisions", 20_000-len(seen))
 	}
 }
+
+func TestIDsOfRulesAreThoseOfTheStore(t *testing.T) {
+	s := New(Options{Flows: newRecorder()})
+	var all []RuleID
+	for n := range 50 {
+		r := ruleID(n * 10)
+		r.Direction, r.Index = model.Egress, 0
+		all = append(all, r)
+		s.SetPolicy(&model.Policy{ID: r.Policy, Egress: []model.Rule{{Action: model.Allow, AnyPeer: true}}})
+	}
+	known := IDs(all)
+	for _, r := range s.rules {
+		if known[r.id] != r.RuleID {
+			t.Errorf("the id of %s is that of %s", r.RuleID, known[r.id])
+		}
+	}
+	if len(known) != len(s.rules) {
+		t.Errorf("%d ids for %d rules", len(known), len(s.rules))
+	}
+}
