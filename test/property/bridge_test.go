@@ -39,31 +39,42 @@ const (
 // flows of the test send to where they are seen.
 const etherMarker = 0x88b5
 
-// underlayOf is the underlay address of a node of the random clusters.
-func underlayOf(node string) netip.Addr {
-	return map[string]netip.Addr{"node1": netip.MustParseAddr("192.168.50.11"), "node2": netip.MustParseAddr("192.168.50.12")}[node]
+// underlay are the underlay addresses of nodes, by name.
+type underlay map[string]netip.Addr
+
+// randomNodes are those of the random clusters.
+func randomNodes() underlay {
+	return underlay{"node1": netip.MustParseAddr("192.168.50.11"), "node2": netip.MustParseAddr("192.168.50.12")}
+}
+
+// randomPods are the names of the pods of random clusters.
+func randomPods() []string {
+	var names []string
+	for i := range maxPods {
+		names = append(names, fmt.Sprintf("pod%d", i))
+	}
+	return names
 }
 
 // peerMAC is the MAC address of every underlay host.
 func peerMAC() net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 0, 0x99} }
 
-// newBridge makes a bridge for the node of that name, with the backend. The
-// calling goroutine must be locked to its thread, which the bridge moves between
-// namespaces.
-func newBridge(t *testing.T, backend, node string) *bridge {
+// newBridge makes a bridge for the node of that name, with the backend, and ports
+// for pods of these names. The calling goroutine must be locked to its thread, which
+// the bridge moves between namespaces.
+func newBridge(t *testing.T, backend, node string, nodes underlay, pods []string) *bridge {
 	t.Helper()
 	b := &bridge{ports: map[string]*port{}}
-	k := newKernel(t, backend, node)
+	k := newKernel(t, backend, node, nodes)
 	o := k.bridge
 	b.ports[hostSide], b.ports[wireSide] = openPort(t, gatewayPort), openPort(t, "uplink0x")
-	for i := range maxPods {
-		name := fmt.Sprintf("pod%d", i)
+	for _, name := range pods {
 		o.pool[name] = o.attach(name)
 		b.ports[name] = openPort(t, name+"x")
 	}
-	for _, peer := range []string{"node1", "node2"} {
+	for peer, address := range nodes {
 		if peer != node {
-			o.neighbour(underlayOf(peer), peerMAC())
+			o.neighbour(address, peerMAC())
 		}
 	}
 	for _, flow := range []string{

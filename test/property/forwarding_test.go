@@ -55,11 +55,11 @@ func (o *ovs) hostAddresses() []netip.Addr {
 	return []netip.Addr{o.config.LocalIP, netip.MustParseAddr(fmt.Sprintf("fd00:50::%d", v4[3]))}
 }
 
-// port returns the port that a pod is given. No two pods have the same, unless
-// the ports exist: then there is one for each name.
+// port returns the port that a pod is given: the one of its name if that exists, or
+// else one that no other pod has.
 func (o *ovs) port(id model.PodID) uint32 {
-	if len(o.pool) > 0 {
-		return o.pool[id.Name]
+	if n := o.pool[id.Name]; n != 0 {
+		return n
 	}
 	h := fnv.New32a()
 	h.Write([]byte(id.String()))

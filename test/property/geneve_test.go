@@ -19,14 +19,18 @@ const (
 // fromPeer wraps a frame as a peer does; if none is named, as any peer.
 func (b *bridge) fromPeer(peer string, inner []byte) []byte {
 	if peer == "" {
-		peer = map[string]string{"node1": "node2", "node2": "node1"}[b.node]
+		for peer = range b.bridge.nodes {
+			if peer != b.node {
+				break
+			}
+		}
 	}
 	header := binary.BigEndian.AppendUint16(nil, 50000)
 	header = binary.BigEndian.AppendUint16(header, genevePort)
 	header = binary.BigEndian.AppendUint16(header, uint16(8+geneveHeader+len(inner)))
 	header = append(header, 0, 0) // no checksum
 	header = append(header, 0, 0, 0x65, 0x58, 0, 0, 0, 0)
-	outer := ipHeader(underlayOf(peer), underlayOf(b.node), model.UDP, 0, len(header)+len(inner))
+	outer := ipHeader(b.bridge.nodes[peer], b.bridge.config.LocalIP, model.UDP, 0, len(header)+len(inner))
 	return ethernet(b.bridge.config.UplinkMAC, peerMAC(), slices.Concat(outer, header, inner))
 }
 
@@ -69,7 +73,7 @@ func (b *bridge) rightWay(p probe, s seenAt) error {
 	case peerNode:
 		want = wireSide
 	}
-	if s.port != want || want == wireSide && s.to != underlayOf(p.out.node) {
+	if s.port != want || want == wireSide && s.to != b.bridge.nodes[p.out.node] {
 		return fmt.Errorf("%s: packet %d from %s to %s came out of port %s (tunnel to %v), not of %s", b.node, p.id, p.in.address, p.out.address, s.port, s.to, want)
 	}
 	return nil

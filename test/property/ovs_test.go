@@ -37,20 +37,21 @@ type ovs struct {
 	db      *ovsdb.Client
 	control *vswitchd.Client
 	config  ovsdb.Config
+	nodes   underlay
 	// pool are the ports for pods, by the pods' names.
 	pool map[string]uint32
 }
 
 // newOVS starts one in the network namespace of the thread, for the node of that
-// name and underlay address.
-func newOVS(t *testing.T, node string, address netip.Addr) *ovs {
+// name.
+func newOVS(t *testing.T, node string, nodes underlay) *ovs {
 	t.Helper()
 	if err := ovsdaemon.Available(); err != nil {
 		t.Skip(err)
 	}
-	o := &ovs{t: t, pool: map[string]uint32{}, config: ovsdb.Config{
+	o := &ovs{t: t, pool: map[string]uint32{}, nodes: nodes, config: ovsdb.Config{
 		Bridge: bridgeName, DatapathType: ovsdb.DatapathNetdev, TunnelType: "geneve", Gateway: gatewayPort, Tunnel: "flx-tun0",
-		GatewayMAC: ovsdb.GatewayMAC(node), LocalIP: address, MTU: 1450, NodeName: node,
+		GatewayMAC: ovsdb.GatewayMAC(node), LocalIP: nodes[node], MTU: 1450, NodeName: node,
 		Uplink: "uplink0", UplinkMAC: net.HardwareAddr{2, 0, 0, 0, 0, 0x77},
 	}}
 	// The kernel's own packets would only disturb.
@@ -83,7 +84,7 @@ func newOVS(t *testing.T, node string, address netip.Addr) *ovs {
 func (o *ovs) openTunnel() {
 	o.t.Helper()
 	phy := o.up(ovsdb.PhysicalBridge)
-	o.must("underlay address", netlink.AddrAdd(phy, &netlink.Addr{IPNet: &net.IPNet{IP: o.config.LocalIP.AsSlice(), Mask: net.CIDRMask(24, 32)}}))
+	o.must("underlay address", netlink.AddrAdd(phy, &netlink.Addr{IPNet: &net.IPNet{IP: o.config.LocalIP.AsSlice(), Mask: net.CIDRMask(16, 32)}}))
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		ports, err := o.appctl("tnl/ports/show")
 		routes, err2 := o.appctl("ovs/route/show")

@@ -96,7 +96,7 @@ func TestOrderDoesNotMatter(t *testing.T) {
 		t.Run(backend, func(t *testing.T) {
 			lockThread(t)
 			needTools(t, backend)
-			k := newKernel(t, backend, node)
+			k := newKernel(t, backend, node, randomNodes())
 			checks(t, orders(backend))
 			applies, size := 0, 0
 			rapid.Check(t, func(rt *rapid.T) {
@@ -123,7 +123,7 @@ func TestOrderDoesNotMatter(t *testing.T) {
 
 // newKernel makes a network namespace, which the thread enters, and what the
 // backend needs in it.
-func newKernel(t *testing.T, backend, node string) kernel {
+func newKernel(t *testing.T, backend, node string, nodes underlay) kernel {
 	t.Helper()
 	ns, err := netns.New()
 	if err != nil {
@@ -132,7 +132,7 @@ func newKernel(t *testing.T, backend, node string) kernel {
 	t.Cleanup(func() { ns.Close() })
 	k := kernel{netns: int(ns)}
 	if usesBridge(backend) {
-		k.bridge = newOVS(t, node, underlayOf(node))
+		k.bridge = newOVS(t, node, nodes)
 	}
 	return k
 }

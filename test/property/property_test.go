@@ -2,8 +2,10 @@ package property
 
 import (
 	"flag"
+	"maps"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -65,9 +67,9 @@ func newTestbed(t *testing.T, backend string) *testbed {
 	lockThread(t)
 	needTools(t, backend)
 	b := &testbed{sites: map[string]site{}, verdicts: map[bool]int{}}
-	for _, name := range b.names() {
+	for name := range randomNodes() {
 		if usesBridge(backend) {
-			b.sites[name] = newBridge(t, backend, name)
+			b.sites[name] = newBridge(t, backend, name, randomNodes(), randomPods())
 		} else {
 			b.sites[name] = newRouter(t, backend, name)
 		}
@@ -152,7 +154,7 @@ func (d *dataplane) program(rt *rapid.T) (writes int) {
 	return done.Writes
 }
 
-func (b *testbed) names() []string { return []string{"node1", "node2"} }
+func (b *testbed) names() []string { return slices.Sorted(maps.Keys(b.sites)) }
 
 // describe returns a cluster as YAML.
 func describe(c *oracle.Cluster) string {
