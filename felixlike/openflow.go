@@ -49,6 +49,9 @@ func newOpenFlow(c Choice) Backend {
 		link: link{socket: c.Switch.management(), flows: flows}, policies: policyflows.NewProgrammer(store, flows),
 		daemon: vswitchd.New(c.Switch.RunDir, c.Switch.datapath()), host: nftables.New(nftables.Options{Table: hostTable, NetNS: c.NetNS}),
 	}
+	flows.Last(policyflows.JudgedKey, func(ctx context.Context) error {
+		return p.daemon.WaitRevalidators(ctx, touch(p.link.conn))
+	})
 	p.link.lost = func(error) {
 		select {
 		case p.lost <- struct{}{}:

@@ -89,6 +89,7 @@ type FlowTable struct {
 	// touched are the identities whose state changed since the last Apply,
 	// some of them more than once.
 	touched []identity
+	last    last
 }
 
 // group is what one SetFlows set.
@@ -289,12 +290,15 @@ func (t *FlowTable) Apply(ctx context.Context) (Result, error) {
 	if err := t.conflict(); err != nil {
 		return result, err
 	}
-	changes := t.changes()
+	changes, last := t.split(t.changes())
 	if err := t.send(ctx, changes); err != nil {
 		return result, err
 	}
 	t.commit(changes)
 	result.count(changes)
+	if err := t.sendLast(ctx, changes, last, &result); err != nil {
+		return result, err
+	}
 	result.Repaired = t.repaired()
 	return result, nil
 }

@@ -18,6 +18,10 @@ type Flows interface {
 	RemoveFlows(key string)
 }
 
+// JudgedKey is the key of the flows without which nothing new leaves the switch
+// (pipeline.Judged). They are to come behind all others.
+const JudgedKey = "judged"
+
 // Options are what a store is made with.
 type Options struct {
 	Flows Flows
@@ -128,7 +132,7 @@ func (s *Store) Complete() {
 	}
 	if s.dirty.base {
 		s.flows.SetFlows("denied", deniedFlows)
-		s.flows.SetFlows("judged", pipeline.Judged)
+		s.flows.SetFlows(JudgedKey, pipeline.Judged)
 	}
 	for _, c := range slices.SortedFunc(maps.Keys(s.dirty.members), memberClause.compare) {
 		s.set(c.key(), s.memberUsed(c), func() []openflow.Flow { return s.memberFlows(c) })
