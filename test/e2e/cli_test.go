@@ -133,7 +133,11 @@ func rulesShown(t *testing.T, ctl func(int, ...string) string) {
 	t.Helper()
 	status := labStatus(t, ctl)
 	for _, c := range []struct{ backend, family, want string }{
-		{"iptables-nft", "6", "-p tcp"}, {"iptables-legacy", "4", "-p tcp"}, {"nftables", "4", "tcp dport 80"},
+		{"iptables-nft", "6", "-p tcp"},
+		{"iptables-legacy", "4", "-p tcp"},
+		{"openflow", "6", "tcp6,tp_dst=80"},
+		{"openflow", "4", "tcp,tp_dst=80"},
+		{"nftables", "4", "tcp dport 80"},
 	} {
 		for _, n := range status.Nodes {
 			if out, errs, code := felixctl(t, "backend", "set", c.backend, "--socket", n.ControlSocket); code != 0 {
