@@ -74,7 +74,7 @@ func (t *text) summary(s control.Status) {
 		fmt.Fprintf(t, "changing the backend to %s for %s: %s %s\n", h.To, time.Since(h.Since).Round(time.Millisecond), h.Phase, h.Error)
 	}
 	if s.LastApply.Error != "" {
-		fmt.Fprintf(t, "LAST APPLY FAILED: %s\n", s.LastApply.Error)
+		fmt.Fprintf(t, "LAST APPLY FAILED: %s\n", strings.ReplaceAll(s.LastApply.Error, "\n", "\n  "))
 	}
 	for _, r := range s.Running {
 		fmt.Fprintf(t, "applying %s for %s\n", r.Stage, time.Since(r.Since).Round(10*time.Microsecond))

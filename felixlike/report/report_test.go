@@ -17,9 +17,10 @@ var noon = time.Date(2026, 11, 3, 12, 0, 0, 0, time.Local)
 func status() control.Status {
 	return control.Status{
 		AgentVersion: "v1.2.3 (go1.26.8)", Health: "127.0.0.1:10288", Node: "node1", Backend: "nftables", Datastore: "manifests", InSync: true, Observed: 7, Programmed: 7, StartedAt: time.Now(),
-		Writes:   map[string]int{"ovsdb": 3, "iptables-nft": 12},
-		Flows:    map[string]int{"openflow": 120, "openflow-policy": 3000},
-		Handover: &control.Handover{To: "iptables-nft", Phase: "building", Since: time.Now()},
+		LastApply: control.Apply{Error: "ovsdb: gone\nopenflow: refused"},
+		Writes:    map[string]int{"ovsdb": 3, "iptables-nft": 12},
+		Flows:     map[string]int{"openflow": 120, "openflow-policy": 3000},
+		Handover:  &control.Handover{To: "iptables-nft", Phase: "building", Since: time.Now()},
 		Endpoints: []control.Endpoint{
 			{Namespace: "x", Name: "web", State: control.EndpointProgrammed, Interface: "flx1", Addresses: []string{"10.10.0.5"}, IngressPolicies: []string{"x/base"}},
 			{Namespace: "x", Name: "lost", State: control.EndpointClosed, Reason: "the datastore knows no such pod"},
@@ -47,7 +48,7 @@ func TestStatusText(t *testing.T) {
 		"node node1   backend nftables", "revision 7 programmed of 7", "version v1.2.3 (go1.26.8)   probes and metrics 127.0.0.1:10288\n", "flows in the bridge: openflow 120, openflow-policy 3000\nwrites since start: iptables-nft 12, ovsdb 3   groups 0\n", "changing the backend to iptables-nft for ",
 		"x/web   programmed  flx1       10.10.0.5  x/base   open", "x/lost  closed",
 		"x/base  networkpolicy", "a.yaml: NetworkPolicy x/bad: spec.ingress[0]: broken",
-		"x/lost: the datastore knows no such pod", "applying openflow for ",
+		"LAST APPLY FAILED: ovsdb: gone\n  openflow: refused\n", "x/lost: the datastore knows no such pod", "applying openflow for ",
 		"  OBJECT                     OF                    PODS CLOSED  SINCE     TRIES  NEXT TRY",
 		"  nftables chain pin-x/base  NetworkPolicy x/base            1  12:00:00      3  12:01:00",
 		"  pin-x/base, rule 2: the kernel refuses it",
