@@ -125,6 +125,9 @@ func (c *Client) ofport(ctx context.Context, name string) (uint32, error) {
 		port = uint32(*row.OFPort)
 		return port > 0, nil
 	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("ovs-vswitchd has not opened it%s: %w", c.cfg.whyNot(), err)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("bridge %s: port %s: %w", c.cfg.Bridge, name, err)
 	}

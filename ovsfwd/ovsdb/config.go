@@ -85,5 +85,14 @@ func (c Config) validate() error {
 	return nil
 }
 
+// whyNot says what to look for when no port of the bridge is opened: of a
+// datapath that is not there the database tells nothing.
+func (c Config) whyNot() string {
+	if c.DatapathType == DatapathSystem {
+		return " (datapath system needs the kernel module openvswitch; netdev does not; ovs-vswitchd's log says more)"
+	}
+	return " (ovs-vswitchd's log says more)"
+}
+
 // hasPhysical reports whether the second bridge is wanted.
 func (c Config) hasPhysical() bool { return c.DatapathType == DatapathNetdev && c.Uplink != "" }
