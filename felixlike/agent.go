@@ -206,7 +206,7 @@ func bridgeConfig(cfg *config.Effective, socket string) ovsdb.Config {
 	c := ovsdb.Config{
 		Socket: socket, Bridge: cfg.Bridge, DatapathType: cfg.Datapath, TunnelType: cfg.Tunnel,
 		Gateway: GatewayPort, Tunnel: TunnelPort, GatewayMAC: ovsdb.GatewayMAC(cfg.NodeName),
-		MTU: cfg.MTU, NodeName: cfg.NodeName,
+		MTU: cfg.MTU, NodeName: cfg.NodeName, Zone: pipeline.Zone,
 	}
 	if cfg.Datapath == ovsdb.DatapathNetdev {
 		c.Uplink = cfg.Uplink

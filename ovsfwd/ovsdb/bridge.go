@@ -38,6 +38,9 @@ func (c *Client) EnsureBridge(ctx context.Context) error {
 			ports = append(ports, i.Name)
 		}
 	}
+	if err := p.timeouts(c.cfg.DatapathType, c.cfg.Zone); err != nil {
+		return fmt.Errorf("timeouts of zone %d: %w", c.cfg.Zone, err)
+	}
 	if err := c.write(ctx, p.ops); err != nil {
 		return fmt.Errorf("bridge %s: %w", c.cfg.Bridge, err)
 	}
@@ -284,5 +287,7 @@ func equalPtr[T comparable](a, b *T) bool {
 }
 
 func insertUUIDs(field *[]string, uuids []string) model.Mutation {
-	return model.Mutation{Field: field, Mutator: ovsdb.MutateOperationInsert, Value: uuids}
+	return model.Mutation{Field: field, Mutator: insert, Value: uuids}
 }
+
+const insert = ovsdb.MutateOperationInsert

@@ -47,6 +47,9 @@ type Config struct {
 	// datapath; empty for none. UplinkMAC is its MAC address.
 	Uplink    string
 	UplinkMAC net.HardwareAddr
+	// Zone is the connection tracking zone whose connections are to last as long as
+	// the kernel's; zero for none.
+	Zone uint16
 	// NodeName marks the rows as ours.
 	NodeName string
 }

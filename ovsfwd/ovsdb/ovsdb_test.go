@@ -31,6 +31,7 @@ func TestEnsureBridge(t *testing.T) {
 		{"get interface flx-tun0 ofport", "1"},
 		{"get interface flx-tun0 type", "geneve"},
 		{"get interface flx-tun0 options", `{key=flow, local_ip="192.168.77.100", remote_ip=flow}`},
+		{"list-zone-tp netdev", "Zone:65520, Timeout Policies: udp_multiple=120"},
 	} {
 		if got := f.vsctl(strings.Fields(test.args)...); got != test.want {
 			t.Errorf("%s: %s, want %s", test.args, got, test.want)
@@ -63,6 +64,24 @@ func TestEnsureBridgeRepairsOnlyWhatDiffers(t *testing.T) {
 	}
 	if got := f.vsctl("get", "bridge", "br-int", "external_ids:other"); got != "kept" {
 		t.Errorf("foreign external_ids: %s", got)
+	}
+}
+
+// TestTimeoutsOfOthersAreKept: an administrator's for our zone, and other zones.
+func TestTimeoutsOfOthersAreKept(t *testing.T) {
+	f := newFixture(t)
+	f.vsctl("--", "--id=@dp", "create", "Datapath", "datapath_version=0", "--", "set", "Open_vSwitch", ".", "datapaths:netdev=@dp")
+	f.vsctl("add-zone-tp", "netdev", "zone=7", "udp_single=5")
+	f.ensure(f.open())
+	if got, want := f.vsctl("list-zone-tp", "netdev"), "Zone:7, Timeout Policies: udp_single=5\nZone:65520, Timeout Policies: udp_multiple=120"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	f.vsctl("del-zone-tp", "netdev", "zone=65520")
+	f.vsctl("add-zone-tp", "netdev", "zone=65520", "udp_multiple=300")
+	c := f.open()
+	f.ensure(c)
+	if got := f.vsctl("list-zone-tp", "netdev"); !strings.Contains(got, "udp_multiple=300") || c.Writes() != 0 {
+		t.Errorf("%s, %d operations", got, c.Writes())
 	}
 }
 

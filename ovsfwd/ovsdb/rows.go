@@ -8,8 +8,24 @@ import (
 // The tables of the Open_vSwitch schema, with the columns in use.
 
 type rootRow struct {
-	UUID    string   `ovsdb:"_uuid"`
-	Bridges []string `ovsdb:"bridges"`
+	UUID      string            `ovsdb:"_uuid"`
+	Bridges   []string          `ovsdb:"bridges"`
+	Datapaths map[string]string `ovsdb:"datapaths"`
+}
+
+type datapathRow struct {
+	UUID  string         `ovsdb:"_uuid"`
+	Zones map[int]string `ovsdb:"ct_zones"`
+}
+
+type zoneRow struct {
+	UUID          string  `ovsdb:"_uuid"`
+	TimeoutPolicy *string `ovsdb:"timeout_policy"`
+}
+
+type timeoutPolicyRow struct {
+	UUID     string         `ovsdb:"_uuid"`
+	Timeouts map[string]int `ovsdb:"timeouts"`
 }
 
 type bridgeRow struct {
@@ -45,10 +61,13 @@ type interfaceRow struct {
 
 func databaseModel() (model.ClientDBModel, error) {
 	return model.NewClientDBModel("Open_vSwitch", map[string]model.Model{
-		"Open_vSwitch": &rootRow{},
-		"Bridge":       &bridgeRow{},
-		"Port":         &portRow{},
-		"Interface":    &interfaceRow{},
+		"Open_vSwitch":      &rootRow{},
+		"Bridge":            &bridgeRow{},
+		"Port":              &portRow{},
+		"Interface":         &interfaceRow{},
+		"Datapath":          &datapathRow{},
+		"CT_Zone":           &zoneRow{},
+		"CT_Timeout_Policy": &timeoutPolicyRow{},
 	})
 }
 
@@ -57,13 +76,15 @@ func databaseModel() (model.ClientDBModel, error) {
 // which the rows above lack.
 func monitored(db client.Client) *client.Monitor {
 	var (
-		root   rootRow
-		bridge bridgeRow
-		port   portRow
-		iface  interfaceRow
+		root     rootRow
+		bridge   bridgeRow
+		port     portRow
+		iface    interfaceRow
+		datapath datapathRow
 	)
 	return db.NewMonitor(
-		client.WithTable(&root, &root.Bridges),
+		client.WithTable(&root, &root.Bridges, &root.Datapaths),
+		client.WithTable(&datapath, &datapath.Zones),
 		client.WithTable(&bridge, &bridge.Name, &bridge.DatapathType, &bridge.FailMode, &bridge.Protocols, &bridge.Ports,
 			&bridge.OtherConfig, &bridge.ExternalIDs),
 		client.WithTable(&port, &port.Name, &port.Interfaces, &port.ExternalIDs),

@@ -1,0 +1,47 @@
+package ovsdb
+
+import "github.com/ovn-kubernetes/libovsdb/model"
+
+// kernelTimeouts are those of the kernel's connection tracking, in seconds, that
+// the userspace datapath's differ from: it forgets an exchange of datagrams after 30
+// seconds of silence, so that a later answer would have to be allowed by itself.
+func kernelTimeouts() map[string]int { return map[string]int{"udp_multiple": 120} }
+
+// timeouts has the connections of the zone last as long as the kernel's. Whatever an
+// administrator has set for the zone is left alone.
+func (p *plan) timeouts(datapathType string, zone uint16) error {
+	if zone == 0 || datapathType != DatapathNetdev {
+		return nil
+	}
+	root, err := find(p.ctx, p.c, func(*rootRow) bool { return true })
+	if err != nil {
+		return err
+	}
+	var datapath *datapathRow
+	if root != nil {
+		if datapath, err = find(p.ctx, p.c, func(r *datapathRow) bool { return r.UUID == root.Datapaths[datapathType] }); err != nil {
+			return err
+		}
+	}
+	if datapath != nil && datapath.Zones[int(zone)] != "" {
+		return nil
+	}
+	policy := timeoutPolicyRow{UUID: p.name(), Timeouts: kernelTimeouts()}
+	if err := p.add(p.c.db.Create(&policy)); err != nil {
+		return err
+	}
+	row := zoneRow{UUID: p.name(), TimeoutPolicy: &policy.UUID}
+	if err := p.add(p.c.db.Create(&row)); err != nil {
+		return err
+	}
+	zones := map[int]string{int(zone): row.UUID}
+	if datapath != nil {
+		return p.add(p.c.db.Where(datapath).Mutate(datapath, model.Mutation{Field: &datapath.Zones, Mutator: insert, Value: zones}))
+	}
+	datapath = &datapathRow{UUID: p.name(), Zones: zones}
+	if err := p.add(p.c.db.Create(datapath)); err != nil || root == nil {
+		return err
+	}
+	datapaths := map[string]string{datapathType: datapath.UUID}
+	return p.add(p.c.db.Where(root).Mutate(root, model.Mutation{Field: &root.Datapaths, Mutator: insert, Value: datapaths}))
+}
