@@ -182,10 +182,29 @@ func (p *switchPolicy) removeFlows(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := p.open(ctx); err != nil {
+		return err
+	}
 	if err := p.daemon.FlushZone(ctx, pipeline.Zone); err != nil {
 		return fmt.Errorf("forget the connections of the pipeline: %w", err)
 	}
 	return nil
+}
+
+// open lets everything out of a switch that leads packets to where policy was.
+func (p *switchPolicy) open(ctx context.Context) error {
+	conn, err := openflow.Dial(ctx, p.link.socket)
+	if err != nil {
+		return err
+	}
+	err = conn.Bundle(ctx, func(yield func(openflow.FlowMod, error) bool) {
+		for _, change := range pipeline.OpenWithoutPolicy() {
+			if !yield(change, nil) {
+				return
+			}
+		}
+	})
+	return errors.Join(err, conn.Close())
 }
 
 func (p *switchPolicy) close() error {

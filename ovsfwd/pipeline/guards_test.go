@@ -309,6 +309,33 @@ func TestGuards(t *testing.T) {
 	}
 }
 
+// TestOpenWithoutPolicy: what is removed on purpose does not close the node.
+func TestOpenWithoutPolicy(t *testing.T) {
+	l := newLab(t, nil)
+	l.Run("ovs-ofctl", "-O", "OpenFlow15", "--strict", "del-flows", "unix:"+l.Management(), "table=110,priority=240,ip,reg0=0x10000/0x4010000")
+	conn, err := openflow.Dial(l.Context(), l.Management())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	before := len(l.Flows())
+	if err := conn.Bundle(l.Context(), func(yield func(openflow.FlowMod, error) bool) {
+		for _, change := range OpenWithoutPolicy() {
+			if !yield(change, nil) {
+				return
+			}
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if gone := before - len(l.Flows()); gone != 2 {
+		t.Errorf("%d flows are removed, want one a family", gone)
+	}
+	p := l.udpProbe("10.10.0.2", "10.10.0.3", 1000, 2000)
+	l.fromPod(0, l.pods[1].MAC, p)
+	l.comes("without policy", p, l.pod1, 64)
+}
+
 // unreachable makes an ICMP error about a packet, from a router to its sender.
 func (l *lab) unreachable(from, to string, about probe) probe {
 	body := append([]byte{3, 4, 0, 0, 0, 0, 5, 0x14}, about.packet()...)

@@ -69,3 +69,16 @@ func outputFull() []openflow.Flow {
 	}
 	return flows
 }
+
+// OpenWithoutPolicy are the changes that let everything out of a switch without
+// flows of policy, for a node that is to have none.
+func OpenWithoutPolicy() []openflow.FlowMod {
+	var changes []openflow.FlowMod
+	for _, m := range ipFamilies() {
+		changes = append(changes, openflow.FlowMod{
+			Command: openflow.DeleteMatching, Cookie: uint64(Owner) << 48, Key: "output without policy",
+			Flow: openflow.Flow{Table: TableOutput, Match: notAllowed(m).Bits(openflow.Reg0, outputKnown, outputKnown|judged)},
+		})
+	}
+	return changes
+}
