@@ -97,8 +97,9 @@ func openflowLimits() []limit {
 	const of = felixlike.OpenFlow
 	rss := func(r *Result) Series { return r.PeakRSS }
 	all := []limit{
-		{of, "one pod joins a group, p99", latency(worker.ElementAdded, func(l Latency) float64 { return l.P99 }), 0.005, seconds},
-		{of, "one pod leaves a group, p99", latency(worker.ElementRemoved, func(l Latency) float64 { return l.P99 }), 0.005, seconds},
+		{of, "one pod joins a group, to the barrier's reply, p50", answered(worker.ElementAdded, func(l Latency) float64 { return l.P50 }), 0.005, seconds},
+		{of, "one pod joins a group, to the barrier's reply, p99", answered(worker.ElementAdded, func(l Latency) float64 { return l.P99 }), 0.005, seconds},
+		{of, "one pod leaves a group, to the barrier's reply, p99", answered(worker.ElementRemoved, func(l Latency) float64 { return l.P99 }), 0.005, seconds},
 		{of, "first load, peak RSS", worst(worker.FirstLoad, rss), 150e6, always(megabytes())},
 		{of, "restart with nothing changed, peak RSS", worst(worker.Restart, rss), 150e6, always(megabytes())},
 		restartWrites(of),
@@ -153,6 +154,16 @@ func latency(c worker.Case, of func(Latency) float64) func(*Report, string) (flo
 			return 0, false
 		}
 		return of(found.Latency), true
+	}
+}
+
+func answered(c worker.Case, of func(Latency) float64) func(*Report, string) (float64, bool) {
+	return func(r *Report, backend string) (float64, bool) {
+		found := r.Find(backend, c)
+		if found == nil || found.Answered.Count == 0 {
+			return 0, false
+		}
+		return of(found.Answered), true
 	}
 }
 

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -30,15 +31,15 @@ type turn struct {
 func collect(turns []turn, calibration Series) ([]Result, error) {
 	var order []resultKey
 	results := map[resultKey]*Result{}
-	histograms := map[resultKey]*hdrhistogram.Histogram{}
+	histograms, answered := map[resultKey]*hdrhistogram.Histogram{}, map[resultKey]*hdrhistogram.Histogram{}
 	for _, t := range turns {
 		r := results[t.resultKey]
 		if r == nil {
 			r = &Result{Backend: t.backend, Case: t.c, Tool: t.tool}
-			results[t.resultKey], histograms[t.resultKey] = r, newHistogram()
+			results[t.resultKey], histograms[t.resultKey], answered[t.resultKey] = r, newHistogram(), newHistogram()
 			order = append(order, t.resultKey)
 		}
-		if err := record(histograms[t.resultKey], t.Wall); err != nil {
+		if err := errors.Join(record(histograms[t.resultKey], t.Wall), record(answered[t.resultKey], t.Answered)); err != nil {
 			return nil, fmt.Errorf("%s %s: %w", t.backend, t.c, err)
 		}
 		r.add(&t.Measurement, loopAround(calibration, t.slot))
@@ -47,6 +48,9 @@ func collect(turns []turn, calibration Series) ([]Result, error) {
 	for _, key := range order {
 		r := results[key]
 		r.Latency = latencyOf(histograms[key])
+		if h := answered[key]; h.TotalCount() > 0 {
+			r.Answered = latencyOf(h)
+		}
 		out = append(out, *r)
 	}
 	return out, nil

@@ -72,8 +72,10 @@ type Result struct {
 	// HeardWall is the part of Wall before the agent was told of a foreign
 	// change.
 	HeardWall Series `json:"heardWallSeconds,omitempty"`
-	// Latency is that of single operations.
-	Latency Latency `json:"latency"`
+	// Latency is that of single operations, Answered the part of it until the
+	// switch had what was to be programmed: before it had looked through its caches.
+	Latency  Latency `json:"latency"`
+	Answered Latency `json:"answered,omitzero"`
 	// Rules and Elements are what the kernel held, Flows what the switch did.
 	Flows    int `json:"flows,omitempty"`
 	Rules    int `json:"rules,omitempty"`

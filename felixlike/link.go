@@ -69,7 +69,7 @@ func touch(conn *openflow.Conn) vswitchd.Touch {
 			Command: command, Flow: openflow.Flow{Table: pipeline.TableNowhere, Priority: 1},
 			Cookie: pipeline.TouchOwner << 48, Key: "a flow to have others looked at",
 		}
-		return conn.Bundle(ctx, func(yield func(openflow.FlowMod, error) bool) { yield(change, nil) })
+		return conn.Change(ctx, change)
 	}
 }
 

@@ -93,7 +93,9 @@ func (p *switchPolicy) apply(ctx context.Context) (Applied, error) {
 	all.Flows = p.link.flows.Len()
 	p.unsettled = p.unsettled || policies.Messages > 0
 	if err == nil {
+		began := time.Now()
 		err = p.settle(ctx)
+		all.Settling = time.Since(began)
 	}
 	return all, err
 }

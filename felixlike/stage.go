@@ -70,6 +70,9 @@ type Applied struct {
 	Rules, Elements int
 	// Flows counts the flows of ours in the bridge that the stage programs.
 	Flows int
+	// Settling is the end of the Apply, in which the receiver had everything, and
+	// the stage waited for what was cached by the state of before.
+	Settling time.Duration
 	// Refused are all objects that are set aside now; Repaired the foreign
 	// changes that were undone.
 	Refused  []tables.Refusal

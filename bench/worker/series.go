@@ -43,6 +43,9 @@ func (m *measuring) series(ctx context.Context, c Case, n int, operationOf func(
 				out.count(p)
 				if part.timed {
 					out.Wall = append(out.Wall, wall)
+					if p.applied.Settling > 0 {
+						out.Answered = append(out.Answered, wall-p.applied.Settling)
+					}
 					out.Flows = p.applied.Flows
 					out.Render.add(p.stage.since(p.model))
 					out.Rules, out.Elements = p.applied.Rules, p.applied.Elements

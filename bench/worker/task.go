@@ -90,6 +90,9 @@ type Measurement struct {
 	Case Case `json:"case"`
 	// Wall has the time of each operation.
 	Wall []time.Duration `json:"wallNanoseconds"`
+	// Answered has the part of it until the receiver had everything, where the
+	// stage waited longer.
+	Answered []time.Duration `json:"answeredNanoseconds,omitempty"`
 	// CPU is the CPU time of all operations together, of the process and of
 	// those that it started. Writes are the mutating messages.
 	CPU    CPU `json:"cpu"`

@@ -92,6 +92,33 @@ func (c *Conn) Barrier(ctx context.Context) error {
 	})
 }
 
+// Change makes one change by itself, in one question and answer: a bundle of one
+// takes two. What is refused is a *BundleError.
+func (c *Conn) Change(ctx context.Context, mod FlowMod) error {
+	c.op.Lock()
+	defer c.op.Unlock()
+	change, err := mod.wire(nil, c.nextXID())
+	if err != nil {
+		return &BundleError{[]Refusal{{mod, err.Error()}}}
+	}
+	asked := c.xid
+	b := openflow15.NewBarrierRequest()
+	b.Xid = c.nextXID()
+	var refused error
+	err = c.exchange(ctx, func(w io.Writer) error {
+		if _, err := w.Write(change); err != nil {
+			return err
+		}
+		return write(w, b)
+	}, func(m message) (bool, error) {
+		if m.xid() == asked && m.kind() == openflow15.Type_Error {
+			refused = &BundleError{[]Refusal{{mod, reason(m)}}}
+		}
+		return m.xid() == b.Xid && m.kind() == openflow15.Type_BarrierReply, nil
+	})
+	return errors.Join(err, refused)
+}
+
 func (c *Conn) handshake(ctx context.Context) error {
 	c.op.Lock()
 	defer c.op.Unlock()

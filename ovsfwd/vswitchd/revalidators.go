@@ -32,64 +32,76 @@ const touchEvery = 20 * time.Millisecond
 // A change has a round begin at once, and without one the next takes up to half
 // a second to begin. By the time that somebody asks, the change's own round may
 // have ended, unnoticed. So touch, if not nil, is called to have another one begin.
-func (c *Client) WaitRevalidators(ctx context.Context, touch Touch) error {
+func (c *Client) WaitRevalidators(ctx context.Context, touch Touch) (err error) {
+	w := waiting{touch: touch}
+	for _, s := range []**session{&w.waits, &w.asks} {
+		if *s, err = c.dial(ctx); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, (*s).close()) }()
+	}
 	for range rounds {
-		err := c.waitRound(ctx, touch)
+		_, err := w.waits.during(ctx, waitCommand, w.round)
 		if refused := new(CallError); errors.As(err, &refused) {
 			// It does not wait where bridges of both datapath types are.
-			return pause(ctx, rounds*longestRound)
+			return errors.Join(w.clear(ctx), pause(ctx, rounds*longestRound))
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return nil
+	return w.clear(ctx)
 }
 
-// waitRound returns when a round has ended that had not when it was called.
-func (c *Client) waitRound(ctx context.Context, touch Touch) (err error) {
-	s, err := c.dial(ctx)
-	if err != nil {
-		return err
+// waiting is a wait for revalidators.
+type waiting struct {
+	waits, asks *session
+	touch       Touch
+	// touched tells that the flow is there.
+	touched bool
+}
+
+// round returns when a round has ended that had not when it was called.
+func (w *waiting) round(ctx context.Context) (string, error) {
+	if err := w.waits.ask(waitCommand, []string{}); err != nil {
+		return "", err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	_, err = s.during(ctx, waitCommand, func(ctx context.Context) (string, error) {
-		if err := s.ask(waitCommand, []string{}); err != nil {
+	if w.touch == nil {
+		return w.waits.answer(waitCommand)
+	}
+	// The daemon reads OpenFlow before commands. Once it has answered another
+	// command it has read this one, and counts from there.
+	if _, err := w.asks.call(ctx, "version"); err != nil {
+		return "", err
+	}
+	answered := make(chan error, 1)
+	go func() {
+		_, err := w.waits.answer(waitCommand)
+		answered <- err
+	}()
+	for {
+		if err := w.change(ctx); err != nil {
 			return "", err
-		}
-		if touch == nil {
-			return s.answer(waitCommand)
-		}
-		// The daemon reads OpenFlow before commands. Once it has answered another
-		// command it has read this one, and counts from there.
-		if _, err := c.Call(ctx, "version"); err != nil {
-			return "", err
-		}
-		answered := make(chan error, 1)
-		go func() {
-			_, err := s.answer(waitCommand)
-			answered <- err
-		}()
-		return "", touch.until(ctx, answered)
-	})
-	return err
-}
-
-// until adds and removes the flow until the answer has come, and leaves none.
-func (touch Touch) until(ctx context.Context, answered <-chan error) error {
-	for add := true; ; add = !add {
-		if err := touch(ctx, add); err != nil {
-			return err
 		}
 		select {
 		case err := <-answered:
-			if add {
-				err = errors.Join(err, touch(ctx, false))
-			}
-			return err
+			return "", err
 		case <-time.After(touchEvery):
 		}
 	}
+}
+
+func (w *waiting) change(ctx context.Context) error {
+	w.touched = !w.touched
+	return w.touch(ctx, w.touched)
+}
+
+// clear leaves no flow behind.
+func (w *waiting) clear(ctx context.Context) error {
+	if !w.touched {
+		return nil
+	}
+	return w.change(ctx)
 }
 
 func pause(ctx context.Context, d time.Duration) error {
