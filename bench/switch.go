@@ -25,7 +25,7 @@ func startSwitch(ctx context.Context, ns *namespace.Namespace, b worker.Backend)
 	if !b.NeedsSwitch {
 		return nil, nil
 	}
-	dir, err := os.MkdirTemp("", "felixlike-bench-")
+	dir, err := ovsdaemon.TempDir()
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ func newNode(t *testing.T) *node {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	t.Cleanup(cancel)
 	n := &node{T: t, ctx: ctx, ns: space(t, "node")}
-	dir, err := os.MkdirTemp("", "flx-cni")
+	dir, err := ovsdaemon.TempDir()
 	n.must(err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	n.ovs, err = ovsdaemon.Start(ctx, ovsdaemon.Options{Dir: dir, NetNS: n.ns.Path()})

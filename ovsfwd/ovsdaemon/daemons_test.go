@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +19,7 @@ func start(t *testing.T) (*Daemons, string) {
 	ns := fmt.Sprintf("flx-ovsd-%d", os.Getpid())
 	command(t, "ip", "netns", "add", ns)
 	t.Cleanup(func() { command(t, "ip", "netns", "del", ns) })
-	dir, err := os.MkdirTemp("", "flx-ovsd-")
+	dir, err := TempDir()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,5 +105,43 @@ func TestStopLeftover(t *testing.T) {
 func TestStartRefusesLongDirectories(t *testing.T) {
 	if _, err := Start(t.Context(), Options{Dir: "/tmp/" + strings.Repeat("x", 100)}); err == nil {
 		t.Error("no error")
+	}
+}
+
+// TestCrashLeavesNothingForLong has daemons whose owner is gone: whoever needs a
+// directory next ends them.
+func TestCrashLeavesNothingForLong(t *testing.T) {
+	d, ns := start(t)
+	gone := exec.Command("true")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	left := filepath.Join(os.TempDir(), fmt.Sprintf("flx-run-%d-left", gone.Process.Pid))
+	if err := os.Mkdir(left, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(left) })
+	orphan, err := Start(t.Context(), Options{Dir: left, NetNS: ns})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = orphan.Stop() })
+	dir, err := TempDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if _, err := os.Stat(left); !os.IsNotExist(err) {
+		t.Errorf("the directory of a process that is gone: %v", err)
+	}
+	for _, o := range []struct {
+		of   *Daemons
+		name string
+		live bool
+	}{{orphan, "orphan", false}, {d, "ours", true}} {
+		db, vswitchd := o.of.PIDs()
+		if isDaemon(db, o.of.Dir(), "ovsdb-server") != o.live || isDaemon(vswitchd, o.of.Dir(), "ovs-vswitchd") != o.live {
+			t.Errorf("%s: live %v is not so", o.name, o.live)
+		}
 	}
 }

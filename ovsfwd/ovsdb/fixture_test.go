@@ -31,7 +31,7 @@ func newFixture(t *testing.T) *fixture {
 	f := &fixture{t: t, ns: fmt.Sprintf("flx-ovsdb-%d", os.Getpid())}
 	f.run("ip", "netns", "add", f.ns)
 	t.Cleanup(func() { f.run("ip", "netns", "del", f.ns) })
-	dir, err := os.MkdirTemp("", "flx-ovsdb-")
+	dir, err := ovsdaemon.TempDir()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func newOVS(t *testing.T, node string, nodes underlay) *ovs {
 	for _, which := range []string{"all", "default"} {
 		o.must("no IPv6", os.WriteFile("/proc/sys/net/ipv6/conf/"+which+"/disable_ipv6", []byte("1"), 0o644))
 	}
-	dir, err := os.MkdirTemp("", "flx-property-")
+	dir, err := ovsdaemon.TempDir()
 	o.must("run directory", err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	o.must("processor", onLastProcessor(func() { o.daemons, err = ovsdaemon.Start(o.context(), ovsdaemon.Options{Dir: dir}) }))

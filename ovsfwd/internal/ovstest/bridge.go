@@ -38,7 +38,7 @@ func NewBridge(t *testing.T) *Bridge {
 	b := &Bridge{t: t, NS: fmt.Sprintf("flx-ovs-%d", os.Getpid())}
 	b.Run("ip", "netns", "add", b.NS)
 	t.Cleanup(func() { b.Run("ip", "netns", "del", b.NS) })
-	dir, err := os.MkdirTemp("", "flx-ovs-")
+	dir, err := ovsdaemon.TempDir()
 	if err != nil {
 		t.Fatal(err)
 	}
