@@ -46,7 +46,7 @@ const podMTU = 1450
 
 // Services returns the prefix of the addresses of Services; those of IPv6 have the
 // one that stands for it (MapPrefix). What translates them is the user's to make.
-func Services() netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 96}), 12) }
+func Services() netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 96}), 16) }
 
 func (c agentCommand) args(n *Node) []string {
 	return []string{
