@@ -1,7 +1,9 @@
 package property
 
 import (
+	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -104,6 +106,15 @@ func (b *bridge) plane() *dataplane { return b.dataplane }
 
 // switchesOwn: what a pod and its node send each other crosses the bridge.
 func (b *bridge) switchesOwn() bool { return true }
+
+// wipe deletes the flows of policy, as somebody with ovs-ofctl would, and what the
+// switch knows of connections. To remove the backend itself would leave the switch
+// open, as a node that is to have no policy is.
+func (b *bridge) wipe() error {
+	_, err := b.bridge.ofctl("del-flows", fmt.Sprintf("cookie=%#x/%#x", uint64(pipeline.PolicyOwner)<<48, uint64(0xffff)<<48))
+	b.changed = true
+	return errors.Join(err, b.bridge.control.FlushZone(context.Background(), pipeline.Zone))
+}
 
 // openWithoutPolicy: nothing leaves that no policy has judged.
 func (b *bridge) openWithoutPolicy() bool { return false }

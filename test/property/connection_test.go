@@ -108,7 +108,7 @@ func (b *testbed) judgeDenied(rt *rapid.T, all []connection) {
 // answer, which is judged as a packet of its own then.
 func (b *testbed) judgeEstablished(rt *rapid.T, all []connection) {
 	for _, name := range b.names() {
-		if err := b.sites[name].plane().remove(); err != nil {
+		if err := b.sites[name].wipe(); err != nil {
 			rt.Fatalf("%s: %v", name, err)
 		}
 	}

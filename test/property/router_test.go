@@ -117,6 +117,8 @@ func (r *router) plane() *dataplane { return r.dataplane }
 // switchesOwn: a node's own traffic goes past FORWARD.
 func (r *router) switchesOwn() bool { return false }
 
+func (r *router) wipe() error { return r.dataplane.remove() }
+
 // openWithoutPolicy: the host forwards, whoever has removed the table.
 func (r *router) openWithoutPolicy() bool { return true }
 

@@ -11,7 +11,9 @@ type site interface {
 	plane() *dataplane
 	// switchesOwn reports whether traffic between a pod and its own node goes past.
 	switchesOwn() bool
-	// openWithoutPolicy reports whether packets pass while there is no policy.
+	// wipe removes policy, behind the backend's back.
+	wipe() error
+	// openWithoutPolicy reports whether packets pass then.
 	openWithoutPolicy() bool
 	// round sends the probes in, and notes which came out, until all of them have
 	// had the time to. It is an error if one comes out where it should not.
