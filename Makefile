@@ -39,7 +39,7 @@ lint: ## formatting, vet and staticcheck
 
 bench: setup build ## measure all backends: a big node, then packets (ten minutes; writes docs/benchmarks)
 	@bin/felixctl bench run --profile w1 --backends nftables,iptables-legacy,iptables-nft,openflow --rounds 3 --out docs/benchmarks/w1
-	@bin/felixctl bench packets --rounds 5 --out docs/benchmarks/packets
+	@bin/felixctl bench packets --rounds 3 --out docs/benchmarks/packets
 
 microbench: setup ## run the Go benchmarks of the policy engine and the nftables driver
 	@go test -run '^$$' -bench . -benchmem ./policy/... ./tables/...

@@ -28,10 +28,9 @@ func foreignFlows(_ workload.Workload, _ *rules.Renderer, s Switch) []Foreign {
 	// (see ovsfwd/policyflows).
 	action, clause, drop := in(pipeline.TableIngress, 190), in(pipeline.TableIngress, 199, 200), in(pipeline.TableIngressDefault, 200)
 	return []Foreign{
-		{Case: ForeignRule, Change: f.delete(action, false)},
-		{Case: ForeignElement, Change: f.delete(clause, false)},
-		{Case: ForeignDispatch, Change: f.delete(drop, false)},
-		{Case: ForeignAll, Once: true, Change: f.delete(func(openflow.Installed) bool { return true }, true)},
+		{Case: ForeignRule, Change: f.delete(action)},
+		{Case: ForeignElement, Change: f.delete(clause)},
+		{Case: ForeignDispatch, Change: f.delete(drop)},
 	}
 }
 
@@ -41,9 +40,10 @@ type flowWriter struct {
 	conn   *openflow.Conn
 }
 
-// delete returns a change that deletes one of the flows that are meant, or
-// all of them.
-func (f *flowWriter) delete(meant func(openflow.Installed) bool, all bool) func(i int) (time.Time, error) {
+// delete returns a change that deletes one of the flows that are meant. That all
+// are deleted is not measured: the switch tells of that in parts, and so it is
+// undone in several applies.
+func (f *flowWriter) delete(meant func(openflow.Installed) bool) func(i int) (time.Time, error) {
 	return func(i int) (time.Time, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), foreignTimeout)
 		defer cancel()
@@ -64,17 +64,12 @@ func (f *flowWriter) delete(meant func(openflow.Installed) bool, all bool) func(
 		if len(flows) == 0 {
 			return time.Time{}, errors.New("the switch holds no flow of the kind")
 		}
-		if !all {
-			flows = []openflow.Installed{flows[i%len(flows)]}
-		}
+		one := flows[i%len(flows)]
 		before := time.Now()
 		return before, f.conn.Bundle(ctx, func(yield func(openflow.FlowMod, error) bool) {
-			for _, i := range flows {
-				m := openflow.FlowMod{Command: openflow.DeleteCookie, Flow: openflow.Flow{Table: i.Table}, Cookie: i.Cookie, Key: "a foreign change"}
-				if !yield(m, nil) {
-					return
-				}
-			}
+			yield(openflow.FlowMod{
+				Command: openflow.DeleteCookie, Flow: openflow.Flow{Table: one.Table}, Cookie: one.Cookie, Key: "a foreign change",
+			}, nil)
 		})
 	}
 }
