@@ -90,9 +90,13 @@ func addrString(b []byte) string {
 	return a.String()
 }
 
-// maskString renders a contiguous mask as its length.
+// maskString renders a contiguous mask as its length, and any other one as an
+// address.
 func maskString(mask []byte) string {
-	ones, _ := net.IPMask(mask).Size()
+	ones, bits := net.IPMask(mask).Size()
+	if bits == 0 {
+		return addrString(mask)
+	}
 	return strconv.Itoa(ones)
 }
 

@@ -1,0 +1,98 @@
+package dump
+
+import "github.com/felixlike/felixlike/ovsfwd/openflow"
+
+// FlowAction is what a flow does. The set of actions is closed: what is none of
+// them makes its flow Foreign.
+type FlowAction interface {
+	isFlowAction()
+	// String writes the action as ovs-ofctl does.
+	String() string
+}
+
+// SetField gives the bits of Mask in a field the Value ("set_field", "load").
+type SetField struct {
+	Field       openflow.Field
+	Value, Mask Word
+}
+
+// CopyField copies Bits bits of one field, from bit FromBit on, over those of
+// another from ToBit on ("move").
+type CopyField struct {
+	From, To             openflow.Field
+	FromBit, ToBit, Bits int
+}
+
+// Output sends the packet out of the port of that number.
+type Output struct{ Port uint32 }
+
+// OutputField sends it out of the port whose number a register has.
+type OutputField struct{ Field openflow.Field }
+
+// OutputNormal hands it to ordinary MAC learning, OutputInPort sends it back where
+// it came from.
+type (
+	OutputNormal struct{}
+	OutputInPort struct{}
+)
+
+// CT sends the packet through connection tracking. Where Table is not
+// openflow.NoTable, a copy with its state known goes on there; the actions behind
+// see the packet as it was.
+type CT struct {
+	Commit, Force bool
+	Zone          uint16
+	Table         uint8
+	// Exec sets mark and label of the connection that is committed.
+	Exec []SetField
+}
+
+// CTClear makes the packet untracked again, DecTTL decrements its time to live,
+// and drops it if that was its last hop.
+type (
+	CTClear struct{}
+	DecTTL  struct{}
+)
+
+// Conjunction says that the packet matches dimension K (from 1) of N of a
+// conjunction.
+type Conjunction struct {
+	ID   uint32
+	K, N uint8
+}
+
+// Resubmit looks up a table and comes back for the actions behind, GotoTable
+// goes on there for good.
+type (
+	Resubmit  struct{ Table uint8 }
+	GotoTable struct{ Table uint8 }
+)
+
+// Learn installs a flow made of the packet, unless it is there already.
+type Learn struct {
+	Table       uint8
+	Priority    uint16
+	IdleTimeout uint16
+	Cookie      uint64
+	// Limit is how many flows with the cookie the table may have.
+	Limit uint32
+	// Match is what the flow matches whatever the packet, Copies the fields that it
+	// matches as they are in the packet, Sets what it does.
+	Match  []Term
+	Copies []openflow.FieldCopy
+	Sets   []SetField
+}
+
+func (SetField) isFlowAction()     {}
+func (CopyField) isFlowAction()    {}
+func (Output) isFlowAction()       {}
+func (OutputField) isFlowAction()  {}
+func (OutputNormal) isFlowAction() {}
+func (OutputInPort) isFlowAction() {}
+func (CT) isFlowAction()           {}
+func (CTClear) isFlowAction()      {}
+func (DecTTL) isFlowAction()       {}
+func (Conjunction) isFlowAction()  {}
+func (Resubmit) isFlowAction()     {}
+func (GotoTable) isFlowAction()    {}
+func (Learn) isFlowAction()        {}

@@ -1,0 +1,292 @@
+package dump
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+)
+
+// actions reads a list of actions.
+func (p *flowParser) actions(text string) ([]FlowAction, error) {
+	if text == "drop" {
+		return nil, nil
+	}
+	var all []FlowAction
+	for _, word := range splitActions(text) {
+		a, err := p.action(word)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", shortened(word), err)
+		}
+		all = append(all, a)
+	}
+	return all, nil
+}
+
+// splitActions splits at the commas outside brackets.
+func splitActions(text string) []string {
+	var words []string
+	depth, start := 0, 0
+	for i := range len(text) {
+		switch text[i] {
+		case '(':
+			depth++
+		case ')':
+			depth--
+		case ',':
+			if depth == 0 {
+				words, start = append(words, text[start:i]), i+1
+			}
+		}
+	}
+	return append(words, text[start:])
+}
+
+func (p *flowParser) action(word string) (FlowAction, error) {
+	switch word {
+	case "NORMAL":
+		return OutputNormal{}, nil
+	case "IN_PORT":
+		return OutputInPort{}, nil
+	case "ct_clear":
+		return CTClear{}, nil
+	case "dec_ttl":
+		return DecTTL{}, nil
+	}
+	if name, inner, found := strings.Cut(word, "("); found {
+		inner, closed := strings.CutSuffix(inner, ")")
+		if !closed {
+			return nil, errForeign
+		}
+		return p.call(name, inner)
+	}
+	name, value, _ := strings.Cut(word, ":")
+	switch name {
+	case "goto_table":
+		n, err := number8(value)
+		return GotoTable{n}, err
+	case "output":
+		return p.output(value)
+	case "set_field":
+		return p.setField(value)
+	case "load":
+		return p.load(value)
+	case "move":
+		return p.move(value)
+	}
+	return nil, errForeign
+}
+
+// call reads an action with arguments in brackets.
+func (p *flowParser) call(name, inner string) (FlowAction, error) {
+	switch name {
+	case "ct":
+		return p.ct(inner)
+	case "conjunction":
+		return conjunction(inner)
+	case "learn":
+		return p.learn(inner)
+	case "resubmit":
+		table, found := strings.CutPrefix(inner, ",")
+		if !found {
+			return nil, errForeign
+		}
+		n, err := number8(table)
+		return Resubmit{n}, err
+	}
+	return nil, errForeign
+}
+
+func (p *flowParser) output(value string) (FlowAction, error) {
+	if n, err := number32(value); err == nil {
+		return Output{n}, nil
+	}
+	f, first, count, err := p.bitRange(value)
+	if err != nil || first != 0 || count != f.Bits() {
+		return nil, errForeign
+	}
+	return OutputField{f}, nil
+}
+
+// bitRange reads "NXM_NX_REG0[0..15]", "NXM_NX_REG0[5]" or "NXM_NX_REG0[]".
+func (p *flowParser) bitRange(text string) (f openflow.Field, first, count int, err error) {
+	name, inner, found := strings.Cut(text, "[")
+	inner, closed := strings.CutSuffix(inner, "]")
+	f, known := p.fields[name]
+	if !found || !closed || !known {
+		return 0, 0, 0, errForeign
+	}
+	if inner == "" {
+		return f, 0, f.Bits(), nil
+	}
+	from, to, ranged := strings.Cut(inner, "..")
+	if !ranged {
+		to = from
+	}
+	first, err = strconv.Atoi(from)
+	last := first
+	if err == nil {
+		last, err = strconv.Atoi(to)
+	}
+	if err != nil || first < 0 || last < first || last >= f.Bits() {
+		return 0, 0, 0, errForeign
+	}
+	return f, first, last - first + 1, nil
+}
+
+func (p *flowParser) setField(text string) (SetField, error) {
+	value, name, found := strings.Cut(text, "->")
+	f, known := p.fields[name]
+	if !found || !known || f == openflow.CTState || f == openflow.IPFrag {
+		return SetField{}, errForeign
+	}
+	t, err := parseTerm(f, value)
+	return SetField(t), err
+}
+
+// load reads the older form of set_field.
+func (p *flowParser) load(text string) (SetField, error) {
+	value, to, found := strings.Cut(text, "->")
+	if !found {
+		return SetField{}, errForeign
+	}
+	f, first, count, err := p.bitRange(to)
+	if err != nil {
+		return SetField{}, err
+	}
+	v, err := parseWord(f, value)
+	if err != nil || !v.AndNot(Ones(count)).IsZero() {
+		return SetField{}, errForeign
+	}
+	return SetField{f, v.ShiftLeft(first), Ones(count).ShiftLeft(first)}, nil
+}
+
+func (p *flowParser) move(text string) (CopyField, error) {
+	from, to, found := strings.Cut(text, "->")
+	if !found {
+		return CopyField{}, errForeign
+	}
+	var a CopyField
+	var n int
+	var err error
+	if a.From, a.FromBit, n, err = p.bitRange(from); err != nil {
+		return a, err
+	}
+	if a.To, a.ToBit, a.Bits, err = p.bitRange(to); err == nil && n != a.Bits {
+		err = errForeign
+	}
+	return a, err
+}
+
+func (p *flowParser) ct(inner string) (CT, error) {
+	a := CT{Table: openflow.NoTable}
+	for _, word := range splitActions(inner) {
+		name, value, _ := strings.Cut(word, "=")
+		var err error
+		switch {
+		case word == "commit":
+			a.Commit = true
+		case word == "force":
+			a.Force = true
+		case name == "table":
+			a.Table, err = number8(value)
+		case name == "zone":
+			a.Zone, err = number16(value)
+		case strings.HasPrefix(word, "exec("):
+			a.Exec, err = p.exec(strings.TrimSuffix(word[len("exec("):], ")"))
+		case word == "": // "ct()"
+		default:
+			err = errForeign
+		}
+		if err != nil {
+			return a, err
+		}
+	}
+	return a, nil
+}
+
+func (p *flowParser) exec(inner string) ([]SetField, error) {
+	var all []SetField
+	for _, word := range splitActions(inner) {
+		a, err := p.action(word)
+		set, ok := a.(SetField)
+		if err != nil || !ok {
+			return nil, errForeign
+		}
+		all = append(all, set)
+	}
+	return all, nil
+}
+
+// conjunction reads "7,1/2".
+func conjunction(inner string) (Conjunction, error) {
+	var a Conjunction
+	id, dimension, _ := strings.Cut(inner, ",")
+	k, n, found := strings.Cut(dimension, "/")
+	var errs [3]error
+	a.ID, errs[0] = number32(id)
+	a.K, errs[1] = number8(strings.TrimSpace(k))
+	a.N, errs[2] = number8(n)
+	if !found || errs != [3]error{} || a.K < 1 || a.K > a.N {
+		return a, errForeign
+	}
+	return a, nil
+}
+
+func (p *flowParser) learn(inner string) (Learn, error) {
+	var a Learn
+	for _, word := range splitActions(inner) {
+		name, value, found := strings.Cut(word, "=")
+		var err error
+		switch name {
+		case "table":
+			a.Table, err = number8(value)
+		case "priority":
+			a.Priority, err = number16(value)
+		case "idle_timeout":
+			a.IdleTimeout, err = number16(value)
+		case "cookie":
+			a.Cookie, err = strconv.ParseUint(value, 0, 64)
+		case "limit":
+			a.Limit, err = number32(value)
+		default:
+			err = p.learned(&a, word, name, value, found)
+		}
+		if err != nil {
+			return a, err
+		}
+	}
+	return a, nil
+}
+
+// learned reads what a learned flow matches or does.
+func (p *flowParser) learned(a *Learn, word, name, value string, found bool) error {
+	if load, ok := strings.CutPrefix(word, "load:"); ok {
+		set, err := p.load(load)
+		a.Sets = append(a.Sets, set)
+		return err
+	}
+	if !strings.HasSuffix(name, "[]") {
+		f, known := p.fields[name]
+		if !found || !known {
+			return errForeign
+		}
+		t, err := parseTerm(f, value)
+		a.Match = append(a.Match, t)
+		return err
+	}
+	if !found {
+		value = name
+	}
+	to, _, n, err := p.bitRange(name)
+	if err != nil {
+		return err
+	}
+	from, first, m, err := p.bitRange(value)
+	if err != nil || first != 0 || n != m {
+		return errForeign
+	}
+	a.Copies = append(a.Copies, openflow.FieldCopy{Field: to, From: from})
+	return nil
+}

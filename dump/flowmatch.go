@@ -1,0 +1,236 @@
+package dump
+
+import (
+	"cmp"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+)
+
+// Ethernet types of the words that stand for them.
+const (
+	etherIPv4 = 0x0800
+	etherARP  = 0x0806
+	etherIPv6 = 0x86dd
+)
+
+// protocolWord returns the Ethernet type and the protocol (zero for any) that a
+// word stands for.
+func protocolWord(word string) (ether uint64, protocol model.Protocol, ok bool) {
+	switch word {
+	case "ip":
+		return etherIPv4, 0, true
+	case "ipv6":
+		return etherIPv6, 0, true
+	case "arp":
+		return etherARP, 0, true
+	case "icmp":
+		return etherIPv4, model.ICMP, true
+	case "icmp6":
+		return etherIPv6, model.ICMPv6, true
+	}
+	for _, p := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
+		switch word {
+		case p.String():
+			return etherIPv4, p, true
+		case p.String() + "6":
+			return etherIPv6, p, true
+		}
+	}
+	return 0, 0, false
+}
+
+// match reads the words of a match.
+func (p *flowParser) match(f *Flow, words []string) error {
+	var later []string
+	for _, word := range words {
+		if ether, protocol, ok := protocolWord(word); ok {
+			f.Match = append(f.Match, exact(openflow.EthType, ether))
+			if protocol != 0 {
+				f.Match = append(f.Match, exact(openflow.IPProto, uint64(protocol)))
+			}
+			continue
+		}
+		later = append(later, word)
+	}
+	for _, word := range later {
+		if err := p.matchWord(f, word); err != nil {
+			return err
+		}
+	}
+	slices.SortStableFunc(f.Match, func(a, b Term) int { return cmp.Compare(a.Field, b.Field) })
+	for i := 1; i < len(f.Match); i++ {
+		if f.Match[i].Field == f.Match[i-1].Field {
+			return fmt.Errorf("%s is matched twice: %w", f.Match[i].Field, errForeign)
+		}
+	}
+	return nil
+}
+
+func exact(f openflow.Field, value uint64) Term { return Term{f, Word{Lo: value}, Ones(f.Bits())} }
+
+func (p *flowParser) matchWord(f *Flow, word string) error {
+	name, text, found := strings.Cut(word, "=")
+	field, known := p.fields[name]
+	switch name {
+	case "tp_src", "tp_dst":
+		field, known = portField(f.Match, name)
+	case "icmp_type", "icmp_code":
+		known = known && slices.Contains(f.Match, exact(openflow.IPProto, uint64(model.ICMPv6)))
+	}
+	if !found || !known {
+		return fmt.Errorf("%s: %w", name, errForeign)
+	}
+	t, err := parseTerm(field, text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", word, err)
+	}
+	if !t.Mask.IsZero() {
+		f.Match = append(f.Match, t)
+	}
+	return nil
+}
+
+// portField returns the field that tp_src or tp_dst means with what else is
+// matched.
+func portField(match []Term, name string) (openflow.Field, bool) {
+	for _, m := range match {
+		if m.Field != openflow.IPProto {
+			continue
+		}
+		source := name == "tp_src"
+		switch model.Protocol(m.Value.Lo) {
+		case model.TCP:
+			return either(source, openflow.TCPSrc, openflow.TCPDst), true
+		case model.UDP:
+			return either(source, openflow.UDPSrc, openflow.UDPDst), true
+		case model.SCTP:
+			return either(source, openflow.SCTPSrc, openflow.SCTPDst), true
+		}
+	}
+	return 0, false
+}
+
+func either[T any](first bool, a, b T) T {
+	if first {
+		return a
+	}
+	return b
+}
+
+// parseTerm reads a value, perhaps with a mask.
+func parseTerm(f openflow.Field, text string) (Term, error) {
+	switch f {
+	case openflow.CTState:
+		return parseState(text)
+	case openflow.IPFrag:
+		if text != "later" {
+			return Term{}, errForeign
+		}
+		const fragmentedLater = 3
+		return Term{f, Word{Lo: fragmentedLater}, Word{Lo: fragmentedLater}}, nil
+	}
+	text, maskText, masked := strings.Cut(text, "/")
+	value, err := parseWord(f, text)
+	mask := Ones(f.Bits())
+	if masked && err == nil {
+		mask, err = parseMask(f, text, maskText)
+	}
+	return Term{f, value.And(mask), mask}, err
+}
+
+func parseMask(f openflow.Field, value, mask string) (Word, error) {
+	if _, err := netip.ParseAddr(value); err == nil {
+		if length, err := strconv.ParseUint(mask, 10, 8); err == nil {
+			if int(length) > f.Bits() {
+				return Word{}, fmt.Errorf("%d bits of %d", length, f.Bits())
+			}
+			return Ones(int(length)).ShiftLeft(f.Bits() - int(length)), nil
+		}
+	}
+	return parseWord(f, mask)
+}
+
+// parseWord reads a number, an IP or an Ethernet address, which has to fit the
+// field.
+func parseWord(f openflow.Field, text string) (Word, error) {
+	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
+		return fitting(f, a.AsSlice(), a.BitLen() == f.Bits())
+	}
+	if mac, err := net.ParseMAC(text); err == nil {
+		return fitting(f, mac, len(mac)*8 == f.Bits())
+	}
+	digits, isHex := strings.CutPrefix(text, "0x")
+	if !isHex {
+		n, err := strconv.ParseUint(text, 10, 64)
+		return Word{Lo: n}, cmpErr(err, n > Ones(f.Bits()).Lo && f.Bits() <= 64)
+	}
+	if len(digits)%2 != 0 {
+		digits = "0" + digits
+	}
+	b, err := hex.DecodeString(digits)
+	if err != nil || len(b) > 16 {
+		return Word{}, errForeign
+	}
+	w := wordOf(b)
+	return w, cmpErr(nil, !w.AndNot(Ones(f.Bits())).IsZero())
+}
+
+func fitting(f openflow.Field, b []byte, fits bool) (Word, error) {
+	if !fits {
+		return Word{}, fmt.Errorf("%s has %d bits: %w", f, f.Bits(), errForeign)
+	}
+	return wordOf(b), nil
+}
+
+// cmpErr returns err, or that something is too big.
+func cmpErr(err error, tooBig bool) error {
+	if err == nil && tooBig {
+		return fmt.Errorf("too big: %w", errForeign)
+	}
+	return err
+}
+
+// parseState reads "+new-est" or a number with a mask.
+func parseState(text string) (Term, error) {
+	t := Term{Field: openflow.CTState}
+	if value, mask, found := strings.Cut(text, "/"); found {
+		v, err := parseWord(t.Field, value)
+		if err == nil {
+			t.Mask, err = parseWord(t.Field, mask)
+		}
+		t.Value = v.And(t.Mask)
+		return t, err
+	}
+	for text != "" {
+		sign := text[0]
+		if sign != '+' && sign != '-' {
+			return t, errForeign
+		}
+		name := text[1:]
+		if end := strings.IndexAny(name, "+-"); end >= 0 {
+			name = name[:end]
+		}
+		text = text[1+len(name):]
+		i := slices.Index(states(), name)
+		if i < 0 {
+			return t, fmt.Errorf("state %q: %w", name, errForeign)
+		}
+		bit := Ones(1).ShiftLeft(i)
+		if t.Mask = t.Mask.Or(bit); sign == '+' {
+			t.Value = t.Value.Or(bit)
+		}
+	}
+	return t, nil
+}
+
+// states are the names of the states of connection tracking, from the lowest bit,
+// as far as we match them.
+func states() []string { return []string{"new", "est", "rel", "rpl", "inv", "trk"} }

@@ -1,0 +1,55 @@
+package dump
+
+import (
+	"fmt"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// Set is a set of nftables, a verdict map, or an ipset.
+type Set struct {
+	Name string `json:"name"`
+	// Type is the type in the tool's words: "ipv4_addr . inet_proto . inet_service",
+	// "hash:ip,port", with "interval" and other flags behind it.
+	Type string `json:"type"`
+	// Kind is zero if the set is of a form that is not ours; all that it has is then
+	// in Foreign. Verdict maps are of kind Addresses.
+	Kind   model.GroupKind `json:"-"`
+	Family model.Family    `json:"-"`
+	// Verdicts makes it a verdict map: each element leads somewhere.
+	Verdicts bool      `json:"verdicts,omitempty"`
+	Elements []Element `json:"elements,omitempty"`
+	// Foreign are the elements that are not of the kind (with a timeout, a range,
+	// ...), as text.
+	Foreign []string `json:"foreign,omitempty"`
+	Line    int      `json:"line,omitempty"`
+}
+
+// Element is one element of a set.
+type Element struct {
+	model.Member
+	// Verdict is that of an entry of a verdict map, else nil: Accept, Drop, Jump or
+	// Goto.
+	Verdict tables.Action
+}
+
+// Compare orders elements by member.
+func (e Element) Compare(o Element) int { return e.Member.Compare(o.Member) }
+
+// String returns the member, and its verdict behind a colon.
+func (e Element) String() string {
+	if e.Verdict == nil {
+		return e.Member.String()
+	}
+	return fmt.Sprintf("%s : %s", e.Member, e.Verdict)
+}
+
+func setNamed(sets []*Set, name string) *Set {
+	for _, s := range sets {
+		if s.Name == name {
+			return s
+		}
+	}
+	return nil
+}

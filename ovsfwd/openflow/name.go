@@ -1,0 +1,40 @@
+package openflow
+
+import "slices"
+
+// Fields lists all fields, in the order of the constants.
+func Fields() []Field {
+	all := make([]Field, 0, NDTll)
+	for f := Reg0; f <= NDTll; f++ {
+		all = append(all, f)
+	}
+	return all
+}
+
+// String returns the field's name in set_field, which no other field has.
+func (f Field) String() string {
+	if s := f.spec(); s.set != "" {
+		return s.set
+	}
+	return f.spec().match
+}
+
+// Names lists all that ovs-ofctl calls the field: in matches, in set_field, and
+// in move, load and learn. The ports of all protocols have one name in matches.
+func (f Field) Names() []string {
+	s := f.spec()
+	names := []string{s.match, s.set, s.oxm, f.nxm()}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Bits is the width of the field.
+func (f Field) Bits() int { return f.spec().width * 8 }
+
+// Format writes a value as ovs-ofctl does, with its mask behind a slash unless
+// that is nil. Both have the field's width.
+func (f Field) Format(value, mask []byte) string { return newTerm(f, value, mask).valueString() }
+
+// Masked matches the bits of any field that mask selects; all of them if it is
+// nil. Both have the field's width.
+func (m Match) Masked(f Field, value, mask []byte) Match { return m.with(f, value, mask) }
