@@ -1,0 +1,247 @@
+package dump
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// meta reads what begins with "meta".
+func (p *nftRule) meta() error {
+	switch {
+	case p.accept("meta", "nfproto", "ipv4"):
+		return p.bind(model.IPv4)
+	case p.accept("meta", "nfproto", "ipv6"):
+		return p.bind(model.IPv6)
+	case p.accept("meta", "l4proto"):
+		word := p.next(1)
+		if word == nil {
+			return errForeign
+		}
+		return p.protocol(word[0])
+	case p.accept("meta", "mark", "set"):
+		value, mask, err := p.assignment("meta", "mark")
+		p.rule.Action = tables.SetMark{Value: value, Mask: mask}
+		return err
+	case p.accept("meta", "mark"):
+		value, mask, negated, err := p.masked()
+		if err != nil {
+			return err
+		}
+		return p.add(tables.MatchMark{Value: value, Mask: mask, Negated: negated})
+	}
+	return errForeign
+}
+
+// masked reads "& 0x1 == 0x1", "!= 7" or "7".
+func (p *nftRule) masked() (value, mask uint32, negated bool, err error) {
+	mask = ^uint32(0)
+	if p.and() {
+		if mask, err = p.number(); err != nil {
+			return 0, 0, false, err
+		}
+		if len(p.words) == 0 || p.words[0] != "==" && p.words[0] != "!=" {
+			return 0, 0, false, errForeign
+		}
+	}
+	negated = p.not()
+	value, err = p.number()
+	return value, mask, negated, err
+}
+
+func (p *nftRule) and() bool { return p.accept("&") || p.accept("and") }
+func (p *nftRule) or() bool  { return p.accept("|") || p.accept("or") }
+
+func (p *nftRule) number() (uint32, error) {
+	word := p.next(1)
+	if word == nil {
+		return 0, errForeign
+	}
+	n, err := number32(word[0])
+	return n, foreignUnless(err == nil)
+}
+
+// assignment reads what a mark is set to, as value and mask: a number, or the
+// mark itself with bits taken out and put in.
+func (p *nftRule) assignment(itself ...string) (value, mask uint32, err error) {
+	if !p.accept(itself...) {
+		value, err = p.number()
+		return value, ^uint32(0), err
+	}
+	keep := ^uint32(0)
+	some := false
+	if p.and() {
+		some = true
+		if keep, err = p.number(); err != nil {
+			return 0, 0, err
+		}
+	}
+	if p.or() {
+		some = true
+		if value, err = p.number(); err != nil {
+			return 0, 0, err
+		}
+	}
+	// Bits that are put in are changed whether or not they were taken out.
+	return value, ^keep | value, foreignUnless(some)
+}
+
+func (p *nftRule) networkInterface() error {
+	m := tables.MatchInterface{Side: tables.Source}
+	if p.next(1)[0] == "oifname" {
+		m.Side = tables.Destination
+	}
+	m.Negated = p.not()
+	word := p.next(1)
+	if word == nil || len(word[0]) < 3 || word[0][0] != '"' {
+		return errForeign
+	}
+	// A backslash stands before a star that is part of the name.
+	if m.Name = unquoted(word[0]); strings.Contains(m.Name, `\`) || strings.Contains(strings.TrimSuffix(m.Name, "*"), "*") {
+		return errForeign
+	}
+	return p.add(m)
+}
+
+// conn reads what begins with "ct".
+func (p *nftRule) conn() error {
+	switch {
+	case p.accept("ct", "state"):
+		return p.states()
+	case p.accept("ct", "direction", "original"):
+		return p.add(tables.MatchConnOriginal{})
+	case p.accept("ct", "status", "dnat"):
+		return p.add(tables.MatchConnDNAT{})
+	case p.accept("ct", "mark", "set"):
+		value, mask, err := p.assignment("ct", "mark")
+		p.rule.Action = tables.SetConnMark{Value: value, Mask: mask}
+		return err
+	case p.accept("ct", "mark"):
+		value, mask, negated, err := p.masked()
+		if err != nil || negated {
+			return errForeign
+		}
+		return p.add(tables.MatchConnMark{Value: value, Mask: mask})
+	}
+	for _, ip := range []string{"ip", "ip6"} {
+		if p.accept("ct", "original", ip, "saddr") {
+			prefix, err := p.prefix(nftFamily(ip))
+			if err != nil {
+				return err
+			}
+			return p.add(tables.MatchConnSource{Prefix: prefix})
+		}
+	}
+	return errForeign
+}
+
+func (p *nftRule) states() error {
+	word := p.next(1)
+	if word == nil {
+		return errForeign
+	}
+	states, err := parseStates(word[0])
+	if err != nil {
+		return err
+	}
+	return p.add(tables.MatchConnState{States: states})
+}
+
+// parseStates reads states joined by commas, in letters of either case.
+func parseStates(text string) (tables.ConnState, error) {
+	var all tables.ConnState
+	for name := range strings.SplitSeq(strings.ToLower(text), ",") {
+		i := slices.IndexFunc([]tables.ConnState{tables.StateNew, tables.StateEstablished, tables.StateRelated, tables.StateInvalid},
+			func(s tables.ConnState) bool { return s.String() == name })
+		if i < 0 {
+			return 0, errForeign
+		}
+		all |= 1 << i
+	}
+	return all, nil
+}
+
+// local reads "fib saddr type local".
+func (p *nftRule) local() error {
+	m := tables.MatchLocal{Side: tables.Source}
+	switch {
+	case p.accept("fib", "saddr", "type"):
+	case p.accept("fib", "daddr", "type"):
+		m.Side = tables.Destination
+	default:
+		return errForeign
+	}
+	m.Negated = p.not()
+	if !p.accept("local") {
+		return errForeign
+	}
+	return p.add(m)
+}
+
+// action reads the action.
+func (p *nftRule) action() error {
+	switch p.words[0] {
+	case "masquerade":
+		p.next(1)
+		p.rule.Action = tables.Masquerade{}
+		return nil
+	case "snat":
+		p.next(1)
+		return p.sourceNAT()
+	}
+	verdict, n := parseVerdict(p.words)
+	p.next(n)
+	p.rule.Action = verdict
+	return foreignUnless(n > 0)
+}
+
+// parseVerdict reads the verdict that words begin with, and how many they are.
+func parseVerdict(words []string) (tables.Action, int) {
+	if len(words) == 0 {
+		return nil, 0
+	}
+	switch words[0] {
+	case "accept":
+		return tables.Accept{}, 1
+	case "drop":
+		return tables.Drop{}, 1
+	case "return":
+		return tables.Return{}, 1
+	}
+	if len(words) < 2 {
+		return nil, 0
+	}
+	switch words[0] {
+	case "jump":
+		return tables.Jump{Chain: words[1]}, 2
+	case "goto":
+		return tables.Goto{Chain: words[1]}, 2
+	}
+	return nil, 0
+}
+
+func (p *nftRule) sourceNAT() error {
+	for _, ip := range []string{"ip", "ip6"} {
+		f := nftFamily(ip)
+		switch {
+		case p.accept(ip, "to", ip, "saddr"):
+			p.rule.Action = tables.KeepSource{Family: f}
+			return nil
+		case p.accept(ip, "to"):
+			word := p.next(1)
+			if word == nil {
+				return errForeign
+			}
+			a, err := netip.ParseAddr(word[0])
+			if err != nil || model.FamilyOf(a) != f {
+				return errForeign
+			}
+			p.rule.Action = tables.SourceNAT{To: a}
+			return nil
+		}
+	}
+	return errForeign
+}

@@ -1,0 +1,181 @@
+package dump
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// nftSet is a set of which the listing is being read.
+type nftSet struct {
+	Set
+	isMap bool
+	// odd tells that the set has a property which ours have not.
+	odd bool
+	// flags are those behind the type.
+	flags string
+	// elements is the text within the brackets, as far as it is read.
+	elements strings.Builder
+	within   bool
+}
+
+// setLine reads a line of a set.
+func (p *nftListing) setLine(number int, line string) error {
+	s := p.set
+	if s.within {
+		s.element(line)
+		return nil
+	}
+	if line == "}" {
+		s.finish()
+		p.table.Sets = append(p.table.Sets, &s.Set)
+		p.set = nil
+		return nil
+	}
+	words := nftWords(line)
+	switch words[0] {
+	case "type":
+		s.Type = strings.Join(words[1:], " ")
+	case "flags":
+		s.flags = strings.TrimSuffix(strings.Join(words[1:], ","), ";")
+	case "comment", "#":
+	case "elements":
+		rest, ok := strings.CutPrefix(line, "elements = {")
+		if !ok {
+			return fmt.Errorf("line %d: set %s: unknown list of elements", number, s.Name)
+		}
+		s.within = true
+		s.element(rest)
+	default:
+		s.odd = true
+		s.flags += " " + line
+	}
+	return nil
+}
+
+// element takes elements off a line, up to the closing bracket.
+func (s *nftSet) element(line string) {
+	quoted, start := false, 0
+	for i := range len(line) {
+		switch c := line[i]; {
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == ',', c == '}':
+			s.elements.WriteString(line[start:i])
+			s.take()
+			if start = i + 1; c == '}' {
+				s.within = false
+				return
+			}
+		}
+	}
+	s.elements.WriteString(line[start:] + " ")
+}
+
+// take parses the element that is complete.
+func (s *nftSet) take() {
+	text := strings.TrimSpace(s.elements.String())
+	s.elements.Reset()
+	if text != "" {
+		s.Foreign = append(s.Foreign, text)
+	}
+}
+
+// finish finds out what kind of set it is, and reads its elements as such.
+func (s *nftSet) finish() {
+	s.classify(s.isMap, s.odd, strings.TrimSpace(s.flags))
+	texts := s.Foreign
+	s.Foreign = nil
+	for _, text := range texts {
+		s.addElement(text)
+	}
+}
+
+// classify sets kind and family by the type.
+func (s *Set) classify(isMap, odd bool, flags string) {
+	keys := s.Type
+	verdicts := false
+	if isMap {
+		keys, verdicts = strings.CutSuffix(keys, " : verdict")
+		odd = odd || !verdicts
+	}
+	s.Verdicts = verdicts
+	for _, c := range []struct {
+		keys, flags string
+		kind        model.GroupKind
+		family      model.Family
+	}{
+		{"ipv4_addr", "", model.Addresses, model.IPv4},
+		{"ipv6_addr", "", model.Addresses, model.IPv6},
+		{"ipv4_addr", "interval", model.Networks, model.IPv4},
+		{"ipv6_addr", "interval", model.Networks, model.IPv6},
+		{"ipv4_addr . inet_proto . inet_service", "", model.AddressPorts, model.IPv4},
+		{"ipv6_addr . inet_proto . inet_service", "", model.AddressPorts, model.IPv6},
+		{"ipv4_addr . ipv4_addr", "", model.Loops, model.IPv4},
+		{"ipv6_addr . ipv6_addr", "", model.Loops, model.IPv6},
+	} {
+		if !odd && keys == c.keys && flags == c.flags && (!verdicts || c.kind == model.Addresses) {
+			s.Kind, s.Family = c.kind, c.family
+		}
+	}
+	if flags != "" {
+		s.Type = strings.TrimSpace(s.Type + " flags " + flags)
+	}
+}
+
+// addElement adds an element in nft's words.
+func (s *Set) addElement(text string) {
+	e, ok := s.parseElement(text)
+	if !ok {
+		s.Foreign = append(s.Foreign, strings.Clone(text))
+		return
+	}
+	s.Elements = append(s.Elements, e)
+}
+
+func (s *Set) parseElement(text string) (e Element, ok bool) {
+	words := nftWords(text)
+	if s.Verdicts {
+		if len(words) < 3 || words[1] != ":" {
+			return e, false
+		}
+		verdict, n := parseVerdict(words[2:])
+		if n == 0 || n != len(words)-2 {
+			return e, false
+		}
+		e.Verdict = verdict
+		words = words[:1]
+	}
+	switch {
+	case s.Kind == model.AddressPorts && len(words) == 5 && words[1] == "." && words[3] == ".":
+		ok = e.set(s, words[0], words[2], words[4])
+	case s.Kind == model.Loops && len(words) == 3 && words[1] == "." && words[0] == words[2],
+		(s.Kind == model.Addresses || s.Kind == model.Networks) && len(words) == 1:
+		ok = e.set(s, words[0], "", "")
+	}
+	return e, ok
+}
+
+// set reads the parts of an element of the set's kind.
+func (e *Element) set(s *Set, prefix, protocol, number string) bool {
+	var err error
+	if e.Prefix, err = parsePrefix(prefix); err != nil || model.FamilyOf(e.Prefix.Addr()) != s.Family {
+		return false
+	}
+	if s.Kind != model.Networks && !e.Prefix.IsSingleIP() {
+		return false
+	}
+	if s.Kind != model.AddressPorts {
+		return true
+	}
+	if e.Protocol, err = parseProtocol(protocol); err != nil {
+		return false
+	}
+	n, err := strconv.ParseUint(number, 10, 16)
+	e.Port = uint16(n)
+	return err == nil
+}
+
