@@ -261,7 +261,7 @@ func addWanted(table *Table, p place, name string, want map[string][]string) {
 func TestQuoteAndWords(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(`[ -~]*`).Draw(t, "text")
-		got := words("-m comment --comment " + quote(text) + " -j X")
+		got := Words("-m comment --comment " + quote(text) + " -j X")
 		if diff := cmp.Diff([]string{"-m", "comment", "--comment", text, "-j", "X"}, got); diff != "" {
 			t.Fatal(diff)
 		}

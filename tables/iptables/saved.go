@@ -168,7 +168,7 @@ func targetOf(text string) string {
 	if !strings.Contains(text, Prefix) {
 		return ""
 	}
-	list := words(text)
+	list := Words(text)
 	// From the end: a comment, which comes before, may say "-j" as well.
 	for i := len(list) - 2; i >= 0; i-- {
 		if list[i] == "-j" || list[i] == "-g" {
@@ -190,7 +190,7 @@ func hashIn(text string) string {
 			return hash
 		}
 	}
-	list := words(text)
+	list := Words(text)
 	for i, w := range list[:max(0, len(list)-1)] {
 		if w == "--comment" {
 			if hash := tables.HashInComment(list[i+1]); hash != "" {

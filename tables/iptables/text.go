@@ -40,9 +40,9 @@ func quote(s string) string {
 	return b.String()
 }
 
-// words splits a saved rule as the tools do: at blanks, but not in quotes, in
+// Words splits a saved rule as the tools do: at blanks, but not in quotes, in
 // which a backslash takes the next character as it is.
-func words(line string) []string {
+func Words(line string) []string {
 	var out []string
 	var word strings.Builder
 	inWord, inQuotes := false, false
@@ -76,7 +76,7 @@ func same(a, b string) bool {
 	if a == b {
 		return true
 	}
-	x, y := words(a), words(b)
+	x, y := Words(a), Words(b)
 	if len(x) != len(y) {
 		return false
 	}

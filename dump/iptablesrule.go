@@ -1,0 +1,294 @@
+package dump
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/iptables"
+)
+
+// savedText reads a rule in the words of iptables-save, as far as it is of our
+// forms.
+type savedText struct {
+	words  []string
+	rule   Rule
+	family model.Family
+	chains map[string]*Chain
+	// module is the one that -m has loaded last.
+	module string
+}
+
+func parseSavedRule(text string, f model.Family, chains map[string]*Chain) Rule {
+	p := savedText{words: iptables.Words(text), family: f, chains: chains}
+	p.takeComments()
+	foreign := savedWords(p.words)
+	if err := p.all(); err != nil {
+		p.rule.Matches, p.rule.Action, p.rule.Foreign = nil, nil, cmp.Or(foreign, "counter")
+	}
+	return p.rule
+}
+
+// savedWords joins words so that the tools would read them as they are.
+func savedWords(words []string) string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		if out[i] = w; w == "" || strings.ContainsAny(w, " \"'\\") {
+			out[i] = `"` + strings.NewReplacer(`"`, `\"`, `\`, `\\`, `'`, `\'`).Replace(w) + `"`
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// takeComments takes all comments out: the hash, and what the rule is for.
+func (p *savedText) takeComments() {
+	var rest, texts []string
+	for i := 0; i < len(p.words); i++ {
+		if i+3 < len(p.words) && p.words[i] == "-m" && p.words[i+1] == "comment" && p.words[i+2] == "--comment" {
+			if text := p.words[i+3]; p.rule.Hash == "" && tables.HashInComment(text) != "" {
+				p.rule.setComment(text)
+				if p.rule.Comment != "" {
+					texts = append(texts, p.rule.Comment)
+				}
+			} else {
+				texts = append(texts, text)
+			}
+			i += 3
+			continue
+		}
+		rest = append(rest, p.words[i])
+	}
+	p.words, p.rule.Comment = rest, strings.Join(texts, " ")
+}
+
+func (p *savedText) all() error {
+	for len(p.words) > 0 {
+		if p.rule.Action != nil {
+			return errForeign
+		}
+		negated := p.words[0] == "!"
+		if negated {
+			p.words = p.words[1:]
+		}
+		if err := p.option(negated); err != nil {
+			return err
+		}
+	}
+	if p.rule.Action == nil {
+		return errForeign
+	}
+	return p.rule.Check()
+}
+
+// value takes an option's value.
+func (p *savedText) value() (string, error) {
+	if len(p.words) == 0 {
+		return "", errForeign
+	}
+	v := p.words[0]
+	p.words = p.words[1:]
+	return v, nil
+}
+
+func (p *savedText) option(negated bool) error {
+	name, err := p.value()
+	if err != nil {
+		return err
+	}
+	value, err := p.value()
+	if err != nil {
+		return err
+	}
+	switch name {
+	case "-s", "-d", "-i", "-o", "--mark":
+	default:
+		if negated {
+			return errForeign
+		}
+	}
+	switch name {
+	case "-s", "-d":
+		return p.address(side(name == "-s"), value, negated)
+	case "-i", "-o":
+		return p.device(side(name == "-i"), value, negated)
+	case "-p":
+		return p.protocol(value)
+	case "-m":
+		return p.load(value)
+	case "--dport":
+		return p.ports(value)
+	case "--match-set":
+		return p.set(value)
+	case "--ctstate":
+		states, err := parseStates(value)
+		return cmp.Or(err, p.add(tables.MatchConnState{States: states}))
+	case "--ctdir":
+		return cmp.Or(foreignUnless(value == "ORIGINAL"), p.add(tables.MatchConnOriginal{}))
+	case "--mark":
+		return p.mark(value, negated)
+	case "-j", "-g":
+		return p.target(name == "-g", value)
+	}
+	return errForeign
+}
+
+func side(source bool) tables.Side { return either(source, tables.Source, tables.Destination) }
+
+func (p *savedText) add(m tables.Match) error {
+	p.rule.Matches = append(p.rule.Matches, m)
+	return nil
+}
+
+func (p *savedText) address(s tables.Side, value string, negated bool) error {
+	prefix, err := savedPrefix(value)
+	if err != nil || model.FamilyOf(prefix.Addr()) != p.family {
+		return errForeign
+	}
+	return p.add(tables.MatchPrefix{Side: s, Prefix: prefix, Negated: negated})
+}
+
+// savedPrefix reads "10.0.0.1/32", or as older tools print it, without a length or
+// with a mask of ones.
+func savedPrefix(value string) (netip.Prefix, error) {
+	if address, mask, found := strings.Cut(value, "/"); found {
+		if m, err := netip.ParseAddr(mask); err == nil {
+			w := wordOf(m.AsSlice())
+			n := m.BitLen()
+			for ones := range n + 1 {
+				if Ones(ones).ShiftLeft(n-ones) == w {
+					a, err := netip.ParseAddr(address)
+					if err != nil {
+						return netip.Prefix{}, errForeign
+					}
+					return parsePrefix(netip.PrefixFrom(a, ones).String())
+				}
+			}
+			return netip.Prefix{}, errForeign
+		}
+	}
+	return parsePrefix(value)
+}
+
+func (p *savedText) device(s tables.Side, value string, negated bool) error {
+	name, wildcard := strings.CutSuffix(value, "+")
+	if strings.ContainsAny(name, "*+") {
+		return errForeign
+	}
+	if wildcard {
+		name += "*"
+	}
+	return p.add(tables.MatchInterface{Side: s, Name: name, Negated: negated})
+}
+
+func (p *savedText) protocol(value string) error {
+	n, err := parseProtocol(value)
+	return cmp.Or(err, p.add(tables.MatchProtocol{Protocol: n}))
+}
+
+// load takes the module of the options behind it. That of a protocol matches by
+// itself: only packets that have ports.
+func (p *savedText) load(name string) error {
+	p.module = name
+	switch name {
+	case "tcp", "udp", "sctp":
+		if len(p.words) > 1 && p.words[0] == "--dport" {
+			return nil
+		}
+		return p.add(tables.MatchDestinationPorts{First: 0, Last: 65535})
+	case "set", "conntrack", "mark", "connmark":
+		return foreignUnless(len(p.words) > 0)
+	}
+	return errForeign
+}
+
+func (p *savedText) ports(value string) error {
+	first, last, ranged := strings.Cut(value, ":")
+	if !ranged {
+		last = first
+	}
+	a, err1 := port(first)
+	b, err2 := port(last)
+	if err1 != nil || err2 != nil || !slices.Contains([]string{"tcp", "udp", "sctp"}, p.module) {
+		return errForeign
+	}
+	return p.add(tables.MatchDestinationPorts{First: a, Last: b})
+}
+
+// set reads the name of a set and what is looked up in it.
+func (p *savedText) set(name string) error {
+	flags, err := p.value()
+	if err != nil {
+		return err
+	}
+	switch flags {
+	case "src":
+		return p.add(tables.MatchSet{Family: p.family, Side: tables.Source, Set: name})
+	case "dst":
+		return p.add(tables.MatchSet{Family: p.family, Side: tables.Destination, Set: name})
+	case "dst,dst":
+		return p.add(tables.MatchPortSet{Family: p.family, Set: name})
+	}
+	return errForeign
+}
+
+// mark reads the mark of the packet, or of its connection.
+func (p *savedText) mark(text string, negated bool) error {
+	value, mask, err := savedMark(text)
+	switch {
+	case err != nil:
+		return err
+	case p.module == "mark":
+		return p.add(tables.MatchMark{Value: value, Mask: mask, Negated: negated})
+	case p.module == "connmark" && !negated:
+		return p.add(tables.MatchConnMark{Value: value, Mask: mask})
+	}
+	return errForeign
+}
+
+// savedMark reads "0x1/0xff" or "0x1".
+func savedMark(text string) (value, mask uint32, err error) {
+	v, m, masked := strings.Cut(text, "/")
+	mask = ^uint32(0)
+	value, err = number32(v)
+	if masked && err == nil {
+		mask, err = number32(m)
+	}
+	return value, mask, foreignUnless(err == nil)
+}
+
+// target reads the action, and what belongs to it. A chain of one of those names
+// cannot be there.
+func (p *savedText) target(leave bool, name string) error {
+	switch name {
+	case "ACCEPT":
+		p.rule.Action = tables.Accept{}
+	case "DROP":
+		p.rule.Action = tables.Drop{}
+	case "RETURN":
+		p.rule.Action = tables.Return{}
+	case "MASQUERADE":
+		p.rule.Action = tables.Masquerade{}
+	case "MARK", "CONNMARK":
+		if len(p.words) < 2 || p.words[0] != "--set-xmark" {
+			return errForeign
+		}
+		value, mask, err := savedMark(p.words[1])
+		p.words = p.words[2:]
+		if p.rule.Action = (tables.SetMark{Value: value, Mask: mask}); name == "CONNMARK" {
+			p.rule.Action = tables.SetConnMark{Value: value, Mask: mask}
+		}
+		return err
+	default:
+		if p.chains[name] == nil {
+			return errForeign
+		}
+		if p.rule.Action = (tables.Jump{Chain: name}); leave {
+			p.rule.Action = tables.Goto{Chain: name}
+		}
+		return nil
+	}
+	return foreignUnless(!leave)
+}
