@@ -178,4 +178,3 @@ func (e *Element) set(s *Set, prefix, protocol, number string) bool {
 	e.Port = uint16(n)
 	return err == nil
 }
-
