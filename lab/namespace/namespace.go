@@ -85,9 +85,19 @@ func Anonymous() (*Namespace, error) {
 
 // Open starts a thread in an existing namespace.
 func Open(name string) (*Namespace, error) {
-	n, err := start(name, func() error { return enter(name) })
+	n, err := start(name, func() error { return enter(Path(name)) })
 	if err != nil {
 		return nil, fmt.Errorf("open namespace %s: %w", name, err)
+	}
+	return n, nil
+}
+
+// At starts a thread in the namespace that a file stands for, as a process's
+// /proc/PID/ns/net. Its name is the path.
+func At(path string) (*Namespace, error) {
+	n, err := start(path, func() error { return enter(path) })
+	if err != nil {
+		return nil, fmt.Errorf("open namespace %s: %w", path, err)
 	}
 	return n, nil
 }
@@ -104,8 +114,8 @@ func Delete(name string) error {
 	return nil
 }
 
-func enter(name string) error {
-	fd, err := unix.Open(Path(name), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+func enter(path string) error {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
@@ -148,7 +158,12 @@ func (n *Namespace) serve() {
 func (n *Namespace) Name() string { return n.name }
 
 // Path returns where the namespace is mounted.
-func (n *Namespace) Path() string { return Path(n.name) }
+func (n *Namespace) Path() string {
+	if filepath.IsAbs(n.name) {
+		return n.name
+	}
+	return Path(n.name)
+}
 
 // Do runs fn on the namespace's thread and returns its error. Calls are
 // served one after the other; fn must not call Do of the same namespace.

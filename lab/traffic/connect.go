@@ -1,0 +1,86 @@
+package traffic
+
+import (
+	"errors"
+	"io"
+	"net/netip"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/lab/namespace"
+)
+
+// Connect opens a TCP connection from a namespace, and from an address unless it is
+// the zero Addr. Only the socket is made on the namespace's thread, so that a slow
+// connect does not hold up others.
+func Connect(from *namespace.Namespace, source netip.Addr, to netip.AddrPort, timeout time.Duration) (*os.File, error) {
+	domain := unix.AF_INET
+	if to.Addr().Is6() {
+		domain = unix.AF_INET6
+	}
+	fd := -1
+	err := from.Do(func() (err error) {
+		fd, err = unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	// Closing resets: source ports do not run out in TIME_WAIT.
+	err = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	if err == nil && source.IsValid() {
+		err = unix.Bind(fd, sockaddr(netip.AddrPortFrom(source, 0)))
+	}
+	if err == nil {
+		err = unix.Connect(fd, sockaddr(to))
+	}
+	if errors.Is(err, unix.EINPROGRESS) || errors.Is(err, unix.EINTR) {
+		err = connected(fd, timeout)
+	}
+	if err != nil {
+		return nil, errors.Join(err, unix.Close(fd))
+	}
+	return os.NewFile(uintptr(fd), "tcp"), nil
+}
+
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is6() {
+		return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+	}
+	return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+}
+
+// connected waits for the end of a connect in progress.
+func connected(fd int, timeout time.Duration) error {
+	deadline := time.Now().Add(timeout)
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, int(max(time.Until(deadline), 0).Milliseconds()))
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return err
+		case n == 0:
+			return unix.ETIMEDOUT
+		}
+		code, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+		if err == nil && code != 0 {
+			err = unix.Errno(code)
+		}
+		return err
+	}
+}
+
+// Echo has a byte echoed.
+func Echo(conn *os.File, timeout time.Duration) error {
+	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
+		return err
+	}
+	if _, err := conn.Write([]byte{'?'}); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(conn, make([]byte, 1))
+	return err
+}

@@ -1,0 +1,75 @@
+package traffic
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// knockTime is how long an attempt that is denied waits: it is one SYN.
+const knockTime = 20 * time.Millisecond
+
+// stream sends numbered blocks over one connection and compares their echoes.
+func (tr *Traffic) stream(r Route) error {
+	conn, err := Connect(r.From, netip.Addr{}, r.To, tr.patience)
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	defer conn.Close()
+	out, in := make([]byte, 2000), make([]byte, 2000)
+	for n := 0; tr.ctx.Err() == nil; n++ {
+		for i := range out {
+			out[i] = byte(n + i)
+		}
+		start := time.Now()
+		if err := conn.SetDeadline(start.Add(tr.patience)); err != nil {
+			return err
+		}
+		if _, err := conn.Write(out); err != nil {
+			return fmt.Errorf("after %d blocks: %w", n, err)
+		}
+		if _, err := io.ReadFull(conn, in); err != nil {
+			return fmt.Errorf("after %d blocks: %w", n, err)
+		}
+		if string(in) != string(out) {
+			return fmt.Errorf("block %d came back changed", n)
+		}
+		tr.count(func(s *Summary) { s.Blocks++; s.Stall = max(s.Stall, time.Since(start)) })
+		pause(tr.ctx, 5*time.Millisecond)
+	}
+	return nil
+}
+
+// open opens a connection, has a byte echoed, and closes it.
+func (tr *Traffic) open(r Route) error {
+	start := time.Now()
+	conn, err := Connect(r.From, netip.Addr{}, r.To, tr.patience)
+	if err != nil {
+		return fmt.Errorf("not open after %s: %w", time.Since(start).Round(time.Millisecond), err)
+	}
+	defer conn.Close()
+	if err := Echo(conn, time.Until(start.Add(tr.patience))); err != nil {
+		return err
+	}
+	tr.count(func(s *Summary) { s.Opened++; s.Slowest = max(s.Slowest, time.Since(start)) })
+	pause(tr.ctx, 5*time.Millisecond) // a rate, not a wait: connections fill conntrack
+	return nil
+}
+
+// knock tries to open a connection that is denied.
+func (tr *Traffic) knock(r Route) error {
+	conn, err := Connect(r.From, netip.Addr{}, r.To, knockTime)
+	switch {
+	case err == nil:
+		return errors.Join(errors.New("got in"), conn.Close())
+	case errors.Is(err, unix.ETIMEDOUT), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH):
+		tr.count(func(s *Summary) { s.Denied++ })
+		pause(tr.ctx, 5*time.Millisecond) // what is unreachable says so at once
+		return nil
+	}
+	return err
+}

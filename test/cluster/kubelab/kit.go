@@ -1,0 +1,203 @@
+package kubelab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Environment variables that say where the kit and its work folder are.
+const (
+	DirVariable  = "KUBELAB"
+	WorkVariable = "FELIXLIKE_CLUSTER_WORK"
+)
+
+// Kit is kubelab's scripts and the folder they build in.
+type Kit struct {
+	dir, work string
+}
+
+// Find returns the kit that KUBELAB names, or else the one in a folder beside
+// the clone that holds this process's folder: kubelab or */kubelab. The error
+// says why no cluster can be brought up here.
+func Find() (*Kit, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("a cluster needs root")
+	}
+	for _, tool := range []string{"ip", "nft", "iptables", "nsenter", "unshare", "pgrep", "bash"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return nil, fmt.Errorf("a cluster needs the program %s", tool)
+		}
+	}
+	dir, err := findDir()
+	if err != nil {
+		return nil, err
+	}
+	work := os.Getenv(WorkVariable)
+	if work == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			return nil, fmt.Errorf("no folder to build in: set %s: %w", WorkVariable, err)
+		}
+		work = filepath.Join(cache, "felixlike", "kubelab")
+	}
+	return &Kit{dir: dir, work: work}, nil
+}
+
+// findDir returns the folder with the scripts.
+func findDir() (string, error) {
+	if dir := os.Getenv(DirVariable); dir != "" {
+		if !isKit(dir) {
+			return "", fmt.Errorf("%s=%s has no up.sh", DirVariable, dir)
+		}
+		return filepath.Abs(dir)
+	}
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	for _, pattern := range []string{"kubelab", "*/kubelab"} {
+		found, err := filepath.Glob(filepath.Join(filepath.Dir(root), pattern))
+		if err != nil {
+			return "", err
+		}
+		for _, dir := range found {
+			if isKit(dir) {
+				return dir, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("kubelab is not there: set %s to its folder", DirVariable)
+}
+
+func isKit(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "up.sh"))
+	return err == nil
+}
+
+// Root returns the top of the source tree that holds the current folder.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", errors.New("no go.mod above the current folder")
+		}
+	}
+}
+
+// group is what one argument of build.sh makes.
+type group struct {
+	name  string
+	makes []string
+}
+
+// groups returns what a cluster and the upstream specs need, in the order in
+// which it has to be built.
+func groups() []group {
+	return []group{
+		{"deb", []string{"bin/etcd", "bin/containerd", "bin/runc", "bin/ctr", "bin/busybox"}},
+		{"cp", []string{"bin/kube-apiserver", "bin/kube-controller-manager", "bin/kubectl"}},
+		{"sched", []string{"bin/kube-scheduler"}},
+		{"node", []string{"bin/kubelet", "bin/kube-proxy"}},
+		{"cni", []string{"cni-bin/bridge", "cni-bin/host-local", "cni-bin/loopback", "cni-bin/portmap"}},
+		{"agnhost", []string{"bin/agnhost"}},
+		{"images", []string{"bin/tool", "images/pause.tar", "images/agnhost.tar"}},
+		{"e2e", []string{"bin/e2e.test", "bin/ginkgo"}},
+	}
+}
+
+// Build builds what is not there yet: nothing, or some minutes.
+func (k *Kit) Build(ctx context.Context) error {
+	if err := os.MkdirAll(k.work, 0o755); err != nil {
+		return fmt.Errorf("make the work folder: %w", err)
+	}
+	release, err := lock(ctx, filepath.Join(k.work, "build.lock"))
+	if err != nil {
+		return err
+	}
+	defer release()
+	for _, g := range groups() {
+		if k.has(g) {
+			continue
+		}
+		if _, err := k.script(ctx, nil, "build.sh", g.name); err != nil {
+			return fmt.Errorf("build %s: %w", g.name, err)
+		}
+	}
+	return nil
+}
+
+func (k *Kit) has(g group) bool {
+	for _, file := range g.makes {
+		if _, err := os.Stat(filepath.Join(k.work, file)); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// Bin returns the path of a program that was built.
+func (k *Kit) Bin(name string) string { return filepath.Join(k.work, "bin", name) }
+
+// Work returns the folder that everything is built and kept in.
+func (k *Kit) Work() string { return k.work }
+
+// Image makes an image out of static programs, each named as "path:/path/in/image"; the
+// first is the entrypoint.
+func (k *Kit) Image(ctx context.Context, archive, reference string, programs ...string) error {
+	args := []string{"image", "-o", archive, "-ref", reference}
+	for _, p := range programs {
+		args = append(args, "-add", p)
+	}
+	_, entry, _ := strings.Cut(programs[0], ":")
+	return run(exec.CommandContext(ctx, k.Bin("tool"), append(args, "-entrypoint", entry)...), nil)
+}
+
+// script runs one of the kit's scripts and returns what it printed.
+func (k *Kit) script(ctx context.Context, environ []string, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(k.dir, name), args...)
+	cmd.Env = append(os.Environ(), append([]string{"WORK=" + k.work}, environ...)...)
+	var out strings.Builder
+	err := run(cmd, &out)
+	return out.String(), err
+}
+
+// run runs a command; its error has the end of what the command printed.
+func run(cmd *exec.Cmd, out *strings.Builder) error {
+	var all strings.Builder
+	if out == nil {
+		out = &all
+	}
+	var errs strings.Builder
+	cmd.Stdout, cmd.Stderr = out, &errs
+	// Daemons that a script leaves behind may keep its outputs open.
+	cmd.WaitDelay = waitDelay
+	err := cmd.Run()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", filepath.Base(cmd.Path), err, tail(errs.String()+out.String()))
+	}
+	return nil
+}
+
+// tail returns the end of a text.
+func tail(text string) string {
+	const most = 2000
+	text = strings.TrimSpace(text)
+	if len(text) > most {
+		return "..." + text[len(text)-most:]
+	}
+	return text
+}
