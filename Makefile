@@ -8,10 +8,10 @@ LINTER   := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 # All but the tests that bring up whole clusters.
 FAST = $(shell go list ./... | grep -v /test/)
 
-.PHONY: help demo test check build lint setup bench microbench clean
+.PHONY: help demo test test-cluster test-conformance check build lint setup bench microbench clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## install what the demo and the tests need (Debian, root)
 	@scripts/setup
@@ -47,3 +47,9 @@ microbench: setup ## run the Go benchmarks of the policy engine and the nftables
 clean: ## remove what was built, and whatever a crashed lab left
 	@if [ -x bin/felixctl ]; then bin/felixctl lab down --all; fi
 	@rm -rf bin
+
+test-cluster: setup build ## install into a real cluster and use it: one backend, some minutes (docs/CONFORMANCE.md says what it needs)
+	@scripts/gotest -count=1 -timeout 60m ./test/cluster/...
+
+test-conformance: setup build ## all upstream specs, each backend with each mode of kube-proxy (hours; writes docs/conformance)
+	@FELIXLIKE_CLUSTER_SUITE=conformance scripts/gotest -count=1 -timeout 20h -run TestConformance ./test/cluster

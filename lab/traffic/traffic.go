@@ -78,7 +78,8 @@ func Start(ctx context.Context, o Options) *Traffic {
 	tr := &Traffic{patience: o.Patience}
 	tr.ctx, tr.cancel = context.WithCancel(ctx)
 	for _, r := range o.Streams {
-		tr.loop("stream "+r.Name, func() error { return tr.stream(r) })
+		// A block in flight at the end still has to arrive.
+		tr.once("stream "+r.Name, func() error { return tr.stream(r) })
 	}
 	for _, r := range o.Opened {
 		tr.loop("new connection "+r.Name, func() error { return tr.open(r) })

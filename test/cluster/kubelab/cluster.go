@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -67,7 +68,7 @@ func (k *Kit) Up(ctx context.Context, config Config) (*Cluster, error) {
 		return nil, err
 	}
 	c := &Cluster{kit: k, config: config, release: release}
-	if err := c.clear(); err != nil {
+	if err := errors.Join(c.clear(), os.WriteFile(k.owner(), fmt.Appendf(nil, "%d %s\n", os.Getpid(), k.dir), 0o600)); err != nil {
 		return nil, errors.Join(err, c.Down())
 	}
 	if _, err := k.script(ctx, config.environ(), "up.sh"); err != nil {
@@ -92,8 +93,12 @@ func (c *Cluster) clear() error {
 	if _, err := c.kit.script(ctx, environ, "down.sh"); err != nil {
 		return fmt.Errorf("take the cluster down: %w", err)
 	}
-	return nil
+	return os.RemoveAll(c.kit.owner())
 }
+
+// owner is the file that says whose cluster is up, and with what to take it down:
+// scripts/sweep does when the owner is gone.
+func (k *Kit) owner() string { return filepath.Join(k.work, "owner") }
 
 // Kit returns the kit that the cluster is of.
 func (c *Cluster) Kit() *Kit { return c.kit }
@@ -162,9 +167,7 @@ func (c *Cluster) kubectl(ctx context.Context, stdin string, args ...string) (st
 	return out.String(), nil
 }
 
-// StartProgram starts a daemon of kubelab's, as "refpol.sh" does its policy engine.
-func (c *Cluster) StartProgram(ctx context.Context, script string) error {
-	_, err := c.kit.script(ctx, c.config.environ(), script)
-	return err
+// Script runs one of the kit's scripts for this cluster: "smoke.sh" or "refpol.sh".
+func (c *Cluster) Script(ctx context.Context, name string, args ...string) (string, error) {
+	return c.kit.script(ctx, c.config.environ(), name, args...)
 }
-

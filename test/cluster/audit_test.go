@@ -1,0 +1,154 @@
+package cluster
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// auditPolicy has the API server write down every request of felixlike's.
+const auditPolicy = `
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- {level: Metadata, userGroups: ["system:serviceaccounts:felixlike-system"]}
+- {level: None}
+`
+
+// auditFlags returns the API server's flags for that.
+func auditFlags(t *testing.T, k kit) []string {
+	t.Helper()
+	policy := filepath.Join(k.Work(), "audit-policy.yaml")
+	if err := os.WriteFile(policy, []byte(auditPolicy), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--audit-policy-file=" + policy, "--audit-log-path=" + filepath.Join(k.Work(), "run", "log", "audit.log")}
+}
+
+// request is one line of the audit log.
+type request struct {
+	Verb       string `json:"verb"`
+	RequestURI string `json:"requestURI"`
+	ObjectRef  *struct {
+		Resource    string `json:"resource"`
+		APIGroup    string `json:"apiGroup"`
+		Subresource string `json:"subresource"`
+	} `json:"objectRef"`
+	ResponseStatus struct {
+		Code int `json:"code"`
+	} `json:"responseStatus"`
+}
+
+// right returns what the request needs, as rights spells it; empty for discovery,
+// which everybody may.
+func (r request) right() string {
+	if r.ObjectRef == nil || r.ObjectRef.Resource == "" {
+		path, _, _ := strings.Cut(r.RequestURI, "?")
+		if path == "/version" || path == "/api" || path == "/apis" || strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/apis/") {
+			return ""
+		}
+		return r.Verb + " " + path
+	}
+	resource := r.ObjectRef.Resource
+	if r.ObjectRef.Subresource != "" {
+		resource += "/" + r.ObjectRef.Subresource
+	}
+	return r.Verb + " " + resource + "." + r.ObjectRef.APIGroup
+}
+
+// testRBAC compares what felixlike asked the API server for, during all that was
+// tested, with the rights it has: it asked for nothing else, was denied nothing, and
+// has no right that is never used.
+func (s *site) testRBAC(t *testing.T) {
+	s.notReference(t)
+	granted := s.granted(t)
+	used, denied := s.requests(t)
+	t.Logf("granted: %s", strings.Join(granted, ", "))
+	for _, right := range used {
+		if !slices.Contains(granted, right) {
+			t.Errorf("used without being granted: %s", right)
+		}
+	}
+	for _, right := range denied {
+		t.Errorf("denied: %s", right)
+	}
+	for _, right := range granted {
+		// Events are for what cannot be implemented; a right to repeat one is
+		// used when it comes again.
+		if !slices.Contains(used, right) && !strings.HasSuffix(right, " events.events.k8s.io") {
+			t.Errorf("granted but never used: %s", right)
+		}
+	}
+}
+
+// granted returns the rights of the cluster roles bound to felixlike.
+func (s *site) granted(t *testing.T) []string {
+	t.Helper()
+	var bindings rbacv1.ClusterRoleBindingList
+	if err := s.Get(t.Context(), &bindings, "clusterrolebindings"); err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, b := range bindings.Items {
+		if !slices.ContainsFunc(b.Subjects, func(s rbacv1.Subject) bool { return s.Namespace == system }) {
+			continue
+		}
+		var role rbacv1.ClusterRole
+		if err := s.Get(t.Context(), &role, "clusterrole", b.RoleRef.Name); err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range role.Rules {
+			for _, verb := range rule.Verbs {
+				for _, group := range rule.APIGroups {
+					for _, resource := range rule.Resources {
+						all = append(all, verb+" "+resource+"."+group)
+					}
+				}
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// requests reads the audit log.
+func (s *site) requests(t *testing.T) (used, denied []string) {
+	t.Helper()
+	file, err := os.Open(s.Log("audit"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	count := 0
+	for lines.Scan() {
+		var r request
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			t.Fatalf("audit log: %v", err)
+		}
+		count++
+		right := r.right()
+		if r.ResponseStatus.Code == 401 || r.ResponseStatus.Code == 403 {
+			denied = append(denied, r.Verb+" "+r.RequestURI)
+			continue
+		}
+		if right != "" {
+			used = append(used, right)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d requests in the audit log", count)
+	slices.Sort(used)
+	slices.Sort(denied)
+	return slices.Compact(used), slices.Compact(denied)
+}

@@ -1,0 +1,63 @@
+package cluster
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Names of what is installed.
+const (
+	system    = "felixlike-system"
+	daemonSet = "daemonset/felixlike"
+)
+
+// installTime is how long nodes may take to be ready, with the images present.
+const installTime = 30 * time.Second
+
+// overlay returns the kustomization of a backend.
+func (s *site) overlay(backend string) string {
+	return filepath.Join(s.kit.root, "deploy", "overlays", backend)
+}
+
+// testInstall installs felixlike as its documentation says, and measures how long
+// it takes until the nodes are ready for pods.
+func (s *site) testInstall(t *testing.T) {
+	s.notReference(t)
+	if out := s.kubectl(t, "get", "nodes", "--no-headers"); strings.Count(out, "NotReady") != len(s.Nodes()) {
+		t.Fatalf("a node is ready before anything is installed:\n%s", out)
+	}
+	start := time.Now()
+	if s.backend == "nftables" {
+		s.kubectl(t, "apply", "-f", filepath.Join(s.kit.root, "deploy", "felixlike.yaml"))
+	} else {
+		s.kubectl(t, "apply", "-k", s.overlay(s.backend))
+	}
+	s.kubectl(t, "wait", "--for=condition=Ready", "node", "--all", "--timeout=90s")
+	took := time.Since(start)
+	t.Logf("nodes are ready %s after kubectl apply", took.Round(100*time.Millisecond))
+	if took > installTime {
+		t.Errorf("it took longer than %s", installTime)
+	}
+	s.kubectl(t, "-n", system, "rollout", "status", daemonSet, "--timeout=60s")
+}
+
+// testSmoke runs kubelab's own smoke test: pods across nodes, Services, logs.
+func (s *site) testSmoke(t *testing.T) {
+	out, err := s.Script(t.Context(), "smoke.sh")
+	t.Log(out)
+	if err != nil {
+		t.Error(err)
+	}
+	s.kubectl(t, "delete", "daemonset/web", "service/web", "--wait")
+	until(t, readyTime, func() error { return s.gone(t, "default", "app=web") })
+}
+
+// notReference skips what only felixlike has.
+func (s *site) notReference(t *testing.T) {
+	t.Helper()
+	if s.backend == reference {
+		t.Skip("kubelab's own CNI is there")
+	}
+}

@@ -1,0 +1,175 @@
+// Package knock sends to many addresses and hears who sends: the traffic of the
+// test that no packet of a pod gets through before its policy is in force. A
+// datagram carries its sender's name, and so does the first segment of a
+// connection, because an address may have changed hands.
+//
+// It has no dependencies, so that the program in the pod starts at once. It is
+// tested over the loopback interface.
+package knock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Port is where knocks go, by UDP and by TCP.
+const Port = 7777
+
+// Rounds of knocks, and the time between two. Most of a pod's open moment, if it
+// had one, would be in the first: the others find what opens later.
+const (
+	rounds   = 12
+	interval = 400 * time.Millisecond
+)
+
+// dialTime is how long a TCP knock waits: it is one SYN.
+const dialTime = 300 * time.Millisecond
+
+// Targets returns all addresses of prefixes; a prefix with more than 256 addresses
+// is refused.
+func Targets(prefixes []string) ([]netip.Addr, error) {
+	var all []netip.Addr
+	for _, text := range prefixes {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("prefix %q: %w", text, err)
+		}
+		if p.Addr().BitLen()-p.Bits() > 8 {
+			return nil, fmt.Errorf("prefix %s has too many addresses", p)
+		}
+		for a := p.Masked().Addr(); p.Contains(a); a = a.Next() {
+			all = append(all, a)
+		}
+	}
+	return all, nil
+}
+
+// Knocker hears knocks and knocks itself.
+type Knocker struct {
+	udp   *net.UDPConn
+	tcp   net.Listener
+	heard func(from string)
+
+	mu    sync.Mutex
+	known map[string]bool
+}
+
+// Listen hears knocks on all addresses; heard is told each sender once a protocol
+// and family.
+func Listen(ctx context.Context, heard func(from string)) (*Knocker, error) {
+	at := fmt.Sprintf(":%d", Port)
+	packets, err := (&net.ListenConfig{}).ListenPacket(ctx, "udp", at)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	udp, ok := packets.(*net.UDPConn)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("listen: %T is no UDP socket", packets), packets.Close())
+	}
+	tcp, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("listen: %w", err), udp.Close())
+	}
+	k := &Knocker{udp: udp, tcp: tcp, heard: heard, known: map[string]bool{}}
+	go k.hearDatagrams()
+	go k.hearConnections()
+	return k, nil
+}
+
+// Close ends the hearing.
+func (k *Knocker) Close() error { return errors.Join(k.udp.Close(), k.tcp.Close()) }
+
+func (k *Knocker) hearDatagrams() {
+	buffer := make([]byte, 256)
+	for {
+		n, from, err := k.udp.ReadFromUDPAddrPort(buffer)
+		if err != nil {
+			return
+		}
+		k.note("UDP", string(buffer[:n]), from.Addr())
+	}
+}
+
+func (k *Knocker) hearConnections() {
+	for {
+		conn, err := k.tcp.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue
+		}
+		// That it opened is enough; the name is for the reader.
+		go func() {
+			defer conn.Close()
+			name := "?"
+			buffer := make([]byte, 256)
+			if err := conn.SetDeadline(time.Now().Add(time.Second)); err == nil {
+				if n, err := conn.Read(buffer); err == nil {
+					name = string(buffer[:n])
+				}
+			}
+			from, err := netip.ParseAddrPort(conn.RemoteAddr().String())
+			if err == nil {
+				k.note("TCP", name, from.Addr())
+			}
+		}()
+	}
+}
+
+// note tells of a sender that was not heard before.
+func (k *Knocker) note(protocol, name string, from netip.Addr) {
+	line := fmt.Sprintf("%s %s %s", name, protocol, from.Unmap())
+	k.mu.Lock()
+	known := k.known[line]
+	k.known[line] = true
+	k.mu.Unlock()
+	if !known {
+		k.heard(line)
+	}
+}
+
+// Send knocks at all targets for some seconds and returns how many knocks the
+// kernel took. It begins with datagrams, which need nothing but a send.
+func (k *Knocker) Send(ctx context.Context, name string, targets []netip.Addr) int {
+	sent := 0
+	for range rounds {
+		start := time.Now()
+		for _, to := range targets {
+			if _, err := k.udp.WriteToUDPAddrPort([]byte(name), netip.AddrPortFrom(to, Port)); err == nil {
+				sent++
+			}
+		}
+		sent += dialAll(ctx, name, targets)
+		select {
+		case <-ctx.Done():
+			return sent
+		case <-time.After(time.Until(start.Add(interval))):
+		}
+	}
+	return sent
+}
+
+// dialAll opens a connection to each target.
+func dialAll(ctx context.Context, name string, targets []netip.Addr) int {
+	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, to := range targets {
+		all.Go(func() {
+			conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", netip.AddrPortFrom(to, Port).String())
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			_, _ = conn.Write([]byte(name)) // the other end has heard of the connection anyhow
+		})
+	}
+	all.Wait()
+	return len(targets)
+}

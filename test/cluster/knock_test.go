@@ -1,0 +1,222 @@
+package cluster
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/felixlike/felixlike/test/cluster/knock"
+	"github.com/felixlike/felixlike/test/cluster/kubelab"
+)
+
+// probeImageName is the image with the program knocker.
+const probeImageName = "felixlike.test/knocker:1"
+
+// closedPods is how many pods must never get a packet through.
+const closedPods = 50
+
+// probeImage builds the image that only tests use.
+func (s *site) probeImage(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "knocker")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./knocker")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build knocker: %v\n%s", err, out)
+	}
+	archive := program + ".tar"
+	if err := s.kit.Image(t.Context(), archive, probeImageName, program+":/knocker"); err != nil {
+		t.Fatal(err)
+	}
+	return archive
+}
+
+// testNoOpenMoment starts pods under deny-all that send to all addresses of pods and
+// nodes from their first instruction, beside others that may. Nobody hears the
+// ones, though the others are heard.
+func (s *site) testNoOpenMoment(t *testing.T) {
+	s.notReference(t)
+	const closed, free = "closed", "free"
+	s.inNamespace(t, closed)
+	s.inNamespace(t, free)
+	s.apply(t, denyAll(closed))
+	targets := s.podPrefixes(t)
+	ears := s.listenOnNodes(t)
+	var manifests strings.Builder
+	for _, node := range s.Nodes() {
+		// Listeners first: they are there before anybody knocks.
+		manifests.WriteString(knockers(free, "ear-"+node, node, 1, nil))
+	}
+	s.apply(t, manifests.String())
+	s.kubectl(t, "wait", "-n", free, "--for=condition=Available", "deployment", "--all", "--timeout="+readyTime.String())
+	manifests.Reset()
+	for _, node := range s.Nodes() {
+		manifests.WriteString(knockers(closed, "closed-"+node, node, closedPods/len(s.Nodes()), targets))
+		manifests.WriteString(knockers(free, "free-"+node, node, 1, targets))
+	}
+	s.apply(t, manifests.String())
+	for _, ns := range []string{closed, free} {
+		s.kubectl(t, "wait", "-n", ns, "--for=condition=Available", "deployment", "--all", "--timeout="+(2*readyTime).String())
+	}
+	h := &hearing{free: map[string]bool{}}
+	until(t, readyTime, func() error { return s.allSent(t, closed, closedPods) })
+	h.read(t, s.kubectl(t, "logs", "-n", closed, "-l", "app=knocker", "--prefix", "--tail=-1", "--max-log-requests=100"))
+	h.read(t, s.kubectl(t, "logs", "-n", free, "-l", "app=knocker", "--prefix", "--tail=-1", "--max-log-requests=100"))
+	for node, ear := range ears {
+		for _, line := range ear.lines() {
+			if s.onNode(t, line, node) {
+				continue // a pod and its own node always reach each other
+			}
+			h.hear(t, "node/"+node, line)
+		}
+	}
+	t.Logf("%d lines of what was heard; from pods that may send: %d kinds", h.count, len(h.free))
+	if len(h.free) < 2*len(s.Nodes()) {
+		t.Errorf("those who may send were hardly heard: %v", h.free)
+	}
+}
+
+// podPrefixes returns, per family and node, a prefix with the addresses that the
+// node's first hundred pods have, and the nodes' own addresses.
+func (s *site) podPrefixes(t *testing.T) []string {
+	t.Helper()
+	var all []string
+	for _, name := range s.Nodes() {
+		var node corev1.Node
+		if err := s.Get(t.Context(), &node, "node", name); err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range node.Spec.PodCIDRs {
+			p, err := netip.ParsePrefix(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, netip.PrefixFrom(p.Addr(), max(p.Bits(), p.Addr().BitLen()-7)).String())
+		}
+		for _, a := range node.Status.Addresses {
+			if addr, err := netip.ParseAddr(a.Address); err == nil {
+				all = append(all, netip.PrefixFrom(addr, addr.BitLen()).String())
+			}
+		}
+	}
+	return all
+}
+
+// knockers is the manifest of a deployment of pods that knock.
+func knockers(ns, name, node string, replicas int, targets []string) string {
+	return fmt.Sprintf(`---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {namespace: %[1]s, name: %[2]s}
+spec:
+  replicas: %[4]d
+  selector: {matchLabels: {app: knocker, part: %[2]s}}
+  template:
+    metadata: {labels: {app: knocker, part: %[2]s}}
+    spec:
+      nodeSelector: {kubernetes.io/hostname: %[3]s}
+      terminationGracePeriodSeconds: 0
+      containers:
+      - name: c
+        image: %[5]s
+        args: ["$(NAME)", "%[6]s"]
+        env: [{name: NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
+`, ns, name, node, replicas, probeImageName, strings.Join(targets, `", "`))
+}
+
+// allSent returns an error until so many pods have sent all they had to.
+func (s *site) allSent(t *testing.T, ns string, want int) error {
+	t.Helper()
+	out, err := s.Kubectl(t.Context(), "logs", "-n", ns, "-l", "app=knocker", "--tail=-1", "--max-log-requests=100")
+	if err != nil {
+		return err
+	}
+	if done := strings.Count(out, "sent "); done < want {
+		return fmt.Errorf("%d of %d pods have sent all", done, want)
+	}
+	return nil
+}
+
+// onNode reports whether the source of a line that a node heard is a pod of its own.
+func (s *site) onNode(t *testing.T, line, node string) bool {
+	t.Helper()
+	return strings.Contains(line, "-"+node+"-")
+}
+
+// hearing is what was heard.
+type hearing struct {
+	count int
+	free  map[string]bool
+}
+
+// prefixed is a line that kubectl logs prints: [pod/NAME/c] heard SENDER PROTOCOL ADDRESS.
+var prefixed = regexp.MustCompile(`^\[pod/(\S+)/c\] heard (.*)$`)
+
+func (h *hearing) read(t *testing.T, logs string) {
+	t.Helper()
+	for line := range strings.Lines(logs) {
+		if m := prefixed.FindStringSubmatch(strings.TrimSpace(line)); m != nil {
+			h.hear(t, "pod/"+m[1], m[2])
+		}
+	}
+}
+
+// hear judges that somebody has heard a knock.
+func (h *hearing) hear(t *testing.T, who, line string) {
+	t.Helper()
+	h.count++
+	sender, _, _ := strings.Cut(line, " ")
+	switch name := strings.TrimPrefix(who, "pod/"); {
+	case sender == name:
+		// A pod always reaches itself.
+	case strings.HasPrefix(sender, "closed-"), strings.HasPrefix(name, "closed-"), !strings.HasPrefix(sender, "free-"):
+		t.Errorf("%s heard %s", who, line)
+	default:
+		h.free[who+" "+line] = true
+	}
+}
+
+// ear hears knocks on a node.
+type ear struct {
+	mu    sync.Mutex
+	heard []string
+}
+
+func (e *ear) lines() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append([]string(nil), e.heard...)
+}
+
+// listenOnNodes has all nodes hear knocks until the test ends.
+func (s *site) listenOnNodes(t *testing.T) map[string]*ear {
+	t.Helper()
+	ears := map[string]*ear{}
+	for _, node := range s.Nodes() {
+		e := &ear{}
+		ears[node] = e
+		err := open(t, kubelab.Namespace(node)).Do(func() error {
+			k, err := knock.Listen(t.Context(), func(from string) {
+				e.mu.Lock()
+				defer e.mu.Unlock()
+				e.heard = append(e.heard, from)
+			})
+			if err == nil {
+				t.Cleanup(func() { k.Close() })
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return ears
+}

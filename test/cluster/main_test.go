@@ -1,0 +1,212 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/felixlike/felixlike/test/cluster/kubelab"
+)
+
+// kit is kubelab, and what was built once for all tests.
+type kit struct {
+	*kubelab.Kit
+	root string
+}
+
+// site is a cluster under test.
+type site struct {
+	*kubelab.Cluster
+	kit     kit
+	backend string
+	proxy   string
+	// before is what the nodes looked like before felixlike came.
+	before map[string]snapshot
+}
+
+// findKit returns kubelab, built, or skips the test.
+func findKit(t *testing.T) kit {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("a cluster takes minutes")
+	}
+	k, err := kubelab.Find()
+	if err != nil {
+		t.Skip(err)
+	}
+	root, err := kubelab.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	if err := k.Build(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("kubelab is built (%s)", since(start))
+	return kit{Kit: k, root: root}
+}
+
+// imageOf builds felixlike's image, once, and returns the archive.
+var imageOf = sync.OnceValues(func() (string, error) {
+	root, err := kubelab.Root()
+	if err != nil {
+		return "", err
+	}
+	make := exec.Command("make", "-C", root, "image")
+	if out, err := make.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("make image: %w\n%s", err, out)
+	}
+	return filepath.Join(root, "bin", "felixlike-image.tar"), nil
+})
+
+// newSite brings a cluster up for the time of a test, without any CNI.
+func newSite(t *testing.T, backend, proxy string) *site {
+	t.Helper()
+	k := findKit(t)
+	start := time.Now()
+	config := kubelab.Config{Proxy: proxy, APIServerFlags: auditFlags(t, k)}
+	var archives []string
+	if backend == reference {
+		config.CNI = "bridge"
+	} else {
+		image, err := imageOf()
+		if err != nil {
+			t.Fatal(err)
+		}
+		archives = append(archives, image)
+		t.Logf("image is built (%s)", since(start))
+	}
+	start = time.Now()
+	c, err := k.Up(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Down(); err != nil {
+			t.Error(err)
+		}
+	})
+	s := &site{Cluster: c, kit: k, backend: backend, proxy: proxy}
+	t.Cleanup(func() {
+		if t.Failed() {
+			s.tell(t)
+		}
+	})
+	archives = append(archives, s.probeImage(t))
+	s.onNodes(t, func(node string) error {
+		for _, archive := range archives {
+			if err := c.Import(t.Context(), node, archive); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if backend == reference {
+		if _, err := c.Script(t.Context(), "refpol.sh"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("cluster is up, images are there (%s)", since(start))
+	return s
+}
+
+// onNodes does something on all nodes at once.
+func (s *site) onNodes(t *testing.T, do func(node string) error) {
+	t.Helper()
+	var all sync.WaitGroup
+	for _, node := range s.Nodes() {
+		all.Go(func() {
+			if err := do(node); err != nil {
+				t.Errorf("%s: %v", node, err)
+			}
+		})
+	}
+	all.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+// kubectl runs kubectl and fails the test if it fails.
+func (s *site) kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := s.Kubectl(t.Context(), args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// apply applies manifests.
+func (s *site) apply(t *testing.T, manifests string) {
+	t.Helper()
+	if err := s.Apply(t.Context(), manifests); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// exec runs a shell script on a node.
+func (s *site) exec(t *testing.T, node, script string) string {
+	t.Helper()
+	out, err := s.Exec(t.Context(), node, script)
+	if err != nil {
+		t.Fatalf("%s: %v", node, err)
+	}
+	return out
+}
+
+// inNamespace makes a namespace of Kubernetes for the time of a test.
+func (s *site) inNamespace(t *testing.T, name string) {
+	t.Helper()
+	s.kubectl(t, "create", "namespace", name)
+	t.Cleanup(func() {
+		// The test's context is over.
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		if _, err := s.Kubectl(ctx, "delete", "namespace", name, "--timeout=110s"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// until waits until a condition holds, which says what is missing.
+func until(t *testing.T, limit time.Duration, missing func() error) {
+	t.Helper()
+	for end := time.Now().Add(limit); ; time.Sleep(100 * time.Millisecond) {
+		err := missing()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) || t.Context().Err() != nil {
+			t.Fatalf("not within %s: %v", limit, err)
+		}
+	}
+}
+
+func since(start time.Time) string { return time.Since(start).Round(100 * time.Millisecond).String() }
+
+// tell prints what one wants to know of a cluster in which a test has failed.
+func (s *site) tell(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, args := range []string{
+		"get nodes -o wide", "get pods -A -o wide", "get events -A --sort-by=.lastTimestamp",
+		"-n felixlike-system logs -l app.kubernetes.io/name=felixlike --all-containers --prefix --tail=60",
+	} {
+		out, err := s.Kubectl(ctx, strings.Fields(args)...)
+		t.Logf("== kubectl %s (%v)\n%s", args, err, out)
+	}
+	if dir := os.Getenv("FELIXLIKE_CLUSTER_KEEP"); dir != "" {
+		t.Logf("waiting: the cluster is left up while %s exists", dir)
+		for _, err := os.Stat(dir); err == nil; _, err = os.Stat(dir) {
+			time.Sleep(time.Second)
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package cluster
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+// killAgent kills the agent's process on a node, and not the switch's supervisor,
+// which is the same program with the word ovs.
+const killAgent = `
+for p in /proc/[0-9]*; do
+	words=$(tr '\0' ' ' <$p/cmdline 2>/dev/null) || continue
+	case $words in */felixlike-agent\ ovs*|felixlike-agent\ ovs*) ;; */felixlike-agent*|felixlike-agent*) kill -9 ${p#/proc/} && echo $words;; esac
+done`
+
+// testOutage ends the API server, and an agent meanwhile: policy stays in force and
+// connections go on. Afterwards changes are heard of again.
+func (s *site) testOutage(t *testing.T) {
+	s.notReference(t)
+	const ns = "outage"
+	s.underTraffic(t, ns, func() {
+		start, err := s.StopAPIServer(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Whatever happens, the tests that follow need it.
+		started := false
+		defer func() {
+			if !started {
+				t.Error(start(t.Context()))
+			}
+		}()
+		for _, node := range s.Nodes() {
+			if out := s.exec(t, node, killAgent); strings.TrimSpace(out) == "" {
+				t.Errorf("%s: no agent was running", node)
+			}
+		}
+		time.Sleep(10 * time.Second) // traffic goes on, without anybody to ask
+		begin := time.Now()
+		err = start(t.Context())
+		started = true
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("the API server is back after %s", since(begin))
+		s.kubectl(t, "wait", "--for=condition=Ready", "node", "--all", "--timeout=90s")
+		s.kubectl(t, "-n", system, "rollout", "status", daemonSet, "--timeout=120s")
+		// A change is heard of: a new pod gets in, by its label.
+		pods := s.start(t, ns, sleeper(ns, "late", s.Nodes()[1], `friend: "yes"`))
+		if pods["late"] == nil || pods["a"] == nil {
+			t.Fatal(errors.New("a pod is missing"))
+		}
+		expect(t, true, "late to a", pods["late"].flows(pods["a"], 80))
+	})
+}

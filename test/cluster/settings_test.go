@@ -1,0 +1,62 @@
+package cluster
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// Settings, by environment variables. Lists have spaces between their words.
+const (
+	// backendsVariable lists the backends to test; default: nftables. In the place of
+	// one there may be reference: kubelab's own CNI and policy engine. What fails with
+	// these is a fault of the tests.
+	backendsVariable = "FELIXLIKE_CLUSTER_BACKENDS"
+	// proxiesVariable lists the modes of kube-proxy: iptables (default), nftables.
+	proxiesVariable = "FELIXLIKE_CLUSTER_PROXIES"
+	// suiteVariable is "quick" (default), "full", or "conformance": what upstream
+	// specs there are, with a table of results.
+	suiteVariable = "FELIXLIKE_CLUSTER_SUITE"
+	// parallelVariable is how many upstream specs run at a time.
+	parallelVariable = "FELIXLIKE_CLUSTER_PARALLEL"
+)
+
+// reference is kubelab's own.
+const reference = "reference"
+
+// Suites.
+const (
+	quick       = "quick"
+	full        = "full"
+	conformance = "conformance"
+)
+
+// words returns the words of a variable, or else the default's.
+func words(variable, otherwise string) []string {
+	if all := strings.Fields(os.Getenv(variable)); len(all) > 0 {
+		return all
+	}
+	return strings.Fields(otherwise)
+}
+
+// suite returns the suite to run.
+func suite() string { return words(suiteVariable, quick)[0] }
+
+// onlyFull skips what the quick suite has no time for.
+func onlyFull(t *testing.T) {
+	t.Helper()
+	if suite() == quick {
+		t.Skipf("not in the quick suite: set %s=full", suiteVariable)
+	}
+}
+
+// parallel returns how many upstream specs to run at a time.
+func parallel(t *testing.T) int {
+	t.Helper()
+	n, err := strconv.Atoi(words(parallelVariable, "4")[0])
+	if err != nil || n < 1 {
+		t.Fatalf("%s: not a number of specs: %q", parallelVariable, os.Getenv(parallelVariable))
+	}
+	return n
+}

@@ -1,0 +1,79 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// stormPods is how many pods come and go at once.
+const stormPods = 100
+
+// plumbingScript prints what of a node belongs to pods: ports of the bridge, veths,
+// reservations of addresses, flows, sets and rules, without counters.
+const plumbingScript = `
+say() { sed "s/^/$1: /"; }
+ovs=/run/felixlike/ovs
+ip -o link | sed -E 's/^[0-9]+: ([^:@]+).*/\1/' | say link
+ovs-vsctl --db=unix:$ovs/db.sock list-ports br-int | say port
+ovs-ofctl -O OpenFlow15 dump-flows unix:$ovs/br-int.mgmt | grep cookie= | sed -E 's/(duration|n_packets|n_bytes|idle_age|hard_age)=[^ ]*//g; s/, +/,/g; s/^ +//' | grep -v 'cookie=0xf11[ef]' | say flow
+find /var/lib/cni/networks -type f 2>/dev/null | grep -v 'last_reserved\|/lock' | say reserved
+ls /run/netns /var/run/netns 2>/dev/null | sort -u | say netns
+nft -s list ruleset 2>/dev/null | awk '/^table/ {ours = /felixlike/} ours' | tr -d '\t' | say nft
+ipset save 2>/dev/null | grep flx | sed -E 's/ initval [^ ]+//' | say ipset
+(iptables-nft-save; ip6tables-nft-save; iptables-legacy-save; ip6tables-legacy-save) 2>/dev/null | grep flx | sed -E 's/\[[0-9]+:[0-9]+\]//' | say iptables
+true
+`
+
+// plumbing looks at what belongs to pods on all nodes.
+func (s *site) plumbing(t *testing.T) map[string]snapshot {
+	t.Helper()
+	var mu sync.Mutex
+	all := map[string]snapshot{}
+	s.onNodes(t, func(node string) error {
+		out, err := s.Exec(t.Context(), node, plumbingScript)
+		if err != nil {
+			return err
+		}
+		lines := snapshot(strings.Split(strings.TrimSpace(out), "\n"))
+		slices.Sort(lines)
+		mu.Lock()
+		defer mu.Unlock()
+		all[node] = lines
+		return nil
+	})
+	return all
+}
+
+// testStorm creates and deletes a hundred pods at once: they leave nothing.
+func (s *site) testStorm(t *testing.T) {
+	s.notReference(t)
+	const ns = "storm"
+	s.inNamespace(t, ns)
+	before := s.plumbing(t)
+	waits := s.addTimes(t)
+	start := time.Now()
+	s.apply(t, fmt.Sprintf(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {namespace: %s, name: storm}
+spec:
+  replicas: %d
+  selector: {matchLabels: {app: storm}}
+  template:
+    metadata: {labels: {app: storm}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers: [{name: c, image: "kubelab.local/pause:1"}]
+`, ns, stormPods))
+	s.kubectl(t, "wait", "-n", ns, "--for=condition=Available", "deployment/storm", "--timeout=4m")
+	up := time.Now()
+	s.kubectl(t, "delete", "-n", ns, "deployment/storm", "--wait")
+	until(t, 2*readyTime, func() error { return s.gone(t, ns, "app=storm") })
+	t.Logf("%d pods: all up after %s, all gone %s later", stormPods, up.Sub(start).Round(100*time.Millisecond), since(up))
+	s.tellAddTimes(t, waits)
+	s.same(t, time.Minute, before, s.plumbing)
+}
