@@ -98,6 +98,7 @@ func newSite(t *testing.T, backend, proxy string) *site {
 			s.tell(t)
 		}
 	})
+	s.wholeChecksums(t)
 	archives = append(archives, s.probeImage(t))
 	s.onNodes(t, func(node string) error {
 		for _, archive := range archives {

@@ -54,7 +54,7 @@ func (s *site) testStorm(t *testing.T) {
 	const ns = "storm"
 	s.inNamespace(t, ns)
 	before := s.plumbing(t)
-	waits := s.addTimes(t)
+	tell := s.timeAdds(t)
 	start := time.Now()
 	s.apply(t, fmt.Sprintf(`
 apiVersion: apps/v1
@@ -74,6 +74,6 @@ spec:
 	s.kubectl(t, "delete", "-n", ns, "deployment/storm", "--wait")
 	until(t, 2*readyTime, func() error { return s.gone(t, ns, "app=storm") })
 	t.Logf("%d pods: all up after %s, all gone %s later", stormPods, up.Sub(start).Round(100*time.Millisecond), since(up))
-	s.tellAddTimes(t, waits)
+	tell()
 	s.same(t, time.Minute, before, s.plumbing)
 }

@@ -137,6 +137,22 @@ func (c *Cluster) Exec(ctx context.Context, node, script string) (string, error)
 	return c.kit.script(ctx, c.config.environ(), "node.sh", "exec", node, "sh", "-c", script)
 }
 
+// Path returns where a file of a node is for this process: a socket can be
+// connected to there.
+func (c *Cluster) Path(node, file string) (string, error) {
+	outer, err := os.ReadFile(filepath.Join(c.kit.work, "run", "pid", "node-"+node))
+	if err != nil {
+		return "", fmt.Errorf("find node %s: %w", node, err)
+	}
+	// The recorded process waits for the node's init, its only child.
+	pid := strings.TrimSpace(string(outer))
+	children, err := os.ReadFile(filepath.Join("/proc", pid, "task", pid, "children"))
+	if err != nil {
+		return "", fmt.Errorf("find node %s: %w", node, err)
+	}
+	return filepath.Join("/proc", strings.TrimSpace(string(children)), "root", file), nil
+}
+
 // Import loads an image archive into a node's containerd.
 func (c *Cluster) Import(ctx context.Context, node, archive string) error {
 	_, err := c.kit.script(ctx, c.config.environ(), "node.sh", "exec", node, c.kit.Bin("ctr"), "-n", "k8s.io", "images", "import", archive)
