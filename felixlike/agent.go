@@ -47,12 +47,16 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 	log = log.With("node", cfg.NodeName)
 	log.Info("starting", "version", version.String(), "backend", cfg.Backend, "datastore", cfg.Datastore, "datapath", cfg.Datapath, "tunnel", cfg.Tunnel)
 	socket := filepath.Join(cfg.OVSRunDir, "db.sock")
-	attachments, err := ovsdb.Open(ctx, ovsdb.Config{Socket: socket, Bridge: cfg.Bridge})
+	attachments, err := openDatabase(ctx, ovsdb.Config{Socket: socket, Bridge: cfg.Bridge}, log)
 	if err != nil {
-		return fmt.Errorf("open vswitch database: %w", err)
+		return err
 	}
 	defer attachments.Close()
-	choice, err := choiceOf(cfg)
+	network, err := newNodeNetwork(ctx, cfg, attachments, log)
+	if err != nil {
+		return err
+	}
+	choice, err := choiceOf(cfg, network.datapath())
 	if err != nil {
 		return err
 	}
@@ -64,7 +68,7 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 		log.Info("backend chosen by what is on this node", "backend", backend.Name, "why", backend.Why)
 	}
 	server := health.New(cfg.HealthAddress, log.With("component", "health"))
-	a := &agent{cfg: cfg, choice: choice, backend: backend, socket: socket, attachments: attachments, server: server, log: log}
+	a := &agent{cfg: cfg, choice: choice, backend: backend, socket: socket, attachments: attachments, network: network, server: server, log: log}
 	d, bridge := a.driver(ctx)
 	defer bridge.close()
 	g, ctx := errgroup.WithContext(ctx)
@@ -93,7 +97,7 @@ func newBackend(ctx context.Context, c Choice, log *slog.Logger) (Backend, error
 }
 
 // choiceOf returns the choice of the configured backend.
-func choiceOf(cfg *config.Effective) (Choice, error) {
+func choiceOf(cfg *config.Effective, datapath string) (Choice, error) {
 	variant, err := iptables.ParseVariant(cfg.IPTablesVariant)
 	if err != nil {
 		return Choice{}, err
@@ -102,7 +106,7 @@ func choiceOf(cfg *config.Effective) (Choice, error) {
 		Name: cfg.Backend, Variant: variant, Node: cfg.NodeName, Masquerade: cfg.Masquerade,
 		Switch: Switch{RunDir: cfg.OVSRunDir, Bridge: cfg.Bridge, Node: pipeline.Node{
 			GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(cfg.NodeName),
-			Userspace: cfg.Datapath == ovsdb.DatapathNetdev, ServiceCIDRs: cfg.ServiceCIDRs,
+			Userspace: datapath == ovsdb.DatapathNetdev, ServiceCIDRs: cfg.ServiceCIDRs,
 		}},
 	}, nil
 }
@@ -114,6 +118,7 @@ type agent struct {
 	backend     Backend
 	socket      string
 	attachments *ovsdb.Client
+	network     *nodeNetwork
 	server      *health.Server
 	log         *slog.Logger
 }
@@ -122,8 +127,10 @@ type agent struct {
 func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	cfg, log, ports := a.cfg, a.log, a.choice.Switch.Node
 	flows := openflow.NewFlowTable(pipeline.Owner, pipeline.Version)
-	br := newBridge(bridgeConfig(cfg, a.socket), cfg.OVSRunDir, flows, log)
 	host := hostnet.NewReconciler()
+	br := newBridge(bridgeOptions{
+		db: a.bridgeConfig(), runDir: cfg.OVSRunDir, flows: flows, network: a.network, gatewayMTU: host.SetMTU, log: log,
+	})
 	forwarding := managers.NewForwardingManager(cfg.NodeName, ports, flows)
 	carrier := carry.New(carry.Options{
 		Node: cfg.NodeName, RunDir: cfg.OVSRunDir, Socket: a.choice.Switch.management(), DatapathType: a.choice.Switch.datapath(),
@@ -150,11 +157,12 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 			})
 		},
 		HealthAddress: a.server.Status,
+		Underlay:      a.network.status,
 		Managers: []managers.Manager{
 			br,
 			carrier,
 			managers.NewRouteManager(cfg.NodeName, hostnet.State{
-				Gateway: GatewayPort, MTU: cfg.MTU, VirtualMAC: pipeline.VirtualMAC(),
+				Gateway: GatewayPort, VirtualMAC: pipeline.VirtualMAC(),
 				RouteTable: hostnet.DefaultRouteTable, RulePriority: hostnet.DefaultRulePriority,
 			}, host),
 			managers.NewConntrackManager(conntrack),
@@ -202,16 +210,13 @@ func (a *agent) arrival(crossing Crossing) *arrival {
 	}
 }
 
-func bridgeConfig(cfg *config.Effective, socket string) ovsdb.Config {
-	c := ovsdb.Config{
-		Socket: socket, Bridge: cfg.Bridge, DatapathType: cfg.Datapath, TunnelType: cfg.Tunnel,
-		Gateway: GatewayPort, Tunnel: TunnelPort, GatewayMAC: ovsdb.GatewayMAC(cfg.NodeName),
-		MTU: cfg.MTU, NodeName: cfg.NodeName, Zone: pipeline.Zone,
+// bridgeConfig is what is known of the bridge before this node's object is.
+func (a *agent) bridgeConfig() ovsdb.Config {
+	return ovsdb.Config{
+		Socket: a.socket, Bridge: a.cfg.Bridge, DatapathType: a.network.datapath(), TunnelType: a.cfg.Tunnel,
+		Gateway: GatewayPort, Tunnel: TunnelPort, GatewayMAC: ovsdb.GatewayMAC(a.cfg.NodeName),
+		NodeName: a.cfg.NodeName, Zone: pipeline.Zone,
 	}
-	if cfg.Datapath == ovsdb.DatapathNetdev {
-		c.Uplink = cfg.Uplink
-	}
-	return c
 }
 
 // writes makes an Apply of a receiver that only counts its writes into one of

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"reflect"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
@@ -17,8 +18,11 @@ import (
 // connection to it. It needs this node's own address, so it waits for the
 // node's object.
 type bridge struct {
-	cfg ovsdb.Config
-	log *slog.Logger
+	cfg     ovsdb.Config
+	network *nodeNetwork
+	// gatewayMTU is told the MTU of the gateway port.
+	gatewayMTU func(int)
+	log        *slog.Logger
 	// forwarding is the connection of the forwarding flows.
 	forwarding link
 	// lost tells the driver that the OpenFlow connection broke.
@@ -27,12 +31,25 @@ type bridge struct {
 	node    string
 	localIP netip.Addr
 	client  *ovsdb.Client
-	ensured bool
+	// ensured tells that bridge and ports are as wanted, moved that the uplink's
+	// addresses are.
+	ensured, moved bool
 }
 
-func newBridge(cfg ovsdb.Config, runDir string, flows *openflow.FlowTable, log *slog.Logger) *bridge {
-	b := &bridge{cfg: cfg, log: log, lost: make(chan error, 1), node: cfg.NodeName}
-	b.forwarding = link{socket: Switch{RunDir: runDir, Bridge: cfg.Bridge}.management(), flows: flows, lost: b.tell}
+// bridgeOptions say what a bridge is made of.
+type bridgeOptions struct {
+	// db says all of the bridge but addresses, uplink and MTU.
+	db         ovsdb.Config
+	runDir     string
+	flows      *openflow.FlowTable
+	network    *nodeNetwork
+	gatewayMTU func(int)
+	log        *slog.Logger
+}
+
+func newBridge(o bridgeOptions) *bridge {
+	b := &bridge{cfg: o.db, network: o.network, gatewayMTU: o.gatewayMTU, log: o.log, lost: make(chan error, 1), node: o.db.NodeName}
+	b.forwarding = link{socket: Switch{RunDir: o.runDir, Bridge: o.db.Bridge}.management(), flows: o.flows, lost: b.tell}
 	return b
 }
 
@@ -40,7 +57,8 @@ func newBridge(cfg ovsdb.Config, runDir string, flows *openflow.FlowTable, log *
 func (b *bridge) OnUpdate(u model.Update) {
 	if n, ok := u.(model.NodeUpdate); ok && n.Node.Name == b.node {
 		if ip := n.Node.Address(model.IPv4); ip != b.localIP {
-			b.localIP, b.ensured = ip, false
+			b.localIP = ip
+			b.invalidate()
 		}
 	}
 }
@@ -49,7 +67,7 @@ func (b *bridge) OnUpdate(u model.Update) {
 func (b *bridge) CompleteDeferredWork() {}
 
 // invalidate makes the next apply compare bridge and ports again.
-func (b *bridge) invalidate() { b.ensured = false }
+func (b *bridge) invalidate() { b.ensured, b.moved = false, false }
 
 // apply brings bridge and ports to what is wanted, connects for the forwarding
 // flows, and returns the mutating operations it took. Forwarding flows are sent
@@ -60,9 +78,14 @@ func (b *bridge) apply(ctx context.Context) (int, error) {
 	if err == nil {
 		err = b.forwarding.connect(ctx)
 	}
-	return n, err
+	if err != nil {
+		return n, err
+	}
+	moved, err := b.moveUplink()
+	return n + moved, err
 }
 
+// ensure makes bridge and ports.
 func (b *bridge) ensure(ctx context.Context) (int, error) {
 	if b.ensured {
 		return 0, nil
@@ -70,31 +93,39 @@ func (b *bridge) ensure(ctx context.Context) (int, error) {
 	if !b.localIP.IsValid() {
 		return 0, fmt.Errorf("node %s has no IPv4 InternalIP, which the tunnel needs", b.node)
 	}
-	if b.client == nil || b.cfg.LocalIP != b.localIP {
-		if err := b.open(ctx); err != nil {
+	wanted, err := b.wanted(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if b.client == nil || !reflect.DeepEqual(wanted, b.cfg) {
+		if err := b.open(ctx, wanted); err != nil {
 			return 0, err
 		}
 	}
 	before := b.client.Writes()
-	err := b.client.EnsureBridge(ctx)
-	var moved uplink.Moved
-	if err == nil && b.cfg.Uplink != "" {
-		moved, err = uplink.Move(b.cfg.Uplink, ovsdb.PhysicalBridge)
-	}
+	err = b.client.EnsureBridge(ctx)
 	b.ensured = err == nil
-	return b.client.Writes() - before + moved.Addresses + moved.Routes, err
+	return b.client.Writes() - before, err
 }
 
-func (b *bridge) open(ctx context.Context) error {
+// wanted returns what the bridge is to be, on this node's network as it is now.
+func (b *bridge) wanted(ctx context.Context) (ovsdb.Config, error) {
 	cfg := b.cfg
-	cfg.LocalIP = b.localIP
-	if cfg.Uplink != "" {
-		mac, err := uplink.MAC(cfg.Uplink)
-		if err != nil {
-			return err
-		}
-		cfg.UplinkMAC = mac
+	found, err := b.network.find(ctx, b.localIP)
+	if err != nil {
+		return cfg, err
 	}
+	cfg.LocalIP, cfg.MTU = b.localIP, found.MTU
+	b.gatewayMTU(found.MTU)
+	if cfg.DatapathType != ovsdb.DatapathNetdev {
+		return cfg, nil
+	}
+	cfg.Uplink = found.Uplink
+	cfg.UplinkMAC, err = uplink.MAC(cfg.Uplink)
+	return cfg, err
+}
+
+func (b *bridge) open(ctx context.Context, cfg ovsdb.Config) error {
 	client, err := ovsdb.Open(ctx, cfg)
 	if err != nil {
 		return err
@@ -106,9 +137,20 @@ func (b *bridge) open(ctx context.Context) error {
 	return nil
 }
 
+// moveUplink has the node's addresses where the switch serves them. It comes
+// behind a connection to the switch: one that does not run serves nothing.
+func (b *bridge) moveUplink() (int, error) {
+	if b.cfg.Uplink == "" || b.moved {
+		return 0, nil
+	}
+	m, err := uplink.Move(b.cfg.Uplink, ovsdb.PhysicalBridge)
+	b.moved = err == nil
+	return m.Addresses + m.Routes, err
+}
+
 // applyFlows brings the forwarding flows to what is wanted.
 func (b *bridge) applyFlows(ctx context.Context) (Applied, error) {
-	if !b.ensured {
+	if !b.ensured || b.cfg.Uplink != "" && !b.moved {
 		return Applied{}, errors.New("not before the bridge is as wanted")
 	}
 	return b.forwarding.send(ctx)

@@ -49,6 +49,8 @@ type Config struct {
 	// HealthAddress says where probes and metrics are served, for status. It may
 	// be nil.
 	HealthAddress func() string
+	// Underlay tells of this node's network, for status. It may be nil.
+	Underlay func() control.Underlay
 	// Lost delivers the reason when the dataplane may have lost what was
 	// programmed (a connection broke): everything is read again.
 	Lost <-chan error

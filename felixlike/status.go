@@ -22,6 +22,10 @@ func (d *Driver) status() control.Status {
 	if d.cfg.HealthAddress != nil {
 		s.Health = d.cfg.HealthAddress()
 	}
+	if d.cfg.Underlay != nil {
+		u := d.cfg.Underlay()
+		s.Underlay = &u
+	}
 	if h := d.handover; h != nil {
 		s.Handover = &control.Handover{To: h.to.Name, Phase: h.phase().String(), Since: h.began}
 		if h.err != nil {

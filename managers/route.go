@@ -30,7 +30,7 @@ type RouteManager struct {
 }
 
 // NewRouteManager returns a manager for the node of that name. What base says
-// of interfaces, tables and MTU is kept; addresses and peers follow the nodes.
+// of interfaces and tables is kept; addresses and peers follow the nodes.
 func NewRouteManager(node string, base hostnet.State, host HostNetwork) *RouteManager {
 	return &RouteManager{node: node, base: base, host: host, nodes: map[string]*model.Node{}, owners: newOwners(), pods: map[netip.Addr]net.HardwareAddr{}}
 }

@@ -40,17 +40,18 @@ type Config struct {
 	// OVSRunDir holds db.sock and <bridge>.mgmt. Those who run Open vSwitch
 	// in a place of its own change it.
 	OVSRunDir string `json:"ovsRunDir" help:"directory with Open vSwitch's sockets db.sock and <bridge>.mgmt"`
-	// Bridge is the integration bridge, Datapath its type ("system" or
-	// "netdev"), Tunnel the encapsulation between nodes.
+	// Bridge is the integration bridge, Datapath its type, Tunnel the
+	// encapsulation between nodes. Those who rely on the kernel's datapath set
+	// "system", so that its absence is an error.
 	Bridge   string `json:"bridge" help:"integration bridge, made if missing; pods are attached to it"`
-	Datapath string `json:"datapath" help:"the bridge's datapath: system (kernel module) or netdev (userspace)"`
+	Datapath string `json:"datapath" help:"the bridge's datapath: system (kernel module), netdev (userspace) or auto (system where the module answers)"`
 	Tunnel   string `json:"tunnel" help:"encapsulation between nodes: geneve, vxlan or gre"`
-	// Uplink is the interface with the node's address; on netdev it goes to
-	// a userspace bridge of its own. Needed on netdev only.
-	Uplink string `json:"uplink" help:"interface with this node's address; needed with datapath netdev, which moves it to a userspace bridge"`
-	// MTU of pods and gateway port in bytes: the underlay's less the tunnel's
-	// header.
-	MTU int `json:"mtu" help:"MTU of pods and gateway port in bytes: the underlay's less the tunnel's header"`
+	// Uplink is the interface by which the node reaches its peers; on netdev it
+	// goes to a userspace bridge of its own. Those with several set it.
+	Uplink string `json:"uplink" help:"interface to the other nodes, which datapath netdev moves to a userspace bridge; empty: the one with the node's address"`
+	// MTU of pods and gateway port in bytes. Those whose network between nodes
+	// takes less than the uplinks set it.
+	MTU int `json:"mtu" help:"MTU of pods and gateway port in bytes; 0: the uplink's less the tunnel's header"`
 	// ServiceCIDRs are the prefixes of Service addresses. Backend "openflow" needs
 	// them where pods use Services: it leaves packets to these addresses to
 	// kube-proxy, and judges what comes of them.
@@ -82,11 +83,9 @@ func Defaults() Config {
 		Manifests: "/etc/felixlike/manifests",
 		OVSRunDir: "/var/run/openvswitch",
 		Bridge:    "br-int",
-		Datapath:  "system",
+		Datapath:  "auto",
 		Tunnel:    "geneve",
-		// Geneve over IPv4 takes 50 bytes of a 1,500 byte underlay without
-		// options: 14 Ethernet + 20 IPv4 + 8 UDP + 8 Geneve.
-		MTU:        1450,
+
 		Masquerade: true,
 		RunDir:     "/run/felixlike",
 		// Not 9099, where Felix listens: both run on a node that is migrated.
@@ -106,7 +105,7 @@ func Choices(key string) []string {
 		"iptables.variant": {"auto", "legacy", "nft"},
 
 		"datastore": {"manifests"},
-		"datapath":  {"system", "netdev"},
+		"datapath":  {"auto", "system", "netdev"},
 		"tunnel":    {"geneve", "vxlan", "gre"},
 		"logLevel":  {"debug", "info", "warn", "error"},
 	}[key]
@@ -149,12 +148,10 @@ func (c *Config) validate() error {
 		return fmt.Errorf("healthAddress: %w", err)
 	}
 	switch {
-	case c.MTU < 1280 || c.MTU > 65535:
-		return fmt.Errorf("mtu: %d is not between 1280 (the least that IPv6 allows, RFC 8200) and 65535", c.MTU)
+	case c.MTU != 0 && (c.MTU < 1280 || c.MTU > 65535):
+		return fmt.Errorf("mtu: %d is neither 0 nor between 1280 (the least that IPv6 allows, RFC 8200) and 65535", c.MTU)
 	case c.ResyncInterval < Duration(time.Second):
 		return fmt.Errorf("resyncInterval: %s is less than a second", c.ResyncInterval)
-	case c.Datapath == "netdev" && c.Uplink == "":
-		return fmt.Errorf("uplink: needed with datapath netdev, whose tunnels resolve only through a userspace bridge that has the uplink")
 	}
 	return nil
 }

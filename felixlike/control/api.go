@@ -43,6 +43,8 @@ type Status struct {
 	PID       int       `json:"pid"`
 	// StartedAt is when the agent process began.
 	StartedAt time.Time `json:"startedAt"`
+	// Underlay is what the agent found out about this node's network.
+	Underlay *Underlay `json:"underlay,omitempty"`
 	// Health says where probes and metrics are served, or why not; empty if
 	// they are turned off.
 	Health string `json:"health,omitempty"`
@@ -73,6 +75,19 @@ type Status struct {
 	Quarantined []Quarantined `json:"quarantined"`
 	// Repairs are the foreign changes that were undone.
 	Repairs Repairs `json:"repairs"`
+}
+
+// Underlay is this node's network as it was found, or set, and why so.
+type Underlay struct {
+	// Datapath is the type of the bridge's.
+	Datapath    string `json:"datapath"`
+	DatapathWhy string `json:"datapathWhy"`
+	// Uplink is the interface to the peers, MTU that of pods. Both are known once
+	// this node's object is.
+	Uplink    string `json:"uplink,omitempty"`
+	UplinkWhy string `json:"uplinkWhy,omitempty"`
+	MTU       int    `json:"mtu,omitempty"`
+	MTUWhy    string `json:"mtuWhy,omitempty"`
 }
 
 // Handover is a change of the backend on a live node.

@@ -70,6 +70,9 @@ func (t *text) summary(s control.Status) {
 		health = "off"
 	}
 	fmt.Fprintf(t, "version %s   probes and metrics %s\n", s.AgentVersion, health)
+	if u := s.Underlay; u != nil {
+		t.underlay(*u)
+	}
 	if h := s.Handover; h != nil {
 		fmt.Fprintf(t, "changing the backend to %s for %s: %s %s\n", h.To, time.Since(h.Since).Round(time.Millisecond), h.Phase, h.Error)
 	}
@@ -83,6 +86,18 @@ func (t *text) summary(s control.Status) {
 		fmt.Fprintf(t, "flows in the bridge: %s\n", counts(s.Flows))
 	}
 	fmt.Fprintf(t, "writes since start: %s   groups %d\n\n", counts(s.Writes), s.Groups)
+}
+
+// underlay tells what the node's network was found to be.
+func (t *text) underlay(u control.Underlay) {
+	datapath := "datapath " + u.Datapath
+	if u.Datapath == "netdev" {
+		datapath += " (USERSPACE)"
+	}
+	fmt.Fprintf(t, "%s: %s\n", datapath, u.DatapathWhy)
+	if u.MTU != 0 {
+		fmt.Fprintf(t, "uplink %s: %s   mtu of pods %d: %s\n", u.Uplink, u.UplinkWhy, u.MTU, u.MTUWhy)
+	}
 }
 
 // counts names each receiver with its number.

@@ -63,7 +63,7 @@ func inNamespace(t *testing.T) netlink.Link {
 func testState() State {
 	mac, _ := net.ParseMAC("aa:bb:cc:dd:ee:ff")
 	return State{
-		Gateway: "flx-gw0", MTU: 1450,
+		Gateway:          "flx-gw0",
 		GatewayAddresses: []netip.Prefix{netip.MustParsePrefix("10.10.0.1/24"), netip.MustParsePrefix("fd00:10::a0a:1/120")},
 		NodeAddresses:    []netip.Addr{netip.MustParseAddr("192.168.50.11"), netip.MustParseAddr("fd00:10::c0a8:320b")},
 		Peers: []Peer{{
@@ -78,6 +78,7 @@ func testState() State {
 func apply(t *testing.T, r *Reconciler, s State) int {
 	t.Helper()
 	r.SetState(s)
+	r.SetMTU(1450)
 	n, err := r.Apply(context.Background())
 	if err != nil {
 		t.Fatal(err)

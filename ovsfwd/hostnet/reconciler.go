@@ -22,6 +22,8 @@ const mainTable = unix.RT_TABLE_MAIN
 // one goroutine.
 type Reconciler struct {
 	wanted *State
+	// mtu is that of the gateway port in bytes; 0 leaves it.
+	mtu int
 	// clean tells that the kernel is known to hold what is wanted.
 	clean bool
 }
@@ -33,6 +35,12 @@ func NewReconciler() *Reconciler { return &Reconciler{} }
 func (r *Reconciler) SetState(s State) {
 	r.wanted = &s
 	r.clean = false
+}
+
+// SetMTU sets the MTU of the gateway port.
+func (r *Reconciler) SetMTU(mtu int) {
+	r.clean = r.clean && mtu == r.mtu
+	r.mtu = mtu
 }
 
 // Invalidate makes the next Apply look at the kernel again.
@@ -48,7 +56,7 @@ func (r *Reconciler) Apply(context.Context) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("gateway port %s: %w", r.wanted.Gateway, err)
 	}
-	p := &pass{state: r.wanted, link: link}
+	p := &pass{state: r.wanted, link: link, mtu: r.mtu}
 	p.sysctls()
 	p.device()
 	p.addresses()
@@ -82,6 +90,7 @@ func Remove(gateway string, table, priority int) error {
 // pass is one comparison of wanted and actual.
 type pass struct {
 	state  *State
+	mtu    int
 	link   netlink.Link
 	writes int
 	errs   []error
@@ -100,7 +109,7 @@ func (p *pass) fail(what string, err error) {
 }
 
 func (p *pass) device() {
-	if mtu := p.state.MTU; mtu > 0 && p.link.Attrs().MTU != mtu {
+	if mtu := p.mtu; mtu > 0 && p.link.Attrs().MTU != mtu {
 		p.write(fmt.Sprintf("set mtu %d of %s", mtu, p.state.Gateway), netlink.LinkSetMTU(p.link, mtu))
 	}
 	if p.link.Attrs().Flags&net.FlagUp == 0 {

@@ -12,8 +12,6 @@ import (
 type State struct {
 	// Gateway is the interface name of the gateway port, which must exist.
 	Gateway string
-	// MTU of the gateway port in bytes; 0 leaves it.
-	MTU int
 	// GatewayAddresses are the port's addresses with the length of the pod
 	// prefix.
 	GatewayAddresses []netip.Prefix

@@ -14,6 +14,8 @@ import (
 const (
 	keyNode = "felixlike-node"
 	keyRole = "felixlike-role"
+	// roleUplink marks the interface that PhysicalBridge has taken in.
+	roleUplink = "uplink"
 )
 
 // EnsureBridge makes the bridge, its gateway and tunnel port, and on a netdev
@@ -113,7 +115,7 @@ func (c Config) physical() bridgeSpec {
 		},
 		interfaces: []interfaceRow{
 			{Name: PhysicalBridge, Type: "internal", ExternalIDs: c.marks("local")},
-			{Name: c.Uplink, ExternalIDs: c.marks("uplink")},
+			{Name: c.Uplink, ExternalIDs: c.marks(roleUplink)},
 		},
 	}
 }

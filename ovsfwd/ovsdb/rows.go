@@ -11,6 +11,8 @@ type rootRow struct {
 	UUID      string            `ovsdb:"_uuid"`
 	Bridges   []string          `ovsdb:"bridges"`
 	Datapaths map[string]string `ovsdb:"datapaths"`
+	// Offers are the types of datapaths that ovs-vswitchd can make.
+	Offers []string `ovsdb:"datapath_types"`
 }
 
 type datapathRow struct {
@@ -83,7 +85,7 @@ func monitored(db client.Client) *client.Monitor {
 		datapath datapathRow
 	)
 	return db.NewMonitor(
-		client.WithTable(&root, &root.Bridges, &root.Datapaths),
+		client.WithTable(&root, &root.Bridges, &root.Datapaths, &root.Offers),
 		client.WithTable(&datapath, &datapath.Zones),
 		client.WithTable(&bridge, &bridge.Name, &bridge.DatapathType, &bridge.FailMode, &bridge.Protocols, &bridge.Ports,
 			&bridge.OtherConfig, &bridge.ExternalIDs),

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -44,6 +45,9 @@ func Move(from, to string) (Moved, error) {
 	if err := netlink.LinkSetUp(m.to); err != nil {
 		return Moved{}, fmt.Errorf("set %s up: %w", to, err)
 	}
+	if err := served(to); err != nil {
+		return Moved{}, err
+	}
 	var moved Moved
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		if err := m.family(family, &moved); err != nil {
@@ -51,6 +55,32 @@ func Move(from, to string) (Moved, error) {
 		}
 	}
 	return moved, nil
+}
+
+// carrierTries times carrierPause is how long an interface that was just set up
+// may take to have a carrier.
+const (
+	carrierTries = 20
+	carrierPause = 10 * time.Millisecond
+)
+
+// served returns an error unless somebody serves an interface: a tap device
+// whose ovs-vswitchd has ended stays, but has no carrier, and a node whose
+// addresses are there is cut off.
+func served(name string) error {
+	for try := range carrierTries {
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			return fmt.Errorf("bridge port %s: %w", name, err)
+		}
+		if link.Attrs().RawFlags&unix.IFF_LOWER_UP != 0 {
+			return nil
+		}
+		if try < carrierTries-1 {
+			time.Sleep(carrierPause)
+		}
+	}
+	return fmt.Errorf("bridge port %s has no carrier: ovs-vswitchd does not serve it", name)
 }
 
 type mover struct{ from, to netlink.Link }

@@ -1,0 +1,149 @@
+package felixlike
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/ovsfwd/underlay"
+)
+
+const (
+	// databaseRetry is the pause between two tries to reach ovsdb-server, which
+	// starts beside the agent; databaseLog that between two complaints.
+	databaseRetry = 200 * time.Millisecond
+	databaseLog   = 10 * time.Second
+	// switchPatience is how long the start waits for ovs-vswitchd to say what it
+	// can: it tells once it has run.
+	switchPatience = 10 * time.Second
+)
+
+// openDatabase connects to ovsdb-server, and waits for it if need be.
+func openDatabase(ctx context.Context, cfg ovsdb.Config, log *slog.Logger) (*ovsdb.Client, error) {
+	var told time.Time
+	for {
+		client, err := ovsdb.Open(ctx, cfg)
+		if err == nil {
+			return client, nil
+		}
+		if time.Since(told) > databaseLog {
+			told = time.Now()
+			log.Warn("waiting for Open vSwitch's database", "component", "ovsdb", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("open vswitch database: %w", errors.Join(ctx.Err(), err))
+		case <-time.After(databaseRetry):
+		}
+	}
+}
+
+// chooseDatapath returns the type of the bridge's datapath, and why.
+func chooseDatapath(ctx context.Context, set string, db *ovsdb.Client) (choice, why string, err error) {
+	if set != datapathAuto {
+		return set, "it is set so", nil
+	}
+	kernel := underlay.KernelDatapath()
+	waiting, cancel := context.WithTimeout(ctx, switchPatience)
+	defer cancel()
+	// Without an answer the kernel's decides alone.
+	_ = db.WaitDatapaths(waiting)
+	offered, has, err := db.Datapaths(ctx)
+	if err != nil {
+		return "", "", fmt.Errorf("choose the datapath: %w", err)
+	}
+	choice, why = underlay.Datapath(kernel, offered, has)
+	return choice, why, nil
+}
+
+// datapathAuto leaves the datapath to what is found on the node.
+const datapathAuto = "auto"
+
+// nodeNetwork is what this node's network is found to be. It may be asked by
+// several goroutines; the datapath stays, all else may change while the agent
+// runs.
+type nodeNetwork struct {
+	// uplink, mtu and tunnel are the settings.
+	uplink, tunnel string
+	mtu            int
+	taken          underlay.Taken
+	log            *slog.Logger
+
+	mu    sync.Mutex
+	found control.Underlay
+}
+
+// newNodeNetwork chooses the datapath; all else waits for this node's object.
+func newNodeNetwork(ctx context.Context, cfg *config.Effective, db *ovsdb.Client, log *slog.Logger) (*nodeNetwork, error) {
+	log = log.With("component", "underlay")
+	datapath, why, err := chooseDatapath(ctx, cfg.Datapath, db)
+	if err != nil {
+		return nil, err
+	}
+	if datapath == ovsdb.DatapathNetdev && cfg.Datapath == datapathAuto {
+		log.Warn("USERSPACE DATAPATH: packets pass through ovs-vswitchd, at a fraction of the kernel's throughput", "datapath", datapath, "why", why)
+	} else {
+		log.Info("datapath", "datapath", datapath, "why", why)
+	}
+	return &nodeNetwork{
+		uplink: cfg.Uplink, mtu: cfg.MTU, tunnel: cfg.Tunnel, taken: db.Uplink, log: log,
+		found: control.Underlay{Datapath: datapath, DatapathWhy: why},
+	}, nil
+}
+
+func (n *nodeNetwork) datapath() string { return n.status().Datapath }
+
+// MTU returns that of pods, 0 while it is not known.
+func (n *nodeNetwork) MTU() int { return n.status().MTU }
+
+func (n *nodeNetwork) status() control.Underlay {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.found
+}
+
+// find looks at the network again, for the node with that address. What was
+// found before stays if there is nothing to be found now: a node whose uplink
+// is being configured anew keeps what it has.
+func (n *nodeNetwork) find(ctx context.Context, node netip.Addr) (control.Underlay, error) {
+	now, err := n.look(ctx, node)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err != nil {
+		if n.found.MTU != 0 {
+			n.log.Warn("this node's network cannot be told now; what was found before stays", "error", err)
+			return n.found, nil
+		}
+		return n.found, err
+	}
+	if now != n.found {
+		n.log.Info("network of this node", "uplink", now.Uplink, "why", now.UplinkWhy, "mtu", now.MTU, "mtuWhy", now.MTUWhy)
+	}
+	n.found = now
+	return now, nil
+}
+
+func (n *nodeNetwork) look(ctx context.Context, node netip.Addr) (control.Underlay, error) {
+	now := n.status()
+	uplink, err := underlay.Named(n.uplink)
+	if n.uplink == "" {
+		uplink, err = underlay.FindUplink(ctx, node, n.taken)
+	}
+	if err != nil {
+		return now, err
+	}
+	now.Uplink, now.UplinkWhy = uplink.Name, uplink.Why
+	now.MTU, now.MTUWhy = n.mtu, "it is set so"
+	if n.mtu == 0 {
+		now.MTU, err = underlay.PodMTU(uplink, n.tunnel)
+		now.MTUWhy = fmt.Sprintf("the uplink's %d less the tunnel's header", uplink.MTU)
+	}
+	return now, err
+}
