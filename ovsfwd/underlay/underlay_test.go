@@ -83,19 +83,25 @@ func TestFindUplink(t *testing.T) {
 	}{
 		{"by the address", []string{"addr add 192.168.77.100/24 dev up0"}, Uplink{"up0", 1400, "has the node's address 192.168.77.100"}, ""},
 		{
-			"moved to the bridge", []string{"link add br-phy type veth peer name phy1", "link set br-phy up", "addr add 192.168.77.100/24 dev br-phy"},
-			Uplink{"up0", 1400, "it is in bridge br-phy, which has the node's address 192.168.77.100"}, "",
+			"moved to the bridge",
+			[]string{"link add br-phy type veth peer name phy1", "link set br-phy up", "addr add 192.168.77.100/24 dev br-phy"},
+			Uplink{"up0", 1400, "it is in bridge br-phy, which has the node's address 192.168.77.100"},
+			"",
 		},
 		{
-			"on the loopback", []string{"addr add 192.168.77.100/32 dev lo", "addr add 10.1.1.2/24 dev up0", "route add default via 10.1.1.1"},
-			Uplink{"up0", 1400, "has the default route"}, "",
+			"on the loopback",
+			[]string{"addr add 192.168.77.100/32 dev lo", "addr add 10.1.1.2/24 dev up0", "route add default via 10.1.1.1"},
+			Uplink{"up0", 1400, "has the default route"},
+			"",
 		},
 		{
-			"by the better default route", []string{
+			"by the better default route",
+			[]string{
 				"link add up1 type veth peer name far1", "link set up1 up", "link set far1 up", "addr add 10.1.1.2/24 dev up0", "addr add 10.1.2.2/24 dev up1",
 				"route add default via 10.1.2.1 dev up1 metric 100", "route add default via 10.1.1.1 dev up0 metric 50",
 			},
-			Uplink{"up0", 1400, "has the default route"}, "",
+			Uplink{"up0", 1400, "has the default route"},
+			"",
 		},
 		{"by the default route of IPv6", []string{"-6 route add default dev up0"}, Uplink{"up0", 1400, "has the default route"}, ""},
 		{"nothing", nil, Uplink{}, "no interface has the node's address 192.168.77.100"},
