@@ -82,9 +82,9 @@ func (c *crossing) Carry(ctx context.Context, to Place) error {
 	if err != nil {
 		return fmt.Errorf("carry connections to the %s: %w", to, err)
 	}
-	c.log.Info("carried connections", "to", to, "known", r.Allowed, "written", r.Written, "took", time.Since(began))
+	c.log.Info("carried connections", "to", to, "known", r.Allowed, "written", r.Written, "ended", r.Ended, "took", time.Since(began))
 	if to == InSwitch && c.inSwitch.Load() && c.settled.Load() {
-		_, err = c.carrier.ForgetAllowed(ctx)
+		_, err = c.carrier.ForgetInKernel(ctx)
 	}
 	return err
 }

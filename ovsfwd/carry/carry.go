@@ -9,7 +9,9 @@
 //
 // Only what policy has let through is carried, and what passes between the node
 // itself and pods. Carrying may be repeated: what is there already, and right,
-// is not written again. It owns the entries of the zone and the mark of those
+// is not written again. Of TCP, an entry that has its server for who opened it is
+// turned round, and what ended on the way is forgotten: a client comes back to its
+// port, and its next connection has to open. It owns the entries of the zone and the mark of those
 // it finds or makes in the kernel; translations of addresses, and the marks of
 // others, it leaves alone. It knows no policy.
 //
@@ -49,8 +51,9 @@ type Options struct {
 // Result counts the connections of one call.
 type Result struct {
 	// Allowed are those that the other place has let through, Written those that
-	// were missing here or not right, and are now.
-	Allowed, Written int
+	// were missing here or not right, and are now. Ended are those that were over
+	// there, and are forgotten here.
+	Allowed, Written, Ended int
 }
 
 // Carrier carries connections. It may be used by several goroutines.

@@ -181,6 +181,35 @@ func TestUnmarkedIsNotCarried(t *testing.T) {
 	}
 }
 
+// TestNextConnectionFromThePort has a client come back to its port, when its first
+// connection has ended in the midst of a change. The kernel has met only an answer of
+// that: one that was on its way when packets began to go there.
+func TestNextConnectionFromThePort(t *testing.T) {
+	c := newCluster(t)
+	for i, f := range []struct{ a, b string }{{podA4, podB4}, {podA6, podB6}} {
+		for j, endsLater := range []bool{false, true} {
+			c.steer(pipeline.Full)
+			c.settle()
+			client, server := 40000+2*i+j, 9000+2*i+j
+			first := c.dial(f.a, f.b, client, server)
+			c.in(c.NS, "conntrack", "-I", "-p", "tcp", "-s", f.b, "-d", f.a, "--sport", port(server), "--dport", port(client),
+				"--state", "ESTABLISHED", "-t", "300", "-m", "0x20000000")
+			c.carry(c.carrier.ToKernel)
+			if !endsLater {
+				c.reset(first)
+			}
+			c.steer(pipeline.Steer)
+			c.settle()
+			c.carry(c.carrier.ToKernel)
+			if endsLater {
+				first.ask(t)
+				c.reset(first)
+			}
+			c.reset(c.dial(f.a, f.b, client, server))
+		}
+	}
+}
+
 // TestAddressThatChangedHands has pod a go, and another one get its addresses:
 // it must not inherit what b may send to a.
 func TestAddressThatChangedHands(t *testing.T) {

@@ -270,7 +270,7 @@ func (c *cluster) toSwitch() {
 	c.settle()
 	c.carry(c.carrier.ToSwitch)
 	inNamespace(c.t, c.NS, func() {
-		if _, err := c.carrier.ForgetAllowed(c.Context()); err != nil {
+		if _, err := c.carrier.ForgetInKernel(c.Context()); err != nil {
 			c.t.Error(err)
 		}
 	})

@@ -51,6 +51,10 @@ func (z *kernelZone) learn(_ context.Context, seeds []seed) (int, error) {
 	return z.kernel.Write(puts)
 }
 
+func (z *kernelZone) drop(_ context.Context, doomed []conntrack.Connection) (int, error) {
+	return z.kernel.Delete(doomed)
+}
+
 func (z *kernelZone) forget(ctx context.Context, addrs []netip.Addr) (int, error) {
 	doomed := map[netip.Addr]bool{}
 	for _, a := range addrs {

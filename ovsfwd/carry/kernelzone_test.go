@@ -264,36 +264,3 @@ func TestKernelDatapath(t *testing.T) {
 		t.Errorf("left in the zone: %+v %v", known, err)
 	}
 }
-
-// TestBegunTheOtherWayRound has the zone know connections from a packet of the
-// server. Where answers must find the way back to the gateway port, that is
-// wrong.
-func TestBegunTheOtherWayRound(t *testing.T) {
-	c, k := kernelNode(t)
-	direct := connection(unix.IPPROTO_TCP, "10.10.0.2:5", "10.10.0.3:80", "10.10.0.3:80", "10.10.0.2:5")
-	outside := connection(unix.IPPROTO_TCP, "203.0.113.9:5", "10.10.0.3:80", "10.10.0.3:80", "203.0.113.9:5")
-	var puts []conntrack.Put
-	for _, one := range []conntrack.Connection{direct, outside} {
-		one.Mark = rules.MarkAllowed
-		puts = append(puts, conntrack.Put{Connection: one, New: true, MarkMask: rules.MarkAllowed})
-		one.Original, one.Reply = one.Reply, one.Original
-		one.Zone, one.Label = pipeline.Zone, allowedLabel()
-		puts = append(puts, conntrack.Put{Connection: one, New: true})
-	}
-	if n, err := k.Write(puts); err != nil || n != 4 {
-		t.Fatal(n, err)
-	}
-	if r, err := c.ToSwitch(t.Context()); err != nil || r != (Result{Allowed: 2, Written: 1}) {
-		t.Errorf("%+v %v", r, err)
-	}
-	z := kernelZone{kernel: k}
-	known, err := z.dump(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, one := range known {
-		if one.Original != direct.Reply && (one.Original != outside.Original || one.Mark != pipeline.GatewayMark) {
-			t.Errorf("%+v", one)
-		}
-	}
-}

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/felixlike/felixlike/ovsfwd/internal/ovstest"
 )
 
@@ -45,8 +47,22 @@ type stream struct {
 func (c *cluster) open(name, from, to, server, at string) *stream {
 	c.t.Helper()
 	s := &stream{name: name, stop: make(chan struct{})}
+	l := c.listen(server, at)
+	defer func() { _ = l.Close() }()
+	inNamespace(c.t, c.ns(from), func() {
+		var err error
+		if s.client, err = net.DialTimeout("tcp", to, 5*time.Second); err != nil {
+			c.t.Errorf("%s: %v", name, err)
+		}
+	})
+	c.accept(s, l)
+	return s
+}
+
+func (c *cluster) listen(end, at string) net.Listener {
+	c.t.Helper()
 	var l net.Listener
-	inNamespace(c.t, c.ns(server), func() {
+	inNamespace(c.t, c.ns(end), func() {
 		var err error
 		if l, err = net.Listen("tcp", at); err != nil {
 			c.t.Error(err)
@@ -55,13 +71,12 @@ func (c *cluster) open(name, from, to, server, at string) *stream {
 	if l == nil {
 		c.t.FailNow()
 	}
-	defer func() { _ = l.Close() }()
-	inNamespace(c.t, c.ns(from), func() {
-		var err error
-		if s.client, err = net.DialTimeout("tcp", to, 5*time.Second); err != nil {
-			c.t.Errorf("%s: %v", name, err)
-		}
-	})
+	return l
+}
+
+// accept takes the server's end of a connection, if the client has got one.
+func (c *cluster) accept(s *stream, l net.Listener) {
+	c.t.Helper()
 	if s.client == nil {
 		c.t.FailNow()
 	}
@@ -70,7 +85,35 @@ func (c *cluster) open(name, from, to, server, at string) *stream {
 		c.t.Fatal(err)
 	}
 	c.t.Cleanup(s.close)
+}
+
+// dial opens a connection from a port of pod a to one of b.
+func (c *cluster) dial(a, b string, from, to int) *stream {
+	c.t.Helper()
+	at := net.JoinHostPort(b, port(to))
+	l := c.listen("b", at)
+	defer func() { _ = l.Close() }()
+	s := &stream{name: fmt.Sprintf("from port %d to %s", from, at), stop: make(chan struct{})}
+	inNamespace(c.t, c.ns("a"), func() {
+		d := net.Dialer{Timeout: 5 * time.Second, LocalAddr: &net.TCPAddr{IP: net.ParseIP(a), Port: from}}
+		var err error
+		if s.client, err = d.Dial("tcp", at); err != nil {
+			c.t.Errorf("%s: %v", s.name, err)
+		}
+	})
+	c.accept(s, l)
 	return s
+}
+
+// reset has the client end a connection at once, and waits until the server knows.
+func (c *cluster) reset(s *stream) {
+	c.t.Helper()
+	_ = s.client.(*net.TCPConn).SetLinger(0)
+	_ = s.client.Close()
+	_ = s.server.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, err := s.server.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+		c.t.Fatalf("%s: %v", s.name, err)
+	}
 }
 
 func (s *stream) close() {

@@ -37,20 +37,30 @@ func toKernel(ctx context.Context, kernel *conntrack.Kernel, z zone, s *sight) (
 	}
 	wanted := allowed(known, z.tracksSCTP())
 	r := Result{Allowed: len(wanted.list)}
-	if len(wanted.list) == 0 {
+	if len(wanted.list) == 0 && len(wanted.ended) == 0 {
 		return r, unread
 	}
 	var puts []conntrack.Put
+	var doomed []conntrack.Connection
 	err := kernel.Dump(func(k conntrack.Connection) {
-		if k.Zone != 0 {
-			return
-		}
-		if from := wanted.find(&k); from != nil {
-			if p, wrong := put(k, from); wrong {
-				puts = append(puts, p)
+		switch {
+		case k.Zone != 0:
+		case wanted.ended.outlived(&k):
+			r.Ended++
+			doomed = append(doomed, k)
+		case wanted.reversed(&k, s):
+			doomed = append(doomed, k)
+		default:
+			if from := wanted.find(&k); from != nil {
+				if p, wrong := put(k, from); wrong {
+					puts = append(puts, p)
+				}
 			}
 		}
 	})
+	if err == nil {
+		_, err = kernel.Delete(doomed)
+	}
 	if err != nil {
 		return r, errors.Join(unread, err)
 	}
@@ -66,13 +76,18 @@ type wanted struct {
 	at map[conntrack.Tuple]int
 	// found tells which of them the kernel has.
 	found []bool
+	// ended are those that the kernel need not know any more.
+	ended endings
 }
 
 // allowed picks the connections of the zone that policy has let through.
 func allowed(known []conntrack.Connection, sctp bool) *wanted {
-	w := &wanted{at: make(map[conntrack.Tuple]int, len(known))}
+	w := &wanted{at: make(map[conntrack.Tuple]int, len(known)), ended: endings{}}
 	for i := range known {
 		k := &known[i]
+		if ended(k) && k.Mark != pipeline.GatewayMark {
+			w.ended[k.Original] = true
+		}
 		if !isAllowed(k) || !alive(k) || !sctp && k.Original.Protocol == unix.IPPROTO_SCTP {
 			continue
 		}
@@ -100,6 +115,17 @@ func (w *wanted) find(k *conntrack.Connection) *conntrack.Connection {
 	return first
 }
 
+// reversed reports whether an entry of the kernel takes the server of a TCP
+// connection for who opened it, since it was begun by a packet from the middle of
+// the stream. The connection goes on by it. But such an entry is kept for days when
+// it has not met the connection's end, and then the client's next connection from
+// the same port would not open: its SYN would be invalid, as the answer that it is
+// taken for. missing returns what is to stand in its place.
+func (w *wanted) reversed(k *conntrack.Connection, s *sight) bool {
+	i, known := w.at[k.Reply]
+	return known && k.Original.Protocol == unix.IPPROTO_TCP && !k.Translated() && opened(&w.list[i]) && s.unseen(&w.list[i])
+}
+
 // put returns what an entry of the kernel lacks for a connection to go on, and
 // whether it lacks anything. What the host translates has all gone through it,
 // so that it knows how far the connection is.
@@ -123,42 +149,56 @@ func put(k conntrack.Connection, from *conntrack.Connection) (conntrack.Put, boo
 func (w *wanted) missing(s *sight) []conntrack.Put {
 	var puts []conntrack.Put
 	for i, k := range w.list {
-		if w.found[i] || k.Mark == pipeline.GatewayMark || !s.behindBridge(k.Original.Dst) {
+		if w.found[i] || !s.unseen(&k) {
 			continue
 		}
-		k.State, k.Timeout, k.Liberal = settled(&k), lifetime(&k), true
+		whole := lifetime(&k)
+		if !k.Replied {
+			whole = min(whole, k.Timeout)
+		}
+		k.State, k.Timeout, k.Liberal = settled(&k), whole, true
 		k.Zone, k.Label, k.Mark = 0, conntrack.Label{}, rules.MarkAllowed
 		puts = append(puts, conntrack.Put{Connection: k, New: true, MarkMask: rules.MarkAllowed})
 	}
 	return puts
 }
 
-// ForgetAllowed takes the mark of what policy has let through from the
-// connections of the kernel that do not go through the host any more, and
-// returns how many had it. It is for when the switch judges packets, and knows
-// them: the kernel keeps an entry for days after the last packet that it saw, and
-// must not take a later connection of the same ends for the one that was allowed.
-// ToKernel marks again what goes on.
-func (c *Carrier) ForgetAllowed(ctx context.Context) (int, error) {
+// unseen reports whether a connection of the zone does not go through the host.
+func (s *sight) unseen(k *conntrack.Connection) bool {
+	return k.Mark != pipeline.GatewayMark && s.behindBridge(k.Original.Dst)
+}
+
+// ForgetInKernel forgets the connections of the kernel that do not go through the
+// host any more, and returns how many it knew. It is for when the switch judges
+// packets, and knows them: the kernel keeps an entry for days after the last packet
+// that it saw, and must not take a later connection of the same ends for the one
+// that was allowed, or for its continuation. Of what is not TCP, whose packets all
+// look alike, it only takes the mark of what policy has let through. ToKernel writes
+// what goes on.
+func (c *Carrier) ForgetInKernel(ctx context.Context) (int, error) {
 	forgotten := 0
 	s, err := c.look()
 	if err == nil {
 		err = c.withZone(ctx, func(kernel *conntrack.Kernel, _ zone) (err error) {
-			forgotten, err = forgetAllowed(kernel, s)
+			forgotten, err = forgetInKernel(kernel, s)
 			return err
 		})
 	}
 	if err != nil {
-		return forgotten, fmt.Errorf("unmark connections that the switch has taken over: %w", err)
+		return forgotten, fmt.Errorf("forget connections that the switch has taken over: %w", err)
 	}
 	return forgotten, nil
 }
 
-func forgetAllowed(kernel *conntrack.Kernel, s *sight) (int, error) {
+func forgetInKernel(kernel *conntrack.Kernel, s *sight) (int, error) {
+	var doomed []conntrack.Connection
 	var puts []conntrack.Put
 	err := kernel.Dump(func(k conntrack.Connection) {
-		within := s.behindBridge(k.Original.Src) && s.behindBridge(k.Original.Dst) && !k.Translated()
-		if within && k.Zone == 0 && k.Mark&rules.MarkAllowed != 0 {
+		switch {
+		case k.Zone != 0 || !s.within(&k):
+		case k.Original.Protocol == unix.IPPROTO_TCP:
+			doomed = append(doomed, k)
+		case k.Mark&rules.MarkAllowed != 0:
 			k.Mark = 0
 			puts = append(puts, conntrack.Put{Connection: k, MarkMask: rules.MarkAllowed})
 		}
@@ -166,5 +206,10 @@ func forgetAllowed(kernel *conntrack.Kernel, s *sight) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return kernel.Write(puts)
+	deleted, err := kernel.Delete(doomed)
+	if err != nil {
+		return deleted, err
+	}
+	unmarked, err := kernel.Write(puts)
+	return deleted + unmarked, err
 }

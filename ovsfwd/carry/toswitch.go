@@ -44,19 +44,32 @@ func (c *Carrier) ToSwitch(ctx context.Context) (Result, error) {
 func toSwitch(ctx context.Context, kernel *conntrack.Kernel, z zone, s *sight) (Result, error) {
 	var r Result
 	var through []conntrack.Connection
+	over := endings{}
 	err := kernel.Dump(func(k conntrack.Connection) {
-		if k.Zone == 0 && alive(&k) && (k.Mark&rules.MarkAllowed != 0 || s.ownTraffic(&k)) && (z.tracksSCTP() || k.Original.Protocol != unix.IPPROTO_SCTP) {
+		switch {
+		case k.Zone != 0:
+		case ended(&k) && s.within(&k):
+			over[k.Original] = true
+		case alive(&k) && !unanswered(&k) && (k.Mark&rules.MarkAllowed != 0 || s.ownTraffic(&k)) && (z.tracksSCTP() || k.Original.Protocol != unix.IPPROTO_SCTP):
 			through = append(through, k)
 		}
 	})
-	if err != nil || len(through) == 0 {
+	if err != nil || len(through) == 0 && len(over) == 0 {
 		return r, err
 	}
 	// What cannot be read of a dump is said, and the rest is carried.
 	known, unread := z.dump(ctx)
+	if len(through) == 0 && knowsNothing(unread) {
+		return r, nil
+	}
 	at := make(map[conntrack.Tuple]*conntrack.Connection, len(known))
+	var doomed []conntrack.Connection
 	for i := range known {
-		at[known[i].Original] = &known[i]
+		if k := &known[i]; over.outlived(k) {
+			doomed = append(doomed, *k)
+		} else {
+			at[k.Original] = k
+		}
 	}
 	var seeds []seed
 	for _, k := range through {
@@ -67,7 +80,9 @@ func toSwitch(ctx context.Context, kernel *conntrack.Kernel, z zone, s *sight) (
 			}
 		}
 	}
-	r.Written, err = z.learn(ctx, seeds)
+	if r.Ended, err = z.drop(ctx, doomed); err == nil {
+		r.Written, err = z.learn(ctx, seeds)
+	}
 	return r, errors.Join(unread, err)
 }
 
@@ -77,9 +92,11 @@ func compare(k conntrack.Connection, x crossing, at map[conntrack.Tuple]*conntra
 	s := seed{crossing: x, from: k}
 	if s.known = at[x.Tuple]; s.known == nil {
 		// Begun by a packet of the other side: that is as good, unless answers
-		// must find the way back to the gateway port.
+		// must find the way back to the gateway port, or it would be carried so to
+		// where it is not (see reversed).
 		s.known = at[x.Tuple.Reverse()]
-		return s, s.known == nil || x.gateway || !isAllowed(s.known) || isOver(s.known)
+		wrong := x.gateway || k.Original.Protocol == unix.IPPROTO_TCP && opened(&k)
+		return s, s.known == nil || wrong || !isAllowed(s.known) || isOver(s.known)
 	}
 	right := isAllowed(s.known) && s.known.Mark == x.mark() &&
 		(s.known.Replied || !k.Replied) && !isOver(s.known) && !expires(s.known, s.known)

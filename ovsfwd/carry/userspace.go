@@ -19,6 +19,8 @@ type zone interface {
 	dump(ctx context.Context) ([]conntrack.Connection, error)
 	// learn makes the zone know connections.
 	learn(ctx context.Context, seeds []seed) (int, error)
+	// drop forgets connections of TCP.
+	drop(ctx context.Context, doomed []conntrack.Connection) (int, error)
 	// forget forgets the connections from and to addresses.
 	forget(ctx context.Context, addrs []netip.Addr) (int, error)
 	// tracksSCTP reports whether SCTP associations are told apart.
@@ -75,6 +77,14 @@ func (z *userspaceZone) learn(ctx context.Context, seeds []seed) (int, error) {
 		return 0, err
 	}
 	return len(seeds), nil
+}
+
+func (z *userspaceZone) drop(ctx context.Context, doomed []conntrack.Connection) (int, error) {
+	tuples := make([]conntrack.Tuple, len(doomed))
+	for i, k := range doomed {
+		tuples[i] = k.Original
+	}
+	return z.client.FlushConnections(ctx, pipeline.Zone, tuples)
 }
 
 func isOver(k *conntrack.Connection) bool {

@@ -73,6 +73,13 @@ func (s *sight) ownTraffic(k *conntrack.Connection) bool {
 	return s.host[from] && s.isPod(to) || s.host[to] && s.isPod(from)
 }
 
+// within reports whether both ends of a connection are reached by way of the
+// bridge, and the host translates neither: in the switch it does not go through
+// the host.
+func (s *sight) within(k *conntrack.Connection) bool {
+	return s.behindBridge(k.Original.Src) && s.behindBridge(k.Original.Dst) && !k.Translated()
+}
+
 // crossing is a connection as the bridge sees it.
 type crossing struct {
 	conntrack.Tuple

@@ -127,6 +127,8 @@ func setField(c *conntrack.Connection, key, value string) (err error) {
 		err = parseNumber(&seconds, value, 10)
 		c.Timeout = time.Duration(seconds) * time.Second
 	case "protoinfo":
+		// The daemon is liberal with what it was begun by from the middle.
+		c.Liberal = strings.Contains(value, "flags_orig=BE_LIBERAL") && strings.Contains(value, "flags_reply=BE_LIBERAL")
 		c.State, err = parseState(value)
 	}
 	return err

@@ -35,6 +35,11 @@ func TestParseConnections(t *testing.T) {
 			},
 		},
 		{
+			"tcp,orig=(src=10.9.0.1,dst=10.9.0.2,sport=43920,dport=99),reply=(src=10.9.0.2,dst=10.9.0.1,sport=99,dport=43920),id=0,zone=65520,status=0,timeout=29," +
+				"protoinfo=(state_orig=SYN_SENT,state_reply=CLOSED,wscale_orig=0,wscale_reply=0,flags_orig=BE_LIBERAL,flags_reply=BE_LIBERAL)",
+			conntrack.Connection{Zone: 65520, Original: tcp, Reply: tcp.Reverse(), State: conntrack.StateSynSent, Liberal: true, Timeout: 29 * time.Second},
+		},
+		{
 			"udp,orig=(src=fd09::1,dst=fd09::2,sport=45965,dport=97),reply=(src=fd09::2,dst=fd09::1,sport=97,dport=45965),id=0,status=0,timeout=58,labels=0xffffffff00000002",
 			conntrack.Connection{Original: udp, Reply: udp.Reverse(), Label: conntrack.Label{Low: 0xffffffff00000002}, Timeout: 58 * time.Second},
 		},

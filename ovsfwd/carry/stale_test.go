@@ -1,0 +1,176 @@
+package carry
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/ovsfwd/conntrack"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+	"github.com/felixlike/felixlike/rules"
+)
+
+// TestBegunTheOtherWayRound has a place know connections from a packet of the
+// server. They are turned round by what the other place knows.
+func TestBegunTheOtherWayRound(t *testing.T) {
+	c, k := kernelNode(t)
+	direct := connection(unix.IPPROTO_TCP, "10.10.0.2:5", "10.10.0.3:80", "10.10.0.3:80", "10.10.0.2:5")
+	outside := connection(unix.IPPROTO_TCP, "203.0.113.9:5", "10.10.0.3:80", "10.10.0.3:80", "203.0.113.9:5")
+	udp := connection(unix.IPPROTO_UDP, "10.10.0.2:5", "10.10.0.3:80", "10.10.0.3:80", "10.10.0.2:5")
+	var puts []conntrack.Put
+	for _, one := range []conntrack.Connection{direct, outside, udp} {
+		puts = append(puts, inKernel(one))
+		one.Original, one.Reply = one.Reply, one.Original
+		puts = append(puts, inZone(one))
+	}
+	write(t, k, puts...)
+	if r, err := c.ToSwitch(t.Context()); err != nil || r != (Result{Allowed: 3, Written: 2}) {
+		t.Errorf("%+v %v", r, err)
+	}
+	wantKnown(t, k, pipeline.Zone, direct.Original, outside.Original, udp.Reply)
+
+	// The kernel has met but answers of the first. All others it has seen through.
+	if _, err := k.Delete([]conntrack.Connection{direct}); err != nil {
+		t.Fatal(err)
+	}
+	met := direct
+	met.Original, met.Reply, met.Replied = direct.Reply, direct.Original, false
+	write(t, k, inKernel(met))
+	if r, err := c.ToKernel(t.Context()); err != nil || r.Allowed != 3 {
+		t.Errorf("%+v %v", r, err)
+	}
+	wantKnown(t, k, 0, direct.Original, outside.Original, udp.Original)
+	if r, err := c.ToKernel(t.Context()); err != nil || r != (Result{Allowed: 3}) {
+		t.Errorf("once more: %+v %v", r, err)
+	}
+
+	// What has met one packet, from the middle, knows nothing of who opened it.
+	late := inZone(connection(unix.IPPROTO_TCP, "10.10.0.3:80", "10.10.0.2:6", "10.10.0.2:6", "10.10.0.3:80"))
+	late.Replied, late.State, late.Liberal = false, conntrack.StateSynSent, true
+	open := connection(unix.IPPROTO_TCP, "10.10.0.2:6", "10.10.0.3:80", "10.10.0.3:80", "10.10.0.2:6")
+	write(t, k, late, inKernel(open))
+	if _, err := c.ToKernel(t.Context()); err != nil {
+		t.Error(err)
+	}
+	wantKnown(t, k, 0, direct.Original, outside.Original, udp.Original, open.Original)
+}
+
+// TestEndedMeanwhile has connections end where they were when the other place has
+// been told of them, or has met a late packet of their servers.
+func TestEndedMeanwhile(t *testing.T) {
+	c, k := kernelNode(t)
+	at := func(port string) conntrack.Connection {
+		return connection(unix.IPPROTO_TCP, "10.10.0.2:"+port, "10.10.0.3:80", "10.10.0.3:80", "10.10.0.2:"+port)
+	}
+	over := func(k conntrack.Connection, s conntrack.State) conntrack.Connection {
+		k.State, k.Timeout = s, time.Minute
+		return k
+	}
+	toldOf, met, begunAgain := at("1"), at("2"), at("3")
+	toldOf.Liberal, toldOf.Timeout = true, lifetime(&toldOf)
+	met.Original, met.Reply = met.Reply, met.Original
+	for name, way := range map[string]struct {
+		from, to func(conntrack.Connection) conntrack.Put
+		zone     uint16
+		carry    func(context.Context) (Result, error)
+	}{
+		"to the kernel": {inZone, inKernel, 0, c.ToKernel},
+		"to the switch": {inKernel, inZone, pipeline.Zone, c.ToSwitch},
+	} {
+		write(t, k, way.to(toldOf), way.to(met), way.to(begunAgain),
+			way.from(over(at("1"), conntrack.StateClosed)), way.from(over(at("2"), conntrack.StateTimeWait)), way.from(over(at("3"), conntrack.StateClosed)))
+		if r, err := way.carry(t.Context()); err != nil || r != (Result{Ended: 2}) {
+			t.Errorf("%s: %+v %v", name, r, err)
+		}
+		wantKnown(t, k, way.zone, begunAgain.Original)
+		command(t, "conntrack", "-F")
+	}
+}
+
+// TestUnanswered has connections that nobody answers go there and back.
+func TestUnanswered(t *testing.T) {
+	c, k := kernelNode(t)
+	one := connection(unix.IPPROTO_TCP, "10.10.0.2:5", "10.10.0.3:80", "10.10.0.3:80", "10.10.0.2:5")
+	one.State, one.Replied, one.Timeout = conntrack.StateSynSent, false, 20*time.Second
+	write(t, k, inZone(one))
+	if r, err := c.ToKernel(t.Context()); err != nil || r != (Result{Allowed: 1, Written: 1}) {
+		t.Errorf("%+v %v", r, err)
+	}
+	wantKnown(t, k, 0, one.Original)
+	if err := k.Dump(func(one conntrack.Connection) {
+		if one.Zone == 0 && one.Timeout > 20*time.Second {
+			t.Errorf("%s got %s more", one.Original, one.Timeout)
+		}
+	}); err != nil {
+		t.Error(err)
+	}
+	if r, err := c.ToSwitch(t.Context()); err != nil || r != (Result{}) {
+		t.Errorf("and back: %+v %v", r, err)
+	}
+}
+
+// TestForgetInKernel has the switch judge, so that the kernel need not know what
+// stays in the bridge.
+func TestForgetInKernel(t *testing.T) {
+	c, k := kernelNode(t)
+	udp := connection(unix.IPPROTO_UDP, "10.10.0.2:5", "10.10.0.3:80", "10.10.0.3:80", "10.10.0.2:5")
+	outside := connection(unix.IPPROTO_TCP, "203.0.113.9:5", "10.10.0.3:80", "10.10.0.3:80", "203.0.113.9:5")
+	service := connection(unix.IPPROTO_TCP, "10.10.0.2:5", "10.96.0.10:80", "10.10.0.3:8080", "10.10.0.2:5")
+	write(t, k, inKernel(udp), inKernel(outside), inKernel(service),
+		inKernel(connection(unix.IPPROTO_TCP, "10.10.0.2:5", "10.10.0.3:80", "10.10.0.3:80", "10.10.0.2:5")),
+		inKernel(connection(unix.IPPROTO_TCP, "10.10.0.3:80", "10.10.1.2:5", "10.10.1.2:5", "10.10.0.3:80")))
+	if n, err := c.ForgetInKernel(t.Context()); err != nil || n != 3 {
+		t.Error(n, err)
+	}
+	wantKnown(t, k, 0, udp.Original, outside.Original, service.Original)
+	if err := k.Dump(func(one conntrack.Connection) {
+		if want := one.Original != udp.Original; (one.Mark&rules.MarkAllowed != 0) != want {
+			t.Errorf("%+v: marked as allowed, want %v", one, want)
+		}
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// inKernel is an entry of the kernel for what policy has let through, inZone one of
+// the pipeline's zone.
+func inKernel(k conntrack.Connection) conntrack.Put {
+	k.Mark = rules.MarkAllowed
+	return conntrack.Put{Connection: k, New: true, MarkMask: rules.MarkAllowed}
+}
+
+func inZone(k conntrack.Connection) conntrack.Put {
+	k.Zone, k.Label = pipeline.Zone, allowedLabel()
+	return conntrack.Put{Connection: k, New: true}
+}
+
+func write(t *testing.T, k *conntrack.Kernel, puts ...conntrack.Put) {
+	t.Helper()
+	if n, err := k.Write(puts); err != nil || n != len(puts) {
+		t.Fatalf("wrote %d of %d: %v", n, len(puts), err)
+	}
+}
+
+// wantKnown asserts which connections live in a zone, by their original directions.
+func wantKnown(t *testing.T, k *conntrack.Kernel, zone uint16, want ...conntrack.Tuple) {
+	t.Helper()
+	got := map[conntrack.Tuple]bool{}
+	if err := k.Dump(func(one conntrack.Connection) {
+		if one.Zone == zone && alive(&one) {
+			got[one.Original] = true
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range want {
+		if !got[w] {
+			t.Errorf("zone %d lacks %s", zone, w)
+		}
+		delete(got, w)
+	}
+	for left := range got {
+		t.Errorf("zone %d has %s", zone, left)
+	}
+}
