@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -36,6 +37,9 @@ func TestBackendHandover(t *testing.T) {
 	set(t, l, state(t, threeNodes, pushed))
 	nodes := []*lab.Node{l.Node("node1"), l.Node("node2"), l.Node("node3")}
 	pairs := [][2]string{{"c", "a"}, {"a", "b"}, {"a", "d"}}
+	for _, p := range []string{"a", "c"} {
+		comeBack(t, l.Pod(pod(p)))
+	}
 	tr := startTraffic(t, l, pairs, [][2]string{{"b", "a"}, {"d", "a"}})
 	tr.startQuiet(t, l, pairs)
 	took := map[string][]time.Duration{}
@@ -67,6 +71,17 @@ func TestBackendHandover(t *testing.T) {
 			change(t, n, to)
 			nothingLeft(t, n, to)
 		}
+	}
+}
+
+// comeBack has a pod take a port again after some seconds, as a busy client does. By
+// then nothing may be left of the connection that it was used for before.
+func comeBack(t *testing.T, p *lab.Pod) {
+	t.Helper()
+	if err := p.Namespace().Do(func() error {
+		return os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", []byte("33000 34999"), 0o644)
+	}); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -56,9 +56,7 @@ func (tr *traffic) quiet(what string, work func() error) {
 	go func() {
 		defer tr.done.Done()
 		if err := work(); err != nil {
-			tr.note(func() {
-				tr.faults = append(tr.faults, fmt.Sprintf("%s %s: %v", time.Now().Format("15:04:05.000"), what, err))
-			})
+			tr.fault(what, err)
 		}
 	}()
 }

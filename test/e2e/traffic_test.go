@@ -19,13 +19,14 @@ import (
 )
 
 // synRetries is how long a connection may take to open: the kernel sends a SYN
-// again after 1, 3 and 7 seconds.
+// again at least after 1, 3 and 7 seconds.
 const synRetries = 8 * time.Second
 
 // traffic is what must go on, and what must not get through, while something
 // happens to a lab. Streams carry data all the time and lose nothing; new
 // connections that are allowed open; those that are denied do not.
 type traffic struct {
+	lab    *lab.Lab
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
@@ -42,7 +43,7 @@ type traffic struct {
 func startTraffic(t *testing.T, l *lab.Lab, allowed, denied [][2]string) *traffic {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	tr := &traffic{cancel: cancel}
+	tr := &traffic{lab: l, cancel: cancel}
 	t.Cleanup(func() { tr.cancel(); tr.done.Wait() })
 	for _, f := range model.Families() {
 		for _, p := range allowed {
@@ -62,20 +63,26 @@ func route(l *lab.Lab, pair [2]string, f model.Family) (*namespace.Namespace, ne
 	return l.Pod(pod(pair[0])).Namespace(), netip.AddrPortFrom(l.Pod(pod(pair[1])).Address(f), 80)
 }
 
-// loop repeats work until the end or its first fault.
+// loop repeats work until the end or its first fault. What has begun before the end
+// must end well.
 func (tr *traffic) loop(ctx context.Context, what string, work func() error) {
 	tr.done.Add(1)
 	go func() {
 		defer tr.done.Done()
 		for ctx.Err() == nil {
-			if err := work(); err != nil && ctx.Err() == nil {
-				tr.note(func() {
-					tr.faults = append(tr.faults, fmt.Sprintf("%s %s: %v", time.Now().Format("15:04:05.000"), what, err))
-				})
+			if err := work(); err != nil {
+				tr.fault(what, err)
 				return
 			}
 		}
 	}()
+}
+
+// fault notes one, with the time and what is known of a connection that did not
+// open.
+func (tr *traffic) fault(what string, err error) {
+	text := fmt.Sprintf("%s %s: %v%s", time.Now().Format("15:04:05.000"), what, err, whereabouts(tr.lab, err))
+	tr.note(func() { tr.faults = append(tr.faults, text) })
 }
 
 func (tr *traffic) note(f func()) {
@@ -114,30 +121,25 @@ func connectFrom(from *namespace.Namespace, source netip.Addr, to netip.AddrPort
 	}
 	fd := -1
 	err := from.Do(func() (err error) {
-		fd, err = unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		fd, err = unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	// Closing resets: source ports do not run out in TIME_WAIT.
-	limit := unix.NsecToTimeval(timeout.Nanoseconds())
-	err = errors.Join(
-		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}),
-		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit))
+	err = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	if err == nil && source.IsValid() {
 		err = unix.Bind(fd, sockaddr(netip.AddrPortFrom(source, 0)))
 	}
 	if err == nil {
 		err = unix.Connect(fd, sockaddr(to))
 	}
-	if errors.Is(err, unix.EINTR) {
+	if errors.Is(err, unix.EINPROGRESS) || errors.Is(err, unix.EINTR) {
 		err = connected(fd, timeout)
 	}
-	if err == nil {
-		err = unix.SetNonblock(fd, true)
-	}
 	if err != nil {
+		err = unopenedBy(fd, err)
 		return nil, errors.Join(err, unix.Close(fd))
 	}
 	return os.NewFile(uintptr(fd), "tcp"), nil
@@ -150,7 +152,7 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
 }
 
-// connected waits for a connect that a signal has interrupted: it goes on.
+// connected waits for a connect that goes on.
 func connected(fd int, timeout time.Duration) error {
 	deadline := time.Now().Add(timeout)
 	for {
@@ -210,7 +212,7 @@ func (tr *traffic) open(from *namespace.Namespace, to netip.AddrPort) error {
 		return fmt.Errorf("not open after %s: %w", time.Since(start).Round(time.Millisecond), err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(start.Add(synRetries)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(synRetries)); err != nil {
 		return err
 	}
 	if _, err := conn.Write([]byte{'?'}); err != nil {
@@ -230,7 +232,7 @@ func (tr *traffic) knock(from *namespace.Namespace, to netip.AddrPort) error {
 	switch {
 	case err == nil:
 		return errors.Join(errors.New("got in"), conn.Close())
-	case errors.Is(err, unix.EINPROGRESS), errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ETIMEDOUT):
+	case errors.Is(err, unix.ETIMEDOUT):
 		tr.note(func() { tr.denied++ })
 		return nil
 	}
