@@ -1,0 +1,138 @@
+package trace
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/felixlike/felixlike/dump"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+)
+
+// tableName names an OpenFlow table for people.
+func tableName(table uint8) string {
+	names := map[uint8]string{
+		pipeline.TableClassifier: "classifier", pipeline.TableSpoofGuard: "spoofguard", pipeline.TableARPResponder: "ARP",
+		pipeline.TableConntrack: "conntrack", pipeline.TableConntrackState: "state", pipeline.TableAssociations: "SCTP associations",
+		pipeline.TableDNAT: "Services, own node", pipeline.TableAdminEgress: "admin tier, egress", pipeline.TableEgress: "NetworkPolicies, egress",
+		pipeline.TableEgressDefault: "isolation, egress", pipeline.TableEgressMetrics: "counters, egress",
+		pipeline.TableL3Forwarding: "L3 forwarding", pipeline.TableTTL: "TTL", pipeline.TableL2Forwarding: "L2 forwarding",
+		pipeline.TableAdminIngress: "admin tier, ingress", pipeline.TableIngress: "NetworkPolicies, ingress",
+		pipeline.TableIngressDefault: "isolation, ingress", pipeline.TableIngressMetrics: "counters, ingress",
+		pipeline.TableCommit: "commit", pipeline.TableOutput: "output",
+	}
+	if name := names[table]; name != "" {
+		return fmt.Sprintf("table %d %s", table, name)
+	}
+	return fmt.Sprintf("table %d", table)
+}
+
+// describe adds to a step which policy is behind the flow, what it matched by, and
+// of a flow that isolates, which rules were nearly fulfilled.
+func (w *bridge) describe(step *Step, h *hit, f *fields) {
+	if h.id != 0 {
+		step.Policy, step.PolicyRule = w.namer.Conjunction(h.id)
+		for _, c := range h.clauses {
+			step.Sets = append(step.Sets, w.clause(h.id, c)...)
+		}
+		for _, id := range h.others {
+			policy, rule := w.namer.Conjunction(id)
+			step.Comment = strings.TrimSpace(step.Comment + fmt.Sprintf(" %s %s is fulfilled as well", policy, rule))
+		}
+		return
+	}
+	if h.flow.Owner() == pipeline.PolicyOwner && len(h.flow.Actions) == 0 {
+		step.Comment = w.closing(h.flow, f)
+	}
+	switch h.flow.Table {
+	case pipeline.TableAdminEgress, pipeline.TableEgress, pipeline.TableAdminIngress, pipeline.TableIngress:
+		step.Missed = w.missed(h)
+	}
+}
+
+// closing says what a flow of policy that drops is for.
+func (w *bridge) closing(flow *dump.Flow, f *fields) string {
+	switch flow.Table {
+	case pipeline.TableEgressDefault:
+		return named("isolated egress of "+f.source().String(), w.namer.Address(f.source()))
+	case pipeline.TableIngressDefault:
+		return named("isolated ingress of "+f.destination().String(), w.namer.Address(f.destination()))
+	case pipeline.TableEgressMetrics, pipeline.TableIngressMetrics:
+		return "denied by a rule"
+	}
+	return "the pod is closed"
+}
+
+// clause describes what one dimension of a conjunction matched by.
+func (w *bridge) clause(id uint32, flow *dump.Flow) []Membership {
+	var all []Membership
+	for _, a := range flow.Actions {
+		c, ok := a.(dump.Conjunction)
+		if !ok || c.ID != id {
+			continue
+		}
+		member := flow.MatchText()
+		if member == "" {
+			member = "any"
+		}
+		all = append(all, Membership{Set: fmt.Sprintf("conjunction %d, dimension %d of %d", c.ID, c.K, c.N), Member: member, Owner: w.owner(flow)})
+	}
+	return all
+}
+
+// owner names the pod that a flow is about, if it is about one.
+func (w *bridge) owner(flow *dump.Flow) string {
+	for _, t := range flow.Match {
+		switch t.Field {
+		case openflow.IPv4Src, openflow.IPv4Dst:
+			if t.Exact() {
+				return w.namer.Address(wordAddr(t.Value, 4))
+			}
+		case openflow.IPv6Src, openflow.IPv6Dst:
+			if t.Exact() {
+				return w.namer.Address(wordAddr(t.Value, 16))
+			}
+		case openflow.Reg1:
+			return w.namer.Port(w.site.Node, uint32(t.Value.Lo))
+		}
+	}
+	return ""
+}
+
+// missed are the rules that apply to the pod and of which a dimension did not match.
+func (w *bridge) missed(h *hit) []Miss {
+	var all []Miss
+	for _, id := range sortedKeys(h.nearly) {
+		n := h.nearly[id]
+		if len(n.clauses) == int(n.n) || !w.about(n) {
+			continue
+		}
+		var lacks []string
+		for k := uint8(1); k <= n.n; k++ {
+			if n.clauses[k] == nil {
+				lacks = append(lacks, fmt.Sprint(k))
+			}
+		}
+		policy, rule := w.namer.Conjunction(id)
+		all = append(all, Miss{
+			Policy: policy, PolicyRule: rule, Rule: fmt.Sprintf("conjunction %d", id),
+			Because: fmt.Sprintf("dimension %s of %d did not match", strings.Join(lacks, ", "), n.n),
+		})
+	}
+	return all
+}
+
+// about reports whether one of the dimensions that matched is that of the pod.
+func (w *bridge) about(n *near) bool {
+	for _, flow := range n.clauses {
+		direction := []openflow.Field{openflow.Reg1}
+		if flow.Table <= pipeline.TableEgressDefault {
+			direction = []openflow.Field{openflow.IPv4Src, openflow.IPv6Src}
+		}
+		if slices.ContainsFunc(direction, func(f openflow.Field) bool { _, has := flow.Term(f); return has }) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,90 @@
+package trace
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// Site is a node, with what it has programmed.
+type Site struct {
+	// Node is its name, Nodes all nodes of the cluster.
+	Node  string
+	Nodes []*model.Node
+	// HostAddresses are all addresses that the node itself has.
+	HostAddresses []netip.Addr
+	Attachments   []*model.Attachment
+	// Bridge is the name of the integration bridge, Gateway that of its port to the
+	// host, and Uplink what stands for the host's way out.
+	Bridge, Gateway, Uplink string
+	GatewayPort, TunnelPort uint32
+	GatewayMAC              net.HardwareAddr
+	// Rulesets are the tables of netfilter that are ours, Flows the bridge's. Without
+	// flows the bridge lets everything pass to where it has to go.
+	Rulesets []*Ruleset
+	Flows    *Flows
+}
+
+func (s *Site) node() *model.Node {
+	for _, n := range s.Nodes {
+		if n.Name == s.Node {
+			return n
+		}
+	}
+	return &model.Node{Name: s.Node}
+}
+
+// attachment returns the interface of the local pod with the address, or nil.
+func (s *Site) attachment(a netip.Addr) *model.Attachment {
+	for _, at := range s.Attachments {
+		if slices.Contains(at.Addresses, a) {
+			return at
+		}
+	}
+	return nil
+}
+
+// own reports whether an address is one of the node itself.
+func (s *Site) own(a netip.Addr) bool {
+	n := s.node()
+	return slices.Contains(s.HostAddresses, a) || slices.Contains(n.Addresses, a) || n.Gateway(model.FamilyOf(a)) == a
+}
+
+// podNetwork returns the node whose pod prefix has the address, or nil.
+func (s *Site) podNetwork(a netip.Addr) *model.Node {
+	for _, n := range s.Nodes {
+		if slices.ContainsFunc(n.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(a) }) {
+			return n
+		}
+	}
+	return nil
+}
+
+// peer returns the other node that has the address, or the prefix of the pod that
+// has it, or nil.
+func (s *Site) peer(a netip.Addr) *model.Node {
+	if n := s.podNetwork(a); n != nil {
+		if n.Name == s.Node {
+			return nil
+		}
+		return n
+	}
+	for _, n := range s.Nodes {
+		if n.Name != s.Node && slices.Contains(n.Addresses, a) {
+			return n
+		}
+	}
+	return nil
+}
+
+// owns reports whether packets from the address begin at this node: its own, or
+// that of a pod of it.
+func (s *Site) owns(a netip.Addr) bool {
+	if s.own(a) || s.attachment(a) != nil {
+		return true
+	}
+	n := s.podNetwork(a)
+	return n != nil && n.Name == s.Node
+}

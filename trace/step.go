@@ -1,0 +1,136 @@
+package trace
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// Step is one thing that happened to the packet.
+type Step struct {
+	// Node is where, Place what holds the rule: the bridge, a table of netfilter, or
+	// the host's routing.
+	Node  string `json:"node"`
+	Place string `json:"place"`
+	// Table is the chain, or the OpenFlow table.
+	Table string `json:"table,omitempty"`
+	// Number is the rule's place in its chain, from 1, or the flow's priority.
+	Number int `json:"number,omitempty"`
+	// Rule is the rule or flow as text.
+	Rule string `json:"rule,omitempty"`
+	// Effect says what became of the packet by it.
+	Effect string `json:"effect"`
+	// Comment says what the rule is for, in the words of whoever made it.
+	Comment string `json:"comment,omitempty"`
+	// Policy and PolicyRule are the Kubernetes policy, and the rule of it, behind the
+	// rule.
+	Policy     string `json:"policy,omitempty"`
+	PolicyRule string `json:"policyRule,omitempty"`
+	// Sets are the memberships that made it match.
+	Sets []Membership `json:"sets,omitempty"`
+	// Missed are the rules of policies that were asked before and did not match.
+	Missed []Miss `json:"missed,omitempty"`
+}
+
+// Membership is a member of a set, or of a conjunction's dimension, that a packet
+// was found by.
+type Membership struct {
+	Set    string `json:"set"`
+	Member string `json:"member"`
+	// Owner is whose address the member is, About what the set stands for, where it
+	// is known.
+	Owner string `json:"owner,omitempty"`
+	About string `json:"about,omitempty"`
+}
+
+// Miss is a rule of a policy that was asked and did not match.
+type Miss struct {
+	Policy     string `json:"policy"`
+	PolicyRule string `json:"policyRule,omitempty"`
+	Rule       string `json:"rule,omitempty"`
+	// Because is the first of its conditions that failed.
+	Because string `json:"because"`
+}
+
+// Fate is what became of a packet.
+type Fate string
+
+// The fates.
+const (
+	// ToPod and ToNode: it came to where it was sent.
+	ToPod  Fate = "delivered to the pod"
+	ToNode Fate = "delivered to the node"
+	// Outside: it left the cluster.
+	Outside Fate = "left the cluster"
+	// ToPeer: it went on to a node that was not asked.
+	ToPeer Fate = "went to a node that was not asked"
+	// Dropped: a rule or flow dropped it.
+	Dropped Fate = "dropped"
+	// Stayed: it never left its sender.
+	Stayed Fate = "stayed in the pod"
+)
+
+// Through reports whether it was not dropped.
+func (f Fate) Through() bool { return f != Dropped }
+
+// Path is how a packet went.
+type Path struct {
+	Packet Packet `json:"packet"`
+	Steps  []Step `json:"steps"`
+	Fate   Fate   `json:"fate"`
+	// At is where it ended: a pod, a node, or the place that dropped it.
+	At string `json:"at,omitempty"`
+	// Egress and Ingress tell whether the nodes of source and destination were on
+	// the way, so that their policies were asked.
+	Egress  bool `json:"egressAsked"`
+	Ingress bool `json:"ingressAsked"`
+}
+
+// Decider returns the last step, which decided, or nil.
+func (p *Path) Decider() *Step {
+	if len(p.Steps) == 0 {
+		return nil
+	}
+	return &p.Steps[len(p.Steps)-1]
+}
+
+// Namer names what steps are about, for people. Every method may return "".
+type Namer interface {
+	// Address names whose address it is.
+	Address(netip.Addr) string
+	// Set says what a set of that name, as rules have it, stands for.
+	Set(name string) string
+	// Conjunction returns the policy and the rule of it that have an id.
+	Conjunction(id uint32) (policy, rule string)
+	// Port names who is behind a port of the node's bridge.
+	Port(node string, port uint32) string
+}
+
+// nameless names nothing.
+type nameless struct{}
+
+func (nameless) Address(netip.Addr) string           { return "" }
+func (nameless) Set(string) string                   { return "" }
+func (nameless) Conjunction(uint32) (string, string) { return "", "" }
+func (nameless) Port(string, uint32) string          { return "" }
+
+// named appends a name in brackets, if there is one.
+func named(text, name string) string {
+	if name == "" {
+		return text
+	}
+	return fmt.Sprintf("%s (%s)", text, name)
+}
+
+// UnknownRule is a rule on the packet's way that the tracer cannot read: where it
+// leads is not known, and not guessed.
+type UnknownRule struct {
+	Place, Table string
+	Number       int
+	Text, Reason string
+}
+
+// Error names the rule.
+func (e *UnknownRule) Error() string {
+	return fmt.Sprintf("%s: %s: rule %d (%s): %s: it may decide about the packet, and this tracer does not know its form",
+		e.Place, e.Table, e.Number, e.Text, e.Reason)
+}

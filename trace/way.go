@@ -1,0 +1,319 @@
+package trace
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// Follow follows a packet through the sites: from the one that it begins at, over
+// the tunnel to the next. Where that is not among them, it begins or ends at the
+// tunnel. The sites must be of one cluster. A rule on its way that is not known is
+// an error (*UnknownRule).
+func Follow(p Packet, sites []*Site, n Namer) (*Path, error) {
+	p, err := p.check()
+	if err != nil {
+		return nil, err
+	}
+	if n == nil {
+		n = nameless{}
+	}
+	w := &way{sites: sites, namer: n, path: &Path{Packet: p}, packet: p}
+	if err := w.begin(); err != nil {
+		return nil, err
+	}
+	return w.path, nil
+}
+
+// way is a packet on its way.
+type way struct {
+	sites []*Site
+	namer Namer
+	path  *Path
+	// packet is as it is now.
+	packet Packet
+	hops   int
+}
+
+// maxHops ends a walk that goes to and fro between host, bridge and nodes.
+const maxHops = 16
+
+// begin finds where the packet begins.
+func (w *way) begin() error {
+	p := w.packet
+	for _, s := range w.sites {
+		if s.owns(p.Destination) {
+			w.path.Ingress = true
+		}
+		w.path.Egress = w.path.Egress || s.owns(p.Source)
+	}
+	for _, s := range w.sites {
+		at := s.attachment(p.Source)
+		switch {
+		case at != nil && at == s.attachment(p.Destination):
+			w.end(Stayed, at.Pod.String())
+			return nil
+		case at != nil:
+			return w.bridge(s, at.OFPort, at.MAC, w.macTowards(s, p), netip.Addr{})
+		case s.own(p.Source):
+			return w.host(s, "")
+		case s.owns(p.Source):
+			return fmt.Errorf("no pod on %s has the address %s: it can send nothing", s.Node, p.Source)
+		}
+	}
+	// It begins at a node that is not here, or outside.
+	for _, s := range w.sites {
+		if !s.owns(p.Destination) {
+			continue
+		}
+		if peer := s.peer(p.Source); peer != nil {
+			return w.bridge(s, s.TunnelPort, ovsdb.GatewayMAC(peer.Name), pipeline.VirtualMAC(), peer.Address(model.IPv4))
+		}
+		return w.host(s, s.Uplink)
+	}
+	return errors.New("neither end of the packet is on a node that was asked")
+}
+
+// macTowards is the MAC address that a pod sends to: a pod's of the same node, which
+// is on its link, or the gateway's.
+func (w *way) macTowards(s *Site, p Packet) net.HardwareAddr {
+	if at := s.attachment(p.Destination); at != nil {
+		return at.MAC
+	}
+	return s.GatewayMAC
+}
+
+func (w *way) hop() error {
+	if w.hops++; w.hops > maxHops {
+		return errors.New("the packet goes to and fro between bridge and host without end")
+	}
+	return nil
+}
+
+func (w *way) end(f Fate, at string) { w.path.Fate, w.path.At = f, at }
+
+func (w *way) step(s Step) { w.path.Steps = append(w.path.Steps, s) }
+
+// bridge takes the packet through the bridge of a site.
+func (w *way) bridge(s *Site, port uint32, src, dst net.HardwareAddr, outer netip.Addr) error {
+	if err := w.hop(); err != nil {
+		return err
+	}
+	place := "bridge " + s.Bridge
+	in := s.portName(port, w.namer)
+	if s.Flows == nil {
+		return w.assumedBridge(s, port)
+	}
+	f := newFields(w.packet, port, src, dst)
+	if outer.IsValid() {
+		f[openflow.TunSrc] = bytesWord(outer.Unmap().AsSlice())
+	}
+	b := &bridge{site: s, namer: w.namer, tracker: newTracker(w.packet, w.begunByGateway(s))}
+	err := b.run(f)
+	w.path.Steps = append(w.path.Steps, b.steps...)
+	if err != nil {
+		return err
+	}
+	switch len(b.out) {
+	case 0:
+		w.end(Dropped, s.Node+", "+place+", "+w.path.Decider().Table)
+		return nil
+	case 1:
+		return w.left(s, b.out[0])
+	}
+	return fmt.Errorf("%s: what came in by %s goes out by %d ports", place, in, len(b.out))
+}
+
+// begunByGateway reports whether whoever began the packet's connection comes in by
+// the gateway port of the site: this node itself, or the outside.
+func (w *way) begunByGateway(s *Site) bool {
+	from := w.packet.Source
+	if w.packet.Conn == Answer {
+		from = w.packet.Destination
+	}
+	return s.attachment(from) == nil && s.peer(from) == nil
+}
+
+// left takes the packet on from a port of the bridge.
+func (w *way) left(s *Site, out output) error {
+	w.packet.Source, w.packet.Destination = out.fields.source(), out.fields.destination()
+	switch out.port {
+	case s.GatewayPort:
+		return w.host(s, s.Gateway)
+	case s.TunnelPort:
+		return w.tunnel(s, wordAddr(out.fields[openflow.TunDst], 4))
+	}
+	for _, at := range s.Attachments {
+		if at.OFPort == out.port {
+			w.end(ToPod, at.Pod.String())
+			return nil
+		}
+	}
+	return fmt.Errorf("bridge %s of %s: the packet leaves by port %d, which is nobody's", s.Bridge, s.Node, out.port)
+}
+
+// tunnel takes the packet to the peer whose address it is.
+func (w *way) tunnel(s *Site, outer netip.Addr) error {
+	for _, n := range s.Nodes {
+		if n.Address(model.IPv4) != outer || n.Name == s.Node {
+			continue
+		}
+		w.step(Step{Node: s.Node, Place: "tunnel", Effect: fmt.Sprintf("to %s (%s)", n.Name, outer)})
+		for _, peer := range w.sites {
+			if peer.Node == n.Name {
+				return w.bridge(peer, peer.TunnelPort, s.GatewayMAC, pipeline.VirtualMAC(), s.node().Address(model.IPv4))
+			}
+		}
+		w.end(ToPeer, n.Name)
+		return nil
+	}
+	return fmt.Errorf("tunnel of %s: no node has the address %s", s.Node, outer)
+}
+
+// assumedBridge takes the packet where it has to go, as if the bridge let everything
+// through: its flows are not known.
+func (w *way) assumedBridge(s *Site, port uint32) error {
+	step := Step{Node: s.Node, Place: "bridge " + s.Bridge}
+	p := w.packet
+	if port != s.GatewayPort {
+		step.Effect = "its flows were not read: taken to hand the packet to the host"
+		w.step(step)
+		return w.host(s, s.Gateway)
+	}
+	step.Effect = "its flows were not read: taken to deliver the packet"
+	w.step(step)
+	if at := s.attachment(p.Destination); at != nil {
+		w.end(ToPod, at.Pod.String())
+		return nil
+	}
+	if peer := s.peer(p.Destination); peer != nil {
+		return w.tunnel(s, peer.Address(model.IPv4))
+	}
+	w.end(Dropped, "no pod has the address "+p.Destination.String())
+	return nil
+}
+
+// host takes the packet through the host of a site, into which it came by an
+// interface, or "" if the host sends it.
+func (w *way) host(s *Site, in string) error {
+	if err := w.hop(); err != nil {
+		return err
+	}
+	out := s.route(w.packet, in)
+	p := &hostPacket{Packet: w.packet, in: in, out: out, conn: hostConnOf(w.packet), local: s.own}
+	hook := func(at tables.HookPoint) (bool, error) {
+		n := &netfilter{node: s.Node, packet: p, namer: w.namer}
+		passes, err := n.hook(s.Rulesets, at)
+		w.path.Steps = append(w.path.Steps, n.steps...)
+		if err == nil && !passes {
+			last := w.path.Decider()
+			w.end(Dropped, fmt.Sprintf("%s, %s, %s", s.Node, last.Place, last.Table))
+		}
+		return passes, err
+	}
+	if in != "" {
+		if passes, err := hook(tables.HookPrerouting); err != nil || !passes {
+			return err
+		}
+	}
+	if out == "" {
+		w.step(Step{Node: s.Node, Place: "host", Effect: "to this node itself, which policy does not judge"})
+		w.end(ToNode, s.Node)
+		return nil
+	}
+	w.step(Step{Node: s.Node, Place: "host", Effect: routed(in, out)})
+	if in != "" {
+		if passes, err := hook(tables.HookForward); err != nil || !passes {
+			return err
+		}
+	}
+	if passes, err := hook(tables.HookPostrouting); err != nil || !passes {
+		return err
+	}
+	w.packet = p.Packet
+	if out != s.Gateway {
+		return w.outside(s)
+	}
+	dst := pipeline.VirtualMAC()
+	if at := s.attachment(w.packet.Destination); at != nil {
+		dst = at.MAC
+	}
+	return w.bridge(s, s.GatewayPort, s.GatewayMAC, dst, netip.Addr{})
+}
+
+// outside ends at what is beyond the uplink: another node, or the world.
+func (w *way) outside(s *Site) error {
+	if peer := s.peer(w.packet.Destination); peer != nil {
+		for _, other := range w.sites {
+			if other.Node == peer.Name {
+				return w.host(other, other.Uplink)
+			}
+		}
+		w.end(ToPeer, peer.Name)
+		return nil
+	}
+	w.end(Outside, w.packet.Destination.String())
+	return nil
+}
+
+func routed(in, out string) string {
+	if in == "" {
+		return "sent by this node itself, out by " + out
+	}
+	return fmt.Sprintf("in by %s, routed out by %s", in, out)
+}
+
+// route returns the interface that the host sends a packet out by, as its routes say
+// (ovsfwd/hostnet), or "" if it is for the host.
+func (s *Site) route(p Packet, in string) string {
+	if s.own(p.Destination) {
+		return ""
+	}
+	if s.podNetwork(p.Destination) != nil || s.attachment(p.Destination) != nil {
+		return s.Gateway
+	}
+	// What comes from pods and is for a peer itself goes through the tunnel.
+	if in == s.Gateway && s.peer(p.Destination) != nil {
+		return s.Gateway
+	}
+	return s.Uplink
+}
+
+// hostConnOf is what the host's connection tracking knows.
+func hostConnOf(p Packet) hostConn {
+	c := hostConn{state: tables.StateNew, source: p.Source}
+	switch p.Conn {
+	case Allowed, Answer, Related:
+		c.state, c.mark = tables.StateEstablished, rules.MarkAllowed
+	case Unjudged:
+		c.state = tables.StateEstablished
+	case Invalid:
+		c.state = tables.StateInvalid
+	}
+	if p.Conn == Related {
+		c.state = tables.StateRelated
+	}
+	if c.answer = p.Conn == Answer || p.Conn == Related; c.answer {
+		c.source = p.Destination
+	}
+	return c
+}
+
+// portName names a port of the bridge.
+func (s *Site) portName(port uint32, n Namer) string {
+	switch port {
+	case s.GatewayPort:
+		return "the gateway port"
+	case s.TunnelPort:
+		return "the tunnel"
+	}
+	return named(fmt.Sprintf("port %d", port), n.Port(s.Node, port))
+}
