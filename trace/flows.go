@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/felixlike/felixlike/dump"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
@@ -76,7 +75,7 @@ func (f *Flows) matching(table uint8, p *fields) []*dump.Flow {
 		found = append(found, t.flows[string(key)]...)
 	}
 	slices.SortStableFunc(found, func(a, b *dump.Flow) int {
-		return cmp.Or(-cmp.Compare(a.Priority, b.Priority), strings.Compare(a.MatchText(), b.MatchText()))
+		return -cmp.Compare(a.Priority, b.Priority)
 	})
 	return found
 }

@@ -1,0 +1,167 @@
+package oracle
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// Explanation is a verdict with all that was asked for it.
+type Explanation struct {
+	Verdict
+	// Egress and Ingress are the rules of the policies that isolate either end, in
+	// their order, and what they say.
+	EgressRules, IngressRules []Asked
+}
+
+// Asked is a rule of a policy that was asked.
+type Asked struct {
+	Policy model.PolicyID
+	// Rule is empty for a policy without a rule in the direction.
+	Rule   string
+	Allows bool
+	// Because says in words why it does not allow the packet, or by what it does.
+	Because string
+}
+
+// Explain judges a packet as Evaluate does, and says what every rule of the
+// policies concerned says to it.
+func (c *Cluster) Explain(p Packet) Explanation {
+	p.Source, p.Destination = p.Source.Unmap(), p.Destination.Unmap()
+	e := Explanation{Verdict: c.Evaluate(p)}
+	source, destination := c.podAt(p.Source), c.podAt(p.Destination)
+	if len(e.Egress.Isolating) > 0 {
+		e.EgressRules = c.ask(model.Egress, source, p.Destination, destination, p)
+	}
+	if len(e.Ingress.Isolating) > 0 {
+		e.IngressRules = c.ask(model.Ingress, destination, p.Source, source, p)
+	}
+	return e
+}
+
+// ask asks every rule of the policies that isolate the subject.
+func (c *Cluster) ask(d model.Direction, subject *corev1.Pod, peer netip.Addr, peerPod *corev1.Pod, p Packet) []Asked {
+	var all []Asked
+	for _, policy := range c.Policies {
+		if !isolates(policy, d) || !c.targets(policy, subject) {
+			continue
+		}
+		all = append(all, c.askPolicy(policy, d, peer, peerPod, p)...)
+	}
+	slices.SortStableFunc(all, func(a, b Asked) int { return a.Policy.Compare(b.Policy) })
+	return all
+}
+
+func (c *Cluster) askPolicy(policy *networkingv1.NetworkPolicy, d model.Direction, peer netip.Addr, peerPod *corev1.Pod, p Packet) []Asked {
+	id := model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: policy.Namespace, Name: policy.Name}
+	if _, err := metav1.LabelSelectorAsSelector(&policy.Spec.PodSelector); err != nil {
+		return []Asked{{Policy: id, Because: "its podSelector cannot be understood, so it isolates and allows nothing"}}
+	}
+	if !declares(policy, d) {
+		return []Asked{{Policy: id, Because: "its policyTypes cannot be understood, so it isolates and allows nothing"}}
+	}
+	destination := peerPod
+	if d == model.Ingress {
+		destination = c.podAt(p.Destination)
+	}
+	rules := rulesOf(policy, d)
+	if len(rules) == 0 {
+		return []Asked{{Policy: id, Because: fmt.Sprintf("it has no %s rules, so it isolates and allows nothing", d)}}
+	}
+	var all []Asked
+	for i, r := range rules {
+		asked := Asked{Policy: id, Rule: fmt.Sprintf("%s[%d]", d, i)}
+		peers, ports := c.anyPeer(r.From, policy.Namespace, peer, peerPod), anyPort(r.Ports, destination, p)
+		asked.Allows = peers && ports
+		asked.Because = strings.Join([]string{peerWords(r.From, d, peers, peer, peerPod), portWords(r.Ports, ports, p)}, ", ")
+		all = append(all, asked)
+	}
+	return all
+}
+
+// peerWords says whether the peer is one of those of a rule.
+func peerWords(peers []networkingv1.NetworkPolicyPeer, d model.Direction, is bool, a netip.Addr, pod *corev1.Pod) string {
+	who, field := a.String(), "from"
+	if pod != nil {
+		who = pod.Namespace + "/" + pod.Name
+	}
+	if d == model.Egress {
+		field = "to"
+	}
+	switch {
+	case len(peers) == 0:
+		return "any peer"
+	case is:
+		return fmt.Sprintf("%s is in %s", who, field)
+	}
+	return fmt.Sprintf("%s is not in %s (%s)", who, field, peersText(peers))
+}
+
+// portWords says whether the packet's port is one of those of a rule.
+func portWords(ports []networkingv1.NetworkPolicyPort, is bool, p Packet) string {
+	port := p.Protocol.String()
+	if p.Port != 0 {
+		port = model.PortRange{Protocol: p.Protocol, First: p.Port, Last: p.Port}.String()
+	}
+	switch {
+	case len(ports) == 0:
+		return "any port"
+	case is:
+		return port + " is in ports"
+	}
+	var all []string
+	for _, one := range ports {
+		all = append(all, portText(one))
+	}
+	return fmt.Sprintf("%s is not in ports (%s)", port, strings.Join(all, ", "))
+}
+
+func peersText(peers []networkingv1.NetworkPolicyPeer) string {
+	var all []string
+	for _, peer := range peers {
+		var words []string
+		if peer.NamespaceSelector != nil {
+			words = append(words, "namespaces "+selectorText(peer.NamespaceSelector))
+		}
+		if peer.PodSelector != nil {
+			words = append(words, "pods "+selectorText(peer.PodSelector))
+		}
+		if peer.IPBlock != nil {
+			text := "addresses " + peer.IPBlock.CIDR
+			if len(peer.IPBlock.Except) > 0 {
+				text += " except " + strings.Join(peer.IPBlock.Except, " ")
+			}
+			words = append(words, text)
+		}
+		all = append(all, strings.Join(words, " "))
+	}
+	return strings.Join(all, ", or ")
+}
+
+func selectorText(s *metav1.LabelSelector) string {
+	if len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 0 {
+		return "all"
+	}
+	return metav1.FormatLabelSelector(s)
+}
+
+func portText(p networkingv1.NetworkPolicyPort) string {
+	text := "tcp"
+	if p.Protocol != nil {
+		text = strings.ToLower(string(*p.Protocol))
+	}
+	if p.Port != nil {
+		text += "/" + p.Port.String()
+	}
+	if p.EndPort != nil {
+		text += fmt.Sprintf("-%d", *p.EndPort)
+	}
+	return text
+}
