@@ -96,6 +96,7 @@ type Driver struct {
 	problems *problems
 	// policies are the NetworkPolicies of the datastore, with their source.
 	policies map[model.ObjectRef]string
+	objects  *objects
 	calls    chan func()
 	outcomes chan outcome
 	// noticed wakes the loop after a notice of a Watch.
@@ -144,8 +145,8 @@ func New(cfg Config) *Driver {
 	d := &Driver{
 		cfg: cfg, log: cfg.Log.With("component", "driver", "backend", cfg.Backend.Name),
 		engine: policy.New(cfg.Node), tracker: t, problems: newProblems(),
-		policies: map[model.ObjectRef]string{},
-		calls:    make(chan func(), 256), outcomes: make(chan outcome, len(cfg.Stages)+1), // one may join in a handover
+		policies: map[model.ObjectRef]string{}, objects: newObjects(),
+		calls: make(chan func(), 256), outcomes: make(chan outcome, len(cfg.Stages)+1), // one may join in a handover
 		noticed: make(chan struct{}, 1), stopped: make(chan struct{}), started: time.Now(),
 		shared: &wants{managers: cfg.Managers}, backend: cfg.Backend,
 		addressesKnown: cfg.HostAddresses == nil,

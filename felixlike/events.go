@@ -29,6 +29,7 @@ func (d *Driver) onBatch(b datastore.Batch) {
 }
 
 func (d *Driver) onEvent(e datastore.Event) {
+	d.objects.onEvent(e)
 	switch e := e.(type) {
 	case datastore.NodeSet:
 		d.problems.setObject(ref("Node", "", e.Node.Name), e.Source, d.engine.SetNode(e.Node))

@@ -28,6 +28,8 @@ type Agent interface {
 	// WaitProgrammed waits until the revision (or a later one) is programmed
 	// and returns the one that is.
 	WaitProgrammed(ctx context.Context, revision uint64) (uint64, error)
+	// Objects returns the Kubernetes objects that policy is computed from.
+	Objects(ctx context.Context) (Objects, error)
 }
 
 // Status is the state of one agent.

@@ -52,6 +52,10 @@ func (f *fakeAgent) Sync(ctx context.Context, pods []model.PodID) (uint64, error
 	return f.programmed.Load(), f.err
 }
 
+func (f *fakeAgent) Objects(context.Context) (Objects, error) {
+	return Objects{Node: f.status.Node, Revision: f.status.Observed}, f.err
+}
+
 func (f *fakeAgent) SetBackend(_ context.Context, name string) error {
 	if name != "iptables" {
 		return fmt.Errorf("backend %q: must be iptables", name)
@@ -132,6 +136,14 @@ func TestStatusRoundTrip(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
+	}
+}
+
+func TestObjects(t *testing.T) {
+	path, _ := serve(t, &fakeAgent{status: Status{Node: "n1", Observed: 7}})
+	got, err := NewClient(path).Objects(context.Background())
+	if err != nil || got.Node != "n1" || got.Revision != 7 {
+		t.Errorf("objects = %+v, %v", got, err)
 	}
 }
 

@@ -1,0 +1,32 @@
+package control
+
+import (
+	"context"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+)
+
+const objectsPath = "/" + Version + "/objects"
+
+// Objects are the Kubernetes objects of the whole cluster that the agent goes by,
+// as it has them now, with no more than policy depends on. All are sorted by
+// namespace and name. A policy that cannot be understood is there as what it
+// stands for: it isolates both directions and allows nothing.
+type Objects struct {
+	// Node is the agent's own, Revision the datastore's.
+	Node       string                        `json:"node"`
+	Revision   uint64                        `json:"revision"`
+	Nodes      []*corev1.Node                `json:"nodes"`
+	Namespaces []*corev1.Namespace           `json:"namespaces"`
+	Pods       []*corev1.Pod                 `json:"pods"`
+	Policies   []*networkingv1.NetworkPolicy `json:"networkPolicies"`
+}
+
+// Objects returns the Kubernetes objects that the agent goes by.
+func (c *Client) Objects(ctx context.Context) (Objects, error) {
+	var all Objects
+	err := c.call(ctx, http.MethodGet, objectsPath, nil, nil, &all)
+	return all, err
+}

@@ -1,0 +1,132 @@
+package felixlike
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/model"
+)
+
+// objects are the datastore's, as they came: for whoever judges packets by them and
+// not by what was made of them.
+type objects struct {
+	nodes      map[string]*corev1.Node
+	namespaces map[string]*corev1.Namespace
+	pods       map[model.PodID]*corev1.Pod
+	policies   map[model.PodID]*networkingv1.NetworkPolicy
+}
+
+func newObjects() *objects {
+	return &objects{
+		nodes: map[string]*corev1.Node{}, namespaces: map[string]*corev1.Namespace{},
+		pods: map[model.PodID]*corev1.Pod{}, policies: map[model.PodID]*networkingv1.NetworkPolicy{},
+	}
+}
+
+// onEvent takes note of a change. Objects are kept, and neither copied nor changed.
+func (o *objects) onEvent(e datastore.Event) {
+	switch e := e.(type) {
+	case datastore.NodeSet:
+		o.nodes[e.Node.Name] = e.Node
+	case datastore.NodeDeleted:
+		delete(o.nodes, e.Name)
+	case datastore.NamespaceSet:
+		o.namespaces[e.Namespace.Name] = e.Namespace
+	case datastore.NamespaceDeleted:
+		delete(o.namespaces, e.Name)
+	case datastore.PodSet:
+		o.pods[model.PodID{Namespace: e.Pod.Namespace, Name: e.Pod.Name}] = e.Pod
+	case datastore.PodDeleted:
+		delete(o.pods, e.ID)
+	case datastore.NetworkPolicySet:
+		o.policies[model.PodID{Namespace: e.Policy.Namespace, Name: e.Policy.Name}] = e.Policy
+	case datastore.NetworkPolicyClosed:
+		o.policies[model.PodID{Namespace: e.Namespace, Name: e.Name}] = closedPolicy(e)
+	case datastore.NetworkPolicyDeleted:
+		delete(o.policies, model.PodID{Namespace: e.Namespace, Name: e.Name})
+	}
+}
+
+// closedPolicy is what a policy that cannot be understood stands for.
+func closedPolicy(e datastore.NetworkPolicyClosed) *networkingv1.NetworkPolicy {
+	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name}}
+	p.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}
+	if e.PodSelector != nil {
+		p.Spec.PodSelector = *e.PodSelector
+	}
+	return p
+}
+
+// all returns what policy depends on, sorted.
+func (o *objects) all() control.Objects {
+	var out control.Objects
+	for _, name := range slices.Sorted(maps.Keys(o.nodes)) {
+		n := o.nodes[name]
+		out.Nodes = append(out.Nodes, &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       corev1.NodeSpec{PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs},
+			Status:     corev1.NodeStatus{Addresses: n.Status.Addresses},
+		})
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.namespaces)) {
+		out.Namespaces = append(out.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: o.namespaces[name].Labels}})
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(o.pods), model.PodID.Compare) {
+		out.Pods = append(out.Pods, trimmedPod(o.pods[id]))
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(o.policies), model.PodID.Compare) {
+		p := o.policies[id]
+		out.Policies = append(out.Policies, &networkingv1.NetworkPolicy{
+			ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, Spec: p.Spec,
+		})
+	}
+	return out
+}
+
+// trimmedPod is a pod with what policy depends on: labels, addresses, and the ports
+// that have a name.
+func trimmedPod(p *corev1.Pod) *corev1.Pod {
+	out := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, Labels: p.Labels},
+		Spec:       corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork},
+		Status:     corev1.PodStatus{Phase: p.Status.Phase, PodIPs: p.Status.PodIPs},
+	}
+	for _, c := range p.Spec.Containers {
+		if ports := namedPorts(c.Ports); len(ports) > 0 {
+			out.Spec.Containers = append(out.Spec.Containers, corev1.Container{Name: c.Name, Ports: ports})
+		}
+	}
+	for _, c := range p.Spec.InitContainers {
+		if ports := namedPorts(c.Ports); len(ports) > 0 && c.RestartPolicy != nil {
+			out.Spec.InitContainers = append(out.Spec.InitContainers, corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy, Ports: ports})
+		}
+	}
+	return out
+}
+
+func namedPorts(all []corev1.ContainerPort) []corev1.ContainerPort {
+	var named []corev1.ContainerPort
+	for _, p := range all {
+		if p.Name != "" {
+			named = append(named, corev1.ContainerPort{Name: p.Name, ContainerPort: p.ContainerPort, Protocol: p.Protocol})
+		}
+	}
+	return named
+}
+
+// Objects implements control.Agent.
+func (d *Driver) Objects(ctx context.Context) (control.Objects, error) {
+	var out control.Objects
+	err := d.ask(ctx, func() {
+		out = d.objects.all()
+		out.Node, out.Revision = d.cfg.Node, d.observed
+	})
+	return out, err
+}

@@ -1,0 +1,81 @@
+package felixlike
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/policy/oracle"
+	"github.com/felixlike/felixlike/test/truthtable"
+)
+
+// TestObjectsJudgeAlike: what is served of the objects is all that policy depends on.
+func TestObjectsJudgeAlike(t *testing.T) {
+	file, err := os.Open("../test/truthtable/testdata/sample.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	steps, err := truthtable.Read(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range steps {
+		full := step.Objects(model.IPv4)
+		served := newObjects()
+		for _, n := range full.Nodes {
+			served.onEvent(datastore.NodeSet{Node: n})
+		}
+		for _, n := range full.Namespaces {
+			served.onEvent(datastore.NamespaceSet{Namespace: n})
+		}
+		for _, p := range full.Pods {
+			served.onEvent(datastore.PodSet{Pod: p})
+		}
+		for _, p := range full.Policies {
+			served.onEvent(datastore.NetworkPolicySet{Policy: p})
+		}
+		all := served.all()
+		a := oracle.Cluster{Nodes: full.Nodes, Namespaces: full.Namespaces, Pods: full.Pods, Policies: full.Policies}
+		b := oracle.Cluster{Nodes: all.Nodes, Namespaces: all.Namespaces, Pods: all.Pods, Policies: all.Policies}
+		for _, probe := range step.Probes {
+			p := oracle.Packet{Port: probe.Port}
+			p.Source, _ = step.Address(probe.From, model.IPv4)
+			p.Destination, _ = step.Address(probe.To, model.IPv4)
+			p.Protocol, _ = model.ParseProtocol(probe.Protocol)
+			if want, got := a.Evaluate(p).Allowed, b.Evaluate(p).Allowed; want != got {
+				t.Errorf("%s: %s: %v by what is served, %v by the objects", step.String(), p, got, want)
+			}
+		}
+		again := served.all()
+		one, _ := json.Marshal(all)
+		two, _ := json.Marshal(again)
+		if string(one) != string(two) {
+			t.Errorf("%s: two answers differ", step.String())
+		}
+	}
+}
+
+// TestClosedPolicyIsServedClosed: the oracle takes it for what the agent does.
+func TestClosedPolicyIsServedClosed(t *testing.T) {
+	o := newObjects()
+	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}
+	o.onEvent(datastore.NetworkPolicyClosed{Namespace: "x", Name: "p", PodSelector: selector})
+	got := o.all().Policies
+	if len(got) != 1 || got[0].Spec.PodSelector.MatchLabels["app"] != "a" || len(got[0].Spec.PolicyTypes) != 2 || len(got[0].Spec.Ingress) != 0 {
+		t.Fatalf("%+v", got)
+	}
+	o.onEvent(datastore.NetworkPolicySet{Policy: &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "p"}}})
+	if got := o.all().Policies; len(got[0].Spec.PolicyTypes) != 0 {
+		t.Errorf("the readable policy does not replace it: %+v", got[0])
+	}
+	o.onEvent(datastore.NetworkPolicyDeleted{Namespace: "x", Name: "p"})
+	if got := o.all().Policies; len(got) != 0 {
+		t.Errorf("deleted, and still served: %+v", got)
+	}
+}
