@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/internal/sysctl"
 )
 
 // aliasPrefix and the owner's name are the alias of the host side, so that
@@ -61,10 +63,10 @@ func configureHost(s Spec) error {
 		return fmt.Errorf("mark host interface %s: %w", s.HostInterface, err)
 	}
 	err = errors.Join(
-		sysctl("ipv6/conf/"+s.HostInterface+"/disable_ipv6", "1"),
-		sysctl("ipv4/conf/"+s.HostInterface+"/arp_ignore", "8"),
-		sysctl("ipv4/conf/"+s.HostInterface+"/rp_filter", "1"),
-		sysctl("ipv4/conf/"+s.HostInterface+"/forwarding", "0"),
+		sysctl.Write("net/ipv6/conf/"+s.HostInterface+"/disable_ipv6", "1"),
+		sysctl.Write("net/ipv4/conf/"+s.HostInterface+"/arp_ignore", "8"),
+		sysctl.Write("net/ipv4/conf/"+s.HostInterface+"/rp_filter", "1"),
+		sysctl.Write("net/ipv4/conf/"+s.HostInterface+"/forwarding", "0"),
 	)
 	if err != nil {
 		return err
@@ -86,10 +88,10 @@ func configurePod(s Spec) error {
 		return fmt.Errorf("interface %s: %w", s.Interface, err)
 	}
 	err = errors.Join(
-		sysctl("ipv6/conf/"+s.Interface+"/disable_ipv6", "0"),
+		sysctl.Write("net/ipv6/conf/"+s.Interface+"/disable_ipv6", "0"),
 		// Addresses are given out by us, so that no two pods have one.
-		sysctl("ipv6/conf/"+s.Interface+"/accept_dad", "0"),
-		sysctl("ipv6/conf/"+s.Interface+"/accept_ra", "0"),
+		sysctl.Write("net/ipv6/conf/"+s.Interface+"/accept_dad", "0"),
+		sysctl.Write("net/ipv6/conf/"+s.Interface+"/accept_ra", "0"),
 		netlink.LinkSetUp(lo),
 		DisableTxChecksum(s.Interface),
 		netlink.LinkSetHardwareAddr(link, s.MAC),
@@ -158,13 +160,6 @@ func inNamespace(ns *os.File, fn func() error) error {
 		result <- fn()
 	}()
 	return <-result
-}
-
-func sysctl(key, value string) error {
-	if err := os.WriteFile("/proc/sys/net/"+key, []byte(value), 0o644); err != nil {
-		return fmt.Errorf("sysctl net/%s: %w", key, err)
-	}
-	return nil
 }
 
 func ipNet(p netip.Prefix) *net.IPNet {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/felixlike/felixlike/internal/sysctl"
 	"github.com/felixlike/felixlike/lab/namespace"
 	"github.com/felixlike/felixlike/lab/probe"
 	"github.com/felixlike/felixlike/model"
@@ -39,12 +40,12 @@ func newFabric(r *record) (*fabric, error) {
 	}
 	err = ns.Do(func() error {
 		err := errors.Join(
-			sysctl("ipv4/ip_forward", "1"),
-			sysctl("ipv4/conf/all/rp_filter", "0"),
-			sysctl("ipv4/conf/default/rp_filter", "0"),
-			sysctl("ipv4/conf/all/send_redirects", "0"),
-			sysctl("ipv4/conf/default/send_redirects", "0"),
-			sysctl("ipv6/conf/all/forwarding", "1"),
+			sysctl.Write("net/ipv4/ip_forward", "1"),
+			sysctl.Write("net/ipv4/conf/all/rp_filter", "0"),
+			sysctl.Write("net/ipv4/conf/default/rp_filter", "0"),
+			sysctl.Write("net/ipv4/conf/all/send_redirects", "0"),
+			sysctl.Write("net/ipv4/conf/default/send_redirects", "0"),
+			sysctl.Write("net/ipv6/conf/all/forwarding", "1"),
 		)
 		if err != nil {
 			return err
@@ -129,7 +130,7 @@ func (f *fabric) connect(n *nodeSpec, node *namespace.Namespace) error {
 		if err != nil {
 			return err
 		}
-		errs := []error{sysctl("ipv6/conf/"+port+"/disable_ipv6", "1"), up(link)}
+		errs := []error{sysctl.Write("net/ipv6/conf/"+port+"/disable_ipv6", "1"), up(link)}
 		for _, cidr := range n.PodCIDRs {
 			errs = append(errs, netlink.RouteReplace(&netlink.Route{
 				LinkIndex: bridge.Attrs().Index, Dst: ipNet(cidr),

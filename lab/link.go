@@ -5,22 +5,14 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/cni"
+	"github.com/felixlike/felixlike/internal/sysctl"
 	"github.com/felixlike/felixlike/lab/namespace"
 )
-
-// sysctl writes a kernel setting of the calling thread's network namespace.
-func sysctl(key, value string) error {
-	if err := os.WriteFile("/proc/sys/net/"+key, []byte(value), 0o644); err != nil {
-		return fmt.Errorf("sysctl net/%s: %w", key, err)
-	}
-	return nil
-}
 
 // prepare is done in every namespace of a lab, on its thread: loopback up, and
 // IPv6 addresses usable at once (nobody else is on these wires).
@@ -31,11 +23,11 @@ func prepare() error {
 	}
 	return errors.Join(
 		netlink.LinkSetUp(lo),
-		sysctl("ipv6/conf/all/accept_dad", "0"),
-		sysctl("ipv6/conf/default/accept_dad", "0"),
-		sysctl("ipv6/conf/all/accept_ra", "0"),
-		sysctl("ipv6/conf/default/accept_ra", "0"),
-		sysctl("ipv6/conf/all/disable_ipv6", "0"),
+		sysctl.Write("net/ipv6/conf/all/accept_dad", "0"),
+		sysctl.Write("net/ipv6/conf/default/accept_dad", "0"),
+		sysctl.Write("net/ipv6/conf/all/accept_ra", "0"),
+		sysctl.Write("net/ipv6/conf/default/accept_ra", "0"),
+		sysctl.Write("net/ipv6/conf/all/disable_ipv6", "0"),
 	)
 }
 

@@ -1,9 +1,11 @@
 package hostnet
 
 import (
-	"os"
-	"path/filepath"
+	"errors"
+	"io/fs"
 	"strings"
+
+	"github.com/felixlike/felixlike/internal/sysctl"
 )
 
 // sysctls sets what forwarding by the gateway port needs:
@@ -28,14 +30,13 @@ func (p *pass) sysctls() {
 		{"net/ipv6/conf/all/forwarding", "1"},
 		{"net/ipv6/conf/" + gw + "/accept_ra", "0"},
 	} {
-		path := filepath.Join("/proc/sys", s.key)
-		old, err := os.ReadFile(path)
-		if os.IsNotExist(err) && strings.Contains(s.key, "ipv6") {
+		old, err := sysctl.Read(s.key)
+		if errors.Is(err, fs.ErrNotExist) && strings.Contains(s.key, "ipv6") {
 			continue // a kernel without IPv6
 		}
-		if err == nil && strings.TrimSpace(string(old)) == s.value {
+		if err == nil && old == s.value {
 			continue
 		}
-		p.write("set "+s.key, os.WriteFile(path, []byte(s.value), 0o644))
+		p.write("set "+s.key, sysctl.Write(s.key, s.value))
 	}
 }
