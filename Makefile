@@ -2,13 +2,13 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-BINARIES := felixlike-agent felixctl
+BINARIES := $(notdir $(wildcard cmd/*))
 LINTER   := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
 # All but the tests that bring up whole clusters.
 FAST = $(shell go list ./... | grep -v /test/)
 
-.PHONY: help demo test test-cluster test-conformance check build lint setup bench microbench clean
+.PHONY: help demo test test-cluster test-conformance check build image lint setup bench microbench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ setup: ## install what the demo and the tests need (Debian, root)
 build: ## build every binary into bin/
 	@mkdir -p bin
 	@go build -o bin/ $(addprefix ./cmd/,$(BINARIES))
+
+image: ## build the container image bin/felixlike-image.tar, without Docker or a registry (Debian, root)
+	@deploy/image/build
 
 demo: setup build ## watch NetworkPolicy on real packets, under one backend after the other (fifteen seconds)
 	@bin/felixctl lab demo
