@@ -4,6 +4,7 @@
 //	felixlike-agent [flags]          run
 //	felixlike-agent config [flags]   print the effective configuration
 //	felixlike-agent status [flags]   print what the running agent has programmed
+//	felixlike-agent ovs [flags]      run this node's Open vSwitch
 //
 // Exit codes: 0 success; 1 something is not in order (status only); 2 the
 // command could not do its work.
@@ -65,7 +66,7 @@ func rootCommand() *cobra.Command {
 		},
 	}
 	config.AddFlags(root.PersistentFlags())
-	root.AddCommand(configCommand(), statusCommand())
+	root.AddCommand(configCommand(), statusCommand(), ovsCommand())
 	return root
 }
 

@@ -1,11 +1,12 @@
-// Package ovsdaemon runs a private Open vSwitch: one ovsdb-server and one
-// ovs-vswitchd as foreground children, with their own run directory, database
-// and log files, inside a network namespace. Tests and the lab use it; the
-// agent does not, since a node's Open vSwitch is started by the node.
+// Package ovsdaemon runs an Open vSwitch of one's own: one ovsdb-server and one
+// ovs-vswitchd as foreground children, with their own run directory and
+// database, inside a network namespace. Tests and the lab Start one; on a node
+// whose Open vSwitch is ours (package supervisor), Keep does, and starts again
+// what ends.
 //
-// It owns the two processes and the files below Options.Dir and nothing else;
-// it never touches the system's Open vSwitch. It is tested by starting,
-// killing and restarting real daemons.
+// It owns the two processes and the files below Options.Dir and DatabaseDir and
+// nothing else; it never touches the system's Open vSwitch. It is tested by
+// starting, killing and restarting real daemons.
 package ovsdaemon
 
 import (
@@ -28,9 +29,15 @@ const maxDir = 108 - 1 - len("/ovs-vswitchd.1234567.ctl")
 
 // Options say where a private Open vSwitch lives.
 type Options struct {
-	// Dir holds sockets, database, pid and log files. It is made if missing.
-	// A database that is there already is kept, as over a reboot.
+	// Dir holds sockets, pid and log files. It is made if missing.
 	Dir string
+	// DatabaseDir holds the database; empty means Dir. A database that is there
+	// already is kept, as over a reboot.
+	DatabaseDir string
+	// Kernel offers the kernel's datapath beside the userspace one.
+	Kernel bool
+	// Log is where the daemons' logs go; nil means to files in Dir.
+	Log *os.File
 	// NetNS is the network namespace to run in: a name below /run/netns or a
 	// path (with a slash). Empty means the caller's namespace.
 	NetNS string
@@ -65,28 +72,49 @@ func Available() error {
 // Start creates the database if need be, starts both daemons and waits until
 // they serve. What was started is stopped again on an error.
 func Start(ctx context.Context, opts Options) (*Daemons, error) {
-	if opts.Schema == "" {
-		opts.Schema = Schema
-	}
-	dir, err := filepath.Abs(opts.Dir)
+	d, err := prepare(opts)
 	if err != nil {
-		return nil, fmt.Errorf("run directory %q: %w", opts.Dir, err)
+		return nil, err
 	}
-	opts.Dir = dir
-	if len(dir) > maxDir {
-		return nil, fmt.Errorf("run directory %q: longer than %d bytes, socket paths would not fit", dir, maxDir)
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("run directory: %w", err)
-	}
-	d := &Daemons{opts: opts}
 	if err := d.start(ctx); err != nil {
 		return nil, errors.Join(err, d.Stop())
 	}
 	return d, nil
 }
 
+// prepare makes the directories.
+func prepare(opts Options) (*Daemons, error) {
+	if opts.Schema == "" {
+		opts.Schema = Schema
+	}
+	if opts.DatabaseDir == "" {
+		opts.DatabaseDir = opts.Dir
+	}
+	for _, dir := range []*string{&opts.Dir, &opts.DatabaseDir} {
+		path, err := filepath.Abs(*dir)
+		if err != nil {
+			return nil, fmt.Errorf("directory %q: %w", *dir, err)
+		}
+		*dir = path
+		if len(path) > maxDir {
+			return nil, fmt.Errorf("directory %q: longer than %d bytes, socket paths would not fit", path, maxDir)
+		}
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			return nil, fmt.Errorf("directory of Open vSwitch: %w", err)
+		}
+	}
+	return &Daemons{opts: opts}, nil
+}
+
 func (d *Daemons) start(ctx context.Context) error {
+	if err := d.openDB(ctx); err != nil {
+		return err
+	}
+	return d.StartVSwitchd(ctx)
+}
+
+// openDB has the database served.
+func (d *Daemons) openDB(ctx context.Context) error {
 	if err := d.createDB(ctx); err != nil {
 		return err
 	}
@@ -94,10 +122,7 @@ func (d *Daemons) start(ctx context.Context) error {
 		return err
 	}
 	// The database starts without its one root row; vswitchd waits for it.
-	if err := d.run(ctx, "ovs-vsctl", "--no-wait", "--db=unix:"+d.DBSocket(), "init"); err != nil {
-		return err
-	}
-	return d.StartVSwitchd(ctx)
+	return d.run(ctx, "ovs-vsctl", "--no-wait", "--db=unix:"+d.DBSocket(), "init")
 }
 
 // Dir returns the run directory, absolute. Bridge management sockets
@@ -128,7 +153,11 @@ func (d *Daemons) PIDs() (db, vswitchd int) { return d.db.pid(), d.vswitchd.pid(
 // StartVSwitchd starts ovs-vswitchd alone, after KillVSwitchd, and waits until
 // it answers.
 func (d *Daemons) StartVSwitchd(ctx context.Context) error {
-	p, err := d.spawn("ovs-vswitchd", "--disable-system", "unix:"+d.DBSocket())
+	args := []string{"unix:" + d.DBSocket()}
+	if !d.opts.Kernel {
+		args = append([]string{"--disable-system"}, args...)
+	}
+	p, err := d.spawn("ovs-vswitchd", args...)
 	if err != nil {
 		return err
 	}
@@ -162,17 +191,27 @@ func (d *Daemons) Stop() error {
 	return err
 }
 
+// createDB makes the database, or brings one of an earlier version of Open
+// vSwitch to the schema of this one.
 func (d *Daemons) createDB(ctx context.Context) error {
-	db := filepath.Join(d.opts.Dir, "conf.db")
-	if _, err := os.Stat(db); err == nil {
-		return nil
+	if _, err := os.Stat(d.database()); err != nil {
+		return d.run(ctx, "ovsdb-tool", "create", d.database(), d.opts.Schema)
 	}
-	return d.run(ctx, "ovsdb-tool", "create", db, d.opts.Schema)
+	if d.opts.DatabaseDir == d.opts.Dir {
+		return nil // made by the same Open vSwitch
+	}
+	out, err := d.output(ctx, "ovsdb-tool", "needs-conversion", d.database(), d.opts.Schema)
+	if err != nil || strings.TrimSpace(out) != "yes" {
+		return err
+	}
+	return d.run(ctx, "ovsdb-tool", "convert", d.database(), d.opts.Schema)
 }
+
+func (d *Daemons) database() string { return filepath.Join(d.opts.DatabaseDir, "conf.db") }
 
 func (d *Daemons) startDB(ctx context.Context) error {
 	p, err := d.spawn("ovsdb-server",
-		"--remote=punix:"+d.DBSocket(), filepath.Join(d.opts.Dir, "conf.db"))
+		"--remote=punix:"+d.DBSocket(), d.database())
 	if err != nil {
 		return err
 	}
@@ -185,15 +224,17 @@ func (d *Daemons) spawn(name string, args ...string) (*process, error) {
 	if err := d.removeSockets(name); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	argv := append([]string{
-		name, "--no-chdir",
-		"--pidfile=" + pidFile(d.opts.Dir, name),
-		"--log-file=" + filepath.Join(d.opts.Dir, name+".log"), "-vconsole:off",
-	}, args...)
+	argv := []string{name, "--no-chdir", "--pidfile=" + pidFile(d.opts.Dir, name)}
+	if d.opts.Log == nil {
+		argv = append(argv, "--log-file="+filepath.Join(d.opts.Dir, name+".log"), "-vconsole:off")
+	} else {
+		argv = append(argv, "-vconsole:info", "-vsyslog:off")
+	}
+	argv = append(argv, args...)
 	if d.opts.NetNS != "" {
 		argv = append([]string{"nsenter", "--net=" + nsPath(d.opts.NetNS), "--"}, argv...)
 	}
-	return startProcess(name, argv, append(os.Environ(), d.Env()...))
+	return startProcess(name, argv, append(os.Environ(), d.Env()...), d.opts.Log)
 }
 
 // removeSockets removes what a killed daemon left: it would be mistaken for that
@@ -216,14 +257,20 @@ func (d *Daemons) removeSockets(name string) error {
 
 // run runs a short-lived tool against the private run directory.
 func (d *Daemons) run(ctx context.Context, name string, args ...string) error {
+	_, err := d.output(ctx, name, args...)
+	return err
+}
+
+func (d *Daemons) output(ctx context.Context, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), d.Env()...)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w: %s", name, err, strings.TrimSpace(string(out)))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", name, err, strings.TrimSpace(string(out)))
 	}
-	return nil
+	return string(out), nil
 }
 
 func nsPath(ns string) string {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"syscall"
 	"time"
@@ -23,9 +24,12 @@ type process struct {
 	err   error
 }
 
-func startProcess(name string, argv, env []string) (*process, error) {
+func startProcess(name string, argv, env []string, log *os.File) (*process, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = env
+	if log != nil {
+		cmd.Stderr = log
+	}
 	// A session of its own: an interrupt from the terminal is for the caller,
 	// who then stops the daemons in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -65,6 +69,15 @@ func (p *process) exit() error {
 		return p.err
 	}
 	return errors.New("exit status 0")
+}
+
+// running returns a channel that is closed when the process ends; nil for one
+// that does not run.
+func (p *process) running() <-chan struct{} {
+	if p.pid() == 0 {
+		return nil
+	}
+	return p.ended
 }
 
 func (p *process) pid() int {

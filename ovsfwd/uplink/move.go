@@ -1,6 +1,13 @@
 // Package uplink moves a node's addresses and routes from its uplink to the
-// local port of the userspace bridge that took the uplink in. A userspace
-// datapath resolves tunnel destinations only over such a bridge.
+// local port of the userspace bridge that took the uplink in, and back when
+// nobody serves that bridge. A userspace datapath resolves tunnel destinations
+// only over such a bridge.
+//
+// The local port is a tap device that outlives ovs-vswitchd, however that ends,
+// with its addresses, its routes and the note to whom they belong; only
+// "ovs-appctl exit --cleanup" and the removal of the bridge take it away. While
+// nobody serves it, it has no carrier, and a node with its addresses there is cut
+// off.
 //
 // It owns nothing but the move: bridge and ports are made by package ovsdb. It
 // works in the caller's network namespace, may be called again at any time,
@@ -13,6 +20,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -48,10 +56,60 @@ func Move(from, to string) (Moved, error) {
 	if err := served(to); err != nil {
 		return Moved{}, err
 	}
+	// Whoever has to give the addresses back reads here to whom.
+	if m.to.Attrs().Alias != aliasOf+from {
+		if err := netlink.LinkSetAlias(m.to, aliasOf+from); err != nil {
+			return Moved{}, fmt.Errorf("note on %s that it stands for %s: %w", to, from, err)
+		}
+	}
+	return m.all()
+}
+
+// aliasOf begins the alias of an interface that has taken the addresses of the
+// one named behind it.
+const aliasOf = "felixlike: stands for "
+
+// StandsFor returns the interface whose addresses the bridge's local port has
+// taken; none if there is no such port, or it has taken nothing.
+func StandsFor(bridge string) (string, error) {
+	link, err := netlink.LinkByName(bridge)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("bridge port %s: %w", bridge, err)
+	}
+	name, _ := strings.CutPrefix(link.Attrs().Alias, aliasOf)
+	if name == link.Attrs().Alias {
+		return "", nil
+	}
+	return name, nil
+}
+
+// Restore gives what the bridge's local port has taken back to the uplink, which
+// serves the node whether ovs-vswitchd runs or not. It does nothing if the port
+// has taken nothing.
+func Restore(bridge string) (Moved, error) {
+	name, err := StandsFor(bridge)
+	if err != nil || name == "" {
+		return Moved{}, err
+	}
+	m, err := newMover(bridge, name)
+	if err != nil {
+		return Moved{}, err
+	}
+	if err := netlink.LinkSetUp(m.to); err != nil {
+		return Moved{}, fmt.Errorf("set %s up: %w", name, err)
+	}
+	return m.all()
+}
+
+// all moves both families.
+func (m *mover) all() (Moved, error) {
 	var moved Moved
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		if err := m.family(family, &moved); err != nil {
-			return moved, fmt.Errorf("move addresses from %s to %s: %w", from, to, err)
+			return moved, fmt.Errorf("move addresses from %s to %s: %w", m.from.Attrs().Name, m.to.Attrs().Name, err)
 		}
 	}
 	return moved, nil

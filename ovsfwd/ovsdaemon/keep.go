@@ -1,0 +1,153 @@
+package ovsdaemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+)
+
+const (
+	// restartMin and restartMax bound the pause before a daemon that has ended is
+	// started again; it doubles while the daemon keeps ending within steadyAfter.
+	restartMin  = 100 * time.Millisecond
+	restartMax  = 10 * time.Second
+	steadyAfter = time.Minute
+	// startTimeout bounds one start.
+	startTimeout = 15 * time.Second
+	// awayAfter is how long ovs-vswitchd may be away before Hooks.Away is called,
+	// and the time between the calls: a restart takes a fraction of it.
+	awayAfter = 2 * time.Second
+)
+
+// Hooks are called by Keep, one at a time.
+type Hooks struct {
+	// Serving is called whenever ovs-vswitchd serves anew.
+	Serving func(context.Context)
+	// Away is called again and again while ovs-vswitchd does not run, and when it
+	// has ended for good.
+	Away func()
+	// Ending is called when both daemons are about to be ended.
+	Ending func()
+}
+
+// Keep runs both daemons until ctx ends, and starts again what ends before. What
+// an earlier process has left running in the run directory is ended first.
+func Keep(ctx context.Context, opts Options, hooks Hooks, log *slog.Logger) error {
+	d, err := prepare(opts)
+	if err != nil {
+		return err
+	}
+	if err := StopLeftover(d.opts.Dir); err != nil {
+		return err
+	}
+	k := newKeeper(d, hooks, log)
+	starting, cancel := context.WithTimeout(ctx, startTimeout)
+	err = d.openDB(starting)
+	cancel()
+	if err == nil {
+		k.run(ctx)
+		hooks.Ending()
+	}
+	err = errors.Join(err, end(d.vswitchd))
+	hooks.Away()
+	return errors.Join(err, end(d.db))
+}
+
+// keeper keeps both daemons running.
+type keeper struct {
+	hooks  Hooks
+	log    *slog.Logger
+	db, vs *kept
+}
+
+func newKeeper(d *Daemons, hooks Hooks, log *slog.Logger) *keeper {
+	now := time.Now()
+	return &keeper{
+		hooks: hooks, log: log,
+		db: &kept{name: "ovsdb-server", process: &d.db, started: now, start: d.startDB},
+		vs: &kept{name: "ovs-vswitchd", process: &d.vswitchd, away: now, next: now, start: func(ctx context.Context) error {
+			err := d.StartVSwitchd(ctx)
+			if err == nil {
+				hooks.Serving(ctx)
+			}
+			return err
+		}},
+	}
+}
+
+// kept is one daemon that is kept running.
+type kept struct {
+	name    string
+	process **process
+	start   func(context.Context) error
+	started time.Time
+	// away is since when it does not run, or zero; next when it is started again.
+	away, next time.Time
+	// failures counts the ends and starts that failed in a row.
+	failures int
+}
+
+func (k *keeper) run(ctx context.Context) {
+	var told time.Time
+	for ctx.Err() == nil {
+		wait := min(k.look(ctx, k.db), k.look(ctx, k.vs))
+		if away := k.vs.away; !away.IsZero() && time.Since(away) > awayAfter && time.Since(told) > awayAfter {
+			k.hooks.Away()
+			told = time.Now()
+		}
+		select {
+		case <-ctx.Done():
+		case <-(*k.db.process).running():
+		case <-(*k.vs.process).running():
+		case <-time.After(wait):
+		}
+	}
+}
+
+// look starts a daemon that does not run, once it is due, and returns how long
+// it may be left alone.
+func (k *keeper) look(ctx context.Context, d *kept) time.Duration {
+	if (*d.process).pid() != 0 {
+		return awayAfter
+	}
+	if d.away.IsZero() {
+		d.away = time.Now()
+		if time.Since(d.started) > steadyAfter {
+			d.failures = 0
+		}
+		k.failed(d, "daemon ended; it is started again", (*d.process).exit())
+	}
+	if pause := time.Until(d.next); pause > 0 {
+		return pause
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	d.started = time.Now()
+	if err := d.start(ctx); err != nil {
+		// One that does not serve is none.
+		k.failed(d, "daemon could not be started; it is tried again", errors.Join(err, end(*d.process)))
+		return time.Until(d.next)
+	}
+	k.log.Info("daemon runs", "daemon", d.name, "took", time.Since(d.started).Round(time.Millisecond))
+	d.away = time.Time{}
+	return awayAfter
+}
+
+// failed has a daemon wait before it is started again.
+func (k *keeper) failed(d *kept, what string, err error) {
+	d.next = time.Now().Add(min(restartMin<<min(d.failures, maxDoublings), restartMax))
+	d.failures++
+	k.log.Error(what, "daemon", d.name, "error", err, "pause", time.Until(d.next).Round(time.Millisecond))
+}
+
+// maxDoublings keeps a pause that doubles from overflowing.
+const maxDoublings = 16
+
+// end ends a daemon; that it has ended by itself before is no error now.
+func end(p *process) error {
+	if p.pid() == 0 {
+		return nil
+	}
+	return p.stop()
+}

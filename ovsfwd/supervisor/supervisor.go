@@ -1,0 +1,196 @@
+// Package supervisor runs a node's Open vSwitch where that is ours to run: both
+// daemons as children, started again when they end, with their database where it
+// outlives them.
+//
+// Ending it costs nobody a connection. On the userspace datapath the connections
+// that policy has let through are known to ovs-vswitchd alone: they are carried
+// to the kernel first, where the agent finds them again. The node's addresses
+// are given back to the uplink, also while ovs-vswitchd does not come back.
+//
+// It owns the daemons, and knows no more of policy than that a connection was
+// allowed. It is tested with real daemons in network namespaces; test/e2e
+// restarts it under traffic.
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/carry"
+	"github.com/felixlike/felixlike/ovsfwd/hostnet"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/ovsfwd/underlay"
+	"github.com/felixlike/felixlike/ovsfwd/uplink"
+	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
+)
+
+// Options say which Open vSwitch is to run.
+type Options struct {
+	// RunDir holds the sockets, DatabaseDir the database.
+	RunDir, DatabaseDir string
+	// Bridge is the integration bridge, Management its OpenFlow socket, Gateway
+	// the port to the host.
+	Bridge, Management, Gateway string
+	// Userspace leaves the kernel's datapath alone.
+	Userspace bool
+	// Output is where the daemons' logs go; nil means to files in RunDir.
+	Output *os.File
+	Log    *slog.Logger
+}
+
+// Run runs the daemons until ctx ends.
+func Run(ctx context.Context, o Options) error {
+	s := &supervisor{o: o, log: o.Log.With("component", "ovs")}
+	kernel, err := s.kernel()
+	if err != nil {
+		return err
+	}
+	daemons := ovsdaemon.Options{Dir: o.RunDir, DatabaseDir: o.DatabaseDir, Kernel: kernel, Log: o.Output}
+	err = ovsdaemon.Keep(ctx, daemons, ovsdaemon.Hooks{Serving: s.serving, Away: s.away, Ending: s.ending}, s.log)
+	if err != nil {
+		return fmt.Errorf("open vswitch: %w", err)
+	}
+	s.log.Info("stopped")
+	return nil
+}
+
+// Check returns an error unless both daemons with the run directory answer.
+func Check(ctx context.Context, runDir string) error {
+	db, err := ovsdb.Open(ctx, ovsdb.Config{Socket: socket(runDir)})
+	if err != nil {
+		return err
+	}
+	db.Close()
+	_, err = vswitchd.New(runDir, ovsdb.DatapathNetdev).Version(ctx)
+	return err
+}
+
+func socket(runDir string) string { return runDir + "/db.sock" }
+
+type supervisor struct {
+	o   Options
+	log *slog.Logger
+}
+
+// kernelDatapath is the name of the one that every ovs-vswitchd makes.
+const kernelDatapath = "ovs-system"
+
+// owner is the file in the run directory that says whose the kernel's datapath
+// is. Both are gone after a reboot.
+const owner = "kernel-datapath"
+
+// kernel reports whether the kernel's datapath is to be offered. Two daemons
+// would tear each other's ports out of it.
+func (s *supervisor) kernel() (bool, error) {
+	if s.o.Userspace {
+		return false, nil
+	}
+	if err := underlay.KernelDatapath(); err != nil {
+		s.log.Warn("NO KERNEL DATAPATH: the userspace datapath is all that this node can have", "reason", err)
+		return false, nil
+	}
+	mark := s.o.RunDir + "/" + owner
+	_, err := os.Stat(mark)
+	switch _, foreign := netlink.LinkByName(kernelDatapath); {
+	case err == nil:
+		return true, nil
+	case !errors.Is(err, os.ErrNotExist):
+		return false, fmt.Errorf("whose the kernel's datapath is: %w", err)
+	case foreign == nil:
+		return false, fmt.Errorf("another ovs-vswitchd has the kernel's datapath (there is an interface %s): stop it, "+
+			"or have it used by ovsRunDir and leave this one out, or set datapath to netdev", kernelDatapath)
+	}
+	if err := os.MkdirAll(s.o.RunDir, 0o755); err != nil {
+		return false, fmt.Errorf("run directory: %w", err)
+	}
+	if err := os.WriteFile(mark, nil, 0o600); err != nil {
+		return false, fmt.Errorf("say whose the kernel's datapath is: %w", err)
+	}
+	return true, nil
+}
+
+// serving puts the node's addresses where the switch serves them, if that is
+// where they were: the agent may not be there to do it.
+func (s *supervisor) serving(ctx context.Context) {
+	name, err := uplink.StandsFor(ovsdb.PhysicalBridge)
+	if err == nil && name != "" {
+		err = s.moveBack(ctx, name)
+	}
+	if err != nil {
+		s.log.Warn("the node's addresses stay on the uplink until the agent moves them", "error", err)
+	}
+}
+
+func (s *supervisor) moveBack(ctx context.Context, name string) error {
+	db, err := ovsdb.Open(ctx, ovsdb.Config{Socket: socket(s.o.RunDir), Bridge: s.o.Bridge})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	taken, err := db.Uplink(ctx)
+	if errors.Is(err, ovsdb.ErrNoUplink) || err == nil && taken != name {
+		return nil // the bridge has become another one
+	}
+	if err != nil {
+		return err
+	}
+	_, err = uplink.Move(name, ovsdb.PhysicalBridge)
+	return err
+}
+
+// away gives the node's addresses back to the uplink.
+func (s *supervisor) away() {
+	moved, err := uplink.Restore(ovsdb.PhysicalBridge)
+	if err != nil {
+		s.log.Error("the node's addresses are where nobody serves them", "error", err)
+	}
+	if moved != (uplink.Moved{}) {
+		s.log.Info("the node's addresses are on the uplink", "addresses", moved.Addresses, "routes", moved.Routes)
+	}
+}
+
+// endingTimeout bounds what is done before the daemons are ended: a pod has half
+// a minute in all.
+const endingTimeout = 15 * time.Second
+
+// ending saves what would be lost with the daemons. Connections are carried
+// twice: the second time few are left, and little time passes until the end.
+func (s *supervisor) ending() {
+	ctx, cancel := context.WithTimeout(context.Background(), endingTimeout)
+	defer cancel()
+	save := func() {
+		if err := s.carry(ctx); err != nil {
+			s.log.Error("connections may be lost", "error", err)
+		}
+	}
+	save()
+	s.away()
+	save()
+}
+
+// carry makes the kernel know the connections that policy in a userspace
+// datapath has let through.
+func (s *supervisor) carry(ctx context.Context) error {
+	behind, err := hostnet.ReadBehind(s.o.Gateway)
+	if err != nil || len(behind.Own) == 0 {
+		return err
+	}
+	const here, peers = "here", "peers"
+	c := carry.New(carry.Options{Node: here, RunDir: s.o.RunDir, Socket: s.o.Management, DatapathType: ovsdb.DatapathNetdev})
+	c.OnUpdate(model.NodeUpdate{Node: &model.Node{Name: here, PodCIDRs: behind.Own}})
+	c.OnUpdate(model.NodeUpdate{Node: &model.Node{Name: peers, PodCIDRs: behind.Peers, Addresses: behind.PeerNodes}})
+	began := time.Now()
+	r, err := c.ToKernel(ctx)
+	if r.Allowed > 0 {
+		s.log.Info("carried connections", "to", "kernel", "known", r.Allowed, "written", r.Written, "took", time.Since(began).Round(time.Millisecond))
+	}
+	return err
+}
