@@ -29,7 +29,12 @@ require (
 	sigs.k8s.io/yaml v1.6.0
 )
 
-require github.com/kylelemons/godebug v1.1.0 // indirect
+require (
+	github.com/containernetworking/cni v1.3.0 // indirect
+	github.com/kylelemons/godebug v1.1.0 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20260526163538-3dc84a4a5aaa // indirect
+	google.golang.org/grpc v1.83.0 // indirect
+)
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect

@@ -15,15 +15,34 @@ import (
 // have ended.
 const undoTimeout = 10 * time.Second
 
+// Attacher attaches pods to the bridge of one database connection. Its methods
+// may be called at the same time for different pods.
+type Attacher struct {
+	db *ovsdb.Client
+}
+
+// NewAttacher returns an Attacher that uses a connection which knows the bridge.
+func NewAttacher(db *ovsdb.Client) *Attacher { return &Attacher{db: db} }
+
+// Attach is Attacher.Attach with a connection of its own.
+func Attach(ctx context.Context, spec Spec) (*model.Attachment, error) {
+	db, err := openDB(ctx, spec)
+	if err != nil {
+		return nil, fmt.Errorf("attach pod %s: %w", spec.Pod, err)
+	}
+	defer db.Close()
+	return NewAttacher(db).Attach(ctx, spec)
+}
+
 // Attach makes the pod's interface and puts it on the bridge. It must run on a
 // thread that is in the node's network namespace. Attaching again changes
 // nothing; if anything fails, what was made is removed.
-func Attach(ctx context.Context, spec Spec) (*model.Attachment, error) {
+func (a *Attacher) Attach(ctx context.Context, spec Spec) (*model.Attachment, error) {
 	spec, err := spec.withDefaults()
 	if err != nil {
 		return nil, fmt.Errorf("attach pod %s: %w", spec.Pod, err)
 	}
-	podNS, err := os.Open(spec.NetNS)
+	podNS, err := openNamespace(spec.NetNS)
 	if err != nil {
 		return nil, fmt.Errorf("attach pod %s: network namespace: %w", spec.Pod, err)
 	}
@@ -32,7 +51,7 @@ func Attach(ctx context.Context, spec Spec) (*model.Attachment, error) {
 	if err != nil {
 		return nil, fmt.Errorf("attach pod %s: %w", spec.Pod, err)
 	}
-	attachment, err := finish(ctx, spec, podNS, made)
+	attachment, err := a.finish(ctx, spec, podNS, made)
 	if err == nil {
 		return attachment, nil
 	}
@@ -42,65 +61,79 @@ func Attach(ctx context.Context, spec Spec) (*model.Attachment, error) {
 	}
 	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	return nil, errors.Join(err, Detach(undo, spec))
+	return nil, errors.Join(err, a.Detach(undo, spec))
 }
 
 // finish configures both sides and registers the host side.
-func finish(ctx context.Context, spec Spec, podNS *os.File, made bool) (*model.Attachment, error) {
+func (a *Attacher) finish(ctx context.Context, spec Spec, podNS *os.File, made bool) (*model.Attachment, error) {
 	if err := configureHost(spec); err != nil {
 		return nil, err
 	}
 	if err := inNamespace(podNS, func() error { return configurePod(spec) }); err != nil {
 		return nil, err
 	}
-	db, err := openDB(ctx, spec)
-	if err != nil {
-		return nil, err
-	}
-	defer db.Close()
 	if made {
 		// A row of an earlier interface of this name would make ovs-vswitchd
 		// keep the port that is gone.
-		if err := db.DetachPort(ctx, spec.HostInterface, spec.Pod); err != nil {
+		if err := a.db.DetachPort(ctx, spec.HostInterface, spec.Pod); err != nil {
 			return nil, err
 		}
 	}
-	ofport, err := db.AttachPort(ctx, *spec.attachment(0))
+	ofport, err := a.db.AttachPort(ctx, *spec.attachment(0))
 	if err != nil {
 		return nil, err
 	}
 	return spec.attachment(ofport), nil
 }
 
+// Detach is Attacher.Detach with a connection of its own.
+func Detach(ctx context.Context, spec Spec) error {
+	db, err := openDB(ctx, spec)
+	if err != nil {
+		return fmt.Errorf("detach pod %s: %w", spec.Pod, err)
+	}
+	defer db.Close()
+	return NewAttacher(db).Detach(ctx, spec)
+}
+
 // Detach takes the pod's interface off the bridge and removes it. It must run
 // on a thread that is in the node's network namespace. It may be repeated, and
 // does nothing if another owner has attached the pod meanwhile; the pod's
 // namespace may be gone.
-func Detach(ctx context.Context, spec Spec) error {
+func (a *Attacher) Detach(ctx context.Context, spec Spec) error {
 	spec, err := spec.withDefaults()
 	if err != nil {
 		return fmt.Errorf("detach pod %s: %w", spec.Pod, err)
 	}
-	late, err := replaced(spec)
+	late, err := a.replaced(ctx, spec)
 	if err != nil {
 		return fmt.Errorf("detach pod %s: %w", spec.Pod, err)
 	}
 	if late {
 		return nil
 	}
-	if err := errors.Join(unregister(ctx, spec), removeVeth(spec)); err != nil {
+	if err := errors.Join(a.db.DetachPort(ctx, spec.HostInterface, spec.Pod), removeVeth(spec)); err != nil {
 		return fmt.Errorf("detach pod %s: %w", spec.Pod, err)
 	}
 	return nil
 }
 
-func unregister(ctx context.Context, spec Spec) error {
-	db, err := openDB(ctx, spec)
+// replaced reports whether another owner has the interface by now. The interface
+// itself tells; if it is gone, what was recorded of it.
+func (a *Attacher) replaced(ctx context.Context, spec Spec) (bool, error) {
+	alias, err := aliasOf(spec.HostInterface)
 	if err != nil {
-		return err
+		return false, err
 	}
-	defer db.Close()
-	return db.DetachPort(ctx, spec.HostInterface, spec.Pod)
+	if alias != "" {
+		return alias != spec.alias(), nil
+	}
+	recorded, err := a.db.Attachment(ctx, spec.HostInterface)
+	if recorded == nil {
+		return false, err
+	}
+	// Whatever else in the record cannot be read is no reason to keep it.
+	return recorded.Sandbox != "" && (recorded.Sandbox != spec.Owner || recorded.PodInterface != spec.Interface), nil
 }
 
 func openDB(ctx context.Context, spec Spec) (*ovsdb.Client, error) {

@@ -16,7 +16,7 @@ type Spec struct {
 	// Owner names the sandbox that asks (a container id). A detach by an
 	// owner that has been replaced changes nothing.
 	Owner string
-	// NetNS is the path of the pod's network namespace.
+	// NetNS is the path of the pod's network namespace. Detach does without.
 	NetNS string
 	// Interface is the pod's side, usually "eth0".
 	Interface string
@@ -30,7 +30,7 @@ type Spec struct {
 	// MTU of both sides; the kernel's default if zero.
 	MTU int
 	// Bridge is the bridge to join, OVSDB the path of the socket of the
-	// database that has it.
+	// database that has it. An Attacher has its own.
 	Bridge, OVSDB string
 }
 
@@ -47,8 +47,8 @@ func (s Spec) withDefaults() (Spec, error) {
 		return s, errors.New("pod has no namespace or no name")
 	case s.Owner == "" || len(s.Owner) > maxOwner:
 		return s, fmt.Errorf("owner %q: must have 1 to %d characters", s.Owner, maxOwner)
-	case s.NetNS == "" || s.Interface == "" || s.Bridge == "" || s.OVSDB == "":
-		return s, errors.New("network namespace, interface, bridge and database are required")
+	case s.Interface == "":
+		return s, errors.New("no name for the interface inside")
 	case len(s.HostInterface) > maxInterface || len(s.Interface) > maxInterface:
 		return s, fmt.Errorf("interface names %q, %q: at most %d characters", s.HostInterface, s.Interface, maxInterface)
 	}
@@ -62,9 +62,22 @@ const (
 	maxOwner = 200
 )
 
+// aliasPrefix begins the alias of the host side.
+const aliasPrefix = "felixlike:"
+
+// alias marks the host side as this owner's, so that whoever detaches later can
+// tell whether the interface is still theirs.
+func (s Spec) alias() string { return s.aliasOfOwner() + s.Interface }
+
+// aliasOfOwner begins the aliases of all interfaces of this owner.
+func (s Spec) aliasOfOwner() string { return aliasPrefix + s.Owner + "/" }
+
 // attachment returns what the agent will see.
 func (s Spec) attachment(ofport uint32) *model.Attachment {
-	a := &model.Attachment{Pod: s.Pod, Interface: s.HostInterface, OFPort: ofport, MAC: s.MAC}
+	a := &model.Attachment{
+		Pod: s.Pod, Sandbox: s.Owner, PodInterface: s.Interface,
+		Interface: s.HostInterface, OFPort: ofport, MAC: s.MAC,
+	}
 	for _, p := range s.Addresses {
 		a.Addresses = append(a.Addresses, p.Addr())
 	}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -14,20 +15,19 @@ import (
 	"github.com/felixlike/felixlike/internal/sysctl"
 )
 
-// aliasPrefix and the owner's name are the alias of the host side, so that
-// whoever detaches later can tell whether the interface is still theirs.
-const aliasPrefix = "felixlike:"
-
 // ensureVeth makes the veth pair unless this owner has made it already; a pair
 // of another owner is replaced. It reports whether it made one.
 func ensureVeth(s Spec, podNS *os.File) (made bool, err error) {
 	old, err := netlink.LinkByName(s.HostInterface)
 	switch {
-	case err == nil && old.Attrs().Alias == aliasPrefix+s.Owner && inNamespace(podNS, func() error {
+	case err == nil && old.Attrs().Alias == s.alias() && inNamespace(podNS, func() error {
 		_, err := netlink.LinkByName(s.Interface)
 		return err
 	}) == nil:
 		return false, nil
+	case err == nil && old.Attrs().Alias != s.alias() && strings.HasPrefix(old.Attrs().Alias, s.aliasOfOwner()):
+		return false, fmt.Errorf("the sandbox has the interface %s already, and a pod has only one",
+			strings.TrimPrefix(old.Attrs().Alias, s.aliasOfOwner()))
 	case err == nil:
 		if err := netlink.LinkDel(old); err != nil {
 			return false, fmt.Errorf("replace interface %s: %w", s.HostInterface, err)
@@ -59,7 +59,7 @@ func configureHost(s Spec) error {
 	if err != nil {
 		return fmt.Errorf("host interface %s: %w", s.HostInterface, err)
 	}
-	if err := netlink.LinkSetAlias(link, aliasPrefix+s.Owner); err != nil {
+	if err := netlink.LinkSetAlias(link, s.alias()); err != nil {
 		return fmt.Errorf("mark host interface %s: %w", s.HostInterface, err)
 	}
 	err = errors.Join(
@@ -117,17 +117,16 @@ func configurePod(s Spec) error {
 	return nil
 }
 
-// replaced reports whether another owner has the host side by now.
-func replaced(s Spec) (bool, error) {
-	link, err := netlink.LinkByName(s.HostInterface)
+// aliasOf returns the alias of an interface, empty if there is no such interface.
+func aliasOf(name string) (string, error) {
+	link, err := netlink.LinkByName(name)
 	if isNotFound(err) {
-		return false, nil
+		return "", nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("look for interface %s: %w", s.HostInterface, err)
+		return "", fmt.Errorf("look for interface %s: %w", name, err)
 	}
-	alias := link.Attrs().Alias
-	return alias != "" && alias != aliasPrefix+s.Owner, nil
+	return link.Attrs().Alias, nil
 }
 
 // removeVeth deletes the pair; it is no error if it is gone.
@@ -145,6 +144,30 @@ func removeVeth(s Spec) error {
 func isNotFound(err error) bool {
 	var missing netlink.LinkNotFoundError
 	return errors.As(err, &missing) || errors.Is(err, unix.ENODEV)
+}
+
+// errOwnNamespace says that a pod is to be attached in the node's own namespace.
+var errOwnNamespace = errors.New("it is the node's own")
+
+// openNamespace opens a pod's network namespace, which must not be the calling
+// thread's.
+func openNamespace(path string) (*os.File, error) {
+	ns, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	theirs, err := ns.Stat()
+	if err == nil {
+		var ours os.FileInfo
+		if ours, err = os.Stat("/proc/thread-self/ns/net"); err == nil && os.SameFile(theirs, ours) {
+			err = errOwnNamespace
+		}
+	}
+	if err != nil {
+		ns.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return ns, nil
 }
 
 // inNamespace runs fn on a thread of its own in another namespace.

@@ -40,7 +40,7 @@ func (o *owners) owner(a netip.Addr) *model.Attachment {
 }
 
 // update takes an update of an attachment and returns, in order of address,
-// which addresses have another pod, interface or MAC address now.
+// which addresses have another pod, sandbox, interface or MAC address now.
 func (o *owners) update(u model.Update) []ownerChange {
 	switch u := u.(type) {
 	case model.AttachmentUpdate:
@@ -102,5 +102,5 @@ func sameOwner(a, b *model.Attachment) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.Pod == b.Pod && a.Interface == b.Interface && bytes.Equal(a.MAC, b.MAC)
+	return a.Pod == b.Pod && a.Sandbox == b.Sandbox && a.Interface == b.Interface && bytes.Equal(a.MAC, b.MAC)
 }

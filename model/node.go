@@ -53,6 +53,10 @@ const PodInterfacePrefix = "fx-"
 // kept by the bridge itself (OVSDB external_ids), so it survives the agent.
 type Attachment struct {
 	Pod PodID
+	// Sandbox is the container id of the pod's sandbox, PodInterface the name of
+	// the interface inside: a pod that is made anew under its old name has
+	// another sandbox.
+	Sandbox, PodInterface string
 	// Interface is the name of the host side of the veth pair; OFPort its
 	// OpenFlow port number.
 	Interface string

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/felixlike/felixlike/internal/rootsocket"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -29,15 +30,15 @@ const (
 // directory is created if missing (mode 0700). It fails at once if another
 // agent serves there; what a dead one left is replaced.
 func Serve(ctx context.Context, socketPath string, agent Agent, log *slog.Logger) error {
-	listener, err := listen(socketPath)
+	listener, err := rootsocket.Listen(socketPath)
 	if err != nil {
-		return err
+		return fmt.Errorf("control socket %s: %w", socketPath, err)
 	}
 	defer listener.Close()
 	server := &http.Server{
 		Handler:           &handler{agent: agent, log: log},
 		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ConnContext:       withPeer,
+		ConnContext:       rootsocket.WithPeer,
 		ReadHeaderTimeout: headerTimeout,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
@@ -77,7 +78,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *handler) answer(w http.ResponseWriter, r *http.Request) (any, error) {
-	if !peerIsRoot(r.Context()) {
+	if !rootsocket.PeerIsRoot(r.Context()) {
 		return nil, refuse(http.StatusForbidden, "only root may use the control socket")
 	}
 	want, err := methodOf(r.URL.Path)

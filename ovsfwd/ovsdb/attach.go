@@ -21,6 +21,8 @@ const (
 	keyPodName      = "felixlike-pod-name"
 	keyMAC          = "felixlike-mac"
 	keyAddresses    = "felixlike-addresses"
+	keySandbox      = "felixlike-sandbox"
+	keyPodInterface = "felixlike-pod-interface"
 )
 
 // AttachPort puts an interface that exists in the kernel on the bridge,
@@ -95,6 +97,36 @@ func (c *Client) detach(ctx context.Context, interfaceName string, pod flx.PodID
 	})
 }
 
+// Attachments returns what is recorded of the pods' interfaces, by interface,
+// those that ovs-vswitchd has not opened among them. A record that cannot be read
+// is returned without what is wrong in it, and in the error.
+func (c *Client) Attachments(ctx context.Context) ([]flx.Attachment, error) {
+	rows, err := list[interfaceRow](ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("list attachments: %w", err)
+	}
+	var all []flx.Attachment
+	var errs []error
+	for _, row := range rows {
+		if row.ExternalIDs[keyPodName] == "" {
+			continue
+		}
+		a, err := recordOf(row)
+		all, errs = append(all, *a), append(errs, err)
+	}
+	slices.SortFunc(all, func(a, b flx.Attachment) int { return strings.Compare(a.Interface, b.Interface) })
+	return all, errors.Join(errs...)
+}
+
+// Attachment returns what is recorded of a pod's interface, or nil.
+func (c *Client) Attachment(ctx context.Context, interfaceName string) (*flx.Attachment, error) {
+	row, err := c.findInterface(ctx, interfaceName)
+	if err != nil || row == nil || row.ExternalIDs[keyPodName] == "" {
+		return nil, err
+	}
+	return recordOf(row)
+}
+
 // record is what external_ids say of an attachment.
 func record(a flx.Attachment) map[string]string {
 	addrs := make([]string, len(a.Addresses))
@@ -106,6 +138,8 @@ func record(a flx.Attachment) map[string]string {
 		keyPodName:      a.Pod.Name,
 		keyMAC:          a.MAC.String(),
 		keyAddresses:    strings.Join(addrs, ","),
+		keySandbox:      a.Sandbox,
+		keyPodInterface: a.PodInterface,
 	}
 }
 
@@ -121,10 +155,21 @@ func attachmentOf(row *interfaceRow) (*flx.Attachment, error) {
 	if row.ExternalIDs[keyPodName] == "" || row.OFPort == nil || *row.OFPort <= 0 {
 		return nil, errNotAttached
 	}
-	a := &flx.Attachment{Pod: podOf(row), Interface: row.Name, OFPort: uint32(*row.OFPort)}
+	return recordOf(row)
+}
+
+// recordOf reads what was recorded of an attachment. Its OpenFlow port is zero if
+// ovs-vswitchd has not opened it.
+func recordOf(row *interfaceRow) (*flx.Attachment, error) {
+	a := &flx.Attachment{
+		Pod: podOf(row), Interface: row.Name, Sandbox: row.ExternalIDs[keySandbox], PodInterface: row.ExternalIDs[keyPodInterface],
+	}
+	if row.OFPort != nil && *row.OFPort > 0 {
+		a.OFPort = uint32(*row.OFPort)
+	}
 	mac, err := net.ParseMAC(row.ExternalIDs[keyMAC])
 	if err != nil {
-		return nil, fmt.Errorf("interface %s of pod %s: %s: %w", row.Name, a.Pod, keyMAC, err)
+		return a, fmt.Errorf("interface %s of pod %s: %s: %w", row.Name, a.Pod, keyMAC, err)
 	}
 	a.MAC = mac
 	for s := range strings.SplitSeq(row.ExternalIDs[keyAddresses], ",") {
@@ -133,7 +178,7 @@ func attachmentOf(row *interfaceRow) (*flx.Attachment, error) {
 		}
 		addr, err := netip.ParseAddr(s)
 		if err != nil {
-			return nil, fmt.Errorf("interface %s of pod %s: %s: %w", row.Name, a.Pod, keyAddresses, err)
+			return a, fmt.Errorf("interface %s of pod %s: %s: %w", row.Name, a.Pod, keyAddresses, err)
 		}
 		a.Addresses = append(a.Addresses, addr)
 	}

@@ -87,5 +87,5 @@ func sorted(m map[string]*flx.Attachment) []string {
 }
 
 func equalAttachment(a, b *flx.Attachment) bool {
-	return a.Pod == b.Pod && a.OFPort == b.OFPort && bytes.Equal(a.MAC, b.MAC) && slices.Equal(a.Addresses, b.Addresses)
+	return a.Pod == b.Pod && a.Sandbox == b.Sandbox && a.PodInterface == b.PodInterface && a.OFPort == b.OFPort && bytes.Equal(a.MAC, b.MAC) && slices.Equal(a.Addresses, b.Addresses)
 }

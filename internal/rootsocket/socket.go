@@ -1,4 +1,8 @@
-package control
+// Package rootsocket listens on unix sockets that only root may use, and of which
+// one process at a time is the owner.
+//
+// It knows nothing of what is spoken over them. It is tested on real sockets.
+package rootsocket
 
 import (
 	"context"
@@ -12,38 +16,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket is the listening unix socket and the lock that makes it ours.
-type socket struct {
+// Socket is the listening unix socket and the lock that makes it ours.
+type Socket struct {
 	*net.UnixListener
 	lock *os.File
 }
 
-// listen makes the socket. The lock, not the socket file, tells whether an
+// Listen makes the socket. The lock, not the socket file, tells whether an
 // agent lives: the kernel drops it with the process however that ends, so
 // what a dead agent left behind is replaced, and of two agents that start at
 // the same moment one is refused.
-func listen(path string) (*socket, error) {
+func Listen(path string) (*Socket, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("control socket %s: create directory: %w", path, err)
+		return nil, fmt.Errorf("create directory: %w", err)
 	}
 	lock, err := acquire(path + ".lock")
 	if err != nil {
-		return nil, fmt.Errorf("control socket %s: %w", path, err)
+		return nil, err
 	}
 	listener, err := bind(path)
 	if err != nil {
 		lock.Close()
-		return nil, fmt.Errorf("control socket %s: %w", path, err)
+		return nil, err
 	}
-	return &socket{UnixListener: listener, lock: lock}, nil
+	return &Socket{UnixListener: listener, lock: lock}, nil
 }
 
 // Close closes the socket, removes its file and lets the lock go. The lock's
 // file stays: removing it would let two agents hold locks of that name.
-func (s *socket) Close() error {
+func (s *Socket) Close() error {
 	return errors.Join(s.UnixListener.Close(), s.lock.Close())
 }
-
 func acquire(path string) (*os.File, error) {
 	lock, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -105,8 +108,8 @@ func removeStale(path string) error {
 // peerKey is the context key of the caller's uid.
 type peerKey struct{}
 
-// withPeer adds the uid of the process at the other end of a connection.
-func withPeer(ctx context.Context, conn net.Conn) context.Context {
+// WithPeer adds the uid of the process at the other end of a connection.
+func WithPeer(ctx context.Context, conn net.Conn) context.Context {
 	uid, err := peerUID(conn)
 	if err != nil {
 		return ctx
@@ -114,8 +117,8 @@ func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, peerKey{}, uid)
 }
 
-// peerIsRoot reports whether the caller is known and has uid 0.
-func peerIsRoot(ctx context.Context) bool {
+// PeerIsRoot reports whether the caller is known and has uid 0.
+func PeerIsRoot(ctx context.Context) bool {
 	uid, known := ctx.Value(peerKey{}).(uint32)
 	return known && uid == 0
 }
@@ -140,4 +143,23 @@ func peerUID(conn net.Conn) (uint32, error) {
 		return 0, credErr
 	}
 	return cred.Uid, nil
+}
+
+// RootOnly returns a listener that closes connections of everybody but root.
+func RootOnly(l net.Listener) net.Listener { return rootOnly{l} }
+
+type rootOnly struct{ net.Listener }
+
+// Accept waits for a connection of root.
+func (l rootOnly) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if uid, err := peerUID(conn); err == nil && uid == 0 {
+			return conn, nil
+		}
+		conn.Close()
+	}
 }
