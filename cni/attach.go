@@ -112,7 +112,7 @@ func (a *Attacher) Detach(ctx context.Context, spec Spec) error {
 	if late {
 		return nil
 	}
-	if err := errors.Join(a.db.DetachPort(ctx, spec.HostInterface, spec.Pod), removeVeth(spec)); err != nil {
+	if err := errors.Join(a.db.DetachPort(ctx, spec.HostInterface, spec.Pod), removeVeth(spec.HostInterface)); err != nil {
 		return fmt.Errorf("detach pod %s: %w", spec.Pod, err)
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/internal/sysctl"
+	"github.com/felixlike/felixlike/model"
 )
 
 // ensureVeth makes the veth pair unless this owner has made it already; a pair
@@ -130,15 +131,48 @@ func aliasOf(name string) (string, error) {
 }
 
 // removeVeth deletes the pair; it is no error if it is gone.
-func removeVeth(s Spec) error {
-	link, err := netlink.LinkByName(s.HostInterface)
+func removeVeth(name string) error {
+	link, err := netlink.LinkByName(name)
 	if err == nil {
 		err = netlink.LinkDel(link)
 	}
 	if err != nil && !isNotFound(err) {
-		return fmt.Errorf("delete interface %s: %w", s.HostInterface, err)
+		return fmt.Errorf("delete interface %s: %w", name, err)
 	}
 	return nil
+}
+
+// ownedLink is the host side of a pair, and whose it is.
+type ownedLink struct {
+	name string
+	owner
+}
+
+// ownedLinks returns the host sides of pods' pairs, in the namespace of the
+// calling thread.
+func ownedLinks() ([]ownedLink, error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	var all []ownedLink
+	for _, l := range links {
+		text, ours := strings.CutPrefix(l.Attrs().Alias, aliasPrefix)
+		at := strings.LastIndexByte(text, '/')
+		if ours && at >= 0 && strings.HasPrefix(l.Attrs().Name, model.PodInterfacePrefix) {
+			all = append(all, ownedLink{name: l.Attrs().Name, owner: owner{text[:at], text[at+1:]}})
+		}
+	}
+	return all, nil
+}
+
+// macOf returns the MAC address of an interface.
+func macOf(name string) (string, error) {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return "", fmt.Errorf("interface %s: %w", name, err)
+	}
+	return link.Attrs().HardwareAddr.String(), nil
 }
 
 func isNotFound(err error) bool {

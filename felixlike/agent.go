@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/felixlike/felixlike/cni"
 	"github.com/felixlike/felixlike/datastore/manifests"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
@@ -76,6 +77,9 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 	g.Go(func() error {
 		return control.Serve(ctx, filepath.Join(cfg.RunDir, ControlSocket), d, log.With("component", "control"))
 	})
+	if cfg.CNIPluginDir != "" {
+		g.Go(func() error { return a.cniServer(d).Run(ctx) })
+	}
 	if cfg.HealthAddress != "" {
 		g.Go(func() error { return server.Run(ctx, d, d.Metrics()) })
 	}
@@ -84,6 +88,15 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 	}
 	log.Info("stopped; policy and forwarding stay in force")
 	return nil
+}
+
+// cniServer returns what serves the CNI plugin of this node.
+func (a *agent) cniServer(d *Driver) *cni.Server {
+	return cni.NewServer(cni.ServerOptions{
+		Socket: filepath.Join(a.cfg.RunDir, cni.SocketName), Bridge: a.cfg.Bridge, OVSDB: a.socket,
+		MTU: a.network.MTU, PluginDir: a.cfg.CNIPluginDir,
+		Agent: d, Waited: d.Added, Log: a.log.With("component", "cni"),
+	})
 }
 
 // newBackend returns the backend of a choice, and tells what it will not do for

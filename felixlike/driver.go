@@ -97,6 +97,8 @@ type Driver struct {
 	// policies are the NetworkPolicies of the datastore, with their source.
 	policies map[model.ObjectRef]string
 	objects  *objects
+	// uids are those of this node's pods.
+	uids     uids
 	calls    chan func()
 	outcomes chan outcome
 	// noticed wakes the loop after a notice of a Watch.
@@ -145,7 +147,7 @@ func New(cfg Config) *Driver {
 	d := &Driver{
 		cfg: cfg, log: cfg.Log.With("component", "driver", "backend", cfg.Backend.Name),
 		engine: policy.New(cfg.Node), tracker: t, problems: newProblems(),
-		policies: map[model.ObjectRef]string{}, objects: newObjects(),
+		policies: map[model.ObjectRef]string{}, objects: newObjects(), uids: uids{},
 		calls: make(chan func(), 256), outcomes: make(chan outcome, len(cfg.Stages)+1), // one may join in a handover
 		noticed: make(chan struct{}, 1), stopped: make(chan struct{}), started: time.Now(),
 		shared: &wants{managers: cfg.Managers}, backend: cfg.Backend,

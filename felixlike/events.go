@@ -41,8 +41,10 @@ func (d *Driver) onEvent(e datastore.Event) {
 	case datastore.NamespaceDeleted:
 		d.engine.DeleteNamespace(e.Name)
 	case datastore.PodSet:
+		d.uids.note(d.cfg.Node, e.Pod)
 		d.problems.setObject(ref("Pod", e.Pod.Namespace, e.Pod.Name), e.Source, d.engine.SetPod(e.Pod))
 	case datastore.PodDeleted:
+		delete(d.uids, e.ID)
 		d.engine.DeletePod(e.ID)
 		d.problems.setObject(ref("Pod", e.ID.Namespace, e.ID.Name), "", nil)
 	case datastore.NetworkPolicySet:

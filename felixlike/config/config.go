@@ -59,8 +59,12 @@ type Config struct {
 	// Masquerade hides pods behind the node's address on the way out of the
 	// cluster. Those who route pod addresses turn it off.
 	Masquerade bool `json:"masquerade" help:"hide pods behind the node's address on the way out of the cluster; false where pod addresses are routed"`
-	// RunDir holds the control socket.
-	RunDir string `json:"runDir" help:"directory of the control socket"`
+	// RunDir holds the control socket and that of the CNI plugin.
+	RunDir string `json:"runDir" help:"directory of the control socket and the CNI plugin's"`
+	// CNIPluginDir has the IPAM plugin host-local. Those whose runtime has its
+	// plugins elsewhere change it; where no runtime attaches pods (the lab), it is
+	// empty.
+	CNIPluginDir string `json:"cniPluginDir" help:"directory with the CNI plugin host-local; empty: the agent serves no CNI plugin"`
 	// HealthAddress serves /healthz, /readyz and /metrics. Those whose Prometheus
 	// scrapes from another machine set it to the node's address, and so does who
 	// cannot tell kubelet to probe 127.0.0.1; those who want no port empty it.
@@ -88,6 +92,9 @@ func Defaults() Config {
 
 		Masquerade: true,
 		RunDir:     "/run/felixlike",
+
+		CNIPluginDir: "/opt/cni/bin",
+
 		// Not 9099, where Felix listens: both run on a node that is migrated.
 		HealthAddress: "127.0.0.1:10288",
 		// Felix's interval; nothing in the steady state relies on it.

@@ -26,6 +26,7 @@ type Metrics struct {
 	programming   prometheus.Histogram
 	repaired      *prometheus.CounterVec
 	lastSuccess   prometheus.Gauge
+	added         prometheus.Histogram
 }
 
 // Values of labels.
@@ -70,6 +71,10 @@ func New(stages, repairable []string, state func() (State, bool)) *Metrics {
 			Help: "When all stages were last programmed without an error, in seconds since 1970. Zero until then. It stays as it is while nothing has to be programmed.",
 		}),
 	}
+	m.added = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "felixlike_cni_wait_seconds", Buckets: buckets(),
+		Help: "Time that adding a pod (CNI ADD) waited for the pod's policy to be in force once its interface was there, including waits that were given up.",
+	})
 	// Series exist from the start, so that the first event is an increase.
 	for _, s := range stages {
 		m.applies.WithLabelValues(s, resultSuccess)
@@ -79,7 +84,7 @@ func New(stages, repairable []string, state func() (State, bool)) *Metrics {
 	for _, object := range repairable {
 		m.repaired.WithLabelValues(object)
 	}
-	m.registry.MustRegister(m.applyDuration, m.applies, m.writes, m.programming, m.repaired, m.lastSuccess,
+	m.registry.MustRegister(m.applyDuration, m.applies, m.writes, m.programming, m.repaired, m.lastSuccess, m.added,
 		&stateCollector{state: state}, collectors.NewGoCollector(), collectors.NewBuildInfoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -101,6 +106,9 @@ func (m *Metrics) Applied(stage string, full bool, took time.Duration, writes in
 
 // PolicyProgrammed notes how long a change took to become policy in force.
 func (m *Metrics) PolicyProgrammed(took time.Duration) { m.programming.Observe(took.Seconds()) }
+
+// PodAdded notes how long a pod that was added waited for its policy.
+func (m *Metrics) PodAdded(waited time.Duration) { m.added.Observe(waited.Seconds()) }
 
 // Repaired notes a foreign change that was undone.
 func (m *Metrics) Repaired(object string) { m.repaired.WithLabelValues(object).Inc() }

@@ -59,6 +59,7 @@ func TestScrape(t *testing.T) {
 	m.Applied("nftables", false, time.Millisecond, 0, errors.New("no"))
 	m.Repaired("chain")
 	m.PolicyProgrammed(2 * time.Millisecond)
+	m.PodAdded(30 * time.Millisecond)
 	m.Succeeded(time.Unix(1700000000, 500_000_000))
 	text := scrape(t, m)
 	for _, want := range []string{
@@ -71,6 +72,7 @@ func TestScrape(t *testing.T) {
 		`felixlike_drift_repaired_total{object="chain"} 1`,
 		`felixlike_drift_repaired_total{object="set"} 0`,
 		`felixlike_policy_programming_duration_seconds_count 1`,
+		`felixlike_cni_wait_seconds_count 1`,
 		`felixlike_last_success_timestamp_seconds 1.7000000005e+09`,
 		`felixlike_datastore_synced 1`, `felixlike_pending_objects 2`, `felixlike_quarantined_objects 1`,
 		`felixlike_rules 40`, `felixlike_set_elements 7`,

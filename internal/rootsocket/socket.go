@@ -47,6 +47,7 @@ func Listen(path string) (*Socket, error) {
 func (s *Socket) Close() error {
 	return errors.Join(s.UnixListener.Close(), s.lock.Close())
 }
+
 func acquire(path string) (*os.File, error) {
 	lock, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {

@@ -1,0 +1,158 @@
+package cni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/felixlike/felixlike/cni/cniv1"
+	"github.com/felixlike/felixlike/model"
+)
+
+// Add implements cniv1.CNIServer. It answers when the pod's policy is in force;
+// if that takes too long, it undoes what it has done and says what was missing.
+func (s *Server) Add(ctx context.Context, r *cniv1.AddRequest) (*cniv1.AddResponse, error) {
+	spec, err := s.spec(r.GetSandbox())
+	if err == nil && spec.NetNS == "" {
+		err = fmt.Errorf("%w: no network namespace", errSandbox)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.sweeping.RLock()
+	defer s.sweeping.RUnlock()
+	defer s.pods.lock(spec.Pod.String())()
+	node, err := s.node(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if spec.MTU = s.opts.MTU(); spec.MTU == 0 {
+		return nil, errors.New("the MTU of this node's network is not known yet")
+	}
+	fresh, err := s.address(ctx, &spec, node)
+	if err != nil {
+		return nil, err
+	}
+	attachment, err := s.attacher.Attach(ctx, spec)
+	if err == nil {
+		err = s.programmed(ctx, attachment, r.GetSandbox().GetPodUid())
+	}
+	if err != nil && fresh {
+		err = errors.Join(err, undo(ctx, func(ctx context.Context) error { return s.remove(ctx, spec) }))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return answer(spec, attachment)
+}
+
+// spec returns what is to be attached, without addresses and MTU.
+func (s *Server) spec(sandbox *cniv1.Sandbox) (Spec, error) {
+	spec := Spec{Pod: podOf(sandbox), Owner: sandbox.GetContainerId(), NetNS: sandbox.GetNetns(), Interface: sandbox.GetInterface()}
+	spec, err := spec.withDefaults()
+	if err != nil {
+		return spec, fmt.Errorf("%w: %w", errSandbox, err)
+	}
+	return spec, nil
+}
+
+func podOf(sandbox *cniv1.Sandbox) model.PodID {
+	return model.PodID{Namespace: sandbox.GetPodNamespace(), Name: sandbox.GetPodName()}
+}
+
+// node returns this node, for which it waits.
+func (s *Server) node(ctx context.Context) (*model.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, programWait)
+	defer cancel()
+	node, err := s.opts.Agent.LocalNode(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("this node is not known: %w", err)
+	}
+	if len(node.PodCIDRs) == 0 {
+		return nil, fmt.Errorf("node %s has no podCIDR yet", node.Name)
+	}
+	return node, nil
+}
+
+// address gives the pod its addresses: those that it has if it is attached
+// already, or new ones. It reports whether they are new.
+func (s *Server) address(ctx context.Context, spec *Spec, node *model.Node) (fresh bool, err error) {
+	have, err := s.db.Attachment(ctx, spec.HostInterface)
+	if err != nil && have == nil {
+		return false, err
+	}
+	if have != nil && have.Sandbox == spec.Owner && have.PodInterface == spec.Interface && len(have.Addresses) > 0 {
+		for _, a := range have.Addresses {
+			spec.Addresses = append(spec.Addresses, netip.PrefixFrom(a, node.PodCIDR(model.FamilyOf(a)).Bits()))
+		}
+		return false, s.gateways(spec, node)
+	}
+	if have != nil && have.Sandbox == spec.Owner && have.PodInterface != spec.Interface {
+		return false, fmt.Errorf("%w: it has the interface %s already, and a pod has only one", errSandbox, have.PodInterface)
+	}
+	if spec.Addresses, err = s.ipam.add(ctx, node, spec.Owner, spec.Interface, spec.NetNS); err != nil {
+		return false, err
+	}
+	if err := s.gateways(spec, node); err != nil {
+		return true, errors.Join(err, undo(ctx, func(ctx context.Context) error { return s.ipam.del(ctx, spec.Owner, spec.Interface) }))
+	}
+	return true, nil
+}
+
+// gateways sets the next hop of each address. An address outside of this node's
+// prefixes is one of before they changed: nothing would lead to it.
+func (s *Server) gateways(spec *Spec, node *model.Node) error {
+	spec.Gateways = nil
+	for _, a := range spec.Addresses {
+		family := model.FamilyOf(a.Addr())
+		if !node.PodCIDR(family).Contains(a.Addr()) {
+			return fmt.Errorf("address %s of pod %s is not in node %s's podCIDR %s", a.Addr(), spec.Pod, node.Name, node.PodCIDR(family))
+		}
+		spec.Gateways = append(spec.Gateways, node.Gateway(family))
+	}
+	return nil
+}
+
+// programmed waits until the pod's policy is in force.
+func (s *Server) programmed(ctx context.Context, attachment *model.Attachment, uid string) error {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, programWait)
+	defer cancel()
+	err := s.opts.Agent.WaitPod(ctx, attachment, uid)
+	s.opts.Waited(time.Since(began))
+	if err != nil {
+		return fmt.Errorf("policy of pod %s is not in force: %w", attachment.Pod, err)
+	}
+	return nil
+}
+
+// remove takes the pod off the bridge, and only then gives its addresses back.
+func (s *Server) remove(ctx context.Context, spec Spec) error {
+	if err := s.attacher.Detach(ctx, spec); err != nil {
+		return err
+	}
+	return s.ipam.del(ctx, spec.Owner, spec.Interface)
+}
+
+// answer says what was attached.
+func answer(spec Spec, attachment *model.Attachment) (*cniv1.AddResponse, error) {
+	hostMAC, err := macOf(spec.HostInterface)
+	if err != nil {
+		return nil, err
+	}
+	mtu := uint32(spec.MTU)
+	reply := &cniv1.AddResponse{
+		Host: &cniv1.Interface{Name: spec.HostInterface, Mac: hostMAC, Mtu: mtu},
+		Pod:  &cniv1.Interface{Name: spec.Interface, Mac: attachment.MAC.String(), Mtu: mtu},
+	}
+	addresses := slices.Clone(spec.Addresses)
+	slices.SortFunc(addresses, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	for _, a := range addresses {
+		at := slices.Index(spec.Addresses, a)
+		reply.Addresses = append(reply.Addresses, &cniv1.Address{Prefix: a.String(), Gateway: spec.Gateways[at].String()})
+	}
+	return reply, nil
+}

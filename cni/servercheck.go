@@ -1,0 +1,110 @@
+package cni
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/felixlike/felixlike/cni/cniv1"
+	"github.com/felixlike/felixlike/model"
+)
+
+// errNotAsAdded says that an attachment is not what Add has left.
+var errNotAsAdded = errors.New("not as it was added")
+
+// Check implements cniv1.CNIServer.
+func (s *Server) Check(ctx context.Context, r *cniv1.CheckRequest) (*cniv1.CheckResponse, error) {
+	spec, err := s.spec(r.GetSandbox())
+	if err != nil {
+		return nil, err
+	}
+	s.sweeping.RLock()
+	defer s.sweeping.RUnlock()
+	defer s.pods.lock(spec.Pod.String())()
+	a, err := s.db.Attachment(ctx, spec.HostInterface)
+	if err != nil && a == nil {
+		return nil, err
+	}
+	if a == nil || a.Sandbox != spec.Owner || a.PodInterface != spec.Interface || a.OFPort == 0 || err != nil {
+		return nil, fmt.Errorf("pod %s is %w: the bridge has no open port of this sandbox", spec.Pod, errNotAsAdded)
+	}
+	for _, text := range r.GetAddresses() {
+		p, err := netip.ParsePrefix(text)
+		if err != nil || !slices.Contains(a.Addresses, p.Addr().Unmap()) {
+			return nil, fmt.Errorf("pod %s is %w: it has no address %s", spec.Pod, errNotAsAdded, text)
+		}
+	}
+	if err := checkLinks(spec, a); err != nil {
+		return nil, fmt.Errorf("pod %s is %w: %w", spec.Pod, errNotAsAdded, err)
+	}
+	if err := s.programmed(ctx, a, r.GetSandbox().GetPodUid()); err != nil {
+		return nil, err
+	}
+	return &cniv1.CheckResponse{}, nil
+}
+
+// checkLinks looks at both sides of the pair.
+func checkLinks(spec Spec, a *model.Attachment) error {
+	host, err := netlink.LinkByName(a.Interface)
+	if err != nil {
+		return fmt.Errorf("host interface %s: %w", a.Interface, err)
+	}
+	if host.Attrs().Alias != spec.alias() || host.Attrs().Flags&net.FlagUp == 0 {
+		return fmt.Errorf("host interface %s is down, or not this sandbox's", a.Interface)
+	}
+	podNS, err := openNamespace(spec.NetNS)
+	if err != nil {
+		return fmt.Errorf("network namespace: %w", err)
+	}
+	defer podNS.Close()
+	return inNamespace(podNS, func() error { return checkPod(spec, a) })
+}
+
+// checkPod is run in the pod's namespace.
+func checkPod(spec Spec, a *model.Attachment) error {
+	link, err := netlink.LinkByName(spec.Interface)
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", spec.Interface, err)
+	}
+	if link.Attrs().Flags&net.FlagUp == 0 || !bytes.Equal(link.Attrs().HardwareAddr, a.MAC) {
+		return fmt.Errorf("interface %s is down, or has not the MAC address %s", spec.Interface, a.MAC)
+	}
+	have, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("addresses of %s: %w", spec.Interface, err)
+	}
+	for _, want := range a.Addresses {
+		if !slices.ContainsFunc(have, func(h netlink.Addr) bool { return h.IP.Equal(want.AsSlice()) }) {
+			return fmt.Errorf("interface %s has no address %s", spec.Interface, want)
+		}
+		routes, err := netlink.RouteListFiltered(family(want), &netlink.Route{LinkIndex: link.Attrs().Index}, netlink.RT_FILTER_OIF)
+		if err != nil {
+			return fmt.Errorf("routes of %s: %w", spec.Interface, err)
+		}
+		if !slices.ContainsFunc(routes, isDefault) {
+			return fmt.Errorf("interface %s has no default route of the family of %s", spec.Interface, want)
+		}
+	}
+	return nil
+}
+
+func family(a netip.Addr) int {
+	if a.Is4() {
+		return netlink.FAMILY_V4
+	}
+	return netlink.FAMILY_V6
+}
+
+func isDefault(r netlink.Route) bool {
+	ones := 0
+	if r.Dst != nil {
+		ones, _ = r.Dst.Mask.Size()
+	}
+	return ones == 0 && r.Gw != nil
+}

@@ -1,0 +1,159 @@
+package cni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/felixlike/felixlike/cni/cniv1"
+	"github.com/felixlike/felixlike/model"
+)
+
+// owner is a sandbox and its interface, as the runtime names an attachment.
+type owner struct{ sandbox, iface string }
+
+// Del implements cniv1.CNIServer. It needs neither the pod's namespace, nor this
+// node's object, nor a driver that works: what is gone must not be held up.
+func (s *Server) Del(ctx context.Context, r *cniv1.DelRequest) (*cniv1.DelResponse, error) {
+	sandbox := r.GetSandbox()
+	who := owner{sandbox.GetContainerId(), sandbox.GetInterface()}
+	if who.sandbox == "" || who.iface == "" {
+		return nil, fmt.Errorf("%w: no container id or no interface", errSandbox)
+	}
+	s.sweeping.RLock()
+	defer s.sweeping.RUnlock()
+	pod := podOf(sandbox)
+	if pod.Namespace == "" || pod.Name == "" {
+		all, err := s.attachments(ctx)
+		if err != nil {
+			return nil, err
+		}
+		at := slices.IndexFunc(all, func(a model.Attachment) bool { return ownerOf(a) == who })
+		if at < 0 {
+			return &cniv1.DelResponse{}, s.ipam.del(ctx, who.sandbox, who.iface)
+		}
+		pod = all[at].Pod
+	}
+	defer s.pods.lock(pod.String())()
+	if err := s.remove(ctx, Spec{Pod: pod, Owner: who.sandbox, Interface: who.iface}); err != nil {
+		return nil, err
+	}
+	return &cniv1.DelResponse{}, nil
+}
+
+func ownerOf(a model.Attachment) owner { return owner{a.Sandbox, a.PodInterface} }
+
+// attachments returns the pods' interfaces that this server has attached. What
+// cannot be read of a record is told in the log: the rest is enough to remove it.
+func (s *Server) attachments(ctx context.Context) ([]model.Attachment, error) {
+	all, err := s.db.Attachments(ctx)
+	if err != nil && all == nil {
+		return nil, err
+	}
+	if err != nil {
+		s.opts.Log.Warn("a record of an attachment cannot be read", "error", err)
+	}
+	return slices.DeleteFunc(all, func(a model.Attachment) bool { return a.Sandbox == "" || a.PodInterface == "" }), nil
+}
+
+// GC implements cniv1.CNIServer. It goes on after errors, and returns all.
+func (s *Server) GC(ctx context.Context, r *cniv1.GCRequest) (*cniv1.GCResponse, error) {
+	valid := map[owner]bool{}
+	for _, a := range r.GetValid() {
+		valid[owner{a.GetContainerId(), a.GetInterface()}] = true
+	}
+	s.sweeping.Lock()
+	defer s.sweeping.Unlock()
+	var errs []error
+	all, err := s.attachments(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range all {
+		if !valid[ownerOf(a)] {
+			s.opts.Log.Info("removing a pod's interface that the runtime does not know", "pod", a.Pod.String(), "sandbox", a.Sandbox)
+			errs = append(errs, s.remove(ctx, Spec{Pod: a.Pod, Owner: a.Sandbox, Interface: a.PodInterface}))
+		}
+	}
+	links, err := ownedLinks()
+	errs = append(errs, err)
+	for _, l := range links {
+		if !valid[l.owner] {
+			errs = append(errs, removeVeth(l.name))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		// An address is not given back while something may have it.
+		return nil, fmt.Errorf("remove leftovers: %w", err)
+	}
+	if err := s.releaseAllBut(ctx, valid); err != nil {
+		return nil, err
+	}
+	return &cniv1.GCResponse{}, nil
+}
+
+// releaseAllBut gives back the reservations of all other sandboxes.
+func (s *Server) releaseAllBut(ctx context.Context, keep map[owner]bool) error {
+	reserved, err := s.ipam.reservations()
+	errs := []error{err}
+	done := map[owner]bool{}
+	for _, r := range reserved {
+		if who := (owner{r.sandbox, r.iface}); r.sandbox != "" && !keep[who] && !done[who] {
+			done[who] = true
+			errs = append(errs, s.ipam.del(ctx, who.sandbox, who.iface))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("release addresses: %w", err)
+	}
+	if len(done) > 0 {
+		s.opts.Log.Info("addresses of sandboxes that are gone are given back", "sandboxes", len(done))
+	}
+	return nil
+}
+
+// tidy removes what nobody would: ports whose interface is gone (the node was
+// restarted), and reservations of sandboxes that have neither port nor interface
+// (an agent was killed while it added them). A pair that a killed agent has made
+// goes with the sandbox's namespace; until then its address is not given out.
+// Nothing else may run yet.
+func (s *Server) tidy(ctx context.Context) {
+	if err := s.tidyAll(ctx); err != nil {
+		s.opts.Log.Warn("leftovers of an earlier agent could not be removed", "error", err)
+	}
+}
+
+func (s *Server) tidyAll(ctx context.Context) error {
+	all, err := s.attachments(ctx)
+	if err != nil {
+		return err
+	}
+	links, err := ownedLinks()
+	if err != nil {
+		return err
+	}
+	keep := map[owner]bool{}
+	names := map[string]bool{}
+	for _, l := range links {
+		keep[l.owner], names[l.name] = true, true
+	}
+	for _, a := range all {
+		if names[a.Interface] {
+			keep[ownerOf(a)] = true
+			continue
+		}
+		s.opts.Log.Info("removing a port whose interface is gone", "pod", a.Pod.String(), "interface", a.Interface)
+		if err := s.db.DetachPort(ctx, a.Interface, a.Pod); err != nil {
+			return err
+		}
+	}
+	reserved, err := s.ipam.reservations()
+	if err == nil {
+		err = s.ipam.dropEmpty(reserved)
+	}
+	if err != nil {
+		return err
+	}
+	return s.releaseAllBut(ctx, keep)
+}
