@@ -66,6 +66,8 @@ type Server struct {
 	// sweeping is held for writing while leftovers are removed, for reading while a
 	// sandbox is added or deleted.
 	sweeping sync.RWMutex
+	// wait is programWait, but for tests.
+	wait time.Duration
 	// db and attacher are there once Run has connected.
 	db       *ovsdb.Client
 	attacher *Attacher
@@ -76,7 +78,7 @@ func NewServer(opts ServerOptions) *Server {
 	if opts.Waited == nil {
 		opts.Waited = func(time.Duration) {}
 	}
-	return &Server{opts: opts, ipam: newIPAM(opts.PluginDir, opts.IPAMDir)}
+	return &Server{opts: opts, wait: programWait, ipam: newIPAM(opts.PluginDir, opts.IPAMDir)}
 }
 
 // Run removes what an earlier agent has left half done, and serves until ctx

@@ -65,7 +65,7 @@ func podOf(sandbox *cniv1.Sandbox) model.PodID {
 
 // node returns this node, for which it waits.
 func (s *Server) node(ctx context.Context) (*model.Node, error) {
-	ctx, cancel := context.WithTimeout(ctx, programWait)
+	ctx, cancel := context.WithTimeout(ctx, s.wait)
 	defer cancel()
 	node, err := s.opts.Agent.LocalNode(ctx)
 	if err != nil {
@@ -119,7 +119,7 @@ func (s *Server) gateways(spec *Spec, node *model.Node) error {
 // programmed waits until the pod's policy is in force.
 func (s *Server) programmed(ctx context.Context, attachment *model.Attachment, uid string) error {
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, programWait)
+	ctx, cancel := context.WithTimeout(ctx, s.wait)
 	defer cancel()
 	err := s.opts.Agent.WaitPod(ctx, attachment, uid)
 	s.opts.Waited(time.Since(began))

@@ -1,0 +1,6 @@
+package cni
+
+import "time"
+
+// SetWait has Add wait for a shorter time than a node's pods are given.
+func (s *Server) SetWait(d time.Duration) { s.wait = d }

@@ -1,0 +1,145 @@
+package cni_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/felixlike/felixlike/cni"
+	"github.com/felixlike/felixlike/model"
+)
+
+func prefixes(got reply) []string {
+	var all []string
+	for _, ip := range got.IPs {
+		all = append(all, ip.Address.String()+" via "+ip.Gateway.String())
+	}
+	return all
+}
+
+func TestAddCheckDel(t *testing.T) {
+	r := newRuntime(t)
+	a, b := r.sandbox("sandbox-a", "a"), r.sandbox("sandbox-b", "b")
+	a.uid = "1234"
+	got := r.ok("ADD", "1.1.0", a, nil)
+	if want := []string{"10.9.0.2/24 via 10.9.0.1", "fd09::2/64 via fd09::1"}; !slices.Equal(prefixes(got), want) {
+		t.Errorf("addresses %v, want %v", prefixes(got), want)
+	}
+	host := cni.HostInterface(model.PodID{Namespace: "x", Name: "a"})
+	if len(got.Interfaces) != 2 || got.Interfaces[0].Name != host || got.Interfaces[0].Mac == "" || got.Interfaces[0].Sandbox != "" ||
+		got.Interfaces[1].Name != "eth0" || got.Interfaces[1].Sandbox != a.ns.Path() || got.Interfaces[1].Mtu != 1450 {
+		t.Errorf("interfaces in %s", got.raw)
+	}
+	if len(got.Routes) != 2 || got.Routes[0].Dst.String() != "0.0.0.0/0" || got.Routes[1].Dst.String() != "::/0" {
+		t.Errorf("routes in %s", got.raw)
+	}
+	r.ok("ADD", "1.0.0", b, nil)
+	if got := r.reach(a.ns, 2, b.ns, 3); got != "111111" {
+		t.Errorf("tcp, udp, sctp over IPv4 and IPv6: %s", got)
+	}
+	again := r.ok("ADD", "1.1.0", a, nil)
+	if again.raw != got.raw {
+		t.Errorf("added again:\n%s\nfirst:\n%s", again.raw, got.raw)
+	}
+	r.ok("CHECK", "1.1.0", a, map[string]any{"prevResult": got.Result})
+	for range 2 {
+		r.ok("DEL", "1.1.0", a, nil)
+	}
+	r.fails("CHECK", a, map[string]any{"prevResult": got.Result}, 999, "not as it was added")
+	if got := r.reserved(); !slices.Equal(got, []string{"10.9.0.3", "fd09::3"}) {
+		t.Errorf("reserved %v", got)
+	}
+	r.ok("DEL", "1.1.0", b, nil)
+	if got := r.left(); got != nothing {
+		t.Error(got)
+	}
+}
+
+// TestVersions adds by every version of the specification, and looks for what the
+// versions tell differently.
+func TestVersions(t *testing.T) {
+	r := newRuntime(t)
+	for version, want := range map[string]string{
+		"0.3.0": `"version": "4"`, "0.3.1": `"version": "4"`, "0.4.0": `"version": "4"`, "1.0.0": `"cniVersion": "1.0.0"`, "1.1.0": `"mtu": 1450`,
+	} {
+		s := r.sandbox("sandbox-"+version, "pod-"+version)
+		got := r.ok("ADD", version, s, nil)
+		if !strings.Contains(got.raw, want) || !strings.Contains(got.raw, `"cniVersion": "`+version+`"`) {
+			t.Errorf("version %s: no %s in %s", version, want, got.raw)
+		}
+		r.ok("DEL", version, s, nil)
+	}
+	if got := r.call("VERSION", "1.1.0", sandbox{}, nil); !strings.Contains(got.raw, `"0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"`) {
+		t.Errorf("VERSION: %s", got.raw)
+	}
+	if got := r.call("ADD", "0.2.0", r.sandbox("old", "old"), nil); !got.failed || got.Code != 1 {
+		t.Errorf("a version that is not spoken: %s", got.raw)
+	}
+}
+
+func TestAgentAway(t *testing.T) {
+	r := newRuntime(t)
+	s := r.sandbox("sandbox-a", "a")
+	r.ok("ADD", "1.1.0", s, nil)
+	r.stop(syscall.SIGTERM)
+	if _, err := os.Stat(r.conf.Socket); !os.IsNotExist(err) {
+		t.Errorf("the socket of a server that ended: %v", err)
+	}
+	for _, command := range []string{"ADD", "DEL"} {
+		r.fails(command, s, nil, 11, r.conf.Socket)
+	}
+	r.fails("STATUS", sandbox{}, nil, 50, r.conf.Socket)
+	r.start()
+	r.ok("STATUS", "1.1.0", sandbox{}, nil)
+	r.ok("DEL", "1.1.0", s, nil)
+	if got := r.left(); got != nothing {
+		t.Error(got)
+	}
+}
+
+// TestPolicyThatDoesNotCome wants nothing left of a pod whose policy does not come
+// to be in force, and of one that is refused at once.
+func TestPolicyThatDoesNotCome(t *testing.T) {
+	r := newRuntime(t)
+	s := r.sandbox("sandbox-a", "a")
+	r.agent.set(t, "hold", "")
+	r.fails("ADD", s, nil, 11, "policy of pod x/a is not in force: context deadline exceeded: it is held")
+	if got := r.left(); got != nothing {
+		t.Errorf("after a wait that was given up: %s", got)
+	}
+	r.agent.unset(t, "hold")
+	r.agent.set(t, "refuse", "pod x/a is closed: a rule is set aside")
+	r.fails("ADD", s, nil, 11, "a rule is set aside")
+	if got := r.left(); got != nothing {
+		t.Errorf("after a refusal: %s", got)
+	}
+	r.agent.unset(t, "refuse")
+	r.ok("ADD", "1.1.0", s, nil)
+	// What is attached already is left alone by an ADD that fails.
+	before := r.left()
+	r.agent.set(t, "refuse", "no")
+	r.fails("ADD", s, nil, 11, "no")
+	r.fails("CHECK", s, map[string]any{"prevResult": map[string]any{"cniVersion": "1.1.0"}}, 11, "no")
+	if got := r.left(); got != before {
+		t.Errorf("before %s, after %s", before, got)
+	}
+}
+
+func TestNodeNotKnown(t *testing.T) {
+	r := newRuntime(t)
+	s := r.sandbox("sandbox-a", "a")
+	r.agent.unset(t, "node.json")
+	r.fails("ADD", s, nil, 11, "this node is not known")
+	r.setNode()
+	r.fails("ADD", s, nil, 11, "has no podCIDR yet")
+	r.setNode("10.9.0.0/30")
+	r.ok("ADD", "1.1.0", s, nil)
+	r.fails("ADD", r.sandbox("sandbox-b", "b"), nil, 11, "no IP addresses available")
+	r.agent.unset(t, "node.json")
+	r.ok("DEL", "1.1.0", s, nil)
+	if got := r.left(); got != nothing {
+		t.Error(got)
+	}
+}
