@@ -73,7 +73,8 @@ func newSite(t *testing.T, backend, proxy string) *site {
 	config := kubelab.Config{Proxy: proxy, APIServerFlags: auditFlags(t, k)}
 	var archives []string
 	if backend == reference {
-		config.CNI = "bridge"
+		// Its engine knows IPv4 only.
+		config.CNI, config.SingleStack = "bridge", true
 	} else {
 		image, err := imageOf()
 		if err != nil {

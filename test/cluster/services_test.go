@@ -89,6 +89,7 @@ func judgements(w *world) []judgement {
 
 // testServices goes through Services of all kinds, under policies.
 func (s *site) testServices(t *testing.T) {
+	s.notReference(t)
 	w := s.newWorld(t)
 	for _, j := range judgements(w) {
 		if j.ingress != "" {
