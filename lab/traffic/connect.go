@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/netip"
 	"os"
@@ -40,7 +41,7 @@ func Connect(from *namespace.Namespace, source netip.Addr, to netip.AddrPort, ti
 		err = connected(fd, timeout)
 	}
 	if err != nil {
-		return nil, errors.Join(err, unix.Close(fd))
+		return nil, errors.Join(unopenedBy(fd, err), unix.Close(fd))
 	}
 	return os.NewFile(uintptr(fd), "tcp"), nil
 }
@@ -50,6 +51,30 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 		return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 	}
 	return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+}
+
+// Unopened is the error of a connection that did not open.
+type Unopened struct {
+	Reason error
+	// Port is the one it was to be opened from.
+	Port int
+}
+
+// Error says why and from which port.
+func (e *Unopened) Error() string { return fmt.Sprintf("from port %d: %v", e.Port, e.Reason) }
+
+// Unwrap returns the reason.
+func (e *Unopened) Unwrap() error { return e.Reason }
+
+func unopenedBy(fd int, err error) error {
+	e := &Unopened{Reason: err}
+	switch local, _ := unix.Getsockname(fd); local := local.(type) {
+	case *unix.SockaddrInet4:
+		e.Port = local.Port
+	case *unix.SockaddrInet6:
+		e.Port = local.Port
+	}
+	return e
 }
 
 // connected waits for the end of a connect in progress.

@@ -52,7 +52,7 @@ func (tr *Traffic) open(r Route) error {
 		return fmt.Errorf("not open after %s: %w", time.Since(start).Round(time.Millisecond), err)
 	}
 	defer conn.Close()
-	if err := Echo(conn, time.Until(start.Add(tr.patience))); err != nil {
+	if err := Echo(conn, tr.patience); err != nil {
 		return err
 	}
 	tr.count(func(s *Summary) { s.Opened++; s.Slowest = max(s.Slowest, time.Since(start)) })

@@ -20,7 +20,7 @@ import (
 )
 
 // Patience is how long, by default, data may take to arrive and a connection to
-// open: the kernel sends a SYN again after 1, 3 and 7 seconds.
+// open: the kernel sends a SYN again at least after 1, 3 and 7 seconds.
 const Patience = 8 * time.Second
 
 // Route is a way that traffic takes: from a namespace to an address where an echo
@@ -40,11 +40,14 @@ type Options struct {
 	Streams, Opened, Denied []Route
 	// Patience is how long data may stall; 0: the constant Patience.
 	Patience time.Duration
+	// Explain returns what is known about a fault when it happens. It may be nil.
+	Explain func(error) string
 }
 
 // Traffic is traffic that goes on.
 type Traffic struct {
 	patience time.Duration
+	explain  func(error) string
 	ctx      context.Context
 	cancel   context.CancelFunc
 	done     sync.WaitGroup
@@ -75,11 +78,13 @@ func Start(ctx context.Context, o Options) *Traffic {
 	if o.Patience == 0 {
 		o.Patience = Patience
 	}
-	tr := &Traffic{patience: o.Patience}
+	if o.Explain == nil {
+		o.Explain = func(error) string { return "" }
+	}
+	tr := &Traffic{patience: o.Patience, explain: o.Explain}
 	tr.ctx, tr.cancel = context.WithCancel(ctx)
 	for _, r := range o.Streams {
-		// A block in flight at the end still has to arrive.
-		tr.once("stream "+r.Name, func() error { return tr.stream(r) })
+		tr.loop("stream "+r.Name, func() error { return tr.stream(r) })
 	}
 	for _, r := range o.Opened {
 		tr.loop("new connection "+r.Name, func() error { return tr.open(r) })
@@ -90,11 +95,12 @@ func Start(ctx context.Context, o Options) *Traffic {
 	return tr
 }
 
-// loop repeats work until the end or its first fault.
+// loop repeats work until the end or its first fault. What has begun before the end
+// must end well.
 func (tr *Traffic) loop(what string, work func() error) {
 	tr.done.Go(func() {
 		for tr.ctx.Err() == nil {
-			if err := work(); err != nil && tr.ctx.Err() == nil {
+			if err := work(); err != nil {
 				tr.fault(what, err)
 				return
 			}
@@ -102,7 +108,7 @@ func (tr *Traffic) loop(what string, work func() error) {
 	})
 }
 
-// once does some work once; its error is a fault even at the end.
+// once does some work once.
 func (tr *Traffic) once(what string, work func() error) {
 	tr.done.Go(func() {
 		if err := work(); err != nil {
@@ -111,10 +117,12 @@ func (tr *Traffic) once(what string, work func() error) {
 	})
 }
 
+// fault notes one, with the time and what is known of it.
 func (tr *Traffic) fault(what string, err error) {
+	err = fmt.Errorf("%s %s: %w%s", time.Now().Format("15:04:05.000"), what, err, tr.explain(err))
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	tr.faults = append(tr.faults, fmt.Errorf("%s %s: %w", time.Now().Format("15:04:05.000"), what, err))
+	tr.faults = append(tr.faults, err)
 }
 
 func (tr *Traffic) count(f func(*Summary)) {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/lab"
+	"github.com/felixlike/felixlike/lab/traffic"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables/tablestest"
 )
@@ -210,9 +212,9 @@ func TestFlushUnderFire(t *testing.T) {
 	in := 0
 	for range flushes {
 		nft(t, n, "flush ruleset")
-		from, to := route(l, [2]string{"b", "a"}, model.IPv4)
+		denied := routes(l, [][2]string{{"b", "a"}}, 80)[0]
 		// The tool's own end takes longer than the notice.
-		conn, err := connect(from, to, 150*time.Millisecond)
+		conn, err := traffic.Connect(denied.From, netip.Addr{}, denied.To, 150*time.Millisecond)
 		repaired(t, n, "flush", before)
 		if err == nil {
 			in++

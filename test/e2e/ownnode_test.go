@@ -8,6 +8,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/lab"
+	"github.com/felixlike/felixlike/lab/traffic"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables/tablestest"
 )
@@ -32,11 +33,11 @@ func TestOwnNodeByAnyAddress(t *testing.T) {
 				}
 				defer listener.Close()
 				eventually(t, "a connection from "+own.String(), func() bool {
-					conn, err := connectFrom(n, own, netip.AddrPortFrom(a.Address(f), 80), time.Second)
-					return err == nil && echoed(conn, patience) == nil && conn.Close() == nil
+					conn, err := traffic.Connect(n, own, netip.AddrPortFrom(a.Address(f), 80), time.Second)
+					return err == nil && traffic.Echo(conn, patience) == nil && conn.Close() == nil
 				})
 				eventually(t, "a connection to "+own.String(), func() bool {
-					conn, err := connect(a.Namespace(), at, time.Second)
+					conn, err := traffic.Connect(a.Namespace(), netip.Addr{}, at, time.Second)
 					return err == nil && conn.Close() == nil
 				})
 			}

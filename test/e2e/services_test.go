@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"net/netip"
 	"os"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/lab"
+	"github.com/felixlike/felixlike/lab/traffic"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -176,7 +176,7 @@ func (w way) open(l *lab.Lab, f model.Family, timeout time.Duration) (*os.File, 
 	if err != nil {
 		return nil, err
 	}
-	return connectFrom(from, source, to, timeout)
+	return traffic.Connect(from, source, to, timeout)
 }
 
 // try opens the connection and has a byte echoed.
@@ -190,19 +190,7 @@ func (w way) try(l *lab.Lab, f model.Family) error {
 		return err
 	}
 	defer conn.Close()
-	return echoed(conn, timeout)
-}
-
-// echoed has a byte echoed.
-func echoed(conn *os.File, timeout time.Duration) error {
-	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
-		return err
-	}
-	if _, err := conn.Write([]byte{'?'}); err != nil {
-		return err
-	}
-	_, err := io.ReadFull(conn, make([]byte, 1))
-	return err
+	return traffic.Echo(conn, timeout)
 }
 
 // TestServicesOverHandover opens connections through Services, denies all of them to
@@ -231,7 +219,7 @@ func TestServicesOverHandover(t *testing.T) {
 	check := func(when string) {
 		t.Helper()
 		for _, name := range slices.Sorted(maps.Keys(conns)) {
-			if err := echoed(conns[name], 5*time.Second); err != nil {
+			if err := traffic.Echo(conns[name], 5*time.Second); err != nil {
 				t.Errorf("%s: %s: %v", when, name, err)
 				delete(conns, name)
 			}
