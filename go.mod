@@ -31,6 +31,7 @@ require (
 
 require (
 	github.com/containernetworking/cni v1.3.0 // indirect
+	github.com/florianl/go-nflog/v2 v2.2.0
 	github.com/kylelemons/godebug v1.1.0 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260526163538-3dc84a4a5aaa // indirect
 	google.golang.org/grpc v1.83.0 // indirect

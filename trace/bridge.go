@@ -100,7 +100,7 @@ func (w *bridge) table(table uint8, f *fields) error {
 	if err != nil {
 		return err
 	}
-	step := Step{Node: w.site.Node, Place: "bridge " + w.site.Bridge, Table: tableName(table)}
+	step := Step{Node: w.site.Node, Place: "bridge " + w.site.Bridge, Table: TableName(table)}
 	if h.flow == nil {
 		step.Effect = "drop: no flow matches"
 		w.steps = append(w.steps, step)
@@ -244,3 +244,6 @@ func setEffect(a dump.SetField) string {
 	}
 	return ""
 }
+
+// AddrOf returns the address that a value of a field of addresses is.
+func AddrOf(f openflow.Field, w dump.Word) netip.Addr { return wordAddr(w, f.Bits()/8) }

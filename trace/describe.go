@@ -10,8 +10,8 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
-// tableName names an OpenFlow table for people.
-func tableName(table uint8) string {
+// TableName names an OpenFlow table for people.
+func TableName(table uint8) string {
 	names := map[uint8]string{
 		pipeline.TableClassifier: "classifier", pipeline.TableSpoofGuard: "spoofguard", pipeline.TableARPResponder: "ARP",
 		pipeline.TableConntrack: "conntrack", pipeline.TableConntrackState: "state", pipeline.TableAssociations: "SCTP associations",

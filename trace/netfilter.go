@@ -107,7 +107,7 @@ func (w *netfilter) rule(c *dump.Chain, number int) (v verdict, leave bool, err 
 	if err != nil {
 		return dropped, false, w.ruleset.unknown(c, number, err.Error())
 	}
-	policy, rule := behind(r.Comment)
+	policy, rule := Behind(r.Comment)
 	if because != "" {
 		if policy != "" {
 			w.missed = append(w.missed, Miss{Policy: policy, PolicyRule: rule, Rule: r.String(), Because: because})

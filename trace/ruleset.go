@@ -136,9 +136,9 @@ func (r *Ruleset) ours(c *dump.Chain) bool {
 	return r.table.Dialect == dump.NFT || strings.HasPrefix(c.Name, iptables.Prefix)
 }
 
-// behind splits a rule's comment into the policy and the rule of it that it names,
+// Behind splits a rule's comment into the policy and the rule of it that it names,
 // as the renderer writes them: "default/web ingress[0]".
-func behind(comment string) (policy, rule string) {
+func Behind(comment string) (policy, rule string) {
 	name, rule, found := strings.Cut(comment, " ")
 	for _, d := range model.Directions() {
 		if found && strings.HasPrefix(rule, d.String()+"[") {

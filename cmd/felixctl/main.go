@@ -16,6 +16,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/felixlike/version"
 	"github.com/felixlike/felixlike/lab/cli"
+	tracecli "github.com/felixlike/felixlike/trace/cli"
 )
 
 func main() {
@@ -33,12 +34,12 @@ not in order; 2 wrong usage, or something could not be done.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(cli.Commands(), benchcli.Commands())
+	root.AddCommand(cli.Commands(), benchcli.Commands(), tracecli.Command())
 	root.AddCommand(ctl.Commands()...)
 	err := root.ExecuteContext(context.Background())
 	switch {
 	case err == nil:
-	case errors.Is(err, report.ErrNotInOrder), errors.Is(err, cli.ErrBlocked):
+	case errors.Is(err, report.ErrNotInOrder), errors.Is(err, cli.ErrBlocked), errors.Is(err, tracecli.ErrDenied):
 		os.Exit(cli.ExitDisagreement) // what was printed says it
 	default:
 		fmt.Fprintln(os.Stderr, "felixctl:", err)

@@ -1,0 +1,149 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+)
+
+// readServices reads Services from a file, or from standard input ("-"): YAML or JSON,
+// one or many, as `kubectl get services -A -o yaml` prints them. What is none is left
+// out.
+func readServices(path string, stdin io.Reader) ([]*corev1.Service, error) {
+	if path == "" {
+		return nil, nil
+	}
+	in := stdin
+	if path != "-" {
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		in = file
+	}
+	text, err := io.ReadAll(in)
+	if err != nil {
+		return nil, fmt.Errorf("--services %s: %w", path, err)
+	}
+	var all []*corev1.Service
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
+	for {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err == nil {
+			all, err = appendServices(all, document)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("--services %s: %w", path, err)
+		}
+	}
+}
+
+func appendServices(all []*corev1.Service, document []byte) ([]*corev1.Service, error) {
+	if len(bytes.TrimSpace(document)) == 0 {
+		return all, nil
+	}
+	var head struct {
+		Kind  string            `json:"kind"`
+		Items []*corev1.Service `json:"items"`
+	}
+	if err := yaml.Unmarshal(document, &head); err != nil {
+		return nil, err
+	}
+	switch head.Kind {
+	case "Service":
+		s := &corev1.Service{}
+		if err := yaml.Unmarshal(document, s); err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	case "List", "ServiceList":
+		for _, s := range head.Items {
+			if s.Kind == "Service" || s.Kind == "" {
+				all = append(all, s)
+			}
+		}
+	}
+	return all, nil
+}
+
+func serviceEnd(name string, services []*corev1.Service) (end, error) {
+	for _, s := range services {
+		if s.Namespace+"/"+s.Name == name {
+			return end{text: name, service: s}, nil
+		}
+	}
+	hint := "name them with --services FILE (kubectl get services -A -o yaml | felixctl trace --services - ...)"
+	return end{}, fmt.Errorf("service %s is not known: felixlike does not watch Services; %s", name, hint)
+}
+
+// target is an endpoint of a Service.
+type target struct {
+	end
+	port uint16
+}
+
+// endpoints returns the pods behind a Service and the port that each has for the
+// Service's.
+func endpoints(s *corev1.Service, p port, o control.Objects) ([]target, error) {
+	name := s.Namespace + "/" + s.Name
+	at, err := servicePort(s, p)
+	if err != nil {
+		return nil, err
+	}
+	if len(s.Spec.Selector) == 0 {
+		return nil, fmt.Errorf("service %s has no selector: name the endpoint itself", name)
+	}
+	selector := labels.SelectorFromSet(s.Spec.Selector)
+	var all []target
+	for _, pod := range o.Pods {
+		if pod.Namespace != s.Namespace || !selector.Matches(labels.Set(pod.Labels)) {
+			continue
+		}
+		e, err := podEnd(pod)
+		if err != nil {
+			continue // it is none now
+		}
+		behind := port{protocol: protocolOf(at.Protocol), number: uint16(at.Port)}
+		switch {
+		case at.TargetPort.Type == intstr.String && at.TargetPort.StrVal != "":
+			behind.number, behind.name = 0, at.TargetPort.StrVal
+		case at.TargetPort.IntVal != 0:
+			behind.number = uint16(at.TargetPort.IntVal)
+		}
+		number, err := behind.of(pod, e.text)
+		if err != nil {
+			continue // a pod without the port is no endpoint
+		}
+		all = append(all, target{e, number})
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("service %s has no endpoint", name)
+	}
+	return all, nil
+}
+
+func servicePort(s *corev1.Service, p port) (corev1.ServicePort, error) {
+	var known []string
+	for _, one := range s.Spec.Ports {
+		if protocolOf(one.Protocol) == p.protocol && (p.name != "" && one.Name == p.name || p.name == "" && one.Port == int32(p.number)) {
+			return one, nil
+		}
+		known = append(known, fmt.Sprintf("%d/%s", one.Port, protocolOf(one.Protocol)))
+	}
+	return corev1.ServicePort{}, fmt.Errorf("service %s/%s has no such port; it has %v", s.Namespace, s.Name, known)
+}

@@ -1,0 +1,172 @@
+package trace
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/policy/oracle"
+)
+
+// Opinion is what one way of looking says of a packet.
+type Opinion struct {
+	Through bool   `json:"through"`
+	Why     string `json:"why"`
+}
+
+// Judgement is what the policies say of a packet, by the Kubernetes objects.
+type Judgement struct {
+	Opinion
+	Egress  End `json:"egress"`
+	Ingress End `json:"ingress"`
+}
+
+// End is what the policies of one end say.
+type End struct {
+	// Who is the pod, or the address if it is none.
+	Who     string `json:"who"`
+	Allowed bool   `json:"allowed"`
+	Why     string `json:"why"`
+	// Policy and Rule allowed the packet; Isolating are the policies that were asked.
+	Policy    string   `json:"policy,omitempty"`
+	Rule      string   `json:"rule,omitempty"`
+	Isolating []string `json:"isolating,omitempty"`
+	Asked     []Asked  `json:"asked,omitempty"`
+}
+
+// Asked is a rule of a policy and what it says.
+type Asked struct {
+	Policy  string `json:"policy"`
+	Rule    string `json:"rule,omitempty"`
+	Allows  bool   `json:"allows"`
+	Because string `json:"because"`
+}
+
+// Judge asks the reference evaluator about a packet. A packet of a connection that
+// was allowed before is not judged again.
+func Judge(p Packet, c *oracle.Cluster, n Namer) (*Judgement, error) {
+	p, err := p.check()
+	if err != nil {
+		return nil, err
+	}
+	if n == nil {
+		n = nameless{}
+	}
+	source, destination := named(p.Source.String(), n.Address(p.Source)), named(p.Destination.String(), n.Address(p.Destination))
+	if why := p.Conn.unjudged(); why != "" {
+		through := p.Conn != Invalid
+		return &Judgement{
+			Opinion: Opinion{through, why}, Egress: End{Who: source, Allowed: through, Why: why}, Ingress: End{Who: destination, Allowed: through, Why: why},
+		}, nil
+	}
+	e := c.Explain(oracle.Packet{Source: p.Source, Destination: p.Destination, Protocol: p.Protocol, Port: p.Port})
+	j := &Judgement{
+		Opinion: Opinion{Through: e.Allowed}, Egress: endOf(source, e.Egress, e.EgressRules), Ingress: endOf(destination, e.Ingress, e.IngressRules),
+	}
+	j.Why = j.why()
+	return j, nil
+}
+
+// unjudged says why no policy is asked about packets of such a connection, or "".
+func (c Conn) unjudged() string {
+	switch c {
+	case Allowed, Answer:
+		return "the connection was allowed when it began"
+	case Related:
+		return "it is about a connection that was allowed"
+	case Invalid:
+		return "it fits no connection"
+	}
+	return ""
+}
+
+func endOf(who string, d oracle.Decision, asked []oracle.Asked) End {
+	e := End{Who: who, Allowed: d.Allowed, Why: string(d.Why)}
+	if d.Why == oracle.RuleAllows {
+		e.Policy, e.Rule = d.Policy.String(), d.Rule
+	}
+	for _, id := range d.Isolating {
+		e.Isolating = append(e.Isolating, id.String())
+	}
+	for _, a := range asked {
+		e.Asked = append(e.Asked, Asked{Policy: a.Policy.String(), Rule: a.Rule, Allows: a.Allows, Because: a.Because})
+	}
+	return e
+}
+
+// why says in a sentence what decided.
+func (j *Judgement) why() string {
+	for _, one := range []struct {
+		direction model.Direction
+		end       End
+	}{{model.Egress, j.Egress}, {model.Ingress, j.Ingress}} {
+		if !one.end.Allowed {
+			return fmt.Sprintf("%s of %s: isolated by %s, and no rule of theirs allows it", one.direction, one.end.Who, strings.Join(one.end.Isolating, ", "))
+		}
+	}
+	var words []string
+	for _, one := range []struct {
+		direction model.Direction
+		end       End
+	}{{model.Egress, j.Egress}, {model.Ingress, j.Ingress}} {
+		if one.end.Rule != "" {
+			words = append(words, fmt.Sprintf("%s by %s %s", one.direction, one.end.Policy, one.end.Rule))
+		}
+	}
+	if len(words) == 0 {
+		words = append(words, j.Egress.Why)
+	}
+	return strings.Join(words, ", ")
+}
+
+// Opinion says what became of the packet.
+func (p *Path) Opinion() Opinion {
+	o := Opinion{Through: p.Fate.Through(), Why: string(p.Fate)}
+	last := p.Decider()
+	switch {
+	case p.Fate == Dropped && last != nil:
+		o.Why = "dropped at " + p.At
+		if last.Comment != "" {
+			o.Why += ": " + last.Comment
+		}
+	case p.At != "":
+		o.Why += " " + p.At
+	}
+	return o
+}
+
+// Compare says how what is programmed differs from what the policies say, or "".
+// Of a path that did not come by the node of one end, the policies of that end count
+// as asked and passed. A packet of a connection that came to be without policy is
+// judged by the switch and the kernel as a new one.
+func Compare(j *Judgement, p *Path) string {
+	egress, ingress := j.Egress.Allowed || !p.Egress, j.Ingress.Allowed || !p.Ingress
+	want := egress && ingress
+	got := p.Opinion()
+	if want == got.Through {
+		return ""
+	}
+	return fmt.Sprintf("by the policies the packet is %s (%s), by what is programmed %s (%s)", word(want), j.Why, word(got.Through), got.Why)
+}
+
+func word(through bool) string {
+	if through {
+		return "allowed"
+	}
+	return "denied"
+}
+
+// Policies lists the policies that decided something on the way, each once.
+func (p *Path) Policies() []string {
+	var all []string
+	for _, s := range p.Steps {
+		if s.Policy == "" {
+			continue
+		}
+		if text := strings.TrimSpace(s.Policy + " " + s.PolicyRule); !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+	}
+	return all
+}
