@@ -8,6 +8,8 @@
 package datastore
 
 import (
+	"net/netip"
+
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,6 +39,10 @@ type NamespaceSet struct {
 
 // NamespaceDeleted says that a namespace is gone.
 type NamespaceDeleted struct{ Name string }
+
+// ServiceCIDRsSet says which prefixes the addresses of Services are from, all of
+// them: sorted. A source that cannot tell does not say it.
+type ServiceCIDRsSet struct{ Prefixes []netip.Prefix }
 
 // PodSet says that a pod is new or changed.
 type PodSet struct {
@@ -71,6 +77,7 @@ func (NodeSet) isEvent()              {}
 func (NodeDeleted) isEvent()          {}
 func (NamespaceSet) isEvent()         {}
 func (NamespaceDeleted) isEvent()     {}
+func (ServiceCIDRsSet) isEvent()      {}
 func (PodSet) isEvent()               {}
 func (PodDeleted) isEvent()           {}
 func (NetworkPolicySet) isEvent()     {}

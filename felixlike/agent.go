@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/felixlike/felixlike/cni"
+	"github.com/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/datastore/kubernetes"
 	"github.com/felixlike/felixlike/datastore/manifests"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
@@ -39,6 +41,12 @@ const (
 	TunnelPort  = "flx-tun0"
 )
 
+// Names of the datastores.
+const (
+	Manifests  = "manifests"
+	Kubernetes = "kubernetes"
+)
+
 // switchTimeout bounds a stage that talks to Open vSwitch. A bundle of 20,000
 // flows takes a second on a busy machine.
 const switchTimeout = 5 * time.Second
@@ -61,7 +69,11 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 	if err != nil {
 		return err
 	}
-	backend, err := newBackend(ctx, choice, log)
+	source, err := newSource(cfg, log)
+	if err != nil {
+		return err
+	}
+	backend, err := newBackend(ctx, choice, cfg.Datastore, log)
 	if err != nil {
 		return fmt.Errorf("backend %s: %w", cfg.Backend, err)
 	}
@@ -69,7 +81,7 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 		log.Info("backend chosen by what is on this node", "backend", backend.Name, "why", backend.Why)
 	}
 	server := health.New(cfg.HealthAddress, log.With("component", "health"))
-	a := &agent{cfg: cfg, choice: choice, backend: backend, socket: socket, attachments: attachments, network: network, server: server, log: log}
+	a := &agent{cfg: cfg, choice: choice, backend: backend, source: source, socket: socket, attachments: attachments, network: network, server: server, log: log}
 	d, bridge := a.driver(ctx)
 	defer bridge.close()
 	g, ctx := errgroup.WithContext(ctx)
@@ -99,11 +111,25 @@ func (a *agent) cniServer(d *Driver) *cni.Server {
 	})
 }
 
+// newSource returns the datastore that is configured.
+func newSource(cfg *config.Effective, log *slog.Logger) (datastore.Source, error) {
+	log = log.With("component", cfg.Datastore)
+	if cfg.Datastore == Manifests {
+		return manifests.New(manifests.Options{Dir: cfg.Manifests, Log: log}), nil
+	}
+	api, err := kubernetes.LoadConfig(cfg.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	api.UserAgent = "felixlike-agent/" + version.String()
+	return kubernetes.New(kubernetes.Options{Config: api, Node: cfg.NodeName, Log: log})
+}
+
 // newBackend returns the backend of a choice, and tells what it will not do for
-// lack of a setting.
-func newBackend(ctx context.Context, c Choice, log *slog.Logger) (Backend, error) {
+// lack of a setting that the datastore does not make up for.
+func newBackend(ctx context.Context, c Choice, datastore string, log *slog.Logger) (Backend, error) {
 	b, err := NewBackend(ctx, c)
-	if err == nil && b.Place == InSwitch && len(c.Switch.Node.ServiceCIDRs) == 0 {
+	if err == nil && b.Place == InSwitch && len(c.Switch.Node.ServiceCIDRs) == 0 && datastore == Manifests {
 		log.Warn("without serviceCIDRs the address of a Service is judged as any other address: set it if pods use Services", "backend", b.Name)
 	}
 	return b, err
@@ -129,6 +155,7 @@ type agent struct {
 	cfg         *config.Effective
 	choice      Choice
 	backend     Backend
+	source      datastore.Source
 	socket      string
 	attachments *ovsdb.Client
 	network     *nodeNetwork
@@ -155,8 +182,10 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	timing.Resync = time.Duration(cfg.ResyncInterval)
 	return New(Config{
 		Node: cfg.NodeName, Backend: a.backend, Datastore: cfg.Datastore, Crossing: crossing, Forwards: forwarding.Forwards,
-		NewBackend: func(name string) (Backend, error) { return newBackend(ctx, a.choice.forOther(name), log) },
-		Source:     manifests.New(manifests.Options{Dir: cfg.Manifests, Log: log.With("component", "manifests")}),
+		NewBackend: func(name string) (Backend, error) {
+			return newBackend(ctx, a.choice.forOther(name), cfg.Datastore, log)
+		},
+		Source: a.source,
 		Attachments: func(ctx context.Context, update func(model.Update), synced func()) error {
 			return a.attachments.WatchAttachments(ctx, update, synced, func(err error) {
 				log.Warn("attachment ignored", "component", "ovsdb", "error", err)

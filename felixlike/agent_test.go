@@ -10,18 +10,19 @@ import (
 
 func TestMissingServicePrefixesAreTold(t *testing.T) {
 	for _, c := range []struct {
-		backend  string
-		services []netip.Prefix
-		told     bool
+		backend, datastore string
+		services           []netip.Prefix
+		told               bool
 	}{
-		{OpenFlow, nil, true},
-		{OpenFlow, []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}, false},
-		{NFTables, nil, false},
+		{OpenFlow, Manifests, nil, true},
+		{OpenFlow, Manifests, []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}, false},
+		{OpenFlow, Kubernetes, nil, false},
+		{NFTables, Manifests, nil, false},
 	} {
 		var log bytes.Buffer
 		choice := Choice{Name: c.backend, Node: "n1"}
 		choice.Switch.Node.ServiceCIDRs = c.services
-		b, err := newBackend(t.Context(), choice, slog.New(slog.NewTextHandler(&log, nil)))
+		b, err := newBackend(t.Context(), choice, c.datastore, slog.New(slog.NewTextHandler(&log, nil)))
 		if err != nil {
 			t.Fatal(err)
 		}

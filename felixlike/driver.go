@@ -171,7 +171,11 @@ func (d *Driver) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	d.group = g
 	g.Go(func() error {
-		return d.cfg.Source.Run(ctx, func(b datastore.Batch) { d.call(ctx, func() { d.onBatch(b) }) })
+		// A batch is taken before the next one is made: a large cluster's objects are
+		// not all in memory at once.
+		return d.cfg.Source.Run(ctx, func(b datastore.Batch) {
+			_ = d.ask(ctx, func() { d.onBatch(b) }) // it fails only when all ends
+		})
 	})
 	g.Go(func() error {
 		return d.cfg.Attachments(ctx,

@@ -40,6 +40,8 @@ func (d *Driver) onEvent(e datastore.Event) {
 		d.engine.SetNamespace(e.Namespace)
 	case datastore.NamespaceDeleted:
 		d.engine.DeleteNamespace(e.Name)
+	case datastore.ServiceCIDRsSet:
+		d.update(model.ServiceCIDRsUpdate{Prefixes: e.Prefixes})
 	case datastore.PodSet:
 		d.uids.note(d.cfg.Node, e.Pod)
 		d.problems.setObject(ref("Pod", e.Pod.Namespace, e.Pod.Name), e.Source, d.engine.SetPod(e.Pod))

@@ -23,6 +23,7 @@ func (d *Driver) join(ctx context.Context, h *handover) {
 		h.runner.wants.tell(model.NodeUpdate{Node: d.tracker.nodes[d.cfg.Node]})
 	}
 	h.runner.wants.tell(d.tracker.host)
+	h.runner.wants.tell(d.tracker.services)
 	for _, u := range d.tracker.attached() {
 		h.runner.wants.tell(u)
 	}

@@ -20,6 +20,7 @@ type tracker struct {
 	nodes       map[string]*model.Node
 	groups      map[model.GroupID]model.Group
 	host        model.HostAddressesUpdate
+	services    model.ServiceCIDRsUpdate
 	// noted counts the updates; pending has what is not programmed yet, by
 	// identifier, with the count at its newest update.
 	noted   uint64
@@ -75,6 +76,8 @@ func (t *tracker) OnUpdate(u model.Update) {
 		t.pending[nodeID(u.Name)] = t.noted
 	case model.HostAddressesUpdate:
 		t.host = u
+	case model.ServiceCIDRsUpdate:
+		t.services = u
 	}
 }
 

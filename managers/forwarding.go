@@ -22,16 +22,20 @@ type ForwardingManager struct {
 	// adminIngress are the policies of the admin tier that judge ingress here,
 	// orderedEgress those of ordered tiers that judge egress.
 	adminIngress, orderedEgress map[model.PolicyID]bool
+	services                    servicePrefixes
 	// baseDirty says that what the flows of all pods depend on has changed.
 	baseDirty bool
 }
 
 // NewForwardingManager returns a manager for the node of that name, whose
 // bridge has the given ports and settings; the node's addresses come with its
-// NodeUpdate and HostAddressesUpdate.
+// NodeUpdate and HostAddressesUpdate, and more prefixes of Services with a
+// ServiceCIDRsUpdate.
 func NewForwardingManager(node string, bridge pipeline.Node, flows Flows) *ForwardingManager {
+	services := newServicePrefixes(bridge.ServiceCIDRs)
+	bridge.ServiceCIDRs = services.all
 	return &ForwardingManager{
-		bridge: bridge, node: node, flows: flows,
+		bridge: bridge, node: node, flows: flows, services: services,
 		attachments: map[model.PodID]*model.Attachment{}, owners: newOwners(), dirty: dirty[model.PodID]{},
 		adminIngress: map[model.PolicyID]bool{}, orderedEgress: map[model.PolicyID]bool{},
 	}
@@ -45,8 +49,8 @@ func (m *ForwardingManager) SetMode(mode pipeline.Mode) {
 	}
 }
 
-// OnUpdate takes this node's NodeUpdate and HostAddressesUpdate, updates of
-// attachments, and of policies those of ordered tiers.
+// OnUpdate takes this node's NodeUpdate and HostAddressesUpdate, the prefixes of
+// Services, updates of attachments, and of policies those of ordered tiers.
 func (m *ForwardingManager) OnUpdate(u model.Update) {
 	for _, c := range m.owners.update(u) {
 		for _, a := range []*model.Attachment{c.before, c.after} {
@@ -63,6 +67,10 @@ func (m *ForwardingManager) OnUpdate(u model.Update) {
 	case model.HostAddressesUpdate:
 		if !slices.Equal(m.bridge.HostAddresses, u.Addresses) {
 			m.bridge.HostAddresses, m.baseDirty = slices.Clone(u.Addresses), true
+		}
+	case model.ServiceCIDRsUpdate:
+		if m.services.set(u.Prefixes) {
+			m.bridge.ServiceCIDRs, m.baseDirty = m.services.all, true
 		}
 	case model.PolicyUpdate:
 		tier := u.Policy.ID.Tier

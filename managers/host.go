@@ -14,7 +14,8 @@ import (
 type HostOptions struct {
 	// Node is this node's name.
 	Node string
-	// Services are the prefixes of the addresses of Services, if they are known.
+	// Services are the prefixes of the addresses of Services that are configured;
+	// the datastore may tell of more.
 	Services []netip.Prefix
 	// Hairpin returns the address that stands for the source of a pod which reaches
 	// itself through a Service.
@@ -33,6 +34,7 @@ type HostManager struct {
 	sets      ipsets.Sets
 	nodes     map[string]*model.Node
 	networks  podNetworks
+	services  servicePrefixes
 	endpoints map[model.PodID]*model.Endpoint
 	owners    *owners
 	// pods are the members that the sets of pods were given, by address.
@@ -54,13 +56,14 @@ func NewHostManager(options HostOptions, renderer *rules.Renderer, chains Chains
 	}
 	return &HostManager{
 		options: options, renderer: renderer, chains: chains, sets: sets,
-		nodes: map[string]*model.Node{}, networks: newPodNetworks(sets), endpoints: map[model.PodID]*model.Endpoint{},
+		nodes: map[string]*model.Node{}, networks: newPodNetworks(sets), services: newServicePrefixes(options.Services), endpoints: map[model.PodID]*model.Endpoint{},
 		owners: newOwners(), pods: map[netip.Addr]hostPod{},
 		dirtyNodes: dirty[string]{}, dirtyPods: dirty[model.PodID]{}, dirtyAddrs: dirty[netip.Addr]{},
 	}
 }
 
-// OnUpdate takes updates of nodes, endpoints and attachments.
+// OnUpdate takes updates of nodes, endpoints and attachments, and the prefixes of
+// Services.
 func (m *HostManager) OnUpdate(u model.Update) {
 	for _, c := range m.owners.update(u) {
 		m.dirtyAddrs.add(c.addr)
@@ -72,6 +75,10 @@ func (m *HostManager) OnUpdate(u model.Update) {
 	case model.NodeRemove:
 		delete(m.nodes, u.Name)
 		m.dirtyNodes.add(u.Name)
+	case model.ServiceCIDRsUpdate:
+		if m.services.set(u.Prefixes) {
+			m.dirtyNodes.add(m.options.Node)
+		}
 	case model.EndpointUpdate:
 		m.endpoints[u.Endpoint.ID] = u.Endpoint
 		m.dirtyPods.add(u.Endpoint.ID)
@@ -105,7 +112,7 @@ func (m *HostManager) CompleteDeferredWork() {
 }
 
 func (m *HostManager) host(n *model.Node) rules.Host {
-	h := rules.Host{Node: n, Services: slices.Clone(m.options.Services), Masquerade: m.options.Masquerade}
+	h := rules.Host{Node: n, Services: slices.Clone(m.services.all), Masquerade: m.options.Masquerade}
 	for _, f := range model.Families() {
 		h.Hairpins = append(h.Hairpins, m.options.Hairpin(f))
 	}

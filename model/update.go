@@ -50,6 +50,10 @@ type AttachmentRemove struct {
 // interface: sorted, loopback and link-local ones left out.
 type HostAddressesUpdate struct{ Addresses []netip.Addr }
 
+// ServiceCIDRsUpdate says which prefixes the addresses of Services are from:
+// sorted, all of them.
+type ServiceCIDRsUpdate struct{ Prefixes []netip.Prefix }
+
 func (GroupUpdate) isUpdate()         {}
 func (GroupRemove) isUpdate()         {}
 func (PolicyUpdate) isUpdate()        {}
@@ -61,6 +65,7 @@ func (NodeRemove) isUpdate()          {}
 func (AttachmentUpdate) isUpdate()    {}
 func (AttachmentRemove) isUpdate()    {}
 func (HostAddressesUpdate) isUpdate() {}
+func (ServiceCIDRsUpdate) isUpdate()  {}
 
 // ObjectRef names an object as the user wrote it.
 type ObjectRef struct {

@@ -2,17 +2,15 @@ package manifests
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	kjson "sigs.k8s.io/json"
 
+	"github.com/felixlike/felixlike/datastore/strict"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -130,13 +128,8 @@ func (p *parser) list(at place, d document, fields map[string]json.RawMessage) {
 		Metadata   metav1.ListMeta   `json:"metadata"`
 		Items      []json.RawMessage `json:"items"`
 	}
-	strict, err := kjson.UnmarshalStrict(d.json, &list)
-	if err != nil {
-		p.unidentified(ref, fieldOf(err), "%s", reasonOf(err))
-		return
-	}
-	for _, err := range strict {
-		p.unidentified(ref, fieldOf(err), "%s", reasonOf(err))
+	for _, f := range strict.Decode(d.json, &list) {
+		p.unidentified(ref, f.Field, "%s", f.Reason)
 	}
 	if version, _ := stringField(fields, "apiVersion"); version != "v1" {
 		p.unidentified(ref, "apiVersion", "%q: must be v1", version)
@@ -170,22 +163,18 @@ func (p *parser) object(at place, d document, k kind, fields map[string]json.Raw
 		fail("apiVersion", "%q: must be %s", version, k.apiVersion())
 	}
 	object := newObject(k)
-	strict, err := kjson.UnmarshalStrict(d.json, object)
-	switch {
-	case d.err != nil:
+	if d.err != nil {
 		fail("", "%v", d.err)
-	case err != nil:
-		fail(fieldOf(err), "%s", reasonOf(err))
 	}
-	for _, err := range strict {
-		fail(fieldOf(err), "%s", reasonOf(err))
+	for _, f := range strict.Decode(d.json, object) {
+		fail(f.Field, "%s", f.Reason)
 	}
 	if len(e.problems) == 0 {
 		object.SetNamespace(id.namespace)
 		setDefaults(object)
 		e.object = object
 	} else if k == kindNetworkPolicy && d.err == nil {
-		e.selector = readableSelector(fields["spec"])
+		e.selector = strict.Selector(fields["spec"])
 	}
 	p.content.entries = append(p.content.entries, e)
 }
@@ -223,13 +212,9 @@ func identify(k kind, fields map[string]json.RawMessage) (id key, field, reason 
 	return key{kind: k, namespace: namespace, name: name}, "", ""
 }
 
-// quoteHint helps with the commonest surprise of YAML 1.1, which is what
-// Kubernetes reads: namespaces called y and labels called on.
-const quoteHint = " (unquoted y, n, yes, no, on and off are true and false in YAML: quote it)"
-
 func notAString(raw json.RawMessage) string {
 	if text := string(raw); text == "true" || text == "false" {
-		return "must be a string" + quoteHint
+		return "must be a string" + strict.QuoteHint
 	}
 	return "must be a string"
 }
@@ -246,28 +231,6 @@ func readableRef(kind string, fields map[string]json.RawMessage, at place) model
 		name = at.ref().String()
 	}
 	return model.ObjectRef{Kind: kind, Namespace: namespace, Name: name}
-}
-
-// readableSelector returns the podSelector inside a policy's spec if every
-// part of it is understood.
-func readableSelector(spec json.RawMessage) *metav1.LabelSelector {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(spec, &fields); err != nil {
-		return nil
-	}
-	raw, given := fields["podSelector"]
-	if !given {
-		return nil
-	}
-	selector := &metav1.LabelSelector{}
-	strict, err := kjson.UnmarshalStrict(raw, selector)
-	if err != nil || len(strict) > 0 {
-		return nil
-	}
-	if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
-		return nil
-	}
-	return selector
 }
 
 func newObject(k kind) metav1.Object {
@@ -297,52 +260,4 @@ func stringField(fields map[string]json.RawMessage, name string) (string, bool) 
 		return "", true
 	}
 	return *value, true
-}
-
-// fieldOf returns the path that a decoding error is about, if it tells.
-func fieldOf(err error) string {
-	var strict kjson.FieldError
-	if errors.As(err, &strict) {
-		return strict.FieldPath()
-	}
-	var mismatch *json.UnmarshalTypeError
-	if errors.As(err, &mismatch) {
-		return mismatch.Field
-	}
-	return ""
-}
-
-// reasonOf returns a decoding error without the path that fieldOf returns.
-func reasonOf(err error) string {
-	var strict kjson.FieldError
-	if errors.As(err, &strict) {
-		reason, _, _ := strings.Cut(err.Error(), ` "`)
-		return reason
-	}
-	var mismatch *json.UnmarshalTypeError
-	if errors.As(err, &mismatch) {
-		want := typeName(mismatch)
-		if mismatch.Value == "bool" && want == "a string" {
-			want += quoteHint
-		}
-		return fmt.Sprintf("wrong type: got %s, want %s", mismatch.Value, want)
-	}
-	return strings.TrimPrefix(err.Error(), "json: ")
-}
-
-// typeName says in the words of YAML what a Go type is written as.
-func typeName(mismatch *json.UnmarshalTypeError) string {
-	if mismatch.Type == nil {
-		return "another type"
-	}
-	name := mismatch.Type.Kind().String()
-	switch {
-	case name == "slice":
-		return "a list"
-	case name == "map" || name == "struct":
-		return "an object"
-	case slices.Contains([]string{"int", "int32", "int64", "uint32"}, name):
-		return "an integer (" + name + ")"
-	}
-	return "a " + name
 }

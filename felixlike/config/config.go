@@ -34,9 +34,11 @@ type Config struct {
 	// IPTablesVariant is the kernel's implementation that backend "iptables"
 	// programs. Those on whose nodes both are in use set it.
 	IPTablesVariant string `json:"iptables.variant" help:"what backend iptables programs: auto (where the node's other programs have their rules), legacy or nft"`
-	// Datastore is where objects come from, Manifests its directory.
-	Datastore string `json:"datastore" help:"where objects come from: manifests, a directory of YAML files"`
-	Manifests string `json:"manifests" help:"directory that datastore manifests watches"`
+	// Datastore is where objects come from, Manifests the directory of one.
+	// Kubeconfig is how an agent that is no pod of its cluster reaches it.
+	Datastore  string `json:"datastore" help:"where objects come from: manifests, a directory of YAML files, or kubernetes, the API server"`
+	Manifests  string `json:"manifests" help:"directory that datastore manifests watches"`
+	Kubeconfig string `json:"kubeconfig" help:"file by which datastore kubernetes reaches the API server; empty: as a pod of the cluster"`
 	// OVSRunDir holds db.sock and <bridge>.mgmt. Those who run Open vSwitch
 	// in a place of its own change it.
 	OVSRunDir string `json:"ovsRunDir" help:"directory with Open vSwitch's sockets db.sock and <bridge>.mgmt"`
@@ -52,10 +54,11 @@ type Config struct {
 	// MTU of pods and gateway port in bytes. Those whose network between nodes
 	// takes less than the uplinks set it.
 	MTU int `json:"mtu" help:"MTU of pods and gateway port in bytes; 0: the uplink's less the tunnel's header"`
-	// ServiceCIDRs are the prefixes of Service addresses. Backend "openflow" needs
-	// them where pods use Services: it leaves packets to these addresses to
-	// kube-proxy, and judges what comes of them.
-	ServiceCIDRs Prefixes `json:"serviceCIDRs" help:"prefixes of the cluster's Service addresses; needed with backend openflow where pods use Services"`
+	// ServiceCIDRs are the prefixes of Service addresses, besides those that the API
+	// server tells (Kubernetes 1.33 and later). Backend "openflow" needs them where
+	// pods use Services: it leaves packets to these addresses to kube-proxy, and
+	// judges what comes of them.
+	ServiceCIDRs Prefixes `json:"serviceCIDRs" help:"prefixes of the cluster's Service addresses; needed with backend openflow where pods use Services and the API server has no ServiceCIDRs"`
 	// Masquerade hides pods behind the node's address on the way out of the
 	// cluster. Those who route pod addresses turn it off.
 	Masquerade bool `json:"masquerade" help:"hide pods behind the node's address on the way out of the cluster; false where pod addresses are routed"`
@@ -111,7 +114,7 @@ func Choices(key string) []string {
 
 		"iptables.variant": {"auto", "legacy", "nft"},
 
-		"datastore": {"manifests"},
+		"datastore": {"manifests", "kubernetes"},
 		"datapath":  {"auto", "system", "netdev"},
 		"tunnel":    {"geneve", "vxlan", "gre"},
 		"logLevel":  {"debug", "info", "warn", "error"},

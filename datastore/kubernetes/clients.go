@@ -1,0 +1,81 @@
+package kubernetes
+
+import (
+	"fmt"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// LoadConfig returns how to reach the API server: by a kubeconfig file, or, if
+// that is empty, as a pod of the cluster.
+func LoadConfig(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig == "" {
+		c, err := rest.InClusterConfig()
+		if err != nil {
+			return nil, fmt.Errorf("kubernetes: not in a pod of a cluster (%w): set kubeconfig", err)
+		}
+		return c, nil
+	}
+	c, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes: kubeconfig %s: %w", kubeconfig, err)
+	}
+	return c, nil
+}
+
+// clients share one connection to the API server.
+type clients struct {
+	http     *http.Client
+	typed    *kubernetes.Clientset
+	dynamic  *dynamic.DynamicClient
+	metadata metadata.Interface
+}
+
+// newClients returns clients that ask for protobuf where the API offers it, and
+// for JSON of what is decoded strictly: protobuf drops what it does not know.
+func newClients(config *rest.Config) (*clients, error) {
+	asJSON := rest.CopyConfig(config)
+	asJSON.WarningHandler = rest.NoWarnings{}
+	// Watches last; a client's own limit is for requests that repeat.
+	asJSON.QPS, asJSON.Burst = 50, 100
+	asProtobuf := rest.CopyConfig(asJSON)
+	asProtobuf.ContentType = runtime.ContentTypeProtobuf
+	asProtobuf.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+
+	c := &clients{}
+	var err error
+	if c.http, err = rest.HTTPClientFor(asJSON); err != nil {
+		return nil, fmt.Errorf("kubernetes: %w", err)
+	}
+	if c.typed, err = kubernetes.NewForConfigAndClient(asProtobuf, c.http); err != nil {
+		return nil, fmt.Errorf("kubernetes: %w", err)
+	}
+	if c.dynamic, err = dynamic.NewForConfigAndClient(asJSON, c.http); err != nil {
+		return nil, fmt.Errorf("kubernetes: %w", err)
+	}
+	if c.metadata, err = metadata.NewForConfigAndClient(asJSON, c.http); err != nil {
+		return nil, fmt.Errorf("kubernetes: %w", err)
+	}
+	return c, nil
+}
+
+func (c *clients) close() { utilnet.CloseIdleConnectionsFor(c.http.Transport) }
+
+// kinds returns all kinds in their order.
+func (c *clients) kinds() [kinds]*kind {
+	core, networking := c.typed.CoreV1(), c.typed.NetworkingV1()
+	return [kinds]*kind{
+		kindNode:        newKind(kindNode, core.Nodes(), trimmed(trimNode), decodeNode),
+		kindNamespace:   newKind(kindNamespace, core.Namespaces(), trimmed(trimNamespace), decodeNamespace),
+		kindServiceCIDR: newKind(kindServiceCIDR, networking.ServiceCIDRs(), trimmed(trimServiceCIDR), decodeServiceCIDR),
+		kindPod:         newKind(kindPod, core.Pods(""), trimmed(trimPod), decodePod),
+		kindPolicy:      newKind(kindPolicy, c.dynamic.Resource(kindPolicy.resource()), trimPolicy, decodePolicy),
+	}
+}

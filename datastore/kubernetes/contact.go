@@ -1,0 +1,109 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// contact has what came of the last request for each kind.
+type contact [kinds]error
+
+// problems says once what is wrong for several kinds.
+func (c *contact) problems() []model.Problem {
+	var problems []model.Problem
+	about := map[string]int{}
+	for k, err := range c {
+		if err == nil {
+			continue
+		}
+		resource := kindName(k).resource().Resource
+		reason := err.Error()
+		// The URL of the request is in a text, and different for each kind.
+		if inner := errors.Unwrap(err); inner != nil && !apierrors.IsForbidden(err) {
+			reason = inner.Error()
+		}
+		if at, same := about[reason]; same {
+			problems[at].Field += ", " + resource
+			continue
+		}
+		about[reason] = len(problems)
+		problems = append(problems, model.Problem{
+			Object: model.ObjectRef{Kind: "datastore", Name: "kubernetes"}, Field: resource,
+			Reason: "cannot be read: " + strings.TrimSpace(reason) + "; what is known of them stays in force",
+		})
+	}
+	return problems
+}
+
+// source is a kind's list and watch, which take note of how they go. It is what
+// a reflector reads from.
+type source struct {
+	*kind
+	state *state
+	log   *slog.Logger
+}
+
+// List asks for all objects as they are now. The reflector would take a list
+// from a cache of any age, but then an agent that restarts may go back in time.
+func (s *source) List(ctx context.Context, o metav1.ListOptions) (*itemList, error) {
+	if o.ResourceVersion == "0" {
+		o.ResourceVersion = ""
+	}
+	o.FieldSelector = s.name.fields()
+	list, err := s.list(ctx, o)
+	if s.note(ctx, err); err != nil {
+		return nil, err
+	}
+	return s.items(list)
+}
+
+func (s *source) listAny(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	l, err := s.List(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Watch asks for changes, or for all objects and then changes.
+func (s *source) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	o.FieldSelector = s.name.fields()
+	w, err := s.watch(ctx, o)
+	if err != nil {
+		streams := o.SendInitialEvents != nil && *o.SendInitialEvents
+		if !(streams && apierrors.IsInvalid(err)) { // it will list instead
+			s.note(ctx, err)
+		}
+		return nil, err
+	}
+	s.note(ctx, nil)
+	return newWatcher(w, s.event), nil
+}
+
+// note takes down how a request went.
+func (s *source) note(ctx context.Context, err error) {
+	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return
+	}
+	s.state.mu.Lock()
+	defer s.state.mu.Unlock()
+	before := s.state.contact[s.name]
+	s.state.contact[s.name] = err
+	switch {
+	case err != nil && (before == nil || before.Error() != err.Error()):
+		s.log.Warn("cannot be read from the API server, what is known stays in force", "error", err)
+		s.state.changedLocked()
+	case err == nil && before != nil:
+		s.log.Info("read from the API server again")
+		s.state.changedLocked()
+	}
+}

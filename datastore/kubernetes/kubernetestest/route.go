@@ -1,0 +1,206 @@
+package kubernetestest
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// resource is what the server serves.
+type resource struct {
+	kind, plural string
+	gv           schema.GroupVersion
+	namespaced   bool
+}
+
+func resources() []resource {
+	core, networking := schema.GroupVersion{Version: "v1"}, schema.GroupVersion{Group: "networking.k8s.io", Version: "v1"}
+	return []resource{
+		{"Node", "nodes", core, false},
+		{"Namespace", "namespaces", core, false},
+		{"Pod", "pods", core, true},
+		{"NetworkPolicy", "networkpolicies", networking, true},
+		{"ServiceCIDR", "servicecidrs", networking, false},
+		{"Event", "events", schema.GroupVersion{Group: "events.k8s.io", Version: "v1"}, true},
+	}
+}
+
+// target is what the path of a request names.
+type target struct {
+	resource
+	namespace, name string
+}
+
+// targetOf parses /api/v1/... and /apis/GROUP/VERSION/..., with namespaces/NS or
+// without, and drops what a subresource is called: objects are stored in one
+// piece.
+func targetOf(urlPath string) (target, bool) {
+	parts := strings.Split(strings.Trim(urlPath, "/"), "/")
+	var gv schema.GroupVersion
+	switch {
+	case len(parts) > 2 && parts[0] == "api":
+		gv, parts = schema.GroupVersion{Version: parts[1]}, parts[2:]
+	case len(parts) > 3 && parts[0] == "apis":
+		gv, parts = schema.GroupVersion{Group: parts[1], Version: parts[2]}, parts[3:]
+	default:
+		return target{}, false
+	}
+	t := target{}
+	if len(parts) > 2 && parts[0] == "namespaces" {
+		t.namespace, parts = parts[1], parts[2:]
+		if parts[0] == "status" || parts[0] == "finalize" {
+			parts, t.namespace = []string{"namespaces", t.namespace}, ""
+		}
+	}
+	for _, r := range resources() {
+		if r.plural == parts[0] && r.gv == gv {
+			t.resource = r
+		}
+	}
+	if len(parts) > 1 {
+		t.name = parts[1]
+	}
+	return t, t.plural != ""
+}
+
+// verb returns what a request does, in the words of access rules.
+func verb(r *http.Request, t target) string {
+	switch r.Method {
+	case http.MethodPost:
+		return "create"
+	case http.MethodPut:
+		return "update"
+	case http.MethodPatch:
+		return "patch"
+	case http.MethodDelete:
+		return "delete"
+	}
+	switch {
+	case r.URL.Query().Get("watch") != "":
+		return "watch"
+	case t.name == "":
+		return "list"
+	}
+	return "get"
+}
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	t, known := targetOf(r.URL.Path)
+	request := Request{Client: strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), Verb: verb(r, t), Group: t.gv.Group, Resource: t.plural}
+	if !known {
+		request.Verb, request.Resource = r.Method, r.URL.Path
+	}
+	status := s.note(request)
+	switch {
+	case !known || status == http.StatusNotFound:
+		refuse(w, http.StatusNotFound, "NotFound", "the server could not find the requested resource")
+	case status != 0:
+		refuse(w, status, http.StatusText(status), fmt.Sprintf("%s is %s", t.plural, http.StatusText(status)))
+	case request.Verb == "list":
+		s.serveList(w, r, t)
+	case request.Verb == "watch":
+		s.serveWatch(w, r, t)
+	default:
+		s.serveObject(w, r, t, request.Verb)
+	}
+}
+
+// note keeps a request, and returns the status that it is to be refused with.
+func (s *Server) note(r Request) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen := false
+	for _, old := range s.requests {
+		seen = seen || old == r
+	}
+	if !seen {
+		s.requests = append(s.requests, r)
+	}
+	if r.Client == Admin {
+		return 0
+	}
+	return s.refused[r.Resource]
+}
+
+// Admin is the client that is never refused.
+const Admin = "admin"
+
+// serveObject reads or writes one object.
+func (s *Server) serveObject(w http.ResponseWriter, r *http.Request, t target, verb string) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, "BadRequest", err.Error())
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.objects.get(t.plural, t.namespace, t.name)
+	switch {
+	case verb == "create" || verb == "update":
+		o, err := parse(body)
+		if err != nil {
+			refuse(w, http.StatusBadRequest, "BadRequest", err.Error())
+			return
+		}
+		if verb == "create" && s.objects.get(t.plural, t.namespace, o.GetName()) != nil {
+			refuse(w, http.StatusConflict, "AlreadyExists", o.GetName()+" already exists")
+			return
+		}
+		o.SetNamespace(t.namespace)
+		o.SetAPIVersion(t.gv.String())
+		o.SetKind(t.kind)
+		if old = s.objects.put(t.plural, o); old.GetDeletionTimestamp() != nil {
+			s.objects.begin(t.plural, old)
+		}
+	case old == nil:
+		refuse(w, http.StatusNotFound, "NotFound", t.name+" not found")
+		return
+	case verb == "delete":
+		s.objects.begin(t.plural, old)
+	case verb == "patch":
+		if old, err = patched(old, body); err != nil {
+			refuse(w, http.StatusBadRequest, "BadRequest", err.Error())
+			return
+		}
+		old = s.objects.put(t.plural, old)
+	}
+	if verb != "get" {
+		s.wakeLocked()
+	}
+	writeJSON(w, http.StatusOK, old.Object)
+}
+
+// patched merges a patch of JSON into an object.
+func patched(o object, patch []byte) (object, error) {
+	p, err := parse(patch)
+	if err != nil {
+		return nil, err
+	}
+	o = o.DeepCopy()
+	merge(o.Object, p.Object)
+	return o, nil
+}
+
+func merge(into, from map[string]any) {
+	for k, v := range from {
+		inner, isMap := v.(map[string]any)
+		outer, wasMap := into[k].(map[string]any)
+		switch {
+		case v == nil:
+			delete(into, k)
+		case isMap && wasMap:
+			merge(outer, inner)
+		default:
+			into[k] = v
+		}
+	}
+}
+
+func uid(version uint64) types.UID {
+	return types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", version))
+}

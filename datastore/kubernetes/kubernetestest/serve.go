@@ -1,0 +1,172 @@
+package kubernetestest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// serveList answers with objects, as many as are asked for. A page that follows
+// is of the moment of the request: good enough for those who look at the pages of
+// a cluster that stands still.
+func (s *Server) serveList(w http.ResponseWriter, r *http.Request, t target) {
+	if !s.wait(r) {
+		return
+	}
+	query := r.URL.Query()
+	s.mu.Lock()
+	all, version := s.objects.list(t.plural, fields(query.Get("fieldSelector"))), s.objects.version
+	s.mu.Unlock()
+	from := 0
+	if token := query.Get("continue"); token != "" {
+		_, _ = fmt.Sscanf(token, "%d-%d", &version, &from)
+	}
+	limit, err := strconv.Atoi(query.Get("limit"))
+	if err != nil || limit <= 0 {
+		limit = len(all)
+	}
+	list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": t.gv.String(), "kind": t.kind + "List"}}
+	list.SetResourceVersion(strconv.FormatUint(version, 10))
+	from = min(from, len(all))
+	to := min(from+limit, len(all))
+	if to < len(all) {
+		list.SetContinue(fmt.Sprintf("%d-%d", version, to))
+	}
+	form := formOf(r)
+	if form.metadata {
+		list.Object["apiVersion"], list.Object["kind"] = "meta.k8s.io/v1", "PartialObjectMetadataList"
+	}
+	for _, o := range all[from:to] {
+		list.Items = append(list.Items, *form.part(o))
+	}
+	data, err := form.encode(list, t.gv.WithKind(t.kind+"List"))
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, "InternalError", err.Error())
+		return
+	}
+	w.Header().Set("Content-Type", form.mediaType)
+	_, _ = w.Write(data)
+}
+
+// wait holds a list up while lists are to be held.
+func (s *Server) wait(r *http.Request) bool {
+	s.mu.Lock()
+	held := s.held
+	s.mu.Unlock()
+	if held == nil {
+		return true
+	}
+	select {
+	case <-held:
+		return true
+	case <-r.Context().Done():
+		return false
+	}
+}
+
+// serveWatch sends changes until the client leaves or the watch is broken.
+func (s *Server) serveWatch(w http.ResponseWriter, r *http.Request, t target) {
+	query := r.URL.Query()
+	s.mu.Lock()
+	breaks, unstreamed := s.breaks, s.unstreamed
+	s.mu.Unlock()
+	streams := query.Get("sendInitialEvents") == "true"
+	if streams && unstreamed {
+		refuse(w, http.StatusUnprocessableEntity, "Invalid", "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled")
+		return
+	}
+	form := formOf(r)
+	out, err := form.stream(w, t.gv)
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, "InternalError", err.Error())
+		return
+	}
+	seen, err := strconv.ParseUint(query.Get("resourceVersion"), 10, 64)
+	if streams || err != nil {
+		if !s.wait(r) {
+			return
+		}
+		if seen, err = s.sendAll(out, t, query.Get("fieldSelector")); err != nil {
+			return
+		}
+	}
+	for {
+		s.mu.Lock()
+		compacted, entries, changed, over := s.objects.compacted, s.objects.since(t.plural, seen), s.changed, s.breaks != breaks
+		s.mu.Unlock()
+		switch {
+		case over:
+			return
+		case seen < compacted:
+			_ = out.send("ERROR", statusObject(http.StatusGone, "Expired", fmt.Sprintf("too old resource version: %d (%d)", seen, compacted)))
+			return
+		}
+		for _, e := range entries {
+			if err := e.send(out, fields(query.Get("fieldSelector"))); err != nil {
+				return
+			}
+			seen = e.version
+		}
+		select {
+		case <-changed:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// sendAll sends all objects and the bookmark that ends them.
+func (s *Server) sendAll(out *stream, t target, selector string) (uint64, error) {
+	s.mu.Lock()
+	all, version := s.objects.list(t.plural, fields(selector)), s.objects.version
+	s.mu.Unlock()
+	for _, o := range all {
+		if err := out.send("ADDED", o); err != nil {
+			return 0, err
+		}
+	}
+	bookmark := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": t.gv.String(), "kind": t.kind,
+		"metadata": map[string]any{
+			"resourceVersion": strconv.FormatUint(version, 10), "annotations": map[string]any{"k8s.io/initial-events-end": "true"},
+		},
+	}}
+	return version, out.send("BOOKMARK", bookmark)
+}
+
+// send sends a change as those see it who asked for selected objects.
+func (e entry) send(out *stream, selected func(object) bool) error {
+	was := e.old != nil && selected(e.old)
+	is := !e.deleted && selected(e.now)
+	switch {
+	case was && is:
+		return out.send("MODIFIED", e.now)
+	case is:
+		return out.send("ADDED", e.now)
+	case was:
+		return out.send("DELETED", e.now)
+	}
+	return nil
+}
+
+// statusObject returns an error as the API has it.
+func statusObject(code int, reason, message string) object {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": int64(code), "reason": reason, "message": message,
+	}}
+}
+
+func refuse(w http.ResponseWriter, code int, reason, message string) {
+	writeJSON(w, code, statusObject(code, strings.ReplaceAll(reason, " ", ""), message).Object)
+}
+
+func writeJSON(w http.ResponseWriter, code int, value map[string]any) {
+	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(value)
+}

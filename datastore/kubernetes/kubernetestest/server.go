@@ -1,0 +1,152 @@
+package kubernetestest
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+)
+
+// Server is an API server for the kinds that an agent reads, and for Events. It
+// serves lists, in pages and as streams, watches and simple writes, in JSON and
+// protobuf.
+type Server struct {
+	address string
+
+	mu      sync.Mutex
+	http    *http.Server
+	objects storage
+	// changed is closed, and made anew, at every change and to break watches.
+	changed chan struct{}
+	// breaks counts the times that all watches were broken.
+	breaks int
+	// refused has the HTTP status that requests for a resource get.
+	refused map[string]int
+	// unstreamed tells that lists do not come as streams.
+	unstreamed bool
+	requests   []Request
+	// held is not nil while lists must wait.
+	held chan struct{}
+}
+
+// Request is one request of a client.
+type Request struct{ Client, Verb, Group, Resource string }
+
+// NewServer returns a server that runs until the test ends.
+func NewServer(t testing.TB) *Server {
+	t.Helper()
+	s := &Server{address: "127.0.0.1:0", objects: newStorage(), changed: make(chan struct{}), refused: map[string]int{}}
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	return s
+}
+
+// Config returns how a client of that name reaches the server.
+func (s *Server) Config(client string) *rest.Config {
+	return &rest.Config{
+		Host: "http://" + s.address, BearerToken: client, QPS: -1,
+		ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}, // the form of what is written
+	}
+}
+
+// Start has the server listen again, where it did before.
+func (s *Server) Start() error {
+	var l net.Listener
+	var err error
+	for range 100 { // the port may be in use for a moment
+		if l, err = net.Listen("tcp", s.address); err == nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.address = l.Addr().String()
+	server := &http.Server{Handler: s}
+	s.http = server
+	go func() {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			panic(err) // the test cannot go on
+		}
+	}()
+	return nil
+}
+
+// Stop ends all connections. What was stored stays.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	server := s.http
+	s.breaks++
+	s.wakeLocked()
+	s.mu.Unlock()
+	server.Close()
+}
+
+// Break ends all watches.
+func (s *Server) Break() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.breaks++
+	s.wakeLocked()
+}
+
+// Compact forgets all versions but the newest: a watch that was behind must list
+// again.
+func (s *Server) Compact() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.objects.compact()
+}
+
+// Refuse answers requests for a resource with an HTTP status; 0 serves them again.
+// What is refused as not found is left out of discovery, too.
+func (s *Server) Refuse(resource string, status int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused[resource] = status
+}
+
+// StreamLists tells whether lists come as streams, as they do since Kubernetes
+// 1.34. They do at first.
+func (s *Server) StreamLists(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unstreamed = !on
+}
+
+// HoldLists has lists wait until release is called: each says how many objects
+// there are, and not which.
+func (s *Server) HoldLists() (release func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held := make(chan struct{})
+	s.held = held
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.held = nil
+		close(held)
+	}
+}
+
+// Requests returns what was asked so far, each kind of request once.
+func (s *Server) Requests() []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]Request{}, s.requests...)
+}
+
+func (s *Server) wakeLocked() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}

@@ -1,0 +1,51 @@
+package kubernetes_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientset "k8s.io/client-go/kubernetes"
+
+	"github.com/felixlike/felixlike/datastore/kubernetes/kubernetestest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fixture is a cluster with an API server that can fail.
+type fixture struct {
+	*kubernetestest.Server
+	*clientset.Clientset
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	s := kubernetestest.NewServer(t)
+	c, err := clientset.NewForConfig(s.Config(kubernetestest.Admin))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{Server: s, Clientset: c}
+	f.serviceCIDR(t, "kubernetes", "10.96.0.0/16")
+	return f
+}
+
+func (f *fixture) serviceCIDR(t *testing.T, name string, cidrs ...string) {
+	t.Helper()
+	c := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: cidrs}}
+	if _, err := f.NetworkingV1().ServiceCIDRs().Create(t.Context(), c, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSuite(t *testing.T) {
+	for _, streams := range []bool{true, false} {
+		name := map[bool]string{true: "streams", false: "lists"}[streams]
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.StreamLists(streams)
+			kubernetestest.Suite(t, f.Config(kubernetestest.Admin), f.Config("agent"))
+		})
+	}
+}

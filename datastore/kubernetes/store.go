@@ -1,0 +1,175 @@
+package kubernetes
+
+import (
+	"maps"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+)
+
+// state is what is known of the objects of all kinds, and what of it has not
+// been delivered. The reflectors write, Run takes.
+type state struct {
+	mu     sync.Mutex
+	stores [kinds]*store
+	// since is when the oldest change came that was not taken, or zero.
+	since time.Time
+	// contact has what is wrong with the connection, by kind.
+	contact contact
+	// wake has an element when there is something to take.
+	wake chan struct{}
+	// moved is closed, and made anew, when a store has heard of something.
+	moved chan struct{}
+}
+
+func newState() *state {
+	s := &state{wake: make(chan struct{}, 1), moved: make(chan struct{})}
+	for k := range s.stores {
+		s.stores[k] = &store{state: s, records: map[key]record{}, pending: map[key]*item{}}
+	}
+	return s
+}
+
+// store is what a reflector writes to: what is known of the objects of a kind.
+type store struct {
+	state   *state
+	records map[key]record
+	// pending are the objects that changed; nil for those that are gone.
+	pending map[key]*item
+	// seen is the newest version that was heard of: all before it was, too.
+	seen uint64
+	// synced tells that a whole list has come, absent that there can be none: the
+	// API server has no such kind.
+	synced, absent bool
+}
+
+// record is what is kept of an object.
+type record struct {
+	version uint64
+	sum     sum
+}
+
+// Add, Update, Delete, Replace, Resync and Bookmark are what a reflector calls.
+func (s *store) Add(object any) error { return s.Update(object) }
+
+// Update takes an object that is new or changed.
+func (s *store) Update(object any) error {
+	s.state.mu.Lock()
+	defer s.state.mu.Unlock()
+	i := object.(*item)
+	s.setLocked(i)
+	s.sawLocked(i.version)
+	return nil
+}
+
+// Delete takes an object that is gone.
+func (s *store) Delete(object any) error {
+	s.state.mu.Lock()
+	defer s.state.mu.Unlock()
+	i := object.(*item)
+	s.removeLocked(i.key)
+	s.sawLocked(i.version)
+	return nil
+}
+
+// Replace takes a whole list: what is not in it is gone.
+func (s *store) Replace(objects []any, version string) error {
+	s.state.mu.Lock()
+	defer s.state.mu.Unlock()
+	gone := make(map[key]record, len(s.records))
+	maps.Copy(gone, s.records)
+	for _, object := range objects {
+		i := object.(*item)
+		delete(gone, i.key)
+		s.setLocked(i)
+	}
+	for k := range gone {
+		s.removeLocked(k)
+	}
+	// A list may be older than what was seen: the API server was restored.
+	s.seen = 0
+	s.syncedLocked(false)
+	s.sawLocked(version)
+	return nil
+}
+
+// Resync does nothing.
+func (s *store) Resync() error { return nil }
+
+// Bookmark takes the version up to which all changes have come.
+func (s *store) Bookmark(version string) error {
+	s.state.mu.Lock()
+	defer s.state.mu.Unlock()
+	s.sawLocked(version)
+	return nil
+}
+
+var (
+	_ cache.ReflectorStore         = (*store)(nil)
+	_ cache.ReflectorBookmarkStore = (*store)(nil)
+)
+
+func (s *store) setLocked(i *item) {
+	old, known := s.records[i.key]
+	s.records[i.key] = record{version: number(i.version), sum: i.sum}
+	if !known || old.sum != i.sum {
+		s.pending[i.key] = i
+		s.state.changedLocked()
+	}
+}
+
+func (s *store) removeLocked(k key) {
+	if _, known := s.records[k]; known {
+		delete(s.records, k)
+		s.pending[k] = nil
+		s.state.changedLocked()
+	}
+}
+
+// syncedLocked notes that all objects are known.
+func (s *store) syncedLocked(absent bool) {
+	if !s.synced || s.absent != absent {
+		s.synced, s.absent = true, absent
+		s.state.changedLocked()
+	}
+}
+
+// sawLocked notes how far the reflector has come.
+func (s *store) sawLocked(version string) {
+	s.seen = max(s.seen, number(version))
+	close(s.state.moved)
+	s.state.moved = make(chan struct{})
+}
+
+// changedLocked wakes who delivers.
+func (s *state) changedLocked() {
+	if s.since.IsZero() {
+		s.since = time.Now()
+	}
+	select {
+	case s.wake <- struct{}{}:
+	default: // it will wake anyway
+	}
+}
+
+// syncedLocked reports whether all objects of all kinds are known.
+func (s *state) syncedLocked() bool {
+	for _, store := range s.stores {
+		if !store.synced {
+			return false
+		}
+	}
+	return true
+}
+
+// number returns a resource version as the number that it is; since Kubernetes
+// 1.35 they are promised to be.
+func number(version string) uint64 {
+	n, err := strconv.ParseUint(version, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}

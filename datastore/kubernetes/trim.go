@@ -1,0 +1,103 @@
+package kubernetes
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// trimmed returns the encoding of a typed object that was trimmed. Maps are
+// encoded in the order of their keys: equal objects have equal encodings.
+func trimmed[T any, P interface {
+	*T
+	Marshal() ([]byte, error)
+}](trim func(*T) T,
+) func(runtime.Object) ([]byte, error) {
+	return func(o runtime.Object) ([]byte, error) {
+		typed, ok := o.(any).(*T)
+		if !ok {
+			return nil, fmt.Errorf("got a %T", o)
+		}
+		left := trim(typed)
+		return P(&left).Marshal()
+	}
+}
+
+// bareMeta keeps an object's name and labels.
+func bareMeta(m *metav1.ObjectMeta) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, Labels: m.Labels}
+}
+
+// trimNode keeps a node's addresses and pod CIDRs.
+func trimNode(n *corev1.Node) corev1.Node {
+	return corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID},
+		Spec:       corev1.NodeSpec{PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs},
+		Status:     corev1.NodeStatus{Addresses: n.Status.Addresses},
+	}
+}
+
+func trimNamespace(n *corev1.Namespace) corev1.Namespace {
+	return corev1.Namespace{ObjectMeta: bareMeta(&n.ObjectMeta)}
+}
+
+// trimPod keeps a pod's labels, node and network, the ports that have a name,
+// and of its phase whether it is done. Pods on a host's network are in no group.
+func trimPod(p *corev1.Pod) corev1.Pod {
+	t := corev1.Pod{
+		ObjectMeta: bareMeta(&p.ObjectMeta),
+		Spec:       corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork},
+	}
+	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		t.Status.Phase = p.Status.Phase
+	}
+	if p.Spec.HostNetwork {
+		return t
+	}
+	t.Spec.Containers, t.Spec.InitContainers = trimContainers(p.Spec.Containers), trimContainers(p.Spec.InitContainers)
+	t.Status.PodIP, t.Status.PodIPs = p.Status.PodIP, p.Status.PodIPs
+	return t
+}
+
+// trimContainers keeps the ports of the containers that name one, whatever the
+// container is good for, and the places of all in their lists: a problem tells
+// them.
+func trimContainers(containers []corev1.Container) []corev1.Container {
+	named := func(c corev1.Container) bool {
+		return slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name != "" })
+	}
+	var kept []corev1.Container
+	for i, c := range containers {
+		if named(c) {
+			kept = append(kept, make([]corev1.Container, i-len(kept))...)
+			kept = append(kept, corev1.Container{RestartPolicy: c.RestartPolicy, Ports: c.Ports})
+		}
+	}
+	return kept
+}
+
+func trimServiceCIDR(c *networkingv1.ServiceCIDR) networkingv1.ServiceCIDR {
+	return networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: c.Name, UID: c.UID}, Spec: c.Spec}
+}
+
+// trimPolicy keeps all of a NetworkPolicy that may mean something: everything
+// but its metadata and its status, which some older servers write.
+func trimPolicy(o runtime.Object) ([]byte, error) {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return nil, fmt.Errorf("got a %T", o)
+	}
+	fields := map[string]any{}
+	for name, value := range u.Object {
+		if name != "metadata" && name != "status" {
+			fields[name] = value
+		}
+	}
+	return json.Marshal(fields)
+}

@@ -1,0 +1,114 @@
+// Package strict decodes objects so that nothing in them is passed over: a
+// field that is not known or of the wrong type is a fault with a path and a
+// reason, in the words of those who write YAML. What a fault means is for the
+// sources of objects to say.
+//
+// It does no I/O. It is tested by tables, and through the sources.
+package strict
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
+)
+
+// QuoteHint helps with the commonest surprise of YAML 1.1, which is what
+// Kubernetes reads: namespaces called y and labels called on.
+const QuoteHint = " (unquoted y, n, yes, no, on and off are true and false in YAML: quote it)"
+
+// Fault is what is wrong with one field.
+type Fault struct {
+	// Field is the path inside the object, if it can be told.
+	Field  string
+	Reason string
+}
+
+// Decode decodes JSON into what into points to. Without faults, all of it was
+// understood.
+func Decode(data []byte, into any) []Fault {
+	unknown, err := kjson.UnmarshalStrict(data, into)
+	var faults []Fault
+	if err != nil {
+		faults = append(faults, faultOf(err))
+	}
+	for _, err := range unknown {
+		faults = append(faults, faultOf(err))
+	}
+	return faults
+}
+
+// Selector returns the podSelector inside the JSON of a policy's spec if every
+// part of it is understood, else nil.
+func Selector(spec json.RawMessage) *metav1.LabelSelector {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(spec, &fields); err != nil {
+		return nil
+	}
+	raw, given := fields["podSelector"]
+	if !given {
+		return nil
+	}
+	selector := &metav1.LabelSelector{}
+	if len(Decode(raw, selector)) > 0 {
+		return nil
+	}
+	if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
+		return nil
+	}
+	return selector
+}
+
+func faultOf(err error) Fault { return Fault{Field: fieldOf(err), Reason: reasonOf(err)} }
+
+// fieldOf returns the path that a decoding error is about, if it tells.
+func fieldOf(err error) string {
+	var strict kjson.FieldError
+	if errors.As(err, &strict) {
+		return strict.FieldPath()
+	}
+	var mismatch *json.UnmarshalTypeError
+	if errors.As(err, &mismatch) {
+		return mismatch.Field
+	}
+	return ""
+}
+
+// reasonOf returns a decoding error without the path that fieldOf returns.
+func reasonOf(err error) string {
+	var strict kjson.FieldError
+	if errors.As(err, &strict) {
+		reason, _, _ := strings.Cut(err.Error(), ` "`)
+		return reason
+	}
+	var mismatch *json.UnmarshalTypeError
+	if errors.As(err, &mismatch) {
+		want := typeName(mismatch)
+		if mismatch.Value == "bool" && want == "a string" {
+			want += QuoteHint
+		}
+		return fmt.Sprintf("wrong type: got %s, want %s", mismatch.Value, want)
+	}
+	return strings.TrimPrefix(err.Error(), "json: ")
+}
+
+// typeName says in the words of YAML what a Go type is written as.
+func typeName(mismatch *json.UnmarshalTypeError) string {
+	if mismatch.Type == nil {
+		return "another type"
+	}
+	name := mismatch.Type.Kind().String()
+	switch {
+	case name == "slice":
+		return "a list"
+	case name == "map" || name == "struct":
+		return "an object"
+	case slices.Contains([]string{"int", "int32", "int64", "uint32"}, name):
+		return "an integer (" + name + ")"
+	}
+	return "a " + name
+}
