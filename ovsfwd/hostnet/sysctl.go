@@ -8,6 +8,17 @@ import (
 	"github.com/felixlike/felixlike/internal/sysctl"
 )
 
+// The settings of the whole node that a Reconciler changes.
+const (
+	forward4  = "net/ipv4/ip_forward"
+	redirects = "net/ipv4/conf/all/send_redirects"
+	forward6  = "net/ipv6/conf/all/forwarding"
+)
+
+// NodeSettings returns the settings of the whole node that a Reconciler changes,
+// and Remove leaves as they are.
+func NodeSettings() []string { return []string{forward4, redirects, forward6} }
+
 // sysctls sets what forwarding by the gateway port needs:
 //
 //   - forwarding of both families;
@@ -22,12 +33,12 @@ import (
 func (p *pass) sysctls() {
 	gw := p.state.Gateway
 	for _, s := range []struct{ key, value string }{
-		{"net/ipv4/ip_forward", "1"},
-		{"net/ipv4/conf/all/send_redirects", "0"},
+		{forward4, "1"},
+		{redirects, "0"},
 		{"net/ipv4/conf/" + gw + "/send_redirects", "0"},
 		{"net/ipv4/conf/" + gw + "/rp_filter", "2"},
 		{"net/ipv4/conf/" + gw + "/arp_announce", "2"},
-		{"net/ipv6/conf/all/forwarding", "1"},
+		{forward6, "1"},
 		{"net/ipv6/conf/" + gw + "/accept_ra", "0"},
 	} {
 		old, err := sysctl.Read(s.key)

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/install"
+)
+
+// Where deploy/base mounts what install writes to, and has what it reads.
+const (
+	hostBinDir  = "/host/opt/cni/bin"
+	hostConfDir = "/host/etc/cni/net.d"
+	imagePlugin = "/opt/cni/bin"
+	conflist    = "/etc/felixlike/05-felixlike.conflist"
+	stateDir    = "/var/lib/felixlike"
+)
+
+func installCommand() *cobra.Command {
+	o := install.Options{Source: imagePlugin}
+	c := &cobra.Command{
+		Use: "install", Short: "Check this node, and put the CNI plugins and their configuration on it", Args: cobra.NoArgs,
+		Long: `Check this node, load kernel modules where that is needed and possible, and put
+the CNI plugins and their configuration on it. It is run in the DaemonSet's init
+container. A line is printed for everything that was looked at or done; if the
+agent cannot work on this node, nothing is changed.
+
+Exit codes: 0 done; 2 something is missing.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := config.Load(cmd.Flags(), os.Environ())
+			if err != nil {
+				return err
+			}
+			o.Backend, o.Datapath = cfg.Backend, cfg.Datapath
+			o.Try = func(ctx context.Context) error { return felixlike.TryBackend(ctx, cfg) }
+			return o.Install(cmd.Context(), func(f install.Finding) { fmt.Fprintln(cmd.OutOrStdout(), f) })
+		},
+	}
+	c.Flags().StringVar(&o.BinDir, "cni-bin-dir", hostBinDir, "the container runtime's directory of CNI plugins, as it is mounted here")
+	c.Flags().StringVar(&o.ConfDir, "cni-conf-dir", hostConfDir, "the container runtime's directory of CNI configurations, as it is mounted here")
+	c.Flags().StringVar(&o.Conflist, "conflist", conflist, "network configuration to install")
+	c.Flags().StringVar(&o.StateDir, "state-dir", stateDir, "directory of the record of what was installed")
+	return c
+}

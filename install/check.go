@@ -1,0 +1,137 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/felixlike/felixlike/internal/sysctl"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/ovsfwd/underlay"
+)
+
+// modules are those that the kernel does not load by itself when they are first
+// used, or not from within a container.
+func (o Options) modules() []string {
+	all := []string{"nf_conntrack", "nf_tables"}
+	if o.Datapath != ovsdb.DatapathNetdev {
+		all = append(all, "openvswitch")
+	}
+	if o.Datapath != ovsdb.DatapathSystem {
+		all = append(all, "tun")
+	}
+	if strings.HasPrefix(o.Backend, "iptables") {
+		all = append(all, "ip_tables", "ip6_tables", "ip_set", "xt_set")
+	}
+	return all
+}
+
+// load has the kernel load what it may have. Whether that was needed, the checks
+// tell: a module may as well be built in, and an old kernel lacks some.
+func (o Options) load(ctx context.Context, tell func(Finding)) {
+	var failed []string
+	for _, name := range o.modules() {
+		if err := exec.CommandContext(ctx, "modprobe", "--quiet", name).Run(); err != nil {
+			failed = append(failed, name)
+		}
+	}
+	if len(failed) > 0 {
+		tell(Finding{Good, "kernel modules", "not loaded, so built in or not there: " + strings.Join(failed, ", ")})
+		return
+	}
+	tell(Finding{Good, "kernel modules", "loaded: " + strings.Join(o.modules(), ", ")})
+}
+
+// check looks at what the agent needs of the node.
+func (o Options) check(ctx context.Context, tell func(Finding)) error {
+	var missing []string
+	for _, c := range []struct {
+		what  string
+		check func(context.Context) (Level, string)
+	}{
+		{"backend " + o.Backend, o.backend},
+		{"datapath " + o.Datapath, o.datapath},
+		{"kernel settings", o.settings},
+		{"network configurations", o.others},
+	} {
+		level, detail := c.check(ctx)
+		tell(Finding{level, c.what, detail})
+		if level == Missing {
+			missing = append(missing, c.what+": "+detail)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("felixlike cannot work on this node: %s", strings.Join(missing, "; "))
+	}
+	return nil
+}
+
+// backend tries the one that is configured.
+func (o Options) backend(ctx context.Context) (Level, string) {
+	if err := o.Try(ctx); err != nil {
+		return Missing, err.Error()
+	}
+	return Good, "one of everything was programmed in a network namespace of its own"
+}
+
+// tunDevice makes the ports of a userspace datapath.
+const tunDevice = "/dev/net/tun"
+
+func (o Options) datapath(context.Context) (Level, string) {
+	kernel := errors.New("the setting datapath says so")
+	if o.Datapath != ovsdb.DatapathNetdev {
+		kernel = underlay.KernelDatapath()
+	}
+	switch {
+	case kernel == nil:
+		return Good, "the kernel's module openvswitch answers"
+	case o.Datapath == ovsdb.DatapathSystem:
+		return Missing, fmt.Sprintf("%v: install it, or set datapath to auto", kernel)
+	}
+	tun, err := os.OpenFile(tunDevice, os.O_RDWR, 0)
+	if err != nil {
+		return Missing, fmt.Sprintf("in userspace (%v), which needs %s: %v", kernel, tunDevice, err)
+	}
+	_ = tun.Close()
+	return Noted, fmt.Sprintf("in userspace, which is several times slower than in the kernel: %v", kernel)
+}
+
+func (o Options) settings(context.Context) (Level, string) {
+	const forwarding, filter = "net/ipv4/ip_forward", "net/ipv4/conf/all/rp_filter"
+	value, err := sysctl.Read(forwarding)
+	if err == nil {
+		err = sysctl.Write(forwarding, value) // no change, but no answer either where it cannot be written
+	}
+	if err != nil {
+		return Missing, err.Error()
+	}
+	if _, err := sysctl.Read("net/ipv6/conf/all/forwarding"); err != nil {
+		return Noted, "this kernel has no IPv6"
+	}
+	if value, err := sysctl.Read(filter); err == nil && value == "1" {
+		return Noted, "rp_filter of all interfaces is 1 (strict); the agent sets it to 2 (loose) where pods' packets come in"
+	}
+	return Good, "can be set"
+}
+
+// others looks for configurations that the runtime would take before ours.
+func (o Options) others(context.Context) (Level, string) {
+	own := filepath.Base(o.Conflist)
+	entries, err := os.ReadDir(o.ConfDir)
+	if err != nil {
+		return Missing, err.Error()
+	}
+	for _, e := range entries {
+		switch filepath.Ext(e.Name()) {
+		case ".conf", ".conflist", ".json":
+			if e.Name() < own {
+				return Noted, fmt.Sprintf("%s comes before %s, so runtimes take it instead", e.Name(), own)
+			}
+		}
+	}
+	return Good, own + " is the first one"
+}

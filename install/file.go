@@ -1,0 +1,79 @@
+package install
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// temporary ends the name of a file that is being written. A runtime takes
+// neither a program nor a configuration of such a name.
+const temporary = ".felixlike-new"
+
+// writeFile writes a file so that whoever reads it, also after a crash, has the
+// old one or the new one in full.
+func writeFile(path string, data []byte, mode fs.FileMode) error {
+	next := path + temporary
+	f, err := os.OpenFile(next, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = errors.Join(f.Chmod(mode), f.Sync())
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(next, path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(next))
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// syncDir makes a rename outlast a crash of the machine.
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+func digestOf(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// fileDigest returns the digest of a file, "" if it is not there.
+func fileDigest(path string) (string, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("compare: %w", err)
+	}
+	return digestOf(data), nil
+}
+
+// removeOwn removes a file that still is what was put there, and takes it out of
+// the list. It may be gone already.
+func removeOwn(files map[string]string, path string) error {
+	name := filepath.Base(path)
+	digest, err := fileDigest(path)
+	if err != nil {
+		return err
+	}
+	if digest != "" && digest == files[name] {
+		if err := os.Remove(path); err != nil {
+			return fmt.Errorf("remove: %w", err)
+		}
+	}
+	delete(files, name)
+	return nil
+}

@@ -1,0 +1,38 @@
+package install
+
+import "fmt"
+
+// Level says how much a finding matters.
+type Level uint8
+
+const (
+	// Good is as it should be.
+	Good Level = iota + 1
+	// Noted works, but not as well as it could, or not as one may expect.
+	Noted
+	// Missing keeps felixlike from working on this node.
+	Missing
+)
+
+// String returns the word that begins a finding's line.
+func (l Level) String() string {
+	switch l {
+	case Good:
+		return "ok"
+	case Noted:
+		return "note"
+	case Missing:
+		return "MISSING"
+	}
+	return fmt.Sprintf("level(%d)", uint8(l))
+}
+
+// Finding is something that was looked at or done on the node.
+type Finding struct {
+	Level Level
+	// What was looked at, and how it is.
+	What, Detail string
+}
+
+// String returns the finding as a line.
+func (f Finding) String() string { return fmt.Sprintf("%-7s %s: %s", f.Level, f.What, f.Detail) }

@@ -1,0 +1,85 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/felixlike/felixlike/internal/sysctl"
+	"github.com/felixlike/felixlike/ovsfwd/hostnet"
+)
+
+// Options say what is to be put where.
+type Options struct {
+	// Source has the plugins to install, Conflist is the network configuration.
+	Source, Conflist string
+	// BinDir and ConfDir are where the node's container runtime looks for plugins
+	// and configurations.
+	BinDir, ConfDir string
+	// StateDir keeps the record.
+	StateDir string
+	// Backend and Datapath are the agent's settings of these names.
+	Backend, Datapath string
+	// Try programs the backend where that does no harm.
+	Try func(context.Context) error
+}
+
+// Install checks the node, and makes it one whose container runtime calls the
+// agent. The configuration comes last: with it the node becomes ready for pods.
+// If something is missing, nothing is changed, so that a node which runs an
+// earlier version goes on.
+func (o Options) Install(ctx context.Context, tell func(Finding)) error {
+	config, plugins, err := conflist(o.Conflist)
+	if err != nil {
+		return err
+	}
+	o.load(ctx, tell)
+	if err := o.check(ctx, tell); err != nil {
+		return err
+	}
+	r, err := readRecord(o.StateDir)
+	if err != nil {
+		return err
+	}
+	if len(r.Settings) == 0 {
+		if r.Settings, err = settingsNow(); err != nil {
+			return err
+		}
+	}
+	if err := o.plugins(r, plugins, tell); err != nil {
+		return err
+	}
+	path := filepath.Join(o.ConfDir, filepath.Base(o.Conflist))
+	did, err := o.place(r, r.Configs, path, config, 0o644)
+	if err != nil {
+		return err
+	}
+	tell(Finding{Good, "network configuration " + path, did})
+	for name := range r.Configs {
+		if name == filepath.Base(path) {
+			continue
+		}
+		if err := removeOwn(r.Configs, filepath.Join(o.ConfDir, name)); err != nil {
+			return err
+		}
+	}
+	return r.write(o.StateDir)
+}
+
+// settingsNow returns the node-wide settings that the agent changes.
+func settingsNow() (map[string]string, error) {
+	all := map[string]string{}
+	for _, key := range hostnet.NodeSettings() {
+		value, err := sysctl.Read(key)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("settings before the installation: %w", err)
+		}
+		all[key] = value
+	}
+	return all, nil
+}

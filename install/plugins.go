@@ -1,0 +1,94 @@
+package install
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containernetworking/cni/libcni"
+)
+
+// ownPlugin is the plugin that hands requests to the agent. The others are the
+// CNI project's, and a node may have its own version of them.
+const ownPlugin = "felixlike-cni"
+
+// conflist reads the network configuration and returns it with the plugins that
+// it chains.
+func conflist(path string) (data []byte, plugins []string, err error) {
+	if data, err = os.ReadFile(path); err != nil {
+		return nil, nil, fmt.Errorf("network configuration: %w", err)
+	}
+	list, err := libcni.ConfListFromBytes(data)
+	if err != nil {
+		return nil, nil, fmt.Errorf("network configuration %s: %w", path, err)
+	}
+	for _, p := range list.Plugins {
+		plugins = append(plugins, p.Network.Type)
+	}
+	if len(plugins) == 0 || plugins[0] != ownPlugin {
+		return nil, nil, fmt.Errorf("network configuration %s: its first plugin must be %s, the others are chained to it", path, ownPlugin)
+	}
+	return data, plugins, nil
+}
+
+// place puts a file on the node unless somebody else's is there, and notes it in
+// the record before that: what is noted and not there does no harm. Of its own
+// names it does not ask whose they are. It returns what it did.
+func (o Options) place(r Record, files map[string]string, path string, data []byte, mode fs.FileMode) (string, error) {
+	name, digest := filepath.Base(path), digestOf(data)
+	there, err := fileDigest(path)
+	switch {
+	case err != nil:
+		return "", err
+	case there == digest && files[name] == digest:
+		return "is there already", nil
+	case there != "" && there != files[name] && !strings.Contains(name, "felixlike"):
+		return "is somebody else's, and stays", nil
+	}
+	files[name] = digest
+	if err := r.write(o.StateDir); err != nil {
+		return "", err
+	}
+	if err := writeFile(path, data, mode); err != nil {
+		return "", fmt.Errorf("install %s: %w", path, err)
+	}
+	if there == "" {
+		return "installed", nil
+	}
+	return "replaced", nil
+}
+
+// plugins puts the plugins in place, and returns an error unless all that the
+// configuration chains are there then.
+func (o Options) plugins(r Record, chained []string, tell func(Finding)) error {
+	entries, err := os.ReadDir(o.Source)
+	if err != nil {
+		return fmt.Errorf("plugins of this image: %w", err)
+	}
+	wanted := map[string]bool{}
+	for _, name := range chained {
+		wanted[name] = true
+	}
+	for _, e := range entries {
+		data, err := os.ReadFile(filepath.Join(o.Source, e.Name()))
+		if err != nil {
+			return fmt.Errorf("plugin %s: %w", e.Name(), err)
+		}
+		did, err := o.place(r, r.Plugins, filepath.Join(o.BinDir, e.Name()), data, 0o755)
+		if err != nil {
+			return err
+		}
+		tell(Finding{Good, "plugin " + e.Name(), did})
+		delete(wanted, e.Name())
+	}
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		if _, err := os.Stat(filepath.Join(o.BinDir, name)); err != nil {
+			return fmt.Errorf("plugin %s, which the network configuration chains, is neither in this image nor on the node: %w", name, err)
+		}
+	}
+	return nil
+}

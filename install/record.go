@@ -1,0 +1,52 @@
+package install
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// recordFile is the record's name in the state directory.
+const recordFile = "installed.json"
+
+// Record says what was put on the node, and what it was like before.
+type Record struct {
+	// Plugins and Configs are the digests of what was written to the two
+	// directories, by name. A file that has another one by now is somebody else's.
+	Plugins map[string]string `json:"plugins"`
+	Configs map[string]string `json:"configs"`
+	// Settings are the node-wide kernel settings that the agent changes, as they
+	// were before the first installation.
+	Settings map[string]string `json:"settings"`
+}
+
+// readRecord returns the record in a state directory; an empty one if there is
+// none.
+func readRecord(stateDir string) (Record, error) {
+	r := Record{Plugins: map[string]string{}, Configs: map[string]string{}, Settings: map[string]string{}}
+	data, err := os.ReadFile(filepath.Join(stateDir, recordFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &r)
+	}
+	if err != nil {
+		return r, fmt.Errorf("record of what is installed: %w", err)
+	}
+	return r, nil
+}
+
+func (r Record) write(stateDir string) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err == nil {
+		err = writeFile(filepath.Join(stateDir, recordFile), append(data, '\n'), 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("record of what is installed: %w", err)
+	}
+	return nil
+}
