@@ -143,8 +143,10 @@ func TestInstallChangesNothingWhereSomethingIsMissing(t *testing.T) {
 				n.t.Skip("this kernel has Open vSwitch's module")
 			}
 		}, "module openvswitch does not answer"},
-		"not json":     {func(n *node) { n.put(filepath.Dir(n.Conflist), "05-felixlike.conflist", "{") }, "05-felixlike.conflist: "},
-		"other plugin": {func(n *node) { n.put(filepath.Dir(n.Conflist), "05-felixlike.conflist", `{"cniVersion": "1.0.0", "name": "x", "plugins": [{"type": "bridge"}]}`) }, "first plugin must be felixlike-cni"},
+		"not json": {func(n *node) { n.put(filepath.Dir(n.Conflist), "05-felixlike.conflist", "{") }, "05-felixlike.conflist: "},
+		"other plugin": {func(n *node) {
+			n.put(filepath.Dir(n.Conflist), "05-felixlike.conflist", `{"cniVersion": "1.0.0", "name": "x", "plugins": [{"type": "bridge"}]}`)
+		}, "first plugin must be felixlike-cni"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
