@@ -21,6 +21,8 @@ type bridge struct {
 	// out are the ports that the packet left by, with its fields as they were then.
 	out     []output
 	lookups int
+	// missed are the rules of policies that were not fulfilled in this direction.
+	missed []Miss
 }
 
 // output is a packet that leaves the bridge.
@@ -102,7 +104,7 @@ func (w *bridge) table(table uint8, f *fields) error {
 	}
 	step := Step{Node: w.site.Node, Place: "bridge " + w.site.Bridge, Table: TableName(table)}
 	if h.flow == nil {
-		step.Effect = "drop: no flow matches"
+		step.Effect = "no flow matches"
 		w.steps = append(w.steps, step)
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/felixlike/felixlike/dump"
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
@@ -42,12 +43,12 @@ func (w *bridge) describe(step *Step, h *hit, f *fields) {
 		}
 		return
 	}
+	w.missed = append(w.missed, w.unfulfilled(h, f)...)
 	if h.flow.Owner() == pipeline.PolicyOwner && len(h.flow.Actions) == 0 {
-		step.Comment = w.closing(h.flow, f)
+		step.Comment, step.Missed = w.closing(h.flow, f), w.missed
 	}
-	switch h.flow.Table {
-	case pipeline.TableAdminEgress, pipeline.TableEgress, pipeline.TableAdminIngress, pipeline.TableIngress:
-		step.Missed = w.missed(h)
+	if h.flow.Table == pipeline.TableL3Forwarding {
+		w.missed = nil // what comes now is the other direction
 	}
 }
 
@@ -100,8 +101,9 @@ func (w *bridge) owner(flow *dump.Flow) string {
 	return ""
 }
 
-// missed are the rules that apply to the pod and of which a dimension did not match.
-func (w *bridge) missed(h *hit) []Miss {
+// unfulfilled are the rules that apply to the pod and of which a dimension did not
+// match.
+func (w *bridge) unfulfilled(h *hit, f *fields) []Miss {
 	var all []Miss
 	for _, id := range sortedKeys(h.nearly) {
 		n := h.nearly[id]
@@ -111,16 +113,31 @@ func (w *bridge) missed(h *hit) []Miss {
 		var lacks []string
 		for k := uint8(1); k <= n.n; k++ {
 			if n.clauses[k] == nil {
-				lacks = append(lacks, fmt.Sprint(k))
+				lacks = append(lacks, w.lacks(h.flow.Table, id, k, f))
 			}
 		}
 		policy, rule := w.namer.Conjunction(id)
-		all = append(all, Miss{
-			Policy: policy, PolicyRule: rule, Rule: fmt.Sprintf("conjunction %d", id),
-			Because: fmt.Sprintf("dimension %s of %d did not match", strings.Join(lacks, ", "), n.n),
-		})
+		all = append(all, Miss{Policy: policy, PolicyRule: rule, Rule: fmt.Sprintf("conjunction %d", id), Because: strings.Join(lacks, ", ")})
 	}
 	return all
+}
+
+// lacks says in words what a dimension of a conjunction is that did not match: one of
+// its flows tells what they are about.
+func (w *bridge) lacks(table uint8, id uint32, k uint8, f *fields) string {
+	flow := w.site.Flows.clause(table, id, k)
+	if flow == nil {
+		return fmt.Sprintf("dimension %d has no flow, so that nothing matches it", k)
+	}
+	peer := f.source()
+	if table <= pipeline.TableEgressDefault {
+		peer = f.destination()
+	}
+	if _, has := flow.Term(openflow.IPProto); has {
+		t := tupleOf(f)
+		return fmt.Sprintf("%s is not one of its ports", model.PortRange{Protocol: model.Protocol(t.protocol), First: uint16(t.to), Last: uint16(t.to)})
+	}
+	return named(peer.String(), w.namer.Address(peer)) + " is not one of its peers"
 }
 
 // about reports whether one of the dimensions that matched is that of the pod.

@@ -178,6 +178,23 @@ func isClause(f *dump.Flow) bool {
 	return is
 }
 
+// clause returns a flow that is part of a dimension of a conjunction, or nil.
+func (f *Flows) clause(table uint8, id uint32, k uint8) *dump.Flow {
+	for _, t := range f.tables[table] {
+		for _, key := range sortedKeys(t.flows) {
+			for _, flow := range t.flows[key] {
+				if slices.ContainsFunc(flow.Actions, func(a dump.FlowAction) bool {
+					c, is := a.(dump.Conjunction)
+					return is && c.ID == id && c.K == k
+				}) {
+					return flow
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // collect takes in the parts of conjunctions at one priority, and returns the ids
 // of those that are fulfilled there.
 func (h *hit) collect(flows []*dump.Flow) []uint32 {

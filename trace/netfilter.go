@@ -109,7 +109,7 @@ func (w *netfilter) rule(c *dump.Chain, number int) (v verdict, leave bool, err 
 	}
 	policy, rule := Behind(r.Comment)
 	if because != "" {
-		if policy != "" {
+		if policy != "" && because != otherFamily {
 			w.missed = append(w.missed, Miss{Policy: policy, PolicyRule: rule, Rule: r.String(), Because: because})
 		}
 		return goesOn, false, nil
@@ -225,7 +225,7 @@ func (w *netfilter) address(s tables.Side) netip.Addr {
 // condition it does not.
 func (w *netfilter) matches(r *tables.Rule) (sets []Membership, because string, err error) {
 	if f := r.Family(); f != 0 && f != w.packet.Family() {
-		return nil, "it is for the other address family", nil
+		return nil, otherFamily, nil
 	}
 	for _, m := range r.Matches {
 		found, because, err := w.match(m)
@@ -236,6 +236,9 @@ func (w *netfilter) matches(r *tables.Rule) (sets []Membership, because string, 
 	}
 	return sets, "", nil
 }
+
+// otherFamily is why a rule does not match that nobody wonders about.
+const otherFamily = "it is for the other address family"
 
 // match asks one condition.
 func (w *netfilter) match(m tables.Match) (sets []Membership, because string, err error) {

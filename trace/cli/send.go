@@ -23,7 +23,7 @@ const liveWait = 2 * time.Second
 func (w *world) sendLive(ctx context.Context, p trace.Packet) (*live.Observed, error) {
 	// A port of its own makes it a connection that nobody has had before.
 	p.SourcePort = uint16(61000 + rand.IntN(4000))
-	r := live.Request{Packet: p, Wait: liveWait}
+	r := live.Request{Packet: p, Wait: liveWait, Names: w.names}
 	var source *node
 	for _, n := range w.nodes {
 		for _, a := range n.site.Attachments {

@@ -198,8 +198,10 @@ func membershipText(m trace.Membership) string {
 func (t *text) live(r *result) {
 	fmt.Fprintf(t, "\n%s\n", t.style.Head("By a real packet"))
 	t.steps(r.Live.Steps)
-	for _, line := range r.Live.Raw {
-		fmt.Fprintf(t, "    %s\n", t.style.Faint(shortened(line, t.all)))
+	if t.all {
+		for _, line := range r.Live.Raw {
+			fmt.Fprintf(t, "    %s\n", t.style.Faint(line))
+		}
 	}
 	fmt.Fprintf(t, "  => %s\n", t.fate(r.Live.Opinion))
 }

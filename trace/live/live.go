@@ -36,6 +36,8 @@ type Request struct {
 	Arrives     string
 	// Wait is how long it may take.
 	Wait time.Duration
+	// Names are for people.
+	Names trace.Namer
 }
 
 // again are the times after which the packet is sent again: one that is lost on a
@@ -69,6 +71,7 @@ func Send(ctx context.Context, r Request) (seen *Observed, err error) {
 	if err != nil {
 		return nil, err
 	}
+	w.settle()
 	w.judge(came)
 	return w.seen, nil
 }
@@ -109,7 +112,7 @@ func (w *watch) ask(ctx context.Context, i int, n Node) error {
 	if i > 0 {
 		flow = switchFlow(r.Packet, r.TunnelPort, r.TunnelSource, r.TunnelToMAC, r.Tunnel)
 	}
-	steps, raw, err := askSwitch(ctx, n, r.Bridge, flow)
+	steps, raw, err := askSwitch(ctx, n, r.Bridge, flow, r.Names)
 	w.seen.Steps = append(w.seen.Steps, steps...)
 	w.seen.Raw = append(w.seen.Raw, raw...)
 	return err
@@ -168,6 +171,28 @@ func (w *watch) dropped() bool {
 		}
 	}
 	return false
+}
+
+// settle waits until nothing more is told of the packet, for a moment at most: the
+// packet is faster than those who tell of it.
+func (w *watch) settle() {
+	if len(w.traces) == 0 {
+		return
+	}
+	const quiet = 100 * time.Millisecond
+	told, since := -1, time.Now()
+	for deadline := time.Now().Add(10 * quiet); time.Now().Before(deadline); time.Sleep(quiet / 10) {
+		now := 0
+		for _, t := range w.traces {
+			now += len(t.steps())
+		}
+		if now != told {
+			told, since = now, time.Now()
+		}
+		if now > 0 && time.Since(since) > quiet {
+			return
+		}
+	}
 }
 
 // judge says what was seen.

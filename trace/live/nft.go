@@ -90,7 +90,7 @@ func removeLeftovers(ctx context.Context, n Node) error {
 
 // listen starts `nft monitor trace` and returns when it hears.
 func (t *nftTrace) listen(ctx context.Context) error {
-	t.cmd = exec.Command("nft", "-n", "monitor", "trace")
+	t.cmd = exec.Command("nft", "monitor", "trace")
 	out, err := t.cmd.StdoutPipe()
 	if err != nil {
 		return err
@@ -164,7 +164,7 @@ func (t *nftTrace) steps() []trace.Step {
 func parseNFT(node string, lines []string) []trace.Step {
 	event := regexp.MustCompile(`^trace id (\w+) (\w+) (\S+) (\S+) (rule|verdict|policy) (.*)$`)
 	comment := regexp.MustCompile(` comment "([^"]*)"`)
-	counter := regexp.MustCompile(` counter packets \d+ bytes \d+`)
+	counter := regexp.MustCompile(` ?counter packets \d+ bytes \d+`)
 	var steps []trace.Step
 	id := ""
 	for _, line := range lines {
@@ -192,7 +192,7 @@ func parseNFT(node string, lines []string) []trace.Step {
 				s.Comment = readable(c[1])
 				s.Policy, s.PolicyRule = trace.Behind(s.Comment)
 			}
-			s.Rule = counter.ReplaceAllString(text, "")
+			s.Rule = strings.TrimSpace(counter.ReplaceAllString(text, ""))
 		}
 		steps = append(steps, s)
 	}
