@@ -13,9 +13,10 @@ import (
 
 // TestTruthTable runs the sample and the table of hosts over IPv4 and IPv6, twice
 // in a row in one lab: the own node is always let through, everybody else is
-// judged by address, and nobody's address is changed on the way. The backends
-// spend their time waiting for what must not be answered, so they do it side by
-// side.
+// judged by address, and nobody's address is changed on the way. In the first round
+// every probe is traced as well, by the policies and through what the nodes hold. The
+// backends spend their time waiting for what must not be answered, so they do it side
+// by side.
 func TestTruthTable(t *testing.T) {
 	sample := readSteps(t, "../truthtable/testdata/sample.jsonl")
 	hosts := readSteps(t, "../truthtable/testdata/hosts.jsonl")
@@ -26,8 +27,12 @@ func TestTruthTable(t *testing.T) {
 			for _, round := range []string{"first", "second"} {
 				for _, family := range model.Families() {
 					t.Run(round+"/IPv"+family.String(), func(t *testing.T) {
-						judge(t, l, sample, family)
-						judge(t, l, hosts, family)
+						var also []func(*truthtable.Step, verify.Outcome)
+						if round == "first" {
+							also = append(also, func(s *truthtable.Step, o verify.Outcome) { traceProbes(t, l, s, family, o) })
+						}
+						judge(t, l, sample, family, also...)
+						judge(t, l, hosts, family, also...)
 					})
 				}
 			}
@@ -81,12 +86,17 @@ func readSteps(t *testing.T, path string) []truthtable.Step {
 }
 
 // judge brings the lab through the steps and fails the test for every probe
-// that does not go as the table says.
-func judge(t *testing.T, l *lab.Lab, steps []truthtable.Step, family model.Family) {
+// that does not go as the table says. What else is to be done at a step is done while
+// the lab is in its state.
+func judge(t *testing.T, l *lab.Lab, steps []truthtable.Step, family model.Family, also ...func(*truthtable.Step, verify.Outcome)) {
 	t.Helper()
-	late := 0
+	late, done := 0, 0
 	err := verify.Run(t.Context(), l, steps, verify.Options{Family: family}, func(o verify.Outcome) error {
 		late += o.Late
+		for _, f := range also {
+			f(&steps[done], o)
+		}
+		done++
 		for _, w := range o.Wrong {
 			p := w.Result.Probe
 			t.Errorf("%s: %s -> %s %s/%d: expected through=%v, %s after %d attempts",

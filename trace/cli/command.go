@@ -20,6 +20,7 @@ import (
 	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/lab/supervisor"
 	"github.com/felixlike/felixlike/trace"
+	"github.com/felixlike/felixlike/trace/cluster"
 	"github.com/felixlike/felixlike/trace/live"
 )
 
@@ -152,21 +153,21 @@ func (o *options) explain(err error) error {
 }
 
 // nodes are those that can be asked: the lab's, or this one.
-func (o *options) nodes(ctx context.Context) ([]*node, error) {
+func (o *options) nodes(ctx context.Context) ([]*cluster.Node, error) {
 	if o.lab == "" {
-		return []*node{{Node: live.Node{OVSDir: o.runDir}, bridge: o.bridge, agent: control.NewClient(o.socket)}}, nil
+		return []*cluster.Node{{Node: live.Node{OVSDir: o.runDir}, Bridge: o.bridge, Agent: control.NewClient(o.socket)}}, nil
 	}
 	s, err := supervisor.NewClient(o.labRoot, o.lab).Status(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var all []*node
+	var all []*cluster.Node
 	for _, n := range s.Nodes {
 		if n.Agent == nil {
 			return nil, fmt.Errorf("%s: %s", n.Name, n.Error)
 		}
-		all = append(all, &node{
-			Node: live.Node{Name: n.Name, Namespace: n.Namespace, OVSDir: n.OVSDir}, bridge: lab.Bridge, agent: control.NewClient(n.ControlSocket),
+		all = append(all, &cluster.Node{
+			Node: live.Node{Name: n.Name, Namespace: n.Namespace, OVSDir: n.OVSDir}, Bridge: lab.Bridge, Agent: control.NewClient(n.ControlSocket),
 		})
 	}
 	return all, nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/trace/cluster"
 )
 
 // end is one end of a packet.
@@ -20,11 +21,6 @@ type end struct {
 	pod   *corev1.Pod
 	// service is not nil if what was named is one.
 	service *corev1.Service
-}
-
-// over reports whether a pod has ended, and so has no address any more.
-func over(p *corev1.Pod) bool {
-	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
 // findEnd finds what a name stands for: "namespace/pod", "node:NAME",
@@ -59,7 +55,7 @@ func findEnd(text string, o control.Objects, services []*corev1.Service) (end, e
 
 func podEnd(p *corev1.Pod) (end, error) {
 	e := end{text: p.Namespace + "/" + p.Name, pod: p}
-	if over(p) {
+	if cluster.Over(p) {
 		return e, fmt.Errorf("%s has ended (%s)", e.text, p.Status.Phase)
 	}
 	for _, ip := range p.Status.PodIPs {
@@ -93,7 +89,7 @@ func nodeEnd(name string, o control.Objects) (end, error) {
 func addressEnd(a netip.Addr, o control.Objects, services []*corev1.Service) end {
 	for _, p := range o.Pods {
 		for _, ip := range p.Status.PodIPs {
-			if own, err := netip.ParseAddr(ip.IP); err == nil && own.Unmap() == a && !p.Spec.HostNetwork && !over(p) {
+			if own, err := netip.ParseAddr(ip.IP); err == nil && own.Unmap() == a && !p.Spec.HostNetwork && !cluster.Over(p) {
 				return end{text: fmt.Sprintf("%s/%s", p.Namespace, p.Name), addrs: []netip.Addr{a}, pod: p}
 			}
 		}

@@ -4,14 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/trace"
+	"github.com/felixlike/felixlike/trace/cluster"
 )
 
 type services = []*corev1.Service
@@ -22,29 +20,20 @@ const (
 	denied  = "denied"
 )
 
-// world is what was read: the nodes asked, and the objects that they go by.
-type world struct {
-	nodes   []*node
-	objects control.Objects
-	cluster *oracle.Cluster
-	names   *names
-	options *options
-}
-
 // trace answers the question, once for each endpoint where it is about a Service.
 func (o *options) trace(ctx context.Context, q *query) ([]*result, error) {
 	w, err := o.readWorld(ctx)
 	if err != nil {
 		return nil, err
 	}
-	from, err := findEnd(o.from, w.objects, q.services)
+	from, err := findEnd(o.from, w.Objects, q.services)
 	if err != nil {
 		return nil, fmt.Errorf("--from: %w", err)
 	}
 	if from.service != nil {
 		return nil, fmt.Errorf("--from: %s is a Service: nothing is sent from its address", from.text)
 	}
-	to, err := findEnd(o.to, w.objects, q.services)
+	to, err := findEnd(o.to, w.Objects, q.services)
 	if err != nil {
 		return nil, fmt.Errorf("--to: %w", err)
 	}
@@ -66,31 +55,25 @@ func (o *options) trace(ctx context.Context, q *query) ([]*result, error) {
 	return results, nil
 }
 
-// readWorld reads the nodes and the objects.
+// world is what was read, and how it was asked for.
+type world struct {
+	*cluster.World
+	options *options
+}
+
 func (o *options) readWorld(ctx context.Context) (*world, error) {
 	nodes, err := o.nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	w := &world{nodes: nodes, options: o}
-	if w.objects, err = nodes[0].agent.Objects(ctx); err != nil {
-		return nil, err
-	}
-	w.cluster = &oracle.Cluster{Nodes: w.objects.Nodes, Namespaces: w.objects.Namespaces, Pods: w.objects.Pods, Policies: w.objects.Policies}
-	w.names = newNames(w.objects)
-	for _, n := range nodes {
-		if err := n.read(ctx); err != nil {
-			return nil, err
-		}
-		w.names.add(n)
-	}
-	return w, nil
+	w, err := cluster.Read(ctx, nodes)
+	return &world{w, o}, err
 }
 
 // targets are the ends and ports that the packet may go to.
 func (q *query) targets(to end, w *world) ([]target, error) {
 	if to.service != nil {
-		return endpoints(to.service, q.port, w.objects)
+		return endpoints(to.service, q.port, w.Objects)
 	}
 	number, err := q.port.of(to.pod, to.text)
 	return []target{{to, number}}, err
@@ -138,18 +121,14 @@ func (w *world) result(ctx context.Context, q *query, from end, to target) (*res
 		return nil, err
 	}
 	r := &result{From: from.text, To: to.text, Packet: p}
-	if r.Policies, err = trace.Judge(p, w.cluster, w.names); err != nil {
+	if r.Policies, err = w.Judge(p); err != nil {
 		return nil, err
 	}
-	var sites []*trace.Site
-	for _, n := range w.nodes {
-		sites = append(sites, n.site)
-	}
-	path, err := trace.Follow(p, sites, w.names)
+	path, err := w.Follow(p)
 	if err != nil {
 		return nil, err
 	}
-	r.Programmed = []programmed{{Backend: w.nodes[0].Backend, Path: path}}
+	r.Programmed = []programmed{{Backend: w.Nodes[0].Backend, Path: path}}
 	w.verdict(r, path)
 	w.notes(r, path)
 	if w.options.live {
@@ -159,7 +138,7 @@ func (w *world) result(ctx context.Context, q *query, from end, to target) (*res
 		w.compareLive(r, path)
 	}
 	if r.Disagreement != "" {
-		r.Because = w.because(p)
+		r.Because = w.Because(p)
 	}
 	return r, nil
 }
@@ -184,42 +163,8 @@ func (w *world) notes(r *result, path *trace.Path) {
 		addr  netip.Addr
 		what  string
 	}{{path.Egress, r.Packet.Source, "egress"}, {path.Ingress, r.Packet.Destination, "ingress"}} {
-		if node := w.nodeOf(end.addr); node != "" && !end.asked {
+		if node := w.NodeOf(end.addr); node != "" && !end.asked {
 			r.Notes = append(r.Notes, fmt.Sprintf("%s of %s is judged on %s, which was not asked: trace there as well", end.what, end.addr, node))
 		}
 	}
-}
-
-// nodeOf returns the node that an address is on, or "".
-func (w *world) nodeOf(a netip.Addr) string {
-	for _, p := range w.objects.Pods {
-		for _, ip := range p.Status.PodIPs {
-			if own, err := netip.ParseAddr(ip.IP); err == nil && own.Unmap() == a && !over(p) && !p.Spec.HostNetwork {
-				return p.Spec.NodeName
-			}
-		}
-	}
-	return ""
-}
-
-// because says what is known of why something is not as the policies say, or "".
-func (w *world) because(p trace.Packet) string {
-	for _, n := range w.nodes {
-		s := n.status
-		switch {
-		case !s.InSync:
-			return fmt.Sprintf("the agent of %s does not know everything yet", n.Name)
-		case s.Programmed < s.Observed || w.objects.Revision > s.Programmed && n == w.nodes[0]:
-			return fmt.Sprintf("changes wait to be programmed on %s (%d of %d): try again", n.Name, s.Programmed, s.Observed)
-		case s.LastApply.Error != "":
-			return fmt.Sprintf("the last apply on %s failed: %s", n.Name, s.LastApply.Error)
-		}
-		for _, e := range s.Endpoints {
-			concerned := slices.ContainsFunc([]netip.Addr{p.Source, p.Destination}, func(a netip.Addr) bool { return slices.Contains(e.Addresses, a.String()) })
-			if concerned && e.State != control.EndpointProgrammed {
-				return fmt.Sprintf("pod %s/%s is %s on %s: %s", e.Namespace, e.Name, e.State, n.Name, e.Reason)
-			}
-		}
-	}
-	return ""
 }

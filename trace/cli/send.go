@@ -13,6 +13,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/trace"
+	"github.com/felixlike/felixlike/trace/cluster"
 	"github.com/felixlike/felixlike/trace/live"
 )
 
@@ -23,10 +24,10 @@ const liveWait = 2 * time.Second
 func (w *world) sendLive(ctx context.Context, p trace.Packet) (*live.Observed, error) {
 	// A port of its own makes it a connection that nobody has had before.
 	p.SourcePort = uint16(61000 + rand.IntN(4000))
-	r := live.Request{Packet: p, Wait: liveWait, Names: w.names}
-	var source *node
-	for _, n := range w.nodes {
-		for _, a := range n.site.Attachments {
+	r := live.Request{Packet: p, Wait: liveWait, Names: w.Names}
+	var source *cluster.Node
+	for _, n := range w.Nodes {
+		for _, a := range n.Site.Attachments {
 			if slices.Contains(a.Addresses, p.Source) {
 				source, r.From = n, a
 			}
@@ -44,14 +45,14 @@ func (w *world) sendLive(ctx context.Context, p trace.Packet) (*live.Observed, e
 	case slices.Contains(r.From.Addresses, p.Destination):
 		return nil, errors.New("what a pod sends to itself never leaves it")
 	}
-	r.Source, r.Bridge = source.Node, source.bridge
+	r.Source, r.Bridge = source.Node, source.Bridge
 	r.Watched = []live.Node{source.Node}
 	if r.Destination.Name != source.Name {
-		r.To = source.site.GatewayMAC
+		r.To = source.Site.GatewayMAC
 		if r.Arrives != "" {
 			r.Watched = append(r.Watched, r.Destination)
-			r.TunnelPort, r.TunnelSource, r.TunnelToMAC = ovsdb.TunnelOFPort, source.site.GatewayMAC, net.HardwareAddr(pipeline.VirtualMAC())
-			for _, n := range source.site.Nodes {
+			r.TunnelPort, r.TunnelSource, r.TunnelToMAC = ovsdb.TunnelOFPort, source.Site.GatewayMAC, net.HardwareAddr(pipeline.VirtualMAC())
+			for _, n := range source.Site.Nodes {
 				if n.Name == source.Name {
 					r.Tunnel = n.Address(model.IPv4)
 				}

@@ -35,7 +35,7 @@ func switchFlow(p trace.Packet, port uint32, src, dst net.HardwareAddr, outer ne
 	case model.ICMP:
 		words = append(words, "icmp_type=8")
 	case model.ICMPv6:
-		words = append(words, "icmp_type=128")
+		words = append(words, "icmpv6_type=128")
 	default:
 		words = append(words, fmt.Sprintf("%[1]s_src=%[2]d,%[1]s_dst=%[3]d", p.Protocol, p.SourcePort, p.Port))
 	}

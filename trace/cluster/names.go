@@ -1,4 +1,4 @@
-package cli
+package cluster
 
 import (
 	"fmt"
@@ -25,7 +25,7 @@ func newNames(o control.Objects) *names {
 		}
 	}
 	for _, p := range o.Pods {
-		if p.Spec.HostNetwork || over(p) {
+		if p.Spec.HostNetwork || Over(p) {
 			continue
 		}
 		for _, ip := range p.Status.PodIPs {
@@ -42,9 +42,9 @@ func (n *names) address(text, name string) {
 }
 
 // add takes in what the agent of a node knows.
-func (n *names) add(one *node) {
+func (n *names) add(one *Node) {
 	var all []policyflows.RuleID
-	for _, p := range one.status.Policies {
+	for _, p := range one.Status.Policies {
 		id := model.PolicyID{Namespace: p.Namespace, Name: p.Name}
 		for _, t := range []model.Tier{model.TierAdmin, model.TierNetworkPolicy, model.TierBaseline} {
 			if t.String() == p.Tier {
@@ -62,7 +62,7 @@ func (n *names) add(one *node) {
 		n.rules[id] = r
 	}
 	n.ports[one.Name] = map[uint32]string{}
-	for _, a := range one.site.Attachments {
+	for _, a := range one.Site.Attachments {
 		n.ports[one.Name][a.OFPort] = a.Pod.String()
 	}
 }

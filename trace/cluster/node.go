@@ -1,4 +1,4 @@
-package cli
+package cluster
 
 import (
 	"context"
@@ -20,34 +20,37 @@ import (
 	"github.com/felixlike/felixlike/trace/live"
 )
 
-// node is a node that is asked.
-type node struct {
+// Node is a node that is asked.
+type Node struct {
 	live.Node
-	bridge string
-	agent  *control.Client
-	status control.Status
-	site   *trace.Site
+	// Bridge is the name of the integration bridge, Agent the node's.
+	Bridge string
+	Agent  *control.Client
+	// What Read has read: what the agent says of itself, and the node as a tracer
+	// sees it.
+	Status control.Status
+	Site   *trace.Site
 }
 
 // read reads what the agent knows, and what the node holds.
-func (n *node) read(ctx context.Context) error {
+func (n *Node) read(ctx context.Context) error {
 	var err error
-	if n.status, err = n.agent.Status(ctx); err != nil {
+	if n.Status, err = n.Agent.Status(ctx); err != nil {
 		return err
 	}
-	n.Name, n.Backend = n.status.Node, n.status.Backend
+	n.Name, n.Backend = n.Status.Node, n.Status.Backend
 	if n.Held, err = n.hold(ctx); err != nil {
 		return fmt.Errorf("read what %s holds: %w", n.Name, err)
 	}
-	n.site = &trace.Site{
-		Node: n.Name, Bridge: n.bridge, Gateway: felixlike.GatewayPort, Uplink: "uplink", GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort,
+	n.Site = &trace.Site{
+		Node: n.Name, Bridge: n.Bridge, Gateway: felixlike.GatewayPort, Uplink: "uplink", GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort,
 		GatewayMAC: ovsdb.GatewayMAC(n.Name), Rulesets: trace.Rulesets(n.Held), Flows: trace.NewFlows(n.Held),
 	}
 	return n.identify()
 }
 
 // hold reads chains, sets and flows with the tools of the backend.
-func (n *node) hold(ctx context.Context) (*dump.State, error) {
+func (n *Node) hold(ctx context.Context) (*dump.State, error) {
 	s := &dump.State{}
 	nft, err := n.Run(ctx, "nft", "list", "ruleset")
 	if err == nil {
@@ -61,14 +64,14 @@ func (n *node) hold(ctx context.Context) (*dump.State, error) {
 			return nil, err
 		}
 	}
-	flows, err := n.Run(ctx, "ovs-ofctl", "-O", "OpenFlow15", "dump-flows", "unix:"+filepath.Join(n.OVSDir, n.bridge+".mgmt"))
+	flows, err := n.Run(ctx, "ovs-ofctl", "-O", "OpenFlow15", "dump-flows", "unix:"+filepath.Join(n.OVSDir, n.Bridge+".mgmt"))
 	if err == nil {
 		s.Flows, err = dump.ParseFlows(strings.NewReader(flows))
 	}
 	return s, err
 }
 
-func (n *node) holdIPTables(ctx context.Context, s *dump.State) error {
+func (n *Node) holdIPTables(ctx context.Context, s *dump.State) error {
 	variant := strings.TrimPrefix(n.Backend, felixlike.IPTables)
 	for _, f := range model.Families() {
 		tool := "iptables" + variant + "-save"
@@ -93,8 +96,8 @@ func (n *node) holdIPTables(ctx context.Context, s *dump.State) error {
 }
 
 // identify fills in the nodes, and which pods are attached by which port.
-func (n *node) identify() error {
-	for _, one := range n.status.Nodes {
+func (n *Node) identify() error {
+	for _, one := range n.Status.Nodes {
 		m := &model.Node{Name: one.Name}
 		for _, text := range one.Addresses {
 			a, err := netip.ParseAddr(text)
@@ -110,9 +113,9 @@ func (n *node) identify() error {
 			}
 			m.PodCIDRs = append(m.PodCIDRs, p)
 		}
-		n.site.Nodes = append(n.site.Nodes, m)
+		n.Site.Nodes = append(n.Site.Nodes, m)
 	}
-	for _, e := range n.status.Endpoints {
+	for _, e := range n.Status.Endpoints {
 		if e.Interface == "" {
 			continue
 		}
@@ -123,7 +126,7 @@ func (n *node) identify() error {
 			}
 		}
 		a.OFPort, a.MAC = portOf(n.Held, a.Addresses)
-		n.site.Attachments = append(n.site.Attachments, a)
+		n.Site.Attachments = append(n.Site.Attachments, a)
 	}
 	return nil
 }
