@@ -47,11 +47,11 @@ func (a *Attacher) Attach(ctx context.Context, spec Spec) (*model.Attachment, er
 		return nil, fmt.Errorf("attach pod %s: network namespace: %w", spec.Pod, err)
 	}
 	defer podNS.Close()
-	made, err := ensureVeth(spec, podNS)
+	made, err := a.ensureVeth(ctx, spec, podNS)
 	if err != nil {
 		return nil, fmt.Errorf("attach pod %s: %w", spec.Pod, err)
 	}
-	attachment, err := a.finish(ctx, spec, podNS, made)
+	attachment, err := a.finish(ctx, spec, podNS)
 	if err == nil {
 		return attachment, nil
 	}
@@ -64,20 +64,26 @@ func (a *Attacher) Attach(ctx context.Context, spec Spec) (*model.Attachment, er
 	return nil, errors.Join(err, a.Detach(undo, spec))
 }
 
+// ensureVeth makes the veth pair unless this owner has made it already; a pair
+// of another owner is replaced. It reports whether it made one.
+func (a *Attacher) ensureVeth(ctx context.Context, spec Spec, podNS *os.File) (made bool, err error) {
+	have, err := hasVeth(spec, podNS)
+	if err != nil || have {
+		return false, err
+	}
+	if err := a.db.ClearPort(ctx, spec.HostInterface, spec.Pod); err != nil {
+		return false, err
+	}
+	return true, makeVeth(spec, podNS)
+}
+
 // finish configures both sides and registers the host side.
-func (a *Attacher) finish(ctx context.Context, spec Spec, podNS *os.File, made bool) (*model.Attachment, error) {
+func (a *Attacher) finish(ctx context.Context, spec Spec, podNS *os.File) (*model.Attachment, error) {
 	if err := configureHost(spec); err != nil {
 		return nil, err
 	}
 	if err := inNamespace(podNS, func() error { return configurePod(spec) }); err != nil {
 		return nil, err
-	}
-	if made {
-		// A row of an earlier interface of this name would make ovs-vswitchd
-		// keep the port that is gone.
-		if err := a.db.DetachPort(ctx, spec.HostInterface, spec.Pod); err != nil {
-			return nil, err
-		}
 	}
 	ofport, err := a.db.AttachPort(ctx, *spec.attachment(0))
 	if err != nil {

@@ -116,11 +116,22 @@ func (n *node) links() string {
 // reach reports which protocols get from one pod to the other, both families.
 func (n *node) reach(from *namespace.Namespace, fromHost int, to *namespace.Namespace, toHost int) string {
 	n.Helper()
+	return n.reachBy(from, fromHost, to, toHost, "10.9.0.%d", "fd09::%d")
+}
+
+// reach4 is reach by IPv4 alone.
+func (n *node) reach4(from *namespace.Namespace, fromHost int, to *namespace.Namespace, toHost int) string {
+	n.Helper()
+	return n.reachBy(from, fromHost, to, toHost, "10.9.0.%d")
+}
+
+func (n *node) reachBy(from *namespace.Namespace, fromHost int, to *namespace.Namespace, toHost int, formats ...string) string {
+	n.Helper()
 	a, b := probe.NewStation(from), probe.NewStation(to)
 	defer a.Close()
 	defer b.Close()
 	var flows []probe.Flow
-	for _, format := range []string{"10.9.0.%d", "fd09::%d"} {
+	for _, format := range formats {
 		for _, proto := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
 			target := netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf(format, toHost)), 80)
 			n.must(b.Serve(proto, target))

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -89,11 +88,7 @@ func (r *runtime) start() {
 	go func() { ended <- cmd.Wait() }()
 	r.Cleanup(func() { r.stop(syscall.SIGKILL) })
 	r.until("the server serves", func() bool {
-		conn, err := net.Dial("unix", r.conf.Socket)
-		if err == nil {
-			conn.Close()
-		}
-		return err == nil
+		return !strings.Contains(r.call("STATUS", "1.1.0", sandbox{}, nil).raw, "while dialing")
 	})
 }
 
@@ -125,8 +120,8 @@ func (r *runtime) sandbox(id, pod string) sandbox {
 	return sandbox{id: id, pod: pod, iface: "eth0", ns: space(r.T, id)}
 }
 
-// call runs the plugin for a sandbox. Extra goes into the configuration.
-func (r *runtime) call(command, version string, s sandbox, extra map[string]any) reply {
+// command is the plugin for a sandbox. Extra goes into the configuration.
+func (r *runtime) command(command, version string, s sandbox, extra map[string]any) *exec.Cmd {
 	r.Helper()
 	conf := map[string]any{"cniVersion": version, "name": "felixlike", "type": "felixlike-cni", "socket": r.conf.Socket}
 	for k, v := range extra {
@@ -146,9 +141,17 @@ func (r *runtime) call(command, version string, s sandbox, extra map[string]any)
 	if s.ns != nil {
 		cmd.Env = append(cmd.Env, "CNI_NETNS="+s.ns.Path())
 	}
+	cmd.Stdin = bytes.NewReader(data)
+	return cmd
+}
+
+// call runs the plugin.
+func (r *runtime) call(command, version string, s sandbox, extra map[string]any) reply {
+	r.Helper()
+	cmd := r.command(command, version, s, extra)
 	var out, errOut bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(data), &out, &errOut
-	err = cmd.Run()
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	err := cmd.Run()
 	got := reply{raw: out.String() + errOut.String(), failed: err != nil}
 	if text := out.Bytes(); len(text) > 0 {
 		if err := json.Unmarshal(text, &got); err != nil && (got.failed || version >= "1.0.0") {
@@ -175,6 +178,20 @@ func (r *runtime) fails(command string, s sandbox, extra map[string]any, code ui
 	if !got.failed || got.Code != code || !strings.Contains(got.Msg+got.Details, text) {
 		r.Errorf("%s of %s: want code %d and %q: %s", command, s.id, code, text, got.raw)
 	}
+}
+
+// address returns the IPv4 address that a sandbox has, as ip wants it.
+func (r *runtime) address(s sandbox) string {
+	r.Helper()
+	for _, a := range r.reserved() {
+		data, err := os.ReadFile(filepath.Join(r.conf.IPAMDir, "felixlike", a))
+		r.must(err)
+		if strings.HasPrefix(string(data), s.id+"\r\n") && !strings.Contains(a, ":") {
+			return a + "/24"
+		}
+	}
+	r.Fatalf("sandbox %s has no address", s.id)
+	return ""
 }
 
 // reserved lists the addresses that are reserved.

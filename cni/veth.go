@@ -16,34 +16,37 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// ensureVeth makes the veth pair unless this owner has made it already; a pair
-// of another owner is replaced. It reports whether it made one.
-func ensureVeth(s Spec, podNS *os.File) (made bool, err error) {
-	old, err := netlink.LinkByName(s.HostInterface)
-	switch {
-	case err == nil && old.Attrs().Alias == s.alias() && inNamespace(podNS, func() error {
+// hasVeth reports whether this owner has made the veth pair already.
+func hasVeth(s Spec, podNS *os.File) (bool, error) {
+	alias, err := aliasOf(s.HostInterface)
+	if err != nil {
+		return false, err
+	}
+	if other, ours := strings.CutPrefix(alias, s.aliasOfOwner()); ours && other != s.Interface {
+		return false, fmt.Errorf("the sandbox has the interface %s already, and a pod has only one", other)
+	}
+	if alias != s.alias() {
+		return false, nil
+	}
+	return inNamespace(podNS, func() error {
 		_, err := netlink.LinkByName(s.Interface)
 		return err
-	}) == nil:
-		return false, nil
-	case err == nil && old.Attrs().Alias != s.alias() && strings.HasPrefix(old.Attrs().Alias, s.aliasOfOwner()):
-		return false, fmt.Errorf("the sandbox has the interface %s already, and a pod has only one",
-			strings.TrimPrefix(old.Attrs().Alias, s.aliasOfOwner()))
-	case err == nil:
-		if err := netlink.LinkDel(old); err != nil {
-			return false, fmt.Errorf("replace interface %s: %w", s.HostInterface, err)
-		}
-	case !isNotFound(err):
-		return false, fmt.Errorf("look for interface %s: %w", s.HostInterface, err)
+	}) == nil, nil
+}
+
+// makeVeth makes the veth pair in the place of whatever has the host side's name.
+func makeVeth(s Spec, podNS *os.File) error {
+	if err := removeVeth(s.HostInterface); err != nil {
+		return err
 	}
 	attrs := netlink.LinkAttrs{Name: s.HostInterface, MTU: s.MTU}
 	veth := &netlink.Veth{
 		LinkAttrs: attrs, PeerName: s.Interface, PeerHardwareAddr: s.MAC, PeerNamespace: netlink.NsFd(int(podNS.Fd())),
 	}
 	if err := netlink.LinkAdd(veth); err != nil {
-		return false, fmt.Errorf("add veth pair %s: %w", s.HostInterface, err)
+		return fmt.Errorf("add veth pair %s: %w", s.HostInterface, err)
 	}
-	return true, nil
+	return nil
 }
 
 // configureHost sets the host side up. It only carries frames to the bridge.

@@ -55,6 +55,18 @@ func (c *Client) AttachPort(ctx context.Context, a flx.Attachment) (uint32, erro
 	return ofport, nil
 }
 
+// ClearPort is DetachPort before an interface of that name is made: it returns when
+// ovs-vswitchd has let go of the one before, whoever has removed it.
+func (c *Client) ClearPort(ctx context.Context, interfaceName string, pod flx.PodID) error {
+	if err := c.DetachPort(ctx, interfaceName, pod); err != nil {
+		return err
+	}
+	if err := c.caughtUp(ctx); err != nil {
+		return fmt.Errorf("interface %s of pod %s: bridge %s: %w", interfaceName, pod, c.cfg.Bridge, err)
+	}
+	return nil
+}
+
 // DetachPort takes a pod's interface off the bridge. It does nothing if there
 // is no such port, or if the port belongs to another pod by now: a late detach
 // must not hurt the new owner of the name.
@@ -88,7 +100,7 @@ func (c *Client) detach(ctx context.Context, interfaceName string, pod flx.PodID
 	if err != nil {
 		return err
 	}
-	if err := c.write(ctx, ops); err != nil {
+	if err := c.writeNoted(ctx, ops); err != nil {
 		return err
 	}
 	return c.wait(ctx, func() (bool, error) {

@@ -25,7 +25,9 @@ type Client struct {
 	cfg    Config
 	db     client.Client
 	writes atomic.Int64
-	change broadcast
+	// removed is the configuration in which this client removed a port last.
+	removed atomic.Int64
+	change  broadcast
 }
 
 // steady is a back-off that never gives up: libovsdb panics when one does.
@@ -73,19 +75,25 @@ func (c *Client) write(ctx context.Context, ops []ovsdb.Operation) error {
 	if len(ops) == 0 {
 		return nil
 	}
+	_, err := c.transact(ctx, ops)
+	return err
+}
+
+// transact sends operations in one transaction, and returns what each has given.
+func (c *Client) transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
 	c.writes.Add(int64(len(ops)))
 	results, err := c.db.Transact(ctx, ops...)
 	if err != nil {
-		return fmt.Errorf("ovsdb transaction: %w", err)
+		return nil, fmt.Errorf("ovsdb transaction: %w", err)
 	}
 	opErrors, err := ovsdb.CheckOperationResults(results, ops)
 	if err != nil {
 		for _, e := range opErrors {
 			err = errors.Join(err, e)
 		}
-		return fmt.Errorf("ovsdb transaction: %w", err)
+		return nil, fmt.Errorf("ovsdb transaction: %w", err)
 	}
-	return nil
+	return results, nil
 }
 
 // wait calls ready after each change of the database until it reports true or

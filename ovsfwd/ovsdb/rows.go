@@ -13,6 +13,10 @@ type rootRow struct {
 	Datapaths map[string]string `ovsdb:"datapaths"`
 	// Offers are the types of datapaths that ovs-vswitchd can make.
 	Offers []string `ovsdb:"datapath_types"`
+	// NextConfig is raised by whoever wants to know when ovs-vswitchd has caught
+	// up, which it tells in CurrentConfig.
+	NextConfig    int `ovsdb:"next_cfg"`
+	CurrentConfig int `ovsdb:"cur_cfg"`
 }
 
 type datapathRow struct {
@@ -85,7 +89,7 @@ func monitored(db client.Client) *client.Monitor {
 		datapath datapathRow
 	)
 	return db.NewMonitor(
-		client.WithTable(&root, &root.Bridges, &root.Datapaths, &root.Offers),
+		client.WithTable(&root, &root.Bridges, &root.Datapaths, &root.Offers, &root.NextConfig, &root.CurrentConfig),
 		client.WithTable(&datapath, &datapath.Zones),
 		client.WithTable(&bridge, &bridge.Name, &bridge.DatapathType, &bridge.FailMode, &bridge.Protocols, &bridge.Ports,
 			&bridge.OtherConfig, &bridge.ExternalIDs),

@@ -1,0 +1,257 @@
+package cni_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/felixlike/felixlike/cni"
+	"github.com/felixlike/felixlike/model"
+)
+
+// keeps is a GC's configuration with the sandboxes that are to stay.
+func keeps(all ...sandbox) map[string]any {
+	valid := []map[string]string{}
+	for _, s := range all {
+		valid = append(valid, map[string]string{"containerID": s.id, "ifname": s.iface})
+	}
+	return map[string]any{"cni.dev/valid-attachments": valid}
+}
+
+func TestStatus(t *testing.T) {
+	r := newRuntime(t)
+	r.ok("STATUS", "1.1.0", sandbox{}, nil)
+	r.agent.set(t, "unavailable", "programming the dataplane failed: no switch")
+	r.fails("STATUS", sandbox{}, nil, 50, "not ready: programming the dataplane failed: no switch")
+	r.agent.unset(t, "unavailable")
+	r.stop(syscall.SIGTERM)
+	r.conf.PluginDir = filepath.Join(r.dir, "none")
+	r.start()
+	r.fails("STATUS", sandbox{}, nil, 50, "host-local")
+	if got := r.call("STATUS", "1.0.0", sandbox{}, nil); !got.failed || got.Code != 1 {
+		t.Errorf("STATUS is of version 1.1: %s", got.raw)
+	}
+}
+
+func TestGC(t *testing.T) {
+	r := newRuntime(t)
+	a, b := r.sandbox("sandbox-a", "a"), r.sandbox("sandbox-b", "b")
+	for _, s := range []sandbox{a, b} {
+		r.ok("ADD", "1.1.0", s, nil)
+	}
+	before := r.left()
+	r.ok("GC", "1.1.0", sandbox{}, keeps(a, b))
+	if got := r.left(); got != before {
+		t.Errorf("all are valid: before %s, after %s", before, got)
+	}
+	r.fails("GC", sandbox{}, nil, 7, "cni.dev/valid-attachments")
+	r.ok("GC", "1.1.0", sandbox{}, keeps(b))
+	host := cni.HostInterface(model.PodID{Namespace: "x", Name: "b"})
+	if want := "interfaces [" + host + "], ports [" + host + "], addresses [10.9.0.3 fd09::3]"; r.left() != want {
+		t.Errorf("one is valid: %s, want %s", r.left(), want)
+	}
+	// A pair without a port: an agent was killed while it added a sandbox.
+	r.vsctl("del-port", host)
+	r.ok("GC", "1.1.0", sandbox{}, keeps())
+	if got := r.left(); got != nothing {
+		t.Errorf("none is valid: %s", got)
+	}
+}
+
+// TestCrash leaves behind what an agent that is killed while it adds or deletes
+// does, and starts another one.
+func TestCrash(t *testing.T) {
+	r := newRuntime(t)
+	stays, gone, reserved := r.sandbox("stays", "stays"), r.sandbox("gone", "gone"), r.sandbox("reserved", "reserved")
+	r.ok("ADD", "1.1.0", stays, nil)
+	r.ok("ADD", "1.1.0", gone, nil)
+	r.ok("ADD", "1.1.0", reserved, nil)
+	r.stop(syscall.SIGKILL)
+	link := func(s sandbox) string { return cni.HostInterface(model.PodID{Namespace: "x", Name: s.pod}) }
+	// The node was restarted: the port is there, its interface is not. And: what was
+	// reserved was never attached.
+	r.must(r.ns.Do(func() error {
+		for _, s := range []sandbox{gone, reserved} {
+			l, err := netlink.LinkByName(link(s))
+			if err == nil {
+				err = netlink.LinkDel(l)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	r.vsctl("del-port", link(reserved))
+	// host-local was killed before it had written whose an address is.
+	r.must(os.WriteFile(filepath.Join(r.conf.IPAMDir, "felixlike", "10.9.0.77"), nil, 0o600))
+	// A pair without a port still has its address.
+	orphan := r.sandbox("orphan", "orphan")
+	r.start()
+	if got, want := r.left(), "interfaces ["+link(stays)+"], ports ["+link(stays)+"], addresses [10.9.0.2 fd09::2]"; got != want {
+		t.Errorf("after the start: %s, want %s", got, want)
+	}
+	r.ok("ADD", "1.1.0", orphan, nil)
+	r.vsctl("del-port", link(orphan))
+	r.stop(syscall.SIGKILL)
+	r.start()
+	if got := r.reserved(); !slices.Contains(got, "10.9.0.5") {
+		t.Errorf("the address of an interface without a port was given away: %v", got)
+	}
+	// Added again, it is a port again; deleted, nothing of it is left.
+	r.ok("ADD", "1.1.0", orphan, nil)
+	for _, s := range []sandbox{gone, reserved, orphan, stays} {
+		r.ok("DEL", "1.1.0", s, nil)
+	}
+	if got := r.left(); got != nothing {
+		t.Error(got)
+	}
+}
+
+// TestKilledWhileAdding kills the agent while it waits for policy: the runtime is
+// told to try again, and DEL leaves nothing.
+func TestKilledWhileAdding(t *testing.T) {
+	r := newRuntime(t)
+	r.agent.set(t, "hold", "")
+	s := r.sandbox("sandbox-a", "a")
+	answered := make(chan reply, 1)
+	go func() { answered <- r.call("ADD", "1.1.0", s, nil) }()
+	r.until("the pod has a port", func() bool { return r.vsctl("list-ports", "br-int") != "" })
+	r.stop(syscall.SIGKILL)
+	if got := <-answered; !got.failed || got.Code != 11 {
+		t.Errorf("ADD while the agent was killed: %s", got.raw)
+	}
+	r.agent.unset(t, "hold")
+	r.start()
+	r.ok("DEL", "1.1.0", s, nil)
+	if got := r.left(); got != nothing {
+		t.Error(got)
+	}
+}
+
+// TestRuntimeGivesUp kills the plugin while the agent waits for policy: what was
+// made is removed without a DEL.
+func TestRuntimeGivesUp(t *testing.T) {
+	r := newRuntime(t)
+	r.stop(syscall.SIGTERM)
+	r.conf.Wait = time.Hour
+	r.start()
+	r.agent.set(t, "hold", "")
+	s := r.sandbox("sandbox-a", "a")
+	cmd := r.command("ADD", "1.1.0", s, nil)
+	r.must(cmd.Start())
+	r.until("the pod has a port", func() bool { return r.vsctl("list-ports", "br-int") != "" })
+	r.must(cmd.Process.Kill())
+	_ = cmd.Wait() // it was killed
+	r.until("nothing is left", func() bool { return r.left() == nothing })
+}
+
+// TestLateDel deletes the first sandbox of a pod after a second one was added
+// under its name, and a sandbox whose address another pod has got.
+func TestLateDel(t *testing.T) {
+	r := newRuntime(t)
+	r.setNode("10.9.0.0/29")
+	first, second := r.sandbox("first", "a"), r.sandbox("second", "a")
+	other := r.sandbox("other", "b")
+	r.ok("ADD", "1.1.0", other, nil)
+	r.ok("ADD", "1.1.0", first, nil)
+	r.ok("ADD", "1.1.0", second, nil)
+	r.ok("DEL", "1.1.0", first, nil)
+	if got, want := r.reserved(), []string{"10.9.0.2", "10.9.0.4"}; !slices.Equal(got, want) {
+		t.Errorf("reserved %v, want %v", got, want)
+	}
+	if got := r.reach4(second.ns, 4, other.ns, 2); got != "111" {
+		t.Errorf("the second sandbox after the first one's DEL: %s", got)
+	}
+	// By its address: 10.9.0.3 goes round to another pod, and DEL comes once more.
+	var third sandbox
+	for _, id := range []string{"p5", "p6", "p3"} {
+		third = r.sandbox(id, id)
+		r.ok("ADD", "1.1.0", third, nil)
+	}
+	r.ok("DEL", "1.1.0", first, nil)
+	if got := r.reach4(third.ns, 3, other.ns, 2); got != "111" {
+		t.Errorf("the new owner of the address after a late DEL: %s", got)
+	}
+	if got := r.reserved(); !slices.Contains(got, "10.9.0.3") {
+		t.Errorf("a late DEL gave away the address of its new owner: %v", got)
+	}
+}
+
+// TestDelOfWhatIsGone deletes without namespace, without the pod's name, and what
+// never was.
+func TestDelOfWhatIsGone(t *testing.T) {
+	r := newRuntime(t)
+	r.ok("DEL", "1.1.0", sandbox{id: "never", pod: "never", iface: "eth0"}, nil)
+	s := r.sandbox("sandbox-a", "a")
+	r.ok("ADD", "1.1.0", s, nil)
+	s.pod, s.ns = "", nil
+	r.ok("DEL", "1.1.0", s, nil)
+	if got := r.left(); got != nothing {
+		t.Error(got)
+	}
+	r.ok("DEL", "1.1.0", s, nil)
+}
+
+func TestRefused(t *testing.T) {
+	r := newRuntime(t)
+	s := r.sandbox("sandbox-a", "a")
+	r.ok("ADD", "1.1.0", s, nil)
+	before := r.left()
+	second := s
+	second.iface = "net1"
+	r.fails("ADD", second, nil, 4, "has the interface eth0 already")
+	r.ok("DEL", "1.1.0", second, nil)
+	if got := r.left(); got != before {
+		t.Errorf("a second interface was refused and deleted: before %s, after %s", before, got)
+	}
+	nameless := r.sandbox("nameless", "")
+	r.fails("ADD", nameless, nil, 4, "no namespace or no name")
+	chained := map[string]any{"prevResult": map[string]any{"cniVersion": "1.1.0"}}
+	r.fails("ADD", r.sandbox("chained", "c"), chained, 7, "first plugin")
+	r.fails("ADD", r.sandbox("relative", "c"), map[string]any{"socket": "cni.sock"}, 7, "absolute")
+	own := sandbox{id: "own", pod: "own", iface: "eth0", ns: r.ns}
+	r.fails("ADD", own, nil, 4, "the node's own")
+	if got := r.left(); got != before {
+		t.Errorf("after refusals: before %s, after %s", before, got)
+	}
+}
+
+// TestCheck breaks what ADD has made, piece by piece.
+func TestCheck(t *testing.T) {
+	r := newRuntime(t)
+	for name, breakage := range map[string]struct{ in, line, want string }{
+		"link":    {"pod", "link del eth0", "host interface"},
+		"down":    {"pod", "link set eth0 down", "down"},
+		"address": {"pod", "addr del {4} dev eth0", "has no address"},
+		"route":   {"pod", "-6 route del default", "no default route"},
+		"host":    {"node", "link set {host} down", "down"},
+		"port":    {"ovs", "", "no open port"},
+	} {
+		s := r.sandbox("check-"+name, name)
+		previous := map[string]any{"prevResult": r.ok("ADD", "1.1.0", s, nil).Result}
+		host := cni.HostInterface(model.PodID{Namespace: "x", Name: name})
+		line := strings.NewReplacer("{4}", r.address(s), "{host}", host).Replace(breakage.line)
+		switch breakage.in {
+		case "pod":
+			r.must(s.ns.Do(func() error { return exec.Command("ip", strings.Fields(line)...).Run() }))
+		case "node":
+			r.must(r.ns.Do(func() error { return exec.Command("ip", strings.Fields(line)...).Run() }))
+		case "ovs":
+			r.vsctl("del-port", host)
+		}
+		r.fails("CHECK", s, previous, 999, breakage.want)
+		r.ok("DEL", "1.1.0", s, nil)
+	}
+	s := r.sandbox("other-address", "other-address")
+	got := r.ok("ADD", "1.1.0", s, nil)
+	got.IPs[0].Address.IP.To4()[3]++
+	r.fails("CHECK", s, map[string]any{"prevResult": got.Result}, 999, "has no address")
+}
