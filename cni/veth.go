@@ -169,6 +169,17 @@ func ownedLinks() ([]ownedLink, error) {
 	return all, nil
 }
 
+// HostInterfaces returns the names of the host sides of pods' pairs, in the
+// namespace of the calling thread.
+func HostInterfaces() ([]string, error) {
+	owned, err := ownedLinks()
+	names := make([]string, len(owned))
+	for i, l := range owned {
+		names[i] = l.name
+	}
+	return names, err
+}
+
 // macOf returns the MAC address of an interface.
 func macOf(name string) (string, error) {
 	link, err := netlink.LinkByName(name)

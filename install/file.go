@@ -61,19 +61,20 @@ func fileDigest(path string) (string, error) {
 	return digestOf(data), nil
 }
 
-// removeOwn removes a file that still is what was put there, and takes it out of
-// the list. It may be gone already.
-func removeOwn(files map[string]string, path string) error {
+// removeOwn removes a file that still is what was put there, takes it out of the
+// list, and reports whether it was there.
+func removeOwn(files map[string]string, path string) (bool, error) {
 	name := filepath.Base(path)
 	digest, err := fileDigest(path)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if digest != "" && digest == files[name] {
+	own := digest != "" && digest == files[name]
+	if own {
 		if err := os.Remove(path); err != nil {
-			return fmt.Errorf("remove: %w", err)
+			return false, fmt.Errorf("remove: %w", err)
 		}
 	}
 	delete(files, name)
-	return nil
+	return own, nil
 }

@@ -61,7 +61,7 @@ func (o Options) Install(ctx context.Context, tell func(Finding)) error {
 		if name == filepath.Base(path) {
 			continue
 		}
-		if err := removeOwn(r.Configs, filepath.Join(o.ConfDir, name)); err != nil {
+		if _, err := removeOwn(r.Configs, filepath.Join(o.ConfDir, name)); err != nil {
 			return err
 		}
 	}

@@ -66,7 +66,7 @@ func rootCommand() *cobra.Command {
 		},
 	}
 	config.AddFlags(root.PersistentFlags())
-	root.AddCommand(configCommand(), statusCommand(), installCommand(), ovsCommand())
+	root.AddCommand(configCommand(), statusCommand(), installCommand(), ovsCommand(), uninstallCommand())
 	return root
 }
 

@@ -14,8 +14,10 @@ import (
 const (
 	keyNode = "felixlike-node"
 	keyRole = "felixlike-role"
-	// roleUplink marks the interface that PhysicalBridge has taken in.
-	roleUplink = "uplink"
+	// The two bridges, and the interface that PhysicalBridge has taken in.
+	roleIntegration = "integration"
+	rolePhysical    = "physical"
+	roleUplink      = "uplink"
 )
 
 // EnsureBridge makes the bridge, its gateway and tunnel port, and on a netdev
@@ -89,7 +91,7 @@ func (c Config) integration() bridgeSpec {
 	return bridgeSpec{
 		row: bridgeRow{
 			Name: c.Bridge, DatapathType: c.DatapathType, FailMode: ptr("secure"),
-			Protocols: []string{"OpenFlow13", "OpenFlow15"}, ExternalIDs: c.marks("integration"),
+			Protocols: []string{"OpenFlow13", "OpenFlow15"}, ExternalIDs: c.marks(roleIntegration),
 		},
 		interfaces: []interfaceRow{
 			{Name: c.Bridge, Type: "internal", ExternalIDs: c.marks("local")},
@@ -111,7 +113,7 @@ func (c Config) physical() bridgeSpec {
 	return bridgeSpec{
 		row: bridgeRow{
 			Name: PhysicalBridge, DatapathType: DatapathNetdev, FailMode: ptr("standalone"),
-			OtherConfig: map[string]string{"hwaddr": c.UplinkMAC.String()}, ExternalIDs: c.marks("physical"),
+			OtherConfig: map[string]string{"hwaddr": c.UplinkMAC.String()}, ExternalIDs: c.marks(rolePhysical),
 		},
 		interfaces: []interfaceRow{
 			{Name: PhysicalBridge, Type: "internal", ExternalIDs: c.marks("local")},

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -127,6 +128,26 @@ func TestPhysicalBridge(t *testing.T) {
 	if again.Writes() != 0 {
 		t.Errorf("second call sent %d operations", again.Writes())
 	}
+}
+
+func TestRemoveBridges(t *testing.T) {
+	f := newFixture(t)
+	f.veth("up0")
+	f.cfg.Uplink, f.cfg.UplinkMAC = "up0", net.HardwareAddr{2, 0, 0, 0, 0, 0x77}
+	c := f.open()
+	f.ensure(c)
+	f.vsctl("add-br", "br-theirs", "--", "set", "bridge", "br-theirs", "datapath_type=netdev")
+	for _, want := range [][]string{{"br-int", PhysicalBridge}, nil} {
+		got, err := c.RemoveBridges(f.context())
+		slices.Sort(got)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("removed %v, %v, want %v", got, err, want)
+		}
+	}
+	if got := f.vsctl("list-br"); got != "br-theirs" {
+		t.Errorf("bridges that are left: %s", got)
+	}
+	f.run("ip", "-n", f.ns, "link", "show", "up0")
 }
 
 func TestErrorsNameBridgeAndPort(t *testing.T) {

@@ -80,12 +80,12 @@ type supervisor struct {
 	log *slog.Logger
 }
 
-// kernelDatapath is the name of the one that every ovs-vswitchd makes.
-const kernelDatapath = "ovs-system"
+// KernelDatapath is the name of the one that every ovs-vswitchd makes.
+const KernelDatapath = "ovs-system"
 
-// owner is the file in the run directory that says whose the kernel's datapath
+// OwnerFile is the file in the run directory that says whose the kernel's datapath
 // is. Both are gone after a reboot.
-const owner = "kernel-datapath"
+const OwnerFile = "kernel-datapath"
 
 // kernel reports whether the kernel's datapath is to be offered. Two daemons
 // would tear each other's ports out of it.
@@ -97,16 +97,16 @@ func (s *supervisor) kernel() (bool, error) {
 		s.log.Warn("NO KERNEL DATAPATH: the userspace datapath is all that this node can have", "reason", err)
 		return false, nil
 	}
-	mark := s.o.RunDir + "/" + owner
+	mark := s.o.RunDir + "/" + OwnerFile
 	_, err := os.Stat(mark)
-	switch _, foreign := netlink.LinkByName(kernelDatapath); {
+	switch _, foreign := netlink.LinkByName(KernelDatapath); {
 	case err == nil:
 		return true, nil
 	case !errors.Is(err, os.ErrNotExist):
 		return false, fmt.Errorf("whose the kernel's datapath is: %w", err)
 	case foreign == nil:
 		return false, fmt.Errorf("another ovs-vswitchd has the kernel's datapath (there is an interface %s): stop it, "+
-			"or have it used by ovsRunDir and leave this one out, or set datapath to netdev", kernelDatapath)
+			"or have it used by ovsRunDir and leave this one out, or set datapath to netdev", KernelDatapath)
 	}
 	if err := os.MkdirAll(s.o.RunDir, 0o755); err != nil {
 		return false, fmt.Errorf("run directory: %w", err)

@@ -1,0 +1,131 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/cni"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/ovsfwd/supervisor"
+	"github.com/felixlike/felixlike/ovsfwd/uplink"
+)
+
+// pods removes the interfaces of pods.
+func (l Leftovers) pods(context.Context, Record) ([]string, error) {
+	all, err := cni.HostInterfaces()
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, name := range all {
+		errs = append(errs, removeLink(name))
+	}
+	return all, errors.Join(errs...)
+}
+
+// bridges gives the node's addresses back to the uplink, and removes our bridges:
+// through the database where somebody else's Open vSwitch serves them, else what
+// the daemons that have ended left in the kernel.
+func (l Leftovers) bridges(ctx context.Context, _ Record) ([]string, error) {
+	if _, err := uplink.Restore(ovsdb.PhysicalBridge); err != nil {
+		return nil, err
+	}
+	if served(l.socket()) {
+		db, err := ovsdb.Open(ctx, ovsdb.Config{Socket: l.socket(), Bridge: l.Bridge})
+		if err != nil {
+			return nil, err
+		}
+		defer db.Close()
+		return db.RemoveBridges(ctx)
+	}
+	gone, err := l.kernelDatapath(ctx)
+	if err != nil {
+		return gone, err
+	}
+	taps, err := l.taps()
+	return append(gone, taps...), err
+}
+
+// socket is that of Open vSwitch's database.
+func (l Leftovers) socket() string { return filepath.Join(l.Root, l.OVSRunDir, "db.sock") }
+
+func served(socket string) bool {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
+}
+
+// kernelDatapath removes the kernel's datapath, which goes on without its
+// daemons, if it is ours; and the tunnel devices that its ports stood on.
+func (l Leftovers) kernelDatapath(ctx context.Context) ([]string, error) {
+	if _, err := os.Stat(filepath.Join(l.Root, l.OVSRunDir, supervisor.OwnerFile)); err != nil {
+		return nil, nil
+	}
+	if _, err := netlink.LinkByName(supervisor.KernelDatapath); err != nil {
+		return nil, nil
+	}
+	out, err := exec.CommandContext(ctx, "ovs-dpctl", "del-dp", "system@"+supervisor.KernelDatapath).CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("kernel datapath %s: %w: %s", supervisor.KernelDatapath, err, strings.TrimSpace(string(out)))
+	}
+	gone := []string{supervisor.KernelDatapath}
+	links, err := netlink.LinkList()
+	if err != nil {
+		return gone, fmt.Errorf("list interfaces: %w", err)
+	}
+	var errs []error
+	for _, link := range links {
+		name := link.Attrs().Name
+		if strings.HasPrefix(name, "genev_sys_") || strings.HasPrefix(name, "vxlan_sys_") || name == "gre_sys" {
+			errs = append(errs, removeLink(name))
+			gone = append(gone, name)
+		}
+	}
+	return gone, errors.Join(errs...)
+}
+
+// taps removes what a userspace datapath has left: devices of these names that
+// nobody serves any more.
+func (l Leftovers) taps() ([]string, error) {
+	var gone []string
+	var errs []error
+	for _, name := range []string{l.Gateway, l.Bridge, ovsdb.PhysicalBridge, "ovs-netdev"} {
+		link, err := netlink.LinkByName(name)
+		if err != nil || link.Type() != "tuntap" {
+			continue
+		}
+		if link.Attrs().RawFlags&unix.IFF_UP != 0 && link.Attrs().RawFlags&unix.IFF_LOWER_UP != 0 {
+			errs = append(errs, fmt.Errorf("interface %s is served by somebody: end that ovs-vswitchd first", name))
+			continue
+		}
+		errs = append(errs, removeLink(name))
+		gone = append(gone, name)
+	}
+	return gone, errors.Join(errs...)
+}
+
+func removeLink(name string) error {
+	link, err := netlink.LinkByName(name)
+	if err == nil {
+		err = netlink.LinkDel(link)
+	}
+	if errors.As(err, new(netlink.LinkNotFoundError)) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("remove interface %s: %w", name, err)
+	}
+	return nil
+}

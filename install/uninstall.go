@@ -1,0 +1,181 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/felixlike/felixlike/internal/sysctl"
+	"github.com/felixlike/felixlike/ovsfwd/hostnet"
+)
+
+// Leftovers say where on a node felixlike may have left something.
+type Leftovers struct {
+	// Root is where the node's root directory is mounted.
+	Root string
+	// BinDir and ConfDir are as in Options.
+	BinDir, ConfDir string
+	// OVSRunDir has the sockets of Open vSwitch on the node, Bridge is the
+	// integration bridge, Gateway its port to the host.
+	OVSRunDir, Bridge, Gateway string
+	// Running returns an error while an agent runs, which would put everything back.
+	Running func(context.Context) error
+	// RemoveBackends removes what backends have left, and returns their names.
+	RemoveBackends func(context.Context) ([]string, error)
+}
+
+// Directories on the node. RunDir and StateDir are ours alone, IPAMDir is what the
+// IPAM plugin keeps of our network, resultsDir what runtimes keep of all.
+const (
+	runDir     = "/run/felixlike"
+	stateDir   = "/var/lib/felixlike"
+	ipamDir    = "/var/lib/cni/networks/felixlike"
+	resultsDir = "/var/lib/cni/results"
+	// network is the name of ours, which begins the names of results.
+	network = "felixlike"
+)
+
+// Remove removes everything that felixlike has left on the node: new pods first go
+// to whoever comes next, policy goes last but for what is kept in files, so that
+// no pod is open while it still has a network. What fails is told, and all else is
+// done; it may be repeated.
+func (l Leftovers) Remove(ctx context.Context, tell func(Finding)) error {
+	if err := l.ended(ctx); err != nil {
+		return err
+	}
+	record, err := readRecord(filepath.Join(l.Root, stateDir))
+	errs := []error{err}
+	for _, step := range []struct {
+		what, did string
+		do        func(context.Context, Record) ([]string, error)
+	}{
+		{"network configuration", "removed", l.configs},
+		{"pods' interfaces", "removed", l.pods},
+		{"bridges", "removed", l.bridges},
+		{"routes and rules", "", l.routes},
+		{"policy", "nothing is left of backend", func(ctx context.Context, _ Record) ([]string, error) { return l.RemoveBackends(ctx) }},
+		{"kernel settings", "as before the installation again:", l.settings},
+		{"plugins", "removed", l.plugins},
+		{"files", "removed", l.files},
+	} {
+		gone, err := step.do(ctx, record)
+		if err != nil {
+			err = fmt.Errorf("%s: %w", step.what, err)
+			tell(Finding{Missing, step.what, err.Error()})
+			errs = append(errs, err)
+			continue
+		}
+		detail := "nothing is left"
+		if len(gone) > 0 {
+			detail = step.did + " " + strings.Join(gone, ", ")
+		}
+		tell(Finding{Good, step.what, detail})
+	}
+	return errors.Join(errs...)
+}
+
+// Pods of a DaemonSet that was deleted take this long to end at most.
+const (
+	endingTimeout = time.Minute
+	endingPause   = 500 * time.Millisecond
+)
+
+// ended waits until agent and Open vSwitch of ours have ended.
+func (l Leftovers) ended(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, endingTimeout)
+	defer cancel()
+	for {
+		err := l.Running(ctx)
+		if err == nil && strings.HasPrefix(l.OVSRunDir, runDir+"/") && served(l.socket()) {
+			err = fmt.Errorf("its Open vSwitch still runs (%s)", l.socket())
+		}
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("felixlike runs on this node: delete its DaemonSet first: %w", err)
+		case <-time.After(endingPause):
+		}
+	}
+}
+
+func (l Leftovers) configs(_ context.Context, r Record) ([]string, error) {
+	return removeAll(r.Configs, l.ConfDir)
+}
+
+func (l Leftovers) plugins(_ context.Context, r Record) ([]string, error) {
+	return removeAll(r.Plugins, l.BinDir)
+}
+
+// removeAll removes what still is as the record says.
+func removeAll(files map[string]string, dir string) ([]string, error) {
+	var gone []string
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		own, err := removeOwn(files, filepath.Join(dir, name))
+		errs = append(errs, err)
+		if own {
+			gone = append(gone, name)
+		}
+	}
+	return gone, errors.Join(errs...)
+}
+
+func (l Leftovers) routes(context.Context, Record) ([]string, error) {
+	return nil, hostnet.Remove(l.Gateway, hostnet.DefaultRouteTable, hostnet.DefaultRulePriority)
+}
+
+// settings puts back what the node had before the first installation. Forwarding
+// stays as it is: kube-proxy and the next network rely on it.
+func (l Leftovers) settings(_ context.Context, r Record) ([]string, error) {
+	var changed []string
+	var errs []error
+	for _, key := range hostnet.NodeSettings() {
+		was, known := r.Settings[key]
+		now, err := sysctl.Read(key)
+		if !known || err != nil || now == was || strings.Contains(filepath.Base(key), "forward") {
+			continue
+		}
+		errs = append(errs, sysctl.Write(key, was))
+		changed = append(changed, key+" = "+was)
+	}
+	return changed, errors.Join(errs...)
+}
+
+// files removes our directories, and those of the CNI project's if nothing of
+// others is in them.
+func (l Leftovers) files(context.Context, Record) ([]string, error) {
+	var gone []string
+	var errs []error
+	remove := func(path string, do func(string) error) {
+		if _, err := os.Lstat(filepath.Join(l.Root, path)); err != nil {
+			return
+		}
+		if err := do(filepath.Join(l.Root, path)); err != nil {
+			errs = append(errs, err)
+			return
+		}
+		gone = append(gone, path)
+	}
+	results, err := filepath.Glob(filepath.Join(l.Root, resultsDir, network+"-*"))
+	errs = append(errs, err)
+	for _, path := range results {
+		errs = append(errs, os.Remove(path))
+	}
+	for _, path := range []string{ipamDir, stateDir, runDir} {
+		remove(path, os.RemoveAll)
+	}
+	for _, path := range []string{resultsDir, filepath.Dir(ipamDir), filepath.Dir(resultsDir)} {
+		if entries, err := os.ReadDir(filepath.Join(l.Root, path)); err == nil && len(entries) == 0 {
+			remove(path, os.Remove)
+		}
+	}
+	return gone, errors.Join(errs...)
+}
