@@ -3,6 +3,7 @@ package dump
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/felixlike/felixlike/model"
@@ -12,61 +13,60 @@ import (
 // become Foreign, and so do all of a set of another type; a line that is neither a
 // set nor a member is an error.
 func ParseIPSets(r io.Reader) ([]*Set, error) {
-	var all []*Set
-	byName := map[string]*Set{}
-	err := eachLine(r, func(number int, line string) error {
-		words := nftWords(strings.TrimSpace(line))
-		switch {
-		case len(words) == 0, words[0][0] == '#':
-			return nil
-		case words[0] == "create" && len(words) >= 3:
-			if byName[words[1]] != nil {
-				return fmt.Errorf("line %d: set %s comes twice", number, shortened(words[1]))
-			}
-			s := newIPSet(words[1], words[2], words[3:])
-			s.Line = number
-			byName[s.Name] = s
-			all = append(all, s)
-			return nil
-		case words[0] == "add" && len(words) >= 3:
-			s := byName[words[1]]
-			if s == nil {
-				return fmt.Errorf("line %d: a member of set %s, which is not there", number, shortened(words[1]))
-			}
-			s.addMember(words[2:])
-			return nil
+	p := newIPSetListing()
+	err := eachLine(r, p.line)
+	return p.sets, err
+}
+
+// ipsetListing is how far a listing was read.
+type ipsetListing struct {
+	sets   []*Set
+	byName map[string]*Set
+}
+
+func newIPSetListing() ipsetListing { return ipsetListing{byName: map[string]*Set{}} }
+
+func (p *ipsetListing) line(number int, line string) error {
+	words := nftWords(strings.TrimSpace(line))
+	switch {
+	case len(words) == 0, words[0][0] == '#':
+		return nil
+	case words[0] == "create" && len(words) >= 3:
+		if p.byName[words[1]] != nil {
+			return fmt.Errorf("line %d: set %s comes twice", number, shortened(words[1]))
 		}
-		return fmt.Errorf("line %d: unknown line %q", number, shortened(line))
-	})
-	return all, err
+		s := newIPSet(words[1], words[2], words[3:])
+		s.Line = number
+		p.byName[s.Name] = s
+		p.sets = append(p.sets, s)
+		return nil
+	case words[0] == "add" && len(words) >= 3:
+		s := p.byName[words[1]]
+		if s == nil {
+			return fmt.Errorf("line %d: a member of set %s, which is not there", number, shortened(words[1]))
+		}
+		s.addMember(words[2:])
+		return nil
+	}
+	return fmt.Errorf("line %d: unknown line %q", number, shortened(line))
 }
 
 // newIPSet takes a set's type and its options. What the kernel picks by itself
-// does not matter.
+// does not matter. The options of a set that is not ours stay with its type.
 func newIPSet(name, kind string, options []string) *Set {
 	s := &Set{Name: name, Type: kind}
-	known := true
+	var family, others []string
 	for i := 0; i < len(options); i++ {
-		value := ""
-		if i+1 < len(options) {
-			value = options[i+1]
-		}
+		pair := options[i:min(i+2, len(options))]
 		switch options[i] {
 		case "family":
-			if s.Family = model.IPv4; value == "inet6" {
-				s.Family = model.IPv6
-			}
+			family = pair
 			i++
 		case "hashsize", "maxelem", "bucketsize", "initval":
 			i++
 		default:
-			known = false
-			s.Type += " " + options[i]
+			others = append(others, options[i])
 		}
-	}
-	if !known || s.Family == 0 {
-		s.Family = 0
-		return s
 	}
 	switch kind {
 	case "hash:ip":
@@ -75,8 +75,16 @@ func newIPSet(name, kind string, options []string) *Set {
 		s.Kind = model.Networks
 	case "hash:ip,port":
 		s.Kind = model.AddressPorts
-	default:
-		s.Family = 0
+	}
+	switch {
+	case slices.Equal(family, []string{"family", "inet"}):
+		s.Family = model.IPv4
+	case slices.Equal(family, []string{"family", "inet6"}):
+		s.Family = model.IPv6
+	}
+	if s.Kind == 0 || s.Family == 0 || len(others) > 0 {
+		s.Kind, s.Family = 0, 0
+		s.Type = strings.Join(append(append([]string{kind}, family...), others...), " ")
 	}
 	return s
 }

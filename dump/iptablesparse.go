@@ -20,11 +20,19 @@ import (
 func ParseIPTables(r io.Reader, f model.Family) ([]*Table, error) {
 	p := saveListing{family: f}
 	err := eachLine(r, p.line)
-	if err == nil && p.table != nil {
-		err = fmt.Errorf("the listing ends inside table %s", p.table.Name)
+	if err == nil {
+		err = p.ended()
 	}
 	p.settle()
 	return p.tables, err
+}
+
+// ended reports whether a table is left open.
+func (p *saveListing) ended() error {
+	if p.table != nil {
+		return fmt.Errorf("the listing ends inside table %s", p.table.Name)
+	}
+	return nil
 }
 
 // saveListing is how far a listing was read.

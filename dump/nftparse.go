@@ -15,10 +15,18 @@ import (
 func ParseNFT(r io.Reader) ([]*Table, error) {
 	p := nftListing{}
 	err := eachLine(r, p.line)
-	if err == nil && p.level() > 0 {
-		err = fmt.Errorf("the listing ends inside %s", p.where())
+	if err == nil {
+		err = p.ended()
 	}
 	return p.tables, err
+}
+
+// ended reports whether something is left open.
+func (p *nftListing) ended() error {
+	if p.level() > 0 {
+		return fmt.Errorf("the listing ends inside %s", p.where())
+	}
+	return nil
 }
 
 // nftListing is how far a listing was read.

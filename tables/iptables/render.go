@@ -93,6 +93,23 @@ func (h *header) device(s tables.Side) *string {
 // render returns the text of a rule with the hash. It is the caller's to have
 // checked it.
 func render(r tables.Rule, hash string) string {
+	return naming{chain: KernelName, set: ipsets.KernelName}.render(r, hash)
+}
+
+// Text returns the text of a rule whose chains and sets have the names of the
+// kernel already. Without a hash it has the one comment only, if there is any.
+func Text(r tables.Rule, hash string) (string, error) {
+	same := func(name string) string { return name }
+	if err := checkText(r); err != nil {
+		return "", err
+	}
+	return naming{chain: same, set: same}.render(r, hash), nil
+}
+
+// naming gives chains and sets the names that they have in the kernel.
+type naming struct{ chain, set func(string) string }
+
+func (n naming) render(r tables.Rule, hash string) string {
 	var h header
 	var modules, connmarks strings.Builder
 	for _, m := range r.Matches {
@@ -115,22 +132,22 @@ func render(r tables.Rule, hash string) string {
 			}
 			*h.device(m.Side) = not(m.Negated) + option(m.Side, "-i ", "-o ") + name + " "
 		default:
-			modules.WriteString(module(m, r))
+			modules.WriteString(n.module(m, r))
 		}
 	}
 	text := h.source + h.destination + h.in + h.out + h.protocol + modules.String() + connmarks.String()
-	return text + comments(hash, r.Comment) + action(r.Action)
+	return text + comments(hash, r.Comment) + n.action(r.Action)
 }
 
 // module returns the text of a match that a module of its own does.
-func module(m tables.Match, r tables.Rule) string {
+func (n naming) module(m tables.Match, r tables.Rule) string {
 	switch m := m.(type) {
 	case tables.MatchDestinationPorts:
 		return portMatch(m, r)
 	case tables.MatchSet:
-		return fmt.Sprintf("-m set --match-set %s %s ", ipsets.KernelName(m.Set), m.Side)
+		return fmt.Sprintf("-m set --match-set %s %s ", n.set(m.Set), m.Side)
 	case tables.MatchPortSet:
-		return fmt.Sprintf("-m set --match-set %s dst,dst ", ipsets.KernelName(m.Set))
+		return fmt.Sprintf("-m set --match-set %s dst,dst ", n.set(m.Set))
 	case tables.MatchConnState:
 		return "-m conntrack --ctstate " + states(m.States) + " "
 	case tables.MatchConnOriginal:
@@ -168,14 +185,17 @@ func portMatch(m tables.MatchDestinationPorts, r tables.Rule) string {
 
 // comments returns the two comments: the hash, and what the rule is for.
 func comments(hash, readable string) string {
-	text := "-m comment --comment " + quote(tables.CommentPrefix+hash) + " "
+	text := ""
+	if hash != "" {
+		text = "-m comment --comment " + quote(tables.CommentPrefix+hash) + " "
+	}
 	if readable != "" {
 		text += "-m comment --comment " + quote(readable) + " "
 	}
 	return text
 }
 
-func action(a tables.Action) string {
+func (n naming) action(a tables.Action) string {
 	switch a := a.(type) {
 	case tables.Accept:
 		return "-j ACCEPT"
@@ -184,9 +204,9 @@ func action(a tables.Action) string {
 	case tables.Return:
 		return "-j RETURN"
 	case tables.Jump:
-		return "-j " + KernelName(a.Chain)
+		return "-j " + n.chain(a.Chain)
 	case tables.Goto:
-		return "-g " + KernelName(a.Chain)
+		return "-g " + n.chain(a.Chain)
 	case tables.SetMark:
 		return fmt.Sprintf("-j MARK --set-xmark %#x/%#x", a.Value, a.Mask)
 	case tables.SetConnMark:

@@ -1,0 +1,217 @@
+package dump
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// nftText writes the matches and the action of a typed rule as nft lists them.
+// counter is what stands between them.
+func nftText(r tables.Rule, counter string) string {
+	w := nftWriter{}
+	for i, m := range r.Matches {
+		w.match(m, r.Matches[i+1:])
+	}
+	w.binding(r.Action)
+	if counter != "" {
+		w.add(counter)
+	}
+	w.action(r.Action)
+	return strings.Join(w.words, " ")
+}
+
+type nftWriter struct {
+	words []string
+	// bound is the family that the rule is bound to so far.
+	bound model.Family
+	// protocol is the one that was matched but not written: nft writes it with the
+	// port.
+	protocol string
+}
+
+func (w *nftWriter) add(format string, args ...any) {
+	if len(args) > 0 {
+		format = fmt.Sprintf(format, args...)
+	}
+	w.words = append(w.words, format)
+}
+
+func nftIP(f model.Family) string { return either(f == model.IPv6, "ip6", "ip") }
+
+func nftSide(s tables.Side) string { return either(s == tables.Source, "saddr", "daddr") }
+
+func nftNot(negated bool) string { return either(negated, "!= ", "") }
+
+func (w *nftWriter) match(m tables.Match, later []tables.Match) {
+	switch m := m.(type) {
+	case tables.MatchProtocol:
+		name := nftProtocol(m.Protocol)
+		for _, l := range later {
+			if _, ok := l.(tables.MatchDestinationPorts); ok {
+				w.protocol = name
+				return
+			}
+		}
+		w.add("meta l4proto %s", name)
+	case tables.MatchDestinationPorts:
+		ports := fmt.Sprint(m.First)
+		if m.First != m.Last {
+			ports = fmt.Sprintf("%d-%d", m.First, m.Last)
+		}
+		w.add("%s dport %s", w.protocol, ports)
+	case tables.MatchSet:
+		w.bound = m.Family
+		w.add("%s %s @%s", nftIP(m.Family), nftSide(m.Side), m.Set)
+	case tables.MatchPortSet:
+		w.bound = m.Family
+		w.add("%s daddr . meta l4proto . th dport @%s", nftIP(m.Family), m.Set)
+	case tables.MatchLoop:
+		w.bound = m.Family
+		w.add("%s saddr . %s daddr @%s", nftIP(m.Family), nftIP(m.Family), m.Set)
+	case tables.MatchPrefix:
+		w.bound = model.FamilyOf(m.Prefix.Addr())
+		w.add("%s %s %s%s", nftIP(w.bound), nftSide(m.Side), nftNot(m.Negated), nftPrefix(m.Prefix))
+	case tables.MatchConnSource:
+		f := model.FamilyOf(m.Prefix.Addr())
+		w.bind(f)
+		w.add("ct original %s saddr %s", nftIP(f), nftPrefix(m.Prefix))
+	default:
+		w.metaMatch(m)
+	}
+}
+
+func (w *nftWriter) metaMatch(m tables.Match) {
+	switch m := m.(type) {
+	case tables.MatchInterface:
+		w.add("%s %s\"%s\"", either(m.Side == tables.Source, "iifname", "oifname"), nftNot(m.Negated), m.Name)
+	case tables.MatchConnState:
+		w.add("ct state %s", nftStates(m.States))
+	case tables.MatchConnOriginal:
+		w.add("ct direction original")
+	case tables.MatchConnDNAT:
+		w.add("ct status dnat")
+	case tables.MatchForwarded:
+		w.add("iif != 0")
+	case tables.MatchLocal:
+		w.add("fib %s type %slocal", nftSide(m.Side), nftNot(m.Negated))
+	case tables.MatchMark:
+		w.add("meta mark %s", nftMasked(m.Value, m.Mask, m.Negated))
+	case tables.MatchConnMark:
+		w.add("ct mark %s", nftMasked(m.Value, m.Mask, false))
+	default:
+		w.add("%s", m) // there is none
+	}
+}
+
+// nftStates writes states in nft's order.
+func nftStates(s tables.ConnState) string {
+	var names []string
+	for _, one := range []tables.ConnState{tables.StateInvalid, tables.StateEstablished, tables.StateRelated, tables.StateNew} {
+		if s&one != 0 {
+			names = append(names, one.String())
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+func nftMasked(value, mask uint32, negated bool) string {
+	if mask == ^uint32(0) {
+		return fmt.Sprintf("%s0x%08x", nftNot(negated), value)
+	}
+	return fmt.Sprintf("& 0x%08x %s 0x%08x", mask, either(negated, "!=", "=="), value)
+}
+
+func nftProtocol(p model.Protocol) string {
+	if p == model.ICMPv6 {
+		return "ipv6-icmp"
+	}
+	return p.String()
+}
+
+// nftPrefix writes single addresses without a length.
+func nftPrefix(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
+}
+
+// bind writes the family, unless a match has said it.
+func (w *nftWriter) bind(f model.Family) {
+	if w.bound != f {
+		w.bound = f
+		w.add("meta nfproto ipv%s", f)
+	}
+}
+
+// binding binds the rule to the family of its action.
+func (w *nftWriter) binding(a tables.Action) {
+	switch a := a.(type) {
+	case tables.Dispatch:
+		w.bind(a.Family)
+	case tables.KeepSource:
+		w.bind(a.Family)
+	case tables.SourceNAT:
+		w.bind(model.FamilyOf(a.To))
+	}
+}
+
+func (w *nftWriter) action(a tables.Action) {
+	switch a := a.(type) {
+	case tables.SetMark:
+		w.add("meta mark set %s", nftAssigned("meta mark", a.Value, a.Mask))
+	case tables.SetConnMark:
+		w.add("ct mark set %s", nftAssigned("ct mark", a.Value, a.Mask))
+	case tables.SourceNAT:
+		w.add("snat %s to %s", nftIP(model.FamilyOf(a.To)), a.To)
+	case tables.KeepSource:
+		w.add("snat %s to %s saddr", nftIP(a.Family), nftIP(a.Family))
+	case tables.Dispatch:
+		w.add("%s %s vmap @%s", nftIP(a.Family), nftSide(a.Side), a.Map)
+	default: // the others have the words that nft has
+		w.add("%s", a)
+	}
+}
+
+func nftAssigned(itself string, value, mask uint32) string {
+	switch {
+	case mask == ^uint32(0):
+		return fmt.Sprintf("0x%08x", value)
+	case value == mask:
+		return fmt.Sprintf("%s | 0x%08x", itself, value)
+	case value == 0:
+		return fmt.Sprintf("%s & 0x%08x", itself, ^mask)
+	}
+	return fmt.Sprintf("%s & 0x%08x | 0x%08x", itself, ^mask|value, value)
+}
+
+// nftComment writes a rule's comment as the kernel has it.
+func nftComment(r *Rule) string {
+	text := r.Comment
+	if r.Hash != "" {
+		text = string(tables.AppendKernelComment(nil, r.Hash, r.Comment))
+	}
+	if text == "" {
+		return ""
+	}
+	return ` comment "` + text + `"`
+}
+
+// nftElement writes an element as nft does.
+func nftElement(k model.GroupKind, e Element) string {
+	text := nftPrefix(e.Prefix)
+	switch k {
+	case model.AddressPorts:
+		text = fmt.Sprintf("%s . %s . %d", text, nftProtocol(e.Protocol), e.Port)
+	case model.Loops:
+		text += " . " + text
+	}
+	if e.Verdict != nil {
+		text += " : " + e.Verdict.String()
+	}
+	return text
+}
