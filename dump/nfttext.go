@@ -3,6 +3,7 @@ package dump
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/felixlike/felixlike/model"
@@ -126,10 +127,13 @@ func nftMasked(value, mask uint32, negated bool) string {
 }
 
 func nftProtocol(p model.Protocol) string {
-	if p == model.ICMPv6 {
+	switch p {
+	case model.ICMPv6:
 		return "ipv6-icmp"
+	case model.ICMP, model.TCP, model.UDP, model.SCTP:
+		return p.String()
 	}
-	return p.String()
+	return strconv.Itoa(int(p))
 }
 
 // nftPrefix writes single addresses without a length.

@@ -198,7 +198,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 				log.Warn("this node's addresses may be out of date", "component", "netlink", "error", err)
 			})
 		},
-		HealthAddress: a.server.Status,
+		HealthAddress: a.server.Status, Settings: a.settings,
 		Underlay:      a.network.status,
 		Managers: []managers.Manager{
 			br,
@@ -214,6 +214,15 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		Stages: a.stages(a.arrival(crossing), conntrack, br, host),
 		Lost:   br.lost, Log: log, Timing: timing,
 	}), br
+}
+
+// settings are those that what is programmed depends on.
+func (a *agent) settings() control.Settings {
+	at := a.choice.Switch
+	return control.Settings{
+		OVSRunDir: at.RunDir, Bridge: at.Bridge, Userspace: at.Node.Userspace,
+		Masquerade: a.choice.Masquerade, ServiceCIDRs: at.Node.ServiceCIDRs,
+	}
 }
 
 // stages returns all stages in their order.

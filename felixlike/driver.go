@@ -46,6 +46,8 @@ type Config struct {
 	Managers []managers.Manager
 	// Stages are programmed in this order.
 	Stages []Stage
+	// Settings are those that what is programmed depends on. It may be nil.
+	Settings func() control.Settings
 	// HealthAddress says where probes and metrics are served, for status. It may
 	// be nil.
 	HealthAddress func() string

@@ -7,13 +7,13 @@ import (
 
 // Node is a node of the cluster as forwarding sees it.
 type Node struct {
-	Name string
+	Name string `json:"name"`
 	// Addresses are the node's own (InternalIP) addresses, at most one a
 	// family, IPv4 first.
-	Addresses []netip.Addr
+	Addresses []netip.Addr `json:"addresses,omitempty"`
 	// PodCIDRs are the masked prefixes of the node's pods, at most one a
 	// family, IPv4 first.
-	PodCIDRs []netip.Prefix
+	PodCIDRs []netip.Prefix `json:"podCIDRs,omitempty"`
 }
 
 // Address returns the node's address of a family, or the zero Addr.

@@ -8,7 +8,8 @@ import (
 
 // PodID names a pod: its namespace and name.
 type PodID struct {
-	Namespace, Name string
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
 }
 
 // String returns "namespace/name".
@@ -103,8 +104,9 @@ func (d Direction) String() string {
 // PolicyID names a policy within its tier. Cluster-scoped policies have no
 // namespace.
 type PolicyID struct {
-	Tier            Tier
-	Namespace, Name string
+	Tier      Tier   `json:"tier"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
 }
 
 // String returns "tier:namespace/name", without the tier for NetworkPolicies.
@@ -132,16 +134,20 @@ func (id PolicyID) Compare(o PolicyID) int {
 
 // Policy is a policy resolved to groups. Rules keep the order of the object.
 type Policy struct {
-	ID PolicyID
+	ID PolicyID `json:"id"`
 	// Precedence orders the policies of the admin and the baseline tier.
-	Precedence      Precedence
-	Ingress, Egress []Rule
+	Precedence Precedence `json:"precedence,omitzero"`
+	Ingress    []Rule     `json:"ingress,omitempty"`
+	Egress     []Rule     `json:"egress,omitempty"`
 }
 
 // Precedence is the place of a policy among those of its tier: a lower tier of
 // the object's own API, then a lower priority, is asked first; of equal ones the
 // order of identifiers decides. It is zero for NetworkPolicies.
-type Precedence struct{ Tier, Priority uint16 }
+type Precedence struct {
+	Tier     uint16 `json:"tier"`
+	Priority uint16 `json:"priority"`
+}
 
 // Compare orders by tier, then priority.
 func (p Precedence) Compare(o Precedence) int {
@@ -172,20 +178,21 @@ func (p *Policy) Rules(d Direction) []Rule {
 // A dimension that is neither "any" nor has members matches nothing.
 type Rule struct {
 	// Name tells people where the rule comes from, as in "ingress[0]".
-	Name       string
-	Action     Action
-	AnyPeer    bool
-	Peers      []GroupID
-	AnyPort    bool
-	Ports      []PortRange
-	NamedPorts []GroupID
+	Name       string      `json:"name"`
+	Action     Action      `json:"action"`
+	AnyPeer    bool        `json:"anyPeer,omitempty"`
+	Peers      []GroupID   `json:"peers,omitempty"`
+	AnyPort    bool        `json:"anyPort,omitempty"`
+	Ports      []PortRange `json:"ports,omitempty"`
+	NamedPorts []GroupID   `json:"namedPorts,omitempty"`
 }
 
 // PortRange is an inclusive range of destination ports of one protocol.
 // First 0 and Last 65535 stand for the whole protocol.
 type PortRange struct {
-	Protocol    Protocol
-	First, Last uint16
+	Protocol Protocol `json:"protocol"`
+	First    uint16   `json:"first"`
+	Last     uint16   `json:"last"`
 }
 
 // AllPorts reports whether the range covers its whole protocol.
@@ -243,9 +250,9 @@ func (k GroupKind) String() string {
 // address (/32 or /128) unless the kind is Networks. Protocol and Port are
 // zero unless the kind is AddressPorts.
 type Member struct {
-	Prefix   netip.Prefix
-	Protocol Protocol
-	Port     uint16
+	Prefix   netip.Prefix `json:"prefix"`
+	Protocol Protocol     `json:"protocol,omitzero"`
+	Port     uint16       `json:"port,omitempty"`
 }
 
 // AddressMember returns the member for a single address.
@@ -285,17 +292,18 @@ func (m Member) String() string {
 
 // Group is a set of members with the selector it stands for.
 type Group struct {
-	ID   GroupID
-	Kind GroupKind
+	ID   GroupID   `json:"id"`
+	Kind GroupKind `json:"kind"`
 	// Description is the selector in words, for people.
-	Description string
+	Description string `json:"description"`
 }
 
 // Endpoint is a pod of this node as policy sees it: which policies apply.
 // The interface it is attached by is an Attachment.
 type Endpoint struct {
-	ID              PodID
-	Ingress, Egress Applied
+	ID      PodID   `json:"id"`
+	Ingress Applied `json:"ingress"`
+	Egress  Applied `json:"egress"`
 }
 
 // Applied returns the policies of one direction.
@@ -312,7 +320,9 @@ func (e *Endpoint) Applied(d Direction) Applied {
 // identifier and isolate the endpoint when there is at least one, whether or not
 // it has rules.
 type Applied struct {
-	Admin, NetworkPolicies, Baseline []PolicyID
+	Admin           []PolicyID `json:"admin,omitempty"`
+	NetworkPolicies []PolicyID `json:"networkPolicies,omitempty"`
+	Baseline        []PolicyID `json:"baseline,omitempty"`
 }
 
 // Isolated reports whether a NetworkPolicy isolates the direction.

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/felixlike/felixlike/model"
@@ -26,6 +27,18 @@ func (e *Engine) Snapshot() []model.Update {
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(e.endpoints), model.PodID.Compare) {
 		all = append(all, model.EndpointUpdate{Endpoint: e.endpoints[id].endpoint(id)})
+	}
+	return all
+}
+
+// PodAddresses returns the addresses of the pods of the whole cluster, but for
+// those on the host's network.
+func (e *Engine) PodAddresses() map[model.PodID][]netip.Addr {
+	all := make(map[model.PodID][]netip.Addr, len(e.pods))
+	for id, p := range e.pods {
+		if len(p.addresses) > 0 {
+			all[id] = p.addresses
+		}
 	}
 	return all
 }

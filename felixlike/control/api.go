@@ -30,6 +30,9 @@ type Agent interface {
 	WaitProgrammed(ctx context.Context, revision uint64) (uint64, error)
 	// Objects returns the Kubernetes objects that policy is computed from.
 	Objects(ctx context.Context) (Objects, error)
+	// Model returns what policy was computed to, and what the dataplane is made of
+	// besides.
+	Model(ctx context.Context) (Model, error)
 }
 
 // Status is the state of one agent.

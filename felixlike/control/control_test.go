@@ -8,9 +8,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -54,6 +56,25 @@ func (f *fakeAgent) Sync(ctx context.Context, pods []model.PodID) (uint64, error
 
 func (f *fakeAgent) Objects(context.Context) (Objects, error) {
 	return Objects{Node: f.status.Node, Revision: f.status.Observed}, f.err
+}
+
+func (f *fakeAgent) Model(context.Context) (Model, error) {
+	mac, _ := net.ParseMAC("aa:bb:cc:00:00:01")
+	pod := model.PodID{Namespace: "shop", Name: "web"}
+	policy := model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "shop", Name: "p"}
+	address := netip.MustParseAddr("10.0.0.7")
+	return Model{
+		Node: f.status.Node, Backend: "nftables", Revision: f.status.Programmed,
+		Settings:  Settings{Masquerade: true, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}},
+		Nodes:     []*model.Node{{Name: "n1", Addresses: []netip.Addr{address}}},
+		Groups:    []Group{{Group: model.Group{ID: "a1", Kind: model.Addresses}, Members: []model.Member{model.AddressMember(address)}}},
+		Policies:  []*model.Policy{{ID: policy, Ingress: []model.Rule{{Name: "ingress[0]", Action: model.Allow, AnyPeer: true, Ports: []model.PortRange{{Protocol: model.TCP, First: 80, Last: 80}}}}}},
+		Endpoints: []*model.Endpoint{{ID: pod, Ingress: model.Applied{NetworkPolicies: []model.PolicyID{policy}}}},
+		Attachments: NewAttachments([]*model.Attachment{
+			{Pod: pod, Interface: "fx-1", OFPort: 3, MAC: mac, Addresses: []netip.Addr{address}},
+		}),
+		Pods: []Pod{{ID: pod, Addresses: []netip.Addr{address}}},
+	}, f.err
 }
 
 func (f *fakeAgent) SetBackend(_ context.Context, name string) error {
@@ -144,6 +165,26 @@ func TestObjects(t *testing.T) {
 	got, err := NewClient(path).Objects(context.Background())
 	if err != nil || got.Node != "n1" || got.Revision != 7 {
 		t.Errorf("objects = %+v, %v", got, err)
+	}
+}
+
+// What the agent says of its model comes over as it was.
+func TestModelRoundTrip(t *testing.T) {
+	agent := &fakeAgent{status: Status{Node: "n1", Programmed: 7}}
+	path, _ := serve(t, agent)
+	got, err := NewClient(path).Model(context.Background())
+	want, _ := agent.Model(context.Background())
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("model = %+v, %v, want %+v", got, err, want)
+	}
+	var attached *model.Attachment
+	for _, u := range got.Updates() {
+		if a, ok := u.(model.AttachmentUpdate); ok {
+			attached = a.Attachment
+		}
+	}
+	if attached == nil || attached.MAC.String() != "aa:bb:cc:00:00:01" || attached.OFPort != 3 {
+		t.Errorf("attachment %+v", attached)
 	}
 }
 

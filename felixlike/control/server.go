@@ -99,6 +99,8 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request) (any, error) {
 		return h.agent.Status(), nil
 	case objectsPath:
 		return h.agent.Objects(ctx)
+	case modelPath:
+		return h.agent.Model(ctx)
 	case syncPath:
 		pods, err := readPods(http.MaxBytesReader(w, r.Body, maxBody))
 		if err != nil {
@@ -123,7 +125,7 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request) (any, error) {
 // methodOf returns the method that a path is asked with.
 func methodOf(path string) (string, error) {
 	switch path {
-	case statusPath, objectsPath, programmedPath:
+	case statusPath, objectsPath, modelPath, programmedPath:
 		return http.MethodGet, nil
 	case syncPath, backendPath:
 		return http.MethodPost, nil
@@ -132,7 +134,7 @@ func methodOf(path string) (string, error) {
 	if version != Version {
 		return "", refuse(http.StatusNotFound, "unknown API version %q: this agent serves %s", version, Version)
 	}
-	return "", refuse(http.StatusNotFound, "unknown path %s: this agent serves %s, %s, %s, %s and %s", path, statusPath, objectsPath, syncPath, programmedPath, backendPath)
+	return "", refuse(http.StatusNotFound, "unknown path %s: this agent serves %s, %s, %s, %s, %s and %s", path, statusPath, objectsPath, modelPath, syncPath, programmedPath, backendPath)
 }
 
 // withTimeout gives the request the deadline that its caller has. The

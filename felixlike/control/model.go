@@ -1,0 +1,125 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+const modelPath = "/" + Version + "/model"
+
+// Model is what the agent has computed for its node, and what else its dataplane
+// is made of: from it follows all that is programmed. Lists are sorted.
+type Model struct {
+	// Node is the agent's own, Backend the one that decides policy, Revision the
+	// newest that is programmed; the model may be ahead of it.
+	Node     string   `json:"node"`
+	Backend  string   `json:"backend"`
+	Revision uint64   `json:"programmedRevision"`
+	Settings Settings `json:"settings"`
+
+	Nodes       []*model.Node     `json:"nodes"`
+	Groups      []Group           `json:"groups"`
+	Policies    []*model.Policy   `json:"policies"`
+	Endpoints   []*model.Endpoint `json:"endpoints"`
+	Attachments []Attachment      `json:"attachments"`
+	// HostAddresses are this node's own.
+	HostAddresses []netip.Addr `json:"hostAddresses"`
+	// Pods are those of the whole cluster that have addresses: they tell whose the
+	// members of groups are.
+	Pods []Pod `json:"pods"`
+}
+
+// Settings are those that what is programmed depends on.
+type Settings struct {
+	// OVSRunDir holds the sockets of Open vSwitch.
+	OVSRunDir    string         `json:"ovsRunDir"`
+	Bridge       string         `json:"bridge"`
+	Userspace    bool           `json:"userspaceDatapath"`
+	Masquerade   bool           `json:"masquerade"`
+	ServiceCIDRs []netip.Prefix `json:"serviceCIDRs,omitempty"`
+}
+
+// Group is a group with its members.
+type Group struct {
+	model.Group
+	Members []model.Member `json:"members"`
+}
+
+// Attachment is the interface of a local pod.
+type Attachment struct {
+	Pod       model.PodID  `json:"pod"`
+	Interface string       `json:"interface"`
+	OFPort    uint32       `json:"ofport"`
+	MAC       string       `json:"mac"`
+	Addresses []netip.Addr `json:"addresses"`
+}
+
+// Pod tells the addresses of a pod.
+type Pod struct {
+	ID        model.PodID  `json:"id"`
+	Addresses []netip.Addr `json:"addresses"`
+}
+
+// NewAttachments returns attachments as they are told.
+func NewAttachments(all []*model.Attachment) []Attachment {
+	out := make([]Attachment, len(all))
+	for i, a := range all {
+		out[i] = Attachment{Pod: a.Pod, Interface: a.Interface, OFPort: a.OFPort, MAC: a.MAC.String(), Addresses: a.Addresses}
+	}
+	return out
+}
+
+// Updates returns the model as updates, in an order in which managers can take
+// them.
+func (m *Model) Updates() []model.Update {
+	var all []model.Update
+	for _, n := range m.Nodes {
+		all = append(all, model.NodeUpdate{Node: n})
+	}
+	all = append(all, model.HostAddressesUpdate{Addresses: m.HostAddresses})
+	for _, g := range m.Groups {
+		all = append(all, model.GroupUpdate{Group: g.Group, Added: g.Members})
+	}
+	for _, p := range m.Policies {
+		all = append(all, model.PolicyUpdate{Policy: p})
+	}
+	for _, e := range m.Endpoints {
+		all = append(all, model.EndpointUpdate{Endpoint: e})
+	}
+	for _, a := range m.Attachments {
+		mac, _ := net.ParseMAC(a.MAC) // without one, nothing is forwarded to the pod
+		all = append(all, model.AttachmentUpdate{Attachment: &model.Attachment{
+			Pod: a.Pod, Interface: a.Interface, OFPort: a.OFPort, MAC: mac, Addresses: a.Addresses,
+		}})
+	}
+	return all
+}
+
+// Add takes over an update, as far as it creates something.
+func (m *Model) Add(u model.Update) {
+	switch u := u.(type) {
+	case model.NodeUpdate:
+		m.Nodes = append(m.Nodes, u.Node)
+	case model.GroupUpdate:
+		m.Groups = append(m.Groups, Group{u.Group, u.Added})
+	case model.PolicyUpdate:
+		m.Policies = append(m.Policies, u.Policy)
+	case model.EndpointUpdate:
+		m.Endpoints = append(m.Endpoints, u.Endpoint)
+	}
+}
+
+// Model returns what the agent has computed for its node.
+func (c *Client) Model(ctx context.Context) (Model, error) {
+	var m Model
+	err := c.call(ctx, http.MethodGet, modelPath, nil, nil, &m)
+	return m, err
+}
+
+// String names the model for people.
+func (m *Model) String() string { return fmt.Sprintf("node %s, backend %s", m.Node, m.Backend) }
