@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables"
@@ -61,16 +60,8 @@ func NewNFTables(node string, masquerade bool) Backend {
 }
 
 func newNFTables(c Choice) Backend {
-	node := c.Node
 	table := nftables.New(nftables.Options{NetNS: c.NetNS})
-	r := rules.NewRenderer(GatewayPort, rules.NFTablesNameLength)
-	all := []managers.Manager{
-		managers.NewStaticManager(node, r, table, table),
-		managers.NewIPSetManager(table),
-		managers.NewPolicyManager(node, r, table),
-		managers.NewEndpointManager(r, table, managers.NewMapDispatcher(table)),
-		managers.NewSourceManager(node, c.Masquerade, r, table),
-	}
+	r, all := NFTablesManagers(c, table)
 	return Backend{
 		Name: NFTables, Renderer: r, Close: table.Close,
 		Left: func(ctx context.Context) (bool, error) {

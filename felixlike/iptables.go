@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/ipsets/kernel"
-	"github.com/felixlike/felixlike/managers"
-	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/tables/iptables"
 )
@@ -21,21 +19,11 @@ func NewIPTables(node string, masquerade bool, variant iptables.Variant) Backend
 }
 
 func newIPTables(c Choice) Backend {
-	node := c.Node
 	x := &xtables{
 		table: iptables.New(iptables.Options{Variant: c.Variant, NetNS: c.NetNS}),
 		sets:  kernel.New(kernel.Options{NetNS: c.NetNS}),
 	}
-	r := rules.NewRenderer(GatewayPort, rules.IPTablesNameLength)
-	chains := managers.NewTreeDispatcher(r, x.table)
-	chains.UpdateChain(r.Passed())
-	all := []managers.Manager{
-		managers.NewStaticManager(node, r, chains, x.sets),
-		managers.NewIPSetManager(x.sets),
-		managers.NewPolicyManager(node, r, chains),
-		managers.NewEndpointManager(r, chains, chains),
-		managers.NewSourceManager(node, c.Masquerade, r, chains),
-	}
+	r, all := IPTablesManagers(c, x.table, x.sets)
 	name := IPTables + "-" + c.Variant.String()
 	return Backend{
 		Name: name, Renderer: r, Left: x.table.Exists, Remove: x.remove, Close: x.sets.Close,

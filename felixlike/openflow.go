@@ -20,10 +20,10 @@ import (
 const (
 	// policyStage is the stage of the backend in the switch.
 	policyStage = "openflow-policy"
-	// hostTable is the nftables table beside the policy flows: it keeps addresses
+	// HostTable is the nftables table beside the policy flows: it keeps addresses
 	// true on their way through the host, hides pods behind the node's address on
 	// the way out, and drops what goes around the bridge.
-	hostTable = nftables.DefaultTable + "-openflow"
+	HostTable = nftables.DefaultTable + "-openflow"
 	// removeTimeout bounds the removal from a switch that may hang.
 	removeTimeout = 15 * time.Second
 )
@@ -47,7 +47,7 @@ func newOpenFlow(c Choice) Backend {
 	p := &switchPolicy{
 		lost: make(chan struct{}, 1),
 		link: link{socket: c.Switch.management(), flows: flows}, policies: policyflows.NewProgrammer(store, flows),
-		daemon: vswitchd.New(c.Switch.RunDir, c.Switch.datapath()), host: nftables.New(nftables.Options{Table: hostTable, NetNS: c.NetNS}),
+		daemon: vswitchd.New(c.Switch.RunDir, c.Switch.datapath()), host: nftables.New(nftables.Options{Table: HostTable, NetNS: c.NetNS}),
 	}
 	flows.Last(policyflows.JudgedKey, func(ctx context.Context) error {
 		return p.daemon.WaitRevalidators(ctx, touch(p.link.conn))
@@ -58,11 +58,7 @@ func newOpenFlow(c Choice) Backend {
 		default: // told already
 		}
 	}
-	policies := managers.NewSwitchPolicyManager(c.Node, store)
-	r := rules.NewRenderer(GatewayPort, rules.NFTablesNameLength)
-	host := managers.NewHostManager(managers.HostOptions{
-		Node: c.Node, Services: c.Switch.Node.ServiceCIDRs, Hairpin: pipeline.Hairpin, Masquerade: c.Masquerade,
-	}, r, p.host, p.host)
+	policies, host, r := switchManagers(c, store, p.host)
 	return Backend{
 		Name: OpenFlow, Place: InSwitch, Renderer: r, Left: p.left, Remove: p.remove, Close: p.close, Forwarded: policies.Forwarded,
 		// While another backend decides, nothing needs to be guarded.

@@ -28,10 +28,10 @@ const (
 // An element is a member as the kernel can hold it.
 type element = model.Member
 
-// elementsOf yields the elements that a member stands for: the kernel takes no
+// Elements yields the elements that a member stands for: the kernel takes no
 // prefix of length zero, so all addresses are two halves.
-func elementsOf(m model.Member) iter.Seq[element] {
-	return func(yield func(element) bool) {
+func Elements(m model.Member) iter.Seq[model.Member] {
+	return func(yield func(model.Member) bool) {
 		if !everything(m) {
 			yield(m)
 			return

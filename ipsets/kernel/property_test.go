@@ -29,7 +29,7 @@ func (w wish) lines() []string {
 	for _, name := range sorted(w) {
 		elements := map[string]bool{}
 		for m := range w[name].members {
-			for e := range elementsOf(m) {
+			for e := range Elements(m) {
 				elements[savedElement(e)] = true
 			}
 		}

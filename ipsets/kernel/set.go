@@ -58,7 +58,7 @@ func (s *set) empty() {
 }
 
 func (s *set) touch(m model.Member) {
-	for e := range elementsOf(m) {
+	for e := range Elements(m) {
 		if _, ok := s.before[e]; !ok {
 			s.before[e] = s.wants(e)
 		}
@@ -81,7 +81,7 @@ func (s *set) wants(e element) bool {
 func (s *set) elements() iter.Seq[element] {
 	return func(yield func(element) bool) {
 		for m := range s.members {
-			for e := range elementsOf(m) {
+			for e := range Elements(m) {
 				if _, also := s.members[e]; also && e != m {
 					continue
 				}

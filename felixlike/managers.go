@@ -1,0 +1,69 @@
+package felixlike
+
+import (
+	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+	"github.com/felixlike/felixlike/ovsfwd/policyflows"
+	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// What follows puts together the managers of each backend, for drivers that
+// program a kernel and for such as only note what is wanted of them.
+
+// NFTDriver is what managers ask of a driver of nftables.
+type NFTDriver interface {
+	managers.Chains
+	ipsets.Sets
+	tables.VerdictMaps
+}
+
+// NFTablesManagers returns the managers of the backend in nftables.
+func NFTablesManagers(c Choice, table NFTDriver) (*rules.Renderer, []managers.Manager) {
+	r := rules.NewRenderer(GatewayPort, rules.NFTablesNameLength)
+	return r, []managers.Manager{
+		managers.NewStaticManager(c.Node, r, table, table),
+		managers.NewIPSetManager(table),
+		managers.NewPolicyManager(c.Node, r, table),
+		managers.NewEndpointManager(r, table, managers.NewMapDispatcher(table)),
+		managers.NewSourceManager(c.Node, c.Masquerade, r, table),
+	}
+}
+
+// IPTablesManagers returns the managers of the backends in iptables.
+func IPTablesManagers(c Choice, table managers.Chains, sets ipsets.Sets) (*rules.Renderer, []managers.Manager) {
+	r := rules.NewRenderer(GatewayPort, rules.IPTablesNameLength)
+	chains := managers.NewTreeDispatcher(r, table)
+	chains.UpdateChain(r.Passed())
+	return r, []managers.Manager{
+		managers.NewStaticManager(c.Node, r, chains, sets),
+		managers.NewIPSetManager(sets),
+		managers.NewPolicyManager(c.Node, r, chains),
+		managers.NewEndpointManager(r, chains, chains),
+		managers.NewSourceManager(c.Node, c.Masquerade, r, chains),
+	}
+}
+
+// OpenFlowManagers returns the managers of the backend in the switch.
+func OpenFlowManagers(c Choice, flows policyflows.Flows, host NFTDriver) (*rules.Renderer, []managers.Manager) {
+	policies, hosts, r := switchManagers(c, policyflows.New(policyflows.Options{Flows: flows}), host)
+	return r, []managers.Manager{policies, hosts}
+}
+
+func switchManagers(c Choice, store *policyflows.Store, host NFTDriver) (*managers.SwitchPolicyManager, *managers.HostManager, *rules.Renderer) {
+	r := rules.NewRenderer(GatewayPort, rules.NFTablesNameLength)
+	return managers.NewSwitchPolicyManager(c.Node, store), managers.NewHostManager(managers.HostOptions{
+		Node: c.Node, Services: c.Switch.Node.ServiceCIDRs, Hairpin: pipeline.Hairpin, Masquerade: c.Masquerade,
+	}, r, host, host), r
+}
+
+// ForwardingManagers returns the managers of the bridge's forwarding flows, as
+// they are where the backend of the choice judges.
+func ForwardingManagers(c Choice, flows managers.Flows) []managers.Manager {
+	forwarding := managers.NewForwardingManager(c.Node, c.Switch.Node, flows)
+	if c.Name == OpenFlow {
+		forwarding.SetMode(pipeline.Full)
+	}
+	return []managers.Manager{forwarding, managers.NewTunnelManager(c.Node, c.Switch.Node, flows)}
+}
