@@ -2,6 +2,7 @@ package dump
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
@@ -100,3 +101,9 @@ func (t Term) Matches(value Word) bool { return value.And(t.Mask) == t.Value }
 
 // Exact reports whether all bits of the field are compared.
 func (t Term) Exact() bool { return t.Mask == Ones(t.Field.Bits()) }
+
+// Addr returns the value of a field that has an address.
+func (t Term) Addr() netip.Addr {
+	a, _ := netip.AddrFromSlice(bytesOf(t.Field, t.Value))
+	return a
+}

@@ -37,6 +37,20 @@ func (f Format) String() string {
 	return fmt.Sprintf("format(%d)", uint8(f))
 }
 
+// MarshalText writes the name of the tool.
+func (f Format) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
+
+// UnmarshalText reads the name of a tool.
+func (f *Format) UnmarshalText(b []byte) error {
+	for known := FormatNFT; known <= FormatFlows; known++ {
+		if known.String() == string(b) {
+			*f = known
+			return nil
+		}
+	}
+	return fmt.Errorf("unknown format %q", b)
+}
+
 // Parse reads listings of any of the formats, several behind one another, and
 // tells each by how it looks. What was read before an error is returned with it.
 func Parse(r io.Reader) (*State, error) {

@@ -123,7 +123,9 @@ func TestWrittenAsListed(t *testing.T) {
 // canonicalNFT is of a listing with several tables.
 func canonicalNFT(listing string) string {
 	var all []string
-	listing = regexp.MustCompile(`,\n\s+`).ReplaceAllString(listing, ", ") // elements on lines of their own
+	// Elements may be on lines of their own.
+	listing = strings.NewReplacer("elements = {\n\t\t\t", "elements = { ", ",\n\t\t}", " }").Replace(listing)
+	listing = regexp.MustCompile(`,\n\s+`).ReplaceAllString(listing, ", ")
 	for part := range strings.SplitSeq(listing, "\n}\n") {
 		if strings.TrimSpace(part) != "" {
 			all = append(all, tablestest.CanonicalNFT(part+"\n}\n"))

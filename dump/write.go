@@ -16,6 +16,21 @@ type TextOptions struct {
 	Counters bool
 	// Elements says how much of a set is written; what is not full cannot be loaded.
 	Elements Elements
+	// Note, if not nil, says something about a *Chain, *Rule, *Set, Element or *Flow,
+	// which is then written behind it as a remark. With it, too, the text is for people
+	// only: not every tool takes remarks there.
+	Note func(object any) string
+}
+
+// note returns the remark about an object.
+func (o TextOptions) note(object any) string {
+	if o.Note == nil {
+		return ""
+	}
+	if text := o.Note(object); text != "" {
+		return "  # " + text
+	}
+	return ""
 }
 
 // Elements says how much of a set is written.
@@ -85,27 +100,30 @@ func (t *Table) writeNFT(w *bufio.Writer, o TextOptions) {
 
 func (s *Set) writeNFT(w *bufio.Writer, o TextOptions) {
 	kind, flags, flagged := strings.Cut(s.Type, " flags ")
-	fmt.Fprintf(w, "\t%s %s {\n\t\ttype %s\n", either(strings.Contains(kind, " : "), "map", "set"), s.Name, kind)
+	fmt.Fprintf(w, "\t%s %s {%s\n\t\ttype %s\n", either(strings.Contains(kind, " : "), "map", "set"), s.Name, o.note(s), kind)
 	if flagged {
 		fmt.Fprintf(w, "\t\tflags %s\n", flags)
 	}
-	texts := make([]string, 0, len(s.Elements)+len(s.Foreign))
-	for _, e := range s.Elements {
-		texts = append(texts, nftElement(s.Kind, e))
-	}
-	texts = append(texts, s.Foreign...)
+	n := len(s.Elements) + len(s.Foreign)
 	switch {
-	case len(texts) == 0 || o.Elements == None:
+	case n == 0 || o.Elements == None:
 	case o.Elements == CountOnly:
-		fmt.Fprintf(w, "\t\t# elements: %d\n", len(texts))
+		fmt.Fprintf(w, "\t\t# elements: %d\n", n)
 	default:
-		fmt.Fprintf(w, "\t\telements = { %s }\n", strings.Join(texts, ",\n\t\t\t     "))
+		w.WriteString("\t\telements = {\n")
+		for _, e := range s.Elements {
+			fmt.Fprintf(w, "\t\t\t%s,%s\n", nftElement(s.Kind, e), o.note(e))
+		}
+		for _, text := range s.Foreign {
+			fmt.Fprintf(w, "\t\t\t%s,\n", text)
+		}
+		w.WriteString("\t\t}\n")
 	}
 	w.WriteString("\t}\n")
 }
 
 func (c *Chain) writeNFT(w *bufio.Writer, o TextOptions) {
-	fmt.Fprintf(w, "\tchain %s {\n", c.Name)
+	fmt.Fprintf(w, "\tchain %s {%s\n", c.Name, o.note(c))
 	if h := c.Hook; h != nil {
 		device := ""
 		if h.Device != "" {
@@ -114,7 +132,7 @@ func (c *Chain) writeNFT(w *bufio.Writer, o TextOptions) {
 		fmt.Fprintf(w, "\t\ttype %s hook %s%s priority %d; policy %s;\n", h.Type, h.Point, device, h.Priority, c.Policy)
 	}
 	for i := range c.Rules {
-		fmt.Fprintf(w, "\t\t%s\n", c.Rules[i].NFT(o.Counters))
+		fmt.Fprintf(w, "\t\t%s%s\n", c.Rules[i].NFT(o.Counters), o.note(&c.Rules[i]))
 	}
 	w.WriteString("\t}\n")
 }
@@ -154,7 +172,7 @@ func (t *Table) writeIPTables(w *bufio.Writer, o TextOptions) {
 		if c.Policy != "" {
 			policy = strings.ToUpper(c.Policy)
 		}
-		fmt.Fprintf(w, ":%s %s [0:0]\n", c.Name, policy)
+		fmt.Fprintf(w, ":%s %s [0:0]%s\n", c.Name, policy, o.note(c))
 	}
 	for _, c := range t.Chains {
 		for i := range c.Rules {
@@ -162,7 +180,7 @@ func (t *Table) writeIPTables(w *bufio.Writer, o TextOptions) {
 			if o.Counters {
 				fmt.Fprintf(w, "[%d:%d] ", r.Packets, r.Bytes)
 			}
-			fmt.Fprintf(w, "-A %s\n", strings.TrimRight(c.Name+" "+r.IPTables(), " "))
+			fmt.Fprintf(w, "-A %s%s\n", strings.TrimRight(c.Name+" "+r.IPTables(), " "), o.note(r))
 		}
 	}
 	w.WriteString("COMMIT\n")
@@ -201,13 +219,13 @@ func WriteIPSets(out io.Writer, all []*Set, o TextOptions) error {
 		if s.Family != 0 {
 			family = " family " + either(s.Family == model.IPv6, "inet6", "inet")
 		}
-		fmt.Fprintf(w, "create %s %s%s\n", s.Name, s.Type, family)
+		fmt.Fprintf(w, "create %s %s%s%s\n", s.Name, s.Type, family, o.note(s))
 		switch o.Elements {
 		case CountOnly:
 			fmt.Fprintf(w, "# elements: %d\n", len(s.Elements)+len(s.Foreign))
 		case Full:
 			for _, e := range s.Elements {
-				fmt.Fprintf(w, "add %s %s\n", s.Name, ipsetMember(e))
+				fmt.Fprintf(w, "add %s %s%s\n", s.Name, ipsetMember(e), o.note(e))
 			}
 			for _, text := range s.Foreign {
 				fmt.Fprintf(w, "add %s %s\n", s.Name, text)
@@ -233,7 +251,7 @@ func WriteFlows(out io.Writer, all []*Flow, o TextOptions) error {
 		if o.Counters {
 			fmt.Fprintf(w, "n_packets=%d,n_bytes=%d,", f.Packets, f.Bytes)
 		}
-		fmt.Fprintf(w, "cookie=%#x,%s\n", f.Cookie, f)
+		fmt.Fprintf(w, "cookie=%#x,%s%s\n", f.Cookie, f, o.note(f))
 	}
 	return w.Flush()
 }

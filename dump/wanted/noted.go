@@ -26,7 +26,9 @@ type notedSet struct {
 	members map[model.Member]tables.Action
 }
 
-func newNoted() *noted { return &noted{chains: map[string]tables.Chain{}, sets: map[string]*notedSet{}} }
+func newNoted() *noted {
+	return &noted{chains: map[string]tables.Chain{}, sets: map[string]*notedSet{}}
+}
 
 // UpdateChain implements tables.Table.
 func (n *noted) UpdateChain(c tables.Chain) { n.chains[c.Name] = c }

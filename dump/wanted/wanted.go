@@ -125,4 +125,3 @@ func (n *notedFlows) all() ([]*dump.Flow, error) {
 	}
 	return all, nil
 }
-

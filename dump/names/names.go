@@ -1,0 +1,187 @@
+// Package names tells what the names, numbers and addresses in a dump stand for:
+// policies and their rules, groups of pods, pods, nodes. It gives everything in a
+// model its name again, as the renderers do, and looks the names up; so it knows
+// nothing that is not in the model, and guesses nothing.
+//
+// It is pure, and tested by what the backends render from the same model.
+package names
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/ovsfwd/policyflows"
+	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables/iptables"
+)
+
+// Names are those of one model. The zero value knows none.
+type Names struct {
+	chains, sets map[string]string
+	addresses    map[netip.Addr]string
+	prefixes     map[netip.Prefix]string
+	rules        map[uint32]string
+	ports        map[uint32]string
+	macs         map[string]string
+}
+
+// Of returns the names of a model; of nil, those that do not depend on one.
+func Of(m *control.Model) *Names {
+	n := &Names{
+		chains: map[string]string{}, sets: map[string]string{}, addresses: map[netip.Addr]string{},
+		prefixes: map[netip.Prefix]string{}, rules: map[uint32]string{}, ports: map[uint32]string{}, macs: map[string]string{},
+	}
+	n.static()
+	if m == nil {
+		return n
+	}
+	n.policies(m)
+	n.groups(m)
+	n.places(m)
+	return n
+}
+
+// Chain says what a chain is for, "" if that is not known.
+func (n *Names) Chain(name string) string { return n.chains[name] }
+
+// Set says what a set or a verdict map has in it, "" if that is not known.
+func (n *Names) Set(name string) string { return n.sets[name] }
+
+// Address says whose an address is, "" if that is not known.
+func (n *Names) Address(a netip.Addr) string { return n.addresses[a] }
+
+// Prefix says whose a prefix is, "" if that is not known.
+func (n *Names) Prefix(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return n.addresses[p.Addr()]
+	}
+	return n.prefixes[p]
+}
+
+// Rule says which rule of which policy a conjunction stands for, "" if that is not
+// known.
+func (n *Names) Rule(id uint32) string { return n.rules[id] }
+
+// Port says whose a port of the bridge is, "" if that is not known.
+func (n *Names) Port(number uint32) string { return n.ports[number] }
+
+// MAC says whose an Ethernet address is, "" if that is not known.
+func (n *Names) MAC(mac string) string { return n.macs[mac] }
+
+// setChain notes the names that a chain has in nftables and in iptables.
+func (n *Names) setChain(long, short, what string) {
+	n.chains[long] = what
+	n.chains[iptables.KernelName(short)] = what
+}
+
+func (n *Names) setSet(name, what string) {
+	n.sets[name] = what
+	n.sets[ipsets.KernelName(name)] = what
+}
+
+// static names what every node has.
+func (n *Names) static() {
+	for name, what := range map[string]string{
+		rules.ChainForward: "where packets come in", rules.ChainPrerouting: "around the switch",
+		rules.ChainFromPods: "from a pod or the tunnel", rules.ChainFromOutside: "from outside to a pod", rules.ChainToPods: "to a pod of this node",
+		rules.ChainSources: "sources of what pods send", rules.ChainAllowed: "marks what policy let through",
+		rules.ChainPassed: "past the rules of others", rules.ChainFromSwitch: "what the switch leaves to services",
+		rules.ChainRewritten: "sources that others have rewritten", rules.ChainGuardForward: "guard while policy is loaded",
+		rules.ChainGuardPrerouting: "guard while policy is loaded",
+	} {
+		n.setChain(name, name, what)
+	}
+	for _, f := range model.Families() {
+		n.setSet(rules.PodNetworksSet(f), "pod networks of the cluster")
+		n.setSet(rules.HairpinSet(f), "pods of this node, to themselves")
+		n.setSet(rules.EgressSet(f), "pods of this node whose egress is judged")
+		n.setSet(rules.DispatchMap(model.Egress, f), "policies by the source")
+		n.setSet(rules.DispatchMap(model.Ingress, f), "policies by the destination")
+	}
+	n.ports[ovsdb.GatewayOFPort], n.ports[ovsdb.TunnelOFPort] = "gateway", "tunnel"
+}
+
+func (n *Names) policies(m *control.Model) {
+	long := rules.NewRenderer(felixlike.GatewayPort, rules.NFTablesNameLength)
+	short := rules.NewRenderer(felixlike.GatewayPort, rules.IPTablesNameLength)
+	var all []policyflows.RuleID
+	for _, p := range m.Policies {
+		for _, d := range model.Directions() {
+			n.setChain(long.PolicyChain(p.ID, d), short.PolicyChain(p.ID, d), fmt.Sprintf("policy %s %s", p.ID, d))
+			for i := range p.Rules(d) {
+				all = append(all, policyflows.RuleID{Policy: p.ID, Direction: d, Index: i})
+			}
+		}
+	}
+	for id, r := range policyflows.IDs(all) {
+		n.rules[id] = fmt.Sprintf("%s %s[%d]", r.Policy, r.Direction, r.Index)
+	}
+	for _, e := range m.Endpoints {
+		for _, d := range model.Directions() {
+			applied := e.Applied(d)
+			if applied.Empty() {
+				continue
+			}
+			n.setChain(long.AppliedChain(d, applied), short.AppliedChain(d, applied), fmt.Sprintf("pods under %s, %s", list(applied), d))
+		}
+	}
+}
+
+// list names the policies of a list.
+func list(a model.Applied) string {
+	var all []string
+	for _, ids := range [][]model.PolicyID{a.Admin, a.NetworkPolicies, a.Baseline} {
+		for _, id := range ids {
+			all = append(all, id.String())
+		}
+	}
+	const most = 4
+	if more := len(all) - most; more > 1 {
+		all = append(all[:most], fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(all, ", ")
+}
+
+func (n *Names) groups(m *control.Model) {
+	for _, g := range m.Groups {
+		for _, f := range model.Families() {
+			n.setSet(ipsets.Name(g.ID, f), g.Description)
+		}
+	}
+}
+
+// places names addresses, prefixes and ports.
+func (n *Names) places(m *control.Model) {
+	for _, node := range m.Nodes {
+		for _, a := range node.Addresses {
+			n.addresses[a] = "node " + node.Name
+		}
+		for _, p := range node.PodCIDRs {
+			n.prefixes[p] = "pods of " + node.Name
+			n.addresses[p.Addr().Next()] = "gateway of " + node.Name
+		}
+	}
+	for _, a := range m.HostAddresses {
+		if n.addresses[a] == "" {
+			n.addresses[a] = "node " + m.Node
+		}
+	}
+	for _, p := range m.Pods {
+		for _, a := range p.Addresses {
+			n.addresses[a] = p.ID.String()
+		}
+	}
+	n.macs[ovsdb.GatewayMAC(m.Node).String()] = "gateway of " + m.Node
+	for _, a := range m.Attachments {
+		n.ports[a.OFPort], n.macs[a.MAC] = a.Pod.String(), a.Pod.String()
+		for _, addr := range a.Addresses {
+			n.addresses[addr] = a.Pod.String()
+		}
+	}
+}
