@@ -199,7 +199,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 			})
 		},
 		HealthAddress: a.server.Status, Settings: a.settings,
-		Underlay:      a.network.status,
+		Underlay: a.network.status,
 		Managers: []managers.Manager{
 			br,
 			carrier,

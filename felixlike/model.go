@@ -20,7 +20,7 @@ func (d *Driver) Model(ctx context.Context) (control.Model, error) {
 func (d *Driver) model() control.Model {
 	m := control.Model{
 		Node: d.cfg.Node, Backend: d.backend.Name, Revision: d.programmed,
-		HostAddresses: slices.Clone(d.tracker.host.Addresses),
+		HostAddresses: slices.Clone(d.tracker.host.Addresses), ServiceCIDRs: slices.Clone(d.tracker.services.Prefixes),
 	}
 	if d.cfg.Settings != nil {
 		m.Settings = d.cfg.Settings()

@@ -268,7 +268,7 @@ func (l *Lab) addNodesLocked(ctx context.Context, p *plan) error {
 			continue
 		}
 		group.Go(func() error {
-			dir := filepath.Join(l.dir, "nodes", bounded(name, maxNodePart))
+			dir := nodeDir(l.dir, name)
 			// A node made anew starts with an empty database and log.
 			if err := os.RemoveAll(dir); err != nil {
 				return fmt.Errorf("node %s: %w", name, err)

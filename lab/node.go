@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,6 +99,15 @@ func (n *Node) OVS() *ovsdaemon.Daemons { return n.ovs }
 
 // ControlSocket returns the path of the agent's control socket.
 func (n *Node) ControlSocket() string { return filepath.Join(n.runDir(), "control.sock") }
+
+// ControlSocket returns the path of the control socket of an agent, by the lab's
+// folder and name (empty for the default), and the node's.
+func ControlSocket(root, lab, node string) string {
+	return (&Node{dir: nodeDir(filepath.Join(cmp.Or(root, DefaultRoot), lab), node)}).ControlSocket()
+}
+
+// nodeDir is a node's folder in that of its lab.
+func nodeDir(lab, node string) string { return filepath.Join(lab, "nodes", bounded(node, maxNodePart)) }
 
 // LogFile returns the path of the agent's log.
 func (n *Node) LogFile() string { return filepath.Join(n.dir, "agent.log") }

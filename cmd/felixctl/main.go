@@ -1,5 +1,5 @@
 // Command felixctl is the operator's tool: status and backend ask and change the
-// agent of this node, lab makes clusters of network namespaces, and bench
+// agent of this node, dump, diff and trace show what it has programmed, lab makes clusters of network namespaces, and bench
 // measures what the backends cost.
 package main
 
@@ -13,6 +13,7 @@ import (
 
 	benchcli "github.com/felixlike/felixlike/bench/cli"
 	"github.com/felixlike/felixlike/ctl"
+	dumpcli "github.com/felixlike/felixlike/dump/cli"
 	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/felixlike/version"
 	"github.com/felixlike/felixlike/lab/cli"
@@ -25,8 +26,8 @@ func main() {
 		Short: "Operate and examine felixlike",
 		Long: `Operate and examine felixlike.
 
-status and backend talk to the agent of this node; lab and bench need no
-cluster, only root on a Linux machine.
+status, backend, dump, snapshot, diff and trace talk to the agent of this node;
+lab and bench need no cluster, only root on a Linux machine.
 
 Exit codes of all commands: 0 as expected; 1 something is not as expected, or
 not in order; 2 wrong usage, or something could not be done.`,
@@ -35,11 +36,12 @@ not in order; 2 wrong usage, or something could not be done.`,
 		SilenceErrors: true,
 	}
 	root.AddCommand(cli.Commands(), benchcli.Commands(), tracecli.Command())
+	root.AddCommand(dumpcli.Commands()...)
 	root.AddCommand(ctl.Commands()...)
 	err := root.ExecuteContext(context.Background())
 	switch {
 	case err == nil:
-	case errors.Is(err, report.ErrNotInOrder), errors.Is(err, cli.ErrBlocked), errors.Is(err, tracecli.ErrDenied):
+	case errors.Is(err, report.ErrNotInOrder), errors.Is(err, cli.ErrBlocked), errors.Is(err, tracecli.ErrDenied), errors.Is(err, dumpcli.ErrDifferent):
 		os.Exit(cli.ExitDisagreement) // what was printed says it
 	default:
 		fmt.Fprintln(os.Stderr, "felixctl:", err)

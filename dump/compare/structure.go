@@ -73,15 +73,9 @@ type differ struct {
 // note names an object by the later side that has it.
 func (d *differ) note(before, after any, hasAfter bool) string {
 	if hasAfter {
-		if d.NoteAfter != nil {
-			return d.NoteAfter(after)
-		}
-		return ""
+		return d.NoteAfter(after)
 	}
-	if d.NoteBefore != nil {
-		return d.NoteBefore(before)
-	}
-	return ""
+	return d.NoteBefore(before)
 }
 
 func (d *differ) add(o Object) {

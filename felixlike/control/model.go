@@ -29,6 +29,9 @@ type Model struct {
 	Attachments []Attachment      `json:"attachments"`
 	// HostAddresses are this node's own.
 	HostAddresses []netip.Addr `json:"hostAddresses"`
+	// ServiceCIDRs are the prefixes of Services that the datastore tells, besides those
+	// of the settings.
+	ServiceCIDRs []netip.Prefix `json:"serviceCIDRs,omitempty"`
 	// Pods are those of the whole cluster that have addresses: they tell whose the
 	// members of groups are.
 	Pods []Pod `json:"pods"`
@@ -81,7 +84,7 @@ func (m *Model) Updates() []model.Update {
 	for _, n := range m.Nodes {
 		all = append(all, model.NodeUpdate{Node: n})
 	}
-	all = append(all, model.HostAddressesUpdate{Addresses: m.HostAddresses})
+	all = append(all, model.HostAddressesUpdate{Addresses: m.HostAddresses}, model.ServiceCIDRsUpdate{Prefixes: m.ServiceCIDRs})
 	for _, g := range m.Groups {
 		all = append(all, model.GroupUpdate{Group: g.Group, Added: g.Members})
 	}

@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/felixlike/felixlike/dump/compare"
+	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/terminal"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/trace"
+)
+
+// follower judges packets by following them through what a side holds.
+type follower struct{ site *trace.Site }
+
+func newFollower(s *side, m *control.Model) follower {
+	site := &trace.Site{
+		Node: m.Node, Nodes: m.Nodes, HostAddresses: m.HostAddresses, Bridge: m.Settings.Bridge, Gateway: felixlike.GatewayPort, Uplink: "uplink",
+		GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(m.Node),
+		Rulesets: trace.Rulesets(s.state),
+	}
+	if len(s.state.Flows) > 0 {
+		site.Flows = trace.NewFlows(s.state)
+	}
+	for _, a := range m.Attachments {
+		mac, _ := net.ParseMAC(a.MAC) // without one, packets come from nowhere
+		site.Attachments = append(site.Attachments, &model.Attachment{
+			Pod: a.Pod, Interface: a.Interface, OFPort: a.OFPort, MAC: mac, Addresses: a.Addresses,
+		})
+	}
+	return follower{site}
+}
+
+// Judge implements compare.Judge.
+func (f follower) Judge(p compare.Packet) (bool, string, error) {
+	path, err := trace.Follow(trace.Packet{
+		Source: p.Source, Destination: p.Destination, Protocol: p.Protocol, Port: p.Port, Conn: trace.New,
+	}, []*trace.Site{f.site}, nil)
+	if err != nil {
+		return false, "", err
+	}
+	o := path.Opinion()
+	if policies := path.Policies(); len(policies) > 0 {
+		o.Why += " (" + strings.Join(policies, ", ") + ")"
+	}
+	return o.Through, o.Why, nil
+}
+
+// verdicts is the report of that view.
+type verdicts struct{ compare.Trials }
+
+func verdictsOf(_ context.Context, a, b *side, _ compare.Options) (report, error) {
+	before, after := a.modelOr(b), b.modelOr(a)
+	if before == nil || after == nil {
+		return nil, errNoModel
+	}
+	return verdicts{compare.Verdicts(newFollower(a, before), newFollower(b, after), compare.EndsOf(before, after), compare.PortsOf(before, after))}, nil
+}
+
+// different counts what cannot be told: nobody knows that it is the same.
+func (v verdicts) different() bool { return len(v.Changed)+len(v.Unknown) > 0 }
+
+func through(o compare.Opinion) string {
+	switch {
+	case o.Unknown != "":
+		return "unknown"
+	case o.Through:
+		return "allowed"
+	}
+	return "denied"
+}
+
+func portOf(v compare.Verdict) string {
+	if v.Port == 0 {
+		return v.Protocol.String()
+	}
+	return fmt.Sprintf("%d/%s", v.Port, v.Protocol)
+}
+
+// row is what is told of a verdict; the reason is that of the side that denies.
+func row(v compare.Verdict) []any {
+	why := v.After.Why
+	switch {
+	case v.Before.Unknown+v.After.Unknown != "":
+		why = v.Before.Unknown + v.After.Unknown
+	case !v.Before.Through:
+		why = "before: " + v.Before.Why
+	}
+	return []any{v.From, v.To, portOf(v), through(v.Before), through(v.After), why}
+}
+
+func (v verdicts) summary() string {
+	pairs := map[string]bool{}
+	for _, c := range v.Changed {
+		pairs[c.From+" "+c.To] = true
+	}
+	text := fmt.Sprintf("%d packets were followed on both sides: ", v.Packets)
+	switch {
+	case len(v.Changed) == 0:
+		text += "no verdict differs"
+	default:
+		text += fmt.Sprintf("%d verdicts between %d pairs differ", len(v.Changed), len(pairs))
+	}
+	if n := len(v.Unknown); n > 0 {
+		text += fmt.Sprintf("; %d cannot be told", n)
+	}
+	if v.Left > 0 {
+		text += fmt.Sprintf("; %d more were left out", v.Left)
+	}
+	return text
+}
+
+func (v verdicts) text(w io.Writer, style terminal.Style) error {
+	if len(v.Changed)+len(v.Unknown) > 0 {
+		t := terminal.NewTable(style, "FROM", "TO", "PORT", "BEFORE", "AFTER", "WHY")
+		for _, c := range append(v.Changed[:len(v.Changed):len(v.Changed)], v.Unknown...) {
+			t.Row(row(c)...)
+		}
+		if _, err := fmt.Fprintf(w, "%s\n\n", t); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintln(w, v.summary())
+	return err
+}
+
+func (v verdicts) markdown(w io.Writer) error {
+	var b strings.Builder
+	if len(v.Changed)+len(v.Unknown) > 0 {
+		b.WriteString("| from | to | port | before | after | why |\n|---|---|---|---|---|---|\n")
+		for _, c := range append(v.Changed[:len(v.Changed):len(v.Changed)], v.Unknown...) {
+			for _, cell := range row(c) {
+				fmt.Fprintf(&b, "| %s ", strings.ReplaceAll(fmt.Sprint(cell), "|", "\\|"))
+			}
+			b.WriteString("|\n")
+		}
+		b.WriteByte('\n')
+	}
+	fmt.Fprintf(&b, "%s\n", v.summary())
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,117 @@
+package wanted
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+
+	"github.com/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/datastore/manifests"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/policy"
+)
+
+// FromManifests returns the model that a node's agent would compute from a folder
+// of manifests. What these do not say (settings, own addresses, interfaces of pods)
+// is taken from like, a model of the node, where there is one. It also returns what
+// is wrong with the objects.
+func FromManifests(ctx context.Context, dir, node string, like *control.Model) (*control.Model, []model.Problem, error) {
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return nil, nil, errors.Join(fmt.Errorf("%s is no folder of manifests", dir), err)
+	}
+	batch, err := firstBatch(ctx, dir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the manifests in %s: %w", dir, err)
+	}
+	e := policy.New(node)
+	problems := batch.Problems
+	for _, event := range batch.Events {
+		problems = append(problems, set(e, event)...)
+	}
+	e.Flush()
+	m := &control.Model{Node: node}
+	if like != nil {
+		m.Backend, m.Settings, m.HostAddresses, m.ServiceCIDRs = like.Backend, like.Settings, like.HostAddresses, like.ServiceCIDRs
+	}
+	for _, u := range e.Snapshot() {
+		m.Add(u)
+	}
+	if !slices.ContainsFunc(m.Nodes, func(n *model.Node) bool { return n.Name == node }) {
+		return nil, problems, fmt.Errorf("the manifests in %s have no node %s with addresses", dir, node)
+	}
+	addresses := e.PodAddresses()
+	for id, all := range addresses {
+		m.Pods = append(m.Pods, control.Pod{ID: id, Addresses: all})
+	}
+	slices.SortFunc(m.Pods, func(a, b control.Pod) int { return a.ID.Compare(b.ID) })
+	m.Attachments = attachments(m, addresses, like)
+	return m, problems, nil
+}
+
+// firstBatch reads the folder once.
+func firstBatch(ctx context.Context, dir string) (datastore.Batch, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var first *datastore.Batch
+	err := manifests.New(manifests.Options{Dir: dir, Log: slog.New(slog.DiscardHandler)}).Run(ctx, func(b datastore.Batch) {
+		if first == nil {
+			first = &b
+		}
+		if b.InSync {
+			cancel()
+		}
+	})
+	if first == nil {
+		return datastore.Batch{}, errors.Join(errors.New("nothing was read"), err)
+	}
+	return *first, nil
+}
+
+func set(e *policy.Engine, event datastore.Event) []model.Problem {
+	switch o := event.(type) {
+	case datastore.NodeSet:
+		return e.SetNode(o.Node)
+	case datastore.NamespaceSet:
+		e.SetNamespace(o.Namespace)
+	case datastore.PodSet:
+		return e.SetPod(o.Pod)
+	case datastore.NetworkPolicySet:
+		return e.SetNetworkPolicy(o.Policy)
+	case datastore.NetworkPolicyClosed:
+		e.SetClosedNetworkPolicy(o.Namespace, o.Name, o.PodSelector)
+	}
+	return nil
+}
+
+// attachments are those of the model that is like this one, and for pods that it
+// does not have, made up.
+func attachments(m *control.Model, addresses map[model.PodID][]netip.Addr, like *control.Model) []control.Attachment {
+	known := map[model.PodID]control.Attachment{}
+	next := uint32(1000)
+	if like != nil {
+		for _, a := range like.Attachments {
+			known[a.Pod] = a
+		}
+	}
+	var all []control.Attachment
+	for _, e := range m.Endpoints {
+		a, ok := known[e.ID]
+		if !ok {
+			next++
+			a = control.Attachment{
+				Pod: e.ID, Interface: fmt.Sprintf("%s%d", model.PodInterfacePrefix, next), OFPort: next, MAC: ovsdb.GatewayMAC(e.ID.String()).String(),
+			}
+		}
+		a.Addresses = addresses[e.ID]
+		if len(a.Addresses) > 0 {
+			all = append(all, a)
+		}
+	}
+	return all
+}
