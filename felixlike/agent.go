@@ -167,10 +167,6 @@ type agent struct {
 func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	cfg, log, ports := a.cfg, a.log, a.choice.Switch.Node
 	flows := openflow.NewFlowTable(pipeline.Owner, pipeline.Version)
-	host := hostnet.NewReconciler()
-	br := newBridge(bridgeOptions{
-		db: a.bridgeConfig(), runDir: cfg.OVSRunDir, flows: flows, network: a.network, gatewayMTU: host.SetMTU, log: log,
-	})
 	forwarding := managers.NewForwardingManager(cfg.NodeName, ports, flows)
 	carrier := carry.New(carry.Options{
 		Node: cfg.NodeName, RunDir: cfg.OVSRunDir, Socket: a.choice.Switch.management(), DatapathType: a.choice.Switch.datapath(),
@@ -178,6 +174,12 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	conntrack := hostnet.NewConntrack(carrier)
 	crossing := &crossing{at: a.choice.Switch, carrier: carrier, forwarding: forwarding, log: log.With("component", "driver")}
 	crossing.Steer(a.backend.Place)
+	back := &comeback{crossing: crossing, judges: crossing.judges, log: log.With("component", "driver")}
+	host := hostnet.NewReconciler()
+	br := newBridge(bridgeOptions{
+		db: a.bridgeConfig(), runDir: cfg.OVSRunDir, flows: flows, network: a.network,
+		gatewayMTU: host.SetMTU, connected: back.found, log: log,
+	})
 	timing := DefaultTiming()
 	timing.Resync = time.Duration(cfg.ResyncInterval)
 	return New(Config{
@@ -211,7 +213,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 			forwarding,
 			managers.NewTunnelManager(cfg.NodeName, ports, flows),
 		},
-		Stages: a.stages(a.arrival(crossing), conntrack, br, host),
+		Stages: a.stages(a.arrival(crossing), back, conntrack, br, host),
 		Lost:   br.lost, Log: log, Timing: timing,
 	}), br
 }
@@ -226,7 +228,7 @@ func (a *agent) settings() control.Settings {
 }
 
 // stages returns all stages in their order.
-func (a *agent) stages(arrival *arrival, conntrack *hostnet.Conntrack, br *bridge, host *hostnet.Reconciler) []Stage {
+func (a *agent) stages(arrival *arrival, back *comeback, conntrack *hostnet.Conntrack, br *bridge, host *hostnet.Reconciler) []Stage {
 	all := []Stage{
 		arrival.before(),
 		// Before a pod gets its flows, what its address did before is forgotten.
@@ -234,14 +236,17 @@ func (a *agent) stages(arrival *arrival, conntrack *hostnet.Conntrack, br *bridg
 		{Name: "ovsdb", Timeout: switchTimeout, Apply: writes(br.apply), Invalidate: br.invalidate},
 		{Name: HostStage, Timeout: switchTimeout, Apply: writes(host.Apply), Invalidate: host.Invalidate},
 		arrival.between(),
+		back.before(),
 		{Name: ForwardingStage, Timeout: switchTimeout, Invalidate: br.forwarding.reread, Watch: br.forwarding.flows.Watch, Apply: func(ctx context.Context) (Applied, error) {
 			a, err := br.applyFlows(ctx)
 			if err == nil {
 				arrival.leads()
+				back.leads()
 			}
 			return a, err
 		}},
 		arrival.after(),
+		back.after(),
 	}
 	// Policy in netfilter needs nothing of the switch, and does not wait for it.
 	at := slices.IndexFunc(all, func(s Stage) bool { return s.Name == cmp.Or(a.backend.Stage.After, arrivalStage) })

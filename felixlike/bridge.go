@@ -11,6 +11,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/ovsfwd/uplink"
 )
 
@@ -22,7 +23,10 @@ type bridge struct {
 	network *nodeNetwork
 	// gatewayMTU is told the MTU of the gateway port.
 	gatewayMTU func(int)
-	log        *slog.Logger
+	// connected is told of a new connection to the switch, and whether that has no
+	// forwarding flows.
+	connected func(empty bool)
+	log       *slog.Logger
 	// forwarding is the connection of the forwarding flows.
 	forwarding link
 	// lost tells the driver that the OpenFlow connection broke.
@@ -44,11 +48,12 @@ type bridgeOptions struct {
 	flows      *openflow.FlowTable
 	network    *nodeNetwork
 	gatewayMTU func(int)
+	connected  func(empty bool)
 	log        *slog.Logger
 }
 
 func newBridge(o bridgeOptions) *bridge {
-	b := &bridge{cfg: o.db, network: o.network, gatewayMTU: o.gatewayMTU, log: o.log, lost: make(chan error, 1), node: o.db.NodeName}
+	b := &bridge{cfg: o.db, network: o.network, gatewayMTU: o.gatewayMTU, connected: o.connected, log: o.log, lost: make(chan error, 1), node: o.db.NodeName}
 	b.forwarding = link{socket: Switch{RunDir: o.runDir, Bridge: o.db.Bridge}.management(), flows: o.flows, lost: b.tell}
 	return b
 }
@@ -76,13 +81,29 @@ func (b *bridge) invalidate() { b.ensured, b.moved = false, false }
 func (b *bridge) apply(ctx context.Context) (int, error) {
 	n, err := b.ensure(ctx)
 	if err == nil {
-		err = b.forwarding.connect(ctx)
+		err = b.connect(ctx)
 	}
 	if err != nil {
 		return n, err
 	}
 	moved, err := b.moveUplink()
 	return n + moved, err
+}
+
+// connect connects for the forwarding flows, and tells whether a switch that it
+// was not connected to has none.
+func (b *bridge) connect(ctx context.Context) error {
+	before := b.forwarding.conn
+	if err := b.forwarding.connect(ctx); err != nil || b.forwarding.conn == before {
+		return err
+	}
+	flows, err := b.forwarding.conn.Dump(ctx, pipeline.Owner)
+	if err != nil {
+		b.forwarding.close() // and asked again
+		return err
+	}
+	b.connected(len(flows) == 0)
+	return nil
 }
 
 // ensure makes bridge and ports.

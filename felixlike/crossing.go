@@ -96,6 +96,10 @@ func (c *crossing) Steer(to Place) {
 	c.forwarding.SetMode(to.mode())
 }
 
+// judges reports whether the forwarding flows that were wanted last lead through
+// a switch that forgets connections when it ends.
+func (c *crossing) judges() bool { return c.inSwitch.Load() && c.at.Node.Userspace }
+
 // Settle implements Crossing.
 func (c *crossing) Settle(ctx context.Context) error {
 	conn, err := openflow.Dial(ctx, c.at.management())
@@ -103,7 +107,7 @@ func (c *crossing) Settle(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	if err := vswitchd.New(c.at.RunDir, c.at.datapath()).WaitRevalidators(ctx, touch(conn)); err != nil {
+	if err := vswitchd.New(c.at.RunDir, c.at.datapath()).WaitRevalidators(ctx, pipeline.Touch(conn)); err != nil {
 		return err
 	}
 	c.settled.Store(true)

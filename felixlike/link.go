@@ -7,8 +7,6 @@ import (
 	"syscall"
 
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
-	"github.com/felixlike/felixlike/ovsfwd/pipeline"
-	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
 )
 
 // link is a flow table's OpenFlow connection to the bridge.
@@ -55,22 +53,6 @@ func (l *link) apply(ctx context.Context) (Applied, error) {
 func (l *link) send(ctx context.Context) (Applied, error) {
 	r, err := l.flows.Apply(ctx)
 	return Applied{Writes: r.Messages, Full: r.FullRead, Repaired: r.Repaired, Flows: l.flows.Len()}, err
-}
-
-// touch adds a flow that no packet meets, or removes it: the switch looks through
-// what it has cached after every change.
-func touch(conn *openflow.Conn) vswitchd.Touch {
-	return func(ctx context.Context, add bool) error {
-		command := openflow.DeleteCookie
-		if add {
-			command = openflow.Add
-		}
-		change := openflow.FlowMod{
-			Command: command, Flow: openflow.Flow{Table: pipeline.TableNowhere, Priority: 1},
-			Cookie: pipeline.TouchOwner << 48, Key: "a flow to have others looked at",
-		}
-		return conn.Change(ctx, change)
-	}
 }
 
 // reread makes the next apply of flows read what is installed.

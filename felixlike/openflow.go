@@ -50,7 +50,7 @@ func newOpenFlow(c Choice) Backend {
 		daemon: vswitchd.New(c.Switch.RunDir, c.Switch.datapath()), host: nftables.New(nftables.Options{Table: HostTable, NetNS: c.NetNS}),
 	}
 	flows.Last(policyflows.JudgedKey, func(ctx context.Context) error {
-		return p.daemon.WaitRevalidators(ctx, touch(p.link.conn))
+		return p.daemon.WaitRevalidators(ctx, pipeline.Touch(p.link.conn))
 	})
 	p.link.lost = func(error) {
 		select {
@@ -102,7 +102,7 @@ func (p *switchPolicy) settle(ctx context.Context) error {
 	if !p.unsettled {
 		return p.link.conn.Barrier(ctx)
 	}
-	err := p.daemon.WaitRevalidators(ctx, touch(p.link.conn))
+	err := p.daemon.WaitRevalidators(ctx, pipeline.Touch(p.link.conn))
 	p.unsettled = err != nil
 	return err
 }

@@ -54,8 +54,7 @@ func (tr *Traffic) Push(server *namespace.Namespace, r Route) error {
 	if err := tr.servePush(server, r.To); err != nil {
 		return fmt.Errorf("pushing server %s: %w", r.Name, err)
 	}
-	tr.Listen(r)
-	return nil
+	return tr.Listen(r)
 }
 
 // servePush pushes numbers to everyone who connects, until the end.
@@ -93,31 +92,45 @@ func (tr *Traffic) push(conn net.Conn) {
 	}
 }
 
-// Listen takes what a server that Push has started pushes, one number after the other.
-func (tr *Traffic) Listen(r Route) {
-	tr.once("pushing server "+r.Name, func() error { return tr.listen(r) })
+// Listen takes what a server that Push has started pushes, one number after the
+// other. It returns with the first: a connection that the server has not accepted
+// would end with its listener.
+func (tr *Traffic) Listen(r Route) error {
+	conn, err := Connect(r.From, netip.Addr{}, r.To, tr.patience)
+	if err == nil {
+		err = tr.number(conn, 0)
+	}
+	if err != nil {
+		return fmt.Errorf("connection to the pushing server %s: %w", r.Name, err)
+	}
+	tr.once("pushing server "+r.Name, func() error { return tr.listen(conn) })
+	return nil
 }
 
-func (tr *Traffic) listen(r Route) error {
-	conn, err := Connect(r.From, netip.Addr{}, r.To, tr.patience)
-	if err != nil {
-		return fmt.Errorf("open: %w", err)
-	}
+func (tr *Traffic) listen(conn *os.File) error {
 	defer conn.Close()
-	var number [8]byte
-	for n := uint64(0); ; n++ {
-		if err := conn.SetDeadline(time.Now().Add(2 * tr.patience)); err != nil {
-			return err
-		}
-		if _, err := io.ReadFull(conn, number[:]); err != nil {
+	for n := uint64(1); ; n++ {
+		if err := tr.number(conn, n); err != nil {
 			if tr.ctx.Err() != nil && (errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET)) {
 				return nil
 			}
 			return fmt.Errorf("after %d numbers: %w", n, err)
 		}
-		if got := binary.BigEndian.Uint64(number[:]); got != n {
-			return fmt.Errorf("got %d in the place of %d", got, n)
-		}
 		tr.count(func(s *Summary) { s.Pushed++ })
 	}
+}
+
+// number takes one number, which is to be the wanted one.
+func (tr *Traffic) number(conn *os.File, want uint64) error {
+	var number [8]byte
+	if err := conn.SetDeadline(time.Now().Add(2 * tr.patience)); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(conn, number[:]); err != nil {
+		return err
+	}
+	if got := binary.BigEndian.Uint64(number[:]); got != want {
+		return fmt.Errorf("got %d in the place of %d", got, want)
+	}
+	return nil
 }

@@ -84,7 +84,7 @@ const (
 	// PolicyOwner is that of policy, where the switch judges.
 	PolicyOwner = 0xf11d
 	// TouchOwner is that of a flow which comes and goes, to no other end than to have
-	// the switch look through what it has cached.
+	// the switch look through what it has cached, and of the last one (Silence).
 	TouchOwner = 0xf11f
 )
 

@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -25,8 +26,10 @@ import (
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/carry"
 	"github.com/felixlike/felixlike/ovsfwd/hostnet"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/ovsfwd/underlay"
 	"github.com/felixlike/felixlike/ovsfwd/uplink"
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
@@ -161,19 +164,42 @@ func (s *supervisor) away() {
 // a minute in all.
 const endingTimeout = 15 * time.Second
 
-// ending saves what would be lost with the daemons. Connections are carried
-// twice: the second time few are left, and little time passes until the end.
+// ending saves what would be lost with the daemons. Most connections are carried
+// while packets flow; those that are begun meanwhile once they do not any more.
 func (s *supervisor) ending() {
 	ctx, cancel := context.WithTimeout(context.Background(), endingTimeout)
 	defer cancel()
-	save := func() {
-		if err := s.carry(ctx); err != nil {
+	for _, save := range []func(context.Context) error{s.carry, s.silence, s.carry} {
+		if err := save(ctx); err != nil {
 			s.log.Error("connections may be lost", "error", err)
 		}
 	}
-	save()
 	s.away()
-	save()
+}
+
+// silence has the bridge drop everything, if policy is in a userspace datapath:
+// what it knows of connections changes no more.
+func (s *supervisor) silence(ctx context.Context) error {
+	daemon := vswitchd.New(s.o.RunDir, ovsdb.DatapathNetdev)
+	if types, err := daemon.DatapathTypes(ctx); err != nil || !slices.Contains(types, ovsdb.DatapathNetdev) {
+		return err
+	}
+	conn, err := openflow.Dial(ctx, s.o.Management)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // there is no bridge
+	}
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	policy, err := conn.Dump(ctx, pipeline.PolicyOwner)
+	if err != nil || len(policy) == 0 {
+		return err
+	}
+	if err := conn.Change(ctx, pipeline.Silence()); err != nil {
+		return err
+	}
+	return daemon.WaitRevalidators(ctx, pipeline.Touch(conn))
 }
 
 // carry makes the kernel know the connections that policy in a userspace

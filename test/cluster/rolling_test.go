@@ -126,7 +126,9 @@ func (s *site) startTraffic(t *testing.T, pods map[string]*pod) *traffic.Traffic
 			t.Fatal(err)
 		}
 		if served[r.To] {
-			tr.Listen(r)
+			if err := tr.Listen(r); err != nil {
+				t.Fatal(err)
+			}
 			continue
 		}
 		served[r.To] = true

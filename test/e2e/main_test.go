@@ -85,9 +85,9 @@ func newLabWith(t *testing.T, config lab.Config) *lab.Lab {
 	return l
 }
 
-// showLogs prints the end of the agents' logs.
+// showLogs prints the end of the logs of agents and supervisors.
 func showLogs(t *testing.T, l *lab.Lab) {
-	files, err := filepath.Glob(filepath.Join(l.Dir(), "nodes", "*", "agent.log"))
+	files, err := filepath.Glob(filepath.Join(l.Dir(), "nodes", "*", "*.log"))
 	if err != nil {
 		t.Log(err)
 	}

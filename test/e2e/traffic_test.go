@@ -60,7 +60,9 @@ func (tr *running) startQuiet(t *testing.T, l *lab.Lab, pairs [][2]string) {
 	for i, r := range routes(l, pairs, pushPort) {
 		server := l.Pod(pod(pairs[i%len(pairs)][1])).Namespace()
 		if served[r.To] {
-			tr.Listen(r)
+			if err := tr.Listen(r); err != nil {
+				t.Fatal(err)
+			}
 			continue
 		}
 		served[r.To] = true

@@ -1,0 +1,125 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/felixlike/felixlike/lab"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/supervisor"
+)
+
+// supervised is a node's Open vSwitch that is run by "felixlike-agent ovs", as on
+// a cluster, in the place of the lab's daemons.
+type supervised struct {
+	t    *testing.T
+	node *lab.Node
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+// supervise has a node's Open vSwitch supervised until the test ends.
+func supervise(t *testing.T, n *lab.Node) *supervised {
+	t.Helper()
+	if err := n.OVS().Stop(); err != nil {
+		t.Fatal(err)
+	}
+	s := &supervised{t: t, node: n}
+	s.start()
+	t.Cleanup(func() { s.end(syscall.SIGTERM) })
+	return s
+}
+
+func (s *supervised) start() {
+	s.t.Helper()
+	log, err := os.OpenFile(filepath.Join(filepath.Dir(s.node.LogFile()), "ovs.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer log.Close()
+	s.cmd = exec.Command(filepath.Join(buildDir, lab.AgentProgram), "ovs", "--node-name", s.node.Name(),
+		"--ovs-run-dir", s.node.OVSDir(), "--database-dir", s.node.OVSDir(), "--bridge", lab.Bridge, "--datapath", "netdev")
+	s.cmd.Stderr = log
+	if err := s.node.Namespace().Do(s.cmd.Start); err != nil {
+		s.t.Fatal(err)
+	}
+	s.done = make(chan struct{})
+	go func(cmd *exec.Cmd, done chan struct{}) {
+		defer close(done)
+		_ = cmd.Wait() // how it ended is in its log
+	}(s.cmd, s.done)
+}
+
+// signal tells the supervisor to end; wait waits until it has.
+func (s *supervised) signal(sig syscall.Signal) { _ = s.cmd.Process.Signal(sig) }
+
+func (s *supervised) wait() {
+	s.t.Helper()
+	select {
+	case <-s.done:
+	case <-time.After(30 * time.Second):
+		s.t.Fatalf("the supervisor of %s does not end", s.node.Name())
+	}
+}
+
+func (s *supervised) end(sig syscall.Signal) {
+	s.t.Helper()
+	s.signal(sig)
+	s.wait()
+}
+
+// serves reports whether both daemons answer.
+func (s *supervised) serves() bool {
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Second)
+	defer cancel()
+	return supervisor.Check(ctx, s.node.OVSDir()) == nil
+}
+
+// TestRollout restarts Open vSwitch, and then agent and Open vSwitch of one node
+// after the other, as a DaemonSet is rolled, while streams go on, servers push and connections wait: all
+// of them are there afterwards, and what is denied never got through.
+func TestRollout(t *testing.T) { inEachPlace(t, rollout) }
+
+func rollout(t *testing.T, l *lab.Lab) {
+	var all []*supervised
+	set(t, l, state(t, threeNodes, pushed))
+	for _, name := range []string{"node1", "node2"} {
+		all = append(all, supervise(t, l.Node(name)))
+	}
+	for _, s := range all {
+		eventually(t, "Open vSwitch of "+s.node.Name(), s.serves)
+	}
+	expect(t, l, true, "x/c", "x/a", model.TCP, 80)
+	pairs := [][2]string{{"c", "a"}, {"a", "b"}, {"a", "d"}}
+	tr := startTraffic(t, l, pairs, [][2]string{{"b", "a"}, {"d", "a"}})
+	tr.startQuiet(t, l, pairs)
+	// Open vSwitch alone: the agent finds the switch without what it had.
+	all[0].end(syscall.SIGTERM)
+	all[0].start()
+	expect(t, l, true, "x/c", "x/a", model.TCP, 80)
+	for _, s := range all {
+		began := time.Now()
+		s.signal(syscall.SIGTERM)
+		if err := s.node.StopAgent(); err != nil {
+			t.Fatal(err)
+		}
+		s.wait()
+		ended := time.Now()
+		s.start()
+		if err := s.node.StartAgent(); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.node.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: ended in %s, programmed again in %s", s.node.Name(), ended.Sub(began).Round(time.Millisecond), time.Since(ended).Round(time.Millisecond))
+		expect(t, l, true, "x/c", "x/a", model.TCP, 80)
+	}
+	tr.stop(t)
+	expect(t, l, false, "x/b", "x/a", model.TCP, 80)
+}
