@@ -5,11 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/felixlike/felixlike/model"
@@ -26,6 +29,7 @@ type nftTrace struct {
 	node  Node
 	guard *guard
 	cmd   *exec.Cmd
+	input io.Closer
 	done  chan struct{}
 	mu    sync.Mutex
 	lines []string
@@ -88,19 +92,29 @@ func removeLeftovers(ctx context.Context, n Node) error {
 	return nil
 }
 
-// listen starts `nft monitor trace` and returns when it hears.
+// listen starts `nft monitor trace` and returns when it hears. A shell ends it when
+// this process ends, as a guard does.
 func (t *nftTrace) listen(ctx context.Context) error {
-	t.cmd = exec.Command("nft", "monitor", "trace")
+	const script = "trap '' INT TERM HUP; nft monitor trace & M=$!; trap 'kill -9 $M' EXIT; echo $M; cat >/dev/null"
+	t.cmd = exec.Command("sh", "-c", script)
+	t.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := t.cmd.StdoutPipe()
 	if err != nil {
+		return err
+	}
+	if t.input, err = t.cmd.StdinPipe(); err != nil {
 		return err
 	}
 	if err := t.node.start(t.cmd); err != nil {
 		return err
 	}
+	lines := bufio.NewScanner(out)
+	pid := 0
+	if lines.Scan() {
+		pid, _ = strconv.Atoi(lines.Text()) // a shell prints numbers there
+	}
 	go func() {
 		defer close(t.done)
-		lines := bufio.NewScanner(out)
 		for lines.Scan() {
 			t.mu.Lock()
 			t.lines = append(t.lines, lines.Text())
@@ -109,7 +123,7 @@ func (t *nftTrace) listen(ctx context.Context) error {
 	}()
 	const traces = 0x100 // the bit of NFNLGRP_NFTRACE
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if t.subscribed(traces) {
+		if subscribed(pid, traces) {
 			return nil
 		}
 		if err := ctx.Err(); err != nil {
@@ -122,8 +136,8 @@ func (t *nftTrace) listen(ctx context.Context) error {
 }
 
 // subscribed reports whether the process has a netlink socket in the groups.
-func (t *nftTrace) subscribed(groups uint32) bool {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/netlink", t.cmd.Process.Pid))
+func subscribed(pid int, groups uint32) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/netlink", pid))
 	if err != nil {
 		return false
 	}
@@ -132,7 +146,7 @@ func (t *nftTrace) subscribed(groups uint32) bool {
 		var protocol, port int
 		var mask uint32
 		// sk, protocol, port id, groups; NETLINK_NETFILTER is 12.
-		if _, err := fmt.Sscanf(line, "%s %d %d %x", &socket, &protocol, &port, &mask); err == nil && protocol == 12 && port == t.cmd.Process.Pid && mask&groups != 0 {
+		if _, err := fmt.Sscanf(line, "%s %d %d %x", &socket, &protocol, &port, &mask); err == nil && protocol == 12 && port == pid && mask&groups != 0 {
 			return true
 		}
 	}
@@ -146,9 +160,9 @@ func (t *nftTrace) end() error {
 		err = t.guard.end()
 	}
 	if t.cmd != nil && t.cmd.Process != nil {
-		_ = t.cmd.Process.Kill()
+		_ = t.input.Close()
 		<-t.done
-		_ = t.cmd.Wait()
+		err = errors.Join(err, t.cmd.Wait())
 	}
 	return err
 }

@@ -1,0 +1,65 @@
+package trace
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"pgregory.net/rapid"
+
+	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/policy/oracle"
+	"github.com/felixlike/felixlike/policy/policytest"
+)
+
+// TestTracersAgree: over random clusters and packets, what each backend wants does
+// with a packet what the policies say of it.
+func TestTracersAgree(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		c := policytest.Cluster(rt)
+		c.Pods = slices.DeleteFunc(c.Pods, func(p *corev1.Pod) bool { return p.Status.Phase != corev1.PodRunning })
+		packets := policytest.Packets(rt, c)
+		for _, backend := range []string{felixlike.NFTables, felixlike.IPTablesNFT, felixlike.OpenFlow} {
+			sites := sitesOf(t, c, backend)
+			for _, one := range packets {
+				if somebody(sites, one.Source) && somebody(sites, one.Destination) && here(sites, one) {
+					agree(rt, c, sites, backend, Packet{Source: one.Source, Destination: one.Destination, Protocol: one.Protocol, Port: one.Port})
+				}
+			}
+		}
+	})
+}
+
+func agree(rt *rapid.T, c *oracle.Cluster, sites []*Site, backend string, p Packet) {
+	judged, err := Judge(p, c, nil)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	path, err := Follow(p, sites, nil)
+	if err != nil {
+		rt.Fatalf("%s: %s: %v", backend, p, err)
+	}
+	if what := Compare(judged, path); what != "" {
+		rt.Fatalf("%s: %s: %s\n%s", backend, p, what, stepsText(path))
+	}
+}
+
+// somebody reports whether an address may be somebody's: what is for an address of a
+// pod prefix that no pod has is dropped, whatever the policies say.
+func somebody(sites []*Site, a netip.Addr) bool {
+	inside := false
+	for _, s := range sites {
+		if s.attachment(a) != nil || s.node().Gateway(model.FamilyOf(a)) == a {
+			return true
+		}
+		inside = inside || s.podNetwork(a) != nil
+	}
+	return !inside
+}
+
+// here reports whether one of the ends is of the cluster.
+func here(sites []*Site, p oracle.Packet) bool {
+	return slices.ContainsFunc(sites, func(s *Site) bool { return s.owns(p.Source) || s.owns(p.Destination) })
+}
