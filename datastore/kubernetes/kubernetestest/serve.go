@@ -2,6 +2,7 @@ package kubernetestest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -20,11 +21,18 @@ func (s *Server) serveList(w http.ResponseWriter, r *http.Request, t target) {
 	}
 	query := r.URL.Query()
 	s.mu.Lock()
-	all, version := s.objects.list(t.plural, fields(query.Get("fieldSelector"))), s.objects.version
+	all, version, cut := s.objects.list(t.plural, fields(query.Get("fieldSelector"))), s.objects.version, s.cut
 	s.mu.Unlock()
+	if query.Get("resourceVersion") == "0" {
+		all, version = nil, 1 // from a cache of any age
+	}
 	from := 0
 	if token := query.Get("continue"); token != "" {
 		_, _ = fmt.Sscanf(token, "%d-%d", &version, &from)
+	}
+	if cut > 0 && from >= cut {
+		refuse(w, http.StatusInternalServerError, "InternalError", "cut off")
+		return
 	}
 	limit, err := strconv.Atoi(query.Get("limit"))
 	if err != nil || limit <= 0 {
@@ -123,9 +131,12 @@ func (s *Server) serveWatch(w http.ResponseWriter, r *http.Request, t target) {
 // sendAll sends all objects and the bookmark that ends them.
 func (s *Server) sendAll(out *stream, t target, selector string) (uint64, error) {
 	s.mu.Lock()
-	all, version := s.objects.list(t.plural, fields(selector)), s.objects.version
+	all, version, cut := s.objects.list(t.plural, fields(selector)), s.objects.version, s.cut
 	s.mu.Unlock()
-	for _, o := range all {
+	for i, o := range all {
+		if cut > 0 && i >= cut {
+			return 0, errors.New("cut off")
+		}
 		if err := out.send("ADDED", o); err != nil {
 			return 0, err
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -32,6 +33,8 @@ type Server struct {
 	requests   []Request
 	// held is not nil while lists must wait.
 	held chan struct{}
+	// cut is how many objects of a list come before it breaks off, if not zero.
+	cut int
 }
 
 // Request is one request of a client.
@@ -108,12 +111,16 @@ func (s *Server) Compact() {
 	s.objects.compact()
 }
 
-// Refuse answers requests for a resource with an HTTP status; 0 serves them again.
-// What is refused as not found is left out of discovery, too.
-func (s *Server) Refuse(resource string, status int) {
+// Refuse answers requests for resources, or for all, with an HTTP status; 0 serves
+// them again. Admin is never refused.
+func (s *Server) Refuse(status int, plurals ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.refused[resource] = status
+	for _, r := range resources() {
+		if len(plurals) == 0 || slices.Contains(plurals, r.plural) {
+			s.refused[r.plural] = status
+		}
+	}
 }
 
 // StreamLists tells whether lists come as streams, as they do since Kubernetes
@@ -124,8 +131,7 @@ func (s *Server) StreamLists(on bool) {
 	s.unstreamed = !on
 }
 
-// HoldLists has lists wait until release is called: each says how many objects
-// there are, and not which.
+// HoldLists has lists wait until release is called.
 func (s *Server) HoldLists() (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,6 +143,13 @@ func (s *Server) HoldLists() (release func()) {
 		s.held = nil
 		close(held)
 	}
+}
+
+// CutLists has every list break off behind so many objects; 0 lets them be whole.
+func (s *Server) CutLists(after int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cut = after
 }
 
 // Requests returns what was asked so far, each kind of request once.
