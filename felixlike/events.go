@@ -79,6 +79,20 @@ func (d *Driver) hostNetworkProblems() []model.Problem {
 	return found
 }
 
+// portProblems names the ports that a policy calls by names which no pod declares.
+func (d *Driver) portProblems() []model.Problem {
+	var found []model.Problem
+	for r, source := range d.policies {
+		for _, port := range d.engine.UnresolvedPorts(r.Namespace, r.Name) {
+			found = append(found, model.Problem{
+				Source: source, Object: r, Field: "spec",
+				Reason: "no pod that the rules with the named port " + port + " are about declares it: they allow nothing to it",
+			})
+		}
+	}
+	return found
+}
+
 // peerProblems names the peers that no tunnel can reach.
 func (d *Driver) peerProblems() []model.Problem {
 	var found []model.Problem

@@ -88,6 +88,30 @@ func (e *Engine) HostNetworkTargets(namespace, name string) []model.PodID {
 	return ids
 }
 
+// UnresolvedPorts returns, sorted, the named ports of a policy that applies to
+// endpoints of this node which no pod that they are looked for in declares: the
+// rules allow nothing to them, which their authors may not expect.
+func (e *Engine) UnresolvedPorts(namespace, name string) []string {
+	p, ok := e.policies[model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: namespace, Name: name}]
+	if !ok || p.source == nil {
+		return nil
+	}
+	resolved := map[portName]bool{}
+	for i := range p.source.groups {
+		if spec := &p.source.groups[i]; spec.kind == model.AddressPorts {
+			resolved[spec.port] = resolved[spec.port] || e.groups[spec.id].counts.len() > 0
+		}
+	}
+	var names []string
+	for port, found := range resolved {
+		if !found {
+			names = append(names, port.String())
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 func (e *Engine) setPolicy(c *compiled) {
 	id := c.policy.ID
 	p, ok := e.policies[id]

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
@@ -69,13 +70,15 @@ func newClients(config *rest.Config) (*clients, error) {
 func (c *clients) close() { utilnet.CloseIdleConnectionsFor(c.http.Transport) }
 
 // kinds returns all kinds in their order.
-func (c *clients) kinds() [kinds]*kind {
+func (c *clients) kinds(node string) [kinds]*kind {
 	core, networking := c.typed.CoreV1(), c.typed.NetworkingV1()
-	return [kinds]*kind{
+	all := [kinds]*kind{
 		kindNode:        newKind(kindNode, core.Nodes(), trimmed(trimNode), decodeNode),
 		kindNamespace:   newKind(kindNamespace, core.Namespaces(), trimmed(trimNamespace), decodeNamespace),
 		kindServiceCIDR: newKind(kindServiceCIDR, networking.ServiceCIDRs(), trimmed(trimServiceCIDR), decodeServiceCIDR),
 		kindPod:         newKind(kindPod, core.Pods(""), trimmed(trimPod), decodePod),
 		kindPolicy:      newKind(kindPolicy, c.dynamic.Resource(kindPolicy.resource()), trimPolicy, decodePolicy),
 	}
+	all[kindPod].told = func(o runtime.Object) bool { return o.(*corev1.Pod).Spec.NodeName == node }
+	return all
 }

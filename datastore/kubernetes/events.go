@@ -46,7 +46,7 @@ func decodePolicy(i *item) (decoded, error) {
 	p := &networkingv1.NetworkPolicy{}
 	faults := strict.Decode(i.data, p)
 	if len(faults) == 0 {
-		p.Namespace, p.Name, p.UID = i.namespace, i.name, i.uid
+		p.Namespace, p.Name = i.namespace, i.name
 		return decoded{event: datastore.NetworkPolicySet{Policy: p}}, nil
 	}
 	var raw struct {

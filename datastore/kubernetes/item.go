@@ -20,6 +20,7 @@ type key struct{ namespace, name string }
 // items, and of 500 MB as objects.
 type item struct {
 	key
+	// uid is that of an object which an Event of this node may be about.
 	uid     types.UID
 	version string
 	data    []byte
@@ -79,13 +80,16 @@ func (k *kind) item(o runtime.Object) (*item, error) {
 		return nil, fmt.Errorf("%s %s/%s: %w", k.name, m.GetNamespace(), m.GetName(), err)
 	}
 	i := bareItem(m)
-	i.data, i.sum = data, sumOf(i.uid, data)
+	i.data, i.sum = data, sumOf(m.GetUID(), data)
+	if k.told == nil || k.told(o) {
+		i.uid = m.GetUID()
+	}
 	return i, nil
 }
 
 func bareItem(m metav1.Object) *item {
 	return &item{
-		key: key{m.GetNamespace(), m.GetName()}, uid: m.GetUID(), version: m.GetResourceVersion(),
+		key: key{m.GetNamespace(), m.GetName()}, version: m.GetResourceVersion(),
 		initialEnd: m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true",
 	}
 }

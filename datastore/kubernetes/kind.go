@@ -95,6 +95,9 @@ type kind struct {
 	watch  func(context.Context, metav1.ListOptions) (watch.Interface, error)
 	trim   func(runtime.Object) ([]byte, error)
 	decode func(*item) (decoded, error)
+	// told reports whether this node tells of problems of the object; nil stands
+	// for any.
+	told func(runtime.Object) bool
 }
 
 // lister is a client for the objects of one kind.

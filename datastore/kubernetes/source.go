@@ -41,13 +41,14 @@ func retry() wait.Backoff {
 type Options struct {
 	// Config says how to reach the API server.
 	Config *rest.Config
-	// Node is this node's name.
+	// Node is this node's name; it tells of the problems of its own pods.
 	Node string
 	Log  *slog.Logger
 }
 
 // Source reads the objects of a cluster. It is a datastore.Source.
 type Source struct {
+	node    string
 	clients *clients
 	kinds   [kinds]*kind
 	state   *state
@@ -64,7 +65,7 @@ func New(o Options) (*Source, error) {
 		return nil, err
 	}
 	return &Source{
-		clients: c, kinds: c.kinds(), state: newState(), log: o.Log,
+		node: o.Node, clients: c, kinds: c.kinds(o.Node), state: newState(), log: o.Log,
 		syncs: make(chan chan<- uint64), ended: make(chan struct{}),
 	}, nil
 }

@@ -21,14 +21,19 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	s := kubernetestest.NewServer(t)
-	c, err := clientset.NewForConfig(s.Config(kubernetestest.Admin))
+	f := &fixture{Server: kubernetestest.NewServer(t)}
+	f.Clientset = f.clientOf(t, kubernetestest.Admin)
+	f.serviceCIDR(t, "kubernetes", "10.96.0.0/16")
+	return f
+}
+
+func (f *fixture) clientOf(t *testing.T, name string) *clientset.Clientset {
+	t.Helper()
+	c, err := clientset.NewForConfig(f.Config(name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{Server: s, Clientset: c}
-	f.serviceCIDR(t, "kubernetes", "10.96.0.0/16")
-	return f
+	return c
 }
 
 func (f *fixture) serviceCIDR(t *testing.T, name string, cidrs ...string) {

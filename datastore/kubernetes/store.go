@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -27,7 +28,7 @@ type state struct {
 func newState() *state {
 	s := &state{wake: make(chan struct{}, 1), moved: make(chan struct{})}
 	for k := range s.stores {
-		s.stores[k] = &store{state: s, records: map[key]record{}, pending: map[key]*item{}}
+		s.stores[k] = &store{state: s, records: map[key]record{}, uids: map[key]types.UID{}, pending: map[key]*item{}}
 	}
 	return s
 }
@@ -36,6 +37,8 @@ func newState() *state {
 type store struct {
 	state   *state
 	records map[key]record
+	// uids are those of objects that an Event of this node may be about.
+	uids map[key]types.UID
 	// pending are the objects that changed; nil for those that are gone.
 	pending map[key]*item
 	// seen is the newest version that was heard of: all before it was, too.
@@ -114,6 +117,11 @@ var (
 func (s *store) setLocked(i *item) {
 	old, known := s.records[i.key]
 	s.records[i.key] = record{version: number(i.version), sum: i.sum}
+	if i.uid != "" {
+		s.uids[i.key] = i.uid
+	} else {
+		delete(s.uids, i.key)
+	}
 	if !known || old.sum != i.sum {
 		s.pending[i.key] = i
 		s.state.changedLocked()
@@ -123,6 +131,7 @@ func (s *store) setLocked(i *item) {
 func (s *store) removeLocked(k key) {
 	if _, known := s.records[k]; known {
 		delete(s.records, k)
+		delete(s.uids, k)
 		s.pending[k] = nil
 		s.state.changedLocked()
 	}

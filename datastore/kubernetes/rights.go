@@ -1,0 +1,25 @@
+package kubernetes
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// Rights returns all that a Source asks of the API server, Events included. The
+// ClusterRole in deploy/ grants these and nothing else.
+func Rights() []rbacv1.PolicyRule {
+	read := func(group string, kinds ...kindName) rbacv1.PolicyRule {
+		r := rbacv1.PolicyRule{APIGroups: []string{group}, Verbs: []string{"list", "watch"}}
+		for _, k := range kinds {
+			r.Resources = append(r.Resources, k.resource().Resource)
+		}
+		return r
+	}
+	return []rbacv1.PolicyRule{
+		read(corev1.GroupName, kindNode, kindNamespace, kindPod),
+		read(networkingv1.GroupName, kindPolicy, kindServiceCIDR),
+		{APIGroups: []string{eventsv1.GroupName}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
+	}
+}

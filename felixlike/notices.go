@@ -1,0 +1,74 @@
+package felixlike
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/model"
+)
+
+// What notices are about, in one word each.
+const (
+	noticeNotUnderstood  = "NotUnderstood"
+	noticeHostNetwork    = "HostNetworkPodSelected"
+	noticeUnresolvedPort = "NamedPortUnresolved"
+	noticeUnreachable    = "PeerUnreachable"
+	noticeSetAside       = "SetAside"
+	noticeDropped        = "TrafficDropped"
+)
+
+// teller is a datastore that can tell users of problems, until ctx ends.
+type teller interface {
+	Tell(ctx context.Context, look func(context.Context) ([]datastore.Notice, error)) error
+}
+
+// Notices returns what users should be told of, in the order of the objects:
+// what status has, but for what is about no object of theirs.
+func (d *Driver) Notices(ctx context.Context) ([]datastore.Notice, error) {
+	var all []datastore.Notice
+	err := d.ask(ctx, func() { all = d.notices() })
+	return all, err
+}
+
+func (d *Driver) notices() []datastore.Notice {
+	if !d.inSync() {
+		return nil // what seems to be missing may not have come yet
+	}
+	var all []datastore.Notice
+	add := func(kind string, known datastore.Known, problems ...model.Problem) {
+		for _, p := range problems {
+			all = append(all, datastore.Notice{Problem: p, Kind: kind, Known: known})
+		}
+	}
+	view := d.quarantine.view()
+	add(noticeNotUnderstood, datastore.KnownToAll, d.problems.all()...)
+	add(noticeHostNetwork, datastore.KnownToAll, firstOfEach(d.hostNetworkProblems())...)
+	add(noticeUnresolvedPort, datastore.KnownToSome, d.portProblems()...)
+	add(noticeUnreachable, datastore.KnownToAll, d.peerProblems()...)
+	for _, q := range view.quarantined {
+		for _, object := range policiesAmong(q.Owners) {
+			add(noticeSetAside, datastore.KnownHere, model.Problem{
+				Object: object, Reason: q.Stage + " has set aside " + objectOf(q) + ": " + q.Reason + "; the pods that rely on it are closed",
+			})
+		}
+	}
+	for id := range d.tracker.endpoints {
+		if state, reason := d.tracker.state(id, view.closed); state == control.EndpointClosed {
+			add(noticeDropped, datastore.KnownHere, model.Problem{Object: podRef(id), Reason: "the pod's packets are dropped: " + reason})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b datastore.Notice) int {
+		return strings.Compare(a.Object.String()+"\x00"+a.Kind+"\x00"+a.Field+"\x00"+a.Reason, b.Object.String()+"\x00"+b.Kind+"\x00"+b.Field+"\x00"+b.Reason)
+	})
+	return all
+}
+
+// firstOfEach returns one problem of each object, the first in the order of
+// reasons.
+func firstOfEach(problems []model.Problem) []model.Problem {
+	sortProblems(problems)
+	return slices.CompactFunc(problems, func(a, b model.Problem) bool { return a.Object == b.Object })
+}
