@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"reflect"
+	"time"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
@@ -38,6 +39,9 @@ type bridge struct {
 	// ensured tells that bridge and ports are as wanted, moved that the uplink's
 	// addresses are.
 	ensured, moved bool
+	// abandoned is since when nobody serves the bridge with the node's addresses, or
+	// zero.
+	abandoned time.Time
 }
 
 // bridgeOptions say what a bridge is made of.
@@ -84,10 +88,37 @@ func (b *bridge) apply(ctx context.Context) (int, error) {
 		err = b.connect(ctx)
 	}
 	if err != nil {
-		return n, err
+		return n, errors.Join(err, b.rescue())
 	}
 	moved, err := b.moveUplink()
 	return n + moved, err
+}
+
+// rescueAfter is how long the node's addresses may be where nobody serves them,
+// before the agent gives them back to the uplink: whoever restarts ovs-vswitchd
+// does so sooner.
+const rescueAfter = 3 * time.Second
+
+// rescue keeps a node reachable whose ovs-vswitchd is away, and whose supervisor
+// too, or it would have done so.
+func (b *bridge) rescue() error {
+	abandoned, err := uplink.Abandoned(ovsdb.PhysicalBridge)
+	switch {
+	case err != nil || !abandoned:
+		b.abandoned = time.Time{}
+		return err
+	case b.abandoned.IsZero():
+		b.abandoned = time.Now()
+	}
+	if time.Since(b.abandoned) < rescueAfter {
+		return nil
+	}
+	moved, err := uplink.Restore(ovsdb.PhysicalBridge)
+	if moved.Addresses > 0 {
+		b.log.Warn("nobody serves the bridge that has the node's addresses: they are on the uplink until somebody does",
+			"component", "ovsdb", "addresses", moved.Addresses, "routes", moved.Routes)
+	}
+	return err
 }
 
 // connect connects for the forwarding flows, and tells whether a switch that it

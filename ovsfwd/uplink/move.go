@@ -86,6 +86,17 @@ func StandsFor(bridge string) (string, error) {
 	return name, nil
 }
 
+// Abandoned reports whether the bridge's local port has taken an uplink's
+// addresses, and nobody serves it.
+func Abandoned(bridge string) (bool, error) {
+	name, err := StandsFor(bridge)
+	if err != nil || name == "" {
+		return false, err
+	}
+	carrier, err := hasCarrier(bridge)
+	return !carrier && err == nil, err
+}
+
 // Restore gives what the bridge's local port has taken back to the uplink, which
 // serves the node whether ovs-vswitchd runs or not. It does nothing if the port
 // has taken nothing.
@@ -127,18 +138,22 @@ const (
 // addresses are there is cut off.
 func served(name string) error {
 	for try := range carrierTries {
-		link, err := netlink.LinkByName(name)
-		if err != nil {
-			return fmt.Errorf("bridge port %s: %w", name, err)
-		}
-		if link.Attrs().RawFlags&unix.IFF_LOWER_UP != 0 {
-			return nil
+		if carrier, err := hasCarrier(name); carrier || err != nil {
+			return err
 		}
 		if try < carrierTries-1 {
 			time.Sleep(carrierPause)
 		}
 	}
 	return fmt.Errorf("bridge port %s has no carrier: ovs-vswitchd does not serve it", name)
+}
+
+func hasCarrier(name string) (bool, error) {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return false, fmt.Errorf("bridge port %s: %w", name, err)
+	}
+	return link.Attrs().RawFlags&unix.IFF_LOWER_UP != 0, nil
 }
 
 type mover struct{ from, to netlink.Link }

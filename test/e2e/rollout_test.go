@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -122,4 +123,30 @@ func rollout(t *testing.T, l *lab.Lab) {
 	}
 	tr.stop(t)
 	expect(t, l, false, "x/b", "x/a", model.TCP, 80)
+}
+
+// TestSwitchAway has a node whose Open vSwitch is gone without a word, and whose
+// supervisor as well: the agent sees to it that the node itself is reached.
+func TestSwitchAway(t *testing.T) {
+	l := newLab(t)
+	set(t, l, state(t, threeNodes, onlyFromC))
+	n := l.Node("node1")
+	has := func(name string) func() bool {
+		return func() bool {
+			return strings.Contains(shell(t, n, "ip addr show dev "+name), n.Address(model.IPv4).String()+"/") &&
+				strings.Contains(shell(t, n, "ip route show default"), "dev "+name)
+		}
+	}
+	if !has("br-phy")() {
+		t.Fatal("the userspace bridge has not taken the node's addresses")
+	}
+	if err := n.OVS().KillVSwitchd(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the uplink has the node's addresses", has("eth0"))
+	if err := n.OVS().StartVSwitchd(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the userspace bridge has the node's addresses", has("br-phy"))
+	expect(t, l, true, "x/c", "x/a", model.TCP, 80)
 }
