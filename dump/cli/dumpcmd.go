@@ -134,6 +134,7 @@ func (s *sides) native(ctx context.Context, out io.Writer) error {
 }
 
 func (o *side) print(out io.Writer, output string, options compare.Options) error {
+	options.Hashes = output == "json"
 	state := compare.Canonical(o.state, options)
 	noter := names.Of(o.model)
 	if output == "json" {

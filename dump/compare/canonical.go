@@ -21,6 +21,8 @@ type Options struct {
 	Counters bool
 	// Elements says how much of sets is compared.
 	Elements dump.Elements
+	// Hashes keeps those of rules, which say nothing that the rules do not say.
+	Hashes bool
 }
 
 // Canonical returns what of a state is compared, in one order.
@@ -143,6 +145,9 @@ func chain(c *dump.Chain, o Options, shared bool) *dump.Chain {
 		r.Line = 0
 		if !o.Counters {
 			r.Packets, r.Bytes = 0, 0
+		}
+		if !o.Hashes {
+			r.Hash = ""
 		}
 		out.Rules = append(out.Rules, r)
 	}

@@ -136,6 +136,39 @@ func (d *differ) flowText(f *dump.Flow) string {
 	return text
 }
 
+// editedNote names what an edited flow has more and less than before, if it is part
+// of rules, or what it is about.
+func (d *differ) editedNote(before, after *dump.Flow) string {
+	more, ok1 := parts(after, before)
+	less, ok2 := parts(before, after)
+	if !ok1 || !ok2 {
+		return d.note(nil, after, true)
+	}
+	text := ""
+	if len(more.Actions) > 0 {
+		text = "more: " + d.NoteAfter(more)
+	}
+	if len(less.Actions) > 0 {
+		text = joinNotes("less: "+d.NoteBefore(less), text)
+	}
+	return text
+}
+
+// parts returns the parts in rules that a flow has and the other has not, as a flow
+// that matches nothing. It fails if a flow does anything else.
+func parts(a, b *dump.Flow) (*dump.Flow, bool) {
+	out := &dump.Flow{}
+	for _, action := range a.Actions {
+		if _, ok := action.(dump.Conjunction); !ok {
+			return nil, false
+		}
+		if !slices.Contains(b.Actions, action) {
+			out.Actions = append(out.Actions, action)
+		}
+	}
+	return out, len(a.Actions) > 0
+}
+
 func (d *differ) flowChanges(before, after []*dump.Flow) []Change {
 	var all []Change
 	var gone []*dump.Flow
@@ -148,7 +181,7 @@ func (d *differ) flowChanges(before, after []*dump.Flow) []Change {
 			gone = append(gone, p.before)
 		default:
 			if a, b := d.flowText(p.before), d.flowText(p.after); a != b {
-				all = append(all, Change{Op: Edited, Kind: "flow", Before: a, After: b, Note: d.note(nil, p.after, true)})
+				all = append(all, Change{Op: Edited, Kind: "flow", Before: a, After: b, Note: d.editedNote(p.before, p.after)})
 			}
 		}
 	}

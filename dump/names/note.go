@@ -121,9 +121,20 @@ func (n *Names) term(t dump.Term) string {
 		return labelled("to", n.MAC(macOf(t)))
 	case openflow.ConjID, openflow.Reg3, openflow.Reg5, openflow.Reg6:
 		return n.Rule(uint32(t.Value.Lo))
+	case openflow.CTLabel:
+		// The rule of egress is in the upper half of 64 bits, that of ingress below.
+		switch low := dump.Ones(ruleBits); t.Mask {
+		case low:
+			return n.Rule(uint32(t.Value.Lo))
+		case low.ShiftLeft(ruleBits):
+			return n.Rule(uint32(t.Value.ShiftRight(ruleBits).Lo))
+		}
 	}
 	return ""
 }
+
+// ruleBits is the width of a rule's id.
+const ruleBits = 32
 
 func labelled(label, what string) string {
 	if what == "" {
