@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/tables/iptables"
 )
 
@@ -272,4 +273,30 @@ func Write(out io.Writer, s *State, o TextOptions) error {
 		err = errors.Join(err, WriteIPTables(out, s.Tables, f, o))
 	}
 	return errors.Join(err, WriteIPSets(out, s.IPSets, o), WriteFlows(out, s.Flows, o))
+}
+
+// Split writes what the rule matches and what it does apart, in the language of the
+// dialect, without counter and comment. A Foreign rule is all match.
+func (r *Rule) Split(d Dialect) (match, action string) {
+	if r.Foreign != "" {
+		return r.Foreign, ""
+	}
+	if d == NFT {
+		all := nftText(r.Rule, "")
+		action = nftText(tables.Rule{Action: r.Action}, "")
+		if match, found := strings.CutSuffix(all, action); found {
+			return strings.TrimSpace(match), action
+		}
+		// The family is written with the first of them that is bound to it.
+		match = nftText(tables.Rule{Matches: r.Matches, Action: tables.Accept{}}, "")
+		match = strings.TrimSpace(strings.TrimSuffix(match, "accept"))
+		return match, strings.TrimSpace(strings.TrimPrefix(all, match))
+	}
+	text, err := iptables.Text(tables.Rule{Matches: r.Matches, Action: r.Action}, "")
+	if err != nil {
+		return nftText(r.Rule, ""), ""
+	}
+	text = " " + text
+	at := max(strings.LastIndex(text, " -j "), strings.LastIndex(text, " -g "))
+	return strings.TrimSpace(text[:max(0, at)]), strings.TrimSpace(text[max(0, at):])
 }

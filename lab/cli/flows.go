@@ -3,11 +3,12 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/felixlike/felixlike/dump"
+	"github.com/felixlike/felixlike/dump/names"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
@@ -22,49 +23,35 @@ type judging struct {
 }
 
 func judgingTables() []judging {
-	return []judging{
-		{pipeline.TableAdminEgress, "admin tier, egress", model.Egress},
-		{pipeline.TableEgress, "NetworkPolicies, egress", model.Egress},
-		{pipeline.TableEgressDefault, "isolation and baseline tier, egress", model.Egress},
-		{pipeline.TableEgressMetrics, "counters, egress", model.Egress},
-		{pipeline.TableAdminIngress, "admin tier, ingress", model.Ingress},
-		{pipeline.TableIngress, "NetworkPolicies, ingress", model.Ingress},
-		{pipeline.TableIngressDefault, "isolation and baseline tier, ingress", model.Ingress},
-		{pipeline.TableIngressMetrics, "counters, ingress", model.Ingress},
+	var all []judging
+	for table := range pipeline.TableOutput {
+		if what, d := names.Judging(table); what != "" {
+			all = append(all, judging{table, what, d})
+		}
 	}
+	return all
 }
 
-// flow is a line of `ovs-ofctl dump-flows`.
+// flow is a flow with its match in words.
 type flow struct {
-	owner    uint16
-	table    uint8
-	priority uint16
-	packets  uint64
-	match    []string
-	actions  string
+	*dump.Flow
+	match []string
+	// actions are all of them as text.
+	actions string
 }
 
-// parseFlows reads what `ovs-ofctl dump-flows` prints.
-func parseFlows(text string) []flow {
-	line := regexp.MustCompile(`^\s*cookie=0x([0-9a-f]+),.* table=(\d+), n_packets=(\d+),.* priority=(\d+),?(\S*) actions=(.*)$`)
-	var all []flow
-	for l := range strings.Lines(text) {
-		m := line.FindStringSubmatch(strings.TrimSpace(l))
-		if m == nil {
-			continue
+func flowsOf(s *dump.State) []flow {
+	all := make([]flow, 0, len(s.Flows))
+	for _, f := range s.Flows {
+		one := flow{Flow: f, actions: f.ActionsText()}
+		text := f.MatchText()
+		if f.Foreign != "" {
+			text, one.actions, _ = strings.Cut(f.Foreign, " actions=")
 		}
-		number := func(s string, base int) uint64 {
-			n, _ := strconv.ParseUint(s, base, 64) // digits, by the expression
-			return n
+		if text != "" {
+			one.match = strings.Split(text, ",")
 		}
-		f := flow{
-			owner: uint16(number(m[1], 16) >> 48), table: uint8(number(m[2], 10)), packets: number(m[3], 10),
-			priority: uint16(number(m[4], 10)), actions: m[6],
-		}
-		if m[5] != "" {
-			f.match = strings.Split(m[5], ",")
-		}
-		all = append(all, f)
+		all = append(all, one)
 	}
 	return all
 }
@@ -83,7 +70,7 @@ func (f flow) field(name string) (string, bool) {
 func (f flow) number(name string) (uint32, bool) {
 	value, found := f.field(name)
 	n, err := strconv.ParseUint(value, 0, 64)
-	if name == "ct_label" && f.table == pipeline.TableEgressMetrics {
+	if name == "ct_label" && f.Table == pipeline.TableEgressMetrics {
 		n >>= 32
 	}
 	return uint32(n), found && err == nil
@@ -119,10 +106,10 @@ type conjunction struct {
 
 func (f flow) conjunctions() []conjunction {
 	var all []conjunction
-	for _, m := range regexp.MustCompile(`conjunction\((\d+),(\d)/\d\)`).FindAllStringSubmatch(f.actions, -1) {
-		id, _ := strconv.ParseUint(m[1], 10, 32) // digits, by the expression
-		part, _ := strconv.Atoi(m[2])
-		all = append(all, conjunction{uint32(id), part, m[0]})
+	for _, a := range f.Actions {
+		if c, ok := a.(dump.Conjunction); ok {
+			all = append(all, conjunction{c.ID, int(c.K), c.String()})
+		}
 	}
 	return all
 }
@@ -186,10 +173,10 @@ func (p *podFlows) tables(flows []flow) []*listedChain {
 		var rows []sortedRule
 		policy := false
 		for _, f := range flows {
-			if f.table == j.table && f.of(p.family) && p.concerns(j, f) {
+			if f.Table == j.table && f.of(p.family) && p.concerns(j, f) {
 				found := p.rows(j, f)
 				rows = append(rows, found...)
-				policy = policy || len(found) > 0 && f.owner == pipeline.PolicyOwner
+				policy = policy || len(found) > 0 && f.Owner() == pipeline.PolicyOwner
 			}
 		}
 		if !policy && j.table == pipeline.TableAdminIngress {
@@ -210,9 +197,9 @@ func (p *podFlows) tables(flows []flow) []*listedChain {
 // findParts adds the rules of a table that apply to the pod.
 func (p *podFlows) findParts(j judging, flows []flow) {
 	for _, f := range flows {
-		if f.table == j.table && f.of(p.family) && p.own(j, f) {
+		if f.Table == j.table && f.of(p.family) && p.own(j, f) {
 			for _, c := range f.conjunctions() {
-				p.parts[c.id] = f.priority
+				p.parts[c.id] = f.Priority
 			}
 		}
 	}
@@ -252,10 +239,10 @@ func (p *podFlows) concerns(j judging, f flow) bool {
 // rows describes a flow: one row for each rule of the pod that it is part of.
 func (p *podFlows) rows(j judging, f flow) []sortedRule {
 	row := sortedRule{
-		listedRule: listedRule{Packets: f.packets, Priority: f.priority, Match: p.match(j, f), Verdict: f.actions, Actions: f.actions},
-		at:         f.priority,
+		listedRule: listedRule{Packets: f.Packets, Priority: f.Priority, Match: p.match(j, f), Verdict: f.actions, Actions: f.actions},
+		at:         f.Priority,
 	}
-	if f.priority == 0 {
+	if f.Priority == 0 {
 		row.For = "all else"
 	}
 	if parts := f.conjunctions(); len(parts) > 0 {
@@ -345,11 +332,11 @@ func counted(j judging, f flow) (id uint32, what string, found bool) {
 func (p *podFlows) purpose(j judging, f flow) string {
 	match := strings.Join(f.match, ",")
 	switch own := p.own(j, f); {
-	case own && f.owner == pipeline.PolicyOwner && (j.table == pipeline.TableEgressDefault || j.table == pipeline.TableIngressDefault):
+	case own && f.Owner() == pipeline.PolicyOwner && (j.table == pipeline.TableEgressDefault || j.table == pipeline.TableIngressDefault):
 		return "isolated " + j.direction.String()
-	case own && f.owner == pipeline.PolicyOwner:
+	case own && f.Owner() == pipeline.PolicyOwner:
 		return "closed pod"
-	case f.owner == pipeline.PolicyOwner:
+	case f.Owner() == pipeline.PolicyOwner:
 		return "denied, not counted"
 	case strings.Contains(match, "ct_label=0/"):
 		return "a connection not allowed yet is judged"
@@ -371,7 +358,7 @@ func portOf(flows []flow, address string) string {
 	for _, f := range flows {
 		v4, _ := f.field("nw_src")
 		v6, _ := f.field("ipv6_src")
-		if f.table != pipeline.TableSpoofGuard || v4 != address && v6 != address {
+		if f.Table != pipeline.TableSpoofGuard || v4 != address && v6 != address {
 			continue
 		}
 		if n, found := f.number("in_port"); found {

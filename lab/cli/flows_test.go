@@ -56,7 +56,7 @@ table 45, admin tier, egress
 
 table 50, NetworkPolicies, egress
   PACKETS  PRIORITY  MATCH                       ACTIONS                      FOR
-        6       210  ct_state=-new+est,ip        goto_table:70                established connections
+        6       210  ip,ct_state=-new+est        goto_table:70                established connections
                 200  ip,nw_src=10.10.0.12 (x/a)  conjunction(3041050693,1/3)  x/web egress[0]
                 200  ip,nw_dst=10.10.1.10 (x/b)  conjunction(3041050693,2/3)  x/web egress[0]
                 200  ip,nw_dst=192.0.2.1         conjunction(3041050693,2/3)  x/web egress[0]
@@ -64,7 +64,7 @@ table 50, NetworkPolicies, egress
                 200  ip,nw_dst=192.0.2.3         conjunction(3041050693,2/3)  x/web egress[0]
                 200  and 2 more                  conjunction(3041050693,2/3)  x/web egress[0]
                 200  tcp,tp_dst=80               conjunction(3041050693,3/3)  x/web egress[0]
-        2       190  conj_id=3041050693,ip       allow                        x/web egress[0]
+        2       190  ip,conj_id=3041050693       allow                        x/web egress[0]
 
 table 60, isolation and baseline tier, egress
   PACKETS  PRIORITY  MATCH                       ACTIONS  FOR
@@ -72,8 +72,8 @@ table 60, isolation and baseline tier, egress
 
 table 61, counters, egress
   PACKETS  PRIORITY  MATCH                                                             ACTIONS        FOR
-        2       200  ct_state=+new,reg5=0xb542c045                                     goto_table:70  x/web egress[0]: first packets
        14       200  ct_state=-new+est,ct_label=0xb542c04500000000/0xffffffff00000000  goto_table:70  x/web egress[0]: later packets
+        2       200  reg5=0xb542c045,ct_state=+new                                     goto_table:70  x/web egress[0]: first packets
 
 table 90, NetworkPolicies, ingress
   PACKETS  PRIORITY  MATCH                ACTIONS         FOR
@@ -83,11 +83,11 @@ table 100, isolation and baseline tier, ingress
   PACKETS  PRIORITY  MATCH                       ACTIONS                      FOR
                  80  ip,nw_src=10.10.1.10 (x/b)  conjunction(3336641698,1/2)  baseline:last ingress[1]
                  80  ip,reg1=0x5 (to x/a)        conjunction(3336641698,2/2)  baseline:last ingress[1]
-        4        80  conj_id=3336641698,ip       deny                         baseline:last ingress[1]
+        4        80  ip,conj_id=3336641698       deny                         baseline:last ingress[1]
 
 table 101, counters, ingress
   PACKETS  PRIORITY  MATCH                                   ACTIONS  FOR
-        4       200  reg3=0xc6e11ca2,reg0=0x100000/0x100000  drop     baseline:last ingress[1]: denied
+        4       200  reg0=0x100000/0x100000,reg3=0xc6e11ca2  drop     baseline:last ingress[1]: denied
 `
 
 func TestFlowsOfPod(t *testing.T) {
@@ -101,7 +101,7 @@ func TestFlowsOfPod(t *testing.T) {
 	last := policyflows.HashID(policyflows.RuleID{
 		Policy: model.PolicyID{Tier: model.TierBaseline, Name: "last"}, Direction: model.Ingress, Index: 1,
 	})
-	flows := parseFlows(fmt.Sprintf(flowListing, web, last))
+	flows := flowsOf(held(t, fmt.Sprintf(flowListing, web, last)))
 	p := podFlows{
 		address: "10.10.0.12", port: portOf(flows, "10.10.0.12"), family: model.IPv4, names: ruleNames(status), pod: "x/a", parts: map[uint32]uint16{},
 		pods: map[string]string{"10.10.0.12": "x/a", "10.10.0.13": "x/c", "10.10.1.10": "x/b"},

@@ -1,11 +1,9 @@
 package cli
 
 import (
-	"regexp"
-	"strconv"
 	"strings"
 
-	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/dump"
 	"github.com/felixlike/felixlike/tables/iptables"
 )
 
@@ -66,82 +64,39 @@ func (l *listing) add(chain string, r listedRule) {
 	c.Rules = append(c.Rules, r)
 }
 
-// comment takes our comment apart.
-func (r *listedRule) comment(text string) {
-	if hash := tables.HashInComment(text); hash != "" {
-		r.Hash = hash
-		text = strings.TrimPrefix(text[len(tables.CommentPrefix)+len(hash):], " ")
-	}
-	r.For = strings.TrimSpace(r.For + " " + text)
-}
-
-// parseNFT reads what `nft list table` prints.
-func parseNFT(text string) *listing {
+// listed takes what was read of a node: our chains, maps and sets.
+func listed(s *dump.State) *listing {
 	l := newListing()
-	rule := regexp.MustCompile(`^(.*?) ?counter packets (\d+) bytes \d+ (.*?)(?: comment "(.*)")?$`)
-	kind, name, elements := "", "", ""
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		words := strings.Fields(line)
-		switch {
-		case len(words) == 3 && words[2] == "{" && words[0] != "table":
-			kind, name, elements = words[0], words[1], ""
-		case line == "}":
-			kind = ""
-		case kind == "chain":
-			if m := rule.FindStringSubmatch(line); m != nil {
-				r := listedRule{Match: m[1], Verdict: m[3]}
-				r.Packets, _ = strconv.ParseUint(m[2], 10, 64) // digits, by the expression
-				r.comment(m[4])
-				l.add(name, r)
+	for _, t := range s.Tables {
+		for _, c := range t.Chains {
+			if t.Dialect == dump.IPTables && !strings.HasPrefix(c.Name, iptables.Prefix) {
+				continue
 			}
-		case kind != "" && (elements != "" || strings.HasPrefix(line, "elements = {")):
-			elements += " " + strings.TrimPrefix(line, "elements = {")
-			if strings.HasSuffix(line, "}") {
-				l.elements(kind, name, strings.TrimSuffix(elements, "}"))
-				elements = ""
+			for i := range c.Rules {
+				r := &c.Rules[i]
+				match, action := r.Split(t.Dialect)
+				l.add(c.Name, listedRule{Packets: r.Packets, Match: match, Verdict: action, For: r.Comment, Hash: r.Hash})
 			}
 		}
+		for _, set := range t.Sets {
+			l.set(set)
+		}
+	}
+	for _, set := range s.IPSets {
+		l.set(set)
 	}
 	return l
 }
 
-func (l *listing) elements(kind, name, text string) {
-	for _, e := range strings.Split(text, ",") {
-		e = strings.TrimSpace(e)
-		if address, verdict, ok := strings.Cut(e, " : "); ok && kind == "map" {
-			l.maps[name] = append(l.maps[name], listedEntry{In: "map " + name, Match: address, Verdict: verdict})
-		} else if e != "" {
-			l.members[name] = append(l.members[name], e)
+func (l *listing) set(s *dump.Set) {
+	for _, e := range s.Elements {
+		if s.Verdicts {
+			l.maps[s.Name] = append(l.maps[s.Name], listedEntry{In: "map " + s.Name, Match: e.Member.String(), Verdict: e.Verdict.String()})
+		} else {
+			l.members[s.Name] = append(l.members[s.Name], e.Member.String())
 		}
 	}
-}
-
-// parseIPTables reads what `iptables-save -c` prints, as far as it is ours, and
-// what `ipset save` does.
-func parseIPTables(rules, sets string) *listing {
-	l := newListing()
-	rule := regexp.MustCompile(`^\[(\d+):\d+\] -A (\S+)(.*?) (-[jg] .*)$`)
-	comment := regexp.MustCompile(` -m comment --comment (?:"((?:[^"\\]|\\.)*)"|(\S+))`)
-	for line := range strings.Lines(rules) {
-		m := rule.FindStringSubmatch(strings.TrimSpace(line))
-		if m == nil || !strings.HasPrefix(m[2], iptables.Prefix) {
-			continue
-		}
-		r := listedRule{Verdict: m[4]}
-		r.Packets, _ = strconv.ParseUint(m[1], 10, 64) // digits, by the expression
-		for _, c := range comment.FindAllStringSubmatch(m[3], -1) {
-			r.comment(c[1] + c[2])
-		}
-		r.Match = strings.TrimSpace(comment.ReplaceAllString(m[3], ""))
-		l.add(m[2], r)
-	}
-	for line := range strings.Lines(sets) {
-		if words := strings.Fields(line); len(words) >= 3 && words[0] == "add" {
-			l.members[words[1]] = append(l.members[words[1]], words[2])
-		}
-	}
-	return l
+	l.members[s.Name] = append(l.members[s.Name], s.Foreign...)
 }
 
 // dispatch returns where packets from and to an address are sent.

@@ -3,10 +3,12 @@ package cli
 import (
 	"bytes"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/felixlike/felixlike/dump"
 	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/model"
 )
@@ -64,12 +66,21 @@ create theirs hash:ip family inet
 add theirs 192.0.2.1
 `
 
+func held(t *testing.T, listing string) *dump.State {
+	t.Helper()
+	s, err := dump.Parse(strings.NewReader(listing))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 func TestRulesOfPod(t *testing.T) {
 	for name, c := range map[string]struct {
 		listing *listing
 		want    string
 	}{
-		"nft": {parseNFT(nftListing), `x/a on n, backend b, 10.10.0.12
+		"nft": {listed(held(t, nftListing)), `x/a on n, backend b, 10.10.0.12
 
 map from-pods-4: 10.10.0.12  goto pods-out-x
 
@@ -84,9 +95,9 @@ chain pout-x/web-abc
 
 SET      MEMBERS
 group-4  10.10.1.10 (x/b)
-ports-4  10.10.1.10 . tcp . 9090 (x/b), 192.0.2.7 . tcp . 9091
+ports-4  10.10.1.10,tcp/9090 (x/b), 192.0.2.7,tcp/9091
 `},
-		"iptables": {parseIPTables(savedListing, savedSets), `x/a on n, backend b, 10.10.0.12
+		"iptables": {listed(held(t, savedListing+savedSets)), `x/a on n, backend b, 10.10.0.12
 
 chain flx-from-pods: -s 10.10.0.12/32  -g flx-pods-out-x
 
@@ -115,7 +126,7 @@ flx-group-4  10.10.1.10 (x/b)
 		}
 	}
 	closed := &podRules{Address: "10.10.0.99"}
-	if closed.follow(parseNFT(nftListing), model.IPv4); len(closed.Dispatch) > 0 || len(closed.Chains) > 0 {
+	if closed.follow(listed(held(t, nftListing)), model.IPv4); len(closed.Dispatch) > 0 || len(closed.Chains) > 0 {
 		t.Errorf("an address that nobody has leads to %v, %v", closed.Dispatch, closed.Chains)
 	}
 }

@@ -1,28 +1,27 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"maps"
 	"net/netip"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/felixlike/felixlike/dump"
+	"github.com/felixlike/felixlike/dump/live"
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/lab/namespace"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables/iptables"
-	"github.com/felixlike/felixlike/tables/nftables"
 )
 
 func (o *options) rulesCommand() *cobra.Command {
@@ -101,79 +100,47 @@ func readRules(ctx context.Context, s lab.Status, pod string, family model.Famil
 		return nil, fmt.Errorf("%s has no IPv%s address", pod, family)
 	}
 	r := &podRules{Pod: pod, Node: n.Name, Backend: n.Agent.Backend, Address: s.Pods[p].Addresses[a].String()}
-	if r.Backend == felixlike.OpenFlow {
-		if err := r.readFlows(ctx, n, s.PodNames(), family); err != nil {
-			return nil, fmt.Errorf("read the flows of %s: %w", n.Name, err)
-		}
-		return r, nil
-	}
-	l, err := r.read(ctx, n.Namespace, family)
+	held, err := r.read(ctx, n, family)
 	if err != nil {
-		return nil, fmt.Errorf("read the rules of %s: %w", n.Name, err)
+		return nil, fmt.Errorf("read what %s holds: %w", n.Name, err)
 	}
-	r.follow(l, family)
+	if r.Backend == felixlike.OpenFlow {
+		return r, r.flows(held, n.Agent, s.PodNames(), family)
+	}
+	r.follow(listed(held), family)
 	r.names(s.PodNames())
 	return r, nil
 }
 
-// readFlows asks the switch's tool on the pod's node.
-func (r *podRules) readFlows(ctx context.Context, n lab.NodeStatus, pods map[string]string, family model.Family) error {
-	dump, err := r.run(ctx, n.Namespace, "ovs-ofctl", "-O", "OpenFlow15", "dump-flows", "unix:"+filepath.Join(n.OVSDir, lab.Bridge+".mgmt"))
-	if err != nil {
-		return err
+// read asks the backend's own tools on the node, and notes what was run.
+func (r *podRules) read(ctx context.Context, n lab.NodeStatus, family model.Family) (*dump.State, error) {
+	at := live.Node{NetNS: namespace.Path(n.Namespace)}
+	if r.Backend == felixlike.OpenFlow {
+		at.OVSRunDir, at.Bridge = n.OVSDir, lab.Bridge
 	}
-	flows := parseFlows(dump)
+	parts, err := live.Read(ctx, at, live.Options{Backend: r.Backend})
+	if err != nil {
+		return nil, err
+	}
+	// Chains of iptables have the same names in both families.
+	parts = slices.DeleteFunc(parts, func(p live.Part) bool { return p.Family != 0 && p.Family != family })
+	for _, p := range parts {
+		r.Commands = append(r.Commands, "ip netns exec "+n.Namespace+" "+p.Command)
+	}
+	return live.Parse(parts)
+}
+
+// flows shows the flows that judge the pod.
+func (r *podRules) flows(s *dump.State, agent *control.Status, pods map[string]string, family model.Family) error {
+	flows := flowsOf(s)
 	p := podFlows{
-		address: r.Address, port: portOf(flows, r.Address), family: family, names: ruleNames(n.Agent), pods: pods, pod: r.Pod, parts: map[uint32]uint16{},
+		address: r.Address, port: portOf(flows, r.Address), family: family, names: ruleNames(agent), pods: pods, pod: r.Pod, parts: map[uint32]uint16{},
 	}
 	if p.port == "" {
 		return fmt.Errorf("%s has no port there", r.Pod)
 	}
 	r.Chains = p.tables(flows)
 	return nil
-}
-
-// run runs a program on the node, and notes the command.
-func (r *podRules) run(ctx context.Context, netns string, argv ...string) (string, error) {
-	r.Commands = append(r.Commands, "ip netns exec "+netns+" "+strings.Join(argv, " "))
-	return runIn(ctx, netns, argv)
-}
-
-// read runs the backend's tool.
-func (r *podRules) read(ctx context.Context, netns string, family model.Family) (*listing, error) {
-	if r.Backend == felixlike.NFTables {
-		out, err := r.run(ctx, netns, "nft", "list", "table", "inet", nftables.DefaultTable)
-		return parseNFT(out), err
-	}
-	tool := r.Backend
-	if family == model.IPv6 {
-		tool = "ip6" + strings.TrimPrefix(tool, "ip")
-	}
-	saved, err := r.run(ctx, netns, tool+"-save", "-c")
-	if err != nil {
-		return nil, err
-	}
-	sets, err := r.run(ctx, netns, "ipset", "save")
-	return parseIPTables(saved, sets), err
-}
-
-// runIn runs a program in a network namespace and returns what it prints.
-func runIn(ctx context.Context, netns string, argv []string) (string, error) {
-	ns, err := namespace.Open(netns)
-	if err != nil {
-		return "", err
-	}
-	defer ns.Close()
-	var out, errs bytes.Buffer
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err = ns.Do(cmd.Start); err == nil {
-		err = cmd.Wait()
-	}
-	if err != nil {
-		return "", fmt.Errorf("%s: %w %s", strings.Join(argv, " "), err, strings.TrimSpace(errs.String()))
-	}
-	return out.String(), nil
 }
 
 // follow collects the chains from the dispatch on, but not the dispatch to
@@ -217,7 +184,7 @@ func (r *podRules) follow(l *listing, family model.Family) {
 func (r *podRules) names(pods map[string]string) {
 	for _, set := range r.Sets {
 		for i, m := range set.Members {
-			address, _, _ := strings.Cut(strings.ReplaceAll(m, " . ", ","), ",")
+			address, _, _ := strings.Cut(m, ",")
 			if pod := pods[address]; pod != "" {
 				set.Members[i] = m + " (" + pod + ")"
 			}
