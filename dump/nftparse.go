@@ -74,6 +74,9 @@ func (p *nftListing) line(number int, line string) error {
 	switch {
 	case p.open > 0:
 		p.object(line)
+		if p.foreign.Len() > maxLine {
+			return fmt.Errorf("line %d: an object in table %s does not end", number, p.table.Name)
+		}
 	case p.set != nil:
 		return p.setLine(number, line)
 	case p.chain != nil:

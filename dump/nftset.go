@@ -25,7 +25,9 @@ type nftSet struct {
 func (p *nftListing) setLine(number int, line string) error {
 	s := p.set
 	if s.within {
-		s.element(line)
+		if s.element(line); s.elements.Len() > maxLine {
+			return fmt.Errorf("line %d: an element of set %s does not end", number, s.Name)
+		}
 		return nil
 	}
 	if line == "}" {

@@ -29,9 +29,19 @@ func FromManifests(ctx context.Context, dir, node string, like *control.Model) (
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the manifests in %s: %w", dir, err)
 	}
+	m, problems, err := FromEvents(batch.Events, node, like)
+	if err != nil {
+		err = fmt.Errorf("the manifests in %s: %w", dir, err)
+	}
+	return m, append(batch.Problems, problems...), err
+}
+
+// FromEvents returns the model that a node's agent would compute from objects, as
+// FromManifests does.
+func FromEvents(events []datastore.Event, node string, like *control.Model) (*control.Model, []model.Problem, error) {
 	e := policy.New(node)
-	problems := batch.Problems
-	for _, event := range batch.Events {
+	var problems []model.Problem
+	for _, event := range events {
 		problems = append(problems, set(e, event)...)
 	}
 	e.Flush()
@@ -43,7 +53,7 @@ func FromManifests(ctx context.Context, dir, node string, like *control.Model) (
 		m.Add(u)
 	}
 	if !slices.ContainsFunc(m.Nodes, func(n *model.Node) bool { return n.Name == node }) {
-		return nil, problems, fmt.Errorf("the manifests in %s have no node %s with addresses", dir, node)
+		return nil, problems, fmt.Errorf("there is no node %s with addresses", node)
 	}
 	addresses := e.PodAddresses()
 	for id, all := range addresses {
@@ -52,6 +62,24 @@ func FromManifests(ctx context.Context, dir, node string, like *control.Model) (
 	slices.SortFunc(m.Pods, func(a, b control.Pod) int { return a.ID.Compare(b.ID) })
 	m.Attachments = attachments(m, addresses, like)
 	return m, problems, nil
+}
+
+// Events returns objects that an agent serves as a datastore tells them.
+func Events(o control.Objects) []datastore.Event {
+	var all []datastore.Event
+	for _, n := range o.Nodes {
+		all = append(all, datastore.NodeSet{Node: n})
+	}
+	for _, n := range o.Namespaces {
+		all = append(all, datastore.NamespaceSet{Namespace: n})
+	}
+	for _, p := range o.Pods {
+		all = append(all, datastore.PodSet{Pod: p})
+	}
+	for _, p := range o.Policies {
+		all = append(all, datastore.NetworkPolicySet{Policy: p})
+	}
+	return all
 }
 
 // firstBatch reads the folder once.
