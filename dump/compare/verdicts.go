@@ -196,11 +196,26 @@ func EndsOf(models ...*control.Model) []End {
 	}
 	for _, m := range models {
 		if m != nil {
+			dropEmpty(ends, m)
+		}
+	}
+	for _, m := range models {
+		if m != nil {
 			addPods(ends, m)
 		}
 	}
 	return slices.SortedFunc(maps.Values(ends), func(a, b End) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), a.Address.Compare(b.Address))
+	})
+}
+
+// dropEmpty leaves out what is in a node's pod prefix: who is no pod there cannot
+// send anything.
+func dropEmpty(ends map[netip.Addr]End, m *control.Model) {
+	maps.DeleteFunc(ends, func(a netip.Addr, _ End) bool {
+		return slices.ContainsFunc(m.Nodes, func(n *model.Node) bool {
+			return slices.ContainsFunc(n.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(a) })
+		})
 	})
 }
 
