@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/felixlike/felixlike/dump/compare"
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/model"
@@ -21,7 +23,7 @@ type follower struct{ site *trace.Site }
 
 func newFollower(s *side, m *control.Model) follower {
 	site := &trace.Site{
-		Node: m.Node, Nodes: m.Nodes, HostAddresses: m.HostAddresses, Bridge: m.Settings.Bridge, Gateway: felixlike.GatewayPort, Uplink: "uplink",
+		Node: m.Node, Nodes: m.Nodes, HostAddresses: m.HostAddresses, Bridge: cmp.Or(m.Settings.Bridge, config.Defaults().Bridge), Gateway: felixlike.GatewayPort, Uplink: "uplink",
 		GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(m.Node),
 		Rulesets: trace.Rulesets(s.state),
 	}
@@ -105,7 +107,7 @@ func (v verdicts) summary() string {
 	case len(v.Changed) == 0:
 		text += "no verdict differs"
 	default:
-		text += fmt.Sprintf("%d verdicts between %d pairs differ", len(v.Changed), len(pairs))
+		text += fmt.Sprintf("verdicts that differ: %d, pairs of ends: %d", len(v.Changed), len(pairs))
 	}
 	if n := len(v.Unknown); n > 0 {
 		text += fmt.Sprintf("; %d cannot be told", n)

@@ -170,7 +170,11 @@ func hookText(c *dump.Chain) string {
 	if c.Hook == nil {
 		return "no hook"
 	}
-	return fmt.Sprintf("%s hook %s priority %d %s policy %s", c.Hook.Type, c.Hook.Point, c.Hook.Priority, c.Hook.Device, c.Policy)
+	device := ""
+	if c.Hook.Device != "" {
+		device = " device " + c.Hook.Device
+	}
+	return fmt.Sprintf("%s hook %s%s priority %d policy %s", c.Hook.Type, c.Hook.Point, device, c.Hook.Priority, c.Policy)
 }
 
 // text writes a rule in the language of its table.
