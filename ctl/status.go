@@ -12,7 +12,7 @@ import (
 
 // Commands returns the commands that talk to the agent of this node.
 func Commands() []*cobra.Command {
-	return []*cobra.Command{statusCommand(), backendCommand()}
+	return []*cobra.Command{statusCommand(), backendCommand(), previewCommand()}
 }
 
 func statusCommand() *cobra.Command {

@@ -191,6 +191,9 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 			return newBackend(ctx, a.choice.forOther(name), cfg.Datastore, log)
 		},
 		Source: a.source,
+		Connections: func(ctx context.Context, place Place) ([]control.Connection, error) {
+			return connections(ctx, carrier, place, ports.ServiceCIDRs)
+		},
 		Attachments: func(ctx context.Context, update func(model.Update), synced func()) error {
 			return a.attachments.WatchAttachments(ctx, update, synced, func(err error) {
 				log.Warn("attachment ignored", "component", "ovsdb", "error", err)

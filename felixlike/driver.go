@@ -37,7 +37,10 @@ type Config struct {
 	Crossing   Crossing
 	// Forwards reports whether the forwarding flows that were set last are those
 	// of an attachment, too. It may be nil.
-	Forwards    func(*model.Attachment) bool
+	Forwards func(*model.Attachment) bool
+	// Connections lists the connections of pods that a place has let through. It
+	// may be nil.
+	Connections func(ctx context.Context, place Place) ([]control.Connection, error)
 	Source      datastore.Source
 	Attachments AttachmentSource
 	// HostAddresses may be nil: then nothing waits for it.

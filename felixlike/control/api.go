@@ -33,6 +33,9 @@ type Agent interface {
 	// Model returns what policy was computed to, and what the dataplane is made of
 	// besides.
 	Model(ctx context.Context) (Model, error)
+	// Connections returns the connections of this node's pods that policy has let
+	// through, as far as this node tracks them.
+	Connections(ctx context.Context) ([]Connection, error)
 }
 
 // Status is the state of one agent.

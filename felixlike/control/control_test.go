@@ -43,6 +43,8 @@ type fakeAgent struct {
 	programmed atomic.Uint64
 	synced     chan []model.PodID
 	err        error
+	// connections are what is answered.
+	connections []Connection
 }
 
 func (f *fakeAgent) Status() Status { return f.status }
@@ -76,6 +78,8 @@ func (f *fakeAgent) Model(context.Context) (Model, error) {
 		Pods: []Pod{{ID: pod, Addresses: []netip.Addr{address}}},
 	}, f.err
 }
+
+func (f *fakeAgent) Connections(context.Context) ([]Connection, error) { return f.connections, f.err }
 
 func (f *fakeAgent) SetBackend(_ context.Context, name string) error {
 	if name != "iptables" {
@@ -185,6 +189,15 @@ func TestModelRoundTrip(t *testing.T) {
 	}
 	if attached == nil || attached.MAC.String() != "aa:bb:cc:00:00:01" || attached.OFPort != 3 {
 		t.Errorf("attachment %+v", attached)
+	}
+}
+
+func TestConnections(t *testing.T) {
+	want := []Connection{{Protocol: model.TCP, Source: netip.MustParseAddr("10.0.0.1"), SourcePort: 40000, Destination: netip.MustParseAddr("fd00::2"), Port: 80}}
+	path, _ := serve(t, &fakeAgent{connections: want})
+	got, err := NewClient(path).Connections(context.Background())
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" || err != nil {
+		t.Errorf("connections (-want +got):\n%s, %v", diff, err)
 	}
 }
 

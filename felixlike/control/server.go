@@ -101,6 +101,8 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request) (any, error) {
 		return h.agent.Objects(ctx)
 	case modelPath:
 		return h.agent.Model(ctx)
+	case connectionsPath:
+		return h.agent.Connections(ctx)
 	case syncPath:
 		pods, err := readPods(http.MaxBytesReader(w, r.Body, maxBody))
 		if err != nil {
@@ -125,7 +127,7 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request) (any, error) {
 // methodOf returns the method that a path is asked with.
 func methodOf(path string) (string, error) {
 	switch path {
-	case statusPath, objectsPath, modelPath, programmedPath:
+	case statusPath, objectsPath, modelPath, connectionsPath, programmedPath:
 		return http.MethodGet, nil
 	case syncPath, backendPath:
 		return http.MethodPost, nil
@@ -134,7 +136,8 @@ func methodOf(path string) (string, error) {
 	if version != Version {
 		return "", refuse(http.StatusNotFound, "unknown API version %q: this agent serves %s", version, Version)
 	}
-	return "", refuse(http.StatusNotFound, "unknown path %s: this agent serves %s, %s, %s, %s, %s and %s", path, statusPath, objectsPath, modelPath, syncPath, programmedPath, backendPath)
+	all := []string{statusPath, objectsPath, modelPath, connectionsPath, syncPath, programmedPath, backendPath}
+	return "", refuse(http.StatusNotFound, "unknown path %s: this agent serves %s", path, strings.Join(all, ", "))
 }
 
 // withTimeout gives the request the deadline that its caller has. The

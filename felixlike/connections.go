@@ -1,0 +1,45 @@
+package felixlike
+
+import (
+	"cmp"
+	"context"
+	"net/netip"
+	"slices"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/carry"
+)
+
+// Connections implements control.Agent.
+func (d *Driver) Connections(ctx context.Context) ([]control.Connection, error) {
+	if d.cfg.Connections == nil {
+		return nil, nil
+	}
+	var place Place
+	if err := d.ask(ctx, func() { place = d.backend.Place }); err != nil {
+		return nil, err
+	}
+	return d.cfg.Connections(ctx, place)
+}
+
+// connections lists what carrier knows of the place, sorted. On their way to the
+// host, which translates them, packets to a Service are not judged.
+func connections(ctx context.Context, carrier *carry.Carrier, place Place, services []netip.Prefix) ([]control.Connection, error) {
+	known, err := carrier.Through(ctx, place == InSwitch)
+	all := make([]control.Connection, 0, len(known))
+	for _, k := range known {
+		to := k.Reply.Reverse()
+		if slices.ContainsFunc(services, func(p netip.Prefix) bool { return p.Contains(to.Dst) }) {
+			continue
+		}
+		all = append(all, control.Connection{
+			Protocol: model.Protocol(k.Original.Protocol), Source: k.Original.Src, SourcePort: k.Original.SrcPort, Destination: to.Dst, Port: to.DstPort,
+		})
+	}
+	slices.SortFunc(all, func(a, b control.Connection) int {
+		return cmp.Or(a.Source.Compare(b.Source), a.Destination.Compare(b.Destination), cmp.Compare(a.Protocol, b.Protocol),
+			cmp.Compare(a.Port, b.Port), cmp.Compare(a.SourcePort, b.SourcePort))
+	})
+	return all, err
+}

@@ -1,0 +1,45 @@
+package carry
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/felixlike/felixlike/ovsfwd/conntrack"
+	"github.com/felixlike/felixlike/rules"
+)
+
+// Through lists the connections of pods that policy has let through and that are not
+// over, as the kernel knows them, or as the switch does if packets are judged there.
+// What the host translates for pods is in the switch's list once it is translated.
+func (c *Carrier) Through(ctx context.Context, inSwitch bool) ([]conntrack.Connection, error) {
+	s, err := c.look()
+	if err != nil {
+		return nil, err
+	}
+	var all []conntrack.Connection
+	err = c.withZone(ctx, func(kernel *conntrack.Kernel, z zone) error {
+		if inSwitch {
+			known, err := z.dump(ctx)
+			for i := range known {
+				if k := &known[i]; isAllowed(k) && alive(k) && s.ofPod(k) {
+					all = append(all, *k)
+				}
+			}
+			return err
+		}
+		return kernel.Dump(func(k conntrack.Connection) {
+			if k.Zone == 0 && k.Mark&rules.MarkAllowed != 0 && alive(&k) && s.ofPod(&k) {
+				all = append(all, k)
+			}
+		})
+	})
+	if err != nil {
+		return all, fmt.Errorf("list connections: %w", err)
+	}
+	return all, nil
+}
+
+// ofPod reports whether a pod is at an end of a connection.
+func (s *sight) ofPod(k *conntrack.Connection) bool {
+	return s.isPod(k.Original.Src) || s.isPod(k.Reply.Src)
+}

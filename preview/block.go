@@ -1,0 +1,129 @@
+package preview
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// blocks lists the prefixes that rules of the policies name, exceptions among them,
+// each once. What is no prefix matches nothing.
+func blocks(policies []*networkingv1.NetworkPolicy) []netip.Prefix {
+	seen := map[netip.Prefix]bool{}
+	var all []netip.Prefix
+	add := func(text string) {
+		if p, err := netip.ParsePrefix(text); err == nil && !seen[p.Masked()] {
+			seen[p.Masked()] = true
+			all = append(all, p.Masked())
+		}
+	}
+	for _, p := range policies {
+		for _, peer := range peers(p) {
+			if peer.IPBlock != nil {
+				add(peer.IPBlock.CIDR)
+				for _, e := range peer.IPBlock.Except {
+					add(e)
+				}
+			}
+		}
+	}
+	slices.SortFunc(all, netip.Prefix.Compare)
+	return all
+}
+
+func peers(p *networkingv1.NetworkPolicy) []networkingv1.NetworkPolicyPeer {
+	var all []networkingv1.NetworkPolicyPeer
+	for _, r := range p.Spec.Ingress {
+		all = append(all, r.From...)
+	}
+	for _, r := range p.Spec.Egress {
+		all = append(all, r.To...)
+	}
+	return all
+}
+
+// outside returns the regions of addresses that no block divides any further, for a
+// family, each with an address that nobody in the cluster has. A region in which
+// everything is the cluster's is left out.
+func outside(f model.Family, blocks []netip.Prefix, taken func(netip.Addr) bool) []*end {
+	root := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	if f == model.IPv6 {
+		root = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	}
+	all := []netip.Prefix{root}
+	for _, b := range blocks {
+		if model.FamilyOf(b.Addr()) == f && b != root {
+			all = append(all, b)
+		}
+	}
+	var regions []*end
+	for _, p := range all {
+		inner := children(p, all)
+		free := func(a netip.Addr) bool {
+			return a.IsValid() && p.Contains(a) && !taken(a) && !slices.ContainsFunc(inner, func(c netip.Prefix) bool { return c.Contains(a) })
+		}
+		if at := slices.IndexFunc(candidates(p, inner), free); at >= 0 {
+			regions = append(regions, &end{text: regionText(p, root, inner), addr: candidates(p, inner)[at], region: p, inside: inner})
+		}
+	}
+	return regions
+}
+
+// children returns the largest prefixes inside of one.
+func children(p netip.Prefix, all []netip.Prefix) []netip.Prefix {
+	var inner []netip.Prefix
+	for _, c := range all {
+		if c != p && p.Overlaps(c) && c.Bits() > p.Bits() && !slices.ContainsFunc(inner, func(o netip.Prefix) bool { return o.Overlaps(c) && o.Bits() < c.Bits() }) {
+			inner = slices.DeleteFunc(inner, func(o netip.Prefix) bool { return c.Overlaps(o) && c.Bits() < o.Bits() })
+			inner = append(inner, c)
+		}
+	}
+	return inner
+}
+
+// candidates are addresses of which one is in the prefix and not inside of it, if
+// there is any: what lies at its ends, and beside what is inside. In the whole of
+// an address family, addresses kept for documentation come first: no cluster has
+// them.
+func candidates(p netip.Prefix, inner []netip.Prefix) []netip.Addr {
+	var all []netip.Addr
+	if p.Bits() == 0 {
+		all = append(all, netip.MustParseAddr("203.0.113.77"), netip.MustParseAddr("2001:db8:7777::77"))
+	}
+	for _, c := range append([]netip.Prefix{p}, inner...) {
+		first, last := c.Addr(), last(c)
+		all = append(all, first.Prev(), first, first.Next(), last.Prev(), last, last.Next())
+	}
+	return all
+}
+
+func last(p netip.Prefix) netip.Addr {
+	bytes := p.Addr().AsSlice()
+	for bit := p.Bits(); bit < 8*len(bytes); bit++ {
+		bytes[bit/8] |= 1 << (7 - bit%8)
+	}
+	a, _ := netip.AddrFromSlice(bytes)
+	return a
+}
+
+func regionText(p, root netip.Prefix, inner []netip.Prefix) string {
+	text := p.String()
+	if p == root {
+		if len(inner) == 0 {
+			return "anyone outside"
+		}
+		return "anyone else outside"
+	}
+	if len(inner) > 0 {
+		var names []string
+		for _, c := range inner {
+			names = append(names, c.String())
+		}
+		text += " except " + strings.Join(names, " ")
+	}
+	return text
+}

@@ -1,0 +1,60 @@
+package preview
+
+import (
+	"net/netip"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/policy/oracle"
+)
+
+// Outlived is an established connection that the policies would not let begin
+// again. It goes on all the same, until it ends.
+type Outlived struct {
+	control.Connection
+	// From and To name its ends.
+	From string `json:"from"`
+	To   string `json:"to"`
+	// Because says which policies are against it.
+	Because string `json:"because"`
+}
+
+// Connections adds the established connections that the change is about.
+func (p *Preview) Connections(o control.Objects, c Change, established []control.Connection) error {
+	after, _, err := c.apply(o.Policies)
+	if err != nil {
+		return err
+	}
+	now, then := clusterOf(o, o.Policies), clusterOf(o, after)
+	names := map[netip.Addr]string{}
+	for _, pod := range o.Pods {
+		for _, f := range model.Families() {
+			if a := addressOf(pod, f); a.IsValid() && selectable(pod) {
+				names[a] = podName(pod)
+			}
+		}
+	}
+	name := func(a netip.Addr) string {
+		if names[a] != "" {
+			return names[a]
+		}
+		return a.String()
+	}
+	p.Looked = true
+	for _, k := range established {
+		packet := oracle.Packet{Source: k.Source, Destination: k.Destination, Protocol: k.Protocol, Port: k.Port}
+		if names[k.Source] == "" && names[k.Destination] == "" || !now.Evaluate(packet).Allowed {
+			continue
+		}
+		if v := then.Evaluate(packet); !v.Allowed {
+			p.Outlived = append(p.Outlived, Outlived{k, name(k.Source), name(k.Destination), because(v)})
+		}
+	}
+	return nil
+}
+
+func clusterOf(o control.Objects, policies []*networkingv1.NetworkPolicy) *oracle.Cluster {
+	return &oracle.Cluster{Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: policies}
+}

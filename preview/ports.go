@@ -1,0 +1,155 @@
+package preview
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// maxPort is the last port of a protocol that has ports. Port 0 is nobody's.
+const maxPort = 65535
+
+// protocols are those that rules can name.
+func protocols() []model.Protocol { return []model.Protocol{model.TCP, model.UDP, model.SCTP} }
+
+// spans divides all that can be sent to a pod into ranges of ports in which the
+// policies cannot tell one from the other; the last one is ICMP, which stands for
+// every protocol without ports.
+func spans(policies []*networkingv1.NetworkPolicy, to *corev1.Pod, f model.Family) []model.PortRange {
+	starts := map[model.Protocol][]uint16{}
+	cut := func(p model.Protocol, first, last int32) {
+		if first >= 1 && last >= first && last <= maxPort {
+			starts[p] = append(starts[p], uint16(first))
+			if last < maxPort {
+				starts[p] = append(starts[p], uint16(last)+1)
+			}
+		}
+	}
+	for _, policy := range policies {
+		for _, port := range portsOf(policy) {
+			cutPort(port, to, cut)
+		}
+	}
+	var all []model.PortRange
+	for _, p := range protocols() {
+		at := append(starts[p], 1)
+		slices.Sort(at)
+		at = slices.Compact(at)
+		for i, first := range at {
+			last := uint16(maxPort)
+			if i+1 < len(at) {
+				last = at[i+1] - 1
+			}
+			all = append(all, model.PortRange{Protocol: p, First: first, Last: last})
+		}
+	}
+	icmp := model.ICMP
+	if f == model.IPv6 {
+		icmp = model.ICMPv6
+	}
+	return append(all, model.PortRange{Protocol: icmp})
+}
+
+func portsOf(p *networkingv1.NetworkPolicy) []networkingv1.NetworkPolicyPort {
+	var all []networkingv1.NetworkPolicyPort
+	for _, r := range p.Spec.Ingress {
+		all = append(all, r.Ports...)
+	}
+	for _, r := range p.Spec.Egress {
+		all = append(all, r.Ports...)
+	}
+	return all
+}
+
+// cutPort cuts where a rule's port begins and ends. A name is a number of every
+// container's port of that name.
+func cutPort(port networkingv1.NetworkPolicyPort, to *corev1.Pod, cut func(p model.Protocol, first, last int32)) {
+	protocol := model.TCP
+	if port.Protocol != nil {
+		var err error
+		if protocol, err = model.ParseProtocol(string(*port.Protocol)); err != nil {
+			return
+		}
+	}
+	switch {
+	case port.Port == nil:
+	case port.Port.Type == intstr.Int:
+		last := port.Port.IntVal
+		if port.EndPort != nil {
+			last = *port.EndPort
+		}
+		cut(protocol, port.Port.IntVal, last)
+	case to != nil:
+		for _, c := range slices.Concat(to.Spec.Containers, to.Spec.InitContainers) {
+			for _, one := range c.Ports {
+				if one.Name == port.Port.StrVal {
+					cut(protocol, one.ContainerPort, one.ContainerPort)
+				}
+			}
+		}
+	}
+}
+
+// portsText writes ranges in few words: neighbours as one, a whole protocol by its
+// name, everything as "all", and nearly everything as "all but".
+func portsText(ranges []model.PortRange) []string {
+	in, out := describe(ranges), describe(complement(ranges))
+	switch {
+	case len(out) == 0:
+		return []string{"all"}
+	case len(out) < len(in):
+		return append([]string{"all but"}, out...)
+	}
+	return in
+}
+
+// describe names merged ranges.
+func describe(ranges []model.PortRange) []string {
+	var merged []model.PortRange
+	for _, r := range ranges {
+		if n := len(merged) - 1; n >= 0 && r.First > 0 && merged[n].Protocol == r.Protocol && int(merged[n].Last)+1 == int(r.First) {
+			merged[n].Last = r.Last
+			continue
+		}
+		merged = append(merged, r)
+	}
+	var all []string
+	for _, r := range merged {
+		switch {
+		case r.First == 0:
+			all = append(all, "icmp")
+		case r.First == 1 && r.Last == maxPort:
+			all = append(all, r.Protocol.String())
+		default:
+			all = append(all, r.String())
+		}
+	}
+	return all
+}
+
+// complement returns what the ranges, which are in order, leave out.
+func complement(ranges []model.PortRange) []model.PortRange {
+	var out []model.PortRange
+	for _, p := range protocols() {
+		next := 1
+		for _, r := range ranges {
+			if r.Protocol == p {
+				if int(r.First) > next {
+					out = append(out, model.PortRange{Protocol: p, First: uint16(next), Last: r.First - 1})
+				}
+				next = int(r.Last) + 1
+			}
+		}
+		if next <= maxPort {
+			out = append(out, model.PortRange{Protocol: p, First: uint16(next), Last: maxPort})
+		}
+	}
+	if !slices.ContainsFunc(ranges, func(r model.PortRange) bool { return r.First == 0 }) {
+		out = append(out, model.PortRange{Protocol: model.ICMP})
+	}
+	return out
+}

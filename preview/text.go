@@ -1,0 +1,173 @@
+package preview
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/felixlike/felixlike/internal/terminal"
+)
+
+// shown is how many names a list has before it says how many more there are.
+const shown = 3
+
+// Print prints a preview for people; explained, in sentences.
+func Print(w io.Writer, p *Preview, explained bool) error {
+	t := &text{style: terminal.StyleFor(w)}
+	if explained {
+		t.explain(p)
+	} else {
+		t.policies(p)
+		t.verdicts(p)
+	}
+	t.outlived(p)
+	fmt.Fprintf(t, "\n%s\n", t.style.Faint("This is a preview: nothing was changed."))
+	_, err := io.WriteString(w, t.String())
+	return err
+}
+
+type text struct {
+	strings.Builder
+	style terminal.Style
+}
+
+func (t *text) policies(p *Preview) {
+	for _, c := range p.Policies {
+		fmt.Fprintf(t, "NetworkPolicy %s: %s; %s\n", t.style.Bold(c.Policy), c.What, c.scope())
+		t.problems(c)
+	}
+}
+
+func (t *text) problems(c PolicyChange) {
+	for _, text := range c.Problems {
+		fmt.Fprintf(t, "  note: %s\n", text)
+	}
+}
+
+// scope says what a policy is about.
+func (c *PolicyChange) scope() string {
+	var directions []string
+	if c.Ingress {
+		directions = append(directions, "ingress")
+	}
+	if c.Egress {
+		directions = append(directions, "egress")
+	}
+	if len(directions) == 0 {
+		return "it isolates nothing"
+	}
+	return fmt.Sprintf("%s of %s", strings.Join(directions, " and "), count(len(c.Pods), "pod"))
+}
+
+func count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
+func (t *text) verdicts(p *Preview) {
+	fmt.Fprintf(t, "\n%s\n", t.style.Head("Packets with another verdict"))
+	if len(p.Verdicts) == 0 {
+		t.WriteString("none: whatever could be reached can be reached, and nothing else\n")
+		return
+	}
+	families := p.families()
+	table := terminal.NewTable(t.style, "FROM", "TO", "PORTS", "NOW", "THEN", "BECAUSE")
+	for _, d := range grouped(p.Verdicts) {
+		now, then := t.style.Bad(Denied), t.style.Good(Allowed)
+		if d.Becomes == Denied {
+			now, then = t.style.Good(Allowed), t.style.Bad(Denied)
+		}
+		table.Row(list(d.From), list(d.To), d.portsText(families), now, then, d.Because)
+	}
+	fmt.Fprintln(t, table)
+}
+
+// families are all that the preview is about.
+func (p *Preview) families() []string {
+	var all []string
+	for _, d := range p.Verdicts {
+		for _, f := range d.Families {
+			if !slices.Contains(all, f) {
+				all = append(all, f)
+			}
+		}
+	}
+	return all
+}
+
+// portsText has the families, too, if the difference is not about all of them.
+func (d *Difference) portsText(families []string) string {
+	ports := strings.Join(d.Ports, " ")
+	if len(d.Families) < len(families) {
+		return ports + " (" + strings.Join(d.Families, " ") + ")"
+	}
+	return ports
+}
+
+// grouped joins the differences that are alike but for whom the packets come from, and
+// then those that are alike but for whom they go to.
+func grouped(all []Difference) []Difference {
+	alike := func(a, b Difference) bool {
+		return a.Becomes == b.Becomes && a.Because == b.Because && slices.Equal(a.Ports, b.Ports) && slices.Equal(a.Families, b.Families)
+	}
+	all = joined(all, func(a, b Difference) bool { return alike(a, b) && slices.Equal(a.To, b.To) },
+		func(a *Difference, b Difference) { a.From = union(a.From, b.From) })
+	return joined(all, func(a, b Difference) bool { return alike(a, b) && slices.Equal(a.From, b.From) },
+		func(a *Difference, b Difference) { a.To = union(a.To, b.To) })
+}
+
+func joined(all []Difference, alike func(a, b Difference) bool, join func(*Difference, Difference)) []Difference {
+	var out []Difference
+	for _, d := range all {
+		if at := slices.IndexFunc(out, func(o Difference) bool { return alike(o, d) }); at >= 0 {
+			join(&out[at], d)
+		} else {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+func union(a, b []string) []string {
+	out := slices.Clone(a)
+	for _, s := range b {
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// list names the first of many.
+func list(names []string) string {
+	if len(names) > shown+1 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
+	}
+	return strings.Join(names, ", ")
+}
+
+func (t *text) outlived(p *Preview) {
+	if !p.Looked {
+		return
+	}
+	fmt.Fprintf(t, "\n%s\n", t.style.Head("Established connections of "+p.Node))
+	if len(p.Outlived) == 0 {
+		t.WriteString("none that the policies would not let begin again\n")
+		return
+	}
+	fmt.Fprintf(t, "%s would not be let begin again; what is established goes on until it ends:\n", count(len(p.Outlived), "connection"))
+	table := terminal.NewTable(t.style, "FROM", "TO", "CONNECTION", "BECAUSE")
+	for i, k := range p.Outlived {
+		if i == 10*shown {
+			break
+		}
+		table.Row(k.From, k.To, k.String(), k.Because)
+	}
+	fmt.Fprintln(t, table)
+	if more := len(p.Outlived) - 10*shown; more > 0 {
+		fmt.Fprintf(t, "and %d more (-o json has all)\n", more)
+	}
+}

@@ -1,0 +1,268 @@
+package preview
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/policy/oracle"
+)
+
+// Verdicts of a Difference.
+const (
+	Allowed = "allowed"
+	Denied  = "denied"
+)
+
+// Difference is packets that would get another verdict.
+type Difference struct {
+	// From and To name the two ends: pods, a node, or addresses. Every pair of
+	// them is meant, but that of a pod and itself, or its own node.
+	From []string `json:"from"`
+	To   []string `json:"to"`
+	// Families are "IPv4", "IPv6".
+	Families []string `json:"families"`
+	// Ports are as in "tcp/80", "udp/1-99", "sctp", "icmp", or "all".
+	Ports []string `json:"ports"`
+	// Becomes is Allowed or Denied.
+	Becomes string `json:"becomes"`
+	// Because says by which policies.
+	Because string `json:"because"`
+
+	from, to *end
+	ranges   []model.PortRange
+}
+
+// verdicts compares what policies say before and after, for every packet that a
+// changed policy may be about.
+type verdicts struct {
+	objects    control.Objects
+	namespaces map[string]*corev1.Namespace
+	ends       []*end
+	families   []model.Family
+}
+
+// differences returns the packets whose verdict changes.
+func differences(o control.Objects, after, changed []*networkingv1.NetworkPolicy) []Difference {
+	v := &verdicts{objects: o, namespaces: map[string]*corev1.Namespace{}}
+	for _, n := range o.Namespaces {
+		v.namespaces[n.Name] = n
+	}
+	for _, f := range model.Families() {
+		if slices.ContainsFunc(o.Pods, func(p *corev1.Pod) bool { return addressOf(p, f).IsValid() }) {
+			v.families = append(v.families, f)
+		}
+	}
+	divides := blocks(concerning(o.Policies, after, changed))
+	v.ends = classes(o.Pods, o.Policies, after, divides)
+	var subjects []*end
+	for _, e := range v.ends {
+		if e.affected(changed) {
+			subjects = append(subjects, e)
+		}
+	}
+	v.ends = append(v.ends, nodes(o.Nodes)...)
+	for _, f := range v.families {
+		v.ends = append(v.ends, outside(f, divides, v.taken())...)
+	}
+	var all []Difference
+	for _, s := range subjects {
+		for _, peer := range v.ends {
+			all = append(all, v.pair(s, peer)...)
+			if !peer.affected(changed) {
+				all = append(all, v.pair(peer, s)...)
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Difference) int {
+		return cmp.Or(strings.Compare(a.from.text, b.from.text), strings.Compare(a.to.text, b.to.text))
+	})
+	return all
+}
+
+// concerning are the policies that may apply to a pod that a changed one selects:
+// those of the same namespaces.
+func concerning(before, after, changed []*networkingv1.NetworkPolicy) []*networkingv1.NetworkPolicy {
+	var all []*networkingv1.NetworkPolicy
+	for _, p := range slices.Concat(before, after) {
+		if slices.ContainsFunc(changed, func(c *networkingv1.NetworkPolicy) bool { return c.Namespace == p.Namespace }) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// taken reports whether an address is one of the cluster's.
+func (v *verdicts) taken() func(netip.Addr) bool {
+	var prefixes []netip.Prefix
+	own := map[netip.Addr]bool{}
+	for _, n := range v.objects.Nodes {
+		for _, c := range append(slices.Clone(n.Spec.PodCIDRs), n.Spec.PodCIDR) {
+			if p, err := netip.ParsePrefix(c); err == nil {
+				prefixes = append(prefixes, p)
+			}
+		}
+		for _, f := range model.Families() {
+			own[nodeAddress(n, f)] = true
+		}
+	}
+	for _, p := range v.objects.Pods {
+		for _, f := range model.Families() {
+			own[addressOf(p, f)] = true
+		}
+	}
+	return func(a netip.Addr) bool {
+		return own[a] || slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+	}
+}
+
+// pair compares the packets from one end to another.
+func (v *verdicts) pair(from, to *end) []Difference {
+	var all []Difference
+	for _, f := range v.families {
+		for _, d := range v.judge(from, to, f) {
+			same := slices.IndexFunc(all, func(o Difference) bool {
+				return o.Becomes == d.Becomes && o.Because == d.Because && slices.Equal(o.Ports, d.Ports)
+			})
+			if same >= 0 {
+				all[same].Families = append(all[same].Families, d.Families...)
+				continue
+			}
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// representatives returns a pair of addresses that stands for all of the two ends.
+func representatives(from, to *end, f model.Family) (source, destination netip.Addr, a, b *corev1.Pod) {
+	source, a = from.representative(f, func(p *corev1.Pod) bool { return to.node == nil || p.Spec.NodeName != to.node.Name })
+	destination, b = to.representative(f, func(p *corev1.Pod) bool {
+		return p != a && (from.node == nil || p.Spec.NodeName != from.node.Name)
+	})
+	return source, destination, a, b
+}
+
+func (e *end) representative(f model.Family, fits func(*corev1.Pod) bool) (netip.Addr, *corev1.Pod) {
+	if e.node != nil {
+		return nodeAddress(e.node, f), nil
+	}
+	for _, p := range e.pods {
+		if a := addressOf(p, f); a.IsValid() && fits(p) {
+			return a, p
+		}
+	}
+	if e.addr.IsValid() && model.FamilyOf(e.addr) == f {
+		return e.addr, nil
+	}
+	return netip.Addr{}, nil
+}
+
+// judge compares the packets of one family.
+func (v *verdicts) judge(from, to *end, f model.Family) []Difference {
+	source, destination, a, b := representatives(from, to, f)
+	if !source.IsValid() || !destination.IsValid() {
+		return nil
+	}
+	var clusters [2]*oracle.Cluster
+	var policies []*networkingv1.NetworkPolicy
+	for when := range clusters {
+		clusters[when] = v.cluster(a, b, slices.Concat(from.policies[when], to.policies[when]))
+		policies = append(policies, clusters[when].Policies...)
+	}
+	var all []Difference
+	for _, r := range spans(policies, b, f) {
+		p := oracle.Packet{Source: source, Destination: destination, Protocol: r.Protocol, Port: r.First}
+		now, then := clusters[0].Evaluate(p), clusters[1].Evaluate(p)
+		if now.Allowed == then.Allowed {
+			continue
+		}
+		d := Difference{
+			From: from.others(to.node), To: to.others(from.node), from: from, to: to,
+			Families: []string{"IPv" + f.String()}, Becomes: Denied, Because: because(then),
+		}
+		if then.Allowed {
+			d.Becomes = Allowed
+		}
+		same := slices.IndexFunc(all, func(o Difference) bool { return o.Becomes == d.Becomes && o.Because == d.Because })
+		if same < 0 {
+			all, same = append(all, d), len(all)
+		}
+		all[same].ranges = append(all[same].ranges, r)
+	}
+	for i := range all {
+		all[i].Ports = portsText(all[i].ranges)
+	}
+	return all
+}
+
+// others names the end's pods that are not on the node: their own node always
+// reaches them.
+func (e *end) others(node *corev1.Node) []string {
+	if node == nil || len(e.pods) == 0 {
+		return e.names()
+	}
+	var names []string
+	for _, p := range e.pods {
+		if p.Spec.NodeName != node.Name {
+			names = append(names, podName(p))
+		}
+	}
+	return names
+}
+
+// cluster is all that a packet between two pods is judged by.
+func (v *verdicts) cluster(a, b *corev1.Pod, policies []*networkingv1.NetworkPolicy) *oracle.Cluster {
+	slices.SortFunc(policies, comparePolicies)
+	c := &oracle.Cluster{Policies: slices.Compact(policies)}
+	for _, p := range []*corev1.Pod{a, b} {
+		if p == nil {
+			continue
+		}
+		c.Pods = append(c.Pods, p)
+		if n := v.namespaces[p.Namespace]; n != nil && !slices.Contains(c.Namespaces, n) {
+			c.Namespaces = append(c.Namespaces, n)
+		}
+		for _, n := range v.objects.Nodes {
+			if n.Name == p.Spec.NodeName {
+				c.Nodes = append(c.Nodes, n)
+			}
+		}
+	}
+	return c
+}
+
+// because says why a verdict is as it is.
+func because(v oracle.Verdict) string {
+	var parts []string
+	for _, end := range []struct {
+		direction model.Direction
+		oracle.Decision
+	}{{model.Egress, v.Egress}, {model.Ingress, v.Ingress}} {
+		switch {
+		case end.Why == oracle.RuleAllows && v.Allowed:
+			parts = append(parts, fmt.Sprintf("%s %s allows it", end.Policy, end.Rule))
+		case !end.Allowed:
+			parts = append(parts, fmt.Sprintf("%s is isolated by %s, and no rule allows it", end.direction, policiesText(end.Isolating)))
+		}
+	}
+	if len(parts) == 0 {
+		return "no policy isolates either end"
+	}
+	return strings.Join(parts, "; ")
+}
+
+func policiesText(all []model.PolicyID) string {
+	var names []string
+	for _, id := range all {
+		names = append(names, id.String())
+	}
+	return strings.Join(names, ", ")
+}
