@@ -8,7 +8,7 @@ LINTER   := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 # All but the tests that bring up whole clusters.
 FAST = $(shell go list ./... | grep -v /test/)
 
-.PHONY: help demo test test-cluster test-conformance check build image lint setup bench microbench clean
+.PHONY: help demo test test-cluster test-conformance check build image manifests lint setup bench microbench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ build: ## build every binary into bin/
 image: ## build the container image bin/felixlike-image.tar, without Docker or a registry (Debian, root)
 	@deploy/image/build
 
+manifests: ## write what follows from deploy/base: felixlike.yaml and the chart
+	@deploy/generate
+
 demo: setup build ## watch NetworkPolicy on real packets, under one backend after the other (fifteen seconds)
 	@bin/felixctl lab demo
 
@@ -35,10 +38,11 @@ check: setup build ## formatting, vet, and the tests that need no cluster (three
 	@go vet ./...
 	@scripts/gotest -short -timeout 5m $(FAST)
 
-lint: ## formatting, vet and staticcheck
+lint: ## formatting, vet, staticcheck, and manifests that are up to date
 	@scripts/format
 	@go vet ./...
 	@go run $(LINTER) ./...
+	@deploy/generate --check
 
 bench: setup build ## measure all backends: a big node, then packets (ten minutes; writes docs/benchmarks)
 	@bin/felixctl bench run --profile w1 --backends nftables,iptables-legacy,iptables-nft,openflow --rounds 3 --out docs/benchmarks/w1

@@ -1,0 +1,196 @@
+// Package deploy tests the manifests: that the agent takes the configuration in
+// them, and that base, overlays and chart are the same thing.
+package deploy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	syaml "sigs.k8s.io/yaml"
+
+	"github.com/felixlike/felixlike/felixlike/config"
+)
+
+// object is a Kubernetes object as it is written.
+type object map[string]any
+
+func (o object) String() string {
+	meta, _ := o["metadata"].(map[string]any)
+	name, _ := meta["name"].(string)
+	kind, _ := o["kind"].(string)
+	return kind + " " + name
+}
+
+// read returns the objects of a file by kind and name.
+func read(t *testing.T, path string) map[string]object {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]object{}
+	for decode := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096); ; {
+		var o object
+		err := decode.Decode(&o)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		if len(o) > 0 {
+			all[o.String()] = o
+		}
+	}
+}
+
+// as returns an object in its type, with an error for fields that it lacks.
+func as[T any](t *testing.T, o object) T {
+	t.Helper()
+	var typed T
+	data, err := json.Marshal(o)
+	if err == nil {
+		err = syaml.UnmarshalStrict(data, &typed)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", o, err)
+	}
+	return typed
+}
+
+func settings(t *testing.T, text string) config.Config {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "agent.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	flags := pflag.NewFlagSet("agent", pflag.ContinueOnError)
+	config.AddFlags(flags)
+	if err := flags.Parse([]string{"--config", path}); err != nil {
+		t.Fatal(err)
+	}
+	e, err := config.Load(flags, []string{"FELIXLIKE_NODE_NAME=n1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.Config
+}
+
+func TestConfiguration(t *testing.T) {
+	c := as[corev1.ConfigMap](t, read(t, "felixlike.yaml")["ConfigMap felixlike-config"])
+	want := config.Defaults()
+	want.NodeName, want.Datastore, want.OVSRunDir = "n1", "kubernetes", "/run/felixlike/ovs"
+	if d := cmp.Diff(want, settings(t, c.Data["agent.yaml"])); d != "" {
+		t.Errorf("settings beside the defaults (-want +got):\n%s", d)
+	}
+	list, err := libcni.ConfListFromBytes([]byte(c.Data["05-felixlike.conflist"]))
+	if err != nil || list.Name != "felixlike" || len(list.Plugins) != 2 || list.Plugins[0].Network.Type != "felixlike-cni" {
+		t.Errorf("network configuration: %+v, %v", list, err)
+	}
+}
+
+// An overlay is the base but for the backend.
+func TestOverlays(t *testing.T) {
+	base, err := os.ReadFile("base/agent.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, backend := range []string{"nftables", "iptables", "openflow"} {
+		text, err := os.ReadFile("overlays/" + backend + "/agent.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := strings.Replace(string(base), "backend: nftables", "backend: "+backend, 1); string(text) != want {
+			t.Errorf("%s (-want +got):\n%s", backend, cmp.Diff(want, string(text)))
+		}
+		if got := settings(t, string(text)).Backend; got != backend {
+			t.Errorf("%s: backend %s", backend, got)
+		}
+	}
+}
+
+// No container has more than it needs, and all are of one image.
+func TestContainers(t *testing.T) {
+	set := as[appsv1.DaemonSet](t, read(t, "felixlike.yaml")["DaemonSet felixlike"])
+	pod := set.Spec.Template.Spec
+	for _, c := range append(pod.InitContainers, pod.Containers...) {
+		s := c.SecurityContext
+		switch {
+		case c.Image != "felixlike:dev" || c.ImagePullPolicy != corev1.PullIfNotPresent:
+			t.Errorf("%s: image %s, pulled %s", c.Name, c.Image, c.ImagePullPolicy)
+		case s.Privileged != nil || !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation:
+			t.Errorf("%s: %+v", c.Name, s)
+		case len(s.Capabilities.Drop) != 1 || s.Capabilities.Drop[0] != "ALL" || len(s.Capabilities.Add) == 0:
+			t.Errorf("%s: capabilities %+v", c.Name, s.Capabilities)
+		case len(c.Resources.Requests) != 2 || len(c.Resources.Limits) != 0:
+			t.Errorf("%s: resources %+v", c.Name, c.Resources)
+		}
+		for _, m := range c.VolumeMounts {
+			if m.Name == "token" && c.Name != "agent" {
+				t.Errorf("%s: has the API server's token", c.Name)
+			}
+		}
+	}
+	if *set.Spec.Template.Spec.AutomountServiceAccountToken {
+		t.Error("the token is mounted into every container")
+	}
+}
+
+// TestBuilt compares what kustomize and helm make, which deploy/generate --check
+// has made; here it would take minutes to build them.
+func TestBuilt(t *testing.T) {
+	dir := os.Getenv("FELIXLIKE_BUILT")
+	if dir == "" {
+		t.Skip("deploy/generate --check runs it")
+	}
+	want := read(t, "felixlike.yaml")
+	for _, backend := range []string{"nftables", "iptables", "openflow"} {
+		got := read(t, filepath.Join(dir, backend+".yaml"))
+		configMap := as[corev1.ConfigMap](t, got["ConfigMap felixlike-config"])
+		data, _ := got["ConfigMap felixlike-config"]["data"].(map[string]any)
+		if settings(t, configMap.Data["agent.yaml"]).Backend != backend {
+			t.Errorf("overlay %s: %v", backend, configMap.Data)
+		}
+		data["agent.yaml"] = strings.Replace(configMap.Data["agent.yaml"], "backend: "+backend, "backend: nftables", 1)
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("overlay %s (-felixlike.yaml +overlay):\n%s", backend, d)
+		}
+	}
+
+	chart := read(t, filepath.Join(dir, "chart.yaml"))
+	delete(want, "Namespace felixlike-system") // helm makes it by --create-namespace
+	for _, all := range []map[string]object{want, chart} {
+		normalise(t, all)
+	}
+	if d := cmp.Diff(want, chart); d != "" {
+		t.Errorf("chart (-felixlike.yaml +chart):\n%s", d)
+	}
+}
+
+// normalise reads what is text in the ConfigMap, and leaves out the annotation by
+// which the chart rolls the DaemonSet.
+func normalise(t *testing.T, all map[string]object) {
+	t.Helper()
+	data := all["ConfigMap felixlike-config"]["data"].(map[string]any)
+	for name, text := range data {
+		var value any
+		if err := syaml.Unmarshal([]byte(text.(string)), &value); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		data[name] = value
+	}
+	template := all["DaemonSet felixlike"]["spec"].(map[string]any)["template"].(map[string]any)
+	delete(template["metadata"].(map[string]any)["annotations"].(map[string]any), "checksum/config")
+}
