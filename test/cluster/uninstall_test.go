@@ -10,7 +10,12 @@ import (
 func (s *site) testUninstall(t *testing.T) {
 	s.notReference(t)
 	start := time.Now()
-	s.kubectl(t, "delete", "-f", filepath.Join(s.kit.root, "deploy", "felixlike.yaml"), "--wait", "--timeout=90s")
+	deploy := filepath.Join(s.kit.root, "deploy")
+	s.kubectl(t, "delete", "-f", filepath.Join(deploy, "felixlike.yaml"), "--wait", "--timeout=90s")
+	s.kubectl(t, "apply", "-f", filepath.Join(deploy, "uninstall.yaml"))
+	s.kubectl(t, "-n", "felixlike-uninstall", "rollout", "status", "daemonset/felixlike-uninstall", "--timeout=90s")
+	t.Log(s.kubectl(t, "-n", "felixlike-uninstall", "logs", "daemonset/felixlike-uninstall", "-c", "uninstall"))
+	s.kubectl(t, "delete", "-f", filepath.Join(deploy, "uninstall.yaml"), "--wait", "--timeout=60s")
 	s.same(t, 30*time.Second, s.before, s.snapshots)
 	t.Logf("uninstalled in %s", since(start))
 }
