@@ -258,6 +258,13 @@ type forgotten []string
 
 func (f *forgotten) Forget(a netip.Addr) { *f = append(*f, a.String()) }
 
+// sandbox is an update of pod a's attachment.
+func sandbox(name string, addresses ...string) model.Update {
+	u := attachment("a", "veth-a", addresses...)
+	u.Attachment.Sandbox = name
+	return u
+}
+
 func TestConnectionsOfReusedAddressesAreForgotten(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -271,6 +278,7 @@ func TestConnectionsOfReusedAddressesAreForgotten(t *testing.T) {
 			model.AttachmentRemove{Pod: pod("a"), Interface: "veth-a"},
 		}, []string{"10.10.0.5"}},
 		{"same pod, new interface", []model.Update{attachment("a", "veth-1", "10.10.0.5"), attachment("a", "veth-2", "10.10.0.5"), model.AttachmentRemove{Pod: pod("a"), Interface: "veth-1"}}, []string{"10.10.0.5"}},
+		{"same pod, same interface, new sandbox", []model.Update{sandbox("first", "10.10.0.5"), sandbox("second", "10.10.0.5")}, []string{"10.10.0.5"}},
 		{"one address of two goes", []model.Update{attachment("a", "veth-a", "10.10.0.5", "fd00::5"), attachment("a", "veth-a", "fd00::5")}, []string{"10.10.0.5"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

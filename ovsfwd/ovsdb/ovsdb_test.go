@@ -237,6 +237,11 @@ func TestWatchAttachments(t *testing.T) {
 	expect(events, model.AttachmentUpdate{Attachment: &second})
 	expect(events, "in sync")
 
+	// A pod made anew between two glances is announced, though its port looks the same.
+	f.vsctl("set", "interface", "v2", "external_ids:felixlike-sandbox=another")
+	second.Sandbox = "another"
+	expect(events, model.AttachmentUpdate{Attachment: &second})
+
 	f.vsctl("set", "interface", "v2", "external_ids:felixlike-mac=nonsense")
 	if e, ok := f.next(events).(string); !ok || !strings.Contains(e, "default/db") || !strings.Contains(e, "felixlike-mac") {
 		t.Errorf("bad record: %v", e)

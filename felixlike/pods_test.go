@@ -1,0 +1,135 @@
+package felixlike
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// sandboxOf is the attachment of a pod's sandbox.
+func sandboxOf(pod, sandbox string) *model.Attachment {
+	return &model.Attachment{
+		Pod: model.PodID{Namespace: "x", Name: pod}, Sandbox: sandbox, PodInterface: "eth0",
+		Interface: "veth-" + pod, OFPort: 7, Addresses: []netip.Addr{netip.MustParseAddr("10.10.0.7")},
+	}
+}
+
+func (f *fixture) attachSandbox(a *model.Attachment) {
+	f.updates <- func(update func(model.Update), _ func()) { update(model.AttachmentUpdate{Attachment: a}) }
+}
+
+func podWithUID(name, uid string, annotations map[string]string) datastore.Event {
+	return datastore.PodSet{Pod: &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: name, UID: types.UID(uid), Annotations: annotations},
+		Spec:       corev1.PodSpec{NodeName: "node1"},
+	}}
+}
+
+// waits asserts that WaitPod gives up with a reason.
+func waits(t *testing.T, f *fixture, a *model.Attachment, uid, reason string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := f.WaitPod(ctx, a, uid); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), reason) {
+		t.Errorf("%v; want it to wait: %s", err, reason)
+	}
+}
+
+// ready asserts that WaitPod succeeds.
+func ready(t *testing.T, f *fixture, a *model.Attachment, uid string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if err := f.WaitPod(ctx, a, uid); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWaitPod(t *testing.T) {
+	f := start(t)
+	first, second := sandboxOf("a", "first"), sandboxOf("a", "second")
+	waits(t, f, first, "", "the datastore's first listing is not complete; the attachments of the pods are not known")
+	f.begin(t)
+	waits(t, f, first, "", "has not told of interface veth-a")
+	f.attachSandbox(first)
+	waits(t, f, first, "", "the datastore knows no such pod")
+	f.source.send(true, podWithUID("a", "uid-1", nil))
+	ready(t, f, first, "uid-1")
+	ready(t, f, first, "")
+	// The pod is made anew under its name: neither the old interface nor the old
+	// object is its own.
+	waits(t, f, second, "uid-2", "has not told of interface veth-a")
+	f.attachSandbox(second)
+	waits(t, f, second, "uid-2", "another pod of this name: UID uid-1, not uid-2")
+	f.source.send(true, podWithUID("a", "uid-2", nil))
+	ready(t, f, second, "uid-2")
+	waits(t, f, first, "uid-2", "has not told of interface veth-a")
+	f.source.send(true, datastore.PodDeleted{ID: second.Pod})
+	waits(t, f, second, "uid-2", "the datastore knows no such pod")
+}
+
+// TestWaitStaticPod waits for a pod whose object has another UID than the kubelet
+// knows it by.
+func TestWaitStaticPod(t *testing.T) {
+	f := start(t)
+	f.begin(t, podWithUID("a", "mirror", map[string]string{"kubernetes.io/config.hash": "static"}))
+	a := sandboxOf("a", "first")
+	f.attachSandbox(a)
+	ready(t, f, a, "static")
+	waits(t, f, a, "other", "UID mirror, static, not other")
+}
+
+func TestWaitPodThatCannotBe(t *testing.T) {
+	f, table, _ := startQuarantine(t, &logBuffer{})
+	chain := webChain(f)
+	refuse(t, f, table, tables.Refusal{Object: "chain", Name: chain, Reason: "no", Closed: []string{chain}})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := f.WaitPod(ctx, &model.Attachment{Pod: podA, Interface: "veth-a", Addresses: []netip.Addr{netip.MustParseAddr("10.10.0.2")}}, "")
+	if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "pod x/a is closed: NetworkPolicy x/web is set aside: no") {
+		t.Error(err)
+	}
+}
+
+func TestWaitPodWhileProgrammingFails(t *testing.T) {
+	f := start(t)
+	f.begin(t)
+	f.stages.setFailure("nftables", errors.New("refused"))
+	f.source.send(true, podWithUID("a", "uid", nil))
+	a := sandboxOf("a", "first")
+	f.attachSandbox(a)
+	waits(t, f, a, "uid", "programming the dataplane failed: nftables: refused")
+	f.stages.setFailure("nftables", nil)
+	ready(t, f, a, "uid")
+}
+
+func TestLocalNode(t *testing.T) {
+	f := start(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := f.LocalNode(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "first listing is not complete") {
+		t.Errorf("before anything is known: %v", err)
+	}
+	if err := f.Available(t.Context()); err == nil {
+		t.Error("available before anything is known")
+	}
+	f.begin(t)
+	n, err := f.LocalNode(t.Context())
+	if err != nil || n.Name != "node1" || n.Gateway(model.IPv4).String() != "10.10.0.1" {
+		t.Errorf("%+v %v", n, err)
+	}
+	if err := f.Available(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
