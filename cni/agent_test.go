@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"syscall"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/cni"
+	"github.com/felixlike/felixlike/cni/cnitest"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -52,14 +52,8 @@ func withPlugins(run func() int) (int, error) {
 		return 1, err
 	}
 	defer os.RemoveAll(plugins)
-	if out, err := exec.Command("go", "build", "-o", plugins, "../cmd/felixlike-cni").CombinedOutput(); err != nil {
-		return 1, fmt.Errorf("build felixlike-cni: %w: %s", err, out)
-	}
-	// By its own go.mod, as the image has it.
-	install := exec.Command("go", "install", "github.com/containernetworking/plugins/plugins/ipam/host-local@v1.9.1")
-	install.Dir, install.Env = "/", append(os.Environ(), "GOBIN="+plugins)
-	if out, err := install.CombinedOutput(); err != nil {
-		return 1, fmt.Errorf("build host-local: %w: %s", err, out)
+	if err := cnitest.Build(plugins); err != nil {
+		return 1, err
 	}
 	return run(), nil
 }

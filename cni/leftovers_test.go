@@ -13,53 +13,54 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/felixlike/felixlike/cni"
+	"github.com/felixlike/felixlike/cni/cnitest"
 	"github.com/felixlike/felixlike/model"
 )
 
 // keeps is a GC's configuration with the sandboxes that are to stay.
-func keeps(all ...sandbox) map[string]any {
+func keeps(all ...cnitest.Sandbox) map[string]any {
 	valid := []map[string]string{}
 	for _, s := range all {
-		valid = append(valid, map[string]string{"containerID": s.id, "ifname": s.iface})
+		valid = append(valid, map[string]string{"containerID": s.ID, "ifname": s.Interface})
 	}
 	return map[string]any{"cni.dev/valid-attachments": valid}
 }
 
 func TestStatus(t *testing.T) {
 	r := newRuntime(t)
-	r.ok("STATUS", "1.1.0", sandbox{}, nil)
+	r.ok("STATUS", "1.1.0", cnitest.Sandbox{}, nil)
 	r.agent.set(t, "unavailable", "programming the dataplane failed: no switch")
-	r.fails("STATUS", sandbox{}, nil, 50, "not ready: programming the dataplane failed: no switch")
+	r.fails("STATUS", cnitest.Sandbox{}, nil, 50, "not ready: programming the dataplane failed: no switch")
 	r.agent.unset(t, "unavailable")
 	r.stop(syscall.SIGTERM)
 	r.conf.PluginDir = filepath.Join(r.dir, "none")
 	r.start()
-	r.fails("STATUS", sandbox{}, nil, 50, "host-local")
-	if got := r.call("STATUS", "1.0.0", sandbox{}, nil); !got.failed || got.Code != 1 {
-		t.Errorf("STATUS is of version 1.1: %s", got.raw)
+	r.fails("STATUS", cnitest.Sandbox{}, nil, 50, "host-local")
+	if got := r.call("STATUS", "1.0.0", cnitest.Sandbox{}, nil); !got.Failed || got.Code != 1 {
+		t.Errorf("STATUS is of version 1.1: %s", got.Raw)
 	}
 }
 
 func TestGC(t *testing.T) {
 	r := newRuntime(t)
 	a, b := r.sandbox("sandbox-a", "a"), r.sandbox("sandbox-b", "b")
-	for _, s := range []sandbox{a, b} {
+	for _, s := range []cnitest.Sandbox{a, b} {
 		r.ok("ADD", "1.1.0", s, nil)
 	}
 	before := r.left()
-	r.ok("GC", "1.1.0", sandbox{}, keeps(a, b))
+	r.ok("GC", "1.1.0", cnitest.Sandbox{}, keeps(a, b))
 	if got := r.left(); got != before {
 		t.Errorf("all are valid: before %s, after %s", before, got)
 	}
-	r.fails("GC", sandbox{}, nil, 7, "cni.dev/valid-attachments")
-	r.ok("GC", "1.1.0", sandbox{}, keeps(b))
+	r.fails("GC", cnitest.Sandbox{}, nil, 7, "cni.dev/valid-attachments")
+	r.ok("GC", "1.1.0", cnitest.Sandbox{}, keeps(b))
 	host := cni.HostInterface(model.PodID{Namespace: "x", Name: "b"})
 	if want := "interfaces [" + host + "], ports [" + host + "], addresses [10.9.0.3 fd09::3]"; r.left() != want {
 		t.Errorf("one is valid: %s, want %s", r.left(), want)
 	}
 	// A pair without a port: an agent was killed while it added a sandbox.
 	r.vsctl("del-port", host)
-	r.ok("GC", "1.1.0", sandbox{}, keeps())
+	r.ok("GC", "1.1.0", cnitest.Sandbox{}, keeps())
 	if got := r.left(); got != nothing {
 		t.Errorf("none is valid: %s", got)
 	}
@@ -74,11 +75,11 @@ func TestCrash(t *testing.T) {
 	r.ok("ADD", "1.1.0", gone, nil)
 	r.ok("ADD", "1.1.0", reserved, nil)
 	r.stop(syscall.SIGKILL)
-	link := func(s sandbox) string { return cni.HostInterface(model.PodID{Namespace: "x", Name: s.pod}) }
+	link := func(s cnitest.Sandbox) string { return cni.HostInterface(model.PodID{Namespace: "x", Name: s.Pod}) }
 	// The node was restarted: the port is there, its interface is not. And: what was
 	// reserved was never attached.
 	r.must(r.ns.Do(func() error {
-		for _, s := range []sandbox{gone, reserved} {
+		for _, s := range []cnitest.Sandbox{gone, reserved} {
 			l, err := netlink.LinkByName(link(s))
 			if err == nil {
 				err = netlink.LinkDel(l)
@@ -107,7 +108,7 @@ func TestCrash(t *testing.T) {
 	}
 	// Added again, it is a port again; deleted, nothing of it is left.
 	r.ok("ADD", "1.1.0", orphan, nil)
-	for _, s := range []sandbox{gone, reserved, orphan, stays} {
+	for _, s := range []cnitest.Sandbox{gone, reserved, orphan, stays} {
 		r.ok("DEL", "1.1.0", s, nil)
 	}
 	if got := r.left(); got != nothing {
@@ -121,12 +122,12 @@ func TestKilledWhileAdding(t *testing.T) {
 	r := newRuntime(t)
 	r.agent.set(t, "hold", "")
 	s := r.sandbox("sandbox-a", "a")
-	answered := make(chan reply, 1)
+	answered := make(chan cnitest.Reply, 1)
 	go func() { answered <- r.call("ADD", "1.1.0", s, nil) }()
 	r.until("the pod has a port", func() bool { return r.vsctl("list-ports", "br-int") != "" })
 	r.stop(syscall.SIGKILL)
-	if got := <-answered; !got.failed || got.Code != 11 {
-		t.Errorf("ADD while the agent was killed: %s", got.raw)
+	if got := <-answered; !got.Failed || got.Code != 11 {
+		t.Errorf("ADD while the agent was killed: %s", got.Raw)
 	}
 	r.agent.unset(t, "hold")
 	r.start()
@@ -145,7 +146,8 @@ func TestRuntimeGivesUp(t *testing.T) {
 	r.start()
 	r.agent.set(t, "hold", "")
 	s := r.sandbox("sandbox-a", "a")
-	cmd := r.command("ADD", "1.1.0", s, nil)
+	cmd, err := r.Command(r.ctx, "ADD", "1.1.0", s, nil)
+	r.must(err)
 	r.must(cmd.Start())
 	r.until("the pod has a port", func() bool { return r.vsctl("list-ports", "br-int") != "" })
 	r.must(cmd.Process.Kill())
@@ -167,17 +169,17 @@ func TestLateDel(t *testing.T) {
 	if got, want := r.reserved(), []string{"10.9.0.2", "10.9.0.4"}; !slices.Equal(got, want) {
 		t.Errorf("reserved %v, want %v", got, want)
 	}
-	if got := r.reach4(second.ns, 4, other.ns, 2); got != "111" {
+	if got := r.reach4(second.NS, 4, other.NS, 2); got != "111" {
 		t.Errorf("the second sandbox after the first one's DEL: %s", got)
 	}
 	// By its address: 10.9.0.3 goes round to another pod, and DEL comes once more.
-	var third sandbox
+	var third cnitest.Sandbox
 	for _, id := range []string{"p5", "p6", "p3"} {
 		third = r.sandbox(id, id)
 		r.ok("ADD", "1.1.0", third, nil)
 	}
 	r.ok("DEL", "1.1.0", first, nil)
-	if got := r.reach4(third.ns, 3, other.ns, 2); got != "111" {
+	if got := r.reach4(third.NS, 3, other.NS, 2); got != "111" {
 		t.Errorf("the new owner of the address after a late DEL: %s", got)
 	}
 	if got := r.reserved(); !slices.Contains(got, "10.9.0.3") {
@@ -189,10 +191,10 @@ func TestLateDel(t *testing.T) {
 // never was.
 func TestDelOfWhatIsGone(t *testing.T) {
 	r := newRuntime(t)
-	r.ok("DEL", "1.1.0", sandbox{id: "never", pod: "never", iface: "eth0"}, nil)
+	r.ok("DEL", "1.1.0", cnitest.Sandbox{ID: "never", Namespace: "x", Pod: "never", Interface: "eth0"}, nil)
 	s := r.sandbox("sandbox-a", "a")
 	r.ok("ADD", "1.1.0", s, nil)
-	s.pod, s.ns = "", nil
+	s.Pod, s.NS = "", nil
 	r.ok("DEL", "1.1.0", s, nil)
 	if got := r.left(); got != nothing {
 		t.Error(got)
@@ -206,7 +208,7 @@ func TestRefused(t *testing.T) {
 	r.ok("ADD", "1.1.0", s, nil)
 	before := r.left()
 	second := s
-	second.iface = "net1"
+	second.Interface = "net1"
 	r.fails("ADD", second, nil, 4, "has the interface eth0 already")
 	r.ok("DEL", "1.1.0", second, nil)
 	if got := r.left(); got != before {
@@ -217,7 +219,7 @@ func TestRefused(t *testing.T) {
 	chained := map[string]any{"prevResult": map[string]any{"cniVersion": "1.1.0"}}
 	r.fails("ADD", r.sandbox("chained", "c"), chained, 7, "first plugin")
 	r.fails("ADD", r.sandbox("relative", "c"), map[string]any{"socket": "cni.sock"}, 7, "absolute")
-	own := sandbox{id: "own", pod: "own", iface: "eth0", ns: r.ns}
+	own := cnitest.Sandbox{ID: "own", Namespace: "x", Pod: "own", Interface: "eth0", NS: r.node.ns}
 	r.fails("ADD", own, nil, 4, "the node's own")
 	if got := r.left(); got != before {
 		t.Errorf("after refusals: before %s, after %s", before, got)
@@ -241,7 +243,7 @@ func TestCheck(t *testing.T) {
 		line := strings.NewReplacer("{4}", r.address(s), "{host}", host).Replace(breakage.line)
 		switch breakage.in {
 		case "pod":
-			r.must(s.ns.Do(func() error { return exec.Command("ip", strings.Fields(line)...).Run() }))
+			r.must(s.NS.Do(func() error { return exec.Command("ip", strings.Fields(line)...).Run() }))
 		case "node":
 			r.must(r.ns.Do(func() error { return exec.Command("ip", strings.Fields(line)...).Run() }))
 		case "ovs":

@@ -1,7 +1,6 @@
 package cni_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -14,9 +13,7 @@ import (
 	"testing"
 	"time"
 
-	types100 "github.com/containernetworking/cni/pkg/types/100"
-
-	"github.com/felixlike/felixlike/lab/namespace"
+	"github.com/felixlike/felixlike/cni/cnitest"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -24,27 +21,12 @@ import (
 // is a process of its own.
 type runtime struct {
 	*node
+	cnitest.Runtime
 	agent fakeAgent
 	dir   string
 	conf  serverConfig
 	cmd   *exec.Cmd
 	ended chan error
-}
-
-// sandbox is what a container runtime knows of a pod's sandbox.
-type sandbox struct {
-	id, pod, uid, iface string
-	ns                  *namespace.Namespace
-}
-
-// reply is what the plugin has printed.
-type reply struct {
-	types100.Result
-	// Code, Msg and Details are those of an error.
-	Code         uint
-	Msg, Details string
-	raw          string
-	failed       bool
 }
 
 func newRuntime(t *testing.T) *runtime {
@@ -55,6 +37,7 @@ func newRuntime(t *testing.T) *runtime {
 		Socket: filepath.Join(r.dir, "run", "cni.sock"), OVSDB: r.ovs.DBSocket(),
 		PluginDir: plugins, IPAMDir: filepath.Join(r.dir, "networks"), Wait: shortWait,
 	}
+	r.Runtime = cnitest.Runtime{Plugins: plugins, Socket: r.conf.Socket}
 	r.setNode("10.9.0.0/24", "fd09::/64")
 	r.start()
 	return r
@@ -88,7 +71,7 @@ func (r *runtime) start() {
 	go func() { ended <- cmd.Wait() }()
 	r.Cleanup(func() { r.stop(syscall.SIGKILL) })
 	r.until("the server serves", func() bool {
-		return !strings.Contains(r.call("STATUS", "1.1.0", sandbox{}, nil).raw, "while dialing")
+		return !strings.Contains(r.call("STATUS", "1.1.0", cnitest.Sandbox{}, nil).Raw, "while dialing")
 	})
 }
 
@@ -115,100 +98,56 @@ func (r *runtime) until(what string, ready func() bool) {
 	}
 }
 
-func (r *runtime) sandbox(id, pod string) sandbox {
+func (r *runtime) sandbox(id, pod string) cnitest.Sandbox {
 	r.Helper()
-	return sandbox{id: id, pod: pod, iface: "eth0", ns: space(r.T, id)}
-}
-
-// command is the plugin for a sandbox. Extra goes into the configuration.
-func (r *runtime) command(command, version string, s sandbox, extra map[string]any) *exec.Cmd {
-	r.Helper()
-	conf := map[string]any{"cniVersion": version, "name": "felixlike", "type": "felixlike-cni", "socket": r.conf.Socket}
-	for k, v := range extra {
-		conf[k] = v
-	}
-	data, err := json.Marshal(conf)
-	r.must(err)
-	cmd := exec.Command(filepath.Join(plugins, "felixlike-cni"))
-	cmd.Env = []string{"CNI_COMMAND=" + command, "CNI_PATH=" + plugins}
-	if s.id != "" {
-		args := "IgnoreUnknown=1;K8S_POD_NAMESPACE=x;K8S_POD_NAME=" + s.pod + ";K8S_POD_UID=" + s.uid + ";OTHER=1"
-		if s.pod == "" {
-			args = "IgnoreUnknown=1"
-		}
-		cmd.Env = append(cmd.Env, "CNI_CONTAINERID="+s.id, "CNI_IFNAME="+s.iface, "CNI_ARGS="+args)
-	}
-	if s.ns != nil {
-		cmd.Env = append(cmd.Env, "CNI_NETNS="+s.ns.Path())
-	}
-	cmd.Stdin = bytes.NewReader(data)
-	return cmd
+	return cnitest.Sandbox{ID: id, Namespace: "x", Pod: pod, Interface: "eth0", NS: space(r.T, id)}
 }
 
 // call runs the plugin.
-func (r *runtime) call(command, version string, s sandbox, extra map[string]any) reply {
+func (r *runtime) call(command, version string, s cnitest.Sandbox, extra map[string]any) cnitest.Reply {
 	r.Helper()
-	cmd := r.command(command, version, s, extra)
-	var out, errOut bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errOut
-	err := cmd.Run()
-	got := reply{raw: out.String() + errOut.String(), failed: err != nil}
-	if text := out.Bytes(); len(text) > 0 {
-		if err := json.Unmarshal(text, &got); err != nil && (got.failed || version >= "1.0.0") {
-			r.Fatalf("%s: %v: %s", command, err, got.raw)
-		}
-	}
+	got, err := r.Call(r.ctx, command, version, s, extra)
+	r.must(err)
 	return got
 }
 
 // ok is call for what has to succeed.
-func (r *runtime) ok(command, version string, s sandbox, extra map[string]any) reply {
+func (r *runtime) ok(command, version string, s cnitest.Sandbox, extra map[string]any) cnitest.Reply {
 	r.Helper()
 	got := r.call(command, version, s, extra)
-	if got.failed {
-		r.Fatalf("%s of %s: %s", command, s.id, got.raw)
+	if got.Failed {
+		r.Fatalf("%s of %s: %s", command, s.ID, got.Raw)
 	}
 	return got
 }
 
 // fails is call for what has to fail, with a code and a text.
-func (r *runtime) fails(command string, s sandbox, extra map[string]any, code uint, text string) {
+func (r *runtime) fails(command string, s cnitest.Sandbox, extra map[string]any, code uint, text string) {
 	r.Helper()
 	got := r.call(command, "1.1.0", s, extra)
-	if !got.failed || got.Code != code || !strings.Contains(got.Msg+got.Details, text) {
-		r.Errorf("%s of %s: want code %d and %q: %s", command, s.id, code, text, got.raw)
+	if !got.Failed || got.Code != code || !strings.Contains(got.Msg+got.Details, text) {
+		r.Errorf("%s of %s: want code %d and %q: %s", command, s.ID, code, text, got.Raw)
 	}
 }
 
 // address returns the IPv4 address that a sandbox has, as ip wants it.
-func (r *runtime) address(s sandbox) string {
+func (r *runtime) address(s cnitest.Sandbox) string {
 	r.Helper()
-	for _, a := range r.reserved() {
-		data, err := os.ReadFile(filepath.Join(r.conf.IPAMDir, "felixlike", a))
-		r.must(err)
-		if strings.HasPrefix(string(data), s.id+"\r\n") && !strings.Contains(a, ":") {
-			return a + "/24"
-		}
+	addresses, sandboxes, err := cnitest.Reserved(filepath.Join(r.conf.IPAMDir, "felixlike"))
+	r.must(err)
+	at := slices.Index(sandboxes, s.ID)
+	if at < 0 {
+		r.Fatalf("sandbox %s has no address", s.ID)
 	}
-	r.Fatalf("sandbox %s has no address", s.id)
-	return ""
+	return addresses[at] + "/24"
 }
 
 // reserved lists the addresses that are reserved.
 func (r *runtime) reserved() []string {
 	r.Helper()
-	entries, err := os.ReadDir(filepath.Join(r.conf.IPAMDir, "felixlike"))
-	if err != nil && !os.IsNotExist(err) {
-		r.Fatal(err)
-	}
-	all := []string{}
-	for _, e := range entries {
-		if _, err := netip.ParseAddr(e.Name()); err == nil {
-			all = append(all, e.Name())
-		}
-	}
-	slices.Sort(all)
-	return all
+	addresses, _, err := cnitest.Reserved(filepath.Join(r.conf.IPAMDir, "felixlike"))
+	r.must(err)
+	return addresses
 }
 
 // left describes everything that sandboxes have on the node.

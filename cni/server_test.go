@@ -8,40 +8,33 @@ import (
 	"testing"
 
 	"github.com/felixlike/felixlike/cni"
+	"github.com/felixlike/felixlike/cni/cnitest"
 	"github.com/felixlike/felixlike/model"
 )
-
-func prefixes(got reply) []string {
-	var all []string
-	for _, ip := range got.IPs {
-		all = append(all, ip.Address.String()+" via "+ip.Gateway.String())
-	}
-	return all
-}
 
 func TestAddCheckDel(t *testing.T) {
 	r := newRuntime(t)
 	a, b := r.sandbox("sandbox-a", "a"), r.sandbox("sandbox-b", "b")
-	a.uid = "1234"
+	a.UID = "1234"
 	got := r.ok("ADD", "1.1.0", a, nil)
-	if want := []string{"10.9.0.2/24 via 10.9.0.1", "fd09::2/64 via fd09::1"}; !slices.Equal(prefixes(got), want) {
-		t.Errorf("addresses %v, want %v", prefixes(got), want)
+	if want := []string{"10.9.0.2/24 via 10.9.0.1", "fd09::2/64 via fd09::1"}; !slices.Equal(got.Prefixes(), want) {
+		t.Errorf("addresses %v, want %v", got.Prefixes(), want)
 	}
 	host := cni.HostInterface(model.PodID{Namespace: "x", Name: "a"})
 	if len(got.Interfaces) != 2 || got.Interfaces[0].Name != host || got.Interfaces[0].Mac == "" || got.Interfaces[0].Sandbox != "" ||
-		got.Interfaces[1].Name != "eth0" || got.Interfaces[1].Sandbox != a.ns.Path() || got.Interfaces[1].Mtu != 1450 {
-		t.Errorf("interfaces in %s", got.raw)
+		got.Interfaces[1].Name != "eth0" || got.Interfaces[1].Sandbox != a.NS.Path() || got.Interfaces[1].Mtu != 1450 {
+		t.Errorf("interfaces in %s", got.Raw)
 	}
 	if len(got.Routes) != 2 || got.Routes[0].Dst.String() != "0.0.0.0/0" || got.Routes[1].Dst.String() != "::/0" {
-		t.Errorf("routes in %s", got.raw)
+		t.Errorf("routes in %s", got.Raw)
 	}
 	r.ok("ADD", "1.0.0", b, nil)
-	if got := r.reach(a.ns, 2, b.ns, 3); got != "111111" {
+	if got := r.reach(a.NS, 2, b.NS, 3); got != "111111" {
 		t.Errorf("tcp, udp, sctp over IPv4 and IPv6: %s", got)
 	}
 	again := r.ok("ADD", "1.1.0", a, nil)
-	if again.raw != got.raw {
-		t.Errorf("added again:\n%s\nfirst:\n%s", again.raw, got.raw)
+	if again.Raw != got.Raw {
+		t.Errorf("added again:\n%s\nfirst:\n%s", again.Raw, got.Raw)
 	}
 	r.ok("CHECK", "1.1.0", a, map[string]any{"prevResult": got.Result})
 	for range 2 {
@@ -66,16 +59,16 @@ func TestVersions(t *testing.T) {
 	} {
 		s := r.sandbox("sandbox-"+version, "pod-"+version)
 		got := r.ok("ADD", version, s, nil)
-		if !strings.Contains(got.raw, want) || !strings.Contains(got.raw, `"cniVersion": "`+version+`"`) {
-			t.Errorf("version %s: no %s in %s", version, want, got.raw)
+		if !strings.Contains(got.Raw, want) || !strings.Contains(got.Raw, `"cniVersion": "`+version+`"`) {
+			t.Errorf("version %s: no %s in %s", version, want, got.Raw)
 		}
 		r.ok("DEL", version, s, nil)
 	}
-	if got := r.call("VERSION", "1.1.0", sandbox{}, nil); !strings.Contains(got.raw, `"0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"`) {
-		t.Errorf("VERSION: %s", got.raw)
+	if got := r.call("VERSION", "1.1.0", cnitest.Sandbox{}, nil); !strings.Contains(got.Raw, `"0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"`) {
+		t.Errorf("VERSION: %s", got.Raw)
 	}
-	if got := r.call("ADD", "0.2.0", r.sandbox("old", "old"), nil); !got.failed || got.Code != 1 {
-		t.Errorf("a version that is not spoken: %s", got.raw)
+	if got := r.call("ADD", "0.2.0", r.sandbox("old", "old"), nil); !got.Failed || got.Code != 1 {
+		t.Errorf("a version that is not spoken: %s", got.Raw)
 	}
 }
 
@@ -90,9 +83,9 @@ func TestAgentAway(t *testing.T) {
 	for _, command := range []string{"ADD", "DEL"} {
 		r.fails(command, s, nil, 11, r.conf.Socket)
 	}
-	r.fails("STATUS", sandbox{}, nil, 50, r.conf.Socket)
+	r.fails("STATUS", cnitest.Sandbox{}, nil, 50, r.conf.Socket)
 	r.start()
-	r.ok("STATUS", "1.1.0", sandbox{}, nil)
+	r.ok("STATUS", "1.1.0", cnitest.Sandbox{}, nil)
 	r.ok("DEL", "1.1.0", s, nil)
 	if got := r.left(); got != nothing {
 		t.Error(got)
