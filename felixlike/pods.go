@@ -18,12 +18,9 @@ import (
 // reasonTimeout bounds how long the loop is asked what a waiter has waited for.
 const reasonTimeout = time.Second
 
-// The annotations that name a static pod's UID as the kubelet knows it: the pod
-// that the API server shows for it has a UID of its own.
-const (
-	annotationHash   = "kubernetes.io/config.hash"
-	annotationMirror = "kubernetes.io/config.mirror"
-)
+// staticUID is the annotation with a static pod's UID as the kubelet knows it: the
+// pod that the API server shows for it has a UID of its own.
+const staticUID = "kubernetes.io/config.hash"
 
 // uids knows by which UIDs the kubelet may know a pod of this node. A pod that is
 // made anew under its old name has another UID, and other labels: policy for it is
@@ -37,8 +34,7 @@ func (u uids) note(node string, pod *corev1.Pod) {
 		delete(u, id)
 		return
 	}
-	u[id] = slices.DeleteFunc([]string{string(pod.UID), pod.Annotations[annotationHash], pod.Annotations[annotationMirror]},
-		func(s string) bool { return s == "" })
+	u[id] = slices.DeleteFunc([]string{string(pod.UID), pod.Annotations[staticUID]}, func(s string) bool { return s == "" })
 }
 
 // are reports whether the pod may have the UID. Where one of both sides tells

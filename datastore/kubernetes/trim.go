@@ -47,12 +47,19 @@ func trimNamespace(n *corev1.Namespace) corev1.Namespace {
 	return corev1.Namespace{ObjectMeta: bareMeta(&n.ObjectMeta)}
 }
 
-// trimPod keeps a pod's labels, node and network, the ports that have a name,
+// staticUID is the annotation with the UID by which the kubelet knows a static pod,
+// and by which the runtime asks for its network. The object's own UID is another.
+const staticUID = "kubernetes.io/config.hash"
+
+// trimPod keeps a pod's labels, UIDs, node and network, the ports that have a name,
 // and of its phase whether it is done. Pods on a host's network are in no group.
 func trimPod(p *corev1.Pod) corev1.Pod {
 	t := corev1.Pod{
 		ObjectMeta: bareMeta(&p.ObjectMeta),
 		Spec:       corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork},
+	}
+	if uid := p.Annotations[staticUID]; uid != "" {
+		t.Annotations = map[string]string{staticUID: uid}
 	}
 	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		t.Status.Phase = p.Status.Phase

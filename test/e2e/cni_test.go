@@ -1,0 +1,338 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/felixlike/felixlike/cni/cnitest"
+	"github.com/felixlike/felixlike/lab"
+	"github.com/felixlike/felixlike/lab/namespace"
+	labprobe "github.com/felixlike/felixlike/lab/probe"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
+)
+
+// cniNode is a node whose pods a container runtime attaches, with a real agent.
+type cniNode struct {
+	*testing.T
+	cnitest.Runtime
+	ns             *namespace.Namespace
+	ovs            *ovsdaemon.Daemons
+	dir, manifests string
+	backend        string
+	agent          *exec.Cmd
+}
+
+// cniCluster is a node with its pods, of which x/a takes packets from x/b alone.
+const cniCluster = `
+{apiVersion: v1, kind: Node, metadata: {name: n1}, spec: {podCIDRs: [10.77.0.0/24, "fd77:1::/64"]},
+  status: {addresses: [{type: InternalIP, address: 192.168.77.1}, {type: InternalIP, address: "fd77::1"}]}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: x}}
+---
+{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {namespace: x, name: only-from-b}, spec: {podSelector: {matchLabels: {pod: a}},
+  ingress: [{from: [{podSelector: {matchLabels: {pod: b}}}]}]}}
+`
+
+func newCNINode(t *testing.T, backend string) *cniNode {
+	t.Helper()
+	needLab(t)
+	n := &cniNode{T: t, dir: t.TempDir(), backend: backend}
+	n.manifests = filepath.Join(n.dir, "manifests")
+	n.Runtime = cnitest.Runtime{Plugins: filepath.Join(n.dir, "plugins"), Socket: filepath.Join(n.dir, "run", "cni.sock")}
+	n.must(errors.Join(os.Mkdir(n.manifests, 0o755), os.Mkdir(n.Plugins, 0o755)))
+	n.must(cnitest.Build(n.Plugins))
+	n.ns = n.space("node")
+	n.must(n.ns.Do(uplinkOfNode))
+	ovsDir, err := ovsdaemon.TempDir()
+	n.must(err)
+	t.Cleanup(func() { os.RemoveAll(ovsDir) })
+	n.ovs, err = ovsdaemon.Start(t.Context(), ovsdaemon.Options{Dir: ovsDir, NetNS: n.ns.Path()})
+	n.must(err)
+	t.Cleanup(func() { n.must(n.ovs.Stop()) })
+	n.apply(cniCluster)
+	n.start()
+	return n
+}
+
+// uplinkOfNode gives the node's namespace an interface with its address.
+func uplinkOfNode() error {
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "far0"}
+	if err := netlink.LinkAdd(veth); err != nil {
+		return err
+	}
+	for _, line := range []string{
+		"link set lo up", "link set far0 up", "link set eth0 up", "addr add 192.168.77.1/24 dev eth0", "addr add fd77::1/64 dev eth0 nodad",
+	} {
+		if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
+			return fmt.Errorf("ip %s: %w: %s", line, err, out)
+		}
+	}
+	return nil
+}
+
+func (n *cniNode) must(err error) {
+	n.Helper()
+	if err != nil {
+		n.Fatal(err)
+	}
+}
+
+func (n *cniNode) space(name string) *namespace.Namespace {
+	n.Helper()
+	ns, err := namespace.Create(fmt.Sprintf("flx-e2ecni-%d-%s", os.Getpid(), name))
+	n.must(err)
+	n.Cleanup(func() {
+		ns.Close()
+		n.must(namespace.Delete(ns.Name()))
+	})
+	return ns
+}
+
+// apply adds pods, and whatever is in the text, to the node's manifests.
+func (n *cniNode) apply(text string, pods ...string) {
+	n.Helper()
+	for _, p := range pods {
+		text += fmt.Sprintf("\n---\n{apiVersion: v1, kind: Pod, metadata: {namespace: x, name: %s, uid: uid-%s, labels: {pod: %s}}, spec: {nodeName: n1}}\n", p, p, p)
+	}
+	temporary := filepath.Join(n.dir, "new.yaml")
+	n.must(os.WriteFile(temporary, []byte(text), 0o600))
+	files, err := os.ReadDir(n.manifests)
+	n.must(err)
+	n.must(os.Rename(temporary, filepath.Join(n.manifests, fmt.Sprintf("%03d.yaml", len(files)))))
+}
+
+// start starts the agent. What host-local reserves is in a mount namespace of its
+// own: reservations are kept at one place on a machine.
+func (n *cniNode) start() {
+	n.Helper()
+	log, err := os.OpenFile(filepath.Join(n.dir, "agent.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	n.must(err)
+	defer log.Close()
+	cni := filepath.Join(n.dir, "varlibcni")
+	n.must(os.MkdirAll(cni, 0o755))
+	n.agent = exec.Command("unshare", "--mount", "--propagation", "slave", "sh", "-c",
+		`mount -t tmpfs none /var/lib && mkdir /var/lib/cni && mount --bind "$0" /var/lib/cni && exec "$@"`, cni,
+		filepath.Join(buildDir, lab.AgentProgram), "--node-name", "n1", "--backend", n.backend, "--manifests", n.manifests,
+		"--ovs-run-dir", n.ovs.Dir(), "--datapath", "netdev", "--run-dir", filepath.Dir(n.Socket), "--cni-plugin-dir", n.Plugins,
+		"--health-address", "", "--log-level", "debug")
+	n.agent.Stdout, n.agent.Stderr = log, log
+	n.must(n.ns.Do(n.agent.Start))
+	n.Cleanup(func() { n.stop(syscall.SIGKILL) })
+}
+
+func (n *cniNode) stop(signal syscall.Signal) {
+	if n.agent == nil {
+		return
+	}
+	_ = n.agent.Process.Signal(signal)
+	_ = n.agent.Wait() // it was ended by the signal
+	n.agent = nil
+	if n.Failed() {
+		text, _ := os.ReadFile(filepath.Join(n.dir, "agent.log"))
+		const most = 6000
+		n.Logf("agent's log:\n%s", text[max(0, len(text)-most):])
+	}
+}
+
+func (n *cniNode) call(command string, s cnitest.Sandbox, extra map[string]any) cnitest.Reply {
+	n.Helper()
+	got, err := n.Call(n.Context(), command, "1.1.0", s, extra)
+	n.must(err)
+	return got
+}
+
+func (n *cniNode) ok(command string, s cnitest.Sandbox, extra map[string]any) cnitest.Reply {
+	n.Helper()
+	got := n.call(command, s, extra)
+	if got.Failed {
+		n.Fatalf("%s of %s: %s", command, s.ID, got.Raw)
+	}
+	return got
+}
+
+func (n *cniNode) sandbox(id, pod string) cnitest.Sandbox {
+	n.Helper()
+	return cnitest.Sandbox{ID: id, Namespace: "x", Pod: pod, UID: "uid-" + pod, Interface: "eth0", NS: n.space(id)}
+}
+
+// reach reports whether a connection gets from one sandbox to the other's port 80,
+// over both families. One that has to is given patience.
+func (n *cniNode) reach(from, to cnitest.Sandbox, source, target cnitest.Reply, patient time.Duration) string {
+	n.Helper()
+	a, b := labprobe.NewStation(from.NS), labprobe.NewStation(to.NS)
+	defer a.Close()
+	defer b.Close()
+	var flows []labprobe.Flow
+	for i := range target.IPs {
+		src, _ := netip.AddrFromSlice(source.IPs[i].Address.IP)
+		dst, _ := netip.AddrFromSlice(target.IPs[i].Address.IP)
+		at := netip.AddrPortFrom(dst.Unmap(), 80)
+		n.must(b.Serve(model.TCP, at))
+		flows = append(flows, labprobe.Flow{From: a, Source: src.Unmap(), Target: at, Protocol: model.TCP})
+	}
+	got := ""
+	for _, o := range labprobe.Run(n.Context(), flows, labprobe.Options{Timeout: patient}) {
+		n.must(o.Err)
+		got += map[bool]string{true: "1", false: "0"}[o.Through]
+	}
+	return got
+}
+
+// left describes what pods have on the node.
+func (n *cniNode) left() string {
+	n.Helper()
+	var links []string
+	n.must(n.ns.Do(func() error {
+		all, err := netlink.LinkList()
+		for _, l := range all {
+			if strings.HasPrefix(l.Attrs().Name, model.PodInterfacePrefix) {
+				links = append(links, l.Attrs().Name)
+			}
+		}
+		return err
+	}))
+	addresses, _, err := cnitest.Reserved(filepath.Join(n.dir, "varlibcni", "networks", "felixlike"))
+	n.must(err)
+	ports := n.run("ovs-vsctl", "--db=unix:"+n.ovs.DBSocket(), "--bare", "--columns=name", "find", "interface", "external_ids:felixlike-pod-namespace=x")
+	return fmt.Sprintf("interfaces %v, ports %v, addresses %v", links, strings.Fields(ports), addresses)
+}
+
+// flows counts the flows of the bridge.
+func (n *cniNode) flows() int {
+	n.Helper()
+	return strings.Count(n.run("ovs-ofctl", "-O", "OpenFlow15", "dump-flows", "unix:"+filepath.Join(n.ovs.Dir(), "br-int.mgmt")), "cookie=")
+}
+
+func (n *cniNode) run(name string, args ...string) string {
+	n.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		n.Fatalf("%s %v: %v: %s", name, args, err, out)
+	}
+	return string(out)
+}
+
+const noPodLeft = "interfaces [], ports [], addresses []"
+
+// TestCNI has a real agent attach pods, and looks at their policy the moment that
+// ADD has answered.
+func TestCNI(t *testing.T) {
+	for _, backend := range backends() {
+		t.Run(backend, func(t *testing.T) { cniAttaches(newCNINode(t, backend)) })
+	}
+}
+
+func cniAttaches(n *cniNode) {
+	n.apply("", "a", "b", "c")
+	a, b, c := n.sandbox("one", "a"), n.sandbox("two", "b"), n.sandbox("three", "c")
+	n.untilAvailable()
+	before := n.flows()
+	atB, atC := n.ok("ADD", b, nil), n.ok("ADD", c, nil)
+	atA := n.ok("ADD", a, nil)
+	if got := n.reach(c, a, atC, atA, probeTimeout); got != "00" {
+		n.Errorf("what policy denies, as soon as ADD has answered: %s", got)
+	}
+	if got := n.reach(b, a, atB, atA, patience); got != "11" {
+		n.Errorf("what policy allows: %s", got)
+	}
+	n.ok("CHECK", a, map[string]any{"prevResult": atA.Result})
+
+	// Without an agent pods keep what they have; with one again, it knows them.
+	n.stop(syscall.SIGKILL)
+	if got := n.call("STATUS", cnitest.Sandbox{}, nil); got.Code != 50 {
+		n.Errorf("STATUS without an agent: %s", got.Raw)
+	}
+	if got := n.call("DEL", a, nil); got.Code != 11 {
+		n.Errorf("DEL without an agent: %s", got.Raw)
+	}
+	n.start()
+	n.untilAvailable()
+	n.ok("CHECK", a, map[string]any{"prevResult": atA.Result})
+
+	// The pod comes back under its name, before the first sandbox is deleted.
+	again := n.sandbox("four", "a")
+	atAgain := n.ok("ADD", again, nil)
+	n.ok("DEL", a, nil)
+	if got := n.reach(c, again, atC, atAgain, probeTimeout); got != "00" {
+		n.Errorf("what policy denies, to the second sandbox: %s", got)
+	}
+	if got := n.reach(b, again, atB, atAgain, patience); got != "11" {
+		n.Errorf("what policy allows, to the second sandbox: %s", got)
+	}
+	for _, s := range []cnitest.Sandbox{again, b, c} {
+		n.ok("DEL", s, nil)
+	}
+	if got := n.left(); got != noPodLeft {
+		n.Error(got)
+	}
+	eventually(n.T, "the flows of the pods go", func() bool { return n.flows() == before })
+}
+
+// untilAvailable waits until the agent says that pods can be added.
+func (n *cniNode) untilAvailable() {
+	n.Helper()
+	eventually(n.T, "STATUS succeeds", func() bool { return !n.call("STATUS", cnitest.Sandbox{}, nil).Failed })
+}
+
+// TestCNIFailsClosed adds a pod that the datastore does not know, and one of which
+// it knows an earlier life: both fail, and nothing is left of them.
+func TestCNIFailsClosed(t *testing.T) {
+	n := newCNINode(t, "nftables")
+	n.apply("", "a")
+	n.untilAvailable()
+	unknown, old := n.sandbox("one", "unknown"), n.sandbox("two", "a")
+	old.UID = "uid-of-another-life"
+	replies, _, err := n.Storm(t.Context(), "ADD", []cnitest.Sandbox{unknown, old})
+	if err == nil {
+		t.Fatal("pods were added that are not known")
+	}
+	for i, want := range []string{"the datastore knows no such pod", "another pod of this name: UID uid-a, not uid-of-another-life"} {
+		if replies[i].Code != 11 || !strings.Contains(replies[i].Msg, want) {
+			t.Errorf("want code 11 and %q: %s", want, replies[i].Raw)
+		}
+	}
+	if got := n.left(); got != noPodLeft {
+		t.Error(got)
+	}
+}
+
+// TestCNIStorm adds and deletes a hundred pods at once, on each backend.
+func TestCNIStorm(t *testing.T) {
+	const pods = 100
+	for _, backend := range backends() {
+		t.Run(backend, func(t *testing.T) {
+			n := newCNINode(t, backend)
+			var names []string
+			var all []cnitest.Sandbox
+			for i := range pods {
+				names = append(names, fmt.Sprintf("pod-%d", i))
+				all = append(all, n.sandbox(fmt.Sprintf("storm-%d", i), names[i]))
+			}
+			n.apply("", names...)
+			n.untilAvailable()
+			before := n.flows()
+			for _, command := range []string{"ADD", "DEL"} {
+				began := time.Now()
+				_, took, err := n.Storm(t.Context(), command, all)
+				n.must(err)
+				t.Logf("%s: %d times %s at once: %s in all; each p50 %s, p99 %s", backend, pods, command,
+					time.Since(began).Round(time.Millisecond), took[pods/2].Round(time.Millisecond), took[pods*99/100].Round(time.Millisecond))
+			}
+			if got := n.left(); got != noPodLeft {
+				t.Error(got)
+			}
+			eventually(t, "the flows of the pods go", func() bool { return n.flows() == before })
+		})
+	}
+}
