@@ -9,6 +9,9 @@
 // nobody serves it, it has no carrier, and a node with its addresses there is cut
 // off.
 //
+// While the bridge has the addresses, the host passes over what comes by the uplink
+// itself (shield.go).
+//
 // It owns nothing but the move: bridge and ports are made by package ovsdb. It
 // works in the caller's network namespace, may be called again at any time,
 // and goes on where an earlier call was cut off. It is tested with real links
@@ -43,8 +46,8 @@ func MAC(name string) (net.HardwareAddr, error) {
 // Move moves addresses and routes from one interface to another. The order
 // keeps every state on the way resumable: first the new interface gets the
 // addresses, then the routes are replaced one by one, and only then does the
-// old interface lose its addresses. What is still to be moved can be read off
-// the old interface at any point.
+// old interface lose its addresses, and the host its ear there. What is still to be
+// moved can be read off the old interface at any point.
 func Move(from, to string) (Moved, error) {
 	m, err := newMover(from, to)
 	if err != nil {
@@ -62,7 +65,14 @@ func Move(from, to string) (Moved, error) {
 			return Moved{}, fmt.Errorf("note on %s that it stands for %s: %w", to, from, err)
 		}
 	}
-	return m.all()
+	moved, err := m.all()
+	if err != nil {
+		return moved, err
+	}
+	if up, err := shielded(from); err != nil || up {
+		return moved, err
+	}
+	return moved, shield(from)
 }
 
 // aliasOf begins the alias of an interface that has taken the addresses of the
@@ -111,6 +121,9 @@ func Restore(bridge string) (Moved, error) {
 	}
 	if err := netlink.LinkSetUp(m.to); err != nil {
 		return Moved{}, fmt.Errorf("set %s up: %w", name, err)
+	}
+	if err := unshield(); err != nil {
+		return Moved{}, err
 	}
 	return m.all()
 }

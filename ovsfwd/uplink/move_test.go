@@ -82,6 +82,9 @@ func checkMoved(t *testing.T) {
 	if out := ip(t, "-6 addr show dev up0 scope global"); out != "" {
 		t.Errorf("left behind:\n%s", out)
 	}
+	if up, err := shielded("up0"); !up || err != nil {
+		t.Errorf("the host still listens to the uplink: %v", err)
+	}
 }
 
 func TestMove(t *testing.T) {

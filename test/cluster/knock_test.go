@@ -127,9 +127,9 @@ spec:
       containers:
       - name: c
         image: %[5]s
-        args: ["$(NAME)", "%[6]s"]
+        args: ["%[6]s"]
         env: [{name: NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
-`, ns, name, node, replicas, probeImageName, strings.Join(targets, `", "`))
+`, ns, name, node, replicas, probeImageName, strings.Join(append([]string{"$(NAME)"}, targets...), `", "`))
 }
 
 // allSent returns an error until so many pods have sent all they had to.

@@ -38,8 +38,8 @@ type world struct {
 // way is a connection through a Service: "c1 -> n2:one" is from pod c1 to the
 // node port on node n2. The marks are ":" for the node port, "!" for that of
 // externalTrafficPolicy Local, "#" for the host port; without one it is the ClusterIP.
-// sees is whom the server sees, "?" if that is all the same, "" if nothing gets
-// through.
+// sees is whom the server sees, "?" if that depends on where the proxy's masquerading
+// is done (policy has judged the true source by then), "" if nothing gets through.
 type way struct{ from, to, sees string }
 
 // through takes "from -> to: sees".
@@ -68,18 +68,18 @@ func judgements(w *world) []judgement {
 	return []judgement{
 		{"no policy", "", through(
 			"c1 -> one: c1", "c2 -> one: c2", "n1 -> one: ?", "n2 -> one: gw2", "one -> one: ?",
-			"c1 -> n1:one: c1", "c1 -> n2:one: gw2", "c2 -> n1:one: c2", "one -> n1:one: ?", "n2 -> n1:one: n2", "n1 -> n1:one: ?",
-			"out -> n1:one: out", "out -> n2:one: gw2", "out -> n1!one: out", "out -> n2!one: ",
-			"out -> n1#one: out", "c2 -> n1#one: c2", "c1 -> n1#one: c1", "n2 -> n1#one: n2", "n1 -> n1#one: ?", "one -> n1#one: ?",
+			"c1 -> n1:one: ?", "c1 -> n2:one: gw2", "c2 -> n1:one: ?", "one -> n1:one: ?", "n2 -> n1:one: ?", "n1 -> n1:one: ?",
+			"out -> n1:one: ?", "out -> n2:one: gw2", "out -> n1!one: out", "out -> n2!one: ",
+			"out -> n1#one: out", "c2 -> n1#one: c2", "c1 -> n1#one: ?", "n2 -> n1#one: n2", "n1 -> n1#one: ?", "one -> n1#one: ?",
 		)},
 		{"ingress from c1 on the pod's port", `[{from: [{podSelector: {matchLabels: {pod: c1}}}], ports: [{port: 8080}]}]`, through(
-			"c1 -> one: c1", "c1 -> n1:one: c1", "c1 -> n1#one: c1", "n1 -> one: ?", "n1 -> n1:one: ?",
+			"c1 -> one: c1", "c1 -> n1:one: ?", "c1 -> n1#one: ?", "n1 -> one: ?", "n1 -> n1:one: ?",
 			"c2 -> one: ", "c2 -> n1:one: ", "c2 -> n1#one: ", "c1 -> n2:one: ", "n2 -> one: ", "one -> one: ",
 			"out -> n1:one: ", "out -> n2:one: ", "out -> n1!one: ", "out -> n1#one: ",
 		)},
 		{"ingress on the Service's port", `[{ports: [{port: 80}]}]`, through("c1 -> one: ", "c2 -> n1:one: ", "out -> n1:one: ", "out -> n1!one: ", "n1 -> one: ?")},
 		{"ingress from one client outside", block("out"), through(
-			"out -> n1:one: out", "out -> n1!one: out", "out -> n1#one: out", "out -> n2:one: ", "c1 -> one: ", "c2 -> one: ", "n2 -> n1:one: ",
+			"out -> n1:one: ?", "out -> n1!one: out", "out -> n1#one: out", "out -> n2:one: ", "c1 -> one: ", "c2 -> one: ", "n2 -> n1:one: ",
 		)},
 		{"ingress from the other node", block("gw2"), through("out -> n2:one: gw2", "n2 -> one: gw2", "c1 -> n2:one: gw2", "out -> n1:one: ", "c2 -> one: ")},
 		{"ingress from itself", `[{from: [{podSelector: {matchLabels: {pod: one}}}]}]`, through("one -> one: ?", "c1 -> one: ", "out -> n1:one: ")},
