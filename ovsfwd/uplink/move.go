@@ -46,8 +46,11 @@ func MAC(name string) (net.HardwareAddr, error) {
 // Move moves addresses and routes from one interface to another. The order
 // keeps every state on the way resumable: first the new interface gets the
 // addresses, then the routes are replaced one by one, and only then does the
-// old interface lose its addresses, and the host its ear there. What is still to be
-// moved can be read off the old interface at any point.
+// host lose its ear at the old interface.
+//
+// That keeps its addresses, without routes to their prefixes: when an address goes, the
+// kernel forgets all connections that were masqueraded by it on that interface
+// (masq_inet_event), as those of the node itself to Services.
 func Move(from, to string) (Moved, error) {
 	m, err := newMover(from, to)
 	if err != nil {
@@ -184,38 +187,30 @@ func newMover(from, to string) (*mover, error) {
 }
 
 func (m *mover) family(family int, moved *Moved) error {
-	addrs, err := m.addresses(family)
+	addrs, err := addresses(m.from, family)
+	if err != nil {
+		return err
+	}
+	has, err := addresses(m.to, family)
 	if err != nil {
 		return err
 	}
 	for _, a := range addrs {
+		if slices.ContainsFunc(has, a.Equal) {
+			continue
+		}
 		if err := m.give(a); err != nil {
 			return fmt.Errorf("add %s: %w", a.IPNet, err)
 		}
-	}
-	routes, err := m.routes(family)
-	if err != nil {
-		return err
-	}
-	for _, r := range routes {
-		if err := m.reroute(r); err != nil {
-			return fmt.Errorf("route %s: %w", r, err)
-		}
-		moved.Routes++
-	}
-	for _, a := range addrs {
-		if err := netlink.AddrDel(m.from, &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
-			return fmt.Errorf("delete %s: %w", a.IPNet, err)
-		}
 		moved.Addresses++
 	}
-	return nil
+	return m.reroute(family, moved)
 }
 
 // addresses are the ones to move. Link-local ones stay: every interface has
 // its own.
-func (m *mover) addresses(family int) ([]netlink.Addr, error) {
-	addrs, err := netlink.AddrList(m.from, family)
+func addresses(link netlink.Link, family int) ([]netlink.Addr, error) {
+	addrs, err := netlink.AddrList(link, family)
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
@@ -234,31 +229,62 @@ func (m *mover) give(a netlink.Addr) error {
 	return netlink.AddrReplace(m.to, &a)
 }
 
-// routes are the ones to move: those that somebody made. The kernel's own come
-// and go with the addresses. Connected routes stand before those that need
-// them to reach their gateway.
-func (m *mover) routes(family int) ([]netlink.Route, error) {
-	routes, err := netlink.RouteListFiltered(family, &netlink.Route{LinkIndex: m.from.Attrs().Index}, netlink.RT_FILTER_OIF)
+// reroute moves the routes of a family.
+func (m *mover) reroute(family int, moved *Moved) error {
+	all, err := routes(m.from, family)
+	if err != nil {
+		return err
+	}
+	has, err := routes(m.to, family)
+	if err != nil {
+		return err
+	}
+	for _, r := range all {
+		made := r.Protocol != unix.RTPROT_KERNEL
+		// With an address the kernel has made the route to its prefix.
+		if made || !slices.ContainsFunc(has, func(h netlink.Route) bool { return h.Protocol == r.Protocol && sameDestination(h, r) }) {
+			if err := m.twin(r); err != nil {
+				return fmt.Errorf("route %s: %w", r, err)
+			}
+		}
+		if err := netlink.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("delete route %s: %w", r, err)
+		}
+		if made {
+			moved.Routes++
+		}
+	}
+	return nil
+}
+
+func sameDestination(a, b netlink.Route) bool {
+	return a.Dst != nil && b.Dst != nil && a.Dst.String() == b.Dst.String() && a.Priority == b.Priority
+}
+
+// routes are the ones to move: those that somebody made, and those to the prefixes
+// of addresses. Connected routes stand before those that need them to reach their
+// gateway.
+func routes(link netlink.Link, family int) ([]netlink.Route, error) {
+	all, err := netlink.RouteListFiltered(family, &netlink.Route{LinkIndex: link.Attrs().Index}, netlink.RT_FILTER_OIF)
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}
-	routes = slices.DeleteFunc(routes, func(r netlink.Route) bool { return r.Protocol == unix.RTPROT_KERNEL })
-	slices.SortStableFunc(routes, func(a, b netlink.Route) int { return len(a.Gw) - len(b.Gw) })
-	return routes, nil
+	all = slices.DeleteFunc(all, func(r netlink.Route) bool {
+		return r.Protocol == unix.RTPROT_KERNEL && (r.Dst == nil || r.Dst.IP.IsLinkLocalUnicast() || r.Dst.IP.IsMulticast())
+	})
+	slices.SortStableFunc(all, func(a, b netlink.Route) int { return len(a.Gw) - len(b.Gw) })
+	return all, nil
 }
 
-// reroute makes the route's twin on the new interface, then removes it from
-// the old one. In IPv4 the replacement is the removal; in IPv6 both can exist.
-func (m *mover) reroute(r netlink.Route) error {
-	twin := r
-	twin.LinkIndex = m.to.Attrs().Index
+// twin makes the route's twin on the new interface. In IPv4 it takes the place of
+// the route; in IPv6 both can exist.
+func (m *mover) twin(r netlink.Route) error {
+	r.LinkIndex = m.to.Attrs().Index
 	// State that the kernel reports, but does not take.
-	twin.Flags &^= unix.RTNH_F_LINKDOWN | unix.RTNH_F_DEAD
-	if err := netlink.RouteReplace(&twin); err != nil {
-		return err
+	r.Flags &^= unix.RTNH_F_LINKDOWN | unix.RTNH_F_DEAD
+	err := netlink.RouteReplace(&r)
+	if errors.Is(err, unix.EEXIST) {
+		return nil
 	}
-	if err := netlink.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
-		return err
-	}
-	return nil
+	return err
 }

@@ -1,26 +1,93 @@
 package uplink
 
 import (
-	"strings"
+	"net"
+	"os/exec"
 	"testing"
+	"time"
+
+	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 )
 
-// TestRestore gives everything back, and has the host listen to the uplink again.
+// TestRestore moves there and back again and again: the routes are always as they
+// were, and the host listens where the addresses are served.
 func TestRestore(t *testing.T) {
 	inNamespace(t)
+	looks := func() string {
+		// Each interface has a route of its own to link-local addresses.
+		return ip(t, "-4 route show") + ip(t, "-6 route show scope global root fd00::/8") + ip(t, "-6 route show default")
+	}
+	before, moved := looks(), ""
+	for round := range 3 {
+		if _, err := Move("up0", "phy0"); err != nil {
+			t.Fatal(err)
+		}
+		checkMoved(t)
+		if now := looks(); round > 0 && now != moved {
+			t.Errorf("moved in round %d:\n%s\nfirst:\n%s", round, now, moved)
+		}
+		moved = looks()
+		if _, err := Restore("phy0"); err != nil {
+			t.Fatal(err)
+		}
+		if now := looks(); now != before {
+			t.Errorf("restored in round %d:\n%s\nat first:\n%s", round, now, before)
+		}
+		if up, err := shielded("up0"); up || err != nil {
+			t.Errorf("the host does not listen to the uplink: %v", err)
+		}
+	}
+	if again, err := Restore("phy0"); err != nil || again != (Moved{}) {
+		t.Errorf("second time: %+v, %v", again, err)
+	}
+}
+
+// TestMasqueradedConnectionsGoOn has the kernel remember a connection that was
+// masqueraded by the uplink's address, there and back.
+func TestMasqueradedConnectionsGoOn(t *testing.T) {
+	inNamespace(t)
+	ip(t, "link set lo up")
+	ip(t, "addr add 10.5.5.5/32 dev lo")
+	ip(t, "neigh add 192.168.77.1 lladdr 02:00:00:00:00:01 dev up0")
+	rules := "table ip t { chain c { type nat hook postrouting priority 100; ip saddr 10.5.5.5 masquerade; }; }"
+	if out, err := exec.Command("nft", rules).CombinedOutput(); err != nil {
+		t.Skipf("nft: %v: %s", err, out)
+	}
+	// The namespace is the thread's: the socket has to be made here.
+	conn, err := net.DialUDP("udp", &net.UDPAddr{IP: net.IPv4(10, 5, 5, 5)}, &net.UDPAddr{IP: net.IPv4(192, 168, 77, 1), Port: 53})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte{0}); err != nil {
+		t.Fatal(err)
+	}
+	k, err := conntrack.OpenKernel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	remembered := func(when string) {
+		t.Helper()
+		// What goes with an address goes a moment later.
+		for range 20 {
+			found := false
+			if err := k.Dump(func(c conntrack.Connection) { found = found || c.Translated() }); err != nil {
+				t.Fatal(err)
+			}
+			if !found {
+				t.Fatalf("%s: forgotten", when)
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	remembered("at first")
 	if _, err := Move("up0", "phy0"); err != nil {
 		t.Fatal(err)
 	}
+	remembered("moved")
 	if _, err := Restore("phy0"); err != nil {
 		t.Fatal(err)
 	}
-	if out := ip(t, "-4 addr show dev up0"); !strings.Contains(out, "192.168.77.100/24") {
-		t.Errorf("up0 has no address:\n%s", out)
-	}
-	if up, err := shielded("up0"); up || err != nil {
-		t.Errorf("the host does not listen to the uplink: %v", err)
-	}
-	if _, err := Restore("phy0"); err != nil {
-		t.Errorf("second time: %v", err)
-	}
+	remembered("restored")
 }

@@ -66,15 +66,12 @@ func (s *site) testNoOpenMoment(t *testing.T) {
 	for _, ns := range []string{closed, free} {
 		s.kubectl(t, "wait", "-n", ns, "--for=condition=Available", "deployment", "--all", "--timeout="+(2*readyTime).String())
 	}
-	h := &hearing{free: map[string]bool{}}
+	h := &hearing{free: map[string]bool{}, owners: s.owners(t, closed, free)}
 	until(t, readyTime, func() error { return s.allSent(t, closed, closedPods) })
 	h.read(t, s.kubectl(t, "logs", "-n", closed, "-l", "app=knocker", "--prefix", "--tail=-1", "--max-log-requests=100"))
 	h.read(t, s.kubectl(t, "logs", "-n", free, "-l", "app=knocker", "--prefix", "--tail=-1", "--max-log-requests=100"))
 	for node, ear := range ears {
 		for _, line := range ear.lines() {
-			if s.onNode(t, line, node) {
-				continue // a pod and its own node always reach each other
-			}
 			h.hear(t, "node/"+node, line)
 		}
 	}
@@ -145,16 +142,29 @@ func (s *site) allSent(t *testing.T, ns string, want int) error {
 	return nil
 }
 
-// onNode reports whether the source of a line that a node heard is a pod of its own.
-func (s *site) onNode(t *testing.T, line, node string) bool {
+// owners returns the names of the pods of namespaces by their addresses.
+func (s *site) owners(t *testing.T, namespaces ...string) map[string]string {
 	t.Helper()
-	return strings.Contains(line, "-"+node+"-")
+	owners := map[string]string{}
+	for _, ns := range namespaces {
+		pods, err := s.Pods(t.Context(), ns, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range pods {
+			for _, a := range kubelab.Addresses(&p) {
+				owners[a.String()] = p.Name
+			}
+		}
+	}
+	return owners
 }
 
 // hearing is what was heard.
 type hearing struct {
-	count int
-	free  map[string]bool
+	count  int
+	free   map[string]bool
+	owners map[string]string
 }
 
 // prefixed is a line that kubectl logs prints: [pod/NAME/c] heard SENDER PROTOCOL ADDRESS.
@@ -169,16 +179,27 @@ func (h *hearing) read(t *testing.T, logs string) {
 	}
 }
 
-// hear judges that somebody has heard a knock.
+// hear judges that somebody has heard a knock: "NAME PROTOCOL ADDRESS".
 func (h *hearing) hear(t *testing.T, who, line string) {
 	t.Helper()
 	h.count++
-	sender, _, _ := strings.Cut(line, " ")
-	switch name := strings.TrimPrefix(who, "pod/"); {
-	case sender == name:
+	words := strings.Fields(line)
+	if len(words) != 3 {
+		t.Errorf("%s heard %q", who, line)
+		return
+	}
+	sender := words[0]
+	if sender == knock.Nameless {
+		sender = h.owners[words[2]]
+	}
+	kind, name, _ := strings.Cut(who, "/")
+	switch {
+	case kind == "pod" && sender == name:
 		// A pod always reaches itself.
-	case strings.HasPrefix(sender, "closed-"), strings.HasPrefix(name, "closed-"), !strings.HasPrefix(sender, "free-"):
-		t.Errorf("%s heard %s", who, line)
+	case kind == "node" && strings.Contains(sender, "-"+name+"-"):
+		// And a pod and its own node each other.
+	case !strings.HasPrefix(sender, "free-"), strings.HasPrefix(name, "closed-"):
+		t.Errorf("%s heard %s, which is of %q", who, line, sender)
 	default:
 		h.free[who+" "+line] = true
 	}

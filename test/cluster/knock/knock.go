@@ -20,6 +20,10 @@ import (
 // Port is where knocks go, by UDP and by TCP.
 const Port = 7777
 
+// Nameless is the name of whoever opened a connection and gave up before saying who
+// it is.
+const Nameless = "?"
+
 // Rounds of knocks, and the time between two. Most of a pod's open moment, if it
 // had one, would be in the first: the others find what opens later.
 const (
@@ -107,7 +111,7 @@ func (k *Knocker) hearConnections() {
 		// That it opened is enough; the name is for the reader.
 		go func() {
 			defer conn.Close()
-			name := "?"
+			name := Nameless
 			buffer := make([]byte, 256)
 			if err := conn.SetDeadline(time.Now().Add(time.Second)); err == nil {
 				if n, err := conn.Read(buffer); err == nil {
