@@ -48,12 +48,31 @@ func (s *site) plumbing(t *testing.T) map[string]snapshot {
 	return all
 }
 
+// settled looks at the nodes when the pods of earlier tests are gone from them too,
+// which is later than from the API server.
+func (s *site) settled(t *testing.T) map[string]snapshot {
+	t.Helper()
+	last := s.plumbing(t)
+	until(t, readyTime, func() error {
+		before := last
+		time.Sleep(3 * time.Second)
+		last = s.plumbing(t)
+		for _, node := range s.Nodes() {
+			if d := before[node].difference(last[node]); len(d) > 0 {
+				return fmt.Errorf("%s still changes:\n%s", node, strings.Join(d, "\n"))
+			}
+		}
+		return nil
+	})
+	return last
+}
+
 // testStorm creates and deletes a hundred pods at once: they leave nothing.
 func (s *site) testStorm(t *testing.T) {
 	s.notReference(t)
 	const ns = "storm"
 	s.inNamespace(t, ns)
-	before := s.plumbing(t)
+	before := s.settled(t)
 	tell := s.timeAdds(t)
 	start := time.Now()
 	s.apply(t, fmt.Sprintf(`
@@ -66,7 +85,7 @@ spec:
   template:
     metadata: {labels: {app: storm}}
     spec:
-      terminationGracePeriodSeconds: 0
+      terminationGracePeriodSeconds: 1
       containers: [{name: c, image: "kubelab.local/pause:1"}]
 `, ns, stormPods))
 	s.kubectl(t, "wait", "-n", ns, "--for=condition=Available", "deployment/storm", "--timeout=4m")
