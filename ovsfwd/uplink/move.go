@@ -30,7 +30,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Moved counts what a Move changed; all zero when everything was in place.
+// Moved counts what a Move changed: the addresses that are served elsewhere now, and
+// the routes that somebody had made. All zero when everything was in place.
 type Moved struct{ Addresses, Routes int }
 
 // MAC returns the MAC address of an interface, which the bridge's local port
@@ -195,6 +196,7 @@ func (m *mover) family(family int, moved *Moved) error {
 	if err != nil {
 		return err
 	}
+	given := 0
 	for _, a := range addrs {
 		if slices.ContainsFunc(has, a.Equal) {
 			continue
@@ -202,9 +204,12 @@ func (m *mover) family(family int, moved *Moved) error {
 		if err := m.give(a); err != nil {
 			return fmt.Errorf("add %s: %w", a.IPNet, err)
 		}
-		moved.Addresses++
+		given++
 	}
-	return m.reroute(family, moved)
+	connected, made, err := m.reroute(family)
+	moved.Addresses += max(given, connected)
+	moved.Routes += made
+	return err
 }
 
 // addresses are the ones to move. Link-local ones stay: every interface has
@@ -229,32 +234,35 @@ func (m *mover) give(a netlink.Addr) error {
 	return netlink.AddrReplace(m.to, &a)
 }
 
-// reroute moves the routes of a family.
-func (m *mover) reroute(family int, moved *Moved) error {
+// reroute moves the routes of a family, and counts those to the prefixes of
+// addresses and those that somebody made.
+func (m *mover) reroute(family int) (connected, made int, err error) {
 	all, err := routes(m.from, family)
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
 	has, err := routes(m.to, family)
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
 	for _, r := range all {
-		made := r.Protocol != unix.RTPROT_KERNEL
+		kernels := r.Protocol == unix.RTPROT_KERNEL
 		// With an address the kernel has made the route to its prefix.
-		if made || !slices.ContainsFunc(has, func(h netlink.Route) bool { return h.Protocol == r.Protocol && sameDestination(h, r) }) {
+		if !kernels || !slices.ContainsFunc(has, func(h netlink.Route) bool { return h.Protocol == r.Protocol && sameDestination(h, r) }) {
 			if err := m.twin(r); err != nil {
-				return fmt.Errorf("route %s: %w", r, err)
+				return connected, made, fmt.Errorf("route %s: %w", r, err)
 			}
 		}
 		if err := netlink.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("delete route %s: %w", r, err)
+			return connected, made, fmt.Errorf("delete route %s: %w", r, err)
 		}
-		if made {
-			moved.Routes++
+		if kernels {
+			connected++
+		} else {
+			made++
 		}
 	}
-	return nil
+	return connected, made, nil
 }
 
 func sameDestination(a, b netlink.Route) bool {

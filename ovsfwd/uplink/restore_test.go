@@ -27,8 +27,8 @@ func TestRestore(t *testing.T) {
 			t.Errorf("moved in round %d:\n%s\nfirst:\n%s", round, now, moved)
 		}
 		moved = looks()
-		if _, err := Restore("phy0"); err != nil {
-			t.Fatal(err)
+		if back, err := Restore("phy0"); err != nil || back != (Moved{Addresses: 2, Routes: 3}) {
+			t.Fatal(back, err)
 		}
 		if now := looks(); now != before {
 			t.Errorf("restored in round %d:\n%s\nat first:\n%s", round, now, before)
