@@ -11,22 +11,59 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
-// TableName names an OpenFlow table for people.
+// TableName names an OpenFlow table for people, as in "table 90 NetworkPolicies,
+// ingress".
 func TableName(table uint8) string {
-	names := map[uint8]string{
-		pipeline.TableClassifier: "classifier", pipeline.TableSpoofGuard: "spoofguard", pipeline.TableARPResponder: "ARP",
-		pipeline.TableConntrack: "conntrack", pipeline.TableConntrackState: "state", pipeline.TableAssociations: "SCTP associations",
-		pipeline.TableDNAT: "Services, own node", pipeline.TableAdminEgress: "admin tier, egress", pipeline.TableEgress: "NetworkPolicies, egress",
-		pipeline.TableEgressDefault: "isolation, egress", pipeline.TableEgressMetrics: "counters, egress",
-		pipeline.TableL3Forwarding: "L3 forwarding", pipeline.TableTTL: "TTL", pipeline.TableL2Forwarding: "L2 forwarding",
-		pipeline.TableAdminIngress: "admin tier, ingress", pipeline.TableIngress: "NetworkPolicies, ingress",
-		pipeline.TableIngressDefault: "isolation, ingress", pipeline.TableIngressMetrics: "counters, ingress",
-		pipeline.TableCommit: "commit", pipeline.TableOutput: "output",
-	}
-	if name := names[table]; name != "" {
-		return fmt.Sprintf("table %d %s", table, name)
+	if purpose := tablePurpose(table); purpose != "" {
+		return fmt.Sprintf("table %d %s", table, purpose)
 	}
 	return fmt.Sprintf("table %d", table)
+}
+
+func tablePurpose(table uint8) string {
+	switch table {
+	case pipeline.TableClassifier:
+		return "classifier"
+	case pipeline.TableSpoofGuard:
+		return "spoofguard"
+	case pipeline.TableARPResponder:
+		return "ARP"
+	case pipeline.TableConntrack:
+		return "conntrack"
+	case pipeline.TableConntrackState:
+		return "state"
+	case pipeline.TableAssociations:
+		return "SCTP associations"
+	case pipeline.TableDNAT:
+		return "Services, own node"
+	case pipeline.TableAdminEgress:
+		return "admin tier, egress"
+	case pipeline.TableEgress:
+		return "NetworkPolicies, egress"
+	case pipeline.TableEgressDefault:
+		return "isolation, egress"
+	case pipeline.TableEgressMetrics:
+		return "counters, egress"
+	case pipeline.TableL3Forwarding:
+		return "L3 forwarding"
+	case pipeline.TableTTL:
+		return "TTL"
+	case pipeline.TableL2Forwarding:
+		return "L2 forwarding"
+	case pipeline.TableAdminIngress:
+		return "admin tier, ingress"
+	case pipeline.TableIngress:
+		return "NetworkPolicies, ingress"
+	case pipeline.TableIngressDefault:
+		return "isolation, ingress"
+	case pipeline.TableIngressMetrics:
+		return "counters, ingress"
+	case pipeline.TableCommit:
+		return "commit"
+	case pipeline.TableOutput:
+		return "output"
+	}
+	return ""
 }
 
 // describe adds to a step which policy is behind the flow, what it matched by, and

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
-	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/policy/policytest"
@@ -21,7 +20,7 @@ func TestTracersAgree(t *testing.T) {
 		c := policytest.Cluster(rt)
 		c.Pods = slices.DeleteFunc(c.Pods, func(p *corev1.Pod) bool { return p.Status.Phase != corev1.PodRunning })
 		packets := policytest.Packets(rt, c)
-		for _, backend := range []string{felixlike.NFTables, felixlike.IPTablesNFT, felixlike.OpenFlow} {
+		for _, backend := range backends() {
 			sites := sitesOf(t, c, backend)
 			for _, one := range packets {
 				if somebody(sites, one.Source) && somebody(sites, one.Destination) && here(sites, one) {

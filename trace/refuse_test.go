@@ -126,7 +126,7 @@ func TestConnections(t *testing.T) {
 		}
 	}
 	p := packetOf(t, step, *deniedPair, model.IPv4)
-	for _, backend := range []string{felixlike.NFTables, felixlike.IPTablesLegacy, felixlike.OpenFlow} {
+	for _, backend := range backends() {
 		sites := sitesOf(t, c, backend)
 		for conn, through := range map[Conn]bool{New: false, Allowed: true, Unjudged: false, Related: true, Invalid: false} {
 			p.Conn = conn

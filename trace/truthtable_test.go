@@ -4,7 +4,6 @@ import (
 	"os"
 	"testing"
 
-	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/test/truthtable"
@@ -15,7 +14,7 @@ import (
 func TestTruthTables(t *testing.T) {
 	for _, name := range []string{"sample", "hosts"} {
 		for _, step := range readSteps(t, "../test/truthtable/testdata/"+name+".jsonl") {
-			for _, backend := range []string{felixlike.NFTables, felixlike.IPTablesLegacy, felixlike.OpenFlow} {
+			for _, backend := range backends() {
 				for _, family := range model.Families() {
 					t.Run(step.String()+"/"+backend+"/IPv"+family.String(), func(t *testing.T) {
 						o := step.Objects(family)

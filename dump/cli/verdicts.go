@@ -1,43 +1,22 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"strings"
 
 	"github.com/felixlike/felixlike/dump/compare"
-	"github.com/felixlike/felixlike/felixlike"
-	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/terminal"
-	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/trace"
+	"github.com/felixlike/felixlike/trace/cluster"
 )
 
 // follower judges packets by following them through what a side holds.
 type follower struct{ site *trace.Site }
 
-func newFollower(s *side, m *control.Model) follower {
-	site := &trace.Site{
-		Node: m.Node, Nodes: m.Nodes, HostAddresses: m.HostAddresses, Bridge: cmp.Or(m.Settings.Bridge, config.Defaults().Bridge), Gateway: felixlike.GatewayPort, Uplink: "uplink",
-		GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(m.Node),
-		Rulesets: trace.Rulesets(s.state),
-	}
-	if len(s.state.Flows) > 0 {
-		site.Flows = trace.NewFlows(s.state)
-	}
-	for _, a := range m.Attachments {
-		mac, _ := net.ParseMAC(a.MAC) // without one, packets come from nowhere
-		site.Attachments = append(site.Attachments, &model.Attachment{
-			Pod: a.Pod, Interface: a.Interface, OFPort: a.OFPort, MAC: mac, Addresses: a.Addresses,
-		})
-	}
-	return follower{site}
-}
+func newFollower(s *side, m *control.Model) follower { return follower{cluster.SiteOf(m, s.state)} }
 
 // Judge implements compare.Judge.
 func (f follower) Judge(p compare.Packet) (bool, string, error) {

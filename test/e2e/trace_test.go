@@ -22,9 +22,7 @@ func readLab(t *testing.T, l *lab.Lab) *cluster.World {
 	t.Helper()
 	var nodes []*cluster.Node
 	for _, n := range l.Status(t.Context()).Nodes {
-		nodes = append(nodes, &cluster.Node{
-			Node: live.Node{Name: n.Name, Namespace: n.Namespace, OVSDir: n.OVSDir}, Bridge: lab.Bridge, Agent: control.NewClient(n.ControlSocket),
-		})
+		nodes = append(nodes, &cluster.Node{Agent: control.NewClient(n.ControlSocket)})
 	}
 	w, err := cluster.Read(t.Context(), nodes)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,7 +22,6 @@ import (
 	"github.com/felixlike/felixlike/lab/supervisor"
 	"github.com/felixlike/felixlike/trace"
 	"github.com/felixlike/felixlike/trace/cluster"
-	"github.com/felixlike/felixlike/trace/live"
 )
 
 // What the command returns, for exit codes.
@@ -38,7 +38,8 @@ type options struct {
 	services                      string
 	live, all                     bool
 	lab, labRoot                  string
-	socket, runDir, bridge        string
+	socket                        string
+	backends                      []string
 	timeout                       time.Duration
 	output                        terminal.Output
 }
@@ -46,7 +47,6 @@ type options struct {
 // Command returns `felixctl trace`.
 func Command() *cobra.Command {
 	o := &options{output: terminal.Text}
-	defaults := config.Defaults()
 	c := &cobra.Command{
 		Use:   "trace --from FROM --to TO --port PORT/PROTOCOL",
 		Short: "Why a packet gets through or not: policies, rules or flows, sets, step by step",
@@ -86,13 +86,12 @@ something could not be done.`,
 	f.StringVar(&o.family, "family", "", "address family: 4 or 6 (default: that of the addresses, 4 if both will do)")
 	f.StringVar(&o.state, "state", string(trace.New), fmt.Sprintf("what is known of the packet's connection: one of %v", trace.Conns()))
 	f.StringVar(&o.services, "services", "", "YAML file with Services, for tracing to them; - is standard input")
+	f.StringSliceVar(&o.backends, "backend", nil, "follow it also through what these backends would program: "+strings.Join(felixlike.BackendNames(), ", "))
 	f.BoolVar(&o.live, "live", false, "send one real packet, and follow it too")
 	f.BoolVar(&o.all, "all", false, "print whole rules, and rules that did not matter")
 	f.StringVar(&o.lab, "lab", "", "trace in the lab of that name, on all its nodes")
 	f.StringVar(&o.labRoot, "lab-root", lab.DefaultRoot, "folder of the labs")
-	f.StringVar(&o.socket, "socket", filepath.Join(defaults.RunDir, felixlike.ControlSocket), "control socket of the agent")
-	f.StringVar(&o.runDir, "ovs-run-dir", defaults.OVSRunDir, "directory with Open vSwitch's sockets")
-	f.StringVar(&o.bridge, "bridge", defaults.Bridge, "integration bridge")
+	f.StringVar(&o.socket, "socket", filepath.Join(config.Defaults().RunDir, felixlike.ControlSocket), "control socket of the agent")
 	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "give up after so long")
 	f.VarP(&o.output, "output", "o", terminal.OutputUsage)
 	for _, name := range []string{"from", "to", "port"} {
@@ -155,7 +154,7 @@ func (o *options) explain(err error) error {
 // nodes are those that can be asked: the lab's, or this one.
 func (o *options) nodes(ctx context.Context) ([]*cluster.Node, error) {
 	if o.lab == "" {
-		return []*cluster.Node{{Node: live.Node{OVSDir: o.runDir}, Bridge: o.bridge, Agent: control.NewClient(o.socket)}}, nil
+		return []*cluster.Node{{Agent: control.NewClient(o.socket)}}, nil
 	}
 	s, err := supervisor.NewClient(o.labRoot, o.lab).Status(ctx)
 	if err != nil {
@@ -166,9 +165,7 @@ func (o *options) nodes(ctx context.Context) ([]*cluster.Node, error) {
 		if n.Agent == nil {
 			return nil, fmt.Errorf("%s: %s", n.Name, n.Error)
 		}
-		all = append(all, &cluster.Node{
-			Node: live.Node{Name: n.Name, Namespace: n.Namespace, OVSDir: n.OVSDir}, Bridge: lab.Bridge, Agent: control.NewClient(n.ControlSocket),
-		})
+		all = append(all, &cluster.Node{Agent: control.NewClient(n.ControlSocket)})
 	}
 	return all, nil
 }
@@ -195,6 +192,8 @@ func (o *options) parse() (*query, error) {
 		return nil, fmt.Errorf("--family %q: must be 4 or 6", o.family)
 	case o.timeout <= 0:
 		return nil, fmt.Errorf("--timeout %s: must be more than nothing", o.timeout)
+	case slices.ContainsFunc(o.backends, func(b string) bool { return !slices.Contains(felixlike.BackendNames(), b) }):
+		return nil, fmt.Errorf("--backend %s: must be of %s", strings.Join(o.backends, ","), strings.Join(felixlike.BackendNames(), ", "))
 	case o.live && q.conn != trace.New:
 		return nil, fmt.Errorf("--live sends the first packet of a connection, not one of state %q", strings.TrimSpace(o.state))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -20,20 +21,37 @@ const (
 	denied  = "denied"
 )
 
+// readings is how often everything is read again where the ways of looking contradict
+// each other: something may have changed while it was read.
+const readings = 3
+
 // trace answers the question, once for each endpoint where it is about a Service.
-func (o *options) trace(ctx context.Context, q *query) ([]*result, error) {
-	w, err := o.readWorld(ctx)
-	if err != nil {
-		return nil, err
+func (o *options) trace(ctx context.Context, q *query) (results []*result, err error) {
+	for range readings {
+		w, err := o.readWorld(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if results, err = w.answer(ctx, q); err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(results, func(r *result) bool { return r.Disagreement != "" }) {
+			break
+		}
 	}
-	from, err := findEnd(o.from, w.Objects, q.services)
+	return results, nil
+}
+
+// answer answers the question by what was read.
+func (w *world) answer(ctx context.Context, q *query) ([]*result, error) {
+	from, err := findEnd(w.options.from, w.Objects, q.services)
 	if err != nil {
 		return nil, fmt.Errorf("--from: %w", err)
 	}
 	if from.service != nil {
 		return nil, fmt.Errorf("--from: %s is a Service: nothing is sent from its address", from.text)
 	}
-	to, err := findEnd(o.to, w.Objects, q.services)
+	to, err := findEnd(w.options.to, w.Objects, q.services)
 	if err != nil {
 		return nil, fmt.Errorf("--to: %w", err)
 	}
@@ -131,6 +149,9 @@ func (w *world) result(ctx context.Context, q *query, from end, to target) (*res
 	r.Programmed = []programmed{{Backend: w.Nodes[0].Backend, Path: path}}
 	w.verdict(r, path)
 	w.notes(r, path)
+	if err := w.others(r); err != nil {
+		return nil, err
+	}
 	if w.options.live {
 		if r.Live, err = w.sendLive(ctx, p); err != nil {
 			return nil, fmt.Errorf("--live: %w", err)
@@ -154,6 +175,21 @@ func (w *world) verdict(r *result, path *trace.Path) {
 	if r.Disagreement == "" && o.Through == r.Policies.Through {
 		r.Why = r.Policies.Why
 	}
+}
+
+// others follow the packet through what other backends would program.
+func (w *world) others(r *result) error {
+	for _, backend := range w.options.backends {
+		path, err := w.FollowWanted(r.Packet, backend)
+		if err != nil {
+			return fmt.Errorf("what %s would program: %w", backend, err)
+		}
+		r.Programmed = append(r.Programmed, programmed{Backend: backend, Wanted: true, Path: path})
+		if what := trace.Compare(r.Policies, path); what != "" && r.Disagreement == "" {
+			r.Disagreement = fmt.Sprintf("under %s: %s", backend, what)
+		}
+	}
+	return nil
 }
 
 // notes say what was not looked at.

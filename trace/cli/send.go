@@ -45,7 +45,7 @@ func (w *world) sendLive(ctx context.Context, p trace.Packet) (*live.Observed, e
 	case slices.Contains(r.From.Addresses, p.Destination):
 		return nil, errors.New("what a pod sends to itself never leaves it")
 	}
-	r.Source, r.Bridge = source.Node, source.Bridge
+	r.Source, r.Bridge = source.Node, source.Model.Settings.Bridge
 	r.Watched = []live.Node{source.Node}
 	if r.Destination.Name != source.Name {
 		r.To = source.Site.GatewayMAC

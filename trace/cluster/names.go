@@ -3,84 +3,79 @@ package cluster
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 
+	"github.com/felixlike/felixlike/dump/names"
 	"github.com/felixlike/felixlike/felixlike/control"
-	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 )
 
-// names implement trace.Namer by what the agents know.
-type names struct {
+// namer implements trace.Namer by what the agents know: the objects name the
+// addresses of the whole cluster, and each model what its node has.
+type namer struct {
 	addresses map[netip.Addr]string
-	sets      map[string]string
-	rules     map[uint32]policyflows.RuleID
-	ports     map[string]map[uint32]string
+	nodes     map[string]*names.Names
+	all       []*names.Names
 }
 
-func newNames(o control.Objects) *names {
-	n := &names{addresses: map[netip.Addr]string{}, sets: map[string]string{}, rules: map[uint32]policyflows.RuleID{}, ports: map[string]map[uint32]string{}}
-	for _, node := range o.Nodes {
-		for _, a := range node.Status.Addresses {
-			n.address(a.Address, "node "+node.Name)
-		}
-	}
+func newNamer(o control.Objects) *namer {
+	n := &namer{addresses: map[netip.Addr]string{}, nodes: map[string]*names.Names{}}
 	for _, p := range o.Pods {
 		if p.Spec.HostNetwork || Over(p) {
 			continue
 		}
 		for _, ip := range p.Status.PodIPs {
-			n.address(ip.IP, p.Namespace+"/"+p.Name)
+			if a, err := netip.ParseAddr(ip.IP); err == nil {
+				n.addresses[a.Unmap()] = p.Namespace + "/" + p.Name
+			}
 		}
 	}
 	return n
 }
 
-func (n *names) address(text, name string) {
-	if a, err := netip.ParseAddr(text); err == nil {
-		n.addresses[a.Unmap()] = name
-	}
+// add takes in what the agent of a node knows.
+func (n *namer) add(one *Node) {
+	known := names.Of(&one.Model)
+	n.nodes[one.Name] = known
+	n.all = append(n.all, known)
 }
 
-// add takes in what the agent of a node knows.
-func (n *names) add(one *Node) {
-	var all []policyflows.RuleID
-	for _, p := range one.Status.Policies {
-		id := model.PolicyID{Namespace: p.Namespace, Name: p.Name}
-		for _, t := range []model.Tier{model.TierAdmin, model.TierNetworkPolicy, model.TierBaseline} {
-			if t.String() == p.Tier {
-				id.Tier = t
-			}
-		}
-		for i := range p.IngressRules {
-			all = append(all, policyflows.RuleID{Policy: id, Direction: model.Ingress, Index: i})
-		}
-		for i := range p.EgressRules {
-			all = append(all, policyflows.RuleID{Policy: id, Direction: model.Egress, Index: i})
+// find returns the first name that a node has.
+func (n *namer) find(name func(*names.Names) string) string {
+	for _, one := range n.all {
+		if text := name(one); text != "" {
+			return text
 		}
 	}
-	for id, r := range policyflows.IDs(all) {
-		n.rules[id] = r
-	}
-	n.ports[one.Name] = map[uint32]string{}
-	for _, a := range one.Site.Attachments {
-		n.ports[one.Name][a.OFPort] = a.Pod.String()
-	}
+	return ""
 }
 
 // Address implements trace.Namer.
-func (n *names) Address(a netip.Addr) string { return n.addresses[a] }
+func (n *namer) Address(a netip.Addr) string {
+	if name := n.addresses[a]; name != "" {
+		return name
+	}
+	return n.find(func(one *names.Names) string { return one.Address(a) })
+}
 
 // Set implements trace.Namer.
-func (n *names) Set(name string) string { return n.sets[name] }
+func (n *namer) Set(name string) string {
+	return n.find(func(one *names.Names) string { return one.Set(name) })
+}
 
 // Conjunction implements trace.Namer.
-func (n *names) Conjunction(id uint32) (policy, rule string) {
-	r, known := n.rules[id]
-	if !known {
+func (n *namer) Conjunction(id uint32) (policy, rule string) {
+	name := n.find(func(one *names.Names) string { return one.Rule(id) })
+	if name == "" {
 		return fmt.Sprintf("unknown (conjunction %d)", id), ""
 	}
-	return r.Policy.String(), fmt.Sprintf("%s[%d]", r.Direction, r.Index)
+	policy, rule, _ = strings.Cut(name, " ")
+	return policy, rule
 }
 
 // Port implements trace.Namer.
-func (n *names) Port(node string, port uint32) string { return n.ports[node][port] }
+func (n *namer) Port(node string, port uint32) string {
+	if one := n.nodes[node]; one != nil {
+		return one.Port(port)
+	}
+	return ""
+}

@@ -30,7 +30,7 @@ func Read(ctx context.Context, nodes []*Node) (*World, error) {
 		return nil, err
 	}
 	w.oracle = &oracle.Cluster{Nodes: w.Objects.Nodes, Namespaces: w.Objects.Namespaces, Pods: w.Objects.Pods, Policies: w.Objects.Policies}
-	names := newNames(w.Objects)
+	names := newNamer(w.Objects)
 	for _, n := range nodes {
 		if err := n.read(ctx); err != nil {
 			return nil, err
@@ -49,6 +49,19 @@ func (w *World) Judge(p trace.Packet) (*trace.Judgement, error) {
 
 // Follow follows a packet through what the nodes hold.
 func (w *World) Follow(p trace.Packet) (*trace.Path, error) { return trace.Follow(p, w.sites, w.Names) }
+
+// FollowWanted follows a packet through what the nodes would hold under a backend.
+func (w *World) FollowWanted(p trace.Packet, backend string) (*trace.Path, error) {
+	var sites []*trace.Site
+	for _, n := range w.Nodes {
+		s, err := n.wanted(backend)
+		if err != nil {
+			return nil, err
+		}
+		sites = append(sites, s)
+	}
+	return trace.Follow(p, sites, w.Names)
+}
 
 // NodeOf returns the node of the pod that has the address, or "".
 func (w *World) NodeOf(a netip.Addr) string {

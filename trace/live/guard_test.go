@@ -23,7 +23,7 @@ const namespaceEnv = "FELIXLIKE_TEST_TRACE_NAMESPACE"
 
 func TestMain(m *testing.M) {
 	if name := os.Getenv(namespaceEnv); name != "" {
-		if _, err := startNFT(context.Background(), Node{Name: "n1", Namespace: name}, tracedPacket()); err != nil {
+		if _, err := startNFT(context.Background(), Node{Name: "n1", NetNS: name}, tracedPacket()); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}
@@ -59,7 +59,7 @@ func traceNode(t *testing.T) Node {
 			t.Error(err)
 		}
 	})
-	return Node{Name: "n1", Namespace: name}
+	return Node{Name: "n1", NetNS: namespace.Path(name)}
 }
 
 func rules(t *testing.T, n Node) string {
@@ -90,7 +90,7 @@ func TestRuleGoesWithItsProcess(t *testing.T) {
 	}
 
 	child := exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), namespaceEnv+"="+n.Namespace)
+	child.Env = append(os.Environ(), namespaceEnv+"="+n.NetNS)
 	out, err := child.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +120,7 @@ func TestRuleGoesWithItsProcess(t *testing.T) {
 func processes(t *testing.T, n Node) []string {
 	t.Helper()
 	var own, other unix.Stat_t
-	if err := unix.Stat(namespace.Path(n.Namespace), &own); err != nil {
+	if err := unix.Stat(n.NetNS, &own); err != nil {
 		t.Fatal(err)
 	}
 	all, err := filepath.Glob("/proc/[0-9]*")

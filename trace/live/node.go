@@ -15,8 +15,8 @@ import (
 // Node is a node whose part of the way is watched.
 type Node struct {
 	Name string
-	// Namespace is the name of its network namespace; "" is that of the process.
-	Namespace string
+	// NetNS is the path of its network namespace; "" is that of the process.
+	NetNS string
 	// Backend is the one in force, OVSDir the folder of Open vSwitch's sockets.
 	Backend, OVSDir string
 	// Held is what was read of the node, for naming rules that are told by number.
@@ -25,10 +25,10 @@ type Node struct {
 
 // do runs a function in the node's network namespace.
 func (n Node) do(f func() error) error {
-	if n.Namespace == "" {
+	if n.NetNS == "" {
 		return f()
 	}
-	ns, err := namespace.Open(n.Namespace)
+	ns, err := namespace.At(n.NetNS)
 	if err != nil {
 		return err
 	}
