@@ -7,6 +7,7 @@ package cnitest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,15 +26,19 @@ import (
 	"github.com/felixlike/felixlike/lab/namespace"
 )
 
-// hostLocal is the IPAM plugin, built by its own go.mod, as the image has it.
-const hostLocal = "github.com/containernetworking/plugins/plugins/ipam/host-local@v1.9.1"
+// The reference plugins, which are built by their own go.mod, as the image has them.
+const (
+	hostLocal = "github.com/containernetworking/plugins/plugins/ipam/host-local@v1.9.1"
+	bandwidth = "github.com/containernetworking/plugins/plugins/meta/bandwidth@v1.9.1"
+)
 
-// Build builds felixlike-cni, as it is in the tree, and host-local into a directory.
+// Build builds felixlike-cni, as it is in the tree, and the reference plugins
+// host-local and bandwidth into a directory.
 func Build(dir string) error {
 	plugin := exec.Command("go", "build", "-o", dir, "github.com/felixlike/felixlike/cmd/felixlike-cni")
-	ipam := exec.Command("go", "install", hostLocal)
-	ipam.Dir, ipam.Env = "/", append(os.Environ(), "GOBIN="+dir)
-	for _, cmd := range []*exec.Cmd{plugin, ipam} {
+	reference := exec.Command("go", "install", hostLocal, bandwidth)
+	reference.Dir, reference.Env = "/", append(os.Environ(), "GOBIN="+dir)
+	for _, cmd := range []*exec.Cmd{plugin, reference} {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("build CNI plugins: %v: %w: %s", cmd.Args, err, out)
 		}
@@ -45,6 +50,8 @@ func Build(dir string) error {
 type Runtime struct {
 	// Plugins is the directory with felixlike-cni, Socket that of its agent.
 	Plugins, Socket string
+	// Type is the plugin to call; felixlike-cni if empty.
+	Type string
 }
 
 // Sandbox is what a runtime knows of a pod's sandbox. A pod without a name is one
@@ -86,7 +93,8 @@ func (r Reply) Address() netip.Addr {
 // Command returns the plugin, ready to run for a sandbox. Extra goes into the
 // network configuration.
 func (r Runtime) Command(ctx context.Context, command, version string, s Sandbox, extra map[string]any) (*exec.Cmd, error) {
-	conf := map[string]any{"cniVersion": version, "name": "felixlike", "type": "felixlike-cni", "socket": r.Socket}
+	plugin := cmp.Or(r.Type, "felixlike-cni")
+	conf := map[string]any{"cniVersion": version, "name": "felixlike", "type": plugin, "socket": r.Socket}
 	for k, v := range extra {
 		conf[k] = v
 	}
@@ -94,7 +102,7 @@ func (r Runtime) Command(ctx context.Context, command, version string, s Sandbox
 	if err != nil {
 		return nil, fmt.Errorf("network configuration: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(r.Plugins, "felixlike-cni"))
+	cmd := exec.CommandContext(ctx, filepath.Join(r.Plugins, plugin))
 	cmd.Env = []string{"CNI_COMMAND=" + command, "CNI_PATH=" + r.Plugins}
 	if s.ID != "" {
 		args := "IgnoreUnknown=1;OTHER=1"
