@@ -15,18 +15,19 @@ import (
 )
 
 // objects are the datastore's, as they came: for whoever judges packets by them and
-// not by what was made of them.
+// not by what was made of them. Pods are encoded: a cluster has tens of thousands,
+// of 0.2 kB each and not of 3 kB.
 type objects struct {
 	nodes      map[string]*corev1.Node
 	namespaces map[string]*corev1.Namespace
-	pods       map[model.PodID]*corev1.Pod
+	pods       map[model.PodID][]byte
 	policies   map[model.PodID]*networkingv1.NetworkPolicy
 }
 
 func newObjects() *objects {
 	return &objects{
 		nodes: map[string]*corev1.Node{}, namespaces: map[string]*corev1.Namespace{},
-		pods: map[model.PodID]*corev1.Pod{}, policies: map[model.PodID]*networkingv1.NetworkPolicy{},
+		pods: map[model.PodID][]byte{}, policies: map[model.PodID]*networkingv1.NetworkPolicy{},
 	}
 }
 
@@ -42,7 +43,7 @@ func (o *objects) onEvent(e datastore.Event) {
 	case datastore.NamespaceDeleted:
 		delete(o.namespaces, e.Name)
 	case datastore.PodSet:
-		o.pods[model.PodID{Namespace: e.Pod.Namespace, Name: e.Pod.Name}] = e.Pod
+		o.setPod(e.Pod)
 	case datastore.PodDeleted:
 		delete(o.pods, e.ID)
 	case datastore.NetworkPolicySet:
@@ -52,6 +53,17 @@ func (o *objects) onEvent(e datastore.Event) {
 	case datastore.NetworkPolicyDeleted:
 		delete(o.policies, model.PodID{Namespace: e.Namespace, Name: e.Name})
 	}
+}
+
+// setPod keeps a pod. One that cannot be encoded, as no valid one can, is left out.
+func (o *objects) setPod(p *corev1.Pod) {
+	id := model.PodID{Namespace: p.Namespace, Name: p.Name}
+	data, err := trimmedPod(p).Marshal()
+	if err != nil {
+		delete(o.pods, id)
+		return
+	}
+	o.pods[id] = data
 }
 
 // closedPolicy is what a policy that cannot be understood stands for.
@@ -79,7 +91,10 @@ func (o *objects) all() control.Objects {
 		out.Namespaces = append(out.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: o.namespaces[name].Labels}})
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(o.pods), model.PodID.Compare) {
-		out.Pods = append(out.Pods, trimmedPod(o.pods[id]))
+		p := &corev1.Pod{}
+		if err := p.Unmarshal(o.pods[id]); err == nil { // it was encoded here
+			out.Pods = append(out.Pods, p)
+		}
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(o.policies), model.PodID.Compare) {
 		p := o.policies[id]

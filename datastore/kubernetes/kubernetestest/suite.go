@@ -11,6 +11,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -30,7 +31,10 @@ func Suite(t *testing.T, admin, agent *rest.Config) {
 		log: slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	s.node = s.namespace + "-node"
-	t.Cleanup(func() { s.remove(t) })
+	t.Cleanup(func() {
+		s.remove(t)
+		utilnet.CloseIdleConnectionsFor(client.CoreV1().RESTClient().(*rest.RESTClient).Client.Transport)
+	})
 	s.prepare(t)
 	s.view = Open(t, agent, s.log)
 	t.Run("what is there", s.first)
