@@ -23,6 +23,7 @@ func TestCluster(t *testing.T) {
 				t.Run("rolling restart", s.testRollingRestart)
 				t.Run("rolling change", s.testRollingChange)
 				t.Run("API server outage", s.testOutage)
+				t.Run("datastore", s.testDatastore)
 				t.Run("specs", s.testChosenSpecs)
 				t.Run("RBAC", s.testRBAC)
 				t.Run("uninstall", s.testUninstall)

@@ -1,0 +1,40 @@
+package cluster
+
+import (
+	"context"
+	"net"
+	"testing"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/felixlike/felixlike/datastore/kubernetes/kubernetestest"
+	"github.com/felixlike/felixlike/lab/namespace"
+	"github.com/felixlike/felixlike/test/cluster/kubelab"
+)
+
+// testDatastore runs the suite of the datastore against the cluster's API server,
+// with the rights that felixlike has and no others.
+func (s *site) testDatastore(t *testing.T) {
+	s.notReference(t)
+	ns, err := namespace.Open(kubelab.ControlPlane)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(ns.Close)
+	admin, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin.Dial = func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+		err = ns.Do(func() error {
+			conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
+			return err
+		})
+		return conn, err
+	}
+	agent := rest.CopyConfig(admin)
+	agent.Impersonate.UserName = "system:serviceaccount:" + system + ":felixlike"
+	kubernetestest.Suite(t, admin, agent)
+	kubernetestest.Events(t, admin, agent)
+}
