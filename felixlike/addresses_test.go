@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 )
@@ -58,3 +59,22 @@ func (a *addressesSeen) OnUpdate(u model.Update) {
 }
 
 func (a *addressesSeen) CompleteDeferredWork() {}
+
+// A backend hears of the prefixes of Services, and so does the one that takes over.
+func TestServicePrefixesReachTheBackends(t *testing.T) {
+	f, old, next, _ := handoverOf(t)
+	f.source.send(true, datastore.ServiceCIDRsSet{Prefixes: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}})
+	if err := programmed(t, f); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.SetBackend(t.Context(), "new"); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range []*fakeBackend{old, next} {
+		b.mu.Lock()
+		if !slices.Contains(b.held, "services [10.96.0.0/12]") {
+			t.Errorf("backend %s has %v", b.name, b.held)
+		}
+		b.mu.Unlock()
+	}
+}

@@ -3,6 +3,7 @@ package felixlike
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -71,6 +72,10 @@ func (b *fakeBackend) OnUpdate(u model.Update) {
 		b.told = append(b.told, "endpoint "+u.Endpoint.ID.String())
 	case model.AttachmentUpdate:
 		b.told = append(b.told, "attachment "+u.Attachment.Pod.String())
+	case model.ServiceCIDRsUpdate:
+		if len(u.Prefixes) > 0 {
+			b.told = append(b.told, fmt.Sprint("services ", u.Prefixes))
+		}
 	}
 }
 
