@@ -130,6 +130,8 @@ func (p *Path) Opinion() Opinion {
 		if last.Comment != "" {
 			o.Why += ": " + last.Comment
 		}
+	case p.Fate == ToPeer:
+		o.Why = fmt.Sprintf("went on to %s, which was not asked", p.At)
 	case p.At != "":
 		o.Why += " " + p.At
 	}

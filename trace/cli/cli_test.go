@@ -211,3 +211,19 @@ Agreed: policies and what is programmed.
 		t.Errorf("an explained contradiction:\n%s", b.String())
 	}
 }
+
+// TestHalfOfTheWay: where the node of the destination is not asked, the policies say
+// what happens there.
+func TestHalfOfTheWay(t *testing.T) {
+	p := trace.Packet{Source: netip.MustParseAddr("10.0.0.4"), Destination: netip.MustParseAddr("10.0.1.2"), Protocol: model.TCP, Port: 80, Conn: trace.New}
+	path := &trace.Path{Packet: p, Fate: trace.ToPeer, At: "n2", Egress: true}
+	for _, through := range []bool{true, false} {
+		r := &result{Policies: &trace.Judgement{
+			Opinion: trace.Opinion{Through: through, Why: "by the policies"}, Egress: trace.End{Allowed: true}, Ingress: trace.End{Allowed: through},
+		}}
+		(&world{}).verdict(r, path)
+		if (r.Verdict == allowed) != through || r.Disagreement != "" || r.Why != "by the policies" {
+			t.Errorf("through %v: %+v", through, r)
+		}
+	}
+}

@@ -66,7 +66,7 @@ func (w *world) answer(ctx context.Context, q *query) ([]*result, error) {
 			return nil, err
 		}
 		if to.service != nil {
-			r.Service = "Service " + to.text
+			r.Service = to.text
 		}
 		results = append(results, r)
 	}
@@ -164,10 +164,14 @@ func (w *world) result(ctx context.Context, q *query, from end, to target) (*res
 	return r, nil
 }
 
-// verdict is that of what is programmed, with the reason that people understand.
+// verdict is that of what is programmed, with the reason that people understand. Where
+// the node of one end was not asked, it is that of the policies for this end.
 func (w *world) verdict(r *result, path *trace.Path) {
 	r.Disagreement = trace.Compare(r.Policies, path)
 	o := path.Opinion()
+	if o.Through && r.Disagreement == "" {
+		o.Through = r.Policies.Through
+	}
 	r.Verdict, r.Why = denied, o.Why
 	if o.Through {
 		r.Verdict = allowed
@@ -200,7 +204,15 @@ func (w *world) notes(r *result, path *trace.Path) {
 		what  string
 	}{{path.Egress, r.Packet.Source, "egress"}, {path.Ingress, r.Packet.Destination, "ingress"}} {
 		if node := w.NodeOf(end.addr); node != "" && !end.asked {
-			r.Notes = append(r.Notes, fmt.Sprintf("%s of %s is judged on %s, which was not asked: trace there as well", end.what, end.addr, node))
+			r.Notes = append(r.Notes, fmt.Sprintf("%s of %s is judged on %s, which was not asked; what is said of it is by the policies alone: trace there as well", end.what, named(end.addr, w), node))
 		}
 	}
+}
+
+// named writes an address with whose it is.
+func named(a netip.Addr, w *world) string {
+	if name := w.Names.Address(a); name != "" {
+		return name
+	}
+	return a.String()
 }

@@ -33,7 +33,7 @@ func printResults(w io.Writer, results []*result, all bool) error {
 func (t *text) result(r *result) {
 	fmt.Fprintf(t, "%s -> %s   %s, %s\n", t.style.Bold(r.From), t.style.Bold(r.To), r.Packet, connText(r.Packet.Conn))
 	if r.Service != "" {
-		fmt.Fprintf(t, "%s: the packet as it is once %s has been translated\n", r.Service, r.Service)
+		fmt.Fprintf(t, "to the Service %s: this is the packet once its destination has been translated to this endpoint\n", r.Service)
 	}
 	verdict := t.style.Good("ALLOWED")
 	if r.Verdict != "allowed" {
