@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
+	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/lab/verify"
@@ -113,6 +115,9 @@ func TestTraceCommand(t *testing.T) {
 				}
 			}
 			traceRefuses(t, name)
+			if backend == felixlike.IPTablesLegacy {
+				traceContradicts(t, name)
+			}
 		})
 	}
 }
@@ -165,5 +170,19 @@ func traceRefuses(t *testing.T, name string) {
 		if code != 2 || !strings.Contains(errs, want) {
 			t.Errorf("%v: exit code %d, %q; want 2 and %q", args, code, errs, want)
 		}
+	}
+}
+
+// traceContradicts: what somebody else has put before our rules is told as a
+// contradiction.
+func traceContradicts(t *testing.T, name string) {
+	t.Helper()
+	out, err := exec.Command("ip", "netns", "exec", "flx-"+name+"-node1", "iptables-legacy", "-t", "mangle", "-I", "FORWARD", "-d", "10.10.0.0/16", "-j", "ACCEPT").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	text, _, code := felixctl(t, "trace", "--lab", name, "--from", "shop/web", "--to", "shop/api", "--port", "81/tcp")
+	if code != 2 || !strings.Contains(text, "DISAGREEMENT: by the policies the packet is denied") {
+		t.Errorf("exit code %d\n%s", code, text)
 	}
 }
