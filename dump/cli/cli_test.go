@@ -202,7 +202,7 @@ spec: {podSelector: {matchLabels: {app: db}}, ingress: [{ports: [{port: 5432}]}]
 			t.Errorf("%s: %v\n%s", backend, err, out)
 		}
 		out, err = run(t, "", append([]string{"diff", before, after, "--view", "verdicts"}, flags...)...)
-		if !errors.Is(err, ErrDifferent) || !strings.Contains(out, "shop/web  shop/db  4242/tcp   allowed  denied") || strings.Contains(out, "5432/") {
+		if !errors.Is(err, ErrDifferent) || !strings.Contains(out, "shop/web  shop/db  IPv4  4242/tcp   allowed  denied") || strings.Contains(out, "5432/") {
 			t.Errorf("%s: %v\n%s", backend, err, out)
 		}
 	}

@@ -1,14 +1,17 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/felixlike/felixlike/dump/compare"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/terminal"
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/trace"
 	"github.com/felixlike/felixlike/trace/cluster"
 )
@@ -68,12 +71,33 @@ func portOf(v compare.Verdict) string {
 func row(v compare.Verdict) []any {
 	why := v.After.Why
 	switch {
-	case v.Before.Unknown+v.After.Unknown != "":
-		why = v.Before.Unknown + v.After.Unknown
+	case v.Before.Unknown != "" || v.After.Unknown != "":
+		why = cmp.Or(v.Before.Unknown, v.After.Unknown)
 	case !v.Before.Through:
 		why = "before: " + v.Before.Why
 	}
-	return []any{v.From, v.To, portOf(v), through(v.Before), through(v.After), why}
+	return []any{v.From, v.To, "IPv" + model.FamilyOf(v.Source).String(), portOf(v), through(v.Before), through(v.After), why}
+}
+
+// rows are those of all verdicts; what is so in both families is told once.
+func (v verdicts) rows() [][]any {
+	type key [5]any
+	const family = 2
+	at := map[key]int{}
+	var all [][]any
+	for _, one := range slices.Concat(v.Changed, v.Unknown) {
+		r := row(one)
+		k := key{r[0], r[1], r[3], r[4], r[5]}
+		if i, known := at[k]; known {
+			if seen := fmt.Sprint(all[i][family]); !strings.Contains(seen, fmt.Sprint(r[family])) {
+				all[i][family] = seen + ", " + fmt.Sprint(r[family])
+			}
+			continue
+		}
+		at[k] = len(all)
+		all = append(all, r)
+	}
+	return all
 }
 
 func (v verdicts) summary() string {
@@ -99,9 +123,9 @@ func (v verdicts) summary() string {
 
 func (v verdicts) text(w io.Writer, style terminal.Style) error {
 	if len(v.Changed)+len(v.Unknown) > 0 {
-		t := terminal.NewTable(style, "FROM", "TO", "PORT", "BEFORE", "AFTER", "WHY")
-		for _, c := range append(v.Changed[:len(v.Changed):len(v.Changed)], v.Unknown...) {
-			t.Row(row(c)...)
+		t := terminal.NewTable(style, "FROM", "TO", "IP", "PORT", "BEFORE", "AFTER", "WHY")
+		for _, r := range v.rows() {
+			t.Row(r...)
 		}
 		if _, err := fmt.Fprintf(w, "%s\n\n", t); err != nil {
 			return err
@@ -114,9 +138,9 @@ func (v verdicts) text(w io.Writer, style terminal.Style) error {
 func (v verdicts) markdown(w io.Writer) error {
 	var b strings.Builder
 	if len(v.Changed)+len(v.Unknown) > 0 {
-		b.WriteString("| from | to | port | before | after | why |\n|---|---|---|---|---|---|\n")
-		for _, c := range append(v.Changed[:len(v.Changed):len(v.Changed)], v.Unknown...) {
-			for _, cell := range row(c) {
+		b.WriteString("| from | to | IP | port | before | after | why |\n|---|---|---|---|---|---|---|\n")
+		for _, r := range v.rows() {
+			for _, cell := range r {
 				fmt.Fprintf(&b, "| %s ", strings.ReplaceAll(fmt.Sprint(cell), "|", "\\|"))
 			}
 			b.WriteString("|\n")
