@@ -56,7 +56,7 @@ Exit codes: 0 nothing would change; 1 something would; 2 it could not be told.`,
 				if err != nil {
 					return err
 				}
-				if err := t.output.Print(c.OutOrStdout(), p, func() error { return preview.Print(c.OutOrStdout(), p, explain) }); err != nil {
+				if err := t.output.Print(c.OutOrStdout(), p, func() error { return printPreview(c.OutOrStdout(), p, explain) }); err != nil {
 					return err
 				}
 				if p.Changes() {
@@ -88,7 +88,27 @@ func compute(ctx context.Context, agent *control.Client, change preview.Change) 
 	if err != nil {
 		return nil, err
 	}
-	return p, p.Connections(objects, change, established)
+	if err := p.Connections(objects, change, established); err != nil {
+		return nil, err
+	}
+	m, err := agent.Model(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.Program(objects, change, m)
+}
+
+func printPreview(w io.Writer, p *preview.Preview, explain bool) error {
+	style := terminal.StyleFor(w)
+	if err := preview.Print(w, p, explain); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\n%s\n", style.Head(fmt.Sprintf("What %s (%s) would program", p.Node, p.Backend)))
+	if err := dumpcli.PrintStructure(w, p.Programmed); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\n%s\n", style.Faint("This is a preview: nothing was changed."))
+	return err
 }
 
 // readChange reads the policies of the files. One that cannot be understood is an

@@ -3,6 +3,7 @@ package preview
 import (
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/felixlike/felixlike/dump/compare"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/policy"
 )
@@ -18,11 +19,15 @@ type Preview struct {
 	// are those of the node that policy would not let begin again.
 	Looked   bool       `json:"connectionsLookedAt"`
 	Outlived []Outlived `json:"outlivedConnections,omitempty"`
+	// Programmed is what the node would add to, and remove from, what it holds of
+	// the Backend.
+	Backend    string           `json:"backend,omitempty"`
+	Programmed []compare.Object `json:"programmed,omitempty"`
 }
 
 // Changes reports whether anything would be different.
 func (p *Preview) Changes() bool {
-	return len(p.Verdicts) > 0
+	return len(p.Verdicts)+len(p.Programmed) > 0
 }
 
 // Of computes what a change would do to the cluster of the objects.

@@ -22,7 +22,6 @@ func Print(w io.Writer, p *Preview, explained bool) error {
 		t.verdicts(p)
 	}
 	t.outlived(p)
-	fmt.Fprintf(t, "\n%s\n", t.style.Faint("This is a preview: nothing was changed."))
 	_, err := io.WriteString(w, t.String())
 	return err
 }

@@ -73,8 +73,6 @@ Established connections of n1
 1 connection would not be let begin again; what is established goes on until it ends:
 FROM        TO       CONNECTION                         BECAUSE
 shop/web-1  shop/db  tcp 10.0.1.3:40001 -> 10.0.1.2:22  ISOLATED
-
-This is a preview: nothing was changed.
 `, isolated)
 	golden(t, p, true, `NetworkPolicy shop/db
   It would be created.
@@ -89,8 +87,6 @@ Established connections of n1
 1 connection would not be let begin again; what is established goes on until it ends:
 FROM        TO       CONNECTION                         BECAUSE
 shop/web-1  shop/db  tcp 10.0.1.3:40001 -> 10.0.1.2:22  ISOLATED
-
-This is a preview: nothing was changed.
 `, isolated)
 }
 

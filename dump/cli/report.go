@@ -20,6 +20,11 @@ func structureOf(_ context.Context, a, b *side, o compare.Options) (report, erro
 	return structure(compare.Structure(sidesOf(a, b, o), o)), nil
 }
 
+// PrintStructure prints differences as `felixctl diff` does.
+func PrintStructure(w io.Writer, objects []compare.Object) error {
+	return structure(objects).text(w, terminal.StyleFor(w))
+}
+
 func (s structure) different() bool { return len(s) > 0 }
 
 // MarshalJSON writes an empty list and no null.
