@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/tables/nftables"
@@ -28,6 +29,9 @@ type Backend struct {
 	// Forwarded tells the backend which attachments have forwarding flows now, and
 	// reports whether its stage has something to do about that. It may be nil.
 	Forwarded func(has func(*model.Attachment) bool) bool
+	// Hits adds what the rules have counted to the entries that are there; rules are
+	// all that the node has. It may be called while the stage runs.
+	Hits func(ctx context.Context, counted Counted, rules map[policyflows.RuleID]RuleKey) error
 	// Decides tells the backend that no other one decides beside it any more. It
 	// is called while the stage does not run, and may be nil.
 	Decides func()
@@ -69,6 +73,15 @@ func newNFTables(c Choice) Backend {
 			return s.Exists, err
 		},
 		Remove: func(ctx context.Context, _ string) error { return table.Remove(ctx) },
+		Hits: func(ctx context.Context, counted Counted, _ map[policyflows.RuleID]RuleKey) error {
+			s, err := table.Snapshot(ctx)
+			for _, c := range s.Chains {
+				for _, r := range c.Rules {
+					counted.add(r.Comment, r.Packets)
+				}
+			}
+			return err
+		},
 		// While another backend decides, nothing needs to be guarded.
 		Decides: func() { table.SetGuard(rules.Guard(GatewayPort)) },
 		Stage: Stage{

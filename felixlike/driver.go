@@ -102,6 +102,7 @@ type Driver struct {
 	// policies are the NetworkPolicies of the datastore, with their source.
 	policies map[model.ObjectRef]string
 	objects  *objects
+	sampler  *sampler
 	// uids are those of this node's pods.
 	uids     uids
 	calls    chan func()
@@ -152,7 +153,7 @@ func New(cfg Config) *Driver {
 	d := &Driver{
 		cfg: cfg, log: cfg.Log.With("component", "driver", "backend", cfg.Backend.Name),
 		engine: policy.New(cfg.Node), tracker: t, problems: newProblems(),
-		policies: map[model.ObjectRef]string{}, objects: newObjects(), uids: uids{},
+		policies: map[model.ObjectRef]string{}, objects: newObjects(), sampler: newSampler(), uids: uids{},
 		calls: make(chan func(), 256), outcomes: make(chan outcome, len(cfg.Stages)+1), // one may join in a handover
 		noticed: make(chan struct{}, 1), stopped: make(chan struct{}), started: time.Now(),
 		shared: &wants{managers: cfg.Managers}, backend: cfg.Backend,
@@ -197,6 +198,7 @@ func (d *Driver) Run(ctx context.Context) error {
 	for _, r := range d.runners {
 		d.listen(ctx, r)
 	}
+	g.Go(func() error { return d.sample(ctx) })
 	g.Go(func() error {
 		defer close(d.stopped)
 		return d.loop(ctx)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/ipsets/kernel"
+	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/tables/iptables"
 )
@@ -27,6 +28,9 @@ func newIPTables(c Choice) Backend {
 	name := IPTables + "-" + c.Variant.String()
 	return Backend{
 		Name: name, Renderer: r, Left: x.table.Exists, Remove: x.remove, Close: x.sets.Close,
+		Hits: func(ctx context.Context, counted Counted, _ map[policyflows.RuleID]RuleKey) error {
+			return iptables.Counters(ctx, c.Variant, c.NetNS, counted.add)
+		},
 		Stage: Stage{
 			Name: name, Required: true, Managers: all, Timeout: 60 * time.Second,
 			Invalidate: func() { x.table.Invalidate(); x.sets.Invalidate() },

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -61,6 +63,7 @@ func newOpenFlow(c Choice) Backend {
 	policies, host, r := switchManagers(c, store, p.host)
 	return Backend{
 		Name: OpenFlow, Place: InSwitch, Renderer: r, Left: p.left, Remove: p.remove, Close: p.close, Forwarded: policies.Forwarded,
+		Hits: p.hits,
 		// While another backend decides, nothing needs to be guarded.
 		Decides: func() { p.host.SetGuard(rules.HostGuard(GatewayPort)) },
 		Stage: Stage{
@@ -110,6 +113,24 @@ func (p *switchPolicy) settle(ctx context.Context) error {
 func (p *switchPolicy) invalidate() {
 	p.host.Invalidate()
 	p.link.reread()
+}
+
+// hits reads the counters over a connection of its own.
+func (p *switchPolicy) hits(ctx context.Context, counted Counted, rules map[policyflows.RuleID]RuleKey) error {
+	conn, err := openflow.Dial(ctx, p.link.socket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	all, err := policyflows.Count(ctx, conn, slices.Collect(maps.Keys(rules)))
+	for _, h := range all {
+		key := rules[h.RuleID]
+		sum := counted[key]
+		packets := h.Packets
+		sum.Connections, sum.Packets = h.Sessions, &packets
+		counted[key] = sum
+	}
+	return err
 }
 
 // watch notices foreign changes of the host's table and of the policy flows, and

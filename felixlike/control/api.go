@@ -33,6 +33,8 @@ type Agent interface {
 	// Model returns what policy was computed to, and what the dataplane is made of
 	// besides.
 	Model(ctx context.Context) (Model, error)
+	// Hits returns what the rules of this node's policies have decided.
+	Hits(ctx context.Context) (Hits, error)
 	// Connections returns the connections of this node's pods that policy has let
 	// through, as far as this node tracks them.
 	Connections(ctx context.Context) ([]Connection, error)

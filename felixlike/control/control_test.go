@@ -79,6 +79,10 @@ func (f *fakeAgent) Model(context.Context) (Model, error) {
 	}, f.err
 }
 
+func (f *fakeAgent) Hits(context.Context) (Hits, error) {
+	return Hits{Node: f.status.Node, Rules: []RuleHits{{Policy: "shop/db", Rule: "ingress[0]", Connections: 3}}}, f.err
+}
+
 func (f *fakeAgent) Connections(context.Context) ([]Connection, error) { return f.connections, f.err }
 
 func (f *fakeAgent) SetBackend(_ context.Context, name string) error {
@@ -189,6 +193,14 @@ func TestModelRoundTrip(t *testing.T) {
 	}
 	if attached == nil || attached.MAC.String() != "aa:bb:cc:00:00:01" || attached.OFPort != 3 {
 		t.Errorf("attachment %+v", attached)
+	}
+}
+
+func TestHits(t *testing.T) {
+	path, _ := serve(t, &fakeAgent{status: Status{Node: "n1"}})
+	got, err := NewClient(path).Hits(context.Background())
+	if err != nil || got.Node != "n1" || len(got.Rules) != 1 || got.Rules[0].Never() || !got.Rules[0].Last.IsZero() {
+		t.Errorf("hits = %+v, %v", got, err)
 	}
 }
 

@@ -101,6 +101,8 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request) (any, error) {
 		return h.agent.Objects(ctx)
 	case modelPath:
 		return h.agent.Model(ctx)
+	case hitsPath:
+		return h.agent.Hits(ctx)
 	case connectionsPath:
 		return h.agent.Connections(ctx)
 	case syncPath:
@@ -127,7 +129,7 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request) (any, error) {
 // methodOf returns the method that a path is asked with.
 func methodOf(path string) (string, error) {
 	switch path {
-	case statusPath, objectsPath, modelPath, connectionsPath, programmedPath:
+	case statusPath, objectsPath, modelPath, hitsPath, connectionsPath, programmedPath:
 		return http.MethodGet, nil
 	case syncPath, backendPath:
 		return http.MethodPost, nil
@@ -136,7 +138,7 @@ func methodOf(path string) (string, error) {
 	if version != Version {
 		return "", refuse(http.StatusNotFound, "unknown API version %q: this agent serves %s", version, Version)
 	}
-	all := []string{statusPath, objectsPath, modelPath, connectionsPath, syncPath, programmedPath, backendPath}
+	all := []string{statusPath, objectsPath, modelPath, hitsPath, connectionsPath, syncPath, programmedPath, backendPath}
 	return "", refuse(http.StatusNotFound, "unknown path %s: this agent serves %s", path, strings.Join(all, ", "))
 }
 

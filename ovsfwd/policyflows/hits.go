@@ -34,6 +34,20 @@ func (s *Store) Hits(ctx context.Context, c Counters) ([]Hits, error) {
 			byID[r.id] = &Hits{RuleID: id, Name: r.spec.Name}
 		}
 	}
+	return count(ctx, c, byID)
+}
+
+// Count reads what the rules of a node have decided, if these are all that it has.
+// It needs no Store, and may be called while one is applied.
+func Count(ctx context.Context, c Counters, rules []RuleID) ([]Hits, error) {
+	byID := make(map[uint32]*Hits, len(rules))
+	for id, r := range IDs(rules) {
+		byID[id] = &Hits{RuleID: r}
+	}
+	return count(ctx, c, byID)
+}
+
+func count(ctx context.Context, c Counters, byID map[uint32]*Hits) ([]Hits, error) {
 	for _, table := range []uint8{pipeline.TableEgressMetrics, pipeline.TableIngressMetrics} {
 		stats, err := c.FlowStats(ctx, pipeline.PolicyOwner, table)
 		if err != nil {

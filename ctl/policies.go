@@ -1,0 +1,86 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/terminal"
+)
+
+func policiesCommand() *cobra.Command {
+	var t target
+	var unused bool
+	c := &cobra.Command{
+		Use:   "policies",
+		Short: "What each rule of this node's policies has let through, and when last",
+		Long: `What each rule of this node's policies has let through, and when last.
+
+CONNECTIONS are those that the rule let begin on this node since it was
+programmed; it is counted where the rule is judged, so on the node of the source
+for egress and on that of the destination for ingress. PACKETS are all of them,
+where the backend tells: in the netfilter backends packets of established
+connections are not judged again, and not counted.
+
+LAST HIT is known from the first time on that somebody asks: from then on the agent
+reads the counters every 30 seconds, until it restarts.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return t.call(c.Context(), func(ctx context.Context, agent *control.Client) error {
+				hits, err := agent.Hits(ctx)
+				if err != nil {
+					return err
+				}
+				if unused {
+					hits.Rules = neverHit(hits.Rules)
+				}
+				return t.output.Print(c.OutOrStdout(), hits, func() error { return printHits(c.OutOrStdout(), hits) })
+			})
+		},
+	}
+	t.flags(c, 30*time.Second)
+	t.outputFlag(c)
+	c.Flags().BoolVar(&unused, "unused", false, "only rules that were never hit")
+	return c
+}
+
+func neverHit(all []control.RuleHits) []control.RuleHits {
+	unused := []control.RuleHits{}
+	for _, h := range all {
+		if h.Never() {
+			unused = append(unused, h)
+		}
+	}
+	return unused
+}
+
+func printHits(w io.Writer, hits control.Hits) error {
+	if len(hits.Rules) == 0 {
+		_, err := fmt.Fprintf(w, "%s (%s): no such rule of a policy that applies to a pod here\n", hits.Node, hits.Backend)
+		return err
+	}
+	table := terminal.NewTable(terminal.StyleFor(w), "POLICY", "RULE", "CONNECTIONS", "PACKETS", "LAST HIT")
+	for _, h := range hits.Rules {
+		packets := "-"
+		if h.Packets != nil {
+			packets = fmt.Sprint(*h.Packets)
+		}
+		table.Row(h.Policy, h.Rule, h.Connections, packets, lastHit(h, hits))
+	}
+	_, err := fmt.Fprintf(w, "%s (%s)\n%s\n", hits.Node, hits.Backend, table)
+	return err
+}
+
+func lastHit(h control.RuleHits, hits control.Hits) string {
+	switch {
+	case h.Never():
+		return "never hit"
+	case h.Last.IsZero():
+		return "before " + hits.Since.Format(time.TimeOnly)
+	}
+	return fmt.Sprintf("%s ago", hits.At.Sub(h.Last).Round(time.Second))
+}

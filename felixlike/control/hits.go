@@ -1,0 +1,47 @@
+package control
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+const hitsPath = "/" + Version + "/hits"
+
+// Hits is what the rules of this node's policies have decided.
+type Hits struct {
+	Node    string `json:"node"`
+	Backend string `json:"backend"`
+	// At is when the counters were read, Since when the agent first did: a hit from
+	// before then has no time.
+	At    time.Time  `json:"at"`
+	Since time.Time  `json:"since"`
+	Rules []RuleHits `json:"rules"`
+}
+
+// RuleHits is what one rule has decided since it was programmed.
+type RuleHits struct {
+	Policy string `json:"policy"`
+	// Rule is as in "ingress[0]".
+	Rule string `json:"rule"`
+	// Connections are those that it let begin; one that is not answered counts with
+	// each of its packets.
+	Connections uint64 `json:"connections"`
+	// Packets are all of its connections, where the backend tells: in netfilter,
+	// those of established connections are not judged again, nor counted.
+	Packets *uint64 `json:"packets,omitempty"`
+	// Last is when a hit was last seen, zero if none was since the agent looks.
+	Last time.Time `json:"last,omitzero"`
+}
+
+// Never reports whether the rule has not decided anything since it was programmed.
+func (h RuleHits) Never() bool {
+	return h.Connections == 0 && (h.Packets == nil || *h.Packets == 0)
+}
+
+// Hits returns what the rules have decided.
+func (c *Client) Hits(ctx context.Context) (Hits, error) {
+	var hits Hits
+	err := c.call(ctx, http.MethodGet, hitsPath, nil, nil, &hits)
+	return hits, err
+}
