@@ -47,7 +47,7 @@ func (a *agent) call(ctx context.Context, f func(context.Context) error) error {
 	err := f(ctx)
 	switch {
 	case control.NotRunning(err):
-		return fmt.Errorf("no agent listens at %s: is it running, or is --socket (in a lab: --node) wrong? Files, snapshots and folders of manifests need none", a.path())
+		return fmt.Errorf("no agent listens at %s: is it running, or is --socket (in a lab: --node) wrong? With --backend, live state is read without one; files, snapshots and folders of manifests need none", a.path())
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("only root may ask the agent, and the kernel: %w", err)
 	}
@@ -64,8 +64,16 @@ func (a *agent) path() string {
 
 func (a *agent) client() *control.Client { return control.NewClient(a.path()) }
 
+// withoutAgent reads this machine, of which nobody tells the names.
+func withoutAgent(ctx context.Context, o live.Options) (*reading, error) {
+	defaults := config.Defaults()
+	parts, err := live.Read(ctx, live.Node{OVSRunDir: defaults.OVSRunDir, Bridge: defaults.Bridge}, o)
+	return &reading{parts: parts}, err
+}
+
 // reading is what was read of a node.
 type reading struct {
+	// model is nil if no agent runs.
 	model *control.Model
 	parts []live.Part
 	// busy tells that the agent was programming meanwhile.
@@ -80,6 +88,9 @@ const readings = 5
 func (a *agent) read(ctx context.Context, o live.Options) (*reading, error) {
 	client := a.client()
 	pid, err := client.PID(ctx)
+	if control.NotRunning(err) && a.node == "" && o.Backend != "" {
+		return withoutAgent(ctx, o)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,10 +115,10 @@ func (s *sides) live(ctx context.Context) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
-	backend := s.backend
-	if backend == "" {
-		backend = r.model.Backend
+	if r.model == nil {
+		return &side{title: "live (no agent runs, " + s.backend + ")", state: state}, nil
 	}
+	backend := cmp.Or(s.backend, r.model.Backend)
 	return &side{title: fmt.Sprintf("live (%s, %s)", r.model.Node, backend), state: state, model: r.model, busy: r.busy}, nil
 }
 
