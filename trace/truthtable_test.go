@@ -13,9 +13,12 @@ import (
 // wants on every node: the tracer says what the table says.
 func TestTruthTables(t *testing.T) {
 	for _, name := range []string{"sample", "hosts"} {
-		for _, step := range readSteps(t, "../test/truthtable/testdata/"+name+".jsonl") {
+		for i, step := range readSteps(t, "../test/truthtable/testdata/"+name+".jsonl") {
 			for _, backend := range backends() {
-				for _, family := range model.Families() {
+				for j, family := range model.Families() {
+					if testing.Short() && i%2 != j {
+						continue // the other steps have it
+					}
 					t.Run(step.String()+"/"+backend+"/IPv"+family.String(), func(t *testing.T) {
 						o := step.Objects(family)
 						c := &oracle.Cluster{Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies}

@@ -141,8 +141,8 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// TestText: what people see of a packet that a policy denies, and of a contradiction.
-func TestText(t *testing.T) {
+// deniedResult is that of a packet which a policy denies.
+func deniedResult() *result {
 	p := trace.Packet{Source: netip.MustParseAddr("10.0.0.4"), Destination: netip.MustParseAddr("10.0.0.2"), Protocol: model.TCP, Port: 80, Conn: trace.New}
 	path := &trace.Path{Packet: p, Fate: trace.Dropped, At: "n1, nftables inet felixlike, chain pods-in", Steps: []trace.Step{
 		{Node: "n1", Place: "host", Effect: "in by flx-gw0, routed out by flx-gw0"},
@@ -155,7 +155,7 @@ func TestText(t *testing.T) {
 			Missed: []trace.Miss{{Policy: "shop/db", PolicyRule: "ingress[0]", Because: "10.0.0.4 (shop/web) is not in set a-4"}},
 		},
 	}}
-	r := &result{
+	return &result{
 		From: "shop/web", To: "shop/db-0", Packet: p, Verdict: denied, Why: "ingress of shop/db-0: isolated by shop/db, and no rule of theirs allows it",
 		Policies: &trace.Judgement{
 			Egress: trace.End{Who: "10.0.0.4 (shop/web)", Allowed: true, Why: "no policy isolates the pod"},
@@ -166,6 +166,11 @@ func TestText(t *testing.T) {
 		},
 		Programmed: []programmed{{Backend: "nftables", Path: path}},
 	}
+}
+
+// TestText: what people see of a packet that a policy denies, and of a contradiction.
+func TestText(t *testing.T) {
+	r := deniedResult()
 	const want = `shop/web -> shop/db-0   tcp 10.0.0.4 -> 10.0.0.2:80, new connection
 DENIED  ingress of shop/db-0: isolated by shop/db, and no rule of theirs allows it
 
