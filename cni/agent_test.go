@@ -24,7 +24,7 @@ import (
 const serverEnv = "FELIXLIKE_CNI_TEST_SERVER"
 
 // shortWait is what the server's wait for policy is cut down to.
-const shortWait = 2 * time.Second
+const shortWait = 500 * time.Millisecond
 
 // plugins is the directory with felixlike-cni and host-local.
 var plugins string

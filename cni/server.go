@@ -23,6 +23,9 @@ const (
 	// programWait bounds how long Add waits until the node is known, and then
 	// until the pod's policy is in force. The runtime's own limit is minutes.
 	programWait = 10 * time.Second
+	// attachWait bounds how long the switch may take to open the pod's port. A
+	// hundred at once take seconds on a busy machine.
+	attachWait = 20 * time.Second
 	// drainTime is how long requests may go on once the agent ends.
 	drainTime = 2 * time.Second
 )

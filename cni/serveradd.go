@@ -36,7 +36,7 @@ func (s *Server) Add(ctx context.Context, r *cniv1.AddRequest) (*cniv1.AddRespon
 	if err != nil {
 		return nil, err
 	}
-	attachment, err := s.attacher.Attach(ctx, spec)
+	attachment, err := s.attach(ctx, spec)
 	if err == nil {
 		err = s.programmed(ctx, attachment, r.GetSandbox().GetPodUid())
 	}
@@ -114,6 +114,12 @@ func (s *Server) gateways(spec *Spec, node *model.Node) error {
 		spec.Gateways = append(spec.Gateways, node.Gateway(family))
 	}
 	return nil
+}
+
+func (s *Server) attach(ctx context.Context, spec Spec) (*model.Attachment, error) {
+	ctx, cancel := context.WithTimeout(ctx, attachWait)
+	defer cancel()
+	return s.attacher.Attach(ctx, spec)
 }
 
 // programmed waits until the pod's policy is in force.

@@ -151,10 +151,20 @@ type ownedLink struct {
 	owner
 }
 
+// maxInterrupted bounds how often a listing is begun anew that a change of the
+// interfaces has cut into.
+const maxInterrupted = 10
+
 // ownedLinks returns the host sides of pods' pairs, in the namespace of the
 // calling thread.
 func ownedLinks() ([]ownedLink, error) {
 	links, err := netlink.LinkList()
+	for range maxInterrupted {
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+		links, err = netlink.LinkList()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
