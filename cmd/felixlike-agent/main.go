@@ -74,12 +74,20 @@ func configCommand() *cobra.Command {
 	format := terminal.Text
 	c := &cobra.Command{
 		Use: "config", Short: "Print the effective configuration with the origin of each value", Args: cobra.NoArgs,
+		Long: `Print the effective configuration with the origin of each value. Where a setting
+leaves the choice to the agent, and one runs, what it uses is printed beside it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := config.Load(cmd.Flags(), os.Environ())
 			if err != nil {
 				return err
 			}
-			return report.Config(cmd.OutOrStdout(), cfg.Rows(), format)
+			ctx, cancel := context.WithTimeout(cmd.Context(), time.Second)
+			defer cancel()
+			var running *control.Status
+			if s, err := control.NewClient(filepath.Join(cfg.RunDir, felixlike.ControlSocket)).Status(ctx); err == nil {
+				running = &s
+			}
+			return report.Config(cmd.OutOrStdout(), cfg.Rows(), running, format)
 		},
 	}
 	c.Flags().VarP(&format, "output", "o", terminal.OutputUsage)

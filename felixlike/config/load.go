@@ -287,6 +287,9 @@ type Row struct {
 	Key    string `json:"key"`
 	Value  string `json:"value"`
 	Origin string `json:"origin"`
+	// InUse is what a running agent has found for a setting that leaves it the
+	// choice.
+	InUse string `json:"inUse,omitempty"`
 }
 
 // Rows returns every setting in the order of the type.

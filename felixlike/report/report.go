@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,16 +28,34 @@ func InOrder(s control.Status) bool {
 	return s.InSync && s.LastApply.Error == "" && s.Programmed >= s.Observed && len(s.Quarantined) == 0
 }
 
-// Config prints settings with their origins.
-func Config(w io.Writer, rows []config.Row, format terminal.Output) error {
+// Config prints settings with their origins, and what the running agent, if there
+// is one, uses where a setting leaves it the choice.
+func Config(w io.Writer, rows []config.Row, running *control.Status, format terminal.Output) error {
+	if running != nil && running.Underlay != nil {
+		use := inUse(*running.Underlay)
+		for i := range rows {
+			if value := use[rows[i].Key]; value != rows[i].Value {
+				rows[i].InUse = value
+			}
+		}
+	}
 	return format.Print(w, rows, func() error {
-		t := terminal.NewTable(terminal.StyleFor(w), "SETTING", "VALUE", "FROM")
+		t := terminal.NewTable(terminal.StyleFor(w), "SETTING", "VALUE", "FROM", "IN USE")
 		for _, r := range rows {
-			t.Row(r.Key, r.Value, r.Origin)
+			t.Row(r.Key, r.Value, r.Origin, r.InUse)
 		}
 		_, err := fmt.Fprintln(w, t)
 		return err
 	})
+}
+
+// inUse returns what was found, by setting.
+func inUse(u control.Underlay) map[string]string {
+	use := map[string]string{"datapath": u.Datapath}
+	if u.MTU != 0 {
+		use["uplink"], use["mtu"] = u.Uplink, strconv.Itoa(u.MTU)
+	}
+	return use
 }
 
 // Status prints an agent's status.

@@ -3,10 +3,12 @@ package report
 import (
 	"bytes"
 	"encoding/json"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/model"
@@ -89,4 +91,35 @@ func TestInOrder(t *testing.T) {
 			t.Errorf("%s: in order", what)
 		}
 	}
+}
+
+// TestConfigTellsWhatIsInUse: what a setting leaves to the agent is told of the one
+// that runs, and nothing where none does.
+func TestConfigTellsWhatIsInUse(t *testing.T) {
+	running := &control.Status{Underlay: &control.Underlay{Datapath: "netdev", Uplink: "eth0", MTU: 1400}}
+	for _, c := range []struct {
+		running *control.Status
+		want    []string
+	}{
+		{running, []string{"datapath auto default netdev\n", "mtu 1400 flag\n", "uplink default eth0\n"}},
+		{nil, []string{"datapath auto default\n"}},
+	} {
+		rows := []config.Row{
+			{Key: "datapath", Value: "auto", Origin: "default"}, {Key: "mtu", Value: "1400", Origin: "flag"}, {Key: "uplink", Origin: "default"},
+		}
+		var out strings.Builder
+		if err := Config(&out, rows, c.running, terminal.Text); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(squeeze(out.String()), want) {
+				t.Errorf("no %q in\n%s", want, out.String())
+			}
+		}
+	}
+}
+
+// squeeze makes one space of many, and drops those before the end of a line.
+func squeeze(s string) string {
+	return strings.ReplaceAll(regexp.MustCompile(" +").ReplaceAllString(s, " "), " \n", "\n")
 }

@@ -23,7 +23,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -63,11 +62,8 @@ func Move(from, to string) (Moved, error) {
 	if err := served(to); err != nil {
 		return Moved{}, err
 	}
-	// Whoever has to give the addresses back reads here to whom.
-	if m.to.Attrs().Alias != aliasOf+from {
-		if err := netlink.LinkSetAlias(m.to, aliasOf+from); err != nil {
-			return Moved{}, fmt.Errorf("note on %s that it stands for %s: %w", to, from, err)
-		}
+	if err := m.note(); err != nil {
+		return Moved{}, err
 	}
 	moved, err := m.all()
 	if err != nil {
@@ -77,27 +73,6 @@ func Move(from, to string) (Moved, error) {
 		return moved, err
 	}
 	return moved, shield(from)
-}
-
-// aliasOf begins the alias of an interface that has taken the addresses of the
-// one named behind it.
-const aliasOf = "felixlike: stands for "
-
-// StandsFor returns the interface whose addresses the bridge's local port has
-// taken; none if there is no such port, or it has taken nothing.
-func StandsFor(bridge string) (string, error) {
-	link, err := netlink.LinkByName(bridge)
-	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("bridge port %s: %w", bridge, err)
-	}
-	name, _ := strings.CutPrefix(link.Attrs().Alias, aliasOf)
-	if name == link.Attrs().Alias {
-		return "", nil
-	}
-	return name, nil
 }
 
 // Abandoned reports whether the bridge's local port has taken an uplink's
@@ -126,10 +101,10 @@ func Restore(bridge string) (Moved, error) {
 	if err := netlink.LinkSetUp(m.to); err != nil {
 		return Moved{}, fmt.Errorf("set %s up: %w", name, err)
 	}
-	if err := unshield(); err != nil {
-		return Moved{}, err
-	}
-	return m.all()
+	// What fails keeps nothing else from being given back.
+	err = unshield()
+	moved, errMoved := m.all()
+	return moved, errors.Join(err, errMoved, m.unmerged())
 }
 
 // all moves both families.

@@ -3,9 +3,11 @@ package uplink
 import (
 	"net"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/internal/ethtool"
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 )
 
@@ -39,6 +41,59 @@ func TestRestore(t *testing.T) {
 	}
 	if again, err := Restore("phy0"); err != nil || again != (Moved{}) {
 		t.Errorf("second time: %+v, %v", again, err)
+	}
+}
+
+// TestSegments: while a switch reads from it, the uplink merges no segments, and
+// does so again afterwards if it did before.
+func TestSegments(t *testing.T) {
+	for _, before := range []bool{true, false} {
+		inNamespace(t)
+		if err := ethtool.Set("up0", ethtool.GRO, before); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, err := Move("up0", "phy0"); err != nil {
+				t.Fatal(err)
+			}
+			if merges, err := ethtool.Get("up0", ethtool.GRO); merges || err != nil {
+				t.Errorf("the uplink merges segments: %v", err)
+			}
+		}
+		if name, err := StandsFor("phy0"); name != "up0" || err != nil {
+			t.Errorf("phy0 stands for %q, %v", name, err)
+		}
+		if _, err := Restore("phy0"); err != nil {
+			t.Fatal(err)
+		}
+		if merges, err := ethtool.Get("up0", ethtool.GRO); merges != before || err != nil {
+			t.Errorf("the uplink merges segments: %v, %v; before: %v", merges, err, before)
+		}
+	}
+}
+
+// TestAbandoned has the bridge's port without a carrier, as a tap device is that
+// nobody serves: it is told, and nothing moves there.
+func TestAbandoned(t *testing.T) {
+	inNamespace(t)
+	if abandoned, err := Abandoned("phy0"); abandoned || err != nil {
+		t.Errorf("before anything was moved: %v, %v", abandoned, err)
+	}
+	if _, err := Move("up0", "phy0"); err != nil {
+		t.Fatal(err)
+	}
+	if abandoned, err := Abandoned("phy0"); abandoned || err != nil {
+		t.Errorf("while it is served: %v, %v", abandoned, err)
+	}
+	ip(t, "link set far1 down")
+	if abandoned, err := Abandoned("phy0"); !abandoned || err != nil {
+		t.Errorf("when nobody serves it: %v, %v", abandoned, err)
+	}
+	if _, err := Move("up0", "phy0"); err == nil || !strings.Contains(err.Error(), "no carrier") {
+		t.Errorf("moved to where nobody serves: %v", err)
+	}
+	if _, err := Restore("none0"); err != nil {
+		t.Errorf("no bridge: %v", err)
 	}
 }
 
