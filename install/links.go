@@ -39,6 +39,9 @@ func (l Leftovers) bridges(ctx context.Context, _ Record) ([]string, error) {
 	if _, err := uplink.Restore(ovsdb.PhysicalBridge); err != nil {
 		return nil, err
 	}
+	if err := uplink.Unshield(); err != nil { // also where the bridge has gone
+		return nil, err
+	}
 	if served(l.socket()) {
 		db, err := ovsdb.Open(ctx, ovsdb.Config{Socket: l.socket(), Bridge: l.Bridge})
 		if err != nil {

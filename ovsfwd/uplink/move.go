@@ -102,7 +102,7 @@ func Restore(bridge string) (Moved, error) {
 		return Moved{}, fmt.Errorf("set %s up: %w", name, err)
 	}
 	// What fails keeps nothing else from being given back.
-	err = unshield()
+	err = Unshield()
 	moved, errMoved := m.all()
 	return moved, errors.Join(err, errMoved, m.unmerged())
 }

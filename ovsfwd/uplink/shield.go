@@ -22,6 +22,11 @@ const shieldPriority = -400
 // would take it a second time, since it accepts what is for its addresses on any
 // interface: datagrams would arrive twice, and tunnel packets be answered by "port
 // unreachable".
+//
+// TCP it may take twice, which loses nothing. It has to: what a neighbour on a veth
+// or virtio device leaves to offload has no checksum yet, or is larger than the MTU,
+// and the switch cannot hand that over ("Dropped packet: Too big. GRO/TSO
+// enabled?"). So the kernel's copy is the only good one.
 func shield(name string) error {
 	conn, err := nftables.New()
 	if err != nil {
@@ -40,6 +45,8 @@ func shield(name string) error {
 	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: device},
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{unix.IPPROTO_TCP}},
 		&expr.Counter{},
 		&expr.Verdict{Kind: expr.VerdictDrop},
 	}})
@@ -73,8 +80,8 @@ func shielded(name string) (bool, error) {
 	return false, nil
 }
 
-// unshield takes the shield away; it is no error if there is none.
-func unshield() error {
+// Unshield takes the shield away; it is no error if there is none.
+func Unshield() error {
 	conn, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("remove the uplink's shield: %w", err)
