@@ -14,6 +14,9 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
+// ErrElsewhere says that neither end of a packet is on one of the sites.
+var ErrElsewhere = errors.New("neither end of the packet is on a node that was asked")
+
 // Follow follows a packet through the sites: from the one that it begins at, over
 // the tunnel to the next. Where that is not among them, it begins or ends at the
 // tunnel. The sites must be of one cluster. A rule on its way that is not known is
@@ -79,7 +82,7 @@ func (w *way) begin() error {
 		}
 		return w.host(s, s.Uplink)
 	}
-	return errors.New("neither end of the packet is on a node that was asked")
+	return ErrElsewhere
 }
 
 // macTowards is the MAC address that a pod sends to: a pod's of the same node, which

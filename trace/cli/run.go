@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -143,6 +144,9 @@ func (w *world) result(ctx context.Context, q *query, from end, to target) (*res
 		return nil, err
 	}
 	path, err := w.Follow(p)
+	if errors.Is(err, trace.ErrElsewhere) {
+		return nil, fmt.Errorf("%s%s and %s%s: neither is on %s, whose agent was asked", from.text, w.at(p.Source), to.text, w.at(p.Destination), w.Nodes[0].Name)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -207,6 +211,14 @@ func (w *world) notes(r *result, path *trace.Path) {
 			r.Notes = append(r.Notes, fmt.Sprintf("%s of %s is judged on %s, which was not asked; what is said of it is by the policies alone: trace there as well", end.what, named(end.addr, w), node))
 		}
 	}
+}
+
+// at says which node an address is on, if that is known.
+func (w *world) at(a netip.Addr) string {
+	if node := w.NodeOf(a); node != "" {
+		return " is on " + node
+	}
+	return ""
 }
 
 // named writes an address with whose it is.
