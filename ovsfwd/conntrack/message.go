@@ -66,6 +66,12 @@ const tcpLiberal uint8 = 0x08
 
 // put writes the message of one entry.
 func (k *Kernel) put(p *Put) {
+	k.begin(p)
+	k.m.End()
+}
+
+// begin writes it but for its end.
+func (k *Kernel) begin(p *Put) {
 	flags := uint16(unix.NLM_F_ACK)
 	if p.New {
 		flags |= unix.NLM_F_CREATE | unix.NLM_F_EXCL
@@ -94,7 +100,6 @@ func (k *Kernel) put(p *Put) {
 		b.Data(attrLabels, p.Label.bytes())
 		b.Data(attrLabelsMask, p.Label.bytes())
 	}
-	k.m.End()
 }
 
 // remove writes the message that forgets one entry.

@@ -49,8 +49,8 @@ func MAC(name string) (net.HardwareAddr, error) {
 // host lose its ear at the old interface.
 //
 // That keeps its addresses, without routes to their prefixes: when an address goes, the
-// kernel forgets all connections that were masqueraded by it on that interface
-// (masq_inet_event), as those of the node itself to Services.
+// kernel forgets all connections that were masqueraded by it on that interface, as
+// those of the node itself to Services (masqueraded.go).
 func Move(from, to string) (Moved, error) {
 	m, err := newMover(from, to)
 	if err != nil {
@@ -110,10 +110,13 @@ func Restore(bridge string) (Moved, error) {
 // all moves both families.
 func (m *mover) all() (Moved, error) {
 	var moved Moved
+	// To lose connections is better than a node that is cut off.
+	err := m.unbind()
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		if err := m.family(family, &moved); err != nil {
-			return moved, fmt.Errorf("move addresses from %s to %s: %w", m.from.Attrs().Name, m.to.Attrs().Name, err)
-		}
+		err = errors.Join(err, m.family(family, &moved))
+	}
+	if err != nil {
+		return moved, fmt.Errorf("move addresses from %s to %s: %w", m.from.Attrs().Name, m.to.Attrs().Name, err)
 	}
 	return moved, nil
 }

@@ -98,13 +98,16 @@ func TestAbandoned(t *testing.T) {
 }
 
 // TestMasqueradedConnectionsGoOn has the kernel remember a connection that was
-// masqueraded by the uplink's address, there and back.
+// masqueraded by the uplink's address, there and back, and its packets leave.
 func TestMasqueradedConnectionsGoOn(t *testing.T) {
 	inNamespace(t)
-	ip(t, "link set lo up")
-	ip(t, "addr add 10.5.5.5/32 dev lo")
-	ip(t, "neigh add 192.168.77.1 lladdr 02:00:00:00:00:01 dev up0")
-	rules := "table ip t { chain c { type nat hook postrouting priority 100; ip saddr 10.5.5.5 masquerade; }; }"
+	for _, line := range []string{
+		"link set lo up", "addr add 10.5.5.5/32 dev lo", "link set phy0 up",
+		"neigh add 192.168.77.1 lladdr 02:00:00:00:00:01 dev up0", "neigh add 192.168.77.1 lladdr 02:00:00:00:00:01 dev phy0",
+	} {
+		ip(t, line)
+	}
+	rules := "table ip t { chain c { type nat hook postrouting priority 100; ip saddr 10.5.5.5 masquerade fully-random; }; }"
 	if out, err := exec.Command("nft", rules).CombinedOutput(); err != nil {
 		t.Skipf("nft: %v: %s", err, out)
 	}
@@ -114,35 +117,45 @@ func TestMasqueradedConnectionsGoOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := conn.Write([]byte{0}); err != nil {
-		t.Fatal(err)
-	}
 	k, err := conntrack.OpenKernel()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer k.Close()
+	var first conntrack.Connection
 	remembered := func(when string) {
 		t.Helper()
 		// What goes with an address goes a moment later.
 		for range 20 {
-			found := false
-			if err := k.Dump(func(c conntrack.Connection) { found = found || c.Translated() }); err != nil {
+			if _, err := conn.Write([]byte{0}); err != nil {
+				t.Fatalf("%s: %v", when, err)
+			}
+			var now conntrack.Connection
+			if err := k.Dump(func(c conntrack.Connection) {
+				if c.Translated() {
+					now = c
+				}
+			}); err != nil {
 				t.Fatal(err)
 			}
-			if !found {
-				t.Fatalf("%s: forgotten", when)
+			if !first.Original.Src.IsValid() {
+				first = now
+			}
+			if now.Original != first.Original || now.Reply != first.Reply || !now.Original.Src.IsValid() {
+				t.Fatalf("%s: %s answered by %s, at first %s by %s", when, now.Original, now.Reply, first.Original, first.Reply)
 			}
 			time.Sleep(5 * time.Millisecond)
 		}
 	}
 	remembered("at first")
-	if _, err := Move("up0", "phy0"); err != nil {
-		t.Fatal(err)
+	for range 2 {
+		if _, err := Move("up0", "phy0"); err != nil {
+			t.Fatal(err)
+		}
+		remembered("moved")
+		if _, err := Restore("phy0"); err != nil {
+			t.Fatal(err)
+		}
+		remembered("restored")
 	}
-	remembered("moved")
-	if _, err := Restore("phy0"); err != nil {
-		t.Fatal(err)
-	}
-	remembered("restored")
 }

@@ -1,0 +1,55 @@
+package uplink
+
+import (
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/felixlike/felixlike/ovsfwd/conntrack"
+)
+
+// unbind has the kernel forget by which interface connections were masqueraded that
+// have one of the addresses to move: it would end them as soon as they leave by the
+// other one. Those are the node's own to Services, and what pods have outside.
+func (m *mover) unbind() error {
+	var here []netip.Addr
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		all, err := routes(m.from, family)
+		if err != nil {
+			return err
+		}
+		if len(all) == 0 {
+			continue // nothing leaves by this interface
+		}
+		addrs, err := addresses(m.from, family)
+		if err != nil {
+			return err
+		}
+		for _, a := range addrs {
+			if ip, ok := netip.AddrFromSlice(a.IP); ok {
+				here = append(here, ip.Unmap())
+			}
+		}
+	}
+	if len(here) == 0 {
+		return nil
+	}
+	k, err := conntrack.OpenKernel()
+	if err != nil {
+		return err
+	}
+	defer k.Close()
+	var bound []conntrack.Connection
+	err = k.Dump(func(c conntrack.Connection) {
+		for _, a := range here {
+			if c.MasqueradedBy(a) {
+				bound = append(bound, c)
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	_, err = k.Rebind(bound)
+	return err
+}
