@@ -31,7 +31,7 @@ func newNode(t *testing.T) *node {
 	if err := ovsdaemon.Available(); err != nil {
 		t.Skip(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	n := &node{T: t, ctx: ctx, ns: space(t, "node")}
 	dir, err := ovsdaemon.TempDir()
@@ -139,7 +139,7 @@ func (n *node) reachBy(from *namespace.Namespace, fromHost int, to *namespace.Na
 		}
 	}
 	got := ""
-	for _, o := range probe.Run(n.ctx, flows, probe.Options{Timeout: 3 * time.Second}) {
+	for _, o := range probe.Run(n.ctx, flows, probe.Options{Timeout: 15 * time.Second}) {
 		if o.Through {
 			got += "1"
 		} else {
