@@ -120,6 +120,7 @@ func TestCrash(t *testing.T) {
 // told to try again, and DEL leaves nothing.
 func TestKilledWhileAdding(t *testing.T) {
 	r := newRuntime(t)
+	r.waitForEver()
 	r.agent.set(t, "hold", "")
 	s := r.sandbox("sandbox-a", "a")
 	answered := make(chan cnitest.Reply, 1)
@@ -137,13 +138,19 @@ func TestKilledWhileAdding(t *testing.T) {
 	}
 }
 
+// waitForEver has the server wait for policy for longer than any test.
+func (r *runtime) waitForEver() {
+	r.Helper()
+	r.stop(syscall.SIGTERM)
+	r.conf.Wait = time.Hour
+	r.start()
+}
+
 // TestRuntimeGivesUp kills the plugin while the agent waits for policy: what was
 // made is removed without a DEL.
 func TestRuntimeGivesUp(t *testing.T) {
 	r := newRuntime(t)
-	r.stop(syscall.SIGTERM)
-	r.conf.Wait = time.Hour
-	r.start()
+	r.waitForEver()
 	r.agent.set(t, "hold", "")
 	s := r.sandbox("sandbox-a", "a")
 	cmd, err := r.Command(r.ctx, "ADD", "1.1.0", s, nil)

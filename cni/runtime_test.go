@@ -91,9 +91,9 @@ func (r *runtime) stop(signal syscall.Signal) {
 
 func (r *runtime) until(what string, ready func() bool) {
 	r.Helper()
-	for end := time.Now().Add(10 * time.Second); !ready(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !ready(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			r.Fatalf("not within 10 s: %s", what)
+			r.Fatalf("not within 30 s: %s", what)
 		}
 	}
 }
