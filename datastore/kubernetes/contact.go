@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"strings"
+	"net/url"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,23 +14,31 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// contact has what came of the last request for each kind.
-type contact [kinds]error
+// contact has why the last request for each kind failed, or "".
+type contact [kinds]string
+
+// reasonOf returns why a request failed. Its URL, which is in the text of the error
+// and different each time, is left out.
+func reasonOf(err error) string {
+	var about *url.Error
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &about):
+		err = about.Err
+	}
+	return err.Error()
+}
 
 // problems says once what is wrong for several kinds.
 func (c *contact) problems() []model.Problem {
 	var problems []model.Problem
 	about := map[string]int{}
-	for k, err := range c {
-		if err == nil {
+	for k, reason := range c {
+		if reason == "" {
 			continue
 		}
 		resource := kindName(k).resource().Resource
-		reason := err.Error()
-		// The URL of the request is in a text, and different for each kind.
-		if inner := errors.Unwrap(err); inner != nil && !apierrors.IsForbidden(err) {
-			reason = inner.Error()
-		}
 		if at, same := about[reason]; same {
 			problems[at].Field += ", " + resource
 			continue
@@ -38,7 +46,7 @@ func (c *contact) problems() []model.Problem {
 		about[reason] = len(problems)
 		problems = append(problems, model.Problem{
 			Object: model.ObjectRef{Kind: "datastore", Name: "kubernetes"}, Field: resource,
-			Reason: "cannot be read: " + strings.TrimSpace(reason) + "; what is known of them stays in force",
+			Reason: "cannot be read: " + reason + "; what is known of them stays in force",
 		})
 	}
 	return problems
@@ -96,13 +104,14 @@ func (s *source) note(ctx context.Context, err error) {
 	}
 	s.state.mu.Lock()
 	defer s.state.mu.Unlock()
-	before := s.state.contact[s.name]
-	s.state.contact[s.name] = err
+	before, now := s.state.contact[s.name], reasonOf(err)
+	s.state.contact[s.name] = now
 	switch {
-	case err != nil && (before == nil || before.Error() != err.Error()):
-		s.log.Warn("cannot be read from the API server, what is known stays in force", "error", err)
+	case now == before:
+	case now != "":
+		s.log.Warn("cannot be read from the API server, what is known stays in force", "error", now)
 		s.state.changedLocked()
-	case err == nil && before != nil:
+	default:
 		s.log.Info("read from the API server again")
 		s.state.changedLocked()
 	}

@@ -139,6 +139,7 @@ func (s *Source) served(ctx context.Context, from *source) bool {
 		case apierrors.IsNotFound(err):
 			from.note(ctx, nil)
 			s.absent(from.name)
+			s.log.Info("the API server has no ServiceCIDRs: backend openflow needs the setting serviceCIDRs where pods use Services")
 		case apierrors.IsForbidden(err):
 			from.note(ctx, err)
 			s.absent(from.name)
