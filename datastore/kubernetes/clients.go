@@ -2,7 +2,9 @@ package kubernetes
 
 import (
 	"fmt"
+	"net"
 	"net/http"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -46,6 +48,9 @@ func newClients(config *rest.Config) (*clients, error) {
 	asJSON.WarningHandler = rest.NoWarnings{}
 	// Watches last; a client's own limit is for requests that repeat.
 	asJSON.QPS, asJSON.Burst = 50, 100
+	if asJSON.Dial == nil {
+		asJSON.Dial = dialer().DialContext
+	}
 	asProtobuf := rest.CopyConfig(asJSON)
 	asProtobuf.ContentType = runtime.ContentTypeProtobuf
 	asProtobuf.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
@@ -65,6 +70,18 @@ func newClients(config *rest.Config) (*clients, error) {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
 	return c, nil
+}
+
+// dialer returns one whose connections notice soon when they are dead. An agent
+// whose uplink moves to another bridge loses what netfilter knows of a connection
+// that kube-proxy masquerades: the next change comes to a port that is nobody's, the
+// API server gives the watch up, and the agent, which only listens, would hear of it
+// half a minute later, by HTTP/2's own pings.
+func dialer() *net.Dialer {
+	return &net.Dialer{
+		Timeout:         10 * time.Second,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 3 * time.Second, Interval: 3 * time.Second, Count: 4},
+	}
 }
 
 func (c *clients) close() { utilnet.CloseIdleConnectionsFor(c.http.Transport) }

@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"context"
 	"log/slog"
+	"net"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -37,3 +38,6 @@ type exported struct {
 
 func (e exported) uid(r model.ObjectRef) (types.UID, bool) { return e.o.UID(r) }
 func (e exported) nodes() []string                         { return e.o.Nodes() }
+
+// Dialer returns what connects to the API server.
+func Dialer() *net.Dialer { return dialer() }

@@ -7,6 +7,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/felixlike/felixlike/datastore/kubernetes/kubernetestest"
 )
@@ -29,7 +30,12 @@ func newFixture(t *testing.T) *fixture {
 
 func (f *fixture) clientOf(t *testing.T, name string) *clientset.Clientset {
 	t.Helper()
-	c, err := clientset.NewForConfig(f.Config(name))
+	return clientFor(t, f.Config(name))
+}
+
+func clientFor(t *testing.T, config *rest.Config) *clientset.Clientset {
+	t.Helper()
+	c, err := clientset.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}

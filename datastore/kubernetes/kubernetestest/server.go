@@ -43,12 +43,19 @@ type Request struct{ Client, Verb, Group, Resource string }
 // NewServer returns a server that runs until the test ends.
 func NewServer(t testing.TB) *Server {
 	t.Helper()
-	s := &Server{address: "127.0.0.1:0", objects: newStorage(), changed: make(chan struct{}), refused: map[string]int{}}
-	if err := s.Start(); err != nil {
+	s, err := Listen("127.0.0.1:0")
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Stop)
 	return s
+}
+
+// Listen returns a server that listens at an address, in the network namespace of
+// the thread, until it is stopped.
+func Listen(address string) (*Server, error) {
+	s := &Server{address: address, objects: newStorage(), changed: make(chan struct{}), refused: map[string]int{}}
+	return s, s.Start()
 }
 
 // Config returns how a client of that name reaches the server.
