@@ -92,9 +92,11 @@ func (c *Client) FlushConnections(ctx context.Context, zone uint16, tuples []con
 	return flushed, nil
 }
 
+// isGone reports whether a connection was refused because there is none any more.
+// The daemon says so in the C library's words, which begin with a capital letter.
 func isGone(err error) bool {
 	refused := new(CallError)
-	return errors.As(err, &refused) && strings.Contains(refused.Reason, unix.ENOENT.Error())
+	return errors.As(err, &refused) && strings.Contains(strings.ToLower(refused.Reason), unix.ENOENT.Error())
 }
 
 func zoneArg(zone uint16) string { return fmt.Sprintf("zone=%d", zone) }
