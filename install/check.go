@@ -120,6 +120,9 @@ func (o Options) settings(context.Context) (Level, string) {
 
 // others looks for configurations that the runtime would take before ours.
 func (o Options) others(context.Context) (Level, string) {
+	if o.ConfDir == "" {
+		return Noted, "not looked at: there is no such directory here"
+	}
 	own := filepath.Base(o.Conflist)
 	entries, err := os.ReadDir(o.ConfDir)
 	if err != nil {

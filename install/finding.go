@@ -27,11 +27,15 @@ func (l Level) String() string {
 	return fmt.Sprintf("level(%d)", uint8(l))
 }
 
+// MarshalText writes the word.
+func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
 // Finding is something that was looked at or done on the node.
 type Finding struct {
-	Level Level
+	Level Level `json:"level"`
 	// What was looked at, and how it is.
-	What, Detail string
+	What   string `json:"what"`
+	Detail string `json:"detail"`
 }
 
 // String returns the finding as a line.

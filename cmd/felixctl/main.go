@@ -21,6 +21,13 @@ import (
 )
 
 func main() {
+	if ctl.IsPlugin(os.Args[0]) {
+		code, err := ctl.RunPlugin(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "kubectl felixlike:", err)
+		}
+		os.Exit(code)
+	}
 	root := &cobra.Command{
 		Use:   "felixctl",
 		Short: "Operate and examine felixlike",

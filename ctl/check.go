@@ -1,0 +1,101 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/report"
+	"github.com/felixlike/felixlike/install"
+	"github.com/felixlike/felixlike/internal/terminal"
+)
+
+func checkCommand() *cobra.Command {
+	var t target
+	var confDir, conflist string
+	c := &cobra.Command{
+		Use:   "check",
+		Short: "Whether felixlike can work on this node, and whether it does",
+		Long: `Whether felixlike can work on this node, and whether it does: the kernel takes
+every kind of object of the backend (tried in a network namespace of its own), the
+datapath, programs, kernel settings, network configurations of the container
+runtime, other writers of rules, and, where an agent runs, that all it knows is in
+force. It may be run before and after the installation, and changes nothing.
+
+Before, settings are taken from --config and the environment, as the agent takes
+them; after, the backend that is in force is looked at.
+
+Exit codes: 0 all is well, or noted only; 1 something is missing or not in order;
+2 it could not be told.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, err := config.Load(c.Flags(), os.Environ())
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(c.Context(), t.timeout)
+			defer cancel()
+			findings := lookAround(ctx, cfg, control.NewClient(t.socket), confDir, conflist)
+			err = t.output.Print(c.OutOrStdout(), findings, func() error {
+				table := terminal.NewTable(terminal.StyleFor(c.OutOrStdout()), "RESULT", "WHAT", "DETAIL")
+				for _, f := range findings {
+					table.Row(f.Level.String(), f.What, f.Detail)
+				}
+				_, err := fmt.Fprintln(c.OutOrStdout(), table)
+				return err
+			})
+			for _, f := range findings {
+				if err == nil && f.Level == install.Missing {
+					err = report.ErrNotInOrder
+				}
+			}
+			return err
+		},
+	}
+	config.AddFlags(c.Flags())
+	t.flags(c, time.Minute)
+	t.outputFlag(c)
+	c.Flags().StringVar(&confDir, "cni-conf-dir", "/etc/cni/net.d", "the container runtime's directory of CNI configurations")
+	c.Flags().StringVar(&conflist, "conflist", "05-felixlike.conflist", "name of felixlike's network configuration in it")
+	return c
+}
+
+// lookAround returns all findings.
+func lookAround(ctx context.Context, cfg *config.Effective, agent *control.Client, confDir, conflist string) []install.Finding {
+	var all []install.Finding
+	tell := func(f install.Finding) { all = append(all, f) }
+	status, err := agent.Status(ctx)
+	switch {
+	case control.NotRunning(err):
+		tell(install.Finding{Level: install.Noted, What: "agent", Detail: "none listens on this node: not installed yet, or not running"})
+	case err != nil:
+		tell(install.Finding{Level: install.Missing, What: "agent", Detail: err.Error()})
+	default:
+		cfg.Backend = status.Backend
+		tell(agentFinding(status))
+	}
+	if _, err := os.Stat(confDir); err != nil {
+		confDir = ""
+	}
+	o := install.Options{Backend: cfg.Backend, Datapath: cfg.Datapath, ConfDir: confDir, Conflist: conflist}
+	o.Try = func(ctx context.Context) error { return felixlike.TryBackend(ctx, cfg) }
+	o.Inspect(ctx, tell)
+	return append(all, writers(ctx)...)
+}
+
+func agentFinding(s control.Status) install.Finding {
+	f := install.Finding{Level: install.Good, What: "agent", Detail: fmt.Sprintf("version %s, backend %s: all that it knows is in force", s.AgentVersion, s.Backend)}
+	switch {
+	case !report.InOrder(s):
+		f.Level, f.Detail = install.Missing, "not all that it knows is in force: felixctl status says what"
+	case len(s.Problems) > 0:
+		f.Level, f.Detail = install.Noted, fmt.Sprintf("all that it knows is in force; %d problems of objects: felixctl status lists them", len(s.Problems))
+	}
+	return f
+}

@@ -1,0 +1,75 @@
+package ctl
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestArchive: what was collected is in the archive, what failed is named, and no
+// file is written over.
+func TestArchive(t *testing.T) {
+	dir := t.TempDir()
+	log := filepath.Join(dir, "agent.log")
+	if err := os.WriteFile(log, []byte(strings.Repeat("x", maxLog)+"the end"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := newDiags()
+	d.add("status.json", []byte("{}"))
+	d.failed("model.json", errors.New("no answer"))
+	d.logs([]string{log, filepath.Join(dir, "missing.log")})
+	path := filepath.Join(dir, "node1.tar.gz")
+	if err := d.write(path, time.Unix(1000, 0)); err != nil {
+		t.Fatal(err)
+	}
+	got := unpacked(t, path)
+	if got["node1/status.json"] != "{}" || !strings.Contains(got["node1/errors.txt"], "model.json: no answer") || !strings.Contains(got["node1/errors.txt"], "missing.log") {
+		t.Errorf("%q", got["node1/errors.txt"])
+	}
+	for name, text := range got {
+		if strings.HasSuffix(name, "agent.log") && (len(text) != maxLog || !strings.HasSuffix(text, "the end")) {
+			t.Errorf("%s has %d bytes", name, len(text))
+		}
+	}
+	if err := d.write(path, time.Now()); !errors.Is(err, os.ErrExist) {
+		t.Errorf("written over: %v", err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+}
+
+func unpacked(t *testing.T, path string) map[string]string {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	r := tar.NewReader(z)
+	for {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[h.Name] = string(data)
+	}
+}
