@@ -4,15 +4,11 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/test/cluster/kubelab"
 )
-
-// specTime is how long upstream specs may take.
-const specTime = 2 * time.Hour
 
 // chosenSpecs are the few upstream specs of the quick suite: isolation, selectors
 // across namespaces, ports, and egress.
