@@ -11,8 +11,8 @@ import (
 // which is the same program with the word ovs.
 const killAgent = `
 for p in /proc/[0-9]*; do
-	words=$(tr '\0' ' ' <$p/cmdline 2>/dev/null) || continue
-	case $words in */felixlike-agent\ ovs*|felixlike-agent\ ovs*) ;; */felixlike-agent*|felixlike-agent*) kill -9 ${p#/proc/} && echo $words;; esac
+	case $(readlink $p/exe) in */felixlike-agent) ;; *) continue;; esac
+	case $(tr '\0' ' ' <$p/cmdline) in *' ovs '*) ;; *) kill -9 ${p#/proc/} && echo ${p#/proc/};; esac
 done`
 
 // testOutage ends the API server, and an agent meanwhile: policy stays in force and
@@ -28,8 +28,11 @@ func (s *site) testOutage(t *testing.T) {
 		// Whatever happens, the tests that follow need it.
 		started := false
 		defer func() {
-			if !started {
-				t.Error(start(t.Context()))
+			if started {
+				return
+			}
+			if err := start(t.Context()); err != nil {
+				t.Error(err)
 			}
 		}()
 		for _, node := range s.Nodes() {

@@ -20,7 +20,8 @@ import (
 
 // Suite tests a source against an API server: agent is how the source reaches
 // it, admin how the test does, who may write. It leaves nothing behind, and takes
-// no notice of what else is there.
+// no notice of what else is there: its updates name no version, since the controllers
+// of a real cluster change objects too.
 func Suite(t *testing.T, admin, agent *rest.Config) {
 	client, err := kubernetes.NewForConfig(admin)
 	if err != nil {
@@ -130,6 +131,7 @@ func (s *suite) prepare(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.node}, Spec: corev1.NodeSpec{PodCIDR: "10.251.7.0/24", PodCIDRs: []string{"10.251.7.0/24"}}}
 	node = must(s.CoreV1().Nodes().Create(s.ctx, node, metav1.CreateOptions{}))(t)
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.77"}}
+	node.ResourceVersion = ""
 	must(s.CoreV1().Nodes().UpdateStatus(s.ctx, node, metav1.UpdateOptions{}))(t)
 	s.create(t, s.pod("a"))
 	must(s.NetworkingV1().NetworkPolicies(s.namespace).Create(s.ctx, policy(s.namespace, "p"), metav1.CreateOptions{}))(t)
@@ -207,6 +209,7 @@ func (s *suite) setIP(t *testing.T, name, ip string) {
 	t.Helper()
 	p := must(s.CoreV1().Pods(s.namespace).Get(s.ctx, name, metav1.GetOptions{}))(t)
 	p.Status.Phase, p.Status.PodIP, p.Status.PodIPs = corev1.PodRunning, ip, []corev1.PodIP{{IP: ip}}
+	p.ResourceVersion = ""
 	must(s.CoreV1().Pods(s.namespace).UpdateStatus(s.ctx, p, metav1.UpdateOptions{}))(t)
 }
 
@@ -236,9 +239,11 @@ func (s *suite) heartbeats(t *testing.T) {
 	for i := range 3 {
 		p := must(s.CoreV1().Pods(s.namespace).Get(s.ctx, "a", metav1.GetOptions{}))(t)
 		p.Annotations = map[string]string{"beat": fmt.Sprint(i)}
+		p.ResourceVersion = ""
 		must(s.CoreV1().Pods(s.namespace).Update(s.ctx, p, metav1.UpdateOptions{}))(t)
 		n := must(s.CoreV1().Nodes().Get(s.ctx, s.node, metav1.GetOptions{}))(t)
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: fmt.Sprint("r", i), LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
+		n.ResourceVersion = ""
 		must(s.CoreV1().Nodes().UpdateStatus(s.ctx, n, metav1.UpdateOptions{}))(t)
 	}
 	if after := s.view.Sync(t); after.Pods[s.id("a")] != pod || after.Nodes[s.node] != node {

@@ -11,9 +11,11 @@ import (
 func (s *suite) labels(t *testing.T) {
 	p := must(s.CoreV1().Pods(s.namespace).Get(s.ctx, "a", metav1.GetOptions{}))(t)
 	p.Labels["tier"] = "front"
+	p.ResourceVersion = ""
 	must(s.CoreV1().Pods(s.namespace).Update(s.ctx, p, metav1.UpdateOptions{}))(t)
 	n := must(s.CoreV1().Namespaces().Get(s.ctx, s.namespace, metav1.GetOptions{}))(t)
 	n.Labels["suite"] = "2"
+	n.ResourceVersion = ""
 	must(s.CoreV1().Namespaces().Update(s.ctx, n, metav1.UpdateOptions{}))(t)
 	seen := s.view.Sync(t)
 	if got := seen.Pods[s.id("a")].Labels["tier"]; got != "front" {
@@ -60,6 +62,7 @@ func (s *suite) leaving(t *testing.T) {
 		t.Fatal("it is not being deleted")
 	}
 	p.Finalizers = nil
+	p.ResourceVersion = ""
 	must(s.CoreV1().Pods(s.namespace).Update(s.ctx, p, metav1.UpdateOptions{}))(t)
 	if seen := s.view.Sync(t).Pods[s.id("leaving")]; seen != nil {
 		t.Errorf("after it was deleted: %+v", seen)
@@ -76,6 +79,7 @@ func (s *suite) done(t *testing.T) {
 		}
 		p := must(s.CoreV1().Pods(s.namespace).Get(s.ctx, name, metav1.GetOptions{}))(t)
 		p.Status.Phase = phase
+		p.ResourceVersion = ""
 		must(s.CoreV1().Pods(s.namespace).UpdateStatus(s.ctx, p, metav1.UpdateOptions{}))(t)
 		if seen := s.view.Sync(t).Pods[s.id(name)]; seen != nil {
 			t.Errorf("%s: %+v", name, seen)
@@ -96,6 +100,7 @@ func (s *suite) policies(t *testing.T) {
 	p := must(policies.Get(s.ctx, "p", metav1.GetOptions{}))(t)
 	p.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{{To: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "192.0.2.0/24", Except: []string{"192.0.2.7/32"}}}}}}
 	p.Spec.PolicyTypes = append(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
+	p.ResourceVersion = ""
 	must(policies.Update(s.ctx, p, metav1.UpdateOptions{}))(t)
 	must(policies.Create(s.ctx, policy(s.namespace, "q"), metav1.CreateOptions{}))(t)
 	seen := s.view.Sync(t)
