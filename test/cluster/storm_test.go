@@ -70,6 +70,7 @@ func (s *site) settled(t *testing.T) map[string]snapshot {
 // testStorm creates and deletes a hundred pods at once: they leave nothing.
 func (s *site) testStorm(t *testing.T) {
 	s.notReference(t)
+	onlyFull(t)
 	const ns = "storm"
 	s.inNamespace(t, ns)
 	before := s.settled(t)
