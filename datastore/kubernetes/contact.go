@@ -62,9 +62,18 @@ type source struct {
 
 // List asks for all objects as they are now. The reflector would take a list
 // from a cache of any age, but then an agent that restarts may go back in time.
+//
+// A list that is to be at least as new as what is known is not asked for in pages: with
+// a limit the API server takes the version for the very one that is wanted, and
+// after its restart an agent would see nothing but the past, until etcd has
+// forgotten it.
 func (s *source) List(ctx context.Context, o metav1.ListOptions) (*itemList, error) {
-	if o.ResourceVersion == "0" {
+	switch o.ResourceVersion {
+	case "0":
 		o.ResourceVersion = ""
+	case "":
+	default:
+		o.Limit = 0
 	}
 	o.FieldSelector = s.name.fields()
 	list, err := s.list(ctx, o)

@@ -20,8 +20,12 @@ func (l lower) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= -2 && l.Handler.Enabled(ctx, slog.LevelDebug)
 }
 
-// Handle hands a message on as one for debugging.
+// Handle hands a message on as one for debugging. What client-go calls an error comes
+// here without a question.
 func (l lower) Handle(ctx context.Context, r slog.Record) error {
+	if !l.Handler.Enabled(ctx, slog.LevelDebug) {
+		return nil
+	}
 	r.Level = slog.LevelDebug
 	return l.Handler.Handle(ctx, r)
 }

@@ -125,19 +125,24 @@ func TestRestart(t *testing.T) {
 // TestForgottenVersions: a watch that is told that its version is too old lists,
 // and the list tells what it missed.
 func TestForgottenVersions(t *testing.T) {
-	f := newFixture(t)
-	f.pods(t, "a", "b")
-	v := f.open(t)
-	v.Sync(t)
-	release := f.HoldLists() // nothing can catch up but by a list
-	f.Refuse(http.StatusTooManyRequests)
-	f.Break()
-	f.deletePod(t, "a")
-	f.pods(t, "c")
-	f.Compact()
-	f.Refuse(0)
-	release()
-	v.Until(t, "what was missed", func(s kubernetestest.Seen) bool { return has("c")(s) && !has("a")(s) && has("b")(s) })
+	for _, streams := range []bool{true, false} {
+		t.Run(fmt.Sprintf("streams=%v", streams), func(t *testing.T) {
+			f := newFixture(t)
+			f.StreamLists(streams)
+			f.pods(t, "a", "b")
+			v := f.open(t)
+			v.Sync(t)
+			release := f.HoldLists() // nothing can catch up but by a list
+			f.Refuse(http.StatusTooManyRequests)
+			f.Break()
+			f.deletePod(t, "a")
+			f.pods(t, "c")
+			f.Compact()
+			f.Refuse(0)
+			release()
+			v.Until(t, "what was missed", func(s kubernetestest.Seen) bool { return has("c")(s) && !has("a")(s) && has("b")(s) })
+		})
+	}
 }
 
 // TestCutList: a list that breaks off deletes nothing.

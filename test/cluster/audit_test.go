@@ -77,7 +77,10 @@ func (s *site) testRBAC(t *testing.T) {
 		}
 	}
 	for _, right := range denied {
-		t.Errorf("denied: %s", right)
+		// An API server that has just started denies what it has not read yet.
+		if !slices.Contains(granted, right) {
+			t.Errorf("denied: %s", right)
+		}
 	}
 	for _, right := range granted {
 		// Events are for what cannot be implemented; a right to repeat one is
@@ -137,7 +140,7 @@ func (s *site) requests(t *testing.T) (used, denied []string) {
 		count++
 		right := r.right()
 		if r.ResponseStatus.Code == 401 || r.ResponseStatus.Code == 403 {
-			denied = append(denied, r.Verb+" "+r.RequestURI)
+			denied = append(denied, right)
 			continue
 		}
 		if right != "" {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -26,17 +27,22 @@ func (s *Server) serveList(w http.ResponseWriter, r *http.Request, t target) {
 	if query.Get("resourceVersion") == "0" {
 		all, version = nil, 1 // from a cache of any age
 	}
+	// A version with a limit is the very one that is asked for: etcd has it longer
+	// than watches can begin there.
+	if at, err := strconv.ParseUint(query.Get("resourceVersion"), 10, 64); err == nil && at > 0 && query.Get("limit") != "" && query.Get("resourceVersionMatch") == "" {
+		all, version = slices.DeleteFunc(all, func(o *unstructured.Unstructured) bool { return versionOf(o) > at }), at
+	}
 	from := 0
 	if token := query.Get("continue"); token != "" {
 		_, _ = fmt.Sscanf(token, "%d-%d", &version, &from)
 	}
-	if cut > 0 && from >= cut {
-		refuse(w, http.StatusInternalServerError, "InternalError", "cut off")
-		return
-	}
 	limit, err := strconv.Atoi(query.Get("limit"))
 	if err != nil || limit <= 0 {
 		limit = len(all)
+	}
+	if cut > 0 && (from >= cut || min(from+limit, len(all)) > cut) {
+		refuse(w, http.StatusInternalServerError, "InternalError", "cut off")
+		return
 	}
 	list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": t.gv.String(), "kind": t.kind + "List"}}
 	list.SetResourceVersion(strconv.FormatUint(version, 10))
@@ -180,4 +186,13 @@ func writeJSON(w http.ResponseWriter, code int, value map[string]any) {
 	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(value)
+}
+
+// versionOf returns the version of an object.
+func versionOf(o *unstructured.Unstructured) uint64 {
+	version, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return version
 }
