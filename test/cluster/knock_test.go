@@ -66,8 +66,8 @@ func (s *site) testNoOpenMoment(t *testing.T) {
 	for _, ns := range []string{closed, free} {
 		s.kubectl(t, "wait", "-n", ns, "--for=condition=Available", "deployment", "--all", "--timeout="+(2*readyTime).String())
 	}
-	h := &hearing{free: map[string]bool{}, owners: s.owners(t, closed, free)}
 	until(t, readyTime, func() error { return s.allSent(t, closed, closedPods) })
+	h := &hearing{free: map[string]bool{}, owners: s.owners(t, closed, free)}
 	h.read(t, s.kubectl(t, "logs", "-n", closed, "-l", "app=knocker", "--prefix", "--tail=-1", "--max-log-requests=100"))
 	h.read(t, s.kubectl(t, "logs", "-n", free, "-l", "app=knocker", "--prefix", "--tail=-1", "--max-log-requests=100"))
 	for node, ear := range ears {
