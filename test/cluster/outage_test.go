@@ -19,6 +19,7 @@ done`
 // connections go on. Afterwards changes are heard of again.
 func (s *site) testOutage(t *testing.T) {
 	s.notReference(t)
+	onlyFull(t)
 	const ns = "outage"
 	s.underTraffic(t, ns, func() {
 		start, err := s.StopAPIServer(t.Context())

@@ -13,7 +13,8 @@ import (
 // rules, sets, files and processes, sorted. kube-proxy's own are left out.
 type snapshot []string
 
-// lookScript prints all of it. Each line begins with its kind.
+// lookScript prints all of it. Each line begins with its kind. What containerd keeps of
+// its own loopback plugin is left out.
 const lookScript = `
 say() { sed "s/^/$1: /"; }
 ip -o link | sed -E 's/^[0-9]+: ([^:@]+).* (mtu [0-9]+).*/\1 \2/' | say link
@@ -25,7 +26,7 @@ nft list tables | say table
 (iptables-nft-save; ip6tables-nft-save) 2>/dev/null | grep -i 'flx\|felixlike' | say iptables
 ipset list -n 2>/dev/null | say ipset
 sysctl -a 2>/dev/null | grep -E '^net\.(ipv[46]\.(conf|neigh|ip_forward)|netfilter\.nf_conntrack_tcp|bridge)' | grep -v 'mc_forwarding\|stable_secret' | say sysctl
-find /etc/cni /opt/cni /var/lib/cni /var/lib/felixlike /run/felixlike /run/openvswitch /var/run/openvswitch /etc/felixlike 2>/dev/null | say file
+find /etc/cni /opt/cni /var/lib/cni /var/lib/felixlike /run/felixlike /run/openvswitch /var/run/openvswitch /etc/felixlike 2>/dev/null | grep -v '^/var/lib/cni$\|^/var/lib/cni/results$\|/cni-loopback-' | say file
 for p in /proc/[0-9]*; do tr '\0' ' ' <$p/cmdline; echo; done 2>/dev/null | cut -d' ' -f1 | grep -E 'ovs|felixlike' | say process
 mount | grep -E 'felixlike|openvswitch' | say mount
 true

@@ -27,8 +27,8 @@ const Nameless = "?"
 // Rounds of knocks, and the time between two. Most of a pod's open moment, if it
 // had one, would be in the first: the others find what opens later.
 const (
-	rounds   = 12
-	interval = 400 * time.Millisecond
+	rounds   = 5
+	interval = 500 * time.Millisecond
 )
 
 // dialTime is how long a TCP knock waits: it is one SYN.
