@@ -16,7 +16,7 @@ import (
 const undoTimeout = 10 * time.Second
 
 // Attacher attaches pods to the bridge of one database connection. Its methods
-// may be called at the same time for different pods.
+// may be called at the same time for different interfaces and MAC addresses.
 type Attacher struct {
 	db *ovsdb.Client
 }
@@ -36,7 +36,8 @@ func Attach(ctx context.Context, spec Spec) (*model.Attachment, error) {
 
 // Attach makes the pod's interface and puts it on the bridge. It must run on a
 // thread that is in the node's network namespace. Attaching again changes
-// nothing; if anything fails, what was made is removed.
+// nothing; if anything fails, what was made is removed. What another pod has
+// is refused.
 func (a *Attacher) Attach(ctx context.Context, spec Spec) (*model.Attachment, error) {
 	spec, err := spec.withDefaults()
 	if err != nil {
@@ -47,6 +48,9 @@ func (a *Attacher) Attach(ctx context.Context, spec Spec) (*model.Attachment, er
 		return nil, fmt.Errorf("attach pod %s: network namespace: %w", spec.Pod, err)
 	}
 	defer podNS.Close()
+	if err := a.unclaimed(ctx, spec); err != nil {
+		return nil, fmt.Errorf("attach pod %s: %w", spec.Pod, err)
+	}
 	made, err := a.ensureVeth(ctx, spec, podNS)
 	if err != nil {
 		return nil, fmt.Errorf("attach pod %s: %w", spec.Pod, err)
@@ -65,7 +69,7 @@ func (a *Attacher) Attach(ctx context.Context, spec Spec) (*model.Attachment, er
 }
 
 // ensureVeth makes the veth pair unless this owner has made it already; a pair
-// of another owner is replaced. It reports whether it made one.
+// of another owner, an earlier sandbox of this pod, is replaced. It reports whether it made one.
 func (a *Attacher) ensureVeth(ctx context.Context, spec Spec, podNS *os.File) (made bool, err error) {
 	have, err := hasVeth(spec, podNS)
 	if err != nil || have {

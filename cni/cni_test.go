@@ -232,3 +232,74 @@ func TestNames(t *testing.T) {
 		seen[name], seen[mac.String()] = true, true
 	}
 }
+
+// TestCollision attaches a pod whose name has the hash of another pod's: that one
+// keeps its interface, its record and its connections.
+func TestCollision(t *testing.T) {
+	n := newNode(t)
+	mine, theirs, other := space(t, "mine"), space(t, "theirs"), space(t, "other")
+	attacker := n.spec("a", "sandbox1", mine, 11)
+	for name, plant := range map[string]struct {
+		change func(*cni.Spec)
+		what   string
+	}{
+		"interface": {func(s *cni.Spec) { s.HostInterface = cni.HostInterface(attacker.Pod) }, "interface " + cni.HostInterface(attacker.Pod)},
+		"mac":       {func(s *cni.Spec) { s.MAC = cni.MAC(attacker.Pod) }, "MAC address " + cni.MAC(attacker.Pod).String()},
+	} {
+		victim, peer := n.spec("victim-"+name, "sandbox2", theirs, 12), n.spec("b", "sandbox3", other, 13)
+		plant.change(&victim)
+		planted, err := n.attach(victim)
+		n.must(err)
+		_, err = n.attach(peer)
+		n.must(err)
+		before := n.links()
+		refused := func(state string) {
+			t.Helper()
+			_, err := n.attach(attacker)
+			for _, want := range []string{"pod x/a:", "pod " + victim.Pod.String(), plant.what} {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%s, %s: error %v, want %q in it", name, state, err, want)
+				}
+			}
+		}
+		refused("alive")
+		n.detach(attacker) // as a runtime does that was refused
+		if got := n.links(); got != before {
+			t.Errorf("%s: interfaces before %q, after %q", name, before, got)
+		}
+		if got := n.vsctl("get", "interface", planted.Interface, "external_ids:felixlike-pod-name"); got != victim.Pod.Name {
+			t.Errorf("%s: the record names pod %s", name, got)
+		}
+		if got := n.reach(theirs, 12, other, 13); got != "111111" {
+			t.Errorf("%s: the other pod after a collision: %s", name, got)
+		}
+		n.must(n.ns.Do(func() error { return exec.Command("ip", "link", "del", planted.Interface).Run() }))
+		refused("recorded only")
+		n.detach(victim)
+		n.detach(peer)
+		if _, err := n.attach(attacker); err != nil {
+			t.Errorf("%s: after the other pod has gone: %v", name, err)
+		}
+		n.detach(attacker)
+	}
+}
+
+// TestNoIPv6 attaches pods where the kernel has no IPv6: on interfaces whose MTU is
+// too small for it, it has none of its settings.
+func TestNoIPv6(t *testing.T) {
+	n := newNode(t)
+	a, b := space(t, "a"), space(t, "b")
+	for host, ns := range map[int]*namespace.Namespace{11: a, 12: b} {
+		s := n.spec(fmt.Sprintf("p%d", host), "one", ns, host)
+		s.MTU = 1200
+		if _, err := n.attach(s); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("address fd09::%d/64: the kernel has no IPv6", host)) {
+			t.Errorf("with an IPv6 address: %v", err)
+		}
+		s.Addresses, s.Gateways = s.Addresses[:1], s.Gateways[:1]
+		_, err := n.attach(s)
+		n.must(err)
+	}
+	if got := n.reach4(a, 11, b, 12); got != "111" {
+		t.Errorf("without IPv6: %s", got)
+	}
+}

@@ -60,6 +60,8 @@ func TestGC(t *testing.T) {
 	}
 	// A pair without a port: an agent was killed while it added a sandbox.
 	r.vsctl("del-port", host)
+	// host-local was killed before it had written whose an address is.
+	r.must(os.WriteFile(filepath.Join(r.conf.IPAMDir, "felixlike", "10.9.0.77"), nil, 0o600))
 	r.ok("GC", "1.1.0", cnitest.Sandbox{}, keeps())
 	if got := r.left(); got != nothing {
 		t.Errorf("none is valid: %s", got)
@@ -191,6 +193,25 @@ func TestLateDel(t *testing.T) {
 	}
 	if got := r.reserved(); !slices.Contains(got, "10.9.0.3") {
 		t.Errorf("a late DEL gave away the address of its new owner: %v", got)
+	}
+}
+
+// TestAddOfAnotherPodsName adds a sandbox whose interface another pod has.
+func TestAddOfAnotherPodsName(t *testing.T) {
+	r := newRuntime(t)
+	theirs, peer, mine := r.sandbox("theirs", "a"), r.sandbox("peer", "b"), r.sandbox("mine", "a")
+	r.ok("ADD", "1.1.0", theirs, nil)
+	r.ok("ADD", "1.1.0", peer, nil)
+	host := cni.HostInterface(model.PodID{Namespace: "x", Name: "a"})
+	r.vsctl("set", "interface", host, "external_ids:felixlike-pod-name=victim")
+	before := r.left()
+	r.fails("ADD", mine, nil, 11, "attach pod x/a: interface "+host+" belongs to pod x/victim")
+	r.ok("DEL", "1.1.0", mine, nil)
+	if got := r.left(); got != before {
+		t.Errorf("before %s, after %s", before, got)
+	}
+	if got := r.reach4(theirs.NS, 2, peer.NS, 3); got != "111" {
+		t.Errorf("the pod that has the name: %s", got)
 	}
 }
 

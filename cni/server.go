@@ -65,6 +65,8 @@ type Server struct {
 	cniv1.UnimplementedCNIServer
 	opts ServerOptions
 	ipam *ipam
+	// pods are locked by interface name, and those that are added then by MAC
+	// address too: both may be those of another pod.
 	pods keyedMutex
 	// sweeping is held for writing while leftovers are removed, for reading while a
 	// sandbox is added or deleted.

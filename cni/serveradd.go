@@ -24,7 +24,8 @@ func (s *Server) Add(ctx context.Context, r *cniv1.AddRequest) (*cniv1.AddRespon
 	}
 	s.sweeping.RLock()
 	defer s.sweeping.RUnlock()
-	defer s.pods.lock(spec.Pod.String())()
+	defer s.pods.lock(spec.HostInterface)()
+	defer s.pods.lock(spec.MAC.String())()
 	node, err := s.node(ctx)
 	if err != nil {
 		return nil, err

@@ -35,7 +35,7 @@ func (s *Server) Del(ctx context.Context, r *cniv1.DelRequest) (*cniv1.DelRespon
 		}
 		pod = all[at].Pod
 	}
-	defer s.pods.lock(pod.String())()
+	defer s.pods.lock(HostInterface(pod))()
 	if err := s.remove(ctx, Spec{Pod: pod, Owner: who.sandbox, Interface: who.iface}); err != nil {
 		return nil, err
 	}
@@ -93,10 +93,11 @@ func (s *Server) GC(ctx context.Context, r *cniv1.GCRequest) (*cniv1.GCResponse,
 	return &cniv1.GCResponse{}, nil
 }
 
-// releaseAllBut gives back the reservations of all other sandboxes.
+// releaseAllBut gives back the reservations of all other sandboxes, and of none.
+// Nothing else may run.
 func (s *Server) releaseAllBut(ctx context.Context, keep map[owner]bool) error {
 	reserved, err := s.ipam.reservations()
-	errs := []error{err}
+	errs := []error{err, s.ipam.dropEmpty(reserved)}
 	done := map[owner]bool{}
 	for _, r := range reserved {
 		if who := (owner{r.sandbox, r.iface}); r.sandbox != "" && !keep[who] && !done[who] {
@@ -147,13 +148,6 @@ func (s *Server) tidyAll(ctx context.Context) error {
 		if err := s.db.DetachPort(ctx, a.Interface, a.Pod); err != nil {
 			return err
 		}
-	}
-	reserved, err := s.ipam.reservations()
-	if err == nil {
-		err = s.ipam.dropEmpty(reserved)
-	}
-	if err != nil {
-		return err
 	}
 	return s.releaseAllBut(ctx, keep)
 }

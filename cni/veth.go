@@ -3,10 +3,12 @@ package cni
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -67,7 +69,7 @@ func configureHost(s Spec) error {
 		return fmt.Errorf("mark host interface %s: %w", s.HostInterface, err)
 	}
 	err = errors.Join(
-		sysctl.Write("net/ipv6/conf/"+s.HostInterface+"/disable_ipv6", "1"),
+		writeIPv6(s, s.HostInterface, "disable_ipv6", "1"),
 		sysctl.Write("net/ipv4/conf/"+s.HostInterface+"/arp_ignore", "8"),
 		sysctl.Write("net/ipv4/conf/"+s.HostInterface+"/rp_filter", "1"),
 		sysctl.Write("net/ipv4/conf/"+s.HostInterface+"/forwarding", "0"),
@@ -92,10 +94,10 @@ func configurePod(s Spec) error {
 		return fmt.Errorf("interface %s: %w", s.Interface, err)
 	}
 	err = errors.Join(
-		sysctl.Write("net/ipv6/conf/"+s.Interface+"/disable_ipv6", "0"),
+		writeIPv6(s, s.Interface, "disable_ipv6", "0"),
 		// Addresses are given out by us, so that no two pods have one.
-		sysctl.Write("net/ipv6/conf/"+s.Interface+"/accept_dad", "0"),
-		sysctl.Write("net/ipv6/conf/"+s.Interface+"/accept_ra", "0"),
+		writeIPv6(s, s.Interface, "accept_dad", "0"),
+		writeIPv6(s, s.Interface, "accept_ra", "0"),
 		netlink.LinkSetUp(lo),
 		DisableTxChecksum(s.Interface),
 		netlink.LinkSetHardwareAddr(link, s.MAC),
@@ -119,6 +121,20 @@ func configurePod(s Spec) error {
 		}
 	}
 	return nil
+}
+
+// writeIPv6 writes an IPv6 setting of an interface. A pod without an IPv6 address
+// does without the setting where the kernel has no IPv6.
+func writeIPv6(s Spec, iface, key, value string) error {
+	err := sysctl.Write("net/ipv6/conf/"+iface+"/"+key, value)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	at := slices.IndexFunc(s.Addresses, func(p netip.Prefix) bool { return model.FamilyOf(p.Addr()) == model.IPv6 })
+	if at < 0 {
+		return nil
+	}
+	return fmt.Errorf("address %s: the kernel has no IPv6 on %s: %w", s.Addresses[at], iface, err)
 }
 
 // aliasOf returns the alias of an interface, empty if there is no such interface.
