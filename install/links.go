@@ -71,19 +71,22 @@ func served(socket string) bool {
 }
 
 // kernelDatapath removes the kernel's datapath, which goes on without its
-// daemons, if it is ours; and the tunnel devices that its ports stood on.
+// daemons, if it is ours; and the tunnel devices that its ports stood on, also
+// those that an earlier try has left.
 func (l Leftovers) kernelDatapath(ctx context.Context) ([]string, error) {
 	if _, err := os.Stat(filepath.Join(l.Root, l.OVSRunDir, supervisor.OwnerFile)); err != nil {
 		return nil, nil
 	}
-	if _, err := netlink.LinkByName(supervisor.KernelDatapath); err != nil {
-		return nil, nil
+	var gone []string
+	if _, err := netlink.LinkByName(supervisor.KernelDatapath); err == nil {
+		out, err := exec.CommandContext(ctx, "ovs-dpctl", "del-dp", "system@"+supervisor.KernelDatapath).CombinedOutput()
+		if err != nil {
+			return nil, fmt.Errorf("kernel datapath %s: %w: %s", supervisor.KernelDatapath, err, strings.TrimSpace(string(out)))
+		}
+		gone = append(gone, supervisor.KernelDatapath)
+	} else if !errors.As(err, new(netlink.LinkNotFoundError)) {
+		return nil, fmt.Errorf("kernel datapath %s: %w", supervisor.KernelDatapath, err)
 	}
-	out, err := exec.CommandContext(ctx, "ovs-dpctl", "del-dp", "system@"+supervisor.KernelDatapath).CombinedOutput()
-	if err != nil {
-		return nil, fmt.Errorf("kernel datapath %s: %w: %s", supervisor.KernelDatapath, err, strings.TrimSpace(string(out)))
-	}
-	gone := []string{supervisor.KernelDatapath}
 	links, err := netlink.LinkList()
 	if err != nil {
 		return gone, fmt.Errorf("list interfaces: %w", err)

@@ -27,7 +27,8 @@ type Record struct {
 // none.
 func readRecord(stateDir string) (Record, error) {
 	r := Record{Plugins: map[string]string{}, Configs: map[string]string{}, Settings: map[string]string{}}
-	data, err := os.ReadFile(filepath.Join(stateDir, recordFile))
+	path := filepath.Join(stateDir, recordFile)
+	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, nil
 	}
@@ -35,7 +36,7 @@ func readRecord(stateDir string) (Record, error) {
 		err = json.Unmarshal(data, &r)
 	}
 	if err != nil {
-		return r, fmt.Errorf("record of what is installed: %w", err)
+		return r, fmt.Errorf("record of what is installed, %s: %w", path, err)
 	}
 	return r, nil
 }

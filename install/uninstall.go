@@ -44,13 +44,16 @@ const (
 // Remove removes everything that felixlike has left on the node: new pods first go
 // to whoever comes next, policy goes last but for what is kept in files, so that
 // no pod is open while it still has a network. What fails is told, and all else is
-// done; it may be repeated.
+// done but for the files: they tell whoever repeats it what to look for.
 func (l Leftovers) Remove(ctx context.Context, tell func(Finding)) error {
 	if err := l.ended(ctx); err != nil {
 		return err
 	}
 	record, err := readRecord(filepath.Join(l.Root, stateDir))
 	errs := []error{err}
+	if err != nil {
+		tell(Finding{Missing, "record", err.Error()})
+	}
 	for _, step := range []struct {
 		what, did string
 		do        func(context.Context, Record) ([]string, error)
@@ -62,7 +65,12 @@ func (l Leftovers) Remove(ctx context.Context, tell func(Finding)) error {
 		{"policy", "nothing is left of backend", func(ctx context.Context, _ Record) ([]string, error) { return l.RemoveBackends(ctx) }},
 		{"kernel settings", "as before the installation again:", l.settings},
 		{"plugins", "removed", l.plugins},
-		{"files", "removed", l.files},
+		{"files", "removed", func(context.Context, Record) ([]string, error) {
+			if errors.Join(errs...) != nil {
+				return nil, errKept
+			}
+			return l.files()
+		}},
 	} {
 		gone, err := step.do(ctx, record)
 		if err != nil {
@@ -79,6 +87,9 @@ func (l Leftovers) Remove(ctx context.Context, tell func(Finding)) error {
 	}
 	return errors.Join(errs...)
 }
+
+// errKept says why our directories are still there.
+var errKept = errors.New("kept, for the record of what is to be removed: repeat it once the rest succeeds")
 
 // Pods of a DaemonSet that was deleted take this long to end at most.
 const (
@@ -151,7 +162,7 @@ func (l Leftovers) settings(_ context.Context, r Record) ([]string, error) {
 
 // files removes our directories, and those of the CNI project's if nothing of
 // others is in them.
-func (l Leftovers) files(context.Context, Record) ([]string, error) {
+func (l Leftovers) files() ([]string, error) {
 	var gone []string
 	var errs []error
 	remove := func(path string, do func(string) error) {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/internal/sysctl"
+	"github.com/felixlike/felixlike/ovsfwd/supervisor"
 )
 
 // left is what an installation on this node leaves.
@@ -113,6 +114,68 @@ func TestUninstallLeavesNothing(t *testing.T) {
 	n.expect(n.ConfDir, "10-other.conflist={}")
 	n.expect(filepath.Join(root, resultsDir), "other-sandbox-eth0={}")
 	for _, path := range []string{runDir, stateDir, filepath.Dir(ipamDir)} {
+		if _, err := os.Stat(filepath.Join(root, path)); !os.IsNotExist(err) {
+			t.Errorf("%s is left: %v", path, err)
+		}
+	}
+}
+
+// TestUninstallRepeatedAfterFailure has steps fail once: what says what to remove
+// stays, and the next try finds all of it.
+func TestUninstallRepeatedAfterFailure(t *testing.T) {
+	n := newNode(t)
+	root := t.TempDir()
+	n.StateDir = filepath.Join(root, stateDir)
+	for _, dir := range []string{stateDir, runDir + "/ovs", ipamDir} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.install()
+	mark := filepath.Join(root, runDir, "ovs", supervisor.OwnerFile)
+	if err := os.WriteFile(mark, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// A tunnel device is what the kernel's datapath leaves behind.
+	n.ip("link add genev_sys_6081 type veth peer name far1")
+	// What cannot be read cannot be compared with what was installed.
+	aside, plugin := n.BinDir+"/aside", n.BinDir+"/felixlike-cni"
+	if err := errors.Join(os.Rename(plugin, aside), os.Mkdir(plugin, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	l := n.left(root)
+	l.RemoveBackends = func(context.Context) ([]string, error) { return nil, errors.New("no netlink") }
+	n.found = nil
+	err := l.Remove(t.Context(), n.tell)
+	if err == nil || !strings.Contains(err.Error(), "policy: no netlink") || !strings.Contains(err.Error(), "plugins: ") {
+		t.Errorf("with steps that fail: %v", err)
+	}
+	if got := n.says("files"); !strings.HasPrefix(got, Missing.String()) || !strings.Contains(got, "repeat") {
+		t.Errorf("of the files it says %q", got)
+	}
+	for _, path := range []string{mark, filepath.Join(n.StateDir, recordFile), filepath.Join(root, ipamDir)} {
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("not kept: %v", err)
+		}
+	}
+
+	if err := errors.Join(os.Remove(plugin), os.Rename(aside, plugin)); err != nil {
+		t.Fatal(err)
+	}
+	n.ip("link add genev_sys_6082 type veth peer name far2")
+	n.found = nil
+	if err := n.left(root).Remove(t.Context(), n.tell); err != nil {
+		t.Fatal(err)
+	}
+	n.expect(n.BinDir)
+	n.expect(n.ConfDir)
+	if got := n.says("plugins"); !strings.Contains(got, "felixlike-cni") {
+		t.Errorf("of the plugins it says %q", got)
+	}
+	if got := n.says("bridges"); !strings.Contains(got, "genev_sys_6082") {
+		t.Errorf("of the bridges it says %q", got)
+	}
+	for _, path := range []string{runDir, stateDir, ipamDir} {
 		if _, err := os.Stat(filepath.Join(root, path)); !os.IsNotExist(err) {
 			t.Errorf("%s is left: %v", path, err)
 		}
