@@ -195,9 +195,9 @@ func (b *bridge) moveUplink() (int, error) {
 	if b.cfg.Uplink == "" || b.moved {
 		return 0, nil
 	}
-	m, err := uplink.Move(b.cfg.Uplink, ovsdb.PhysicalBridge)
+	m, err := uplink.Move(b.cfg.Uplink, ovsdb.PhysicalBridge, b.localIP)
 	b.moved = err == nil
-	return m.Addresses + m.Routes, err
+	return m.Addresses + m.Routes + m.Forgotten, err
 }
 
 // applyFlows brings the forwarding flows to what is wanted.

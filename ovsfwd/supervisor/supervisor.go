@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"slices"
 	"time"
@@ -145,7 +146,7 @@ func (s *supervisor) moveBack(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	_, err = uplink.Move(name, ovsdb.PhysicalBridge)
+	_, err = uplink.Move(name, ovsdb.PhysicalBridge, netip.Addr{})
 	return err
 }
 

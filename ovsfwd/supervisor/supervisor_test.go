@@ -141,7 +141,7 @@ func (n *node) takeUplink() {
 		if err := db.EnsureBridge(ctx); err != nil {
 			return err
 		}
-		_, err = uplink.Move("up0", ovsdb.PhysicalBridge)
+		_, err = uplink.Move("up0", ovsdb.PhysicalBridge, netip.Addr{})
 		return err
 	})
 	n.must(err)

@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -29,9 +30,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Moved counts what a Move changed: the addresses that are served elsewhere now, and
-// the routes that somebody had made. All zero when everything was in place.
-type Moved struct{ Addresses, Routes int }
+// Moved counts what a Move changed: the addresses that are served elsewhere now, the
+// routes that somebody had made, and the copies of addresses that the uplink has no
+// more. All zero when everything was in place.
+type Moved struct{ Addresses, Routes, Forgotten int }
 
 // MAC returns the MAC address of an interface, which the bridge's local port
 // is to have.
@@ -51,7 +53,10 @@ func MAC(name string) (net.HardwareAddr, error) {
 // That keeps its addresses, without routes to their prefixes: when an address goes, the
 // kernel forgets all connections that were masqueraded by it on that interface, as
 // those of the node itself to Services (masqueraded.go).
-func Move(from, to string) (Moved, error) {
+//
+// What the old interface has no more goes from the new one too, while the old one has
+// the node's own address; not if the caller does not know that.
+func Move(from, to string, own netip.Addr) (Moved, error) {
 	m, err := newMover(from, to)
 	if err != nil {
 		return Moved{}, err
@@ -66,6 +71,9 @@ func Move(from, to string) (Moved, error) {
 		return Moved{}, err
 	}
 	moved, err := m.all()
+	if err == nil && own.IsValid() {
+		moved.Forgotten, err = m.forget(own)
+	}
 	if err != nil {
 		return moved, err
 	}
@@ -98,6 +106,7 @@ func Restore(bridge string) (Moved, error) {
 	if err != nil {
 		return Moved{}, err
 	}
+	m.back = true
 	if err := netlink.LinkSetUp(m.to); err != nil {
 		return Moved{}, fmt.Errorf("set %s up: %w", name, err)
 	}
@@ -151,7 +160,11 @@ func hasCarrier(name string) (bool, error) {
 	return link.Attrs().RawFlags&unix.IFF_LOWER_UP != 0, nil
 }
 
-type mover struct{ from, to netlink.Link }
+type mover struct {
+	from, to netlink.Link
+	// back is set on the way back to the uplink.
+	back bool
+}
 
 func newMover(from, to string) (*mover, error) {
 	f, err := netlink.LinkByName(from)
@@ -162,7 +175,7 @@ func newMover(from, to string) (*mover, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bridge port %s: %w", to, err)
 	}
-	return &mover{f, t}, nil
+	return &mover{from: f, to: t}, nil
 }
 
 func (m *mover) family(family int, moved *Moved) error {
@@ -170,13 +183,18 @@ func (m *mover) family(family int, moved *Moved) error {
 	if err != nil {
 		return err
 	}
+	if m.back {
+		if addrs, err = m.withoutStale(addrs, family); err != nil {
+			return err
+		}
+	}
 	has, err := addresses(m.to, family)
 	if err != nil {
 		return err
 	}
 	given := 0
 	for _, a := range addrs {
-		if slices.ContainsFunc(has, a.Equal) {
+		if m.there(has, a) {
 			continue
 		}
 		if err := m.give(a); err != nil {
@@ -198,18 +216,6 @@ func addresses(link netlink.Link, family int) ([]netlink.Addr, error) {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
 	return slices.DeleteFunc(addrs, func(a netlink.Addr) bool { return a.IP.IsLinkLocalUnicast() }), nil
-}
-
-func (m *mover) give(a netlink.Addr) error {
-	a.LinkIndex = m.to.Attrs().Index
-	a.Label = ""
-	a.Flags &^= unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
-	if a.IP.To4() == nil {
-		// The address is ours already, and still on the old interface:
-		// detection would find a duplicate.
-		a.Flags |= unix.IFA_F_NODAD
-	}
-	return netlink.AddrReplace(m.to, &a)
 }
 
 // reroute moves the routes of a family, and counts those to the prefixes of

@@ -88,7 +88,7 @@ func checkMoved(t *testing.T) {
 
 func TestMove(t *testing.T) {
 	inNamespace(t)
-	moved, err := Move("up0", "phy0")
+	moved, err := Move("up0", "phy0", own)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestMove(t *testing.T) {
 		t.Errorf("moved %+v, want %+v", moved, want)
 	}
 	checkMoved(t)
-	if moved, err = Move("up0", "phy0"); err != nil || moved != (Moved{}) {
+	if moved, err = Move("up0", "phy0", own); err != nil || moved != (Moved{}) {
 		t.Errorf("second time: %+v, %v", moved, err)
 	}
 	checkMoved(t)
@@ -108,7 +108,7 @@ func TestMoveResumes(t *testing.T) {
 		t.Run(fmt.Sprint(step), func(t *testing.T) {
 			inNamespace(t)
 			partly(t, step)
-			if _, err := Move("up0", "phy0"); err != nil {
+			if _, err := Move("up0", "phy0", own); err != nil {
 				t.Fatal(err)
 			}
 			checkMoved(t)
@@ -156,7 +156,7 @@ func partly(t *testing.T, n int) {
 
 func TestMoveNamesWhatIsMissing(t *testing.T) {
 	inNamespace(t)
-	if _, err := Move("up0", "none0"); err == nil || !strings.Contains(err.Error(), "none0") {
+	if _, err := Move("up0", "none0", own); err == nil || !strings.Contains(err.Error(), "none0") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := MAC("none0"); err == nil || !strings.Contains(err.Error(), "none0") {

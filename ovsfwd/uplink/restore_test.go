@@ -21,7 +21,7 @@ func TestRestore(t *testing.T) {
 	}
 	before, moved := looks(), ""
 	for round := range 3 {
-		if _, err := Move("up0", "phy0"); err != nil {
+		if _, err := Move("up0", "phy0", own); err != nil {
 			t.Fatal(err)
 		}
 		checkMoved(t)
@@ -53,7 +53,7 @@ func TestSegments(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if _, err := Move("up0", "phy0"); err != nil {
+			if _, err := Move("up0", "phy0", own); err != nil {
 				t.Fatal(err)
 			}
 			if merges, err := ethtool.Get("up0", ethtool.GRO); merges || err != nil {
@@ -79,7 +79,7 @@ func TestAbandoned(t *testing.T) {
 	if abandoned, err := Abandoned("phy0"); abandoned || err != nil {
 		t.Errorf("before anything was moved: %v, %v", abandoned, err)
 	}
-	if _, err := Move("up0", "phy0"); err != nil {
+	if _, err := Move("up0", "phy0", own); err != nil {
 		t.Fatal(err)
 	}
 	if abandoned, err := Abandoned("phy0"); abandoned || err != nil {
@@ -89,7 +89,7 @@ func TestAbandoned(t *testing.T) {
 	if abandoned, err := Abandoned("phy0"); !abandoned || err != nil {
 		t.Errorf("when nobody serves it: %v, %v", abandoned, err)
 	}
-	if _, err := Move("up0", "phy0"); err == nil || !strings.Contains(err.Error(), "no carrier") {
+	if _, err := Move("up0", "phy0", own); err == nil || !strings.Contains(err.Error(), "no carrier") {
 		t.Errorf("moved to where nobody serves: %v", err)
 	}
 	if _, err := Restore("none0"); err != nil {
@@ -149,7 +149,7 @@ func TestMasqueradedConnectionsGoOn(t *testing.T) {
 	}
 	remembered("at first")
 	for range 2 {
-		if _, err := Move("up0", "phy0"); err != nil {
+		if _, err := Move("up0", "phy0", own); err != nil {
 			t.Fatal(err)
 		}
 		remembered("moved")
