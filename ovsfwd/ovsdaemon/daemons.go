@@ -191,24 +191,6 @@ func (d *Daemons) Stop() error {
 	return err
 }
 
-// createDB makes the database, or brings one of an earlier version of Open
-// vSwitch to the schema of this one.
-func (d *Daemons) createDB(ctx context.Context) error {
-	if _, err := os.Stat(d.database()); err != nil {
-		return d.run(ctx, "ovsdb-tool", "create", d.database(), d.opts.Schema)
-	}
-	if d.opts.DatabaseDir == d.opts.Dir {
-		return nil // made by the same Open vSwitch
-	}
-	out, err := d.output(ctx, "ovsdb-tool", "needs-conversion", d.database(), d.opts.Schema)
-	if err != nil || strings.TrimSpace(out) != "yes" {
-		return err
-	}
-	return d.run(ctx, "ovsdb-tool", "convert", d.database(), d.opts.Schema)
-}
-
-func (d *Daemons) database() string { return filepath.Join(d.opts.DatabaseDir, "conf.db") }
-
 func (d *Daemons) startDB(ctx context.Context) error {
 	p, err := d.spawn("ovsdb-server",
 		"--remote=punix:"+d.DBSocket(), d.database())
@@ -247,12 +229,7 @@ func (d *Daemons) removeSockets(name string) error {
 	if name == "ovsdb-server" {
 		stale = append(stale, d.DBSocket())
 	}
-	for _, socket := range stale {
-		if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
+	return remove(stale...)
 }
 
 // run runs a short-lived tool against the private run directory.

@@ -2,6 +2,7 @@ package ovsdaemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -143,5 +144,37 @@ func TestCrashLeavesNothingForLong(t *testing.T) {
 		if isDaemon(db, o.of.Dir(), "ovsdb-server") != o.live || isDaemon(vswitchd, o.of.Dir(), "ovs-vswitchd") != o.live {
 			t.Errorf("%s: live %v is not so", o.name, o.live)
 		}
+	}
+}
+
+// TestCrashWhileTheDatabaseIsMade starts after a machine stopped before the new
+// database was complete.
+func TestCrashWhileTheDatabaseIsMade(t *testing.T) {
+	if err := Available(); err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	d := &Daemons{opts: Options{Dir: dir, DatabaseDir: dir, Schema: Schema}}
+	if err := os.WriteFile(d.database()+".new", []byte("OVSDB JSON 12"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // one that is there is kept
+		if err := d.createDB(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := command(t, "ovsdb-tool", "db-name", d.database()); got != "Open_vSwitch\n" {
+			t.Errorf("the database is %q", got)
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("beside the database: %v, %v", entries, err)
+	}
+	d.opts.Schema = filepath.Join(dir, "none")
+	if err := errors.Join(os.Remove(d.database()), d.createDB(t.Context())); err == nil || !strings.Contains(err.Error(), "none") {
+		t.Errorf("without a schema: %v", err)
+	}
+	if _, err := os.Stat(d.database()); !os.IsNotExist(err) {
+		t.Errorf("without a schema there is a database: %v", err)
 	}
 }

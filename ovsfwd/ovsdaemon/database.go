@@ -1,0 +1,77 @@
+package ovsdaemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// createDB makes the database, or brings one of an earlier version of Open
+// vSwitch to the schema of this one.
+func (d *Daemons) createDB(ctx context.Context) error {
+	_, err := os.Stat(d.database())
+	if errors.Is(err, fs.ErrNotExist) {
+		return d.newDB(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("database: %w", err)
+	}
+	if d.opts.DatabaseDir == d.opts.Dir {
+		return nil // made by the same Open vSwitch
+	}
+	out, err := d.output(ctx, "ovsdb-tool", "needs-conversion", d.database(), d.opts.Schema)
+	if err != nil || strings.TrimSpace(out) != "yes" {
+		return err
+	}
+	return d.run(ctx, "ovsdb-tool", "convert", d.database(), d.opts.Schema)
+}
+
+func (d *Daemons) database() string { return filepath.Join(d.opts.DatabaseDir, "conf.db") }
+
+// newDB makes the database under another name first: half of one, left by a crash,
+// would keep Open vSwitch from starting ever again.
+func (d *Daemons) newDB(ctx context.Context) error {
+	next := d.database() + ".new"
+	// The tool takes a file that is there for a mistake, and leaves its lock behind.
+	lock := filepath.Join(d.opts.DatabaseDir, ".conf.db.new.~lock~")
+	if err := remove(next, lock); err != nil {
+		return fmt.Errorf("database: %w", err)
+	}
+	err := d.run(ctx, "ovsdb-tool", "create", next, d.opts.Schema)
+	if err == nil {
+		err = flush(next)
+	}
+	if err == nil {
+		err = os.Rename(next, d.database())
+	}
+	if err == nil {
+		err = flush(d.opts.DatabaseDir)
+	}
+	if err := errors.Join(err, remove(next, lock)); err != nil {
+		return fmt.Errorf("database: %w", err)
+	}
+	return nil
+}
+
+// flush makes a file, or the names in a directory, outlast a crash of the machine.
+func flush(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// remove removes files that may be gone.
+func remove(paths ...string) error {
+	for _, path := range paths {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
