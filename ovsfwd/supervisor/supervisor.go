@@ -161,23 +161,6 @@ func (s *supervisor) away() {
 	}
 }
 
-// endingTimeout bounds what is done before the daemons are ended: a pod has half
-// a minute in all.
-const endingTimeout = 15 * time.Second
-
-// ending saves what would be lost with the daemons. Most connections are carried
-// while packets flow; those that are begun meanwhile once they do not any more.
-func (s *supervisor) ending() {
-	ctx, cancel := context.WithTimeout(context.Background(), endingTimeout)
-	defer cancel()
-	for _, save := range []func(context.Context) error{s.carry, s.silence, s.carry} {
-		if err := save(ctx); err != nil {
-			s.log.Error("connections may be lost", "error", err)
-		}
-	}
-	s.away()
-}
-
 // silence has the bridge drop everything, if policy is in a userspace datapath:
 // what it knows of connections changes no more.
 func (s *supervisor) silence(ctx context.Context) error {

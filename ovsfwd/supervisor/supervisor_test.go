@@ -172,14 +172,20 @@ func (n *node) reached() bool {
 	return exec.Command("ip", "netns", "exec", n.far.Name(), "ping", "-c", "1", "-W", "1", "192.168.77.100").Run() == nil
 }
 
-// kill kills a daemon by its pid file.
+// kill kills a daemon.
 func (n *node) kill(name string) {
+	n.Helper()
+	n.signal(name, syscall.SIGKILL)
+}
+
+// signal signals a daemon by its pid file.
+func (n *node) signal(name string, sig syscall.Signal) {
 	n.Helper()
 	text, err := os.ReadFile(filepath.Join(n.runDir(), name+".pid"))
 	n.must(err)
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	n.must(err)
-	n.must(syscall.Kill(pid, syscall.SIGKILL))
+	n.must(syscall.Kill(pid, sig))
 }
 
 // TestAddressesAreNeverLost ends the daemons in every way there is: at each end
@@ -213,6 +219,28 @@ func TestAddressesAreNeverLost(t *testing.T) {
 	n.eventually("the uplink serves while the switch does not", func() bool { return n.on("up0") && n.reached() })
 	t.Setenv("PATH", path)
 	n.eventually("the bridge has the addresses when the switch is back", func() bool { return n.on(ovsdb.PhysicalBridge) && n.reached() })
+}
+
+// TestAddressesComeBeforeConnections ends the supervisor while the switch says nothing
+// of its connections: the node is reached all the same, long before they are given up.
+func TestAddressesComeBeforeConnections(t *testing.T) {
+	n := newNode(t)
+	n.start()
+	n.takeUplink()
+	n.eventually("the node is reached by the bridge", func() bool { return n.on(ovsdb.PhysicalBridge) && n.reached() })
+	n.signal("ovs-vswitchd", syscall.SIGSTOP)
+	told := time.Now()
+	ended := make(chan struct{})
+	go func() { n.stop(); close(ended) }()
+	n.eventually("the uplink serves", func() bool { return n.on("up0") && n.reached() })
+	if took := time.Since(told); took > endingTimeout/2 {
+		t.Errorf("the node was cut off for %s", took)
+	}
+	n.signal("ovs-vswitchd", syscall.SIGCONT)
+	<-ended
+	if !n.on("up0") || !n.reached() {
+		t.Errorf("the uplink does not serve after the end:\n%s", n.ip("addr"))
+	}
 }
 
 // TestCheck: what does not run is told.

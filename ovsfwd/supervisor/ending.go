@@ -1,0 +1,91 @@
+package supervisor
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/vishvananda/netns"
+)
+
+const (
+	// endingTimeout bounds what is done before the daemons are ended: a pod has half
+	// a minute in all.
+	endingTimeout = 15 * time.Second
+	// awayAtLatest is when the uplink serves the addresses again, whatever is saved
+	// until then: a pod that is deleted by force is killed two seconds after it was
+	// told to end, and the node would be cut off.
+	awayAtLatest = time.Second
+)
+
+// ending saves what would be lost with the daemons. Most connections are carried
+// while packets flow; those that are begun meanwhile once they do not any more.
+func (s *supervisor) ending() {
+	ctx, cancel := context.WithTimeout(context.Background(), endingTimeout)
+	defer cancel()
+	saved := s.awayAfter(awayAtLatest)
+	s.save(ctx, s.carry, s.silence, s.carry)
+	if saved() {
+		// Masqueraded connections were made anew meanwhile, perhaps without the mark.
+		s.save(ctx, s.carry)
+	}
+	s.away()
+}
+
+func (s *supervisor) save(ctx context.Context, saves ...func(context.Context) error) {
+	for _, save := range saves {
+		if err := save(ctx); err != nil {
+			s.log.Error("connections may be lost", "error", err)
+		}
+	}
+}
+
+// awayAfter gives the node's addresses back after some time, on a thread of its own.
+// The function that it returns calls that off, waits for it if it has begun, and
+// reports whether it had. Until then the switch has pods' connections, and can be
+// asked for them as before.
+func (s *supervisor) awayAfter(limit time.Duration) (saved func() bool) {
+	home, err := netns.Get()
+	if err != nil {
+		s.log.Error("the node's addresses are given back behind the connections", "error", err)
+		return func() bool { return false }
+	}
+	stop, done := make(chan struct{}), make(chan bool, 1)
+	go func() {
+		begun := false
+		defer func() { done <- begun }()
+		defer home.Close()
+		select {
+		case <-stop:
+			return
+		case <-time.After(limit):
+		}
+		// Never unlocked: a thread that was moved ends with the goroutine.
+		runtime.LockOSThread()
+		if err := enter(home); err != nil {
+			s.log.Error("the node's addresses are given back behind the connections", "error", err)
+			return
+		}
+		begun = true
+		s.away()
+	}()
+	return func() bool { close(stop); return <-done }
+}
+
+// enter moves the thread to a network namespace, unless it is there: that needs
+// rights which are not had where there is but one.
+func enter(home netns.NsHandle) error {
+	now, err := netns.Get()
+	if err != nil {
+		return fmt.Errorf("network namespace: %w", err)
+	}
+	defer now.Close()
+	if now.Equal(home) {
+		return nil
+	}
+	if err := netns.Set(home); err != nil {
+		return fmt.Errorf("enter network namespace: %w", err)
+	}
+	return nil
+}
