@@ -72,9 +72,10 @@ func newClients(config *rest.Config) (*clients, error) {
 	return c, nil
 }
 
-// dialer returns one whose connections notice soon when they are dead. An agent
-// whose uplink moves to another bridge loses what netfilter knows of a connection
-// that kube-proxy masquerades: the next change comes to a port that is nobody's, the
+// dialer returns one whose connections notice soon when they are dead. Whoever moves
+// a node's address to another interface has netfilter forget the connections that
+// kube-proxy masquerades (ovsfwd/uplink sees to it that it does not, others may not):
+// the next change comes to a port that is nobody's, the
 // API server gives the watch up, and the agent, which only listens, would hear of it
 // half a minute later, by HTTP/2's own pings.
 func dialer() *net.Dialer {
