@@ -13,7 +13,7 @@ func TestBadChoicesFailBeforeAnythingIsMade(t *testing.T) {
 		want   string
 	}{
 		{Config{Tunnel: "gnv"}, `tunnel: "gnv" is not one of geneve, vxlan, gre`},
-		{Config{Datapath: "kernel"}, `datapath: "kernel" is not one of system, netdev`},
+		{Config{Datapath: "kernel"}, `datapath: "kernel" is not one of auto, system, netdev`},
 		{Config{Backend: "ebpf"}, `backend: "ebpf" is not one of nftables`},
 		{Config{LogLevel: "loud"}, `logLevel: "loud" is not one of`},
 	} {
