@@ -113,7 +113,7 @@ func Restore(bridge string) (Moved, error) {
 	// What fails keeps nothing else from being given back.
 	err = Unshield()
 	moved, errMoved := m.all()
-	return moved, errors.Join(err, errMoved, m.unmerged())
+	return moved, errors.Join(err, errMoved, m.asBefore())
 }
 
 // all moves both families.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/internal/ethtool"
+	"github.com/felixlike/felixlike/internal/sysctl"
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 )
 
@@ -69,6 +70,46 @@ func TestSegments(t *testing.T) {
 		if merges, err := ethtool.Get("up0", ethtool.GRO); merges != before || err != nil {
 			t.Errorf("the uplink merges segments: %v, %v; before: %v", merges, err, before)
 		}
+	}
+}
+
+// TestReversePathFilter: while the routes lead to the bridge, the uplink's filter is
+// not strict, and as it was afterwards.
+func TestReversePathFilter(t *testing.T) {
+	for _, c := range []struct{ all, uplink, moved string }{{"0", "1", "2"}, {"1", "0", "2"}, {"0", "0", "0"}, {"2", "1", "1"}} {
+		inNamespace(t)
+		set := func(name, value string) {
+			if err := sysctl.Write(filterKey(name), value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		check := func(when, want string) {
+			t.Helper()
+			if have, err := sysctl.Read(filterKey("up0")); have != want || err != nil {
+				t.Errorf("%s, all %s, uplink %s: rp_filter %s, %v; want %s", when, c.all, c.uplink, have, err, want)
+			}
+		}
+		set("all", c.all)
+		set("up0", c.uplink)
+		for range 2 {
+			move(t, Moved{Addresses: 2, Routes: 3})
+			move(t, Moved{})
+			check("moved", c.moved)
+			if name, err := StandsFor("phy0"); name != "up0" || err != nil {
+				t.Errorf("phy0 stands for %q, %v", name, err)
+			}
+			if _, err := Restore("phy0"); err != nil {
+				t.Fatal(err)
+			}
+			check("restored", c.uplink)
+		}
+		// What somebody else sets stays.
+		move(t, Moved{Addresses: 2, Routes: 3})
+		set("up0", "0")
+		if _, err := Restore("phy0"); err != nil {
+			t.Fatal(err)
+		}
+		check("set by somebody", "0")
 	}
 }
 
