@@ -37,8 +37,8 @@ type bridge struct {
 	localIP netip.Addr
 	client  *ovsdb.Client
 	// ensured tells that bridge and ports are as wanted, moved that the uplink's
-	// addresses are.
-	ensured, moved bool
+	// addresses are, outdated that those may be others since.
+	ensured, moved, outdated bool
 	// abandoned is since when nobody serves the bridge with the node's addresses, or
 	// zero.
 	abandoned time.Time
@@ -62,13 +62,17 @@ func newBridge(o bridgeOptions) *bridge {
 	return b
 }
 
-// OnUpdate takes this node's NodeUpdate.
+// OnUpdate takes this node's NodeUpdate, and a HostAddressesUpdate: what the uplink
+// has got or lost, the bridge has to have or to lose too.
 func (b *bridge) OnUpdate(u model.Update) {
-	if n, ok := u.(model.NodeUpdate); ok && n.Node.Name == b.node {
-		if ip := n.Node.Address(model.IPv4); ip != b.localIP {
+	switch u := u.(type) {
+	case model.NodeUpdate:
+		if ip := u.Node.Address(model.IPv4); u.Node.Name == b.node && ip != b.localIP {
 			b.localIP = ip
 			b.invalidate()
 		}
+	case model.HostAddressesUpdate:
+		b.outdated = true
 	}
 }
 
@@ -192,11 +196,11 @@ func (b *bridge) open(ctx context.Context, cfg ovsdb.Config) error {
 // moveUplink has the node's addresses where the switch serves them. It comes
 // behind a connection to the switch: one that does not run serves nothing.
 func (b *bridge) moveUplink() (int, error) {
-	if b.cfg.Uplink == "" || b.moved {
+	if b.cfg.Uplink == "" || b.moved && !b.outdated {
 		return 0, nil
 	}
 	m, err := uplink.Move(b.cfg.Uplink, ovsdb.PhysicalBridge, b.localIP)
-	b.moved = err == nil
+	b.moved, b.outdated = err == nil, false
 	return m.Addresses + m.Routes + m.Forgotten, err
 }
 

@@ -1,6 +1,7 @@
 package hostnet
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -26,8 +27,8 @@ const (
 )
 
 // WatchAddresses calls update with all addresses that this network namespace
-// answers to, sorted, once at the start and whenever they have changed, until ctx
-// ends. Loopback addresses and IPv6 link-local ones are left out, and what is on an
+// answers to, sorted, once at the start and whenever they have changed, or another
+// interface has one of them, until ctx ends. Loopback addresses and IPv6 link-local ones are left out, and what is on an
 // interface that is down: the kernel does not take that for its own. failed hears
 // of what went wrong; it is tried again. The list is read in full each time, so lost
 // notifications do no harm.
@@ -56,9 +57,15 @@ func WatchAddresses(ctx context.Context, update func([]netip.Addr), failed func(
 type addressWatch struct {
 	update func([]netip.Addr)
 	told   bool
-	last   []netip.Addr
+	last   []placed
 	// up are the interfaces with addresses that count, and whether they are up.
 	up map[int32]bool
+}
+
+// placed is an address where it is.
+type placed struct {
+	addr  netip.Addr
+	index int32
 }
 
 // run subscribes, and reads the list after each notification, until something
@@ -125,7 +132,7 @@ func (w *addressWatch) list() (whole bool, err error) {
 		return false, fmt.Errorf("list addresses: %w", err)
 	}
 	w.up = map[int32]bool{}
-	var now []netip.Addr
+	var now []placed
 	for _, a := range all {
 		addr, ok := netip.AddrFromSlice(a.IP)
 		if addr = addr.Unmap(); !ok || addr.IsLoopback() || addr.Is6() && addr.IsLinkLocalUnicast() {
@@ -138,14 +145,17 @@ func (w *addressWatch) list() (whole bool, err error) {
 			}
 		}
 		if w.up[index] {
-			now = append(now, addr)
+			now = append(now, placed{addr, index})
 		}
 	}
-	slices.SortFunc(now, netip.Addr.Compare)
-	now = slices.Compact(now)
+	slices.SortFunc(now, func(a, b placed) int { return cmp.Or(a.addr.Compare(b.addr), cmp.Compare(a.index, b.index)) })
 	if !w.told || !slices.Equal(now, w.last) {
 		w.told, w.last = true, now
-		w.update(now)
+		var addrs []netip.Addr
+		for _, p := range now {
+			addrs = append(addrs, p.addr)
+		}
+		w.update(slices.Compact(addrs))
 	}
 	return true, nil
 }

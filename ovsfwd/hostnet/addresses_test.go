@@ -112,6 +112,25 @@ func TestAddressesFollowInterfaces(t *testing.T) {
 	l.want(t, "an interface is gone", "10.96.0.1")
 }
 
+// An address that two interfaces have is told again when one of them loses it.
+func TestAddressOfTwoInterfaces(t *testing.T) {
+	inNamespace(t)
+	ip(t, "link", "set", "flx-gw0", "up")
+	l := watchAddresses(t)
+	l.want(t, "at the start", "192.168.50.11", "fd00:10::c0a8:320b")
+	count := 1
+	for _, verb := range []string{"add", "del"} {
+		ip(t, "address", verb, "192.168.50.11/32", "dev", "flx-gw0")
+		count++
+		for deadline := time.Now().Add(10 * time.Second); len(l.all()) < count; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("after %s: %d lists, want %d", verb, len(l.all()), count)
+			}
+		}
+		l.want(t, verb, "192.168.50.11", "fd00:10::c0a8:320b")
+	}
+}
+
 // Addresses that change faster than anybody listens are all known in the end, and are
 // not told one by one.
 func TestAddressesUnderStorm(t *testing.T) {
