@@ -4,7 +4,10 @@ import "testing"
 
 // TestCluster installs felixlike into a cluster, uses it, and removes it.
 func TestCluster(t *testing.T) {
-	if suite() == conformance {
+	switch suite() {
+	case none:
+		t.Skipf("a cluster takes minutes: make test-cluster brings it up, or %s=%s", suiteVariable, quick)
+	case conformance:
 		t.Skip("the suite is conformance")
 	}
 	for _, backend := range words(backendsVariable, "nftables") {
