@@ -179,10 +179,14 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	crossing.Steer(a.backend.Place)
 	back := &comeback{crossing: crossing, judges: crossing.judges, log: log.With("component", "driver")}
 	host := hostnet.NewReconciler()
-	br := newBridge(bridgeOptions{
+	options := bridgeOptions{
 		db: a.bridgeConfig(), runDir: cfg.OVSRunDir, flows: flows, network: a.network,
 		gatewayMTU: host.SetMTU, connected: back.found, log: log,
-	})
+	}
+	if r, ok := a.source.(interface{ Reconnect() }); ok {
+		options.readdressed = r.Reconnect
+	}
+	br := newBridge(options)
 	timing := DefaultTiming()
 	timing.Resync = time.Duration(cfg.ResyncInterval)
 	return New(Config{

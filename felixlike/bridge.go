@@ -27,7 +27,10 @@ type bridge struct {
 	// connected is told of a new connection to the switch, and whether that has no
 	// forwarding flows.
 	connected func(empty bool)
-	log       *slog.Logger
+	// readdressed is told that the node's addresses or routes are on another
+	// interface now.
+	readdressed func()
+	log         *slog.Logger
 	// forwarding is the connection of the forwarding flows.
 	forwarding link
 	// lost tells the driver that the OpenFlow connection broke.
@@ -53,11 +56,13 @@ type bridgeOptions struct {
 	network    *nodeNetwork
 	gatewayMTU func(int)
 	connected  func(empty bool)
-	log        *slog.Logger
+	// readdressed may be nil.
+	readdressed func()
+	log         *slog.Logger
 }
 
 func newBridge(o bridgeOptions) *bridge {
-	b := &bridge{cfg: o.db, network: o.network, gatewayMTU: o.gatewayMTU, connected: o.connected, log: o.log, lost: make(chan error, 1), node: o.db.NodeName}
+	b := &bridge{cfg: o.db, network: o.network, gatewayMTU: o.gatewayMTU, connected: o.connected, readdressed: o.readdressed, log: o.log, lost: make(chan error, 1), node: o.db.NodeName}
 	b.forwarding = link{socket: Switch{RunDir: o.runDir, Bridge: o.db.Bridge}.management(), flows: o.flows, lost: b.tell}
 	return b
 }
@@ -201,7 +206,11 @@ func (b *bridge) moveUplink() (int, error) {
 	}
 	m, err := uplink.Move(b.cfg.Uplink, ovsdb.PhysicalBridge, b.localIP)
 	b.moved, b.outdated = err == nil, false
-	return m.Addresses + m.Routes + m.Forgotten, err
+	n := m.Addresses + m.Routes + m.Forgotten
+	if n > 0 && b.readdressed != nil {
+		b.readdressed()
+	}
+	return n, err
 }
 
 // applyFlows brings the forwarding flows to what is wanted.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/connrotation"
 )
 
 // LoadConfig returns how to reach the API server: by a kubeconfig file, or, if
@@ -35,10 +36,12 @@ func LoadConfig(kubeconfig string) (*rest.Config, error) {
 
 // clients share one connection to the API server.
 type clients struct {
-	http     *http.Client
-	typed    *kubernetes.Clientset
-	dynamic  *dynamic.DynamicClient
-	metadata metadata.Interface
+	http *http.Client
+	// connections are those of http, unless whoever configured it dials himself.
+	connections *connrotation.Dialer
+	typed       *kubernetes.Clientset
+	dynamic     *dynamic.DynamicClient
+	metadata    metadata.Interface
 }
 
 // newClients returns clients that ask for protobuf where the API offers it, and
@@ -48,14 +51,15 @@ func newClients(config *rest.Config) (*clients, error) {
 	asJSON.WarningHandler = rest.NoWarnings{}
 	// Watches last; a client's own limit is for requests that repeat.
 	asJSON.QPS, asJSON.Burst = 50, 100
+	c := &clients{}
 	if asJSON.Dial == nil {
-		asJSON.Dial = dialer().DialContext
+		c.connections = connrotation.NewDialer(dialer().DialContext)
+		asJSON.Dial = c.connections.DialContext
 	}
 	asProtobuf := rest.CopyConfig(asJSON)
 	asProtobuf.ContentType = runtime.ContentTypeProtobuf
 	asProtobuf.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 
-	c := &clients{}
 	var err error
 	if c.http, err = rest.HTTPClientFor(asJSON); err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
@@ -86,6 +90,16 @@ func dialer() *net.Dialer {
 }
 
 func (c *clients) close() { utilnet.CloseIdleConnectionsFor(c.http.Transport) }
+
+// Reconnect begins the connections to the API server anew; what is read goes on. It
+// is for when the node's addresses have moved: a connection from before may be dead
+// in one direction only, so that changes do not come any more and its keep-alive
+// probes are answered all the same.
+func (s *Source) Reconnect() {
+	if s.clients.connections != nil {
+		s.clients.connections.CloseAll()
+	}
+}
 
 // kinds returns all kinds in their order.
 func (c *clients) kinds(node string) [kinds]*kind {

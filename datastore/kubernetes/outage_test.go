@@ -193,3 +193,18 @@ func TestGate(t *testing.T) {
 	f.Refuse(0)
 	v.Until(t, "in sync", func(s kubernetestest.Seen) bool { return s.Last.InSync && inOrder(s) })
 }
+
+// TestReconnect: changes come by a connection of after the node's addresses have
+// moved, and nothing is taken for gone.
+func TestReconnect(t *testing.T) {
+	f := newFixture(t)
+	f.pods(t, "a", "b")
+	v := f.open(t)
+	before := v.Sync(t)
+	v.Source().Reconnect()
+	f.pods(t, "c")
+	seen := v.Until(t, "a change of after", func(s kubernetestest.Seen) bool { return has("c")(s) && inOrder(s) })
+	if seen.Events != before.Events+1 || seen.Deleted != 0 {
+		t.Errorf("%d events, %d deleted", seen.Events-before.Events, seen.Deleted)
+	}
+}
