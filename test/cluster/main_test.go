@@ -205,10 +205,8 @@ func (s *site) tell(t *testing.T) {
 		out, err := s.Kubectl(ctx, strings.Fields(args)...)
 		t.Logf("== kubectl %s (%v)\n%s", args, err, out)
 	}
-	if dir := os.Getenv("FELIXLIKE_CLUSTER_KEEP"); dir != "" {
-		t.Logf("waiting: the cluster is left up while %s exists", dir)
-		for _, err := os.Stat(dir); err == nil; _, err = os.Stat(dir) {
-			time.Sleep(time.Second)
-		}
+	keep := os.Getenv(keepVariable)
+	for _, err := os.Stat(keep); err == nil; _, err = os.Stat(keep) {
+		time.Sleep(time.Second)
 	}
 }

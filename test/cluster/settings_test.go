@@ -20,6 +20,9 @@ const (
 	suiteVariable = "FELIXLIKE_CLUSTER_SUITE"
 	// parallelVariable is how many upstream specs run at a time.
 	parallelVariable = "FELIXLIKE_CLUSTER_PARALLEL"
+	// keepVariable names a file: while it exists, a cluster on which a test has
+	// failed is left up, to look at.
+	keepVariable = "FELIXLIKE_CLUSTER_KEEP"
 )
 
 // reference is kubelab's own.
