@@ -117,6 +117,15 @@ type Connection struct {
 	Timeout time.Duration
 	// status has the kernel's bits, of which some cannot be changed.
 	status uint32
+	// windows is by how many bits the windows of a TCP connection's ends are scaled;
+	// unscaled means that they are not.
+	windows scale
+}
+
+// scale is the scale of two windows, and whether both ends have agreed to it.
+type scale struct {
+	agreed          bool
+	original, reply uint8
 }
 
 // Translated reports whether an address or port is translated.

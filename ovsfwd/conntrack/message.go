@@ -45,6 +45,8 @@ const (
 	attrInfoSCTP = 3
 
 	attrTCPState         = 1
+	attrTCPScaleOriginal = 2
+	attrTCPScaleReply    = 3
 	attrTCPFlagsOriginal = 4
 	attrTCPFlagsReply    = 5
 
@@ -63,6 +65,9 @@ const (
 // tcpLiberal is IP_CT_TCP_FLAG_BE_LIBERAL: segments are in the window whatever
 // their numbers are.
 const tcpLiberal uint8 = 0x08
+
+// tcpScaled is IP_CT_TCP_FLAG_WINDOW_SCALE: the end has said how it scales its window.
+const tcpScaled uint8 = 0x01
 
 // put writes the message of one entry.
 func (k *Kernel) put(p *Put) {
@@ -169,10 +174,19 @@ func putProtoinfo(b *nfnetlink.Buffer, p *Put, whole bool) {
 		if whole {
 			b.Uint8(attrTCPState, uint8(p.State))
 		}
+		var flags uint8
 		if p.Liberal {
+			flags |= tcpLiberal
+		}
+		if p.New && p.windows.agreed {
+			flags |= tcpScaled
+			b.Uint8(attrTCPScaleOriginal, p.windows.original)
+			b.Uint8(attrTCPScaleReply, p.windows.reply)
+		}
+		if flags != 0 {
 			// struct nf_ct_tcp_flags: flags, mask.
-			b.Data(attrTCPFlagsOriginal, []byte{tcpLiberal, tcpLiberal})
-			b.Data(attrTCPFlagsReply, []byte{tcpLiberal, tcpLiberal})
+			b.Data(attrTCPFlagsOriginal, []byte{flags, flags})
+			b.Data(attrTCPFlagsReply, []byte{flags, flags})
 		}
 		b.Close(tcp)
 		b.Close(info)
@@ -257,22 +271,27 @@ func parseProto(t *Tuple, b []byte) {
 
 func parseProtoinfo(c *Connection, b []byte) {
 	for protocol, info := range nfnetlink.Attributes(b) {
-		var liberal [2]bool
+		var flags [2]uint8
 		for kind, v := range nfnetlink.Attributes(info) {
 			switch {
 			case protocol == attrInfoTCP && kind == attrTCPState, protocol == attrInfoSCTP && kind == attrSCTPState:
 				c.State = State(number8(v))
 			case protocol == attrInfoTCP && kind == attrTCPFlagsOriginal:
-				liberal[0] = number8(v)&tcpLiberal != 0
+				flags[0] = number8(v)
 			case protocol == attrInfoTCP && kind == attrTCPFlagsReply:
-				liberal[1] = number8(v)&tcpLiberal != 0
+				flags[1] = number8(v)
+			case protocol == attrInfoTCP && kind == attrTCPScaleOriginal:
+				c.windows.original = number8(v)
+			case protocol == attrInfoTCP && kind == attrTCPScaleReply:
+				c.windows.reply = number8(v)
 			case protocol == attrInfoSCTP && kind == attrSCTPOriginal:
 				c.VTags[0] = number32(v)
 			case protocol == attrInfoSCTP && kind == attrSCTPReply:
 				c.VTags[1] = number32(v)
 			}
 		}
-		c.Liberal = liberal[0] && liberal[1]
+		c.Liberal = flags[0]&flags[1]&tcpLiberal != 0
+		c.windows.agreed = flags[0]&flags[1]&tcpScaled != 0
 	}
 }
 

@@ -37,7 +37,9 @@ func (c *Connection) MasqueradedBy(address netip.Addr) bool {
 // Rebind makes entries that Dump gave anew, as they are, but for the interface that
 // masquerading has bound them to: the kernel ends a masqueraded connection whose
 // packets leave by another interface, or whose interface loses the address
-// (nf_nat_oif_changed, masq_inet_event). No message comes between the end of an entry
+// (nf_nat_oif_changed, masq_inet_event). The numbers of TCP segments are learned from
+// the next ones, for which the scale of windows is kept: without it most segments
+// would be out of the window, and not be translated. No message comes between the end of an entry
 // and its new beginning. It returns how many were made; echo requests and the like
 // are left alone.
 func (k *Kernel) Rebind(all []Connection) (int, error) {

@@ -100,7 +100,15 @@ metadata: {namespace: services, name: one}
 spec: {podSelector: {matchLabels: {pod: one}}, ingress: %s}
 `, j.ingress))
 		}
-		until(t, 30*time.Second, func() error { return w.wrong(j) })
+		began, last := time.Now(), ""
+		until(t, 30*time.Second, func() error {
+			err := w.wrong(j)
+			if now := fmt.Sprint(err); err != nil && now != last {
+				last = now
+				t.Logf("%s: not yet: %v", since(began), err)
+			}
+			return err
+		})
 		if err := w.wrong(j); err != nil {
 			t.Errorf("it did not stay: %v", err)
 		}
