@@ -153,6 +153,9 @@ func Reserved(dir string) (addresses, sandboxes []string, err error) {
 			continue
 		}
 		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if os.IsNotExist(err) { // given back since the directory was read
+			continue
+		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("reservations: %w", err)
 		}
