@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
-
 	"github.com/felixlike/felixlike/bench/worker"
 )
 
@@ -31,15 +29,15 @@ type turn struct {
 func collect(turns []turn, calibration Series) ([]Result, error) {
 	var order []resultKey
 	results := map[resultKey]*Result{}
-	histograms, answered := map[resultKey]*hdrhistogram.Histogram{}, map[resultKey]*hdrhistogram.Histogram{}
+	done, answered := map[resultKey]*latencies{}, map[resultKey]*latencies{}
 	for _, t := range turns {
 		r := results[t.resultKey]
 		if r == nil {
 			r = &Result{Backend: t.backend, Case: t.c, Tool: t.tool}
-			results[t.resultKey], histograms[t.resultKey], answered[t.resultKey] = r, newHistogram(), newHistogram()
+			results[t.resultKey], done[t.resultKey], answered[t.resultKey] = r, newLatencies(), newLatencies()
 			order = append(order, t.resultKey)
 		}
-		if err := errors.Join(record(histograms[t.resultKey], t.Wall), record(answered[t.resultKey], t.Answered)); err != nil {
+		if err := errors.Join(done[t.resultKey].record(t.Wall), answered[t.resultKey].record(t.Answered)); err != nil {
 			return nil, fmt.Errorf("%s %s: %w", t.backend, t.c, err)
 		}
 		r.add(&t.Measurement, loopAround(calibration, t.slot))
@@ -47,9 +45,9 @@ func collect(turns []turn, calibration Series) ([]Result, error) {
 	out := make([]Result, 0, len(order))
 	for _, key := range order {
 		r := results[key]
-		r.Latency = latencyOf(histograms[key])
-		if h := answered[key]; h.TotalCount() > 0 {
-			r.Answered = latencyOf(h)
+		r.Latency = done[key].latency()
+		if a := answered[key].latency(); a.Count > 0 {
+			r.Answered = a
 		}
 		out = append(out, *r)
 	}

@@ -6,8 +6,6 @@ import (
 	"io"
 	"strings"
 	"time"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
 // PacketsReport is what a run over packets has measured.
@@ -45,14 +43,14 @@ type packetsResults []*packetsResult
 
 type packetsResult struct {
 	PacketsResult
-	histogram *hdrhistogram.Histogram
+	latencies *latencies
 }
 
 func newPacketsResults(backends []string) packetsResults {
 	var all packetsResults
 	for _, kind := range trafficKinds() {
 		for _, b := range backends {
-			all = append(all, &packetsResult{PacketsResult: PacketsResult{Backend: b, Kind: string(kind)}, histogram: newHistogram()})
+			all = append(all, &packetsResult{PacketsResult: PacketsResult{Backend: b, Kind: string(kind)}, latencies: newLatencies()})
 		}
 	}
 	return all
@@ -69,7 +67,7 @@ func (all packetsResults) add(backend string, kind trafficKind, s sample) error 
 		}
 		r.PerSecond = append(r.PerSecond, count/s.seconds)
 		r.SwitchCPU = append(r.SwitchCPU, s.switchCPU/s.seconds)
-		return record(r.histogram, s.latencies)
+		return r.latencies.record(s.latencies)
 	}
 	return fmt.Errorf("no results of %s, %s", backend, kind)
 }
@@ -77,7 +75,7 @@ func (all packetsResults) add(backend string, kind trafficKind, s sample) error 
 func (all packetsResults) collect() []PacketsResult {
 	var out []PacketsResult
 	for _, r := range all {
-		r.Latency = latencyOf(r.histogram)
+		r.Latency = r.latencies.latency()
 		out = append(out, r.PacketsResult)
 	}
 	return out

@@ -163,26 +163,15 @@ func (r *Report) changes() section {
 				"that it has the flows, and has answered a barrier.",
 		},
 	}
-	for _, c := range []struct {
-		worker.Case
-		what string
-	}{
-		{worker.RuleChanged, "one rule of a policy changed"},
-		{worker.ElementAdded, "one pod joins a group"},
-		{worker.ElementRemoved, "one pod leaves a group"},
-		{worker.EndpointAdded, "one endpoint added"},
-		{worker.EndpointRemoved, "one endpoint removed"},
-		{worker.PolicyAdded, "one policy added"},
-		{worker.PolicyRemoved, "one policy removed"},
-	} {
-		r.each(c.Case, func(b string, f *Result) {
+	for _, c := range Changes() {
+		r.each(c, func(b string, f *Result) {
 			has := []string{"", ""}
 			if a := f.Answered; a.Count > 0 {
 				has = []string{duration(a.P50), duration(a.P99)}
 			}
-			s.rows = append(s.rows, slices.Concat(times(c.what, f), has, []string{
+			s.rows = append(s.rows, slices.Concat(times(Words(c), f), has, []string{
 				grouped(f.Latency.Count), spreadSeconds(f.CPU), spread(r.ofFirst(f), multiples()), inKernel(f), inSwitch(f), middle(f.CPUOfLoop, plain()),
-				middle(f.Writes, plain()), r.programs(f), beside(r.Profile.Name, b, c.Case),
+				middle(f.Writes, plain()), r.programs(f), beside(r.Profile.Name, b, c),
 			}))
 		})
 	}
@@ -204,18 +193,9 @@ func (r *Report) foreign() section {
 			s.text = append(s.text, fmt.Sprintf("%s does not hear of foreign changes: the full re-check, every %s, finds and undoes them.", b, duration(every)))
 		}
 	}
-	for _, c := range []struct {
-		worker.Case
-		what string
-	}{
-		{worker.ForeignRule, "one rule of a policy deleted"},
-		{worker.ForeignChain, "all rules of a policy deleted"},
-		{worker.ForeignElement, "one member of a group deleted"},
-		{worker.ForeignDispatch, "one endpoint's dispatch deleted"},
-		{worker.ForeignAll, "everything deleted"},
-	} {
-		r.each(c.Case, func(b string, f *Result) {
-			s.rows = append(s.rows, slices.Concat(times(c.what, f), []string{
+	for _, c := range ForeignChanges() {
+		r.each(c, func(b string, f *Result) {
+			s.rows = append(s.rows, slices.Concat(times(Words(c), f), []string{
 				grouped(f.Latency.Count), middleSeconds(f.HeardWall), spreadSeconds(f.CPU), inKernel(f), inSwitch(f), middle(f.CPUOfLoop, plain()), middle(f.Writes, plain()), "Felix up to 180 s",
 			}))
 		})

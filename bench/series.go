@@ -91,6 +91,9 @@ type Latency struct {
 	Max float64 `json:"maxSeconds"`
 	// Count is the number of operations.
 	Count int64 `json:"count"`
+	// P50Rounds and P99Rounds are the quantiles of each round alone.
+	P50Rounds Series `json:"p50OfRoundsSeconds,omitempty"`
+	P99Rounds Series `json:"p99OfRoundsSeconds,omitempty"`
 }
 
 // Bounds and precision of a histogram: from a microsecond to ten minutes, with
@@ -105,19 +108,38 @@ func newHistogram() *hdrhistogram.Histogram {
 	return hdrhistogram.New(histogramMin, histogramMax, histogramDigits)
 }
 
-func record(h *hdrhistogram.Histogram, samples []time.Duration) error {
+// latencies are those of operations, while rounds come in.
+type latencies struct {
+	all      *hdrhistogram.Histogram
+	p50, p99 Series
+}
+
+func newLatencies() *latencies { return &latencies{all: newHistogram()} }
+
+// record adds the operations of a round.
+func (l *latencies) record(samples []time.Duration) error {
+	if len(samples) == 0 {
+		return nil
+	}
+	round := newHistogram()
 	for _, s := range samples {
-		if err := h.RecordValue(int64(s)); err != nil {
+		if err := round.RecordValue(int64(s)); err != nil {
 			return fmt.Errorf("record a latency of %s: %w", s, err)
 		}
 	}
+	l.p50, l.p99 = append(l.p50, quantile(round, 50)), append(l.p99, quantile(round, 99))
+	l.all.Merge(round)
 	return nil
 }
 
-func latencyOf(h *hdrhistogram.Histogram) Latency {
-	seconds := func(ns int64) float64 { return time.Duration(ns).Seconds() }
+func (l *latencies) latency() Latency {
 	return Latency{
-		P50: seconds(h.ValueAtQuantile(50)), P90: seconds(h.ValueAtQuantile(90)), P99: seconds(h.ValueAtQuantile(99)),
-		Max: seconds(h.Max()), Count: h.TotalCount(),
+		P50: quantile(l.all, 50), P90: quantile(l.all, 90), P99: quantile(l.all, 99),
+		Max: time.Duration(l.all.Max()).Seconds(), Count: l.all.TotalCount(), P50Rounds: l.p50, P99Rounds: l.p99,
 	}
+}
+
+// quantile returns it in seconds.
+func quantile(h *hdrhistogram.Histogram, percent float64) float64 {
+	return time.Duration(h.ValueAtQuantile(percent)).Seconds()
 }
