@@ -2,17 +2,17 @@ package bench
 
 import "github.com/felixlike/felixlike/bench/worker"
 
-// Changes are the cases of one change at a time, in the order of reports.
-func Changes() []worker.Case {
+// ChangeCases are the cases of one change at a time, in the order of reports.
+func ChangeCases() []worker.Case {
 	return []worker.Case{
 		worker.RuleChanged, worker.ElementAdded, worker.ElementRemoved, worker.EndpointAdded, worker.EndpointRemoved,
 		worker.PolicyAdded, worker.PolicyRemoved,
 	}
 }
 
-// ForeignChanges are the cases of changes by other programs, in the order of
+// ForeignCases are the cases of changes by other programs, in the order of
 // reports.
-func ForeignChanges() []worker.Case {
+func ForeignCases() []worker.Case {
 	return []worker.Case{
 		worker.ForeignRule, worker.ForeignChain, worker.ForeignElement, worker.ForeignDispatch, worker.ForeignAll,
 	}

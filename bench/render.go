@@ -163,7 +163,7 @@ func (r *Report) changes() section {
 				"that it has the flows, and has answered a barrier.",
 		},
 	}
-	for _, c := range Changes() {
+	for _, c := range ChangeCases() {
 		r.each(c, func(b string, f *Result) {
 			has := []string{"", ""}
 			if a := f.Answered; a.Count > 0 {
@@ -193,7 +193,7 @@ func (r *Report) foreign() section {
 			s.text = append(s.text, fmt.Sprintf("%s does not hear of foreign changes: the full re-check, every %s, finds and undoes them.", b, duration(every)))
 		}
 	}
-	for _, c := range ForeignChanges() {
+	for _, c := range ForeignCases() {
 		r.each(c, func(b string, f *Result) {
 			s.rows = append(s.rows, slices.Concat(times(Words(c), f), []string{
 				grouped(f.Latency.Count), middleSeconds(f.HeardWall), spreadSeconds(f.CPU), inKernel(f), inSwitch(f), middle(f.CPUOfLoop, plain()), middle(f.Writes, plain()), "Felix up to 180 s",

@@ -108,6 +108,23 @@ func newHistogram() *hdrhistogram.Histogram {
 	return hdrhistogram.New(histogramMin, histogramMax, histogramDigits)
 }
 
+func record(h *hdrhistogram.Histogram, samples []time.Duration) error {
+	for _, s := range samples {
+		if err := h.RecordValue(int64(s)); err != nil {
+			return fmt.Errorf("record a latency of %s: %w", s, err)
+		}
+	}
+	return nil
+}
+
+func latencyOf(h *hdrhistogram.Histogram) Latency {
+	seconds := func(ns int64) float64 { return time.Duration(ns).Seconds() }
+	return Latency{
+		P50: seconds(h.ValueAtQuantile(50)), P90: seconds(h.ValueAtQuantile(90)), P99: seconds(h.ValueAtQuantile(99)),
+		Max: seconds(h.Max()), Count: h.TotalCount(),
+	}
+}
+
 // latencies are those of operations, while rounds come in.
 type latencies struct {
 	all      *hdrhistogram.Histogram
@@ -122,24 +139,17 @@ func (l *latencies) record(samples []time.Duration) error {
 		return nil
 	}
 	round := newHistogram()
-	for _, s := range samples {
-		if err := round.RecordValue(int64(s)); err != nil {
-			return fmt.Errorf("record a latency of %s: %w", s, err)
-		}
+	if err := record(round, samples); err != nil {
+		return err
 	}
-	l.p50, l.p99 = append(l.p50, quantile(round, 50)), append(l.p99, quantile(round, 99))
+	of := latencyOf(round)
+	l.p50, l.p99 = append(l.p50, of.P50), append(l.p99, of.P99)
 	l.all.Merge(round)
 	return nil
 }
 
 func (l *latencies) latency() Latency {
-	return Latency{
-		P50: quantile(l.all, 50), P90: quantile(l.all, 90), P99: quantile(l.all, 99),
-		Max: time.Duration(l.all.Max()).Seconds(), Count: l.all.TotalCount(), P50Rounds: l.p50, P99Rounds: l.p99,
-	}
-}
-
-// quantile returns it in seconds.
-func quantile(h *hdrhistogram.Histogram, percent float64) float64 {
-	return time.Duration(h.ValueAtQuantile(percent)).Seconds()
+	out := latencyOf(l.all)
+	out.P50Rounds, out.P99Rounds = l.p50, l.p99
+	return out
 }
