@@ -85,7 +85,7 @@ func Run(ctx context.Context, l *lab.Lab, steps []truthtable.Step, options Optio
 
 func runStep(ctx context.Context, l *lab.Lab, step *truthtable.Step, options Options) (Outcome, error) {
 	o := Outcome{Suite: step.Suite, Case: step.Case, Step: step.Step}
-	probes, err := probesOf(step, options.Family)
+	probes, err := Probes(step, options.Family)
 	if err != nil {
 		return o, err
 	}
@@ -137,7 +137,8 @@ func insist(ctx context.Context, l *lab.Lab, step *truthtable.Step, results []la
 	return late
 }
 
-func probesOf(step *truthtable.Step, family model.Family) ([]lab.Probe, error) {
+// Probes returns the probes of a step, as a lab takes them.
+func Probes(step *truthtable.Step, family model.Family) ([]lab.Probe, error) {
 	probes := make([]lab.Probe, len(step.Probes))
 	for i, p := range step.Probes {
 		proto, err := model.ParseProtocol(p.Protocol)
