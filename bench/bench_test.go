@@ -103,6 +103,7 @@ func smallRun(t *testing.T, rounds int) (bench.Config, *steps) {
 	profile.Idle = 20 * time.Millisecond
 	s := &steps{at: func(string) {}}
 	return bench.Config{
+		Parts:   []bench.Part{bench.Programming},
 		Profile: profile, Backends: backends, Rounds: rounds, Worker: []string{program, asWorker},
 		Command: "the test", Progress: s,
 	}, s

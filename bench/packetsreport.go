@@ -1,41 +1,96 @@
 package bench
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
-	"strings"
 	"time"
+
+	"github.com/felixlike/felixlike/bench/workload"
 )
 
-// PacketsReport is what a run over packets has measured.
-type PacketsReport struct {
-	Version int `json:"version"`
-	// Command reproduces the run.
-	Command  string    `json:"command"`
-	Started  time.Time `json:"started"`
-	Took     float64   `json:"tookSeconds"`
-	Rounds   int       `json:"rounds"`
-	Duration float64   `json:"durationSeconds"`
-	Policies int       `json:"policies"`
+// NoBackend is the name of what packets are compared with: the same switch,
+// with two ports and one flow that switches by address, without an agent.
+const NoBackend = "none"
+
+// TrafficKind is a kind of traffic between two pods.
+type TrafficKind string
+
+const (
+	// Connections opens TCP connections, one after the other.
+	Connections TrafficKind = "connections"
+	// RoundTrips sends a byte to and fro on one TCP connection.
+	RoundTrips TrafficKind = "round-trips"
+	// Stream sends as much as it can on one TCP connection.
+	Stream TrafficKind = "stream"
+)
+
+// TrafficKinds returns all kinds, in the order in which they are measured.
+func TrafficKinds() []TrafficKind { return []TrafficKind{Connections, RoundTrips, Stream} }
+
+// Packets is what packets of pods found on their way.
+type Packets struct {
+	// Duration is how long each kind of traffic was measured in a turn.
+	Duration float64 `json:"durationSeconds"`
 	// Datapath is the bridge's: what the userspace one measures says nothing of
 	// the kernel's.
-	Datapath string          `json:"datapath"`
-	Machine  Machine         `json:"machine"`
-	Backends []string        `json:"backends"`
-	Results  []PacketsResult `json:"results"`
+	Datapath string `json:"datapath"`
+	// RulesPerPolicy is how many rules each of the policies has.
+	RulesPerPolicy int `json:"rulesPerPolicy"`
+	// Points are the numbers of policies and peers, in the order of the run.
+	Points []workload.Point `json:"points"`
+	// Results have one entry a point, kind and backend, in this order. Those of
+	// NoBackend are of no point: both numbers are zero.
+	Results []PacketsResult `json:"results"`
 }
 
-// PacketsResult is one kind of traffic under one backend.
+// PacketsResult is one kind of traffic under one backend, with so many policies
+// and peers. Series have one value a round.
 type PacketsResult struct {
-	Backend string `json:"backend"`
-	Kind    string `json:"kind"`
+	Backend string         `json:"backend"`
+	At      workload.Point `json:"at"`
+	Kind    TrafficKind    `json:"kind"`
 	// PerSecond is connections, round trips, or bits of a stream.
 	PerSecond Series `json:"perSecond"`
-	// SwitchCPU is the CPU time of the switch's daemon as a share of the time
-	// that was measured.
-	SwitchCPU Series  `json:"switchCPUShare"`
-	Latency   Latency `json:"latency"`
+	// PacketsPerSecond is what the client's interface counted, both ways. Where
+	// interfaces merge segments, what is merged counts as one.
+	PacketsPerSecond Series `json:"packetsPerSecond"`
+	// CPU is the CPU time that the whole machine used, CPUPerPacket by packet of
+	// the above and CPUPerOperation by connection, round trip, or gigabyte (1e9
+	// bytes) of a stream, in seconds. Sender and receiver are in it, and
+	// whatever else the machine does: compare it with that of NoBackend.
+	CPU             Series `json:"cpus"`
+	CPUPerPacket    Series `json:"cpuSecondsPerPacket"`
+	CPUPerOperation Series `json:"cpuSecondsPerOperation"`
+	// SwitchCPU is the part of CPU that ovs-vswitchd used, TrafficCPU that of the
+	// process that sends and receives, with the kernel's work on its behalf.
+	SwitchCPU  Series `json:"switchCPUs"`
+	TrafficCPU Series `json:"trafficCPUs"`
+	// Latency is that of single connections or round trips.
+	Latency Latency `json:"latency,omitzero"`
+}
+
+// Find returns the result of a kind of traffic under a backend at a point, or
+// nil. Those of NoBackend are found at any point.
+func (p *Packets) Find(backend string, at workload.Point, kind TrafficKind) *PacketsResult {
+	for i := range p.Results {
+		r := &p.Results[i]
+		if r.Backend == backend && r.Kind == kind && (r.At == at || backend == NoBackend) {
+			return r
+		}
+	}
+	return nil
+}
+
+// sample is one measurement of a kind of traffic.
+type sample struct {
+	// latencies are of single connections or round trips, took is how long it
+	// went on in all, bytes what a stream has carried.
+	latencies []time.Duration
+	took      time.Duration
+	bytes     int64
+	// packets is what the client's interface counted, cpu what the machine used,
+	// and inSwitch and inTraffic the parts of ovs-vswitchd and of this process.
+	packets                  uint64
+	cpu, inSwitch, inTraffic time.Duration
 }
 
 // packetsResults are the results while they come in.
@@ -46,102 +101,69 @@ type packetsResult struct {
 	latencies *latencies
 }
 
-func newPacketsResults(backends []string) packetsResults {
+// newPacketsResults makes a place for every result there will be.
+func newPacketsResults(backends []string, points []workload.Point) packetsResults {
 	var all packetsResults
-	for _, kind := range trafficKinds() {
-		for _, b := range backends {
-			all = append(all, &packetsResult{PacketsResult: PacketsResult{Backend: b, Kind: string(kind)}, latencies: newLatencies()})
+	add := func(kind TrafficKind, at workload.Point, backend string) {
+		all = append(all, &packetsResult{
+			PacketsResult: PacketsResult{Backend: backend, At: at, Kind: kind}, latencies: newLatencies(),
+		})
+	}
+	for _, kind := range TrafficKinds() {
+		add(kind, workload.Point{}, NoBackend)
+	}
+	for _, at := range points {
+		for _, kind := range TrafficKinds() {
+			for _, b := range backends {
+				add(kind, at, b)
+			}
 		}
 	}
 	return all
 }
 
-func (all packetsResults) add(backend string, kind trafficKind, s sample) error {
+func (all packetsResults) add(backend string, at workload.Point, kind TrafficKind, s sample) error {
 	for _, r := range all {
-		if r.Backend != backend || r.Kind != string(kind) {
-			continue
+		if r.Backend == backend && r.At == at && r.Kind == kind {
+			return r.add(s)
 		}
-		count := float64(len(s.latencies))
-		if kind == stream {
-			count = float64(8 * s.bytes)
-		}
-		r.PerSecond = append(r.PerSecond, count/s.seconds)
-		r.SwitchCPU = append(r.SwitchCPU, s.switchCPU/s.seconds)
-		return r.latencies.record(s.latencies)
 	}
-	return fmt.Errorf("no results of %s, %s", backend, kind)
+	return fmt.Errorf("no results of %s, %s, %s", backend, at, kind)
 }
 
+// add adds a round.
+func (r *packetsResult) add(s sample) error {
+	seconds := s.took.Seconds()
+	// What is counted as operation, and how many of it are told as one.
+	count, perOperation := float64(len(s.latencies)), float64(len(s.latencies))
+	if r.Kind == Stream {
+		count, perOperation = float64(8*s.bytes), float64(s.bytes)/1e9
+	}
+	if count == 0 || s.packets == 0 {
+		return fmt.Errorf("%s under %s: nothing got through", r.Kind, r.Backend)
+	}
+	cpu := s.cpu.Seconds()
+	r.PerSecond = append(r.PerSecond, count/seconds)
+	r.PacketsPerSecond = append(r.PacketsPerSecond, float64(s.packets)/seconds)
+	r.CPU = append(r.CPU, cpu/seconds)
+	r.CPUPerPacket = append(r.CPUPerPacket, cpu/float64(s.packets))
+	r.CPUPerOperation = append(r.CPUPerOperation, cpu/perOperation)
+	r.SwitchCPU = append(r.SwitchCPU, s.inSwitch.Seconds()/seconds)
+	r.TrafficCPU = append(r.TrafficCPU, s.inTraffic.Seconds()/seconds)
+	return r.latencies.record(s.latencies)
+}
+
+// collect returns what was measured.
 func (all packetsResults) collect() []PacketsResult {
 	var out []PacketsResult
 	for _, r := range all {
-		r.Latency = r.latencies.latency()
+		if len(r.PerSecond) == 0 {
+			continue
+		}
+		if l := r.latencies.latency(); l.Count > 0 {
+			r.Latency = l
+		}
 		out = append(out, r.PacketsResult)
 	}
 	return out
 }
-
-// Text writes the report as aligned tables.
-func (r *PacketsReport) Text(w io.Writer) error { return r.document().writeText(w) }
-
-// Markdown writes the report as a page.
-func (r *PacketsReport) Markdown(w io.Writer) error { return r.document().writeMarkdown(w) }
-
-// JSON writes the report as data.
-func (r *PacketsReport) JSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(r)
-}
-
-func (r *PacketsReport) document() *document {
-	d := &document{title: "Packets under " + strings.Join(r.Backends, ", ") + ", datapath " + r.Datapath}
-	intro := []string{
-		fmt.Sprintf("Two pods of one node; %d policies of %d rules apply to the server, and the last rule allows the client. "+
-			"The backend is changed on the live node between the turns.", r.Policies, rulesEach),
-		fmt.Sprintf("%s, %s. Medians of the rounds of %s each, with the lowest and the highest; latencies over all rounds.",
-			rounds(r.Rounds), r.Started.Format(time.DateOnly), duration(r.Duration)),
-	}
-	if r.Datapath == "netdev" {
-		intro = append(intro, "The datapath is Open vSwitch's own in userspace, with connection tracking of its own: these figures "+
-			"compare what the backends ask of it, and say nothing about the speed of the kernel's datapath.")
-	}
-	d.sections = append(d.sections, section{heading: "What this is", text: intro})
-	for _, kind := range trafficKinds() {
-		d.sections = append(d.sections, r.section(kind))
-	}
-	d.sections = append(d.sections, r.Machine.section(r.Command, r.Started, r.Took))
-	return d
-}
-
-func (r *PacketsReport) section(kind trafficKind) section {
-	s := section{left: 1, header: []string{"backend", "per second", "of " + r.Backends[0], "p50", "p99", "max", "vswitchd, CPUs"}}
-	unit := plain()
-	switch kind {
-	case connections:
-		s.heading = "New TCP connections, one after the other"
-	case roundTrips:
-		s.heading = "Round trips of one byte on a TCP connection"
-	case stream:
-		s.heading, unit = "One TCP stream, one way", unitOfBits()
-	}
-	var first Series
-	for _, f := range r.Results {
-		if f.Kind != string(kind) {
-			continue
-		}
-		if first == nil {
-			first = f.PerSecond
-		}
-		row := []string{f.Backend, spread(f.PerSecond, unit), spread(f.PerSecond.over(first), multiples()), "", "", "", spread(f.SwitchCPU, plain())}
-		if f.Latency.Count > 0 {
-			for i, v := range []float64{f.Latency.P50, f.Latency.P99, f.Latency.Max} {
-				row[3+i] = seconds(v).print(v)
-			}
-		}
-		s.rows = append(s.rows, row)
-	}
-	return s
-}
-
-func unitOfBits() unit { return unit{" Mbit", 1e-6} }

@@ -26,18 +26,42 @@ func (r *Report) JSON(w io.Writer) error {
 }
 
 func (r *Report) document() *document {
-	d := &document{title: "Benchmark " + r.Profile.Name + ": " + strings.Join(r.Backends, ", ")}
-	d.sections = append(d.sections, section{heading: "Workload", text: []string{
-		r.Profile.String() + ". Endpoints share no list of policies; members of groups are pods of other nodes; IPv4.",
-		fmt.Sprintf("%s, %s. Medians of the rounds, with the lowest and the highest of them.", rounds(r.Rounds), r.Started.Format(time.DateOnly)),
-	}})
+	d := &document{title: r.title()}
+	if len(r.Results) > 0 {
+		d.sections = append(d.sections, section{heading: "Workload", text: []string{
+			r.Profile.String() + ". Endpoints share no list of policies; members of groups are pods of other nodes; IPv4.",
+			r.turns(),
+		}})
+	}
 	for _, s := range []section{r.loads(), r.changes(), r.foreign(), r.idle(), r.engine(), r.budgets()} {
 		if len(s.rows) > 0 {
 			d.sections = append(d.sections, s)
 		}
 	}
-	d.sections = append(d.sections, r.notes(), r.Machine.section(r.Command, r.Started, r.Took))
+	if len(r.Results) > 0 {
+		d.sections = append(d.sections, r.notes())
+	}
+	if r.Enforcement != nil {
+		d.sections = append(d.sections, r.enforcement())
+	}
+	if r.Packets != nil {
+		d.sections = append(d.sections, r.packets()...)
+	}
+	d.sections = append(d.sections, r.Machine.section(r.Command, r.Started, r.Took))
 	return d
+}
+
+func (r *Report) title() string {
+	words := []string{"Benchmark"}
+	if r.Profile.Name != "" {
+		words = append(words, r.Profile.Name)
+	}
+	return strings.Join(words, " ") + ": " + strings.Join(r.Backends, ", ")
+}
+
+// turns says how often what was measured, and what is shown of it.
+func (r *Report) turns() string {
+	return fmt.Sprintf("%s, %s. Medians of the rounds, with the lowest and the highest of them.", rounds(r.Rounds), r.Started.Format(time.DateOnly))
 }
 
 func rounds(n int) string {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -80,7 +81,61 @@ func example(t *testing.T) *Report {
 		{engineExample("SmallNamespaces", workloads.EveryPodLocal, 2.8), 1},
 	}, r.Calibration, 1)
 	r.Budgets = evaluate(r)
+	r.Enforcement, r.Packets = enforcementExample(t, r.Backends), packetsExample(t, r.Backends)
 	return r
+}
+
+// packetsExample has two points, the second of which is slower under the second
+// backend.
+func packetsExample(t *testing.T, backends []string) *Packets {
+	t.Helper()
+	points := []workload.Point{{}, {Policies: 100, Peers: 1000}}
+	results := newPacketsResults(backends, points)
+	add := func(b string, at workload.Point, kind TrafficKind, slower float64) {
+		s := sample{took: time.Second, packets: 15000, cpu: ms(1200)[0], inSwitch: ms(700)[0], inTraffic: ms(300)[0]}
+		if kind == Stream {
+			s.bytes = int64(1e8 / slower)
+		} else {
+			s.latencies = slices.Repeat(ms(0.2*slower, 0.3*slower, 4*slower), 1000)
+		}
+		if err := results.add(b, at, kind, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, slower := range []float64{1, 1.2, 0.9} {
+		for _, kind := range TrafficKinds() {
+			add(NoBackend, workload.Point{}, kind, slower/2)
+			for i, b := range backends {
+				for j, at := range points {
+					add(b, at, kind, slower*float64(1+i*j))
+				}
+			}
+		}
+	}
+	return &Packets{Duration: 1, Datapath: "netdev", RulesPerPolicy: 10, Points: points, Results: results.collect()}
+}
+
+func enforcementExample(t *testing.T, backends []string) *Enforcement {
+	t.Helper()
+	results := newEnforcementResults(backends)
+	for _, slower := range []float64{1, 1.2, 0.9} {
+		for _, c := range Changes() {
+			for _, b := range backends {
+				var seen []enforced
+				for _, d := range ms(60, 62*slower, 70) {
+					seen = append(seen, enforced{
+						first: d, last: d + time.Millisecond, begun: d - 5*time.Millisecond, programmed: d - time.Millisecond, resolution: time.Millisecond,
+					})
+				}
+				if err := results.add(b, c, seen); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	return &Enforcement{
+		Interval: 0.001, Policies: 10, Datapath: "netdev", Datastore: "files in a watched directory", Quiet: 0.05, Results: results.collect(),
+	}
 }
 
 // xtablesTurns are those of a backend that starts programs and is told of no

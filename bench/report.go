@@ -2,6 +2,7 @@ package bench
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -11,29 +12,34 @@ import (
 )
 
 // ReportVersion is the version of the format of a Report in JSON.
-const ReportVersion = 1
+const ReportVersion = 2
 
-// Report is what a run has measured.
+// Report is what a run has measured: of each part what was asked for.
 type Report struct {
 	Version int `json:"version"`
 	// Command reproduces the run.
 	Command string           `json:"command"`
 	Started time.Time        `json:"started"`
 	Took    float64          `json:"tookSeconds"`
-	Profile workload.Profile `json:"profile"`
+	Profile workload.Profile `json:"profile,omitzero"`
 	Rounds  int              `json:"rounds"`
 	Machine Machine          `json:"machine"`
 	// Calibration is the CPU time of the calibration loop, before the first
 	// turn and after each, in seconds.
-	Calibration Series   `json:"calibrationCPUSeconds"`
+	Calibration Series   `json:"calibrationCPUSeconds,omitempty"`
 	Backends    []string `json:"backends"`
 	// CheckEvery is how often, in seconds, an agent reads everything with a
 	// backend that does not hear of foreign changes.
 	CheckEvery map[string]float64 `json:"checkEverySeconds,omitempty"`
-	Results    []Result           `json:"results"`
+	// Results are about programming.
+	Results []Result `json:"results,omitempty"`
 	// Engine is about the policy engine alone.
 	Engine  []EngineResult `json:"engine,omitempty"`
 	Budgets []Budget       `json:"budgets,omitempty"`
+	// Enforcement is about the time from an object to the packets, Packets about
+	// what packets find on their way; nil if they were not measured.
+	Enforcement *Enforcement `json:"enforcement,omitempty"`
+	Packets     *Packets     `json:"packets,omitempty"`
 }
 
 // Result is what was measured of one case with one backend, or with none.
@@ -120,14 +126,28 @@ func (r *Report) startsPrograms() bool {
 	return slices.ContainsFunc(r.Results, func(f Result) bool { return f.Saves.Max()+f.Restores.Max() > 0 })
 }
 
-// Decode reads a Report from JSON.
+// Decode reads a Report from JSON, also one of version 1.
 func Decode(data []byte) (*Report, error) {
+	var version struct {
+		Version int `json:"version"`
+		// Datapath is at the top of reports on packets alone, a format that there
+		// was in version 1.
+		Datapath string `json:"datapath"`
+	}
+	if err := json.Unmarshal(data, &version); err != nil {
+		return nil, fmt.Errorf("decode report: %w", err)
+	}
+	switch {
+	case version.Version == 1 && version.Datapath != "":
+		return nil, errors.New("decode report: a report on packets of version 1 has another format: measure again (felixctl bench packets)")
+	case version.Version != 1 && version.Version != ReportVersion:
+		return nil, fmt.Errorf("decode report: version %d is neither 1 nor %d", version.Version, ReportVersion)
+	}
 	var r Report
 	if err := json.Unmarshal(data, &r); err != nil {
 		return nil, fmt.Errorf("decode report: %w", err)
 	}
-	if r.Version != ReportVersion {
-		return nil, fmt.Errorf("decode report: version %d is not %d", r.Version, ReportVersion)
-	}
+	// What is new in version 2 is not in a report of version 1; all else is the same.
+	r.Version = ReportVersion
 	return &r, nil
 }

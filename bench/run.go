@@ -6,19 +6,38 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"time"
 
 	"github.com/felixlike/felixlike/bench/worker"
 	"github.com/felixlike/felixlike/bench/workload"
+	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/lab/namespace"
 )
 
+// Part is a part of a run.
+type Part string
+
+const (
+	// Programming is what it costs to get policy into the kernel or the switch.
+	Programming Part = "programming"
+	// PacketsPart is what packets of pods find on their way.
+	PacketsPart Part = "packets"
+)
+
+// Parts returns all parts, in the order in which they are run.
+func Parts() []Part { return []Part{Programming, PacketsPart} }
+
 // Config is what a run is made of.
 type Config struct {
-	Profile  workload.Profile
+	Profile workload.Profile
+	// Parts are what is run, all of them if empty.
+	Parts    []Part
 	Backends []worker.Backend
 	// Rounds is how often each backend has its turn.
 	Rounds int
+	// Datapath is that of the bridges that packets pass.
+	Datapath string
 	// Worker is the command of a process that calls worker.Run.
 	Worker []string
 	// Command is put into the report, for whoever wants to repeat the run.
@@ -39,38 +58,77 @@ type Progress interface {
 // Run runs the benchmark. It needs root, for network namespaces; it touches
 // nothing outside of those that it makes, and they end with it.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
+	if len(cfg.Parts) == 0 {
+		cfg.Parts = Parts()
+	}
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
 	r := &run{Config: cfg}
 	report := &Report{
 		Version: ReportVersion, Command: cfg.Command, Started: time.Now().UTC().Truncate(time.Second),
-		Profile: cfg.Profile, Rounds: cfg.Rounds, Machine: thisMachine(ctx, cfg.Backends),
-		CheckEvery: map[string]float64{},
-	}
-	for _, b := range cfg.Backends {
-		report.Backends = append(report.Backends, b.Name)
-		if b.CheckEvery > 0 {
-			report.CheckEvery[b.Name] = b.CheckEvery.Seconds()
-		}
+		Profile: cfg.Profile, Rounds: cfg.Rounds, Machine: thisMachine(ctx, cfg.Backends), Backends: r.backendNames(),
 	}
 	begin := time.Now()
 	r.calibration = append(r.calibration, calibrate())
-	for round := range cfg.Rounds {
-		if err := r.round(ctx, round); err != nil {
+	if cfg.has(Programming) {
+		if err := r.programming(ctx, report); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.has(PacketsPart) {
+		if err := r.inLab(ctx, report); err != nil {
 			return nil, err
 		}
 	}
 	report.Took = time.Since(begin).Seconds()
 	report.Machine.LoadAfter = loadAverage()
 	report.Calibration = r.calibration
+	return report, nil
+}
+
+// programming runs the part of that name.
+func (r *run) programming(ctx context.Context, report *Report) error {
+	for round := range r.Rounds {
+		if err := r.round(ctx, round); err != nil {
+			return err
+		}
+	}
+	report.CheckEvery = map[string]float64{}
+	for _, b := range r.Backends {
+		if b.CheckEvery > 0 {
+			report.CheckEvery[b.Name] = b.CheckEvery.Seconds()
+		}
+	}
 	var err error
 	if report.Results, err = collect(r.turns, r.calibration); err != nil {
-		return nil, err
+		return err
 	}
-	report.Engine = collectEngine(r.engineTurns, r.calibration, cfg.Profile.EngineDivisor)
+	report.Engine = collectEngine(r.engineTurns, r.calibration, r.Profile.EngineDivisor)
 	report.Budgets = evaluate(report)
-	return report, nil
+	return nil
+}
+
+// inLab runs the parts that need pods.
+func (r *run) inLab(ctx context.Context, report *Report) (err error) {
+	n, err := startLabNode(ctx, r.Backends[0].Name, r.Datapath)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, n.close()) }()
+	report.Packets, err = r.packets(ctx, n)
+	return err
+}
+
+// has reports whether a part is run.
+func (c *Config) has(p Part) bool { return slices.Contains(c.Parts, p) }
+
+func (c *Config) backendNames() []string {
+	var names []string
+	for _, b := range c.Backends {
+		names = append(names, b.Name)
+	}
+	return names
 }
 
 // check finds what would fail later.
@@ -80,10 +138,28 @@ func (c *Config) check() error {
 		return errors.New("the benchmark makes network namespaces: it needs root")
 	case c.Rounds < 1:
 		return fmt.Errorf("%d rounds: must be at least 1", c.Rounds)
-	case c.Profile.Idle < 0:
-		return fmt.Errorf("idle for %s: must not be negative", c.Profile.Idle)
 	case len(c.Backends) == 0:
 		return errors.New("no backends")
+	}
+	for _, p := range c.Parts {
+		if !slices.Contains(Parts(), p) {
+			return fmt.Errorf("part %q: must be one of %v", p, Parts())
+		}
+	}
+	if c.has(Programming) {
+		if err := c.checkProgramming(); err != nil {
+			return err
+		}
+	}
+	if c.has(PacketsPart) {
+		return c.checkPackets()
+	}
+	return nil
+}
+
+func (c *Config) checkProgramming() error {
+	if c.Profile.Idle < 0 {
+		return fmt.Errorf("idle for %s: must not be negative", c.Profile.Idle)
 	}
 	for _, b := range c.Backends {
 		if err := checkSwitch(b); err != nil {
@@ -96,6 +172,21 @@ func (c *Config) check() error {
 		}
 	}
 	return nil
+}
+
+func (c *Config) checkPackets() error {
+	if c.Profile.Traffic <= 0 {
+		return fmt.Errorf("traffic for %s: must be more than nothing", c.Profile.Traffic)
+	}
+	if len(c.Profile.Points) == 0 {
+		return errors.New("no numbers of policies to send packets through")
+	}
+	for _, at := range c.Profile.Points {
+		if err := at.Check(); err != nil {
+			return err
+		}
+	}
+	return lab.Available()
 }
 
 // run is a run that is going on.

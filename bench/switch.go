@@ -25,6 +25,12 @@ func startSwitch(ctx context.Context, ns *namespace.Namespace, b worker.Backend)
 	if !b.NeedsSwitch {
 		return nil, nil
 	}
+	return startOVS(ctx, ns, "datapath_type=netdev", "fail_mode=secure", "protocols=[OpenFlow13,OpenFlow15]")
+}
+
+// startOVS starts an Open vSwitch in the namespace, with a bridge that has these
+// settings.
+func startOVS(ctx context.Context, ns *namespace.Namespace, settings ...string) (*ovs, error) {
 	dir, err := ovsdaemon.TempDir()
 	if err != nil {
 		return nil, err
@@ -37,11 +43,8 @@ func startSwitch(ctx context.Context, ns *namespace.Namespace, b worker.Backend)
 	}); err != nil {
 		return nil, errors.Join(err, o.stop())
 	}
-	cmd := command(ctx, []string{
-		"ovs-vsctl", "--db=unix:" + o.daemons.DBSocket(), "add-br", worker.Bridge, "--",
-		"set", "bridge", worker.Bridge, "datapath_type=netdev", "fail_mode=secure", "protocols=[OpenFlow13,OpenFlow15]",
-	})
-	if err := finish(ns, cmd); err != nil {
+	argv := []string{"ovs-vsctl", "--db=unix:" + o.daemons.DBSocket(), "add-br", worker.Bridge, "--", "set", "bridge", worker.Bridge}
+	if err := finish(ns, command(ctx, append(argv, settings...))); err != nil {
 		return nil, errors.Join(err, o.stop())
 	}
 	return o, nil

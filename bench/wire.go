@@ -7,29 +7,10 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/lab/namespace"
-	"github.com/felixlike/felixlike/model"
 )
-
-// trafficKind is a kind of traffic between two pods.
-type trafficKind string
-
-const (
-	// connections opens TCP connections, one after the other.
-	connections trafficKind = "connections"
-	// roundTrips sends a byte to and fro on one TCP connection.
-	roundTrips trafficKind = "round-trips"
-	// stream sends as much as it can on one TCP connection.
-	stream trafficKind = "stream"
-)
-
-func trafficKinds() []trafficKind { return []trafficKind{connections, roundTrips, stream} }
 
 // wireTimeout bounds what must come at once.
 const wireTimeout = 5 * time.Second
@@ -37,25 +18,20 @@ const wireTimeout = 5 * time.Second
 // chunk is how much a stream is written and read by.
 const chunk = 64 << 10
 
-// sample is one measurement of a kind of traffic.
-type sample struct {
-	// latencies are of single connections or round trips, seconds what it took
-	// in all, bytes what a stream has carried.
-	latencies          []time.Duration
-	seconds, switchCPU float64
-	bytes              int64
-}
-
-// wire is the way from the client to the server.
+// wire is the way from the client to the server, over a switch of which the
+// process is known.
 type wire struct {
 	client *namespace.Namespace
 	server net.Listener
 	target netip.AddrPort
+	// vswitchd is the process that switches.
+	vswitchd int
 }
 
-func newWire(client, server *lab.Pod) (*wire, error) {
-	w := &wire{client: client.Namespace(), target: netip.AddrPortFrom(server.Address(model.IPv4), packetsPort)}
-	err := server.Namespace().Do(func() (err error) {
+// newWire has the server listen. The address is the server's.
+func newWire(client, server *namespace.Namespace, address netip.Addr, vswitchd int) (*wire, error) {
+	w := &wire{client: client, target: netip.AddrPortFrom(address, packetsPort), vswitchd: vswitchd}
+	err := server.Do(func() (err error) {
 		w.server, err = net.Listen("tcp", w.target.String())
 		return err
 	})
@@ -83,11 +59,11 @@ func (w *wire) dial(ctx context.Context) (conn *net.TCPConn, took time.Duration,
 }
 
 // measure makes one kind of traffic for a while.
-func (w *wire) measure(ctx context.Context, kind trafficKind, d time.Duration) (sample, error) {
+func (w *wire) measure(ctx context.Context, kind TrafficKind, d time.Duration) (sample, error) {
 	switch kind {
-	case connections:
+	case Connections:
 		return w.connections(ctx, d)
-	case roundTrips:
+	case RoundTrips:
 		return w.roundTrips(ctx, d)
 	}
 	return w.stream(ctx, d)
@@ -110,7 +86,7 @@ func (w *wire) connections(ctx context.Context, d time.Duration) (s sample, err 
 			return s, err
 		}
 	}
-	s.seconds = time.Since(begin).Seconds()
+	s.took = time.Since(begin)
 	return s, nil
 }
 
@@ -151,7 +127,7 @@ func (w *wire) roundTrips(ctx context.Context, d time.Duration) (s sample, err e
 		}
 		s.latencies = append(s.latencies, time.Since(sent))
 	}
-	s.seconds = time.Since(begin).Seconds()
+	s.took = time.Since(begin)
 	return s, nil
 }
 
@@ -181,30 +157,6 @@ func (w *wire) stream(ctx context.Context, d time.Duration) (s sample, err error
 		}
 		s.bytes += int64(n)
 	}
-	s.seconds = time.Since(begin).Seconds()
+	s.took = time.Since(begin)
 	return s, nil
-}
-
-// processCPU returns the CPU time that a process has used (proc(5), fields 14
-// and 15 of stat, in hundredths of a second).
-func processCPU(pid int) (time.Duration, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	// The name in brackets may hold anything.
-	_, rest, _ := strings.Cut(string(text), ") ")
-	fields := strings.Fields(rest)
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("/proc/%d/stat: %q", pid, text)
-	}
-	var ticks uint64
-	for _, f := range fields[11:13] {
-		n, err := strconv.ParseUint(f, 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("/proc/%d/stat: %w", pid, err)
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond, nil
 }

@@ -1,75 +1,54 @@
 package cli
 
 import (
-	"fmt"
-	"os"
-	"os/signal"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/bench"
-	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/bench/worker"
+	"github.com/felixlike/felixlike/bench/workload"
 )
 
 func packetsCommand() *cobra.Command {
-	cfg := bench.PacketsConfig{}
+	cfg := bench.Config{Parts: []bench.Part{bench.PacketsPart}}
+	var backends []string
+	var policies, peers []int
 	var output, out string
 	c := &cobra.Command{
 		Use:   "packets",
 		Short: "Measure what packets of pods find under each backend: connections, round trips, throughput",
 		Long: `Measure what packets of pods find under each backend: connections, round trips,
-throughput.
+throughput; by the number of policies that apply, and of pods that the rule
+allows which lets them through.
 
 It makes a lab of one node and two pods, changes the backend under them between
-the turns, and leaves nothing behind.`,
+the turns, and leaves nothing behind. The floor, a switch without an agent, is
+always measured.`,
 		Example: "  felixctl bench packets --rounds 3\n" +
-			"  felixctl bench packets --backends nftables,openflow --duration 10s --out packets",
+			"  felixctl bench packets --policies 0,1,100,1000 --peers 1,1000 --out packets\n" +
+			"  felixctl bench packets --backends nftables,openflow --duration 10s",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			for _, b := range cfg.Backends {
-				if err := config.CheckChoice("backend", b); err != nil {
-					return fmt.Errorf("--backends: %w", err)
-				}
-			}
-			if err := checkOutput(output); err != nil {
+			cfg.Profile.Points = workload.Points(policies, peers)
+			if err := setBackends(&cfg, backends); err != nil {
 				return err
 			}
-			cfg.Progress = &progress{out: c.ErrOrStderr(), started: time.Now()}
-			cfg.Command = commandLine(os.Args)
-			ctx, cancel := signal.NotifyContext(c.Context(), unix.SIGINT, unix.SIGTERM)
-			defer cancel()
-			r, err := bench.RunPackets(ctx, cfg)
-			if err != nil {
-				return err
-			}
-			if out != "" {
-				if err := save(r, out); err != nil {
-					return err
-				}
-			}
-			return print(c.OutOrStdout(), r, output)
+			return runAndReport(c, cfg, output, out)
 		},
 	}
 	f := c.Flags()
-	f.StringSliceVar(&cfg.Backends, "backends", packetsBackends(), "backends to measure, in turn; the others are compared with the first")
+	f.StringSliceVar(&backends, "backends", worker.BackendNames(), "backends to measure, in turn")
 	f.IntVar(&cfg.Rounds, "rounds", 3, "how often each backend has its turn")
-	f.DurationVar(&cfg.Duration, "duration", 2*time.Second, "how long each kind of traffic is measured in a turn")
-	f.IntVar(&cfg.Policies, "policies", 10, "how many policies of ten rules apply to the server")
-	f.StringVar(&cfg.Datapath, "datapath", "netdev", "the bridge's datapath: netdev (userspace) or system (kernel module)")
+	f.DurationVar(&cfg.Profile.Traffic, "duration", 2*time.Second, "how long each kind of traffic is measured in a turn")
+	f.IntSliceVar(&policies, "policies", []int{0, 10}, "how many policies of ten rules apply to the server; a list for one after the other")
+	f.IntSliceVar(&peers, "peers", []int{1}, "how many pods the rule allows that lets the client through; a list for one after the other")
+	datapathFlag(c, &cfg)
 	f.StringVar(&out, "out", "", "also write OUT.json and OUT.md")
 	outputFlag(c, &output)
 	return c
 }
 
-// packetsBackends are all, each by one name.
-func packetsBackends() []string {
-	var names []string
-	for _, b := range config.Choices("backend") {
-		if b != "iptables" { // one of the two that follow
-			names = append(names, b)
-		}
-	}
-	return names
+func datapathFlag(c *cobra.Command, cfg *bench.Config) {
+	c.Flags().StringVar(&cfg.Datapath, "datapath", "netdev", "datapath of the bridges that packets pass: netdev (userspace) or system (kernel module)")
 }

@@ -1,0 +1,135 @@
+package bench
+
+import (
+	"fmt"
+	"time"
+)
+
+// Change is a change of policy that packets feel.
+type Change string
+
+const (
+	// Denied is a policy that denies what was allowed.
+	Denied Change = "denied"
+	// Allowed is a policy that allows what was denied.
+	Allowed Change = "allowed"
+)
+
+// Changes returns both changes, in the order in which they are made.
+func Changes() []Change { return []Change{Denied, Allowed} }
+
+// Enforcement is how long it takes from an object to the packets.
+type Enforcement struct {
+	// Interval is the time between two probes that was asked for, Policies how
+	// many others apply to the pod that is probed.
+	Interval float64 `json:"probeIntervalSeconds"`
+	Policies int     `json:"policies"`
+	Datapath string  `json:"datapath"`
+	// Datastore is what the object was written to, Quiet how long that waits for
+	// further changes on purpose.
+	Datastore string              `json:"datastore"`
+	Quiet     float64             `json:"datastoreQuietSeconds"`
+	Results   []EnforcementResult `json:"results"`
+}
+
+// EnforcementResult is one change under one backend. Every probe is the first
+// packet of a connection of its own. Times are counted from the moment before the
+// object was put in its place, over the changes of all rounds.
+type EnforcementResult struct {
+	Backend string `json:"backend"`
+	Change  Change `json:"change"`
+	// First is until the first probe that found the change, Last until the first
+	// one from which on no probe found it as it was before.
+	First Latency `json:"first"`
+	Last  Latency `json:"last"`
+	// Begun is until the agent began to program: the datastore has noticed
+	// the object, waited, read it, and the policy engine has computed what
+	// follows. Programmed is until the agent said that it was done.
+	Begun      Latency `json:"begun"`
+	Programmed Latency `json:"programmed"`
+	// Resolution is the time between the first probe that found the change
+	// and the one before it: what First cannot tell apart.
+	Resolution Latency `json:"resolution"`
+}
+
+// Find returns the result of a change under a backend, or nil.
+func (e *Enforcement) Find(backend string, c Change) *EnforcementResult {
+	for i := range e.Results {
+		if e.Results[i].Backend == backend && e.Results[i].Change == c {
+			return &e.Results[i]
+		}
+	}
+	return nil
+}
+
+// enforced is what was seen of one change.
+type enforced struct {
+	first, last, begun, programmed, resolution time.Duration
+}
+
+// enforcementResults are the results while they come in.
+type enforcementResults []*enforcementResult
+
+type enforcementResult struct {
+	EnforcementResult
+	first, last, begun, programmed, resolution *latencies
+}
+
+func newEnforcementResults(backends []string) enforcementResults {
+	var all enforcementResults
+	for _, c := range Changes() {
+		for _, b := range backends {
+			all = append(all, &enforcementResult{
+				EnforcementResult: EnforcementResult{Backend: b, Change: c},
+				first:             newLatencies(), last: newLatencies(), begun: newLatencies(), programmed: newLatencies(), resolution: newLatencies(),
+			})
+		}
+	}
+	return all
+}
+
+// add adds the changes of a round.
+func (all enforcementResults) add(backend string, c Change, seen []enforced) error {
+	for _, r := range all {
+		if r.Backend == backend && r.Change == c {
+			return r.add(seen)
+		}
+	}
+	return fmt.Errorf("no results of %s, %s", backend, c)
+}
+
+func (r *enforcementResult) add(seen []enforced) error {
+	for _, of := range []struct {
+		into *latencies
+		get  func(enforced) time.Duration
+	}{
+		{r.first, func(e enforced) time.Duration { return e.first }},
+		{r.last, func(e enforced) time.Duration { return e.last }},
+		{r.begun, func(e enforced) time.Duration { return e.begun }},
+		{r.programmed, func(e enforced) time.Duration { return e.programmed }},
+		{r.resolution, func(e enforced) time.Duration { return e.resolution }},
+	} {
+		var all []time.Duration
+		for _, e := range seen {
+			all = append(all, of.get(e))
+		}
+		if err := of.into.record(all); err != nil {
+			return fmt.Errorf("%s, %s: %w", r.Backend, r.Change, err)
+		}
+	}
+	return nil
+}
+
+// collect returns what was measured.
+func (all enforcementResults) collect() []EnforcementResult {
+	var out []EnforcementResult
+	for _, r := range all {
+		if r.First = r.first.latency(); r.First.Count == 0 {
+			continue
+		}
+		r.Last, r.Resolution = r.last.latency(), r.resolution.latency()
+		r.Begun, r.Programmed = r.begun.latency(), r.programmed.latency()
+		out = append(out, r.EnforcementResult)
+	}
+	return out
+}
