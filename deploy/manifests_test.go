@@ -99,6 +99,11 @@ func TestConfiguration(t *testing.T) {
 	if err != nil || list.Name != "felixlike" || len(list.Plugins) != 2 || list.Plugins[0].Network.Type != "felixlike-cni" {
 		t.Errorf("network configuration: %+v, %v", list, err)
 	}
+	// A runtime asks for STATUS and GC from 1.1.0 on; containerd 1.6 knows 1.0.0.
+	var older struct{ CNIVersion string }
+	if err := json.Unmarshal([]byte(c.Data["05-felixlike.conflist"]), &older); err != nil || list.CNIVersion != "1.1.0" || older.CNIVersion != "1.0.0" {
+		t.Errorf("version for runtimes that know several %q, for older ones %q, %v", list.CNIVersion, older.CNIVersion, err)
+	}
 }
 
 // An overlay is the base but for the backend.
