@@ -71,6 +71,11 @@ func (d *document) writeMarkdown(w io.Writer) error {
 	return err
 }
 
+// empty reports whether a column has nothing in any row.
+func (s *section) empty(column int) bool {
+	return !slices.ContainsFunc(s.rows, func(cells []string) bool { return cells[column] != "" })
+}
+
 func (s *section) table() table.Writer {
 	t := table.NewWriter()
 	row := func(cells []string) table.Row {
@@ -86,7 +91,7 @@ func (s *section) table() table.Writer {
 		if i >= s.left {
 			c.Align, c.AlignHeader = text.AlignRight, text.AlignRight
 		}
-		c.Hidden = !slices.ContainsFunc(s.rows, func(cells []string) bool { return cells[i] != "" })
+		c.Hidden = s.empty(i)
 		columns = append(columns, c)
 	}
 	t.SetColumnConfigs(columns)

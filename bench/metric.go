@@ -1,0 +1,161 @@
+package bench
+
+import (
+	"github.com/felixlike/felixlike/bench/worker"
+	"github.com/felixlike/felixlike/policy/workloads"
+)
+
+// Unit is what a figure counts.
+type Unit string
+
+// The units of figures.
+const (
+	Seconds   Unit = "seconds"
+	Bytes     Unit = "bytes"
+	Times     Unit = "times"
+	PerSecond Unit = "per second"
+	BitsPerS  Unit = "bits per second"
+)
+
+// Print prints a value in the unit, as reports do.
+func (u Unit) Print(v float64) string {
+	switch u {
+	case Seconds:
+		return duration(v)
+	case Bytes:
+		return megabytes().print(v)
+	case BitsPerS:
+		return unit{" Mbit/s", 1e-6}.print(v)
+	case PerSecond:
+		return digits(v) + "/s"
+	}
+	return digits(v)
+}
+
+// Kind is what of an operation a figure is about.
+type Kind string
+
+// The kinds of figures.
+const (
+	Wall    Kind = "wall"
+	CPU     Kind = "CPU"
+	Mean    Kind = "mean"
+	P50     Kind = "p50"
+	P99     Kind = "p99"
+	PeakRSS Kind = "peak RSS"
+	// SwitchRSS is the peak RSS of ovs-vswitchd.
+	SwitchRSS Kind = "peak RSS of vswitchd"
+	Writes    Kind = "writes"
+	Programs  Kind = "programs started"
+	Rate      Kind = "rate"
+)
+
+// Metric is one figure of a report, as it is compared with another's.
+type Metric struct {
+	// What is measured, in words; with Backend and Kind it names a metric.
+	What    string
+	Backend string
+	Kind    Kind
+	Unit    Unit
+	// Value is over all rounds; Rounds has one value a round, and none where a
+	// report does not tell.
+	Value  float64
+	Rounds Series
+	// OfLoop is Rounds as multiples of the calibration loop, where that is known.
+	OfLoop Series
+}
+
+// MoreIsBetter reports whether it is a figure that should be high.
+func (m *Metric) MoreIsBetter() bool { return m.Kind == Rate }
+
+// metrics are those of a report while they are listed.
+type metrics struct {
+	all  []Metric
+	loop float64
+}
+
+// add adds a metric that was measured, with its rounds.
+func (m *metrics) add(what, backend string, k Kind, u Unit, rounds Series) {
+	if len(rounds) > 0 {
+		m.all = append(m.all, Metric{What: what, Backend: backend, Kind: k, Unit: u, Value: rounds.Median(), Rounds: rounds, OfLoop: m.ofLoop(u, rounds)})
+	}
+}
+
+// ofLoop returns times as multiples of the calibration loop of the whole run.
+func (m *metrics) ofLoop(u Unit, rounds Series) Series {
+	if u != Seconds || m.loop <= 0 {
+		return nil
+	}
+	var out Series
+	for _, v := range rounds {
+		out = append(out, v/m.loop)
+	}
+	return out
+}
+
+// quantiles adds those of a latency.
+func (m *metrics) quantiles(what, backend string, l Latency) {
+	if l.Count == 0 {
+		return
+	}
+	for _, q := range []struct {
+		Kind
+		v      float64
+		rounds Series
+	}{{P50, l.P50, l.P50Rounds}, {P99, l.P99, l.P99Rounds}} {
+		m.all = append(m.all, Metric{What: what, Backend: backend, Kind: q.Kind, Unit: Seconds, Value: q.v, Rounds: q.rounds, OfLoop: m.ofLoop(Seconds, q.rounds)})
+	}
+}
+
+// Metrics returns what of a report can be compared with another report, in the
+// order of the report.
+func (r *Report) Metrics() []Metric {
+	m := &metrics{loop: r.Calibration.Median()}
+	for i := range r.Results {
+		m.result(&r.Results[i])
+	}
+	for i := range r.Engine {
+		e := &r.Engine[i]
+		what := "policy engine, " + e.Workload + ", pods on one node"
+		if e.Placement != workloads.EveryPodLocal {
+			what = "policy engine, " + e.Workload + ", pods on 1,000 nodes"
+		}
+		m.add(what, "", Wall, Seconds, e.EngineWall)
+		m.add(what, "", CPU, Seconds, e.EngineCPU)
+		m.add(what, "", PeakRSS, Bytes, e.PeakRSS)
+	}
+	return m.all
+}
+
+// result adds what was measured of one case.
+func (m *metrics) result(f *Result) {
+	what := Words(f.Case)
+	switch f.Case {
+	case worker.ToolLoad:
+		return // it is not ours to be faster or slower
+	case worker.FirstLoad, worker.Restart, worker.Recheck, worker.ManifestsRead:
+		m.add(what, f.Backend, Wall, Seconds, f.Wall)
+		m.add(what, f.Backend, PeakRSS, Bytes, f.PeakRSS)
+		m.add(what, f.Backend, SwitchRSS, Bytes, f.SwitchPeakRSS)
+	case worker.Idle:
+	default:
+		m.add(what, f.Backend, Mean, Seconds, f.Wall)
+		m.quantiles(what, f.Backend, f.Latency)
+	}
+	if len(f.CPU) > 0 {
+		m.add(what, f.Backend, CPU, Seconds, f.CPU)
+		// By the loops around each turn: nearer than that of the whole run.
+		m.all[len(m.all)-1].OfLoop = f.CPUOfLoop
+	}
+	if f.Case == worker.Idle {
+		return
+	}
+	m.add(what, f.Backend, Writes, Times, f.Writes)
+	var programs Series
+	for i := range min(len(f.Saves), len(f.Restores)) {
+		programs = append(programs, f.Saves[i]+f.Restores[i])
+	}
+	if programs.Max() > 0 {
+		m.add(what, f.Backend, Programs, Times, programs)
+	}
+}

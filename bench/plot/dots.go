@@ -1,0 +1,169 @@
+package plot
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Dots are marks along one axis, in groups of rows: one row for each series.
+type Dots struct {
+	Series []Series
+	Axis   Axis
+	Groups []Group
+	// First and Second say what the filled and the hollow mark of a row are;
+	// without Second there is one.
+	First, Second string
+}
+
+// Group is rows below one label.
+type Group struct {
+	Label string
+	Rows  []Row
+}
+
+// Row is what one series has in a group.
+type Row struct {
+	// Series is an index into the series of the figure.
+	Series int
+	First  Value
+	// Second is drawn if the figure has one.
+	Second Value
+}
+
+// Empty implements Body.
+func (d *Dots) Empty() bool { return len(d.values()) == 0 }
+
+func (d *Dots) series() []Series { return d.Series }
+
+func (d *Dots) entries() []entry {
+	if d.Second == "" {
+		return nil
+	}
+	sign := func(hollow bool) func(canvas, point) {
+		return func(c canvas, at point) { c.polygon(shape(0, at), hollow, faint) }
+	}
+	return []entry{{d.First, sign(false)}, {d.Second, sign(true)}}
+}
+
+func (d *Dots) values() []float64 {
+	var all []float64
+	for _, g := range d.Groups {
+		for _, r := range g.Rows {
+			all = append(all, r.First.Low, r.First.At, r.First.High)
+			if d.Second != "" {
+				all = append(all, r.Second.Low, r.Second.At, r.Second.High)
+			}
+		}
+	}
+	return all
+}
+
+const (
+	laneHeight = 15.0
+	groupGap   = 7.0
+)
+
+func (d *Dots) draw(c canvas, y float64) float64 {
+	// Figures stand in a column of their own to the right of the marks.
+	small := font{smallSize, false}
+	column := 0.0
+	for _, g := range d.Groups {
+		for _, r := range g.Rows {
+			column = max(column, c.width(d.print(r), small))
+		}
+	}
+	s := newScale(d.Axis, d.values(), margin+8, width-margin-column-14)
+	ticks := s.ticks(func(text string) float64 { return c.width(text, small) + 12 })
+	y += 4
+	bottom := y
+	for _, g := range d.Groups {
+		bottom += groupGap + line + laneHeight*float64(len(g.Rows))
+	}
+	bottom += 4
+	for _, g := range d.grounds(y) {
+		for _, v := range ticks {
+			c.line(point{s.at(v), g[0]}, point{s.at(v), g[1]}, 1, nil, grid)
+		}
+	}
+	for _, g := range d.Groups {
+		y += groupGap + line
+		c.text(margin, y-4, g.Label, start, font{textSize, true}, ink)
+		for _, r := range g.Rows {
+			d.row(c, s, r, y+laneHeight/2)
+			y += laneHeight
+		}
+	}
+	c.line(point{s.from, bottom}, point{s.to, bottom}, 1, nil, faint)
+	for _, v := range ticks {
+		c.line(point{s.at(v), bottom}, point{s.at(v), bottom + 4}, 1, nil, faint)
+		c.text(s.at(v), bottom+16, label(v), middle, small, faint)
+	}
+	c.text(margin, bottom+32, d.Axis.Label, start, small, ink)
+	return bottom + 38
+}
+
+// grounds are from where to where lanes go: the grid leaves labels alone.
+func (d *Dots) grounds(y float64) [][2]float64 {
+	var all [][2]float64
+	for _, g := range d.Groups {
+		y += groupGap + line
+		high := laneHeight * float64(len(g.Rows))
+		all = append(all, [2]float64{y, y + high})
+		y += high
+	}
+	return all
+}
+
+// print is what stands in the column.
+func (d *Dots) print(r Row) string {
+	if d.Second == "" {
+		return d.Axis.Print(r.First.At)
+	}
+	first, second := d.Axis.Print(r.First.At), d.Axis.Print(r.Second.At)
+	if figure, unit, _ := strings.Cut(first, " "); strings.HasSuffix(second, " "+unit) {
+		first = figure // the unit is told once
+	}
+	return first + " · " + second
+}
+
+func (d *Dots) row(c canvas, s scale, r Row, y float64) {
+	look := d.Series[r.Series].Look
+	place := func(v float64) float64 { return s.at(v * d.Axis.Scale) }
+	if d.Second != "" {
+		c.line(point{place(r.First.At), y}, point{place(r.Second.At), y}, 1.6, nil, paint(look))
+		d.mark(c, r, d.Second, r.Second, place, y, true)
+	}
+	d.mark(c, r, d.First, r.First, place, y, false)
+	c.text(width-margin, y+4, d.print(r), end, font{smallSize, false}, ink)
+}
+
+// mark draws one value. A figure of two has no whiskers: lines lead from one to
+// the other.
+func (d *Dots) mark(c canvas, r Row, what string, v Value, place func(float64) float64, y float64, hollow bool) {
+	series := d.Series[r.Series]
+	tip := fmt.Sprintf("%s: %s", series.Name, d.Axis.Print(v.At))
+	if what != "" {
+		tip = fmt.Sprintf("%s, %s: %s", series.Name, what, d.Axis.Print(v.At))
+	}
+	if v.Low < v.High {
+		tip += fmt.Sprintf(" (%s to %s)", d.Axis.Print(v.Low), d.Axis.Print(v.High))
+	}
+	c.begin(tip, v.At)
+	if d.Second == "" && v.Low < v.High {
+		whisker(c, point{place(v.Low), y}, point{place(v.High), y}, paint(series.Look))
+	}
+	c.polygon(shape(series.Look, point{place(v.At), y}), hollow, paint(series.Look))
+	c.end()
+}
+
+// whisker draws a line with ends across it.
+func whisker(c canvas, from, to point, p paint) {
+	c.line(from, to, 1.6, nil, p)
+	for _, at := range []point{from, to} {
+		if from.y == to.y {
+			c.line(point{at.x, at.y - 3.5}, point{at.x, at.y + 3.5}, 1.6, nil, p)
+		} else {
+			c.line(point{at.x - 3.5, at.y}, point{at.x + 3.5, at.y}, 1.6, nil, p)
+		}
+	}
+}

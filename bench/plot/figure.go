@@ -1,0 +1,125 @@
+package plot
+
+import (
+	"fmt"
+	"io"
+	"slices"
+)
+
+// Figure is something that can be drawn.
+type Figure struct {
+	// Name is one of a file, without its ending, Title is over the figure, and
+	// Caption says how it is to be read.
+	Name, Title, Caption string
+	// Body is what is drawn.
+	Body Body
+}
+
+// Body is Dots or Lines.
+type Body interface {
+	// Empty reports whether there is nothing to draw.
+	Empty() bool
+	// Draw draws from the height y on and returns where it ends.
+	draw(c canvas, y float64) float64
+	// Series returns who is in it.
+	series() []Series
+	// Entries are what the legend has beside series.
+	entries() []entry
+}
+
+// Series is whose values are drawn.
+type Series struct {
+	Name string
+	// Look is its colour, shape and dashes: the same number looks the same in
+	// all figures.
+	Look int
+}
+
+// Value is one mark: where it is, and the ends of its whisker.
+type Value struct {
+	At, Low, High float64
+}
+
+// Axis is what values are measured by.
+type Axis struct {
+	// Label says what it is, with its unit.
+	Label string
+	// Scale is by what values are multiplied to be in that unit.
+	Scale float64
+	// Log spaces equal ratios equally.
+	Log bool
+	// Print prints a value in full, with its unit.
+	Print func(v float64) string
+}
+
+// Sizes of a figure, in the units of its drawing: those of CSS where it is as
+// wide as drawn.
+const (
+	width  = 340.0
+	margin = 8.0
+	// Heights of text.
+	textSize  = 12.0
+	smallSize = 11.0
+	titleSize = 14.0
+	line      = 16.0
+)
+
+// WriteSVG writes the figure as a file that stands alone.
+func (f *Figure) WriteSVG(w io.Writer) error {
+	height := f.drawAll(newRuler())
+	c := newSVG()
+	f.drawAll(c)
+	_, err := fmt.Fprintf(w, "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"plot\" width=\"%[1]v\" height=\"%[2]v\" viewBox=\"0 0 %[1]v %[2]v\" role=\"img\" aria-label=\"%[3]s\">\n"+
+		"<style>%[4]s</style>\n<rect class=\"paper\" width=\"%[1]v\" height=\"%[2]v\" fill=\"#ffffff\"/>\n%[5]s</svg>\n",
+		width, short(height), escape(f.Title), Style(), c.String())
+	return err
+}
+
+// Inline returns the figure as a part of a page that has Style; the page tells the title.
+func (f *Figure) Inline() string {
+	c := newSVG()
+	height := f.draw(c, 0)
+	// The page has margins of its own.
+	return fmt.Sprintf("<svg class=\"plot\" viewBox=\"%v 0 %v %v\" role=\"img\" aria-label=\"%s\">\n%s</svg>",
+		margin-2, width-2*margin+4, short(height), escape(f.Title), c.String())
+}
+
+// WritePNG writes the figure as an image.
+func (f *Figure) WritePNG(w io.Writer) error {
+	c := newPNG(f.drawAll(newRuler()))
+	f.drawAll(c)
+	return c.write(w)
+}
+
+// drawAll draws the figure with its title, and returns its height.
+func (f *Figure) drawAll(c canvas) float64 {
+	y := margin
+	for _, l := range wrapped(c, f.Title, width-2*margin, font{titleSize, true}) {
+		y += titleSize + 4
+		c.text(margin, y-4, l, start, font{titleSize, true}, ink)
+	}
+	return f.draw(c, y)
+}
+
+func (f *Figure) draw(c canvas, y float64) float64 {
+	y = legend(c, slices.Concat(entriesOf(f.Body.series()), f.Body.entries()), y+margin/2)
+	return f.Body.draw(c, y) + margin/2
+}
+
+// wrapped breaks text into lines of at most that width.
+func wrapped(c canvas, text string, most float64, f font) []string {
+	var lines []string
+	current := ""
+	for _, word := range splitWords(text) {
+		next := word
+		if current != "" {
+			next = current + " " + word
+		}
+		if current != "" && c.width(next, f) > most {
+			lines = append(lines, current)
+			next = word
+		}
+		current = next
+	}
+	return append(lines, current)
+}

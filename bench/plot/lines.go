@@ -1,0 +1,124 @@
+package plot
+
+import "fmt"
+
+// Lines are the values of series over something that is counted. Its numbers
+// stand at equal distances: zero and powers of ten go beside each other.
+type Lines struct {
+	Series []Series
+	// Over says what the numbers at the bottom are, Steps are their words.
+	Over  string
+	Steps []string
+	Axis  Axis
+	// Curves have one for each series, in its order.
+	Curves []Curve
+	// Floor is what all are compared with; nil if there is none.
+	Floor *Floor
+}
+
+// Curve is the values of one series, by step; those of steps that are not
+// there are left out.
+type Curve map[int]Value
+
+// Floor is a value that goes through all steps.
+type Floor struct {
+	Name string
+	Value
+}
+
+// Empty implements Body.
+func (l *Lines) Empty() bool { return len(l.values()) == 0 }
+
+func (l *Lines) series() []Series { return l.Series }
+
+func (l *Lines) entries() []entry {
+	if l.Floor == nil {
+		return nil
+	}
+	return []entry{floorEntry(l.Floor.Name)}
+}
+
+func (l *Lines) values() []float64 {
+	var all []float64
+	for _, curve := range l.Curves {
+		for i := range l.Steps {
+			if v, ok := curve[i]; ok {
+				all = append(all, v.Low, v.At, v.High)
+			}
+		}
+	}
+	if l.Floor != nil && len(all) > 0 {
+		all = append(all, l.Floor.Low, l.Floor.At, l.Floor.High)
+	}
+	return all
+}
+
+const linesHeight = 170.0
+
+func (l *Lines) draw(c canvas, y float64) float64 {
+	small := font{smallSize, false}
+	c.text(margin, y+line, l.Axis.Label, start, small, ink)
+	top := y + line + 16
+	bottom := top + linesHeight
+	s := newScale(l.Axis, l.values(), bottom, top)
+	ticks := s.ticks(func(string) float64 { return 20 })
+	column := 0.0
+	for _, v := range ticks {
+		column = max(column, c.width(label(v), small))
+	}
+	left, right := margin+column+8, width-margin
+	for _, v := range ticks {
+		c.line(point{left, s.at(v)}, point{right, s.at(v)}, 1, nil, grid)
+		c.text(left-6, s.at(v)+4, label(v), end, small, faint)
+	}
+	c.line(point{left, bottom}, point{right, bottom}, 1, nil, faint)
+	wide := (right - left) / float64(len(l.Steps))
+	for i, step := range l.Steps {
+		x := left + wide*(float64(i)+0.5)
+		c.line(point{x, bottom}, point{x, bottom + 4}, 1, nil, faint)
+		c.text(x, bottom+16, step, middle, small, faint)
+	}
+	c.text((left+right)/2, bottom+32, l.Over, middle, small, ink)
+	if f := l.Floor; f != nil {
+		at := s.at(f.At * l.Axis.Scale)
+		c.begin(fmt.Sprintf("%s: %s", f.Name, l.Axis.Print(f.At)), f.At)
+		c.line(point{left, at}, point{right, at}, 1.6, floorDashes(), ink)
+		c.end()
+	}
+	for n := range l.Series {
+		l.curve(c, n, s, left, wide)
+	}
+	return bottom + 38
+}
+
+// curve draws that of the n-th series. Series stand a little beside each other, so
+// that whiskers do.
+func (l *Lines) curve(c canvas, n int, s scale, left, wide float64) {
+	series := l.Series[n]
+	aside := (float64(n) - float64(len(l.Series)-1)/2) * 8
+	p := paint(series.Look)
+	var places []point
+	var steps []int
+	for i := range l.Steps {
+		if v, ok := l.Curves[n][i]; ok {
+			places = append(places, point{left + wide*(float64(i)+0.5) + aside, s.at(v.At * l.Axis.Scale)})
+			steps = append(steps, i)
+		}
+	}
+	for i := 1; i < len(places); i++ {
+		c.line(places[i-1], places[i], 1.6, dashes(series.Look), p)
+	}
+	for i, at := range places {
+		v := l.Curves[n][steps[i]]
+		tip := fmt.Sprintf("%s, %s: %s", series.Name, l.Steps[steps[i]], l.Axis.Print(v.At))
+		if v.Low < v.High {
+			tip += fmt.Sprintf(" (%s to %s)", l.Axis.Print(v.Low), l.Axis.Print(v.High))
+		}
+		c.begin(tip, v.At)
+		if v.Low < v.High {
+			whisker(c, point{at.x, s.at(v.Low * l.Axis.Scale)}, point{at.x, s.at(v.High * l.Axis.Scale)}, p)
+		}
+		c.polygon(shape(series.Look, at), false, p)
+		c.end()
+	}
+}
