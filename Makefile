@@ -8,10 +8,10 @@ LINTER   := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 # All but the tests that bring up whole clusters.
 FAST = $(shell go list ./... | grep -v /test/)
 
-.PHONY: help demo test test-cluster test-conformance check build image manifests lint setup bench microbench clean
+.PHONY: help demo test test-cluster test-conformance check build image manifests lint setup bench report-screenshots microbench clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## install what the demo and the tests need (Debian, root)
 	@scripts/setup
@@ -47,6 +47,9 @@ lint: ## formatting, vet, staticcheck, and manifests that are up to date
 bench: setup build ## measure all backends: a big node, then packets (ten minutes; writes docs/benchmarks)
 	@bin/felixctl bench run --profile w1 --backends nftables,iptables-legacy,iptables-nft,openflow --rounds 3 --out docs/benchmarks/w1
 	@bin/felixctl bench packets --rounds 3 --out docs/benchmarks/packets
+
+report-screenshots: build ## look at the page of a benchmark report: pictures in bin/screenshots (installs chromium)
+	@scripts/report-screenshots
 
 microbench: setup ## run the Go benchmarks of the policy engine and the nftables driver
 	@go test -run '^$$' -bench . -benchmem ./policy/... ./tables/...

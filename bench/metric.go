@@ -2,6 +2,7 @@ package bench
 
 import (
 	"github.com/felixlike/felixlike/bench/worker"
+	"github.com/felixlike/felixlike/bench/workload"
 	"github.com/felixlike/felixlike/policy/workloads"
 )
 
@@ -10,7 +11,10 @@ type Unit string
 
 // The units of figures.
 const (
-	Seconds   Unit = "seconds"
+	Seconds Unit = "seconds"
+	// PerPacket and PerGB are of time, too.
+	PerPacket Unit = "seconds a packet"
+	PerGB     Unit = "seconds a GB"
 	Bytes     Unit = "bytes"
 	Times     Unit = "times"
 	PerSecond Unit = "per second"
@@ -22,6 +26,10 @@ func (u Unit) Print(v float64) string {
 	switch u {
 	case Seconds:
 		return duration(v)
+	case PerPacket:
+		return microseconds().print(v)
+	case PerGB:
+		return seconds(1).print(v)
 	case Bytes:
 		return megabytes().print(v)
 	case BitsPerS:
@@ -48,6 +56,9 @@ const (
 	Writes    Kind = "writes"
 	Programs  Kind = "programs started"
 	Rate      Kind = "rate"
+	// CPUEach is CPU time of the whole machine by packet, CPUEachGB by 1e9 bytes.
+	CPUEach   Kind = "CPU a packet"
+	CPUEachGB Kind = "CPU a GB"
 )
 
 // Metric is one figure of a report, as it is compared with another's.
@@ -83,12 +94,17 @@ func (m *metrics) add(what, backend string, k Kind, u Unit, rounds Series) {
 
 // ofLoop returns times as multiples of the calibration loop of the whole run.
 func (m *metrics) ofLoop(u Unit, rounds Series) Series {
-	if u != Seconds || m.loop <= 0 {
+	if m.loop <= 0 {
 		return nil
 	}
 	var out Series
 	for _, v := range rounds {
-		out = append(out, v/m.loop)
+		switch u {
+		case Seconds, PerPacket, PerGB:
+			out = append(out, v/m.loop)
+		case PerSecond, BitsPerS:
+			out = append(out, v*m.loop)
+		}
 	}
 	return out
 }
@@ -124,7 +140,48 @@ func (r *Report) Metrics() []Metric {
 		m.add(what, "", CPU, Seconds, e.EngineCPU)
 		m.add(what, "", PeakRSS, Bytes, e.PeakRSS)
 	}
+	if r.Enforcement != nil {
+		for i := range r.Enforcement.Results {
+			f := &r.Enforcement.Results[i]
+			m.quantiles(EnforcementWords(f.Change, false), f.Backend, f.First)
+			m.quantiles(EnforcementWords(f.Change, true), f.Backend, f.Last)
+		}
+	}
+	if r.Packets != nil {
+		for i := range r.Packets.Results {
+			m.packets(&r.Packets.Results[i])
+		}
+	}
 	return m.all
+}
+
+// EnforcementWords says what of a change was measured: until the first packet
+// finds it, or until all do.
+func EnforcementWords(c Change, all bool) string {
+	if all {
+		return "packets " + string(c) + ", from the object until all are"
+	}
+	return "packets " + string(c) + ", from the object until the first is"
+}
+
+// PacketsWords says what kind of traffic it is, and at which point.
+func PacketsWords(kind TrafficKind, at workload.Point) string {
+	words := map[TrafficKind]string{Connections: "new TCP connections", RoundTrips: "TCP round trips", Stream: "TCP stream"}
+	return words[kind] + ", " + at.String()
+}
+
+// packets adds what was measured of one kind of traffic.
+func (m *metrics) packets(f *PacketsResult) {
+	what, rate := PacketsWords(f.Kind, f.At), PerSecond
+	if f.Kind == Stream {
+		rate = BitsPerS
+	}
+	m.add(what, f.Backend, Rate, rate, f.PerSecond)
+	m.quantiles(what, f.Backend, f.Latency)
+	m.add(what, f.Backend, CPUEach, PerPacket, f.CPUPerPacket)
+	if f.Kind == Stream {
+		m.add(what, f.Backend, CPUEachGB, PerGB, f.CPUPerOperation)
+	}
 }
 
 // result adds what was measured of one case.

@@ -147,6 +147,9 @@ func Decode(data []byte) (*Report, error) {
 	if err := json.Unmarshal(data, &r); err != nil {
 		return nil, fmt.Errorf("decode report: %w", err)
 	}
+	if len(r.Backends) == 0 {
+		return nil, errors.New("decode report: it has no backends")
+	}
 	// What is new in version 2 is not in a report of version 1; all else is the same.
 	r.Version = ReportVersion
 	return &r, nil

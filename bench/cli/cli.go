@@ -131,31 +131,6 @@ func profiles() string {
 	return b.String()
 }
 
-func reportCommand() *cobra.Command {
-	var output string
-	c := &cobra.Command{
-		Use:   "report FILE.json",
-		Short: "Print the report of an earlier run",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			if err := checkOutput(output); err != nil {
-				return err
-			}
-			data, err := os.ReadFile(args[0])
-			if err != nil {
-				return err
-			}
-			r, err := bench.Decode(data)
-			if err != nil {
-				return fmt.Errorf("%s: %w", args[0], err)
-			}
-			return print(c.OutOrStdout(), r, output)
-		},
-	}
-	outputFlag(c, &output)
-	return c
-}
-
 const workerName = "worker"
 
 // workerCommand is the process that `run` starts and measures.
@@ -201,22 +176,10 @@ func print(w io.Writer, r report, format string) error {
 
 // save writes a report beside its data.
 func save(r report, out string) error {
-	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
+	if err := writeFile(out+".json", r.JSON); err != nil {
 		return err
 	}
-	for _, f := range []struct {
-		suffix string
-		write  func(io.Writer) error
-	}{{".json", r.JSON}, {".md", r.Markdown}} {
-		var b strings.Builder
-		if err := f.write(&b); err != nil {
-			return err
-		}
-		if err := os.WriteFile(out+f.suffix, []byte(b.String()), 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
+	return writeFile(out+".md", r.Markdown)
 }
 
 // commandLine is what was typed, with the program's bare name.

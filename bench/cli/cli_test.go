@@ -30,6 +30,7 @@ func TestWrongUsageIsNamed(t *testing.T) {
 		`--profile: profile "huge": must be one of small, w1, w1-100`: {"run", "--profile", "huge"},
 		`--backends: backend "ebpf": must be one of nftables`:         {"run", "--backends", "ebpf"},
 		`--output "yaml": must be one of text, json, markdown`:        {"run", "-o", "yaml"},
+		`--output "yaml": must be one of text, json, markdown, html`:  {"report", "x.json", "-o", "yaml"},
 		`no such file`: {"report", filepath.Join(t.TempDir(), "none.json")},
 	} {
 		if _, err := run(t, args...); err == nil || !strings.Contains(err.Error(), want) {
@@ -56,6 +57,50 @@ func TestReportPrintsWhatWasSaved(t *testing.T) {
 		if format == "json" && !json.Valid([]byte(got)) {
 			t.Errorf("no JSON: %s", got)
 		}
+	}
+}
+
+func TestReportWritesFiles(t *testing.T) {
+	const source = "../testdata/report.json"
+	dir := t.TempDir()
+	wrote := func(args ...string) string {
+		t.Helper()
+		out, err := run(t, append([]string{"report", source}, args...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	holds := func(path, want string) {
+		t.Helper()
+		data, err := os.ReadFile(filepath.Join(dir, path))
+		if err != nil || !strings.Contains(string(data), want) {
+			t.Errorf("%s: %v, %.100q without %q", path, err, data, want)
+		}
+	}
+	wrote("--out", filepath.Join(dir, "a.html"))
+	holds("a.html", "<!DOCTYPE html>")
+	wrote("-o", "html", "--out", filepath.Join(dir, "b"))
+	holds("b", "<!DOCTYPE html>")
+	wrote("--out", filepath.Join(dir, "a.md"))
+	holds("a.md", "# Benchmark w1")
+	wrote("-o", "png", "--out", filepath.Join(dir, "pictures"))
+	holds("pictures/load-cpu.png", "PNG")
+	out := wrote("--out", filepath.Join(dir, "all"))
+	for path, want := range map[string]string{
+		"report.html": "<!DOCTYPE html>", "report.md": "# Benchmark w1", "report.json": `"version": 2`,
+		"figures/throughput.svg": "<svg xmlns", "figures/throughput.png": "PNG",
+	} {
+		holds(filepath.Join("all", path), want)
+	}
+	if want := "written: " + filepath.Join(dir, "all", "figures", "*.png") + " (17 figures)\n"; !strings.HasSuffix(out, want) {
+		t.Errorf("printed %q, want %q at its end", out, want)
+	}
+	if _, err := run(t, "report", source, "-o", "svg"); err == nil || !strings.Contains(err.Error(), "--out has to name a directory") {
+		t.Errorf("figures on a terminal: %v", err)
+	}
+	if page := wrote("-o", "html"); !strings.HasSuffix(page, "</html>\n") {
+		t.Errorf("page: %.100q", page)
 	}
 }
 

@@ -10,10 +10,27 @@ import (
 // datapath is what switched, and what that means for the figures.
 type datapath struct{ Name, Meaning string }
 
-// datapaths returns those of a report.
+const userspace = "netdev (Open vSwitch in userspace)"
+
+// datapaths returns those of a report: of the packets, and of what was programmed.
 func datapaths(r *bench.Report) []datapath {
-	if slices.Contains(r.Backends, felixlike.OpenFlow) {
-		return []datapath{{"netdev (Open vSwitch in userspace)", "No packet was sent in this run. Programming openflow was measured with a switch in userspace: it says nothing about how long the kernel's datapath takes to follow."}}
+	packets := ""
+	switch {
+	case r.Packets != nil:
+		packets = r.Packets.Datapath
+	case r.Enforcement != nil:
+		packets = r.Enforcement.Datapath
 	}
-	return []datapath{{"none", "No packet was sent in this run, and no switch was programmed: what is measured is the kernel's netfilter being programmed."}}
+	switch {
+	case packets == "netdev":
+		return []datapath{{userspace, "Packets passed Open vSwitch's own datapath in userspace, with connection tracking of its own. These figures compare what the backends ask of it; " +
+			"they say nothing about the speed of the kernel's datapath."}}
+	case packets == "system":
+		return []datapath{{"system (the kernel's module)", "Packets passed the kernel's Open vSwitch datapath, as on nodes that have the module."}}
+	case packets != "":
+		return []datapath{{packets, "Packets passed this datapath of Open vSwitch."}}
+	case slices.Contains(r.Backends, felixlike.OpenFlow):
+		return []datapath{{userspace, "No packet was sent in this run. Programming openflow was measured with a switch in userspace: it says nothing about how long the kernel's datapath takes to follow."}}
+	}
+	return []datapath{{"none", "No packet was sent in this run, and no switch was programmed: what is measured is the programming of the kernel's netfilter."}}
 }

@@ -8,37 +8,50 @@ import (
 
 	"github.com/felixlike/felixlike/bench"
 	"github.com/felixlike/felixlike/bench/worker"
+	"github.com/felixlike/felixlike/bench/workload"
 )
 
 // sentence says which backend something costs least with.
 type sentence struct{ What, Text string }
 
-// headline is a figure that the summary tells of.
+// headline is a figure that the summary tells of: of the kinds, the first that
+// was measured in rounds.
 type headline struct {
-	what string
-	bench.Kind
 	words string
+	what  string
+	kinds []bench.Kind
 }
 
 // headlines are those of the summary; of each, what was measured is told.
-func headlines() []headline {
-	return []headline{
-		{bench.Words(worker.FirstLoad), bench.CPU, "First load, CPU"},
-		{bench.Words(worker.Restart), bench.CPU, "Restart with nothing changed, CPU"},
-		{bench.Words(worker.FirstLoad), bench.PeakRSS, "First load, memory"},
-		{bench.Words(worker.RuleChanged), bench.Mean, "One rule of a policy changed, until it is in force"},
-		{bench.Words(worker.ElementAdded), bench.Mean, "One pod joins a group, until it is in force"},
-		{bench.Words(worker.EndpointAdded), bench.Mean, "One endpoint added, until it is in force"},
-		{bench.Words(worker.ForeignRule), bench.Mean, "A rule that another program deleted, until it is back"},
+func headlines(r *bench.Report) []headline {
+	var all []headline
+	if p := r.Packets; p != nil && len(p.Points) > 0 {
+		at := slices.MaxFunc(p.Points, func(a, b workload.Point) int { return cmp.Compare(a.Policies, b.Policies) })
+		all = append(all,
+			headline{"New TCP connections with " + at.String(), bench.PacketsWords(bench.Connections, at), []bench.Kind{bench.Rate}},
+			headline{"A TCP round trip with " + at.String() + ", p50", bench.PacketsWords(bench.RoundTrips, at), []bench.Kind{bench.P50}},
+			headline{"Throughput of a TCP stream with " + at.String(), bench.PacketsWords(bench.Stream, at), []bench.Kind{bench.Rate}},
+		)
 	}
+	typical := []bench.Kind{bench.P50, bench.Mean}
+	return append(all,
+		headline{"A policy that denies, until the first packet finds it", bench.EnforcementWords(bench.Denied, false), typical},
+		headline{"First load, CPU", bench.Words(worker.FirstLoad), []bench.Kind{bench.CPU}},
+		headline{"Restart with nothing changed, CPU", bench.Words(worker.Restart), []bench.Kind{bench.CPU}},
+		headline{"First load, memory", bench.Words(worker.FirstLoad), []bench.Kind{bench.PeakRSS}},
+		headline{"One rule of a policy changed, until it is in force", bench.Words(worker.RuleChanged), typical},
+		headline{"One pod joins a group, until it is in force", bench.Words(worker.ElementAdded), typical},
+		headline{"One endpoint added, until it is in force", bench.Words(worker.EndpointAdded), typical},
+		headline{"A rule that another program deleted, until it is back", bench.Words(worker.ForeignRule), typical},
+	)
 }
 
 // summary compares the backends in what matters most.
 func summary(r *bench.Report) []sentence {
 	var all []sentence
-	for _, h := range headlines() {
+	for _, h := range headlines(r) {
 		if of := measured(r, h); len(of) > 0 {
-			all = append(all, sentence{h.words, compared(of)})
+			all = append(all, sentence{h.words, compared(of) + floorOf(r, of[0])})
 		}
 	}
 	return all
@@ -46,13 +59,38 @@ func summary(r *bench.Report) []sentence {
 
 // measured returns what backends have of a headline.
 func measured(r *bench.Report, h headline) []bench.Metric {
-	var of []bench.Metric
-	for _, m := range r.Metrics() {
-		if m.What == h.what && m.Kind == h.Kind && m.Value > 0 && slices.Contains(r.Backends, m.Backend) {
-			of = append(of, m)
+	for _, k := range h.kinds {
+		var of []bench.Metric
+		for _, m := range r.Metrics() {
+			if m.What == h.what && m.Kind == k && len(m.Rounds) > 0 && m.Value > 0 && slices.Contains(r.Backends, m.Backend) {
+				of = append(of, m)
+			}
+		}
+		if len(of) > 0 {
+			return of
 		}
 	}
-	return of
+	return nil
+}
+
+// floorOf says what the same takes without an agent, if that was measured.
+func floorOf(r *bench.Report, of bench.Metric) string {
+	if r.Packets == nil {
+		return ""
+	}
+	for _, kind := range bench.TrafficKinds() {
+		at := bench.PacketsWords(kind, workload.Point{})
+		begin, _, _ := strings.Cut(at, ",")
+		if !strings.HasPrefix(of.What, begin+",") {
+			continue
+		}
+		for _, m := range r.Metrics() {
+			if m.Backend == bench.NoBackend && m.What == at && m.Kind == of.Kind {
+				return " Without agent and policy: " + printed(m) + "."
+			}
+		}
+	}
+	return ""
 }
 
 // compared says who is best, and by how much the others are not.
@@ -70,7 +108,7 @@ func compared(of []bench.Metric) string {
 	}
 	text := fmt.Sprintf("%s %s, %s", best.Backend, most, printed(best))
 	if len(of) == 1 {
-		text = fmt.Sprintf("%s takes %s; no other backend was measured", best.Backend, printed(best))
+		text = fmt.Sprintf("%s takes %s; of no other backend was it measured", best.Backend, printed(best))
 	}
 	for _, m := range of[1:] {
 		if overlap(best.Rounds, m.Rounds) {

@@ -72,7 +72,7 @@ func (d *Dots) draw(c canvas, y float64) float64 {
 			column = max(column, c.width(d.print(r), small))
 		}
 	}
-	s := newScale(d.Axis, d.values(), margin+8, width-margin-column-14)
+	s := newScale(d.Axis, d.values(), margin+12, width-margin-column-14)
 	ticks := s.ticks(func(text string) float64 { return c.width(text, small) + 12 })
 	y += 4
 	bottom := y

@@ -2,13 +2,14 @@ package plot
 
 import "fmt"
 
-// Lines are the values of series over something that is counted. Its numbers
-// stand at equal distances: zero and powers of ten go beside each other.
+// Lines are the values of series over what is counted. Its numbers stand at
+// equal distances: zero and powers of ten go beside each other.
 type Lines struct {
 	Series []Series
-	// Over says what the numbers at the bottom are, Steps are their words.
+	// Over says what the numbers at the bottom are, Heads name their two lines.
 	Over  string
-	Steps []string
+	Heads [2]string
+	Steps []Step
 	Axis  Axis
 	// Curves have one for each series, in its order.
 	Curves []Curve
@@ -24,6 +25,13 @@ type Curve map[int]Value
 type Floor struct {
 	Name string
 	Value
+}
+
+// Step is one number at the bottom, and another below it.
+type Step struct {
+	Upper, Lower string
+	// Apart leaves out the line from the step before.
+	Apart bool
 }
 
 // Empty implements Body.
@@ -62,7 +70,7 @@ func (l *Lines) draw(c canvas, y float64) float64 {
 	bottom := top + linesHeight
 	s := newScale(l.Axis, l.values(), bottom, top)
 	ticks := s.ticks(func(string) float64 { return 20 })
-	column := 0.0
+	column := max(c.width(l.Heads[0], small), c.width(l.Heads[1], small))
 	for _, v := range ticks {
 		column = max(column, c.width(label(v), small))
 	}
@@ -73,12 +81,16 @@ func (l *Lines) draw(c canvas, y float64) float64 {
 	}
 	c.line(point{left, bottom}, point{right, bottom}, 1, nil, faint)
 	wide := (right - left) / float64(len(l.Steps))
+	for i, head := range l.Heads {
+		c.text(left-6, bottom+16+float64(i)*14, head, end, small, ink)
+	}
 	for i, step := range l.Steps {
 		x := left + wide*(float64(i)+0.5)
 		c.line(point{x, bottom}, point{x, bottom + 4}, 1, nil, faint)
-		c.text(x, bottom+16, step, middle, small, faint)
+		c.text(x, bottom+16, step.Upper, middle, small, faint)
+		c.text(x, bottom+30, step.Lower, middle, small, faint)
 	}
-	c.text((left+right)/2, bottom+32, l.Over, middle, small, ink)
+	c.text(margin, bottom+48, l.Over, start, small, ink)
 	if f := l.Floor; f != nil {
 		at := s.at(f.At * l.Axis.Scale)
 		c.begin(fmt.Sprintf("%s: %s", f.Name, l.Axis.Print(f.At)), f.At)
@@ -88,14 +100,14 @@ func (l *Lines) draw(c canvas, y float64) float64 {
 	for n := range l.Series {
 		l.curve(c, n, s, left, wide)
 	}
-	return bottom + 38
+	return bottom + 54
 }
 
 // curve draws that of the n-th series. Series stand a little beside each other, so
 // that whiskers do.
 func (l *Lines) curve(c canvas, n int, s scale, left, wide float64) {
 	series := l.Series[n]
-	aside := (float64(n) - float64(len(l.Series)-1)/2) * 8
+	aside := (float64(n) - float64(len(l.Series)-1)/2) * min(8, wide/float64(len(l.Series)+1))
 	p := paint(series.Look)
 	var places []point
 	var steps []int
@@ -106,11 +118,15 @@ func (l *Lines) curve(c canvas, n int, s scale, left, wide float64) {
 		}
 	}
 	for i := 1; i < len(places); i++ {
+		if steps[i] != steps[i-1]+1 || l.Steps[steps[i]].Apart {
+			continue
+		}
 		c.line(places[i-1], places[i], 1.6, dashes(series.Look), p)
 	}
 	for i, at := range places {
 		v := l.Curves[n][steps[i]]
-		tip := fmt.Sprintf("%s, %s: %s", series.Name, l.Steps[steps[i]], l.Axis.Print(v.At))
+		step := l.Steps[steps[i]]
+		tip := fmt.Sprintf("%s, %s %s, %s %s: %s", series.Name, step.Upper, l.Heads[0], step.Lower, l.Heads[1], l.Axis.Print(v.At))
 		if v.Low < v.High {
 			tip += fmt.Sprintf(" (%s to %s)", l.Axis.Print(v.Low), l.Axis.Print(v.High))
 		}

@@ -14,18 +14,24 @@ type scale struct {
 	from, to float64
 }
 
+// Values beyond these were not measured by anything.
+const (
+	smallest = 1e-12
+	largest  = 1e15
+)
+
 // newScale returns one with all values in it, and whole steps as its ends.
 func newScale(a Axis, values []float64, from, to float64) scale {
 	s := scale{log: a.Log, from: from, to: to, low: math.Inf(1), top: math.Inf(-1)}
 	for _, v := range values {
 		v *= a.Scale
-		if s.log && v <= 0 {
+		if s.log && v < smallest || v > largest {
 			continue // it has no place there
 		}
 		s.low, s.top = min(s.low, v), max(s.top, v)
 	}
 	switch {
-	case s.low > s.top: // no value
+	case s.low > s.top, s.top <= 0: // nothing to see
 		s.low, s.top = 1, 10
 	case s.log:
 		s.low, s.top = stepBelow(s.low), stepAbove(s.top)
@@ -33,7 +39,7 @@ func newScale(a Axis, values []float64, from, to float64) scale {
 			s.low, s.top = stepBelow(s.low*0.99), stepAbove(s.top*1.01)
 		}
 	default:
-		step := wholeStep(max(s.top, 0) / 4)
+		step := wholeStep(s.top / 6)
 		s.low, s.top = 0, step*math.Ceil(s.top/step*1.02)
 	}
 	return s
@@ -102,15 +108,23 @@ func wholeStep(v float64) float64 {
 	return stepAbove(v)
 }
 
+// stepAbove and stepBelow return the nearest 1, 2 or 5 of a decade.
 func stepAbove(v float64) float64 {
-	all := steps(v)
-	return all[slices.IndexFunc(all, func(s float64) bool { return s >= v*0.9999 })]
+	for _, s := range steps(v) {
+		if s >= v*0.9999 {
+			return s
+		}
+	}
+	return v
 }
 
 func stepBelow(v float64) float64 {
-	all := steps(v)
-	slices.Reverse(all)
-	return all[slices.IndexFunc(all, func(s float64) bool { return s <= v*1.0001 })]
+	for _, s := range slices.Backward(steps(v)) {
+		if s <= v*1.0001 {
+			return s
+		}
+	}
+	return v
 }
 
 // steps returns those around a value.
