@@ -1,6 +1,8 @@
 package bench
 
 import (
+	"slices"
+
 	"github.com/felixlike/felixlike/bench/worker"
 	"github.com/felixlike/felixlike/bench/workload"
 	"github.com/felixlike/felixlike/policy/workloads"
@@ -126,6 +128,11 @@ func (m *metrics) quantiles(what, backend string, l Latency) {
 // Metrics returns what of a report can be compared with another report, in the
 // order of the report.
 func (r *Report) Metrics() []Metric {
+	return slices.Concat(r.ProgrammingMetrics(), r.EnforcementMetrics(), r.PacketsMetrics())
+}
+
+// ProgrammingMetrics are those of programming and of the policy engine.
+func (r *Report) ProgrammingMetrics() []Metric {
 	m := &metrics{loop: r.Calibration.Median()}
 	for i := range r.Results {
 		m.result(&r.Results[i])
@@ -140,17 +147,31 @@ func (r *Report) Metrics() []Metric {
 		m.add(what, "", CPU, Seconds, e.EngineCPU)
 		m.add(what, "", PeakRSS, Bytes, e.PeakRSS)
 	}
-	if r.Enforcement != nil {
-		for i := range r.Enforcement.Results {
-			f := &r.Enforcement.Results[i]
-			m.quantiles(EnforcementWords(f.Change, false), f.Backend, f.First)
-			m.quantiles(EnforcementWords(f.Change, true), f.Backend, f.Last)
-		}
+	return m.all
+}
+
+// EnforcementMetrics are those of the time from an object to the packets.
+func (r *Report) EnforcementMetrics() []Metric {
+	m := &metrics{loop: r.Calibration.Median()}
+	if r.Enforcement == nil {
+		return nil
 	}
-	if r.Packets != nil {
-		for i := range r.Packets.Results {
-			m.packets(&r.Packets.Results[i])
-		}
+	for i := range r.Enforcement.Results {
+		f := &r.Enforcement.Results[i]
+		m.quantiles(EnforcementWords(f.Change, false), f.Backend, f.First)
+		m.quantiles(EnforcementWords(f.Change, true), f.Backend, f.Last)
+	}
+	return m.all
+}
+
+// PacketsMetrics are those of what packets find.
+func (r *Report) PacketsMetrics() []Metric {
+	m := &metrics{loop: r.Calibration.Median()}
+	if r.Packets == nil {
+		return nil
+	}
+	for i := range r.Packets.Results {
+		m.packets(&r.Packets.Results[i])
 	}
 	return m.all
 }

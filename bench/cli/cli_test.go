@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -101,6 +102,42 @@ func TestReportWritesFiles(t *testing.T) {
 	}
 	if page := wrote("-o", "html"); !strings.HasSuffix(page, "</html>\n") {
 		t.Errorf("page: %.100q", page)
+	}
+}
+
+func TestCompareTellsByItsExit(t *testing.T) {
+	const source = "../testdata/report.json"
+	out, err := run(t, "compare", source, source)
+	if err != nil || !strings.Contains(out, "0 better, 0 worse") {
+		t.Errorf("a report with itself: %v, %s", err, out)
+	}
+	data, err := os.ReadFile(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := bench.Decode(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range r.Results[0].CPUOfLoop {
+		r.Results[0].CPU[i] *= 3
+		r.Results[0].CPUOfLoop[i] *= 3
+	}
+	other := filepath.Join(t.TempDir(), "other")
+	if err := save(r, other); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := run(t, "compare", source, other+".json"); !errors.Is(err, ErrChanged) || !strings.Contains(out, "more CPU") {
+		t.Errorf("three times the CPU: %v, %s", err, out)
+	}
+	for want, args := range map[string][]string{
+		`--output "html": must be one of`: {source, source, "-o", "html"},
+		"threshold -0.01: must be":        {source, source, "--threshold", "-1"},
+		"no such file":                    {source, "none.json"},
+	} {
+		if _, err := run(t, append([]string{"compare"}, args...)...); err == nil || errors.Is(err, ErrChanged) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: error %v, want %s", args, err, want)
+		}
 	}
 }
 

@@ -92,6 +92,9 @@ func lookAt(t *testing.T, browser, page string, width int) findings {
 
 func browser(t *testing.T) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: the layout of the page is not looked at")
+	}
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path
