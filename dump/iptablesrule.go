@@ -20,6 +20,8 @@ type savedText struct {
 	chains map[string]*Chain
 	// module is the one that -m has loaded last.
 	module string
+	// limit and burst are what bounds a report; empty if nothing does.
+	limit, burst string
 }
 
 func parseSavedRule(text string, f model.Family, chains map[string]*Chain) Rule {
@@ -80,6 +82,9 @@ func (p *savedText) all() error {
 	if p.rule.Action == nil {
 		return errForeign
 	}
+	if _, reports := p.rule.Action.(tables.Report); !reports && p.limit != "" {
+		return errForeign
+	}
 	return p.rule.Check()
 }
 
@@ -125,6 +130,12 @@ func (p *savedText) option(negated bool) error {
 	case "--ctstate":
 		states, err := parseStates(value)
 		return cmp.Or(err, p.add(tables.MatchConnState{States: states}))
+	case "--limit":
+		p.limit, p.burst = value, savedBurst
+		return nil
+	case "--limit-burst":
+		p.burst = value
+		return foreignUnless(p.limit != "")
 	case "--ctdir":
 		return cmp.Or(foreignUnless(value == "ORIGINAL"), p.add(tables.MatchConnOriginal{}))
 	case "--mark":
@@ -198,7 +209,7 @@ func (p *savedText) load(name string) error {
 			return nil
 		}
 		return p.add(tables.MatchDestinationPorts{First: 0, Last: 65535})
-	case "set", "conntrack", "mark", "connmark":
+	case "set", "conntrack", "mark", "connmark", "limit":
 		return foreignUnless(len(p.words) > 0)
 	}
 	return errForeign
@@ -259,6 +270,24 @@ func savedMark(text string) (value, mask uint32, err error) {
 	return value, mask, foreignUnless(err == nil)
 }
 
+// savedBurst is the burst that the tools do not print.
+const savedBurst = "5"
+
+// report reads what NFLOG is told, behind the limit.
+func (p *savedText) report() error {
+	rate, perSecond := strings.CutSuffix(p.limit, "/sec")
+	w := p.words
+	if len(w) != 6 || w[0] != "--nflog-prefix" || w[2] != "--nflog-group" || w[4] != "--nflog-size" || !perSecond || rate != p.burst {
+		return errForeign
+	}
+	p.words = nil
+	group, err1 := port(w[3])
+	length, err2 := number32(w[5])
+	limit, err3 := number32(rate)
+	p.rule.Action = tables.Report{Prefix: w[1], Group: group, Length: length, PerSecond: limit}
+	return foreignUnless(err1 == nil && err2 == nil && err3 == nil)
+}
+
 // target reads the action, and what belongs to it. A chain of one of those names
 // cannot be there.
 func (p *savedText) target(leave bool, name string) error {
@@ -269,6 +298,8 @@ func (p *savedText) target(leave bool, name string) error {
 		p.rule.Action = tables.Drop{}
 	case "RETURN":
 		p.rule.Action = tables.Return{}
+	case "NFLOG":
+		return cmp.Or(foreignUnless(!leave), p.report())
 	case "MASQUERADE":
 		p.rule.Action = tables.Masquerade{}
 	case "MARK", "CONNMARK":

@@ -1,6 +1,7 @@
 package dump
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -52,8 +53,34 @@ func statement(raw json.RawMessage) (string, bool) {
 		return key + " vmap " + data, ok1 && ok2
 	case "snat":
 		return snatStatement(body)
+	case "limit", "log":
+		return reportStatement(kind, body)
 	}
 	return "", false
+}
+
+// reportStatement writes one of the two statements of a report. Whatever else a limit
+// or a log may have is not ours.
+func reportStatement(kind string, body json.RawMessage) (string, bool) {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if kind == "limit" {
+		var b struct {
+			Rate, Burst uint32
+			Per         string
+			BurstUnit   string `json:"burst_unit"`
+		}
+		ok := d.Decode(&b) == nil && b.BurstUnit == ""
+		return fmt.Sprintf("limit rate %d/%s burst %d packets", b.Rate, b.Per, b.Burst), ok && plainWord(b.Per)
+	}
+	var b struct {
+		Prefix         string
+		Group, Snaplen *uint32
+	}
+	if d.Decode(&b) != nil || b.Group == nil || b.Snaplen == nil || !plainWord(b.Prefix) {
+		return "", false
+	}
+	return fmt.Sprintf(`log prefix "%s" group %d snaplen %d`, b.Prefix, *b.Group, *b.Snaplen), true
 }
 
 // plainWord reports whether a text is one word of nft's language.

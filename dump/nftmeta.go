@@ -1,6 +1,7 @@
 package dump
 
 import (
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -191,11 +192,44 @@ func (p *nftRule) action() error {
 	case "snat":
 		p.next(1)
 		return p.sourceNAT()
+	case "limit":
+		return p.report()
 	}
 	verdict, n := parseVerdict(p.words)
 	p.next(n)
 	p.rule.Action = verdict
 	return foreignUnless(n > 0)
+}
+
+// report reads "limit rate 100/second burst 100 packets log prefix "x" group 1
+// snaplen 128".
+func (p *nftRule) report() error {
+	var a tables.Report
+	if !p.accept("limit", "rate") || len(p.words) == 0 {
+		return errForeign
+	}
+	rate, perSecond := strings.CutSuffix(p.next(1)[0], "/second")
+	burst := rate
+	if p.accept("burst") && len(p.words) > 0 {
+		burst = p.next(1)[0]
+		p.accept("packets")
+	}
+	if !perSecond || burst != rate || !p.accept("log", "prefix") || len(p.words) == 0 {
+		return errForeign
+	}
+	a.Prefix = unquoted(p.next(1)[0])
+	var err error
+	if a.PerSecond, err = number32(rate); err != nil || !p.accept("group") {
+		return errForeign
+	}
+	group, err := p.number()
+	if err != nil || group > math.MaxUint16 || !p.accept("snaplen") {
+		return errForeign
+	}
+	a.Group = uint16(group)
+	a.Length, err = p.number()
+	p.rule.Action = a
+	return err
 }
 
 // parseVerdict reads the verdict that words begin with, and how many they are.

@@ -18,6 +18,9 @@ func nftText(r tables.Rule, counter string) string {
 		w.match(m, r.Matches[i+1:])
 	}
 	w.binding(r.Action)
+	if a, ok := r.Action.(tables.Report); ok {
+		w.add("limit rate %d/second burst %d packets", a.PerSecond, a.PerSecond)
+	}
 	if counter != "" {
 		w.add(counter)
 	}
@@ -170,6 +173,8 @@ func (w *nftWriter) action(a tables.Action) {
 		w.add("meta mark set %s", nftAssigned("meta mark", a.Value, a.Mask))
 	case tables.SetConnMark:
 		w.add("ct mark set %s", nftAssigned("ct mark", a.Value, a.Mask))
+	case tables.Report:
+		w.add("log prefix \"%s\" group %d snaplen %d", a.Prefix, a.Group, a.Length)
 	case tables.SourceNAT:
 		w.add("snat %s to %s", nftIP(model.FamilyOf(a.To)), a.To)
 	case tables.KeepSource:

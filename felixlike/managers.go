@@ -23,6 +23,7 @@ type NFTDriver interface {
 func NFTablesManagers(c Choice, table NFTDriver) (*rules.Renderer, []managers.Manager) {
 	r := rules.NewRenderer(GatewayPort, rules.NFTablesNameLength)
 	return r, []managers.Manager{
+		managers.NewDeniedManager(table),
 		managers.NewStaticManager(c.Node, r, table, table),
 		managers.NewIPSetManager(table),
 		managers.NewPolicyManager(c.Node, r, table),
@@ -37,6 +38,7 @@ func IPTablesManagers(c Choice, table managers.Chains, sets ipsets.Sets) (*rules
 	chains := managers.NewTreeDispatcher(r, table)
 	chains.UpdateChain(r.Passed())
 	return r, []managers.Manager{
+		managers.NewDeniedManager(chains),
 		managers.NewStaticManager(c.Node, r, chains, sets),
 		managers.NewIPSetManager(sets),
 		managers.NewPolicyManager(c.Node, r, chains),

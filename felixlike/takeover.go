@@ -24,6 +24,7 @@ func (d *Driver) join(ctx context.Context, h *handover) {
 	}
 	h.runner.wants.tell(d.tracker.host)
 	h.runner.wants.tell(d.tracker.services)
+	h.runner.wants.tell(d.tracker.denials)
 	for _, u := range d.tracker.attached() {
 		h.runner.wants.tell(u)
 	}

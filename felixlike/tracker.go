@@ -21,6 +21,7 @@ type tracker struct {
 	groups      map[model.GroupID]model.Group
 	host        model.HostAddressesUpdate
 	services    model.ServiceCIDRsUpdate
+	denials     model.DenialsUpdate
 	// noted counts the updates; pending has what is not programmed yet, by
 	// identifier, with the count at its newest update.
 	noted   uint64
@@ -78,6 +79,8 @@ func (t *tracker) OnUpdate(u model.Update) {
 		t.host = u
 	case model.ServiceCIDRsUpdate:
 		t.services = u
+	case model.DenialsUpdate:
+		t.denials = u
 	}
 }
 

@@ -15,9 +15,9 @@ type appliedRef struct {
 	verdict tables.Action
 }
 
-func (r appliedRef) verdictOrDrop() tables.Action {
+func (r appliedRef) verdictOrDeny(d model.Direction) tables.Action {
 	if r.verdict == nil {
-		return tables.Drop{}
+		return rules.Deny(d)
 	}
 	return r.verdict
 }

@@ -101,6 +101,6 @@ func (m *EndpointManager) dispatchAddress(a netip.Addr) {
 	}
 	// The zero value, of a pod that is not known, is closed.
 	h := m.held[owner.Pod]
-	m.dispatch.SetVerdict(model.Ingress, a, h.ingress.verdictOrDrop())
-	m.dispatch.SetVerdict(model.Egress, a, h.egress.verdictOrDrop())
+	m.dispatch.SetVerdict(model.Ingress, a, h.ingress.verdictOrDeny(model.Ingress))
+	m.dispatch.SetVerdict(model.Egress, a, h.egress.verdictOrDeny(model.Egress))
 }

@@ -118,7 +118,7 @@ func newEndpoints() (*EndpointManager, *recorder) {
 func TestAttachedButUnknownPodIsClosed(t *testing.T) {
 	m, r := newEndpoints()
 	send(m, attachment("a", "veth-a", "10.10.0.5", "fd00::5"))
-	want := map[string]string{"ingress 10.10.0.5": "drop", "egress 10.10.0.5": "drop", "ingress fd00::5": "drop", "egress fd00::5": "drop"}
+	want := map[string]string{"ingress 10.10.0.5": "goto denied-in", "egress 10.10.0.5": "goto denied-out", "ingress fd00::5": "goto denied-in", "egress fd00::5": "goto denied-out"}
 	if d := cmp.Diff(want, r.verdicts); d != "" {
 		t.Error(d)
 	}
@@ -152,8 +152,8 @@ func TestPodsWithEqualPoliciesShareOneChain(t *testing.T) {
 	if got := r.chainsWith("pods-in"); len(got) != 0 {
 		t.Errorf("chains left without endpoints: %v", got)
 	}
-	if v := r.verdicts["ingress 10.10.0.2"]; v != "drop" {
-		t.Errorf("attached pod without object: %q, want drop", v)
+	if v := r.verdicts["ingress 10.10.0.2"]; v != "goto denied-in" {
+		t.Errorf("attached pod without object: %q, want goto denied-in", v)
 	}
 }
 

@@ -47,6 +47,7 @@ func newTreeBackend() *treeBackend {
 	r := rules.NewRenderer("flx-gw0", rules.IPTablesNameLength)
 	trees := NewTreeDispatcher(r, b.kept)
 	b.managers = []Manager{
+		NewDeniedManager(trees),
 		NewStaticManager("node1", r, trees, newRecorder()),
 		NewPolicyManager("node1", r, b.kept),
 		NewEndpointManager(r, b.kept, trees),
@@ -133,7 +134,7 @@ func TestTreesStandWhereMapsWould(t *testing.T) {
 	}
 	want := []string{
 		"src 10.10.0.3/32 goto " + r.AppliedChain(model.Egress, applied),
-		"src 10.10.0.9/32 drop",
+		"src 10.10.0.9/32 goto denied-out",
 		"src 10.10.0.0/22 drop",
 	}
 	var got []string
@@ -156,7 +157,7 @@ func TestTreesStandWhereMapsWould(t *testing.T) {
 
 // nf_tables takes no path of more than 16 chains, the base chain among them;
 // as iptables-nft programs it, the chain below the hook is one of ours and the
-// base chain is FORWARD. Two are left for what is to come.
+// base chain is FORWARD. Of the two that are left, a rule that denies takes one.
 func TestPathsFitIntoNFTables(t *testing.T) {
 	b := newTreeBackend()
 	b.send(treePods(1000)...)

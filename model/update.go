@@ -54,6 +54,10 @@ type HostAddressesUpdate struct{ Addresses []netip.Addr }
 // sorted, all of them.
 type ServiceCIDRsUpdate struct{ Prefixes []netip.Prefix }
 
+// DenialsUpdate says whether the dataplane is to report what policy denies. Until one
+// comes, it is not.
+type DenialsUpdate struct{ Reported bool }
+
 func (GroupUpdate) isUpdate()         {}
 func (GroupRemove) isUpdate()         {}
 func (PolicyUpdate) isUpdate()        {}
@@ -66,6 +70,7 @@ func (AttachmentUpdate) isUpdate()    {}
 func (AttachmentRemove) isUpdate()    {}
 func (HostAddressesUpdate) isUpdate() {}
 func (ServiceCIDRsUpdate) isUpdate()  {}
+func (DenialsUpdate) isUpdate()       {}
 
 // ObjectRef names an object as the user wrote it.
 type ObjectRef struct {

@@ -44,7 +44,7 @@ func (r *Renderer) Applied(d model.Direction, a model.Applied, hasRules func(mod
 func (r *Renderer) lowerTiers(d model.Direction, a model.Applied, hasRules func(model.PolicyID) bool) []tables.Rule {
 	ids, end := a.Baseline, tables.Rule{Action: allow(d), Comment: "default allow"}
 	if a.Isolated() {
-		ids, end = a.NetworkPolicies, tables.Rule{Action: tables.Drop{}, Comment: "isolated " + d.String()}
+		ids, end = a.NetworkPolicies, tables.Rule{Action: Deny(d), Comment: "isolated " + d.String()}
 	}
 	var rules []tables.Rule
 	for _, id := range ids {

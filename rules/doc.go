@@ -32,6 +32,10 @@
 //	  IPv6 link-local ............................... drop
 //	  accept
 //
+// Whatever policy denies goes to denied-out or denied-in, and is dropped there: the
+// end of a chain of policies, a rule that denies, the address of a pod that is
+// closed. While somebody follows what is denied, these two chains tell of it first.
+//
 // What was judged and gets past forward has its connection marked as allowed, if
 // it comes from whoever began it, in a base chain of its own (allowed, hook
 // postrouting): to be established is not enough, since connections come to be while

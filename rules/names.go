@@ -19,6 +19,8 @@ const (
 	ChainSources     = "postrouting"
 	ChainAllowed     = "allowed"
 	ChainPassed      = "passed"
+	ChainDeniedIn    = "denied-in"
+	ChainDeniedOut   = "denied-out"
 	// Those of the backend whose policy is in the switch, besides.
 	ChainFromSwitch = "from-switch"
 	ChainRewritten  = "rewritten"

@@ -55,7 +55,7 @@ func (r *Renderer) decide(a model.Action, d model.Direction, matches []tables.Ma
 		}
 	}
 	// Deny, and whatever this version does not know.
-	return []tables.Rule{{Matches: matches, Action: tables.Drop{}, Comment: comment}}
+	return []tables.Rule{{Matches: matches, Action: Deny(d), Comment: comment}}
 }
 
 // allow returns the action that ends the evaluation of a direction in the

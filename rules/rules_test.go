@@ -127,19 +127,29 @@ func TestAppliedChains(t *testing.T) {
 	}
 	chain, _ := r.Applied(model.Ingress, cases[1], func(model.PolicyID) bool { return false })
 	b.WriteString("without rules:\n" + text(chain))
+	for _, d := range model.Directions() {
+		b.WriteString("where that leads, and while somebody follows it:\n" + text(Denied(d, false)) + text(Denied(d, true)))
+	}
 	golden(t, "applied.txt", b.String())
 }
 
-// What ends an isolated direction must be a drop whatever the policies are,
-// and no rule of a policy may hand control back to dispatch with a verdict
+// What ends an isolated direction must be a drop whatever the policies are, told of
+// or not, and no rule of a policy may hand control back to dispatch with a verdict
 // left open.
 func TestIsolationEndsInDrop(t *testing.T) {
 	r := NewRenderer("flx-gw0", IPTablesNameLength)
 	for _, d := range model.Directions() {
 		chain, _ := r.Applied(d, model.Applied{NetworkPolicies: []model.PolicyID{np("base")}}, always)
 		last := chain.Rules[len(chain.Rules)-1]
-		if last.Action != (tables.Drop{}) || len(last.Matches) != 0 {
-			t.Errorf("%s: chain ends in %q, want an unconditional drop", d, last)
+		if last.Action != Deny(d) || len(last.Matches) != 0 {
+			t.Errorf("%s: chain ends in %q, want an unconditional %s", d, last, Deny(d))
+		}
+		for _, reported := range []bool{false, true} {
+			chain := Denied(d, reported)
+			last := chain.Rules[len(chain.Rules)-1]
+			if last.Action != (tables.Drop{}) || len(last.Matches) != 0 || chain.Name != tables.Target(Deny(d)) {
+				t.Errorf("%s: chain %s ends in %q, want an unconditional drop", d, chain.Name, last)
+			}
 		}
 	}
 }

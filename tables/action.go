@@ -1,6 +1,7 @@
 package tables
 
 import (
+	"fmt"
 	"net/netip"
 
 	"github.com/felixlike/felixlike/model"
@@ -50,6 +51,17 @@ type SourceNAT struct{ To netip.Addr }
 // which comes after rewrites it.
 type KeepSource struct{ Family model.Family }
 
+// Report tells whoever listens to a group of NFLOG of the packet, and goes on with
+// the next rule. Of more than PerSecond packets a second, beyond a burst of as many,
+// it tells nothing: its counter has those that it has told of.
+type Report struct {
+	Group uint16
+	// Prefix comes with the packet, of which the first Length bytes are told.
+	Prefix    string
+	Length    uint32
+	PerSecond uint32
+}
+
 // Dispatch looks an address of the packet up in a verdict map and carries out
 // the verdict found; without one the packet goes on to the next rule. Drivers
 // without verdict maps refuse it (their dispatch is a prefix tree of chains).
@@ -69,6 +81,7 @@ func (SetConnMark) isAction() {}
 func (Masquerade) isAction()  {}
 func (SourceNAT) isAction()   {}
 func (KeepSource) isAction()  {}
+func (Report) isAction()      {}
 func (Dispatch) isAction()    {}
 
 func (a Accept) String() string      { return text(a) }
@@ -81,6 +94,7 @@ func (a SetConnMark) String() string { return text(a) }
 func (a Masquerade) String() string  { return text(a) }
 func (a SourceNAT) String() string   { return text(a) }
 func (a KeepSource) String() string  { return text(a) }
+func (a Report) String() string      { return text(a) }
 func (a Dispatch) String() string    { return text(a) }
 
 func (Accept) appendTo(b []byte) []byte     { return append(b, "accept"...) }
@@ -109,6 +123,10 @@ func (a SetMark) appendTo(b []byte) []byte {
 
 func (a SetConnMark) appendTo(b []byte) []byte {
 	return appendMasked(append(b, "ct mark set "...), a.Value, a.Mask)
+}
+
+func (a Report) appendTo(b []byte) []byte {
+	return fmt.Appendf(b, "report %s to group %d, %d bytes, %d/second", a.Prefix, a.Group, a.Length, a.PerSecond)
 }
 
 func (a Dispatch) appendTo(b []byte) []byte {

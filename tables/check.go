@@ -35,6 +35,8 @@ func (r Rule) Check() error {
 		return checkMark(a.Value, a.Mask)
 	case Dispatch:
 		return errors.Join(c.bind(a.Family), checkSide(a.Side))
+	case Report:
+		return a.check()
 	case SourceNAT:
 		if !a.To.IsValid() || a.To.Is4In6() || a.To.Zone() != "" {
 			return fmt.Errorf("address %s is not usable as a source", a.To)
@@ -163,6 +165,28 @@ func checkSide(s Side) error {
 	}
 	return nil
 }
+
+// maxReports is how many packets a second the drivers take; the tools of iptables
+// count in parts of a second.
+const maxReports = 10000
+
+func (a Report) check() error {
+	for _, c := range a.Prefix {
+		if c != '-' && (c < 'a' || c > 'z') {
+			return fmt.Errorf("prefix %q of a report: only a to z and - are taken", a.Prefix)
+		}
+	}
+	if n := len(a.Prefix); n == 0 || n > maxPrefix {
+		return fmt.Errorf("prefix %q of a report must have 1 to %d characters", a.Prefix, maxPrefix)
+	}
+	if a.Length == 0 || a.PerSecond == 0 || a.PerSecond > maxReports {
+		return fmt.Errorf("report of %d bytes, %d a second: there have to be some, and at most %d a second", a.Length, a.PerSecond, maxReports)
+	}
+	return nil
+}
+
+// maxPrefix is what iptables takes besides the closing NUL.
+const maxPrefix = 63
 
 func checkMark(value, mask uint32) error {
 	if mask == 0 || value&^mask != 0 {

@@ -158,6 +158,8 @@ func (w *netfilter) act(a tables.Action, step Step) (v verdict, leave bool, err 
 	case tables.SetConnMark:
 		p.conn.mark = p.conn.mark&^a.Mask | a.Value
 		done(a.String())
+	case tables.Report:
+		done(a.String())
 	case tables.Dispatch:
 		return w.dispatch(a, step)
 	case tables.Masquerade:

@@ -91,6 +91,7 @@ func (n *Names) static() {
 		rules.ChainForward: "where packets come in", rules.ChainPrerouting: "around the switch",
 		rules.ChainFromPods: "from a pod or the tunnel", rules.ChainFromOutside: "from outside to a pod", rules.ChainToPods: "to a pod of this node",
 		rules.ChainSources: "sources of what pods send", rules.ChainAllowed: "marks what policy let through",
+		rules.ChainDeniedIn: "what ingress policy denies", rules.ChainDeniedOut: "what egress policy denies",
 		rules.ChainPassed: "past the rules of others", rules.ChainFromSwitch: "what the switch leaves to services",
 		rules.ChainRewritten: "sources that others have rewritten", rules.ChainGuardForward: "guard while policy is loaded",
 		rules.ChainGuardPrerouting: "guard while policy is loaded",

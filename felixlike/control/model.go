@@ -32,6 +32,8 @@ type Model struct {
 	// ServiceCIDRs are the prefixes of Services that the datastore tells, besides those
 	// of the settings.
 	ServiceCIDRs []netip.Prefix `json:"serviceCIDRs,omitempty"`
+	// DenialsReported tells that somebody follows what policy denies.
+	DenialsReported bool `json:"denialsReported,omitempty"`
 	// Pods are those of the whole cluster that have addresses: they tell whose the
 	// members of groups are.
 	Pods []Pod `json:"pods"`
@@ -84,7 +86,8 @@ func (m *Model) Updates() []model.Update {
 	for _, n := range m.Nodes {
 		all = append(all, model.NodeUpdate{Node: n})
 	}
-	all = append(all, model.HostAddressesUpdate{Addresses: m.HostAddresses}, model.ServiceCIDRsUpdate{Prefixes: m.ServiceCIDRs})
+	all = append(all, model.HostAddressesUpdate{Addresses: m.HostAddresses}, model.ServiceCIDRsUpdate{Prefixes: m.ServiceCIDRs},
+		model.DenialsUpdate{Reported: m.DenialsReported})
 	for _, g := range m.Groups {
 		all = append(all, model.GroupUpdate{Group: g.Group, Added: g.Members})
 	}

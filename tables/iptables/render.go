@@ -135,6 +135,9 @@ func (n naming) render(r tables.Rule, hash string) string {
 			modules.WriteString(n.module(m, r))
 		}
 	}
+	if report, ok := r.Action.(tables.Report); ok {
+		modules.WriteString(limit(report))
+	}
 	text := h.source + h.destination + h.in + h.out + h.protocol + modules.String() + connmarks.String()
 	return text + comments(hash, r.Comment) + n.action(r.Action)
 }
@@ -157,6 +160,18 @@ func (n naming) module(m tables.Match, r tables.Rule) string {
 	}
 	return ""
 }
+
+// limit is the part of a report that bounds it. The tools do not print a burst of
+// 5, which is their own.
+func limit(r tables.Report) string {
+	text := fmt.Sprintf("-m limit --limit %d/sec ", r.PerSecond)
+	if r.PerSecond != defaultBurst {
+		text += fmt.Sprintf("--limit-burst %d ", r.PerSecond)
+	}
+	return text
+}
+
+const defaultBurst = 5
 
 func masked(value, mask uint32) string {
 	if mask == ^uint32(0) {
@@ -211,6 +226,8 @@ func (n naming) action(a tables.Action) string {
 		return fmt.Sprintf("-j MARK --set-xmark %#x/%#x", a.Value, a.Mask)
 	case tables.SetConnMark:
 		return fmt.Sprintf("-j CONNMARK --set-xmark %#x/%#x", a.Value, a.Mask)
+	case tables.Report:
+		return fmt.Sprintf("-j NFLOG --nflog-prefix %s --nflog-group %d --nflog-size %d", a.Prefix, a.Group, a.Length)
 	case tables.Masquerade:
 		return "-j MASQUERADE"
 	case tables.KeepSource:

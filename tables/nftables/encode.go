@@ -211,8 +211,13 @@ func (e *encoder) action(a tables.Action) error {
 	case tables.KeepSource:
 		e.bind(a.Family)
 	}
+	if r, ok := a.(tables.Report); ok {
+		e.limit(r.PerSecond) // what is above is not counted
+	}
 	e.counter()
 	switch a := a.(type) {
+	case tables.Report:
+		e.log(a)
 	case tables.Masquerade:
 		e.masquerade()
 	case tables.SourceNAT:

@@ -120,6 +120,26 @@ func (m *message) counter() {
 	m.endExpression(element, data)
 }
 
+// limit goes on for so many packets a second, with a burst of as many.
+func (m *message) limit(perSecond uint32) {
+	element, data := m.expression("limit")
+	m.Uint64(unix.NFTA_LIMIT_RATE, uint64(perSecond))
+	m.Uint64(unix.NFTA_LIMIT_UNIT, 1) // second
+	m.Uint32(unix.NFTA_LIMIT_BURST, perSecond)
+	m.Uint32(unix.NFTA_LIMIT_TYPE, unix.NFT_LIMIT_PKTS)
+	m.Uint32(unix.NFTA_LIMIT_FLAGS, 0)
+	m.endExpression(element, data)
+}
+
+// log hands a packet to who listens to the group, at once.
+func (m *message) log(r tables.Report) {
+	element, data := m.expression("log")
+	m.Uint16(unix.NFTA_LOG_GROUP, r.Group)
+	m.Text(unix.NFTA_LOG_PREFIX, r.Prefix)
+	m.Uint32(unix.NFTA_LOG_SNAPLEN, r.Length)
+	m.endExpression(element, data)
+}
+
 func (m *message) masquerade() {
 	element, data := m.expression("masq")
 	m.endExpression(element, data)

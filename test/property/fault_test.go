@@ -171,6 +171,7 @@ func (d *dataplane) inject(hook func(nftables.ObjectError) error) error {
 		Stage: felixlike.Stage{
 			Invalidate: table.Invalidate,
 			Managers: []managers.Manager{
+				managers.NewDeniedManager(table),
 				managers.NewStaticManager(d.node, renderer, table, table),
 				managers.NewIPSetManager(table),
 				managers.NewPolicyManager(d.node, renderer, table),

@@ -1,0 +1,46 @@
+package rules
+
+import (
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// What a report of a denied packet has in common on all nodes.
+const (
+	// ReportGroup is the group of NFLOG; there is none that is assigned to anybody.
+	ReportGroup uint16 = 26552
+	// ReportLength is how much of a packet is told: an IPv6 header with some
+	// extensions, and the ports behind it.
+	ReportLength = 128
+	// ReportsPerSecond bounds what a flood of denied packets costs.
+	ReportsPerSecond = 100
+)
+
+// DeniedChain returns the name of the chain to which everything goes that policy
+// denies in a direction, which also is the prefix of what is told of it.
+func DeniedChain(d model.Direction) string {
+	if d == model.Egress {
+		return ChainDeniedOut
+	}
+	return ChainDeniedIn
+}
+
+// Denied renders that chain: it drops, and with reported tells of what it drops. One
+// chain has it for all pods, so that to begin and to end that is an edit of one rule.
+func Denied(d model.Direction, reported bool) tables.Chain {
+	c := tables.Chain{Name: DeniedChain(d)}
+	if reported {
+		c.Rules = append(c.Rules, tables.Rule{
+			Action: tables.Report{
+				Group: ReportGroup, Prefix: DeniedChain(d), Length: ReportLength, PerSecond: ReportsPerSecond,
+			},
+			Comment: "somebody follows what is denied",
+		})
+	}
+	c.Rules = append(c.Rules, tables.Rule{Action: tables.Drop{}, Comment: "denied " + d.String()})
+	return c
+}
+
+// Deny returns the action that ends the evaluation of a direction against the
+// packet.
+func Deny(d model.Direction) tables.Action { return tables.Goto{Chain: DeniedChain(d)} }
