@@ -179,6 +179,9 @@ func (a Report) check() error {
 	if n := len(a.Prefix); n == 0 || n > maxPrefix {
 		return fmt.Errorf("prefix %q of a report must have 1 to %d characters", a.Prefix, maxPrefix)
 	}
+	if a.Group == 0 {
+		return errors.New("a report to group 0 goes to who logs all packets")
+	}
 	if a.Length == 0 || a.PerSecond == 0 || a.PerSecond > maxReports {
 		return fmt.Errorf("report of %d bytes, %d a second: there have to be some, and at most %d a second", a.Length, a.PerSecond, maxReports)
 	}

@@ -165,7 +165,7 @@ func loadExample(table *Table) {
 		rule(tables.Jump{Chain: "pin-x/base-1"}, "x/base", tables.MatchMark{Value: 0x10000000, Mask: 0x10000000}),
 		rule(tables.Return{}, "", tables.MatchMark{Value: 7, Mask: ^uint32(0), Negated: true}),
 		rule(tables.Report{Group: 26552, Prefix: "denied-in", Length: 128, PerSecond: 100}, "somebody follows"),
-		rule(tables.Report{Group: 0, Prefix: "few", Length: 64, PerSecond: 5}, ""),
+		rule(tables.Report{Group: 1, Prefix: "few", Length: 64, PerSecond: 5}, ""),
 		rule(tables.Drop{}, "isolated"),
 	}})
 	table.UpdateChain(tables.Chain{Name: "pin-x/base-1", Rules: []tables.Rule{
