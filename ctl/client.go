@@ -27,8 +27,12 @@ type target struct {
 
 // flags adds the flags that say which agent is meant, and how long to wait.
 func (t *target) flags(c *cobra.Command, timeout time.Duration) {
-	c.Flags().StringVar(&t.socket, "socket", filepath.Join(config.Defaults().RunDir, felixlike.ControlSocket), "control socket of the agent; felixctl lab status names those of a lab")
+	t.socketFlag(c)
 	c.Flags().DurationVar(&t.timeout, "timeout", timeout, "give up waiting after so long")
+}
+
+func (t *target) socketFlag(c *cobra.Command) {
+	c.Flags().StringVar(&t.socket, "socket", filepath.Join(config.Defaults().RunDir, felixlike.ControlSocket), "control socket of the agent; felixctl lab status names those of a lab")
 }
 
 func (t *target) outputFlag(c *cobra.Command) {
@@ -46,13 +50,19 @@ func (t *target) call(ctx context.Context, f func(context.Context, *control.Clie
 	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
 	err := f(ctx, control.NewClient(t.socket))
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("not done within %s (--timeout), see the agent's log: %w", t.timeout, err)
+	}
+	return t.explain(err)
+}
+
+// explain says what people can do about an agent that cannot be asked.
+func (t *target) explain(err error) error {
 	switch {
 	case control.NotRunning(err):
 		return fmt.Errorf("no agent listens at %s: is it running on this node, or is --socket wrong? (felixctl lab status names the sockets of a lab)", t.socket)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s: only root may ask the agent: %w", t.socket, fs.ErrPermission)
-	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("not done within %s (--timeout), see the agent's log: %w", t.timeout, err)
 	}
 	return err
 }

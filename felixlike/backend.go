@@ -32,6 +32,8 @@ type Backend struct {
 	// Hits adds what the rules have counted to the entries that are there; rules are
 	// all that the node has. It may be called while the stage runs.
 	Hits func(ctx context.Context, counted Counted, rules map[policyflows.RuleID]RuleKey) error
+	// Denials is how it tells of what it denies.
+	Denials Denials
 	// Decides tells the backend that no other one decides beside it any more. It
 	// is called while the stage does not run, and may be nil.
 	Decides func()
@@ -82,6 +84,7 @@ func newNFTables(c Choice) Backend {
 			}
 			return err
 		},
+		Denials: nflogDenials(c),
 		// While another backend decides, nothing needs to be guarded.
 		Decides: func() { table.SetGuard(rules.Guard(GatewayPort)) },
 		Stage: Stage{

@@ -103,6 +103,7 @@ type Driver struct {
 	policies map[model.ObjectRef]string
 	objects  *objects
 	sampler  *sampler
+	drops    *drops
 	// uids are those of this node's pods.
 	uids     uids
 	calls    chan func()
@@ -153,7 +154,7 @@ func New(cfg Config) *Driver {
 	d := &Driver{
 		cfg: cfg, log: cfg.Log.With("component", "driver", "backend", cfg.Backend.Name),
 		engine: policy.New(cfg.Node), tracker: t, problems: newProblems(),
-		policies: map[model.ObjectRef]string{}, objects: newObjects(), sampler: newSampler(), uids: uids{},
+		policies: map[model.ObjectRef]string{}, objects: newObjects(), sampler: newSampler(), drops: newDrops(), uids: uids{},
 		calls: make(chan func(), 256), outcomes: make(chan outcome, len(cfg.Stages)+1), // one may join in a handover
 		noticed: make(chan struct{}, 1), stopped: make(chan struct{}), started: time.Now(),
 		shared: &wants{managers: cfg.Managers}, backend: cfg.Backend,

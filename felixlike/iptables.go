@@ -31,6 +31,7 @@ func newIPTables(c Choice) Backend {
 		Hits: func(ctx context.Context, counted Counted, _ map[policyflows.RuleID]RuleKey) error {
 			return iptables.Counters(ctx, c.Variant, c.NetNS, counted.add)
 		},
+		Denials: nflogDenials(c),
 		Stage: Stage{
 			Name: name, Required: true, Managers: all, Timeout: 60 * time.Second,
 			Invalidate: func() { x.table.Invalidate(); x.sets.Invalidate() },

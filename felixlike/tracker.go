@@ -28,6 +28,9 @@ type tracker struct {
 	pending map[any]uint64
 }
 
+// unknownPod is why a pod is closed that is attached all the same.
+const unknownPod = "the datastore knows no such pod on this node"
+
 // nodeID is the identifier of a node among those of other objects.
 type nodeID string
 
@@ -99,7 +102,7 @@ func (t *tracker) state(id model.PodID, closed map[model.PodID]string) (state, r
 	case pending:
 		return control.EndpointPending, ""
 	case t.endpoints[id] == nil:
-		return control.EndpointClosed, "the datastore knows no such pod on this node"
+		return control.EndpointClosed, unknownPod
 	case closed[id] != "":
 		return control.EndpointClosed, closed[id]
 	}

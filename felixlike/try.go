@@ -29,11 +29,6 @@ func TryBackend(ctx context.Context, cfg *config.Effective) error {
 }
 
 func try(ctx context.Context, c Choice) error {
-	ns, err := scratchNamespace()
-	if err != nil {
-		return err
-	}
-	defer ns.Close()
 	if c.Name == OpenFlow {
 		c.Name = NFTables
 	}
@@ -41,16 +36,28 @@ func try(ctx context.Context, c Choice) error {
 	if err != nil {
 		return err
 	}
-	c.NetNS, c.Name, c.Node = int(ns.Fd()), tried.Name, tryNode
+	c.Name = tried.Name
 	if err := tried.close(); err != nil {
 		return err
 	}
+	return inScratch(ctx, c, tryModel())
+}
+
+// inScratch has a backend program a model in a network namespace that nobody uses,
+// and returns what the kernel has refused.
+func inScratch(ctx context.Context, c Choice, updates []model.Update) error {
+	ns, err := scratchNamespace()
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	c.NetNS, c.Node = int(ns.Fd()), tryNode
 	b, err := NewBackend(ctx, c)
 	if err != nil {
 		return err
 	}
 	for _, m := range b.Stage.Managers {
-		for _, u := range tryModel() {
+		for _, u := range updates {
 			m.OnUpdate(u)
 		}
 		m.CompleteDeferredWork()

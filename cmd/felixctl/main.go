@@ -48,7 +48,8 @@ not in order; 2 wrong usage, or something could not be done.`,
 	err := root.ExecuteContext(context.Background())
 	switch {
 	case err == nil:
-	case errors.Is(err, report.ErrNotInOrder), errors.Is(err, cli.ErrBlocked), errors.Is(err, tracecli.ErrDenied), errors.Is(err, dumpcli.ErrDifferent), errors.Is(err, benchcli.ErrChanged):
+	case errors.Is(err, report.ErrNotInOrder), errors.Is(err, cli.ErrBlocked), errors.Is(err, tracecli.ErrDenied), errors.Is(err, dumpcli.ErrDifferent), errors.Is(err, benchcli.ErrChanged),
+		errors.Is(err, ctl.ErrDenied):
 		os.Exit(cli.ExitDisagreement) // what was printed says it
 	default:
 		fmt.Fprintln(os.Stderr, "felixctl:", err)

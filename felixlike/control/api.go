@@ -38,6 +38,10 @@ type Agent interface {
 	// Connections returns the connections of this node's pods that policy has let
 	// through, as far as this node tracks them.
 	Connections(ctx context.Context) ([]Connection, error)
+	// Drops calls got of each packet that policy denies, until ctx ends or got
+	// fails, and with nil once the dataplane reports them, and as often as alive
+	// when there is nothing to tell.
+	Drops(ctx context.Context, alive time.Duration, got func(*Drop) error) error
 }
 
 // Status is the state of one agent.

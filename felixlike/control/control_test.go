@@ -45,6 +45,9 @@ type fakeAgent struct {
 	err        error
 	// connections are what is answered.
 	connections []Connection
+	// drops are told to who follows, left is closed when that one has gone.
+	drops []*Drop
+	left  chan struct{}
 }
 
 func (f *fakeAgent) Status() Status { return f.status }
@@ -84,6 +87,20 @@ func (f *fakeAgent) Hits(context.Context) (Hits, error) {
 }
 
 func (f *fakeAgent) Connections(context.Context) ([]Connection, error) { return f.connections, f.err }
+
+func (f *fakeAgent) Drops(ctx context.Context, alive time.Duration, got func(*Drop) error) error {
+	if f.err != nil {
+		return f.err
+	}
+	for _, d := range append([]*Drop{nil}, f.drops...) {
+		if err := got(d); err != nil {
+			return err
+		}
+	}
+	<-ctx.Done()
+	close(f.left)
+	return nil
+}
 
 func (f *fakeAgent) SetBackend(_ context.Context, name string) error {
 	if name != "iptables" {

@@ -68,6 +68,9 @@ type handler struct {
 // ServeHTTP answers one request.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reply, err := h.answer(w, r)
+	if err == errAnswered {
+		return
+	}
 	if err != nil {
 		code := statusCode(err)
 		h.log.Debug("request refused", "method", r.Method, "path", r.URL.Path, "code", code, "error", err)
@@ -105,6 +108,11 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request) (any, error) {
 		return h.agent.Hits(ctx)
 	case connectionsPath:
 		return h.agent.Connections(ctx)
+	case dropsPath:
+		if err := h.follow(w, r.WithContext(ctx)); err != nil {
+			return nil, err
+		}
+		return nil, errAnswered
 	case syncPath:
 		pods, err := readPods(http.MaxBytesReader(w, r.Body, maxBody))
 		if err != nil {
@@ -126,10 +134,13 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request) (any, error) {
 	}
 }
 
+// errAnswered says that there is nothing left to answer.
+var errAnswered = errors.New("answered")
+
 // methodOf returns the method that a path is asked with.
 func methodOf(path string) (string, error) {
 	switch path {
-	case statusPath, objectsPath, modelPath, hitsPath, connectionsPath, programmedPath:
+	case statusPath, objectsPath, modelPath, hitsPath, connectionsPath, dropsPath, programmedPath:
 		return http.MethodGet, nil
 	case syncPath, backendPath:
 		return http.MethodPost, nil
@@ -138,7 +149,7 @@ func methodOf(path string) (string, error) {
 	if version != Version {
 		return "", refuse(http.StatusNotFound, "unknown API version %q: this agent serves %s", version, Version)
 	}
-	all := []string{statusPath, objectsPath, modelPath, hitsPath, connectionsPath, syncPath, programmedPath, backendPath}
+	all := []string{statusPath, objectsPath, modelPath, hitsPath, connectionsPath, dropsPath, syncPath, programmedPath, backendPath}
 	return "", refuse(http.StatusNotFound, "unknown path %s: this agent serves %s", path, strings.Join(all, ", "))
 }
 

@@ -1,0 +1,335 @@
+package ctl
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/terminal"
+	"github.com/felixlike/felixlike/model"
+)
+
+// dropsRequest is what the flags say.
+type dropsRequest struct {
+	target
+	follow bool
+	listen time.Duration
+	filter dropsFilter
+}
+
+func dropsCommand() *cobra.Command {
+	var r dropsRequest
+	c := &cobra.Command{
+		Use:   "drops [--follow]",
+		Short: "What policy denies on this node: which packets, between whom, and by which policies",
+		Long: `What policy denies on this node: which packets, between whom, and by which
+policies. It listens for ten seconds (--for) and prints what it has heard, added up;
+with --follow it prints each packet as it comes, until it is interrupted.
+
+DIRECTION is that of the policy: egress of the source, or ingress of the
+destination. A packet that no policy allows to or from a pod which policies isolate is
+denied by all of these; a policy without rules is one of them.
+
+Only what policy denies is told, not what is dropped because it is invalid or forged.
+Connections that were allowed go on and are not judged. The dataplane tells of some
+100 packets a second at most, for this node, of a flood a part; what was not shown is
+counted where that is known. While nobody asks, it tells nothing, and what it denies
+is the same either way.
+
+Exit codes: 0 nothing was denied, or --follow was interrupted; 1 something was
+denied; 2 it could not be told.`,
+		Example: `  felixctl drops
+  felixctl drops --for 1m --pod shop/db
+  felixctl drops --follow --direction egress -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return r.run(c) },
+	}
+	r.socketFlag(c)
+	r.output = terminal.Text
+	c.Flags().VarP(&r.output, "output", "o", "output format: text or json, an object a line")
+	c.Flags().BoolVar(&r.follow, "follow", false, "print packets as they come, until interrupted")
+	c.Flags().DurationVar(&r.listen, "for", 10*time.Second, "listen for so long; with --follow, end then")
+	c.Flags().StringVar(&r.filter.pod, "pod", "", "only packets from or to this pod (namespace/name)")
+	c.Flags().StringVar(&r.filter.namespace, "namespace", "", "only packets from or to pods of this namespace")
+	c.Flags().StringVar(&r.filter.direction, "direction", "", "only what policies of this direction deny: ingress or egress")
+	return c
+}
+
+// ErrDenied makes the exit code say that something was denied.
+var ErrDenied = errors.New("policy has denied packets")
+
+// dropsFilter is what is to be shown.
+type dropsFilter struct{ pod, namespace, direction string }
+
+func (f dropsFilter) check() error {
+	if f.pod != "" {
+		if _, err := control.ParsePod(f.pod); err != nil {
+			return fmt.Errorf("--pod: %w", err)
+		}
+	}
+	if f.direction != "" && f.direction != model.Ingress.String() && f.direction != model.Egress.String() {
+		return fmt.Errorf("--direction %q: must be ingress or egress", f.direction)
+	}
+	return nil
+}
+
+// shows reports whether a drop is to be shown. That packets are missing always is.
+func (f dropsFilter) shows(d control.Drop) bool {
+	if d.NotShown > 0 {
+		return true
+	}
+	either := func(is func(pod string) bool) bool { return is(d.From.Pod) || is(d.To.Pod) }
+	return (f.direction == "" || d.Direction == f.direction) &&
+		(f.pod == "" || either(func(pod string) bool { return pod == f.pod })) &&
+		(f.namespace == "" || either(func(pod string) bool { return strings.HasPrefix(pod, f.namespace+"/") }))
+}
+
+func (r *dropsRequest) run(c *cobra.Command) error {
+	if err := r.filter.check(); err != nil {
+		return err
+	}
+	if r.listen <= 0 {
+		return fmt.Errorf("--for: %s is not positive", r.listen)
+	}
+	if r.output == terminal.YAML {
+		return errors.New("--output: yaml is no format of drops, want text or json")
+	}
+	ctx, stop := signal.NotifyContext(c.Context(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	if !r.follow || c.Flags().Changed("for") {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.listen)
+		defer cancel()
+	}
+	ctx, hungUp := context.WithCancel(ctx)
+	defer hungUp()
+	if file, ok := c.OutOrStdout().(*os.File); ok {
+		go untilHangup(ctx, file, hungUp)
+	}
+	if r.follow {
+		return r.stream(ctx, c)
+	}
+	return r.collect(ctx, c)
+}
+
+// stream prints packets as they come.
+func (r *dropsRequest) stream(ctx context.Context, c *cobra.Command) error {
+	out := c.OutOrStdout()
+	lines := dropLines{w: out, style: terminal.StyleFor(out)}
+	return r.explain(control.NewClient(r.socket).Drops(ctx, func() {
+		if r.output != terminal.JSON {
+			fmt.Fprintln(c.ErrOrStderr(), "following what policy denies on this node; interrupt to end")
+		}
+	}, func(d control.Drop) error {
+		switch {
+		case !r.filter.shows(d):
+			return nil
+		case r.output == terminal.JSON:
+			return json.NewEncoder(out).Encode(d)
+		}
+		return lines.print(d)
+	}))
+}
+
+// collect adds packets up for a while.
+func (r *dropsRequest) collect(ctx context.Context, c *cobra.Command) error {
+	s := sums{rows: map[sumKey]*sumRow{}}
+	progress := func() {}
+	err := control.NewClient(r.socket).Drops(ctx, func() {
+		fmt.Fprintf(c.ErrOrStderr(), "listening for %s\n", r.listen)
+		progress = terminal.Progress(c.ErrOrStderr(), terminal.Doing("listening"))
+	}, func(d control.Drop) error {
+		if r.filter.shows(d) {
+			s.add(d)
+		}
+		return nil
+	})
+	progress()
+	if err != nil {
+		return r.explain(err)
+	}
+	if r.output == terminal.JSON {
+		err = s.printJSON(c.OutOrStdout())
+	} else {
+		err = s.print(c.OutOrStdout())
+	}
+	if err == nil && len(s.rows) > 0 {
+		return ErrDenied
+	}
+	return err
+}
+
+// sumKey is what packets have in common that are one row.
+type sumKey struct{ from, to, port, direction, by string }
+
+type sumRow struct {
+	sumKey
+	first   control.Drop
+	packets uint64
+	last    time.Time
+}
+
+// sums are packets added up.
+type sums struct {
+	rows     map[sumKey]*sumRow
+	notShown uint64
+}
+
+func (s *sums) add(d control.Drop) {
+	if d.NotShown > 0 {
+		s.notShown += d.NotShown
+		return
+	}
+	k := sumKey{d.From.String(), d.To.String(), d.PortText(), d.Direction, deniedBy(d)}
+	row := s.rows[k]
+	if row == nil {
+		row = &sumRow{sumKey: k, first: d}
+		s.rows[k] = row
+	}
+	row.packets++
+	row.last = d.At
+}
+
+// sorted has the most frequent first.
+func (s *sums) sorted() []*sumRow {
+	all := make([]*sumRow, 0, len(s.rows))
+	for _, row := range s.rows {
+		all = append(all, row)
+	}
+	slices.SortFunc(all, func(a, b *sumRow) int {
+		return cmp.Or(cmp.Compare(b.packets, a.packets), cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to),
+			cmp.Compare(a.port, b.port), cmp.Compare(a.direction, b.direction), cmp.Compare(a.by, b.by))
+	})
+	return all
+}
+
+func (s *sums) print(w io.Writer) error {
+	if len(s.rows) == 0 {
+		_, err := fmt.Fprintf(w, "policy has denied nothing%s\n", s.missing())
+		return err
+	}
+	table := terminal.NewTable(terminal.StyleFor(w), "FROM", "TO", "PORT", "DIRECTION", "DENIED BY", "PACKETS")
+	for _, row := range s.sorted() {
+		table.Row(row.from, row.to, row.port, row.direction, row.by, row.packets)
+	}
+	if _, err := fmt.Fprintln(w, table); err != nil || s.notShown == 0 {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "%d more packets were denied and are not shown: there were too many\n", s.notShown)
+	return err
+}
+
+func (s *sums) missing() string {
+	if s.notShown == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" that is to be shown, and %d packets besides that there was no room for", s.notShown)
+}
+
+// sumObject is a row for machines.
+type sumObject struct {
+	control.Drop
+	Packets uint64    `json:"packets"`
+	Last    time.Time `json:"last"`
+}
+
+func (s *sums) printJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	for _, row := range s.sorted() {
+		first := row.first
+		first.SourcePort = 0 // one of many
+		if err := e.Encode(sumObject{first, row.packets, row.last}); err != nil {
+			return err
+		}
+	}
+	if s.notShown > 0 {
+		return e.Encode(control.Drop{At: time.Now(), NotShown: s.notShown})
+	}
+	return nil
+}
+
+// deniedBy says in a few words who denies.
+func deniedBy(d control.Drop) string {
+	switch d.By {
+	case control.ByIsolation:
+		return strings.Join(d.Policies, ", ")
+	case control.ByRule:
+		return d.Policy + " " + d.Rule
+	case control.ByClosed:
+		return "closed: " + d.Reason
+	}
+	return "no policy that is in force by now"
+}
+
+// dropLines prints packets in columns that stay where they are, but for what is wider.
+type dropLines struct {
+	w     io.Writer
+	style terminal.Style
+	begun bool
+	width [5]int
+}
+
+func (l *dropLines) print(d control.Drop) error {
+	if !l.begun {
+		l.begun = true
+		l.width = [5]int{len("15:04:05.000"), 22, 22, 10, len("DIRECTION")}
+		if err := l.row(l.style.Bold, "TIME", "FROM", "TO", "PORT", "DIRECTION", "DENIED BY"); err != nil {
+			return err
+		}
+	}
+	if d.NotShown > 0 {
+		_, err := fmt.Fprintln(l.w, l.style.Faint(fmt.Sprintf("%d more not shown", d.NotShown)))
+		return err
+	}
+	return l.row(nil, d.At.Local().Format("15:04:05.000"), d.From.String(), d.To.String(), d.PortText(), d.Direction, deniedBy(d))
+}
+
+// row prints cells. A column that was too narrow is as wide as that from then on.
+func (l *dropLines) row(paint func(string) string, cells ...string) error {
+	var b strings.Builder
+	for i, c := range cells {
+		if i < len(l.width) {
+			l.width[i] = max(l.width[i], len(c))
+			c = fmt.Sprintf("%-*s  ", l.width[i], c)
+		}
+		b.WriteString(c)
+	}
+	text := b.String()
+	if paint != nil {
+		text = paint(text)
+	}
+	_, err := fmt.Fprintln(l.w, text)
+	return err
+}
+
+// untilHangup calls f when nobody reads any more what is written to a pipe: to
+// write would tell as well, but there may be nothing to write.
+func untilHangup(ctx context.Context, file *os.File, f func()) {
+	const every = 500 * time.Millisecond
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		fds := []unix.PollFd{{Fd: int32(file.Fd())}}
+		if n, err := unix.Poll(fds, 0); err == nil && n > 0 && fds[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0 {
+			f()
+			return
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package control
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+const dropsPath = "/" + Version + "/drops"
+
+// Drop is a packet that policy has denied, or with NotShown so many of which nothing
+// else is known.
+type Drop struct {
+	At time.Time `json:"time"`
+	// Direction is that of the policy which denies: "egress" of the source, or
+	// "ingress" of the destination.
+	Direction string  `json:"direction,omitempty"`
+	From      DropEnd `json:"from,omitzero"`
+	To        DropEnd `json:"to,omitzero"`
+	// Protocol is "tcp", "udp", "sctp", "icmp", "icmpv6" or a number.
+	Protocol   string    `json:"protocol,omitempty"`
+	SourcePort uint16    `json:"sourcePort,omitempty"`
+	Port       uint16    `json:"port,omitempty"`
+	ICMP       *ICMPType `json:"icmp,omitempty"`
+	// By is who denies: one of the By constants.
+	By string `json:"by,omitempty"`
+	// Policies are those that isolate the pod in the direction, none of which
+	// allows the packet.
+	Policies []string `json:"policies,omitempty"`
+	// Policy and Rule name the rule that denies.
+	Policy string `json:"policy,omitempty"`
+	Rule   string `json:"rule,omitempty"`
+	// Reason is why the pod is closed.
+	Reason string `json:"reason,omitempty"`
+	// NotShown counts denied packets that nothing else is told of: there were more
+	// than the dataplane or the follower takes.
+	NotShown uint64 `json:"notShown,omitempty"`
+}
+
+// Who denies.
+const (
+	// ByIsolation: policies isolate the pod, and none of them allows the packet.
+	ByIsolation = "isolation"
+	// ByRule: a rule says so.
+	ByRule = "rule"
+	// ByClosed: nothing gets to or from the pod, for the Reason.
+	ByClosed = "closed"
+	// ByChanged: what denied it is not in force any more.
+	ByChanged = "changed"
+)
+
+// DropEnd is one end of a packet: an address, and whose it is if that is known.
+type DropEnd struct {
+	Address netip.Addr `json:"address"`
+	Pod     string     `json:"pod,omitempty"`
+	Node    string     `json:"node,omitempty"`
+}
+
+// String returns the pod, the node, or else the address.
+func (e DropEnd) String() string {
+	switch {
+	case e.Pod != "":
+		return e.Pod
+	case e.Node != "":
+		return "node " + e.Node
+	}
+	return e.Address.String()
+}
+
+// ICMPType is what an ICMP packet says it is.
+type ICMPType struct {
+	Type uint8 `json:"type"`
+	Code uint8 `json:"code"`
+}
+
+// PortText returns "tcp/80", "icmp echo-request" or the protocol alone.
+func (d Drop) PortText() string {
+	switch {
+	case d.ICMP != nil:
+		return d.Protocol + " " + d.ICMP.name(d.Protocol)
+	case d.Port != 0:
+		return d.Protocol + "/" + strconv.Itoa(int(d.Port))
+	}
+	return d.Protocol
+}
+
+// name returns the name that ping's packets have, or the numbers.
+func (t ICMPType) name(protocol string) string {
+	request, reply := uint8(8), uint8(0)
+	if protocol == model.ICMPv6.String() {
+		request, reply = 128, 129
+	}
+	switch t {
+	case ICMPType{Type: request}:
+		return "echo-request"
+	case ICMPType{Type: reply}:
+		return "echo-reply"
+	}
+	return fmt.Sprintf("%d/%d", t.Type, t.Code)
+}
+
+// Drops has the agent tell of what policy denies from now on: following is called
+// once the dataplane reports, got of each packet, until ctx ends or one of the two
+// fails. That ctx ends is no error.
+func (c *Client) Drops(ctx context.Context, following func(), got func(Drop) error) error {
+	if err := c.drops(ctx, following, got); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("agent at %s: %s: %w", c.path, dropsPath, err)
+	}
+	return nil
+}
+
+func (c *Client) drops(ctx context.Context, following func(), got func(Drop) error) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+dropsPath, nil)
+	if err != nil {
+		return err
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return plainError(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+		return errors.Join(answeredError(response.StatusCode, data), err)
+	}
+	following()
+	lines := bufio.NewScanner(response.Body)
+	for lines.Scan() {
+		if len(lines.Bytes()) == 0 {
+			continue // a sign of life
+		}
+		var line dropLine
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			return fmt.Errorf("decode answer: %w", err)
+		}
+		if line.Error != "" {
+			return errors.New(line.Error)
+		}
+		if err := got(line.Drop); err != nil {
+			return err
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return err
+	}
+	return errors.New("the agent has ended")
+}
+
+// dropLine is a line of the answer: a Drop, or why there come no more.
+type dropLine struct {
+	Drop
+	Error string `json:"error,omitempty"`
+}
+
+// aliveEvery is how long a line may take that shows whether the caller still reads.
+const aliveEvery = 5 * time.Second
+
+// follow answers with a line for each packet, until the caller hangs up. What fails
+// before the first one is returned.
+func (h *handler) follow(w http.ResponseWriter, r *http.Request) error {
+	flusher := http.NewResponseController(w)
+	begun := false
+	line := func(v any) error {
+		if v != nil {
+			if err := json.NewEncoder(w).Encode(v); err != nil {
+				return err
+			}
+		} else if _, err := io.WriteString(w, "\n"); err != nil {
+			return err
+		}
+		return flusher.Flush()
+	}
+	err := h.agent.Drops(r.Context(), aliveEvery, func(d *Drop) error {
+		if !begun {
+			begun = true
+			w.Header().Set("Content-Type", "application/jsonl")
+			w.WriteHeader(http.StatusOK)
+		}
+		if d == nil {
+			return line(nil)
+		}
+		return line(d)
+	})
+	switch {
+	case !begun:
+		return err
+	case err != nil && r.Context().Err() == nil:
+		_ = line(errorReply{Error: err.Error()})
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+package denied
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/florianl/go-nflog/v2"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
+)
+
+// How the kernel hands over what it reports: at once for people, in one message for
+// what comes together.
+const (
+	atMost     = 64 // packets in a message
+	after      = 10 // hundredths of a second
+	readBuffer = 1 << 20
+)
+
+// ListenNFLOG listens to what the chains of rules.Denied report in a network
+// namespace (the caller's if zero), until ctx ends, and then closes the returned
+// channel. got is called one by one, and has to return at once.
+func ListenNFLOG(ctx context.Context, netns int, got func(Report)) (ended <-chan struct{}, err error) {
+	log, err := nflog.Open(&nflog.Config{
+		NetNS: netns, Group: rules.ReportGroup, Copymode: nflog.CopyPacket, Bufsize: rules.ReportLength,
+		QThresh: atMost, Timeout: after, Flags: nflog.FlagSeq,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open a socket for packets that are logged: %w", err)
+	}
+	// What does not fit is counted by the numbers that are missing.
+	_ = log.Con.SetReadBuffer(readBuffer)
+	var last uint32
+	known := false
+	err = log.RegisterWithErrorFunc(ctx, func(a nflog.Attribute) int {
+		r, ok := reportOf(a)
+		if a.Seq != nil {
+			if known {
+				r.Lost = uint64(*a.Seq - last - 1)
+			}
+			last, known = *a.Seq, true
+		}
+		if ok {
+			got(r)
+		}
+		return 0
+	}, func(err error) int {
+		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+			return 1
+		}
+		return 0 // the kernel had more than the socket holds, as the numbers tell
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("listen to group %d of NFLOG (has the kernel nfnetlink_log, or is somebody else listening?): %w", rules.ReportGroup, err), log.Close())
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		<-ctx.Done()
+		_ = log.Con.SetReadDeadline(time.Now())
+		_ = log.Close()
+	}()
+	return done, nil
+}
+
+// reportOf reads a message; of one that is not about a chain of ours, it is false.
+func reportOf(a nflog.Attribute) (Report, bool) {
+	if a.Prefix == nil || a.Payload == nil {
+		return Report{}, false
+	}
+	r := Report{At: time.Now(), Packet: *a.Payload}
+	prefix := strings.TrimRight(*a.Prefix, "\x00")
+	for _, d := range model.Directions() {
+		if prefix == rules.DeniedChain(d) {
+			r.Direction = d
+			return r, true
+		}
+	}
+	return r, false
+}

@@ -1,0 +1,17 @@
+package denied
+
+import (
+	"time"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// Report is what the dataplane tells of one packet.
+type Report struct {
+	At        time.Time
+	Direction model.Direction
+	// Packet begins with the IP header.
+	Packet []byte
+	// Lost counts the reports before this one that did not come.
+	Lost uint64
+}

@@ -1,0 +1,165 @@
+package denied
+
+import (
+	"net/netip"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/model"
+)
+
+// View is what has to be known to say who has denied a packet.
+type View struct {
+	// Pods and Nodes tell whose an address is.
+	Pods  map[netip.Addr]model.PodID
+	Nodes map[netip.Addr]string
+	// Endpoints are the pods of this node that are known; Closed tells why nothing
+	// gets to or from one, if so.
+	Endpoints map[model.PodID]*model.Endpoint
+	Closed    map[model.PodID]string
+	// Policies are those with rules that deny, Groups the members of what these
+	// name.
+	Policies map[model.PolicyID]*model.Policy
+	Groups   map[model.GroupID][]model.Member
+}
+
+// Drop says whose the packet of a report is, and who has denied it.
+func (v *View) Drop(r Report) (control.Drop, error) {
+	p, err := Parse(r.Packet)
+	if err != nil {
+		return control.Drop{}, err
+	}
+	d := control.Drop{
+		At: r.At, Direction: r.Direction.String(), Protocol: p.Protocol.String(), SourcePort: p.SourcePort, Port: p.Port,
+		From: v.end(p.Source), To: v.end(p.Destination),
+	}
+	if p.Protocol == model.ICMP || p.Protocol == model.ICMPv6 {
+		d.ICMP = &control.ICMPType{Type: p.Type, Code: p.Code}
+	}
+	pod := p.Destination
+	if r.Direction == model.Egress {
+		pod = p.Source
+	}
+	v.blame(&d, v.Pods[pod], r.Direction, p)
+	return d, nil
+}
+
+func (v *View) end(a netip.Addr) control.DropEnd {
+	e := control.DropEnd{Address: a, Node: v.Nodes[a]}
+	if id, known := v.Pods[a]; known {
+		e.Pod, e.Node = id.String(), ""
+	}
+	return e
+}
+
+// blame says who denies a pod the packet.
+func (v *View) blame(d *control.Drop, id model.PodID, direction model.Direction, p Packet) {
+	if d.Reason = v.Closed[id]; d.Reason != "" {
+		d.By = control.ByClosed
+		return
+	}
+	e := v.Endpoints[id]
+	if e == nil {
+		d.By = control.ByChanged // the pod has gone
+		return
+	}
+	applied := e.Applied(direction)
+	action, found := v.ask(applied.Admin, direction, p, d)
+	if !found && applied.Isolated() {
+		d.By = control.ByIsolation
+		for _, policy := range applied.NetworkPolicies {
+			d.Policies = append(d.Policies, policy.String())
+		}
+		return
+	}
+	if !found {
+		action, found = v.ask(applied.Baseline, direction, p, d)
+	}
+	if d.By = control.ByChanged; found && action == model.Deny {
+		d.By = control.ByRule
+	}
+}
+
+// ask finds the first rule of ordered policies that matches, and names it if it
+// denies. A rule that passes the packet on is none.
+func (v *View) ask(policies []model.PolicyID, direction model.Direction, p Packet, d *control.Drop) (model.Action, bool) {
+	for _, id := range policies {
+		policy := v.Policies[id]
+		if policy == nil {
+			continue
+		}
+		for _, rule := range policy.Rules(direction) {
+			if !v.matches(rule, direction, p) {
+				continue
+			}
+			if rule.Action == model.Deny {
+				d.Policy, d.Rule = id.String(), rule.Name
+			}
+			return rule.Action, rule.Action != model.Pass
+		}
+	}
+	return 0, false
+}
+
+func (v *View) matches(r model.Rule, direction model.Direction, p Packet) bool {
+	peer := p.Source
+	if direction == model.Egress {
+		peer = p.Destination
+	}
+	return (r.AnyPeer || v.among(r.Peers, func(m model.Member) bool { return m.Prefix.Contains(peer) })) && v.matchesPort(r, p)
+}
+
+func (v *View) matchesPort(r model.Rule, p Packet) bool {
+	if r.AnyPort {
+		return true
+	}
+	for _, ports := range r.Ports {
+		if ports.Protocol == p.Protocol && (ports.AllPorts() || ports.First <= p.Port && p.Port <= ports.Last) {
+			return true
+		}
+	}
+	want := model.AddressMember(p.Destination)
+	want.Protocol, want.Port = p.Protocol, p.Port
+	return v.among(r.NamedPorts, func(m model.Member) bool { return m == want })
+}
+
+func (v *View) among(groups []model.GroupID, is func(model.Member) bool) bool {
+	for _, id := range groups {
+		for _, m := range v.Groups[id] {
+			if is(m) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// NewView returns a view of addresses: those of the pods of the cluster, of the
+// interfaces here, which are newer, of the nodes, and of this node besides.
+func NewView(pods map[model.PodID][]netip.Addr, attached map[model.PodID]*model.Attachment, nodes map[string]*model.Node, node string, own []netip.Addr) *View {
+	v := &View{Pods: map[netip.Addr]model.PodID{}, Nodes: map[netip.Addr]string{}}
+	for id, all := range pods {
+		for _, a := range all {
+			// Of two that have one address for a moment, the choice is the same each time.
+			if other, taken := v.Pods[a]; !taken || id.Compare(other) < 0 {
+				v.Pods[a] = id
+			}
+		}
+	}
+	for id, at := range attached {
+		for _, a := range at.Addresses {
+			v.Pods[a] = id
+		}
+	}
+	for _, a := range own {
+		v.Nodes[a] = node
+	}
+	for name, n := range nodes {
+		for _, a := range n.Addresses {
+			v.Nodes[a] = name
+		}
+		for _, p := range n.PodCIDRs {
+			v.Nodes[p.Addr().Next()] = name // the gateway port's
+		}
+	}
+	return v
+}
