@@ -84,7 +84,18 @@ func newNFTables(c Choice) Backend {
 			}
 			return err
 		},
-		Denials: nflogDenials(c),
+		Denials: nflogDenials(c, func(ctx context.Context, add func(comment string, packets uint64)) error {
+			for _, d := range model.Directions() {
+				all, err := table.Rules(ctx, rules.DeniedChain(d))
+				if err != nil {
+					return err
+				}
+				for _, r := range all {
+					add(r.Comment, r.Packets)
+				}
+			}
+			return nil
+		}),
 		// While another backend decides, nothing needs to be guarded.
 		Decides: func() { table.SetGuard(rules.Guard(GatewayPort)) },
 		Stage: Stage{

@@ -22,8 +22,8 @@ type Denials struct {
 	// Listen calls got of each report until ctx ends, and closes ended then, or when
 	// there come no more.
 	Listen func(ctx context.Context, got func(denied.Report)) (ended <-chan struct{}, err error)
-	// Skipped returns how many denied packets were not reported, for there were too
-	// many, since the dataplane was told to report. It may be nil.
+	// Skipped returns a number that grows with each denied packet which is not
+	// reported, for there are too many. It may be nil.
 	Skipped func(ctx context.Context) (uint64, error)
 }
 
@@ -316,6 +316,7 @@ func (d *Driver) serve(ctx context.Context, s *session, b Backend, ended <-chan 
 	defer func() { <-ended }()
 	names := &dropNames{}
 	skipped := &skips{read: b.Denials.Skipped}
+	skipped.begin(ctx)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -365,12 +366,14 @@ func (s *session) gather(first denied.Report) []denied.Report {
 	return all
 }
 
-// skips asks for what was not reported, after times in which so much was that more
-// may have been denied.
+// skips asks for what was not reported, after so many reports that there may be such.
 type skips struct {
 	read func(context.Context) (uint64, error)
+	// seen counts the reports since it was asked last, told is what it said then.
 	seen int
 	told uint64
+	// flood tells that something had been skipped.
+	flood bool
 }
 
 func (s *skips) note(reports int) { s.seen += reports }
@@ -378,17 +381,24 @@ func (s *skips) note(reports int) { s.seen += reports }
 // more returns what was skipped since it was asked last. It looks in moments of
 // quiet, which come every second.
 func (s *skips) more(ctx context.Context, quiet bool) uint64 {
-	if s.read == nil || !quiet || s.seen == 0 {
+	if s.read == nil || !quiet || s.seen < rules.ReportsPerSecond && !s.flood {
 		return 0
 	}
 	s.seen = 0
 	total, err := s.read(ctx)
-	if err != nil || total <= s.told {
+	if err != nil {
 		return 0
 	}
-	more := total - s.told
-	s.told = total
+	more := total - min(s.told, total) // it begins anew when somebody has flushed it
+	s.told, s.flood = total, more > 0
 	return more
+}
+
+// begin notes what was skipped before.
+func (s *skips) begin(ctx context.Context) {
+	if s.read != nil {
+		s.told, _ = s.read(ctx)
+	}
 }
 
 // dropNames is a view of the model, for as long as that stays the same.

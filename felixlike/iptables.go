@@ -31,7 +31,9 @@ func newIPTables(c Choice) Backend {
 		Hits: func(ctx context.Context, counted Counted, _ map[policyflows.RuleID]RuleKey) error {
 			return iptables.Counters(ctx, c.Variant, c.NetNS, counted.add)
 		},
-		Denials: nflogDenials(c),
+		Denials: nflogDenials(c, func(ctx context.Context, add func(comment string, packets uint64)) error {
+			return iptables.Counters(ctx, c.Variant, c.NetNS, add)
+		}),
 		Stage: Stage{
 			Name: name, Required: true, Managers: all, Timeout: 60 * time.Second,
 			Invalidate: func() { x.table.Invalidate(); x.sets.Invalidate() },

@@ -5,14 +5,29 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/denied"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
 )
 
-// nflogDenials is how the backends in netfilter tell of what they deny.
-func nflogDenials(c Choice) Denials {
+// nflogDenials is how the backends in netfilter tell of what they deny. counters hands
+// over what the rules of theirs have counted, by comment.
+func nflogDenials(c Choice, counters func(context.Context, func(comment string, packets uint64)) error) Denials {
 	return Denials{
 		Check: func(ctx context.Context) error { return tryReports(ctx, c) },
 		Listen: func(ctx context.Context, got func(denied.Report)) (<-chan struct{}, error) {
 			return denied.ListenNFLOG(ctx, c.NetNS, got)
+		},
+		Skipped: func(ctx context.Context) (uint64, error) {
+			var dropped, reported uint64
+			err := counters(ctx, func(comment string, packets uint64) {
+				switch comment {
+				case rules.ReportComment:
+					reported += packets
+				case rules.DeniedComment(model.Ingress), rules.DeniedComment(model.Egress):
+					dropped += packets
+				}
+			})
+			// The two are not read at one moment.
+			return dropped - min(reported, dropped), err
 		},
 	}
 }

@@ -25,6 +25,13 @@ func DeniedChain(d model.Direction) string {
 	return ChainDeniedIn
 }
 
+// ReportComment is the comment of the rules that report, whose counters have what was
+// reported.
+const ReportComment = "somebody follows what is denied"
+
+// DeniedComment is the comment of the rule that drops, whose counter has all.
+func DeniedComment(d model.Direction) string { return "denied " + d.String() }
+
 // Denied renders that chain: it drops, and with reported tells of what it drops. One
 // chain has it for all pods, so that to begin and to end that is an edit of one rule.
 func Denied(d model.Direction, reported bool) tables.Chain {
@@ -34,10 +41,10 @@ func Denied(d model.Direction, reported bool) tables.Chain {
 			Action: tables.Report{
 				Group: ReportGroup, Prefix: DeniedChain(d), Length: ReportLength, PerSecond: ReportsPerSecond,
 			},
-			Comment: "somebody follows what is denied",
+			Comment: ReportComment,
 		})
 	}
-	c.Rules = append(c.Rules, tables.Rule{Action: tables.Drop{}, Comment: "denied " + d.String()})
+	c.Rules = append(c.Rules, tables.Rule{Action: tables.Drop{}, Comment: DeniedComment(d)})
 	return c
 }
 

@@ -113,6 +113,28 @@ func (t *Table) Snapshot(ctx context.Context) (_ Snapshot, err error) {
 	return out, nil
 }
 
+// Rules reads the rules of one chain, over a connection of its own, and may be called
+// while Apply runs elsewhere. A chain that is not there has none.
+func (t *Table) Rules(ctx context.Context, chain string) (_ []RuleSnapshot, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	c, err := dial(t.options, t.digests.seed)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	var rules []RuleSnapshot
+	err = c.retry(unix.NFT_MSG_GETRULE, named(unix.NFTA_RULE_TABLE, t.options.Table, unix.NFTA_RULE_CHAIN, chain), func() { rules = nil }, func(b []byte) {
+		_, r := decodeRule(b)
+		rules = append(rules, r)
+	})
+	if errors.Is(err, unix.ENOENT) {
+		err = nil
+	}
+	return rules, err
+}
+
 func (s *Snapshot) addSet(name string, k *kernelSet) {
 	if !k.shape.verdicts {
 		set := SetSnapshot{Name: name, Members: len(k.members)}

@@ -1,0 +1,291 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/lab"
+	"github.com/felixlike/felixlike/lab/traffic"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
+)
+
+// denying isolates x/a by two policies, one of them without rules, and the egress
+// of x/b by another.
+const denying = onlyFromC + `
+---
+{kind: NetworkPolicy, metadata: {namespace: x, name: deny-all}, spec: {podSelector: {matchLabels: {pod: a}}}}
+---
+{kind: NetworkPolicy, metadata: {namespace: x, name: to-a-only}, spec: {podSelector: {matchLabels: {pod: b}}, policyTypes: [Egress],
+  egress: [{to: [{podSelector: {matchLabels: {pod: a}}}]}]}}
+`
+
+// following is somebody who follows what a node denies.
+type following struct {
+	end  func()
+	mu   sync.Mutex
+	seen []control.Drop
+	err  error
+}
+
+// follow returns once the dataplane reports.
+func follow(t *testing.T, n *lab.Node) *following {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	f := &following{}
+	begun, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		err := control.NewClient(n.ControlSocket()).Drops(ctx, func() { close(begun) }, func(d control.Drop) error {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.seen = append(f.seen, d)
+			return nil
+		})
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.err = err
+	}()
+	f.end = func() { cancel(); <-done }
+	t.Cleanup(f.end)
+	select {
+	case <-begun:
+	case <-done:
+		t.Fatal(f.err)
+	case <-time.After(30 * time.Second):
+		t.Fatal("the agent does not begin to report")
+	}
+	return f
+}
+
+func (f *following) drops() []control.Drop {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.seen)
+}
+
+// line is what a drop says, but for time and source port.
+func line(d control.Drop) string {
+	return fmt.Sprintf("%s > %s %s %s: %s %s", d.From, d.To, d.PortText(), d.Direction, d.By, strings.Join(d.Policies, ","))
+}
+
+// send sends a packet from a pod to an address; nobody waits for an answer.
+func send(t *testing.T, l *lab.Lab, from string, to netip.Addr, network string, port uint16, times int) {
+	t.Helper()
+	err := l.Pod(pod(from)).Namespace().Do(func() error {
+		address := netip.AddrPortFrom(to, port).String()
+		content := []byte("?")
+		if port == 0 {
+			address = to.String()
+			// An echo request, whose checksum the kernel adds where there is a pseudo header.
+			if content = []byte{8, 0, 0xf7, 0xff, 0, 0, 0, 0}; to.Is6() {
+				content = []byte{128, 0, 0, 0, 0, 0, 0, 0}
+			}
+		}
+		c, err := net.Dial(network, address)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		for range times {
+			_, _ = c.Write(content) // an error tells of an answer to the packet before
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDrops follows what is denied on a node under each backend.
+func TestDrops(t *testing.T) {
+	l := newLab(t)
+	set(t, l, state(t, threeNodes, denying))
+	n := l.Node("node1")
+	for _, backend := range backends() {
+		t.Run(backend, func(t *testing.T) {
+			if out, code := onNode(t, n, "backend", "set", backend, "--socket", n.ControlSocket()); code != 0 {
+				t.Fatal(out)
+			}
+			n.SetBackend(backend) // after a restart, too
+			dropsAreNamed(t, l, n)
+			dropsEnd(t, l, n)
+			dropsOfAFlood(t, l, n)
+		})
+	}
+}
+
+// dropsAreNamed sends what each kind of policy denies, while connections come and
+// go that following must not concern.
+func dropsAreNamed(t *testing.T, l *lab.Lab, n *lab.Node) {
+	to := netip.AddrPortFrom(l.Pod(pod("a")).Address(model.IPv4), 80)
+	going := traffic.Start(t.Context(), traffic.Options{
+		Streams: []traffic.Route{{Name: "c to a", From: l.Pod(pod("c")).Namespace(), To: to}},
+		Opened:  []traffic.Route{{Name: "c to a", From: l.Pod(pod("c")).Namespace(), To: to}},
+		Denied:  []traffic.Route{{Name: "d to a", From: l.Pod(pod("d")).Namespace(), To: to}},
+	})
+	f, other := follow(t, n), follow(t, n)
+	var want []string
+	for _, family := range model.Families() {
+		a, d := l.Pod(pod("a")).Address(family), l.Pod(pod("d")).Address(family)
+		icmp := "ip4:icmp"
+		if family == model.IPv6 {
+			icmp = "ip6:ipv6-icmp"
+		}
+		send(t, l, "b", a, "udp", 53, 1)
+		send(t, l, "b", a, icmp, 0, 1)
+		send(t, l, "b", d, "udp", 53, 1)
+		send(t, l, "b", d, icmp, 0, 1)
+	}
+	for _, port := range []string{"udp/53", "icmp echo-request", "icmpv6 echo-request"} {
+		want = append(want,
+			"x/b > x/a "+port+" ingress: isolation x/deny-all,x/only-from-c",
+			"x/b > x/d "+port+" egress: isolation x/to-a-only")
+	}
+	want = append(want, "x/d > x/a tcp/80 ingress: isolation x/deny-all,x/only-from-c")
+	for _, f := range []*following{f, other} {
+		eventually(t, "all that is denied is told", func() bool {
+			var got []string
+			for _, d := range f.drops() {
+				got = append(got, line(d))
+			}
+			missing := slices.DeleteFunc(slices.Clone(want), func(w string) bool { return slices.Contains(got, w) })
+			if len(missing) > 0 && len(got) > 0 {
+				time.Sleep(50 * time.Millisecond)
+			}
+			return len(missing) == 0
+		})
+		for _, d := range f.drops() {
+			if d.NotShown == 0 && !slices.Contains(want, line(d)) {
+				t.Errorf("told, but not sent, or not denied: %s", line(d))
+			}
+		}
+	}
+	if !reporting(t, n) {
+		t.Error("nothing reports while somebody follows")
+	}
+	other.end()
+	if !reporting(t, n) {
+		t.Error("nothing reports any more though somebody follows")
+	}
+	f.end()
+	eventually(t, "nothing reports any more", func() bool { return !reporting(t, n) })
+	time.Sleep(200 * time.Millisecond) // traffic goes on
+	sum, err := going.Stop()
+	if err != nil || sum.Denied == 0 || sum.Opened == 0 {
+		t.Errorf("%s: %v", sum, err)
+	}
+}
+
+// dropsEnd kills the agent while somebody follows: the next one removes what
+// reports.
+func dropsEnd(t *testing.T, l *lab.Lab, n *lab.Node) {
+	follow(t, n)
+	if err := n.KillAgent(); err != nil {
+		t.Fatal(err)
+	}
+	if !reporting(t, n) {
+		t.Error("what a killed agent has left does not report: nothing is tested")
+	}
+	if err := n.StartAgent(); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if reporting(t, n) {
+		t.Error("a restarted agent leaves what reports")
+	}
+	expect(t, l, false, "x/b", "x/a", model.TCP, 80)
+}
+
+// dropsOfAFlood wants a part of a flood, and to be told that it is a part.
+func dropsOfAFlood(t *testing.T, l *lab.Lab, n *lab.Node) {
+	const packets = 5000
+	f := follow(t, n)
+	began := time.Now()
+	send(t, l, "b", l.Pod(pod("a")).Address(model.IPv4), "udp", 99, packets)
+	took := time.Since(began)
+	count := func() (shown, notShown int) {
+		for _, d := range f.drops() {
+			if d.NotShown > 0 {
+				notShown += int(d.NotShown)
+			} else {
+				shown++
+			}
+		}
+		return shown, notShown
+	}
+	eventually(t, "it is told that packets are not shown", func() bool { _, notShown := count(); return notShown > 0 })
+	f.end()
+	shown, notShown := count()
+	if most := rules.ReportsPerSecond * (2 + int(took.Seconds())) * 3 / 2; shown == 0 || shown > most || shown+notShown > packets {
+		t.Errorf("%d of %d packets in %s are shown, %d not; want at most %d", shown, packets, took, notShown, most)
+	}
+	t.Logf("%d of %d packets in %s shown, %d not", shown, packets, took, notShown)
+}
+
+// reporting reports whether anything on the node reports what is denied.
+func reporting(t *testing.T, n *lab.Node) bool {
+	t.Helper()
+	found := shell(t, n, fmt.Sprintf(`(nft list ruleset; iptables-legacy-save; ip6tables-legacy-save) 2>/dev/null | grep -E 'group %d|NFLOG'
+		ovs-ofctl -O OpenFlow15 dump-flows unix:%s/%s.mgmt | grep controller`, rules.ReportGroup, n.OVSDir(), lab.Bridge))
+	return found != ""
+}
+
+// TestDropsCommand runs the command.
+func TestDropsCommand(t *testing.T) {
+	l := newLabWith(t, lab.Config{Backend: felixlike.NFTables})
+	set(t, l, state(t, threeNodes, denying))
+	n := l.Node("node1")
+	ctx, cancel := context.WithCancel(t.Context())
+	sent := make(chan struct{})
+	from, to := l.Pod(pod("b")).Namespace(), netip.AddrPortFrom(l.Pod(pod("a")).Address(model.IPv4), 53).String()
+	go func() {
+		defer close(sent)
+		for ctx.Err() == nil {
+			_ = from.Do(func() error {
+				c, err := net.Dial("udp", to)
+				if err == nil {
+					_, _ = c.Write([]byte("?"))
+					err = c.Close()
+				}
+				return err
+			})
+			time.Sleep(100 * time.Millisecond)
+		}
+	}()
+	defer func() { cancel(); <-sent }()
+	for _, c := range []struct {
+		args []string
+		code int
+		want []string
+	}{
+		{[]string{"--for", "1s"}, 1, []string{"DENIED BY", "x/b   x/a  udp/53  ingress    x/deny-all, x/only-from-c"}},
+		{[]string{"--for", "300ms", "--pod", "x/c"}, 0, []string{"policy has denied nothing"}},
+		{[]string{"--for", "300ms", "-o", "json"}, 1, []string{`"by":"isolation","policies":["x/deny-all","x/only-from-c"]`, `"packets":`}},
+		{[]string{"--for", "500ms", "--follow"}, 0, []string{"x/b  ", "udp/53"}},
+		{[]string{"--direction", "sideways"}, 2, []string{"must be ingress or egress"}},
+		{[]string{"--pod", "x"}, 2, []string{"must be namespace/name"}},
+		{[]string{"-o", "yaml"}, 2, []string{"want text or json"}},
+	} {
+		out, code := onNode(t, n, append([]string{"drops", "--socket", n.ControlSocket()}, c.args...)...)
+		if code != c.code {
+			t.Errorf("drops %v: exit code %d, want %d:\n%s", c.args, code, c.code, out)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(out, want) {
+				t.Errorf("drops %v: want %q in\n%s", c.args, want, out)
+			}
+		}
+	}
+}
