@@ -31,6 +31,8 @@ type Conn struct {
 	err       error
 	// notify is what is told of changes of flows; nil if nothing is.
 	notify atomic.Pointer[func(changes []FlowChange, lost bool)]
+	// packets is what is handed those that flows send; nil if nothing is.
+	packets atomic.Pointer[func(PacketIn)]
 	// xid and bundle are the last ones used; guarded by op.
 	xid, bundle uint32
 }
@@ -233,7 +235,12 @@ func (c *Conn) read() {
 		case openflow15.Type_EchoRequest:
 			// Apart, since an operation may be sending: reading must go on.
 			go c.echo(m)
-		case openflow15.Type_PacketIn, openflow15.Type_PortStatus, openflow15.Type_FlowRemoved:
+		case openflow15.Type_PacketIn:
+			if err := c.received(m); err != nil {
+				c.fail(err)
+				return
+			}
+		case openflow15.Type_PortStatus, openflow15.Type_FlowRemoved:
 			// Asynchronous; nobody asked.
 		default:
 			if m.isUpdate() {

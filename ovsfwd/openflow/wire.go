@@ -15,6 +15,7 @@ const (
 	actionDecNwTTL     = 24
 	actionSetField     = 25
 	actionCopyField    = 28
+	actionMeter        = 29
 	actionExperimenter = 0xffff
 )
 
@@ -23,11 +24,15 @@ const (
 	niciraVendor      = 0x2320
 	niciraResubmit    = 14
 	niciraOutputReg   = 15
+	niciraController  = 20
 	niciraConjunction = 34
 	niciraCT          = 35
 	niciraCTClear     = 43
 	niciraLearn2      = 45
 )
+
+// niciraSetControllerID is the subtype of a message (OVS, nicira-ext.h).
+const niciraSetControllerID = 20
 
 // startAction appends an action's type and room for its length.
 func startAction(b []byte, kind uint16) []byte {
