@@ -107,3 +107,16 @@ func (t Term) Addr() netip.Addr {
 	a, _ := netip.AddrFromSlice(bytesOf(t.Field, t.Value))
 	return a
 }
+
+// Drops reports whether the flow passes a packet on to nowhere: all that it may do is
+// to tell of it.
+func (f *Flow) Drops() bool {
+	for _, a := range f.Actions {
+		switch a.(type) {
+		case Meter, Controller:
+		default:
+			return false
+		}
+	}
+	return f.Foreign == ""
+}

@@ -83,6 +83,13 @@ type Learn struct {
 	Sets   []SetField
 }
 
+// Meter drops the packet where there are more than the meter of that number lets
+// through, Controller sends the first MaxLen bytes to who listens under the ID.
+type (
+	Meter      struct{ ID uint32 }
+	Controller struct{ MaxLen, ID uint16 }
+)
+
 func (SetField) isFlowAction()     {}
 func (CopyField) isFlowAction()    {}
 func (Output) isFlowAction()       {}
@@ -96,3 +103,5 @@ func (Conjunction) isFlowAction()  {}
 func (Resubmit) isFlowAction()     {}
 func (GotoTable) isFlowAction()    {}
 func (Learn) isFlowAction()        {}
+func (Meter) isFlowAction()        {}
+func (Controller) isFlowAction()   {}

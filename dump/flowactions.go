@@ -70,6 +70,9 @@ func (p *flowParser) action(word string) (FlowAction, error) {
 		return p.output(value)
 	case "set_field":
 		return p.setField(value)
+	case "meter":
+		n, err := number32(value)
+		return Meter{n}, err
 	case "load":
 		return p.load(value)
 	case "move":
@@ -85,6 +88,8 @@ func (p *flowParser) call(name, inner string) (FlowAction, error) {
 		return p.ct(inner)
 	case "conjunction":
 		return conjunction(inner)
+	case "controller":
+		return controller(inner)
 	case "learn":
 		return p.learn(inner)
 	case "resubmit":
@@ -217,6 +222,27 @@ func (p *flowParser) exec(inner string) ([]SetField, error) {
 		all = append(all, set)
 	}
 	return all, nil
+}
+
+// controller reads "max_len=128,id=7".
+func controller(inner string) (Controller, error) {
+	var a Controller
+	for _, word := range splitActions(inner) {
+		name, value, _ := strings.Cut(word, "=")
+		var err error
+		switch name {
+		case "max_len":
+			a.MaxLen, err = number16(value)
+		case "id":
+			a.ID, err = number16(value)
+		default:
+			err = errForeign
+		}
+		if err != nil {
+			return a, err
+		}
+	}
+	return a, nil
 }
 
 // conjunction reads "7,1/2".

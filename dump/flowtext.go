@@ -157,6 +157,14 @@ func (DecTTL) String() string { return "dec_ttl" }
 // String writes "conjunction(7,1/2)".
 func (a Conjunction) String() string { return fmt.Sprintf("conjunction(%d,%d/%d)", a.ID, a.K, a.N) }
 
+// String writes "meter:7".
+func (a Meter) String() string { return fmt.Sprintf("meter:%d", a.ID) }
+
+// String writes "controller(max_len=128,id=7)".
+func (a Controller) String() string {
+	return fmt.Sprintf("controller(max_len=%d,id=%d)", a.MaxLen, a.ID)
+}
+
 // String writes "resubmit(,85)".
 func (a Resubmit) String() string { return fmt.Sprintf("resubmit(,%d)", a.Table) }
 

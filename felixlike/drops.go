@@ -25,6 +25,9 @@ type Denials struct {
 	// Skipped returns a number that grows with each denied packet which is not
 	// reported, for there are too many. It may be nil.
 	Skipped func(ctx context.Context) (uint64, error)
+	// Refused returns why the dataplane does not report though it was told to, if the
+	// stage does not tell by what is set aside. It may be nil.
+	Refused func() error
 }
 
 // drops is who follows what policy denies: the dataplane reports for as long as
@@ -220,7 +223,10 @@ func (d *Driver) setReported(ctx context.Context, reported bool) error {
 
 // reportsRefused returns why the dataplane does not report, if what would is set
 // aside: then it drops all the same.
-func (d *Driver) reportsRefused(ctx context.Context) error {
+func (d *Driver) reportsRefused(ctx context.Context, b Backend) error {
+	if b.Denials.Refused != nil {
+		return b.Denials.Refused()
+	}
 	var refused error
 	err := d.ask(ctx, func() {
 		for _, r := range d.quarantine.refused[d.backend.Stage.Name] {
@@ -272,7 +278,7 @@ func (d *Driver) newSession(ctx context.Context) (*session, error) {
 		cancel()
 		return nil, fmt.Errorf("follow what backend %s denies: %w", b.Name, err)
 	}
-	if err := errors.Join(d.setReported(ctx, true), d.reportsRefused(ctx)); err != nil {
+	if err := errors.Join(d.setReported(ctx, true), d.reportsRefused(ctx, b)); err != nil {
 		cancel()
 		<-ended
 		return nil, errors.Join(err, d.setReported(context.WithoutCancel(ctx), false))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -35,19 +36,26 @@ const (
 type switchPolicy struct {
 	link     link
 	daemon   *vswitchd.Client
+	store    *policyflows.Store
 	policies *policyflows.Programmer
 	host     *nftables.Table
 	// unsettled tells that the datapath may have cached what flows of before did.
 	unsettled bool
+	// metered tells that the switch may have the meter of reports.
+	metered bool
 	// lost tells that the connection has ended.
 	lost chan struct{}
+
+	mu sync.Mutex
+	// unreported is why what is denied is not reported though it is to be.
+	unreported error
 }
 
 func newOpenFlow(c Choice) Backend {
 	flows := openflow.NewFlowTable(pipeline.PolicyOwner, pipeline.Version)
 	store := policyflows.New(policyflows.Options{Flows: flows})
 	p := &switchPolicy{
-		lost: make(chan struct{}, 1),
+		store: store, metered: true, lost: make(chan struct{}, 1),
 		link: link{socket: c.Switch.management(), flows: flows}, policies: policyflows.NewProgrammer(store, flows),
 		daemon: vswitchd.New(c.Switch.RunDir, c.Switch.datapath()), host: nftables.New(nftables.Options{Table: HostTable, NetNS: c.NetNS}),
 	}
@@ -63,7 +71,7 @@ func newOpenFlow(c Choice) Backend {
 	policies, host, r := switchManagers(c, store, p.host)
 	return Backend{
 		Name: OpenFlow, Place: InSwitch, Renderer: r, Left: p.left, Remove: p.remove, Close: p.close, Forwarded: policies.Forwarded,
-		Hits: p.hits,
+		Hits: p.hits, Denials: p.denials(),
 		// While another backend decides, nothing needs to be guarded.
 		Decides: func() { p.host.SetGuard(rules.HostGuard(GatewayPort)) },
 		Stage: Stage{
@@ -85,7 +93,7 @@ func (p *switchPolicy) apply(ctx context.Context) (Applied, error) {
 	if err := p.link.connect(ctx); err != nil {
 		return all, err
 	}
-	policies, err := p.policies.Apply(ctx)
+	policies, err := p.applyPolicies(ctx)
 	policies.Rules = 0 // they are flows
 	all = all.and(policies)
 	all.Full = host.FullRead && policies.FullRead
@@ -202,6 +210,9 @@ func (p *switchPolicy) removeFlows(ctx context.Context) error {
 		}
 	}
 	if err := p.open(ctx); err != nil {
+		return err
+	}
+	if err := p.removeMeter(ctx); err != nil {
 		return err
 	}
 	if err := p.daemon.FlushZone(ctx, pipeline.Zone); err != nil {

@@ -45,8 +45,8 @@ func NewSwitchPolicyManager(node string, store *policyflows.Store) *SwitchPolicy
 	}
 }
 
-// OnUpdate takes updates of policies, groups, endpoints and attachments, and
-// this node's NodeUpdate.
+// OnUpdate takes updates of policies, groups, endpoints and attachments, this
+// node's NodeUpdate, and a DenialsUpdate.
 func (m *SwitchPolicyManager) OnUpdate(u model.Update) {
 	switch u := u.(type) {
 	case model.NodeUpdate:
@@ -71,6 +71,8 @@ func (m *SwitchPolicyManager) OnUpdate(u model.Update) {
 		m.attach(u)
 	case model.AttachmentRemove:
 		m.detach(u)
+	case model.DenialsUpdate:
+		m.store.Report(u.Reported)
 	}
 }
 

@@ -124,7 +124,8 @@ func (w *bridge) actions(flow *dump.Flow, f *fields) error {
 		case dump.CopyField:
 			bits := f[a.From].ShiftRight(a.FromBit).And(dump.Ones(a.Bits)).ShiftLeft(a.ToBit)
 			f[a.To] = f[a.To].AndNot(dump.Ones(a.Bits).ShiftLeft(a.ToBit)).Or(bits)
-		case dump.DecTTL:
+		case dump.DecTTL, dump.Meter, dump.Controller:
+			// A report that the meter leaves out changes nothing: nothing comes behind it.
 		case dump.Learn:
 			// It leaves a flow behind, and does nothing to this packet.
 		case dump.Output:
@@ -188,7 +189,7 @@ func flowText(f *dump.Flow) string {
 
 // effectOf says in words what a flow does.
 func effectOf(f *dump.Flow) string {
-	if len(f.Actions) == 0 {
+	if f.Drops() {
 		return "drop"
 	}
 	var words []string

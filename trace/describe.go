@@ -81,7 +81,7 @@ func (w *bridge) describe(step *Step, h *hit, f *fields) {
 		return
 	}
 	w.missed = append(w.missed, w.unfulfilled(h, f)...)
-	if h.flow.Owner() == pipeline.PolicyOwner && len(h.flow.Actions) == 0 {
+	if h.flow.Owner() == pipeline.PolicyOwner && h.flow.Drops() {
 		step.Comment, step.Missed = w.closing(h.flow, f), w.missed
 	}
 	if h.flow.Table == pipeline.TableL3Forwarding {

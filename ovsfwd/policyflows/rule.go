@@ -22,7 +22,7 @@ func (s *Store) ruleFlows(id RuleID) []openflow.Flow {
 	for _, f := range s.families {
 		flows = append(flows, r.layer.decide(r, f))
 	}
-	return append(flows, counters(r)...)
+	return append(flows, counters(r, s.deny())...)
 }
 
 func closingKey(name string) string { return "pod " + name }
@@ -40,9 +40,9 @@ func (s *Store) closingFlows(name string) []openflow.Flow {
 		for _, f := range model.Families() {
 			switch {
 			case p.closed(d) || !slices.Contains(s.families, f):
-				flows = append(flows, closed(p, d, f)...)
+				flows = append(flows, closed(p, d, f, s.deny())...)
 			case p.applied(d).Isolated():
-				flows = append(flows, isolated(p, d, f)...)
+				flows = append(flows, isolated(p, d, f, s.deny())...)
 			}
 		}
 	}

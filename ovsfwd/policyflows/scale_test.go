@@ -91,7 +91,7 @@ func TestFlowsAreTheSumOfTheDimensions(t *testing.T) {
 		w.load(s)
 		rules := policies * w.rules
 		lanes := s.layers[ruleIngress].lanes
-		constant := len(deniedFlows()) + len(pipeline.Judged())
+		constant := len(deniedFlows(nil)) + len(pipeline.Judged())
 		bound := 2*lanes*(w.pods+w.groups*w.members+w.rules/2) + 4*w.pods + 3*rules + constant
 		if got := len(r.all()); got > bound {
 			t.Errorf("%d policies: %d flows, more than %d", policies, got, bound)
@@ -109,7 +109,7 @@ func TestNoCrossProducts(t *testing.T) {
 		s, r := newStore(model.IPv4)
 		w.load(s)
 		// Applied to, peer, isolated, and twice closed in IPv6; ports, actions, counters, what is always there.
-		if got, want := len(r.all()), 2*4*pods+2+2*3+len(deniedFlows())+len(pipeline.Judged()); got != want {
+		if got, want := len(r.all()), 2*4*pods+2+2*3+len(deniedFlows(nil))+len(pipeline.Judged()); got != want {
 			t.Errorf("%d pods: %d flows, want %d", pods, got, want)
 		}
 	}

@@ -47,6 +47,8 @@ type Store struct {
 	// refused are the policies that are set aside.
 	refused map[*policy]struct{}
 	dirty   changes
+	// reported tells that what is denied is reported.
+	reported bool
 }
 
 // side is a policy in one direction.
@@ -131,7 +133,7 @@ func (s *Store) Complete() {
 		s.settle(l)
 	}
 	if s.dirty.base {
-		s.flows.SetFlows("denied", deniedFlows)
+		s.flows.SetFlows("denied", func() []openflow.Flow { return deniedFlows(s.deny()) })
 		s.flows.SetFlows(JudgedKey, pipeline.Judged)
 	}
 	for _, c := range slices.SortedFunc(maps.Keys(s.dirty.members), memberClause.compare) {

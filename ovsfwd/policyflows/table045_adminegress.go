@@ -25,19 +25,19 @@ import (
 )
 
 // closedEgress closes a pod in the first table of its direction.
-func closedEgress(p *pod, f model.Family) []openflow.Flow {
+func closedEgress(p *pod, f model.Family, deny []openflow.Action) []openflow.Flow {
 	var flows []openflow.Flow
 	for _, m := range p.matches(model.Egress, f) {
-		flows = append(flows, openflow.Flow{Table: pipeline.TableAdminEgress, Priority: priorityAdminClosed, Match: m})
+		flows = append(flows, openflow.Flow{Table: pipeline.TableAdminEgress, Priority: priorityAdminClosed, Match: m, Actions: deny})
 	}
 	return flows
 }
 
 // closed renders that a pod's new connections of a direction and family are
 // dropped, whatever is allowed.
-func closed(p *pod, d model.Direction, f model.Family) []openflow.Flow {
+func closed(p *pod, d model.Direction, f model.Family, deny []openflow.Action) []openflow.Flow {
 	if d == model.Egress {
-		return closedEgress(p, f)
+		return closedEgress(p, f, deny)
 	}
-	return closedIngress(p, f)
+	return closedIngress(p, f, deny)
 }

@@ -18,14 +18,14 @@ import (
 
 // isolated renders that a pod's new connections of a direction and family are
 // dropped if no rule has allowed them.
-func isolated(p *pod, d model.Direction, f model.Family) []openflow.Flow {
+func isolated(p *pod, d model.Direction, f model.Family, deny []openflow.Action) []openflow.Flow {
 	table := pipeline.TableEgressDefault
 	if d == model.Ingress {
 		table = pipeline.TableIngressDefault
 	}
 	var flows []openflow.Flow
 	for _, m := range p.matches(d, f) {
-		flows = append(flows, openflow.Flow{Table: table, Priority: priorityIsolation, Match: m})
+		flows = append(flows, openflow.Flow{Table: table, Priority: priorityIsolation, Match: m, Actions: deny})
 	}
 	return flows
 }

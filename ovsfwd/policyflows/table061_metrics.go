@@ -20,18 +20,19 @@ import (
 )
 
 // deniedFlows drop what a rule denies, whether or not it is counted.
-func deniedFlows() []openflow.Flow {
+func deniedFlows(deny []openflow.Action) []openflow.Flow {
 	var flows []openflow.Flow
 	for _, table := range []uint8{pipeline.TableEgressMetrics, pipeline.TableIngressMetrics} {
 		flows = append(flows, openflow.Flow{
-			Table: table, Priority: priorityDenied, Match: openflow.Any().Bits(openflow.Reg0, pipeline.Denied, pipeline.Denied),
+			Table: table, Priority: priorityDenied, Match: openflow.Any().Bits(openflow.Reg0, pipeline.Denied, pipeline.Denied), Actions: deny,
 		})
 	}
 	return flows
 }
 
-// counters renders the flows that count a rule.
-func counters(r *rule) []openflow.Flow {
+// counters renders the flows that count a rule. deny is what they do with what the
+// rule denies.
+func counters(r *rule, deny []openflow.Action) []openflow.Flow {
 	table, next := r.layer.metrics(), pipeline.TableL3Forwarding
 	if r.layer.direction() == model.Ingress {
 		next = pipeline.TableCommit
@@ -47,7 +48,7 @@ func counters(r *rule) []openflow.Flow {
 			count(openflow.Any().CTState(openflow.CTEst, openflow.CTNew).CTLabel(r.layer.label(r.id), r.layer.label(exact)), openflow.GotoTable(next)),
 		}
 	case model.Deny:
-		return []openflow.Flow{count(openflow.Any().Bits(openflow.Reg0, pipeline.Denied, pipeline.Denied).Bits(openflow.Reg3, r.id, exact))}
+		return []openflow.Flow{count(openflow.Any().Bits(openflow.Reg0, pipeline.Denied, pipeline.Denied).Bits(openflow.Reg3, r.id, exact), deny...)}
 	}
 	return nil
 }

@@ -18,12 +18,12 @@ import (
 
 // closedIngress closes a pod in both tables that may be the first of its
 // direction: packets come to 85 only where there are rules in it.
-func closedIngress(p *pod, f model.Family) []openflow.Flow {
+func closedIngress(p *pod, f model.Family, deny []openflow.Action) []openflow.Flow {
 	var flows []openflow.Flow
 	for _, m := range p.matches(model.Ingress, f) {
 		flows = append(flows,
-			openflow.Flow{Table: pipeline.TableAdminIngress, Priority: priorityAdminClosed, Match: m},
-			openflow.Flow{Table: pipeline.TableIngress, Priority: priorityRuleClosed, Match: m},
+			openflow.Flow{Table: pipeline.TableAdminIngress, Priority: priorityAdminClosed, Match: m, Actions: deny},
+			openflow.Flow{Table: pipeline.TableIngress, Priority: priorityRuleClosed, Match: m, Actions: deny},
 		)
 	}
 	return flows

@@ -1,0 +1,133 @@
+package felixlike
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/denied"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+	"github.com/felixlike/felixlike/ovsfwd/policyflows"
+	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// applyPolicies programs the policy flows. Those that report need a meter, before them
+// and for as long as they are there. Whatever is wrong with that, policy is programmed
+// without reports.
+func (p *switchPolicy) applyPolicies(ctx context.Context) (tables.Result, error) {
+	if p.store.Reported() {
+		p.metered = true
+		if err := p.link.conn.SetMeter(ctx, policyflows.ReportMeter, rules.ReportsPerSecond); err != nil {
+			p.unreport(err)
+		}
+	}
+	done, err := p.policies.Apply(ctx)
+	if p.store.Reported() && (err != nil && ctx.Err() == nil && p.link.conn.Err() == nil || slices.ContainsFunc(done.Refused, aboutReport)) {
+		p.unreport(errors.Join(err, errors.New("the switch refuses flows that report")))
+		done, err = p.policies.Apply(ctx)
+	}
+	if err == nil && p.metered && !p.store.Reported() {
+		// A switch that has no meters has none to remove either.
+		p.metered = p.link.conn.DeleteMeter(ctx, policyflows.ReportMeter) != nil && p.link.conn.Err() != nil
+	}
+	return done, err
+}
+
+func aboutReport(r tables.Refusal) bool { return policyflows.AboutReport(r.Reason) }
+
+// unreport has policy programmed without reports, and notes why.
+func (p *switchPolicy) unreport(err error) {
+	p.store.Report(false)
+	p.store.Complete()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unreported = err
+}
+
+// removeMeter removes the meter of reports, if it is there.
+func (p *switchPolicy) removeMeter(ctx context.Context) error {
+	conn, err := openflow.Dial(ctx, p.link.socket)
+	if err != nil {
+		return err
+	}
+	_ = conn.DeleteMeter(ctx, policyflows.ReportMeter) // refused by switches without meters
+	return errors.Join(conn.Err(), conn.Close())
+}
+
+// denials is how the switch tells of what it denies: it sends packets over a connection
+// of their own.
+func (p *switchPolicy) denials() Denials {
+	return Denials{
+		Check: p.checkReports, Listen: p.listen,
+		Skipped: func(ctx context.Context) (uint64, error) {
+			conn, err := openflow.Dial(ctx, p.link.socket)
+			if err != nil {
+				return 0, err
+			}
+			defer conn.Close()
+			return conn.MeterDropped(ctx, policyflows.ReportMeter)
+		},
+		Refused: func() error {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.unreported
+		},
+	}
+}
+
+// checkReports has the switch take the meter, and a flow that reports, where no packet
+// comes to.
+func (p *switchPolicy) checkReports(ctx context.Context) error {
+	p.mu.Lock()
+	p.unreported = nil
+	p.mu.Unlock()
+	conn, err := openflow.Dial(ctx, p.link.socket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetMeter(ctx, policyflows.ReportMeter, rules.ReportsPerSecond); err != nil {
+		return fmt.Errorf("the switch has no meters, which bound what is told (Open vSwitch 2.10, and in the kernel Linux 4.18): %w", err)
+	}
+	flow := openflow.FlowMod{
+		Command: openflow.Add, Cookie: pipeline.TouchOwner << 48, Key: "a flow that tries whether flows can report",
+		Flow: openflow.Flow{Table: pipeline.TableNowhere, Priority: 2, Actions: policyflows.ReportActions()},
+	}
+	if err := conn.Change(ctx, flow); err != nil {
+		return errors.Join(err, conn.DeleteMeter(ctx, policyflows.ReportMeter))
+	}
+	flow.Command = openflow.DeleteCookie
+	return conn.Change(ctx, flow)
+}
+
+// listen takes the packets that flows send.
+func (p *switchPolicy) listen(ctx context.Context, got func(denied.Report)) (<-chan struct{}, error) {
+	conn, err := openflow.Dial(ctx, p.link.socket)
+	if err != nil {
+		return nil, err
+	}
+	err = conn.Listen(ctx, policyflows.ReportID, policyflows.ReportLength, func(in openflow.PacketIn) {
+		r := denied.Report{At: time.Now(), Direction: policyflows.ReportDirection(in.Table)}
+		var err error
+		if r.Packet, err = denied.Payload(in.Frame); err == nil && r.Direction != 0 {
+			got(r)
+		}
+	})
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-ctx.Done():
+		case <-conn.Done():
+		}
+		_ = conn.Close()
+	}()
+	return ended, nil
+}
