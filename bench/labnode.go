@@ -14,14 +14,18 @@ import (
 	"github.com/felixlike/felixlike/bench/workload"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/lab"
+	"github.com/felixlike/felixlike/lab/namespace"
 	"github.com/felixlike/felixlike/model"
 )
 
 // labNode is the only node of a lab of its own, with two pods, and a backend that
 // is changed under them.
 type labNode struct {
-	lab  *lab.Lab
-	wire *wire
+	lab    *lab.Lab
+	wire   *wire
+	server *namespace.Namespace
+	// probes is the number of the next probe: no two of a run are alike.
+	probes uint64
 }
 
 const (
@@ -61,7 +65,8 @@ func startLabNode(ctx context.Context, backend, datapath string) (_ *labNode, er
 	}
 	_, vswitchd := l.Node(labNodeName).OVS().PIDs()
 	client, server := l.Pod(clientPod()), l.Pod(serverPod())
-	n.wire, err = newWire(client.Namespace(), server.Namespace(), server.Address(model.IPv4), vswitchd)
+	n.server = server.Namespace()
+	n.wire, err = newWire(client.Namespace(), n.server, server.Address(model.IPv4), vswitchd)
 	return n, err
 }
 

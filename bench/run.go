@@ -21,12 +21,14 @@ type Part string
 const (
 	// Programming is what it costs to get policy into the kernel or the switch.
 	Programming Part = "programming"
+	// EnforcementPart is how long it takes from an object to the packets.
+	EnforcementPart Part = "enforcement"
 	// PacketsPart is what packets of pods find on their way.
 	PacketsPart Part = "packets"
 )
 
 // Parts returns all parts, in the order in which they are run.
-func Parts() []Part { return []Part{Programming, PacketsPart} }
+func Parts() []Part { return []Part{Programming, EnforcementPart, PacketsPart} }
 
 // Config is what a run is made of.
 type Config struct {
@@ -76,7 +78,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 			return nil, err
 		}
 	}
-	if cfg.has(PacketsPart) {
+	if cfg.has(EnforcementPart) || cfg.has(PacketsPart) {
 		if err := r.inLab(ctx, report); err != nil {
 			return nil, err
 		}
@@ -116,7 +118,14 @@ func (r *run) inLab(ctx context.Context, report *Report) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.close()) }()
-	report.Packets, err = r.packets(ctx, n)
+	if r.has(EnforcementPart) {
+		if report.Enforcement, err = r.enforcement(ctx, n); err != nil {
+			return err
+		}
+	}
+	if r.has(PacketsPart) {
+		report.Packets, err = r.packets(ctx, n)
+	}
 	return err
 }
 
@@ -151,6 +160,11 @@ func (c *Config) check() error {
 			return err
 		}
 	}
+	if c.has(EnforcementPart) {
+		if err := c.checkEnforcement(); err != nil {
+			return err
+		}
+	}
 	if c.has(PacketsPart) {
 		return c.checkPackets()
 	}
@@ -172,6 +186,16 @@ func (c *Config) checkProgramming() error {
 		}
 	}
 	return nil
+}
+
+func (c *Config) checkEnforcement() error {
+	if c.Profile.Changes < 1 {
+		return fmt.Errorf("%d changes in a turn: must be at least 1", c.Profile.Changes)
+	}
+	if err := (workload.Point{Policies: c.Profile.Among, Peers: 1}).Check(); err != nil {
+		return err
+	}
+	return lab.Available()
 }
 
 func (c *Config) checkPackets() error {

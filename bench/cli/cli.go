@@ -51,6 +51,7 @@ func runCommand() *cobra.Command {
 It runs in network namespaces of its own and leaves nothing behind. Parts:
 
   programming  what it costs to get policy into the kernel or the switch
+  enforcement  how long it takes from an object to the first packet that is denied
   packets      what packets of pods find on their way, by number of policies
 
 Profiles:

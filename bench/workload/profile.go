@@ -32,6 +32,10 @@ type Profile struct {
 	Samples int `json:"samples"`
 	// Idle is how long the agent is left alone.
 	Idle time.Duration `json:"idleNanoseconds"`
+	// Changes is how often in a turn a policy is changed to deny what it allows,
+	// and back, while probes are sent; Among is how many others apply to the pod.
+	Changes int `json:"changes,omitempty"`
+	Among   int `json:"among,omitempty"`
 	// Points are the sizes of the policies that packets meet, Traffic how long
 	// each kind of traffic is measured in a turn.
 	Points  []Point       `json:"points,omitempty"`
@@ -47,17 +51,17 @@ func Profiles() []Profile {
 		{
 			Name: "small", Namespaces: 2, Endpoints: 20, PoliciesPerEndpoint: 4,
 			Policies: 20, RulesPerPolicy: 4, Groups: 10, GroupSize: 5, EngineDivisor: 100, Samples: 40, Idle: time.Second,
-			Points: []Point{{0, 0}, {1, 1}, {10, 100}}, Traffic: 500 * time.Millisecond,
+			Changes: 5, Among: 4, Points: []Point{{0, 0}, {1, 1}, {10, 100}}, Traffic: 500 * time.Millisecond,
 		},
 		{
 			Name: "w1-100", Namespaces: 10, Endpoints: 100, PoliciesPerEndpoint: 10,
 			Policies: 1000, RulesPerPolicy: 10, Groups: 500, GroupSize: 20, Samples: 600, Idle: 20 * time.Second,
-			Points: []Point{{0, 0}, {1, 1}, {10, 1}, {100, 1}, {1000, 1}, {1000, 1000}, {10, 10000}}, Traffic: time.Second,
+			Changes: 20, Among: 100, Points: []Point{{0, 0}, {1, 1}, {10, 1}, {100, 1}, {1000, 1}, {1000, 1000}, {10, 10000}}, Traffic: time.Second,
 		},
 		{
 			Name: W1, Namespaces: 10, Endpoints: 1000, PoliciesPerEndpoint: 10,
 			Policies: 1000, RulesPerPolicy: 10, Groups: 500, GroupSize: 20, EngineDivisor: 1, Samples: 600, Idle: 20 * time.Second,
-			Points: []Point{{0, 0}, {1, 1}, {10, 1}, {100, 1}, {1000, 1}, {1000, 1000}, {10, 10000}}, Traffic: time.Second,
+			Changes: 20, Among: 100, Points: []Point{{0, 0}, {1, 1}, {10, 1}, {100, 1}, {1000, 1}, {1000, 1000}, {10, 10000}}, Traffic: time.Second,
 		},
 	}
 }

@@ -11,10 +11,11 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
+// QuietTime is how long a directory must be quiet after a change before it is
+// scanned: writers seldom write a set of files at once.
+const QuietTime = 50 * time.Millisecond
+
 const (
-	// quietTime is how long a directory must be quiet after a change before it
-	// is scanned: writers seldom write a set of files at once.
-	quietTime = 50 * time.Millisecond
 	// maxDelay bounds that wait under changes without end.
 	maxDelay = 500 * time.Millisecond
 	// absentPoll is how often an absent directory is looked for; inotify
@@ -162,7 +163,7 @@ func (r *run) next() time.Duration {
 		earlier(r.lastScan.Add(absentPoll))
 	}
 	if !r.firstSeen.IsZero() {
-		earlier(r.lastSeen.Add(quietTime))
+		earlier(r.lastSeen.Add(QuietTime))
 		earlier(r.firstSeen.Add(maxDelay))
 	}
 	return max(time.Until(at), 0)
