@@ -34,7 +34,7 @@ func (w Workload) Events() []datastore.Event {
 	add := func(e datastore.Event) { events = append(events, e) }
 	add(datastore.NodeSet{Node: node(Node, "192.168.50.10", "10.10.0.0/20")})
 	for i := range w.peerNodes() {
-		add(datastore.NodeSet{Node: node(peerNode(i), fmt.Sprintf("192.168.51.%d", i+1), peerCIDR(i).String())})
+		add(datastore.NodeSet{Node: node(peerNode(i), peerNodeAddress(i).String(), peerCIDR(i).String())})
 	}
 	for i := range w.Namespaces {
 		add(datastore.NamespaceSet{Namespace: namespace(targets(i), "targets")})
@@ -132,6 +132,8 @@ func app(group int) string { return fmt.Sprintf("app-%03d", group) }
 func peerNode(i int) string { return fmt.Sprintf("peer-%03d", i) }
 
 func endpointAddress(i int) netip.Addr { return nth(netip.MustParsePrefix("10.10.0.0/20"), 2+i) }
+
+func peerNodeAddress(i int) netip.Addr { return nth(netip.MustParsePrefix("192.168.51.0/24"), 256*(i/250)+1+i%250) }
 
 // peerCIDR is a prefix of 1,024 addresses for each of the other nodes.
 func peerCIDR(i int) netip.Prefix {
