@@ -54,8 +54,13 @@ func (r *run) packets(ctx context.Context, n *labNode) (_ *Packets, err error) {
 	}, nil
 }
 
-// traffic measures each kind of traffic for a while, and what it takes.
+// traffic measures each kind of traffic for a while, and what it takes. What the
+// first connection alone has to wait for is told apart.
 func (r *run) traffic(ctx context.Context, w *wire, add func(TrafficKind, sample) error) error {
+	first, err := w.connection(ctx)
+	if err != nil {
+		return fmt.Errorf("first connection: %w", err)
+	}
 	for _, kind := range TrafficKinds() {
 		r.Progress.Case(string(kind))
 		before, err := usageNow(w.client, w.vswitchd)
@@ -71,6 +76,7 @@ func (r *run) traffic(ctx context.Context, w *wire, add func(TrafficKind, sample
 			return err
 		}
 		after.since(before, &s)
+		s.first = first
 		if err := add(kind, s); err != nil {
 			return err
 		}

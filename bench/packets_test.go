@@ -15,7 +15,7 @@ func TestPacketsAreComparedWithTheFloor(t *testing.T) {
 	p := packetsExample(t, []string{"nftables", "openflow"})
 	at := workload.Point{Policies: 100, Peers: 1000}
 	f := p.Find("openflow", at, Connections)
-	if f == nil || !cmp.Equal(f.PerSecond, Series{3000, 3000, 3000}) || len(f.Latency.P50Rounds) != 3 || f.Latency.Count != 9000 {
+	if f == nil || !cmp.Equal(f.PerSecond, Series{3000, 3000, 3000}) || len(f.Latency.P50Rounds) != 3 || f.Latency.Count != 9000 || len(f.First) != 3 {
 		t.Fatalf("new connections under openflow: %+v", f)
 	}
 	// 1.2 CPU-seconds for 3,000 connections of five packets.
@@ -26,7 +26,7 @@ func TestPacketsAreComparedWithTheFloor(t *testing.T) {
 		t.Errorf("floor %+v", floor)
 	}
 	s := p.Find("nftables", at, Stream)
-	if s == nil || s.PerSecond[0] != 8e8 || s.Latency.Count != 0 || digits(s.CPUPerOperation[0]) != "12.0" {
+	if s == nil || s.PerSecond[0] != 8e8 || s.Latency.Count != 0 || s.First != nil || digits(s.CPUPerOperation[0]) != "12.0" {
 		t.Errorf("stream %+v", s)
 	}
 	if p.Find("nftables", workload.Point{Policies: 1}, Stream) != nil {

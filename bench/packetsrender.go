@@ -15,6 +15,7 @@ func (r *Report) packets() []section {
 			"No policy is the floor of a backend: packets take its way, and nothing is asked. \"Of floor\" is the rate as a multiple of that of " +
 			NoBackend + ", round by round.",
 		"CPU is what the whole machine used, so sender and receiver are in it. \"vswitchd\" is the part of ovs-vswitchd, in CPUs. " +
+			"\"The first\" is the first connection after backend or policies have changed, when nothing is cached of its way; it is not in the other figures. " +
 			"Packets are counted at the client's interface, both ways; segments that it does not have to cut are counted as one.",
 	}
 	if p.Datapath == "netdev" {
@@ -35,7 +36,7 @@ func (r *Report) traffic(kind TrafficKind) section {
 	heading, rate, operation := trafficWords(kind)
 	s := section{
 		heading: heading, left: 1,
-		header: []string{"backend", "policies", "peers", rate.what, "of floor", "p50", "p99", "max", "packets/s", "CPU a packet", "CPU " + operation, "CPUs", "vswitchd"},
+		header: []string{"backend", "policies", "peers", rate.what, "of floor", "p50", "p99", "max", "the first", "packets/s", "CPU a packet", "CPU " + operation, "CPUs", "vswitchd"},
 	}
 	for i := range r.Packets.Results {
 		f := &r.Packets.Results[i]
@@ -54,7 +55,7 @@ func (r *Report) traffic(kind TrafficKind) section {
 			quantiles = []string{spread(f.Latency.P50Rounds, milliseconds()), spread(f.Latency.P99Rounds, milliseconds()), milliseconds().print(f.Latency.Max)}
 		}
 		s.rows = append(s.rows, []string{
-			f.Backend, policies, peers, spread(f.PerSecond, rate.unit), ofFloor, quantiles[0], quantiles[1], quantiles[2],
+			f.Backend, policies, peers, spread(f.PerSecond, rate.unit), ofFloor, quantiles[0], quantiles[1], quantiles[2], spread(f.First, milliseconds()),
 			middle(f.PacketsPerSecond, plain()), spread(f.CPUPerPacket, microseconds()), spread(f.CPUPerOperation, perOperationUnit(kind)),
 			middle(f.CPU, plain()), middle(f.SwitchCPU, plain()),
 		})

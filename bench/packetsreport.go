@@ -64,6 +64,9 @@ type PacketsResult struct {
 	// process that sends and receives, with the kernel's work on its behalf.
 	SwitchCPU  Series `json:"switchCPUs"`
 	TrafficCPU Series `json:"trafficCPUs"`
+	// First is the time of the first connection after backend or policies were
+	// changed: nothing is cached of its way. It is not in Latency.
+	First Series `json:"firstSeconds,omitempty"`
 	// Latency is that of single connections or round trips.
 	Latency Latency `json:"latency,omitzero"`
 }
@@ -87,6 +90,8 @@ type sample struct {
 	latencies []time.Duration
 	took      time.Duration
 	bytes     int64
+	// first is the time of the connection before all others.
+	first time.Duration
 	// packets is what the client's interface counted, cpu what the machine used,
 	// and inSwitch and inTraffic the parts of ovs-vswitchd and of this process.
 	packets                  uint64
@@ -150,6 +155,9 @@ func (r *packetsResult) add(s sample) error {
 	r.CPUPerOperation = append(r.CPUPerOperation, cpu/perOperation)
 	r.SwitchCPU = append(r.SwitchCPU, s.inSwitch.Seconds()/seconds)
 	r.TrafficCPU = append(r.TrafficCPU, s.inTraffic.Seconds()/seconds)
+	if r.Kind == Connections {
+		r.First = append(r.First, s.first.Seconds())
+	}
 	return r.latencies.record(s.latencies)
 }
 

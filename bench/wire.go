@@ -13,7 +13,7 @@ import (
 )
 
 // wireTimeout bounds what must come at once.
-const wireTimeout = 5 * time.Second
+const wireTimeout = 10 * time.Second
 
 // chunk is how much a stream is written and read by.
 const chunk = 64 << 10
@@ -72,22 +72,28 @@ func (w *wire) measure(ctx context.Context, kind TrafficKind, d time.Duration) (
 func (w *wire) connections(ctx context.Context, d time.Duration) (s sample, err error) {
 	begin := time.Now()
 	for time.Since(begin) < d {
-		conn, took, err := w.dial(ctx)
+		took, err := w.connection(ctx)
 		if err != nil {
 			return s, err
 		}
 		s.latencies = append(s.latencies, took)
-		peer, err := w.server.Accept()
-		if err != nil {
-			return s, errors.Join(err, conn.Close())
-		}
-		// A reset leaves no port in TIME_WAIT.
-		if err := errors.Join(conn.SetLinger(0), conn.Close(), peer.Close()); err != nil {
-			return s, err
-		}
 	}
 	s.took = time.Since(begin)
 	return s, nil
+}
+
+// connection opens a connection, returns the time that it took, and ends it.
+func (w *wire) connection(ctx context.Context) (time.Duration, error) {
+	conn, took, err := w.dial(ctx)
+	if err != nil {
+		return 0, err
+	}
+	peer, err := w.server.Accept()
+	if err != nil {
+		return 0, errors.Join(err, conn.Close())
+	}
+	// A reset leaves no port in TIME_WAIT.
+	return took, errors.Join(conn.SetLinger(0), conn.Close(), peer.Close())
 }
 
 // pair opens a connection and returns both ends.

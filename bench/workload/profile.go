@@ -56,17 +56,17 @@ func Profiles() []Profile {
 		{
 			Name: "w1-100", Namespaces: 10, Endpoints: 100, PoliciesPerEndpoint: 10,
 			Policies: 1000, RulesPerPolicy: 10, Groups: 500, GroupSize: 20, Samples: 600, Idle: 20 * time.Second,
-			Changes: 20, Among: 100, Points: []Point{{0, 0}, {1, 1}, {10, 1}, {100, 1}, {1000, 1}, {1000, 1000}, {10, 10000}}, Traffic: time.Second,
+			Changes: 20, Among: 100, Points: []Point{{0, 0}, {1, 1}, {10, 1}, {100, 1}, {1000, 1}, {10, 1000}, {10, 10000}}, Traffic: time.Second,
 		},
 		{
 			Name: W1, Namespaces: 10, Endpoints: 1000, PoliciesPerEndpoint: 10,
 			Policies: 1000, RulesPerPolicy: 10, Groups: 500, GroupSize: 20, EngineDivisor: 1, Samples: 600, Idle: 20 * time.Second,
-			Changes: 20, Among: 100, Points: []Point{{0, 0}, {1, 1}, {10, 1}, {100, 1}, {1000, 1}, {1000, 1000}, {10, 10000}}, Traffic: time.Second,
+			Changes: 20, Among: 100, Points: []Point{{0, 0}, {1, 1}, {10, 1}, {100, 1}, {1000, 1}, {10, 1000}, {10, 10000}}, Traffic: time.Second,
 		},
 		{
 			Name: "large", Namespaces: 20, Endpoints: 2500, PoliciesPerEndpoint: 10,
 			Policies: 5000, RulesPerPolicy: 10, Groups: 2000, GroupSize: 20, Samples: 100, Idle: 20 * time.Second,
-			Changes: 20, Among: 1000, Points: []Point{{0, 0}, {10, 1}, {1000, 1}, {5000, 1}, {1000, 10000}}, Traffic: time.Second,
+			Changes: 20, Among: 1000, Points: []Point{{0, 0}, {10, 1}, {1000, 1}, {2000, 1}, {1000, 10000}}, Traffic: time.Second,
 		},
 	}
 }
