@@ -18,13 +18,18 @@ import (
 
 	"github.com/felixlike/felixlike/bench/workload"
 	"github.com/felixlike/felixlike/datastore/manifests"
+	"github.com/felixlike/felixlike/felixlike/control"
 )
 
 const (
 	// settledFor is how long all probes must agree until a change is over.
 	settledFor = 100 * time.Millisecond
-	// probeGrace is how long a probe may be on its way.
-	probeGrace = 50 * time.Millisecond
+	// settledProbes is of how many of them it must be known, at the least.
+	settledProbes = 20
+	// probeGrace is how long a probe may come after what follows it.
+	probeGrace = 20 * time.Millisecond
+	// look is the time between two looks at what is waited for.
+	look = 10 * time.Millisecond
 	// enforceTimeout bounds one change.
 	enforceTimeout = time.Minute
 	// maxPause is the longest pause before a change; it varies, so that changes
@@ -115,21 +120,35 @@ func (n *labNode) change(ctx context.Context, p *prober, c Change) (enforced, er
 		return enforced{}, err
 	}
 	e := c.in(probes, written)
-	status, err := n.agent().Status(ctx)
+	a, err := n.applied(ctx, written)
 	if err != nil {
 		return enforced{}, err
 	}
-	if a := status.LastApply; a.At.After(written) {
-		e.begun, e.programmed = a.At.Sub(written), a.At.Add(a.Duration).Sub(written)
-	}
+	e.begun, e.programmed = a.At.Sub(written), a.At.Add(a.Duration).Sub(written)
 	return e, nil
 }
 
-// gate puts the policy in its place which allows the probes, or allows nothing,
-// and returns the moment before.
+// applied waits until the agent has programmed something since a moment, and
+// returns when.
+func (n *labNode) applied(ctx context.Context, since time.Time) (control.Apply, error) {
+	ctx, cancel := context.WithTimeout(ctx, enforceTimeout)
+	defer cancel()
+	for {
+		status, err := n.agent().Status(ctx)
+		if err != nil {
+			return control.Apply{}, err
+		}
+		if status.LastApply.At.After(since) {
+			return status.LastApply, nil
+		}
+		time.Sleep(look)
+	}
+}
+
+// gate puts the policy in its place which allows what follows the probes, and the
+// probes or not, and returns the moment before.
 func (n *labNode) gate(c Change) (time.Time, error) {
 	of := reached(workload.Point{})
-	udp, first, last := corev1.ProtocolUDP, intstr.FromInt32(firstProbeTarget), int32(firstProbeTarget+probeTargets-1)
 	p := networkingv1.NetworkPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: labNamespace, Name: "gate"},
@@ -137,11 +156,16 @@ func (n *labNode) gate(c Change) (time.Time, error) {
 			PodSelector: metav1.LabelSelector{MatchLabels: of.Server}, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
 		},
 	}
-	if c == Allowed {
-		p.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{
+	allow := func(first int) {
+		udp, port, last := corev1.ProtocolUDP, intstr.FromInt(first), int32(first+probeTargets-1)
+		p.Spec.Ingress = append(p.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{
 			From:  []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: of.Client}}},
-			Ports: []networkingv1.NetworkPolicyPort{{Protocol: &udp, Port: &first, EndPort: &last}},
-		}}
+			Ports: []networkingv1.NetworkPolicyPort{{Protocol: &udp, Port: &port, EndPort: &last}},
+		})
+	}
+	allow(firstFollowTarget)
+	if c == Allowed {
+		allow(firstProbeTarget)
 	}
 	text, err := json.Marshal(p) // JSON is YAML
 	if err != nil {
@@ -160,8 +184,7 @@ func (n *labNode) gate(c Change) (time.Time, error) {
 // that were sent since the moment.
 func (p *prober) until(ctx context.Context, c Change, since time.Time) ([]probe, error) {
 	for deadline := time.Now().Add(enforceTimeout); ; {
-		time.Sleep(10 * probeInterval)
-		// Whatever was sent later may still be on its way.
+		time.Sleep(look)
 		to := time.Now().Add(-probeGrace)
 		probes, err := p.seen(since, to)
 		switch {
@@ -180,20 +203,20 @@ func (p *prober) until(ctx context.Context, c Change, since time.Time) ([]probe,
 // found reports whether a probe found the change.
 func (c Change) found(p probe) bool { return p.arrived == (c == Allowed) }
 
-// settled reports whether all probes of the last while have found the change.
+// settled reports whether all probes of the last while have found the change, as far
+// as is known what became of them.
 func (c Change) settled(probes []probe, now time.Time) bool {
-	if len(probes) == 0 || probes[0].sent.After(now.Add(-settledFor)) {
-		return false
-	}
+	known := 0
 	for _, x := range slices.Backward(probes) {
 		switch {
-		case x.sent.Before(now.Add(-settledFor)):
-			return true
+		case !x.sent.After(now.Add(-settledFor)):
+			return known >= settledProbes
 		case !c.found(x):
 			return false
 		}
+		known++
 	}
-	return true
+	return false
 }
 
 // in computes when probes found the change, after they all do. Since the change

@@ -1,15 +1,18 @@
 package bench
 
 import (
+	"encoding/binary"
+	"slices"
 	"testing"
 	"time"
 )
 
-// row makes probes a millisecond apart, + one that arrived, - one that did not.
+// row makes probes a millisecond apart: + one that arrived, - one that was denied, ? one
+// of which nothing is known.
 func row(start time.Time, text string) []probe {
 	var out []probe
 	for i, c := range text {
-		out = append(out, probe{sent: start.Add(time.Duration(i+1) * time.Millisecond), arrived: c == '+'})
+		out = append(out, probe{sent: start.Add(time.Duration(i+1) * time.Millisecond), arrived: c == '+', followed: c != '?'})
 	}
 	return out
 }
@@ -52,10 +55,12 @@ func TestChangeHasSettledWhenAllProbesAgree(t *testing.T) {
 		{Denied, "++" + tail('-', n+1), true},
 		{Denied, "++" + tail('-', n-2), false},
 		{Denied, tail('-', n) + "+" + tail('-', 5), false},
+		{Denied, "-" + tail('?', n) + "--", false}, // too little is known
+		{Denied, "-" + tail('?', n/2) + tail('-', n/2+1), true},
 		{Allowed, "-+" + tail('+', n+1), true},
 		{Allowed, "", false},
 	} {
-		probes := row(start, c.probes)
+		probes := slices.DeleteFunc(row(start, c.probes), func(p probe) bool { return !p.decided() })
 		now := start.Add(time.Duration(len(c.probes)+1) * time.Millisecond)
 		if got := c.change.settled(probes, now); got != c.want {
 			t.Errorf("%s in %s: settled %v, want %v", c.change, c.probes, got, c.want)
@@ -65,7 +70,7 @@ func TestChangeHasSettledWhenAllProbesAgree(t *testing.T) {
 
 func TestProbeAloneThatIsMissingWasLost(t *testing.T) {
 	start := time.Now()
-	p := &prober{probes: row(start, "+-+--+-")}
+	p := &prober{probes: row(start, "+-+-?-+-")}
 	got, err := p.seen(start, start.Add(time.Second))
 	if err != nil {
 		t.Fatal(err)
@@ -82,23 +87,29 @@ func TestProbeAloneThatIsMissingWasLost(t *testing.T) {
 		t.Errorf("seen as %s, want %s", text, want)
 	}
 	p.forget(start.Add(3 * time.Millisecond))
-	if p.offset != 2 || p.next() != 7 {
+	if p.offset != 2 || p.next() != 8 {
 		t.Errorf("the first of %d probes is %d, the next is %d", len(p.probes), p.offset, p.next())
 	}
-	// One that is late is noted all the same, one that is forgotten is not.
-	p.arrived(6)
-	p.arrived(1)
-	if got, _ = p.seen(start, start.Add(time.Second)); len(got) != 5 || !got[4].arrived {
+	// One that is late is noted all the same, one that is forgotten is not, and
+	// neither is what is not ours.
+	for _, packet := range [][]byte{ipPacket(probePacket(7, firstProbeTarget)), ipPacket(probePacket(4, firstFollowTarget)), ipPacket(probePacket(1, firstProbeTarget)), ipPacket([]byte("x"))} {
+		p.note(packet)
+	}
+	if got, _ = p.seen(start, start.Add(time.Second)); len(got) != 6 || !got[5].arrived || got[2].arrived || !got[2].followed {
 		t.Errorf("%+v", got)
 	}
 }
 
+// ipPacket puts an IPv4 header before a packet, of which only the length counts.
+func ipPacket(packet []byte) []byte { return append([]byte{0x45, 19: 0}, packet...) }
+
 func TestProbesAreConnectionsOfTheirOwn(t *testing.T) {
-	seen := map[string]bool{}
+	seen := map[uint32]bool{}
 	for n := range uint64(probeSources * probeTargets) {
-		seen[string(probePacket(n)[:4])] = true
+		seen[binary.BigEndian.Uint32(probePacket(n, firstProbeTarget))] = true
+		seen[binary.BigEndian.Uint32(probePacket(n, firstFollowTarget))] = true
 	}
-	if len(seen) != probeSources*probeTargets {
+	if len(seen) != 2*probeSources*probeTargets {
 		t.Errorf("%d pairs of ports in %d probes", len(seen), probeSources*probeTargets)
 	}
 }

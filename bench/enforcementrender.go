@@ -13,28 +13,25 @@ func (r *Report) enforcement() section {
 		},
 		text: []string{
 			fmt.Sprintf("Between two pods of one node a packet is sent every %s, each of them the first of a connection (UDP) of its own, "+
-				"and the file of the policy that allows them is replaced, so that it allows nothing, and back; %s other policies apply to the pod. "+
+				"followed by one that stays allowed: where only that arrives, the packet was denied. The file of a policy is replaced, "+
+				"so that it no longer allows the packets, and back; %s other policies apply to the pod. "+
 				"Times are from the moment before the file is put in its place: \"first\" until the first packet is sent that finds the change, "+
 				"\"all from then on\" until the first one after the last that does not. %s. p50 is the median of the rounds, with the lowest and the highest of them.",
 				milliseconds().print(e.Interval), grouped(int64(e.Policies)), rounds(r.Rounds)),
 			fmt.Sprintf("A directory has to be quiet for %s before it is read, on purpose: writers seldom write one file alone. "+
 				"What is left of \"first, p50\" is told beside it. Until the \"agent begins\" to program, it is the datastore (%s) and the policy engine "+
 				"that take the time; when it \"has programmed\", it has the word of all receivers, and for both address families. Resolution is the "+
-				"time between the first packet that found the change and the one before it. A packet alone that does not arrive counts as lost, not as denied.",
+				"time between the first packet that found the change and the one before it.",
 				milliseconds().print(e.Quiet), e.Datastore),
 		},
 	}
 	in := milliseconds()
 	for i := range e.Results {
 		f := &e.Results[i]
-		begun, programmed := "", ""
-		if f.Begun.Count > 0 {
-			begun, programmed = in.print(f.Begun.P50), in.print(f.Programmed.P50)
-		}
 		s.rows = append(s.rows, []string{
 			string(f.Change), f.Backend, spread(f.First.P50Rounds, in), in.print(f.First.P99), in.print(f.First.Max),
 			in.print(max(0, f.First.P50-e.Quiet)), in.print(f.Last.P50), in.print(f.Last.P99), in.print(f.Last.Max),
-			begun, programmed, in.print(f.Resolution.P50), grouped(f.First.Count),
+			in.print(f.Begun.P50), in.print(f.Programmed.P50), in.print(f.Resolution.P50), grouped(f.First.Count),
 		})
 	}
 	return s

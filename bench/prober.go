@@ -19,20 +19,28 @@ import (
 const (
 	// probeInterval is the time between two probes.
 	probeInterval = time.Millisecond
-	// Every probe has a source and a destination port that no other one has had
+	// Every packet has a source and a destination port that no other one has had
 	// for minutes: a connection that connection tracking knows is not judged.
 	firstProbeSource, probeSources = 1024, 64512
-	firstProbeTarget, probeTargets = 20000, 4
+	// Probes go to the first ports, what follows them to the others.
+	firstProbeTarget, firstFollowTarget, probeTargets = 20000, 20100, 4
+	// receiveTimeout is how long it takes at the most until the end is noticed.
+	receiveTimeout = 100 * time.Millisecond
 )
 
-// prober sends one UDP packet after the other from a pod to another one, each
-// the first of a connection of its own, and notes which arrive. Nothing is
-// answered: what one packet takes is the time on the way, and nothing waits
-// for it.
+// prober sends UDP packets from a pod to another one, each the first of a
+// connection of its own, and notes which arrive. Nothing is answered: what one
+// takes is the time on the way, and nothing waits for it.
+//
+// Every probe is followed by a packet that is always allowed and takes the same
+// way. Where that arrives and the probe does not, the probe was denied; where
+// neither does, both were lost or are still on the way, as they often are on a
+// machine that is busy.
 type prober struct {
-	socket  int
-	target  netip.Addr
-	servers []*net.UDPConn
+	sender, receiver int
+	target           netip.Addr
+	// listeners keep the server's kernel from refusing the packets.
+	listeners []*net.UDPConn
 
 	mu     sync.Mutex
 	probes []probe
@@ -44,50 +52,78 @@ type prober struct {
 	done sync.WaitGroup
 }
 
-// probe is one packet.
+// probe is a packet, and the one that follows it.
 type probe struct {
-	sent    time.Time
-	arrived bool
+	sent              time.Time
+	arrived, followed bool
 }
+
+// decided reports whether it is known what became of the probe.
+func (p probe) decided() bool { return p.arrived || p.followed }
 
 // startProber starts to send, beginning with the probe of that number. The address
 // is the server's.
-func startProber(ctx context.Context, client, server *namespace.Namespace, address netip.Addr, first uint64) (*prober, error) {
-	p := &prober{target: address, offset: first}
-	err := client.Do(func() (err error) {
-		// The kernel makes the IP header, we make the rest.
-		p.socket, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("socket of the prober: %w", err)
-	}
+func startProber(ctx context.Context, client, server *namespace.Namespace, address netip.Addr, first uint64) (_ *prober, err error) {
+	p := &prober{sender: -1, receiver: -1, target: address, offset: first}
 	ctx, p.stop = context.WithCancel(ctx)
-	for i := range probeTargets {
-		at := netip.AddrPortFrom(address, uint16(firstProbeTarget+i))
-		var conn *net.UDPConn
-		err := server.Do(func() (err error) {
-			conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
-			return err
-		})
+	defer func() {
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("server of probes: %w", err), p.close())
+			err = errors.Join(fmt.Errorf("prober: %w", err), p.close())
 		}
-		p.servers = append(p.servers, conn)
-		p.done.Go(func() { p.receive(conn) })
+	}()
+	// The kernel makes the IP header of what is sent, we make the rest.
+	if err := client.Do(func() (err error) {
+		p.sender, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
+		return err
+	}); err != nil {
+		return nil, err
 	}
+	if err := server.Do(p.listen); err != nil {
+		return nil, err
+	}
+	p.done.Go(func() { p.receive(ctx) })
 	p.done.Go(func() { p.send(ctx, first) })
 	return p, nil
 }
 
+// listen opens the sockets of the server. One receives all packets, in the order in
+// which they come.
+func (p *prober) listen() (err error) {
+	if p.receiver, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP); err != nil {
+		return err
+	}
+	timeout := unix.NsecToTimeval(int64(receiveTimeout))
+	if err := unix.SetsockoptTimeval(p.receiver, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
+		return err
+	}
+	if err := unix.SetsockoptInt(p.receiver, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 4<<20); err != nil {
+		return err
+	}
+	for _, first := range []int{firstProbeTarget, firstFollowTarget} {
+		for i := range probeTargets {
+			conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.target, uint16(first+i))))
+			if err != nil {
+				return err
+			}
+			p.listeners = append(p.listeners, conn)
+		}
+	}
+	return nil
+}
+
 func (p *prober) close() error {
 	p.stop()
-	var errs []error
-	for _, s := range p.servers {
-		errs = append(errs, s.Close())
-	}
 	p.done.Wait()
-	return errors.Join(append(errs, unix.Close(p.socket))...)
+	var errs []error
+	for _, l := range p.listeners {
+		errs = append(errs, l.Close())
+	}
+	for _, fd := range []int{p.sender, p.receiver} {
+		if fd >= 0 {
+			errs = append(errs, unix.Close(fd))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // send sends until the end, at a steady pace: what is late is not made up for.
@@ -101,9 +137,11 @@ func (p *prober) send(ctx context.Context, first uint64) {
 		p.mu.Lock()
 		p.probes = append(p.probes, probe{sent: begin})
 		p.mu.Unlock()
-		if err := unix.Sendto(p.socket, probePacket(n), 0, to); err != nil {
-			p.fail(fmt.Errorf("send a probe: %w", err))
-			return
+		for _, target := range []int{firstProbeTarget, firstFollowTarget} {
+			if err := unix.Sendto(p.sender, probePacket(n, target), 0, to); err != nil {
+				p.fail(fmt.Errorf("send a probe: %w", err))
+				return
+			}
 		}
 		if left := probeInterval - time.Since(begin); left > 0 {
 			wait := unix.NsecToTimespec(int64(left))
@@ -113,38 +151,53 @@ func (p *prober) send(ctx context.Context, first uint64) {
 	}
 }
 
-// probePacket is the n-th packet: a UDP header (RFC 768) without checksum, and
-// its number.
-func probePacket(n uint64) []byte {
-	const header, size = 8, 16
-	b := make([]byte, size)
+// The sizes of a packet: the header of UDP (RFC 768), and the number of the probe.
+const udpHeader, probeSize = 8, 16
+
+// probePacket is a packet of the n-th probe: a header without checksum, and the
+// number.
+func probePacket(n uint64, target int) []byte {
+	b := make([]byte, probeSize)
 	binary.BigEndian.PutUint16(b[0:], uint16(firstProbeSource+n%probeSources))
-	binary.BigEndian.PutUint16(b[2:], uint16(firstProbeTarget+n/probeSources%probeTargets))
-	binary.BigEndian.PutUint16(b[4:], size)
-	binary.BigEndian.PutUint64(b[header:], n)
+	binary.BigEndian.PutUint16(b[2:], uint16(uint64(target)+n/probeSources%probeTargets))
+	binary.BigEndian.PutUint16(b[4:], probeSize)
+	binary.BigEndian.PutUint64(b[udpHeader:], n)
 	return b
 }
 
-func (p *prober) receive(conn *net.UDPConn) {
-	b := make([]byte, 64)
-	for {
-		n, err := conn.Read(b)
+// receive notes what arrives, with its IP header, until the end.
+func (p *prober) receive(ctx context.Context) {
+	b := make([]byte, 128)
+	for ctx.Err() == nil {
+		n, _, err := unix.Recvfrom(p.receiver, b, 0)
 		switch {
-		case errors.Is(err, net.ErrClosed):
-			return
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
 		case err != nil:
 			p.fail(fmt.Errorf("receive probes: %w", err))
 			return
-		case n == 8:
-			p.arrived(binary.BigEndian.Uint64(b))
+		case n > 0:
+			p.note(b[:n])
 		}
 	}
 }
 
-func (p *prober) arrived(n uint64) {
+// note takes a packet. Others than ours are none of our business.
+func (p *prober) note(packet []byte) {
+	header := int(packet[0]&0x0f) * 4
+	if len(packet) != header+probeSize {
+		return
+	}
+	packet = packet[header:]
+	target, n := binary.BigEndian.Uint16(packet[2:]), binary.BigEndian.Uint64(packet[udpHeader:])
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if i := n - p.offset; n >= p.offset && i < uint64(len(p.probes)) {
+	i := n - p.offset
+	if n < p.offset || i >= uint64(len(p.probes)) {
+		return
+	}
+	if target >= firstFollowTarget {
+		p.probes[i].followed = true
+	} else {
 		p.probes[i].arrived = true
 	}
 }
@@ -173,20 +226,22 @@ func (p *prober) forget(before time.Time) {
 	p.probes, p.offset = append([]probe(nil), p.probes[n:]...), p.offset+uint64(n)
 }
 
-// seen returns what has been sent from one moment to another. A packet alone that
-// is missing between two that have arrived was lost: it counts as arrived.
+// seen returns what became of the probes that were sent from one moment to
+// another, as far as that is known. One alone that did not arrive between two that
+// did was lost.
 func (p *prober) seen(from, to time.Time) ([]probe, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var out []probe
-	for i, x := range p.probes {
-		if x.sent.Before(from) || !x.sent.Before(to) {
-			continue
+	for _, x := range p.probes {
+		if x.decided() && !x.sent.Before(from) && x.sent.Before(to) {
+			out = append(out, x)
 		}
-		if !x.arrived && i > 0 && i+1 < len(p.probes) {
-			x.arrived = p.probes[i-1].arrived && p.probes[i+1].arrived
+	}
+	for i := 1; i+1 < len(out); i++ {
+		if out[i-1].arrived && out[i+1].arrived {
+			out[i].arrived = true
 		}
-		out = append(out, x)
 	}
 	return out, p.failed
 }

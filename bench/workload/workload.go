@@ -133,7 +133,9 @@ func peerNode(i int) string { return fmt.Sprintf("peer-%03d", i) }
 
 func endpointAddress(i int) netip.Addr { return nth(netip.MustParsePrefix("10.10.0.0/20"), 2+i) }
 
-func peerNodeAddress(i int) netip.Addr { return nth(netip.MustParsePrefix("192.168.51.0/24"), 256*(i/250)+1+i%250) }
+func peerNodeAddress(i int) netip.Addr {
+	return nth(netip.MustParsePrefix("192.168.51.0/24"), 256*(i/250)+1+i%250)
+}
 
 // peerCIDR is a prefix of 1,024 addresses for each of the other nodes.
 func peerCIDR(i int) netip.Prefix {
