@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/felixlike/felixlike/bench"
@@ -63,6 +64,8 @@ type row struct {
 type cell struct {
 	Text  string
 	Class string
+	// Rows is over how many rows the cell goes.
+	Rows int
 }
 
 func contents(r *bench.Report) view {
@@ -82,29 +85,49 @@ func contents(r *bench.Report) view {
 	return v
 }
 
+// sectionOf lays out a section: what rows have in common in the first column is
+// told once, where figures follow it.
 func sectionOf(id string, s bench.Section) section {
 	out := section{ID: id, Section: s}
-	above := ""
-	for _, cells := range s.Rows {
-		one := row{First: cells[0] != above}
-		above = cells[0]
+	for i := range out.Text {
+		out.Text[i] = typeset(out.Text[i])
+	}
+	first := 0
+	for n, cells := range s.Rows {
+		one := row{First: n == 0 || s.Left < 2 || cells[0] != s.Rows[n-1][0]}
+		if one.First {
+			first = n
+		}
 		for i, text := range cells {
-			c := cell{Text: text}
-			switch {
-			case text == "MISSED":
-				c.Class = "missed"
-			case text == "met":
-				c.Class = "met"
-			case i >= s.Left:
-				c.Class = "figure"
-			case i == 0:
-				c.Class = "what"
+			c := cell{Text: typeset(text), Class: class(s, i, text), Rows: 1}
+			if i == 0 && !one.First {
+				out.Rows[first].Cells[0].Rows++
+				continue
 			}
 			one.Cells = append(one.Cells, c)
 		}
 		out.Rows = append(out.Rows, one)
 	}
 	return out
+}
+
+func class(s bench.Section, column int, text string) string {
+	switch {
+	case text == "MISSED":
+		return "missed"
+	case text == "met":
+		return "met"
+	case column >= s.Left:
+		return "figure"
+	case column == 0 && s.Left > 1:
+		return "what"
+	}
+	return ""
+}
+
+// typeset has the signs that a terminal may not have.
+func typeset(text string) string {
+	return strings.NewReplacer(" -> ", " → ", "<= ", "≤\u00a0").Replace(text)
 }
 
 // Class returns that of a heading: figures have theirs at their side.
@@ -140,6 +163,7 @@ func budgets(r *bench.Report) (string, []bench.Budget) {
 	var missed []bench.Budget
 	for _, b := range r.Budgets {
 		if !b.Met {
+			b.What, b.Limit = typeset(b.What), typeset(b.Limit)
 			missed = append(missed, b)
 		}
 	}

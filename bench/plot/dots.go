@@ -2,6 +2,7 @@ package plot
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -33,7 +34,18 @@ type Row struct {
 // Empty implements Body.
 func (d *Dots) Empty() bool { return len(d.values()) == 0 }
 
-func (d *Dots) series() []Series { return d.Series }
+// series are those that have a row.
+func (d *Dots) series() []Series {
+	var all []Series
+	for i, s := range d.Series {
+		if slices.ContainsFunc(d.Groups, func(g Group) bool {
+			return slices.ContainsFunc(g.Rows, func(r Row) bool { return r.Series == i })
+		}) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
 
 func (d *Dots) entries() []entry {
 	if d.Second == "" {

@@ -19,11 +19,11 @@ type Figure struct {
 type Body interface {
 	// Empty reports whether there is nothing to draw.
 	Empty() bool
-	// Draw draws from the height y on and returns where it ends.
+	// draw draws from the height y on and returns where it ends.
 	draw(c canvas, y float64) float64
-	// Series returns who is in it.
+	// series returns who is in it.
 	series() []Series
-	// Entries are what the legend has beside series.
+	// entries are what the legend has beside series.
 	entries() []entry
 }
 
