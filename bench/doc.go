@@ -6,7 +6,8 @@
 //
 //	Run -> [ calibrate | first load | same state by the kernel's tools | restart, changes, idle ] x backends x rounds -> Report
 //
-// A Report is data; text, Markdown and JSON are renderings of it. Nothing here
+// A Report is data; text, Markdown and JSON are renderings of it. Packages page and
+// plot make a page with figures of it, package compare compares two. Nothing here
 // is imported by the agent. It is tested by a small run from end to end and by
 // the text of a fixed report.
 package bench

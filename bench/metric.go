@@ -58,6 +58,8 @@ const (
 	Writes    Kind = "writes"
 	Programs  Kind = "programs started"
 	Rate      Kind = "rate"
+	// First is the time of the first connection, of which nothing is cached.
+	First Kind = "first"
 	// CPUEach is CPU time of the whole machine by packet, CPUEachGB by 1e9 bytes.
 	CPUEach   Kind = "CPU a packet"
 	CPUEachGB Kind = "CPU a GB"
@@ -198,6 +200,7 @@ func (m *metrics) packets(f *PacketsResult) {
 		rate = BitsPerS
 	}
 	m.add(what, f.Backend, Rate, rate, f.PerSecond)
+	m.add(what, f.Backend, First, Seconds, f.First)
 	m.quantiles(what, f.Backend, f.Latency)
 	m.add(what, f.Backend, CPUEach, PerPacket, f.CPUPerPacket)
 	if f.Kind == Stream {

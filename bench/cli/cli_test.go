@@ -28,10 +28,10 @@ func run(t *testing.T, args ...string) (string, error) {
 
 func TestWrongUsageIsNamed(t *testing.T) {
 	for want, args := range map[string][]string{
-		`--profile: profile "huge": must be one of small, w1, w1-100`: {"run", "--profile", "huge"},
-		`--backends: backend "ebpf": must be one of nftables`:         {"run", "--backends", "ebpf"},
-		`--output "yaml": must be one of text, json, markdown`:        {"run", "-o", "yaml"},
-		`--output "yaml": must be one of text, json, markdown, html`:  {"report", "x.json", "-o", "yaml"},
+		`--profile: profile "huge": must be one of large, small, w1, w1-100`: {"run", "--profile", "huge"},
+		`--backends: backend "ebpf": must be one of nftables`:                {"run", "--backends", "ebpf"},
+		`--output "yaml": must be one of text, json, markdown`:               {"run", "-o", "yaml"},
+		`--output "yaml": must be one of text, json, markdown, html`:         {"report", "x.json", "-o", "yaml"},
 		`no such file`: {"report", filepath.Join(t.TempDir(), "none.json")},
 	} {
 		if _, err := run(t, args...); err == nil || !strings.Contains(err.Error(), want) {
@@ -94,7 +94,7 @@ func TestReportWritesFiles(t *testing.T) {
 	} {
 		holds(filepath.Join("all", path), want)
 	}
-	if want := "written: " + filepath.Join(dir, "all", "figures", "*.png") + " (17 figures)\n"; !strings.HasSuffix(out, want) {
+	if want := "written: " + filepath.Join(dir, "all", "figures", "*.png") + " (18 figures)\n"; !strings.HasSuffix(out, want) {
 		t.Errorf("printed %q, want %q at its end", out, want)
 	}
 	if _, err := run(t, "report", source, "-o", "svg"); err == nil || !strings.Contains(err.Error(), "--out has to name a directory") {

@@ -29,6 +29,10 @@ func packets(r *bench.Report) []plot.Figure {
 			plot.Axis{Label: "connections/s", Scale: 1, Print: bench.PerSecond.Print},
 			rate,
 		},
+		{
+			"connection-first", "The first TCP connection", "The first after backend or policies were changed: nothing is cached of its way. " + whiskers, bench.Connections,
+			milliseconds("time, ms (log scale)"), func(f *bench.PacketsResult) bench.Series { return f.First },
+		},
 		{"connection-p50", "A new TCP connection: p50", "Half of them take no longer. " + whiskers, bench.Connections, milliseconds("time, ms (log scale)"), p50},
 		{"connection-p99", "A new TCP connection: p99", "99 of 100 take no longer. " + whiskers, bench.Connections, milliseconds("time, ms (log scale)"), p99},
 		{"connection-cpu", "New TCP connections: CPU time of a packet", "Sender and receiver are in it, as they are in the floor. " + whiskers, bench.Connections, perPacket, cpu},
