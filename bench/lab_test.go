@@ -18,6 +18,17 @@ import (
 	"github.com/felixlike/felixlike/lab"
 )
 
+// buildAgent builds the agent and has it found.
+func buildAgent(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	build := exec.Command("go", "build", "-o", filepath.Join(dir, lab.AgentProgram), "../cmd/"+lab.AgentProgram)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the agent: %v\n%s", err, out)
+	}
+	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+}
+
 // labRun is a short run of the parts that need pods, with an agent built for it.
 func labRun(t *testing.T) (bench.Config, *steps) {
 	t.Helper()
@@ -28,12 +39,7 @@ func labRun(t *testing.T) (bench.Config, *steps) {
 	if err := lab.Available(); err != nil {
 		t.Skip(err)
 	}
-	dir := t.TempDir()
-	build := exec.Command("go", "build", "-o", filepath.Join(dir, lab.AgentProgram), "../cmd/"+lab.AgentProgram)
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the agent: %v\n%s", err, out)
-	}
-	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	buildAgent(t)
 	cfg.Parts = []bench.Part{bench.EnforcementPart, bench.PacketsPart}
 	cfg.Datapath = "netdev"
 	cfg.Profile.Points = []workload.Point{{}, {Policies: 2, Peers: 5}}

@@ -27,17 +27,23 @@ type machineUsage struct {
 	packets uint64
 }
 
-// usageNow reads all of it. The interface is that of the pod in the namespace.
-func usageNow(ns *namespace.Namespace, vswitchd int) (machineUsage, error) {
+// machineNow reads the part of it that is the machine's.
+func machineNow() (machineUsage, error) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
 		return machineUsage{}, err
 	}
 	u, err := parseStat(string(text))
+	u.at = time.Now()
+	return u, err
+}
+
+// usageNow reads all of it. The interface is that of the pod in the namespace.
+func usageNow(ns *namespace.Namespace, vswitchd int) (machineUsage, error) {
+	u, err := machineNow()
 	if err != nil {
 		return u, err
 	}
-	u.at = time.Now()
 	inSwitch, err := worker.Switch{PID: vswitchd}.CPU()
 	if err != nil {
 		return u, err
@@ -94,11 +100,15 @@ func parseStat(text string) (machineUsage, error) {
 	return u, nil
 }
 
+// worked returns how long the processors have worked since then, all together.
+func (u machineUsage) worked(then machineUsage) time.Duration {
+	// The clock of idle time ticks in hundredths of a second: it may be ahead.
+	return max(0, time.Duration(u.cpus)*u.at.Sub(then.at)-(u.idle-then.idle))
+}
+
 // since adds to a sample what was used from then until now.
 func (u machineUsage) since(then machineUsage, s *sample) {
-	wall := time.Duration(u.cpus) * u.at.Sub(then.at)
-	// The clock of idle time ticks in hundredths of a second.
-	s.cpu = max(0, wall-(u.idle-then.idle))
+	s.cpu = u.worked(then)
 	s.inSwitch, s.inTraffic = u.inSwitch-then.inSwitch, u.inTraffic-then.inTraffic
 	s.packets = u.packets - then.packets
 }

@@ -47,6 +47,9 @@ func (r *Report) document() *document {
 	if r.Packets != nil {
 		d.sections = append(d.sections, r.packets()...)
 	}
+	if r.Live != nil {
+		d.sections = append(d.sections, r.live()...)
+	}
 	d.sections = append(d.sections, r.Machine.section(r.Command, r.Started, r.Took))
 	return d
 }

@@ -40,6 +40,8 @@ type Report struct {
 	// what packets find on their way; nil if they were not measured.
 	Enforcement *Enforcement `json:"enforcement,omitempty"`
 	Packets     *Packets     `json:"packets,omitempty"`
+	// Live is about a node that has an agent already; nothing else is then measured.
+	Live *Live `json:"live,omitempty"`
 }
 
 // Result is what was measured of one case with one backend, or with none.

@@ -34,7 +34,7 @@ wrong usage, or something could not be done.`,
 		// Without it, cobra takes an unknown command for a request for help.
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(runCommand(), packetsCommand(), reportCommand(), compareCommand(), workerCommand())
+	c.AddCommand(runCommand(), packetsCommand(), liveCommand(), reportCommand(), compareCommand(), workerCommand())
 	return c
 }
 
@@ -116,6 +116,11 @@ func runAndReport(c *cobra.Command, cfg bench.Config, output, out string) error 
 	if err != nil {
 		return err
 	}
+	return finish(c, r, output, out)
+}
+
+// finish saves a report, if it is to, and prints it.
+func finish(c *cobra.Command, r report, output, out string) error {
 	if out != "" {
 		if err := save(r, out); err != nil {
 			return err

@@ -1,0 +1,43 @@
+package bench
+
+import (
+	"os"
+	"testing"
+)
+
+func TestMetricsAreSummedByLabels(t *testing.T) {
+	s, err := parseMetrics("# HELP x y\n# TYPE x counter\nx_total{kind=\"full\",stage=\"nftables\"} 2\nx_total{kind=\"delta\",stage=\"nftables\"} 3.5\n\ny 1e+06\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		labels []string
+		want   float64
+	}{
+		{"x_total", nil, 5.5},
+		{"x_total", []string{`stage="nftables"`, `kind="full"`}, 2},
+		{"x_total", []string{`stage="openflow"`}, 0},
+		{"y", nil, 1e6},
+		{"x", nil, 0},
+	} {
+		if got := s.sum(c.name, c.labels...); got != c.want {
+			t.Errorf("%s %v: %v, want %v", c.name, c.labels, got, c.want)
+		}
+	}
+	for _, bad := range []string{"x\n", "x y\n"} {
+		if _, err := parseMetrics(bad); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}
+
+func TestUsageOfProcess(t *testing.T) {
+	u, err := usageOf(os.Getpid())
+	if err != nil || u.rss < 1e6 || u.peak < u.rss {
+		t.Errorf("%+v, error %v", u, err)
+	}
+	if _, err := usageOf(1 << 30); err == nil {
+		t.Error("a process that there is not uses something")
+	}
+}
