@@ -3,6 +3,12 @@ package trace
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables/iptables"
 )
 
 // Step is one thing that happened to the packet.
@@ -85,12 +91,26 @@ type Path struct {
 	Ingress bool `json:"ingressAsked"`
 }
 
-// Decider returns the last step, which decided, or nil.
-func (p *Path) Decider() *Step {
-	if len(p.Steps) == 0 {
+// Decider returns the step that decided, or nil.
+func (p *Path) Decider() *Step { return Decider(p.Steps) }
+
+// Decider returns the last of steps, but where all goes that is denied, the one which
+// led there: that one says why.
+func Decider(steps []Step) *Step {
+	last := len(steps) - 1
+	for last > 0 && steps[last].afterDenial() {
+		last--
+	}
+	if last < 0 {
 		return nil
 	}
-	return &p.Steps[len(p.Steps)-1]
+	return &steps[last]
+}
+
+// afterDenial reports whether the step is in a chain to which all goes that is denied.
+func (s *Step) afterDenial() bool {
+	chain := strings.TrimPrefix(strings.TrimPrefix(s.Table, "chain "), iptables.Prefix)
+	return slices.ContainsFunc(model.Directions(), func(d model.Direction) bool { return chain == rules.DeniedChain(d) })
 }
 
 // Namer names what steps are about, for people. Every method may return "".

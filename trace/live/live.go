@@ -204,7 +204,7 @@ func (w *watch) judge(came bool) {
 	var end *trace.Step
 	for i := range o.Steps {
 		if ruledOut(o.Steps[i]) {
-			end = &o.Steps[i]
+			end = trace.Decider(o.Steps[:i+1])
 		}
 	}
 	switch {
