@@ -1,0 +1,251 @@
+package felixlike
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/denied"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
+)
+
+// session is a time in which somebody follows.
+type session struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	// reports wait to be given names; guarded by mu is what did not fit.
+	reports chan denied.Report
+	mu      sync.Mutex
+	lost    uint64
+}
+
+func (s *session) stop() {
+	s.cancel()
+	<-s.done
+}
+
+// newSession has the dataplane report, and begins to listen before that.
+func (d *Driver) newSession(ctx context.Context) (*session, error) {
+	var b Backend
+	changing, begun := false, false
+	if err := d.ask(ctx, func() {
+		b, changing = d.backend, d.handover != nil
+		r := d.decides()
+		begun = d.inSync() && r != nil && r.applied
+	}); err != nil {
+		return nil, err
+	}
+	switch {
+	case !begun:
+		return nil, errors.New("the agent has not programmed anything yet")
+	case changing:
+		return nil, errors.New("the backend is being changed: try again when that is over")
+	case b.Denials.Listen == nil:
+		return nil, fmt.Errorf("backend %s does not tell what it denies", b.Name)
+	}
+	if err := b.Denials.Check(ctx); err != nil {
+		return nil, fmt.Errorf("what backend %s denies cannot be followed here: %w", b.Name, err)
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s := &session{cancel: cancel, done: make(chan struct{}), reports: make(chan denied.Report, maxReports)}
+	ended, err := b.Denials.Listen(running, s.put)
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("follow what backend %s denies: %w", b.Name, err)
+	}
+	if err := errors.Join(d.setReported(ctx, true), d.reportsRefused(ctx, b)); err != nil {
+		cancel()
+		<-ended
+		return nil, errors.Join(err, d.setReported(context.WithoutCancel(ctx), false))
+	}
+	go func() {
+		defer close(s.done)
+		d.serve(running, s, b, ended)
+	}()
+	return s, nil
+}
+
+// put takes a report from whoever listens.
+func (s *session) put(r denied.Report) {
+	s.mu.Lock()
+	s.lost += r.Lost
+	s.mu.Unlock()
+	if r.Packet == nil {
+		return
+	}
+	r.Packet = append([]byte(nil), r.Packet...)
+	select {
+	case s.reports <- r:
+	default:
+		s.mu.Lock()
+		s.lost++
+		s.mu.Unlock()
+	}
+}
+
+// takeLost returns how many reports were lost since it was asked last.
+func (s *session) takeLost() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lost := s.lost
+	s.lost = 0
+	return lost
+}
+
+// serve gives reports names and hands them to the followers, until the session ends.
+func (d *Driver) serve(ctx context.Context, s *session, b Backend, ended <-chan struct{}) {
+	defer func() { <-ended }()
+	names := &dropNames{}
+	skipped := &skips{read: b.Denials.Skipped}
+	skipped.begin(ctx)
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		var all []denied.Report
+		select {
+		case <-ctx.Done():
+			return
+		case <-ended:
+			d.drops.fail(fmt.Errorf("backend %s does not report any more what it denies", b.Name))
+			<-ctx.Done()
+			return
+		case r := <-s.reports:
+			all = s.gather(r)
+		case <-tick.C:
+			changed := false
+			if d.ask(ctx, func() { changed = d.backend.Name != b.Name }) == nil && changed {
+				d.drops.fail(errors.New("the backend has changed: follow again"))
+				<-ctx.Done()
+				return
+			}
+		}
+		out, err := d.named(ctx, names, all)
+		if err != nil {
+			continue // the agent ends
+		}
+		skipped.note(len(all))
+		if n := s.takeLost() + skipped.more(ctx, len(all) == 0); n > 0 {
+			out = append(out, control.Drop{At: time.Now(), NotShown: n})
+		}
+		d.drops.tell(out)
+	}
+}
+
+// gather returns a report with those that come with it.
+func (s *session) gather(first denied.Report) []denied.Report {
+	all := []denied.Report{first}
+	end := time.NewTimer(gather)
+	defer end.Stop()
+	for len(all) < maxReports {
+		select {
+		case r := <-s.reports:
+			all = append(all, r)
+		case <-end.C:
+			return all
+		}
+	}
+	return all
+}
+
+// skips asks for what was not reported, after so many reports that there may be such.
+type skips struct {
+	read func(context.Context) (uint64, error)
+	// seen counts the reports since it was asked last, told is what it said then.
+	seen int
+	told uint64
+	// flood tells that something had been skipped.
+	flood bool
+}
+
+func (s *skips) note(reports int) { s.seen += reports }
+
+// more returns what was skipped since it was asked last. It looks in moments of
+// quiet, which come every second.
+func (s *skips) more(ctx context.Context, quiet bool) uint64 {
+	if s.read == nil || !quiet || s.seen < rules.ReportsPerSecond && !s.flood {
+		return 0
+	}
+	s.seen = 0
+	total, err := s.read(ctx)
+	if err != nil {
+		return 0
+	}
+	more := total - min(s.told, total) // it begins anew when somebody has flushed it
+	s.told, s.flood = total, more > 0
+	return more
+}
+
+// begin notes what was skipped before.
+func (s *skips) begin(ctx context.Context) {
+	if s.read != nil {
+		s.told, _ = s.read(ctx)
+	}
+}
+
+// dropNames is a view of the model, for as long as that stays the same.
+type dropNames struct {
+	view  *denied.View
+	noted uint64
+}
+
+// named says of packets whose they are and who has denied them.
+func (d *Driver) named(ctx context.Context, names *dropNames, all []denied.Report) ([]control.Drop, error) {
+	if len(all) == 0 {
+		return nil, nil
+	}
+	err := d.ask(ctx, func() {
+		if names.view == nil || names.noted != d.tracker.noted {
+			names.view, names.noted = d.view(), d.tracker.noted
+		}
+		names.view.Closed = d.closedPods()
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]control.Drop, 0, len(all))
+	for _, r := range all {
+		drop, err := names.view.Drop(r)
+		if err != nil {
+			d.log.Debug("a denied packet cannot be read", "error", err)
+			continue
+		}
+		out = append(out, drop)
+	}
+	return out, nil
+}
+
+// view returns what is known now. It runs in the loop.
+func (d *Driver) view() *denied.View {
+	v := denied.NewView(d.engine.PodAddresses(), d.tracker.attachments, d.tracker.nodes, d.cfg.Node, d.tracker.host.Addresses)
+	v.Endpoints = maps.Clone(d.tracker.endpoints)
+	for _, e := range v.Endpoints {
+		if len(e.Ingress.Admin)+len(e.Ingress.Baseline)+len(e.Egress.Admin)+len(e.Egress.Baseline) == 0 {
+			continue
+		}
+		// Only these tiers have rules that deny, and what has them is looked into whole.
+		v.Policies, v.Groups = maps.Clone(d.tracker.policies), map[model.GroupID][]model.Member{}
+		for _, u := range d.engine.Snapshot() {
+			if u, ok := u.(model.GroupUpdate); ok {
+				v.Groups[u.Group.ID] = u.Added
+			}
+		}
+		break
+	}
+	return v
+}
+
+// closedPods tells which attached pods are closed, and why. It runs in the loop.
+func (d *Driver) closedPods() map[model.PodID]string {
+	closed := maps.Clone(d.quarantine.view().closed)
+	for id := range d.tracker.attachments {
+		if d.tracker.endpoints[id] == nil {
+			closed[id] = unknownPod
+		}
+	}
+	return closed
+}
