@@ -284,7 +284,7 @@ type dropLines struct {
 func (l *dropLines) print(d control.Drop) error {
 	if !l.begun {
 		l.begun = true
-		l.width = [5]int{len("15:04:05.000"), 22, 22, 10, len("DIRECTION")}
+		l.width = [5]int{len("15:04:05.000"), 22, 22, len("icmpv6 echo-request"), len("DIRECTION")}
 		if err := l.row(l.style.Bold, "TIME", "FROM", "TO", "PORT", "DIRECTION", "DENIED BY"); err != nil {
 			return err
 		}
