@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/model"
@@ -124,11 +125,27 @@ func (r *dropsRequest) run(c *cobra.Command) error {
 	return r.collect(ctx, c)
 }
 
+// tellClosed says of which closed pods it is not told what is dropped: the backends in
+// netfilter close what they have set aside where nothing reports.
+func tellClosed(ctx context.Context, agent *control.Client, w io.Writer) {
+	s, err := agent.Status(ctx)
+	if err != nil || s.Backend == felixlike.OpenFlow {
+		return // to follow works all the same
+	}
+	for _, q := range s.Quarantined {
+		if len(q.Pods) > 0 {
+			fmt.Fprintf(w, "closed, and not told of: %s: %s %s is set aside: %s\n", strings.Join(q.Pods, ", "), q.Kind, q.Name, q.Reason)
+		}
+	}
+}
+
 // stream prints packets as they come.
 func (r *dropsRequest) stream(ctx context.Context, c *cobra.Command) error {
 	out := c.OutOrStdout()
 	lines := dropLines{w: out, style: terminal.StyleFor(out)}
-	return r.explain(control.NewClient(r.socket).Drops(ctx, func() {
+	agent := control.NewClient(r.socket)
+	return r.explain(agent.Drops(ctx, func() {
+		tellClosed(ctx, agent, c.ErrOrStderr())
 		if r.output != terminal.JSON {
 			fmt.Fprintln(c.ErrOrStderr(), "following what policy denies on this node; interrupt to end")
 		}
@@ -147,7 +164,9 @@ func (r *dropsRequest) stream(ctx context.Context, c *cobra.Command) error {
 func (r *dropsRequest) collect(ctx context.Context, c *cobra.Command) error {
 	s := sums{rows: map[sumKey]*sumRow{}}
 	progress := func() {}
-	err := control.NewClient(r.socket).Drops(ctx, func() {
+	agent := control.NewClient(r.socket)
+	err := agent.Drops(ctx, func() {
+		tellClosed(ctx, agent, c.ErrOrStderr())
 		fmt.Fprintf(c.ErrOrStderr(), "listening for %s\n", r.listen)
 		progress = terminal.Progress(c.ErrOrStderr(), terminal.Doing("listening"))
 	}, func(d control.Drop) error {

@@ -45,6 +45,8 @@ func siteOf(t testing.TB, c *oracle.Cluster, backend, node string) *Site {
 		e.SetNetworkPolicy(p)
 	}
 	m := &control.Model{Node: node, Backend: backend, Settings: control.Settings{Bridge: "br-int", Masquerade: true}}
+	// Of one node it is followed what it denies: verdicts are the same.
+	m.DenialsReported = node == c.Nodes[0].Name
 	s := &Site{
 		Node: node, Bridge: m.Settings.Bridge, Gateway: felixlike.GatewayPort, Uplink: "uplink",
 		GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(node),

@@ -120,6 +120,7 @@ func TestWantedIsProgrammed(t *testing.T) {
 		t.Run(backend, func(t *testing.T) {
 			for i, m := range models {
 				ns := tablestest.NewNamespace(t, "nft", "iptables-save", "ipset")
+				m.DenialsReported = i%2 == 0
 				program(t, ns, backend, m)
 				_, found := held(t, ns, backend)
 				want, err := wanted.Of(m, backend)

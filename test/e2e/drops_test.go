@@ -238,7 +238,8 @@ func dropsOfAFlood(t *testing.T, l *lab.Lab, n *lab.Node) {
 func reporting(t *testing.T, n *lab.Node) bool {
 	t.Helper()
 	found := shell(t, n, fmt.Sprintf(`(nft list ruleset; iptables-legacy-save; ip6tables-legacy-save) 2>/dev/null | grep -E 'group %d|NFLOG'
-		ovs-ofctl -O OpenFlow15 dump-flows unix:%s/%s.mgmt | grep controller`, rules.ReportGroup, n.OVSDir(), lab.Bridge))
+		for what in dump-flows dump-meters; do ovs-ofctl -O OpenFlow15 $what unix:%s/%s.mgmt; done 2>/dev/null | grep -E 'controller|meter[:=][0-9]'`,
+		rules.ReportGroup, n.OVSDir(), lab.Bridge))
 	return found != ""
 }
 

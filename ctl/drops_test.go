@@ -1,0 +1,115 @@
+package ctl
+
+import (
+	"bytes"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+)
+
+func end(pod, address string) control.DropEnd {
+	return control.DropEnd{Address: netip.MustParseAddr(address), Pod: pod}
+}
+
+// someDrops are of all kinds.
+func someDrops() []control.Drop {
+	at := time.Date(2026, 11, 20, 10, 0, 0, 0, time.Local)
+	isolated := control.Drop{
+		At: at, Direction: "ingress", From: end("shop/web", "10.0.0.7"), To: end("shop/db", "10.0.0.8"), Protocol: "tcp", SourcePort: 40000, Port: 5432,
+		By: control.ByIsolation, Policies: []string{"shop/deny-all", "shop/db"},
+	}
+	again := isolated
+	again.SourcePort, again.At = 40001, at.Add(time.Second)
+	return []control.Drop{
+		isolated,
+		{At: at, Direction: "egress", From: end("ops/a-pod-with-quite-a-long-name", "10.0.0.9"), To: end("", "192.0.2.1"), Protocol: "udp", Port: 53, By: control.ByRule, Policy: "admin:no-dns", Rule: "egress[0]"},
+		again,
+		{At: at, NotShown: 5},
+		{At: at, Direction: "ingress", From: end("", "192.0.2.1"), To: end("ops/x", "10.0.0.10"), Protocol: "icmp", ICMP: &control.ICMPType{Type: 8}, By: control.ByClosed, Reason: "shop/y is set aside"},
+		{At: at, Direction: "ingress", From: end("", "fd00::1"), To: end("ops/z", "fd00::2"), Protocol: "47", By: control.ByChanged},
+	}
+}
+
+func TestDropsAddedUp(t *testing.T) {
+	s := sums{rows: map[sumKey]*sumRow{}}
+	var out bytes.Buffer
+	if err := s.print(&out); err != nil || out.String() != "policy has denied nothing\n" {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+	for _, d := range someDrops() {
+		s.add(d)
+	}
+	out.Reset()
+	if err := s.print(&out); err != nil {
+		t.Fatal(err)
+	}
+	want := `FROM                             TO         PORT               DIRECTION  DENIED BY                           PACKETS
+shop/web                         shop/db    tcp/5432           ingress    shop/deny-all, shop/db                    2
+192.0.2.1                        ops/x      icmp echo-request  ingress    closed: shop/y is set aside               1
+fd00::1                          ops/z      47                 ingress    no policy that is in force by now         1
+ops/a-pod-with-quite-a-long-name  192.0.2.1  udp/53             egress     admin:no-dns egress[0]                    1
+5 more packets were denied and are not shown: there were too many
+`
+	// What matters is what is in the columns, not how wide they are.
+	if got, want := strings.Fields(out.String()), strings.Fields(want); strings.Join(got, " ") != strings.Join(want, " ") {
+		t.Errorf("got\n%s", out.String())
+	}
+	out.Reset()
+	if err := s.printJSON(&out); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 5 || !strings.Contains(lines[0], `"packets":2,"last":"2026-11-20T10:00:01`) || strings.Contains(lines[0], "sourcePort") || !strings.HasSuffix(lines[4], `"notShown":5}`) {
+		t.Errorf("%d lines:\n%s", len(lines), out.String())
+	}
+}
+
+func TestDropsAsTheyCome(t *testing.T) {
+	var out bytes.Buffer
+	l := dropLines{w: &out}
+	for _, d := range someDrops() {
+		if err := l.print(d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := `TIME          FROM                    TO                      PORT                 DIRECTION  DENIED BY
+10:00:00.000  shop/web                shop/db                 tcp/5432             ingress    shop/deny-all, shop/db
+10:00:00.000  ops/a-pod-with-quite-a-long-name  192.0.2.1               udp/53               egress     admin:no-dns egress[0]
+10:00:01.000  shop/web                          shop/db                 tcp/5432             ingress    shop/deny-all, shop/db
+5 more not shown
+10:00:00.000  192.0.2.1                         ops/x                   icmp echo-request    ingress    closed: shop/y is set aside
+10:00:00.000  fd00::1                           ops/z                   47                   ingress    no policy that is in force by now
+`
+	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", out.String(), want)
+	}
+}
+
+func TestDropsFilter(t *testing.T) {
+	for name, c := range map[string]struct {
+		filter dropsFilter
+		want   int
+	}{
+		"all": {dropsFilter{}, 6}, "a pod": {dropsFilter{pod: "shop/db"}, 3}, "a namespace": {dropsFilter{namespace: "ops"}, 4},
+		"a direction": {dropsFilter{direction: "egress"}, 2}, "all of it": {dropsFilter{pod: "ops/x", namespace: "ops", direction: "ingress"}, 2},
+		"a namespace that begins alike": {dropsFilter{namespace: "op"}, 1},
+	} {
+		got := 0
+		for _, d := range someDrops() {
+			if c.filter.shows(d) {
+				got++
+			}
+		}
+		if err := c.filter.check(); got != c.want || err != nil {
+			t.Errorf("%s: %d are shown, want %d with the count of those that are not; %v", name, got, c.want, err)
+		}
+	}
+	for _, bad := range []dropsFilter{{pod: "x"}, {direction: "both"}} {
+		if bad.check() == nil {
+			t.Errorf("%+v is taken", bad)
+		}
+	}
+}
