@@ -215,6 +215,12 @@ func TestWhatCannotBeFollowed(t *testing.T) {
 	if err := <-o.done; err == nil || !strings.Contains(err.Error(), "does not report any more") {
 		t.Errorf("%v", err)
 	}
+	o = observe(f)
+	eventually(t, "somebody follows again", o.has(begun))
+	reports.set(func() { reports.refused = errors.New("the meter has gone") })
+	if err := <-o.done; err == nil || !strings.Contains(err.Error(), "the meter has gone") {
+		t.Errorf("%v", err)
+	}
 	eventually(t, "nothing reports then", func() bool { got := reportedIn(table); return !got[len(got)-1] })
 
 	none := startWith(t, Config{Stages: []Stage{newFakeTable(t).stage()}})

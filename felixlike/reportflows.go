@@ -21,7 +21,11 @@ import (
 func (p *switchPolicy) applyPolicies(ctx context.Context) (tables.Result, error) {
 	if p.store.Reported() {
 		p.metered = true
-		if err := p.link.conn.SetMeter(ctx, policyflows.ReportMeter, rules.ReportsPerSecond); err != nil {
+		err := p.link.conn.SetMeter(ctx, policyflows.ReportMeter, rules.ReportsPerSecond)
+		if lost := p.link.conn.Err(); lost != nil {
+			return tables.Result{}, fmt.Errorf("openflow connection lost: %w", lost)
+		}
+		if err != nil {
 			p.unreport(err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/denied"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/rules"
 )
 
@@ -123,6 +124,11 @@ func (d *Driver) serve(ctx context.Context, s *session, b Backend, ended <-chan 
 				<-ctx.Done()
 				return
 			}
+			if err := d.reportsRefused(ctx, b); err != nil && ctx.Err() == nil {
+				d.drops.fail(err)
+				<-ctx.Done()
+				return
+			}
 		}
 		out, err := d.named(ctx, names, all)
 		if err != nil {
@@ -202,7 +208,7 @@ func (d *Driver) named(ctx context.Context, names *dropNames, all []denied.Repor
 		if names.view == nil || names.noted != d.tracker.noted {
 			names.view, names.noted = d.view(), d.tracker.noted
 		}
-		names.view.Closed = d.closedPods()
+		names.view.Closed = d.closed()
 	})
 	if err != nil {
 		return nil, err
@@ -239,12 +245,29 @@ func (d *Driver) view() *denied.View {
 	return v
 }
 
-// closedPods tells which attached pods are closed, and why. It runs in the loop.
-func (d *Driver) closedPods() map[model.PodID]string {
-	closed := maps.Clone(d.quarantine.view().closed)
+// closed tells which attached pods are closed in a direction, and why, as far as what
+// they drop is reported. It runs in the loop.
+func (d *Driver) closed() map[denied.Way]string {
+	closed := map[denied.Way]string{}
 	for id := range d.tracker.attachments {
 		if d.tracker.endpoints[id] == nil {
-			closed[id] = unknownPod
+			for _, direction := range model.Directions() {
+				closed[denied.Way{Pod: id, Direction: direction}] = unknownPod
+			}
+		}
+	}
+	// Chains that stand closed drop by themselves: what goes to the chains that report
+	// was denied for other reasons.
+	for _, r := range d.quarantine.refused[d.backend.Stage.Name] {
+		for _, direction := range model.Directions() {
+			if r.Object != policyflows.Object || r.Rule != direction.String() {
+				continue
+			}
+			for _, name := range r.Closed {
+				if id, err := control.ParsePod(name); err == nil {
+					closed[denied.Way{Pod: id, Direction: direction}] = r.Name + " is set aside: " + r.Reason
+				}
+			}
 		}
 	}
 	return closed

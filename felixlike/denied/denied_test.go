@@ -159,10 +159,10 @@ func TestBlame(t *testing.T) {
 		"of nobody":                  {direction: model.Egress, packet: strings.Replace(tcp("0050"), "0a0a0001", "0a0a0007", 1), want: control.Drop{By: control.ByChanged}},
 	} {
 		v := viewOf(&model.Endpoint{Ingress: c.applied})
-		v.Closed = map[model.PodID]string{{Namespace: "shop", Name: "db"}: c.closed}
 		if c.direction == 0 {
 			c.direction = model.Ingress
 		}
+		v.Closed = map[Way]string{{model.PodID{Namespace: "shop", Name: "db"}, c.direction}: c.closed, {model.PodID{Namespace: "shop", Name: "db"}, 3 - c.direction}: "the other direction"}
 		got, err := v.Drop(Report{Direction: c.direction, Packet: bytesOf(t, c.packet)})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)

@@ -15,11 +15,17 @@ type View struct {
 	// Endpoints are the pods of this node that are known; Closed tells why nothing
 	// gets to or from one, if so.
 	Endpoints map[model.PodID]*model.Endpoint
-	Closed    map[model.PodID]string
+	Closed    map[Way]string
 	// Policies are those with rules that deny, Groups the members of what these
 	// name.
 	Policies map[model.PolicyID]*model.Policy
 	Groups   map[model.GroupID][]model.Member
+}
+
+// Way is a direction of a pod.
+type Way struct {
+	Pod       model.PodID
+	Direction model.Direction
 }
 
 // Drop says whose the packet of a report is, and who has denied it.
@@ -53,7 +59,7 @@ func (v *View) end(a netip.Addr) control.DropEnd {
 
 // blame says who denies a pod the packet.
 func (v *View) blame(d *control.Drop, id model.PodID, direction model.Direction, p Packet) {
-	if d.Reason = v.Closed[id]; d.Reason != "" {
+	if d.Reason = v.Closed[Way{id, direction}]; d.Reason != "" {
 		d.By = control.ByClosed
 		return
 	}
