@@ -194,11 +194,9 @@ func (l *live) turn(ctx context.Context, backend string) error {
 	r, connections := l.resultOf(backend)
 	if len(l.Switch) > 0 {
 		l.Progress.Case("change")
-		begin := time.Now()
-		if err := l.agent.SetBackend(ctx, backend); err != nil {
+		if err := l.change(ctx, backend, r); err != nil {
 			return err
 		}
-		r.Handover = append(r.Handover, time.Since(begin).Seconds())
 	}
 	l.Progress.Case("watch")
 	before, err := l.look(ctx)
@@ -216,6 +214,24 @@ func (l *live) turn(ctx context.Context, backend string) error {
 		return fmt.Errorf("somebody has changed the backend to %s", after.status.Backend)
 	}
 	r.add(before, after)
+	l.report.Since = since(after.metrics, backend)
+	return nil
+}
+
+// change brings the node to a backend, and notes how long it took unless it was
+// there already.
+func (l *live) change(ctx context.Context, backend string, r *LiveResult) error {
+	status, err := l.agent.Status(ctx)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	if err := l.agent.SetBackend(ctx, backend); err != nil {
+		return err
+	}
+	if status.Backend != backend {
+		r.Handover = append(r.Handover, time.Since(begin).Seconds())
+	}
 	return nil
 }
 
@@ -304,10 +320,9 @@ func (f *LiveResult) add(before, after liveLook) {
 		return after.metrics.sum(name, labels...) - before.metrics.sum(name, labels...)
 	}
 	applies := func(kind string) (count, mean float64) {
-		const name = "felixlike_apply_duration_seconds"
-		labels := []string{`stage="` + policyStage(f.Backend) + `"`, `kind="` + kind + `"`}
-		if count = grown(name+"_count", labels...); count > 0 {
-			mean = grown(name+"_sum", labels...) / count
+		labels := applyLabels(f.Backend, kind)
+		if count = grown(applyMetric+"_count", labels...); count > 0 {
+			mean = grown(applyMetric+"_sum", labels...) / count
 		}
 		return count, mean
 	}
@@ -326,10 +341,36 @@ func (f *LiveResult) add(before, after liveLook) {
 	f.Flows = int(after.metrics.sum("felixlike_flows"))
 }
 
-// policyStage is the name that the stage of a backend has in the agent's metrics.
-func policyStage(backend string) string {
+// applyMetric is the histogram of what stages took.
+const applyMetric = "felixlike_apply_duration_seconds"
+
+// applyLabels are those of the stage that programs policy for a backend.
+func applyLabels(backend, kind string) []string {
+	stage := backend
 	if backend == felixlike.OpenFlow {
-		return backend + "-policy"
+		stage = backend + "-policy"
 	}
-	return backend
+	return []string{`stage="` + stage + `"`, `kind="` + kind + `"`}
+}
+
+// since returns what an agent's histograms tell of the time since it began.
+func since(m scraped, backend string) []LiveTiming {
+	var all []LiveTiming
+	for _, h := range []struct {
+		what, metric string
+		labels       []string
+	}{
+		{"change programmed by " + backend, applyMetric, applyLabels(backend, "delta")},
+		{"full check by " + backend, applyMetric, applyLabels(backend, "full")},
+		{"object learned of -> policy in force", "felixlike_policy_programming_duration_seconds", nil},
+		{"pod added: waited for its policy", "felixlike_cni_wait_seconds", nil},
+	} {
+		t := LiveTiming{What: h.what, Count: int64(m.sum(h.metric+"_count", h.labels...))}
+		if t.Count > 0 {
+			t.Mean = m.sum(h.metric+"_sum", h.labels...) / float64(t.Count)
+			t.P50, t.P99 = m.quantile(h.metric, 0.5, h.labels...), m.quantile(h.metric, 0.99, h.labels...)
+		}
+		all = append(all, t)
+	}
+	return all
 }

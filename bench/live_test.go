@@ -81,6 +81,9 @@ func TestLiveNodeIsWatched(t *testing.T) {
 	if f.Connections.Count == 0 || f.Connections.P50 <= 0 {
 		t.Errorf("connections %+v", f.Connections)
 	}
+	if s := r.Live.Since; len(s) != 4 || s[1].Count == 0 || s[1].Mean <= 0 || s[1].P99 < s[1].P50 {
+		t.Errorf("since the agent began: %+v", s)
+	}
 	var text strings.Builder
 	if err := r.Text(&text); err != nil || !strings.Contains(text.String(), "Node node1, live") {
 		t.Errorf("error %v, text:\n%s", err, text.String())

@@ -17,6 +17,19 @@ type Live struct {
 	// Switched tells that the backend was changed for it.
 	Switched bool         `json:"switched"`
 	Results  []LiveResult `json:"results"`
+	// Since is what the agent's own histograms tell of the time since it began, under
+	// the last of the backends.
+	Since []LiveTiming `json:"since,omitempty"`
+}
+
+// LiveTiming is a histogram of the agent's. The quantiles are upper ends of its
+// buckets, zero for one that is in the last bucket, which has none.
+type LiveTiming struct {
+	What  string  `json:"what"`
+	Count int64   `json:"count"`
+	Mean  float64 `json:"meanSeconds,omitempty"`
+	P50   float64 `json:"p50AtMostSeconds,omitempty"`
+	P99   float64 `json:"p99AtMostSeconds,omitempty"`
 }
 
 // LiveResult is what was seen under one backend. Series have one value a round.
@@ -78,7 +91,7 @@ func (r *Report) live() []section {
 	did := section{
 		heading: "What the agent did meanwhile", left: 1,
 		header: []string{"backend", "changes", "one took", "full checks", "one took", "writes", "repairs", "connections", "p50", "p99", "max"},
-		text:   []string{"Changes and full checks are those of the stage that programs policy, by the agent's own metrics; what happened in a turn is counted, and none is no failure."},
+		text:   []string{"Changes and full checks are those of the stage that programs policy, by the agent's own metrics; what happened in all turns together is counted, and none is no failure."},
 	}
 	if l.From != "" {
 		did.text = append(did.text, fmt.Sprintf("TCP connections were opened from %s to %s, port %d, one after the other, %d a second at the most, and reset.", l.From, l.To, l.Port, knocksPerSecond))
@@ -86,19 +99,38 @@ func (r *Report) live() []section {
 	for i := range l.Results {
 		f := &l.Results[i]
 		count := func(n int) string { return grouped(int64(n)) }
+		sum := func(s Series) string { return grouped(int64(s.sum())) }
 		used.rows = append(used.rows, []string{
 			f.Backend, count(f.Endpoints), count(f.Policies), count(f.Groups), count(f.Rules), count(f.Elements), count(f.Flows),
 			spread(f.AgentCPU, plain()), spread(f.SwitchCPU, plain()), spread(f.CPU, plain()), middle(f.AgentRSS, megabytes()),
 			middle(f.AgentPeakRSS, megabytes()), middle(f.SwitchRSS, megabytes()), middle(f.SwitchPeakRSS, megabytes()), spreadSeconds(f.Handover),
 		})
 		row := []string{
-			f.Backend, middle(f.Changes, plain()), spread(f.ChangeWall, milliseconds()), middle(f.Checks, plain()), spread(f.CheckWall, milliseconds()),
-			middle(f.Writes, plain()), middle(f.Repairs, plain()), "", "", "", "",
+			f.Backend, sum(f.Changes), spread(f.ChangeWall, milliseconds()), sum(f.Checks), spread(f.CheckWall, milliseconds()),
+			sum(f.Writes), sum(f.Repairs), "", "", "", "",
 		}
 		if c := f.Connections; c.Count > 0 {
 			row = append(row[:7], grouped(c.Count), spread(c.P50Rounds, milliseconds()), spread(c.P99Rounds, milliseconds()), milliseconds().print(c.Max))
 		}
 		did.rows = append(did.rows, row)
 	}
-	return []section{used, did}
+	return []section{used, did, l.since()}
+}
+
+// since is what the agent's own metrics tell.
+func (l *Live) since() section {
+	s := section{
+		heading: "Since the agent began", left: 1, header: []string{"what", "count", "mean", "p50, at most", "p99, at most"},
+		text: []string{"By the agent's own histograms: quantiles are as fine as their buckets."},
+	}
+	for _, t := range l.Since {
+		row := []string{t.What, grouped(t.Count), "", "", ""}
+		for i, v := range []float64{t.Mean, t.P50, t.P99} {
+			if v > 0 {
+				row[2+i] = duration(v)
+			}
+		}
+		s.rows = append(s.rows, row)
+	}
+	return s
 }

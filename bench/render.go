@@ -241,11 +241,12 @@ func times(what string, f *Result) []string {
 func (r *Report) idle() section {
 	s := section{
 		heading: "Idle", left: 1,
-		header: []string{"backend", "for", "CPU", "an hour of it", "writes", "peak RSS since start"},
+		header: []string{"backend", "for", "CPU", "in vswitchd", "an hour of it", "writes", "peak RSS since start", "of vswitchd"},
 	}
 	r.each(worker.Idle, func(b string, f *Result) {
 		s.rows = append(s.rows, []string{
-			b, duration(f.Wall.Median()), duration(f.CPU.Median()), r.hourOf(b, f), middle(f.Writes, plain()), middle(f.PeakRSS, megabytes()),
+			b, duration(f.Wall.Median()), duration(f.CPU.Median()), inSwitch(f), r.hourOf(b, f), middle(f.Writes, plain()),
+			middle(f.PeakRSS, megabytes()), middle(f.SwitchPeakRSS, megabytes()),
 		})
 	})
 	return s

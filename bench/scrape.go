@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -89,18 +91,34 @@ func parseMetrics(text string) (scraped, error) {
 // sum adds up all series of a name that have the labels, as name="value".
 func (s scraped) sum(name string, labels ...string) float64 {
 	var sum float64
-series:
 	for key, value := range s {
 		bare, rest, _ := strings.Cut(key, "{")
-		if bare != name {
-			continue
+		if bare == name && !slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(rest, l) }) {
+			sum += value
 		}
-		for _, l := range labels {
-			if !strings.Contains(rest, l) {
-				continue series
-			}
-		}
-		sum += value
 	}
 	return sum
+}
+
+// quantile returns the upper end of the bucket of a histogram that a quantile is in,
+// or zero if it is in none of those that have one.
+func (s scraped) quantile(name string, q float64, labels ...string) float64 {
+	least, want := 0.0, q*s.sum(name+"_count", labels...)
+	for key, count := range s {
+		bare, rest, _ := strings.Cut(key, "{")
+		if bare != name+"_bucket" || count < want {
+			continue
+		}
+		_, end, _ := strings.Cut(rest, `le="`)
+		end, _, _ = strings.Cut(end, `"`)
+		// +Inf is read as what it is, and has no end to tell.
+		le, err := strconv.ParseFloat(end, 64)
+		if err != nil || math.IsInf(le, 1) || slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(rest, l) }) {
+			continue
+		}
+		if least == 0 || le < least {
+			least = le
+		}
+	}
+	return least
 }
