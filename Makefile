@@ -44,9 +44,8 @@ lint: ## formatting, vet, staticcheck, and manifests that are up to date
 	@go run $(LINTER) ./...
 	@deploy/generate --check
 
-bench: setup build ## measure all backends: a big node, then packets (ten minutes; writes docs/benchmarks)
+bench: setup build ## measure all backends: programming, enforcement, packets (a quarter of an hour; writes docs/benchmarks/w1)
 	@bin/felixctl bench run --profile w1 --backends nftables,iptables-legacy,iptables-nft,openflow --rounds 3 --out docs/benchmarks/w1
-	@bin/felixctl bench packets --rounds 3 --out docs/benchmarks/packets
 
 report-screenshots: build ## look at the page of a benchmark report: pictures in bin/screenshots (installs chromium)
 	@scripts/report-screenshots

@@ -64,6 +64,8 @@ func Profiles() []Profile {
 			Changes: 20, Among: 100, Points: []Point{{0, 0}, {1, 1}, {10, 1}, {100, 1}, {1000, 1}, {10, 1000}, {10, 10000}}, Traffic: time.Second,
 		},
 		{
+			// In 8 GB: agent and switch have less than 1 GB each. One that has
+			// 5,000 policies for one pod is more than openflow takes.
 			Name: "large", Namespaces: 20, Endpoints: 2500, PoliciesPerEndpoint: 10,
 			Policies: 5000, RulesPerPolicy: 10, Groups: 2000, GroupSize: 20, Samples: 100, Idle: 20 * time.Second,
 			Changes: 20, Among: 1000, Points: []Point{{0, 0}, {10, 1}, {1000, 1}, {2000, 1}, {1000, 10000}}, Traffic: time.Second,
