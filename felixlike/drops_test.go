@@ -1,6 +1,7 @@
 package felixlike
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -14,7 +15,9 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/denied"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables"
 )
 
 // fakeDenials is a dataplane that reports what a test says.
@@ -277,5 +280,32 @@ func TestNotShown(t *testing.T) {
 		}
 		return shown+int(missing(o)) == 1+rules.ReportsPerSecond+flood+1003
 	}))
+	o.end(t)
+}
+
+// TestClosedPodsSaySo: what a pod drops that nobody knows, or that something closes
+// that is set aside, is told with the reason, in the direction that is closed.
+func TestClosedPodsSaySo(t *testing.T) {
+	f, table, reports := startReporting(t)
+	f.attach("unknown", "10.10.0.7")
+	table.set(func() {
+		table.refused = []tables.Refusal{{Object: policyflows.Object, Name: "x/p", Rule: "ingress", Reason: "no such meter", Closed: []string{"x/a"}}}
+	})
+	o := observe(f)
+	eventually(t, "the follower is served", o.has(begun))
+	for _, d := range model.Directions() {
+		reports.report(denied.Report{Direction: d, Packet: packet(t)}) // from x/unknown to x/a
+	}
+	eventually(t, "both are told", o.has(func(o *observer) bool { return len(o.seen) == 2 }))
+	for i, want := range []string{"x/p is set aside: no such meter", unknownPod} {
+		if d := o.seen[i]; d.By != control.ByClosed || d.Reason != want {
+			t.Errorf("%+v, want the reason %q", d, want)
+		}
+	}
+	reports.report(denied.Report{Direction: model.Egress, Packet: bytes.Replace(packet(t), []byte{10, 10, 0, 7}, []byte{10, 10, 0, 5}, 1)})
+	eventually(t, "another one is told", o.has(func(o *observer) bool { return len(o.seen) == 3 }))
+	if d := o.seen[2]; d.By == control.ByClosed {
+		t.Errorf("%+v, though egress is not closed", d)
+	}
 	o.end(t)
 }

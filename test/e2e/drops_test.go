@@ -113,15 +113,32 @@ func TestDrops(t *testing.T) {
 	n := l.Node("node1")
 	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
+			f := follow(t, n)
 			if out, code := onNode(t, n, "backend", "set", backend, "--socket", n.ControlSocket()); code != 0 {
 				t.Fatal(out)
 			}
 			n.SetBackend(backend) // after a restart, too
+			dropsOverHandover(t, n, f, backend)
 			dropsAreNamed(t, l, n)
 			dropsEnd(t, l, n)
 			dropsOfAFlood(t, l, n)
 		})
 	}
+}
+
+// dropsOverHandover wants a change of the backend to end what follows the old one, and
+// nothing to report under either.
+func dropsOverHandover(t *testing.T, n *lab.Node, f *following, backend string) {
+	if backend == felixlike.NFTables { // the first, which is in force already
+		f.end()
+		return
+	}
+	eventually(t, "who follows is told of the change", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.err != nil && strings.Contains(f.err.Error(), "the backend has changed")
+	})
+	eventually(t, "nothing reports after the change", func() bool { return !reporting(t, n) })
 }
 
 // dropsAreNamed sends what each kind of policy denies, while connections come and
