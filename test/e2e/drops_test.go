@@ -151,18 +151,19 @@ func dropsAreNamed(t *testing.T, l *lab.Lab, n *lab.Node) {
 		Denied:  []traffic.Route{{Name: "d to a", From: l.Pod(pod("d")).Namespace(), To: to}},
 	})
 	f, other := follow(t, n), follow(t, n)
-	var want []string
-	for _, family := range model.Families() {
-		a, d := l.Pod(pod("a")).Address(family), l.Pod(pod("d")).Address(family)
-		icmp := "ip4:icmp"
-		if family == model.IPv6 {
-			icmp = "ip6:ipv6-icmp"
+	all := func() {
+		for _, family := range model.Families() {
+			icmp := "ip4:icmp"
+			if family == model.IPv6 {
+				icmp = "ip6:ipv6-icmp"
+			}
+			for _, to := range []string{"a", "d"} {
+				send(t, l, "b", l.Pod(pod(to)).Address(family), "udp", 53, 1)
+				send(t, l, "b", l.Pod(pod(to)).Address(family), icmp, 0, 1)
+			}
 		}
-		send(t, l, "b", a, "udp", 53, 1)
-		send(t, l, "b", a, icmp, 0, 1)
-		send(t, l, "b", d, "udp", 53, 1)
-		send(t, l, "b", d, icmp, 0, 1)
 	}
+	var want []string
 	for _, port := range []string{"udp/53", "icmp echo-request", "icmpv6 echo-request"} {
 		want = append(want,
 			"x/b > x/a "+port+" ingress: isolation x/deny-all,x/only-from-c",
@@ -176,8 +177,9 @@ func dropsAreNamed(t *testing.T, l *lab.Lab, n *lab.Node) {
 				got = append(got, line(d))
 			}
 			missing := slices.DeleteFunc(slices.Clone(want), func(w string) bool { return slices.Contains(got, w) })
-			if len(missing) > 0 && len(got) > 0 {
-				time.Sleep(50 * time.Millisecond)
+			if len(missing) > 0 { // a busy switch may lose packets
+				all()
+				time.Sleep(100 * time.Millisecond)
 			}
 			return len(missing) == 0
 		})
@@ -227,11 +229,9 @@ func dropsEnd(t *testing.T, l *lab.Lab, n *lab.Node) {
 
 // dropsOfAFlood wants a part of a flood, and to be told that it is a part.
 func dropsOfAFlood(t *testing.T, l *lab.Lab, n *lab.Node) {
-	const packets = 5000
+	const burst = 2000
 	f := follow(t, n)
-	began := time.Now()
-	send(t, l, "b", l.Pod(pod("a")).Address(model.IPv4), "udp", 99, packets)
-	took := time.Since(began)
+	began, packets := time.Now(), 0
 	count := func() (shown, notShown int) {
 		for _, d := range f.drops() {
 			if d.NotShown > 0 {
@@ -242,8 +242,16 @@ func dropsOfAFlood(t *testing.T, l *lab.Lab, n *lab.Node) {
 		}
 		return shown, notShown
 	}
-	eventually(t, "it is told that packets are not shown", func() bool { _, notShown := count(); return notShown > 0 })
+	eventually(t, "it is told that packets are not shown", func() bool {
+		// A busy switch may lose most of them before.
+		packets += burst
+		send(t, l, "b", l.Pod(pod("a")).Address(model.IPv4), "udp", 99, burst)
+		time.Sleep(100 * time.Millisecond)
+		_, notShown := count()
+		return notShown > 0
+	})
 	f.end()
+	took := time.Since(began)
 	shown, notShown := count()
 	if most := rules.ReportsPerSecond * (2 + int(took.Seconds())) * 3 / 2; shown == 0 || shown > most || shown+notShown > packets {
 		t.Errorf("%d of %d packets in %s are shown, %d not; want at most %d", shown, packets, took, notShown, most)
