@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -118,6 +119,14 @@ func loadAverage() string {
 		return unknown
 	}
 	return strings.Join(fields[:3], " ")
+}
+
+// Busy reports whether the machine had more to do than it could when the run
+// began: what was measured is then of little worth.
+func (m Machine) Busy() bool {
+	minute, _, _ := strings.Cut(m.LoadBefore, " ")
+	load, err := strconv.ParseFloat(minute, 64)
+	return err == nil && m.Cores > 0 && load > float64(m.Cores)
 }
 
 // section tells of the machine, and how a run on it is repeated.

@@ -97,6 +97,15 @@ func (c *Comparison) warn(before, after *bench.Report) {
 	d.add("rounds", before.Rounds, after.Rounds)
 	c.Warnings = append(c.Warnings, d...)
 	for _, side := range []struct {
+		name string
+		of   bench.Machine
+	}{{"old", was}, {"new", is}} {
+		if side.of.Busy() {
+			c.Warnings = append(c.Warnings, fmt.Sprintf("machine.loadBefore: %s on %d cores in the %s report: the machine was busy, and its figures are of little worth",
+				side.of.LoadBefore, side.of.Cores, side.name))
+		}
+	}
+	for _, side := range []struct {
 		name      string
 		its, that []string
 	}{{"old", before.Backends, after.Backends}, {"new", after.Backends, before.Backends}} {

@@ -103,7 +103,7 @@ func (c *Comparison) before() []string {
 		lines = append(lines, "not compared: "+r)
 	}
 	for _, w := range c.Warnings {
-		lines = append(lines, "differs: "+w)
+		lines = append(lines, "note: "+w)
 	}
 	if c.LoopRatio > 0 {
 		lines = append(lines, fmt.Sprintf("machine: the calibration loop takes %.2f times what it took; times are compared as multiples of it", c.LoopRatio))

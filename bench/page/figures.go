@@ -75,16 +75,22 @@ const whiskers = "Marks are medians of the rounds, whiskers go from the lowest r
 func loads(r *bench.Report) []plot.Figure {
 	cases := []worker.Case{worker.FirstLoad, worker.ToolLoad, worker.Restart, worker.Recheck}
 	figure := func(name, title, what, caption string, of func(f *bench.Result) bench.Series) plot.Figure {
-		return plot.Figure{Name: name, Title: title, Caption: caption, Body: &plot.Dots{
-			Series: backends(r), Axis: seconds(what),
-			Groups: groups(r, cases, func(f *bench.Result) (plot.Row, bool) { return seriesRow(of(f)) }),
-		}}
+		most := 0.0
+		all := groups(r, cases, func(f *bench.Result) (plot.Row, bool) {
+			most = max(most, of(f).Median())
+			return seriesRow(of(f))
+		})
+		axis := seconds(what + ", s (log scale)")
+		if most < 1 {
+			axis = milliseconds(what + ", ms (log scale)")
+		}
+		return plot.Figure{Name: name, Title: title, Caption: caption, Body: &plot.Dots{Series: backends(r), Axis: axis, Groups: all}}
 	}
 	return []plot.Figure{
-		figure("load-cpu", "Everything at once: CPU time", "CPU time, s (log scale)",
+		figure("load-cpu", "Everything at once: CPU time", "CPU time",
 			"From the complete model to programmed; below the first load, what the kernel's own tools take for the same state. "+whiskers,
 			func(f *bench.Result) bench.Series { return f.CPU }),
-		figure("load-wall", "Everything at once: time", "wall time, s (log scale)", whiskers,
+		figure("load-wall", "Everything at once: time", "wall time", whiskers,
 			func(f *bench.Result) bench.Series { return f.Wall }),
 	}
 }

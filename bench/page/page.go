@@ -34,6 +34,7 @@ type view struct {
 	Style     template.CSS
 	Facts     []fact
 	Datapath  []datapath
+	Busy      string
 	Sentences []sentence
 	Budgets   string
 	Missed    []bench.Budget
@@ -73,6 +74,10 @@ func contents(r *bench.Report) view {
 	v := view{
 		Title: title, Style: template.CSS(pageCSS + plot.Style()), Facts: facts(r), Datapath: datapaths(r),
 		Sentences: summary(r),
+	}
+	if r.Machine.Busy() {
+		v.Busy = fmt.Sprintf("The load average was %s on %d cores when the run began: times and rates are of little worth. Measure again when nothing else runs.",
+			r.Machine.LoadBefore, r.Machine.Cores)
 	}
 	v.Budgets, v.Missed = budgets(r)
 	for _, f := range Figures(r) {

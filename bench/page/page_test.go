@@ -178,6 +178,15 @@ func TestSentences(t *testing.T) {
 	}
 }
 
+func TestBusyMachineIsTold(t *testing.T) {
+	for load, want := range map[string]bool{"39.01 46.50 39.11": true, "0.64 0.66 2.46": false, "unknown": false, "": false} {
+		r := &bench.Report{Backends: []string{"nftables"}, Machine: bench.Machine{Cores: 2, LoadBefore: load}}
+		if got := strings.Contains(written(t, r), "The machine was busy."); got != want {
+			t.Errorf("load %q: told %v", load, got)
+		}
+	}
+}
+
 func TestDatapathIsTold(t *testing.T) {
 	for want, r := range map[string]*bench.Report{
 		"none":                               {Backends: []string{"nftables"}},

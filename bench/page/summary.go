@@ -128,8 +128,11 @@ func overlap(a, b bench.Series) bool { return a.Min() <= b.Max() && b.Min() <= a
 
 // times prints a ratio in as many digits as count.
 func times(ratio float64) string {
-	if ratio >= 10 {
+	switch {
+	case ratio >= 10:
 		return fmt.Sprintf("%.0f times", ratio)
+	case ratio >= 2 || ratio < 0.5:
+		return fmt.Sprintf("%.2g times", ratio)
 	}
-	return fmt.Sprintf("%.2g times", ratio)
+	return fmt.Sprintf("%.2f times", ratio)
 }
