@@ -113,16 +113,20 @@ func (m *metrics) ofLoop(u Unit, rounds Series) Series {
 	return out
 }
 
-// quantiles adds those of a latency.
+// quantiles adds those of a latency that are not just of its slowest operations.
 func (m *metrics) quantiles(what, backend string, l Latency) {
-	if l.Count == 0 {
-		return
-	}
 	for _, q := range []struct {
 		Kind
+		least  int64 // operations
 		v      float64
 		rounds Series
-	}{{P50, l.P50, l.P50Rounds}, {P99, l.P99, l.P99Rounds}} {
+	}{{P50, 10, l.P50, l.P50Rounds}, {P99, 100, l.P99, l.P99Rounds}} {
+		if l.Count < q.least {
+			continue
+		}
+		if len(q.rounds) > 0 {
+			q.v = q.rounds.Median()
+		}
 		m.all = append(m.all, Metric{What: what, Backend: backend, Kind: q.Kind, Unit: Seconds, Value: q.v, Rounds: q.rounds, OfLoop: m.ofLoop(Seconds, q.rounds)})
 	}
 }
