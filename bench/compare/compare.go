@@ -84,7 +84,7 @@ func Compare(before, after *bench.Report, threshold float64) (*Comparison, error
 		}
 	}
 	if len(c.Changes) == 0 {
-		return nil, errors.New("nothing to compare: " + strings.Join(slices.Concat(c.Refused, c.Warnings), "; "))
+		return nil, errors.New(strings.Join(slices.Concat([]string{"nothing to compare"}, c.Refused, c.Warnings), "; "))
 	}
 	slices.SortStableFunc(c.Changes, func(a, b Change) int {
 		return cmp.Or(cmp.Compare(b.rank(), a.rank()), cmp.Compare(b.size(), a.size()))

@@ -12,7 +12,7 @@ type datapath struct{ Name, Meaning string }
 
 const userspace = "netdev (Open vSwitch in userspace)"
 
-// datapaths returns those of a report: of the packets, and of what was programmed.
+// datapaths returns those of a report: of the packets, or of what was programmed.
 func datapaths(r *bench.Report) []datapath {
 	packets := ""
 	switch {
@@ -20,6 +20,8 @@ func datapaths(r *bench.Report) []datapath {
 		packets = r.Packets.Datapath
 	case r.Enforcement != nil:
 		packets = r.Enforcement.Datapath
+	case r.Live != nil:
+		packets = r.Live.Datapath
 	}
 	switch {
 	case packets == "netdev":

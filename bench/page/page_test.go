@@ -156,6 +156,23 @@ func TestFigures(t *testing.T) {
 	}
 }
 
+func TestLiveNode(t *testing.T) {
+	one := bench.Series{0.1, 0.2, 0.15}
+	r := &bench.Report{Backends: []string{"openflow"}, Rounds: 3, Live: &bench.Live{
+		Node: "node1", Datapath: "system", From: "shop/web", To: "shop/db", Datastore: "kubernetes",
+		Results: []bench.LiveResult{{
+			Backend: "openflow", AgentCPU: one, SwitchCPU: one, CPU: one, AgentRSS: bench.Series{5e7}, SwitchRSS: bench.Series{9e7},
+			Connections: bench.Latency{P50: 0.001, P99: 0.002, Count: 100},
+		}},
+	}}
+	text := written(t, r)
+	for _, want := range []string{`id="live-cpu"`, `id="live-memory"`, `id="live-connections"`, "Datapath: system", "shop/web to shop/db"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not on the page", want)
+		}
+	}
+}
+
 func metric(backend string, rounds ...float64) bench.Metric {
 	s := bench.Series(rounds)
 	return bench.Metric{Backend: backend, Kind: bench.CPU, Unit: bench.Seconds, Rounds: s, Value: s.Median()}
