@@ -87,7 +87,7 @@ func (s *site) leadControlPlane(t *testing.T) {
 				if a.Type != corev1.NodeInternalIP || err != nil || netip.MustParsePrefix(cidr).Addr().Is4() != via.Is4() {
 					continue
 				}
-				cmd := exec.Command("ip", "-n", kubelab.Namespace("cp"), "route", "replace", cidr, "via", a.Address)
+				cmd := exec.Command("ip", "-n", kubelab.ControlPlane, "route", "replace", cidr, "via", a.Address)
 				if out, err := cmd.CombinedOutput(); err != nil {
 					t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
 				}

@@ -43,6 +43,7 @@ func (s *site) probeImage(t *testing.T) string {
 // nodes from their first instruction, beside others that may. Nobody hears the
 // ones, though the others are heard.
 func (s *site) testNoOpenMoment(t *testing.T) {
+	onlyFull(t)
 	s.notReference(t)
 	const closed, free = "closed", "free"
 	s.inNamespace(t, closed)

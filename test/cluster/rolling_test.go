@@ -21,6 +21,7 @@ const rolledTime = 4 * time.Minute
 
 // testRollingRestart restarts agents and switches under traffic.
 func (s *site) testRollingRestart(t *testing.T) {
+	onlyFull(t)
 	s.notReference(t)
 	s.underTraffic(t, "restarted", func() {
 		s.roll(t)

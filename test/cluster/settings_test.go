@@ -15,8 +15,8 @@ const (
 	backendsVariable = "FELIXLIKE_CLUSTER_BACKENDS"
 	// proxiesVariable lists the modes of kube-proxy: iptables (default), nftables.
 	proxiesVariable = "FELIXLIKE_CLUSTER_PROXIES"
-	// suiteVariable is "quick", "full", or "conformance": what upstream specs there
-	// are, with a table of results. Without it no cluster is brought up.
+	// suiteVariable is "quick" (the default), "full", or "conformance": what upstream
+	// specs there are, with a table of results. With "none" no cluster is brought up.
 	suiteVariable = "FELIXLIKE_CLUSTER_SUITE"
 	// parallelVariable is how many upstream specs run at a time.
 	parallelVariable = "FELIXLIKE_CLUSTER_PARALLEL"
@@ -45,7 +45,7 @@ func words(variable, otherwise string) []string {
 }
 
 // suite returns the suite to run.
-func suite() string { return words(suiteVariable, none)[0] }
+func suite() string { return words(suiteVariable, quick)[0] }
 
 // onlyFull skips what the quick suite has no time for.
 func onlyFull(t *testing.T) {
