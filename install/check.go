@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/felixlike/felixlike/internal/sysctl"
@@ -56,6 +57,7 @@ func (o Options) check(ctx context.Context, tell func(Finding)) error {
 		{"backend " + o.Backend, o.backend},
 		{"datapath " + o.Datapath, o.datapath},
 		{"kernel settings", o.settings},
+		{"neighbour table", o.neighbours},
 		{"network configurations", o.others},
 	} {
 		level, detail := c.check(ctx)
@@ -116,6 +118,28 @@ func (o Options) settings(context.Context) (Level, string) {
 		return Noted, "rp_filter of all interfaces is 1 (strict); the agent sets it to 2 (loose) where pods' packets come in"
 	}
 	return Good, "can be set"
+}
+
+// fewNeighbours is a limit that a node's pods can exceed without malice: twenty of
+// them that each know two hundred others.
+const fewNeighbours = 4096
+
+// neighbours looks at the limits of the kernel's tables of neighbours, which all
+// network namespaces share (ip-sysctl: neigh/default/gc_thresh3). Pods have their
+// node's prefix on link, so each of them needs an entry for each peer there.
+func (o Options) neighbours(context.Context) (Level, string) {
+	for _, family := range []string{"ipv4", "ipv6"} {
+		name := "net/" + family + "/neigh/default/gc_thresh3"
+		text, err := sysctl.Read(name)
+		if err != nil {
+			continue // it is shown in the first network namespace alone
+		}
+		if limit, err := strconv.Atoi(text); err == nil && limit < fewNeighbours {
+			return Noted, fmt.Sprintf("%s is %d, for all pods of the node together: pods that talk to many others of the node, or knock at every address, "+
+				"can fill it, and then first packets are lost; set it and gc_thresh2 to %d or more", strings.ReplaceAll(name, "/", "."), limit, fewNeighbours)
+		}
+	}
+	return Good, "large enough, or not to be seen from here"
 }
 
 // others looks for configurations that the runtime would take before ours.

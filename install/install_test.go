@@ -7,10 +7,13 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/internal/sysctl"
 )
 
 // node is a node's directories and what an image has for it.
@@ -177,5 +180,21 @@ func TestOthersBefore(t *testing.T) {
 	n.install()
 	if got := n.says("network configurations"); !strings.Contains(got, "00-other.conf comes before") {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestNeighbours looks at this machine's own limits, which are the kernel's.
+func TestNeighbours(t *testing.T) {
+	level, detail := Options{}.neighbours(t.Context())
+	few := ""
+	for _, family := range []string{"ipv6", "ipv4"} {
+		name := "net/" + family + "/neigh/default/gc_thresh3"
+		text, err := sysctl.Read(name)
+		if limit, bad := strconv.Atoi(text); err == nil && bad == nil && limit < 4096 {
+			few = strings.ReplaceAll(name, "/", ".") + " is " + text
+		}
+	}
+	if (level == Noted) != (few != "") || !strings.HasPrefix(detail, few) {
+		t.Errorf("%s: %s; want it noted that %q", level, detail, few)
 	}
 }
