@@ -76,7 +76,7 @@ func TestIdleTimeIsReadOfEveryProcessor(t *testing.T) {
 }
 
 func TestDecodeReadsVersion1(t *testing.T) {
-	r, err := Decode([]byte(`{"version": 1, "rounds": 3, "profile": {"name": "w1"}, "results": [{"backend": "nftables", "case": "restart",
+	r, err := Decode([]byte(`{"version": 1, "rounds": 3, "backends": ["nftables"], "profile": {"name": "w1"}, "results": [{"backend": "nftables", "case": "restart",
 		"wallSeconds": {"median": 2, "min": 1, "max": 3, "rounds": [1, 3, 2]}}]}`))
 	if err != nil {
 		t.Fatal(err)
