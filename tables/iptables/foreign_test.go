@@ -163,7 +163,7 @@ func TestRepair(t *testing.T) {
 		{
 			"a chain less",
 			[]string{"-F flx-pods-in-x/base-1", "-F flx-pin-x/base-1", "-X flx-pin-x/base-1"},
-			[]string{"pin-x/base-1 IPv4 filter: deleted", "pods-in-x/base-1 IPv4 filter: 6 rules missing"},
+			[]string{"pin-x/base-1 IPv4 filter: deleted", "pods-in-x/base-1 IPv4 filter: 8 rules missing"},
 			nil,
 		},
 	} {

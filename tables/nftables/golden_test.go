@@ -40,6 +40,7 @@ func TestListingReadsNaturally(t *testing.T) {
 	table := ns.open(t)
 	loadExample(table)
 	loadOrigins(table)
+	loadReports(table)
 	apply(t, table)
 	listing := ns.list(t)
 	golden(t, "listing.nft", listing)
@@ -54,6 +55,7 @@ func TestListingReadsNaturally(t *testing.T) {
 	theirs := other.open(t)
 	loadExample(theirs)
 	loadOrigins(theirs)
+	loadReports(theirs)
 	if r := apply(t, theirs); r.RulesAdded+r.RulesDeleted != 0 {
 		t.Errorf("rules that nft has loaded are written anew: %+v", r)
 	}

@@ -181,7 +181,6 @@ func loadExample(table *Table) {
 		rule(tables.SetMark{Value: 7, Mask: ^uint32(0)}, ""),
 		rule(tables.Jump{Chain: "pin-x/base-1"}, "x/base", tables.MatchMark{Value: 0x10000000, Mask: 0x10000000}),
 		rule(tables.Return{}, "", tables.MatchMark{Value: 7, Mask: ^uint32(0), Negated: true}),
-		rule(tables.Report{Group: 26552, Prefix: "denied-in", Length: 128, PerSecond: 100}, "somebody follows"),
 		rule(tables.Drop{}, "isolated"),
 	}})
 	table.UpdateChain(tables.Chain{Name: "pin-x/base-1", Rules: []tables.Rule{
@@ -197,6 +196,14 @@ func loadExample(table *Table) {
 		Rules: []tables.Rule{rule(tables.Masquerade{}, "pods to outside",
 			tables.MatchInterface{Side: tables.Destination, Name: "flx-gw0", Negated: true}, prefix(tables.Source, "10.10.0.0/24", false))},
 	})
+}
+
+// loadReports wants a chain that reports, beside the example.
+func loadReports(table *Table) {
+	table.UpdateChain(tables.Chain{Name: "denied-in", Rules: []tables.Rule{
+		rule(tables.Report{Group: 26552, Prefix: "denied-in", Length: 128, PerSecond: 100}, "somebody follows"),
+		rule(tables.Drop{}, "denied"),
+	}})
 }
 
 // nth returns the address that is n behind the first.
