@@ -148,6 +148,7 @@ func TestBadLabConfigIsRefused(t *testing.T) {
 		"no policy that 7 peers":         func(c *bench.Config) { c.Profile.Points = []workload.Point{{Peers: 7}} },
 		"traffic for 0s":                 func(c *bench.Config) { c.Profile.Traffic = 0 },
 		`datapath: "ebpf" is not one of`: func(c *bench.Config) { c.Datapath = "ebpf" },
+		lab.AgentProgram + " is neither": func(c *bench.Config) { c.Parts = bench.Parts() },
 	} {
 		bad := cfg
 		bad.Parts = []bench.Part{bench.PacketsPart}

@@ -46,11 +46,15 @@ func clientPod() model.PodID { return model.PodID{Namespace: labNamespace, Name:
 
 func serverPod() model.PodID { return model.PodID{Namespace: labNamespace, Name: "server"} }
 
+func labConfig(backend, datapath string) lab.Config {
+	return lab.Config{
+		Name: fmt.Sprintf("bench-%d", os.Getpid()), Backend: backend, Datapath: datapath, SyncTimeout: syncTimeout,
+	}
+}
+
 // startLabNode makes a lab. It ends with close, or else when the next lab is made.
 func startLabNode(ctx context.Context, backend, datapath string) (_ *labNode, err error) {
-	l, err := lab.Up(ctx, lab.Config{
-		Name: fmt.Sprintf("bench-%d", os.Getpid()), Backend: backend, Datapath: datapath, SyncTimeout: syncTimeout,
-	})
+	l, err := lab.Up(ctx, labConfig(backend, datapath))
 	if err != nil {
 		return nil, err
 	}

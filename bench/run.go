@@ -166,7 +166,12 @@ func (c *Config) check() error {
 		}
 	}
 	if c.has(PacketsPart) {
-		return c.checkPackets()
+		if err := c.checkPackets(); err != nil {
+			return err
+		}
+	}
+	if c.has(EnforcementPart) || c.has(PacketsPart) {
+		return errors.Join(lab.Available(), labConfig(c.Backends[0].Name, c.Datapath).Check())
 	}
 	return nil
 }
