@@ -60,5 +60,5 @@ clean: ## remove what was built, and whatever a crashed lab left
 test-cluster: setup build ## install into a real cluster and use it: one backend, some minutes (docs/CONFORMANCE.md says what it needs)
 	@FELIXLIKE_CLUSTER_SUITE=$${FELIXLIKE_CLUSTER_SUITE:-full} scripts/gotest -count=1 -timeout 120m ./test/cluster/...
 
-test-conformance: setup build ## all upstream specs, each backend with each mode of kube-proxy (hours; writes docs/conformance)
+test-conformance: setup build ## all upstream specs, each backend with each mode of kube-proxy (an hour and a half; writes docs/conformance)
 	@FELIXLIKE_CLUSTER_SUITE=conformance scripts/gotest -count=1 -timeout 20h -run TestConformance ./test/cluster

@@ -29,7 +29,7 @@ const needMore = `DNS|node-pod communication: udp|HostPort|should proxy through 
 // kube-proxy, and writes down what came of it below docs/conformance.
 func TestConformance(t *testing.T) {
 	if suite() != conformance {
-		t.Skipf("hours: set %s=%s", suiteVariable, conformance)
+		t.Skipf("an hour and a half: set %s=%s", suiteVariable, conformance)
 	}
 	for _, backend := range words(backendsVariable, "nftables iptables openflow") {
 		for _, proxy := range words(proxiesVariable, "iptables nftables") {
