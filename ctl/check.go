@@ -70,6 +70,7 @@ Exit codes: 0 all is well, or noted only; 1 something is missing or not in order
 func lookAround(ctx context.Context, cfg *config.Effective, agent *control.Client, confDir, conflist string) []install.Finding {
 	var all []install.Finding
 	tell := func(f install.Finding) { all = append(all, f) }
+	inUse := ""
 	status, err := agent.Status(ctx)
 	switch {
 	case control.NotRunning(err):
@@ -78,12 +79,15 @@ func lookAround(ctx context.Context, cfg *config.Effective, agent *control.Clien
 		tell(install.Finding{Level: install.Missing, What: "agent", Detail: err.Error()})
 	default:
 		cfg.Backend = status.Backend
+		if status.Underlay != nil {
+			inUse = status.Underlay.Datapath
+		}
 		tell(agentFinding(status))
 	}
 	if _, err := os.Stat(confDir); err != nil {
 		confDir = ""
 	}
-	o := install.Options{Backend: cfg.Backend, Datapath: cfg.Datapath, ConfDir: confDir, Conflist: conflist}
+	o := install.Options{Backend: cfg.Backend, Datapath: cfg.Datapath, InUse: inUse, ConfDir: confDir, Conflist: conflist}
 	o.Try = func(ctx context.Context) error { return felixlike.TryBackend(ctx, cfg) }
 	o.Inspect(ctx, tell)
 	return append(all, writers(ctx)...)

@@ -84,6 +84,12 @@ func (o Options) backend(ctx context.Context) (Level, string) {
 const tunDevice = "/dev/net/tun"
 
 func (o Options) datapath(context.Context) (Level, string) {
+	switch o.InUse {
+	case ovsdb.DatapathSystem:
+		return Good, "the agent uses the kernel's"
+	case ovsdb.DatapathNetdev:
+		return Noted, "the agent uses the one in userspace, which is several times slower than in the kernel"
+	}
 	kernel := errors.New("the setting datapath says so")
 	if o.Datapath != ovsdb.DatapathNetdev {
 		kernel = underlay.KernelDatapath()

@@ -22,6 +22,9 @@ type Options struct {
 	StateDir string
 	// Backend and Datapath are the agent's settings of these names.
 	Backend, Datapath string
+	// InUse is the type of the datapath that an agent uses already, if one runs: what
+	// that needs may be in another container.
+	InUse string
 	// Try programs the backend where that does no harm.
 	Try func(context.Context) error
 }

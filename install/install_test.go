@@ -198,3 +198,15 @@ func TestNeighbours(t *testing.T) {
 		t.Errorf("%s: %s; want it noted that %q", level, detail, few)
 	}
 }
+
+// TestDatapathInUse needs nothing more than that it is in use.
+func TestDatapathInUse(t *testing.T) {
+	for inUse, want := range map[string]Level{"system": Good, "netdev": Noted} {
+		// The setting is of another one: an agent has resolved it, or keeps what was there.
+		for _, setting := range []string{"auto", "system", "netdev"} {
+			if level, detail := (Options{Datapath: setting, InUse: inUse}).datapath(t.Context()); level != want || !strings.Contains(detail, "the agent uses") {
+				t.Errorf("%s set, %s in use: %s, %s", setting, inUse, level, detail)
+			}
+		}
+	}
+}

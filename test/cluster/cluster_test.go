@@ -20,6 +20,7 @@ func TestCluster(t *testing.T) {
 				}
 				t.Run("smoke", s.testSmoke)
 				t.Run("probes", s.testProbes)
+				t.Run("plugin", s.testPlugin)
 				t.Run("services", s.testServices)
 				t.Run("no open moment", s.testNoOpenMoment)
 				t.Run("storm", s.testStorm)

@@ -1,0 +1,106 @@
+package cluster
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/felixlike/felixlike/ctl"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/test/cluster/kubelab"
+)
+
+// testPlugin asks the agents by kubectl felixlike, as operators do: what it is told
+// comes from the agent's pod on the node that is named.
+func (s *site) testPlugin(t *testing.T) {
+	s.notReference(t)
+	const ns = "asked"
+	s.inNamespace(t, ns)
+	here, there := s.Nodes()[0], s.Nodes()[1]
+	pods := s.start(t, ns, denyAll(ns)+sleeper(ns, "a", here)+sleeper(ns, "b", there))
+	ask := s.plugin(t)
+	for _, node := range s.Nodes() {
+		var status control.Status
+		out := ask(t, 0, "--node", node, "status", "-o", "json")
+		if err := json.Unmarshal([]byte(out), &status); err != nil || status.Node != node || !slices.Contains(kinds(s.backend), status.Backend) {
+			t.Errorf("%s: %v\n%s", node, err, out)
+		}
+	}
+	if out := ask(t, 0, "--node", here, "check"); !strings.Contains(out, "all that it knows is in force") {
+		t.Errorf("check:\n%s", out)
+	}
+	if out := ask(t, 1, "--node", here, "trace", "--from", ns+"/a", "--to", ns+"/b", "--port", "80/tcp"); !strings.Contains(out, ns+"/deny-all") {
+		t.Errorf("trace:\n%s", out)
+	}
+	if out := ask(t, 1, "--node", here, "preview", "--delete", ns+"/deny-all"); !strings.Contains(out, "denied") || !strings.Contains(out, ns+"/a") {
+		t.Errorf("preview:\n%s", out)
+	}
+	// Packets are sent for as long as somebody follows.
+	followed := make(chan string, 1)
+	go func() {
+		followed <- ask(t, 1, "--node", here, "drops", "--namespace", ns, "--for", "3s", "-o", "json")
+	}()
+	for {
+		expect(t, false, "under deny-all", pods["a"].flows(pods["b"], 80))
+		select {
+		case out := <-followed:
+			s.expectDrops(t, out, ns+"/a")
+			return
+		default:
+		}
+	}
+}
+
+// expectDrops fails the test unless the lines tell of packets that a pod was not let
+// send, by TCP and UDP.
+func (s *site) expectDrops(t *testing.T, lines, from string) {
+	t.Helper()
+	seen := map[string]bool{}
+	for d := json.NewDecoder(strings.NewReader(lines)); ; {
+		var drop control.Drop
+		if err := d.Decode(&drop); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("%v\n%s", err, lines)
+		}
+		if drop.From.Pod == from && drop.Direction == "egress" && slices.Contains(drop.Policies, "asked/deny-all") {
+			seen[drop.Protocol] = true
+		}
+	}
+	if !seen["tcp"] || !seen["udp"] {
+		t.Errorf("drops:\n%s", lines)
+	}
+}
+
+// plugin builds felixctl as a plugin of kubectl, and returns a function that runs it
+// and fails the test on another exit code than wanted.
+func (s *site) plugin(t *testing.T) func(t *testing.T, want int, args ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	build := exec.Command("go", "build", "-o", filepath.Join(dir, ctl.PluginName), "./cmd/felixctl")
+	build.Dir = s.kit.root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the plugin: %v\n%s", err, out)
+	}
+	path := "PATH=" + strings.Join([]string{dir, filepath.Dir(s.Kit().Bin("kubectl")), os.Getenv("PATH")}, string(os.PathListSeparator))
+	return func(t *testing.T, want int, args ...string) string {
+		t.Helper()
+		// kubectl finds its plugins in the PATH.
+		cmd := exec.CommandContext(t.Context(), "ip", append([]string{
+			"netns", "exec", kubelab.ControlPlane, "env", path, "KUBECONFIG=" + s.Kubeconfig(), "kubectl", "felixlike",
+		}, args...)...)
+		var out, errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		if err := cmd.Run(); cmd.ProcessState.ExitCode() != want {
+			t.Errorf("kubectl felixlike %v: %v, want exit code %d\n%s%s", args, err, want, out.String(), errs.String())
+		}
+		return out.String()
+	}
+}
