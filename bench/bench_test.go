@@ -145,6 +145,12 @@ func TestSmallRun(t *testing.T) {
 			t.Errorf("policy engine, %s %s: %+v", e.Workload, e.Placement, e)
 		}
 	}
+	checkDecodes(t, r)
+}
+
+// checkDecodes wants a report to come out of JSON as it went in.
+func checkDecodes(t *testing.T, r *bench.Report) {
+	t.Helper()
 	var text strings.Builder
 	if err := r.JSON(&text); err != nil {
 		t.Fatal(err)

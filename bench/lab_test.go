@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/felixlike/felixlike/bench"
 	"github.com/felixlike/felixlike/bench/workload"
 	"github.com/felixlike/felixlike/datastore/manifests"
@@ -72,17 +70,7 @@ func TestLabRun(t *testing.T) {
 			t.Errorf("progress %v lacks %q", progress.cases, want)
 		}
 	}
-	var text strings.Builder
-	if err := r.JSON(&text); err != nil {
-		t.Fatal(err)
-	}
-	again, err := bench.Decode([]byte(text.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(r, again); diff != "" {
-		t.Errorf("another report comes out of JSON (-before +after):\n%s", diff)
-	}
+	checkDecodes(t, r)
 }
 
 // checkEnforcement wants every change to be found by the packets, and neither
