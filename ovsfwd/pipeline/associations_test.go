@@ -210,6 +210,33 @@ func TestAssociationsOfAnAddressAreForgotten(t *testing.T) {
 	}
 }
 
+// TestDeniedPacketsDoNotDelayAssociations: what the datapath has cached of denied
+// packets from one address to another says nothing of the answers between them,
+// even if it is never looked through again.
+func TestDeniedPacketsDoNotDelayAssociations(t *testing.T) {
+	a := newAssociation(t)
+	client, server := a.pods[0], a.pods[1]
+	appctl := func(command string) { a.Run("ovs-appctl", "-t", a.Daemons.VSwitchdControl(), command) }
+	for i, f := range model.Families() {
+		c, s := netip.AddrPortFrom(client.Addresses[i], 5000), netip.AddrPortFrom(server.Addresses[i], 80)
+		denied := a.packet(client.MAC, server.MAC, netip.AddrPortFrom(s.Addr(), 81), netip.AddrPortFrom(c.Addr(), 5001))
+		if a.passes(a.serve, a.client, denied) {
+			t.Fatalf("%s: what no rule allows passed", f)
+		}
+		appctl("revalidator/pause")
+		opening, answer := a.packet(server.MAC, client.MAC, c, s), a.packet(client.MAC, server.MAC, s, c)
+		a.client.send(opening)
+		if a.serve.await(opening) == nil {
+			t.Errorf("%s: the opening did not come through", f)
+		}
+		a.serve.send(answer)
+		if a.client.await(answer) == nil {
+			t.Errorf("%s: the answer did not come through", f)
+		}
+		appctl("revalidator/resume")
+	}
+}
+
 func TestAssociationsAreBounded(t *testing.T) {
 	a := newAssociation(t)
 	client, server := a.pods[0], a.pods[1]

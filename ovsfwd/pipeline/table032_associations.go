@@ -6,7 +6,8 @@ package pipeline
 // that policy has let through leaves two flows behind when it goes out, one for
 // what comes after it, one for the answers.
 //
-//	table=30,priority=210,sctp actions=resubmit(,32),goto_table:31                    (and sctp6, as all here)
+//	table=30,priority=210,sctp actions=move:OXM_OF_SCTP_SRC[]->OXM_OF_SCTP_SRC[],
+//	    move:OXM_OF_SCTP_DST[]->OXM_OF_SCTP_DST[],resubmit(,32),goto_table:31         (and sctp6, as all here)
 //	table=32,priority=200,sctp,nw_src=A,nw_dst=B,tp_src=P,tp_dst=Q actions=KNOWN                     (learned)
 //	table=32,priority=200,sctp,nw_src=B,nw_dst=A,tp_src=Q,tp_dst=P actions=KNOWN,ANSWER,TO GATEWAY   (learned)
 //	table=31,priority=240,sctp,reg0=TO GATEWAY,0x2/0xffff actions=set_field:GWMAC->eth_dst,set_field:GATEWAY->reg1,
@@ -24,6 +25,11 @@ package pipeline
 // and what has been silent for as long as the kernel keeps an association is
 // forgotten. Only so many are learned from one port, so that no pod fills the
 // switch: more of them pass as policy says, packet by packet.
+//
+// To move a port onto itself has the datapath cache what became of a packet for its
+// two ports alone. Otherwise what became of a denied packet would, for the
+// milliseconds until the cache is looked through, become of the answers of an
+// association that begins.
 
 import (
 	"net/netip"
@@ -77,7 +83,9 @@ func associationsBase(n Node) []openflow.Flow {
 	for _, f := range model.Families() {
 		sctp := sctpOf(f)
 		known := sctp.Bits(openflow.Reg0, associationKnown, associationKnown)
-		add(TableConntrack, priorityHigh, sctp, openflow.Resubmit(TableAssociations), openflow.GotoTable(TableConntrackState))
+		add(TableConntrack, priorityHigh, sctp,
+			openflow.Copy(openflow.SCTPSrc, openflow.SCTPSrc), openflow.Copy(openflow.SCTPDst, openflow.SCTPDst),
+			openflow.Resubmit(TableAssociations), openflow.GotoTable(TableConntrackState))
 		for _, source := range []uint32{sourcePod, sourceTunnel} {
 			add(TableConntrackState, priorityAnswer,
 				sctp.Bits(openflow.Reg0, associationToGateway|source, associationToGateway|sourceMask),
