@@ -1,6 +1,9 @@
 package property
 
 import (
+	"fmt"
+	"strings"
+
 	"pgregory.net/rapid"
 
 	"github.com/felixlike/felixlike/policy/oracle"
@@ -198,17 +201,17 @@ func (b *testbed) send(rt *rapid.T, what string, all []connection, d direction, 
 		if err != nil {
 			rt.Fatal(err)
 		}
-		wrong := false
+		var wrong strings.Builder
 		for _, p := range probes {
 			b.verdicts[through[p.id]]++
 			if f := flows[p.id]; through[p.id] != p.want {
-				wrong = true
-				rt.Errorf("%s, %s: %s id %d: through %v, wanted %v; the oracle says of the opening %+v",
+				fmt.Fprintf(&wrong, "\n%s, %s: %s id %d: through %v, wanted %v; the oracle says of the opening %+v",
 					name, what, f, p.id, through[p.id], p.want, b.cluster.Evaluate(f.Packet))
 			}
 		}
-		if wrong {
-			rt.Fatalf("the cluster:\n%s", describe(b.cluster))
+		if wrong.Len() > 0 {
+			// In one message: where it does not fail again, rapid prints no other.
+			rt.Fatalf("the cluster:\n%s%s", describe(b.cluster), &wrong)
 		}
 	}
 }
