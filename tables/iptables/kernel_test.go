@@ -56,8 +56,12 @@ func (h host) addSets(t testing.TB) {
 	h.Feed(t, script.String(), "ipset", "restore")
 }
 
+// open returns a table whose clock stands still: what was refused is tried again
+// when a test says so, not when the machine is slow.
 func (h host) open(testing.TB) *Table {
-	return New(Options{Variant: h.variant, NetNS: h.FD})
+	table := New(Options{Variant: h.variant, NetNS: h.FD})
+	clock(table)
+	return table
 }
 
 func (h host) tool(f model.Family, program string) string {
