@@ -22,7 +22,8 @@
 //   - An API server that is away, restarts or forgets where a watch was changes
 //     nothing: what is known stays, and after that a whole new list is compared
 //     with it, in one batch. Only such a list deletes what is not in it.
-//   - ServiceCIDRs are left out where the API server has no such kind.
+//   - ServiceCIDRs are left out where the API server has no such kind, or lets
+//     everything else be read.
 //
 // Recorder tells users of problems, as Events. Rules lists the rights that all
 // of this takes.

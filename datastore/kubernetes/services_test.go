@@ -3,11 +3,13 @@ package kubernetes_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/felixlike/felixlike/datastore/kubernetes/kubernetestest"
+	"github.com/felixlike/felixlike/model"
 )
 
 func TestServiceCIDRs(t *testing.T) {
@@ -46,5 +48,20 @@ func TestNoServiceCIDRs(t *testing.T) {
 			}
 			v.Sync(t)
 		})
+	}
+}
+
+// TestServiceCIDRsOfAnAPIServerThatBegins: until it has read its roles, an API server
+// forbids everything. That is not taken for a lack of rights.
+func TestServiceCIDRsOfAnAPIServerThatBegins(t *testing.T) {
+	f := newFixture(t)
+	f.Refuse(http.StatusForbidden)
+	v := f.open(t)
+	v.Until(t, "everything is forbidden", func(s kubernetestest.Seen) bool {
+		return len(s.Last.Problems) > 0 && slices.ContainsFunc(s.Last.Problems, func(p model.Problem) bool { return p.Field == "servicecidrs" })
+	})
+	f.Refuse(0)
+	if seen := v.Until(t, "in sync", func(s kubernetestest.Seen) bool { return s.Last.InSync }); fmt.Sprint(seen.Services) != "[10.96.0.0/16]" {
+		t.Errorf("in sync with the Services' %v", seen.Services)
 	}
 }

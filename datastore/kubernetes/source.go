@@ -29,6 +29,8 @@ const (
 	// servedPoll is how often an API server that has no ServiceCIDRs is asked
 	// again: it may have been upgraded.
 	servedPoll = 10 * time.Minute
+	// forbiddenPoll is how often one is asked again that does not let us read them.
+	forbiddenPoll = time.Minute
 )
 
 // retry is how long a reflector waits before it tries again. Policy is as old as
@@ -126,9 +128,13 @@ func (s *Source) read(ctx context.Context, k *kind) {
 // served returns once the API server serves the kind, or false when ctx ends.
 // Until then there are no objects of it, which is known as well as a list: what
 // else there is does not wait.
+//
+// An API server that has just begun forbids everything until it has read its roles.
+// So that is believed only of one that let all other kinds be read before.
 func (s *Source) served(ctx context.Context, from *source) bool {
 	backoff := retry()
 	for {
+		roles := s.othersSynced(from.name)
 		_, err := from.list(ctx, metav1.ListOptions{Limit: 1})
 		pause := servedPoll
 		switch {
@@ -140,9 +146,10 @@ func (s *Source) served(ctx context.Context, from *source) bool {
 			from.note(ctx, nil)
 			s.absent(from.name)
 			s.log.Info("the API server has no ServiceCIDRs: backend openflow needs the setting serviceCIDRs where pods use Services")
-		case apierrors.IsForbidden(err):
+		case apierrors.IsForbidden(err) && roles:
 			from.note(ctx, err)
 			s.absent(from.name)
+			pause = forbiddenPoll
 		default:
 			from.note(ctx, err)
 			pause = backoff.Step()
@@ -153,6 +160,18 @@ func (s *Source) served(ctx context.Context, from *source) bool {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// othersSynced reports whether all other kinds have been read.
+func (s *Source) othersSynced(k kindName) bool {
+	s.state.mu.Lock()
+	defer s.state.mu.Unlock()
+	for other, store := range s.state.stores {
+		if kindName(other) != k && !store.synced {
+			return false
+		}
+	}
+	return true
 }
 
 // absent notes that there are no objects of a kind.
