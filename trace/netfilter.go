@@ -100,6 +100,8 @@ func (w *netfilter) rule(c *dump.Chain, number int) (v verdict, leave bool, err 
 	switch {
 	case !r.Ours() && w.passedOurs(c, number):
 		return goesOn, true, nil // what others have behind ours is not ours to tell
+	case !r.Ours() && w.translatesDestination():
+		return goesOn, false, nil // the packet is one that they have translated
 	case r.Foreign != "":
 		return dropped, false, w.ruleset.unknown(c, number, "it is not one that felixlike writes")
 	}
@@ -119,6 +121,13 @@ func (w *netfilter) rule(c *dump.Chain, number int) (v verdict, leave bool, err 
 		Policy: policy, PolicyRule: rule, Sets: sets,
 	}
 	return w.act(r.Action, step)
+}
+
+// translatesDestination reports whether the hook is one at which the addresses of
+// Services are translated: by kube-proxy, not by us.
+func (w *netfilter) translatesDestination() bool {
+	h := w.base.Hook
+	return h.Type == tables.HookNAT.String() && h.Point != tables.HookPostrouting.String()
 }
 
 // passedOurs reports whether the chain is one of others, and a rule of ours stands

@@ -3,6 +3,7 @@ package trace
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -50,6 +51,59 @@ func TestUnknownRuleIsAnError(t *testing.T) {
 	}
 	if _, err = Follow(p, sites, nil); !errors.As(err, &unknown) || !strings.Contains(err.Error(), "vlan_tci") {
 		t.Errorf("a foreign flow: %v", err)
+	}
+}
+
+// TestTranslationOfServicesIsNotWalked: the packet is one whose destination kube-proxy
+// has translated, so that what it has in the iptables tables does not keep the tracer
+// from its way. The same rule where it could decide is still told.
+func TestTranslationOfServicesIsNotWalked(t *testing.T) {
+	step, c := first(t)
+	allowed := slices.IndexFunc(step.Probes, func(p truthtable.Probe) bool { return *p.Expect && p.Protocol == "TCP" && p.From != p.To })
+	p := packetOf(t, step, step.Probes[allowed], model.IPv4)
+	beside := func(text string) (*Path, error) {
+		theirs, err := dump.ParseIPTables(strings.NewReader(text), model.IPv4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sites := sitesOf(t, c, felixlike.IPTablesLegacy)
+		for _, s := range sites {
+			s.Rulesets = append(s.Rulesets, Rulesets(&dump.State{Tables: theirs})...)
+		}
+		return Follow(p, sites, nil)
+	}
+	got, err := beside(`*nat
+:PREROUTING ACCEPT [0:0]
+:INPUT ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:POSTROUTING ACCEPT [0:0]
+:KUBE-NODEPORTS - [0:0]
+:KUBE-POSTROUTING - [0:0]
+:KUBE-SERVICES - [0:0]
+:KUBE-SVC-A - [0:0]
+-A PREROUTING -m comment --comment "services" -j KUBE-SERVICES
+-A OUTPUT -m comment --comment "services" -j KUBE-SERVICES
+-A POSTROUTING -m comment --comment "marked ones" -j KUBE-POSTROUTING
+-A KUBE-POSTROUTING -m mark ! --mark 0x4000/0x4000 -j RETURN
+-A KUBE-POSTROUTING -j MARK --set-xmark 0x4000/0x0
+-A KUBE-POSTROUTING -j MASQUERADE --random-fully
+-A KUBE-SERVICES -d 10.96.0.1/32 -p tcp -m tcp --dport 443 -j KUBE-SVC-A
+-A KUBE-SERVICES -m comment --comment "the last one" -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS
+-A KUBE-SVC-A -m statistic --mode random --probability 0.5 -j RETURN
+COMMIT
+`)
+	if err != nil || !got.Fate.Through() {
+		t.Errorf("beside kube-proxy: %v, %v", got, err)
+	}
+	_, err = beside(`*raw
+:PREROUTING ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+-A PREROUTING -m addrtype --dst-type LOCAL -j DROP
+COMMIT
+`)
+	var unknown *UnknownRule
+	if !errors.As(err, &unknown) || !strings.Contains(unknown.Text, "addrtype") {
+		t.Errorf("a rule that may decide: %v", err)
 	}
 }
 
