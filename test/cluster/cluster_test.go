@@ -15,22 +15,29 @@ func TestCluster(t *testing.T) {
 			t.Run(backend+"/"+proxy, func(t *testing.T) {
 				s := newSite(t, backend, proxy)
 				s.before = s.snapshots(t)
-				if !t.Run("install", s.testInstall) {
+				run := func(name string, part func(*testing.T)) bool {
+					passed := t.Run(name, part)
+					if !passed {
+						s.tell(t) // at the end, the agents and their logs are gone
+					}
+					return passed
+				}
+				if !run("install", s.testInstall) {
 					return
 				}
-				t.Run("smoke", s.testSmoke)
-				t.Run("probes", s.testProbes)
-				t.Run("plugin", s.testPlugin)
-				t.Run("services", s.testServices)
-				t.Run("no open moment", s.testNoOpenMoment)
-				t.Run("storm", s.testStorm)
-				t.Run("rolling restart", s.testRollingRestart)
-				t.Run("rolling change", s.testRollingChange)
-				t.Run("API server outage", s.testOutage)
-				t.Run("datastore", s.testDatastore)
-				t.Run("specs", s.testChosenSpecs)
-				t.Run("RBAC", s.testRBAC)
-				t.Run("uninstall", s.testUninstall)
+				run("smoke", s.testSmoke)
+				run("probes", s.testProbes)
+				run("plugin", s.testPlugin)
+				run("services", s.testServices)
+				run("no open moment", s.testNoOpenMoment)
+				run("storm", s.testStorm)
+				run("rolling restart", s.testRollingRestart)
+				run("rolling change", s.testRollingChange)
+				run("API server outage", s.testOutage)
+				run("datastore", s.testDatastore)
+				run("specs", s.testChosenSpecs)
+				run("RBAC", s.testRBAC)
+				run("uninstall", s.testUninstall)
 			})
 		}
 	}
