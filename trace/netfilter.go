@@ -123,11 +123,11 @@ func (w *netfilter) rule(c *dump.Chain, number int) (v verdict, leave bool, err 
 	return w.act(r.Action, step)
 }
 
-// translatesDestination reports whether the hook is one at which the addresses of
+// translatesDestination reports whether the base chain is one where the addresses of
 // Services are translated: by kube-proxy, not by us.
 func (w *netfilter) translatesDestination() bool {
 	h := w.base.Hook
-	return h.Type == tables.HookNAT.String() && h.Point != tables.HookPostrouting.String()
+	return h.Type == tables.HookNAT.String() && h.Point == tables.HookPrerouting.String()
 }
 
 // passedOurs reports whether the chain is one of others, and a rule of ours stands

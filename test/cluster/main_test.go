@@ -28,6 +28,8 @@ type site struct {
 	proxy   string
 	// before is what the nodes looked like before felixlike came.
 	before map[string]snapshot
+	// told tells that a part failed, and that tell has run.
+	told bool
 }
 
 // findKit returns kubelab, built, or skips the test.
@@ -95,7 +97,7 @@ func newSite(t *testing.T, backend, proxy string) *site {
 	})
 	s := &site{Cluster: c, kit: k, backend: backend, proxy: proxy}
 	t.Cleanup(func() {
-		if t.Failed() {
+		if t.Failed() && !s.told {
 			s.tell(t)
 		}
 	})
@@ -196,6 +198,7 @@ func since(start time.Time) string { return time.Since(start).Round(100 * time.M
 // tell prints what one wants to know of a cluster in which a test has failed.
 func (s *site) tell(t *testing.T) {
 	t.Helper()
+	s.told = true
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for _, args := range []string{
