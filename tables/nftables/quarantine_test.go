@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 )
@@ -91,6 +92,48 @@ func TestRefusedObjects(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A chain that has to close because of what a chain that it asks refers to is found
+// if the kernel refuses that, though it has not changed itself. Nobody else is blamed.
+func TestRefusedToClose(t *testing.T) {
+	for _, how := range []string{"named", "unnamed"} {
+		t.Run(how, func(t *testing.T) {
+			ns := newNamespace(t)
+			f := ns.openFaulty(t)
+			loadExample(f.Table)
+			f.UpdateChain(tables.Chain{Name: "pods-in-x/other", Rules: []tables.Rule{rule(tables.Accept{}, "old")}})
+			f.SetVerdict("to-pods-4", addr("10.0.0.2"), tables.Goto{Chain: "pods-in-x/other"})
+			apply(t, f.Table)
+			f.refuses = anyOf(everything("set", "anew-4"), everything("chain", "pods-in-x/base-1"))
+			if how == "unnamed" {
+				f.refuses = unnamed(f.refuses)
+			}
+			other := tables.Chain{Name: "pods-in-x/other", Rules: []tables.Rule{rule(tables.Drop{}, "new")}}
+			f.UpdateChain(other)
+			f.CreateSet(ipsets.Set{Name: "anew-4", Kind: model.Addresses, Family: model.IPv4})
+			f.UpdateChain(tables.Chain{Name: "pin-x/base-1", Rules: []tables.Rule{rule(tables.Accept{}, "new", srcSet(model.IPv4, "anew-4"))}})
+			r := apply(t, f.Table)
+			if diff := cmp.Diff([]string{"chain pods-in-x/base-1", "set anew-4"}, refusedNames(r)); diff != "" {
+				t.Errorf("refused: %s\n%+v", diff, r.Refused)
+			}
+			wantChain(t, f.Table, other)
+			entries := ns.objects(t)["map to-pods-4"]
+			for _, want := range []string{"10.0.0.1 : drop", "10.0.0.2 : goto pods-in-x/other"} {
+				if !strings.Contains(entries, want) {
+					t.Errorf("no entry %s: %s", want, entries)
+				}
+			}
+			wantSilent(t, f.Table)
+			f.refuses = nil
+			f.now = f.now.Add(time.Hour)
+			if r := apply(t, f.Table); len(r.Refused) != 0 {
+				t.Errorf("still refused: %+v", r.Refused)
+			}
+			f.Invalidate()
+			wantSilent(t, f.Table)
+		})
 	}
 }
 

@@ -87,7 +87,8 @@ func (t *Table) askers() map[string][]string {
 func (t *Table) standChain(c *chain) (changed bool, err error) {
 	q, own := &t.quarantine, unit{kind: chainUnit, name: c.name}
 	if q.standing(own) == held {
-		return false, nil // not planned
+		// It is not planned, but those that ask it go by what it is wanted to be.
+		return true, nil
 	}
 	causes := t.causesOf(c)
 	changed = !slices.Equal(causes, q.causes[c.name])
