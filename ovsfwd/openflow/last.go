@@ -6,7 +6,8 @@ import "context"
 type last struct {
 	key    string
 	settle func(ctx context.Context) error
-	// unsettled says that settle has not been called since others were sent.
+	// unsettled says that settle has not been called since others were sent, or may
+	// have been.
 	unsettled bool
 }
 

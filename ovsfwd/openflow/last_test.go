@@ -3,6 +3,7 @@ package openflow_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"testing"
 
@@ -57,4 +58,39 @@ func TestLastComesBehind(t *testing.T) {
 	step("still not", 1, 0, rest...)
 	refusal = nil
 	step("in force", 1, 1, all...)
+}
+
+// mute is a switch whose answer to a bundle is lost with the connection.
+type mute struct{ *openflow.Conn }
+
+var errMute = errors.New("no answer")
+
+func (m *mute) Bundle(ctx context.Context, mods iter.Seq2[openflow.FlowMod, error]) error {
+	return errors.Join(m.Conn.Bundle(ctx, mods), m.Close(), errMute)
+}
+
+// TestLastSettlesWhatWasNotAnswered: what was sent over a connection that was lost
+// may be in the switch, and not in force.
+func TestLastSettlesWhatWasNotAnswered(t *testing.T) {
+	b := ovstest.NewBridge(t)
+	flows := numbered(2)
+	table, settled := openflow.NewFlowTable(owner, 1), 0
+	table.Last("last", func(context.Context) error {
+		settled++
+		return nil
+	})
+	table.SetFlows("other", fixed(flows[:1]))
+	table.SetFlows("last", fixed(flows[1:]))
+	table.Connect(&mute{dial(t, b)})
+	if _, err := table.Apply(b.Context()); !errors.Is(err, errMute) {
+		t.Fatal(err)
+	}
+	if got := b.Flows(); !slices.Equal(got, texts(flows[:1])) {
+		t.Fatalf("without an answer: %q", got)
+	}
+	table.Connect(dial(t, b))
+	apply(t, b, table, openflow.Result{Messages: 1, Added: 1})
+	if settled != 1 {
+		t.Errorf("settled %d times, want 1", settled)
+	}
 }

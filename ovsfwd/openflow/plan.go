@@ -152,6 +152,9 @@ func (t *FlowTable) resync(ctx context.Context) error {
 			t.reread(id, news{FlowChange{Installed: Installed{Table: s.table}, Removed: true}, now})
 		}
 	}
+	// Over a connection that was lost, or by a process that was, others may have been
+	// sent a moment ago.
+	t.last.unsettled = t.last.unsettled || !t.trusted
 	t.synced, t.trusted, t.alive = true, true, time.Now()
 	return nil
 }
