@@ -82,7 +82,9 @@ func (t *FlowTable) hear(sw Switch, changes []FlowChange, lost bool) {
 	tell := lost
 	t.lost = t.lost || lost
 	for _, c := range changes {
-		if _, known := t.states[c.id]; !known && !t.owns(c.Cookie) {
+		_, known := t.states[c.id]
+		_, heard := t.heard[c.id] // what was heard before is not true any more
+		if !known && !heard && !t.owns(c.Cookie) {
 			continue
 		}
 		t.heard[c.id] = news{c, now}

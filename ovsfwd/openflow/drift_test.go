@@ -235,6 +235,63 @@ func TestWhatDiffersAtAReadIsARepair(t *testing.T) {
 	}
 }
 
+// Somebody else removes a flow while another one is on its way to its place: what is
+// heard of that comes before what is sent, though it is taken up behind it.
+func TestChangesDuringABundle(t *testing.T) {
+	b := ovstest.NewBridge(t)
+	before, now := numbered(1), numbered(1)
+	now[0].Actions = to(30)
+	table, conn := owned(t, b, owner, map[string][]openflow.Flow{"a": before})
+	rendered := 0
+	table.SetFlows("a", func() []openflow.Flow {
+		if rendered++; rendered == 2 { // for the bundle
+			b.Ofctl("del-flows", "table=10,ip,nw_src=10.0.0.0")
+		}
+		return now
+	})
+	apply(t, b, table, openflow.Result{Messages: 1, Added: 1})
+	if diff := cmp.Diff(texts(now), b.Flows()); diff != "" {
+		t.Fatal(diff)
+	}
+	table.RemoveFlows("a")
+	if _, err := table.Apply(b.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left := b.Flows(); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+	apply(t, b, table, openflow.Result{})
+	if err := conn.Barrier(b.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Somebody else puts a flow of ours back that is not wanted any more, and then another
+// one, without a cookie, in its place. When it is wanted again, it is not there.
+func TestReplacedBeforeItIsWanted(t *testing.T) {
+	b := ovstest.NewBridge(t)
+	flows := numbered(1)
+	table, conn := owned(t, b, owner, map[string][]openflow.Flow{"a": flows})
+	stats, err := conn.FlowStats(b.Context(), owner, 10)
+	if err != nil || len(stats) != 1 {
+		t.Fatal(stats, err)
+	}
+	table.RemoveFlows("a")
+	apply(t, b, table, openflow.Result{Messages: 1, Deleted: 1})
+	b.Ofctl("add-flow", fmt.Sprintf("cookie=%#x,%s", stats[0].Cookie, flows[0]))
+	b.Ofctl("add-flow", "table=10,priority=200,ip,nw_src=10.0.0.0,actions=NORMAL")
+	if err := conn.Barrier(b.Context()); err != nil {
+		t.Fatal(err)
+	}
+	table.SetFlows("a", fixed(flows))
+	if _, err := table.Apply(b.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(texts(flows), b.Flows()); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // A switch that hangs tells of nothing; that must not pass for peace.
 func TestHungSwitchIsNoticedWithoutChanges(t *testing.T) {
 	b := ovstest.NewBridge(t)

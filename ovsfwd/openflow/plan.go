@@ -104,6 +104,11 @@ func (t *FlowTable) mods(changes []change) iter.Seq2[FlowMod, error] {
 // commit records that the changes are made.
 func (t *FlowTable) commit(changes []change) {
 	for _, c := range changes {
+		if _, heard := t.heard[c.id]; heard {
+			// Of what somebody else did while these were sent, nothing tells whether it
+			// came before or after.
+			t.synced = false
+		}
 		if c.group == nil {
 			t.observe(c.id, c.table, 0, false)
 		} else {
