@@ -2,6 +2,7 @@ package managers
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,6 +23,21 @@ func (g flowGroups) SetFlows(key string, render func() []openflow.Flow) {
 }
 
 func (g flowGroups) RemoveFlows(key string) { delete(g, key) }
+
+// agree fails the test if two flows with the same match do not do the same.
+func (g flowGroups) agree(t *testing.T) {
+	t.Helper()
+	matches := map[string]string{}
+	for group, text := range g {
+		for line := range strings.Lines(text) {
+			match, actions, _ := strings.Cut(strings.TrimSpace(line), " actions=")
+			if other, found := matches[match]; found && other != actions {
+				t.Errorf("%s: %s is of another group, too", group, match)
+			}
+			matches[match] = actions
+		}
+	}
+}
 
 func TestForwardingMode(t *testing.T) {
 	flows := flowGroups{}
@@ -92,16 +108,7 @@ func TestForwardingOfASharedAddress(t *testing.T) {
 	}
 	m.OnUpdate(model.AttachmentUpdate{Attachment: attachment("new", 4)})
 	m.CompleteDeferredWork()
-	matches := map[string]string{}
-	for group, text := range flows {
-		for line := range strings.Lines(text) {
-			match, actions, _ := strings.Cut(line, " actions=")
-			if other, found := matches[match]; found && other != actions {
-				t.Errorf("%s: %s is of another group, too", group, match)
-			}
-			matches[match] = actions
-		}
-	}
+	flows.agree(t)
 	if has("old") || !has("new") {
 		t.Errorf("the address is forwarded for the old pod: %v, for the new one: %v", has("old"), has("new"))
 	}
@@ -109,5 +116,58 @@ func TestForwardingOfASharedAddress(t *testing.T) {
 	m.CompleteDeferredWork()
 	if !has("old") {
 		t.Error("the old pod does not have its address back")
+	}
+}
+
+// TestTunnelsToASharedAddress: two peers may claim one address (a node that came back
+// under another name, one that took over what keepalived had on a dead one), with
+// tunnels to two places.
+func TestTunnelsToASharedAddress(t *testing.T) {
+	flows := flowGroups{}
+	m := NewTunnelManager("n1", pipeline.Node{GatewayPort: 2, TunnelPort: 1, GatewayMAC: make([]byte, 6)}, flows)
+	m.OnUpdate(model.NodeUpdate{Node: &model.Node{Name: "n1"}})
+	peer := func(name, address4, address6 string) {
+		n := &model.Node{Name: name, Addresses: []netip.Addr{netip.MustParseAddr(address6)}}
+		if address4 != "" {
+			n.Addresses = append([]netip.Addr{netip.MustParseAddr(address4)}, n.Addresses...)
+		}
+		m.OnUpdate(model.NodeUpdate{Node: n})
+	}
+	check := func(when string, want ...string) {
+		t.Helper()
+		m.CompleteDeferredWork()
+		flows.agree(t)
+		var has []string
+		for _, name := range []string{"n2", "n3", "n4"} {
+			if strings.Contains(flows["peer "+name], "ipv6_dst=fd00:172::9 ") {
+				has = append(has, name)
+			}
+			if n := m.peers[name]; n != nil && n.Address(model.IPv4).IsValid() && !strings.Contains(flows["peer "+name], "nw_dst="+n.Addresses[0].String()) {
+				t.Errorf("%s: %s is not reached at its own address", when, name)
+			}
+		}
+		if !slices.Equal(has, want) {
+			t.Errorf("%s: %q have the address, want %q", when, has, want)
+		}
+	}
+	peer("n3", "172.16.9.3", "fd00:172::9")
+	check("one peer", "n3")
+	peer("n4", "172.16.9.4", "fd00:172::9")
+	check("two peers", "n3")
+	peer("n2", "", "fd00:172::9")
+	check("one that no tunnel leads to", "n3")
+	peer("n2", "172.16.9.2", "fd00:172::9")
+	check("the first by name", "n2")
+	peer("n2", "172.16.9.3", "fd00:172::9")
+	check("one tunnel for two", "n2")
+	peer("n2", "172.16.9.2", "fd00:172::2")
+	check("it gives the address up", "n3")
+	m.OnUpdate(model.NodeRemove{Name: "n3"})
+	check("the other one is gone", "n4")
+	m.OnUpdate(model.NodeRemove{Name: "n4"})
+	check("and the last")
+	m.OnUpdate(model.NodeRemove{Name: "n2"})
+	if m.CompleteDeferredWork(); len(m.claims)+len(flows) > 0 {
+		t.Errorf("left: %v, %v", m.claims, flows)
 	}
 }

@@ -1,6 +1,8 @@
 package managers
 
 import (
+	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/felixlike/felixlike/model"
@@ -15,13 +17,15 @@ type TunnelManager struct {
 	flows  Flows
 	self   *model.Node
 	peers  map[string]*model.Node
+	// claims lists the peers of an address, by name.
+	claims map[netip.Addr][]string
 	dirty  dirty[string]
 }
 
 // NewTunnelManager returns a manager for the node of that name, whose bridge
 // has the given ports.
 func NewTunnelManager(node string, bridge pipeline.Node, flows Flows) *TunnelManager {
-	return &TunnelManager{bridge: bridge, node: node, flows: flows, peers: map[string]*model.Node{}, dirty: dirty[string]{}}
+	return &TunnelManager{bridge: bridge, node: node, flows: flows, peers: map[string]*model.Node{}, claims: map[netip.Addr][]string{}, dirty: dirty[string]{}}
 }
 
 // OnUpdate takes updates of nodes.
@@ -35,14 +39,59 @@ func (m *TunnelManager) OnUpdate(u model.Update) {
 			}
 			return
 		}
-		m.peers[u.Node.Name] = u.Node
-		m.dirty.add(u.Node.Name)
+		m.replace(u.Node.Name, u.Node)
 	case model.NodeRemove:
 		if u.Name != m.node {
-			delete(m.peers, u.Name)
-			m.dirty.add(u.Name)
+			m.replace(u.Name, nil)
 		}
 	}
+}
+
+// replace puts a node in the place of a peer; nil is none.
+func (m *TunnelManager) replace(name string, now *model.Node) {
+	if old := m.peers[name]; old != nil {
+		m.claim(old, false)
+	}
+	delete(m.peers, name)
+	if now != nil {
+		m.peers[name] = now
+		m.claim(now, true)
+	}
+	m.dirty.add(name)
+}
+
+// claim records whether a peer claims its addresses, and touches all that do. One
+// that the tunnel does not lead to has no flows for them.
+func (m *TunnelManager) claim(p *model.Node, claims bool) {
+	if !p.Address(model.IPv4).IsValid() {
+		return
+	}
+	for _, a := range p.Addresses {
+		names := slices.DeleteFunc(m.claims[a], func(name string) bool { return name == p.Name })
+		if claims {
+			names = append(names, p.Name)
+			slices.Sort(names)
+		}
+		if m.claims[a] = names; len(names) == 0 {
+			delete(m.claims, a)
+		}
+		for _, name := range names {
+			m.dirty.add(name)
+		}
+	}
+}
+
+// reached returns a peer with the addresses that lead to it. Two peers may claim one
+// (a renamed node, its old object still there): the first by name has it, as it has
+// the host's route. Two tunnels for it would be at odds over the same flow, and
+// nothing new would be forwarded on this node. That of the tunnel's end leads to the
+// same end for both.
+func (m *TunnelManager) reached(p *model.Node) *model.Node {
+	end, own := p.Address(model.IPv4), *p
+	own.Addresses = slices.DeleteFunc(slices.Clone(p.Addresses), func(a netip.Addr) bool {
+		return a != end && len(m.claims[a]) > 0 && m.claims[a][0] != p.Name
+	})
+	return &own
 }
 
 // CompleteDeferredWork sets the flows of the peers that changed.
@@ -53,6 +102,7 @@ func (m *TunnelManager) CompleteDeferredWork() {
 	node := withNode(m.bridge, m.self)
 	for _, name := range m.dirty.take(strings.Compare) {
 		if p := m.peers[name]; p != nil {
+			p = m.reached(p)
 			m.flows.SetFlows("peer "+name, func() []openflow.Flow { return pipeline.Peer(node, p) })
 		} else {
 			m.flows.RemoveFlows("peer " + name)
