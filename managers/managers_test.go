@@ -253,6 +253,47 @@ func TestPodNetworksFollowNodes(t *testing.T) {
 	}
 }
 
+// TestPodNetworksOfReplacedNodes has a prefix go from a node to another one at once, as
+// after an outage in which a node was replaced, and keeps it while either has it.
+func TestPodNetworksOfReplacedNodes(t *testing.T) {
+	both := []netip.Prefix{netip.MustParsePrefix("10.10.1.0/24"), netip.MustParsePrefix("fd00:10:1::/64")}
+	node := func(name string, prefixes ...netip.Prefix) model.Update {
+		return model.NodeUpdate{Node: &model.Node{Name: name, PodCIDRs: prefixes}}
+	}
+	for name, build := range map[string]func(*recorder) Manager{
+		"kernel": func(r *recorder) Manager {
+			return NewStaticManager("self", rules.NewRenderer("flx-gw0", 64), r, r)
+		},
+		"switch": func(r *recorder) Manager {
+			return NewHostManager(HostOptions{Node: "self"}, rules.NewRenderer("flx-gw0", 64), r, r)
+		},
+	} {
+		for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} {
+			from, to := names[0], names[1]
+			r := newRecorder()
+			m := build(r)
+			check := func(when string, want bool) {
+				t.Helper()
+				for _, p := range both {
+					if r.sets[rules.PodNetworksSet(model.FamilyOf(p.Addr()))][model.Member{Prefix: p}] != want {
+						t.Errorf("%s, from %s to %s, %s: is %s in the set: %v", name, from, to, when, p, !want)
+					}
+				}
+			}
+			send(m, node(from, both...))
+			send(m, node(to, both...), model.NodeRemove{Name: from})
+			check("replaced", true)
+			send(m, node(from, both...), node(to))
+			check("given back", true)
+			send(m, node(to, both...))
+			send(m, node(from))
+			check("had by two, then by one", true)
+			send(m, model.NodeRemove{Name: to}, model.NodeRemove{Name: from})
+			check("removed", false)
+		}
+	}
+}
+
 // forgotten records what a ConntrackManager wants forgotten.
 type forgotten []string
 

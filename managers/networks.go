@@ -12,15 +12,17 @@ import (
 // pod address from outside is known.
 type podNetworks struct {
 	sets ipsets.Sets
-	// members are what the sets were given, by node.
+	// members are the prefixes of each node, holders counts the nodes that have one:
+	// it may go from a node to the next in any order, as when a node is replaced.
 	members map[string][]model.Member
+	holders map[model.Member]int
 }
 
 func newPodNetworks(sets ipsets.Sets) podNetworks {
 	for _, f := range model.Families() {
 		sets.CreateSet(rules.PodNetworks(f))
 	}
-	return podNetworks{sets: sets, members: map[string][]model.Member{}}
+	return podNetworks{sets: sets, members: map[string][]model.Member{}, holders: map[model.Member]int{}}
 }
 
 // set gives the sets the prefixes of a node, nil if it is gone.
@@ -32,12 +34,13 @@ func (p podNetworks) set(name string, n *model.Node) {
 		}
 	}
 	old := p.members[name]
+	gone, added := p.count(without(old, now), -1), p.count(without(now, old), +1)
 	for _, f := range model.Families() {
 		set := rules.PodNetworksSet(f)
-		if gone := without(ofFamily(old, f), now); len(gone) > 0 {
+		if gone := ofFamily(gone, f); len(gone) > 0 {
 			p.sets.RemoveMembers(set, gone)
 		}
-		if added := without(ofFamily(now, f), old); len(added) > 0 {
+		if added := ofFamily(added, f); len(added) > 0 {
 			p.sets.AddMembers(set, added)
 		}
 	}
@@ -47,6 +50,22 @@ func (p podNetworks) set(name string, n *model.Node) {
 	}
 }
 
+// count counts a node that has the prefixes now, or has them no more, and returns
+// those that it is the first to have, or was the last.
+func (p podNetworks) count(members []model.Member, n int) (changed []model.Member) {
+	for _, m := range members {
+		before := p.holders[m]
+		p.holders[m] = before + n
+		if p.holders[m] == 0 {
+			delete(p.holders, m)
+		}
+		if min(before, before+n) == 0 {
+			changed = append(changed, m)
+		}
+	}
+	return changed
+}
+
 func without(members, others []model.Member) []model.Member {
-	return slices.DeleteFunc(members, func(m model.Member) bool { return slices.Contains(others, m) })
+	return slices.DeleteFunc(slices.Clone(members), func(m model.Member) bool { return slices.Contains(others, m) })
 }
