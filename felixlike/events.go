@@ -10,9 +10,13 @@ import (
 // onBatch feeds a batch of the datastore to the policy engine.
 func (d *Driver) onBatch(b datastore.Batch) {
 	noted := d.tracker.noted
+	var others []model.PodID
 	for _, e := range b.Events {
 		d.beat()
 		d.onEvent(e)
+		if e, ok := e.(datastore.PodSet); ok && d.uids.note(d.cfg.Node, e.Pod) {
+			others = append(others, model.PodID{Namespace: e.Pod.Namespace, Name: e.Pod.Name})
+		}
 	}
 	d.observed = b.Revision
 	d.sourceSynced = d.sourceSynced || b.InSync
@@ -24,6 +28,11 @@ func (d *Driver) onBatch(b datastore.Batch) {
 	}
 	d.flush()
 	if d.tracker.noted > noted {
+		// The same policies may apply to a pod that was made anew with other labels, and
+		// yet is it in other groups now.
+		for _, id := range others {
+			d.tracker.pending[id] = d.tracker.noted
+		}
 		d.latency.deliver(b.Seen, d.tracker.noted)
 	}
 }
@@ -43,7 +52,6 @@ func (d *Driver) onEvent(e datastore.Event) {
 	case datastore.ServiceCIDRsSet:
 		d.update(model.ServiceCIDRsUpdate{Prefixes: e.Prefixes})
 	case datastore.PodSet:
-		d.uids.note(d.cfg.Node, e.Pod)
 		d.problems.setObject(ref("Pod", e.Pod.Namespace, e.Pod.Name), e.Source, d.engine.SetPod(e.Pod))
 	case datastore.PodDeleted:
 		delete(d.uids, e.ID)

@@ -27,14 +27,17 @@ const staticUID = "kubernetes.io/config.hash"
 // not what the datastore's old object says.
 type uids map[model.PodID][]string
 
-// note takes a pod as the datastore has it now.
-func (u uids) note(node string, pod *corev1.Pod) {
+// note takes a pod as the datastore has it now, and reports whether it is another one
+// of this node than before.
+func (u uids) note(node string, pod *corev1.Pod) (another bool) {
 	id := model.PodID{Namespace: pod.Namespace, Name: pod.Name}
 	if pod.Spec.NodeName != node {
 		delete(u, id)
-		return
+		return false
 	}
+	before := u[id]
 	u[id] = slices.DeleteFunc([]string{string(pod.UID), pod.Annotations[staticUID]}, func(s string) bool { return s == "" })
+	return !slices.Equal(before, u[id])
 }
 
 // are reports whether the pod may have the UID. Where one of both sides tells

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -77,6 +78,33 @@ func TestWaitPod(t *testing.T) {
 	waits(t, f, first, "uid-2", "has not told of interface veth-a")
 	f.source.send(true, datastore.PodDeleted{ID: second.Pod})
 	waits(t, f, second, "uid-2", "the datastore knows no such pod")
+}
+
+// TestWaitPodInOtherGroups has a pod made anew with other labels, to which the same
+// policies apply: those of others know it by its labels.
+func TestWaitPodInOtherGroups(t *testing.T) {
+	f := start(t)
+	server := podWithUID("server", "uid", nil)
+	server.(datastore.PodSet).Pod.Labels = map[string]string{"app": "web"}
+	client := func(uid, role string) datastore.Event {
+		e := podWithUID("a", uid, nil)
+		e.(datastore.PodSet).Pod.Labels = map[string]string{"role": role}
+		return e
+	}
+	fromFriends := webPolicy().(datastore.NetworkPolicySet)
+	fromFriends.Policy.Spec.PodSelector.MatchLabels = map[string]string{"app": "web"}
+	fromFriends.Policy.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{
+		{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"role": "friend"}}},
+	}}}
+	f.begin(t, server, client("uid-1", "friend"), fromFriends)
+	a := sandboxOf("a", "second")
+	f.attachSandbox(a)
+	ready(t, f, a, "uid-1")
+	f.stages.setFailure("nftables", errors.New("refused"))
+	f.source.send(true, client("uid-2", "stranger"))
+	waits(t, f, a, "uid-2", "")
+	f.stages.setFailure("nftables", nil)
+	ready(t, f, a, "uid-2")
 }
 
 // TestWaitStaticPod waits for a pod whose object has another UID than the kubelet
