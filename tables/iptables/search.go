@@ -12,7 +12,7 @@ import (
 // as they are or closed, and let in again by halves: what the kernel takes stays
 // in, and what it does not is halved again until one chain is left.
 func (t *Table) search(ctx context.Context, f *failure, out *outcome) error {
-	suspects := t.suspects(f)
+	suspects := t.suspects()
 	t.holding = map[string]bool{}
 	for _, name := range suspects {
 		t.holding[name] = true
@@ -32,17 +32,23 @@ func (t *Table) search(ctx context.Context, f *failure, out *outcome) error {
 	return nil
 }
 
-// suspects are the regular chains that a write of the failed family is about.
-func (t *Table) suspects(f *failure) []string {
+// suspects are the regular chains that the writes are about: also those of the
+// family that has not failed, or not yet. What the kernel refuses there would else
+// fail all that is tried here, and nothing be found.
+func (t *Table) suspects() []string {
 	var names []string
-	for _, p := range placesOf(f.family) {
-		for _, name := range t.toCompare(f.family) {
+	seen := map[string]bool{}
+	for p := range places {
+		if !slices.Contains(t.families, p.family()) {
+			continue
+		}
+		for _, name := range t.toCompare(p.family()) {
 			c := t.chains[name]
-			if c == nil || c.want == nil || c.want.Hook != nil || !c.lives.has(p) || t.shut[name] != nil || slices.Contains(names, name) {
+			if c == nil || c.want == nil || c.want.Hook != nil || !c.lives.has(p) || t.shut[name] != nil || seen[name] {
 				continue
 			}
 			if c.have[p] == nil || !slices.Equal(c.have[p].hashes, t.content(c, p).hashes) {
-				names = append(names, name)
+				names, seen[name] = append(names, name), true
 			}
 		}
 	}

@@ -132,3 +132,37 @@ func TestToolThatCannotRun(t *testing.T) {
 	table.Invalidate()
 	wantSilent(t, table)
 }
+
+// What the kernel refuses in one family does not keep what it refuses in the other
+// from being found.
+func TestLoopsOfBothFamilies(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v Variant) {
+		h := newHost(t, v)
+		table := h.open(t)
+		base := tables.Chain{Name: "forward", Hook: &tablestest.Forward}
+		loops := map[string]string{"loop-4": "10.0.0.0/8", "loop-6": "fd00::/8"}
+		for _, name := range append(sorted(loops), "other") {
+			base.Rules = append(base.Rules, rule(tables.Jump{Chain: name}, ""))
+			table.UpdateChain(tables.Chain{Name: name, Rules: []tables.Rule{rule(tables.Return{}, "old")}})
+		}
+		table.UpdateChain(base)
+		apply(t, table)
+		for name, of := range loops {
+			table.UpdateChain(tables.Chain{Name: name, Rules: []tables.Rule{
+				rule(tables.Return{}, "old"), rule(tables.Jump{Chain: name}, "", prefix(tables.Source, of, false)),
+			}})
+		}
+		table.UpdateChain(tables.Chain{Name: "other", Rules: []tables.Rule{rule(tables.Accept{}, "new")}})
+		if r := apply(t, table); len(r.Refused) != 2 || r.Refused[0].Name != "loop-4" || r.Refused[1].Name != "loop-6" {
+			t.Errorf("%q", refused(r))
+		}
+		for _, f := range model.Families() {
+			if diff := cmp.Diff([]string{"ACCEPT"}, h.targets(t, f, "flx-other")); diff != "" {
+				t.Error(diff)
+			}
+		}
+		wantSilent(t, table)
+		table.Invalidate()
+		wantSilent(t, table)
+	})
+}
