@@ -130,6 +130,10 @@ func (t *Table) learn(ctx context.Context, f model.Family, out *outcome) error {
 		return err
 	}
 	for key, before := range state.altered {
+		if t.holding[key.chain] {
+			continue // its rules are still as they were found
+		}
+		delete(state.altered, key)
 		found := s.tables[key.place.table()].chains[key.chain]
 		if found == nil {
 			continue
@@ -146,7 +150,6 @@ func (t *Table) learn(ctx context.Context, f model.Family, out *outcome) error {
 			}
 		}
 	}
-	state.altered = nil
 	return nil
 }
 

@@ -166,3 +166,40 @@ func TestLoopsOfBothFamilies(t *testing.T) {
 		wantSilent(t, table)
 	})
 }
+
+// A rule that somebody has altered is not taken for what the tools print, though
+// the tables are written while its chain waits for its turn.
+func TestAlteredRuleDuringASearch(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v Variant) {
+		h := newHost(t, v)
+		table := h.open(t)
+		loadExample(table)
+		apply(t, table)
+		good := h.state(t)
+		closed := rule(tables.Drop{}, "closed", prefix(tables.Destination, "10.10.0.0/24", false))
+		alter := func() {
+			h.restore(t, model.IPv4, "*filter\n-R flx-to-pods 2 "+strings.Replace(written(closed), "-j DROP", "-j ACCEPT", 1)+"\nCOMMIT\n")
+			table.Invalidate()
+		}
+		alter()
+		if h.state(t) == good {
+			t.Fatal("nothing is altered")
+		}
+		forward := *table.chains["forward"].want
+		with := forward
+		with.Rules = append(with.Rules[:2:2], rule(tables.Jump{Chain: "self"}, ""), forward.Rules[2])
+		table.UpdateChain(with)
+		table.UpdateChain(tables.Chain{Name: "self", Rules: []tables.Rule{rule(tables.Jump{Chain: "self"}, "")}})
+		r := apply(t, table)
+		t.Logf("%q, %+v", refused(r), r.Repaired)
+		for range 2 {
+			table.UpdateChain(forward)
+			table.RemoveChain("self")
+			apply(t, table)
+			if diff := cmp.Diff(good, h.state(t)); diff != "" {
+				t.Error(diff)
+			}
+			alter()
+		}
+	})
+}
