@@ -34,11 +34,20 @@ type Backend struct {
 	Hits func(ctx context.Context, counted Counted, rules map[policyflows.RuleID]RuleKey) error
 	// Denials is how it tells of what it denies.
 	Denials Denials
+	// Beside tells the backend by name which one decides while it is built. It is
+	// called before the stage runs, and may be nil.
+	Beside func(other string)
 	// Decides tells the backend that no other one decides beside it any more. It
 	// is called while the stage does not run, and may be nil.
 	Decides func()
 	// Close gives back what the backend has opened; what it programmed stays.
 	Close func() error
+}
+
+func (b Backend) beside(other string) {
+	if b.Beside != nil {
+		b.Beside(other)
+	}
 }
 
 func (b Backend) decides() {

@@ -52,7 +52,10 @@ const (
 	settling
 	// following: it is programmed with what came while it was verified.
 	following
-	// retiring: the old backend has left the passes and is removed.
+	// adopting: the old backend has left the passes; the new one takes over what
+	// both have used.
+	adopting
+	// retiring: the old backend is removed.
 	retiring
 	// leaving: the new backend is taken out again.
 	leaving
@@ -69,7 +72,7 @@ func (p phase) String() string {
 		return "verifying"
 	case steering, settling:
 		return "steering packets"
-	case retiring:
+	case adopting, retiring:
 		return "removing the old"
 	case leaving:
 		return "giving up"
@@ -86,9 +89,9 @@ const maxTries = 5
 // in between, at once and when no packet can go the way of before any more.
 func planOf(from, to Place) []phase {
 	if from == to {
-		return []phase{joining, building, verifying, following, retiring}
+		return []phase{joining, building, verifying, following, adopting, retiring}
 	}
-	return []phase{carrying, joining, building, verifying, carrying, steering, carrying, settling, carrying, following, retiring}
+	return []phase{carrying, joining, building, verifying, carrying, steering, carrying, settling, carrying, following, adopting, retiring}
 }
 
 // phase returns the one under way.
@@ -182,6 +185,7 @@ func (d *Driver) beginHandover(name string, outcome chan error) {
 	d.handover = &handover{
 		from: d.backend, to: to, plan: planOf(d.backend.Place, to.Place), place: to.Place, began: time.Now(), outcome: outcome,
 	}
+	to.beside(d.backend.Name)
 	d.log.Info("changing the backend", "to", to.Name)
 }
 
@@ -201,8 +205,10 @@ func (d *Driver) stepHandover(ctx context.Context) {
 		d.steer(h)
 	case settling:
 		d.beside(ctx, h, d.cfg.Crossing.Settle)
-	case following: // and retiring
+	case following: // and taking over
 		d.follow(ctx, h, d.decides())
+	case retiring:
+		d.retire(ctx, h)
 	case leaving:
 		d.leave(ctx, h)
 	}
@@ -215,6 +221,10 @@ func (h *handover) note(o outcome) {
 		return
 	}
 	switch {
+	case h.in(adopting): // it decides already: what fails is tried again like any stage
+		if o.err == nil {
+			h.next()
+		}
 	case o.err != nil:
 		h.failed(o.err)
 	case h.in(steering) && o.Name == ForwardingStage:
@@ -235,7 +245,7 @@ func (h *handover) note(o outcome) {
 // awaits reports whether the phase waits for that outcome.
 func (h *handover) awaits(o outcome) bool {
 	switch h.phase() {
-	case building, verifying, following:
+	case building, verifying, following, adopting:
 		return o.runner == h.runner
 	case steering:
 		return h.asked && (o.Name == ForwardingStage || o.runner == h.runner)

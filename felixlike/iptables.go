@@ -34,6 +34,9 @@ func newIPTables(c Choice) Backend {
 		Denials: nflogDenials(c, func(ctx context.Context, add func(comment string, packets uint64)) error {
 			return iptables.Counters(ctx, c.Variant, c.NetNS, add)
 		}),
+		// Both variants have the same sets: the backend that decides keeps them.
+		Beside:  func(other string) { x.sets.KeptByOthers(usesSets(other)) },
+		Decides: func() { x.sets.KeptByOthers(false) },
 		Stage: Stage{
 			Name: name, Required: true, Managers: all, Timeout: 60 * time.Second,
 			Invalidate: func() { x.table.Invalidate(); x.sets.Invalidate() },

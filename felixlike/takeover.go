@@ -50,7 +50,7 @@ func (d *Driver) follow(ctx context.Context, h *handover, old *runner) {
 		d.start(ctx, next, false)
 	default:
 		h.next()
-		d.retire(ctx, h, old)
+		d.takeOver(h, old)
 	}
 }
 
@@ -95,16 +95,22 @@ func (d *Driver) beside(ctx context.Context, h *handover, work func(context.Cont
 	})
 }
 
-// retire lets the new backend decide alone, and removes the old one.
-func (d *Driver) retire(ctx context.Context, h *handover, old *runner) {
-	h.asked = true
+// takeOver lets the new backend decide alone. What of the old one is programmed
+// is in force until the new one was applied once more, so that it has what the old
+// one has kept for both.
+func (d *Driver) takeOver(h *handover, old *runner) {
 	d.drop(old)
-	h.runner.Required = true
+	h.runner.Required, h.runner.wanted = true, true
 	d.backend = h.to
 	d.backend.decides()
 	d.quarantine.forget(old.Name, h.to.Renderer)
 	d.log = d.cfg.Log.With("component", "driver", "backend", h.to.Name)
-	d.log.Info("the backend has taken over; removing the old one", "old", h.from.Name, "after", time.Since(h.began))
+	d.log.Info("the backend has taken over", "old", h.from.Name, "after", time.Since(h.began))
+}
+
+// retire removes the old backend.
+func (d *Driver) retire(ctx context.Context, h *handover) {
+	h.asked = true
 	d.remove(ctx, h, h.from, nil)
 }
 

@@ -95,7 +95,7 @@ func (s *Sets) jobs(ctx context.Context, repaired map[string]string) ([]*job, er
 			if err != nil {
 				return nil, err
 			}
-			if what != "" {
+			if what != "" && !s.guest {
 				repaired[name] = what
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -312,5 +313,40 @@ func TestContextEnds(t *testing.T) {
 	if r := apply(t, s); !r.FullRead || r.ElementsAdded != 1 || len(r.Repaired) != 0 {
 		t.Errorf("after a failure: %+v", r)
 	}
+	wantSilent(t, s)
+}
+
+// Sets that another driver keeps are left as they are, and those that are not there
+// are made; nothing is destroyed. Afterwards all is as wanted, and nobody is said to
+// have changed anything.
+func TestKeptByOthers(t *testing.T) {
+	ns := newNamespace(t)
+	other := ns.open(t)
+	other.CreateSet(addresses4)
+	other.AddMembers(addresses4.Name, members("10.0.0.1", "10.0.0.2"))
+	apply(t, other)
+
+	s := ns.open(t)
+	s.KeptByOthers(true)
+	s.CreateSet(addresses4)
+	s.AddMembers(addresses4.Name, members("10.0.0.1"))
+	s.CreateSet(networks4)
+	s.AddMembers(networks4.Name, members("10.1.0.0/16"))
+	want := slices.Concat(saved(addresses4, "10.0.0.1", "10.0.0.2"), saved(networks4, "10.1.0.0/16"))
+	slices.Sort(want)
+	apply(t, s)
+	ns.want(t, want)
+	s.AddMembers(addresses4.Name, members("10.0.0.3"))
+	s.Invalidate()
+	apply(t, s)
+	s.RemoveSet(networks4.Name)
+	wantSilent(t, s)
+	ns.want(t, want)
+
+	s.KeptByOthers(false)
+	if r := apply(t, s); !r.FullRead || len(r.Repaired) != 0 {
+		t.Errorf("when the other driver is gone: %+v", r)
+	}
+	ns.want(t, saved(addresses4, "10.0.0.1", "10.0.0.3"))
 	wantSilent(t, s)
 }

@@ -39,7 +39,7 @@ func (s *Sets) ApplyDeletions(ctx context.Context) (tables.Result, error) {
 }
 
 func (s *Sets) deleteDoomed(ctx context.Context, result *tables.Result) error {
-	if s.known && len(s.doomed) == 0 {
+	if s.guest || s.known && len(s.doomed) == 0 {
 		return nil
 	}
 	if err := s.connect(); err != nil {

@@ -66,6 +66,10 @@ func (s *Sets) plan(t *set) *job {
 	need := len(t.members) + 1 + len(t.before)
 	have, exists := s.held[name]
 	sameType := exists && have.kind == t.spec.Kind && have.family == t.spec.Family
+	if sameType && s.guest {
+		j.after = have
+		return j
+	}
 	if sameType && have.plain && have.capacity >= need {
 		j.after = have
 		j.deltas(name)

@@ -28,6 +28,8 @@ type Sets struct {
 	capacity int
 	now      func() time.Time
 
+	// guest tells that another driver keeps the sets, see KeptByOthers.
+	guest bool
 	// sets are those that are wanted, and those that were and whose elements
 	// are still known; by name.
 	sets map[string]*set
@@ -116,6 +118,18 @@ func (s *Sets) RemoveSet(name string) {
 	} else {
 		delete(s.sets, name)
 	}
+}
+
+// KeptByOthers tells whether another driver has the same sets, and keeps them for
+// now: the two are never told of a change at the same moment, and each would undo
+// what only the other one was told of. Sets that are not there are created then,
+// with what is wanted of them; those that are there are left as they are. The next
+// apply after that reads what the kernel holds.
+func (s *Sets) KeptByOthers(kept bool) {
+	if s.guest && !kept {
+		s.forget()
+	}
+	s.guest = kept
 }
 
 // Invalidate forgets what the kernel is known to hold, so that the next apply

@@ -1,0 +1,81 @@
+package felixlike
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/felixlike/felixlike/tables/tablestest"
+)
+
+// Two variants of iptables have the same sets. While the one is built and read back,
+// it does not undo what the other one has programmed meanwhile.
+func TestVariantsShareTheirSets(t *testing.T) {
+	for _, c := range [][2]string{{IPTablesLegacy, IPTablesNFT}, {IPTablesNFT, IPTablesLegacy}} {
+		t.Run(c[1], func(t *testing.T) {
+			ns := tablestest.NewNamespace(t, "ipset", "iptables-legacy", "iptables-nft", "ip6tables-legacy", "ip6tables-nft")
+			backend := func(name string) Backend {
+				b, err := NewBackend(t.Context(), Choice{Name: name, Node: "node1", NetNS: ns.FD})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return b
+			}
+			old, next := backend(c[0]), backend(c[1])
+			t.Cleanup(func() { _, _ = old.close(), next.close() })
+			holds := func(prefix string) bool {
+				return strings.Contains(ns.Run(t, "ipset", "list", "flx-pod-networks-4"), "\n"+prefix+"\n")
+			}
+			// A stage that is slow keeps the pass up, so that the backend in force is
+			// applied beside it.
+			var slow atomic.Bool
+			f := startWith(t, Config{
+				Backend: old, NewBackend: func(string) (Backend, error) { return next, nil },
+				Stages: []Stage{old.Stage, {Name: "slow", Apply: func(ctx context.Context) (Applied, error) {
+					for slow.Load() && ctx.Err() == nil {
+						time.Sleep(time.Millisecond)
+					}
+					return Applied{}, ctx.Err()
+				}}},
+			})
+			apply, round := next.Stage.Apply, 0
+			const building, verifying = 1, 2
+			next.Stage.Apply = func(ctx context.Context) (Applied, error) {
+				if round++; round > verifying {
+					return apply(ctx)
+				}
+				slow.Store(true)
+				defer slow.Store(round < verifying)
+				prefix := fmt.Sprintf("10.11.%d.0/24", round)
+				f.source.send(true, node(fmt.Sprint("node-", round), prefix))
+				for !holds(prefix) {
+					if ctx.Err() != nil {
+						t.Errorf("round %d: the backend in force does not follow", round)
+						break
+					}
+				}
+				done, err := apply(ctx)
+				if !holds(prefix) {
+					t.Errorf("round %d has undone what the backend in force has programmed", round)
+				}
+				return done, err
+			}
+			f.begin(t)
+			next.Stage.Timeout = 10 * time.Second
+			if err := f.SetBackend(t.Context(), c[1]); err != nil {
+				t.Fatal(err)
+			}
+			if round <= verifying {
+				t.Errorf("the new backend was applied %d times", round)
+			}
+			for i := range verifying {
+				if prefix := fmt.Sprintf("10.11.%d.0/24", i+building); !holds(prefix) {
+					t.Errorf("in the end, %s is not in the set", prefix)
+				}
+			}
+		})
+	}
+}
