@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
 
@@ -173,6 +174,22 @@ func TestFragments(t *testing.T) {
 			send("datagram of an established connection", 8, test.second)
 		})
 	}
+}
+
+// TestOwnAddressThatAPeerClaims: the object of this node under an earlier name, or of
+// one that has died, may still have an address of this node. Whichever was installed
+// first, what is for the node comes to it.
+func TestOwnAddressThatAPeerClaims(t *testing.T) {
+	var node Node
+	l := newLabOf(t, func(n *Node) { node = *n }, func(flows []openflow.Flow) []openflow.Flow {
+		return append(Peer(node, &model.Node{Name: "old", Addresses: addrs(nodeAddress)}), flows...)
+	})
+	p := l.udpProbe("10.10.1.5", nodeAddress, 1000, 2000)
+	l.fromPeer(p)
+	l.comes("from a peer's pod to the node", p, l.gw, 64)
+	p = l.udpProbe("10.10.0.2", nodeAddress, 1000, 2000)
+	l.fromPod(0, l.node.GatewayMAC, p)
+	l.comes("from a pod to its node", p, l.gw, 64)
 }
 
 // TestTrace looks at what the tables leave in registers and connections.

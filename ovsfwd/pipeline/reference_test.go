@@ -117,7 +117,7 @@ func whyExtra(f ovstest.Flow) string {
 		return "as F008, with this scenario's gateway"
 	case has("tun_src"):
 		return "tunnel only from a peer, with sources that are the peer's: in place of F002"
-	case is(TableL3Forwarding, priorityNormal) && has("nw_dst") && !has("reg0"):
+	case is(TableL3Forwarding, priorityPeerAddress):
 		return "a peer's own address goes through the tunnel too"
 	case is(TableConntrackState, priorityHalf):
 		return "a NodePort answers a peer that came by the underlay through the tunnel"

@@ -3,8 +3,9 @@ package pipeline
 // Table 70, L3 forwarding: what is for a peer's pods, or the peer itself, goes
 // into the tunnel.
 //
-//	table=70,priority=200,ip,nw_dst=PEER'S actions=set_field:GWMAC->eth_src,set_field:aa:bb:cc:dd:ee:ff->eth_dst,
+//	table=70,priority=200,ip,nw_dst=PEER'S PODS actions=set_field:GWMAC->eth_src,set_field:aa:bb:cc:dd:ee:ff->eth_dst,
 //	    set_field:TUNNEL->reg1,set_field:0x10000/0x10000->reg0,set_field:PEER->tun_dst,goto_table:72     (and ipv6, as all here)
+//	table=70,priority=199,ip,nw_dst=PEER actions=the same
 //	table=70,priority=0 actions=goto_table:80
 //
 // In the full pipeline it says for every packet of a pod, and from the tunnel,
@@ -24,7 +25,9 @@ package pipeline
 // the reference forgets of those from the tunnel and those to a peer.
 //
 // IP and MAC are those of a local pod, PODS this node's pod prefix, OWN its own
-// addresses. The reference believes the MAC address that a pod writes. Then a pod
+// addresses. PEER stands below these: another node's object may claim one, as that of
+// this node under an earlier name, or of a dead one whose virtual address it has now.
+// The reference believes the MAC address that a pod writes. Then a pod
 // could have a packet judged for one address and delivered to another pod, and
 // a packet for a local pod that the gateway port's MAC address sends through the
 // host would come back established, with the ingress of its pod still to judge.
@@ -46,8 +49,12 @@ func l3ForwardingBase() []openflow.Flow {
 func l3ForwardingPeer(n Node, p *model.Node) []openflow.Flow {
 	var flows []openflow.Flow
 	for _, prefix := range owned(p) {
+		priority := priorityNormal
+		if prefix.IsSingleIP() {
+			priority = priorityPeerAddress
+		}
 		flows = append(flows, openflow.Flow{
-			Table: TableL3Forwarding, Priority: priorityNormal, Match: to(prefix),
+			Table: TableL3Forwarding, Priority: priority, Match: to(prefix),
 			Actions: slices.Concat(
 				[]openflow.Action{
 					openflow.SetMAC(openflow.EthSrc, n.GatewayMAC),
@@ -66,6 +73,7 @@ func l3ForwardingPeer(n Node, p *model.Node) []openflow.Flow {
 
 const (
 	priorityBack          uint16 = 205
+	priorityPeerAddress   uint16 = 199
 	priorityLocalSwitched uint16 = 195
 	priorityLocalRouted   uint16 = 194
 	priorityUnknown       uint16 = 150
