@@ -43,16 +43,22 @@ func (t *Table) stand() error {
 		return nil
 	}
 	var askers map[string][]string
+	passed := names{}
 	for queue := t.touchedChains.sorted(); len(queue) > 0; queue = queue[1:] {
 		c, ok := t.chains[queue[0]]
 		if !ok {
 			continue
 		}
-		changed, err := t.standChain(c)
-		if err != nil {
+		if t.quarantine.standing(unit{kind: chainUnit, name: c.name}) == held {
+			// It is not planned, but those that ask it go by what it is wanted to be. Chains
+			// may be wanted that ask one another, so it tells them once.
+			if _, again := passed[c.name]; again {
+				continue
+			}
+			passed.add(c.name)
+		} else if changed, err := t.standChain(c); err != nil {
 			return err
-		}
-		if !changed {
+		} else if !changed {
 			continue
 		}
 		if askers == nil {
@@ -86,10 +92,6 @@ func (t *Table) askers() map[string][]string {
 // other reasons than before.
 func (t *Table) standChain(c *chain) (changed bool, err error) {
 	q, own := &t.quarantine, unit{kind: chainUnit, name: c.name}
-	if q.standing(own) == held {
-		// It is not planned, but those that ask it go by what it is wanted to be.
-		return true, nil
-	}
 	causes := t.causesOf(c)
 	changed = !slices.Equal(causes, q.causes[c.name])
 	if len(causes) == 0 {
