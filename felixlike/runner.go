@@ -39,7 +39,7 @@ type runner struct {
 	// stale asks for an Invalidate before the next Apply, wanted for an Apply
 	// beside the passes.
 	stale, wanted bool
-	// nextTry is when something that was set aside is tried again; zero if
+	// nextTry is when something that was set aside is tried again by itself; zero if
 	// nothing is.
 	nextTry time.Time
 	err     error
@@ -98,8 +98,8 @@ func (r *runner) finished(o outcome) {
 	r.applied, r.rules, r.elements, r.flows = true, o.applied.Rules, o.applied.Elements, o.applied.Flows
 	r.nextTry = time.Time{}
 	for _, refused := range o.applied.Refused {
-		if r.nextTry.IsZero() || refused.NextTry.Before(r.nextTry) {
-			r.nextTry = refused.NextTry
+		if next := refused.NextTry; !next.IsZero() && (r.nextTry.IsZero() || next.Before(r.nextTry)) {
+			r.nextTry = next
 		}
 	}
 }

@@ -27,7 +27,8 @@ type Result struct {
 // Refusal is an object that cannot be programmed: the driver cannot encode
 // it, or the kernel refuses it. It is set aside, with everything that relies on it
 // standing closed (a chain of one rule that drops), while all else is
-// programmed. It is tried again after NextTry, and at once when it changes.
+// programmed. It is tried again after NextTry, unless that is zero, and at once
+// when it changes.
 type Refusal struct {
 	// Object is the kind, "chain", "set" or "map"; Rule says which rule or
 	// member is meant, if one is.

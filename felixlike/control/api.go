@@ -135,9 +135,10 @@ type Quarantined struct {
 	Owners []model.ObjectRef `json:"owners,omitempty"`
 	Reason string            `json:"reason"`
 	Since  time.Time         `json:"since"`
-	// Attempts counts how often it was tried; NextTry is when it will be again.
+	// Attempts counts how often it was tried; NextTry is when it will be again by
+	// itself, zero if only a change of what is wanted can help.
 	Attempts int       `json:"attempts"`
-	NextTry  time.Time `json:"nextTry"`
+	NextTry  time.Time `json:"nextTry,omitzero"`
 	// Closed are the chains that drop everything because of it, Pods the pods
 	// of this node whose packets pass one of them.
 	Closed []string `json:"closed,omitempty"`

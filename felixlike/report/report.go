@@ -180,7 +180,7 @@ func (t *text) quarantined(s control.Status) {
 	table := terminal.NewTable(t.style, "  OBJECT", "OF", "PODS CLOSED", "SINCE", "TRIES", "NEXT TRY")
 	for _, q := range s.Quarantined {
 		table.Row(
-			"  "+q.Stage+" "+q.Kind+" "+q.Name, owners(q), len(q.Pods), q.Since.Format(time.TimeOnly), q.Attempts, q.NextTry.Format(time.TimeOnly),
+			"  "+q.Stage+" "+q.Kind+" "+q.Name, owners(q), len(q.Pods), q.Since.Format(time.TimeOnly), q.Attempts, nextTry(q),
 		)
 	}
 	fmt.Fprintln(t, table)
@@ -191,6 +191,13 @@ func (t *text) quarantined(s control.Status) {
 		}
 		fmt.Fprintf(t, "  %s: %s\n", what, q.Reason)
 	}
+}
+
+func nextTry(q control.Quarantined) string {
+	if q.NextTry.IsZero() {
+		return "once changed"
+	}
+	return q.NextTry.Format(time.TimeOnly)
 }
 
 // owners names what a quarantined object was made of.

@@ -31,6 +31,8 @@ func status() control.Status {
 		Quarantined: []control.Quarantined{{
 			Stage: "nftables", Kind: "chain", Name: "pin-x/base", Rule: "rule 2", Owners: []model.ObjectRef{{Kind: "NetworkPolicy", Namespace: "x", Name: "base"}},
 			Reason: "the kernel refuses it", Attempts: 3, Pods: []string{"x/web"}, Since: noon, NextTry: noon.Add(time.Minute),
+		}, {
+			Stage: "openflow-policy", Kind: "policy", Name: "wide", Reason: "too many rules", Attempts: 1, Since: noon,
 		}},
 		Repairs: control.Repairs{Total: 41, Last: []control.Repair{
 			{At: noon, Stage: "nftables", Kind: "chain", Name: "forward", What: "1 foreign rule", By: "nft (pid 7)", Took: 1234 * time.Microsecond},
@@ -51,8 +53,9 @@ func TestStatusText(t *testing.T) {
 		"x/web   programmed  flx1       10.10.0.5  x/base   open", "x/lost  closed",
 		"x/base  networkpolicy", "a.yaml: NetworkPolicy x/bad: spec.ingress[0]: broken",
 		"LAST APPLY FAILED: ovsdb: gone\n  openflow: refused\n", "x/lost: the datastore knows no such pod", "applying openflow for ",
-		"  OBJECT                     OF                    PODS CLOSED  SINCE     TRIES  NEXT TRY",
-		"  nftables chain pin-x/base  NetworkPolicy x/base            1  12:00:00      3  12:01:00",
+		"  OBJECT                       OF                    PODS CLOSED  SINCE     TRIES  NEXT TRY",
+		"  nftables chain pin-x/base    NetworkPolicy x/base            1  12:00:00      3  12:01:00",
+		"  openflow-policy policy wide                                  0  12:00:00      1  once changed",
 		"  pin-x/base, rule 2: the kernel refuses it",
 		"foreign changes undone: 41 since start",
 		"  2026-11-03 12:00:00  nftables chain forward    1 foreign rule  nft (pid 7)  1.23ms",

@@ -3,6 +3,7 @@ package policyflows
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/felixlike/felixlike/model"
 )
@@ -19,6 +20,8 @@ type policy struct {
 	// closed. crowded, that there is no priority left for a rule of it, which
 	// comes to the same.
 	refused, crowded bool
+	// crowdedSince is when that was first reported.
+	crowdedSince time.Time
 }
 
 func (p *policy) aside() bool { return p.refused || p.crowded }

@@ -190,12 +190,17 @@ func (p *Programmer) refusals() []tables.Refusal {
 		}
 	}
 	for _, q := range p.store.policies {
-		if q.crowded {
-			all = append(all, tables.Refusal{
-				Object: Object, Name: q.id.String(), Rule: q.direction.String(), Attempts: 1, Closed: q.podNames(),
-				Reason: "the ordered policies of this node have more rules than their table has priorities",
-			})
+		if !q.crowded {
+			q.crowdedSince = time.Time{}
+			continue
 		}
+		if q.crowdedSince.IsZero() {
+			q.crowdedSince = p.now()
+		}
+		all = append(all, tables.Refusal{
+			Object: Object, Name: q.id.String(), Rule: q.direction.String(), Attempts: 1, Closed: q.podNames(), Since: q.crowdedSince,
+			Reason: "the ordered policies of this node have more rules than their table has priorities",
+		})
 	}
 	slices.SortFunc(all, func(a, b tables.Refusal) int {
 		return strings.Compare(a.Name+"\x00"+a.Rule, b.Name+"\x00"+b.Rule)
