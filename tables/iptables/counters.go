@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 )
 
@@ -13,11 +12,12 @@ import (
 // comments say besides the hash. It starts iptables-save of the variant, once a
 // family, and may be called while a Table is applied.
 func Counters(ctx context.Context, v Variant, netns int, visit func(comment string, packets uint64)) error {
-	t, err := findTools(ctx, v, model.Families(), netns)
+	all := families()
+	t, err := findTools(ctx, v, all, netns)
 	if err != nil {
 		return err
 	}
-	for _, f := range model.Families() {
+	for _, f := range all {
 		out, err := t.dump(ctx, f, "-c", "-t", "mangle")
 		if err != nil {
 			return err
