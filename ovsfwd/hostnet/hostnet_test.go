@@ -47,7 +47,11 @@ func inNamespace(t *testing.T) netlink.Link {
 	if err := netlink.LinkSetUp(uplink); err != nil {
 		t.Fatal(err)
 	}
-	for _, a := range []string{"192.168.50.11/24", "fd00:10::c0a8:320b/120"} {
+	addresses := []string{"192.168.50.11/24", "fd00:10::c0a8:320b/120"}
+	if _, err := os.Stat("/proc/sys/net/ipv6"); err != nil {
+		addresses = addresses[:1]
+	}
+	for _, a := range addresses {
 		addr := &netlink.Addr{IPNet: netOf(netip.MustParsePrefix(a)), Flags: 0x02}
 		if err := netlink.AddrAdd(uplink, addr); err != nil {
 			t.Fatal(err)
@@ -139,6 +143,25 @@ func TestSecondApplyAndNewProcessWriteNothing(t *testing.T) {
 	}
 	if n := apply(t, NewReconciler(), testState()); n != 0 {
 		t.Errorf("apply of a new process: %d writes", n)
+	}
+}
+
+// TestIPv4Only passes on a kernel booted with ipv6.disable=1, too.
+func TestIPv4Only(t *testing.T) {
+	gw := inNamespace(t)
+	s := testState()
+	s.GatewayAddresses, s.NodeAddresses = s.GatewayAddresses[:1], s.NodeAddresses[:1]
+	p := &s.Peers[0]
+	p.PodCIDRs, p.Gateways, p.NodeAddresses = p.PodCIDRs[:1], p.Gateways[:1], p.NodeAddresses[:1]
+	r := NewReconciler()
+	apply(t, r, s)
+	for _, iif := range []string{"", "flx-gw0"} {
+		if got := lookup(t, "10.10.1.7", iif); got.LinkIndex != gw.Attrs().Index {
+			t.Errorf("a peer's pod from %q is at interface %d, want the gateway port", iif, got.LinkIndex)
+		}
+	}
+	if n := apply(t, r, s); n != 0 {
+		t.Errorf("second apply: %d writes", n)
 	}
 }
 

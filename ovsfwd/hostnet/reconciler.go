@@ -263,12 +263,15 @@ func (p *pass) routeMessage(r route) *netlink.Route {
 
 func (p *pass) rules() {
 	for _, f := range model.Families() {
+		wanted := first(p.state.gatewayAddrs(), f).IsValid()
 		actual, err := netlink.RuleList(netlinkFamily(f))
+		if errors.Is(err, unix.EAFNOSUPPORT) && !wanted {
+			continue // a kernel booted with ipv6.disable=1 has none
+		}
 		if err != nil {
 			p.fail("list policy rules", err)
 			return
 		}
-		wanted := first(p.state.gatewayAddrs(), f).IsValid()
 		for i := range actual {
 			r := actual[i]
 			if r.Priority != p.state.RulePriority || r.Table != p.state.RouteTable {
