@@ -16,6 +16,7 @@ import (
 	"github.com/felixlike/felixlike/lab/probe"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 )
 
 // Bridge is the integration bridge that the agents make.
@@ -47,7 +48,9 @@ func newNode(ctx context.Context, r *record, f *fabric, spec *nodeSpec, dir stri
 	if err := ns.Do(n.configureUplink); err != nil {
 		return nil, errors.Join(fmt.Errorf("node %s: %w", spec.Name, err), n.stop())
 	}
-	n.ovs, err = ovsdaemon.Start(ctx, ovsdaemon.Options{Dir: n.OVSDir(), NetNS: ns.Path()})
+	n.ovs, err = ovsdaemon.Start(ctx, ovsdaemon.Options{
+		Dir: n.OVSDir(), NetNS: ns.Path(), Kernel: command.datapath != ovsdb.DatapathNetdev,
+	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("node %s: %w", spec.Name, err), n.stop())
 	}
