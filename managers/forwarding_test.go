@@ -171,32 +171,3 @@ func TestTunnelsToASharedAddress(t *testing.T) {
 		t.Errorf("left: %v, %v", m.claims, flows)
 	}
 }
-
-// TestNoTunnelToItself: an object that this machine has left behind under another name
-// claims what is this node's own.
-func TestNoTunnelToItself(t *testing.T) {
-	flows := flowGroups{}
-	m := NewTunnelManager("n1", pipeline.Node{GatewayPort: 2, TunnelPort: 1, GatewayMAC: make([]byte, 6), Mode: pipeline.Full}, flows)
-	node := func(name string, addresses ...string) model.Update {
-		n := &model.Node{Name: name, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.10.7.0/24")}}
-		for _, a := range addresses {
-			n.Addresses = append(n.Addresses, netip.MustParseAddr(a))
-		}
-		return model.NodeUpdate{Node: n}
-	}
-	leads := func(when, address string, want bool) {
-		t.Helper()
-		if has := strings.Contains(flows["peer old"], "dst="+address+" "); has != want {
-			t.Errorf("%s: a tunnel to %s: %v", when, address, has)
-		}
-	}
-	send(m, node("n1", "192.168.50.11", "fd00:50::11"), node("old", "192.168.50.11", "fd00:50::11"))
-	leads("same addresses", "192.168.50.11", false)
-	leads("same addresses", "fd00:50::11", false)
-	send(m, node("old", "192.168.50.12", "fd00:50::11"))
-	leads("one of two", "192.168.50.12", true)
-	leads("one of two", "10.10.7.0/24", true)
-	leads("one of two", "fd00:50::11", false)
-	send(m, node("n1", "192.168.50.13"))
-	leads("not any more", "fd00:50::11", true)
-}

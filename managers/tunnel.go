@@ -85,12 +85,11 @@ func (m *TunnelManager) claim(p *model.Node, claims bool) {
 // (a renamed node, its old object still there): the first by name has it, as it has
 // the host's route. Two tunnels for it would be at odds over the same flow, and
 // nothing new would be forwarded on this node. That of the tunnel's end leads to the
-// same end for both. What is this node's own leads to none of them, who may be itself
-// under the name of before: of two flows of one priority Open vSwitch takes any.
+// same end for both. One that is this node's own comes to it all the same (table 70).
 func (m *TunnelManager) reached(p *model.Node) *model.Node {
 	end, own := p.Address(model.IPv4), *p
 	own.Addresses = slices.DeleteFunc(slices.Clone(p.Addresses), func(a netip.Addr) bool {
-		return slices.Contains(m.self.Addresses, a) || a != end && len(m.claims[a]) > 0 && m.claims[a][0] != p.Name
+		return a != end && len(m.claims[a]) > 0 && m.claims[a][0] != p.Name
 	})
 	return &own
 }
