@@ -129,7 +129,9 @@ func either[T any](first bool, a, b T) T {
 func parseTerm(f openflow.Field, text string) (Term, error) {
 	switch f {
 	case openflow.CTState:
-		return parseState(text)
+		return parseFlags(f, states(), text)
+	case openflow.TCPFlags:
+		return parseFlags(f, []string{"fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns"}, text)
 	case openflow.IPFrag:
 		if text != "later" {
 			return Term{}, errForeign
@@ -198,9 +200,10 @@ func cmpErr(err error, tooBig bool) error {
 	return err
 }
 
-// parseState reads "+new-est" or a number with a mask.
-func parseState(text string) (Term, error) {
-	t := Term{Field: openflow.CTState}
+// parseFlags reads "+new-est", whose names are those of the bits from the lowest, or
+// a number with a mask.
+func parseFlags(f openflow.Field, names []string, text string) (Term, error) {
+	t := Term{Field: f}
 	if value, mask, found := strings.Cut(text, "/"); found {
 		v, err := parseWord(t.Field, value)
 		if err == nil {
@@ -219,9 +222,9 @@ func parseState(text string) (Term, error) {
 			name = name[:end]
 		}
 		text = text[1+len(name):]
-		i := slices.Index(states(), name)
+		i := slices.Index(names, name)
 		if i < 0 {
-			return t, fmt.Errorf("state %q: %w", name, errForeign)
+			return t, fmt.Errorf("flag %q: %w", name, errForeign)
 		}
 		bit := Ones(1).ShiftLeft(i)
 		if t.Mask = t.Mask.Or(bit); sign == '+' {

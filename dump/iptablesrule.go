@@ -108,7 +108,7 @@ func (p *savedText) option(negated bool) error {
 		return err
 	}
 	switch name {
-	case "-s", "-d", "-i", "-o", "--mark":
+	case "-s", "-d", "-i", "-o", "-p", "--mark", "--tcp-flags":
 	default:
 		if negated {
 			return errForeign
@@ -120,11 +120,13 @@ func (p *savedText) option(negated bool) error {
 	case "-i", "-o":
 		return p.device(side(name == "-i"), value, negated)
 	case "-p":
-		return p.protocol(value)
+		return p.protocol(value, negated)
 	case "-m":
 		return p.load(value)
 	case "--dport":
 		return p.ports(value)
+	case "--tcp-flags":
+		return p.tcpFlags(value, negated)
 	case "--match-set":
 		return p.set(value)
 	case "--ctstate":
@@ -194,9 +196,18 @@ func (p *savedText) device(s tables.Side, value string, negated bool) error {
 	return p.add(tables.MatchInterface{Side: s, Name: name, Negated: negated})
 }
 
-func (p *savedText) protocol(value string) error {
+func (p *savedText) protocol(value string, negated bool) error {
 	n, err := parseProtocol(value)
-	return cmp.Or(err, p.add(tables.MatchProtocol{Protocol: n}))
+	return cmp.Or(err, p.add(tables.MatchProtocol{Protocol: n, Negated: negated}))
+}
+
+// tcpFlags reads "FIN,SYN,RST,ACK SYN".
+func (p *savedText) tcpFlags(mask string, negated bool) error {
+	flags, err := p.value()
+	if err != nil || mask != "FIN,SYN,RST,ACK" || flags != "SYN" || p.module != "tcp" {
+		return errForeign
+	}
+	return p.add(tables.MatchSYN{Negated: negated})
 }
 
 // load takes the module of the options behind it. That of a protocol matches by
@@ -205,7 +216,8 @@ func (p *savedText) load(name string) error {
 	p.module = name
 	switch name {
 	case "tcp", "udp", "sctp":
-		if len(p.words) > 1 && p.words[0] == "--dport" {
+		if len(p.words) > 1 && slices.Contains([]string{"--dport", "--tcp-flags"}, p.words[0]) ||
+			len(p.words) > 2 && p.words[0] == "!" && p.words[1] == "--tcp-flags" {
 			return nil
 		}
 		return p.add(tables.MatchDestinationPorts{First: 0, Last: 65535})

@@ -18,11 +18,12 @@ func (p *nftRule) meta() error {
 	case p.accept("meta", "nfproto", "ipv6"):
 		return p.bind(model.IPv6)
 	case p.accept("meta", "l4proto"):
+		negated := p.not()
 		word := p.next(1)
 		if word == nil {
 			return errForeign
 		}
-		return p.protocol(word[0])
+		return p.protocol(word[0], negated)
 	case p.accept("meta", "mark", "set"):
 		value, mask, err := p.assignment("meta", "mark")
 		p.rule.Action = tables.SetMark{Value: value, Mask: mask}

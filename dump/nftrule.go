@@ -298,6 +298,9 @@ func parsePrefix(text string) (netip.Prefix, error) {
 // port reads "tcp dport 80-90", and "th dport" behind a match on the protocol.
 func (p *nftRule) port() error {
 	protocol := p.next(1)[0]
+	if protocol == "tcp" && p.accept("flags") {
+		return p.tcpFlags()
+	}
 	if !p.accept("dport") {
 		return errForeign
 	}
@@ -317,11 +320,34 @@ func (p *nftRule) port() error {
 		return errForeign
 	}
 	if protocol != "th" {
-		if err := p.protocol(protocol); err != nil {
+		if err := p.protocol(protocol, false); err != nil {
 			return err
 		}
 	}
 	return p.add(m)
+}
+
+// tcpFlags reads "!= syn / fin,syn,rst,ack", or as older tools print it,
+// "& (fin | syn | rst | ack) != syn".
+func (p *nftRule) tcpFlags() error {
+	const mask = "fin,syn,rst,ack"
+	var m tables.MatchSYN
+	if p.and() {
+		looked := ""
+		for len(p.words) > 0 && p.words[0] != "==" && p.words[0] != "!=" {
+			looked += p.next(1)[0]
+		}
+		if strings.ReplaceAll(strings.Trim(looked, "()"), "|", ",") != mask {
+			return errForeign
+		}
+		m.Negated = p.not()
+		if !p.accept("syn") {
+			return errForeign
+		}
+	} else if m.Negated = p.not(); !p.accept("syn", "/", mask) {
+		return errForeign
+	}
+	return cmp.Or(p.protocol("tcp", false), p.add(m))
 }
 
 func port(s string) (uint16, error) {
@@ -331,12 +357,12 @@ func port(s string) (uint16, error) {
 
 // protocol adds a match on the protocol, unless there is the same before: nft
 // leaves one out where "tcp dport" says it.
-func (p *nftRule) protocol(name string) error {
+func (p *nftRule) protocol(name string, negated bool) error {
 	n, err := parseProtocol(name)
 	if err != nil {
 		return err
 	}
-	m := tables.MatchProtocol{Protocol: n}
+	m := tables.MatchProtocol{Protocol: n, Negated: negated}
 	if slices.Contains(p.rule.Matches, tables.Match(m)) {
 		return nil
 	}

@@ -55,12 +55,15 @@ func (w *nftWriter) match(m tables.Match, later []tables.Match) {
 	case tables.MatchProtocol:
 		name := nftProtocol(m.Protocol)
 		for _, l := range later {
-			if _, ok := l.(tables.MatchDestinationPorts); ok {
+			switch l.(type) {
+			case tables.MatchDestinationPorts, tables.MatchSYN:
 				w.protocol = name
 				return
 			}
 		}
-		w.add("meta l4proto %s", name)
+		w.add("meta l4proto %s%s", nftNot(m.Negated), name)
+	case tables.MatchSYN:
+		w.add("tcp flags %ssyn / fin,syn,rst,ack", nftNot(m.Negated))
 	case tables.MatchDestinationPorts:
 		ports := fmt.Sprint(m.First)
 		if m.First != m.Last {

@@ -14,7 +14,7 @@ func BenchmarkHashes(b *testing.B) {
 		c.Rules = append(c.Rules, Rule{
 			Matches: []Match{
 				MatchSet{Family: model.IPv4, Side: Source, Set: "a12-4"},
-				MatchProtocol{model.TCP},
+				MatchProtocol{Protocol: model.TCP},
 				MatchDestinationPorts{80 + n, 80 + n},
 			},
 			Action:  Accept{},

@@ -90,7 +90,14 @@ func (c *checker) match(m Match) error {
 		if m.Protocol == model.AnyProtocol {
 			return errors.New("a match on any protocol matches nothing")
 		}
-		c.protocol = m.Protocol
+		if !m.Negated {
+			c.protocol = m.Protocol
+		}
+		return nil
+	case MatchSYN:
+		if c.protocol != model.TCP {
+			return errors.New("a match on SYN needs a match on tcp before it")
+		}
 		return nil
 	case MatchDestinationPorts:
 		return c.ports(m)

@@ -49,7 +49,15 @@ func (s Side) String() string {
 }
 
 // MatchProtocol matches the transport protocol.
-type MatchProtocol struct{ Protocol model.Protocol }
+type MatchProtocol struct {
+	Protocol model.Protocol
+	Negated  bool
+}
+
+// MatchSYN matches the segments that ask for a connection: of FIN, SYN, RST and ACK
+// they have SYN alone (RFC 9293, section 3.5; --syn of iptables-extensions(8)). It
+// needs a MatchProtocol of TCP before it, also when it is negated.
+type MatchSYN struct{ Negated bool }
 
 // MatchDestinationPorts matches the destination port against an inclusive
 // range. It needs a MatchProtocol of TCP, UDP or SCTP before it.
@@ -129,6 +137,7 @@ type MatchMark struct {
 type MatchConnMark struct{ Value, Mask uint32 }
 
 func (MatchProtocol) isMatch()         {}
+func (MatchSYN) isMatch()              {}
 func (MatchDestinationPorts) isMatch() {}
 func (MatchSet) isMatch()              {}
 func (MatchPortSet) isMatch()          {}
@@ -140,6 +149,7 @@ func (MatchMark) isMatch()             {}
 func (MatchConnMark) isMatch()         {}
 
 func (m MatchProtocol) String() string         { return text(m) }
+func (m MatchSYN) String() string              { return text(m) }
 func (m MatchDestinationPorts) String() string { return text(m) }
 func (m MatchSet) String() string              { return text(m) }
 func (m MatchPortSet) String() string          { return text(m) }
@@ -151,7 +161,12 @@ func (m MatchMark) String() string             { return text(m) }
 func (m MatchConnMark) String() string         { return text(m) }
 
 func (m MatchProtocol) appendTo(b []byte) []byte {
-	return append(append(b, "proto "...), m.Protocol.String()...)
+	b = append(append(b, "proto "...), not(m.Negated)...)
+	return append(b, m.Protocol.String()...)
+}
+
+func (m MatchSYN) appendTo(b []byte) []byte {
+	return append(append(append(b, "tcp "...), not(m.Negated)...), "syn"...)
 }
 
 func (m MatchDestinationPorts) appendTo(b []byte) []byte {

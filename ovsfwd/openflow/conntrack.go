@@ -22,23 +22,6 @@ const (
 // ctStates are the names of the flags, from the lowest bit.
 func ctStates() []string { return []string{"new", "est", "rel", "rpl", "inv", "trk"} }
 
-// ctStateString writes "+" and "-" flags as ovs-ofctl does. Without a mask all
-// flags are compared.
-func ctStateString(value, mask []byte) string {
-	var b strings.Builder
-	for i, name := range ctStates() {
-		bit := uint64(1) << i
-		switch {
-		case mask != nil && number(mask)&bit == 0:
-		case number(value)&bit != 0:
-			b.WriteString("+" + name)
-		default:
-			b.WriteString("-" + name)
-		}
-	}
-	return b.String()
-}
-
 // CTState matches packets whose connection tracking state has the flags set
 // and lacks the flags clear.
 func (m Match) CTState(set, clear CTFlags) Match {

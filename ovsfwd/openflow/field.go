@@ -52,6 +52,9 @@ const (
 	NDTarget
 	NDSll
 	NDTll
+	TCPFlags
+
+	lastField = TCPFlags
 )
 
 // format is how a field's value is written.
@@ -64,6 +67,7 @@ const (
 	ip
 	flags
 	fragment
+	tcpFlags
 )
 
 // class is the upper half of an OXM header: whose numbering a field has.
@@ -115,8 +119,8 @@ func (f Field) spec() spec {
 		return f.registerSpec()
 	case PktMark, CTState, CTZone, CTMark, CTLabel, ConjID:
 		return f.metadataSpec()
-	case TCPSrc, TCPDst, UDPSrc, UDPDst, SCTPSrc, SCTPDst:
-		return f.portSpec()
+	case TCPSrc, TCPDst, UDPSrc, UDPDst, SCTPSrc, SCTPDst, TCPFlags:
+		return f.transportSpec()
 	}
 	return f.neighbourSpec()
 }
@@ -166,8 +170,8 @@ func (f Field) metadataSpec() spec {
 	return unknownSpec(f)
 }
 
-// portSpec describes the transport ports.
-func (f Field) portSpec() spec {
+// transportSpec describes the transport ports and the flags of TCP.
+func (f Field) transportSpec() spec {
 	switch f {
 	case TCPSrc:
 		return spec{openFlow, 13, 2, decimal, "tp_src", "tcp_src", "OXM_OF_TCP_SRC"}
@@ -181,6 +185,8 @@ func (f Field) portSpec() spec {
 		return spec{openFlow, 17, 2, decimal, "tp_src", "sctp_src", "OXM_OF_SCTP_SRC"}
 	case SCTPDst:
 		return spec{openFlow, 18, 2, decimal, "tp_dst", "sctp_dst", "OXM_OF_SCTP_DST"}
+	case TCPFlags:
+		return spec{openFlow, 42, 2, tcpFlags, "tcp_flags", "tcp_flags", "OXM_OF_TCP_FLAGS"}
 	}
 	return unknownSpec(f)
 }

@@ -4,8 +4,8 @@ import "slices"
 
 // Fields lists all fields, in the order of the constants.
 func Fields() []Field {
-	all := make([]Field, 0, NDTll)
-	for f := Reg0; f <= NDTll; f++ {
+	all := make([]Field, 0, lastField)
+	for f := Reg0; f <= lastField; f++ {
 		all = append(all, f)
 	}
 	return all

@@ -45,7 +45,9 @@ func (t term) valueString() string {
 		}
 		return strconv.FormatUint(number(t.value), 10)
 	case flags:
-		return ctStateString(t.value, t.mask)
+		return flagsString(ctStates(), t.value, t.mask)
+	case tcpFlags:
+		return flagsString(tcpFlagNames(), t.value, t.mask)
 	case fragment:
 		return "later"
 	}
@@ -73,6 +75,23 @@ func (s spec) header(masked bool) []byte {
 		h[3] *= 2
 	}
 	return h
+}
+
+// flagsString writes "+" and "-" flags as ovs-ofctl does, which have names from the
+// lowest bit. Without a mask all flags are compared.
+func flagsString(names []string, value, mask []byte) string {
+	var b strings.Builder
+	for i, name := range names {
+		bit := uint64(1) << i
+		switch {
+		case mask != nil && number(mask)&bit == 0:
+		case number(value)&bit != 0:
+			b.WriteString("+" + name)
+		default:
+			b.WriteString("-" + name)
+		}
+	}
+	return b.String()
 }
 
 func withMask(value string, mask []byte, render func([]byte) string) string {

@@ -22,7 +22,7 @@ func anyRule(targets ...string) *rapid.Generator[tables.Rule] {
 		family := rapid.SampledFrom(model.Families()).Draw(t, "family")
 		r := tables.Rule{Comment: anyComment().Draw(t, "comment")}
 		kinds := map[string]bool{}
-		for _, kind := range rapid.SliceOfN(rapid.IntRange(0, 9), 0, 5).Draw(t, "kinds") {
+		for _, kind := range rapid.SliceOfN(rapid.IntRange(0, 10), 0, 5).Draw(t, "kinds") {
 			m, once := anyMatch(t, kind, family)
 			if kinds[once] {
 				continue
@@ -51,7 +51,9 @@ func anyMatch(t *rapid.T, kind int, family model.Family) (matches []tables.Match
 		first, last := rapid.SampledFrom(edges).Draw(t, "first"), rapid.SampledFrom(edges).Draw(t, "last")
 		return []tables.Match{p, ports(min(first, last), max(first, last))}, "protocol"
 	case 1:
-		return []tables.Match{proto(rapid.SampledFrom([]model.Protocol{model.ICMP, model.TCP, model.UDP, model.ICMPv6, model.SCTP}).Draw(t, "protocol"))}, "protocol"
+		p := proto(rapid.SampledFrom([]model.Protocol{model.ICMP, model.TCP, model.UDP, model.ICMPv6, model.SCTP}).Draw(t, "protocol"))
+		p.Negated = negated
+		return []tables.Match{p}, "protocol"
 	case 2:
 		return []tables.Match{tables.MatchSet{Family: family, Side: side, Set: ipsets.Name(rapid.SampledFrom([]model.GroupID{"aweb", "nblock"}).Draw(t, "set"), family)}}, ""
 	case 3:
@@ -65,6 +67,8 @@ func anyMatch(t *rapid.T, kind int, family model.Family) (matches []tables.Match
 		return []tables.Match{tables.MatchConnMark{Value: mask & 0x10000011, Mask: mask}}, ""
 	case 8:
 		return []tables.Match{tables.MatchConnOriginal{}}, ""
+	case 9:
+		return []tables.Match{proto(model.TCP), tables.MatchSYN{Negated: negated}}, "protocol"
 	case 6:
 		return []tables.Match{tables.MatchConnState{States: tables.ConnState(rapid.IntRange(1, 15).Draw(t, "states"))}}, ""
 	}

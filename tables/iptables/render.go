@@ -21,7 +21,7 @@ const interfaceChars = "._-@:"
 // checkText refuses rules that the text cannot express.
 func checkText(r tables.Rule) error {
 	var h header
-	ports := 0
+	transport := 0
 	for _, m := range r.Matches {
 		var err error
 		switch m := m.(type) {
@@ -31,9 +31,10 @@ func checkText(r tables.Rule) error {
 			err = h.take(h.address(m.Side), "prefix of the "+m.Side.String(), m.String())
 		case tables.MatchInterface:
 			err = errors.Join(checkInterface(m.Name), h.take(h.device(m.Side), "interface on one side", m.String()))
-		case tables.MatchDestinationPorts:
-			if ports++; ports > 1 {
-				err = errors.New("iptables takes one match on destination ports in a rule")
+		case tables.MatchDestinationPorts, tables.MatchSYN:
+			// Both are options of the protocol's module.
+			if transport++; transport > 1 {
+				err = errors.New("iptables takes one match on destination ports, or on SYN, in a rule")
 			}
 		case tables.MatchLocal, tables.MatchForwarded, tables.MatchConnSource, tables.MatchConnDNAT, tables.MatchLoop:
 			err = fmt.Errorf("only the nftables driver matches %q", m)
@@ -119,7 +120,7 @@ func (n naming) render(r tables.Rule, hash string) string {
 			// --mark for that of the module which they have loaded last.
 			connmarks.WriteString("-m connmark --mark " + masked(m.Value, m.Mask) + " ")
 		case tables.MatchProtocol:
-			h.protocol = "-p " + protocol(m.Protocol) + " "
+			h.protocol = not(m.Negated) + "-p " + protocol(m.Protocol) + " "
 		case tables.MatchPrefix:
 			// Every packet has an address: the tools do not print it.
 			if m.Prefix.Bits() > 0 {
@@ -147,6 +148,8 @@ func (n naming) module(m tables.Match, r tables.Rule) string {
 	switch m := m.(type) {
 	case tables.MatchDestinationPorts:
 		return portMatch(m, r)
+	case tables.MatchSYN:
+		return "-m tcp " + not(m.Negated) + "--tcp-flags FIN,SYN,RST,ACK SYN "
 	case tables.MatchSet:
 		return fmt.Sprintf("-m set --match-set %s %s ", n.set(m.Set), m.Side)
 	case tables.MatchPortSet:

@@ -60,6 +60,8 @@ func randomMatches(t *rapid.T, f model.Family) []tables.Match {
 	return rapid.SampledFrom([][]tables.Match{
 		{protocol},
 		{proto(model.ICMPv6)},
+		{tables.MatchProtocol{Protocol: protocol.Protocol, Negated: true}},
+		{proto(model.TCP), tables.MatchSYN{Negated: negated}},
 		{protocol, ports(first, last)},
 		{protocol, ports(first, first)},
 		{tables.MatchSet{Family: f, Side: randomSide(t), Set: ipsets.Name(model.GroupID(set), f)}},

@@ -26,6 +26,16 @@ const (
 // ipCTDirOriginal is IP_CT_DIR_ORIGINAL of linux/netfilter/nf_conntrack_tuple_common.h.
 const ipCTDirOriginal = 0
 
+// The flags of a TCP segment, and where they are (RFC 9293, section 3.1).
+const (
+	tcpFlagsOffset = 13
+
+	tcpFIN = 0x01
+	tcpSYN = 0x02
+	tcpRST = 0x04
+	tcpACK = 0x10
+)
+
 // interfaceNameSize is IFNAMSIZ of linux/if.h, with the closing NUL.
 const interfaceNameSize = 16
 
@@ -64,7 +74,11 @@ func (e *encoder) match(m tables.Match) error {
 	switch m := m.(type) {
 	case tables.MatchProtocol:
 		e.meta(unix.NFT_META_L4PROTO, reg1)
-		e.compare(unix.NFT_CMP_EQ, byte(m.Protocol))
+		e.compare(equality(m.Negated), byte(m.Protocol))
+	case tables.MatchSYN:
+		e.payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, tcpFlagsOffset, 1, reg1)
+		e.mask([]byte{tcpFIN | tcpSYN | tcpRST | tcpACK}, []byte{0})
+		e.compare(equality(m.Negated), tcpSYN)
 	case tables.MatchDestinationPorts:
 		e.ports(m)
 	case tables.MatchSet:

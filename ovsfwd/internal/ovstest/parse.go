@@ -92,7 +92,9 @@ func (f *Flow) parseMatch(word string) error {
 		f.Priority = uint16(n)
 		return err
 	case "ct_state":
-		return f.parseState(value)
+		return f.parseFlags(name, value, []string{"new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"})
+	case "tcp_flags":
+		return f.parseFlags(name, value, []string{"fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns"})
 	}
 	if !hasValue {
 		fields, known := protocolWords()[name]
@@ -125,19 +127,20 @@ func (f *Flow) parseMatch(word string) error {
 	return nil
 }
 
-func (f *Flow) parseState(text string) error {
+// parseFlags reads flags that have names from the lowest bit.
+func (f *Flow) parseFlags(field, text string, names []string) error {
 	value, mask := new(big.Int), new(big.Int)
 	for _, flag := range stateFlag.FindAllString(text, -1) {
-		i := slices.Index([]string{"new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"}, flag[1:])
+		i := slices.Index(names, flag[1:])
 		if i < 0 {
-			return fmt.Errorf("unknown state %q", flag)
+			return fmt.Errorf("%s: unknown flag %q", field, flag)
 		}
 		mask.SetBit(mask, i, 1)
 		if flag[0] == '+' {
 			value.SetBit(value, i, 1)
 		}
 	}
-	f.Match["ct_state"] = Bits{value, mask}
+	f.Match[field] = Bits{value, mask}
 	return nil
 }
 
