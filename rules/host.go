@@ -87,9 +87,8 @@ func (r *Renderer) fromSwitch(h Host) tables.Chain {
 			Action:  tables.Drop{}, Comment: "no service has this address",
 		})
 	}
-	c.Rules = append(c.Rules, tables.Rule{
-		Matches: []tables.Match{markedAllowed()}, Action: tables.Accept{}, Comment: "another backend has let it through",
-	})
+	// By another backend, that is.
+	c.Rules = append(c.Rules, goOn(markedAllowed())...)
 	for _, f := range model.Families() {
 		c.Rules = append(c.Rules, tables.Rule{
 			Matches: []tables.Match{
@@ -178,12 +177,10 @@ func (r *Renderer) rewritten(h Host) tables.Chain {
 // connections go on, new ones have to wait, lest their sources are bound to
 // something else.
 func HostGuard(gateway string) []tables.Chain {
-	guard := Guard(gateway)
-	guard[0].Rules[0] = tables.Rule{
+	return guard(gateway, []tables.Rule{{
 		Matches: []tables.Match{tables.MatchConnState{States: tables.StateEstablished | tables.StateRelated}},
 		Action:  tables.Accept{}, Comment: "connections go on",
-	}
-	return guard
+	}})
 }
 
 func (r *Renderer) in() tables.Match {

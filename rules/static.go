@@ -42,26 +42,40 @@ func (r *Renderer) forward() tables.Chain {
 	return tables.Chain{
 		Name: ChainForward,
 		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityForward},
-		Rules: []tables.Rule{
-			allowedBefore(),
-			{
+		Rules: append(allowedBefore(),
+			tables.Rule{
 				Matches: []tables.Match{r.in()},
 				Action:  tables.Goto{Chain: ChainFromPods}, Comment: "from a pod or the tunnel",
 			},
-			{
+			tables.Rule{
 				Matches: []tables.Match{r.out()},
 				Action:  tables.Goto{Chain: ChainFromOutside}, Comment: "from outside to a pod",
 			},
-		},
+		),
 	}
 }
 
 // allowedBefore lets the packets of connections through that policy has let
 // through before. To be established is not enough: see MarkAllowed.
-func allowedBefore() tables.Rule {
-	return tables.Rule{
-		Matches: []tables.Match{tables.MatchConnState{States: tables.StateEstablished | tables.StateRelated}, markedAllowed()},
-		Action:  tables.Accept{}, Comment: "connections that were allowed go on",
+func allowedBefore() []tables.Rule {
+	return goOn(tables.MatchConnState{States: tables.StateEstablished | tables.StateRelated}, markedAllowed())
+}
+
+// goOn accepts what the matches say of connections, except for segments that ask for
+// one: these are judged, whatever is known of their ports, since another connection
+// begins. To conntrack it is the old one where that has ended by a reset of the
+// server, or where nobody saw it end, and it has the mark of that.
+func goOn(known ...tables.Match) []tables.Rule {
+	tcp := func(negated bool) tables.Match { return tables.MatchProtocol{Protocol: model.TCP, Negated: negated} }
+	return []tables.Rule{
+		{
+			Matches: append([]tables.Match{tcp(false), tables.MatchSYN{Negated: true}}, known...),
+			Action:  tables.Accept{}, Comment: "TCP connections that were allowed go on",
+		},
+		{
+			Matches: append([]tables.Match{tcp(true)}, known...),
+			Action:  tables.Accept{}, Comment: "others that were allowed go on, and errors",
+		},
 	}
 }
 

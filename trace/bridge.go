@@ -56,11 +56,21 @@ func newFields(p Packet, port uint32, ethSrc, ethDst []byte) fields {
 		number(at[0], uint64(p.SourcePort))
 		number(at[1], uint64(p.Port))
 	}
+	switch {
+	case p.asks():
+		number(openflow.TCPFlags, tcpSYN)
+	case p.Protocol == model.TCP:
+		number(openflow.TCPFlags, tcpACK)
+	}
 	if p.Protocol == model.ICMPv6 {
 		number(openflow.ICMPv6Type, echoRequest)
 	}
 	return f
 }
+
+// tcpSYN is the flag of segments that ask for a connection, tcpACK that of all others
+// that are traced.
+const tcpSYN, tcpACK = 0x02, 0x10
 
 // echoRequest is the type of the ICMPv6 messages that are traced.
 const echoRequest = 128

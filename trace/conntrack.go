@@ -61,7 +61,7 @@ func newTracker(p Packet, begunByGateway bool) *tracker {
 	}
 	of := tuple{p.Source, p.Destination, uint64(p.Protocol), uint64(p.SourcePort), uint64(p.Port)}
 	switch p.Conn {
-	case Allowed:
+	case Allowed, Reopened:
 		t.connections[of] = k
 	case Answer:
 		t.connections[of.reversed()] = k

@@ -44,6 +44,9 @@ const (
 	Allowed Conn = "allowed"
 	// Answer: as Allowed, but the packet is one of the side that did not begin it.
 	Answer Conn = "answer"
+	// Reopened: the packet asks for a TCP connection, from the ports of one that
+	// policy has let through and that connection tracking remembers.
+	Reopened Conn = "reopened"
 	// Unjudged: established while there was no policy.
 	Unjudged Conn = "unjudged"
 	// Related: an ICMP error about a connection that policy has let through.
@@ -53,7 +56,7 @@ const (
 )
 
 // Conns lists the states.
-func Conns() []Conn { return []Conn{New, Allowed, Answer, Unjudged, Related, Invalid} }
+func Conns() []Conn { return []Conn{New, Allowed, Answer, Reopened, Unjudged, Related, Invalid} }
 
 // ParseConn returns the state of that name.
 func ParseConn(text string) (Conn, error) {
@@ -91,6 +94,14 @@ func (p Packet) check() (Packet, error) {
 	default:
 		return p, fmt.Errorf("packet %s: only tcp, udp, sctp and icmp are traced", p)
 	}
+	if p.Conn == Reopened && p.Protocol != model.TCP {
+		return p, fmt.Errorf("packet %s: only tcp asks for a connection that is %s", p, Reopened)
+	}
 	_, err := ParseConn(string(p.Conn))
 	return p, err
+}
+
+// asks reports whether the packet is a segment that asks for a TCP connection.
+func (p Packet) asks() bool {
+	return p.Protocol == model.TCP && (p.Conn == New || p.Conn == Reopened)
 }

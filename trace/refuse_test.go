@@ -182,7 +182,7 @@ func TestConnections(t *testing.T) {
 	p := packetOf(t, step, *deniedPair, model.IPv4)
 	for _, backend := range backends() {
 		sites := sitesOf(t, c, backend)
-		for conn, through := range map[Conn]bool{New: false, Allowed: true, Unjudged: false, Related: true, Invalid: false} {
+		for conn, through := range map[Conn]bool{New: false, Allowed: true, Reopened: false, Unjudged: false, Related: true, Invalid: false} {
 			p.Conn = conn
 			path, err := Follow(p, sites, nil)
 			if err != nil {
@@ -208,6 +208,7 @@ func TestPacketsThatAreNone(t *testing.T) {
 		{Source: a, Destination: b},
 		{Source: a, Destination: b, Protocol: 47},
 		{Source: a, Destination: b, Protocol: model.TCP, Conn: "old"},
+		{Source: a, Destination: b, Protocol: model.UDP, Conn: Reopened},
 	} {
 		if _, err := Follow(p, nil, nil); err == nil {
 			t.Errorf("%+v is taken", p)

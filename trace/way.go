@@ -294,7 +294,7 @@ func (s *Site) route(p Packet, in string) string {
 func hostConnOf(p Packet) hostConn {
 	c := hostConn{state: tables.StateNew, source: p.Source}
 	switch p.Conn {
-	case Allowed, Answer, Related:
+	case Allowed, Answer, Reopened, Related:
 		c.state, c.mark = tables.StateEstablished, rules.MarkAllowed
 	case Unjudged:
 		c.state = tables.StateEstablished

@@ -17,6 +17,11 @@ import (
 // the zero Addr. Only the socket is made on the namespace's thread, so that a slow
 // connect does not hold up others.
 func Connect(from *namespace.Namespace, source netip.Addr, to netip.AddrPort, timeout time.Duration) (*os.File, error) {
+	return ConnectFrom(from, netip.AddrPortFrom(source, 0), to, timeout)
+}
+
+// ConnectFrom is Connect from a port as well, unless it is 0.
+func ConnectFrom(from *namespace.Namespace, source, to netip.AddrPort, timeout time.Duration) (*os.File, error) {
 	domain := unix.AF_INET
 	if to.Addr().Is6() {
 		domain = unix.AF_INET6
@@ -32,7 +37,7 @@ func Connect(from *namespace.Namespace, source netip.Addr, to netip.AddrPort, ti
 	// Closing resets: source ports do not run out in TIME_WAIT.
 	err = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	if err == nil && source.IsValid() {
-		err = unix.Bind(fd, sockaddr(netip.AddrPortFrom(source, 0)))
+		err = unix.Bind(fd, sockaddr(source))
 	}
 	if err == nil {
 		err = unix.Connect(fd, sockaddr(to))

@@ -82,6 +82,33 @@ func afterAnswer(l *lab) (probe, *wire) {
 	return denied(l), l.pod1
 }
 
+// reopened opens a connection, closes it by policy, and opens it again: to a switch
+// that does not check sequence numbers it is still the one of before.
+func reopened(closing openflow.Flow) func(l *lab) (probe, *wire) {
+	return func(l *lab) (probe, *wire) {
+		const syn, ack = 2, 16
+		l.Run("ovs-appctl", "-t", l.Daemons.VSwitchdControl(), "dpctl/ct-disable-tcp-seq-chk")
+		there := func(flags byte, seq, ack uint32) probe {
+			p := l.segment("10.10.0.2", "10.10.0.3", 1000, 80, flags, seq, ack)
+			l.fromPod(0, l.pods[1].MAC, p)
+			return p
+		}
+		l.comes("opening", there(syn, 100, 0), l.pod1, 64)
+		p := l.segment("10.10.0.3", "10.10.0.2", 80, 1000, syn|ack, 500, 200)
+		l.fromPod(1, l.pods[0].MAC, p)
+		l.comes("answer", p, l.pod0, 64)
+		l.comes("established", there(ack, 200, 600), l.pod1, 64)
+		l.Run("ovs-ofctl", "-O", "OpenFlow15", "add-flow", "unix:"+l.Management(), closing.String())
+		l.comes("established, under policy", there(ack, 300, 600), l.pod1, 64)
+		return there(syn, 1<<30, 0), l.pod1
+	}
+}
+
+// asking picks the flows of a table for segments that ask for a connection.
+func asking(table uint8) func(openflow.Flow) bool {
+	return func(f openflow.Flow) bool { return f.Table == table && strings.Contains(f.String(), "tcp_flags") }
+}
+
 func guards() []guard {
 	known := anyOf(at(TableConntrackState, priorityNotAllowed, priorityRelated),
 		at(TableAdminIngress, priorityAdminNotAllowed), at(TableIngress, priorityJudgeAgain))
@@ -99,6 +126,19 @@ func guards() []guard {
 			name: "the state comes back before the admin tier", is: at(TableAdminIngress, priorityAdminNotAllowed), admin: true,
 			policy: []openflow.Flow{fromPod0(), {Table: TableAdminIngress, Priority: 14000, Match: openflow.IPv4().Bits(openflow.Reg1, 4, exactMark)}},
 			try:    afterAnswer,
+		},
+		{
+			name: "opened again, past egress policy", is: asking(TableConntrackState),
+			try: reopened(isolateEgress("10.10.0.2")),
+		},
+		{
+			name: "opened again, past ingress policy when an egress rule commits", is: asking(TableIngress),
+			policy: []openflow.Flow{fromPod0()}, try: reopened(closed1()),
+		},
+		{
+			name: "opened again, past the admin tier when an egress rule commits", is: asking(TableAdminIngress), admin: true,
+			policy: []openflow.Flow{fromPod0()},
+			try:    reopened(openflow.Flow{Table: TableAdminIngress, Priority: 14000, Match: openflow.IPv4().Bits(openflow.Reg1, 4, exactMark)}),
 		},
 		{
 			// Pod 1 may send to nobody, and pod 0 takes nothing.

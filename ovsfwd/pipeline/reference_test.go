@@ -119,6 +119,8 @@ func whyExtra(f ovstest.Flow) string {
 		return "tunnel only from a peer, with sources that are the peer's: in place of F002"
 	case is(TableL3Forwarding, priorityPeerAddress):
 		return "a peer's own address goes through the tunnel too"
+	case has("tcp_flags"):
+		return "a segment that asks for a connection is judged, whatever is known of its ports"
 	case is(TableConntrackState, priorityHalf):
 		return "a NodePort answers a peer that came by the underlay through the tunnel"
 	case is(TableConntrackState, priorityInvalid):

@@ -9,6 +9,8 @@ package pipeline
 //	table=31,priority=235,ct_state=+inv+trk,ip,reg0=0x80000/0x80000,nw_dst=OWN actions=goto_table:40
 //	table=31,priority=230,ct_state=+inv+trk,ct_mark=0x20,ip actions=drop                     (and ipv6, as all here)
 //	table=31,priority=221,ct_state=-new+rel+trk,ct_label=0/ALLOWED,ip actions=set_field:0x400000/0x400000->reg0,ct_clear,goto_table:40
+//	table=31,priority=222,ct_state=-new+est-rpl+trk,tcp,tcp_flags=+syn-ack actions=ct_clear,goto_table:40
+//	table=31,priority=222,ct_state=-new+est+rpl+trk,tcp,tcp_flags=+syn-ack actions=set_field:0x400000/0x400000->reg0,ct_clear,goto_table:40
 //	table=31,priority=220,ct_state=-new+est-rpl+trk,ct_label=0/ALLOWED,ip actions=ct_clear,goto_table:40
 //	table=31,priority=220,ct_state=-new+est+rpl+trk,ct_label=0/ALLOWED,ip actions=set_field:0x400000/0x400000->reg0,ct_clear,goto_table:40
 //	table=31,priority=210,ct_state=-new+trk,ct_mark=0x20,ip,reg0=0x1/0xffff actions=goto_table:40
@@ -20,16 +22,24 @@ package pipeline
 // ingress policy has judged: then whoever is denied needs but answer, by the same
 // ports, and the connection is established both ways (TestGuards).
 //
+// A segment that asks for a connection is judged, whatever is known of its ports: it
+// begins another connection. Connection tracking may take it for the old one, where
+// that has ended by a reset of the server, or where nobody saw it end.
+//
 // A peer node that uses a NodePort of this one comes by the underlay, and is
 // answered through the tunnel, as pods answer it: the switches at both ends see but
 // one half of the connection. OWN are this node's own addresses, from and to which
 // nothing is ever judged.
 
-import "github.com/felixlike/felixlike/ovsfwd/openflow"
+import (
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+)
 
 const (
 	priorityNotAllowed uint16 = 220
 	priorityRelated    uint16 = 221
+	priorityAsks       uint16 = 222
 	priorityInvalid    uint16 = 230
 	priorityHalf       uint16 = 235
 )
@@ -51,10 +61,16 @@ func conntrackStateBase(n Node) []openflow.Flow {
 
 		add(priorityRelated, notAllowed(ip.CTState(openflow.CTRel|openflow.CTTrk, openflow.CTNew)),
 			never, openflow.CTClear(), next)
-		add(priorityNotAllowed, notAllowed(ip.CTState(openflow.CTEst|openflow.CTTrk, openflow.CTNew|openflow.CTRpl)),
-			openflow.CTClear(), next)
-		add(priorityNotAllowed, notAllowed(ip.CTState(openflow.CTEst|openflow.CTRpl|openflow.CTTrk, openflow.CTNew)),
-			never, openflow.CTClear(), next)
+		known := func(m openflow.Match) openflow.Match {
+			return m.CTState(openflow.CTEst|openflow.CTTrk, openflow.CTNew|openflow.CTRpl)
+		}
+		answered := func(m openflow.Match) openflow.Match {
+			return m.CTState(openflow.CTEst|openflow.CTRpl|openflow.CTTrk, openflow.CTNew)
+		}
+		add(priorityAsks, known(asks(ip)), openflow.CTClear(), next)
+		add(priorityAsks, answered(asks(ip)), never, openflow.CTClear(), next)
+		add(priorityNotAllowed, notAllowed(known(ip)), openflow.CTClear(), next)
+		add(priorityNotAllowed, notAllowed(answered(ip)), never, openflow.CTClear(), next)
 
 		begun := ip.CTState(openflow.CTTrk, openflow.CTNew).CTMark(GatewayMark, exactMark)
 		add(priorityHigh, begun.Bits(openflow.Reg0, sourceGW, sourceMask), next)
@@ -69,6 +85,9 @@ func conntrackStateBase(n Node) []openflow.Flow {
 }
 
 const exactMark uint32 = 0xffffffff
+
+// asks narrows a match to segments that ask for a TCP connection.
+func asks(m openflow.Match) openflow.Match { return m.Protocol(model.TCP).SYN() }
 
 // notAllowed narrows a match to connections that are not allowed.
 func notAllowed(m openflow.Match) openflow.Match {

@@ -61,6 +61,8 @@ func connText(c trace.Conn) string {
 		return "of a connection that was allowed"
 	case trace.Answer:
 		return "answer in a connection that was allowed"
+	case trace.Reopened:
+		return "new connection from the ports of one that was allowed"
 	case trace.Unjudged:
 		return "of a connection that came to be without policy"
 	case trace.Related:

@@ -1,0 +1,182 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/lab"
+	"github.com/felixlike/felixlike/lab/traffic"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
+)
+
+const (
+	noIngress = `
+{kind: NetworkPolicy, metadata: {namespace: x, name: no-ingress}, spec: {podSelector: {matchLabels: {pod: a}}, policyTypes: [Ingress]}}
+`
+	noEgress = `
+{kind: NetworkPolicy, metadata: {namespace: x, name: no-egress}, spec: {podSelector: {matchExpressions: [{key: pod, operator: In, values: [b, c]}]}, policyTypes: [Egress]}}
+`
+)
+
+// TestNewConnectionFromAnOldPort ends connections that policy allowed, and opens new
+// ones from their ports when it denies them. Connection tracking takes them for the
+// old ones (of those that the server has reset, and those whose ends are gone
+// without a word); they are judged all the same. Once policy allows them again,
+// nothing stands in their way.
+func TestNewConnectionFromAnOldPort(t *testing.T) {
+	for _, backend := range backends() {
+		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
+			l := newLabWith(t, lab.Config{Backend: backend})
+			set(t, l, state(t, threeNodes))
+			pairs := oldPairs(t, l)
+			for _, policy := range []string{noEgress, noIngress, ""} {
+				set(t, l, state(t, threeNodes))
+				for _, p := range pairs {
+					p.openAndEnd(t)
+				}
+				if policy == "" {
+					break
+				}
+				if backend == felixlike.OpenFlow {
+					uncheckSequences(t, l)
+				}
+				set(t, l, state(t, threeNodes, policy))
+				for _, p := range pairs {
+					// The second one finds what the first one has left.
+					for range 2 {
+						if conn, err := p.connect(200 * time.Millisecond); err == nil {
+							t.Errorf("%s: open, under %s", p, policy)
+							conn.Close()
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// uncheckSequences has the switches let everything pass that is of a connection, as
+// after a change of the backend.
+func uncheckSequences(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	for _, name := range []string{"node1", "node2"} {
+		client := vswitchd.New(l.Node(name).OVSDir(), "netdev")
+		if err := client.DisableTCPSeqCheck(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// oldPair is a client and a server that connect again and again.
+type oldPair struct {
+	from, to *lab.Pod
+	family   model.Family
+	// port is the client's. If both ends vanish, it is another one each time.
+	port     uint16
+	listener *net.TCPListener
+	vanish   bool
+}
+
+// String names the pair.
+func (p *oldPair) String() string {
+	end := "reset"
+	if p.vanish {
+		end = "vanished"
+	}
+	return fmt.Sprintf("%s port %d -> %s, %s", p.from.Address(p.family), p.port, p.listener.Addr(), end)
+}
+
+// oldPairs has x/a serve x/b on its node, and x/c across the tunnel.
+func oldPairs(t *testing.T, l *lab.Lab) []*oldPair {
+	t.Helper()
+	var all []*oldPair
+	for _, from := range []string{"b", "c"} {
+		for _, f := range model.Families() {
+			for _, vanish := range []bool{false, true} {
+				p := &oldPair{from: l.Pod(pod(from)), to: l.Pod(pod("a")), family: f, port: 40000, vanish: vanish}
+				at := netip.AddrPortFrom(p.to.Address(f), uint16(8000+len(all)))
+				if err := p.to.Namespace().Do(func() (err error) {
+					p.listener, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
+					return err
+				}); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { p.listener.Close() })
+				all = append(all, p)
+			}
+		}
+	}
+	return all
+}
+
+func (p *oldPair) connect(timeout time.Duration) (*os.File, error) {
+	return traffic.ConnectFrom(p.from.Namespace(), netip.AddrPortFrom(p.from.Address(p.family), p.port), p.listener.Addr().(*net.TCPAddr).AddrPort(), timeout)
+}
+
+// openAndEnd opens a connection, by which a byte comes to the server, and ends it.
+func (p *oldPair) openAndEnd(t *testing.T) {
+	t.Helper()
+	if p.vanish {
+		p.port++
+	}
+	client, err := p.connect(patience)
+	if err != nil {
+		t.Fatalf("%s: %v", p, err)
+	}
+	defer client.Close()
+	if _, err := client.Write([]byte{'?'}); err != nil {
+		t.Fatal(err)
+	}
+	server, err := p.listener.AcceptTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	if _, err := server.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if p.vanish {
+		repair(t, server)
+		repair(t, client)
+		return
+	}
+	if err := server.SetLinger(0); err != nil {
+		t.Fatal(err)
+	}
+	server.Close()
+	// It has come when the client has heard of it.
+	if err := client.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
+		t.Fatalf("%s: after a reset: %v", p, err)
+	}
+}
+
+// repair has the kernel send nothing when the socket is closed (TCP_REPAIR, tcp(7)).
+func repair(t *testing.T, conn interface {
+	SyscallConn() (syscall.RawConn, error)
+},
+) {
+	t.Helper()
+	raw, err := conn.SyscallConn()
+	if err == nil {
+		controlErr := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_TCP, unix.TCP_REPAIR, 1) })
+		if err == nil {
+			err = controlErr
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
