@@ -57,8 +57,10 @@ func (w *nftWriter) match(m tables.Match, later []tables.Match) {
 		for _, l := range later {
 			switch l.(type) {
 			case tables.MatchDestinationPorts, tables.MatchSYN:
-				w.protocol = name
-				return
+				if !m.Negated {
+					w.protocol = name
+					return
+				}
 			}
 		}
 		w.add("meta l4proto %s%s", nftNot(m.Negated), name)

@@ -237,3 +237,35 @@ func TestMixedListing(t *testing.T) {
 		t.Error("a family is missing")
 	}
 }
+
+// Every version of nft lists the flags of TCP in its own way.
+func TestSYNAsListed(t *testing.T) {
+	for listed, want := range map[string]string{
+		"tcp flags != syn / fin,syn,rst,ack accept":             "proto tcp tcp !syn accept",
+		"tcp flags syn / fin,syn,rst,ack accept":                "proto tcp tcp syn accept",
+		"tcp flags & (fin | syn | rst | ack) != syn accept":     "proto tcp tcp !syn accept",
+		"tcp flags & (fin | syn | rst | ack) == syn accept":     "proto tcp tcp syn accept",
+		"tcp flags & fin,syn,rst,ack != syn accept":             "proto tcp tcp !syn accept",
+		"meta l4proto != tcp accept":                            "proto !tcp accept",
+		"tcp flags & (syn | ack) == syn accept":                 "",
+		"tcp flags syn accept":                                  "",
+		"tcp flags != syn / fin,syn,rst accept":                 "",
+		"tcp flags & (fin | syn | rst | ack) == syn,ack accept": "",
+	} {
+		r := parseNFTRule(listed)
+		if got := r.Rule.String(); want != "" && (r.Foreign != "" || got != want) || want == "" && r.Foreign != listed {
+			t.Errorf("%s: %q, foreign %q, want %q", listed, got, r.Foreign, want)
+		}
+	}
+	for saved, want := range map[string]string{
+		"-p tcp -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -j ACCEPT": "proto tcp tcp !syn accept",
+		"-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -j ACCEPT":   "proto tcp tcp syn accept",
+		"! -p tcp -j ACCEPT":                              "proto !tcp accept",
+		"-p tcp -m tcp --tcp-flags SYN,ACK SYN -j ACCEPT": "",
+	} {
+		r := parseSavedRule(saved, model.IPv4, nil)
+		if got := r.Rule.String(); want != "" && (r.Foreign != "" || got != want) || want == "" && r.Foreign != saved {
+			t.Errorf("%s: %q, foreign %q, want %q", saved, got, r.Foreign, want)
+		}
+	}
+}

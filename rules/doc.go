@@ -13,7 +13,7 @@
 //	prerouting (base chain, before conntrack)
 //	  in by a pod's own interface, around the switch . drop
 //	forward (base chain, hook forward)
-//	  of a connection marked as allowed ............. accept
+//	  of a connection marked as allowed, no SYN ..... accept
 //	  in by gw   goto from-pods
 //	  |            invalid .......................... drop
 //	  |            source address -> verdict map: the chain of the policies

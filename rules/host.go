@@ -88,7 +88,7 @@ func (r *Renderer) fromSwitch(h Host) tables.Chain {
 		})
 	}
 	// By another backend, that is.
-	c.Rules = append(c.Rules, goOn(markedAllowed())...)
+	c.Rules = append(c.Rules, goOn(tables.Accept{}, markedAllowed())...)
 	for _, f := range model.Families() {
 		c.Rules = append(c.Rules, tables.Rule{
 			Matches: []tables.Match{
@@ -149,14 +149,13 @@ func (r *Renderer) hostSources(h Host) tables.Chain {
 
 // rewritten drops what has got an address of this node for its source against
 // hostSources: by a rule that comes before, or while that chain was not there. What
-// another backend has let through goes on, whatever its source was made to be.
+// another backend has let through goes on, whatever its source was made to be; a
+// connection that is asked for from the ports of one of these would have its source.
 func (r *Renderer) rewritten(h Host) tables.Chain {
 	c := tables.Chain{
-		Name: ChainRewritten,
-		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: priorityRewritten},
-		Rules: []tables.Rule{
-			{Matches: []tables.Match{markedAllowed()}, Action: tables.Return{}, Comment: "was judged before"},
-		},
+		Name:  ChainRewritten,
+		Hook:  &tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: priorityRewritten},
+		Rules: goOn(tables.Return{}, markedAllowed()),
 	}
 	for _, p := range h.Node.PodCIDRs {
 		for _, concerned := range []tables.Match{
@@ -177,10 +176,7 @@ func (r *Renderer) rewritten(h Host) tables.Chain {
 // connections go on, new ones have to wait, lest their sources are bound to
 // something else.
 func HostGuard(gateway string) []tables.Chain {
-	return guard(gateway, []tables.Rule{{
-		Matches: []tables.Match{tables.MatchConnState{States: tables.StateEstablished | tables.StateRelated}},
-		Action:  tables.Accept{}, Comment: "connections go on",
-	}})
+	return guard(gateway, goOn(tables.Accept{}, known()))
 }
 
 func (r *Renderer) in() tables.Match {

@@ -259,7 +259,7 @@ func (w *netfilter) match(m tables.Match) (sets []Membership, because string, er
 	case tables.MatchSet, tables.MatchPortSet, tables.MatchLoop:
 		return w.lookup(m)
 	case tables.MatchProtocol:
-		ok = (p.Protocol == m.Protocol) != m.Negated
+		ok = (p.transport() == m.Protocol) != m.Negated
 	case tables.MatchSYN:
 		ok = p.asks() != m.Negated
 	case tables.MatchDestinationPorts:
@@ -304,9 +304,9 @@ func (w *netfilter) fails(m tables.Match) string {
 	switch m := m.(type) {
 	case tables.MatchProtocol:
 		if m.Negated {
-			return fmt.Sprintf("the protocol is %s", w.packet.Protocol)
+			return fmt.Sprintf("the protocol is %s", w.packet.transport())
 		}
-		return fmt.Sprintf("the protocol is %s, not %s", w.packet.Protocol, m.Protocol)
+		return fmt.Sprintf("the protocol is %s, not %s", w.packet.transport(), m.Protocol)
 	case tables.MatchDestinationPorts:
 		return fmt.Sprintf("the port is %d, not %s", w.packet.Port, model.PortRange{First: m.First, Last: m.Last, Protocol: w.packet.Protocol})
 	}

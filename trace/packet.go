@@ -101,6 +101,18 @@ func (p Packet) check() (Packet, error) {
 	return p, err
 }
 
+// transport is the protocol in the packet's IP header: an error is about a connection
+// of another.
+func (p Packet) transport() model.Protocol {
+	switch {
+	case p.Conn != Related:
+		return p.Protocol
+	case p.Family() == model.IPv6:
+		return model.ICMPv6
+	}
+	return model.ICMP
+}
+
 // asks reports whether the packet is a segment that asks for a TCP connection.
 func (p Packet) asks() bool {
 	return p.Protocol == model.TCP && (p.Conn == New || p.Conn == Reopened)

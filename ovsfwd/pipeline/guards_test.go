@@ -82,9 +82,10 @@ func afterAnswer(l *lab) (probe, *wire) {
 	return denied(l), l.pod1
 }
 
-// reopened opens a connection, closes it by policy, and opens it again: to a switch
-// that does not check sequence numbers it is still the one of before.
-func reopened(closing openflow.Flow) func(l *lab) (probe, *wire) {
+// reopened has pod 0 open a connection to pod 1, closes it by policy, and has one of
+// them open it again: to a switch that does not check sequence numbers it is still the
+// one of before.
+func reopened(from int, closing openflow.Flow) func(l *lab) (probe, *wire) {
 	return func(l *lab) (probe, *wire) {
 		const syn, ack = 2, 16
 		l.Run("ovs-appctl", "-t", l.Daemons.VSwitchdControl(), "dpctl/ct-disable-tcp-seq-chk")
@@ -100,8 +101,34 @@ func reopened(closing openflow.Flow) func(l *lab) (probe, *wire) {
 		l.comes("established", there(ack, 200, 600), l.pod1, 64)
 		l.Run("ovs-ofctl", "-O", "OpenFlow15", "add-flow", "unix:"+l.Management(), closing.String())
 		l.comes("established, under policy", there(ack, 300, 600), l.pod1, 64)
+		if from == 1 {
+			p := l.segment("10.10.0.3", "10.10.0.2", 80, 1000, syn, 1<<30, 0)
+			l.fromPod(1, l.pods[0].MAC, p)
+			return p, l.pod0
+		}
 		return there(syn, 1<<30, 0), l.pod1
 	}
+}
+
+// reopenedWithoutPolicy opens a connection again when the flows of policy are gone; an
+// egress rule is left, which gives the packet its state back.
+func reopenedWithoutPolicy(l *lab) (probe, *wire) {
+	l.Run("ovs-appctl", "-t", l.Daemons.VSwitchdControl(), "dpctl/ct-disable-tcp-seq-chk")
+	p := l.segment("10.10.0.2", "10.10.0.3", 1000, 80, 2, 100, 0)
+	l.fromPod(0, l.pods[1].MAC, p)
+	l.comes("opening", p, l.pod1, 64)
+	p = l.segment("10.10.0.3", "10.10.0.2", 80, 1000, 2|16, 500, 200)
+	l.fromPod(1, l.pods[0].MAC, p)
+	l.comes("answer", p, l.pod0, 64)
+	l.fence() // of allowed connections from now on
+	l.Run("ovs-ofctl", "-O", "OpenFlow15", "--strict", "del-flows", "unix:"+l.Management(), "table=110,priority=240,ip,reg0=0x10000/0x4010000")
+	l.Run("ovs-appctl", "-t", l.Daemons.VSwitchdControl(), "revalidator/purge")
+	p = l.segment("10.10.0.2", "10.10.0.3", 1000, 80, 16, 200, 600)
+	l.fromPod(0, l.pods[1].MAC, p)
+	l.comes("established", p, l.pod1, 64)
+	p = l.segment("10.10.0.2", "10.10.0.3", 1000, 80, 2, 1<<30, 0)
+	l.fromPod(0, l.pods[1].MAC, p)
+	return p, l.pod1
 }
 
 // asking picks the flows of a table for segments that ask for a connection.
@@ -129,16 +156,20 @@ func guards() []guard {
 		},
 		{
 			name: "opened again, past egress policy", is: asking(TableConntrackState),
-			try: reopened(isolateEgress("10.10.0.2")),
+			try: reopened(0, isolateEgress("10.10.0.2")),
 		},
 		{
-			name: "opened again, past ingress policy when an egress rule commits", is: asking(TableIngress),
-			policy: []openflow.Flow{fromPod0()}, try: reopened(closed1()),
+			name: "opened again by the other side, past its egress policy", is: asking(TableConntrackState),
+			try: reopened(1, isolateEgress("10.10.0.3")),
 		},
 		{
-			name: "opened again, past the admin tier when an egress rule commits", is: asking(TableAdminIngress), admin: true,
+			name: "opened again, past ingress policy when an egress rule commits", is: asking(TableL3Forwarding),
+			policy: []openflow.Flow{fromPod0()}, try: reopened(0, closed1()),
+		},
+		{
+			name: "opened again, past the admin tier when an egress rule commits", is: asking(TableL3Forwarding), admin: true,
 			policy: []openflow.Flow{fromPod0()},
-			try:    reopened(openflow.Flow{Table: TableAdminIngress, Priority: 14000, Match: openflow.IPv4().Bits(openflow.Reg1, 4, exactMark)}),
+			try:    reopened(0, openflow.Flow{Table: TableAdminIngress, Priority: 14000, Match: openflow.IPv4().Bits(openflow.Reg1, 4, exactMark)}),
 		},
 		{
 			// Pod 1 may send to nobody, and pod 0 takes nothing.
@@ -292,6 +323,9 @@ func guards() []guard {
 			},
 		},
 		{
+			name: "opened again, past policy whose flows have gone", is: asking(TableOutput), try: reopenedWithoutPolicy,
+		},
+		{
 			name: "an unknown address behind the tunnel of a peer", is: at(TableL3Forwarding, priorityUnknown),
 			try: func(l *lab) (probe, *wire) {
 				p := l.udpProbe("10.10.0.2", "10.10.0.99", 1000, 2000)
@@ -368,8 +402,8 @@ func TestOpenWithoutPolicy(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if gone := before - len(l.Flows()); gone != 2 {
-		t.Errorf("%d flows are removed, want one a family", gone)
+	if gone := before - len(l.Flows()); gone != 4 {
+		t.Errorf("%d flows are removed, want two a family", gone)
 	}
 	p := l.udpProbe("10.10.0.2", "10.10.0.3", 1000, 2000)
 	l.fromPod(0, l.pods[1].MAC, p)

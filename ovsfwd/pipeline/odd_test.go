@@ -67,6 +67,44 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
+// TestOpenedAgainByAnotherWay opens a connection between two pods directly, and again,
+// from the same port, through a Service, which is by the gateway port; and the other
+// way round. Answers take the way of the connection that is open, and not that of the
+// one that connection tracking remembers.
+func TestOpenedAgainByAnotherWay(t *testing.T) {
+	const syn, ack = 2, 16
+	for name, policy := range map[string][]openflow.Flow{"without policy": nil, "rules that commit": everybodyMay(2)} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, policy)
+			// As on a node whose connections came from another backend.
+			l.Run("ovs-appctl", "-t", l.Daemons.VSwitchdControl(), "dpctl/ct-disable-tcp-seq-chk")
+			for _, f := range families() {
+				for i := range 4 {
+					way, send, back := "directly", func(p probe) { l.fromPod(0, l.pods[1].MAC, p) }, l.pod0
+					if i%2 == 1 {
+						way, send, back = "through a Service", func(p probe) { l.fromGateway(l.pods[1].MAC, p) }, l.gw
+					}
+					seq := uint32(i+1) << 28
+					there := func(flags byte, ack uint32) {
+						p := l.segment(f.pod0, f.pod1, 1000, 80, flags, seq, ack)
+						send(p)
+						l.comes(way, p, l.pod1, 64)
+					}
+					answer := func(flags byte) {
+						p := l.segment(f.pod1, f.pod0, 80, 1000, flags, seq+500, seq+100)
+						l.fromPod(1, l.pods[0].MAC, p)
+						l.comes("answer to what was opened "+way, p, back, 64)
+					}
+					there(syn, 0)
+					answer(syn | ack)
+					there(ack, seq+600)
+					answer(ack)
+				}
+			}
+		})
+	}
+}
+
 // TestErrors sends ICMP errors about connections: those about allowed ones pass
 // whoever sends them, all others are judged as what they are.
 func TestErrors(t *testing.T) {

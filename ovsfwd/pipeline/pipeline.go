@@ -37,7 +37,8 @@
 //     (31, 85, 90), an answer or an ICMP error among them never allows it. Without
 //     the flows of policy nothing leaves but packets of allowed connections.
 //   - Packets of allowed connections, in both directions, and ICMP errors about
-//     them pass by the established flows of 45, 50, 85 and 90.
+//     them pass by the established flows of 45, 50, 85 and 90; but for a TCP segment
+//     that asks for a connection, which is judged whatever is known of its ports (31, 70).
 //   - Who is at the other end is told by address and port, never by the MAC
 //     address that a pod writes: table 70 sends what is for a local pod to its
 //     port, what is for a peer into the tunnel, and everything else of a pod to

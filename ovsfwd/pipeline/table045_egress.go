@@ -12,7 +12,8 @@ package pipeline
 //	table=61,priority=65000,ct_state=+new+trk,ip,nw_src=PODS,reg5=0,nw_frag=later actions=drop
 //	table=61,priority=0 actions=goto_table:70
 //
-// Table 31 has taken the state from packets of connections that are not allowed.
+// Table 31 has taken the state from packets of connections that are not allowed, and
+// from those that ask for one.
 // +rel are ICMP errors about allowed ones.
 //
 // The drop is there on the userspace datapath while a policy of an ordered tier

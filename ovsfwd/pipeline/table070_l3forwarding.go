@@ -11,6 +11,7 @@ package pipeline
 // In the full pipeline it says for every packet of a pod, and from the tunnel,
 // where its address leads:
 //
+//	table=70,priority=206,ct_state=-new+est,tcp,tcp_flags=+syn-ack actions=ct_clear,resubmit(,70)
 //	table=70,priority=205,ct_mark=0x20/0x20,ip,reg0=0/0x1 actions=set_field:GWMAC->eth_dst,goto_table:80
 //	table=70,priority=200,ip,reg0=0x80000/0x80000,nw_dst=IP actions=set_field:GWMAC->eth_src,set_field:MAC->eth_dst,goto_table:72
 //	table=70,priority=200,ip,reg0=0x80000/0x80000,nw_dst=OWN actions=set_field:GWMAC->eth_dst,goto_table:80
@@ -20,7 +21,9 @@ package pipeline
 //	table=70,priority=150,ip,reg0=0x80000/0x80000 actions=drop
 //	table=70,priority=100,ip,reg0=0x2/0xffff,dl_dst=00:00:00:00:00:00/01:00:00:00:00:00 actions=set_field:GWMAC->eth_dst,goto_table:80
 //
-// The first is for answers of connections that the gateway port began, from a pod
+// The first takes the state again from a segment that asks for a connection (see table
+// 31): an egress rule that commits has given it back. The second is for answers of
+// connections that the gateway port began, from a pod
 // or the tunnel: whoever they are for, the host has to undo its translation, which
 // the reference forgets of those from the tunnel and those to a peer.
 //
@@ -72,6 +75,7 @@ func l3ForwardingPeer(n Node, p *model.Node) []openflow.Flow {
 }
 
 const (
+	priorityAsksAgain     uint16 = 206
 	priorityBack          uint16 = 205
 	priorityPeerAddress   uint16 = 199
 	priorityLocalSwitched uint16 = 195
@@ -98,6 +102,7 @@ func l3ForwardingFull(n Node) []openflow.Flow {
 	// All but broadcast and multicast, which no table knows a port for.
 	unicast, group := make(net.HardwareAddr, 6), net.HardwareAddr{1, 0, 0, 0, 0, 0}
 	for _, ip := range ipFamilies() {
+		add(priorityAsksAgain, asks(ip).CTState(openflow.CTEst, openflow.CTNew), openflow.CTClear(), openflow.Resubmit(TableL3Forwarding))
 		// Neither source that is not the gateway has the lowest bit.
 		add(priorityBack, ip.Bits(openflow.Reg0, 0, sourceGW).CTMark(GatewayMark, GatewayMark),
 			toGateway, openflow.GotoTable(TableL2Forwarding))

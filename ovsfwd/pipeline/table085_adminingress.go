@@ -5,13 +5,11 @@ package pipeline
 //
 //	table=85,priority=64992,ip,reg0=0x1/0xffff,nw_src=OWN actions=goto_table:105           (and ipv6, as all here)
 //	table=85,priority=64991,ct_state=-new+est,ct_label=0/ALLOWED,ip actions=ct_clear,resubmit(,85)    (and +rel)
-//	table=85,priority=64991,ct_state=-new+est,tcp,tcp_flags=+syn-ack actions=ct_clear,resubmit(,85)
 //	table=85,priority=64990,ct_state=-new+est,ip actions=goto_table:105                    (and +rel)
 //	table=85,priority=0 actions=goto_table:90
 //
 // An egress rule that commits a connection gives the packet its state back,
-// which table 31 had taken: hence the second look at what is allowed, and at what
-// asks for a connection.
+// which table 31 had taken: hence the second look at what is allowed.
 
 import "github.com/felixlike/felixlike/ovsfwd/openflow"
 
@@ -33,20 +31,16 @@ func adminIngressBase(n Node) []openflow.Flow {
 }
 
 // judgeAgain makes the flows that take the state from packets of connections
-// that are not allowed, and from those that ask for one, so that the table's rules
-// judge them.
+// that are not allowed, so that the table's rules judge them.
 func judgeAgain(table uint8, priority uint16) []openflow.Flow {
 	var flows []openflow.Flow
-	add := func(m openflow.Match) {
-		flows = append(flows, openflow.Flow{
-			Table: table, Priority: priority, Match: m, Actions: []openflow.Action{openflow.CTClear(), openflow.Resubmit(table)},
-		})
-	}
 	for _, ip := range ipFamilies() {
 		for _, state := range []openflow.CTFlags{openflow.CTEst, openflow.CTRel} {
-			add(notAllowed(ip.CTState(state, openflow.CTNew)))
+			flows = append(flows, openflow.Flow{
+				Table: table, Priority: priority, Match: notAllowed(ip.CTState(state, openflow.CTNew)),
+				Actions: []openflow.Action{openflow.CTClear(), openflow.Resubmit(table)},
+			})
 		}
-		add(asks(ip).CTState(openflow.CTEst, openflow.CTNew))
 	}
 	return flows
 }

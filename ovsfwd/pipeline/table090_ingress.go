@@ -4,7 +4,6 @@ package pipeline
 // ingress, without any policy. Rules match the output port.
 //
 //	table=90,priority=211,ct_state=-new+est,ct_label=0/ALLOWED,ip actions=ct_clear,resubmit(,90)    (and +rel; and ipv6, as all here)
-//	table=90,priority=211,ct_state=-new+est,tcp,tcp_flags=+syn-ack actions=ct_clear,resubmit(,90)
 //	table=90,priority=210,ct_state=-new+est,ip actions=goto_table:101         (and +rel)
 //	table=90,priority=210,ip,nw_src=GWIP actions=goto_table:105
 //	table=90,priority=210,ip,reg0=0x1/0xffff,nw_src=OWN actions=goto_table:105

@@ -7,6 +7,7 @@ package pipeline
 //	table=110,priority=240,ip,reg0=0x10000/0x4010000 actions=set_field:0x4000000/0x4000000->reg0,resubmit(,110)    (of policy; and ipv6)
 //	table=110,priority=210,ct_label=0/ALLOWED,ip,reg0=0x4010000/0x4410000 actions=ct(commit,zone=65520,exec(set_field:ALLOWED/ALLOWED->ct_label)),output:NXM_NX_REG1[]    (full; and ipv6)
 //	table=110,priority=205,ct_label=0/ALLOWED,ip,reg0=0x10000/0x4010000 actions=drop                               (full; and ipv6)
+//	table=110,priority=205,tcp,tcp_flags=+syn-ack,reg0=0x10000/0x4010000 actions=drop                              (full; and tcp6)
 //	table=110,priority=200,ip,reg0=0x10000/0x10000 actions=output:NXM_NX_REG1[]    (and ipv6)
 //	table=110,priority=0 actions=drop
 //
@@ -65,6 +66,9 @@ func outputFull() []openflow.Flow {
 		}, openflow.Flow{
 			Table: TableOutput, Priority: priorityUnjudged,
 			Match: notAllowed(m).Bits(openflow.Reg0, outputKnown, outputKnown|judged),
+		}, openflow.Flow{
+			Table: TableOutput, Priority: priorityUnjudged,
+			Match: asks(m).Bits(openflow.Reg0, outputKnown, outputKnown|judged),
 		})
 	}
 	return flows
@@ -74,11 +78,13 @@ func outputFull() []openflow.Flow {
 // flows of policy, for a node that is to have none.
 func OpenWithoutPolicy() []openflow.FlowMod {
 	var changes []openflow.FlowMod
-	for _, m := range ipFamilies() {
-		changes = append(changes, openflow.FlowMod{
-			Command: openflow.DeleteMatching, Cookie: uint64(Owner) << 48, Key: "output without policy",
-			Flow: openflow.Flow{Table: TableOutput, Match: notAllowed(m).Bits(openflow.Reg0, outputKnown, outputKnown|judged)},
-		})
+	for _, ip := range ipFamilies() {
+		for _, m := range []openflow.Match{notAllowed(ip), asks(ip)} {
+			changes = append(changes, openflow.FlowMod{
+				Command: openflow.DeleteMatching, Cookie: uint64(Owner) << 48, Key: "output without policy",
+				Flow: openflow.Flow{Table: TableOutput, Match: m.Bits(openflow.Reg0, outputKnown, outputKnown|judged)},
+			})
+		}
 	}
 	return changes
 }

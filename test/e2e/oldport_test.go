@@ -13,6 +13,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/lab"
+	"github.com/felixlike/felixlike/lab/namespace"
 	"github.com/felixlike/felixlike/lab/traffic"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
@@ -77,14 +78,47 @@ func uncheckSequences(t *testing.T, l *lab.Lab) {
 	}
 }
 
+// TestOldPortsOverHandover opens connections through a NodePort, whose sources the
+// proxy hides behind the node's address, loses them without a word, and changes the
+// backend to one that never judges this node. Whoever comes back to the ports then
+// does not come as the node.
+func TestOldPortsOverHandover(t *testing.T) {
+	l := newLab(t)
+	set(t, l, state(t, threeNodes, newcomer))
+	runProxyFor(t, l, proxyModes()["nftables"], []service{{5, "e", "e"}})
+	var pairs []*oldPair
+	for _, f := range model.Families() {
+		p := &oldPair{port: 40000, vanish: true, to: netip.AddrPortFrom(l.Node("node1").Address(f), 30005)}
+		var err error
+		if p.from, p.source, err = l.Host("ip:"+outside, f); err != nil {
+			t.Fatal(err)
+		}
+		p.listen(t, l.Pod(pod("e")), netip.AddrPortFrom(l.Pod(pod("e")).Address(f), 80))
+		p.openAndEnd(t)
+		pairs = append(pairs, p)
+	}
+	for _, name := range []string{"node1", "node2", "node3"} {
+		change(t, l.Node(name), felixlike.OpenFlow)
+	}
+	set(t, l, state(t, threeNodes, newcomer, denyAll))
+	for _, p := range pairs {
+		if conn, err := p.connect(time.Second); err == nil {
+			t.Errorf("%s: open", p)
+			conn.Close()
+		}
+	}
+}
+
 // oldPair is a client and a server that connect again and again.
 type oldPair struct {
-	from, to *lab.Pod
-	family   model.Family
-	// port is the client's. If both ends vanish, it is another one each time.
-	port     uint16
+	from   *namespace.Namespace
+	source netip.Addr
+	// to is where the client finds the server.
+	to       netip.AddrPort
 	listener *net.TCPListener
-	vanish   bool
+	// port is the client's. If both ends vanish, it is another one each time.
+	port   uint16
+	vanish bool
 }
 
 // String names the pair.
@@ -93,25 +127,21 @@ func (p *oldPair) String() string {
 	if p.vanish {
 		end = "vanished"
 	}
-	return fmt.Sprintf("%s port %d -> %s, %s", p.from.Address(p.family), p.port, p.listener.Addr(), end)
+	return fmt.Sprintf("%s -> %s, %s", netip.AddrPortFrom(p.source, p.port), p.to, end)
 }
 
 // oldPairs has x/a serve x/b on its node, and x/c across the tunnel.
 func oldPairs(t *testing.T, l *lab.Lab) []*oldPair {
 	t.Helper()
 	var all []*oldPair
+	server := l.Pod(pod("a"))
 	for _, from := range []string{"b", "c"} {
+		client := l.Pod(pod(from))
 		for _, f := range model.Families() {
 			for _, vanish := range []bool{false, true} {
-				p := &oldPair{from: l.Pod(pod(from)), to: l.Pod(pod("a")), family: f, port: 40000, vanish: vanish}
-				at := netip.AddrPortFrom(p.to.Address(f), uint16(8000+len(all)))
-				if err := p.to.Namespace().Do(func() (err error) {
-					p.listener, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
-					return err
-				}); err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { p.listener.Close() })
+				at := netip.AddrPortFrom(server.Address(f), uint16(8000+len(all)))
+				p := &oldPair{from: client.Namespace(), source: client.Address(f), to: at, port: 40000, vanish: vanish}
+				p.listen(t, server, at)
 				all = append(all, p)
 			}
 		}
@@ -119,8 +149,19 @@ func oldPairs(t *testing.T, l *lab.Lab) []*oldPair {
 	return all
 }
 
+func (p *oldPair) listen(t *testing.T, server *lab.Pod, at netip.AddrPort) {
+	t.Helper()
+	if err := server.Namespace().Do(func() (err error) {
+		p.listener, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.listener.Close() })
+}
+
 func (p *oldPair) connect(timeout time.Duration) (*os.File, error) {
-	return traffic.ConnectFrom(p.from.Namespace(), netip.AddrPortFrom(p.from.Address(p.family), p.port), p.listener.Addr().(*net.TCPAddr).AddrPort(), timeout)
+	return traffic.ConnectFrom(p.from, netip.AddrPortFrom(p.source, p.port), p.to, timeout)
 }
 
 // openAndEnd opens a connection, by which a byte comes to the server, and ends it.

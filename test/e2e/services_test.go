@@ -141,10 +141,15 @@ func TestServices(t *testing.T) {
 // runProxy runs a proxy on all nodes until the test ends.
 func runProxy(t *testing.T, l *lab.Lab, mode func(t *testing.T, n *lab.Node, p proxy) (remove func())) {
 	t.Helper()
+	runProxyFor(t, l, mode, testedServices())
+}
+
+func runProxyFor(t *testing.T, l *lab.Lab, mode func(t *testing.T, n *lab.Node, p proxy) (remove func()), services []service) {
+	t.Helper()
 	for _, name := range []string{"node1", "node2", "node3"} {
 		for _, f := range model.Families() {
 			n := l.Node(name)
-			t.Cleanup(mode(t, n, newProxy(l, n, f, testedServices())))
+			t.Cleanup(mode(t, n, newProxy(l, n, f, services)))
 		}
 	}
 }
