@@ -88,7 +88,7 @@ func (r *Renderer) fromSwitch(h Host) tables.Chain {
 		})
 	}
 	// By another backend, that is.
-	c.Rules = append(c.Rules, goOn(tables.Accept{}, markedAllowed())...)
+	c.Rules = append(c.Rules, goOn(tables.Accept{}, "connections that were allowed go on", markedAllowed())...)
 	for _, f := range model.Families() {
 		c.Rules = append(c.Rules, tables.Rule{
 			Matches: []tables.Match{
@@ -155,7 +155,7 @@ func (r *Renderer) rewritten(h Host) tables.Chain {
 	c := tables.Chain{
 		Name:  ChainRewritten,
 		Hook:  &tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: priorityRewritten},
-		Rules: goOn(tables.Return{}, markedAllowed()),
+		Rules: goOn(tables.Return{}, "connections that were allowed go on", markedAllowed()),
 	}
 	for _, p := range h.Node.PodCIDRs {
 		for _, concerned := range []tables.Match{
@@ -176,7 +176,7 @@ func (r *Renderer) rewritten(h Host) tables.Chain {
 // connections go on, new ones have to wait, lest their sources are bound to
 // something else.
 func HostGuard(gateway string) []tables.Chain {
-	return guard(gateway, goOn(tables.Accept{}, known()))
+	return guard(gateway, goOn(tables.Accept{}, "connections go on", known()))
 }
 
 func (r *Renderer) in() tables.Match {

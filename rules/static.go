@@ -57,7 +57,9 @@ func (r *Renderer) forward() tables.Chain {
 
 // allowedBefore lets the packets of connections through that policy has let
 // through before. To be established is not enough: see MarkAllowed.
-func allowedBefore() []tables.Rule { return goOn(tables.Accept{}, known(), markedAllowed()) }
+func allowedBefore() []tables.Rule {
+	return goOn(tables.Accept{}, "connections that were allowed go on", known(), markedAllowed())
+}
 
 // known matches the packets of connections of which there were some before.
 func known() tables.Match {
@@ -68,16 +70,16 @@ func known() tables.Match {
 // ask for one: these are judged, whatever is known of their ports, since another
 // connection begins. To conntrack it is the old one where that has ended by a reset of
 // the server, or where nobody saw it end, and it has the mark of that.
-func goOn(action tables.Action, connections ...tables.Match) []tables.Rule {
+func goOn(action tables.Action, comment string, connections ...tables.Match) []tables.Rule {
 	tcp := func(negated bool) tables.Match { return tables.MatchProtocol{Protocol: model.TCP, Negated: negated} }
 	return []tables.Rule{
 		{
 			Matches: append([]tables.Match{tcp(false), tables.MatchSYN{Negated: true}}, connections...),
-			Action:  action, Comment: "TCP connections that were allowed go on",
+			Action:  action, Comment: "TCP " + comment,
 		},
 		{
 			Matches: append([]tables.Match{tcp(true)}, connections...),
-			Action:  action, Comment: "others that were allowed go on, and errors",
+			Action:  action, Comment: "other " + comment + ", and errors",
 		},
 	}
 }

@@ -118,13 +118,17 @@ func TestForgetInKernel(t *testing.T) {
 	udp := connection(unix.IPPROTO_UDP, "10.10.0.2:5", "10.10.0.3:80", "10.10.0.3:80", "10.10.0.2:5")
 	outside := connection(unix.IPPROTO_TCP, "203.0.113.9:5", "10.10.0.3:80", "10.10.0.3:80", "203.0.113.9:5")
 	service := connection(unix.IPPROTO_TCP, "10.10.0.2:5", "10.96.0.10:80", "10.10.0.3:8080", "10.10.0.2:5")
-	write(t, k, inKernel(udp), inKernel(outside), inKernel(service),
+	// Through a NodePort, as the node: one that goes on, one that nobody has answered.
+	hidden := connection(unix.IPPROTO_TCP, "203.0.113.9:6", node4+":30080", "10.10.0.3:8080", "10.10.0.1:6")
+	unanswered := connection(unix.IPPROTO_TCP, "203.0.113.9:7", node4+":30080", "10.10.0.3:8080", "10.10.0.1:7")
+	unanswered.State, unanswered.Replied = conntrack.StateSynSent, false
+	write(t, k, inKernel(udp), inKernel(outside), inKernel(service), inKernel(hidden), inKernel(unanswered),
 		inKernel(connection(unix.IPPROTO_TCP, "10.10.0.2:5", "10.10.0.3:80", "10.10.0.3:80", "10.10.0.2:5")),
 		inKernel(connection(unix.IPPROTO_TCP, "10.10.0.3:80", "10.10.1.2:5", "10.10.1.2:5", "10.10.0.3:80")))
-	if n, err := c.ForgetInKernel(t.Context()); err != nil || n != 3 {
+	if n, err := c.ForgetInKernel(t.Context()); err != nil || n != 4 {
 		t.Error(n, err)
 	}
-	wantKnown(t, k, 0, udp.Original, outside.Original, service.Original)
+	wantKnown(t, k, 0, udp.Original, outside.Original, service.Original, hidden.Original)
 	if err := k.Dump(func(one conntrack.Connection) {
 		if want := one.Original != udp.Original; (one.Mark&rules.MarkAllowed != 0) != want {
 			t.Errorf("%+v: marked as allowed, want %v", one, want)

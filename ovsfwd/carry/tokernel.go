@@ -175,6 +175,10 @@ func (s *sight) unseen(k *conntrack.Connection) bool {
 // that was allowed, or for its continuation. Of what is not TCP, whose packets all
 // look alike, it only takes the mark of what policy has let through. ToKernel writes
 // what goes on.
+//
+// It also forgets TCP connections to pods whose source the host has hidden behind its
+// own address, if nobody has answered yet, or they have ended: who asks again, from the
+// same port, would still have that address, and not be let in as the node.
 func (c *Carrier) ForgetInKernel(ctx context.Context) (int, error) {
 	forgotten := 0
 	s, err := c.look()
@@ -195,6 +199,8 @@ func forgetInKernel(kernel *conntrack.Kernel, s *sight) (int, error) {
 	var puts []conntrack.Put
 	err := kernel.Dump(func(k conntrack.Connection) {
 		switch {
+		case k.Zone == 0 && s.hidden(&k) && k.Original.Protocol == unix.IPPROTO_TCP && (!k.Replied || k.State > conntrack.StateLastAck):
+			doomed = append(doomed, k)
 		case k.Zone != 0 || !s.within(&k):
 		case k.Original.Protocol == unix.IPPROTO_TCP:
 			doomed = append(doomed, k)

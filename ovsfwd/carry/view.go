@@ -80,6 +80,12 @@ func (s *sight) within(k *conntrack.Connection) bool {
 	return s.behindBridge(k.Original.Src) && s.behindBridge(k.Original.Dst) && !k.Translated()
 }
 
+// hidden reports whether a connection is to a pod, and the host has put an address of
+// its own in the place of whoever opened it.
+func (s *sight) hidden(k *conntrack.Connection) bool {
+	return s.isPod(k.Reply.Src) && s.host[k.Reply.Dst] && !s.host[k.Original.Src]
+}
+
 // crossing is a connection as the bridge sees it.
 type crossing struct {
 	conntrack.Tuple

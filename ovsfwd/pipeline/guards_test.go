@@ -383,6 +383,26 @@ func TestGuards(t *testing.T) {
 	}
 }
 
+// TestPortsOfTheGateway: the host has begun a connection whose first packet did not
+// leave, since the flows of policy were gone. What a pod then sends by the same ports
+// is judged where it is for, and does not go to the host as if it were an answer, to be
+// allowed on its way there.
+func TestPortsOfTheGateway(t *testing.T) {
+	l := newLab(t, nil)
+	judging := "table=110,priority=240,ip,reg0=0x10000/0x4010000"
+	l.fence() // of allowed connections from now on
+	l.Run("ovs-ofctl", "-O", "OpenFlow15", "--strict", "del-flows", "unix:"+l.Management(), judging)
+	p := l.udpProbe("10.10.0.2", "10.10.0.3", 1000, 2000)
+	l.fromGateway(l.pods[1].MAC, p)
+	l.nowhere("without policy", p)
+	for _, f := range []string{judging + " actions=set_field:0x4000000/0x4000000->reg0,resubmit(,110)", closed1().String()} {
+		l.Run("ovs-ofctl", "-O", "OpenFlow15", "add-flow", "unix:"+l.Management(), f)
+	}
+	p = l.udpProbe("10.10.0.2", "10.10.0.3", 1000, 2000)
+	l.fromPod(0, l.pods[1].MAC, p)
+	l.nowhere("denied", p)
+}
+
 // TestOpenWithoutPolicy: what is removed on purpose does not close the node.
 func TestOpenWithoutPolicy(t *testing.T) {
 	l := newLab(t, nil)

@@ -12,7 +12,7 @@ package pipeline
 // where its address leads:
 //
 //	table=70,priority=206,ct_state=-new+est,tcp,tcp_flags=+syn-ack actions=ct_clear,resubmit(,70)
-//	table=70,priority=205,ct_mark=0x20/0x20,ip,reg0=0/0x1 actions=set_field:GWMAC->eth_dst,goto_table:80
+//	table=70,priority=205,ct_state=-new,ct_mark=0x20/0x20,ct_label=ALLOWED/ALLOWED,ip,reg0=0/0x1 actions=set_field:GWMAC->eth_dst,goto_table:80
 //	table=70,priority=200,ip,reg0=0x80000/0x80000,nw_dst=IP actions=set_field:GWMAC->eth_src,set_field:MAC->eth_dst,goto_table:72
 //	table=70,priority=200,ip,reg0=0x80000/0x80000,nw_dst=OWN actions=set_field:GWMAC->eth_dst,goto_table:80
 //	table=70,priority=195,ip,reg0=0x2/0xffff,dl_dst=MAC,nw_dst=IP actions=goto_table:80
@@ -23,9 +23,11 @@ package pipeline
 //
 // The first takes the state again from a segment that asks for a connection (see table
 // 31): an egress rule that commits has given it back. The second is for answers of
-// connections that the gateway port began, from a pod
-// or the tunnel: whoever they are for, the host has to undo its translation, which
-// the reference forgets of those from the tunnel and those to a peer.
+// connections that the gateway port began, from a pod or the tunnel: whoever they are
+// for, the host has to undo its translation, which the reference forgets of those from
+// the tunnel and those to a peer. They answer what has been allowed: with the mark
+// alone, a packet that only has the ports of one would leave by the gateway port, and be
+// allowed there, before the destination's policy has judged it.
 //
 // IP and MAC are those of a local pod, PODS this node's pod prefix, OWN its own
 // addresses. PEER stands below these: another node's object may claim one, as that of
@@ -104,8 +106,8 @@ func l3ForwardingFull(n Node) []openflow.Flow {
 	for _, ip := range ipFamilies() {
 		add(priorityAsksAgain, asks(ip).CTState(openflow.CTEst, openflow.CTNew), openflow.CTClear(), openflow.Resubmit(TableL3Forwarding))
 		// Neither source that is not the gateway has the lowest bit.
-		add(priorityBack, ip.Bits(openflow.Reg0, 0, sourceGW).CTMark(GatewayMark, GatewayMark),
-			toGateway, openflow.GotoTable(TableL2Forwarding))
+		answer := ip.CTState(0, openflow.CTNew).CTMark(GatewayMark, GatewayMark).CTLabel(AllowedLabel(), AllowedLabel())
+		add(priorityBack, answer.Bits(openflow.Reg0, 0, sourceGW), toGateway, openflow.GotoTable(TableL2Forwarding))
 		add(priorityUnknown, ip.Bits(openflow.Reg0, macRewrite, macRewrite))
 		add(priorityOutside, ip.Bits(openflow.Reg0, sourcePod, sourceMask).MaskedMAC(openflow.EthDst, unicast, group),
 			toGateway, openflow.GotoTable(TableL2Forwarding))

@@ -14,7 +14,8 @@ type Hits struct {
 	// Name is the rule's in its policy.
 	Name string
 	// Sessions are the connections that it allowed. One that is not answered
-	// counts anew with each of its first packets, as an unanswered UDP packet does.
+	// counts anew with each of its first packets, as an unanswered UDP packet does; a
+	// TCP connection from the ports of one that the switch still knows does not count.
 	Sessions uint64
 	// Packets and Bytes are those of its connections, or those that it denied.
 	Packets, Bytes uint64

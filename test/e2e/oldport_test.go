@@ -79,26 +79,35 @@ func uncheckSequences(t *testing.T, l *lab.Lab) {
 }
 
 // TestOldPortsOverHandover opens connections through a NodePort, whose sources the
-// proxy hides behind the node's address, loses them without a word, and changes the
-// backend to one that never judges this node. Whoever comes back to the ports then
-// does not come as the node.
+// proxy hides behind the node's address, ends them, and changes the backend to one that
+// never judges this node. Whoever comes back to the ports then does not come as the
+// node; what the server has reset opens again, as long as policy allows it.
 func TestOldPortsOverHandover(t *testing.T) {
 	l := newLab(t)
 	set(t, l, state(t, threeNodes, newcomer))
 	runProxyFor(t, l, proxyModes()["nftables"], []service{{5, "e", "e"}})
 	var pairs []*oldPair
 	for _, f := range model.Families() {
-		p := &oldPair{port: 40000, vanish: true, to: netip.AddrPortFrom(l.Node("node1").Address(f), 30005)}
+		p := oldPair{port: 40000, to: netip.AddrPortFrom(l.Node("node1").Address(f), 30005)}
 		var err error
 		if p.from, p.source, err = l.Host("ip:"+outside, f); err != nil {
 			t.Fatal(err)
 		}
 		p.listen(t, l.Pod(pod("e")), netip.AddrPortFrom(l.Pod(pod("e")).Address(f), 80))
+		vanishing := p
+		vanishing.vanish = true
+		pairs = append(pairs, &p, &vanishing)
+	}
+	for _, p := range pairs {
 		p.openAndEnd(t)
-		pairs = append(pairs, p)
 	}
 	for _, name := range []string{"node1", "node2", "node3"} {
 		change(t, l.Node(name), felixlike.OpenFlow)
+	}
+	for _, p := range pairs {
+		if !p.vanish {
+			p.openAndEnd(t)
+		}
 	}
 	set(t, l, state(t, threeNodes, newcomer, denyAll))
 	for _, p := range pairs {
