@@ -39,8 +39,9 @@ const (
 	// knocksPerSecond bounds how many connections are opened: it is the user's server
 	// that has to take them.
 	knocksPerSecond = 100
-	// returnTimeout bounds how long it may take to bring the first backend back.
-	returnTimeout = 2 * time.Minute
+	// changeTimeout bounds how long a change may take, also that which brings the first
+	// backend back.
+	changeTimeout = 2 * time.Minute
 	returnRetry   = 500 * time.Millisecond
 )
 
@@ -171,10 +172,10 @@ func (l *live) close() {
 	}
 }
 
-// bringBack brings the node back to the backend that it had. A change that was
-// interrupted goes on without us: until it is over, the agent refuses the next.
+// bringBack brings the node back to the backend that it had. A change that did not end
+// in time goes on without us: until it is over, the agent refuses the next.
 func (l *live) bringBack(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), returnTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), changeTimeout)
 	defer cancel()
 	for {
 		err := l.agent.SetBackend(ctx, l.first)
@@ -219,20 +220,23 @@ func (l *live) turn(ctx context.Context, backend string) error {
 }
 
 // change brings the node to a backend, and notes how long it took unless it was
-// there already.
+// there already. An interrupt does not end it: the agent would go on without us, or even
+// begin when the node has been brought back.
 func (l *live) change(ctx context.Context, backend string, r *LiveResult) error {
 	status, err := l.agent.Status(ctx)
 	if err != nil {
 		return err
 	}
 	begin := time.Now()
-	if err := l.agent.SetBackend(ctx, backend); err != nil {
+	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), changeTimeout)
+	defer cancel()
+	if err := l.agent.SetBackend(whole, backend); err != nil {
 		return err
 	}
 	if status.Backend != backend {
 		r.Handover = append(r.Handover, time.Since(begin).Seconds())
 	}
-	return nil
+	return ctx.Err()
 }
 
 // resultOf returns where the results of a backend are kept.
