@@ -128,10 +128,8 @@ func either[T any](first bool, a, b T) T {
 // parseTerm reads a value, perhaps with a mask.
 func parseTerm(f openflow.Field, text string) (Term, error) {
 	switch f {
-	case openflow.CTState:
-		return parseFlags(f, states(), text)
-	case openflow.TCPFlags:
-		return parseFlags(f, []string{"fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns"}, text)
+	case openflow.CTState, openflow.TCPFlags:
+		return parseFlags(f, text)
 	case openflow.IPFrag:
 		if text != "later" {
 			return Term{}, errForeign
@@ -200,9 +198,8 @@ func cmpErr(err error, tooBig bool) error {
 	return err
 }
 
-// parseFlags reads "+new-est", whose names are those of the bits from the lowest, or
-// a number with a mask.
-func parseFlags(f openflow.Field, names []string, text string) (Term, error) {
+// parseFlags reads "+new-est", or a number with a mask.
+func parseFlags(f openflow.Field, text string) (Term, error) {
 	t := Term{Field: f}
 	if value, mask, found := strings.Cut(text, "/"); found {
 		v, err := parseWord(t.Field, value)
@@ -222,7 +219,7 @@ func parseFlags(f openflow.Field, names []string, text string) (Term, error) {
 			name = name[:end]
 		}
 		text = text[1+len(name):]
-		i := slices.Index(names, name)
+		i := slices.Index(f.Flags(), name)
 		if i < 0 {
 			return t, fmt.Errorf("flag %q: %w", name, errForeign)
 		}
@@ -233,7 +230,3 @@ func parseFlags(f openflow.Field, names []string, text string) (Term, error) {
 	}
 	return t, nil
 }
-
-// states are the names of the states of connection tracking, from the lowest bit,
-// as far as we match them.
-func states() []string { return []string{"new", "est", "rel", "rpl", "inv", "trk"} }

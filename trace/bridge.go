@@ -58,19 +58,15 @@ func newFields(p Packet, port uint32, ethSrc, ethDst []byte) fields {
 	}
 	switch {
 	case p.asks():
-		number(openflow.TCPFlags, tcpSYN)
+		number(openflow.TCPFlags, uint64(openflow.TCPSYN))
 	case p.Protocol == model.TCP:
-		number(openflow.TCPFlags, tcpACK)
+		number(openflow.TCPFlags, uint64(openflow.TCPACK))
 	}
 	if p.Protocol == model.ICMPv6 {
 		number(openflow.ICMPv6Type, echoRequest)
 	}
 	return f
 }
-
-// tcpSYN is the flag of segments that ask for a connection, tcpACK that of all others
-// that are traced.
-const tcpSYN, tcpACK = 0x02, 0x10
 
 // echoRequest is the type of the ICMPv6 messages that are traced.
 const echoRequest = 128

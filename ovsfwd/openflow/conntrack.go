@@ -19,9 +19,6 @@ const (
 	CTTrk
 )
 
-// ctStates are the names of the flags, from the lowest bit.
-func ctStates() []string { return []string{"new", "est", "rel", "rpl", "inv", "trk"} }
-
 // CTState matches packets whose connection tracking state has the flags set
 // and lacks the flags clear.
 func (m Match) CTState(set, clear CTFlags) Match {

@@ -67,7 +67,6 @@ const (
 	ip
 	flags
 	fragment
-	tcpFlags
 )
 
 // class is the upper half of an OXM header: whose numbering a field has.
@@ -186,7 +185,7 @@ func (f Field) transportSpec() spec {
 	case SCTPDst:
 		return spec{openFlow, 18, 2, decimal, "tp_dst", "sctp_dst", "OXM_OF_SCTP_DST"}
 	case TCPFlags:
-		return spec{openFlow, 42, 2, tcpFlags, "tcp_flags", "tcp_flags", "OXM_OF_TCP_FLAGS"}
+		return spec{openFlow, 42, 2, flags, "tcp_flags", "tcp_flags", "OXM_OF_TCP_FLAGS"}
 	}
 	return unknownSpec(f)
 }

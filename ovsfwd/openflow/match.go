@@ -103,18 +103,13 @@ func (m Match) Port(f Field, value, mask uint16) Match {
 
 // The flags of a TCP segment that are looked at (RFC 9293, section 3.1).
 const (
-	tcpSYN = 0x02
-	tcpACK = 0x10
+	TCPSYN uint16 = 0x02
+	TCPACK uint16 = 0x10
 )
-
-// tcpFlagNames are the names of the flags, from the lowest bit.
-func tcpFlagNames() []string {
-	return []string{"fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns"}
-}
 
 // SYN matches the segments that ask for a connection: with SYN, without ACK. The
 // match has TCP for its protocol.
-func (m Match) SYN() Match { return m.with(TCPFlags, uint16Bytes(tcpSYN), uint16Bytes(tcpSYN|tcpACK)) }
+func (m Match) SYN() Match { return m.with(TCPFlags, uint16Bytes(TCPSYN), uint16Bytes(TCPSYN|TCPACK)) }
 
 // ConjID matches packets for which all dimensions of a conjunction matched.
 func (m Match) ConjID(id uint32) Match { return m.with(ConjID, uint32Bytes(id), nil) }

@@ -45,9 +45,7 @@ func (t term) valueString() string {
 		}
 		return strconv.FormatUint(number(t.value), 10)
 	case flags:
-		return flagsString(ctStates(), t.value, t.mask)
-	case tcpFlags:
-		return flagsString(tcpFlagNames(), t.value, t.mask)
+		return flagsString(t.field.Flags(), t.value, t.mask)
 	case fragment:
 		return "later"
 	}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -214,19 +215,15 @@ func (p *oldPair) openAndEnd(t *testing.T) {
 }
 
 // repair has the kernel send nothing when the socket is closed (TCP_REPAIR, tcp(7)).
-func repair(t *testing.T, conn interface {
-	SyscallConn() (syscall.RawConn, error)
-},
-) {
+func repair(t *testing.T, conn syscall.Conn) {
 	t.Helper()
 	raw, err := conn.SyscallConn()
-	if err == nil {
-		controlErr := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_TCP, unix.TCP_REPAIR, 1) })
-		if err == nil {
-			err = controlErr
-		}
-	}
 	if err != nil {
+		t.Fatal(err)
+	}
+	var refused error
+	err = raw.Control(func(fd uintptr) { refused = unix.SetsockoptInt(int(fd), unix.SOL_TCP, unix.TCP_REPAIR, 1) })
+	if err := cmp.Or(err, refused); err != nil {
 		t.Fatal(err)
 	}
 }

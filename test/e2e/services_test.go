@@ -144,6 +144,7 @@ func runProxy(t *testing.T, l *lab.Lab, mode func(t *testing.T, n *lab.Node, p p
 	runProxyFor(t, l, mode, testedServices())
 }
 
+// runProxyFor does so for some Services.
 func runProxyFor(t *testing.T, l *lab.Lab, mode func(t *testing.T, n *lab.Node, p proxy) (remove func()), services []service) {
 	t.Helper()
 	for _, name := range []string{"node1", "node2", "node3"} {
