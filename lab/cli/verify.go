@@ -31,7 +31,12 @@ every probe is tried with real packets. Each step gives one line of JSON on
 standard output; "got" has a character a probe: 1 through, 0 not through
 (refused, or no answer within --timeout), - not tried.
 
-Exit codes: 0 all as expected, 1 some probe was not, 2 anything else.`,
+A probe that the table lets through and that has no answer within --timeout is
+tried for ten seconds more. If it is answered then, it is late. More than 0.1 %
+of such probes are a failure: they are named per run, and so per backend.
+
+Exit codes: 0 all as expected; 1 some probe was not, or too many were late; 2
+anything else, also when a probe could not be tried.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			steps, err := readCases(cases)
@@ -89,28 +94,47 @@ func (o *options) verify(c *cobra.Command, steps []truthtable.Step, w io.Writer)
 	log := c.ErrOrStderr()
 	start := time.Now()
 	var wrong []verify.Disagreement
-	probes, expected, done := 0, 0, 0
+	var all verify.Tally
 	encoder := json.NewEncoder(w)
 	err = verify.Run(ctx, l, steps, verify.Options{Family: family, Timeout: o.timeout}, func(r verify.Outcome) error {
-		for _, p := range steps[done].Probes {
-			if p.Expect != nil {
-				expected++
-			}
-		}
-		done++
-		probes += len(r.Got)
+		all.Add(r)
 		wrong = append(wrong, r.Wrong...)
-		fmt.Fprintf(log, "%d/%d %s/%s step %d: %s, %d wrong, %d late (programmed in %s, probed in %s)\n", done, len(steps), r.Suite, r.Case, r.Step,
-			plural(len(r.Got), "probe"), len(r.Wrong), r.Late, r.Programming.Round(time.Millisecond), r.Probing.Round(time.Millisecond))
+		fmt.Fprintf(log, "%d/%d %s/%s step %d: %s, %s (programmed in %s, probed in %s)\n", all.Steps, len(steps), r.Suite, r.Case, r.Step,
+			plural(len(r.Got), "probe"), judgement(len(r.Wrong), r.Late, r.NotTried), r.Programming.Round(time.Millisecond), r.Probing.Round(time.Millisecond))
 		return encoder.Encode(r)
 	})
-	fmt.Fprintf(log, "%s, %s, %d with an expectation, %d wrong; IPv%s, timeout %s, backend %s; %s\n", plural(done, "step"), plural(probes, "probe"),
-		expected, len(wrong), family, o.timeout, o.config.Backend, time.Since(start).Round(100*time.Millisecond))
+	fmt.Fprintf(log, "backend %s: %s, %s, %d with an expectation, %s; IPv%s, timeout %s; %s\n", o.config.Backend, plural(all.Steps, "step"), plural(all.Probes, "probe"),
+		all.Expected, judgement(all.Wrong, all.Late, all.NotTried), family, o.timeout, time.Since(start).Round(100*time.Millisecond))
 	if perr := printDisagreements(log, wrong); err == nil {
 		err = perr
 	}
-	if len(wrong) > 0 {
-		err = errors.Join(err, fmt.Errorf("%s: %w", plural(len(wrong), "disagreement"), ErrDisagreement))
+	return verdictOf(all, err)
+}
+
+// judgement says how probes went.
+func judgement(wrong, late, notTried int) string {
+	text := fmt.Sprintf("%d wrong, %d late", wrong, late)
+	if notTried > 0 {
+		text += fmt.Sprintf(", %d NOT TRIED", notTried)
+	}
+	return text
+}
+
+// verdictOf returns the error of a table. What could not be done comes before what
+// was done and disagrees: then the table says less than it seems to.
+func verdictOf(all verify.Tally, err error) error {
+	late := all.TooLate()
+	if err != nil {
+		if all.Wrong > 0 {
+			err = errors.Join(err, errors.New(plural(all.Wrong, "disagreement")))
+		}
+		return errors.Join(err, late)
+	}
+	if all.Wrong > 0 {
+		err = fmt.Errorf("%s: %w", plural(all.Wrong, "disagreement"), ErrDisagreement)
+	}
+	if late != nil {
+		err = errors.Join(err, fmt.Errorf("%w: %w", late, ErrDisagreement))
 	}
 	return err
 }
@@ -138,12 +162,8 @@ func printDisagreements(w io.Writer, wrong []verify.Disagreement) error {
 			t.Row(fmt.Sprintf("... and %d more", len(wrong)-i))
 			break
 		}
-		got := "not tried"
-		if d.Result.Tried {
-			got = verdict(d.Result.Through)
-		}
 		p := d.Result.Probe
-		t.Row(d.Step, p.From, p.To, Port{Protocol: p.Protocol, Port: p.Port}, verdict(d.Expected), got, d.Result.Reason)
+		t.Row(d.Step, p.From, p.To, Port{Protocol: p.Protocol, Port: p.Port}, verdict(d.Expected), verdict(d.Result.Through), d.Result.Reason)
 	}
 	_, err := fmt.Fprintln(w, t)
 	return err

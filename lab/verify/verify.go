@@ -1,6 +1,7 @@
 // Package verify judges a lab by a truth table: it takes the steps in order,
 // brings the cluster to each, tries every probe with real packets, and compares
-// with what the table expects. It is tested by test/e2e.
+// with what the table expects. A Tally judges all steps together. It is tested
+// with a cluster that answers as told, and with real labs by test/e2e.
 package verify
 
 import (
@@ -25,8 +26,14 @@ type Outcome struct {
 	Got string `json:"got"`
 
 	Wrong []Disagreement `json:"-"`
-	// Late counts the probes that got their answer by Options.Patience only.
+	// Expected counts the probes with an expectation, Allowed those among them
+	// that the table lets through.
+	Expected, Allowed int `json:"-"`
+	// Late counts the allowed probes that Options.Timeout was too short for: they
+	// got their answer within Options.Patience.
 	Late int `json:"-"`
+	// NotTried counts the probes that say nothing: no packet of them was sent.
+	NotTried int `json:"-"`
 	// Programming and Probing are how long the two halves took.
 	Programming time.Duration `json:"-"`
 	Probing     time.Duration `json:"-"`
@@ -57,10 +64,20 @@ type Options struct {
 
 const defaultPatience = 10 * time.Second
 
+// ErrNotTried is in the error of Run when a probe was not tried, for whatever
+// reason: of such a probe nothing is known.
+var ErrNotTried = errors.New("not tried")
+
+// Cluster is what is judged: a lab.
+type Cluster interface {
+	SetState(ctx context.Context, s lab.State) error
+	Probe(ctx context.Context, probes []lab.Probe, timeout time.Duration) []lab.Result
+}
+
 // Run takes the steps in order and hands each outcome to report. A step whose
-// state could not be reached has no probe tried; the error is returned at the
-// end, after the other steps.
-func Run(ctx context.Context, l *lab.Lab, steps []truthtable.Step, options Options, report func(Outcome) error) error {
+// state could not be reached has no probe tried. Errors, and probes that were not
+// tried, are returned at the end, after the other steps.
+func Run(ctx context.Context, l Cluster, steps []truthtable.Step, options Options, report func(Outcome) error) error {
 	if options.Family == 0 {
 		options.Family = model.IPv4
 	}
@@ -83,7 +100,7 @@ func Run(ctx context.Context, l *lab.Lab, steps []truthtable.Step, options Optio
 	return errors.Join(errs...)
 }
 
-func runStep(ctx context.Context, l *lab.Lab, step *truthtable.Step, options Options) (Outcome, error) {
+func runStep(ctx context.Context, l Cluster, step *truthtable.Step, options Options) (Outcome, error) {
 	o := Outcome{Suite: step.Suite, Case: step.Case, Step: step.Step}
 	probes, err := Probes(step, options.Family)
 	if err != nil {
@@ -95,37 +112,63 @@ func runStep(ctx context.Context, l *lab.Lab, step *truthtable.Step, options Opt
 		Nodes: objects.Nodes, Namespaces: objects.Namespaces, Pods: objects.Pods, Policies: objects.Policies,
 	})
 	o.Programming = time.Since(start)
-	results := make([]lab.Result, len(probes))
+	var results []lab.Result
 	if err == nil {
 		start = time.Now()
 		results = l.Probe(ctx, probes, options.Timeout)
 		o.Late = insist(ctx, l, step, results, options.Patience)
 		o.Probing = time.Since(start)
 	} else {
-		for i := range results {
-			results[i] = lab.Result{Probe: probes[i], Reason: "state not reached"}
+		for _, p := range probes {
+			results = append(results, lab.Result{Probe: p, Reason: "state not reached"})
 		}
 	}
+	return o, errors.Join(err, o.compare(step, results))
+}
+
+// compare fills in what the results say. It returns an error that names the first
+// probe that was not tried.
+func (o *Outcome) compare(step *truthtable.Step, results []lab.Result) error {
 	got := make([]byte, len(results))
+	var err error
 	for i, r := range results {
 		got[i] = r.Char()
-		if expect := step.Probes[i].Expect; err == nil && expect != nil && (!r.Tried || r.Through != *expect) {
+		expect := step.Probes[i].Expect
+		if expect != nil {
+			o.Expected++
+			if *expect {
+				o.Allowed++
+			}
+		}
+		switch {
+		case !r.Tried:
+			o.NotTried++
+			if err == nil {
+				err = fmt.Errorf("probe %s -> %s %s/%d: %w: %s", r.Probe.From, r.Probe.To, r.Probe.Protocol, r.Probe.Port, ErrNotTried, r.Reason)
+			}
+		case expect != nil && r.Through != *expect:
 			o.Wrong = append(o.Wrong, Disagreement{Step: step.String(), Result: r, Expected: *expect})
 		}
 	}
 	o.Got = string(got)
-	return o, err
+	if o.NotTried > 1 {
+		err = fmt.Errorf("%d of %d probes, the first: %w", o.NotTried, len(results), err)
+	}
+	return err
 }
 
 // insist tries probes again that should have had an answer and have none, and
 // returns how many of them get one. A refusal is an answer.
-func insist(ctx context.Context, l *lab.Lab, step *truthtable.Step, results []lab.Result, patience time.Duration) (late int) {
+func insist(ctx context.Context, l Cluster, step *truthtable.Step, results []lab.Result, patience time.Duration) (late int) {
 	var again []lab.Probe
 	var index []int
 	for i, r := range results {
 		if expect := step.Probes[i].Expect; expect != nil && *expect && r.Tried && r.Reason == probe.NoAnswer {
 			again, index = append(again, r.Probe), append(index, i)
 		}
+	}
+	if len(again) == 0 {
+		return 0
 	}
 	for i, r := range l.Probe(ctx, again, patience) {
 		if r.Through {

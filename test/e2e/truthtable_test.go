@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"os"
 	"testing"
 
@@ -90,9 +91,10 @@ func readSteps(t *testing.T, path string) []truthtable.Step {
 // the lab is in its state.
 func judge(t *testing.T, l *lab.Lab, steps []truthtable.Step, family model.Family, also ...func(*truthtable.Step, verify.Outcome)) {
 	t.Helper()
-	late, done := 0, 0
+	done := 0
+	var all verify.Tally
 	err := verify.Run(t.Context(), l, steps, verify.Options{Family: family}, func(o verify.Outcome) error {
-		late += o.Late
+		all.Add(o)
 		for _, f := range also {
 			f(&steps[done], o)
 		}
@@ -104,10 +106,10 @@ func judge(t *testing.T, l *lab.Lab, steps []truthtable.Step, family model.Famil
 		}
 		return nil
 	})
-	if late > 0 {
-		t.Logf("%d probes got an answer only when they were tried for longer", late)
+	if all.Late > 0 {
+		t.Logf("%d of %d allowed probes got an answer only when they were tried for longer", all.Late, all.Allowed)
 	}
-	if err != nil {
+	if err := errors.Join(err, all.TooLate()); err != nil {
 		t.Fatal(err)
 	}
 }
