@@ -8,7 +8,7 @@ LINTER   := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 # All but the tests that bring up whole clusters.
 FAST = $(shell go list ./... | grep -v /test/)
 
-.PHONY: help demo test test-cluster test-conformance check build image manifests lint setup bench report-screenshots microbench clean
+.PHONY: help demo test test-random test-cluster test-conformance check build image manifests lint setup bench report-screenshots microbench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,10 @@ demo: setup build ## watch NetworkPolicy on real packets, under one backend afte
 # The end-to-end tests build what they test: a cached result may be of another agent.
 test: setup build ## run all tests: units, real kernel and Open vSwitch, truth tables, spoofing, properties (many minutes)
 	@scripts/gotest -count=1 -timeout 30m ./...
+
+# The other targets draw the same at each run (internal/seeded).
+test-random: setup build ## property tests with fresh seeds, for BUDGET seconds (600): finds what fixed seeds miss
+	@scripts/test-random $(or $(BUDGET),600)
 
 check: setup build ## formatting, vet, and the tests that need no cluster (three minutes)
 	@scripts/format

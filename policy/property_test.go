@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
+	"github.com/felixlike/felixlike/internal/seeded"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/policy"
 	"github.com/felixlike/felixlike/policy/oracle"
@@ -86,7 +87,7 @@ func run(t *rapid.T, e *policy.Engine, m *policytest.Model, steps []step) {
 // TestEngineAgreesWithOracle judges packets by the models of both nodes and by
 // the oracle.
 func TestEngineAgreesWithOracle(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeded.Check(t, func(t *rapid.T) {
 		c := policytest.Cluster(t)
 		models := map[string]*policytest.Model{}
 		for _, n := range c.Nodes {
@@ -107,7 +108,7 @@ func TestEngineAgreesWithOracle(t *testing.T) {
 // flushes anywhere, and compares with an engine that only ever saw the second
 // and flushed once.
 func TestAnyOrderEndsInOneModel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeded.Check(t, func(t *rapid.T) {
 		before, after := policytest.Cluster(t), policytest.Cluster(t)
 		e, m := policy.New("node1"), policytest.NewModel()
 		run(t, e, m, sets(before))
@@ -140,7 +141,7 @@ func TestAnyOrderEndsInOneModel(t *testing.T) {
 
 // TestDeletingEverythingLeavesNothing checks that the engine forgets.
 func TestDeletingEverythingLeavesNothing(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeded.Check(t, func(t *rapid.T) {
 		c := policytest.Cluster(t)
 		e, m := policy.New("node1"), policytest.NewModel()
 		run(t, e, m, sets(c))

@@ -5,12 +5,14 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/felixlike/felixlike/internal/seeded"
 )
 
 // TestTable does to a table and to a map the same things, on both sides of
 // fewEntries, and compares; a loop removes the entries it is at.
 func TestTable(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeded.Check(t, func(t *rapid.T) {
 		var got table[int, string]
 		want := map[int]string{}
 		for range rapid.IntRange(0, 60).Draw(t, "steps") {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/felixlike/felixlike/internal/seeded"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 )
@@ -145,7 +146,7 @@ func addressIn(p netip.Prefix, host uint64) netip.Addr {
 // Every sequence of updates ends in the chains that a fresh tree of the same
 // keys has; every key reaches its own verdict, and what is no key none.
 func TestAddressTreeProperties(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
+	seeded.Check(t, func(rt *rapid.T) {
 		prefix := netip.MustParsePrefix(rapid.SampledFrom([]string{
 			"10.10.0.0/24", "10.10.4.0/22", "0.0.0.0/0", "fd00:10:244:1::/120", "fd00:10:244:1::/64", "::/0",
 		}).Draw(rt, "prefix"))
@@ -188,7 +189,7 @@ func TestAddressTreeProperties(t *testing.T) {
 }
 
 func TestInterfaceTreeProperties(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
+	seeded.Check(t, func(rt *rapid.T) {
 		names := rapid.StringMatching(rapid.SampledFrom([]string{`fx-[a-c]{0,2}-[0-9a-f]{1,8}`, `[ab*+@_]{1,15}`, `cali[0-9a-f]{11}`}).Draw(rt, "shape"))
 		renderer := NewRenderer("flx-gw0", IPTablesNameLength)
 		tree := renderer.InterfaceTree(model.Egress)

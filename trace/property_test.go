@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
+	"github.com/felixlike/felixlike/internal/seeded"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/policy/policytest"
@@ -16,7 +17,7 @@ import (
 // TestTracersAgree: over random clusters and packets, what each backend wants does
 // with a packet what the policies say of it.
 func TestTracersAgree(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
+	seeded.Check(t, func(rt *rapid.T) {
 		c := policytest.Cluster(rt)
 		c.Pods = slices.DeleteFunc(c.Pods, func(p *corev1.Pod) bool { return p.Status.Phase != corev1.PodRunning })
 		packets := policytest.Packets(rt, c)

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/internal/seeded"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/policy"
 	"github.com/felixlike/felixlike/policy/policytest"
@@ -23,7 +24,7 @@ func TestTrimmedObjectsMeanTheSame(t *testing.T) {
 		kindNamespace: {name: kindNamespace, trim: trimmed(trimNamespace), decode: decodeNamespace},
 		kindPod:       {name: kindPod, trim: trimmed(trimPod), decode: decodePod},
 	}
-	rapid.Check(t, func(t *rapid.T) {
+	seeded.Check(t, func(t *rapid.T) {
 		c := policytest.Cluster(t)
 		whole, left := policy.New("node1"), policy.New("node1")
 		var problems, problemsLeft []model.Problem

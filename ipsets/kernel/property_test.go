@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/felixlike/felixlike/internal/seeded"
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 )
@@ -110,7 +111,7 @@ func tamper(rt *rapid.T, w wish) string {
 // wanted in the end is what the kernel has, and a restart writes nothing.
 func TestSequencesOfUpdates(t *testing.T) {
 	ns := newNamespace(t)
-	rapid.Check(t, func(rt *rapid.T) {
+	seeded.Check(t, func(rt *rapid.T) {
 		ns.run(t, "ipset", "destroy")
 		s := New(Options{NetNS: ns.fd})
 		defer func() { _ = s.Close() }()

@@ -6,11 +6,12 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/felixlike/felixlike/internal/seeded"
 	"github.com/felixlike/felixlike/model"
 )
 
 func TestPortMasksCoverTheRange(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeded.Check(t, func(t *rapid.T) {
 		first := rapid.Uint16().Draw(t, "first")
 		last := rapid.Uint16Range(first, 65535).Draw(t, "last")
 		masks := portMasks(model.PortRange{Protocol: model.UDP, First: first, Last: last})

@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/felixlike/felixlike/internal/seeded"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -22,7 +23,7 @@ func TestPrioritiesOfTheReference(t *testing.T) {
 }
 
 func TestPrioritiesFall(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeded.Check(t, func(t *rapid.T) {
 		tier := rapid.SampledFrom([]orderedTier{adminPriorities(), baselinePriorities(), {10, 3, 2, 8}}).Draw(t, "tier")
 		rules := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) ordered {
 			return ordered{

@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/felixlike/felixlike/internal/seeded"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
@@ -19,7 +20,7 @@ import (
 // decide with the model, and the flows with those of a store that was told
 // everything at once.
 func TestFlowsAgreeWithTheModel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeded.Check(t, func(t *rapid.T) {
 		w := newWorld()
 		s, r := newStore(w.families...)
 		for range rapid.IntRange(1, 40).Draw(t, "changes") {
@@ -41,7 +42,7 @@ func TestFlowsAgreeWithTheModel(t *testing.T) {
 
 // TestDeletingEverythingLeavesNothing says that a store forgets.
 func TestDeletingEverythingLeavesNothing(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeded.Check(t, func(t *rapid.T) {
 		w := newWorld()
 		s, r := newStore(w.families...)
 		for range 30 {
@@ -106,7 +107,7 @@ func (t *refusing) Apply(context.Context) (openflow.Result, error) {
 // made of are set aside, their pods are closed, and everything else is as
 // without the refusal.
 func TestRefusedFlowsCloseTheirPods(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeded.Check(t, func(t *rapid.T) {
 		w := newWorld()
 		s, r := newStore(w.families...)
 		for range 30 {

@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/felixlike/felixlike/internal/seeded"
 )
 
 func TestMinimal(t *testing.T) {
@@ -51,7 +53,7 @@ func TestMinimal(t *testing.T) {
 // longest common subsequence has.
 func TestMinimalProperties(t *testing.T) {
 	list := rapid.SliceOfN(rapid.SampledFrom(letters("abcdefgh")), 0, 24)
-	rapid.Check(t, func(t *rapid.T) {
+	seeded.Check(t, func(t *rapid.T) {
 		old, wanted := list.Draw(t, "old"), list.Draw(t, "wanted")
 		script := Minimal(old, wanted)
 		if got := carryOut(old, wanted, script); !slices.Equal(got, wanted) {
@@ -129,7 +131,7 @@ func commonLength(a, b []string) int {
 // something goes and something comes, one step does both.
 func TestStepsProperties(t *testing.T) {
 	list := rapid.SliceOfN(rapid.SampledFrom(letters("abcdefgh")), 0, 24)
-	rapid.Check(t, func(t *rapid.T) {
+	seeded.Check(t, func(t *rapid.T) {
 		old, wanted := list.Draw(t, "old"), list.Draw(t, "wanted")
 		script := Minimal(old, wanted)
 		got := slices.Clone(old)

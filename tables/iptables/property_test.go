@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/felixlike/felixlike/internal/seeded"
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
@@ -103,7 +104,7 @@ func anyComment() *rapid.Generator[string] {
 func TestAnyRuleReadsBack(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v Variant) {
 		h := newHost(t, v)
-		rapid.Check(t, func(r *rapid.T) {
+		seeded.Check(t, func(r *rapid.T) {
 			table := h.open(t)
 			table.UpdateChain(tables.Chain{Name: "target", Rules: rapid.SliceOfN(anyRule(), 0, 5).Draw(r, "target")})
 			table.UpdateChain(tables.Chain{
@@ -149,7 +150,7 @@ func TestRandomChains(t *testing.T) {
 		h.others(t)
 		theirs := h.state(t)
 		table := h.open(t)
-		rapid.Check(t, func(r *rapid.T) {
+		seeded.Check(t, func(r *rapid.T) {
 			names := []string{"a", "b", "target"}
 			for _, name := range names {
 				rules := ruleOf
@@ -263,7 +264,7 @@ func addWanted(table *Table, p place, name string, want map[string][]string) {
 
 // Quoting and splitting are each other's inverse, whatever the text.
 func TestQuoteAndWords(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeded.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(`[ -~]*`).Draw(t, "text")
 		got := Words("-m comment --comment " + quote(text) + " -j X")
 		if diff := cmp.Diff([]string{"-m", "comment", "--comment", text, "-j", "X"}, got); diff != "" {

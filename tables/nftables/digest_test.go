@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
+	"github.com/felixlike/felixlike/internal/seeded"
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
@@ -95,7 +96,7 @@ func TestPredictionEchoAndDumpAgree(t *testing.T) {
 	table := ns.open(t)
 	loadTargets(table)
 	bodies, forms := map[string]string{}, map[string]string{}
-	rapid.Check(t, func(r *rapid.T) {
+	seeded.Check(t, func(r *rapid.T) {
 		filter := tables.Chain{Name: "filter", Rules: rapid.SliceOfN(randomRule(false), 1, 20).Draw(r, "filter")}
 		nat := tables.Chain{
 			Name: "nat", Hook: &tables.Hook{Type: tables.HookNAT, Point: tables.HookPostrouting},

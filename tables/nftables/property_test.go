@@ -12,6 +12,7 @@ import (
 	"go4.org/netipx"
 	"pgregory.net/rapid"
 
+	"github.com/felixlike/felixlike/internal/seeded"
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
@@ -32,7 +33,7 @@ func TestRandomChains(t *testing.T) {
 		}
 		return r
 	})
-	rapid.Check(t, func(r *rapid.T) {
+	seeded.Check(t, func(r *rapid.T) {
 		table.UpdateChain(tables.Chain{Name: "target"})
 		want := map[string][]string{"target": nil}
 		fewest := 0
@@ -163,7 +164,7 @@ func TestRandomNetworks(t *testing.T) {
 			table.CreateSet(ipsets.Set{Name: name, Kind: model.Networks, Family: f})
 			var now []model.Member
 			lookups := 0
-			rapid.Check(t, func(r *rapid.T) {
+			seeded.Check(t, func(r *rapid.T) {
 				next := prefixes(f).Draw(r, "prefixes")
 				table.RemoveMembers(name, now)
 				now = nil
@@ -243,7 +244,7 @@ func TestRandomMembers(t *testing.T) {
 		table.CreateMap(ipsets.Name("m", f), f)
 	}
 	first := map[model.Family]string{model.IPv4: "10.0.0.0", model.IPv6: "fd00::"}
-	rapid.Check(t, func(r *rapid.T) {
+	seeded.Check(t, func(r *rapid.T) {
 		for range rapid.IntRange(1, 20).Draw(r, "changes") {
 			f := rapid.SampledFrom(model.Families()).Draw(r, "family")
 			a := nth(first[f], rapid.IntRange(0, 5).Draw(r, "address"))

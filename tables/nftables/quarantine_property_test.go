@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/felixlike/felixlike/internal/seeded"
 	"github.com/felixlike/felixlike/tables"
 )
 
@@ -106,7 +107,7 @@ func (f faults) meetsEntry(text string) bool {
 // gone, nothing.
 func TestRandomFaults(t *testing.T) {
 	ns := newNamespace(t)
-	rapid.Check(t, func(r *rapid.T) {
+	seeded.Check(t, func(r *rapid.T) {
 		f := ns.openFaulty(t)
 		if err := f.Remove(t.Context()); err != nil {
 			r.Fatal(err)
@@ -204,7 +205,7 @@ func explained(t *rapid.T, w world, f faults, deviates map[string]bool, result t
 func TestRandomLoops(t *testing.T) {
 	ns := newNamespace(t)
 	looped := 0
-	rapid.Check(t, func(r *rapid.T) {
+	seeded.Check(t, func(r *rapid.T) {
 		f := ns.openFaulty(t)
 		if err := f.Remove(t.Context()); err != nil {
 			r.Fatal(err)

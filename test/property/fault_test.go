@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/internal/seeded"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/policy"
@@ -200,7 +201,7 @@ func TestFaultsCloseWhatTheyConcern(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := map[state]int{}
-	rapid.Check(t, func(rt *rapid.T) {
+	seeded.Check(t, func(rt *rapid.T) {
 		for range rapid.IntRange(1, 2).Draw(rt, "steps") {
 			fault = b.drawFaults(rt)
 			before := b.cluster

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/internal/seeded"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
@@ -121,7 +122,7 @@ func TestRefusedFlowsCloseWhatTheyConcern(t *testing.T) {
 		}
 	}
 	concerned, others := 0, 0
-	rapid.Check(t, func(rt *rapid.T) {
+	seeded.Check(t, func(rt *rapid.T) {
 		fault = faults{seed: rapid.Uint64().Draw(rt, "faults"), oneIn: rapid.Uint64Range(2, 30).Draw(rt, "one in")}
 		before := b.cluster
 		b.cluster = policytest.Cluster(rt)
@@ -183,7 +184,7 @@ func TestTamperedFlowsArePutRight(t *testing.T) {
 	b := newTestbed(t, felixlike.OpenFlow)
 	checks(t, 20)
 	touched := 0
-	rapid.Check(t, func(rt *rapid.T) {
+	seeded.Check(t, func(rt *rapid.T) {
 		b.become(rt, policytest.Cluster(rt))
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "tamper"), 0))
 		for _, name := range b.names() {

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/internal/seeded"
 	"github.com/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/policy/policytest"
 )
@@ -99,7 +100,7 @@ func TestOrderDoesNotMatter(t *testing.T) {
 			k := newKernel(t, backend, node, randomNodes())
 			checks(t, orders(backend))
 			applies, size := 0, 0
-			rapid.Check(t, func(rt *rapid.T) {
+			seeded.Check(t, func(rt *rapid.T) {
 				var clusters []*oracle.Cluster
 				for range rapid.IntRange(1, 3).Draw(rt, "clusters") {
 					clusters = append(clusters, policytest.Cluster(rt))

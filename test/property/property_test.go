@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/internal/seeded"
 	"github.com/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/policy/policytest"
 )
@@ -101,7 +102,7 @@ func TestKernelAgreesWithOracle(t *testing.T) {
 			b := newTestbed(t, backend)
 			checks(t, clusters(backend))
 			drawn, flushed := 0, 0
-			rapid.Check(t, func(rt *rapid.T) {
+			seeded.Check(t, func(rt *rapid.T) {
 				drawn++
 				b.become(rt, policytest.Cluster(rt))
 				packets := policytest.Packets(rt, b.cluster)

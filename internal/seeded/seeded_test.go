@@ -1,0 +1,72 @@
+package seeded
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// drawsVariable has TestDraws print, in a process of its own.
+const drawsVariable = "FELIXLIKE_TEST_DRAWS"
+
+// TestDraws draws the same at each run, and something else from another seed.
+func TestDraws(t *testing.T) {
+	if os.Getenv(drawsVariable) != "" {
+		Check(t, func(rt *rapid.T) { rt.Logf("%d", rapid.Uint64().Draw(rt, "number")) })
+		return
+	}
+	number := regexp.MustCompile(`draw number: \w+`)
+	draws := func(env string, args ...string) string {
+		t.Helper()
+		cmd := exec.Command(os.Args[0], append(args, "-test.run=^TestDraws$", "-test.v", "-rapid.v", "-rapid.checks=5")...)
+		cmd.Env = append(os.Environ(), drawsVariable+"=yes", env)
+		out, err := cmd.CombinedOutput()
+		found := bytes.Join(number.FindAll(out, -1), []byte("\n"))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return string(found)
+	}
+	none := SeedVariable + "="
+	fixed := draws(none)
+	if again := draws(none); again != fixed {
+		t.Errorf("first\n%s\nthen\n%s", fixed, again)
+	}
+	other := draws(SeedVariable + "=7")
+	if other == fixed {
+		t.Error("another seed draws the same")
+	}
+	if flagged := draws(none, "-rapid.seed=7"); flagged != other {
+		t.Errorf("by the variable\n%s\nby the flag\n%s", other, flagged)
+	}
+}
+
+// TestNobodyDrawsFreely finds the tests whose draws differ from run to run.
+func TestNobodyDrawsFreely(t *testing.T) {
+	free := regexp.MustCompile(`rapid\.(Check|MakeCheck)\(|rand\.(Int|IntN|N|Uint32|Uint64|Float64|Perm|Shuffle)\(`)
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "../../internal/seeded/") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for i, line := range strings.Split(string(text), "\n") {
+			if free.MatchString(line) {
+				t.Errorf("%s:%d: use seeded.Check, or a source with a fixed seed: %s", strings.TrimPrefix(path, "../../"), i+1, strings.TrimSpace(line))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
