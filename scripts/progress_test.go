@@ -64,7 +64,7 @@ ok  	example.org/some	0.001s
 func TestProgressOfSilence(t *testing.T) {
 	in, next := progress(t, "1", "0")
 	for _, step := range []struct{ text, want string }{
-		{"", "... no test runs: go builds"},
+		{"", "... no test to name: go builds, or runs packages side by side"},
 		{"=== RUN   TestA\n=== PAUSE TestA\n=== RUN   TestB\n", "... TestB (N s)"},
 		{"=== RUN   TestB/x\n=== PAUSE TestB/x\n=== CONT  TestA\n=== CONT  TestB/x\n", "... TestA (N s), TestB/x (N s)"},
 		{"--- PASS: TestB/x (0.00s)\n", "... TestA (N s), TestB (N s)"},
