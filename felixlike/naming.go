@@ -169,8 +169,8 @@ func (x *names) passedByAll(chain string) bool {
 		return true
 	}
 	switch chain {
-	case rules.ChainForward, rules.ChainPrerouting, rules.ChainFromPods, rules.ChainFromOutside, rules.ChainToPods, rules.ChainSources,
-		rules.ChainFromSwitch, rules.ChainRewritten:
+	case rules.ChainForward, rules.ChainPrerouting, rules.ChainEgress, rules.ChainOutside, rules.ChainAllowedOut, rules.ChainToPods, rules.ChainSources,
+		rules.ChainFromSwitch, rules.ChainFromOutside, rules.ChainRewritten:
 		return true
 	}
 	for _, d := range model.Directions() {

@@ -123,7 +123,7 @@ func TestAttachedButUnknownPodIsClosed(t *testing.T) {
 		t.Error(d)
 	}
 	send(m, endpoint("a"))
-	want = map[string]string{"ingress 10.10.0.5": "accept", "egress 10.10.0.5": "goto to-pods", "ingress fd00::5": "accept", "egress fd00::5": "goto to-pods"}
+	want = map[string]string{"ingress 10.10.0.5": "accept", "egress 10.10.0.5": "goto allowed-out", "ingress fd00::5": "accept", "egress fd00::5": "goto allowed-out"}
 	if d := cmp.Diff(want, r.verdicts); d != "" {
 		t.Error(d)
 	}
@@ -248,7 +248,7 @@ func TestPodNetworksFollowNodes(t *testing.T) {
 	if has("10.10.9.0/24") {
 		t.Error("prefix of a removed node is still believed to be a pod network")
 	}
-	if len(r.chainsWith("")) != 6 {
+	if len(r.chainsWith("")) != 7 {
 		t.Errorf("static chains: %v", r.chainsWith(""))
 	}
 }

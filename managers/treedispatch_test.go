@@ -138,13 +138,13 @@ func TestTreesStandWhereMapsWould(t *testing.T) {
 		"src 10.10.0.0/22 drop",
 	}
 	var got []string
-	for _, rule := range b.kept[rules.ChainFromPods].Rules {
+	for _, rule := range b.kept[rules.ChainEgress].Rules {
 		if slices.Contains(want, rule.String()) {
 			got = append(got, rule.String())
 		}
 	}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("chain %s:\n%s%s", rules.ChainFromPods, b.kept.text(), d)
+		t.Errorf("chain %s:\n%s%s", rules.ChainEgress, b.kept.text(), d)
 	}
 	if text := b.kept.text(); strings.Contains(text, "vmap") {
 		t.Errorf("a map is asked:\n%s", text)
@@ -157,7 +157,7 @@ func TestTreesStandWhereMapsWould(t *testing.T) {
 
 // nf_tables takes no path of more than 16 chains, the base chain among them;
 // as iptables-nft programs it, the chain below the hook is one of ours and the
-// base chain is FORWARD. Of the two that are left, a rule that denies takes one.
+// base chain is FORWARD.
 func TestPathsFitIntoNFTables(t *testing.T) {
 	b := newTreeBackend()
 	b.send(treePods(1000)...)
@@ -175,8 +175,8 @@ func TestPathsFitIntoNFTables(t *testing.T) {
 		known[name] = deepest + 1
 		return deepest + 1
 	}
-	if d := 1 + depth(rules.ChainForward); d != 14 {
-		t.Errorf("the longest path has %d chains, want 14 of at most 16", d)
+	if d := 1 + depth(rules.ChainForward); d != 9 {
+		t.Errorf("the longest path has %d chains, want 9 of at most 16", d)
 	}
 	for name, c := range b.kept {
 		for _, next := range c.References() {

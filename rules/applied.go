@@ -12,8 +12,9 @@ import (
 // policies there is no chain.
 //
 // hasRules reports whether a policy has rules in the direction; one without
-// isolates, but has no chain to ask. The returned verdict is final: control
-// never comes back to the dispatching chain.
+// isolates, but has no chain to ask. The returned verdict is final for ingress. For
+// egress, only what is allowed comes back, with MarkJudged; in the chain, rules behind
+// the one that allowed a packet are for packets without that mark.
 //
 // All tiers are in one chain: an admin policy is asked unless one before it
 // passed the packet on. A chain of its own for the lower tiers would cost a
@@ -30,7 +31,7 @@ func (r *Renderer) Applied(d model.Direction, a model.Applied, hasRules func(mod
 	for _, id := range a.Admin {
 		if hasRules(id) {
 			c.Rules = append(c.Rules, tables.Rule{
-				Matches: []tables.Match{tables.MatchMark{Value: MarkPass, Mask: MarkPass, Negated: true}},
+				Matches: []tables.Match{undecided(d)},
 				Action:  tables.Jump{Chain: r.PolicyChain(id, d)}, Comment: id.String(),
 			})
 		}
@@ -52,5 +53,22 @@ func (r *Renderer) lowerTiers(d model.Direction, a model.Applied, hasRules func(
 			rules = append(rules, tables.Rule{Action: tables.Jump{Chain: r.PolicyChain(id, d)}, Comment: id.String()})
 		}
 	}
-	return append(rules, end)
+	rules = append(rules, end)
+	if d == model.Egress {
+		for i := range rules {
+			if i > 0 || len(a.Admin) > 0 {
+				rules[i].Matches = []tables.Match{notJudged()}
+			}
+		}
+	}
+	return rules
+}
+
+// undecided matches packets that no policy of the admin tier has decided about or
+// passed on.
+func undecided(d model.Direction) tables.Match {
+	if d == model.Egress {
+		return tables.MatchMark{Value: 0, Mask: MarkPass | MarkJudged}
+	}
+	return tables.MatchMark{Value: MarkPass, Mask: MarkPass, Negated: true}
 }

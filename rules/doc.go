@@ -14,17 +14,22 @@
 //	  in by a pod's own interface, around the switch . drop
 //	forward (base chain, hook forward)
 //	  of a connection marked as allowed, no SYN ..... accept
-//	  in by gw   goto from-pods
+//	  neither in nor out by gw ...................... return
+//	  in by gw   jump judge-egress
 //	  |            invalid .......................... drop
 //	  |            source address -> verdict map: the chain of the policies
 //	  |              that isolate the source's egress; a policy that allows
-//	  |              goes on to to-pods, the end of the chain drops
+//	  |              goes to allowed-out, which marks the packet as judged, and
+//	  |              the packet returns; one without the mark is dropped at
+//	  |              the end of the chain
 //	  |            own pod prefix, but no endpoint .... drop
-//	  |            goto to-pods (came through the tunnel)
-//	  out by gw  goto from-outside
-//	               invalid .......................... drop
-//	               source in a pod prefix: forged ... drop
-//	               goto to-pods
+//	  |            from a peer node ................... mark as judged
+//	  else       jump judge-outside
+//	  |            invalid .......................... drop
+//	  |            source in a pod prefix: forged ... drop
+//	  |            mark as judged
+//	  judged     goto to-pods
+//	  drop
 //	to-pods
 //	  destination address -> verdict map: the chain of the policies that
 //	    isolate the destination's ingress; accept, or drop at its end
@@ -39,8 +44,8 @@
 // What was judged and gets past forward has its connection marked as allowed, if
 // it comes from whoever began it, in a base chain of its own (allowed, hook
 // postrouting): to be established is not enough, since connections come to be while
-// there is no policy as well. from-pods and from-outside mark the packets that are
-// judged: what only passes because somebody has emptied forward is not.
+// there is no policy as well. What only passes because somebody has emptied forward
+// is not marked as judged.
 //
 // Within the cluster what pods send keeps its source, whatever others masquerade
 // (postrouting); on the way out it becomes the node's. Where others share our table,
@@ -51,10 +56,13 @@
 // in the place of forward and prerouting (see Guard).
 //
 // A packet between two pods of one node passes once and is judged in both
-// directions by that one pass.
+// directions by that one pass. Egress returns before ingress begins: kernels of
+// before 2026 follow every path from the base chains when they validate a change of
+// a rule, and with the chains of ingress below each rule that allows egress the paths
+// are the product of both (TestPathsAreLinear in dump/wanted counts them).
 //
 // For drivers without verdict maps, the root of a prefix tree stands in a
 // map's place (AddressTree): its rules jump to the chains of address prefixes,
 // those go to longer ones, and a leaf's rules compare whole addresses. The
-// longest path, through both directions and two trees to a rule that denies, is 14 chains.
+// longest path, through a tree to a rule that denies, is 9 chains.
 package rules

@@ -11,19 +11,21 @@ import (
 
 // Names of the static chains.
 const (
-	ChainForward     = "forward"
-	ChainPrerouting  = "prerouting"
-	ChainFromPods    = "from-pods"
-	ChainFromOutside = "from-outside"
-	ChainToPods      = "to-pods"
-	ChainSources     = "postrouting"
-	ChainAllowed     = "allowed"
-	ChainPassed      = "passed"
-	ChainDeniedIn    = "denied-in"
-	ChainDeniedOut   = "denied-out"
+	ChainForward    = "forward"
+	ChainPrerouting = "prerouting"
+	ChainEgress     = "judge-egress"
+	ChainOutside    = "judge-outside"
+	ChainToPods     = "to-pods"
+	ChainSources    = "postrouting"
+	ChainAllowed    = "allowed"
+	ChainPassed     = "passed"
+	ChainDeniedIn   = "denied-in"
+	ChainDeniedOut  = "denied-out"
+	ChainAllowedOut = "allowed-out"
 	// Those of the backend whose policy is in the switch, besides.
-	ChainFromSwitch = "from-switch"
-	ChainRewritten  = "rewritten"
+	ChainFromSwitch  = "from-switch"
+	ChainFromOutside = "from-outside"
+	ChainRewritten   = "rewritten"
 
 	ChainGuardForward    = "guard-forward"
 	ChainGuardPrerouting = "guard-prerouting"
@@ -36,9 +38,14 @@ const nameHashLength = 8
 // DispatchMap returns the name of the verdict map (or the root of the prefix
 // tree) from addresses of one family to the chains of one direction: Egress
 // looks at the source of a packet, Ingress at its destination.
+//
+// Earlier versions had other names for what judges egress (from-pods,
+// from-outside), whose chains went on to to-pods. Those here come back to
+// forward, so neither may be programmed under a name of the other: an upgrade
+// that takes several transactions has both until forward is switched.
 func DispatchMap(d model.Direction, f model.Family) string {
 	if d == model.Egress {
-		return "from-pods-" + f.String()
+		return ChainEgress + "-" + f.String()
 	}
 	return "to-pods-" + f.String()
 }
@@ -58,7 +65,7 @@ func EgressSet(f model.Family) string { return "egress-" + f.String() }
 // PolicyChain returns the name of the chain with a policy's rules of one
 // direction.
 func (r *Renderer) PolicyChain(id model.PolicyID, d model.Direction) string {
-	return r.name(prefixOf(id.Tier, d), policyLabel(id), id.String())
+	return r.name(prefixOf(id.Tier, d), policyLabel(id), id.String()+shape(d))
 }
 
 // AppliedChain returns the name of the chain for all endpoints to which
@@ -82,7 +89,16 @@ func (r *Renderer) AppliedChain(d model.Direction, a model.Applied) string {
 	if d == model.Egress {
 		prefix = "pods-out"
 	}
-	return r.name(prefix, label, identity.String())
+	return r.name(prefix, label, identity.String()+shape(d))
+}
+
+// shape makes the names of egress chains differ from those of versions whose
+// egress chains went on to to-pods (see DispatchMap).
+func shape(d model.Direction) string {
+	if d == model.Egress {
+		return "\x00returns"
+	}
+	return ""
 }
 
 func policyLabel(id model.PolicyID) string {

@@ -13,8 +13,7 @@ import (
 // its keys; the kinds above list the largest subtrees of the kind below; the
 // root lists the largest of all. A path through a tree is so at most three
 // chains below the root, whatever the keys are: nf_tables takes no path of
-// more than 16 chains (NFT_JUMP_STACK_SIZE, gotos counted), and a packet
-// between two pods of a node takes two trees and seven chains more.
+// more than 16 chains (NFT_JUMP_STACK_SIZE, gotos counted).
 //
 // Within three chains these sizes cost the least for hundreds to a thousand
 // keys: at most 24 rules to find one of 1,000 addresses in a row, 26 of 1,000

@@ -28,8 +28,9 @@ const IPTablesNameLength = 24
 // takes 255 bytes, people less.
 const NFTablesNameLength = 64
 
-// PolicyRules renders the rules of one direction of a policy: a chain that an
-// allowed packet leaves for good and that returns when nothing matches. Only
+// PolicyRules renders the rules of one direction of a policy: a chain that returns
+// when nothing matches. A packet that ingress allows is accepted there; one that
+// egress allows returns with MarkJudged. Only
 // rules of the given families are rendered.
 func (r *Renderer) PolicyRules(p *model.Policy, d model.Direction, families []model.Family) tables.Chain {
 	chain := tables.Chain{Name: r.PolicyChain(p.ID, d)}
@@ -59,10 +60,11 @@ func (r *Renderer) decide(a model.Action, d model.Direction, matches []tables.Ma
 }
 
 // allow returns the action that ends the evaluation of a direction in the
-// packet's favour: what may leave still has to be allowed in.
+// packet's favour: what may leave still has to be allowed in, so it is marked and
+// comes back.
 func allow(d model.Direction) tables.Action {
 	if d == model.Egress {
-		return tables.Goto{Chain: ChainToPods}
+		return tables.Goto{Chain: ChainAllowedOut}
 	}
 	return tables.Accept{}
 }

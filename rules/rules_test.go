@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -134,15 +135,18 @@ func TestAppliedChains(t *testing.T) {
 }
 
 // What ends an isolated direction must be a drop whatever the policies are, told of
-// or not, and no rule of a policy may hand control back to dispatch with a verdict
-// left open.
+// or not, but for what egress policy has marked as allowed.
 func TestIsolationEndsInDrop(t *testing.T) {
 	r := NewRenderer("flx-gw0", IPTablesNameLength)
 	for _, d := range model.Directions() {
 		chain, _ := r.Applied(d, model.Applied{NetworkPolicies: []model.PolicyID{np("base")}}, always)
+		var but []tables.Match
+		if d == model.Egress {
+			but = []tables.Match{notJudged()}
+		}
 		last := chain.Rules[len(chain.Rules)-1]
-		if last.Action != Deny(d) || len(last.Matches) != 0 {
-			t.Errorf("%s: chain ends in %q, want an unconditional %s", d, last, Deny(d))
+		if last.Action != Deny(d) || !slices.Equal(last.Matches, but) {
+			t.Errorf("%s: chain ends in %q, want %s of all but %v", d, last, Deny(d), but)
 		}
 		for _, reported := range []bool{false, true} {
 			chain := Denied(d, reported)
@@ -157,7 +161,7 @@ func TestIsolationEndsInDrop(t *testing.T) {
 func TestNamesAreBoundedAndDistinct(t *testing.T) {
 	r := NewRenderer("flx-gw0", IPTablesNameLength)
 	seen := map[string]string{}
-	for _, n := range []string{ChainForward, ChainPrerouting, ChainFromPods, ChainFromOutside, ChainToPods, ChainSources} {
+	for _, n := range []string{ChainForward, ChainPrerouting, ChainEgress, ChainOutside, ChainToPods, ChainAllowedOut, ChainSources} {
 		seen[n] = "a static chain"
 	}
 	for _, ns := range []string{"a", strings.Repeat("n", 63)} {

@@ -35,22 +35,41 @@ func PodNetworks(f model.Family) ipsets.Set {
 // package comment), for this node. They dispatch both families whatever the
 // node's prefixes are: an address that a pod got all the same is judged.
 func (r *Renderer) Static(node *model.Node) []tables.Chain {
-	return []tables.Chain{prerouting(), r.forward(), fromPods(node), fromOutside(), toPods(node), r.allowed(node)}
+	return []tables.Chain{prerouting(), r.forward(), egress(node), outside(), allowedOut(), toPods(node), r.allowed(node)}
 }
 
+// forward judges egress and ingress one after the other. It comes back from the
+// first, so that the chains of ingress hang below one rule: a kernel that walks
+// every path to validate a change would else walk them once for every rule that
+// allows egress (see doc.go).
 func (r *Renderer) forward() tables.Chain {
+	ours := func(negated bool) tables.Match {
+		return tables.MatchInterface{Side: tables.Source, Name: r.gateway, Negated: negated}
+	}
 	return tables.Chain{
 		Name: ChainForward,
 		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityForward},
 		Rules: append(allowedBefore(),
 			tables.Rule{
-				Matches: []tables.Match{r.in()},
-				Action:  tables.Goto{Chain: ChainFromPods}, Comment: "from a pod or the tunnel",
+				Matches: []tables.Match{
+					ours(true), tables.MatchInterface{Side: tables.Destination, Name: r.gateway, Negated: true},
+				},
+				Action: tables.Return{}, Comment: "neither from nor to a pod",
 			},
 			tables.Rule{
-				Matches: []tables.Match{r.out()},
-				Action:  tables.Goto{Chain: ChainFromOutside}, Comment: "from outside to a pod",
+				Matches: []tables.Match{ours(false)},
+				Action:  tables.Jump{Chain: ChainEgress}, Comment: "from a pod or the tunnel",
 			},
+			tables.Rule{
+				Matches: []tables.Match{ours(true)},
+				Action:  tables.Jump{Chain: ChainOutside}, Comment: "from outside to a pod",
+			},
+			tables.Rule{
+				Matches: []tables.Match{isJudged()},
+				Action:  tables.Goto{Chain: ChainToPods}, Comment: "may leave where it comes from",
+			},
+			// Somebody has flushed a chain above.
+			tables.Rule{Action: tables.Drop{}, Comment: "egress was not judged"},
 		),
 	}
 }
@@ -108,7 +127,7 @@ func (r *Renderer) allowed(node *model.Node) tables.Chain {
 	}
 	c.Rules = append(c.Rules, tables.Rule{
 		Matches: []tables.Match{
-			tables.MatchMark{Value: MarkJudged, Mask: MarkJudged},
+			isJudged(),
 			tables.MatchConnState{States: tables.StateNew | tables.StateEstablished},
 			tables.MatchConnOriginal{},
 		},
@@ -140,9 +159,22 @@ func (r *Renderer) Passed() tables.Chain {
 	return c
 }
 
-// judged marks a packet as one that comes to the chains which judge it.
-func judged() tables.Rule {
-	return tables.Rule{Action: tables.SetMark{Value: MarkJudged, Mask: MarkJudged}, Comment: "is judged"}
+// judged marks a packet as one that may leave where it comes from.
+func judged(comment string) tables.Rule {
+	return tables.Rule{Action: tables.SetMark{Value: MarkJudged, Mask: MarkJudged}, Comment: comment}
+}
+
+func isJudged() tables.Match { return tables.MatchMark{Value: MarkJudged, Mask: MarkJudged} }
+
+func notJudged() tables.Match {
+	return tables.MatchMark{Value: MarkJudged, Mask: MarkJudged, Negated: true}
+}
+
+// allowedOut renders the chain to which everything goes that egress policy allows.
+// From there a packet returns to the chain of its pod's policies, in which it meets
+// only rules for packets without the mark, and so to forward.
+func allowedOut() tables.Chain {
+	return tables.Chain{Name: ChainAllowedOut, Rules: []tables.Rule{judged("allowed egress")}}
 }
 
 func markedAllowed() tables.Match {
@@ -165,8 +197,14 @@ func prerouting() tables.Chain {
 	}
 }
 
-func fromPods(node *model.Node) tables.Chain {
-	c := tables.Chain{Name: ChainFromPods, Rules: []tables.Rule{dropInvalid(), judged()}}
+// egress judges what pods send, and lets through what comes from peer nodes, whose
+// agents have judged it. What it returns with MarkJudged may leave.
+func egress(node *model.Node) tables.Chain {
+	c := tables.Chain{Name: ChainEgress, Rules: []tables.Rule{
+		dropInvalid(),
+		// Another backend that is in force besides may have set the mark.
+		{Action: tables.SetMark{Value: 0, Mask: MarkJudged}, Comment: "is not judged yet"},
+	}}
 	for _, f := range model.Families() {
 		c.Rules = append(c.Rules, dispatch(model.Egress, f))
 	}
@@ -176,14 +214,13 @@ func fromPods(node *model.Node) tables.Chain {
 			Action:  tables.Drop{}, Comment: "no endpoint has this address",
 		})
 	}
-	c.Rules = append(c.Rules, tables.Rule{Action: tables.Goto{Chain: ChainToPods}, Comment: "from a peer node"})
+	c.Rules = append(c.Rules, judged("from a peer node"))
 	return c
 }
 
-func fromOutside() tables.Chain {
-	c := tables.Chain{Name: ChainFromOutside, Rules: []tables.Rule{dropInvalid(), judged()}}
-	c.Rules = append(c.Rules, forgedPods()...)
-	c.Rules = append(c.Rules, tables.Rule{Action: tables.Goto{Chain: ChainToPods}, Comment: "from outside"})
+func outside() tables.Chain {
+	c := tables.Chain{Name: ChainOutside, Rules: append([]tables.Rule{dropInvalid()}, forgedPods()...)}
+	c.Rules = append(c.Rules, judged("from outside"))
 	return c
 }
 

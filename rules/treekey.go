@@ -16,13 +16,14 @@ import (
 // not know goes on to the rule behind them.
 type AddressTree struct {
 	prefixTree
-	family model.Family
+	direction model.Direction
+	family    model.Family
 }
 
 // AddressTree returns an empty tree over the addresses of one family: over
 // source addresses for Egress, over destination addresses for Ingress.
 func (r *Renderer) AddressTree(d model.Direction, f model.Family) *AddressTree {
-	return &AddressTree{newPrefixTree(addressSpace{renderer: r, direction: d, family: f}), f}
+	return &AddressTree{newPrefixTree(addressSpace{renderer: r, direction: d, family: f}), d, f}
 }
 
 // Set wants the verdict for an address. One of another family is left out, and
@@ -33,6 +34,17 @@ func (t *AddressTree) Set(a netip.Addr, verdict tables.Action) {
 	}
 }
 
+// Root returns the rules to put where the dispatch takes place. What policy has let
+// leave comes back there, and leaves the chain.
+func (t *AddressTree) Root() []tables.Rule { return returnJudged(t.prefixTree.Root(), t.direction) }
+
+func returnJudged(root []tables.Rule, d model.Direction) []tables.Rule {
+	if d == model.Egress && len(root) > 0 {
+		root = append(root, tables.Rule{Matches: []tables.Match{isJudged()}, Action: tables.Return{}, Comment: "may leave"})
+	}
+	return root
+}
+
 // Remove no longer wants the address.
 func (t *AddressTree) Remove(a netip.Addr) { t.remove(addressDigits(a)) }
 
@@ -41,12 +53,15 @@ func (t *AddressTree) Remove(a netip.Addr) { t.remove(addressDigits(a)) }
 // than those of an AddressTree. It is for nodes on whose bridge the pods are
 // not: only packets of pods' interfaces may be sent to it, and those of an
 // interface that it does not know are dropped.
-type InterfaceTree struct{ prefixTree }
+type InterfaceTree struct {
+	prefixTree
+	direction model.Direction
+}
 
 // InterfaceTree returns an empty tree: over the interfaces that packets come
 // in by for Egress, over those that they go out by for Ingress.
 func (r *Renderer) InterfaceTree(d model.Direction) *InterfaceTree {
-	return &InterfaceTree{newPrefixTree(interfaceSpace{renderer: r, direction: d})}
+	return &InterfaceTree{newPrefixTree(interfaceSpace{renderer: r, direction: d}), d}
 }
 
 // Set wants the verdict for an interface. A name that no rule can match
@@ -65,7 +80,7 @@ func (t *InterfaceTree) Remove(name string) { t.remove(name + endOfName) }
 // Root returns the rules to put where the dispatch takes place; the last one
 // drops what no rule before it knows.
 func (t *InterfaceTree) Root() []tables.Rule {
-	return append(t.prefixTree.Root(), tables.Rule{Action: tables.Drop{}, Comment: "no endpoint has this interface"})
+	return append(returnJudged(t.prefixTree.Root(), t.direction), tables.Rule{Action: tables.Drop{}, Comment: "no endpoint has this interface"})
 }
 
 const (

@@ -37,7 +37,7 @@ func TestUnknownRuleIsAnError(t *testing.T) {
 	p := between(t, step, "x/a", "x/b")
 	sites := sitesOf(t, c, felixlike.NFTables)
 	for _, s := range sites {
-		chain := s.Rulesets[0].chains[rules.ChainFromPods]
+		chain := s.Rulesets[0].chains[rules.ChainEgress]
 		chain.Rules = append([]dump.Rule{{Foreign: "ip length > 1000 drop"}}, chain.Rules...)
 	}
 	_, err := Follow(p, sites, nil)
@@ -112,7 +112,7 @@ func TestWhatIsMissingIsAnError(t *testing.T) {
 	step, c := first(t)
 	p := between(t, step, "x/a", "x/b")
 	for what, remove := range map[string]func(*Ruleset){
-		"chain": func(r *Ruleset) { delete(r.chains, rules.ChainFromPods) },
+		"chain": func(r *Ruleset) { delete(r.chains, rules.ChainEgress) },
 		"map":   func(r *Ruleset) { delete(r.sets, rules.DispatchMap(model.Egress, model.IPv4)) },
 	} {
 		sites := sitesOf(t, c, felixlike.NFTables)

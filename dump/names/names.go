@@ -89,7 +89,8 @@ func (n *Names) setSet(name, what string) {
 func (n *Names) static() {
 	for name, what := range map[string]string{
 		rules.ChainForward: "where packets come in", rules.ChainPrerouting: "around the switch",
-		rules.ChainFromPods: "from a pod or the tunnel", rules.ChainFromOutside: "from outside to a pod", rules.ChainToPods: "to a pod of this node",
+		rules.ChainEgress: "from a pod or the tunnel", rules.ChainOutside: "from outside to a pod", rules.ChainToPods: "to a pod of this node",
+		rules.ChainAllowedOut: "what egress policy allows", rules.ChainFromOutside: "from outside to a pod",
 		rules.ChainSources: "sources of what pods send", rules.ChainAllowed: "marks what policy let through",
 		rules.ChainDeniedIn: "what ingress policy denies", rules.ChainDeniedOut: "what egress policy denies",
 		rules.ChainPassed: "past the rules of others", rules.ChainFromSwitch: "what the switch leaves to services",

@@ -14,7 +14,7 @@ import (
 )
 
 const nftListing = `table inet felixlike {
-	map from-pods-4 {
+	map judge-egress-4 {
 		type ipv4_addr : verdict
 		elements = { 10.10.0.10 : accept, 10.10.0.11 : goto pods-out-x,
 			     10.10.0.12 : goto pods-out-x }
@@ -37,26 +37,26 @@ const nftListing = `table inet felixlike {
 	}
 
 	chain pout-x/web-abc {
-		ip daddr @group-4 ip daddr . meta l4proto . th dport @ports-4 counter packets 4 bytes 240 goto to-pods comment "flx:eeeeffffgggghh x/web egress[0]"
-		ip6 daddr @group-6 tcp dport 80 counter packets 1 bytes 60 goto to-pods comment "flx:iiiijjjjkkkkll x/web egress[0]"
+		ip daddr @group-4 ip daddr . meta l4proto . th dport @ports-4 counter packets 4 bytes 240 goto allowed-out comment "flx:eeeeffffgggghh x/web egress[0]"
+		ip6 daddr @group-6 tcp dport 80 counter packets 1 bytes 60 goto allowed-out comment "flx:iiiijjjjkkkkll x/web egress[0]"
 	}
 
-	chain to-pods {
-		counter packets 5 bytes 300 accept comment "flx:mmmmnnnnoooopp not to a pod of this node"
+	chain allowed-out {
+		counter packets 5 bytes 300 meta mark set meta mark & 0xbfffffff | 0x40000000 comment "flx:mmmmnnnnoooopp allowed egress"
 	}
 }
 `
 
 const savedListing = `*filter
 :FORWARD ACCEPT [0:0]
-:flx-from-pods - [0:0]
+:flx-judge-egress - [0:0]
 [9:540] -A FORWARD -m comment --comment "flx:d4mpw26iziadyd" -m comment --comment "felixlike forward" -j flx-forward
-[7:420] -A flx-from-pods -s 10.10.0.12/32 -m comment --comment "flx:2s5lbn3xpquzrp" -m comment --comment "policies of the source pod" -g flx-pods-out-x
-[0:0] -A flx-from-pods -s 10.10.0.0/24 -m comment --comment "flx:jpx4wjgwkuuoji" -m comment --comment "no endpoint has this address" -j DROP
+[7:420] -A flx-judge-egress -s 10.10.0.12/32 -m comment --comment "flx:2s5lbn3xpquzrp" -m comment --comment "policies of the source pod" -g flx-pods-out-x
+[0:0] -A flx-judge-egress -s 10.10.0.0/24 -m comment --comment "flx:jpx4wjgwkuuoji" -m comment --comment "no endpoint has this address" -j DROP
 [7:420] -A flx-pods-out-x -m comment --comment "flx:aaaabbbbccccdd" -m comment --comment x/web -j flx-pout-x
 [3:180] -A flx-pods-out-x -m comment --comment "flx:fqfc4pp7i3vcne" -m comment --comment "isolated egress" -j DROP
-[4:240] -A flx-pout-x -p tcp -m set --match-set flx-group-4 dst -m tcp --dport 80 -m comment --comment "flx:eeeeffffgggghh" -m comment --comment "x/web egress[0]" -g flx-to-pods
-[5:300] -A flx-to-pods -m comment --comment "flx:mmmmnnnnoooopp" -m comment --comment "not to a pod of this node" -j ACCEPT
+[4:240] -A flx-pout-x -p tcp -m set --match-set flx-group-4 dst -m tcp --dport 80 -m comment --comment "flx:eeeeffffgggghh" -m comment --comment "x/web egress[0]" -g flx-allowed-out
+[5:300] -A flx-allowed-out -m comment --comment "flx:mmmmnnnnoooopp" -m comment --comment "allowed egress" -j MARK --set-xmark 0x40000000/0x40000000
 COMMIT
 `
 
@@ -82,7 +82,7 @@ func TestRulesOfPod(t *testing.T) {
 	}{
 		"nft": {listed(held(t, nftListing)), `x/a on n, backend b, 10.10.0.12
 
-map from-pods-4: 10.10.0.12  goto pods-out-x
+map judge-egress-4: 10.10.0.12  goto pods-out-x
 
 chain pods-out-x
   PACKETS  MATCH  VERDICT              FOR
@@ -90,8 +90,8 @@ chain pods-out-x
         3  any    drop                 isolated egress
 
 chain pout-x/web-abc
-  PACKETS  MATCH                                                          VERDICT       FOR
-        4  ip daddr @group-4 ip daddr . meta l4proto . th dport @ports-4  goto to-pods  x/web egress[0]
+  PACKETS  MATCH                                                          VERDICT           FOR
+        4  ip daddr @group-4 ip daddr . meta l4proto . th dport @ports-4  goto allowed-out  x/web egress[0]
 
 SET      MEMBERS
 group-4  10.10.1.10 (x/b)
@@ -99,7 +99,7 @@ ports-4  10.10.1.10,tcp/9090 (x/b), 192.0.2.7,tcp/9091
 `},
 		"iptables": {listed(held(t, savedListing+savedSets)), `x/a on n, backend b, 10.10.0.12
 
-chain flx-from-pods: -s 10.10.0.12/32  -g flx-pods-out-x
+chain flx-judge-egress: -s 10.10.0.12/32  -g flx-pods-out-x
 
 chain flx-pods-out-x
   PACKETS  MATCH  VERDICT        FOR
@@ -107,8 +107,8 @@ chain flx-pods-out-x
         3  any    -j DROP        isolated egress
 
 chain flx-pout-x
-  PACKETS  MATCH                                                        VERDICT         FOR
-        4  -p tcp -m set --match-set flx-group-4 dst -m tcp --dport 80  -g flx-to-pods  x/web egress[0]
+  PACKETS  MATCH                                                        VERDICT             FOR
+        4  -p tcp -m set --match-set flx-group-4 dst -m tcp --dport 80  -g flx-allowed-out  x/web egress[0]
 
 SET          MEMBERS
 flx-group-4  10.10.1.10 (x/b)

@@ -152,7 +152,7 @@ func (r *podRules) follow(l *listing, family model.Family) {
 		foreign = "ip "
 	}
 	r.Dispatch = l.dispatch(r.Address)
-	others := []string{rules.ChainToPods, iptables.KernelName(rules.ChainToPods)}
+	others := []string{rules.ChainAllowedOut, iptables.KernelName(rules.ChainAllowedOut)}
 	var todo []string
 	for _, e := range r.Dispatch {
 		todo = append(todo, l.target(e.Verdict))

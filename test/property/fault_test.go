@@ -141,7 +141,7 @@ func stateOf(rt *rapid.T, s *nftables.Snapshot, d model.Direction, p oracle.Pack
 		return closed
 	}
 	c := s.Chain(strings.TrimPrefix(verdict, "goto "))
-	if c == nil || c.Name == rules.ChainToPods {
+	if c == nil || c.Name == rules.ChainAllowedOut {
 		return asWanted
 	}
 	if isClosed(c) {
