@@ -66,13 +66,11 @@ func noWrites(t *testing.T, n *lab.Node, when string) {
 // TestAgentCrash kills agents the hard way: policy stays enforced, established
 // connections go on, and a restart with nothing changed writes nothing.
 func TestAgentCrash(t *testing.T) {
-	for _, backend := range backends() {
-		t.Run(backend, func(t *testing.T) { crash(t, backend) })
-	}
+	t.Parallel()
+	inEachBackend(t, crash)
 }
 
-func crash(t *testing.T, backend string) {
-	l := newLabWith(t, lab.Config{Backend: backend})
+func crash(t *testing.T, l *lab.Lab, _ string) {
 	set(t, l, state(t, threeNodes, onlyFromC))
 	judge := func(when string) {
 		t.Helper()
@@ -115,7 +113,10 @@ func crash(t *testing.T, backend string) {
 }
 
 // TestChangesWhileTheAgentIsDown are programmed by its next start.
-func TestChangesWhileTheAgentIsDown(t *testing.T) { inEachPlace(t, changesWhileTheAgentIsDown) }
+func TestChangesWhileTheAgentIsDown(t *testing.T) {
+	t.Parallel()
+	inEachPlace(t, changesWhileTheAgentIsDown)
+}
 
 func changesWhileTheAgentIsDown(t *testing.T, l *lab.Lab) {
 	set(t, l, state(t, threeNodes))
@@ -141,20 +142,18 @@ func changesWhileTheAgentIsDown(t *testing.T, l *lab.Lab) {
 
 // TestUnchangedModelWritesNothing applies one state again and again.
 func TestUnchangedModelWritesNothing(t *testing.T) {
-	for _, backend := range backends() {
-		t.Run(backend, func(t *testing.T) {
-			l := newLabWith(t, lab.Config{Backend: backend})
-			s := state(t, threeNodes, onlyFromC)
+	t.Parallel()
+	inEachBackend(t, func(t *testing.T, l *lab.Lab, backend string) {
+		s := state(t, threeNodes, onlyFromC)
+		set(t, l, s)
+		before := writes(t, l, backend)
+		for range 3 {
 			set(t, l, s)
-			before := writes(t, l, backend)
-			for range 3 {
-				set(t, l, s)
-			}
-			if after := writes(t, l, backend); before != after {
-				t.Errorf("writes before %s, after %s", before, after)
-			}
-		})
-	}
+		}
+		if after := writes(t, l, backend); before != after {
+			t.Errorf("writes before %s, after %s", before, after)
+		}
+	})
 }
 
 // stageOf is the stage that programs a backend's policy.
@@ -186,6 +185,7 @@ func writes(t *testing.T, l *lab.Lab, backend string) string {
 
 // TestBadManifests keeps everything else enforced, and says what is wrong.
 func TestBadManifests(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	s := state(t, threeNodes, onlyFromC)
 	s.Files = map[string][]byte{

@@ -31,6 +31,7 @@ func onNode(t *testing.T, n *lab.Node, args ...string) (out string, code int) {
 
 // TestBackendCommands asks, changes and cleans up by felixctl.
 func TestBackendCommands(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	set(t, l, state(t, threeNodes, onlyFromC))
 	n := l.Node("node1")

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -44,14 +45,21 @@ const cniCluster = `
   ingress: [{from: [{podSelector: {matchLabels: {pod: b}}}]}]}}
 `
 
+// cniPlugins builds the plugins once and returns their directory.
+var cniPlugins = sync.OnceValues(func() (string, error) {
+	dir := filepath.Join(buildDir, "plugins")
+	return dir, errors.Join(os.Mkdir(dir, 0o755), cnitest.Build(dir))
+})
+
 func newCNINode(t *testing.T, backend string) *cniNode {
 	t.Helper()
 	needLab(t)
 	n := &cniNode{T: t, dir: t.TempDir(), backend: backend}
 	n.manifests = filepath.Join(n.dir, "manifests")
-	n.Runtime = cnitest.Runtime{Plugins: filepath.Join(n.dir, "plugins"), Socket: filepath.Join(n.dir, "run", "cni.sock")}
-	n.must(errors.Join(os.Mkdir(n.manifests, 0o755), os.Mkdir(n.Plugins, 0o755)))
-	n.must(cnitest.Build(n.Plugins))
+	plugins, err := cniPlugins()
+	n.must(err)
+	n.Runtime = cnitest.Runtime{Plugins: plugins, Socket: filepath.Join(n.dir, "run", "cni.sock")}
+	n.must(os.Mkdir(n.manifests, 0o755))
 	n.ns = n.space("node")
 	n.must(n.ns.Do(uplinkOfNode))
 	ovsDir, err := ovsdaemon.TempDir()
@@ -90,7 +98,7 @@ func (n *cniNode) must(err error) {
 
 func (n *cniNode) space(name string) *namespace.Namespace {
 	n.Helper()
-	ns, err := namespace.Create(fmt.Sprintf("flx-e2ecni-%d-%s", os.Getpid(), name))
+	ns, err := namespace.Create(fmt.Sprintf("flx-e2ecni-%s-%s", uniqueName(n.T), name))
 	n.must(err)
 	n.Cleanup(func() {
 		ns.Close()
@@ -228,8 +236,12 @@ const noPodLeft = "interfaces [], ports [], addresses []"
 // TestCNI has a real agent attach pods, and looks at their policy the moment that
 // ADD has answered.
 func TestCNI(t *testing.T) {
+	t.Parallel()
 	for _, backend := range backends() {
-		t.Run(backend, func(t *testing.T) { cniAttaches(newCNINode(t, backend)) })
+		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
+			cniAttaches(newCNINode(t, backend))
+		})
 	}
 }
 
@@ -288,6 +300,7 @@ func (n *cniNode) untilAvailable() {
 // TestCNIFailsClosed adds a pod that the datastore does not know, and one of which
 // it knows an earlier life: both fail, and nothing is left of them.
 func TestCNIFailsClosed(t *testing.T) {
+	t.Parallel()
 	n := newCNINode(t, "nftables")
 	n.apply("", "a")
 	n.untilAvailable()

@@ -24,6 +24,7 @@ const fromB = `
 // by what becomes of packets. At every step the node is as it has to be, and all
 // backends would judge alike.
 func TestDiffWalk(t *testing.T) {
+	t.Parallel()
 	needLab(t)
 	name := fmt.Sprintf("e2e-%d-diff", os.Getpid())
 	run := labNamed(t, name)

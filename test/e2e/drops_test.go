@@ -108,6 +108,7 @@ func send(t *testing.T, l *lab.Lab, from string, to netip.Addr, network string, 
 
 // TestDrops follows what is denied on a node under each backend.
 func TestDrops(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	set(t, l, state(t, threeNodes, denying))
 	n := l.Node("node1")
@@ -270,6 +271,7 @@ func reporting(t *testing.T, n *lab.Node) bool {
 
 // TestDropsCommand runs the command.
 func TestDropsCommand(t *testing.T) {
+	t.Parallel()
 	l := newLabWith(t, lab.Config{Backend: felixlike.NFTables})
 	set(t, l, state(t, threeNodes, denying))
 	n := l.Node("node1")

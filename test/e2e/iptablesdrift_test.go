@@ -25,7 +25,10 @@ func oursInIPTables(t *testing.T, n *lab.Node, backend string) string {
 func TestForeignChangesInIPTables(t *testing.T) {
 	t.Setenv("FELIXLIKE_RESYNC_INTERVAL", "1s")
 	for _, backend := range iptablesBackends() {
-		t.Run(backend, func(t *testing.T) { tamperWithIPTables(t, backend) })
+		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
+			tamperWithIPTables(t, backend)
+		})
 	}
 }
 

@@ -1,15 +1,22 @@
 // Package e2e tests the whole: real agents, real Open vSwitch and real packets
 // in a lab. It holds only tests. They build the agent and felixctl as they are
 // in the tree, and skip where a lab cannot run.
+//
+// A lab waits most of its time, so labs run side by side. A test whose result
+// another lab's load could change does not call t.Parallel, and so runs alone: one
+// that measures, is bound to a time below some seconds, or keeps the processors
+// busy.
 package e2e
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"hash/fnv"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -20,11 +27,19 @@ import (
 // buildDir is where TestMain has the binaries built.
 var buildDir string
 
+// sideBySide is how many labs run at once where -parallel does not say it. With
+// two processors, 26 tests of 235 s one by one took 57 s so.
+const sideBySide = 6
+
 func TestMain(m *testing.M) {
 	os.Exit(run(m))
 }
 
 func run(m *testing.M) int {
+	if err := boundLabs(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
 	if err := lab.Available(); err != nil {
 		// The tests say so themselves: every one of them calls newLab or binary.
 		return m.Run()
@@ -43,6 +58,17 @@ func run(m *testing.M) int {
 		return 2
 	}
 	return m.Run()
+}
+
+// boundLabs bounds how many parallel tests run at once.
+func boundLabs() error {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if given {
+		return nil
+	}
+	return flag.Set("test.parallel", strconv.Itoa(sideBySide))
 }
 
 // needLab skips a test where labs cannot run.
@@ -66,9 +92,7 @@ func newLab(t *testing.T) *lab.Lab {
 func newLabWith(t *testing.T, config lab.Config) *lab.Lab {
 	t.Helper()
 	needLab(t)
-	hash := fnv.New32a()
-	hash.Write([]byte(t.Name()))
-	config.Name = fmt.Sprintf("e2e-%d-%08x", os.Getpid(), hash.Sum32())
+	config.Name = "e2e-" + uniqueName(t)
 	config.Agent = filepath.Join(buildDir, lab.AgentProgram)
 	l, err := lab.Up(t.Context(), config)
 	if err != nil {
@@ -83,6 +107,13 @@ func newLabWith(t *testing.T, config lab.Config) *lab.Lab {
 		}
 	})
 	return l
+}
+
+// uniqueName is a short name that no other running test has.
+func uniqueName(t *testing.T) string {
+	hash := fnv.New32a()
+	hash.Write([]byte(t.Name()))
+	return fmt.Sprintf("%d-%08x", os.Getpid(), hash.Sum32())
 }
 
 // showLogs prints the end of the logs of agents and supervisors.

@@ -35,36 +35,32 @@ const (
 // without a word); they are judged all the same. Once policy allows them again,
 // nothing stands in their way.
 func TestNewConnectionFromAnOldPort(t *testing.T) {
-	for _, backend := range backends() {
-		t.Run(backend, func(t *testing.T) {
-			t.Parallel()
-			l := newLabWith(t, lab.Config{Backend: backend})
+	inEachBackendInPairs(t, func(t *testing.T, l *lab.Lab, backend string) {
+		set(t, l, state(t, threeNodes))
+		pairs := oldPairs(t, l)
+		for _, policy := range []string{noEgress, noIngress, ""} {
 			set(t, l, state(t, threeNodes))
-			pairs := oldPairs(t, l)
-			for _, policy := range []string{noEgress, noIngress, ""} {
-				set(t, l, state(t, threeNodes))
-				for _, p := range pairs {
-					p.openAndEnd(t)
-				}
-				if policy == "" {
-					break
-				}
-				if backend == felixlike.OpenFlow {
-					uncheckSequences(t, l)
-				}
-				set(t, l, state(t, threeNodes, policy))
-				for _, p := range pairs {
-					// The second one finds what the first one has left.
-					for range 2 {
-						if conn, err := p.connect(200 * time.Millisecond); err == nil {
-							t.Errorf("%s: open, under %s", p, policy)
-							conn.Close()
-						}
+			for _, p := range pairs {
+				p.openAndEnd(t)
+			}
+			if policy == "" {
+				break
+			}
+			if backend == felixlike.OpenFlow {
+				uncheckSequences(t, l)
+			}
+			set(t, l, state(t, threeNodes, policy))
+			for _, p := range pairs {
+				// The second one finds what the first one has left.
+				for range 2 {
+					if conn, err := p.connect(200 * time.Millisecond); err == nil {
+						t.Errorf("%s: open, under %s", p, policy)
+						conn.Close()
 					}
 				}
 			}
-		})
-	}
+		}
+	})
 }
 
 // uncheckSequences has the switches let everything pass that is of a connection, as

@@ -18,7 +18,10 @@ func through(t *testing.T, l *lab.Lab) bool {
 // TestSwitchCrash kills ovs-vswitchd, which takes all flows with it: when it
 // is back, the agent puts them back by itself, connections go on, and policy
 // was never open.
-func TestSwitchCrash(t *testing.T) { inEachPlace(t, switchCrash) }
+func TestSwitchCrash(t *testing.T) {
+	t.Parallel()
+	inEachPlace(t, switchCrash)
+}
 
 func switchCrash(t *testing.T, l *lab.Lab) {
 	set(t, l, state(t, threeNodes, onlyFromC))

@@ -17,32 +17,28 @@ import (
 // load balancers do: a pod that nobody may reach, and that may reach nobody, and its
 // node reach each other by it all the same.
 func TestOwnNodeByAnyAddress(t *testing.T) {
-	for _, backend := range backends() {
-		t.Run(backend, func(t *testing.T) {
-			t.Parallel()
-			l := newLabWith(t, lab.Config{Backend: backend})
-			set(t, l, state(t, threeNodes, denyAll))
-			n, a := l.Node("node1").Namespace(), l.Pod(pod("a"))
-			for _, f := range model.Families() {
-				own := ofFamily(f, netip.MustParseAddr("192.0.2.50"))
-				ipOn(t, l.Node("node1"), "address", "add", netip.PrefixFrom(own, own.BitLen()).String(), "dev", "lo", "nodad")
-				at := netip.AddrPortFrom(own, 7777)
-				var listener net.Listener
-				if err := n.Do(func() (err error) { listener, err = net.Listen("tcp", at.String()); return err }); err != nil {
-					t.Fatal(err)
-				}
-				defer listener.Close()
-				eventually(t, "a connection from "+own.String(), func() bool {
-					conn, err := traffic.Connect(n, own, netip.AddrPortFrom(a.Address(f), 80), time.Second)
-					return err == nil && traffic.Echo(conn, patience) == nil && conn.Close() == nil
-				})
-				eventually(t, "a connection to "+own.String(), func() bool {
-					conn, err := traffic.Connect(a.Namespace(), netip.Addr{}, at, time.Second)
-					return err == nil && conn.Close() == nil
-				})
+	inEachBackendInPairs(t, func(t *testing.T, l *lab.Lab, _ string) {
+		set(t, l, state(t, threeNodes, denyAll))
+		n, a := l.Node("node1").Namespace(), l.Pod(pod("a"))
+		for _, f := range model.Families() {
+			own := ofFamily(f, netip.MustParseAddr("192.0.2.50"))
+			ipOn(t, l.Node("node1"), "address", "add", netip.PrefixFrom(own, own.BitLen()).String(), "dev", "lo", "nodad")
+			at := netip.AddrPortFrom(own, 7777)
+			var listener net.Listener
+			if err := n.Do(func() (err error) { listener, err = net.Listen("tcp", at.String()); return err }); err != nil {
+				t.Fatal(err)
 			}
-		})
-	}
+			defer listener.Close()
+			eventually(t, "a connection from "+own.String(), func() bool {
+				conn, err := traffic.Connect(n, own, netip.AddrPortFrom(a.Address(f), 80), time.Second)
+				return err == nil && traffic.Echo(conn, patience) == nil && conn.Close() == nil
+			})
+			eventually(t, "a connection to "+own.String(), func() bool {
+				conn, err := traffic.Connect(a.Namespace(), netip.Addr{}, at, time.Second)
+				return err == nil && conn.Close() == nil
+			})
+		}
+	})
 }
 
 // ipOn runs the tool of that name on a node.

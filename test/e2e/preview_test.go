@@ -24,42 +24,38 @@ const onlyFromB = `
 // counts them, and nothing else; `felixctl preview` of another policy tells which of
 // them could not begin again, and who comes through then, and so it is.
 func TestCountersAndPreview(t *testing.T) {
-	for _, backend := range backends() {
-		t.Run(backend, func(t *testing.T) {
-			t.Parallel()
-			l := newLabWith(t, lab.Config{Backend: backend})
-			set(t, l, state(t, threeNodes, onlyFromC))
-			socket := l.Node("node1").ControlSocket()
-			if never := counted(t, socket); never.Connections != 0 || never.Rule != "ingress[0]" {
-				t.Errorf("before the first packet: %+v", never)
+	inEachBackendInPairs(t, func(t *testing.T, l *lab.Lab, backend string) {
+		set(t, l, state(t, threeNodes, onlyFromC))
+		socket := l.Node("node1").ControlSocket()
+		if never := counted(t, socket); never.Connections != 0 || never.Rule != "ingress[0]" {
+			t.Errorf("before the first packet: %+v", never)
+		}
+		var conns []net.Conn
+		for _, f := range model.Families() {
+			for range 2 {
+				conns = append(conns, dial(t, l, "c", "a", f))
 			}
-			var conns []net.Conn
-			for _, f := range model.Families() {
-				for range 2 {
-					conns = append(conns, dial(t, l, "c", "a", f))
-				}
-			}
-			for _, conn := range conns {
-				talk(t, conn, "while they are counted")
-			}
-			expect(t, l, false, "x/b", "x/a", model.TCP, 80)
-			hits := counted(t, socket)
-			if hits.Connections != uint64(len(conns)) || hits.Last.IsZero() {
-				t.Errorf("%d connections began and one was denied: counted %+v", len(conns), hits)
-			}
-			if all := hits.Packets; (all != nil) != (backend == felixlike.OpenFlow) || all != nil && *all < 4*uint64(len(conns)) {
-				t.Errorf("packets: %+v", hits)
-			}
-			previewed(t, socket, conns)
-			set(t, l, state(t, threeNodes, onlyFromB))
-			expect(t, l, true, "x/b", "x/a", model.TCP, 80)
-			expect(t, l, false, "x/c", "x/a", model.TCP, 80)
-			expect(t, l, true, "x/d", "x/a", model.TCP, 81)
-			for _, conn := range conns {
-				talk(t, conn, "under a policy that would not let it begin")
-			}
-		})
-	}
+		}
+		for _, conn := range conns {
+			talk(t, conn, "while they are counted")
+		}
+		expect(t, l, false, "x/b", "x/a", model.TCP, 80)
+		hits := counted(t, socket)
+		if hits.Connections != uint64(len(conns)) || hits.Last.IsZero() {
+			t.Errorf("%d connections began and one was denied: counted %+v", len(conns), hits)
+		}
+		if all := hits.Packets; (all != nil) != (backend == felixlike.OpenFlow) || all != nil && *all < 4*uint64(len(conns)) {
+			t.Errorf("packets: %+v", hits)
+		}
+		previewed(t, socket, conns)
+		set(t, l, state(t, threeNodes, onlyFromB))
+		expect(t, l, true, "x/b", "x/a", model.TCP, 80)
+		expect(t, l, false, "x/c", "x/a", model.TCP, 80)
+		expect(t, l, true, "x/d", "x/a", model.TCP, 81)
+		for _, conn := range conns {
+			talk(t, conn, "under a policy that would not let it begin")
+		}
+	})
 }
 
 // counted asks for the counters of node1's only rule.

@@ -27,6 +27,7 @@ func TestReloadedDump(t *testing.T) {
 	for i, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
+			inPairs(t)
 			l := newLabWith(t, lab.Config{Backend: backend})
 			for j, family := range model.Families() {
 				at := len(sample) - 1 - 5*i - j

@@ -84,7 +84,7 @@ func (s *supervised) serves() bool {
 // TestRollout restarts Open vSwitch, and then agent and Open vSwitch of one node
 // after the other, as a DaemonSet is rolled, while streams go on, servers push and connections wait: all
 // of them are there afterwards, and what is denied never got through.
-func TestRollout(t *testing.T) { inEachPlace(t, rollout) }
+func TestRollout(t *testing.T) { inEachPlaceAlone(t, rollout) }
 
 func rollout(t *testing.T, l *lab.Lab) {
 	var all []*supervised
@@ -128,6 +128,7 @@ func rollout(t *testing.T, l *lab.Lab) {
 // TestSwitchAway has a node whose Open vSwitch is gone without a word, and whose
 // supervisor as well: the agent sees to it that the node itself is reached.
 func TestSwitchAway(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	set(t, l, state(t, threeNodes, onlyFromC))
 	n := l.Node("node1")

@@ -24,7 +24,10 @@ const allowAll = `
 
 // TestEstablishedConnectionsAreKept changes policy under open connections, on
 // one node and across the tunnel: they go on, new ones are judged anew.
-func TestEstablishedConnectionsAreKept(t *testing.T) { inEachPlace(t, establishedConnectionsAreKept) }
+func TestEstablishedConnectionsAreKept(t *testing.T) {
+	t.Parallel()
+	inEachPlace(t, establishedConnectionsAreKept)
+}
 
 func establishedConnectionsAreKept(t *testing.T, l *lab.Lab) {
 	set(t, l, state(t, threeNodes))
@@ -51,6 +54,7 @@ const newcomer = `
 // pod while the pod is made, again and again: none is answered before policy
 // allows it, and then they are.
 func TestNewPodIsIsolatedFromItsFirstPacket(t *testing.T) {
+	t.Parallel()
 	inEachPlace(t, newPodIsIsolatedFromItsFirstPacket)
 }
 
@@ -141,7 +145,9 @@ const (
 // TestReusedAddressInheritsNothing keeps a flow of datagrams going to a pod,
 // on one node and from another, and gives its address to a pod that nobody may
 // reach: the flow's being established must not open it.
-func TestReusedAddressInheritsNothing(t *testing.T) { inEachPlace(t, reusedAddressInheritsNothing) }
+func TestReusedAddressInheritsNothing(t *testing.T) {
+	inEachPlaceAlone(t, reusedAddressInheritsNothing)
+}
 
 func reusedAddressInheritsNothing(t *testing.T, l *lab.Lab) {
 	set(t, l, state(t, threeNodes, denySecond, first))

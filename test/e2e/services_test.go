@@ -118,24 +118,20 @@ func serviceCases() []serviceCase {
 // every backend and with every kind of proxy: policy sees who really began a
 // connection, at the node that knows it, and nobody gets past it by a detour.
 func TestServices(t *testing.T) {
-	for _, backend := range backends() {
-		t.Run(backend, func(t *testing.T) {
-			t.Parallel()
-			l := newLabWith(t, lab.Config{Backend: backend})
-			set(t, l, state(t, threeNodes))
-			// From now on there is a server.
-			expect(t, l, true, "x/b", "ip:"+stranger, model.TCP, 80)
-			for _, mode := range slices.Sorted(maps.Keys(proxyModes())) {
-				t.Run(mode, func(t *testing.T) {
-					runProxy(t, l, proxyModes()[mode])
-					for _, c := range serviceCases() {
-						set(t, l, state(t, threeNodes, c.policies))
-						judgeWays(t, l, c)
-					}
-				})
-			}
-		})
-	}
+	inEachBackendInPairs(t, func(t *testing.T, l *lab.Lab, _ string) {
+		set(t, l, state(t, threeNodes))
+		// From now on there is a server.
+		expect(t, l, true, "x/b", "ip:"+stranger, model.TCP, 80)
+		for _, mode := range slices.Sorted(maps.Keys(proxyModes())) {
+			t.Run(mode, func(t *testing.T) {
+				runProxy(t, l, proxyModes()[mode])
+				for _, c := range serviceCases() {
+					set(t, l, state(t, threeNodes, c.policies))
+					judgeWays(t, l, c)
+				}
+			})
+		}
+	})
 }
 
 // runProxy runs a proxy on all nodes until the test ends.

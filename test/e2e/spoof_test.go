@@ -76,7 +76,10 @@ func arrives(t *testing.T, victim *wire, lie func(), isLie func([]byte) bool, ma
 
 // TestSpoofingPod sends from pod x/a what only others may say, to a pod of the
 // same node and to one of another.
-func TestSpoofingPod(t *testing.T) { inEachPlace(t, spoofingPod) }
+func TestSpoofingPod(t *testing.T) {
+	t.Parallel()
+	inEachPlace(t, spoofingPod)
+}
 
 func spoofingPod(t *testing.T, l *lab.Lab) {
 	set(t, l, state(t, threeNodes))
@@ -149,7 +152,10 @@ func (v victim) mustNotHear(t *testing.T, out *wire, frame []byte, marker func(s
 
 // TestSpoofingNeighbours claims addresses of others by ARP and by neighbour
 // advertisement, towards a pod of the same node and towards the node.
-func TestSpoofingNeighbours(t *testing.T) { inEachPlace(t, spoofingNeighbours) }
+func TestSpoofingNeighbours(t *testing.T) {
+	t.Parallel()
+	inEachPlace(t, spoofingNeighbours)
+}
 
 func spoofingNeighbours(t *testing.T, l *lab.Lab) {
 	set(t, l, state(t, threeNodes))
@@ -200,7 +206,10 @@ func spoofingNeighbours(t *testing.T, l *lab.Lab) {
 
 // TestTunnelGuard sends tunnel packets that no honest node sends: from a host
 // that is no node, and from a node with the inner source of another node.
-func TestTunnelGuard(t *testing.T) { inEachPlace(t, tunnelGuard) }
+func TestTunnelGuard(t *testing.T) {
+	t.Parallel()
+	inEachPlace(t, tunnelGuard)
+}
 
 func tunnelGuard(t *testing.T, l *lab.Lab) {
 	set(t, l, state(t, threeNodes))

@@ -91,6 +91,7 @@ func TestTraceCommand(t *testing.T) {
 	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
+			inPairs(t)
 			name := fmt.Sprintf("tr-%d-%s", os.Getpid(), backend)
 			name = name[:min(len(name), 24)]
 			ctl := labNamed(t, name)

@@ -21,24 +21,20 @@ import (
 func TestTruthTable(t *testing.T) {
 	sample := readSteps(t, "../truthtable/testdata/sample.jsonl")
 	hosts := readSteps(t, "../truthtable/testdata/hosts.jsonl")
-	for _, backend := range backends() {
-		t.Run(backend, func(t *testing.T) {
-			t.Parallel()
-			l := newLabWith(t, lab.Config{Backend: backend})
-			for _, round := range []string{"first", "second"} {
-				for _, family := range model.Families() {
-					t.Run(round+"/IPv"+family.String(), func(t *testing.T) {
-						var also []func(*truthtable.Step, verify.Outcome)
-						if round == "first" {
-							also = append(also, func(s *truthtable.Step, o verify.Outcome) { traceProbes(t, l, s, family, o) })
-						}
-						judge(t, l, sample, family, also...)
-						judge(t, l, hosts, family, also...)
-					})
-				}
+	inEachBackendInPairs(t, func(t *testing.T, l *lab.Lab, _ string) {
+		for _, round := range []string{"first", "second"} {
+			for _, family := range model.Families() {
+				t.Run(round+"/IPv"+family.String(), func(t *testing.T) {
+					var also []func(*truthtable.Step, verify.Outcome)
+					if round == "first" {
+						also = append(also, func(s *truthtable.Step, o verify.Outcome) { traceProbes(t, l, s, family, o) })
+					}
+					judge(t, l, sample, family, also...)
+					judge(t, l, hosts, family, also...)
+				})
 			}
-		})
-	}
+		}
+	})
 }
 
 // iptablesBackends are the backends in iptables.
@@ -51,12 +47,63 @@ func backends() []string {
 	return append(append([]string{felixlike.NFTables}, iptablesBackends()...), felixlike.OpenFlow)
 }
 
+// inEachBackend runs a test with each backend, each in a lab of its own, side by
+// side. They start when the caller returns.
+func inEachBackend(t *testing.T, test func(t *testing.T, l *lab.Lab, backend string)) {
+	t.Helper()
+	inLabsOf(t, backends(), test)
+}
+
+// inEachBackendInPairs is inEachBackend for tests that want many answers in time: two
+// labs at once.
+func inEachBackendInPairs(t *testing.T, test func(t *testing.T, l *lab.Lab, backend string)) {
+	t.Helper()
+	for _, backend := range backends() {
+		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
+			inPairs(t)
+			test(t, newLabWith(t, lab.Config{Backend: backend}), backend)
+		})
+	}
+}
+
+// pairs has room for two tests.
+var pairs = make(chan struct{}, 2)
+
+// inPairs waits until less than two of the tests that call it run.
+func inPairs(t *testing.T) {
+	t.Helper()
+	pairs <- struct{}{}
+	t.Cleanup(func() { <-pairs })
+}
+
 // inEachPlace runs a test in a lab whose backend judges in the kernel, and in one
-// whose backend judges in the switch.
+// whose backend judges in the switch, side by side.
 func inEachPlace(t *testing.T, test func(t *testing.T, l *lab.Lab)) {
 	t.Helper()
-	for _, backend := range []string{felixlike.NFTables, felixlike.OpenFlow} {
+	inLabsOf(t, places(), func(t *testing.T, l *lab.Lab, _ string) { test(t, l) })
+}
+
+// inEachPlaceAlone is inEachPlace for a test that another lab's load could disturb:
+// one lab after the other.
+func inEachPlaceAlone(t *testing.T, test func(t *testing.T, l *lab.Lab)) {
+	t.Helper()
+	for _, backend := range places() {
 		t.Run(backend, func(t *testing.T) { test(t, newLabWith(t, lab.Config{Backend: backend})) })
+	}
+}
+
+// places are one backend that judges in the kernel, and one that judges in the
+// switch.
+func places() []string { return []string{felixlike.NFTables, felixlike.OpenFlow} }
+
+func inLabsOf(t *testing.T, backends []string, test func(t *testing.T, l *lab.Lab, backend string)) {
+	t.Helper()
+	for _, backend := range backends {
+		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
+			test(t, newLabWith(t, lab.Config{Backend: backend}), backend)
+		})
 	}
 }
 

@@ -13,8 +13,10 @@ import (
 // TestTunnelTypes runs policy and a full-size transfer through every kind of
 // tunnel, over both families.
 func TestTunnelTypes(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"geneve", "vxlan", "gre"} {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			l := newLabWith(t, lab.Config{Tunnel: kind})
 			set(t, l, state(t, threeNodes, onlyFromC))
 			expect(t, l, true, "x/c", "x/a", model.TCP, 80)

@@ -15,6 +15,7 @@ import (
 // TestNodeHearsOnce sends datagrams from outside to a node whose uplink is in
 // a userspace bridge: the host takes each of them once, and not from the uplink too.
 func TestNodeHearsOnce(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	set(t, l, state(t, threeNodes))
 	const sent = 50
