@@ -77,7 +77,7 @@ func Move(from, to string, own netip.Addr) (Moved, error) {
 	if err != nil {
 		return moved, err
 	}
-	if up, err := shielded(from); err != nil || up {
+	if err != nil {
 		return moved, err
 	}
 	return moved, shield(from)

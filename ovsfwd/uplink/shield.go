@@ -1,21 +1,25 @@
 package uplink
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"time"
 
-	"github.com/google/nftables"
-	"github.com/google/nftables/binaryutil"
-	"github.com/google/nftables/expr"
-	"golang.org/x/sys/unix"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables"
 )
 
-// shieldTable is the nftables table that has the host take each packet once.
-const shieldTable = "felixlike-uplink"
-
-// shieldPriority is before everything else at its hook, connection tracking
-// included.
-const shieldPriority = -400
+const (
+	// shieldTable is the nftables table that has the host take each packet once.
+	shieldTable = "felixlike-uplink"
+	// shieldPriority is before everything else at its hook, connection tracking
+	// included.
+	shieldPriority = -400
+	// shieldTimeout bounds the exchange with the kernel.
+	shieldTimeout = 5 * time.Second
+)
 
 // shield has the host pass over what comes by the uplink: the userspace switch reads
 // it from there, and hands it to the host by the bridge's local port. The kernel
@@ -27,68 +31,42 @@ const shieldPriority = -400
 // or virtio device leaves to offload has no checksum yet, or is larger than the MTU,
 // and the switch cannot hand that over ("Dropped packet: Too big. GRO/TSO
 // enabled?"). So the kernel's copy is the only good one.
+//
+// It writes nothing where the shield is up.
 func shield(name string) error {
-	conn, err := nftables.New()
-	if err != nil {
-		return fmt.Errorf("shield of %s: %w", name, err)
-	}
-	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: shieldTable})
-	// In one transaction with its making, so that there is one rule however often.
-	conn.FlushTable(table)
-	priority := nftables.ChainPriority(shieldPriority)
-	chain := conn.AddChain(&nftables.Chain{
-		Table: table, Name: "prerouting", Type: nftables.ChainTypeFilter,
-		Hooknum: nftables.ChainHookPrerouting, Priority: &priority,
+	err := onShield(func(ctx context.Context, table *nftables.Table) error {
+		table.UpdateChain(tables.Chain{
+			Name: "prerouting",
+			Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookPrerouting, Priority: shieldPriority},
+			Rules: []tables.Rule{{
+				Matches: []tables.Match{
+					tables.MatchInterface{Side: tables.Source, Name: name},
+					tables.MatchProtocol{Protocol: model.TCP, Negated: true},
+				},
+				Action: tables.Drop{},
+			}},
+		})
+		_, err := table.Apply(ctx)
+		return err
 	})
-	device := make([]byte, unix.IFNAMSIZ)
-	copy(device, name)
-	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: device},
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{unix.IPPROTO_TCP}},
-		&expr.Counter{},
-		&expr.Verdict{Kind: expr.VerdictDrop},
-	}})
-	if err := conn.Flush(); err != nil {
+	if err != nil {
 		return fmt.Errorf("shield of %s: %w", name, err)
 	}
 	return nil
-}
-
-// shielded reports whether the shield of an interface is up.
-func shielded(name string) (bool, error) {
-	conn, err := nftables.New()
-	if err != nil {
-		return false, fmt.Errorf("look for the shield of %s: %w", name, err)
-	}
-	table := &nftables.Table{Family: nftables.TableFamilyINet, Name: shieldTable}
-	rules, err := conn.GetRules(table, &nftables.Chain{Table: table, Name: "prerouting"})
-	if errors.Is(err, unix.ENOENT) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("look for the shield of %s: %w", name, err)
-	}
-	for _, r := range rules {
-		for _, e := range r.Exprs {
-			if c, ok := e.(*expr.Cmp); ok && binaryutil.String(c.Data) == name {
-				return true, nil
-			}
-		}
-	}
-	return false, nil
 }
 
 // Unshield takes the shield away; it is no error if there is none.
 func Unshield() error {
-	conn, err := nftables.New()
-	if err != nil {
-		return fmt.Errorf("remove the uplink's shield: %w", err)
-	}
-	conn.DelTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: shieldTable})
-	if err := conn.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
+	if err := onShield(func(ctx context.Context, table *nftables.Table) error { return table.Remove(ctx) }); err != nil {
 		return fmt.Errorf("remove the uplink's shield: %w", err)
 	}
 	return nil
+}
+
+// onShield does something to the shield's table in the caller's network namespace.
+func onShield(do func(context.Context, *nftables.Table) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), shieldTimeout)
+	defer cancel()
+	table := nftables.New(nftables.Options{Table: shieldTable})
+	return errors.Join(do(ctx, table), table.Close())
 }

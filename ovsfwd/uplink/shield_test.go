@@ -6,9 +6,53 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
+
+// shielded reports whether the shield of an interface is up.
+func shielded(t *testing.T, name string) bool {
+	t.Helper()
+	out, err := exec.Command("nft", "list", "table", "inet", shieldTable).CombinedOutput()
+	if err != nil && !strings.Contains(string(out), "No such file or directory") {
+		t.Fatalf("list the shield: %v: %s", err, out)
+	}
+	return err == nil && strings.Contains(string(out), `iifname "`+name+`" meta l4proto != tcp`)
+}
+
+// TestShieldWithManyDescriptors: select(2) knows no descriptors above 1,023.
+func TestShieldWithManyDescriptors(t *testing.T) {
+	inNamespace(t)
+	const many = 5000
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur < many+100 {
+		t.Skipf("%d open files are allowed (%v)", limit.Cur, err)
+	}
+	for range many {
+		fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Close(fd) })
+	}
+	for range 2 {
+		if err := shield("up0"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !shielded(t, "up0") {
+		t.Error("there is no shield")
+	}
+	if err := Unshield(); err != nil {
+		t.Fatal(err)
+	}
+	if shielded(t, "up0") {
+		t.Error("the shield was not taken away")
+	}
+}
 
 // TestShield: no datagram comes to the host by the uplink, and TCP does, since the
 // switch may be unable to hand it over.
