@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/netutil"
+
 	"github.com/felixlike/felixlike/internal/rootsocket"
 	"github.com/felixlike/felixlike/model"
 )
@@ -22,8 +24,13 @@ const (
 	maxBody = 1 << 20
 	// shutdownGrace is how long answers may take once the agent ends.
 	shutdownGrace = 2 * time.Second
-	// headerTimeout ends connections that never send a request.
+	// headerTimeout ends connections that never send a request, idleTimeout those
+	// that send no other one. There is no ReadTimeout: it would also end requests
+	// that wait for their answer (net/http watches for the caller's end by reading).
 	headerTimeout = 5 * time.Second
+	idleTimeout   = 30 * time.Second
+	// maxConnections bounds the callers at a time; more of them wait.
+	maxConnections = 128
 )
 
 // Serve answers on the socket until ctx ends, then removes the socket. Its
@@ -38,12 +45,11 @@ func Serve(ctx context.Context, socketPath string, agent Agent, log *slog.Logger
 	server := &http.Server{
 		Handler:           &handler{agent: agent, log: log},
 		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ConnContext:       rootsocket.WithPeer,
-		ReadHeaderTimeout: headerTimeout,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	go func() { served <- server.Serve(netutil.LimitListener(rootsocket.RootOnly(listener), maxConnections)) }()
 	log.Info("serving", "socket", socketPath)
 	select {
 	case err := <-served:
@@ -81,9 +87,6 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *handler) answer(w http.ResponseWriter, r *http.Request) (any, error) {
-	if !rootsocket.PeerIsRoot(r.Context()) {
-		return nil, refuse(http.StatusForbidden, "only root may use the control socket")
-	}
 	want, err := methodOf(r.URL.Path)
 	if err != nil {
 		return nil, err

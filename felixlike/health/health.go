@@ -17,6 +17,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -24,12 +26,20 @@ const (
 	listenRetry = 10 * time.Second
 	// readyTimeout bounds how long /readyz waits for the agent; kubelet's probes
 	// give up after a second by default.
-	readyTimeout = 900 * time.Millisecond
-	// headerTimeout and writeTimeout end connections that do nothing.
-	headerTimeout = 5 * time.Second
-	writeTimeout  = 30 * time.Second
+	readyTimeout  = 900 * time.Millisecond
 	shutdownGrace = time.Second
+	// maxHeader bounds a request, none of which has more than a path.
+	maxHeader = 8 << 10
 )
+
+// timeouts end connections that do nothing: for reading a request's header and all of
+// it, for writing the answer, between two requests.
+type timeouts struct{ header, read, write, idle time.Duration }
+
+func defaultTimeouts() timeouts {
+	// Prometheus scrapes once a minute by default.
+	return timeouts{header: 5 * time.Second, read: 10 * time.Second, write: 30 * time.Second, idle: 90 * time.Second}
+}
 
 // Agent is what the server asks.
 type Agent interface {
@@ -49,8 +59,9 @@ type Readiness struct {
 
 // Server serves one agent.
 type Server struct {
-	address string
-	log     *slog.Logger
+	address  string
+	timeouts timeouts
+	log      *slog.Logger
 
 	mu    sync.Mutex
 	state string
@@ -59,7 +70,7 @@ type Server struct {
 // New returns a server for an address such as 127.0.0.1:10288. It does not
 // listen yet. Without an address it is never to run.
 func New(address string, log *slog.Logger) *Server {
-	s := &Server{address: address, log: log}
+	s := &Server{address: address, timeouts: defaultTimeouts(), log: log}
 	if address != "" {
 		s.state = address + " (not serving yet)"
 	}
@@ -101,6 +112,11 @@ func (s *Server) Run(ctx context.Context, agent Agent, metrics http.Handler) err
 
 func (s *Server) serve(ctx context.Context, handler http.Handler) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.address)
+	if errors.Is(err, unix.EADDRINUSE) {
+		if who := holder(s.address); who != "" {
+			err = fmt.Errorf("%w by %s", err, who)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -108,11 +124,12 @@ func (s *Server) serve(ctx context.Context, handler http.Handler) error {
 	s.setStatus(address)
 	s.log.Info("serving probes and metrics", "address", address)
 	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: headerTimeout, WriteTimeout: writeTimeout,
+		Handler: handler, MaxHeaderBytes: maxHeader, ReadHeaderTimeout: s.timeouts.header,
+		ReadTimeout: s.timeouts.read, WriteTimeout: s.timeouts.write, IdleTimeout: s.timeouts.idle,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	go func() { served <- server.Serve(limit(listener)) }()
 	select {
 	case err := <-served:
 		return errors.Join(err, server.Close())

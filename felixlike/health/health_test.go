@@ -3,10 +3,12 @@ package health
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -44,7 +46,11 @@ func (f *fakeAgent) Ready(context.Context) Readiness {
 // serve runs a server until the test ends.
 func serve(t *testing.T, address string, agent Agent) *Server {
 	t.Helper()
-	s := New(address, slog.New(slog.DiscardHandler))
+	return run(t, New(address, slog.New(slog.DiscardHandler)), agent)
+}
+
+func run(t *testing.T, s *Server, agent Agent) *Server {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "felixlike_rules 7\n") })
@@ -119,9 +125,96 @@ func TestTakenAddressIsToldAndNoError(t *testing.T) {
 	}
 	defer other.Close()
 	s := serve(t, other.Addr().String(), &fakeAgent{})
-	for deadline := time.Now().Add(5 * time.Second); !strings.Contains(s.Status(), "address already in use"); time.Sleep(time.Millisecond) {
+	want := fmt.Sprintf("address already in use by process %d (health.test) of user %d)", os.Getpid(), os.Getuid())
+	for deadline := time.Now().Add(5 * time.Second); !strings.Contains(s.Status(), want); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("status %q", s.Status())
+			t.Fatalf("status %q, want %q", s.Status(), want)
 		}
+	}
+}
+
+// TestIdleCallers: a caller that opens connections and says nothing gets a few of them,
+// and others are answered beside it, kubelet first of all.
+func TestIdleCallers(t *testing.T) {
+	address := listening(t, serve(t, "0.0.0.0:0", &fakeAgent{}))
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	idle := func(n int, from net.IP) {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: from}}
+		for range n {
+			conn, err := d.Dial("tcp", "127.0.0.1:"+port)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { conn.Close() })
+		}
+	}
+	before := descriptors(t)
+	answers := func(when string) {
+		t.Helper()
+		if code, _ := get(t, "127.0.0.1:"+port, "/healthz"); code != http.StatusOK {
+			t.Errorf("%s: %d", when, code)
+		}
+	}
+	idle(1100, net.IPv4(127, 0, 1, 1))
+	answers("beside one that opens connections")
+	// The callers' ends are the test's own.
+	if served := descriptors(t) - before - 1100; served > maxPerSource+10 {
+		t.Errorf("one caller has %d connections", served)
+	}
+	for i := range 30 {
+		idle(50, net.IPv4(127, 0, 2, byte(i)))
+	}
+	answers("beside many that open connections")
+	if served := descriptors(t) - before - 2600; served > maxConnections+10 {
+		t.Errorf("callers have %d connections", served)
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
+// TestSilentCallers are cut off: without a request, with half of one, and behind one.
+func TestSilentCallers(t *testing.T) {
+	const short = 20 * time.Millisecond
+	never := time.Hour
+	for name, c := range map[string]struct {
+		timeouts timeouts
+		says     string
+	}{
+		"nothing":   {timeouts{header: short, read: never, write: never, idle: never}, ""},
+		"half":      {timeouts{header: never, read: short, write: never, idle: never}, "GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"},
+		"no second": {timeouts{header: never, read: never, write: never, idle: short}, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := New("127.0.0.1:0", slog.New(slog.DiscardHandler))
+			s.timeouts = c.timeouts
+			address := listening(t, run(t, s, &fakeAgent{}))
+			conn, err := net.Dial("tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if _, err := io.WriteString(conn, c.says); err != nil {
+				t.Fatal(err)
+			}
+			if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.Copy(io.Discard, conn); err != nil {
+				t.Errorf("%v, want the end of the connection", err)
+			}
+		})
+	}
+	if d := defaultTimeouts(); min(d.header, d.read, d.write, d.idle) == 0 {
+		t.Errorf("by default a caller may be silent for ever: %+v", d)
 	}
 }

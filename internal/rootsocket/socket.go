@@ -5,7 +5,6 @@
 package rootsocket
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -106,24 +105,7 @@ func removeStale(path string) error {
 	return nil
 }
 
-// peerKey is the context key of the caller's uid.
-type peerKey struct{}
-
-// WithPeer adds the uid of the process at the other end of a connection.
-func WithPeer(ctx context.Context, conn net.Conn) context.Context {
-	uid, err := peerUID(conn)
-	if err != nil {
-		return ctx
-	}
-	return context.WithValue(ctx, peerKey{}, uid)
-}
-
-// PeerIsRoot reports whether the caller is known and has uid 0.
-func PeerIsRoot(ctx context.Context) bool {
-	uid, known := ctx.Value(peerKey{}).(uint32)
-	return known && uid == 0
-}
-
+// peerUID returns the uid of the process at the other end of a connection.
 func peerUID(conn net.Conn) (uint32, error) {
 	unixConn, ok := conn.(*net.UnixConn)
 	if !ok {

@@ -1,0 +1,96 @@
+package health
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+)
+
+const (
+	// maxConnections bounds the callers at a time from outside this node, maxPerSource
+	// those from one address, so that no pod keeps others from being answered.
+	maxConnections = 512
+	maxPerSource   = 32
+	// maxLocal bounds those from this node itself, kubelet's probes among them. They
+	// do not count among the others.
+	maxLocal = 128
+)
+
+// limited closes the connections that are too many as soon as they come. It does
+// not leave them waiting: a caller behind them would wait, too.
+type limited struct {
+	net.Listener
+
+	mu sync.Mutex
+	// open counts the connections from each address, outside those from outside.
+	open    map[netip.Addr]int
+	outside int
+}
+
+func limit(l net.Listener) *limited { return &limited{Listener: l, open: map[netip.Addr]int{}} }
+
+// Accept waits for the next connection that is not too many.
+func (l *limited) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		from, local := source(conn)
+		if l.take(from, local) {
+			return &counted{Conn: conn, done: sync.OnceFunc(func() { l.release(from, local) })}, nil
+		}
+		_ = conn.Close() // the caller is not served
+	}
+}
+
+// source returns the address of a caller, and whether it is this node itself: its own
+// addresses are sources of no packet from elsewhere.
+func source(conn net.Conn) (from netip.Addr, local bool) {
+	remote, ok := conn.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}, false
+	}
+	from = remote.AddrPort().Addr().Unmap()
+	at, ok := conn.LocalAddr().(*net.TCPAddr)
+	return from, ok && at.AddrPort().Addr().Unmap() == from
+}
+
+func (l *limited) take(from netip.Addr, local bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case local && l.open[from] >= maxLocal:
+		return false
+	case !local && (l.open[from] >= maxPerSource || l.outside >= maxConnections):
+		return false
+	}
+	l.open[from]++
+	if !local {
+		l.outside++
+	}
+	return true
+}
+
+func (l *limited) release(from netip.Addr, local bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open[from]--; l.open[from] == 0 {
+		delete(l.open, from)
+	}
+	if !local {
+		l.outside--
+	}
+}
+
+// counted is a connection that counts until it is closed.
+type counted struct {
+	net.Conn
+	done func()
+}
+
+// Close closes the connection.
+func (c *counted) Close() error {
+	c.done()
+	return c.Conn.Close()
+}
