@@ -87,7 +87,7 @@ func serve(dir string) error {
 
 // fakeAgent is an agent that goes by files in a directory: node.json is the node,
 // hold has policy never come to be in force, refuse says why it cannot,
-// unavailable why the agent is not ready.
+// unavailable why the agent is not ready, and panic has it panic.
 type fakeAgent string
 
 func (f fakeAgent) read(name string) (string, bool) {
@@ -124,6 +124,9 @@ func (f fakeAgent) LocalNode(ctx context.Context) (*model.Node, error) {
 func (f fakeAgent) WaitPod(ctx context.Context, a *model.Attachment, uid string) error {
 	if why, ok := f.read("refuse"); ok {
 		return errors.New(why)
+	}
+	if why, ok := f.read("panic"); ok {
+		panic(why)
 	}
 	if _, ok := f.read("hold"); ok {
 		<-ctx.Done()

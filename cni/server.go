@@ -8,9 +8,12 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
 
 	"github.com/felixlike/felixlike/cni/cniv1"
+	"github.com/felixlike/felixlike/internal/panics"
 	"github.com/felixlike/felixlike/internal/rootsocket"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
@@ -26,6 +29,13 @@ const (
 	// attachWait bounds how long the switch may take to open the pod's port. A
 	// hundred at once take seconds on a busy machine.
 	attachWait = 20 * time.Second
+	// maxConnections bounds the plugins at a time; more of them wait. A node has some
+	// hundred pods, each of which the runtime adds by a process of its own.
+	maxConnections = 512
+	// greetTimeout ends connections that do not begin to speak, idleTimeout those that
+	// ask for nothing any more.
+	greetTimeout = 10 * time.Second
+	idleTimeout  = 30 * time.Second
 	// drainTime is how long requests may go on once the agent ends.
 	drainTime = 2 * time.Second
 )
@@ -102,10 +112,11 @@ func (s *Server) Run(ctx context.Context) error {
 	s.attacher = NewAttacher(s.db)
 	s.tidy(ctx)
 
-	server := grpc.NewServer(grpc.UnaryInterceptor(s.log))
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(s.log, guarded), grpc.ConnectionTimeout(greetTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTimeout}))
 	cniv1.RegisterCNIServer(server, s)
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(rootsocket.RootOnly(listener)) }()
+	go func() { served <- server.Serve(netutil.LimitListener(rootsocket.RootOnly(listener), maxConnections)) }()
 	s.opts.Log.Info("serving", "socket", s.opts.Socket)
 	select {
 	case err := <-served:
@@ -129,11 +140,17 @@ func (s *Server) log(ctx context.Context, request any, info *grpc.UnaryServerInf
 		log = log.With("pod", podOf(r.GetSandbox()).String(), "sandbox", r.GetSandbox().GetContainerId())
 	}
 	if err != nil {
-		log.Error("request failed", "error", err)
+		panics.Log(log, err).Error("request failed", "error", err)
 		return nil, coded(err)
 	}
 	log.Debug("request done")
 	return reply, nil
+}
+
+// guarded makes a panic the error of the request that met it.
+func guarded(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (reply any, err error) {
+	defer panics.Catch(&err)
+	return handle(ctx, request)
 }
 
 // keyedMutex is a mutex a key.

@@ -120,6 +120,20 @@ func TestPolicyThatDoesNotCome(t *testing.T) {
 	}
 }
 
+// TestPanic: a panic fails the request that met it, and the server goes on.
+func TestPanic(t *testing.T) {
+	r := newRuntime(t)
+	s := r.sandbox("sandbox-a", "a")
+	r.agent.set(t, "panic", "nobody expects it")
+	r.fails("ADD", s, nil, 11, "panic: nobody expects it")
+	r.agent.unset(t, "panic")
+	r.ok("ADD", "1.1.0", s, nil)
+	r.ok("DEL", "1.1.0", s, nil)
+	if got := r.left(); got != nothing {
+		t.Error(got)
+	}
+}
+
 func TestNodeNotKnown(t *testing.T) {
 	r := newRuntime(t)
 	s := r.sandbox("sandbox-a", "a")

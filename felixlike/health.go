@@ -23,8 +23,8 @@ const (
 // beat notes that the loop moves.
 func (d *Driver) beat() { d.lastBeat.Store(int64(time.Since(d.started))) }
 
-// Alive returns why the agent is stuck, or nil: its loop does not move, or a
-// stage does not end although its deadline has passed. It does not wait for
+// Alive returns why the agent is stuck, or nil: its loop does not move, a stage does
+// not end although its deadline has passed, or what it wants is not known any more. It does not wait for
 // the loop.
 func (d *Driver) Alive() error {
 	now := time.Since(d.started)
@@ -32,6 +32,9 @@ func (d *Driver) Alive() error {
 		return fmt.Errorf("the loop has not moved for %s", silent.Round(time.Second))
 	}
 	for _, r := range *d.visible.Load() {
+		if r.broken.Load() {
+			return fmt.Errorf("stage %s cannot be programmed any more: a manager has panicked", r.Name)
+		}
 		if end := time.Duration(r.mustEnd.Load()); end != 0 && now > end+stuckAfter {
 			return fmt.Errorf("stage %s is %s past its deadline", r.Name, (now - end).Round(time.Second))
 		}

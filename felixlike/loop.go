@@ -3,6 +3,8 @@ package felixlike
 import (
 	"context"
 	"time"
+
+	"github.com/felixlike/felixlike/internal/panics"
 )
 
 // heartbeat is the longest time that the loop sleeps, so that an idle loop can
@@ -188,9 +190,11 @@ func (d *Driver) watch(ctx context.Context, r *runner) error {
 	for {
 		began := time.Now()
 		r.watching.Store(true)
-		err := r.Watch(ctx, func() {
-			r.noticed.Store(true)
-			d.nudge()
+		err := panics.Guard(func() error {
+			return r.Watch(ctx, func() {
+				r.noticed.Store(true)
+				d.nudge()
+			})
 		})
 		r.watching.Store(false)
 		if ctx.Err() != nil {
@@ -199,7 +203,7 @@ func (d *Driver) watch(ctx context.Context, r *runner) error {
 		if time.Since(began) > d.cfg.RetryMax {
 			wait = d.cfg.RetryMin
 		}
-		d.log.Error("foreign changes are not noticed until the next resync", "stage", r.Name, "error", err, "retry", wait)
+		panics.Log(d.log, err).Error("foreign changes are not noticed until the next resync", "stage", r.Name, "error", err, "retry", wait)
 		select {
 		case <-ctx.Done():
 			return nil

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/felixlike/felixlike/internal/panics"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
@@ -145,8 +146,12 @@ func (p *switchPolicy) hits(ctx context.Context, counted Counted, rules map[poli
 // the end of the connection.
 func (p *switchPolicy) watch(ctx context.Context, changed func()) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return p.host.Watch(ctx, changed) })
-	g.Go(func() error { return p.link.flows.Watch(ctx, changed) })
+	g.Go(func() error {
+		return panics.Guard(func() error { return p.host.Watch(ctx, changed) })
+	})
+	g.Go(func() error {
+		return panics.Guard(func() error { return p.link.flows.Watch(ctx, changed) })
+	})
 	g.Go(func() error {
 		for {
 			select {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/panics"
 )
 
 // pass is one apply of all stages, in order.
@@ -72,6 +73,10 @@ func (d *Driver) finished(ctx context.Context, o outcome) {
 	r, failedBefore := o.runner, o.runner.err != nil
 	d.running--
 	r.finished(o)
+	if stack := panics.Stack(o.err); stack != "" && stack != r.stack {
+		r.stack = stack
+		panics.Log(d.log, o.err).Error("a stage has panicked", "stage", r.Name, "error", o.err)
+	}
 	d.handover.note(o)
 	d.measured(o)
 	d.repairs.note(d.log, r.Name, o.applied.Repaired, o.ended)

@@ -2,10 +2,12 @@ package felixlike
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
 
+	"github.com/felixlike/felixlike/internal/panics"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 )
@@ -21,6 +23,8 @@ type runner struct {
 	// noticed tells that Watch has noticed a foreign change, and watching that
 	// it listens. Both are set by the goroutine of Watch.
 	noticed, watching atomic.Bool
+	// broken tells that a manager has panicked.
+	broken atomic.Bool
 	// mustEnd is the deadline of the run, as time since the driver began; zero
 	// if none runs, or has to end.
 	mustEnd atomic.Int64
@@ -45,7 +49,9 @@ type runner struct {
 	err     error
 	// failures counts those since the last success.
 	failures int
-	writes   int
+	// stack is where the stage has panicked, once that was logged.
+	stack  string
+	writes int
 	// What the receiver holds of ours.
 	rules, elements, flows int
 }
@@ -70,13 +76,19 @@ func newRunner(s Stage, shared *wants) *runner {
 // start runs the stage; its outcome goes to the channel.
 func (r *runner) start(ctx context.Context, outcomes chan<- outcome) {
 	full := !r.applied || r.stale
+	failed := r.wants.failed
+	r.broken.Store(failed != nil)
 	if r.stale && r.Invalidate != nil {
-		r.Invalidate()
+		failed = errors.Join(failed, panics.Guard(func() error { r.Invalidate(); return nil }))
 	}
 	r.stale, r.wanted, r.running, r.started = false, false, true, time.Now()
 	r.wants.running++
 	go func() {
-		applied, err := r.run(ctx)
+		var applied Applied
+		err := failed
+		if err == nil {
+			applied, err = r.run(ctx)
+		}
 		if err != nil {
 			err = fmt.Errorf("%s: %w", r.Name, err)
 		}
@@ -92,6 +104,8 @@ func (r *runner) finished(o outcome) {
 	r.writes += o.applied.Writes
 	if o.err != nil {
 		r.failures++
+		// Whatever a panic has left half done: the kernel knows what it holds.
+		r.stale = r.stale || panics.Stack(o.err) != ""
 		return
 	}
 	r.failures, r.programmed = 0, r.noted
@@ -113,6 +127,9 @@ type wants struct {
 	backlog []model.Update
 	// noted is the tracker's count of the updates that they have made wishes of.
 	noted uint64
+	// failed is a panic of a manager: what it wants is not what follows from the model
+	// any more. The stages keep what is in force until the agent is restarted.
+	failed error
 }
 
 // update tells the managers of an update, now or when they are free again.
@@ -125,9 +142,20 @@ func (w *wants) update(u model.Update, busy bool) {
 }
 
 func (w *wants) tell(u model.Update) {
-	for _, m := range w.managers {
-		m.OnUpdate(u)
+	w.each(func(m managers.Manager) { m.OnUpdate(u) })
+}
+
+// each does something with every manager, unless one has failed.
+func (w *wants) each(do func(managers.Manager)) {
+	if w.failed != nil {
+		return
 	}
+	w.failed = panics.Guard(func() error {
+		for _, m := range w.managers {
+			do(m)
+		}
+		return nil
+	})
 }
 
 // free tells the managers what they missed.
@@ -147,9 +175,7 @@ func (w *wants) complete(noted uint64) {
 	if w.running > 0 {
 		return
 	}
-	for _, m := range w.managers {
-		m.CompleteDeferredWork()
-	}
+	w.each(managers.Manager.CompleteDeferredWork)
 	if len(w.backlog) == 0 {
 		w.noted = noted
 	}

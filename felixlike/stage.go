@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/felixlike/felixlike/internal/panics"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/tables"
 )
@@ -79,7 +80,9 @@ type Applied struct {
 	Repaired []tables.Repair
 }
 
-func (s Stage) run(ctx context.Context) (Applied, error) {
+// run applies the stage. A panic is its failure, like any other.
+func (s Stage) run(ctx context.Context) (applied Applied, err error) {
+	defer panics.Catch(&err)
 	if s.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, s.Timeout)

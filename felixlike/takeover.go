@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/felixlike/felixlike/internal/panics"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -79,7 +80,7 @@ func (d *Driver) beside(ctx context.Context, h *handover, work func(context.Cont
 		pause(ctx, wait)
 		limited, cancel := context.WithTimeout(ctx, crossingTimeout)
 		defer cancel()
-		err := work(limited)
+		err := panics.Guard(func() error { return work(limited) })
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -88,7 +89,7 @@ func (d *Driver) beside(ctx context.Context, h *handover, work func(context.Cont
 				h.next()
 				return
 			}
-			d.log.Warn("a step of the change of the backend has failed", "to", h.to.Name, "step", h.phase(), "error", err)
+			panics.Log(d.log, err).Warn("a step of the change of the backend has failed", "to", h.to.Name, "step", h.phase(), "error", err)
 			h.failed(fmt.Errorf("%s: %w", h.phase(), err))
 		})
 		return nil
@@ -160,13 +161,13 @@ func (d *Driver) remove(ctx context.Context, h *handover, b Backend, result erro
 	d.group.Go(func() error {
 		wait := d.cfg.RetryMin
 		for ctx.Err() == nil {
-			err := b.Remove(ctx, keep)
+			err := panics.Guard(func() error { return b.Remove(ctx, keep) })
 			if err == nil {
 				err = b.close()
 				d.call(ctx, func() { d.endHandover(h, errors.Join(result, err)) })
 				return nil
 			}
-			d.log.Error("the backend cannot be removed", "removing", b.Name, "error", err, "retry", wait)
+			panics.Log(d.log, err).Error("the backend cannot be removed", "removing", b.Name, "error", err, "retry", wait)
 			pause(ctx, wait)
 			wait = min(2*wait, d.cfg.RetryMax)
 		}

@@ -22,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/spf13/cobra"
 
 	"github.com/felixlike/felixlike/felixlike"
@@ -62,6 +63,7 @@ func rootCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			limitMemory(log, memlimit.FromCgroup)
 			return felixlike.RunAgent(cmd.Context(), cfg, log)
 		},
 	}

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
+)
+
+const (
+	// memoryRatio is the part of the container's limit at which the runtime collects
+	// garbage ever more: the rest is for what it does not count (page cache of files
+	// that were written, kernel memory of sockets).
+	memoryRatio = 0.9
+	// memoryRefresh is the time between two looks at the limit, which may be changed
+	// while the container runs.
+	memoryRefresh = time.Minute
+)
+
+// limitMemory has Go's memory limit follow the limit of the cgroup, of version 1 or 2.
+// GOMEMLIMIT in the environment goes before that.
+func limitMemory(log *slog.Logger, cgroup memlimit.Provider) {
+	limit, err := memlimit.SetGoMemLimitWithOpts(
+		memlimit.WithProvider(cgroup), memlimit.WithRatio(memoryRatio), memlimit.WithRefreshInterval(memoryRefresh))
+	switch {
+	case err != nil:
+		log.Warn("the container's memory limit is not known: Go's own has to be set by GOMEMLIMIT", "error", err)
+	case limit > 0:
+		log.Info("memory limit of the container is kept", "goMemLimit", limit)
+	}
+}
