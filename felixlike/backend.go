@@ -77,6 +77,7 @@ func NewNFTables(node string, masquerade bool) Backend {
 func newNFTables(c Choice) Backend {
 	table := nftables.New(nftables.Options{NetNS: c.NetNS})
 	r, all := NFTablesManagers(c, table)
+	collisions := newCollisions(all)
 	return Backend{
 		Name: NFTables, Renderer: r, Close: table.Close,
 		Left: func(ctx context.Context) (bool, error) {
@@ -112,7 +113,7 @@ func newNFTables(c Choice) Backend {
 			Invalidate: table.Invalidate, Watch: table.Watch,
 			Apply: func(ctx context.Context) (Applied, error) {
 				r, err := table.Apply(ctx)
-				return applied(r), err
+				return collisions.and(applied(r)), err
 			},
 		},
 	}

@@ -25,6 +25,7 @@ func newIPTables(c Choice) Backend {
 		sets:  kernel.New(kernel.Options{NetNS: c.NetNS}),
 	}
 	r, all := IPTablesManagers(c, x.table, x.sets)
+	collisions := newCollisions(all)
 	name := IPTables + "-" + c.Variant.String()
 	return Backend{
 		Name: name, Renderer: r, Left: x.table.Exists, Remove: x.remove, Close: x.sets.Close,
@@ -40,7 +41,10 @@ func newIPTables(c Choice) Backend {
 		Stage: Stage{
 			Name: name, Required: true, Managers: all, Timeout: 60 * time.Second,
 			Invalidate: func() { x.table.Invalidate(); x.sets.Invalidate() },
-			Apply:      x.apply,
+			Apply: func(ctx context.Context) (Applied, error) {
+				a, err := x.apply(ctx)
+				return collisions.and(a), err
+			},
 		},
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/rules"
@@ -32,8 +33,8 @@ type names struct {
 	users  map[model.GroupID][]model.PolicyID
 	// addresses has the pod of an address.
 	addresses map[string]model.PodID
-	// policiesByName and podsByName have those that go by their own names: what
-	// programs flows sets policies aside, and not chains.
+	// policiesByName and podsByName have those that go by their own names: where
+	// policies are set aside, and not chains.
 	policiesByName map[string]model.PolicyID
 	podsByName     map[string]model.PodID
 }
@@ -57,7 +58,9 @@ func (n naming) index() *names {
 		}
 		if n.renderer != nil {
 			for _, d := range model.Directions() {
-				x.policies[n.renderer.PolicyChain(id, d)] = id
+				if chain := n.renderer.PolicyChain(id, d); x.policies[chain] == (model.PolicyID{}) {
+					x.policies[chain] = id
+				}
 			}
 		}
 	}
@@ -115,6 +118,14 @@ func (x *names) owners(r tables.Refusal) (owners []model.ObjectRef, description 
 	if id, ok := x.policiesByName[r.Name]; ok && r.Object == policyflows.Object {
 		return []model.ObjectRef{policyRef(id)}, ""
 	}
+	if r.Object == managers.ObjectList {
+		for _, name := range r.Closed {
+			if id, ok := x.podsByName[name]; ok {
+				owners = append(owners, podRef(id))
+			}
+		}
+		return owners, "shared by these pods"
+	}
 	if id, ok := x.policies[r.Name]; ok && r.Object == "chain" {
 		return []model.ObjectRef{policyRef(id)}, ""
 	}
@@ -147,7 +158,7 @@ func (x *names) closedBy(r tables.Refusal) []model.PodID {
 		closed = append(closed, id)
 	}
 	for _, chain := range r.Closed {
-		if r.Object == policyflows.Object {
+		if r.Object == policyflows.Object || r.Object == managers.ObjectList {
 			if id, ok := x.podsByName[chain]; ok {
 				closed = append(closed, id)
 			}

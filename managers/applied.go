@@ -1,6 +1,8 @@
 package managers
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/felixlike/felixlike/model"
@@ -8,18 +10,11 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// appliedRef is one endpoint's hold on the chains of its applied policies.
-// The zero value is that of a closed endpoint.
+// appliedRef is one endpoint's hold on the chains of its applied policies: their
+// key, or where none apply, the verdict. The zero value is that of a closed endpoint.
 type appliedRef struct {
 	key     string
 	verdict tables.Action
-}
-
-func (r appliedRef) verdictOrDeny(d model.Direction) tables.Action {
-	if r.verdict == nil {
-		return rules.Deny(d)
-	}
-	return r.verdict
 }
 
 // appliedChains keeps the chains that endpoints with equal lists of policies
@@ -27,45 +22,46 @@ func (r appliedRef) verdictOrDeny(d model.Direction) tables.Action {
 type appliedChains struct {
 	renderer *rules.Renderer
 	chains   Chains
-	byKey    map[string]*appliedChain
+	// byKey has them by rules.AppliedIdentity, claims says which of them have their
+	// names.
+	byKey  map[string]*appliedChain
+	claims *rules.Claims[string]
 	// users finds the chains that ask a policy.
 	users    map[model.PolicyID]map[string]bool
-	hasRules map[policyDirection]bool
+	hasRules map[rules.PolicySide]bool
 	dirty    dirty[string]
-}
-
-type policyDirection struct {
-	id model.PolicyID
-	d  model.Direction
+	// render and removed are what settle has left for complete.
+	render  map[string]bool
+	removed []string
 }
 
 type appliedChain struct {
 	direction model.Direction
 	applied   model.Applied
+	name      string
 	holders   int
-	// programmed tells that the chain was set.
-	programmed bool
 }
 
 func newAppliedChains(renderer *rules.Renderer, chains Chains) *appliedChains {
 	return &appliedChains{
-		renderer: renderer, chains: chains, byKey: map[string]*appliedChain{},
-		users: map[model.PolicyID]map[string]bool{}, hasRules: map[policyDirection]bool{}, dirty: dirty[string]{},
+		renderer: renderer, chains: chains, byKey: map[string]*appliedChain{}, claims: rules.NewClaims(strings.Compare),
+		users: map[model.PolicyID]map[string]bool{}, hasRules: map[rules.PolicySide]bool{}, dirty: dirty[string]{},
+		render: map[string]bool{},
 	}
 }
 
 // hold takes a reference on the chains for these policies.
 func (c *appliedChains) hold(d model.Direction, a model.Applied) appliedRef {
-	_, verdict := c.renderer.Applied(d, a, func(model.PolicyID) bool { return false })
 	if a.Empty() {
+		_, verdict := c.renderer.Applied(d, a, nil)
 		return appliedRef{verdict: verdict}
 	}
-	key := c.renderer.AppliedChain(d, a)
+	key := rules.AppliedIdentity(d, a)
 	chain := c.byKey[key]
 	if chain == nil {
-		chain = &appliedChain{direction: d, applied: a}
+		chain = &appliedChain{direction: d, applied: a, name: c.renderer.AppliedChain(d, a)}
 		c.byKey[key] = chain
-		for id := range policiesOf(a) {
+		for id := range a.All() {
 			if c.users[id] == nil {
 				c.users[id] = map[string]bool{}
 			}
@@ -76,7 +72,7 @@ func (c *appliedChains) hold(d model.Direction, a model.Applied) appliedRef {
 		c.dirty.add(key)
 	}
 	chain.holders++
-	return appliedRef{key: key, verdict: verdict}
+	return appliedRef{key: key}
 }
 
 // release gives a reference back; chains without holders are removed by
@@ -90,10 +86,21 @@ func (c *appliedChains) release(r appliedRef) {
 	}
 }
 
+// verdict returns what dispatch has to do for the holder of a reference.
+func (c *appliedChains) verdict(d model.Direction, r appliedRef) tables.Action {
+	if chain := c.byKey[r.key]; chain != nil && c.claims.Has(chain.name, r.key) {
+		return tables.Goto{Chain: chain.name}
+	}
+	if r.verdict != nil {
+		return r.verdict
+	}
+	return rules.Deny(d)
+}
+
 // setHasRules notes in which directions a policy has rules to be asked.
 func (c *appliedChains) setHasRules(id model.PolicyID, ingress, egress bool) {
 	for d, has := range map[model.Direction]bool{model.Ingress: ingress, model.Egress: egress} {
-		k := policyDirection{id, d}
+		k := rules.PolicySide{ID: id, Direction: d}
 		if c.hasRules[k] == has {
 			continue
 		}
@@ -108,47 +115,60 @@ func (c *appliedChains) setHasRules(id model.PolicyID, ingress, egress bool) {
 	}
 }
 
-// complete renders the chains that are held and removes those that are not.
-func (c *appliedChains) complete() {
+// settle finds which chains have their names, and returns the keys of those whose
+// verdict is another one by that.
+func (c *appliedChains) settle() []string {
+	for _, side := range c.renderer.Policies().News() {
+		for key := range c.users[side.ID] {
+			c.dirty.add(key)
+		}
+	}
 	for _, key := range c.dirty.take(strings.Compare) {
 		chain := c.byKey[key]
-		if chain == nil {
-			continue
-		}
-		if chain.holders == 0 {
+		switch {
+		case chain == nil:
+		case chain.holders > 0:
+			c.claims.Want(chain.name, key)
+			c.render[key] = true
+		default:
 			c.remove(key, chain)
+		}
+	}
+	changed := c.claims.Settle()
+	for _, key := range changed {
+		c.render[key] = true
+	}
+	return changed
+}
+
+// complete removes the chains that are not held, and renders those that are.
+func (c *appliedChains) complete() {
+	for _, name := range c.removed {
+		c.chains.RemoveChain(name)
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.render)) {
+		chain := c.byKey[key]
+		if !c.claims.Has(chain.name, key) {
 			continue
 		}
 		rendered, _ := c.renderer.Applied(chain.direction, chain.applied, func(id model.PolicyID) bool {
-			return c.hasRules[policyDirection{id, chain.direction}]
+			return c.hasRules[rules.PolicySide{ID: id, Direction: chain.direction}]
 		})
 		c.chains.UpdateChain(rendered)
-		chain.programmed = true
 	}
+	c.removed = nil
+	clear(c.render)
 }
 
 func (c *appliedChains) remove(key string, chain *appliedChain) {
-	if chain.programmed {
-		c.chains.RemoveChain(key)
+	if c.claims.Release(chain.name, key) {
+		c.removed = append(c.removed, chain.name)
 	}
 	delete(c.byKey, key)
-	for id := range policiesOf(chain.applied) {
+	for id := range chain.applied.All() {
 		delete(c.users[id], key)
 		if len(c.users[id]) == 0 {
 			delete(c.users, id)
-		}
-	}
-}
-
-// policiesOf yields every policy of the lists.
-func policiesOf(a model.Applied) func(yield func(model.PolicyID) bool) {
-	return func(yield func(model.PolicyID) bool) {
-		for _, ids := range [][]model.PolicyID{a.Admin, a.NetworkPolicies, a.Baseline} {
-			for _, id := range ids {
-				if !yield(id) {
-					return
-				}
-			}
 		}
 	}
 }

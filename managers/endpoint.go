@@ -2,6 +2,7 @@ package managers
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
@@ -61,6 +62,7 @@ func (m *EndpointManager) CompleteDeferredWork() {
 	for _, id := range m.dirtyPods.take(model.PodID.Compare) {
 		m.hold(id)
 	}
+	m.touch(m.applied.settle())
 	for _, a := range m.dirtyAddrs.take(netip.Addr.Compare) {
 		m.dispatchAddress(a)
 	}
@@ -91,6 +93,20 @@ func (m *EndpointManager) hold(id model.PodID) {
 	}
 }
 
+// touch has the addresses dispatched anew of the pods that hold chains.
+func (m *EndpointManager) touch(keys []string) {
+	if len(keys) == 0 {
+		return
+	}
+	for id, h := range m.held {
+		if slices.Contains(keys, h.ingress.key) || slices.Contains(keys, h.egress.key) {
+			for _, addr := range m.owners.attachment(id).Addresses {
+				m.dirtyAddrs.add(addr)
+			}
+		}
+	}
+}
+
 func (m *EndpointManager) dispatchAddress(a netip.Addr) {
 	owner := m.owners.owner(a)
 	if owner == nil {
@@ -101,6 +117,6 @@ func (m *EndpointManager) dispatchAddress(a netip.Addr) {
 	}
 	// The zero value, of a pod that is not known, is closed.
 	h := m.held[owner.Pod]
-	m.dispatch.SetVerdict(model.Ingress, a, h.ingress.verdictOrDeny(model.Ingress))
-	m.dispatch.SetVerdict(model.Egress, a, h.egress.verdictOrDeny(model.Egress))
+	m.dispatch.SetVerdict(model.Ingress, a, m.applied.verdict(model.Ingress, h.ingress))
+	m.dispatch.SetVerdict(model.Egress, a, m.applied.verdict(model.Egress, h.egress))
 }

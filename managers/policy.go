@@ -1,6 +1,7 @@
 package managers
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/felixlike/felixlike/model"
@@ -15,9 +16,6 @@ type PolicyManager struct {
 	families []model.Family
 	policies map[model.PolicyID]*model.Policy
 	dirty    dirty[model.PolicyID]
-	// programmed holds the chains that were set, so that those of a policy
-	// that went, or lost its rules of one direction, are removed.
-	programmed map[string]bool
 }
 
 // NewPolicyManager returns a manager without policies, for the node of that
@@ -25,7 +23,7 @@ type PolicyManager struct {
 func NewPolicyManager(node string, renderer *rules.Renderer, chains Chains) *PolicyManager {
 	return &PolicyManager{
 		node: node, renderer: renderer, chains: chains, policies: map[model.PolicyID]*model.Policy{},
-		dirty: dirty[model.PolicyID]{}, programmed: map[string]bool{},
+		dirty: dirty[model.PolicyID]{},
 	}
 }
 
@@ -56,19 +54,27 @@ func (m *PolicyManager) setFamilies(n *model.Node) {
 	}
 }
 
-// CompleteDeferredWork renders the policies that changed.
+// CompleteDeferredWork renders the policies that changed. A chain goes with its
+// policy, or with the policy's last rule of the direction.
 func (m *PolicyManager) CompleteDeferredWork() {
+	claims, render := m.renderer.Policies(), map[rules.PolicySide]bool{}
 	for _, id := range m.dirty.take(model.PolicyID.Compare) {
 		for _, d := range model.Directions() {
-			name := m.renderer.PolicyChain(id, d)
-			p := m.policies[id]
-			if p != nil && len(p.Rules(d)) > 0 {
-				m.chains.UpdateChain(m.renderer.PolicyRules(p, d, m.families))
-				m.programmed[name] = true
-			} else if m.programmed[name] {
+			side, name := rules.PolicySide{ID: id, Direction: d}, m.renderer.PolicyChain(id, d)
+			if p := m.policies[id]; p != nil && len(p.Rules(d)) > 0 {
+				claims.Want(name, side)
+				render[side] = true
+			} else if claims.Release(name, side) {
 				m.chains.RemoveChain(name)
-				delete(m.programmed, name)
 			}
+		}
+	}
+	for _, side := range claims.Settle() {
+		render[side] = true
+	}
+	for _, side := range slices.SortedFunc(maps.Keys(render), rules.PolicySide.Compare) {
+		if _, refused := claims.Refused(side); !refused {
+			m.chains.UpdateChain(m.renderer.PolicyRules(m.policies[side.ID], side.Direction, m.families))
 		}
 	}
 }

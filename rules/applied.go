@@ -25,6 +25,13 @@ func (r *Renderer) Applied(d model.Direction, a model.Applied, hasRules func(mod
 		return tables.Chain{}, allow(d)
 	}
 	c := tables.Chain{Name: r.AppliedChain(d, a)}
+	for id := range a.All() {
+		if _, refused := r.policies.Refused(PolicySide{id, d}); refused && hasRules(id) {
+			// The chain that this policy would have must not answer in its place.
+			c.Rules = []tables.Rule{{Action: Deny(d), Comment: id.String() + " has no chain: another policy has its name"}}
+			return c, tables.Goto{Chain: c.Name}
+		}
+	}
 	if len(a.Admin) > 0 {
 		c.Rules = append(c.Rules, tables.Rule{Action: tables.SetMark{Value: 0, Mask: MarkPass}, Comment: "admin tier"})
 	}

@@ -2,7 +2,7 @@ package rules
 
 import (
 	"crypto/sha256"
-	"encoding/base32"
+	"encoding/base64"
 	"fmt"
 	"strings"
 
@@ -31,9 +31,21 @@ const (
 	ChainGuardPrerouting = "guard-prerouting"
 )
 
-// nameHashLength is the number of base32 characters (40 bits) that keep
-// shortened names apart.
-const nameHashLength = 8
+// A chain's name follows from the identity of its object alone: API group, kind,
+// namespace, name, and direction. Nothing else gives all of these at once: the same
+// names in any order of updates, the same names after a restart, and an object that
+// keeps its name whatever comes later. So names are kept apart by the width of the
+// hash. Under nftables no collision can be computed. Under iptables, names have 28
+// bytes; a pair with one name takes 2^45 tries there, with both names chosen by whoever
+// searches, and a name for the chain of somebody else's object 2^90. Claims therefore
+// compares whole identities, and the second object of a name gets no chain.
+const (
+	// nameHash is the length of the hash in base64: 162 bits.
+	nameHash = 27
+	// shortNameHash is that for IPTablesNameLength: 90 bits, which leave three
+	// characters of a label.
+	shortNameHash = 15
+)
 
 // DispatchMap returns the name of the verdict map (or the root of the prefix
 // tree) from addresses of one family to the chains of one direction: Egress
@@ -65,31 +77,41 @@ func EgressSet(f model.Family) string { return "egress-" + f.String() }
 // PolicyChain returns the name of the chain with a policy's rules of one
 // direction.
 func (r *Renderer) PolicyChain(id model.PolicyID, d model.Direction) string {
-	return r.name(prefixOf(id.Tier, d), policyLabel(id), id.String()+shape(d))
+	return r.name(prefixOf(id.Tier, d), policyLabel(id), id.Identity()+shape(d))
 }
 
 // AppliedChain returns the name of the chain for all endpoints to which
 // exactly these policies apply in the direction.
 func (r *Renderer) AppliedChain(d model.Direction, a model.Applied) string {
-	all := make([]model.PolicyID, 0, len(a.Admin)+len(a.NetworkPolicies)+len(a.Baseline))
-	all = append(append(append(all, a.Admin...), a.NetworkPolicies...), a.Baseline...)
-	label := ""
-	if len(all) > 0 {
-		label = policyLabel(all[0])
+	label, more := "", -1
+	for id := range a.All() {
+		if more++; more == 0 {
+			label = policyLabel(id)
+		}
 	}
-	if len(all) > 1 {
-		label += fmt.Sprintf("_%dmore", len(all)-1)
+	if more > 0 {
+		label += fmt.Sprintf("_%dmore", more)
 	}
-	var identity strings.Builder
-	for _, id := range all {
-		// A zero byte cannot occur in names, so lists cannot run together.
-		identity.WriteString(id.String() + "\x00")
-	}
-	prefix := "pods-in"
+	prefix := "in"
 	if d == model.Egress {
-		prefix = "pods-out"
+		prefix = "out"
 	}
-	return r.name(prefix, label, identity.String()+shape(d))
+	if r.maxName >= NFTablesNameLength {
+		prefix = "pods-" + prefix
+	}
+	return r.name(prefix, label, AppliedIdentity(d, a)+shape(d))
+}
+
+// AppliedIdentity returns what no other list of policies has: the direction and the
+// identities of its policies.
+func AppliedIdentity(d model.Direction, a model.Applied) string {
+	var identity strings.Builder
+	identity.WriteString(d.String())
+	for id := range a.All() {
+		// Fields of an identity end with a zero byte, so lists cannot run together.
+		identity.WriteString("\x00" + id.Identity())
+	}
+	return identity.String()
 }
 
 // shape makes the names of egress chains differ from those of versions whose
@@ -117,40 +139,30 @@ func prefixOf(t model.Tier, d model.Direction) string {
 }
 
 // treeChain returns the name of the chain of a dispatch tree for the keys with
-// a prefix. Chain names stand unquoted in commands, so what is neither a letter
-// nor a digit nor one of "-_./" is written otherwise; the colons of addresses
-// are dots. Of too long a prefix the end is kept: what tells the prefixes of a
-// tree apart is there.
-func (r *Renderer) treeChain(d model.Direction, prefix string) string {
-	start, changed := "to", false
+// a prefix: the prefix in words, or if that is too long for a name or has characters
+// that may not stand unquoted in commands, its bytes in base64. No two prefixes have
+// one name.
+func (r *Renderer) treeChain(d model.Direction, label string, bytes []byte) string {
+	start := "to"
 	if d == model.Egress {
 		start = "from"
 	}
-	label := strings.Map(func(c rune) rune {
-		switch {
-		case c == ':':
-			return '.'
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', strings.ContainsRune("-_./", c):
-			return c
-		}
-		changed = true
-		return '_'
-	}, prefix)
-	if room := r.maxName - len(start) - 1; changed || len(label) > room {
-		room -= nameHashLength + 1
-		return r.name(start, label[max(0, len(label)-room):], prefix)
+	if name := start + "-" + label; len(name) <= r.maxName && !strings.ContainsFunc(label, unfit) {
+		return name
 	}
-	return start + "-" + label
+	return start[:1] + "-" + base64.RawURLEncoding.EncodeToString(bytes)
+}
+
+// unfit reports whether a character may not stand in the name of a chain.
+func unfit(c rune) bool {
+	return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("-_./", c)
 }
 
 // name joins prefix, label and a hash of the identity, with the label cut so
 // that the whole fits the driver's limit.
 func (r *Renderer) name(prefix, label, identity string) string {
 	sum := sha256.Sum256([]byte(prefix + "\x00" + identity))
-	hash := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:nameHashLength]
-	room := r.maxName - len(prefix) - len(hash) - 2
-	if len(label) > room {
-		label = label[:room]
-	}
+	hash := base64.RawURLEncoding.EncodeToString(sum[:])[:r.hash]
+	label = label[:min(len(label), r.label, r.maxName-len(prefix)-len(hash)-2)]
 	return prefix + "-" + label + "-" + hash
 }

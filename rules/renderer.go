@@ -6,18 +6,38 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// Renderer renders the model to chains. It is immutable.
+// Renderer renders the model to the chains of one table, and knows which policy has
+// each chain. All else about it is immutable.
 type Renderer struct {
-	gateway string
-	maxName int
+	gateway  string
+	maxName  int
+	hash     int
+	label    int
+	policies *Claims[PolicySide]
 }
 
 // NewRenderer returns a renderer for the gateway port's interface name and a
 // driver whose chain names may be maxName bytes long (at least
 // IPTablesNameLength).
 func NewRenderer(gateway string, maxName int) *Renderer {
-	return &Renderer{gateway: gateway, maxName: max(maxName, IPTablesNameLength)}
+	r := &Renderer{gateway: gateway, maxName: max(maxName, IPTablesNameLength), hash: nameHash, policies: NewClaims(PolicySide.Compare)}
+	if r.maxName < NFTablesNameLength {
+		r.hash = shortNameHash
+	}
+	r.label = r.maxName
+	return r
 }
+
+// Narrowed returns a renderer like r whose names have so few characters of label and
+// hash: tests have names collide with it.
+func (r *Renderer) Narrowed(label, hash int) *Renderer {
+	narrow := NewRenderer(r.gateway, r.maxName)
+	narrow.label, narrow.hash = label, hash
+	return narrow
+}
+
+// Policies has the claims of policies to their chains.
+func (r *Renderer) Policies() *Claims[PolicySide] { return r.policies }
 
 // IPTablesNameLength is the length of chain names for iptables: xtables takes
 // 28 bytes (XT_EXTENSION_MAXNAMELEN with the terminating zero), of which the

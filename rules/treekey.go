@@ -105,7 +105,10 @@ func (s addressSpace) match(digits string) tables.Match {
 }
 
 func (s addressSpace) chain(digits string) string {
-	return s.renderer.treeChain(s.direction, s.prefix(digits).String())
+	p := s.prefix(digits)
+	// The bits end with a one: a chain has at least two keys, so there is room for it.
+	whole := s.prefix(digits + "1").Addr().AsSlice()
+	return s.renderer.treeChain(s.direction, strings.ReplaceAll(p.String(), ":", "."), whole)
 }
 
 func (s addressSpace) comment() string { return dispatchComment(s.direction) }
@@ -148,7 +151,7 @@ func (s interfaceSpace) match(digits string) tables.Match {
 
 // chain names end in two dots, which tells them from those of static chains.
 func (s interfaceSpace) chain(digits string) string {
-	return s.renderer.treeChain(s.direction, digits+"..")
+	return s.renderer.treeChain(s.direction, digits+"..", []byte(digits))
 }
 
 func (s interfaceSpace) comment() string { return dispatchComment(s.direction) }

@@ -74,10 +74,16 @@ func (n *Names) Port(number uint32) string { return n.ports[number] }
 // MAC says whose an Ethernet address is, "" if that is not known.
 func (n *Names) MAC(mac string) string { return n.macs[mac] }
 
-// setChain notes the names that a chain has in nftables and in iptables.
+// setChain notes the names that a chain has in nftables and in iptables. One that two
+// objects want is that of either.
 func (n *Names) setChain(long, short, what string) {
-	n.chains[long] = what
-	n.chains[iptables.KernelName(short)] = what
+	for _, name := range []string{long, iptables.KernelName(short)} {
+		if other := n.chains[name]; other != "" && other != what {
+			n.chains[name] = other + ", or " + what
+		} else {
+			n.chains[name] = what
+		}
+	}
 }
 
 func (n *Names) setSet(name, what string) {

@@ -1,0 +1,47 @@
+package felixlike
+
+import (
+	"slices"
+	"time"
+
+	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// collisions has the stage of a backend report what its managers have refused
+// because another object has the name.
+type collisions struct {
+	managers []interface{ Refusals() []tables.Refusal }
+	// since has when an object was first refused.
+	since map[refusedObject]time.Time
+}
+
+type refusedObject struct{ object, name, rule string }
+
+func newCollisions(all []managers.Manager) *collisions {
+	c := &collisions{}
+	for _, m := range all {
+		if m, ok := m.(interface{ Refusals() []tables.Refusal }); ok {
+			c.managers = append(c.managers, m)
+		}
+	}
+	return c
+}
+
+// and adds what is refused to the result of an Apply.
+func (c *collisions) and(a Applied) Applied {
+	since := map[refusedObject]time.Time{}
+	a.Refused = slices.Clip(a.Refused)
+	for _, m := range c.managers {
+		for _, r := range m.Refusals() {
+			id := refusedObject{r.Object, r.Name, r.Rule}
+			if r.Since = c.since[id]; r.Since.IsZero() {
+				r.Since = time.Now()
+			}
+			since[id] = r.Since
+			a.Refused = append(a.Refused, r)
+		}
+	}
+	c.since = since
+	return a
+}

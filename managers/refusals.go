@@ -1,0 +1,64 @@
+package managers
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/policyflows"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// ObjectList is what a Refusal calls a list of policies that apply to pods together.
+const ObjectList = "list of policies"
+
+// Refusals returns what has no chain because another object has its name. Closed are
+// the pods, as for policyflows.Object: packets are denied in the place of that chain.
+func (m *EndpointManager) Refusals() []tables.Refusal {
+	var all []tables.Refusal
+	for side, owner := range m.applied.renderer.Policies().AllRefused() {
+		all = append(all, tables.Refusal{
+			Object: policyflows.Object, Name: side.ID.String(), Rule: side.Direction.String(), Attempts: 1,
+			Reason: sharesName(m.applied.renderer.PolicyChain(side.ID, side.Direction), owner.ID.String()),
+			Closed: m.holders(m.applied.users[side.ID], side.Direction),
+		})
+	}
+	for key, owner := range m.applied.claims.AllRefused() {
+		refused := m.applied.byKey[key]
+		all = append(all, tables.Refusal{
+			Object: ObjectList, Name: listText(refused.applied), Rule: refused.direction.String(), Attempts: 1,
+			Reason: sharesName(refused.name, listText(m.applied.byKey[owner].applied)),
+			Closed: m.holders(map[string]bool{key: true}, refused.direction),
+		})
+	}
+	return all
+}
+
+func sharesName(chain, owner string) string {
+	return fmt.Sprintf("its chain would be %s, which is that of %s: give one of the policies another name", chain, owner)
+}
+
+func listText(a model.Applied) string {
+	var names []string
+	for id := range a.All() {
+		names = append(names, id.String())
+	}
+	return strings.Join(names, ", ")
+}
+
+// holders returns the pods that hold one of the chains, in the direction.
+func (m *EndpointManager) holders(keys map[string]bool, d model.Direction) []string {
+	var names []string
+	for id, h := range m.held {
+		key := h.ingress.key
+		if d == model.Egress {
+			key = h.egress.key
+		}
+		if keys[key] {
+			names = append(names, id.String())
+		}
+	}
+	slices.Sort(names)
+	return names
+}

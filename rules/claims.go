@@ -1,0 +1,145 @@
+package rules
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// Claims knows which object has each name, by whole identities. A name stays with
+// the object that has it until that one is gone, whoever else wants it: a collision
+// that arrives later does not touch what is in force. Of those that want a free name
+// at once, as after a restart, the least has it. The others get none: their managers
+// deny in the place of their chains, and report them.
+//
+// They get no second name either. It would depend on who came first, so that a
+// restart would rename chains, or on who is there, so that a later object would.
+type Claims[K comparable] struct {
+	compare func(a, b K) int
+	owners  map[string]K
+	// pending want a name since the last Settle; waiting are those that another one
+	// keeps from their name, refused has that one.
+	pending map[K]string
+	waiting map[string][]K
+	refused map[K]K
+	news    map[K]struct{}
+}
+
+// NewClaims returns no claims, of objects in an order.
+func NewClaims[K comparable](compare func(a, b K) int) *Claims[K] {
+	return &Claims[K]{
+		compare: compare, owners: map[string]K{}, pending: map[K]string{}, waiting: map[string][]K{}, refused: map[K]K{}, news: map[K]struct{}{},
+	}
+}
+
+// Want notes that an object wants the name; Settle decides. It may be repeated.
+func (c *Claims[K]) Want(name string, by K) {
+	if _, refused := c.refused[by]; !refused && !c.Has(name, by) {
+		c.pending[by] = name
+	}
+}
+
+// Release takes a claim back, and reports whether the object had the name.
+func (c *Claims[K]) Release(name string, by K) (had bool) {
+	delete(c.pending, by)
+	if !c.Has(name, by) {
+		if _, refused := c.refused[by]; refused {
+			c.forget(name, by)
+		}
+		return false
+	}
+	delete(c.owners, name)
+	for _, k := range c.waiting[name] {
+		c.pending[k] = name
+	}
+	return true
+}
+
+func (c *Claims[K]) forget(name string, by K) {
+	delete(c.refused, by)
+	c.waiting[name] = slices.DeleteFunc(c.waiting[name], func(k K) bool { return k == by })
+	if len(c.waiting[name]) == 0 {
+		delete(c.waiting, name)
+	}
+}
+
+// Settle gives each free name to the least of those that want it. It returns, in
+// order, the objects that are newly refused or no longer so.
+func (c *Claims[K]) Settle() []K {
+	var changed []K
+	for _, by := range slices.SortedFunc(maps.Keys(c.pending), c.compare) {
+		name := c.pending[by]
+		owner, taken := c.owners[name]
+		_, was := c.refused[by]
+		switch {
+		case !taken:
+			c.owners[name] = by
+			if was {
+				c.forget(name, by)
+			}
+		case owner == by:
+			continue
+		default:
+			if !was {
+				c.waiting[name] = append(c.waiting[name], by)
+			}
+			c.refused[by] = owner
+		}
+		if was == !taken {
+			changed = append(changed, by)
+		}
+	}
+	clear(c.pending)
+	for _, k := range changed {
+		c.news[k] = struct{}{}
+	}
+	return changed
+}
+
+// News returns, once, what Settle has returned since the last call.
+func (c *Claims[K]) News() []K {
+	if len(c.news) == 0 {
+		return nil
+	}
+	news := slices.SortedFunc(maps.Keys(c.news), c.compare)
+	clear(c.news)
+	return news
+}
+
+// Has reports whether the object has the name.
+func (c *Claims[K]) Has(name string, by K) bool {
+	owner, taken := c.owners[name]
+	return taken && owner == by
+}
+
+// Refused returns the object that has the name which this one wants, if there is one.
+func (c *Claims[K]) Refused(by K) (owner K, refused bool) {
+	owner, refused = c.refused[by]
+	return owner, refused
+}
+
+// AllRefused yields the objects without a name, in order, each with the one that has
+// it.
+func (c *Claims[K]) AllRefused() iter.Seq2[K, K] {
+	return func(yield func(by, owner K) bool) {
+		for _, k := range slices.SortedFunc(maps.Keys(c.refused), c.compare) {
+			if !yield(k, c.refused[k]) {
+				return
+			}
+		}
+	}
+}
+
+// PolicySide is a policy in one direction.
+type PolicySide struct {
+	ID        model.PolicyID
+	Direction model.Direction
+}
+
+// Compare orders by policy, then direction.
+func (s PolicySide) Compare(o PolicySide) int {
+	return cmp.Or(s.ID.Compare(o.ID), cmp.Compare(s.Direction, o.Direction))
+}
