@@ -39,6 +39,8 @@ func (s *state) take(all [kinds]*kind) taken {
 	defer s.mu.Unlock()
 	t := taken{since: s.since, synced: s.syncedLocked(), problems: s.contact.problems(), unserved: s.stores[kindServiceCIDR].absent}
 	s.since = time.Time{}
+	close(s.taken)
+	s.taken = make(chan struct{})
 	for k, store := range s.stores {
 		for key, i := range store.pending {
 			t.changes = append(t.changes, change{all[k], key, i})

@@ -4,13 +4,19 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	eventsv1 "k8s.io/client-go/kubernetes/typed/events/v1"
+	networkingv1client "k8s.io/client-go/kubernetes/typed/networking/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -39,9 +45,14 @@ type clients struct {
 	http *http.Client
 	// connections are those of http, unless whoever configured it dials himself.
 	connections *connrotation.Dialer
-	typed       *kubernetes.Clientset
-	dynamic     *dynamic.DynamicClient
-	metadata    metadata.Interface
+	// reconnects counts how often they were ended.
+	reconnects atomic.Uint64
+	events     *eventsv1.EventsV1Client
+	// core and networking decode what is wanted and no more.
+	core       *corev1client.CoreV1Client
+	networking *networkingv1client.NetworkingV1Client
+	dynamic    *dynamic.DynamicClient
+	metadata   metadata.Interface
 }
 
 // newClients returns clients that ask for protobuf where the API offers it, and
@@ -64,13 +75,35 @@ func newClients(config *rest.Config) (*clients, error) {
 	if c.http, err = rest.HTTPClientFor(asJSON); err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
-	if c.typed, err = kubernetes.NewForConfigAndClient(asProtobuf, c.http); err != nil {
+	if c.events, err = eventsv1.NewForConfigAndClient(asProtobuf, c.http); err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
+	core, err := reader(asProtobuf, c.http, "/api", corev1.SchemeGroupVersion)
+	if err != nil {
+		return nil, err
+	}
+	networking, err := reader(asProtobuf, c.http, "/apis", networkingv1.SchemeGroupVersion)
+	if err != nil {
+		return nil, err
+	}
+	c.core, c.networking = corev1client.New(core), networkingv1client.New(networking)
 	if c.dynamic, err = dynamic.NewForConfigAndClient(asJSON, c.http); err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
 	if c.metadata, err = metadata.NewForConfigAndClient(asJSON, c.http); err != nil {
+		return nil, fmt.Errorf("kubernetes: %w", err)
+	}
+	return c, nil
+}
+
+// reader returns a client of a group that decodes no more than the wanted fields.
+func reader(config *rest.Config, client *http.Client, path string, gv schema.GroupVersion) (*rest.RESTClient, error) {
+	config = rest.CopyConfig(config)
+	config.APIPath, config.GroupVersion = path, &gv
+	generated := rest.CodecFactoryForGeneratedClient(scheme.Scheme, scheme.Codecs).WithoutConversion()
+	config.NegotiatedSerializer = newSerializer(generated, wanted())
+	c, err := rest.RESTClientForConfigAndClient(config, client)
+	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
 	return c, nil
@@ -97,18 +130,18 @@ func (c *clients) close() { utilnet.CloseIdleConnectionsFor(c.http.Transport) }
 // probes are answered all the same.
 func (s *Source) Reconnect() {
 	if s.clients.connections != nil {
+		s.clients.reconnects.Add(1)
 		s.clients.connections.CloseAll()
 	}
 }
 
 // kinds returns all kinds in their order.
 func (c *clients) kinds(node string) [kinds]*kind {
-	core, networking := c.typed.CoreV1(), c.typed.NetworkingV1()
 	all := [kinds]*kind{
-		kindNode:        newKind(kindNode, core.Nodes(), trimmed(trimNode), decodeNode),
-		kindNamespace:   newKind(kindNamespace, core.Namespaces(), trimmed(trimNamespace), decodeNamespace),
-		kindServiceCIDR: newKind(kindServiceCIDR, networking.ServiceCIDRs(), trimmed(trimServiceCIDR), decodeServiceCIDR),
-		kindPod:         newKind(kindPod, core.Pods(""), trimmed(trimPod), decodePod),
+		kindNode:        newKind(kindNode, c.core.Nodes(), trimmed(trimNode), decodeNode),
+		kindNamespace:   newKind(kindNamespace, c.core.Namespaces(), trimmed(trimNamespace), decodeNamespace),
+		kindServiceCIDR: newKind(kindServiceCIDR, c.networking.ServiceCIDRs(), trimmed(trimServiceCIDR), decodeServiceCIDR),
+		kindPod:         newKind(kindPod, c.core.Pods(""), trimmed(trimPod), decodePod),
 		kindPolicy:      newKind(kindPolicy, c.dynamic.Resource(kindPolicy.resource()), trimPolicy, decodePolicy),
 	}
 	all[kindPod].told = func(o runtime.Object) bool { return o.(*corev1.Pod).Spec.NodeName == node }

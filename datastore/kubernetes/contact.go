@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/url"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,8 +57,9 @@ func (c *contact) problems() []model.Problem {
 // a reflector reads from.
 type source struct {
 	*kind
-	state *state
-	log   *slog.Logger
+	state      *state
+	reconnects *atomic.Uint64
+	log        *slog.Logger
 }
 
 // List asks for all objects as they are now. The reflector would take a list
@@ -80,7 +82,14 @@ func (s *source) List(ctx context.Context, o metav1.ListOptions) (*itemList, err
 	if s.note(ctx, err); err != nil {
 		return nil, err
 	}
-	return s.items(list)
+	items, err := s.items(list)
+	if err != nil {
+		return nil, err
+	}
+	for at, o := range items.Items {
+		items.Items[at] = s.state.stores[s.name].ahead(ctx, o.(*item))
+	}
+	return items, nil
 }
 
 func (s *source) listAny(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -94,16 +103,27 @@ func (s *source) listAny(ctx context.Context, o metav1.ListOptions) (runtime.Obj
 // Watch asks for changes, or for all objects and then changes.
 func (s *source) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	o.FieldSelector = s.name.fields()
+	reconnects := s.reconnects.Load()
+	streams := o.SendInitialEvents != nil && *o.SendInitialEvents
 	w, err := s.watch(ctx, o)
 	if err != nil {
-		streams := o.SendInitialEvents != nil && *o.SendInitialEvents
 		if !(streams && apierrors.IsInvalid(err)) { // it will list instead
 			s.note(ctx, err)
 		}
 		return nil, err
 	}
 	s.note(ctx, nil)
-	return newWatcher(w, s.event), nil
+	changed := func(e watch.Event) watch.Event { return s.changed(ctx, e) }
+	return newWatcher(w, changed, o.ResourceVersion, streams, func() bool { return s.reconnects.Load() != reconnects }), nil
+}
+
+// changed trims the object of an event, and takes it ahead of the first list.
+func (s *source) changed(ctx context.Context, e watch.Event) watch.Event {
+	e = s.event(e)
+	if i, is := e.Object.(*item); is && (e.Type == watch.Added || e.Type == watch.Modified) {
+		e.Object = s.state.stores[s.name].ahead(ctx, i)
+	}
+	return e
 }
 
 // note takes down how a request went.

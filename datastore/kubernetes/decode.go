@@ -37,6 +37,7 @@ func decodeNamespace(i *item) (decoded, error) {
 func decodePod(i *item) (decoded, error) {
 	p := &corev1.Pod{}
 	err := p.Unmarshal(i.data)
+	p.Namespace, p.Name = i.namespace, i.name // the strings that the store keeps
 	return decoded{event: datastore.PodSet{Pod: p}}, err
 }
 

@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"crypto/sha256"
 	"fmt"
+	"unique"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -89,7 +90,7 @@ func (k *kind) item(o runtime.Object) (*item, error) {
 
 func bareItem(m metav1.Object) *item {
 	return &item{
-		key: key{m.GetNamespace(), m.GetName()}, version: m.GetResourceVersion(),
+		key: key{unique.Make(m.GetNamespace()).Value(), m.GetName()}, version: m.GetResourceVersion(),
 		initialEnd: m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true",
 	}
 }

@@ -7,12 +7,14 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/felixlike/felixlike/datastore/kubernetes/kubernetestest"
 	"github.com/felixlike/felixlike/model"
@@ -155,12 +157,14 @@ func TestCutList(t *testing.T) {
 			v := f.open(t)
 			before := v.Sync(t)
 			f.CutLists(500)
+			f.Refuse(http.StatusServiceUnavailable) // no watch may tell of the change
 			f.Stop()
-			f.Compact()
 			if err := f.Start(); err != nil {
 				t.Fatal(err)
 			}
 			f.deletePod(t, "p00007")
+			f.Compact()
+			f.Refuse(0)
 			time.Sleep(500 * time.Millisecond) // some lists break off
 			if now := v.Now(); now.Events != before.Events {
 				t.Errorf("%d events out of lists that broke off", now.Events-before.Events)
@@ -206,5 +210,63 @@ func TestReconnect(t *testing.T) {
 	seen := v.Until(t, "a change of after", func(s kubernetestest.Seen) bool { return has("c")(s) && inOrder(s) })
 	if seen.Events != before.Events+1 || seen.Deleted != 0 {
 		t.Errorf("%d events, %d deleted", seen.Events-before.Events, seen.Deleted)
+	}
+}
+
+// TestReconnectReadsNothingTwice: an agent that moves its uplink reconnects within a
+// second of being in sync. What it has just read, it does not read again: watches go on
+// where they were.
+func TestReconnectReadsNothingTwice(t *testing.T) {
+	cluster := &kubernetestest.Large{Nodes: 2, Namespaces: 2, Pods: 20, Policies: 2}
+	server := httptest.NewUnstartedServer(cluster)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	defer server.CloseClientConnections()
+	config := &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+	v := kubernetestest.Open(t, config, slog.New(slog.DiscardHandler))
+	v.Until(t, "in sync", func(s kubernetestest.Seen) bool { return s.Last.InSync })
+	resources := []string{"nodes", "namespaces", "pods", "networkpolicies", "servicecidrs"}
+	before := map[string]int{}
+	for _, r := range resources {
+		before[r] = cluster.Watches(r)
+	}
+	v.Source().Reconnect()
+	deadline := time.After(10 * time.Second)
+	for _, r := range resources {
+		for cluster.Watches(r) == before[r] {
+			select {
+			case <-deadline:
+				t.Fatalf("%s are not watched again", r)
+			case <-time.After(time.Millisecond):
+			}
+		}
+		if n := cluster.Reads(r); n != 1 {
+			t.Errorf("%s were read %d times", r, n)
+		}
+	}
+}
+
+// TestFirstListBreaksOff: objects of the first list are delivered before it is complete,
+// without being in sync; what is gone when it has come whole is deleted.
+func TestFirstListBreaksOff(t *testing.T) {
+	for _, streams := range []bool{true, false} {
+		t.Run(fmt.Sprintf("streams=%v", streams), func(t *testing.T) {
+			f := newFixture(t)
+			f.StreamLists(streams)
+			f.pods(t, names(600)...)
+			f.CutLists(550)
+			v := f.open(t)
+			seen := v.Until(t, "the first pods", func(s kubernetestest.Seen) bool { return len(s.Pods) >= 500 })
+			if seen.Last.InSync || !has("p00007")(seen) {
+				t.Errorf("in sync: %v, with %d pods", seen.Last.InSync, len(seen.Pods))
+			}
+			f.deletePod(t, "p00007")
+			f.CutLists(0)
+			seen = v.Until(t, "in sync", func(s kubernetestest.Seen) bool { return s.Last.InSync })
+			if has("p00007")(seen) || len(seen.Pods) != 599 || seen.Deleted != 1 {
+				t.Errorf("%d pods, %d deleted", len(seen.Pods), seen.Deleted)
+			}
+		})
 	}
 }

@@ -110,7 +110,7 @@ func (s *Source) Run(ctx context.Context, deliver func(datastore.Batch)) error {
 // read keeps the objects of a kind up to date until ctx ends.
 func (s *Source) read(ctx context.Context, k *kind) {
 	log := s.log.With("resource", k.name.resource().Resource)
-	from := &source{kind: k, state: s.state, log: log}
+	from := &source{kind: k, state: s.state, reconnects: &s.clients.reconnects, log: log}
 	if k.name == kindServiceCIDR && !s.served(ctx, from) {
 		return
 	}

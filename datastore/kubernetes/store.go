@@ -1,7 +1,7 @@
 package kubernetes
 
 import (
-	"maps"
+	"context"
 	"strconv"
 	"sync"
 	"time"
@@ -21,12 +21,14 @@ type state struct {
 	contact contact
 	// wake has an element when there is something to take.
 	wake chan struct{}
+	// taken is closed, and made anew, when what was pending is taken.
+	taken chan struct{}
 	// moved is closed, and made anew, when a store has heard of something.
 	moved chan struct{}
 }
 
 func newState() *state {
-	s := &state{wake: make(chan struct{}, 1), moved: make(chan struct{})}
+	s := &state{wake: make(chan struct{}, 1), taken: make(chan struct{}), moved: make(chan struct{})}
 	for k := range s.stores {
 		s.stores[k] = &store{state: s, records: map[key]record{}, uids: map[key]types.UID{}, pending: map[key]*item{}}
 	}
@@ -41,6 +43,8 @@ type store struct {
 	uids map[key]types.UID
 	// pending are the objects that changed; nil for those that are gone.
 	pending map[key]*item
+	// lists counts the whole lists that have come.
+	lists uint64
 	// seen is the newest version that was heard of: all before it was, too.
 	seen uint64
 	// synced tells that a whole list has come, absent that there can be none: the
@@ -48,14 +52,48 @@ type store struct {
 	synced, absent bool
 }
 
-// record is what is kept of an object.
+// record is what is kept of an object. Lists counts the whole lists that came before
+// it was heard of last: what a list does not name is older than that.
 type record struct {
 	version uint64
+	lists   uint64
 	sum     sum
 }
 
 // Add, Update, Delete, Replace, Resync and Bookmark are what a reflector calls.
 func (s *store) Add(object any) error { return s.Update(object) }
+
+// backlog is how many objects of a kind may wait to be delivered while its first list
+// is read: the list is read no faster than it is used.
+const backlog = 2 * chunk
+
+// ahead takes an object of the first list before the list is complete, and returns
+// what the list has to hold of it: nothing is programmed before all is known, so
+// objects need not wait for each other, and a large cluster is never in memory at
+// once. Later lists are compared as a whole.
+func (s *store) ahead(ctx context.Context, i *item) *item {
+	for {
+		s.state.mu.Lock()
+		if s.synced {
+			s.state.mu.Unlock()
+			return i
+		}
+		if len(s.pending) < backlog {
+			s.setLocked(i)
+			s.state.mu.Unlock()
+			light := *i
+			light.data = nil
+			return &light
+		}
+		taken := s.state.taken
+		s.state.mu.Unlock()
+		select {
+		case <-taken:
+		case <-ctx.Done():
+			return i
+		}
+	}
+}
 
 // Update takes an object that is new or changed.
 func (s *store) Update(object any) error {
@@ -81,15 +119,14 @@ func (s *store) Delete(object any) error {
 func (s *store) Replace(objects []any, version string) error {
 	s.state.mu.Lock()
 	defer s.state.mu.Unlock()
-	gone := make(map[key]record, len(s.records))
-	maps.Copy(gone, s.records)
+	s.lists++
 	for _, object := range objects {
-		i := object.(*item)
-		delete(gone, i.key)
-		s.setLocked(i)
+		s.setLocked(object.(*item))
 	}
-	for k := range gone {
-		s.removeLocked(k)
+	for k, r := range s.records {
+		if r.lists != s.lists {
+			s.removeLocked(k)
+		}
 	}
 	// A list may be older than what was seen: the API server was restored.
 	s.seen = 0
@@ -116,7 +153,7 @@ var (
 
 func (s *store) setLocked(i *item) {
 	old, known := s.records[i.key]
-	s.records[i.key] = record{version: number(i.version), sum: i.sum}
+	s.records[i.key] = record{version: number(i.version), lists: s.lists, sum: i.sum}
 	if i.uid != "" {
 		s.uids[i.key] = i.uid
 	} else {

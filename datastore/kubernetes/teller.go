@@ -36,7 +36,7 @@ const (
 // Tell tells users of problems, as Events, until ctx ends. Look returns all that
 // there are now.
 func (s *Source) Tell(ctx context.Context, look func(context.Context) ([]datastore.Notice, error)) error {
-	t := newTeller(s.node, s, s.clients.typed.EventsV1(), s.log)
+	t := newTeller(s.node, s, s.clients.events, s.log)
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {

@@ -15,19 +15,41 @@ type watcher struct {
 	leave  sync.Once
 }
 
-func newWatcher(w watch.Interface, trim func(watch.Event) watch.Event) *watcher {
+// newWatcher returns a watch that begins at a version, or, if initial is true, with all
+// objects. Cut reports whether this agent itself ended the connection.
+func newWatcher(w watch.Interface, trim func(watch.Event) watch.Event, version string, initial bool, cut func() bool) *watcher {
 	t := &watcher{Interface: w, events: make(chan watch.Event), left: make(chan struct{})}
 	go func() {
 		defer close(t.events)
 		for e := range w.ResultChan() {
-			select {
-			case t.events <- trim(e):
-			case <-t.left:
+			if e.Type == watch.Error && cut() {
+				break
+			}
+			e = trim(e)
+			if i, is := e.Object.(*item); is {
+				version, initial = i.version, initial && !i.initialEnd
+			}
+			if !t.send(e) {
 				return
 			}
 		}
+		// A reflector takes a watch that ends within a second and has told nothing for a
+		// broken server, and reads everything again. So this one tells how far it came.
+		if cut() && !initial && version != "" {
+			t.send(watch.Event{Type: watch.Bookmark, Object: &item{version: version}})
+		}
 	}()
 	return t
+}
+
+// send reports whether somebody has taken the event.
+func (t *watcher) send(e watch.Event) bool {
+	select {
+	case t.events <- e:
+		return true
+	case <-t.left:
+		return false
+	}
 }
 
 // ResultChan returns the channel of the trimmed events.

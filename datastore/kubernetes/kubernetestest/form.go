@@ -100,8 +100,14 @@ func (s *stream) send(event string, o object) error {
 	if err != nil {
 		return err
 	}
+	return s.write(event, data, true)
+}
+
+// write writes one event with an object that is encoded already.
+func (s *stream) write(event string, data []byte, flush bool) error {
 	if s.form.protobuf {
 		e := &metav1.WatchEvent{Type: event, Object: runtime.RawExtension{Raw: data}}
+		var err error
 		if data, err = runtime.Encode(s.encoder, e); err != nil {
 			return err
 		}
@@ -111,6 +117,8 @@ func (s *stream) send(event string, o object) error {
 	if _, err := s.frames.Write(data); err != nil {
 		return err
 	}
-	s.out.(http.Flusher).Flush()
+	if flush {
+		s.out.(http.Flusher).Flush()
+	}
 	return nil
 }
