@@ -5,6 +5,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -77,5 +79,36 @@ func TestClosedPolicyIsServedClosed(t *testing.T) {
 	o.onEvent(datastore.NetworkPolicyDeleted{Namespace: "x", Name: "p"})
 	if got := o.all().Policies; len(got) != 0 {
 		t.Errorf("deleted, and still served: %+v", got)
+	}
+}
+
+// TestPodsShareWhatTheyHaveInCommon: pods of one workload are served as they came, and
+// nothing of them stays when they are gone.
+func TestPodsShareWhatTheyHaveInCommon(t *testing.T) {
+	o := newObjects()
+	pod := func(name, app string, addresses ...string) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: name, Labels: map[string]string{"app": app}}, Spec: corev1.PodSpec{NodeName: "node-of-" + name}}
+		for _, a := range addresses {
+			p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: a})
+		}
+		return p
+	}
+	set := func(p *corev1.Pod) { o.onEvent(datastore.PodSet{Pod: p}) }
+	set(pod("a", "web", "10.0.0.1", "fd00::1"))
+	set(pod("b", "web"))
+	if len(o.templates) != 1 {
+		t.Errorf("%d templates of two alike pods", len(o.templates))
+	}
+	set(pod("b", "db", "10.0.0.2"))
+	set(pod("b", "db", "10.0.0.3"))
+	want := []*corev1.Pod{pod("a", "web", "10.0.0.1", "fd00::1"), pod("b", "db", "10.0.0.3")}
+	if diff := cmp.Diff(want, o.all().Pods); diff != "" {
+		t.Errorf("served:\n%s", diff)
+	}
+	for _, name := range []string{"a", "b", "b"} {
+		o.onEvent(datastore.PodDeleted{ID: model.PodID{Namespace: "x", Name: name}})
+	}
+	if len(o.templates) != 0 || len(o.pods) != 0 {
+		t.Errorf("%d templates and %d pods are left", len(o.templates), len(o.pods))
 	}
 }

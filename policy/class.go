@@ -1,5 +1,7 @@
 package policy
 
+import "slices"
+
 // place says where a pod is, as policy sees it.
 type place uint8
 
@@ -46,6 +48,17 @@ func (c *class) take(p *pod) {
 	if len(c.pods[host]) == 0 {
 		c.namespace.hosts.remove(c)
 	}
+}
+
+// sharedPorts returns the ports as another pod of the class has them, if one does: pods
+// of one workload have the same.
+func (c *class) sharedPorts(ports []containerPort) []containerPort {
+	for _, pods := range c.pods {
+		if len(pods) > 0 && slices.Equal(pods[0].ports, ports) {
+			return pods[0].ports
+		}
+	}
+	return ports
 }
 
 func (c *class) empty() bool {

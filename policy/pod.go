@@ -63,6 +63,7 @@ func (e *Engine) SetPod(object *corev1.Pod) []model.Problem {
 	}
 	n := e.namespace(object.Namespace)
 	next.class = e.class(n, e.labelSets.intern(object.Labels))
+	next.ports = next.class.sharedPorts(next.ports)
 	p, ok := e.pods[id]
 	if !ok {
 		// One copy of the namespace's name for all its pods.
