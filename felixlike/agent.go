@@ -53,6 +53,7 @@ const switchTimeout = 5 * time.Second
 
 // RunAgent runs an agent until ctx ends. What it programmed stays in force.
 func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) error {
+	SetGC()
 	log = log.With("node", cfg.NodeName)
 	log.Info("starting", "version", version.String(), "backend", cfg.Backend, "datastore", cfg.Datastore, "datapath", cfg.Datapath, "tunnel", cfg.Tunnel)
 	socket := filepath.Join(cfg.OVSRunDir, "db.sock")
