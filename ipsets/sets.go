@@ -8,9 +8,8 @@ package ipsets
 
 import (
 	"crypto/sha256"
-	"encoding/base32"
+	"encoding/base64"
 	"fmt"
-	"strings"
 
 	"github.com/felixlike/felixlike/model"
 )
@@ -53,22 +52,23 @@ func Name(group model.GroupID, family model.Family) string {
 // whose names are the whole network namespace's.
 const KernelPrefix = "flx-"
 
-// maxKernelName is the length of a set's name that the kernel takes
-// (IPSET_MAXNAMELEN with the terminating zero).
-const maxKernelName = 31
+// maxKernelName is one less than the length of a set's name that the kernel takes
+// (IPSET_MAXNAMELEN with the terminating zero): the driver needs a second name for
+// each set.
+const maxKernelName = 30
 
 // KernelName returns the name that a set has in the kernel's ipset: the
-// prefix and the set's name, of which too long a one is cut and told apart by
-// a hash.
+// prefix and the set's name, of which too long a one (none of a group or of rules) is
+// cut and told apart by a hash.
 func KernelName(set string) string {
 	if len(KernelPrefix)+len(set) <= maxKernelName {
 		return KernelPrefix + set
 	}
 	sum := sha256.Sum256([]byte(set))
-	hash := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:kernelHashLength]
+	hash := base64.RawURLEncoding.EncodeToString(sum[:])[:kernelHashLength]
 	return KernelPrefix + set[:maxKernelName-len(KernelPrefix)-1-len(hash)] + "-" + hash
 }
 
-// kernelHashLength is the number of base32 characters (50 bits) that keep cut
+// kernelHashLength is the number of base64 characters (132 bits) that keep cut
 // names apart.
-const kernelHashLength = 10
+const kernelHashLength = 22

@@ -8,17 +8,17 @@ import (
 )
 
 func TestKernelNames(t *testing.T) {
-	longest := model.GroupID("a" + strings.Repeat("9", 19))
+	longest := model.GroupID("a" + strings.Repeat("9", 23))
 	for set, want := range map[string]string{
 		Name("aone", model.IPv4):      "flx-aone-4",
 		Name(longest, model.IPv6):     "flx-" + string(longest) + "-6",
 		"":                            "flx-",
-		strings.Repeat("x", 27):       "flx-" + strings.Repeat("x", 27),
-		strings.Repeat("x", 28):       "flx-xxxxxxxxxxxxxxxx-6o2dsom2qb",
-		strings.Repeat("x", 28) + "y": "flx-xxxxxxxxxxxxxxxx-",
+		strings.Repeat("x", 26):       "flx-" + strings.Repeat("x", 26),
+		strings.Repeat("x", 27):       "flx-xxx-5JCj16PoCZUPv5u1BxwWVB",
+		strings.Repeat("x", 27) + "y": "flx-xxx-",
 	} {
 		got := KernelName(set)
-		if len(got) > 31 || !strings.HasPrefix(got, want) || len(set) <= 27 && got != want {
+		if len(got) > 30 || !strings.HasPrefix(got, want) || len(set) <= 26 && got != want {
 			t.Errorf("kernel name of %q: %q, want %q", set, got, want)
 		}
 		if got != KernelName(set) {

@@ -222,8 +222,8 @@ func (r PortRange) String() string {
 }
 
 // GroupID names a group. It is deterministic (equal selectors give equal
-// identifiers on every node and after every restart), at most 20 characters
-// out of [a-z0-9], and begins with the letter of its kind: a, n or p.
+// identifiers on every node and after every restart), at most 24 characters
+// out of [a-zA-Z0-9_-], and begins with the letter of its kind: a, n or p.
 type GroupID string
 
 // GroupKind is what a group has for members.

@@ -128,7 +128,7 @@ func TestGroupsAreShared(t *testing.T) {
 		t.Errorf("groups: %v", s.model)
 	}
 	for id := range s.model.Groups {
-		if !regexp.MustCompile(`^a[a-z0-9]{19}$`).MatchString(string(id)) {
+		if !regexp.MustCompile(`^a[a-zA-Z0-9_-]{23}$`).MatchString(string(id)) {
 			t.Errorf("identifier %s", id)
 		}
 	}

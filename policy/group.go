@@ -3,7 +3,7 @@ package policy
 import (
 	"cmp"
 	"crypto/sha256"
-	"encoding/base32"
+	"encoding/base64"
 	"net/netip"
 	"slices"
 	"strings"
@@ -33,24 +33,20 @@ type networks struct {
 	prefixes []netip.Prefix
 }
 
-// groupIDHash is how many characters of the hash an identifier has: 95 bits.
-const groupIDHash = 19
+// groupIDHash is how many characters of the hash an identifier has: 138 bits, so
+// that no two selectors with one identifier can be computed. More would not fit the
+// names of the kernel's ipset.
+const groupIDHash = 23
 
 // groupDescription bounds the length of a description in bytes.
 const groupDescription = 200
 
 func groupID(letter byte, key string) model.GroupID {
 	sum := sha256.Sum256([]byte(key))
-	var text [1 + 56]byte
-	base32.StdEncoding.Encode(text[1:], sum[:])
-	id := text[:1+groupIDHash]
-	for i, c := range id {
-		if 'A' <= c && c <= 'Z' {
-			id[i] = c + 'a' - 'A'
-		}
-	}
-	id[0] = letter
-	return model.GroupID(id)
+	var text [1 + 43]byte
+	base64.RawURLEncoding.Encode(text[1:], sum[:])
+	text[0] = letter
+	return model.GroupID(text[:1+groupIDHash])
 }
 
 func addressesOf(s selectionSpec) groupSpec {

@@ -1,8 +1,6 @@
 package kernel
 
 import (
-	"crypto/sha256"
-	"encoding/base32"
 	"math/bits"
 	"slices"
 	"strings"
@@ -149,6 +147,5 @@ func powerOfTwo(n int) int { return 1 << bits.Len(uint(max(n-1, 0))) }
 // temporaryName returns the name under which the new content of a set is
 // built before it is swapped in.
 func temporaryName(name string) string {
-	sum := sha256.Sum256([]byte(name))
-	return ipsets.KernelPrefix + "~" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:16]
+	return ipsets.KernelPrefix + "~" + strings.TrimPrefix(name, ipsets.KernelPrefix)
 }
