@@ -88,12 +88,14 @@ func newLab(t *testing.T) *lab.Lab {
 	return newLabWith(t, lab.Config{})
 }
 
-// newLabWith does so with a configuration; name and agent are filled in.
+// newLabWith does so with a configuration; the name is filled in, and the agent if there is none.
 func newLabWith(t *testing.T, config lab.Config) *lab.Lab {
 	t.Helper()
 	needLab(t)
 	config.Name = "e2e-" + uniqueName(t)
-	config.Agent = filepath.Join(buildDir, lab.AgentProgram)
+	if config.Agent == "" {
+		config.Agent = filepath.Join(buildDir, lab.AgentProgram)
+	}
 	l, err := lab.Up(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
