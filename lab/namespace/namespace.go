@@ -52,7 +52,7 @@ func Exists(name string) bool {
 // Create makes a new namespace with its loopback interface down, mounts it
 // under its name and starts a thread in it.
 func Create(name string) (*Namespace, error) {
-	if err := os.MkdirAll(Dir, 0o755); err != nil {
+	if err := share(); err != nil {
 		return nil, fmt.Errorf("create namespace %s: %w", name, err)
 	}
 	file, err := os.OpenFile(Path(name), os.O_CREATE|os.O_EXCL|os.O_RDONLY, 0o444)
@@ -105,13 +105,29 @@ func At(path string) (*Namespace, error) {
 // Delete unmounts and removes a namespace; it is no error if there is none.
 // The kernel frees it when the last process and socket in it are gone.
 func Delete(name string) error {
-	if err := unix.Unmount(Path(name), unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, fs.ErrNotExist) {
+	if err := unmount(Path(name)); err != nil {
 		return fmt.Errorf("delete namespace %s: %w", name, err)
 	}
-	if err := os.Remove(Path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	err := os.Remove(Path(name))
+	if errors.Is(err, unix.EBUSY) {
+		err = removeCovered(Path(name))
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("delete namespace %s: %w", name, err)
 	}
 	return nil
+}
+
+// unmount unmounts whatever is mounted at a path.
+func unmount(path string) error {
+	for {
+		switch err := unix.Unmount(path, unix.MNT_DETACH); {
+		case errors.Is(err, unix.EINVAL) || errors.Is(err, fs.ErrNotExist):
+			return nil // nothing is
+		case err != nil:
+			return fmt.Errorf("unmount: %w", err)
+		}
+	}
 }
 
 func enter(path string) error {
