@@ -84,15 +84,22 @@ func (o Options) backend(ctx context.Context) (Level, string) {
 const tunDevice = "/dev/net/tun"
 
 func (o Options) datapath(context.Context) (Level, string) {
+	ask := o.Kernel
+	if ask == nil {
+		ask = underlay.KernelDatapath
+	}
 	switch o.InUse {
 	case ovsdb.DatapathSystem:
+		if err := ask(); err != nil {
+			return Missing, fmt.Sprintf("the agent was told to use the kernel's: %v: install it, or set datapath to auto", err)
+		}
 		return Good, "the agent uses the kernel's"
 	case ovsdb.DatapathNetdev:
 		return Noted, "the agent uses the one in userspace, which is several times slower than in the kernel"
 	}
 	kernel := errors.New("the setting datapath says so")
 	if o.Datapath != ovsdb.DatapathNetdev {
-		kernel = underlay.KernelDatapath()
+		kernel = ask()
 	}
 	switch {
 	case kernel == nil:

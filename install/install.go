@@ -25,6 +25,9 @@ type Options struct {
 	// InUse is the type of the datapath that an agent uses already, if one runs: what
 	// that needs may be in another container.
 	InUse string
+	// Kernel returns why the kernel has no datapath, or nil; underlay.KernelDatapath
+	// unless a test knows better.
+	Kernel func() error
 	// Try programs the backend where that does no harm.
 	Try func(context.Context) error
 }

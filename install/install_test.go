@@ -199,13 +199,26 @@ func TestNeighbours(t *testing.T) {
 	}
 }
 
-// TestDatapathInUse needs nothing more than that it is in use.
+// TestDatapathInUse: that of the kernel needs the module, whatever the agent was told.
 func TestDatapathInUse(t *testing.T) {
-	for inUse, want := range map[string]Level{"system": Good, "netdev": Noted} {
+	answers := func() error { return nil }
+	silent := func() error { return errors.New("the kernel's module openvswitch does not answer") }
+	for _, c := range []struct {
+		inUse  string
+		kernel func() error
+		want   Level
+		says   string
+	}{
+		{"system", answers, Good, "the agent uses the kernel's"},
+		{"system", silent, Missing, "module openvswitch does not answer"},
+		{"netdev", answers, Noted, "the agent uses the one in userspace"},
+		{"netdev", silent, Noted, "the agent uses the one in userspace"},
+	} {
 		// The setting is of another one: an agent has resolved it, or keeps what was there.
 		for _, setting := range []string{"auto", "system", "netdev"} {
-			if level, detail := (Options{Datapath: setting, InUse: inUse}).datapath(t.Context()); level != want || !strings.Contains(detail, "the agent uses") {
-				t.Errorf("%s set, %s in use: %s, %s", setting, inUse, level, detail)
+			level, detail := (Options{Datapath: setting, InUse: c.inUse, Kernel: c.kernel}).datapath(t.Context())
+			if level != c.want || !strings.Contains(detail, c.says) {
+				t.Errorf("%s set, %s in use: %s, %s; want %s, %s", setting, c.inUse, level, detail, c.want, c.says)
 			}
 		}
 	}
