@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/felixlike/version"
+	"github.com/felixlike/felixlike/internal/files"
 	"github.com/felixlike/felixlike/internal/terminal"
 )
 
@@ -174,7 +176,7 @@ func (d *diags) logs(paths []string) {
 }
 
 func tail(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := files.Open(path, math.MaxInt64)
 	if err != nil {
 		return nil, err
 	}

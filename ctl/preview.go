@@ -13,6 +13,7 @@ import (
 	"github.com/felixlike/felixlike/datastore/manifests"
 	dumpcli "github.com/felixlike/felixlike/dump/cli"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/files"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/preview"
@@ -153,11 +154,14 @@ func readChange(files, deleted []string, stdin io.Reader, notes io.Writer) (prev
 	return change, nil
 }
 
+// maxInput bounds manifests that come from standard input, as those in files are.
+const maxInput = 64 << 20
+
 func readManifests(file string, stdin io.Reader) ([]datastore.Event, []model.Problem, error) {
 	if file != "-" {
 		return manifests.ParseFile(file)
 	}
-	data, err := io.ReadAll(stdin)
+	data, err := io.ReadAll(files.Bounded(stdin, maxInput))
 	if err != nil {
 		return nil, nil, fmt.Errorf("read standard input: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/felixlike/felixlike/bench"
 	"github.com/felixlike/felixlike/bench/page"
+	"github.com/felixlike/felixlike/internal/files"
 )
 
 func reportCommand() *cobra.Command {
@@ -59,8 +60,11 @@ as SVG and PNG. With --out and a file, its ending says what is written, unless
 
 func reportFormats() []string { return append(formats(), "html", "svg", "png") }
 
+// maxReport bounds a report: a long one has some megabytes.
+const maxReport = 256 << 20
+
 func readReport(path string) (*bench.Report, error) {
-	data, err := os.ReadFile(path)
+	data, err := files.Read(path, maxReport)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
@@ -44,9 +45,9 @@ func ParseFile(path string) ([]datastore.Event, []model.Problem, error) {
 	var events []datastore.Event
 	var problems []model.Problem
 	for _, name := range names {
-		data, err := os.ReadFile(name)
+		data, _, err := read(name, time.Now())
 		if err != nil {
-			return nil, nil, fmt.Errorf("read manifests: %w", err)
+			return nil, nil, fmt.Errorf("read manifests: %s: %w", name, err)
 		}
 		some, wrong := Parse(name, data)
 		events, problems = append(events, some...), append(problems, wrong...)

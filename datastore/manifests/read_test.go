@@ -3,10 +3,27 @@ package manifests
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/datastore"
 )
+
+// TestParseFileOfNoFile: what is no regular file is refused, and not waited for.
+func TestParseFileOfNoFile(t *testing.T) {
+	dir := t.TempDir()
+	fifo := filepath.Join(dir, "fifo.yaml")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{fifo, dir, "/dev/zero"} {
+		if _, _, err := ParseFile(path); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
 
 func TestParseFile(t *testing.T) {
 	dir := t.TempDir()

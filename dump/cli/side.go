@@ -14,6 +14,7 @@ import (
 	"github.com/felixlike/felixlike/dump/live"
 	"github.com/felixlike/felixlike/dump/wanted"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/files"
 )
 
 // side is one of the two that are compared.
@@ -93,7 +94,7 @@ func (s *sides) resolve(ctx context.Context, name string) (*side, error) {
 		return s.listing(name, s.in)
 	}
 	if _, err := os.Stat(name); err == nil {
-		file, err := os.Open(name)
+		file, err := files.Open(name, maxListing)
 		if err != nil {
 			return nil, err
 		}
@@ -163,7 +164,7 @@ func (s *sides) snapshot(name string) (*side, error) {
 }
 
 func (s *sides) listing(name string, in io.Reader) (*side, error) {
-	state, err := dump.Parse(in)
+	state, err := dump.Parse(files.Bounded(in, maxListing))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/felixlike/felixlike/dump/live"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/files"
 )
 
 // DefaultSnapshots is the folder of snapshots.
@@ -74,13 +76,20 @@ func (s store) save(snapshot *Snapshot, replace bool) (string, error) {
 	return path, nil
 }
 
+const (
+	// maxListing bounds what is read of a snapshot and of a listing: several times what
+	// the largest node prints. maxPacked bounds a snapshot's file.
+	maxListing = 1 << 30
+	maxPacked  = maxListing / 8
+)
+
 // load reads a snapshot.
 func (s store) load(name string) (*Snapshot, error) {
 	path, err := s.path(name)
 	if err != nil {
 		return nil, err
 	}
-	file, err := os.Open(path)
+	file, err := files.Open(path, maxPacked)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("there is no snapshot %s in %s (felixctl snapshot list)", name, s.dir)
 	}
@@ -88,11 +97,7 @@ func (s store) load(name string) (*Snapshot, error) {
 		return nil, fmt.Errorf("read snapshot %s: %w", name, err)
 	}
 	defer file.Close()
-	snapshot := &Snapshot{}
-	r, err := gzip.NewReader(file)
-	if err == nil {
-		err = json.NewDecoder(r).Decode(snapshot)
-	}
+	snapshot, err := unpack(file, maxListing)
 	if err != nil {
 		return nil, fmt.Errorf("read snapshot %s: %w", name, err)
 	}
@@ -100,6 +105,16 @@ func (s store) load(name string) (*Snapshot, error) {
 		return nil, fmt.Errorf("snapshot %s has the version %d, and not %d", name, snapshot.Version, snapshotVersion)
 	}
 	return snapshot, nil
+}
+
+// unpack reads a snapshot of at most so many bytes.
+func unpack(file io.Reader, most int64) (*Snapshot, error) {
+	r, err := gzip.NewReader(file)
+	if err != nil {
+		return nil, err
+	}
+	snapshot := &Snapshot{}
+	return snapshot, json.NewDecoder(files.Bounded(r, most)).Decode(snapshot)
 }
 
 // has reports whether there is a snapshot of that name.

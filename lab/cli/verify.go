@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/felixlike/felixlike/internal/files"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/lab/verify"
@@ -63,16 +64,19 @@ anything else, also when a probe could not be tried.`,
 	return c
 }
 
+// maxCases bounds a truth table.
+const maxCases = 1 << 30
+
 func readCases(path string) ([]truthtable.Step, error) {
 	file := os.Stdin
 	if path != "-" {
 		var err error
-		if file, err = os.Open(path); err != nil {
+		if file, err = files.Open(path, maxCases); err != nil {
 			return nil, err
 		}
 		defer file.Close()
 	}
-	steps, err := truthtable.Read(file)
+	steps, err := truthtable.Read(files.Bounded(file, maxCases))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

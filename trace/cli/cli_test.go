@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -229,6 +230,18 @@ func TestHalfOfTheWay(t *testing.T) {
 		(&world{}).verdict(r, path)
 		if (r.Verdict == allowed) != through || r.Disagreement != "" || r.Why != "by the policies" {
 			t.Errorf("through %v: %+v", through, r)
+		}
+	}
+}
+
+func TestServicesOfNoFile(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{fifo, "/dev/zero"} {
+		if _, err := readServices(path, nil); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+			t.Errorf("%s: %v", path, err)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -15,7 +14,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/files"
 )
+
+// maxServices bounds what is read of Services: some ten thousand are as much.
+const maxServices = 64 << 20
 
 // readServices reads Services from a file, or from standard input ("-"): YAML or JSON,
 // one or many, as `kubectl get services -A -o yaml` prints them. What is none is left
@@ -26,14 +29,14 @@ func readServices(path string, stdin io.Reader) ([]*corev1.Service, error) {
 	}
 	in := stdin
 	if path != "-" {
-		file, err := os.Open(path)
+		file, err := files.Open(path, maxServices)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("--services: %w", err)
 		}
 		defer file.Close()
 		in = file
 	}
-	text, err := io.ReadAll(in)
+	text, err := io.ReadAll(files.Bounded(in, maxServices))
 	if err != nil {
 		return nil, fmt.Errorf("--services %s: %w", path, err)
 	}
