@@ -14,6 +14,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/ovsfwd/uplink"
+	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
 )
 
 // bridge keeps the bridge and its ports as wanted, and the forwarding flows'
@@ -34,7 +35,11 @@ type bridge struct {
 	// forwarding is the connection of the forwarding flows.
 	forwarding link
 	// lost tells the driver that the OpenFlow connection broke.
-	lost chan error
+	lost   chan error
+	daemon *vswitchd.Client
+	// unpurged tells that the datapath may have cached flows from before a change
+	// of forwarding flows.
+	unpurged bool
 
 	node    string
 	localIP netip.Addr
@@ -63,6 +68,7 @@ type bridgeOptions struct {
 
 func newBridge(o bridgeOptions) *bridge {
 	b := &bridge{cfg: o.db, network: o.network, gatewayMTU: o.gatewayMTU, connected: o.connected, readdressed: o.readdressed, log: o.log, lost: make(chan error, 1), node: o.db.NodeName}
+	b.daemon = vswitchd.New(o.runDir, o.db.DatapathType)
 	b.forwarding = link{socket: Switch{RunDir: o.runDir, Bridge: o.db.Bridge}.management(), flows: o.flows, lost: b.tell}
 	return b
 }
@@ -218,7 +224,13 @@ func (b *bridge) applyFlows(ctx context.Context) (Applied, error) {
 	if !b.ensured || b.cfg.Uplink != "" && !b.moved {
 		return Applied{}, errors.New("not before the bridge is as wanted")
 	}
-	return b.forwarding.send(ctx)
+	did, err := b.forwarding.send(ctx)
+	b.unpurged = b.unpurged || did.Writes > 0
+	if err == nil && b.unpurged {
+		err = b.daemon.Purge(ctx)
+		b.unpurged = err != nil
+	}
+	return did, err
 }
 
 // tell tells the driver that the connection has ended.
