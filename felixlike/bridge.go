@@ -40,6 +40,8 @@ type bridge struct {
 	// unpurged tells that the datapath may have cached flows from before a change
 	// of forwarding flows.
 	unpurged bool
+	// narrow tells that receive buffers could not be widened, which is logged.
+	narrow bool
 
 	node    string
 	localIP netip.Addr
@@ -229,8 +231,18 @@ func (b *bridge) applyFlows(ctx context.Context) (Applied, error) {
 	if err == nil && b.unpurged {
 		err = b.daemon.Purge(ctx)
 		b.unpurged = err != nil
+		b.widenBuffers()
 	}
 	return did, err
+}
+
+// widenBuffers gives new ports of the userspace datapath a buffer for bursts: every
+// port comes with forwarding flows. Without it packets go on, but bursts lose some.
+func (b *bridge) widenBuffers() {
+	if _, err := b.daemon.WidenBuffers(); err != nil && !b.narrow {
+		b.narrow = true
+		b.log.Warn("the userspace datapath loses packets of bursts: its receive buffers are the kernel's default", "component", "ovs", "error", err)
+	}
 }
 
 // tell tells the driver that the connection has ended.

@@ -1,0 +1,31 @@
+package vswitchd_test
+
+import (
+	"testing"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/internal/ovstest"
+	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
+)
+
+func TestWidenBuffers(t *testing.T) {
+	b := ovstest.NewBridge(t)
+	c := vswitchd.New(b.Daemons.Dir(), "netdev")
+	for _, name := range []string{"v0", "v1"} {
+		b.Run("ip", "-n", b.NS, "link", "add", name, "type", "veth", "peer", "name", name+"p")
+		if _, err := b.DB.AttachPort(b.Context(), model.Attachment{
+			Pod: model.PodID{Namespace: "x", Name: name}, Interface: name, MAC: []byte{2, 0, 0, 0, 0, 1},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := c.WidenBuffers(); err != nil || n != 1 {
+			t.Errorf("port %s: %d sockets widened, %v; want that of the new port", name, n, err)
+		}
+	}
+	if n, err := c.WidenBuffers(); err != nil || n != 0 {
+		t.Errorf("%d sockets widened again, %v", n, err)
+	}
+	if n, err := vswitchd.New(b.Daemons.Dir(), "system").WidenBuffers(); err != nil || n != 0 {
+		t.Errorf("kernel's datapath: %d sockets, %v", n, err)
+	}
+}
