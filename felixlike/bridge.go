@@ -241,7 +241,7 @@ func (b *bridge) applyFlows(ctx context.Context) (Applied, error) {
 func (b *bridge) widenBuffers() {
 	if _, err := b.daemon.WidenBuffers(); err != nil && !b.narrow {
 		b.narrow = true
-		b.log.Warn("the userspace datapath loses packets of bursts: its receive buffers are the kernel's default", "component", "ovs", "error", err)
+		b.log.Info("receive buffers of the userspace datapath are left to the supervisor of ovs-vswitchd", "component", "ovs", "reason", err)
 	}
 }
 
