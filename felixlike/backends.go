@@ -37,6 +37,8 @@ type Choice struct {
 	NetNS int
 	// Switch is where the bridge is; only OpenFlow asks.
 	Switch Switch
+	// CommonFrom replaces managers.CommonFrom if it is not zero.
+	CommonFrom int
 }
 
 // Switch says where a bridge is, and what the node's pipeline has to know.

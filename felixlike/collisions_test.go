@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
@@ -30,7 +31,7 @@ func TestCollisionsAreNamed(t *testing.T) {
 func TestCollisionsAreReported(t *testing.T) {
 	table := chainsOnly{}
 	r := rules.NewRenderer(GatewayPort, rules.IPTablesNameLength).Narrowed(0, 0)
-	all := []managers.Manager{managers.NewPolicyManager("node1", r, table), managers.NewEndpointManager(r, table, managers.NewTreeDispatcher(r, table))}
+	all := []managers.Manager{managers.NewPolicyManager("node1", r, table), managers.NewEndpointManager(r, table, noSets{}, managers.NewTreeDispatcher(r, table))}
 	found := newCollisions(all)
 	tell := func(updates ...model.Update) []tables.Refusal {
 		for _, m := range all {
@@ -81,3 +82,11 @@ type chainsOnly struct{}
 func (chainsOnly) UpdateChain(tables.Chain) {}
 
 func (chainsOnly) RemoveChain(string) {}
+
+// noSets is a driver of sets that keeps nothing.
+type noSets struct{}
+
+func (noSets) CreateSet(ipsets.Set)                 {}
+func (noSets) RemoveSet(string)                     {}
+func (noSets) AddMembers(string, []model.Member)    {}
+func (noSets) RemoveMembers(string, []model.Member) {}

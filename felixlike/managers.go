@@ -27,7 +27,7 @@ func NFTablesManagers(c Choice, table NFTDriver) (*rules.Renderer, []managers.Ma
 		managers.NewStaticManager(c.Node, r, table, table),
 		managers.NewIPSetManager(table),
 		managers.NewPolicyManager(c.Node, r, table),
-		managers.NewEndpointManager(r, table, managers.NewMapDispatcher(table)),
+		endpointManager(c, managers.NewEndpointManager(r, table, table, managers.NewMapDispatcher(table))),
 		managers.NewSourceManager(c.Node, c.Masquerade, r, table),
 	}
 }
@@ -42,9 +42,16 @@ func IPTablesManagers(c Choice, table managers.Chains, sets ipsets.Sets) (*rules
 		managers.NewStaticManager(c.Node, r, chains, sets),
 		managers.NewIPSetManager(sets),
 		managers.NewPolicyManager(c.Node, r, chains),
-		managers.NewEndpointManager(r, chains, chains),
+		endpointManager(c, managers.NewEndpointManager(r, chains, sets, chains)),
 		managers.NewSourceManager(c.Node, c.Masquerade, r, chains),
 	}
+}
+
+func endpointManager(c Choice, m *managers.EndpointManager) *managers.EndpointManager {
+	if c.CommonFrom != 0 {
+		m.SetCommonFrom(c.CommonFrom)
+	}
+	return m
 }
 
 // OpenFlowManagers returns the managers of the backend in the switch.

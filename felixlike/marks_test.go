@@ -63,7 +63,7 @@ func newNFTablesFirewall(t *testing.T) *firewall {
 	r := rules.NewRenderer("r1", rules.NFTablesNameLength)
 	f.managers = []managers.Manager{
 		managers.NewDeniedManager(table), managers.NewStaticManager("node1", r, table, table), managers.NewPolicyManager("node1", r, table),
-		managers.NewEndpointManager(r, table, managers.NewMapDispatcher(table)),
+		managers.NewEndpointManager(r, table, table, managers.NewMapDispatcher(table)),
 	}
 	f.apply = func() error {
 		table.Invalidate()
@@ -88,7 +88,7 @@ func newIPTablesFirewall(t *testing.T, v iptables.Variant) *firewall {
 	chains := managers.NewTreeDispatcher(r, x.table)
 	f.managers = []managers.Manager{
 		managers.NewDeniedManager(chains), managers.NewStaticManager("node1", r, chains, x.sets), managers.NewPolicyManager("node1", r, chains),
-		managers.NewEndpointManager(r, chains, chains),
+		managers.NewEndpointManager(r, chains, x.sets, chains),
 	}
 	f.apply = func() error {
 		x.table.Invalidate()

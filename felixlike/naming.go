@@ -94,6 +94,9 @@ func (n naming) path(e *model.Endpoint) []string {
 		if own.Name != "" {
 			chains = append(chains, own.Name)
 		}
+		if len(applied.Admin) > 0 {
+			chains = append(chains, n.renderer.AdminList(d, applied.Admin, func(model.PolicyID) bool { return false }).Name)
+		}
 		for _, id := range allPolicies(applied) {
 			chains = append(chains, n.renderer.PolicyChain(id, d))
 		}
@@ -180,7 +183,8 @@ func (x *names) passedByAll(chain string) bool {
 		return true
 	}
 	switch chain {
-	case rules.ChainForward, rules.ChainPrerouting, rules.ChainEgress, rules.ChainOutside, rules.ChainAllowedOut, rules.ChainToPods, rules.ChainSources,
+	case rules.ChainForward, rules.ChainPrerouting, rules.ChainEgress, rules.ChainOutside, rules.ChainAllowedOut, rules.ChainCommonIn, rules.ChainCommonOut,
+		rules.ChainToPods, rules.ChainSources,
 		rules.ChainFromSwitch, rules.ChainFromOutside, rules.ChainRewritten:
 		return true
 	}

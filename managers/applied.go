@@ -1,10 +1,13 @@
 package managers
 
 import (
+	"iter"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables"
@@ -33,6 +36,7 @@ type appliedChains struct {
 	// render and removed are what settle has left for complete.
 	render  map[string]bool
 	removed []string
+	common  *commonChains
 }
 
 type appliedChain struct {
@@ -40,13 +44,15 @@ type appliedChain struct {
 	applied   model.Applied
 	name      string
 	holders   int
+	// addresses are those of the pods, as they are dispatched.
+	addresses map[netip.Addr]bool
 }
 
-func newAppliedChains(renderer *rules.Renderer, chains Chains) *appliedChains {
+func newAppliedChains(renderer *rules.Renderer, chains Chains, sets ipsets.Sets) *appliedChains {
 	return &appliedChains{
 		renderer: renderer, chains: chains, byKey: map[string]*appliedChain{}, claims: rules.NewClaims(strings.Compare),
 		users: map[model.PolicyID]map[string]bool{}, hasRules: map[rules.PolicySide]bool{}, dirty: dirty[string]{},
-		render: map[string]bool{},
+		render: map[string]bool{}, common: newCommonChains(renderer, chains, sets),
 	}
 }
 
@@ -59,8 +65,9 @@ func (c *appliedChains) hold(d model.Direction, a model.Applied) appliedRef {
 	key := rules.AppliedIdentity(d, a)
 	chain := c.byKey[key]
 	if chain == nil {
-		chain = &appliedChain{direction: d, applied: a, name: c.renderer.AppliedChain(d, a)}
+		chain = &appliedChain{direction: d, applied: a, name: c.renderer.AppliedChain(d, a), addresses: map[netip.Addr]bool{}}
 		c.byKey[key] = chain
+		c.common.use(key, chain)
 		for id := range a.All() {
 			if c.users[id] == nil {
 				c.users[id] = map[string]bool{}
@@ -97,10 +104,24 @@ func (c *appliedChains) verdict(d model.Direction, r appliedRef) tables.Action {
 	return rules.Deny(d)
 }
 
-// setHasRules notes in which directions a policy has rules to be asked.
-func (c *appliedChains) setHasRules(id model.PolicyID, ingress, egress bool) {
-	for d, has := range map[model.Direction]bool{model.Ingress: ingress, model.Egress: egress} {
-		k := rules.PolicySide{ID: id, Direction: d}
+// setRules notes how many rules a policy has to be asked in each direction.
+func (c *appliedChains) setRules(id model.PolicyID, p *model.Policy) {
+	for _, d := range model.Directions() {
+		k, size, has := rules.PolicySide{ID: id, Direction: d}, 0, false
+		if p != nil {
+			size, has = rules.Size(p, d), len(p.Rules(d)) > 0
+		}
+		if c.common.sizes[k] != size || c.hasRules[k] != has {
+			c.common.sizes[k] = size
+			if size == 0 {
+				delete(c.common.sizes, k)
+			}
+			for key := range c.users[id] {
+				if chain := c.byKey[key]; chain.direction == d {
+					c.common.touch(key, chain)
+				}
+			}
+		}
 		if c.hasRules[k] == has {
 			continue
 		}
@@ -141,6 +162,66 @@ func (c *appliedChains) settle() []string {
 	return changed
 }
 
+// choose decides what the common chains ask, by the addresses that were placed, and
+// returns the keys of the chains that are concerned.
+func (c *appliedChains) choose() []string {
+	// Where two objects have one name, each chain keeps what it asks, or is closed.
+	c.common.pause(anyOf(c.claims.AllRefused()) || anyOf(c.renderer.Policies().AllRefused()))
+	concerned := map[string]bool{}
+	for _, k := range c.common.choose(c.byKey) {
+		for key := range c.common.parts[k].chains {
+			concerned[key], c.render[key] = true, true
+		}
+	}
+	return slices.Collect(maps.Keys(concerned))
+}
+
+func anyOf[K any](all iter.Seq2[K, K]) bool {
+	for range all {
+		return true
+	}
+	return false
+}
+
+// rendered renders a chain without what the common chain asks in its place.
+func (c *appliedChains) rendered(chain *appliedChain) tables.Chain {
+	d, a := chain.direction, chain.applied
+	hasRules := func(id model.PolicyID) bool {
+		return c.hasRules[rules.PolicySide{ID: id, Direction: d}] &&
+			!(len(a.Admin) == 0 && a.Isolated() && c.common.chosen[partKey{direction: d, policy: id}])
+	}
+	if len(a.Admin) > 0 && c.common.chosen[adminPart(d, a)] {
+		return c.renderer.BehindAdmin(d, a, hasRules)
+	}
+	rendered, _ := c.renderer.Applied(d, a, hasRules)
+	return rendered
+}
+
+// place notes that an address is, or is no longer, of a pod with the chain, and
+// returns the verdict to dispatch it by.
+func (c *appliedChains) place(r appliedRef, d model.Direction, a netip.Addr, wanted bool) tables.Action {
+	chain := c.byKey[r.key]
+	if chain == nil {
+		return c.verdict(d, r)
+	}
+	if chain.addresses[a] != wanted {
+		if wanted {
+			chain.addresses[a] = true
+		} else {
+			delete(chain.addresses, a)
+		}
+		c.common.touch(r.key, chain)
+	}
+	for _, k := range partsOf(r.key, d, chain.applied) {
+		c.common.setMember(k, a, wanted)
+	}
+	if c.common.chosen[partKey{direction: d, pods: r.key}] {
+		// The common chain has decided. A chain here would be walked for each address.
+		return tables.Drop{}
+	}
+	return c.verdict(d, r)
+}
+
 // complete removes the chains that are not held, and renders those that are.
 func (c *appliedChains) complete() {
 	for _, name := range c.removed {
@@ -151,11 +232,11 @@ func (c *appliedChains) complete() {
 		if !c.claims.Has(chain.name, key) {
 			continue
 		}
-		rendered, _ := c.renderer.Applied(chain.direction, chain.applied, func(id model.PolicyID) bool {
-			return c.hasRules[rules.PolicySide{ID: id, Direction: chain.direction}]
-		})
-		c.chains.UpdateChain(rendered)
+		c.chains.UpdateChain(c.rendered(chain))
 	}
+	c.common.complete(func(d model.Direction, id model.PolicyID) bool {
+		return c.hasRules[rules.PolicySide{ID: id, Direction: d}]
+	})
 	c.removed = nil
 	clear(c.render)
 }
@@ -164,6 +245,10 @@ func (c *appliedChains) remove(key string, chain *appliedChain) {
 	if c.claims.Release(chain.name, key) {
 		c.removed = append(c.removed, chain.name)
 	}
+	for a := range chain.addresses {
+		c.place(appliedRef{key: key}, chain.direction, a, false)
+	}
+	c.common.drop(key, chain)
 	delete(c.byKey, key)
 	for id := range chain.applied.All() {
 		delete(c.users[id], key)

@@ -52,7 +52,7 @@ func newJudge(t interface{ Fatalf(string, ...any) }, node, backend string, r *ru
 		j.trees = NewTreeDispatcher(r, j.kept)
 		chains = j.trees
 	}
-	j.endpoints = NewEndpointManager(r, chains, j)
+	j.endpoints = NewEndpointManager(r, chains, newRecorder(), j)
 	j.managers = []Manager{
 		NewDeniedManager(chains), NewStaticManager(node, r, chains, j.sets), NewIPSetManager(j.sets),
 		NewPolicyManager(node, r, chains), j.endpoints,

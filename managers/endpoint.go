@@ -2,8 +2,8 @@ package managers
 
 import (
 	"net/netip"
-	"slices"
 
+	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
 )
@@ -17,7 +17,9 @@ type EndpointManager struct {
 	endpoints map[model.PodID]*model.Endpoint
 	owners    *owners
 	// held are the chains of the pods that are attached and known.
-	held       map[model.PodID]heldChains
+	held map[model.PodID]heldChains
+	// placed are the chains that addresses are dispatched to.
+	placed     map[netip.Addr]heldChains
 	dirtyPods  dirty[model.PodID]
 	dirtyAddrs dirty[netip.Addr]
 }
@@ -25,13 +27,17 @@ type EndpointManager struct {
 type heldChains struct{ ingress, egress appliedRef }
 
 // NewEndpointManager returns a manager without endpoints.
-func NewEndpointManager(renderer *rules.Renderer, chains Chains, dispatch Dispatcher) *EndpointManager {
+func NewEndpointManager(renderer *rules.Renderer, chains Chains, sets ipsets.Sets, dispatch Dispatcher) *EndpointManager {
 	return &EndpointManager{
-		dispatch: dispatch, applied: newAppliedChains(renderer, chains),
-		endpoints: map[model.PodID]*model.Endpoint{}, owners: newOwners(), held: map[model.PodID]heldChains{},
+		dispatch: dispatch, applied: newAppliedChains(renderer, chains, sets),
+		placed: map[netip.Addr]heldChains{}, endpoints: map[model.PodID]*model.Endpoint{}, owners: newOwners(), held: map[model.PodID]heldChains{},
 		dirtyPods: dirty[model.PodID]{}, dirtyAddrs: dirty[netip.Addr]{},
 	}
 }
+
+// SetCommonFrom replaces CommonFrom: tests make it small. It is for a manager that has
+// not been told anything yet.
+func (m *EndpointManager) SetCommonFrom(visits int) { m.applied.common.from = visits }
 
 // OnUpdate takes updates of endpoints and attachments, and notes which
 // policies have rules.
@@ -51,9 +57,9 @@ func (m *EndpointManager) OnUpdate(u model.Update) {
 	case model.AttachmentRemove:
 		m.dirtyPods.add(u.Pod)
 	case model.PolicyUpdate:
-		m.applied.setHasRules(u.Policy.ID, len(u.Policy.Ingress) > 0, len(u.Policy.Egress) > 0)
+		m.applied.setRules(u.Policy.ID, u.Policy)
 	case model.PolicyRemove:
-		m.applied.setHasRules(u.ID, false, false)
+		m.applied.setRules(u.ID, nil)
 	}
 }
 
@@ -63,9 +69,9 @@ func (m *EndpointManager) CompleteDeferredWork() {
 		m.hold(id)
 	}
 	m.touch(m.applied.settle())
-	for _, a := range m.dirtyAddrs.take(netip.Addr.Compare) {
-		m.dispatchAddress(a)
-	}
+	m.dispatchAddresses()
+	m.touch(m.applied.choose())
+	m.dispatchAddresses()
 	m.dispatch.Complete()
 	m.applied.complete()
 }
@@ -98,8 +104,12 @@ func (m *EndpointManager) touch(keys []string) {
 	if len(keys) == 0 {
 		return
 	}
+	concerned := map[string]bool{}
+	for _, key := range keys {
+		concerned[key] = true
+	}
 	for id, h := range m.held {
-		if slices.Contains(keys, h.ingress.key) || slices.Contains(keys, h.egress.key) {
+		if concerned[h.ingress.key] || concerned[h.egress.key] {
 			for _, addr := range m.owners.attachment(id).Addresses {
 				m.dirtyAddrs.add(addr)
 			}
@@ -107,16 +117,31 @@ func (m *EndpointManager) touch(keys []string) {
 	}
 }
 
+func (m *EndpointManager) dispatchAddresses() {
+	for _, a := range m.dirtyAddrs.take(netip.Addr.Compare) {
+		m.dispatchAddress(a)
+	}
+}
+
 func (m *EndpointManager) dispatchAddress(a netip.Addr) {
 	owner := m.owners.owner(a)
+	// The zero value, of a pod that is not known, is closed.
+	var h heldChains
+	if owner != nil {
+		h = m.held[owner.Pod]
+	}
+	if was := m.placed[a]; was != h {
+		m.applied.place(was.ingress, model.Ingress, a, false)
+		m.applied.place(was.egress, model.Egress, a, false)
+		m.placed[a] = h
+	}
 	if owner == nil {
+		delete(m.placed, a)
 		for _, d := range model.Directions() {
 			m.dispatch.RemoveVerdict(d, a)
 		}
 		return
 	}
-	// The zero value, of a pod that is not known, is closed.
-	h := m.held[owner.Pod]
-	m.dispatch.SetVerdict(model.Ingress, a, m.applied.verdict(model.Ingress, h.ingress))
-	m.dispatch.SetVerdict(model.Egress, a, m.applied.verdict(model.Egress, h.egress))
+	m.dispatch.SetVerdict(model.Ingress, a, m.applied.place(h.ingress, model.Ingress, a, true))
+	m.dispatch.SetVerdict(model.Egress, a, m.applied.place(h.egress, model.Egress, a, true))
 }

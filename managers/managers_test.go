@@ -112,7 +112,7 @@ func send(m Manager, updates ...model.Update) {
 
 func newEndpoints() (*EndpointManager, *recorder) {
 	r := newRecorder()
-	return NewEndpointManager(rules.NewRenderer("flx-gw0", 64), r, r), r
+	return NewEndpointManager(rules.NewRenderer("flx-gw0", 64), r, r, r), r
 }
 
 func TestAttachedButUnknownPodIsClosed(t *testing.T) {
@@ -143,8 +143,8 @@ func TestPodsWithEqualPoliciesShareOneChain(t *testing.T) {
 	if got := r.chainsWith("pods-in"); len(got) != 1 {
 		t.Fatalf("chains %v, want one", got)
 	}
-	if n := len(r.updates); n != 1 {
-		t.Errorf("the shared chain was set %d times, want once", n)
+	if n := len(r.updates); n != 3 {
+		t.Errorf("the shared chain and those that are common to all were set %d times, want once each", n)
 	}
 	for i := range 50 {
 		send(m, model.EndpointRemove{ID: pod(fmt.Sprintf("p%d", i))})

@@ -43,14 +43,17 @@ type treeBackend struct {
 }
 
 func newTreeBackend() *treeBackend {
+	const never = 1 << 40 // what the common chains ask is not in the trees
 	b := &treeBackend{kept: keeper{}}
 	r := rules.NewRenderer("flx-gw0", rules.IPTablesNameLength)
 	trees := NewTreeDispatcher(r, b.kept)
+	endpoints := NewEndpointManager(r, b.kept, newRecorder(), trees)
+	endpoints.SetCommonFrom(never)
 	b.managers = []Manager{
 		NewDeniedManager(trees),
 		NewStaticManager("node1", r, trees, newRecorder()),
 		NewPolicyManager("node1", r, b.kept),
-		NewEndpointManager(r, b.kept, trees),
+		endpoints,
 	}
 	return b
 }

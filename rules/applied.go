@@ -35,16 +35,23 @@ func (r *Renderer) Applied(d model.Direction, a model.Applied, hasRules func(mod
 	if len(a.Admin) > 0 {
 		c.Rules = append(c.Rules, tables.Rule{Action: tables.SetMark{Value: 0, Mask: MarkPass}, Comment: "admin tier"})
 	}
-	for _, id := range a.Admin {
+	c.Rules = append(c.Rules, r.admin(d, a.Admin, hasRules)...)
+	c.Rules = append(c.Rules, r.lowerTiers(d, a, hasRules)...)
+	return c, tables.Goto{Chain: c.Name}
+}
+
+// admin renders the rules that ask policies of the admin tier.
+func (r *Renderer) admin(d model.Direction, ids []model.PolicyID, hasRules func(model.PolicyID) bool) []tables.Rule {
+	var rules []tables.Rule
+	for _, id := range ids {
 		if hasRules(id) {
-			c.Rules = append(c.Rules, tables.Rule{
+			rules = append(rules, tables.Rule{
 				Matches: []tables.Match{undecided(d)},
 				Action:  tables.Jump{Chain: r.PolicyChain(id, d)}, Comment: id.String(),
 			})
 		}
 	}
-	c.Rules = append(c.Rules, r.lowerTiers(d, a, hasRules)...)
-	return c, tables.Goto{Chain: c.Name}
+	return rules
 }
 
 // lowerTiers renders what follows the admin tier: the NetworkPolicies, which

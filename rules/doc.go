@@ -17,6 +17,7 @@
 //	  neither in nor out by gw ...................... return
 //	  in by gw   jump judge-egress
 //	  |            invalid .......................... drop
+//	  |            jump common-out: policies of many pods
 //	  |            source address -> verdict map: the chain of the policies
 //	  |              that isolate the source's egress; a policy that allows
 //	  |              goes to allowed-out, which marks the packet as judged, and
@@ -31,6 +32,7 @@
 //	  judged     goto to-pods
 //	  drop
 //	to-pods
+//	  jump common-in: policies of many pods
 //	  destination address -> verdict map: the chain of the policies that
 //	    isolate the destination's ingress; accept, or drop at its end
 //	  own pod prefix, but no endpoint ............... drop
@@ -59,7 +61,11 @@
 // directions by that one pass. Egress returns before ingress begins: kernels of
 // before 2026 follow every path from the base chains when they validate a change of
 // a rule, and with the chains of ingress below each rule that allows egress the paths
-// are the product of both (TestPathsAreLinear in dump/wanted counts them).
+// are the product of both (TestPathsAreLinear in dump/wanted counts them). For the same
+// reason, what the chains of many pods would lead to is asked in a common chain, for
+// the addresses in a set (see Common): a large policy of many pods, a list of policies
+// of the admin tier, and the chain of many pods with equal policies. The managers
+// choose, by how many visits of a rule it saves.
 //
 // For drivers without verdict maps, the root of a prefix tree stands in a
 // map's place (AddressTree): its rules jump to the chains of address prefixes,

@@ -22,6 +22,8 @@ const (
 	ChainDeniedIn   = "denied-in"
 	ChainDeniedOut  = "denied-out"
 	ChainAllowedOut = "allowed-out"
+	ChainCommonIn   = "common-in"
+	ChainCommonOut  = "common-out"
 	// Those of the backend whose policy is in the switch, besides.
 	ChainFromSwitch  = "from-switch"
 	ChainFromOutside = "from-outside"

@@ -204,6 +204,8 @@ func egress(node *model.Node) tables.Chain {
 		dropInvalid(),
 		// Another backend that is in force besides may have set the mark.
 		{Action: tables.SetMark{Value: 0, Mask: MarkJudged}, Comment: "is not judged yet"},
+		{Action: tables.Jump{Chain: ChainCommonOut}, Comment: "policies of many pods"},
+		{Matches: []tables.Match{isJudged()}, Action: tables.Return{}, Comment: "may leave"},
 	}}
 	for _, f := range model.Families() {
 		c.Rules = append(c.Rules, dispatch(model.Egress, f))
@@ -238,7 +240,9 @@ func forgedPods() []tables.Rule {
 
 func toPods(node *model.Node) tables.Chain {
 	linkLocal := netip.MustParsePrefix("fe80::/10")
-	c := tables.Chain{Name: ChainToPods}
+	c := tables.Chain{Name: ChainToPods, Rules: []tables.Rule{
+		{Action: tables.Jump{Chain: ChainCommonIn}, Comment: "policies of many pods"},
+	}}
 	for _, f := range model.Families() {
 		c.Rules = append(c.Rules, dispatch(model.Ingress, f))
 	}

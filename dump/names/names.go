@@ -18,6 +18,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/tables/iptables"
 )
 
@@ -91,11 +92,20 @@ func (n *Names) setSet(name, what string) {
 	n.sets[ipsets.KernelName(name)] = what
 }
 
+// setPart notes the names of the sets of a part of the common chain.
+func (n *Names) setPart(long, short rules.Part, what string) {
+	for _, f := range model.Families() {
+		n.sets[rules.PartSet(long.Set, f)] = what
+		n.sets[ipsets.KernelName(rules.PartSet(short.Set, f))] = what
+	}
+}
+
 // static names what every node has.
 func (n *Names) static() {
 	for name, what := range map[string]string{
 		rules.ChainForward: "where packets come in", rules.ChainPrerouting: "around the switch",
 		rules.ChainEgress: "from a pod or the tunnel", rules.ChainOutside: "from outside to a pod", rules.ChainToPods: "to a pod of this node",
+		rules.ChainCommonIn: "ingress policies of many pods", rules.ChainCommonOut: "egress policies of many pods",
 		rules.ChainAllowedOut: "what egress policy allows", rules.ChainFromOutside: "from outside to a pod",
 		rules.ChainSources: "sources of what pods send", rules.ChainAllowed: "marks what policy let through",
 		rules.ChainDeniedIn: "what ingress policy denies", rules.ChainDeniedOut: "what egress policy denies",
@@ -122,6 +132,7 @@ func (n *Names) policies(m *control.Model) {
 	for _, p := range m.Policies {
 		for _, d := range model.Directions() {
 			n.setChain(long.PolicyChain(p.ID, d), short.PolicyChain(p.ID, d), fmt.Sprintf("policy %s %s", p.ID, d))
+			n.setPart(long.PolicyPart(d, p.ID), short.PolicyPart(d, p.ID), fmt.Sprintf("pods under %s, %s", p.ID, d))
 			for i := range p.Rules(d) {
 				all = append(all, policyflows.RuleID{Policy: p.ID, Direction: d, Index: i})
 			}
@@ -136,7 +147,15 @@ func (n *Names) policies(m *control.Model) {
 			if applied.Empty() {
 				continue
 			}
-			n.setChain(long.AppliedChain(d, applied), short.AppliedChain(d, applied), fmt.Sprintf("pods under %s, %s", list(applied), d))
+			pods := fmt.Sprintf("pods under %s, %s", list(applied), d)
+			n.setChain(long.AppliedChain(d, applied), short.AppliedChain(d, applied), pods)
+			n.setPart(long.PodsPart(d, applied), short.PodsPart(d, applied), pods)
+			if len(applied.Admin) > 0 {
+				pods := fmt.Sprintf("pods under %s, %s", list(model.Applied{Admin: applied.Admin}), d)
+				of, shortOf := long.AdminPart(d, applied.Admin), short.AdminPart(d, applied.Admin)
+				n.setChain(tables.Target(of.Action), tables.Target(shortOf.Action), pods)
+				n.setPart(of, shortOf, pods)
+			}
 		}
 	}
 }

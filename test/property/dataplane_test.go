@@ -66,6 +66,9 @@ type dataplane struct {
 // newDataplane returns the dataplane of a node that has been told nothing yet.
 func newDataplane(backend, node string, k kernel) (*dataplane, error) {
 	choice := felixlike.Choice{Name: backend, Node: node, NetNS: k.netns}
+	if node == "node1" {
+		choice.CommonFrom = 2 // else random clusters are too small for common chains
+	}
 	d := &dataplane{kernel: k, node: node, engine: policy.New(node), attached: map[model.PodID][]netip.Addr{}}
 	if k.bridge != nil {
 		choice.Switch = felixlike.Switch{RunDir: k.bridge.daemons.Dir(), Bridge: bridgeName, Node: k.bridge.pipeline()}

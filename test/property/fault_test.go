@@ -176,7 +176,7 @@ func (d *dataplane) inject(hook func(nftables.ObjectError) error) error {
 				managers.NewStaticManager(d.node, renderer, table, table),
 				managers.NewIPSetManager(table),
 				managers.NewPolicyManager(d.node, renderer, table),
-				managers.NewEndpointManager(renderer, table, managers.NewMapDispatcher(table)),
+				managers.NewEndpointManager(renderer, table, table, managers.NewMapDispatcher(table)),
 			},
 			Apply: func(ctx context.Context) (felixlike.Applied, error) {
 				res, err := table.Apply(ctx)

@@ -1,0 +1,149 @@
+package rules
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"fmt"
+	"strings"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// Part is something that the chains of many pods would lead to, and that all pods
+// are asked for in one place instead: by a set of the pods' addresses.
+type Part struct {
+	// Set is the name of the set of addresses, without the family.
+	Set string
+	// Action leads to the chain.
+	Action tables.Action
+	// Comment says what it leads to.
+	Comment string
+}
+
+// Common is what the common chain of a direction leads to, in the order of
+// evaluation. Each list is sorted by its owner.
+type Common struct {
+	// Admin are lists of policies of the admin tier (see AdminList).
+	Admin []Part
+	// Policies are NetworkPolicies, none of which is of a pod with an admin tier.
+	Policies []Part
+	// Pods are chains of lists of policies (see Applied).
+	Pods []Part
+}
+
+// CommonChain returns the name of the common chain of a direction. All packets pass
+// it before they are dispatched by address.
+func CommonChain(d model.Direction) string {
+	if d == model.Egress {
+		return ChainCommonOut
+	}
+	return ChainCommonIn
+}
+
+// Common renders the common chain. What policy decides there leaves it for good, or
+// for egress with MarkJudged.
+//
+// It is for kernels that follow every path when they validate a change: a chain that
+// a thousand others lead to is walked a thousand times, one that a rule here leads to
+// once a family.
+func (r *Renderer) Common(d model.Direction, c Common) tables.Chain {
+	chain := tables.Chain{Name: CommonChain(d)}
+	if len(c.Admin) > 0 {
+		chain.Rules = append(chain.Rules, tables.Rule{Action: tables.SetMark{Value: 0, Mask: MarkPass}, Comment: "admin tier"})
+	}
+	for _, parts := range [][]Part{c.Admin, c.Policies, c.Pods} {
+		for _, p := range parts {
+			for _, f := range model.Families() {
+				matches := []tables.Match{tables.MatchSet{Family: f, Side: dispatchSide(d), Set: PartSet(p.Set, f)}}
+				if d == model.Egress && len(chain.Rules) > 0 {
+					matches = append([]tables.Match{notJudged()}, matches...)
+				}
+				chain.Rules = append(chain.Rules, tables.Rule{Matches: matches, Action: p.Action, Comment: p.Comment})
+			}
+		}
+	}
+	return chain
+}
+
+// PartSet returns the name of the set of a part's addresses of one family.
+func PartSet(set string, f model.Family) string { return set + "-" + f.String() }
+
+// PolicyPart returns the part for a policy.
+func (r *Renderer) PolicyPart(d model.Direction, id model.PolicyID) Part {
+	chain := r.PolicyChain(id, d)
+	return Part{Set: partSet(d, chain), Action: tables.Jump{Chain: chain}, Comment: id.String()}
+}
+
+// AdminPart returns the part for a list of policies of the admin tier.
+func (r *Renderer) AdminPart(d model.Direction, ids []model.PolicyID) Part {
+	chain := r.adminChain(d, ids)
+	return Part{Set: partSet(d, chain), Action: tables.Jump{Chain: chain}, Comment: "admin tier"}
+}
+
+// PodsPart returns the part for the chain of a list of policies.
+func (r *Renderer) PodsPart(d model.Direction, a model.Applied) Part {
+	chain := r.AppliedChain(d, a)
+	return Part{Set: partSet(d, chain), Action: tables.Goto{Chain: chain}, Comment: dispatchComment(d)}
+}
+
+// partSet names the set of what leads to a chain. ipset takes 31 characters, of which
+// the driver's prefix needs four.
+func partSet(d model.Direction, chain string) string {
+	sum := sha256.Sum256([]byte(chain))
+	return fmt.Sprintf("pods-%s-%s", directionLabel(d), strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:partHashLength])
+}
+
+// partHashLength is the number of base32 characters (80 bits) of a set's name.
+const partHashLength = 16
+
+func directionLabel(d model.Direction) string {
+	if d == model.Egress {
+		return "out"
+	}
+	return "in"
+}
+
+func (r *Renderer) adminChain(d model.Direction, ids []model.PolicyID) string {
+	return r.name("t"+directionLabel(d), policyLabel(ids[0]), AppliedIdentity(d, model.Applied{Admin: ids}))
+}
+
+// AdminList renders the chain that asks a list of policies of the admin tier on
+// behalf of the common chain. What they do not decide returns with MarkPass, as does
+// what they pass on: it is proof that they were asked.
+func (r *Renderer) AdminList(d model.Direction, ids []model.PolicyID, hasRules func(model.PolicyID) bool) tables.Chain {
+	return tables.Chain{
+		Name: r.adminChain(d, ids),
+		Rules: append(r.admin(d, ids, hasRules),
+			tables.Rule{Action: tables.SetMark{Value: MarkPass, Mask: MarkPass}, Comment: "next tier"}),
+	}
+}
+
+// BehindAdmin renders the chain of Applied for when the common chain has asked the
+// admin tier. A packet without proof of that is dropped, so no order of changes
+// lets one through that the admin tier denies.
+func (r *Renderer) BehindAdmin(d model.Direction, a model.Applied, hasRules func(model.PolicyID) bool) tables.Chain {
+	return tables.Chain{
+		Name: r.AppliedChain(d, a),
+		Rules: append([]tables.Rule{{
+			Matches: []tables.Match{tables.MatchMark{Value: MarkPass, Mask: MarkPass, Negated: true}},
+			Action:  Deny(d), Comment: "admin tier was not asked",
+		}}, r.lowerTiers(d, a, hasRules)...),
+	}
+}
+
+// Size returns how many rules a policy has in a direction for one family.
+func Size(p *model.Policy, d model.Direction) int {
+	n := 0
+	for _, r := range p.Rules(d) {
+		peers, ports := len(r.Peers), len(r.Ports)+len(r.NamedPorts)
+		if r.AnyPeer {
+			peers = 1
+		}
+		if r.AnyPort {
+			ports = 1
+		}
+		n += peers * ports
+	}
+	return n
+}
