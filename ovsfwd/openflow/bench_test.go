@@ -23,7 +23,7 @@ func BenchmarkFootprint(b *testing.B) {
 
 // A node with 30,000 flows keeps them in a few megabytes.
 func TestTableKeepsDigestsOnly(t *testing.T) {
-	if perFlow := footprint(t, 30000); perFlow > 200 {
+	if perFlow := footprint(t, 30000); perFlow > 224 {
 		t.Errorf("%.0f bytes a flow", perFlow)
 	}
 }

@@ -33,12 +33,14 @@ func identify(table uint8, priority uint16, match []byte) identity {
 	return identity(sum[:16])
 }
 
-// content is the content hash of a cookie.
-func content(id identity, instructions []byte) uint64 {
+// content is the hash of what a flow does: the part that its cookie has, and 64 bits
+// more. Two contents of one cookie are found in a second, so the cookie alone does not
+// tell that nothing has changed.
+func content(id identity, instructions []byte) (hash, rest uint64) {
 	var fixed [256]byte
 	b := append(fixed[:0], id[:]...)
 	sum := sha256.Sum256(append(b, instructions...))
-	return binary.BigEndian.Uint64(sum[:]) & hashMask
+	return binary.BigEndian.Uint64(sum[:]) & hashMask, binary.BigEndian.Uint64(sum[8:])
 }
 
 // digester digests flows. It has a buffer, so it is not for concurrent use.
@@ -52,7 +54,7 @@ type digester struct {
 // has those of its text, and is refused when it is sent.
 func (d *digester) digest(f Flow) entry {
 	var id identity
-	var hash uint64
+	var hash, rest uint64
 	match, err := f.Match.wire(d.buf[:0])
 	if err == nil {
 		d.buf = match
@@ -60,14 +62,14 @@ func (d *digester) digest(f Flow) entry {
 		var instructions []byte
 		if instructions, err = appendInstructions(d.buf[:0], f.Actions); err == nil {
 			d.buf = instructions
-			hash = content(id, instructions)
+			hash, rest = content(id, instructions)
 		}
 	}
 	if err != nil {
 		id = identify(f.Table, f.Priority, []byte(f.Match.String()))
-		hash = content(id, []byte(f.String()))
+		hash, rest = content(id, []byte(f.String()))
 	}
-	return entry{id, uint64(d.owner)<<ownerShift | uint64(d.version)<<versionShift | hash}
+	return entry{id, uint64(d.owner)<<ownerShift | uint64(d.version)<<versionShift | hash, rest}
 }
 
 // registerPairs is the OXM class of registers taken two at a time

@@ -51,6 +51,36 @@ func TestFlowsOfEqualCookie(t *testing.T) {
 	apply(t, b, table, openflow.Result{})
 }
 
+// A flow whose actions change is sent though its cookie stays the same: two contents of
+// one cookie are found in a second.
+func TestContentsOfEqualCookie(t *testing.T) {
+	b := ovstest.NewBridge(t)
+	table := connected(t, b)
+	content := func(id uint32) []openflow.Flow {
+		return []openflow.Flow{{Table: 10, Priority: 1, Match: openflow.IPv4(), Actions: []openflow.Action{openflow.Conjunction(id, 1, 2)}}}
+	}
+	before, after := content(453309), content(561879)
+	table.SetFlows("a", fixed(before))
+	apply(t, b, table, openflow.Result{Messages: 1, Added: 1})
+	cookie := cookies(b)
+	known(t, b, before)
+	table.SetFlows("a", fixed(after))
+	apply(t, b, table, openflow.Result{Messages: 1, Added: 1})
+	if !slices.Equal(cookie, cookies(b)) {
+		t.Fatalf("cookies %v and %v: another pair is needed", cookie, cookies(b))
+	}
+	if diff := cmp.Diff(texts(after), b.Flows()); diff != "" {
+		t.Error(diff)
+	}
+	// So it is after a restart.
+	again := connected(t, b)
+	again.SetFlows("a", fixed(before))
+	apply(t, b, again, openflow.Result{Messages: 1, Added: 1, FullRead: true})
+	if diff := cmp.Diff(texts(before), b.Flows()); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // cookies returns the cookies of the installed flows, sorted.
 func cookies(b *ovstest.Bridge) []string {
 	var all []string

@@ -107,7 +107,7 @@ func (t *FlowTable) takeUp() {
 		if n.Removed || !t.owns(cookie) {
 			cookie = 0
 		}
-		t.observe(id, n.Table, cookie, n.tampered)
+		t.observe(id, n.Table, cookie, n.rest, n.tampered)
 		t.touched = append(t.touched, id)
 	}
 	clear(t.heard)
@@ -128,7 +128,7 @@ func (t *FlowTable) differs(id identity, n news) {
 	switch {
 	case n.Removed && s.installed != 0 && s.group != nil:
 		missing = 1
-	case n.Removed, s.installed == n.Cookie && s.tampered == n.tampered:
+	case n.Removed, s.installed == n.Cookie && s.has == n.rest && s.tampered == n.tampered:
 		return
 	case s.group != nil:
 		changed = 1

@@ -16,6 +16,7 @@ type Installed struct {
 	Priority uint16
 	Cookie   uint64
 	id       identity
+	rest     uint64
 	// tampered says that the flow is not what its cookie tells.
 	tampered bool
 }
@@ -190,7 +191,8 @@ func (e flowEntry) installed() (Installed, error) {
 		return f, err
 	}
 	f.id = identify(f.Table, f.Priority, match)
-	f.tampered = content(f.id, e.instructions) != f.Cookie&hashMask
+	hash, rest := content(f.id, e.instructions)
+	f.rest, f.tampered = rest, hash != f.Cookie&hashMask
 	return f, nil
 }
 

@@ -110,9 +110,9 @@ func (t *FlowTable) commit(changes []change) {
 			t.synced = false
 		}
 		if c.group == nil {
-			t.observe(c.id, c.table, 0, false)
+			t.observe(c.id, c.table, 0, 0, false)
 		} else {
-			t.observe(c.id, c.table, c.cookie, false)
+			t.observe(c.id, c.table, c.cookie, c.rest(), false)
 		}
 	}
 	for _, id := range t.touched {
@@ -123,9 +123,9 @@ func (t *FlowTable) commit(changes []change) {
 	t.touched = nil
 }
 
-// observe records what the switch has of an identity: a flow with that cookie,
-// or with zero none.
-func (t *FlowTable) observe(id identity, table uint8, cookie uint64, tampered bool) {
+// observe records what the switch has of an identity: a flow with that cookie, whose
+// content has the rest of a hash, or with zero none.
+func (t *FlowTable) observe(id identity, table uint8, cookie, rest uint64, tampered bool) {
 	s := t.states[id]
 	if s.installed != 0 {
 		t.cookies.remove(s.installed)
@@ -133,7 +133,7 @@ func (t *FlowTable) observe(id identity, table uint8, cookie uint64, tampered bo
 	if cookie != 0 {
 		t.cookies.add(cookie)
 	}
-	s.table, s.installed, s.tampered = table, cookie, tampered
+	s.table, s.installed, s.has, s.tampered = table, cookie, rest, tampered
 	t.states[id] = s
 }
 
@@ -169,7 +169,7 @@ func (t *FlowTable) reread(id identity, n news) {
 	if t.trusted {
 		t.differs(id, n)
 	}
-	t.observe(id, n.Table, n.Cookie, n.tampered)
+	t.observe(id, n.Table, n.Cookie, n.rest, n.tampered)
 	t.touched = append(t.touched, id)
 }
 

@@ -103,6 +103,8 @@ type group struct {
 type entry struct {
 	id     identity
 	cookie uint64
+	// rest is what the hash of the content has beyond the cookie.
+	rest uint64
 }
 
 // claim is one group's wish for an identity.
@@ -112,6 +114,8 @@ type claim struct {
 }
 
 func (c claim) cookie() uint64 { return c.group.entries[c.index].cookie }
+
+func (c claim) rest() uint64 { return c.group.entries[c.index].rest }
 
 func (c claim) flow() (Flow, error) {
 	flows, err := c.group.flows()
@@ -130,6 +134,8 @@ type state struct {
 	tampered bool
 	// installed is the cookie of the installed flow, zero if there is none.
 	installed uint64
+	// has is what the hash of the installed content has beyond the cookie.
+	has uint64
 }
 
 // right reports whether the switch has what is wanted.
@@ -137,7 +143,7 @@ func (s state) right() bool {
 	if s.group == nil {
 		return s.installed == 0
 	}
-	return s.installed == s.cookie() && !s.tampered
+	return s.installed == s.cookie() && s.has == s.rest() && !s.tampered
 }
 
 // NewFlowTable returns an empty table for the flows whose cookies have an
@@ -335,7 +341,7 @@ func (t *FlowTable) conflict() error {
 	for id, rivals := range t.rivals {
 		first := t.states[id].claim
 		for _, r := range rivals {
-			if r.cookie() == first.cookie() {
+			if r.cookie() == first.cookie() && r.rest() == first.rest() {
 				continue
 			}
 			pair := []claim{first, r}
