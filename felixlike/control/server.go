@@ -95,6 +95,10 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request) (any, error) {
 		w.Header().Set("Allow", want)
 		return nil, refuse(http.StatusMethodNotAllowed, "%s %s: the method must be %s", r.Method, r.URL.Path, want)
 	}
+	if strings.HasPrefix(r.URL.Path, profilesPath) {
+		profile(w, r)
+		return nil, errAnswered
+	}
 	ctx, cancel, err := withTimeout(r)
 	if err != nil {
 		return nil, err
@@ -142,6 +146,9 @@ var errAnswered = errors.New("answered")
 
 // methodOf returns the method that a path is asked with.
 func methodOf(path string) (string, error) {
+	if strings.HasPrefix(path, profilesPath) {
+		return http.MethodGet, nil
+	}
 	switch path {
 	case statusPath, objectsPath, modelPath, hitsPath, connectionsPath, dropsPath, programmedPath:
 		return http.MethodGet, nil
