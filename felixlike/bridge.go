@@ -236,12 +236,13 @@ func (b *bridge) applyFlows(ctx context.Context) (Applied, error) {
 	return did, err
 }
 
-// widenBuffers gives new ports of the userspace datapath a buffer for bursts: every
-// port comes with forwarding flows. Without it packets go on, but bursts lose some.
+// widenBuffers gives new ports of the userspace datapath a buffer for bursts, and the
+// thread that empties it priority: every port comes with forwarding flows. Without it packets go on, but bursts lose some.
 func (b *bridge) widenBuffers() {
-	if _, err := b.daemon.WidenBuffers(); err != nil && !b.narrow {
+	_, err := b.daemon.WidenBuffers()
+	if err = errors.Join(err, b.daemon.PreferPackets()); err != nil && !b.narrow {
 		b.narrow = true
-		b.log.Info("receive buffers of the userspace datapath are left to the supervisor of ovs-vswitchd", "component", "ovs", "reason", err)
+		b.log.Info("receive buffers and priority of the userspace datapath are left to the supervisor of ovs-vswitchd", "component", "ovs", "reason", err)
 	}
 }
 

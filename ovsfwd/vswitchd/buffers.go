@@ -26,15 +26,11 @@ func (c *Client) WidenBuffers() (widened int, err error) {
 	if c.datapathType != userspace {
 		return 0, nil
 	}
-	pid, err := c.pid()
+	pid, err := c.process()
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("receive buffers: %w", err)
 	}
-	// In another container the daemon has another process id than it says.
 	dir := fmt.Sprintf("/proc/%d", pid)
-	if name, err := os.ReadFile(dir + "/comm"); err != nil || strings.TrimSpace(string(name)) != "ovs-vswitchd" {
-		return 0, fmt.Errorf("ovs-vswitchd: receive buffers: process %d is not it: not in this container's process namespace", pid)
-	}
 	process, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return 0, fmt.Errorf("ovs-vswitchd: receive buffers: open process %d: %w", pid, err)
@@ -58,6 +54,41 @@ func (c *Client) WidenBuffers() (widened int, err error) {
 		}
 	}
 	return widened, nil
+}
+
+// process returns the daemon's process id, if that is the one here too: seen from
+// another container it is another one.
+func (c *Client) process() (int, error) {
+	pid, err := c.pid()
+	if err != nil {
+		return 0, err
+	}
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	if err != nil || strings.TrimSpace(string(name)) != "ovs-vswitchd" {
+		return 0, fmt.Errorf("ovs-vswitchd: process %d is another one: the daemon is in another process namespace", pid)
+	}
+	return pid, nil
+}
+
+// mainNice is the nice value that distributions start ovs-vswitchd with (ovs-ctl(8)).
+const mainNice = -10
+
+// PreferPackets has the thread that moves the packets of the userspace datapath, the
+// main one, come before others. The revalidators are among these: they compute for
+// every learned flow and every change what becomes of all that is cached, and would
+// take half of the processors in a burst.
+func (c *Client) PreferPackets() error {
+	if c.datapathType != userspace {
+		return nil
+	}
+	pid, err := c.process()
+	if err == nil {
+		err = unix.Setpriority(unix.PRIO_PROCESS, pid, mainNice)
+	}
+	if err != nil {
+		return fmt.Errorf("priority of packets: %w", err)
+	}
+	return nil
 }
 
 // widen widens a socket of a process, and reports whether it did: it is a packet

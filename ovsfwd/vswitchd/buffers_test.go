@@ -3,12 +3,14 @@ package vswitchd_test
 import (
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/internal/ovstest"
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
 )
 
-func TestWidenBuffers(t *testing.T) {
+func TestBuffersAndPriority(t *testing.T) {
 	b := ovstest.NewBridge(t)
 	c := vswitchd.New(b.Daemons.Dir(), "netdev")
 	for _, name := range []string{"v0", "v1"} {
@@ -24,6 +26,13 @@ func TestWidenBuffers(t *testing.T) {
 	}
 	if n, err := c.WidenBuffers(); err != nil || n != 0 {
 		t.Errorf("%d sockets widened again, %v", n, err)
+	}
+	_, pid := b.Daemons.PIDs()
+	// The system call returns 20 less the nice value.
+	if err := c.PreferPackets(); err != nil {
+		t.Error(err)
+	} else if priority, err := unix.Getpriority(unix.PRIO_PROCESS, pid); err != nil || priority != 30 {
+		t.Errorf("priority of the main thread is %d, %v", priority, err)
 	}
 	if n, err := vswitchd.New(b.Daemons.Dir(), "system").WidenBuffers(); err != nil || n != 0 {
 		t.Errorf("kernel's datapath: %d sockets, %v", n, err)
