@@ -89,10 +89,11 @@ func newIPSet(name, kind string, options []string) *Set {
 	return s
 }
 
-// addMember takes a member and its options, of which ours have none.
+// addMember takes a member and its options, of which ours have nomatch alone.
 func (s *Set) addMember(words []string) {
 	var e Element
-	ok := len(words) == 1 && s.Kind != 0
+	e.Except = len(words) == 2 && words[1] == "nomatch" && s.Kind == model.Networks
+	ok := (len(words) == 1 || e.Except) && s.Kind != 0
 	if ok {
 		address, protocol, number := words[0], "", ""
 		if s.Kind == model.AddressPorts {

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 
+	"go4.org/netipx"
+
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -164,6 +166,15 @@ func (s *Set) parseElement(text string) (e Element, ok bool) {
 // set reads the parts of an element of the set's kind.
 func (e *Element) set(s *Set, prefix, protocol, number string) bool {
 	var err error
+	if first, last, ok := strings.Cut(prefix, "-"); ok && s.Kind == model.Networks {
+		r, err := netipx.ParseIPRange(first + "-" + last)
+		e.Member = model.Member{}
+		if err != nil || !r.IsValid() || model.FamilyOf(r.From()) != s.Family || r.From().Is4In6() || r.From().Zone() != "" {
+			return false
+		}
+		e.Member = model.RangeMember(r)
+		return true
+	}
 	if e.Prefix, err = parsePrefix(prefix); err != nil || model.FamilyOf(e.Prefix.Addr()) != s.Family {
 		return false
 	}

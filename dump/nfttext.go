@@ -218,6 +218,9 @@ func nftComment(r *Rule) string {
 // nftElement writes an element as nft does.
 func nftElement(k model.GroupKind, e Element) string {
 	text := nftPrefix(e.Prefix)
+	if e.Last.IsValid() {
+		text += "-" + e.Last.String()
+	}
 	switch k {
 	case model.AddressPorts:
 		text = fmt.Sprintf("%s . %s . %d", text, nftProtocol(e.Protocol), e.Port)

@@ -250,6 +250,9 @@ func ipsetMember(e Element) string {
 	if e.Protocol != model.AnyProtocol {
 		text += fmt.Sprintf(",%s:%d", nftProtocol(e.Protocol), e.Port)
 	}
+	if e.Except {
+		text += " nomatch"
+	}
 	return text
 }
 

@@ -25,7 +25,7 @@ func NFTablesManagers(c Choice, table NFTDriver) (*rules.Renderer, []managers.Ma
 	return r, []managers.Manager{
 		managers.NewDeniedManager(table),
 		managers.NewStaticManager(c.Node, r, table, table),
-		managers.NewIPSetManager(table),
+		managers.NewIPSetManager(ipsets.WithRanges(table)),
 		managers.NewPolicyManager(c.Node, r, table),
 		endpointManager(c, managers.NewEndpointManager(r, table, table, managers.NewMapDispatcher(table))),
 		managers.NewSourceManager(c.Node, c.Masquerade, r, table),

@@ -54,7 +54,11 @@ func (m *SwitchPolicyManager) OnUpdate(u model.Update) {
 			m.store.SetFamilies(familiesOf(u.Node))
 		}
 	case model.GroupUpdate:
-		m.store.UpdateGroup(u.Group.ID, u.Added, u.Removed)
+		if u.Group.Kind == model.Networks {
+			m.store.UpdateNetworks(u.Group.ID, u.Added, u.Removed)
+		} else {
+			m.store.UpdateGroup(u.Group.ID, u.Added, u.Removed)
+		}
 	case model.GroupRemove:
 		m.store.RemoveGroup(u.ID)
 	case model.PolicyUpdate:

@@ -5,6 +5,9 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
+	"strings"
+
+	"go4.org/netipx"
 )
 
 // PodID names a pod: its namespace and name.
@@ -226,13 +229,28 @@ func (r PortRange) String() string {
 // out of [a-zA-Z0-9_-], and begins with the letter of its kind: a, n or p.
 type GroupID string
 
+// Kind returns the kind of the groups whose identifiers begin as this one does;
+// zero if there is none.
+func (id GroupID) Kind() GroupKind {
+	switch {
+	case strings.HasPrefix(string(id), "a"):
+		return Addresses
+	case strings.HasPrefix(string(id), "n"):
+		return Networks
+	case strings.HasPrefix(string(id), "p"):
+		return AddressPorts
+	}
+	return 0
+}
+
 // GroupKind is what a group has for members.
 type GroupKind uint8
 
 const (
 	// Addresses are the single addresses of the pods that a selector matches.
 	Addresses GroupKind = iota + 1
-	// Networks are the disjoint prefixes of ipBlocks minus their exceptions.
+	// Networks are the prefixes of ipBlocks and of their exceptions: the longest one
+	// that contains an address decides whether the group has it (Member.Except).
 	Networks
 	// AddressPorts are (address, protocol, port) triples: named ports as the
 	// matched pods declare them.
@@ -265,6 +283,30 @@ type Member struct {
 	Prefix   netip.Prefix `json:"prefix"`
 	Protocol Protocol     `json:"protocol,omitzero"`
 	Port     uint16       `json:"port,omitempty"`
+	// Except takes the prefix out of a group of Networks, except for longer
+	// prefixes within it.
+	Except bool `json:"except,omitempty"`
+	// Last makes the member the range from the address of Prefix, which is a single
+	// one, to Last. Only interval sets of nftables have such members.
+	Last netip.Addr `json:"last,omitzero"`
+}
+
+// RangeMember returns the member for a range of addresses: a prefix if it is one.
+func RangeMember(r netipx.IPRange) Member {
+	if p, ok := r.Prefix(); ok {
+		return Member{Prefix: p}
+	}
+	m := AddressMember(r.From())
+	m.Last = r.To()
+	return m
+}
+
+// Range returns the addresses of the member.
+func (m Member) Range() netipx.IPRange {
+	if m.Last.IsValid() {
+		return netipx.IPRangeFrom(m.Prefix.Addr(), m.Last)
+	}
+	return netipx.RangeOfPrefix(m.Prefix)
 }
 
 // AddressMember returns the member for a single address.
@@ -276,7 +318,8 @@ func AddressMember(a netip.Addr) Member {
 // Family returns the family of the member's prefix.
 func (m Member) Family() Family { return FamilyOf(m.Prefix.Addr()) }
 
-// Compare orders members by address, prefix length, protocol, port.
+// Compare orders members by address, prefix length, protocol, port, and then
+// exceptions behind others.
 func (m Member) Compare(o Member) int {
 	if c := m.Prefix.Addr().Compare(o.Prefix.Addr()); c != 0 {
 		return c
@@ -287,10 +330,20 @@ func (m Member) Compare(o Member) int {
 	if c := int(m.Protocol) - int(o.Protocol); c != 0 {
 		return c
 	}
-	return int(m.Port) - int(o.Port)
+	if c := int(m.Port) - int(o.Port); c != 0 {
+		return c
+	}
+	if m.Except != o.Except {
+		if m.Except {
+			return 1
+		}
+		return -1
+	}
+	return m.Last.Compare(o.Last)
 }
 
-// String returns the address, the prefix or "address,proto/port".
+// String returns the address, the prefix, the range "first-last" or
+// "address,proto/port"; "nomatch" follows an exception, as ipset says it.
 func (m Member) String() string {
 	s := m.Prefix.String()
 	if m.Prefix.IsSingleIP() {
@@ -298,6 +351,12 @@ func (m Member) String() string {
 	}
 	if m.Protocol != AnyProtocol {
 		s += fmt.Sprintf(",%s/%d", m.Protocol, m.Port)
+	}
+	if m.Last.IsValid() {
+		s += "-" + m.Last.String()
+	}
+	if m.Except {
+		s += " nomatch"
 	}
 	return s
 }

@@ -147,16 +147,16 @@ func TestFailsClosed(t *testing.T) {
 	}
 }
 
-// TestBlocksBecomeDisjointPrefixes subtracts exceptions, each from its own
-// block only.
-func TestBlocksBecomeDisjointPrefixes(t *testing.T) {
+// TestExceptionsAreMembers has exceptions as members, each for its own block
+// only.
+func TestExceptionsAreMembers(t *testing.T) {
 	s := newState(t)
 	s.SetPod(newPod("x/a", "10.0.0.1"))
 	s.SetNetworkPolicy(networkPolicy(t, `{podSelector: {}, ingress: [{from: [
 		{ipBlock: {cidr: 10.0.0.0/30, except: [10.0.0.1/32]}}, {ipBlock: {cidr: 10.0.0.2/31}}, {ipBlock: {cidr: "fd00::/126", except: ["fd00::2/127"]}}]},
 		{from: [{ipBlock: {cidr: 10.0.0.0/31, except: [10.0.0.0/32]}}, {ipBlock: {cidr: 10.0.0.0/32}}]}]}`))
 	equal(t, "updates", s.flush(), `
-group "10.0.0.0/30 except 10.0.0.1/32, 10.0.0.2/31, fd00::/126 except fd00::2/127" +[10.0.0.0 10.0.0.2/31 fd00::/127] -[]
+group "10.0.0.0/30 except 10.0.0.1/32, 10.0.0.2/31, fd00::/126 except fd00::2/127" +[10.0.0.0/30 10.0.0.1 nomatch fd00::/126 fd00::2/127 nomatch] -[]
 group "10.0.0.0/31 except 10.0.0.0/32, 10.0.0.0/32" +[10.0.0.0/31] -[]
 policy x/p 2 ingress 0 egress
 endpoint x/a ingress [x/p] egress []`)

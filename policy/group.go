@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -27,10 +26,10 @@ type groupSpec struct {
 	networks *networks
 }
 
-// networks are the prefixes that the blocks of a rule come to.
+// networks are the members that the blocks of a rule come to.
 type networks struct {
-	blocks   string
-	prefixes []netip.Prefix
+	blocks  string
+	members []model.Member
 }
 
 // groupIDHash is how many characters of the hash an identifier has: 138 bits, so
@@ -57,9 +56,9 @@ func portsOf(s selectionSpec, port portName) groupSpec {
 	return groupSpec{id: groupID('p', port.String()+" "+s.key()), kind: model.AddressPorts, from: s, port: port}
 }
 
-func networksOf(blocks []string, prefixes []netip.Prefix) groupSpec {
+func networksOf(blocks []string, members []model.Member) groupSpec {
 	text := strings.Join(blocks, ", ")
-	return groupSpec{id: groupID('n', text), kind: model.Networks, networks: &networks{text, prefixes}}
+	return groupSpec{id: groupID('n', text), kind: model.Networks, networks: &networks{text, members}}
 }
 
 // String returns the name as "tcp/web".
@@ -190,8 +189,8 @@ func (e *Engine) release(id model.GroupID) {
 
 func (e *Engine) fill(g *group, spec *groupSpec) {
 	if g.Kind == model.Networks {
-		for _, p := range spec.networks.prefixes {
-			g.counts.put(model.Member{Prefix: p}, 1)
+		for _, m := range spec.networks.members {
+			g.counts.put(m, 1)
 		}
 		return
 	}

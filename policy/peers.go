@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"go4.org/netipx"
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/felixlike/felixlike/model"
@@ -26,8 +25,8 @@ func (p *peerSet) empty() bool { return !p.any && len(p.selections) == 0 && len(
 // that cannot be understood are left out, so that they match nobody.
 func (c *compiler) peers(peers []networkingv1.NetworkPolicyPeer, path string) peerSet {
 	out := peerSet{any: len(peers) == 0}
-	var blocks []string
-	var networks netipx.IPSetBuilder
+	var texts []string
+	var blocks []ipBlock
 	var seen set[model.GroupID]
 	for i, peer := range peers {
 		path := indexed(path, i)
@@ -35,8 +34,8 @@ func (c *compiler) peers(peers []networkingv1.NetworkPolicyPeer, path string) pe
 		case peer.IPBlock != nil && (peer.PodSelector != nil || peer.NamespaceSelector != nil):
 			c.add(path, "ipBlock together with a selector; the peer matches nothing")
 		case peer.IPBlock != nil:
-			if text, ok := c.block(peer.IPBlock, path+".ipBlock", &networks); ok {
-				blocks = append(blocks, text)
+			if b, text, ok := c.block(peer.IPBlock, path+".ipBlock"); ok {
+				texts, blocks = append(texts, text), append(blocks, b)
 			}
 		case peer.PodSelector == nil && peer.NamespaceSelector == nil:
 			c.add(path, "a peer needs a podSelector, a namespaceSelector or an ipBlock; the peer matches nothing")
@@ -52,24 +51,23 @@ func (c *compiler) peers(peers []networkingv1.NetworkPolicyPeer, path string) pe
 		}
 	}
 	if len(blocks) > 0 {
-		slices.Sort(blocks)
-		out.networks = c.networks(slices.Compact(blocks), &networks, path)
+		slices.Sort(texts)
+		out.networks = c.networks(slices.Compact(texts), blocks, path)
 	}
 	return out
 }
 
 // networks defines the group of a rule's blocks, if anything is left of them.
-func (c *compiler) networks(blocks []string, b *netipx.IPSetBuilder, path string) []groupSpec {
-	s, err := b.IPSet()
+func (c *compiler) networks(texts []string, blocks []ipBlock, path string) []groupSpec {
+	members, err := blockMembers(blocks)
 	if err != nil {
 		c.add(path, "cannot combine the blocks: %v; none of them matches anything", err)
 		return nil
 	}
-	prefixes := s.Prefixes()
-	if len(prefixes) == 0 {
+	if len(members) == 0 {
 		return nil
 	}
-	return []groupSpec{networksOf(blocks, prefixes)}
+	return []groupSpec{networksOf(texts, members)}
 }
 
 // selection compiles a peer with selectors.
@@ -94,19 +92,17 @@ func (c *compiler) selection(peer networkingv1.NetworkPolicyPeer, path string) (
 	return s, ok
 }
 
-// block adds what an ipBlock holds to the networks, and returns it as text.
-// A block of which any part is wrong holds nothing: without its exceptions it
-// would be wider than was meant.
-func (c *compiler) block(block *networkingv1.IPBlock, path string, networks *netipx.IPSetBuilder) (string, bool) {
+// block compiles an ipBlock, and returns it as text, too. A block of which any
+// part is wrong holds nothing: without its exceptions it would be wider than was
+// meant.
+func (c *compiler) block(block *networkingv1.IPBlock, path string) (ipBlock, string, bool) {
 	cidr, err := parseCIDR(block.CIDR)
 	if err != nil {
 		c.add(path+".cidr", "%v; the block matches nothing", err)
-		return "", false
+		return ipBlock{}, "", false
 	}
-	var b netipx.IPSetBuilder
-	b.AddPrefix(cidr)
+	b := ipBlock{cidr: cidr}
 	ok := true
-	var excepts []string
 	for i, e := range block.Except {
 		except, err := parseCIDR(e)
 		if err == nil && (!cidr.Contains(except.Addr()) || except.Bits() <= cidr.Bits()) {
@@ -117,23 +113,25 @@ func (c *compiler) block(block *networkingv1.IPBlock, path string, networks *net
 			ok = false
 			continue
 		}
-		b.RemovePrefix(except)
-		excepts = append(excepts, except.String())
+		b.excepts = append(b.excepts, except)
 	}
 	if !ok {
-		return "", false
+		return ipBlock{}, "", false
 	}
-	holds, err := b.IPSet()
-	if err != nil {
-		c.add(path, "%v; the block matches nothing", err)
-		return "", false
+	return b, b.text(), true
+}
+
+// text returns the block as it is said; equal blocks are said alike.
+func (b *ipBlock) text() string {
+	if len(b.excepts) == 0 {
+		return b.cidr.String()
 	}
-	networks.AddSet(holds)
-	if len(excepts) == 0 {
-		return cidr.String(), true
+	var excepts []string
+	for _, e := range b.excepts {
+		excepts = append(excepts, e.String())
 	}
 	slices.Sort(excepts)
-	return cidr.String() + " except " + strings.Join(slices.Compact(excepts), " "), true
+	return b.cidr.String() + " except " + strings.Join(slices.Compact(excepts), " ")
 }
 
 // parseCIDR parses a prefix; host bits are ignored, as the API does.

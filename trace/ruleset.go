@@ -28,7 +28,9 @@ type Ruleset struct {
 type set struct {
 	*dump.Set
 	exact    map[model.Member]tables.Action
-	networks map[int]map[netip.Prefix]bool
+	networks map[int]map[netip.Prefix]model.Member
+	// ranges are those of an interval set that are no prefixes, sorted.
+	ranges []model.Member
 }
 
 // Rulesets prepares the tables of a node that are ours, or that our chains are in:
@@ -61,18 +63,23 @@ func Rulesets(s *dump.State) []*Ruleset {
 }
 
 func indexed(s *dump.Set) *set {
-	out := &set{Set: s, exact: map[model.Member]tables.Action{}, networks: map[int]map[netip.Prefix]bool{}}
+	out := &set{Set: s, exact: map[model.Member]tables.Action{}, networks: map[int]map[netip.Prefix]model.Member{}}
 	for _, e := range s.Elements {
 		if s.Kind != model.Networks {
 			out.exact[e.Member] = e.Verdict
 			continue
 		}
+		if e.Last.IsValid() {
+			out.ranges = append(out.ranges, e.Member)
+			continue
+		}
 		bits := e.Prefix.Bits()
 		if out.networks[bits] == nil {
-			out.networks[bits] = map[netip.Prefix]bool{}
+			out.networks[bits] = map[netip.Prefix]model.Member{}
 		}
-		out.networks[bits][e.Prefix.Masked()] = true
+		out.networks[bits][e.Prefix.Masked()] = e.Member
 	}
+	slices.SortFunc(out.ranges, model.Member.Compare)
 	return out
 }
 
@@ -82,7 +89,7 @@ func (s *set) find(m model.Member) (found model.Member, ok bool, err error) {
 		return m, false, fmt.Errorf("set %s is of the type %s, which felixlike has none of", s.Name, s.Type)
 	}
 	if s.Kind == model.Networks {
-		m.Prefix, ok = s.network(m.Prefix.Addr())
+		m, ok = s.network(m.Prefix.Addr())
 	} else {
 		_, ok = s.exact[m]
 	}
@@ -92,18 +99,30 @@ func (s *set) find(m model.Member) (found model.Member, ok bool, err error) {
 	return m, ok, nil
 }
 
-// network returns the longest prefix of the set that has the address.
-func (s *set) network(a netip.Addr) (netip.Prefix, bool) {
+// network returns the range or the longest prefix of the set that has the address,
+// and whether it is no exception.
+func (s *set) network(a netip.Addr) (model.Member, bool) {
+	behind, _ := slices.BinarySearchFunc(s.ranges, a, func(m model.Member, a netip.Addr) int {
+		if m.Prefix.Addr().Compare(a) <= 0 {
+			return -1
+		}
+		return 1
+	})
+	if behind > 0 && s.ranges[behind-1].Range().Contains(a) {
+		return s.ranges[behind-1], true
+	}
 	for bits := a.BitLen(); bits >= 0; bits-- {
 		prefixes := s.networks[bits]
 		if prefixes == nil {
 			continue
 		}
-		if p, err := a.Prefix(bits); err == nil && prefixes[p] {
-			return p, true
+		if p, err := a.Prefix(bits); err == nil {
+			if m, ok := prefixes[p]; ok {
+				return m, !m.Except
+			}
 		}
 	}
-	return netip.Prefix{}, false
+	return model.AddressMember(a), false
 }
 
 // entry is a base chain in its ruleset.

@@ -239,7 +239,7 @@ func addBlocks(ends map[netip.Addr]End, members []model.Member) {
 			inside = m.Prefix.Addr()
 		}
 		outside := m.Prefix.Addr().Prev()
-		for _, a := range []netip.Addr{inside, outside} {
+		for _, a := range []netip.Addr{inside, outside, m.Range().To(), m.Range().To().Next()} {
 			if _, known := ends[a]; !known && a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() {
 				ends[a] = End{Name: fmt.Sprintf("ip:%s", a), Address: a}
 			}

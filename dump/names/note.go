@@ -52,7 +52,9 @@ func (f found) String() string { return strings.Join(f, "; ") }
 
 func (n *Names) element(e dump.Element) string {
 	var f found
-	f.add(n.Prefix(e.Prefix))
+	if !e.Last.IsValid() {
+		f.add(n.Prefix(e.Prefix))
+	}
 	if e.Verdict != nil {
 		f.add(n.Chain(tables.Target(e.Verdict)))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -164,8 +165,8 @@ func TestSwapOfSetInUse(t *testing.T) {
 	}
 }
 
-// Exceptions in a set of networks are none of ours.
-func TestExceptionsAreRemoved(t *testing.T) {
+// Exceptions in a set of networks that are not wanted go.
+func TestForeignExceptionsAreRemoved(t *testing.T) {
 	ns := newNamespace(t)
 	s := ns.open(t)
 	s.CreateSet(networks4)
@@ -177,10 +178,60 @@ func TestExceptionsAreRemoved(t *testing.T) {
 	ns.run(t, "ipset", "add", "flx-nblock-4", "10.1.0.0/16", "nomatch")
 	s.Invalidate()
 	r := apply(t, s)
-	if len(r.Repaired) != 1 || r.Repaired[0].What != "other options" {
+	if len(r.Repaired) != 1 || r.Repaired[0].What != "1 foreign members" {
 		t.Errorf("repaired: %+v", r.Repaired)
 	}
 	ns.want(t, saved(networks4, "10.0.0.0/8"))
+}
+
+// The longest prefix decides, also where it was no exception before; a restart
+// writes nothing.
+func TestExceptions(t *testing.T) {
+	ns := newNamespace(t)
+	s := ns.open(t)
+	excepted := func(list ...string) []model.Member {
+		all := members(list...)
+		for i := range all {
+			all[i].Except = true
+		}
+		return all
+	}
+	has := func(want bool, addresses ...string) {
+		t.Helper()
+		for _, a := range addresses {
+			set := "flx-nblock-4"
+			if strings.Contains(a, ":") {
+				set = "flx-nblock-6"
+			}
+			if err := exec.Command("ip", "netns", "exec", ns.name, "ipset", "test", set, a).Run(); (err == nil) != want {
+				t.Errorf("%s: %v, want %v", a, err == nil, want)
+			}
+		}
+	}
+	s.CreateSet(networks4)
+	s.CreateSet(networks6)
+	s.AddMembers("nblock-4", append(members("10.0.0.0/8", "10.1.2.0/24"), excepted("10.1.0.0/16", "10.1.2.3/32")...))
+	s.AddMembers("nblock-6", append(members("::/1", "8000::/1"), excepted("fd00::/16")...))
+	apply(t, s)
+	ns.want(t, saved(networks4, "10.0.0.0/8", "10.1.0.0/16 nomatch", "10.1.2.0/24", "10.1.2.3 nomatch"),
+		saved(networks6, "8000::/1", "::/1", "fd00::/16 nomatch"))
+	has(true, "10.2.0.1", "10.1.2.4", "fd01::1", "::1")
+	has(false, "10.1.0.1", "10.1.2.3", "11.0.0.1", "fd00::1")
+	wantSilent(t, s)
+	restarted := ns.open(t)
+	restarted.CreateSet(networks4)
+	restarted.CreateSet(networks6)
+	restarted.AddMembers("nblock-4", append(members("10.0.0.0/8", "10.1.2.0/24"), excepted("10.1.0.0/16", "10.1.2.3/32")...))
+	restarted.AddMembers("nblock-6", append(members("::/1", "8000::/1"), excepted("fd00::/16")...))
+	wantSilent(t, restarted)
+	restarted.RemoveMembers("nblock-4", append(members("10.1.2.0/24"), excepted("10.1.0.0/16")...))
+	restarted.AddMembers("nblock-4", append(members("10.1.0.0/16"), excepted("10.1.2.0/24")...))
+	apply(t, restarted)
+	ns.want(t, saved(networks4, "10.0.0.0/8", "10.1.0.0/16", "10.1.2.0/24 nomatch", "10.1.2.3 nomatch"),
+		saved(networks6, "8000::/1", "::/1", "fd00::/16 nomatch"))
+	has(true, "10.1.0.1")
+	has(false, "10.1.2.4")
+	wantSilent(t, restarted)
 }
 
 // A set grows beyond its capacity by a swap, while rules name it.

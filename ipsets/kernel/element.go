@@ -23,6 +23,10 @@ const (
 
 	attrIPv4 = 1
 	attrIPv6 = 2
+
+	// elementNoMatch is IPSET_FLAG_NOMATCH: of the prefixes of a hash:net that contain
+	// an address, the kernel asks the longest alone, and this one says no.
+	elementNoMatch = 1 << 2
 )
 
 // An element is a member as the kernel can hold it.
@@ -70,6 +74,9 @@ func writeElement(m *nfnetlink.Messages, kind model.GroupKind, e element, line i
 	switch kind {
 	case model.Networks:
 		m.Uint8(attrCIDR, uint8(e.Prefix.Bits()))
+		if e.Except {
+			m.Uint32(attrElementFlags, elementNoMatch)
+		}
 	case model.AddressPorts:
 		m.Uint16(attrPort, e.Port)
 		m.Uint8(attrProto, uint8(e.Protocol))
@@ -82,7 +89,7 @@ func writeElement(m *nfnetlink.Messages, kind model.GroupKind, e element, line i
 const elementSize = 64
 
 // parseElement is the inverse of writeElement. It returns false for what ours
-// never are, as exceptions (nomatch).
+// never are.
 func parseElement(kind model.GroupKind, data []byte) (element, bool) {
 	var e element
 	var a netip.Addr
@@ -94,7 +101,10 @@ func parseElement(kind model.GroupKind, data []byte) (element, bool) {
 				a, _ = netip.AddrFromSlice(raw)
 			}
 		case attr == attrElementFlags:
-			return element{}, false
+			if kind != model.Networks || len(value) != 4 || binary.BigEndian.Uint32(value) != elementNoMatch {
+				return element{}, false
+			}
+			e.Except = true
 		case attr == attrCIDR && kind == model.Networks && len(value) == 1:
 			bits = int(value[0])
 		case attr == attrPort && kind == model.AddressPorts && len(value) == 2:

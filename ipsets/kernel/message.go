@@ -42,8 +42,10 @@ const (
 	// protocol is that of kernels since 2.6.39; 7 only adds commands.
 	protocol = 6
 	// revision of our types: the first with SCTP in hash:ip,port. Those behind
-	// it are for options that we do not use.
-	revision = 1
+	// it are for options that we do not use, but for the exceptions of hash:net,
+	// which the ipset tool shows from its revision 2 on.
+	revision         = 1
+	revisionNetworks = 2
 )
 
 // begin opens a message about the set of a name in the kernel.
@@ -60,7 +62,11 @@ func begin(m *nfnetlink.Messages, command uint8, flags uint16, name string) {
 func writeCreate(m *nfnetlink.Messages, name string, set ipsets.Set, hashSize, maxElements int) {
 	begin(m, cmdCreate, unix.NLM_F_ACK|unix.NLM_F_CREATE|unix.NLM_F_EXCL, name)
 	m.Text(attrTypeName, typeName(set.Kind))
-	m.Uint8(attrRevision, revision)
+	if set.Kind == model.Networks {
+		m.Uint8(attrRevision, revisionNetworks)
+	} else {
+		m.Uint8(attrRevision, revision)
+	}
 	m.Uint8(attrFamily, protocolFamily(set.Family))
 	data := m.Nest(attrData)
 	m.Uint32(attrHashSize, uint32(hashSize))

@@ -68,7 +68,7 @@ func (s *Sets) plan(t *set) *job {
 		j.after = have
 		return j
 	}
-	if sameType && have.plain && have.capacity >= need {
+	if sameType && have.plain && have.capacity >= need && !t.inverts() {
 		j.after = have
 		j.deltas(name)
 		return j

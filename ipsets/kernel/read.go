@@ -135,7 +135,7 @@ func (s *Sets) list(name string, visit func(listing)) error {
 func parseListing(attributes []byte) listing {
 	var l listing
 	var typeName string
-	var family byte
+	var family, revision byte
 	var options []byte
 	for attr, value := range nfnetlink.Attributes(attributes) {
 		switch attr {
@@ -147,6 +147,10 @@ func parseListing(attributes []byte) listing {
 			if len(value) == 1 {
 				family = value[0]
 			}
+		case attrRevision:
+			if len(value) == 1 {
+				revision = value[0]
+			}
 		case attrData:
 			options = value
 		case attrADT:
@@ -156,6 +160,7 @@ func parseListing(attributes []byte) listing {
 	if typeName != "" {
 		h := parseOptions(options)
 		h.kind, h.family = shapeOf(typeName, family)
+		h.plain = h.plain && (h.kind != model.Networks || revision >= revisionNetworks)
 		l.head = &h
 	}
 	return l

@@ -70,7 +70,7 @@ func (s *set) wants(e element) bool {
 	if _, ok := s.members[e]; ok {
 		return true
 	}
-	if e.Prefix.Bits() != 1 || s.spec.Kind != model.Networks {
+	if e.Prefix.Bits() != 1 || e.Except || s.spec.Kind != model.Networks {
 		return false
 	}
 	_, ok := s.members[everyAddress(s.spec.Family)]
@@ -91,6 +91,19 @@ func (s *set) elements() iter.Seq[element] {
 			}
 		}
 	}
+}
+
+// inverts reports whether a prefix becomes an exception, or no more: the kernel has
+// one element for both, so adding the one and deleting the other would do harm.
+func (s *set) inverts() bool {
+	for e, there := range s.before {
+		other := e
+		other.Except = !e.Except
+		if there && !s.wants(e) && s.wants(other) {
+			return true
+		}
+	}
+	return false
 }
 
 // commit notes that the kernel holds what is wanted.
@@ -140,6 +153,10 @@ func misfit(spec ipsets.Set, m model.Member) string {
 		return fmt.Sprintf("is not of IPv%s", spec.Family)
 	case spec.Kind != model.Networks && !m.Prefix.IsSingleIP():
 		return "is not a single address"
+	case m.Last.IsValid():
+		return "is a range"
+	case m.Except && (spec.Kind != model.Networks || m.Prefix.Bits() == 0):
+		return "cannot be an exception"
 	case (spec.Kind == model.AddressPorts) != (m.Protocol != model.AnyProtocol):
 		return fmt.Sprintf("is no member of a set of %s", spec.Kind)
 	}

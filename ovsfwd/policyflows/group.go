@@ -56,6 +56,9 @@ func (s *Store) UpdateGroup(id model.GroupID, added, removed []model.Member) {
 
 // RemoveGroup removes a group; rules that still ask it match nothing by it.
 func (s *Store) RemoveGroup(id model.GroupID) {
+	if s.removeNetworks(id) {
+		return
+	}
 	g := s.group(id)
 	for m := range g.members {
 		g.remove(s, m)

@@ -18,13 +18,13 @@ type policy struct {
 	pods       map[*pod]struct{}
 	// refused tells that it is set aside: it has no flows, and its pods are
 	// closed. crowded, that there is no priority left for a rule of it, which
-	// comes to the same.
-	refused, crowded bool
-	// crowdedSince is when that was first reported.
-	crowdedSince time.Time
+	// comes to the same; so does oversized: it comes to too many flows.
+	refused, crowded, oversized bool
+	// closedSince is when one of the latter was first reported.
+	closedSince time.Time
 }
 
-func (p *policy) aside() bool { return p.refused || p.crowded }
+func (p *policy) aside() bool { return p.refused || p.crowded || p.oversized }
 
 // rule is one rule of a policy with its place among the flows.
 type rule struct {
@@ -166,6 +166,7 @@ func (s *Store) setRules(at side, precedence model.Precedence, rules []model.Rul
 			p.rules[i] = s.addRule(p, i, spec)
 		}
 	}
+	s.asks(p, before)
 	s.dropUnused(p)
 }
 

@@ -190,16 +190,17 @@ func (p *Programmer) refusals() []tables.Refusal {
 		}
 	}
 	for _, q := range p.store.policies {
-		if !q.crowded {
-			q.crowdedSince = time.Time{}
+		reason := q.standing()
+		if reason == "" {
+			q.closedSince = time.Time{}
 			continue
 		}
-		if q.crowdedSince.IsZero() {
-			q.crowdedSince = p.now()
+		if q.closedSince.IsZero() {
+			q.closedSince = p.now()
 		}
 		all = append(all, tables.Refusal{
-			Object: Object, Name: q.id.String(), Rule: q.direction.String(), Attempts: 1, Closed: q.podNames(), Since: q.crowdedSince,
-			Reason: "the ordered policies of this node have more rules than their table has priorities",
+			Object: Object, Name: q.id.String(), Rule: q.direction.String(), Attempts: 1, Closed: q.podNames(), Since: q.closedSince,
+			Reason: reason,
 		})
 	}
 	slices.SortFunc(all, func(a, b tables.Refusal) int {

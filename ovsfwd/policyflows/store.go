@@ -43,6 +43,7 @@ type Store struct {
 	pods     map[string]*pod
 	rules    map[RuleID]*rule
 	layers   [layerCount]layerState
+	networks map[model.GroupID]*networks
 	all      *group
 	// refused are the policies that are set aside.
 	refused map[*policy]struct{}
@@ -82,12 +83,17 @@ type changes struct {
 	pods    map[podClause]struct{}
 	rules   map[RuleID]struct{}
 	closing map[string]struct{}
+	// networks are the groups of these to be filled, weights the policies to be
+	// weighed.
+	networks map[model.GroupID]struct{}
+	weights  map[*policy]struct{}
 }
 
 func newChanges() changes {
 	return changes{
 		members: map[memberClause]struct{}{}, ports: map[portClause]struct{}{}, pods: map[podClause]struct{}{},
 		rules: map[RuleID]struct{}{}, closing: map[string]struct{}{},
+		networks: map[model.GroupID]struct{}{}, weights: map[*policy]struct{}{},
 	}
 }
 
@@ -99,7 +105,7 @@ func New(o Options) *Store {
 	s := &Store{
 		flows: o.Flows, ids: newIDs(o.HashID), policies: map[side]*policy{}, groups: map[model.GroupID]*group{},
 		members: map[model.Member][]*group{}, ports: map[portClause]map[*rule]struct{}{}, pods: map[string]*pod{},
-		rules: map[RuleID]*rule{}, refused: map[*policy]struct{}{}, dirty: newChanges(),
+		networks: map[model.GroupID]*networks{}, rules: map[RuleID]*rule{}, refused: map[*policy]struct{}{}, dirty: newChanges(),
 	}
 	s.dirty.base = true
 	for l := range s.layers {
@@ -129,6 +135,7 @@ func (s *Store) SetFamilies(families []model.Family) {
 
 // Complete sets the flows of all that has changed, in a fixed order.
 func (s *Store) Complete() {
+	s.weigh()
 	for l := range layerCount {
 		s.settle(l)
 	}

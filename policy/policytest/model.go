@@ -126,21 +126,6 @@ func (m *Model) applyGroup(u model.GroupUpdate) error {
 		}
 		delete(g.Members, member)
 	}
-	return g.disjoint()
-}
-
-// disjoint reports an error if prefixes of a group overlap.
-func (g *Group) disjoint() error {
-	if g.Kind != model.Networks {
-		return nil
-	}
-	var last model.Member
-	for _, m := range slices.SortedFunc(maps.Keys(g.Members), model.Member.Compare) {
-		if last.Prefix.IsValid() && last.Prefix.Overlaps(m.Prefix) {
-			return fmt.Errorf("%s overlaps %s", last, m)
-		}
-		last = m
-	}
 	return nil
 }
 
@@ -258,13 +243,20 @@ func (m *Model) allows(d model.Direction, id model.PodID, peer, destination neti
 
 func (m *Model) peerMatches(r model.Rule, peer netip.Addr) bool {
 	return r.AnyPeer || slices.ContainsFunc(r.Peers, func(id model.GroupID) bool {
-		for member := range m.Groups[id].Members {
-			if member.Prefix.Contains(peer) {
-				return true
-			}
-		}
-		return false
+		return m.Groups[id].has(peer)
 	})
+}
+
+// has reports whether the longest prefix that contains the address is none that
+// takes it out of the group.
+func (g *Group) has(a netip.Addr) bool {
+	var longest model.Member
+	for member := range g.Members {
+		if member.Prefix.Contains(a) && (!longest.Prefix.IsValid() || member.Prefix.Bits() > longest.Prefix.Bits()) {
+			longest = member
+		}
+	}
+	return longest.Prefix.IsValid() && !longest.Except
 }
 
 func (m *Model) portMatches(r model.Rule, destination netip.Addr, protocol model.Protocol, port uint16) bool {

@@ -75,6 +75,10 @@ func (s *set) checkMember(m model.Member) error {
 		return errors.New("host bits are set")
 	case m.Family() != s.shape.family:
 		return fmt.Errorf("the member is of family %s, the set of %s", m.Family(), s.shape.family)
+	case m.Except:
+		return errors.New("an interval set takes no exceptions")
+	case m.Last.IsValid() && (s.shape.kind != model.Networks || !m.Prefix.IsSingleIP() || !m.Range().IsValid()):
+		return errors.New("not a range of addresses")
 	case s.shape.kind != model.Networks && !m.Prefix.IsSingleIP():
 		return fmt.Errorf("a set of %s takes single addresses only", s.shape.kind)
 	case s.shape.kind == model.AddressPorts && m.Protocol == model.AnyProtocol:
@@ -82,7 +86,7 @@ func (s *set) checkMember(m model.Member) error {
 	case s.shape.kind != model.AddressPorts && (m.Protocol != model.AnyProtocol || m.Port != 0):
 		return fmt.Errorf("a set of %s takes no protocol or port", s.shape.kind)
 	}
-	if s.shape.kind == model.Networks {
+	if s.shape.kind == model.Networks && s.ranges == 0 {
 		if o, ok := s.overlapping(m.Prefix); ok {
 			return fmt.Errorf("the prefix overlaps member %s", o)
 		}

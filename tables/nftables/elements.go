@@ -22,7 +22,7 @@ const membersPerMessage = 128
 
 // encodeMembers writes the kernel's elements for the members of an op. Those of
 // an interval set are boundaries: the first address, and marked as an end the
-// one behind the last. A prefix that touches the end of the address space has
+// one behind the last. A prefix or range that touches the end of the address space has
 // no end; what lies behind the last boundary belongs to it.
 func (o *op) encodeMembers(m *message) error {
 	m.Text(unix.NFTA_SET_ELEM_LIST_SET, o.set.name)
@@ -41,7 +41,7 @@ func (o *op) encodeMembers(m *message) error {
 		if sh.kind != model.Networks {
 			continue
 		}
-		if end := netipx.PrefixLastIP(c.member.Prefix).Next(); end.IsValid() {
+		if end := c.member.Range().To().Next(); end.IsValid() {
 			element := m.Nest(unix.NFTA_LIST_ELEM)
 			m.Uint32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
 			m.key(sh, model.AddressMember(end))
@@ -119,7 +119,7 @@ func decodeKey(sh shape, k []byte) (model.Member, bool) {
 	return model.AddressMember(addressOf(k)), true
 }
 
-// decodeIntervals pairs boundaries to prefixes.
+// decodeIntervals pairs boundaries to prefixes and ranges.
 func decodeIntervals(sh shape, elements []element) (map[model.Member]tables.Action, bool) {
 	order := make([]*element, len(elements))
 	for i := range elements {
@@ -142,20 +142,16 @@ func decodeIntervals(sh shape, elements []element) (map[model.Member]tables.Acti
 			start = a
 			continue
 		}
-		p, ok := netipx.IPRangeFrom(start, a.Prev()).Prefix()
-		if !ok {
+		r := netipx.IPRangeFrom(start, a.Prev())
+		if !r.IsValid() {
 			return nil, false
 		}
-		out[model.Member{Prefix: p}] = nil
+		out[model.RangeMember(r)] = nil
 		start = netip.Addr{}
 	}
 	if start.IsValid() {
 		last := netipx.PrefixLastIP(netip.PrefixFrom(start, 0))
-		p, ok := netipx.IPRangeFrom(start, last).Prefix()
-		if !ok {
-			return nil, false
-		}
-		out[model.Member{Prefix: p}] = nil
+		out[model.RangeMember(netipx.IPRangeFrom(start, last))] = nil
 	}
 	return out, true
 }

@@ -284,6 +284,49 @@ func TestRandomMembers(t *testing.T) {
 	})
 }
 
+// Blocks with exceptions are ranges in the kernel, read back as such; a restart
+// writes nothing, and a lookup finds what the longest prefix says.
+func TestExceptionsAreRanges(t *testing.T) {
+	ns := newNamespace(t)
+	excepted := func(list ...string) []model.Member {
+		all := membersOf(list...)
+		for i := range all {
+			all[i].Except = true
+		}
+		return all
+	}
+	fill := func(table *Table) ipsets.Sets {
+		sets := ipsets.WithRanges(table)
+		sets.CreateSet(ipsets.Set{Name: "n-4", Kind: model.Networks, Family: model.IPv4})
+		sets.CreateSet(ipsets.Set{Name: "n-6", Kind: model.Networks, Family: model.IPv6})
+		sets.AddMembers("n-4", append(membersOf("0.0.0.0/1", "128.0.0.0/1", "10.1.2.0/24"), excepted("10.0.0.0/8", "10.1.2.3/32", "255.255.255.255/32")...))
+		sets.AddMembers("n-6", append(membersOf("fd00::/8"), excepted("fd00::7/128")...))
+		return sets
+	}
+	table := ns.open(t)
+	sets := fill(table)
+	apply(t, table)
+	state, err := table.conn.read(table.options.Table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(state.sets["n-4"].members); n != 4 || !state.sets["n-4"].regular {
+		t.Errorf("%d members: %v", n, state.sets["n-4"].members)
+	}
+	table.Invalidate()
+	wantSilent(t, table)
+	restarted := ns.open(t)
+	fill(restarted)
+	wantSilent(t, restarted)
+	sets.RemoveMembers("n-4", excepted("10.0.0.0/8"))
+	apply(t, table)
+	table.Invalidate()
+	wantSilent(t, table)
+	if state, err = table.conn.read(table.options.Table); err != nil || len(state.sets["n-4"].members) != 2 {
+		t.Errorf("%v, %v", state.sets["n-4"].members, err)
+	}
+}
+
 func TestEdgesOfTheAddressSpace(t *testing.T) {
 	ns := newNamespace(t)
 	table := ns.open(t)

@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"fmt"
 	"net/netip"
 
 	"github.com/gaissmai/bart"
@@ -65,8 +66,9 @@ type set struct {
 	wanted  bool
 	members members
 	// prefixes are the wanted members of a set of networks again, for finding
-	// overlaps.
+	// overlaps; ranges counts those that are none.
 	prefixes *bart.Lite
+	ranges   int
 	have     *haveSet // nil: not in the kernel
 	held     int      // the members that the kernel had after the last commit
 	refs     int
@@ -103,8 +105,11 @@ func (s *set) adopt(found *kernelSet) {
 
 // add wants the member; verdict is nil but in verdict maps.
 func (s *set) add(m model.Member, verdict tables.Action) {
+	if _, wanted := s.members.want[m]; m.Last.IsValid() && !wanted {
+		s.ranges++
+	}
 	s.members.set(m, verdict)
-	if s.shape.kind == model.Networks {
+	if s.shape.kind == model.Networks && !m.Last.IsValid() {
 		s.prefixes.Insert(m.Prefix)
 	}
 }
@@ -112,6 +117,10 @@ func (s *set) add(m model.Member, verdict tables.Action) {
 // remove no longer wants the member.
 func (s *set) remove(m model.Member) {
 	s.members.remove(m)
+	if m.Last.IsValid() {
+		s.ranges--
+		return
+	}
 	s.prefixes.Delete(m.Prefix)
 }
 
@@ -121,7 +130,9 @@ func (s *set) reshape(sh shape) {
 	s.prefixes = new(bart.Lite)
 	if sh.kind == model.Networks {
 		for m := range s.members.want {
-			s.prefixes.Insert(m.Prefix)
+			if !m.Last.IsValid() {
+				s.prefixes.Insert(m.Prefix)
+			}
 		}
 	}
 }
@@ -139,6 +150,20 @@ func (s *set) overlapping(p netip.Prefix) (netip.Prefix, bool) {
 		}
 	}
 	return netip.Prefix{}, false
+}
+
+// overlap returns two wanted members of a set with ranges that share addresses,
+// or that it cannot have.
+func (s *set) overlap() error {
+	last := model.Member{}
+	for _, c := range s.members.sorted() {
+		m := c.member
+		if last.Prefix.IsValid() && !last.Range().To().Less(m.Prefix.Addr()) {
+			return fmt.Errorf("member %s overlaps member %s", m, last)
+		}
+		last = m
+	}
+	return nil
 }
 
 // unused reports whether nothing is left to know about the set.

@@ -182,6 +182,11 @@ func (t *Table) validateSet(s *set) error {
 	case s.shape.verdicts:
 		adds = s.members.touched()
 	}
+	if s.ranges > 0 && len(adds) > 0 {
+		if bad.Err = s.overlap(); bad.Err != nil {
+			return t.setAside(&bad)
+		}
+	}
 	for _, c := range adds {
 		invalid := s.checkMember(c.member)
 		reason := invalid

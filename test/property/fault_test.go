@@ -13,6 +13,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/internal/seeded"
+	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/policy"
@@ -174,7 +175,7 @@ func (d *dataplane) inject(hook func(nftables.ObjectError) error) error {
 			Managers: []managers.Manager{
 				managers.NewDeniedManager(table),
 				managers.NewStaticManager(d.node, renderer, table, table),
-				managers.NewIPSetManager(table),
+				managers.NewIPSetManager(ipsets.WithRanges(table)),
 				managers.NewPolicyManager(d.node, renderer, table),
 				managers.NewEndpointManager(renderer, table, table, managers.NewMapDispatcher(table)),
 			},
