@@ -26,6 +26,11 @@ type conn struct {
 	// wanted are the chains of the Table whose connection it is: what is read is
 	// mostly what is wanted, and shares its strings. Other goroutines have none.
 	wanted map[string]*chain
+	// sets are those of the same Table. Of others the elements are not read, and of
+	// these not many more than are wanted.
+	sets map[string]*set
+	// side is the connection that dumps are made by where it is not raw.
+	side *sideDump
 	// fault is Options.Fault.
 	fault func(ObjectError) error
 	// sequence is that of the last message that was written here.
@@ -74,8 +79,14 @@ var errInterrupted = errors.New("dump was interrupted by a change of the ruleset
 // dump asks for all objects of a type in our family and hands the attributes
 // of each to visit, which must not keep them. filter are attributes of the
 // request. With an errInterrupted the visits were of mixed generations.
+//
+// The rest of a side dump that has enough stays unread.
 func (c *conn) dump(kind uint16, filter []netlink.Attribute, visit func(attributes []byte)) error {
-	rc, err := c.raw.SyscallConn()
+	raw := c.raw
+	if c.side != nil {
+		raw = c.side.raw
+	}
+	rc, err := raw.SyscallConn()
 	if err != nil {
 		return err
 	}
@@ -103,6 +114,7 @@ func (c *conn) dump(kind uint16, filter []netlink.Attribute, visit func(attribut
 			switch n, err = unix.Read(int(fd), c.buffer); err {
 			case nil:
 				done, err = eachReply(c.buffer[:n], c.sequence, each)
+				done = done || c.side != nil && c.side.enough()
 			case unix.EINTR:
 				err = nil
 			case unix.EAGAIN:

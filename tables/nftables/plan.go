@@ -127,7 +127,8 @@ func (p *plan) finish(sets []*set, chains []*chain) {
 		}
 	}
 	for _, s := range sets {
-		if !s.wanted && s.have != nil {
+		// Of others, the kernel would handle each element where it can drop the set.
+		if !s.wanted && s.have != nil && (s.have.shape.verdicts || s.have.shape == shape{}) {
 			p.flushSet(s, &p.tail)
 		}
 	}

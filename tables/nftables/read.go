@@ -67,7 +67,7 @@ func (c *conn) readOnce(table string, readRules func(map[string]*kernelChain) er
 		return nil, fmt.Errorf("read sets of inet %s: %w", table, err)
 	}
 	for name, s := range state.sets {
-		elements, err := c.readElements(table, name)
+		err := c.readMembers(table, name, s)
 		if errors.Is(err, unix.ENOENT) { // gone meanwhile
 			delete(state.sets, name)
 			continue
@@ -75,7 +75,6 @@ func (c *conn) readOnce(table string, readRules func(map[string]*kernelChain) er
 		if err != nil {
 			return nil, fmt.Errorf("read elements of set %s of inet %s: %w", name, table, err)
 		}
-		s.members, s.regular = decodeMembers(s.shape, elements)
 	}
 	state.others, err = c.readOthers(table)
 	return state, err

@@ -1,6 +1,10 @@
 package nftables
 
 import (
+	"errors"
+	"fmt"
+	"time"
+
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
@@ -79,6 +83,72 @@ func shapes() [10]shape {
 		}
 	}
 	return out
+}
+
+// sideDump is a dump by a connection of its own, which may be given up.
+type sideDump struct {
+	raw *netlink.Conn
+	// elements are those that were read, limit how many there may be, deadline how
+	// long it may take.
+	elements *[]element
+	limit    int
+	deadline time.Time
+	exceeded bool
+}
+
+// enough reports whether the dump has exceeded its bounds.
+func (s *sideDump) enough() bool {
+	s.exceeded = s.exceeded || len(*s.elements) > s.limit || time.Now().After(s.deadline)
+	return s.exceeded
+}
+
+const (
+	// spareElements is by how many elements a set may exceed what is wanted of it
+	// and still be read.
+	spareElements = 100_000
+	// readPatience is how long reading one set may take. The kernel counts the elements
+	// of a dump from the first one on for each 32 kB, so the time grows with their
+	// square: 100,000 intervals take 0.1 s, a million take minutes.
+	readPatience = 3 * time.Second
+)
+
+// readMembers reads the elements of a set into s, which becomes of no known shape
+// if they are too many to be read: it is rebuilt. Elements of sets that are not
+// wanted are not read.
+func (c *conn) readMembers(table, set string, s *kernelSet) (err error) {
+	if c.sets == nil {
+		elements, err := c.readElements(table, set)
+		if err == nil {
+			s.members, s.regular = decodeMembers(s.shape, elements)
+		}
+		return err
+	}
+	known := c.sets[set]
+	if known == nil || !known.wanted {
+		return nil
+	}
+	raw, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: c.netns})
+	if err != nil {
+		return fmt.Errorf("connect to nftables: %w", err)
+	}
+	side := &sideDump{
+		raw: raw, elements: &c.elements, limit: 2*len(known.members.want) + spareElements,
+		deadline: time.Now().Add(readPatience),
+	}
+	c.side = side
+	defer func() {
+		c.side = nil
+		err = errors.Join(err, raw.Close())
+	}()
+	elements, err := c.readElements(table, set)
+	switch {
+	case side.exceeded:
+		*s = kernelSet{}
+		return nil
+	case err == nil:
+		s.members, s.regular = decodeMembers(s.shape, elements)
+	}
+	return err
 }
 
 // readElements reads the elements of a set. They are good until the next call.

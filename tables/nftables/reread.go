@@ -78,14 +78,13 @@ func (c *conn) readSet(table, name string) (*kernelSet, error) {
 	if anonymous {
 		return nil, nil
 	}
-	elements, err := c.readElements(table, name)
+	err = c.readMembers(table, name, s)
 	switch {
 	case errors.Is(err, unix.ENOENT): // gone meanwhile
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("read elements of set %s of inet %s: %w", name, table, err)
 	}
-	s.members, s.regular = decodeMembers(s.shape, elements)
 	return s, nil
 }
 

@@ -155,7 +155,7 @@ func (t *Table) connect() error {
 	if err != nil {
 		return errors.Join(err, c.close())
 	}
-	c.wanted = t.chains
+	c.wanted, c.sets = t.chains, t.sets
 	t.conn = c
 	t.notes.committer(c.raw.PID(), generation)
 	return nil

@@ -191,7 +191,7 @@ func setDrifts() []drift {
 			add element inet felixlike phttp-4 { 10.0.0.1 . tcp . 81 }`, []string{"set phttp-4: 1 member missing, 1 foreign member"}},
 		{"prefix deleted", "delete element inet felixlike nblock-4 { 10.2.0.0/15 }", []string{"set nblock-4: 1 member missing"}},
 		{"prefix added", "add element inet felixlike nblock-4 { 11.0.0.0/8 }", []string{"set nblock-4: 1 foreign member"}},
-		{"range added", "add element inet felixlike nblock-4 { 11.0.0.1-11.0.0.9 }", []string{"set nblock-4: foreign elements"}},
+		{"range added", "add element inet felixlike nblock-4 { 11.0.0.1-11.0.0.9 }", []string{"set nblock-4: 1 foreign member"}},
 		{"set flushed", "flush set inet felixlike nblock-6", []string{"set nblock-6: 4 members missing"}},
 		{"entry deleted", "delete element inet felixlike to-pods-4 { 10.0.0.1 }", []string{"map to-pods-4: 1 entry missing"}},
 		{"entry added", "add element inet felixlike to-pods-4 { 10.0.0.9 : accept }", []string{"map to-pods-4: 1 foreign entry"}},

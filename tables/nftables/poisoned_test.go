@@ -1,0 +1,67 @@
+package nftables
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/model"
+)
+
+// poison makes what an earlier version has left: an interval set that takes too long
+// to be read back, and a rule that names it.
+func poison(t *testing.T, ns namespace, members int) {
+	t.Helper()
+	old := ns.open(t)
+	loadExample(old)
+	old.CreateSet(ipsets.Set{Name: "nhuge-4", Kind: model.Networks, Family: model.IPv4})
+	var all []model.Member
+	a := netip.MustParseAddr("11.0.0.0")
+	for range members {
+		all = append(all, model.AddressMember(a))
+		a = a.Next().Next()
+	}
+	old.AddMembers("nhuge-4", all)
+	apply(t, old)
+}
+
+// A node that holds a set which cannot be read back in time recovers by itself, after
+// a restart at once: the set is not read where nobody wants it, and the table is
+// rebuilt behind the guard where somebody does.
+func TestPoisonedNode(t *testing.T) {
+	ns := newNamespace(t)
+	poison(t, ns, 120_000)
+	t.Run("not wanted", func(t *testing.T) {
+		table := ns.open(t)
+		loadExample(table)
+		began := time.Now()
+		if r := apply(t, table); r.RulesAdded > 0 {
+			t.Errorf("%+v", r)
+		}
+		t.Logf("recovered after %s", time.Since(began))
+		if n := cap(table.conn.elements); n > 10_000 {
+			t.Errorf("some %d elements were read", n)
+		}
+		if state, err := table.conn.read(table.options.Table); err != nil || state.sets["nhuge-4"] != nil {
+			t.Errorf("the set is still there: %v", err)
+		}
+		table.Invalidate()
+		wantSilent(t, table)
+	})
+	poison(t, ns, 120_000)
+	t.Run("wanted", func(t *testing.T) {
+		table := ns.open(t)
+		loadExample(table)
+		table.CreateSet(ipsets.Set{Name: "nhuge-4", Kind: model.Networks, Family: model.IPv4})
+		table.AddMembers("nhuge-4", membersOf("11.0.0.0/8"))
+		began := time.Now()
+		apply(t, table)
+		t.Logf("recovered after %s", time.Since(began))
+		if n := cap(table.conn.elements); n > 200_000 {
+			t.Errorf("some %d elements were read", n)
+		}
+		table.Invalidate()
+		wantSilent(t, table)
+	})
+}
