@@ -54,10 +54,10 @@ func compile(object *networkingv1.NetworkPolicy) (*compiled, []model.Problem) {
 		return out, c.problems
 	}
 	if inDeclared {
-		out.policy.Ingress = ingress
+		out.policy.Ingress = c.bounded(model.Ingress, ingress)
 	}
 	if outDeclared {
-		out.policy.Egress = egress
+		out.policy.Egress = c.bounded(model.Egress, egress)
 	}
 	out.groups = c.used(&out.policy)
 	return out, c.problems

@@ -1,0 +1,63 @@
+package policy
+
+import (
+	"fmt"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// What one direction of a NetworkPolicy may come to (docs/LIMITS.md has what each
+// costs). Above that it allows nothing, and its pods stay isolated: an object of one
+// tenant must not delay those of others.
+const (
+	// maxPrefixes bounds the CIDRs and exceptions of all blocks.
+	maxPrefixes = 30_000
+	// maxAlternatives bounds the rules of netfilter in one family: for each rule of the
+	// policy, its peers times its ports. A selector is a peer; so are all blocks of
+	// a rule together.
+	maxAlternatives = 10_000
+	// maxSelectors bounds the distinct selectors and named ports, each of which is a
+	// set: the kernel's time to make sets grows with the square of their number.
+	maxSelectors = 1_000
+)
+
+// bounded returns the rules of a direction, or none if they come to too much.
+func (c *compiler) bounded(d model.Direction, rules []model.Rule) []model.Rule {
+	var prefixes, alternatives int
+	var groups set[model.GroupID]
+	for i := range rules {
+		r := &rules[i]
+		alternatives += max(1, len(r.Peers)) * (max(1, len(r.Ports)) + len(r.NamedPorts))
+		for _, ids := range [...][]model.GroupID{r.Peers, r.NamedPorts} {
+			for _, id := range ids {
+				if groups.has(id) {
+					continue
+				}
+				groups.add(id)
+				if g := c.defined.get(id); g.kind == model.Networks {
+					prefixes += len(g.networks.members)
+				}
+			}
+		}
+	}
+	selectors := 0
+	for id := range groups.all() {
+		if id.Kind() != model.Networks {
+			selectors++
+		}
+	}
+	field := "spec." + d.String()
+	reason := ""
+	switch {
+	case prefixes > maxPrefixes:
+		reason = fmt.Sprintf("%d CIDRs and exceptions, at most %d can be", prefixes, maxPrefixes)
+	case alternatives > maxAlternatives:
+		reason = fmt.Sprintf("%d combinations of peers and ports in all rules, at most %d can be", alternatives, maxAlternatives)
+	case selectors > maxSelectors:
+		reason = fmt.Sprintf("%d distinct selectors and named ports, at most %d can be", selectors, maxSelectors)
+	default:
+		return rules
+	}
+	c.add(field, "%s; no rule of this direction applies, and the pods are isolated", reason)
+	return nil
+}
