@@ -8,7 +8,7 @@
 //	    -> [ a lab: policy denied, allowed | traffic x numbers of policies and peers ]         x backends x rounds ->
 //
 // What packets find is measured in one lab, whose backend is changed between the
-// turns, and beside a switch that has no agent (floor). WatchLive looks at a node
+// turns, and beside a plain veth pair (floor). WatchLive looks at a node
 // that has an agent already, and changes nothing unless it is asked to.
 //
 // A Report is data; text, Markdown and JSON are renderings of it. Packages page and

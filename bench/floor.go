@@ -5,78 +5,87 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/felixlike/felixlike/bench/worker"
-	"github.com/felixlike/felixlike/cni"
 	"github.com/felixlike/felixlike/lab/namespace"
-	"github.com/felixlike/felixlike/model"
 )
 
-// floor is what packets find where there is no policy and no agent: two pods,
-// attached as everywhere, on a bridge of an Open vSwitch that has the one flow
-// which a new bridge has (NORMAL).
+// floor is what packets find where there is no policy, no agent and no switch: two
+// pods at the ends of a veth pair with all of the kernel's offloads on.
 type floor struct {
 	wire *wire
-	ovs  *ovs
 	// Nothing in these namespaces outlives this process.
-	node, client, server *namespace.Namespace
+	client, server *namespace.Namespace
 }
 
-func startFloor(ctx context.Context, datapath string) (_ *floor, err error) {
+func startFloor(ctx context.Context) (_ *floor, err error) {
 	f := &floor{}
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("switch without an agent: %w", err), f.stop())
+			err = errors.Join(fmt.Errorf("plain veth pair: %w", err), f.stop())
 		}
 	}()
-	for _, ns := range []**namespace.Namespace{&f.node, &f.client, &f.server} {
+	for _, ns := range []**namespace.Namespace{&f.client, &f.server} {
 		if *ns, err = namespace.Anonymous(); err != nil {
 			return nil, err
 		}
 	}
-	if f.ovs, err = startOVS(ctx, f.node, "datapath_type="+datapath); err != nil {
+	if err := f.join(); err != nil {
 		return nil, err
 	}
-	network := netip.MustParsePrefix("10.244.1.0/24")
-	if err := f.attach(ctx, clientPod(), f.client, netip.PrefixFrom(labAddress(0), network.Bits())); err != nil {
-		return nil, err
+	for at, ns := range []*namespace.Namespace{f.client, f.server} {
+		if err := ns.Do(func() error { return openEnd(labAddress(byte(at))) }); err != nil {
+			return nil, err
+		}
 	}
-	if err := f.attach(ctx, serverPod(), f.server, netip.PrefixFrom(labAddress(1), network.Bits())); err != nil {
-		return nil, err
-	}
-	f.wire, err = newWire(f.client, f.server, labAddress(1), f.ovs.worker().PID)
+	f.wire, err = newWire(f.client, f.server, labAddress(1), 0)
 	return f, err
 }
 
-// attach makes a pod's interface, as an agent would.
-func (f *floor) attach(ctx context.Context, id model.PodID, ns *namespace.Namespace, address netip.Prefix) error {
-	var path string
-	if err := ns.Do(func() error {
-		path = fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid())
-		return nil
-	}); err != nil {
-		return err
-	}
-	return f.node.Do(func() error {
-		_, err := cni.Attach(ctx, cni.Spec{
-			Pod: id, Owner: id.Name, NetNS: path, Interface: podInterface, MTU: podMTU,
-			Addresses: []netip.Prefix{address}, Bridge: worker.Bridge, OVSDB: f.ovs.daemons.DBSocket(),
-		})
+// join makes the pair.
+func (f *floor) join() error {
+	var server *os.File
+	err := f.server.Do(func() (err error) {
+		server, err = os.Open(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()))
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	return f.client.Do(func() error {
+		return netlink.LinkAdd(&netlink.Veth{
+			LinkAttrs: netlink.LinkAttrs{Name: podInterface, MTU: podMTU},
+			PeerName:  podInterface, PeerMTU: podMTU, PeerNamespace: netlink.NsFd(int(server.Fd())),
+		})
+	})
+}
+
+// openEnd sets one end up, in its namespace.
+func openEnd(address netip.Addr) error {
+	link, err := netlink.LinkByName(podInterface)
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", podInterface, err)
+	}
+	const bits = 24
+	ip, err := netlink.ParseAddr(netip.PrefixFrom(address, bits).String())
+	if err != nil {
+		return err
+	}
+	return errors.Join(netlink.AddrReplace(link, ip), netlink.LinkSetUp(link))
 }
 
 func (f *floor) stop() error {
 	if f.wire != nil {
 		f.wire.close()
 	}
-	err := f.ovs.stop()
-	for _, ns := range []*namespace.Namespace{f.client, f.server, f.node} {
+	for _, ns := range []*namespace.Namespace{f.client, f.server} {
 		if ns != nil {
 			ns.Close()
 		}
 	}
-	return err
+	return nil
 }

@@ -13,7 +13,7 @@ import (
 // at every point of the profile. The backend is changed on the live node, so
 // that pods, bridge and machine are the same for all.
 func (r *run) packets(ctx context.Context, n *labNode) (_ *Packets, err error) {
-	f, err := startFloor(ctx, r.Datapath)
+	f, err := startFloor(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func (r *run) packets(ctx context.Context, n *labNode) (_ *Packets, err error) {
 		}
 	}
 	return &Packets{
-		Duration: r.Profile.Traffic.Seconds(), Datapath: r.Datapath, RulesPerPolicy: workload.RulesPerReachedPolicy,
+		Duration: r.Profile.Traffic.Seconds(), Datapath: r.Datapath, Floor: PlainVeth, RulesPerPolicy: workload.RulesPerReachedPolicy,
 		Points: slices.Clone(r.Profile.Points), Results: results.collect(),
 	}, nil
 }

@@ -11,7 +11,7 @@ func (r *Report) packets() []section {
 		fmt.Sprintf("Two pods of one node. So many policies of %d rules apply to the pod that is connected to; all rules but the last one of the last "+
 			"policy name other peers or other ports, and that one allows so many pods, of which the client is one. %s, %s of each kind in a turn.",
 			p.RulesPerPolicy, rounds(r.Rounds), duration(p.Duration)),
-		"\"" + NoBackend + "\" is the floor: the same two pods on an Open vSwitch that switches by address, without an agent. " +
+		"\"" + NoBackend + "\" is the floor: " + p.floor() + " " +
 			"No policy is the floor of a backend: packets take its way, and nothing is asked. \"Of floor\" is the rate as a multiple of that of " +
 			NoBackend + ", round by round.",
 		"CPU is what the whole machine used, so sender and receiver are in it. \"vswitchd\" is the part of ovs-vswitchd, in CPUs. " +
@@ -29,6 +29,14 @@ func (r *Report) packets() []section {
 		}
 	}
 	return all
+}
+
+// floor says what the floor is.
+func (p *Packets) floor() string {
+	if p.Floor == PlainVeth {
+		return "two pods at the ends of a veth pair with all offloads on, without a switch or an agent."
+	}
+	return "the same two pods on an Open vSwitch that switches by address, without an agent."
 }
 
 // traffic is about one kind of traffic.

@@ -7,9 +7,14 @@ import (
 	"github.com/felixlike/felixlike/bench/workload"
 )
 
-// NoBackend is the name of what packets are compared with: the same switch,
-// with two ports and one flow that switches by address, without an agent.
+// NoBackend is the name of what packets are compared with: two pods without an
+// agent, joined as Packets.Floor says.
 const NoBackend = "none"
+
+// PlainVeth is a floor of two pods at the ends of one veth pair, with all of the
+// kernel's offloads on. Reports that name no floor have an Open vSwitch with one
+// flow that switches by address, and pods without transmit checksum offload.
+const PlainVeth = "veth"
 
 // TrafficKind is a kind of traffic between two pods.
 type TrafficKind string
@@ -33,6 +38,8 @@ type Packets struct {
 	// Datapath is the bridge's: what the userspace one measures says nothing of
 	// the kernel's.
 	Datapath string `json:"datapath"`
+	// Floor is what NoBackend stands for.
+	Floor string `json:"floor,omitempty"`
 	// RulesPerPolicy is how many rules each of the policies has.
 	RulesPerPolicy int `json:"rulesPerPolicy"`
 	// Points are the numbers of policies and peers, in the order of the run.

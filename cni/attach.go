@@ -86,7 +86,11 @@ func (a *Attacher) finish(ctx context.Context, spec Spec, podNS *os.File) (*mode
 	if err := configureHost(spec); err != nil {
 		return nil, err
 	}
-	if err := inNamespace(podNS, func() error { return configurePod(spec) }); err != nil {
+	userspace, err := a.db.Userspace(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := inNamespace(podNS, func() error { return configurePod(spec, userspace) }); err != nil {
 		return nil, err
 	}
 	ofport, err := a.db.AttachPort(ctx, *spec.attachment(0))

@@ -117,6 +117,11 @@ func (s *Server) Run(ctx context.Context) error {
 	cniv1.RegisterCNIServer(server, s)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(netutil.LimitListener(rootsocket.RootOnly(listener), maxConnections)) }()
+	var fitting sync.WaitGroup
+	defer fitting.Wait()
+	fits, stop := context.WithCancel(ctx)
+	defer stop()
+	fitting.Go(func() { s.fitOffloads(fits) })
 	s.opts.Log.Info("serving", "socket", s.opts.Socket)
 	select {
 	case err := <-served:

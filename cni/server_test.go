@@ -2,6 +2,7 @@ package cni_test
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/felixlike/felixlike/cni"
 	"github.com/felixlike/felixlike/cni/cnitest"
+	"github.com/felixlike/felixlike/internal/ethtool"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -48,6 +50,50 @@ func TestAddCheckDel(t *testing.T) {
 	if got := r.left(); got != nothing {
 		t.Error(got)
 	}
+}
+
+// TestOffloadFollowsTheDatapath has pods of a node whose datapath was another one:
+// the next server sets what the one in use takes, and nothing where the recorded
+// path is of another namespace.
+func TestOffloadFollowsTheDatapath(t *testing.T) {
+	r := newRuntime(t)
+	a, gone := r.sandbox("sandbox-a", "a"), r.sandbox("sandbox-b", "b")
+	r.ok("ADD", "1.1.0", a, nil)
+	r.ok("ADD", "1.1.0", gone, nil)
+	if r.offloads(a) {
+		t.Error("a pod on the userspace datapath leaves checksums to the switch")
+	}
+	// What the path of a namespace stands for may change.
+	b := cni.HostInterface(model.PodID{Namespace: "x", Name: "b"})
+	r.vsctl("set", "interface", b, "external_ids:felixlike-netns="+a.NS.Path())
+	for _, c := range []struct {
+		datapath string
+		offloads bool
+	}{{"system", true}, {"netdev", false}, {`""`, true}, {"netdev", false}} {
+		r.stop(syscall.SIGTERM)
+		// Open vSwitch here may have no kernel datapath: the record says what is asked for.
+		r.vsctl("--no-wait", "set", "bridge", "br-int", "datapath_type="+c.datapath)
+		r.start()
+		r.until("the offload of pod a follows datapath "+c.datapath, func() bool { return r.offloads(a) == c.offloads })
+	}
+	if r.offloads(gone) {
+		t.Error("a pod whose namespace is not known was changed")
+	}
+	r.stop(syscall.SIGTERM)
+	log, err := os.ReadFile(filepath.Join(r.dir, "log"))
+	if err != nil || !strings.Contains(string(log), "transmit offload of a pod may not fit the datapath") || !strings.Contains(string(log), "pod=x/b") {
+		t.Errorf("the log does not name the pod that was left: %v\n%s", err, log)
+	}
+}
+
+// offloads reports whether a sandbox's interface leaves checksums to its peer.
+func (r *runtime) offloads(s cnitest.Sandbox) (on bool) {
+	r.Helper()
+	r.must(s.NS.Do(func() (err error) {
+		on, err = ethtool.Get(s.Interface, ethtool.TxChecksum)
+		return err
+	}))
+	return on
 }
 
 // TestVersions adds by every version of the specification, and looks for what the

@@ -75,7 +75,7 @@ func (s Spec) aliasOfOwner() string { return aliasPrefix + s.Owner + "/" }
 // attachment returns what the agent will see.
 func (s Spec) attachment(ofport uint32) *model.Attachment {
 	a := &model.Attachment{
-		Pod: s.Pod, Sandbox: s.Owner, PodInterface: s.Interface,
+		Pod: s.Pod, Sandbox: s.Owner, PodInterface: s.Interface, NetNS: s.NetNS,
 		Interface: s.HostInterface, OFPort: ofport, MAC: s.MAC,
 	}
 	for _, p := range s.Addresses {

@@ -83,8 +83,9 @@ func configureHost(s Spec) error {
 	return nil
 }
 
-// configurePod is run in the pod's namespace.
-func configurePod(s Spec) error {
+// configurePod is run in the pod's namespace. The bridge's datapath is in userspace
+// or in the kernel.
+func configurePod(s Spec, userspace bool) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return fmt.Errorf("loopback: %w", err)
@@ -99,7 +100,7 @@ func configurePod(s Spec) error {
 		writeIPv6(s, s.Interface, "accept_dad", "0"),
 		writeIPv6(s, s.Interface, "accept_ra", "0"),
 		netlink.LinkSetUp(lo),
-		DisableTxChecksum(s.Interface),
+		setOffload(s.Interface, userspace),
 		netlink.LinkSetHardwareAddr(link, s.MAC),
 		netlink.LinkSetUp(link),
 	)

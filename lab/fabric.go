@@ -24,8 +24,10 @@ const (
 // a bridge, the nodes' default gateway, and the hosts that probes name by
 // address, which are addresses of the bridge.
 type fabric struct {
-	ns      *namespace.Namespace
-	station *probe.Station
+	ns *namespace.Namespace
+	// datapath is the nodes'.
+	datapath string
+	station  *probe.Station
 
 	mu      sync.Mutex
 	outside map[netip.Addr]bool
@@ -33,7 +35,7 @@ type fabric struct {
 	gateways map[netip.Prefix]bool
 }
 
-func newFabric(r *record) (*fabric, error) {
+func newFabric(r *record, datapath string) (*fabric, error) {
 	ns, err := newNamespace(r, fabricNamespace(r.Name))
 	if err != nil {
 		return nil, err
@@ -54,13 +56,13 @@ func newFabric(r *record) (*fabric, error) {
 		if err := netlink.LinkAdd(bridge); err != nil {
 			return fmt.Errorf("add bridge: %w", err)
 		}
-		return up(bridge)
+		return up(bridge, datapath)
 	})
 	if err != nil {
 		ns.Close()
 		return nil, fmt.Errorf("fabric: %w", err)
 	}
-	return &fabric{ns: ns, station: probe.NewStation(ns), outside: map[netip.Addr]bool{}, gateways: map[netip.Prefix]bool{}}, nil
+	return &fabric{ns: ns, datapath: datapath, station: probe.NewStation(ns), outside: map[netip.Addr]bool{}, gateways: map[netip.Prefix]bool{}}, nil
 }
 
 // close ends the servers and the thread; the namespace is deleted with the
@@ -130,7 +132,7 @@ func (f *fabric) connect(n *nodeSpec, node *namespace.Namespace) error {
 		if err != nil {
 			return err
 		}
-		errs := []error{sysctl.Write("net/ipv6/conf/"+port+"/disable_ipv6", "1"), up(link)}
+		errs := []error{sysctl.Write("net/ipv6/conf/"+port+"/disable_ipv6", "1"), up(link, f.datapath)}
 		for _, cidr := range n.PodCIDRs {
 			errs = append(errs, netlink.RouteReplace(&netlink.Route{
 				LinkIndex: bridge.Attrs().Index, Dst: ipNet(cidr),

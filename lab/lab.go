@@ -130,7 +130,7 @@ func Up(ctx context.Context, config Config) (*Lab, error) {
 	if l.record, err = newRecord(dir, config.Name); err != nil {
 		return nil, err
 	}
-	if l.fabric, err = newFabric(l.record); err != nil {
+	if l.fabric, err = newFabric(l.record, l.config.Datapath); err != nil {
 		return nil, errors.Join(err, l.record.undo(config.Root, dir))
 	}
 	return l, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/felixlike/felixlike/cni"
 	"github.com/felixlike/felixlike/internal/sysctl"
 	"github.com/felixlike/felixlike/lab/namespace"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 )
 
 // prepare is done in every namespace of a lab, on its thread: loopback up, and
@@ -54,11 +55,13 @@ func ipNet(p netip.Prefix) *net.IPNet {
 
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-// up sets an interface up with checksum offload off (cni.DisableTxChecksum
-// tells why).
-func up(link netlink.Link) error {
-	if err := cni.DisableTxChecksum(link.Attrs().Name); err != nil {
-		return err
+// up sets an interface up. Unless the nodes have the kernel's datapath, checksum
+// offload is off (cni.DisableTxChecksum tells why).
+func up(link netlink.Link, datapath string) error {
+	if datapath != ovsdb.DatapathSystem {
+		if err := cni.DisableTxChecksum(link.Attrs().Name); err != nil {
+			return err
+		}
 	}
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("set %s up: %w", link.Attrs().Name, err)

@@ -68,7 +68,7 @@ func (n *Node) configureUplink() error {
 	if err != nil {
 		return fmt.Errorf("uplink: %w", err)
 	}
-	if err := up(link); err != nil {
+	if err := up(link, n.command.datapath); err != nil {
 		return err
 	}
 	for _, a := range n.spec.Addresses {

@@ -57,6 +57,9 @@ type Attachment struct {
 	// the interface inside: a pod that is made anew under its old name has
 	// another sandbox.
 	Sandbox, PodInterface string
+	// NetNS is the path of the pod's network namespace when it was attached, empty
+	// if that was not recorded.
+	NetNS string
 	// Interface is the name of the host side of the veth pair; OFPort its
 	// OpenFlow port number.
 	Interface string

@@ -23,8 +23,8 @@ throughput; by the number of policies that apply, and of pods that the rule
 allows which lets them through.
 
 It makes a lab of one node and two pods, changes the backend under them between
-the turns, and leaves nothing behind. The floor, a switch without an agent, is
-always measured.`,
+the turns, and leaves nothing behind. The floor, a plain veth pair, is always
+measured.`,
 		Example: "  felixctl bench packets --rounds 3\n" +
 			"  felixctl bench packets --policies 0,1,100,1000 --peers 1,1000 --out packets\n" +
 			"  felixctl bench packets --backends nftables,openflow --duration 10s",

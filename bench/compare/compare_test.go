@@ -159,6 +159,11 @@ func TestWhatCannotBeComparedIsNamed(t *testing.T) {
 		t.Errorf("other datapath: %v", c.Refused)
 	}
 	after.Packets = packets("netdev")
+	after.Packets.Floor = bench.PlainVeth
+	if c := compared(t, before, after); len(c.Refused) != 1 || c.Refused[0] != "packets: packets.floor:  and veth" {
+		t.Errorf("other floor: %v", c.Refused)
+	}
+	after.Packets.Floor = ""
 	after.Packets.Results[0].PerSecond = bench.Series{2, 2, 2}
 	if k := compared(t, before, after).Changes[0]; k.Verdict != Better || k.Words != "higher rate" || k.Ratio < 1.99 {
 		t.Errorf("twice the throughput: %+v", k)

@@ -53,6 +53,7 @@ func parts() []part {
 			var d differences
 			if was, is := a.Packets, b.Packets; was != nil && is != nil {
 				d.add("packets.datapath", was.Datapath, is.Datapath)
+				d.add("packets.floor", was.Floor, is.Floor)
 				d.add("packets.rulesPerPolicy", was.RulesPerPolicy, is.RulesPerPolicy)
 			}
 			return d

@@ -23,6 +23,7 @@ const (
 	keyAddresses    = "felixlike-addresses"
 	keySandbox      = "felixlike-sandbox"
 	keyPodInterface = "felixlike-pod-interface"
+	keyNetNS        = "felixlike-netns"
 )
 
 // AttachPort puts an interface that exists in the kernel on the bridge,
@@ -152,6 +153,7 @@ func record(a flx.Attachment) map[string]string {
 		keyAddresses:    strings.Join(addrs, ","),
 		keySandbox:      a.Sandbox,
 		keyPodInterface: a.PodInterface,
+		keyNetNS:        a.NetNS,
 	}
 }
 
@@ -175,6 +177,7 @@ func attachmentOf(row *interfaceRow) (*flx.Attachment, error) {
 func recordOf(row *interfaceRow) (*flx.Attachment, error) {
 	a := &flx.Attachment{
 		Pod: podOf(row), Interface: row.Name, Sandbox: row.ExternalIDs[keySandbox], PodInterface: row.ExternalIDs[keyPodInterface],
+		NetNS: row.ExternalIDs[keyNetNS],
 	}
 	if row.OFPort != nil && *row.OFPort > 0 {
 		a.OFPort = uint32(*row.OFPort)

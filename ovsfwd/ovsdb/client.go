@@ -154,6 +154,19 @@ func (c *Client) findBridge(ctx context.Context, name string) (*bridgeRow, error
 	return find(ctx, c, func(r *bridgeRow) bool { return r.Name == name })
 }
 
+// Userspace reports whether the bridge's datapath is Open vSwitch's own in
+// userspace. It is an error if there is no bridge.
+func (c *Client) Userspace(ctx context.Context) (bool, error) {
+	bridge, err := c.findBridge(ctx, c.cfg.Bridge)
+	if err == nil && bridge == nil {
+		err = errors.New("it does not exist")
+	}
+	if err != nil {
+		return false, fmt.Errorf("datapath of bridge %s: %w", c.cfg.Bridge, err)
+	}
+	return bridge.DatapathType == DatapathNetdev, nil
+}
+
 // list reads a whole table. Only the client's own List sees the tables before
 // or after a reconnection; WhereCache sees them half filled.
 func list[T any](ctx context.Context, c *Client) ([]*T, error) {
