@@ -66,3 +66,11 @@ test-cluster: setup build ## install into a real cluster and use it: one backend
 
 test-conformance: setup build ## all upstream specs, each backend with each mode of kube-proxy (an hour and a half; writes docs/conformance)
 	@FELIXLIKE_CLUSTER_SUITE=conformance scripts/gotest -count=1 -timeout 20h -run TestConformance ./test/cluster
+
+# PART is short (what continuous integration runs), all, or a regular expression for
+# test/e2e. OPTIONAL=yes makes it no error that no machine can be had here.
+PART ?= all
+OPTIONAL ?= no
+test-kernel: setup ## run tests on the kernel's Open vSwitch datapath, in a virtual machine (apt; minutes under QEMU's emulation)
+	@if [ "$(OPTIONAL)" = yes ] && ! test/vm/setup; then echo "test-kernel: not run: no virtual machine can be set up here, see above"; \
+	else test/vm/kernel "$(PART)"; fi
