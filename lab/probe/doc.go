@@ -2,10 +2,11 @@
 // inside network namespaces.
 //
 // A Station is one network namespace seen from the wire; it serves TCP and UDP
-// echo on chosen addresses and ports, answers SCTP's INIT, and is where probes
-// start. A Prober tries many Flows at once and tells which got through. It
-// does not know clusters or policy. It is tested on two namespaces joined by a
-// veth pair, with and without a filter between them.
+// echo on chosen addresses and ports, SCTP too where the kernel has SCTP sockets (elsewhere
+// it answers SCTP's INIT from raw ones), and is where probes start. A Prober tries
+// many Flows at once and tells which got through. It does not know clusters or
+// policy. It is tested on two namespaces joined by a veth pair, with and without a
+// filter between them.
 package probe
 
 import (

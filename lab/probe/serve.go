@@ -17,9 +17,17 @@ const receiveBuffer = 1 << 20
 
 // serveTCP echoes what it reads on every connection until the peer closes.
 func serveTCP(ns *namespace.Namespace, at netip.AddrPort) (func() error, error) {
+	return serveStreams(ns, func() (net.Listener, error) {
+		return (&net.ListenConfig{}).Listen(context.Background(), network("tcp", at.Addr()), at.String())
+	})
+}
+
+// serveStreams echoes on the connections of a listener, which is opened in the
+// namespace.
+func serveStreams(ns *namespace.Namespace, listen func() (net.Listener, error)) (func() error, error) {
 	var listener net.Listener
 	err := ns.Do(func() (err error) {
-		listener, err = (&net.ListenConfig{}).Listen(context.Background(), network("tcp", at.Addr()), at.String())
+		listener, err = listen()
 		return err
 	})
 	if err != nil {
@@ -55,7 +63,8 @@ func (e *echo) serve(conn net.Conn) {
 		return
 	}
 	// The error is the client's reset or the end of this server.
-	_, _ = io.Copy(conn, conn)
+	// SCTP has no splice(2), which package net would use between two streams.
+	_, _ = io.Copy(struct{ io.Writer }{conn}, struct{ io.Reader }{conn})
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.conns, conn)

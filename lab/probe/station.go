@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"sync"
 
@@ -73,6 +74,9 @@ func (s *Station) serveLocked(proto model.Protocol, at netip.AddrPort) (func() e
 	case model.UDP:
 		return serveUDP(s.ns, at)
 	case model.SCTP:
+		if sctpSockets(s.ns, at.Addr()) {
+			return serveStreams(s.ns, func() (net.Listener, error) { return listenSCTP(at) })
+		}
 		stack, err := s.stackLocked(at.Addr())
 		if err != nil {
 			return nil, err
@@ -159,7 +163,11 @@ func (s *Station) socket(proto model.Protocol, source netip.Addr) (int, error) {
 	}
 	fd := -1
 	err := s.ns.Do(func() (err error) {
-		fd, err = unix.Socket(domain(source), kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		if proto == model.SCTP {
+			fd, err = sctpSocket(source)
+		} else {
+			fd, err = unix.Socket(domain(source), kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		}
 		return err
 	})
 	if err != nil {
@@ -202,10 +210,13 @@ type exchange interface {
 func (f Flow) exchange(answers chan<- answer) (exchange, error) {
 	switch f.Protocol {
 	case model.TCP:
-		return newTCPExchange(f, answers), nil
+		return newStreamExchange(f, answers), nil
 	case model.UDP:
 		return newUDPExchange(f, answers)
 	case model.SCTP:
+		if sctpSockets(f.From.ns, f.Source) {
+			return newStreamExchange(f, answers), nil
+		}
 		return newSCTPExchange(f, answers)
 	}
 	return nil, fmt.Errorf("unsupported protocol %s", f.Protocol)

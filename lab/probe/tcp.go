@@ -9,14 +9,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/felixlike/felixlike/model"
 )
 
-// tcpExchange connects and echoes one byte. Linux sends a lost SYN again after
+// streamExchange connects, by TCP or by a socket of SCTP, and echoes one byte. Linux sends a lost SYN again after
 // one second and not earlier, so every try is a connection of its own, from a
 // new source port; the first that succeeds decides.
-type tcpExchange struct {
+type streamExchange struct {
 	flow    Flow
 	answers chan<- answer
 
@@ -25,12 +23,12 @@ type tcpExchange struct {
 	files  []*os.File
 }
 
-func newTCPExchange(f Flow, answers chan<- answer) *tcpExchange {
-	return &tcpExchange{flow: f, answers: answers}
+func newStreamExchange(f Flow, answers chan<- answer) *streamExchange {
+	return &streamExchange{flow: f, answers: answers}
 }
 
-func (e *tcpExchange) try() error {
-	fd, err := e.flow.From.socket(model.TCP, e.flow.Source)
+func (e *streamExchange) try() error {
+	fd, err := e.flow.From.socket(e.flow.Protocol, e.flow.Source)
 	if err != nil {
 		return err
 	}
@@ -50,7 +48,7 @@ func (e *tcpExchange) try() error {
 		}
 		return fmt.Errorf("connect to %s: %w", e.flow.Target, err)
 	}
-	file := os.NewFile(uintptr(fd), "tcp")
+	file := os.NewFile(uintptr(fd), "stream")
 	if !e.keep(file) {
 		return file.Close()
 	}
@@ -59,7 +57,7 @@ func (e *tcpExchange) try() error {
 }
 
 // keep remembers an open socket for close; it reports false after close.
-func (e *tcpExchange) keep(file *os.File) bool {
+func (e *streamExchange) keep(file *os.File) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -78,7 +76,7 @@ func verdict(err error) string {
 	return ""
 }
 
-func (e *tcpExchange) converse(file *os.File, sent time.Time) {
+func (e *streamExchange) converse(file *os.File, sent time.Time) {
 	err := connected(file)
 	if err == nil {
 		err = echoByte(file)
@@ -126,7 +124,7 @@ func echoByte(file *os.File) error {
 	return err
 }
 
-func (e *tcpExchange) close() {
+func (e *streamExchange) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.closed = true
