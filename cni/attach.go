@@ -36,8 +36,8 @@ func Attach(ctx context.Context, spec Spec) (*model.Attachment, error) {
 
 // Attach makes the pod's interface and puts it on the bridge. It must run on a
 // thread that is in the node's network namespace. Attaching again changes
-// nothing; if anything fails, what was made is removed. What another pod has
-// is refused.
+// nothing; if anything fails, what was made is removed. The interface name of
+// another pod is refused; of a MAC address that another pod has, the next one is taken.
 func (a *Attacher) Attach(ctx context.Context, spec Spec) (*model.Attachment, error) {
 	spec, err := spec.withDefaults()
 	if err != nil {
@@ -48,7 +48,7 @@ func (a *Attacher) Attach(ctx context.Context, spec Spec) (*model.Attachment, er
 		return nil, fmt.Errorf("attach pod %s: network namespace: %w", spec.Pod, err)
 	}
 	defer podNS.Close()
-	if err := a.unclaimed(ctx, spec); err != nil {
+	if spec, err = a.claim(ctx, spec); err != nil {
 		return nil, fmt.Errorf("attach pod %s: %w", spec.Pod, err)
 	}
 	made, err := a.ensureVeth(ctx, spec, podNS)

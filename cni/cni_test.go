@@ -244,7 +244,6 @@ func TestCollision(t *testing.T) {
 		what   string
 	}{
 		"interface": {func(s *cni.Spec) { s.HostInterface = cni.HostInterface(attacker.Pod) }, "interface " + cni.HostInterface(attacker.Pod)},
-		"mac":       {func(s *cni.Spec) { s.MAC = cni.MAC(attacker.Pod) }, "MAC address " + cni.MAC(attacker.Pod).String()},
 	} {
 		victim, peer := n.spec("victim-"+name, "sandbox2", theirs, 12), n.spec("b", "sandbox3", other, 13)
 		plant.change(&victim)
@@ -281,6 +280,33 @@ func TestCollision(t *testing.T) {
 			t.Errorf("%s: after the other pod has gone: %v", name, err)
 		}
 		n.detach(attacker)
+	}
+}
+
+// A pod whose MAC address another pod has gets another one, and keeps it when it is
+// attached again, with the other pod and without. That one keeps all that it has.
+func TestMACCollision(t *testing.T) {
+	n := newNode(t)
+	mine, theirs := space(t, "mine"), space(t, "theirs")
+	late, victim := n.spec("late", "sandbox1", mine, 11), n.spec("victim", "sandbox2", theirs, 12)
+	victim.MAC = cni.MAC(late.Pod)
+	_, err := n.attach(victim)
+	n.must(err)
+	first, err := n.attach(late)
+	n.must(err)
+	if mac := first.MAC.String(); mac == victim.MAC.String() || first.MAC[0]&3 != 2 {
+		t.Errorf("the other pod's MAC address: %s", mac)
+	}
+	if got := n.reach(theirs, 12, mine, 11); got != "111111" {
+		t.Errorf("between the two: %s", got)
+	}
+	for _, state := range []string{"with the other pod", "without"} {
+		again, err := n.attach(late)
+		n.must(err)
+		if again.MAC.String() != first.MAC.String() {
+			t.Errorf("%s: MAC address %s, before %s", state, again.MAC, first.MAC)
+		}
+		n.detach(victim)
 	}
 }
 

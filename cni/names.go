@@ -3,6 +3,7 @@ package cni
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"net"
 	"strings"
 
@@ -34,11 +35,19 @@ func HostInterface(pod model.PodID) string {
 	return model.PodInterfacePrefix + b.String() + "-" + hex.EncodeToString(sum[:])[:hashLen]
 }
 
-// MAC returns the hardware address of a pod's interface: a locally
-// administered unicast address made from a hash of namespace and name, so that
-// a pod which is attached again keeps it and neighbours need not be flushed.
-func MAC(pod model.PodID) net.HardwareAddr {
-	sum := sha256.Sum256([]byte("mac:" + pod.String()))
+// MAC returns the hardware address that a pod's interface has unless another pod has
+// it: a locally administered unicast address made from a hash of namespace and name, so
+// that a pod which is attached again keeps it and neighbours need not be flushed.
+func MAC(pod model.PodID) net.HardwareAddr { return macOfTry(pod, 0) }
+
+// macOfTry returns the address to try when n others were taken: 46 bits are too few to
+// be nobody else's.
+func macOfTry(pod model.PodID, n int) net.HardwareAddr {
+	text := "mac:" + pod.String()
+	if n > 0 {
+		text = fmt.Sprintf("mac %d:%s", n, pod)
+	}
+	sum := sha256.Sum256([]byte(text))
 	mac := net.HardwareAddr(sum[:6])
 	mac[0] = mac[0]&^0x01 | 0x02
 	return mac
