@@ -57,11 +57,6 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	if !kernel {
-		ending, stop := context.WithCancel(ctx)
-		defer stop()
-		go s.widenBuffers(ending)
-	}
 	daemons := ovsdaemon.Options{Dir: o.RunDir, DatabaseDir: o.DatabaseDir, Kernel: kernel, Log: o.Output}
 	err = ovsdaemon.Keep(ctx, daemons, ovsdaemon.Hooks{Serving: s.serving, Away: s.away, Ending: s.ending}, s.log)
 	if err != nil {
@@ -69,27 +64,6 @@ func Run(ctx context.Context, o Options) error {
 	}
 	s.log.Info("stopped")
 	return nil
-}
-
-// widenEvery is how long a new port may have the kernel's default of a buffer.
-const widenEvery = time.Second
-
-// widenBuffers gives new ports of the userspace datapath a buffer for bursts. The
-// agent does so too, at once, but in a container of its own it cannot.
-func (s *supervisor) widenBuffers(ctx context.Context) {
-	daemon := vswitchd.New(s.o.RunDir, ovsdb.DatapathNetdev)
-	warned := false
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(widenEvery):
-		}
-		if _, err := daemon.WidenBuffers(); err != nil && !warned && !errors.Is(err, vswitchd.ErrNotRunning) {
-			warned = true
-			s.log.Warn("the userspace datapath loses packets of bursts: its receive buffers are the kernel's default", "error", err)
-		}
-	}
 }
 
 // Check returns an error unless both daemons with the run directory answer.
