@@ -83,7 +83,14 @@ func (p *flowParser) matchWord(f *Flow, word string) error {
 	case "tp_src", "tp_dst":
 		field, known = portField(f.Match, name)
 	case "icmp_type", "icmp_code":
-		known = known && slices.Contains(f.Match, exact(openflow.IPProto, uint64(model.ICMPv6)))
+		switch {
+		case slices.Contains(f.Match, exact(openflow.IPProto, uint64(model.ICMPv6))):
+			field = either(name == "icmp_type", openflow.ICMPv6Type, openflow.ICMPv6Code)
+		case name == "icmp_type" && slices.Contains(f.Match, exact(openflow.IPProto, uint64(model.ICMP))):
+			field = openflow.ICMPv4Type
+		default:
+			known = false
+		}
 	}
 	if !found || !known {
 		return fmt.Errorf("%s: %w", name, errForeign)

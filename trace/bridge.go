@@ -62,14 +62,20 @@ func newFields(p Packet, port uint32, ethSrc, ethDst []byte) fields {
 	case p.Protocol == model.TCP:
 		number(openflow.TCPFlags, uint64(openflow.TCPACK))
 	}
-	if p.Protocol == model.ICMPv6 {
-		number(openflow.ICMPv6Type, echoRequest)
+	switch p.Protocol {
+	case model.ICMP:
+		number(openflow.ICMPv4Type, echoRequest)
+	case model.ICMPv6:
+		number(openflow.ICMPv6Type, echoRequestIPv6)
 	}
 	return f
 }
 
-// echoRequest is the type of the ICMPv6 messages that are traced.
-const echoRequest = 128
+// The types of the ICMP messages that are traced.
+const (
+	echoRequest     = 8
+	echoRequestIPv6 = 128
+)
 
 func bytesWord(b []byte) dump.Word {
 	var all [16]byte

@@ -53,8 +53,9 @@ const (
 	NDSll
 	NDTll
 	TCPFlags
+	ICMPv4Type
 
-	lastField = TCPFlags
+	lastField = ICMPv4Type
 )
 
 // format is how a field's value is written.
@@ -203,6 +204,8 @@ func (f Field) neighbourSpec() spec {
 		return spec{openFlow, 24, 6, mac, "arp_sha", "arp_sha", "OXM_OF_ARP_SHA"}
 	case ARPTha:
 		return spec{openFlow, 25, 6, mac, "arp_tha", "arp_tha", "OXM_OF_ARP_THA"}
+	case ICMPv4Type:
+		return spec{openFlow, 19, 1, decimal, "icmp_type", "icmp_type", "NXM_OF_ICMP_TYPE"}
 	case ICMPv6Type:
 		return spec{openFlow, 29, 1, decimal, "icmp_type", "icmpv6_type", "OXM_OF_ICMPV6_TYPE"}
 	case ICMPv6Code:

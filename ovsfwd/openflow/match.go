@@ -33,6 +33,11 @@ func IPv6() Match { return Match{}.with(EthType, uint16Bytes(etherIPv6), nil) }
 // ARP matches ARP packets.
 func ARP() Match { return Match{}.with(EthType, uint16Bytes(etherARP), nil) }
 
+// ICMPv4 matches ICMP packets of IPv4 of one type.
+func ICMPv4(icmpType uint8) Match {
+	return IPv4().with(IPProto, []byte{byte(model.ICMP)}, nil).with(ICMPv4Type, []byte{icmpType}, nil)
+}
+
 // ICMPv6 matches ICMPv6 packets of one type.
 func ICMPv6(icmpType uint8) Match {
 	return IPv6().with(IPProto, []byte{byte(model.ICMPv6)}, nil).with(ICMPv6Type, []byte{icmpType}, nil)

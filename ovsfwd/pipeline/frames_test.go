@@ -57,6 +57,13 @@ func ipFrame(dstMAC, srcMAC net.HardwareAddr, src, dst string) []byte {
 	return ethernet(dstMAC, srcMAC, etherType, ip(s, d, 17, 64, udp(4000, 4001, []byte("felixlike"))))
 }
 
+// redirectFrame makes a redirect of IPv4 (RFC 792).
+func redirectFrame(srcMAC net.HardwareAddr, src, dst string) []byte {
+	s, d := netip.MustParseAddr(src), netip.MustParseAddr(dst)
+	quoted := ip(d, s, 17, 64, udp(4000, 4001, []byte("felixlike")))
+	return ethernet(broadcast(), srcMAC, 0x0800, ip(s, d, 1, 64, slices.Concat([]byte{5, 1, 0, 0}, s.AsSlice(), quoted)))
+}
+
 func broadcast() net.HardwareAddr { return net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff} }
 
 func arpFrame(op uint16, ethSrc, sha net.HardwareAddr, spa, tpa string) []byte {

@@ -135,6 +135,7 @@ func TestPodCannotSpoof(t *testing.T) {
 		"router advertisement":                ndFrame(134, own, ll, "", 1, own),
 		"router advertisement, own address":   ndFrame(134, own, self, "", 1, own),
 		"router solicitation":                 ndFrame(133, own, ll, "", 1, own),
+		"redirect of IPv4":                    redirectFrame(own, "10.10.0.2", "10.10.0.3"),
 		"redirect":                            ndFrame(137, own, ll, self, 2, own),
 		"unknown protocol":                    ethernet(anywhere, own, 0x88b5, []byte("felixlike, not IP: sixty-four bytes or so")),
 	} {

@@ -8,6 +8,7 @@ package pipeline
 //	table=10,priority=200,ip,in_port=POD,dl_src=MAC,nw_src=IP actions=goto_table:30   (and ipv6)
 //	table=10,priority=200,arp,in_port=POD,arp_spa=IP,arp_sha=MAC actions=goto_table:20
 //	table=10,priority=200,ip,tun_src=PEER,in_port=TUNNEL,nw_src=PEER'S actions=goto_table:30   (and ipv6)
+//	table=10,priority=210,icmp,icmp_type=5 actions=drop                               redirect
 //	table=10,priority=0 actions=drop
 //
 // Neighbour discovery never reaches the host's FORWARD hook, so it is guarded
@@ -18,8 +19,16 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
 
+// redirectIPv4 is the ICMP type of a redirect (RFC 792).
+const redirectIPv4 uint8 = 5
+
 func spoofGuardBase(n Node) []openflow.Flow {
-	flows := []openflow.Flow{drop(TableSpoofGuard)}
+	flows := []openflow.Flow{
+		drop(TableSpoofGuard),
+		// Only routers send redirects (RFC 1122, section 3.2.2.2), and no node does to
+		// its pods. Those of IPv6 are with the rest of neighbour discovery.
+		{Table: TableSpoofGuard, Priority: priorityHigh, Match: openflow.ICMPv4(redirectIPv4)},
+	}
 	for _, m := range ipFamilies() {
 		flows = append(flows, openflow.Flow{
 			Table: TableSpoofGuard, Priority: priorityNormal, Match: m.InPort(n.GatewayPort), Actions: jump(TableConntrack),
