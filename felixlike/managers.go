@@ -24,7 +24,7 @@ func NFTablesManagers(c Choice, table NFTDriver) (*rules.Renderer, []managers.Ma
 	r := rules.NewRenderer(GatewayPort, rules.NFTablesNameLength)
 	return r, []managers.Manager{
 		managers.NewDeniedManager(table),
-		managers.NewStaticManager(c.Node, r, table, table),
+		managers.NewStaticManager(c.Node, r, table, table, c.Switch.Node.ServiceCIDRs...),
 		managers.NewIPSetManager(ipsets.WithRanges(table)),
 		managers.NewPolicyManager(c.Node, r, table),
 		endpointManager(c, managers.NewEndpointManager(r, table, table, managers.NewMapDispatcher(table))),
@@ -39,7 +39,7 @@ func IPTablesManagers(c Choice, table managers.Chains, sets ipsets.Sets) (*rules
 	chains.UpdateChain(r.Passed())
 	return r, []managers.Manager{
 		managers.NewDeniedManager(chains),
-		managers.NewStaticManager(c.Node, r, chains, sets),
+		managers.NewStaticManager(c.Node, r, chains, sets, c.Switch.Node.ServiceCIDRs...),
 		managers.NewIPSetManager(sets),
 		managers.NewPolicyManager(c.Node, r, chains),
 		endpointManager(c, managers.NewEndpointManager(r, chains, sets, chains)),

@@ -240,6 +240,28 @@ func TestAllowedConnectionsGoOn(t *testing.T) {
 	}
 }
 
+// What a pod sends to an address of Services that nobody rewrites does not leave the
+// node: the path has no proxy.
+func TestUnclaimedServices(t *testing.T) {
+	for name, make := range firewalls() {
+		t.Run(name, func(t *testing.T) {
+			f := make(t)
+			updates := closedPod("10.1.0.5", false)
+			updates[2] = model.EndpointUpdate{Endpoint: &model.Endpoint{ID: updates[2].(model.EndpointUpdate).Endpoint.ID}}
+			f.tell(updates...)
+			f.program(t)
+			newDialogue(t, f.path, 4000).out(t, "to an address outside", true)
+			f.tell(model.ServiceCIDRsUpdate{Prefixes: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/24"), netip.MustParsePrefix("fd00::/108")}})
+			f.program(t)
+			newDialogue(t, f.path, 4001).out(t, "to an address of Services", false)
+			newDialogue(t, f.path, 4002).in(t, "from there", true)
+			f.tell(model.ServiceCIDRsUpdate{})
+			f.program(t)
+			newDialogue(t, f.path, 4003).out(t, "to an address outside again", true)
+		})
+	}
+}
+
 // Answers come to a pod that nobody may send to, also where somebody else marks
 // packets as if nobody else did.
 func TestMarksOfOthers(t *testing.T) {

@@ -1,6 +1,7 @@
 package managers
 
 import (
+	"net/netip"
 	"strings"
 
 	"github.com/felixlike/felixlike/ipsets"
@@ -17,19 +18,22 @@ type StaticManager struct {
 	chains   Chains
 	nodes    map[string]*model.Node
 	networks podNetworks
+	services servicePrefixes
 	dirty    dirty[string]
 }
 
 // NewStaticManager returns a manager for the node of that name and wants the
-// sets of pod prefixes.
-func NewStaticManager(node string, renderer *rules.Renderer, chains Chains, sets ipsets.Sets) *StaticManager {
+// sets of pod prefixes. The services are the configured prefixes of the addresses of
+// Services; the datastore may tell of more.
+func NewStaticManager(node string, renderer *rules.Renderer, chains Chains, sets ipsets.Sets, services ...netip.Prefix) *StaticManager {
 	return &StaticManager{
 		node: node, renderer: renderer, chains: chains,
-		nodes: map[string]*model.Node{}, networks: newPodNetworks(sets), dirty: dirty[string]{},
+		nodes: map[string]*model.Node{}, networks: newPodNetworks(sets),
+		services: newServicePrefixes(services), dirty: dirty[string]{},
 	}
 }
 
-// OnUpdate takes updates of nodes.
+// OnUpdate takes updates of nodes, and the prefixes of Services.
 func (m *StaticManager) OnUpdate(u model.Update) {
 	switch u := u.(type) {
 	case model.NodeUpdate:
@@ -38,6 +42,10 @@ func (m *StaticManager) OnUpdate(u model.Update) {
 	case model.NodeRemove:
 		delete(m.nodes, u.Name)
 		m.dirty.add(u.Name)
+	case model.ServiceCIDRsUpdate:
+		if m.services.set(u.Prefixes) {
+			m.dirty.add(m.node)
+		}
 	}
 }
 
@@ -48,7 +56,7 @@ func (m *StaticManager) CompleteDeferredWork() {
 		n := m.nodes[name]
 		m.networks.set(name, n)
 		if name == m.node && n != nil {
-			for _, c := range m.renderer.Static(n) {
+			for _, c := range m.renderer.Static(n, m.services.all...) {
 				m.chains.UpdateChain(c)
 			}
 		}

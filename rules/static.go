@@ -33,9 +33,10 @@ func PodNetworks(f model.Family) ipsets.Set {
 
 // Static renders the chains that every packet of a pod passes (see the
 // package comment), for this node. They dispatch both families whatever the
-// node's prefixes are: an address that a pod got all the same is judged.
-func (r *Renderer) Static(node *model.Node) []tables.Chain {
-	return []tables.Chain{prerouting(), r.forward(), egress(node), outside(), allowedOut(), toPods(node), r.allowed(node)}
+// node's prefixes are: an address that a pod got all the same is judged. The services
+// are the prefixes of the addresses of Services.
+func (r *Renderer) Static(node *model.Node, services ...netip.Prefix) []tables.Chain {
+	return []tables.Chain{prerouting(), r.forward(), egress(node), outside(), allowedOut(), toPods(node), r.allowed(node, services)}
 }
 
 // forward judges egress and ingress one after the other. It comes back from the
@@ -113,11 +114,17 @@ func goOn(action tables.Action, comment string, connections ...tables.Match) []t
 //
 // Before that, a packet which begins a connection of a pod with another node loses
 // the mark by which kube-proxy would masquerade it (see MarkMasquerade).
-func (r *Renderer) allowed(node *model.Node) tables.Chain {
+//
+// What leaves for an address of a Service that nobody has rewritten is dropped: it would
+// go out behind the node's address. That is here, behind those who reject it.
+func (r *Renderer) allowed(node *model.Node, services []netip.Prefix) tables.Chain {
 	c := tables.Chain{
 		Name:  ChainAllowed,
 		Hook:  &tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: priorityAllowed},
 		Rules: []tables.Rule{{Matches: []tables.Match{markedAllowed()}, Action: tables.Return{}, Comment: "marked before"}},
+	}
+	for _, p := range node.PodCIDRs {
+		c.Rules = append(c.Rules, r.unclaimed(p, services)...)
 	}
 	for _, p := range node.PodCIDRs {
 		c.Rules = append(c.Rules, tables.Rule{
@@ -134,6 +141,25 @@ func (r *Renderer) allowed(node *model.Node) tables.Chain {
 		Action: tables.SetConnMark{Value: MarkAllowed, Mask: MarkAllowed}, Comment: "policy let it through",
 	})
 	return c
+}
+
+// unclaimed drops what pods send out of the node to an address of a Service.
+func (r *Renderer) unclaimed(pods netip.Prefix, services []netip.Prefix) []tables.Rule {
+	var all []tables.Rule
+	for _, s := range services {
+		if model.FamilyOf(s.Addr()) != model.FamilyOf(pods.Addr()) {
+			continue
+		}
+		all = append(all, tables.Rule{
+			Matches: []tables.Match{
+				tables.MatchInterface{Side: tables.Destination, Name: r.gateway, Negated: true},
+				tables.MatchPrefix{Side: tables.Source, Prefix: pods},
+				tables.MatchPrefix{Side: tables.Destination, Prefix: s},
+			},
+			Action: tables.Drop{}, Comment: "no service has this address",
+		})
+	}
+	return all
 }
 
 // within matches what this node's pods send to other nodes of the cluster.
