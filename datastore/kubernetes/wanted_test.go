@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"pgregory.net/rapid"
 
+	"github.com/felixlike/felixlike/internal/seeded"
 	"github.com/felixlike/felixlike/policy/policytest"
 )
 
@@ -132,7 +133,7 @@ func TestWantedFields(t *testing.T) {
 
 // TestWantedFieldsOfLists: so it is in lists, and with any pods.
 func TestWantedFieldsOfLists(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeded.Check(t, func(t *rapid.T) {
 		list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "5", Continue: "next"}}
 		for _, p := range policytest.Cluster(t).Pods {
 			spoil(t, p)

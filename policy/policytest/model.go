@@ -243,15 +243,15 @@ func (m *Model) allows(d model.Direction, id model.PodID, peer, destination neti
 
 func (m *Model) peerMatches(r model.Rule, peer netip.Addr) bool {
 	return r.AnyPeer || slices.ContainsFunc(r.Peers, func(id model.GroupID) bool {
-		return m.Groups[id].has(peer)
+		return Holds(m.Groups[id].Members, peer)
 	})
 }
 
-// has reports whether the longest prefix that contains the address is none that
-// takes it out of the group.
-func (g *Group) has(a netip.Addr) bool {
+// Holds reports whether a group with these members holds the address: the longest
+// prefix that contains it decides, and must not be an exception (model.Member).
+func Holds(members map[model.Member]bool, a netip.Addr) bool {
 	var longest model.Member
-	for member := range g.Members {
+	for member := range members {
 		if member.Prefix.Contains(a) && (!longest.Prefix.IsValid() || member.Prefix.Bits() > longest.Prefix.Bits()) {
 			longest = member
 		}
