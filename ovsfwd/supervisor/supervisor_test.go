@@ -37,6 +37,9 @@ func newNode(t *testing.T) *node {
 	if err := ovsdaemon.Available(); err != nil {
 		t.Skip(err)
 	}
+	if _, err := exec.LookPath("ping"); err != nil {
+		t.Fatal(err)
+	}
 	n := &node{T: t, ns: space(t, "node"), far: space(t, "far")}
 	var err error
 	n.dir, err = ovsdaemon.TempDir()

@@ -77,9 +77,6 @@ func Move(from, to string, own netip.Addr) (Moved, error) {
 	if err != nil {
 		return moved, err
 	}
-	if err != nil {
-		return moved, err
-	}
 	return moved, shield(from)
 }
 
