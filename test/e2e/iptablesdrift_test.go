@@ -47,8 +47,8 @@ func tamperWithIPTables(t *testing.T, backend string) {
 	conn := dial(t, l, "c", "a", model.IPv4)
 	for _, tamper := range []struct{ what, command string }{
 		{"a jump to ours deleted", "IPT -t mangle -D FORWARD 1"},
-		{"a rule of ours deleted", "IPT -t mangle -D $(IPT-save -t mangle | sed -n 's/^-A \\(flx-pods-in[^ ]*\\) .*/\\1/p' | head -n 1) 1"},
-		{"a rule added to a chain of ours", "IPT -t mangle -I $(IPT-save -t mangle | sed -n 's/^-A \\(flx-pods-in[^ ]*\\) .*/\\1/p' | head -n 1) -j ACCEPT"},
+		{"a rule of ours deleted", "IPT -t mangle -D $(IPT-save -t mangle | sed -n 's/^-A \\(flx-in-[^ ]*\\) .*/\\1/p' | head -n 1) 1"},
+		{"a rule added to a chain of ours", "IPT -t mangle -I $(IPT-save -t mangle | sed -n 's/^-A \\(flx-in-[^ ]*\\) .*/\\1/p' | head -n 1) -j ACCEPT"},
 		{"a member removed from a set", "ipset save | sed -n 's/^add \\(flx-.*\\)/del \\1/p' | head -n 1 | ipset restore"},
 		{"a member added to a set", "ipset add $(ipset save | sed -n 's/^add \\(flx-[^ ]*\\) 10[.].*/\\1/p' | head -n 1) 10.99.99.99"},
 		{"all flushed", "IPT -F; IPT -t mangle -F; IPT -N THEIRS; IPT -A THEIRS -j RETURN; IPT -A FORWARD -j THEIRS"},
