@@ -13,8 +13,8 @@ import (
 	"github.com/felixlike/felixlike/lab/namespace"
 )
 
-// floor is what packets find where there is no policy, no agent and no switch: two
-// pods at the ends of a veth pair with all of the kernel's offloads on.
+// floor is the path of packets without policy, agent and switch: two pods at the ends
+// of a veth pair with all of the kernel's offloads on.
 type floor struct {
 	wire *wire
 	// Nothing in these namespaces outlives this process.

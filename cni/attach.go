@@ -36,8 +36,8 @@ func Attach(ctx context.Context, spec Spec) (*model.Attachment, error) {
 
 // Attach makes the pod's interface and puts it on the bridge. It must run on a
 // thread that is in the node's network namespace. Attaching again changes
-// nothing; if anything fails, what was made is removed. The interface name of
-// another pod is refused; of a MAC address that another pod has, the next one is taken.
+// nothing; if anything fails, what was made is removed. If another pod has the interface
+// name, Attach fails; if another pod has the MAC address, it takes the next one.
 func (a *Attacher) Attach(ctx context.Context, spec Spec) (*model.Attachment, error) {
 	spec, err := spec.withDefaults()
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 )
 
 // claim returns the spec with a MAC address that no other pod has, and an error if
-// another pod has the interface name. Both are hashes of a pod's name, which tenants
-// choose: whoever searches long enough finds a name with the hash of somebody else's pod.
-// That one keeps what it has. A MAC address that is taken is replaced by the next of this
-// pod's; the database keeps which, so a restart of the agent changes none.
+// another pod has the interface name. Both are hashes of the pod's name. Tenants choose
+// that name, so a tenant can search for one that collides with another pod's. The other
+// pod keeps its interface and address; the new pod gets the next MAC address of its own
+// sequence. The database records the address, so a restart of the agent keeps it.
 //
 // An interface that nobody has recorded is no claim: it is not on the bridge, and
 // whoever was adding it has ended.

@@ -283,8 +283,8 @@ func TestCollision(t *testing.T) {
 	}
 }
 
-// A pod whose MAC address another pod has gets another one, and keeps it when it is
-// attached again, with the other pod and without. That one keeps all that it has.
+// If another pod has its MAC address, a pod gets a different one. It keeps this address
+// when it is attached again, with or without the other pod. The other pod is unchanged.
 func TestMACCollision(t *testing.T) {
 	n := newNode(t)
 	mine, theirs := space(t, "mine"), space(t, "theirs")

@@ -40,8 +40,8 @@ func HostInterface(pod model.PodID) string {
 // that a pod which is attached again keeps it and neighbours need not be flushed.
 func MAC(pod model.PodID) net.HardwareAddr { return macOfTry(pod, 0) }
 
-// macOfTry returns the address to try when n others were taken: 46 bits are too few to
-// be nobody else's.
+// macOfTry returns the next address to try after n collisions: a hash of 46 bits is not
+// unique.
 func macOfTry(pod model.PodID, n int) net.HardwareAddr {
 	text := "mac:" + pod.String()
 	if n > 0 {

@@ -18,21 +18,20 @@ import (
 // checksums are never filled in and the receiver drops them.
 func DisableTxChecksum(name string) error { return ethtool.Set(name, ethtool.TxChecksum, false) }
 
-// setOffload has a pod's interface leave checksums to the switch unless that is in
-// userspace. Without checksum offload there is no segmentation offload either,
-// which costs three quarters of a TCP stream's throughput on the kernel's datapath.
+// setOffload turns transmit checksum offload of a pod's interface off on the userspace
+// datapath, and on elsewhere. Without it there is no segmentation offload either, which
+// costs three quarters of a TCP stream's throughput on the kernel's datapath.
 func setOffload(name string, userspace bool) error {
 	want := !userspace
-	// An interface that is as wanted is left alone: some drivers cannot be set.
+	// Some drivers reject any change: do not write an equal value.
 	if on, err := ethtool.Get(name, ethtool.TxChecksum); err == nil && on == want {
 		return nil
 	}
 	return ethtool.Set(name, ethtool.TxChecksum, want)
 }
 
-// fitOffloads has the pods that are attached already offload what the bridge's
-// datapath takes: it may be another one than that of the agent before. It waits for
-// the bridge.
+// fitOffloads sets transmit offload of the attached pods for the bridge's datapath,
+// which may have changed since they were attached. It waits for the bridge.
 func (s *Server) fitOffloads(ctx context.Context) {
 	if _, err := s.opts.Agent.LocalNode(ctx); err != nil {
 		return // the agent ends
@@ -59,7 +58,7 @@ func (s *Server) fitOffloads(ctx context.Context) {
 	}
 }
 
-// fitOffload sets one pod's interface, and reports whether it was otherwise.
+// fitOffload sets one pod's interface, and reports whether that changed it.
 func (s *Server) fitOffload(a model.Attachment, userspace bool) (changed bool, err error) {
 	defer s.pods.lock(a.Interface)()
 	if a.NetNS == "" {
@@ -75,7 +74,7 @@ func (s *Server) fitOffload(a model.Attachment, userspace bool) (changed bool, e
 		if err != nil {
 			return fmt.Errorf("interface %s: %w", a.PodInterface, err)
 		}
-		// The path may be that of another namespace by now.
+		// The path may lead to another pod's namespace by now.
 		if !bytes.Equal(link.Attrs().HardwareAddr, a.MAC) {
 			return fmt.Errorf("interface %s of %s is another pod's", a.PodInterface, a.NetNS)
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// collisions has the stage of a backend report what its managers have refused
-// because another object has the name.
+// collisions adds refused objects, whose names belong to other objects, to the report
+// of a backend's stage.
 type collisions struct {
 	managers []interface{ Refusals() []tables.Refusal }
 	// since has when an object was first refused.
@@ -28,7 +28,7 @@ func newCollisions(all []managers.Manager) *collisions {
 	return c
 }
 
-// and adds what is refused to the result of an Apply.
+// and adds the refused objects to the result of an Apply.
 func (c *collisions) and(a Applied) Applied {
 	since := map[refusedObject]time.Time{}
 	a.Refused = slices.Clip(a.Refused)

@@ -13,8 +13,8 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// What has no chain because another object has its name is named in status, with the
-// pods that it closes.
+// Status names each object without a chain because of a collision, and the pods that
+// are closed for it.
 func TestCollisionsAreNamed(t *testing.T) {
 	f, table, _ := startQuarantine(t, &logBuffer{})
 	for _, object := range []string{policyflows.Object, managers.ObjectList} {
@@ -26,8 +26,8 @@ func TestCollisionsAreNamed(t *testing.T) {
 	}
 }
 
-// Two policies and two lists of policies that want one name each: the lesser one has
-// it, the other one is refused for as long as that lasts.
+// Two policies, and two lists of policies, want the same name. The lesser one gets it;
+// the other one is refused while the first exists.
 func TestCollisionsAreReported(t *testing.T) {
 	table := chainsOnly{}
 	r := rules.NewRenderer(GatewayPort, rules.IPTablesNameLength).Narrowed(0, 0)

@@ -57,12 +57,12 @@ func (o *objects) onEvent(e datastore.Event) {
 	}
 }
 
-// keptPod is what one pod has for itself, and what it has in common with others: a
-// cluster has 100,000 pods, and a tenth or less as many templates.
+// keptPod is a pod as its own fields and a template that it shares with others. A
+// cluster of 100,000 pods has at most a tenth as many templates.
 type keptPod struct {
 	*podTemplate
 	node string
-	// addresses are those of the status, each behind a zero byte.
+	// addresses are the pod's addresses from its status, each after a zero byte.
 	addresses string
 }
 

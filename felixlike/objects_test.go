@@ -82,8 +82,8 @@ func TestClosedPolicyIsServedClosed(t *testing.T) {
 	}
 }
 
-// TestPodsShareWhatTheyHaveInCommon: pods of one workload are served as they came, and
-// nothing of them stays when they are gone.
+// TestPodsShareWhatTheyHaveInCommon: pods of one workload are returned unchanged, and
+// nothing remains after their deletion.
 func TestPodsShareWhatTheyHaveInCommon(t *testing.T) {
 	o := newObjects()
 	pod := func(name, app string, addresses ...string) *corev1.Pod {

@@ -20,8 +20,8 @@ func (p *panicking) OnUpdate(u model.Update) {
 	p.fakeTable.OnUpdate(u)
 }
 
-// TestPanicInAStage is the failure of that stage, which reads everything again and goes
-// on when the cause has gone. The later stages are programmed all the while.
+// TestPanicInAStage: a panic is a failure of its stage, which reads everything again and
+// recovers when the cause is gone. Later stages are programmed meanwhile.
 func TestPanicInAStage(t *testing.T) {
 	log := &logBuffer{}
 	table, s := newFakeTable(t), &stages{fail: map[string]error{}}
@@ -50,7 +50,7 @@ func TestPanicInAStage(t *testing.T) {
 	}
 }
 
-// TestPanicInInvalidate is the failure of that stage.
+// TestPanicInInvalidate: a panic in Invalidate is a failure of its stage.
 func TestPanicInInvalidate(t *testing.T) {
 	table := newFakeTable(t)
 	stage := table.stage()
@@ -68,8 +68,8 @@ func TestPanicInInvalidate(t *testing.T) {
 	eventually(t, "the stage is applied again", func() bool { return table.count() > before })
 }
 
-// TestPanicInAManager: what the manager wants is not known any more. What is in force
-// stays, other stages are programmed, and the agent asks to be restarted.
+// TestPanicInAManager: the manager's desired state is lost. Its stage keeps the
+// programmed state, other stages go on, and the agent reports that it needs a restart.
 func TestPanicInAManager(t *testing.T) {
 	table, s := newFakeTable(t), &stages{fail: map[string]error{}}
 	p := &panicking{fakeTable: table, onUpdate: func(u model.Update) {

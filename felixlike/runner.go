@@ -104,7 +104,7 @@ func (r *runner) finished(o outcome) {
 	r.writes += o.applied.Writes
 	if o.err != nil {
 		r.failures++
-		// Whatever a panic has left half done: the kernel knows what it holds.
+		// A panic may leave the stage's state half done: read the kernel again.
 		r.stale = r.stale || panics.Stack(o.err) != ""
 		return
 	}
@@ -127,8 +127,8 @@ type wants struct {
 	backlog []model.Update
 	// noted is the tracker's count of the updates that they have made wishes of.
 	noted uint64
-	// failed is a panic of a manager: what it wants is not what follows from the model
-	// any more. The stages keep what is in force until the agent is restarted.
+	// failed is the panic of a manager. Its desired state may be wrong from then on, so
+	// the stages keep what is programmed until the agent restarts.
 	failed error
 }
 

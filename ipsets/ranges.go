@@ -10,9 +10,9 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Ranges returns the addresses that members of Networks stand for, of which the
-// longest prefix decides, as sorted ranges that neither overlap nor touch. They
-// are at most one more than the exceptions for each prefix that is none.
+// Ranges returns the addresses of members of Networks as sorted ranges that neither
+// overlap nor touch. The longest prefix of an address decides. There is at most one
+// range for each prefix and each exception.
 func Ranges(members []model.Member) []netipx.IPRange {
 	sorted := slices.SortedFunc(slices.Values(members), model.Member.Compare)
 	var s sweep
@@ -79,8 +79,8 @@ type rangeSets struct {
 	networks map[string]*rangeSet
 }
 
-// rangeSet is a set of Networks: its members, and the ranges that they were
-// turned into once there was an exception.
+// rangeSet is a set of Networks: its members, and their ranges once the set has had an
+// exception.
 type rangeSet struct {
 	members map[model.Member]struct{}
 	ranged  bool
@@ -146,8 +146,8 @@ func (r *rangeSets) RemoveSet(name string) {
 	r.Sets.RemoveSet(name)
 }
 
-// update brings the ranges of a set up to date: those that go before those that
-// come, which may overlap them.
+// update updates the ranges of a set. It removes old ranges first, since new ones may
+// overlap them.
 func (r *rangeSets) update(name string, s *rangeSet) {
 	var now []model.Member
 	for _, one := range Ranges(slices.Collect(maps.Keys(s.members))) {
@@ -163,7 +163,7 @@ func (r *rangeSets) update(name string, s *rangeSet) {
 	s.ranges = now
 }
 
-// difference returns the members of a that b has not.
+// difference returns the members of a that are not in b.
 func difference(a, b []model.Member) []model.Member {
 	in := make(map[model.Member]struct{}, len(b))
 	for _, m := range b {

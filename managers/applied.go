@@ -25,15 +25,14 @@ type appliedRef struct {
 type appliedChains struct {
 	renderer *rules.Renderer
 	chains   Chains
-	// byKey has them by rules.AppliedIdentity, claims says which of them have their
-	// names.
+	// byKey has the chains by rules.AppliedIdentity; claims assigns their names.
 	byKey  map[string]*appliedChain
 	claims *rules.Claims[string]
 	// users finds the chains that ask a policy.
 	users    map[model.PolicyID]map[string]bool
 	hasRules map[rules.PolicySide]bool
 	dirty    dirty[string]
-	// render and removed are what settle has left for complete.
+	// render and removed are the chains that settle passes to complete.
 	render  map[string]bool
 	removed []string
 	common  *commonChains
@@ -104,7 +103,7 @@ func (c *appliedChains) verdict(d model.Direction, r appliedRef) tables.Action {
 	return rules.Deny(d)
 }
 
-// setRules notes how many rules a policy has to be asked in each direction.
+// setRules records the number of a policy's rules in each direction.
 func (c *appliedChains) setRules(id model.PolicyID, p *model.Policy) {
 	for _, d := range model.Directions() {
 		k, size, has := rules.PolicySide{ID: id, Direction: d}, 0, false
@@ -136,8 +135,8 @@ func (c *appliedChains) setRules(id model.PolicyID, p *model.Policy) {
 	}
 }
 
-// settle finds which chains have their names, and returns the keys of those whose
-// verdict is another one by that.
+// settle assigns names to chains, and returns the keys of chains whose verdict changes
+// by that.
 func (c *appliedChains) settle() []string {
 	for _, side := range c.renderer.Policies().News() {
 		for key := range c.users[side.ID] {
@@ -162,8 +161,8 @@ func (c *appliedChains) settle() []string {
 	return changed
 }
 
-// choose decides what the common chains ask, by the addresses that were placed, and
-// returns the keys of the chains that are concerned.
+// choose chooses the parts of the common chains by the addresses in place, and returns
+// the keys of the affected applied chains.
 func (c *appliedChains) choose() []string {
 	// Where two objects have one name, each chain keeps what it asks, or is closed.
 	c.common.pause(anyOf(c.claims.AllRefused()) || anyOf(c.renderer.Policies().AllRefused()))

@@ -317,8 +317,8 @@ func (n *collidingNode) become(t *rapid.T, before, after *oracle.Cluster) {
 	n.judge.send(links...)
 }
 
-// flush takes what has changed, and says what may not be: a chain in force that is
-// another object's than before, while its own object still wants it.
+// flush applies the changes. It fails if a programmed chain changes its owner while the
+// old owner still wants it.
 func (n *collidingNode) flush(t *rapid.T) {
 	before := n.owners()
 	updates := n.engine.Flush()
@@ -366,7 +366,7 @@ func (n *collidingNode) wants(owner any) bool {
 	return false
 }
 
-// check says that every chain is what its one object makes of it.
+// check fails unless every chain is the rendering of its one owner.
 func (n *collidingNode) check(t *rapid.T) {
 	owners := n.owners()
 	for chain, owner := range owners {
@@ -481,8 +481,8 @@ func TestCollidingNames(t *testing.T) {
 	}
 }
 
-// nextCluster draws a cluster, or takes one policy out of the one before, so that only
-// those change that had to wait for its names.
+// nextCluster draws a cluster, or removes one policy from the previous one. Then only
+// objects that waited for its names change.
 func nextCluster(t *rapid.T, before *oracle.Cluster) *oracle.Cluster {
 	if len(before.Policies) == 0 || rapid.Bool().Draw(t, "new cluster") {
 		return policytest.Cluster(t)

@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// CommonFrom is how many visits of rules a part has to save, when the kernel
-	// validates a change by following every path, for the common chain to lead to it.
+	// CommonFrom is the least number of rule visits that a part must save to be in the
+	// common chain. Visits are those of a kernel that validates a change by every path.
 	CommonFrom = 1000
-	// maxCommon bounds the parts of a direction, and so the sets that the first
-	// packet of a connection is looked up in.
+	// maxCommon bounds the parts of a direction, and so the set lookups for the first
+	// packet of a connection.
 	maxCommon = 32
 )
 
@@ -41,18 +41,17 @@ type part struct {
 	rules.Part
 	// chains are the keys of the applied chains that have it.
 	chains map[string]bool
-	// admin is the list, of a part for one.
+	// admin is the list of policies if the part is an AdminPart.
 	admin []model.PolicyID
 	// saves is the weight of the part, zero if it is too small.
 	saves int
-	// common tells that it is in the common chain, and members who is in its set.
+	// common is true if the part is in the common chain; members is its set.
 	common  bool
 	members map[netip.Addr]bool
 }
 
-// commonChains decide which policies and lists the common chain leads to, and keep
-// the sets of the addresses. The choice depends on what there is alone, not on how it
-// came to be.
+// commonChains choose the parts of the common chains and maintain their sets. The
+// choice depends only on the current policies and pods, not on the order of updates.
 type commonChains struct {
 	renderer *rules.Renderer
 	chains   Chains
@@ -115,7 +114,7 @@ func (c *commonChains) use(key string, chain *appliedChain) {
 	}
 }
 
-// drop notes that an applied chain is no more.
+// drop notes that an applied chain was removed.
 func (c *commonChains) drop(key string, chain *appliedChain) {
 	for _, k := range partsOf(key, chain.direction, chain.applied) {
 		delete(c.parts[k].chains, key)
@@ -130,7 +129,7 @@ func (c *commonChains) touch(key string, chain *appliedChain) {
 	}
 }
 
-// pause has nothing be asked in common chains for as long as that is wanted.
+// pause empties the common chains while paused.
 func (c *commonChains) pause(wanted bool) {
 	if c.paused == wanted {
 		return
@@ -228,8 +227,8 @@ func (c *commonChains) heaviest(d model.Direction) []partKey {
 	return all[:min(len(all), maxCommon)]
 }
 
-// weigh returns how many visits of rules it saves to have the part in the common
-// chain, zero if that is too little.
+// weigh returns the number of rule visits that the part saves in the common chain, or
+// zero if it is too small.
 func (c *commonChains) weigh(k partKey, p *part, chains map[string]*appliedChain) int {
 	size, uses := 0, 0
 	switch {

@@ -217,8 +217,8 @@ func randomUpdate(random *rand.Rand) []model.Update {
 
 func podAddress(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 10, 0, byte(i + 2)}) }
 
-// What the common chains ask is decided as where each pod asks it for itself, in all
-// tiers, and what is held does not depend on how it came to be.
+// With and without common chains the verdicts are equal, in all tiers. The programmed
+// state does not depend on the order of updates.
 func TestCommonChainsDecideAlike(t *testing.T) {
 	random := rand.New(rand.NewPCG(15, 1))
 	seen, common := map[string]int{}, 0

@@ -125,9 +125,9 @@ func (id PolicyID) String() string {
 	return id.Tier.String() + ":" + name
 }
 
-// Identity returns what no other object has: API group, kind, tier, namespace and
-// name, each with a zero byte behind it, which occurs in none of them. A kind that
-// shares its tier with another one needs a field of its own in PolicyID, and here.
+// Identity returns the unique identity of the object: API group, kind, tier, namespace
+// and name, each followed by a zero byte, which occurs in none of them. A new kind in
+// an existing tier needs a field of its own in PolicyID and here.
 func (id PolicyID) Identity() string {
 	group, kind := "policy.networking.k8s.io", "ClusterNetworkPolicy"
 	if id.Tier == TierNetworkPolicy {
@@ -249,8 +249,8 @@ type GroupKind uint8
 const (
 	// Addresses are the single addresses of the pods that a selector matches.
 	Addresses GroupKind = iota + 1
-	// Networks are the prefixes of ipBlocks and of their exceptions: the longest one
-	// that contains an address decides whether the group has it (Member.Except).
+	// Networks are the prefixes of ipBlocks and of their exceptions. The longest prefix
+	// that contains an address decides whether the group has the address (Member.Except).
 	Networks
 	// AddressPorts are (address, protocol, port) triples: named ports as the
 	// matched pods declare them.

@@ -20,9 +20,9 @@ type ipBlock struct {
 // blocks: without exceptions the fewest prefixes, else at most one for each prefix
 // that a block names (two for all addresses).
 //
-// Which blocks have an address depends only on the prefixes around it, and so on
-// the longest one alone. That one is an exception if no block is left there: an
-// exception of one block hides nothing of another.
+// The longest prefix around an address decides whether the group has the address. It
+// becomes an exception only where no block has its addresses: an exception of one
+// block hides nothing of another.
 func blockMembers(blocks []ipBlock) ([]model.Member, error) {
 	if !slices.ContainsFunc(blocks, func(b ipBlock) bool { return len(b.excepts) > 0 }) {
 		return mergedMembers(blocks)
@@ -99,8 +99,8 @@ func boundsOf(blocks []ipBlock) []bound {
 type blockWalk struct {
 	// open are the bounds around the position.
 	open []bound
-	// inside counts, of each block, the exceptions around the position; holding
-	// counts the blocks around it that have none of these.
+	// inside counts the exceptions around the position for each block. holding counts
+	// the blocks around the position without such exceptions.
 	inside  []int
 	holding int
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// What one direction of a NetworkPolicy may come to (docs/LIMITS.md has what each
-// costs). Above that it allows nothing, and its pods stay isolated: an object of one
-// tenant must not delay those of others.
+// Limits for one direction of a NetworkPolicy (docs/LIMITS.md has the costs). Above a
+// limit the direction allows nothing and its pods stay isolated: one tenant's object
+// must not delay the objects of others.
 const (
 	// maxPrefixes bounds the CIDRs and exceptions of all blocks.
 	maxPrefixes = 30_000
@@ -21,7 +21,7 @@ const (
 	maxSelectors = 1_000
 )
 
-// bounded returns the rules of a direction, or none if they come to too much.
+// bounded returns the rules of a direction, or none if they exceed a limit.
 func (c *compiler) bounded(d model.Direction, rules []model.Rule) []model.Rule {
 	var prefixes, alternatives int
 	var groups set[model.GroupID]

@@ -12,9 +12,9 @@ import (
 // policies there is no chain.
 //
 // hasRules reports whether a policy has rules in the direction; one without
-// isolates, but has no chain to ask. The returned verdict is final for ingress. For
-// egress, only what is allowed comes back, with MarkJudged; in the chain, rules behind
-// the one that allowed a packet are for packets without that mark.
+// isolates, but has no chain to ask. The returned verdict is final for ingress. Egress
+// returns allowed packets with MarkJudged and drops the others. Later rules of the
+// chain match only packets without that mark.
 //
 // All tiers are in one chain: an admin policy is asked unless one before it
 // passed the packet on. A chain of its own for the lower tiers would cost a
@@ -27,7 +27,7 @@ func (r *Renderer) Applied(d model.Direction, a model.Applied, hasRules func(mod
 	c := tables.Chain{Name: r.AppliedChain(d, a)}
 	for id := range a.All() {
 		if _, refused := r.policies.Refused(PolicySide{id, d}); refused && hasRules(id) {
-			// The chain that this policy would have must not answer in its place.
+			// The chain of that name belongs to another policy: do not jump to it.
 			c.Rules = []tables.Rule{{Action: Deny(d), Comment: id.String() + " has no chain: another policy has its name"}}
 			return c, tables.Goto{Chain: c.Name}
 		}

@@ -9,26 +9,25 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Claims knows which object has each name, by whole identities. A name stays with
-// the object that has it until that one is gone, whoever else wants it: a collision
-// that arrives later does not touch what is in force. Of those that want a free name
-// at once, as after a restart, the least has it. The others get none: their managers
-// deny in the place of their chains, and report them.
+// Claims assigns names to objects, by whole identities. An object keeps its name until
+// it is deleted, so a later collision does not change programmed chains. If several
+// objects want a free name at once, as after a restart, the least one gets it. The
+// others are refused: their managers deny in place of their chains, and report them.
 //
-// They get no second name either. It would depend on who came first, so that a
-// restart would rename chains, or on who is there, so that a later object would.
+// Refused objects get no second name. It would depend on the order of arrival, and a
+// restart would rename chains; or on the other objects, and a new object would.
 type Claims[K comparable] struct {
 	compare func(a, b K) int
 	owners  map[string]K
-	// pending want a name since the last Settle; waiting are those that another one
-	// keeps from their name, refused has that one.
+	// pending are the objects that asked for a name since the last Settle. waiting are
+	// the refused objects by name; refused has the owner of the name for each.
 	pending map[K]string
 	waiting map[string][]K
 	refused map[K]K
 	news    map[K]struct{}
 }
 
-// NewClaims returns no claims, of objects in an order.
+// NewClaims returns an empty Claims for objects of the given order.
 func NewClaims[K comparable](compare func(a, b K) int) *Claims[K] {
 	return &Claims[K]{
 		compare: compare, owners: map[string]K{}, pending: map[K]string{}, waiting: map[string][]K{}, refused: map[K]K{}, news: map[K]struct{}{},

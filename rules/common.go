@@ -10,23 +10,23 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// Part is something that the chains of many pods would lead to, and that all pods
-// are asked for in one place instead: by a set of the pods' addresses.
+// Part is one entry of the common chain: a jump or goto in place of one in the chains
+// of many pods. A set has the addresses of these pods.
 type Part struct {
 	// Set is the name of the set of addresses, without the family.
 	Set string
 	// Action leads to the chain.
 	Action tables.Action
-	// Comment says what it leads to.
+	// Comment names the target for people.
 	Comment string
 }
 
-// Common is what the common chain of a direction leads to, in the order of
-// evaluation. Each list is sorted by its owner.
+// Common lists the parts of a direction's common chain in the order of evaluation. The
+// caller sorts each list.
 type Common struct {
 	// Admin are lists of policies of the admin tier (see AdminList).
 	Admin []Part
-	// Policies are NetworkPolicies, none of which is of a pod with an admin tier.
+	// Policies are NetworkPolicies of pods without an admin tier.
 	Policies []Part
 	// Pods are chains of lists of policies (see Applied).
 	Pods []Part
@@ -41,12 +41,12 @@ func CommonChain(d model.Direction) string {
 	return ChainCommonIn
 }
 
-// Common renders the common chain. What policy decides there leaves it for good, or
-// for egress with MarkJudged.
+// Common renders the common chain. Verdicts there are final for ingress; egress returns
+// allowed packets with MarkJudged.
 //
-// It is for kernels that follow every path when they validate a change: a chain that
-// a thousand others lead to is walked a thousand times, one that a rule here leads to
-// once a family.
+// It saves time on kernels that follow every path when they validate a change. They
+// walk a chain once for each of a thousand chains that jump to it, but only once per
+// family if the jump is here.
 func (r *Renderer) Common(d model.Direction, c Common) tables.Chain {
 	chain := tables.Chain{Name: CommonChain(d)}
 	if len(c.Admin) > 0 {
@@ -87,8 +87,8 @@ func (r *Renderer) PodsPart(d model.Direction, a model.Applied) Part {
 	return Part{Set: partSet(d, chain), Action: tables.Goto{Chain: chain}, Comment: dispatchComment(d)}
 }
 
-// partSet names the set of what leads to a chain. ipset takes 31 characters, of which
-// the driver's prefix needs four.
+// partSet names the set of a part by its chain. Names of ipset have 31 characters; the
+// driver's prefix takes four.
 func partSet(d model.Direction, chain string) string {
 	sum := sha256.Sum256([]byte(chain))
 	return fmt.Sprintf("pods-%s-%s", directionLabel(d), strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:partHashLength])

@@ -46,8 +46,8 @@
 // What was judged and gets past forward has its connection marked as allowed, if
 // it comes from whoever began it, in a base chain of its own (allowed, hook
 // postrouting): to be established is not enough, since connections come to be while
-// there is no policy as well. What only passes because somebody has emptied forward
-// is not marked as judged.
+// there is no policy as well. If another program flushes forward, packets pass without
+// MarkJudged, and their connections are not marked as allowed.
 //
 // Within the cluster what pods send keeps its source, whatever others masquerade
 // (postrouting); on the way out it becomes the node's. Where others share our table,
@@ -58,14 +58,15 @@
 // in the place of forward and prerouting (see Guard).
 //
 // A packet between two pods of one node passes once and is judged in both
-// directions by that one pass. Egress returns before ingress begins: kernels of
-// before 2026 follow every path from the base chains when they validate a change of
-// a rule, and with the chains of ingress below each rule that allows egress the paths
-// are the product of both (TestPathsAreLinear in dump/wanted counts them). For the same
-// reason, what the chains of many pods would lead to is asked in a common chain, for
-// the addresses in a set (see Common): a large policy of many pods, a list of policies
-// of the admin tier, and the chain of many pods with equal policies. The managers
-// choose, by how many visits of a rule it saves.
+// directions by that one pass. Egress returns before ingress begins. Kernels before
+// 2026 follow every path from the base chains when they validate a change of a rule.
+// With ingress below each rule that allows egress, the number of paths would be the
+// product of both (TestPathsAreLinear in dump/wanted counts them).
+//
+// For the same reason a common chain replaces jumps from the chains of many pods; it
+// matches the pods by a set of addresses (see Common). It leads to large policies of
+// many pods, to lists of policies of the admin tier, and to the chains of many pods
+// with equal policies. The managers choose these by the rule visits they save.
 //
 // For drivers without verdict maps, the root of a prefix tree stands in a
 // map's place (AddressTree): its rules jump to the chains of address prefixes,

@@ -19,10 +19,10 @@ const (
 	// bit; that it masquerades then cannot be seen in the packet.)
 	MarkMasquerade uint32 = 0x00004000
 
-	// MarkJudged tells that the packet may leave where it comes from: egress policy
-	// allows it, or it was judged elsewhere. It is cleared before egress is judged,
-	// and without it nothing is let in. Of a packet that is let through without it
-	// (somebody has flushed forward) the connection is not marked.
+	// MarkJudged means that egress policy allows the packet, or that another node has
+	// judged its egress. Egress clears it first; ingress requires it. A packet without
+	// it passes only after another program flushed forward: then its connection does
+	// not get MarkAllowed.
 	MarkJudged uint32 = 0x40000000
 
 	// MarkAllowed tells, in the mark of a connection, that policy let its packets

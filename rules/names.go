@@ -33,19 +33,18 @@ const (
 	ChainGuardPrerouting = "guard-prerouting"
 )
 
-// A chain's name follows from the identity of its object alone: API group, kind,
-// namespace, name, and direction. Nothing else gives all of these at once: the same
-// names in any order of updates, the same names after a restart, and an object that
-// keeps its name whatever comes later. So names are kept apart by the width of the
-// hash. Under nftables no collision can be computed. Under iptables, names have 28
-// bytes; a pair with one name takes 2^45 tries there, with both names chosen by whoever
-// searches, and a name for the chain of somebody else's object 2^90. Claims therefore
-// compares whole identities, and the second object of a name gets no chain.
+// A chain's name depends only on the identity of its object: API group, kind,
+// namespace, name, and direction. So names are the same in any order of updates and
+// after a restart, and later objects do not change them. Only the width of the hash
+// prevents collisions. Under nftables nobody can compute one. Names of iptables have
+// 28 bytes: two colliding objects take 2^45 tries, a collision with a given object
+// takes 2^90. So Claims compares whole identities, and the second object of a name
+// gets no chain.
 const (
 	// nameHash is the length of the hash in base64: 162 bits.
 	nameHash = 27
-	// shortNameHash is that for IPTablesNameLength: 90 bits, which leave three
-	// characters of a label.
+	// shortNameHash is the length for IPTablesNameLength: 90 bits. It leaves three
+	// characters for a label.
 	shortNameHash = 15
 )
 
@@ -53,10 +52,9 @@ const (
 // tree) from addresses of one family to the chains of one direction: Egress
 // looks at the source of a packet, Ingress at its destination.
 //
-// Earlier versions had other names for what judges egress (from-pods,
-// from-outside), whose chains went on to to-pods. Those here come back to
-// forward, so neither may be programmed under a name of the other: an upgrade
-// that takes several transactions has both until forward is switched.
+// Earlier versions named the chains of egress from-pods and from-outside; these
+// went on to to-pods. Today's chains return to forward. The names must differ, since
+// an upgrade in several transactions has both kinds until forward changes.
 func DispatchMap(d model.Direction, f model.Family) string {
 	if d == model.Egress {
 		return ChainEgress + "-" + f.String()
@@ -104,8 +102,8 @@ func (r *Renderer) AppliedChain(d model.Direction, a model.Applied) string {
 	return r.name(prefix, label, AppliedIdentity(d, a)+shape(d))
 }
 
-// AppliedIdentity returns what no other list of policies has: the direction and the
-// identities of its policies.
+// AppliedIdentity returns the unique identity of a list of policies: the direction and
+// the identities of the policies.
 func AppliedIdentity(d model.Direction, a model.Applied) string {
 	var identity strings.Builder
 	identity.WriteString(d.String())

@@ -39,10 +39,9 @@ func (r *Renderer) Static(node *model.Node, services ...netip.Prefix) []tables.C
 	return []tables.Chain{prerouting(), r.forward(), egress(node), outside(), allowedOut(), toPods(node), r.allowed(node, services)}
 }
 
-// forward judges egress and ingress one after the other. It comes back from the
-// first, so that the chains of ingress hang below one rule: a kernel that walks
-// every path to validate a change would else walk them once for every rule that
-// allows egress (see doc.go).
+// forward judges egress, then ingress. Egress returns to forward, so only one rule
+// leads to the chains of ingress. Otherwise each rule that allows egress would, and a
+// kernel that validates by following every path would walk them once per rule (doc.go).
 func (r *Renderer) forward() tables.Chain {
 	ours := func(negated bool) tables.Match {
 		return tables.MatchInterface{Side: tables.Source, Name: r.gateway, Negated: negated}
@@ -69,7 +68,7 @@ func (r *Renderer) forward() tables.Chain {
 				Matches: []tables.Match{isJudged()},
 				Action:  tables.Goto{Chain: ChainToPods}, Comment: "may leave where it comes from",
 			},
-			// Somebody has flushed a chain above.
+			// Only packets without MarkJudged get here: another program flushed a chain above.
 			tables.Rule{Action: tables.Drop{}, Comment: "egress was not judged"},
 		),
 	}
@@ -115,8 +114,9 @@ func goOn(action tables.Action, comment string, connections ...tables.Match) []t
 // Before that, a packet which begins a connection of a pod with another node loses
 // the mark by which kube-proxy would masquerade it (see MarkMasquerade).
 //
-// What leaves for an address of a Service that nobody has rewritten is dropped: it would
-// go out behind the node's address. That is here, behind those who reject it.
+// It drops packets to an address of a Service that no proxy has rewritten. They would
+// leave the node with the node's own source address. The drop comes after the rules of
+// proxies that reject such packets.
 func (r *Renderer) allowed(node *model.Node, services []netip.Prefix) tables.Chain {
 	c := tables.Chain{
 		Name:  ChainAllowed,
@@ -143,7 +143,7 @@ func (r *Renderer) allowed(node *model.Node, services []netip.Prefix) tables.Cha
 	return c
 }
 
-// unclaimed drops what pods send out of the node to an address of a Service.
+// unclaimed drops packets of pods that leave the node for an address of a Service.
 func (r *Renderer) unclaimed(pods netip.Prefix, services []netip.Prefix) []tables.Rule {
 	var all []tables.Rule
 	for _, s := range services {
@@ -185,7 +185,7 @@ func (r *Renderer) Passed() tables.Chain {
 	return c
 }
 
-// judged marks a packet as one that may leave where it comes from.
+// judged marks a packet as judged by egress policy.
 func judged(comment string) tables.Rule {
 	return tables.Rule{Action: tables.SetMark{Value: MarkJudged, Mask: MarkJudged}, Comment: comment}
 }
@@ -196,9 +196,9 @@ func notJudged() tables.Match {
 	return tables.MatchMark{Value: MarkJudged, Mask: MarkJudged, Negated: true}
 }
 
-// allowedOut renders the chain to which everything goes that egress policy allows.
-// From there a packet returns to the chain of its pod's policies, in which it meets
-// only rules for packets without the mark, and so to forward.
+// allowedOut renders the chain for packets that egress policy allows. It marks the
+// packet, which then returns to the chain of its pod's policies. The rules there match
+// only packets without the mark, so the packet returns to forward.
 func allowedOut() tables.Chain {
 	return tables.Chain{Name: ChainAllowedOut, Rules: []tables.Rule{judged("allowed egress")}}
 }
@@ -223,12 +223,12 @@ func prerouting() tables.Chain {
 	}
 }
 
-// egress judges what pods send, and lets through what comes from peer nodes, whose
-// agents have judged it. What it returns with MarkJudged may leave.
+// egress judges packets of this node's pods. It allows packets of peer nodes, whose
+// agents have judged them. Allowed packets return with MarkJudged.
 func egress(node *model.Node) tables.Chain {
 	c := tables.Chain{Name: ChainEgress, Rules: []tables.Rule{
 		dropInvalid(),
-		// Another backend that is in force besides may have set the mark.
+		// During a change of the backend, the other backend may have set the mark.
 		{Action: tables.SetMark{Value: 0, Mask: MarkJudged}, Comment: "is not judged yet"},
 		{Action: tables.Jump{Chain: ChainCommonOut}, Comment: "policies of many pods"},
 		{Matches: []tables.Match{isJudged()}, Action: tables.Return{}, Comment: "may leave"},

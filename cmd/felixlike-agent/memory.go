@@ -8,17 +8,17 @@ import (
 )
 
 const (
-	// memoryRatio is the part of the container's limit at which the runtime collects
-	// garbage ever more: the rest is for what it does not count (page cache of files
-	// that were written, kernel memory of sockets).
+	// memoryRatio is Go's memory limit as a part of the container's limit. The rest is
+	// for memory that the Go runtime does not count: page cache of written files and
+	// kernel memory of sockets.
 	memoryRatio = 0.9
 	// memoryRefresh is the time between two looks at the limit, which may be changed
 	// while the container runs.
 	memoryRefresh = time.Minute
 )
 
-// limitMemory has Go's memory limit follow the limit of the cgroup, of version 1 or 2.
-// GOMEMLIMIT in the environment goes before that.
+// limitMemory keeps Go's memory limit below the limit of the cgroup (version 1 or 2).
+// GOMEMLIMIT in the environment overrides it.
 func limitMemory(log *slog.Logger, cgroup memlimit.Provider) {
 	limit, err := memlimit.SetGoMemLimitWithOpts(
 		memlimit.WithProvider(cgroup), memlimit.WithRatio(memoryRatio), memlimit.WithRefreshInterval(memoryRefresh))

@@ -214,8 +214,7 @@ func TestReconnect(t *testing.T) {
 }
 
 // TestReconnectReadsNothingTwice: an agent that moves its uplink reconnects within a
-// second of being in sync. What it has just read, it does not read again: watches go on
-// where they were.
+// second of being in sync. It continues its watches and lists nothing again.
 func TestReconnectReadsNothingTwice(t *testing.T) {
 	cluster := &kubernetestest.Large{Nodes: 2, Namespaces: 2, Pods: 20, Policies: 2}
 	server := httptest.NewUnstartedServer(cluster)
@@ -247,8 +246,8 @@ func TestReconnectReadsNothingTwice(t *testing.T) {
 	}
 }
 
-// TestFirstListBreaksOff: objects of the first list are delivered before it is complete,
-// without being in sync; what is gone when it has come whole is deleted.
+// TestFirstListBreaksOff: objects of the first list are delivered before the list is
+// complete, while out of sync. The complete list deletes objects that are gone.
 func TestFirstListBreaksOff(t *testing.T) {
 	for _, streams := range []bool{true, false} {
 		t.Run(fmt.Sprintf("streams=%v", streams), func(t *testing.T) {

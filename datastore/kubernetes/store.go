@@ -63,14 +63,14 @@ type record struct {
 // Add, Update, Delete, Replace, Resync and Bookmark are what a reflector calls.
 func (s *store) Add(object any) error { return s.Update(object) }
 
-// backlog is how many objects of a kind may wait to be delivered while its first list
-// is read: the list is read no faster than it is used.
+// backlog bounds the objects of a kind that wait for delivery during the first list.
+// Reading stops at the bound until the driver takes objects.
 const backlog = 2 * chunk
 
-// ahead takes an object of the first list before the list is complete, and returns
-// what the list has to hold of it: nothing is programmed before all is known, so
-// objects need not wait for each other, and a large cluster is never in memory at
-// once. Later lists are compared as a whole.
+// ahead delivers an object of the first list before the list is complete, and returns
+// the part that the list must keep. This is safe since nothing is programmed before
+// the first list is complete. So a large cluster is never in memory at once. Later
+// lists are compared as a whole.
 func (s *store) ahead(ctx context.Context, i *item) *item {
 	for {
 		s.state.mu.Lock()

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// message says which fields of a protobuf message are wanted. The rest is not decoded:
-// of the 3.3 kB of an ordinary pod 2.3 are managed fields, and 0.3 are wanted.
+// message selects the fields of a protobuf message to decode. An ordinary pod has
+// 3.3 kB: 2.3 kB are managed fields, and only 0.3 kB are wanted.
 type message struct {
 	// fields are the wanted ones; nil means all of the message.
 	fields map[protowire.Number]message
@@ -59,7 +59,7 @@ func wanted() map[string]message {
 	return kinds
 }
 
-// appendWanted appends what is wanted of an encoded message.
+// appendWanted appends the wanted fields of an encoded message.
 func (m message) appendWanted(out, data []byte) ([]byte, error) {
 	if m.fields == nil {
 		return append(out, data...), nil
@@ -109,7 +109,7 @@ func (m message) appendField(out []byte, number protowire.Number, value []byte) 
 	if err != nil {
 		return nil, err
 	}
-	// The length comes first, and is known last.
+	// The length precedes the content, but is only known behind it.
 	var length [10]byte
 	return slices.Insert(out, at, protowire.AppendVarint(length[:0], uint64(len(out)-at))...), nil
 }

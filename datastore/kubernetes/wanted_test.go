@@ -18,7 +18,7 @@ import (
 	"github.com/felixlike/felixlike/policy/policytest"
 )
 
-// full fills all that is empty in a value, so that no field of an object is left out.
+// full sets every empty field of a value.
 func full(v reflect.Value, depth int) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -83,8 +83,8 @@ func passes(t rapid.TB, o runtime.Object, gvk schema.GroupVersionKind) runtime.O
 	return got
 }
 
-// TestWantedFields: of an object that has every field there is, what is trimmed of the
-// wanted fields is what is trimmed of the whole; and what is not wanted is not decoded.
+// TestWantedFields decodes an object with every field of the API. Trimming gives the
+// same result with only the wanted fields as with all; other fields are not decoded.
 func TestWantedFields(t *testing.T) {
 	host := &corev1.Pod{Spec: corev1.PodSpec{HostNetwork: true}}
 	full(reflect.ValueOf(host).Elem(), 0)
@@ -131,7 +131,7 @@ func TestWantedFields(t *testing.T) {
 	}
 }
 
-// TestWantedFieldsOfLists: so it is in lists, and with any pods.
+// TestWantedFieldsOfLists is TestWantedFields for lists and random pods.
 func TestWantedFieldsOfLists(t *testing.T) {
 	seeded.Check(t, func(t *rapid.T) {
 		list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "5", Continue: "next"}}
@@ -151,7 +151,7 @@ func TestWantedFieldsOfLists(t *testing.T) {
 	})
 }
 
-// TestOtherObjectsAreDecodedWhole: errors, above all.
+// TestOtherObjectsAreDecodedWhole: kinds without wanted fields, mainly errors.
 func TestOtherObjectsAreDecodedWhole(t *testing.T) {
 	status := &metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonExpired, Code: 410, Message: "too old"}
 	got := passes(t, status, schema.GroupVersionKind{Version: "v1", Kind: "Status"})
@@ -160,8 +160,8 @@ func TestOtherObjectsAreDecodedWhole(t *testing.T) {
 	}
 }
 
-// FuzzWantedFields: no bytes make the decoder panic, and what it takes the plain one
-// takes, too, and trims to the same.
+// FuzzWantedFields: no input makes the decoder panic. The plain decoder accepts all that
+// it accepts, and both trim to the same object.
 func FuzzWantedFields(f *testing.F) {
 	_, writing := codec()
 	p := &corev1.Pod{}

@@ -33,8 +33,8 @@ func newWatcher(w watch.Interface, trim func(watch.Event) watch.Event, version s
 				return
 			}
 		}
-		// A reflector takes a watch that ends within a second and has told nothing for a
-		// broken server, and reads everything again. So this one tells how far it came.
+		// A reflector reads everything again after a watch that ends within a second
+		// without events. So this watch sends a bookmark with its last version.
 		if cut() && !initial && version != "" {
 			t.send(watch.Event{Type: watch.Bookmark, Object: &item{version: version}})
 		}

@@ -15,9 +15,9 @@ import (
 	"github.com/felixlike/felixlike/tables/tablestest"
 )
 
-// maxVisits is how many times the kernel may visit a rule, in the mean, when it
-// validates what is programmed. In the reference workload each policy is in ten lists of
-// different pods, and each rule that allows egress visits one more.
+// maxVisits bounds the kernel's mean number of visits per rule when it validates the
+// programmed rules. In the reference workload each policy is in ten lists of different
+// pods, and each rule that allows egress visits one more.
 func maxVisits(name string) int {
 	if name == workload.W1 {
 		return 6
@@ -25,8 +25,8 @@ func maxVisits(name string) int {
 	return 4
 }
 
-// A change of one rule costs what is programmed, not the product of what hangs
-// together: also on kernels that validate by following every path.
+// The cost of changing one rule grows with the number of programmed rules, not with the
+// product of linked chains, also on kernels that validate by following every path.
 func TestPathsAreLinear(t *testing.T) {
 	for name, m := range map[string]*control.Model{
 		workload.W1:     w1(t),

@@ -15,8 +15,8 @@ import (
 // tcpListen is the state of a socket that listens, as the kernel numbers it.
 const tcpListen = 10
 
-// holder says who listens on the port of an address, or "". The agent's container
-// does not see the node's processes: then it says of which user the process is.
+// holder returns the process that listens on the port of an address, or "". In a
+// container the agent does not see the node's processes: then it returns the user.
 func holder(address string) string {
 	_, text, err := net.SplitHostPort(address)
 	if err != nil {
@@ -29,7 +29,7 @@ func holder(address string) string {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		sockets, err := netlink.SocketDiagTCP(family)
 		if err != nil {
-			continue // the caller has an error to tell already
+			continue // the caller reports its own error
 		}
 		for _, s := range sockets {
 			if s.State == tcpListen && uint64(s.ID.SourcePort) == port {

@@ -7,29 +7,29 @@ import (
 )
 
 const (
-	// maxConnections bounds the callers at a time from outside this node, maxPerSource
-	// those from one address, so that no pod keeps others from being answered.
+	// maxConnections bounds the connections from outside this node, maxPerSource those
+	// from one address: no pod can block other callers.
 	maxConnections = 512
 	maxPerSource   = 32
-	// maxLocal bounds those from this node itself, kubelet's probes among them. They
-	// do not count among the others.
+	// maxLocal bounds the connections from this node itself, such as kubelet's probes.
+	// They count separately.
 	maxLocal = 128
 )
 
-// limited closes the connections that are too many as soon as they come. It does
-// not leave them waiting: a caller behind them would wait, too.
+// limited closes excess connections at once. If it let them wait, later callers would
+// wait behind them.
 type limited struct {
 	net.Listener
 
 	mu sync.Mutex
-	// open counts the connections from each address, outside those from outside.
+	// open counts the connections by address, outside all from outside this node.
 	open    map[netip.Addr]int
 	outside int
 }
 
 func limit(l net.Listener) *limited { return &limited{Listener: l, open: map[netip.Addr]int{}} }
 
-// Accept waits for the next connection that is not too many.
+// Accept waits for the next connection within the bounds.
 func (l *limited) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()

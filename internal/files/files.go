@@ -1,6 +1,5 @@
-// Package files reads what people name: regular files only, and no more of them than
-// is expected, so that a FIFO, a device or an archive that unpacks without end is an
-// error at once.
+// Package files reads files that users name. It reads regular files only, up to a
+// bound: a FIFO, a device or an archive that unpacks without end is an error at once.
 //
 // It knows no format. It is tested on real files.
 package files
@@ -14,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrTooLarge says that there is more than may be.
+// ErrTooLarge means that the input is longer than its bound.
 var ErrTooLarge = errors.New("too large")
 
-// Open opens a regular file of at most so many bytes.
+// Open opens a regular file of at most that many bytes.
 func Open(path string, most int64) (*os.File, error) {
 	// Opening a FIFO would wait for its writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
@@ -38,7 +37,7 @@ func Open(path string, most int64) (*os.File, error) {
 	return f, nil
 }
 
-// Read reads a regular file of at most so many bytes.
+// Read reads a regular file of at most that many bytes.
 func Read(path string, most int64) ([]byte, error) {
 	f, err := Open(path, most)
 	if err != nil {
@@ -52,7 +51,7 @@ func Read(path string, most int64) ([]byte, error) {
 	return data, nil
 }
 
-// Bounded returns a reader that fails with ErrTooLarge where there is more.
+// Bounded returns a reader that fails with ErrTooLarge beyond that many bytes.
 func Bounded(r io.Reader, most int64) io.Reader { return &bounded{r: r, left: most, most: most} }
 
 type bounded struct {
@@ -62,7 +61,7 @@ type bounded struct {
 
 // Read reads what comes next.
 func (b *bounded) Read(p []byte) (int, error) {
-	// One byte more than may be tells that there is more.
+	// One byte beyond the bound shows that the input is too long.
 	n, err := b.r.Read(p[:min(int64(len(p)), b.left+1)])
 	if int64(n) > b.left {
 		n = int(b.left)

@@ -1,7 +1,7 @@
-// Package seeded checks properties on random draws, the same draws at each run.
+// Package seeded checks properties on random draws with a fixed seed.
 //
-// A change then fails or passes for what it is, not for its luck. `make test-random`
-// draws anew, with a seed that it prints. It is for tests alone, which may not call
+// So a test's result depends on the change under test, not on luck. `make test-random`
+// uses fresh seeds and prints them. The package is for tests only. Tests may not call
 // rapid.Check themselves (TestNobodyDrawsFreely).
 package seeded
 
@@ -16,11 +16,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// SeedVariable names the environment variable with another seed than the fixed one:
-// packages that do not draw refuse the flag -rapid.seed.
+// SeedVariable names the environment variable that overrides FixedSeed. The flag
+// -rapid.seed would do, but packages without property tests reject it.
 const SeedVariable = "FELIXLIKE_TEST_SEED"
 
-// FixedSeed is the seed where neither the variable nor -rapid.seed says another.
+// FixedSeed is the seed unless SeedVariable or -rapid.seed sets another.
 const FixedSeed = 1
 
 // Check checks a property as rapid.Check does. If it fails, rapid prints the seed

@@ -24,8 +24,8 @@ const (
 	attrIPv4 = 1
 	attrIPv6 = 2
 
-	// elementNoMatch is IPSET_FLAG_NOMATCH: of the prefixes of a hash:net that contain
-	// an address, the kernel asks the longest alone, and this one says no.
+	// elementNoMatch is IPSET_FLAG_NOMATCH. The longest prefix of a hash:net decides
+	// about an address; with this flag the address is not in the set.
 	elementNoMatch = 1 << 2
 )
 

@@ -93,8 +93,8 @@ func (s *set) elements() iter.Seq[element] {
 	}
 }
 
-// inverts reports whether a prefix becomes an exception, or no more: the kernel has
-// one element for both, so adding the one and deleting the other would do harm.
+// inverts reports whether a prefix becomes an exception or stops being one. The kernel
+// has one element for both, so deleting the old member would delete the new one.
 func (s *set) inverts() bool {
 	for e, there := range s.before {
 		other := e

@@ -115,7 +115,7 @@ func (o *options) verify(c *cobra.Command, steps []truthtable.Step, w io.Writer)
 	return verdictOf(all, err)
 }
 
-// judgement says how probes went.
+// judgement summarises the results of probes.
 func judgement(wrong, late, notTried int) string {
 	text := fmt.Sprintf("%d wrong, %d late", wrong, late)
 	if notTried > 0 {
@@ -124,8 +124,8 @@ func judgement(wrong, late, notTried int) string {
 	return text
 }
 
-// verdictOf returns the error of a table. What could not be done comes before what
-// was done and disagrees: then the table says less than it seems to.
+// verdictOf returns the error of a table. Errors come before disagreements: the
+// results of such a table are incomplete.
 func verdictOf(all verify.Tally, err error) error {
 	late := all.TooLate()
 	if err != nil {

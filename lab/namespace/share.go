@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// share makes Dir a shared mount of its own, if it is none yet, as `ip netns add` does
-// when it is run first. That mount comes to lie over whatever was mounted in the
-// folder before, and hides it: so it has to be there before the first namespace is.
+// share makes Dir a shared mount of its own, as the first `ip netns add` does. The
+// mount hides everything that was mounted in the folder before. So it must exist before
+// the first namespace does.
 func share() error {
 	if err := os.MkdirAll(Dir, 0o755); err != nil {
 		return err

@@ -12,8 +12,8 @@ import (
 )
 
 // sctpSockets reports whether the kernel has SCTP sockets of an address's family.
-// Where it has, its own SCTP answers every INIT that no socket of it takes with an
-// ABORT, so packets from raw sockets do not do; where it has none, they have to.
+// A kernel with SCTP answers every INIT without a matching socket by an ABORT, so raw
+// sockets do not work there. On other kernels only raw sockets work.
 func sctpSockets(ns *namespace.Namespace, addr netip.Addr) bool {
 	return ns.Do(func() error {
 		fd, err := sctpSocket(addr)

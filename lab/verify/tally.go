@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// ErrLate says that a backend lets through what it should, but too often late.
+// ErrLate means that too many allowed probes were answered late.
 var ErrLate = errors.New("too many late")
 
 // lateShare is the share of allowed probes, one in so many, that may be late: a
@@ -28,8 +28,8 @@ func (t *Tally) Add(o Outcome) {
 	t.NotTried += o.NotTried
 }
 
-// TooLate returns ErrLate if more than 0.1 % of the allowed probes were late. One
-// late probe says nothing about a share, so a short table may have one.
+// TooLate returns ErrLate if more than 0.1 % of the allowed probes were late. A single
+// late probe is not enough to estimate a share, so a short table may have one.
 func (t *Tally) TooLate() error {
 	if t.Late <= max(1, t.Allowed/lateShare) {
 		return nil

@@ -68,7 +68,7 @@ const defaultPatience = 10 * time.Second
 // reason: of such a probe nothing is known.
 var ErrNotTried = errors.New("not tried")
 
-// Cluster is what is judged: a lab.
+// Cluster is the lab under test.
 type Cluster interface {
 	SetState(ctx context.Context, s lab.State) error
 	Probe(ctx context.Context, probes []lab.Probe, timeout time.Duration) []lab.Result

@@ -33,9 +33,9 @@ func identify(table uint8, priority uint16, match []byte) identity {
 	return identity(sum[:16])
 }
 
-// content is the hash of what a flow does: the part that its cookie has, and 64 bits
-// more. Two contents of one cookie are found in a second, so the cookie alone does not
-// tell that nothing has changed.
+// content is the hash of a flow's content: the bits in the cookie and 64 more. A
+// search finds two contents with one cookie within a second, so an equal cookie does
+// not prove that a flow is unchanged.
 func content(id identity, instructions []byte) (hash, rest uint64) {
 	var fixed [256]byte
 	b := append(fixed[:0], id[:]...)

@@ -51,8 +51,8 @@ func TestFlowsOfEqualCookie(t *testing.T) {
 	apply(t, b, table, openflow.Result{})
 }
 
-// A flow whose actions change is sent though its cookie stays the same: two contents of
-// one cookie are found in a second.
+// The programmer sends a flow if its actions change and its cookie stays the same. Two
+// contents with one cookie can be found within a second.
 func TestContentsOfEqualCookie(t *testing.T) {
 	b := ovstest.NewBridge(t)
 	table := connected(t, b)

@@ -123,8 +123,8 @@ func (t *FlowTable) commit(changes []change) {
 	t.touched = nil
 }
 
-// observe records what the switch has of an identity: a flow with that cookie, whose
-// content has the rest of a hash, or with zero none.
+// observe records the switch's flow of an identity: its cookie and the rest of its
+// content hash. A zero cookie means no flow.
 func (t *FlowTable) observe(id identity, table uint8, cookie, rest uint64, tampered bool) {
 	s := t.states[id]
 	if s.installed != 0 {

@@ -10,10 +10,10 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
 )
 
-// TestChangeReachesEveryCachedFlow has two cached flows that overlap, since one of
-// them was cached before a change that made the other wider. When both have to
-// change, ovs-vswitchd 3.1 changes one of them twice, and takes the other for
-// changed: what is denied then went on passing for as long as it kept coming.
+// TestChangeReachesEveryCachedFlow makes two cached flows that overlap: one is from
+// before a change that made the other wider. When both must change, ovs-vswitchd 3.1
+// changes one twice and the other never. Without Purge, denied packets of the other
+// pass for as long as they keep coming.
 func TestChangeReachesEveryCachedFlow(t *testing.T) {
 	c := newClusterOf(t, false, func(*Node) {}, func([]openflow.Flow) []openflow.Flow { return nil })
 	conn, err := openflow.Dial(c.Context(), c.Management())

@@ -9,24 +9,24 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// MaxFlows is how many flows the rules of one direction of a policy may come to,
-// not counting those of its pods and of the pods that selectors match. The switch
-// takes some 15,000 flows a second (docs/LIMITS.md), and other policies wait so long.
+// MaxFlows bounds the flows for the rules of one direction of a policy. Flows of its
+// pods and of pods that selectors match do not count. The switch takes some 15,000
+// flows a second, and other policies wait meanwhile (docs/LIMITS.md).
 const MaxFlows = 30_000
 
-// flowsPerRule are those that a fulfilled rule leads to, and those that count it, in
-// both families.
+// flowsPerRule counts the flows of a rule besides its clauses, in both families: the
+// flow of the conjunction's action and the flow that counts packets.
 const flowsPerRule = 4
 
-// networks is a group of Networks. Conjunctions know no exceptions: a drop in their
-// table would hide what another rule allows. So the group is flows for what is left
-// of the blocks, in disjoint prefixes.
+// networks is a group of Networks. Conjunctions have no exceptions: a drop flow in
+// their table would also hit packets that another rule allows. So the flows of the
+// group are disjoint prefixes: the blocks without their exceptions.
 type networks struct {
 	members map[model.Member]struct{}
 	users   map[*policy]struct{}
-	// prefixes is how many of them there are, or more than MaxFlows.
+	// prefixes counts the disjoint prefixes; counting stops above MaxFlows.
 	prefixes int
-	// known tells that the group has been created, and not only asked.
+	// known is false while rules name the group but nobody has created it.
 	known bool
 }
 
@@ -93,7 +93,7 @@ func (n *networks) count() int {
 	return count
 }
 
-// asks notes which networks the rules of a policy ask, before and now.
+// asks records the groups of networks that the rules of a policy use, old and new.
 func (s *Store) asks(p *policy, before []*rule) {
 	for _, r := range before {
 		for _, id := range r.spec.Peers {
@@ -114,8 +114,8 @@ func (s *Store) asks(p *policy, before []*rule) {
 	s.dirty.weights[p] = struct{}{}
 }
 
-// weigh finds which policies come to too many flows, which are closed, and gives
-// the groups of networks that others ask their members.
+// weigh closes the policies that need too many flows, and fills the groups of networks
+// that the other policies use.
 func (s *Store) weigh() {
 	for p := range s.dirty.weights {
 		weight := 0
@@ -155,7 +155,7 @@ func (p *policy) networks(s *Store) func(yield func(model.GroupID) bool) {
 	}
 }
 
-// fill gives a group of networks its members, none if nobody asks it who may.
+// fill gives a group of networks its members, or none unless an open policy uses it.
 func (s *Store) fill(id model.GroupID) {
 	n := s.networks[id]
 	if n == nil || !n.known {

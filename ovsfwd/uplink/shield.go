@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// shieldTable is the nftables table that has the host take each packet once.
+	// shieldTable is the nftables table that keeps the host from taking packets twice,
+	// except TCP (see shield).
 	shieldTable = "felixlike-uplink"
 	// shieldPriority is before everything else at its hook, connection tracking
 	// included.

@@ -10,18 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// receiveBuffer is how much each packet socket of the userspace datapath may hold:
-// some 5,000 small packets, which is what 1,000 new connections a second send in
-// one. The kernel's default (net.core.rmem_default) holds 280 of them, and
-// ovs-vswitchd, whose main thread also computes flows and reads OpenFlow, leaves
-// them there for longer than that takes.
+// receiveBuffer is the receive buffer of each packet socket of the userspace datapath,
+// in bytes. It holds some 5,000 small packets: one second of 1,000 new connections a
+// second. The kernel's default (net.core.rmem_default) holds 280. It overflows when
+// ovs-vswitchd's main thread computes flows or reads OpenFlow instead of packets.
 const receiveBuffer = 4 << 20
 
-// WidenBuffers gives the packet sockets, by which the userspace datapath receives,
-// a buffer that holds a burst. It returns how many it has widened: new ports have
-// new sockets. No setting of ovs-vswitchd does this, and net.core.rmem_default is
-// the whole machine's, so the sockets are taken from the process for a moment. That
-// needs its process id and the right to trace it.
+// WidenBuffers gives the packet sockets of the userspace datapath a receive buffer for
+// bursts, and returns how many it changed. Call it again for new ports: they have new
+// sockets. ovs-vswitchd has no setting for this, and net.core.rmem_default is for the
+// whole machine. So WidenBuffers duplicates the sockets by pidfd_getfd(2), which needs
+// the daemon's process id and the right to trace it.
 func (c *Client) WidenBuffers() (widened int, err error) {
 	if c.datapathType != userspace {
 		return 0, nil
@@ -56,8 +55,8 @@ func (c *Client) WidenBuffers() (widened int, err error) {
 	return widened, nil
 }
 
-// process returns the daemon's process id, if that is the one here too: seen from
-// another container it is another one.
+// process returns the daemon's process id. It fails if the daemon is in another process
+// namespace, where the id means another process.
 func (c *Client) process() (int, error) {
 	pid, err := c.pid()
 	if err != nil {
@@ -73,10 +72,10 @@ func (c *Client) process() (int, error) {
 // mainNice is the nice value that distributions start ovs-vswitchd with (ovs-ctl(8)).
 const mainNice = -10
 
-// PreferPackets has the thread that moves the packets of the userspace datapath, the
-// main one, come before others. The revalidators are among these: they compute for
-// every learned flow and every change what becomes of all that is cached, and would
-// take half of the processors in a burst.
+// PreferPackets gives ovs-vswitchd's main thread, which moves the packets of the
+// userspace datapath, priority over other threads. Among these are the revalidators:
+// after every change and every learned flow they check all cached flows, and would take
+// half of the processors in a burst.
 func (c *Client) PreferPackets() error {
 	if c.datapathType != userspace {
 		return nil

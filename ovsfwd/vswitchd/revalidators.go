@@ -63,20 +63,19 @@ func (c *Client) WaitRevalidators(ctx context.Context, touch Touch) (err error) 
 	return c.Purge(ctx)
 }
 
-// purges is how often Purge purges: the first passes over a flow that a revalidator
-// holds at that moment.
+// purges is the number of purges: the first one skips a flow that a revalidator holds
+// at that moment.
 const purges = 2
 
-// Purge removes every cached flow of the userspace datapath; packets have theirs
-// made again. On the kernel's datapath it does nothing.
+// Purge removes every cached flow of the userspace datapath; the next packets create
+// new ones. On the kernel's datapath it does nothing.
 //
 // To change the actions of a cached flow, the userspace datapath of ovs-vswitchd 3.1
-// looks for it by the packet that it was made for, not by its identifier. Where
-// cached flows overlap it may find another one. That is changed twice then, and the
-// one that is meant keeps its old actions and is held for changed: as long as packets
-// come, it lets through what is denied now, or drops what is allowed
-// (TestChangeReachesEveryCachedFlow). Flows overlap when a change of OpenFlow flows
-// came between them. Removal goes by the identifier, so it is exact.
+// looks it up by the packet that created it, not by its identifier. If cached flows
+// overlap, it may change the other flow instead. The intended flow then counts as
+// changed but keeps its old actions: while packets come, it passes denied packets or
+// drops allowed ones (TestChangeReachesEveryCachedFlow). Flows overlap if OpenFlow
+// flows changed between their creation. Removal by identifier is exact.
 func (c *Client) Purge(ctx context.Context) error {
 	if c.datapathType != userspace {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// poison makes what an earlier version has left: an interval set that takes too long
-// to be read back, and a rule that names it.
+// poison makes a remnant of an earlier version: an interval set that takes too long to
+// read, and a rule that names it.
 func poison(t *testing.T, ns namespace, members int) {
 	t.Helper()
 	old := ns.open(t)
@@ -26,9 +26,9 @@ func poison(t *testing.T, ns namespace, members int) {
 	apply(t, old)
 }
 
-// A node that holds a set which cannot be read back in time recovers by itself, after
-// a restart at once: the set is not read where nobody wants it, and the table is
-// rebuilt behind the guard where somebody does.
+// A node with a set that cannot be read in time recovers by itself, after a restart at
+// once. The driver does not read an unwanted set. If the set is wanted, the driver
+// rebuilds the table behind the guard.
 func TestPoisonedNode(t *testing.T) {
 	ns := newNamespace(t)
 	poison(t, ns, 120_000)

@@ -85,7 +85,7 @@ func shapes() [10]shape {
 	return out
 }
 
-// sideDump is a dump by a connection of its own, which may be given up.
+// sideDump is a dump over a separate connection, so that Read can abandon it.
 type sideDump struct {
 	raw *netlink.Conn
 	// elements are those that were read, limit how many there may be, deadline how
@@ -103,18 +103,18 @@ func (s *sideDump) enough() bool {
 }
 
 const (
-	// spareElements is by how many elements a set may exceed what is wanted of it
-	// and still be read.
+	// spareElements bounds the elements that a set may have beyond the wanted ones. The
+	// driver stops reading a larger set and rebuilds it.
 	spareElements = 100_000
-	// readPatience is how long reading one set may take. The kernel counts the elements
-	// of a dump from the first one on for each 32 kB, so the time grows with their
-	// square: 100,000 intervals take 0.1 s, a million take minutes.
+	// readPatience bounds the time to read one set. For each 32 kB of a dump the kernel
+	// walks the set from its first element, so the time grows with the square of the
+	// elements: 100,000 intervals take 0.1 s, a million take minutes.
 	readPatience = 3 * time.Second
 )
 
-// readMembers reads the elements of a set into s, which becomes of no known shape
-// if they are too many to be read: it is rebuilt. Elements of sets that are not
-// wanted are not read.
+// readMembers reads the elements of a set into s. If there are too many, it marks the
+// shape of s as unknown, so that Apply rebuilds it. It does not read sets that are not
+// wanted.
 func (c *conn) readMembers(table, set string, s *kernelSet) (err error) {
 	if c.sets == nil {
 		elements, err := c.readElements(table, set)

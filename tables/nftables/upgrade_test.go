@@ -12,9 +12,9 @@ import (
 	"github.com/felixlike/felixlike/tables/tablestest"
 )
 
-// An upgrade from the version whose egress chains went on to ingress, instead of coming
-// back to forward: while the chains change in many transactions, no packet passes
-// that ingress denies.
+// Earlier versions led from the chains of egress to ingress instead of returning to
+// forward. During an upgrade from them, in many transactions, no packet passes that
+// ingress denies.
 func TestUpgradeFromNestedDirections(t *testing.T) {
 	for _, limit := range []int{maxBatch, 4} {
 		p := newPath(t)
@@ -56,8 +56,8 @@ func TestUpgradeFromNestedDirections(t *testing.T) {
 	}
 }
 
-// asked does something when it is asked whether it is at its end, as Apply does
-// before each transaction.
+// asked is a context that calls a function whenever Apply checks it, before each
+// transaction.
 type asked struct {
 	context.Context
 	then func()

@@ -5,8 +5,8 @@ import "github.com/felixlike/felixlike/tables"
 // Walks returns how many rules the chains have, and how many times the kernel visits
 // a rule when it validates them. Kernels before the patch "nf_tables: avoid chain
 // re-validation if possible" (December 2025) follow every path from the base chains
-// at every change of a rule: a jump, a goto, and each element of a verdict map that
-// leads to a chain walk that chain once more.
+// at every change of a rule. Each jump, goto and verdict map element that leads to a
+// chain walks that chain once more.
 func Walks(chains []tables.Chain, elements map[string][]tables.Action) (rules, visits int) {
 	byName := make(map[string]*tables.Chain, len(chains))
 	for i, c := range chains {

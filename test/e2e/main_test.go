@@ -2,10 +2,9 @@
 // in a lab. It holds only tests. They build the agent and felixctl as they are
 // in the tree, and skip where a lab cannot run.
 //
-// A lab waits most of its time, so labs run side by side. A test whose result
-// another lab's load could change does not call t.Parallel, and so runs alone: one
-// that measures, is bound to a time below some seconds, or keeps the processors
-// busy.
+// A lab waits most of its time, so labs run side by side. A test runs alone, without
+// t.Parallel, if the load of other labs could change its result: it measures, has a
+// deadline of a few seconds, or keeps the processors busy.
 package e2e
 
 import (
@@ -35,8 +34,8 @@ const (
 // buildDir is where TestMain has the binaries built.
 var buildDir string
 
-// sideBySide is how many labs run at once where -parallel does not say it. With
-// two processors, 26 tests of 235 s one by one took 57 s so.
+// sideBySide is the number of labs that run at once unless -parallel is set. On two
+// processors it shortened 26 tests from 235 s to 57 s.
 const sideBySide = 6
 
 func TestMain(m *testing.M) {

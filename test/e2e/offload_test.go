@@ -10,9 +10,9 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 )
 
-// TestTransmitOffload wants pods and uplinks to leave checksums to the other end
-// where that is the kernel's datapath, and there alone; and TCP to get through
-// either way, on one node and across two.
+// TestTransmitOffload: transmit checksum offload of pods and uplinks is on exactly on
+// the kernel's datapath. TCP gets through on both datapaths, on one node and between
+// two.
 func TestTransmitOffload(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

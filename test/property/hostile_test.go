@@ -18,13 +18,13 @@ import (
 	"github.com/felixlike/felixlike/policy/oracle"
 )
 
-// hostile are objects that one tenant may create, none larger than an API server
-// takes much of. docs/LIMITS.md has what they cost.
+// hostile are objects that one tenant may create, of sizes that an API server accepts.
+// docs/LIMITS.md has their costs.
 type hostile struct {
 	name     string
 	policies func() []*networkingv1.NetworkPolicy
-	// closed tells that the policy is above a limit: everywhere, or where the switch
-	// judges.
+	// closed: the policy exceeds a limit of all backends. closedInSwitch: it exceeds
+	// the limit of openflow only.
 	closed, closedInSwitch bool
 }
 
@@ -143,11 +143,11 @@ func hostileCluster() *oracle.Cluster {
 }
 
 // TestHostileObjects gives each backend one hostile object after the other, each
-// together with a policy of another tenant. It is in force or closed and named, as
-// the limits say; what the other tenant wants is in force in the same apply; and
-// nothing is left of it after it is deleted.
+// together with a policy of another tenant. By its limits the object is programmed, or
+// closed and named. The other tenant's policy is in force in the same apply. Deletion of
+// the object leaves nothing.
 //
-// With -v it says what each costs, from the object to the end of the apply.
+// With -v it prints the cost of each object, from its arrival to the end of the apply.
 func TestHostileObjects(t *testing.T) {
 	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {

@@ -82,7 +82,7 @@ func (l *Large) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.serveWatch(w, r, t, size, object)
 }
 
-// objects returns how many objects of a kind there are, and what makes one.
+// objects returns the number of objects of a kind, and a function that makes one.
 func (l *Large) objects(kind string) (int, func(int) runtime.Object) {
 	switch kind {
 	case "Node":
@@ -151,7 +151,7 @@ func (l *Large) serveList(w http.ResponseWriter, r *http.Request, t target, size
 		refuse(w, http.StatusInternalServerError, "InternalError", err.Error())
 		return
 	}
-	// One object is asked for by those who want to know whether there is the kind.
+	// Clients list one object to find whether the API server has the kind.
 	reads := 0
 	if from == 0 && query.Get("limit") != "1" {
 		reads = 1
@@ -285,7 +285,7 @@ func largeNamespace(i int) *corev1.Namespace {
 // tierOf returns the label that a namespace shares with four others.
 func tierOf(namespace int) string { return fmt.Sprint("tier-", namespace/5) }
 
-// largeNode is a node with its images, which are most of it.
+// largeNode is a node with its images, which are the largest part of a node object.
 func largeNode(i int) *corev1.Node {
 	address := func(a byte) string { return netip.AddrFrom4([4]byte{192, a, byte(i >> 8), byte(i)}).String() }
 	cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24).String()
