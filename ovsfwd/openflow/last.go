@@ -45,10 +45,7 @@ func (t *FlowTable) sendLast(ctx context.Context, first, behind []change, result
 		t.touched = append(t.touched, c.id)
 	}
 	if t.last.unsettled {
-		t.mu.Unlock()
-		err := t.last.settle(ctx)
-		t.mu.Lock()
-		if err != nil {
+		if err := t.unlocked(func() error { return t.last.settle(ctx) }); err != nil {
 			return err
 		}
 		t.last.unsettled = false

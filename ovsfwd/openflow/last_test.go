@@ -94,3 +94,35 @@ func TestLastSettlesWhatWasNotAnswered(t *testing.T) {
 		t.Errorf("settled %d times, want 1", settled)
 	}
 }
+
+// TestPanicInApply: after a panic in a callback the table can be applied again. Its
+// caller recovers (felixlike.Stage).
+func TestPanicInApply(t *testing.T) {
+	b := ovstest.NewBridge(t)
+	flows := numbered(2)
+	table, panics := openflow.NewFlowTable(owner, 1), true
+	table.Last("last", func(context.Context) error {
+		if panics {
+			panic("no settling")
+		}
+		return nil
+	})
+	table.SetFlows("other", fixed(flows[:1]))
+	table.SetFlows("last", fixed(flows[1:]))
+	table.Connect(dial(t, b))
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		_, _ = table.Apply(b.Context())
+	}()
+	panics = false
+	if _, err := table.Apply(b.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.Flows(); !slices.Equal(got, texts(flows)) {
+		t.Errorf("after the panic: %q", got)
+	}
+}

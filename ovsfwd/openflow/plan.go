@@ -140,9 +140,11 @@ func (t *FlowTable) observe(id identity, table uint8, cookie, rest uint64, tampe
 // resync reads what the switch has. The lock is not held while it is read: what
 // is heard meanwhile is for the next Apply.
 func (t *FlowTable) resync(ctx context.Context) error {
-	t.mu.Unlock()
-	flows, err := t.sw.Dump(ctx, t.owner)
-	t.mu.Lock()
+	var flows []Installed
+	err := t.unlocked(func() (err error) {
+		flows, err = t.sw.Dump(ctx, t.owner)
+		return err
+	})
 	if err != nil {
 		return err
 	}

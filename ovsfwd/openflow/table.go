@@ -313,18 +313,25 @@ func (t *FlowTable) Apply(ctx context.Context) (Result, error) {
 // switch that hangs tells of no changes either.
 const silence = time.Second
 
+// unlocked calls f without the lock, and holds it again afterwards, also after a
+// panic: Apply's callers recover from that.
+func (t *FlowTable) unlocked(f func() error) error {
+	t.mu.Unlock()
+	defer t.mu.Lock()
+	return f()
+}
+
 // send makes the changes. The lock is not held meanwhile.
 func (t *FlowTable) send(ctx context.Context, changes []change) (err error) {
 	if len(changes) == 0 && time.Since(t.alive) < silence {
 		return nil
 	}
-	t.mu.Unlock()
-	if len(changes) == 0 {
-		err = t.sw.Barrier(ctx)
-	} else {
-		err = t.sw.Bundle(ctx, t.mods(changes))
-	}
-	t.mu.Lock()
+	err = t.unlocked(func() error {
+		if len(changes) == 0 {
+			return t.sw.Barrier(ctx)
+		}
+		return t.sw.Bundle(ctx, t.mods(changes))
+	})
 	if err == nil {
 		t.alive = time.Now()
 	}
