@@ -112,8 +112,10 @@ func newNFTables(c Choice) Backend {
 			Name: NFTables, Required: true, Managers: all, Timeout: 60 * time.Second,
 			Invalidate: table.Invalidate, Watch: table.Watch,
 			Apply: func(ctx context.Context) (Applied, error) {
-				r, err := table.Apply(ctx)
-				return collisions.and(applied(r)), err
+				return collisions.apply(ctx, func(ctx context.Context) (Applied, error) {
+					r, err := table.Apply(ctx)
+					return applied(r), err
+				})
 			},
 		},
 	}

@@ -37,7 +37,7 @@ type Choice struct {
 	NetNS int
 	// Switch is where the bridge is; only OpenFlow asks.
 	Switch Switch
-	// CommonFrom replaces managers.CommonFrom if it is not zero.
+	// CommonFrom replaces managers.CommonFrom and its like if it is not zero.
 	CommonFrom int
 }
 

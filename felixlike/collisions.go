@@ -1,6 +1,7 @@
 package felixlike
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -26,6 +27,30 @@ func newCollisions(all []managers.Manager) *collisions {
 		}
 	}
 	return c
+}
+
+// apply programs what the managers want. If the driver refuses an object, it programs
+// once more, without common chains: those would be closed for all pods.
+func (c *collisions) apply(ctx context.Context, program func(context.Context) (Applied, error)) (Applied, error) {
+	a, err := program(ctx)
+	if err == nil && len(a.Refused) > 0 && c.leaveCommonChains() {
+		first := a
+		a, err = program(ctx)
+		a.Writes, a.Full = a.Writes+first.Writes, a.Full || first.Full
+		a.Saves, a.Restores = a.Saves+first.Saves, a.Restores+first.Restores
+		a.Repaired = append(first.Repaired, a.Repaired...)
+	}
+	return c.and(a), err
+}
+
+func (c *collisions) leaveCommonChains() bool {
+	changes := false
+	for _, m := range c.managers {
+		if m, ok := m.(interface{ LeaveCommonChains() bool }); ok {
+			changes = m.LeaveCommonChains() || changes
+		}
+	}
+	return changes
 }
 
 // and adds the refused objects to the result of an Apply.

@@ -41,10 +41,7 @@ func newIPTables(c Choice) Backend {
 		Stage: Stage{
 			Name: name, Required: true, Managers: all, Timeout: 60 * time.Second,
 			Invalidate: func() { x.table.Invalidate(); x.sets.Invalidate() },
-			Apply: func(ctx context.Context) (Applied, error) {
-				a, err := x.apply(ctx)
-				return collisions.and(a), err
-			},
+			Apply:      func(ctx context.Context) (Applied, error) { return collisions.apply(ctx, x.apply) },
 		},
 	}
 }

@@ -1,12 +1,15 @@
 package felixlike
 
 import (
+	"cmp"
+
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/iptables"
 )
 
 // What follows puts together the managers of each backend, for drivers that
@@ -27,7 +30,7 @@ func NFTablesManagers(c Choice, table NFTDriver) (*rules.Renderer, []managers.Ma
 		managers.NewStaticManager(c.Node, r, table, table, c.Switch.Node.ServiceCIDRs...),
 		managers.NewIPSetManager(ipsets.WithRanges(table)),
 		managers.NewPolicyManager(c.Node, r, table),
-		endpointManager(c, managers.NewEndpointManager(r, table, table, managers.NewMapDispatcher(table))),
+		endpointManager(c, managers.CommonFrom, managers.NewEndpointManager(r, table, table, managers.NewMapDispatcher(table))),
 		managers.NewSourceManager(c.Node, c.Masquerade, r, table),
 	}
 }
@@ -37,20 +40,22 @@ func IPTablesManagers(c Choice, table managers.Chains, sets ipsets.Sets) (*rules
 	r := rules.NewRenderer(GatewayPort, rules.IPTablesNameLength)
 	chains := managers.NewTreeDispatcher(r, table)
 	chains.UpdateChain(r.Passed())
+	from := managers.CommonFromSlowly
+	if c.Variant == iptables.Legacy {
+		from = managers.NoCommon
+	}
 	return r, []managers.Manager{
 		managers.NewDeniedManager(chains),
 		managers.NewStaticManager(c.Node, r, chains, sets, c.Switch.Node.ServiceCIDRs...),
 		managers.NewIPSetManager(sets),
 		managers.NewPolicyManager(c.Node, r, chains),
-		endpointManager(c, managers.NewEndpointManager(r, chains, sets, chains)),
+		endpointManager(c, from, managers.NewEndpointManager(r, chains, sets, chains)),
 		managers.NewSourceManager(c.Node, c.Masquerade, r, chains),
 	}
 }
 
-func endpointManager(c Choice, m *managers.EndpointManager) *managers.EndpointManager {
-	if c.CommonFrom != 0 {
-		m.SetCommonFrom(c.CommonFrom)
-	}
+func endpointManager(c Choice, from int, m *managers.EndpointManager) *managers.EndpointManager {
+	m.SetCommonFrom(cmp.Or(c.CommonFrom, from))
 	return m
 }
 

@@ -36,6 +36,8 @@ type appliedChains struct {
 	render  map[string]bool
 	removed []string
 	common  *commonChains
+	// refused tells that the driver has refused an object (see LeaveCommonChains).
+	refused bool
 }
 
 type appliedChain struct {
@@ -165,7 +167,7 @@ func (c *appliedChains) settle() []string {
 // the keys of the affected applied chains.
 func (c *appliedChains) choose() []string {
 	// Where two objects have one name, each chain keeps what it asks, or is closed.
-	c.common.pause(anyOf(c.claims.AllRefused()) || anyOf(c.renderer.Policies().AllRefused()))
+	c.common.pause(c.refused || anyOf(c.claims.AllRefused()) || anyOf(c.renderer.Policies().AllRefused()))
 	concerned := map[string]bool{}
 	for _, k := range c.common.choose(c.byKey) {
 		for key := range c.common.parts[k].chains {

@@ -3,6 +3,7 @@ package managers
 import (
 	"cmp"
 	"maps"
+	"math"
 	"math/bits"
 	"net/netip"
 	"slices"
@@ -18,6 +19,12 @@ const (
 	// CommonFrom is the least number of rule visits that a part must save to be in the
 	// common chain. Visits are those of a kernel that validates a change by every path.
 	CommonFrom = 1000
+	// CommonFromSlowly is CommonFrom for drivers that change sets before rules: a pod
+	// that leaves a common chain is closed until the rules follow. So only what would
+	// take a kernel tens of milliseconds is worth it.
+	CommonFromSlowly = 100_000
+	// NoCommon is CommonFrom for a kernel that follows no paths.
+	NoCommon = math.MaxInt
 	// maxCommon bounds the parts of a direction, and so the set lookups for the first
 	// packet of a connection.
 	maxCommon = 32

@@ -264,6 +264,29 @@ func TestCommonChainsDecideAlike(t *testing.T) {
 	}
 }
 
+// After a refusal each chain asks its policies itself, as without common chains.
+func TestLeaveCommonChains(t *testing.T) {
+	random := rand.New(rand.NewPCG(15, 2))
+	common, apart := newCommonNode(1), newCommonNode(NoCommon)
+	common.send(treeNode())
+	apart.send(treeNode())
+	for range 40 {
+		updates := randomUpdate(random)
+		common.send(updates...)
+		apart.send(updates...)
+	}
+	if common.held.text() == apart.held.text() {
+		t.Fatal("the common chains ask nothing")
+	}
+	endpoints := common.managers[len(common.managers)-1].(*EndpointManager)
+	if !endpoints.LeaveCommonChains() || endpoints.LeaveCommonChains() {
+		t.Error("the first call changes chains, and no other")
+	}
+	if diff := cmp.Diff(apart.held.text(), common.held.text()); diff != "" {
+		t.Errorf("without common chains (-) and after leaving them (+):\n%s", diff)
+	}
+}
+
 // subject is what an update is about.
 func subject(u model.Update) any {
 	switch u := u.(type) {

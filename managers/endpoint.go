@@ -39,6 +39,21 @@ func NewEndpointManager(renderer *rules.Renderer, chains Chains, sets ipsets.Set
 // not been told anything yet.
 func (m *EndpointManager) SetCommonFrom(visits int) { m.applied.common.from = visits }
 
+// LeaveCommonChains has each chain ask its policies itself from now on, and reports
+// whether that changes any. It is for a driver that has refused an object: it closes
+// the chains that lead to the object, and a common chain is that of all pods. The
+// manager stays so until the agent restarts: the object may be a set of a common
+// chain, which would be refused again.
+func (m *EndpointManager) LeaveCommonChains() bool {
+	if m.applied.refused {
+		return false
+	}
+	m.applied.refused = true
+	changes := len(m.applied.common.chosen) > 0
+	m.CompleteDeferredWork()
+	return changes
+}
+
 // OnUpdate takes updates of endpoints and attachments, and notes which
 // policies have rules.
 func (m *EndpointManager) OnUpdate(u model.Update) {

@@ -18,9 +18,14 @@ import (
 // maxVisits bounds the kernel's mean number of visits per rule when it validates the
 // programmed rules. In the reference workload each policy is in ten lists of different
 // pods, and each rule that allows egress visits one more.
-func maxVisits(name string) int {
-	if name == workload.W1 {
+// Under iptables a common chain asks only for what saves 100,000 visits
+// (managers.CommonFromSlowly).
+func maxVisits(name, backend string) int {
+	switch {
+	case name == workload.W1:
 		return 6
+	case backend == felixlike.IPTables && (name == "replicas" || name == "tiers"):
+		return 20
 	}
 	return 4
 }
@@ -43,7 +48,7 @@ func TestPathsAreLinear(t *testing.T) {
 				chains, elements := walked(table)
 				rules, visits := tablestest.Walks(chains, elements)
 				t.Logf("%s, %s %s %s: %d rules, %d visits, %.1f a rule", name, backend, table.Family, table.Name, rules, visits, float64(visits)/float64(rules))
-				if most := maxVisits(name); visits > most*rules {
+				if most := maxVisits(name, backend); visits > most*rules {
 					t.Errorf("%s, %s %s %s: the kernel visits %d rules %d times, at most %d times each is wanted", name, backend, table.Family, table.Name, rules, visits, most)
 				}
 			}
