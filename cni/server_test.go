@@ -71,7 +71,7 @@ func TestOffloadFollowsTheDatapath(t *testing.T) {
 		offloads bool
 	}{{"system", true}, {"netdev", false}, {`""`, true}, {"netdev", false}} {
 		r.stop(syscall.SIGTERM)
-		// Open vSwitch here may have no kernel datapath: the record says what is asked for.
+		// Open vSwitch here may have no kernel datapath: the record names the configured one.
 		r.vsctl("--no-wait", "set", "bridge", "br-int", "datapath_type="+c.datapath)
 		r.start()
 		r.until("the offload of pod a follows datapath "+c.datapath, func() bool { return r.offloads(a) == c.offloads })

@@ -48,7 +48,7 @@ type clients struct {
 	// reconnects counts how often they were ended.
 	reconnects atomic.Uint64
 	events     *eventsv1.EventsV1Client
-	// core and networking decode what is wanted and no more.
+	// core and networking decode only the wanted fields.
 	core       *corev1client.CoreV1Client
 	networking *networkingv1client.NetworkingV1Client
 	dynamic    *dynamic.DynamicClient

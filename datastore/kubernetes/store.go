@@ -52,7 +52,7 @@ type store struct {
 	synced, absent bool
 }
 
-// record is what is kept of an object. Lists counts the whole lists that came before
+// record is the stored part of an object. Lists counts the whole lists that came before
 // it was heard of last: what a list does not name is older than that.
 type record struct {
 	version uint64

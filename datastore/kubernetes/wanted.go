@@ -97,7 +97,7 @@ func (m message) appendWanted(out, data []byte) ([]byte, error) {
 	return out, nil
 }
 
-// appendField appends a field with what is wanted of its message.
+// appendField appends a field with the wanted fields of its message.
 func (m message) appendField(out []byte, number protowire.Number, value []byte) ([]byte, error) {
 	inside, n := protowire.ConsumeBytes(value)
 	if n < 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/felixlike/felixlike/datastore"
 )
 
-// TestParseFileOfNoFile: what is no regular file is refused, and not waited for.
+// TestParseFileOfNoFile: a FIFO or device is refused at once.
 func TestParseFileOfNoFile(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "fifo.yaml")
