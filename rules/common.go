@@ -1,11 +1,6 @@
 package rules
 
 import (
-	"crypto/sha256"
-	"encoding/base32"
-	"fmt"
-	"strings"
-
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 )
@@ -13,7 +8,9 @@ import (
 // Part is one entry of the common chain: a jump or goto in place of one in the chains
 // of many pods. A set has the addresses of these pods.
 type Part struct {
-	// Set is the name of the set of addresses, without the family.
+	// Set is the name of the set of addresses, without the family: the name of the
+	// chain, which no other object has. It fits the kernel's ipset, whose names have 31
+	// characters.
 	Set string
 	// Action leads to the chain.
 	Action tables.Action
@@ -66,36 +63,27 @@ func (r *Renderer) Common(d model.Direction, c Common) tables.Chain {
 	return chain
 }
 
-// PartSet returns the name of the set of a part's addresses of one family.
-func PartSet(set string, f model.Family) string { return set + "-" + f.String() }
+// PartSet returns the name of the set of a part's addresses of one family. The dot
+// distinguishes it from the sets of groups, which end in "-4" or "-6".
+func PartSet(set string, f model.Family) string { return set + "." + f.String() }
 
 // PolicyPart returns the part for a policy.
 func (r *Renderer) PolicyPart(d model.Direction, id model.PolicyID) Part {
 	chain := r.PolicyChain(id, d)
-	return Part{Set: partSet(d, chain), Action: tables.Jump{Chain: chain}, Comment: id.String()}
+	return Part{Set: chain, Action: tables.Jump{Chain: chain}, Comment: id.String()}
 }
 
 // AdminPart returns the part for a list of policies of the admin tier.
 func (r *Renderer) AdminPart(d model.Direction, ids []model.PolicyID) Part {
 	chain := r.adminChain(d, ids)
-	return Part{Set: partSet(d, chain), Action: tables.Jump{Chain: chain}, Comment: "admin tier"}
+	return Part{Set: chain, Action: tables.Jump{Chain: chain}, Comment: "admin tier"}
 }
 
 // PodsPart returns the part for the chain of a list of policies.
 func (r *Renderer) PodsPart(d model.Direction, a model.Applied) Part {
 	chain := r.AppliedChain(d, a)
-	return Part{Set: partSet(d, chain), Action: tables.Goto{Chain: chain}, Comment: dispatchComment(d)}
+	return Part{Set: chain, Action: tables.Goto{Chain: chain}, Comment: dispatchComment(d)}
 }
-
-// partSet names the set of a part by its chain. Names of ipset have 31 characters; the
-// driver's prefix takes four.
-func partSet(d model.Direction, chain string) string {
-	sum := sha256.Sum256([]byte(chain))
-	return fmt.Sprintf("pods-%s-%s", directionLabel(d), strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:partHashLength])
-}
-
-// partHashLength is the number of base32 characters (80 bits) of a set's name.
-const partHashLength = 16
 
 func directionLabel(d model.Direction) string {
 	if d == model.Egress {
