@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -31,6 +32,8 @@ type conn struct {
 	sets map[string]*set
 	// side is the connection that dumps are made by where it is not raw.
 	side *sideDump
+	// patience is readPatience, except in tests.
+	patience time.Duration
 	// fault is Options.Fault.
 	fault func(ObjectError) error
 	// sequence is that of the last message that was written here.
@@ -54,7 +57,7 @@ func dial(options Options, seed maphash.Seed) (*conn, error) {
 		return nil, errors.Join(fmt.Errorf("set the buffers of the connection to nftables: %w", err), raw.Close())
 	}
 	return &conn{
-		raw: raw, netns: options.NetNS, table: options.Table, fault: options.Fault,
+		raw: raw, netns: options.NetNS, table: options.Table, fault: options.Fault, patience: readPatience,
 		digests: digester{seed: seed}, buffer: make([]byte, readBuffer),
 	}, nil
 }

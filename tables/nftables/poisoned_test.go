@@ -65,3 +65,33 @@ func TestPoisonedNode(t *testing.T) {
 		wantSilent(t, table)
 	})
 }
+
+// A set that is as wanted is not rebuilt because a busy machine is slow to read it. A set
+// with foreign elements is, where reading takes longer than it may.
+func TestSlowReadIsNoPoison(t *testing.T) {
+	ns := newNamespace(t)
+	poison(t, ns, 5_000)
+	table := ns.open(t)
+	loadExample(table)
+	table.CreateSet(ipsets.Set{Name: "nhuge-4", Kind: model.Networks, Family: model.IPv4})
+	var all []model.Member
+	a := netip.MustParseAddr("11.0.0.0")
+	for range 5_000 {
+		all = append(all, model.AddressMember(a))
+		a = a.Next().Next()
+	}
+	table.AddMembers("nhuge-4", all)
+	apply(t, table)
+	table.conn.patience = -time.Hour
+	table.Invalidate()
+	wantSilent(t, table)
+	table.RemoveMembers("nhuge-4", all[100:])
+	apply(t, table)
+	poison(t, ns, 5_000)
+	table.Invalidate()
+	if r := apply(t, table); r.RulesAdded == 0 {
+		t.Errorf("the table is not rebuilt: %+v", r)
+	}
+	table.Invalidate()
+	wantSilent(t, table)
+}

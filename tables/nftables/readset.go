@@ -88,17 +88,19 @@ func shapes() [10]shape {
 // sideDump is a dump over a separate connection, so that Read can abandon it.
 type sideDump struct {
 	raw *netlink.Conn
-	// elements are those that were read, limit how many there may be, deadline how
-	// long it may take.
-	elements *[]element
-	limit    int
-	deadline time.Time
-	exceeded bool
+	// elements are those that were read. Up to wanted of them the dump may take as long
+	// as it takes, beyond that until deadline, and it may not have more than limit.
+	elements      *[]element
+	wanted, limit int
+	deadline      time.Time
+	exceeded      bool
 }
 
-// enough reports whether the dump has exceeded its bounds.
+// enough reports whether the dump has exceeded its bounds. A busy machine may miss the
+// deadline with a set that is as wanted.
 func (s *sideDump) enough() bool {
-	s.exceeded = s.exceeded || len(*s.elements) > s.limit || time.Now().After(s.deadline)
+	n := len(*s.elements)
+	s.exceeded = s.exceeded || n > s.limit || n > s.wanted && time.Now().After(s.deadline)
 	return s.exceeded
 }
 
@@ -106,9 +108,10 @@ const (
 	// spareElements bounds the elements that a set may have beyond the wanted ones. The
 	// driver stops reading a larger set and rebuilds it.
 	spareElements = 100_000
-	// readPatience bounds the time to read one set. For each 32 kB of a dump the kernel
-	// walks the set from its first element, so the time grows with the square of the
-	// elements: 100,000 intervals take 0.1 s, a million take minutes.
+	// readPatience bounds the time to read one set that has more elements than wanted. For
+	// each 32 kB of a dump the kernel walks the set from its first element, so the time
+	// grows with the square of the elements: 100,000 intervals take 0.1 s, a million take
+	// minutes.
 	readPatience = 3 * time.Second
 )
 
@@ -131,10 +134,8 @@ func (c *conn) readMembers(table, set string, s *kernelSet) (err error) {
 	if err != nil {
 		return fmt.Errorf("connect to nftables: %w", err)
 	}
-	side := &sideDump{
-		raw: raw, elements: &c.elements, limit: 2*len(known.members.want) + spareElements,
-		deadline: time.Now().Add(readPatience),
-	}
+	wanted := elementsOf(known)
+	side := &sideDump{raw: raw, elements: &c.elements, wanted: wanted, limit: wanted + spareElements, deadline: time.Now().Add(c.patience)}
 	c.side = side
 	defer func() {
 		c.side = nil
@@ -150,6 +151,10 @@ func (c *conn) readMembers(table, set string, s *kernelSet) (err error) {
 	}
 	return err
 }
+
+// elementsOf bounds the elements of a set that is as wanted: an interval has two, and the
+// kernel may begin a set with the end of an empty one.
+func elementsOf(s *set) int { return 2*len(s.members.want) + 1 }
 
 // readElements reads the elements of a set. They are good until the next call.
 func (c *conn) readElements(table, set string) ([]element, error) {
