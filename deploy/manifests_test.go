@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -124,6 +125,24 @@ func TestOverlays(t *testing.T) {
 			t.Errorf("%s: backend %s", backend, got)
 		}
 	}
+}
+
+// TestSwitchMayTakeBursts: the container of ovs-vswitchd has the capabilities by which
+// the supervisor widens receive buffers and gives packets priority.
+func TestSwitchMayTakeBursts(t *testing.T) {
+	set := as[appsv1.DaemonSet](t, read(t, "felixlike.yaml")["DaemonSet felixlike"])
+	for _, c := range set.Spec.Template.Spec.Containers {
+		if c.Name != "ovs" {
+			continue
+		}
+		for _, capability := range []corev1.Capability{"SYS_PTRACE", "SYS_NICE"} {
+			if !slices.Contains(c.SecurityContext.Capabilities.Add, capability) {
+				t.Errorf("no %s among %v", capability, c.SecurityContext.Capabilities.Add)
+			}
+		}
+		return
+	}
+	t.Error("no container ovs")
 }
 
 // No container has more than it needs, and all are of one image.

@@ -242,7 +242,7 @@ func (b *bridge) widenBuffers() {
 	_, err := b.daemon.WidenBuffers()
 	if err = errors.Join(err, b.daemon.PreferPackets()); err != nil && !b.narrow {
 		b.narrow = true
-		b.log.Info("receive buffers and priority of the userspace datapath stay as they are: bursts of connections may lose packets", "component", "ovs", "reason", err)
+		b.log.Info("the agent cannot set receive buffers and priority of the userspace datapath: felixlike-agent ovs does, if it runs the daemon", "component", "ovs", "reason", err)
 	}
 }
 

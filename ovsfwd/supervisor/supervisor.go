@@ -57,6 +57,11 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	if !kernel {
+		s.bursts = newBursts(o.RunDir, s.log)
+		done := s.bursts.begin(ctx)
+		defer done()
+	}
 	daemons := ovsdaemon.Options{Dir: o.RunDir, DatabaseDir: o.DatabaseDir, Kernel: kernel, Log: o.Output}
 	err = ovsdaemon.Keep(ctx, daemons, ovsdaemon.Hooks{Serving: s.serving, Away: s.away, Ending: s.ending}, s.log)
 	if err != nil {
@@ -82,6 +87,8 @@ func socket(runDir string) string { return runDir + "/db.sock" }
 type supervisor struct {
 	o   Options
 	log *slog.Logger
+	// bursts is nil where the kernel's datapath is offered.
+	bursts *bursts
 }
 
 // KernelDatapath is the name of the one that every ovs-vswitchd makes.
@@ -122,8 +129,12 @@ func (s *supervisor) kernel() (bool, error) {
 }
 
 // serving puts the node's addresses where the switch serves them, if that is
-// where they were: the agent may not be there to do it.
+// where they were: the agent may not be there to do it. On the userspace datapath
+// it also gives the new daemon's packets their priority.
 func (s *supervisor) serving(ctx context.Context) {
+	if s.bursts != nil {
+		s.bursts.prefer()
+	}
 	name, err := uplink.StandsFor(ovsdb.PhysicalBridge)
 	if err == nil && name != "" {
 		err = s.moveBack(ctx, name)

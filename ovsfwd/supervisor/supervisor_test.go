@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/felixlike/felixlike/lab/namespace"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
@@ -184,11 +186,17 @@ func (n *node) kill(name string) {
 // signal signals a daemon by its pid file.
 func (n *node) signal(name string, sig syscall.Signal) {
 	n.Helper()
+	n.must(syscall.Kill(n.pid(name), sig))
+}
+
+// pid returns a daemon's process id.
+func (n *node) pid(name string) int {
+	n.Helper()
 	text, err := os.ReadFile(filepath.Join(n.runDir(), name+".pid"))
 	n.must(err)
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	n.must(err)
-	n.must(syscall.Kill(pid, sig))
+	return pid
 }
 
 // TestAddressesAreNeverLost ends the daemons in every way there is: at each end
@@ -244,6 +252,33 @@ func TestAddressesComeBeforeConnections(t *testing.T) {
 	if !n.on("up0") || !n.reached() {
 		t.Errorf("the uplink does not serve after the end:\n%s", n.ip("addr"))
 	}
+}
+
+// TestBurstsAreTaken: without an agent, each packet socket of ovs-vswitchd gets a receive
+// buffer for bursts, and its main thread priority; those of a restarted daemon too.
+func TestBurstsAreTaken(t *testing.T) {
+	if _, err := exec.LookPath("ss"); err != nil {
+		t.Fatal(err)
+	}
+	n := newNode(t)
+	n.start()
+	n.takeUplink()
+	check := func(when string) {
+		t.Helper()
+		n.eventually("buffers for bursts "+when, func() bool {
+			sockets := run(t, "ip", "netns", "exec", n.ns.Name(), "ss", "--packet", "--memory", "--no-header", "--numeric", "--oneline")
+			return strings.Contains(sockets, "rb4194304") && strings.Count(sockets, "rb4194304") == strings.Count(sockets, "skmem:")
+		})
+		// The system call returns 20 less the nice value.
+		if priority, err := unix.Getpriority(unix.PRIO_PROCESS, n.pid("ovs-vswitchd")); err != nil || priority != 30 {
+			t.Errorf("priority of the main thread %s is %d, %v", when, priority, err)
+		}
+	}
+	check("of the uplink")
+	killed := n.pid("ovs-vswitchd")
+	n.kill("ovs-vswitchd")
+	n.eventually("another ovs-vswitchd serves", func() bool { return n.pid("ovs-vswitchd") != killed && n.reached() })
+	check("after a restart")
 }
 
 // TestCheck: what does not run is told.

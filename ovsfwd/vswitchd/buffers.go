@@ -56,13 +56,16 @@ func (c *Client) WidenBuffers() (widened int, err error) {
 }
 
 // process returns the daemon's process id. It fails if the daemon is in another process
-// namespace, where the id means another process.
+// namespace, where the id means another process or none.
 func (c *Client) process() (int, error) {
 	pid, err := c.pid()
 	if err != nil {
 		return 0, err
 	}
 	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, fmt.Errorf("ovs-vswitchd: no process %d in this process namespace: %w", pid, ErrNotRunning)
+	}
 	if err != nil || strings.TrimSpace(string(name)) != "ovs-vswitchd" {
 		return 0, fmt.Errorf("ovs-vswitchd: process %d is another one: the daemon is in another process namespace", pid)
 	}
