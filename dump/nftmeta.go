@@ -27,6 +27,9 @@ func (p *nftRule) meta() error {
 	case p.accept("meta", "mark", "set"):
 		value, mask, err := p.assignment("meta", "mark")
 		p.rule.Action = tables.SetMark{Value: value, Mask: mask}
+		if p.accept("return") {
+			p.rule.Action = tables.SetMarkAndReturn{Value: value, Mask: mask}
+		}
 		return err
 	case p.accept("meta", "mark"):
 		value, mask, negated, err := p.masked()

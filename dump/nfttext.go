@@ -176,6 +176,9 @@ func (w *nftWriter) action(a tables.Action) {
 	switch a := a.(type) {
 	case tables.SetMark:
 		w.add("meta mark set %s", nftAssigned("meta mark", a.Value, a.Mask))
+	case tables.SetMarkAndReturn:
+		w.action(tables.SetMark(a))
+		w.action(tables.Return{})
 	case tables.SetConnMark:
 		w.add("ct mark set %s", nftAssigned("ct mark", a.Value, a.Mask))
 	case tables.Report:

@@ -111,6 +111,8 @@ func (j *judge) act(a tables.Action, p oracle.Packet, mark *uint32) (allowed, do
 	case tables.SetMark:
 		*mark = *mark&^a.Mask | a.Value
 		return false, false
+	case tables.SetMarkAndReturn:
+		return true, true // rules.MarkJudged
 	case tables.Jump:
 		return j.walk(a.Chain, p, mark)
 	case tables.Goto:

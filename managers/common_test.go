@@ -117,6 +117,9 @@ rules:
 			}
 		case tables.SetMark:
 			p.mark = p.mark&^a.Mask | a.Value
+		case tables.SetMarkAndReturn:
+			p.mark = p.mark&^a.Mask | a.Value
+			return ""
 		default:
 			t.Fatalf("action %s", a)
 		}

@@ -22,7 +22,7 @@ import (
 // than 16 chains, gotos counted (NFT_JUMP_STACK_SIZE).
 func (r *Renderer) Applied(d model.Direction, a model.Applied, hasRules func(model.PolicyID) bool) (tables.Chain, tables.Action) {
 	if a.Empty() {
-		return tables.Chain{}, allow(d)
+		return tables.Chain{}, dispatchAllowed(d)
 	}
 	c := tables.Chain{Name: r.AppliedChain(d, a)}
 	for id := range a.All() {
@@ -57,7 +57,7 @@ func (r *Renderer) admin(d model.Direction, ids []model.PolicyID, hasRules func(
 // lowerTiers renders what follows the admin tier: the NetworkPolicies, which
 // end in a drop, or the baseline tier, which ends in an allow.
 func (r *Renderer) lowerTiers(d model.Direction, a model.Applied, hasRules func(model.PolicyID) bool) []tables.Rule {
-	ids, end := a.Baseline, tables.Rule{Action: allow(d), Comment: "default allow"}
+	ids, end := a.Baseline, tables.Rule{Action: r.allow(d), Comment: "default allow"}
 	if a.Isolated() {
 		ids, end = a.NetworkPolicies, tables.Rule{Action: Deny(d), Comment: "isolated " + d.String()}
 	}

@@ -20,9 +20,10 @@
 //	  |            jump common-out: policies of many pods
 //	  |            source address -> verdict map: the chain of the policies
 //	  |              that isolate the source's egress; a policy that allows
-//	  |              goes to allowed-out, which marks the packet as judged, and
-//	  |              the packet returns; one without the mark is dropped at
-//	  |              the end of the chain
+//	  |              marks the packet as judged, and it returns; one without
+//	  |              the mark is dropped at the end of the chain. Where a rule
+//	  |              cannot do both (iptables, entries of maps), it goes to
+//	  |              allowed-out, which marks
 //	  |            own pod prefix, but no endpoint .... drop
 //	  |            from a peer node ................... mark as judged
 //	  else       jump judge-outside

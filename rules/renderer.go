@@ -9,11 +9,13 @@ import (
 // Renderer renders the model to the chains of one table, and knows which policy has
 // each chain. All else about it is immutable.
 type Renderer struct {
-	gateway  string
-	maxName  int
-	hash     int
-	label    int
-	policies *Claims[PolicySide]
+	gateway string
+	maxName int
+	hash    int
+	label   int
+	// markReturns is true if a rule can set a mark and return.
+	markReturns bool
+	policies    *Claims[PolicySide]
 }
 
 // NewRenderer returns a renderer for the gateway port's interface name and a
@@ -21,7 +23,8 @@ type Renderer struct {
 // IPTablesNameLength).
 func NewRenderer(gateway string, maxName int) *Renderer {
 	r := &Renderer{gateway: gateway, maxName: max(maxName, IPTablesNameLength), hash: nameHash, policies: NewClaims(PolicySide.Compare)}
-	if r.maxName < NFTablesNameLength {
+	// Only nftables takes names of that length.
+	if r.markReturns = r.maxName >= NFTablesNameLength; !r.markReturns {
 		r.hash = shortNameHash
 	}
 	r.label = r.maxName
@@ -67,7 +70,7 @@ func (r *Renderer) PolicyRules(p *model.Policy, d model.Direction, families []mo
 func (r *Renderer) decide(a model.Action, d model.Direction, matches []tables.Match, comment string) []tables.Rule {
 	switch a {
 	case model.Allow:
-		return []tables.Rule{{Matches: matches, Action: allow(d), Comment: comment}}
+		return []tables.Rule{{Matches: matches, Action: r.allow(d), Comment: comment}}
 	case model.Pass:
 		passed := append(matches[:len(matches):len(matches)], tables.MatchMark{Value: MarkPass, Mask: MarkPass})
 		return []tables.Rule{
@@ -79,10 +82,21 @@ func (r *Renderer) decide(a model.Action, d model.Direction, matches []tables.Ma
 	return []tables.Rule{{Matches: matches, Action: Deny(d), Comment: comment}}
 }
 
-// allow returns the action that ends the evaluation of a direction in the
-// packet's favour: what may leave still has to be allowed in, so it is marked and
-// comes back.
-func allow(d model.Direction) tables.Action {
+// allow returns the action of a rule that ends the evaluation of a direction in the
+// packet's favour. A kernel that validates by following every path walks allowed-out
+// once for each rule that leads to it. So where one rule can do both, it marks the
+// packet and returns itself.
+func (r *Renderer) allow(d model.Direction) tables.Action {
+	if d == model.Egress && r.markReturns {
+		return tables.SetMarkAndReturn{Value: MarkJudged, Mask: MarkJudged}
+	}
+	return dispatchAllowed(d)
+}
+
+// dispatchAllowed returns the verdict of dispatch for a pod without policies: a packet
+// that may leave still has to be allowed in, so it is marked and comes back. A map's
+// verdict can set no mark.
+func dispatchAllowed(d model.Direction) tables.Action {
 	if d == model.Egress {
 		return tables.Goto{Chain: ChainAllowedOut}
 	}

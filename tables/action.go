@@ -35,6 +35,10 @@ type Goto struct{ Chain string }
 // SetMark replaces the bits of Mask in the packet mark by Value.
 type SetMark struct{ Value, Mask uint32 }
 
+// SetMarkAndReturn is SetMark and Return in one rule. Drivers of iptables refuse it: a
+// target of xtables does one of the two.
+type SetMarkAndReturn struct{ Value, Mask uint32 }
+
 // SetConnMark replaces the bits of Mask in the mark of the packet's connection
 // by Value; a packet without a connection is left alone.
 type SetConnMark struct{ Value, Mask uint32 }
@@ -71,31 +75,33 @@ type Dispatch struct {
 	Map    string
 }
 
-func (Accept) isAction()      {}
-func (Drop) isAction()        {}
-func (Return) isAction()      {}
-func (Jump) isAction()        {}
-func (Goto) isAction()        {}
-func (SetMark) isAction()     {}
-func (SetConnMark) isAction() {}
-func (Masquerade) isAction()  {}
-func (SourceNAT) isAction()   {}
-func (KeepSource) isAction()  {}
-func (Report) isAction()      {}
-func (Dispatch) isAction()    {}
+func (Accept) isAction()           {}
+func (Drop) isAction()             {}
+func (Return) isAction()           {}
+func (Jump) isAction()             {}
+func (Goto) isAction()             {}
+func (SetMark) isAction()          {}
+func (SetMarkAndReturn) isAction() {}
+func (SetConnMark) isAction()      {}
+func (Masquerade) isAction()       {}
+func (SourceNAT) isAction()        {}
+func (KeepSource) isAction()       {}
+func (Report) isAction()           {}
+func (Dispatch) isAction()         {}
 
-func (a Accept) String() string      { return text(a) }
-func (a Drop) String() string        { return text(a) }
-func (a Return) String() string      { return text(a) }
-func (a Jump) String() string        { return text(a) }
-func (a Goto) String() string        { return text(a) }
-func (a SetMark) String() string     { return text(a) }
-func (a SetConnMark) String() string { return text(a) }
-func (a Masquerade) String() string  { return text(a) }
-func (a SourceNAT) String() string   { return text(a) }
-func (a KeepSource) String() string  { return text(a) }
-func (a Report) String() string      { return text(a) }
-func (a Dispatch) String() string    { return text(a) }
+func (a Accept) String() string           { return text(a) }
+func (a Drop) String() string             { return text(a) }
+func (a Return) String() string           { return text(a) }
+func (a Jump) String() string             { return text(a) }
+func (a Goto) String() string             { return text(a) }
+func (a SetMark) String() string          { return text(a) }
+func (a SetMarkAndReturn) String() string { return text(a) }
+func (a SetConnMark) String() string      { return text(a) }
+func (a Masquerade) String() string       { return text(a) }
+func (a SourceNAT) String() string        { return text(a) }
+func (a KeepSource) String() string       { return text(a) }
+func (a Report) String() string           { return text(a) }
+func (a Dispatch) String() string         { return text(a) }
 
 func (Accept) appendTo(b []byte) []byte     { return append(b, "accept"...) }
 func (Drop) appendTo(b []byte) []byte       { return append(b, "drop"...) }
@@ -119,6 +125,10 @@ func (a KeepSource) appendTo(b []byte) []byte {
 
 func (a SetMark) appendTo(b []byte) []byte {
 	return appendMasked(append(b, "mark set "...), a.Value, a.Mask)
+}
+
+func (a SetMarkAndReturn) appendTo(b []byte) []byte {
+	return append(SetMark(a).appendTo(b), " return"...)
 }
 
 func (a SetConnMark) appendTo(b []byte) []byte {

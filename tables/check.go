@@ -31,6 +31,8 @@ func (r Rule) Check() error {
 		return nil
 	case SetMark:
 		return checkMark(a.Value, a.Mask)
+	case SetMarkAndReturn:
+		return checkMark(a.Value, a.Mask)
 	case SetConnMark:
 		return checkMark(a.Value, a.Mask)
 	case Dispatch:

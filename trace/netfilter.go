@@ -164,6 +164,10 @@ func (w *netfilter) act(a tables.Action, step Step) (v verdict, leave bool, err 
 	case tables.SetMark:
 		p.mark = p.mark&^a.Mask | a.Value
 		done(a.String())
+	case tables.SetMarkAndReturn:
+		p.mark = p.mark&^a.Mask | a.Value
+		done(a.String())
+		return goesOn, true, nil
 	case tables.SetConnMark:
 		p.conn.mark = p.conn.mark&^a.Mask | a.Value
 		done(a.String())

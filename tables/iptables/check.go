@@ -71,6 +71,8 @@ func (t *Table) checkRule(c *chain, r tables.Rule) error {
 		return err
 	}
 	switch r.Action.(type) {
+	case tables.SetMarkAndReturn:
+		return fmt.Errorf("the action %q works only in the nftables driver", r.Action)
 	case tables.Masquerade, tables.KeepSource:
 		if c.want.Hook == nil || c.want.Hook.Type != tables.HookNAT {
 			return fmt.Errorf("the action %q works only in a base chain of the nat type", r.Action)

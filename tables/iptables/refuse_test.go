@@ -55,6 +55,7 @@ func TestWrongChainStandsClosed(t *testing.T) {
 		{"set with a blank", accept(srcSet(model.IPv4, "a -j ACCEPT")), "to-pods", []string{"rule 1", "set a -j ACCEPT", "' '"}},
 		{"masquerade", chainOf(rule(tables.Masquerade{}, "")), "to-pods", []string{"rule 0", "masquerade"}},
 		{"source kept in filter", chainOf(rule(tables.KeepSource{Family: model.IPv4}, "")), "to-pods", []string{"rule 0", "only in a base chain of the nat type"}},
+		{"mark and return", chainOf(rule(tables.SetMarkAndReturn{Value: 1, Mask: 1}, "")), "to-pods", []string{"rule 0", "only in the nftables driver"}},
 		{"own addresses", accept(tables.MatchLocal{Side: tables.Source}), "to-pods", []string{"rule 1", `only the nftables driver matches "src local"`}},
 		{"forwarded", accept(tables.MatchForwarded{}), "to-pods", []string{"rule 1", "only the nftables driver"}},
 		{"source before rewriting", accept(tables.MatchConnSource{Prefix: netip.MustParsePrefix("10.0.0.0/8")}), "to-pods", []string{"rule 1", "only the nftables driver"}},

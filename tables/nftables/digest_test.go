@@ -34,6 +34,7 @@ func randomRule(nat bool) *rapid.Generator[tables.Rule] {
 			tables.Goto{Chain: "y"},
 			tables.SetMark{Mask: mask, Value: mask & rapid.Uint32().Draw(t, "mark")},
 			tables.SetMark{Mask: mask},
+			tables.SetMarkAndReturn{Mask: mask, Value: mask & rapid.Uint32().Draw(t, "mark of what returns")},
 			tables.SetConnMark{Mask: mask, Value: mask & rapid.Uint32().Draw(t, "connection mark")},
 			tables.Report{Group: rapid.Uint16Range(1, 65535).Draw(t, "group"), Prefix: "x-y", Length: rapid.Uint32Range(1, 256).Draw(t, "length"), PerSecond: rapid.Uint32Range(1, 10000).Draw(t, "rate")},
 			tables.Dispatch{Family: f, Side: randomSide(t), Map: ipsets.Name("m", f)},

@@ -243,6 +243,9 @@ func (e *encoder) action(a tables.Action) error {
 		e.sourceNAT(a.Family)
 	case tables.SetMark:
 		e.setMark(a)
+	case tables.SetMarkAndReturn:
+		e.setMark(tables.SetMark(a))
+		return e.verdict(tables.Return{})
 	case tables.SetConnMark:
 		e.setConnMark(a)
 	case tables.Dispatch:

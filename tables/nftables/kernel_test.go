@@ -179,6 +179,7 @@ func loadExample(table *Table) {
 		rule(tables.SetMark{Value: 0, Mask: 0x10000000}, "admin tier"),
 		rule(tables.SetMark{Value: 0x10000000, Mask: 0x30000000}, ""),
 		rule(tables.SetMark{Value: 7, Mask: ^uint32(0)}, ""),
+		rule(tables.SetMarkAndReturn{Value: 0x40000000, Mask: 0x40000000}, "may leave", proto(model.TCP)),
 		rule(tables.Jump{Chain: "pin-x/base-1"}, "x/base", tables.MatchMark{Value: 0x10000000, Mask: 0x10000000}),
 		rule(tables.Return{}, "", tables.MatchMark{Value: 7, Mask: ^uint32(0), Negated: true}),
 		rule(tables.Drop{}, "isolated"),
