@@ -62,6 +62,8 @@ func withPlugins(run func() int) (int, error) {
 type serverConfig struct {
 	Socket, OVSDB, PluginDir, IPAMDir string
 	Wait                              time.Duration
+	// HashBits is the width of the hashes in names, zero for the usual one.
+	HashBits uint
 }
 
 // serve is the process of a server.
@@ -82,6 +84,7 @@ func serve(dir string) error {
 		PluginDir: c.PluginDir, IPAMDir: c.IPAMDir, Agent: fakeAgent(dir), Log: log,
 	})
 	s.SetWait(c.Wait)
+	s.SetHashBits(c.HashBits)
 	return s.Run(ctx)
 }
 

@@ -16,9 +16,11 @@ import (
 const undoTimeout = 10 * time.Second
 
 // Attacher attaches pods to the bridge of one database connection. Its methods
-// may be called at the same time for different interfaces and MAC addresses.
+// may be called at the same time for different pods.
 type Attacher struct {
-	db *ovsdb.Client
+	db     *ovsdb.Client
+	names  naming
+	claims claims
 }
 
 // NewAttacher returns an Attacher that uses a connection which knows the bridge.
@@ -37,10 +39,9 @@ func Attach(ctx context.Context, spec Spec) (*model.Attachment, error) {
 // Attach makes the pod's interface and puts it on the bridge. It must run on a
 // thread that is in the node's network namespace. Attaching again changes
 // nothing; if anything fails, what was made is removed. If another pod has the interface
-// name, Attach fails; if another pod has the MAC address, it takes the next one.
+// name or the MAC address, Attach takes the next one.
 func (a *Attacher) Attach(ctx context.Context, spec Spec) (*model.Attachment, error) {
-	spec, err := spec.withDefaults()
-	if err != nil {
+	if err := spec.check(); err != nil {
 		return nil, fmt.Errorf("attach pod %s: %w", spec.Pod, err)
 	}
 	podNS, err := openNamespace(spec.NetNS)
@@ -48,9 +49,11 @@ func (a *Attacher) Attach(ctx context.Context, spec Spec) (*model.Attachment, er
 		return nil, fmt.Errorf("attach pod %s: network namespace: %w", spec.Pod, err)
 	}
 	defer podNS.Close()
-	if spec, err = a.claim(ctx, spec); err != nil {
+	spec, release, err := a.claim(ctx, spec)
+	if err != nil {
 		return nil, fmt.Errorf("attach pod %s: %w", spec.Pod, err)
 	}
+	defer release()
 	made, err := a.ensureVeth(ctx, spec, podNS)
 	if err != nil {
 		return nil, fmt.Errorf("attach pod %s: %w", spec.Pod, err)
@@ -65,7 +68,7 @@ func (a *Attacher) Attach(ctx context.Context, spec Spec) (*model.Attachment, er
 	}
 	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	return nil, errors.Join(err, a.Detach(undo, spec))
+	return nil, errors.Join(err, a.detach(undo, spec))
 }
 
 // ensureVeth makes the veth pair unless this owner has made it already; a pair
@@ -115,21 +118,32 @@ func Detach(ctx context.Context, spec Spec) error {
 // does nothing if another owner has attached the pod meanwhile; the pod's
 // namespace may be gone.
 func (a *Attacher) Detach(ctx context.Context, spec Spec) error {
-	spec, err := spec.withDefaults()
-	if err != nil {
+	if err := spec.check(); err != nil {
 		return fmt.Errorf("detach pod %s: %w", spec.Pod, err)
 	}
-	late, err := a.replaced(ctx, spec)
-	if err != nil {
-		return fmt.Errorf("detach pod %s: %w", spec.Pod, err)
+	names, err := a.interfacesOf(ctx, spec)
+	errs := []error{err}
+	for _, name := range names {
+		// Another pod that has claimed the name has an interface of its own.
+		if a.claims.take(name, spec.Pod) {
+			spec.HostInterface = name
+			errs = append(errs, a.detach(ctx, spec))
+			a.claims.release(name, nil)
+		}
 	}
-	if late {
-		return nil
-	}
-	if err := errors.Join(a.db.DetachPort(ctx, spec.HostInterface, spec.Pod), removeVeth(spec.HostInterface)); err != nil {
+	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("detach pod %s: %w", spec.Pod, err)
 	}
 	return nil
+}
+
+// detach removes the one interface, unless another owner has it.
+func (a *Attacher) detach(ctx context.Context, spec Spec) error {
+	late, err := a.replaced(ctx, spec)
+	if err != nil || late {
+		return err
+	}
+	return errors.Join(a.db.DetachPort(ctx, spec.HostInterface, spec.Pod), removeVeth(spec.HostInterface))
 }
 
 // replaced reports whether another owner has the interface by now. The interface
@@ -147,7 +161,7 @@ func (a *Attacher) replaced(ctx context.Context, spec Spec) (bool, error) {
 		return false, err
 	}
 	// Whatever else in the record cannot be read is no reason to keep it.
-	return recorded.Sandbox != "" && (recorded.Sandbox != spec.Owner || recorded.PodInterface != spec.Interface), nil
+	return recorded.Pod != spec.Pod || recorded.Sandbox != "" && (recorded.Sandbox != spec.Owner || recorded.PodInterface != spec.Interface), nil
 }
 
 func openDB(ctx context.Context, spec Spec) (*ovsdb.Client, error) {

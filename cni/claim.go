@@ -1,50 +1,191 @@
 package cni
 
 import (
-	"bytes"
 	"context"
 	"fmt"
+	"net"
+	"slices"
+	"sync"
 
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
-// claim returns the spec with a MAC address that no other pod has, and an error if
-// another pod has the interface name. Both are hashes of the pod's name. Tenants choose
-// that name, so a tenant can search for one that collides with another pod's. The other
-// pod keeps its interface and address; the new pod gets the next MAC address of its own
-// sequence. The database records the address, so a restart of the agent keeps it.
-//
-// An interface that nobody has recorded is no claim: it is not on the bridge, and
-// whoever was adding it has ended.
-func (a *Attacher) claim(ctx context.Context, s Spec) (Spec, error) {
-	all, err := a.db.Attachments(ctx)
-	if err != nil && all == nil {
-		return s, err
+// orphanTries is how many names of a pod's sequence are looked at for an interface that
+// was made but not recorded, because an agent was killed between both. The kernel
+// removes an interface further down the sequence with the pod's namespace.
+const orphanTries = 8
+
+// claims has the interface names and MAC addresses of the pods that are being attached
+// or detached. The database has those of all others.
+type claims struct {
+	mu         sync.Mutex
+	interfaces map[string]model.PodID
+	macs       map[string]model.PodID
+}
+
+// take claims an interface name unless another pod has claimed it. Calls for one pod
+// must not overlap.
+func (c *claims) take(name string, pod model.PodID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if owner, taken := c.interfaces[name]; taken && owner != pod {
+		return false
 	}
-	// Whose interface it is can be read of every record.
-	taken := map[string]model.Attachment{}
-	for _, other := range all {
-		switch {
-		case other.Pod != s.Pod && other.Interface == s.HostInterface:
-			return s, fmt.Errorf("interface %s belongs to pod %s; the names of the two pods have the same hash: give pod %s another name",
-				s.HostInterface, other.Pod, s.Pod)
-		case other.Pod != s.Pod:
-			taken[other.MAC.String()] = other
-		case other.Sandbox == s.Owner && len(other.MAC) > 0 && ownMAC(s):
-			s.MAC = other.MAC
-		}
+	c.add(name, nil, pod)
+	return true
+}
+
+func (c *claims) add(name string, mac net.HardwareAddr, pod model.PodID) {
+	if c.interfaces == nil {
+		c.interfaces, c.macs = map[string]model.PodID{}, map[string]model.PodID{}
 	}
-	for n := 1; ; n++ {
-		other, conflict := taken[s.MAC.String()]
-		if !conflict {
-			return s, nil
-		}
-		if n > len(all) {
-			return s, fmt.Errorf("MAC address %s belongs to pod %s (interface %s)", s.MAC, other.Pod, other.Interface)
-		}
-		s.MAC = macOfTry(s.Pod, n)
+	c.interfaces[name] = pod
+	if mac != nil {
+		c.macs[mac.String()] = pod
 	}
 }
 
-// ownMAC reports whether the address was made from the pod's name.
-func ownMAC(s Spec) bool { return bytes.Equal(s.MAC, MAC(s.Pod)) }
+func (c *claims) release(name string, mac net.HardwareAddr) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.interfaces, name)
+	delete(c.macs, mac.String())
+}
+
+// claim returns the spec with an interface name and a MAC address that no other pod
+// has, and claims both until release is called. Both are hashes of the pod's name. A
+// tenant chooses that name, and can search for one that collides with another pod's.
+// The other pod keeps its interface and address; the new pod gets the next ones of its
+// own sequence. The database records them, so a restart of the agent keeps them.
+//
+// An interface that nobody has recorded or claimed is not on the bridge, and whoever
+// added it has ended.
+func (a *Attacher) claim(ctx context.Context, s Spec) (_ Spec, release func(), err error) {
+	orphan := a.orphan(s)
+	a.claims.mu.Lock()
+	defer a.claims.mu.Unlock()
+	// Under the lock: a pod is always in the records or among the claims.
+	all, err := a.db.Attachments(ctx)
+	if err != nil && all == nil {
+		return s, nil, err
+	}
+	ports, err := a.db.PortMACs(ctx)
+	if err != nil {
+		return s, nil, err
+	}
+	// Whose interface it is can be read of every record.
+	interfaces, macs := map[string]string{}, map[string]string{pipeline.VirtualMAC().String(): "the gateways of other nodes"}
+	for port, mac := range ports {
+		macs[mac] = "port " + port
+	}
+	var own model.Attachment
+	for _, other := range all {
+		switch {
+		case other.Pod != s.Pod:
+			interfaces[other.Interface], macs[other.MAC.String()] = "pod "+other.Pod.String(), "pod "+other.Pod.String()
+		case own.Interface == "" || other.Sandbox == s.Owner:
+			own = other
+		}
+	}
+	for name, pod := range a.claims.interfaces {
+		interfaces[name] = "pod " + pod.String()
+	}
+	for mac, pod := range a.claims.macs {
+		macs[mac] = "pod " + pod.String()
+	}
+	if err := a.nameInterface(&s, interfaces, own.Interface, orphan); err != nil {
+		return s, nil, err
+	}
+	if own.Sandbox != s.Owner {
+		own.MAC = nil
+	}
+	a.nameMAC(&s, macs, own.MAC)
+	a.claims.add(s.HostInterface, s.MAC, s.Pod)
+	return s, func() { a.claims.release(s.HostInterface, s.MAC) }, nil
+}
+
+// nameInterface chooses the pod's interface name: the recorded one, that of an orphan,
+// or the first that is free.
+func (a *Attacher) nameInterface(s *Spec, taken map[string]string, recorded, orphan string) error {
+	if s.HostInterface != "" {
+		if other, conflict := taken[s.HostInterface]; conflict {
+			return fmt.Errorf("interface %s belongs to %s", s.HostInterface, other)
+		}
+		return nil
+	}
+	for _, name := range []string{recorded, orphan} {
+		if _, conflict := taken[name]; name != "" && !conflict {
+			s.HostInterface = name
+			return nil
+		}
+	}
+	for n := 0; ; n++ {
+		s.HostInterface = a.names.hostInterface(s.Pod, n)
+		if _, conflict := taken[s.HostInterface]; !conflict {
+			return nil
+		}
+	}
+}
+
+// nameMAC chooses the pod's MAC address: the given one, the one recorded for the same
+// sandbox, or the first that is free.
+func (a *Attacher) nameMAC(s *Spec, taken map[string]string, recorded net.HardwareAddr) {
+	if len(s.MAC) == 0 {
+		s.MAC = recorded
+	}
+	for n := 0; ; n++ {
+		if _, conflict := taken[s.MAC.String()]; len(s.MAC) > 0 && !conflict {
+			return
+		}
+		s.MAC = a.names.mac(s.Pod, n)
+	}
+}
+
+// orphan returns the name of an interface that was made for this owner but not recorded.
+func (a *Attacher) orphan(s Spec) string {
+	for n := range orphanTries {
+		name := a.names.hostInterface(s.Pod, n)
+		if alias, err := aliasOf(name); err == nil && alias == s.alias() {
+			return name
+		}
+	}
+	return ""
+}
+
+// interfacesOf returns the names that the interface of this pod may have. It returns
+// names with an error: to remove an interface, its name is enough.
+func (a *Attacher) interfacesOf(ctx context.Context, s Spec) ([]string, error) {
+	if s.HostInterface != "" {
+		return []string{s.HostInterface}, nil
+	}
+	names := []string{a.names.hostInterface(s.Pod, 0)}
+	if orphan := a.orphan(s); orphan != "" {
+		names = append(names, orphan)
+	}
+	all, err := a.db.Attachments(ctx)
+	if all != nil {
+		err = nil // a record that cannot be read names its interface and pod all the same
+	}
+	for _, other := range all {
+		if other.Pod == s.Pod {
+			names = append(names, other.Interface)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), err
+}
+
+// Attached returns the record of a sandbox's interface, or nil. It returns what it
+// could read together with an error.
+func (a *Attacher) Attached(ctx context.Context, s Spec) (*model.Attachment, error) {
+	all, err := a.db.Attachments(ctx)
+	if err != nil && all == nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(all, func(other model.Attachment) bool { return other.Pod == s.Pod && other.Sandbox == s.Owner })
+	if at < 0 {
+		return nil, nil
+	}
+	return a.db.Attachment(ctx, all[at].Interface)
+}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -233,54 +234,64 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestCollision attaches a pod whose name has the hash of another pod's: that one
-// keeps its interface, its record and its connections.
-func TestCollision(t *testing.T) {
+// If another pod has its interface name, a pod gets a different one. It keeps this name
+// when it is attached again, with or without the other pod, and detach finds it. The
+// other pod keeps its interface, its record and its connections.
+func TestInterfaceCollision(t *testing.T) {
 	n := newNode(t)
 	mine, theirs, other := space(t, "mine"), space(t, "theirs"), space(t, "other")
-	attacker := n.spec("a", "sandbox1", mine, 11)
-	for name, plant := range map[string]struct {
-		change func(*cni.Spec)
-		what   string
-	}{
-		"interface": {func(s *cni.Spec) { s.HostInterface = cni.HostInterface(attacker.Pod) }, "interface " + cni.HostInterface(attacker.Pod)},
-	} {
-		victim, peer := n.spec("victim-"+name, "sandbox2", theirs, 12), n.spec("b", "sandbox3", other, 13)
-		plant.change(&victim)
-		planted, err := n.attach(victim)
-		n.must(err)
-		_, err = n.attach(peer)
-		n.must(err)
-		before := n.links()
-		refused := func(state string) {
-			t.Helper()
-			_, err := n.attach(attacker)
-			for _, want := range []string{"pod x/a:", "pod " + victim.Pod.String(), plant.what} {
-				if err == nil || !strings.Contains(err.Error(), want) {
-					t.Errorf("%s, %s: error %v, want %q in it", name, state, err, want)
-				}
-			}
-		}
-		refused("alive")
-		n.detach(attacker) // as a runtime does that was refused
-		if got := n.links(); got != before {
-			t.Errorf("%s: interfaces before %q, after %q", name, before, got)
-		}
-		if got := n.vsctl("get", "interface", planted.Interface, "external_ids:felixlike-pod-name"); got != victim.Pod.Name {
-			t.Errorf("%s: the record names pod %s", name, got)
-		}
-		if got := n.reach(theirs, 12, other, 13); got != "111111" {
-			t.Errorf("%s: the other pod after a collision: %s", name, got)
-		}
-		n.must(n.ns.Do(func() error { return exec.Command("ip", "link", "del", planted.Interface).Run() }))
-		refused("recorded only")
-		n.detach(victim)
-		n.detach(peer)
-		if _, err := n.attach(attacker); err != nil {
-			t.Errorf("%s: after the other pod has gone: %v", name, err)
-		}
-		n.detach(attacker)
+	late, victim, peer := n.spec("late", "sandbox1", mine, 11), n.spec("victim", "sandbox2", theirs, 12), n.spec("b", "sandbox3", other, 13)
+	victim.HostInterface = cni.HostInterface(late.Pod)
+	planted, err := n.attach(victim)
+	n.must(err)
+	_, err = n.attach(peer)
+	n.must(err)
+	n.detach(late) // as a runtime does before it adds
+	first, err := n.attach(late)
+	n.must(err)
+	if first.Interface == planted.Interface || len(first.Interface) > 15 || !strings.HasPrefix(first.Interface, model.PodInterfacePrefix) {
+		t.Errorf("the pod's interface %q, the other pod's %q", first.Interface, planted.Interface)
 	}
+	for _, to := range []struct {
+		ns   *namespace.Namespace
+		host int
+	}{{theirs, 12}, {mine, 11}} {
+		if got := n.reach(to.ns, to.host, other, 13); got != "111111" {
+			t.Errorf("10.9.0.%d beside the other pod: %s", to.host, got)
+		}
+	}
+	same := func(state string) {
+		t.Helper()
+		again, err := n.attach(late)
+		n.must(err)
+		if again.Interface != first.Interface || again.OFPort != first.OFPort {
+			t.Errorf("%s: interface %s on port %d, before %s on %d", state, again.Interface, again.OFPort, first.Interface, first.OFPort)
+		}
+	}
+	same("with the other pod")
+	n.detach(late)
+	if got := n.vsctl("get", "interface", planted.Interface, "external_ids:felixlike-pod-name"); got != victim.Pod.Name {
+		t.Errorf("the record names pod %s", got)
+	}
+	if got := n.reach(theirs, 12, other, 13); got != "111111" {
+		t.Errorf("the other pod after the detach: %s", got)
+	}
+	if strings.Contains(n.links(), first.Interface) {
+		t.Errorf("interface %s is still there", first.Interface)
+	}
+	first, err = n.attach(late)
+	n.must(err)
+	n.detach(victim)
+	same("without the other pod")
+	n.detach(late)
+	n.detach(peer)
+	if got := n.vsctl("list-ports", "br-int") + strings.Join(podLinks(n.links()), " "); got != "" {
+		t.Errorf("left: %s", got)
+	}
+}
+
+func podLinks(links string) []string {
+	return slices.DeleteFunc(strings.Fields(links), func(l string) bool { return !strings.HasPrefix(l, model.PodInterfacePrefix) })
 }
 
 // If another pod has its MAC address, a pod gets a different one. It keeps this address

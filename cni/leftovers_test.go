@@ -196,7 +196,7 @@ func TestLateDel(t *testing.T) {
 	}
 }
 
-// TestAddOfAnotherPodsName adds a sandbox whose interface another pod has.
+// A sandbox whose interface name another pod has gets another one.
 func TestAddOfAnotherPodsName(t *testing.T) {
 	r := newRuntime(t)
 	theirs, peer, mine := r.sandbox("theirs", "a"), r.sandbox("peer", "b"), r.sandbox("mine", "a")
@@ -205,7 +205,14 @@ func TestAddOfAnotherPodsName(t *testing.T) {
 	host := cni.HostInterface(model.PodID{Namespace: "x", Name: "a"})
 	r.vsctl("set", "interface", host, "external_ids:felixlike-pod-name=victim")
 	before := r.left()
-	r.fails("ADD", mine, nil, 11, "attach pod x/a: interface "+host+" belongs to pod x/victim")
+	got := r.ok("ADD", "1.1.0", mine, nil)
+	if got.Interfaces[0].Name == host {
+		t.Errorf("the name of the other pod in %s", got.Raw)
+	}
+	r.ok("CHECK", "1.1.0", mine, map[string]any{"prevResult": got.Result})
+	if got := r.reach4(mine.NS, 4, peer.NS, 3); got != "111" {
+		t.Errorf("the second pod: %s", got)
+	}
 	r.ok("DEL", "1.1.0", mine, nil)
 	if got := r.left(); got != before {
 		t.Errorf("before %s, after %s", before, got)

@@ -60,7 +60,7 @@ func (s *Server) fitOffloads(ctx context.Context) {
 
 // fitOffload sets one pod's interface, and reports whether that changed it.
 func (s *Server) fitOffload(a model.Attachment, userspace bool) (changed bool, err error) {
-	defer s.pods.lock(a.Interface)()
+	defer s.pods.lock(a.Pod.String())()
 	if a.NetNS == "" {
 		return false, errors.New("an earlier version has not recorded the pod's network namespace")
 	}

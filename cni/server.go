@@ -75,8 +75,7 @@ type Server struct {
 	cniv1.UnimplementedCNIServer
 	opts ServerOptions
 	ipam *ipam
-	// pods are locked by interface name, and those that are added then by MAC
-	// address too: both may be those of another pod.
+	// pods are locked by pod.
 	pods keyedMutex
 	// sweeping is held for writing while leftovers are removed, for reading while a
 	// sandbox is added or deleted.
@@ -86,6 +85,9 @@ type Server struct {
 	// db and attacher are there once Run has connected.
 	db       *ovsdb.Client
 	attacher *Attacher
+	panics   panics.Log
+	// names is for tests that cut the hashes.
+	names naming
 }
 
 // NewServer returns a server that does not run yet.
@@ -110,6 +112,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	defer s.db.Close()
 	s.attacher = NewAttacher(s.db)
+	s.attacher.names = s.names
 	s.tidy(ctx)
 
 	server := grpc.NewServer(grpc.ChainUnaryInterceptor(s.log, guarded), grpc.ConnectionTimeout(greetTimeout),
@@ -145,7 +148,7 @@ func (s *Server) log(ctx context.Context, request any, info *grpc.UnaryServerInf
 		log = log.With("pod", podOf(r.GetSandbox()).String(), "sandbox", r.GetSandbox().GetContainerId())
 	}
 	if err != nil {
-		panics.Log(log, err).Error("request failed", "error", err)
+		s.panics.With(log, err).Error("request failed", "error", err)
 		return nil, coded(err)
 	}
 	log.Debug("request done")

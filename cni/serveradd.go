@@ -24,8 +24,7 @@ func (s *Server) Add(ctx context.Context, r *cniv1.AddRequest) (*cniv1.AddRespon
 	}
 	s.sweeping.RLock()
 	defer s.sweeping.RUnlock()
-	defer s.pods.lock(spec.HostInterface)()
-	defer s.pods.lock(spec.MAC.String())()
+	defer s.pods.lock(spec.Pod.String())()
 	node, err := s.node(ctx)
 	if err != nil {
 		return nil, err
@@ -53,8 +52,7 @@ func (s *Server) Add(ctx context.Context, r *cniv1.AddRequest) (*cniv1.AddRespon
 // spec returns what is to be attached, without addresses and MTU.
 func (s *Server) spec(sandbox *cniv1.Sandbox) (Spec, error) {
 	spec := Spec{Pod: podOf(sandbox), Owner: sandbox.GetContainerId(), NetNS: sandbox.GetNetns(), Interface: sandbox.GetInterface()}
-	spec, err := spec.withDefaults()
-	if err != nil {
+	if err := spec.check(); err != nil {
 		return spec, fmt.Errorf("%w: %w", errSandbox, err)
 	}
 	return spec, nil
@@ -81,17 +79,17 @@ func (s *Server) node(ctx context.Context) (*model.Node, error) {
 // address gives the pod its addresses: those that it has if it is attached
 // already, or new ones. It reports whether they are new.
 func (s *Server) address(ctx context.Context, spec *Spec, node *model.Node) (fresh bool, err error) {
-	have, err := s.db.Attachment(ctx, spec.HostInterface)
+	have, err := s.attacher.Attached(ctx, *spec)
 	if err != nil && have == nil {
 		return false, err
 	}
-	if have != nil && have.Sandbox == spec.Owner && have.PodInterface == spec.Interface && len(have.Addresses) > 0 {
+	if have != nil && have.PodInterface == spec.Interface && len(have.Addresses) > 0 {
 		for _, a := range have.Addresses {
 			spec.Addresses = append(spec.Addresses, netip.PrefixFrom(a, node.PodCIDR(model.FamilyOf(a)).Bits()))
 		}
 		return false, s.gateways(spec, node)
 	}
-	if have != nil && have.Sandbox == spec.Owner && have.PodInterface != spec.Interface {
+	if have != nil && have.PodInterface != spec.Interface {
 		return false, fmt.Errorf("%w: it has the interface %s already, and a pod has only one", errSandbox, have.PodInterface)
 	}
 	if spec.Addresses, err = s.ipam.add(ctx, node, spec.Owner, spec.Interface, spec.NetNS); err != nil {
@@ -146,13 +144,13 @@ func (s *Server) remove(ctx context.Context, spec Spec) error {
 
 // answer says what was attached.
 func answer(spec Spec, attachment *model.Attachment) (*cniv1.AddResponse, error) {
-	hostMAC, err := macOf(spec.HostInterface)
+	hostMAC, err := macOf(attachment.Interface)
 	if err != nil {
 		return nil, err
 	}
 	mtu := uint32(spec.MTU)
 	reply := &cniv1.AddResponse{
-		Host: &cniv1.Interface{Name: spec.HostInterface, Mac: hostMAC, Mtu: mtu},
+		Host: &cniv1.Interface{Name: attachment.Interface, Mac: hostMAC, Mtu: mtu},
 		Pod:  &cniv1.Interface{Name: spec.Interface, Mac: attachment.MAC.String(), Mtu: mtu},
 	}
 	addresses := slices.Clone(spec.Addresses)

@@ -27,11 +27,11 @@ func (s *Server) Check(ctx context.Context, r *cniv1.CheckRequest) (*cniv1.Check
 	s.sweeping.RLock()
 	defer s.sweeping.RUnlock()
 	defer s.pods.lock(spec.Pod.String())()
-	a, err := s.db.Attachment(ctx, spec.HostInterface)
+	a, err := s.attacher.Attached(ctx, spec)
 	if err != nil && a == nil {
 		return nil, err
 	}
-	if a == nil || a.Sandbox != spec.Owner || a.PodInterface != spec.Interface || a.OFPort == 0 || err != nil {
+	if a == nil || a.PodInterface != spec.Interface || a.OFPort == 0 || err != nil {
 		return nil, fmt.Errorf("pod %s is %w: the bridge has no open port of this sandbox", spec.Pod, errNotAsAdded)
 	}
 	for _, text := range r.GetAddresses() {

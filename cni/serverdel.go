@@ -35,7 +35,7 @@ func (s *Server) Del(ctx context.Context, r *cniv1.DelRequest) (*cniv1.DelRespon
 		}
 		pod = all[at].Pod
 	}
-	defer s.pods.lock(HostInterface(pod))()
+	defer s.pods.lock(pod.String())()
 	if err := s.remove(ctx, Spec{Pod: pod, Owner: who.sandbox, Interface: who.iface}); err != nil {
 		return nil, err
 	}

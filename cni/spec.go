@@ -20,7 +20,8 @@ type Spec struct {
 	NetNS string
 	// Interface is the pod's side, usually "eth0".
 	Interface string
-	// HostInterface and MAC are made from the pod's name if empty.
+	// HostInterface and MAC are made from the pod's name if empty, so that no other
+	// pod has them.
 	HostInterface string
 	MAC           net.HardwareAddr
 	// Addresses are the pod's addresses with the length of its node's
@@ -34,25 +35,19 @@ type Spec struct {
 	Bridge, OVSDB string
 }
 
-// withDefaults fills in what is made from the pod's name, and checks the rest.
-func (s Spec) withDefaults() (Spec, error) {
-	if s.HostInterface == "" {
-		s.HostInterface = HostInterface(s.Pod)
-	}
-	if len(s.MAC) == 0 {
-		s.MAC = MAC(s.Pod)
-	}
+// check refuses what no pod's interface can be.
+func (s Spec) check() error {
 	switch {
 	case s.Pod.Namespace == "" || s.Pod.Name == "":
-		return s, errors.New("pod has no namespace or no name")
+		return errors.New("pod has no namespace or no name")
 	case s.Owner == "" || len(s.Owner) > maxOwner:
-		return s, fmt.Errorf("owner %q: must have 1 to %d characters", s.Owner, maxOwner)
+		return fmt.Errorf("owner %q: must have 1 to %d characters", s.Owner, maxOwner)
 	case s.Interface == "":
-		return s, errors.New("no name for the interface inside")
+		return errors.New("no name for the interface inside")
 	case len(s.HostInterface) > maxInterface || len(s.Interface) > maxInterface:
-		return s, fmt.Errorf("interface names %q, %q: at most %d characters", s.HostInterface, s.Interface, maxInterface)
+		return fmt.Errorf("interface names %q, %q: at most %d characters", s.HostInterface, s.Interface, maxInterface)
 	}
-	return s, nil
+	return nil
 }
 
 const (

@@ -12,6 +12,7 @@ import (
 	"github.com/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/metrics"
+	"github.com/felixlike/felixlike/internal/panics"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/policy"
@@ -113,6 +114,7 @@ type Driver struct {
 	stopped chan struct{}
 	started time.Time
 	metrics *metrics.Metrics
+	panics  panics.Log
 	// lastBeat is when the loop moved last, as time since started.
 	lastBeat atomic.Int64
 

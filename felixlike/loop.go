@@ -203,7 +203,7 @@ func (d *Driver) watch(ctx context.Context, r *runner) error {
 		if time.Since(began) > d.cfg.RetryMax {
 			wait = d.cfg.RetryMin
 		}
-		panics.Log(d.log, err).Error("foreign changes are not noticed until the next resync", "stage", r.Name, "error", err, "retry", wait)
+		d.panics.With(d.log, err).Error("foreign changes are not noticed until the next resync", "stage", r.Name, "error", err, "retry", wait)
 		select {
 		case <-ctx.Done():
 			return nil

@@ -38,6 +38,13 @@ func TestPanicInAStage(t *testing.T) {
 	if err := f.Alive(); err != nil {
 		t.Error(err)
 	}
+	eventually(t, "it panics again", func() bool { return len(log.lines("a stage has panicked")) > 2 })
+	if n := len(log.lines("goroutine ")); n != 1 {
+		t.Errorf("the log has the stack %d times:\n%s", n, log.lines(""))
+	}
+	if again := log.lines("times=3"); len(again) != 1 || !strings.Contains(again[0], "stage=nftables") {
+		t.Errorf("the third panic: %s", again)
+	}
 	table.set(func() { table.onApply = nil })
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)

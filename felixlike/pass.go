@@ -73,9 +73,8 @@ func (d *Driver) finished(ctx context.Context, o outcome) {
 	r, failedBefore := o.runner, o.runner.err != nil
 	d.running--
 	r.finished(o)
-	if stack := panics.Stack(o.err); stack != "" && stack != r.stack {
-		r.stack = stack
-		panics.Log(d.log, o.err).Error("a stage has panicked", "stage", r.Name, "error", o.err)
+	if panics.Stack(o.err) != "" {
+		d.panics.With(d.log, o.err).Error("a stage has panicked", "stage", r.Name, "error", o.err)
 	}
 	d.handover.note(o)
 	d.measured(o)

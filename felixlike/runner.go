@@ -49,9 +49,7 @@ type runner struct {
 	err     error
 	// failures counts those since the last success.
 	failures int
-	// stack is where the stage has panicked, once that was logged.
-	stack  string
-	writes int
+	writes   int
 	// What the receiver holds of ours.
 	rules, elements, flows int
 }

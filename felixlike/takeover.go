@@ -89,7 +89,7 @@ func (d *Driver) beside(ctx context.Context, h *handover, work func(context.Cont
 				h.next()
 				return
 			}
-			panics.Log(d.log, err).Warn("a step of the change of the backend has failed", "to", h.to.Name, "step", h.phase(), "error", err)
+			d.panics.With(d.log, err).Warn("a step of the change of the backend has failed", "to", h.to.Name, "step", h.phase(), "error", err)
 			h.failed(fmt.Errorf("%s: %w", h.phase(), err))
 		})
 		return nil
@@ -167,7 +167,7 @@ func (d *Driver) remove(ctx context.Context, h *handover, b Backend, result erro
 				d.call(ctx, func() { d.endHandover(h, errors.Join(result, err)) })
 				return nil
 			}
-			panics.Log(d.log, err).Error("the backend cannot be removed", "removing", b.Name, "error", err, "retry", wait)
+			d.panics.With(d.log, err).Error("the backend cannot be removed", "removing", b.Name, "error", err, "retry", wait)
 			pause(ctx, wait)
 			wait = min(2*wait, d.cfg.RetryMax)
 		}

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"strings"
+	"sync"
 )
 
 // Error is a panic that was caught.
@@ -37,12 +39,51 @@ func Guard(f func() error) (err error) {
 	return f()
 }
 
-// Log returns a logger with the stack of the panic, if the error is one.
-func Log(log *slog.Logger, err error) *slog.Logger {
-	if stack := Stack(err); stack != "" {
-		return log.With("stack", stack)
+// Log adds panics to log records: the stack of each distinct panic once, and how often
+// it was caught after that. Panics are distinct if their goroutines were at different
+// places of the program. The zero value is ready, and safe for concurrent use.
+type Log struct {
+	mu    sync.Mutex
+	times map[string]int
+}
+
+// With returns the logger with what there is to tell of the panic, if the error is one.
+func (l *Log) With(log *slog.Logger, err error) *slog.Logger {
+	stack := Stack(err)
+	if stack == "" {
+		return log
 	}
-	return log
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.times == nil {
+		l.times = map[string]int{}
+	}
+	at := places(stack)
+	l.times[at]++
+	if n := l.times[at]; n > 1 {
+		return log.With("times", n)
+	}
+	return log.With("stack", stack)
+}
+
+// places returns the functions, files and lines of a stack, without the number of the
+// goroutine and the arguments.
+func places(stack string) string {
+	var at strings.Builder
+	for line := range strings.Lines(stack) {
+		switch {
+		case strings.HasPrefix(line, "goroutine "):
+			continue
+		case strings.HasPrefix(line, "\t"):
+			line, _, _ = strings.Cut(line, " +0x")
+		case strings.HasPrefix(line, "created by "):
+			line, _, _ = strings.Cut(line, " in goroutine ")
+		default:
+			line = line[:max(0, strings.LastIndexByte(line, '('))]
+		}
+		at.WriteString(strings.TrimSpace(line) + "\n")
+	}
+	return at.String()
 }
 
 // Stack returns the stack of the panic, or "" if the error is none.

@@ -131,6 +131,22 @@ func (c *Client) Attachments(ctx context.Context) ([]flx.Attachment, error) {
 	return all, errors.Join(errs...)
 }
 
+// PortMACs returns the MAC addresses that the database gives ports, by port: those of
+// the node's own.
+func (c *Client) PortMACs(ctx context.Context) (map[string]string, error) {
+	rows, err := list[interfaceRow](ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("list ports: %w", err)
+	}
+	all := map[string]string{}
+	for _, row := range rows {
+		if row.MAC != nil {
+			all[row.Name] = strings.ToLower(*row.MAC)
+		}
+	}
+	return all, nil
+}
+
 // Attachment returns what is recorded of a pod's interface, or nil.
 func (c *Client) Attachment(ctx context.Context, interfaceName string) (*flx.Attachment, error) {
 	row, err := c.findInterface(ctx, interfaceName)
