@@ -7,6 +7,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
@@ -62,19 +63,22 @@ func eachLine(r io.Reader, f func(number int, line string) error) error {
 // flowParser knows the fields by their names.
 type flowParser struct{ fields map[string]openflow.Field }
 
-func newFlowParser() *flowParser {
-	p := &flowParser{fields: map[string]openflow.Field{}}
+func newFlowParser() *flowParser { return &flowParser{fields: flowFields()} }
+
+// flowFields are the fields by their names in ovs-ofctl. Nobody writes to the map.
+var flowFields = sync.OnceValue(func() map[string]openflow.Field {
+	fields := map[string]openflow.Field{}
 	for _, f := range openflow.Fields() {
 		for _, n := range f.Names() {
-			p.fields[n] = f
+			fields[n] = f
 		}
 	}
-	// These two stand for the ports of whatever protocol there is, icmp_type and
-	// icmp_code for either ICMP.
-	delete(p.fields, "tp_src")
-	delete(p.fields, "tp_dst")
-	return p
-}
+	// These two stand for the ports of any protocol, icmp_type and icmp_code for
+	// either ICMP.
+	delete(fields, "tp_src")
+	delete(fields, "tp_dst")
+	return fields
+})
 
 // errForeign tells that a flow has something that is not ours.
 var errForeign = errors.New("not of a form that felixlike writes")

@@ -1,0 +1,141 @@
+package cases
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/felixlike/felixlike/dump"
+	"github.com/felixlike/felixlike/dump/wanted"
+	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/model"
+)
+
+var update = flag.Bool("update", false, "write the files that the cases compare with")
+
+// node is the node that the cases show.
+const node = "n1"
+
+// Names of the files of a case that the test reads.
+const (
+	clusterFile = "cluster.yaml"
+	policyFile  = "policy.yaml"
+)
+
+// noPolicy is the case that shows whole listings.
+const noPolicy = "no-policy"
+
+func TestCases(t *testing.T) {
+	paths, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no case: %v", err)
+	}
+	for _, path := range paths {
+		name := strings.TrimSuffix(filepath.Base(path), ".txtar")
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := readCase(t, path)
+			got := txtar.Format(&txtar.Archive{Comment: c.comment, Files: c.files(t, name == noPolicy)})
+			if *update {
+				if err := os.WriteFile(path, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+				t.Errorf("differs from %s (-file +now); go test ./test/cases -update writes it again\n%s", path, diff)
+			}
+		})
+	}
+}
+
+// testCase is one case as its file gives it.
+type testCase struct {
+	comment []byte
+	// input has the files that the test only reads.
+	input   []txtar.File
+	cluster objects
+	// with is the cluster with the case's policies.
+	with objects
+	ipv6 bool
+}
+
+func readCase(t *testing.T, path string) testCase {
+	t.Helper()
+	a, err := txtar.ParseFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := testCase{comment: a.Comment, ipv6: strings.Contains(filepath.Base(path), "ipv6")}
+	cluster, err := os.ReadFile("testdata/" + clusterFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var policies []byte
+	for _, f := range a.Files {
+		switch f.Name {
+		case clusterFile:
+			cluster = f.Data
+		case policyFile:
+			policies = f.Data
+		default:
+			continue
+		}
+		c.input = append(c.input, f)
+	}
+	c.cluster = parse(t, cluster)
+	c.with = c.cluster.plus(parse(t, policies))
+	return c
+}
+
+// files returns the files of the case as they have to be. A whole listing has also
+// what every node holds.
+func (c testCase) files(t *testing.T, whole bool) []txtar.File {
+	t.Helper()
+	here := c.with.model(t, node)
+	states := func(o objects, backend string) *dump.State {
+		s, err := wanted.Of(o.model(t, node), backend)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	files := slices.Clone(c.input)
+	add := func(name, text string) {
+		if text != "" {
+			files = append(files, txtar.File{Name: name, Data: []byte(text)})
+		}
+	}
+	add("problems", c.with.problems(t))
+	for _, backend := range []string{felixlike.NFTables, felixlike.IPTablesNFT, felixlike.OpenFlow} {
+		with := states(c.with, backend)
+		l := listing{state: with, names: here}
+		if !whole {
+			l.base = states(c.cluster, backend)
+		}
+		switch backend {
+		case felixlike.NFTables:
+			add("nft", l.nft(t))
+		case felixlike.IPTablesNFT:
+			add("iptables-save", l.iptables(t, model.IPv4))
+			if c.ipv6 {
+				add("ip6tables-save", l.iptables(t, model.IPv6))
+			}
+			add("ipset-save", l.ipsets(t))
+		case felixlike.OpenFlow:
+			add("flows", l.flows(t))
+		}
+	}
+	add("verdicts", c.with.verdicts(t))
+	return files
+}

@@ -1,0 +1,27 @@
+// Package cases shows one policy at a time, and what each backend programs for it.
+//
+// Each file of testdata is a case: a txtar archive. Its first lines say what it shows.
+// The input is policy.yaml, and cluster.yaml where the case needs another cluster than
+// testdata/cluster.yaml. The test writes the other files:
+//
+//	nft             chains, sets and maps of backend nftables, as nft lists them
+//	iptables-save   chains of backend iptables-nft, IPv4
+//	ip6tables-save  the same of IPv6, in cases about IPv6 only
+//	ipset-save      sets of backend iptables, as ipset saves them
+//	flows           flows of backend openflow, as ovs-ofctl dumps them
+//	problems        what the agent reports about the objects
+//	verdicts        who may connect to whom
+//
+// What node n1 holds without any policy is in no-policy.txtar. The other cases show only
+// the chains, sets, maps, elements and flows that come to it. A "#" begins the names
+// behind hashes and addresses.
+//
+// In verdicts, port 4242 stands for all ports that no policy mentions. An address such as
+// ip:198.51.100.1 is a first or last address of a block, or one right beside it.
+//
+// The verdicts are those of the reference evaluator (policy/oracle). The test follows
+// each packet through the programmed state of each backend and compares. As root it also
+// programs the kernel and compares its state with the listing.
+//
+// To write the files again: go test ./test/cases -update
+package cases

@@ -1,0 +1,75 @@
+package cases
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/felixlike/felixlike/dump/compare"
+	"github.com/felixlike/felixlike/dump/live"
+	"github.com/felixlike/felixlike/dump/names"
+	"github.com/felixlike/felixlike/dump/wanted"
+	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/tables/tablestest"
+)
+
+// The kernel takes what the cases show, and lists the same.
+func TestKernelHoldsTheCases(t *testing.T) {
+	paths, err := filepath.Glob("testdata/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, backend := range []string{felixlike.NFTables, felixlike.IPTablesLegacy, felixlike.IPTablesNFT} {
+		t.Run(backend, func(t *testing.T) {
+			for _, path := range paths {
+				m := readCase(t, path).with.model(t, node)
+				ns := tablestest.NewNamespace(t, "nft", "iptables-save", "ipset")
+				program(t, ns, backend, m)
+				parts, err := live.Read(t.Context(), live.Node{NetNS: fmt.Sprintf("/proc/self/fd/%d", ns.FD)}, live.Options{Backend: backend})
+				if err != nil {
+					t.Fatal(err)
+				}
+				holds, err := live.Parse(parts)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want, err := wanted.Of(m, backend)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want.Flows = nil // no switch here
+				o := compare.Options{OnlyOurs: true}
+				note := names.Of(m).Note
+				sides := compare.Sides{Before: compare.Canonical(want, o), After: compare.Canonical(holds, o), NoteBefore: note, NoteAfter: note}
+				text, err := compare.Text(sides, o, "wanted", "kernel")
+				if err != nil || len(text) > 0 {
+					t.Errorf("%s: %v\n%s", path, err, text)
+				}
+			}
+		})
+	}
+}
+
+// program has a backend program a model in a namespace.
+func program(t *testing.T, ns tablestest.Namespace, backend string, m *control.Model) {
+	t.Helper()
+	b, err := felixlike.NewBackend(t.Context(), felixlike.Choice{Name: backend, Node: m.Node, Masquerade: m.Settings.Masquerade, NetNS: ns.FD})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = b.Close() }()
+	for _, manager := range b.Stage.Managers {
+		for _, u := range m.Updates() {
+			manager.OnUpdate(u)
+		}
+		manager.CompleteDeferredWork()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if done, err := b.Stage.Apply(ctx); err != nil || len(done.Refused) > 0 {
+		t.Fatal(err, done.Refused)
+	}
+}

@@ -1,0 +1,96 @@
+package cases
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/felixlike/felixlike/dump/wanted"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/model"
+)
+
+// objects are those of a cluster.
+type objects struct{ control.Objects }
+
+// parse reads YAML documents.
+func parse(t *testing.T, text []byte) (o objects) {
+	t.Helper()
+	for doc := range strings.SplitSeq("\n"+string(text), "\n---\n") {
+		var kind struct{ Kind string }
+		unmarshal := func(into any) {
+			t.Helper()
+			if err := yaml.UnmarshalStrict([]byte(doc), into); err != nil {
+				t.Fatalf("%v in\n%s", err, doc)
+			}
+		}
+		if err := yaml.Unmarshal([]byte(doc), &kind); err != nil {
+			t.Fatalf("%v in\n%s", err, doc)
+		}
+		switch kind.Kind {
+		case "Node":
+			o.Nodes = append(o.Nodes, &corev1.Node{})
+			unmarshal(o.Nodes[len(o.Nodes)-1])
+		case "Namespace":
+			o.Namespaces = append(o.Namespaces, &corev1.Namespace{})
+			unmarshal(o.Namespaces[len(o.Namespaces)-1])
+		case "Pod":
+			o.Pods = append(o.Pods, &corev1.Pod{})
+			unmarshal(o.Pods[len(o.Pods)-1])
+		case "NetworkPolicy":
+			o.Policies = append(o.Policies, &networkingv1.NetworkPolicy{})
+			unmarshal(o.Policies[len(o.Policies)-1])
+		case "":
+		default:
+			t.Fatalf("kind %q is not known here", kind.Kind)
+		}
+	}
+	return o
+}
+
+// plus returns the objects of both.
+func (o objects) plus(other objects) objects {
+	o.Nodes = slices.Concat(o.Nodes, other.Nodes)
+	o.Namespaces = slices.Concat(o.Namespaces, other.Namespaces)
+	o.Pods = slices.Concat(o.Pods, other.Pods)
+	o.Policies = slices.Concat(o.Policies, other.Policies)
+	return o
+}
+
+// model returns what the agent of a node computes from the objects.
+func (o objects) model(t *testing.T, node string) *control.Model {
+	t.Helper()
+	like := &control.Model{Settings: control.Settings{Masquerade: true}}
+	for _, n := range o.Nodes {
+		for _, a := range n.Status.Addresses {
+			if n.Name == node {
+				like.HostAddresses = append(like.HostAddresses, netip.MustParseAddr(a.Address))
+			}
+		}
+	}
+	m, _, err := wanted.FromEvents(wanted.Events(o.Objects), node, like)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// problems lists what the agent reports about the objects, a line each.
+func (o objects) problems(t *testing.T) string {
+	t.Helper()
+	_, problems, err := wanted.FromEvents(wanted.Events(o.Objects), node, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, p := range slices.SortedFunc(slices.Values(problems), func(a, b model.Problem) int { return cmp.Compare(a.Error(), b.Error()) }) {
+		b.WriteString(p.Error() + "\n")
+	}
+	return b.String()
+}
