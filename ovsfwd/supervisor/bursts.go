@@ -10,10 +10,8 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
 )
 
-// widenEvery bounds how long the socket of a new port has the kernel's default of a
-// receive buffer. ovs-vswitchd with the ports of 500 pods has some 1,000 sockets: to
-// look at them takes 3 ms.
-const widenEvery = time.Second
+// prepareEvery bounds how long a new daemon or the socket of a new port goes without.
+const prepareEvery = time.Second
 
 // bursts has the userspace datapath take bursts of new connections: receive buffers
 // that hold them, and priority for the thread that empties these. The agent sets both as
@@ -22,50 +20,47 @@ const widenEvery = time.Second
 type bursts struct {
 	daemon *vswitchd.Client
 	log    *slog.Logger
-	// reported tells that the last attempt to widen buffers failed, which is logged once.
-	reported bool
+	// failed tells that the last attempt failed. That is logged once.
+	failed bool
 }
 
 func newBursts(runDir string, log *slog.Logger) *bursts {
 	return &bursts{daemon: vswitchd.New(runDir, ovsdb.DatapathNetdev), log: log}
 }
 
-// prefer gives the daemon's main thread priority. A new daemon has none.
-func (b *bursts) prefer() {
-	if err := b.daemon.PreferPackets(); err != nil {
-		b.log.Warn("the userspace datapath has no priority: on a busy node new connections are answered late", "error", err)
-	}
-}
-
-// begin widens the receive buffers of new ports until ctx ends. The function that it
-// returns ends that earlier, and waits for the end.
+// begin prepares the daemon, and what comes later, until ctx ends. The function that
+// it returns ends that earlier, and waits for the end.
 func (b *bursts) begin(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		b.widen(ctx)
+		b.run(ctx)
 	}()
 	return func() { cancel(); <-done }
 }
 
-func (b *bursts) widen(ctx context.Context) {
-	tick := time.NewTicker(widenEvery)
+func (b *bursts) run(ctx context.Context) {
+	tick := time.NewTicker(prepareEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		}
-		_, err := b.daemon.WidenBuffers()
-		if errors.Is(err, vswitchd.ErrNotRunning) {
-			continue
-		}
-		reported := b.reported
-		b.reported = err != nil
-		if err != nil && !reported {
-			b.log.Warn("the userspace datapath loses packets of bursts: its sockets have the kernel's default of a receive buffer", "error", err)
+			b.prepare()
 		}
 	}
+}
+
+func (b *bursts) prepare() {
+	_, err := b.daemon.WidenBuffers()
+	err = errors.Join(err, b.daemon.PreferPackets())
+	if errors.Is(err, vswitchd.ErrNotRunning) {
+		return
+	}
+	if err != nil && !b.failed {
+		b.log.Warn("the userspace datapath answers late or loses packets in bursts of new connections", "error", err)
+	}
+	b.failed = err != nil
 }

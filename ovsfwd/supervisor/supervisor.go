@@ -58,9 +58,8 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	if !kernel {
-		s.bursts = newBursts(o.RunDir, s.log)
-		done := s.bursts.begin(ctx)
-		defer done()
+		end := newBursts(o.RunDir, s.log).begin(ctx)
+		defer end()
 	}
 	daemons := ovsdaemon.Options{Dir: o.RunDir, DatabaseDir: o.DatabaseDir, Kernel: kernel, Log: o.Output}
 	err = ovsdaemon.Keep(ctx, daemons, ovsdaemon.Hooks{Serving: s.serving, Away: s.away, Ending: s.ending}, s.log)
@@ -87,8 +86,6 @@ func socket(runDir string) string { return runDir + "/db.sock" }
 type supervisor struct {
 	o   Options
 	log *slog.Logger
-	// bursts is nil where the kernel's datapath is offered.
-	bursts *bursts
 }
 
 // KernelDatapath is the name of the one that every ovs-vswitchd makes.
@@ -129,12 +126,8 @@ func (s *supervisor) kernel() (bool, error) {
 }
 
 // serving puts the node's addresses where the switch serves them, if that is
-// where they were: the agent may not be there to do it. On the userspace datapath
-// it also gives the new daemon's packets their priority.
+// where they were: the agent may not be there to do it.
 func (s *supervisor) serving(ctx context.Context) {
-	if s.bursts != nil {
-		s.bursts.prefer()
-	}
 	name, err := uplink.StandsFor(ovsdb.PhysicalBridge)
 	if err == nil && name != "" {
 		err = s.moveBack(ctx, name)

@@ -72,25 +72,52 @@ func (c *Client) process() (int, error) {
 	return pid, nil
 }
 
-// mainNice is the nice value that distributions start ovs-vswitchd with (ovs-ctl(8)).
-const mainNice = -10
+// packetNice is the nice value that distributions start ovs-vswitchd with (ovs-ctl(8)).
+const packetNice = -10
 
 // PreferPackets gives ovs-vswitchd's main thread, which moves the packets of the
 // userspace datapath, priority over other threads. Among these are the revalidators:
 // after every change and every learned flow they check all cached flows, and would take
 // half of the processors in a burst.
+//
+// If the kernel groups processes by session (sched(7), autogroup), a thread's nice value
+// counts within its session alone, and the daemon has its own. Then the session gets the
+// priority too. In a container the cgroup's CPU weight takes the session's place.
 func (c *Client) PreferPackets() error {
 	if c.datapathType != userspace {
 		return nil
 	}
 	pid, err := c.process()
 	if err == nil {
-		err = unix.Setpriority(unix.PRIO_PROCESS, pid, mainNice)
+		err = unix.Setpriority(unix.PRIO_PROCESS, pid, packetNice)
+	}
+	if err == nil {
+		err = preferSession(pid)
 	}
 	if err != nil {
 		return fmt.Errorf("priority of packets: %w", err)
 	}
 	return nil
+}
+
+// preferSession gives a process's session priority over others, if the kernel groups
+// processes by session and the session is the process's own.
+func preferSession(pid int) error {
+	if session, err := unix.Getsid(pid); err != nil || session != pid {
+		return err
+	}
+	path, nice := fmt.Sprintf("/proc/%d/autogroup", pid), strconv.Itoa(packetNice)
+	have, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) || strings.HasSuffix(strings.TrimSpace(string(have)), " nice "+nice) {
+		return nil // no CONFIG_SCHED_AUTOGROUP, or done
+	}
+	if err == nil {
+		err = os.WriteFile(path, []byte(nice), 0)
+	}
+	if errors.Is(err, unix.EAGAIN) {
+		return nil // without CAP_SYS_ADMIN the kernel takes ten a second; the next call is one
+	}
+	return err
 }
 
 // widen widens a socket of a process, and reports whether it did: it is a packet

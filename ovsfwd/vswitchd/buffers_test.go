@@ -1,6 +1,10 @@
 package vswitchd_test
 
 import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -33,6 +37,11 @@ func TestBuffersAndPriority(t *testing.T) {
 		t.Error(err)
 	} else if priority, err := unix.Getpriority(unix.PRIO_PROCESS, pid); err != nil || priority != 30 {
 		t.Errorf("priority of the main thread is %d, %v", priority, err)
+	}
+	// Without CONFIG_SCHED_AUTOGROUP there is no such file, and nothing to do.
+	group, err := os.ReadFile(fmt.Sprintf("/proc/%d/autogroup", pid))
+	if !errors.Is(err, os.ErrNotExist) && !strings.HasSuffix(string(group), " nice -10\n") {
+		t.Errorf("the daemon's session is %q, %v", group, err)
 	}
 	if n, err := vswitchd.New(b.Daemons.Dir(), "system").WidenBuffers(); err != nil || n != 0 {
 		t.Errorf("kernel's datapath: %d sockets, %v", n, err)
