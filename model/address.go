@@ -40,12 +40,14 @@ func (f Family) String() string {
 // Protocol is an IANA protocol number. Zero means any protocol.
 type Protocol uint8
 
-// The protocols a NetworkPolicy can name, and ICMP for probes and traces.
+// The protocols a NetworkPolicy can name, ICMP for probes and traces, and GRE, which
+// pods may not send to nodes.
 const (
 	AnyProtocol Protocol = 0
 	ICMP        Protocol = 1
 	TCP         Protocol = 6
 	UDP         Protocol = 17
+	GRE         Protocol = 47
 	ICMPv6      Protocol = 58
 	SCTP        Protocol = 132
 )
@@ -75,6 +77,8 @@ func (p Protocol) String() string {
 		return "tcp"
 	case UDP:
 		return "udp"
+	case GRE:
+		return "gre"
 	case ICMPv6:
 		return "icmpv6"
 	case SCTP:
@@ -83,7 +87,7 @@ func (p Protocol) String() string {
 	return fmt.Sprintf("proto(%d)", uint8(p))
 }
 
-// protocols lists those that have a name.
+// protocols lists those that are written and read: GRE is not traced.
 func protocols() []Protocol { return []Protocol{AnyProtocol, ICMP, TCP, UDP, ICMPv6, SCTP} }
 
 // MarshalText returns the name, so that JSON shows names and no numbers.

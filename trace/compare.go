@@ -54,13 +54,15 @@ func Judge(p Packet, c *oracle.Cluster, n Namer) (*Judgement, error) {
 		n = nameless{}
 	}
 	source, destination := named(p.Source.String(), n.Address(p.Source)), named(p.Destination.String(), n.Address(p.Destination))
-	if why := p.Conn.unjudged(); why != "" {
+	e := c.Explain(oracle.Packet{Source: p.Source, Destination: p.Destination, Protocol: p.Protocol, Port: p.Port})
+	// An ICMP error is no encapsulated packet, whatever connection it is about.
+	forged := e.Egress.Why == oracle.TunnelEnd && p.Conn != Related
+	if why := p.Conn.unjudged(); why != "" && !forged {
 		through := p.Conn != Invalid
 		return &Judgement{
 			Opinion: Opinion{through, why}, Egress: End{Who: source, Allowed: through, Why: why}, Ingress: End{Who: destination, Allowed: through, Why: why},
 		}, nil
 	}
-	e := c.Explain(oracle.Packet{Source: p.Source, Destination: p.Destination, Protocol: p.Protocol, Port: p.Port})
 	j := &Judgement{
 		Opinion: Opinion{Through: e.Allowed}, Egress: endOf(source, e.Egress, e.EgressRules), Ingress: endOf(destination, e.Ingress, e.IngressRules),
 	}
@@ -101,6 +103,9 @@ func (j *Judgement) why() string {
 		direction model.Direction
 		end       End
 	}{{model.Egress, j.Egress}, {model.Ingress, j.Ingress}} {
+		if !one.end.Allowed && len(one.end.Isolating) == 0 {
+			return fmt.Sprintf("%s of %s: %s", one.direction, one.end.Who, one.end.Why)
+		}
 		if !one.end.Allowed {
 			return fmt.Sprintf("%s of %s: isolated by %s, and no rule of theirs allows it", one.direction, one.end.Who, strings.Join(one.end.Isolating, ", "))
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+	"github.com/felixlike/felixlike/policy/oracle"
 )
 
 // TableName names an OpenFlow table for people, as in "table 90 NetworkPolicies,
@@ -79,6 +80,9 @@ func (w *bridge) describe(step *Step, h *hit, f *fields) {
 			step.Comment = strings.TrimSpace(step.Comment + fmt.Sprintf(" %s %s is fulfilled as well", policy, rule))
 		}
 		return
+	}
+	if h.flow.Table == pipeline.TableSpoofGuard && h.flow.Drops() && pipeline.IsTunnelEnd(h.flow.Priority) {
+		step.Comment = string(oracle.TunnelEnd)
 	}
 	w.missed = append(w.missed, w.unfulfilled(h, f)...)
 	if h.flow.Owner() == pipeline.PolicyOwner && h.flow.Drops() {

@@ -109,6 +109,8 @@ func whyExtra(f ovstest.Flow) string {
 		return "the userspace datapath does not tell associations of SCTP apart"
 	case ethType != nil && ethType.Int64() == v6 && has("icmp_type"):
 		return "neighbour discovery, guarded"
+	case is(TableSpoofGuard, priorityTunnelEnd):
+		return "no pod sends encapsulated packets to a node"
 	case is(TableSpoofGuard) && has("icmp_type"):
 		return "redirects are dropped"
 	case is(TableConntrack, priorityDefault):

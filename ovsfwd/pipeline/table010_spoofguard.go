@@ -12,9 +12,12 @@ package pipeline
 //	table=10,priority=0 actions=drop
 //
 // Neighbour discovery never reaches the host's FORWARD hook, so it is guarded
-// here: see table010_neighbours.go.
+// here: see table010_neighbours.go. Encapsulated packets of pods to nodes are dropped:
+// see table010_tunnelends.go.
 
 import (
+	"slices"
+
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
@@ -43,7 +46,7 @@ func spoofGuardBase(n Node) []openflow.Flow {
 			})
 		}
 	}
-	return append(flows, neighboursBase(n)...)
+	return slices.Concat(flows, tunnelEnds(n.own()), neighboursBase(n))
 }
 
 func spoofGuardEndpoint(a *model.Attachment) []openflow.Flow {
@@ -75,5 +78,5 @@ func spoofGuardPeer(n Node, p *model.Node) []openflow.Flow {
 			Actions: jump(TableConntrack),
 		})
 	}
-	return flows
+	return append(flows, tunnelEnds(ends(p))...)
 }

@@ -31,25 +31,33 @@ func (c *Cluster) podAt(a netip.Addr) *corev1.Pod {
 	return nil
 }
 
-// ownNode reports whether the address is one of the pod's own node: an
-// InternalIP, or the gateway, which is the first host address of a podCIDR.
+// ownNode reports whether the address is one of the pod's own node.
 func (c *Cluster) ownNode(pod *corev1.Pod, a netip.Addr) bool {
-	for _, node := range c.Nodes {
-		if pod == nil || node.Name != pod.Spec.NodeName {
-			continue
+	return pod != nil && slices.ContainsFunc(c.Nodes, func(n *corev1.Node) bool {
+		return n.Name == pod.Spec.NodeName && has(n, a)
+	})
+}
+
+// has reports whether the address is one of the node: an InternalIP, or the gateway,
+// which is the first host address of a podCIDR.
+func has(node *corev1.Node, a netip.Addr) bool {
+	for _, address := range node.Status.Addresses {
+		if ip, err := netip.ParseAddr(address.Address); address.Type == corev1.NodeInternalIP && err == nil && ip == a {
+			return true
 		}
-		for _, address := range node.Status.Addresses {
-			if ip, err := netip.ParseAddr(address.Address); address.Type == corev1.NodeInternalIP && err == nil && ip == a {
-				return true
-			}
-		}
-		for _, cidr := range append(slices.Clone(node.Spec.PodCIDRs), node.Spec.PodCIDR) {
-			if p, err := netip.ParsePrefix(cidr); err == nil && p.Masked().Addr().Next() == a {
-				return true
-			}
+	}
+	for _, cidr := range append(slices.Clone(node.Spec.PodCIDRs), node.Spec.PodCIDR) {
+		if p, err := netip.ParsePrefix(cidr); err == nil && p.Masked().Addr().Next() == a {
+			return true
 		}
 	}
 	return false
+}
+
+// tunnelEnd reports whether the packet goes to where a node takes encapsulated packets.
+func (c *Cluster) tunnelEnd(p Packet) bool {
+	encapsulated := p.Protocol == model.GRE || p.Protocol == model.UDP && slices.Contains(model.TunnelPorts(), p.Port)
+	return encapsulated && slices.ContainsFunc(c.Nodes, func(n *corev1.Node) bool { return has(n, p.Destination) })
 }
 
 // targets reports whether the policy applies to the pod. A selector that

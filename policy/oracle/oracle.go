@@ -58,6 +58,7 @@ type Why string
 
 // The grounds of a decision, in the order in which they are asked for.
 const (
+	TunnelEnd   Why = "no pod may send to a node's end of the tunnel"
 	Self        Why = "a pod may always reach itself"
 	OwnNode     Why = "traffic between a pod and its own node is always allowed"
 	NotAPod     Why = "the address is not that of a pod that policy can select"
@@ -71,6 +72,8 @@ func (c *Cluster) Evaluate(p Packet) Verdict {
 	p.Source, p.Destination = p.Source.Unmap(), p.Destination.Unmap()
 	source, destination := c.podAt(p.Source), c.podAt(p.Destination)
 	switch {
+	case source != nil && c.tunnelEnd(p):
+		return Verdict{Egress: Decision{Why: TunnelEnd}, Ingress: Decision{Allowed: true, Why: NotAPod}}
 	case source != nil && source == destination:
 		return always(Self)
 	case c.ownNode(source, p.Destination), c.ownNode(destination, p.Source):

@@ -93,3 +93,27 @@ func TestDecisionNamesPolicies(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 }
+
+// TestTunnelEnds checks what no policy allows: packets of pods to the tunnel of a node.
+func TestTunnelEnds(t *testing.T) {
+	c := cluster(t, `{podSelector: {}, ingress: [{}], egress: [{}], policyTypes: [Ingress, Egress]}`)
+	const a, b, n1, n2, gateway2, outside = "10.0.1.10", "10.0.1.11", "192.0.2.1", "192.0.2.2", "10.0.2.1", "203.0.113.1"
+	for _, test := range []struct {
+		from, to string
+		protocol model.Protocol
+		port     uint16
+		allowed  bool
+	}{
+		{a, n1, model.UDP, 6081, false}, {a, n1, model.UDP, 4789, false}, {a, n1, model.GRE, 0, false},
+		{a, n2, model.UDP, 6081, false}, {a, gateway2, model.UDP, 4789, false}, {a, gateway2, model.GRE, 0, false},
+		{a, n1, model.TCP, 6081, true}, {a, n2, model.UDP, 6082, true},
+		{a, b, model.UDP, 6081, true}, {a, outside, model.UDP, 4789, true}, {a, outside, model.GRE, 0, true},
+		{n2, n1, model.UDP, 6081, true},
+	} {
+		p := oracle.Packet{Source: netip.MustParseAddr(test.from), Destination: netip.MustParseAddr(test.to), Protocol: test.protocol, Port: test.port}
+		v := c.Evaluate(p)
+		if v.Allowed != test.allowed || !test.allowed && v.Egress.Why != oracle.TunnelEnd {
+			t.Errorf("%s: %+v", p, v)
+		}
+	}
+}

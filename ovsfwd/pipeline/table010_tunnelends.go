@@ -1,0 +1,66 @@
+package pipeline
+
+// Table 10, spoofguard, tunnel ends: no pod sends encapsulated packets to a node. NODE
+// is an address of this node, or of a peer that the tunnel reaches.
+//
+//	table=10,priority=215,udp,reg0=0x2/0xffff,nw_dst=NODE,tp_dst=4789 actions=drop      (and udp6, as all here)
+//	table=10,priority=215,udp,reg0=0x2/0xffff,nw_dst=NODE,tp_dst=6081 actions=drop
+//	table=10,priority=215,ip,reg0=0x2/0xffff,nw_dst=NODE,nw_proto=47 actions=drop
+//
+// These flows do not depend on the type of the tunnel: while it is changed, nodes
+// differ. To an address that is no node's, a pod may send what it likes.
+//
+// Without them the source and destination of the outer header decide: the classifier
+// (tun_src) and the tunnel port (local_ip) refuse what does not come from a node.
+//
+// Packets to other addresses do not have their ports looked at here: Open vSwitch
+// looks at addresses before ports, and stops where no flow has the address.
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+)
+
+// priorityTunnelEnd stands above what passes spoofguard. No other flow of the table has
+// this priority.
+const priorityTunnelEnd uint16 = 215
+
+// IsTunnelEnd reports whether a flow of TableSpoofGuard that drops is of those above, by
+// its priority.
+func IsTunnelEnd(priority uint16) bool { return priority == priorityTunnelEnd }
+
+// TunnelEnds returns the table of these flows, and a match that no other flow of it has.
+func TunnelEnds() (uint8, openflow.Match) {
+	return TableSpoofGuard, openflow.Any().Bits(openflow.Reg0, sourcePod, sourceMask)
+}
+
+// tunnelEnds drops what pods send to the tunnel ends of a node with these addresses.
+func tunnelEnds(addresses []netip.Addr) []openflow.Flow {
+	var flows []openflow.Flow
+	for _, a := range addresses {
+		toNode := to(single(a)).Bits(openflow.Reg0, sourcePod, sourceMask)
+		drop := func(m openflow.Match) {
+			flows = append(flows, openflow.Flow{Table: TableSpoofGuard, Priority: priorityTunnelEnd, Match: m})
+		}
+		for _, port := range model.TunnelPorts() {
+			drop(toNode.Protocol(model.UDP).Port(openflow.UDPDst, port, 0xffff))
+		}
+		drop(toNode.Protocol(model.GRE))
+	}
+	return flows
+}
+
+// ends are the addresses of a peer at which it takes packets: its own, and those of
+// its gateway port.
+func ends(p *model.Node) []netip.Addr {
+	all := slices.Clone(p.Addresses)
+	for _, f := range model.Families() {
+		if g := p.Gateway(f); g.IsValid() {
+			all = append(all, g)
+		}
+	}
+	return all
+}
