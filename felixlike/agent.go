@@ -213,6 +213,9 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		},
 		HealthAddress: a.server.Status, Settings: a.settings,
 		Underlay: a.network.status,
+		Dropped: func(ctx context.Context) (map[string]uint64, error) {
+			return readDropped(ctx, a.choice.Switch.management())
+		},
 		Managers: []managers.Manager{
 			br,
 			carrier,

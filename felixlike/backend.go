@@ -34,6 +34,9 @@ type Backend struct {
 	Hits func(ctx context.Context, counted Counted, rules map[policyflows.RuleID]RuleKey) error
 	// Denials is how it tells of what it denies.
 	Denials Denials
+	// Unbounded returns why the new connections of pods are not bounded, nil if they are.
+	// It may be nil: then the backend needs no bound.
+	Unbounded func() error
 	// Beside tells the backend by name which one decides while it is built. It is
 	// called before the stage runs, and may be nil.
 	Beside func(other string)

@@ -52,6 +52,9 @@ type Config struct {
 	Stages []Stage
 	// Settings are those that what is programmed depends on. It may be nil.
 	Settings func() control.Settings
+	// Dropped reads how many packets of pods the switch has dropped beside policy, by
+	// reason. It may be nil.
+	Dropped func(ctx context.Context) (map[string]uint64, error)
 	// HealthAddress says where probes and metrics are served, for status. It may
 	// be nil.
 	HealthAddress func() string
@@ -171,6 +174,13 @@ func New(cfg Config) *Driver {
 	d.setRunners(d.runners)
 	d.backend.decides()
 	d.metrics = metrics.New(names, []string{"table", "chain", "set", "map", "flow"}, d.scrape)
+	if cfg.Dropped != nil {
+		d.metrics.CountDropped(func() (map[string]uint64, error) {
+			ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+			defer cancel()
+			return cfg.Dropped(ctx)
+		})
+	}
 	return d
 }
 

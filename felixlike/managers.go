@@ -61,7 +61,7 @@ func endpointManager(c Choice, from int, m *managers.EndpointManager) *managers.
 
 // OpenFlowManagers returns the managers of the backend in the switch.
 func OpenFlowManagers(c Choice, flows policyflows.Flows, host NFTDriver) (*rules.Renderer, []managers.Manager) {
-	policies, hosts, r := switchManagers(c, policyflows.New(policyflows.Options{Flows: flows}), host)
+	policies, hosts, r := switchManagers(c, policyflows.New(policyflows.Options{Flows: flows, BoundRates: true}), host)
 	return r, []managers.Manager{policies, hosts}
 }
 

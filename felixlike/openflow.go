@@ -44,6 +44,7 @@ type switchPolicy struct {
 	unsettled bool
 	// metered tells that the switch may have the meter of reports.
 	metered bool
+	rates   *policyflows.Rates
 	// lost tells that the connection has ended.
 	lost chan struct{}
 
@@ -54,9 +55,9 @@ type switchPolicy struct {
 
 func newOpenFlow(c Choice) Backend {
 	flows := openflow.NewFlowTable(pipeline.PolicyOwner, pipeline.Version)
-	store := policyflows.New(policyflows.Options{Flows: flows})
+	store := policyflows.New(policyflows.Options{Flows: flows, BoundRates: true})
 	p := &switchPolicy{
-		store: store, metered: true, lost: make(chan struct{}, 1),
+		store: store, metered: true, rates: policyflows.NewRates(store), lost: make(chan struct{}, 1),
 		link: link{socket: c.Switch.management(), flows: flows}, policies: policyflows.NewProgrammer(store, flows),
 		daemon: vswitchd.New(c.Switch.RunDir, c.Switch.datapath()), host: nftables.New(nftables.Options{Table: HostTable, NetNS: c.NetNS}),
 	}
@@ -72,7 +73,7 @@ func newOpenFlow(c Choice) Backend {
 	policies, host, r := switchManagers(c, store, p.host)
 	return Backend{
 		Name: OpenFlow, Place: InSwitch, Renderer: r, Left: p.left, Remove: p.remove, Close: p.close, Forwarded: policies.Forwarded,
-		Hits: p.hits, Denials: p.denials(),
+		Hits: p.hits, Denials: p.denials(), Unbounded: p.rates.Unbounded,
 		// While another backend decides, nothing needs to be guarded.
 		Decides: func() { p.host.SetGuard(rules.HostGuard(GatewayPort)) },
 		Stage: Stage{
@@ -217,7 +218,7 @@ func (p *switchPolicy) removeFlows(ctx context.Context) error {
 	if err := p.open(ctx); err != nil {
 		return err
 	}
-	if err := p.removeMeter(ctx); err != nil {
+	if err := p.removeMeters(ctx); err != nil {
 		return err
 	}
 	if err := p.daemon.FlushZone(ctx, pipeline.Zone); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -15,10 +16,20 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// applyPolicies programs the policy flows. Those that report need a meter, before them
+// applyPolicies programs the policy flows, with the meters that bound new connections.
+func (p *switchPolicy) applyPolicies(ctx context.Context) (tables.Result, error) {
+	var done tables.Result
+	err := p.rates.Around(ctx, p.link.conn, func() (err error) {
+		done, err = p.applyReported(ctx)
+		return err
+	})
+	return done, err
+}
+
+// applyReported programs the policy flows. Those that report need a meter, before them
 // and for as long as they are there. Whatever is wrong with that, policy is programmed
 // without reports.
-func (p *switchPolicy) applyPolicies(ctx context.Context) (tables.Result, error) {
+func (p *switchPolicy) applyReported(ctx context.Context) (tables.Result, error) {
 	if p.store.Reported() {
 		p.metered = true
 		err := p.link.conn.SetMeter(ctx, policyflows.ReportMeter, rules.ReportsPerSecond)
@@ -30,7 +41,7 @@ func (p *switchPolicy) applyPolicies(ctx context.Context) (tables.Result, error)
 		}
 	}
 	done, err := p.policies.Apply(ctx)
-	if p.store.Reported() && (err != nil && ctx.Err() == nil && p.link.conn.Err() == nil || slices.ContainsFunc(done.Refused, aboutReport)) {
+	if p.store.Reported() && (err != nil && !policyflows.AboutRates(err) && ctx.Err() == nil && p.link.conn.Err() == nil || slices.ContainsFunc(done.Refused, aboutReport)) {
 		p.unreport(errors.Join(err, errors.New("the switch refuses flows that report")))
 		done, err = p.policies.Apply(ctx)
 	}
@@ -52,13 +63,17 @@ func (p *switchPolicy) unreport(err error) {
 	p.unreported = err
 }
 
-// removeMeter removes the meter of reports, if it is there.
-func (p *switchPolicy) removeMeter(ctx context.Context) error {
+// removeMeters removes the meters of reports and of pods, if they are there.
+func (p *switchPolicy) removeMeters(ctx context.Context) error {
 	conn, err := openflow.Dial(ctx, p.link.socket)
 	if err != nil {
 		return err
 	}
-	_ = conn.DeleteMeter(ctx, policyflows.ReportMeter) // refused by switches without meters
+	// Switches without meters refuse all of this.
+	_ = conn.DeleteMeter(ctx, policyflows.ReportMeter)
+	if pods, err := policyflows.FindRateMeters(ctx, conn); err == nil {
+		_ = conn.DeleteMeters(ctx, slices.Sorted(maps.Keys(pods)))
+	}
 	return errors.Join(conn.Err(), conn.Close())
 }
 

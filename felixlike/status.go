@@ -45,6 +45,7 @@ func (d *Driver) status() control.Status {
 	s.Problems = append(s.Problems, d.hostNetworkProblems()...)
 	s.Problems = append(s.Problems, d.portProblems()...)
 	s.Problems = append(s.Problems, d.peerProblems()...)
+	s.Problems = append(s.Problems, d.unboundedProblems()...)
 	s.Problems = append(s.Problems, d.quarantineProblems(view.quarantined)...)
 	sortProblems(s.Problems)
 	d.tracker.fill(&s, view.closed)
@@ -63,6 +64,20 @@ func (d *Driver) ownNodeProblems() []model.Problem {
 		return nil
 	}
 	return []model.Problem{{Object: ref("Node", "", d.cfg.Node), Reason: reason}}
+}
+
+// unboundedProblems tells that a pod can fill the table of connections.
+func (d *Driver) unboundedProblems() []model.Problem {
+	if d.backend.Unbounded == nil {
+		return nil
+	}
+	err := d.backend.Unbounded()
+	if err == nil {
+		return nil
+	}
+	return []model.Problem{{
+		Object: ref("Node", "", d.cfg.Node), Reason: "the rate of new connections of pods is not bounded: " + err.Error(),
+	}}
 }
 
 // quarantineProblems names the policies that are not in force as written.

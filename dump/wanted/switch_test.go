@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -69,6 +70,10 @@ func TestFlowsRoundTrip(t *testing.T) {
 				t.Fatal(err)
 			}
 			run("ovs-ofctl", "-O", "OpenFlow15", "del-flows", "unix:"+filepath.Join(dir, "br0.mgmt"))
+			run("ovs-ofctl", "-O", "OpenFlow15", "del-meters", "unix:"+filepath.Join(dir, "br0.mgmt"))
+			for _, meter := range meters(want) {
+				run("ovs-ofctl", "-O", "OpenFlow15", "add-meter", "unix:"+filepath.Join(dir, "br0.mgmt"), fmt.Sprintf("meter=%d,pktps,bands=type=drop,rate=1", meter))
+			}
 			run("ovs-ofctl", "-O", "OpenFlow15", "add-flows", "unix:"+filepath.Join(dir, "br0.mgmt"), file)
 			parts, err := live.Read(ctx, at, live.Options{})
 			if err != nil {
@@ -84,4 +89,18 @@ func TestFlowsRoundTrip(t *testing.T) {
 			same(t, fmt.Sprintf("model %d, %s", i, backend), want, found)
 		}
 	}
+}
+
+// meters returns the meters that flows name, each once.
+func meters(s *dump.State) []uint32 {
+	var all []uint32
+	for _, f := range s.Flows {
+		for _, a := range f.Actions {
+			if m, ok := a.(dump.Meter); ok {
+				all = append(all, m.ID)
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }

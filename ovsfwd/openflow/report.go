@@ -11,20 +11,6 @@ import (
 	"antrea.io/libOpenflow/openflow15"
 )
 
-type meter uint32
-
-// Meter drops the packet, with the actions that are still to come, where there are
-// more packets than the meter of that number lets through (SetMeter).
-func Meter(id uint32) Action { return meter(id) }
-
-func (a meter) String() string { return fmt.Sprintf("meter:%d", uint32(a)) }
-
-func (a meter) wire(b []byte) ([]byte, error) {
-	start := len(b)
-	b = binary.BigEndian.AppendUint32(startAction(b, actionMeter), uint32(a))
-	return endAction(b, start), nil
-}
-
 type controller struct{ id, length uint16 }
 
 // Controller sends the first length bytes of the packet to those who listen under
@@ -98,95 +84,37 @@ func (c *Conn) received(m message) error {
 	return nil
 }
 
-// SetMeter has the switch keep a meter that lets so many packets a second through,
-// with a burst of as many.
-func (c *Conn) SetMeter(ctx context.Context, id, perSecond uint32) error {
-	const flags = openflow15.MF_PKTPS | openflow15.MF_BURST | openflow15.MF_STATS
-	var refused error
-	for _, command := range []uint16{openflow15.MC_MODIFY, openflow15.MC_ADD} {
-		body := meterMod(command, flags, id)
-		body = binary.BigEndian.AppendUint16(body, openflow15.MBT_DROP)
-		body = binary.BigEndian.AppendUint16(body, openflow15.METER_BAND_LEN)
-		body = binary.BigEndian.AppendUint32(body, perSecond)
-		body = binary.BigEndian.AppendUint32(body, perSecond)
-		body = append(body, 0, 0, 0, 0)
-		if refused = c.command(ctx, openflow15.Type_MeterMod, body); refused == nil {
-			return nil
-		}
-	}
-	return fmt.Errorf("openflow meter %d: %w", id, refused)
-}
-
-// DeleteMeter removes a meter, if it is there. What flows still name it go as well.
-func (c *Conn) DeleteMeter(ctx context.Context, id uint32) error {
-	if err := c.command(ctx, openflow15.Type_MeterMod, meterMod(openflow15.MC_DELETE, 0, id)); err != nil {
-		return fmt.Errorf("openflow meter %d: %w", id, err)
-	}
-	return nil
-}
-
-func meterMod(command, flags uint16, id uint32) []byte {
-	b := binary.BigEndian.AppendUint16(nil, command)
-	b = binary.BigEndian.AppendUint16(b, flags)
-	return binary.BigEndian.AppendUint32(b, id)
-}
-
-// Offsets of an ofp_meter_stats (OpenFlow 1.5.1, 7.3.5.14).
-const (
-	meterBandPackets = 40
-	meterStatsSize   = 56
-)
-
-// MeterDropped returns how many packets a meter of one band has dropped.
-func (c *Conn) MeterDropped(ctx context.Context, id uint32) (uint64, error) {
-	c.op.Lock()
-	defer c.op.Unlock()
-	xid := c.nextXID()
-	request := []byte{openflow15.VERSION, openflow15.Type_MultiPartRequest, 0, 24}
-	request = binary.BigEndian.AppendUint32(request, xid)
-	request = binary.BigEndian.AppendUint16(request, openflow15.MultipartType_MeterStats)
-	request = append(request, 0, 0, 0, 0, 0, 0)
-	request = append(binary.BigEndian.AppendUint32(request, id), 0, 0, 0, 0)
-	var dropped uint64
-	err := c.exchange(ctx, func(w io.Writer) error {
-		_, err := w.Write(request)
-		return err
-	}, func(m message) (bool, error) {
-		switch {
-		case m.xid() != xid:
-			return false, nil
-		case m.kind() == openflow15.Type_Error:
-			return true, fmt.Errorf("openflow meter %d: %s", id, reason(m))
-		case len(m.body()) < multipartHeader+meterStatsSize:
-			return true, fmt.Errorf("openflow meter %d: it is not there", id)
-		}
-		dropped = binary.BigEndian.Uint64(m.body()[multipartHeader+meterBandPackets:])
-		return true, nil
-	})
-	return dropped, err
-}
-
 // command sends one message, and returns when the switch has done what it says, or
 // why it has not.
 func (c *Conn) command(ctx context.Context, kind uint8, body []byte) error {
+	return c.commands(ctx, kind, [][]byte{body})
+}
+
+// commands sends messages of one kind, and returns when the switch has done what they
+// say, or why it has not done the last one that it refuses.
+func (c *Conn) commands(ctx context.Context, kind uint8, bodies [][]byte) error {
 	c.op.Lock()
 	defer c.op.Unlock()
-	if len(body) > math.MaxUint16-headerLen {
-		return fmt.Errorf("%d bytes, more than a message holds", len(body))
+	var all []byte
+	first := c.xid + 1
+	for _, body := range bodies {
+		if len(body) > math.MaxUint16-headerLen {
+			return fmt.Errorf("%d bytes, more than a message holds", len(body))
+		}
+		all = append(all, openflow15.VERSION, kind)
+		all = binary.BigEndian.AppendUint16(all, uint16(headerLen+len(body)))
+		all = append(binary.BigEndian.AppendUint32(all, c.nextXID()), body...)
 	}
-	asked := c.nextXID()
-	m := binary.BigEndian.AppendUint16([]byte{openflow15.VERSION, kind}, uint16(headerLen+len(body)))
-	m = append(binary.BigEndian.AppendUint32(m, asked), body...)
 	b := openflow15.NewBarrierRequest()
 	b.Xid = c.nextXID()
 	var refused error
 	err := c.exchange(ctx, func(w io.Writer) error {
-		if _, err := w.Write(m); err != nil {
+		if _, err := w.Write(all); err != nil {
 			return err
 		}
 		return write(w, b)
 	}, func(m message) (bool, error) {
-		if m.xid() == asked && m.kind() == openflow15.Type_Error {
+		if first <= m.xid() && m.xid() < b.Xid && m.kind() == openflow15.Type_Error {
 			refused = errors.New(reason(m))
 		}
 		return m.xid() == b.Xid && m.kind() == openflow15.Type_BarrierReply, nil

@@ -4,6 +4,8 @@
 //	45 admin tier, egress -> 50 NetworkPolicies, egress -> 60 isolation, baseline -> 61 metrics
 //	85 admin tier, ingress -> 90 NetworkPolicies, ingress -> 100 isolation, baseline -> 101 metrics
 //
+// In table 31 a meter a pod bounds the rate of its new connections.
+//
 // One file a table begins with its flows in ovs-ofctl notation. Those that
 // depend on the node alone (defaults, established connections, traffic of the
 // node) are not here.

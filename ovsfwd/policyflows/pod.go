@@ -58,6 +58,7 @@ func (s *Store) SetPod(now Pod) {
 		s.apply(p, d, moved)
 	}
 	s.dirty.closing[p.name] = struct{}{}
+	s.dirty.rates[p.name] = struct{}{}
 }
 
 // RemovePod removes a pod: nothing is left of it, not even that it is closed.
@@ -72,6 +73,7 @@ func (s *Store) RemovePod(name string) {
 	}
 	delete(s.pods, name)
 	s.dirty.closing[name] = struct{}{}
+	s.dirty.rates[name] = struct{}{}
 }
 
 // apply brings the pod's policies of a direction to those that apply to it now,

@@ -27,6 +27,8 @@ type Options struct {
 	Flows Flows
 	// HashID says where the id of a rule is looked for first; HashID if nil.
 	HashID func(RuleID) uint32
+	// BoundRates is what Store.BoundRates says at first.
+	BoundRates bool
 }
 
 // Store holds the rules, groups and pods that the flows of policy follow from.
@@ -50,6 +52,10 @@ type Store struct {
 	dirty   changes
 	// reported tells that what is denied is reported.
 	reported bool
+	// bounded tells that the rate of new connections of each pod is bounded.
+	bounded bool
+	// meters are those of the pods that have flows with one.
+	meters map[string]uint32
 }
 
 // side is a policy in one direction.
@@ -83,6 +89,7 @@ type changes struct {
 	pods    map[podClause]struct{}
 	rules   map[RuleID]struct{}
 	closing map[string]struct{}
+	rates   map[string]struct{}
 	// networks are the groups of these to be filled, weights the policies to be
 	// weighed.
 	networks map[model.GroupID]struct{}
@@ -92,7 +99,7 @@ type changes struct {
 func newChanges() changes {
 	return changes{
 		members: map[memberClause]struct{}{}, ports: map[portClause]struct{}{}, pods: map[podClause]struct{}{},
-		rules: map[RuleID]struct{}{}, closing: map[string]struct{}{},
+		rules: map[RuleID]struct{}{}, closing: map[string]struct{}{}, rates: map[string]struct{}{},
 		networks: map[model.GroupID]struct{}{}, weights: map[*policy]struct{}{},
 	}
 }
@@ -105,7 +112,7 @@ func New(o Options) *Store {
 	s := &Store{
 		flows: o.Flows, ids: newIDs(o.HashID), policies: map[side]*policy{}, groups: map[model.GroupID]*group{},
 		members: map[model.Member][]*group{}, ports: map[portClause]map[*rule]struct{}{}, pods: map[string]*pod{},
-		networks: map[model.GroupID]*networks{}, rules: map[RuleID]*rule{}, refused: map[*policy]struct{}{}, dirty: newChanges(),
+		networks: map[model.GroupID]*networks{}, rules: map[RuleID]*rule{}, refused: map[*policy]struct{}{}, dirty: newChanges(), bounded: o.BoundRates, meters: map[string]uint32{},
 	}
 	s.dirty.base = true
 	for l := range s.layers {
@@ -158,6 +165,9 @@ func (s *Store) Complete() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.dirty.closing)) {
 		s.set(closingKey(name), s.pods[name] != nil, func() []openflow.Flow { return s.closingFlows(name) })
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.dirty.rates)) {
+		s.setRate(name)
 	}
 	s.dirty = newChanges()
 }

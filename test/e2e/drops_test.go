@@ -16,6 +16,7 @@ import (
 	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/lab/traffic"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/rules"
 )
 
@@ -264,8 +265,8 @@ func dropsOfAFlood(t *testing.T, l *lab.Lab, n *lab.Node) {
 func reporting(t *testing.T, n *lab.Node) bool {
 	t.Helper()
 	found := shell(t, n, fmt.Sprintf(`(nft list ruleset; iptables-legacy-save; ip6tables-legacy-save) 2>/dev/null | grep -E 'group %d|NFLOG'
-		for what in dump-flows dump-meters; do ovs-ofctl -O OpenFlow15 $what unix:%s/%s.mgmt; done 2>/dev/null | grep -E 'controller|meter[:=][0-9]'`,
-		rules.ReportGroup, n.OVSDir(), lab.Bridge))
+		for what in dump-flows dump-meters; do ovs-ofctl -O OpenFlow15 $what unix:%s/%s.mgmt; done 2>/dev/null | grep -E 'controller|meter[:=]%d'`,
+		rules.ReportGroup, n.OVSDir(), lab.Bridge, policyflows.ReportMeter))
 	return found != ""
 }
 

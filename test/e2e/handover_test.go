@@ -171,6 +171,7 @@ func nothingLeft(t *testing.T, n *lab.Node, inForce string) {
 		felixlike.OpenFlow: "nft list tables | grep felixlike-openflow; " +
 			"ovs-ofctl -O OpenFlow15 dump-flows " + bridge + " cookie=0xf11d000000000000/0xffff000000000000 | grep cookie; " +
 			"ovs-ofctl -O OpenFlow15 dump-flows " + bridge + " | grep zone=65520; " +
+			"ovs-ofctl -O OpenFlow15 dump-meters " + bridge + " | grep meter=; " +
 			"ovs-appctl -t " + filepath.Join(n.OVSDir(), "ovs-vswitchd.*.ctl") + " dpctl/dump-conntrack zone=65520",
 	} {
 		if left := shell(t, n, script); kind != inForce && left != "" {

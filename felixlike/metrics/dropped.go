@@ -1,0 +1,39 @@
+package metrics
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// droppedCollector makes a counter of what read returns.
+type droppedCollector struct {
+	read func() (map[string]uint64, error)
+}
+
+// CountDropped adds a counter of packets that the switch drops beside policy. At each
+// scrape read returns the counts by reason; of an error nothing is reported.
+func (m *Metrics) CountDropped(read func() (map[string]uint64, error)) {
+	m.registry.MustRegister(droppedCollector{read})
+}
+
+func droppedDesc() *prometheus.Desc {
+	return prometheus.NewDesc("felixlike_dropped_packets_total",
+		"Packets of pods that the switch dropped whatever policy says: tunnel-end (sent to a node's end of the tunnel), new-connection-rate (more new connections than a pod may begin in a second, with backend openflow). It falls when a pod goes or the switch restarts.",
+		[]string{"reason"}, nil)
+}
+
+// Describe implements prometheus.Collector.
+func (droppedCollector) Describe(descs chan<- *prometheus.Desc) { descs <- droppedDesc() }
+
+// Collect implements prometheus.Collector.
+func (c droppedCollector) Collect(out chan<- prometheus.Metric) {
+	counts, err := c.read()
+	if err != nil {
+		return // the switch is away
+	}
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		out <- prometheus.MustNewConstMetric(droppedDesc(), prometheus.CounterValue, float64(counts[reason]), reason)
+	}
+}

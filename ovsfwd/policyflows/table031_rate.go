@@ -1,0 +1,109 @@
+package policyflows
+
+// Table 31, the rate of new connections: a meter a pod drops those beyond it. A is an
+// address of the pod, METER its meter.
+//
+//	table=31,priority=195,ct_state=+new+trk,ct_label=0/ALLOWED,ip,nw_src=A actions=meter:METER,goto_table:40
+//
+// An egress rule commits a connection before ingress policy judges it. So a pod that
+// may send can fill the table of connections with ones that nobody lets in. The meter
+// is in front of both, and bounds how many the pod can add in a second.
+//
+// The source address, and not the port, tells the pod: what it sends to a Service comes
+// back by the gateway port. That counts twice, as it adds two connections.
+//
+// The kernel calls each packet of a connection new until somebody answers. ALLOWED
+// keeps those of a one-way stream that policy has let through from being counted.
+
+import (
+	"strings"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+)
+
+const (
+	// priorityRate stands below what drops invalid packets. No other flow of the table
+	// matches packets of new connections.
+	priorityRate uint16 = 195
+	// firstRateMeter is that of port 0.
+	firstRateMeter uint32 = 0x10000
+	// lastRateMeter is that of the highest port that a switch gives.
+	lastRateMeter uint32 = 0x1ffff
+)
+
+// RateMeter returns the meter of the pod at a port.
+func RateMeter(port uint32) uint32 { return firstRateMeter + port }
+
+// IsRateMeter reports whether a meter is that of a pod.
+func IsRateMeter(meter uint32) bool { return firstRateMeter <= meter && meter <= lastRateMeter }
+
+// BoundRates has the rate of new connections bounded, or not any more. The switch has to
+// have the meters (RateMeters) before, and for as long.
+func (s *Store) BoundRates(bounded bool) {
+	if s.bounded == bounded {
+		return
+	}
+	s.bounded = bounded
+	for name := range s.pods {
+		s.dirty.rates[name] = struct{}{}
+	}
+}
+
+// RateMeters returns the meters that the flows name.
+func (s *Store) RateMeters() map[uint32]bool {
+	meters := map[uint32]bool{}
+	for _, id := range s.meters {
+		meters[id] = true
+	}
+	return meters
+}
+
+// setRate sets or removes the flows that bound the rate of a pod.
+func (s *Store) setRate(name string) {
+	p := s.pods[name]
+	if p != nil && s.bounded && p.Port != 0 && IsRateMeter(RateMeter(p.Port)) && len(p.Addresses) > 0 {
+		s.meters[name] = RateMeter(p.Port)
+		s.flows.SetFlows(rateKey(name), func() []openflow.Flow { return s.rateFlows(name) })
+	} else if _, had := s.meters[name]; had {
+		delete(s.meters, name)
+		s.flows.RemoveFlows(rateKey(name))
+	}
+}
+
+// rateFlows renders the flows that bound the rate of a pod.
+func (s *Store) rateFlows(name string) []openflow.Flow {
+	p := s.pods[name]
+	if p == nil {
+		return nil
+	}
+	var flows []openflow.Flow
+	for _, a := range p.Addresses {
+		m, source := ip(model.FamilyOf(a)), openflow.IPv4Src
+		if model.FamilyOf(a) == model.IPv6 {
+			source = openflow.IPv6Src
+		}
+		flows = append(flows, openflow.Flow{
+			Table: pipeline.TableConntrackState, Priority: priorityRate,
+			Match:   m.Addr(source, a.Unmap()).CTState(openflow.CTNew|openflow.CTTrk, 0).CTLabel(openflow.Label{}, pipeline.AllowedLabel()),
+			Actions: []openflow.Action{openflow.Meter(RateMeter(p.Port)), openflow.GotoTable(pipeline.TableDNAT)},
+		})
+	}
+	return flows
+}
+
+const rateKeyPrefix = "rate of pod "
+
+func rateKey(name string) string { return rateKeyPrefix + name }
+
+// AboutRates reports whether an error of the Programmer is that the switch refuses flows
+// that bound rates.
+func AboutRates(err error) bool {
+	for _, r := range reasons(err) {
+		if strings.HasPrefix(r.key, rateKeyPrefix) {
+			return true
+		}
+	}
+	return false
+}
