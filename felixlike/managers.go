@@ -40,7 +40,7 @@ func IPTablesManagers(c Choice, table managers.Chains, sets ipsets.Sets) (*rules
 	r := rules.NewRenderer(GatewayPort, rules.IPTablesNameLength)
 	chains := managers.NewTreeDispatcher(r, table)
 	chains.UpdateChain(r.Passed())
-	from := managers.CommonFromSlowly
+	from := managers.CommonFrom
 	if c.Variant == iptables.Legacy {
 		from = managers.NoCommon
 	}

@@ -1,7 +1,6 @@
 package managers
 
 import (
-	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -38,6 +37,9 @@ type appliedChains struct {
 	common  *commonChains
 	// refused tells that the driver has refused an object (see LeaveCommonChains).
 	refused bool
+	// apart are chains that ask all of their policies themselves: another object has
+	// the name of one of these, or of the chain, so the chain denies.
+	apart map[string]bool
 }
 
 type appliedChain struct {
@@ -53,7 +55,7 @@ func newAppliedChains(renderer *rules.Renderer, chains Chains, sets ipsets.Sets)
 	return &appliedChains{
 		renderer: renderer, chains: chains, byKey: map[string]*appliedChain{}, claims: rules.NewClaims(strings.Compare),
 		users: map[model.PolicyID]map[string]bool{}, hasRules: map[rules.PolicySide]bool{}, dirty: dirty[string]{},
-		render: map[string]bool{}, common: newCommonChains(renderer, chains, sets),
+		render: map[string]bool{}, apart: map[string]bool{}, common: newCommonChains(renderer, chains, sets),
 	}
 }
 
@@ -166,10 +168,9 @@ func (c *appliedChains) settle() []string {
 // choose chooses the parts of the common chains by the addresses in place, and returns
 // the keys of the affected applied chains.
 func (c *appliedChains) choose() []string {
-	// Where two objects have one name, each chain keeps what it asks, or is closed.
-	c.common.pause(c.refused || anyOf(c.claims.AllRefused()) || anyOf(c.renderer.Policies().AllRefused()))
-	concerned := map[string]bool{}
-	for _, k := range c.common.choose(c.byKey) {
+	c.common.pause(c.refused)
+	concerned := c.settleApart()
+	for _, k := range c.common.choose(c.byKey, c.apart) {
 		for key := range c.common.parts[k].chains {
 			concerned[key], c.render[key] = true, true
 		}
@@ -177,21 +178,41 @@ func (c *appliedChains) choose() []string {
 	return slices.Collect(maps.Keys(concerned))
 }
 
-func anyOf[K any](all iter.Seq2[K, K]) bool {
-	for range all {
-		return true
+// settleApart finds the chains that objects without a name concern, and returns those
+// that were not apart before, or are no longer so.
+func (c *appliedChains) settleApart() map[string]bool {
+	apart, changed := map[string]bool{}, map[string]bool{}
+	for key := range c.claims.AllRefused() {
+		apart[key] = true
 	}
-	return false
+	for side := range c.renderer.Policies().AllRefused() {
+		for key := range c.users[side.ID] {
+			if c.byKey[key].direction == side.Direction {
+				apart[key] = true
+			}
+		}
+	}
+	for _, both := range []map[string]bool{apart, c.apart} {
+		for key := range both {
+			if chain := c.byKey[key]; chain != nil && apart[key] != c.apart[key] {
+				changed[key], c.render[key] = true, true
+				c.common.touch(key, chain)
+			}
+		}
+	}
+	c.apart = apart
+	return changed
 }
 
 // rendered renders a chain without what the common chain asks in its place.
-func (c *appliedChains) rendered(chain *appliedChain) tables.Chain {
+func (c *appliedChains) rendered(key string, chain *appliedChain) tables.Chain {
 	d, a := chain.direction, chain.applied
+	common := func(k partKey) bool { return c.common.chosen[k] && !c.apart[key] }
 	hasRules := func(id model.PolicyID) bool {
 		return c.hasRules[rules.PolicySide{ID: id, Direction: d}] &&
-			!(len(a.Admin) == 0 && a.Isolated() && c.common.chosen[partKey{direction: d, policy: id}])
+			!(len(a.Admin) == 0 && a.Isolated() && common(partKey{direction: d, policy: id}))
 	}
-	if len(a.Admin) > 0 && c.common.chosen[adminPart(d, a)] {
+	if len(a.Admin) > 0 && common(adminPart(d, a)) {
 		return c.renderer.BehindAdmin(d, a, hasRules)
 	}
 	rendered, _ := c.renderer.Applied(d, a, hasRules)
@@ -214,9 +235,9 @@ func (c *appliedChains) place(r appliedRef, d model.Direction, a netip.Addr, wan
 		c.common.touch(r.key, chain)
 	}
 	for _, k := range partsOf(r.key, d, chain.applied) {
-		c.common.setMember(k, a, wanted)
+		c.common.setMember(k, a, wanted && !c.apart[r.key])
 	}
-	if c.common.chosen[partKey{direction: d, pods: r.key}] {
+	if c.common.chosen[partKey{direction: d, pods: r.key}] && !c.apart[r.key] {
 		// The common chain has decided. A chain here would be walked for each address.
 		return tables.Drop{}
 	}
@@ -233,7 +254,7 @@ func (c *appliedChains) complete() {
 		if !c.claims.Has(chain.name, key) {
 			continue
 		}
-		c.chains.UpdateChain(c.rendered(chain))
+		c.chains.UpdateChain(c.rendered(key, chain))
 	}
 	c.common.complete(func(d model.Direction, id model.PolicyID) bool {
 		return c.hasRules[rules.PolicySide{ID: id, Direction: d}]

@@ -19,10 +19,6 @@ const (
 	// CommonFrom is the least number of rule visits that a part must save to be in the
 	// common chain. Visits are those of a kernel that validates a change by every path.
 	CommonFrom = 1000
-	// CommonFromSlowly is CommonFrom for drivers that change sets before rules: a pod
-	// that leaves a common chain is closed until the rules follow. So only what would
-	// take a kernel tens of milliseconds is worth it.
-	CommonFromSlowly = 100_000
 	// NoCommon is CommonFrom for a kernel that follows no paths.
 	NoCommon = math.MaxInt
 	// maxCommon bounds the parts of a direction, and so the set lookups for the first
@@ -52,9 +48,14 @@ type part struct {
 	admin []model.PolicyID
 	// saves is the weight of the part, zero if it is too small.
 	saves int
-	// common is true if the part is in the common chain; members is its set.
+	// common is true if the part is in the common chain; members are its addresses.
 	common  bool
 	members map[netip.Addr]bool
+	// sets are the names of the sets that have the members.
+	sets map[model.Family]string
+	// programmed are the members in these sets, where a set with other members has
+	// another name.
+	programmed map[model.Family][]model.Member
 }
 
 // commonChains choose the parts of the common chains and maintain their sets. The
@@ -74,13 +75,17 @@ type commonChains struct {
 	paused          bool
 	// stale are the directions whose chain is to be rendered.
 	stale map[model.Direction]bool
+	// resized are common parts whose sets complete replaces. A driver that changes sets
+	// before rules cannot change members of a set that rules have: with the old rules,
+	// the new members could close a pod, or open it to rules that never applied to it.
+	resized dirty[partKey]
 }
 
 func newCommonChains(renderer *rules.Renderer, chains Chains, sets ipsets.Sets) *commonChains {
 	return &commonChains{
 		renderer: renderer, chains: chains, sets: sets, from: CommonFrom, parts: map[partKey]*part{}, sizes: map[rules.PolicySide]int{},
 		dirty: dirty[partKey]{}, weighed: map[partKey]bool{}, chosen: map[partKey]bool{},
-		stale: map[model.Direction]bool{model.Ingress: true, model.Egress: true},
+		stale: map[model.Direction]bool{model.Ingress: true, model.Egress: true}, resized: dirty[partKey]{},
 	}
 }
 
@@ -105,7 +110,7 @@ func (c *commonChains) use(key string, chain *appliedChain) {
 	for _, k := range partsOf(key, chain.direction, chain.applied) {
 		p := c.parts[k]
 		if p == nil {
-			p = &part{chains: map[string]bool{}, members: map[netip.Addr]bool{}}
+			p = &part{chains: map[string]bool{}, members: map[netip.Addr]bool{}, sets: map[model.Family]string{}, programmed: map[model.Family][]model.Member{}}
 			switch {
 			case k.admin != "":
 				p.admin, p.Part = chain.applied.Admin, c.renderer.AdminPart(k.direction, chain.applied.Admin)
@@ -148,8 +153,8 @@ func (c *commonChains) pause(wanted bool) {
 }
 
 // choose weighs what has changed, and returns the parts that come into the common
-// chain, or leave it.
-func (c *commonChains) choose(chains map[string]*appliedChain) []partKey {
+// chain, or leave it. Chains that are apart have no part in it.
+func (c *commonChains) choose(chains map[string]*appliedChain, apart map[string]bool) []partKey {
 	if len(c.dirty) == 0 {
 		return nil
 	}
@@ -158,7 +163,7 @@ func (c *commonChains) choose(chains map[string]*appliedChain) []partKey {
 		if p == nil {
 			continue
 		}
-		p.saves = c.weigh(k, p, chains)
+		p.saves = c.weigh(k, p, chains, apart)
 		if p.saves > 0 {
 			c.weighed[k] = true
 		} else {
@@ -194,14 +199,17 @@ func (c *commonChains) choose(chains map[string]*appliedChain) []partKey {
 		p := c.parts[k]
 		p.common = !p.common
 		c.stale[k.direction] = true
-		for _, f := range model.Families() {
-			if p.common {
-				c.sets.CreateSet(ipsets.Set{Name: rules.PartSet(p.Set, f), Kind: model.Addresses, Family: f})
-			} else {
-				c.sets.RemoveSet(rules.PartSet(p.Set, f))
+		if p.common {
+			c.resized.add(k)
+			for _, f := range model.Families() {
+				if c.renderer.SetsWithRules() {
+					c.createSet(p, f, p.SetOf(f))
+				}
 			}
-		}
-		if !p.common {
+		} else {
+			for _, f := range model.Families() {
+				c.removeSet(p, f)
+			}
 			clear(p.members)
 			if k.admin != "" {
 				c.chains.RemoveChain(c.adminChain(k, p, nil).Name)
@@ -236,13 +244,13 @@ func (c *commonChains) heaviest(d model.Direction) []partKey {
 
 // weigh returns the number of rule visits that the part saves in the common chain, or
 // zero if it is too small.
-func (c *commonChains) weigh(k partKey, p *part, chains map[string]*appliedChain) int {
+func (c *commonChains) weigh(k partKey, p *part, chains map[string]*appliedChain, apart map[string]bool) int {
 	size, uses := 0, 0
 	switch {
 	case c.paused:
 	case k.pods != "":
 		chain := chains[k.pods]
-		if chain == nil || !p.chains[k.pods] {
+		if chain == nil || !p.chains[k.pods] || apart[k.pods] {
 			return 0
 		}
 		size, uses = c.sizeOf(k.direction, chain.applied), len(chain.addresses)
@@ -254,7 +262,9 @@ func (c *commonChains) weigh(k partKey, p *part, chains map[string]*appliedChain
 	if k.pods == "" {
 		for key := range p.chains {
 			// A chain with more addresses is a part of its own.
-			uses += min(len(chains[key].addresses), 2)
+			if !apart[key] {
+				uses += min(len(chains[key].addresses), 2)
+			}
 		}
 	}
 	// The common chain leads to it once for each family.
@@ -281,18 +291,75 @@ func (c *commonChains) setMember(k partKey, a netip.Addr, wanted bool) {
 	if p == nil || !p.common || p.members[a] == wanted {
 		return
 	}
-	name, members := rules.PartSet(p.Set, model.FamilyOf(a)), []model.Member{model.AddressMember(a)}
 	if wanted {
 		p.members[a] = true
-		c.sets.AddMembers(name, members)
 	} else {
 		delete(p.members, a)
+	}
+	name, members := p.sets[model.FamilyOf(a)], []model.Member{model.AddressMember(a)}
+	switch {
+	case !c.renderer.SetsWithRules():
+		c.resized.add(k)
+	case wanted:
+		c.sets.AddMembers(name, members)
+	default:
 		c.sets.RemoveMembers(name, members)
 	}
 }
 
+// resize replaces the sets of parts whose members have changed.
+func (c *commonChains) resize() {
+	for _, k := range c.resized.take(partKey.compare) {
+		p := c.parts[k]
+		if p == nil || !p.common || c.renderer.SetsWithRules() {
+			continue
+		}
+		versions := map[model.Family]string{}
+		for _, f := range model.Families() {
+			c.replaceSet(p, f, versions)
+		}
+		p.Versions = versions
+		c.stale[k.direction] = true
+	}
+}
+
+// replaceSet programs another set if the members of a family have changed.
+func (c *commonChains) replaceSet(p *part, f model.Family, versions map[model.Family]string) {
+	var members []model.Member
+	for _, a := range slices.SortedFunc(maps.Keys(p.members), netip.Addr.Compare) {
+		if model.FamilyOf(a) == f {
+			members = append(members, model.AddressMember(a))
+		}
+	}
+	if slices.Equal(members, p.programmed[f]) && p.sets[f] != "" {
+		versions[f] = p.Versions[f]
+		return
+	}
+	for salt := 0; versions[f] == "" || rules.PartSet(p.Set, f)+versions[f] == p.sets[f]; salt++ {
+		versions[f] = rules.SetVersion(members, salt)
+	}
+	c.removeSet(p, f)
+	c.createSet(p, f, rules.PartSet(p.Set, f)+versions[f])
+	c.sets.AddMembers(p.sets[f], members)
+	p.programmed[f] = members
+}
+
+func (c *commonChains) createSet(p *part, f model.Family, name string) {
+	p.sets[f] = name
+	c.sets.CreateSet(ipsets.Set{Name: name, Kind: model.Addresses, Family: f})
+}
+
+func (c *commonChains) removeSet(p *part, f model.Family) {
+	if p.sets[f] != "" {
+		c.sets.RemoveSet(p.sets[f])
+	}
+	delete(p.sets, f)
+	delete(p.programmed, f)
+}
+
 // complete renders the common chains that have changed.
 func (c *commonChains) complete(hasRules func(model.Direction, model.PolicyID) bool) {
+	c.resize()
 	if len(c.stale) == 0 {
 		return
 	}

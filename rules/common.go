@@ -1,6 +1,11 @@
 package rules
 
 import (
+	"crypto/sha256"
+	"encoding/base32"
+	"fmt"
+	"strings"
+
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 )
@@ -8,10 +13,11 @@ import (
 // Part is one entry of the common chain: a jump or goto in place of one in the chains
 // of many pods. A set has the addresses of these pods.
 type Part struct {
-	// Set is the name of the set of addresses, without the family: the name of the
-	// chain, which no other object has. It fits the kernel's ipset, whose names have 31
-	// characters.
+	// Set is the name of the set of addresses, without family and version: the name of
+	// the chain, which no other object has.
 	Set string
+	// Versions have the version of each family's set (see SetVersion).
+	Versions map[model.Family]string
 	// Action leads to the chain.
 	Action tables.Action
 	// Comment names the target for people.
@@ -52,7 +58,7 @@ func (r *Renderer) Common(d model.Direction, c Common) tables.Chain {
 	for _, parts := range [][]Part{c.Admin, c.Policies, c.Pods} {
 		for _, p := range parts {
 			for _, f := range model.Families() {
-				matches := []tables.Match{tables.MatchSet{Family: f, Side: dispatchSide(d), Set: PartSet(p.Set, f)}}
+				matches := []tables.Match{tables.MatchSet{Family: f, Side: dispatchSide(d), Set: p.SetOf(f)}}
 				if d == model.Egress && len(chain.Rules) > 0 {
 					matches = append([]tables.Match{notJudged()}, matches...)
 				}
@@ -63,26 +69,64 @@ func (r *Renderer) Common(d model.Direction, c Common) tables.Chain {
 	return chain
 }
 
-// PartSet returns the name of the set of a part's addresses of one family. The dot
+// PartSet returns the name of the set of a part's addresses of one family, without
+// version. The dot
 // distinguishes it from the sets of groups, which end in "-4" or "-6".
 func PartSet(set string, f model.Family) string { return set + "." + f.String() }
+
+// SetOf returns the name of the set of one family's addresses.
+func (p Part) SetOf(f model.Family) string { return PartSet(p.Set, f) + p.Versions[f] }
+
+// partSet returns the name of a part's sets by its chain. Names of ipset have 31
+// characters, so the label gives way to the version.
+func (r *Renderer) partSet(chain string) string {
+	if r.nftables {
+		return chain
+	}
+	prefix, _, _ := strings.Cut(chain, "-")
+	return prefix + "-" + chain[len(chain)-r.hash:]
+}
+
+// SetVersion returns the end of the name of a set with these members, for drivers that
+// do not change sets and rules at once. There a set with other members is another set,
+// so rules change from the old members to the new ones in one step. Two lists of members
+// have one version in one of a million cases; salt tells them apart.
+func SetVersion(members []model.Member, salt int) string {
+	h := sha256.New()
+	fmt.Fprintln(h, salt)
+	for _, m := range members {
+		fmt.Fprintln(h, m)
+	}
+	return strings.ToLower(base32.StdEncoding.EncodeToString(h.Sum(nil)))[:versionLength]
+}
+
+// WithoutVersion returns the name of a part's set without the version.
+func WithoutVersion(set string) string {
+	if i := len(set) - versionLength; i > 1 && set[i-2] == '.' {
+		return set[:i]
+	}
+	return set
+}
+
+// versionLength is the number of base32 characters (20 bits) of a version.
+const versionLength = 4
 
 // PolicyPart returns the part for a policy.
 func (r *Renderer) PolicyPart(d model.Direction, id model.PolicyID) Part {
 	chain := r.PolicyChain(id, d)
-	return Part{Set: chain, Action: tables.Jump{Chain: chain}, Comment: id.String()}
+	return Part{Set: r.partSet(chain), Action: tables.Jump{Chain: chain}, Comment: id.String()}
 }
 
 // AdminPart returns the part for a list of policies of the admin tier.
 func (r *Renderer) AdminPart(d model.Direction, ids []model.PolicyID) Part {
 	chain := r.adminChain(d, ids)
-	return Part{Set: chain, Action: tables.Jump{Chain: chain}, Comment: "admin tier"}
+	return Part{Set: r.partSet(chain), Action: tables.Jump{Chain: chain}, Comment: "admin tier"}
 }
 
 // PodsPart returns the part for the chain of a list of policies.
 func (r *Renderer) PodsPart(d model.Direction, a model.Applied) Part {
 	chain := r.AppliedChain(d, a)
-	return Part{Set: chain, Action: tables.Goto{Chain: chain}, Comment: dispatchComment(d)}
+	return Part{Set: r.partSet(chain), Action: tables.Goto{Chain: chain}, Comment: dispatchComment(d)}
 }
 
 func directionLabel(d model.Direction) string {

@@ -13,9 +13,10 @@ type Renderer struct {
 	maxName int
 	hash    int
 	label   int
-	// markReturns is true if a rule can set a mark and return.
-	markReturns bool
-	policies    *Claims[PolicySide]
+	// nftables is true for rules of nftables: one rule can set a mark and return, and
+	// sets change in one transaction with rules.
+	nftables bool
+	policies *Claims[PolicySide]
 }
 
 // NewRenderer returns a renderer for the gateway port's interface name and a
@@ -24,7 +25,7 @@ type Renderer struct {
 func NewRenderer(gateway string, maxName int) *Renderer {
 	r := &Renderer{gateway: gateway, maxName: max(maxName, IPTablesNameLength), hash: nameHash, policies: NewClaims(PolicySide.Compare)}
 	// Only nftables takes names of that length.
-	if r.markReturns = r.maxName >= NFTablesNameLength; !r.markReturns {
+	if r.nftables = r.maxName >= NFTablesNameLength; !r.nftables {
 		r.hash = shortNameHash
 	}
 	r.label = r.maxName
@@ -38,6 +39,9 @@ func (r *Renderer) Narrowed(label, hash int) *Renderer {
 	narrow.label, narrow.hash = label, hash
 	return narrow
 }
+
+// SetsWithRules reports whether sets change in one transaction with rules.
+func (r *Renderer) SetsWithRules() bool { return r.nftables }
 
 // Policies has the claims of policies to their chains.
 func (r *Renderer) Policies() *Claims[PolicySide] { return r.policies }
@@ -87,7 +91,7 @@ func (r *Renderer) decide(a model.Action, d model.Direction, matches []tables.Ma
 // once for each rule that leads to it. So where one rule can do both, it marks the
 // packet and returns itself.
 func (r *Renderer) allow(d model.Direction) tables.Action {
-	if d == model.Egress && r.markReturns {
+	if d == model.Egress && r.nftables {
 		return tables.SetMarkAndReturn{Value: MarkJudged, Mask: MarkJudged}
 	}
 	return dispatchAllowed(d)

@@ -85,6 +85,9 @@ func chainsOf(length, hash int) (chains []kind, parts kind) {
 	lists := kind{"list of policies", named(`(pods-)?(in|out)`), nil}
 	admins := kind{"admin list", named(`t(in|out)`), nil}
 	parts = kind{"part of the common chain", `^[a-z-]+-.*-[A-Za-z0-9_-]{` + fmt.Sprint(hash) + `}\.[46]$`, nil}
+	if !r.SetsWithRules() {
+		parts.pattern = `^[a-z]+-[A-Za-z0-9_-]{` + fmt.Sprint(hash) + `}\.[46][a-z2-7]{4}$`
+	}
 	for tier, letter := range map[model.Tier]string{model.TierAdmin: "a", model.TierNetworkPolicy: "p", model.TierBaseline: "b"} {
 		policies := kind{"policy of tier " + letter, named(letter + `(in|out)`), nil}
 		for _, id := range []model.PolicyID{
@@ -97,7 +100,14 @@ func chainsOf(length, hash int) (chains []kind, parts kind) {
 					r.AppliedChain(d, model.Applied{NetworkPolicies: make([]model.PolicyID, 1000)}))
 				for _, f := range model.Families() {
 					for _, p := range []rules.Part{r.PolicyPart(d, id), r.PodsPart(d, model.Applied{NetworkPolicies: []model.PolicyID{id}}), r.AdminPart(d, []model.PolicyID{id})} {
-						parts.samples = append(parts.samples, rules.PartSet(p.Set, f))
+						set := rules.PartSet(p.Set, f)
+						if !r.SetsWithRules() {
+							set += rules.SetVersion(nil, 0)
+							if rules.WithoutVersion(set) != rules.PartSet(p.Set, f) {
+								panic(set)
+							}
+						}
+						parts.samples = append(parts.samples, set)
 					}
 				}
 				if tier == model.TierAdmin {

@@ -7,6 +7,7 @@
 package names
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -52,7 +53,9 @@ func Of(m *control.Model) *Names {
 func (n *Names) Chain(name string) string { return n.chains[name] }
 
 // Set says what a set or a verdict map has in it, "" if that is not known.
-func (n *Names) Set(name string) string { return n.sets[name] }
+func (n *Names) Set(name string) string {
+	return cmp.Or(n.sets[name], n.sets[rules.WithoutVersion(name)])
+}
 
 // Address says whose an address is, "" if that is not known.
 func (n *Names) Address(a netip.Addr) string { return n.addresses[a] }
