@@ -146,6 +146,7 @@ type Driver struct {
 	running    int
 	repairs    *repairs
 	quarantine *quarantine
+	turns      *turns
 	// backend decides policy; handover is its change under way, or nil.
 	backend  Backend
 	handover *handover
@@ -159,7 +160,7 @@ func New(cfg Config) *Driver {
 	d := &Driver{
 		cfg: cfg, log: cfg.Log.With("component", "driver", "backend", cfg.Backend.Name),
 		engine: policy.New(cfg.Node), tracker: t, problems: newProblems(),
-		policies: map[model.ObjectRef]string{}, objects: newObjects(), sampler: newSampler(), drops: newDrops(), uids: uids{},
+		policies: map[model.ObjectRef]string{}, objects: newObjects(), sampler: newSampler(), drops: newDrops(), uids: uids{}, turns: newTurns(),
 		calls: make(chan func(), 256), outcomes: make(chan outcome, len(cfg.Stages)+1), // one may join in a handover
 		noticed: make(chan struct{}, 1), stopped: make(chan struct{}), started: time.Now(),
 		shared: &wants{managers: cfg.Managers}, backend: cfg.Backend,
@@ -172,6 +173,7 @@ func New(cfg Config) *Driver {
 		names = append(names, s.Name)
 	}
 	d.setRunners(d.runners)
+	t.waits = d.turns.waiting
 	d.backend.decides()
 	d.metrics = metrics.New(names, []string{"table", "chain", "set", "map", "flow"}, d.scrape)
 	if cfg.Dropped != nil {
@@ -249,6 +251,7 @@ func (d *Driver) flush() {
 	for _, u := range d.engine.Flush() {
 		d.update(u)
 	}
+	d.turns.flushed(d)
 }
 
 // update hands an update to the managers. This node's last known object stays

@@ -10,6 +10,7 @@ import (
 // onBatch feeds a batch of the datastore to the policy engine.
 func (d *Driver) onBatch(b datastore.Batch) {
 	noted := d.tracker.noted
+	d.observed = b.Revision
 	var others []model.PodID
 	for _, e := range b.Events {
 		d.beat()
@@ -18,7 +19,6 @@ func (d *Driver) onBatch(b datastore.Batch) {
 			others = append(others, model.PodID{Namespace: e.Pod.Namespace, Name: e.Pod.Name})
 		}
 	}
-	d.observed = b.Revision
 	d.sourceSynced = d.sourceSynced || b.InSync
 	d.problems.source = b.Problems
 	// A batch that changes nothing here still makes its revision programmed.
@@ -38,6 +38,7 @@ func (d *Driver) onBatch(b datastore.Batch) {
 }
 
 func (d *Driver) onEvent(e datastore.Event) {
+	before := d.objects.policyOf(e)
 	d.objects.onEvent(e)
 	switch e := e.(type) {
 	case datastore.NodeSet:
@@ -60,15 +61,14 @@ func (d *Driver) onEvent(e datastore.Event) {
 	case datastore.NetworkPolicySet:
 		p := e.Policy
 		d.policies[ref("NetworkPolicy", p.Namespace, p.Name)] = e.Source
-		d.problems.setObject(ref("NetworkPolicy", p.Namespace, p.Name), e.Source, d.engine.SetNetworkPolicy(p))
+		d.turns.set(d, p, before, e.Source)
 	case datastore.NetworkPolicyClosed:
 		// The datastore reports why.
+		d.turns.closed(d, model.PodID{Namespace: e.Namespace, Name: e.Name})
 		d.engine.SetClosedNetworkPolicy(e.Namespace, e.Name, e.PodSelector)
-		d.problems.setObject(ref("NetworkPolicy", e.Namespace, e.Name), "", nil)
 	case datastore.NetworkPolicyDeleted:
-		d.engine.DeleteNetworkPolicy(e.Namespace, e.Name)
+		d.turns.remove(d, model.PodID{Namespace: e.Namespace, Name: e.Name})
 		delete(d.policies, ref("NetworkPolicy", e.Namespace, e.Name))
-		d.problems.setObject(ref("NetworkPolicy", e.Namespace, e.Name), "", nil)
 	}
 }
 

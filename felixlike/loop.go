@@ -128,6 +128,7 @@ func (d *Driver) untilDue() time.Duration {
 func (d *Driver) begin(ctx context.Context) {
 	d.stepHandover(ctx)
 	now := time.Now()
+	d.dirty = d.dirty || d.turns.pending()
 	if at, ok := d.passAt(); ok && !at.After(now) {
 		d.beginPass(ctx)
 	}

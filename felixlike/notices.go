@@ -44,7 +44,13 @@ func (d *Driver) notices() []datastore.Notice {
 		}
 	}
 	view := d.quarantine.view()
-	add(noticeNotUnderstood, datastore.KnownToAll, d.problems.all()...)
+	for _, p := range d.problems.all() {
+		known := datastore.KnownToAll
+		if d.turns.large(p.Object) {
+			known = datastore.KnownToSome // the nodes where it applies
+		}
+		add(noticeNotUnderstood, known, p)
+	}
 	add(noticeHostNetwork, datastore.KnownToAll, firstOfEach(d.hostNetworkProblems())...)
 	add(noticeUnresolvedPort, datastore.KnownToSome, d.portProblems()...)
 	add(noticeUnreachable, datastore.KnownToAll, d.peerProblems()...)

@@ -33,6 +33,14 @@ func newObjects() *objects {
 	}
 }
 
+// policyOf returns the object of the policy that the event sets, as it was before.
+func (o *objects) policyOf(e datastore.Event) *networkingv1.NetworkPolicy {
+	if e, ok := e.(datastore.NetworkPolicySet); ok {
+		return o.policies[model.PodID{Namespace: e.Policy.Namespace, Name: e.Policy.Name}]
+	}
+	return nil
+}
+
 // onEvent takes note of a change. Objects are kept, and neither copied nor changed.
 func (o *objects) onEvent(e datastore.Event) {
 	switch e := e.(type) {

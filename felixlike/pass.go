@@ -25,6 +25,7 @@ type pass struct {
 // first stage. The shared managers are told nothing new before it ends: no
 // stage may program what an earlier one has not.
 func (d *Driver) beginPass(ctx context.Context) {
+	d.turns.begin(d)
 	d.pass = &pass{revision: d.observed, noted: d.tracker.noted, started: time.Now()}
 	d.dirty = false
 	if d.lastApply.At.IsZero() {
@@ -63,7 +64,8 @@ func (d *Driver) start(ctx context.Context, r *runner, inPass bool) {
 	d.running++
 	r.noted = r.wants.noted
 	if r.Timeout > 0 {
-		r.mustEnd.Store(int64(time.Since(d.started) + r.Timeout))
+		r.limit = d.turns.trials.limit(r)
+		r.mustEnd.Store(int64(time.Since(d.started) + r.limit))
 	}
 	r.start(ctx, d.outcomes)
 }
@@ -77,6 +79,9 @@ func (d *Driver) finished(ctx context.Context, o outcome) {
 		d.panics.With(d.log, o.err).Error("a stage has panicked", "stage", r.Name, "error", o.err)
 	}
 	d.handover.note(o)
+	if r == d.decides() {
+		d.turns.trials.ended(d, d.turns, o)
+	}
 	d.measured(o)
 	d.repairs.note(d.log, r.Name, o.applied.Repaired, o.ended)
 	if o.err == nil {

@@ -52,7 +52,7 @@ func (d *Driver) LocalNode(ctx context.Context) (*model.Node, error) {
 	var node *model.Node
 	_, err := d.wait(ctx, func() (bool, error) {
 		node = d.tracker.nodes[d.cfg.Node]
-		return d.reached(1), nil
+		return d.inSync() && d.programmed > 0, nil
 	})
 	if err != nil {
 		return nil, d.because(err, func() string { return strings.Join(d.readiness().Missing, "; ") })

@@ -32,6 +32,8 @@ type runner struct {
 	// What follows belongs to the loop.
 	running, inPass bool
 	started         time.Time
+	// limit bounds the next run, if Timeout is not zero.
+	limit time.Duration
 	// noted is the tracker's count of the updates that the newest run programs,
 	// if the stage has managers of its own.
 	noted uint64
@@ -81,11 +83,13 @@ func (r *runner) start(ctx context.Context, outcomes chan<- outcome) {
 	}
 	r.stale, r.wanted, r.running, r.started = false, false, true, time.Now()
 	r.wants.running++
+	stage := r.Stage
+	stage.Timeout = r.limit
 	go func() {
 		var applied Applied
 		err := failed
 		if err == nil {
-			applied, err = r.run(ctx)
+			applied, err = stage.run(ctx)
 		}
 		if err != nil {
 			err = fmt.Errorf("%s: %w", r.Name, err)

@@ -26,6 +26,8 @@ type tracker struct {
 	// identifier, with the count at its newest update.
 	noted   uint64
 	pending map[any]uint64
+	// waits has the policies that wait for their turn.
+	waits map[model.PolicyID]bool
 }
 
 // unknownPod is why a pod is closed that is attached all the same.
@@ -96,6 +98,7 @@ func (t *tracker) programmed(noted uint64) {
 // tells which pods are closed by what was set aside.
 func (t *tracker) state(id model.PodID, closed map[model.PodID]string) (state, reason string) {
 	_, pending := t.pending[id]
+	pending = pending || t.waitsFor(id)
 	switch {
 	case t.attachments[id] == nil:
 		return control.EndpointDetached, ""
@@ -107,6 +110,16 @@ func (t *tracker) state(id model.PodID, closed map[model.PodID]string) (state, r
 		return control.EndpointClosed, closed[id]
 	}
 	return control.EndpointProgrammed, ""
+}
+
+// waitsFor reports whether a policy of the pod waits for its turn.
+func (t *tracker) waitsFor(id model.PodID) bool {
+	e := t.endpoints[id]
+	if e == nil || len(t.waits) == 0 {
+		return false
+	}
+	waits := func(p model.PolicyID) bool { return t.waits[p] }
+	return slices.ContainsFunc(e.Ingress.NetworkPolicies, waits) || slices.ContainsFunc(e.Egress.NetworkPolicies, waits)
 }
 
 // fill writes the model's part of a status.

@@ -56,7 +56,7 @@ func (d *Driver) WaitProgrammed(ctx context.Context, revision uint64) (uint64, e
 }
 
 func (d *Driver) reached(revision uint64) bool {
-	return d.inSync() && d.programmed >= revision
+	return d.inSync() && d.programmed >= revision && d.turns.reached(revision)
 }
 
 // ask runs f in the loop and waits for it.

@@ -10,15 +10,15 @@ import (
 // limit the direction allows nothing and its pods stay isolated: one tenant's object
 // must not delay the objects of others.
 const (
-	// maxPrefixes bounds the CIDRs and exceptions of all blocks.
-	maxPrefixes = 30_000
-	// maxAlternatives bounds the rules of netfilter in one family: for each rule of the
+	// MaxPrefixes bounds the CIDRs and exceptions of all blocks.
+	MaxPrefixes = 30_000
+	// MaxAlternatives bounds the rules of netfilter in one family: for each rule of the
 	// policy, its peers times its ports. A selector is a peer; so are all blocks of
 	// a rule together.
-	maxAlternatives = 10_000
-	// maxSelectors bounds the distinct selectors and named ports, each of which is a
+	MaxAlternatives = 10_000
+	// MaxSelectors bounds the distinct selectors and named ports, each of which is a
 	// set: the kernel's time to make sets grows with the square of their number.
-	maxSelectors = 1_000
+	MaxSelectors = 1_000
 )
 
 // bounded returns the rules of a direction, or none if they exceed a limit.
@@ -49,12 +49,12 @@ func (c *compiler) bounded(d model.Direction, rules []model.Rule) []model.Rule {
 	field := "spec." + d.String()
 	reason := ""
 	switch {
-	case prefixes > maxPrefixes:
-		reason = fmt.Sprintf("%d CIDRs and exceptions, at most %d can be", prefixes, maxPrefixes)
-	case alternatives > maxAlternatives:
-		reason = fmt.Sprintf("%d combinations of peers and ports in all rules, at most %d can be", alternatives, maxAlternatives)
-	case selectors > maxSelectors:
-		reason = fmt.Sprintf("%d distinct selectors and named ports, at most %d can be", selectors, maxSelectors)
+	case prefixes > MaxPrefixes:
+		reason = fmt.Sprintf("%d CIDRs and exceptions, at most %d can be", prefixes, MaxPrefixes)
+	case alternatives > MaxAlternatives:
+		reason = fmt.Sprintf("%d combinations of peers and ports in all rules, at most %d can be", alternatives, MaxAlternatives)
+	case selectors > MaxSelectors:
+		reason = fmt.Sprintf("%d distinct selectors and named ports, at most %d can be", selectors, MaxSelectors)
 	default:
 		return rules
 	}

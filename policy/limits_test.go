@@ -35,8 +35,8 @@ func TestLimits(t *testing.T) {
 		rules  []networkingv1.NetworkPolicyIngressRule
 		reason string
 	}{
-		"CIDRs":                 {[]networkingv1.NetworkPolicyIngressRule{rule(maxPrefixes, 0, block)}, ""},
-		"too many CIDRs":        {[]networkingv1.NetworkPolicyIngressRule{rule(maxPrefixes+1, 0, block)}, "30001 CIDRs"},
+		"CIDRs":                 {[]networkingv1.NetworkPolicyIngressRule{rule(MaxPrefixes, 0, block)}, ""},
+		"too many CIDRs":        {[]networkingv1.NetworkPolicyIngressRule{rule(MaxPrefixes+1, 0, block)}, "30001 CIDRs"},
 		"ports":                 {[]networkingv1.NetworkPolicyIngressRule{rule(2, 5000, selector)}, ""},
 		"too many combinations": {[]networkingv1.NetworkPolicyIngressRule{rule(2, 5000, selector), rule(0, 1, nil)}, "10001 combinations"},
 		"selectors":             {[]networkingv1.NetworkPolicyIngressRule{rule(1000, 0, selector), rule(1000, 1, selector)}, ""},

@@ -28,7 +28,10 @@ type hostile struct {
 	closed, closedInSwitch bool
 }
 
-func hostiles() []hostile {
+func hostiles() []hostile { return hostilesOf(0) }
+
+// hostilesOf returns objects that share no group with those of another number.
+func hostilesOf(number int) []hostile {
 	one := func(rules ...networkingv1.NetworkPolicyIngressRule) []*networkingv1.NetworkPolicy {
 		p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "evil", Name: "evil"}}
 		p.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
@@ -51,7 +54,7 @@ func hostiles() []hostile {
 		return all
 	}
 	exceptions := func(n int) []networkingv1.NetworkPolicyPeer {
-		r := rand.New(rand.NewPCG(1, 2))
+		r := rand.New(rand.NewPCG(1, uint64(number)))
 		b := &networkingv1.IPBlock{CIDR: "::/0"}
 		for range n {
 			var a [16]byte
@@ -62,10 +65,10 @@ func hostiles() []hostile {
 		return []networkingv1.NetworkPolicyPeer{{IPBlock: b}}
 	}
 	cidr := func(i int) networkingv1.NetworkPolicyPeer {
-		return networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: fmt.Sprintf("%d.%d.%d.1/32", 20+i>>16, i>>8&255, i&255)}}
+		return networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: fmt.Sprintf("%d.%d.%d.%d/32", 20+i>>16, i>>8&255, i&255, 1+number)}}
 	}
 	selector := func(i int) networkingv1.NetworkPolicyPeer {
-		return networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint("a", i)}}}
+		return networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{fmt.Sprint("app", number): fmt.Sprint("a", i)}}}
 	}
 	return []hostile{
 		{"10,000 exceptions of ::/0", func() []*networkingv1.NetworkPolicy {

@@ -1,0 +1,169 @@
+package felixlike
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+)
+
+const (
+	// changeTimeout bounds an apply of changes; the first apply, a full read and the apply
+	// after a failure have the stage's Timeout.
+	changeTimeout = 10 * time.Second
+	// firstTrial and lastTrial are the waits between two trials of a refused policy.
+	firstTrial = 10 * time.Second
+	lastTrial  = 5 * time.Minute
+)
+
+// trial is what is known of a policy in applies that miss their deadline.
+type trial struct {
+	// before is the object whose rules were in force before, or nil.
+	before *networkingv1.NetworkPolicy
+	// noted is the tracker's count of updates with the policy.
+	noted uint64
+	// why says why it is set aside.
+	why         string
+	since, next time.Time
+	attempts    int
+}
+
+// trials finds the policies because of which an apply misses its deadline. A busy machine
+// misses deadlines too. So only policies are suspected that are new or changed since the
+// last apply that succeeded, and only those are refused that miss the deadline once more:
+// alone, after an apply without them has succeeded. They are tried again later.
+type trials struct {
+	now func() time.Time
+	// groups wait to be tried, each in one apply; running is the one that is tried.
+	groups  [][]*turn
+	running []*turn
+	// rested tells that the last pass has not tried any, so that other changes go between.
+	rested bool
+}
+
+func newTrials() trials { return trials{now: time.Now} }
+
+// pending reports whether a group waits or is tried. Changes wait meanwhile: a trial is to
+// be about its group.
+func (s *trials) pending() bool { return len(s.groups)+len(s.running) > 0 }
+
+func (s *trials) add(group ...*turn) { s.groups = append(s.groups, group) }
+
+// begin begins the next trial in a pass. It reports whether the pass is a trial.
+func (s *trials) begin(d *Driver, ts *turns) bool {
+	now := s.now()
+	anyFresh := false
+	for _, t := range ts.items {
+		if t.state == refused && !now.Before(t.next) {
+			t.state = suspected
+			s.add(t)
+		}
+		anyFresh = anyFresh || t.state == fresh
+	}
+	if s.forget(ts); len(s.running) > 0 {
+		return true
+	}
+	if !s.rested || anyFresh {
+		s.rested = true
+		return false
+	}
+	for len(s.groups) > 0 && len(s.running) == 0 {
+		for _, t := range s.groups[0] {
+			if t.state == suspected && ts.items[t.id] == t {
+				s.running = append(s.running, t)
+			}
+		}
+		s.groups = s.groups[1:]
+	}
+	for _, t := range s.running {
+		ts.tell(d, t)
+	}
+	s.rested = len(s.running) == 0
+	return len(s.running) > 0
+}
+
+// ended takes the outcome of a run of the backend.
+func (s *trials) ended(d *Driver, ts *turns, o outcome) {
+	switch {
+	case o.err == nil:
+		s.succeeded(ts, o.noted)
+		ts.report(d)
+	case errors.Is(o.err, context.DeadlineExceeded) && o.runner.applied:
+		// Before the first apply that succeeded, what is in force may be an earlier agent's.
+		s.missed(d, ts, o.noted, o.ended.Sub(o.started))
+	}
+}
+
+func (s *trials) succeeded(ts *turns, noted uint64) {
+	for id, t := range ts.items {
+		if t.state != fresh || t.noted == 0 || t.noted > noted {
+			continue
+		}
+		t.state, t.trial = settled, trial{}
+		if t.cost < largeCost {
+			delete(ts.items, id)
+		}
+	}
+	s.forget(ts)
+}
+
+// forget drops from the running trial what is not in it any more.
+func (s *trials) forget(ts *turns) {
+	s.running = slices.DeleteFunc(s.running, func(t *turn) bool { return t.state != fresh || ts.items[t.id] != t })
+}
+
+func (s *trials) missed(d *Driver, ts *turns, noted uint64, took time.Duration) {
+	var among []*turn
+	for _, t := range ts.items {
+		if t.state == fresh && t.noted > 0 && t.noted <= noted {
+			among = append(among, t)
+		}
+	}
+	if len(among) == 0 {
+		return
+	}
+	slices.SortFunc(among, (*turn).compare)
+	alone := len(among) == 1 && slices.Contains(s.running, among[0])
+	s.running, s.rested = nil, false
+	for _, t := range among {
+		state := suspected
+		before := t.before
+		if alone {
+			state, before = refused, nil
+			t.refuse(s.now(), took)
+		}
+		t.take(d, before, state)
+	}
+	if half := len(among) / 2; half > 0 {
+		s.add(among[:half]...)
+		s.add(among[half:]...)
+	} else if !alone {
+		s.add(among...)
+	}
+	d.flush()
+}
+
+// refuse sets a policy aside whose apply missed its deadline.
+func (t *turn) refuse(now time.Time, took time.Duration) {
+	if t.attempts == 0 {
+		t.since = now
+	}
+	t.next = now.Add(min(firstTrial<<min(t.attempts, maxDoublings), lastTrial))
+	t.attempts++
+	t.why = fmt.Sprintf("the apply that programs it was not done within %s: make it smaller, or split it", took.Round(time.Second))
+}
+
+// limit bounds the next run of a stage. A policy that is tried alone has longer each time.
+func (s *trials) limit(r *runner) time.Duration {
+	if !r.applied || r.stale || r.failures > 0 {
+		return r.Timeout
+	}
+	limit := changeTimeout
+	if len(s.running) == 1 {
+		limit <<= min(s.running[0].attempts, maxDoublings)
+	}
+	return min(r.Timeout, limit)
+}

@@ -1,0 +1,80 @@
+package felixlike
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/felixlike/felixlike/ovsfwd/policyflows"
+	"github.com/felixlike/felixlike/policy"
+)
+
+// What the slowest backend was seen to take for a part of a policy (docs/LIMITS.md).
+const (
+	costOfPrefix      = 30 * time.Microsecond
+	costOfAlternative = 90 * time.Microsecond
+	costOfSelector    = 2500 * time.Microsecond
+	costOfFlow        = 30 * time.Microsecond
+)
+
+// costOf estimates from the object alone how long it takes to compile and program a
+// policy. What exceeds a limit of the policy engine is closed, so a direction costs no
+// more than its limits.
+func costOf(p *networkingv1.NetworkPolicy, inSwitch bool) time.Duration {
+	if p == nil {
+		return 0
+	}
+	var in, out parts
+	for i := range p.Spec.Ingress {
+		in.add(p.Spec.Ingress[i].From, p.Spec.Ingress[i].Ports)
+	}
+	for i := range p.Spec.Egress {
+		out.add(p.Spec.Egress[i].To, p.Spec.Egress[i].Ports)
+	}
+	return in.cost(inSwitch) + out.cost(inSwitch)
+}
+
+// parts counts what one direction of a policy consists of.
+type parts struct {
+	prefixes, alternatives, selectors int
+	// flows are those of the exceptions, if the switch decides.
+	flows int
+}
+
+func (c *parts) add(peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) {
+	selectors, blocks := 0, 0
+	for i := range peers {
+		b := peers[i].IPBlock
+		if b == nil {
+			selectors++
+			continue
+		}
+		blocks = 1
+		c.prefixes += 1 + len(b.Except)
+		c.flows++
+		for _, e := range b.Except {
+			c.flows += max(0, length(e)-length(b.CIDR))
+		}
+	}
+	c.selectors += selectors
+	c.alternatives += max(1, selectors+blocks) * max(1, len(ports))
+}
+
+// length returns the length of a prefix, or zero.
+func length(prefix string) int {
+	_, text, _ := strings.Cut(prefix, "/")
+	n, _ := strconv.Atoi(text) // what is no number is refused by the policy engine
+	return n
+}
+
+func (c *parts) cost(inSwitch bool) time.Duration {
+	cost := time.Duration(min(c.prefixes, policy.MaxPrefixes))*costOfPrefix +
+		time.Duration(min(c.alternatives, policy.MaxAlternatives))*costOfAlternative +
+		time.Duration(min(c.selectors, policy.MaxSelectors))*costOfSelector
+	if inSwitch {
+		cost += time.Duration(min(c.flows, policyflows.MaxFlows)) * costOfFlow
+	}
+	return cost
+}

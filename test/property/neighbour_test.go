@@ -1,0 +1,235 @@
+package property
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"runtime"
+	"testing"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/felixlike/felixlike/cni"
+	"github.com/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/model"
+)
+
+var hostileObjects = flag.Int("hostile", 0, "have TestNeighbourOfHostileTenant create so many objects of every kind at once")
+
+// agent is a driver over a real dataplane, fed by the test.
+type agent struct {
+	*felixlike.Driver
+	batches   chan datastore.Batch
+	delivered chan struct{}
+	revision  uint64
+}
+
+// Run implements datastore.Source.
+func (a *agent) Run(ctx context.Context, deliver func(datastore.Batch)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case b := <-a.batches:
+			deliver(b)
+			a.delivered <- struct{}{}
+		}
+	}
+}
+
+// Sync implements datastore.Source.
+func (a *agent) Sync(context.Context) (uint64, error) { return a.revision, nil }
+
+// send delivers events as the next revision.
+func (a *agent) send(events ...datastore.Event) {
+	a.revision++
+	a.batches <- datastore.Batch{Revision: a.revision, Seen: time.Now(), Events: events, InSync: true}
+	<-a.delivered
+}
+
+// newAgent starts a driver over the dataplane with the hostile cluster's pods.
+func newAgent(t *testing.T, d *dataplane) *agent {
+	t.Helper()
+	a := &agent{batches: make(chan datastore.Batch), delivered: make(chan struct{})}
+	cluster := hostileCluster()
+	var attached []*model.Attachment
+	for _, p := range cluster.Pods {
+		id := model.PodID{Namespace: p.Namespace, Name: p.Name}
+		one := &model.Attachment{Pod: id, Interface: p.Name, MAC: cni.MAC(id)}
+		for _, ip := range p.Status.PodIPs {
+			one.Addresses = append(one.Addresses, netip.MustParseAddr(ip.IP))
+		}
+		if d.bridge != nil {
+			one.OFPort = d.bridge.port(id)
+		}
+		attached = append(attached, one)
+	}
+	cfg := felixlike.Config{
+		Node: "node1", Datastore: "test", Backend: d.backend, Source: a, Stages: d.stages(),
+		Log: slog.New(slog.DiscardHandler), Timing: felixlike.DefaultTiming(),
+		Attachments: func(ctx context.Context, update func(model.Update), synced func()) error {
+			for _, one := range attached {
+				update(model.AttachmentUpdate{Attachment: one})
+			}
+			synced()
+			<-ctx.Done()
+			return ctx.Err()
+		},
+	}
+	if d.bridge != nil {
+		cfg.Forwards = d.forwarding.has
+		cfg.HostAddresses = func(ctx context.Context, update func(model.HostAddressesUpdate)) error {
+			update(model.HostAddressesUpdate{Addresses: d.bridge.hostAddresses()})
+			<-ctx.Done()
+			return ctx.Err()
+		}
+	}
+	a.Driver = felixlike.New(cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- a.Driver.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	var events []datastore.Event
+	for _, n := range cluster.Nodes {
+		events = append(events, datastore.NodeSet{Node: n})
+	}
+	for _, n := range cluster.Namespaces {
+		events = append(events, datastore.NamespaceSet{Namespace: n})
+	}
+	for _, p := range cluster.Pods {
+		events = append(events, datastore.PodSet{Pod: p})
+	}
+	a.send(events...)
+	a.programmed(t, goodPod())
+	return a
+}
+
+func goodPod() model.PodID { return model.PodID{Namespace: "good", Name: "pod1"} }
+
+func evilPod() model.PodID { return model.PodID{Namespace: "evil", Name: "pod0"} }
+
+// programmed waits until the policies of a pod are in force, and returns how long that took.
+func (a *agent) programmed(t *testing.T, id model.PodID) time.Duration {
+	t.Helper()
+	const enough = 3 * time.Minute
+	for began := time.Now(); time.Since(began) < enough; time.Sleep(2 * time.Millisecond) {
+		if s := a.Status(); s.Programmed > 0 && stateIn(s, id) == control.EndpointProgrammed {
+			return time.Since(began)
+		}
+	}
+	t.Fatalf("the policies of %s are not in force after %s: %q", id, enough, a.Status().LastApply.Error)
+	return 0
+}
+
+func stateIn(s control.Status, id model.PodID) string {
+	for _, e := range s.Endpoints {
+		if e.Namespace == id.Namespace && e.Name == id.Name {
+			return e.State
+		}
+	}
+	return ""
+}
+
+// TestNeighbourOfHostileTenant: one tenant creates many objects at once, each at a limit.
+// While they are programmed, small changes of another tenant come one after the other. None
+// waits much longer than one large object takes by itself.
+//
+// Without a flag it tries some of the objects. With -v it prints the waits.
+func TestNeighbourOfHostileTenant(t *testing.T) {
+	for _, backend := range backends() {
+		t.Run(backend, func(t *testing.T) {
+			for i, h := range hostiles() {
+				some := h.name == "10,000 rules" || h.name == "30,000 CIDRs" || usesBridge(backend) && (h.name == "200 exceptions of ::/0" || h.name == "20,000 CIDRs")
+				if h.closed || usesBridge(backend) && h.closedInSwitch || *hostileObjects == 0 && !some {
+					continue
+				}
+				t.Run(h.name, func(t *testing.T) { besideHostile(t, backend, i, cmp.Or(*hostileObjects, 8)) })
+			}
+		})
+	}
+}
+
+// besideHostile measures the waits beside so many objects of one kind.
+func besideHostile(t *testing.T, backend string, kind, count int) {
+	lockThread(t)
+	needTools(t, backend)
+	k := newKernel(t, backend, "node1", randomNodes())
+	if k.bridge != nil {
+		for _, name := range randomPods()[:2] {
+			k.bridge.pool[name] = k.bridge.attach(name)
+		}
+	}
+	d, err := newDataplane(backend, "node1", k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	a := newAgent(t, d)
+	object := func(number int) (events []datastore.Event) {
+		for _, p := range hostilesOf(number)[kind].policies() {
+			p.Name = fmt.Sprint(p.Name, "-", number)
+			events = append(events, datastore.NetworkPolicySet{Policy: p})
+		}
+		return events
+	}
+	changes := 0
+	neighbour := func() time.Duration {
+		p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "good", Name: fmt.Sprint("good-", changes)}}
+		p.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{}}
+		changes++
+		sent := time.Now()
+		a.send(datastore.NetworkPolicySet{Policy: p})
+		a.programmed(t, goodPod())
+		return time.Since(sent)
+	}
+	began := time.Now()
+	a.send(object(0)...)
+	a.programmed(t, evilPod())
+	alone := time.Since(began)
+	var all []datastore.Event
+	for i := range count {
+		all = append(all, object(1+i)...)
+	}
+	began = time.Now()
+	a.send(all...)
+	longest, first := time.Duration(0), changes
+	for {
+		longest = max(longest, neighbour())
+		if state := stateIn(a.Status(), evilPod()); state == control.EndpointProgrammed || state == control.EndpointClosed {
+			break
+		}
+	}
+	took := time.Since(began)
+	during := changes - first
+	after := neighbour()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	s := a.Status()
+	// A busy machine is slow with all of them.
+	limit := max(2*time.Second, 3*alone+time.Second)
+	t.Logf("one takes %d ms; %d more %d ms, %d of them set aside, %d MB; %d changes of a neighbour wait at most %d ms (limit %d), afterwards %d ms",
+		alone.Milliseconds(), count, took.Milliseconds(), len(s.Quarantined), m.HeapAlloc>>20, during, longest.Milliseconds(), limit.Milliseconds(), after.Milliseconds())
+	if longest > limit {
+		t.Errorf("a small change of another tenant has waited for %s, want at most %s", longest, limit)
+	}
+	if s.LastApply.Error != "" {
+		t.Error(s.LastApply.Error)
+	}
+}
