@@ -288,6 +288,8 @@ func deniedBy(d control.Drop) string {
 		return d.Policy + " " + d.Rule
 	case control.ByClosed:
 		return "closed: " + d.Reason
+	case control.ByNoService:
+		return "no policy: no service has this address"
 	}
 	return "no policy that is in force by now"
 }

@@ -98,16 +98,7 @@ func newNFTables(c Choice) Backend {
 			return err
 		},
 		Denials: nflogDenials(c, func(ctx context.Context, add func(comment string, packets uint64)) error {
-			for _, d := range model.Directions() {
-				all, err := table.Rules(ctx, rules.DeniedChain(d))
-				if err != nil {
-					return err
-				}
-				for _, r := range all {
-					add(r.Comment, r.Packets)
-				}
-			}
-			return nil
+			return countDrops(ctx, table, rules.DropChains(), add)
 		}),
 		// While another backend decides, nothing needs to be guarded.
 		Decides: func() { table.SetGuard(rules.Guard(GatewayPort)) },
@@ -122,6 +113,20 @@ func newNFTables(c Choice) Backend {
 			},
 		},
 	}
+}
+
+// countDrops hands over what the rules of chains that drop have counted, by comment.
+func countDrops(ctx context.Context, table *nftables.Table, chains []string, add func(comment string, packets uint64)) error {
+	for _, name := range chains {
+		all, err := table.Rules(ctx, name)
+		if err != nil {
+			return err
+		}
+		for _, r := range all {
+			add(r.Comment, r.Packets)
+		}
+	}
+	return nil
 }
 
 // applied is what a stage tells of a table's result.

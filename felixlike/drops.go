@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -223,16 +224,14 @@ func (d *Driver) setReported(ctx context.Context, reported bool) error {
 // reportsRefused returns why the dataplane does not report, if what would is set
 // aside: then it drops all the same.
 func (d *Driver) reportsRefused(ctx context.Context, b Backend) error {
-	if b.Denials.Refused != nil {
-		return b.Denials.Refused()
-	}
 	var refused error
+	if b.Denials.Refused != nil {
+		refused = b.Denials.Refused()
+	}
 	err := d.ask(ctx, func() {
 		for _, r := range d.quarantine.refused[d.backend.Stage.Name] {
-			for _, direction := range model.Directions() {
-				if r.Object == "chain" && r.Name == rules.DeniedChain(direction) {
-					refused = fmt.Errorf("the kernel refuses what reports: %s", r.Reason)
-				}
+			if r.Object == "chain" && slices.Contains(rules.DropChains(), r.Name) {
+				refused = fmt.Errorf("the kernel refuses what reports: %s", r.Reason)
 			}
 		}
 	})

@@ -61,15 +61,16 @@ func endpointManager(c Choice, from int, m *managers.EndpointManager) *managers.
 
 // OpenFlowManagers returns the managers of the backend in the switch.
 func OpenFlowManagers(c Choice, flows policyflows.Flows, host NFTDriver) (*rules.Renderer, []managers.Manager) {
-	policies, hosts, r := switchManagers(c, policyflows.New(policyflows.Options{Flows: flows, BoundRates: true}), host)
-	return r, []managers.Manager{policies, hosts}
+	_, r, all := switchManagers(c, policyflows.New(policyflows.Options{Flows: flows, BoundRates: true}), host)
+	return r, all
 }
 
-func switchManagers(c Choice, store *policyflows.Store, host NFTDriver) (*managers.SwitchPolicyManager, *managers.HostManager, *rules.Renderer) {
+func switchManagers(c Choice, store *policyflows.Store, host NFTDriver) (*managers.SwitchPolicyManager, *rules.Renderer, []managers.Manager) {
 	r := rules.NewRenderer(GatewayPort, rules.NFTablesNameLength)
-	return managers.NewSwitchPolicyManager(c.Node, store), managers.NewHostManager(managers.HostOptions{
+	policies := managers.NewSwitchPolicyManager(c.Node, store)
+	return policies, r, []managers.Manager{policies, managers.NewNoServiceManager(host), managers.NewHostManager(managers.HostOptions{
 		Node: c.Node, Services: c.Switch.Node.ServiceCIDRs, Hairpin: pipeline.Hairpin, Masquerade: c.Masquerade,
-	}, r, host, host), r
+	}, r, host, host)}
 }
 
 // ForwardingManagers returns the managers of the bridge's forwarding flows, as

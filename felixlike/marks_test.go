@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/denied"
 	"github.com/felixlike/felixlike/ipsets/kernel"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
@@ -241,11 +243,11 @@ func TestAllowedConnectionsGoOn(t *testing.T) {
 }
 
 // What a pod sends to an address of Services that nobody rewrites does not leave the
-// node: the path has no proxy.
+// node, and whoever follows what is denied is told why: the path has no proxy.
 func TestUnclaimedServices(t *testing.T) {
-	for name, make := range firewalls() {
+	for name, firewallOf := range firewalls() {
 		t.Run(name, func(t *testing.T) {
-			f := make(t)
+			f := firewallOf(t)
 			updates := closedPod("10.1.0.5", false)
 			updates[2] = model.EndpointUpdate{Endpoint: &model.Endpoint{ID: updates[2].(model.EndpointUpdate).Endpoint.ID}}
 			f.tell(updates...)
@@ -254,6 +256,23 @@ func TestUnclaimedServices(t *testing.T) {
 			f.tell(model.ServiceCIDRsUpdate{Prefixes: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/24"), netip.MustParsePrefix("fd00::/108")}})
 			f.program(t)
 			newDialogue(t, f.path, 4001).out(t, "to an address of Services", false)
+			reports := make(chan denied.Report, 16)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended, err := denied.ListenNFLOG(ctx, f.path.Router.FD, func(r denied.Report) { reports <- r })
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.tell(model.DenialsUpdate{Reported: true})
+			f.program(t)
+			newDialogue(t, f.path, 4004).out(t, "to an address of Services, followed", false)
+			drop, err := (&denied.View{}).Drop(<-reports)
+			if err != nil || drop.By != control.ByNoService || drop.Direction != "egress" || drop.Port != 4004 {
+				t.Errorf("told of %+v, %v", drop, err)
+			}
+			f.tell(model.DenialsUpdate{})
+			f.program(t)
+			cancel()
+			<-ended
 			newDialogue(t, f.path, 4002).in(t, "from there", true)
 			f.tell(model.ServiceCIDRsUpdate{})
 			f.program(t)

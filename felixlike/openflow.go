@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/felixlike/felixlike/internal/panics"
-	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
@@ -70,14 +69,14 @@ func newOpenFlow(c Choice) Backend {
 		default: // told already
 		}
 	}
-	policies, host, r := switchManagers(c, store, p.host)
+	policies, r, all := switchManagers(c, store, p.host)
 	return Backend{
 		Name: OpenFlow, Place: InSwitch, Renderer: r, Left: p.left, Remove: p.remove, Close: p.close, Forwarded: policies.Forwarded,
-		Hits: p.hits, Denials: p.denials(), Unbounded: p.rates.Unbounded,
+		Hits: p.hits, Denials: p.denials(c), Unbounded: p.rates.Unbounded,
 		// While another backend decides, nothing needs to be guarded.
 		Decides: func() { p.host.SetGuard(rules.HostGuard(GatewayPort)) },
 		Stage: Stage{
-			Name: policyStage, After: HostStage, Required: true, Managers: []managers.Manager{policies, host}, Timeout: 60 * time.Second,
+			Name: policyStage, After: HostStage, Required: true, Managers: all, Timeout: 60 * time.Second,
 			Apply: p.apply, Invalidate: p.invalidate, Watch: p.watch,
 		},
 	}

@@ -78,17 +78,47 @@ func (p *switchPolicy) removeMeters(ctx context.Context) error {
 }
 
 // denials is how the switch tells of what it denies: it sends packets over a connection
-// of their own.
-func (p *switchPolicy) denials() Denials {
+// of their own. The host's table tells of what goes to no Service.
+func (p *switchPolicy) denials(c Choice) Denials {
+	c.Name = NFTables // for the host's table
 	return Denials{
-		Check: p.checkReports, Listen: p.listen,
+		Check: func(ctx context.Context) error { return errors.Join(p.checkReports(ctx), tryReports(ctx, c)) },
+		Listen: func(ctx context.Context, got func(denied.Report)) (<-chan struct{}, error) {
+			ctx, cancel := context.WithCancel(ctx)
+			host, err := denied.ListenNFLOG(ctx, c.NetNS, got)
+			if err != nil {
+				cancel()
+				return nil, err
+			}
+			ended, err := p.listen(ctx, got)
+			if err != nil {
+				cancel()
+				<-host
+				return nil, err
+			}
+			both := make(chan struct{})
+			go func() {
+				defer close(both)
+				<-ended
+				cancel()
+				<-host
+			}()
+			return both, nil
+		},
 		Skipped: func(ctx context.Context) (uint64, error) {
+			host, err := skipped(ctx, func(ctx context.Context, add func(comment string, packets uint64)) error {
+				return countDrops(ctx, p.host, []string{rules.ChainNoService}, add)
+			})
+			if err != nil {
+				return 0, err
+			}
 			conn, err := openflow.Dial(ctx, p.link.socket)
 			if err != nil {
 				return 0, err
 			}
 			defer conn.Close()
-			return conn.MeterDropped(ctx, policyflows.ReportMeter)
+			inSwitch, err := conn.MeterDropped(ctx, policyflows.ReportMeter)
+			return host + inSwitch, err
 		},
 		Refused: func() error {
 			p.mu.Lock()

@@ -17,19 +17,24 @@ func nflogDenials(c Choice, counters func(context.Context, func(comment string, 
 			return denied.ListenNFLOG(ctx, c.NetNS, got)
 		},
 		Skipped: func(ctx context.Context) (uint64, error) {
-			var dropped, reported uint64
-			err := counters(ctx, func(comment string, packets uint64) {
-				switch comment {
-				case rules.ReportComment:
-					reported += packets
-				case rules.DeniedComment(model.Ingress), rules.DeniedComment(model.Egress):
-					dropped += packets
-				}
-			})
-			// The two are not read at one moment.
-			return dropped - min(reported, dropped), err
+			return skipped(ctx, counters)
 		},
 	}
+}
+
+// skipped returns how many packets chains have dropped and not reported.
+func skipped(ctx context.Context, counters func(context.Context, func(comment string, packets uint64)) error) (uint64, error) {
+	var dropped, reported uint64
+	err := counters(ctx, func(comment string, packets uint64) {
+		switch {
+		case comment == rules.ReportComment:
+			reported += packets
+		case rules.IsDropComment(comment):
+			dropped += packets
+		}
+	})
+	// The two are not read at one moment.
+	return dropped - min(reported, dropped), err
 }
 
 // tryReports has the backend program what reports, in a network namespace that nobody

@@ -3,19 +3,31 @@ package managers
 import (
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables"
 )
 
-// DeniedManager keeps the chains that drop what policy denies, and has them tell of
-// it for as long as that is wanted.
+// DeniedManager keeps the chains that drop what policy denies or no Service has, and has
+// them tell of it for as long as that is wanted.
 type DeniedManager struct {
 	chains Chains
+	render func(reported bool) []tables.Chain
 	// told is nil if nothing has changed.
 	told *bool
 }
 
 // NewDeniedManager returns a manager that wants the chains without reports.
 func NewDeniedManager(chains Chains) *DeniedManager {
-	return &DeniedManager{chains: chains, told: new(bool)}
+	return &DeniedManager{chains: chains, told: new(bool), render: func(reported bool) []tables.Chain {
+		return []tables.Chain{rules.Denied(model.Ingress, reported), rules.Denied(model.Egress, reported), rules.NoService(reported)}
+	}}
+}
+
+// NewNoServiceManager is NewDeniedManager for the host's table of a backend whose policy
+// is in the switch.
+func NewNoServiceManager(chains Chains) *DeniedManager {
+	return &DeniedManager{chains: chains, told: new(bool), render: func(reported bool) []tables.Chain {
+		return []tables.Chain{rules.NoService(reported)}
+	}}
 }
 
 // OnUpdate takes a DenialsUpdate.
@@ -30,8 +42,8 @@ func (m *DeniedManager) CompleteDeferredWork() {
 	if m.told == nil {
 		return
 	}
-	for _, d := range model.Directions() {
-		m.chains.UpdateChain(rules.Denied(d, *m.told))
+	for _, c := range m.render(*m.told) {
+		m.chains.UpdateChain(c)
 	}
 	m.told = nil
 }

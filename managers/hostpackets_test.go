@@ -1,6 +1,7 @@
 package managers
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
@@ -10,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/denied"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables/nftables"
@@ -132,6 +135,7 @@ func newHostPath(t *testing.T) *hostPath {
 	}
 	options.Hairpin = func(f model.Family) netip.Addr { return hairpins[f] }
 	p.manager = NewHostManager(options, rules.NewRenderer("r2", rules.NFTablesNameLength), p.table, p.table)
+	send(NewNoServiceManager(p.table))
 	closed := &model.Endpoint{ID: pod("isolated"), Egress: model.Applied{NetworkPolicies: []model.PolicyID{policyID("deny")}}}
 	send(p.manager, model.NodeUpdate{Node: node},
 		model.AttachmentUpdate{Attachment: a}, model.AttachmentUpdate{Attachment: other}, model.AttachmentUpdate{Attachment: isolated},
@@ -233,6 +237,39 @@ func wantSeen(t *testing.T, what string, conn *net.UDPConn, want string) {
 	}
 	if got := seen(t, conn, attempts); got != want {
 		t.Errorf("%s: seen as %q, want %q", what, got, want)
+	}
+}
+
+// Whoever follows what is denied is told of packets of pods to an address of Services that
+// nobody rewrites, and of nothing else that leaves the switch.
+func TestHostReportsWhatGoesToNoService(t *testing.T) {
+	p := newHostPath(t)
+	noService := NewNoServiceManager(p.table)
+	send(noService, model.DenialsUpdate{Reported: true})
+	p.load(t)
+	reports := make(chan denied.Report, 16)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended, err := denied.ListenNFLOG(ctx, p.Router.FD, func(r denied.Report) { reports <- r })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families() {
+		wantSeen(t, "a pod to the outside", client(t, p.Receiver, f.other, f.client, 80), f.nodeOut)
+		wantSeen(t, "a pod to a Service that is none", client(t, p.Receiver, f.other, f.unused, 80), "")
+		for range brief {
+			drop, err := (&denied.View{}).Drop(<-reports)
+			if err != nil || drop.By != control.ByNoService || drop.To.Address != addr(f.unused) || drop.From.Address != addr(f.other) {
+				t.Errorf("told of %+v, %v", drop, err)
+			}
+		}
+	}
+	send(noService, model.DenialsUpdate{})
+	p.load(t)
+	wantSeen(t, "a pod to a Service that is none", client(t, p.Receiver, families()[0].other, families()[0].unused, 80), "")
+	cancel()
+	<-ended
+	if n := len(reports); n > 0 {
+		t.Errorf("told of %d more packets", n)
 	}
 }
 

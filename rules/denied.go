@@ -35,16 +35,32 @@ func DeniedComment(d model.Direction) string { return "denied " + d.String() }
 // Denied renders that chain: it drops, and with reported tells of what it drops. One
 // chain has it for all pods, so that to begin and to end that is an edit of one rule.
 func Denied(d model.Direction, reported bool) tables.Chain {
-	c := tables.Chain{Name: DeniedChain(d)}
+	return drops(DeniedChain(d), DeniedComment(d), reported)
+}
+
+// NoServiceComment is the comment of the rule that drops what goes to no Service.
+const NoServiceComment = "no service has this address"
+
+// NoService renders the chain that drops packets of pods to an address of a Service which
+// nobody has rewritten. No policy denies them; they are told of as denied ones are.
+func NoService(reported bool) tables.Chain { return drops(ChainNoService, NoServiceComment, reported) }
+
+// DropChains are the chains that report what they drop.
+func DropChains() []string { return []string{ChainDeniedIn, ChainDeniedOut, ChainNoService} }
+
+// IsDropComment reports whether a rule of a DropChain with the comment drops.
+func IsDropComment(comment string) bool {
+	return comment == NoServiceComment || comment == DeniedComment(model.Ingress) || comment == DeniedComment(model.Egress)
+}
+
+func drops(chain, comment string, reported bool) tables.Chain {
+	c := tables.Chain{Name: chain}
 	if reported {
 		c.Rules = append(c.Rules, tables.Rule{
-			Action: tables.Report{
-				Group: ReportGroup, Prefix: DeniedChain(d), Length: ReportLength, PerSecond: ReportsPerSecond,
-			},
-			Comment: ReportComment,
+			Action: tables.Report{Group: ReportGroup, Prefix: chain, Length: ReportLength, PerSecond: ReportsPerSecond}, Comment: ReportComment,
 		})
 	}
-	c.Rules = append(c.Rules, tables.Rule{Action: tables.Drop{}, Comment: DeniedComment(d)})
+	c.Rules = append(c.Rules, tables.Rule{Action: tables.Drop{}, Comment: comment})
 	return c
 }
 

@@ -42,7 +42,8 @@
 //
 // Whatever policy denies goes to denied-out or denied-in, and is dropped there: the
 // end of a chain of policies, a rule that denies, the address of a pod that is
-// closed. While somebody follows what is denied, these two chains tell of it first.
+// closed. While somebody follows what is denied, these two chains tell of it first. So
+// does no-service, which drops what pods send to addresses of no Service.
 //
 // What was judged and gets past forward has its connection marked as allowed, if
 // it comes from whoever began it, in a base chain of its own (allowed, hook

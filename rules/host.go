@@ -84,7 +84,7 @@ func (r *Renderer) fromSwitch(h Host) tables.Chain {
 	for _, p := range h.Services {
 		c.Rules = append(c.Rules, tables.Rule{
 			Matches: []tables.Match{tables.MatchPrefix{Side: tables.Destination, Prefix: p}},
-			Action:  tables.Drop{}, Comment: "no service has this address",
+			Action:  tables.Goto{Chain: ChainNoService}, Comment: "address of a service",
 		})
 	}
 	// By another backend, that is.

@@ -21,6 +21,7 @@ const (
 	ChainPassed     = "passed"
 	ChainDeniedIn   = "denied-in"
 	ChainDeniedOut  = "denied-out"
+	ChainNoService  = "no-service"
 	ChainAllowedOut = "allowed-out"
 	ChainCommonIn   = "common-in"
 	ChainCommonOut  = "common-out"

@@ -156,7 +156,7 @@ func (r *Renderer) unclaimed(pods netip.Prefix, services []netip.Prefix) []table
 				tables.MatchPrefix{Side: tables.Source, Prefix: pods},
 				tables.MatchPrefix{Side: tables.Destination, Prefix: s},
 			},
-			Action: tables.Drop{}, Comment: "no service has this address",
+			Action: tables.Goto{Chain: ChainNoService}, Comment: "address of a service",
 		})
 	}
 	return all

@@ -73,10 +73,10 @@ func chainsOf(length, hash int) (chains []kind, parts kind) {
 	r := rules.NewRenderer(felixlike.GatewayPort, length)
 	named := func(prefix string) string { return `^` + prefix + `-.*-[A-Za-z0-9_-]{` + fmt.Sprint(hash) + `}$` }
 	kinds := []kind{
-		{"static chain", `^(forward|prerouting|judge-egress|judge-outside|to-pods|postrouting|allowed|passed|denied-(in|out)|allowed-out|common-(in|out)|` +
+		{"static chain", `^(forward|prerouting|judge-egress|judge-outside|to-pods|postrouting|allowed|passed|no-service|denied-(in|out)|allowed-out|common-(in|out)|` +
 			`from-switch|from-outside|rewritten|guard-(forward|prerouting))$`, []string{
 			rules.ChainForward, rules.ChainPrerouting, rules.ChainEgress, rules.ChainOutside, rules.ChainToPods, rules.ChainSources,
-			rules.ChainAllowed, rules.ChainPassed, rules.ChainDeniedIn, rules.ChainDeniedOut, rules.ChainAllowedOut, rules.ChainCommonIn,
+			rules.ChainAllowed, rules.ChainNoService, rules.ChainPassed, rules.ChainDeniedIn, rules.ChainDeniedOut, rules.ChainAllowedOut, rules.ChainCommonIn,
 			rules.ChainCommonOut, rules.ChainFromSwitch, rules.ChainFromOutside, rules.ChainRewritten, rules.ChainGuardForward,
 			rules.ChainGuardPrerouting,
 		}},
@@ -91,7 +91,9 @@ func chainsOf(length, hash int) (chains []kind, parts kind) {
 	for tier, letter := range map[model.Tier]string{model.TierAdmin: "a", model.TierNetworkPolicy: "p", model.TierBaseline: "b"} {
 		policies := kind{"policy of tier " + letter, named(letter + `(in|out)`), nil}
 		for _, id := range []model.PolicyID{
-			{Tier: tier, Namespace: "x", Name: "a"}, {Tier: tier, Name: "a"}, {Tier: tier, Name: strings.Repeat("a-in-", 50) + "a"},
+			{Tier: tier, Namespace: "x", Name: "a"},
+			{Tier: tier, Name: "a"},
+			{Tier: tier, Name: strings.Repeat("a-in-", 50) + "a"},
 			{Tier: tier, Namespace: strings.Repeat("n", 63), Name: strings.Repeat("p.", 126) + "p"},
 		} {
 			for _, d := range model.Directions() {

@@ -112,7 +112,8 @@ func (n *Names) static() {
 		rules.ChainAllowedOut: "what egress policy allows", rules.ChainFromOutside: "from outside to a pod",
 		rules.ChainSources: "sources of what pods send", rules.ChainAllowed: "marks what policy let through",
 		rules.ChainDeniedIn: "what ingress policy denies", rules.ChainDeniedOut: "what egress policy denies",
-		rules.ChainPassed: "past the rules of others", rules.ChainFromSwitch: "what the switch leaves to services",
+		rules.ChainNoService: "what goes to no service",
+		rules.ChainPassed:    "past the rules of others", rules.ChainFromSwitch: "what the switch leaves to services",
 		rules.ChainRewritten: "sources that others have rewritten", rules.ChainGuardForward: "guard while policy is loaded",
 		rules.ChainGuardPrerouting: "guard while policy is loaded",
 	} {

@@ -17,7 +17,7 @@ import (
 
 const dropsPath = "/" + Version + "/drops"
 
-// Drop is a packet that policy has denied, or with NotShown so many of which nothing
+// Drop is a packet that policy has denied or that goes to no Service, or with NotShown so many of which nothing
 // else is known.
 type Drop struct {
 	At time.Time `json:"time"`
@@ -54,6 +54,8 @@ const (
 	ByRule = "rule"
 	// ByClosed: nothing gets to or from the pod, for the Reason.
 	ByClosed = "closed"
+	// ByNoService: no policy denies it; no Service has the address it goes to.
+	ByNoService = "no-service"
 	// ByChanged: what denied it is not in force any more.
 	ByChanged = "changed"
 )

@@ -75,6 +75,10 @@ func reportOf(a nflog.Attribute) (Report, bool) {
 	}
 	r := Report{At: time.Now(), Packet: *a.Payload}
 	prefix := strings.TrimRight(*a.Prefix, "\x00")
+	if prefix == rules.ChainNoService {
+		r.Direction, r.NoService = model.Egress, true
+		return r, true
+	}
 	for _, d := range model.Directions() {
 		if prefix == rules.DeniedChain(d) {
 			r.Direction = d

@@ -41,6 +41,10 @@ func (v *View) Drop(r Report) (control.Drop, error) {
 	if p.Protocol == model.ICMP || p.Protocol == model.ICMPv6 {
 		d.ICMP = &control.ICMPType{Type: p.Type, Code: p.Code}
 	}
+	if r.NoService {
+		d.By = control.ByNoService
+		return d, nil
+	}
 	pod := p.Destination
 	if r.Direction == model.Egress {
 		pod = p.Source
