@@ -212,7 +212,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 			})
 		},
 		HealthAddress: a.server.Status, Settings: a.settings,
-		Underlay: a.network.status,
+		Underlay: a.network.status, NodeProblems: func() []model.Problem { return br.restore.problem(cfg.NodeName) },
 		Dropped: func(ctx context.Context) (map[string]uint64, error) {
 			return readDropped(ctx, a.choice.Switch.management())
 		},
@@ -259,6 +259,7 @@ func (a *agent) stages(arrival *arrival, back *comeback, conntrack *hostnet.Conn
 			}
 			return a, err
 		}},
+		br.restore.stage(),
 		arrival.after(),
 		back.after(),
 	}

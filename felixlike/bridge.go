@@ -32,8 +32,11 @@ type bridge struct {
 	// interface now.
 	readdressed func()
 	log         *slog.Logger
-	// forwarding is the connection of the forwarding flows.
+	// forwarding is the connection of the forwarding flows, programmed the one over
+	// which they were programmed last.
 	forwarding link
+	programmed *openflow.Conn
+	restore    *flowRestore
 	// lost tells the driver that the OpenFlow connection broke.
 	lost   chan error
 	daemon *vswitchd.Client
@@ -71,6 +74,7 @@ type bridgeOptions struct {
 func newBridge(o bridgeOptions) *bridge {
 	b := &bridge{cfg: o.db, network: o.network, gatewayMTU: o.gatewayMTU, connected: o.connected, readdressed: o.readdressed, log: o.log, lost: make(chan error, 1), node: o.db.NodeName}
 	b.daemon = vswitchd.New(o.runDir, o.db.DatapathType)
+	b.restore = &flowRestore{bridge: b, log: o.log.With("component", "ovs")}
 	b.forwarding = link{socket: Switch{RunDir: o.runDir, Bridge: o.db.Bridge}.management(), flows: o.flows, lost: b.tell}
 	return b
 }
@@ -139,17 +143,22 @@ func (b *bridge) rescue() error {
 }
 
 // connect connects for the forwarding flows, and tells whether a switch that it
-// was not connected to has none.
+// was not connected to has none, and whether it awaits them.
 func (b *bridge) connect(ctx context.Context) error {
 	before := b.forwarding.conn
 	if err := b.forwarding.connect(ctx); err != nil || b.forwarding.conn == before {
 		return err
 	}
-	flows, err := b.forwarding.conn.Dump(ctx, pipeline.Owner)
+	awaits, err := b.daemon.AwaitsFlows(ctx)
+	var flows []openflow.Installed
+	if err == nil {
+		flows, err = b.forwarding.conn.Dump(ctx, pipeline.Owner)
+	}
 	if err != nil {
 		b.forwarding.close() // and asked again
 		return err
 	}
+	b.restore.found(awaits)
 	b.connected(len(flows) == 0)
 	return nil
 }
@@ -232,6 +241,9 @@ func (b *bridge) applyFlows(ctx context.Context) (Applied, error) {
 		err = b.daemon.Purge(ctx)
 		b.unpurged = err != nil
 		b.widenBuffers()
+	}
+	if err == nil {
+		b.programmed = b.forwarding.conn
 	}
 	return did, err
 }

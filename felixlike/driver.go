@@ -60,6 +60,8 @@ type Config struct {
 	HealthAddress func() string
 	// Underlay tells of this node's network, for status. It may be nil.
 	Underlay func() control.Underlay
+	// NodeProblems tells what is wrong with this node, for status. It may be nil.
+	NodeProblems func() []model.Problem
 	// Lost delivers the reason when the dataplane may have lost what was
 	// programmed (a connection broke): everything is read again.
 	Lost <-chan error

@@ -61,7 +61,11 @@ func newOpenFlow(c Choice) Backend {
 		daemon: vswitchd.New(c.Switch.RunDir, c.Switch.datapath()), host: nftables.New(nftables.Options{Table: HostTable, NetNS: c.NetNS}),
 	}
 	flows.Last(policyflows.JudgedKey, func(ctx context.Context) error {
-		return p.daemon.WaitRevalidators(ctx, pipeline.Touch(p.link.conn))
+		err := p.daemon.WaitRevalidators(ctx, pipeline.Touch(p.link.conn))
+		if errors.Is(err, vswitchd.ErrAwaitsFlows) {
+			return nil // all flows come into force at once
+		}
+		return err
 	})
 	p.link.lost = func(error) {
 		select {
@@ -102,21 +106,26 @@ func (p *switchPolicy) apply(ctx context.Context) (Applied, error) {
 	p.unsettled = p.unsettled || policies.Messages > 0
 	if err == nil {
 		began := time.Now()
-		err = p.settle(ctx)
+		all.Pending, err = p.settle(ctx)
 		all.Settling = time.Since(began)
 	}
 	return all, err
 }
 
-// settle returns when no packet goes by policy flows of before. The switch that
-// has the flows has to be the one that runs: forwarding flows come next.
-func (p *switchPolicy) settle(ctx context.Context) error {
+// settle returns when no packet goes by policy flows of before, or reports that this
+// is pending: a switch that awaits its flows goes by cached ones, until the stage of
+// flowRestore. The switch that has the flows has to be the one that runs: forwarding
+// flows come next.
+func (p *switchPolicy) settle(ctx context.Context) (pending bool, err error) {
 	if !p.unsettled {
-		return p.link.conn.Barrier(ctx)
+		return false, p.link.conn.Barrier(ctx)
 	}
-	err := p.daemon.WaitRevalidators(ctx, pipeline.Touch(p.link.conn))
+	err = p.daemon.WaitRevalidators(ctx, pipeline.Touch(p.link.conn))
 	p.unsettled = err != nil
-	return err
+	if errors.Is(err, vswitchd.ErrAwaitsFlows) {
+		return true, p.link.conn.Barrier(ctx)
+	}
+	return false, err
 }
 
 func (p *switchPolicy) invalidate() {

@@ -83,6 +83,7 @@ func (d *Driver) finished(ctx context.Context, o outcome) {
 		d.turns.trials.ended(d, d.turns, o)
 	}
 	d.measured(o)
+	d.restored(o)
 	d.repairs.note(d.log, r.Name, o.applied.Repaired, o.ended)
 	if o.err == nil {
 		d.quarantine.set(d.log, r.Name, o.applied.Refused)
@@ -122,13 +123,20 @@ func (d *Driver) forwarded(r *runner) {
 	}
 }
 
+// restored has the policy of a backend in the switch settle, once the switch goes by it.
+func (d *Driver) restored(o outcome) {
+	if o.Name == flowRestoreStage && o.applied.Writes > 0 && d.backend.Place == InSwitch {
+		d.decides().wanted = true
+	}
+}
+
 // measured tells the metrics of a run.
 func (d *Driver) measured(o outcome) {
 	d.metrics.Applied(o.Name, o.full, o.ended.Sub(o.started), o.applied.Writes, o.err)
 	for _, r := range o.applied.Repaired {
 		d.metrics.Repaired(r.Object)
 	}
-	if o.Name == d.backend.Stage.Name && o.err == nil {
+	if o.Name == d.backend.Stage.Name && o.err == nil && !o.applied.Pending {
 		d.latency.programmed(o.noted, o.ended, d.metrics.PolicyProgrammed)
 	}
 }

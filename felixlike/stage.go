@@ -74,6 +74,9 @@ type Applied struct {
 	// Settling is the end of the Apply, in which the receiver had everything, and
 	// the stage waited for what was cached by the state of before.
 	Settling time.Duration
+	// Pending tells that the receiver has everything and does not go by it yet: a later
+	// stage brings it into force.
+	Pending bool
 	// Refused are all objects that are set aside now; Repaired the foreign
 	// changes that were undone.
 	Refused  []tables.Refusal

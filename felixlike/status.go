@@ -42,6 +42,9 @@ func (d *Driver) status() control.Status {
 		}
 	}
 	s.Problems = append(s.Problems, d.ownNodeProblems()...)
+	if d.cfg.NodeProblems != nil {
+		s.Problems = append(s.Problems, d.cfg.NodeProblems()...)
+	}
 	s.Problems = append(s.Problems, d.hostNetworkProblems()...)
 	s.Problems = append(s.Problems, d.portProblems()...)
 	s.Problems = append(s.Problems, d.peerProblems()...)

@@ -50,6 +50,8 @@ type Daemons struct {
 	opts     Options
 	db       *process
 	vswitchd *process
+	// awaited tells that ovs-vswitchd was started to await its flows.
+	awaited bool
 }
 
 // Available reports what is missing to run the daemons, as an error that names
@@ -122,7 +124,8 @@ func (d *Daemons) openDB(ctx context.Context) error {
 		return err
 	}
 	// The database starts without its one root row; vswitchd waits for it.
-	return d.run(ctx, "ovs-vsctl", "--no-wait", "--db=unix:"+d.DBSocket(), "init")
+	_, err := d.vsctl(ctx, "init")
+	return err
 }
 
 // Dir returns the run directory, absolute. Bridge management sockets
@@ -151,8 +154,13 @@ func (d *Daemons) Env() []string {
 func (d *Daemons) PIDs() (db, vswitchd int) { return d.db.pid(), d.vswitchd.pid() }
 
 // StartVSwitchd starts ovs-vswitchd alone, after KillVSwitchd, and waits until
-// it answers.
+// it answers. On the kernel's datapath, cached flows decide until the agent has
+// programmed it: see setAwaitFlows.
 func (d *Daemons) StartVSwitchd(ctx context.Context) error {
+	var err error
+	if d.awaited, err = d.setAwaitFlows(ctx); err != nil {
+		return err
+	}
 	args := []string{"unix:" + d.DBSocket()}
 	if !d.opts.Kernel {
 		args = append([]string{"--disable-system"}, args...)

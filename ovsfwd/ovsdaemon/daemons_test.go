@@ -1,9 +1,11 @@
 package ovsdaemon
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -176,5 +178,80 @@ func TestCrashWhileTheDatabaseIsMade(t *testing.T) {
 	}
 	if _, err := os.Stat(d.database()); !os.IsNotExist(err) {
 		t.Errorf("without a schema there is a database: %v", err)
+	}
+}
+
+// TestAwaitFlows starts ovs-vswitchd on databases with bridges of different datapaths:
+// it is to await its flows where all have the kernel's, and in no database that it is not
+// to offer the kernel's datapath for.
+func TestAwaitFlows(t *testing.T) {
+	d, _ := start(t)
+	vsctl := func(args ...string) string {
+		return strings.TrimSpace(command(t, "ovs-vsctl", append([]string{"--no-wait", "--timeout=10", "--db=unix:" + d.DBSocket()}, args...)...))
+	}
+	for _, step := range []struct {
+		name   string
+		change []string
+		kernel bool
+		want   bool
+	}{
+		{"no bridge", nil, true, false},
+		{"the default datapath", []string{"add-br", "br0"}, true, true},
+		{"the kernel's datapath", []string{"set", "bridge", "br0", "datapath_type=system"}, true, true},
+		{"the kernel's and the default", []string{"add-br", "br1"}, true, true},
+		{"no kernel datapath offered", nil, false, false},
+		{"again", nil, true, true},
+		{"one of the userspace datapath", []string{"set", "bridge", "br1", "datapath_type=netdev"}, true, false},
+	} {
+		if step.change != nil {
+			vsctl(step.change...)
+		}
+		d.opts.Kernel = step.kernel
+		got, err := d.setAwaitFlows(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		set, err := d.awaitsFlows(t.Context())
+		if err != nil || got != step.want || set != step.want {
+			t.Errorf("%s: awaits %v, the key is set: %v, error %v, want %v", step.name, got, set, err, step.want)
+		}
+	}
+	vsctl("set", "bridge", "br1", "datapath_type=system")
+	if err := d.db.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.setAwaitFlows(t.Context()); err == nil {
+		t.Error("the key counts as set without a database")
+	}
+	if err := d.startDB(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAgentThatNeverComes keeps a switch that no agent programs: the log names that, and
+// the end of it.
+func TestAgentThatNeverComes(t *testing.T) {
+	d, _ := start(t)
+	var log bytes.Buffer
+	k := newKeeper(d, Hooks{Serving: func(context.Context) {}}, slog.New(slog.NewTextHandler(&log, nil)))
+	k.patience = 0
+	command(t, "ovs-vsctl", "--no-wait", "--timeout=10", "--db=unix:"+d.DBSocket(), "set", "Open_vSwitch", ".", "other_config:"+KeyAwaitFlows+"=true")
+	k.nameAgent(t.Context())
+	if log.Len() > 0 {
+		t.Errorf("a switch that awaits no agent: %s", log.String())
+	}
+	k.awaits = time.Now().Add(-time.Minute)
+	k.nameAgent(t.Context())
+	if !strings.Contains(log.String(), "NO AGENT has programmed ovs-vswitchd") || !strings.Contains(log.String(), "since=1m") {
+		t.Errorf("no agent came: %s", log.String())
+	}
+	k.patience = time.Hour
+	log.Reset()
+	k.nameAgent(t.Context())
+	k.patience = 0
+	command(t, "ovs-vsctl", "--no-wait", "--timeout=10", "--db=unix:"+d.DBSocket(), "remove", "Open_vSwitch", ".", "other_config", KeyAwaitFlows)
+	k.nameAgent(t.Context())
+	if text := log.String(); strings.Contains(text, "NO AGENT") || !strings.Contains(text, "the agent has programmed ovs-vswitchd") {
+		t.Errorf("the agent came: %s", text)
 	}
 }

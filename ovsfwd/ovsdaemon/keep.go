@@ -18,6 +18,9 @@ const (
 	// awayAfter is how long ovs-vswitchd may be away before Hooks.Away is called,
 	// and the time between the calls: a restart takes a fraction of it.
 	awayAfter = 2 * time.Second
+	// nameAgentAfter is how long ovs-vswitchd may await the agent before the log names
+	// that, and the time between two entries. An agent that starts with it takes seconds.
+	nameAgentAfter = 30 * time.Second
 )
 
 // Hooks are called by Keep, one at a time.
@@ -58,21 +61,62 @@ func Keep(ctx context.Context, opts Options, hooks Hooks, log *slog.Logger) erro
 type keeper struct {
 	hooks  Hooks
 	log    *slog.Logger
+	d      *Daemons
 	db, vs *kept
+	// patience is nameAgentAfter, but for tests. awaits is since when ovs-vswitchd awaits
+	// the agent, or zero; named when the log said so last.
+	patience      time.Duration
+	awaits, named time.Time
 }
 
 func newKeeper(d *Daemons, hooks Hooks, log *slog.Logger) *keeper {
 	now := time.Now()
-	return &keeper{
-		hooks: hooks, log: log,
+	k := &keeper{
+		hooks: hooks, log: log, d: d, patience: nameAgentAfter,
 		db: &kept{name: "ovsdb-server", process: &d.db, started: now, start: d.startDB},
-		vs: &kept{name: "ovs-vswitchd", process: &d.vswitchd, away: now, next: now, start: func(ctx context.Context) error {
-			err := d.StartVSwitchd(ctx)
-			if err == nil {
-				hooks.Serving(ctx)
-			}
-			return err
-		}},
+	}
+	k.vs = &kept{name: "ovs-vswitchd", process: &d.vswitchd, away: now, next: now, start: k.startVSwitchd}
+	return k
+}
+
+func (k *keeper) startVSwitchd(ctx context.Context) error {
+	k.awaits, k.named = time.Time{}, time.Time{}
+	if err := k.d.StartVSwitchd(ctx); err != nil {
+		return err
+	}
+	if k.d.awaited {
+		k.awaits = time.Now()
+		k.log.Info("cached flows decide until the agent has programmed ovs-vswitchd")
+	}
+	k.hooks.Serving(ctx)
+	return nil
+}
+
+// nameAgent logs that no agent has programmed ovs-vswitchd, again and again, and when
+// one has after all.
+func (k *keeper) nameAgent(ctx context.Context) {
+	last := k.awaits
+	if !k.named.IsZero() {
+		last = k.named
+	}
+	if k.awaits.IsZero() || time.Since(last) < k.patience {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, awayAfter)
+	defer cancel()
+	awaits, err := k.d.awaitsFlows(ctx)
+	since := time.Since(k.awaits).Round(time.Second)
+	switch {
+	case err != nil: // ovsdb-server may be away: asked again
+	case awaits:
+		k.named = time.Now()
+		k.log.Error("NO AGENT has programmed ovs-vswitchd since its start: connections go on by cached flows, new ones do not open, "+
+			"and no change of policy comes into force; does felixlike-agent run, and what does its status say?", "since", since)
+	case k.named.IsZero():
+		k.awaits = time.Time{}
+	default:
+		k.awaits = time.Time{}
+		k.log.Info("the agent has programmed ovs-vswitchd", "after", since)
 	}
 }
 
@@ -96,6 +140,7 @@ func (k *keeper) run(ctx context.Context) {
 			k.hooks.Away()
 			told = time.Now()
 		}
+		k.nameAgent(ctx)
 		select {
 		case <-ctx.Done():
 		case <-(*k.db.process).running():

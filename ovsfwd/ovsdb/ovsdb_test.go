@@ -309,3 +309,28 @@ func TestValidate(t *testing.T) {
 		}
 	}
 }
+
+// TestRemoveOtherConfig removes a key where the mark is, and nowhere else.
+func TestRemoveOtherConfig(t *testing.T) {
+	f := newFixture(t)
+	c := f.open()
+	vsctl := func(args ...string) string {
+		return f.run("ovs-vsctl", append([]string{"--no-wait", "--db=unix:" + f.ovs.DBSocket()}, args...)...)
+	}
+	vsctl("set", "Open_vSwitch", ".", "other_config:theirs=1", "other_config:gone=true", "external_ids:mark=false")
+	for _, step := range []struct {
+		mark string
+		want bool
+		left string
+	}{
+		{"false", false, `{gone="true", theirs="1"}`},
+		{"true", true, `{theirs="1"}`},
+		{"true", true, `{theirs="1"}`},
+	} {
+		vsctl("set", "Open_vSwitch", ".", "external_ids:mark="+step.mark)
+		got, err := c.RemoveOtherConfig(f.context(), "gone", "mark")
+		if left := strings.TrimSpace(vsctl("get", "Open_vSwitch", ".", "other_config")); err != nil || got != step.want || left != step.left {
+			t.Errorf("mark %s: %v, %v, and %s is left, want %v and %s", step.mark, got, err, left, step.want, step.left)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package vswitchd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -43,6 +44,9 @@ func (c *Client) WaitRevalidators(ctx context.Context, touch Touch) (err error) 
 			return err
 		}
 		defer func() { err = errors.Join(err, (*s).close()) }()
+	}
+	if awaits, err := w.asks.awaitsFlows(ctx); err != nil || awaits {
+		return cmp.Or(err, ErrAwaitsFlows)
 	}
 	for range rounds {
 		_, err := w.waits.during(ctx, waitCommand, w.round)

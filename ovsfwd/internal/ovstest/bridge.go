@@ -32,6 +32,30 @@ type Bridge struct {
 // The test is skipped where Open vSwitch cannot run.
 func NewBridge(t *testing.T) *Bridge {
 	t.Helper()
+	b := start(t, ovsdaemon.Options{})
+	b.Ensure()
+	return b
+}
+
+// NewAwaitingBridge is NewBridge with an ovs-vswitchd that awaits its flows, as it does
+// when it starts with bridges of the kernel's datapath; then the bridge becomes one of
+// the userspace datapath.
+func NewAwaitingBridge(t *testing.T) *Bridge {
+	t.Helper()
+	b := start(t, ovsdaemon.Options{Kernel: true})
+	b.Run("ovs-vsctl", "--no-wait", "--db=unix:"+b.Daemons.DBSocket(), "add-br", b.Config.Bridge)
+	if err := b.Daemons.KillVSwitchd(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Daemons.StartVSwitchd(b.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.Ensure()
+	return b
+}
+
+func start(t *testing.T, o ovsdaemon.Options) *Bridge {
+	t.Helper()
 	if err := ovsdaemon.Available(); err != nil {
 		t.Skip(err)
 	}
@@ -43,7 +67,8 @@ func NewBridge(t *testing.T) *Bridge {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if b.Daemons, err = ovsdaemon.Start(b.Context(), ovsdaemon.Options{Dir: dir, NetNS: b.NS}); err != nil {
+	o.Dir, o.NetNS = dir, b.NS
+	if b.Daemons, err = ovsdaemon.Start(b.Context(), o); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -60,7 +85,6 @@ func NewBridge(t *testing.T) *Bridge {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.DB.Close)
-	b.Ensure()
 	return b
 }
 
