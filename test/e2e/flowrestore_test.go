@@ -156,12 +156,16 @@ func (r *restart) otherConfig() string {
 // programmed waits until the agent has programmed the switch.
 func (r *restart) programmed() {
 	r.Helper()
-	ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(r.Context(), emulatedSync)
 	defer cancel()
 	began := time.Now()
-	for r.awaits() || !r.serves() {
+	for r.awaits() {
 		r.must(ctx.Err())
 		pause(ctx, 20*time.Millisecond)
+	}
+	for !r.serves() {
+		r.must(ctx.Err())
+		pause(ctx, 500*time.Millisecond)
 	}
 	r.Logf("the agent has programmed the switch after %s", time.Since(began).Round(time.Millisecond))
 }
@@ -180,7 +184,10 @@ func (r *restart) during(what string, do func()) {
 		Patience: time.Minute, Explain: func(err error) string { return whereabouts(r.lab, err) },
 	}
 	tr := traffic.Start(r.Context(), o)
-	eventually(r.T, "streams carry data", func() bool { return tr.Summary().Blocks > 20*len(o.Streams) })
+	for tr.Summary().Blocks < 20*len(o.Streams) {
+		r.must(r.Context().Err())
+		pause(r.Context(), 20*time.Millisecond)
+	}
 	do()
 	pause(r.Context(), time.Second)
 	sum, err := tr.Stop()
@@ -231,7 +238,7 @@ func (r *restart) flood() {
 					} else if strings.Contains(err.Error(), "closed") {
 						return
 					}
-					time.Sleep(10 * time.Millisecond)
+					time.Sleep(20 * time.Millisecond)
 				}
 			}()
 		}

@@ -31,6 +31,10 @@ const (
 	binariesEnv = "FLX_TEST_BINARIES"
 )
 
+// emulatedSync is lab.DefaultSyncTimeout for a virtual machine whose processors are
+// emulated, on a busy host.
+const emulatedSync = 5 * time.Minute
+
 // buildDir is where TestMain has the binaries built.
 var buildDir string
 
@@ -108,6 +112,9 @@ func newLabWith(t *testing.T, config lab.Config) *lab.Lab {
 	}
 	if config.Datapath == "" {
 		config.Datapath = os.Getenv(datapathEnv)
+	}
+	if os.Getenv(binariesEnv) != "" && config.SyncTimeout == 0 {
+		config.SyncTimeout = emulatedSync
 	}
 	l, err := lab.Up(t.Context(), config)
 	if err != nil {
