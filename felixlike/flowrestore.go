@@ -57,7 +57,7 @@ func (f *flowRestore) apply(ctx context.Context) (int, error) {
 		return 0, nil
 	}
 	if conn == nil || f.bridge.programmed != conn {
-		return 0, errors.New("Open vSwitch goes on waiting: the forwarding flows are not programmed")
+		return 0, errors.New("ovs-vswitchd goes on waiting: the forwarding flows are not programmed")
 	}
 	// The switch that was programmed has to be the one that runs.
 	if err := conn.Barrier(ctx); err != nil {
@@ -87,12 +87,12 @@ func (f *flowRestore) ended(ctx context.Context, ours bool) error {
 		case err != nil || !awaits:
 			return err
 		case !ours:
-			return fmt.Errorf("Open vSwitch is not ours and waits for whoever started it: %w; if nobody does, "+
+			return fmt.Errorf("ovs-vswitchd is not ours and waits for whoever started it: %w; if nobody does, "+
 				"ovs-vsctl remove Open_vSwitch . other_config %s", vswitchd.ErrAwaitsFlows, ovsdaemon.KeyAwaitFlows)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("Open vSwitch goes on waiting: %w", ctx.Err())
+			return fmt.Errorf("ovs-vswitchd goes on waiting: %w", ctx.Err())
 		case <-time.After(awaitPoll):
 		}
 	}

@@ -134,7 +134,7 @@ func TestSwitchThatAwaitsFlows(t *testing.T) {
 		t.Fatal(err)
 	}
 	at.vsctl("remove", "Open_vSwitch", ".", "external_ids", ovsdaemon.MarkAwaitsAgent)
-	fails("a database that is not ours", "Open vSwitch is not ours")
+	fails("a database that is not ours", "ovs-vswitchd is not ours")
 	at.vsctl("set", "Open_vSwitch", ".", "external_ids:"+ovsdaemon.MarkAwaitsAgent+"=true")
 	if n, err := b.restore.apply(ctx); n == 0 || err != nil {
 		t.Errorf("the wait ends: %d, %v", n, err)
