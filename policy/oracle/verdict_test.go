@@ -104,10 +104,17 @@ func TestTunnelEnds(t *testing.T) {
 		port     uint16
 		allowed  bool
 	}{
-		{a, n1, model.UDP, 6081, false}, {a, n1, model.UDP, 4789, false}, {a, n1, model.GRE, 0, false},
-		{a, n2, model.UDP, 6081, false}, {a, gateway2, model.UDP, 4789, false}, {a, gateway2, model.GRE, 0, false},
-		{a, n1, model.TCP, 6081, true}, {a, n2, model.UDP, 6082, true},
-		{a, b, model.UDP, 6081, true}, {a, outside, model.UDP, 4789, true}, {a, outside, model.GRE, 0, true},
+		{a, n1, model.UDP, 6081, false},
+		{a, n1, model.UDP, 4789, false},
+		{a, n1, model.GRE, 0, false},
+		{a, n2, model.UDP, 6081, false},
+		{a, gateway2, model.UDP, 4789, false},
+		{a, gateway2, model.GRE, 0, false},
+		{a, n1, model.TCP, 6081, true},
+		{a, n2, model.UDP, 6082, true},
+		{a, b, model.UDP, 6081, true},
+		{a, outside, model.UDP, 4789, true},
+		{a, outside, model.GRE, 0, true},
 		{n2, n1, model.UDP, 6081, true},
 	} {
 		p := oracle.Packet{Source: netip.MustParseAddr(test.from), Destination: netip.MustParseAddr(test.to), Protocol: test.protocol, Port: test.port}
