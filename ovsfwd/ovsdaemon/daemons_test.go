@@ -217,6 +217,12 @@ func TestAwaitFlows(t *testing.T) {
 		}
 	}
 	vsctl("set", "bridge", "br1", "datapath_type=system")
+	if _, err := d.setAwaitFlows(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.forgetAwaitFlows(); err != nil || strings.Contains(vsctl("get", "Open_vSwitch", ".", "other_config"), KeyAwaitFlows) {
+		t.Errorf("the key stays after the end of ovs-vswitchd: %v", err)
+	}
 	if err := d.db.stop(); err != nil {
 		t.Fatal(err)
 	}

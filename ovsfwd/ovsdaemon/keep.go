@@ -53,6 +53,9 @@ func Keep(ctx context.Context, opts Options, hooks Hooks, log *slog.Logger) erro
 		hooks.Ending()
 	}
 	err = errors.Join(err, end(d.vswitchd))
+	if d.vswitchd != nil {
+		err = errors.Join(err, d.forgetAwaitFlows())
+	}
 	hooks.Away()
 	return errors.Join(err, end(d.db))
 }
@@ -107,7 +110,8 @@ func (k *keeper) nameAgent(ctx context.Context) {
 	awaits, err := k.d.awaitsFlows(ctx)
 	since := time.Since(k.awaits).Round(time.Second)
 	switch {
-	case err != nil: // ovsdb-server may be away: asked again
+	case err != nil: // ovsdb-server may be away: asked again after patience
+		k.named = time.Now()
 	case awaits:
 		k.named = time.Now()
 		k.log.Error("NO AGENT has programmed ovs-vswitchd since its start: connections go on by cached flows, new ones do not open, "+

@@ -43,6 +43,17 @@ func (d *Daemons) setAwaitFlows(ctx context.Context) (bool, error) {
 	return await, nil
 }
 
+// forgetAwaitFlows removes the key at the end of ovs-vswitchd. Every start sets it again,
+// but an earlier version of felixlike, to which a node goes back, does not know it.
+func (d *Daemons) forgetAwaitFlows() error {
+	ctx, cancel := context.WithTimeout(context.Background(), awayAfter)
+	defer cancel()
+	if _, err := d.vsctl(ctx, "remove", "Open_vSwitch", ".", "other_config", KeyAwaitFlows); err != nil {
+		return fmt.Errorf("%s stays in the database: %w", KeyAwaitFlows, err)
+	}
+	return nil
+}
+
 // allOfKernel reports whether there are bridges and all have the kernel's datapath: a
 // list has one type a line, and an empty type is the default.
 func allOfKernel(list string) bool {

@@ -32,16 +32,18 @@ func (s *session) awaitsFlows(ctx context.Context) (bool, error) {
 }
 
 // parseAwaitsFlows reports whether an answer to upcall/show names datapaths, but no
-// revalidators. A datapath is a line that begins at the margin, a revalidator one as in
-// "  4: (keys 12)".
+// revalidators. A datapath is a line that begins at the margin. A revalidator is one that
+// begins with its number, as in "  4: (keys 12)".
 func parseAwaitsFlows(shown string) bool {
 	datapaths := 0
 	for line := range strings.Lines(shown) {
-		if strings.Contains(line, ": (keys ") {
-			return false
-		}
-		if strings.TrimSpace(line) != "" && line[0] != ' ' {
+		text := strings.TrimSpace(line)
+		switch {
+		case text == "":
+		case line[0] != ' ':
 			datapaths++
+		case text[0] >= '0' && text[0] <= '9':
+			return false
 		}
 	}
 	return datapaths > 0

@@ -12,6 +12,7 @@ func TestParseAwaitsFlows(t *testing.T) {
 		{"no bridge", "", false},
 		{"a datapath without revalidators", datapath, true},
 		{"a datapath with a revalidator", datapath + "  4: (keys 4)\n", false},
+		{"a revalidator with other figures", datapath + "  4: (flows 4)\n", false},
 	} {
 		if got := parseAwaitsFlows(c.shown); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
