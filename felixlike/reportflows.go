@@ -99,8 +99,12 @@ func (p *switchPolicy) denials(c Choice) Denials {
 			both := make(chan struct{})
 			go func() {
 				defer close(both)
-				<-ended
+				select { // without one of them, packets would be left out silently
+				case <-ended:
+				case <-host:
+				}
 				cancel()
+				<-ended
 				<-host
 			}()
 			return both, nil

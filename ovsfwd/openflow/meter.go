@@ -81,10 +81,12 @@ func meterMod(command, flags uint16, id uint32) []byte {
 	return binary.BigEndian.AppendUint32(b, id)
 }
 
-// Offsets of an ofp_meter_stats (OpenFlow 1.5.1, 7.3.5.14).
+// Offsets of an ofp_meter_stats (OpenFlow 1.5.1, 7.3.5.14), and its sizes without a band
+// and with one.
 const (
 	meterLength      = 4
 	meterBandPackets = 40
+	meterStatsNoBand = 40
 	meterStatsSize   = 56
 )
 
@@ -115,14 +117,16 @@ func (c *Conn) meters(ctx context.Context, id uint32) (map[uint32]uint64, error)
 	body := append(binary.BigEndian.AppendUint32(nil, id), 0, 0, 0, 0)
 	err := c.multipart(ctx, openflow15.MultipartType_MeterStats, body, func(b []byte) error {
 		for len(b) > 0 {
-			if len(b) < meterStatsSize {
+			if len(b) < meterStatsNoBand {
 				return errors.New("entry too short")
 			}
 			size := int(binary.BigEndian.Uint16(b[meterLength:]))
-			if size < meterStatsSize || size > len(b) {
+			if size < meterStatsNoBand || size > len(b) {
 				return fmt.Errorf("entry of impossible length %d", size)
 			}
-			dropped[binary.BigEndian.Uint32(b)] = binary.BigEndian.Uint64(b[meterBandPackets:])
+			if size >= meterStatsSize { // others have meters without bands
+				dropped[binary.BigEndian.Uint32(b)] = binary.BigEndian.Uint64(b[meterBandPackets:])
+			}
 			b = b[size:]
 		}
 		return nil
