@@ -11,13 +11,13 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
-// orphanTries is how many names of a pod's sequence are looked at for an interface that
-// was made but not recorded, because an agent was killed between both. The kernel
-// removes an interface further down the sequence with the pod's namespace.
+// orphanTries is the number of names of a pod's sequence at which the agent looks for an
+// orphan: an interface that a killed agent made but did not record. The kernel removes
+// orphans with later names when the pod's namespace ends.
 const orphanTries = 8
 
-// claims has the interface names and MAC addresses of the pods that are being attached
-// or detached. The database has those of all others.
+// claims has the interface names and MAC addresses of pods that the agent is attaching or
+// detaching. The database has those of all other pods.
 type claims struct {
 	mu         sync.Mutex
 	interfaces map[string]model.PodID
@@ -59,8 +59,8 @@ func (c *claims) release(name string, mac net.HardwareAddr) {
 // The other pod keeps its interface and address; the new pod gets the next ones of its
 // own sequence. The database records them, so a restart of the agent keeps them.
 //
-// An interface that nobody has recorded or claimed is not on the bridge, and whoever
-// added it has ended.
+// An interface without record and claim is not on the bridge: its agent ended while it
+// added the interface.
 func (a *Attacher) claim(ctx context.Context, s Spec) (_ Spec, release func(), err error) {
 	orphan := a.orphan(s)
 	a.claims.mu.Lock()
@@ -74,7 +74,7 @@ func (a *Attacher) claim(ctx context.Context, s Spec) (_ Spec, release func(), e
 	if err != nil {
 		return s, nil, err
 	}
-	// Whose interface it is can be read of every record.
+	// The pod and interface name can be read from every record, also from a damaged one.
 	interfaces, macs := map[string]string{}, map[string]string{pipeline.VirtualMAC().String(): "the gateways of other nodes"}
 	for port, mac := range ports {
 		macs[mac] = "port " + port
@@ -153,8 +153,8 @@ func (a *Attacher) orphan(s Spec) string {
 	return ""
 }
 
-// interfacesOf returns the names that the interface of this pod may have. It returns
-// names with an error: to remove an interface, its name is enough.
+// interfacesOf returns the names that the interface of this pod may have. It returns names
+// even with an error, because a name is enough to remove an interface.
 func (a *Attacher) interfacesOf(ctx context.Context, s Spec) ([]string, error) {
 	if s.HostInterface != "" {
 		return []string{s.HostInterface}, nil

@@ -41,7 +41,7 @@ func (n naming) cut(hash uint64) uint64 {
 	return hash & (1<<n.bits - 1)
 }
 
-// hostInterface returns the interface name to try after so many collisions.
+// hostInterface returns the interface name to try after this number of collisions.
 func (n naming) hostInterface(pod model.PodID, collisions int) string {
 	sum := sha256.Sum256([]byte(pod.String()))
 	var b strings.Builder
@@ -57,7 +57,7 @@ func (n naming) hostInterface(pod model.PodID, collisions int) string {
 	return fmt.Sprintf("%s%s-%08x", model.PodInterfacePrefix, b.String(), uint32(hash)+uint32(collisions))
 }
 
-// mac returns the MAC address to try after so many collisions.
+// mac returns the MAC address to try after this number of collisions.
 func (n naming) mac(pod model.PodID, collisions int) net.HardwareAddr {
 	sum := sha256.Sum256([]byte("mac:" + pod.String()))
 	var number [8]byte

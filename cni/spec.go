@@ -20,8 +20,8 @@ type Spec struct {
 	NetNS string
 	// Interface is the pod's side, usually "eth0".
 	Interface string
-	// HostInterface and MAC are made from the pod's name if empty, so that no other
-	// pod has them.
+	// HostInterface and MAC may be empty. Then Attach makes them from the pod's name and
+	// avoids those of other pods.
 	HostInterface string
 	MAC           net.HardwareAddr
 	// Addresses are the pod's addresses with the length of its node's
@@ -35,7 +35,7 @@ type Spec struct {
 	Bridge, OVSDB string
 }
 
-// check refuses what no pod's interface can be.
+// check refuses a Spec that cannot describe a pod's interface.
 func (s Spec) check() error {
 	switch {
 	case s.Pod.Namespace == "" || s.Pod.Name == "":

@@ -34,8 +34,8 @@ type Backend struct {
 	Hits func(ctx context.Context, counted Counted, rules map[policyflows.RuleID]RuleKey) error
 	// Denials is how it tells of what it denies.
 	Denials Denials
-	// Unbounded returns why the new connections of pods are not bounded, nil if they are.
-	// It may be nil: then the backend needs no bound.
+	// Unbounded returns the reason if the rate of new connections of pods has no limit, or
+	// nil. The function is nil for a backend that needs no limit.
 	Unbounded func() error
 	// Beside tells the backend by name which one decides while it is built. It is
 	// called before the stage runs, and may be nil.
@@ -115,7 +115,7 @@ func newNFTables(c Choice) Backend {
 	}
 }
 
-// countDrops hands over what the rules of chains that drop have counted, by comment.
+// countDrops calls add with comment and packet counter of each rule in these chains.
 func countDrops(ctx context.Context, table *nftables.Table, chains []string, add func(comment string, packets uint64)) error {
 	for _, name := range chains {
 		all, err := table.Rules(ctx, name)

@@ -32,8 +32,8 @@ type bridge struct {
 	// interface now.
 	readdressed func()
 	log         *slog.Logger
-	// forwarding is the connection of the forwarding flows, programmed the one over
-	// which they were programmed last.
+	// forwarding is the connection of the forwarding flows. programmed is the connection
+	// of their last successful apply.
 	forwarding link
 	programmed *openflow.Conn
 	restore    *flowRestore
@@ -142,8 +142,8 @@ func (b *bridge) rescue() error {
 	return err
 }
 
-// connect connects for the forwarding flows, and tells whether a switch that it
-// was not connected to has none, and whether it awaits them.
+// connect connects for the forwarding flows. For a new connection it reports whether the
+// switch has no such flows, and whether it waits for them.
 func (b *bridge) connect(ctx context.Context) error {
 	before := b.forwarding.conn
 	if err := b.forwarding.connect(ctx); err != nil || b.forwarding.conn == before {
@@ -254,7 +254,7 @@ func (b *bridge) widenBuffers() {
 	_, err := b.daemon.WidenBuffers()
 	if err = errors.Join(err, b.daemon.PreferPackets()); err != nil && !b.narrow {
 		b.narrow = true
-		b.log.Info("the agent cannot set receive buffers and priority of the userspace datapath: felixlike-agent ovs does, if it runs the daemon", "component", "ovs", "reason", err)
+		b.log.Info("the agent cannot set receive buffers and priority of ovs-vswitchd: felixlike-agent ovs sets them if it started the daemon", "component", "ovs", "reason", err)
 	}
 }
 

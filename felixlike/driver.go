@@ -52,15 +52,15 @@ type Config struct {
 	Stages []Stage
 	// Settings are those that what is programmed depends on. It may be nil.
 	Settings func() control.Settings
-	// Dropped reads how many packets of pods the switch has dropped beside policy, by
-	// reason. It may be nil.
+	// Dropped reads how many packets of pods the switch has dropped for reasons other than
+	// policy, by reason. It may be nil.
 	Dropped func(ctx context.Context) (map[string]uint64, error)
 	// HealthAddress says where probes and metrics are served, for status. It may
 	// be nil.
 	HealthAddress func() string
 	// Underlay tells of this node's network, for status. It may be nil.
 	Underlay func() control.Underlay
-	// NodeProblems tells what is wrong with this node, for status. It may be nil.
+	// NodeProblems returns problems of this node, for status. It may be nil.
 	NodeProblems func() []model.Problem
 	// Lost delivers the reason when the dataplane may have lost what was
 	// programmed (a connection broke): everything is read again.

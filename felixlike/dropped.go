@@ -9,14 +9,15 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 )
 
-// Why the switch drops packets of pods beside policy: values of a metric's label.
+// Reasons other than policy for which the switch drops packets of pods: values of a
+// metric's label.
 const (
 	droppedTunnelEnd = "tunnel-end"
 	droppedRate      = "new-connection-rate"
 )
 
-// readDropped reads how many packets of pods a switch has dropped beside policy, by
-// reason. The counts begin anew with each pod and each switch.
+// readDropped reads how many packets of pods a switch has dropped for reasons other than
+// policy, by reason. The counters of a pod start at zero when the pod or the switch starts.
 func readDropped(ctx context.Context, socket string) (_ map[string]uint64, err error) {
 	conn, err := openflow.Dial(ctx, socket)
 	if err != nil {

@@ -14,29 +14,29 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
 )
 
-// flowRestoreStage is the stage that ends the wait of a switch that was started again.
+// flowRestoreStage is the stage that ends the wait of a restarted switch.
 const flowRestoreStage = "flow-restore"
 
-// flowRestore is the return of a switch on the kernel's datapath: whoever started it has
-// it keep the cached flows of before (vswitchd.ErrAwaitsFlows). When policy and
-// forwarding are programmed, the stage lets it go by them.
+// flowRestore ends the wait of a restarted switch on the kernel's datapath, which still
+// uses the old cached flows (vswitchd.ErrAwaitsFlows). When policy and forwarding are
+// programmed, the stage has the switch use them.
 //
-// The stage is behind all that the switch needs, and ahead of all that wait for
-// revalidators, which the switch does not have before. If a stage of policy fails, the
-// passes do not get here: the switch goes on with what was in force before, the agent is
-// not ready, and status has both reasons.
+// The stage comes after the stages that program the switch. It comes before the stages that
+// wait for revalidators, because a waiting switch has none. If a policy stage fails, the
+// passes do not reach this stage: the switch keeps the old state, the agent is not ready,
+// and status has both reasons.
 type flowRestore struct {
 	bridge *bridge
 	log    *slog.Logger
-	// since is when the switch that the agent is connected to was found waiting, or nil.
+	// since is the time at which the agent found its switch waiting, or nil.
 	since atomic.Pointer[time.Time]
 }
 
-// awaitPoll is the time between two looks at whether the switch still waits. It reads
-// the database a few milliseconds after the change.
+// awaitPoll is the time between two checks that the switch still waits. The switch reads a
+// change of the database after a few milliseconds.
 const awaitPoll = 5 * time.Millisecond
 
-// found takes note of a new connection to the switch, and whether that waits.
+// found records for a new connection to the switch whether the switch waits.
 func (f *flowRestore) found(awaits bool) {
 	if !awaits {
 		f.since.Store(nil)
@@ -44,7 +44,7 @@ func (f *flowRestore) found(awaits bool) {
 	}
 	now := time.Now()
 	f.since.Store(&now)
-	f.log.Info("Open vSwitch was started again: cached flows decide until it is programmed")
+	f.log.Info("Open vSwitch was restarted: old cached flows stay in force until the agent has programmed it")
 }
 
 func (f *flowRestore) stage() Stage {
@@ -57,9 +57,9 @@ func (f *flowRestore) apply(ctx context.Context) (int, error) {
 		return 0, nil
 	}
 	if conn == nil || f.bridge.programmed != conn {
-		return 0, errors.New("ovs-vswitchd goes on waiting: the forwarding flows are not programmed")
+		return 0, errors.New("ovs-vswitchd still waits: the forwarding flows are not programmed")
 	}
-	// The switch that was programmed has to be the one that runs.
+	// The programmed switch must be the running one.
 	if err := conn.Barrier(ctx); err != nil {
 		return 0, err
 	}
@@ -74,12 +74,12 @@ func (f *flowRestore) apply(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	f.since.CompareAndSwap(since, nil)
-	f.log.Info("Open vSwitch goes by the programmed flows", "waited", time.Since(*since).Round(time.Millisecond))
+	f.log.Info("Open vSwitch uses the programmed flows", "waited", time.Since(*since).Round(time.Millisecond))
 	return 1, nil
 }
 
-// ended returns when the switch does not wait any more. Where the database is somebody
-// else's, so is the key, and other bridges may have to be programmed first.
+// ended returns when the switch no longer waits. If another program set the key (not
+// ours), it may have to program other bridges first, so ended returns an error.
 func (f *flowRestore) ended(ctx context.Context, ours bool) error {
 	for {
 		awaits, err := f.bridge.daemon.AwaitsFlows(ctx)
@@ -87,24 +87,24 @@ func (f *flowRestore) ended(ctx context.Context, ours bool) error {
 		case err != nil || !awaits:
 			return err
 		case !ours:
-			return fmt.Errorf("ovs-vswitchd is not ours and waits for whoever started it: %w; if nobody does, "+
+			return fmt.Errorf("ovs-vswitchd is not ours and waits for the program that started it: %w; if that program has ended, run "+
 				"ovs-vsctl remove Open_vSwitch . other_config %s", vswitchd.ErrAwaitsFlows, ovsdaemon.KeyAwaitFlows)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("ovs-vswitchd goes on waiting: %w", ctx.Err())
+			return fmt.Errorf("ovs-vswitchd still waits: %w", ctx.Err())
 		case <-time.After(awaitPoll):
 		}
 	}
 }
 
-// problem tells of a switch that waits, about the node.
+// problem reports a waiting switch as a problem of the node.
 func (f *flowRestore) problem(node string) []model.Problem {
 	since := f.since.Load()
 	if since == nil {
 		return nil
 	}
 	return []model.Problem{{Object: ref("Node", "", node), Reason: fmt.Sprintf(
-		"Open vSwitch was started again and waits until this agent has programmed it (since %s): connections go on by cached flows, "+
-			"new ones do not open, and no change of policy or pods comes into force", since.UTC().Format(time.RFC3339))}}
+		"Open vSwitch was started again and waits until this agent has programmed it (since %s): established connections go on, "+
+			"new ones do not open, and no change of policy or pods is in force yet", since.UTC().Format(time.RFC3339))}}
 }

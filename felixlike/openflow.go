@@ -112,10 +112,9 @@ func (p *switchPolicy) apply(ctx context.Context) (Applied, error) {
 	return all, err
 }
 
-// settle returns when no packet goes by policy flows of before, or reports that this
-// is pending: a switch that awaits its flows goes by cached ones, until the stage of
-// flowRestore. The switch that has the flows has to be the one that runs: forwarding
-// flows come next.
+// settle returns when no packet follows old policy flows, or reports that this is pending:
+// a waiting switch uses cached flows until the stage of flowRestore. The barrier ensures
+// that the programmed switch is the running one, because forwarding flows come next.
 func (p *switchPolicy) settle(ctx context.Context) (pending bool, err error) {
 	if !p.unsettled {
 		return false, p.link.conn.Barrier(ctx)

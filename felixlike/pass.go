@@ -123,7 +123,8 @@ func (d *Driver) forwarded(r *runner) {
 	}
 }
 
-// restored has the policy of a backend in the switch settle, once the switch goes by it.
+// restored starts the policy stage of a backend in the switch again after flow-restore, so
+// that it settles.
 func (d *Driver) restored(o outcome) {
 	if o.Name == flowRestoreStage && o.applied.Writes > 0 && d.backend.Place == InSwitch {
 		d.decides().wanted = true

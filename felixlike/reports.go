@@ -33,7 +33,7 @@ func skipped(ctx context.Context, counters func(context.Context, func(comment st
 			dropped += packets
 		}
 	})
-	// The two are not read at one moment.
+	// The two counters are read at different times.
 	return dropped - min(reported, dropped), err
 }
 

@@ -74,8 +74,8 @@ type Applied struct {
 	// Settling is the end of the Apply, in which the receiver had everything, and
 	// the stage waited for what was cached by the state of before.
 	Settling time.Duration
-	// Pending tells that the receiver has everything and does not go by it yet: a later
-	// stage brings it into force.
+	// Pending tells that the receiver has everything but does not use it yet: a later
+	// stage puts it in force.
 	Pending bool
 	// Refused are all objects that are set aside now; Repaired the foreign
 	// changes that were undone.

@@ -69,7 +69,7 @@ func (d *Driver) ownNodeProblems() []model.Problem {
 	return []model.Problem{{Object: ref("Node", "", d.cfg.Node), Reason: reason}}
 }
 
-// unboundedProblems tells that a pod can fill the table of connections.
+// unboundedProblems reports a missing rate limit: one pod can fill the table of connections.
 func (d *Driver) unboundedProblems() []model.Problem {
 	if d.backend.Unbounded == nil {
 		return nil
@@ -79,7 +79,7 @@ func (d *Driver) unboundedProblems() []model.Problem {
 		return nil
 	}
 	return []model.Problem{{
-		Object: ref("Node", "", d.cfg.Node), Reason: "the rate of new connections of pods is not bounded: " + err.Error(),
+		Object: ref("Node", "", d.cfg.Node), Reason: "the rate of new connections of pods has no limit: " + err.Error(),
 	}}
 }
 

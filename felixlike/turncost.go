@@ -11,7 +11,7 @@ import (
 	"github.com/felixlike/felixlike/policy"
 )
 
-// What the slowest backend was seen to take for a part of a policy (docs/LIMITS.md).
+// Measured time of the slowest backend for one part of a policy (docs/LIMITS.md).
 const (
 	costOfPrefix      = 30 * time.Microsecond
 	costOfAlternative = 90 * time.Microsecond
@@ -20,8 +20,8 @@ const (
 )
 
 // costOf estimates from the object alone how long it takes to compile and program a
-// policy. What exceeds a limit of the policy engine is closed, so a direction costs no
-// more than its limits.
+// policy. The policy engine closes a direction above its limits, so no part counts for
+// more than its limit.
 func costOf(p *networkingv1.NetworkPolicy, inSwitch bool) time.Duration {
 	if p == nil {
 		return 0
@@ -65,7 +65,7 @@ func (c *parts) add(peers []networkingv1.NetworkPolicyPeer, ports []networkingv1
 // length returns the length of a prefix, or zero.
 func length(prefix string) int {
 	_, text, _ := strings.Cut(prefix, "/")
-	n, _ := strconv.Atoi(text) // what is no number is refused by the policy engine
+	n, _ := strconv.Atoi(text) // the policy engine refuses a length that is not a number
 	return n
 }
 

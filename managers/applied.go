@@ -37,8 +37,8 @@ type appliedChains struct {
 	common  *commonChains
 	// refused tells that the driver has refused an object (see LeaveCommonChains).
 	refused bool
-	// apart are chains that ask all of their policies themselves: another object has
-	// the name of one of these, or of the chain, so the chain denies.
+	// apart are chains that do not use the common chains. Another object has the name of
+	// the chain, or of one of its policies, so the chain denies.
 	apart map[string]bool
 }
 
@@ -178,8 +178,8 @@ func (c *appliedChains) choose() []string {
 	return slices.Collect(maps.Keys(concerned))
 }
 
-// settleApart finds the chains that objects without a name concern, and returns those
-// that were not apart before, or are no longer so.
+// settleApart finds the chains of objects that have no name because of a collision. It
+// returns the chains that entered or left apart.
 func (c *appliedChains) settleApart() map[string]bool {
 	apart, changed := map[string]bool{}, map[string]bool{}
 	for key := range c.claims.AllRefused() {

@@ -53,8 +53,8 @@ type part struct {
 	members map[netip.Addr]bool
 	// sets are the names of the sets that have the members.
 	sets map[model.Family]string
-	// programmed are the members in these sets, where a set with other members has
-	// another name.
+	// programmed are the members of these sets, for drivers that give a set with other
+	// members another name.
 	programmed map[model.Family][]model.Member
 }
 
@@ -75,9 +75,9 @@ type commonChains struct {
 	paused          bool
 	// stale are the directions whose chain is to be rendered.
 	stale map[model.Direction]bool
-	// resized are common parts whose sets complete replaces. A driver that changes sets
-	// before rules cannot change members of a set that rules have: with the old rules,
-	// the new members could close a pod, or open it to rules that never applied to it.
+	// resized are common parts with changed members; complete replaces their sets. A driver
+	// that changes sets before rules must not change a set that rules use: with the old
+	// rules, the new members could close a pod, or open it by rules of other pods.
 	resized dirty[partKey]
 }
 
@@ -152,8 +152,8 @@ func (c *commonChains) pause(wanted bool) {
 	}
 }
 
-// choose weighs what has changed, and returns the parts that come into the common
-// chain, or leave it. Chains that are apart have no part in it.
+// choose weighs the changed parts, and returns those that join or leave the common chain.
+// Chains that are apart do not use it.
 func (c *commonChains) choose(chains map[string]*appliedChain, apart map[string]bool) []partKey {
 	if len(c.dirty) == 0 {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// DeniedManager keeps the chains that drop what policy denies or no Service has, and has
-// them tell of it for as long as that is wanted.
+// DeniedManager keeps the chains for packets that policy denies, and for packets to
+// addresses that no Service has. The chains report these packets while somebody follows.
 type DeniedManager struct {
 	chains Chains
 	render func(reported bool) []tables.Chain

@@ -87,7 +87,8 @@ func (p Protocol) String() string {
 	return fmt.Sprintf("proto(%d)", uint8(p))
 }
 
-// protocols lists those that are written and read: GRE is not traced.
+// protocols lists the protocols that have text forms in JSON. GRE has none: traces do not
+// support it.
 func protocols() []Protocol { return []Protocol{AnyProtocol, ICMP, TCP, UDP, ICMPv6, SCTP} }
 
 // MarshalText returns the name, so that JSON shows names and no numbers.

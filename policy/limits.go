@@ -50,11 +50,11 @@ func (c *compiler) bounded(d model.Direction, rules []model.Rule) []model.Rule {
 	reason := ""
 	switch {
 	case prefixes > MaxPrefixes:
-		reason = fmt.Sprintf("%d CIDRs and exceptions, at most %d can be", prefixes, MaxPrefixes)
+		reason = fmt.Sprintf("%d CIDRs and exceptions, the limit is %d", prefixes, MaxPrefixes)
 	case alternatives > MaxAlternatives:
-		reason = fmt.Sprintf("%d combinations of peers and ports in all rules, at most %d can be", alternatives, MaxAlternatives)
+		reason = fmt.Sprintf("%d combinations of peers and ports in all rules, the limit is %d", alternatives, MaxAlternatives)
 	case selectors > MaxSelectors:
-		reason = fmt.Sprintf("%d distinct selectors and named ports, at most %d can be", selectors, MaxSelectors)
+		reason = fmt.Sprintf("%d distinct selectors and named ports, the limit is %d", selectors, MaxSelectors)
 	default:
 		return rules
 	}

@@ -70,15 +70,14 @@ func (r *Renderer) Common(d model.Direction, c Common) tables.Chain {
 }
 
 // PartSet returns the name of the set of a part's addresses of one family, without
-// version. The dot
-// distinguishes it from the sets of groups, which end in "-4" or "-6".
+// version. The dot distinguishes it from the sets of groups, which end in "-4" or "-6".
 func PartSet(set string, f model.Family) string { return set + "." + f.String() }
 
 // SetOf returns the name of the set of one family's addresses.
 func (p Part) SetOf(f model.Family) string { return PartSet(p.Set, f) + p.Versions[f] }
 
-// partSet returns the name of a part's sets by its chain. Names of ipset have 31
-// characters, so the label gives way to the version.
+// partSet returns the name of a part's sets, made from the name of its chain. Names of
+// ipset have at most 31 characters, so the version replaces the readable label.
 func (r *Renderer) partSet(chain string) string {
 	if r.nftables {
 		return chain
@@ -87,10 +86,10 @@ func (r *Renderer) partSet(chain string) string {
 	return prefix + "-" + chain[len(chain)-r.hash:]
 }
 
-// SetVersion returns the end of the name of a set with these members, for drivers that
-// do not change sets and rules at once. There a set with other members is another set,
-// so rules change from the old members to the new ones in one step. Two lists of members
-// have one version in one of a million cases; salt tells them apart.
+// SetVersion returns the suffix for the name of a set with these members. Drivers need it
+// that cannot change sets and rules in one transaction: other members need a set with
+// another name, so one step changes the rules from the old set to the new one. Two lists
+// of members have the same version in one of a million cases; salt then separates them.
 func SetVersion(members []model.Member, salt int) string {
 	h := sha256.New()
 	fmt.Fprintln(h, salt)

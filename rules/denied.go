@@ -38,11 +38,12 @@ func Denied(d model.Direction, reported bool) tables.Chain {
 	return drops(DeniedChain(d), DeniedComment(d), reported)
 }
 
-// NoServiceComment is the comment of the rule that drops what goes to no Service.
+// NoServiceComment is the comment of the rule that drops packets to an address that no
+// Service has.
 const NoServiceComment = "no service has this address"
 
-// NoService renders the chain that drops packets of pods to an address of a Service which
-// nobody has rewritten. No policy denies them; they are told of as denied ones are.
+// NoService renders the chain that drops packets of pods to a Service address that no
+// proxy has rewritten. No policy denies these packets; reports treat them as denied ones.
 func NoService(reported bool) tables.Chain { return drops(ChainNoService, NoServiceComment, reported) }
 
 // DropChains are the chains that report what they drop.

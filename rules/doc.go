@@ -42,8 +42,9 @@
 //
 // Whatever policy denies goes to denied-out or denied-in, and is dropped there: the
 // end of a chain of policies, a rule that denies, the address of a pod that is
-// closed. While somebody follows what is denied, these two chains tell of it first. So
-// does no-service, which drops what pods send to addresses of no Service.
+// closed. While somebody follows denied packets, these two chains report them before they
+// drop them. The chain no-service, for packets to addresses that no Service has, does the
+// same.
 //
 // What was judged and gets past forward has its connection marked as allowed, if
 // it comes from whoever began it, in a base chain of its own (allowed, hook

@@ -86,10 +86,9 @@ func (r *Renderer) decide(a model.Action, d model.Direction, matches []tables.Ma
 	return []tables.Rule{{Matches: matches, Action: Deny(d), Comment: comment}}
 }
 
-// allow returns the action of a rule that ends the evaluation of a direction in the
-// packet's favour. A kernel that validates by following every path walks allowed-out
-// once for each rule that leads to it. So where one rule can do both, it marks the
-// packet and returns itself.
+// allow returns the action of a rule that allows the packet in one direction. A kernel
+// that validates by following every path visits allowed-out once for each rule that jumps
+// to it. So if one rule can both mark the packet and return, it does so itself.
 func (r *Renderer) allow(d model.Direction) tables.Action {
 	if d == model.Egress && r.nftables {
 		return tables.SetMarkAndReturn{Value: MarkJudged, Mask: MarkJudged}
@@ -97,9 +96,9 @@ func (r *Renderer) allow(d model.Direction) tables.Action {
 	return dispatchAllowed(d)
 }
 
-// dispatchAllowed returns the verdict of dispatch for a pod without policies: a packet
-// that may leave still has to be allowed in, so it is marked and comes back. A map's
-// verdict can set no mark.
+// dispatchAllowed returns the verdict of dispatch for a pod without policies. A packet
+// that egress allows still needs ingress, so it is marked and returns. The verdict of a map
+// cannot set a mark, so a chain does.
 func dispatchAllowed(d model.Direction) tables.Action {
 	if d == model.Egress {
 		return tables.Goto{Chain: ChainAllowedOut}

@@ -35,8 +35,8 @@ type Goto struct{ Chain string }
 // SetMark replaces the bits of Mask in the packet mark by Value.
 type SetMark struct{ Value, Mask uint32 }
 
-// SetMarkAndReturn is SetMark and Return in one rule. Drivers of iptables refuse it: a
-// target of xtables does one of the two.
+// SetMarkAndReturn is SetMark and Return in one rule. Drivers of iptables refuse it: an
+// xtables target can do only one of the two.
 type SetMarkAndReturn struct{ Value, Mask uint32 }
 
 // SetConnMark replaces the bits of Mask in the mark of the packet's connection

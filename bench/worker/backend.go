@@ -79,7 +79,8 @@ func Backends() []Backend {
 				})
 			},
 			Tools: []Tool{{
-				Save:    []string{"ovs-ofctl", "-O", "OpenFlow15", "--no-stats", "dump-flows", Socket},
+				// Without the meters that pods have: ovs-ofctl adds one a call.
+				Save:    []string{"bash", "-o", "pipefail", "-c", `ovs-ofctl -O OpenFlow15 --no-stats dump-flows "$0" | sed 's/meter:[0-9]*,//'`, Socket},
 				Load:    []string{"ovs-ofctl", "-O", "OpenFlow15", "--bundle", "add-flows", Socket, "-"},
 				Version: []string{"ovs-vswitchd", "--version"},
 			}, nftTool()},

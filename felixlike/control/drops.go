@@ -17,8 +17,8 @@ import (
 
 const dropsPath = "/" + Version + "/drops"
 
-// Drop is a packet that policy has denied or that goes to no Service, or with NotShown so many of which nothing
-// else is known.
+// Drop is a packet that policy denied, or a packet to a Service address that no Service
+// has. If NotShown is set, it is a number of such packets without details.
 type Drop struct {
 	At time.Time `json:"time"`
 	// Direction is that of the policy which denies: "egress" of the source, or

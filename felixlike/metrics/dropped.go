@@ -12,15 +12,16 @@ type droppedCollector struct {
 	read func() (map[string]uint64, error)
 }
 
-// CountDropped adds a counter of packets that the switch drops beside policy. At each
-// scrape read returns the counts by reason; of an error nothing is reported.
+// CountDropped adds a counter of packets that the switch drops for reasons other than
+// policy. At each scrape read returns the counts by reason. After an error the metric is
+// absent from that scrape.
 func (m *Metrics) CountDropped(read func() (map[string]uint64, error)) {
 	m.registry.MustRegister(droppedCollector{read})
 }
 
 func droppedDesc() *prometheus.Desc {
 	return prometheus.NewDesc("felixlike_dropped_packets_total",
-		"Packets of pods that the switch dropped whatever policy says: tunnel-end (sent to a node's end of the tunnel), new-connection-rate (more new connections than a pod may begin in a second, with backend openflow). It falls when a pod goes or the switch restarts.",
+		"Packets of pods that the switch dropped for reasons other than policy: tunnel-end (sent to a node's end of the tunnel), new-connection-rate (above the rate of new connections that a pod may begin, with backend openflow). The value falls when a pod is deleted or the switch restarts.",
 		[]string{"reason"}, nil)
 }
 
@@ -31,7 +32,7 @@ func (droppedCollector) Describe(descs chan<- *prometheus.Desc) { descs <- dropp
 func (c droppedCollector) Collect(out chan<- prometheus.Metric) {
 	counts, err := c.read()
 	if err != nil {
-		return // the switch is away
+		return // the switch does not answer
 	}
 	for _, reason := range slices.Sorted(maps.Keys(counts)) {
 		out <- prometheus.MustNewConstMetric(droppedDesc(), prometheus.CounterValue, float64(counts[reason]), reason)

@@ -39,15 +39,15 @@ func Guard(f func() error) (err error) {
 	return f()
 }
 
-// Log adds panics to log records: the stack of each distinct panic once, and how often
-// it was caught after that. Panics are distinct if their goroutines were at different
-// places of the program. The zero value is ready, and safe for concurrent use.
+// Log adds panics to log records. The first record of a panic has the stack, later ones
+// have the number of times. Two panics are the same if their stacks have the same places of
+// the program. The zero value is ready, and safe for concurrent use.
 type Log struct {
 	mu    sync.Mutex
 	times map[string]int
 }
 
-// With returns the logger with what there is to tell of the panic, if the error is one.
+// With returns the logger with stack or count of the panic, if the error is a panic.
 func (l *Log) With(log *slog.Logger, err error) *slog.Logger {
 	stack := Stack(err)
 	if stack == "" {

@@ -12,8 +12,8 @@ import (
 
 type meter uint32
 
-// Meter drops the packet, with the actions that are still to come, where there are
-// more packets than the meter of that number lets through (SetMeter).
+// Meter drops the packet and skips the remaining actions if the packet exceeds the rate
+// of this meter (SetMeter).
 func Meter(id uint32) Action { return meter(id) }
 
 func (a meter) String() string { return fmt.Sprintf("meter:%d", uint32(a)) }
@@ -24,8 +24,8 @@ func (a meter) wire(b []byte) ([]byte, error) {
 	return endAction(b, start), nil
 }
 
-// SetMeter has the switch keep a meter that lets so many packets a second through,
-// with a burst of as many.
+// SetMeter adds or changes a meter that passes perSecond packets a second, with a burst of
+// the same size.
 func (c *Conn) SetMeter(ctx context.Context, id, perSecond uint32) error {
 	refused := c.commands(ctx, openflow15.Type_MeterMod, [][]byte{setMeter(openflow15.MC_MODIFY, id, perSecond)})
 	if refused != nil {
@@ -37,7 +37,7 @@ func (c *Conn) SetMeter(ctx context.Context, id, perSecond uint32) error {
 	return nil
 }
 
-// AddMeters has the switch keep meters that it does not have, as SetMeter does.
+// AddMeters adds meters as SetMeter does. The switch must not have them.
 func (c *Conn) AddMeters(ctx context.Context, ids []uint32, perSecond uint32) error {
 	var bodies [][]byte
 	for _, id := range ids {
@@ -58,7 +58,8 @@ func setMeter(command uint16, id, perSecond uint32) []byte {
 	return append(body, 0, 0, 0, 0)
 }
 
-// DeleteMeter removes a meter, if it is there. What flows still name it go as well.
+// DeleteMeter removes a meter if the switch has it. The switch then removes the flows that
+// use it.
 func (c *Conn) DeleteMeter(ctx context.Context, id uint32) error {
 	return c.DeleteMeters(ctx, []uint32{id})
 }
@@ -101,7 +102,7 @@ func (c *Conn) MeterDropped(ctx context.Context, id uint32) (uint64, error) {
 	}
 	dropped, there := found[id]
 	if !there {
-		return 0, fmt.Errorf("openflow meter %d: it is not there", id)
+		return 0, fmt.Errorf("openflow meter %d: the switch does not have it", id)
 	}
 	return dropped, nil
 }
@@ -164,8 +165,8 @@ func (c *Conn) multipart(ctx context.Context, kind uint16, body []byte, part fun
 	})
 }
 
-// Packets returns how many packets the flows of a table have had that are of an owner
-// and match no packet that the match does not.
+// Packets returns the sum of the packet counters of an owner's flows in a table. It counts
+// only flows whose match is at least as specific as of.
 func (c *Conn) Packets(ctx context.Context, owner uint16, table uint8, of Match) (uint64, error) {
 	body := []byte{table, 0, 0, 0}
 	body = binary.BigEndian.AppendUint32(body, openflow15.P_ANY)

@@ -90,8 +90,8 @@ func (c *Conn) command(ctx context.Context, kind uint8, body []byte) error {
 	return c.commands(ctx, kind, [][]byte{body})
 }
 
-// commands sends messages of one kind, and returns when the switch has done what they
-// say, or why it has not done the last one that it refuses.
+// commands sends messages of one kind, and returns when the switch has processed them. If
+// it refuses some, the error has the reason for the last one.
 func (c *Conn) commands(ctx context.Context, kind uint8, bodies [][]byte) error {
 	c.op.Lock()
 	defer c.op.Unlock()

@@ -154,7 +154,7 @@ func (d *Daemons) Env() []string {
 func (d *Daemons) PIDs() (db, vswitchd int) { return d.db.pid(), d.vswitchd.pid() }
 
 // StartVSwitchd starts ovs-vswitchd alone, after KillVSwitchd, and waits until
-// it answers. On the kernel's datapath, cached flows decide until the agent has
+// it answers. On the kernel's datapath, cached flows stay in force until the agent has
 // programmed it: see setAwaitFlows.
 func (d *Daemons) StartVSwitchd(ctx context.Context) error {
 	var err error

@@ -18,8 +18,9 @@ const (
 	// awayAfter is how long ovs-vswitchd may be away before Hooks.Away is called,
 	// and the time between the calls: a restart takes a fraction of it.
 	awayAfter = 2 * time.Second
-	// nameAgentAfter is how long ovs-vswitchd may await the agent before the log names
-	// that, and the time between two entries. An agent that starts with it takes seconds.
+	// nameAgentAfter is the time that ovs-vswitchd may wait for the agent before the first
+	// log entry, and the time between two entries. An agent that starts with it takes
+	// seconds.
 	nameAgentAfter = 30 * time.Second
 )
 
@@ -66,8 +67,8 @@ type keeper struct {
 	log    *slog.Logger
 	d      *Daemons
 	db, vs *kept
-	// patience is nameAgentAfter, but for tests. awaits is since when ovs-vswitchd awaits
-	// the agent, or zero; named when the log said so last.
+	// patience is nameAgentAfter, except in tests. awaits is the start of the wait of
+	// ovs-vswitchd, or zero. named is the time of the last log entry about it.
 	patience      time.Duration
 	awaits, named time.Time
 }
@@ -89,14 +90,14 @@ func (k *keeper) startVSwitchd(ctx context.Context) error {
 	}
 	if k.d.awaited {
 		k.awaits = time.Now()
-		k.log.Info("cached flows decide until the agent has programmed ovs-vswitchd")
+		k.log.Info("cached flows stay in force until the agent has programmed ovs-vswitchd")
 	}
 	k.hooks.Serving(ctx)
 	return nil
 }
 
-// nameAgent logs that no agent has programmed ovs-vswitchd, again and again, and when
-// one has after all.
+// nameAgent logs at intervals that no agent has programmed ovs-vswitchd, and logs once
+// that one has.
 func (k *keeper) nameAgent(ctx context.Context) {
 	last := k.awaits
 	if !k.named.IsZero() {
@@ -114,8 +115,8 @@ func (k *keeper) nameAgent(ctx context.Context) {
 		k.named = time.Now()
 	case awaits:
 		k.named = time.Now()
-		k.log.Error("NO AGENT has programmed ovs-vswitchd since its start: connections go on by cached flows, new ones do not open, "+
-			"and no change of policy comes into force; does felixlike-agent run, and what does its status say?", "since", since)
+		k.log.Error("NO AGENT has programmed ovs-vswitchd since its start: established connections go on, new ones do not open, "+
+			"and no change of policy is in force; check that felixlike-agent runs, and see felixctl status", "since", since)
 	case k.named.IsZero():
 		k.awaits = time.Time{}
 	default:

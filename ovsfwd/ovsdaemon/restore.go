@@ -8,28 +8,27 @@ import (
 )
 
 const (
-	// KeyAwaitFlows, in other_config of the root row, has an ovs-vswitchd that starts
-	// keep the cached flows of the kernel's datapath until the key is removed.
+	// KeyAwaitFlows, in other_config of the root row, makes a starting ovs-vswitchd keep
+	// the cached flows of the kernel's datapath until somebody removes the key.
 	KeyAwaitFlows = "flow-restore-wait"
-	// MarkAwaitsAgent, in external_ids of the root row, says that KeyAwaitFlows is there
-	// for the agent to remove: whoever starts ovs-vswitchd on this database sets it.
+	// MarkAwaitsAgent, in external_ids of the root row, tells the agent to remove
+	// KeyAwaitFlows. Daemons sets both before it starts ovs-vswitchd.
 	MarkAwaitsAgent = "felixlike-awaits-agent"
 )
 
-// setAwaitFlows says in the database, before ovs-vswitchd starts, whether it keeps the
-// cached flows of the kernel's datapath until the agent has programmed it, and returns
-// that. Without that it removes them when it starts, and no pod of the node is reached
-// until then. It does so where all bridges are of the kernel's datapath: the userspace
-// one has no cached flows at a start.
+// setAwaitFlows sets KeyAwaitFlows before ovs-vswitchd starts, if all bridges use the
+// kernel's datapath, and reports whether it did. Otherwise it removes the key. Without the
+// key ovs-vswitchd removes cached flows at its start, and no packet reaches a pod until
+// the agent has programmed it. The userspace datapath has no cached flows at a start.
 func (d *Daemons) setAwaitFlows(ctx context.Context) (bool, error) {
 	if d.db.pid() == 0 {
-		return false, errors.New("ovs-vswitchd: not before ovsdb-server runs")
+		return false, errors.New("start ovs-vswitchd: ovsdb-server does not run")
 	}
 	await := false
 	if d.opts.Kernel {
 		out, err := d.vsctl(ctx, "--data=bare", "--format=csv", "--no-headings", "--columns=datapath_type", "list", "Bridge")
 		if err != nil {
-			return false, fmt.Errorf("datapaths of the bridges: %w", err)
+			return false, fmt.Errorf("read the datapaths of the bridges: %w", err)
 		}
 		await = allOfKernel(out)
 	}
@@ -38,7 +37,7 @@ func (d *Daemons) setAwaitFlows(ctx context.Context) (bool, error) {
 		change = []string{"set", "Open_vSwitch", ".", "other_config:" + KeyAwaitFlows + "=true", "external_ids:" + MarkAwaitsAgent + "=true"}
 	}
 	if _, err := d.vsctl(ctx, change...); err != nil {
-		return false, fmt.Errorf("%s: %w", KeyAwaitFlows, err)
+		return false, fmt.Errorf("change %s: %w", KeyAwaitFlows, err)
 	}
 	return await, nil
 }
@@ -54,8 +53,8 @@ func (d *Daemons) forgetAwaitFlows() error {
 	return nil
 }
 
-// allOfKernel reports whether there are bridges and all have the kernel's datapath: a
-// list has one type a line, and an empty type is the default.
+// allOfKernel reports whether there is a bridge and all bridges use the kernel's datapath.
+// The list has one type a line; an empty line is the default, the kernel's.
 func allOfKernel(list string) bool {
 	for line := range strings.Lines(list) {
 		if t := strings.Trim(strings.TrimSpace(line), `"`); t != "" && t != "system" {

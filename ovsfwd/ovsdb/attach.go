@@ -131,8 +131,8 @@ func (c *Client) Attachments(ctx context.Context) ([]flx.Attachment, error) {
 	return all, errors.Join(errs...)
 }
 
-// PortMACs returns the MAC addresses that the database gives ports, by port: those of
-// the node's own.
+// PortMACs returns the MAC addresses that the database sets for ports, by port name. Only
+// the node's own ports have one.
 func (c *Client) PortMACs(ctx context.Context) (map[string]string, error) {
 	rows, err := list[interfaceRow](ctx, c)
 	if err != nil {

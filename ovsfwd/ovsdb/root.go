@@ -6,9 +6,9 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
-// RemoveOtherConfig removes a key from other_config of the database's root row, and
-// reports true, if external_ids there has the mark with the value "true". The server
-// decides that, not the copy, which may be old.
+// RemoveOtherConfig removes a key from other_config of the database's root row if
+// external_ids of that row has the mark with the value "true". It reports whether the mark
+// is there. The server checks the mark, because the local copy may be old.
 func (c *Client) RemoveOtherConfig(ctx context.Context, key, mark string) (bool, error) {
 	marked, err := ovsdb.NewOvsMap(map[string]string{mark: "true"})
 	if err != nil {

@@ -7,14 +7,14 @@ package pipeline
 //	table=10,priority=215,udp,reg0=0x2/0xffff,nw_dst=NODE,tp_dst=6081 actions=drop
 //	table=10,priority=215,ip,reg0=0x2/0xffff,nw_dst=NODE,nw_proto=47 actions=drop
 //
-// These flows do not depend on the type of the tunnel: while it is changed, nodes
-// differ. To an address that is no node's, a pod may send what it likes.
+// These flows do not depend on the type of the tunnel: nodes have different types while
+// it is changed. A pod may send such packets to addresses that belong to no node.
 //
-// Without them the source and destination of the outer header decide: the classifier
-// (tun_src) and the tunnel port (local_ip) refuse what does not come from a node.
+// Without these flows, a node would check only the outer header: the classifier (tun_src)
+// and the tunnel port (local_ip) refuse packets that do not come from a node.
 //
-// Packets to other addresses do not have their ports looked at here: Open vSwitch
-// looks at addresses before ports, and stops where no flow has the address.
+// These flows do not add ports to the match for packets to other addresses. Open vSwitch
+// checks addresses before ports, and stops if no flow has the address.
 
 import (
 	"net/netip"
@@ -24,8 +24,8 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
 
-// priorityTunnelEnd stands above what passes spoofguard. No other flow of the table has
-// this priority.
+// priorityTunnelEnd is above the flows that let packets pass spoofguard. No other flow of
+// the table has this priority.
 const priorityTunnelEnd uint16 = 215
 
 // IsTunnelEnd reports whether a flow of TableSpoofGuard that drops is of those above, by
@@ -37,7 +37,7 @@ func TunnelEnds() (uint8, openflow.Match) {
 	return TableSpoofGuard, openflow.Any().Bits(openflow.Reg0, sourcePod, sourceMask)
 }
 
-// tunnelEnds drops what pods send to the tunnel ends of a node with these addresses.
+// tunnelEnds drops packets of pods to the tunnel ends of a node with these addresses.
 func tunnelEnds(addresses []netip.Addr) []openflow.Flow {
 	var flows []openflow.Flow
 	for _, a := range addresses {

@@ -9,13 +9,12 @@ import (
 )
 
 // NewConnectionsPerSecond is how many connections a pod may add to the switch's table
-// of connections in a second, and in a burst. One client that opens connections as fast
-// as it can reached 3,500 a second in docs/benchmarks/w1.md. Of these, the ones that
-// nobody answers stay for 30 s (TCP) or 60 s (UDP) in a userspace datapath, so that one
-// pod takes less than a sixth of its table of 3 million.
+// of connections in a second, and in a burst. One client at full speed opened 3,500 a
+// second in docs/benchmarks/w1.md. A userspace datapath keeps unanswered connections for
+// 30 s (TCP) or 60 s (UDP). So one pod uses less than a sixth of its table of 3 million.
 const NewConnectionsPerSecond = 8000
 
-// Meters are those of a switch. *openflow.Conn has them.
+// Meters adds and removes the meters of a switch. *openflow.Conn implements it.
 type Meters interface {
 	Meters(ctx context.Context) (map[uint32]uint64, error)
 	AddMeters(ctx context.Context, ids []uint32, perSecond uint32) error
@@ -41,9 +40,9 @@ type Rates struct {
 // NewRates returns the meters of a store.
 func NewRates(s *Store) *Rates { return &Rates{store: s} }
 
-// Around programs flows between the meters that they need and the removal of those that
-// they needed before. A switch that refuses meters, or flows with them, is programmed
-// without.
+// Around adds the meters that the new flows need, programs the flows, and removes the
+// meters of the old flows. If the switch refuses meters, or flows with them, Around
+// programs the flows without meters.
 func (r *Rates) Around(ctx context.Context, conn Meters, program func() error) error {
 	if r.conn != conn {
 		r.conn, r.known = conn, nil
@@ -68,11 +67,11 @@ func (r *Rates) Around(ctx context.Context, conn Meters, program func() error) e
 	if ctx.Err() != nil {
 		return err
 	}
-	r.bound(fmt.Errorf("the switch takes no meter for each pod (Open vSwitch 2.10, and in the kernel Linux 4.18): %w", err))
+	r.bound(fmt.Errorf("the switch does not support one meter for each pod (needs Open vSwitch 2.10, and Linux 4.18 for the kernel's datapath): %w", err))
 	return program()
 }
 
-// bound has the rates bounded, or not because of an error.
+// bound turns the rate limit on, or off with the error that prevents it.
 func (r *Rates) bound(why error) {
 	r.store.BoundRates(why == nil)
 	r.store.Complete()
@@ -81,7 +80,7 @@ func (r *Rates) bound(why error) {
 	r.unbounded = why
 }
 
-// Unbounded returns why the rates are not bounded, nil if they are.
+// Unbounded returns the reason if the rates have no limit, or nil.
 func (r *Rates) Unbounded() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,19 +1,19 @@
 package policyflows
 
-// Table 31, the rate of new connections: a meter a pod drops those beyond it. A is an
-// address of the pod, METER its meter.
+// Table 31, the rate of new connections: one meter for each pod drops packets above the
+// rate. A is an address of the pod, METER its meter.
 //
 //	table=31,priority=195,ct_state=+new+trk,ct_label=0/ALLOWED,ip,nw_src=A actions=meter:METER,goto_table:40
 //
 // An egress rule commits a connection before ingress policy judges it. So a pod that
-// may send can fill the table of connections with ones that nobody lets in. The meter
-// is in front of both, and bounds how many the pod can add in a second.
+// may send can fill the table of connections with connections that ingress policy denies.
+// The meter is before both, and limits the connections that the pod adds in a second.
 //
-// The source address, and not the port, tells the pod: what it sends to a Service comes
-// back by the gateway port. That counts twice, as it adds two connections.
+// The source address identifies the pod. The port does not: packets to a Service come
+// back through the gateway port. They count twice, because they add two connections.
 //
-// The kernel calls each packet of a connection new until somebody answers. ALLOWED
-// keeps those of a one-way stream that policy has let through from being counted.
+// To the kernel, each packet of a connection is new until the other end answers. ALLOWED
+// excludes one-way streams that policy has allowed from the count.
 
 import (
 	"strings"
@@ -39,8 +39,8 @@ func RateMeter(port uint32) uint32 { return firstRateMeter + port }
 // IsRateMeter reports whether a meter is that of a pod.
 func IsRateMeter(meter uint32) bool { return firstRateMeter <= meter && meter <= lastRateMeter }
 
-// BoundRates has the rate of new connections bounded, or not any more. The switch has to
-// have the meters (RateMeters) before, and for as long.
+// BoundRates turns the limit for new connections on or off. The switch must have the
+// meters (RateMeters) before the limit is on, and until it is off.
 func (s *Store) BoundRates(bounded bool) {
 	if s.bounded == bounded {
 		return

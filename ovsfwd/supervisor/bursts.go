@@ -10,17 +10,17 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
 )
 
-// prepareEvery bounds how long a new daemon or the socket of a new port goes without.
+// prepareEvery is the time between two looks for a new daemon or the sockets of new ports.
 const prepareEvery = time.Second
 
-// bursts has the userspace datapath take bursts of new connections: receive buffers
-// that hold them, and priority for the thread that empties these. The agent sets both as
-// soon as a port comes, but only where it sees the daemon's process: in the DaemonSet
-// it is in another container.
+// bursts prepares the userspace datapath for bursts of new connections. It sets larger
+// receive buffers, and gives priority to the thread that reads them. The agent sets both
+// when a port is added, but only if it sees the daemon's process. In the DaemonSet the
+// daemon is in another container.
 type bursts struct {
 	daemon *vswitchd.Client
 	log    *slog.Logger
-	// failed tells that the last attempt failed. That is logged once.
+	// failed tells that the last attempt failed. Only the first failure is logged.
 	failed bool
 }
 
@@ -28,8 +28,8 @@ func newBursts(runDir string, log *slog.Logger) *bursts {
 	return &bursts{daemon: vswitchd.New(runDir, ovsdb.DatapathNetdev), log: log}
 }
 
-// begin prepares the daemon, and what comes later, until ctx ends. The function that
-// it returns ends that earlier, and waits for the end.
+// begin starts preparing the daemon, its successors and new ports, until ctx ends. The
+// returned function stops it earlier, and waits until it has stopped.
 func (b *bursts) begin(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -60,7 +60,7 @@ func (b *bursts) prepare() {
 		return
 	}
 	if err != nil && !b.failed {
-		b.log.Warn("the userspace datapath answers late or loses packets in bursts of new connections", "error", err)
+		b.log.Warn("cannot set receive buffers and priority of ovs-vswitchd: in bursts of new connections it loses packets or answers late", "error", err)
 	}
 	b.failed = err != nil
 }

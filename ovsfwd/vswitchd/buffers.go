@@ -115,7 +115,7 @@ func preferSession(pid int) error {
 		err = os.WriteFile(path, []byte(nice), 0)
 	}
 	if errors.Is(err, unix.EAGAIN) {
-		return nil // without CAP_SYS_ADMIN the kernel takes ten a second; the next call is one
+		return nil // without CAP_SYS_ADMIN the kernel accepts ten writes a second; the next call tries again
 	}
 	return err
 }

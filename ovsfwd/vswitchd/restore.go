@@ -8,13 +8,13 @@ import (
 
 // ErrAwaitsFlows says that ovs-vswitchd was started with
 // other_config:flow-restore-wait=true, and that nobody has removed the key since. It
-// takes OpenFlow flows, but has no revalidators and asks for no packets: the datapath
-// goes on with the cached flows of before, and drops all others. When the key goes,
-// ovs-vswitchd removes all cached flows first.
-var ErrAwaitsFlows = errors.New("ovs-vswitchd keeps the cached flows of before its start in force until other_config:flow-restore-wait is removed")
+// accepts OpenFlow flows, but has no revalidators and gets no packets. The datapath uses
+// the old cached flows and drops all other packets. When the key is removed, ovs-vswitchd
+// first removes all cached flows.
+var ErrAwaitsFlows = errors.New("ovs-vswitchd keeps old cached flows in force until other_config:flow-restore-wait is removed")
 
-// AwaitsFlows reports whether ovs-vswitchd is in the state of ErrAwaitsFlows. The
-// database does not tell: ovs-vswitchd leaves the state once, and reads the key no more.
+// AwaitsFlows reports whether ovs-vswitchd is in the state of ErrAwaitsFlows. It asks the
+// daemon and not the database: after leaving the state, ovs-vswitchd ignores the key.
 func (c *Client) AwaitsFlows(ctx context.Context) (bool, error) {
 	s, err := c.dial(ctx)
 	if err != nil {
@@ -24,16 +24,16 @@ func (c *Client) AwaitsFlows(ctx context.Context) (bool, error) {
 	return awaits, errors.Join(err, s.close())
 }
 
-// awaitsFlows asks for the revalidators of each datapath: ovs-vswitchd 3.1 has bridges
-// and no revalidators in no other state.
+// awaitsFlows asks for the revalidators of each datapath. Only in this state does
+// ovs-vswitchd 3.1 have bridges but no revalidators.
 func (s *session) awaitsFlows(ctx context.Context) (bool, error) {
 	out, err := s.call(ctx, "upcall/show")
 	return parseAwaitsFlows(out), err
 }
 
-// parseAwaitsFlows reports whether an answer to upcall/show names datapaths, but no
-// revalidators. A datapath is a line that begins at the margin. A revalidator is one that
-// begins with its number, as in "  4: (keys 12)".
+// parseAwaitsFlows reports whether an answer to upcall/show has datapaths, but no
+// revalidators. A datapath is a line without indentation; a revalidator is a line that
+// begins with its number, such as "  4: (keys 12)".
 func parseAwaitsFlows(shown string) bool {
 	datapaths := 0
 	for line := range strings.Lines(shown) {

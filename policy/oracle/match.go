@@ -54,7 +54,7 @@ func has(node *corev1.Node, a netip.Addr) bool {
 	return false
 }
 
-// tunnelEnd reports whether the packet goes to where a node takes encapsulated packets.
+// tunnelEnd reports whether the packet goes to the end of a node's tunnel.
 func (c *Cluster) tunnelEnd(p Packet) bool {
 	encapsulated := p.Protocol == model.GRE || p.Protocol == model.UDP && slices.Contains(model.TunnelPorts(), p.Port)
 	return encapsulated && slices.ContainsFunc(c.Nodes, func(n *corev1.Node) bool { return has(n, p.Destination) })

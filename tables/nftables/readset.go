@@ -88,16 +88,16 @@ func shapes() [10]shape {
 // sideDump is a dump over a separate connection, so that Read can abandon it.
 type sideDump struct {
 	raw *netlink.Conn
-	// elements are those that were read. Up to wanted of them the dump may take as long
-	// as it takes, beyond that until deadline, and it may not have more than limit.
+	// elements are those read so far. Up to wanted elements, the dump has no deadline.
+	// Above wanted, it must end before deadline. It may not have more than limit.
 	elements      *[]element
 	wanted, limit int
 	deadline      time.Time
 	exceeded      bool
 }
 
-// enough reports whether the dump has exceeded its bounds. A busy machine may miss the
-// deadline with a set that is as wanted.
+// enough reports whether the dump has exceeded its limits. The deadline does not apply to
+// a set in sync: a busy machine may read it slowly.
 func (s *sideDump) enough() bool {
 	n := len(*s.elements)
 	s.exceeded = s.exceeded || n > s.limit || n > s.wanted && time.Now().After(s.deadline)
@@ -152,8 +152,8 @@ func (c *conn) readMembers(table, set string, s *kernelSet) (err error) {
 	return err
 }
 
-// elementsOf bounds the elements of a set that is as wanted: an interval has two, and the
-// kernel may begin a set with the end of an empty one.
+// elementsOf returns the largest number of elements of a set in sync. An interval has two,
+// and the kernel may add the end of an empty interval at the start.
 func elementsOf(s *set) int { return 2*len(s.members.want) + 1 }
 
 // readElements reads the elements of a set. They are good until the next call.

@@ -1,8 +1,8 @@
-// Package cases shows one policy at a time, and what each backend programs for it.
+// Package cases shows single policies, and what each backend programs for them.
 //
 // Each file of testdata is a case: a txtar archive. Its first lines say what it shows.
-// The input is policy.yaml, and cluster.yaml where the case needs another cluster than
-// testdata/cluster.yaml. The test writes the other files:
+// The input is policy.yaml. A case that does not use testdata/cluster.yaml also has a
+// cluster.yaml. The test writes the other files:
 //
 //	nft             chains, sets and maps of backend nftables, as nft lists them
 //	iptables-save   chains of backend iptables-nft, IPv4
@@ -12,9 +12,9 @@
 //	problems        what the agent reports about the objects
 //	verdicts        who may connect to whom
 //
-// What node n1 holds without any policy is in no-policy.txtar. The other cases show only
-// the chains, sets, maps, elements and flows that come to it. A "#" begins the names
-// behind hashes and addresses.
+// no-policy.txtar has the state of node n1 without policies. The other cases show only
+// the chains, sets, maps, elements and flows that they add. After a "#" are the names for
+// hashes and addresses.
 //
 // In verdicts, port 4242 stands for all ports that no policy mentions. An address such as
 // ip:198.51.100.1 is a first or last address of a block, or one right beside it.

@@ -25,8 +25,8 @@ type end struct {
 	pod       bool
 }
 
-// verdicts is a table of the connections that policy denies, and of the ends that may
-// open the same ones. It fails the test where a backend judges in another way.
+// verdicts is a table of ports to which policy denies some connections, with the ends that
+// may connect. It fails the test if a backend decides differently.
 func (o objects) verdicts(t *testing.T) string {
 	t.Helper()
 	var models []*control.Model
@@ -95,8 +95,8 @@ func add(all []row, r row) []row {
 	return append(all, r)
 }
 
-// rowOf asks about connections from all ends. One that is judged in another way in
-// either family is named with the family.
+// rowOf evaluates connections from all ends. If the verdicts for an end differ between the
+// families, the row names the end with the family.
 func rowOf(ends []end, to end, port compare.Port, judge func(trace.Packet) bool) row {
 	r := row{ports: []string{portName(port)}}
 	for _, from := range ends {

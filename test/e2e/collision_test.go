@@ -10,7 +10,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 )
 
-// collidingPolicies are pairs of policies whose names had one hash, or have one.
+// collidingPolicies are pairs of policies with equal hashes, in earlier versions or now.
 func collidingPolicies() map[string][2]model.PolicyID {
 	id := func(namespace, name string) model.PolicyID {
 		return model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: namespace, Name: name}
@@ -28,7 +28,7 @@ func collidingPolicies() map[string][2]model.PolicyID {
 	}
 }
 
-// oneConjunction finds two policies whose first ingress rules have one hash, of 32 bits.
+// oneConjunction finds two policies with equal 32-bit hashes of their first ingress rules.
 func oneConjunction(policy func(int) model.PolicyID) [2]model.PolicyID {
 	seen := map[uint32]model.PolicyID{}
 	for n := 0; ; n++ {

@@ -21,7 +21,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
 )
 
-// flooded is a cluster in which x/a may send to everybody, and x/b takes nothing of it.
+// flooded is a cluster in which x/a may send to all pods, and x/b denies its packets.
 const flooded = `
 {kind: Pod, metadata: {namespace: x, name: e, labels: {pod: e}}, spec: {nodeName: node1, containers: [{name: c, ports: [{containerPort: 80}, {containerPort: 80, protocol: UDP}]}]}}
 ---
@@ -34,14 +34,14 @@ const flooded = `
 `
 
 const (
-	// floodRate is in packets a second, each of another connection.
+	// floodRate is in packets a second. Each packet begins a new connection.
 	floodRate = 20000
 	floodTime = 4 * time.Second
 )
 
 // TestDeniedFlood: a pod sends the first packets of 20,000 connections a second to a pod
-// that takes none of them. Other pods of the node lose no new connection, established
-// ones of the flooding pod go on, and the tables of connections stay under their bound.
+// that denies them. Other pods of the node lose no new connection, established connections
+// of the flooding pod go on, and the tables of connections stay below their limit.
 func TestDeniedFlood(t *testing.T) {
 	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) { deniedFlood(t, newLabWith(t, lab.Config{Backend: backend}), backend) })
@@ -67,7 +67,7 @@ func deniedFlood(t *testing.T, l *lab.Lab, backend string) {
 		sent := 0
 		for ctx.Err() == nil {
 			for due := int(time.Since(began).Seconds() * floodRate); sent < due; sent++ {
-				// A full queue loses what a busier machine would have lost.
+				// A full queue drops packets, as a busier machine would.
 				_, _ = unix.Write(out.fd, frame(sent))
 			}
 			time.Sleep(time.Millisecond)

@@ -20,7 +20,7 @@ import (
 
 // TestTunnelEnds: a pod sends encapsulated packets for other pods to its own node and to
 // a peer, at all their addresses, under each backend and through each type of tunnel.
-// None arrives, and all are counted as what they are.
+// No packet arrives, and the metric counts all of them.
 func TestTunnelEnds(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"geneve", "vxlan", "gre"} {

@@ -37,9 +37,9 @@ func NewBridge(t *testing.T) *Bridge {
 	return b
 }
 
-// NewAwaitingBridge is NewBridge with an ovs-vswitchd that awaits its flows, as it does
-// when it starts with bridges of the kernel's datapath; then the bridge becomes one of
-// the userspace datapath.
+// NewAwaitingBridge is NewBridge with an ovs-vswitchd that waits for its flows, as at a
+// start with bridges of the kernel's datapath. The bridge then changes to the userspace
+// datapath.
 func NewAwaitingBridge(t *testing.T) *Bridge {
 	t.Helper()
 	b := start(t, ovsdaemon.Options{Kernel: true})
