@@ -258,7 +258,7 @@ func TestRebuildBehindTheGuard(t *testing.T) {
 		table.limit = limit
 		loadExample(table)
 		first := apply(t, table)
-		if first.RulesAdded != 24+3 || first.RulesDeleted != 3 {
+		if first.RulesAdded != exampleRules+3 || first.RulesDeleted != 3 {
 			t.Errorf("first load: %+v", first)
 		}
 		if listing := ns.list(t); strings.Contains(listing, "guard") {
@@ -269,11 +269,11 @@ func TestRebuildBehindTheGuard(t *testing.T) {
 		table.CreateSet(ipsets.Set{Name: "aweb-4", Kind: model.Networks, Family: model.IPv4})
 		table.AddMembers("aweb-4", membersOf("10.0.0.0/8"))
 		r := apply(t, table)
-		if limit == maxBatch && r.RulesAdded != 24 {
+		if limit == maxBatch && r.RulesAdded != exampleRules {
 			t.Errorf("in one transaction: %+v", r)
 		}
 		if limit != maxBatch {
-			if r.RulesAdded != 24+3 {
+			if r.RulesAdded != exampleRules+3 {
 				t.Errorf("in several: %+v", r)
 			}
 			if _, earlier := o.wait(t, unix.NFT_MSG_NEWCHAIN, "guard-forward"); len(earlier) != 0 {

@@ -141,6 +141,9 @@ func prefix(side tables.Side, p string, negated bool) tables.MatchPrefix {
 
 var forwardHook = &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward}
 
+// exampleRules is the number of rules that loadExample wants.
+const exampleRules = 25
+
 // loadExample wants every kind of object, match and action.
 func loadExample(table *Table) {
 	for _, f := range model.Families() {

@@ -51,8 +51,8 @@ func TestRetriesBackOff(t *testing.T) {
 	}
 	f.refuses = nil
 	f.now = f.now.Add(wait)
-	// A rule for a rule in the one chain, six for one in the chain that asks it.
-	if r := apply(t, f.Table); len(r.Refused) != 0 || r.Messages != 2+7 {
+	// A rule for a rule in the one chain, seven for one in the chain that asks it.
+	if r := apply(t, f.Table); len(r.Refused) != 0 || r.Messages != 2+8 {
 		t.Errorf("%+v", r)
 	}
 	if next, ok := f.NextTry(); ok {

@@ -150,7 +150,7 @@ func TestPassingFault(t *testing.T) {
 		return nil
 	}
 	loadExample(f.Table)
-	if r := apply(t, f.Table); len(r.Refused) != 0 || r.RulesAdded != 24 {
+	if r := apply(t, f.Table); len(r.Refused) != 0 || r.RulesAdded != exampleRules {
 		t.Errorf("%+v", r)
 	}
 	wantSilent(t, f.Table)
