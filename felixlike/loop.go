@@ -34,6 +34,9 @@ func (d *Driver) loop(ctx context.Context) error {
 			d.takeNotices()
 		case err := <-d.cfg.Lost:
 			d.log.Warn("dataplane connection lost, reading everything again", "reason", err)
+			for _, r := range d.runners {
+				r.distrusted = true
+			}
 			d.invalidate()
 		case <-resync.C:
 			d.invalidate()
@@ -161,7 +164,7 @@ func (d *Driver) takeNotices() {
 			d.distrustSwitch()
 			d.dirty = true
 		default:
-			r.wanted = true
+			r.wanted, r.distrusted = true, true
 		}
 	}
 }

@@ -64,7 +64,10 @@ func (d *Driver) start(ctx context.Context, r *runner, inPass bool) {
 	d.running++
 	r.noted = r.wants.noted
 	if r.Timeout > 0 {
-		r.limit = d.turns.trials.limit(r)
+		r.limit = r.Timeout
+		if r == d.decides() {
+			r.limit = d.turns.trials.limit(r)
+		}
 		r.mustEnd.Store(int64(time.Since(d.started) + r.limit))
 	}
 	r.start(ctx, d.outcomes)

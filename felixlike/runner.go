@@ -45,6 +45,9 @@ type runner struct {
 	// stale asks for an Invalidate before the next Apply, wanted for an Apply
 	// beside the passes.
 	stale, wanted bool
+	// distrusted tells that somebody else may have changed what the stage programs, so
+	// that the next Apply may read everything.
+	distrusted bool
 	// nextTry is when something that was set aside is tried again by itself; zero if
 	// nothing is.
 	nextTry time.Time
@@ -81,7 +84,7 @@ func (r *runner) start(ctx context.Context, outcomes chan<- outcome) {
 	if r.stale && r.Invalidate != nil {
 		failed = errors.Join(failed, panics.Guard(func() error { r.Invalidate(); return nil }))
 	}
-	r.stale, r.wanted, r.running, r.started = false, false, true, time.Now()
+	r.stale, r.wanted, r.distrusted, r.running, r.started = false, false, false, true, time.Now()
 	r.wants.running++
 	stage := r.Stage
 	stage.Timeout = r.limit

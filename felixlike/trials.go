@@ -11,12 +11,15 @@ import (
 )
 
 const (
-	// changeTimeout bounds an apply of changes; the first apply, a full read and the apply
-	// after a failure have the stage's Timeout.
+	// changeTimeout bounds an apply of changes; the first apply, a full read, and the apply
+	// after a failure or a foreign change have the stage's Timeout.
 	changeTimeout = 10 * time.Second
 	// firstTrial and lastTrial are the waits between two trials of a refused policy.
 	firstTrial = 10 * time.Second
 	lastTrial  = 5 * time.Minute
+	// maxFirstMisses is how many first applies may miss their deadline until the large
+	// policies are told without their rules.
+	maxFirstMisses = 2
 )
 
 // trial is what is known of a policy in applies that miss their deadline.
@@ -29,6 +32,10 @@ type trial struct {
 	why         string
 	since, next time.Time
 	attempts    int
+	// tried is the cost of the object that the engine was told last; touched tells that
+	// it was tried early, because that had changed.
+	tried   time.Duration
+	touched bool
 }
 
 // trials finds the policies because of which an apply misses its deadline. A busy machine
@@ -42,6 +49,8 @@ type trials struct {
 	running []*turn
 	// rested tells that the last pass has not tried any, so that other changes go between.
 	rested bool
+	// misses counts first applies that missed their deadline.
+	misses int
 }
 
 func newTrials() trials { return trials{now: time.Now} }
@@ -91,15 +100,25 @@ func (s *trials) ended(d *Driver, ts *turns, o outcome) {
 	case o.err == nil:
 		s.succeeded(ts, o.noted)
 		ts.report(d)
-	case errors.Is(o.err, context.DeadlineExceeded) && o.runner.applied:
-		// Before the first apply that succeeded, what is in force may be an earlier agent's.
-		s.missed(d, ts, o.noted, o.ended.Sub(o.started))
+	case !errors.Is(o.err, context.DeadlineExceeded):
+	case o.runner.applied:
+		s.missed(d, ts, 0, o.noted, o.ended.Sub(o.started))
+	default:
+		// What is in force may be an earlier agent's, so all is tried once more.
+		if s.misses++; s.misses >= maxFirstMisses {
+			s.missed(d, ts, largeCost, o.noted, o.ended.Sub(o.started))
+		}
 	}
 }
 
 func (s *trials) succeeded(ts *turns, noted uint64) {
 	for id, t := range ts.items {
 		if t.state != fresh || t.noted == 0 || t.noted > noted {
+			continue
+		}
+		if t.outdated() {
+			t.trial = trial{}
+			ts.wait(t)
 			continue
 		}
 		t.state, t.trial = settled, trial{}
@@ -115,14 +134,21 @@ func (s *trials) forget(ts *turns) {
 	s.running = slices.DeleteFunc(s.running, func(t *turn) bool { return t.state != fresh || ts.items[t.id] != t })
 }
 
-func (s *trials) missed(d *Driver, ts *turns, noted uint64, took time.Duration) {
+// missed takes back the new and changed policies that an apply had which missed its
+// deadline. With a cost, they are those that cost as much, and get no rules.
+func (s *trials) missed(d *Driver, ts *turns, cost time.Duration, noted uint64, took time.Duration) {
 	var among []*turn
 	for _, t := range ts.items {
-		if t.state == fresh && t.noted > 0 && t.noted <= noted {
+		switch {
+		case t.state != fresh || t.noted == 0 || t.noted > noted || t.cost < cost:
+		case t.wanted == nil:
+			ts.tell(d, t)
+		default:
 			among = append(among, t)
 		}
 	}
 	if len(among) == 0 {
+		d.flush()
 		return
 	}
 	slices.SortFunc(among, (*turn).compare)
@@ -131,6 +157,9 @@ func (s *trials) missed(d *Driver, ts *turns, noted uint64, took time.Duration) 
 	for _, t := range among {
 		state := suspected
 		before := t.before
+		if cost > 0 {
+			before = nil
+		}
 		if alone {
 			state, before = refused, nil
 			t.refuse(s.now(), took)
@@ -146,6 +175,16 @@ func (s *trials) missed(d *Driver, ts *turns, noted uint64, took time.Duration) 
 	d.flush()
 }
 
+// changed takes a change of a refused policy. It is tried early if it has become cheaper
+// by a quarter; else it could be touched again and again to be tried.
+func (s *trials) changed(t *turn) {
+	if 4*t.cost > 3*t.tried {
+		return
+	}
+	t.state, t.next, t.touched = suspected, time.Time{}, true
+	s.add(t)
+}
+
 // refuse sets a policy aside whose apply missed its deadline.
 func (t *turn) refuse(now time.Time, took time.Duration) {
 	if t.attempts == 0 {
@@ -153,16 +192,17 @@ func (t *turn) refuse(now time.Time, took time.Duration) {
 	}
 	t.next = now.Add(min(firstTrial<<min(t.attempts, maxDoublings), lastTrial))
 	t.attempts++
+	t.touched = false
 	t.why = fmt.Sprintf("the apply that programs it was not done within %s: make it smaller, or split it", took.Round(time.Second))
 }
 
-// limit bounds the next run of a stage. A policy that is tried alone has longer each time.
+// limit bounds the next run of the stage that decides. A policy that is tried alone has longer each time.
 func (s *trials) limit(r *runner) time.Duration {
-	if !r.applied || r.stale || r.failures > 0 {
+	if !r.applied || r.stale || r.failures > 0 || r.distrusted || r.noticed.Load() {
 		return r.Timeout
 	}
 	limit := changeTimeout
-	if len(s.running) == 1 {
+	if len(s.running) == 1 && !s.running[0].touched {
 		limit <<= min(s.running[0].attempts, maxDoublings)
 	}
 	return min(r.Timeout, limit)

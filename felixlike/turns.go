@@ -31,7 +31,7 @@ const (
 //
 // Small changes go to the engine at once. Large ones, and small ones beyond a slice, wait:
 // one slice a pass, the cheapest first, and every second pass without any if other changes
-// wait. Meanwhile a changed policy stays in force as it was, and in the place of a new one
+// wait. Every second slice begins with the one that has waited longest. Meanwhile a changed policy stays in force as it was, and in the place of a new one
 // the engine has a policy of the same pods without rules, so these pods are closed.
 //
 // The loop of the Driver calls all methods.
@@ -42,6 +42,10 @@ type turns struct {
 	spent time.Duration
 	// yielded tells that the last pass took nothing that waits.
 	yielded bool
+	// queued counts what began to wait; aged tells that the last slice began with the one
+	// that had waited longest.
+	queued uint64
+	aged   bool
 	// weighed tells that the sum of the large policies was judged since it changed.
 	weighed bool
 	trials  trials
@@ -57,8 +61,10 @@ type turn struct {
 	// rules the engine has, or nil.
 	wanted, told *networkingv1.NetworkPolicy
 	source       string
-	// cost is that of wanted.
+	// cost is that of wanted, or of told after a deletion.
 	cost time.Duration
+	// queued orders those that wait by the time since which they do.
+	queued uint64
 	// revision is the datastore's with wanted.
 	revision uint64
 	// delayed tells that the policy had to wait, and has not been programmed since.
@@ -93,6 +99,10 @@ func (t *turn) policy() model.PolicyID {
 	return model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: t.id.Namespace, Name: t.id.Name}
 }
 
+// outdated reports whether the datastore has changed a policy again before an apply that
+// succeeded had its rules.
+func (t *turn) outdated() bool { return t.state == fresh && t.wanted != t.told }
+
 func (t *turn) compare(o *turn) int {
 	return cmp.Or(cmp.Compare(t.cost, o.cost), t.id.Compare(o.id))
 }
@@ -112,16 +122,36 @@ func (ts *turns) set(d *Driver, p, before *networkingv1.NetworkPolicy, source st
 	case t.state == suspected:
 		t.hold(d)
 	case t.state == refused:
-		t.state = suspected
-		t.next = time.Time{}
-		ts.trials.add(t)
+		ts.trials.changed(t)
 		t.hold(d)
+	case ts.programming(d, t):
+		// The outcome of the apply is about the rules that the engine has.
 	case t.cost < largeCost && !ts.trials.pending() && (ts.spent+t.cost <= sliceCost || !ts.begun(d)):
 		ts.tell(d, t)
+	case t.state == fresh: // begin tells it
 	default:
-		t.state = waiting
+		ts.wait(t)
 		t.hold(d)
 	}
+}
+
+// wait has a policy wait for its turn.
+func (ts *turns) wait(t *turn) {
+	if t.state != waiting {
+		ts.queued++
+		t.queued = ts.queued
+	}
+	t.state = waiting
+}
+
+// programming reports whether an apply that is under way is the first with the rules that
+// the engine has.
+func (ts *turns) programming(d *Driver, t *turn) bool {
+	r := d.decides()
+	if r == nil || t.state != fresh || t.noted == 0 {
+		return false
+	}
+	return r.running && t.noted <= r.noted || d.pass != nil && t.noted <= d.pass.noted
 }
 
 // begun reports whether the backend has programmed anything. Before that, all is told: what
@@ -139,11 +169,17 @@ func (ts *turns) remove(d *Driver, id model.PodID) {
 	}
 	t.wanted = nil
 	ts.weighed = false
-	if t.told != nil && t.state != elsewhere && costOf(t.told, d.backend.Place == InSwitch) >= largeCost {
-		t.state, t.cost, t.revision = waiting, costOf(t.told, d.backend.Place == InSwitch), d.observed
+	r := d.decides()
+	cost := costOf(t.told, d.backend.Place == InSwitch)
+	if t.state == elsewhere || cost < largeCost || r != nil && r.failures > 0 {
+		// It costs little, or may be what the backend cannot program.
+		ts.tell(d, t)
 		return
 	}
-	ts.tell(d, t)
+	t.cost, t.revision = cost, d.observed
+	if t.state != fresh { // else begin tells it, or the outcome of the apply that has it
+		ts.wait(t)
+	}
 }
 
 // closed takes a policy that cannot be understood.
@@ -188,7 +224,7 @@ func (ts *turns) tell(d *Driver, t *turn) {
 		return
 	}
 	d.problems.setObject(object, t.source, d.engine.SetNetworkPolicy(t.wanted))
-	t.told, t.state, t.noted = t.wanted, fresh, 0
+	t.told, t.state, t.noted, t.tried = t.wanted, fresh, 0, t.cost
 }
 
 // take has the engine learn the rules of an earlier object, or none.
@@ -209,7 +245,8 @@ func (ts *turns) flushed(d *Driver) {
 		case t.state == fresh && t.noted == 0:
 			t.noted = d.tracker.noted
 		case t.state == elsewhere && local:
-			t.state, t.revision, ts.weighed = waiting, d.observed, false
+			ts.wait(t)
+			t.revision, ts.weighed = d.observed, false
 		case !local && t.wanted != nil && t.cost >= largeCost && (t.state == settled || t.state == waiting || t.state == excess):
 			// The engine need not keep what applies to nothing here.
 			t.take(d, nil, elsewhere)
@@ -231,7 +268,9 @@ func (ts *turns) report(d *Driver) {
 	d.quarantine.set(d.log, turnsStage, ts.refusals(d.tracker))
 }
 
-func (t *turn) waits() bool { return t.state == waiting || t.state == suspected && t.attempts == 0 }
+func (t *turn) waits() bool {
+	return t.state == waiting || t.outdated() || t.state == suspected && t.attempts == 0
+}
 
 // begin has the engine learn what the pass that begins is to program.
 func (ts *turns) begin(d *Driver) {
@@ -243,7 +282,14 @@ func (ts *turns) begin(d *Driver) {
 	defer d.flush()
 	others := d.tracker.noted > r.programmed
 	ts.weigh(d)
-	if r.failures > 0 && r.applied || ts.trials.begin(d, ts) {
+	for _, t := range ts.items {
+		// No apply is under way. What is deleted may be what the backend cannot program.
+		if t.outdated() || t.wanted == nil && t.state == waiting && r.failures > 0 {
+			ts.tell(d, t)
+		}
+	}
+	first := !ts.begun(d)
+	if !first && (r.failures > 0 || ts.trials.begin(d, ts)) {
 		return
 	}
 	var queue []*turn
@@ -257,11 +303,15 @@ func (ts *turns) begin(d *Driver) {
 	if len(queue) == 0 {
 		return
 	}
-	first := !ts.begun(d)
 	if ts.yielded = others && !ts.yielded && !first && len(queue) > 1 && sum > sliceCost; ts.yielded {
 		return
 	}
 	slices.SortFunc(queue, (*turn).compare)
+	if ts.aged = !ts.aged; ts.aged {
+		oldest := slices.MinFunc(queue, func(a, b *turn) int { return cmp.Compare(a.queued, b.queued) })
+		i := slices.Index(queue, oldest)
+		queue = slices.Insert(slices.Delete(queue, i, i+1), 0, oldest)
+	}
 	for i, t := range queue {
 		if i > 0 && ts.spent+t.cost > sliceCost && !first {
 			break
@@ -280,7 +330,7 @@ func (ts *turns) large(o model.ObjectRef) bool {
 func (ts *turns) pending() bool {
 	now := ts.trials.now()
 	for _, t := range ts.items {
-		if t.state == waiting || t.state == suspected || t.state == refused && !now.Before(t.next) {
+		if t.waits() || t.state == suspected || t.state == refused && !now.Before(t.next) {
 			return true
 		}
 	}
@@ -338,7 +388,7 @@ func (ts *turns) weigh(d *Driver) {
 			t.since = time.Now()
 			t.take(d, nil, excess)
 		case !over[t] && t.state == excess:
-			t.state = waiting
+			ts.wait(t)
 		}
 	}
 }
