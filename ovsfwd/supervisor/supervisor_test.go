@@ -2,7 +2,9 @@ package supervisor
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -186,17 +188,28 @@ func (n *node) kill(name string) {
 // signal signals a daemon by its pid file.
 func (n *node) signal(name string, sig syscall.Signal) {
 	n.Helper()
-	n.must(syscall.Kill(n.pid(name), sig))
+	pid := n.pid(name)
+	if pid == 0 {
+		n.Fatalf("%s does not run", name)
+	}
+	n.must(syscall.Kill(pid, sig))
 }
 
-// pid returns a daemon's process id.
+// pid returns a daemon's process id, or 0 while it has none: a daemon that ends removes
+// its file, and one that starts has not written it yet.
 func (n *node) pid(name string) int {
 	n.Helper()
 	text, err := os.ReadFile(filepath.Join(n.runDir(), name+".pid"))
-	n.must(err)
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	n.must(err)
-	return pid
+	if err == nil && len(text) > 0 {
+		var pid int
+		pid, err = strconv.Atoi(strings.TrimSpace(string(text)))
+		n.must(err)
+		return pid
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		n.Fatal(err)
+	}
+	return 0
 }
 
 // TestAddressesAreNeverLost ends the daemons in every way there is: at each end
@@ -271,14 +284,18 @@ func TestBurstsAreTaken(t *testing.T) {
 		})
 		n.eventually("priority "+when, func() bool {
 			// The system call returns 20 less the nice value.
-			priority, err := unix.Getpriority(unix.PRIO_PROCESS, n.pid("ovs-vswitchd"))
-			return err == nil && priority == 30
+			pid := n.pid("ovs-vswitchd")
+			priority, err := unix.Getpriority(unix.PRIO_PROCESS, pid)
+			return pid != 0 && err == nil && priority == 30
 		})
 	}
 	check("of the uplink")
 	killed := n.pid("ovs-vswitchd")
 	n.kill("ovs-vswitchd")
-	n.eventually("another ovs-vswitchd serves", func() bool { return n.pid("ovs-vswitchd") != killed && n.reached() })
+	n.eventually("another ovs-vswitchd serves", func() bool {
+		pid := n.pid("ovs-vswitchd")
+		return pid != 0 && pid != killed && n.reached()
+	})
 	check("after a restart")
 }
 
