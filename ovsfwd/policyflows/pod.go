@@ -13,7 +13,7 @@ type Pod struct {
 	Interface string
 	ID        model.PodID
 	// Port is the OpenFlow port, if no newer interface has the number, and
-	// Addresses the pod's own, without those that other pods have by now. No two
+	// Addresses the pod's own, without those that other pods have by now. No two open
 	// pods share any.
 	Port      uint32
 	Addresses []netip.Addr

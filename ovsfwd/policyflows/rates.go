@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 )
 
 // NewConnectionsPerSecond is how many connections a pod may add to the switch's table
@@ -32,20 +33,40 @@ type Rates struct {
 	// known are the meters of pods that the switch has.
 	known map[uint32]bool
 
+	// now returns the time.
+	now func() time.Time
+	// retry is when Around tries again to bound the rates, and pause the time from the
+	// last refusal to then.
+	retry time.Time
+	pause time.Duration
+
 	mu sync.Mutex
 	// unbounded is why the rates are not bounded, nil if they are.
 	unbounded error
 }
 
+// Around tries again after firstRateRetry if the switch has refused meters, then after twice
+// as long each time, up to lastRateRetry.
+const (
+	firstRateRetry = time.Minute
+	lastRateRetry  = time.Hour
+)
+
 // NewRates returns the meters of a store.
-func NewRates(s *Store) *Rates { return &Rates{store: s} }
+func NewRates(s *Store) *Rates { return &Rates{store: s, now: time.Now} }
 
 // Around adds the meters that the new flows need, programs the flows, and removes the
 // meters of the old flows. If the switch refuses meters, or flows with them, Around
-// programs the flows without meters.
+// programs the flows without meters, and tries again a minute later or more.
 func (r *Rates) Around(ctx context.Context, conn Meters, program func() error) error {
 	if r.conn != conn {
-		r.conn, r.known = conn, nil
+		r.conn, r.known, r.pause = conn, nil, 0
+		r.bound(nil)
+	}
+	if r.Unbounded() != nil {
+		if r.now().Before(r.retry) {
+			return program()
+		}
 		r.bound(nil)
 	}
 	err := r.add(ctx)
@@ -67,7 +88,9 @@ func (r *Rates) Around(ctx context.Context, conn Meters, program func() error) e
 	if ctx.Err() != nil {
 		return err
 	}
-	r.bound(fmt.Errorf("the switch does not support one meter for each pod (needs Open vSwitch 2.10, and Linux 4.18 for the kernel's datapath): %w", err))
+	r.pause = min(max(2*r.pause, firstRateRetry), lastRateRetry)
+	r.retry = r.now().Add(r.pause)
+	r.bound(fmt.Errorf("the switch has refused the limit, which needs one meter for each pod (Open vSwitch 2.10, and Linux 4.18 for the kernel's datapath): %w", err))
 	return program()
 }
 

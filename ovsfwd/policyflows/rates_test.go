@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/internal/ovstest"
@@ -142,5 +143,66 @@ func TestSwitchWithoutMeters(t *testing.T) {
 	r.bounds("with meters", 3, 4)
 	if err := r.rates.Unbounded(); err != nil {
 		t.Errorf("still said to be unbounded: %v", err)
+	}
+}
+
+// TestLimitComesBack: a switch that refuses meters once gets them a minute later, over the
+// same connection.
+func TestLimitComesBack(t *testing.T) {
+	r := newRated(t, ovstest.NewBridge(t))
+	now := time.Unix(0, 0)
+	r.rates.now = func() time.Time { return now }
+	refuses := &noMetersOnce{Conn: r.conn, refusals: 2}
+	r.pods(refuses, 3)
+	r.bounds("the first refusal")
+	for _, wait := range []struct {
+		time.Duration
+		ports []int
+	}{
+		{firstRateRetry - time.Second, nil},
+		{time.Second, nil}, // the second refusal
+		{2*firstRateRetry - time.Second, nil},
+		{time.Second, []int{3, 4}},
+	} {
+		now = now.Add(wait.Duration)
+		r.pods(refuses, 3, 4)
+		r.bounds(fmt.Sprintf("%v later", now.Sub(time.Unix(0, 0))), wait.ports...)
+		if limited := r.rates.Unbounded() == nil; limited != (wait.ports != nil) {
+			t.Errorf("after %v said to be limited: %v", now.Sub(time.Unix(0, 0)), limited)
+		}
+	}
+}
+
+// noMetersOnce is a switch that refuses the first meters.
+type noMetersOnce struct {
+	*openflow.Conn
+	refusals int
+}
+
+func (n *noMetersOnce) AddMeters(ctx context.Context, ids []uint32, perSecond uint32) error {
+	if n.refusals > 0 {
+		n.refusals--
+		return errors.New("meter mod failed: out of meters")
+	}
+	return n.Conn.AddMeters(ctx, ids, perSecond)
+}
+
+// TestLeavingPodsHaveNoMeter: two pods that had one address one after the other can leave
+// at the same time. Their flows do not contradict each other.
+func TestLeavingPodsHaveNoMeter(t *testing.T) {
+	r := newRated(t, ovstest.NewBridge(t))
+	first, second, third := testPod(3, model.Applied{}, model.Applied{}), testPod(4, model.Applied{}, model.Applied{}), testPod(5, model.Applied{}, model.Applied{})
+	second.Addresses = first.Addresses
+	first.Open, second.Open = false, false
+	for _, p := range []Pod{first, second, third} {
+		r.store.SetPod(p)
+	}
+	r.store.Complete()
+	if err := r.rates.Around(r.Context(), r.conn, r.apply); err != nil {
+		t.Fatal(err)
+	}
+	r.bounds("two pods that left", 5)
+	if err := r.rates.Unbounded(); err != nil {
+		t.Errorf("said to be unbounded: %v", err)
 	}
 }

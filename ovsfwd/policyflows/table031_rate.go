@@ -60,10 +60,12 @@ func (s *Store) RateMeters() map[uint32]bool {
 	return meters
 }
 
-// setRate sets or removes the flows that bound the rate of a pod.
+// setRate sets or removes the flows that bound the rate of a pod. A closed pod adds no
+// connections. Nor does it have its address to itself: it may have left before another one
+// that had the address after it.
 func (s *Store) setRate(name string) {
 	p := s.pods[name]
-	if p != nil && s.bounded && p.Port != 0 && IsRateMeter(RateMeter(p.Port)) && len(p.Addresses) > 0 {
+	if p != nil && p.Open && s.bounded && p.Port != 0 && IsRateMeter(RateMeter(p.Port)) && len(p.Addresses) > 0 {
 		s.meters[name] = RateMeter(p.Port)
 		s.flows.SetFlows(rateKey(name), func() []openflow.Flow { return s.rateFlows(name) })
 	} else if _, had := s.meters[name]; had {

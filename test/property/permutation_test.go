@@ -83,13 +83,8 @@ func histories(clusters []*oracle.Cluster, node string, random *rand.Rand) map[s
 
 // orders is how many random orders each backend gets.
 func orders(backend string) int {
-	switch backend {
-	case felixlike.NFTables:
+	if backend == felixlike.NFTables {
 		return 100
-	case felixlike.OpenFlow:
-		// The 29th order has a fault that docs/LIMITS.md names: the switch refuses a meter
-		// once, and the rates stay unbounded until the next connection (issue 13).
-		return 25
 	}
 	return 50
 }
