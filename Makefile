@@ -55,7 +55,7 @@ report-screenshots: build ## look at the page of a benchmark report: pictures in
 	@scripts/report-screenshots
 
 microbench: setup ## run the Go benchmarks of the policy engine and the nftables driver
-	@go test -run '^$$' -bench . -benchmem ./policy/... ./tables/...
+	@go test -run '^$$' -bench . -benchmem ./felixlike/policy/... ./tables/...
 
 clean: ## remove what was built, and whatever a crashed lab left
 	@if [ -x bin/felixctl ]; then bin/felixctl lab down --all; fi

@@ -21,7 +21,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/lab/namespace"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
-	"github.com/felixlike/felixlike/policy/workloads"
+	"github.com/felixlike/felixlike/test/workloads"
 )
 
 // asWorker makes this test binary the process that is measured.

@@ -4,7 +4,7 @@ import (
 	"github.com/felixlike/felixlike/bench/worker"
 	"github.com/felixlike/felixlike/bench/workload"
 	"github.com/felixlike/felixlike/felixlike"
-	"github.com/felixlike/felixlike/policy/workloads"
+	"github.com/felixlike/felixlike/test/workloads"
 )
 
 // Budget is what something may cost, and what it costs.

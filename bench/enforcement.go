@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/felixlike/felixlike/bench/workload"
-	"github.com/felixlike/felixlike/datastore/manifests"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/datastore/manifests"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 	"github.com/felixlike/felixlike/bench/worker"
 	"github.com/felixlike/felixlike/bench/workload"
 	"github.com/felixlike/felixlike/lab/namespace"
-	"github.com/felixlike/felixlike/policy/workloads"
+	"github.com/felixlike/felixlike/test/workloads"
 )
 
 // objectRounds is in how many rounds, at the most, the work on objects alone

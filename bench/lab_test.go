@@ -12,7 +12,7 @@ import (
 
 	"github.com/felixlike/felixlike/bench"
 	"github.com/felixlike/felixlike/bench/workload"
-	"github.com/felixlike/felixlike/datastore/manifests"
+	"github.com/felixlike/felixlike/felixlike/datastore/manifests"
 	"github.com/felixlike/felixlike/lab"
 )
 

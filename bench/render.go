@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/bench/worker"
-	"github.com/felixlike/felixlike/policy/workloads"
+	"github.com/felixlike/felixlike/test/workloads"
 )
 
 // Text writes the report as aligned tables.

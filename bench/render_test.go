@@ -14,7 +14,7 @@ import (
 
 	"github.com/felixlike/felixlike/bench/worker"
 	"github.com/felixlike/felixlike/bench/workload"
-	"github.com/felixlike/felixlike/policy/workloads"
+	"github.com/felixlike/felixlike/test/workloads"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")

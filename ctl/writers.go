@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/felixlike/felixlike/cni/install"
 	"github.com/felixlike/felixlike/dump"
 	"github.com/felixlike/felixlike/dump/live"
-	"github.com/felixlike/felixlike/install"
 )
 
 // otherWriters are agents that judge or translate packets too, by how the names of

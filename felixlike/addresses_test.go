@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 )

@@ -9,13 +9,13 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/metrics"
+	"github.com/felixlike/felixlike/felixlike/policy"
 	"github.com/felixlike/felixlike/internal/panics"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/policy"
 )
 
 // AttachmentSource tells which pods are attached: first a snapshot of

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
 )
 

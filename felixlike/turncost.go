@@ -7,8 +7,8 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/felixlike/felixlike/felixlike/policy"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
-	"github.com/felixlike/felixlike/policy"
 )
 
 // Measured time of the slowest backend for one part of a policy (docs/LIMITS.md).

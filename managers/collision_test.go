@@ -12,13 +12,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
+	engine "github.com/felixlike/felixlike/felixlike/policy"
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/internal/seeded"
 	"github.com/felixlike/felixlike/model"
-	engine "github.com/felixlike/felixlike/policy"
-	"github.com/felixlike/felixlike/policy/oracle"
-	"github.com/felixlike/felixlike/policy/policytest"
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/test/policytest"
 )
 
 // judge is the managers of a netfilter backend over drivers that keep what they are

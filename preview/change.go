@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/policy"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/policy"
 )
 
 // Change is policies to be created or replaced, and policies to be deleted.

@@ -5,7 +5,7 @@
 //
 // Verdicts are exact and for every port: pods that no policy can tell apart are
 // judged together, ports between two numbers that some rule names are judged once,
-// and so are addresses between two blocks. The judge is policy/oracle, which all
+// and so are addresses between two blocks. The judge is felixlike/policy/oracle, which all
 // backends are tested against. What would be programmed is dump/wanted's word.
 //
 // The package enforces nothing, does no I/O and asks no kernel. It is tested by

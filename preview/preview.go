@@ -5,7 +5,7 @@ import (
 
 	"github.com/felixlike/felixlike/dump/compare"
 	"github.com/felixlike/felixlike/felixlike/control"
-	"github.com/felixlike/felixlike/policy"
+	"github.com/felixlike/felixlike/felixlike/policy"
 )
 
 // Preview is what a change would do.

@@ -10,9 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	networkingv1 "k8s.io/api/networking/v1"
 
-	"github.com/felixlike/felixlike/datastore"
-	"github.com/felixlike/felixlike/datastore/manifests"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/datastore/manifests"
 	"github.com/felixlike/felixlike/model"
 )
 

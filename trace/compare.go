@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/policy/oracle"
 )
 
 // Opinion is what one way of looking says of a packet.

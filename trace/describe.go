@@ -6,10 +6,10 @@ import (
 	"strings"
 
 	"github.com/felixlike/felixlike/dump"
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
-	"github.com/felixlike/felixlike/policy/oracle"
 )
 
 // TableName names an OpenFlow table for people, as in "table 90 NetworkPolicies,

@@ -11,7 +11,7 @@
 // no others: a rule that it cannot read, on the packet's way, is an error and never
 // a guess. Connection tracking is an input (Conn), routing follows from the nodes.
 //
-// Explain is the same question answered from the Kubernetes objects (policy/oracle),
+// Explain is the same question answered from the Kubernetes objects (felixlike/policy/oracle),
 // and Compare holds the two against each other: where they differ, something is
 // wrong. Package live follows a real packet.
 //

@@ -10,8 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/policy/oracle"
 )
 
 // TestExceptionsHideNothing: several policies with overlapping blocks apply to one

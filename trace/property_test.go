@@ -8,10 +8,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/internal/seeded"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/policy/oracle"
-	"github.com/felixlike/felixlike/policy/policytest"
+	"github.com/felixlike/felixlike/test/policytest"
 )
 
 // TestTracersAgree: over random clusters and packets, what each backend wants does

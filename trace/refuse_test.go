@@ -9,9 +9,9 @@ import (
 
 	"github.com/felixlike/felixlike/dump"
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
-	"github.com/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/test/truthtable"

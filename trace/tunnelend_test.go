@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/test/truthtable"
 )
 

@@ -10,10 +10,10 @@ import (
 	"github.com/felixlike/felixlike/dump/wanted"
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/policy"
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
-	"github.com/felixlike/felixlike/policy"
-	"github.com/felixlike/felixlike/policy/oracle"
 )
 
 // backends are those that are traced without a kernel: the variants of iptables have

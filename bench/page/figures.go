@@ -7,7 +7,7 @@ import (
 	"github.com/felixlike/felixlike/bench/plot"
 	"github.com/felixlike/felixlike/bench/worker"
 	"github.com/felixlike/felixlike/felixlike"
-	"github.com/felixlike/felixlike/policy/workloads"
+	"github.com/felixlike/felixlike/test/workloads"
 )
 
 // Figures are those that a report has values for, in the order of the page.

@@ -7,9 +7,9 @@ import (
 	"os"
 	"time"
 
-	"github.com/felixlike/felixlike/datastore"
-	"github.com/felixlike/felixlike/datastore/manifests"
-	"github.com/felixlike/felixlike/policy/workloads"
+	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/datastore/manifests"
+	"github.com/felixlike/felixlike/test/workloads"
 )
 
 // engine measures the policy engine alone with a start-up workload.

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/felixlike/felixlike/bench/workload"
-	"github.com/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
 )
 

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/bench/workload"
-	"github.com/felixlike/felixlike/policy/workloads"
+	"github.com/felixlike/felixlike/test/workloads"
 )
 
 // Case is one thing that is measured.

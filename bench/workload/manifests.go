@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/datastore"
 )
 
 // documentsPerFile is how many objects share a file.

@@ -9,9 +9,9 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/felixlike/felixlike/bench/workload"
-	"github.com/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/policy"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/policy"
 )
 
 // counts is what updates come to.

@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/felixlike/felixlike/cni/install"
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/config"
-	"github.com/felixlike/felixlike/install"
 )
 
 // Where deploy/base mounts what install writes to, and has what it reads.

@@ -9,12 +9,12 @@ import (
 	"os"
 	"slices"
 
-	"github.com/felixlike/felixlike/datastore"
-	"github.com/felixlike/felixlike/datastore/manifests"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/datastore/manifests"
+	"github.com/felixlike/felixlike/felixlike/policy"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
-	"github.com/felixlike/felixlike/policy"
 )
 
 // FromManifests returns the model that a node's agent would compute from a folder

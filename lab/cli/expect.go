@@ -1,8 +1,8 @@
 package cli
 
 import (
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/lab"
-	"github.com/felixlike/felixlike/policy/oracle"
 )
 
 // judge knows what should get through in a state, by the reference evaluator.

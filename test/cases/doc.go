@@ -19,7 +19,7 @@
 // In verdicts, port 4242 stands for all ports that no policy mentions. An address such as
 // ip:198.51.100.1 is a first or last address of a block, or one right beside it.
 //
-// The verdicts are those of the reference evaluator (policy/oracle). The test follows
+// The verdicts are those of the reference evaluator (felixlike/policy/oracle). The test follows
 // each packet through the programmed state of each backend and compares. As root it also
 // programs the kernel and compares its state with the listing.
 //

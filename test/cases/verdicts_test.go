@@ -11,9 +11,9 @@ import (
 	"github.com/felixlike/felixlike/dump/wanted"
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/trace"
 	"github.com/felixlike/felixlike/trace/cluster"
 )

@@ -8,9 +8,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/felixlike/felixlike/datastore/kubernetes/kubernetestest"
 	"github.com/felixlike/felixlike/lab/namespace"
 	"github.com/felixlike/felixlike/test/cluster/kubelab"
+	"github.com/felixlike/felixlike/test/kubernetestest"
 )
 
 // testDatastore runs the suite of the datastore against the cluster's API server,

@@ -6,8 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/policy/oracle"
 )
 
 // podsOn returns the pods with an interface on the node: those that run, and

@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/felixlike/felixlike/policy/oracle"
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 )
 
 // connection is a flow on its path past sites.

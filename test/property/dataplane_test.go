@@ -11,8 +11,8 @@ import (
 
 	"github.com/felixlike/felixlike/cni"
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/policy"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/policy"
 )
 
 // backends are those that are tested, each by the same tests.

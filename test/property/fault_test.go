@@ -12,15 +12,15 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/policy"
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/internal/seeded"
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/policy"
-	"github.com/felixlike/felixlike/policy/oracle"
-	"github.com/felixlike/felixlike/policy/policytest"
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables/nftables"
+	"github.com/felixlike/felixlike/test/policytest"
 )
 
 // faults are what the kernel refuses besides what it refuses really: some of the

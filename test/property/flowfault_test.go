@@ -21,7 +21,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
-	"github.com/felixlike/felixlike/policy/policytest"
+	"github.com/felixlike/felixlike/test/policytest"
 )
 
 // faultySwitch is a connection over which some flows are refused.

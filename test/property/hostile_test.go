@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/felixlike/felixlike/policy/oracle"
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 )
 
 // hostile are objects that one tenant may create, of sizes that an API server accepts.

@@ -4,9 +4,9 @@ import (
 	"encoding/binary"
 	"net/netip"
 
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/lab/sctp"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/policy/oracle"
 )
 
 const (

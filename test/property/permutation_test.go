@@ -12,9 +12,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/internal/seeded"
-	"github.com/felixlike/felixlike/policy/oracle"
-	"github.com/felixlike/felixlike/policy/policytest"
+	"github.com/felixlike/felixlike/test/policytest"
 )
 
 // step sets or deletes one object.

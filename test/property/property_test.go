@@ -14,9 +14,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/internal/seeded"
-	"github.com/felixlike/felixlike/policy/oracle"
-	"github.com/felixlike/felixlike/policy/policytest"
+	"github.com/felixlike/felixlike/test/policytest"
 )
 
 // checks has rapid draw that often, unless -rapid.checks says otherwise.

@@ -22,10 +22,10 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
 
-	"github.com/felixlike/felixlike/datastore/kubernetes"
-	"github.com/felixlike/felixlike/datastore/kubernetes/kubernetestest"
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/datastore/kubernetes"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/kubernetestest"
 )
 
 // Variables that tell a process that it is the agent, and of which API server.

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/felixlike/felixlike/felixlike/control"
-	"github.com/felixlike/felixlike/policy/oracle"
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/trace"
 )
 

@@ -1,0 +1,91 @@
+package kubernetes
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/datastore/strict"
+	"github.com/felixlike/felixlike/model"
+)
+
+// decoded is an item as the rest of the agent knows it: an event, if it has one
+// of its own, and what is wrong with it.
+type decoded struct {
+	event    datastore.Event
+	problems []model.Problem
+	// prefixes are those of a ServiceCIDR.
+	prefixes []netip.Prefix
+}
+
+func decodeNode(i *item) (decoded, error) {
+	n := &corev1.Node{}
+	err := n.Unmarshal(i.data)
+	return decoded{event: datastore.NodeSet{Node: n}}, err
+}
+
+func decodeNamespace(i *item) (decoded, error) {
+	n := &corev1.Namespace{}
+	err := n.Unmarshal(i.data)
+	return decoded{event: datastore.NamespaceSet{Namespace: n}}, err
+}
+
+func decodePod(i *item) (decoded, error) {
+	p := &corev1.Pod{}
+	err := p.Unmarshal(i.data)
+	p.Namespace, p.Name = i.namespace, i.name // the strings that the store keeps
+	return decoded{event: datastore.PodSet{Pod: p}}, err
+}
+
+// decodePolicy returns a policy, or if anything in it is not understood one
+// that is closed.
+func decodePolicy(i *item) (decoded, error) {
+	p := &networkingv1.NetworkPolicy{}
+	faults := strict.Decode(i.data, p)
+	if len(faults) == 0 {
+		p.Namespace, p.Name = i.namespace, i.name
+		return decoded{event: datastore.NetworkPolicySet{Policy: p}}, nil
+	}
+	var raw struct {
+		Spec json.RawMessage `json:"spec"`
+	}
+	if err := json.Unmarshal(i.data, &raw); err != nil {
+		return decoded{}, err
+	}
+	closed := datastore.NetworkPolicyClosed{Namespace: i.namespace, Name: i.name, PodSelector: strict.Selector(raw.Spec)}
+	whom := "the pods it selects are isolated"
+	if closed.PodSelector == nil {
+		whom = "every pod of the namespace is isolated"
+	}
+	d := decoded{event: closed}
+	for _, f := range faults {
+		d.problems = append(d.problems, model.Problem{
+			Object: kindPolicy.ref(i.key), Field: f.Field, Reason: f.Reason + "; closed: " + whom,
+		})
+	}
+	return d, nil
+}
+
+// decodeServiceCIDR returns the prefixes of a ServiceCIDR.
+func decodeServiceCIDR(i *item) (decoded, error) {
+	c := &networkingv1.ServiceCIDR{}
+	if err := c.Unmarshal(i.data); err != nil {
+		return decoded{}, err
+	}
+	var d decoded
+	for at, text := range c.Spec.CIDRs {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			d.problems = append(d.problems, model.Problem{
+				Object: kindServiceCIDR.ref(i.key), Field: fmt.Sprintf("spec.cidrs[%d]", at), Reason: fmt.Sprintf("%q is no prefix: ignored", text),
+			})
+			continue
+		}
+		d.prefixes = append(d.prefixes, p.Masked())
+	}
+	return d, nil
+}

@@ -1,0 +1,114 @@
+package kubernetes
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/model"
+)
+
+// kindName is a kind of object that we use. The order is that of events.
+type kindName uint8
+
+const (
+	kindNode kindName = iota
+	kindNamespace
+	kindServiceCIDR
+	kindPod
+	kindPolicy
+	kinds
+)
+
+// String returns the kind as users write it.
+func (k kindName) String() string {
+	switch k {
+	case kindNode:
+		return "Node"
+	case kindNamespace:
+		return "Namespace"
+	case kindServiceCIDR:
+		return "ServiceCIDR"
+	case kindPod:
+		return "Pod"
+	case kindPolicy:
+		return "NetworkPolicy"
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// resource returns what the API server calls the objects of the kind.
+func (k kindName) resource() schema.GroupVersionResource {
+	switch k {
+	case kindNode:
+		return corev1.SchemeGroupVersion.WithResource("nodes")
+	case kindNamespace:
+		return corev1.SchemeGroupVersion.WithResource("namespaces")
+	case kindServiceCIDR:
+		return networkingv1.SchemeGroupVersion.WithResource("servicecidrs")
+	case kindPod:
+		return corev1.SchemeGroupVersion.WithResource("pods")
+	}
+	return networkingv1.SchemeGroupVersion.WithResource("networkpolicies")
+}
+
+// fields selects the objects that are asked for. Pods that are done will not run
+// again: to us, they are gone.
+func (k kindName) fields() string {
+	if k == kindPod {
+		return "status.phase!=" + string(corev1.PodSucceeded) + ",status.phase!=" + string(corev1.PodFailed)
+	}
+	return ""
+}
+
+func (k kindName) ref(n key) model.ObjectRef {
+	return model.ObjectRef{Kind: k.String(), Namespace: n.namespace, Name: n.name}
+}
+
+// deleted returns the event that ends an object; nil for kinds that have no
+// events of their own.
+func (k kindName) deleted(n key) datastore.Event {
+	switch k {
+	case kindNode:
+		return datastore.NodeDeleted{Name: n.name}
+	case kindNamespace:
+		return datastore.NamespaceDeleted{Name: n.name}
+	case kindPod:
+		return datastore.PodDeleted{ID: model.PodID{Namespace: n.namespace, Name: n.name}}
+	case kindPolicy:
+		return datastore.NetworkPolicyDeleted{Namespace: n.namespace, Name: n.name}
+	}
+	return nil
+}
+
+// kind is how objects of a kind are read, trimmed and decoded.
+type kind struct {
+	name   kindName
+	list   func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	watch  func(context.Context, metav1.ListOptions) (watch.Interface, error)
+	trim   func(runtime.Object) ([]byte, error)
+	decode func(*item) (decoded, error)
+	// told reports whether this node tells of problems of the object; nil stands
+	// for any.
+	told func(runtime.Object) bool
+}
+
+// lister is a client for the objects of one kind.
+type lister[L runtime.Object] interface {
+	List(context.Context, metav1.ListOptions) (L, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+}
+
+func newKind[L runtime.Object](name kindName, c lister[L], trim func(runtime.Object) ([]byte, error), decode func(*item) (decoded, error)) *kind {
+	return &kind{
+		name: name, trim: trim, decode: decode, watch: c.Watch,
+		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return c.List(ctx, o) },
+	}
+}

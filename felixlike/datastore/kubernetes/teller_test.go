@@ -1,0 +1,197 @@
+package kubernetes_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/datastore/kubernetes"
+	"github.com/felixlike/felixlike/model"
+)
+
+// known are the objects of a test.
+type known struct {
+	uids  map[model.ObjectRef]types.UID
+	names []string
+}
+
+func (k known) UID(r model.ObjectRef) (types.UID, bool) { uid, ok := k.uids[r]; return uid, ok }
+func (k known) Nodes() []string                         { return k.names }
+
+func refOf(kind, namespace, name string) model.ObjectRef {
+	return model.ObjectRef{Kind: kind, Namespace: namespace, Name: name}
+}
+
+// told are the Events that there are, sorted by name.
+func (f *fixture) told(t *testing.T) []eventsv1.Event {
+	t.Helper()
+	list, err := f.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
+
+func TestTell(t *testing.T) {
+	f := newFixture(t)
+	policy, pod := refOf("NetworkPolicy", "x", "p"), refOf("Pod", "x", "a")
+	objects := known{uids: map[model.ObjectRef]types.UID{policy: "u1", pod: "u2"}, names: []string{"n1", "n2", "n3", "n4", "n5"}}
+	var tellers []*kubernetes.Teller
+	for _, n := range objects.names {
+		tellers = append(tellers, kubernetes.NewTeller(n, objects, f.EventsV1()))
+	}
+	now := time.Now()
+	look := func(after time.Duration, notices ...datastore.Notice) []eventsv1.Event {
+		t.Helper()
+		now = now.Add(after)
+		for _, teller := range tellers {
+			teller.Look(t.Context(), notices, now)
+		}
+		return f.told(t)
+	}
+	closed := datastore.Notice{
+		Problem: model.Problem{Object: policy, Field: "spec.priority", Reason: "unknown field"}, Kind: "NotUnderstood", Known: datastore.KnownToAll,
+	}
+	stranger := closed
+	stranger.Object.Name = "q"
+	if all := look(0, closed, stranger); len(all) > 0 {
+		t.Fatalf("told of what may pass: %v", all)
+	}
+	look(5 * time.Second)
+	if all := look(5*time.Second, closed); len(all) > 0 {
+		t.Fatalf("told of what had passed: %v", all)
+	}
+	all := look(5*time.Second, closed, stranger)
+	if len(all) != 1 {
+		t.Fatalf("%d events", len(all))
+	}
+	e := all[0]
+	if e.Namespace != "x" || e.Type != "Warning" || e.Reason != "NotUnderstood" || e.Note != "spec.priority: unknown field" || e.Regarding.UID != "u1" ||
+		e.Regarding.Kind != "NetworkPolicy" || e.Regarding.APIVersion != "networking.k8s.io/v1" || e.ReportingController == "" || e.EventTime.IsZero() || e.Related != nil {
+		t.Errorf("event: %+v", e)
+	}
+	writes := f.version(t)
+	for range 20 { // the stand-ins find it told
+		look(5*time.Second, closed)
+	}
+	if got := f.version(t); got != writes {
+		t.Errorf("%d writes while nothing changes", got-writes)
+	}
+	all = look(31*time.Minute, closed)
+	if len(all) != 1 || all[0].Series == nil || all[0].Series.Count != 2 {
+		t.Errorf("half an hour later: %+v", all)
+	}
+
+	// What only a node knows, each that does tells.
+	dropped := datastore.Notice{Problem: model.Problem{Object: pod, Reason: "the pod's packets are dropped"}, Kind: "TrafficDropped"}
+	look(time.Second, dropped)
+	all = look(5*time.Second, dropped)
+	if len(all) != 1+len(tellers) || !slices.ContainsFunc(all, func(e eventsv1.Event) bool { return e.Related != nil && e.Related.Name == "n3" }) {
+		t.Errorf("%d events", len(all))
+	}
+}
+
+// version tells how much was written so far.
+func (f *fixture) version(t *testing.T) int {
+	t.Helper()
+	list, err := f.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n int
+	if _, err := fmt.Sscan(list.ResourceVersion, &n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestTellAgain: what could not be told is told later, and a storm is no flood.
+func TestTellAgain(t *testing.T) {
+	f := newFixture(t)
+	objects := known{uids: map[model.ObjectRef]types.UID{}, names: []string{"n1"}}
+	var notices []datastore.Notice
+	for i := range 100 {
+		p := refOf("NetworkPolicy", "x", fmt.Sprint("p", i))
+		objects.uids[p] = types.UID(fmt.Sprint("u", i))
+		notices = append(notices, datastore.Notice{Problem: model.Problem{Object: p, Reason: "bad"}, Kind: "NotUnderstood", Known: datastore.KnownToAll})
+	}
+	teller := kubernetes.NewTeller("n1", objects, f.clientOf(t, "agent").EventsV1())
+	now := time.Now()
+	teller.Look(t.Context(), notices, now)
+	counts := []int{}
+	for i := range 5 {
+		f.Refuse(map[bool]int{true: http.StatusServiceUnavailable}[i == 1])
+		now = now.Add(5 * time.Second)
+		teller.Look(t.Context(), notices, now)
+		counts = append(counts, len(f.told(t)))
+	}
+	if !reflect.DeepEqual(counts, []int{25, 25, 30, 35, 40}) {
+		t.Errorf("events: %v", counts)
+	}
+}
+
+// TestRights: the source asks for what Rights lists, for nothing else, and needs
+// all of it; and that is what is deployed.
+func TestRights(t *testing.T) {
+	f := newFixture(t)
+	f.pods(t, "a")
+	f.StreamLists(false)
+	v := f.open(t)
+	v.Sync(t)
+	problem := datastore.Notice{Problem: model.Problem{Object: refOf("ServiceCIDR", "", "kubernetes"), Reason: "bad"}, Kind: "NotUnderstood"}
+	uids := known{uids: map[model.ObjectRef]types.UID{problem.Object: "u"}}
+	client := f.clientOf(t, "agent")
+	teller := kubernetes.NewTeller("n1", uids, client.EventsV1())
+	for i := range 3 {
+		teller.Look(t.Context(), []datastore.Notice{problem}, time.Now().Add(time.Duration(i)*time.Hour))
+	}
+	asked := map[string]bool{}
+	for _, r := range f.Requests() {
+		if r.Client == "agent" {
+			asked[r.Verb+" "+r.Group+"/"+r.Resource] = true
+		}
+	}
+	granted := rights(kubernetes.Rights())
+	if !reflect.DeepEqual(asked, granted) {
+		t.Errorf("asked for %v, granted are %v", asked, granted)
+	}
+	data, err := os.ReadFile("../../../deploy/base/rbac.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for document := range strings.SplitSeq(string(data), "\n---\n") {
+		var role rbacv1.ClusterRole
+		if err := yaml.Unmarshal([]byte(document), &role); err != nil {
+			t.Fatal(err)
+		}
+		if deployed := rights(role.Rules); role.Kind == "ClusterRole" && !reflect.DeepEqual(deployed, granted) {
+			t.Errorf("deployed are %v, wanted %v", deployed, granted)
+		}
+	}
+}
+
+func rights(rules []rbacv1.PolicyRule) map[string]bool {
+	all := map[string]bool{}
+	for _, r := range rules {
+		for _, group := range r.APIGroups {
+			for _, resource := range r.Resources {
+				for _, verb := range r.Verbs {
+					all[verb+" "+group+"/"+resource] = true
+				}
+			}
+		}
+	}
+	return all
+}

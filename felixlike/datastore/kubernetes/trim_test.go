@@ -1,0 +1,85 @@
+package kubernetes
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"pgregory.net/rapid"
+
+	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/policy"
+	"github.com/felixlike/felixlike/internal/seeded"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/policytest"
+)
+
+// TestTrimmedObjectsMeanTheSame: policy makes the same of an object and of what is
+// left of it, and finds the same wrong with it.
+func TestTrimmedObjectsMeanTheSame(t *testing.T) {
+	kinds := map[kindName]*kind{
+		kindNode:      {name: kindNode, trim: trimmed(trimNode), decode: decodeNode},
+		kindNamespace: {name: kindNamespace, trim: trimmed(trimNamespace), decode: decodeNamespace},
+		kindPod:       {name: kindPod, trim: trimmed(trimPod), decode: decodePod},
+	}
+	seeded.Check(t, func(t *rapid.T) {
+		c := policytest.Cluster(t)
+		whole, left := policy.New("node1"), policy.New("node1")
+		var problems, problemsLeft []model.Problem
+		for _, n := range c.Nodes {
+			problems = append(problems, whole.SetNode(n)...)
+			problemsLeft = append(problemsLeft, left.SetNode(passed(t, kinds[kindNode], n).(datastore.NodeSet).Node)...)
+		}
+		for _, n := range c.Namespaces {
+			whole.SetNamespace(n)
+			left.SetNamespace(passed(t, kinds[kindNamespace], n).(datastore.NamespaceSet).Namespace)
+		}
+		for _, p := range c.Pods {
+			spoil(t, p)
+			problems = append(problems, whole.SetPod(p)...)
+			problemsLeft = append(problemsLeft, left.SetPod(passed(t, kinds[kindPod], p).(datastore.PodSet).Pod)...)
+		}
+		for _, p := range c.Policies {
+			whole.SetNetworkPolicy(p)
+			left.SetNetworkPolicy(p)
+		}
+		if diff := cmp.Diff(problems, problemsLeft); diff != "" {
+			t.Fatalf("problems:\n%s", diff)
+		}
+		if a, b := whole.Flush(), left.Flush(); !reflect.DeepEqual(a, b) {
+			t.Fatalf("model of whole objects:\n%+v\nof what is left of them:\n%+v", a, b)
+		}
+	})
+}
+
+// spoil makes some pods ones that something is wrong with.
+func spoil(t *rapid.T, p *corev1.Pod) {
+	always := corev1.ContainerRestartPolicyAlways
+	port := corev1.ContainerPort{Name: "web", ContainerPort: 80, Protocol: corev1.Protocol(rapid.SampledFrom([]string{"TCP", "UDP", "QUIC", ""}).Draw(t, "protocol"))}
+	switch rapid.IntRange(0, 5).Draw(t, "spoil") {
+	case 0:
+		p.Spec.InitContainers = []corev1.Container{{Name: "first"}, {Name: "second", RestartPolicy: &always, Ports: []corev1.ContainerPort{{ContainerPort: 1}, port}}}
+	case 1:
+		p.Spec.InitContainers = []corev1.Container{{Name: "only", Ports: []corev1.ContainerPort{port}}}
+	case 2:
+		p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: "no address"})
+	case 3:
+		p.Spec.Containers = append([]corev1.Container{{Name: "plain"}}, p.Spec.Containers...)
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "last", Ports: []corev1.ContainerPort{port}})
+	}
+}
+
+// passed returns what comes of an object on its way through a source.
+func passed(t *rapid.T, k *kind, o runtime.Object) datastore.Event {
+	i, err := k.item(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := k.decode(i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.event
+}

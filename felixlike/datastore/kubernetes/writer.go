@@ -1,0 +1,87 @@
+package kubernetes
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	eventsclient "k8s.io/client-go/kubernetes/typed/events/v1"
+
+	"github.com/felixlike/felixlike/felixlike/datastore"
+)
+
+// controller is who Events are from.
+const controller = "felixlike.io/agent"
+
+// maxNote is the most bytes that the API server takes as an Event's note.
+const maxNote = 1024
+
+// eventsClient is what a writer needs of a client.
+type eventsClient interface {
+	Events(namespace string) eventsclient.EventInterface
+}
+
+// writer writes Events.
+type writer struct{ events eventsClient }
+
+// create writes an Event; that it exists is as good.
+func (w writer) create(ctx context.Context, e *eventsv1.Event) error {
+	_, err := w.events.Events(e.Namespace).Create(ctx, e, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// repeat says of an Event that it is still so, and writes it again if the API
+// server has dropped it.
+func (w writer) repeat(ctx context.Context, e *eventsv1.Event, count int32, now time.Time) error {
+	patch, err := json.Marshal(map[string]any{
+		"series": eventsv1.EventSeries{Count: max(count, 2), LastObservedTime: metav1.NewMicroTime(now)},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = w.events.Events(e.Namespace).Patch(ctx, e.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) {
+		return w.create(ctx, e)
+	}
+	return err
+}
+
+// eventOf returns the Event that tells of a problem.
+func eventOf(n datastore.Notice, uid types.UID, name, node string, now time.Time) *eventsv1.Event {
+	apiVersion := corev1.SchemeGroupVersion.String()
+	for k := range kinds {
+		if k.String() == n.Object.Kind {
+			apiVersion = k.resource().GroupVersion().String()
+		}
+	}
+	note := n.Reason
+	if n.Field != "" {
+		note = n.Field + ": " + note
+	}
+	if len(note) > maxNote {
+		note = strings.ToValidUTF8(note[:maxNote-3], "") + "..."
+	}
+	e := &eventsv1.Event{
+		// Events of objects without a namespace are in this one.
+		ObjectMeta: metav1.ObjectMeta{Namespace: cmp.Or(n.Object.Namespace, metav1.NamespaceDefault), Name: name},
+		EventTime:  metav1.NewMicroTime(now), ReportingController: controller, ReportingInstance: node[:min(len(node), 128)],
+		Type: corev1.EventTypeWarning, Reason: n.Kind, Action: "Program", Note: note,
+		Regarding: corev1.ObjectReference{
+			APIVersion: apiVersion, Kind: n.Object.Kind, Namespace: n.Object.Namespace, Name: n.Object.Name, UID: uid,
+		},
+	}
+	if n.Known == datastore.KnownHere {
+		e.Related = &corev1.ObjectReference{APIVersion: corev1.SchemeGroupVersion.String(), Kind: kindNode.String(), Name: node}
+	}
+	return e
+}

@@ -1,0 +1,263 @@
+package manifests
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/felixlike/felixlike/felixlike/datastore/strict"
+	"github.com/felixlike/felixlike/model"
+)
+
+// entry is one object of a file: decoded, or known by name only.
+type entry struct {
+	key key
+	// object is nil if the manifest has an error; then problems say which, and
+	// selector is a NetworkPolicy's podSelector if that at least is readable.
+	object   metav1.Object
+	selector *metav1.LabelSelector
+	problems []model.Problem
+}
+
+// content is what a file says.
+type content struct {
+	// entries are its objects in the order of the file, each key once.
+	entries []entry
+	// problems are those of no entry.
+	problems []model.Problem
+	// partial tells that something in the file could not be identified: it may
+	// be any of the objects that the file held before.
+	partial bool
+}
+
+// parser turns the bytes of one file into its content.
+type parser struct {
+	file    string
+	seen    map[key]bool
+	content content
+}
+
+// parse reads a file. It never fails as a whole.
+func parse(file string, data []byte) content {
+	p := &parser{file: file, seen: map[key]bool{}}
+	for i, d := range documents(file, data) {
+		p.document(place{number: i + 1, line: d.line}, d)
+	}
+	return p.content
+}
+
+// place tells where in the file an object is that does not name itself.
+type place struct {
+	number, line int
+	// item is its position in a List, as in "items[3]"; else empty.
+	item string
+}
+
+func (p place) ref() model.ObjectRef {
+	name := fmt.Sprintf("%d (line %d)", p.number, p.line)
+	if p.item != "" {
+		name += " " + p.item
+	}
+	return model.ObjectRef{Kind: "document", Name: name}
+}
+
+// unidentified reports something that does not say which object it is.
+func (p *parser) unidentified(ref model.ObjectRef, field, format string, args ...any) {
+	p.content.partial = true
+	p.problem(ref, field, format, args...)
+}
+
+func (p *parser) problem(ref model.ObjectRef, field, format string, args ...any) {
+	p.content.problems = append(p.content.problems, model.Problem{
+		Source: p.file, Object: ref, Field: field, Reason: fmt.Sprintf(format, args...),
+	})
+}
+
+// document reads one document, or one item of a List.
+func (p *parser) document(at place, d document) {
+	if d.json == nil {
+		p.unidentified(at.ref(), "", "%v", d.err)
+		return
+	}
+	fields := map[string]json.RawMessage{}
+	if err := json.Unmarshal(d.json, &fields); err != nil || fields == nil {
+		p.unidentified(at.ref(), "", "not an object")
+		return
+	}
+	name, ok := stringField(fields, "kind")
+	if !ok || name == "" {
+		p.unidentified(at.ref(), "kind", "required, and must be a string")
+		return
+	}
+	if name == "List" {
+		p.list(at, d, fields)
+		return
+	}
+	k, known := parseKind(name)
+	if !known {
+		ref := readableRef(name, fields, at)
+		if isIgnoredKind(name) {
+			p.problem(ref, "", "ignored: kind not used")
+		} else {
+			p.unidentified(ref, "kind", "unknown kind %q: ignored", name)
+		}
+		return
+	}
+	p.object(at, d, k, fields)
+}
+
+// list reads the items of a List.
+func (p *parser) list(at place, d document, fields map[string]json.RawMessage) {
+	ref := model.ObjectRef{Kind: "List", Name: at.ref().String()}
+	if at.item != "" {
+		p.unidentified(ref, "kind", "a List inside a List is not supported")
+		return
+	}
+	if d.err != nil {
+		p.unidentified(ref, "", "%v", d.err)
+		return
+	}
+	var list struct {
+		APIVersion string            `json:"apiVersion"`
+		Kind       string            `json:"kind"`
+		Metadata   metav1.ListMeta   `json:"metadata"`
+		Items      []json.RawMessage `json:"items"`
+	}
+	for _, f := range strict.Decode(d.json, &list) {
+		p.unidentified(ref, f.Field, "%s", f.Reason)
+	}
+	if version, _ := stringField(fields, "apiVersion"); version != "v1" {
+		p.unidentified(ref, "apiVersion", "%q: must be v1", version)
+	}
+	for i, item := range list.Items {
+		at.item = fmt.Sprintf("items[%d]", i)
+		p.document(at, document{line: d.line, json: item})
+	}
+}
+
+// object reads an object of a kind that we use.
+func (p *parser) object(at place, d document, k kind, fields map[string]json.RawMessage) {
+	id, field, reason := identify(k, fields)
+	if reason != "" {
+		p.unidentified(readableRef(k.String(), fields, at), field, "%s", reason)
+		return
+	}
+	if p.seen[id] {
+		p.problem(id.ref(), "", "defined twice in this file: the first is in force")
+		return
+	}
+	p.seen[id] = true
+	e := entry{key: id}
+	fail := func(field, format string, args ...any) {
+		e.problems = append(e.problems, model.Problem{
+			Source: p.file, Object: id.ref(), Field: field, Reason: fmt.Sprintf(format, args...),
+		})
+	}
+	version, isString := stringField(fields, "apiVersion")
+	if !isString || version != k.apiVersion() {
+		fail("apiVersion", "%q: must be %s", version, k.apiVersion())
+	}
+	object := newObject(k)
+	if d.err != nil {
+		fail("", "%v", d.err)
+	}
+	for _, f := range strict.Decode(d.json, object) {
+		fail(f.Field, "%s", f.Reason)
+	}
+	if len(e.problems) == 0 {
+		object.SetNamespace(id.namespace)
+		setDefaults(object)
+		e.object = object
+	} else if k == kindNetworkPolicy && d.err == nil {
+		e.selector = strict.Selector(fields["spec"])
+	}
+	p.content.entries = append(p.content.entries, e)
+}
+
+// identify reads which object it is, leniently as to everything else. If it
+// cannot be told, it says which field is to blame and why.
+func identify(k kind, fields map[string]json.RawMessage) (id key, field, reason string) {
+	meta := map[string]json.RawMessage{}
+	if raw, given := fields["metadata"]; given {
+		if err := json.Unmarshal(raw, &meta); err != nil {
+			return key{}, "metadata", "must be an object"
+		}
+	}
+	name, isString := stringField(meta, "name")
+	if !isString {
+		return key{}, "metadata.name", notAString(meta["name"])
+	}
+	if wrong := k.checkName(name); wrong != "" {
+		return key{}, "metadata.name", wrong
+	}
+	namespace, isString := stringField(meta, "namespace")
+	switch {
+	case !isString:
+		return key{}, "metadata.namespace", notAString(meta["namespace"])
+	case !k.namespaced() && namespace != "":
+		return key{}, "metadata.namespace", fmt.Sprintf("a %s has no namespace", k)
+	case k.namespaced() && namespace == "":
+		namespace = metav1.NamespaceDefault
+	}
+	if k.namespaced() {
+		if wrong := validation.IsDNS1123Label(namespace); len(wrong) > 0 {
+			return key{}, "metadata.namespace", strings.Join(wrong, "; ")
+		}
+	}
+	return key{kind: k, namespace: namespace, name: name}, "", ""
+}
+
+func notAString(raw json.RawMessage) string {
+	if text := string(raw); text == "true" || text == "false" {
+		return "must be a string" + strict.QuoteHint
+	}
+	return "must be a string"
+}
+
+// readableRef names an object by what can be read of it.
+func readableRef(kind string, fields map[string]json.RawMessage, at place) model.ObjectRef {
+	var meta map[string]json.RawMessage
+	if err := json.Unmarshal(fields["metadata"], &meta); err != nil {
+		meta = nil
+	}
+	name, _ := stringField(meta, "name")
+	namespace, _ := stringField(meta, "namespace")
+	if name == "" {
+		name = at.ref().String()
+	}
+	return model.ObjectRef{Kind: kind, Namespace: namespace, Name: name}
+}
+
+func newObject(k kind) metav1.Object {
+	switch k {
+	case kindNode:
+		return &corev1.Node{}
+	case kindNamespace:
+		return &corev1.Namespace{}
+	case kindPod:
+		return &corev1.Pod{}
+	}
+	return &networkingv1.NetworkPolicy{}
+}
+
+// stringField returns a field, "" if it is absent or null, and whether that
+// is all right.
+func stringField(fields map[string]json.RawMessage, name string) (string, bool) {
+	raw, given := fields[name]
+	if !given {
+		return "", true
+	}
+	var value *string
+	if err := json.Unmarshal(raw, &value); err != nil {
+		return "", false
+	}
+	if value == nil {
+		return "", true
+	}
+	return *value, true
+}

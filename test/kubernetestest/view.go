@@ -1,0 +1,215 @@
+package kubernetestest
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/datastore/kubernetes"
+	"github.com/felixlike/felixlike/model"
+)
+
+// patience is how long a test waits for what must come.
+const patience = 30 * time.Second
+
+// View is what a source has delivered, put together.
+type View struct {
+	source *kubernetes.Source
+
+	mu sync.Mutex
+	Seen
+	moved chan struct{}
+}
+
+// Seen is a cluster as the batches of a source describe it.
+type Seen struct {
+	Nodes      map[string]*corev1.Node
+	Namespaces map[string]*corev1.Namespace
+	Pods       map[model.PodID]*corev1.Pod
+	// Policies are by namespace/name; those that are closed have their event.
+	Policies map[string]*networkingv1.NetworkPolicy
+	Closed   map[string]datastore.NetworkPolicyClosed
+	// Services are nil if the source did not tell.
+	Services []netip.Prefix
+	Last     datastore.Batch
+	// Events counts all events, Deleted those that delete something.
+	Events, Deleted int
+	// Largest is the number of events of the largest batch.
+	Largest int
+}
+
+// Open starts a source and collects what it delivers until the test ends.
+func Open(t testing.TB, config *rest.Config, log *slog.Logger) *View {
+	t.Helper()
+	source, err := kubernetes.New(kubernetes.Options{Config: config, Node: "n1", Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &View{source: source, moved: make(chan struct{}), Seen: Seen{
+		Nodes: map[string]*corev1.Node{}, Namespaces: map[string]*corev1.Namespace{}, Pods: map[model.PodID]*corev1.Pod{},
+		Policies: map[string]*networkingv1.NetworkPolicy{}, Closed: map[string]datastore.NetworkPolicyClosed{},
+	}}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- source.Run(ctx, func(b datastore.Batch) { v.take(t, b) }) }()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("the source ended with %v", err)
+			}
+		case <-time.After(patience):
+			t.Error("the source does not end")
+		}
+	})
+	return v
+}
+
+// Source returns the source itself.
+func (v *View) Source() *kubernetes.Source { return v.source }
+
+// Sync waits until everything the API server has is delivered, and returns it.
+func (v *View) Sync(t testing.TB) Seen {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	revision, err := v.source.Sync(ctx)
+	if err != nil {
+		t.Fatalf("sync: %v", err)
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.Last.Revision < revision {
+		t.Errorf("sync answered revision %d, delivered is %d", revision, v.Last.Revision)
+	}
+	return v.seenLocked()
+}
+
+// seenLocked returns a copy that no batch changes.
+func (v *View) seenLocked() Seen {
+	s := v.Seen
+	s.Nodes, s.Namespaces, s.Pods = maps.Clone(s.Nodes), maps.Clone(s.Namespaces), maps.Clone(s.Pods)
+	s.Policies, s.Closed = maps.Clone(s.Policies), maps.Clone(s.Closed)
+	return s
+}
+
+// Until waits until what was delivered is as wanted.
+func (v *View) Until(t testing.TB, what string, wanted func(Seen) bool) Seen {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		v.mu.Lock()
+		seen, moved := v.seenLocked(), v.moved
+		v.mu.Unlock()
+		ok := wanted(seen)
+		if ok {
+			return seen
+		}
+		select {
+		case <-moved:
+		case <-deadline:
+			t.Fatalf("%s: never happened; problems: %v", what, seen.Last.Problems)
+		}
+	}
+}
+
+// Now returns what was delivered so far.
+func (v *View) Now() Seen {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.seenLocked()
+}
+
+// take puts a batch in force, and checks what every batch must be.
+func (v *View) take(t testing.TB, b datastore.Batch) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if b.Revision != v.Last.Revision+1 {
+		t.Errorf("revision %d follows %d", b.Revision, v.Last.Revision)
+	}
+	if v.Last.InSync && !b.InSync {
+		t.Error("in sync no more")
+	}
+	rank := -1
+	for _, e := range b.Events {
+		if r := rankOf(e); r < rank {
+			t.Errorf("event %T comes behind one of rank %d", e, rank)
+		} else {
+			rank = r
+		}
+		v.event(e)
+	}
+	v.Last = b
+	v.Events += len(b.Events)
+	v.Largest = max(v.Largest, len(b.Events))
+	close(v.moved)
+	v.moved = make(chan struct{})
+}
+
+func (v *View) event(e datastore.Event) {
+	switch e := e.(type) {
+	case datastore.NodeSet:
+		v.Nodes[e.Node.Name] = e.Node
+	case datastore.NodeDeleted:
+		delete(v.Nodes, e.Name)
+		v.Deleted++
+	case datastore.NamespaceSet:
+		v.Namespaces[e.Namespace.Name] = e.Namespace
+	case datastore.NamespaceDeleted:
+		delete(v.Namespaces, e.Name)
+		v.Deleted++
+	case datastore.ServiceCIDRsSet:
+		v.Services = append([]netip.Prefix{}, e.Prefixes...)
+	case datastore.PodSet:
+		v.Pods[model.PodID{Namespace: e.Pod.Namespace, Name: e.Pod.Name}] = e.Pod
+	case datastore.PodDeleted:
+		delete(v.Pods, e.ID)
+		v.Deleted++
+	case datastore.NetworkPolicySet:
+		at := path(e.Policy.Namespace, e.Policy.Name)
+		v.Policies[at] = e.Policy
+		delete(v.Closed, at)
+	case datastore.NetworkPolicyClosed:
+		at := path(e.Namespace, e.Name)
+		v.Closed[at] = e
+		delete(v.Policies, at)
+	case datastore.NetworkPolicyDeleted:
+		at := path(e.Namespace, e.Name)
+		delete(v.Policies, at)
+		delete(v.Closed, at)
+		v.Deleted++
+	}
+}
+
+// rankOf returns the place of an event among others.
+func rankOf(e datastore.Event) int {
+	switch e.(type) {
+	case datastore.NodeSet:
+		return 0
+	case datastore.NamespaceSet:
+		return 1
+	case datastore.ServiceCIDRsSet:
+		return 2
+	case datastore.PodSet:
+		return 3
+	case datastore.NetworkPolicySet, datastore.NetworkPolicyClosed:
+		return 4
+	case datastore.NetworkPolicyDeleted:
+		return 5
+	case datastore.PodDeleted:
+		return 6
+	case datastore.NamespaceDeleted:
+		return 7
+	}
+	return 8
+}
