@@ -64,7 +64,7 @@
 // directions by that one pass. Egress returns before ingress begins. Kernels before
 // 2026 follow every path from the base chains when they validate a change of a rule.
 // With ingress below each rule that allows egress, the number of paths would be the
-// product of both (TestPathsAreLinear in dump/wanted counts them).
+// product of both (TestPathsAreLinear in cmd/felixctl/dump/wanted counts them).
 //
 // For the same reason a common chain replaces jumps from the chains of many pods; it
 // matches the pods by a set of addresses (see Common). It leads to large policies of

@@ -12,12 +12,12 @@ import (
 	"github.com/spf13/cobra"
 
 	benchcli "github.com/felixlike/felixlike/bench/cli"
-	"github.com/felixlike/felixlike/ctl"
-	dumpcli "github.com/felixlike/felixlike/dump/cli"
+	"github.com/felixlike/felixlike/cmd/felixctl/ctl"
+	dumpcli "github.com/felixlike/felixlike/cmd/felixctl/dump/cli"
+	tracecli "github.com/felixlike/felixlike/cmd/felixctl/trace/cli"
 	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/felixlike/version"
 	"github.com/felixlike/felixlike/lab/cli"
-	tracecli "github.com/felixlike/felixlike/trace/cli"
 )
 
 func main() {

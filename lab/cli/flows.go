@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/felixlike/felixlike/dump"
-	"github.com/felixlike/felixlike/dump/names"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump/names"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"

@@ -3,7 +3,7 @@ package cli
 import (
 	"strings"
 
-	"github.com/felixlike/felixlike/dump"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/tables/iptables"
 )
 

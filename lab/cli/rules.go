@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/felixlike/felixlike/dump"
-	"github.com/felixlike/felixlike/dump/live"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump/live"
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/terminal"

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/felixlike/felixlike/dump"
-	"github.com/felixlike/felixlike/dump/compare"
-	"github.com/felixlike/felixlike/dump/names"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump/names"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 )

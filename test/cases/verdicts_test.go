@@ -7,15 +7,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/felixlike/felixlike/dump/compare"
-	"github.com/felixlike/felixlike/dump/wanted"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump/wanted"
+	"github.com/felixlike/felixlike/cmd/felixctl/trace"
+	"github.com/felixlike/felixlike/cmd/felixctl/trace/cluster"
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/trace"
-	"github.com/felixlike/felixlike/trace/cluster"
 )
 
 // end is a pod, a node or an address outside, with its addresses.

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/felixlike/felixlike/ctl"
+	"github.com/felixlike/felixlike/cmd/felixctl/ctl"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/test/cluster/kubelab"
 )

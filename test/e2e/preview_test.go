@@ -7,11 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/preview"
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/preview"
 )
 
 // onlyFromB takes the place of onlyFromC.

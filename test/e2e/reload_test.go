@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/felixlike/felixlike/dump"
-	"github.com/felixlike/felixlike/dump/live"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump/live"
 	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/lab/verify"
 	"github.com/felixlike/felixlike/model"

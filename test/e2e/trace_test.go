@@ -8,15 +8,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/trace"
+	"github.com/felixlike/felixlike/cmd/felixctl/trace/cluster"
+	"github.com/felixlike/felixlike/cmd/felixctl/trace/live"
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/lab/verify"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/truthtable"
-	"github.com/felixlike/felixlike/trace"
-	"github.com/felixlike/felixlike/trace/cluster"
-	"github.com/felixlike/felixlike/trace/live"
 )
 
 // readLab reads what the nodes of a lab hold.

@@ -1,0 +1,244 @@
+package ctl
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/dump/live"
+	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/report"
+	"github.com/felixlike/felixlike/felixlike/version"
+	"github.com/felixlike/felixlike/internal/files"
+	"github.com/felixlike/felixlike/internal/terminal"
+)
+
+// maxLog is how much of the end of a log is taken.
+const maxLog = 4 << 20
+
+func diagsCommand() *cobra.Command {
+	var t target
+	var file string
+	var logs []string
+	c := &cobra.Command{
+		Use:   "diags",
+		Short: "Put all that helps to find a fault on this node into one archive",
+		Long: `Put all that helps to find a fault on this node into one archive: configuration,
+status, objects, model, counters and connections as the agent has them, what the
+kernel and the switch hold in their tools' own words, versions, and logs.
+
+What cannot be had is named in the archive (errors.txt) and left out, so that the
+command helps where no agent runs, too. There is no Secret in it, and nothing of a
+pod but its name, labels, addresses and ports; but names and addresses of the cluster are.
+
+The log of an agent in a pod is not within its reach: add it with
+  kubectl -n felixlike-system logs POD -c agent > agent.log; felixctl diags --log agent.log
+
+Exit codes: 0 written; 2 not.`,
+		Example: "  felixctl diags --file node1.tar.gz --log /var/log/felixlike.log",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(c.Context(), t.timeout)
+			defer cancel()
+			stop := terminal.Progress(c.ErrOrStderr(), terminal.Doing("collecting"))
+			d := newDiags()
+			d.configuration(c)
+			d.agent(ctx, control.NewClient(t.socket))
+			d.logs(logs)
+			d.versions(ctx)
+			stop()
+			if err := d.write(file, time.Now()); err != nil {
+				return err
+			}
+			for _, e := range d.errors {
+				fmt.Fprintln(c.ErrOrStderr(), "left out:", e)
+			}
+			_, err := fmt.Fprintf(c.OutOrStdout(), "%s: %d files\n", file, len(d.files))
+			return err
+		},
+	}
+	config.AddFlags(c.Flags())
+	t.flags(c, time.Minute)
+	c.Flags().StringVar(&file, "file", "felixlike-diags.tar.gz", "archive to write; it must not exist")
+	c.Flags().StringArrayVar(&logs, "log", nil, "log file to add; may be repeated")
+	return c
+}
+
+// diags is an archive that is being put together.
+type diags struct {
+	files []entry
+	// errors are what could not be had.
+	errors []string
+}
+
+type entry struct {
+	name string
+	data []byte
+}
+
+func newDiags() *diags { return &diags{} }
+
+func (d *diags) add(name string, data []byte) { d.files = append(d.files, entry{name, data}) }
+
+func (d *diags) failed(what string, err error) {
+	d.errors = append(d.errors, fmt.Sprintf("%s: %v", what, err))
+}
+
+func (d *diags) configuration(c *cobra.Command) {
+	cfg, err := config.Load(c.Flags(), os.Environ())
+	if err == nil {
+		var out bytes.Buffer
+		if err = report.Config(&out, cfg.Rows(), nil, terminal.Text); err == nil {
+			d.add("config.txt", out.Bytes())
+		}
+	}
+	if err != nil {
+		d.failed("configuration", err)
+	}
+}
+
+// agent asks the agent for all that it tells, and reads what its node holds.
+func (d *diags) agent(ctx context.Context, agent *control.Client) {
+	asked := func(name string, value any, err error) {
+		var data []byte
+		if err == nil {
+			data, err = json.MarshalIndent(value, "", " ")
+		}
+		if err != nil {
+			d.failed(name, err)
+			return
+		}
+		d.add(name, data)
+	}
+	node, options := live.Node{}, live.Options{Everything: true}
+	status, err := agent.Status(ctx)
+	asked("status.json", status, err)
+	if !control.NotRunning(err) {
+		objects, err := agent.Objects(ctx)
+		asked("objects.json", objects, err)
+		hits, err := agent.Hits(ctx)
+		asked("hits.json", hits, err)
+		connections, err := agent.Connections(ctx)
+		asked("connections.json", connections, err)
+		m, err := agent.Model(ctx)
+		asked("model.json", m, err)
+		options.Backend, node.OVSRunDir, node.Bridge = status.Backend, m.Settings.OVSRunDir, m.Settings.Bridge
+		if pid, err := agent.PID(ctx); err == nil {
+			node.NetNS = fmt.Sprintf("/proc/%d/ns/net", pid)
+		}
+	}
+	parts, err := live.Read(ctx, node, options)
+	if err != nil {
+		d.failed("what the node holds", err)
+	}
+	for i, p := range parts {
+		d.add(fmt.Sprintf("dumps/%02d-%s.txt", i+1, fileName(p.Command)), []byte(p.Text))
+	}
+	if logs, err := filepath.Glob(filepath.Join(node.OVSRunDir, "*.log")); err == nil && node.OVSRunDir != "" {
+		d.logs(logs)
+	}
+}
+
+// fileName makes a command a file's name.
+func fileName(command string) string {
+	return strings.Map(func(r rune) rune {
+		if r == ' ' || r == '/' || r == ':' {
+			return '_'
+		}
+		return r
+	}, command)
+}
+
+// logs adds the ends of log files.
+func (d *diags) logs(paths []string) {
+	for _, path := range paths {
+		data, err := tail(path)
+		if err != nil {
+			d.failed("log", err)
+			continue
+		}
+		d.add("logs/"+fileName(strings.TrimPrefix(path, "/")), data)
+	}
+}
+
+func tail(path string) ([]byte, error) {
+	f, err := files.Open(path, math.MaxInt64)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > maxLog {
+		if _, err := f.Seek(-maxLog, io.SeekEnd); err != nil {
+			return nil, err
+		}
+	}
+	return io.ReadAll(io.LimitReader(f, maxLog))
+}
+
+// versions asks the kernel and the tools who they are.
+func (d *diags) versions(ctx context.Context) {
+	var out strings.Builder
+	fmt.Fprintf(&out, "felixctl: %s\n", version.String())
+	for _, argv := range [][]string{
+		{"uname", "-a"}, {"nft", "--version"}, {"iptables", "--version"}, {"ipset", "--version"}, {"ovs-vswitchd", "--version"}, {"ovs-ofctl", "--version"},
+	} {
+		text, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput()
+		if err != nil {
+			text = []byte(err.Error())
+		}
+		first, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
+		fmt.Fprintf(&out, "%s: %s\n", argv[0], first)
+	}
+	d.add("versions.txt", []byte(out.String()))
+	for _, path := range []string{"/proc/modules", "/etc/os-release"} {
+		if data, err := os.ReadFile(path); err == nil {
+			d.add("node/"+filepath.Base(path), data)
+		} else {
+			d.failed("node", err)
+		}
+	}
+}
+
+// write writes the archive, readable by its owner alone.
+func (d *diags) write(path string, at time.Time) (err error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("write the archive: %w", err)
+	}
+	if len(d.errors) > 0 {
+		d.add("errors.txt", []byte(strings.Join(d.errors, "\n")+"\n"))
+	}
+	root := strings.TrimSuffix(filepath.Base(path), ".tar.gz")
+	z := gzip.NewWriter(f)
+	w := tar.NewWriter(z)
+	for _, e := range d.files {
+		if err == nil {
+			err = w.WriteHeader(&tar.Header{Name: root + "/" + e.name, Mode: 0o600, Size: int64(len(e.data)), ModTime: at})
+		}
+		if err == nil {
+			_, err = w.Write(e.data)
+		}
+	}
+	if err = errors.Join(err, w.Close(), z.Close(), f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}

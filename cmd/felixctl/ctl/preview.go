@@ -1,0 +1,170 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	dumpcli "github.com/felixlike/felixlike/cmd/felixctl/dump/cli"
+	"github.com/felixlike/felixlike/cmd/felixctl/preview"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/datastore/manifests"
+	"github.com/felixlike/felixlike/internal/files"
+	"github.com/felixlike/felixlike/internal/terminal"
+	"github.com/felixlike/felixlike/model"
+)
+
+func previewCommand() *cobra.Command {
+	var t target
+	var files, deleted []string
+	var explain bool
+	c := &cobra.Command{
+		Use:   "preview -f FILE... [--delete NAMESPACE/NAME...]",
+		Short: "What a change of NetworkPolicies would do, before it is made",
+		Long: `What a change of NetworkPolicies would do, before it is made: which packets would
+get another verdict, by every port and between all pods, nodes and addresses of
+the cluster; which established connections of this node the policies would not
+let begin again; and which rules, sets and flows this node would add and remove.
+Nothing is changed or enforced.
+
+The policies of the files are taken as created, or as replacing those of their
+names; all others stay as the agent has them. Other kinds of objects in the files
+are passed over.
+
+Pods that no policy can tell apart are shown together. "anyone outside" are the
+addresses that neither the cluster nor any rule names.
+
+Exit codes: 0 nothing would change; 1 something would; 2 it could not be told.`,
+		Example: `  felixctl preview -f policy.yaml
+  felixctl preview -f policies/ --explain
+  felixctl preview --delete shop/default-deny
+  kubectl get -n shop networkpolicy db -o yaml | sed s/5432/5433/ | felixctl preview -f -`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			change, err := readChange(files, deleted, c.InOrStdin(), c.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			return t.call(c.Context(), func(ctx context.Context, agent *control.Client) error {
+				stop := terminal.Progress(c.ErrOrStderr(), terminal.Doing("judging packets"))
+				p, err := compute(ctx, agent, change)
+				stop()
+				if err != nil {
+					return err
+				}
+				if err := t.output.Print(c.OutOrStdout(), p, func() error { return printPreview(c.OutOrStdout(), p, explain) }); err != nil {
+					return err
+				}
+				if p.Changes() {
+					return dumpcli.ErrDifferent
+				}
+				return nil
+			})
+		},
+	}
+	t.flags(c, 2*time.Minute)
+	t.outputFlag(c)
+	c.Flags().StringArrayVarP(&files, "filename", "f", nil, "file or folder with NetworkPolicies; - is standard input")
+	c.Flags().StringArrayVar(&deleted, "delete", nil, "namespace/name of a NetworkPolicy to do without")
+	c.Flags().BoolVar(&explain, "explain", false, "say it in sentences")
+	return c
+}
+
+// compute asks the agent for what it goes by, and has the change judged.
+func compute(ctx context.Context, agent *control.Client, change preview.Change) (*preview.Preview, error) {
+	objects, err := agent.Objects(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, err := preview.Of(objects, change)
+	if err != nil {
+		return nil, err
+	}
+	established, err := agent.Connections(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Connections(objects, change, established); err != nil {
+		return nil, err
+	}
+	m, err := agent.Model(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.Program(objects, change, m)
+}
+
+func printPreview(w io.Writer, p *preview.Preview, explain bool) error {
+	style := terminal.StyleFor(w)
+	if err := preview.Print(w, p, explain); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\n%s\n", style.Head(fmt.Sprintf("What %s (%s) would program", p.Node, p.Backend)))
+	if err := dumpcli.PrintStructure(w, p.Programmed); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\n%s\n", style.Faint("This is a preview: nothing was changed."))
+	return err
+}
+
+// readChange reads the policies of the files. One that cannot be understood is an
+// error: the API server would not take it either.
+func readChange(files, deleted []string, stdin io.Reader, notes io.Writer) (preview.Change, error) {
+	var change preview.Change
+	if len(files)+len(deleted) == 0 {
+		return change, errors.New("say which change: -f FILE, or --delete NAMESPACE/NAME")
+	}
+	for _, name := range deleted {
+		id, err := control.ParsePod(name)
+		if err != nil {
+			return change, fmt.Errorf("--delete %q: must be namespace/name", name)
+		}
+		change.Delete = append(change.Delete, id)
+	}
+	for _, file := range files {
+		events, problems, err := readManifests(file, stdin)
+		if err != nil {
+			return change, err
+		}
+		var errs []error
+		for _, p := range problems {
+			if p.Object.Kind == "NetworkPolicy" || p.Object.Kind == "document" || p.Object.Kind == "List" || p.Object.Kind == "file" {
+				errs = append(errs, p)
+			} else {
+				fmt.Fprintln(notes, "note:", p.Error())
+			}
+		}
+		if err := errors.Join(errs...); err != nil {
+			return change, err
+		}
+		for _, e := range events {
+			if set, ok := e.(datastore.NetworkPolicySet); ok {
+				change.Set = append(change.Set, set.Policy)
+			}
+		}
+	}
+	if len(change.Set)+len(change.Delete) == 0 {
+		return change, errors.New("there is no NetworkPolicy in what was given")
+	}
+	return change, nil
+}
+
+// maxInput bounds manifests that come from standard input, as those in files are.
+const maxInput = 64 << 20
+
+func readManifests(file string, stdin io.Reader) ([]datastore.Event, []model.Problem, error) {
+	if file != "-" {
+		return manifests.ParseFile(file)
+	}
+	data, err := io.ReadAll(files.Bounded(stdin, maxInput))
+	if err != nil {
+		return nil, nil, fmt.Errorf("read standard input: %w", err)
+	}
+	events, problems := manifests.Parse("standard input", data)
+	return events, problems, nil
+}

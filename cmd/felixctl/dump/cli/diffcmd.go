@@ -1,0 +1,175 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/terminal"
+)
+
+// differing is one run of diff.
+type differing struct {
+	sides        sides
+	shown        shown
+	view, output string
+}
+
+func diffCommand() *cobra.Command {
+	d := &differing{}
+	c := &cobra.Command{
+		Use:   "diff A B",
+		Short: "How two states differ: object by object, as text, or by what becomes of packets",
+		Long: `How two states differ. A and B are any of:
+
+` + sidesHelp + `
+
+--view structure  chains, rules, elements and flows added, removed, moved, edited
+--view text       a unified diff of the tools' own language, in a fixed order
+--view verdicts   which pods, nodes and addresses can reach each other on one side
+                  and not on the other: packets are followed through what both
+                  hold; two backends can be compared so
+
+Counters, order, handles, timestamps and what the switch learns from traffic are no
+difference. Hashes are given the names of the policies, rules and pods that they
+stand for.
+
+Exit codes: 0 the same; 1 different; 2 wrong usage, or something could not be done.`,
+		Example: `  felixctl snapshot save before; ...; felixctl diff before live
+  felixctl diff live wanted
+  felixctl diff live ./manifests
+  felixctl diff backend:nftables backend:openflow --view verdicts`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error { return d.run(c, args) },
+	}
+	d.sides.flags(c)
+	d.shown.flags(c)
+	c.Flags().StringVar(&d.view, "view", "structure", "structure, text or verdicts")
+	c.Flags().StringVarP(&d.output, "output", "o", "text", "text, json or markdown")
+	return c
+}
+
+func (d *differing) run(c *cobra.Command, args []string) error {
+	options, err := d.shown.options()
+	if err == nil {
+		err = format(d.output, "text", "json", "markdown")
+	}
+	if err != nil {
+		return err
+	}
+	compared, known := map[string]func(context.Context, *side, *side, compare.Options) (report, error){
+		"structure": structureOf, "text": textOf, "verdicts": verdictsOf,
+	}[d.view]
+	if !known {
+		return fmt.Errorf("--view: %q is not one of structure, text, verdicts", d.view)
+	}
+	d.sides.in, d.sides.everything = c.InOrStdin(), !d.shown.onlyOurs
+	return d.sides.agent.call(c.Context(), func(ctx context.Context) error {
+		stop := terminal.Progress(c.ErrOrStderr(), terminal.Doing("comparing"))
+		both, err := d.sides.pair(ctx, [2]string{args[0], args[1]})
+		var r report
+		if err == nil {
+			err = d.check(both)
+		}
+		if err == nil {
+			r, err = compared(ctx, both[0], both[1], options)
+		}
+		stop()
+		if err != nil {
+			return err
+		}
+		for _, s := range both {
+			if s.busy {
+				fmt.Fprintf(c.ErrOrStderr(), "%s: the agent was programming all the while, so this may be half of one state and half of another\n", s.title)
+			}
+		}
+		if err := d.print(c.OutOrStdout(), both, r); err != nil {
+			return err
+		}
+		if r.different() {
+			return ErrDifferent
+		}
+		return nil
+	})
+}
+
+// check refuses what would compare nothing.
+func (d *differing) check(both [2]*side) error {
+	for _, s := range both {
+		ours := compare.Canonical(s.state, compare.Options{OnlyOurs: d.shown.onlyOurs}).Count()
+		if d.shown.onlyOurs && ours.Rules+ours.Flows+ours.Sets == 0 && s.state.Count() != ours {
+			return fmt.Errorf("%s: nothing in it is felixlike's: --only-ours=false compares what others have written", s.title)
+		}
+	}
+	if a, b := kindsOf(both[0]), kindsOf(both[1]); d.view != "verdicts" && a != "" && b != "" && a != b {
+		return fmt.Errorf("%s has %s and %s has %s: they can be compared by what becomes of packets only (--view verdicts)", both[0].title, a, both[1].title, b)
+	}
+	return nil
+}
+
+// kindsOf names what judges packets in a state, "" if nothing does.
+func kindsOf(s *side) string {
+	state := compare.Canonical(s.state, compare.Options{OnlyOurs: true})
+	for _, t := range state.Tables {
+		switch {
+		case t.Dialect.String() == "iptables":
+			return "rules of iptables"
+		case t.Name == "felixlike":
+			return "rules of nftables"
+		case t.Name == "felixlike-openflow":
+			return "policy flows"
+		}
+	}
+	return ""
+}
+
+// report is what a view has found.
+type report interface {
+	different() bool
+	text(w io.Writer, style terminal.Style) error
+	markdown(w io.Writer) error
+}
+
+// document is a report as JSON.
+type document struct {
+	Before    string `json:"before"`
+	After     string `json:"after"`
+	Different bool   `json:"different"`
+	View      string `json:"view"`
+	Report    report `json:"report"`
+}
+
+func (d *differing) print(w io.Writer, both [2]*side, r report) error {
+	switch d.output {
+	case "json":
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(document{both[0].title, both[1].title, r.different(), d.view, r})
+	case "markdown":
+		if _, err := fmt.Fprintf(w, "## %s → %s\n\n", both[0].title, both[1].title); err != nil {
+			return err
+		}
+		return r.markdown(w)
+	}
+	style := terminal.StyleFor(w)
+	if _, err := fmt.Fprintf(w, "%s\n%s\n\n", style.Faint("- "+both[0].title), style.Faint("+ "+both[1].title)); err != nil {
+		return err
+	}
+	return r.text(w, style)
+}
+
+// modelOr returns the side's model, or the other side's: it may know some names.
+func (s *side) modelOr(other *side) *control.Model {
+	if s.model != nil {
+		return s.model
+	}
+	return other.model
+}
+
+var errNoModel = errors.New("neither side has a model, which tells who there is: compare with a snapshot, live, wanted or a folder of manifests")

@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/dump"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump/live"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump/names"
+	"github.com/felixlike/felixlike/internal/terminal"
+)
+
+// Commands returns `felixctl dump`, `felixctl snapshot` and `felixctl diff`.
+func Commands() []*cobra.Command {
+	return []*cobra.Command{dumpCommand(), snapshotCommand(), diffCommand()}
+}
+
+// shown are the flags that say what of a state is shown or compared.
+type shown struct {
+	onlyOurs, counters bool
+	elements           string
+}
+
+func (s *shown) flags(c *cobra.Command) {
+	c.Flags().BoolVar(&s.onlyOurs, "only-ours", true, "leave out what other programs have written")
+	c.Flags().BoolVar(&s.counters, "counters", false, "with the counters of rules and flows")
+	c.Flags().StringVar(&s.elements, "elements", dump.Full.String(), "elements of sets: full, count or none")
+}
+
+func (s *shown) options() (compare.Options, error) {
+	e, err := dump.ParseElements(s.elements)
+	if err != nil {
+		return compare.Options{}, fmt.Errorf("--elements: %w", err)
+	}
+	return compare.Options{OnlyOurs: s.onlyOurs, Counters: s.counters, Elements: e}, nil
+}
+
+// format checks a flag's value.
+func format(value string, known ...string) error {
+	if slices.Contains(known, value) {
+		return nil
+	}
+	return fmt.Errorf("--output: %q is not one of %s", value, strings.Join(known, ", "))
+}
+
+func dumpCommand() *cobra.Command {
+	s := sides{}
+	var how shown
+	var output string
+	c := &cobra.Command{
+		Use:   "dump [WHAT]",
+		Short: "What a node holds: rules, sets and flows, with the names of policies and pods",
+		Long: `What a node holds: rules, sets and flows, with the names of policies and pods
+behind them.
+
+WHAT is "live" if it is not given, or:
+
+` + sidesHelp + `
+
+-o text writes the tools' own language, in a fixed order, with names behind a #;
+-o native what the tools have printed, as it is; -o json all in one typed form.`,
+		Example: `  felixctl dump
+  felixctl dump -o native > before.txt
+  nft list ruleset | felixctl dump -
+  felixctl dump backend:openflow --elements count`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			options, err := how.options()
+			if err == nil {
+				err = format(output, "text", "json", "native")
+			}
+			if err != nil {
+				return err
+			}
+			what := "live"
+			if len(args) == 1 {
+				what = args[0]
+			}
+			s.in, s.everything = c.InOrStdin(), !how.onlyOurs
+			return s.agent.call(c.Context(), func(ctx context.Context) error {
+				if output == "native" && what == "live" {
+					return s.native(ctx, c.OutOrStdout())
+				}
+				stop := terminal.Progress(c.ErrOrStderr(), terminal.Doing("reading"))
+				one, err := s.one(ctx, what)
+				stop()
+				if err != nil {
+					return err
+				}
+				return one.print(c.OutOrStdout(), output, options)
+			})
+		},
+	}
+	s.flags(c)
+	how.flags(c)
+	c.Flags().StringVarP(&output, "output", "o", "text", "text, json or native")
+	return c
+}
+
+// flags adds those that say what arguments stand for.
+func (s *sides) flags(c *cobra.Command) {
+	s.agent.flags(c)
+	c.Flags().StringVar(&s.snapshots.dir, "snapshots", DefaultSnapshots, "folder of the snapshots")
+	c.Flags().StringVar(&s.backend, "backend", "", "backend whose rules, sets and flows are meant (default: the one in force)")
+	c.Flags().StringVar(&s.node, "for-node", "", "node that a folder of manifests is computed for (default: the agent's)")
+}
+
+func (s *sides) one(ctx context.Context, what string) (*side, error) {
+	if isFolder(what) {
+		return s.folder(ctx, what, nil)
+	}
+	return s.resolve(ctx, what)
+}
+
+// native prints what the tools print.
+func (s *sides) native(ctx context.Context, out io.Writer) error {
+	r, err := s.agent.read(ctx, live.Options{Backend: s.backend, Everything: s.everything})
+	if err != nil {
+		return err
+	}
+	for _, p := range r.parts {
+		if _, err := fmt.Fprintf(out, "# %s\n%s\n", p.Command, strings.TrimRight(p.Text, "\n")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *side) print(out io.Writer, output string, options compare.Options) error {
+	options.Hashes = output == "json"
+	state := compare.Canonical(o.state, options)
+	noter := names.Of(o.model)
+	if output == "json" {
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return e.Encode(newView(o, state, noter.Note))
+	}
+	text := dump.TextOptions{Counters: options.Counters, Elements: options.Elements}
+	if output == "text" {
+		text.Note = noter.Note
+	}
+	return dump.Write(out, state, text)
+}

@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/dump"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump/wanted"
+	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/terminal"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/test/truthtable"
+)
+
+func stepsOf(t *testing.T) []truthtable.Step {
+	t.Helper()
+	file, err := os.Open("../../../../test/truthtable/testdata/sample.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	steps, err := truthtable.Read(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return steps
+}
+
+func modelOf(t *testing.T, step truthtable.Step, node int) *control.Model {
+	t.Helper()
+	o := step.Objects(model.IPv4)
+	m, problems, err := wanted.FromEvents(wanted.Events(control.Objects{
+		Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies,
+	}), o.Nodes[node].Name, nil)
+	if err != nil || len(problems) > 0 {
+		t.Fatal(err, problems)
+	}
+	return m
+}
+
+func sideOf(t *testing.T, m *control.Model, backend string) *side {
+	t.Helper()
+	s, err := wanted.Of(m, backend)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &side{title: backend, state: s, model: m}
+}
+
+func judged(t *testing.T, a, b *side) verdicts {
+	t.Helper()
+	r, err := verdictsOf(t.Context(), a, b, compare.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.(verdicts)
+}
+
+// All backends judge every packet alike, in every step of the truth table.
+func TestBackendsJudgeAlike(t *testing.T) {
+	for i, step := range stepsOf(t) {
+		if testing.Short() && i%4 != 0 {
+			continue
+		}
+		m := modelOf(t, step, i%len(step.Nodes))
+		reference := sideOf(t, m, felixlike.NFTables)
+		for _, backend := range []string{felixlike.IPTablesNFT, felixlike.OpenFlow} {
+			v := judged(t, reference, sideOf(t, m, backend))
+			if v.Packets == 0 || v.different() {
+				var b strings.Builder
+				_ = v.text(&b, terminal.Style{})
+				t.Errorf("%s, %s: %s", step.String(), backend, b.String()[:min(b.Len(), 3000)])
+			}
+		}
+	}
+}
+
+// A rule that is wrong in one backend is found and named.
+func TestWrongRuleIsFound(t *testing.T) {
+	steps := stepsOf(t)
+	for _, backend := range []string{felixlike.NFTables, felixlike.IPTablesNFT, felixlike.OpenFlow} {
+		found := false
+		for _, step := range steps {
+			m := modelOf(t, step, 0)
+			wrong := sideOf(t, m, backend)
+			policy := tamper(wrong.state)
+			if policy == "" {
+				continue
+			}
+			v := judged(t, sideOf(t, m, felixlike.NFTables), wrong)
+			if len(v.Changed) == 0 {
+				continue // nobody comes by that rule
+			}
+			found = true
+			r, err := structureOf(t.Context(), sideOf(t, m, backend), wrong, compare.Options{OnlyOurs: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var b bytes.Buffer
+			if err := r.text(&b, terminal.Style{}); err != nil || !strings.Contains(b.String(), policy) {
+				t.Errorf("%s: %s is not named in\n%s", backend, policy, b.String())
+			}
+			break
+		}
+		if !found {
+			t.Errorf("%s: no wrong rule was found in any step", backend)
+		}
+	}
+}
+
+// tamper makes a rule of a policy drop what it lets through, and returns the policy.
+func tamper(s *dump.State) string {
+	for _, table := range s.Tables {
+		for _, c := range table.Chains {
+			for i := range c.Rules {
+				r := &c.Rules[i]
+				if strings.HasSuffix(r.Comment, "]") && r.Action == (tables.Accept{}) {
+					r.Action = tables.Drop{}
+					return r.Comment
+				}
+			}
+		}
+	}
+	for _, f := range s.Flows {
+		// A clause of a rule's ports, or peers.
+		if f.Table == 90 && len(f.Actions) == 1 {
+			if c, ok := f.Actions[0].(dump.Conjunction); ok && c.K == 1 {
+				f.Actions = nil
+				return "table 90"
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,192 @@
+package live
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/dump"
+	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables/nftables"
+)
+
+// Node says where to look.
+type Node struct {
+	// NetNS is the path of the node's network namespace; the caller's if empty.
+	NetNS string
+	// OVSRunDir and Bridge say where the switch is; none is asked if they are empty.
+	OVSRunDir, Bridge string
+}
+
+// Part is what one tool has printed.
+type Part struct {
+	// Command is what was run.
+	Command string `json:"command"`
+	// Format tells who reads the text, Family whose iptables-save it is of.
+	Format dump.Format  `json:"format"`
+	Family model.Family `json:"family,omitempty"`
+	Text   string       `json:"text"`
+}
+
+// Options say what is read.
+type Options struct {
+	// Backend is whose rules, sets and flows are read; "" reads no policy.
+	Backend string
+	// Everything reads all tables of nftables, and both variants of iptables, whoever
+	// they belong to.
+	Everything bool
+}
+
+// Read asks the tools.
+func Read(ctx context.Context, n Node, o Options) ([]Part, error) {
+	var all []Part
+	for _, p := range parts(n, o) {
+		text, err := n.run(ctx, p.argv)
+		switch {
+		case err == nil:
+		case p.optional && missing(err):
+			continue
+		default:
+			return nil, err
+		}
+		all = append(all, Part{Command: strings.Join(p.argv, " "), Format: p.format, Family: p.family, Text: text})
+	}
+	return all, nil
+}
+
+// part is a tool to ask. One that is optional may be missing, or have nothing.
+type part struct {
+	format   dump.Format
+	family   model.Family
+	optional bool
+	argv     []string
+}
+
+func parts(n Node, o Options) []part {
+	var all []part
+	nft := func(args ...string) {
+		all = append(all, part{format: dump.FormatNFT, optional: true, argv: append([]string{"nft"}, args...)})
+	}
+	xtables := func(variant string, optional bool) {
+		for _, f := range model.Families() {
+			tool := variant
+			if f == model.IPv6 {
+				tool = "ip6" + strings.TrimPrefix(tool, "ip")
+			}
+			all = append(all, part{dump.FormatIPTables, f, optional, []string{tool + "-save", "-c"}})
+		}
+	}
+	switch {
+	case o.Everything:
+		nft("list", "ruleset")
+		xtables(felixlike.IPTablesLegacy, true)
+		if o.Backend == felixlike.IPTablesNFT || o.Backend == felixlike.IPTables {
+			xtables(o.Backend, true)
+		}
+		all = append(all, part{dump.FormatIPSets, 0, true, []string{"ipset", "save"}})
+	case o.Backend == felixlike.NFTables:
+		nft("list", "table", "inet", nftables.DefaultTable)
+	case o.Backend == felixlike.OpenFlow:
+		nft("list", "table", "inet", felixlike.HostTable)
+	case o.Backend != "":
+		xtables(o.Backend, false)
+		all = append(all, part{dump.FormatIPSets, 0, false, []string{"ipset", "save"}})
+	}
+	if n.Bridge != "" {
+		socket := filepath.Join(n.OVSRunDir, n.Bridge+".mgmt")
+		all = append(all, part{dump.FormatFlows, 0, o.Backend != felixlike.OpenFlow, []string{
+			"ovs-ofctl", "-O", "OpenFlow15", "--no-names", "dump-flows", "unix:" + socket,
+		}})
+	}
+	return all
+}
+
+// missing reports whether a tool is not there, or has not found what it was asked
+// for.
+func missing(err error) bool {
+	var failed *exec.ExitError
+	return errors.Is(err, exec.ErrNotFound) || errors.As(err, &failed) &&
+		(strings.Contains(err.Error(), "No such file or directory") || strings.Contains(err.Error(), "failed to connect"))
+}
+
+// run runs a tool in the node's namespace and returns what it prints.
+func (n Node) run(ctx context.Context, argv []string) (string, error) {
+	var out, errs bytes.Buffer
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	err := n.do(cmd.Start)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w %s", strings.Join(argv, " "), err, strings.TrimSpace(errs.String()))
+	}
+	return out.String(), nil
+}
+
+// do calls f on a thread in the node's namespace.
+func (n Node) do(f func() error) error {
+	if n.NetNS == "" {
+		return f()
+	}
+	done := make(chan error, 1)
+	go func() {
+		// The thread ends with the goroutine: it has changed its namespace.
+		runtime.LockOSThread()
+		fd, err := unix.Open(n.NetNS, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			done <- fmt.Errorf("network namespace %s: %w", n.NetNS, err)
+			return
+		}
+		defer unix.Close(fd)
+		if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
+			done <- fmt.Errorf("enter network namespace %s: %w", n.NetNS, err)
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}
+
+// Parse reads the parts into one state.
+func Parse(parts []Part) (*dump.State, error) {
+	all := &dump.State{}
+	for _, p := range parts {
+		s, err := p.parse()
+		if err != nil {
+			return nil, fmt.Errorf("read what %s prints: %w", p.Command, err)
+		}
+		all.Add(s)
+	}
+	return all, nil
+}
+
+func (p *Part) parse() (*dump.State, error) {
+	s, in := &dump.State{}, strings.NewReader(p.Text)
+	var err error
+	switch p.Format {
+	case dump.FormatNFT:
+		s.Tables, err = dump.ParseNFT(in)
+	case dump.FormatNFTJSON:
+		s.Tables, err = dump.ParseNFTJSON(in)
+	case dump.FormatIPTables:
+		s.Tables, err = dump.ParseIPTables(in, p.Family)
+	case dump.FormatIPSets:
+		s.IPSets, err = dump.ParseIPSets(in)
+	case dump.FormatFlows:
+		s.Flows, err = dump.ParseFlows(in)
+	default:
+		err = fmt.Errorf("unknown format %s", p.Format)
+	}
+	return s, err
+}

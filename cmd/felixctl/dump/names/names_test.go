@@ -1,0 +1,121 @@
+package names_test
+
+import (
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/dump"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump/names"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump/wanted"
+	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/truthtable"
+)
+
+// modelOf returns the model of the first node at the last step of the truth table
+// that has policies.
+func modelOf(t *testing.T) *control.Model {
+	t.Helper()
+	file, err := os.Open("../../../../test/truthtable/testdata/sample.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	steps, err := truthtable.Read(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var best *control.Model
+	for _, step := range steps {
+		o := step.Objects(model.IPv4)
+		m, _, err := wanted.FromEvents(wanted.Events(control.Objects{
+			Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies,
+		}), o.Nodes[0].Name, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if best == nil || len(m.Policies) > len(best.Policies) {
+			best = m
+		}
+	}
+	if len(best.Policies) == 0 {
+		t.Fatal("no policies")
+	}
+	return best
+}
+
+// Every chain, set, conjunction and address that follows from a model has a name.
+func TestAllHasNames(t *testing.T) {
+	m := modelOf(t)
+	n := names.Of(m)
+	pods := map[netip.Addr]bool{}
+	for _, p := range m.Pods {
+		for _, a := range p.Addresses {
+			pods[a] = true
+		}
+	}
+	for _, backend := range []string{felixlike.NFTables, felixlike.IPTablesNFT, felixlike.OpenFlow} {
+		s, err := wanted.Of(m, backend)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, table := range s.Tables {
+			for _, c := range table.Chains {
+				kernels := c.Hook != nil && table.Dialect == dump.IPTables
+				tree := strings.HasPrefix(c.Name, "flx-from-") || strings.HasPrefix(c.Name, "flx-to-")
+				if n.Chain(c.Name) == "" && !kernels && !tree {
+					t.Errorf("%s: chain %s has no name", backend, c.Name)
+				}
+			}
+			s.IPSets = append(s.IPSets, table.Sets...)
+		}
+		for _, set := range s.IPSets {
+			if n.Set(set.Name) == "" {
+				t.Errorf("%s: set %s has no name", backend, set.Name)
+			}
+			for _, e := range set.Elements {
+				if pods[e.Prefix.Addr()] && e.Prefix.IsSingleIP() && !strings.Contains(n.Note(e), "/") {
+					t.Errorf("%s: element %s of %s is %q", backend, e, set.Name, n.Note(e))
+				}
+			}
+		}
+		for _, f := range s.Flows {
+			for _, a := range f.Actions {
+				if c, ok := a.(dump.Conjunction); ok && n.Rule(c.ID) == "" {
+					t.Errorf("%s has no name", c)
+				}
+			}
+		}
+	}
+}
+
+// A name says what it stands for, and nothing is made up.
+func TestNames(t *testing.T) {
+	m := modelOf(t)
+	n := names.Of(m)
+	p := m.Policies[0]
+	found := false
+	s, err := wanted.Of(m, felixlike.NFTables)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range s.Tables[0].Chains {
+		found = found || strings.Contains(n.Chain(c.Name), "policy "+p.ID.String()+" ")
+	}
+	if !found {
+		t.Errorf("no chain is named after %s", p.ID)
+	}
+	none := names.Of(nil)
+	if none.Chain("pin-x/y-abcdefgh") != "" || none.Address(netip.MustParseAddr("10.0.0.1")) != "" || none.Rule(7) != "" {
+		t.Error("names without a model")
+	}
+	if none.Chain("forward") == "" || none.Port(1) == "" {
+		t.Error("what every node has is not named")
+	}
+	if what := names.FlowTable(90); what != "NetworkPolicies, ingress" {
+		t.Errorf("table 90 is %q", what)
+	}
+}

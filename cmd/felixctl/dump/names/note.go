@@ -1,0 +1,219 @@
+package names
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/dump"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// Note says what a chain, a rule, a set, an element or a flow is about, beyond
+// what it says itself; "" if nothing is known. It is of the form that
+// dump.TextOptions ask for.
+func (n *Names) Note(object any) string {
+	switch o := object.(type) {
+	case *dump.Chain:
+		return n.Chain(o.Name)
+	case *dump.Set:
+		return n.Set(o.Name)
+	case dump.Element:
+		return n.element(o)
+	case *dump.Rule:
+		return n.rule(o)
+	case *dump.Flow:
+		return n.flow(o)
+	}
+	return ""
+}
+
+// found collects names, each once.
+type found []string
+
+func (f *found) add(what string) {
+	if what != "" && !slices.Contains(*f, what) {
+		*f = append(*f, what)
+	}
+}
+
+func (f *found) labelled(label, what string) {
+	if what != "" {
+		f.add(label + " " + what)
+	}
+}
+
+func (f found) String() string { return strings.Join(f, "; ") }
+
+func (n *Names) element(e dump.Element) string {
+	var f found
+	if !e.Last.IsValid() {
+		f.add(n.Prefix(e.Prefix))
+	}
+	if e.Verdict != nil {
+		f.add(n.Chain(tables.Target(e.Verdict)))
+	}
+	return f.String()
+}
+
+func (n *Names) rule(r *dump.Rule) string {
+	var f found
+	for _, m := range r.Matches {
+		switch m := m.(type) {
+		case tables.MatchPrefix:
+			f.labelled(side(m.Side), n.Prefix(m.Prefix))
+		case tables.MatchSet:
+			f.labelled(side(m.Side), n.Set(m.Set))
+		default:
+			f.add(n.Set(tables.SetOf(m)))
+		}
+	}
+	// A comment names the policy already.
+	if what := n.Chain(tables.Target(r.Action)); r.Comment == "" || !strings.Contains(what, r.Comment) {
+		f.add(what)
+	}
+	return f.String()
+}
+
+func side(s tables.Side) string {
+	if s == tables.Source {
+		return "from"
+	}
+	return "to"
+}
+
+// flow names what a flow matches, and the rules that it is part of.
+func (n *Names) flow(o *dump.Flow) string {
+	var f found
+	for _, t := range o.Match {
+		f.add(n.term(t))
+	}
+	for _, a := range o.Actions {
+		switch a := a.(type) {
+		case dump.Conjunction:
+			f.add(n.Rule(a.ID))
+		case dump.SetField:
+			f.add(n.term(dump.Term(a)))
+		}
+	}
+	const most = 3
+	if more := len(f) - most; more > 1 {
+		f = append(f[:most], fmt.Sprintf("%d more", more))
+	}
+	return f.String()
+}
+
+// term names the value of a field.
+func (n *Names) term(t dump.Term) string {
+	switch t.Field {
+	case openflow.IPv4Src, openflow.IPv6Src, openflow.ARPSpa:
+		return labelled("from", n.Prefix(prefixOf(t)))
+	case openflow.IPv4Dst, openflow.IPv6Dst, openflow.ARPTpa, openflow.NDTarget:
+		return labelled("to", n.Prefix(prefixOf(t)))
+	case openflow.InPort:
+		return labelled("from", n.Port(uint32(t.Value.Lo)))
+	case openflow.Reg1:
+		return labelled("to", n.Port(uint32(t.Value.Lo)))
+	case openflow.EthDst:
+		return labelled("to", n.MAC(macOf(t)))
+	case openflow.ConjID, openflow.Reg3, openflow.Reg5, openflow.Reg6:
+		return n.Rule(uint32(t.Value.Lo))
+	case openflow.CTLabel:
+		// The rule of egress is in the upper half of 64 bits, that of ingress below.
+		switch low := dump.Ones(ruleBits); t.Mask {
+		case low:
+			return n.Rule(uint32(t.Value.Lo))
+		case low.ShiftLeft(ruleBits):
+			return n.Rule(uint32(t.Value.ShiftRight(ruleBits).Lo))
+		}
+	}
+	return ""
+}
+
+// ruleBits is the width of a rule's id.
+const ruleBits = 32
+
+func labelled(label, what string) string {
+	if what == "" {
+		return ""
+	}
+	return label + " " + what
+}
+
+func macOf(t dump.Term) string {
+	v := t.Value.Lo
+	return net.HardwareAddr{byte(v >> 40), byte(v >> 32), byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)}.String()
+}
+
+// prefixOf returns what an address field matches, or no prefix.
+func prefixOf(t dump.Term) netip.Prefix {
+	length := 0
+	for ; length <= t.Field.Bits() && dump.Ones(length).ShiftLeft(t.Field.Bits()-length) != t.Mask; length++ {
+	}
+	if length > t.Field.Bits() {
+		return netip.Prefix{}
+	}
+	return netip.PrefixFrom(t.Addr(), length)
+}
+
+// Judging says what a table of the bridge judges, "" if it judges nothing.
+func Judging(table uint8) (what string, d model.Direction) {
+	switch table {
+	case pipeline.TableAdminEgress:
+		return "admin tier, egress", model.Egress
+	case pipeline.TableEgress:
+		return "NetworkPolicies, egress", model.Egress
+	case pipeline.TableEgressDefault:
+		return "isolation and baseline tier, egress", model.Egress
+	case pipeline.TableEgressMetrics:
+		return "counters, egress", model.Egress
+	case pipeline.TableAdminIngress:
+		return "admin tier, ingress", model.Ingress
+	case pipeline.TableIngress:
+		return "NetworkPolicies, ingress", model.Ingress
+	case pipeline.TableIngressDefault:
+		return "isolation and baseline tier, ingress", model.Ingress
+	case pipeline.TableIngressMetrics:
+		return "counters, ingress", model.Ingress
+	}
+	return "", 0
+}
+
+// FlowTable says what a table of the bridge does, "" if it is none of ours.
+func FlowTable(table uint8) string {
+	if what, _ := Judging(table); what != "" {
+		return what
+	}
+	switch table {
+	case pipeline.TableClassifier:
+		return "classifier"
+	case pipeline.TableSpoofGuard:
+		return "spoofguard"
+	case pipeline.TableARPResponder:
+		return "ARP responder"
+	case pipeline.TableConntrack:
+		return "connection tracking, or to the gateway"
+	case pipeline.TableConntrackState:
+		return "state of the connection"
+	case pipeline.TableAssociations:
+		return "SCTP associations"
+	case pipeline.TableDNAT:
+		return "services"
+	case pipeline.TableL3Forwarding:
+		return "L3 forwarding"
+	case pipeline.TableTTL:
+		return "time to live"
+	case pipeline.TableL2Forwarding:
+		return "L2 forwarding"
+	case pipeline.TableCommit:
+		return "new connections"
+	case pipeline.TableOutput:
+		return "output"
+	}
+	return ""
+}

@@ -1,0 +1,127 @@
+package wanted
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/dump"
+	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+	"github.com/felixlike/felixlike/tables/iptables"
+	"github.com/felixlike/felixlike/tables/nftables"
+)
+
+// Of returns what the node of the model has to hold if the named backend (one of
+// felixlike.BackendNames; "" for the model's own) decides policy.
+func Of(m *control.Model, backend string) (*dump.State, error) {
+	if backend == "" {
+		backend = m.Backend
+	}
+	c := felixlike.Choice{
+		Name: backend, Node: m.Node, Masquerade: m.Settings.Masquerade,
+		Switch: felixlike.Switch{Node: pipeline.Node{
+			GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(m.Node),
+			Userspace: m.Settings.Userspace, ServiceCIDRs: m.Settings.ServiceCIDRs,
+		}},
+	}
+	updates := m.Updates()
+	s := &dump.State{}
+	var err error
+	switch backend {
+	case felixlike.NFTables:
+		noted := newNoted()
+		_, all := felixlike.NFTablesManagers(c, noted)
+		run(all, updates)
+		s.Tables = []*dump.Table{noted.table(nftables.DefaultTable)}
+	case felixlike.IPTables, felixlike.IPTablesLegacy, felixlike.IPTablesNFT:
+		err = inIPTables(s, c, updates)
+	case felixlike.OpenFlow:
+		noted, flows := newNoted(), newNotedFlows(pipeline.PolicyOwner)
+		_, all := felixlike.OpenFlowManagers(c, flows, noted)
+		run(all, updates)
+		s.Tables = []*dump.Table{noted.table(felixlike.HostTable)}
+		s.Flows, err = flows.all()
+	default:
+		err = fmt.Errorf("backend %q is not one of %s", backend, strings.Join(felixlike.BackendNames(), ", "))
+	}
+	if err != nil {
+		return nil, err
+	}
+	forwarding := newNotedFlows(pipeline.Owner)
+	run(felixlike.ForwardingManagers(c, forwarding), updates)
+	flows, err := forwarding.all()
+	s.Flows = append(s.Flows, flows...)
+	return s, err
+}
+
+// run has managers take the updates and set what follows.
+func run(all []managers.Manager, updates []model.Update) {
+	for _, m := range all {
+		for _, u := range updates {
+			m.OnUpdate(u)
+		}
+	}
+	for _, m := range all {
+		m.CompleteDeferredWork()
+	}
+}
+
+// inIPTables renders by the driver itself, which knows which of the kernel's tables
+// a chain belongs to.
+func inIPTables(s *dump.State, c felixlike.Choice, updates []model.Update) error {
+	table, sets := iptables.New(iptables.Options{}), newNoted()
+	_, all := felixlike.IPTablesManagers(c, table, sets)
+	run(all, updates)
+	for _, f := range model.Families() {
+		read, err := dump.ParseIPTables(strings.NewReader(table.WantedText(f)), f)
+		if err != nil {
+			return fmt.Errorf("what is wanted of iptables: %w", err)
+		}
+		s.Tables = append(s.Tables, read...)
+	}
+	s.IPSets = sets.ipsets()
+	return nil
+}
+
+// notedFlows notes flows by their groups.
+type notedFlows struct {
+	owner  uint16
+	groups map[string]func() []openflow.Flow
+}
+
+func newNotedFlows(owner uint16) *notedFlows {
+	return &notedFlows{owner: owner, groups: map[string]func() []openflow.Flow{}}
+}
+
+// SetFlows implements managers.Flows.
+func (n *notedFlows) SetFlows(key string, render func() []openflow.Flow) { n.groups[key] = render }
+
+// RemoveFlows implements managers.Flows.
+func (n *notedFlows) RemoveFlows(key string) { delete(n.groups, key) }
+
+// all returns the flows; one that several groups have is there once.
+func (n *notedFlows) all() ([]*dump.Flow, error) {
+	var all []*dump.Flow
+	seen := map[string]bool{}
+	for _, key := range sortedKeys(n.groups) {
+		for _, f := range n.groups[key]() {
+			text := f.String()
+			if seen[text] {
+				continue
+			}
+			seen[text] = true
+			read, err := dump.ParseFlow(text)
+			if err != nil || read.Foreign != "" {
+				return nil, fmt.Errorf("flow %s, which is wanted, cannot be read: %v", text, err)
+			}
+			read.Cookie = uint64(n.owner) << 48
+			all = append(all, read)
+		}
+	}
+	return all, nil
+}

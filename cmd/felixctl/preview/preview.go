@@ -1,0 +1,71 @@
+package preview
+
+import (
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/policy"
+)
+
+// Preview is what a change would do.
+type Preview struct {
+	// Node is the one whose agent was asked.
+	Node     string         `json:"node"`
+	Policies []PolicyChange `json:"policies"`
+	// Verdicts are for the whole cluster.
+	Verdicts []Difference `json:"verdicts"`
+	// Looked tells whether established connections were looked at, and Outlived
+	// are those of the node that policy would not let begin again.
+	Looked   bool       `json:"connectionsLookedAt"`
+	Outlived []Outlived `json:"outlivedConnections,omitempty"`
+	// Programmed is what the node would add to, and remove from, what it holds of
+	// the Backend.
+	Backend    string           `json:"backend,omitempty"`
+	Programmed []compare.Object `json:"programmed,omitempty"`
+}
+
+// Changes reports whether anything would be different.
+func (p *Preview) Changes() bool {
+	return len(p.Verdicts)+len(p.Programmed) > 0
+}
+
+// Of computes what a change would do to the cluster of the objects.
+func Of(o control.Objects, c Change) (*Preview, error) {
+	after, changes, err := c.apply(o.Policies)
+	if err != nil {
+		return nil, err
+	}
+	p := &Preview{Node: o.Node, Policies: changes}
+	e := engineOf(o, o.Policies)
+	var changed []*networkingv1.NetworkPolicy
+	for i := range p.Policies {
+		one := &p.Policies[i]
+		one.describe(o, e)
+		for _, version := range []*networkingv1.NetworkPolicy{one.before, one.after} {
+			if version != nil && one.What != Same {
+				changed = append(changed, version)
+			}
+		}
+	}
+	p.Verdicts = differences(o, after, changed)
+	return p, nil
+}
+
+// engineOf returns an engine that knows the objects, with other policies.
+func engineOf(o control.Objects, policies []*networkingv1.NetworkPolicy) *policy.Engine {
+	e := policy.New(o.Node)
+	for _, n := range o.Nodes {
+		e.SetNode(n)
+	}
+	for _, n := range o.Namespaces {
+		e.SetNamespace(n)
+	}
+	for _, p := range policies {
+		e.SetNetworkPolicy(p)
+	}
+	for _, p := range o.Pods {
+		e.SetPod(p)
+	}
+	return e
+}

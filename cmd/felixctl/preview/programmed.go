@@ -1,0 +1,51 @@
+package preview
+
+import (
+	"fmt"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/dump"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump/names"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump/wanted"
+	"github.com/felixlike/felixlike/felixlike/control"
+)
+
+// Program adds what the node of the model would add and remove.
+func (p *Preview) Program(o control.Objects, c Change, m control.Model) error {
+	after, _, err := c.apply(o.Policies)
+	if err != nil {
+		return err
+	}
+	var s compare.Sides
+	options := compare.Options{OnlyOurs: true, Elements: dump.Full}
+	if s.Before, s.NoteBefore, err = side(o, o.Policies, m, options); err != nil {
+		return err
+	}
+	if s.After, s.NoteAfter, err = side(o, after, m, options); err != nil {
+		return err
+	}
+	p.Backend, p.Programmed = m.Backend, append([]compare.Object{}, compare.Structure(s, options)...)
+	return nil
+}
+
+// side is what the node would hold with the policies, and what names it.
+func side(o control.Objects, policies []*networkingv1.NetworkPolicy, like control.Model, options compare.Options) (*dump.State, func(any) string, error) {
+	e := engineOf(o, policies)
+	for _, a := range like.Attachments {
+		e.SetLocalAddresses(a.Pod, a.Addresses)
+	}
+	e.Flush()
+	m := like
+	m.Nodes, m.Groups, m.Policies, m.Endpoints = nil, nil, nil, nil
+	for _, u := range e.Snapshot() {
+		m.Add(u)
+	}
+	m.Nodes = like.Nodes
+	state, err := wanted.Of(&m, "")
+	if err != nil {
+		return nil, nil, fmt.Errorf("what %s would hold: %w", o.Node, err)
+	}
+	return compare.Canonical(state, options), names.Of(&m).Note, nil
+}

@@ -1,0 +1,264 @@
+package trace
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/dump"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+)
+
+// bridge walks a packet through the flows of a node's bridge.
+type bridge struct {
+	site    *Site
+	namer   Namer
+	tracker *tracker
+	steps   []Step
+	// out are the ports that the packet left by, with its fields as they were then.
+	out     []output
+	lookups int
+	// missed are the rules of policies that were not fulfilled in this direction.
+	missed []Miss
+}
+
+// output is a packet that leaves the bridge.
+type output struct {
+	port   uint32
+	fields fields
+}
+
+// maxLookups ends a walk that goes in circles, as Open vSwitch does (4096
+// resubmits).
+const maxLookups = 4096
+
+// newFields returns the fields of a packet that comes in by a port.
+func newFields(p Packet, port uint32, ethSrc, ethDst []byte) fields {
+	var f fields
+	number := func(at openflow.Field, n uint64) { f[at] = dump.Word{Lo: n} }
+	number(openflow.InPort, uint64(port))
+	f[openflow.EthSrc], f[openflow.EthDst] = bytesWord(ethSrc), bytesWord(ethDst)
+	number(openflow.IPProto, uint64(p.Protocol))
+	src, dst := openflow.IPv4Src, openflow.IPv4Dst
+	number(openflow.EthType, 0x0800)
+	if p.Family() == model.IPv6 {
+		src, dst = openflow.IPv6Src, openflow.IPv6Dst
+		number(openflow.EthType, 0x86dd)
+	}
+	f[src], f[dst] = bytesWord(p.Source.AsSlice()), bytesWord(p.Destination.AsSlice())
+	ports := map[model.Protocol][2]openflow.Field{
+		model.TCP: {openflow.TCPSrc, openflow.TCPDst}, model.UDP: {openflow.UDPSrc, openflow.UDPDst}, model.SCTP: {openflow.SCTPSrc, openflow.SCTPDst},
+	}
+	if at, has := ports[p.Protocol]; has {
+		number(at[0], uint64(p.SourcePort))
+		number(at[1], uint64(p.Port))
+	}
+	switch {
+	case p.asks():
+		number(openflow.TCPFlags, uint64(openflow.TCPSYN))
+	case p.Protocol == model.TCP:
+		number(openflow.TCPFlags, uint64(openflow.TCPACK))
+	}
+	switch p.Protocol {
+	case model.ICMP:
+		number(openflow.ICMPv4Type, echoRequest)
+	case model.ICMPv6:
+		number(openflow.ICMPv6Type, echoRequestIPv6)
+	}
+	return f
+}
+
+// The types of the ICMP messages that are traced.
+const (
+	echoRequest     = 8
+	echoRequestIPv6 = 128
+)
+
+func bytesWord(b []byte) dump.Word {
+	var all [16]byte
+	copy(all[16-len(b):], b)
+	return dump.Word{Hi: binary.BigEndian.Uint64(all[:]), Lo: binary.BigEndian.Uint64(all[8:])}
+}
+
+// addr reads an address out of the fields.
+func (f *fields) addr(v4, v6 openflow.Field) netip.Addr {
+	if f[openflow.EthType].Lo == 0x0800 {
+		return wordAddr(f[v4], 4)
+	}
+	return wordAddr(f[v6], 16)
+}
+
+func wordAddr(w dump.Word, size int) netip.Addr {
+	var all [16]byte
+	binary.BigEndian.PutUint64(all[:], w.Hi)
+	binary.BigEndian.PutUint64(all[8:], w.Lo)
+	a, _ := netip.AddrFromSlice(all[16-size:])
+	return a
+}
+
+func (f *fields) source() netip.Addr      { return f.addr(openflow.IPv4Src, openflow.IPv6Src) }
+func (f *fields) destination() netip.Addr { return f.addr(openflow.IPv4Dst, openflow.IPv6Dst) }
+
+// run walks the packet from table 0 on.
+func (w *bridge) run(f fields) error { return w.table(0, &f) }
+
+// table looks a table up and does what the flow says.
+func (w *bridge) table(table uint8, f *fields) error {
+	if w.lookups++; w.lookups > maxLookups {
+		return fmt.Errorf("bridge %s: more than %d lookups: the flows lead in circles", w.site.Bridge, maxLookups)
+	}
+	h, err := w.site.Flows.lookup(table, f)
+	if err != nil {
+		return err
+	}
+	step := Step{Node: w.site.Node, Place: "bridge " + w.site.Bridge, Table: TableName(table)}
+	if h.flow == nil {
+		step.Effect = "no flow matches"
+		w.steps = append(w.steps, step)
+		return nil
+	}
+	step.Number, step.Rule = int(h.flow.Priority), flowText(h.flow)
+	w.describe(&step, h, f)
+	step.Effect = effectOf(h.flow)
+	w.steps = append(w.steps, step)
+	return w.actions(h.flow, f)
+}
+
+// actions carries out the actions of a flow in their order.
+func (w *bridge) actions(flow *dump.Flow, f *fields) error {
+	for _, a := range flow.Actions {
+		switch a := a.(type) {
+		case dump.SetField:
+			f.set(a)
+		case dump.CopyField:
+			bits := f[a.From].ShiftRight(a.FromBit).And(dump.Ones(a.Bits)).ShiftLeft(a.ToBit)
+			f[a.To] = f[a.To].AndNot(dump.Ones(a.Bits).ShiftLeft(a.ToBit)).Or(bits)
+		case dump.DecTTL, dump.Meter, dump.Controller:
+			// A report that the meter leaves out changes nothing: nothing comes behind it.
+		case dump.Learn:
+			// It leaves a flow behind, and does nothing to this packet.
+		case dump.Output:
+			w.leave(a.Port, f)
+		case dump.OutputField:
+			w.leave(uint32(f[a.Field].Lo), f)
+		case dump.OutputInPort:
+			w.leave(uint32(f[openflow.InPort].Lo), f)
+		case dump.GotoTable:
+			return w.table(a.Table, f)
+		case dump.Resubmit:
+			if err := w.table(a.Table, f); err != nil {
+				return err
+			}
+		case dump.CT:
+			if err := w.ct(a, f); err != nil {
+				return err
+			}
+		case dump.CTClear:
+			w.tracker.clear(f)
+		default:
+			return &UnknownRule{
+				Place: "bridge " + w.site.Bridge, Table: fmt.Sprintf("table %d", flow.Table), Number: int(flow.Priority), Text: flow.String(),
+				Reason: fmt.Sprintf("%s is no action for a packet of a connection", a),
+			}
+		}
+	}
+	return nil
+}
+
+func (f *fields) set(a dump.SetField) {
+	f[a.Field] = f[a.Field].AndNot(a.Mask).Or(a.Value)
+}
+
+// leave sends the packet out of a port, but never back by the one that it came by.
+func (w *bridge) leave(port uint32, f *fields) {
+	if uint64(port) != f[openflow.InPort].Lo {
+		w.out = append(w.out, output{port, *f})
+	}
+}
+
+// ct carries out a ct action: where it has a table, the packet goes on there with
+// its state known, and the actions behind see it as it was.
+func (w *bridge) ct(a dump.CT, f *fields) error {
+	known := *f
+	w.tracker.track(a, &known)
+	if a.Table == openflow.NoTable {
+		return nil
+	}
+	return w.table(a.Table, &known)
+}
+
+// flowText is the flow without its table.
+func flowText(f *dump.Flow) string {
+	match := f.MatchText()
+	if match == "" {
+		match = "any"
+	}
+	return match + " actions=" + f.ActionsText()
+}
+
+// effectOf says in words what a flow does.
+func effectOf(f *dump.Flow) string {
+	if f.Drops() {
+		return "drop"
+	}
+	var words []string
+	for _, a := range f.Actions {
+		switch a := a.(type) {
+		case dump.GotoTable:
+			words = append(words, fmt.Sprintf("table %d", a.Table))
+		case dump.Resubmit:
+			words = append(words, fmt.Sprintf("table %d", a.Table))
+		case dump.CT:
+			words = append(words, ctEffect(a))
+		case dump.CTClear:
+			words = append(words, "state forgotten")
+		case dump.Learn:
+			words = append(words, "association learned")
+		case dump.SetField:
+			if text := setEffect(a); text != "" {
+				words = append(words, text)
+			}
+		case dump.DecTTL:
+		default:
+			words = append(words, a.String())
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+func ctEffect(a dump.CT) string {
+	text := "connection looked up"
+	if a.Commit {
+		text = "connection committed"
+	}
+	for _, e := range a.Exec {
+		if e.Field == openflow.CTLabel && e.Mask == (dump.Word{Hi: pipeline.AllowedLabel().Hi}) {
+			text = "connection allowed"
+		}
+	}
+	if a.Table == openflow.NoTable {
+		return text
+	}
+	return fmt.Sprintf("%s, table %d", text, a.Table)
+}
+
+// setEffect names what matters to people of what is set.
+func setEffect(a dump.SetField) string {
+	switch a.Field {
+	case openflow.Reg1:
+		return fmt.Sprintf("to port %d", a.Value.Lo)
+	case openflow.EthDst, openflow.IPv4Src, openflow.IPv6Src, openflow.TunDst:
+		return fmt.Sprintf("%s becomes %s", a.Field, strings.TrimPrefix(strings.SplitN(a.String(), "->", 2)[0], "set_field:"))
+	case openflow.Reg0:
+		if a.Mask.Lo == uint64(pipeline.Denied) {
+			return "denied"
+		}
+	}
+	return ""
+}
+
+// AddrOf returns the address that a value of a field of addresses is.
+func AddrOf(f openflow.Field, w dump.Word) netip.Addr { return wordAddr(w, f.Bits()/8) }

@@ -1,0 +1,201 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/trace"
+	"github.com/felixlike/felixlike/cmd/felixctl/trace/cluster"
+	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/terminal"
+	"github.com/felixlike/felixlike/lab"
+	"github.com/felixlike/felixlike/lab/supervisor"
+)
+
+// What the command returns, for exit codes.
+var (
+	// ErrDenied: the packet is denied, as the policies say.
+	ErrDenied = errors.New("denied")
+	// ErrDisagreement: the ways of looking contradict each other.
+	ErrDisagreement = errors.New("the ways of looking at it disagree (see above)")
+)
+
+// options are the flags.
+type options struct {
+	from, to, port, family, state string
+	services                      string
+	live, all                     bool
+	lab, labRoot                  string
+	socket                        string
+	backends                      []string
+	timeout                       time.Duration
+	output                        terminal.Output
+}
+
+// Command returns `felixctl trace`.
+func Command() *cobra.Command {
+	o := &options{output: terminal.Text}
+	c := &cobra.Command{
+		Use:   "trace --from FROM --to TO --port PORT/PROTOCOL",
+		Short: "Why a packet gets through or not: policies, rules or flows, sets, step by step",
+		Long: `Why a packet gets through or not: policies, rules or flows, sets, step by step.
+
+The question is answered in two ways, three with --live, and where they disagree
+that is said, since it is a bug:
+
+  by the policies      a reference evaluator over the Kubernetes objects, rule by rule
+  by what is programmed  the packet is followed through the rules, sets and flows that
+                       the kernel and the switch hold at this moment; nothing is sent
+  by a real packet     (--live) one packet is put into the bridge as if the pod had
+                       sent it, and followed by nf_tables' trace, iptables' TRACE or
+                       Open vSwitch's ofproto/trace, and looked for where it is to come out
+
+FROM and TO are namespace/pod, node:NAME or an address; TO may also be
+service:namespace/name, or the address of a Service, if --services has it: then
+every endpoint is traced. A name for a port is the pod's.
+
+The agent of this node is asked. Egress is judged on the node of the source and
+ingress on that of the destination: where they differ, trace on both. In a lab
+(--lab) all nodes are asked.
+
+Exit codes: 0 allowed; 1 denied, as the policies say; 2 the ways disagree, or
+something could not be done.`,
+		Example: `  felixctl trace --from shop/web --to shop/db --port 5432/tcp
+  felixctl trace --from 192.0.2.7 --to shop/web --port http/tcp
+  felixctl trace --from shop/web --to shop/db --port 5432/tcp --live
+  kubectl get services -A -o yaml | felixctl trace --services - --from shop/web --to service:shop/db --port 5432/tcp`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
+	}
+	f := c.Flags()
+	f.StringVar(&o.from, "from", "", "who sends: namespace/pod, node:NAME or an address")
+	f.StringVar(&o.to, "to", "", "to whom: namespace/pod, node:NAME, service:namespace/name or an address")
+	f.StringVar(&o.port, "port", "", "PORT/PROTOCOL of the destination, or icmp")
+	f.StringVar(&o.family, "family", "", "address family: 4 or 6 (default: that of the addresses, 4 if both will do)")
+	f.StringVar(&o.state, "state", string(trace.New), fmt.Sprintf("what is known of the packet's connection: one of %v", trace.Conns()))
+	f.StringVar(&o.services, "services", "", "YAML file with Services, for tracing to them; - is standard input")
+	f.StringSliceVar(&o.backends, "backend", nil, "follow it also through what these backends would program: "+strings.Join(felixlike.BackendNames(), ", "))
+	f.BoolVar(&o.live, "live", false, "send one real packet, and follow it too")
+	f.BoolVar(&o.all, "all", false, "print whole rules, and rules that did not matter")
+	f.StringVar(&o.lab, "lab", "", "trace in the lab of that name, on all its nodes")
+	f.StringVar(&o.labRoot, "lab-root", lab.DefaultRoot, "folder of the labs")
+	f.StringVar(&o.socket, "socket", filepath.Join(config.Defaults().RunDir, felixlike.ControlSocket), "control socket of the agent")
+	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "give up after so long")
+	f.VarP(&o.output, "output", "o", terminal.OutputUsage)
+	for _, name := range []string{"from", "to", "port"} {
+		_ = c.MarkFlagRequired(name) // the flags are there: they were just made
+	}
+	return c
+}
+
+func (o *options) run(c *cobra.Command) error {
+	q, err := o.parse()
+	if err != nil {
+		return err
+	}
+	if q.services, err = readServices(o.services, c.InOrStdin()); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(c.Context(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	progress := terminal.Progress(c.ErrOrStderr(), terminal.Doing("reading what is programmed"))
+	results, err := o.trace(ctx, q)
+	progress()
+	if err != nil {
+		return o.explain(err)
+	}
+	if err := o.output.Print(c.OutOrStdout(), results, func() error { return printResults(c.OutOrStdout(), results, o.all) }); err != nil {
+		return err
+	}
+	return outcome(results)
+}
+
+// outcome is what the exit code is made of: the worst of the results.
+func outcome(results []*result) error {
+	var err error
+	for _, r := range results {
+		switch {
+		case r.Disagreement != "" && r.Because == "":
+			return ErrDisagreement
+		case r.Verdict != allowed:
+			err = ErrDenied
+		}
+	}
+	return err
+}
+
+// explain says what to do about an error of the way to the agent.
+func (o *options) explain(err error) error {
+	switch {
+	case control.NotRunning(err):
+		return fmt.Errorf("no agent listens at %s: is it running on this node, or is --socket wrong? (in a lab: --lab NAME)", o.socket)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("only root may ask the agent and read what is programmed: %w", err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("not done within %s (--timeout): %w", o.timeout, err)
+	}
+	return err
+}
+
+// nodes are those that can be asked: the lab's, or this one.
+func (o *options) nodes(ctx context.Context) ([]*cluster.Node, error) {
+	if o.lab == "" {
+		return []*cluster.Node{{Agent: control.NewClient(o.socket)}}, nil
+	}
+	s, err := supervisor.NewClient(o.labRoot, o.lab).Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []*cluster.Node
+	for _, n := range s.Nodes {
+		if n.Agent == nil {
+			return nil, fmt.Errorf("%s: %s", n.Name, n.Error)
+		}
+		all = append(all, &cluster.Node{Agent: control.NewClient(n.ControlSocket)})
+	}
+	return all, nil
+}
+
+// query is the question, as far as it can be understood without the cluster.
+type query struct {
+	options  *options
+	port     port
+	conn     trace.Conn
+	services services
+}
+
+func (o *options) parse() (*query, error) {
+	q := &query{options: o}
+	var err error
+	if q.port, err = parsePort(o.port); err != nil {
+		return nil, err
+	}
+	if q.conn, err = trace.ParseConn(o.state); err != nil {
+		return nil, fmt.Errorf("--state: %w", err)
+	}
+	switch {
+	case o.family != "" && o.family != "4" && o.family != "6":
+		return nil, fmt.Errorf("--family %q: must be 4 or 6", o.family)
+	case o.timeout <= 0:
+		return nil, fmt.Errorf("--timeout %s: must be more than nothing", o.timeout)
+	case slices.ContainsFunc(o.backends, func(b string) bool { return !slices.Contains(felixlike.BackendNames(), b) }):
+		return nil, fmt.Errorf("--backend %s: must be of %s", strings.Join(o.backends, ","), strings.Join(felixlike.BackendNames(), ", "))
+	case o.live && q.conn != trace.New:
+		return nil, fmt.Errorf("--live sends the first packet of a connection, not one of state %q", strings.TrimSpace(o.state))
+	}
+	return q, nil
+}

@@ -1,0 +1,230 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/trace"
+	"github.com/felixlike/felixlike/cmd/felixctl/trace/cluster"
+	"github.com/felixlike/felixlike/model"
+)
+
+type services = []*corev1.Service
+
+// Verdicts of a result.
+const (
+	allowed = "allowed"
+	denied  = "denied"
+)
+
+// readings is how often everything is read again where the ways of looking contradict
+// each other: something may have changed while it was read.
+const readings = 3
+
+// trace answers the question, once for each endpoint where it is about a Service.
+func (o *options) trace(ctx context.Context, q *query) (results []*result, err error) {
+	for range readings {
+		w, err := o.readWorld(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if results, err = w.answer(ctx, q); err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(results, func(r *result) bool { return r.Disagreement != "" }) {
+			break
+		}
+	}
+	return results, nil
+}
+
+// answer answers the question by what was read.
+func (w *world) answer(ctx context.Context, q *query) ([]*result, error) {
+	from, err := findEnd(w.options.from, w.Objects, q.services)
+	if err != nil {
+		return nil, fmt.Errorf("--from: %w", err)
+	}
+	if from.service != nil {
+		return nil, fmt.Errorf("--from: %s is a Service: nothing is sent from its address", from.text)
+	}
+	to, err := findEnd(w.options.to, w.Objects, q.services)
+	if err != nil {
+		return nil, fmt.Errorf("--to: %w", err)
+	}
+	targets, err := q.targets(to, w)
+	if err != nil {
+		return nil, fmt.Errorf("--to: %w", err)
+	}
+	var results []*result
+	for _, t := range targets {
+		r, err := w.result(ctx, q, from, t)
+		if err != nil {
+			return nil, err
+		}
+		if to.service != nil {
+			r.Service = to.text
+		}
+		results = append(results, r)
+	}
+	return results, nil
+}
+
+// world is what was read, and how it was asked for.
+type world struct {
+	*cluster.World
+	options *options
+}
+
+func (o *options) readWorld(ctx context.Context) (*world, error) {
+	nodes, err := o.nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w, err := cluster.Read(ctx, nodes)
+	return &world{w, o}, err
+}
+
+// targets are the ends and ports that the packet may go to.
+func (q *query) targets(to end, w *world) ([]target, error) {
+	if to.service != nil {
+		return endpoints(to.service, q.port, w.Objects)
+	}
+	number, err := q.port.of(to.pod, to.text)
+	return []target{{to, number}}, err
+}
+
+// family chooses the address family.
+func (q *query) family(from, to end) (model.Family, error) {
+	switch q.options.family {
+	case "4":
+		return model.IPv4, nil
+	case "6":
+		return model.IPv6, nil
+	}
+	for _, f := range model.Families() {
+		_, source := from.address(f)
+		if _, destination := to.address(f); source == nil && destination == nil {
+			return f, nil
+		}
+	}
+	return 0, fmt.Errorf("%s and %s have no addresses of one family", from.text, to.text)
+}
+
+func (q *query) packet(from end, to target) (trace.Packet, error) {
+	p := trace.Packet{Protocol: q.port.protocol, Port: to.port, SourcePort: trace.DefaultSourcePort, Conn: q.conn}
+	f, err := q.family(from, to.end)
+	if err != nil {
+		return p, err
+	}
+	if p.Source, err = from.address(f); err != nil {
+		return p, err
+	}
+	if p.Destination, err = to.address(f); err != nil {
+		return p, err
+	}
+	if p.Protocol == model.ICMP && f == model.IPv6 {
+		p.Protocol = model.ICMPv6
+	}
+	return p, nil
+}
+
+// result traces one packet.
+func (w *world) result(ctx context.Context, q *query, from end, to target) (*result, error) {
+	p, err := q.packet(from, to)
+	if err != nil {
+		return nil, err
+	}
+	r := &result{From: from.text, To: to.text, Packet: p}
+	if r.Policies, err = w.Judge(p); err != nil {
+		return nil, err
+	}
+	path, err := w.Follow(p)
+	if errors.Is(err, trace.ErrElsewhere) {
+		return nil, fmt.Errorf("%s%s and %s%s: neither is on %s, whose agent was asked", from.text, w.at(p.Source), to.text, w.at(p.Destination), w.Nodes[0].Name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.Programmed = []programmed{{Backend: w.Nodes[0].Backend, Path: path}}
+	w.verdict(r, path)
+	w.notes(r, path)
+	if err := w.others(r); err != nil {
+		return nil, err
+	}
+	if w.options.live {
+		if r.Live, err = w.sendLive(ctx, p); err != nil {
+			return nil, fmt.Errorf("--live: %w", err)
+		}
+		w.compareLive(r, path)
+	}
+	if r.Disagreement != "" {
+		r.Because = w.Because(p)
+	}
+	return r, nil
+}
+
+// verdict is that of what is programmed, with the reason that people understand. Where
+// the node of one end was not asked, it is that of the policies for this end.
+func (w *world) verdict(r *result, path *trace.Path) {
+	r.Disagreement = trace.Compare(r.Policies, path)
+	o := path.Opinion()
+	if o.Through && r.Disagreement == "" {
+		o.Through = r.Policies.Through
+	}
+	r.Verdict, r.Why = denied, o.Why
+	if o.Through {
+		r.Verdict = allowed
+	}
+	if r.Disagreement == "" && o.Through == r.Policies.Through {
+		r.Why = r.Policies.Why
+	}
+}
+
+// others follow the packet through what other backends would program.
+func (w *world) others(r *result) error {
+	for _, backend := range w.options.backends {
+		path, err := w.FollowWanted(r.Packet, backend)
+		if err != nil {
+			return fmt.Errorf("what %s would program: %w", backend, err)
+		}
+		r.Programmed = append(r.Programmed, programmed{Backend: backend, Wanted: true, Path: path})
+		if what := trace.Compare(r.Policies, path); what != "" && r.Disagreement == "" {
+			r.Disagreement = fmt.Sprintf("under %s: %s", backend, what)
+		}
+	}
+	return nil
+}
+
+// notes say what was not looked at.
+func (w *world) notes(r *result, path *trace.Path) {
+	for _, end := range []struct {
+		asked bool
+		addr  netip.Addr
+		what  string
+	}{{path.Egress, r.Packet.Source, "egress"}, {path.Ingress, r.Packet.Destination, "ingress"}} {
+		if node := w.NodeOf(end.addr); node != "" && !end.asked {
+			r.Notes = append(r.Notes, fmt.Sprintf("%s of %s is judged on %s, which was not asked; what is said of it is by the policies alone: trace there as well", end.what, named(end.addr, w), node))
+		}
+	}
+}
+
+// at says which node an address is on, if that is known.
+func (w *world) at(a netip.Addr) string {
+	if node := w.NodeOf(a); node != "" {
+		return " is on " + node
+	}
+	return ""
+}
+
+// named writes an address with whose it is.
+func named(a netip.Addr, w *world) string {
+	if name := w.Names.Address(a); name != "" {
+		return name
+	}
+	return a.String()
+}

@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/trace"
+	"github.com/felixlike/felixlike/cmd/felixctl/trace/cluster"
+	"github.com/felixlike/felixlike/cmd/felixctl/trace/live"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+)
+
+// liveWait is how long a real packet may take: it is sent again meanwhile.
+const liveWait = 2 * time.Second
+
+// sendLive sends the packet and watches it.
+func (w *world) sendLive(ctx context.Context, p trace.Packet) (*live.Observed, error) {
+	// A port of its own makes it a connection that nobody has had before.
+	p.SourcePort = uint16(61000 + rand.IntN(4000))
+	r := live.Request{Packet: p, Wait: liveWait, Names: w.Names}
+	var source *cluster.Node
+	for _, n := range w.Nodes {
+		for _, a := range n.Site.Attachments {
+			if slices.Contains(a.Addresses, p.Source) {
+				source, r.From = n, a
+			}
+			if slices.Contains(a.Addresses, p.Destination) {
+				r.Destination, r.Arrives = n.Node, a.Interface
+				r.To = a.MAC
+			}
+		}
+	}
+	switch {
+	case source == nil:
+		return nil, errors.New("the packet can be sent for a pod of a node that is asked, and for nobody else")
+	case r.From.OFPort == 0:
+		return nil, fmt.Errorf("%s has no port on the bridge", r.From.Pod)
+	case slices.Contains(r.From.Addresses, p.Destination):
+		return nil, errors.New("what a pod sends to itself never leaves it")
+	}
+	r.Source, r.Bridge = source.Node, source.Model.Settings.Bridge
+	r.Watched = []live.Node{source.Node}
+	if r.Destination.Name != source.Name {
+		r.To = source.Site.GatewayMAC
+		if r.Arrives != "" {
+			r.Watched = append(r.Watched, r.Destination)
+			r.TunnelPort, r.TunnelSource, r.TunnelToMAC = ovsdb.TunnelOFPort, source.Site.GatewayMAC, net.HardwareAddr(pipeline.VirtualMAC())
+			for _, n := range source.Site.Nodes {
+				if n.Name == source.Name {
+					r.Tunnel = n.Address(model.IPv4)
+				}
+			}
+		}
+	}
+	return live.Send(ctx, r)
+}
+
+// compareLive holds the real packet against what was computed.
+func (w *world) compareLive(r *result, path *trace.Path) {
+	computed := path.Opinion()
+	if r.Live.Known && r.Live.Through != computed.Through && r.Disagreement == "" {
+		r.Disagreement = fmt.Sprintf("by what is programmed the packet is %s (%s), but the real one: %s", r.Verdict, computed.Why, r.Live.Why)
+	}
+	r.Notes = append(r.Notes, r.Live.Notes...)
+}

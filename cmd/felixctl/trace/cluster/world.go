@@ -1,0 +1,111 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/trace"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
+)
+
+// World is what was read: the nodes asked, and the objects that their agents go by.
+type World struct {
+	Nodes   []*Node
+	Objects control.Objects
+	Names   trace.Namer
+	oracle  *oracle.Cluster
+	sites   []*trace.Site
+}
+
+// Read reads the nodes; the first one's agent tells the objects.
+func Read(ctx context.Context, nodes []*Node) (*World, error) {
+	w := &World{Nodes: nodes}
+	var err error
+	if w.Objects, err = nodes[0].Agent.Objects(ctx); err != nil {
+		return nil, err
+	}
+	w.oracle = &oracle.Cluster{Nodes: w.Objects.Nodes, Namespaces: w.Objects.Namespaces, Pods: w.Objects.Pods, Policies: w.Objects.Policies}
+	names := newNamer(w.Objects)
+	for _, n := range nodes {
+		if err := n.read(ctx); err != nil {
+			return nil, err
+		}
+		names.add(n)
+		w.sites = append(w.sites, n.Site)
+	}
+	w.Names = names
+	return w, nil
+}
+
+// Judge asks the policies about a packet.
+func (w *World) Judge(p trace.Packet) (*trace.Judgement, error) {
+	return trace.Judge(p, w.oracle, w.Names)
+}
+
+// Follow follows a packet through what the nodes hold.
+func (w *World) Follow(p trace.Packet) (*trace.Path, error) { return trace.Follow(p, w.sites, w.Names) }
+
+// FollowWanted follows a packet through what the nodes would hold under a backend.
+func (w *World) FollowWanted(p trace.Packet, backend string) (*trace.Path, error) {
+	var sites []*trace.Site
+	for _, n := range w.Nodes {
+		s, err := n.wanted(backend)
+		if err != nil {
+			return nil, err
+		}
+		sites = append(sites, s)
+	}
+	return trace.Follow(p, sites, w.Names)
+}
+
+// NodeOf returns the node of the pod that has the address, or "".
+func (w *World) NodeOf(a netip.Addr) string {
+	if p := w.PodAt(a); p != nil {
+		return p.Spec.NodeName
+	}
+	return ""
+}
+
+// PodAt returns the pod that has the address, or nil.
+func (w *World) PodAt(a netip.Addr) *corev1.Pod {
+	for _, p := range w.Objects.Pods {
+		for _, ip := range p.Status.PodIPs {
+			if own, err := netip.ParseAddr(ip.IP); err == nil && own.Unmap() == a && !Over(p) && !p.Spec.HostNetwork {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
+// Over reports whether a pod has ended, and so has no address any more.
+func Over(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
+// Because says what is known of why something is not as the policies say, or "".
+func (w *World) Because(p trace.Packet) string {
+	for i, n := range w.Nodes {
+		s := n.Status
+		switch {
+		case !s.InSync:
+			return fmt.Sprintf("the agent of %s does not know everything yet", n.Name)
+		case s.Programmed < s.Observed || i == 0 && w.Objects.Revision > s.Programmed:
+			return fmt.Sprintf("changes wait to be programmed on %s (%d of %d): try again", n.Name, s.Programmed, s.Observed)
+		case s.LastApply.Error != "":
+			return fmt.Sprintf("the last apply on %s failed: %s", n.Name, s.LastApply.Error)
+		}
+		for _, e := range s.Endpoints {
+			concerned := slices.ContainsFunc([]netip.Addr{p.Source, p.Destination}, func(a netip.Addr) bool { return slices.Contains(e.Addresses, a.String()) })
+			if concerned && e.State != control.EndpointProgrammed {
+				return fmt.Sprintf("pod %s/%s is %s on %s: %s", e.Namespace, e.Name, e.State, n.Name, e.Reason)
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,137 @@
+package trace
+
+import (
+	"net/netip"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/dump"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+)
+
+// tuple is what a connection is known by.
+type tuple struct {
+	source, destination netip.Addr
+	protocol            uint64
+	from, to            uint64
+}
+
+func (t tuple) reversed() tuple {
+	return tuple{t.destination, t.source, t.protocol, t.to, t.from}
+}
+
+func tupleOf(f *fields) tuple {
+	t := tuple{source: f.source(), destination: f.destination(), protocol: f[openflow.IPProto].Lo}
+	for _, ports := range [][2]openflow.Field{
+		{openflow.TCPSrc, openflow.TCPDst}, {openflow.UDPSrc, openflow.UDPDst}, {openflow.SCTPSrc, openflow.SCTPDst},
+	} {
+		t.from, t.to = t.from|f[ports[0]].Lo, t.to|f[ports[1]].Lo
+	}
+	return t
+}
+
+// known is a connection of the switch.
+type known struct {
+	mark, label dump.Word
+	// established tells that it was there before the packet came.
+	established bool
+}
+
+// tracker is the switch's connection tracking in one zone, as far as one packet
+// goes.
+type tracker struct {
+	connections map[tuple]*known
+	// related is the connection that the packet is an error about, invalid says that
+	// it fits none.
+	related *known
+	invalid bool
+	// current is the packet's connection, and of is the tuple that it was found by.
+	current *known
+	of      tuple
+	state   uint64
+}
+
+// newTracker knows what a packet's Conn says. begunByGateway tells that whoever
+// began the connection came in by the gateway port.
+func newTracker(p Packet, begunByGateway bool) *tracker {
+	t := &tracker{connections: map[tuple]*known{}}
+	allowed := pipeline.AllowedLabel()
+	k := &known{established: true, label: dump.Word{Hi: allowed.Hi, Lo: allowed.Lo}}
+	if begunByGateway {
+		k.mark = dump.Word{Lo: uint64(pipeline.GatewayMark)}
+	}
+	of := tuple{p.Source, p.Destination, uint64(p.Protocol), uint64(p.SourcePort), uint64(p.Port)}
+	switch p.Conn {
+	case Allowed, Reopened:
+		t.connections[of] = k
+	case Answer:
+		t.connections[of.reversed()] = k
+	case Unjudged:
+		k.label = dump.Word{}
+		t.connections[of] = k
+	case Related:
+		t.related = k
+	case Invalid:
+		t.invalid = true
+	}
+	return t
+}
+
+// track does what a ct action does to a packet: its state becomes known, and with
+// commit its connection is stored and marked.
+func (t *tracker) track(a dump.CT, f *fields) {
+	if of := tupleOf(f); t.current == nil || t.of != of || f[openflow.CTState].IsZero() {
+		t.find(of)
+	}
+	f[openflow.CTState] = dump.Word{Lo: t.state}
+	f[openflow.CTZone] = dump.Word{Lo: uint64(a.Zone)}
+	if a.Commit && t.state&uint64(openflow.CTInv) == 0 {
+		if t.current == nil {
+			t.current = &known{}
+		}
+		t.connections[t.of] = t.current
+		var set fields
+		set[openflow.CTMark], set[openflow.CTLabel] = t.current.mark, t.current.label
+		for _, e := range a.Exec {
+			set.set(e)
+		}
+		t.current.mark, t.current.label = set[openflow.CTMark], set[openflow.CTLabel]
+	}
+	f[openflow.CTMark], f[openflow.CTLabel] = dump.Word{}, dump.Word{}
+	if t.current != nil {
+		f[openflow.CTMark], f[openflow.CTLabel] = t.current.mark, t.current.label
+	}
+}
+
+// find looks a connection up.
+func (t *tracker) find(of tuple) {
+	t.of, t.current = of, nil
+	flags := openflow.CTTrk
+	switch there, back := t.connections[of], t.connections[of.reversed()]; {
+	case t.invalid:
+		flags |= openflow.CTInv
+	case t.related != nil:
+		t.current = t.related
+		flags |= openflow.CTRel | openflow.CTRpl
+	case there != nil:
+		t.current = there
+		if there.established {
+			flags |= openflow.CTEst
+		} else {
+			flags |= openflow.CTNew // nobody has answered yet
+		}
+	case back != nil:
+		t.current = back
+		flags |= openflow.CTEst | openflow.CTRpl
+	default:
+		flags |= openflow.CTNew
+	}
+	t.state = uint64(flags)
+}
+
+// clear makes the packet untracked.
+func (t *tracker) clear(f *fields) {
+	t.current, t.state = nil, 0
+	for _, at := range []openflow.Field{openflow.CTState, openflow.CTZone, openflow.CTMark, openflow.CTLabel} {
+		f[at] = dump.Word{}
+	}
+}

@@ -1,0 +1,196 @@
+package trace
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/dump"
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+)
+
+// TableName names an OpenFlow table for people, as in "table 90 NetworkPolicies,
+// ingress".
+func TableName(table uint8) string {
+	if purpose := tablePurpose(table); purpose != "" {
+		return fmt.Sprintf("table %d %s", table, purpose)
+	}
+	return fmt.Sprintf("table %d", table)
+}
+
+func tablePurpose(table uint8) string {
+	switch table {
+	case pipeline.TableClassifier:
+		return "classifier"
+	case pipeline.TableSpoofGuard:
+		return "spoofguard"
+	case pipeline.TableARPResponder:
+		return "ARP"
+	case pipeline.TableConntrack:
+		return "conntrack"
+	case pipeline.TableConntrackState:
+		return "state"
+	case pipeline.TableAssociations:
+		return "SCTP associations"
+	case pipeline.TableDNAT:
+		return "Services, own node"
+	case pipeline.TableAdminEgress:
+		return "admin tier, egress"
+	case pipeline.TableEgress:
+		return "NetworkPolicies, egress"
+	case pipeline.TableEgressDefault:
+		return "isolation, egress"
+	case pipeline.TableEgressMetrics:
+		return "counters, egress"
+	case pipeline.TableL3Forwarding:
+		return "L3 forwarding"
+	case pipeline.TableTTL:
+		return "TTL"
+	case pipeline.TableL2Forwarding:
+		return "L2 forwarding"
+	case pipeline.TableAdminIngress:
+		return "admin tier, ingress"
+	case pipeline.TableIngress:
+		return "NetworkPolicies, ingress"
+	case pipeline.TableIngressDefault:
+		return "isolation, ingress"
+	case pipeline.TableIngressMetrics:
+		return "counters, ingress"
+	case pipeline.TableCommit:
+		return "commit"
+	case pipeline.TableOutput:
+		return "output"
+	}
+	return ""
+}
+
+// describe adds to a step which policy is behind the flow, what it matched by, and
+// of a flow that isolates, which rules were nearly fulfilled.
+func (w *bridge) describe(step *Step, h *hit, f *fields) {
+	if h.id != 0 {
+		step.Policy, step.PolicyRule = w.namer.Conjunction(h.id)
+		for _, c := range h.clauses {
+			step.Sets = append(step.Sets, w.clause(h.id, c)...)
+		}
+		for _, id := range h.others {
+			policy, rule := w.namer.Conjunction(id)
+			step.Comment = strings.TrimSpace(step.Comment + fmt.Sprintf(" %s %s is fulfilled as well", policy, rule))
+		}
+		return
+	}
+	if h.flow.Table == pipeline.TableSpoofGuard && h.flow.Drops() && pipeline.IsTunnelEnd(h.flow.Priority) {
+		step.Comment = string(oracle.TunnelEnd)
+	}
+	w.missed = append(w.missed, w.unfulfilled(h, f)...)
+	if h.flow.Owner() == pipeline.PolicyOwner && h.flow.Drops() {
+		step.Comment, step.Missed = w.closing(h.flow, f), w.missed
+	}
+	if h.flow.Table == pipeline.TableL3Forwarding {
+		w.missed = nil // what comes now is the other direction
+	}
+}
+
+// closing says what a flow of policy that drops is for.
+func (w *bridge) closing(flow *dump.Flow, f *fields) string {
+	switch flow.Table {
+	case pipeline.TableEgressDefault:
+		return named("isolated egress of "+f.source().String(), w.namer.Address(f.source()))
+	case pipeline.TableIngressDefault:
+		return named("isolated ingress of "+f.destination().String(), w.namer.Address(f.destination()))
+	case pipeline.TableEgressMetrics, pipeline.TableIngressMetrics:
+		return "denied by a rule"
+	}
+	return "the pod is closed"
+}
+
+// clause describes what one dimension of a conjunction matched by.
+func (w *bridge) clause(id uint32, flow *dump.Flow) []Membership {
+	var all []Membership
+	for _, a := range flow.Actions {
+		c, ok := a.(dump.Conjunction)
+		if !ok || c.ID != id {
+			continue
+		}
+		member := flow.MatchText()
+		if member == "" {
+			member = "any"
+		}
+		all = append(all, Membership{Set: fmt.Sprintf("conjunction %d, dimension %d of %d", c.ID, c.K, c.N), Member: member, Owner: w.owner(flow)})
+	}
+	return all
+}
+
+// owner names the pod that a flow is about, if it is about one.
+func (w *bridge) owner(flow *dump.Flow) string {
+	for _, t := range flow.Match {
+		switch t.Field {
+		case openflow.IPv4Src, openflow.IPv4Dst:
+			if t.Exact() {
+				return w.namer.Address(wordAddr(t.Value, 4))
+			}
+		case openflow.IPv6Src, openflow.IPv6Dst:
+			if t.Exact() {
+				return w.namer.Address(wordAddr(t.Value, 16))
+			}
+		case openflow.Reg1:
+			return w.namer.Port(w.site.Node, uint32(t.Value.Lo))
+		}
+	}
+	return ""
+}
+
+// unfulfilled are the rules that apply to the pod and of which a dimension did not
+// match.
+func (w *bridge) unfulfilled(h *hit, f *fields) []Miss {
+	var all []Miss
+	for _, id := range sortedKeys(h.nearly) {
+		n := h.nearly[id]
+		if len(n.clauses) == int(n.n) || !w.about(n) {
+			continue
+		}
+		var lacks []string
+		for k := uint8(1); k <= n.n; k++ {
+			if n.clauses[k] == nil {
+				lacks = append(lacks, w.lacks(h.flow.Table, id, k, f))
+			}
+		}
+		policy, rule := w.namer.Conjunction(id)
+		all = append(all, Miss{Policy: policy, PolicyRule: rule, Rule: fmt.Sprintf("conjunction %d", id), Because: strings.Join(lacks, ", ")})
+	}
+	return all
+}
+
+// lacks says in words what a dimension of a conjunction is that did not match: one of
+// its flows tells what they are about.
+func (w *bridge) lacks(table uint8, id uint32, k uint8, f *fields) string {
+	flow := w.site.Flows.clause(table, id, k)
+	if flow == nil {
+		return fmt.Sprintf("dimension %d has no flow, so that nothing matches it", k)
+	}
+	peer := f.source()
+	if table <= pipeline.TableEgressDefault {
+		peer = f.destination()
+	}
+	if _, has := flow.Term(openflow.IPProto); has {
+		t := tupleOf(f)
+		return fmt.Sprintf("%s is not one of its ports", model.PortRange{Protocol: model.Protocol(t.protocol), First: uint16(t.to), Last: uint16(t.to)})
+	}
+	return named(peer.String(), w.namer.Address(peer)) + " is not one of its peers"
+}
+
+// about reports whether one of the dimensions that matched is that of the pod.
+func (w *bridge) about(n *near) bool {
+	for _, flow := range n.clauses {
+		direction := []openflow.Field{openflow.Reg1}
+		if flow.Table <= pipeline.TableEgressDefault {
+			direction = []openflow.Field{openflow.IPv4Src, openflow.IPv6Src}
+		}
+		if slices.ContainsFunc(direction, func(f openflow.Field) bool { _, has := flow.Term(f); return has }) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,232 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/trace"
+	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+)
+
+// Request says which packet to send, and what to watch.
+type Request struct {
+	Packet trace.Packet
+	// From is the interface of the pod that sends, on the node Source; the packet goes
+	// to the MAC address To.
+	Source Node
+	From   *model.Attachment
+	To     net.HardwareAddr
+	Bridge string
+	// Watched are the nodes on the way, the source's first.
+	Watched []Node
+	// Tunnel, if valid, is the outer address by which the packet comes to the second
+	// node, through the port TunnelPort with these MAC addresses.
+	Tunnel                    netip.Addr
+	TunnelPort                uint32
+	TunnelSource, TunnelToMAC net.HardwareAddr
+	// Arrives is the interface of the pod that it is for, on the node Destination, if
+	// both are known.
+	Destination Node
+	Arrives     string
+	// Wait is how long it may take.
+	Wait time.Duration
+	// Names are for people.
+	Names trace.Namer
+}
+
+// again are the times after which the packet is sent again: one that is lost on a
+// busy machine must not look like policy.
+func again() []time.Duration {
+	return []time.Duration{0, 300 * time.Millisecond, 700 * time.Millisecond}
+}
+
+// watch is what is listened to while a packet goes.
+type watch struct {
+	request Request
+	traces  []tracer
+	arrival *capture
+	seen    *Observed
+}
+
+// tracer is what a node's netfilter says of the packet.
+type tracer interface {
+	steps() []trace.Step
+	end() error
+}
+
+// Send sends the packet and tells how it went.
+func Send(ctx context.Context, r Request) (seen *Observed, err error) {
+	w := &watch{request: r, seen: &Observed{}}
+	defer func() { err = errors.Join(err, w.end()) }()
+	if err := w.begin(ctx); err != nil {
+		return nil, err
+	}
+	came, err := w.send(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w.settle()
+	w.judge(came)
+	return w.seen, nil
+}
+
+// begin starts all that listens.
+func (w *watch) begin(ctx context.Context) error {
+	for i, n := range w.request.Watched {
+		if n.Backend == felixlike.OpenFlow {
+			if err := w.ask(ctx, i, n); err != nil {
+				return err
+			}
+			continue
+		}
+		var t tracer
+		var err error
+		if n.legacy() {
+			t, err = startLegacy(ctx, n, w.request.Packet)
+		} else {
+			t, err = startNFT(ctx, n, w.request.Packet)
+		}
+		if err != nil {
+			return err
+		}
+		w.traces = append(w.traces, t)
+	}
+	if w.request.Arrives == "" {
+		return nil
+	}
+	var err error
+	w.arrival, err = openCapture(w.request.Destination, w.request.Arrives, w.request.Packet)
+	return err
+}
+
+// ask asks the switch of the i-th node on the way.
+func (w *watch) ask(ctx context.Context, i int, n Node) error {
+	r := w.request
+	flow := switchFlow(r.Packet, r.From.OFPort, r.From.MAC, r.To, netip.Addr{})
+	if i > 0 {
+		flow = switchFlow(r.Packet, r.TunnelPort, r.TunnelSource, r.TunnelToMAC, r.Tunnel)
+	}
+	steps, raw, err := askSwitch(ctx, n, r.Bridge, flow, r.Names)
+	w.seen.Steps = append(w.seen.Steps, steps...)
+	w.seen.Raw = append(w.seen.Raw, raw...)
+	return err
+}
+
+// send puts the packet into the bridge as the pod's, and waits until it has come, or
+// was dropped, or the time is over.
+func (w *watch) send(ctx context.Context) (came bool, err error) {
+	r := w.request
+	data, err := frame(r.Packet, r.From.MAC, r.To)
+	if err != nil {
+		return false, err
+	}
+	conn, err := openflow.Dial(ctx, r.Source.management(r.Bridge))
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	began, sent := time.Now(), 0
+	for time.Since(began) < r.Wait {
+		if times := again(); sent < len(times) && time.Since(began) >= times[sent] {
+			sent++
+			packet := openflow.PacketOut{InPort: r.From.OFPort, Actions: []openflow.Action{openflow.Resubmit(0)}, Data: data}
+			if err := conn.PacketOut(ctx, []openflow.PacketOut{packet}); err != nil {
+				return false, fmt.Errorf("send the packet: %w", err)
+			}
+		}
+		if came, err = w.look(ctx); came || err != nil || w.dropped() {
+			return came, err
+		}
+	}
+	return false, nil
+}
+
+// look waits for a moment for the packet.
+func (w *watch) look(ctx context.Context) (bool, error) {
+	const moment = 50 * time.Millisecond
+	if w.arrival != nil {
+		return w.arrival.came(ctx, moment)
+	}
+	select {
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case <-time.After(moment):
+		return false, nil
+	}
+}
+
+// dropped reports whether a rule of the kernel has dropped the packet.
+func (w *watch) dropped() bool {
+	for _, t := range w.traces {
+		for _, s := range t.steps() {
+			if ruledOut(s) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// settle waits until nothing more is told of the packet, for a moment at most: the
+// packet is faster than those who tell of it.
+func (w *watch) settle() {
+	if len(w.traces) == 0 {
+		return
+	}
+	const quiet = 100 * time.Millisecond
+	told, since := -1, time.Now()
+	for deadline := time.Now().Add(10 * quiet); time.Now().Before(deadline); time.Sleep(quiet / 10) {
+		now := 0
+		for _, t := range w.traces {
+			now += len(t.steps())
+		}
+		if now != told {
+			told, since = now, time.Now()
+		}
+		if now > 0 && time.Since(since) > quiet {
+			return
+		}
+	}
+}
+
+// judge says what was seen.
+func (w *watch) judge(came bool) {
+	o := w.seen
+	for _, t := range w.traces {
+		o.Steps = append(o.Steps, t.steps()...)
+	}
+	var end *trace.Step
+	for i := range o.Steps {
+		if ruledOut(o.Steps[i]) {
+			end = trace.Decider(o.Steps[:i+1])
+		}
+	}
+	switch {
+	case came:
+		o.Known, o.Opinion = true, trace.Opinion{Through: true, Why: "the packet came to the pod's interface"}
+	case end != nil:
+		o.Known, o.Opinion = true, trace.Opinion{Why: fmt.Sprintf("dropped at %s, %s, %s", end.Node, end.Place, end.Table)}
+	case w.arrival != nil:
+		o.Known, o.Opinion = true, trace.Opinion{Why: fmt.Sprintf("the packet did not come to the pod's interface within %s", w.request.Wait)}
+	default:
+		o.Opinion = trace.Opinion{Through: true, Why: "nothing here dropped it; whether it came was not watched"}
+	}
+}
+
+// end stops all that listens.
+func (w *watch) end() error {
+	var err error
+	for _, t := range w.traces {
+		err = errors.Join(err, t.end())
+	}
+	if w.arrival != nil {
+		w.arrival.close()
+	}
+	return err
+}
