@@ -6,7 +6,7 @@ BINARIES := $(notdir $(wildcard cmd/*))
 LINTER   := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
 # All but the tests that bring up whole clusters.
-FAST = $(shell go list ./... | grep -v /test/)
+FAST = $(shell go list ./... | sed 's,^github.com/felixlike/felixlike,.,' | grep -Ev '/test/(cluster|e2e|property|scale)(/|$$)')
 
 .PHONY: help demo test test-random test-cluster test-conformance check build image manifests lint setup bench report-screenshots microbench clean
 
@@ -14,7 +14,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## install what the demo and the tests need (Debian, root)
-	@scripts/setup
+	@test/scripts/setup
 
 build: ## build every binary into bin/
 	@mkdir -p bin
@@ -31,19 +31,19 @@ demo: setup build ## watch NetworkPolicy on real packets, under one backend afte
 
 # The end-to-end tests build what they test: a cached result may be of another agent.
 test: setup build ## run all tests: units, real kernel and Open vSwitch, truth tables, spoofing, properties (many minutes)
-	@scripts/gotest -count=1 -timeout 30m ./...
+	@test/scripts/gotest -count=1 -timeout 30m ./...
 
 # The other targets draw the same at each run (internal/seeded).
 test-random: setup build ## property tests with fresh seeds, for BUDGET seconds (600): finds what fixed seeds miss
-	@scripts/test-random $(or $(BUDGET),600)
+	@test/scripts/test-random $(or $(BUDGET),600)
 
 check: setup build ## formatting, vet, and the tests that need no cluster (three minutes)
-	@scripts/format
+	@test/scripts/format
 	@go vet ./...
-	@scripts/gotest -short -timeout 5m $(FAST)
+	@test/scripts/gotest -short -timeout 5m $(FAST)
 
 lint: ## formatting, vet, staticcheck, and manifests that are up to date
-	@scripts/format
+	@test/scripts/format
 	@go vet ./...
 	@go run $(LINTER) ./...
 	@deploy/generate --check
@@ -52,7 +52,7 @@ bench: setup build ## measure all backends: programming, enforcement, packets (a
 	@bin/felixctl bench run --profile w1 --backends nftables,iptables-legacy,iptables-nft,openflow --rounds 3 --out docs/benchmarks/w1
 
 report-screenshots: build ## look at the page of a benchmark report: pictures in bin/screenshots (installs chromium)
-	@scripts/report-screenshots
+	@test/scripts/report-screenshots
 
 microbench: setup ## run the Go benchmarks of the policy engine and the nftables driver
 	@go test -run '^$$' -bench . -benchmem ./felixlike/policy/... ./tables/...
@@ -62,10 +62,10 @@ clean: ## remove what was built, and whatever a crashed lab left
 	@rm -rf bin
 
 test-cluster: setup build ## install into a real cluster and use it: one backend, some minutes (docs/CONFORMANCE.md says what it needs)
-	@FELIXLIKE_CLUSTER_SUITE=$${FELIXLIKE_CLUSTER_SUITE:-full} scripts/gotest -count=1 -timeout 120m ./test/cluster/...
+	@FELIXLIKE_CLUSTER_SUITE=$${FELIXLIKE_CLUSTER_SUITE:-full} test/scripts/gotest -count=1 -timeout 120m ./test/cluster/...
 
 test-conformance: setup build ## all upstream specs, each backend with each mode of kube-proxy (an hour and a half; writes docs/conformance)
-	@FELIXLIKE_CLUSTER_SUITE=conformance scripts/gotest -count=1 -timeout 20h -run TestConformance ./test/cluster
+	@FELIXLIKE_CLUSTER_SUITE=conformance test/scripts/gotest -count=1 -timeout 20h -run TestConformance ./test/cluster
 
 # PART is short (what continuous integration runs), all, or a regular expression for
 # test/e2e. OPTIONAL=yes makes it no error that no machine can be had here.

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/cni"
-	"github.com/felixlike/felixlike/cni/cnitest"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/cnitest"
 )
 
 // serverEnv tells this test's binary to be an agent's CNI server. A server wants

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/felixlike/felixlike/cni/cnitest"
+	"github.com/felixlike/felixlike/test/cnitest"
 )
 
 // TestBandwidth chains the reference plugin that limits a pod, and sends more than

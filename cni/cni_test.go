@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/cni"
-	"github.com/felixlike/felixlike/lab/namespace"
-	"github.com/felixlike/felixlike/lab/probe"
+	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
+	"github.com/felixlike/felixlike/test/lab/probe"
 )
 
 // node is a namespace with an Open vSwitch and an empty bridge that learns.

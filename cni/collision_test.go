@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/felixlike/felixlike/cni/cnitest"
+	"github.com/felixlike/felixlike/test/cnitest"
 )
 
 // crowd is pods whose interface names and MAC addresses have the same few hashes.

@@ -13,8 +13,8 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/felixlike/felixlike/cni"
-	"github.com/felixlike/felixlike/cni/cnitest"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/cnitest"
 )
 
 // keeps is a GC's configuration with the sandboxes that are to stay.

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/felixlike/felixlike/cni/cnitest"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/cnitest"
 )
 
 // runtime calls the plugin as a container runtime does, on a node whose CNI server

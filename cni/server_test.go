@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/felixlike/felixlike/cni"
-	"github.com/felixlike/felixlike/cni/cnitest"
 	"github.com/felixlike/felixlike/internal/ethtool"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/cnitest"
 )
 
 func TestAddCheckDel(t *testing.T) {

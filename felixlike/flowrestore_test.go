@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/felixlike/felixlike/lab/namespace"
+	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"

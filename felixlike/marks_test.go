@@ -18,7 +18,7 @@ import (
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables/iptables"
 	"github.com/felixlike/felixlike/tables/nftables"
-	"github.com/felixlike/felixlike/tables/tablestest"
+	"github.com/felixlike/felixlike/test/tablestest"
 )
 
 // firewall is a backend on the router of a path, where the link to the sender

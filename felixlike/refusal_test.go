@@ -15,7 +15,7 @@ import (
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/tables/iptables"
 	"github.com/felixlike/felixlike/tables/nftables"
-	"github.com/felixlike/felixlike/tables/tablestest"
+	"github.com/felixlike/felixlike/test/tablestest"
 )
 
 // looping adds a rule to one chain: the chain jumps to itself. The kernel refuses that under

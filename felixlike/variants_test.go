@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/felixlike/felixlike/tables/tablestest"
+	"github.com/felixlike/felixlike/test/tablestest"
 )
 
 // Two variants of iptables have the same sets. While the one is built and read back,

@@ -16,7 +16,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables/nftables"
-	"github.com/felixlike/felixlike/tables/tablestest"
+	"github.com/felixlike/felixlike/test/tablestest"
 )
 
 // hostPath is a path whose router is a node: the link to the receiver takes the

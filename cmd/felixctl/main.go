@@ -11,13 +11,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	benchcli "github.com/felixlike/felixlike/bench/cli"
 	"github.com/felixlike/felixlike/cmd/felixctl/ctl"
 	dumpcli "github.com/felixlike/felixlike/cmd/felixctl/dump/cli"
 	tracecli "github.com/felixlike/felixlike/cmd/felixctl/trace/cli"
 	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/felixlike/version"
-	"github.com/felixlike/felixlike/lab/cli"
+	benchcli "github.com/felixlike/felixlike/test/bench/cli"
+	"github.com/felixlike/felixlike/test/lab/cli"
 )
 
 func main() {

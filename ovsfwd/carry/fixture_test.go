@@ -14,10 +14,10 @@ import (
 	"github.com/vishvananda/netns"
 
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/ovsfwd/internal/ovstest"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+	"github.com/felixlike/felixlike/test/ovstest"
 )
 
 // cluster is a node with the pods a, b and c on its bridge, and a machine

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/felixlike/felixlike/ovsfwd/internal/ovstest"
+	"github.com/felixlike/felixlike/test/ovstest"
 )
 
 // carry calls one of the carrier's methods in the node's namespace.

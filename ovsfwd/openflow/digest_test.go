@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/felixlike/felixlike/ovsfwd/internal/ovstest"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/test/ovstest"
 )
 
 // Flows 201174 and 1043199 of numbered have one cookie.

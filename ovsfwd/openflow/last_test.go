@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/felixlike/felixlike/ovsfwd/internal/ovstest"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/test/ovstest"
 )
 
 // TestLastComesBehind: what opens is never installed before all else is, and is in

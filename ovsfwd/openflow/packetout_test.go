@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/felixlike/felixlike/ovsfwd/internal/ovstest"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/test/ovstest"
 )
 
 // frame is an ICMP echo request from one address to another.

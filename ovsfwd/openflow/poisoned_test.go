@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/felixlike/felixlike/ovsfwd/internal/ovstest"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/test/ovstest"
 )
 
 // A switch with 60,000 flows that an earlier version left, twice what one policy may have,

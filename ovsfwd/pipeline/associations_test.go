@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/felixlike/felixlike/lab/sctp"
+	"github.com/felixlike/felixlike/internal/sctp"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )

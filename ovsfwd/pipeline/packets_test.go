@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/ovsfwd/internal/ovstest"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/test/ovstest"
 )
 
 // cluster is a bridge with the pipeline, two pods and two peers.

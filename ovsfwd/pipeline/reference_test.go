@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/ovsfwd/internal/ovstest"
+	"github.com/felixlike/felixlike/test/ovstest"
 )
 
 // TestReference installs the full pipeline, reads it back and holds it against

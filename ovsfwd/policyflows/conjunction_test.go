@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/felixlike/felixlike/ovsfwd/internal/ovstest"
+	"github.com/felixlike/felixlike/test/ovstest"
 )
 
 // TestConjunctionsInTheSwitch pins what ovs-vswitchd does with conjunctions,

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/ovsfwd/internal/ovstest"
+	"github.com/felixlike/felixlike/test/ovstest"
 )
 
 // evaluator finds what flows do with the first packet of a connection, going by

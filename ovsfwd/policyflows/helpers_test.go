@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/ovsfwd/internal/ovstest"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/test/ovstest"
 )
 
 // recorder keeps what is set.

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/ovsfwd/internal/ovstest"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+	"github.com/felixlike/felixlike/test/ovstest"
 )
 
 // rated is a store with bounded rates, on a switch.

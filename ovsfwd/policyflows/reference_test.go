@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/ovsfwd/internal/ovstest"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+	"github.com/felixlike/felixlike/test/ovstest"
 )
 
 // referenceIDs gives rules the ids of the reference's one allocator.

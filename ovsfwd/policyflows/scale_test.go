@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/ovsfwd/internal/ovstest"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+	"github.com/felixlike/felixlike/test/ovstest"
 )
 
 // shape is a workload: every policy has half of its rules for each direction,

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/ovsfwd/internal/ovstest"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/test/ovstest"
 )
 
 // onSwitch returns a programmer of a new store on a bridge.

@@ -19,7 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/felixlike/felixlike/lab/namespace"
+	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/uplink"

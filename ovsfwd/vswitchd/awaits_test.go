@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/felixlike/felixlike/ovsfwd/internal/ovstest"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
+	"github.com/felixlike/felixlike/test/ovstest"
 )
 
 // TestSwitchThatAwaitsFlows: nobody waits for the revalidators of a switch that has none

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/ovsfwd/internal/ovstest"
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
+	"github.com/felixlike/felixlike/test/ovstest"
 )
 
 func TestBuffersAndPriority(t *testing.T) {

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
-	"github.com/felixlike/felixlike/ovsfwd/internal/ovstest"
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
+	"github.com/felixlike/felixlike/test/ovstest"
 )
 
 const zone = 65520

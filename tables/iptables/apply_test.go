@@ -10,7 +10,7 @@ import (
 
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/rules"
-	"github.com/felixlike/felixlike/tables/tablestest"
+	"github.com/felixlike/felixlike/test/tablestest"
 )
 
 var update = flag.Bool("update", false, "write testdata anew")

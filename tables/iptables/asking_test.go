@@ -8,7 +8,7 @@ import (
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
-	"github.com/felixlike/felixlike/tables/tablestest"
+	"github.com/felixlike/felixlike/test/tablestest"
 )
 
 // Where a policy is refused, nothing gets to the pods that it applies to, whatever

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/tables/tablestest"
+	"github.com/felixlike/felixlike/test/tablestest"
 )
 
 const (

@@ -16,7 +16,7 @@ import (
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
-	"github.com/felixlike/felixlike/tables/tablestest"
+	"github.com/felixlike/felixlike/test/tablestest"
 )
 
 var countedRule = regexp.MustCompile(`(?m)^\[(\d+):\d+\] -A (.*)$`)

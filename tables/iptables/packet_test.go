@@ -9,7 +9,7 @@ import (
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
-	"github.com/felixlike/felixlike/tables/tablestest"
+	"github.com/felixlike/felixlike/test/tablestest"
 )
 
 // ipset records sets as commands of the ipset tool.

@@ -14,7 +14,7 @@ import (
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
-	"github.com/felixlike/felixlike/tables/tablestest"
+	"github.com/felixlike/felixlike/test/tablestest"
 )
 
 // anyRule draws rules of every kind that the driver takes.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
-	"github.com/felixlike/felixlike/tables/tablestest"
+	"github.com/felixlike/felixlike/test/tablestest"
 )
 
 // stranger is a match that the driver does not know.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
-	"github.com/felixlike/felixlike/tables/tablestest"
+	"github.com/felixlike/felixlike/test/tablestest"
 )
 
 // load wants chains of ten rules, with a rule that leads to each, and makes a

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/tables/tablestest"
+	"github.com/felixlike/felixlike/test/tablestest"
 )
 
 // path is a path for packets, with its namespaces as those of this package.

@@ -9,7 +9,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables"
-	"github.com/felixlike/felixlike/tables/tablestest"
+	"github.com/felixlike/felixlike/test/tablestest"
 )
 
 // Earlier versions led from the chains of egress to ingress instead of returning to

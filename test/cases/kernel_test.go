@@ -13,7 +13,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/wanted"
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/control"
-	"github.com/felixlike/felixlike/tables/tablestest"
+	"github.com/felixlike/felixlike/test/tablestest"
 )
 
 // The kernel takes what the cases show, and lists the same.

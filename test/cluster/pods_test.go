@@ -11,11 +11,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/felixlike/felixlike/lab/namespace"
-	"github.com/felixlike/felixlike/lab/probe"
-	"github.com/felixlike/felixlike/lab/traffic"
+	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/cluster/kubelab"
+	"github.com/felixlike/felixlike/test/lab/probe"
+	"github.com/felixlike/felixlike/test/lab/traffic"
 )
 
 // readyTime is how long pods may take to be ready on a busy machine.

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/felixlike/felixlike/lab/namespace"
-	"github.com/felixlike/felixlike/lab/traffic"
+	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/lab/traffic"
 )
 
 // stallTime is how long an established connection may stall while a node's agent and

@@ -10,7 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/felixlike/felixlike/lab/namespace"
+	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/cluster/kubelab"
 )

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike"
-	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/lab"
 )
 
 // dial opens a TCP connection from a pod to another one's port 80.

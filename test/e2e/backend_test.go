@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/felixlike/felixlike/felixlike"
-	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/lab"
 )
 
 // onNode runs felixctl in a node's network namespace.

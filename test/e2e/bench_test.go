@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/felixlike/felixlike/bench"
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/test/bench"
 )
 
 // TestBenchPackets has packets measured under several backends, and nothing left

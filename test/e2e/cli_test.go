@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/felixlike/felixlike/lab"
+	"github.com/felixlike/felixlike/test/lab"
 )
 
 // felixctl runs the command and returns what it printed and its exit code.

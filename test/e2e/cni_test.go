@@ -15,12 +15,12 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/felixlike/felixlike/cni/cnitest"
-	"github.com/felixlike/felixlike/lab"
-	"github.com/felixlike/felixlike/lab/namespace"
-	labprobe "github.com/felixlike/felixlike/lab/probe"
+	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
+	"github.com/felixlike/felixlike/test/cnitest"
+	"github.com/felixlike/felixlike/test/lab"
+	labprobe "github.com/felixlike/felixlike/test/lab/probe"
 )
 
 // cniNode is a node whose pods a container runtime attaches, with a real agent.

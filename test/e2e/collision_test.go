@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
+	"github.com/felixlike/felixlike/test/lab"
 )
 
 // collidingPolicies are pairs of policies with equal hashes, in earlier versions or now.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/felixlike/felixlike/lab"
+	"github.com/felixlike/felixlike/test/lab"
 )
 
 // oneMorePod is x/e, which is an x/c to policy.

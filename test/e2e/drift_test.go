@@ -12,10 +12,10 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/control"
-	"github.com/felixlike/felixlike/lab"
-	"github.com/felixlike/felixlike/lab/traffic"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/tables/tablestest"
+	"github.com/felixlike/felixlike/test/lab"
+	"github.com/felixlike/felixlike/test/lab/traffic"
+	"github.com/felixlike/felixlike/test/tablestest"
 )
 
 // nft runs the nft tool on a node, as somebody who is not the agent.

@@ -13,11 +13,11 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/control"
-	"github.com/felixlike/felixlike/lab"
-	"github.com/felixlike/felixlike/lab/traffic"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/test/lab"
+	"github.com/felixlike/felixlike/test/lab/traffic"
 )
 
 // denying isolates x/a by two policies, one of them without rules, and the egress

@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/felixlike"
-	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
+	"github.com/felixlike/felixlike/test/lab"
 )
 
 // flooded is a cluster in which x/a may send to all pods, and x/b denies its packets.

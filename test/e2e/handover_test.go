@@ -10,8 +10,8 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/control"
-	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/lab"
 )
 
 // rounds is how many times the backend is changed; killedEvery is the round in

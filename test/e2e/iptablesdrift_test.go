@@ -4,9 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/tables/tablestest"
+	"github.com/felixlike/felixlike/test/lab"
+	"github.com/felixlike/felixlike/test/tablestest"
 )
 
 // oursInIPTables lists what iptables and ipset hold on a node, without counters.

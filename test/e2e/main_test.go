@@ -19,8 +19,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/lab"
 )
 
 // The environment of these tests, which test/vm/kernel sets in a virtual machine.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/felixlike/felixlike/internal/ethtool"
-	"github.com/felixlike/felixlike/lab/namespace"
+	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 )

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/felixlike"
-	"github.com/felixlike/felixlike/lab"
-	"github.com/felixlike/felixlike/lab/namespace"
-	"github.com/felixlike/felixlike/lab/traffic"
+	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
+	"github.com/felixlike/felixlike/test/lab"
+	"github.com/felixlike/felixlike/test/lab/traffic"
 )
 
 const (

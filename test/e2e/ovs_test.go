@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/felixlike/felixlike/felixlike"
-	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/lab"
 )
 
 // through reports whether x/c reaches x/a on port 80 over both families.

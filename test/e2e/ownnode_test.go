@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike"
-	"github.com/felixlike/felixlike/lab"
-	"github.com/felixlike/felixlike/lab/traffic"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/tables/tablestest"
+	"github.com/felixlike/felixlike/test/lab"
+	"github.com/felixlike/felixlike/test/lab/traffic"
+	"github.com/felixlike/felixlike/test/tablestest"
 )
 
 // TestOwnNodeByAnyAddress gives a node an address that comes and goes, as those of

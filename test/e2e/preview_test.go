@@ -10,8 +10,8 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/preview"
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/control"
-	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/lab"
 )
 
 // onlyFromB takes the place of onlyFromC.

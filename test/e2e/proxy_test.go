@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/lab"
 )
 
 // service is a Service with one endpoint, which is a pod or an address outside

@@ -12,9 +12,9 @@ import (
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/live"
-	"github.com/felixlike/felixlike/lab"
-	"github.com/felixlike/felixlike/lab/verify"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/lab"
+	"github.com/felixlike/felixlike/test/lab/verify"
 	"github.com/felixlike/felixlike/test/truthtable"
 )
 

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/supervisor"
+	"github.com/felixlike/felixlike/test/lab"
 )
 
 // supervised is a node's Open vSwitch that is run by "felixlike-agent ovs", as on

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike"
-	"github.com/felixlike/felixlike/lab"
-	"github.com/felixlike/felixlike/lab/traffic"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/lab"
+	"github.com/felixlike/felixlike/test/lab/traffic"
 )
 
 // way is a connection through a Service, and whether it has to get through. The

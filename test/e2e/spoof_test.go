@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/lab"
 )
 
 const (

@@ -13,9 +13,9 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/trace/live"
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/control"
-	"github.com/felixlike/felixlike/lab"
-	"github.com/felixlike/felixlike/lab/verify"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/lab"
+	"github.com/felixlike/felixlike/test/lab/verify"
 	"github.com/felixlike/felixlike/test/truthtable"
 )
 

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/felixlike/felixlike/lab"
-	"github.com/felixlike/felixlike/lab/traffic"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/lab"
+	"github.com/felixlike/felixlike/test/lab/traffic"
 )
 
 // pushPort is where the servers listen that push.

@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	"github.com/felixlike/felixlike/felixlike"
-	"github.com/felixlike/felixlike/lab"
-	"github.com/felixlike/felixlike/lab/verify"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/lab"
+	"github.com/felixlike/felixlike/test/lab/verify"
 	"github.com/felixlike/felixlike/test/truthtable"
 )
 

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/felixlike/felixlike/lab"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/lab"
 )
 
 // TestTunnelTypes runs policy and a full-size transfer through every kind of

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/felixlike/felixlike/lab/namespace"
+	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 )
 

@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/felixlike/felixlike/lab"
-	"github.com/felixlike/felixlike/lab/namespace"
-	"github.com/felixlike/felixlike/lab/traffic"
+	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/lab"
+	"github.com/felixlike/felixlike/test/lab/traffic"
 )
 
 // whereabouts tells what the pods and nodes of a lab know of a connection that did

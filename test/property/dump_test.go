@@ -7,7 +7,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/tables/nftables"
-	"github.com/felixlike/felixlike/tables/tablestest"
+	"github.com/felixlike/felixlike/test/tablestest"
 )
 
 // dump tells what the kernel holds of a backend in the network namespace of the

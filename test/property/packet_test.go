@@ -5,7 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
-	"github.com/felixlike/felixlike/lab/sctp"
+	"github.com/felixlike/felixlike/internal/sctp"
 	"github.com/felixlike/felixlike/model"
 )
 

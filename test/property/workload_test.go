@@ -9,10 +9,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/felixlike/felixlike/bench/workload"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/bench/workload"
 )
 
 // reference returns the cluster of the reference workload, and its profile.

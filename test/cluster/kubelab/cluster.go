@@ -97,7 +97,7 @@ func (c *Cluster) clear() error {
 }
 
 // owner is the file that says whose cluster is up, and with what to take it down:
-// scripts/sweep does when the owner is gone.
+// test/scripts/sweep does when the owner is gone.
 func (k *Kit) owner() string { return filepath.Join(k.work, "owner") }
 
 // Kit returns the kit that the cluster is of.

@@ -12,7 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/felixlike/felixlike/lab/namespace"
+	"github.com/felixlike/felixlike/internal/namespace"
 )
 
 // Pods returns the pods of a namespace; the selector may be empty.

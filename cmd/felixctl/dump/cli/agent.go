@@ -17,7 +17,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
-	"github.com/felixlike/felixlike/lab"
+	"github.com/felixlike/felixlike/test/lab"
 )
 
 // agent says which node is meant.

@@ -5,14 +5,14 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/felixlike/felixlike/bench/workload"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/wanted"
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
-	"github.com/felixlike/felixlike/tables/tablestest"
+	"github.com/felixlike/felixlike/test/bench/workload"
+	"github.com/felixlike/felixlike/test/tablestest"
 )
 
 // maxVisits bounds the kernel's mean number of visits per rule when it validates the

@@ -16,7 +16,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/wanted"
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
-	"github.com/felixlike/felixlike/tables/tablestest"
+	"github.com/felixlike/felixlike/test/tablestest"
 )
 
 // What is wanted of the switch, loaded by its own tool and read back, is the same.

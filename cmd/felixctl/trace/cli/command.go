@@ -20,8 +20,8 @@ import (
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/terminal"
-	"github.com/felixlike/felixlike/lab"
-	"github.com/felixlike/felixlike/lab/supervisor"
+	"github.com/felixlike/felixlike/test/lab"
+	"github.com/felixlike/felixlike/test/lab/supervisor"
 )
 
 // What the command returns, for exit codes.

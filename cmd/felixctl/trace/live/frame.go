@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/trace"
-	"github.com/felixlike/felixlike/lab/sctp"
+	"github.com/felixlike/felixlike/internal/sctp"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 )

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/trace"
-	"github.com/felixlike/felixlike/lab/namespace"
+	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/felixlike"
-	"github.com/felixlike/felixlike/lab/namespace"
+	"github.com/felixlike/felixlike/internal/namespace"
 )
 
 // Node is a node whose part of the way is watched.

@@ -1,0 +1,220 @@
+package bench
+
+import (
+	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/test/bench/worker"
+	"github.com/felixlike/felixlike/test/bench/workload"
+	"github.com/felixlike/felixlike/test/workloads"
+)
+
+// Budget is what something may cost, and what it costs.
+type Budget struct {
+	Backend  string `json:"backend"`
+	What     string `json:"what"`
+	Limit    string `json:"limit"`
+	Measured string `json:"measured"`
+	Met      bool   `json:"met"`
+}
+
+// policyEngine is what has budgets beside the backends.
+const policyEngine = "policy engine"
+
+// limit is a budget for the reference workload.
+type limit struct {
+	backend string
+	what    string
+	// value returns what was measured of it; ok is false if nothing was.
+	value func(r *Report, backend string) (v float64, ok bool)
+	most  float64
+	unit  func(v float64) unit
+}
+
+// limits are the budgets of this design. A change is measured from the object,
+// a little before the update of the model.
+func limits() []limit {
+	all := nftLimits()
+	for _, backend := range []string{felixlike.IPTablesLegacy, felixlike.IPTablesNFT} {
+		all = append(all, iptablesLimits(backend)...)
+	}
+	return append(append(all, openflowLimits()...), engineLimits()...)
+}
+
+// nftLimits are those of the nftables backend.
+func nftLimits() []limit {
+	const nft = felixlike.NFTables
+	element := func(c worker.Case, what string) []limit {
+		return []limit{
+			{nft, what + ", p50", latency(c, func(l Latency) float64 { return l.P50 }), 0.0005, seconds},
+			{nft, what + ", p99", latency(c, func(l Latency) float64 { return l.P99 }), 0.005, seconds},
+		}
+	}
+	var all []limit
+	all = append(all, element(worker.ElementAdded, "an element into a set")...)
+	all = append(all, element(worker.ElementRemoved, "an element out of a set")...)
+	for _, c := range []struct {
+		worker.Case
+		what string
+	}{
+		{worker.ForeignRule, "a rule"},
+		{worker.ForeignChain, "a chain"},
+		{worker.ForeignElement, "an element"},
+		{worker.ForeignDispatch, "an entry of a map"},
+	} {
+		all = append(all, limit{nft, "foreign change of " + c.what + " -> repaired, max", latency(c.Case, func(l Latency) float64 { return l.Max }), 0.1, seconds})
+	}
+	all = append(all, limit{nft, "all deleted, from its event to the repair, as a multiple of the slowest first load", func(r *Report, b string) (float64, bool) {
+		repaired, loaded := r.Find(b, worker.ForeignAll), r.Find(b, worker.FirstLoad)
+		if repaired == nil || loaded == nil {
+			return 0, false
+		}
+		return (repaired.Wall.Median() - repaired.HeardWall.Median()) / loaded.Wall.Max(), true
+	}, 1, always(multiples())})
+	all = append(all,
+		limit{nft, "one rule of one policy changed, CPU", median(worker.RuleChanged, func(r *Result) Series { return r.CPU }), 0.002, seconds},
+		limit{nft, "restart with nothing changed, CPU", median(worker.Restart, func(r *Result) Series { return r.CPU }), 0.5, seconds},
+		limit{nft, "restart with nothing changed, peak RSS", median(worker.Restart, func(r *Result) Series { return r.PeakRSS }), 120e6, always(megabytes())},
+	)
+	return append(append(all, restartWrites(nft)), loadLimits(nft)...)
+}
+
+// iptablesLimits are those of the iptables backend in one of its variants.
+func iptablesLimits(backend string) []limit {
+	saves := func(r *Result) Series { return r.Saves }
+	restores := func(r *Result) Series { return r.Restores }
+	programs := func(r *Result) Series { return Series{r.Saves.Max() + r.Restores.Max()} }
+	all := []limit{
+		{backend, "one rule of one policy changed, saves", worst(worker.RuleChanged, saves), 0, always(plain())},
+		{backend, "one rule of one policy changed, restores", worst(worker.RuleChanged, restores), 1, always(plain())},
+		{backend, "an element into a set, programs started", worst(worker.ElementAdded, programs), 0, always(plain())},
+		{backend, "an element out of a set, programs started", worst(worker.ElementRemoved, programs), 0, always(plain())},
+		restartWrites(backend),
+	}
+	return append(all, loadLimits(backend)...)
+}
+
+// openflowLimits are those of the openflow backend.
+func openflowLimits() []limit {
+	const of = felixlike.OpenFlow
+	rss := func(r *Result) Series { return r.PeakRSS }
+	all := []limit{
+		{of, "one pod joins a group, to the barrier's reply, p50", answered(worker.ElementAdded, func(l Latency) float64 { return l.P50 }), 0.005, seconds},
+		{of, "one pod joins a group, to the barrier's reply, p99", answered(worker.ElementAdded, func(l Latency) float64 { return l.P99 }), 0.005, seconds},
+		{of, "one pod leaves a group, to the barrier's reply, p99", answered(worker.ElementRemoved, func(l Latency) float64 { return l.P99 }), 0.005, seconds},
+		{of, "first load, peak RSS", worst(worker.FirstLoad, rss), 150e6, always(megabytes())},
+		{of, "restart with nothing changed, peak RSS", worst(worker.Restart, rss), 150e6, always(megabytes())},
+		restartWrites(of),
+	}
+	return append(all, loadLimits(of)...)
+}
+
+// restartWrites is a budget of every backend, and so are loadLimits.
+func restartWrites(backend string) limit {
+	return limit{
+		backend, "restart with nothing changed, writes",
+		worst(worker.Restart, func(r *Result) Series { return r.Writes }), 0, always(plain()),
+	}
+}
+
+func loadLimits(backend string) []limit {
+	return []limit{
+		{backend, "first load beside the kernel's tools, wall", func(r *Report, b string) (float64, bool) {
+			wall, _ := r.loadRatio(b)
+			return wall.Median(), len(wall) > 0
+		}, 1.5, always(multiples())},
+		{backend, "first load beside the kernel's tools, CPU", func(r *Report, b string) (float64, bool) {
+			_, cpu := r.loadRatio(b)
+			return cpu.Median(), len(cpu) > 0
+		}, 1.5, always(multiples())},
+	}
+}
+
+// engineLimits are those of the policy engine, which no backend has a part in.
+func engineLimits() []limit {
+	engine := func(name, what string, most float64, u func(float64) unit, of func(*EngineResult) Series) limit {
+		return limit{policyEngine, name + " with all pods on the node, " + what, func(r *Report, _ string) (float64, bool) {
+			found := findEngine(r.Engine, name, workloads.EveryPodLocal)
+			if found == nil {
+				return 0, false
+			}
+			return of(found).Median(), true
+		}, most, u}
+	}
+	processCPU := func(r *EngineResult) Series { return r.ProcessCPU }
+	return []limit{
+		engine("SmallNamespaces", "CPU of the process", 3, seconds, processCPU),
+		engine("SmallNamespaces", "peak RSS", 800e6, always(megabytes()), func(r *EngineResult) Series { return r.PeakRSS }),
+		engine("NetpolPerPod", "CPU of the process", 0.5, seconds, processCPU),
+	}
+}
+
+func latency(c worker.Case, of func(Latency) float64) func(*Report, string) (float64, bool) {
+	return func(r *Report, backend string) (float64, bool) {
+		found := r.Find(backend, c)
+		if found == nil {
+			return 0, false
+		}
+		return of(found.Latency), true
+	}
+}
+
+func answered(c worker.Case, of func(Latency) float64) func(*Report, string) (float64, bool) {
+	return func(r *Report, backend string) (float64, bool) {
+		found := r.Find(backend, c)
+		if found == nil || found.Answered.Count == 0 {
+			return 0, false
+		}
+		return of(found.Answered), true
+	}
+}
+
+// worst is about the round with the most.
+func worst(c worker.Case, of func(*Result) Series) func(*Report, string) (float64, bool) {
+	return func(r *Report, backend string) (float64, bool) {
+		found := r.Find(backend, c)
+		if found == nil || len(of(found)) == 0 {
+			return 0, false
+		}
+		return of(found).Max(), true
+	}
+}
+
+func median(c worker.Case, of func(*Result) Series) func(*Report, string) (float64, bool) {
+	return func(r *Report, backend string) (float64, bool) {
+		found := r.Find(backend, c)
+		if found == nil || len(of(found)) == 0 {
+			return 0, false
+		}
+		return of(found).Median(), true
+	}
+}
+
+func always(u unit) func(float64) unit { return func(float64) unit { return u } }
+
+func atMost(l limit) string {
+	if l.most == 0 {
+		return "none"
+	}
+	return "<= " + l.unit(l.most).print(l.most)
+}
+
+// evaluate compares a run of the reference workload with the budgets of the
+// backends that took part. Runs of other workloads have none.
+func evaluate(r *Report) []Budget {
+	if r.Profile.Name != workload.W1 {
+		return nil
+	}
+	var out []Budget
+	for _, backend := range append(r.Backends[:len(r.Backends):len(r.Backends)], policyEngine) {
+		for _, l := range limits() {
+			if l.backend != backend {
+				continue
+			}
+			b := Budget{Backend: backend, What: l.what, Limit: atMost(l), Measured: "not measured"}
+			if v, ok := l.value(r, backend); ok {
+				b.Measured, b.Met = l.unit(v).print(v), v <= l.most
+			}
+			out = append(out, b)
+		}
+	}
+	return out
+}

@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/bench"
+	"github.com/felixlike/felixlike/test/bench/worker"
+)
+
+func liveCommand() *cobra.Command {
+	var cfg bench.LiveConfig
+	var from, to, output, out string
+	var backends []string
+	var change bool
+	c := &cobra.Command{
+		Use:   "live",
+		Short: "Watch the agent of a live node: CPU, memory, what it programs and how long that takes",
+		Long: `Watch the agent of a live node: CPU, memory, what it programs and how long that
+takes.
+
+It reads only: the agent's status and metrics, and what the kernel tells of the
+processes of agent and ovs-vswitchd. What nobody changes meanwhile takes no time,
+and full checks of iptables come every 90 seconds: watch for longer to see some.
+
+With --from, --to and --port, TCP connections are opened between two pods, a
+hundred a second at the most, and reset at once: the server has to bear it, and
+policy has to allow it. The client has to be on this node, in a network namespace
+that is in ` + "/run/netns" + `, where container runtimes put them.
+
+With --switch, the backend is changed under the node's traffic, in turn, as
+felixctl backend set does, and changed back at the end, also after an error or an
+interrupt. If felixctl is killed, the node stays with the backend it has then,
+until the agent restarts.`,
+		Example: "  felixctl bench live --for 10m --rounds 3\n" +
+			"  felixctl bench live --from shop/web --to shop/api --port 80\n" +
+			"  felixctl bench live --switch --backends nftables,openflow --for 1m",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) (err error) {
+			if change {
+				cfg.Switch = backends
+			} else if c.Flags().Changed("backends") {
+				return fmt.Errorf("--backends: the backend of a live node is changed with --switch only")
+			}
+			for _, b := range cfg.Switch {
+				if _, err := worker.FindBackend(b); err != nil {
+					return fmt.Errorf("--backends: %w", err)
+				}
+			}
+			if cfg.From, err = podFlag("from", from); err != nil {
+				return err
+			}
+			if cfg.To, err = podFlag("to", to); err != nil {
+				return err
+			}
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			cfg.Progress = &progress{out: c.ErrOrStderr(), started: time.Now()}
+			cfg.Command = commandLine(os.Args)
+			ctx, cancel := signal.NotifyContext(c.Context(), unix.SIGINT, unix.SIGTERM)
+			defer cancel()
+			r, err := bench.WatchLive(ctx, cfg)
+			if control.NotRunning(err) {
+				return fmt.Errorf("no agent listens at %s: is it running on this node, or is --socket wrong? (felixctl lab status names the sockets of a lab)", cfg.Socket)
+			}
+			if err != nil {
+				return err
+			}
+			return finish(c, r, output, out)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&cfg.Socket, "socket", filepath.Join(config.Defaults().RunDir, felixlike.ControlSocket), "control socket of the agent")
+	f.DurationVar(&cfg.Watch, "for", 30*time.Second, "how long a turn is")
+	f.IntVar(&cfg.Rounds, "rounds", 1, "how many turns there are, with --switch for each backend")
+	f.StringVar(&from, "from", "", "open connections from this pod of this node: namespace/name")
+	f.StringVar(&to, "to", "", "to this pod")
+	f.Uint16Var(&cfg.Port, "port", 0, "to this TCP port")
+	f.BoolVar(&change, "switch", false, "change the backend of the live node between the turns, and back at the end")
+	f.StringSliceVar(&backends, "backends", worker.BackendNames(), "with --switch: the backends, in turn")
+	f.StringVar(&out, "out", "", "also write OUT.json and OUT.md")
+	outputFlag(c, &output)
+	return c
+}
+
+// podFlag reads the name of a pod, empty if there is none.
+func podFlag(name, text string) (model.PodID, error) {
+	if text == "" {
+		return model.PodID{}, nil
+	}
+	id, err := control.ParsePod(text)
+	if err != nil {
+		return id, fmt.Errorf("--%s: %w", name, err)
+	}
+	return id, nil
+}

@@ -1,0 +1,225 @@
+package compare
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/felixlike/felixlike/test/bench"
+)
+
+// Verdict is what has become of a metric.
+type Verdict string
+
+// The verdicts.
+const (
+	Same   Verdict = "same"
+	Better Verdict = "better"
+	Worse  Verdict = "worse"
+	// NotJudged is for what has too few rounds.
+	NotJudged Verdict = "not judged"
+)
+
+// Change is one metric of both reports.
+type Change struct {
+	What    string     `json:"what"`
+	Backend string     `json:"backend,omitempty"`
+	Kind    bench.Kind `json:"kind"`
+	Unit    bench.Unit `json:"unit"`
+	// Old and New are as they were measured.
+	Old float64 `json:"old"`
+	New float64 `json:"new"`
+	// Ratio is New as a multiple of Old, after the correction for the machine;
+	// zero if Old is.
+	Ratio   float64 `json:"ratio"`
+	Verdict Verdict `json:"verdict"`
+	// Words say what has become of it: faster, more memory.
+	Words string `json:"words"`
+	// How says by what it was judged.
+	How string `json:"how"`
+}
+
+// Comparison is what Compare says.
+type Comparison struct {
+	Threshold float64 `json:"threshold"`
+	// LoopRatio is the calibration loop of New as a multiple of that of Old: what
+	// times are corrected by. Zero if they are not.
+	LoopRatio float64 `json:"calibrationLoopRatio"`
+	// Refused are the parts that cannot be compared, Warnings what else differs.
+	Refused  []string `json:"refused,omitempty"`
+	Warnings []string `json:"warnings,omitempty"`
+	// Changes are all pairs: what has changed first, by size.
+	Changes []Change `json:"changes"`
+}
+
+// Compare compares two reports. It returns an error that names the fields if
+// nothing of them can be compared. Threshold is the least change that is told.
+func Compare(before, after *bench.Report, threshold float64) (*Comparison, error) {
+	if !(threshold >= 0 && threshold < 100) {
+		return nil, fmt.Errorf("threshold %v: must be 0 to 100 times the lower value", threshold)
+	}
+	c := &Comparison{Threshold: threshold}
+	if a, b := before.Calibration.Median(), after.Calibration.Median(); a > 0 && b > 0 {
+		c.LoopRatio = b / a
+	}
+	if math.IsInf(c.LoopRatio, 0) {
+		return nil, fmt.Errorf("calibrationCPUSeconds: %v and %v cannot be of one loop", before.Calibration.Median(), after.Calibration.Median())
+	}
+	c.warn(before, after)
+	for _, p := range parts() {
+		was, is := p.metrics(before), p.metrics(after)
+		switch differ := p.differ(before, after); {
+		case len(was) == 0 && len(is) == 0:
+		case len(was) == 0:
+			c.Warnings = append(c.Warnings, p.name+": only in the new report")
+		case len(is) == 0:
+			c.Warnings = append(c.Warnings, p.name+": only in the old report")
+		case len(differ) > 0:
+			c.Refused = append(c.Refused, p.name+": "+strings.Join(differ, "; "))
+		default:
+			c.pair(was, is)
+		}
+	}
+	if len(c.Changes) == 0 {
+		return nil, errors.New(strings.Join(slices.Concat([]string{"nothing to compare"}, c.Refused, c.Warnings), "; "))
+	}
+	slices.SortStableFunc(c.Changes, func(a, b Change) int {
+		return cmp.Or(cmp.Compare(b.rank(), a.rank()), cmp.Compare(b.size(), a.size()))
+	})
+	return c, nil
+}
+
+// pair compares the metrics that both have.
+func (c *Comparison) pair(before, after []bench.Metric) {
+	missing := map[string]int{}
+	for _, m := range before {
+		i := slices.IndexFunc(after, func(o bench.Metric) bool { return o.What == m.What && o.Backend == m.Backend && o.Kind == m.Kind })
+		if i < 0 {
+			missing["only in the old report"]++
+			continue
+		}
+		c.Changes = append(c.Changes, c.change(m, after[i]))
+	}
+	for _, m := range after {
+		if !slices.ContainsFunc(before, func(o bench.Metric) bool { return o.What == m.What && o.Backend == m.Backend && o.Kind == m.Kind }) {
+			missing["only in the new report"]++
+		}
+	}
+	for _, where := range []string{"only in the old report", "only in the new report"} {
+		if n := missing[where]; n > 0 {
+			c.Warnings = append(c.Warnings, fmt.Sprintf("%d figures are %s", n, where))
+		}
+	}
+}
+
+// change compares one metric, by multiples of the calibration loop if both reports
+// tell them.
+func (c *Comparison) change(before, after bench.Metric) Change {
+	was, is := before.Rounds, after.Rounds
+	factor := 1.0
+	if c.LoopRatio > 0 && len(before.OfLoop) == len(was) && len(after.OfLoop) == len(is) && len(was) > 0 && len(is) > 0 {
+		was, is = before.OfLoop, after.OfLoop
+	} else if c.LoopRatio > 0 {
+		factor = correction(before.Unit, c.LoopRatio)
+	}
+	out := Change{
+		What: before.What, Backend: before.Backend, Kind: before.Kind, Unit: before.Unit,
+		Old: before.Value, New: after.Value, Verdict: Same, Words: "within noise",
+	}
+	switch {
+	case was.Median() > 0 && len(is) > 0:
+		out.Ratio = is.Median() / was.Median()
+	case before.Value > 0 && len(was) == 0:
+		out.Ratio = after.Value / before.Value * factor
+	}
+	if math.IsInf(out.Ratio, 0) {
+		out.Ratio = 0
+	}
+	j := judge(was, is, c.Threshold)
+	out.How = j.how
+	switch {
+	case !j.judged:
+		out.Verdict, out.Words = NotJudged, string(NotJudged)
+	case j.changed:
+		more := is.Median() > was.Median()
+		out.Verdict = Worse
+		if more == before.MoreIsBetter() {
+			out.Verdict = Better
+		}
+		out.Words = words(before, more)
+	}
+	return out
+}
+
+// correction is what a ratio is multiplied by where rounds are not known.
+func correction(u bench.Unit, loop float64) float64 {
+	switch u {
+	case bench.Seconds, bench.PerPacket, bench.PerGB:
+		return 1 / loop
+	case bench.PerSecond, bench.BitsPerS:
+		return loop
+	}
+	return 1
+}
+
+// words say what it means that a metric is more, or less.
+func words(m bench.Metric, more bool) string {
+	one := func(less, most string) string {
+		if more {
+			return most
+		}
+		return less
+	}
+	switch m.Kind {
+	case bench.CPU, bench.CPUEach, bench.CPUEachGB:
+		return one("less CPU", "more CPU")
+	case bench.PeakRSS, bench.SwitchRSS:
+		return one("less memory", "more memory")
+	case bench.Writes:
+		return one("fewer writes", "more writes")
+	case bench.Programs:
+		return one("fewer programs", "more programs")
+	case bench.Rate:
+		return one("lower rate", "higher rate")
+	}
+	return one("faster", "slower")
+}
+
+// Changed reports whether anything has changed beyond noise.
+func (c *Comparison) Changed() bool { return c.Count(Better)+c.Count(Worse) > 0 }
+
+// Count returns how many metrics have a verdict.
+func (c *Comparison) Count(v Verdict) int {
+	n := 0
+	for _, k := range c.Changes {
+		if k.Verdict == v {
+			n++
+		}
+	}
+	return n
+}
+
+// rank is higher for what is told first.
+func (k *Change) rank() int {
+	switch k.Verdict {
+	case Better, Worse:
+		return 2
+	case Same:
+		return 1
+	}
+	return 0
+}
+
+// size is that of a change, in either direction. From nothing is the biggest.
+func (k *Change) size() float64 {
+	if k.Ratio <= 0 {
+		if k.Old == k.New {
+			return 0
+		}
+		return math.MaxFloat64
+	}
+	return math.Abs(math.Log(k.Ratio))
+}

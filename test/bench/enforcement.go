@@ -1,0 +1,243 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/datastore/manifests"
+	"github.com/felixlike/felixlike/test/bench/workload"
+)
+
+const (
+	// settledFor is how long all probes must agree until a change is over.
+	settledFor = 100 * time.Millisecond
+	// settledProbes is of how many of them it must be known, at the least.
+	settledProbes = 20
+	// probeGrace is how long a probe may come after what follows it.
+	probeGrace = 20 * time.Millisecond
+	// look is the time between two looks at what is waited for.
+	look = 10 * time.Millisecond
+	// enforceTimeout bounds one change.
+	enforceTimeout = time.Minute
+	// maxPause is the longest pause before a change; it varies, so that changes
+	// keep no step with whatever else happens from time to time.
+	maxPause = 50 * time.Millisecond
+	// gateFile is the file of the policy that is changed.
+	gateFile = "gate.yaml"
+)
+
+// enforcement measures how long it takes from a policy's file to the packets,
+// under each backend in turn.
+func (r *run) enforcement(ctx context.Context, n *labNode) (*Enforcement, error) {
+	names := r.backendNames()
+	results := newEnforcementResults(names)
+	if err := n.set(ctx, workload.Point{Policies: r.Profile.Among, Peers: 1}); err != nil {
+		return nil, err
+	}
+	for round := range r.Rounds {
+		for _, b := range names {
+			err := r.takeTurn(round, b, func() error {
+				seen, err := r.enforce(ctx, n, b)
+				if err != nil {
+					return err
+				}
+				for _, c := range Changes() {
+					err = errors.Join(err, results.add(b, c, seen[c]))
+				}
+				return err
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	return &Enforcement{
+		Interval: probeInterval.Seconds(), Policies: r.Profile.Among, Datapath: r.Datapath,
+		Datastore: "files in a watched directory", Quiet: manifests.QuietTime.Seconds(), Results: results.collect(),
+	}, nil
+}
+
+// enforce changes the policy to and fro under a backend, and returns what the
+// probes saw.
+func (r *run) enforce(ctx context.Context, n *labNode, backend string) (_ map[Change][]enforced, err error) {
+	if err := n.use(ctx, backend); err != nil {
+		return nil, err
+	}
+	if _, err := n.gate(Allowed); err != nil {
+		return nil, err
+	}
+	if err := n.lab.Sync(ctx); err != nil {
+		return nil, err
+	}
+	r.Progress.Case(fmt.Sprintf("%d times denied and allowed", r.Profile.Changes))
+	p, err := startProber(ctx, n.wire.client, n.server, n.wire.target.Addr(), n.probes)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		err = errors.Join(err, p.close())
+		n.probes = p.next()
+	}()
+	if _, err := p.until(ctx, Allowed, time.Now()); err != nil {
+		return nil, fmt.Errorf("before the first change: %w", err)
+	}
+	all := map[Change][]enforced{}
+	for range r.Profile.Changes {
+		for _, c := range Changes() {
+			time.Sleep(rand.N(maxPause))
+			e, err := n.change(ctx, p, c)
+			if err != nil {
+				return nil, fmt.Errorf("policy by which packets are %s: %w", c, err)
+			}
+			all[c] = append(all[c], e)
+		}
+	}
+	return all, nil
+}
+
+// change changes the policy once.
+func (n *labNode) change(ctx context.Context, p *prober, c Change) (enforced, error) {
+	p.forget(time.Now().Add(-probeGrace))
+	written, err := n.gate(c)
+	if err != nil {
+		return enforced{}, err
+	}
+	probes, err := p.until(ctx, c, written)
+	if err != nil {
+		return enforced{}, err
+	}
+	e := c.in(probes, written)
+	a, err := n.applied(ctx, written)
+	if err != nil {
+		return enforced{}, err
+	}
+	e.begun, e.programmed = a.At.Sub(written), a.At.Add(a.Duration).Sub(written)
+	return e, nil
+}
+
+// applied waits until the agent has programmed something since a moment, and
+// returns when.
+func (n *labNode) applied(ctx context.Context, since time.Time) (control.Apply, error) {
+	ctx, cancel := context.WithTimeout(ctx, enforceTimeout)
+	defer cancel()
+	for {
+		status, err := n.agent().Status(ctx)
+		if err != nil {
+			return control.Apply{}, err
+		}
+		if status.LastApply.At.After(since) {
+			return status.LastApply, nil
+		}
+		time.Sleep(look)
+	}
+}
+
+// gate puts the policy in its place which allows what follows the probes, and the
+// probes or not, and returns the moment before.
+func (n *labNode) gate(c Change) (time.Time, error) {
+	of := reached(workload.Point{})
+	p := networkingv1.NetworkPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: labNamespace, Name: "gate"},
+		Spec: networkingv1.NetworkPolicySpec{
+			PodSelector: metav1.LabelSelector{MatchLabels: of.Server}, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+		},
+	}
+	allow := func(first int) {
+		udp, port, last := corev1.ProtocolUDP, intstr.FromInt(first), int32(first+probeTargets-1)
+		p.Spec.Ingress = append(p.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{
+			From:  []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: of.Client}}},
+			Ports: []networkingv1.NetworkPolicyPort{{Protocol: &udp, Port: &port, EndPort: &last}},
+		})
+	}
+	allow(firstFollowTarget)
+	if c == Allowed {
+		allow(firstProbeTarget)
+	}
+	text, err := json.Marshal(p) // JSON is YAML
+	if err != nil {
+		return time.Time{}, err
+	}
+	path := filepath.Join(n.lab.Manifests(), gateFile)
+	hidden := filepath.Join(n.lab.Manifests(), "."+gateFile)
+	if err := os.WriteFile(hidden, text, 0o644); err != nil {
+		return time.Time{}, err
+	}
+	before := time.Now()
+	return before, os.Rename(hidden, path)
+}
+
+// until waits until all probes have found a change for a while, and returns those
+// that were sent since the moment.
+func (p *prober) until(ctx context.Context, c Change, since time.Time) ([]probe, error) {
+	for deadline := time.Now().Add(enforceTimeout); ; {
+		time.Sleep(look)
+		to := time.Now().Add(-probeGrace)
+		probes, err := p.seen(since, to)
+		switch {
+		case err != nil:
+			return nil, err
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case c.settled(probes, to):
+			return probes, nil
+		case time.Now().After(deadline):
+			return nil, fmt.Errorf("after %s, not all packets are %s", enforceTimeout, c)
+		}
+	}
+}
+
+// found reports whether a probe found the change.
+func (c Change) found(p probe) bool { return p.arrived == (c == Allowed) }
+
+// settled reports whether all probes of the last while have found the change, as far
+// as is known what became of them.
+func (c Change) settled(probes []probe, now time.Time) bool {
+	known := 0
+	for _, x := range slices.Backward(probes) {
+		switch {
+		case !x.sent.After(now.Add(-settledFor)):
+			return known >= settledProbes
+		case !c.found(x):
+			return false
+		}
+		known++
+	}
+	return false
+}
+
+// in computes when probes found the change, after they all do. Since the change
+// takes a while, they do not at first.
+func (c Change) in(probes []probe, written time.Time) enforced {
+	var e enforced
+	for i, x := range probes {
+		if !c.found(x) {
+			e.last = 0
+			continue
+		}
+		at := x.sent.Sub(written)
+		if e.first == 0 {
+			e.first = at
+			if i > 0 {
+				e.resolution = x.sent.Sub(probes[i-1].sent)
+			}
+		}
+		if e.last == 0 {
+			e.last = at
+		}
+	}
+	return e
+}

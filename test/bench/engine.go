@@ -1,0 +1,116 @@
+package bench
+
+import (
+	"context"
+	"os"
+
+	"github.com/felixlike/felixlike/internal/namespace"
+	"github.com/felixlike/felixlike/test/bench/worker"
+	"github.com/felixlike/felixlike/test/bench/workload"
+	"github.com/felixlike/felixlike/test/workloads"
+)
+
+// objectRounds is in how many rounds, at the most, the work on objects alone
+// has its turn: it is long, no backend is in it, and it varies little.
+const objectRounds = 3
+
+// objectsTurn names that turn in what is reported.
+const objectsTurn = "objects"
+
+// EngineResult is what the policy engine took for a start-up workload.
+type EngineResult struct {
+	Workload   string              `json:"workload"`
+	Placement  workloads.Placement `json:"placement"`
+	Namespaces int                 `json:"namespaces"`
+	Pods       int                 `json:"pods"`
+	Policies   int                 `json:"policies"`
+	// EngineWall and EngineCPU are the engine's own; ProcessCPU and PeakRSS
+	// are of the whole process, which makes and holds the objects.
+	EngineWall Series `json:"engineWallSeconds"`
+	EngineCPU  Series `json:"engineCPUSeconds"`
+	ProcessCPU Series `json:"processCPUSeconds"`
+	PeakRSS    Series `json:"peakRSSBytes"`
+	// CPUOfLoop is ProcessCPU as a ratio to the calibration loop around it.
+	CPUOfLoop Series `json:"processCPUOfCalibrationLoop"`
+	// Work counts the engine's steps; it is the same on every machine.
+	Work int `json:"work"`
+	// Antrea are the figures of Antrea's benchmark of the same size.
+	Antrea *workloads.Figures `json:"antrea,omitempty"`
+}
+
+// engineTurn is what was measured of a workload in one turn.
+type engineTurn struct {
+	workloads.Measurement
+	slot int
+}
+
+// objects has processes read the workload's objects from files, and the policy
+// engine take in clusters.
+func (r *run) objects(ctx context.Context) error {
+	ns, err := namespace.Anonymous()
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	dir, err := os.MkdirTemp("", "felixlike-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := workload.New(r.Profile).WriteManifests(dir); err != nil {
+		return err
+	}
+	if err := r.work(ctx, ns, worker.Task{Profile: r.Profile, Manifests: dir}); err != nil {
+		return err
+	}
+	if r.Profile.EngineDivisor == 0 {
+		return nil
+	}
+	for _, w := range workloads.All() {
+		for _, p := range workloads.Placements() {
+			if err := r.work(ctx, ns, worker.Task{Profile: r.Profile, Engine: w.Name, Placement: p}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// collectEngine makes results of turns: one a workload and placement.
+func collectEngine(turns []engineTurn, calibration Series, divisor int) []EngineResult {
+	var out []EngineResult
+	for _, t := range turns {
+		r := findEngine(out, t.Workload, t.Placement)
+		if r == nil {
+			out = append(out, EngineResult{
+				Workload: t.Workload, Placement: t.Placement, Namespaces: t.Namespaces, Pods: t.Pods, Policies: t.Policies,
+				Work: int(t.Work.Total()),
+			})
+			r = &out[len(out)-1]
+			if w, err := workloads.Named(t.Workload); err == nil && divisor == 1 {
+				r.Antrea = &w.Antrea
+			}
+		}
+		r.EngineWall = append(r.EngineWall, t.EngineWall.Seconds())
+		r.EngineCPU = append(r.EngineCPU, t.EngineCPU)
+		r.ProcessCPU = append(r.ProcessCPU, t.ProcessCPU)
+		r.PeakRSS = append(r.PeakRSS, float64(t.PeakRSS))
+		r.CPUOfLoop = append(r.CPUOfLoop, t.ProcessCPU/loopAround(calibration, t.slot))
+	}
+	return out
+}
+
+func findEngine(results []EngineResult, name string, p workloads.Placement) *EngineResult {
+	for i := range results {
+		if results[i].Workload == name && results[i].Placement == p {
+			return &results[i]
+		}
+	}
+	return nil
+}
+
+// loopAround returns the CPU time of the calibration loop around a turn: the
+// i-th turn ran between the i-th and the next.
+func loopAround(calibration Series, slot int) float64 {
+	return (calibration[slot] + calibration[slot+1]) / 2
+}

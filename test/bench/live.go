@@ -1,0 +1,380 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/namespace"
+	"github.com/felixlike/felixlike/internal/rootsocket"
+	"github.com/felixlike/felixlike/model"
+)
+
+// LiveConfig is what a look at a live node is made of. By itself it only reads: what
+// the agent tells, what the kernel tells of its process, and that of ovs-vswitchd.
+type LiveConfig struct {
+	// Socket is the agent's control socket.
+	Socket string
+	// Watch is for how long a turn is, Rounds how many there are.
+	Watch  time.Duration
+	Rounds int
+	// From and To are pods of this node, between which connections to a TCP port are
+	// opened, if they are set.
+	From, To model.PodID
+	Port     uint16
+	// Switch names backends that the node is brought to, in turn; in the end it is
+	// brought back. Nothing is changed without.
+	Switch   []string
+	Command  string
+	Progress Progress
+}
+
+const (
+	// knocksPerSecond bounds how many connections are opened: it is the user's server
+	// that has to take them.
+	knocksPerSecond = 100
+	// changeTimeout bounds how long a change may take, also that which brings the first
+	// backend back.
+	changeTimeout = 2 * time.Minute
+	returnRetry   = 500 * time.Millisecond
+)
+
+func (c *LiveConfig) check() error {
+	switch {
+	case c.Rounds < 1:
+		return fmt.Errorf("%d rounds: must be at least 1", c.Rounds)
+	case c.Watch < time.Second:
+		return fmt.Errorf("watched for %s: must be a second at least", c.Watch)
+	case (c.From == model.PodID{}) != (c.To == model.PodID{}):
+		return errors.New("connections need both of the pods")
+	case c.From != model.PodID{} && c.Port == 0:
+		return errors.New("connections need a port")
+	}
+	return nil
+}
+
+// WatchLive looks at a live node for a while.
+func WatchLive(ctx context.Context, cfg LiveConfig) (_ *Report, err error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	l, err := openLive(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer l.close()
+	r := &Report{
+		Version: ReportVersion, Command: cfg.Command, Started: time.Now().UTC().Truncate(time.Second), Rounds: cfg.Rounds,
+		Machine: thisMachine(ctx, nil), Backends: cfg.Switch, Live: &l.report,
+	}
+	if len(cfg.Switch) == 0 {
+		r.Backends = []string{l.first}
+	} else {
+		// Also after an error, or an interrupt.
+		defer func() { err = errors.Join(err, l.bringBack(ctx)) }()
+	}
+	begin := time.Now()
+	for round := range cfg.Rounds {
+		for _, b := range r.Backends {
+			cfg.Progress.Turn(round+1, cfg.Rounds, b)
+			err := l.turn(ctx, b)
+			cfg.Progress.Done()
+			if err != nil {
+				return nil, fmt.Errorf("round %d, %s: %w", round+1, b, err)
+			}
+		}
+	}
+	r.Took, r.Machine.LoadAfter = time.Since(begin).Seconds(), loadAverage()
+	for i := range l.report.Results {
+		if c := l.connections[i].latency(); c.Count > 0 {
+			l.report.Results[i].Connections = c
+		}
+	}
+	return r, nil
+}
+
+// live is a node that is looked at.
+type live struct {
+	LiveConfig
+	agent *control.Client
+	// first is the backend that it had.
+	first         string
+	pid, vswitchd int
+	client        *namespace.Namespace
+	wire          *wire
+	report        Live
+	// connections are those of the report's results, in their order.
+	connections []*latencies
+}
+
+func openLive(ctx context.Context, cfg LiveConfig) (_ *live, err error) {
+	l := &live{LiveConfig: cfg, agent: control.NewClient(cfg.Socket)}
+	status, err := l.agent.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m, err := l.agent.Model(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if l.pid, err = l.agent.PID(ctx); err != nil {
+		return nil, err
+	}
+	socket := filepath.Join(m.Settings.OVSRunDir, m.Settings.Bridge+".mgmt")
+	if l.vswitchd, err = rootsocket.Owner(ctx, socket); err != nil {
+		return nil, fmt.Errorf("ovs-vswitchd at %s: %w", socket, err)
+	}
+	l.first = status.Backend
+	l.report = Live{
+		Node: status.Node, Watched: cfg.Watch.Seconds(), Datastore: status.Datastore, Switched: len(cfg.Switch) > 0,
+	}
+	if status.Underlay != nil {
+		l.report.Datapath = status.Underlay.Datapath
+	}
+	if cfg.From == (model.PodID{}) {
+		return l, nil
+	}
+	l.report.From, l.report.To, l.report.Port = cfg.From.String(), cfg.To.String(), int(cfg.Port)
+	from, err := addressOf(m, cfg.From)
+	if err != nil {
+		return nil, err
+	}
+	to, err := addressOf(m, cfg.To)
+	if err != nil {
+		return nil, err
+	}
+	if l.client, err = podNamespace(from); err != nil {
+		return nil, fmt.Errorf("pod %s: %w", cfg.From, err)
+	}
+	l.wire = &wire{client: l.client, target: netip.AddrPortFrom(to, cfg.Port), vswitchd: l.vswitchd}
+	return l, nil
+}
+
+// addressOf returns the address of a pod of the cluster, an IPv4 one if it has one.
+func addressOf(m control.Model, id model.PodID) (netip.Addr, error) {
+	for _, p := range m.Pods {
+		if p.ID == id && len(p.Addresses) > 0 {
+			return slices.MinFunc(p.Addresses, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() }), nil
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("pod %s: the agent knows no address of it", id)
+}
+
+func (l *live) close() {
+	if l.client != nil {
+		l.client.Close()
+	}
+}
+
+// bringBack brings the node back to the backend that it had. A change that did not end
+// in time goes on without us: until it is over, the agent refuses the next.
+func (l *live) bringBack(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), changeTimeout)
+	defer cancel()
+	for {
+		err := l.agent.SetBackend(ctx, l.first)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(returnRetry):
+		case <-ctx.Done():
+			return fmt.Errorf("the node had backend %s, and could not be brought back to it (felixctl backend set %s): %w", l.first, l.first, err)
+		}
+	}
+}
+
+// turn brings the node to a backend, where that is asked for, and watches it.
+func (l *live) turn(ctx context.Context, backend string) error {
+	r, connections := l.resultOf(backend)
+	if len(l.Switch) > 0 {
+		l.Progress.Case("change")
+		if err := l.change(ctx, backend, r); err != nil {
+			return err
+		}
+	}
+	l.Progress.Case("watch")
+	before, err := l.look(ctx)
+	if err != nil {
+		return err
+	}
+	if err := l.wait(ctx, connections); err != nil {
+		return err
+	}
+	after, err := l.look(ctx)
+	if err != nil {
+		return err
+	}
+	if after.status.Backend != backend {
+		return fmt.Errorf("somebody has changed the backend to %s", after.status.Backend)
+	}
+	r.add(before, after)
+	l.report.Since = since(after.metrics, backend)
+	return nil
+}
+
+// change brings the node to a backend, and notes how long it took unless it was
+// there already. An interrupt does not end it: the agent would go on without us, or even
+// begin when the node has been brought back.
+func (l *live) change(ctx context.Context, backend string, r *LiveResult) error {
+	status, err := l.agent.Status(ctx)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), changeTimeout)
+	defer cancel()
+	if err := l.agent.SetBackend(whole, backend); err != nil {
+		return err
+	}
+	if status.Backend != backend {
+		r.Handover = append(r.Handover, time.Since(begin).Seconds())
+	}
+	return ctx.Err()
+}
+
+// resultOf returns where the results of a backend are kept.
+func (l *live) resultOf(backend string) (*LiveResult, *latencies) {
+	i := slices.IndexFunc(l.report.Results, func(f LiveResult) bool { return f.Backend == backend })
+	if i < 0 {
+		i = len(l.report.Results)
+		l.report.Results, l.connections = append(l.report.Results, LiveResult{Backend: backend}), append(l.connections, newLatencies())
+	}
+	return &l.report.Results[i], l.connections[i]
+}
+
+// wait lets the time of a turn pass, and opens connections if it is to.
+func (l *live) wait(ctx context.Context, into *latencies) error {
+	end := time.NewTimer(l.Watch)
+	defer end.Stop()
+	if l.wire == nil {
+		select {
+		case <-end.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	pace := time.NewTicker(time.Second / knocksPerSecond)
+	defer pace.Stop()
+	var all []time.Duration
+	for {
+		select {
+		case <-end.C:
+			return into.record(all)
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-pace.C:
+			conn, took, err := l.wire.dial(ctx)
+			if err != nil {
+				return fmt.Errorf("connect %s to %s: %w", l.From, l.To, err)
+			}
+			all = append(all, took)
+			// A reset leaves no port in TIME_WAIT.
+			if err := errors.Join(conn.SetLinger(0), conn.Close()); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// liveLook is a live node at a moment.
+type liveLook struct {
+	machine       machineUsage
+	agent, daemon processUsage
+	status        control.Status
+	metrics       scraped
+}
+
+func (l *live) look(ctx context.Context) (s liveLook, err error) {
+	if s.status, err = l.agent.Status(ctx); err != nil {
+		return s, err
+	}
+	if s.metrics, err = scrape(ctx, l.pid, s.status.Health); err != nil {
+		return s, err
+	}
+	if s.machine, err = machineNow(); err != nil {
+		return s, err
+	}
+	if s.agent, err = usageOf(l.pid); err != nil {
+		return s, fmt.Errorf("agent: %w", err)
+	}
+	if s.daemon, err = usageOf(l.vswitchd); err != nil {
+		return s, fmt.Errorf("ovs-vswitchd: %w", err)
+	}
+	return s, nil
+}
+
+// add adds a round: what was different after it.
+func (f *LiveResult) add(before, after liveLook) {
+	wall := after.machine.at.Sub(before.machine.at)
+	cpus := func(d time.Duration) float64 { return d.Seconds() / wall.Seconds() }
+	f.AgentCPU = append(f.AgentCPU, cpus(after.agent.cpu-before.agent.cpu))
+	f.SwitchCPU = append(f.SwitchCPU, cpus(after.daemon.cpu-before.daemon.cpu))
+	f.CPU = append(f.CPU, cpus(after.machine.worked(before.machine)))
+	f.AgentRSS, f.AgentPeakRSS = append(f.AgentRSS, float64(after.agent.rss)), append(f.AgentPeakRSS, float64(after.agent.peak))
+	f.SwitchRSS, f.SwitchPeakRSS = append(f.SwitchRSS, float64(after.daemon.rss)), append(f.SwitchPeakRSS, float64(after.daemon.peak))
+	grown := func(name string, labels ...string) float64 {
+		return after.metrics.sum(name, labels...) - before.metrics.sum(name, labels...)
+	}
+	applies := func(kind string) (count, mean float64) {
+		labels := applyLabels(f.Backend, kind)
+		if count = grown(applyMetric+"_count", labels...); count > 0 {
+			mean = grown(applyMetric+"_sum", labels...) / count
+		}
+		return count, mean
+	}
+	changes, change := applies("delta")
+	if f.Changes = append(f.Changes, changes); changes > 0 {
+		f.ChangeWall = append(f.ChangeWall, change)
+	}
+	checks, check := applies("full")
+	if f.Checks = append(f.Checks, checks); checks > 0 {
+		f.CheckWall = append(f.CheckWall, check)
+	}
+	f.Writes = append(f.Writes, grown("felixlike_writes_total"))
+	f.Repairs = append(f.Repairs, grown("felixlike_drift_repaired_total"))
+	f.Endpoints, f.Policies, f.Groups = len(after.status.Endpoints), len(after.status.Policies), after.status.Groups
+	f.Rules, f.Elements = int(after.metrics.sum("felixlike_rules")), int(after.metrics.sum("felixlike_set_elements"))
+	f.Flows = int(after.metrics.sum("felixlike_flows"))
+}
+
+// applyMetric is the histogram of what stages took.
+const applyMetric = "felixlike_apply_duration_seconds"
+
+// applyLabels are those of the stage that programs policy for a backend.
+func applyLabels(backend, kind string) []string {
+	stage := backend
+	if backend == felixlike.OpenFlow {
+		stage = backend + "-policy"
+	}
+	return []string{`stage="` + stage + `"`, `kind="` + kind + `"`}
+}
+
+// since returns what an agent's histograms tell of the time since it began.
+func since(m scraped, backend string) []LiveTiming {
+	var all []LiveTiming
+	for _, h := range []struct {
+		what, metric string
+		labels       []string
+	}{
+		{"change programmed by " + backend, applyMetric, applyLabels(backend, "delta")},
+		{"full check by " + backend, applyMetric, applyLabels(backend, "full")},
+		{"object learned of -> policy in force", "felixlike_policy_programming_duration_seconds", nil},
+		{"pod added: waited for its policy", "felixlike_cni_wait_seconds", nil},
+	} {
+		t := LiveTiming{What: h.what, Count: int64(m.sum(h.metric+"_count", h.labels...))}
+		if t.Count > 0 {
+			t.Mean = m.sum(h.metric+"_sum", h.labels...) / float64(t.Count)
+			t.P50, t.P99 = m.quantile(h.metric, 0.5, h.labels...), m.quantile(h.metric, 0.99, h.labels...)
+		}
+		all = append(all, t)
+	}
+	return all
+}

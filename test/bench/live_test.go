@@ -1,0 +1,130 @@
+package bench_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/bench"
+	"github.com/felixlike/felixlike/test/lab"
+)
+
+// liveNode is a node with an agent, and two pods of which one serves.
+func liveNode(t *testing.T) *lab.Node {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("a lab takes seconds")
+	}
+	if err := lab.Available(); err != nil {
+		t.Skip(err)
+	}
+	buildAgent(t)
+	l, err := lab.Up(t.Context(), lab.Config{Name: fmt.Sprintf("live-%d", os.Getpid())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Down(); err != nil {
+			t.Error(err)
+		}
+	})
+	pod := func(name string) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main"}}}}
+		p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80}}
+		return p
+	}
+	err = l.SetState(t.Context(), lab.State{
+		Nodes: []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}}, Pods: []*corev1.Pod{pod("api"), pod("web")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.Node("node1")
+}
+
+func TestLiveNodeIsWatched(t *testing.T) {
+	n := liveNode(t)
+	backend := func() string {
+		s, err := n.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Backend
+	}
+	cfg := bench.LiveConfig{
+		Socket: n.ControlSocket(), Watch: time.Second, Rounds: 1, Progress: &steps{at: func(string) {}},
+		From: model.PodID{Namespace: "shop", Name: "web"}, To: model.PodID{Namespace: "shop", Name: "api"}, Port: 80,
+	}
+	r, err := bench.WatchLive(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Live.Results) != 1 || r.Live.Switched || r.Live.Node != "node1" || r.Live.Datapath != "netdev" {
+		t.Fatalf("%+v", r.Live)
+	}
+	f := r.Live.Results[0]
+	if f.Backend != felixlike.NFTables || f.Endpoints != 2 || f.Rules == 0 || f.Flows == 0 || f.Writes.Max() != 0 || f.Handover != nil {
+		t.Errorf("%+v", f)
+	}
+	if f.AgentRSS.Min() < 1e6 || f.AgentPeakRSS.Min() < f.AgentRSS.Min() || f.SwitchRSS.Min() < 1e6 || f.CPU.Min() <= 0 {
+		t.Errorf("memory or CPU: %+v", f)
+	}
+	if f.Connections.Count == 0 || f.Connections.P50 <= 0 {
+		t.Errorf("connections %+v", f.Connections)
+	}
+	if s := r.Live.Since; len(s) != 4 || s[1].Count == 0 || s[1].Mean <= 0 || s[1].P99 < s[1].P50 {
+		t.Errorf("since the agent began: %+v", s)
+	}
+	var text strings.Builder
+	if err := r.Text(&text); err != nil || !strings.Contains(text.String(), "Node node1, live") {
+		t.Errorf("error %v, text:\n%s", err, text.String())
+	}
+
+	cfg.Switch = []string{felixlike.OpenFlow, felixlike.NFTables}
+	if r, err = bench.WatchLive(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Live.Results) != 2 || r.Live.Results[0].Handover.Min() <= 0 || r.Live.Results[0].Connections.Count == 0 || !r.Live.Switched {
+		t.Errorf("%+v", r.Live)
+	}
+
+	// An interrupt in the midst of a change, and a backend that there is not.
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cfg.Switch = []string{felixlike.OpenFlow}
+	cfg.Progress = &steps{at: func(string) { time.AfterFunc(time.Millisecond, cancel) }}
+	if _, err := bench.WatchLive(ctx, cfg); !errors.Is(err, context.Canceled) || backend() != felixlike.NFTables {
+		t.Errorf("after an interrupt: error %v, backend %s", err, backend())
+	}
+	cfg.Progress, cfg.Switch = &steps{at: func(string) {}}, []string{felixlike.OpenFlow, "ebpf"}
+	if _, err := bench.WatchLive(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "ebpf") || backend() != felixlike.NFTables {
+		t.Errorf("after an error: error %v, backend %s", err, backend())
+	}
+	cfg.Switch, cfg.To.Name = nil, "nobody"
+	if _, err := bench.WatchLive(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "shop/nobody") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestBadLiveConfigIsRefused(t *testing.T) {
+	for want, cfg := range map[string]bench.LiveConfig{
+		"rounds":        {Watch: time.Second},
+		"a second":      {Rounds: 1},
+		"both":          {Rounds: 1, Watch: time.Second, From: model.PodID{Namespace: "a", Name: "b"}},
+		"need a port":   {Rounds: 1, Watch: time.Second, From: model.PodID{Namespace: "a", Name: "b"}, To: model.PodID{Namespace: "a", Name: "c"}},
+		"control.sock:": {Rounds: 1, Watch: time.Second, Socket: t.TempDir() + "/control.sock"},
+	} {
+		if _, err := bench.WatchLive(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package bench
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/felixlike/felixlike/test/bench/workload"
+)
+
+// NoBackend is the name of what packets are compared with: two pods without an
+// agent, joined as Packets.Floor says.
+const NoBackend = "none"
+
+// PlainVeth is a floor of two pods at the ends of one veth pair, with all of the
+// kernel's offloads on. Reports that name no floor have an Open vSwitch with one
+// flow that switches by address, and pods without transmit checksum offload.
+const PlainVeth = "veth"
+
+// TrafficKind is a kind of traffic between two pods.
+type TrafficKind string
+
+const (
+	// Connections opens TCP connections, one after the other.
+	Connections TrafficKind = "connections"
+	// RoundTrips sends a byte to and fro on one TCP connection.
+	RoundTrips TrafficKind = "round-trips"
+	// Stream sends as much as it can on one TCP connection.
+	Stream TrafficKind = "stream"
+)
+
+// TrafficKinds returns all kinds, in the order in which they are measured.
+func TrafficKinds() []TrafficKind { return []TrafficKind{Connections, RoundTrips, Stream} }
+
+// Packets is what packets of pods found on their way.
+type Packets struct {
+	// Duration is how long each kind of traffic was measured in a turn.
+	Duration float64 `json:"durationSeconds"`
+	// Datapath is the bridge's: what the userspace one measures says nothing of
+	// the kernel's.
+	Datapath string `json:"datapath"`
+	// Floor is what NoBackend stands for.
+	Floor string `json:"floor,omitempty"`
+	// RulesPerPolicy is how many rules each of the policies has.
+	RulesPerPolicy int `json:"rulesPerPolicy"`
+	// Points are the numbers of policies and peers, in the order of the run.
+	Points []workload.Point `json:"points"`
+	// Results have one entry a point, kind and backend, in this order. Those of
+	// NoBackend are of no point: both numbers are zero.
+	Results []PacketsResult `json:"results"`
+}
+
+// PacketsResult is one kind of traffic under one backend, with so many policies
+// and peers. Series have one value a round.
+type PacketsResult struct {
+	Backend string         `json:"backend"`
+	At      workload.Point `json:"at"`
+	Kind    TrafficKind    `json:"kind"`
+	// PerSecond is connections, round trips, or bits of a stream.
+	PerSecond Series `json:"perSecond"`
+	// PacketsPerSecond is what the client's interface counted, both ways. Where
+	// interfaces merge segments, what is merged counts as one.
+	PacketsPerSecond Series `json:"packetsPerSecond"`
+	// CPU is the CPU time that the whole machine used, CPUPerPacket by packet of
+	// the above and CPUPerOperation by connection, round trip, or gigabyte (1e9
+	// bytes) of a stream, in seconds. Sender and receiver are in it, and
+	// whatever else the machine does: compare it with that of NoBackend.
+	CPU             Series `json:"cpus"`
+	CPUPerPacket    Series `json:"cpuSecondsPerPacket"`
+	CPUPerOperation Series `json:"cpuSecondsPerOperation"`
+	// SwitchCPU is the part of CPU that ovs-vswitchd used, TrafficCPU that of the
+	// process that sends and receives, with the kernel's work on its behalf.
+	SwitchCPU  Series `json:"switchCPUs"`
+	TrafficCPU Series `json:"trafficCPUs"`
+	// First is the time of the first connection after backend or policies were
+	// changed: nothing is cached of its way. It is not in Latency.
+	First Series `json:"firstSeconds,omitempty"`
+	// Latency is that of single connections or round trips.
+	Latency Latency `json:"latency,omitzero"`
+}
+
+// Find returns the result of a kind of traffic under a backend at a point, or
+// nil. Those of NoBackend are found at any point.
+func (p *Packets) Find(backend string, at workload.Point, kind TrafficKind) *PacketsResult {
+	for i := range p.Results {
+		r := &p.Results[i]
+		if r.Backend == backend && r.Kind == kind && (r.At == at || backend == NoBackend) {
+			return r
+		}
+	}
+	return nil
+}
+
+// sample is one measurement of a kind of traffic.
+type sample struct {
+	// latencies are of single connections or round trips, took is how long it
+	// went on in all, bytes what a stream has carried.
+	latencies []time.Duration
+	took      time.Duration
+	bytes     int64
+	// first is the time of the connection before all others.
+	first time.Duration
+	// packets is what the client's interface counted, cpu what the machine used,
+	// and inSwitch and inTraffic the parts of ovs-vswitchd and of this process.
+	packets                  uint64
+	cpu, inSwitch, inTraffic time.Duration
+}
+
+// packetsResults are the results while they come in.
+type packetsResults []*packetsResult
+
+type packetsResult struct {
+	PacketsResult
+	latencies *latencies
+}
+
+// newPacketsResults makes a place for every result there will be.
+func newPacketsResults(backends []string, points []workload.Point) packetsResults {
+	var all packetsResults
+	add := func(kind TrafficKind, at workload.Point, backend string) {
+		all = append(all, &packetsResult{
+			PacketsResult: PacketsResult{Backend: backend, At: at, Kind: kind}, latencies: newLatencies(),
+		})
+	}
+	for _, kind := range TrafficKinds() {
+		add(kind, workload.Point{}, NoBackend)
+	}
+	for _, at := range points {
+		for _, kind := range TrafficKinds() {
+			for _, b := range backends {
+				add(kind, at, b)
+			}
+		}
+	}
+	return all
+}
+
+func (all packetsResults) add(backend string, at workload.Point, kind TrafficKind, s sample) error {
+	for _, r := range all {
+		if r.Backend == backend && r.At == at && r.Kind == kind {
+			return r.add(s)
+		}
+	}
+	return fmt.Errorf("no results of %s, %s, %s", backend, at, kind)
+}
+
+// add adds a round.
+func (r *packetsResult) add(s sample) error {
+	seconds := s.took.Seconds()
+	// What is counted as operation, and how many of it are told as one.
+	count, perOperation := float64(len(s.latencies)), float64(len(s.latencies))
+	if r.Kind == Stream {
+		count, perOperation = float64(8*s.bytes), float64(s.bytes)/1e9
+	}
+	if count == 0 || s.packets == 0 {
+		return fmt.Errorf("%s under %s: nothing got through", r.Kind, r.Backend)
+	}
+	cpu := s.cpu.Seconds()
+	r.PerSecond = append(r.PerSecond, count/seconds)
+	r.PacketsPerSecond = append(r.PacketsPerSecond, float64(s.packets)/seconds)
+	r.CPU = append(r.CPU, cpu/seconds)
+	r.CPUPerPacket = append(r.CPUPerPacket, cpu/float64(s.packets))
+	r.CPUPerOperation = append(r.CPUPerOperation, cpu/perOperation)
+	r.SwitchCPU = append(r.SwitchCPU, s.inSwitch.Seconds()/seconds)
+	r.TrafficCPU = append(r.TrafficCPU, s.inTraffic.Seconds()/seconds)
+	if r.Kind == Connections {
+		r.First = append(r.First, s.first.Seconds())
+	}
+	return r.latencies.record(s.latencies)
+}
+
+// collect returns what was measured.
+func (all packetsResults) collect() []PacketsResult {
+	var out []PacketsResult
+	for _, r := range all {
+		if len(r.PerSecond) == 0 {
+			continue
+		}
+		if l := r.latencies.latency(); l.Count > 0 {
+			r.Latency = l
+		}
+		out = append(out, r.PacketsResult)
+	}
+	return out
+}

@@ -1,0 +1,182 @@
+package page
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/felixlike/felixlike/test/bench"
+	"github.com/felixlike/felixlike/test/bench/plot"
+)
+
+//go:embed page.html
+var pageHTML string
+
+//go:embed page.css
+var pageCSS string
+
+// Write writes the page of a report.
+func Write(w io.Writer, r *bench.Report) error {
+	t, err := template.New("page").Parse(pageHTML)
+	if err != nil {
+		return fmt.Errorf("template of the page: %w", err)
+	}
+	return t.Execute(w, contents(r))
+}
+
+// view is what the template shows.
+type view struct {
+	Title     string
+	Style     template.CSS
+	Facts     []fact
+	Datapath  []datapath
+	Busy      string
+	Sentences []sentence
+	Budgets   string
+	Missed    []bench.Budget
+	Figures   []figure
+	Sections  []section
+}
+
+type fact struct{ Name, Value string }
+
+type figure struct {
+	Name, Title, Caption string
+	SVG                  template.HTML
+}
+
+// section is one of the report, with what the page needs to lay it out.
+type section struct {
+	ID string
+	bench.Section
+	Rows []row
+}
+
+type row struct {
+	// First reports whether what the row is about differs from the row above.
+	First bool
+	Cells []cell
+}
+
+type cell struct {
+	Text  string
+	Class string
+	// Rows is over how many rows the cell goes.
+	Rows int
+}
+
+func contents(r *bench.Report) view {
+	title, sections := r.Sections()
+	v := view{
+		Title: title, Style: template.CSS(pageCSS + plot.Style()), Facts: facts(r), Datapath: datapaths(r),
+		Sentences: summary(r),
+	}
+	if r.Machine.Busy() {
+		v.Busy = fmt.Sprintf("The load average was %s on %d cores when the run began: times and rates are of little worth. Measure again when nothing else runs.",
+			r.Machine.LoadBefore, r.Machine.Cores)
+	}
+	v.Budgets, v.Missed = budgets(r)
+	for _, f := range Figures(r) {
+		// What a figure draws of the report's words is escaped by it.
+		v.Figures = append(v.Figures, figure{f.Name, f.Title, f.Caption, template.HTML(f.Inline())})
+	}
+	for i, s := range sections {
+		v.Sections = append(v.Sections, sectionOf(fmt.Sprintf("section-%d", i+1), s))
+	}
+	return v
+}
+
+// sectionOf lays out a section: what rows have in common in the first column is
+// told once, where figures follow it.
+func sectionOf(id string, s bench.Section) section {
+	out := section{ID: id, Section: s}
+	for i := range out.Text {
+		out.Text[i] = typeset(out.Text[i])
+	}
+	first := 0
+	for n, cells := range s.Rows {
+		one := row{First: n == 0 || s.Left < 2 || cells[0] != s.Rows[n-1][0]}
+		if one.First {
+			first = n
+		}
+		for i, text := range cells {
+			c := cell{Text: typeset(text), Class: class(s, i, text), Rows: 1}
+			if i == 0 && !one.First {
+				out.Rows[first].Cells[0].Rows++
+				continue
+			}
+			one.Cells = append(one.Cells, c)
+		}
+		out.Rows = append(out.Rows, one)
+	}
+	return out
+}
+
+func class(s bench.Section, column int, text string) string {
+	switch {
+	case text == "MISSED":
+		return "missed"
+	case text == "met":
+		return "met"
+	case column >= s.Left:
+		return "figure"
+	case column == 0 && s.Left > 1:
+		return "what"
+	}
+	return ""
+}
+
+// typeset has the signs that a terminal may not have.
+func typeset(text string) string {
+	return strings.NewReplacer(" -> ", " → ", "<= ", "≤\u00a0").Replace(text)
+}
+
+// Class returns that of a heading: figures have theirs at their side.
+func (s section) Class(column int) string {
+	if column >= s.Left {
+		return "figure"
+	}
+	return ""
+}
+
+// facts are what a reader has to know of where the figures are from.
+func facts(r *bench.Report) []fact {
+	m := r.Machine
+	rounds := "1"
+	if r.Rounds > 1 {
+		rounds = fmt.Sprintf("%d, backends in turn", r.Rounds)
+	}
+	all := []fact{
+		{"CPU", fmt.Sprintf("%s, %d cores", m.CPU, m.Cores)},
+		{"Kernel", m.Kernel},
+		{"System", m.System},
+		{"Revision", m.Revision},
+		{"Measured", r.Started.Format(time.DateOnly)},
+		{"Rounds", rounds},
+		{"Load before", m.LoadBefore},
+		{"Load after", m.LoadAfter},
+	}
+	return slices.DeleteFunc(all, func(f fact) bool { return f.Value == "" })
+}
+
+// budgets says how many are met, and returns those that are not.
+func budgets(r *bench.Report) (string, []bench.Budget) {
+	var missed []bench.Budget
+	for _, b := range r.Budgets {
+		if !b.Met {
+			b.What, b.Limit = typeset(b.What), typeset(b.Limit)
+			missed = append(missed, b)
+		}
+	}
+	switch {
+	case len(r.Budgets) == 0:
+		return "", nil
+	case len(missed) == 0:
+		return fmt.Sprintf("All %d budgets are met.", len(r.Budgets)), nil
+	}
+	return fmt.Sprintf("%d of %d budgets are met; missed:", len(r.Budgets)-len(missed), len(r.Budgets)), missed
+}

@@ -1,0 +1,242 @@
+package page
+
+import (
+	"encoding/json"
+	"html"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/felixlike/felixlike/test/bench"
+)
+
+// reports are those that the tests are made with: one that was measured, and one
+// with everything that there can be.
+func reports(t testing.TB) map[string]*bench.Report {
+	t.Helper()
+	all := map[string]*bench.Report{}
+	for _, path := range []string{"../../../docs/benchmarks/w1.json", "../testdata/report.json"} {
+		data, err := os.ReadFile(filepath.FromSlash(path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all[path], err = bench.Decode(data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+func written(t testing.TB, r *bench.Report) string {
+	t.Helper()
+	var b strings.Builder
+	if err := Write(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestThePageNeedsNothingElse(t *testing.T) {
+	for path, r := range reports(t) {
+		text := written(t, r)
+		for _, never := range []string{"<script", "<link", "<img", "<iframe", "@import", "url(", "://", " src=", "NaN", "Inf", "%!", "ZgotmplZ"} {
+			if i := strings.Index(text, never); i >= 0 {
+				t.Errorf("%s: %q in %q", path, never, text[max(0, i-80):min(len(text), i+80)])
+			}
+		}
+		for _, m := range regexp.MustCompile(`href="([^"]*)"`).FindAllStringSubmatch(text, -1) {
+			if id, ok := strings.CutPrefix(m[1], "#"); !ok || strings.Count(text, `id="`+id+`"`) != 1 {
+				t.Errorf("%s: link to %q", path, m[1])
+			}
+		}
+	}
+}
+
+// The page has all that the Markdown has: sections, cells, paragraphs.
+func TestThePageHasEveryTable(t *testing.T) {
+	for path, r := range reports(t) {
+		text := html.UnescapeString(written(t, r))
+		_, sections := r.Sections()
+		for _, s := range sections {
+			if !strings.Contains(text, "<h2>"+s.Heading+"</h2>") {
+				t.Errorf("%s: no section %s", path, s.Heading)
+			}
+			for _, cells := range s.Rows {
+				for _, c := range cells {
+					if !strings.Contains(text, ">"+typeset(c)+"</td>") {
+						t.Errorf("%s: %s: no cell %q", path, s.Heading, c)
+					}
+				}
+			}
+			for _, p := range s.Text {
+				if !strings.Contains(text, "<p>"+typeset(p)+"</p>") {
+					t.Errorf("%s: %s: no paragraph %q", path, s.Heading, p)
+				}
+			}
+		}
+		for _, want := range []string{r.Machine.CPU, r.Machine.Kernel, r.Machine.LoadBefore, "Datapath: ", r.Command} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: %q is not on the page", path, want)
+			}
+		}
+		for _, b := range r.Budgets {
+			if !b.Met && !strings.Contains(text, b.Backend+": "+typeset(b.What)+": "+b.Measured) {
+				t.Errorf("%s: missed budget %s is not in the summary", path, b.What)
+			}
+		}
+	}
+}
+
+// numbers are all of a report in JSON.
+func numbers(t *testing.T, r *bench.Report) map[float64]bool {
+	t.Helper()
+	var b strings.Builder
+	if err := r.JSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	var v any
+	if err := json.Unmarshal([]byte(b.String()), &v); err != nil {
+		t.Fatal(err)
+	}
+	all := map[float64]bool{}
+	var walk func(any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case float64:
+			all[v] = true
+		case []any:
+			for _, e := range v {
+				walk(e)
+			}
+		case map[string]any:
+			for _, e := range v {
+				walk(e)
+			}
+		}
+	}
+	walk(v)
+	return all
+}
+
+func TestWhatIsDrawnWasMeasured(t *testing.T) {
+	for path, r := range reports(t) {
+		known := numbers(t, r)
+		drawn := regexp.MustCompile(`data-value="([^"]*)"`).FindAllStringSubmatch(written(t, r), -1)
+		if len(drawn) < 40 {
+			t.Errorf("%s: %d values are drawn", path, len(drawn))
+		}
+		for _, m := range drawn {
+			v, err := strconv.ParseFloat(m[1], 64)
+			if err != nil || !known[v] {
+				t.Errorf("%s: %s is drawn, and not in the report (%v)", path, m[1], err)
+			}
+		}
+	}
+}
+
+func TestFigures(t *testing.T) {
+	for path, want := range map[string]string{
+		"../../../docs/benchmarks/w1.json": "connections connection-first connection-p50 connection-p99 connection-cpu round-trip-p50 round-trip-p99 round-trip-cpu " +
+			"throughput stream-cpu enforcement load-cpu load-wall change-latency change-cpu foreign-change memory engine",
+		"../testdata/report.json": "connections connection-first connection-p50 connection-p99 connection-cpu round-trip-p50 round-trip-p99 round-trip-cpu throughput stream-cpu " +
+			"enforcement load-cpu load-wall change-latency change-cpu foreign-change memory engine",
+	} {
+		var names []string
+		for _, f := range Figures(reports(t)[path]) {
+			names = append(names, f.Name)
+			if f.Title == "" || f.Caption == "" {
+				t.Errorf("%s: figure %s has title %q and caption %q", path, f.Name, f.Title, f.Caption)
+			}
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s: figures %s, want %s", path, got, want)
+		}
+	}
+}
+
+func TestLiveNode(t *testing.T) {
+	one := bench.Series{0.1, 0.2, 0.15}
+	r := &bench.Report{Backends: []string{"openflow"}, Rounds: 3, Live: &bench.Live{
+		Node: "node1", Datapath: "system", From: "shop/web", To: "shop/db", Datastore: "kubernetes",
+		Results: []bench.LiveResult{{
+			Backend: "openflow", AgentCPU: one, SwitchCPU: one, CPU: one, AgentRSS: bench.Series{5e7}, SwitchRSS: bench.Series{9e7},
+			Connections: bench.Latency{P50: 0.001, P99: 0.002, Count: 100},
+		}},
+	}}
+	text := written(t, r)
+	for _, want := range []string{`id="live-cpu"`, `id="live-memory"`, `id="live-connections"`, "Datapath: system", "shop/web to shop/db"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not on the page", want)
+		}
+	}
+}
+
+func metric(backend string, rounds ...float64) bench.Metric {
+	s := bench.Series(rounds)
+	return bench.Metric{Backend: backend, Kind: bench.CPU, Unit: bench.Seconds, Rounds: s, Value: s.Median()}
+}
+
+func TestSentences(t *testing.T) {
+	rate := func(m bench.Metric) bench.Metric {
+		m.Kind, m.Unit = bench.Rate, bench.PerSecond
+		return m
+	}
+	for want, of := range map[string][]bench.Metric{
+		"b takes the least, 1 s; a is within noise of it (1.10 s); c takes 2.5 times as much (2.50 s).": {metric("a", 1.1, 1.0, 1.2), metric("c", 2.5, 2.4, 2.6), metric("b", 1, 0.9, 1.05)},
+		"a takes 20 ms; of no other backend was it measured.":                                           {metric("a", 0.02)},
+		"b does the most, 4,000/s; a does 0.25 times as much (1,000/s).":                                {rate(metric("a", 1000)), rate(metric("b", 4000))},
+		"a takes the least, 1 s; b takes 30 times as much (30 s).":                                      {metric("a", 1), metric("b", 30)},
+	} {
+		if got := strings.ReplaceAll(compared(of), "\u00a0", " "); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
+func TestBusyMachineIsTold(t *testing.T) {
+	for load, want := range map[string]bool{"39.01 46.50 39.11": true, "0.64 0.66 2.46": false, "unknown": false, "": false} {
+		r := &bench.Report{Backends: []string{"nftables"}, Machine: bench.Machine{Cores: 2, LoadBefore: load}}
+		if got := strings.Contains(written(t, r), "The machine was busy."); got != want {
+			t.Errorf("load %q: told %v", load, got)
+		}
+	}
+}
+
+func TestDatapathIsTold(t *testing.T) {
+	for want, r := range map[string]*bench.Report{
+		"none":                               {Backends: []string{"nftables"}},
+		"netdev (Open vSwitch in userspace)": {Backends: []string{"nftables", "openflow"}},
+		"system (the kernel's module)":       {Backends: []string{"nftables"}, Packets: &bench.Packets{Datapath: "system"}},
+	} {
+		if got := datapaths(r); len(got) != 1 || got[0].Name != want || got[0].Meaning == "" {
+			t.Errorf("%+v, want %s", got, want)
+		}
+	}
+	r := &bench.Report{Backends: []string{"nftables"}, Enforcement: &bench.Enforcement{Datapath: "netdev"}}
+	if got := datapaths(r); !strings.Contains(got[0].Meaning, "say nothing about the speed of the kernel's datapath") {
+		t.Errorf("netdev: %+v", got)
+	}
+}
+
+// FuzzWrite: whatever can be decoded can be shown.
+func FuzzWrite(f *testing.F) {
+	// Small ones: from a whole report little of a minute is left for trying.
+	f.Add([]byte(`{"version":2,"rounds":1,"profile":{"name":"w1"},"backends":["nftables","openflow"],"results":[
+		{"backend":"nftables","case":"first-load","wallSeconds":{"rounds":[1,2]},"cpuSeconds":{"rounds":[1,2]},"peakRSSBytes":{"rounds":[1e8]}},
+		{"backend":"openflow","case":"rule-changed","cpuSeconds":{"rounds":[0.1]},"latency":{"p50Seconds":0.1,"p99Seconds":0.2,"count":9}}],
+		"engine":[{"workload":"SmallNamespaces","placement":"one-node","engineCPUSeconds":{"rounds":[3]}}],
+		"budgets":[{"backend":"nftables","what":"a","limit":"<= 1 s","measured":"2 s"}]}`))
+	f.Add([]byte(`{"version":2,"backends":["a"],"results":[{"backend":"a","case":"idle"}]}`))
+	f.Add([]byte(`{"version":2,"backends":["a"],"packets":{"points":[{}],"results":[{"backend":"a","kind":"stream","perSecond":{"rounds":[1e308,-1]}}]}}`))
+	f.Add([]byte(`{"version":2,"backends":["a"],"enforcement":{"datapath":"system","results":[{"backend":"a","change":"denied","first":{"p50Seconds":1,"count":1}}]}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := bench.Decode(data)
+		if err != nil {
+			return
+		}
+		written(t, r)
+	})
+}

@@ -1,0 +1,158 @@
+package bench
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/felixlike/felixlike/test/bench/worker"
+	"github.com/felixlike/felixlike/test/bench/workload"
+)
+
+// ReportVersion is the version of the format of a Report in JSON.
+const ReportVersion = 2
+
+// Report is what a run has measured: of each part what was asked for.
+type Report struct {
+	Version int `json:"version"`
+	// Command reproduces the run.
+	Command string           `json:"command"`
+	Started time.Time        `json:"started"`
+	Took    float64          `json:"tookSeconds"`
+	Profile workload.Profile `json:"profile,omitzero"`
+	Rounds  int              `json:"rounds"`
+	Machine Machine          `json:"machine"`
+	// Calibration is the CPU time of the calibration loop, before the first
+	// turn and after each, in seconds.
+	Calibration Series   `json:"calibrationCPUSeconds,omitempty"`
+	Backends    []string `json:"backends"`
+	// CheckEvery is how often, in seconds, an agent reads everything with a
+	// backend that does not hear of foreign changes.
+	CheckEvery map[string]float64 `json:"checkEverySeconds,omitempty"`
+	// Results are about programming.
+	Results []Result `json:"results,omitempty"`
+	// Engine is about the policy engine alone.
+	Engine  []EngineResult `json:"engine,omitempty"`
+	Budgets []Budget       `json:"budgets,omitempty"`
+	// Enforcement is about the time from an object to the packets, Packets about
+	// what packets find on their way; nil if they were not measured.
+	Enforcement *Enforcement `json:"enforcement,omitempty"`
+	Packets     *Packets     `json:"packets,omitempty"`
+	// Live is about a node that has an agent already; nothing else is then measured.
+	Live *Live `json:"live,omitempty"`
+}
+
+// Result is what was measured of one case with one backend, or with none.
+// Series are means over the operations of a round.
+type Result struct {
+	Backend string      `json:"backend,omitempty"`
+	Case    worker.Case `json:"case"`
+	// Tool is the command that loads, where it is not the agent that does.
+	Tool string `json:"tool,omitempty"`
+	Wall Series `json:"wallSeconds"`
+	CPU  Series `json:"cpuSeconds"`
+	// System is the part of CPU that the kernel used. It is told by samples of
+	// the kernel's clock: it is rough for work that is short in all.
+	System Series `json:"systemCPUSeconds"`
+	// StartedCPU is the part of CPU that programs which were started used.
+	StartedCPU Series `json:"startedCPUSeconds,omitempty"`
+	// SwitchCPU is the part of CPU that ovs-vswitchd used, SwitchPeakRSS the most
+	// memory that it had, in bytes.
+	SwitchCPU     Series `json:"switchCPUSeconds,omitempty"`
+	SwitchPeakRSS Series `json:"switchPeakRSSBytes,omitempty"`
+	Writes        Series `json:"writes,omitempty"`
+	// Saves and Restores are the programs that the backend started to read and
+	// to write.
+	Saves    Series `json:"saves,omitempty"`
+	Restores Series `json:"restores,omitempty"`
+	// CPUOfLoop is CPU as a ratio to the calibration loop around it.
+	CPUOfLoop Series `json:"cpuOfCalibrationLoop"`
+	// ModelWall and ModelCPU are from the objects to the model, before what
+	// Wall and CPU measure; RenderWall and RenderCPU the part of those before
+	// the first word to the kernel.
+	ModelWall  Series `json:"modelWallSeconds,omitempty"`
+	ModelCPU   Series `json:"modelCPUSeconds,omitempty"`
+	RenderWall Series `json:"renderWallSeconds,omitempty"`
+	RenderCPU  Series `json:"renderCPUSeconds,omitempty"`
+	PeakRSS    Series `json:"peakRSSBytes,omitempty"`
+	// HeardWall is the part of Wall before the agent was told of a foreign
+	// change.
+	HeardWall Series `json:"heardWallSeconds,omitempty"`
+	// Latency is that of single operations, Answered the part of it until the
+	// switch had what was to be programmed: before it had looked through its caches.
+	Latency  Latency `json:"latency"`
+	Answered Latency `json:"answered,omitzero"`
+	// Rules and Elements are what the kernel held, Flows what the switch did.
+	Flows    int `json:"flows,omitempty"`
+	Rules    int `json:"rules,omitempty"`
+	Elements int `json:"elements,omitempty"`
+}
+
+// Find returns the result of a case with a backend, or nil.
+func (r *Report) Find(backend string, c worker.Case) *Result {
+	for i := range r.Results {
+		if r.Results[i].Backend == backend && r.Results[i].Case == c {
+			return &r.Results[i]
+		}
+	}
+	return nil
+}
+
+// loadRatio returns what the first load took as a multiple of the kernel's
+// own tools, in pairs.
+func (r *Report) loadRatio(backend string) (wall, cpu Series) {
+	ours, tool := r.Find(backend, worker.FirstLoad), r.Find(backend, worker.ToolLoad)
+	if ours == nil || tool == nil {
+		return nil, nil
+	}
+	return ours.Wall.over(tool.Wall), ours.CPU.over(tool.CPU)
+}
+
+// ofFirst returns the CPU time of a result as a multiple of that of the first
+// backend, in pairs; nothing for the first backend itself.
+func (r *Report) ofFirst(result *Result) Series {
+	if result.Backend == r.Backends[0] || result.Backend == "" {
+		return nil
+	}
+	first := r.Find(r.Backends[0], result.Case)
+	if first == nil {
+		return nil
+	}
+	return result.CPU.over(first.CPU)
+}
+
+// startsPrograms reports whether a backend of this run starts programs.
+func (r *Report) startsPrograms() bool {
+	return slices.ContainsFunc(r.Results, func(f Result) bool { return f.Saves.Max()+f.Restores.Max() > 0 })
+}
+
+// Decode reads a Report from JSON, also one of version 1.
+func Decode(data []byte) (*Report, error) {
+	var version struct {
+		Version int `json:"version"`
+		// Datapath is at the top of reports on packets alone, a format that there
+		// was in version 1.
+		Datapath string `json:"datapath"`
+	}
+	if err := json.Unmarshal(data, &version); err != nil {
+		return nil, fmt.Errorf("decode report: %w", err)
+	}
+	switch {
+	case version.Version == 1 && version.Datapath != "":
+		return nil, errors.New("decode report: a report on packets of version 1 has another format: measure again (felixctl bench packets)")
+	case version.Version != 1 && version.Version != ReportVersion:
+		return nil, fmt.Errorf("decode report: version %d is neither 1 nor %d", version.Version, ReportVersion)
+	}
+	var r Report
+	if err := json.Unmarshal(data, &r); err != nil {
+		return nil, fmt.Errorf("decode report: %w", err)
+	}
+	if len(r.Backends) == 0 {
+		return nil, errors.New("decode report: it has no backends")
+	}
+	// What is new in version 2 is not in a report of version 1; all else is the same.
+	r.Version = ReportVersion
+	return &r, nil
+}

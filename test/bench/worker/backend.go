@@ -1,0 +1,137 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables/iptables"
+	"github.com/felixlike/felixlike/test/bench/workload"
+)
+
+// Backend is a backend that can be measured.
+type Backend struct {
+	Name string
+	// New makes it for the workload's node, as an agent would by default.
+	New func(Switch) (felixlike.Backend, error)
+	// NeedsSwitch tells that it programs an Open vSwitch.
+	NeedsSwitch bool
+	// Tools are the kernel's own, or the switch's, for what the backend programs,
+	// in the order in which they load. An argument Socket is replaced by that of
+	// the bridge.
+	Tools []Tool
+	// Foreign are changes that another program makes behind its back; nil if
+	// the backend does not notice them when they happen. The renderer is that
+	// of the backend.
+	Foreign func(workload.Workload, *rules.Renderer, Switch) []Foreign
+	// CheckEvery is how often an agent reads everything to find such changes,
+	// by default; zero if it hears of them.
+	CheckEvery time.Duration
+	// Sparing is by what the number of changes to rules is divided: one for a
+	// backend that programs them itself, more where each takes the run of a
+	// program over a whole table.
+	Sparing int
+}
+
+// Foreign is a kind of change that another program makes.
+type Foreign struct {
+	Case Case
+	// Once tells that it is too much to be done often.
+	Once bool
+	// Change makes the i-th change of the kind, and returns the moment before
+	// the kernel was asked for it.
+	Change func(i int) (time.Time, error)
+}
+
+// Tool saves kernel state to standard output, and loads it from standard
+// input. Version prints what is used.
+type Tool struct{ Save, Load, Version []string }
+
+// String returns the command that loads.
+func (t Tool) String() string { return strings.Join(t.Load, " ") }
+
+// Backends returns the backends that can be measured.
+func Backends() []Backend {
+	return []Backend{
+		{
+			Name:  felixlike.NFTables,
+			New:   func(Switch) (felixlike.Backend, error) { return felixlike.NewNFTables(workload.Node, true), nil },
+			Tools: []Tool{nftTool()}, Foreign: foreignNFT, Sparing: 1,
+		},
+		xtables(iptables.Legacy),
+		xtables(iptables.NFT),
+		{
+			Name: felixlike.OpenFlow, NeedsSwitch: true, Foreign: foreignFlows, Sparing: 1,
+			New: func(s Switch) (felixlike.Backend, error) {
+				return felixlike.NewBackend(context.Background(), felixlike.Choice{
+					Name: felixlike.OpenFlow, Node: workload.Node, Masquerade: true, Switch: felixlike.Switch{
+						RunDir: s.Dir, Bridge: Bridge,
+						Node: pipeline.Node{
+							Mode: pipeline.Full, GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort,
+							GatewayMAC: ovsdb.GatewayMAC(workload.Node), Userspace: true,
+						},
+					},
+				})
+			},
+			Tools: []Tool{{
+				// Without the meters that pods have: ovs-ofctl adds one a call.
+				Save:    []string{"bash", "-o", "pipefail", "-c", `ovs-ofctl -O OpenFlow15 --no-stats dump-flows "$0" | sed 's/meter:[0-9]*,//'`, Socket},
+				Load:    []string{"ovs-ofctl", "-O", "OpenFlow15", "--bundle", "add-flows", Socket, "-"},
+				Version: []string{"ovs-vswitchd", "--version"},
+			}, nftTool()},
+		},
+	}
+}
+
+// Socket stands for the bridge's management socket in the command of a Tool.
+const Socket = "BRIDGE"
+
+func nftTool() Tool {
+	return Tool{
+		Save: []string{"nft", "list", "ruleset"}, Load: []string{"nft", "-f", "-"}, Version: []string{"nft", "--version"},
+	}
+}
+
+// xtables is the iptables backend in one of its variants. The kernel's ipsets
+// must be there before the rules that name them.
+func xtables(v iptables.Variant) Backend {
+	b := Backend{
+		Name: felixlike.IPTables + "-" + v.String(),
+		New:  func(Switch) (felixlike.Backend, error) { return felixlike.NewIPTables(workload.Node, true, v), nil },
+		Tools: []Tool{{
+			Save: []string{"ipset", "save"}, Load: []string{"ipset", "restore"}, Version: []string{"ipset", "--version"},
+		}},
+		CheckEvery: felixlike.DefaultTiming().Resync, Sparing: 10,
+	}
+	for _, program := range []string{"iptables", "ip6tables"} {
+		program += "-" + v.String()
+		b.Tools = append(b.Tools, Tool{
+			Save: []string{program + "-save"}, Load: []string{program + "-restore"}, Version: []string{program, "--version"},
+		})
+	}
+	return b
+}
+
+// FindBackend returns the backend of that name.
+func FindBackend(name string) (Backend, error) {
+	for _, b := range Backends() {
+		if b.Name == name {
+			return b, nil
+		}
+	}
+	return Backend{}, fmt.Errorf("backend %q: must be one of %s", name, strings.Join(BackendNames(), ", "))
+}
+
+// BackendNames lists the names that FindBackend takes.
+func BackendNames() []string {
+	var names []string
+	for _, b := range Backends() {
+		names = append(names, b.Name)
+	}
+	return names
+}

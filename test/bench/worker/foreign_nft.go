@@ -1,0 +1,118 @@
+package worker
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	nft "github.com/google/nftables"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables/nftables"
+	"github.com/felixlike/felixlike/test/bench/workload"
+)
+
+// foreignNFT changes the agent's table over a netlink socket of its own, as nft
+// would, but without the time that it takes to start nft.
+func foreignNFT(w workload.Workload, r *rules.Renderer, _ Switch) []Foreign {
+	f := &nftWriter{
+		conn: &nft.Conn{}, table: &nft.Table{Name: nftables.DefaultTable, Family: nft.TableFamilyINet},
+		workload: w, renderer: r,
+	}
+	return []Foreign{
+		{Case: ForeignRule, Change: f.deleteRule},
+		{Case: ForeignChain, Change: f.flushChain},
+		{Case: ForeignElement, Change: f.deleteMember},
+		{Case: ForeignDispatch, Change: f.deleteDispatch},
+		{Case: ForeignAll, Once: true, Change: f.deleteTable},
+	}
+}
+
+// nftWriter is another program that writes nftables.
+type nftWriter struct {
+	conn     *nft.Conn
+	table    *nft.Table
+	workload workload.Workload
+	renderer *rules.Renderer
+	// groups are the sets of addresses, once they were asked for.
+	groups []*nft.Set
+}
+
+// flush sends what was prepared.
+func (f *nftWriter) flush() (time.Time, error) {
+	before := time.Now()
+	return before, f.conn.Flush()
+}
+
+func (f *nftWriter) chain(i int) *nft.Chain {
+	_, p := f.workload.ChangedPolicy(i)
+	id := model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: p.Namespace, Name: p.Name}
+	return &nft.Chain{Table: f.table, Name: f.renderer.PolicyChain(id, model.Ingress)}
+}
+
+func (f *nftWriter) deleteRule(i int) (time.Time, error) {
+	chain := f.chain(i)
+	held, err := f.conn.GetRules(f.table, chain)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("rules of chain %s: %w", chain.Name, err)
+	}
+	if len(held) == 0 {
+		return time.Time{}, fmt.Errorf("chain %s has no rules", chain.Name)
+	}
+	if err := f.conn.DelRule(held[len(held)/2]); err != nil {
+		return time.Time{}, err
+	}
+	return f.flush()
+}
+
+func (f *nftWriter) flushChain(i int) (time.Time, error) {
+	f.conn.FlushChain(f.chain(i))
+	return f.flush()
+}
+
+func (f *nftWriter) deleteMember(i int) (time.Time, error) {
+	if f.groups == nil {
+		sets, err := f.conn.GetSets(f.table)
+		if err != nil {
+			return time.Time{}, fmt.Errorf("sets: %w", err)
+		}
+		f.groups = slices.DeleteFunc(sets, func(s *nft.Set) bool { return s.IsMap || s.Interval || !strings.HasSuffix(s.Name, "-4") })
+		slices.SortFunc(f.groups, func(a, b *nft.Set) int { return cmp.Compare(a.Name, b.Name) })
+	}
+	if len(f.groups) == 0 {
+		return time.Time{}, fmt.Errorf("table %s has no sets of addresses", f.table.Name)
+	}
+	set := f.groups[i%len(f.groups)]
+	held, err := f.conn.GetSetElements(set)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("members of set %s: %w", set.Name, err)
+	}
+	if len(held) == 0 {
+		return time.Time{}, fmt.Errorf("set %s has no members", set.Name)
+	}
+	if err := f.conn.SetDeleteElements(set, held[:1]); err != nil {
+		return time.Time{}, err
+	}
+	return f.flush()
+}
+
+func (f *nftWriter) deleteDispatch(i int) (time.Time, error) {
+	attached := f.workload.Attachments()
+	address := attached[i%len(attached)].Addresses[0]
+	verdicts := &nft.Set{
+		Table: f.table, Name: rules.DispatchMap(model.Ingress, model.IPv4), IsMap: true,
+		KeyType: nft.TypeIPAddr, DataType: nft.TypeVerdict,
+	}
+	if err := f.conn.SetDeleteElements(verdicts, []nft.SetElement{{Key: address.AsSlice()}}); err != nil {
+		return time.Time{}, err
+	}
+	return f.flush()
+}
+
+func (f *nftWriter) deleteTable(int) (time.Time, error) {
+	f.conn.DelTable(f.table)
+	return f.flush()
+}

@@ -1,0 +1,124 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/felixlike/felixlike/test/bench/workload"
+)
+
+// Run reads a Task from in, does it in this process's network namespace, and
+// writes Lines to out.
+func Run(ctx context.Context, in io.Reader, out io.Writer) error {
+	var t Task
+	if err := json.NewDecoder(in).Decode(&t); err != nil {
+		return fmt.Errorf("read the task: %w", err)
+	}
+	m := &measuring{task: t, workload: workload.New(t.Profile), out: json.NewEncoder(out)}
+	switch {
+	case t.Engine != "":
+		return m.engine()
+	case t.Manifests != "":
+		return m.manifests(ctx)
+	}
+	b, err := FindBackend(t.Backend)
+	if err != nil {
+		return err
+	}
+	return m.run(ctx, b)
+}
+
+// measuring is a task that is being done.
+type measuring struct {
+	task     Task
+	workload workload.Workload
+	out      *json.Encoder
+	agent    *agent
+}
+
+func (m *measuring) run(ctx context.Context, b Backend) (err error) {
+	c := Restart
+	if m.task.Load {
+		c = FirstLoad
+	}
+	if err := m.out.Encode(Line{Begin: string(c)}); err != nil {
+		return err
+	}
+	backend, err := b.New(m.task.Switch)
+	if err != nil {
+		return err
+	}
+	m.agent = start(ctx, backend, m.workload, m.task.Switch)
+	defer func() { err = errors.Join(err, m.agent.close()) }()
+	if err := m.load(ctx, c); err != nil {
+		return fmt.Errorf("%s: %w", c, err)
+	}
+	if m.task.Load {
+		return nil
+	}
+	if err := m.changes(ctx); err != nil {
+		return err
+	}
+	if err := m.foreign(ctx, b, backend.Renderer); err != nil {
+		return err
+	}
+	if err := m.rechecks(ctx); err != nil {
+		return err
+	}
+	return m.idle(ctx)
+}
+
+// load reports the agent's first apply: what it took to get from the objects
+// to the model, and what from there into the kernel.
+func (m *measuring) load(ctx context.Context, c Case) error {
+	p, err := m.agent.next(ctx, func(pass) bool { return true })
+	if err != nil {
+		return err
+	}
+	select {
+	case <-m.agent.source.ready:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	programmed := p.done.since(p.model)
+	out := &Measurement{
+		Case: c, Wall: []time.Duration{programmed.Wall}, CPU: programmed.CPU,
+		Model: p.model.since(m.agent.begin), Render: p.stage.since(p.model),
+		Rules: p.applied.Rules, Elements: p.applied.Elements, Flows: p.applied.Flows,
+	}
+	out.count(p)
+	return m.report(out)
+}
+
+// measure measures what do does, and has it report the rest. What the backend
+// tells of the programs that it starts is not taken on trust where it tells of none.
+func (m *measuring) measure(c Case, do func(*Measurement) error) error {
+	if err := m.out.Encode(Line{Begin: string(c)}); err != nil {
+		return err
+	}
+	out := &Measurement{Case: c}
+	before, faults := m.task.Switch.cpuTime(), faultsOfChildren()
+	if err := do(out); err != nil {
+		return fmt.Errorf("%s: %w", c, err)
+	}
+	out.CPU = m.task.Switch.cpuTime().Minus(before)
+	if out.Saves+out.Restores == 0 && faultsOfChildren() != faults {
+		return fmt.Errorf("%s: a program was started, and the backend tells of none", c)
+	}
+	return m.report(out)
+}
+
+func (m *measuring) report(out *Measurement) error {
+	var err error
+	if out.PeakRSS, err = peakRSS(); err != nil {
+		return err
+	}
+	if out.SwitchPeakRSS, err = m.task.Switch.peakRSS(); err != nil {
+		return err
+	}
+	return m.out.Encode(Line{Measured: out})
+}

@@ -1,0 +1,141 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/felixlike/felixlike/internal/namespace"
+)
+
+// AgentProgram is the name of the agent's binary.
+const AgentProgram = "felixlike-agent"
+
+// FindAgent returns the path of the agent's binary: beside the running
+// program, or else in $PATH.
+func FindAgent() (string, error) {
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), AgentProgram)
+		if _, err := os.Stat(beside); err == nil {
+			return beside, nil
+		}
+	}
+	path, err := exec.LookPath(AgentProgram)
+	if err != nil {
+		return "", fmt.Errorf("%s is neither beside this program nor in $PATH: %w", AgentProgram, err)
+	}
+	return path, nil
+}
+
+// agentCommand is how the agents of a lab are started.
+type agentCommand struct {
+	binary, backend, datapath, tunnel, logLevel string
+	manifests                                   manifestsDir
+}
+
+// podMTU leaves room for the tunnel's headers on an uplink of 1500.
+const podMTU = 1450
+
+// Services returns the prefix of the addresses of Services; those of IPv6 have the
+// one that stands for it (MapPrefix). What translates them is the user's to make.
+func Services() netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 96}), 16) }
+
+func (c agentCommand) args(n *Node) []string {
+	return []string{
+		c.binary, "--node-name", n.Name(), "--backend", c.backend,
+		"--datastore", "manifests", "--manifests", string(c.manifests),
+		"--ovs-run-dir", n.OVSDir(), "--bridge", Bridge, "--datapath", c.datapath,
+		"--tunnel", c.tunnel, "--run-dir", n.runDir(), "--cni-plugin-dir", "",
+		"--mtu", strconv.Itoa(podMTU), "--log-level", c.logLevel,
+		"--service-cidrs", Services().String() + "," + MapPrefix(Services()).String(),
+	}
+}
+
+// agent is a running agent. A nil agent is one that does not run.
+type agent struct {
+	cmd   *exec.Cmd
+	ended chan struct{}
+	err   error
+}
+
+// startAgent starts the agent inside the namespace, its log in a file.
+func startAgent(ns *namespace.Namespace, argv []string, logFile string) (*agent, error) {
+	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("agent log: %w", err)
+	}
+	defer log.Close()
+	a := &agent{cmd: exec.Command(argv[0], argv[1:]...), ended: make(chan struct{})}
+	a.cmd.Stdout, a.cmd.Stderr = log, log
+	// A session of its own: the terminal's interrupt is for the lab alone.
+	a.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := ns.Do(a.cmd.Start); err != nil {
+		return nil, fmt.Errorf("start agent: %w", err)
+	}
+	go func() {
+		a.err = a.cmd.Wait()
+		close(a.ended)
+	}()
+	return a, nil
+}
+
+func (a *agent) pid() int {
+	if a == nil {
+		return 0
+	}
+	select {
+	case <-a.ended:
+		return 0
+	default:
+		return a.cmd.Process.Pid
+	}
+}
+
+func (a *agent) kill() error { return a.end(syscall.SIGKILL) }
+
+func (a *agent) stop() error { return a.end(syscall.SIGTERM) }
+
+func (a *agent) end(signal syscall.Signal) error {
+	if a == nil {
+		return nil
+	}
+	if err := a.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("end agent: %w", err)
+	}
+	select {
+	case <-a.ended:
+		return nil
+	case <-time.After(processGrace):
+	}
+	err := a.cmd.Process.Kill()
+	<-a.ended
+	return errors.Join(errors.New("agent did not end in time and was killed"), err)
+}
+
+// waitSocket waits until the agent serves its control socket.
+func (a *agent) waitSocket(ctx context.Context, path string) error {
+	if a == nil {
+		return errors.New("agent does not run")
+	}
+	for {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case <-a.ended:
+			return fmt.Errorf("agent ended: %v", a.err)
+		case <-ctx.Done():
+			return fmt.Errorf("agent does not serve %s: %w", path, ctx.Err())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}

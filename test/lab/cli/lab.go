@@ -1,0 +1,316 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/internal/terminal"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/lab"
+	"github.com/felixlike/felixlike/test/lab/supervisor"
+)
+
+// options are the flags that the commands share.
+type options struct {
+	config  lab.Config
+	family  string
+	output  terminal.Output
+	timeout time.Duration
+}
+
+// Commands returns `felixctl lab` with all its commands.
+func Commands() *cobra.Command {
+	o := &options{}
+	c := &cobra.Command{
+		Use:   "lab",
+		Short: "Clusters made of network namespaces, with real agents and real packets",
+		Long: `Clusters made of network namespaces, with real agents and real packets.
+
+Exit codes: 0 as expected; 1 something is not as expected (matrix, verify and
+demo: a probe went another way than the policies say; probe: blocked); 2 wrong
+usage, or something could not be done.`,
+		Args: cobra.NoArgs,
+		// Without it, cobra takes an unknown command for a request for help.
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	f := c.PersistentFlags()
+	f.StringVar(&o.config.Name, "name", "lab", "name of the lab")
+	f.StringVar(&o.config.Root, "root", lab.DefaultRoot, "folder of the labs' records, logs and sockets")
+	c.AddCommand(o.upCommand(), o.superviseCommand(), o.applyCommand(), o.probeCommand(), o.matrixCommand(),
+		o.verifyCommand(), o.statusCommand(), o.rulesCommand(), o.downCommand(), o.demoCommand())
+	return c
+}
+
+// configFlags adds the flags of commands that make a lab.
+func (o *options) configFlags(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&o.config.Agent, "agent", "", "agent binary (default: beside felixctl, or in $PATH)")
+	f.StringVar(&o.config.Backend, "backend", "nftables", "policy backend of the agents: "+choices("backend"))
+	f.StringVar(&o.config.Datapath, "datapath", "netdev", "OVS datapath: "+choices("datapath"))
+	f.StringVar(&o.config.Tunnel, "tunnel", "geneve", "tunnel between the nodes: "+choices("tunnel"))
+	f.StringVar(&o.config.LogLevel, "agent-log-level", "info", "log level of the agents: "+choices("logLevel"))
+}
+
+func choices(setting string) string { return strings.Join(config.Choices(setting), ", ") }
+
+// probeFlags adds the flags of commands that probe.
+func (o *options) probeFlags(c *cobra.Command) {
+	o.familyFlag(c)
+	c.Flags().DurationVar(&o.timeout, "timeout", time.Second, "a probe without an answer for so long counts as blocked")
+}
+
+func (o *options) familyFlag(c *cobra.Command) {
+	c.Flags().StringVar(&o.family, "family", "4", "address family: 4 or 6")
+}
+
+func (o *options) outputFlag(c *cobra.Command) {
+	o.output = terminal.Text
+	c.Flags().VarP(&o.output, "output", "o", terminal.OutputUsage)
+}
+
+// parseProbe returns the family to probe in, having checked the probe flags.
+func (o *options) parseProbe() (model.Family, error) {
+	if o.timeout <= 0 {
+		return 0, fmt.Errorf("--timeout %s: must be more than nothing", o.timeout)
+	}
+	return o.parseFamily()
+}
+
+func (o *options) parseFamily() (model.Family, error) {
+	switch o.family {
+	case "4":
+		return model.IPv4, nil
+	case "6":
+		return model.IPv6, nil
+	}
+	return 0, fmt.Errorf("--family %q: must be 4 or 6", o.family)
+}
+
+func (o *options) client() *supervisor.Client {
+	return supervisor.NewClient(o.config.Root, o.config.Name)
+}
+
+func (o *options) upCommand() *cobra.Command {
+	var nodes int
+	var files []string
+	c := &cobra.Command{
+		Use:   "up",
+		Short: "Make a lab and leave it running",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if nodes < 1 {
+				return fmt.Errorf("--nodes %d: must be at least 1", nodes)
+			}
+			if err := o.config.Check(); err != nil {
+				return err
+			}
+			state, err := lab.Load(files...)
+			if err != nil {
+				return err
+			}
+			for i := len(state.Nodes); i < nodes; i++ {
+				state.Nodes = append(state.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node%d", i+1)}})
+			}
+			program, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			args := []string{
+				"lab", "supervise", "--name", o.config.Name, "--root", o.config.Root, "--agent", o.config.Agent, "--backend", o.config.Backend,
+				"--datapath", o.config.Datapath, "--tunnel", o.config.Tunnel, "--agent-log-level", o.config.LogLevel,
+			}
+			stop := terminal.Progress(c.ErrOrStderr(), terminal.Doing("making "+plural(len(state.Nodes), "node")+" and "+plural(len(state.Pods), "pod")))
+			if err = supervisor.Start(program, args...); err == nil {
+				err = o.client().SetState(c.Context(), state)
+			}
+			stop()
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "lab %s is up: %s, %s, backend %s (felixctl lab status shows namespaces, sockets and logs)\n",
+				o.config.Name, plural(len(state.Nodes), "node"), plural(len(state.Pods), "pod"), o.config.Backend)
+			return err
+		},
+	}
+	o.configFlags(c)
+	c.Flags().IntVar(&nodes, "nodes", 2, "number of nodes, if the files have fewer")
+	c.Flags().StringSliceVarP(&files, "filename", "f", nil, "YAML file or folder to begin with")
+	return c
+}
+
+// superviseCommand is what `up` starts in the background.
+func (o *options) superviseCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:    "supervise",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			ctx, cancel := signal.NotifyContext(c.Context(), unix.SIGTERM, unix.SIGINT)
+			defer cancel()
+			return supervisor.Run(ctx, o.config, supervisor.Ready)
+		},
+	}
+	o.configFlags(c)
+	return c
+}
+
+func (o *options) applyCommand() *cobra.Command {
+	var files []string
+	var prune bool
+	c := &cobra.Command{
+		Use:   "apply -f FILE",
+		Short: "Add or replace objects, and wait until they are programmed",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			state, err := lab.Load(files...)
+			if err != nil {
+				return err
+			}
+			before, err := o.client().State(c.Context())
+			if err != nil {
+				return err
+			}
+			if prune {
+				before = lab.State{Nodes: before.Nodes}
+			}
+			state = before.Merge(state)
+			start := time.Now()
+			stop := terminal.Progress(c.ErrOrStderr(), terminal.Doing("waiting until all agents have programmed it"))
+			err = o.client().SetState(c.Context(), state)
+			stop()
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "programmed in %s: %s, %s, network policies: %d\n", time.Since(start).Round(time.Millisecond),
+				plural(len(state.Nodes), "node"), plural(len(state.Pods), "pod"), len(state.Policies))
+			return err
+		},
+	}
+	c.Flags().StringSliceVarP(&files, "filename", "f", nil, "YAML file or folder")
+	c.Flags().BoolVar(&prune, "prune", false, "remove all other objects but the nodes")
+	_ = c.MarkFlagRequired("filename") // the flag is there: it was just made
+	return c
+}
+
+func (o *options) probeCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "probe FROM TO PROTOCOL/PORT",
+		Short: "Try one connection; ends are namespace/pod, node:NAME or ip:ADDRESS",
+		Long: `Try one connection; ends are namespace/pod, node:NAME or ip:ADDRESS.
+
+Exit codes: 0 through, 1 blocked, 2 not tried.`,
+		Example: "  felixctl lab probe shop/web shop/db tcp/80",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 3 {
+				return fmt.Errorf("want FROM TO PROTOCOL/PORT (as in: shop/web shop/db tcp/80), got %s", plural(len(args), "argument"))
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			family, err := o.parseProbe()
+			if err != nil {
+				return err
+			}
+			port, err := ParsePort(args[2])
+			if err != nil {
+				return err
+			}
+			probe := lab.Probe{From: args[0], To: args[1], Protocol: port.Protocol, Port: port.Port, Family: family}
+			stop := terminal.Progress(c.ErrOrStderr(), terminal.Doing("waiting for an answer"))
+			results, err := o.client().Probe(c.Context(), []lab.Probe{probe}, o.timeout)
+			stop()
+			if err != nil {
+				return err
+			}
+			r := results[0]
+			err = o.output.Print(c.OutOrStdout(), r, func() error {
+				if !r.Tried {
+					return nil // the error says it all
+				}
+				verdict := fmt.Sprintf("blocked (%s; timeout %s)", r.Reason, o.timeout)
+				if r.Through {
+					verdict = fmt.Sprintf("through (%s in %s)", r.Reason, r.RTT.Round(time.Microsecond))
+				}
+				_, err := fmt.Fprintf(c.OutOrStdout(), "%s -> %s %s IPv%s: %s\n", args[0], args[1], port, family, verdict)
+				return err
+			})
+			switch {
+			case err != nil:
+				return err
+			case !r.Tried:
+				return fmt.Errorf("not tried: %s", r.Reason)
+			case !r.Through:
+				return ErrBlocked
+			}
+			return nil
+		},
+	}
+	o.probeFlags(c)
+	o.outputFlag(c)
+	return c
+}
+
+func (o *options) statusCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Show nodes, agents and pods",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			status, err := o.client().Status(c.Context())
+			if err != nil {
+				return err
+			}
+			return o.output.Print(c.OutOrStdout(), status, func() error { return printStatus(c.OutOrStdout(), status) })
+		},
+	}
+	o.outputFlag(c)
+	return c
+}
+
+func (o *options) downCommand() *cobra.Command {
+	var all bool
+	c := &cobra.Command{
+		Use:   "down",
+		Short: "Remove a lab, also after a crash; may be repeated",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			names := []string{o.config.Name}
+			if all {
+				var err error
+				if names, err = lab.List(o.config.Root); err != nil {
+					return err
+				}
+			}
+			for _, name := range names {
+				stop := terminal.Progress(c.ErrOrStderr(), terminal.Doing("removing lab "+name))
+				err := lab.Cleanup(o.config.Root, name)
+				stop()
+				if err != nil {
+					return err
+				}
+				if _, err := fmt.Fprintf(c.OutOrStdout(), "lab %s is down\n", name); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&all, "all", false, "remove every lab")
+	return c
+}
+
+// interruptible returns a context that ends on an interrupt, so that a lab
+// that lives in this process is taken down.
+func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
+}

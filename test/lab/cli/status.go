@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+
+	"github.com/felixlike/felixlike/internal/terminal"
+	"github.com/felixlike/felixlike/test/lab"
+)
+
+func printStatus(w io.Writer, s lab.Status) error {
+	style := terminal.StyleFor(w)
+	var b strings.Builder
+	nodes := terminal.NewTable(style, "NODE", "ADDRESSES", "AGENT", "BACKEND", "IN SYNC", "PROGRAMMED", "POLICIES", "SET ASIDE", "REPAIRS", "PROBLEMS")
+	for _, n := range s.Nodes {
+		nodes.Row(nodeRow(n)...)
+	}
+	fmt.Fprintln(&b, nodes)
+	if len(s.Nodes) > 0 {
+		b.WriteByte('\n')
+		printHints(&b, style, s.Nodes)
+	}
+	if len(s.Pods) == 0 {
+		fmt.Fprintf(&b, "\nno pods (felixctl lab apply -f FILE adds some)\n")
+	} else {
+		pods := terminal.NewTable(style, "POD", "NODE", "STATE", "ADDRESSES", "NETNS")
+		for _, p := range s.Pods {
+			pods.Row(p.Pod, p.Node, p.State, joined(p.Addresses), p.Namespace)
+		}
+		fmt.Fprintf(&b, "\n%s\n", pods)
+	}
+	for _, n := range s.Nodes {
+		if n.Agent == nil {
+			fmt.Fprintf(&b, "\n%s: %s (see %s)\n", n.Name, n.Error, n.LogFile)
+			continue
+		}
+		for _, p := range n.Agent.Problems {
+			fmt.Fprintf(&b, "\n%s: %s\n", n.Name, p.Error())
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func nodeRow(n lab.NodeStatus) []any {
+	agent := "down"
+	if n.AgentPID != 0 {
+		agent = fmt.Sprintf("pid %d", n.AgentPID)
+	}
+	row := []any{n.Name, joined(n.Addresses), agent}
+	a := n.Agent
+	if a == nil {
+		return append(row, "?", "?", "?", "?", "?", "?", "?")
+	}
+	backend := a.Backend
+	if a.Handover != nil {
+		backend += " -> " + a.Handover.To
+	}
+	sync := "yes"
+	if !a.InSync {
+		sync = "NO"
+	}
+	return append(row, backend, sync, fmt.Sprintf("%d of %d", a.Programmed, a.Observed),
+		len(a.Policies), len(a.Quarantined), a.Repairs.Total, len(a.Problems))
+}
+
+// printHints says how to get at the nodes.
+func printHints(w io.Writer, style terminal.Style, nodes []lab.NodeStatus) {
+	hints := terminal.NewTable(style, "NODE", "NETNS", "CONTROL SOCKET", "LOG", "PROBES AND METRICS")
+	for _, n := range nodes {
+		health := ""
+		if n.Agent != nil {
+			health = n.Agent.Health
+		}
+		hints.Row(n.Name, n.Namespace, n.ControlSocket, n.LogFile, health)
+	}
+	n := nodes[0]
+	fmt.Fprintf(w, "%s\n\nWith %s, for example:\n", hints, n.Name)
+	fmt.Fprintf(w, "  felixctl backend set iptables-nft --socket %s\n", n.ControlSocket)
+	fmt.Fprintf(w, "  felixctl status --socket %s\n", n.ControlSocket)
+	if n.Agent != nil && n.Agent.Health != "" {
+		fmt.Fprintf(w, "  ip netns exec %s curl -s %s/readyz     (or /healthz, /metrics)\n", n.Namespace, n.Agent.Health)
+	}
+}
+
+func joined(addresses []netip.Addr) string {
+	texts := make([]string, len(addresses))
+	for i, a := range addresses {
+		texts[i] = a.String()
+	}
+	return strings.Join(texts, " ")
+}

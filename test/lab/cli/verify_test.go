@@ -1,0 +1,29 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/felixlike/felixlike/test/lab/verify"
+)
+
+func TestExitCodeOfATable(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		tally verify.Tally
+		err   error
+		want  int
+	}{
+		{"as expected", verify.Tally{Allowed: 5000, Late: 5}, nil, ExitOK},
+		{"wrong", verify.Tally{Allowed: 5000, Wrong: 1}, nil, ExitDisagreement},
+		{"late", verify.Tally{Allowed: 5000, Late: 6}, nil, ExitDisagreement},
+		{"not tried", verify.Tally{NotTried: 1}, fmt.Errorf("probe: %w", verify.ErrNotTried), ExitFailure},
+		{"wrong, late and not tried", verify.Tally{Allowed: 5000, Wrong: 1, Late: 6, NotTried: 1}, fmt.Errorf("probe: %w", verify.ErrNotTried), ExitFailure},
+		{"state not reached", verify.Tally{Wrong: 1}, errors.New("no agent"), ExitFailure},
+	} {
+		if err := verdictOf(test.tally, test.err); ExitCode(err) != test.want {
+			t.Errorf("%s: exit code %d of %v, want %d", test.name, ExitCode(err), err, test.want)
+		}
+	}
+}

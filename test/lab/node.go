@@ -1,0 +1,178 @@
+package lab
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/namespace"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/test/lab/probe"
+)
+
+// Bridge is the integration bridge that the agents make.
+const Bridge = "br-int"
+
+// Node is a node of a running lab.
+type Node struct {
+	spec    *nodeSpec
+	dir     string
+	record  *record
+	ns      *namespace.Namespace
+	station *probe.Station
+	ovs     *ovsdaemon.Daemons
+	agent   *agent
+	command agentCommand
+}
+
+// newNode builds a node and starts its Open vSwitch; the agent comes later.
+// On an error it leaves what it made to the record.
+func newNode(ctx context.Context, r *record, f *fabric, spec *nodeSpec, dir string, command agentCommand) (*Node, error) {
+	ns, err := newNamespace(r, nodeNamespace(r.Name, spec.Name))
+	if err != nil {
+		return nil, fmt.Errorf("node %s: %w", spec.Name, err)
+	}
+	n := &Node{spec: spec, dir: dir, record: r, ns: ns, station: probe.NewStation(ns), command: command}
+	if err := f.connect(spec, ns); err != nil {
+		return nil, errors.Join(err, n.stop())
+	}
+	if err := ns.Do(n.configureUplink); err != nil {
+		return nil, errors.Join(fmt.Errorf("node %s: %w", spec.Name, err), n.stop())
+	}
+	n.ovs, err = ovsdaemon.Start(ctx, ovsdaemon.Options{
+		Dir: n.OVSDir(), NetNS: ns.Path(), Kernel: command.datapath != ovsdb.DatapathNetdev,
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("node %s: %w", spec.Name, err), n.stop())
+	}
+	db, vswitchd := n.ovs.PIDs()
+	err = errors.Join(r.addProcess(db, "ovsdb-server of "+spec.Name), r.addProcess(vswitchd, "ovs-vswitchd of "+spec.Name))
+	if err != nil {
+		return nil, errors.Join(err, n.stop())
+	}
+	return n, nil
+}
+
+// configureUplink is run on the node's thread.
+func (n *Node) configureUplink() error {
+	link, err := netlink.LinkByName(uplink)
+	if err != nil {
+		return fmt.Errorf("uplink: %w", err)
+	}
+	if err := up(link, n.command.datapath); err != nil {
+		return err
+	}
+	for _, a := range n.spec.Addresses {
+		if err := addAddress(link, netip.PrefixFrom(a, subnet(a).Bits())); err != nil {
+			return err
+		}
+	}
+	for _, gateway := range n.spec.Gateways {
+		err := netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway.Addr().AsSlice()})
+		if err != nil {
+			return fmt.Errorf("default route via %s: %w", gateway.Addr(), err)
+		}
+	}
+	return nil
+}
+
+// Name returns the node's name.
+func (n *Node) Name() string { return n.spec.Name }
+
+// Address returns the node's address of a family, or the zero Addr.
+func (n *Node) Address(f model.Family) netip.Addr { return n.spec.Address(f) }
+
+// Namespace returns the node's network namespace.
+func (n *Node) Namespace() *namespace.Namespace { return n.ns }
+
+// OVSDir returns the run directory of the node's Open vSwitch.
+func (n *Node) OVSDir() string { return filepath.Join(n.dir, "ovs") }
+
+// OVS returns the node's Open vSwitch.
+func (n *Node) OVS() *ovsdaemon.Daemons { return n.ovs }
+
+// ControlSocket returns the path of the agent's control socket.
+func (n *Node) ControlSocket() string { return filepath.Join(n.runDir(), "control.sock") }
+
+// ControlSocket returns the path of the control socket of an agent, by the lab's
+// folder and name (empty for the default), and the node's.
+func ControlSocket(root, lab, node string) string {
+	return (&Node{dir: nodeDir(filepath.Join(cmp.Or(root, DefaultRoot), lab), node)}).ControlSocket()
+}
+
+// nodeDir is a node's folder in that of its lab.
+func nodeDir(lab, node string) string { return filepath.Join(lab, "nodes", bounded(node, maxNodePart)) }
+
+// LogFile returns the path of the agent's log.
+func (n *Node) LogFile() string { return filepath.Join(n.dir, "agent.log") }
+
+func (n *Node) runDir() string { return filepath.Join(n.dir, "agent") }
+
+// SetBackend says which backend the node's next agent is started with, in the
+// place of the lab's.
+func (n *Node) SetBackend(name string) { n.command.backend = name }
+
+// StartAgent starts the node's agent; it does not wait until it serves.
+func (n *Node) StartAgent() error {
+	if err := os.MkdirAll(n.runDir(), 0o700); err != nil {
+		return fmt.Errorf("node %s: %w", n.Name(), err)
+	}
+	a, err := startAgent(n.ns, n.command.args(n), n.LogFile())
+	if err != nil {
+		return fmt.Errorf("node %s: %w", n.Name(), err)
+	}
+	n.agent = a
+	return n.record.addProcess(a.pid(), "agent of "+n.Name())
+}
+
+// KillAgent ends the agent as a crash does (SIGKILL) and waits for its end.
+func (n *Node) KillAgent() error {
+	err := n.agent.kill()
+	n.agent = nil
+	return err
+}
+
+// StopAgent asks the agent to end and waits for its end.
+func (n *Node) StopAgent() error {
+	err := n.agent.stop()
+	n.agent = nil
+	return err
+}
+
+// AgentPID returns the agent's process id, 0 if it does not run.
+func (n *Node) AgentPID() int { return n.agent.pid() }
+
+// Status asks the agent for its status.
+func (n *Node) Status(ctx context.Context) (control.Status, error) {
+	return control.NewClient(n.ControlSocket()).Status(ctx)
+}
+
+// Sync waits until the agent has programmed all of the manifests as they are
+// now, and the given pods.
+func (n *Node) Sync(ctx context.Context, pods ...model.PodID) error {
+	if err := n.agent.waitSocket(ctx, n.ControlSocket()); err != nil {
+		return fmt.Errorf("node %s: %w (see %s)", n.Name(), err, n.LogFile())
+	}
+	if _, err := control.NewClient(n.ControlSocket()).Sync(ctx, pods...); err != nil {
+		return fmt.Errorf("node %s: sync: %w (see %s)", n.Name(), err, n.LogFile())
+	}
+	return nil
+}
+
+// stop ends all processes and sockets of the node and deletes its namespace.
+func (n *Node) stop() error {
+	errs := []error{n.StopAgent(), n.station.Close()}
+	if n.ovs != nil {
+		errs = append(errs, n.ovs.Stop())
+	}
+	return errors.Join(append(errs, dropNamespace(n.record, n.ns))...)
+}

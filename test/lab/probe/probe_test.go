@@ -1,0 +1,175 @@
+package probe_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/internal/namespace"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/lab/probe"
+)
+
+var (
+	left   = []netip.Addr{netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("fd01::1")}
+	right  = []netip.Addr{netip.MustParseAddr("10.1.0.2"), netip.MustParseAddr("fd01::2")}
+	nobody = []netip.Addr{netip.MustParseAddr("10.1.0.9"), netip.MustParseAddr("fd01::9")}
+	protos = []model.Protocol{model.TCP, model.UDP, model.SCTP}
+)
+
+// pair joins two namespaces by a veth pair and returns a station in each.
+func pair(t *testing.T) (a, b *probe.Station) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("network namespaces need root")
+	}
+	var spaces []*namespace.Namespace
+	for _, side := range []string{"a", "b"} {
+		ns, err := namespace.Create(fmt.Sprintf("flx-probe-%d-%s", os.Getpid(), side))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			ns.Close()
+			if err := namespace.Delete(ns.Name()); err != nil {
+				t.Error(err)
+			}
+		})
+		spaces = append(spaces, ns)
+	}
+	peer, err := os.Open(spaces[1].Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	must(t, spaces[0].Do(func() error {
+		return netlink.LinkAdd(&netlink.Veth{
+			LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(peer.Fd())),
+		})
+	}))
+	must(t, spaces[0].Do(func() error { return configure(left) }))
+	must(t, spaces[1].Do(func() error { return configure(right) }))
+	a, b = probe.NewStation(spaces[0]), probe.NewStation(spaces[1])
+	t.Cleanup(func() { must(t, errors.Join(a.Close(), b.Close())) })
+	return a, b
+}
+
+func configure(addrs []netip.Addr) error {
+	var errs []error
+	for _, name := range []string{"lo", "eth0"} {
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		errs = append(errs, netlink.LinkSetUp(link))
+		if name == "lo" {
+			continue
+		}
+		for _, addr := range addrs {
+			bits := 24 + (addr.BitLen()-32)*40/96
+			errs = append(errs, netlink.AddrAdd(link, &netlink.Addr{
+				IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(bits, addr.BitLen())}, Flags: unix.IFA_F_NODAD,
+			}))
+		}
+		// A neighbour that swallows everything: no answer, and no ICMP.
+		for _, addr := range nobody {
+			errs = append(errs, netlink.NeighSet(&netlink.Neigh{
+				LinkIndex: link.Attrs().Index, IP: addr.AsSlice(), State: netlink.NUD_PERMANENT,
+				HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9},
+			}))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestThroughRefusedAndNoAnswer(t *testing.T) {
+	a, b := pair(t)
+	var flows []probe.Flow
+	var want []string
+	for i, source := range left {
+		for _, proto := range protos {
+			must(t, b.Serve(proto, netip.AddrPortFrom(right[i], 80)))
+			must(t, b.Serve(proto, netip.AddrPortFrom(right[i], 80)))
+			for _, target := range []struct {
+				to     netip.AddrPort
+				reason string
+			}{
+				{netip.AddrPortFrom(right[i], 80), probe.Answered},
+				{netip.AddrPortFrom(right[i], 81), probe.Refused},
+				{netip.AddrPortFrom(nobody[i], 80), probe.NoAnswer},
+			} {
+				flows = append(flows, probe.Flow{From: a, Source: source, Target: target.to, Protocol: proto})
+				want = append(want, target.reason)
+			}
+		}
+	}
+	start := time.Now()
+	for i, got := range probe.Run(context.Background(), flows, probe.Options{Timeout: 300 * time.Millisecond}) {
+		if got.Reason != want[i] || got.Through != (want[i] == probe.Answered) {
+			t.Errorf("%s %s -> %s: %+v, want %q", flows[i].Protocol, flows[i].Source, flows[i].Target, got, want[i])
+		}
+	}
+	t.Logf("%d flows in %s", len(flows), time.Since(start))
+}
+
+func TestSelf(t *testing.T) {
+	a, _ := pair(t)
+	var flows []probe.Flow
+	for _, addr := range left {
+		for _, proto := range protos {
+			target := netip.AddrPortFrom(addr, 80)
+			must(t, a.Serve(proto, target))
+			flows = append(flows, probe.Flow{From: a, Source: addr, Target: target, Protocol: proto})
+		}
+	}
+	for i, got := range probe.Run(context.Background(), flows, probe.Options{}) {
+		if !got.Through {
+			t.Errorf("%s to itself at %s: %+v", flows[i].Protocol, flows[i].Target, got)
+		}
+	}
+}
+
+func TestManyInParallel(t *testing.T) {
+	a, b := pair(t)
+	var flows []probe.Flow
+	for range 200 {
+		for i, source := range left {
+			for _, proto := range protos {
+				must(t, b.Serve(proto, netip.AddrPortFrom(right[i], 80)))
+				flows = append(flows, probe.Flow{From: a, Source: source, Target: netip.AddrPortFrom(right[i], 80), Protocol: proto})
+			}
+		}
+	}
+	start := time.Now()
+	for i, got := range probe.Run(context.Background(), flows, probe.Options{}) {
+		if !got.Through {
+			t.Errorf("%s to %s: %+v", flows[i].Protocol, flows[i].Target, got)
+		}
+	}
+	t.Logf("%d flows in %s", len(flows), time.Since(start))
+}
+
+func TestNotTriedWhenTheSourceIsWrong(t *testing.T) {
+	a, _ := pair(t)
+	got := probe.Run(context.Background(), []probe.Flow{{
+		From: a, Source: netip.MustParseAddr("192.0.2.1"), Target: netip.AddrPortFrom(right[0], 80), Protocol: model.TCP,
+	}}, probe.Options{})
+	if got[0].Err == nil || got[0].Through {
+		t.Errorf("probe from an address that is not there: %+v", got[0])
+	}
+}

@@ -1,0 +1,36 @@
+// Package supervisor keeps a lab alive between commands: one background
+// process runs the lab, holds its daemons as foreground children and its
+// sockets, and takes orders on a unix socket that only root may use.
+//
+// It adds nothing to package lab but the way there; whatever goes wrong with
+// it, lab.Cleanup removes the lab. It is tested by starting one.
+package supervisor
+
+import (
+	"path/filepath"
+	"time"
+
+	"github.com/felixlike/felixlike/test/lab"
+)
+
+// Paths of the API.
+const (
+	statePath  = "/v1/state"
+	probePath  = "/v1/probe"
+	statusPath = "/v1/status"
+)
+
+// probeRequest is the body of a probe order.
+type probeRequest struct {
+	Probes  []lab.Probe   `json:"probes"`
+	Timeout time.Duration `json:"timeoutNanoseconds"`
+}
+
+// errorBody is the body of an answer other than 200.
+type errorBody struct {
+	Error string `json:"error"`
+}
+
+func socketPath(root, name string) string { return filepath.Join(root, name, "lab.sock") }
+
+func logPath(root, name string) string { return filepath.Join(root, name, "supervisor.log") }

@@ -1,0 +1,154 @@
+// Package traffic is what must go on, and what must not get through, while
+// something happens to nodes: streams, servers that push, idle connections, new
+// connections, and attempts that are denied.
+//
+// It sends real packets between network namespaces and knows neither labs nor
+// clusters nor policy. Whoever is connected to needs a TCP echo server
+// (test/lab/probe has one). It is tested over the loopback interface of a namespace, and used
+// by the end-to-end and cluster tests.
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/felixlike/felixlike/internal/namespace"
+)
+
+// Patience is how long, by default, data may take to arrive and a connection to
+// open: the kernel sends a SYN again at least after 1, 3 and 7 seconds.
+const Patience = 8 * time.Second
+
+// Route is a way that traffic takes: from a namespace to an address where an echo
+// server listens.
+type Route struct {
+	// Name is how faults call it.
+	Name string
+	From *namespace.Namespace
+	To   netip.AddrPort
+}
+
+// Options say what traffic there is.
+type Options struct {
+	// Streams are the routes with one connection that echoes blocks all the time,
+	// Opened those with one new connection after the other, Denied those
+	// whose connections must not open.
+	Streams, Opened, Denied []Route
+	// Patience is how long data may stall; 0: the constant Patience.
+	Patience time.Duration
+	// Explain returns what is known about a fault when it happens. It may be nil.
+	Explain func(error) string
+}
+
+// Traffic is traffic that goes on.
+type Traffic struct {
+	patience time.Duration
+	explain  func(error) string
+	ctx      context.Context
+	cancel   context.CancelFunc
+	done     sync.WaitGroup
+
+	mu     sync.Mutex
+	sum    Summary
+	faults []error
+}
+
+// Summary counts what went through.
+type Summary struct {
+	// Blocks counts the echoes of streams, Pushed what servers pushed, Opened
+	// the new connections, Denied the attempts that got nowhere.
+	Blocks, Pushed, Opened, Denied int
+	// Slowest is how long the slowest new connection took, Stall the longest
+	// time without an echo on a stream.
+	Slowest, Stall time.Duration
+}
+
+// String returns the counts as a sentence.
+func (s Summary) String() string {
+	return fmt.Sprintf("%d blocks echoed on streams (longest stall %s), %d numbers pushed, %d new connections (slowest %s), %d denied attempts",
+		s.Blocks, s.Stall.Round(time.Millisecond), s.Pushed, s.Opened, s.Slowest.Round(time.Millisecond), s.Denied)
+}
+
+// Start starts traffic. Stop ends it; so does the end of ctx.
+func Start(ctx context.Context, o Options) *Traffic {
+	if o.Patience == 0 {
+		o.Patience = Patience
+	}
+	if o.Explain == nil {
+		o.Explain = func(error) string { return "" }
+	}
+	tr := &Traffic{patience: o.Patience, explain: o.Explain}
+	tr.ctx, tr.cancel = context.WithCancel(ctx)
+	for _, r := range o.Streams {
+		tr.loop("stream "+r.Name, func() error { return tr.stream(r) })
+	}
+	for _, r := range o.Opened {
+		tr.loop("new connection "+r.Name, func() error { return tr.open(r) })
+	}
+	for _, r := range o.Denied {
+		tr.loop("denied connection "+r.Name, func() error { return tr.knock(r) })
+	}
+	return tr
+}
+
+// loop repeats work until the end or its first fault. What has begun before the end
+// must end well.
+func (tr *Traffic) loop(what string, work func() error) {
+	tr.done.Go(func() {
+		for tr.ctx.Err() == nil {
+			if err := work(); err != nil {
+				tr.fault(what, err)
+				return
+			}
+		}
+	})
+}
+
+// once does some work once.
+func (tr *Traffic) once(what string, work func() error) {
+	tr.done.Go(func() {
+		if err := work(); err != nil {
+			tr.fault(what, err)
+		}
+	})
+}
+
+// fault notes one, with the time and what is known of it.
+func (tr *Traffic) fault(what string, err error) {
+	err = fmt.Errorf("%s %s: %w%s", time.Now().Format("15:04:05.000"), what, err, tr.explain(err))
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.faults = append(tr.faults, err)
+}
+
+func (tr *Traffic) count(f func(*Summary)) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	f(&tr.sum)
+}
+
+// Stop ends the traffic and returns what went through, and every fault.
+func (tr *Traffic) Stop() (Summary, error) {
+	tr.cancel()
+	tr.done.Wait()
+	return tr.sum, errors.Join(tr.faults...)
+}
+
+// Summary returns what went through until now.
+func (tr *Traffic) Summary() Summary {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return tr.sum
+}
+
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

@@ -1,0 +1,86 @@
+package traffic
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/felixlike/felixlike/internal/namespace"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/lab/probe"
+)
+
+// local is a namespace with an echo server on its loopback interface.
+func local(t *testing.T) (*namespace.Namespace, netip.AddrPort) {
+	t.Helper()
+	ns, err := namespace.Anonymous()
+	if err != nil {
+		t.Skip("no network namespaces here:", err)
+	}
+	t.Cleanup(ns.Close)
+	err = ns.Do(func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(lo)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := netip.MustParseAddrPort("127.0.0.1:80")
+	station := probe.NewStation(ns)
+	if err := station.Serve(model.TCP, at); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { station.Close() })
+	return ns, at
+}
+
+// until waits for a condition.
+func until(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !condition(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("not in time: " + what)
+		}
+	}
+}
+
+// TestTrafficGoesOn has all kinds of traffic at once.
+func TestTrafficGoesOn(t *testing.T) {
+	ns, at := local(t)
+	open := Route{"open", ns, at}
+	// Nobody answers there: it is not of this namespace.
+	dead := Route{"dead", ns, netip.MustParseAddrPort("192.0.2.1:80")}
+	tr := Start(t.Context(), Options{Streams: []Route{open}, Opened: []Route{open}, Denied: []Route{dead}})
+	if err := errors.Join(tr.Idle(open), tr.Push(ns, Route{"push", ns, netip.MustParseAddrPort("127.0.0.1:9000")})); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "some of everything", func() bool {
+		s := tr.Summary()
+		return s.Blocks > 2 && s.Pushed > 2 && s.Opened > 2 && s.Denied > 2
+	})
+	if sum, err := tr.Stop(); err != nil {
+		t.Error(sum, err)
+	}
+}
+
+// TestFaultsAreNamed has denied connections open and allowed ones refused.
+func TestFaultsAreNamed(t *testing.T) {
+	ns, at := local(t)
+	shut := netip.AddrPortFrom(at.Addr(), 81)
+	tr := Start(t.Context(), Options{Streams: []Route{{"a", ns, shut}}, Opened: []Route{{"b", ns, shut}}, Denied: []Route{{"c", ns, at}}})
+	faults := func() int { tr.mu.Lock(); defer tr.mu.Unlock(); return len(tr.faults) }
+	until(t, "three faults", func() bool { return faults() == 3 })
+	_, err := tr.Stop()
+	for _, want := range []string{"stream a", "new connection b", "denied connection c: got in"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in %v", want, err)
+		}
+	}
+}
