@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/model"
 )
@@ -19,6 +20,8 @@ type Cluster struct {
 	Namespaces []*corev1.Namespace
 	Pods       []*corev1.Pod
 	Policies   []*networkingv1.NetworkPolicy
+	// ClusterPolicies are those of the admin and the baseline tier.
+	ClusterPolicies []*v1alpha2.ClusterNetworkPolicy
 }
 
 // Packet is the first packet of a connection, after DNAT. Its addresses may
