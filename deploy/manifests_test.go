@@ -172,6 +172,29 @@ func TestContainers(t *testing.T) {
 	}
 }
 
+// Probes hold whatever the settings are: none names healthAddress, and the timeout of
+// each is longer than that of its command.
+func TestProbes(t *testing.T) {
+	set := as[appsv1.DaemonSet](t, read(t, "felixlike.yaml")["DaemonSet felixlike"])
+	agent := 0
+	for _, c := range set.Spec.Template.Spec.Containers {
+		for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+			if p == nil {
+				continue
+			}
+			if p.Exec == nil || p.Exec.Command[0] != "felixlike-agent" || p.TimeoutSeconds < 5 {
+				t.Errorf("%s: probe %+v", c.Name, p)
+			}
+			if c.Name == "agent" {
+				agent++
+			}
+		}
+	}
+	if agent != 2 {
+		t.Errorf("the agent has %d probes, want 2", agent)
+	}
+}
+
 // TestBuilt compares what kustomize and helm make, which deploy/generate --check
 // has made; here it would take minutes to build them.
 func TestBuilt(t *testing.T) {

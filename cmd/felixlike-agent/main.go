@@ -4,9 +4,10 @@
 //	felixlike-agent [flags]          run
 //	felixlike-agent config [flags]   print the effective configuration
 //	felixlike-agent status [flags]   print what the running agent has programmed
+//	felixlike-agent probe live|ready say whether the running agent is alive, or ready
 //	felixlike-agent ovs [flags]      run this node's Open vSwitch
 //
-// Exit codes: 0 success; 1 something is not in order (status only); 2 the
+// Exit codes: 0 success; 1 something is not in order (status, probe); 2 the
 // command could not do its work.
 package main
 
@@ -68,7 +69,7 @@ func rootCommand() *cobra.Command {
 		},
 	}
 	config.AddFlags(root.PersistentFlags())
-	root.AddCommand(configCommand(), statusCommand(), installCommand(), ovsCommand(), uninstallCommand())
+	root.AddCommand(configCommand(), statusCommand(), probeCommand(), installCommand(), ovsCommand(), uninstallCommand())
 	return root
 }
 

@@ -1,6 +1,7 @@
 // Package control is the agent's control socket: a versioned HTTP API on a
 // unix socket that only root may use. It serves the agent's status and tells
-// when what the datastore holds has been programmed. Server and client live
+// when what the datastore holds has been programmed, and it answers the probes of
+// package health. Server and client live
 // here; the package holds no state of its own and asks the Agent for all.
 package control
 
@@ -8,6 +9,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/health"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -16,6 +18,8 @@ const Version = "v1"
 
 // Agent is what the server asks.
 type Agent interface {
+	// Agent answers the probes at health.LivePath and health.ReadyPath.
+	health.Agent
 	// Status returns a snapshot.
 	Status() Status
 	// Sync makes the datastore look again, waits until everything that it

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -74,6 +75,28 @@ func (c *Client) WaitProgrammed(ctx context.Context, revision uint64) (uint64, e
 func (c *Client) SetBackend(ctx context.Context, name string) error {
 	var reply backendRequest
 	return c.call(ctx, http.MethodPost, backendPath, nil, backendRequest{Backend: name}, &reply)
+}
+
+// Probe asks health.LivePath or health.ReadyPath. It returns whether all is well, and the
+// answer for people. It fails if the agent does not answer.
+func (c *Client) Probe(ctx context.Context, path string) (well bool, answer string, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+path, nil)
+	if err != nil {
+		return false, "", err
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return false, "", fmt.Errorf("agent at %s: %s: %w", c.path, path, plainError(err))
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	switch {
+	case err != nil:
+		return false, "", fmt.Errorf("agent at %s: %s: read answer: %w", c.path, path, err)
+	case response.StatusCode != http.StatusOK && response.StatusCode != http.StatusServiceUnavailable:
+		return false, "", fmt.Errorf("agent at %s: %s: %w", c.path, path, answeredError(response.StatusCode, text))
+	}
+	return response.StatusCode == http.StatusOK, strings.TrimSpace(string(text)), nil
 }
 
 // NotRunning reports whether a call failed because no agent listens.

@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/felixlike/felixlike/felixlike/health"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -43,12 +44,19 @@ type fakeAgent struct {
 	programmed atomic.Uint64
 	synced     chan []model.PodID
 	err        error
+	// alive and ready are what the probes are answered.
+	alive error
+	ready health.Readiness
 	// connections are what is answered.
 	connections []Connection
 	// drops are told to who follows, left is closed when that one has gone.
 	drops []*Drop
 	left  chan struct{}
 }
+
+func (f *fakeAgent) Alive() error { return f.alive }
+
+func (f *fakeAgent) Ready(context.Context) health.Readiness { return f.ready }
 
 func (f *fakeAgent) Status() Status { return f.status }
 
@@ -92,13 +100,13 @@ func (f *fakeAgent) Drops(ctx context.Context, alive time.Duration, got func(*Dr
 	if f.err != nil {
 		return f.err
 	}
+	defer close(f.left)
 	for _, d := range append([]*Drop{nil}, f.drops...) {
 		if err := got(d); err != nil {
 			return err
 		}
 	}
 	<-ctx.Done()
-	close(f.left)
 	return nil
 }
 
@@ -182,6 +190,31 @@ func TestStatusRoundTrip(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
+	}
+}
+
+// TestProbes: the socket answers what kubelet wants to know.
+func TestProbes(t *testing.T) {
+	for _, c := range []struct {
+		name, path, want string
+		agent            *fakeAgent
+		well             bool
+	}{
+		{"alive", health.LivePath, "ok", &fakeAgent{}, true},
+		{"stuck", health.LivePath, "stuck: the loop has not moved", &fakeAgent{alive: errors.New("the loop has not moved")}, false},
+		{"ready", health.ReadyPath, "ready\nnote: default/p is closed", &fakeAgent{ready: health.Readiness{Notes: []string{"default/p is closed"}}}, true},
+		{"not ready", health.ReadyPath, "not ready: node n1 is not in the datastore", &fakeAgent{ready: health.Readiness{Missing: []string{"node n1 is not in the datastore"}}}, false},
+	} {
+		path, stop := serve(t, c.agent)
+		if well, answer, err := NewClient(path).Probe(t.Context(), c.path); err != nil || well != c.well || answer != c.want {
+			t.Errorf("%s: %v, %q, %v, want %v, %q", c.name, well, answer, err, c.well, c.want)
+		}
+		if err := stop(); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if _, _, err := NewClient(path).Probe(t.Context(), c.path); !NotRunning(err) {
+			t.Errorf("%s, without an agent: %v", c.name, err)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/net/netutil"
 
+	"github.com/felixlike/felixlike/felixlike/health"
 	"github.com/felixlike/felixlike/internal/rootsocket"
 	"github.com/felixlike/felixlike/model"
 )
@@ -43,7 +44,7 @@ func Serve(ctx context.Context, socketPath string, agent Agent, log *slog.Logger
 	}
 	defer listener.Close()
 	server := &http.Server{
-		Handler:           &handler{agent: agent, log: log},
+		Handler:           &handler{agent: agent, probes: health.Probes(agent), log: log},
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
@@ -67,8 +68,9 @@ func Serve(ctx context.Context, socketPath string, agent Agent, log *slog.Logger
 
 // handler maps requests to calls of the agent.
 type handler struct {
-	agent Agent
-	log   *slog.Logger
+	agent  Agent
+	probes http.Handler
+	log    *slog.Logger
 }
 
 // ServeHTTP answers one request.
@@ -95,8 +97,12 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request) (any, error) {
 		w.Header().Set("Allow", want)
 		return nil, refuse(http.StatusMethodNotAllowed, "%s %s: the method must be %s", r.Method, r.URL.Path, want)
 	}
-	if strings.HasPrefix(r.URL.Path, profilesPath) {
+	switch {
+	case strings.HasPrefix(r.URL.Path, profilesPath):
 		profile(w, r)
+		return nil, errAnswered
+	case r.URL.Path == health.LivePath, r.URL.Path == health.ReadyPath:
+		h.probes.ServeHTTP(w, r)
 		return nil, errAnswered
 	}
 	ctx, cancel, err := withTimeout(r)
@@ -150,7 +156,7 @@ func methodOf(path string) (string, error) {
 		return http.MethodGet, nil
 	}
 	switch path {
-	case statusPath, objectsPath, modelPath, hitsPath, connectionsPath, dropsPath, programmedPath:
+	case statusPath, objectsPath, modelPath, hitsPath, connectionsPath, dropsPath, programmedPath, health.LivePath, health.ReadyPath:
 		return http.MethodGet, nil
 	case syncPath, backendPath:
 		return http.MethodPost, nil

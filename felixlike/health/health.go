@@ -1,7 +1,8 @@
 // Package health answers probes and scrapes over HTTP: /healthz tells whether
 // the agent's loop moves (restart it if not), /readyz whether what the
 // datastore holds is programmed, /metrics the metrics. Answers are text for
-// people, with the reason where something is wrong.
+// people, with the reason where something is wrong. The control socket answers
+// the same two probes (Probes).
 //
 // The package asks an Agent for all it says and holds no state but that of its
 // listener. It is tested over real sockets.
@@ -145,16 +146,34 @@ func (s *Server) serve(ctx context.Context, handler http.Handler) error {
 	return nil
 }
 
+// Paths of the probes.
+const (
+	LivePath  = "/healthz"
+	ReadyPath = "/readyz"
+)
+
+// Probes answers the two probes, with status 200 if all is well and 503 if not.
+func Probes(agent Agent) http.Handler { return probes(agent) }
+
 func newHandler(agent Agent, metrics http.Handler) http.Handler {
+	mux := probes(agent)
+	mux.Handle("GET /metrics", metrics)
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, "felixlike-agent serves /healthz, /readyz and /metrics")
+	})
+	return mux
+}
+
+func probes(agent Agent) *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET "+LivePath, func(w http.ResponseWriter, _ *http.Request) {
 		if err := agent.Alive(); err != nil {
 			answer(w, http.StatusServiceUnavailable, "stuck: "+err.Error())
 			return
 		}
 		answer(w, http.StatusOK, "ok")
 	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET "+ReadyPath, func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 		defer cancel()
 		ready := agent.Ready(ctx)
@@ -171,10 +190,6 @@ func newHandler(agent Agent, metrics http.Handler) http.Handler {
 			lines = append(lines, "note: "+note)
 		}
 		answer(w, code, lines...)
-	})
-	mux.Handle("GET /metrics", metrics)
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusOK, "felixlike-agent serves /healthz, /readyz and /metrics")
 	})
 	return mux
 }

@@ -154,14 +154,28 @@ func rulesShown(t *testing.T, ctl func(int, ...string) string) {
 	ctl(2, "rules", "x/nobody")
 }
 
+// probed runs the DaemonSet's probe of an agent and checks its exit code.
+func probed(t *testing.T, what, socket string, want int) {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(buildDir, lab.AgentProgram), "probe", what, "--node-name", "node1", "--run-dir", filepath.Dir(socket))
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != want {
+		t.Errorf("probe %s: %v, want exit code %d\n%s", what, err, want, out)
+	}
+}
+
 // statusOfHungAgent wants an answer of all others while an agent hangs.
 func statusOfHungAgent(t *testing.T, ctl func(int, ...string) string) {
 	t.Helper()
-	pid := labStatus(t, ctl).Nodes[0].AgentPID
+	node := labStatus(t, ctl).Nodes[0]
+	pid := node.AgentPID
+	probed(t, "live", node.ControlSocket, 0)
+	probed(t, "ready", node.ControlSocket, 0)
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the agent of node1 stands still", func() bool { return stopped(t, pid) })
+	probed(t, "live", node.ControlSocket, 2)
 	out := ctl(0, "status")
 	if err := unix.Kill(pid, unix.SIGCONT); err != nil {
 		t.Fatal(err)
