@@ -75,4 +75,117 @@
 // map's place (AddressTree): its rules jump to the chains of address prefixes,
 // those go to longer ones, and a leaf's rules compare whole addresses. The
 // longest path, through a tree to a rule that denies, is 9 chains.
+//
+// # Packets that take other paths
+//
+//   - Around the switch: a userspace datapath reads a pod's frames from a packet socket,
+//     and the host's stack gets them as well. One rule before conntrack drops them: the
+//     interfaces of pods have names that begin with "fx-". The interface answers no ARP,
+//     so no pod learns its MAC address (TestHostSideForwardsNothing).
+//   - Node to its own pods: OUTPUT, then the gateway port. Pod to its own node: INPUT.
+//     Policy judges neither.
+//   - Pod to a peer node's own address, and back: through the tunnel in both directions.
+//     "ip rule iif flx-gw0" selects a table with the peers' addresses, and routes to
+//     peers' pods carry the node's own address as source. So nobody masquerades, and
+//     policy sees the real address.
+//   - Pod to the outside: judged in FORWARD, then masqueraded to the node's address.
+//   - Pod to a peer's pod through a NodePort of its own node: kube-proxy would
+//     masquerade. Sources keeps the pod's address, so the peer can judge it.
+//   - Outside to a pod (routed, or DNATed by kube-proxy in PREROUTING): judged in
+//     FORWARD after DNAT. A source inside the pod prefixes is forged and dropped.
+//
+// Under openflow the switch judges by addresses and never judges its own node, all of
+// whose addresses it knows (hostnet.WatchAddresses). The table of the host (see Host)
+// keeps the addresses true:
+//
+//	pod -> Service      to the host unjudged; DNAT; back to the switch with its source, and judged
+//	pod -> itself       the host writes pipeline.Hairpin as the source, the switch restores it
+//	outside -> NodePort the client keeps its source: a chain one before srcnat (99) binds it,
+//	                    so a masquerade at 100 comes too late
+//	forged, or an address of the node after srcnat                   drop
+//	a Service that leads outside, from a pod with judged egress      drop: it does not come back
+//
+// While that table is missing, the guard holds up new connections only.
+//
+// # The mark of allowed connections
+//
+// Established connections pass without being judged, but only if policy allowed them
+// (marks.go). MarkAllowed in the mark of the connection says so. A packet of the side
+// that opened the connection sets it behind FORWARD, if the packet has MarkJudged. A
+// connection that began while the rules were flushed has no such mark, so policy judges
+// its next packet. Both netfilter backends use the same bits, and conntrack outlives
+// rules and agents. So connections survive restarts and changes of the backend. Under
+// openflow a bit in the connection's label, in a zone of its own, has the same meaning.
+// A TCP segment that asks for a connection is always judged: if the server's reset has
+// closed an entry, conntrack reopens it, mark and all, for a client that comes back to
+// its port. The only other bit that felixlike writes is MarkPass of the admin tier.
+//
+// # Names of chains
+//
+// A name depends only on the identity of its object (names.go, claims.go). It has a
+// shortened namespace and name for people, and a hash of API group, kind, namespace,
+// name and direction. The hash has 162 bits under nftables and 90 under iptables, whose
+// names have 28 bytes. If two objects still collide, the programmed one keeps the name.
+// If both are new, the lesser one gets it. The other object gets no chain, its pods are
+// closed in that direction, and status names both objects (managers: TestCollidingNames,
+// with hashes of zero and six bits; felixlike: TestCollisionsAreReported). The kernel
+// shortens no generated name, and objects of different kinds never have the same name
+// (cmd/felixctl/dump/names: TestKindsOfNames).
+//
+// # Decisions
+//
+// Dispatch is by address. Spoofguard binds address and MAC to the port, so an address is
+// a pod. A verdict map takes one lookup at any number of pods. iptables has no verdict
+// maps: there the root of a prefix tree has its rules in the static chain
+// (managers.TreeDispatcher).
+//
+// Pods with the same list of policies share one chain (pods-in-..., pods-out-...). A
+// thousand replicas cost one chain and a thousand map entries, and a label change moves
+// one entry. All tiers of a list are in one chain.
+//
+// Egress returns before ingress begins, because kernels before the December 2025 patch
+// "nf_tables: avoid chain re-validation if possible" (6.1, 6.12) follow every path from
+// the base chains at every change of a rule. The product of egress and ingress paths
+// made one change take seconds.
+//
+// Common chains (common-in, common-out) match the pods by a set of addresses with the
+// name of the chain (pin-....4). They jump to large policies that are in many lists, to
+// lists of the admin tier, and to chains of many replicas. Each such part saves those
+// kernels at least 1,000 rule visits. A direction has at most 32 parts, because the
+// kernel looks up the first packet of a connection in every set. The choice depends only
+// on the current objects, not on their order (managers: TestCommonChainsDecideAlike).
+// nftables changes members and rules in one transaction; iptables does not. Under
+// iptables other members need a new set with another version in its name, so that one
+// restore changes the rules from the old members to the new ones
+// (TestCommonSetsChangeWithRules). After a collision of names, the pods of the second
+// object are not in common chains (TestCollisionConcernsItsPodsOnly).
+//
+// Prefix trees (prefixtree.go): a leaf lists up to 8 addresses, the chains above it the
+// largest prefixes with up to 8, 32 and 160 addresses. So the shape depends on the set
+// of addresses alone, a restart writes nothing, and a new pod touches one leaf. Rules
+// evaluated to find an address (at most / mean), as TestTreeCosts prints them:
+//
+//	addresses   in a row    random
+//	       10   7 / 4.5     8 / 4.7
+//	      100   15 / 8.9    17 / 8.9
+//	    1,000   23 / 13.9   25 / 14
+//	   10,000   94 / 49     102 / 52
+//
+// nf_tables, and so iptables-nft, takes no path of more than 16 chains, gotos counted.
+// FORWARD, two static chains, three of a tree, two of policies and the one that drops
+// are 9. A path through a common chain has 7.
+//
+// ipBlocks with exceptions: a group of blocks has at most one member for each CIDR and
+// exception. The longest member that contains an address decides, so an exception of one
+// block hides nothing of another (felixlike/policy/blocks.go). The kernel's ipset
+// supports this (nomatch). Interval sets of nftables get ranges (ipsets.WithRanges), at
+// most one for each CIDR and exception. Conjunctions have no exceptions: openflow
+// programs the remaining addresses as prefixes, up to a bound (docs/LIMITS.md).
+//
+// Every rule has the comment "flx:<hash> <policy> <rule>". The hash covers that rule
+// alone. A driver edits a chain by the difference of two lists of hashes, so unchanged
+// rules keep handle and counters. A comment can lie: the nftables driver also keeps a
+// digest of each rule's body as the kernel returns it, the iptables driver the text that
+// iptables-save prints. So a rule that another program swapped under its comment, or
+// that an earlier version encoded differently, is replaced.
 package rules

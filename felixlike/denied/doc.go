@@ -5,4 +5,34 @@
 // for as long as somebody follows. Packets are parsed from untrusted bytes. It is
 // tested by packets and models that are written down, and by a namespace whose
 // kernel reports; with a whole node in test/e2e.
+//
+// Every packet that policy denies goes to one place, which drops it. While a client
+// follows (felixctl drops, /v1/drops), that place reports the packet first
+// (felixlike/drops.go):
+//
+//	            drops in                                   reports by                   bound
+//	netfilter   chains denied-in, denied-out, for the ends a rule before the drop, to   "limit" in
+//	            of isolated pods, rules that deny, and     a group of NFLOG (26552)     the rule
+//	            closed pods
+//	openflow    the dropping flows of tables 45, 60, 61    actions of these flows: a    a meter
+//	            and of 85, 100, 101                        packet-in under an id of     (26552)
+//	                                                       ours
+//
+// Packets of pods to an address of a Service prefix that no Service has go to the chain
+// no-service, which reports them in the same way. Under openflow it is in the host's
+// table (felixlike: TestUnclaimedServices; managers:
+// TestHostReportsWhatGoesToNoService).
+//
+// Reporting is part of the desired state (model.DenialsUpdate): it is programmed,
+// repaired and dumped like everything else, and an agent that starts wants none. Under
+// netfilter it is one rule in each of three chains; under openflow one bundle, and one
+// rule in no-service. The agent adds the names: addresses are those of pods and nodes,
+// and the isolating policies follow from the model. Reporting is tried before, in a
+// network namespace of its own, or by a flow that no packet meets. A switch that still
+// refuses it is programmed without.
+//
+// Gaps in numbers show lost reports. Counters show the reports that the bound left out;
+// they are read after so many reports that there may be some (felixlike:
+// TestFollowersShareReports, TestWhatCannotBeFollowed, TestNotShown; test/e2e:
+// TestDrops, with packets, kills and a flood under each backend).
 package denied

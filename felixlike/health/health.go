@@ -6,6 +6,29 @@
 //
 // The package asks an Agent for all it says and holds no state but that of its
 // listener. It is tested over real sockets.
+//
+// The server listens at healthAddress (127.0.0.1:10288; empty turns it off). If the
+// address is taken, the agent logs it, shows it in the status and tries again; policy
+// goes on.
+//
+//	path       200 if                                503, with the reason, if
+//	/healthz   the loop moved in the last 10 s       it did not, a stage is more than 10 s past
+//	           (it moves every 2 s, also while       its deadline, or a manager has panicked:
+//	           stages run)                           restart the agent
+//	/readyz    everything known is programmed        the first listing is not complete, this node
+//	                                                 is unknown, the last apply failed, or a change
+//	                                                 has waited for more than 5 s. Quarantined
+//	                                                 objects are reported, and leave it ready
+//	/metrics   always
+//
+// The DaemonSet's probes use the control socket, with "felixlike-agent probe live" and
+// "probe ready": they work with any healthAddress, and no other program can answer in
+// place of the agent. A Prometheus on another machine needs healthAddress: <node's
+// address>:10288. The answers hold no secret, and no request changes anything. The
+// server accepts 32 connections at a time from one address, 512 from all other machines
+// and pods together, and another 128 from the node itself. It closes a silent connection
+// after at most 90 s. The control socket and the CNI socket, both root's, take 128 and
+// 512 callers at a time; further callers wait.
 package health
 
 import (

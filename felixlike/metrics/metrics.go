@@ -5,6 +5,13 @@
 //
 // The package knows the driver only by the numbers that it is told. It is
 // tested by linting and by the text of a scrape.
+//
+// The HELP of a metric says its meaning; no metric has a label for a pod or a policy.
+// felixlike_policy_programming_duration_seconds begins when the datastore learns of a
+// change (with manifests when it sees a changed file; the time until the file is quiet
+// and read counts) and ends with the policy stage's commit. Only changes that matter to
+// this node count. felixlike_apply_duration_seconds{kind="full"} are applies that read
+// everything first.
 package metrics
 
 import (

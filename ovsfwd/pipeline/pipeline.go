@@ -66,6 +66,40 @@
 // The package does no I/O and knows no policy. It is tested by golden text, by
 // comparison with the reference flows, and by packets and traces in a real
 // ovs-vswitchd.
+//
+// # Facts about single tables
+//
+//   - 0: a tunnel packet is accepted only from a peer's outer source, and goes to 10,
+//     not to 30 as in the reference: the tunnel guard compares the inner source with the
+//     outer one, which the reference does not do.
+//   - 10: address and MAC are pinned for IPv4, ARP, IPv6 and neighbour discovery.
+//   - 20: peer gateways answer with aa:bb:cc:dd:ee:ff; other ARP and neighbour discovery
+//     is NORMAL.
+//   - 30: connections are in zone 65520. On the userspace datapath it gets the kernel's
+//     timeouts where they differ.
+//   - 31: each pod has a meter that limits its new connections. Packets of connections
+//     that are not allowed, and SYNs, lose their state and are judged for themselves.
+//   - 32: SCTP on the userspace datapath, whose conntrack leaves out its ports. The
+//     reference has no such table.
+//   - 72: no decrement for packets from the gateway, since the host did it.
+//   - 105: also commits connections that are asked for from the ports of old ones.
+//   - 110: nothing new leaves while the flows of policy are missing, whoever removed
+//     them, or are not all in force yet (FlowTable.Last).
+//
+// Both pipelines have the same owner and the same tables, so one bundle changes one into
+// the other.
+//
+// # Differences to the reference
+//
+// Committed is not allowed. The reference commits a connection when egress has judged
+// it, and lets established packets pass: a peer that answers by the same ports would
+// open a connection that ingress denies. Here the label has a bit of its own
+// (TestGuards). The own node's traffic differs from kube-proxy's masqueraded traffic by
+// the address: the host's table keeps the client's source on its way to the gateway
+// port, so only the node itself has one of the node's addresses. There is no port of its
+// own for local traffic and no pkt_mark (marks do not cross a tap device). TestReference
+// lists the omitted rows of the reference and the flows beyond it, with reasons; for
+// policy flows TestReferenceFlows does (ovsfwd/policyflows).
 package pipeline
 
 import (

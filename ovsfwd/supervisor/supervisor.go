@@ -10,6 +10,72 @@
 // It owns the daemons, and knows no more of policy than that a connection was
 // allowed. It is tested with real daemons in network namespaces; test/e2e
 // restarts it under traffic.
+//
+// # Processes
+//
+// "felixlike-agent ovs" runs the supervisor. Both daemons are its children. It restarts
+// a daemon that ends after 100 ms, later each time, at most after 10 s. The database is
+// kept over restarts and reboots, and with it ports and their numbers. Another
+// ovs-vswitchd with the kernel's datapath is an error that says so. The supervisor gives
+// the packet sockets of ovs-vswitchd receive buffers that hold a burst of new
+// connections (WidenBuffers), and gives the thread that moves packets priority over the
+// revalidators (PreferPackets). Some kernels group processes by session, and a nice
+// value then counts only within the session; there the daemon's session gets priority
+// too. An agent that shares the daemon's process namespace sets the same; in the
+// DaemonSet the supervisor does it, within a second.
+//
+// # Restart on the kernel's datapath
+//
+// The kernel keeps cached flows when ovs-vswitchd ends, so established connections go
+// on. A new ovs-vswitchd would remove them when it starts, before the agent has
+// programmed it. So before every start the supervisor sets
+// other_config:flow-restore-wait=true, if all bridges of the database use the kernel's
+// datapath. The agent removes the key:
+//
+//	it starts     the kernel still uses the cached flows. ovs-vswitchd accepts OpenFlow flows, but has no
+//	              revalidators and gets no packets: the kernel drops packets without a cached flow
+//	the agent     programs policy, then forwarding, over a connection to this ovs-vswitchd
+//	flow-restore  the stage after forwarding removes the key. ovs-vswitchd 3.1 removes all cached
+//	              flows, gets packets again and starts its revalidators; the stage waits for them.
+//	              This pauses established connections (0.7 s in docs/CONFORMANCE.md)
+//
+// Cached flows follow the old policy, so no new policy is in force before the last step.
+// Until then the pass has not ended, the agent is not ready, and status shows a problem
+// of the node. During the wait the policy stage of openflow does not wait for
+// revalidators (vswitchd.ErrAwaitsFlows). If a policy stage fails, the passes do not
+// reach the last step: the switch keeps the old state, and status has both reasons. If a
+// single object fails, the agent quarantines it, as usual. If no agent programs the
+// switch, the supervisor logs "NO AGENT has programmed ovs-vswitchd" every 30 s. A
+// running ovs-vswitchd never begins to wait, so the start of an agent changes nothing.
+// The agent removes the key only if the supervisor set it, with the mark
+// external_ids:felixlike-awaits-agent. Shown by test/e2e: TestRestartKeepsConnections;
+// felixlike and ovsfwd/vswitchd: TestSwitchThatAwaitsFlows; ovsfwd/ovsdaemon:
+// TestAwaitFlows, TestAgentThatNeverComes.
+//
+// # Restart on the userspace datapath
+//
+// Only the switch has the connections, and the bridge br-phy serves the node's
+// addresses. The uplink keeps them too, without routes. The local port of br-phy is a
+// tap device that outlives ovs-vswitchd however that ends, "kill -9" included, with
+// addresses, routes and a note of their owner. But then it has no carrier, and the node
+// would be cut off:
+//
+//	SIGTERM       allowed connections are carried to the kernel; if policy is in the switch, the
+//	              bridge then drops everything, and connections begun meanwhile are carried too;
+//	              the uplink serves the addresses again at most a second after the signal; the
+//	              daemons end
+//	a crash       the daemon is started again; if it stays away for 2 s, the uplink serves the
+//	              addresses; if the supervisor is away as well, the agent does it after 3 s
+//	it serves     the bridge serves the addresses again, with or without an agent, and never
+//	              while it has no carrier
+//	no flows      the agent connects and finds none of its own: under openflow connections are
+//	              carried back from the kernel (felixlike/comeback.go), after policy and before
+//	              the flows that lead packets. Until then the bridge drops
+//
+// A restart costs a pause of half a second and no connection. A crash of ovs-vswitchd
+// under openflow costs the connections on which only the server speaks next. Shown by
+// test/e2e: TestRollout, TestSwitchAway, TestSwitchCrash; here:
+// TestAddressesAreNeverLost.
 package supervisor
 
 import (

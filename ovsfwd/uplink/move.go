@@ -16,6 +16,15 @@
 // works in the caller's network namespace, may be called again at any time,
 // and goes on where an earlier call was cut off. It is tested with real links
 // in a namespace.
+//
+// The bridge's addresses are copies without a lifetime, for nobody renews a lease there.
+// The kernel (from 5.18) marks them as ours ("ip addr" says "proto 0xfe"). If an address
+// goes from the uplink, for example one of keepalived or kube-vip that another node took
+// over, it goes from the bridge too, while the uplink has the node's own. Addresses that
+// another program gave the bridge stay. The agent sees such a change, and a new address,
+// at once. While the bridge has the addresses, a strict rp_filter of the uplink is
+// loose: all routes lead to the bridge, and the kernel would drop packets that the host
+// still takes by the uplink.
 package uplink
 
 import (

@@ -40,4 +40,15 @@
 // network namespaces: by what iptables-save prints, by properties over random
 // rules and chains, beside other programs that write all the time, and with
 // packets.
+//
+// # The variant
+//
+// Backend "iptables" takes the variant of the setting iptables.variant. Without the
+// setting it takes the variant in which the kubelet or other programs have their rules,
+// and logs why. If both variants have rules, it does not guess: the error says what to
+// set.
+//
+// Accepted packets skip the rules of other programs behind ours. The programs started
+// are iptables-restore and ip6tables-restore; their -save runs at the start, after a
+// failure and at the resync. Kernel tables change one after the other, each as a whole.
 package iptables

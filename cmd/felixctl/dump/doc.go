@@ -14,4 +14,19 @@
 //
 // It is tested by listings that the tools have printed, by loading what it
 // writes into fresh network namespaces, and by fuzzing.
+//
+//	nft, iptables-save, ipset, ovs-ofctl          the agent's model (control socket, /v1/model)
+//	    live: runs them                                      wanted: the agent's managers, with
+//	             v                                    v      drivers that record desired state
+//	    dump: one typed form <------------------------+---- or from manifests
+//	             v
+//	    compare: canonical form -> structure | text | verdicts (trace)
+//	             ^
+//	    names: meaning of hashes, ids, ports and addresses
+//
+// A listing that is read, written, loaded elsewhere and read again is the same (wanted:
+// TestRoundTrip, TestFlowsRoundTrip). The hash of a typed rule that was read equals the
+// one in its comment (TestHashOfWhatWasRead). felixctl runs the tools in the agent's
+// network namespace, which it finds by the process behind the control socket. A snapshot
+// keeps the tools' output and the model.
 package dump

@@ -5,4 +5,10 @@
 // files.
 //
 // It is tested against what the drivers program in real kernels and switches.
+//
+// The desired state of any backend can thus be rendered without a kernel, also for a
+// backend that is not in force. It equals the state that the drivers program
+// (TestWantedIsProgrammed). The desired states of all backends give all packets the same
+// verdicts (cmd/felixctl/dump/cli: TestBackendsJudgeAlike), and the comparison finds and
+// names a wrong rule in one of them (TestWrongRuleIsFound).
 package wanted
