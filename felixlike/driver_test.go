@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
@@ -357,6 +358,32 @@ func TestProblemsNameTheFileAndGo(t *testing.T) {
 		t.Fatalf("problems %v", problems)
 	}
 	f.source.send(true, datastore.NetworkPolicyDeleted{Namespace: "x", Name: "bad"})
+	if err := programmed(t, f); err != nil {
+		t.Fatal(err)
+	}
+	if problems := f.Status().Problems; len(problems) != 0 {
+		t.Errorf("problems left: %v", problems)
+	}
+}
+
+func TestProblemsNameClusterNetworkPolicies(t *testing.T) {
+	f := start(t)
+	f.attachmentsSynced()
+	bad := &v1alpha2.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "bad"}}
+	bad.Spec.Tier, bad.Spec.Priority = v1alpha2.AdminTier, -1
+	f.source.send(true, node("node1", "10.10.0.0/24"), datastore.ClusterNetworkPolicySet{Policy: bad, Source: "bad.yaml"})
+	if err := programmed(t, f); err != nil {
+		t.Fatal(err)
+	}
+	problems := f.Status().Problems
+	if len(problems) == 0 || problems[0].Source != "bad.yaml" || problems[0].Object.String() != "ClusterNetworkPolicy bad" {
+		t.Fatalf("problems %v", problems)
+	}
+	served, err := f.Objects(t.Context())
+	if err != nil || len(served.ClusterPolicies) != 1 || served.ClusterPolicies[0].Name != "bad" {
+		t.Errorf("served %v, %v", served.ClusterPolicies, err)
+	}
+	f.source.send(true, datastore.ClusterNetworkPolicyDeleted{Name: "bad"})
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}

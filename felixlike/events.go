@@ -69,6 +69,15 @@ func (d *Driver) onEvent(e datastore.Event) {
 	case datastore.NetworkPolicyDeleted:
 		d.turns.remove(d, model.PodID{Namespace: e.Namespace, Name: e.Name})
 		delete(d.policies, ref("NetworkPolicy", e.Namespace, e.Name))
+	case datastore.ClusterNetworkPolicySet:
+		object := ref("ClusterNetworkPolicy", "", e.Policy.Name)
+		d.policies[object] = e.Source
+		d.problems.setObject(object, e.Source, d.engine.SetClusterNetworkPolicy(e.Policy))
+	case datastore.ClusterNetworkPolicyDeleted:
+		object := ref("ClusterNetworkPolicy", "", e.Name)
+		d.engine.DeleteClusterNetworkPolicy(e.Name)
+		d.problems.setObject(object, "", nil)
+		delete(d.policies, object)
 	}
 }
 

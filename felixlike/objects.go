@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
@@ -24,12 +25,15 @@ type objects struct {
 	pods       map[model.PodID]keptPod
 	templates  map[string]*podTemplate
 	policies   map[model.PodID]*networkingv1.NetworkPolicy
+	// clusterPolicies are by name.
+	clusterPolicies map[string]*v1alpha2.ClusterNetworkPolicy
 }
 
 func newObjects() *objects {
 	return &objects{
 		nodes: map[string]*corev1.Node{}, namespaces: map[string]*corev1.Namespace{},
 		pods: map[model.PodID]keptPod{}, templates: map[string]*podTemplate{}, policies: map[model.PodID]*networkingv1.NetworkPolicy{},
+		clusterPolicies: map[string]*v1alpha2.ClusterNetworkPolicy{},
 	}
 }
 
@@ -62,6 +66,10 @@ func (o *objects) onEvent(e datastore.Event) {
 		o.policies[model.PodID{Namespace: e.Namespace, Name: e.Name}] = closedPolicy(e)
 	case datastore.NetworkPolicyDeleted:
 		delete(o.policies, model.PodID{Namespace: e.Namespace, Name: e.Name})
+	case datastore.ClusterNetworkPolicySet:
+		o.clusterPolicies[e.Policy.Name] = e.Policy
+	case datastore.ClusterNetworkPolicyDeleted:
+		delete(o.clusterPolicies, e.Name)
 	}
 }
 
@@ -146,7 +154,7 @@ func (o *objects) all() control.Objects {
 	for _, name := range slices.Sorted(maps.Keys(o.nodes)) {
 		n := o.nodes[name]
 		out.Nodes = append(out.Nodes, &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: name},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: n.Labels},
 			Spec:       corev1.NodeSpec{PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs},
 			Status:     corev1.NodeStatus{Addresses: n.Status.Addresses},
 		})
@@ -163,6 +171,11 @@ func (o *objects) all() control.Objects {
 		p := o.policies[id]
 		out.Policies = append(out.Policies, &networkingv1.NetworkPolicy{
 			ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, Spec: p.Spec,
+		})
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.clusterPolicies)) {
+		out.ClusterPolicies = append(out.ClusterPolicies, &v1alpha2.ClusterNetworkPolicy{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: o.clusterPolicies[name].Spec,
 		})
 	}
 	return out

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 )
 
 const objectsPath = "/" + Version + "/objects"
@@ -22,6 +23,8 @@ type Objects struct {
 	Namespaces []*corev1.Namespace           `json:"namespaces"`
 	Pods       []*corev1.Pod                 `json:"pods"`
 	Policies   []*networkingv1.NetworkPolicy `json:"networkPolicies"`
+	// ClusterPolicies are missing in an agent that is older than they are.
+	ClusterPolicies []*v1alpha2.ClusterNetworkPolicy `json:"clusterNetworkPolicies,omitempty"`
 }
 
 // Objects returns the Kubernetes objects that the agent goes by.

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/model"
 )
@@ -73,13 +74,25 @@ type NetworkPolicyClosed struct {
 // NetworkPolicyDeleted says that a policy, readable or closed, is gone.
 type NetworkPolicyDeleted struct{ Namespace, Name string }
 
-func (NodeSet) isEvent()              {}
-func (NodeDeleted) isEvent()          {}
-func (NamespaceSet) isEvent()         {}
-func (NamespaceDeleted) isEvent()     {}
-func (ServiceCIDRsSet) isEvent()      {}
-func (PodSet) isEvent()               {}
-func (PodDeleted) isEvent()           {}
-func (NetworkPolicySet) isEvent()     {}
-func (NetworkPolicyClosed) isEvent()  {}
-func (NetworkPolicyDeleted) isEvent() {}
+// ClusterNetworkPolicySet says that a ClusterNetworkPolicy is new or changed. What could
+// not be understood of it is empty, so that it fails closed (strict.ClosedSpec).
+type ClusterNetworkPolicySet struct {
+	Policy *v1alpha2.ClusterNetworkPolicy
+	Source string
+}
+
+// ClusterNetworkPolicyDeleted says that a ClusterNetworkPolicy is gone.
+type ClusterNetworkPolicyDeleted struct{ Name string }
+
+func (NodeSet) isEvent()                     {}
+func (NodeDeleted) isEvent()                 {}
+func (NamespaceSet) isEvent()                {}
+func (NamespaceDeleted) isEvent()            {}
+func (ServiceCIDRsSet) isEvent()             {}
+func (PodSet) isEvent()                      {}
+func (PodDeleted) isEvent()                  {}
+func (NetworkPolicySet) isEvent()            {}
+func (NetworkPolicyClosed) isEvent()         {}
+func (NetworkPolicyDeleted) isEvent()        {}
+func (ClusterNetworkPolicySet) isEvent()     {}
+func (ClusterNetworkPolicyDeleted) isEvent() {}

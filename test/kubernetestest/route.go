@@ -25,6 +25,7 @@ func resources() []resource {
 		{"Pod", "pods", core, true},
 		{"NetworkPolicy", "networkpolicies", networking, true},
 		{"ServiceCIDR", "servicecidrs", networking, false},
+		{"ClusterNetworkPolicy", "clusternetworkpolicies", schema.GroupVersion{Group: "policy.networking.k8s.io", Version: "v1alpha2"}, false},
 		{"Event", "events", schema.GroupVersion{Group: "events.k8s.io", Version: "v1"}, true},
 	}
 }

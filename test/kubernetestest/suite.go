@@ -46,6 +46,7 @@ func Suite(t *testing.T, admin, agent *rest.Config) {
 	t.Run("pods that leave", s.leaving)
 	t.Run("pods that are done", s.done)
 	t.Run("policies", s.policies)
+	t.Run("cluster policies", func(t *testing.T) { s.clusterPolicies(t, admin) })
 	t.Run("nodes", s.nodes)
 }
 

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/datastore/kubernetes"
@@ -38,6 +39,8 @@ type Seen struct {
 	// Policies are by namespace/name; those that are closed have their event.
 	Policies map[string]*networkingv1.NetworkPolicy
 	Closed   map[string]datastore.NetworkPolicyClosed
+	// ClusterPolicies are by name.
+	ClusterPolicies map[string]*v1alpha2.ClusterNetworkPolicy
 	// Services are nil if the source did not tell.
 	Services []netip.Prefix
 	Last     datastore.Batch
@@ -57,6 +60,7 @@ func Open(t testing.TB, config *rest.Config, log *slog.Logger) *View {
 	v := &View{source: source, moved: make(chan struct{}), Seen: Seen{
 		Nodes: map[string]*corev1.Node{}, Namespaces: map[string]*corev1.Namespace{}, Pods: map[model.PodID]*corev1.Pod{},
 		Policies: map[string]*networkingv1.NetworkPolicy{}, Closed: map[string]datastore.NetworkPolicyClosed{},
+		ClusterPolicies: map[string]*v1alpha2.ClusterNetworkPolicy{},
 	}}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -100,6 +104,7 @@ func (v *View) seenLocked() Seen {
 	s := v.Seen
 	s.Nodes, s.Namespaces, s.Pods = maps.Clone(s.Nodes), maps.Clone(s.Namespaces), maps.Clone(s.Pods)
 	s.Policies, s.Closed = maps.Clone(s.Policies), maps.Clone(s.Closed)
+	s.ClusterPolicies = maps.Clone(s.ClusterPolicies)
 	return s
 }
 
@@ -188,6 +193,11 @@ func (v *View) event(e datastore.Event) {
 		delete(v.Policies, at)
 		delete(v.Closed, at)
 		v.Deleted++
+	case datastore.ClusterNetworkPolicySet:
+		v.ClusterPolicies[e.Policy.Name] = e.Policy
+	case datastore.ClusterNetworkPolicyDeleted:
+		delete(v.ClusterPolicies, e.Name)
+		v.Deleted++
 	}
 }
 
@@ -204,12 +214,16 @@ func rankOf(e datastore.Event) int {
 		return 3
 	case datastore.NetworkPolicySet, datastore.NetworkPolicyClosed:
 		return 4
-	case datastore.NetworkPolicyDeleted:
+	case datastore.ClusterNetworkPolicySet:
 		return 5
-	case datastore.PodDeleted:
+	case datastore.ClusterNetworkPolicyDeleted:
 		return 6
-	case datastore.NamespaceDeleted:
+	case datastore.NetworkPolicyDeleted:
 		return 7
+	case datastore.PodDeleted:
+		return 8
+	case datastore.NamespaceDeleted:
+		return 9
 	}
-	return 8
+	return 10
 }

@@ -138,11 +138,12 @@ func (s *Source) Reconnect() {
 // kinds returns all kinds in their order.
 func (c *clients) kinds(node string) [kinds]*kind {
 	all := [kinds]*kind{
-		kindNode:        newKind(kindNode, c.core.Nodes(), trimmed(trimNode), decodeNode),
-		kindNamespace:   newKind(kindNamespace, c.core.Namespaces(), trimmed(trimNamespace), decodeNamespace),
-		kindServiceCIDR: newKind(kindServiceCIDR, c.networking.ServiceCIDRs(), trimmed(trimServiceCIDR), decodeServiceCIDR),
-		kindPod:         newKind(kindPod, c.core.Pods(""), trimmed(trimPod), decodePod),
-		kindPolicy:      newKind(kindPolicy, c.dynamic.Resource(kindPolicy.resource()), trimPolicy, decodePolicy),
+		kindNode:          newKind(kindNode, c.core.Nodes(), trimmed(trimNode), decodeNode),
+		kindNamespace:     newKind(kindNamespace, c.core.Namespaces(), trimmed(trimNamespace), decodeNamespace),
+		kindServiceCIDR:   newKind(kindServiceCIDR, c.networking.ServiceCIDRs(), trimmed(trimServiceCIDR), decodeServiceCIDR),
+		kindPod:           newKind(kindPod, c.core.Pods(""), trimmed(trimPod), decodePod),
+		kindPolicy:        newKind(kindPolicy, c.dynamic.Resource(kindPolicy.resource()), trimPolicy, decodePolicy),
+		kindClusterPolicy: newKind(kindClusterPolicy, c.dynamic.Resource(kindClusterPolicy.resource()), trimPolicy, decodeClusterPolicy),
 	}
 	all[kindPod].told = func(o runtime.Object) bool { return o.(*corev1.Pod).Spec.NodeName == node }
 	return all

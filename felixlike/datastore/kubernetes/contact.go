@@ -60,7 +60,15 @@ type source struct {
 	state      *state
 	reconnects *atomic.Uint64
 	log        *slog.Logger
+	// gone ends the reading; missing counts the lists in a row that were not found.
+	gone    func()
+	missing int
 }
+
+// missingLists is how many lists in a row are not found before an optional kind counts
+// as removed. They take a second or more: one of several API servers may learn of a
+// CustomResourceDefinition later than another.
+const missingLists = 4
 
 // List asks for all objects as they are now. The reflector would take a list
 // from a cache of any age, but then an agent that restarts may go back in time.
@@ -79,6 +87,13 @@ func (s *source) List(ctx context.Context, o metav1.ListOptions) (*itemList, err
 	}
 	o.FieldSelector = s.name.fields()
 	list, err := s.list(ctx, o)
+	if s.missed(err) {
+		s.note(ctx, nil)
+		s.log.Info("the API server does not serve this kind any more: its objects are gone", "kind", s.name.String())
+		s.state.absent(s.name)
+		s.gone()
+		return nil, err
+	}
 	if s.note(ctx, err); err != nil {
 		return nil, err
 	}
@@ -90,6 +105,17 @@ func (s *source) List(ctx context.Context, o metav1.ListOptions) (*itemList, err
 		items.Items[at] = s.state.stores[s.name].ahead(ctx, o.(*item))
 	}
 	return items, nil
+}
+
+// missed reports whether a list says that an optional kind was removed. No other error
+// says so.
+func (s *source) missed(err error) bool {
+	if !s.name.optional() || !apierrors.IsNotFound(err) {
+		s.missing = 0
+		return false
+	}
+	s.missing++
+	return s.missing >= missingLists
 }
 
 func (s *source) listAny(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/datastore/strict"
@@ -65,6 +66,23 @@ func decodePolicy(i *item) (decoded, error) {
 	for _, f := range faults {
 		d.problems = append(d.problems, model.Problem{
 			Object: kindPolicy.ref(i.key), Field: f.Field, Reason: f.Reason + "; closed: " + whom,
+		})
+	}
+	return d, nil
+}
+
+// decodeClusterPolicy returns a policy in which all that is not understood fails closed.
+func decodeClusterPolicy(i *item) (decoded, error) {
+	p := &v1alpha2.ClusterNetworkPolicy{}
+	faults := strict.Decode(i.data, p)
+	if len(faults) > 0 {
+		p = &v1alpha2.ClusterNetworkPolicy{Spec: strict.ClosedSpec(i.data)}
+	}
+	p.Name = i.name
+	d := decoded{event: datastore.ClusterNetworkPolicySet{Policy: p}}
+	for _, f := range faults {
+		d.problems = append(d.problems, model.Problem{
+			Object: kindClusterPolicy.ref(i.key), Field: f.Field, Reason: f.Reason + "; fails closed",
 		})
 	}
 	return d, nil

@@ -1,5 +1,5 @@
 // Package kubernetes is the datastore of a cluster: nodes, namespaces, pods,
-// NetworkPolicies and ServiceCIDRs of an API server, read only.
+// NetworkPolicies, ClusterNetworkPolicies and ServiceCIDRs of an API server, read only.
 //
 //	API server -> reflector -> item -> store: is it new? -> pending -> Run: batch -> deliver
 //	 list, watch   client-go    trimmed,   hash and version   one place     decoded, sorted
@@ -22,6 +22,11 @@
 //   - An API server that is away, restarts or forgets where a watch was changes
 //     nothing: what is known stays, and after that a whole new list is compared
 //     with it, in one batch. Only such a list deletes what is not in it.
+//   - ClusterNetworkPolicies are decoded strictly, too. What is not understood of one is
+//     a problem, and is left empty, so that it fails closed (strict.ClosedSpec).
+//   - A cluster without ClusterNetworkPolicies is in sync without them. The API server is
+//     asked again every minute, and at a Sync. They are gone when four lists in a row
+//     say that there is no such kind; any other failure leaves them in force.
 //   - ServiceCIDRs are left out where the API server has no such kind, or lets
 //     everything else be read.
 //

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
@@ -24,6 +25,7 @@ const (
 	kindServiceCIDR
 	kindPod
 	kindPolicy
+	kindClusterPolicy
 	kinds
 )
 
@@ -40,6 +42,8 @@ func (k kindName) String() string {
 		return "Pod"
 	case kindPolicy:
 		return "NetworkPolicy"
+	case kindClusterPolicy:
+		return "ClusterNetworkPolicy"
 	}
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
@@ -55,9 +59,15 @@ func (k kindName) resource() schema.GroupVersionResource {
 		return networkingv1.SchemeGroupVersion.WithResource("servicecidrs")
 	case kindPod:
 		return corev1.SchemeGroupVersion.WithResource("pods")
+	case kindClusterPolicy:
+		return schema.GroupVersion(v1alpha2.GroupVersion).WithResource("clusternetworkpolicies")
 	}
 	return networkingv1.SchemeGroupVersion.WithResource("networkpolicies")
 }
+
+// optional reports whether there are clusters without the kind: older ones, and those
+// without the CustomResourceDefinition.
+func (k kindName) optional() bool { return k == kindServiceCIDR || k == kindClusterPolicy }
 
 // fields selects the objects that are asked for. Pods that are done will not run
 // again: to us, they are gone.
@@ -84,6 +94,8 @@ func (k kindName) deleted(n key) datastore.Event {
 		return datastore.PodDeleted{ID: model.PodID{Namespace: n.namespace, Name: n.name}}
 	case kindPolicy:
 		return datastore.NetworkPolicyDeleted{Namespace: n.namespace, Name: n.name}
+	case kindClusterPolicy:
+		return datastore.ClusterNetworkPolicyDeleted{Name: n.name}
 	}
 	return nil
 }

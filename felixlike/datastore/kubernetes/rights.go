@@ -5,6 +5,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 )
 
 // Rights returns all that a Source asks of the API server, Events included. The
@@ -20,6 +21,7 @@ func Rights() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		read(corev1.GroupName, kindNode, kindNamespace, kindPod),
 		read(networkingv1.GroupName, kindPolicy, kindServiceCIDR),
+		read(v1alpha2.GroupName, kindClusterPolicy),
 		{APIGroups: []string{eventsv1.GroupName}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 	}
 }

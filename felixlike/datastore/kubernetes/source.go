@@ -26,12 +26,18 @@ const (
 	// pageSize is how many objects are asked for at once, where they do not come as
 	// a stream.
 	pageSize = 500
-	// servedPoll is how often an API server that has no ServiceCIDRs is asked
-	// again: it may have been upgraded.
-	servedPoll = 10 * time.Minute
 	// forbiddenPoll is how often one is asked again that does not let us read them.
 	forbiddenPoll = time.Minute
 )
+
+// servedPoll is how often an API server that has no such kind is asked again: it may
+// have been upgraded, or somebody has installed the CustomResourceDefinition.
+func servedPoll(k kindName) time.Duration {
+	if k == kindServiceCIDR {
+		return 10 * time.Minute
+	}
+	return time.Minute
+}
 
 // retry is how long a reflector waits before it tries again. Policy is as old as
 // the outage is long, so it waits less than client-go's half a minute.
@@ -55,8 +61,10 @@ type Source struct {
 	kinds   [kinds]*kind
 	state   *state
 	log     *slog.Logger
-	syncs   chan chan<- uint64
-	ended   chan struct{}
+	// appeared has an element when a kind is served that was absent.
+	appeared [kinds]chan struct{}
+	syncs    chan chan<- uint64
+	ended    chan struct{}
 }
 
 // New returns a source that does not read yet. It fails if the configuration is
@@ -66,10 +74,14 @@ func New(o Options) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Source{
+	s := &Source{
 		node: o.Node, clients: c, kinds: c.kinds(o.Node), state: newState(), log: o.Log,
 		syncs: make(chan chan<- uint64), ended: make(chan struct{}),
-	}, nil
+	}
+	for k := range s.appeared {
+		s.appeared[k] = make(chan struct{}, 1)
+	}
+	return s, nil
 }
 
 var errEnded = errors.New("the kubernetes source has ended")
@@ -110,16 +122,27 @@ func (s *Source) Run(ctx context.Context, deliver func(datastore.Batch)) error {
 // read keeps the objects of a kind up to date until ctx ends.
 func (s *Source) read(ctx context.Context, k *kind) {
 	log := s.log.With("resource", k.name.resource().Resource)
-	from := &source{kind: k, state: s.state, reconnects: &s.clients.reconnects, log: log}
-	if k.name == kindServiceCIDR && !s.served(ctx, from) {
-		return
+	for ctx.Err() == nil {
+		from := &source{kind: k, state: s.state, reconnects: &s.clients.reconnects, log: log}
+		if k.name.optional() && !s.served(ctx, from) {
+			return
+		}
+		s.reflect(ctx, from)
 	}
-	logger := klogger(log)
+}
+
+// reflect keeps the objects of a kind up to date until ctx ends, or the API server does
+// not serve the kind any more.
+func (s *Source) reflect(ctx context.Context, from *source) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	from.gone = cancel
+	logger := klogger(from.log)
 	backoff := retry()
 	reflector := cache.NewReflectorWithOptions(
 		&cache.ListWatch{ListWithContextFunc: from.listAny, WatchFuncWithContext: from.Watch},
-		&item{}, s.state.stores[k.name],
-		cache.ReflectorOptions{Name: k.name.String(), Logger: &logger, Backoff: &backoff},
+		&item{}, s.state.stores[from.name],
+		cache.ReflectorOptions{Name: from.name.String(), Logger: &logger, Backoff: &backoff},
 	)
 	reflector.WatchListPageSize = pageSize
 	reflector.RunWithContext(klog.NewContext(ctx, logger))
@@ -133,10 +156,10 @@ func (s *Source) read(ctx context.Context, k *kind) {
 // So that is believed only of one that let all other kinds be read before.
 func (s *Source) served(ctx context.Context, from *source) bool {
 	backoff := retry()
-	for {
+	for told := false; ; {
 		roles := s.othersSynced(from.name)
 		_, err := from.list(ctx, metav1.ListOptions{Limit: 1})
-		pause := servedPoll
+		pause := wait.Jitter(servedPoll(from.name), 0.5)
 		switch {
 		case err == nil:
 			return true
@@ -144,11 +167,16 @@ func (s *Source) served(ctx context.Context, from *source) bool {
 			return false
 		case apierrors.IsNotFound(err):
 			from.note(ctx, nil)
-			s.absent(from.name)
-			s.log.Info("the API server has no ServiceCIDRs: backend openflow needs the setting serviceCIDRs where pods use Services")
+			s.state.absent(from.name)
+			if !told && from.name == kindServiceCIDR {
+				from.log.Info("the API server has no ServiceCIDRs: backend openflow needs the setting serviceCIDRs where pods use Services")
+			} else if !told {
+				from.log.Info("the API server does not serve this kind: it is looked for every minute", "kind", from.name.String())
+			}
+			told = true
 		case apierrors.IsForbidden(err) && roles:
 			from.note(ctx, err)
-			s.absent(from.name)
+			s.state.absent(from.name)
 			pause = forbiddenPoll
 		default:
 			from.note(ctx, err)
@@ -157,26 +185,20 @@ func (s *Source) served(ctx context.Context, from *source) bool {
 		select {
 		case <-ctx.Done():
 			return false
+		case <-s.appeared[from.name]:
 		case <-time.After(pause):
 		}
 	}
 }
 
-// othersSynced reports whether all other kinds have been read.
+// othersSynced reports whether all other kinds have been read that every cluster has.
 func (s *Source) othersSynced(k kindName) bool {
 	s.state.mu.Lock()
 	defer s.state.mu.Unlock()
 	for other, store := range s.state.stores {
-		if kindName(other) != k && !store.synced {
+		if kindName(other) != k && !kindName(other).optional() && !store.synced {
 			return false
 		}
 	}
 	return true
-}
-
-// absent notes that there are no objects of a kind.
-func (s *Source) absent(k kindName) {
-	s.state.mu.Lock()
-	defer s.state.mu.Unlock()
-	s.state.stores[k].syncedLocked(true)
 }

@@ -210,6 +210,19 @@ func (s *state) syncedLocked() bool {
 	return true
 }
 
+// absent notes that there are no objects of a kind: the API server does not serve it.
+func (s *state) absent(k kindName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	store := s.stores[k]
+	for key := range store.records {
+		store.removeLocked(key)
+	}
+	store.seen = 0
+	store.syncedLocked(true)
+	store.sawLocked("")
+}
+
 // number returns a resource version as the number that it is; since Kubernetes
 // 1.35 they are promised to be.
 func number(version string) uint64 {

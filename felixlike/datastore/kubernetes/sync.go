@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -57,19 +58,26 @@ type there struct {
 	// version is that of the moment, newest that of the newest object.
 	version, newest uint64
 	names           map[key]bool
+	// absent tells that it does not serve the kind, or not to us.
+	absent bool
 }
 
 // look asks the API server for the names and versions of all objects of a kind.
 func (s *Source) look(ctx context.Context, k kindName) (*there, error) {
 	t := &there{names: map[key]bool{}}
-	if s.isAbsent(k) {
-		return t, nil
-	}
+	absent := s.isAbsent(k)
 	o := metav1.ListOptions{FieldSelector: k.fields(), Limit: syncPage}
 	for {
 		page, err := s.clients.metadata.Resource(k.resource()).List(ctx, o)
+		if k.optional() && apierrors.IsNotFound(err) || absent && apierrors.IsForbidden(err) {
+			return &there{absent: true}, nil
+		}
 		if err != nil {
 			return nil, err
+		}
+		if absent {
+			s.appear(k)
+			absent = false
 		}
 		t.version = number(page.ResourceVersion)
 		for i := range page.Items {
@@ -80,6 +88,14 @@ func (s *Source) look(ctx context.Context, k kindName) (*there, error) {
 		if o.Continue = page.Continue; o.Continue == "" {
 			return t, nil
 		}
+	}
+}
+
+// appear notes that a kind is served that was absent.
+func (s *Source) appear(k kindName) {
+	select {
+	case s.appeared[k] <- struct{}{}:
+	default:
 	}
 }
 
@@ -111,8 +127,8 @@ func (s *Source) reach(ctx context.Context, k kindName, t *there) error {
 // knowsLocked reports whether the store knows what there was: nothing is newer
 // than what it has heard of, and what it knows besides came later.
 func (s *store) knowsLocked(t *there) bool {
-	if s.absent || !s.synced {
-		return s.absent
+	if s.absent || t.absent || !s.synced {
+		return s.absent && t.absent
 	}
 	if s.seen >= t.version {
 		return true

@@ -1,0 +1,150 @@
+package kubernetes_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
+
+	"github.com/felixlike/felixlike/test/kubernetestest"
+)
+
+const clusterPolicies = "clusternetworkpolicies"
+
+func (f *fixture) clusterPolicies(t *testing.T) dynamic.ResourceInterface {
+	t.Helper()
+	return kubernetestest.ClusterPolicies(t, f.Config(kubernetestest.Admin))
+}
+
+func (f *fixture) clusterPolicy(t *testing.T, name string) {
+	t.Helper()
+	if _, err := f.clusterPolicies(t).Create(t.Context(), kubernetestest.ClusterPolicy(name), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestClusterPoliciesArrive: without the CustomResourceDefinition, or the right to read
+// them, all else is in sync. Once they are served, they come.
+func TestClusterPoliciesArrive(t *testing.T) {
+	for _, status := range []int{http.StatusNotFound, http.StatusForbidden} {
+		t.Run(http.StatusText(status), func(t *testing.T) {
+			f := newFixture(t)
+			f.Refuse(status, clusterPolicies)
+			f.pods(t, "a")
+			f.clusterPolicy(t, "p")
+			v := f.open(t)
+			seen := v.Until(t, "in sync", func(s kubernetestest.Seen) bool { return s.Last.InSync })
+			if len(seen.ClusterPolicies) > 0 || !has("a")(seen) {
+				t.Errorf("policies: %v", seen.ClusterPolicies)
+			}
+			if told := len(seen.Last.Problems) == 1; told != (status == http.StatusForbidden) {
+				t.Errorf("problems: %v", seen.Last.Problems)
+			}
+			f.Refuse(0, clusterPolicies)
+			// Sync has the source look at once.
+			if seen := v.Sync(t); seen.ClusterPolicies["p"] == nil || len(seen.Last.Problems) > 0 {
+				t.Errorf("once they are served: %v, %v", seen.ClusterPolicies, seen.Last.Problems)
+			}
+		})
+	}
+}
+
+// TestNoOptionalKind: two kinds that are forbidden do not wait for each other.
+func TestNoOptionalKind(t *testing.T) {
+	f := newFixture(t)
+	f.Refuse(http.StatusForbidden, clusterPolicies, "servicecidrs")
+	f.open(t).Until(t, "in sync", func(s kubernetestest.Seen) bool { return s.Last.InSync })
+}
+
+// TestClusterPoliciesLeave: policies go when the API server says that there is no such
+// kind, and stay when it fails in any other way.
+func TestClusterPoliciesLeave(t *testing.T) {
+	f := newFixture(t)
+	f.clusterPolicy(t, "p")
+	v := f.open(t)
+	if v.Sync(t).ClusterPolicies["p"] == nil {
+		t.Fatal("the policy is missing")
+	}
+	for _, status := range []int{http.StatusServiceUnavailable, http.StatusForbidden, http.StatusInternalServerError} {
+		f.Refuse(status, clusterPolicies)
+		f.Compact()
+		f.Break()
+		seen := v.Until(t, http.StatusText(status), func(s kubernetestest.Seen) bool {
+			return len(s.Last.Problems) == 1 && s.Last.Problems[0].Field == clusterPolicies &&
+				strings.Contains(s.Last.Problems[0].Reason, strings.ToLower(http.StatusText(status))) ||
+				len(s.Last.Problems) == 1 && strings.Contains(s.Last.Problems[0].Reason, http.StatusText(status))
+		})
+		if seen.ClusterPolicies["p"] == nil || seen.Deleted > 0 {
+			t.Errorf("%s: the policy is gone", http.StatusText(status))
+		}
+	}
+	f.Refuse(http.StatusNotFound, clusterPolicies)
+	f.Break()
+	v.Until(t, "the policy is gone", func(s kubernetestest.Seen) bool { return len(s.ClusterPolicies) == 0 && len(s.Last.Problems) == 0 })
+	f.Refuse(0, clusterPolicies)
+	if v.Sync(t).ClusterPolicies["p"] == nil {
+		t.Error("the policy does not come back")
+	}
+}
+
+// TestClusterPoliciesOfNewerServers: what this agent does not know in a policy fails
+// closed, and is named.
+func TestClusterPoliciesOfNewerServers(t *testing.T) {
+	const head = `"tier":"Admin","priority":7,"subject":{"namespaces":{}}`
+	const rule = `{"action":"Accept","from":[{"namespaces":{}}]}`
+	cases := []struct{ name, rest, field, left string }{
+		{"good", `"spec":{` + head + `,"ingress":[` + rule + `]},"status":{"conditions":[],"more":1}`, "", `{` + head + `,"ingress":[` + rule + `]}`},
+		{"peer", `"spec":{` + head + `,"ingress":[{"action":"Deny","from":[{"sni":"a"}]},` + rule + `]}`, "spec.ingress[0].from[0].sni", `{` + head + `,"ingress":[{"action":"Deny","from":null},` + rule + `]}`},
+		{"protocol", `"spec":{` + head + `,"egress":[{"action":"Pass","to":[{"namespaces":{}}],"protocols":[{"icmp":{}}]}]}`, "spec.egress[0].protocols[0].icmp", `{` + head + `,"egress":[{"action":"Pass","to":null}]}`},
+		{"spec", `"spec":{` + head + `,"mode":"x","ingress":[` + rule + `]}`, "spec.mode", `{` + head + `,"ingress":[{"action":"Accept","from":null}]}`},
+		{"subject", `"spec":{"tier":"Admin","priority":7,"subject":{"nodes":{}},"ingress":[` + rule + `]}`, "spec.subject.nodes", `{"tier":"Admin","priority":7,"subject":{},"ingress":[` + rule + `]}`},
+		{"tier", `"spec":{"tier":1,"priority":7,"subject":{"namespaces":{}}}`, "spec.tier", `{"tier":"","priority":7,"subject":{"namespaces":{}}}`},
+		{"priority", `"spec":{"tier":"Admin","priority":"high","subject":{"namespaces":{}}}`, "spec.priority", `{"tier":"Admin","priority":-1,"subject":{"namespaces":{}}}`},
+		{"rules", `"spec":{` + head + `,"ingress":"all"}`, "spec.ingress", `{` + head + `,"ingress":[{"action":"","from":null}]}`},
+	}
+	f := newFixture(t)
+	f.clusterPolicy(t, "other")
+	v := f.open(t)
+	policies := f.clusterPolicies(t)
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			o := &unstructured.Unstructured{}
+			text := `{"apiVersion":"policy.networking.k8s.io/v1alpha2","kind":"ClusterNetworkPolicy","metadata":{"name":"p","newInMetadata":1},` + c.rest + `}`
+			if err := json.Unmarshal([]byte(text), &o.Object); err != nil {
+				t.Fatal(err)
+			}
+			_, err := policies.Update(t.Context(), o, metav1.UpdateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen := v.Sync(t)
+			if seen.ClusterPolicies["p"] == nil || seen.ClusterPolicies["other"] == nil {
+				t.Fatalf("missing: %v", seen.ClusterPolicies)
+			}
+			var want v1alpha2.ClusterNetworkPolicySpec
+			if err := json.Unmarshal([]byte(c.left), &want); err != nil {
+				t.Fatal(err)
+			}
+			got, wanted := must(json.Marshal(seen.ClusterPolicies["p"].Spec)), must(json.Marshal(want))
+			if string(got) != string(wanted) {
+				t.Errorf("got  %s\nwant %s", got, wanted)
+			}
+			problems := seen.Last.Problems
+			if named := len(problems) == 1 && problems[0].Object.String() == "ClusterNetworkPolicy p" && problems[0].Field == c.field; named != (c.field != "") {
+				t.Errorf("problems: %v", problems)
+			}
+		})
+	}
+}
+
+func must(data []byte, err error) []byte {
+	if err != nil {
+		return []byte(err.Error())
+	}
+	return data
+}

@@ -1,0 +1,90 @@
+package strict
+
+import (
+	"encoding/json"
+
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
+)
+
+// ClosedSpec returns the spec of a ClusterNetworkPolicy in which Decode found faults, as
+// far as it is understood. The rest is left empty, which the policy engine takes as its
+// API says: a rule without peers or action fails closed, and so does a policy without
+// tier, priority or subject.
+func ClosedSpec(data []byte) v1alpha2.ClusterNetworkPolicySpec {
+	object, known := members(data, "apiVersion", "kind", "metadata", "spec", "status")
+	fields, specKnown := members(object["spec"], "tier", "priority", "subject", "ingress", "egress")
+	var spec v1alpha2.ClusterNetworkPolicySpec
+	if len(fields) == 0 {
+		return spec
+	}
+	// A field that is not known may change the meaning of all rules.
+	known = known && specKnown
+	if !understood(fields["tier"], &spec.Tier) {
+		spec.Tier = ""
+	}
+	if !understood(fields["priority"], &spec.Priority) {
+		spec.Priority = -1
+	}
+	if !understood(fields["subject"], &spec.Subject) {
+		spec.Subject = v1alpha2.ClusterNetworkPolicySubject{}
+	}
+	for _, raw := range rulesOf(fields["ingress"]) {
+		var rule v1alpha2.ClusterNetworkPolicyIngressRule
+		if !understood(raw, &rule) || !known {
+			rule = v1alpha2.ClusterNetworkPolicyIngressRule{Action: actionOf(raw)}
+		}
+		spec.Ingress = append(spec.Ingress, rule)
+	}
+	for _, raw := range rulesOf(fields["egress"]) {
+		var rule v1alpha2.ClusterNetworkPolicyEgressRule
+		if !understood(raw, &rule) || !known {
+			rule = v1alpha2.ClusterNetworkPolicyEgressRule{Action: actionOf(raw)}
+		}
+		spec.Egress = append(spec.Egress, rule)
+	}
+	return spec
+}
+
+// members returns the members of a JSON object, and reports whether all names are known.
+func members(data json.RawMessage, names ...string) (map[string]json.RawMessage, bool) {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(data, &all); err != nil {
+		return nil, false
+	}
+	known := 0
+	for _, name := range names {
+		if _, given := all[name]; given {
+			known++
+		}
+	}
+	return all, known == len(all)
+}
+
+// understood decodes a value and reports whether it has no faults. A value that is not
+// given is none.
+func understood(data json.RawMessage, into any) bool {
+	return len(data) > 0 && len(Decode(data, into)) == 0
+}
+
+// rulesOf returns the rules of a direction. If they are no list, it returns one rule of
+// which nothing is understood.
+func rulesOf(data json.RawMessage) []json.RawMessage {
+	if len(data) == 0 {
+		return nil
+	}
+	var rules []json.RawMessage
+	if err := json.Unmarshal(data, &rules); err != nil {
+		return []json.RawMessage{nil}
+	}
+	return rules
+}
+
+// actionOf returns the action of a rule, or "" if it cannot be told.
+func actionOf(data json.RawMessage) v1alpha2.ClusterNetworkPolicyRuleAction {
+	fields, _ := members(data)
+	var action v1alpha2.ClusterNetworkPolicyRuleAction
+	if !understood(fields["action"], &action) {
+		return ""
+	}
+	return action
+}
