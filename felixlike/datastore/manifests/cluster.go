@@ -9,13 +9,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
 )
 
-// value is what is in force of an object: the object, or for a NetworkPolicy
-// that cannot be read the closed stand-in.
+// value is what is in force of an object: the object, or for a policy that cannot be
+// read the closed stand-in.
 type value struct {
 	object metav1.Object
 	closed bool
@@ -37,6 +38,8 @@ func (v value) event(k key) datastore.Event {
 		return datastore.NamespaceSet{Namespace: o, Source: v.source}
 	case *corev1.Pod:
 		return datastore.PodSet{Pod: o, Source: v.source}
+	case *v1alpha2.ClusterNetworkPolicy:
+		return datastore.ClusterNetworkPolicySet{Policy: o, Source: v.source}
 	}
 	return datastore.NetworkPolicySet{Policy: v.object.(*networkingv1.NetworkPolicy), Source: v.source}
 }
@@ -81,8 +84,11 @@ func (e *entry) value(before cluster) (value, string) {
 	if e.object != nil {
 		return value{object: e.object}, ""
 	}
-	if old, exists := before[e.key]; exists && !old.closed && !isSynthetic(old.object) {
+	if old, exists := before[e.key]; exists && !old.closed && !isSynthetic(old.object) && !isStandIn(old.object) {
 		return old, "the last good version stays in force"
+	}
+	if e.closed != nil {
+		return value{object: e.closed}, "fails closed"
 	}
 	if e.key.kind != kindNetworkPolicy {
 		return value{}, "left out"
@@ -115,6 +121,13 @@ func (c cluster) addNamespaces() {
 func isSynthetic(object metav1.Object) bool {
 	namespace, ok := object.(*corev1.Namespace)
 	return ok && namespace.Kind == ""
+}
+
+// isStandIn reports whether an object is what is left of a ClusterNetworkPolicy with an
+// error: objects that were read have a kind.
+func isStandIn(object metav1.Object) bool {
+	policy, ok := object.(*v1alpha2.ClusterNetworkPolicy)
+	return ok && policy.Kind == ""
 }
 
 // changes returns the events that lead from one cluster to the next.

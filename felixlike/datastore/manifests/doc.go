@@ -1,6 +1,6 @@
 // Package manifests is the datastore of a node without Kubernetes: a watched
 // directory of ordinary Kubernetes YAML and JSON (Node, Namespace, Pod,
-// NetworkPolicy; several documents a file; kind List).
+// NetworkPolicy, ClusterNetworkPolicy, ClusterNetworkPolicy; several documents a file; kind List).
 //
 // What it promises:
 //
@@ -8,8 +8,9 @@
 //     wrong apiVersion is reported with file, object and field; all others
 //     stay in force.
 //   - Of an object with an error the last good version stays in force. If
-//     there is none, a NetworkPolicy is closed (datastore.NetworkPolicyClosed)
-//     and anything else is left out.
+//     there is none, a NetworkPolicy is closed (datastore.NetworkPolicyClosed),
+//     what is not understood of a ClusterNetworkPolicy fails closed
+//     (strict.ClosedSpec), and anything else is left out.
 //   - A file that cannot be read in full (bad YAML, a document that does not
 //     say what it is) deletes nothing: what it held before stays until the
 //     file is whole again or removed. The same goes for the directory, which

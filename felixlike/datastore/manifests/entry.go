@@ -9,6 +9,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/felixlike/datastore/strict"
 	"github.com/felixlike/felixlike/model"
@@ -18,9 +19,11 @@ import (
 type entry struct {
 	key key
 	// object is nil if the manifest has an error; then problems say which, and
-	// selector is a NetworkPolicy's podSelector if that at least is readable.
+	// selector is a NetworkPolicy's podSelector if that at least is readable, and closed
+	// a ClusterNetworkPolicy in which all that is not understood fails closed.
 	object   metav1.Object
 	selector *metav1.LabelSelector
+	closed   *v1alpha2.ClusterNetworkPolicy
 	problems []model.Problem
 }
 
@@ -101,7 +104,9 @@ func (p *parser) document(at place, d document) {
 	k, known := parseKind(name)
 	if !known {
 		ref := readableRef(name, fields, at)
-		if isIgnoredKind(name) {
+		if hint := replacedBy(name); hint != "" {
+			p.unidentified(ref, "kind", "%s is not supported: %s", name, hint)
+		} else if isIgnoredKind(name) {
 			p.problem(ref, "", "ignored: kind not used")
 		} else {
 			p.unidentified(ref, "kind", "unknown kind %q: ignored", name)
@@ -175,8 +180,26 @@ func (p *parser) object(at place, d document, k kind, fields map[string]json.Raw
 		e.object = object
 	} else if k == kindNetworkPolicy && d.err == nil {
 		e.selector = strict.Selector(fields["spec"])
+	} else if k == kindClusterNetworkPolicy {
+		e.closed = closedClusterPolicy(id.name, d.json, d.err == nil && version == k.apiVersion())
 	}
 	p.content.entries = append(p.content.entries, e)
+}
+
+// closedClusterPolicy returns a policy with an error, in which all that is not understood
+// fails closed. If the document cannot be trusted, that is every rule.
+func closedClusterPolicy(name string, data []byte, trusted bool) *v1alpha2.ClusterNetworkPolicy {
+	p := &v1alpha2.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: strict.ClosedSpec(data)}
+	if trusted {
+		return p
+	}
+	for i := range p.Spec.Ingress {
+		p.Spec.Ingress[i].From = nil
+	}
+	for i := range p.Spec.Egress {
+		p.Spec.Egress[i].To = nil
+	}
+	return p
 }
 
 // identify reads which object it is, leniently as to everything else. If it
@@ -241,6 +264,8 @@ func newObject(k kind) metav1.Object {
 		return &corev1.Namespace{}
 	case kindPod:
 		return &corev1.Pod{}
+	case kindClusterNetworkPolicy:
+		return &v1alpha2.ClusterNetworkPolicy{}
 	}
 	return &networkingv1.NetworkPolicy{}
 }

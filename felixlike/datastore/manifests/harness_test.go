@@ -85,6 +85,10 @@ func (h *harness) event(e datastore.Event) {
 		set("Pod", e.Pod)
 	case datastore.NetworkPolicySet:
 		set("NetworkPolicy", e.Policy)
+	case datastore.ClusterNetworkPolicySet:
+		set("ClusterNetworkPolicy", e.Policy)
+	case datastore.ClusterNetworkPolicyDeleted:
+		remove("ClusterNetworkPolicy", "", e.Name)
 	case datastore.NetworkPolicyClosed:
 		h.objects[objectName("NetworkPolicy", e.Namespace, e.Name)] = e
 	case datastore.NodeDeleted:

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
@@ -17,11 +18,12 @@ const (
 	kindNamespace
 	kindPod
 	kindNetworkPolicy
+	kindClusterNetworkPolicy
 )
 
 // parseKind returns the kind of that name, or false.
 func parseKind(name string) (kind, bool) {
-	for k := kindNode; k <= kindNetworkPolicy; k++ {
+	for k := kindNode; k <= kindClusterNetworkPolicy; k++ {
 		if k.String() == name {
 			return k, true
 		}
@@ -40,14 +42,19 @@ func (k kind) String() string {
 		return "Pod"
 	case kindNetworkPolicy:
 		return "NetworkPolicy"
+	case kindClusterNetworkPolicy:
+		return "ClusterNetworkPolicy"
 	}
 	return "unknown"
 }
 
 // apiVersion returns the only version that we read of a kind.
 func (k kind) apiVersion() string {
-	if k == kindNetworkPolicy {
+	switch k {
+	case kindNetworkPolicy:
 		return "networking.k8s.io/v1"
+	case kindClusterNetworkPolicy:
+		return v1alpha2.GroupVersion.String()
 	}
 	return "v1"
 }
@@ -86,6 +93,18 @@ func isIgnoredKind(name string) bool {
 	return false
 }
 
+// replacedBy returns a hint for kinds that people may expect to be used: the kind that
+// took their place.
+func replacedBy(name string) string {
+	switch name {
+	case "AdminNetworkPolicy":
+		return "write a ClusterNetworkPolicy of " + kindClusterNetworkPolicy.apiVersion() + " with tier: Admin"
+	case "BaselineAdminNetworkPolicy":
+		return "write a ClusterNetworkPolicy of " + kindClusterNetworkPolicy.apiVersion() + " with tier: Baseline"
+	}
+	return ""
+}
+
 // key names an object of a kind that we use.
 type key struct {
 	kind            kind
@@ -115,6 +134,8 @@ func (k key) deleted() datastore.Event {
 		return datastore.NamespaceDeleted{Name: k.name}
 	case kindPod:
 		return datastore.PodDeleted{ID: model.PodID{Namespace: k.namespace, Name: k.name}}
+	case kindClusterNetworkPolicy:
+		return datastore.ClusterNetworkPolicyDeleted{Name: k.name}
 	}
 	return datastore.NetworkPolicyDeleted{Namespace: k.namespace, Name: k.name}
 }
