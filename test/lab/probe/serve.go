@@ -34,7 +34,8 @@ func serveStreams(ns *namespace.Namespace, listen func() (net.Listener, error)) 
 		return nil, err
 	}
 	e := &echo{conns: map[net.Conn]struct{}{}}
-	go func() {
+	var accepting sync.WaitGroup
+	accepting.Go(func() {
 		for {
 			conn, err := listener.Accept()
 			if err != nil {
@@ -45,8 +46,12 @@ func serveStreams(ns *namespace.Namespace, listen func() (net.Listener, error)) 
 			}
 			go e.serve(conn)
 		}
-	}()
-	return func() error { return errors.Join(listener.Close(), e.close()) }, nil
+	})
+	return func() error {
+		err := listener.Close()
+		accepting.Wait() // until then the port may be in use
+		return errors.Join(err, e.close())
+	}, nil
 }
 
 // echo is the open connections of a TCP server. They are ended with it: a
@@ -105,7 +110,8 @@ func serveUDP(ns *namespace.Namespace, at netip.AddrPort) (func() error, error) 
 	if err := conn.SetReadBuffer(receiveBuffer); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	go func() {
+	var reading sync.WaitGroup
+	reading.Go(func() {
 		buffer := make([]byte, 2048)
 		for {
 			n, from, err := conn.ReadFromUDPAddrPort(buffer)
@@ -118,8 +124,12 @@ func serveUDP(ns *namespace.Namespace, at netip.AddrPort) (func() error, error) 
 			// An answer that cannot be sent shows at the prober.
 			_, _ = conn.WriteToUDPAddrPort(buffer[:n], from)
 		}
-	}()
-	return conn.Close, nil
+	})
+	return func() error {
+		err := conn.Close()
+		reading.Wait() // until then the port may be in use
+		return err
+	}, nil
 }
 
 // network returns the name package net has for a protocol over one family.
