@@ -2,6 +2,9 @@
 // the pod's addresses and routes, and registers the host side in OVSDB, where
 // the agent finds it. The CNI plugin and the lab use the same code.
 //
+// The CNI server also puts the port of a pod back if somebody removes it from the
+// bridge (ports).
+//
 // It works in the network namespace of the calling thread (the node's) and in
 // the one that the Spec names (the pod's), and nowhere else. It knows nothing
 // of policy: a pod that is attached stays closed until the agent programs it.

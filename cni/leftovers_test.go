@@ -282,7 +282,9 @@ func TestCheck(t *testing.T) {
 		case "node":
 			r.must(r.ns.Do(func() error { return exec.Command("ip", strings.Fields(line)...).Run() }))
 		case "ovs":
-			r.vsctl("del-port", host)
+			// One that is removed is put back (TestPortIsPutBack).
+			r.vsctl("--no-wait", "set", "interface", host, "type=no-such-type")
+			r.until("ovs-vswitchd has let go of the port", func() bool { return r.vsctl("get", "interface", host, "ofport") == "-1" })
 		}
 		r.fails("CHECK", s, previous, 999, breakage.want)
 		r.ok("DEL", "1.1.0", s, nil)
@@ -291,4 +293,34 @@ func TestCheck(t *testing.T) {
 	got := r.ok("ADD", "1.1.0", s, nil)
 	got.IPs[0].Address.IP.To4()[3]++
 	r.fails("CHECK", s, map[string]any{"prevResult": got.Result}, 999, "has no address")
+}
+
+// TestPortIsPutBack: somebody removes a pod's port while the server runs, and while it does
+// not. A port whose pod is deleted does not come back.
+func TestPortIsPutBack(t *testing.T) {
+	r := newRuntime(t)
+	s := r.sandbox("one", "a")
+	previous := map[string]any{"prevResult": r.ok("ADD", "1.1.0", s, nil).Result}
+	host := cni.HostInterface(model.PodID{Namespace: "x", Name: "a"})
+	back := func(when string) {
+		t.Helper()
+		r.until("the port is back "+when, func() bool { return slices.Contains(strings.Fields(r.vsctl("list-ports", "br-int")), host) })
+		r.ok("CHECK", "1.1.0", s, previous)
+	}
+	r.vsctl("del-port", host)
+	back("while the server runs")
+	r.stop(syscall.SIGKILL)
+	r.vsctl("del-port", host)
+	r.start()
+	back("after a restart")
+	r.ok("DEL", "1.1.0", s, nil)
+	records := filepath.Join(r.dir, "run", "attachments")
+	r.until("the record is gone", func() bool {
+		left, err := os.ReadDir(records)
+		r.must(err)
+		return len(left) == 0
+	})
+	if got := r.left(); got != nothing {
+		t.Errorf("after DEL: %s", got)
+	}
 }

@@ -69,8 +69,8 @@ type ServerOptions struct {
 	Log    *slog.Logger
 }
 
-// Server serves the CNI plugin. It keeps nothing of its own: what is attached is
-// read from OVSDB and the kernel.
+// Server serves the CNI plugin. What is attached is read from OVSDB and the kernel. A copy
+// of OVSDB's records is kept in files, for the case that somebody removes a port.
 type Server struct {
 	cniv1.UnimplementedCNIServer
 	opts ServerOptions
@@ -125,6 +125,7 @@ func (s *Server) Run(ctx context.Context) error {
 	fits, stop := context.WithCancel(ctx)
 	defer stop()
 	fitting.Go(func() { s.fitOffloads(fits) })
+	fitting.Go(func() { newPorts(s).keep(fits) })
 	s.opts.Log.Info("serving", "socket", s.opts.Socket)
 	select {
 	case err := <-served:

@@ -245,9 +245,10 @@ func (a *agent) settings() control.Settings {
 func (a *agent) stages(arrival *arrival, back *comeback, conntrack *hostnet.Conntrack, br *bridge, host *hostnet.Reconciler) []Stage {
 	all := []Stage{
 		arrival.before(),
+		// No stage needs what a later one makes: this one makes the bridge.
+		{Name: "ovsdb", Timeout: switchTimeout, Apply: writes(br.apply), Invalidate: br.invalidate},
 		// Before a pod gets its flows, what its address did before is forgotten.
 		{Name: "conntrack", Required: true, Timeout: 30 * time.Second, Apply: writes(conntrack.Apply)},
-		{Name: "ovsdb", Timeout: switchTimeout, Apply: writes(br.apply), Invalidate: br.invalidate},
 		{Name: HostStage, Timeout: switchTimeout, Apply: writes(host.Apply), Invalidate: host.Invalidate},
 		arrival.between(),
 		back.before(),

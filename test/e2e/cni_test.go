@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -212,8 +213,15 @@ func (n *cniNode) left() string {
 	}))
 	addresses, _, err := cnitest.Reserved(filepath.Join(n.dir, "varlibcni", "networks", "felixlike"))
 	n.must(err)
-	ports := n.run("ovs-vsctl", "--db=unix:"+n.ovs.DBSocket(), "--bare", "--columns=name", "find", "interface", "external_ids:felixlike-pod-namespace=x")
-	return fmt.Sprintf("interfaces %v, ports %v, addresses %v", links, strings.Fields(ports), addresses)
+	return fmt.Sprintf("interfaces %v, ports %v, addresses %v", links, n.ports(), addresses)
+}
+
+// ports returns the pods' ports on the bridge, sorted.
+func (n *cniNode) ports() []string {
+	n.Helper()
+	all := strings.Fields(n.run("ovs-vsctl", "--db=unix:"+n.ovs.DBSocket(), "--bare", "--columns=name", "find", "interface", "external_ids:felixlike-pod-namespace=x"))
+	slices.Sort(all)
+	return all
 }
 
 // flows counts the flows of the bridge.
@@ -272,6 +280,16 @@ func cniAttaches(n *cniNode) {
 	n.untilAvailable()
 	n.ok("CHECK", a, map[string]any{"prevResult": atA.Result})
 
+	n.losesBridge(func(when string) {
+		if got := n.reach(b, a, atB, atA, patience); got != "11" {
+			n.Errorf("what policy allows, %s: %s", when, got)
+		}
+		if got := n.reach(c, a, atC, atA, probeTimeout); got != "00" {
+			n.Errorf("what policy denies, %s: %s", when, got)
+		}
+	})
+	n.ok("CHECK", a, map[string]any{"prevResult": atA.Result})
+
 	// The pod comes back under its name, before the first sandbox is deleted.
 	again := n.sandbox("four", "a")
 	atAgain := n.ok("ADD", again, nil)
@@ -289,6 +307,32 @@ func cniAttaches(n *cniNode) {
 		n.Error(got)
 	}
 	eventually(n.T, "the flows of the pods go", func() bool { return n.flows() == before })
+}
+
+// losesBridge has somebody remove ports of pods and the whole bridge, while the agent
+// runs and while it does not, and checks the packets of the pods after each.
+func (n *cniNode) losesBridge(check func(when string)) {
+	n.Helper()
+	before := n.left()
+	remove := func(args ...string) {
+		n.run("ovs-vsctl", append([]string{"--db=unix:" + n.ovs.DBSocket(), "--no-wait"}, args...)...)
+	}
+	whole := func(what string) {
+		n.Helper()
+		eventually(n.T, "all ports are back after "+what, func() bool { return n.left() == before })
+		n.untilAvailable()
+		check("after " + what)
+	}
+	for _, name := range n.ports() {
+		remove("del-port", name)
+	}
+	whole("the ports were removed")
+	remove("del-br", "br-int")
+	whole("the bridge was removed")
+	n.stop(syscall.SIGKILL)
+	remove("del-br", "br-int")
+	n.start()
+	whole("the bridge was removed without an agent")
 }
 
 // untilAvailable waits until the agent says that pods can be added.

@@ -1,0 +1,259 @@
+package cni
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/felixlike/felixlike/internal/files"
+	"github.com/felixlike/felixlike/model"
+)
+
+const (
+	// restoreRetry is the time between two attempts to put a port back: the bridge may
+	// not be there yet.
+	restoreRetry = time.Second
+	// restoreTimeout bounds one attempt.
+	restoreTimeout = 10 * time.Second
+	// maxRecord bounds a record in bytes.
+	maxRecord = 64 << 10
+)
+
+// ports puts the ports of pods back that somebody has taken off the bridge
+// (ovs-vsctl del-br, del-port, a new database), as long as the pod's interface is there. OVSDB
+// loses the record of an attachment with the port, so ports keeps a copy in a file for each
+// interface.
+type ports struct {
+	server *Server
+	// dir has the files.
+	dir string
+	// wake ends a wait of restore.
+	wake chan struct{}
+
+	mu sync.Mutex
+	// records are the attachments that OVSDB had, by interface. lost has the interfaces
+	// without a port, with the last error that was logged.
+	records map[string]model.Attachment
+	lost    map[string]string
+}
+
+func newPorts(s *Server) *ports {
+	return &ports{
+		server: s, dir: filepath.Join(filepath.Dir(s.opts.Socket), "attachments"), wake: make(chan struct{}, 1),
+		records: map[string]model.Attachment{}, lost: map[string]string{},
+	}
+}
+
+// keep puts ports back until ctx ends.
+func (p *ports) keep(ctx context.Context) {
+	if err := p.load(); err != nil {
+		p.server.opts.Log.Warn("records of attachments cannot be read: a port that is lost now is not put back", "error", err)
+	}
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() {
+		err := p.server.db.WatchAttachments(ctx, p.onUpdate, p.inSync, func(error) {})
+		if ctx.Err() == nil {
+			p.server.opts.Log.Error("ports that somebody removes are not put back", "error", err)
+		}
+	})
+	for {
+		var again <-chan time.Time
+		if p.restoreAll(ctx) > 0 {
+			again = time.After(restoreRetry)
+		}
+		select {
+		case <-p.wake:
+		case <-again:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// onUpdate takes an AttachmentUpdate or an AttachmentRemove.
+func (p *ports) onUpdate(u model.Update) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch u := u.(type) {
+	case model.AttachmentUpdate:
+		a := *u.Attachment
+		delete(p.lost, a.Interface)
+		if a.Sandbox == "" || a.PodInterface == "" {
+			return // not attached by a Server
+		}
+		p.records[a.Interface] = a
+		if err := p.write(a); err != nil {
+			p.server.opts.Log.Warn("the record of an attachment is not kept over a restart", "pod", a.Pod.String(), "error", err)
+		}
+	case model.AttachmentRemove:
+		if a, kept := p.records[u.Interface]; kept && a.Pod == u.Pod {
+			p.lost[u.Interface] = ""
+			p.awake()
+		}
+	}
+}
+
+// inSync notes which ports were lost while no agent ran. The watch calls it after the
+// updates of all ports that are there.
+func (p *ports) inSync() {
+	all, err := p.server.db.Attachments(context.Background())
+	if err != nil {
+		p.server.opts.Log.Warn("ports that were lost before the agent began are not put back", "error", err)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name := range p.records {
+		if !slices.ContainsFunc(all, func(a model.Attachment) bool { return a.Interface == name }) {
+			p.lost[name] = ""
+		}
+	}
+	p.awake()
+}
+
+func (p *ports) awake() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// restoreAll tries to put all lost ports back, and returns how many are still lost.
+func (p *ports) restoreAll(ctx context.Context) (left int) {
+	p.mu.Lock()
+	names := slices.Sorted(maps.Keys(p.lost))
+	p.mu.Unlock()
+	for _, name := range names {
+		p.mu.Lock()
+		a, kept := p.records[name]
+		p.mu.Unlock()
+		if !kept {
+			continue
+		}
+		back, err := p.restore(ctx, a)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			left++
+			p.failed(a, err)
+		case err == nil:
+			p.done(name, back)
+		}
+	}
+	return left
+}
+
+// failed logs why a port cannot be put back, once for each reason.
+func (p *ports) failed(a model.Attachment, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if said, lost := p.lost[a.Interface]; lost && said != err.Error() {
+		p.lost[a.Interface] = err.Error()
+		p.server.opts.Log.Warn("the port of a pod is not on the bridge, and cannot be put back yet", "pod", a.Pod.String(), "interface", a.Interface, "error", err)
+	}
+}
+
+// done notes that a port is not lost any more: it is on the bridge again, or the pod is
+// gone.
+func (p *ports) done(name string, back bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.lost, name)
+	if back {
+		return
+	}
+	delete(p.records, name)
+	if err := os.Remove(p.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		p.server.opts.Log.Warn("the record of an attachment cannot be removed", "interface", name, "error", err)
+	}
+}
+
+// restore puts one port back, and reports whether it is on the bridge. It is not if the
+// interface is gone or another sandbox's. No Add or Del of the pod runs meanwhile.
+func (p *ports) restore(ctx context.Context, a model.Attachment) (back bool, err error) {
+	s := p.server
+	s.sweeping.RLock()
+	defer s.sweeping.RUnlock()
+	defer s.pods.lock(a.Pod.String())()
+	ctx, cancel := context.WithTimeout(ctx, restoreTimeout)
+	defer cancel()
+	have, err := s.db.Attachment(ctx, a.Interface)
+	if have != nil {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	alias, err := aliasOf(a.Interface)
+	if err != nil || alias != (Spec{Owner: a.Sandbox, Interface: a.PodInterface}).alias() {
+		return false, err
+	}
+	if _, err := s.db.AttachPort(ctx, a); err != nil {
+		return false, err
+	}
+	s.opts.Log.Warn("somebody has taken the port of a pod off the bridge: it is back", "pod", a.Pod.String(), "interface", a.Interface)
+	return true, nil
+}
+
+func (p *ports) path(name string) string { return filepath.Join(p.dir, name+".json") }
+
+// write replaces the record of an attachment.
+func (p *ports) write(a model.Attachment) error {
+	text, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(p.dir, 0o700); err != nil {
+		return err
+	}
+	next := filepath.Join(p.dir, ".next")
+	if err := os.WriteFile(next, text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, p.path(a.Interface))
+}
+
+// load reads the records of an earlier agent.
+func (p *ports) load() error {
+	entries, err := os.ReadDir(p.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		name, record := strings.CutSuffix(e.Name(), ".json")
+		if !record {
+			continue
+		}
+		a, err := readRecord(filepath.Join(p.dir, e.Name()))
+		if err == nil && (a.Interface != name || !strings.HasPrefix(name, model.PodInterfacePrefix)) {
+			err = fmt.Errorf("%s is the record of interface %q", e.Name(), a.Interface)
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		p.records[name] = a
+	}
+	return errors.Join(errs...)
+}
+
+func readRecord(path string) (a model.Attachment, err error) {
+	text, err := files.Read(path, maxRecord)
+	if err != nil {
+		return a, err
+	}
+	if err := json.Unmarshal(text, &a); err != nil {
+		return a, fmt.Errorf("%s: %w", path, err)
+	}
+	return a, nil
+}
