@@ -188,6 +188,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		options.readdressed = r.Reconnect
 	}
 	br := newBridge(options)
+	dropped := newDroppedPackets()
 	timing := DefaultTiming()
 	timing.Resync = time.Duration(cfg.ResyncInterval)
 	return New(Config{
@@ -214,7 +215,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		HealthAddress: a.server.Status, Settings: a.settings,
 		Underlay: a.network.status, NodeProblems: func() []model.Problem { return br.restore.problem(cfg.NodeName) },
 		Dropped: func(ctx context.Context) (map[string]uint64, error) {
-			return readDropped(ctx, a.choice.Switch.management())
+			return dropped.read(ctx, a.choice.Switch.management())
 		},
 		Managers: []managers.Manager{
 			br,

@@ -164,28 +164,3 @@ func (c *Conn) multipart(ctx context.Context, kind uint16, body []byte, part fun
 		return err != nil || binary.BigEndian.Uint16(m.body()[2:])&replyMore == 0, err
 	})
 }
-
-// Packets returns the sum of the packet counters of an owner's flows in a table. It counts
-// only flows whose match is at least as specific as of.
-func (c *Conn) Packets(ctx context.Context, owner uint16, table uint8, of Match) (uint64, error) {
-	body := []byte{table, 0, 0, 0}
-	body = binary.BigEndian.AppendUint32(body, openflow15.P_ANY)
-	body = binary.BigEndian.AppendUint32(body, openflow15.OFPG_ANY)
-	body = append(body, 0, 0, 0, 0)
-	body = binary.BigEndian.AppendUint64(body, uint64(owner)<<ownerShift)
-	body = binary.BigEndian.AppendUint64(body, ownerBits)
-	body, err := appendMatch(body, of)
-	if err != nil {
-		return 0, err
-	}
-	var packets uint64
-	err = c.multipart(ctx, openflow15.MultipartType_AggregateStats, body, func(b []byte) error {
-		stats, _, err := cut(b)
-		packets = flowEntry{stats: stats}.counter(packetCount)
-		return err
-	})
-	if err != nil {
-		return 0, fmt.Errorf("openflow packets of table %d: %w", table, err)
-	}
-	return packets, nil
-}

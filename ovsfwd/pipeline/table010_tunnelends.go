@@ -32,11 +32,6 @@ const priorityTunnelEnd uint16 = 215
 // its priority.
 func IsTunnelEnd(priority uint16) bool { return priority == priorityTunnelEnd }
 
-// TunnelEnds returns the table of these flows, and a match that no other flow of it has.
-func TunnelEnds() (uint8, openflow.Match) {
-	return TableSpoofGuard, openflow.Any().Bits(openflow.Reg0, sourcePod, sourceMask)
-}
-
 // tunnelEnds drops packets of pods to the tunnel ends of a node with these addresses.
 func tunnelEnds(addresses []netip.Addr) []openflow.Flow {
 	var flows []openflow.Flow
