@@ -50,10 +50,11 @@ type trials struct {
 	// rested tells that the last pass has not tried any, so that other changes go between.
 	rested bool
 	// misses counts first applies that missed their deadline.
-	misses int
+	misses    int
+	offenders offenders
 }
 
-func newTrials() trials { return trials{now: time.Now} }
+func newTrials() trials { return trials{now: time.Now, offenders: offenders{}} }
 
 // pending reports whether a group waits or is tried. Changes wait meanwhile: a trial is to
 // be about its group.
@@ -139,11 +140,7 @@ func (s *trials) forget(ts *turns) {
 func (s *trials) missed(d *Driver, ts *turns, cost time.Duration, noted uint64, took time.Duration) {
 	var among []*turn
 	for _, t := range ts.items {
-		switch {
-		case t.state != fresh || t.noted == 0 || t.noted > noted || t.cost < cost:
-		case t.wanted == nil:
-			ts.tell(d, t)
-		default:
+		if t.state == fresh && t.noted > 0 && t.noted <= noted && t.cost >= cost {
 			among = append(among, t)
 		}
 	}
@@ -163,6 +160,11 @@ func (s *trials) missed(d *Driver, ts *turns, cost time.Duration, noted uint64, 
 		if alone {
 			state, before = refused, nil
 			t.refuse(s.now(), took)
+		}
+		if t.wanted == nil {
+			t.state = state
+			ts.tell(d, t)
+			continue
 		}
 		t.take(d, before, state)
 	}

@@ -113,6 +113,7 @@ func (ts *turns) set(d *Driver, p, before *networkingv1.NetworkPolicy, source st
 	t := ts.items[id]
 	if t == nil {
 		t = &turn{id: id, told: before}
+		ts.trials.created(t)
 		ts.items[id] = t
 	}
 	t.wanted, t.source, t.revision = p, source, d.observed
@@ -171,20 +172,31 @@ func (ts *turns) remove(d *Driver, id model.PodID) {
 	ts.weighed = false
 	r := d.decides()
 	cost := costOf(t.told, d.backend.Place == InSwitch)
-	if t.state == elsewhere || cost < largeCost || r != nil && r.failures > 0 {
+	if ts.programming(d, t) {
+		// The outcome of the apply tells whether the policy is suspected.
+		t.cost, t.revision = cost, d.observed
+		return
+	}
+	if t.state == elsewhere || t.state == suspected || t.state == refused || cost < largeCost || r != nil && r.failures > 0 {
 		// It costs little, or may be what the backend cannot program.
 		ts.tell(d, t)
 		return
 	}
 	t.cost, t.revision = cost, d.observed
-	if t.state != fresh { // else begin tells it, or the outcome of the apply that has it
+	if t.state != fresh { // else begin tells it
 		ts.wait(t)
 	}
 }
 
 // closed takes a policy that cannot be understood.
 func (ts *turns) closed(d *Driver, id model.PodID) {
-	delete(ts.items, id)
+	if t := ts.items[id]; t != nil {
+		if ts.programming(d, t) {
+			ts.trials.unreadable(t)
+		}
+		ts.trials.deleted(t)
+		delete(ts.items, id)
+	}
 	d.problems.setObject(ref("NetworkPolicy", id.Namespace, id.Name), "", nil)
 }
 
@@ -219,6 +231,7 @@ func (ts *turns) tell(d *Driver, t *turn) {
 	if t.wanted == nil {
 		d.engine.DeleteNetworkPolicy(t.id.Namespace, t.id.Name)
 		d.problems.setObject(object, "", nil)
+		ts.trials.deleted(t)
 		t.state = settled // to delete what was programmed takes no longer than that did
 		delete(ts.items, t.id)
 		return
