@@ -64,10 +64,19 @@ func (r *Renderer) PolicyRules(p *model.Policy, d model.Direction, families []mo
 	for _, rule := range p.Rules(d) {
 		comment := p.ID.String() + " " + rule.Name
 		for _, matches := range alternatives(&rule, d, families) {
-			chain.Rules = append(chain.Rules, r.decide(rule.Action, d, matches, comment)...)
+			chain.Rules = append(chain.Rules, r.decide(actionIn(p.ID.Tier, rule.Action), d, matches, comment)...)
 		}
 	}
 	return chain
+}
+
+// actionIn returns what an action comes to in a tier: behind the baseline tier is only
+// the default, which allows, so a Pass there must skip the policies that follow.
+func actionIn(t model.Tier, a model.Action) model.Action {
+	if t == model.TierBaseline && a == model.Pass {
+		return model.Allow
+	}
+	return a
 }
 
 // decide renders what happens to a packet that a policy's rule matched.

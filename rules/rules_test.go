@@ -183,3 +183,20 @@ func TestNamesAreBoundedAndDistinct(t *testing.T) {
 		}
 	}
 }
+
+// TestPassOfTheLastTier: behind a Pass of the baseline tier is the default, which
+// allows: a baseline policy that comes next may not deny the packet.
+func TestPassOfTheLastTier(t *testing.T) {
+	for _, length := range []int{IPTablesNameLength, NFTablesNameLength} {
+		r := NewRenderer("flx-gw0", length)
+		for _, d := range model.Directions() {
+			p := &model.Policy{ID: model.PolicyID{Tier: model.TierBaseline, Name: "p"}}
+			rules := []model.Rule{{Name: "r", Action: model.Pass, AnyPeer: true, AnyPort: true}}
+			p.Ingress, p.Egress = rules, rules
+			chain := r.PolicyRules(p, d, model.Families())
+			if len(chain.Rules) != 1 || chain.Rules[0].Action != r.allow(d) {
+				t.Errorf("%s, names of %d: %s", d, length, text(chain))
+			}
+		}
+	}
+}
