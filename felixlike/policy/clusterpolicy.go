@@ -1,20 +1,343 @@
 package policy
 
 import (
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/model"
 )
 
+// maxPriority is the greatest priority of a ClusterNetworkPolicy.
+const maxPriority = 1000
+
 // SetClusterNetworkPolicy creates or replaces a ClusterNetworkPolicy, and reports what
-// in it cannot be understood.
+// in it cannot be understood. Such a rule fails closed: an Accept matches nothing, and
+// a Deny or a Pass denies everything.
 func (e *Engine) SetClusterNetworkPolicy(object *v1alpha2.ClusterNetworkPolicy) []model.Problem {
 	if object == nil {
 		return nil
 	}
-	ref := model.ObjectRef{Kind: "ClusterNetworkPolicy", Name: object.Name}
-	return []model.Problem{{Object: ref, Reason: "ClusterNetworkPolicy is not supported; nothing of it applies"}}
+	e.work.Policies++
+	c, problems := compileCluster(object)
+	for _, tier := range clusterTiers() {
+		if tier != c.policy.ID.Tier {
+			e.deletePolicy(model.PolicyID{Tier: tier, Name: object.Name})
+		}
+	}
+	e.setPolicy(c)
+	return problems
 }
 
 // DeleteClusterNetworkPolicy removes a ClusterNetworkPolicy.
-func (e *Engine) DeleteClusterNetworkPolicy(string) {}
+func (e *Engine) DeleteClusterNetworkPolicy(name string) {
+	for _, tier := range clusterTiers() {
+		e.deletePolicy(model.PolicyID{Tier: tier, Name: name})
+	}
+}
+
+// clusterTiers lists the tiers of ClusterNetworkPolicies. A name is in one of them.
+func clusterTiers() []model.Tier { return []model.Tier{model.TierAdmin, model.TierBaseline} }
+
+// clusterCompiler compiles one ClusterNetworkPolicy. It is a pure function of the object.
+type clusterCompiler struct {
+	compiler
+	// closed tells that tier, priority or subject are not understood.
+	closed bool
+}
+
+// clusterRule is a rule of either direction: egress peers have all fields that ingress
+// peers have.
+type clusterRule struct {
+	// name is that of model.Rule; peersField is "from" or "to".
+	name, peersField string
+	action           v1alpha2.ClusterNetworkPolicyRuleAction
+	peers            []v1alpha2.ClusterNetworkPolicyEgressPeer
+	protocols        []v1alpha2.ClusterNetworkPolicyProtocol
+}
+
+// compileCluster compiles a ClusterNetworkPolicy. Whatever is wrong with it is
+// reported, and closes what it concerns.
+func compileCluster(object *v1alpha2.ClusterNetworkPolicy) (*compiled, []model.Problem) {
+	c := clusterCompiler{compiler: compiler{report: report{object: model.ObjectRef{Kind: "ClusterNetworkPolicy", Name: object.Name}}}}
+	spec := &object.Spec
+	out := &compiled{policy: model.Policy{ID: model.PolicyID{Tier: c.tier(spec.Tier), Name: object.Name}}}
+	out.policy.Precedence.Priority = c.priority(spec.Priority)
+	out.target = c.subject(&spec.Subject)
+	c.target = out.target
+	var ingress, egress []clusterRule
+	for i, r := range spec.Ingress {
+		rule := clusterRule{indexed("ingress", i), "from", r.Action, nil, r.Protocols}
+		for _, p := range r.From {
+			rule.peers = append(rule.peers, v1alpha2.ClusterNetworkPolicyEgressPeer{Namespaces: p.Namespaces, Pods: p.Pods})
+		}
+		ingress = append(ingress, rule)
+	}
+	for i, r := range spec.Egress {
+		egress = append(egress, clusterRule{indexed("egress", i), "to", r.Action, r.To, r.Protocols})
+	}
+	out.policy.Ingress = c.rules(model.Ingress, ingress)
+	out.policy.Egress = c.rules(model.Egress, egress)
+	out.ingress, out.egress = len(out.policy.Ingress) > 0, len(out.policy.Egress) > 0
+	out.groups = c.used(&out.policy)
+	return out, c.problems
+}
+
+func (c *clusterCompiler) tier(t v1alpha2.Tier) model.Tier {
+	switch t {
+	case v1alpha2.AdminTier:
+		return model.TierAdmin
+	case v1alpha2.BaselineTier:
+		return model.TierBaseline
+	}
+	c.close("spec.tier", "unsupported tier %q: must be Admin or Baseline", t)
+	return model.TierAdmin
+}
+
+func (c *clusterCompiler) priority(p int32) uint16 {
+	if p < 0 || p > maxPriority {
+		c.close("spec.priority", "%d is not between 0 and %d", p, maxPriority)
+		return 0
+	}
+	return uint16(p)
+}
+
+// close notes that the head of the policy is not understood.
+func (c *clusterCompiler) close(field, format string, args ...any) {
+	c.closed = true
+	c.add(field, format+"; every Accept matches nothing, and every Pass denies what it matches", args...)
+}
+
+// subject compiles the pods that the policy applies to. One that is not understood is
+// all pods.
+func (c *clusterCompiler) subject(s *v1alpha2.ClusterNetworkPolicySubject) selectionSpec {
+	all := selectionSpec{namespaces: newSelector(nil), pods: newSelector(nil)}
+	if (s.Namespaces == nil) == (s.Pods == nil) {
+		c.close("spec.subject", "needs namespaces or pods, and not both; it is taken for all pods")
+		return all
+	}
+	selection, ok := c.selected(s.Namespaces, s.Pods, "spec.subject")
+	if !ok {
+		c.close("spec.subject", "cannot be understood and is taken for all pods")
+		return all
+	}
+	return selection
+}
+
+// selected compiles the pods of namespaces, or of a selector for both.
+func (c *clusterCompiler) selected(namespaces *metav1.LabelSelector, pods *v1alpha2.NamespacedPod, path string) (selectionSpec, bool) {
+	s := selectionSpec{pods: newSelector(nil)}
+	if namespaces != nil {
+		s.namespaces = c.selector(namespaces, path+".namespaces")
+		return s, s.namespaces != nil
+	}
+	s.namespaces = c.selector(&pods.NamespaceSelector, path+".pods.namespaceSelector")
+	s.pods = c.selector(&pods.PodSelector, path+".pods.podSelector")
+	return s, s.namespaces != nil && s.pods != nil
+}
+
+// selector compiles a selector, nil if it is not valid.
+func (c *clusterCompiler) selector(s *metav1.LabelSelector, path string) *selector {
+	compiled, errs := compileSelector(s, path)
+	for _, err := range errs {
+		c.add(err.Field, "%s", err.ErrorBody())
+	}
+	return compiled
+}
+
+// rules compiles the rules of a direction.
+func (c *clusterCompiler) rules(d model.Direction, rules []clusterRule) []model.Rule {
+	var out []model.Rule
+	for i := range rules {
+		out = c.compileRule(out, d, &rules[i])
+	}
+	reason := c.exceeded(out)
+	if reason == "" {
+		return out
+	}
+	path := "spec." + d.String()
+	for _, r := range out {
+		if r.Action != model.Allow {
+			c.add(path, "%s; this direction denies everything", reason)
+			return []model.Rule{denyAll(r.Name)}
+		}
+	}
+	c.add(path, "%s; no rule of this direction applies", reason)
+	return nil
+}
+
+func denyAll(name string) model.Rule {
+	return model.Rule{Name: name, Action: model.Deny, AnyPeer: true, AnyPort: true}
+}
+
+func (c *clusterCompiler) compileRule(out []model.Rule, d model.Direction, r *clusterRule) []model.Rule {
+	path := "spec." + r.name
+	action, known := actionOf(r.action)
+	if !known {
+		c.add(path+".action", "unsupported action %q: must be Accept, Deny or Pass; the rule denies everything", r.action)
+		return append(out, denyAll(r.name))
+	}
+	before := len(c.problems)
+	peers := c.clusterPeers(r.peers, path+"."+r.peersField)
+	ports := c.clusterPorts(r.protocols, path+".protocols")
+	if len(c.problems) > before {
+		effect := "; the rule denies everything"
+		if action == model.Allow {
+			effect = "; the rule matches nothing"
+		}
+		for i := range c.problems[before:] {
+			c.problems[before+i].Reason += effect
+		}
+		if action == model.Allow {
+			return out
+		}
+		return append(out, denyAll(r.name))
+	}
+	rule := model.Rule{Name: r.name, Action: action}
+	switch {
+	case c.closed && action == model.Allow:
+		return out
+	case c.closed:
+		rule.Action = model.Deny
+	}
+	if d == model.Ingress {
+		return c.rule(out, rule, peers, ports, c.named(ports, c.target))
+	}
+	return c.egressRule(out, rule, peers, ports)
+}
+
+func actionOf(a v1alpha2.ClusterNetworkPolicyRuleAction) (model.Action, bool) {
+	switch a {
+	case v1alpha2.ClusterNetworkPolicyRuleActionAccept:
+		return model.Allow, true
+	case v1alpha2.ClusterNetworkPolicyRuleActionDeny:
+		return model.Deny, true
+	case v1alpha2.ClusterNetworkPolicyRuleActionPass:
+		return model.Pass, true
+	}
+	return model.Deny, false
+}
+
+// clusterPeers compiles the peers of a rule. One that cannot be understood is reported,
+// which closes the rule.
+func (c *clusterCompiler) clusterPeers(peers []v1alpha2.ClusterNetworkPolicyEgressPeer, path string) peerSet {
+	var out peerSet
+	var texts []string
+	var blocks []ipBlock
+	var seen set[model.GroupID]
+	add := func(to *[]groupSpec, g groupSpec) {
+		if !seen.has(g.id) {
+			seen.add(g.id)
+			*to = append(*to, g)
+		}
+	}
+	if len(peers) == 0 {
+		c.add(path, "needs at least one peer")
+	}
+	for i, p := range peers {
+		path := indexed(path, i)
+		switch {
+		case len(p.DomainNames) > 0:
+			c.add(path+".domainNames", "not supported")
+		case setFields(p) != 1:
+			c.add(path, "needs exactly one of namespaces, pods, nodes and networks")
+		case p.Nodes != nil:
+			if nodes := c.selector(p.Nodes, path+".nodes"); nodes != nil {
+				add(&out.networks, nodesOf(nodes))
+			}
+		case len(p.Networks) > 0:
+			for j, n := range p.Networks {
+				cidr, err := parseCIDR(string(n))
+				if err != nil {
+					c.add(indexed(path+".networks", j), "%v", err)
+					continue
+				}
+				b := ipBlock{cidr: cidr}
+				texts, blocks = append(texts, b.text()), append(blocks, b)
+			}
+		default:
+			if s, ok := c.selected(p.Namespaces, p.Pods, path); ok {
+				add(&out.selections, addressesOf(s))
+			}
+		}
+	}
+	if len(blocks) > 0 {
+		slices.Sort(texts)
+		out.networks = append(out.networks, c.networks(slices.Compact(texts), blocks, path)...)
+	}
+	return out
+}
+
+// setFields counts the supported fields of a peer that are set.
+func setFields(p v1alpha2.ClusterNetworkPolicyEgressPeer) int {
+	n := 0
+	for _, set := range [...]bool{p.Namespaces != nil, p.Pods != nil, p.Nodes != nil, len(p.Networks) > 0} {
+		if set {
+			n++
+		}
+	}
+	return n
+}
+
+// clusterPorts compiles the protocols of a rule; none at all stand for everything. One
+// that cannot be understood is reported, which closes the rule. A port's name holds for
+// every protocol.
+func (c *clusterCompiler) clusterPorts(protocols []v1alpha2.ClusterNetworkPolicyProtocol, path string) portSet {
+	out := portSet{any: len(protocols) == 0}
+	for i, p := range protocols {
+		path := indexed(path, i)
+		var set []model.PortRange
+		var port *v1alpha2.Port
+		if p.TCP != nil {
+			set, port = append(set, model.PortRange{Protocol: model.TCP}), p.TCP.DestinationPort
+		}
+		if p.UDP != nil {
+			set, port = append(set, model.PortRange{Protocol: model.UDP}), p.UDP.DestinationPort
+		}
+		if p.SCTP != nil {
+			set, port = append(set, model.PortRange{Protocol: model.SCTP}), p.SCTP.DestinationPort
+		}
+		switch {
+		case p.DestinationNamedPort != "" && len(set) == 0:
+			if faults := validation.IsValidPortName(p.DestinationNamedPort); len(faults) > 0 {
+				c.add(path+".destinationNamedPort", "invalid port name %q: %s", p.DestinationNamedPort, strings.Join(faults, ", "))
+				continue
+			}
+			for _, protocol := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
+				out.names = append(out.names, portName{protocol, p.DestinationNamedPort})
+			}
+		case len(set) != 1 || p.DestinationNamedPort != "":
+			c.add(path, "needs exactly one of tcp, udp, sctp and destinationNamedPort")
+		default:
+			r, ok := c.clusterPort(port, path+"."+set[0].Protocol.String()+".destinationPort")
+			if ok {
+				r.Protocol = set[0].Protocol
+				out.ranges = append(out.ranges, r)
+			}
+		}
+	}
+	out.ranges = mergeRanges(out.ranges)
+	slices.SortFunc(out.names, portName.compare)
+	out.names = slices.Compact(out.names)
+	return out
+}
+
+// clusterPort compiles a port with a number or a range.
+func (c *clusterCompiler) clusterPort(p *v1alpha2.Port, path string) (model.PortRange, bool) {
+	switch {
+	case p == nil || (p.Number == 0) == (p.Range == nil):
+		c.add(path, "needs a number or a range, and not both")
+	case p.Range != nil && (p.Range.Start < 1 || p.Range.Start > p.Range.End || p.Range.End > maxPort):
+		c.add(path+".range", "%d to %d is no range between 1 and 65535", p.Range.Start, p.Range.End)
+	case p.Range != nil:
+		return model.PortRange{First: uint16(p.Range.Start), Last: uint16(p.Range.End)}, true
+	case p.Number < 1 || p.Number > maxPort:
+		c.add(path+".number", "%d is not between 1 and 65535", p.Number)
+	default:
+		return model.PortRange{First: uint16(p.Number), Last: uint16(p.Number)}, true
+	}
+	return model.PortRange{}, false
+}

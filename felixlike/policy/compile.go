@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"iter"
 	"slices"
 	"strconv"
 
@@ -9,17 +10,34 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// compiled is a NetworkPolicy as the engine uses it: whom it is for, what it
-// isolates, and its rules with the definitions of the groups they refer to.
+// compiled is a policy as the engine uses it: whom it is for, in which directions it
+// applies, and its rules with the definitions of the groups they refer to. A
+// NetworkPolicy isolates in the directions in which it applies.
 type compiled struct {
 	policy          model.Policy
-	pods            *selector
+	target          selectionSpec
 	ingress, egress bool
 	// groups are distinct, and sorted by identifier.
 	groups []groupSpec
 }
 
-// compiler compiles one NetworkPolicy. It is a pure function of the object.
+// selectors yields where the policy keeps its selectors.
+func (c *compiled) selectors() iter.Seq[**selector] {
+	return func(yield func(**selector) bool) {
+		all := []**selector{&c.target.namespaces, &c.target.pods}
+		for i := range c.groups {
+			g := &c.groups[i]
+			all = append(all, &g.from.namespaces, &g.from.pods, &g.nodes)
+		}
+		for _, s := range all {
+			if *s != nil && !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+// compiler compiles one policy. It is a pure function of the object.
 type compiler struct {
 	report
 	namespace string
@@ -45,8 +63,8 @@ func compile(object *networkingv1.NetworkPolicy) (*compiled, []model.Problem) {
 	if len(errs) > 0 {
 		pods = newSelector(nil)
 	}
-	out.pods = pods
 	c.target = selectionSpec{namespace: object.Namespace, pods: pods}
+	out.target = c.target
 
 	inDeclared, outDeclared := c.directions(object, out)
 	ingress, egress := c.ingress(object.Spec.Ingress), c.egress(object.Spec.Egress)
@@ -122,32 +140,37 @@ func (c *compiler) ingress(rules []networkingv1.NetworkPolicyIngressRule) []mode
 		name := indexed("ingress", i)
 		peers := c.peers(r.From, "spec."+name+".from")
 		ports := c.ports(r.Ports, "spec."+name+".ports")
-		out = c.rule(out, name, peers, ports, c.named(ports, c.target))
+		out = c.rule(out, model.Rule{Name: name, Action: model.Allow}, peers, ports, c.named(ports, c.target))
 	}
 	return out
 }
 
-// egress compiles egress rules. A named port is one of the pod that the packet
-// goes to, that is of the peer, so a rule with named ports is split: numbered
-// ports to all peers, named ports to whoever is no selector's business, and
-// for each selector the named ports of its own pods, where being a member
-// means being the peer.
+// egress compiles egress rules.
 func (c *compiler) egress(rules []networkingv1.NetworkPolicyEgressRule) []model.Rule {
 	var out []model.Rule
 	for i, r := range rules {
 		name := indexed("egress", i)
 		peers := c.peers(r.To, "spec."+name+".to")
 		ports := c.ports(r.Ports, "spec."+name+".ports")
-		inCluster := c.named(ports, selectionSpec{namespaces: newSelector(nil), pods: newSelector(nil)})
-		if len(peers.selections) == 0 {
-			out = c.rule(out, name, peers, ports, inCluster)
-			continue
-		}
-		out = c.rule(out, name, peers, ports, nil)
-		out = c.rule(out, name, peerSet{networks: peers.networks}, portSet{}, inCluster)
-		for _, g := range peers.selections {
-			out = c.rule(out, name, peerSet{any: true}, portSet{}, c.named(ports, g.from))
-		}
+		out = c.egressRule(out, model.Rule{Name: name, Action: model.Allow}, peers, ports)
+	}
+	return out
+}
+
+// egressRule appends an egress rule. A named port is one of the pod that the packet
+// goes to, that is of the peer, so a rule with named ports is split: numbered
+// ports to all peers, named ports to whoever is no selector's business, and
+// for each selector the named ports of its own pods, where being a member
+// means being the peer.
+func (c *compiler) egressRule(out []model.Rule, r model.Rule, peers peerSet, ports portSet) []model.Rule {
+	inCluster := c.named(ports, selectionSpec{namespaces: newSelector(nil), pods: newSelector(nil)})
+	if len(peers.selections) == 0 {
+		return c.rule(out, r, peers, ports, inCluster)
+	}
+	out = c.rule(out, r, peers, ports, nil)
+	out = c.rule(out, r, peerSet{networks: peers.networks}, portSet{}, inCluster)
+	for _, g := range peers.selections {
+		out = c.rule(out, r, peerSet{any: true}, portSet{}, c.named(ports, g.from))
 	}
 	return out
 }
@@ -161,12 +184,12 @@ func (c *compiler) named(ports portSet, s selectionSpec) []model.GroupID {
 	return ids
 }
 
-// rule appends an allow rule, unless it could match nothing.
-func (c *compiler) rule(out []model.Rule, name string, peers peerSet, ports portSet, named []model.GroupID) []model.Rule {
+// rule appends a rule with the name and action of r, unless it could match nothing.
+func (c *compiler) rule(out []model.Rule, r model.Rule, peers peerSet, ports portSet, named []model.GroupID) []model.Rule {
 	if peers.empty() || !ports.any && len(ports.ranges) == 0 && len(named) == 0 {
 		return out
 	}
-	r := model.Rule{Name: name, Action: model.Allow, AnyPeer: peers.any, AnyPort: ports.any, Ports: ports.ranges, NamedPorts: named}
+	r.AnyPeer, r.AnyPort, r.Ports, r.NamedPorts = peers.any, ports.any, ports.ranges, named
 	r.Peers = slices.Grow(r.Peers, len(peers.selections)+len(peers.networks))
 	for _, groups := range [...][]groupSpec{peers.selections, peers.networks} {
 		for _, g := range groups {

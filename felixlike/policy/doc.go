@@ -1,6 +1,6 @@
 // Package policy turns Kubernetes objects into the model, incrementally: an
-// Engine is told of every change of a node, namespace, pod or NetworkPolicy,
-// and its Flush returns what changed for one node as typed updates.
+// Engine is told of every change of a node, namespace, pod, NetworkPolicy or
+// ClusterNetworkPolicy, and its Flush returns what changed for one node as typed updates.
 //
 //	objects -> [ parse, compile ] -> classes x selections -> groups, policies, endpoints -> Flush
 //

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/felixlike/felixlike/model"
@@ -9,42 +10,63 @@ import (
 // applied lists the policies that apply to a pod in each direction. It is
 // never changed, and shared: 10,000 pods under 10,000 policies would have
 // lists of 8 GB otherwise.
-type applied struct{ ingress, egress []model.PolicyID }
+type applied struct{ ingress, egress model.Applied }
 
 func (a *applied) equal(o *applied) bool {
-	return a == o || slices.Equal(a.ingress, o.ingress) && slices.Equal(a.egress, o.egress)
+	return a == o || a.ingress.Equal(o.ingress) && a.egress.Equal(o.egress)
 }
 
 // endpoint returns the endpoint of a pod that these apply to.
 func (a *applied) endpoint(id model.PodID) *model.Endpoint {
-	return &model.Endpoint{
-		ID:      id,
-		Ingress: model.Applied{NetworkPolicies: a.ingress},
-		Egress:  model.Applied{NetworkPolicies: a.egress},
-	}
+	return &model.Endpoint{ID: id, Ingress: a.ingress, Egress: a.egress}
 }
 
 // list lists the policies of selections.
 func (e *Engine) list(targets ...*selection) *applied {
-	a := &applied{}
+	var all [3][]*policy
 	for _, s := range targets {
 		for p := range s.policies.all() {
-			if p.compiled.ingress {
-				a.ingress = append(a.ingress, p.id)
-			}
-			if p.compiled.egress {
-				a.egress = append(a.egress, p.id)
-			}
+			tier := &all[p.id.Tier-model.TierAdmin]
+			*tier = append(*tier, p)
 		}
 	}
-	e.work.Listed += uint64(len(a.ingress) + len(a.egress))
-	slices.SortFunc(a.ingress, model.PolicyID.Compare)
-	slices.SortFunc(a.egress, model.PolicyID.Compare)
-	if slices.Equal(a.ingress, a.egress) {
-		a.egress = a.ingress
+	a := &applied{}
+	for i, policies := range all {
+		slices.SortFunc(policies, inOrder)
+		ingress, egress := directed(policies)
+		e.work.Listed += uint64(len(ingress) + len(egress))
+		switch model.TierAdmin + model.Tier(i) {
+		case model.TierAdmin:
+			a.ingress.Admin, a.egress.Admin = ingress, egress
+		case model.TierNetworkPolicy:
+			a.ingress.NetworkPolicies, a.egress.NetworkPolicies = ingress, egress
+		case model.TierBaseline:
+			a.ingress.Baseline, a.egress.Baseline = ingress, egress
+		}
 	}
-	a.ingress, a.egress = slices.Clip(a.ingress), slices.Clip(a.egress)
 	return a
+}
+
+// inOrder compares policies by their order of evaluation. NetworkPolicies have no
+// precedence.
+func inOrder(a, b *policy) int {
+	return cmp.Or(a.compiled.policy.Precedence.Compare(b.compiled.policy.Precedence), a.id.Compare(b.id))
+}
+
+// directed lists the policies that apply in each direction. Equal lists are one.
+func directed(policies []*policy) (ingress, egress []model.PolicyID) {
+	for _, p := range policies {
+		if p.compiled.ingress {
+			ingress = append(ingress, p.id)
+		}
+		if p.compiled.egress {
+			egress = append(egress, p.id)
+		}
+	}
+	if slices.Equal(ingress, egress) {
+		egress = ingress
+	}
+	return slices.Clip(ingress), slices.Clip(egress)
 }
 
 // appliedTo returns the policies that apply to the pods of a class.

@@ -16,6 +16,7 @@ type Engine struct {
 	// node is the name of the node the model is for.
 	node       string
 	nodes      nodes
+	nodePeers  nodePeers
 	namespaces map[string]*namespace
 	pods       map[model.PodID]*pod
 	// attached are the addresses that the CNI gave local pods.
@@ -50,6 +51,7 @@ func New(nodeName string) *Engine {
 	return &Engine{
 		node:       nodeName,
 		nodes:      newNodes(nodeName),
+		nodePeers:  nodePeers{byName: map[string]*nodePeer{}},
 		namespaces: map[string]*namespace{},
 		pods:       map[model.PodID]*pod{},
 		attached:   map[model.PodID][]netip.Addr{},

@@ -16,12 +16,17 @@ type portName struct {
 	name     string
 }
 
-// groupSpec defines a group: over a selection (Addresses, AddressPorts) or
-// over fixed prefixes (Networks).
+func (p portName) compare(o portName) int {
+	return cmp.Or(cmp.Compare(p.name, o.name), cmp.Compare(p.protocol, o.protocol))
+}
+
+// groupSpec defines a group: over a selection (Addresses, AddressPorts), over the
+// nodes that a selector matches (Addresses), or over fixed prefixes (Networks).
 type groupSpec struct {
 	id       model.GroupID
 	kind     model.GroupKind
 	from     selectionSpec
+	nodes    *selector
 	port     portName
 	networks *networks
 }
@@ -52,6 +57,11 @@ func addressesOf(s selectionSpec) groupSpec {
 	return groupSpec{id: groupID('a', s.key()), kind: model.Addresses, from: s}
 }
 
+// nodesOf: no key of a selection begins as this one does.
+func nodesOf(s *selector) groupSpec {
+	return groupSpec{id: groupID('a', "nodes "+s.text), kind: model.Addresses, nodes: s}
+}
+
 func portsOf(s selectionSpec, port portName) groupSpec {
 	return groupSpec{id: groupID('p', port.String()+" "+s.key()), kind: model.AddressPorts, from: s, port: port}
 }
@@ -67,10 +77,14 @@ func (p portName) String() string { return p.protocol.String() + "/" + p.name }
 // describe says in words what the group stands for.
 func (s *groupSpec) describe() string {
 	var text string
-	switch s.kind {
-	case model.Networks:
+	switch {
+	case s.nodes != nil && s.nodes.text == everything:
+		text = "all nodes"
+	case s.nodes != nil:
+		text = "nodes " + s.nodes.text
+	case s.kind == model.Networks:
 		text = s.networks.blocks
-	case model.AddressPorts:
+	case s.kind == model.AddressPorts:
 		text = "port " + s.port.String() + " of " + s.from.String()
 	default:
 		text = s.from.String()
@@ -84,10 +98,11 @@ func (s *groupSpec) describe() string {
 // group is a group that some applied policy refers to.
 type group struct {
 	model.Group
-	// from is the selection the members come from, nil for Networks; port is
-	// the one of AddressPorts.
-	from *selection
-	port portName
+	// from is the selection the members come from, nil for nodes and Networks; port
+	// is the one of AddressPorts. nodes selects nodes.
+	from  *selection
+	port  portName
+	nodes *selector
 	// counts tells how many times each member was contributed: for a while
 	// two pods may have one address.
 	counts table[model.Member, int32]
@@ -194,6 +209,10 @@ func (e *Engine) fill(g *group, spec *groupSpec) {
 		}
 		return
 	}
+	if spec.nodes != nil {
+		e.fillNodes(g, spec.nodes)
+		return
+	}
 	s := e.selection(spec.from)
 	g.from = s
 	if g.Kind == model.Addresses {
@@ -222,6 +241,9 @@ func (e *Engine) countIn(g *group, p *podState) {
 // drop forgets a group without references.
 func (e *Engine) drop(g *group) {
 	delete(e.groups, g.ID)
+	if g.nodes != nil {
+		e.dropNodes(g)
+	}
 	if g.from == nil {
 		return
 	}

@@ -6,9 +6,9 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Limits for one direction of a NetworkPolicy (docs/LIMITS.md has the costs). Above a
-// limit the direction allows nothing and its pods stay isolated: one tenant's object
-// must not delay the objects of others.
+// Limits for one direction of a policy (docs/LIMITS.md has the costs). Above a limit the
+// direction of a NetworkPolicy allows nothing and its pods stay isolated, and that of a
+// ClusterNetworkPolicy fails closed: one object must not delay the others.
 const (
 	// MaxPrefixes bounds the CIDRs and exceptions of all blocks.
 	MaxPrefixes = 30_000
@@ -23,6 +23,15 @@ const (
 
 // bounded returns the rules of a direction, or none if they exceed a limit.
 func (c *compiler) bounded(d model.Direction, rules []model.Rule) []model.Rule {
+	if reason := c.exceeded(rules); reason != "" {
+		c.add("spec."+d.String(), "%s; no rule of this direction applies, and the pods are isolated", reason)
+		return nil
+	}
+	return rules
+}
+
+// exceeded says which limit the rules of a direction exceed, if they do.
+func (c *compiler) exceeded(rules []model.Rule) string {
 	var prefixes, alternatives int
 	var groups set[model.GroupID]
 	for i := range rules {
@@ -46,18 +55,13 @@ func (c *compiler) bounded(d model.Direction, rules []model.Rule) []model.Rule {
 			selectors++
 		}
 	}
-	field := "spec." + d.String()
-	reason := ""
 	switch {
 	case prefixes > MaxPrefixes:
-		reason = fmt.Sprintf("%d CIDRs and exceptions, the limit is %d", prefixes, MaxPrefixes)
+		return fmt.Sprintf("%d CIDRs and exceptions, the limit is %d", prefixes, MaxPrefixes)
 	case alternatives > MaxAlternatives:
-		reason = fmt.Sprintf("%d combinations of peers and ports in all rules, the limit is %d", alternatives, MaxAlternatives)
+		return fmt.Sprintf("%d combinations of peers and ports in all rules, the limit is %d", alternatives, MaxAlternatives)
 	case selectors > MaxSelectors:
-		reason = fmt.Sprintf("%d distinct selectors and named ports, the limit is %d", selectors, MaxSelectors)
-	default:
-		return rules
+		return fmt.Sprintf("%d distinct selectors and named ports, the limit is %d", selectors, MaxSelectors)
 	}
-	c.add(field, "%s; no rule of this direction applies, and the pods are isolated", reason)
-	return nil
+	return ""
 }

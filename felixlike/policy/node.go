@@ -50,12 +50,16 @@ func (e *Engine) SetNode(object *corev1.Node) []model.Problem {
 		return nil
 	}
 	r := report{object: model.ObjectRef{Kind: "Node", Name: object.Name}}
+	e.setNodePeer(object.Name, object)
 	e.nodes.set(object.Name, parseInternalIPs(object, &r), parsePodCIDRs(object, &r), &r)
 	return r.problems
 }
 
 // DeleteNode removes a node.
-func (e *Engine) DeleteNode(name string) { e.nodes.remove(name) }
+func (e *Engine) DeleteNode(name string) {
+	e.setNodePeer(name, nil)
+	e.nodes.remove(name)
+}
 
 // parseInternalIPs takes the first InternalIP of each family.
 func parseInternalIPs(object *corev1.Node, r *report) []netip.Addr {

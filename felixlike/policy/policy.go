@@ -10,7 +10,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// policy is a NetworkPolicy on its way from the object to the model.
+// policy is a NetworkPolicy or a ClusterNetworkPolicy on its way from the object to the model.
 type policy struct {
 	id model.PolicyID
 	// compiled is what the object says now; nil once it was deleted.
@@ -26,7 +26,9 @@ type policy struct {
 }
 
 // applies reports whether the policy applies to a local endpoint.
-func (p *policy) applies() bool { return p.compiled != nil && p.target.locals > 0 }
+func (p *policy) applies() bool {
+	return p.compiled != nil && (p.compiled.ingress || p.compiled.egress) && p.target.locals > 0
+}
 
 // SetNetworkPolicy creates or replaces a NetworkPolicy, and reports what in
 // it cannot be understood. Such a part allows nothing; the pods are isolated
@@ -46,10 +48,10 @@ func (e *Engine) SetNetworkPolicy(object *networkingv1.NetworkPolicy) []model.Pr
 // that the selector matches, or all of the namespace if it is nil or invalid.
 func (e *Engine) SetClosedNetworkPolicy(namespace, name string, podSelector *metav1.LabelSelector) {
 	id := model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: namespace, Name: name}
-	c := &compiled{policy: model.Policy{ID: id}, pods: newSelector(nil), ingress: true, egress: true}
+	c := &compiled{policy: model.Policy{ID: id}, target: selectionSpec{namespace: namespace, pods: newSelector(nil)}, ingress: true, egress: true}
 	if podSelector != nil {
 		if pods, errs := compileSelector(podSelector, "spec.podSelector"); len(errs) == 0 {
-			c.pods = pods
+			c.target.pods = pods
 		}
 	}
 	e.setPolicy(c)
@@ -57,7 +59,10 @@ func (e *Engine) SetClosedNetworkPolicy(namespace, name string, podSelector *met
 
 // DeleteNetworkPolicy removes a NetworkPolicy.
 func (e *Engine) DeleteNetworkPolicy(namespace, name string) {
-	id := model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: namespace, Name: name}
+	e.deletePolicy(model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: namespace, Name: name})
+}
+
+func (e *Engine) deletePolicy(id model.PolicyID) {
 	if p, ok := e.policies[id]; ok && p.compiled != nil {
 		old := p.compiled
 		p.compiled = nil
@@ -126,8 +131,8 @@ func (e *Engine) setPolicy(c *compiled) {
 		return
 	}
 	p.compiled = c
-	target := e.selection(selectionSpec{namespace: id.Namespace, pods: c.pods})
-	if old != nil && target == p.target && old.ingress == c.ingress && old.egress == c.egress {
+	target := e.selection(c.target)
+	if old != nil && target == p.target && old.ingress == c.ingress && old.egress == c.egress && old.policy.Precedence == c.policy.Precedence {
 		e.dirtyPolicy(p) // the same lists for the same endpoints
 	} else {
 		e.retarget(p, target)
@@ -140,26 +145,14 @@ func (e *Engine) setPolicy(c *compiled) {
 // holdSelectors puts in place of the selectors of a policy those that equal
 // ones share; releaseSelectors lets go of them.
 func (e *Engine) holdSelectors(c *compiled) {
-	c.pods = e.selectors.hold(c.pods)
-	for i := range c.groups {
-		if from := &c.groups[i].from; from.pods != nil {
-			from.pods = e.selectors.hold(from.pods)
-			if from.namespaces != nil {
-				from.namespaces = e.selectors.hold(from.namespaces)
-			}
-		}
+	for s := range c.selectors() {
+		*s = e.selectors.hold(*s)
 	}
 }
 
 func (e *Engine) releaseSelectors(c *compiled) {
-	e.selectors.release(c.pods)
-	for i := range c.groups {
-		if from := &c.groups[i].from; from.pods != nil {
-			e.selectors.release(from.pods)
-			if from.namespaces != nil {
-				e.selectors.release(from.namespaces)
-			}
-		}
+	for s := range c.selectors() {
+		e.selectors.release(*s)
 	}
 }
 

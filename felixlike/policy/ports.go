@@ -52,9 +52,7 @@ func (c *compiler) ports(ports []networkingv1.NetworkPolicyPort, path string) po
 		}
 	}
 	out.ranges = mergeRanges(out.ranges)
-	slices.SortFunc(out.names, func(a, b portName) int {
-		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.protocol, b.protocol))
-	})
+	slices.SortFunc(out.names, portName.compare)
 	out.names = slices.Compact(out.names)
 	return out
 }

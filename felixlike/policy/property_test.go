@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/felixlike/policy"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
@@ -34,6 +35,9 @@ func sets(c *oracle.Cluster) []step {
 	for _, o := range c.Policies {
 		steps = append(steps, func(e *policy.Engine) { e.SetNetworkPolicy(o) })
 	}
+	for _, o := range c.ClusterPolicies {
+		steps = append(steps, func(e *policy.Engine) { e.SetClusterNetworkPolicy(o) })
+	}
 	return steps
 }
 
@@ -57,6 +61,11 @@ func change(from, to *oracle.Cluster) []step {
 	for _, o := range from.Policies {
 		if !kept[o.Namespace+"/"+o.Name] {
 			steps = append(steps, func(e *policy.Engine) { e.DeleteNetworkPolicy(o.Namespace, o.Name) })
+		}
+	}
+	for _, o := range from.ClusterPolicies {
+		if !slices.ContainsFunc(to.ClusterPolicies, func(p *v1alpha2.ClusterNetworkPolicy) bool { return p.Name == o.Name }) {
+			steps = append(steps, func(e *policy.Engine) { e.DeleteClusterNetworkPolicy(o.Name) })
 		}
 	}
 	return steps
@@ -88,7 +97,7 @@ func run(t *rapid.T, e *policy.Engine, m *policytest.Model, steps []step) {
 // the oracle.
 func TestEngineAgreesWithOracle(t *testing.T) {
 	seeded.Check(t, func(t *rapid.T) {
-		c := policytest.Cluster(t)
+		c := policytest.TieredCluster(t)
 		models := map[string]*policytest.Model{}
 		for _, n := range c.Nodes {
 			models[n.Name] = policytest.NewModel()
@@ -109,7 +118,7 @@ func TestEngineAgreesWithOracle(t *testing.T) {
 // and flushed once.
 func TestAnyOrderEndsInOneModel(t *testing.T) {
 	seeded.Check(t, func(t *rapid.T) {
-		before, after := policytest.Cluster(t), policytest.Cluster(t)
+		before, after := policytest.TieredCluster(t), policytest.TieredCluster(t)
 		e, m := policy.New("node1"), policytest.NewModel()
 		run(t, e, m, sets(before))
 		run(t, e, m, change(before, after))
@@ -142,7 +151,7 @@ func TestAnyOrderEndsInOneModel(t *testing.T) {
 // TestDeletingEverythingLeavesNothing checks that the engine forgets.
 func TestDeletingEverythingLeavesNothing(t *testing.T) {
 	seeded.Check(t, func(t *rapid.T) {
-		c := policytest.Cluster(t)
+		c := policytest.TieredCluster(t)
 		e, m := policy.New("node1"), policytest.NewModel()
 		run(t, e, m, sets(c))
 		gone := change(c, &oracle.Cluster{})

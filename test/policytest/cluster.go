@@ -41,6 +41,24 @@ func Cluster(t *rapid.T) *oracle.Cluster {
 	return c
 }
 
+// TieredCluster draws a cluster as Cluster does, and in every other one 1-5
+// ClusterNetworkPolicies. Its nodes have labels and addresses of other types.
+func TieredCluster(t *rapid.T) *oracle.Cluster {
+	c := Cluster(t)
+	for i, n := range c.Nodes {
+		n.Labels = map[string]string{"app": string('a' + rune(i))}
+		n.Status.Addresses = append(n.Status.Addresses,
+			corev1.NodeAddress{Type: corev1.NodeHostName, Address: n.Name},
+			corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: fmt.Sprintf("203.0.113.%d", 7+i)})
+	}
+	if oneIn(t, 2, "tiers") {
+		for i := range rapid.IntRange(1, 5).Draw(t, "cluster policies") {
+			c.ClusterPolicies = append(c.ClusterPolicies, clusterNetworkPolicy(t, fmt.Sprintf("cluster%d", i)))
+		}
+	}
+	return c
+}
+
 // nodeCIDRs returns the pod CIDRs of the i-th node.
 func nodeCIDRs(i int) []netip.Prefix {
 	return []netip.Prefix{

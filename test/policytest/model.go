@@ -170,8 +170,13 @@ func references(p *model.Policy) []model.GroupID {
 	return ids
 }
 
+// applied returns the lists of policies of an endpoint that are not empty.
 func applied(e *model.Endpoint) [][]model.PolicyID {
-	return [][]model.PolicyID{e.Ingress.NetworkPolicies, e.Egress.NetworkPolicies}
+	all := [][]model.PolicyID{
+		e.Ingress.NetworkPolicies, e.Egress.NetworkPolicies,
+		e.Ingress.Admin, e.Egress.Admin, e.Ingress.Baseline, e.Egress.Baseline,
+	}
+	return slices.DeleteFunc(all, func(list []model.PolicyID) bool { return len(list) == 0 })
 }
 
 // same reports whether two lists are one, as those of many endpoints are: ten
@@ -207,7 +212,7 @@ func (m *Model) String() string {
 		}
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(m.Policies), model.PolicyID.Compare) {
-		fmt.Fprintf(&b, "policy %s\n", id)
+		fmt.Fprintf(&b, "policy %s %+v\n", id, m.Policies[id].Precedence)
 		for _, d := range model.Directions() {
 			for _, r := range m.Policies[id].Rules(d) {
 				fmt.Fprintf(&b, "  %+v\n", r)
@@ -216,29 +221,41 @@ func (m *Model) String() string {
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(m.Endpoints), model.PodID.Compare) {
 		e := m.Endpoints[id]
-		fmt.Fprintf(&b, "endpoint %s ingress %v egress %v\n", id, e.Ingress.NetworkPolicies, e.Egress.NetworkPolicies)
+		fmt.Fprintf(&b, "endpoint %s ingress %v egress %v\n", id, slices.Collect(e.Ingress.All()), slices.Collect(e.Egress.All()))
 	}
 	return b.String()
 }
 
-// allows judges a packet by the NetworkPolicies of one direction of a local
-// endpoint. What is no endpoint is closed.
+// allows judges a packet by the policies of one direction of a local endpoint. What is
+// no endpoint is closed.
 func (m *Model) allows(d model.Direction, id model.PodID, peer, destination netip.Addr, protocol model.Protocol, port uint16) bool {
 	e := m.Endpoints[id]
 	if e == nil {
 		return false
 	}
-	if !e.Applied(d).Isolated() {
-		return true
+	matches := func(r model.Rule) bool {
+		return m.peerMatches(r, peer) && m.portMatches(r, destination, protocol, port)
 	}
-	for _, policy := range e.Applied(d).NetworkPolicies {
-		for _, r := range m.Policies[policy].Rules(d) {
-			if m.peerMatches(r, peer) && m.portMatches(r, destination, protocol, port) {
-				return true
+	a := e.Applied(d)
+	if action := m.first(a.Admin, d, matches); action == model.Allow || action == model.Deny {
+		return action == model.Allow
+	}
+	if a.Isolated() {
+		return m.first(a.NetworkPolicies, d, matches) == model.Allow
+	}
+	return m.first(a.Baseline, d, matches) != model.Deny
+}
+
+// first returns the action of the first rule that matches, zero if none does.
+func (m *Model) first(policies []model.PolicyID, d model.Direction, matches func(model.Rule) bool) model.Action {
+	for _, id := range policies {
+		for _, r := range m.Policies[id].Rules(d) {
+			if matches(r) {
+				return r.Action
 			}
 		}
 	}
-	return false
+	return 0
 }
 
 func (m *Model) peerMatches(r model.Rule, peer netip.Addr) bool {

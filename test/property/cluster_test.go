@@ -51,6 +51,9 @@ func (d *dataplane) become(before, after *oracle.Cluster) {
 	for _, p := range after.Policies {
 		d.engine.SetNetworkPolicy(p)
 	}
+	for _, p := range after.ClusterPolicies {
+		d.engine.SetClusterNetworkPolicy(p)
+	}
 	for id, p := range podsOn(after, d.node) {
 		d.attach(id, addresses(p))
 	}
@@ -70,6 +73,14 @@ func (d *dataplane) leave(before, after *oracle.Cluster) {
 	}
 	for _, p := range after.Policies {
 		stays["policy "+key(p.Namespace, p.Name)] = true
+	}
+	for _, p := range after.ClusterPolicies {
+		stays["cluster policy "+p.Name] = true
+	}
+	for _, p := range before.ClusterPolicies {
+		if !stays["cluster policy "+p.Name] {
+			d.engine.DeleteClusterNetworkPolicy(p.Name)
+		}
 	}
 	for _, p := range before.Policies {
 		if !stays["policy "+key(p.Namespace, p.Name)] {

@@ -249,6 +249,8 @@ func because(v oracle.Verdict) string {
 		switch {
 		case end.Why == oracle.RuleAllows && v.Allowed:
 			parts = append(parts, fmt.Sprintf("%s %s allows it", end.Policy, end.Rule))
+		case end.Why == oracle.RuleDenies:
+			parts = append(parts, fmt.Sprintf("%s %s denies it", end.Policy, end.Rule))
 		case !end.Allowed:
 			parts = append(parts, fmt.Sprintf("%s is isolated by %s, and no rule allows it", end.direction, policiesText(end.Isolating)))
 		}

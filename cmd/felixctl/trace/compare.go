@@ -28,9 +28,11 @@ type End struct {
 	Who     string `json:"who"`
 	Allowed bool   `json:"allowed"`
 	Why     string `json:"why"`
-	// Policy and Rule allowed the packet; Isolating are the policies that were asked.
+	// Policy and Rule allowed or denied the packet; Passed are the rules that passed it on
+	// to a later tier; Isolating are the NetworkPolicies that were asked.
 	Policy    string   `json:"policy,omitempty"`
 	Rule      string   `json:"rule,omitempty"`
+	Passed    []string `json:"passed,omitempty"`
 	Isolating []string `json:"isolating,omitempty"`
 	Asked     []Asked  `json:"asked,omitempty"`
 }
@@ -85,8 +87,11 @@ func (c Conn) unjudged() string {
 
 func endOf(who string, d oracle.Decision, asked []oracle.Asked) End {
 	e := End{Who: who, Allowed: d.Allowed, Why: string(d.Why)}
-	if d.Why == oracle.RuleAllows {
+	if d.Why == oracle.RuleAllows || d.Why == oracle.RuleDenies {
 		e.Policy, e.Rule = d.Policy.String(), d.Rule
+	}
+	for _, r := range d.Passed {
+		e.Passed = append(e.Passed, r.Policy.String()+" "+r.Rule)
 	}
 	for _, id := range d.Isolating {
 		e.Isolating = append(e.Isolating, id.String())
@@ -97,17 +102,28 @@ func endOf(who string, d oracle.Decision, asked []oracle.Asked) End {
 	return e
 }
 
+// passed says which rules passed the packet on before a later tier decided, or "".
+func (e *End) passed() string {
+	if len(e.Passed) == 0 {
+		return ""
+	}
+	return " (passed on by " + strings.Join(e.Passed, ", ") + ")"
+}
+
 // why says in a sentence what decided.
 func (j *Judgement) why() string {
 	for _, one := range []struct {
 		direction model.Direction
 		end       End
 	}{{model.Egress, j.Egress}, {model.Ingress, j.Ingress}} {
+		if !one.end.Allowed && one.end.Rule != "" {
+			return fmt.Sprintf("%s of %s: %s %s denies it%s", one.direction, one.end.Who, one.end.Policy, one.end.Rule, one.end.passed())
+		}
 		if !one.end.Allowed && len(one.end.Isolating) == 0 {
 			return fmt.Sprintf("%s of %s: %s", one.direction, one.end.Who, one.end.Why)
 		}
 		if !one.end.Allowed {
-			return fmt.Sprintf("%s of %s: isolated by %s, and no rule of theirs allows it", one.direction, one.end.Who, strings.Join(one.end.Isolating, ", "))
+			return fmt.Sprintf("%s of %s: isolated by %s, and no rule of theirs allows it%s", one.direction, one.end.Who, strings.Join(one.end.Isolating, ", "), one.end.passed())
 		}
 	}
 	var words []string
@@ -115,8 +131,11 @@ func (j *Judgement) why() string {
 		direction model.Direction
 		end       End
 	}{{model.Egress, j.Egress}, {model.Ingress, j.Ingress}} {
-		if one.end.Rule != "" {
-			words = append(words, fmt.Sprintf("%s by %s %s", one.direction, one.end.Policy, one.end.Rule))
+		switch {
+		case one.end.Rule != "":
+			words = append(words, fmt.Sprintf("%s by %s %s%s", one.direction, one.end.Policy, one.end.Rule, one.end.passed()))
+		case len(one.end.Passed) > 0:
+			words = append(words, fmt.Sprintf("%s by default%s", one.direction, one.end.passed()))
 		}
 	}
 	if len(words) == 0 {

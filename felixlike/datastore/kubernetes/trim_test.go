@@ -25,7 +25,7 @@ func TestTrimmedObjectsMeanTheSame(t *testing.T) {
 		kindPod:       {name: kindPod, trim: trimmed(trimPod), decode: decodePod},
 	}
 	seeded.Check(t, func(t *rapid.T) {
-		c := policytest.Cluster(t)
+		c := policytest.TieredCluster(t)
 		whole, left := policy.New("node1"), policy.New("node1")
 		var problems, problemsLeft []model.Problem
 		for _, n := range c.Nodes {
@@ -44,6 +44,10 @@ func TestTrimmedObjectsMeanTheSame(t *testing.T) {
 		for _, p := range c.Policies {
 			whole.SetNetworkPolicy(p)
 			left.SetNetworkPolicy(p)
+		}
+		for _, p := range c.ClusterPolicies {
+			whole.SetClusterNetworkPolicy(p)
+			left.SetClusterNetworkPolicy(p)
 		}
 		if diff := cmp.Diff(problems, problemsLeft); diff != "" {
 			t.Fatalf("problems:\n%s", diff)

@@ -1,4 +1,5 @@
-// Package oracle is the reference evaluator of NetworkPolicy: it answers
+// Package oracle is the reference evaluator of NetworkPolicy and
+// ClusterNetworkPolicy: it answers
 // whether a packet may pass between two addresses of a cluster, straight from
 // the Kubernetes objects, as plainly as possible and with no thought for
 // speed. The policy engine, the tracers and the live backends are judged by

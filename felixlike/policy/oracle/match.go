@@ -1,7 +1,6 @@
 package oracle
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -91,15 +90,7 @@ func (c *Cluster) selects(peer networkingv1.NetworkPolicyPeer, namespace string,
 	if peer.NamespaceSelector == nil {
 		return pod.Namespace == namespace
 	}
-	return slices.ContainsFunc(c.Namespaces, func(n *corev1.Namespace) bool {
-		if n.Name != pod.Namespace {
-			return false
-		}
-		// The API server gives every namespace this label.
-		set := map[string]string{corev1.LabelMetadataName: n.Name}
-		maps.Copy(set, n.Labels)
-		return matches(peer.NamespaceSelector, set)
-	})
+	return c.inNamespaces(peer.NamespaceSelector, pod)
 }
 
 func matches(selector *metav1.LabelSelector, set map[string]string) bool {

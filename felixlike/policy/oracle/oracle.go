@@ -48,9 +48,13 @@ type Verdict struct {
 type Decision struct {
 	Allowed bool
 	Why     Why
-	// Policy and Rule name the rule that allowed the packet.
+	// Policy and Rule name the rule that allowed the packet, or denied it. The tier of
+	// the policy is the one that decided.
 	Policy model.PolicyID
 	Rule   string
+	// Passed are the rules of the admin and the baseline tier that passed the packet on
+	// to the next tier.
+	Passed []RuleID
 	// Isolating are the policies that isolate the end, sorted. They are the
 	// ones to look at when none of them allowed the packet.
 	Isolating []model.PolicyID
@@ -67,6 +71,7 @@ const (
 	NotAPod     Why = "the address is not that of a pod that policy can select"
 	NotIsolated Why = "no policy isolates the pod"
 	RuleAllows  Why = "a rule allows it"
+	RuleDenies  Why = "a rule denies it"
 	Isolated    Why = "the pod is isolated and no rule allows it"
 )
 
@@ -95,11 +100,38 @@ func always(why Why) Verdict {
 	return Verdict{Allowed: true, Egress: d, Ingress: d}
 }
 
-// decide asks the policies of one end, the subject, about its peer.
+// decide asks the policies of one end, the subject, about its peer: tier by tier, until
+// one decides.
 func (c *Cluster) decide(d model.Direction, subject *corev1.Pod, peer netip.Addr, peerPod *corev1.Pod, p Packet) Decision {
 	if subject == nil {
 		return Decision{Allowed: true, Why: NotAPod}
 	}
+	q := question{direction: d, subject: subject, peer: peer, peerPod: peerPod, destination: c.podAt(p.Destination), packet: p}
+	var passed []RuleID
+	for _, tier := range []model.Tier{model.TierAdmin, model.TierNetworkPolicy, model.TierBaseline} {
+		if tier == model.TierNetworkPolicy {
+			if decision := c.networkPolicies(d, subject, peer, peerPod, p); len(decision.Isolating) > 0 {
+				decision.Passed = passed
+				return decision
+			}
+			continue
+		}
+		rule, action := c.askTier(tier, q)
+		switch action {
+		case v1alpha2.ClusterNetworkPolicyRuleActionAccept:
+			return Decision{Allowed: true, Why: RuleAllows, Policy: rule.Policy, Rule: rule.Rule, Passed: passed}
+		case v1alpha2.ClusterNetworkPolicyRuleActionDeny:
+			return Decision{Why: RuleDenies, Policy: rule.Policy, Rule: rule.Rule, Passed: passed}
+		case v1alpha2.ClusterNetworkPolicyRuleActionPass:
+			passed = append(passed, rule)
+		}
+	}
+	return Decision{Allowed: true, Why: NotIsolated, Passed: passed}
+}
+
+// networkPolicies asks the NetworkPolicies that isolate the subject. They decide if
+// there is one.
+func (c *Cluster) networkPolicies(d model.Direction, subject *corev1.Pod, peer netip.Addr, peerPod *corev1.Pod, p Packet) Decision {
 	decision := Decision{Why: Isolated}
 	for _, policy := range c.Policies {
 		if !isolates(policy, d) || !c.targets(policy, subject) {
@@ -111,9 +143,6 @@ func (c *Cluster) decide(d model.Direction, subject *corev1.Pod, peer netip.Addr
 		if ok && (!decision.Allowed || id.Compare(decision.Policy) < 0) {
 			decision.Allowed, decision.Why, decision.Policy, decision.Rule = true, RuleAllows, id, rule
 		}
-	}
-	if len(decision.Isolating) == 0 {
-		return Decision{Allowed: true, Why: NotIsolated}
 	}
 	slices.SortFunc(decision.Isolating, model.PolicyID.Compare)
 	return decision

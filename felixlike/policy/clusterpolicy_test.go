@@ -1,0 +1,90 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
+	"sigs.k8s.io/yaml"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+func clusterPolicy(t *testing.T, spec string) *v1alpha2.ClusterNetworkPolicy {
+	t.Helper()
+	p := &v1alpha2.ClusterNetworkPolicy{}
+	p.Name = "p"
+	if err := yaml.UnmarshalStrict([]byte(spec), &p.Spec); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestClusterPolicyFailsClosed: whatever is not understood is named by its field. An
+// Accept matches nothing then, and a Deny or a Pass denies everything.
+func TestClusterPolicyFailsClosed(t *testing.T) {
+	const head = "{tier: Admin, priority: 5, subject: {namespaces: {}}, "
+	for _, c := range []struct{ name, spec, field, rules string }{
+		{"domain names", head + "egress: [{action: Accept, to: [{domainNames: [x.org]}]}]}", "spec.egress[0].to[0].domainNames", ""},
+		{"denied domain names", head + "egress: [{action: Deny, to: [{domainNames: [x.org]}]}]}", "spec.egress[0].to[0].domainNames", "deny all"},
+		{"unknown peer", head + "ingress: [{action: Pass, from: [{namespaces: {}}, {}]}]}", "spec.ingress[0].from[1]", "deny all"},
+		{"unknown peer of Accept", head + "ingress: [{action: Accept, from: [{namespaces: {}}, {}]}]}", "spec.ingress[0].from[1]", ""},
+		{"no peers", head + "ingress: [{action: Deny, from: []}]}", "spec.ingress[0].from", "deny all"},
+		{"two peers in one", head + "egress: [{action: Pass, to: [{namespaces: {}, nodes: {}}]}]}", "spec.egress[0].to[0]", "deny all"},
+		{"operator", head + "egress: [{action: Pass, to: [{nodes: {matchExpressions: [{key: a, operator: Near}]}}]}]}", "spec.egress[0].to[0].nodes.matchExpressions[0].operator", "deny all"},
+		{"CIDR", head + "egress: [{action: Deny, to: [{networks: [10.0.0.0/8, 10.0.0.0/33]}]}]}", "spec.egress[0].to[0].networks[1]", "deny all"},
+		{"unknown protocol", head + "egress: [{action: Deny, to: [{namespaces: {}}], protocols: [{}]}]}", "spec.egress[0].protocols[0]", "deny all"},
+		{"protocol without port", head + "egress: [{action: Accept, to: [{namespaces: {}}], protocols: [{tcp: {}}]}]}", "spec.egress[0].protocols[0].tcp.destinationPort", ""},
+		{"range", head + "ingress: [{action: Deny, from: [{namespaces: {}}], protocols: [{udp: {destinationPort: {range: {start: 9, end: 8}}}}]}]}", "spec.ingress[0].protocols[0].udp.destinationPort.range", "deny all"},
+		{"port name", head + "ingress: [{action: Pass, from: [{namespaces: {}}], protocols: [{destinationNamedPort: 'a b'}]}]}", "spec.ingress[0].protocols[0].destinationNamedPort", "deny all"},
+		{"action", head + "ingress: [{action: Reflect, from: [{namespaces: {}}]}]}", "spec.ingress[0].action", "deny all"},
+		{"tier", "{tier: Top, priority: 5, subject: {namespaces: {}}, ingress: [{action: Accept, from: [{namespaces: {}}]}, {action: Pass, from: [{namespaces: {}}]}]}", "spec.tier", "deny peers"},
+		{"priority", "{tier: Baseline, priority: 1001, subject: {namespaces: {}}, ingress: [{action: Deny, from: [{namespaces: {}}]}]}", "spec.priority", "deny peers"},
+		{"subject", "{tier: Admin, priority: 1, subject: {}, ingress: [{action: Accept, from: [{namespaces: {}}]}, {action: Deny, from: [{namespaces: {}}]}]}", "spec.subject", "deny peers"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, problems := compileCluster(clusterPolicy(t, c.spec))
+			if !slices.ContainsFunc(problems, func(p model.Problem) bool { return p.Field == c.field }) {
+				t.Errorf("%v do not name %s", problems, c.field)
+			}
+			var rules []string
+			for _, r := range slices.Concat(got.policy.Ingress, got.policy.Egress) {
+				what := "peers"
+				if r.AnyPeer && r.AnyPort {
+					what = "all"
+				}
+				rules = append(rules, r.Action.String()+" "+what)
+			}
+			if text := strings.Join(rules, ", "); text != c.rules {
+				t.Errorf("%q, want %q", text, c.rules)
+			}
+			if got.target.namespaces == nil || got.target.namespaces.text != everything {
+				t.Errorf("applies to %v", got.target)
+			}
+		})
+	}
+}
+
+// TestClusterPolicyLimits: a direction above a limit that denies or passes anything
+// denies everything, and one that only accepts has no rules.
+func TestClusterPolicyLimits(t *testing.T) {
+	for action, want := range map[v1alpha2.ClusterNetworkPolicyRuleAction]string{
+		v1alpha2.ClusterNetworkPolicyRuleActionAccept: "[]",
+		v1alpha2.ClusterNetworkPolicyRuleActionDeny:   "[{ingress[0] deny true [] true [] []}]",
+		v1alpha2.ClusterNetworkPolicyRuleActionPass:   "[{ingress[0] deny true [] true [] []}]",
+	} {
+		p := clusterPolicy(t, "{tier: Admin, priority: 5, subject: {namespaces: {}}}")
+		r := v1alpha2.ClusterNetworkPolicyIngressRule{Action: action}
+		for i := range MaxSelectors + 1 {
+			peer := clusterPolicy(t, fmt.Sprintf("{tier: Admin, priority: 5, subject: {namespaces: {matchLabels: {app: a%d}}}}", i)).Spec.Subject.Namespaces
+			r.From = append(r.From, v1alpha2.ClusterNetworkPolicyIngressPeer{Namespaces: peer})
+		}
+		p.Spec.Ingress = append(p.Spec.Ingress, r)
+		got, problems := compileCluster(p)
+		if text := fmt.Sprint(got.policy.Ingress); text != want || len(problems) != 1 || problems[0].Field != "spec.ingress" || len(got.groups) > 0 {
+			t.Errorf("%s: %s, %v, %d groups", action, text, problems, len(got.groups))
+		}
+	}
+}
