@@ -15,6 +15,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 	"sigs.k8s.io/yaml"
 )
 
@@ -106,8 +107,10 @@ func (s *State) addDocument(doc []byte) error {
 		return decode(doc, &s.Pods, func(o *corev1.Pod) metav1.Object { return o })
 	case "NetworkPolicy":
 		return decode(doc, &s.Policies, func(o *networkingv1.NetworkPolicy) metav1.Object { return o })
+	case "ClusterNetworkPolicy":
+		return decode(doc, &s.ClusterPolicies, func(o *v1alpha2.ClusterNetworkPolicy) metav1.Object { return o })
 	}
-	return fmt.Errorf("kind %q: a lab takes Node, Namespace, Pod and NetworkPolicy", meta.Kind)
+	return fmt.Errorf("kind %q: a lab takes Node, Namespace, Pod, NetworkPolicy and ClusterNetworkPolicy", meta.Kind)
 }
 
 func onlyComments(doc []byte) bool {
@@ -159,6 +162,9 @@ func (s State) Merge(o State) State {
 	}
 	for _, x := range o.Policies {
 		s.Policies = upsert(s.Policies, x, func(o *networkingv1.NetworkPolicy) metav1.Object { return o })
+	}
+	for _, x := range o.ClusterPolicies {
+		s.ClusterPolicies = upsert(s.ClusterPolicies, x, func(o *v1alpha2.ClusterNetworkPolicy) metav1.Object { return o })
 	}
 	return s
 }

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 	"sigs.k8s.io/yaml"
 )
 
@@ -18,6 +19,8 @@ type State struct {
 	Namespaces []*corev1.Namespace           `json:"namespaces,omitempty"`
 	Pods       []*corev1.Pod                 `json:"pods,omitempty"`
 	Policies   []*networkingv1.NetworkPolicy `json:"policies,omitempty"`
+	// ClusterPolicies are policies of the admin and the baseline tier.
+	ClusterPolicies []*v1alpha2.ClusterNetworkPolicy `json:"clusterPolicies,omitempty"`
 	// Files are put into the manifests directory as they are, by file name.
 	Files map[string][]byte `json:"files,omitempty"`
 }
@@ -63,6 +66,13 @@ func (s *State) manifests() (map[string][]byte, error) {
 		o = o.DeepCopy()
 		o.APIVersion, o.Kind = "networking.k8s.io/v1", "NetworkPolicy"
 		if err := add("networkpolicy", o.Namespace, o.Name, o); err != nil {
+			return nil, err
+		}
+	}
+	for _, o := range s.ClusterPolicies {
+		o = o.DeepCopy()
+		o.APIVersion, o.Kind = v1alpha2.GroupVersion.String(), "ClusterNetworkPolicy"
+		if err := add("clusternetworkpolicy", "", o.Name, o); err != nil {
 			return nil, err
 		}
 	}

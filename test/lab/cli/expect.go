@@ -12,7 +12,9 @@ type judge struct {
 }
 
 func newJudge(s *lab.State) *judge {
-	return &judge{state: s, cluster: oracle.Cluster{Nodes: s.Nodes, Namespaces: s.Namespaces, Pods: s.Pods, Policies: s.Policies}}
+	return &judge{state: s, cluster: oracle.Cluster{
+		Nodes: s.Nodes, Namespaces: s.Namespaces, Pods: s.Pods, Policies: s.Policies, ClusterPolicies: s.ClusterPolicies,
+	}}
 }
 
 // expect reports whether a probe should get through, and whether its target

@@ -192,7 +192,7 @@ func (o *options) applyCommand() *cobra.Command {
 				return err
 			}
 			_, err = fmt.Fprintf(c.OutOrStdout(), "programmed in %s: %s, %s, network policies: %d\n", time.Since(start).Round(time.Millisecond),
-				plural(len(state.Nodes), "node"), plural(len(state.Pods), "pod"), len(state.Policies))
+				plural(len(state.Nodes), "node"), plural(len(state.Pods), "pod"), len(state.Policies)+len(state.ClusterPolicies))
 			return err
 		},
 	}

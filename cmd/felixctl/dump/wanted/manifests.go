@@ -79,6 +79,9 @@ func Events(o control.Objects) []datastore.Event {
 	for _, p := range o.Policies {
 		all = append(all, datastore.NetworkPolicySet{Policy: p})
 	}
+	for _, p := range o.ClusterPolicies {
+		all = append(all, datastore.ClusterNetworkPolicySet{Policy: p})
+	}
 	return all
 }
 
@@ -113,6 +116,8 @@ func set(e *policy.Engine, event datastore.Event) []model.Problem {
 		return e.SetNetworkPolicy(o.Policy)
 	case datastore.NetworkPolicyClosed:
 		e.SetClosedNetworkPolicy(o.Namespace, o.Name, o.PodSelector)
+	case datastore.ClusterNetworkPolicySet:
+		return e.SetClusterNetworkPolicy(o.Policy)
 	}
 	return nil
 }
