@@ -19,6 +19,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 	syaml "sigs.k8s.io/yaml"
 
 	"github.com/felixlike/felixlike/felixlike/config"
@@ -195,6 +196,38 @@ func TestProbes(t *testing.T) {
 	}
 }
 
+const clusterPolicies = "CustomResourceDefinition clusternetworkpolicies.policy.networking.k8s.io"
+
+// TestClusterNetworkPolicies: what is deployed serves the version that the agent reads,
+// and no field that the agent does not take.
+func TestClusterNetworkPolicies(t *testing.T) {
+	crd := as[struct {
+		APIVersion, Kind string
+		Metadata         map[string]any
+		Spec             struct {
+			Group, Scope string
+			Names        map[string]any
+			Versions     []map[string]any
+		}
+	}](t, read(t, "felixlike.yaml")[clusterPolicies])
+	if crd.Spec.Group != v1alpha2.GroupName || crd.Spec.Scope != "Cluster" || len(crd.Spec.Versions) != 1 {
+		t.Fatalf("CustomResourceDefinition: %s, %s, %d versions", crd.Spec.Group, crd.Spec.Scope, len(crd.Spec.Versions))
+	}
+	version := crd.Spec.Versions[0]
+	if version["name"] != v1alpha2.GroupVersion.Version || version["served"] != true || version["storage"] != true {
+		t.Errorf("version %v, served %v, stored %v", version["name"], version["served"], version["storage"])
+	}
+	schema, err := json.Marshal(version["schema"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for field, taken := range map[string]bool{`"nodes":`: true, `"networks":`: true, `"destinationNamedPort":`: true, `omainNames`: false} {
+		if strings.Contains(string(schema), field) != taken {
+			t.Errorf("schema with %s: %v, want %v", field, !taken, taken)
+		}
+	}
+}
+
 // TestBuilt compares what kustomize and helm make, which deploy/generate --check
 // has made; here it would take minutes to build them.
 func TestBuilt(t *testing.T) {
@@ -216,7 +249,17 @@ func TestBuilt(t *testing.T) {
 		}
 	}
 
+	without := read(t, filepath.Join(dir, "without-crds.yaml"))
+	without[clusterPolicies] = want[clusterPolicies]
+	if d := cmp.Diff(want, without); d != "" {
+		t.Errorf("component without-crds (-felixlike.yaml +component):\n%s", d)
+	}
+
 	chart := read(t, filepath.Join(dir, "chart.yaml"))
+	chartWithout := read(t, filepath.Join(dir, "chart-without-crds.yaml"))
+	if _, there := chartWithout[clusterPolicies]; there || len(chartWithout) != len(chart)-1 {
+		t.Errorf("the chart with crds.install=false has %d objects, else %d", len(chartWithout), len(chart))
+	}
 	delete(want, "Namespace felixlike-system") // helm makes it by --create-namespace
 	for _, all := range []map[string]object{want, chart} {
 		normalise(t, all)
