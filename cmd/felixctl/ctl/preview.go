@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -133,7 +134,7 @@ func readChange(files, deleted []string, stdin io.Reader, notes io.Writer) (prev
 		}
 		var errs []error
 		for _, p := range problems {
-			if p.Object.Kind == "NetworkPolicy" || p.Object.Kind == "document" || p.Object.Kind == "List" || p.Object.Kind == "file" {
+			if strings.HasSuffix(p.Object.Kind, "NetworkPolicy") || p.Object.Kind == "document" || p.Object.Kind == "List" || p.Object.Kind == "file" {
 				errs = append(errs, p)
 			} else {
 				fmt.Fprintln(notes, "note:", p.Error())
@@ -143,8 +144,11 @@ func readChange(files, deleted []string, stdin io.Reader, notes io.Writer) (prev
 			return change, err
 		}
 		for _, e := range events {
-			if set, ok := e.(datastore.NetworkPolicySet); ok {
+			switch set := e.(type) {
+			case datastore.NetworkPolicySet:
 				change.Set = append(change.Set, set.Policy)
+			case datastore.ClusterNetworkPolicySet:
+				return change, fmt.Errorf("ClusterNetworkPolicy %s: preview takes NetworkPolicies only", set.Policy.Name)
 			}
 		}
 	}
