@@ -6,6 +6,9 @@ import (
 	"os/exec"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/felixlike/felixlike/internal/panics"
 	"github.com/felixlike/felixlike/ipsets/kernel"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/tables"
@@ -41,7 +44,8 @@ func newIPTables(c Choice) Backend {
 		Stage: Stage{
 			Name: name, Required: true, Managers: all, Timeout: 60 * time.Second,
 			Invalidate: func() { x.table.Invalidate(); x.sets.Invalidate() },
-			Apply:      func(ctx context.Context) (Applied, error) { return collisions.apply(ctx, x.apply) },
+			Watch:      x.watch, Overlooks: true,
+			Apply: func(ctx context.Context) (Applied, error) { return collisions.apply(ctx, x.apply) },
 		},
 	}
 }
@@ -50,6 +54,18 @@ func newIPTables(c Choice) Backend {
 type xtables struct {
 	table *iptables.Table
 	sets  *kernel.Sets
+}
+
+// watch watches both drivers.
+func (x *xtables) watch(ctx context.Context, changed func()) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		return panics.Guard(func() error { return x.table.Watch(ctx, changed) })
+	})
+	g.Go(func() error {
+		return panics.Guard(func() error { return x.sets.Watch(ctx, changed) })
+	})
+	return g.Wait()
 }
 
 // apply has sets exist before the first rule that names them, and go after the

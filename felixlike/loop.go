@@ -149,7 +149,7 @@ func (d *Driver) begin(ctx context.Context) {
 // what changed.
 func (d *Driver) invalidate() {
 	for _, r := range d.runners {
-		r.stale = r.stale || !r.watching.Load()
+		r.stale = r.stale || r.Overlooks || !r.watching.Load()
 	}
 	d.dirty = true
 }

@@ -55,6 +55,9 @@ type Stage struct {
 	// resync, and it is applied alone, beside other stages that run: it shares no
 	// state with them. It may be nil.
 	Watch func(ctx context.Context, changed func()) error
+	// Overlooks tells that Watch does not notice every change, so that the stage is
+	// invalidated at every resync all the same.
+	Overlooks bool
 }
 
 // Applied is what one Apply of a stage did.

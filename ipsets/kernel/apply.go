@@ -25,7 +25,11 @@ const attempts = 3
 func (s *Sets) ApplyUpdates(ctx context.Context) (tables.Result, error) {
 	start := time.Now()
 	var result tables.Result
+	if s.watcher.begin() {
+		s.Invalidate()
+	}
 	err := s.update(ctx, &result)
+	s.watcher.end(s, result, err == nil)
 	result.Duration = time.Since(start)
 	result.Refused = s.Refused()
 	for _, t := range s.sets {

@@ -11,7 +11,8 @@
 // The names of sets are the network namespace's, so ours have a prefix
 // (ipsets.KernelName). Sets with the prefix that are not wanted are destroyed;
 // others are never touched. The kernel is read in full before the first apply,
-// after a failure and after Invalidate, and never else.
+// after a failure, after Invalidate and after a foreign change that Watch has
+// noticed, and never else.
 //
 // A set that cannot be programmed is set aside, with the reason, and tried
 // again; the others are programmed. The caller has to close the chains that

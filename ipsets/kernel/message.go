@@ -34,6 +34,7 @@ const (
 	attrHashSize = 18
 	attrMaxElem  = 19
 	attrNetmask  = 20
+	attrElements = 24
 
 	flagListHeader = 1 << 2
 )

@@ -43,7 +43,8 @@ type Sets struct {
 	held map[string]held
 	// doomed are those of them that nobody wants, with when to try to destroy
 	// those that were in use.
-	doomed map[string]retry
+	doomed  map[string]retry
+	watcher watcher
 }
 
 // held is a set as the kernel has it.

@@ -20,12 +20,16 @@ import (
 // is at fault. A chain that is at fault is set aside (see tables.Refusal).
 func (t *Table) Apply(ctx context.Context) (tables.Result, error) {
 	start := t.now()
+	if t.watcher.begin() {
+		t.Invalidate()
+	}
 	out := &outcome{notes: t.notes, now: t.now}
 	saves, restores := t.tools.started()
 	err := t.apply(ctx, out)
 	result := out.finish(t, t.now().Sub(start))
 	result.Saves, result.Restores = t.tools.started()
 	result.Saves, result.Restores = result.Saves-saves, result.Restores-restores
+	t.watcher.end(t, result, err == nil)
 	if err != nil {
 		return result, fmt.Errorf("apply to iptables (%s): %w", t.options.Variant, err)
 	}
@@ -80,6 +84,7 @@ func (t *Table) prepare(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		found.begin = t.watcher.start
 		t.tools = found
 	}
 	for _, s := range t.state {

@@ -85,7 +85,7 @@ func preferred(ctx context.Context) Variant {
 	if err != nil {
 		return NFT
 	}
-	out, err := run(ctx, 0, nil, path, "--version")
+	out, err := run(ctx, 0, nil, nil, path, "--version")
 	if err != nil {
 		return NFT
 	}

@@ -25,8 +25,8 @@
 // A restore edits chains by the smallest script, by the numbers of rules, so
 // that what stays keeps its counters; nobody else has business in our chains. It
 // changes each table as a whole or not at all. In the steady state nothing is
-// read. iptables-save runs on the first Apply, after a failure and after
-// Invalidate. A rule is then known by the hash in its comment, and by its text:
+// read. iptables-save runs on the first Apply, after a failure, after Invalidate
+// and after a foreign change that Watch has noticed. A rule is then known by the hash in its comment, and by its text:
 // render.go writes rules exactly as the tools print them. Where a tool prints
 // one otherwise, that costs one write, after which its text is learned.
 //

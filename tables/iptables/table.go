@@ -66,6 +66,7 @@ type Table struct {
 	// since they changed.
 	count   int
 	counted bool
+	watcher watcher
 }
 
 // familyState is what is known of the kernel's tables of one family.
@@ -109,6 +110,7 @@ func New(options Options) *Table {
 		learned:  map[learnedKey]string{},
 		notes:    map[noteKey]note{},
 		now:      time.Now,
+		watcher:  watcher{own: map[uint32]time.Time{}},
 	}
 	for _, f := range t.families {
 		t.state[f] = &familyState{}

@@ -25,7 +25,12 @@ type tools struct {
 	// programs share, before it gives up and we try again.
 	wait            int
 	saves, restores int
+	// begin starts a program that writes; nil for no other start than usual.
+	begin starter
 }
+
+// starter starts a program, and returns what is to be called when it has ended.
+type starter func(*exec.Cmd) (ended func(), err error)
 
 // started returns how many programs were started to read and to write; none, as
 // long as they were not looked up.
@@ -73,7 +78,7 @@ func findProgram(ctx context.Context, v Variant, f model.Family, program string)
 	if errChosen != nil {
 		return "", fmt.Errorf("iptables variant %s: %w", v, err)
 	}
-	out, err := run(ctx, 0, nil, path, "--version")
+	out, err := run(ctx, 0, nil, nil, path, "--version")
 	if err != nil {
 		return "", err
 	}
@@ -98,13 +103,13 @@ const lockWait = 5
 // dump returns what the kernel holds in all tables of a family.
 func (t *tools) dump(ctx context.Context, f model.Family, flags ...string) ([]byte, error) {
 	t.saves++
-	return run(ctx, t.netns, nil, t.save[f], flags...)
+	return run(ctx, t.netns, nil, nil, t.save[f], flags...)
 }
 
 // load carries the commands out.
 func (t *tools) load(ctx context.Context, f model.Family, commands []byte) error {
 	t.restores++
-	_, err := run(ctx, t.netns, commands, t.restore[f], "--noflush", fmt.Sprintf("--wait=%d", t.wait))
+	_, err := run(ctx, t.netns, t.begin, commands, t.restore[f], "--noflush", fmt.Sprintf("--wait=%d", t.wait))
 	return err
 }
 
@@ -123,7 +128,7 @@ func (e *exitError) Error() string {
 // run runs a program in the network namespace, with the input, and returns
 // what it prints. It is killed when the context ends, and when we are: a
 // restore that outlived us would meet a successor that has read already.
-func run(ctx context.Context, netns int, input []byte, path string, args ...string) ([]byte, error) {
+func run(ctx context.Context, netns int, begin starter, input []byte, path string, args ...string) ([]byte, error) {
 	type result struct {
 		out []byte
 		err error
@@ -143,14 +148,14 @@ func run(ctx context.Context, netns int, input []byte, path string, args ...stri
 				return
 			}
 		}
-		out, err := execute(ctx, input, path, args)
+		out, err := execute(ctx, begin, input, path, args)
 		done <- result{out, err}
 	}()
 	r := <-done
 	return r.out, r.err
 }
 
-func execute(ctx context.Context, input []byte, path string, args []string) ([]byte, error) {
+func execute(ctx context.Context, begin starter, input []byte, path string, args []string) ([]byte, error) {
 	c := exec.CommandContext(ctx, path, args...)
 	// Messages are read by us.
 	c.Env = append(os.Environ(), "LC_ALL=C")
@@ -159,7 +164,14 @@ func execute(ctx context.Context, input []byte, path string, args []string) ([]b
 	c.Stdout, c.Stderr = &out, &stderr
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	c.WaitDelay = time.Second
-	err := c.Run()
+	if begin == nil {
+		begin = func(c *exec.Cmd) (func(), error) { return func() {}, c.Start() }
+	}
+	ended, err := begin(c)
+	if err == nil {
+		err = c.Wait()
+		ended()
+	}
 	var exit *exec.ExitError
 	switch {
 	case ctx.Err() != nil:

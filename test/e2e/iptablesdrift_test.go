@@ -19,11 +19,11 @@ func oursInIPTables(t *testing.T, n *lab.Node, backend string) string {
 	return b.String() + tablestest.CanonicalIPSets(shell(t, n, "ipset save"))
 }
 
-// TestForeignChangesInIPTables tampers with rules and sets of a node. Nothing
-// tells the agent: it finds out when it reads all again, and puts it right. Rules
-// and sets of somebody else are left alone, and established connections go on.
+// TestForeignChangesInIPTables tampers with rules and sets of a node. The agent
+// notices long before it reads all again, and puts it right. Rules and sets of
+// somebody else are left alone, and established connections go on.
 func TestForeignChangesInIPTables(t *testing.T) {
-	t.Setenv("FELIXLIKE_RESYNC_INTERVAL", "1s")
+	t.Parallel()
 	for _, backend := range iptablesBackends() {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()

@@ -1,0 +1,198 @@
+package kernel
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/felixlike/felixlike/internal/nfnetlink"
+	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/tables"
+)
+
+const (
+	// lookEvery is the shortest time between two looks at the sets' sizes.
+	lookEvery = 500 * time.Millisecond
+	// lookShare is how much longer than a look the pause behind it is: at most 0.5 %
+	// of a core. The kernel visits every bucket of a set to tell its size.
+	lookShare = 200
+)
+
+// watcher is what Watch and the applies share.
+type watcher struct {
+	mu sync.Mutex
+	// heard tells that others may have changed something since the last read, told
+	// that changed was called for it.
+	heard, told bool
+	// applying tells that an apply runs, applied that one has succeeded.
+	applying, applied bool
+	// sizes are how many elements the kernel's sets have, by their name there, and
+	// round counts how often that was noted.
+	sizes map[string]uint32
+	round int
+	// asked tells that the apply reads because something was heard. As long as such
+	// reads find nothing to repair, the next look waits until quiet has passed.
+	asked bool
+	quiet time.Duration
+	next  time.Time
+}
+
+// maxQuiet bounds the time without looks.
+const maxQuiet = time.Minute
+
+// Watch calls changed when others may have changed the number of a set's elements,
+// or destroyed it, and the next apply reads everything. The kernel tells of no
+// changes, so Watch asks for the sizes of all sets. It misses a change that keeps
+// the size of a set: callers invalidate the Sets from time to time all the same.
+// It returns when ctx ends, with its error, or when it cannot ask. It may run
+// beside all other methods, but once only.
+func (s *Sets) Watch(ctx context.Context, changed func()) error {
+	conn, err := nfnetlink.Dial(s.options.NetNS)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // nothing is written by it
+	w := &s.watcher
+	w.missed()
+	pause := time.Duration(0)
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+		start := time.Now()
+		if err := w.look(conn); err != nil {
+			return err
+		}
+		if w.tell() {
+			changed()
+		}
+		pause = max(lookEvery, lookShare*time.Since(start))
+	}
+}
+
+// missed notes that changes before now were not seen.
+func (w *watcher) missed() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.heard = w.heard || w.applied
+}
+
+// tell reports whether changed has to be called.
+func (w *watcher) tell() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	tell := w.heard && !w.told
+	w.told = w.heard
+	return tell
+}
+
+// begin notes that an apply begins. It reports whether others may have changed
+// something.
+func (w *watcher) begin() (heard bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	heard, w.heard, w.told, w.applying = w.heard, false, false, true
+	w.asked = heard
+	return heard
+}
+
+// end notes what the sets hold after an apply.
+func (w *watcher) end(s *Sets, r tables.Result, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.applying, w.applied = false, w.applied || ok
+	w.round++
+	if w.asked && len(r.Repaired) == 0 {
+		w.quiet = min(max(2*w.quiet, time.Second), maxQuiet)
+	} else {
+		w.quiet = 0
+	}
+	w.next = time.Now().Add(w.quiet)
+	switch {
+	case !ok || s.guest:
+		// What the kernel holds is not known; the next apply that succeeds reads.
+		w.sizes = nil
+	case w.sizes == nil || r.FullRead || r.Messages > 0:
+		w.sizes = s.sizes()
+	}
+}
+
+// sizes returns how many elements the wanted sets have.
+func (s *Sets) sizes() map[string]uint32 {
+	out := make(map[string]uint32, len(s.sets))
+	for name, t := range s.sets {
+		if t.wanted && t.refusal == nil {
+			out[ipsets.KernelName(name)] = uint32(t.size())
+		}
+	}
+	return out
+}
+
+// size returns how many elements the set has: a network of all addresses is two.
+func (s *set) size() int {
+	n, all := len(s.members), everyAddress(s.spec.Family)
+	if _, ok := s.members[all]; !ok {
+		return n
+	}
+	n--
+	for e := range Elements(all) {
+		if _, ok := s.members[e]; !ok {
+			n++
+		}
+	}
+	return n
+}
+
+// look compares the sizes of all sets with what they have to be, unless an apply
+// changes them meanwhile.
+func (w *watcher) look(conn *nfnetlink.Conn) error {
+	w.mu.Lock()
+	wanted, round, skip := w.sizes, w.round, w.applying || w.heard || len(w.sizes) == 0 || time.Now().Before(w.next)
+	w.mu.Unlock()
+	if skip {
+		return nil
+	}
+	same := 0
+	var m nfnetlink.Messages
+	writeList(&m, "")
+	code, err := conn.Dump(&m, func(attributes []byte) {
+		name, size := parseSize(attributes)
+		if n, ok := wanted[string(name)]; ok && n == size {
+			same++
+		}
+	})
+	if err == nil && code != 0 {
+		err = errorOf(code)
+	}
+	if err != nil {
+		return fmt.Errorf("ask for the sizes of the kernel's ip sets: %w", err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.applying && w.round == round && same != len(wanted) {
+		w.heard = true
+	}
+	return nil
+}
+
+// parseSize reads the name and the number of elements of a listed set.
+func parseSize(attributes []byte) (name []byte, size uint32) {
+	for attr, value := range nfnetlink.Attributes(attributes) {
+		switch attr {
+		case attrSetName:
+			name, _, _ = bytes.Cut(value, []byte{0})
+		case attrData:
+			for attr, value := range nfnetlink.Attributes(value) {
+				if attr == attrElements && len(value) == 4 {
+					size = binary.BigEndian.Uint32(value)
+				}
+			}
+		}
+	}
+	return name, size
+}

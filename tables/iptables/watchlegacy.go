@@ -1,0 +1,214 @@
+package iptables
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
+)
+
+const (
+	// lookEvery is the time between two looks at the sizes of the tables. A look
+	// takes some 10 us.
+	lookEvery = 250 * time.Millisecond
+	// sharedEvery bounds reads because of tables that others change all the time,
+	// as a proxy for Services does. Policy is in none of them.
+	sharedEvery = 10 * time.Second
+)
+
+// info is struct ipt_getinfo of linux/netfilter_ipv4/ip_tables.h, that of IPv6 is
+// the same.
+type info struct {
+	name             [32]byte
+	validHooks       uint32
+	entry, underflow [5]uint32
+	entries, size    uint32
+}
+
+// sockoptGetInfo is IPT_SO_GET_INFO and IP6T_SO_GET_INFO.
+const sockoptGetInfo = 64
+
+// tableSizes are the sizes of all tables, as the kernel tells them.
+type tableSizes struct {
+	sockets map[model.Family]int
+	// last are those after our last write or read, and held what of them was ours;
+	// known tells that there are any.
+	last  [places]info
+	held  [places]int
+	known bool
+	// shared is when a change of tables which others share was last told.
+	shared time.Time
+}
+
+// watchLegacy looks at the sizes of the tables: the legacy variant has no
+// notifications.
+func (t *Table) watchLegacy(ctx context.Context, changed func()) error {
+	s, err := openSizes(t.options.NetNS, t.families)
+	if err != nil {
+		return err
+	}
+	w := &t.watcher
+	w.mu.Lock()
+	w.sizes = s
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.sizes = nil
+		s.close()
+	}()
+	w.missed(changed)
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		heard, err := w.look()
+		if err != nil {
+			return err
+		}
+		if heard {
+			w.hear(changed)
+		}
+	}
+}
+
+// look compares the sizes with those of before, unless an Apply changes them.
+func (w *watcher) look() (heard bool, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.applying || !w.sizes.known || w.heard {
+		return w.heard, nil
+	}
+	now, err := w.sizes.read()
+	if err != nil {
+		return false, err
+	}
+	for p := range places {
+		w.heard = w.heard || now[p] != w.sizes.last[p] && w.sizes.due(p)
+	}
+	return w.heard, nil
+}
+
+// due reports whether a change of the place's table may be told now.
+func (s *tableSizes) due(p place) bool {
+	if k := p.table(); k == tableRaw || k == tableMangle {
+		return true
+	}
+	if time.Since(s.shared) < sharedEvery {
+		return false
+	}
+	s.shared = time.Now()
+	return true
+}
+
+// end notes how an Apply has ended. What the tables hold of others must not
+// have changed by what we wrote; a read has seen all.
+func (w *watcher) end(t *Table, r tables.Result, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.applying, w.applied = false, w.applied || ok
+	s := w.sizes
+	switch {
+	case s == nil:
+		return
+	case !ok:
+		// What was written is not known; the next Apply reads.
+		s.known = false
+		return
+	case s.known && !r.FullRead && r.Messages == 0:
+		return
+	}
+	now, err := s.read()
+	if err != nil {
+		s.known = false
+		w.heard = true
+		return
+	}
+	held := t.held()
+	for p := range places {
+		others, before := int(now[p].entries)-held[p], int(s.last[p].entries)-s.held[p]
+		if s.known && !r.FullRead && others != before {
+			if !s.due(p) {
+				continue // a later look finds the difference
+			}
+			w.heard = true
+		}
+		s.last[p], s.held[p] = now[p], held[p]
+	}
+	s.known = true
+}
+
+// openSizes opens the sockets by which the kernel tells the sizes.
+func openSizes(netns int, families []model.Family) (*tableSizes, error) {
+	s := &tableSizes{sockets: map[model.Family]int{}}
+	done := make(chan error)
+	go func() {
+		// A thread that was elsewhere is not given back: it ends with the goroutine.
+		runtime.LockOSThread()
+		if netns == 0 {
+			defer runtime.UnlockOSThread()
+		} else if err := unix.Setns(netns, unix.CLONE_NEWNET); err != nil {
+			done <- fmt.Errorf("enter the network namespace: %w", err)
+			return
+		}
+		done <- s.open(families)
+	}()
+	if err := <-done; err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *tableSizes) open(families []model.Family) error {
+	for _, f := range families {
+		domain := unix.AF_INET
+		if f == model.IPv6 {
+			domain = unix.AF_INET6
+		}
+		fd, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+		if err != nil {
+			return fmt.Errorf("watch the tables of IPv%s: %w", f, err)
+		}
+		s.sockets[f] = fd
+	}
+	return nil
+}
+
+func (s *tableSizes) close() {
+	for _, fd := range s.sockets {
+		_ = unix.Close(fd)
+	}
+}
+
+// read asks for the sizes of all tables.
+func (s *tableSizes) read() (all [places]info, err error) {
+	for f, fd := range s.sockets {
+		level := unix.SOL_IP
+		if f == model.IPv6 {
+			level = unix.SOL_IPV6
+		}
+		for _, p := range placesOf(f) {
+			i := &all[p]
+			copy(i.name[:], p.table().String())
+			size := uint32(unsafe.Sizeof(*i))
+			_, _, code := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), sockoptGetInfo,
+				uintptr(unsafe.Pointer(i)), uintptr(unsafe.Pointer(&size)), 0)
+			// A table that the kernel does not have is none of ours.
+			if code != 0 && code != unix.ENOENT {
+				return all, fmt.Errorf("ask for the size of %s: %w", p, code)
+			}
+		}
+	}
+	return all, nil
+}
