@@ -229,16 +229,19 @@ func TestFailedRepairIsRetriedWhileSwitchHangs(t *testing.T) {
 }
 
 func TestOnlyUnwatchedStagesAreReadAtResync(t *testing.T) {
-	table, plain := newFakeTable(t), newFakeTable(t)
-	other := plain.stage()
+	table, plain, partly := newFakeTable(t), newFakeTable(t), newFakeTable(t)
+	other, overlooking := plain.stage(), partly.watchedStage()
 	other.Name = "netlink"
-	f := startWith(t, Config{Stages: []Stage{table.watchedStage(), other}, Timing: Timing{Resync: 5 * time.Millisecond}})
+	overlooking.Name, overlooking.Overlooks = "iptables", true
+	f := startWith(t, Config{Stages: []Stage{table.watchedStage(), other, overlooking}, Timing: Timing{Resync: 5 * time.Millisecond}})
 	f.begin(t)
-	eventually(t, "the stage without Watch is invalidated", func() bool {
-		plain.mu.Lock()
-		defer plain.mu.Unlock()
-		return plain.invalidated > 2
-	})
+	for _, read := range []*fakeTable{plain, partly} {
+		eventually(t, "a stage that does not notice everything is invalidated", func() bool {
+			read.mu.Lock()
+			defer read.mu.Unlock()
+			return read.invalidated > 2
+		})
+	}
 	table.mu.Lock()
 	defer table.mu.Unlock()
 	if table.invalidated != 0 {
