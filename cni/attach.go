@@ -11,8 +11,8 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 )
 
-// undoTimeout bounds what is done about a failed attach, whose own context may
-// have ended.
+// undoTimeout bounds the cleanup after a failed attach. The context of the attach
+// itself may have ended.
 const undoTimeout = 10 * time.Second
 
 // Attacher attaches pods to the bridge of one database connection. Its methods
@@ -38,7 +38,7 @@ func Attach(ctx context.Context, spec Spec) (*model.Attachment, error) {
 
 // Attach makes the pod's interface and puts it on the bridge. It must run on a
 // thread that is in the node's network namespace. Attaching again changes
-// nothing; if anything fails, what was made is removed. If another pod has the interface
+// nothing. After a failure Attach removes what it made. If another pod has the interface
 // name or the MAC address, Attach takes the next one.
 func (a *Attacher) Attach(ctx context.Context, spec Spec) (*model.Attachment, error) {
 	if err := spec.check(); err != nil {
@@ -146,8 +146,8 @@ func (a *Attacher) detach(ctx context.Context, spec Spec) error {
 	return errors.Join(a.db.DetachPort(ctx, spec.HostInterface, spec.Pod), removeVeth(spec.HostInterface))
 }
 
-// replaced reports whether another owner has the interface by now. The interface
-// itself tells; if it is gone, what was recorded of it.
+// replaced reports whether another owner has the interface by now. It reads the alias
+// of the interface or, if the interface is gone, the record in OVSDB.
 func (a *Attacher) replaced(ctx context.Context, spec Spec) (bool, error) {
 	alias, err := aliasOf(spec.HostInterface)
 	if err != nil {
@@ -160,7 +160,7 @@ func (a *Attacher) replaced(ctx context.Context, spec Spec) (bool, error) {
 	if recorded == nil {
 		return false, err
 	}
-	// Whatever else in the record cannot be read is no reason to keep it.
+	// Other unreadable parts of the record are no reason to keep it.
 	return recorded.Pod != spec.Pod || recorded.Sandbox != "" && (recorded.Sandbox != spec.Owner || recorded.PodInterface != spec.Interface), nil
 }
 

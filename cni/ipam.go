@@ -87,8 +87,8 @@ func (i *ipam) config(prefixes []netip.Prefix) ([]byte, error) {
 	return json.Marshal(c)
 }
 
-// add reserves an address of each prefix of the node. What the sandbox had
-// reserved before is given back: nothing uses it.
+// add reserves an address of each prefix of the node. It first releases earlier
+// reservations of the sandbox: nothing uses them.
 func (i *ipam) add(ctx context.Context, node *model.Node, sandbox, iface, netns string) ([]netip.Prefix, error) {
 	i.one.Lock()
 	defer i.one.Unlock()
@@ -119,7 +119,7 @@ func (i *ipam) add(ctx context.Context, node *model.Node, sandbox, iface, netns 
 	return prefixes, nil
 }
 
-// del gives back what a sandbox has reserved; it is no error if that is nothing.
+// del releases the reservations of a sandbox. Having none is no error.
 func (i *ipam) del(ctx context.Context, sandbox, iface string) error {
 	i.one.Lock()
 	defer i.one.Unlock()
@@ -139,7 +139,7 @@ func (i *ipam) release(ctx context.Context, sandbox, iface string) error {
 	return nil
 }
 
-// reservations reads what is reserved, in order of address.
+// reservations reads all reservations, in order of address.
 func (i *ipam) reservations() ([]reservation, error) {
 	dir := filepath.Join(i.dir, ipamNetwork)
 	entries, err := os.ReadDir(dir)

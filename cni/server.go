@@ -40,7 +40,7 @@ const (
 	drainTime = 2 * time.Second
 )
 
-// Agent is what the server asks of the agent.
+// Agent is the part of the agent that the server uses.
 type Agent interface {
 	// LocalNode returns this node, once it is known and has a bridge.
 	LocalNode(ctx context.Context) (*model.Node, error)
@@ -52,7 +52,7 @@ type Agent interface {
 	Available(ctx context.Context) error
 }
 
-// ServerOptions is what a Server is made of.
+// ServerOptions configure a Server.
 type ServerOptions struct {
 	// Socket is the path to serve at.
 	Socket string
@@ -64,13 +64,13 @@ type ServerOptions struct {
 	// (DefaultIPAMDir if empty).
 	PluginDir, IPAMDir string
 	Agent              Agent
-	// Waited is told how long an Add waited for policy. It may be nil.
+	// Waited gets the time that an Add waited for policy. It may be nil.
 	Waited func(time.Duration)
 	Log    *slog.Logger
 }
 
-// Server serves the CNI plugin. What is attached is read from OVSDB and the kernel. A copy
-// of OVSDB's records is kept in files, for the case that somebody removes a port.
+// Server serves the CNI plugin. It reads the attachments from OVSDB and the kernel, and
+// keeps a copy of OVSDB's records in files, in case another program removes a port.
 type Server struct {
 	cniv1.UnimplementedCNIServer
 	opts ServerOptions
@@ -98,7 +98,7 @@ func NewServer(opts ServerOptions) *Server {
 	return &Server{opts: opts, wait: programWait, ipam: newIPAM(opts.PluginDir, opts.IPAMDir)}
 }
 
-// Run removes what an earlier agent has left half done, and serves until ctx
+// Run removes the unfinished attachments of an earlier agent, and serves until ctx
 // ends. All threads of the process must be in the node's network namespace.
 func (s *Server) Run(ctx context.Context) error {
 	listener, err := rootsocket.Listen(s.opts.Socket)
@@ -140,7 +140,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// log notes what was asked, and gives errors the code that the plugin goes by.
+// log logs the request, and gives errors the code that the plugin understands.
 func (s *Server) log(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	began := time.Now()
 	reply, err := handle(ctx, request)
@@ -173,7 +173,7 @@ type heldMutex struct {
 	users int
 }
 
-// lock waits for the key's mutex and returns what unlocks it.
+// lock waits for the key's mutex and returns the function that unlocks it.
 func (k *keyedMutex) lock(key string) (unlock func()) {
 	k.mu.Lock()
 	if k.held == nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // Add implements cniv1.CNIServer. It answers when the pod's policy is in force;
-// if that takes too long, it undoes what it has done and says what was missing.
+// if that takes too long, it undoes its work, and the error names the missing condition.
 func (s *Server) Add(ctx context.Context, r *cniv1.AddRequest) (*cniv1.AddResponse, error) {
 	spec, err := s.spec(r.GetSandbox())
 	if err == nil && spec.NetNS == "" {
@@ -49,7 +49,7 @@ func (s *Server) Add(ctx context.Context, r *cniv1.AddRequest) (*cniv1.AddRespon
 	return answer(spec, attachment)
 }
 
-// spec returns what is to be attached, without addresses and MTU.
+// spec returns the Spec of the sandbox, without addresses and MTU.
 func (s *Server) spec(sandbox *cniv1.Sandbox) (Spec, error) {
 	spec := Spec{Pod: podOf(sandbox), Owner: sandbox.GetContainerId(), NetNS: sandbox.GetNetns(), Interface: sandbox.GetInterface()}
 	if err := spec.check(); err != nil {
@@ -142,7 +142,7 @@ func (s *Server) remove(ctx context.Context, spec Spec) error {
 	return s.ipam.del(ctx, spec.Owner, spec.Interface)
 }
 
-// answer says what was attached.
+// answer is the response for an attachment.
 func answer(spec Spec, attachment *model.Attachment) (*cniv1.AddResponse, error) {
 	hostMAC, err := macOf(attachment.Interface)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// errNotAsAdded says that an attachment is not what Add has left.
+// errNotAsAdded says that an attachment differs from the one that Add made.
 var errNotAsAdded = errors.New("not as it was added")
 
 // Check implements cniv1.CNIServer.

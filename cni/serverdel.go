@@ -14,7 +14,7 @@ import (
 type owner struct{ sandbox, iface string }
 
 // Del implements cniv1.CNIServer. It needs neither the pod's namespace, nor this
-// node's object, nor a driver that works: what is gone must not be held up.
+// node's object, nor a working driver: a deletion must not wait for them.
 func (s *Server) Del(ctx context.Context, r *cniv1.DelRequest) (*cniv1.DelResponse, error) {
 	sandbox := r.GetSandbox()
 	who := owner{sandbox.GetContainerId(), sandbox.GetInterface()}
@@ -44,8 +44,8 @@ func (s *Server) Del(ctx context.Context, r *cniv1.DelRequest) (*cniv1.DelRespon
 
 func ownerOf(a model.Attachment) owner { return owner{a.Sandbox, a.PodInterface} }
 
-// attachments returns the pods' interfaces that this server has attached. What
-// cannot be read of a record is told in the log: the rest is enough to remove it.
+// attachments returns the pods' interfaces that this server has attached. It logs
+// unreadable parts of a record: the rest is enough to remove it.
 func (s *Server) attachments(ctx context.Context) ([]model.Attachment, error) {
 	all, err := s.db.Attachments(ctx)
 	if err != nil && all == nil {
@@ -114,10 +114,10 @@ func (s *Server) releaseAllBut(ctx context.Context, keep map[owner]bool) error {
 	return nil
 }
 
-// tidy removes what nobody would: ports whose interface is gone (the node was
-// restarted), and reservations of sandboxes that have neither port nor interface
-// (an agent was killed while it added them). A pair that a killed agent has made
-// goes with the sandbox's namespace; until then its address is not given out.
+// tidy removes leftovers that no DEL would remove: ports whose interface is gone (the
+// node was restarted), and reservations of sandboxes that have neither port nor
+// interface (an agent was killed while it added them). The veth pair of a killed agent
+// goes with the sandbox's namespace; until then its address stays reserved.
 // Nothing else may run yet.
 func (s *Server) tidy(ctx context.Context) {
 	if err := s.tidyAll(ctx); err != nil {

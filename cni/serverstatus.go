@@ -11,9 +11,9 @@ import (
 	"github.com/felixlike/felixlike/cni/cniv1"
 )
 
-// coded gives an error the gRPC code that the plugin goes by. What the server
-// did not foresee may well be over when the runtime asks again, and an error
-// that asks for it does no harm where it is not.
+// coded gives an error the gRPC code that the plugin understands. An unexpected
+// error gets the code for "try again": it may be gone at the next try, and a useless
+// try does no harm.
 func coded(err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err

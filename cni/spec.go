@@ -10,7 +10,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Spec says what to attach and where.
+// Spec describes the pod's interface to attach, and the bridge.
 type Spec struct {
 	Pod model.PodID
 	// Owner names the sandbox that asks (a container id). A detach by an
@@ -60,14 +60,14 @@ const (
 // aliasPrefix begins the alias of the host side.
 const aliasPrefix = "felixlike:"
 
-// alias marks the host side as this owner's, so that whoever detaches later can
-// tell whether the interface is still theirs.
+// alias marks the host side as this owner's. A later Detach reads it to see whether
+// the interface still belongs to its sandbox.
 func (s Spec) alias() string { return s.aliasOfOwner() + s.Interface }
 
 // aliasOfOwner begins the aliases of all interfaces of this owner.
 func (s Spec) aliasOfOwner() string { return aliasPrefix + s.Owner + "/" }
 
-// attachment returns what the agent will see.
+// attachment returns the attachment as the agent will read it from OVSDB.
 func (s Spec) attachment(ofport uint32) *model.Attachment {
 	a := &model.Attachment{
 		Pod: s.Pod, Sandbox: s.Owner, PodInterface: s.Interface, NetNS: s.NetNS,

@@ -36,7 +36,7 @@ func hasVeth(s Spec, podNS *os.File) (bool, error) {
 	}) == nil, nil
 }
 
-// makeVeth makes the veth pair in the place of whatever has the host side's name.
+// makeVeth makes the veth pair, and replaces any interface with the host side's name.
 func makeVeth(s Spec, podNS *os.File) error {
 	if err := removeVeth(s.HostInterface); err != nil {
 		return err
@@ -162,7 +162,7 @@ func removeVeth(name string) error {
 	return nil
 }
 
-// ownedLink is the host side of a pair, and whose it is.
+// ownedLink is the host side of a pair, and its owner.
 type ownedLink struct {
 	name string
 	owner

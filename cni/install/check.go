@@ -31,8 +31,8 @@ func (o Options) modules() []string {
 	return all
 }
 
-// load has the kernel load what it may have. Whether that was needed, the checks
-// tell: a module may as well be built in, and an old kernel lacks some.
+// load makes the kernel load modules. A failure is only noted: a module may be built
+// in, and an old kernel lacks some. The checks find missing features.
 func (o Options) load(ctx context.Context, tell func(Finding)) {
 	var failed []string
 	for _, name := range o.modules() {
@@ -47,7 +47,7 @@ func (o Options) load(ctx context.Context, tell func(Finding)) {
 	tell(Finding{Good, "kernel modules", "loaded: " + strings.Join(o.modules(), ", ")})
 }
 
-// check looks at what the agent needs of the node.
+// check checks the agent's requirements on the node.
 func (o Options) check(ctx context.Context, tell func(Finding)) error {
 	var missing []string
 	for _, c := range []struct {

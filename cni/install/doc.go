@@ -1,9 +1,8 @@
-// Package install puts on a node what the agent needs outside of its container:
-// CNI plugins and their configuration; and it takes away everything that
-// felixlike has left on a node.
+// Package install puts the CNI plugins and their configuration on a node, and
+// removes everything that felixlike has left on a node.
 //
-// It owns the record of what it has put there (Record), so that nothing of others
-// is overwritten or removed. It knows the names of what the other rooms leave
-// behind, and of policy nothing. Files are tested in temporary folders, the rest
-// in network namespaces with a real switch.
+// It owns the record of its files (Record), so that it never overwrites or removes
+// files of others. It knows the names of the other packages' leftovers, and nothing
+// of policy. Files are tested in temporary folders, the rest in network namespaces
+// with a real switch.
 package install

@@ -14,8 +14,8 @@ import (
 // neither a program nor a configuration of such a name.
 const temporary = ".felixlike-new"
 
-// writeFile writes a file so that whoever reads it, also after a crash, has the
-// old one or the new one in full.
+// writeFile writes a file atomically: a reader gets the whole old file or the whole
+// new one, also after a crash.
 func writeFile(path string, data []byte, mode fs.FileMode) error {
 	next := path + temporary
 	f, err := os.OpenFile(next, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode)
@@ -61,7 +61,7 @@ func fileDigest(path string) (string, error) {
 	return digestOf(data), nil
 }
 
-// removeOwn removes a file that still is what was put there, takes it out of the
+// removeOwn removes a file if it still has the recorded digest, takes it out of the
 // list, and reports whether it was there.
 func removeOwn(files map[string]string, path string) (bool, error) {
 	name := filepath.Base(path)

@@ -33,7 +33,7 @@ func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 // Finding is something that was looked at or done on the node.
 type Finding struct {
 	Level Level `json:"level"`
-	// What was looked at, and how it is.
+	// What is the subject of the check, for example a kernel module.
 	What   string `json:"what"`
 	Detail string `json:"detail"`
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/hostnet"
 )
 
-// Options say what is to be put where.
+// Options are the files to install, their places, and the settings to check.
 type Options struct {
 	// Source has the plugins to install, Conflist is the network configuration.
 	Source, Conflist string
@@ -22,8 +22,8 @@ type Options struct {
 	StateDir string
 	// Backend and Datapath are the agent's settings of these names.
 	Backend, Datapath string
-	// InUse is the type of the datapath that an agent uses already, if one runs: what
-	// that needs may be in another container.
+	// InUse is the type of the datapath that a running agent uses, or "". Its requirements
+	// may be met in another container.
 	InUse string
 	// Kernel returns why the kernel has no datapath, or nil; underlay.KernelDatapath
 	// unless a test knows better.

@@ -33,8 +33,8 @@ func (l Leftovers) pods(context.Context, Record) ([]string, error) {
 }
 
 // bridges gives the node's addresses back to the uplink, and removes our bridges:
-// through the database where somebody else's Open vSwitch serves them, else what
-// the daemons that have ended left in the kernel.
+// through the database if another Open vSwitch serves them, else directly in the
+// kernel, where the ended daemons left them.
 func (l Leftovers) bridges(ctx context.Context, _ Record) ([]string, error) {
 	if _, err := uplink.Restore(ovsdb.PhysicalBridge); err != nil {
 		return nil, err
@@ -102,8 +102,8 @@ func (l Leftovers) kernelDatapath(ctx context.Context) ([]string, error) {
 	return gone, errors.Join(errs...)
 }
 
-// taps removes what a userspace datapath has left: devices of these names that
-// nobody serves any more.
+// taps removes the leftover devices of a userspace datapath: those with these names
+// that no process serves.
 func (l Leftovers) taps() ([]string, error) {
 	var gone []string
 	var errs []error

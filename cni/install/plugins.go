@@ -35,9 +35,9 @@ func conflist(path string) (data []byte, plugins []string, err error) {
 	return data, plugins, nil
 }
 
-// place puts a file on the node unless somebody else's is there, and notes it in
-// the record before that: what is noted and not there does no harm. Of its own
-// names it does not ask whose they are. It returns what it did.
+// place puts a file on the node unless a file of others is there. It writes the record
+// first: a recorded file that does not exist does no harm. Files with names of our own
+// are replaced without a check. It returns a description of the change.
 func (o Options) place(r Record, files map[string]string, path string, data []byte, mode fs.FileMode) (string, error) {
 	name, digest := filepath.Base(path), digestOf(data)
 	there, err := fileDigest(path)

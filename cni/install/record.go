@@ -12,10 +12,10 @@ import (
 // recordFile is the record's name in the state directory.
 const recordFile = "installed.json"
 
-// Record says what was put on the node, and what it was like before.
+// Record lists the files put on the node, and the node's settings before that.
 type Record struct {
-	// Plugins and Configs are the digests of what was written to the two
-	// directories, by name. A file that has another one by now is somebody else's.
+	// Plugins and Configs are the digests of the files written to the two
+	// directories, by name. A file with another digest belongs to others.
 	Plugins map[string]string `json:"plugins"`
 	Configs map[string]string `json:"configs"`
 	// Settings are the node-wide kernel settings that the agent changes, as they

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// tools looks for the programs that the backend starts, and those that felixctl does
-// to show what is programmed.
+// tools looks for the programs that the backend starts, and for those that felixctl
+// starts to show the programmed state.
 func tools(backend string) []Finding {
 	var needed []string
 	if backend == "iptables" || strings.HasPrefix(backend, "iptables-") {

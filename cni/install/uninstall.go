@@ -26,12 +26,12 @@ type Leftovers struct {
 	OVSRunDir, Bridge, Gateway string
 	// Running returns an error while an agent runs, which would put everything back.
 	Running func(context.Context) error
-	// RemoveBackends removes what backends have left, and returns their names.
+	// RemoveBackends removes the leftovers of backends, and returns their names.
 	RemoveBackends func(context.Context) ([]string, error)
 }
 
-// Directories on the node. RunDir and StateDir are ours alone, IPAMDir is what the
-// IPAM plugin keeps of our network, resultsDir what runtimes keep of all.
+// Directories on the node. RunDir and StateDir are ours alone. IPAMDir has the IPAM
+// plugin's reservations of our network, resultsDir the runtimes' results of all networks.
 const (
 	runDir     = "/run/felixlike"
 	stateDir   = "/var/lib/felixlike"
@@ -42,9 +42,9 @@ const (
 )
 
 // Remove removes everything that felixlike has left on the node: new pods first go
-// to whoever comes next, policy goes last but for what is kept in files, so that
-// no pod is open while it still has a network. What fails is told, and all else is
-// done but for the files: they tell whoever repeats it what to look for.
+// to the next CNI, and policy goes last, before the files only, so that no pod is open
+// while it still has a network. After a failure the other steps still run, but the
+// files stay: a repeated run needs them.
 func (l Leftovers) Remove(ctx context.Context, tell func(Finding)) error {
 	if err := l.ended(ctx); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (l Leftovers) plugins(_ context.Context, r Record) ([]string, error) {
 	return removeAll(r.Plugins, l.BinDir)
 }
 
-// removeAll removes what still is as the record says.
+// removeAll removes the files that still have the recorded digest.
 func removeAll(files map[string]string, dir string) ([]string, error) {
 	var gone []string
 	var errs []error
@@ -143,8 +143,8 @@ func (l Leftovers) routes(context.Context, Record) ([]string, error) {
 	return nil, hostnet.Remove(l.Gateway, hostnet.DefaultRouteTable, hostnet.DefaultRulePriority)
 }
 
-// settings puts back what the node had before the first installation. Forwarding
-// stays as it is: kube-proxy and the next network rely on it.
+// settings restores the node's settings from before the first installation.
+// Forwarding stays as it is: kube-proxy and the next network rely on it.
 func (l Leftovers) settings(_ context.Context, r Record) ([]string, error) {
 	var changed []string
 	var errs []error

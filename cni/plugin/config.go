@@ -12,7 +12,7 @@ import (
 	"github.com/felixlike/felixlike/cni/cniv1"
 )
 
-// defaultSocket is where an agent serves that was told nothing.
+// defaultSocket is the agent's socket by default.
 const defaultSocket = "/run/felixlike/cni.sock"
 
 // config is the plugin's configuration.
@@ -76,7 +76,7 @@ func (c *config) valid(data []byte) (*cniv1.GCRequest, error) {
 	return request, nil
 }
 
-// kubernetesArgs are what Kubernetes' runtimes put in CNI_ARGS.
+// kubernetesArgs are the values that Kubernetes' runtimes put in CNI_ARGS.
 type kubernetesArgs struct {
 	types.CommonArgs
 	K8S_POD_NAMESPACE, K8S_POD_NAME types.UnmarshallableString

@@ -9,7 +9,7 @@ import (
 )
 
 // errPluginNotAvailable is CNI's code for a STATUS that says: no ADD would
-// succeed, and what is attached is not affected.
+// succeed, and attached sandboxes are not affected.
 const errPluginNotAvailable = 50
 
 // cniError makes one of CNI's errors of the agent's.

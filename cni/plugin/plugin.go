@@ -1,5 +1,5 @@
-// Package plugin is what the CNI plugin does: it hands the runtime's request to
-// the agent of its node and prints the answer in the version that was asked for.
+// Package plugin is the CNI plugin: it sends the runtime's request to the agent
+// of its node and prints the answer in the version of the request.
 //
 // It attaches nothing itself and decides nothing: with the agent away it fails
 // with the code that tells the runtime to try again. It is tested with the
@@ -112,7 +112,7 @@ func agentStatus(args *skel.CmdArgs) error {
 		return err
 	})
 	if err != nil {
-		// Whatever it is: no pod can be added.
+		// Any error means that no pod can be added.
 		return types.NewError(errPluginNotAvailable, err.Error(), "")
 	}
 	return nil

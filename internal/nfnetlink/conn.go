@@ -126,7 +126,7 @@ func (c *Conn) send(m *Messages) error {
 	return nil
 }
 
-// receive fills the buffer with what comes next.
+// receive fills the buffer with the next datagram.
 func (c *Conn) receive() (int, error) {
 	n, err := Receive(c.raw, c.buffer)
 	if err != nil {
@@ -135,8 +135,8 @@ func (c *Conn) receive() (int, error) {
 	return n, nil
 }
 
-// Send writes to a netlink socket. The kernel has handled what was sent when it
-// returns.
+// Send writes to a netlink socket. When it returns, the kernel has handled the
+// messages.
 func Send(socket syscall.RawConn, b []byte) error {
 	var err error
 	wait := socket.Write(func(fd uintptr) bool {
@@ -149,7 +149,7 @@ func Send(socket syscall.RawConn, b []byte) error {
 	return errors.Join(wait, err)
 }
 
-// Receive reads what comes next from a netlink socket, and returns its length.
+// Receive reads the next datagram from a netlink socket, and returns its length.
 // It waits for as long as the socket's deadline allows.
 func Receive(socket syscall.RawConn, buffer []byte) (int, error) {
 	var n int

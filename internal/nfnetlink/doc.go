@@ -2,6 +2,6 @@
 // writes messages into a buffer without allocating for their parts, sends many
 // at once, and hands the kernel's answers on as they come.
 //
-// It knows no subsystem. It is tested by fuzzing what parses answers, and on
-// the real kernel by the drivers that use it.
+// It knows no subsystem. Its parser of answers is tested by fuzzing, the rest on the
+// real kernel by the drivers that use it.
 package nfnetlink

@@ -20,7 +20,7 @@ func (m *Messages) Reset() {
 	m.count = 0
 }
 
-// Len returns the length of what was written.
+// Len returns the number of bytes written.
 func (m *Messages) Len() int { return len(m.B) }
 
 // Count returns the number of messages.

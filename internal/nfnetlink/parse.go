@@ -36,8 +36,8 @@ type reply struct {
 	payload     []byte
 }
 
-// replies iterates over the messages in b. What is malformed is an error, and
-// the last.
+// replies iterates over the messages in b. A malformed message is an error and ends
+// the iteration.
 func replies(b []byte) iter.Seq2[reply, error] {
 	return func(yield func(reply, error) bool) {
 		for len(b) >= unix.NLMSG_HDRLEN {

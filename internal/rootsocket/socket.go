@@ -1,7 +1,7 @@
 // Package rootsocket listens on unix sockets that only root may use, and of which
 // one process at a time is the owner.
 //
-// It knows nothing of what is spoken over them. It is tested on real sockets.
+// It knows no protocol. It is tested on real sockets.
 package rootsocket
 
 import (
@@ -21,10 +21,10 @@ type Socket struct {
 	lock *os.File
 }
 
-// Listen makes the socket. The lock, not the socket file, tells whether an
-// agent lives: the kernel drops it with the process however that ends, so
-// what a dead agent left behind is replaced, and of two agents that start at
-// the same moment one is refused.
+// Listen makes the socket. The lock, not the socket file, shows whether an agent
+// lives: the kernel drops the lock when the process ends in any way. So the files of a
+// dead agent are replaced, and of two agents that start at the same moment one is
+// refused.
 func Listen(path string) (*Socket, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("create directory: %w", err)
@@ -79,7 +79,7 @@ func bind(path string) (*net.UnixListener, error) {
 	return listener, nil
 }
 
-// removeStale removes a socket that nobody listens on.
+// removeStale removes a socket without a listener.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -11,7 +11,7 @@ import (
 )
 
 // In a container that is not privileged /proc/sys is read-only. deploy/base
-// mounts the node's /proc/sys/net once more, here; what it shows is still of the
+// mounts the node's /proc/sys/net once more, here. It still shows the settings of the
 // thread's own namespace.
 const (
 	hostDir = "/host/proc/sys"

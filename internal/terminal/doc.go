@@ -1,4 +1,4 @@
-// Package terminal is how commands print: aligned tables, colour on terminals,
-// signs of life of what takes long, and values as text, JSON or YAML. It knows
-// nothing of what is printed. It is tested by its text.
+// Package terminal prints for commands: aligned tables, colour on terminals, the
+// progress of long work, and values as text, JSON or YAML. It does not know the
+// meaning of the values. It is tested by its text.
 package terminal

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Output is what the flag --output takes.
+// Output is the value of the flag --output.
 type Output string
 
 // Formats of output.

@@ -9,8 +9,8 @@ import (
 // progressEvery is how long a command may be silent.
 const progressEvery = 2 * time.Second
 
-// Progress writes a line every two seconds that says what is being done, until
-// the returned function is called. Work that is faster leaves no trace.
+// Progress writes a line every two seconds that names the work in progress, until
+// the returned function is called. Faster work prints nothing.
 func Progress(w io.Writer, what func() string) (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
 	start := time.Now()
@@ -31,5 +31,5 @@ func Progress(w io.Writer, what func() string) (stop func()) {
 	return func() { close(end); <-ended }
 }
 
-// Doing returns what Progress says if it is always the same.
+// Doing returns a constant text for Progress.
 func Doing(what string) func() string { return func() string { return what } }

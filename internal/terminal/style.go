@@ -31,13 +31,13 @@ func (s Style) paint(code, text string) string {
 // Bold is for names that head something.
 func (s Style) Bold(text string) string { return s.paint("1", text) }
 
-// Faint is for what may be skipped.
+// Faint is for text that a reader may skip.
 func (s Style) Faint(text string) string { return s.paint("2", text) }
 
-// Good is for what is as expected.
+// Good is for expected results.
 func (s Style) Good(text string) string { return s.paint("32", text) }
 
-// Bad is for what is not.
+// Bad is for unexpected results.
 func (s Style) Bad(text string) string { return s.paint("1;37;41", text) }
 
 // Head is for headings.

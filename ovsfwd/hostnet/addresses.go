@@ -26,12 +26,12 @@ const (
 	relistMax = 5 * time.Second
 )
 
-// WatchAddresses calls update with all addresses that this network namespace
-// answers to, sorted, once at the start and whenever they have changed, or another
-// interface has one of them, until ctx ends. Loopback addresses and IPv6 link-local ones are left out, and what is on an
-// interface that is down: the kernel does not take that for its own. failed hears
-// of what went wrong; it is tried again. The list is read in full each time, so lost
-// notifications do no harm.
+// WatchAddresses calls update with all addresses that this network namespace answers
+// to, sorted, until ctx ends: once at the start, then after each change of the addresses
+// or of the interface that has one. It leaves out loopback addresses, IPv6 link-local
+// ones, and addresses of interfaces that are down, which the kernel does not answer to.
+// After an error it calls failed and tries again. It reads the whole list each time, so
+// lost notifications do no harm.
 func WatchAddresses(ctx context.Context, update func([]netip.Addr), failed func(error)) error {
 	w := &addressWatch{update: update}
 	wait := relistMin
@@ -53,7 +53,7 @@ func WatchAddresses(ctx context.Context, update func([]netip.Addr), failed func(
 	}
 }
 
-// addressWatch is what is known of the addresses.
+// addressWatch holds the addresses that were reported last.
 type addressWatch struct {
 	update func([]netip.Addr)
 	told   bool
@@ -121,8 +121,8 @@ func (w *addressWatch) concerns(m socket.Message) bool {
 	return false
 }
 
-// list reads the addresses and tells of them if they have changed. The list is not
-// whole if something has changed meanwhile.
+// list reads the addresses and calls update if they have changed. The list is
+// incomplete if the addresses changed during the read.
 func (w *addressWatch) list() (whole bool, err error) {
 	all, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
 	if errors.Is(err, netlink.ErrDumpInterrupted) {

@@ -10,8 +10,8 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Behind is what an earlier run has led through the gateway port, as the kernel
-// has it: for those who have to know while no agent runs.
+// Behind is the kernel's state of the traffic that an earlier run led through the
+// gateway port. Programs read it while no agent runs.
 type Behind struct {
 	// Own are this node's pod prefixes, Peers those of its peers.
 	Own, Peers []netip.Prefix
@@ -19,8 +19,8 @@ type Behind struct {
 	PeerNodes []netip.Addr
 }
 
-// ReadBehind reads what is behind the gateway port of that name; nothing if there
-// is no such port.
+// ReadBehind reads the state of the gateway port of that name; it is empty without
+// such a port.
 func ReadBehind(gateway string) (Behind, error) {
 	var b Behind
 	link, err := netlink.LinkByName(gateway)

@@ -41,9 +41,9 @@ func (c *Conntrack) Forget(a netip.Addr) { c.pending[a.Unmap()] = struct{}{} }
 // whether anything is left.
 const forgetAttempts = 3
 
-// Apply deletes the entries and returns how many there were. Without an
-// address to forget it does not look. The whole table of a family is dumped
-// once for all its addresses. What fails is tried again by the next Apply.
+// Apply deletes the entries and returns their number. Without an address to forget it
+// reads nothing. It dumps the whole table of a family once for all its addresses. The
+// next Apply retries failed deletions.
 func (c *Conntrack) Apply(ctx context.Context) (int, error) {
 	if len(c.pending) == 0 {
 		return 0, nil

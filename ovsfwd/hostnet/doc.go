@@ -3,10 +3,10 @@
 // pods, and the policy rule that keeps traffic between pods and peer nodes
 // inside the tunnel.
 //
-// It also tells which addresses the node itself has (WatchAddresses).
+// It also reports the addresses of the node itself (WatchAddresses).
 //
-// It is a reconciler: it reads what is there, writes only what differs, and
-// removes what an earlier run left. Its routes carry a protocol number of
+// It is a reconciler: it reads the observed state, writes only differences, and
+// removes leftovers of an earlier run. Its routes carry a protocol number of
 // their own and its policy rule a priority and table of its own, so that
 // nothing of others is ever touched. It works in the network namespace of the
 // calling process, over netlink, and knows nothing of policy. It is tested in

@@ -24,14 +24,14 @@ type Reconciler struct {
 	wanted *State
 	// mtu is that of the gateway port in bytes; 0 leaves it.
 	mtu int
-	// clean tells that the kernel is known to hold what is wanted.
+	// clean says that the kernel is in sync with the desired state.
 	clean bool
 }
 
 // NewReconciler returns a reconciler that wants nothing yet.
 func NewReconciler() *Reconciler { return &Reconciler{} }
 
-// SetState replaces what is wanted.
+// SetState replaces the desired state.
 func (r *Reconciler) SetState(s State) {
 	r.wanted = &s
 	r.clean = false
@@ -46,8 +46,8 @@ func (r *Reconciler) SetMTU(mtu int) {
 // Invalidate makes the next Apply look at the kernel again.
 func (r *Reconciler) Invalidate() { r.clean = false }
 
-// Apply writes what differs and returns the number of writes. What fails does
-// not keep the rest from being written; the errors are joined.
+// Apply writes the differences and returns the number of writes. After a failed write
+// it goes on with the others; the errors are joined.
 func (r *Reconciler) Apply(context.Context) (int, error) {
 	if r.clean || r.wanted == nil {
 		return 0, nil
@@ -68,8 +68,8 @@ func (r *Reconciler) Apply(context.Context) (int, error) {
 	return p.writes, err
 }
 
-// Remove undoes what earlier runs wrote for a gateway port of that name,
-// except for sysctls, which others may rely on by now. It may be repeated.
+// Remove undoes the writes of earlier runs for a gateway port of that name, except
+// for sysctls, which others may rely on by now. It may be repeated.
 func Remove(gateway string, table, priority int) error {
 	p := &pass{state: &State{Gateway: gateway, RouteTable: table, RulePriority: priority}}
 	link, err := netlink.LinkByName(gateway)
@@ -144,7 +144,7 @@ func (p *pass) addresses() {
 		}
 		addr := &netlink.Addr{IPNet: netOf(a)}
 		if a.Addr().Is6() {
-			// Nobody else may have it: spoofguard pins it to this port.
+			// No duplicate is possible: spoofguard pins the address to this port.
 			addr.Flags = unix.IFA_F_NODAD
 		}
 		p.write(fmt.Sprintf("add address %s to %s", a, p.state.Gateway), netlink.AddrAdd(p.link, addr))

@@ -8,7 +8,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// State is what is wanted of the host's network.
+// State is the desired state of the host's network.
 type State struct {
 	// Gateway is the interface name of the gateway port, which must exist.
 	Gateway string
@@ -23,8 +23,8 @@ type State struct {
 	Pods map[netip.Addr]net.HardwareAddr
 	// VirtualMAC is the address that every peer gateway has.
 	VirtualMAC net.HardwareAddr
-	// RouteTable and RulePriority are of the policy rule for what comes in by
-	// the gateway port and is meant for a peer's own address.
+	// RouteTable and RulePriority belong to the policy rule for packets that come in by
+	// the gateway port for a peer's own address.
 	RouteTable, RulePriority int
 }
 
@@ -40,8 +40,8 @@ type Peer struct {
 // rtnetlink(7)); iproute2 knows no other program by it.
 const Protocol = 208
 
-// Defaults of the policy rule: the priority is before the main table's 32766
-// and after what people usually put first.
+// Defaults of the policy rule: the priority is before the main table's 32766 and
+// after the usual priorities of administrators.
 const (
 	DefaultRouteTable   = 20800
 	DefaultRulePriority = 20800
@@ -56,7 +56,7 @@ type route struct {
 	family model.Family
 }
 
-// identity is the part of a route by which the kernel tells routes apart.
+// identity is the part of a route that the kernel uses as its key.
 func (r route) identity() route { return route{dst: r.dst, table: r.table, family: r.family} }
 
 // routes returns the wanted routes and the neighbours that they go by.

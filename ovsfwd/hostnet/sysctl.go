@@ -19,7 +19,7 @@ const (
 // and Remove leaves as they are.
 func NodeSettings() []string { return []string{forward4, redirects, forward6} }
 
-// sysctls sets what forwarding by the gateway port needs:
+// sysctls sets the sysctls that forwarding by the gateway port needs:
 //
 //   - forwarding of both families;
 //   - loose reverse-path filtering on the port (the kernel takes the maximum

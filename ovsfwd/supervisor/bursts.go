@@ -20,7 +20,7 @@ const prepareEvery = time.Second
 type bursts struct {
 	daemon *vswitchd.Client
 	log    *slog.Logger
-	// failed tells that the last attempt failed. Only the first failure is logged.
+	// failed says that the last attempt failed. Only the first failure is logged.
 	failed bool
 }
 

@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// endingTimeout bounds what is done before the daemons are ended: a pod has half
-	// a minute in all.
+	// endingTimeout bounds the work before the daemons end: a pod has half a minute in
+	// all.
 	endingTimeout = 15 * time.Second
-	// awayAtLatest is when the uplink serves the addresses again, whatever is saved
-	// until then: a pod that is deleted by force is killed two seconds after it was
-	// told to end, and the node would be cut off.
+	// awayAtLatest is the time after which the uplink serves the addresses again, even if
+	// connections are still to be saved: a pod that is deleted by force is killed two
+	// seconds after SIGTERM, and the node would be cut off.
 	awayAtLatest = time.Second
 )
 
-// ending saves what would be lost with the daemons. Most connections are carried
-// while packets flow; those that are begun meanwhile once they do not any more.
+// ending saves the connections that would be lost with the daemons. It carries most of
+// them while packets flow, and those begun meanwhile after packets have stopped.
 func (s *supervisor) ending() {
 	ctx, cancel := context.WithTimeout(context.Background(), endingTimeout)
 	defer cancel()

@@ -157,8 +157,8 @@ type supervisor struct {
 // KernelDatapath is the name of the one that every ovs-vswitchd makes.
 const KernelDatapath = "ovs-system"
 
-// OwnerFile is the file in the run directory that says whose the kernel's datapath
-// is. Both are gone after a reboot.
+// OwnerFile is the file in the run directory that names the owner of the kernel's
+// datapath. Both are gone after a reboot.
 const OwnerFile = "kernel-datapath"
 
 // kernel reports whether the kernel's datapath is to be offered. Two daemons
@@ -231,8 +231,8 @@ func (s *supervisor) away() {
 	}
 }
 
-// silence has the bridge drop everything, if policy is in a userspace datapath:
-// what it knows of connections changes no more.
+// silence makes the bridge drop everything, if policy is in a userspace datapath. Then
+// its connections change no more.
 func (s *supervisor) silence(ctx context.Context) error {
 	daemon := vswitchd.New(s.o.RunDir, ovsdb.DatapathNetdev)
 	if types, err := daemon.DatapathTypes(ctx); err != nil || !slices.Contains(types, ovsdb.DatapathNetdev) {

@@ -23,7 +23,7 @@ func KernelDatapath() error {
 
 // Datapath returns the type of datapath that the bridge is to have, and why:
 // the kernel's, if the module answers (kernel is nil) and ovs-vswitchd offers it,
-// else the userspace one. A bridge that works keeps what it has.
+// else the userspace one. A working bridge keeps its datapath.
 func Datapath(kernel error, offered []string, has string) (choice, why string) {
 	system := kernel == nil && (len(offered) == 0 || slices.Contains(offered, ovsdb.DatapathSystem))
 	switch {

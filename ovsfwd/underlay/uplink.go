@@ -21,7 +21,7 @@ type Uplink struct {
 	Why string
 }
 
-// Taken tells which interface the userspace bridge has taken in.
+// Taken returns the interface that is a port of the userspace bridge.
 type Taken func(ctx context.Context) (name string, err error)
 
 // FindUplink returns the interface with the node's address, or else the one of

@@ -139,6 +139,6 @@ func widen(process, number int) (bool, error) {
 	if err != nil || have >= receiveBuffer {
 		return false, err
 	}
-	// The kernel doubles what it is given (socket(7)).
+	// The kernel doubles the value (socket(7)).
 	return true, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer/2)
 }

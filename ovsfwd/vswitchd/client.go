@@ -20,7 +20,7 @@ import (
 // second: a dump of 100,000 connections, a round of the revalidators.
 const callTimeout = 10 * time.Second
 
-// ErrNotRunning says that there is no ovs-vswitchd: nobody listens.
+// ErrNotRunning says that no ovs-vswitchd listens on the socket.
 var ErrNotRunning = errors.New("ovs-vswitchd does not run")
 
 // ErrNoDatapath says that no bridge has a datapath of the client's type, so that
@@ -43,8 +43,8 @@ func New(rundir, datapathType string) *Client {
 // datapath names the datapath: there is one a type.
 func (c *Client) datapath() string { return c.datapathType + "@ovs-" + c.datapathType }
 
-// lacking tells a refusal because there is no datapath, joined with
-// ErrNoDatapath, from others.
+// lacking joins ErrNoDatapath to a refusal that is due to a missing datapath, and
+// returns other errors as they are.
 func (c *Client) lacking(ctx context.Context, err error) error {
 	if refused := new(CallError); !errors.As(err, &refused) {
 		return err
@@ -61,7 +61,7 @@ type CallError struct{ Method, Reason string }
 // Error names the command and the daemon's reason.
 func (e *CallError) Error() string { return fmt.Sprintf("ovs-vswitchd: %s: %s", e.Method, e.Reason) }
 
-// Call runs a command and returns what it prints. A refusal is a *CallError.
+// Call runs a command and returns its output. A refusal is a *CallError.
 func (c *Client) Call(ctx context.Context, method string, args ...string) (string, error) {
 	s, err := c.dial(ctx)
 	if err != nil {
@@ -175,7 +175,7 @@ func (s *session) call(ctx context.Context, method string, args ...string) (stri
 	return s.during(ctx, method, func(context.Context) (string, error) { return s.exchange(method, args) })
 }
 
-// during bounds what is done for the answer to a command.
+// during bounds the time of a command.
 func (s *session) during(ctx context.Context, method string, do func(context.Context) (string, error)) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

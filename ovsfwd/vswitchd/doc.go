@@ -3,7 +3,7 @@
 // process, and no question takes longer than ten seconds: a switch that does
 // not answer is an error.
 //
-// It owns what only this socket gives: the connections that the userspace
+// It owns the functions that only this socket has: the connections that the userspace
 // datapath tracks, its check of TCP sequence numbers, and the wait for the
 // revalidators. Flows and ports belong to packages openflow and ovsdb. It is
 // tested against the real daemon, its parser by fuzzing too.

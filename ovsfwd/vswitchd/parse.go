@@ -13,14 +13,14 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 )
 
-// unrepliedAbove tells UDP and ICMP entries without an answer: the userspace
-// datapath keeps what was answered for 30 seconds behind the last packet, and
-// everything else for 60 (OTHER_BIDIR, OTHER_FIRST, OTHER_MULTIPLE and the same
-// of ICMP). An old entry without an answer looks like an answered one.
+// unrepliedAbove is the remaining time above which a UDP or ICMP entry has no answer:
+// the userspace datapath keeps answered entries for 30 seconds after the last packet,
+// and others for 60 (OTHER_BIDIR, OTHER_FIRST, OTHER_MULTIPLE and the same of ICMP).
+// An old entry without an answer looks like an answered one.
 const unrepliedAbove = 30 * time.Second
 
-// parseConnections reads the lines of dpctl/dump-conntrack. What cannot be read
-// is left out and named in the error.
+// parseConnections reads the lines of dpctl/dump-conntrack. It leaves out unreadable
+// lines and names them in the error.
 func parseConnections(text string) ([]conntrack.Connection, error) {
 	var all []conntrack.Connection
 	var errs []error
@@ -127,7 +127,7 @@ func setField(c *conntrack.Connection, key, value string) (err error) {
 		err = parseNumber(&seconds, value, 10)
 		c.Timeout = time.Duration(seconds) * time.Second
 	case "protoinfo":
-		// The daemon is liberal with what it was begun by from the middle.
+		// The daemon sets BE_LIBERAL if it did not see the start of the connection.
 		c.Liberal = strings.Contains(value, "flags_orig=BE_LIBERAL") && strings.Contains(value, "flags_reply=BE_LIBERAL")
 		c.State, err = parseState(value)
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // ErrAwaitsFlows says that ovs-vswitchd was started with
-// other_config:flow-restore-wait=true, and that nobody has removed the key since. It
+// other_config:flow-restore-wait=true, and that the key is still there. It
 // accepts OpenFlow flows, but has no revalidators and gets no packets. The datapath uses
 // the old cached flows and drops all other packets. When the key is removed, ovs-vswitchd
 // first removes all cached flows.

@@ -14,8 +14,8 @@ const waitCommand = "revalidator/wait"
 // userspace is the type of the datapath that runs in ovs-vswitchd.
 const userspace = "netdev"
 
-// rounds is how many rounds have to end: the first may have begun before what is
-// waited for, the second has not.
+// rounds is the number of rounds that have to end: the first may have begun before
+// the change, the second began after it.
 const rounds = 2
 
 // longestRound is twice the time after which a round begins by itself
@@ -96,7 +96,7 @@ func (c *Client) Purge(ctx context.Context) error {
 type waiting struct {
 	waits, asks *session
 	touch       Touch
-	// touched tells that the flow is there.
+	// touched says that the flow is there.
 	touched bool
 }
 
