@@ -9,15 +9,15 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// Apply programs what is wanted in one transaction, or in as few as it takes
-// if it is more than the kernel takes at once. It sends nothing if nothing
-// differs. What others have changed, by what Watch has heard, it puts right in
-// the same transaction; if somebody is faster than its commit, it looks again.
+// Apply programs the desired state in one transaction, or in as few as possible if the
+// kernel does not take all at once. Without a difference it sends nothing. It repairs
+// the foreign changes that Watch has received in the same transaction. If another
+// program commits first, it reads again.
 //
-// On an error the kernel holds what it held before (of a load in several
-// transactions: those before the refused one, none of which has a new base
-// chain), and the next Apply reads the table in full. The error is, or
-// contains, an ObjectError if it concerns one object.
+// After an error the kernel has its former state (of a load in several transactions:
+// with those before the refused one, none of which has a new base chain), and the next
+// Apply reads the table in full. The error is, or contains, an ObjectError if it
+// concerns one object.
 func (t *Table) Apply(ctx context.Context) (tables.Result, error) {
 	start := time.Now()
 	result, err := t.apply(ctx)
@@ -48,7 +48,7 @@ func (t *Table) apply(ctx context.Context) (tables.Result, error) {
 	return result, err
 }
 
-// program sends what differs from what is known.
+// program sends the differences between desired and known state.
 func (t *Table) program(ctx context.Context, result *tables.Result) error {
 	p := t.plan()
 	batches := chunks(p.head, p.tail, t.limit)
@@ -73,7 +73,7 @@ func (t *Table) program(ctx context.Context, result *tables.Result) error {
 			t.hollow()
 			return err
 		}
-		// Until all are sent, what is known is not what the kernel holds.
+		// Until all are sent, the known state is not the kernel's.
 		t.trusted = false
 	}
 	result.RulesAdded += p.result.RulesAdded
@@ -84,7 +84,7 @@ func (t *Table) program(ctx context.Context, result *tables.Result) error {
 	return t.removeOthers(result)
 }
 
-// hollow marks the chains that were to be new: some may be there by now.
+// hollow marks the chains that the plan was to create: the kernel may have some by now.
 func (t *Table) hollow() {
 	for name := range t.touchedChains {
 		if c := t.chains[name]; c != nil && c.want != nil && c.have == nil {
@@ -106,8 +106,7 @@ func (t *Table) send(ops []op, result *tables.Result) error {
 	return nil
 }
 
-// adopt makes the state what the kernel is known to hold, and marks
-// everything for comparison.
+// adopt replaces the known state of the kernel, and marks every object dirty.
 func (t *Table) adopt(state *kernelState) {
 	t.exists, t.others = state.exists, state.others
 	for name := range state.chains {
@@ -126,7 +125,7 @@ func (t *Table) adopt(state *kernelState) {
 	}
 }
 
-// commit notes that the kernel holds what is wanted of all that was touched.
+// commit records that the kernel has the desired state of all dirty objects.
 func (t *Table) commit(p *plan) {
 	t.exists, t.trusted, t.recheck = true, true, false
 	for name := range t.touchedChains {
@@ -163,8 +162,8 @@ func (t *Table) commit(p *plan) {
 	clear(t.touchedSets)
 }
 
-// placed returns the rules with what the kernel has echoed of them. If an echo
-// is missing, the next Apply reads them.
+// placed returns the rules with the handles and digests of the kernel's echo. If an
+// echo is missing, the next Apply reads them.
 func (t *Table) placed(rules []kernelRule) []kernelRule {
 	for i := range rules {
 		if rules[i].handle == 0 {

@@ -12,13 +12,11 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// learn makes what is known true again: by a full read if nothing is known or
-// the news concern everything, by a look at the objects that the news name
-// otherwise. Without news it reads nothing. It reports whether it was a full
-// read.
+// learn updates the known state: by a full read if nothing is known or the news concern
+// the whole table, else by reading the objects that the news name. Without news it reads
+// nothing. It reports whether it was a full read.
 //
-// What leaves pods without policy is stopped before anything else is looked at:
-// see closeGap.
+// First it closes gaps that leave pods without policy: see closeGap.
 func (t *Table) learn(result *tables.Result) (full bool, err error) {
 	fresh := t.notes.take()
 	if t.known && fresh.empty() {
@@ -65,9 +63,9 @@ func (t *Table) learnAll(result *tables.Result) (err error) {
 	return nil
 }
 
-// overtaken reports whether the kernel may have refused a commit only because
-// somebody else was faster: what was known was not just read, or the ruleset
-// has changed since.
+// overtaken reports whether the kernel may have refused a commit only because another
+// program was faster: the known state was not just read, or the ruleset has changed
+// since.
 func (t *Table) overtaken(err error, justRead bool) bool {
 	var refused *refusedError
 	if !errors.As(err, &refused) {
@@ -89,14 +87,14 @@ type objectKey struct {
 	name string
 }
 
-// damage is a repair to come.
+// damage is a pending repair.
 type damage struct {
 	tables.Repair
 	note note
 }
 
-// damaged notes what is wrong with an object. The time and the author are those
-// of the note; without one, of the first note of all.
+// damaged records a difference of an object. Time and author are those of the note;
+// without one, of the first note of all.
 func (t *Table) damaged(key objectKey, object, what string, o note) {
 	if o == (note{}) {
 		if o, _ = t.heard.first(); o == (note{}) {
@@ -113,7 +111,7 @@ func (t *Table) damaged(key objectKey, object, what string, o note) {
 	t.repairs[key] = d
 }
 
-// damagedTable notes what is wrong with the table as a whole.
+// damagedTable records a difference of the table as a whole.
 func (t *Table) damagedTable(what string) {
 	var o note
 	if t.heard.table != nil {
@@ -122,7 +120,7 @@ func (t *Table) damagedTable(what string) {
 	t.damaged(objectKey{"table", t.options.Table}, "table", what, o)
 }
 
-// compare notes what of the state is not as known.
+// compare records the differences between the read and the known state.
 func (t *Table) compare(state *kernelState) {
 	switch {
 	case t.exists && !state.exists:
@@ -184,8 +182,8 @@ func (t *Table) compareSet(s *set, found *kernelSet, heard news) {
 	}
 }
 
-// keepNeeded forgets the damage that the plan does not touch: whoever did it has
-// undone it, or done what was wanted anyway.
+// keepNeeded drops the damage that the plan does not touch: the other program has
+// undone it, or its change was desired anyway.
 func (t *Table) keepNeeded(p *plan) {
 	if len(t.repairs) == 0 {
 		return
@@ -209,12 +207,11 @@ func (e *objectError) key() objectKey {
 	return objectKey{e.Object, e.Name}
 }
 
-// authorWait is how long an Apply waits for the name of who made a change. It
-// comes with the end of the transaction, which was on its way before our own
-// commit began.
+// authorWait bounds an Apply's wait for the name of a change's author. The name comes
+// with the end of the transaction, which was sent before our own commit began.
 const authorWait = 20 * time.Millisecond
 
-// repaired returns the repairs that were made, and forgets what was heard.
+// repaired returns the completed repairs, and clears the damage.
 func (t *Table) repaired() []tables.Repair {
 	if !t.heard.empty() {
 		t.heard = newNews()

@@ -7,19 +7,19 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// completeWait is how long the end of a foreign transaction is waited for
-// before the guard is raised: a small one is told in well under a millisecond.
-// completeLimit is how long it is waited for behind the guard.
+// completeWait bounds the wait for the end of another program's transaction before the
+// guard is raised: the notifications of a small one take well under a millisecond.
+// completeLimit bounds the further wait behind the guard.
 const (
 	completeWait  = 2 * time.Millisecond
 	completeLimit = time.Second
 )
 
-// closeGap does at once what keeps pods from being without policy until all is
-// put right. A table that was made dormant is woken. While a foreign change is
-// so large that it takes time to learn what it was (a flush of all chains), the
-// guard stands; the news are completed with the rest of it. It reports whether
-// the table exists; one that does not is made with the guard by learnAll.
+// closeGap closes the gap without policy before the repair is complete. It wakes a
+// dormant table. If a foreign change is so large that its notifications take time (a
+// flush of all chains), it raises the guard and then adds the rest of the notifications
+// to fresh. It reports whether the table exists; learnAll makes a missing one with the
+// guard.
 func (t *Table) closeGap(fresh *news, result *tables.Result) (exists bool, err error) {
 	state, err := t.conn.readTable(t.options.Table)
 	if err != nil || !state.exists {
@@ -46,7 +46,7 @@ func (t *Table) closeGap(fresh *news, result *tables.Result) (exists bool, err e
 	return true, nil
 }
 
-// raiseHere raises the guard beside what there is, if it does not stand yet.
+// raiseHere raises the guard in the existing table, unless it is there.
 func (t *Table) raiseHere(result *tables.Result) error {
 	for _, want := range t.options.Guard {
 		if c := t.chains[want.Name]; c != nil && (c.have != nil || c.want != nil) {
@@ -64,11 +64,10 @@ func (t *Table) raiseHere(result *tables.Result) error {
 	return nil
 }
 
-// raiseGuard makes the guard in a transaction of its own, which begins with the
-// given operations, and returns what the kernel holds then besides what it held.
-// What follows may take any number of transactions, and meanwhile the guard
-// decides. Nobody wants its chains, so the plan removes them where it brings
-// the base chains in their place.
+// raiseGuard makes the guard in a transaction of its own, which begins with the given
+// operations, and returns the objects that it added to the kernel's state. Any number
+// of transactions may follow, and meanwhile the guard decides. Its chains are not
+// desired, so the plan removes them in the transaction that brings the base chains.
 func (t *Table) raiseGuard(result *tables.Result, first ...op) (*kernelState, error) {
 	p := t.newPlan()
 	p.tail = first

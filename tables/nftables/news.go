@@ -2,18 +2,18 @@ package nftables
 
 import "time"
 
-// news are the foreign changes of the table that have not been seen to.
+// news are the pending foreign changes of the table.
 type news struct {
-	// lost tells that there may be others, too, and since when.
+	// lost says that other changes may be missing, lostAt since when.
 	lost   bool
 	lostAt time.Time
-	// table is a change that concerns the table as a whole, others one of what
-	// is never ours.
+	// table is a change of the table as a whole, others one of an object of a kind that
+	// the driver never writes.
 	table, others *note
 	chains, sets  map[string]note
 }
 
-// note tells of the first change of an object.
+// note is the first change of an object.
 type note struct {
 	generation uint32
 	at         time.Time
@@ -25,14 +25,14 @@ func (n *news) empty() bool {
 	return !n.lost && n.table == nil && n.others == nil && len(n.chains) == 0 && len(n.sets) == 0
 }
 
-// lose notes that there may be other changes.
+// lose records that other changes may be missing.
 func (n *news) lose(at time.Time) {
 	if !n.lost {
 		n.lost, n.lostAt = true, at
 	}
 }
 
-// merge adds what o tells; of an object that both tell of, the earlier stays.
+// merge adds the changes of o; of two changes of one object the earlier stays.
 func (n *news) merge(o news) {
 	if o.lost {
 		n.lose(o.lostAt)

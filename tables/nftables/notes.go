@@ -11,59 +11,53 @@ import (
 	"github.com/felixlike/felixlike/internal/nfnetlink"
 )
 
-// notes are what Watch hears and Apply sees to. They are the only thing that
-// the two share.
+// notes is the log of foreign changes: Watch writes it, Apply reads it. It is the only
+// state that the two share.
 //
-// Every commit, whoever makes it, begins a new generation of the ruleset of the
-// whole network namespace. Each notification tells the lower half of its
-// number, and at the end of a transaction comes the whole number with the name
-// of who has committed. By it, what a full read has seen already is told from
-// what came later.
+// Every commit of any program begins a new generation of the ruleset of the whole
+// network namespace. Each notification has the lower half of its number. At the end of
+// a transaction comes the whole number, with the name of the program. By the number,
+// Apply knows which changes came after a full read.
 type notes struct {
 	mu    sync.Mutex
 	table string
 
-	socket *subscription // nil: nobody watches
-	// port is that of the connection which commits, zero if there is none, and
-	// since the generation at which it got the port: what was committed from the
-	// port before is somebody else's.
+	socket *subscription // nil: Watch does not run
+	// port is the netlink port of our committing connection, zero without one. since is
+	// the generation at which it got the port: earlier commits from that port are foreign.
 	port, since uint32
-	// generation is the latest that is known of: asked for, heard of, or counted on
-	// with our own commits. It need not be exact, only close enough to extend half
-	// numbers.
+	// generation is the latest known one: read, received, or counted with our own commits.
+	// It need not be exact, only close enough to extend half numbers.
 	generation uint32
-	// read is the generation before the last full read; readOnce tells that
-	// there was one.
+	// read is the generation before the last full read; readOnce says that there was one.
 	read     uint32
 	readOnce bool
 
 	news news
-	// changed is the latest generation in which somebody else has changed the
-	// table, ended the latest of which the end was heard, and authors are who
-	// changed it lately.
+	// changed is the latest generation with a foreign change of the table. ended is the
+	// latest whose end was received. authors are the latest programs that changed it.
 	changed, ended uint32
 	authors        []author
-	// moved is closed and renewed when the end of a change of the table is heard,
-	// or nothing will be heard any more.
+	// moved is closed and renewed at the end of each change of the table, and when the
+	// subscription ends.
 	moved chan struct{}
 }
 
-// author is who began a generation in which the table was changed.
+// author is the program that began a generation with a change of the table.
 type author struct {
 	generation uint32
 	name       string
 }
 
-// keptAuthors bounds the memory of who has changed the table.
+// keptAuthors bounds the memory of authors.
 const keptAuthors = 64
 
 func newNotes(table string) notes {
 	return notes{table: table, news: newNews(), moved: make(chan struct{})}
 }
 
-// subscribed notes that the socket hears all changes from now on, at a
-// generation. It reports whether somebody has to be told, since what is known
-// was read before.
+// subscribed records that the socket receives all changes after the generation. It
+// reports whether Apply has to run, since the known state was read before.
 func (n *notes) subscribed(s *subscription, generation uint32) (tell bool, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -75,7 +69,7 @@ func (n *notes) subscribed(s *subscription, generation uint32) (tell bool, err e
 	return n.readOnce, nil
 }
 
-// deaf notes that nothing is heard any longer.
+// deaf records that the subscription has ended.
 func (n *notes) deaf() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -84,17 +78,16 @@ func (n *notes) deaf() {
 	n.move()
 }
 
-// lose notes that what was known may be known no more, if anything was.
+// lose records that notifications may be lost, if the table was read before.
 func (n *notes) lose() {
 	if n.readOnce {
 		n.news.lose(time.Now())
 	}
 }
 
-// committer notes the port of the connection that commits from now on, which
-// has not committed yet; zero if there is none. A subscription that cannot be
-// told so is ended: it might ignore what somebody else commits from the port
-// that was ours.
+// committer sets the port of our new committing connection, which has not committed
+// yet; zero without one. If the subscription's filter cannot be set, the subscription
+// is ended: it might ignore foreign commits from our former port.
 func (n *notes) committer(port, generation uint32) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -107,14 +100,14 @@ func (n *notes) committer(port, generation uint32) {
 	}
 }
 
-// committed notes a commit of our own, which is not heard.
+// committed counts a commit of our own, whose notification the filter drops.
 func (n *notes) committed() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.generation++
 }
 
-// take returns what has not been seen to, and forgets it.
+// take returns the pending changes and clears the log.
 func (n *notes) take() news {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -126,8 +119,8 @@ func (n *notes) take() news {
 	return out
 }
 
-// reading notes that a full read begins at the generation: it will see what
-// was heard of until then. It returns that.
+// reading records that a full read begins at the generation. It returns the changes up
+// to that generation, which the read will see, and keeps the later ones.
 func (n *notes) reading(generation uint32) news {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -159,8 +152,8 @@ func (n *notes) reading(generation uint32) news {
 	return seen
 }
 
-// hear takes a datagram of notifications. It reports whether it is the first
-// that has something to see to.
+// hear records a datagram of notifications. It reports whether the log was empty
+// before and is not now.
 func (n *notes) hear(datagram []byte, at time.Time) (first bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -211,12 +204,12 @@ func (n *notes) hearMessage(h header, payload []byte, at time.Time) {
 	}
 }
 
-// maxNews bounds the memory of what is heard between two looks at it. Above it,
-// all is read anyway.
+// maxNews bounds the number of pending changes. Above it, the next Apply reads the
+// whole table.
 const maxNews = 1 << 16
 
-// concerns tells which object of the table a notification is about, by its
-// header and names alone: others' tables may change ten thousand times a second.
+// concerns returns the object of the table that a notification is about. It reads only
+// header and names: tables of others may change ten thousand times a second.
 func concerns(message uint16, payload []byte, table string) (kind, name string, ours bool) {
 	var at uint16
 	switch message {
@@ -250,7 +243,7 @@ func concerns(message uint16, payload []byte, table string) (kind, name string, 
 // tableAttribute is NFTA_TABLE_NAME, NFTA_CHAIN_TABLE, NFTA_RULE_TABLE and so on.
 const tableAttribute = 1
 
-// hearGeneration takes the end of a transaction.
+// hearGeneration records the end of a transaction.
 func (n *notes) hearGeneration(payload []byte) {
 	var generation, pid uint32
 	var name string
@@ -280,8 +273,8 @@ func (n *notes) move() {
 	n.moved = make(chan struct{})
 }
 
-// by returns who began the generation. The name comes at the end of the
-// transaction, which may be behind many notifications: it is waited for.
+// by returns the program that began the generation. The name comes at the end of the
+// transaction, which may be behind many notifications, so by waits for it.
 func (n *notes) by(generation uint32, wait time.Duration) (name string) {
 	n.await(wait, func() bool {
 		for _, a := range n.authors {
@@ -294,14 +287,14 @@ func (n *notes) by(generation uint32, wait time.Duration) (name string) {
 	return name
 }
 
-// complete waits until all of what was heard of was heard to its end, and
-// reports whether it was.
+// complete waits until every foreign transaction that has begun has ended too, and
+// reports whether that is so.
 func (n *notes) complete(wait time.Duration) bool {
 	return n.await(wait, func() bool { return !after(n.changed, n.ended) })
 }
 
-// await waits until is holds, which is asked under the lock. It gives up when
-// nothing more will be heard.
+// await waits until is, called under the lock, returns true. It gives up when the
+// subscription has ended.
 func (n *notes) await(wait time.Duration, is func() bool) bool {
 	timeout := time.After(wait)
 	for {

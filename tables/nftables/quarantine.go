@@ -13,16 +13,16 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// The waits between two tries of an object that is set aside: the first one,
-// which doubles with each refusal, and the longest.
+// The waits between two tries of a quarantined object: the first one, which doubles
+// with each refusal, and the longest.
 const (
 	firstRetry = time.Second
 	lastRetry  = 5 * time.Minute
 )
 
-// unit is the least that is set aside by itself: a chain, a set or map, or one
-// entry of a map. A set with one bad member is set aside as a whole, since what
-// a set with a member less decides depends on who asks it.
+// unit is the smallest object that is quarantined by itself: a chain, a set or map, or
+// one entry of a map. A set with one bad member is quarantined as a whole, since the
+// effect of a missing member depends on the rules that use the set.
 type unit struct {
 	kind  unitKind
 	name  string
@@ -31,8 +31,8 @@ type unit struct {
 
 type unitKind uint8
 
-// The kinds, in the order in which they are tried: what rules refer to comes
-// before them. The zero value is the table, which cannot be set aside.
+// The kinds, in the order in which they are tried: objects come before the rules that
+// refer to them. The zero value is the table, which cannot be quarantined.
 const (
 	setUnit unitKind = iota + 1
 	chainUnit
@@ -43,54 +43,53 @@ func (u unit) compare(o unit) int {
 	return cmp.Or(cmp.Compare(u.kind, o.kind), cmp.Compare(u.name, o.name), u.entry.Compare(o.entry))
 }
 
-// standing says what of a unit is to be in the kernel.
+// standing is the state that a unit should have in the kernel.
 type standing uint8
 
 const (
-	// programmed: as wanted.
+	// programmed: as desired.
 	programmed standing = iota
-	// held: as the kernel has it, whatever that is.
+	// held: as the kernel has it now, unchanged.
 	held
-	// closed: a chain is one rule that drops, an entry leads to a drop.
+	// closed: a chain has one rule, which drops; an entry leads to a drop.
 	closed
-	// absent: not even that is accepted, so nothing may rely on the unit: the
-	// chains that refer to it stand closed, the entries that lead to it drop.
-	// What the kernel may have of it stays, unless it is an entry. A set is
-	// never in between.
+	// absent: the kernel refuses even the closed state, so nothing may rely on the unit:
+	// the chains that refer to it are closed, the entries that lead to it drop. The
+	// kernel's version of it stays, unless it is an entry. A set is never closed, only
+	// absent.
 	absent
 )
 
-// quarantine is what is set aside.
+// quarantine holds the quarantined units.
 type quarantine struct {
 	now     func() time.Time
 	refused map[unit]*refusal
-	// resting are units that wait for their turn in a search.
+	// resting are units that a search leaves out for now.
 	resting map[unit]standing
-	// causes has for each chain that stands closed why.
+	// causes has the reasons for each closed chain: the units that it relies on.
 	causes map[string][]unit
-	// reopening are chains that stand closed because of what is not refused any
-	// more.
+	// reopening are closed chains whose causes are no longer refused.
 	reopening map[string]struct{}
 	// round counts the Applies: refusals in the same one are one attempt.
 	round int
 }
 
-// refusal is why a unit is set aside, and until when.
+// refusal is the reason for a unit's quarantine, and the time of the next try.
 type refusal struct {
 	object, rule, reason string
 	standing             standing
-	// removal tells that the unit is not wanted, but cannot be deleted.
+	// removal says that the unit is not desired, but cannot be deleted.
 	removal bool
-	// trying tells that its wanted content is being tried.
+	// trying says that an attempt with its desired content is running.
 	trying bool
-	// path tells that the fault is how chains lead to one another, a loop or a depth,
-	// which shows only with those that lead to this one.
+	// path says that the fault is a loop or the depth of a path of chains. It appears
+	// only together with the chains that lead to this one.
 	path        bool
 	since, next time.Time
 	attempts    int
 	round       int
-	// change is the count of changes that it was refused at, verdict the wanted
-	// one of an entry.
+	// change is the count of changes at the refusal, verdict the desired one of an
+	// entry.
 	change  uint64
 	verdict tables.Action
 }
@@ -99,12 +98,12 @@ func newQuarantine() quarantine {
 	return quarantine{now: time.Now, refused: map[unit]*refusal{}, resting: map[unit]standing{}, causes: map[string][]unit{}, reopening: map[string]struct{}{}}
 }
 
-// idle reports whether everything is to be programmed as wanted, and is not
-// otherwise in the kernel.
+// idle reports whether every unit should be programmed as desired, and no chain in the
+// kernel is closed.
 func (q *quarantine) idle() bool { return len(q.refused)+len(q.resting)+len(q.causes) == 0 }
 
-// standing returns what of the unit is to be in the kernel, going by the unit
-// alone.
+// standing returns the state that the unit itself should have. It ignores units that
+// it relies on.
 func (q *quarantine) standing(u unit) standing {
 	if r := q.refused[u]; r != nil && !r.trying {
 		return r.standing
@@ -112,16 +111,15 @@ func (q *quarantine) standing(u unit) standing {
 	return q.resting[u]
 }
 
-// left reports whether what the kernel has of a chain or set is left alone.
+// left reports whether the driver leaves the kernel's version of a chain or set alone.
 func (q *quarantine) left(kind unitKind, name string) bool {
 	s := q.standing(unit{kind: kind, name: name})
 	return s == held || s == absent
 }
 
-// setAside takes the unit of an error out of what is to be programmed. It
-// returns an error if the unit has no lower standing than it has already, or if
-// it cannot be set aside: base chains see the traffic of the whole host, so
-// neither they nor what they rely on stand closed.
+// setAside quarantines the unit of an error. It returns an error if the unit already
+// has its lowest state, or cannot be quarantined: base chains see the traffic of the
+// whole host, so neither they nor the objects that they rely on may be closed.
 func (t *Table) setAside(e *objectError) error {
 	q, u := &t.quarantine, e.unit
 	next := max(u.first(), e.least)
@@ -135,7 +133,8 @@ func (t *Table) setAside(e *objectError) error {
 	case again && r.trying:
 		next = max(next, r.standing)
 	case again && r.standing >= next && u.kind == entryUnit:
-		// Neither with a verdict nor without: its map cannot be trusted.
+		// The kernel refuses the entry with its verdict and without: its map cannot be
+		// trusted.
 		whole := *e
 		whole.unit, whole.least = unit{kind: setUnit, name: u.name}, absent
 		if q.standing(whole.unit) == absent {
@@ -173,7 +172,7 @@ func (t *Table) setAside(e *objectError) error {
 	return nil
 }
 
-// first returns the standing of a unit whose content is refused.
+// first returns the state of a unit after the first refusal of its content.
 func (u unit) first() standing {
 	if u.kind == setUnit {
 		return absent
@@ -186,8 +185,7 @@ func backoff(attempts int) time.Duration {
 	return min(firstRetry<<min(attempts-1, 16), lastRetry)
 }
 
-// lower returns the standing of a unit after the kernel has refused what was
-// just planned of it.
+// lower returns the state of a unit after the kernel has refused its planned content.
 func (t *Table) lower(u unit) standing {
 	c, s := t.chains[u.name], t.sets[u.name]
 	replaced := u.kind == chainUnit && c != nil && c.standIn != nil ||
@@ -198,8 +196,8 @@ func (t *Table) lower(u unit) standing {
 	return u.first()
 }
 
-// reliesOn returns the base chain that would be concerned if the unit had this
-// standing, or "".
+// reliesOn returns the base chain that would be affected if the unit had this state,
+// or "".
 func (t *Table) reliesOn(u unit, s standing) string {
 	if s == held || u.kind == entryUnit {
 		return ""
@@ -219,7 +217,7 @@ func (t *Table) reliesOn(u unit, s standing) string {
 	return name
 }
 
-// give has the wanted content of the unit tried.
+// give admits the unit: the next attempt includes its desired content.
 func (t *Table) give(u unit) {
 	if r := t.quarantine.refused[u]; r != nil {
 		r.trying = true
@@ -228,7 +226,8 @@ func (t *Table) give(u unit) {
 	t.touchUnit(u)
 }
 
-// rest takes back what give gave. s is for units that are not refused.
+// rest holds the unit back: the next attempt leaves its desired content out. s is the
+// state of a unit that is not refused.
 func (t *Table) rest(u unit, s standing) {
 	if r := t.quarantine.refused[u]; r != nil {
 		r.trying = false
@@ -238,9 +237,9 @@ func (t *Table) rest(u unit, s standing) {
 	t.touchUnit(u)
 }
 
-// accepted notes that the kernel has taken what was tried. Chains that ask for it
-// stand closed still: they are opened apart from it, so that it is not blamed for
-// what is wrong with one of them.
+// accepted records that the kernel has accepted the tried units. Chains that refer to
+// them stay closed for now. They are opened in a later attempt, so that a fault of such
+// a chain is not taken for a fault of the unit.
 func (t *Table) accepted() {
 	q := &t.quarantine
 	for u, r := range q.refused {
@@ -269,9 +268,9 @@ func (t *Table) reopens() []unit {
 	return units
 }
 
-// begin starts a round. What is not wanted any more, or wanted again that could
-// not be deleted, is forgotten; so is what a base chain has come to rely on, which
-// has to be accepted at once.
+// begin starts a round. It drops three kinds of refusals: of units that are no longer
+// desired; of deletions whose unit is desired again, or gone; and of units that a base
+// chain relies on by now, which have to be accepted at once.
 func (t *Table) begin() {
 	q := &t.quarantine
 	q.round++
@@ -298,7 +297,7 @@ func (t *Table) inKernel(u unit) bool {
 	return s != nil && s.have != nil
 }
 
-// end leaves nothing half tried behind, if a round ends before its time.
+// end resets units that are being tried, if a round ends early.
 func (t *Table) end() {
 	q := &t.quarantine
 	clear(q.reopening)
@@ -312,8 +311,8 @@ func (t *Table) end() {
 	}
 }
 
-// wants reports whether the unit is wanted. A set that has members counts: it is
-// refused because it is not wanted otherwise.
+// wants reports whether the unit is desired. A set with members counts: it is refused
+// because it is not desired otherwise.
 func (t *Table) wants(u unit) bool {
 	if u.kind == chainUnit {
 		c := t.chains[u.name]

@@ -8,8 +8,8 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// due returns the units whose time has come, or whose content has changed, in
-// the order in which to try them.
+// due returns the units to try now, in order: their wait is over, or their content has
+// changed.
 func (t *Table) due() []unit {
 	q := &t.quarantine
 	if len(q.refused) == 0 {
@@ -26,8 +26,8 @@ func (t *Table) due() []unit {
 	return out
 }
 
-// changedSince reports whether the wanted content of the unit, or of what it
-// refers to, is another than when it was refused.
+// changedSince reports whether the desired content of the unit, or of an object that
+// it refers to, has changed since the refusal.
 func (t *Table) changedSince(u unit, r *refusal) bool {
 	switch u.kind {
 	case setUnit:
@@ -55,8 +55,8 @@ func (t *Table) changedSince(u unit, r *refusal) bool {
 	})
 }
 
-// NextTry returns when the first of the objects that are set aside is tried
-// again, by the next Apply from then on; false if none is set aside.
+// NextTry returns the time from which an Apply retries the first quarantined object;
+// false if none is quarantined.
 func (t *Table) NextTry() (time.Time, bool) {
 	var first time.Time
 	for _, r := range t.quarantine.refused {
@@ -67,7 +67,7 @@ func (t *Table) NextTry() (time.Time, bool) {
 	return first, !first.IsZero()
 }
 
-// refusals lists what is set aside.
+// refusals lists the quarantined objects.
 func (t *Table) refusals() []tables.Refusal {
 	q := &t.quarantine
 	if len(q.refused) == 0 {

@@ -9,10 +9,10 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// settle programs all that can be programmed, and sets aside what cannot. What
-// the kernel refuses on knowledge that was not just read is tried again on what
-// it really holds; then the objects that it names are set aside, and those that it
-// does not name are searched for.
+// settle programs every object that the kernel accepts, and quarantines the others.
+// After a refusal it first reads the kernel's state and tries again, unless the state
+// was just read. Then it quarantines the objects that the refusal names, or searches
+// for the object if the refusal names none.
 func (t *Table) settle(ctx context.Context, result *tables.Result) error {
 	retried := false
 	for {
@@ -35,10 +35,9 @@ func (t *Table) settle(ctx context.Context, result *tables.Result) error {
 	}
 }
 
-// retry tries again what is due of what is set aside, apart from all else: what
-// is refused once more has changed nothing. Then the chains are opened that stood
-// closed because of what is accepted now; what is accepted and asks for what is
-// still refused is closed again.
+// retry tries the quarantined objects that are due, apart from all other changes: one
+// more refusal changes nothing. Then it opens the chains that were closed because of
+// objects accepted now. A chain that also refers to a refused object is closed again.
 func (t *Table) retry(ctx context.Context, result *tables.Result) error {
 	due := t.due()
 	if _, err := t.probe(ctx, t.admission(false), due, nil, result); err != nil {
@@ -54,9 +53,9 @@ func (t *Table) retry(ctx context.Context, result *tables.Result) error {
 	return t.settle(ctx, result)
 }
 
-// attempt programs everything that is neither set aside nor waits for its turn.
-// again has what is known read anew if the kernel may have refused something only
-// because it was not known well.
+// attempt programs every object that is neither quarantined nor held back by a search.
+// With again it reads the kernel's state and tries once more, if an outdated known
+// state may be the reason of a refusal.
 func (t *Table) attempt(ctx context.Context, again bool, result *tables.Result) error {
 	for n := 1; ; n++ {
 		if err := ctx.Err(); err != nil {
@@ -90,8 +89,8 @@ func (t *Table) attempt(ctx context.Context, again bool, result *tables.Result) 
 	}
 }
 
-// applyAttempts bounds how often an attempt begins anew because others change
-// what it was about to change.
+// applyAttempts bounds how often an attempt begins anew because other programs change
+// the same objects.
 const applyAttempts = 5
 
 // asRefusal makes a refusal of an error about a message that could not be encoded.
@@ -103,14 +102,14 @@ func asRefusal(err error) error {
 	return err
 }
 
-// readError is an error of getting to know what the kernel holds. Where it is that
-// the kernel refuses the guard, no object is to blame.
+// readError is an error of reading the kernel's state. If the kernel refuses the guard
+// meanwhile, that is no object's fault.
 type readError struct{ error }
 
 // Unwrap returns the error.
 func (e readError) Unwrap() error { return e.error }
 
-// isRefusal reports whether the kernel refuses a transaction that is about
+// isRefusal reports whether the error is the kernel's refusal of a transaction with
 // objects.
 func isRefusal(err error) bool {
 	var refused *refusedError
@@ -126,11 +125,11 @@ func refusedObjects(err error) []*objectError {
 	return nil
 }
 
-// condemn sets aside what a refusal names. It reports false if the names do not
-// tell what is wrong.
+// condemn quarantines the objects that a refusal names. It reports false if the names
+// do not identify the faulty object.
 func (t *Table) condemn(refusal error) (bool, error) {
-	// A loop or a depth is found where the last piece is put in place, wherever
-	// the fault is; memory is short for whoever comes next.
+	// The kernel reports a loop or a depth at the last piece, not at the faulty one, and
+	// a lack of memory at any object.
 	for _, misleading := range []unix.Errno{unix.ELOOP, unix.EMLINK, unix.ENOMEM, unix.ENOBUFS, unix.EIO, unix.EINTR} {
 		if errors.Is(refusal, misleading) {
 			return false, nil
@@ -139,7 +138,7 @@ func (t *Table) condemn(refusal error) (bool, error) {
 	objects := t.roots(refusedObjects(refusal))
 	for _, e := range objects {
 		if e.many {
-			// Which entry it is, is seen when each is sent by itself.
+			// Sending each entry by itself finds the faulty one.
 			t.set(e.unit.name).single = true
 			continue
 		}
@@ -151,8 +150,8 @@ func (t *Table) condemn(refusal error) (bool, error) {
 	return len(objects) > 0, nil
 }
 
-// roots returns, once each, the refused objects whose refusal does not follow
-// from that of another one.
+// roots returns the refused objects whose refusal does not follow from that of another
+// one, each once.
 func (t *Table) roots(objects []*objectError) []*objectError {
 	refused, changes := map[unit]bool{}, 0
 	for _, e := range objects {
@@ -170,8 +169,8 @@ func (t *Table) roots(objects []*objectError) []*objectError {
 		}
 	}
 	for _, e := range objects {
-		// What cannot be deleted may still be referred to by what could not be
-		// changed.
+		// An object whose deletion is refused may still have a reference from an object whose
+		// change is refused.
 		if e.removal && changes > 0 || t.follows(e.unit, refused) {
 			continue
 		}
@@ -185,8 +184,7 @@ func (t *Table) roots(objects []*objectError) []*objectError {
 	return out
 }
 
-// follows reports whether what is planned of a unit refers to another one that
-// is refused.
+// follows reports whether the planned content of a unit refers to a refused unit.
 func (t *Table) follows(u unit, refused map[unit]bool) bool {
 	switch u.kind {
 	case chainUnit:
