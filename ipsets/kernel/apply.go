@@ -12,8 +12,8 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// attempts is how often a set is planned anew in one apply because somebody
-// else has changed it meanwhile.
+// attempts bounds how often one apply plans a set anew because another program changed
+// it meanwhile.
 const attempts = 3
 
 // ApplyUpdates creates the sets that are wanted and are not there, and brings
@@ -85,8 +85,8 @@ func (s *Sets) update(ctx context.Context, result *tables.Result) error {
 	return nil
 }
 
-// jobs plans what the touched sets need. Those that cannot be programmed are
-// set aside.
+// jobs plans the changes of the dirty sets. Sets that cannot be programmed are
+// quarantined.
 func (s *Sets) jobs(ctx context.Context, repaired map[string]string) ([]*job, error) {
 	var jobs []*job
 	for _, name := range sorted(s.touched) {
@@ -116,9 +116,8 @@ func (s *Sets) jobs(ctx context.Context, repaired map[string]string) ([]*job, er
 }
 
 const (
-	// datagram and messagesAtOnce bound what is sent at once: the bytes to
-	// what a socket takes by default, the messages to what their answers take
-	// in it.
+	// datagram and messagesAtOnce bound one datagram: its bytes to a socket's default
+	// buffer, its messages to the room that their answers take there.
 	datagram       = 128 << 10
 	messagesAtOnce = 64
 )
@@ -187,7 +186,7 @@ func (s *Sets) settle(j *job, attempt int, repaired map[string]string) {
 		t.commit()
 		return
 	}
-	// What the kernel holds now is for the next attempt to read.
+	// The next attempt reads the kernel's state.
 	s.held[name], t.unread = held{}, true
 	f := j.failed
 	if foreign(f.code) && attempt < attempts {
@@ -204,7 +203,7 @@ func (s *Sets) settle(j *job, attempt int, repaired map[string]string) {
 	s.refuse(t, member, f.reason())
 }
 
-// reason says what the kernel refused.
+// reason names the refused operation.
 func (f *failure) reason() string {
 	what := [stages]string{
 		stageDestroy: "the kernel has a set of another type under its name", stageCreate: "create",

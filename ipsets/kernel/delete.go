@@ -23,10 +23,9 @@ const (
 	pause    = 5 * time.Millisecond
 )
 
-// ApplyDeletions destroys the sets of ours that nobody wants, those that a
-// crash or another version left behind among them. It is to come after the
-// rules that named them are gone. What is still in use stays, is tried again
-// by a later call, and is no error, see Leftovers.
+// ApplyDeletions destroys our sets that are not desired, also those left by a crash or
+// another version. Call it after the rules that named them are gone. A set in use stays
+// for a later call, and is no error, see Leftovers.
 func (s *Sets) ApplyDeletions(ctx context.Context) (tables.Result, error) {
 	start := time.Now()
 	var result tables.Result
@@ -81,8 +80,8 @@ func (s *Sets) deleteDoomed(ctx context.Context, result *tables.Result) error {
 	return nil
 }
 
-// Remove destroys all sets of ours. The rules that name them must be gone. What
-// is wanted stays recorded: a later apply programs it again.
+// Remove destroys all sets of ours. The rules that name them must be gone. The desired
+// state stays recorded: a later apply programs it again.
 func (s *Sets) Remove(ctx context.Context) error {
 	if err := s.connect(); err != nil {
 		return err

@@ -14,8 +14,8 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// read learns which sets of ours the kernel has. What they hold is read with
-// each set, when it is compared.
+// read lists our sets in the kernel. Their elements are read later, when a set is
+// compared.
 func (s *Sets) read(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -47,8 +47,7 @@ func (s *Sets) read(ctx context.Context) error {
 	return nil
 }
 
-// readElements learns what the kernel's set holds and returns what somebody
-// else changed in it, in words.
+// readElements reads the elements of the kernel's set and describes foreign changes.
 func (s *Sets) readElements(t *set) (string, error) {
 	name := ipsets.KernelName(t.spec.Name)
 	have := map[element]struct{}{}
@@ -88,7 +87,7 @@ func (s *Sets) readElements(t *set) (string, error) {
 	return difference(t.spec, head, foreign, missing), nil
 }
 
-// difference says in words what somebody else did to a set.
+// difference describes a foreign change of a set.
 func difference(spec ipsets.Set, head *held, foreign, missing int) string {
 	var parts []string
 	switch {
@@ -116,9 +115,8 @@ type listing struct {
 	elements []byte
 }
 
-// list hands what the kernel says about a set of ours to visit, or about all
-// sets, without elements, if there is no name. A set that is not there is no
-// error.
+// list calls visit with the kernel's listing of a set of ours, or without a name of all
+// sets, without elements. A missing set is no error.
 func (s *Sets) list(name string, visit func(listing)) error {
 	var m nfnetlink.Messages
 	writeList(&m, name)

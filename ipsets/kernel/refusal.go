@@ -8,7 +8,7 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// How long to wait before the kernel is asked again for what it refused.
+// The waits before the next try of a refused set: the first and the longest.
 const (
 	firstRetry = time.Second
 	lastRetry  = 5 * time.Minute
@@ -64,8 +64,7 @@ func (s *Sets) refuse(t *set, member, reason string) {
 	*t.refusal = refusal{retry: t.refusal.again(s.now()), member: member, reason: reason}
 }
 
-// Leftovers returns the names in the kernel of sets that nobody wants, but
-// that something still uses, sorted.
+// Leftovers returns the kernel's names of sets that are not desired but in use, sorted.
 func (s *Sets) Leftovers() []string {
 	var out []string
 	for _, name := range sorted(s.doomed) {

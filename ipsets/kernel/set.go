@@ -18,7 +18,7 @@ type set struct {
 	// bad are wanted members that the set cannot have, with the reason.
 	bad    map[model.Member]string
 	before map[element]bool
-	// unread tells that the kernel may hold elements that are not known.
+	// unread says that the kernel may hold unknown elements.
 	unread bool
 	// trusted tells that what was known before it became unread came from an
 	// apply that succeeded: what differs then is the work of somebody else.
@@ -106,7 +106,7 @@ func (s *set) inverts() bool {
 	return false
 }
 
-// commit notes that the kernel holds what is wanted.
+// commit records that the kernel has the desired state.
 func (s *set) commit() {
 	// Not cleared: a map that was large stays slow.
 	s.before = map[element]bool{}

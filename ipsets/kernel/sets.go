@@ -19,8 +19,8 @@ type Options struct {
 	NetNS int
 }
 
-// Sets are the wanted sets, with what the kernel is known to hold of them.
-// They are used from one goroutine.
+// Sets are the desired sets, with their known state in the kernel. They are used from
+// one goroutine.
 type Sets struct {
 	options Options
 	conn    *nfnetlink.Conn
@@ -121,11 +121,11 @@ func (s *Sets) RemoveSet(name string) {
 	}
 }
 
-// KeptByOthers tells whether another driver has the same sets, and keeps them for
-// now: the two are never told of a change at the same moment, and each would undo
-// what only the other one was told of. Sets that are not there are created then,
-// with what is wanted of them; those that are there are left as they are. The next
-// apply after that reads what the kernel holds.
+// KeptByOthers sets whether another driver has the same sets and keeps them for now:
+// the two never get a change at the same moment, and each would undo a change that only
+// the other one got. Meanwhile an apply creates missing sets with their desired members,
+// and leaves existing sets as they are. The next apply after that reads the kernel's
+// state.
 func (s *Sets) KeptByOthers(kept bool) {
 	if s.guest && !kept {
 		s.forget()
@@ -133,8 +133,7 @@ func (s *Sets) KeptByOthers(kept bool) {
 	s.guest = kept
 }
 
-// Invalidate forgets what the kernel is known to hold, so that the next apply
-// reads it again in full.
+// Invalidate discards the known state, so that the next apply reads the kernel in full.
 func (s *Sets) Invalidate() { s.known = false }
 
 // Close closes the connection to the kernel; the sets stay as they are. A

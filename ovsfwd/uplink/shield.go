@@ -22,11 +22,11 @@ const (
 	shieldTimeout = 5 * time.Second
 )
 
-// shield has the host pass over what comes by the uplink: the userspace switch reads
-// it from there, and hands it to the host by the bridge's local port. The kernel
-// would take it a second time, since it accepts what is for its addresses on any
-// interface: datagrams would arrive twice, and tunnel packets be answered by "port
-// unreachable".
+// shield makes the host ignore packets that come in by the uplink: the userspace switch
+// reads them there, and hands them to the host by the bridge's local port. Without the
+// shield the kernel would accept them a second time, since it accepts packets to its
+// addresses on any interface. Datagrams would arrive twice, and the kernel would answer
+// tunnel packets with "port unreachable".
 //
 // TCP it may take twice, which loses nothing. It has to: what a neighbour on a veth
 // or virtio device leaves to offload has no checksum yet, or is larger than the MTU,

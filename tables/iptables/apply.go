@@ -10,14 +10,13 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// Apply programs what is wanted: at most one restore a family, and none if
-// nothing differs. A table changes as a whole or not at all, but one after the
-// other.
+// Apply programs the desired state: at most one restore a family, and none without a
+// difference. Each table changes as a whole or not at all, one table after the other.
 //
-// What the kernel is known to hold is read on the first Apply, after a failure
-// and after Invalidate. If a restore fails on a state that was read earlier,
-// others may have changed it since: it is read again, and only what fails then
-// is at fault. A chain that is at fault is set aside (see tables.Refusal).
+// It reads the kernel's state on the first Apply, after a failure and after Invalidate.
+// If a restore fails on a state that was read earlier, other programs may have changed
+// it since: Apply reads again, and only a second failure counts. A faulty chain is
+// quarantined (see tables.Refusal).
 func (t *Table) Apply(ctx context.Context) (tables.Result, error) {
 	start := t.now()
 	if t.watcher.begin() {
@@ -94,9 +93,9 @@ func (t *Table) prepare(ctx context.Context) error {
 	return nil
 }
 
-// settle notes that all that is wanted is in place. Chains are looked through
-// only if any may have changed: an Apply for a change of members finds nothing to
-// do, and must not cost what a thousand chains cost.
+// settle records that the desired state is programmed. It visits the chains only if any
+// may have changed: an Apply after a change of members must not cost a walk over a
+// thousand chains.
 func (t *Table) settle() {
 	changed := len(t.touched) > 0
 	clear(t.touched)
@@ -115,9 +114,9 @@ func (t *Table) settle() {
 	}
 }
 
-// attempt programs until what fails is not the fault of others: that a lock is
-// held is no refusal, nor what fails on a state that is not fresh, for others may
-// have changed it.
+// attempt programs until a failure is not due to other programs. A held lock is no
+// refusal. Nor is a failure on a state that is not fresh, since others may have
+// changed it.
 func (t *Table) attempt(ctx context.Context, out *outcome) error {
 	for {
 		err := t.program(ctx, out)
@@ -157,7 +156,7 @@ func (t *Table) write(ctx context.Context, f model.Family, out *outcome) error {
 		// After a refusal everything is as it was before, if it was one table.
 		asBefore := errors.As(err, &refused) && s.sections == 1
 		state.trusted = state.trusted && asBefore
-		// What is wrong with our own rules has nothing to do with others.
+		// A fault in our own rules is not due to other programs.
 		state.known = asBefore && refused.fresh && (refused.about.chain != "" || t.holding != nil && !refused.about.entry)
 		return err
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// Counters hands visit what our rules of policy have counted, with what their
-// comments say besides the hash. It starts iptables-save of the variant, once a
-// family, and may be called while a Table is applied.
+// Counters calls visit with the counters of our policy rules, and with their comments
+// without the hash. It starts iptables-save of the variant, once a family, and may be
+// called while a Table is applied.
 func Counters(ctx context.Context, v Variant, netns int, visit func(comment string, packets uint64)) error {
 	all := families()
 	t, err := findTools(ctx, v, all, netns)

@@ -10,11 +10,11 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// usage is what one variant is used for on this host.
+// usage says which programs use one variant on this host.
 type usage struct {
 	// absent is why the variant cannot be used, or nil.
 	absent error
-	// kubelet, others and ours tell whose rules it holds.
+	// kubelet, others and ours say that it has rules of the kubelet, of other programs, of us.
 	kubelet, others, ours bool
 }
 
@@ -44,8 +44,8 @@ func Detect(ctx context.Context, netns int) (Variant, string, error) {
 	return v, why + "; " + override, nil
 }
 
-// look finds out what a variant is used for. It changes nothing, and loads no
-// kernel module for a table that nobody uses.
+// look finds the users of a variant. It changes nothing, and loads no kernel module for
+// an unused table.
 func look(ctx context.Context, v Variant, all []model.Family, netns int) (usage, error) {
 	found, err := findTools(ctx, v, all, netns)
 	if errors.Is(err, exec.ErrNotFound) {
@@ -92,7 +92,7 @@ func preferred(ctx context.Context) Variant {
 	return variantOf(string(out))
 }
 
-// choose weighs what was found.
+// choose picks the variant by the usage of both.
 func choose(found map[Variant]usage, preferred Variant) (Variant, string, error) {
 	legacy, nft := found[Legacy], found[NFT]
 	switch {

@@ -29,7 +29,7 @@ func (t *Table) read(ctx context.Context, f model.Family) (*saved, error) {
 	return s, nil
 }
 
-// refresh reads a family if need be, and takes over what it finds.
+// refresh reads a family if its state is not known, and updates the known state.
 func (t *Table) refresh(ctx context.Context, f model.Family, out *outcome) error {
 	state := t.state[f]
 	if state.known {
@@ -68,8 +68,8 @@ func (t *Table) refresh(ctx context.Context, f model.Family, out *outcome) error
 	return nil
 }
 
-// judge returns what the kernel holds of a chain: the hash of a rule counts
-// only if its text is what we would write.
+// judge returns the observed state of a chain. The hash of a rule counts only if its
+// text equals the one that we would write.
 func (t *Table) judge(c *chain, p place, found *savedChain, altered map[learnedKey]string) *held {
 	if found == nil {
 		return nil
@@ -79,7 +79,7 @@ func (t *Table) judge(c *chain, p place, found *savedChain, altered map[learnedK
 	for i, r := range found.rules {
 		want, ok := texts[r.hash]
 		if !ok {
-			// Not wanted here, whatever it says; it is one of ours all the same.
+			// Not desired here, but a rule of ours by its comment.
 			now.hashes[i] = strings.Clone(r.hash)
 			continue
 		}

@@ -21,11 +21,11 @@ const (
 type refusal struct {
 	rule, reason string
 	since        time.Time
-	// next is when the kernel is asked again; it is zero for what is wrong in
-	// itself and will not get better by waiting.
+	// next is the time of the next try. It is zero for a faulty chain, which a later try
+	// would not help.
 	next     time.Time
 	attempts int
-	// set is the set that is to blame, and that is told of in its place.
+	// set is the faulty set, which is reported in place of the chain.
 	set string
 }
 
@@ -62,9 +62,9 @@ type badSetError struct{ set, reason string }
 // Error says it in words.
 func (e *badSetError) Error() string { return fmt.Sprintf("set %s is set aside: %s", e.set, e.reason) }
 
-// SetsAside tells which sets do not hold what they should, as their driver says.
-// From the next Apply on the chains that name them stand closed, until they are no
-// longer among those told. It comes after the update of the sets.
+// SetsAside sets the quarantined sets, as the driver of the sets reports them. From the
+// next Apply on, the chains that name them are closed, until a later call leaves them
+// out. Call it after the update of the sets.
 func (t *Table) SetsAside(sets []tables.Refusal) {
 	next := map[string]tables.Refusal{}
 	for _, r := range sets {
@@ -103,8 +103,8 @@ func (t *Table) forgive(name string) {
 	}
 }
 
-// retry wants the chains again whose time has come. What is known of their
-// refusal is kept until they are in.
+// retry makes the chains that are due desired again. It keeps their refusal until the
+// kernel has accepted them.
 func (t *Table) retry() {
 	for name, r := range t.refused {
 		if !r.next.IsZero() && !t.now().Before(r.next) {
@@ -114,7 +114,7 @@ func (t *Table) retry() {
 	}
 }
 
-// close finds out which chains stand closed because of what is refused.
+// close finds the chains that are closed because of refused objects.
 func (t *Table) close() {
 	shut := t.shutBy(t.refused)
 	for name := range t.chains {
@@ -156,9 +156,9 @@ func (t *Table) wanted(name string) *tables.Chain {
 	return nil
 }
 
-// refusals lists what is set aside, for the Result: chains, then sets, with the
-// chains that stand closed because of them. What an Apply has tried again that
-// did not come to its end is still set aside.
+// refusals lists the quarantined objects for the Result: chains, then sets, with the
+// chains that are closed because of them. A chain that an unfinished Apply tried again
+// is still quarantined.
 func (t *Table) refusals() []tables.Refusal {
 	if len(t.refused)+len(t.retried)+len(t.badSets) == 0 {
 		return nil

@@ -7,8 +7,8 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// script is the input of one restore: sections, each a table that changes as a
-// whole, and what each line is about.
+// script is the input of one restore: sections, each a table that changes as a whole,
+// and the object of each line.
 type script struct {
 	text     strings.Builder
 	about    []about // by line
@@ -20,17 +20,17 @@ type script struct {
 	result tables.Result
 }
 
-// about is what a line of a script concerns.
+// about is the object that a line of a script concerns.
 type about struct {
 	place place
 	// chain is the chain of ours that the line writes a rule of, with the
 	// rule's hash; both are empty for other lines.
 	chain, hash string
-	// entry tells that the line concerns a chain of the kernel's own.
+	// entry says that the line concerns a chain of the kernel's own.
 	entry bool
 }
 
-// change is what a place holds of a chain after a script; nil means nothing.
+// change is the content of a chain in a place after a script; nil means none.
 type change struct {
 	chain *chain
 	place place
@@ -49,7 +49,7 @@ func (s *script) command(a about, format string, args ...any) {
 	s.result.Messages++
 }
 
-// concerns returns what the line with the number, from one, is about.
+// concerns returns the object of the line with the number, from one.
 func (s *script) concerns(number int) (about, bool) {
 	if number < 1 || number > len(s.about) {
 		return about{}, false

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// search finds the chains that the kernel refuses where the tool names none,
-// and sets them aside. All chains that the failed write was about are held back,
-// as they are or closed, and let in again by halves: what the kernel takes stays
-// in, and what it does not is halved again until one chain is left.
+// search finds the chains that the kernel refuses if the tool names none, and
+// quarantines them. It holds back all chains of the failed write, unchanged or closed,
+// and admits them again by halves. An accepted half stays admitted, a refused one is
+// halved again until one chain is left.
 func (t *Table) search(ctx context.Context, f *failure, out *outcome) error {
 	suspects := t.suspects()
 	t.holding = map[string]bool{}
@@ -32,9 +32,8 @@ func (t *Table) search(ctx context.Context, f *failure, out *outcome) error {
 	return nil
 }
 
-// suspects are the regular chains that the writes are about: also those of the
-// family that has not failed, or not yet. What the kernel refuses there would else
-// fail all that is tried here, and nothing be found.
+// suspects are the regular chains of the writes, of both families. A refused chain of
+// the other family would else fail every try here, and the search would find nothing.
 func (t *Table) suspects() []string {
 	var names []string
 	seen := map[string]bool{}

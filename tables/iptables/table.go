@@ -31,8 +31,8 @@ type Options struct {
 	NetNS int
 }
 
-// Table is the desired state of our chains in both families, with what the
-// kernel is known to hold of them. It is used from one goroutine.
+// Table is the desired state of our chains in both families, with their known state in
+// the kernel. It is used from one goroutine.
 type Table struct {
 	options  Options
 	tools    *tools
@@ -69,7 +69,7 @@ type Table struct {
 	watcher watcher
 }
 
-// familyState is what is known of the kernel's tables of one family.
+// familyState is the known state of the kernel's tables of one family.
 type familyState struct {
 	// known tells that every have of the chains, and the entries, are what the
 	// kernel holds.

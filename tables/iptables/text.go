@@ -84,7 +84,7 @@ func same(a, b string) bool {
 		if x[i] == y[i] {
 			continue
 		}
-		// What it is that the word says tells the word before.
+		// The word before gives the meaning of the word.
 		if i == 0 || x[i-1] != y[i-1] || meaning(x[i-1], x[i]) != meaning(y[i-1], y[i]) {
 			return false
 		}

@@ -100,7 +100,7 @@ func variantOf(version string) Variant {
 // lockWait is the wait of tools.
 const lockWait = 5
 
-// dump returns what the kernel holds in all tables of a family.
+// dump returns the observed state of all tables of a family, as the tool prints it.
 func (t *tools) dump(ctx context.Context, f model.Family, flags ...string) ([]byte, error) {
 	t.saves++
 	return run(ctx, t.netns, nil, nil, t.save[f], flags...)
@@ -113,7 +113,7 @@ func (t *tools) load(ctx context.Context, f model.Family, commands []byte) error
 	return err
 }
 
-// exitError tells what a program that failed has said.
+// exitError has the output of a program that failed.
 type exitError struct {
 	program string
 	code    int
