@@ -45,7 +45,7 @@
 //     interface's flags by name, and so sets a new interface of that name down. ADD
 //     makes an interface only after the switch has caught up with the removal
 //     (ovsdb.Client.ClearPort).
-//   - Crash: OVSDB and the kernel hold the state. At its start the server removes ports
+//   - Crash: OVSDB and the kernel hold the state, and files a copy of the records. At its start the server removes ports
 //     whose interface is gone (the node was restarted), and releases addresses of
 //     sandboxes with neither port nor interface (killed while adding). An interface
 //     without a port keeps its address until its sandbox goes.

@@ -4,9 +4,9 @@
 // and applies what they want, stage by stage, in an order that never leaves
 // an open moment:
 //
-//	netfilter (one transaction) > conntrack (addresses that changed hands) >
-//	bridge and ports > host network > policy flows (one bundle) >
-//	forwarding flows (one bundle)
+//	netfilter (one transaction) > bridge and ports >
+//	conntrack (addresses that changed hands) > host network >
+//	policy flows (one bundle) > forwarding flows (one bundle)
 //
 // of which a backend is the first stage, or that of policy flows. A pod that is
 // new has no forwarding flows until its policy is programmed, so its first packet
@@ -29,11 +29,12 @@
 // # A pass
 //
 // A pass applies all stages in order, each with a deadline: the backend (two during a
-// handover), conntrack, bridge and ports, host network, OpenFlow. A backend in the
-// switch comes behind the host network, since it needs the bridge. Its policy flows are
-// in before a new pod has forwarding flows. The closed policy flows of a pod that leaves
-// go after its forwarding flows. The backend and conntrack are required stages: while
-// one fails, no flow is added, so no new pod gets through without its policy.
+// handover), bridge and ports, conntrack, host network, OpenFlow. No stage needs an
+// object that a later stage makes. A backend in the switch comes behind the host
+// network, since it needs the bridge. Its policy flows are in before a new pod has
+// forwarding flows. The closed policy flows of a pod that leaves go after its forwarding
+// flows. The backend and conntrack are required stages: while one fails, no flow is
+// added, so no new pod gets through without its policy.
 //
 // A switch that was restarted or flushed has neither policy nor forwarding flows.
 // Forwarding flows are sent only over a connection that is older than the last answer to

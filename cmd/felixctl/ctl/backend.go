@@ -19,7 +19,7 @@ import (
 func backendCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "backend",
-		Short: "Which backend decides policy on this node, and its change under traffic",
+		Short: "Show or change the backend that decides policy on this node",
 		Args:  cobra.NoArgs,
 		// Without it, cobra takes an unknown command for a request for help.
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
@@ -160,8 +160,8 @@ func cleanupCommand() *cobra.Command {
 	var at felixlike.Switch
 	c := &cobra.Command{
 		Use:   "cleanup",
-		Short: "Remove what any backend of felixlike has left on this node",
-		Long: `Remove what any backend of felixlike has left on this node: its nftables table,
+		Short: "Remove the leftovers of all backends of felixlike on this node",
+		Long: `Remove the leftovers of all backends of felixlike on this node: its nftables table,
 its iptables chains of both variants, its ipsets, all known by their names, and
 its policy flows in the bridge, known by their cookies.
 

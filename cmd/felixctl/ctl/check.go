@@ -21,18 +21,18 @@ func checkCommand() *cobra.Command {
 	var confDir, conflist string
 	c := &cobra.Command{
 		Use:   "check",
-		Short: "Whether felixlike can work on this node, and whether it does",
-		Long: `Whether felixlike can work on this node, and whether it does: the kernel takes
-every kind of object of the backend (tried in a network namespace of its own), the
-datapath, programs, kernel settings, network configurations of the container
-runtime, other writers of rules, and, where an agent runs, that all it knows is in
-force. It may be run before and after the installation, and changes nothing.
+		Short: "Check whether felixlike can work on this node, and whether it does",
+		Long: `Check whether felixlike can work on this node, and whether it does. It checks that
+the kernel accepts every kind of object of the backend (tried in a network namespace of
+its own), the datapath, programs, kernel settings, network configurations of the
+container runtime, and other writers of rules. If an agent runs, it checks that all
+known objects are in force. Run it before or after the installation; it changes nothing.
 
-Before, settings are taken from --config and the environment, as the agent takes
-them; after, the backend that is in force is looked at.
+Before the installation it takes the settings from --config and the environment, as
+the agent does. After it, it checks the backend in force.
 
 Exit codes: 0 all is well, or noted only; 1 something is missing or not in order;
-2 it could not be told.`,
+2 the check failed.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := config.Load(c.Flags(), os.Environ())

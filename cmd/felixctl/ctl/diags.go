@@ -36,13 +36,13 @@ func diagsCommand() *cobra.Command {
 	var logs []string
 	c := &cobra.Command{
 		Use:   "diags",
-		Short: "Put all that helps to find a fault on this node into one archive",
-		Long: `Put all that helps to find a fault on this node into one archive: configuration,
-status, objects, model, counters and connections as the agent has them, what the
-kernel and the switch hold in their tools' own words, versions, and logs.
+		Short: "Collect diagnostics of this node in one archive",
+		Long: `Collect diagnostics of this node in one archive: configuration,
+status, objects, model, counters and connections of the agent, the state of kernel
+and switch as their own tools print it, versions, and logs.
 
-What cannot be had is named in the archive (errors.txt) and left out, so that the
-command helps where no agent runs, too. There is no Secret in it, and nothing of a
+Parts that cannot be read are left out and named in the archive (errors.txt), so the
+command also works without an agent. There is no Secret in it, and nothing of a
 pod but its name, labels, addresses and ports; but names and addresses of the cluster are.
 
 The log of an agent in a pod is not within its reach: add it with

@@ -34,23 +34,23 @@ func dropsCommand() *cobra.Command {
 	var r dropsRequest
 	c := &cobra.Command{
 		Use:   "drops [--follow]",
-		Short: "What policy denies on this node: which packets, between whom, and by which policies",
-		Long: `What policy denies on this node: which packets, between whom, and by which
-policies. It listens for ten seconds (--for) and prints what it has heard, added up;
-with --follow it prints each packet as it comes, until it is interrupted.
+		Short: "Show the packets that policy denies on this node, with both ends and the policies",
+		Long: `Show the packets that policy denies on this node, with both ends and the
+policies. It listens for ten seconds (--for) and prints the sums. With --follow it
+prints each packet as it comes, until it is interrupted.
 
 DIRECTION is that of the policy: egress of the source, or ingress of the
 destination. A packet that no policy allows to or from a pod which policies isolate is
 denied by all of these; a policy without rules is one of them.
 
-Only what policy denies is told, not what is dropped because it is invalid or forged.
-Connections that were allowed go on and are not judged. The dataplane tells of some
-100 packets a second at most, for this node, of a flood a part; what was not shown is
-counted where that is known. While nobody asks, it tells nothing, and what it denies
-is the same either way.
+It shows packets that policy denies, not packets dropped as invalid or forged.
+Connections that were allowed go on and are not judged. The dataplane reports about
+100 packets a second at most on this node, so of a flood only a part. Packets not
+shown are counted if their number is known. The dataplane reports only while a
+command listens. Reporting does not change the verdicts.
 
 Exit codes: 0 nothing was denied, or --follow was interrupted; 1 something was
-denied; 2 it could not be told.`,
+denied; 2 the command failed.`,
 		Example: `  felixctl drops
   felixctl drops --for 1m --pod shop/db
   felixctl drops --follow --direction egress -o json`,

@@ -17,17 +17,17 @@ func policiesCommand() *cobra.Command {
 	var unused bool
 	c := &cobra.Command{
 		Use:   "policies",
-		Short: "What each rule of this node's policies has let through, and when last",
-		Long: `What each rule of this node's policies has let through, and when last.
+		Short: "Show the connections that each policy rule allowed on this node, and its last hit",
+		Long: `Show the connections that each policy rule allowed on this node, and its last hit.
 
-CONNECTIONS are those that the rule let begin on this node since it was
-programmed; it is counted where the rule is judged, so on the node of the source
-for egress and on that of the destination for ingress. PACKETS are all of them,
-where the backend tells: in the netfilter backends packets of established
-connections are not judged again, and not counted.
+CONNECTIONS is the number of connections that the rule allowed on this node since
+it was programmed. A rule is counted on the node that judges it: for egress the node of
+the source, for ingress that of the destination. PACKETS are all packets, if the backend
+counts them: the netfilter backends neither judge nor count packets of established
+connections.
 
-LAST HIT is known from the first time on that somebody asks: from then on the agent
-reads the counters every 30 seconds, until it restarts.`,
+LAST HIT is known from the first use of this command: from then on the agent reads
+the counters every 30 seconds, until it restarts.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return t.call(c.Context(), func(ctx context.Context, agent *control.Client) error {

@@ -26,21 +26,21 @@ func previewCommand() *cobra.Command {
 	var explain bool
 	c := &cobra.Command{
 		Use:   "preview -f FILE... [--delete NAMESPACE/NAME...]",
-		Short: "What a change of NetworkPolicies would do, before it is made",
-		Long: `What a change of NetworkPolicies would do, before it is made: which packets would
-get another verdict, by every port and between all pods, nodes and addresses of
-the cluster; which established connections of this node the policies would not
-let begin again; and which rules, sets and flows this node would add and remove.
-Nothing is changed or enforced.
+		Short: "Show the effect of a change of NetworkPolicies before it is made",
+		Long: `Show the effect of a change of NetworkPolicies before it is made. It shows the
+packets that would get another verdict, by every port and between all pods, nodes and
+addresses of the cluster. It shows the established connections of this node that the
+policies would no longer allow to begin, and the rules, sets and flows that this node
+would add and remove. It changes and enforces nothing.
 
 The policies of the files are taken as created, or as replacing those of their
 names; all others stay as the agent has them. Other kinds of objects in the files
-are passed over.
+are ignored.
 
 Pods that no policy can tell apart are shown together. "anyone outside" are the
 addresses that neither the cluster nor any rule names.
 
-Exit codes: 0 nothing would change; 1 something would; 2 it could not be told.`,
+Exit codes: 0 nothing would change; 1 something would; 2 the command failed.`,
 		Example: `  felixctl preview -f policy.yaml
   felixctl preview -f policies/ --explain
   felixctl preview --delete shop/default-deny

@@ -19,12 +19,12 @@ func statusCommand() *cobra.Command {
 	var t target
 	c := &cobra.Command{
 		Use:   "status",
-		Short: "What the agent of this node knows, has programmed, and has set aside",
-		Long: `What the agent of this node knows, has programmed, and has set aside.
+		Short: "Show the known, programmed and quarantined objects of this node's agent",
+		Long: `Show the known, programmed and quarantined objects of this node's agent.
 
-Exit codes: 0 all that is known is in force; 1 it is not (nothing listed yet, an
-apply failed, a change waits, or an object is set aside); 2 the agent could not
-be asked.`,
+Exit codes: 0 all known objects are in force; 1 they are not (no listing yet, an
+apply failed, a change is pending, or an object is quarantined); 2 the agent did
+not answer.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return t.call(c.Context(), func(ctx context.Context, agent *control.Client) error {

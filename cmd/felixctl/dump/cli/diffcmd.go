@@ -25,22 +25,21 @@ func diffCommand() *cobra.Command {
 	d := &differing{}
 	c := &cobra.Command{
 		Use:   "diff A B",
-		Short: "How two states differ: object by object, as text, or by what becomes of packets",
-		Long: `How two states differ. A and B are any of:
+		Short: "Show the differences of two states: by object, as text, or by verdicts of packets",
+		Long: `Show the differences of two states. A and B are any of:
 
 ` + sidesHelp + `
 
 --view structure  chains, rules, elements and flows added, removed, moved, edited
 --view text       a unified diff of the tools' own language, in a fixed order
---view verdicts   which pods, nodes and addresses can reach each other on one side
-                  and not on the other: packets are followed through what both
-                  hold; two backends can be compared so
+--view verdicts   the pods, nodes and addresses that can reach each other on one side
+                  and not on the other, found by following packets through both
+                  states, also of two backends
 
-Counters, order, handles, timestamps and what the switch learns from traffic are no
-difference. Hashes are given the names of the policies, rules and pods that they
-stand for.
+Counters, order, handles, timestamps and flows that the switch learns from traffic
+are no difference. Hashes are shown with the names of their policies, rules and pods.
 
-Exit codes: 0 the same; 1 different; 2 wrong usage, or something could not be done.`,
+Exit codes: 0 the same; 1 different; 2 wrong usage, or the command failed.`,
 		Example: `  felixctl snapshot save before; ...; felixctl diff before live
   felixctl diff live wanted
   felixctl diff live ./manifests

@@ -56,8 +56,8 @@ func dumpCommand() *cobra.Command {
 	var output string
 	c := &cobra.Command{
 		Use:   "dump [WHAT]",
-		Short: "What a node holds: rules, sets and flows, with the names of policies and pods",
-		Long: `What a node holds: rules, sets and flows, with the names of policies and pods
+		Short: "Show the rules, sets and flows of a node, with the names of policies and pods",
+		Long: `Show the rules, sets and flows of a node, with the names of policies and pods
 behind them.
 
 WHAT is "live" if it is not given, or:

@@ -19,7 +19,7 @@ func snapshotCommand() *cobra.Command {
 	var s store
 	c := &cobra.Command{
 		Use:   "snapshot",
-		Short: "Keep what a node holds, to compare it with later",
+		Short: "Save the state of a node for later comparisons",
 		Args:  cobra.NoArgs,
 		// Without it, cobra takes an unknown command for a request for help.
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
@@ -34,7 +34,7 @@ func saveCommand(s *store) *cobra.Command {
 	var replace bool
 	c := &cobra.Command{
 		Use:   "save NAME",
-		Short: "Save what the node holds now, and what the agent knows",
+		Short: "Save the observed state of the node and the model of its agent",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			// Before the node is read: a wrong name needs no waiting.

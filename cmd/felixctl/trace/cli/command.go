@@ -49,29 +49,29 @@ func Command() *cobra.Command {
 	o := &options{output: terminal.Text}
 	c := &cobra.Command{
 		Use:   "trace --from FROM --to TO --port PORT/PROTOCOL",
-		Short: "Why a packet gets through or not: policies, rules or flows, sets, step by step",
-		Long: `Why a packet gets through or not: policies, rules or flows, sets, step by step.
+		Short: "Show why a packet passes or not: policies, rules or flows, sets, step by step",
+		Long: `Show why a packet passes or not: policies, rules or flows, sets, step by step.
 
-The question is answered in two ways, three with --live, and where they disagree
-that is said, since it is a bug:
+It answers in two ways, three with --live. If they disagree, it says so: that is a
+bug, or another program has changed the rules.
 
   by the policies      a reference evaluator over the Kubernetes objects, rule by rule
   by what is programmed  the packet is followed through the rules, sets and flows that
                        the kernel and the switch hold at this moment; nothing is sent
   by a real packet     (--live) one packet is put into the bridge as if the pod had
-                       sent it, and followed by nf_tables' trace, iptables' TRACE or
-                       Open vSwitch's ofproto/trace, and looked for where it is to come out
+                       sent it. nf_tables' trace, iptables' TRACE or Open vSwitch's
+                       ofproto/trace follows it to the destination's interface
 
 FROM and TO are namespace/pod, node:NAME or an address; TO may also be
 service:namespace/name, or the address of a Service, if --services has it: then
 every endpoint is traced. A name for a port is the pod's.
 
-The agent of this node is asked. Egress is judged on the node of the source and
-ingress on that of the destination: where they differ, trace on both. In a lab
-(--lab) all nodes are asked.
+It asks the agent of this node. The node of the source judges egress, the node of the
+destination judges ingress: if they differ, trace on both. In a lab (--lab) it asks all
+nodes.
 
 Exit codes: 0 allowed; 1 denied, as the policies say; 2 the ways disagree, or
-something could not be done.`,
+the command failed.`,
 		Example: `  felixctl trace --from shop/web --to shop/db --port 5432/tcp
   felixctl trace --from 192.0.2.7 --to shop/web --port http/tcp
   felixctl trace --from shop/web --to shop/db --port 5432/tcp --live
