@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,6 +23,7 @@ const maxShown = 50
 
 func (o *options) verifyCommand() *cobra.Command {
 	var cases, out string
+	repeat := 1
 	c := &cobra.Command{
 		Use:   "verify --cases FILE",
 		Short: "Judge a backend by a truth table, in a lab of its own",
@@ -44,6 +46,9 @@ anything else, also when a probe could not be tried.`,
 			if err != nil {
 				return err
 			}
+			if steps, err = repeated(steps, repeat); err != nil {
+				return err
+			}
 			w := c.OutOrStdout()
 			if out != "" {
 				file, err := os.Create(out)
@@ -59,6 +64,7 @@ anything else, also when a probe could not be tried.`,
 	o.configFlags(c)
 	o.probeFlags(c)
 	c.Flags().StringVar(&cases, "cases", "", "truth table (JSON lines); - is standard input")
+	c.Flags().IntVar(&repeat, "repeat", repeat, "go through the table so many times, in one lab")
 	c.Flags().StringVar(&out, "out", "", "write the lines to this file too")
 	_ = c.MarkFlagRequired("cases") // the flag is there: it was just made
 	return c
@@ -81,6 +87,16 @@ func readCases(path string) ([]truthtable.Step, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return steps, nil
+}
+
+// maxRepeat bounds how often a table is gone through.
+const maxRepeat = 10_000
+
+func repeated(steps []truthtable.Step, times int) ([]truthtable.Step, error) {
+	if times < 1 || times > maxRepeat {
+		return nil, fmt.Errorf("--repeat %d: want 1 to %d", times, maxRepeat)
+	}
+	return slices.Repeat(steps, times), nil
 }
 
 func (o *options) verify(c *cobra.Command, steps []truthtable.Step, w io.Writer) (err error) {

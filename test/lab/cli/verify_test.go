@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/felixlike/felixlike/test/lab/verify"
+	"github.com/felixlike/felixlike/test/truthtable"
 )
 
 func TestExitCodeOfATable(t *testing.T) {
@@ -24,6 +25,19 @@ func TestExitCodeOfATable(t *testing.T) {
 	} {
 		if err := verdictOf(test.tally, test.err); ExitCode(err) != test.want {
 			t.Errorf("%s: exit code %d of %v, want %d", test.name, ExitCode(err), err, test.want)
+		}
+	}
+}
+
+func TestRepeatedTable(t *testing.T) {
+	steps := []truthtable.Step{{Case: "a"}, {Case: "b"}}
+	got, err := repeated(steps, 3)
+	if err != nil || len(got) != 6 || got[2].Case != "a" || got[5].Case != "b" {
+		t.Errorf("%d steps, %v", len(got), err)
+	}
+	for _, times := range []int{-1, 0, maxRepeat + 1} {
+		if _, err := repeated(steps, times); err == nil {
+			t.Errorf("%d times is taken", times)
 		}
 	}
 }
