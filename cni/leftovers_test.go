@@ -299,6 +299,7 @@ func TestCheck(t *testing.T) {
 // not. A port whose pod is deleted does not come back.
 func TestPortIsPutBack(t *testing.T) {
 	r := newRuntime(t)
+	r.vsctl("set-fail-mode", "br-int", "secure")
 	s := r.sandbox("one", "a")
 	previous := map[string]any{"prevResult": r.ok("ADD", "1.1.0", s, nil).Result}
 	host := cni.HostInterface(model.PodID{Namespace: "x", Name: "a"})
@@ -309,6 +310,17 @@ func TestPortIsPutBack(t *testing.T) {
 	}
 	r.vsctl("del-port", host)
 	back("while the server runs")
+	// A bridge that forwards without flows is not where a pod belongs.
+	r.vsctl("set-fail-mode", "br-int", "standalone", "--", "del-port", host)
+	r.until("the log says why not", func() bool {
+		log, err := os.ReadFile(filepath.Join(r.dir, "log"))
+		return err == nil && strings.Contains(string(log), "cannot be put back yet") && strings.Contains(string(log), "fail_mode")
+	})
+	if got := r.vsctl("list-ports", "br-int"); strings.Contains(got, host) {
+		t.Errorf("on a standalone bridge: %s", got)
+	}
+	r.vsctl("set-fail-mode", "br-int", "secure")
+	back("on a secure bridge again")
 	r.stop(syscall.SIGKILL)
 	r.vsctl("del-port", host)
 	r.start()

@@ -103,20 +103,13 @@ func (p *ports) onUpdate(u model.Update) {
 	}
 }
 
-// inSync notes which ports were lost while no agent ran. The watch calls it after the
-// updates of all ports that are there.
+// inSync looks for ports that were lost while no agent ran. The watch calls it after the
+// updates of all ports that are there. restore does nothing about those that it finds.
 func (p *ports) inSync() {
-	all, err := p.server.db.Attachments(context.Background())
-	if err != nil {
-		p.server.opts.Log.Warn("ports that were lost before the agent began are not put back", "error", err)
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for name := range p.records {
-		if !slices.ContainsFunc(all, func(a model.Attachment) bool { return a.Interface == name }) {
-			p.lost[name] = ""
-		}
+		p.lost[name] = ""
 	}
 	p.awake()
 }
@@ -146,7 +139,7 @@ func (p *ports) restoreAll(ctx context.Context) (left int) {
 			left++
 			p.failed(a, err)
 		case err == nil:
-			p.done(name, back)
+			p.done(a, back)
 		}
 	}
 	return left
@@ -163,10 +156,14 @@ func (p *ports) failed(a model.Attachment, err error) {
 }
 
 // done notes that a port is not lost any more: it is on the bridge again, or the pod is
-// gone.
-func (p *ports) done(name string, back bool) {
+// gone. The next sandbox of the pod may have its record by now.
+func (p *ports) done(a model.Attachment, back bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	name := a.Interface
+	if now := p.records[name]; now.Sandbox != a.Sandbox || now.PodInterface != a.PodInterface {
+		return
+	}
 	delete(p.lost, name)
 	if back {
 		return
@@ -195,6 +192,10 @@ func (p *ports) restore(ctx context.Context, a model.Attachment) (back bool, err
 	}
 	alias, err := aliasOf(a.Interface)
 	if err != nil || alias != (Spec{Owner: a.Sandbox, Interface: a.PodInterface}).alias() {
+		return false, err
+	}
+	// Somebody may have made a new bridge of that name, which the agent has not seen yet.
+	if err := s.db.CheckSecure(ctx); err != nil {
 		return false, err
 	}
 	if _, err := s.db.AttachPort(ctx, a); err != nil {

@@ -188,6 +188,9 @@ func TestProbes(t *testing.T) {
 			}
 			if c.Name == "agent" {
 				agent++
+				if slices.Contains(p.Exec.Command, "--config") {
+					t.Errorf("%v reads a file that somebody may be editing", p.Exec.Command)
+				}
 			}
 		}
 	}

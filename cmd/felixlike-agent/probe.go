@@ -27,7 +27,8 @@ func probeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "probe live|ready", Short: "Say whether the running agent is alive, or ready", ValidArgs: []string{"live", "ready"},
 		Long: `Say whether the running agent is alive, or ready. It asks over the control socket,
-as the probes of the DaemonSet do, so it does not need healthAddress.
+as the probes of the DaemonSet do, so it does not need healthAddress. Name no --config:
+a mistake in a file that the agent has not read yet is no reason to restart it.
 
 Exit codes: 0 it is; 1 it is not; 2 the agent could not be asked.`,
 		Args: cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),

@@ -67,6 +67,10 @@ func (c *Client) EnsureBridge(ctx context.Context) error {
 	return nil
 }
 
+// failSecure is the fail_mode of a bridge that forwards by flows alone
+// (ovs-vswitchd.conf.db(5)).
+const failSecure = "secure"
+
 // fixedPorts are the OpenFlow ports that the pipeline relies on, by name.
 func (c Config) fixedPorts() map[string]uint32 {
 	return map[string]uint32{c.Tunnel: TunnelOFPort, c.Gateway: GatewayOFPort}
@@ -90,7 +94,7 @@ func (c Config) integration() bridgeSpec {
 	}
 	return bridgeSpec{
 		row: bridgeRow{
-			Name: c.Bridge, DatapathType: c.DatapathType, FailMode: ptr("secure"),
+			Name: c.Bridge, DatapathType: c.DatapathType, FailMode: ptr(failSecure),
 			Protocols: []string{"OpenFlow13", "OpenFlow15"}, ExternalIDs: c.marks(roleIntegration),
 		},
 		interfaces: []interfaceRow{

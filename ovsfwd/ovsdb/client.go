@@ -154,6 +154,21 @@ func (c *Client) findBridge(ctx context.Context, name string) (*bridgeRow, error
 	return find(ctx, c, func(r *bridgeRow) bool { return r.Name == name })
 }
 
+// CheckSecure returns an error unless the bridge forwards by flows alone, as EnsureBridge
+// makes it. Any other bridge without flows forwards every packet.
+func (c *Client) CheckSecure(ctx context.Context) error {
+	bridge, err := c.findBridge(ctx, c.cfg.Bridge)
+	switch {
+	case err != nil:
+		return fmt.Errorf("bridge %s: %w", c.cfg.Bridge, err)
+	case bridge == nil:
+		return fmt.Errorf("bridge %s does not exist", c.cfg.Bridge)
+	case bridge.FailMode == nil || *bridge.FailMode != failSecure:
+		return fmt.Errorf("bridge %s does not have fail_mode=%s: another program has made it", c.cfg.Bridge, failSecure)
+	}
+	return nil
+}
+
 // Userspace reports whether the bridge's datapath is Open vSwitch's own in
 // userspace. It is an error if there is no bridge.
 func (c *Client) Userspace(ctx context.Context) (bool, error) {

@@ -72,12 +72,14 @@ func (r *Rates) Around(ctx context.Context, conn Meters, program func() error) e
 	err := r.add(ctx)
 	if err == nil {
 		if err = program(); !AboutRates(err) {
+			r.pause = 0
 			return errors.Join(err, r.remove(ctx, err))
 		}
 		// Somebody has deleted meters, and their flows with them.
 		r.known = nil
 		if err = r.add(ctx); err == nil {
 			if err = program(); !AboutRates(err) {
+				r.pause = 0
 				return errors.Join(err, r.remove(ctx, err))
 			}
 		}

@@ -171,6 +171,15 @@ func TestLimitComesBack(t *testing.T) {
 			t.Errorf("after %v said to be limited: %v", now.Sub(time.Unix(0, 0)), limited)
 		}
 	}
+	// The next refusal is a first one again.
+	refuses.refusals = 1
+	r.pods(refuses, 3, 4, 5)
+	if r.rates.Unbounded() == nil {
+		t.Error("refused again, and said to be limited")
+	}
+	now = now.Add(firstRateRetry)
+	r.pods(refuses, 3, 4, 5)
+	r.bounds("a minute after that", 3, 4, 5)
 }
 
 // noMetersOnce is a switch that refuses the first meters.
