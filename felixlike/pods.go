@@ -85,6 +85,8 @@ func (d *Driver) unseen(want *model.Attachment, uid string) string {
 	case have == nil || have.Interface != want.Interface || have.Sandbox != want.Sandbox || have.OFPort != want.OFPort ||
 		!slices.Equal(have.Addresses, want.Addresses):
 		return "the database of Open vSwitch has not told of interface " + want.Interface
+	case d.engine.AwaitsNamespace(want.Pod.Namespace):
+		return "the datastore has not told of namespace " + want.Pod.Namespace + ", which ClusterNetworkPolicies may select"
 	case !d.uids.are(want.Pod, uid):
 		return "the datastore has another pod of this name: UID " + strings.Join(d.uids[want.Pod], ", ") + ", not " + uid
 	}

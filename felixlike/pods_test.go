@@ -12,6 +12,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
@@ -78,6 +79,20 @@ func TestWaitPod(t *testing.T) {
 	waits(t, f, first, "uid-2", "has not told of interface veth-a")
 	f.source.send(true, datastore.PodDeleted{ID: second.Pod})
 	waits(t, f, second, "uid-2", "the datastore knows no such pod")
+}
+
+// TestWaitPodOfUnknownNamespace: namespaces and pods come over two watches. A pod does not
+// start before the namespace by which an administrator's Deny may select it.
+func TestWaitPodOfUnknownNamespace(t *testing.T) {
+	f := start(t)
+	f.begin(t)
+	a := sandboxOf("a", "first")
+	f.attachSandbox(a)
+	all := &v1alpha2.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
+	f.source.send(true, podWithUID("a", "uid-1", nil), datastore.ClusterNetworkPolicySet{Policy: all})
+	waits(t, f, a, "uid-1", "has not told of namespace x")
+	f.source.send(true, datastore.NamespaceSet{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}})
+	ready(t, f, a, "uid-1")
 }
 
 // TestWaitPodInOtherGroups has a pod made anew with other labels, to which the same

@@ -22,6 +22,7 @@ func (e *Engine) SetClusterNetworkPolicy(object *v1alpha2.ClusterNetworkPolicy) 
 		return nil
 	}
 	e.work.Policies++
+	e.clusterPolicies[object.Name] = struct{}{}
 	c, problems := compileCluster(object)
 	for _, tier := range clusterTiers() {
 		if tier != c.policy.ID.Tier {
@@ -34,9 +35,18 @@ func (e *Engine) SetClusterNetworkPolicy(object *v1alpha2.ClusterNetworkPolicy) 
 
 // DeleteClusterNetworkPolicy removes a ClusterNetworkPolicy.
 func (e *Engine) DeleteClusterNetworkPolicy(name string) {
+	delete(e.clusterPolicies, name)
 	for _, tier := range clusterTiers() {
 		e.deletePolicy(model.PolicyID{Tier: tier, Name: name})
 	}
+}
+
+// AwaitsNamespace reports whether a ClusterNetworkPolicy may select the pods of a namespace
+// whose object is not known yet. Until it is, no namespace selector matches them, so a
+// Deny would miss them.
+func (e *Engine) AwaitsNamespace(name string) bool {
+	n := e.namespaces[name]
+	return len(e.clusterPolicies) > 0 && (n == nil || n.labels == nil)
 }
 
 // clusterTiers lists the tiers of ClusterNetworkPolicies. A name is in one of them.

@@ -18,7 +18,9 @@ type Engine struct {
 	nodes      nodes
 	nodePeers  nodePeers
 	namespaces map[string]*namespace
-	pods       map[model.PodID]*pod
+	// clusterPolicies are the names of the ClusterNetworkPolicies that are set.
+	clusterPolicies map[string]struct{}
+	pods            map[model.PodID]*pod
 	// attached are the addresses that the CNI gave local pods.
 	attached map[model.PodID][]netip.Addr
 	policies map[model.PolicyID]*policy
@@ -52,16 +54,16 @@ func New(nodeName string) *Engine {
 		node:       nodeName,
 		nodes:      newNodes(nodeName),
 		nodePeers:  nodePeers{byName: map[string]*nodePeer{}},
-		namespaces: map[string]*namespace{},
-		pods:       map[model.PodID]*pod{},
-		attached:   map[model.PodID][]netip.Addr{},
-		policies:   map[model.PolicyID]*policy{},
-		groups:     map[model.GroupID]*group{},
-		scopes:     map[*selector]*scope{},
-		labelSets:  labelSets{byText: map[string]*labelSet{}},
-		selectors:  selectors{},
-		endpoints:  map[model.PodID]*applied{},
-		unapplied:  &applied{},
+		namespaces: map[string]*namespace{}, clusterPolicies: map[string]struct{}{},
+		pods:      map[model.PodID]*pod{},
+		attached:  map[model.PodID][]netip.Addr{},
+		policies:  map[model.PolicyID]*policy{},
+		groups:    map[model.GroupID]*group{},
+		scopes:    map[*selector]*scope{},
+		labelSets: labelSets{byText: map[string]*labelSet{}},
+		selectors: selectors{},
+		endpoints: map[model.PodID]*applied{},
+		unapplied: &applied{},
 	}
 }
 
