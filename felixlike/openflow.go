@@ -44,6 +44,8 @@ type switchPolicy struct {
 	// metered tells that the switch may have the meter of reports.
 	metered bool
 	rates   *policyflows.Rates
+	// adopted tells that the store has the ids of the rules in the switch.
+	adopted bool
 	// lost tells that the connection has ended.
 	lost chan struct{}
 
@@ -97,6 +99,12 @@ func (p *switchPolicy) apply(ctx context.Context) (Applied, error) {
 	}
 	if err := p.link.connect(ctx); err != nil {
 		return all, err
+	}
+	if !p.adopted {
+		if err := p.store.Adopt(ctx, p.link.conn); err != nil {
+			return all, fmt.Errorf("read the ids of rules in the switch: %w", err)
+		}
+		p.adopted = true
 	}
 	policies, err := p.applyPolicies(ctx)
 	policies.Rules = 0 // they are flows

@@ -42,7 +42,9 @@ type FlowStats struct {
 	Priority       uint16
 	Cookie         uint64
 	Packets, Bytes uint64
-	match          []byte
+	// Note is that of the first action, zero if it is none.
+	Note  NoteText
+	match []byte
 }
 
 // Value returns the lower 64 bits of the value that the flow matches in a field,
@@ -70,7 +72,7 @@ func (c *Conn) FlowStats(ctx context.Context, owner uint16, table uint8) ([]Flow
 		}
 		flows = append(flows, FlowStats{
 			Table: e.table, Priority: e.priority, Cookie: e.cookie, match: match,
-			Packets: e.counter(packetCount), Bytes: e.counter(byteCount),
+			Packets: e.counter(packetCount), Bytes: e.counter(byteCount), Note: e.note(),
 		})
 		return nil
 	})

@@ -22,6 +22,7 @@ const (
 // Nicira's actions (OVS, lib/ofp-actions.c).
 const (
 	niciraVendor      = 0x2320
+	niciraNote        = 8
 	niciraResubmit    = 14
 	niciraOutputReg   = 15
 	niciraController  = 20

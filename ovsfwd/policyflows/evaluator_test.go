@@ -183,6 +183,9 @@ func (e *evaluator) walk(table uint8, f fields, p packet) bool {
 func (e *evaluator) perform(flow *ovstest.Flow, f fields) uint8 {
 	to := uint8(0)
 	for _, a := range flow.Actions {
+		if strings.HasPrefix(a, "note:") {
+			continue
+		}
 		if m := setAction.FindStringSubmatch(a); m != nil {
 			value, _ := new(big.Int).SetString(m[2], 0)
 			f[m[1]] = value

@@ -35,36 +35,57 @@ func (s *Store) Hits(ctx context.Context, c Counters) ([]Hits, error) {
 			byID[r.id] = &Hits{RuleID: id, Name: r.spec.Name}
 		}
 	}
-	return count(ctx, c, byID)
+	stats, _, err := readCounters(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return count(stats, byID), nil
 }
 
 // Count reads what the rules of a node have decided, if these are all that it has.
 // It needs no Store, and may be called while one is applied.
 func Count(ctx context.Context, c Counters, rules []RuleID) ([]Hits, error) {
 	byID := make(map[uint32]*Hits, len(rules))
-	for id, r := range IDs(rules) {
+	stats, notes, err := readCounters(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	for id, r := range idsOf(rules, notes) {
 		byID[id] = &Hits{RuleID: r}
 	}
-	return count(ctx, c, byID)
+	return count(stats, byID), nil
 }
 
-func count(ctx context.Context, c Counters, byID map[uint32]*Hits) ([]Hits, error) {
+// readCounters reads the flows that count, and the ids of the rules that have a note.
+func readCounters(ctx context.Context, c Counters) ([]openflow.FlowStats, map[openflow.NoteText]uint32, error) {
+	var all []openflow.FlowStats
 	for _, table := range []uint8{pipeline.TableEgressMetrics, pipeline.TableIngressMetrics} {
 		stats, err := c.FlowStats(ctx, pipeline.PolicyOwner, table)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		for _, f := range stats {
-			id, session := counted(f)
-			h := byID[id]
-			if h == nil {
-				continue // of a rule that has gone meanwhile
-			}
-			h.Packets += f.Packets
-			h.Bytes += f.Bytes
-			if session {
-				h.Sessions += f.Packets
-			}
+		all = append(all, stats...)
+	}
+	notes := map[openflow.NoteText]uint32{}
+	for _, f := range all {
+		if f.Note != (openflow.NoteText{}) {
+			notes[f.Note], _ = counted(f)
+		}
+	}
+	return all, notes, nil
+}
+
+func count(stats []openflow.FlowStats, byID map[uint32]*Hits) []Hits {
+	for _, f := range stats {
+		id, session := counted(f)
+		h := byID[id]
+		if h == nil {
+			continue // of a rule that has gone meanwhile
+		}
+		h.Packets += f.Packets
+		h.Bytes += f.Bytes
+		if session {
+			h.Sessions += f.Packets
 		}
 	}
 	all := make([]Hits, 0, len(byID))
@@ -72,7 +93,7 @@ func count(ctx context.Context, c Counters, byID map[uint32]*Hits) ([]Hits, erro
 		all = append(all, *h)
 	}
 	slices.SortFunc(all, func(a, b Hits) int { return a.Compare(b.RuleID) })
-	return all, nil
+	return all
 }
 
 // counted returns the id of the rule that a flow counts, and whether the flow

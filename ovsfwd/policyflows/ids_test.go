@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+	"github.com/felixlike/felixlike/test/ovstest"
 )
 
 func ruleID(n int) RuleID {
@@ -17,62 +19,167 @@ func ruleID(n int) RuleID {
 	}
 }
 
-// checkIDs says that every rule has an id of its own, which follows from the
-// set of rules alone.
-func checkIDs(t *testing.T, a *ids, rules map[RuleID]bool) {
-	t.Helper()
-	if len(a.taken) != len(rules) {
-		t.Fatalf("%d ids for %d rules", len(a.taken), len(rules))
-	}
-	fresh := newIDs(a.hash)
-	for _, r := range slices.SortedFunc(maps.Keys(rules), RuleID.Compare) {
-		fresh.add(r)
-		if a.get(r) == 0 {
-			t.Fatalf("%s has no id", r)
+// notesOf are the notes that the switch has.
+func notesOf(a *ids) map[openflow.NoteText]uint32 {
+	notes := map[openflow.NoteText]uint32{}
+	for r, id := range a.have {
+		if a.displaced(r) {
+			notes[r.note()] = id
 		}
 	}
-	if !maps.Equal(a.taken, fresh.taken) {
-		t.Fatal("the ids depend on the order of the changes")
-	}
+	return notes
 }
 
-func TestIDsAreUniqueAndStable(t *testing.T) {
+// TestIDsAreKept adds and removes rules, in batches, and restarts: every rule has an id
+// of its own, and keeps it.
+func TestIDsAreKept(t *testing.T) {
 	hashes := map[string]func(RuleID) uint32{
 		"as on a node": HashID,
 		"colliding":    func(r RuleID) uint32 { return HashID(r) % 4096 },
+		"a few bits":   func(r RuleID) uint32 { return HashID(r) % 8 },
 		"at the end":   func(r RuleID) uint32 { return ^uint32(0) - HashID(r)%4096 },
+		"all in one":   func(RuleID) uint32 { return 7 },
 	}
 	for name, hash := range hashes {
 		t.Run(name, func(t *testing.T) {
-			a, rules, random := newIDs(hash), map[RuleID]bool{}, rand.New(rand.NewPCG(1, 2))
+			a, random := newIDs(hash), rand.New(rand.NewPCG(1, 2))
 			known := map[RuleID]uint32{}
-			note := func(changed []RuleID) {
-				for _, r := range changed {
-					known[r] = a.get(r)
+			for n := range 200 {
+				for range random.IntN(40) {
+					r := ruleID(random.IntN(400))
+					if a.get(r) != 0 && random.IntN(2) == 0 {
+						a.remove(r)
+						delete(known, r)
+					} else {
+						a.add(r)
+					}
 				}
-			}
-			for n := range 10_000 {
-				r := ruleID(random.IntN(2_000))
-				if rules[r] {
-					delete(rules, r)
-					delete(known, r)
-					note(a.remove(r))
-				} else {
-					rules[r] = true
-					note(a.add(r))
+				a.settle()
+				if n%5 == 0 {
+					restarted := newIDs(hash)
+					for r := range a.have {
+						restarted.add(r)
+					}
+					restarted.adopt(notesOf(a))
+					a = restarted
 				}
-				if n%1_000 == 0 {
-					checkIDs(t, a, rules)
+				for r, id := range known {
+					if a.get(r) != id {
+						t.Fatalf("%s has id %d, had %d", r, a.get(r), id)
+					}
 				}
-			}
-			checkIDs(t, a, rules)
-			for r := range rules {
-				if known[r] != a.get(r) {
-					t.Fatalf("nobody was told that %s has id %d, not %d", r, a.get(r), known[r])
+				known = maps.Clone(a.have)
+				owners := map[uint32]bool{}
+				for r, id := range known {
+					if id == 0 || owners[id] || a.taken[id] != r {
+						t.Fatalf("%s: id %d is not its own", r, id)
+					}
+					owners[id] = true
 				}
 			}
 		})
 	}
+}
+
+// TestIDsAtOnceFollowFromTheSet adds rules at once, in any order.
+func TestIDsAtOnceFollowFromTheSet(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	var first map[uint32]RuleID
+	for range 10 {
+		a := newIDs(func(r RuleID) uint32 { return HashID(r) % 64 })
+		for _, n := range random.Perm(300) {
+			a.add(ruleID(n))
+		}
+		a.settle()
+		if first == nil {
+			first = a.taken
+		}
+		if !maps.Equal(first, a.taken) {
+			t.Fatal("the ids depend on the order of arrival")
+		}
+	}
+}
+
+// TestLaterCollisionRewritesNothing: on a switch, two rules with one hash arrive one after
+// the other, each first, the agent restarts, and one rule goes.
+func TestLaterCollisionRewritesNothing(t *testing.T) {
+	b := ovstest.NewBridge(t)
+	policyOf := func(name string, action model.Action) *model.Policy {
+		id := networkPolicy(name)
+		if action != model.Allow {
+			id = model.PolicyID{Tier: model.TierAdmin, Name: name}
+		}
+		return &model.Policy{ID: id, Ingress: []model.Rule{{Action: action, AnyPeer: true, Ports: []model.PortRange{tcp(80, 80)}}}}
+	}
+	for _, action := range []model.Action{model.Allow, model.Deny, model.Pass} {
+		policies := []*model.Policy{policyOf("a", action), policyOf("b", action)}
+		for first, second := range []int{1, 0} {
+			var s *Store
+			var conn *openflow.Conn
+			var apply func() openflow.Result
+			start := func(all ...*model.Policy) {
+				var err error
+				if conn, err = openflow.Dial(b.Context(), b.Management()); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = conn.Close() })
+				table := openflow.NewFlowTable(pipeline.PolicyOwner, pipeline.Version)
+				table.Connect(conn)
+				s = New(Options{Flows: table, HashID: func(RuleID) uint32 { return 1000 }})
+				s.SetFamilies([]model.Family{model.IPv4})
+				s.SetPod(testPod(3, appliedOf(policies...), model.Applied{}))
+				for _, p := range all {
+					s.SetPolicy(p)
+				}
+				if err := s.Adopt(b.Context(), conn); err != nil {
+					t.Fatal(err)
+				}
+				apply = func() openflow.Result {
+					t.Helper()
+					s.Complete()
+					r, err := table.Apply(b.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					return r
+				}
+			}
+			id := func(n int) uint32 { return s.ids.get(RuleID{policies[n].ID, model.Ingress, 0}) }
+			check := func(when string) {
+				t.Helper()
+				if id(first) != 1000 || id(second) != 1001 {
+					t.Errorf("%s, %s: rule %d has id %d, rule %d has id %d", action, when, first, id(first), second, id(second))
+				}
+			}
+			b.Run("ovs-ofctl", "-O", "OpenFlow15", "del-flows", "unix:"+b.Management())
+			start(policies[first])
+			apply()
+			s.SetPolicy(policies[second])
+			apply()
+			check("after the second")
+			start(policies...)
+			if r := apply(); r.Messages != 0 {
+				t.Errorf("%s: %d changes after a restart", action, r.Messages)
+			}
+			check("after a restart")
+			if hits, err := Count(b.Context(), conn, []RuleID{{policies[0].ID, model.Ingress, 0}}); err != nil || len(hits) != 1 {
+				t.Errorf("%s: hits %v, %v", action, hits, err)
+			}
+			s.RemovePolicy(policies[first].ID)
+			apply()
+			if id(second) != 1001 {
+				t.Errorf("%s: id %d after the other rule has gone", action, id(second))
+			}
+		}
+	}
+}
+
+func appliedOf(policies ...*model.Policy) model.Applied {
+	var ids []model.PolicyID
+	for _, p := range policies {
+		ids = append(ids, p.ID)
+	}
+	return apply(ids...)
 }
 
 func TestIDsSpread(t *testing.T) {
@@ -95,6 +202,7 @@ func TestIDsOfRulesAreThoseOfTheStore(t *testing.T) {
 		all = append(all, r)
 		s.SetPolicy(&model.Policy{ID: r.Policy, Egress: []model.Rule{{Action: model.Allow, AnyPeer: true}}})
 	}
+	s.Complete()
 	known := IDs(all)
 	for _, r := range s.rules {
 		if known[r.id] != r.RuleID {

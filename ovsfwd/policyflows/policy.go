@@ -2,6 +2,7 @@ package policyflows
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"time"
 
@@ -33,6 +34,8 @@ type rule struct {
 	layer  layer
 	spec   model.Rule
 	id     uint32
+	// displaced tells that another rule had the id of its hash.
+	displaced bool
 	// priority is that of its clauses; zero until it has one.
 	priority uint16
 	// installed tells that its clauses are in the store.
@@ -188,19 +191,19 @@ func (s *Store) dropUnused(p *policy) {
 func (s *Store) addRule(p *policy, index int, spec model.Rule) *rule {
 	r := newRule(p, index, spec)
 	s.rules[r.RuleID] = r
-	s.renumber(s.ids.add(r.RuleID))
+	s.ids.add(r.RuleID)
 	s.layers[r.layer].rules++
 	s.wait(r)
 	return r
 }
 
-// removeRule removes the rule with all its clauses. Its id is free again only
-// if no other rule takes its place.
+// removeRule removes the rule with all its clauses. Complete frees its id, unless another
+// rule has taken its place.
 func (s *Store) removeRule(r *rule) {
 	s.uninstall(r)
 	delete(s.rules, r.RuleID)
 	s.dirty.rules[r.RuleID] = struct{}{}
-	s.renumber(s.ids.remove(r.RuleID))
+	s.ids.remove(r.RuleID)
 	s.layers[r.layer].rules--
 	s.layers[r.layer].stale = true
 }
@@ -209,10 +212,28 @@ func (s *Store) removeRule(r *rule) {
 func (s *Store) renumber(changed []RuleID) {
 	for _, id := range changed {
 		if r := s.rules[id]; r != nil {
-			r.id = s.ids.get(id)
+			s.number(r)
 			s.touch(r)
 		}
 	}
+}
+
+// number gives a rule the id that it has now.
+func (s *Store) number(r *rule) {
+	r.id, r.displaced = s.ids.get(r.RuleID), s.ids.displaced(r.RuleID)
+}
+
+// Adopt reads which rules have ids other than their hashes in the switch, and gives them
+// these ids. It is to be called once, before the flows are programmed for the first time.
+func (s *Store) Adopt(ctx context.Context, c Counters) error {
+	_, notes, err := readCounters(ctx, c)
+	if err != nil {
+		return err
+	}
+	s.Complete()
+	s.renumber(s.ids.adopt(notes))
+	s.Complete()
+	return nil
 }
 
 // settle finds the priorities of a layer's rules where they may have changed,

@@ -142,6 +142,9 @@ func (s *Store) SetFamilies(families []model.Family) {
 
 // Complete sets the flows of all that has changed, in a fixed order.
 func (s *Store) Complete() {
+	for _, id := range s.ids.settle() {
+		s.number(s.rules[id])
+	}
 	s.weigh()
 	for l := range layerCount {
 		s.settle(l)

@@ -10,6 +10,12 @@ package policyflows
 //	table=61,priority=200,reg0=0x100000/0x100000,reg3=0x5 actions=drop
 //	table=61,priority=190,reg0=0x100000/0x100000 actions=drop
 //
+// If the id of a rule is not its hash, because another rule had that, the first of its flows
+// begins with a note: 112 bits of hash of the rule, by which it gets the id again after a
+// restart (Store.Adopt). A rule that passes on then has such a flow for the note alone.
+//
+//	table=61,priority=200,ct_state=+new,reg5=0x3 actions=note:HASH,goto_table:70
+//
 // In table 101: reg6, ct_label=0x2/0xffffffff, goto_table:105. The last flow is
 // for what is denied and not counted.
 
@@ -41,14 +47,23 @@ func counters(r *rule, deny []openflow.Action) []openflow.Flow {
 		return openflow.Flow{Table: table, Priority: priorityCount, Match: m, Actions: actions}
 	}
 	exact := ^uint32(0)
+	var note []openflow.Action
+	if r.displaced {
+		note = []openflow.Action{openflow.Note(r.note())}
+	}
+	denied := openflow.Any().Bits(openflow.Reg0, pipeline.Denied, pipeline.Denied).Bits(openflow.Reg3, r.id, exact)
 	switch r.spec.Action {
 	case model.Allow:
 		return []openflow.Flow{
-			count(openflow.Any().CTState(openflow.CTNew, 0).Bits(r.layer.allowed(), r.id, exact), openflow.GotoTable(next)),
+			count(openflow.Any().CTState(openflow.CTNew, 0).Bits(r.layer.allowed(), r.id, exact), append(note, openflow.GotoTable(next))...),
 			count(openflow.Any().CTState(openflow.CTEst, openflow.CTNew).CTLabel(r.layer.label(r.id), r.layer.label(exact)), openflow.GotoTable(next)),
 		}
 	case model.Deny:
-		return []openflow.Flow{count(openflow.Any().Bits(openflow.Reg0, pipeline.Denied, pipeline.Denied).Bits(openflow.Reg3, r.id, exact), deny...)}
+		return []openflow.Flow{count(denied, append(note, deny...)...)}
+	}
+	if r.displaced {
+		// No packet matches: a rule that passes on denies nothing.
+		return []openflow.Flow{count(denied, note...)}
 	}
 	return nil
 }

@@ -113,7 +113,7 @@ func (t Term) Addr() netip.Addr {
 func (f *Flow) Drops() bool {
 	for _, a := range f.Actions {
 		switch a.(type) {
-		case Meter, Controller:
+		case Meter, Controller, Note:
 		default:
 			return false
 		}

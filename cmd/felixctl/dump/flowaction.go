@@ -84,10 +84,12 @@ type Learn struct {
 }
 
 // Meter drops the packet where there are more than the meter of that number lets
-// through, Controller sends the first MaxLen bytes to who listens under the ID.
+// through, Controller sends the first MaxLen bytes to who listens under the ID. Note does
+// nothing: its text, as bytes in hexadecimal, is for whoever reads the flow.
 type (
 	Meter      struct{ ID uint32 }
 	Controller struct{ MaxLen, ID uint16 }
+	Note       struct{ Text string }
 )
 
 func (SetField) isFlowAction()     {}
@@ -105,3 +107,4 @@ func (GotoTable) isFlowAction()    {}
 func (Learn) isFlowAction()        {}
 func (Meter) isFlowAction()        {}
 func (Controller) isFlowAction()   {}
+func (Note) isFlowAction()         {}

@@ -73,6 +73,8 @@ func (p *flowParser) action(word string) (FlowAction, error) {
 	case "meter":
 		n, err := number32(value)
 		return Meter{n}, err
+	case "note":
+		return Note{value}, nil
 	case "load":
 		return p.load(value)
 	case "move":

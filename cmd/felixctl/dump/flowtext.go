@@ -160,6 +160,9 @@ func (a Conjunction) String() string { return fmt.Sprintf("conjunction(%d,%d/%d)
 // String writes "meter:7".
 func (a Meter) String() string { return fmt.Sprintf("meter:%d", a.ID) }
 
+// String writes "note:00.01".
+func (a Note) String() string { return "note:" + a.Text }
+
 // String writes "controller(max_len=128,id=7)".
 func (a Controller) String() string {
 	return fmt.Sprintf("controller(max_len=%d,id=%d)", a.MaxLen, a.ID)

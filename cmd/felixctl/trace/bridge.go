@@ -136,7 +136,7 @@ func (w *bridge) actions(flow *dump.Flow, f *fields) error {
 		case dump.CopyField:
 			bits := f[a.From].ShiftRight(a.FromBit).And(dump.Ones(a.Bits)).ShiftLeft(a.ToBit)
 			f[a.To] = f[a.To].AndNot(dump.Ones(a.Bits).ShiftLeft(a.ToBit)).Or(bits)
-		case dump.DecTTL, dump.Meter, dump.Controller:
+		case dump.DecTTL, dump.Meter, dump.Controller, dump.Note:
 			// A report that the meter leaves out changes nothing: nothing comes behind it.
 		case dump.Learn:
 			// It leaves a flow behind, and does nothing to this packet.
@@ -221,7 +221,7 @@ func effectOf(f *dump.Flow) string {
 			if text := setEffect(a); text != "" {
 				words = append(words, text)
 			}
-		case dump.DecTTL:
+		case dump.DecTTL, dump.Note:
 		default:
 			words = append(words, a.String())
 		}
