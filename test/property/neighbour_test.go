@@ -54,6 +54,29 @@ func (a *agent) send(events ...datastore.Event) {
 	<-a.delivered
 }
 
+// hostileAgent starts an agent in a namespace of its own, with the hostile cluster's pods.
+func hostileAgent(t *testing.T, backend string) *agent {
+	t.Helper()
+	lockThread(t)
+	needTools(t, backend)
+	k := newKernel(t, backend, "node1", randomNodes())
+	if k.bridge != nil {
+		for _, name := range randomPods()[:2] {
+			k.bridge.pool[name] = k.bridge.attach(name)
+		}
+	}
+	d, err := newDataplane(backend, "node1", k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return newAgent(t, d)
+}
+
 // newAgent starts a driver over the dataplane with the hostile cluster's pods.
 func newAgent(t *testing.T, d *dataplane) *agent {
 	t.Helper()
@@ -165,24 +188,7 @@ func TestNeighbourOfHostileTenant(t *testing.T) {
 
 // besideHostile measures the waits beside so many objects of one kind.
 func besideHostile(t *testing.T, backend string, kind, count int) {
-	lockThread(t)
-	needTools(t, backend)
-	k := newKernel(t, backend, "node1", randomNodes())
-	if k.bridge != nil {
-		for _, name := range randomPods()[:2] {
-			k.bridge.pool[name] = k.bridge.attach(name)
-		}
-	}
-	d, err := newDataplane(backend, "node1", k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.close(); err != nil {
-			t.Error(err)
-		}
-	})
-	a := newAgent(t, d)
+	a := hostileAgent(t, backend)
 	object := func(number int) (events []datastore.Event) {
 		for _, p := range hostilesOf(number)[kind].policies() {
 			p.Name = fmt.Sprint(p.Name, "-", number)
