@@ -28,7 +28,9 @@ func (e *Engine) setNodePeer(name string, object *corev1.Node) {
 		now = &nodePeer{labels: e.labelSets.intern(object.Labels)}
 		e.labelSets.hold(now.labels)
 		for _, a := range object.Status.Addresses {
-			if ip, err := netip.ParseAddr(a.Address); err == nil {
+			// A node writes its own status. An address that no packet can have would make
+			// a kernel refuse the set.
+			if ip, err := netip.ParseAddr(a.Address); err == nil && podAddress(ip) {
 				now.addresses = append(now.addresses, ip.Unmap())
 			}
 		}
