@@ -20,6 +20,8 @@ const (
 	// third of a percent of a core at most, and with what Go's runtime adds the watch stays
 	// below half a percent. The kernel visits every bucket of a set to tell its size.
 	lookShare = 300
+	// longestPause bounds the pause when a look was slow because others had the processor.
+	longestPause = 5 * time.Second
 )
 
 // watcher is what Watch and the applies share.
@@ -72,7 +74,7 @@ func (s *Sets) Watch(ctx context.Context, changed func()) error {
 		if w.tell() {
 			changed()
 		}
-		pause = max(lookEvery, lookShare*time.Since(start))
+		pause = min(max(lookEvery, lookShare*time.Since(start)), longestPause)
 	}
 }
 
