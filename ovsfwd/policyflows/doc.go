@@ -42,9 +42,10 @@
 //
 // # Rules that hold
 //
-//   - The id of a conjunction is a hash of policy, direction and place of the rule,
-//     probed where two collide. So it depends on the set of rules alone: any order of
-//     updates ends in the same flows, and a restart writes none.
+//   - The id of a conjunction is a hash of policy, direction and place of the rule. If
+//     another rule has that id already, the rule takes the next free one and keeps it
+//     until it is removed. A note in the switch tells a restarted agent, so a restart
+//     writes no flow (ids).
 //   - The agent adds meters before the flows and removes them after the flows. If the
 //     switch refuses meters, it programs the flows without them, and status reports it
 //     (Rates).
