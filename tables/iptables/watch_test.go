@@ -77,8 +77,8 @@ func TestWatch(t *testing.T) {
 				if r := apply(t, table); r.FullRead {
 					t.Fatalf("a read for nothing: %+v", r)
 				}
-				start := time.Now()
 				h.Run(t, command...)
+				start := time.Now()
 				heard(t, calls)
 				took := time.Since(start)
 				t.Logf("heard after %s", took)
