@@ -16,11 +16,12 @@ import (
 const (
 	// lookEvery is the shortest time between two looks at the sets' sizes.
 	lookEvery = 500 * time.Millisecond
-	// lookShare is how much longer than a look the pause behind it is: the looks take a
-	// third of a percent of a core at most, and with what Go's runtime adds the watch stays
-	// below half a percent. The kernel visits every bucket of a set to tell its size.
+	// The pause after a look is lookShare times as long as the faster one of the last two
+	// looks: a slow one may have waited for the processor. So looks take about a third of a
+	// percent of a core at most, and the watch with Go's runtime stays below half a percent.
+	// The kernel visits every bucket of a set to tell its size.
 	lookShare = 300
-	// longestPause bounds the pause when a look was slow because others had the processor.
+	// longestPause bounds the pause.
 	longestPause = 5 * time.Second
 )
 
@@ -60,7 +61,7 @@ func (s *Sets) Watch(ctx context.Context, changed func()) error {
 	defer func() { _ = conn.Close() }() // nothing is written by it
 	w := &s.watcher
 	w.missed()
-	pause := time.Duration(0)
+	pause, last := time.Duration(0), time.Duration(0)
 	for {
 		select {
 		case <-ctx.Done():
@@ -71,11 +72,17 @@ func (s *Sets) Watch(ctx context.Context, changed func()) error {
 		if err := w.look(conn); err != nil {
 			return err
 		}
+		took := time.Since(start)
+		pause, last = pauseAfter(took, last), took
 		if w.tell() {
 			changed()
 		}
-		pause = min(max(lookEvery, lookShare*time.Since(start)), longestPause)
 	}
+}
+
+// pauseAfter returns the pause after a look that took so long, and the one before it.
+func pauseAfter(took, last time.Duration) time.Duration {
+	return min(max(lookEvery, lookShare*min(took, last)), longestPause)
 }
 
 // missed notes that changes before now were not seen.

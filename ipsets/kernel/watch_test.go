@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/felixlike/felixlike/internal/nfnetlink"
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 )
@@ -133,10 +131,23 @@ func member(i int) model.Member {
 	return model.Member{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 3, byte(i >> 8), byte(i)}), 32)}
 }
 
-// An idle watch of 1,000 sets costs less than half a percent of a core.
-func TestIdleWatchIsCheap(t *testing.T) {
-	n := newNamespace(t)
-	s := n.open(t)
+// TestPauseFollowsLooks: looks take a third of a percent of a core at most, and one that
+// had to wait for the processor does not make the watch deaf.
+func TestPauseFollowsLooks(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct{ took, last, want time.Duration }{
+		{ms, ms, 500 * ms}, {3 * ms, 3 * ms, 900 * ms}, {40 * ms, ms, 500 * ms}, {40 * ms, 40 * ms, 5 * time.Second},
+	} {
+		if got := pauseAfter(c.took, c.last); got != c.want {
+			t.Errorf("after looks of %s and %s: %s, want %s", c.last, c.took, got, c.want)
+		}
+	}
+}
+
+// BenchmarkLook is a look at 1,000 sets of 20 members.
+func BenchmarkLook(b *testing.B) {
+	n := newNamespace(b)
+	s := n.open(b)
 	for i := range 1000 {
 		name := fmt.Sprint("a", i)
 		s.CreateSet(ipsets.Set{Name: name, Kind: model.Addresses, Family: model.IPv4})
@@ -144,24 +155,15 @@ func TestIdleWatchIsCheap(t *testing.T) {
 			s.AddMembers(name, []model.Member{member(j)})
 		}
 	}
-	listening(t, s)
-	const idle = 10 * time.Second
-	runtime.GC() // of what the test has made
-	before := processorTime(t)
-	<-time.After(idle)
-	used := processorTime(t) - before
-	t.Logf("%s of processor time in %s", used, idle)
-	if used > idle/200 {
-		t.Errorf("an idle watch took %s in %s", used, idle)
+	applyUpdates(b, s)
+	conn, err := nfnetlink.Dial(s.options.NetNS)
+	if err != nil {
+		b.Fatal(err)
 	}
-}
-
-// processorTime is what the process has used.
-func processorTime(t testing.TB) time.Duration {
-	t.Helper()
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
+	defer conn.Close()
+	for b.Loop() {
+		if err := s.watcher.look(conn); err != nil {
+			b.Fatal(err)
+		}
 	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -3,11 +3,8 @@ package iptables
 import (
 	"context"
 	"errors"
-	"runtime"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -164,31 +161,20 @@ func TestWatchUnderChurn(t *testing.T) {
 	})
 }
 
-// An idle watch costs less than half a percent of a core.
-func TestIdleWatchIsCheap(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v Variant) {
-		h := newHost(t, v)
-		table := h.open(t)
-		load(t, h, table, 1000)
-		listening(t, table)
-		const idle = 4 * time.Second
-		runtime.GC() // of what the test has made
-		before := processorTime(t)
-		<-time.After(idle)
-		used := processorTime(t) - before
-		t.Logf("%d rules: %s of processor time in %s", table.rules(), used, idle)
-		if used > idle/200 {
-			t.Errorf("an idle watch took %s in %s", used, idle)
-		}
-	})
-}
-
-// processorTime is what the process has used.
-func processorTime(t testing.TB) time.Duration {
-	t.Helper()
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
+// BenchmarkLook is a look of the legacy variant at tables of 11,000 rules; there are four
+// a second.
+func BenchmarkLook(b *testing.B) {
+	h := newHost(b, Legacy)
+	table := h.open(b)
+	load(b, h, table, 1000)
+	sizes, err := openSizes(table.options.NetNS, table.families)
+	if err != nil {
+		b.Fatal(err)
 	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	defer sizes.close()
+	for b.Loop() {
+		if _, err := sizes.read(); err != nil {
+			b.Fatal(err)
+		}
+	}
 }
