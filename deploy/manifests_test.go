@@ -201,7 +201,7 @@ func TestProbes(t *testing.T) {
 
 const clusterPolicies = "CustomResourceDefinition clusternetworkpolicies.policy.networking.k8s.io"
 
-// TestClusterNetworkPolicies: what is deployed serves the version that the agent reads,
+// TestClusterNetworkPolicies: the deployed definition serves the version that the agent reads,
 // and no field that the agent does not take.
 func TestClusterNetworkPolicies(t *testing.T) {
 	crd := as[struct {
