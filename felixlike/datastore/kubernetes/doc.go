@@ -20,10 +20,10 @@
 //   - Nothing is in sync before everything has been listed, with reads that are
 //     as new as the API server: an agent that restarts does not go back in time.
 //   - An API server that is away, restarts or forgets where a watch was changes
-//     nothing: what is known stays, and after that a whole new list is compared
-//     with it, in one batch. Only such a list deletes what is not in it.
-//   - ClusterNetworkPolicies are decoded strictly, too. What is not understood of one is
-//     a problem, and is left empty, so that it fails closed (strict.ClosedSpec).
+//     nothing: the known objects stay. The next whole list is compared with them in
+//     one batch, and only such a list deletes the objects that it lacks.
+//   - ClusterNetworkPolicies are decoded strictly, too. A rule that cannot be understood
+//     is a problem, and is left empty, so that it fails closed (strict.ClosedSpec).
 //   - A cluster without ClusterNetworkPolicies is in sync without them. The API server is
 //     asked again every minute, and at a Sync. They are gone when four lists in a row
 //     say that there is no such kind; any other failure leaves them in force.

@@ -15,8 +15,8 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// value is what is in force of an object: the object, or for a policy that cannot be
-// read the closed stand-in.
+// value is the version of an object that is in force. For a policy that cannot be read
+// it is the closed replacement.
 type value struct {
 	object metav1.Object
 	closed bool
