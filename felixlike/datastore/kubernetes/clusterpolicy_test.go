@@ -101,7 +101,7 @@ func TestClusterPoliciesOfNewerServers(t *testing.T) {
 		{"good", `"spec":{` + head + `,"ingress":[` + rule + `]},"status":{"conditions":[],"more":1}`, "", `{` + head + `,"ingress":[` + rule + `]}`},
 		{"peer", `"spec":{` + head + `,"ingress":[{"action":"Deny","from":[{"sni":"a"}]},` + rule + `]}`, "spec.ingress[0].from[0].sni", `{` + head + `,"ingress":[{"action":"Deny","from":null},` + rule + `]}`},
 		{"protocol", `"spec":{` + head + `,"egress":[{"action":"Pass","to":[{"namespaces":{}}],"protocols":[{"icmp":{}}]}]}`, "spec.egress[0].protocols[0].icmp", `{` + head + `,"egress":[{"action":"Pass","to":null}]}`},
-		{"spec", `"spec":{` + head + `,"mode":"x","ingress":[` + rule + `]}`, "spec.mode", `{` + head + `,"ingress":[{"action":"Accept","from":null}]}`},
+		{"spec", `"spec":{` + head + `,"mode":"x","ingress":[` + rule + `]}`, "spec.mode", `{` + head + `,"ingress":[{"action":"","from":null}],"egress":[{"action":"","to":null}]}`},
 		{"subject", `"spec":{"tier":"Admin","priority":7,"subject":{"nodes":{}},"ingress":[` + rule + `]}`, "spec.subject.nodes", `{"tier":"Admin","priority":7,"subject":{},"ingress":[` + rule + `]}`},
 		{"tier", `"spec":{"tier":1,"priority":7,"subject":{"namespaces":{}}}`, "spec.tier", `{"tier":"","priority":7,"subject":{"namespaces":{}}}`},
 		{"priority", `"spec":{"tier":"Admin","priority":"high","subject":{"namespaces":{}}}`, "spec.priority", `{"tier":"Admin","priority":-1,"subject":{"namespaces":{}}}`},

@@ -63,6 +63,8 @@ func TestClusterNetworkPolicyErrors(t *testing.T) {
 		{"rule", "to: [{networks", "to: [{network", "spec.egress[0].to[0].network: unknown field; fails closed", 1, 0},
 		{"type", "from: [{namespaces: {matchLabels: {a: b}}}]", "from: all", "spec.ingress.from: wrong type: got string, want a list; fails closed", 0, 1},
 		{"spec", "tier: Admin", "tier: Admin\n  order: 7", "spec.order: unknown field; fails closed", 0, 0},
+		{"direction", "egress:", "egres:", "spec.egres: unknown field; fails closed", 0, 0},
+		{"direction twice", "ingress:", "egress:", `key "egress" already set in map; fails closed`, 0, 0},
 		{"version", "/v1alpha2", "/v1alpha1", `apiVersion: "policy.networking.k8s.io/v1alpha1": must be policy.networking.k8s.io/v1alpha2; fails closed`, 0, 0},
 		{"given twice", "priority: 5", "priority: 5\n  priority: 6", `key "priority" already set in map; fails closed`, 0, 0},
 	}

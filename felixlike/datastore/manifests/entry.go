@@ -187,17 +187,11 @@ func (p *parser) object(at place, d document, k kind, fields map[string]json.Raw
 }
 
 // closedClusterPolicy returns a policy with an error, in which all that is not understood
-// fails closed. If the document cannot be trusted, that is every rule.
+// fails closed. If the document cannot be trusted, it denies everything to its subject.
 func closedClusterPolicy(name string, data []byte, trusted bool) *v1alpha2.ClusterNetworkPolicy {
 	p := &v1alpha2.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: strict.ClosedSpec(data)}
-	if trusted {
-		return p
-	}
-	for i := range p.Spec.Ingress {
-		p.Spec.Ingress[i].From = nil
-	}
-	for i := range p.Spec.Egress {
-		p.Spec.Egress[i].To = nil
+	if !trusted {
+		strict.Close(&p.Spec)
 	}
 	return p
 }

@@ -9,7 +9,9 @@ import (
 // ClosedSpec returns the spec of a ClusterNetworkPolicy in which Decode found faults, as
 // far as it is understood. The rest is left empty, which the policy engine takes as its
 // API says: a rule without peers or action fails closed, and so does a policy without
-// tier, priority or subject.
+// tier, priority or subject. A field that is not known may be a misspelt direction, or
+// change the meaning of all rules: each direction then has one rule without action, which
+// denies everything.
 func ClosedSpec(data []byte) v1alpha2.ClusterNetworkPolicySpec {
 	object, known := members(data, "apiVersion", "kind", "metadata", "spec", "status")
 	fields, specKnown := members(object["spec"], "tier", "priority", "subject", "ingress", "egress")
@@ -17,8 +19,6 @@ func ClosedSpec(data []byte) v1alpha2.ClusterNetworkPolicySpec {
 	if len(fields) == 0 {
 		return spec
 	}
-	// A field that is not known may change the meaning of all rules.
-	known = known && specKnown
 	if !understood(fields["tier"], &spec.Tier) {
 		spec.Tier = ""
 	}
@@ -28,21 +28,31 @@ func ClosedSpec(data []byte) v1alpha2.ClusterNetworkPolicySpec {
 	if !understood(fields["subject"], &spec.Subject) {
 		spec.Subject = v1alpha2.ClusterNetworkPolicySubject{}
 	}
+	if !known || !specKnown {
+		Close(&spec)
+		return spec
+	}
 	for _, raw := range rulesOf(fields["ingress"]) {
 		var rule v1alpha2.ClusterNetworkPolicyIngressRule
-		if !understood(raw, &rule) || !known {
+		if !understood(raw, &rule) {
 			rule = v1alpha2.ClusterNetworkPolicyIngressRule{Action: actionOf(raw)}
 		}
 		spec.Ingress = append(spec.Ingress, rule)
 	}
 	for _, raw := range rulesOf(fields["egress"]) {
 		var rule v1alpha2.ClusterNetworkPolicyEgressRule
-		if !understood(raw, &rule) || !known {
+		if !understood(raw, &rule) {
 			rule = v1alpha2.ClusterNetworkPolicyEgressRule{Action: actionOf(raw)}
 		}
 		spec.Egress = append(spec.Egress, rule)
 	}
 	return spec
+}
+
+// Close replaces the rules by one without action in each direction, which denies everything.
+func Close(spec *v1alpha2.ClusterNetworkPolicySpec) {
+	spec.Ingress = []v1alpha2.ClusterNetworkPolicyIngressRule{{}}
+	spec.Egress = []v1alpha2.ClusterNetworkPolicyEgressRule{{}}
 }
 
 // members returns the members of a JSON object, and reports whether all names are known.

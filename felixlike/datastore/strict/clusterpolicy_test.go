@@ -31,3 +31,27 @@ func TestClosedSpecKeepsTheRest(t *testing.T) {
 		}
 	}
 }
+
+// TestClosedSpecOfMisspeltDirection: a field that is not known, in the spec or beside it,
+// may be a direction. The policy denies everything to its subject, in both directions.
+func TestClosedSpecOfMisspeltDirection(t *testing.T) {
+	const rules = `[{"action":"Deny","to":[{"networks":["192.0.2.0/24"]}]}]`
+	const head = `"spec":{"tier":"Baseline","priority":3,"subject":{"namespaces":{"matchLabels":{"a":"b"}}}`
+	for _, text := range []string{
+		`{` + head + `,"egres":` + rules + `}}`,
+		`{` + head + `},"egress":` + rules + `}`,
+		`{` + head + `,"Egress":` + rules + `,"ingress":[{"action":"Accept","from":[{"namespaces":{}}]}]}}`,
+	} {
+		spec := ClosedSpec([]byte(text))
+		if spec.Tier != v1alpha2.BaselineTier || spec.Priority != 3 || spec.Subject.Namespaces.MatchLabels["a"] != "b" {
+			t.Errorf("%s: head: %+v", text, spec)
+		}
+		if len(spec.Ingress) != 1 || len(spec.Egress) != 1 {
+			t.Errorf("%s: %d ingress rules, %d egress rules", text, len(spec.Ingress), len(spec.Egress))
+			continue
+		}
+		if in, out := spec.Ingress[0], spec.Egress[0]; in.Action != "" || len(in.From) > 0 || out.Action != "" || len(out.To) > 0 {
+			t.Errorf("%s: rules: %+v, %+v", text, in, out)
+		}
+	}
+}
