@@ -135,11 +135,11 @@ func (j *judge) walk(name string, p oracle.Packet, mark *uint32) (allowed, done 
 		j.t.Fatalf("chain %s is missing", name)
 	}
 	for _, r := range c.Rules {
-		if _, back := r.Action.(tables.Return); back {
-			j.t.Fatalf("rule %v", r)
-		}
 		if slices.ContainsFunc(r.Matches, func(m tables.Match) bool { return !j.matches(m, p, *mark) }) {
 			continue
+		}
+		if _, back := r.Action.(tables.Return); back {
+			return false, false // passed on to the next tier
 		}
 		if allowed, done := j.act(r.Action, p, mark); done {
 			return allowed, true
@@ -262,8 +262,16 @@ type collidingNode struct {
 // drawn pieces.
 func (n *collidingNode) become(t *rapid.T, before, after *oracle.Cluster) {
 	policies, pods, namespaces := map[string]bool{}, map[model.PodID]bool{}, map[string]bool{}
+	for _, p := range after.ClusterPolicies {
+		policies[p.Name] = true
+	}
 	for _, p := range after.Policies {
 		policies[p.Namespace+"/"+p.Name] = true
+	}
+	for _, p := range before.ClusterPolicies {
+		if !policies[p.Name] {
+			n.engine.DeleteClusterNetworkPolicy(p.Name)
+		}
 	}
 	for _, p := range after.Pods {
 		pods[policytest.PodID(p)] = true
@@ -296,6 +304,12 @@ func (n *collidingNode) become(t *rapid.T, before, after *oracle.Cluster) {
 		n.engine.SetPod(p)
 	}
 	n.flush(t)
+	for _, p := range after.ClusterPolicies {
+		n.engine.SetClusterNetworkPolicy(p)
+		if rapid.Bool().Draw(t, "flush") {
+			n.flush(t)
+		}
+	}
 	for _, p := range after.Policies {
 		n.engine.SetNetworkPolicy(p)
 		if rapid.Bool().Draw(t, "flush") {
@@ -486,12 +500,17 @@ func TestCollidingNames(t *testing.T) {
 // nextCluster draws a cluster, or removes one policy from the previous one. Then only
 // objects that waited for its names change.
 func nextCluster(t *rapid.T, before *oracle.Cluster) *oracle.Cluster {
-	if len(before.Policies) == 0 || rapid.Bool().Draw(t, "new cluster") {
-		return policytest.Cluster(t)
+	policies := len(before.Policies)
+	all := policies + len(before.ClusterPolicies)
+	if all == 0 || rapid.Bool().Draw(t, "new cluster") {
+		return policytest.TieredCluster(t)
 	}
 	after := *before
-	i := rapid.IntRange(0, len(before.Policies)-1).Draw(t, "removed")
-	after.Policies = slices.Delete(slices.Clone(before.Policies), i, i+1)
+	if i := rapid.IntRange(0, all-1).Draw(t, "removed"); i < policies {
+		after.Policies = slices.Delete(slices.Clone(before.Policies), i, i+1)
+	} else {
+		after.ClusterPolicies = slices.Delete(slices.Clone(before.ClusterPolicies), i-policies, i-policies+1)
+	}
 	return &after
 }
 

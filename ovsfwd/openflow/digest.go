@@ -98,9 +98,13 @@ func canonicalMatch(b []byte) ([]byte, error) {
 		fields = append(fields, pair...)
 	}
 	slices.SortFunc(fields, func(a, b []byte) int {
-		return cmp.Or(cmp.Compare(binary.BigEndian.Uint16(a), binary.BigEndian.Uint16(b)), cmp.Compare(a[2]>>1, b[2]>>1))
+		return cmp.Compare(headerPosition(a), headerPosition(b))
 	})
 	return slices.Concat(fields...), nil
+}
+
+func headerPosition(header []byte) uint32 {
+	return spec{class: class(binary.BigEndian.Uint16(header)), number: header[2] >> 1}.position()
 }
 
 // splitPair makes the two register fields of a pair.

@@ -3,9 +3,8 @@ package openflow
 import "fmt"
 
 // Field is a packet field, tunnel field or register that flows match, set or
-// copy. The order of the constants is the order on the wire: by class and
-// number. OpenFlow wants a field's prerequisites before it, and their numbers
-// are lower.
+// copy. The order of the constants is the order on the wire (spec.position).
+// OpenFlow wants a field's prerequisites before it.
 type Field uint8
 
 // The fields in use.
@@ -40,6 +39,7 @@ const (
 	UDPDst
 	SCTPSrc
 	SCTPDst
+	ICMPv4Type
 	ARPOp
 	ARPSpa
 	ARPTpa
@@ -53,9 +53,8 @@ const (
 	NDSll
 	NDTll
 	TCPFlags
-	ICMPv4Type
 
-	lastField = ICMPv4Type
+	lastField = TCPFlags
 )
 
 // format is how a field's value is written.

@@ -64,10 +64,11 @@ func (m Match) Bits(register Field, value, mask uint32) Match {
 func (m Match) MAC(f Field, a net.HardwareAddr) Match { return m.with(f, a, nil) }
 
 // LaterFragment matches fragments of IP packets other than the first: they have
-// no ports.
+// no ports. The field has two bits, and the switch returns a match of both without
+// a mask (ovs-fields(7)).
 func (m Match) LaterFragment() Match {
 	const fragmented, later = 1, 2
-	return m.with(IPFrag, []byte{fragmented | later}, []byte{fragmented | later})
+	return m.with(IPFrag, []byte{fragmented | later}, nil)
 }
 
 // MaskedMAC matches the bits of an Ethernet address that mask selects.

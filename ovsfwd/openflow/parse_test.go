@@ -86,3 +86,13 @@ func TestParsedFlowIsTheOneThatWasWritten(t *testing.T) {
 		t.Errorf("more %t, error %v, %d flows", more, err, seen)
 	}
 }
+
+// A match is written in the order of the constants, and one that is read back is sorted
+// by position. Both have to be the same order.
+func TestFieldsAreInTheOrderOfTheirPositions(t *testing.T) {
+	for f := Field(1); f < lastField; f++ {
+		if a, b := f.spec(), (f + 1).spec(); a.position() >= b.position() {
+			t.Errorf("%s is before %s", a.oxm, b.oxm)
+		}
+	}
+}

@@ -52,6 +52,8 @@ func policyFlows() []openflow.Flow {
 		drop(72, ip6.Protocol(model.ICMPv6)),
 		drop(72, ip.Protocol(47)),
 		drop(72, ip6.Protocol(47)),
+		drop(61, ip.CTState(openflow.CTNew|openflow.CTTrk, 0).LaterFragment().Bits(openflow.Reg5, 0, 0xffffffff)),
+		drop(61, ip6.LaterFragment()),
 	}
 	learned := openflow.LearnSpec{
 		Table: 32, Priority: 200, IdleTimeout: 210, Cookie: 0xf11e010000000003, Limit: 20, Match: ip.Protocol(model.SCTP),

@@ -65,6 +65,17 @@ func (t term) wire(b []byte) ([]byte, error) {
 	return append(b, t.mask...), nil
 }
 
+// position orders the fields of a match: by class and number. Only nw_frag comes later
+// than its class, behind ip_proto: OpenFlow wants its prerequisite, the Ethernet type,
+// before it.
+func (s spec) position() uint32 {
+	at := func(s spec) uint32 { return uint32(s.class)<<16 | uint32(s.number)<<1 }
+	if frag := IPFrag.spec(); s.class == frag.class && s.number == frag.number {
+		return at(IPProto.spec()) + 1
+	}
+	return at(s)
+}
+
 // header is the OXM header of the field.
 func (s spec) header(masked bool) []byte {
 	h := []byte{byte(s.class >> 8), byte(s.class), s.number << 1, byte(s.width)}

@@ -46,6 +46,11 @@ func objects(c *oracle.Cluster, node string) map[string]object {
 			func(d *dataplane) { d.engine.SetNetworkPolicy(p) }, func(d *dataplane) { d.engine.DeleteNetworkPolicy(p.Namespace, p.Name) },
 		}
 	}
+	for _, p := range c.ClusterPolicies {
+		all["cluster policy "+p.Name] = object{
+			func(d *dataplane) { d.engine.SetClusterNetworkPolicy(p) }, func(d *dataplane) { d.engine.DeleteClusterNetworkPolicy(p.Name) },
+		}
+	}
 	for id, p := range podsOn(c, node) {
 		all["attachment "+id.String()] = object{
 			func(d *dataplane) { d.attach(id, addresses(p)) }, func(d *dataplane) { d.detach(id) },
@@ -103,7 +108,7 @@ func TestOrderDoesNotMatter(t *testing.T) {
 			seeded.Check(t, func(rt *rapid.T) {
 				var clusters []*oracle.Cluster
 				for range rapid.IntRange(1, 3).Draw(rt, "clusters") {
-					clusters = append(clusters, policytest.Cluster(rt))
+					clusters = append(clusters, policytest.TieredCluster(rt))
 				}
 				random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "order"), 0))
 				final := clusters[len(clusters)-1]

@@ -90,15 +90,6 @@ func clusters(backend string) int {
 	return 150
 }
 
-// draw draws a cluster. Those for openflow have no ClusterNetworkPolicies: there, while
-// one judges egress, each full read of the bridge rewrites flows.
-func draw(rt *rapid.T, backend string) *oracle.Cluster {
-	if backend == felixlike.OpenFlow {
-		return policytest.Cluster(rt)
-	}
-	return policytest.TieredCluster(rt)
-}
-
 // TestKernelAgreesWithOracle leads each backend from one random cluster to the
 // next, and sends packets. Those that open a connection go as the oracle says, and
 // nothing that the ends of a denied one agree on passes.
@@ -113,7 +104,7 @@ func TestKernelAgreesWithOracle(t *testing.T) {
 			drawn, flushed := 0, 0
 			seeded.Check(t, func(rt *rapid.T) {
 				drawn++
-				b.become(rt, draw(rt, backend))
+				b.become(rt, policytest.TieredCluster(rt))
 				packets := policytest.Packets(rt, b.cluster)
 				all := b.connections(packets)
 				b.judgeNew(rt, all)

@@ -18,7 +18,7 @@ import (
 // with a packet what the policies say of it.
 func TestTracersAgree(t *testing.T) {
 	seeded.Check(t, func(rt *rapid.T) {
-		c := policytest.Cluster(rt)
+		c := policytest.TieredCluster(rt)
 		c.Pods = slices.DeleteFunc(c.Pods, func(p *corev1.Pod) bool { return p.Status.Phase != corev1.PodRunning })
 		packets := policytest.Packets(rt, c)
 		for _, backend := range backends() {

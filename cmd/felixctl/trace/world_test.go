@@ -44,6 +44,9 @@ func siteOf(t testing.TB, c *oracle.Cluster, backend, node string) *Site {
 	for _, p := range c.Policies {
 		e.SetNetworkPolicy(p)
 	}
+	for _, p := range c.ClusterPolicies {
+		e.SetClusterNetworkPolicy(p)
+	}
 	m := &control.Model{Node: node, Backend: backend, Settings: control.Settings{Bridge: "br-int", Masquerade: true}}
 	// Of one node it is followed what it denies: verdicts are the same.
 	m.DenialsReported = node == c.Nodes[0].Name
