@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 	"sigs.k8s.io/yaml"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/wanted"
@@ -46,6 +47,9 @@ func parse(t *testing.T, text []byte) (o objects) {
 		case "NetworkPolicy":
 			o.Policies = append(o.Policies, &networkingv1.NetworkPolicy{})
 			unmarshal(o.Policies[len(o.Policies)-1])
+		case "ClusterNetworkPolicy":
+			o.ClusterPolicies = append(o.ClusterPolicies, &v1alpha2.ClusterNetworkPolicy{})
+			unmarshal(o.ClusterPolicies[len(o.ClusterPolicies)-1])
 		case "":
 		default:
 			t.Fatalf("kind %q is not known here", kind.Kind)
@@ -60,6 +64,7 @@ func (o objects) plus(other objects) objects {
 	o.Namespaces = slices.Concat(o.Namespaces, other.Namespaces)
 	o.Pods = slices.Concat(o.Pods, other.Pods)
 	o.Policies = slices.Concat(o.Policies, other.Policies)
+	o.ClusterPolicies = slices.Concat(o.ClusterPolicies, other.ClusterPolicies)
 	return o
 }
 

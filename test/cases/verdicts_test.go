@@ -43,7 +43,9 @@ func (o objects) verdicts(t *testing.T) string {
 			sites[backend] = append(sites[backend], cluster.SiteOf(m, s))
 		}
 	}
-	reference := &oracle.Cluster{Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies}
+	reference := &oracle.Cluster{
+		Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies, ClusterPolicies: o.ClusterPolicies,
+	}
 	judge := func(p trace.Packet) bool {
 		j, err := trace.Judge(p, reference, nil)
 		if err != nil {
