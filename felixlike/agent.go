@@ -31,22 +31,6 @@ import (
 	"github.com/felixlike/felixlike/tables/iptables"
 )
 
-// Names that are the same on every node.
-const (
-	// ControlSocket is the name of the control socket in the run directory.
-	ControlSocket = "control.sock"
-	// GatewayPort and TunnelPort are the bridge's ports to the host and to
-	// the peers.
-	GatewayPort = "flx-gw0"
-	TunnelPort  = "flx-tun0"
-)
-
-// Names of the datastores.
-const (
-	Manifests  = "manifests"
-	Kubernetes = "kubernetes"
-)
-
 // switchTimeout bounds a stage that talks to Open vSwitch. A bundle of 20,000
 // flows takes a second on a busy machine.
 const switchTimeout = 5 * time.Second
@@ -91,7 +75,7 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 		g.Go(func() error { return t.Tell(ctx, d.Notices) })
 	}
 	g.Go(func() error {
-		return control.Serve(ctx, filepath.Join(cfg.RunDir, ControlSocket), d, log.With("component", "control"))
+		return control.Serve(ctx, filepath.Join(cfg.RunDir, control.SocketName), d, log.With("component", "control"))
 	})
 	if cfg.CNIPluginDir != "" {
 		g.Go(func() error { return a.cniServer(d).Run(ctx) })
@@ -118,7 +102,7 @@ func (a *agent) cniServer(d *Driver) *cni.Server {
 // newSource returns the datastore that is configured.
 func newSource(cfg *config.Effective, log *slog.Logger) (datastore.Source, error) {
 	log = log.With("component", cfg.Datastore)
-	if cfg.Datastore == Manifests {
+	if cfg.Datastore == config.Manifests {
 		return manifests.New(manifests.Options{Dir: cfg.Manifests, Log: log}), nil
 	}
 	api, err := kubernetes.LoadConfig(cfg.Kubeconfig)
@@ -133,7 +117,7 @@ func newSource(cfg *config.Effective, log *slog.Logger) (datastore.Source, error
 // lack of a setting that the datastore does not make up for.
 func newBackend(ctx context.Context, c Choice, datastore string, log *slog.Logger) (Backend, error) {
 	b, err := NewBackend(ctx, c)
-	if err == nil && b.Place == InSwitch && len(c.Switch.Node.ServiceCIDRs) == 0 && datastore == Manifests {
+	if err == nil && b.Place == InSwitch && len(c.Switch.Node.ServiceCIDRs) == 0 && datastore == config.Manifests {
 		log.Warn("without serviceCIDRs the address of a Service is judged as any other address: set it if pods use Services", "backend", b.Name)
 	}
 	return b, err
@@ -221,7 +205,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 			br,
 			carrier,
 			managers.NewRouteManager(cfg.NodeName, hostnet.State{
-				Gateway: GatewayPort, VirtualMAC: pipeline.VirtualMAC(),
+				Gateway: model.GatewayPort, VirtualMAC: pipeline.VirtualMAC(),
 				RouteTable: hostnet.DefaultRouteTable, RulePriority: hostnet.DefaultRulePriority,
 			}, host),
 			managers.NewConntrackManager(conntrack),
@@ -287,7 +271,7 @@ func (a *agent) arrival(crossing Crossing) *arrival {
 func (a *agent) bridgeConfig() ovsdb.Config {
 	return ovsdb.Config{
 		Socket: a.socket, Bridge: a.cfg.Bridge, DatapathType: a.network.datapath(), TunnelType: a.cfg.Tunnel,
-		Gateway: GatewayPort, Tunnel: TunnelPort, GatewayMAC: ovsdb.GatewayMAC(a.cfg.NodeName),
+		Gateway: model.GatewayPort, Tunnel: model.TunnelPort, GatewayMAC: ovsdb.GatewayMAC(a.cfg.NodeName),
 		NodeName: a.cfg.NodeName, Zone: pipeline.Zone,
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/felixlike/felixlike/felixlike/config"
 )
 
 func TestMissingServicePrefixesAreTold(t *testing.T) {
@@ -14,10 +16,10 @@ func TestMissingServicePrefixesAreTold(t *testing.T) {
 		services           []netip.Prefix
 		told               bool
 	}{
-		{OpenFlow, Manifests, nil, true},
-		{OpenFlow, Manifests, []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}, false},
-		{OpenFlow, Kubernetes, nil, false},
-		{NFTables, Manifests, nil, false},
+		{config.OpenFlow, config.Manifests, nil, true},
+		{config.OpenFlow, config.Manifests, []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}, false},
+		{config.OpenFlow, config.Kubernetes, nil, false},
+		{config.NFTables, config.Manifests, nil, false},
 	} {
 		var log bytes.Buffer
 		choice := Choice{Name: c.backend, Node: "n1"}

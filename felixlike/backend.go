@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/rules"
@@ -82,7 +83,7 @@ func newNFTables(c Choice) Backend {
 	r, all := NFTablesManagers(c, table)
 	collisions := newCollisions(all)
 	return Backend{
-		Name: NFTables, Renderer: r, Close: table.Close,
+		Name: config.NFTables, Renderer: r, Close: table.Close,
 		Left: func(ctx context.Context) (bool, error) {
 			s, err := table.Snapshot(ctx)
 			return s.Exists, err
@@ -101,9 +102,9 @@ func newNFTables(c Choice) Backend {
 			return countDrops(ctx, table, rules.DropChains(), add)
 		}),
 		// While another backend decides, nothing needs to be guarded.
-		Decides: func() { table.SetGuard(rules.Guard(GatewayPort)) },
+		Decides: func() { table.SetGuard(rules.Guard(model.GatewayPort)) },
 		Stage: Stage{
-			Name: NFTables, Required: true, Managers: all, Timeout: 60 * time.Second,
+			Name: config.NFTables, Required: true, Managers: all, Timeout: 60 * time.Second,
 			Invalidate: table.Invalidate, Watch: table.Watch,
 			Apply: func(ctx context.Context) (Applied, error) {
 				return collisions.apply(ctx, func(ctx context.Context) (Applied, error) {

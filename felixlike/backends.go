@@ -8,24 +8,15 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/tables/iptables"
 )
 
-// Names of the backends. IPTables leaves the variant to the setting
-// iptables.variant, or to what is found on the node.
-const (
-	NFTables       = "nftables"
-	IPTables       = "iptables"
-	IPTablesLegacy = "iptables-legacy"
-	IPTablesNFT    = "iptables-nft"
-	OpenFlow       = "openflow"
-)
-
 // Choice says which backend is wanted, and for whom.
 type Choice struct {
-	// Name is one of BackendNames; Variant the one that IPTables stands for.
+	// Name is one of config.BackendNames; Variant the one that IPTables stands for.
 	Name    string
 	Variant iptables.Variant
 	// Node is the node's name. With Masquerade, pods are hidden behind the node's
@@ -64,15 +55,15 @@ func (s Switch) datapath() string {
 // look which variant of iptables is in use, if that is left to it.
 func NewBackend(ctx context.Context, c Choice) (Backend, error) {
 	switch c.Name {
-	case NFTables:
+	case config.NFTables:
 		return newNFTables(c), nil
-	case IPTablesLegacy:
+	case config.IPTablesLegacy:
 		c.Variant = iptables.Legacy
 		return newIPTables(c), nil
-	case IPTablesNFT:
+	case config.IPTablesNFT:
 		c.Variant = iptables.NFT
 		return newIPTables(c), nil
-	case IPTables:
+	case config.IPTables:
 		why := "iptables variant " + c.Variant.String() + ": it is set so"
 		if c.Variant == iptables.Auto {
 			var err error
@@ -83,19 +74,16 @@ func NewBackend(ctx context.Context, c Choice) (Backend, error) {
 		b := newIPTables(c)
 		b.Why = why
 		return b, nil
-	case OpenFlow:
+	case config.OpenFlow:
 		return newOpenFlow(c), nil
 	}
-	return Backend{}, fmt.Errorf("%q is not one of %s", c.Name, strings.Join(BackendNames(), ", "))
-}
-
-// BackendNames lists the names that NewBackend takes.
-func BackendNames() []string {
-	return []string{NFTables, IPTables, IPTablesLegacy, IPTablesNFT, OpenFlow}
+	return Backend{}, fmt.Errorf("%q is not one of %s", c.Name, strings.Join(config.BackendNames(), ", "))
 }
 
 // kinds lists the backends as they are in force.
-func kinds() []string { return []string{NFTables, IPTablesLegacy, IPTablesNFT, OpenFlow} }
+func kinds() []string {
+	return []string{config.NFTables, config.IPTablesLegacy, config.IPTablesNFT, config.OpenFlow}
+}
 
 // forOther returns the choice of a backend of another kind for the same node.
 func (c Choice) forOther(name string) Choice {
@@ -106,8 +94,8 @@ func (c Choice) forOther(name string) Choice {
 // stays returns the backend that still uses what the named one does: sets go with
 // the last of those that use them.
 func stays(name, keep string) string {
-	if name == IPTablesLegacy && !usesSets(keep) {
-		return IPTablesNFT
+	if name == config.IPTablesLegacy && !usesSets(keep) {
+		return config.IPTablesNFT
 	}
 	return keep
 }

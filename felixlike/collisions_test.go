@@ -30,7 +30,7 @@ func TestCollisionsAreNamed(t *testing.T) {
 // the other one is refused while the first exists.
 func TestCollisionsAreReported(t *testing.T) {
 	table := chainsOnly{}
-	r := rules.NewRenderer(GatewayPort, rules.IPTablesNameLength).Narrowed(0, 0)
+	r := rules.NewRenderer(model.GatewayPort, rules.IPTablesNameLength).Narrowed(0, 0)
 	all := []managers.Manager{managers.NewPolicyManager("node1", r, table), managers.NewEndpointManager(r, table, noSets{}, managers.NewTreeDispatcher(r, table))}
 	found := newCollisions(all)
 	tell := func(updates ...model.Update) []tables.Refusal {

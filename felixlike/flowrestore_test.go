@@ -15,7 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/internal/namespace"
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
@@ -65,7 +67,7 @@ func awaitingSwitch(ctx context.Context, t *testing.T) awaiting {
 	})
 	a.config = ovsdb.Config{
 		Socket: a.DBSocket(), Bridge: "br-int", DatapathType: ovsdb.DatapathNetdev, TunnelType: "geneve",
-		Gateway: GatewayPort, Tunnel: TunnelPort, GatewayMAC: ovsdb.GatewayMAC("node1"),
+		Gateway: model.GatewayPort, Tunnel: model.TunnelPort, GatewayMAC: ovsdb.GatewayMAC("node1"),
 		LocalIP: netip.MustParseAddr("192.168.77.100"), MTU: 1450, NodeName: "node1",
 	}
 	a.vsctl("add-br", a.config.Bridge)
@@ -177,7 +179,7 @@ func TestPendingPolicyIsNotInForce(t *testing.T) {
 		waits.Store(false)
 		return 1, nil
 	})}
-	f := startWith(t, Config{Backend: Backend{Name: OpenFlow, Place: InSwitch, Stage: policy}, Stages: []Stage{policy, restore}})
+	f := startWith(t, Config{Backend: Backend{Name: config.OpenFlow, Place: InSwitch, Stage: policy}, Stages: []Stage{policy, restore}})
 	f.attachmentsSynced()
 	f.source.send(true, node("node1", "10.10.0.0/24"))
 	<-tried

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/internal/panics"
 	"github.com/felixlike/felixlike/ipsets/kernel"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
@@ -29,7 +30,7 @@ func newIPTables(c Choice) Backend {
 	}
 	r, all := IPTablesManagers(c, x.table, x.sets)
 	collisions := newCollisions(all)
-	name := IPTables + "-" + c.Variant.String()
+	name := config.IPTables + "-" + c.Variant.String()
 	return Backend{
 		Name: name, Renderer: r, Left: x.table.Exists, Remove: x.remove, Close: x.sets.Close,
 		Hits: func(ctx context.Context, counted Counted, _ map[policyflows.RuleID]RuleKey) error {
@@ -110,4 +111,4 @@ func (x *xtables) remove(ctx context.Context, keep string) error {
 }
 
 // usesSets reports whether the backend of that name uses the kernel's ipsets.
-func usesSets(name string) bool { return name == IPTablesLegacy || name == IPTablesNFT }
+func usesSets(name string) bool { return name == config.IPTablesLegacy || name == config.IPTablesNFT }

@@ -3,8 +3,10 @@ package felixlike
 import (
 	"cmp"
 
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/rules"
@@ -24,7 +26,7 @@ type NFTDriver interface {
 
 // NFTablesManagers returns the managers of the backend in nftables.
 func NFTablesManagers(c Choice, table NFTDriver) (*rules.Renderer, []managers.Manager) {
-	r := rules.NewRenderer(GatewayPort, rules.NFTablesNameLength)
+	r := rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength)
 	return r, []managers.Manager{
 		managers.NewDeniedManager(table),
 		managers.NewStaticManager(c.Node, r, table, table, c.Switch.Node.ServiceCIDRs...),
@@ -37,7 +39,7 @@ func NFTablesManagers(c Choice, table NFTDriver) (*rules.Renderer, []managers.Ma
 
 // IPTablesManagers returns the managers of the backends in iptables.
 func IPTablesManagers(c Choice, table managers.Chains, sets ipsets.Sets) (*rules.Renderer, []managers.Manager) {
-	r := rules.NewRenderer(GatewayPort, rules.IPTablesNameLength)
+	r := rules.NewRenderer(model.GatewayPort, rules.IPTablesNameLength)
 	chains := managers.NewTreeDispatcher(r, table)
 	chains.UpdateChain(r.Passed())
 	from := managers.CommonFrom
@@ -66,7 +68,7 @@ func OpenFlowManagers(c Choice, flows policyflows.Flows, host NFTDriver) (*rules
 }
 
 func switchManagers(c Choice, store *policyflows.Store, host NFTDriver) (*managers.SwitchPolicyManager, *rules.Renderer, []managers.Manager) {
-	r := rules.NewRenderer(GatewayPort, rules.NFTablesNameLength)
+	r := rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength)
 	policies := managers.NewSwitchPolicyManager(c.Node, store)
 	return policies, r, []managers.Manager{policies, managers.NewNoServiceManager(host), managers.NewHostManager(managers.HostOptions{
 		Node: c.Node, Services: c.Switch.Node.ServiceCIDRs, Hairpin: pipeline.Hairpin, Masquerade: c.Masquerade,
@@ -77,7 +79,7 @@ func switchManagers(c Choice, store *policyflows.Store, host NFTDriver) (*manage
 // they are where the backend of the choice judges.
 func ForwardingManagers(c Choice, flows managers.Flows) []managers.Manager {
 	forwarding := managers.NewForwardingManager(c.Node, c.Switch.Node, flows)
-	if c.Name == OpenFlow {
+	if c.Name == config.OpenFlow {
 		forwarding.SetMode(pipeline.Full)
 	}
 	return []managers.Manager{forwarding, managers.NewTunnelManager(c.Node, c.Switch.Node, flows)}

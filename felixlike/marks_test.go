@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/denied"
 	"github.com/felixlike/felixlike/ipsets/kernel"
@@ -39,11 +40,11 @@ const pods = "10.1.0.0/16"
 
 func firewalls() map[string]func(t *testing.T) *firewall {
 	return map[string]func(t *testing.T) *firewall{
-		NFTables: newNFTablesFirewall,
-		IPTablesLegacy: func(t *testing.T) *firewall {
+		config.NFTables: newNFTablesFirewall,
+		config.IPTablesLegacy: func(t *testing.T) *firewall {
 			return newIPTablesFirewall(t, iptables.Legacy)
 		},
-		IPTablesNFT: func(t *testing.T) *firewall {
+		config.IPTablesNFT: func(t *testing.T) *firewall {
 			return newIPTablesFirewall(t, iptables.NFT)
 		},
 	}

@@ -11,7 +11,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/internal/panics"
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
@@ -23,10 +25,6 @@ import (
 const (
 	// policyStage is the stage of the backend in the switch.
 	policyStage = "openflow-policy"
-	// HostTable is the nftables table beside the policy flows: it keeps addresses
-	// true on their way through the host, hides pods behind the node's address on
-	// the way out, and drops what goes around the bridge.
-	HostTable = nftables.DefaultTable + "-openflow"
 	// removeTimeout bounds the removal from a switch that may hang.
 	removeTimeout = 15 * time.Second
 )
@@ -60,7 +58,7 @@ func newOpenFlow(c Choice) Backend {
 	p := &switchPolicy{
 		store: store, metered: true, rates: policyflows.NewRates(store), lost: make(chan struct{}, 1),
 		link: link{socket: c.Switch.management(), flows: flows}, policies: policyflows.NewProgrammer(store, flows),
-		daemon: vswitchd.New(c.Switch.RunDir, c.Switch.datapath()), host: nftables.New(nftables.Options{Table: HostTable, NetNS: c.NetNS}),
+		daemon: vswitchd.New(c.Switch.RunDir, c.Switch.datapath()), host: nftables.New(nftables.Options{Table: nftables.HostTable, NetNS: c.NetNS}),
 	}
 	flows.Last(policyflows.JudgedKey, func(ctx context.Context) error {
 		err := p.daemon.WaitRevalidators(ctx, pipeline.Touch(p.link.conn))
@@ -77,10 +75,10 @@ func newOpenFlow(c Choice) Backend {
 	}
 	policies, r, all := switchManagers(c, store, p.host)
 	return Backend{
-		Name: OpenFlow, Place: InSwitch, Renderer: r, Left: p.left, Remove: p.remove, Close: p.close, Forwarded: policies.Forwarded,
+		Name: config.OpenFlow, Place: InSwitch, Renderer: r, Left: p.left, Remove: p.remove, Close: p.close, Forwarded: policies.Forwarded,
 		Hits: p.hits, Denials: p.denials(c), Unbounded: p.rates.Unbounded,
 		// While another backend decides, nothing needs to be guarded.
-		Decides: func() { p.host.SetGuard(rules.HostGuard(GatewayPort)) },
+		Decides: func() { p.host.SetGuard(rules.HostGuard(model.GatewayPort)) },
 		Stage: Stage{
 			Name: policyStage, After: HostStage, Required: true, Managers: all, Timeout: 60 * time.Second,
 			Apply: p.apply, Invalidate: p.invalidate, Watch: p.watch,

@@ -46,7 +46,7 @@ func startQuarantine(t *testing.T, log *logBuffer) (*fixture, *fakeTable, *stage
 	table, others := newFakeTable(t), &stages{fail: map[string]error{}}
 	f := startWith(t, Config{
 		Stages:  []Stage{table.stage(), others.stage("openflow", false)},
-		Backend: Backend{Name: "fake", Renderer: rules.NewRenderer(GatewayPort, rules.NFTablesNameLength)}, Log: log.logger(),
+		Backend: Backend{Name: "fake", Renderer: rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength)}, Log: log.logger(),
 	})
 	f.begin(t, labelled("a"), labelled("b"), webPolicy())
 	f.attach("a", "10.10.0.2")

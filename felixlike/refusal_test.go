@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/ipsets/kernel"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
@@ -39,7 +40,7 @@ func TestRefusedPolicyInCommonChain(t *testing.T) {
 	refused := model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: "refused"}
 	good := model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: "good"}
 	for name, build := range map[string]func(*tablestest.Path) ([]managers.Manager, func(context.Context) (Applied, error)){
-		NFTables: func(p *tablestest.Path) ([]managers.Manager, func(context.Context) (Applied, error)) {
+		config.NFTables: func(p *tablestest.Path) ([]managers.Manager, func(context.Context) (Applied, error)) {
 			table := nftables.New(nftables.Options{NetNS: p.Router.FD, Guard: rules.Guard("r1")})
 			t.Cleanup(func() { _ = table.Close() })
 			r := rules.NewRenderer("r1", rules.NFTablesNameLength)
@@ -53,7 +54,7 @@ func TestRefusedPolicyInCommonChain(t *testing.T) {
 					return applied(r), err
 				}
 		},
-		IPTablesNFT: func(p *tablestest.Path) ([]managers.Manager, func(context.Context) (Applied, error)) {
+		config.IPTablesNFT: func(p *tablestest.Path) ([]managers.Manager, func(context.Context) (Applied, error)) {
 			x := &xtables{
 				table: iptables.New(iptables.Options{Variant: iptables.NFT, NetNS: p.Router.FD}),
 				sets:  kernel.New(kernel.Options{NetNS: p.Router.FD}),

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/denied"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
@@ -80,7 +81,7 @@ func (p *switchPolicy) removeMeters(ctx context.Context) error {
 // denials is how the switch tells of what it denies: it sends packets over a connection
 // of their own. The host's table tells of what goes to no Service.
 func (p *switchPolicy) denials(c Choice) Denials {
-	c.Name = NFTables // for the host's table
+	c.Name = config.NFTables // for the host's table
 	return Denials{
 		Check: func(ctx context.Context) error { return errors.Join(p.checkReports(ctx), tryReports(ctx, c)) },
 		Listen: func(ctx context.Context, got func(denied.Report)) (<-chan struct{}, error) {

@@ -29,8 +29,8 @@ func TryBackend(ctx context.Context, cfg *config.Effective) error {
 }
 
 func try(ctx context.Context, c Choice) error {
-	if c.Name == OpenFlow {
-		c.Name = NFTables
+	if c.Name == config.OpenFlow {
+		c.Name = config.NFTables
 	}
 	tried, err := NewBackend(ctx, c) // where the node's other programs are
 	if err != nil {

@@ -117,7 +117,7 @@ func newSlow(t *testing.T, log *logBuffer) (*fixture, *slowTable) {
 	table := &slowTable{wanted: map[string]int{}}
 	return startWith(t, Config{
 		Stages:  []Stage{{Name: "nftables", Required: true, Managers: managersOf(table), Apply: table.apply, Timeout: 40 * time.Millisecond}},
-		Backend: Backend{Name: "fake", Renderer: rules.NewRenderer(GatewayPort, rules.NFTablesNameLength)}, Log: log.logger(),
+		Backend: Backend{Name: "fake", Renderer: rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength)}, Log: log.logger(),
 	}), table
 }
 

@@ -8,13 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/test/tablestest"
 )
 
 // Two variants of iptables have the same sets. While the one is built and read back,
 // it does not undo what the other one has programmed meanwhile.
 func TestVariantsShareTheirSets(t *testing.T) {
-	for _, c := range [][2]string{{IPTablesLegacy, IPTablesNFT}, {IPTablesNFT, IPTablesLegacy}} {
+	for _, c := range [][2]string{{config.IPTablesLegacy, config.IPTablesNFT}, {config.IPTablesNFT, config.IPTablesLegacy}} {
 		t.Run(c[1], func(t *testing.T) {
 			ns := tablestest.NewNamespace(t, "ipset", "iptables-legacy", "iptables-nft", "ip6tables-legacy", "ip6tables-nft")
 			backend := func(name string) Backend {

@@ -49,6 +49,12 @@ func (n *Node) Gateway(f Family) netip.Addr {
 // pair, and of nothing else on the node.
 const PodInterfacePrefix = "fx-"
 
+// GatewayPort and TunnelPort are the bridge's ports to the host and to the peers.
+const (
+	GatewayPort = "flx-gw0"
+	TunnelPort  = "flx-tun0"
+)
+
 // Attachment is the interface of a local pod, as the CNI attached it. It is
 // kept by the bridge itself (OVSDB external_ids), so it survives the agent.
 type Attachment struct {

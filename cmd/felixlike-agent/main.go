@@ -87,7 +87,7 @@ leaves the choice to the agent, and one runs, what it uses is printed beside it.
 			ctx, cancel := context.WithTimeout(cmd.Context(), time.Second)
 			defer cancel()
 			var running *control.Status
-			if s, err := control.NewClient(filepath.Join(cfg.RunDir, felixlike.ControlSocket)).Status(ctx); err == nil {
+			if s, err := control.NewClient(filepath.Join(cfg.RunDir, control.SocketName)).Status(ctx); err == nil {
 				running = &s
 			}
 			return report.Config(cmd.OutOrStdout(), cfg.Rows(), running, format)
@@ -112,9 +112,9 @@ be asked. felixctl status does the same by the path of the socket.`,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
 			defer cancel()
-			s, err := control.NewClient(filepath.Join(cfg.RunDir, felixlike.ControlSocket)).Status(ctx)
+			s, err := control.NewClient(filepath.Join(cfg.RunDir, control.SocketName)).Status(ctx)
 			if control.NotRunning(err) {
-				return fmt.Errorf("no agent serves %s (is it running? is --run-dir its own?)", filepath.Join(cfg.RunDir, felixlike.ControlSocket))
+				return fmt.Errorf("no agent serves %s (is it running? is --run-dir its own?)", filepath.Join(cfg.RunDir, control.SocketName))
 			}
 			if err != nil {
 				return err

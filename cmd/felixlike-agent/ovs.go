@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/supervisor"
 )
@@ -43,7 +43,7 @@ With --check, only say whether both daemons answer: exit code 0 if they do, 2 if
 			}
 			return supervisor.Run(cmd.Context(), supervisor.Options{
 				RunDir: cfg.OVSRunDir, DatabaseDir: database, Bridge: cfg.Bridge, Management: filepath.Join(cfg.OVSRunDir, cfg.Bridge+".mgmt"),
-				Gateway: felixlike.GatewayPort, Userspace: cfg.Datapath == ovsdb.DatapathNetdev, Output: os.Stderr,
+				Gateway: model.GatewayPort, Userspace: cfg.Datapath == ovsdb.DatapathNetdev, Output: os.Stderr,
 				Log: log.With("node", cfg.NodeName),
 			})
 		},

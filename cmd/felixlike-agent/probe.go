@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/health"
@@ -39,7 +38,7 @@ Exit codes: 0 it is; 1 it is not; 2 the agent could not be asked.`,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), probeTimeout)
 			defer cancel()
-			well, answer, err := control.NewClient(filepath.Join(cfg.RunDir, felixlike.ControlSocket)).Probe(ctx, paths[args[0]])
+			well, answer, err := control.NewClient(filepath.Join(cfg.RunDir, control.SocketName)).Probe(ctx, paths[args[0]])
 			if err != nil {
 				return err
 			}

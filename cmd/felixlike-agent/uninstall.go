@@ -13,10 +13,11 @@ import (
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/model"
 )
 
 func uninstallCommand() *cobra.Command {
-	l := install.Leftovers{Gateway: felixlike.GatewayPort}
+	l := install.Leftovers{Gateway: model.GatewayPort}
 	yes := false
 	c := &cobra.Command{
 		Use: "uninstall", Short: "Remove everything that felixlike has left on this node", Args: cobra.NoArgs,
@@ -54,7 +55,7 @@ Exit codes: 0 nothing is left; 2 something is, or felixlike still runs.`,
 
 // notRunning returns an error if an agent answers.
 func notRunning(ctx context.Context, runDir string) error {
-	_, err := control.NewClient(filepath.Join(runDir, felixlike.ControlSocket)).Status(ctx)
+	_, err := control.NewClient(filepath.Join(runDir, control.SocketName)).Status(ctx)
 	if control.NotRunning(err) {
 		return nil
 	}

@@ -21,6 +21,22 @@ const (
 	Kind       = "AgentConfig"
 )
 
+// Names of the backends. IPTables leaves the variant to the setting
+// iptables.variant, or to what is found on the node.
+const (
+	NFTables       = "nftables"
+	IPTables       = "iptables"
+	IPTablesLegacy = "iptables-legacy"
+	IPTablesNFT    = "iptables-nft"
+	OpenFlow       = "openflow"
+)
+
+// Names of the datastores.
+const (
+	Manifests  = "manifests"
+	Kubernetes = "kubernetes"
+)
+
 // Config are the agent's settings. The keys of the file are the names in the
 // json tags, explained by the help tags; the flags are the same in kebab case, and the environment
 // variables FELIXLIKE_ and the same in upper case with underscores.
@@ -82,11 +98,11 @@ type Config struct {
 func Defaults() Config {
 	return Config{
 		NodeName: "", // the host name, looked up by Load
-		Backend:  "nftables",
+		Backend:  NFTables,
 
 		IPTablesVariant: "auto",
 
-		Datastore: "manifests",
+		Datastore: Manifests,
 		Manifests: "/etc/felixlike/manifests",
 		OVSRunDir: "/var/run/openvswitch",
 		Bridge:    "br-int",
@@ -106,15 +122,20 @@ func Defaults() Config {
 	}
 }
 
+// BackendNames lists the values of the setting backend.
+func BackendNames() []string {
+	return []string{NFTables, IPTables, IPTablesLegacy, IPTablesNFT, OpenFlow}
+}
+
 // Choices returns the values that a setting may have; nil if it is not one of
 // a few.
 func Choices(key string) []string {
 	return map[string][]string{
-		"backend": {"nftables", "iptables", "iptables-legacy", "iptables-nft", "openflow"},
+		"backend": BackendNames(),
 
 		"iptables.variant": {"auto", "legacy", "nft"},
 
-		"datastore": {"manifests", "kubernetes"},
+		"datastore": {Manifests, Kubernetes},
 		"datapath":  {"auto", "system", "netdev"},
 		"tunnel":    {"geneve", "vxlan", "gre"},
 		"logLevel":  {"debug", "info", "warn", "error"},

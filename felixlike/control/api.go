@@ -16,6 +16,9 @@ import (
 // Version is the version of the API; it is the first element of every path.
 const Version = "v1"
 
+// SocketName is the name of the socket in the agent's run directory.
+const SocketName = "control.sock"
+
 // Agent is what the server asks.
 type Agent interface {
 	// Agent answers the probes at health.LivePath and health.ReadyPath.

@@ -16,6 +16,11 @@ import (
 // DefaultTable is the name of the table unless Options say otherwise.
 const DefaultTable = "felixlike"
 
+// HostTable is the name of the table beside the policy flows of backend openflow: it
+// keeps addresses true on their way through the host, hides pods behind the node's
+// address on the way out, and drops what goes around the bridge.
+const HostTable = DefaultTable + "-openflow"
+
 // Options configure a Table. The zero value is usable.
 type Options struct {
 	// Table is the name of the private table; DefaultTable if empty.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
 	"github.com/felixlike/felixlike/test/bench"
@@ -230,7 +230,7 @@ func checkPrograms(t *testing.T, found *bench.Result) {
 	t.Helper()
 	var saves, restores []float64
 	switch {
-	case found.Backend == felixlike.NFTables, found.Backend == felixlike.OpenFlow, found.Case == worker.ToolLoad,
+	case found.Backend == config.NFTables, found.Backend == config.OpenFlow, found.Case == worker.ToolLoad,
 		found.Case == worker.ElementAdded, found.Case == worker.ElementRemoved, found.Case == worker.Idle:
 		saves, restores = []float64{0}, []float64{0}
 	case found.Case == worker.RuleChanged:

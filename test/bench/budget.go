@@ -1,7 +1,7 @@
 package bench
 
 import (
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/test/bench/worker"
 	"github.com/felixlike/felixlike/test/bench/workload"
 	"github.com/felixlike/felixlike/test/workloads"
@@ -33,7 +33,7 @@ type limit struct {
 // a little before the update of the model.
 func limits() []limit {
 	all := nftLimits()
-	for _, backend := range []string{felixlike.IPTablesLegacy, felixlike.IPTablesNFT} {
+	for _, backend := range []string{config.IPTablesLegacy, config.IPTablesNFT} {
 		all = append(all, iptablesLimits(backend)...)
 	}
 	return append(append(all, openflowLimits()...), engineLimits()...)
@@ -41,7 +41,7 @@ func limits() []limit {
 
 // nftLimits are those of the nftables backend.
 func nftLimits() []limit {
-	const nft = felixlike.NFTables
+	const nft = config.NFTables
 	element := func(c worker.Case, what string) []limit {
 		return []limit{
 			{nft, what + ", p50", latency(c, func(l Latency) float64 { return l.P50 }), 0.0005, seconds},
@@ -94,7 +94,7 @@ func iptablesLimits(backend string) []limit {
 
 // openflowLimits are those of the openflow backend.
 func openflowLimits() []limit {
-	const of = felixlike.OpenFlow
+	const of = config.OpenFlow
 	rss := func(r *Result) Series { return r.PeakRSS }
 	all := []limit{
 		{of, "one pod joins a group, to the barrier's reply, p50", answered(worker.ElementAdded, func(l Latency) float64 { return l.P50 }), 0.005, seconds},

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/internal/rootsocket"
@@ -351,7 +351,7 @@ const applyMetric = "felixlike_apply_duration_seconds"
 // applyLabels are those of the stage that programs policy for a backend.
 func applyLabels(backend, kind string) []string {
 	stage := backend
-	if backend == felixlike.OpenFlow {
+	if backend == config.OpenFlow {
 		stage = backend + "-policy"
 	}
 	return []string{`stage="` + stage + `"`, `kind="` + kind + `"`}

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/bench"
 	"github.com/felixlike/felixlike/test/lab"
@@ -72,7 +72,7 @@ func TestLiveNodeIsWatched(t *testing.T) {
 		t.Fatalf("%+v", r.Live)
 	}
 	f := r.Live.Results[0]
-	if f.Backend != felixlike.NFTables || f.Endpoints != 2 || f.Rules == 0 || f.Flows == 0 || f.Writes.Max() != 0 || f.Handover != nil {
+	if f.Backend != config.NFTables || f.Endpoints != 2 || f.Rules == 0 || f.Flows == 0 || f.Writes.Max() != 0 || f.Handover != nil {
 		t.Errorf("%+v", f)
 	}
 	if f.AgentRSS.Min() < 1e6 || f.AgentPeakRSS.Min() < f.AgentRSS.Min() || f.SwitchRSS.Min() < 1e6 || f.CPU.Min() <= 0 {
@@ -89,7 +89,7 @@ func TestLiveNodeIsWatched(t *testing.T) {
 		t.Errorf("error %v, text:\n%s", err, text.String())
 	}
 
-	cfg.Switch = []string{felixlike.OpenFlow, felixlike.NFTables}
+	cfg.Switch = []string{config.OpenFlow, config.NFTables}
 	if r, err = bench.WatchLive(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -100,13 +100,13 @@ func TestLiveNodeIsWatched(t *testing.T) {
 	// An interrupt in the midst of a change, and a backend that there is not.
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	cfg.Switch = []string{felixlike.OpenFlow}
+	cfg.Switch = []string{config.OpenFlow}
 	cfg.Progress = &steps{at: func(string) { time.AfterFunc(time.Millisecond, cancel) }}
-	if _, err := bench.WatchLive(ctx, cfg); !errors.Is(err, context.Canceled) || backend() != felixlike.NFTables {
+	if _, err := bench.WatchLive(ctx, cfg); !errors.Is(err, context.Canceled) || backend() != config.NFTables {
 		t.Errorf("after an interrupt: error %v, backend %s", err, backend())
 	}
-	cfg.Progress, cfg.Switch = &steps{at: func(string) {}}, []string{felixlike.OpenFlow, "ebpf"}
-	if _, err := bench.WatchLive(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "ebpf") || backend() != felixlike.NFTables {
+	cfg.Progress, cfg.Switch = &steps{at: func(string) {}}, []string{config.OpenFlow, "ebpf"}
+	if _, err := bench.WatchLive(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "ebpf") || backend() != config.NFTables {
 		t.Errorf("after an error: error %v, backend %s", err, backend())
 	}
 	cfg.Switch, cfg.To.Name = nil, "nobody"

@@ -13,7 +13,7 @@ import (
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/wanted"
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -117,22 +117,22 @@ func (c testCase) files(t *testing.T, whole bool) []txtar.File {
 		}
 	}
 	add("problems", c.with.problems(t))
-	for _, backend := range []string{felixlike.NFTables, felixlike.IPTablesNFT, felixlike.OpenFlow} {
+	for _, backend := range []string{config.NFTables, config.IPTablesNFT, config.OpenFlow} {
 		with := states(c.with, backend)
 		l := listing{state: with, names: here}
 		if !whole {
 			l.base = states(c.cluster, backend)
 		}
 		switch backend {
-		case felixlike.NFTables:
+		case config.NFTables:
 			add("nft", l.nft(t))
-		case felixlike.IPTablesNFT:
+		case config.IPTablesNFT:
 			add("iptables-save", l.iptables(t, model.IPv4))
 			if c.ipv6 {
 				add("ip6tables-save", l.iptables(t, model.IPv6))
 			}
 			add("ipset-save", l.ipsets(t))
-		case felixlike.OpenFlow:
+		case config.OpenFlow:
 			add("flows", l.flows(t))
 		}
 	}

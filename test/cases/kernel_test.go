@@ -12,6 +12,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/names"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/wanted"
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/test/tablestest"
 )
@@ -22,7 +23,7 @@ func TestKernelHoldsTheCases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, backend := range []string{felixlike.NFTables, felixlike.IPTablesLegacy, felixlike.IPTablesNFT} {
+	for _, backend := range []string{config.NFTables, config.IPTablesLegacy, config.IPTablesNFT} {
 		t.Run(backend, func(t *testing.T) {
 			for _, path := range paths {
 				m := readCase(t, path).with.model(t, node)

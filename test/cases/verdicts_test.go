@@ -11,7 +11,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/wanted"
 	"github.com/felixlike/felixlike/cmd/felixctl/trace"
 	"github.com/felixlike/felixlike/cmd/felixctl/trace/cluster"
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/internal/terminal"
@@ -34,7 +34,7 @@ func (o objects) verdicts(t *testing.T) string {
 		models = append(models, o.model(t, n.Name))
 	}
 	sites := map[string][]*trace.Site{}
-	for _, backend := range []string{felixlike.NFTables, felixlike.IPTablesLegacy, felixlike.IPTablesNFT, felixlike.OpenFlow} {
+	for _, backend := range []string{config.NFTables, config.IPTablesLegacy, config.IPTablesNFT, config.OpenFlow} {
 		for _, m := range models {
 			s, err := wanted.Of(m, backend)
 			if err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/cni"
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/test/cluster/kubelab"
 )
@@ -16,7 +16,7 @@ import (
 // agent returns the control API of the agent on a node.
 func (s *site) agent(t *testing.T, node string) *control.Client {
 	t.Helper()
-	path, err := s.Path(node, filepath.Join("/run/felixlike", felixlike.ControlSocket))
+	path, err := s.Path(node, filepath.Join("/run/felixlike", control.SocketName))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func (s *site) agent(t *testing.T, node string) *control.Client {
 // of the kind.
 func kinds(backend string) []string {
 	if backend == "iptables" {
-		return []string{felixlike.IPTablesLegacy, felixlike.IPTablesNFT}
+		return []string{config.IPTablesLegacy, config.IPTablesNFT}
 	}
 	return []string{backend}
 }

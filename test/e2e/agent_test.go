@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/lab"
 )
@@ -158,7 +158,7 @@ func TestUnchangedModelWritesNothing(t *testing.T) {
 
 // stageOf is the stage that programs a backend's policy.
 func stageOf(backend string) string {
-	if backend == felixlike.OpenFlow {
+	if backend == config.OpenFlow {
 		return "openflow-policy"
 	}
 	return backend

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/lab"
 )
@@ -86,7 +86,7 @@ func TestBackendCommands(t *testing.T) {
 	if err := n.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	nothingLeft(t, n, felixlike.NFTables)
+	nothingLeft(t, n, config.NFTables)
 	expect(t, l, false, "x/b", "x/a", model.TCP, 80)
 	expect(t, l, true, "x/c", "x/a", model.TCP, 80)
 }

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/test/bench"
 )
 
@@ -13,7 +13,7 @@ import (
 // of the lab that it takes.
 func TestBenchPackets(t *testing.T) {
 	needLab(t)
-	backends := []string{felixlike.NFTables, felixlike.IPTablesNFT}
+	backends := []string{config.NFTables, config.IPTablesNFT}
 	out := filepath.Join(t.TempDir(), "packets")
 	text, errs, code := felixctl(t, "bench", "packets", "--backends", backends[0]+","+backends[1],
 		"--rounds", "1", "--duration", "100ms", "--policies", "2", "-o", "json", "--out", out)

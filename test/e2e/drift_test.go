@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/lab"
@@ -248,7 +248,7 @@ func silent(t *testing.T, conn *os.File) {
 // traffic: they are put right, and a switch that lost all its flows forwards
 // nothing before they are.
 func TestForeignChangesOfPolicyFlows(t *testing.T) {
-	l := newLabWith(t, lab.Config{Backend: felixlike.OpenFlow})
+	l := newLabWith(t, lab.Config{Backend: config.OpenFlow})
 	set(t, l, state(t, threeNodes, onlyFromC))
 	n := l.Node("node1")
 	before := flows(t, n)

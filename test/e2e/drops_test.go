@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
@@ -131,7 +131,7 @@ func TestDrops(t *testing.T) {
 // dropsOverHandover wants a change of the backend to end what follows the old one, and
 // nothing to report under either.
 func dropsOverHandover(t *testing.T, n *lab.Node, f *following, backend string) {
-	if backend == felixlike.NFTables { // the first, which is in force already
+	if backend == config.NFTables { // the first, which is in force already
 		f.end()
 		return
 	}
@@ -273,7 +273,7 @@ func reporting(t *testing.T, n *lab.Node) bool {
 // TestDropsCommand runs the command.
 func TestDropsCommand(t *testing.T) {
 	t.Parallel()
-	l := newLabWith(t, lab.Config{Backend: felixlike.NFTables})
+	l := newLabWith(t, lab.Config{Backend: config.NFTables})
 	set(t, l, state(t, threeNodes, denying))
 	n := l.Node("node1")
 	ctx, cancel := context.WithCancel(t.Context())

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
@@ -99,7 +99,7 @@ func deniedFlood(t *testing.T, l *lab.Lab, backend string) {
 	over := 0.0
 	// A probe leaves an entry in the kernel, in the switch, or in both.
 	bound := 2000 + 2*rounds*len(probes)
-	if backend == felixlike.OpenFlow {
+	if backend == config.OpenFlow {
 		bound += int(policyflows.NewConnectionsPerSecond * (1 + took.Seconds()))
 		eventually(t, "dropped packets in the metrics", func() bool {
 			over = metric(t, a.Node(), rateMetric) - dropped

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
@@ -53,7 +53,7 @@ func TestRestartKeepsConnections(t *testing.T) {
 	if os.Getenv(datapathEnv) != ovsdb.DatapathSystem {
 		t.Skip("the userspace datapath has no flows without ovs-vswitchd (make test-kernel runs this test; TestSwitchCrash and TestRollout are for the userspace datapath)")
 	}
-	for _, backend := range []string{felixlike.OpenFlow, felixlike.NFTables, felixlike.IPTablesNFT} {
+	for _, backend := range []string{config.OpenFlow, config.NFTables, config.IPTablesNFT} {
 		t.Run(backend, func(t *testing.T) {
 			restartKeepsConnections(t, newLabWith(t, lab.Config{Backend: backend}))
 		})

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/lab"
@@ -165,10 +165,10 @@ func nothingLeft(t *testing.T, n *lab.Node, inForce string) {
 	t.Helper()
 	bridge := "unix:" + filepath.Join(n.OVSDir(), lab.Bridge+".mgmt")
 	for kind, script := range map[string]string{
-		felixlike.NFTables:       "nft list tables | grep 'felixlike$'",
-		felixlike.IPTablesLegacy: "(iptables-legacy-save; ip6tables-legacy-save) | grep -i flx",
-		felixlike.IPTablesNFT:    "(iptables-nft-save; ip6tables-nft-save) 2>/dev/null | grep -i flx",
-		felixlike.OpenFlow: "nft list tables | grep felixlike-openflow; " +
+		config.NFTables:       "nft list tables | grep 'felixlike$'",
+		config.IPTablesLegacy: "(iptables-legacy-save; ip6tables-legacy-save) | grep -i flx",
+		config.IPTablesNFT:    "(iptables-nft-save; ip6tables-nft-save) 2>/dev/null | grep -i flx",
+		config.OpenFlow: "nft list tables | grep felixlike-openflow; " +
 			"ovs-ofctl -O OpenFlow15 dump-flows " + bridge + " cookie=0xf11d000000000000/0xffff000000000000 | grep cookie; " +
 			"ovs-ofctl -O OpenFlow15 dump-flows " + bridge + " | grep zone=65520; " +
 			"ovs-ofctl -O OpenFlow15 dump-meters " + bridge + " | grep meter=; " +
@@ -178,7 +178,7 @@ func nothingLeft(t *testing.T, n *lab.Node, inForce string) {
 			t.Errorf("left on %s of %s beside %s:\n%s", n.Name(), kind, inForce, left)
 		}
 	}
-	uses := inForce == felixlike.IPTablesLegacy || inForce == felixlike.IPTablesNFT
+	uses := inForce == config.IPTablesLegacy || inForce == config.IPTablesNFT
 	if sets := shell(t, n, "ipset list -n | grep flx"); !uses && sets != "" {
 		t.Errorf("sets left on %s beside %s:\n%s", n.Name(), inForce, sets)
 	}

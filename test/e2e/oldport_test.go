@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
@@ -46,7 +46,7 @@ func TestNewConnectionFromAnOldPort(t *testing.T) {
 			if policy == "" {
 				break
 			}
-			if backend == felixlike.OpenFlow {
+			if backend == config.OpenFlow {
 				uncheckSequences(t, l)
 			}
 			set(t, l, state(t, threeNodes, policy))
@@ -99,7 +99,7 @@ func TestOldPortsOverHandover(t *testing.T) {
 		p.openAndEnd(t)
 	}
 	for _, name := range []string{"node1", "node2", "node3"} {
-		change(t, l.Node(name), felixlike.OpenFlow)
+		change(t, l.Node(name), config.OpenFlow)
 	}
 	for _, p := range pairs {
 		if !p.vanish {

@@ -4,7 +4,7 @@ import (
 	"net"
 	"testing"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/lab"
 )
@@ -50,7 +50,7 @@ func switchCrash(t *testing.T, l *lab.Lab) {
 func TestDatabaseRestart(t *testing.T) {
 	l := newLab(t)
 	set(t, l, state(t, threeNodes, onlyFromC))
-	before := writes(t, l, felixlike.NFTables)
+	before := writes(t, l, config.NFTables)
 	if err := l.Node("node1").OVS().RestartDB(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestDatabaseRestart(t *testing.T) {
 		t.Error("the restart of the database cut x/a off")
 	}
 	set(t, l, state(t, threeNodes, onlyFromC))
-	if after := writes(t, l, felixlike.NFTables); before != after {
+	if after := writes(t, l, config.NFTables); before != after {
 		t.Errorf("writes before %s, after %s", before, after)
 	}
 	set(t, l, state(t, threeNodes, onlyFromC, newcomer))

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/lab/traffic"
@@ -50,7 +50,7 @@ func ipOn(t *testing.T, n *lab.Node, args ...string) {
 // TestHostTableIsRepaired takes away what keeps addresses true on their way to the
 // switch: it comes back at once, and nobody gets in as the node meanwhile.
 func TestHostTableIsRepaired(t *testing.T) {
-	l := newLabWith(t, lab.Config{Backend: felixlike.OpenFlow})
+	l := newLabWith(t, lab.Config{Backend: config.OpenFlow})
 	c := serviceCases()[4]
 	set(t, l, state(t, threeNodes, c.policies))
 	n := l.Node("node1")

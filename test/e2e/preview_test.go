@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/preview"
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/lab"
@@ -44,7 +44,7 @@ func TestCountersAndPreview(t *testing.T) {
 		if hits.Connections != uint64(len(conns)) || hits.Last.IsZero() {
 			t.Errorf("%d connections began and one was denied: counted %+v", len(conns), hits)
 		}
-		if all := hits.Packets; (all != nil) != (backend == felixlike.OpenFlow) || all != nil && *all < 4*uint64(len(conns)) {
+		if all := hits.Packets; (all != nil) != (backend == config.OpenFlow) || all != nil && *all < 4*uint64(len(conns)) {
 			t.Errorf("packets: %+v", hits)
 		}
 		previewed(t, socket, conns)

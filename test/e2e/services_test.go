@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/lab/traffic"
@@ -230,7 +230,7 @@ func TestServicesOverHandover(t *testing.T) {
 	}
 	set(t, l, state(t, threeNodes, denyAll))
 	check("under policy")
-	for _, to := range []string{felixlike.OpenFlow, felixlike.IPTablesNFT, felixlike.OpenFlow, felixlike.NFTables} {
+	for _, to := range []string{config.OpenFlow, config.IPTablesNFT, config.OpenFlow, config.NFTables} {
 		for _, name := range []string{"node1", "node2", "node3"} {
 			change(t, l.Node(name), to)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/trace"
 	"github.com/felixlike/felixlike/cmd/felixctl/trace/cluster"
 	"github.com/felixlike/felixlike/cmd/felixctl/trace/live"
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/lab"
@@ -116,7 +116,7 @@ func TestTraceCommand(t *testing.T) {
 				}
 			}
 			traceRefuses(t, name)
-			if backend == felixlike.IPTablesLegacy {
+			if backend == config.IPTablesLegacy {
 				traceContradicts(t, name)
 			}
 		})

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/lab/verify"
@@ -43,12 +43,12 @@ func TestTruthTable(t *testing.T) {
 
 // iptablesBackends are the backends in iptables.
 func iptablesBackends() []string {
-	return []string{felixlike.IPTablesLegacy, felixlike.IPTablesNFT}
+	return []string{config.IPTablesLegacy, config.IPTablesNFT}
 }
 
 // backends are all of them, the default first.
 func backends() []string {
-	return append(append([]string{felixlike.NFTables}, iptablesBackends()...), felixlike.OpenFlow)
+	return append(append([]string{config.NFTables}, iptablesBackends()...), config.OpenFlow)
 }
 
 // inEachBackend runs a test with each backend, each in a lab of its own, side by
@@ -99,7 +99,7 @@ func inEachPlaceAlone(t *testing.T, test func(t *testing.T, l *lab.Lab)) {
 
 // places are one backend that judges in the kernel, and one that judges in the
 // switch.
-func places() []string { return []string{felixlike.NFTables, felixlike.OpenFlow} }
+func places() []string { return []string{config.NFTables, config.OpenFlow} }
 
 func inLabsOf(t *testing.T, backends []string, test func(t *testing.T, l *lab.Lab, backend string)) {
 	t.Helper()
@@ -127,7 +127,7 @@ func changingNodes(t *testing.T, l *lab.Lab) {
 // packets by flows cached before a change. Policies and probes are random.
 func TestBursts(t *testing.T) {
 	steps := readSteps(t, "testdata/bursts.jsonl.gz")
-	l := newLabWith(t, lab.Config{Backend: felixlike.OpenFlow})
+	l := newLabWith(t, lab.Config{Backend: config.OpenFlow})
 	for _, family := range model.Families() {
 		t.Run("IPv"+family.String(), func(t *testing.T) { judge(t, l, steps, family) })
 	}

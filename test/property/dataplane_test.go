@@ -11,13 +11,14 @@ import (
 
 	"github.com/felixlike/felixlike/cni"
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/policy"
 	"github.com/felixlike/felixlike/model"
 )
 
 // backends are those that are tested, each by the same tests.
 func backends() []string {
-	return []string{felixlike.NFTables, felixlike.IPTablesLegacy, felixlike.IPTablesNFT, felixlike.OpenFlow}
+	return []string{config.NFTables, config.IPTablesLegacy, config.IPTablesNFT, config.OpenFlow}
 }
 
 // needTools skips a test where the backend, or what looks at it, cannot run.
@@ -27,7 +28,7 @@ func needTools(t *testing.T, backend string) {
 	switch {
 	case usesBridge(backend):
 		tools = append(tools, "ovs-ofctl")
-	case backend != felixlike.NFTables:
+	case backend != config.NFTables:
 		tools = append(tools, backend+"-restore", "ip6"+strings.TrimPrefix(backend, "ip")+"-restore", "ipset")
 	}
 	for _, tool := range tools {
@@ -38,7 +39,7 @@ func needTools(t *testing.T, backend string) {
 }
 
 // usesBridge reports whether a backend decides in Open vSwitch.
-func usesBridge(backend string) bool { return backend == felixlike.OpenFlow }
+func usesBridge(backend string) bool { return backend == config.OpenFlow }
 
 // kernel is what dataplanes program: a network namespace, and a bridge in it if
 // the backend needs one.

@@ -5,7 +5,7 @@ import (
 	"os/exec"
 	"strings"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/tables/nftables"
 	"github.com/felixlike/felixlike/test/tablestest"
 )
@@ -17,7 +17,7 @@ func dump(backend string, k kernel) (string, error) {
 	switch {
 	case usesBridge(backend):
 		return k.bridge.flows()
-	case backend == felixlike.NFTables:
+	case backend == config.NFTables:
 		listing, err := run("nft", "-s", "list", "table", "inet", nftables.DefaultTable)
 		return tablestest.CanonicalNFT(listing), err
 	}

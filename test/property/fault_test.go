@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/policy"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/internal/seeded"
@@ -167,9 +168,9 @@ func (d *dataplane) inject(hook func(nftables.ObjectError) error) error {
 		return err
 	}
 	table := nftables.New(nftables.Options{NetNS: d.netns, Fault: hook})
-	renderer := rules.NewRenderer(felixlike.GatewayPort, rules.NFTablesNameLength)
+	renderer := rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength)
 	*d = dataplane{node: d.node, engine: policy.New(d.node), kernel: d.kernel, attached: map[model.PodID][]netip.Addr{}, closers: []func() error{table.Close}, backend: felixlike.Backend{
-		Name: felixlike.NFTables,
+		Name: config.NFTables,
 		Stage: felixlike.Stage{
 			Invalidate: table.Invalidate,
 			Managers: []managers.Manager{
@@ -194,7 +195,7 @@ func (d *dataplane) inject(hook func(nftables.ObjectError) error) error {
 // policies say. When the fault is gone and the agent restarts, all is as wanted.
 func TestFaultsCloseWhatTheyConcern(t *testing.T) {
 	var fault faults
-	b := newTestbed(t, felixlike.NFTables)
+	b := newTestbed(t, config.NFTables)
 	anew := func() error {
 		return errors.Join(b.sites["node1"].plane().inject(fault.refuses), b.sites["node2"].plane().inject(fault.refuses))
 	}

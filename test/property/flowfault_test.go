@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/internal/seeded"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
@@ -59,7 +60,7 @@ func (d *dataplane) refuseFlows(refuses func(openflow.Flow) bool) error {
 	programmer := policyflows.NewProgrammer(store, table)
 	policies := managers.NewSwitchPolicyManager(d.node, store)
 	d.backend = felixlike.Backend{
-		Name: felixlike.OpenFlow, Forwarded: policies.Forwarded,
+		Name: config.OpenFlow, Forwarded: policies.Forwarded,
 		Stage: felixlike.Stage{
 			Name: "policy over a faulty switch", Managers: []managers.Manager{policies},
 			Invalidate: func() { table.Connect(faulty) },
@@ -108,7 +109,7 @@ func (c closedPods) closes(d *dataplane, h hop) bool {
 // pods of the policies that they are of are closed, in that direction, and all
 // other packets are judged as ever.
 func TestRefusedFlowsCloseWhatTheyConcern(t *testing.T) {
-	b := newTestbed(t, felixlike.OpenFlow)
+	b := newTestbed(t, config.OpenFlow)
 	checks(t, 40)
 	var fault faults
 	refuses := func(f openflow.Flow) bool {
@@ -181,7 +182,7 @@ func (o *ovs) tamper(random *rand.Rand) (int, error) {
 // TestTamperedFlowsArePutRight has somebody delete flows and change others behind
 // the agent's back. A full apply puts back what was there.
 func TestTamperedFlowsArePutRight(t *testing.T) {
-	b := newTestbed(t, felixlike.OpenFlow)
+	b := newTestbed(t, config.OpenFlow)
 	checks(t, 20)
 	touched := 0
 	seeded.Check(t, func(rt *rapid.T) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/felixlike/felixlike/cni"
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
@@ -176,7 +177,7 @@ func TestNeighbourOfHostileTenant(t *testing.T) {
 	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
 			for i, h := range hostiles() {
-				some := h.name == "10,000 rules" && backend != felixlike.IPTablesLegacy || h.name == "30,000 CIDRs" || usesBridge(backend) && (h.name == "200 exceptions of ::/0" || h.name == "20,000 CIDRs")
+				some := h.name == "10,000 rules" && backend != config.IPTablesLegacy || h.name == "30,000 CIDRs" || usesBridge(backend) && (h.name == "200 exceptions of ::/0" || h.name == "20,000 CIDRs")
 				if h.closed || usesBridge(backend) && h.closedInSwitch || *hostileObjects == 0 && !some {
 					continue
 				}

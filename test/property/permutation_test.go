@@ -11,7 +11,7 @@ import (
 	"github.com/vishvananda/netns"
 	"pgregory.net/rapid"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/internal/seeded"
 	"github.com/felixlike/felixlike/test/policytest"
@@ -88,7 +88,7 @@ func histories(clusters []*oracle.Cluster, node string, random *rand.Rand) map[s
 
 // orders is how many random orders each backend gets.
 func orders(backend string) int {
-	if backend == felixlike.NFTables {
+	if backend == config.NFTables {
 		return 100
 	}
 	return 50

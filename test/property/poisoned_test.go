@@ -12,7 +12,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 )
 
@@ -21,7 +21,7 @@ import (
 // policy. The set is gone within a minute, and all is programmed. Meanwhile another tenant
 // makes small changes. With -v it prints how long they wait.
 func TestPoisonedNodeRecovers(t *testing.T) {
-	a := hostileAgent(t, felixlike.NFTables)
+	a := hostileAgent(t, config.NFTables)
 	evil := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "evil", Name: "evil"}}
 	evil.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "12.0.0.0/32"}}}}}
 	before := setsOf(t)

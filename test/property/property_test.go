@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 	"sigs.k8s.io/yaml"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/internal/seeded"
 	"github.com/felixlike/felixlike/test/policytest"
@@ -82,9 +82,9 @@ func newTestbed(t *testing.T, backend string) *testbed {
 // programs takes its time.
 func clusters(backend string) int {
 	switch backend {
-	case felixlike.NFTables:
+	case config.NFTables:
 		return 1000
-	case felixlike.OpenFlow:
+	case config.OpenFlow:
 		return 300
 	}
 	return 150

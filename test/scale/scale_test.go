@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/datastore/kubernetes"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/kubernetestest"
@@ -94,7 +95,7 @@ func agent(socket string) error {
 		return a, err
 	}
 	d := felixlike.New(felixlike.Config{
-		Node: "node-0", Datastore: felixlike.Kubernetes, Source: source, Backend: backend, Stages: []felixlike.Stage{backend.Stage},
+		Node: "node-0", Datastore: config.Kubernetes, Source: source, Backend: backend, Stages: []felixlike.Stage{backend.Stage},
 		Attachments: func(ctx context.Context, _ func(model.Update), synced func()) error {
 			synced()
 			<-ctx.Done()

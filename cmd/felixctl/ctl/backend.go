@@ -68,7 +68,7 @@ func getCommand() *cobra.Command {
 func setCommand() *cobra.Command {
 	var t target
 	c := &cobra.Command{
-		Use:   "set " + strings.Join(felixlike.BackendNames(), "|"),
+		Use:   "set " + strings.Join(config.BackendNames(), "|"),
 		Short: "Change the backend under traffic",
 		Long: `Change the backend under traffic.
 
@@ -90,11 +90,11 @@ is not, or not known to be: ask again with felixctl backend get.`,
 		Example: "  felixctl backend set iptables-nft",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return fmt.Errorf("want one of %s", strings.Join(felixlike.BackendNames(), ", "))
+				return fmt.Errorf("want one of %s", strings.Join(config.BackendNames(), ", "))
 			}
 			return config.CheckChoice("backend", args[0])
 		},
-		ValidArgs: felixlike.BackendNames(),
+		ValidArgs: config.BackendNames(),
 		RunE: func(c *cobra.Command, args []string) error {
 			return t.call(c.Context(), func(ctx context.Context, agent *control.Client) error {
 				r, err := change(ctx, agent, args[0], c.ErrOrStderr())

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/terminal"
@@ -32,7 +31,7 @@ func (t *target) flags(c *cobra.Command, timeout time.Duration) {
 }
 
 func (t *target) socketFlag(c *cobra.Command) {
-	c.Flags().StringVar(&t.socket, "socket", filepath.Join(config.Defaults().RunDir, felixlike.ControlSocket), "control socket of the agent; felixctl lab status names those of a lab")
+	c.Flags().StringVar(&t.socket, "socket", filepath.Join(config.Defaults().RunDir, control.SocketName), "control socket of the agent; felixctl lab status names those of a lab")
 }
 
 func (t *target) outputFlag(c *cobra.Command) {

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/model"
@@ -129,7 +129,7 @@ func (r *dropsRequest) run(c *cobra.Command) error {
 // netfilter close what they have set aside where nothing reports.
 func tellClosed(ctx context.Context, agent *control.Client, w io.Writer) {
 	s, err := agent.Status(ctx)
-	if err != nil || s.Backend == felixlike.OpenFlow {
+	if err != nil || s.Backend == config.OpenFlow {
 		return // to follow works all the same
 	}
 	for _, q := range s.Quarantined {

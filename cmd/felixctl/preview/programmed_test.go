@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 )
@@ -27,7 +27,7 @@ func TestProgram(t *testing.T) {
 			Addresses: []netip.Addr{addressOf(o.Pods[i], model.IPv4)},
 		})
 	}
-	for _, like.Backend = range []string{felixlike.NFTables, felixlike.IPTablesLegacy, felixlike.OpenFlow} {
+	for _, like.Backend = range []string{config.NFTables, config.IPTablesLegacy, config.OpenFlow} {
 		var p Preview
 		if err := p.Program(o, c, like); err != nil {
 			t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
@@ -35,7 +35,7 @@ func between(t testing.TB, s *truthtable.Step, from, to string) Packet {
 func TestUnknownRuleIsAnError(t *testing.T) {
 	step, c := first(t)
 	p := between(t, step, "x/a", "x/b")
-	sites := sitesOf(t, c, felixlike.NFTables)
+	sites := sitesOf(t, c, config.NFTables)
 	for _, s := range sites {
 		chain := s.Rulesets[0].chains[rules.ChainEgress]
 		chain.Rules = append([]dump.Rule{{Foreign: "ip length > 1000 drop"}}, chain.Rules...)
@@ -45,7 +45,7 @@ func TestUnknownRuleIsAnError(t *testing.T) {
 	if !errors.As(err, &unknown) || unknown.Text != "ip length > 1000 drop" || unknown.Number != 1 {
 		t.Errorf("a foreign rule: %v", err)
 	}
-	sites = sitesOf(t, c, felixlike.OpenFlow)
+	sites = sitesOf(t, c, config.OpenFlow)
 	for _, s := range sites {
 		s.Flows.foreign[pipeline.TableDNAT] = []*dump.Flow{{Table: pipeline.TableDNAT, Priority: 9, Foreign: "vlan_tci=0x1 actions=drop"}}
 	}
@@ -66,7 +66,7 @@ func TestTranslationOfServicesIsNotWalked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sites := sitesOf(t, c, felixlike.IPTablesLegacy)
+		sites := sitesOf(t, c, config.IPTablesLegacy)
 		for _, s := range sites {
 			s.Rulesets = append(s.Rulesets, Rulesets(&dump.State{Tables: theirs})...)
 		}
@@ -115,7 +115,7 @@ func TestWhatIsMissingIsAnError(t *testing.T) {
 		"chain": func(r *Ruleset) { delete(r.chains, rules.ChainEgress) },
 		"map":   func(r *Ruleset) { delete(r.sets, rules.DispatchMap(model.Egress, model.IPv4)) },
 	} {
-		sites := sitesOf(t, c, felixlike.NFTables)
+		sites := sitesOf(t, c, config.NFTables)
 		for _, s := range sites {
 			remove(s.Rulesets[0])
 		}
@@ -134,7 +134,7 @@ func TestTamperingIsSeen(t *testing.T) {
 		if err != nil || judged.Through {
 			continue
 		}
-		sites := sitesOf(t, c, felixlike.NFTables)
+		sites := sitesOf(t, c, config.NFTables)
 		for _, s := range sites {
 			chain := s.Rulesets[0].chains[rules.ChainForward]
 			chain.Rules = append([]dump.Rule{{Rule: tables.Rule{Action: tables.Accept{}}}}, chain.Rules...)

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/wanted"
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/policy"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
@@ -19,7 +19,7 @@ import (
 // backends are those that are traced without a kernel: the variants of iptables have
 // the same rules.
 func backends() []string {
-	return []string{felixlike.NFTables, felixlike.IPTablesLegacy, felixlike.OpenFlow}
+	return []string{config.NFTables, config.IPTablesLegacy, config.OpenFlow}
 }
 
 // sitesOf renders a cluster for a backend: one site a node.
@@ -51,7 +51,7 @@ func siteOf(t testing.TB, c *oracle.Cluster, backend, node string) *Site {
 	// Of one node it is followed what it denies: verdicts are the same.
 	m.DenialsReported = node == c.Nodes[0].Name
 	s := &Site{
-		Node: node, Bridge: m.Settings.Bridge, Gateway: felixlike.GatewayPort, Uplink: "uplink",
+		Node: node, Bridge: m.Settings.Bridge, Gateway: model.GatewayPort, Uplink: "uplink",
 		GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(node),
 	}
 	for i, p := range c.Pods {

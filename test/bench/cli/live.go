@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
@@ -81,7 +80,7 @@ until the agent restarts.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&cfg.Socket, "socket", filepath.Join(config.Defaults().RunDir, felixlike.ControlSocket), "control socket of the agent")
+	f.StringVar(&cfg.Socket, "socket", filepath.Join(config.Defaults().RunDir, control.SocketName), "control socket of the agent")
 	f.DurationVar(&cfg.Watch, "for", 30*time.Second, "how long a turn is")
 	f.IntVar(&cfg.Rounds, "rounds", 1, "how many turns there are, with --switch for each backend")
 	f.StringVar(&from, "from", "", "open connections from this pod of this node: namespace/name")

@@ -3,7 +3,7 @@ package page
 import (
 	"slices"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/test/bench"
 )
 
@@ -31,7 +31,7 @@ func datapaths(r *bench.Report) []datapath {
 		return []datapath{{"system (the kernel's module)", "Packets passed the kernel's Open vSwitch datapath, as on nodes that have the module."}}
 	case packets != "":
 		return []datapath{{packets, "Packets passed this datapath of Open vSwitch."}}
-	case slices.Contains(r.Backends, felixlike.OpenFlow):
+	case slices.Contains(r.Backends, config.OpenFlow):
 		return []datapath{{userspace, "No packet was sent in this run. Programming openflow was measured with a switch in userspace: it says nothing about how long the kernel's datapath takes to follow."}}
 	}
 	return []datapath{{"none", "No packet was sent in this run, and no switch was programmed: what is measured is the programming of the kernel's netfilter."}}

@@ -3,7 +3,7 @@ package page
 import (
 	"slices"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/test/bench"
 	"github.com/felixlike/felixlike/test/bench/plot"
 	"github.com/felixlike/felixlike/test/bench/worker"
@@ -18,7 +18,7 @@ func Figures(r *bench.Report) []plot.Figure {
 
 // look returns that of a backend: the same in every report.
 func look(backend string) int {
-	known := []string{felixlike.NFTables, felixlike.IPTablesLegacy, felixlike.IPTablesNFT, felixlike.OpenFlow}
+	known := []string{config.NFTables, config.IPTablesLegacy, config.IPTablesNFT, config.OpenFlow}
 	if i := slices.Index(known, backend); i >= 0 {
 		return i
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/rules"
@@ -59,17 +60,17 @@ func (t Tool) String() string { return strings.Join(t.Load, " ") }
 func Backends() []Backend {
 	return []Backend{
 		{
-			Name:  felixlike.NFTables,
+			Name:  config.NFTables,
 			New:   func(Switch) (felixlike.Backend, error) { return felixlike.NewNFTables(workload.Node, true), nil },
 			Tools: []Tool{nftTool()}, Foreign: foreignNFT, Sparing: 1,
 		},
 		xtables(iptables.Legacy),
 		xtables(iptables.NFT),
 		{
-			Name: felixlike.OpenFlow, NeedsSwitch: true, Foreign: foreignFlows, Sparing: 1,
+			Name: config.OpenFlow, NeedsSwitch: true, Foreign: foreignFlows, Sparing: 1,
 			New: func(s Switch) (felixlike.Backend, error) {
 				return felixlike.NewBackend(context.Background(), felixlike.Choice{
-					Name: felixlike.OpenFlow, Node: workload.Node, Masquerade: true, Switch: felixlike.Switch{
+					Name: config.OpenFlow, Node: workload.Node, Masquerade: true, Switch: felixlike.Switch{
 						RunDir: s.Dir, Bridge: Bridge,
 						Node: pipeline.Node{
 							Mode: pipeline.Full, GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort,
@@ -101,7 +102,7 @@ func nftTool() Tool {
 // must be there before the rules that name them.
 func xtables(v iptables.Variant) Backend {
 	b := Backend{
-		Name: felixlike.IPTables + "-" + v.String(),
+		Name: config.IPTables + "-" + v.String(),
 		New:  func(Switch) (felixlike.Backend, error) { return felixlike.NewIPTables(workload.Node, true, v), nil },
 		Tools: []Tool{{
 			Save: []string{"ipset", "save"}, Load: []string{"ipset", "restore"}, Version: []string{"ipset", "--version"},

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/felixlike/felixlike/deploy/examples"
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/model"
@@ -175,7 +175,7 @@ func (d *demo) backends(ctx context.Context, from, to model.PodID) (err error) {
 
 // tour is every backend once, that in force last.
 func tour(a *control.Status) []string {
-	all := []string{felixlike.NFTables, felixlike.IPTablesNFT, felixlike.IPTablesLegacy, felixlike.OpenFlow}
+	all := []string{config.NFTables, config.IPTablesNFT, config.IPTablesLegacy, config.OpenFlow}
 	now := 0
 	if a != nil {
 		now = max(slices.Index(all, a.Backend), 0)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
@@ -106,7 +106,7 @@ func TestFlowsOfPod(t *testing.T) {
 		address: "10.10.0.12", port: portOf(flows, "10.10.0.12"), family: model.IPv4, names: ruleNames(status), pod: "x/a", parts: map[uint32]uint16{},
 		pods: map[string]string{"10.10.0.12": "x/a", "10.10.0.13": "x/c", "10.10.1.10": "x/b"},
 	}
-	r := &podRules{Pod: "x/a", Node: "n", Backend: felixlike.OpenFlow, Address: p.address}
+	r := &podRules{Pod: "x/a", Node: "n", Backend: config.OpenFlow, Address: p.address}
 	r.Chains = p.tables(flows)
 	var out bytes.Buffer
 	if err := r.print(&out); err != nil {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/live"
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/internal/terminal"
@@ -104,7 +104,7 @@ func readRules(ctx context.Context, s lab.Status, pod string, family model.Famil
 	if err != nil {
 		return nil, fmt.Errorf("read what %s holds: %w", n.Name, err)
 	}
-	if r.Backend == felixlike.OpenFlow {
+	if r.Backend == config.OpenFlow {
 		return r, r.flows(held, n.Agent, s.PodNames(), family)
 	}
 	r.follow(listed(held), family)
@@ -115,7 +115,7 @@ func readRules(ctx context.Context, s lab.Status, pod string, family model.Famil
 // read asks the backend's own tools on the node, and notes what was run.
 func (r *podRules) read(ctx context.Context, n lab.NodeStatus, family model.Family) (*dump.State, error) {
 	at := live.Node{NetNS: namespace.Path(n.Namespace)}
-	if r.Backend == felixlike.OpenFlow {
+	if r.Backend == config.OpenFlow {
 		at.OVSRunDir, at.Bridge = n.OVSDir, lab.Bridge
 	}
 	parts, err := live.Read(ctx, at, live.Options{Backend: r.Backend})
@@ -203,7 +203,7 @@ func (r *podRules) print(w io.Writer) error {
 		fmt.Fprintf(&b, "%s\n", style.Faint("from: "+c))
 	}
 	switch {
-	case r.Backend == felixlike.OpenFlow:
+	case r.Backend == config.OpenFlow:
 	case len(r.Dispatch) == 0:
 		fmt.Fprintf(&b, "\nThe address is in no dispatch: the pod is closed, or on the host's network.\n")
 	default:
@@ -213,7 +213,7 @@ func (r *podRules) print(w io.Writer) error {
 		fmt.Fprintf(&b, "%s: %s  %s\n", style.Bold(e.In), e.Match, e.Verdict)
 	}
 	for _, c := range r.Chains {
-		if r.Backend == felixlike.OpenFlow {
+		if r.Backend == config.OpenFlow {
 			fmt.Fprintf(&b, "\ntable %s, %s\n%s\n", style.Bold(c.Name), c.What, c.flows(style))
 			continue
 		}

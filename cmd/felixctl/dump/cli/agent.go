@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/live"
-	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/test/lab"
@@ -28,7 +27,7 @@ type agent struct {
 
 func (a *agent) flags(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&a.socket, "socket", filepath.Join(config.Defaults().RunDir, felixlike.ControlSocket), "control socket of the agent")
+	f.StringVar(&a.socket, "socket", filepath.Join(config.Defaults().RunDir, control.SocketName), "control socket of the agent")
 	f.StringVar(&a.node, "node", "", "a node of a lab, instead of this machine")
 	f.StringVar(&a.lab, "lab", "lab", "name of that lab")
 	f.StringVar(&a.labRoot, "lab-root", lab.DefaultRoot, "folder of the labs")

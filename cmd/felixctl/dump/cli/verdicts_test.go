@@ -9,7 +9,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/wanted"
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/model"
@@ -68,8 +68,8 @@ func TestBackendsJudgeAlike(t *testing.T) {
 			continue
 		}
 		m := modelOf(t, step, i%len(step.Nodes))
-		reference := sideOf(t, m, felixlike.NFTables)
-		for _, backend := range []string{felixlike.IPTablesNFT, felixlike.OpenFlow} {
+		reference := sideOf(t, m, config.NFTables)
+		for _, backend := range []string{config.IPTablesNFT, config.OpenFlow} {
 			v := judged(t, reference, sideOf(t, m, backend))
 			if v.Packets == 0 || v.different() {
 				var b strings.Builder
@@ -83,7 +83,7 @@ func TestBackendsJudgeAlike(t *testing.T) {
 // A rule that is wrong in one backend is found and named.
 func TestWrongRuleIsFound(t *testing.T) {
 	steps := stepsOf(t)
-	for _, backend := range []string{felixlike.NFTables, felixlike.IPTablesNFT, felixlike.OpenFlow} {
+	for _, backend := range []string{config.NFTables, config.IPTablesNFT, config.OpenFlow} {
 		found := false
 		for _, step := range steps {
 			m := modelOf(t, step, 0)
@@ -92,7 +92,7 @@ func TestWrongRuleIsFound(t *testing.T) {
 			if policy == "" {
 				continue
 			}
-			v := judged(t, sideOf(t, m, felixlike.NFTables), wrong)
+			v := judged(t, sideOf(t, m, config.NFTables), wrong)
 			if len(v.Changed) == 0 {
 				continue // nobody comes by that rule
 			}

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables/nftables"
 )
@@ -88,22 +88,22 @@ func parts(n Node, o Options) []part {
 	switch {
 	case o.Everything:
 		nft("list", "ruleset")
-		xtables(felixlike.IPTablesLegacy, true)
-		if o.Backend == felixlike.IPTablesNFT || o.Backend == felixlike.IPTables {
+		xtables(config.IPTablesLegacy, true)
+		if o.Backend == config.IPTablesNFT || o.Backend == config.IPTables {
 			xtables(o.Backend, true)
 		}
 		all = append(all, part{dump.FormatIPSets, 0, true, []string{"ipset", "save"}})
-	case o.Backend == felixlike.NFTables:
+	case o.Backend == config.NFTables:
 		nft("list", "table", "inet", nftables.DefaultTable)
-	case o.Backend == felixlike.OpenFlow:
-		nft("list", "table", "inet", felixlike.HostTable)
+	case o.Backend == config.OpenFlow:
+		nft("list", "table", "inet", nftables.HostTable)
 	case o.Backend != "":
 		xtables(o.Backend, false)
 		all = append(all, part{dump.FormatIPSets, 0, false, []string{"ipset", "save"}})
 	}
 	if n.Bridge != "" {
 		socket := filepath.Join(n.OVSRunDir, n.Bridge+".mgmt")
-		all = append(all, part{dump.FormatFlows, 0, o.Backend != felixlike.OpenFlow, []string{
+		all = append(all, part{dump.FormatFlows, 0, o.Backend != config.OpenFlow, []string{
 			"ovs-ofctl", "-O", "OpenFlow15", "--no-names", "dump-flows", "unix:" + socket,
 		}})
 	}

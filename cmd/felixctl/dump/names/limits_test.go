@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/felixlike/felixlike/cni"
-	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
@@ -59,7 +58,7 @@ func TestKindsOfNames(t *testing.T) {
 	// The driver needs one more character for a set that it builds beside another.
 	check(t, "ipsets", ipsetName-1, ipsets.KernelName, groups, fixedSets, xtParts)
 
-	ports := kind{name: "port of the node", pattern: `^(flx|br)-`, samples: []string{felixlike.GatewayPort, felixlike.TunnelPort, ovsdb.PhysicalBridge}}
+	ports := kind{name: "port of the node", pattern: `^(flx|br)-`, samples: []string{model.GatewayPort, model.TunnelPort, ovsdb.PhysicalBridge}}
 	pods := kind{name: "pod", pattern: `^` + model.PodInterfacePrefix + `[a-z0-9]{0,3}-[0-9a-f]{8}$`}
 	for _, name := range []string{"a", "....", "gw0", "x" + strings.Repeat("-y", 126), strings.Repeat("0", 253)} {
 		pods.samples = append(pods.samples, cni.HostInterface(model.PodID{Namespace: strings.Repeat("n", 63), Name: name}))
@@ -70,7 +69,7 @@ func TestKindsOfNames(t *testing.T) {
 // chainsOf returns the kinds of chains of a renderer, and the sets of parts of its common
 // chains.
 func chainsOf(length, hash int) (chains []kind, parts kind) {
-	r := rules.NewRenderer(felixlike.GatewayPort, length)
+	r := rules.NewRenderer(model.GatewayPort, length)
 	named := func(prefix string) string { return `^` + prefix + `-.*-[A-Za-z0-9_-]{` + fmt.Sprint(hash) + `}$` }
 	kinds := []kind{
 		{"static chain", `^(forward|prerouting|judge-egress|judge-outside|to-pods|postrouting|allowed|passed|no-service|denied-(in|out)|allowed-out|common-(in|out)|` +

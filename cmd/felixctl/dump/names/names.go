@@ -12,7 +12,6 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
@@ -130,8 +129,8 @@ func (n *Names) static() {
 }
 
 func (n *Names) policies(m *control.Model) {
-	long := rules.NewRenderer(felixlike.GatewayPort, rules.NFTablesNameLength)
-	short := rules.NewRenderer(felixlike.GatewayPort, rules.IPTablesNameLength)
+	long := rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength)
+	short := rules.NewRenderer(model.GatewayPort, rules.IPTablesNameLength)
 	var all []policyflows.RuleID
 	for _, p := range m.Policies {
 		for _, d := range model.Directions() {

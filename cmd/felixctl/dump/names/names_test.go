@@ -9,7 +9,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/names"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/wanted"
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/truthtable"
@@ -57,7 +57,7 @@ func TestAllHasNames(t *testing.T) {
 			pods[a] = true
 		}
 	}
-	for _, backend := range []string{felixlike.NFTables, felixlike.IPTablesNFT, felixlike.OpenFlow} {
+	for _, backend := range []string{config.NFTables, config.IPTablesNFT, config.OpenFlow} {
 		s, err := wanted.Of(m, backend)
 		if err != nil {
 			t.Fatal(err)
@@ -98,7 +98,7 @@ func TestNames(t *testing.T) {
 	n := names.Of(m)
 	p := m.Policies[0]
 	found := false
-	s, err := wanted.Of(m, felixlike.NFTables)
+	s, err := wanted.Of(m, config.NFTables)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/wanted"
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
@@ -20,7 +20,7 @@ import (
 // pods. A rule of iptables that allows egress leads to one more: no target of xtables
 // sets a mark and returns.
 func maxVisits(name, backend string) int {
-	if name == workload.W1 && backend == felixlike.IPTables {
+	if name == workload.W1 && backend == config.IPTables {
 		return 6
 	}
 	return 4
@@ -35,7 +35,7 @@ func TestPathsAreLinear(t *testing.T) {
 		"replicas":      replicas(1000),
 		"tiers":         tiers(1000),
 	} {
-		for _, backend := range []string{felixlike.NFTables, felixlike.IPTables} {
+		for _, backend := range []string{config.NFTables, config.IPTables} {
 			s, err := wanted.Of(m, backend)
 			if err != nil {
 				t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/live"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/wanted"
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
 	"github.com/felixlike/felixlike/test/tablestest"
 )
@@ -52,7 +52,7 @@ func TestFlowsRoundTrip(t *testing.T) {
 	run("ovs-vsctl", "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev", "protocols=OpenFlow15")
 	at := live.Node{NetNS: fmt.Sprintf("/proc/self/fd/%d", ns.FD), OVSRunDir: dir, Bridge: "br0"}
 	for i, m := range modelsOf(t, 7) {
-		for _, backend := range []string{felixlike.OpenFlow, felixlike.NFTables} {
+		for _, backend := range []string{config.OpenFlow, config.NFTables} {
 			want, err := wanted.Of(m, backend)
 			if err != nil {
 				t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
@@ -17,7 +18,7 @@ import (
 )
 
 // Of returns what the node of the model has to hold if the named backend (one of
-// felixlike.BackendNames; "" for the model's own) decides policy.
+// config.BackendNames; "" for the model's own) decides policy.
 func Of(m *control.Model, backend string) (*dump.State, error) {
 	if backend == "" {
 		backend = m.Backend
@@ -33,21 +34,21 @@ func Of(m *control.Model, backend string) (*dump.State, error) {
 	s := &dump.State{}
 	var err error
 	switch backend {
-	case felixlike.NFTables:
+	case config.NFTables:
 		noted := newNoted()
 		_, all := felixlike.NFTablesManagers(c, noted)
 		run(all, updates)
 		s.Tables = []*dump.Table{noted.table(nftables.DefaultTable)}
-	case felixlike.IPTables, felixlike.IPTablesLegacy, felixlike.IPTablesNFT:
+	case config.IPTables, config.IPTablesLegacy, config.IPTablesNFT:
 		err = inIPTables(s, c, updates)
-	case felixlike.OpenFlow:
+	case config.OpenFlow:
 		noted, flows := newNoted(), newNotedFlows(pipeline.PolicyOwner)
 		_, all := felixlike.OpenFlowManagers(c, flows, noted)
 		run(all, updates)
-		s.Tables = []*dump.Table{noted.table(felixlike.HostTable)}
+		s.Tables = []*dump.Table{noted.table(nftables.HostTable)}
 		s.Flows, err = flows.all()
 	default:
-		err = fmt.Errorf("backend %q is not one of %s", backend, strings.Join(felixlike.BackendNames(), ", "))
+		err = fmt.Errorf("backend %q is not one of %s", backend, strings.Join(config.BackendNames(), ", "))
 	}
 	if err != nil {
 		return nil, err

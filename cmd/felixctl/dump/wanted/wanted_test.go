@@ -16,6 +16,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/live"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/wanted"
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/tablestest"
@@ -92,7 +93,7 @@ func program(t *testing.T, ns tablestest.Namespace, name string, m *control.Mode
 }
 
 func netfilterBackends() []string {
-	return []string{felixlike.NFTables, felixlike.IPTablesLegacy, felixlike.IPTablesNFT}
+	return []string{config.NFTables, config.IPTablesLegacy, config.IPTablesNFT}
 }
 
 // held reads a namespace by the tools.
@@ -174,7 +175,7 @@ func load(t *testing.T, ns tablestest.Namespace, backend string, s *dump.State) 
 			t.Fatal(err)
 		}
 	}
-	if backend == felixlike.NFTables {
+	if backend == config.NFTables {
 		must(dump.WriteNFT(&in, s.Tables, dump.TextOptions{Counters: true}))
 		run("nft", "-f", "-")
 		return
@@ -195,7 +196,7 @@ func TestWantedIsDeterministic(t *testing.T) {
 		slices.Reverse(turned.Policies)
 		slices.Reverse(turned.Groups)
 		slices.Reverse(turned.Endpoints)
-		for _, backend := range felixlike.BackendNames() {
+		for _, backend := range config.BackendNames() {
 			a, err := wanted.Of(m, backend)
 			if err != nil {
 				t.Fatal(err)

@@ -16,7 +16,6 @@ import (
 
 	"github.com/felixlike/felixlike/cmd/felixctl/trace"
 	"github.com/felixlike/felixlike/cmd/felixctl/trace/cluster"
-	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/terminal"
@@ -86,12 +85,12 @@ the command failed.`,
 	f.StringVar(&o.family, "family", "", "address family: 4 or 6 (default: that of the addresses, 4 if both will do)")
 	f.StringVar(&o.state, "state", string(trace.New), fmt.Sprintf("what is known of the packet's connection: one of %v", trace.Conns()))
 	f.StringVar(&o.services, "services", "", "YAML file with Services, for tracing to them; - is standard input")
-	f.StringSliceVar(&o.backends, "backend", nil, "follow it also through what these backends would program: "+strings.Join(felixlike.BackendNames(), ", "))
+	f.StringSliceVar(&o.backends, "backend", nil, "follow it also through what these backends would program: "+strings.Join(config.BackendNames(), ", "))
 	f.BoolVar(&o.live, "live", false, "send one real packet, and follow it too")
 	f.BoolVar(&o.all, "all", false, "print whole rules, and rules that did not matter")
 	f.StringVar(&o.lab, "lab", "", "trace in the lab of that name, on all its nodes")
 	f.StringVar(&o.labRoot, "lab-root", lab.DefaultRoot, "folder of the labs")
-	f.StringVar(&o.socket, "socket", filepath.Join(config.Defaults().RunDir, felixlike.ControlSocket), "control socket of the agent")
+	f.StringVar(&o.socket, "socket", filepath.Join(config.Defaults().RunDir, control.SocketName), "control socket of the agent")
 	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "give up after so long")
 	f.VarP(&o.output, "output", "o", terminal.OutputUsage)
 	for _, name := range []string{"from", "to", "port"} {
@@ -192,8 +191,8 @@ func (o *options) parse() (*query, error) {
 		return nil, fmt.Errorf("--family %q: must be 4 or 6", o.family)
 	case o.timeout <= 0:
 		return nil, fmt.Errorf("--timeout %s: must be more than nothing", o.timeout)
-	case slices.ContainsFunc(o.backends, func(b string) bool { return !slices.Contains(felixlike.BackendNames(), b) }):
-		return nil, fmt.Errorf("--backend %s: must be of %s", strings.Join(o.backends, ","), strings.Join(felixlike.BackendNames(), ", "))
+	case slices.ContainsFunc(o.backends, func(b string) bool { return !slices.Contains(config.BackendNames(), b) }):
+		return nil, fmt.Errorf("--backend %s: must be of %s", strings.Join(o.backends, ","), strings.Join(config.BackendNames(), ", "))
 	case o.live && q.conn != trace.New:
 		return nil, fmt.Errorf("--live sends the first packet of a connection, not one of state %q", strings.TrimSpace(o.state))
 	}

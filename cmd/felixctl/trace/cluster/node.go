@@ -11,7 +11,6 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/wanted"
 	"github.com/felixlike/felixlike/cmd/felixctl/trace"
 	"github.com/felixlike/felixlike/cmd/felixctl/trace/live"
-	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
@@ -68,7 +67,7 @@ func (n *Node) wanted(backend string) (*trace.Site, error) {
 // it, the bridge is taken to let everything pass.
 func SiteOf(m *control.Model, s *dump.State) *trace.Site {
 	site := &trace.Site{
-		Node: m.Node, Nodes: m.Nodes, HostAddresses: m.HostAddresses, Bridge: cmp.Or(m.Settings.Bridge, config.Defaults().Bridge), Gateway: felixlike.GatewayPort, Uplink: "uplink",
+		Node: m.Node, Nodes: m.Nodes, HostAddresses: m.HostAddresses, Bridge: cmp.Or(m.Settings.Bridge, config.Defaults().Bridge), Gateway: model.GatewayPort, Uplink: "uplink",
 		GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(m.Node), Rulesets: trace.Rulesets(s),
 	}
 	if len(s.Flows) > 0 {

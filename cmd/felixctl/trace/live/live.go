@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/trace"
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
@@ -79,7 +79,7 @@ func Send(ctx context.Context, r Request) (seen *Observed, err error) {
 // begin starts all that listens.
 func (w *watch) begin(ctx context.Context) error {
 	for i, n := range w.request.Watched {
-		if n.Backend == felixlike.OpenFlow {
+		if n.Backend == config.OpenFlow {
 			if err := w.ask(ctx, i, n); err != nil {
 				return err
 			}

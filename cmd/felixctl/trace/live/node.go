@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/internal/namespace"
 )
 
@@ -61,4 +61,4 @@ func (n Node) Run(ctx context.Context, argv ...string) (string, error) {
 
 // legacy reports whether packets are judged there by the legacy tables, which trace in
 // another way than nf_tables.
-func (n Node) legacy() bool { return n.Backend == felixlike.IPTablesLegacy }
+func (n Node) legacy() bool { return n.Backend == config.IPTablesLegacy }
