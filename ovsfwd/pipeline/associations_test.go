@@ -237,6 +237,28 @@ func TestDeniedPacketsDoNotDelayAssociations(t *testing.T) {
 	}
 }
 
+// TestAnswersBesideManyAssociations: a pod that has begun many associations gets answers
+// to the next one. Fifteen a second over their 210 seconds are those of a truth table.
+func TestAnswersBesideManyAssociations(t *testing.T) {
+	a := newAssociation(t)
+	client, server := a.pods[0], a.pods[1]
+	s := netip.AddrPortFrom(server.Addresses[0], 80)
+	for i := range 3000 {
+		opening := a.packet(server.MAC, client.MAC, netip.AddrPortFrom(client.Addresses[0], uint16(10000+i)), s)
+		a.client.send(opening)
+		if i%50 == 0 && a.serve.await(opening) == nil {
+			t.Fatalf("packet %d did not come through", i)
+		}
+	}
+	c := netip.AddrPortFrom(client.Addresses[0], 9999)
+	if !a.passes(a.client, a.serve, a.packet(server.MAC, client.MAC, c, s)) {
+		t.Error("the opening did not come through")
+	}
+	if !a.passes(a.serve, a.client, a.packet(client.MAC, server.MAC, s, c)) {
+		t.Error("the answer did not come through")
+	}
+}
+
 func TestAssociationsAreBounded(t *testing.T) {
 	a := newAssociation(t)
 	client, server := a.pods[0], a.pods[1]

@@ -56,9 +56,11 @@ const (
 // seconds: seven heartbeats of an association that is idle.
 const associationIdle = 210
 
-// The most associations that the packets of one port begin.
+// The most associations that the packets of one port begin. A pod may begin 19 a second
+// for as long as it likes: 4,096 in associationIdle. Their flows take some 16 MB in the
+// switch.
 const (
-	podAssociations  = 512
+	podAssociations  = 4096
 	nodeAssociations = 8192
 )
 
