@@ -25,13 +25,14 @@ func previewCommand() *cobra.Command {
 	var files, deleted []string
 	var explain bool
 	c := &cobra.Command{
-		Use:   "preview -f FILE... [--delete NAMESPACE/NAME...]",
-		Short: "Show the effect of a change of NetworkPolicies before it is made",
-		Long: `Show the effect of a change of NetworkPolicies before it is made. It shows the
-packets that would get another verdict, by every port and between all pods, nodes and
-addresses of the cluster. It shows the established connections of this node that the
-policies would no longer allow to begin, and the rules, sets and flows that this node
-would add and remove. It changes and enforces nothing.
+		Use:   "preview -f FILE... [--delete [NAMESPACE/]NAME...]",
+		Short: "Show the effect of a change of policies before it is made",
+		Long: `Show the effect of a change of NetworkPolicies and ClusterNetworkPolicies before it
+is made. It shows the packets that would get another verdict, by every port and
+between all pods, nodes and addresses of the cluster. It shows the established
+connections of this node that the policies would no longer allow to begin, and the
+rules, sets and flows that this node would add and remove. It changes and enforces
+nothing.
 
 The policies of the files are taken as created, or as replacing those of their
 names; all others stay as the agent has them. Other kinds of objects in the files
@@ -44,6 +45,7 @@ Exit codes: 0 nothing would change; 1 something would; 2 the command failed.`,
 		Example: `  felixctl preview -f policy.yaml
   felixctl preview -f policies/ --explain
   felixctl preview --delete shop/default-deny
+  felixctl preview --delete keep-out   # a ClusterNetworkPolicy
   kubectl get -n shop networkpolicy db -o yaml | sed s/5432/5433/ | felixctl preview -f -`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -70,8 +72,8 @@ Exit codes: 0 nothing would change; 1 something would; 2 the command failed.`,
 	}
 	t.flags(c, 2*time.Minute)
 	t.outputFlag(c)
-	c.Flags().StringArrayVarP(&files, "filename", "f", nil, "file or folder with NetworkPolicies; - is standard input")
-	c.Flags().StringArrayVar(&deleted, "delete", nil, "namespace/name of a NetworkPolicy to do without")
+	c.Flags().StringArrayVarP(&files, "filename", "f", nil, "file or folder with policies; - is standard input")
+	c.Flags().StringArrayVar(&deleted, "delete", nil, "NetworkPolicy (namespace/name) or ClusterNetworkPolicy (name) to do without")
 	c.Flags().BoolVar(&explain, "explain", false, "say it in sentences")
 	return c
 }
@@ -118,12 +120,16 @@ func printPreview(w io.Writer, p *preview.Preview, explain bool) error {
 func readChange(files, deleted []string, stdin io.Reader, notes io.Writer) (preview.Change, error) {
 	var change preview.Change
 	if len(files)+len(deleted) == 0 {
-		return change, errors.New("say which change: -f FILE, or --delete NAMESPACE/NAME")
+		return change, errors.New("say which change: -f FILE, or --delete [NAMESPACE/]NAME")
 	}
 	for _, name := range deleted {
+		if name != "" && !strings.Contains(name, "/") {
+			change.DeleteCluster = append(change.DeleteCluster, name)
+			continue
+		}
 		id, err := control.ParsePod(name)
 		if err != nil {
-			return change, fmt.Errorf("--delete %q: must be namespace/name", name)
+			return change, fmt.Errorf("--delete %q: must be namespace/name, or the name of a ClusterNetworkPolicy", name)
 		}
 		change.Delete = append(change.Delete, id)
 	}
@@ -148,12 +154,12 @@ func readChange(files, deleted []string, stdin io.Reader, notes io.Writer) (prev
 			case datastore.NetworkPolicySet:
 				change.Set = append(change.Set, set.Policy)
 			case datastore.ClusterNetworkPolicySet:
-				return change, fmt.Errorf("ClusterNetworkPolicy %s: preview takes NetworkPolicies only", set.Policy.Name)
+				change.SetCluster = append(change.SetCluster, set.Policy)
 			}
 		}
 	}
-	if len(change.Set)+len(change.Delete) == 0 {
-		return change, errors.New("there is no NetworkPolicy in what was given")
+	if change.Empty() {
+		return change, errors.New("there is no policy in what was given")
 	}
 	return change, nil
 }

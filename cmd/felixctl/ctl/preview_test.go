@@ -6,16 +6,31 @@ import (
 	"testing"
 )
 
-// TestPreviewOfOtherKinds: a policy that preview does not judge is an error, and not
-// left out.
+const (
+	networkPolicyYAML = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: p, namespace: x}\nspec: {podSelector: {}}\n---\n"
+	clusterPolicyYAML = "apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\nmetadata: {name: c}\n" +
+		"spec: {tier: Admin, priority: 1, subject: {namespaces: {}}, ingress: [{action: Deny, from: [{namespaces: {}}]}]}\n"
+)
+
+// TestPreviewOfKinds: a change has policies of both kinds.
+func TestPreviewOfKinds(t *testing.T) {
+	c, err := readChange([]string{"-"}, []string{"x/q", "d"}, strings.NewReader(networkPolicyYAML+clusterPolicyYAML), io.Discard)
+	if err != nil || len(c.Set) != 1 || len(c.SetCluster) != 1 || c.SetCluster[0].Name != "c" {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	if len(c.Delete) != 1 || c.Delete[0].String() != "x/q" || len(c.DeleteCluster) != 1 || c.DeleteCluster[0] != "d" {
+		t.Errorf("deleted: %v, %v", c.Delete, c.DeleteCluster)
+	}
+}
+
+// TestPreviewOfOtherKinds: a policy that preview does not judge, or cannot understand, is
+// an error, and not left out.
 func TestPreviewOfOtherKinds(t *testing.T) {
-	const networkPolicy = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: p, namespace: x}\nspec: {podSelector: {}}\n---\n"
-	const spec = "spec: {tier: Admin, priority: 1, subject: {namespaces: {}}, ingress: [{action: Deny, from: [{namespaces: {}}]}]}\n"
 	for text, want := range map[string]string{
-		"apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\nmetadata: {name: c}\n" + spec: "ClusterNetworkPolicy c: preview takes NetworkPolicies only",
-		"apiVersion: policy.networking.k8s.io/v1alpha1\nkind: AdminNetworkPolicy\nmetadata: {name: c}\n":          "AdminNetworkPolicy is not supported",
+		strings.Replace(clusterPolicyYAML, "ingress", "ingres", 1):                                       "spec.ingres: unknown field",
+		"apiVersion: policy.networking.k8s.io/v1alpha1\nkind: AdminNetworkPolicy\nmetadata: {name: c}\n": "AdminNetworkPolicy is not supported",
 	} {
-		_, err := readChange([]string{"-"}, nil, strings.NewReader(networkPolicy+text), io.Discard)
+		_, err := readChange([]string{"-"}, nil, strings.NewReader(networkPolicyYAML+text), io.Discard)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}

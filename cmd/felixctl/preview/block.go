@@ -5,14 +5,16 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/felixlike/felixlike/model"
 )
 
 // blocks lists the prefixes that rules of the policies name, exceptions among them,
-// each once. What is no prefix matches nothing.
-func blocks(policies []*networkingv1.NetworkPolicy) []netip.Prefix {
+// each once, and the addresses of nodes if a rule has nodes as peers. What is no prefix
+// matches nothing.
+func blocks(policies []anyPolicy, nodes []*corev1.Node) []netip.Prefix {
 	seen := map[netip.Prefix]bool{}
 	var all []netip.Prefix
 	add := func(text string) {
@@ -22,13 +24,13 @@ func blocks(policies []*networkingv1.NetworkPolicy) []netip.Prefix {
 		}
 	}
 	for _, p := range policies {
-		for _, peer := range peers(p) {
-			if peer.IPBlock != nil {
-				add(peer.IPBlock.CIDR)
-				for _, e := range peer.IPBlock.Except {
-					add(e)
-				}
-			}
+		for _, text := range p.prefixes() {
+			add(text)
+		}
+	}
+	if slices.ContainsFunc(policies, anyPolicy.namesNodes) {
+		for _, text := range nodeAddresses(nodes) {
+			add(text)
 		}
 	}
 	slices.SortFunc(all, netip.Prefix.Compare)

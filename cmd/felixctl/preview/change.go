@@ -1,16 +1,14 @@
 package preview
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/policy"
@@ -19,8 +17,16 @@ import (
 
 // Change is policies to be created or replaced, and policies to be deleted.
 type Change struct {
-	Set    []*networkingv1.NetworkPolicy
-	Delete []model.PodID
+	Set        []*networkingv1.NetworkPolicy
+	SetCluster []*v1alpha2.ClusterNetworkPolicy
+	Delete     []model.PodID
+	// DeleteCluster are names of ClusterNetworkPolicies.
+	DeleteCluster []string
+}
+
+// Empty reports whether there is nothing to change.
+func (c Change) Empty() bool {
+	return len(c.Set)+len(c.SetCluster)+len(c.Delete)+len(c.DeleteCluster) == 0
 }
 
 // Kinds of a PolicyChange.
@@ -34,6 +40,10 @@ const (
 // PolicyChange is what would become of one policy.
 type PolicyChange struct {
 	Policy string `json:"policy"`
+	// Kind is NetworkPolicy or ClusterNetworkPolicy.
+	Kind string `json:"kind"`
+	// Tier is that of a ClusterNetworkPolicy.
+	Tier string `json:"tier,omitempty"`
 	// What is Created, Changed, Deleted or Same.
 	What string `json:"what"`
 	// Pods are those that it selects, or selected.
@@ -45,70 +55,91 @@ type PolicyChange struct {
 	// expect of it.
 	Problems []string `json:"problems,omitempty"`
 
-	before, after *networkingv1.NetworkPolicy
+	before, after anyPolicy
 }
 
 func nameOf(p *networkingv1.NetworkPolicy) model.PodID {
 	return model.PodID{Namespace: p.Namespace, Name: p.Name}
 }
 
-func comparePolicies(a, b *networkingv1.NetworkPolicy) int { return nameOf(a).Compare(nameOf(b)) }
-
 // apply returns the policies as they would be, and what becomes of each. It fails
 // for what is not there to be deleted, and for what is named twice.
-func (c Change) apply(now []*networkingv1.NetworkPolicy) ([]*networkingv1.NetworkPolicy, []PolicyChange, error) {
-	after := map[model.PodID]*networkingv1.NetworkPolicy{}
+func (c Change) apply(now []anyPolicy) ([]anyPolicy, []PolicyChange, error) {
+	after := map[policyName]anyPolicy{}
 	for _, p := range now {
-		after[nameOf(p)] = p
+		after[p.name()] = p
 	}
-	touched := map[model.PodID]*PolicyChange{}
+	touched := map[policyName]*PolicyChange{}
 	var errs []error
-	touch := func(id model.PodID) *PolicyChange {
-		if touched[id] != nil {
-			errs = append(errs, fmt.Errorf("NetworkPolicy %s: named twice", id))
+	touch := func(name policyName) *PolicyChange {
+		if touched[name] != nil {
+			errs = append(errs, fmt.Errorf("%s %s: named twice", name.kind, name))
 		}
-		touched[id] = &PolicyChange{Policy: id.String(), before: after[id]}
-		return touched[id]
+		touched[name] = &PolicyChange{Policy: name.String(), Kind: name.kind, before: after[name]}
+		return touched[name]
 	}
-	for _, id := range c.Delete {
-		if touch(id).before == nil {
-			errs = append(errs, fmt.Errorf("NetworkPolicy %s: there is none to delete", id))
+	for _, name := range c.deleted() {
+		if touch(name).before.none() {
+			errs = append(errs, fmt.Errorf("%s %s: there is none to delete", name.kind, name))
 		}
-		touched[id].What = Deleted
-		delete(after, id)
+		touched[name].What = Deleted
+		delete(after, name)
 	}
-	for _, p := range c.Set {
-		t := touch(nameOf(p))
-		t.after, after[nameOf(p)] = p, p
+	for _, p := range policiesOf(control.Objects{Policies: c.Set, ClusterPolicies: c.SetCluster}) {
+		t := touch(p.name())
+		t.after, after[p.name()] = p, p
 		switch {
-		case t.before == nil:
+		case t.before.none():
 			t.What = Created
-		case equality.Semantic.DeepEqual(t.before.Spec, p.Spec):
+		case t.before.equal(p):
 			t.What = Same
 		default:
 			t.What = Changed
 		}
 	}
 	var changes []PolicyChange
-	for _, id := range slices.SortedFunc(maps.Keys(touched), model.PodID.Compare) {
-		changes = append(changes, *touched[id])
+	for _, name := range slices.SortedFunc(maps.Keys(touched), policyName.compare) {
+		changes = append(changes, *touched[name])
 	}
 	return slices.SortedFunc(maps.Values(after), comparePolicies), changes, errors.Join(errs...)
 }
 
+// deleted names the policies to be deleted.
+func (c Change) deleted() []policyName {
+	var all []policyName
+	for _, id := range c.Delete {
+		all = append(all, policyName{networkPolicy, id})
+	}
+	for _, name := range c.DeleteCluster {
+		all = append(all, clusterName(name))
+	}
+	return all
+}
+
 // describe fills in what a policy is about, and what is to be known of it.
 func (c *PolicyChange) describe(o control.Objects, e *policy.Engine) {
-	p := cmp.Or(c.after, c.before)
-	c.Ingress, c.Egress = about(p, networkingv1.PolicyTypeIngress), about(p, networkingv1.PolicyTypeEgress)
+	p := c.after
+	if p.none() {
+		p = c.before
+	}
+	c.Ingress, c.Egress = p.about(model.Ingress), p.about(model.Egress)
+	if p.cluster != nil {
+		c.Tier = string(p.cluster.Spec.Tier)
+	}
+	namespaces := map[string]*corev1.Namespace{}
+	for _, n := range o.Namespaces {
+		namespaces[n.Name] = n
+	}
 	for _, pod := range o.Pods {
-		if selectable(pod) && (selects(c.before, pod) || selects(c.after, pod)) {
+		n := namespaces[pod.Namespace]
+		if selectable(pod) && (c.before.selects(pod, n) || c.after.selects(pod, n)) {
 			c.Pods = append(c.Pods, podName(pod))
 		}
 	}
-	if c.after == nil {
+	if c.after.none() {
 		return
 	}
-	for _, problem := range e.SetNetworkPolicy(c.after) {
+	for _, problem := range p.set(e) {
 		text := problem.Reason
 		if problem.Field != "" {
 			text = problem.Field + ": " + text
@@ -118,11 +149,14 @@ func (c *PolicyChange) describe(o control.Objects, e *policy.Engine) {
 	if len(c.Pods) == 0 {
 		c.Problems = append(c.Problems, "it selects no pod that is there now")
 	}
-	for _, id := range e.HostNetworkTargets(p.Namespace, p.Name) {
+	if p.cluster != nil {
+		return
+	}
+	for _, id := range e.HostNetworkTargets(p.network.Namespace, p.network.Name) {
 		c.Problems = append(c.Problems, fmt.Sprintf("it selects %s, which is in its host's network, so that no policy applies to it", id))
 	}
-	if !slices.ContainsFunc(o.Namespaces, func(n metaNamespace) bool { return n.Name == p.Namespace }) {
-		c.Problems = append(c.Problems, fmt.Sprintf("there is no namespace %q", p.Namespace))
+	if namespaces[p.network.Namespace] == nil {
+		c.Problems = append(c.Problems, fmt.Sprintf("there is no namespace %q", p.network.Namespace))
 	}
 }
 
@@ -134,14 +168,4 @@ func about(p *networkingv1.NetworkPolicy, t networkingv1.PolicyType) bool {
 		return t == networkingv1.PolicyTypeIngress || len(p.Spec.Egress) > 0
 	}
 	return slices.Contains(types, t)
-}
-
-// selects reports whether a policy may apply to a pod. One that cannot be
-// understood applies to its whole namespace, as the oracle has it.
-func selects(p *networkingv1.NetworkPolicy, pod metav1.Object) bool {
-	if p == nil || p.Namespace != pod.GetNamespace() {
-		return false
-	}
-	s, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
-	return err != nil || s.Matches(labels.Set(pod.GetLabels()))
 }

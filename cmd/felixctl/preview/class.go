@@ -8,12 +8,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/felixlike/felixlike/model"
 )
-
-type metaNamespace = *corev1.Namespace
 
 // end is what packets may come from or go to, as far as policy can tell: pods that
 // are alike, a node, or addresses that are nobody's in the cluster.
@@ -22,7 +19,7 @@ type end struct {
 	text string
 	pods []*corev1.Pod
 	// policies are those that select the pods, before and after.
-	policies [2][]*networkingv1.NetworkPolicy
+	policies [2][]anyPolicy
 	node     *corev1.Node
 	// addr is one of the addresses in the region but not inside of it.
 	addr   netip.Addr
@@ -48,7 +45,7 @@ func addressOf(p *corev1.Pod, f model.Family) netip.Addr {
 }
 
 // classes puts pods together that no policy and no block can tell apart.
-func classes(pods []*corev1.Pod, before, after []*networkingv1.NetworkPolicy, blocks []netip.Prefix) []*end {
+func classes(pods []*corev1.Pod, namespaces map[string]*corev1.Namespace, before, after []anyPolicy, blocks []netip.Prefix) []*end {
 	byKey := map[string]*end{}
 	for _, p := range pods {
 		if !selectable(p) {
@@ -64,9 +61,9 @@ func classes(pods []*corev1.Pod, before, after []*networkingv1.NetworkPolicy, bl
 	for _, k := range slices.Sorted(maps.Keys(byKey)) {
 		c := byKey[k]
 		slices.SortFunc(c.pods, func(a, b *corev1.Pod) int { return strings.Compare(podName(a), podName(b)) })
-		for when, policies := range [2][]*networkingv1.NetworkPolicy{before, after} {
+		for when, policies := range [2][]anyPolicy{before, after} {
 			for _, p := range policies {
-				if selects(p, c.pods[0]) {
+				if p.selects(c.pods[0], namespaces[c.pods[0].Namespace]) {
 					c.policies[when] = append(c.policies[when], p)
 				}
 			}
@@ -143,7 +140,7 @@ func (e *end) names() []string {
 	return names
 }
 
-// affected reports whether one of the policies selects the end.
-func (e *end) affected(changed []*networkingv1.NetworkPolicy) bool {
-	return len(e.pods) > 0 && slices.ContainsFunc(changed, func(p *networkingv1.NetworkPolicy) bool { return selects(p, e.pods[0]) })
+// affected reports whether one of the policies selects an end.
+func (v *verdicts) affected(e *end, changed []anyPolicy) bool {
+	return len(e.pods) > 0 && slices.ContainsFunc(changed, func(p anyPolicy) bool { return p.selects(e.pods[0], v.namespaces[e.pods[0].Namespace]) })
 }

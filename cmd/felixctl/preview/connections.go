@@ -3,8 +3,6 @@ package preview
 import (
 	"net/netip"
 
-	networkingv1 "k8s.io/api/networking/v1"
-
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/model"
@@ -23,11 +21,11 @@ type Outlived struct {
 
 // Connections adds the established connections that the change is about.
 func (p *Preview) Connections(o control.Objects, c Change, established []control.Connection) error {
-	after, _, err := c.apply(o.Policies)
+	after, _, err := c.apply(policiesOf(o))
 	if err != nil {
 		return err
 	}
-	now, then := clusterOf(o, o.Policies), clusterOf(o, after)
+	now, then := clusterOf(o, policiesOf(o)), clusterOf(o, after)
 	names := map[netip.Addr]string{}
 	for _, pod := range o.Pods {
 		for _, f := range model.Families() {
@@ -55,6 +53,10 @@ func (p *Preview) Connections(o control.Objects, c Change, established []control
 	return nil
 }
 
-func clusterOf(o control.Objects, policies []*networkingv1.NetworkPolicy) *oracle.Cluster {
-	return &oracle.Cluster{Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: policies}
+func clusterOf(o control.Objects, policies []anyPolicy) *oracle.Cluster {
+	c := &oracle.Cluster{Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods}
+	for _, p := range policies {
+		p.add(c)
+	}
+	return c
 }

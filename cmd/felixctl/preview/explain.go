@@ -3,12 +3,14 @@ package preview
 import (
 	"fmt"
 	"strings"
+
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 )
 
 // explain tells in sentences what a change does.
 func (t *text) explain(p *Preview) {
 	for _, c := range p.Policies {
-		fmt.Fprintf(t, "%s\n", t.style.Bold("NetworkPolicy "+c.Policy))
+		fmt.Fprintf(t, "%s\n", t.style.Bold(c.Kind+" "+c.Policy))
 		for _, s := range c.sentences() {
 			fmt.Fprintf(t, "  %s\n", s)
 		}
@@ -34,16 +36,32 @@ func (c *PolicyChange) sentences() []string {
 	case Changed:
 		all = append(all, "It exists, and would be replaced.")
 	case Deleted:
-		all = append(all, "It would be deleted: what only it isolates is open again.")
+		effect := "what only it isolates is open again"
+		if c.Kind == clusterPolicy {
+			effect = "what its rules match is judged without it"
+		}
+		all = append(all, "It would be deleted: "+effect+".")
 	case Same:
 		return append(all, "It exists, and is the same already.")
 	}
-	if c.after == nil || len(c.Pods) == 0 {
+	if c.after.none() || len(c.Pods) == 0 {
 		return all
 	}
 	all = append(all, fmt.Sprintf("It is about %s: %s.", c.scope(), list(c.Pods)))
+	if c.Kind == clusterPolicy {
+		return append(all, c.tierText())
+	}
 	return append(all, "What it is about is isolated: a packet passes if some rule of some NetworkPolicy allows it, else it is dropped. "+
 		"Answers always pass, and so does what comes from a pod's own node.")
+}
+
+// tierText says when a ClusterNetworkPolicy is asked.
+func (c *PolicyChange) tierText() string {
+	text := "Of its tier, Admin, the first rule that matches decides, before any NetworkPolicy. Pass leaves the packet to them."
+	if c.Tier == string(v1alpha2.BaselineTier) {
+		text = "Of its tier, Baseline, the first rule that matches decides, where no NetworkPolicy isolates the pod."
+	}
+	return text + " Answers always pass, and so does traffic between a pod and its own node."
 }
 
 // sentence says who can or cannot reach whom any more.

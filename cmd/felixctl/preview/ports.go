@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/model"
 )
@@ -19,7 +20,7 @@ func protocols() []model.Protocol { return []model.Protocol{model.TCP, model.UDP
 // spans divides all that can be sent to a pod into ranges of ports in which the
 // policies cannot tell one from the other; the last one is ICMP, which stands for
 // every protocol without ports.
-func spans(policies []*networkingv1.NetworkPolicy, to *corev1.Pod, f model.Family) []model.PortRange {
+func spans(policies []anyPolicy, to *corev1.Pod, f model.Family) []model.PortRange {
 	starts := map[model.Protocol][]uint16{}
 	cut := func(p model.Protocol, first, last int32) {
 		if first >= 1 && last >= first && last <= maxPort {
@@ -30,9 +31,7 @@ func spans(policies []*networkingv1.NetworkPolicy, to *corev1.Pod, f model.Famil
 		}
 	}
 	for _, policy := range policies {
-		for _, port := range portsOf(policy) {
-			cutPort(port, to, cut)
-		}
+		policy.cutPorts(to, cut)
 	}
 	var all []model.PortRange
 	for _, p := range protocols() {
@@ -54,6 +53,62 @@ func spans(policies []*networkingv1.NetworkPolicy, to *corev1.Pod, f model.Famil
 	return append(all, model.PortRange{Protocol: icmp})
 }
 
+// cutter notes that a rule tells the ports from first to last from others.
+type cutter func(p model.Protocol, first, last int32)
+
+func protocolsOf(p *v1alpha2.ClusterNetworkPolicy) []v1alpha2.ClusterNetworkPolicyProtocol {
+	var all []v1alpha2.ClusterNetworkPolicyProtocol
+	for _, r := range p.Spec.Ingress {
+		all = append(all, r.Protocols...)
+	}
+	for _, r := range p.Spec.Egress {
+		all = append(all, r.Protocols...)
+	}
+	return all
+}
+
+// cutProtocol cuts where the port of a ClusterNetworkPolicy's rule begins and ends. A name
+// is a number of every container's port of that name, whatever its protocol.
+func cutProtocol(p v1alpha2.ClusterNetworkPolicyProtocol, to *corev1.Pod, cut cutter) {
+	of := func(protocol model.Protocol, port *v1alpha2.Port) {
+		switch {
+		case port == nil:
+		case port.Range != nil:
+			cut(protocol, port.Range.Start, port.Range.End)
+		default:
+			cut(protocol, port.Number, port.Number)
+		}
+	}
+	if p.TCP != nil {
+		of(model.TCP, p.TCP.DestinationPort)
+	}
+	if p.UDP != nil {
+		of(model.UDP, p.UDP.DestinationPort)
+	}
+	if p.SCTP != nil {
+		of(model.SCTP, p.SCTP.DestinationPort)
+	}
+	for _, protocol := range protocols() {
+		if p.DestinationNamedPort != "" {
+			cutName(protocol, p.DestinationNamedPort, to, cut)
+		}
+	}
+}
+
+// cutName cuts at the ports of that name that a pod, if there is one, declares.
+func cutName(p model.Protocol, name string, to *corev1.Pod, cut cutter) {
+	if to == nil {
+		return
+	}
+	for _, c := range slices.Concat(to.Spec.Containers, to.Spec.InitContainers) {
+		for _, one := range c.Ports {
+			if one.Name == name {
+				cut(p, one.ContainerPort, one.ContainerPort)
+			}
+		}
+	}
+}
+
 func portsOf(p *networkingv1.NetworkPolicy) []networkingv1.NetworkPolicyPort {
 	var all []networkingv1.NetworkPolicyPort
 	for _, r := range p.Spec.Ingress {
@@ -67,7 +122,7 @@ func portsOf(p *networkingv1.NetworkPolicy) []networkingv1.NetworkPolicyPort {
 
 // cutPort cuts where a rule's port begins and ends. A name is a number of every
 // container's port of that name.
-func cutPort(port networkingv1.NetworkPolicyPort, to *corev1.Pod, cut func(p model.Protocol, first, last int32)) {
+func cutPort(port networkingv1.NetworkPolicyPort, to *corev1.Pod, cut cutter) {
 	protocol := model.TCP
 	if port.Protocol != nil {
 		var err error
@@ -83,14 +138,8 @@ func cutPort(port networkingv1.NetworkPolicyPort, to *corev1.Pod, cut func(p mod
 			last = *port.EndPort
 		}
 		cut(protocol, port.Port.IntVal, last)
-	case to != nil:
-		for _, c := range slices.Concat(to.Spec.Containers, to.Spec.InitContainers) {
-			for _, one := range c.Ports {
-				if one.Name == port.Port.StrVal {
-					cut(protocol, one.ContainerPort, one.ContainerPort)
-				}
-			}
-		}
+	default:
+		cutName(protocol, port.Port.StrVal, to, cut)
 	}
 }
 

@@ -1,8 +1,6 @@
 package preview
 
 import (
-	networkingv1 "k8s.io/api/networking/v1"
-
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/policy"
@@ -32,28 +30,29 @@ func (p *Preview) Changes() bool {
 
 // Of computes what a change would do to the cluster of the objects.
 func Of(o control.Objects, c Change) (*Preview, error) {
-	after, changes, err := c.apply(o.Policies)
+	before := policiesOf(o)
+	after, changes, err := c.apply(before)
 	if err != nil {
 		return nil, err
 	}
 	p := &Preview{Node: o.Node, Policies: changes}
-	e := engineOf(o, o.Policies)
-	var changed []*networkingv1.NetworkPolicy
+	e := engineOf(o, before)
+	var changed []anyPolicy
 	for i := range p.Policies {
 		one := &p.Policies[i]
 		one.describe(o, e)
-		for _, version := range []*networkingv1.NetworkPolicy{one.before, one.after} {
-			if version != nil && one.What != Same {
+		for _, version := range []anyPolicy{one.before, one.after} {
+			if !version.none() && one.What != Same {
 				changed = append(changed, version)
 			}
 		}
 	}
-	p.Verdicts = differences(o, after, changed)
+	p.Verdicts = differences(o, before, after, changed)
 	return p, nil
 }
 
 // engineOf returns an engine that knows the objects, with other policies.
-func engineOf(o control.Objects, policies []*networkingv1.NetworkPolicy) *policy.Engine {
+func engineOf(o control.Objects, policies []anyPolicy) *policy.Engine {
 	e := policy.New(o.Node)
 	for _, n := range o.Nodes {
 		e.SetNode(n)
@@ -62,7 +61,7 @@ func engineOf(o control.Objects, policies []*networkingv1.NetworkPolicy) *policy
 		e.SetNamespace(n)
 	}
 	for _, p := range policies {
-		e.SetNetworkPolicy(p)
+		p.set(e)
 	}
 	for _, p := range o.Pods {
 		e.SetPod(p)

@@ -3,8 +3,6 @@ package preview
 import (
 	"fmt"
 
-	networkingv1 "k8s.io/api/networking/v1"
-
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/names"
@@ -14,13 +12,13 @@ import (
 
 // Program adds what the node of the model would add and remove.
 func (p *Preview) Program(o control.Objects, c Change, m control.Model) error {
-	after, _, err := c.apply(o.Policies)
+	after, _, err := c.apply(policiesOf(o))
 	if err != nil {
 		return err
 	}
 	var s compare.Sides
 	options := compare.Options{OnlyOurs: true, Elements: dump.Full}
-	if s.Before, s.NoteBefore, err = side(o, o.Policies, m, options); err != nil {
+	if s.Before, s.NoteBefore, err = side(o, policiesOf(o), m, options); err != nil {
 		return err
 	}
 	if s.After, s.NoteAfter, err = side(o, after, m, options); err != nil {
@@ -31,7 +29,7 @@ func (p *Preview) Program(o control.Objects, c Change, m control.Model) error {
 }
 
 // side is what the node would hold with the policies, and what names it.
-func side(o control.Objects, policies []*networkingv1.NetworkPolicy, like control.Model, options compare.Options) (*dump.State, func(any) string, error) {
+func side(o control.Objects, policies []anyPolicy, like control.Model, options compare.Options) (*dump.State, func(any) string, error) {
 	e := engineOf(o, policies)
 	for _, a := range like.Attachments {
 		e.SetLocalAddresses(a.Pod, a.Addresses)

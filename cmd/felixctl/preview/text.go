@@ -33,7 +33,7 @@ type text struct {
 
 func (t *text) policies(p *Preview) {
 	for _, c := range p.Policies {
-		fmt.Fprintf(t, "NetworkPolicy %s: %s; %s\n", t.style.Bold(c.Policy), c.What, c.scope())
+		fmt.Fprintf(t, "%s %s: %s; %s\n", c.Kind, t.style.Bold(c.Policy), c.What, c.scope())
 		t.problems(c)
 	}
 }
@@ -54,6 +54,9 @@ func (c *PolicyChange) scope() string {
 		directions = append(directions, "egress")
 	}
 	if len(directions) == 0 {
+		if c.Kind == clusterPolicy {
+			return "it has no rules"
+		}
 		return "it isolates nothing"
 	}
 	return fmt.Sprintf("%s of %s", strings.Join(directions, " and "), count(len(c.Pods), "pod"))

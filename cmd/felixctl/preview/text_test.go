@@ -161,6 +161,8 @@ func objects(t *testing.T, text string) control.Objects {
 			o.Pods = append(o.Pods, e.Pod)
 		case datastore.NetworkPolicySet:
 			o.Policies = append(o.Policies, e.Policy)
+		case datastore.ClusterNetworkPolicySet:
+			o.ClusterPolicies = append(o.ClusterPolicies, e.Policy)
 		}
 	}
 	slices.SortFunc(o.Policies, func(a, b *networkingv1.NetworkPolicy) int { return strings.Compare(a.Name, b.Name) })

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
@@ -50,7 +49,7 @@ type verdicts struct {
 }
 
 // differences returns the packets whose verdict changes.
-func differences(o control.Objects, after, changed []*networkingv1.NetworkPolicy) []Difference {
+func differences(o control.Objects, before, after, changed []anyPolicy) []Difference {
 	v := &verdicts{objects: o, namespaces: map[string]*corev1.Namespace{}}
 	for _, n := range o.Namespaces {
 		v.namespaces[n.Name] = n
@@ -60,11 +59,11 @@ func differences(o control.Objects, after, changed []*networkingv1.NetworkPolicy
 			v.families = append(v.families, f)
 		}
 	}
-	divides := blocks(concerning(o.Policies, after, changed))
-	v.ends = classes(o.Pods, o.Policies, after, divides)
+	divides := blocks(concerning(before, after, changed), o.Nodes)
+	v.ends = classes(o.Pods, v.namespaces, before, after, divides)
 	var subjects []*end
 	for _, e := range v.ends {
-		if e.affected(changed) {
+		if v.affected(e, changed) {
 			subjects = append(subjects, e)
 		}
 	}
@@ -76,7 +75,7 @@ func differences(o control.Objects, after, changed []*networkingv1.NetworkPolicy
 	for _, s := range subjects {
 		for _, peer := range v.ends {
 			all = append(all, v.pair(s, peer)...)
-			if !peer.affected(changed) {
+			if !v.affected(peer, changed) {
 				all = append(all, v.pair(peer, s)...)
 			}
 		}
@@ -88,11 +87,11 @@ func differences(o control.Objects, after, changed []*networkingv1.NetworkPolicy
 }
 
 // concerning are the policies that may apply to a pod that a changed one selects:
-// those of the same namespaces.
-func concerning(before, after, changed []*networkingv1.NetworkPolicy) []*networkingv1.NetworkPolicy {
-	var all []*networkingv1.NetworkPolicy
+// those of the same namespaces, and ClusterNetworkPolicies.
+func concerning(before, after, changed []anyPolicy) []anyPolicy {
+	var all []anyPolicy
 	for _, p := range slices.Concat(before, after) {
-		if slices.ContainsFunc(changed, func(c *networkingv1.NetworkPolicy) bool { return c.Namespace == p.Namespace }) {
+		if p.cluster != nil || slices.ContainsFunc(changed, func(c anyPolicy) bool { return c.cluster != nil || c.network.Namespace == p.network.Namespace }) {
 			all = append(all, p)
 		}
 	}
@@ -172,10 +171,13 @@ func (v *verdicts) judge(from, to *end, f model.Family) []Difference {
 		return nil
 	}
 	var clusters [2]*oracle.Cluster
-	var policies []*networkingv1.NetworkPolicy
+	var policies []anyPolicy
 	for when := range clusters {
-		clusters[when] = v.cluster(a, b, slices.Concat(from.policies[when], to.policies[when]))
-		policies = append(policies, clusters[when].Policies...)
+		of := slices.Concat(from.policies[when], to.policies[when])
+		slices.SortFunc(of, comparePolicies)
+		of = slices.Compact(of)
+		clusters[when] = v.cluster(a, b, of)
+		policies = append(policies, of...)
 	}
 	var all []Difference
 	for _, r := range spans(policies, b, f) {
@@ -219,9 +221,15 @@ func (e *end) others(node *corev1.Node) []string {
 }
 
 // cluster is all that a packet between two pods is judged by.
-func (v *verdicts) cluster(a, b *corev1.Pod, policies []*networkingv1.NetworkPolicy) *oracle.Cluster {
-	slices.SortFunc(policies, comparePolicies)
-	c := &oracle.Cluster{Policies: slices.Compact(policies)}
+func (v *verdicts) cluster(a, b *corev1.Pod, policies []anyPolicy) *oracle.Cluster {
+	c := &oracle.Cluster{}
+	for _, p := range policies {
+		p.add(c)
+	}
+	allNodes := slices.ContainsFunc(policies, anyPolicy.namesNodes)
+	if allNodes {
+		c.Nodes = v.objects.Nodes
+	}
 	for _, p := range []*corev1.Pod{a, b} {
 		if p == nil {
 			continue
@@ -231,7 +239,7 @@ func (v *verdicts) cluster(a, b *corev1.Pod, policies []*networkingv1.NetworkPol
 			c.Namespaces = append(c.Namespaces, n)
 		}
 		for _, n := range v.objects.Nodes {
-			if n.Name == p.Spec.NodeName {
+			if !allNodes && n.Name == p.Spec.NodeName {
 				c.Nodes = append(c.Nodes, n)
 			}
 		}

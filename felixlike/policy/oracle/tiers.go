@@ -85,6 +85,12 @@ func headUnderstood(p *v1alpha2.ClusterNetworkPolicy) bool {
 	return known && p.Spec.Priority >= 0 && p.Spec.Priority <= 1000 && peerUnderstood(v1alpha2.ClusterNetworkPolicyEgressPeer{Namespaces: s.Namespaces, Pods: s.Pods})
 }
 
+// IsSubject reports whether a ClusterNetworkPolicy applies to a pod. Pods on a host's
+// network are for the caller to leave out.
+func (c *Cluster) IsSubject(p *v1alpha2.ClusterNetworkPolicy, pod *corev1.Pod) bool {
+	return c.clusterTargets(p, pod)
+}
+
 // clusterTargets reports whether the policy applies to the pod. A subject that cannot
 // be understood is every pod.
 func (c *Cluster) clusterTargets(p *v1alpha2.ClusterNetworkPolicy, pod *corev1.Pod) bool {

@@ -1,0 +1,187 @@
+package preview
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/policy"
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
+	"github.com/felixlike/felixlike/model"
+)
+
+// Kinds of policies.
+const (
+	networkPolicy = "NetworkPolicy"
+	clusterPolicy = "ClusterNetworkPolicy"
+)
+
+// anyPolicy is a NetworkPolicy or a ClusterNetworkPolicy: one of the two, or none.
+type anyPolicy struct {
+	network *networkingv1.NetworkPolicy
+	cluster *v1alpha2.ClusterNetworkPolicy
+}
+
+// policyName names an anyPolicy. Its namespace is empty for a ClusterNetworkPolicy only.
+type policyName struct {
+	kind string
+	id   model.PodID
+}
+
+func clusterName(name string) policyName {
+	return policyName{clusterPolicy, model.PodID{Name: name}}
+}
+
+// String returns "shop/db" or, for a ClusterNetworkPolicy, "deny-all".
+func (n policyName) String() string {
+	if n.kind == clusterPolicy {
+		return n.id.Name
+	}
+	return n.id.String()
+}
+
+func (n policyName) compare(o policyName) int {
+	return cmp.Or(cmp.Compare(n.kind, o.kind), n.id.Compare(o.id))
+}
+
+// policiesOf returns the policies of both kinds.
+func policiesOf(o control.Objects) []anyPolicy {
+	var all []anyPolicy
+	for _, p := range o.Policies {
+		all = append(all, anyPolicy{network: p})
+	}
+	for _, p := range o.ClusterPolicies {
+		all = append(all, anyPolicy{cluster: p})
+	}
+	return all
+}
+
+func (p anyPolicy) none() bool { return p == anyPolicy{} }
+
+func (p anyPolicy) name() policyName {
+	if p.cluster != nil {
+		return clusterName(p.cluster.Name)
+	}
+	return policyName{networkPolicy, nameOf(p.network)}
+}
+
+func comparePolicies(a, b anyPolicy) int { return a.name().compare(b.name()) }
+
+func (p anyPolicy) equal(o anyPolicy) bool {
+	if p.cluster != nil {
+		return equality.Semantic.DeepEqual(p.cluster.Spec, o.cluster.Spec)
+	}
+	return equality.Semantic.DeepEqual(p.network.Spec, o.network.Spec)
+}
+
+// set puts a policy into an engine, and returns what is wrong with it.
+func (p anyPolicy) set(e *policy.Engine) []model.Problem {
+	if p.cluster != nil {
+		return e.SetClusterNetworkPolicy(p.cluster)
+	}
+	return e.SetNetworkPolicy(p.network)
+}
+
+// add adds a policy to the cluster of an oracle.
+func (p anyPolicy) add(c *oracle.Cluster) {
+	if p.cluster != nil {
+		c.ClusterPolicies = append(c.ClusterPolicies, p.cluster)
+	} else {
+		c.Policies = append(c.Policies, p.network)
+	}
+}
+
+// about reports whether a policy has a say in a direction.
+func (p anyPolicy) about(d model.Direction) bool {
+	switch {
+	case p.cluster != nil && d == model.Ingress:
+		return len(p.cluster.Spec.Ingress) > 0
+	case p.cluster != nil:
+		return len(p.cluster.Spec.Egress) > 0
+	case d == model.Ingress:
+		return about(p.network, networkingv1.PolicyTypeIngress)
+	}
+	return about(p.network, networkingv1.PolicyTypeEgress)
+}
+
+// selects reports whether a policy may apply to a pod of a namespace, nil if that is not
+// known. A NetworkPolicy that cannot be understood applies to its whole namespace, a
+// ClusterNetworkPolicy to all pods, as the oracle has it.
+func (p anyPolicy) selects(pod *corev1.Pod, namespace *corev1.Namespace) bool {
+	switch {
+	case p.none():
+		return false
+	case p.cluster != nil:
+		c := oracle.Cluster{}
+		if namespace != nil {
+			c.Namespaces = []*corev1.Namespace{namespace}
+		}
+		return c.IsSubject(p.cluster, pod)
+	case p.network.Namespace != pod.Namespace:
+		return false
+	}
+	s, err := metav1.LabelSelectorAsSelector(&p.network.Spec.PodSelector)
+	return err != nil || s.Matches(labels.Set(pod.Labels))
+}
+
+// prefixes lists the blocks that rules name, exceptions among them.
+func (p anyPolicy) prefixes() []string {
+	var all []string
+	if p.cluster != nil {
+		for _, r := range p.cluster.Spec.Egress {
+			for _, peer := range r.To {
+				for _, n := range peer.Networks {
+					all = append(all, string(n))
+				}
+			}
+		}
+		return all
+	}
+	for _, peer := range peers(p.network) {
+		if peer.IPBlock != nil {
+			all = append(append(all, peer.IPBlock.CIDR), peer.IPBlock.Except...)
+		}
+	}
+	return all
+}
+
+// namesNodes reports whether a rule has nodes as peers.
+func (p anyPolicy) namesNodes() bool {
+	return p.cluster != nil && slices.ContainsFunc(p.cluster.Spec.Egress, func(r v1alpha2.ClusterNetworkPolicyEgressRule) bool {
+		return slices.ContainsFunc(r.To, func(peer v1alpha2.ClusterNetworkPolicyEgressPeer) bool { return peer.Nodes != nil })
+	})
+}
+
+// cutPorts cuts where the ports of rules begin and end.
+func (p anyPolicy) cutPorts(to *corev1.Pod, cut cutter) {
+	if p.cluster == nil {
+		for _, port := range portsOf(p.network) {
+			cutPort(port, to, cut)
+		}
+		return
+	}
+	for _, protocol := range protocolsOf(p.cluster) {
+		cutProtocol(protocol, to, cut)
+	}
+}
+
+// nodeAddresses lists all addresses of nodes as blocks: a rule may have nodes as peers.
+func nodeAddresses(nodes []*corev1.Node) []string {
+	var all []string
+	for _, n := range nodes {
+		for _, a := range n.Status.Addresses {
+			if addr, err := netip.ParseAddr(a.Address); err == nil {
+				all = append(all, netip.PrefixFrom(addr.Unmap(), addr.Unmap().BitLen()).String())
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,179 @@
+package preview
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"pgregory.net/rapid"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
+	"github.com/felixlike/felixlike/internal/seeded"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/policytest"
+)
+
+// TestRandomTiersArePredicted changes the policies of a random cluster to those of
+// another. For each packet, the verdict of before with the differences applied is the
+// oracle's verdict of after.
+func TestRandomTiersArePredicted(t *testing.T) {
+	changed, judged := 0, 0
+	seeded.Check(t, func(t *rapid.T) {
+		now, other := policytest.TieredCluster(t), policytest.TieredCluster(t)
+		then := *now
+		then.Policies, then.ClusterPolicies = other.Policies, other.ClusterPolicies
+		o := control.Objects{
+			Node: now.Nodes[0].Name, Nodes: now.Nodes, Namespaces: now.Namespaces, Pods: now.Pods,
+			Policies: now.Policies, ClusterPolicies: now.ClusterPolicies,
+		}
+		p, err := Of(o, changeTo(now, &then))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, packet := range policytest.Packets(t, now) {
+			if nobodys(now, packet.Source) || nobodys(now, packet.Destination) {
+				continue
+			}
+			want := now.Evaluate(packet).Allowed
+			for _, d := range p.Verdicts {
+				if d.about(now, packet) {
+					want = d.Becomes == Allowed
+					changed++
+				}
+			}
+			judged++
+			if got := then.Evaluate(packet).Allowed; got != want {
+				t.Errorf("%s: allowed %t is predicted, and comes to be %t", packet, want, got)
+			}
+		}
+	})
+	t.Logf("%d packets, of which %d change", judged, changed)
+	if changed == 0 {
+		t.Error("nothing ever changes")
+	}
+}
+
+// changeTo is the change from the policies of one cluster to those of another.
+func changeTo(from, to *oracle.Cluster) Change {
+	c := difference(from.Policies, to.Policies)
+	c.SetCluster = to.ClusterPolicies
+	for _, p := range from.ClusterPolicies {
+		if !slices.ContainsFunc(to.ClusterPolicies, func(o *v1alpha2.ClusterNetworkPolicy) bool { return o.Name == p.Name }) {
+			c.DeleteCluster = append(c.DeleteCluster, p.Name)
+		}
+	}
+	return c
+}
+
+// about reports whether a difference is about a packet.
+func (d Difference) about(c *oracle.Cluster, p oracle.Packet) bool {
+	source, destination := podAt(c, p.Source), podAt(c, p.Destination)
+	isOwn := func(a, b *corev1.Pod, e *end) bool {
+		return a != nil && (a == b || e.node != nil && a.Spec.NodeName == e.node.Name)
+	}
+	if isOwn(source, destination, d.to) || isOwn(destination, source, d.from) {
+		return false
+	}
+	return slices.Contains(d.Families, "IPv"+model.FamilyOf(p.Source).String()) && d.from.has(c, source, p.Source) && d.to.has(c, destination, p.Destination) &&
+		slices.ContainsFunc(d.ranges, func(r model.PortRange) bool {
+			return r.First == 0 && p.Port == 0 || r.Protocol == p.Protocol && r.First <= p.Port && p.Port <= r.Last
+		})
+}
+
+func podAt(c *oracle.Cluster, a netip.Addr) *corev1.Pod {
+	for _, p := range c.Pods {
+		if selectable(p) && addressOf(p, model.FamilyOf(a)) == a {
+			return p
+		}
+	}
+	return nil
+}
+
+// nobodys reports whether an address is of the nodes' pod CIDRs, and no pod's. preview does
+// not speak of those.
+func nobodys(c *oracle.Cluster, a netip.Addr) bool {
+	return podAt(c, a) == nil && slices.ContainsFunc(c.Nodes, func(n *corev1.Node) bool {
+		return slices.ContainsFunc(n.Spec.PodCIDRs, func(cidr string) bool { return netip.MustParsePrefix(cidr).Contains(a) })
+	})
+}
+
+// has reports whether an end has an address, and the pod of it, if there is one.
+func (e *end) has(c *oracle.Cluster, pod *corev1.Pod, a netip.Addr) bool {
+	switch {
+	case pod != nil || len(e.pods) > 0:
+		return slices.Contains(e.pods, pod)
+	case e.node != nil:
+		return nodeAddress(e.node, model.FamilyOf(a)) == a
+	case slices.ContainsFunc(c.Nodes, func(n *corev1.Node) bool { return nodeAddress(n, model.FamilyOf(a)) == a }):
+		return false
+	}
+	return e.region.Contains(a) && !slices.ContainsFunc(e.inside, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+const denyPolicy = `
+apiVersion: policy.networking.k8s.io/v1alpha2
+kind: ClusterNetworkPolicy
+metadata: {name: keep-out}
+spec:
+  tier: Admin
+  priority: 10
+  subject: {pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: db}}}}
+  ingress:
+  - {action: Deny, from: [{namespaces: {}}], protocols: [{destinationNamedPort: sql}]}
+`
+
+// TestTierText: a ClusterNetworkPolicy is named with its kind, tier and rule. It is
+// judged beside the policies in force, of both kinds.
+func TestTierText(t *testing.T) {
+	o := objects(t, shop+"---"+dbPolicy)
+	c := Change{SetCluster: objects(t, denyPolicy).ClusterPolicies}
+	p, err := Of(o, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Connections(o, c, nil); err != nil {
+		t.Fatal(err)
+	}
+	because := "admin:keep-out ingress[0] denies it"
+	golden(t, p, false, `ClusterNetworkPolicy keep-out: created; ingress of 1 pod
+
+Packets with another verdict
+FROM                    TO       PORTS     NOW      THEN    BECAUSE
+shop/web-1, shop/web-2  shop/db  tcp/5432  allowed  denied  ISOLATED
+
+Established connections of n1
+none that the policies would not let begin again
+`, because)
+	golden(t, p, true, `ClusterNetworkPolicy keep-out
+  It would be created.
+  It is about ingress of 1 pod: shop/db.
+  Of its tier, Admin, the first rule that matches decides, before any NetworkPolicy. Pass leaves the packet to them. Answers always pass, and so does traffic between a pod and its own node.
+
+shop/web-1, shop/web-2 could no longer reach shop/db by tcp/5432: ISOLATED.
+
+Established connections of n1
+none that the policies would not let begin again
+`, because)
+	// One in force counts: without the NetworkPolicy, its port stays closed.
+	o.ClusterPolicies = c.SetCluster
+	p, err = Of(o, Change{Delete: []model.PodID{{Namespace: "shop", Name: "db"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range p.Verdicts {
+		if slices.Contains(d.From, "shop/web-1") && !slices.Equal(d.Ports, []string{"all but", "tcp/5432"}) {
+			t.Errorf("%+v", d)
+		}
+	}
+	p, err = Of(o, Change{DeleteCluster: []string{"keep-out"}})
+	if err != nil || len(p.Verdicts) == 0 || p.Verdicts[0].Becomes != Allowed || p.Policies[0].What != Deleted {
+		t.Errorf("deleted: %+v, %v", p, err)
+	}
+	if _, err := Of(o, Change{DeleteCluster: []string{"keep"}}); err == nil || !strings.Contains(err.Error(), "ClusterNetworkPolicy keep: there is none to delete") {
+		t.Errorf("error %v", err)
+	}
+}
