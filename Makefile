@@ -18,7 +18,7 @@ setup: ## install what the demo and the tests need (Debian, root)
 
 build: ## build every binary into bin/
 	@mkdir -p bin
-	@go build -ldflags='-s -w' -o bin/ $(addprefix ./cmd/,$(BINARIES))
+	@go build -ldflags="-s -w $$(deploy/version --flags)" -o bin/ $(addprefix ./cmd/,$(BINARIES))
 
 image: ## build the container image bin/felixlike-image.tar, without Docker or a registry (Debian, root)
 	@deploy/image/build

@@ -16,11 +16,14 @@ package metrics
 
 import (
 	"net/http"
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/felixlike/felixlike/felixlike/version"
 )
 
 // Metrics are the agent's metrics. Its methods may be called from any
@@ -91,7 +94,12 @@ func New(stages, repairable []string, state func() (State, bool)) *Metrics {
 	for _, object := range repairable {
 		m.repaired.WithLabelValues(object)
 	}
-	m.registry.MustRegister(m.applyDuration, m.applies, m.writes, m.programming, m.repaired, m.lastSuccess, m.added,
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "felixlike_build_info",
+		Help: "1, with the version of the agent and that of Go as labels.",
+	}, []string{"version", "goversion"})
+	build.WithLabelValues(version.Program(), runtime.Version()).Set(1)
+	m.registry.MustRegister(m.applyDuration, m.applies, m.writes, m.programming, m.repaired, m.lastSuccess, m.added, build,
 		&stateCollector{state: state}, collectors.NewGoCollector(), collectors.NewBuildInfoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m

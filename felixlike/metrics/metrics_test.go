@@ -5,11 +5,14 @@ import (
 	"io"
 	"net/http/httptest"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/felixlike/felixlike/felixlike/version"
 )
 
 func newMetrics(state func() (State, bool)) *Metrics {
@@ -77,6 +80,7 @@ func TestScrape(t *testing.T) {
 		`felixlike_datastore_synced 1`, `felixlike_pending_objects 2`, `felixlike_quarantined_objects 1`,
 		`felixlike_rules 40`, `felixlike_set_elements 7`,
 		`felixlike_endpoints{state="programmed"} 3`, `felixlike_endpoints{state="closed"} 0`,
+		`felixlike_build_info{goversion="` + runtime.Version() + `",version="` + version.Program() + `"} 1`,
 		`process_cpu_seconds_total`, `go_goroutines`,
 	} {
 		if !strings.Contains(text, want) {

@@ -12,7 +12,7 @@ import (
 
 // Commands returns the commands that talk to the agent of this node.
 func Commands() []*cobra.Command {
-	return []*cobra.Command{statusCommand(), backendCommand(), previewCommand(), policiesCommand(), dropsCommand(), checkCommand(), diagsCommand()}
+	return []*cobra.Command{statusCommand(), backendCommand(), previewCommand(), policiesCommand(), dropsCommand(), checkCommand(), diagsCommand(), versionCommand()}
 }
 
 func statusCommand() *cobra.Command {
