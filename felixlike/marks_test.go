@@ -2,6 +2,7 @@ package felixlike
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"runtime"
@@ -16,6 +17,7 @@ import (
 	"github.com/felixlike/felixlike/ipsets/kernel"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables/iptables"
 	"github.com/felixlike/felixlike/tables/nftables"
@@ -318,6 +320,40 @@ func TestAnswersDoNotAllowConnections(t *testing.T) {
 			d.in(t, "another answer", true)
 			d.out(t, "closed pod to outside, after an answer", false)
 		})
+	}
+}
+
+// The same where no other program has a rule that asks for connections, and the server
+// takes its time: without a hold, its late answer is the first packet that is tracked.
+func TestLateAnswersDoNotAllowConnections(t *testing.T) {
+	for name, firewallOf := range firewalls() {
+		for _, inbound := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/inbound=%v", name, inbound), func(t *testing.T) {
+				f := firewallOf(t)
+				f.path.Router.Run(t, "nft", "delete", "table", "inet", "other")
+				hold, err := conntrack.HoldTracking(f.path.Router.FD)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = hold.Close() })
+				f.tell(closedPod("10.1.0.5", inbound)...)
+				f.program(t)
+				d := newDialogue(t, f.path, 4000)
+				ask, answer := d.out, d.in
+				if inbound {
+					ask, answer = d.in, d.out
+				}
+				ask(t, "denied client", false)
+				f.path.Router.Run(t, f.flush...)
+				f.path.Router.Run(t, "nft", "flush", "ruleset")
+				ask(t, "denied client, without policy", true)
+				f.program(t)
+				answer(t, "late answer", true)
+				ask(t, "denied client, after a late answer", false)
+				answer(t, "another answer", true)
+				ask(t, "denied client, after another answer", false)
+			})
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/lab/traffic"
 	"github.com/felixlike/felixlike/test/tablestest"
@@ -97,6 +98,9 @@ func TestForeignChanges(t *testing.T) {
 		t.Errorf("the status tells of no repair: %+v", status.Repairs)
 	}
 	nft(t, n, "flush ruleset")
+	if tables := shell(t, n, "nft list tables"); !strings.Contains(tables, "table inet "+conntrack.HoldTable+"\n") {
+		t.Errorf("nothing holds connection tracking after a flush of the ruleset:\n%s", tables)
+	}
 	repaired(t, n, "ruleset flushed", before)
 	expect(t, l, false, "x/b", "x/a", model.TCP, 80)
 	expect(t, l, true, "x/c", "x/a", model.TCP, 80)

@@ -100,9 +100,11 @@ func withoutHandle(line string) string {
 	return line
 }
 
-// begin reads the head of a table.
+// begin reads the head of a table. Behind it nft lists the handle, and the name of the
+// process that owns the table.
 func (p *nftListing) begin(number int, line string) error {
-	words := nftWords(withoutHandle(line))
+	head, _, _ := strings.Cut(line, " # ")
+	words := nftWords(head)
 	if len(words) != 4 || words[0] != "table" || words[3] != "{" {
 		return fmt.Errorf("line %d: %q where a table has to begin", number, shortened(line))
 	}

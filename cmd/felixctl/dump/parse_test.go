@@ -238,6 +238,23 @@ func TestMixedListing(t *testing.T) {
 	}
 }
 
+// A table that a process owns, as nft 1.0.6 lists it with and without handles.
+func TestOwnedTable(t *testing.T) {
+	for _, listing := range []string{
+		"table inet held { # progname agent\n\tflags owner\n\n\tchain unused {\n\t\tct state == new\n\t}\n}\n",
+		"table inet held { # handle 7 progname my agent\n\tflags owner\n\n\tchain unused { # handle 1\n\t\tct state == new # handle 2\n\t}\n}\n",
+	} {
+		tables, err := ParseNFT(strings.NewReader(listing + "table inet next {\n}\n"))
+		if err != nil {
+			t.Errorf("%v:\n%s", err, listing)
+			continue
+		}
+		if len(tables) != 2 || tables[0].Name != "held" || len(tables[0].Chains) != 1 || len(tables[0].Chains[0].Rules) != 1 || tables[1].Name != "next" {
+			t.Errorf("read as %+v:\n%s", tables, listing)
+		}
+	}
+}
+
 // Every version of nft lists the flags of TCP in its own way.
 func TestSYNAsListed(t *testing.T) {
 	for listed, want := range map[string]string{
