@@ -51,6 +51,7 @@ func (d *Driver) notices() []datastore.Notice {
 		}
 		add(noticeNotUnderstood, known, p)
 	}
+	add(noticeSetAside, datastore.KnownToSome, d.engine.Collisions()...)
 	add(noticeHostNetwork, datastore.KnownToAll, firstOfEach(d.hostNetworkProblems())...)
 	add(noticeUnresolvedPort, datastore.KnownToSome, d.portProblems()...)
 	add(noticeUnreachable, datastore.KnownToAll, d.peerProblems()...)

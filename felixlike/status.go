@@ -16,7 +16,7 @@ func (d *Driver) status() control.Status {
 		Version: control.Version, AgentVersion: version.String(), Node: d.cfg.Node, Backend: d.backend.Name, Datastore: d.cfg.Datastore,
 		PID: os.Getpid(), StartedAt: d.started, InSync: d.inSync(),
 		Observed: d.observed, Programmed: d.programmed, LastApply: d.lastApply,
-		Writes: map[string]int{}, Flows: map[string]int{}, Problems: d.problems.all(),
+		Writes: map[string]int{}, Flows: map[string]int{}, Problems: append(d.problems.all(), d.engine.Collisions()...),
 		Quarantined: slices.Clone(view.quarantined), Repairs: d.repairs.status(),
 	}
 	if d.cfg.HealthAddress != nil {

@@ -23,7 +23,7 @@ func (e *Engine) SetClusterNetworkPolicy(object *v1alpha2.ClusterNetworkPolicy) 
 	}
 	e.work.Policies++
 	e.clusterPolicies[object.Name] = struct{}{}
-	c, problems := compileCluster(object)
+	c, problems := compileCluster(object, e.groupIDs)
 	for _, tier := range clusterTiers() {
 		if tier != c.policy.ID.Tier {
 			e.deletePolicy(model.PolicyID{Tier: tier, Name: object.Name})
@@ -71,8 +71,8 @@ type clusterRule struct {
 
 // compileCluster compiles a ClusterNetworkPolicy. Whatever is wrong with it is
 // reported, and closes what it concerns.
-func compileCluster(object *v1alpha2.ClusterNetworkPolicy) (*compiled, []model.Problem) {
-	c := clusterCompiler{compiler: compiler{report: report{object: model.ObjectRef{Kind: "ClusterNetworkPolicy", Name: object.Name}}}}
+func compileCluster(object *v1alpha2.ClusterNetworkPolicy, ids groupIDs) (*compiled, []model.Problem) {
+	c := clusterCompiler{compiler: compiler{ids: ids, report: report{object: model.ObjectRef{Kind: "ClusterNetworkPolicy", Name: object.Name}}}}
 	spec := &object.Spec
 	out := &compiled{policy: model.Policy{ID: model.PolicyID{Tier: c.tier(spec.Tier), Name: object.Name}}}
 	out.policy.Precedence.Priority = c.priority(spec.Priority)
@@ -91,6 +91,7 @@ func compileCluster(object *v1alpha2.ClusterNetworkPolicy) (*compiled, []model.P
 	}
 	out.policy.Ingress = c.rules(model.Ingress, ingress)
 	out.policy.Egress = c.rules(model.Egress, egress)
+	c.closeCollided(&out.policy)
 	out.ingress, out.egress = len(out.policy.Ingress) > 0, len(out.policy.Egress) > 0
 	out.groups = c.used(&out.policy)
 	return out, c.problems
@@ -169,13 +170,23 @@ func (c *clusterCompiler) rules(d model.Direction, rules []clusterRule) []model.
 		return out
 	}
 	path := "spec." + d.String()
-	for _, r := range out {
+	out = closedRules(out)
+	if len(out) > 0 {
+		c.add(path, "%s; this direction denies everything", reason)
+	} else {
+		c.add(path, "%s; no rule of this direction applies", reason)
+	}
+	return out
+}
+
+// closedRules returns what stands for rules that cannot be in force: a rule that denies
+// everything if one of them denies or passes, else none.
+func closedRules(rules []model.Rule) []model.Rule {
+	for _, r := range rules {
 		if r.Action != model.Allow {
-			c.add(path, "%s; this direction denies everything", reason)
 			return []model.Rule{denyAll(r.Name)}
 		}
 	}
-	c.add(path, "%s; no rule of this direction applies", reason)
 	return nil
 }
 
@@ -239,6 +250,7 @@ func (c *clusterCompiler) clusterPeers(peers []v1alpha2.ClusterNetworkPolicyEgre
 	var blocks []ipBlock
 	var seen set[model.GroupID]
 	add := func(to *[]groupSpec, g groupSpec) {
+		c.define(g)
 		if !seen.has(g.id) {
 			seen.add(g.id)
 			*to = append(*to, g)
@@ -256,7 +268,7 @@ func (c *clusterCompiler) clusterPeers(peers []v1alpha2.ClusterNetworkPolicyEgre
 			c.add(path, "needs exactly one of namespaces, pods, nodes and networks")
 		case p.Nodes != nil:
 			if nodes := c.selector(p.Nodes, path+".nodes"); nodes != nil {
-				add(&out.networks, nodesOf(nodes))
+				add(&out.networks, c.ids.nodesOf(nodes))
 			}
 		case len(p.Networks) > 0:
 			for j, n := range p.Networks {
@@ -270,7 +282,7 @@ func (c *clusterCompiler) clusterPeers(peers []v1alpha2.ClusterNetworkPolicyEgre
 			}
 		default:
 			if s, ok := c.selected(p.Namespaces, p.Pods, path); ok {
-				add(&out.selections, addressesOf(s))
+				add(&out.selections, c.ids.addressesOf(s))
 			}
 		}
 	}

@@ -45,7 +45,7 @@ func TestClusterPolicyFailsClosed(t *testing.T) {
 		{"subject", "{tier: Admin, priority: 1, subject: {}, ingress: [{action: Accept, from: [{namespaces: {}}]}, {action: Deny, from: [{namespaces: {}}]}]}", "spec.subject", "deny peers"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, problems := compileCluster(clusterPolicy(t, c.spec))
+			got, problems := compileCluster(clusterPolicy(t, c.spec), groupIDHash)
 			if !slices.ContainsFunc(problems, func(p model.Problem) bool { return p.Field == c.field }) {
 				t.Errorf("%v do not name %s", problems, c.field)
 			}
@@ -82,7 +82,7 @@ func TestClusterPolicyLimits(t *testing.T) {
 			r.From = append(r.From, v1alpha2.ClusterNetworkPolicyIngressPeer{Namespaces: peer})
 		}
 		p.Spec.Ingress = append(p.Spec.Ingress, r)
-		got, problems := compileCluster(p)
+		got, problems := compileCluster(p, groupIDHash)
 		if text := fmt.Sprint(got.policy.Ingress); text != want || len(problems) != 1 || problems[0].Field != "spec.ingress" || len(got.groups) > 0 {
 			t.Errorf("%s: %s, %v, %d groups", action, text, problems, len(got.groups))
 		}

@@ -40,18 +40,22 @@ func (c *compiled) selectors() iter.Seq[**selector] {
 // compiler compiles one policy. It is a pure function of the object.
 type compiler struct {
 	report
+	ids       groupIDs
 	namespace string
 	// target is the peer selection of the policy's own pods in the cluster.
 	target selectionSpec
 	// defined are the groups of all rules.
 	defined table[model.GroupID, groupSpec]
+	// collided are two different groups of the policy with one identifier.
+	collided *[2]groupSpec
 }
 
 // compile compiles a NetworkPolicy. Whatever is wrong with it is reported,
 // and left out in such a way that it allows nothing.
-func compile(object *networkingv1.NetworkPolicy) (*compiled, []model.Problem) {
+func compile(object *networkingv1.NetworkPolicy, ids groupIDs) (*compiled, []model.Problem) {
 	c := compiler{
 		report:    report{object: model.ObjectRef{Kind: "NetworkPolicy", Namespace: object.Namespace, Name: object.Name}},
+		ids:       ids,
 		namespace: object.Namespace,
 	}
 	id := model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: object.Namespace, Name: object.Name}
@@ -77,6 +81,7 @@ func compile(object *networkingv1.NetworkPolicy) (*compiled, []model.Problem) {
 	if outDeclared {
 		out.policy.Egress = c.bounded(model.Egress, egress)
 	}
+	c.closeCollided(&out.policy)
 	out.groups = c.used(&out.policy)
 	return out, c.problems
 }
@@ -125,6 +130,11 @@ func (c *compiler) used(p *model.Policy) []groupSpec {
 }
 
 func (c *compiler) define(g groupSpec) model.GroupID {
+	if c.defined.has(g.id) {
+		if other := c.defined.get(g.id); !other.same(&g) {
+			c.collided = &[2]groupSpec{other, g}
+		}
+	}
 	c.defined.put(g.id, g)
 	return g.id
 }
@@ -179,7 +189,7 @@ func (c *compiler) egressRule(out []model.Rule, r model.Rule, peers peerSet, por
 func (c *compiler) named(ports portSet, s selectionSpec) []model.GroupID {
 	var ids []model.GroupID
 	for _, p := range ports.names {
-		ids = append(ids, c.define(portsOf(s, p)))
+		ids = append(ids, c.define(c.ids.portsOf(s, p)))
 	}
 	return ids
 }

@@ -25,6 +25,9 @@ type Engine struct {
 	attached map[model.PodID][]netip.Addr
 	policies map[model.PolicyID]*policy
 	groups   map[model.GroupID]*group
+	groupIDs groupIDs
+	// collisions are the policies that are closed because of one.
+	collisions map[model.PolicyID]collision
 	// scopes are those of namespaceSelectors. scopeIndex finds them by the
 	// labels of a namespace, labelled finds namespaces by theirs.
 	scopes     map[*selector]*scope
@@ -55,10 +58,10 @@ func New(nodeName string) *Engine {
 		nodes:      newNodes(nodeName),
 		nodePeers:  nodePeers{byName: map[string]*nodePeer{}},
 		namespaces: map[string]*namespace{}, clusterPolicies: map[string]struct{}{},
-		pods:      map[model.PodID]*pod{},
-		attached:  map[model.PodID][]netip.Addr{},
-		policies:  map[model.PolicyID]*policy{},
-		groups:    map[model.GroupID]*group{},
+		pods:     map[model.PodID]*pod{},
+		attached: map[model.PodID][]netip.Addr{},
+		policies: map[model.PolicyID]*policy{},
+		groups:   map[model.GroupID]*group{}, groupIDs: groupIDHash, collisions: map[model.PolicyID]collision{},
 		scopes:    map[*selector]*scope{},
 		labelSets: labelSets{byText: map[string]*labelSet{}},
 		selectors: selectors{},
@@ -74,6 +77,14 @@ func New(nodeName string) *Engine {
 // endpoints, the policies that apply to them, the groups that these refer to,
 // and all nodes.
 func (e *Engine) Flush() []model.Update {
+	updates := e.flush()
+	if e.retryCollided() {
+		updates = append(updates, e.flush()...)
+	}
+	return updates
+}
+
+func (e *Engine) flush() []model.Update {
 	// Policies first: they acquire and release the groups.
 	policies, gonePolicies := e.flushPolicies()
 	groups, goneGroups := e.flushGroups()

@@ -37,38 +37,41 @@ type networks struct {
 	members []model.Member
 }
 
-// groupIDHash is how many characters of the hash an identifier has: 138 bits, so
-// that no two selectors with one identifier can be computed. More would not fit the
-// names of the kernel's ipset.
+// groupIDHash is how many characters of the hash an identifier has: 138 bits. More
+// would not fit the names of the kernel's ipset. Two selectors with one identifier take
+// 2^69 tries, so the engine compares the definitions of groups (see collision.go).
 const groupIDHash = 23
 
 // groupDescription bounds the length of a description in bytes.
 const groupDescription = 200
 
-func groupID(letter byte, key string) model.GroupID {
+// groupIDs makes identifiers with so many characters of hash.
+type groupIDs int
+
+func (n groupIDs) id(letter byte, key string) model.GroupID {
 	sum := sha256.Sum256([]byte(key))
 	var text [1 + 43]byte
 	base64.RawURLEncoding.Encode(text[1:], sum[:])
 	text[0] = letter
-	return model.GroupID(text[:1+groupIDHash])
+	return model.GroupID(text[:1+n])
 }
 
-func addressesOf(s selectionSpec) groupSpec {
-	return groupSpec{id: groupID('a', s.key()), kind: model.Addresses, from: s}
+func (n groupIDs) addressesOf(s selectionSpec) groupSpec {
+	return groupSpec{id: n.id('a', s.key()), kind: model.Addresses, from: s}
 }
 
 // nodesOf: no key of a selection begins as this one does.
-func nodesOf(s *selector) groupSpec {
-	return groupSpec{id: groupID('a', "nodes "+s.text), kind: model.Addresses, nodes: s}
+func (n groupIDs) nodesOf(s *selector) groupSpec {
+	return groupSpec{id: n.id('a', "nodes "+s.text), kind: model.Addresses, nodes: s}
 }
 
-func portsOf(s selectionSpec, port portName) groupSpec {
-	return groupSpec{id: groupID('p', port.String()+" "+s.key()), kind: model.AddressPorts, from: s, port: port}
+func (n groupIDs) portsOf(s selectionSpec, port portName) groupSpec {
+	return groupSpec{id: n.id('p', port.String()+" "+s.key()), kind: model.AddressPorts, from: s, port: port}
 }
 
-func networksOf(blocks []string, members []model.Member) groupSpec {
+func (n groupIDs) networksOf(blocks []string, members []model.Member) groupSpec {
 	text := strings.Join(blocks, ", ")
-	return groupSpec{id: groupID('n', text), kind: model.Networks, networks: &networks{text, members}}
+	return groupSpec{id: n.id('n', text), kind: model.Networks, networks: &networks{text, members}}
 }
 
 // String returns the name as "tcp/web".
@@ -98,6 +101,8 @@ func (s *groupSpec) describe() string {
 // group is a group that some applied policy refers to.
 type group struct {
 	model.Group
+	// spec is the definition.
+	spec groupSpec
 	// from is the selection the members come from, nil for nodes and Networks; port
 	// is the one of AddressPorts. nodes selects nodes.
 	from  *selection
@@ -186,7 +191,7 @@ func (g *group) flush() (u model.GroupUpdate, ok bool) {
 func (e *Engine) acquire(spec *groupSpec) {
 	g, ok := e.groups[spec.id]
 	if !ok {
-		g = &group{Group: model.Group{ID: spec.id, Kind: spec.kind, Description: spec.describe()}, port: spec.port}
+		g = &group{Group: model.Group{ID: spec.id, Kind: spec.kind, Description: spec.describe()}, spec: *spec, port: spec.port}
 		e.groups[spec.id] = g
 		e.dirtyGroup(g)
 		e.fill(g, spec)

@@ -47,7 +47,7 @@ func TestLimits(t *testing.T) {
 			p.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}
 			p.Spec.Ingress = c.rules
 			p.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{{}}
-			got, problems := compile(p)
+			got, problems := compile(p, groupIDHash)
 			if !got.ingress || !got.egress || len(got.policy.Egress) != 1 {
 				t.Errorf("isolates ingress %t, egress %t, with %d egress rules", got.ingress, got.egress, len(got.policy.Egress))
 			}

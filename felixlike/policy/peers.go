@@ -44,7 +44,9 @@ func (c *compiler) peers(peers []networkingv1.NetworkPolicyPeer, path string) pe
 			if !ok {
 				continue
 			}
-			if g := addressesOf(s); !seen.has(g.id) {
+			g := c.ids.addressesOf(s)
+			c.define(g)
+			if !seen.has(g.id) {
 				seen.add(g.id)
 				out.selections = append(out.selections, g)
 			}
@@ -67,7 +69,7 @@ func (c *compiler) networks(texts []string, blocks []ipBlock, path string) []gro
 	if len(members) == 0 {
 		return nil
 	}
-	return []groupSpec{networksOf(texts, members)}
+	return []groupSpec{c.ids.networksOf(texts, members)}
 }
 
 // selection compiles a peer with selectors.

@@ -18,7 +18,8 @@ type policy struct {
 	// target is the selection of the pods that the policy applies to.
 	target *selection
 	// emitted is the policy of the last Flush, compiled from the object that
-	// source is, whose groups are acquired.
+	// source is, whose groups are acquired. Source is closed if a group of compiled has
+	// the identifier of another one.
 	emitted *model.Policy
 	source  *compiled
 	// dirty tells whether the policy is among Engine.dirtyPolicies.
@@ -38,7 +39,7 @@ func (e *Engine) SetNetworkPolicy(object *networkingv1.NetworkPolicy) []model.Pr
 		return nil
 	}
 	e.work.Policies++
-	c, problems := compile(object)
+	c, problems := compile(object, e.groupIDs)
 	e.setPolicy(c)
 	return problems
 }
@@ -210,14 +211,15 @@ func (e *Engine) apply(p *policy) bool {
 	if p.source == p.compiled {
 		return false
 	}
-	for i := range p.compiled.groups {
-		e.acquire(&p.compiled.groups[i])
+	now := e.withoutCollision(p)
+	for i := range now.groups {
+		e.acquire(&now.groups[i])
 	}
-	changed := p.emitted == nil || !reflect.DeepEqual(*p.emitted, p.compiled.policy)
+	changed := p.emitted == nil || !reflect.DeepEqual(*p.emitted, now.policy)
 	e.releaseGroups(p.source)
-	p.source = p.compiled
+	p.source = now
 	if changed {
-		p.emitted = &p.compiled.policy
+		p.emitted = &now.policy
 	}
 	return changed
 }
@@ -225,6 +227,7 @@ func (e *Engine) apply(p *policy) bool {
 // unapply releases the groups of a policy that applies here no more.
 func (e *Engine) unapply(p *policy) {
 	e.releaseGroups(p.source)
+	delete(e.collisions, p.id)
 	p.emitted, p.source = nil, nil
 }
 
