@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"testing"
@@ -12,6 +13,57 @@ import (
 	"github.com/felixlike/felixlike/test/lab/traffic"
 	"github.com/felixlike/felixlike/test/tablestest"
 )
+
+// adminDenyAll denies everything to and from every pod in the admin tier. A peer
+// without fields makes the ingress rule deny everybody, nodes too.
+const adminDenyAll = `
+{apiVersion: policy.networking.k8s.io/v1alpha2, kind: ClusterNetworkPolicy, metadata: {name: deny-all}, spec: {tier: Admin, priority: 0,
+  subject: {namespaces: {}}, ingress: [{action: Deny, from: [{}]}], egress: [{action: Deny, to: [{networks: [0.0.0.0/0, "::/0"]}]}]}}
+`
+
+// TestAdminDenyAndOwnNode: a node, and so its kubelet's probes, reaches its own pods whatever
+// the admin tier denies, and they reach it. Pods of other nodes and other nodes do not.
+func TestAdminDenyAndOwnNode(t *testing.T) {
+	t.Parallel()
+	inEachBackendInPairs(t, func(t *testing.T, l *lab.Lab, _ string) {
+		a := l.Pod(pod("a"))
+		reaches := func(node string, f model.Family) error {
+			conn, err := traffic.Connect(l.Node(node).Namespace(), netip.Addr{}, netip.AddrPortFrom(a.Address(f), 80), time.Second)
+			if err != nil {
+				return err
+			}
+			return errors.Join(traffic.Echo(conn, patience), conn.Close())
+		}
+		set(t, l, state(t, threeNodes))
+		for _, f := range model.Families() {
+			eventually(t, "a connection from node2 without policy", func() bool { return reaches("node2", f) == nil })
+		}
+		set(t, l, state(t, threeNodes, adminDenyAll))
+		expect(t, l, false, "x/b", "x/a", model.TCP, 80)
+		expect(t, l, false, "x/c", "x/a", model.TCP, 80)
+		for _, f := range model.Families() {
+			if err := reaches("node1", f); err != nil {
+				t.Errorf("own node: %v", err)
+			}
+			if reaches("node2", f) == nil {
+				t.Errorf("node2 reaches the pod over IPv%s", f)
+			}
+			var listener net.Listener
+			own := l.Node("node1").Namespace()
+			at := netip.AddrPortFrom(l.Node("node1").Address(f), 7778)
+			if err := own.Do(func() (err error) { listener, err = net.Listen("tcp", at.String()); return err }); err != nil {
+				t.Fatal(err)
+			}
+			conn, err := traffic.Connect(a.Namespace(), netip.Addr{}, at, patience)
+			if err != nil {
+				t.Errorf("to the own node: %v", err)
+			} else {
+				conn.Close()
+			}
+			listener.Close()
+		}
+	})
+}
 
 // TestOwnNodeByAnyAddress gives a node an address that comes and goes, as those of
 // load balancers do: a pod that nobody may reach, and that may reach nobody, and its

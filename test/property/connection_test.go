@@ -73,13 +73,13 @@ func (b *testbed) path(p oracle.Packet) []hop {
 }
 
 // judgeNew opens the connections, and answers those that a router let through.
-func (b *testbed) judgeNew(rt *rapid.T, all []connection) {
+func (b *testbed) judgeNew(rt rapid.TB, all []connection) {
 	b.send(rt, "opening", all, there, func(h hop) bool { return h.allowed })
 	b.answers(rt, all)
 }
 
 // answers sends the answers past the sites that have allowed a connection.
-func (b *testbed) answers(rt *rapid.T, all []connection) {
+func (b *testbed) answers(rt rapid.TB, all []connection) {
 	b.send(rt, "answer of an allowed connection", only(all, func(h hop) bool { return h.allowed }), back, always)
 }
 
@@ -180,7 +180,7 @@ func back(f flow, h hop) ([]byte, end, end)  { return f.answer(), h.out, h.in }
 
 // send sends one packet of each connection past each of its hops, and fails
 // where it does not go as wanted.
-func (b *testbed) send(rt *rapid.T, what string, all []connection, d direction, want func(hop) bool) {
+func (b *testbed) send(rt rapid.TB, what string, all []connection, d direction, want func(hop) bool) {
 	for _, name := range b.names() {
 		s := b.sites[name]
 		var probes []probe

@@ -59,6 +59,8 @@ type dataplane struct {
 	closers    []func() error
 	// attached are the addresses of the pods on the bridge.
 	attached map[model.PodID][]netip.Addr
+	// spoil changes the policies that the engine makes; nil changes nothing.
+	spoil func(*model.Policy) *model.Policy
 	// changed says that something was programmed since packets were sent, met that
 	// packets were sent through a bridge since something was programmed.
 	changed, met bool
@@ -154,7 +156,15 @@ func (d *dataplane) detach(id model.PodID) {
 }
 
 // flush hands to the managers what the engine has come to.
-func (d *dataplane) flush() { d.update(d.engine.Flush()...) }
+func (d *dataplane) flush() {
+	updates := d.engine.Flush()
+	for i, u := range updates {
+		if p, ok := u.(model.PolicyUpdate); ok && d.spoil != nil {
+			updates[i] = model.PolicyUpdate{Policy: d.spoil(p.Policy)}
+		}
+	}
+	d.update(updates...)
+}
 
 // apply programs what the managers want.
 func (d *dataplane) apply() (felixlike.Applied, error) {

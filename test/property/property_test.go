@@ -65,12 +65,18 @@ type testbed struct {
 
 func newTestbed(t *testing.T, backend string) *testbed {
 	t.Helper()
+	return newTestbedOf(t, backend, randomPods())
+}
+
+// newTestbedOf makes sites that can have pods of these names.
+func newTestbedOf(t *testing.T, backend string, pods []string) *testbed {
+	t.Helper()
 	lockThread(t)
 	needTools(t, backend)
 	b := &testbed{sites: map[string]site{}, verdicts: map[bool]int{}}
 	for name := range randomNodes() {
 		if usesBridge(backend) {
-			b.sites[name] = newBridge(t, backend, name, randomNodes(), randomPods())
+			b.sites[name] = newBridge(t, backend, name, randomNodes(), pods)
 		} else {
 			b.sites[name] = newRouter(t, backend, name)
 		}
@@ -147,7 +153,7 @@ func (b *testbed) become(rt *rapid.T, c *oracle.Cluster) {
 }
 
 // program applies and returns how much was written. Nothing may be refused.
-func (d *dataplane) program(rt *rapid.T) (writes int) {
+func (d *dataplane) program(rt rapid.TB) (writes int) {
 	done, err := d.apply()
 	if err != nil || len(done.Refused) > 0 {
 		rt.Fatalf("%s: %v, refused %+v", d.node, err, done.Refused)

@@ -1,0 +1,412 @@
+package property
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
+	"sigs.k8s.io/yaml"
+
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+)
+
+// tierPods are the pods of the fixed cluster, by name. Each has the label app=NAME.
+func tierPods() map[string]*corev1.Pod {
+	all := map[string]*corev1.Pod{}
+	for i, p := range []struct{ namespace, name, node string }{
+		{"shop", "web", "node1"}, {"shop", "db", "node1"}, {"shop", "api", "node2"}, {"ops", "mon", "node1"},
+	} {
+		number := map[string]int{"node1": 0, "node2": 1}[p.node]
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: p.name, Labels: map[string]string{"app": p.name}},
+			Spec:       corev1.PodSpec{NodeName: p.node},
+			Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIPs: []corev1.PodIP{
+				{IP: fmt.Sprintf("10.10.%d.%d", number, 10+i)}, {IP: fmt.Sprintf("fd00:10:0:%d::%d", number, 10+i)},
+			}},
+		}
+		pod.Spec.Containers = []corev1.Container{{Name: "c", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 80, Protocol: corev1.ProtocolTCP}}}}
+		pod.Status.PodIP = pod.Status.PodIPs[0].IP
+		all[p.name] = pod
+	}
+	return all
+}
+
+// tierCluster is the fixed cluster with these policies, documents of YAML.
+func tierCluster(t *testing.T, policies ...string) *oracle.Cluster {
+	t.Helper()
+	c := &oracle.Cluster{}
+	for i, name := range []string{"node1", "node2"} {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		n.Spec.PodCIDRs = []string{fmt.Sprintf("10.10.%d.0/24", i), fmt.Sprintf("fd00:10:0:%d::/64", i)}
+		n.Spec.PodCIDR = n.Spec.PodCIDRs[0]
+		for _, a := range []string{fmt.Sprintf("192.168.50.%d", 11+i), fmt.Sprintf("fd00:50::%d", 11+i)} {
+			n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
+		}
+		c.Nodes = append(c.Nodes, n)
+	}
+	for _, name := range []string{"shop", "ops"} {
+		c.Namespaces = append(c.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	pods := tierPods()
+	for _, name := range []string{"web", "db", "api", "mon"} {
+		c.Pods = append(c.Pods, pods[name])
+	}
+	for _, text := range policies {
+		var into any
+		if strings.Contains(text, "tier:") {
+			c.ClusterPolicies = append(c.ClusterPolicies, &v1alpha2.ClusterNetworkPolicy{})
+			into = c.ClusterPolicies[len(c.ClusterPolicies)-1]
+		} else {
+			c.Policies = append(c.Policies, &networkingv1.NetworkPolicy{})
+			into = c.Policies[len(c.Policies)-1]
+		}
+		if err := yaml.UnmarshalStrict([]byte(text), into); err != nil {
+			t.Fatalf("%v in\n%s", err, text)
+		}
+	}
+	return c
+}
+
+// connect is a TCP connection between pods, and whether it is allowed.
+type connect struct {
+	from, to string
+	port     uint16
+	allowed  bool
+}
+
+// packets returns the packets that open the connection, one a family.
+func (c connect) packets() []oracle.Packet {
+	var all []oracle.Packet
+	pods := tierPods()
+	for i := range pods[c.from].Status.PodIPs {
+		all = append(all, oracle.Packet{
+			Source:      netip.MustParseAddr(pods[c.from].Status.PodIPs[i].IP),
+			Destination: netip.MustParseAddr(pods[c.to].Status.PodIPs[i].IP),
+			Protocol:    model.TCP, Port: c.port,
+		})
+	}
+	return all
+}
+
+// lead leads both nodes to the cluster. Nothing may be refused.
+func (b *testbed) lead(t *testing.T, c *oracle.Cluster) {
+	t.Helper()
+	before := b.cluster
+	b.cluster = c
+	for _, name := range b.names() {
+		d := b.sites[name].plane()
+		d.become(before, c)
+		d.program(t)
+	}
+}
+
+// opened returns new connections. The oracle has to agree with what is wanted.
+func (b *testbed) opened(t *testing.T, wanted ...connect) []connection {
+	t.Helper()
+	var all []connection
+	for _, w := range wanted {
+		for _, p := range w.packets() {
+			if v := b.cluster.Evaluate(p); v.Allowed != w.allowed {
+				t.Errorf("%s to %s, port %d: the oracle says %+v, wanted %t", w.from, w.to, w.port, v, w.allowed)
+			}
+			all = append(all, b.connections([]oracle.Packet{p})...)
+		}
+	}
+	return all
+}
+
+// eachBackend runs a test with the fixed cluster on real kernels and switches.
+func eachBackend(t *testing.T, test func(*testing.T, *testbed)) {
+	t.Helper()
+	for _, backend := range backends() {
+		t.Run(backend, func(t *testing.T) {
+			test(t, newTestbedOf(t, backend, []string{"web", "db", "api", "mon"}))
+		})
+	}
+}
+
+// cnp is a ClusterNetworkPolicy about a pod.
+func cnp(name, tier string, priority int, subject, rules string) string {
+	return fmt.Sprintf("{metadata: {name: %s}, spec: {tier: %s, priority: %d, subject: {pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: %s}}}}, %s}}",
+		name, tier, priority, subject, rules)
+}
+
+// app is a peer: the pod of that name.
+func app(name string) string {
+	return fmt.Sprintf("[{pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: %s}}}}]", name)
+}
+
+// onlyPort is a NetworkPolicy that isolates db and allows a port.
+func onlyPort(port int) string {
+	return fmt.Sprintf("{metadata: {namespace: shop, name: db}, spec: {podSelector: {matchLabels: {app: db}}, ingress: [{ports: [{port: %d}]}]}}", port)
+}
+
+const (
+	everybody = "[{namespaces: {}}]"
+	denyAll   = "{action: Deny, from: " + everybody + "}"
+)
+
+// tierTable is some policies with the verdicts that follow from them.
+type tierTable struct {
+	name     string
+	policies []string
+	wanted   []connect
+}
+
+// passTables has what a Pass skips, and which tier decides behind it.
+func passTables() []tierTable {
+	passWeb := "ingress: [{action: Pass, from: " + app("web") + "}]"
+	pass80 := "ingress: [{action: Pass, from: " + everybody + ", protocols: [{tcp: {destinationPort: {number: 80}}}]}]"
+	deny := "ingress: [" + denyAll + "]"
+	return []tierTable{
+		{"no policy", nil, []connect{{"web", "db", 80, true}, {"mon", "db", 80, true}}},
+		{
+			"the rest of the policy",
+			[]string{cnp("one", "Admin", 1, "db", "ingress: [{action: Pass, from: "+app("web")+"}, "+denyAll+"]")},
+			[]connect{{"web", "db", 80, true}, {"mon", "db", 80, false}, {"api", "db", 80, false}},
+		},
+		{
+			"a later policy of the tier",
+			[]string{cnp("one", "Admin", 1, "db", passWeb), cnp("two", "Admin", 2, "db", deny)},
+			[]connect{{"web", "db", 80, true}, {"mon", "db", 80, false}},
+		},
+		{
+			"no earlier policy",
+			[]string{cnp("one", "Admin", 2, "db", passWeb), cnp("two", "Admin", 1, "db", deny)},
+			[]connect{{"web", "db", 80, false}, {"mon", "db", 80, false}},
+		},
+		{
+			"to a NetworkPolicy",
+			[]string{cnp("one", "Admin", 1, "db", passWeb), cnp("two", "Admin", 2, "db", deny), onlyPort(80)},
+			[]connect{{"web", "db", 80, true}, {"web", "db", 81, false}, {"mon", "db", 80, false}},
+		},
+		{
+			"of one port",
+			[]string{cnp("one", "Admin", 1, "db", pass80), cnp("two", "Admin", 2, "db", deny), onlyPort(80)},
+			[]connect{{"web", "db", 80, true}, {"mon", "db", 80, true}, {"web", "db", 81, false}},
+		},
+		{
+			"past a NetworkPolicy goes only an Accept",
+			[]string{cnp("one", "Admin", 1, "db", "ingress: [{action: Accept, from: "+app("mon")+"}, {action: Pass, from: "+everybody+"}]"), onlyPort(81)},
+			[]connect{{"mon", "db", 80, true}, {"web", "db", 80, false}, {"web", "db", 81, true}},
+		},
+		{
+			"to the baseline",
+			[]string{cnp("one", "Admin", 1, "db", passWeb), cnp("two", "Baseline", 1, "db", deny)},
+			[]connect{{"web", "db", 80, false}, {"mon", "db", 80, false}},
+		},
+		{
+			"past the baseline, which a NetworkPolicy replaces",
+			[]string{cnp("one", "Admin", 1, "db", passWeb), cnp("two", "Baseline", 1, "db", deny), onlyPort(80)},
+			[]connect{{"web", "db", 80, true}, {"mon", "db", 80, true}, {"web", "db", 81, false}},
+		},
+		{
+			"of the baseline, to the default",
+			[]string{cnp("one", "Baseline", 1, "db", passWeb), cnp("two", "Baseline", 2, "db", deny)},
+			[]connect{{"web", "db", 80, true}, {"mon", "db", 80, false}},
+		},
+		{
+			"of egress",
+			[]string{
+				cnp("one", "Admin", 1, "web", "egress: [{action: Pass, to: "+app("db")+"}, {action: Deny, to: "+everybody+"}]"),
+				cnp("two", "Baseline", 1, "web", "egress: [{action: Deny, to: [{networks: [0.0.0.0/0, '::/0']}], protocols: [{tcp: {destinationPort: {number: 81}}}]}]"),
+			},
+			[]connect{{"web", "db", 80, true}, {"web", "db", 81, false}, {"web", "mon", 80, false}, {"web", "api", 80, false}, {"mon", "db", 81, true}},
+		},
+	}
+}
+
+// TestPass sends packets under each table, one after the other.
+func TestPass(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *testbed) {
+		for _, table := range passTables() {
+			b.lead(t, tierCluster(t, table.policies...))
+			b.judgeNew(t, b.opened(t, table.wanted...))
+			if t.Failed() {
+				t.Fatal(table.name)
+			}
+		}
+	})
+}
+
+// TestBothEndsOfAConnection has a port for each pair of what the tiers of the two ends
+// do. A connection needs both ends.
+func TestBothEndsOfAConnection(t *testing.T) {
+	ends := []struct {
+		action v1alpha2.ClusterNetworkPolicyRuleAction
+		// allowed says that the end allows it, behind a Pass by a NetworkPolicy.
+		allowed bool
+	}{
+		{v1alpha2.ClusterNetworkPolicyRuleActionAccept, true},
+		{v1alpha2.ClusterNetworkPolicyRuleActionDeny, false},
+		{v1alpha2.ClusterNetworkPolicyRuleActionPass, true},
+		{v1alpha2.ClusterNetworkPolicyRuleActionPass, false},
+	}
+	const first = 1000
+	// protocols are the ports of an end, for rules of the two kinds of policy.
+	protocols := func(ports []int) (cluster, network string) {
+		var c, n []string
+		for _, p := range ports {
+			c, n = append(c, fmt.Sprintf("{tcp: {destinationPort: {number: %d}}}", p)), append(n, fmt.Sprintf("{port: %d}", p))
+		}
+		return "[" + strings.Join(c, ", ") + "]", "[" + strings.Join(n, ", ") + "]"
+	}
+	var egress, ingress []string
+	var egressPorts, ingressPorts string
+	var wanted []connect
+	for i, end := range ends {
+		var out, in []int
+		for j, other := range ends {
+			out, in = append(out, first+len(ends)*i+j), append(in, first+len(ends)*j+i)
+			for _, to := range []string{"db", "api"} {
+				wanted = append(wanted, connect{"web", to, uint16(first + len(ends)*i + j), end.allowed && other.allowed})
+			}
+		}
+		toPorts, toNetworkPorts := protocols(out)
+		fromPorts, fromNetworkPorts := protocols(in)
+		egress = append(egress, fmt.Sprintf("{action: %s, to: %s, protocols: %s}", end.action, everybody, toPorts))
+		ingress = append(ingress, fmt.Sprintf("{action: %s, from: %s, protocols: %s}", end.action, everybody, fromPorts))
+		if end.action == v1alpha2.ClusterNetworkPolicyRuleActionPass && end.allowed {
+			egressPorts, ingressPorts = toNetworkPorts, fromNetworkPorts
+		}
+	}
+	policies := []string{
+		cnp("out", "Admin", 1, "web", "egress: ["+strings.Join(egress, ", ")+"]"),
+		"{metadata: {namespace: shop, name: out}, spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Egress], egress: [{ports: " + egressPorts + "}]}}",
+	}
+	for _, to := range []string{"db", "api"} {
+		policies = append(
+			policies, cnp("in-"+to, "Admin", 1, to, "ingress: ["+strings.Join(ingress, ", ")+"]"),
+			"{metadata: {namespace: shop, name: in-"+to+"}, spec: {podSelector: {matchLabels: {app: "+to+"}}, ingress: [{ports: "+ingressPorts+"}]}}",
+		)
+	}
+	eachBackend(t, func(t *testing.T, b *testbed) {
+		b.lead(t, tierCluster(t, policies...))
+		b.judgeNew(t, b.opened(t, wanted...))
+		t.Logf("%d connections, %d hops through, %d blocked", 2*len(wanted), b.verdicts[true], b.verdicts[false])
+	})
+}
+
+// TestAdminDenyAndConnections: an admin Deny treats packets that look established as a
+// NetworkPolicy does. It drops those of no connection, and keeps the connections that
+// were allowed before it came, with their answers.
+func TestAdminDenyAndConnections(t *testing.T) {
+	never := func(hop) bool { return false }
+	eachBackend(t, func(t *testing.T, b *testbed) {
+		for _, closing := range []string{
+			cnp("closed", "Admin", 1, "db", "ingress: ["+denyAll+"], egress: [{action: Deny, to: "+everybody+"}]"),
+			"{metadata: {namespace: shop, name: closed}, spec: {podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress, Egress]}}",
+		} {
+			b.lead(t, tierCluster(t))
+			kept := b.opened(t, connect{"web", "db", 80, true}, connect{"db", "mon", 80, true})
+			b.judgeNew(t, kept)
+			b.lead(t, tierCluster(t, closing))
+			for range 2 {
+				b.send(t, "next packet of a connection from before", kept, more, always)
+				b.send(t, "answer of a connection from before", kept, back, always)
+			}
+			denied := b.opened(t, connect{"web", "db", 80, false}, connect{"db", "web", 80, false})
+			b.send(t, "ACK of no connection", denied, more, never)
+			b.send(t, "SYN and ACK of no connection", denied, back, never)
+			b.send(t, "opening", denied, there, never)
+		}
+		// Only answers go from db to web.
+		b.lead(t, tierCluster(
+			t, cnp("out", "Admin", 1, "db", "egress: [{action: Deny, to: "+everybody+"}]"),
+			cnp("in", "Admin", 1, "web", "ingress: [{action: Deny, from: "+app("db")+"}]"),
+		))
+		b.judgeNew(t, b.opened(t, connect{"web", "db", 80, true}, connect{"db", "web", 80, false}))
+	})
+}
+
+// refusing makes both nodes refuse the ingress of the admin policy of a name while
+// refused says so: the kernel or its tools under netfilter, the switch under openflow.
+func (b *testbed) refusing(t *testing.T, name string, refused *bool) {
+	t.Helper()
+	id := model.PolicyID{Tier: model.TierAdmin, Name: name}
+	for _, site := range b.names() {
+		d := b.sites[site].plane()
+		if !usesBridge(d.backend.Name) {
+			d.spoil = func(p *model.Policy) *model.Policy {
+				if p.ID != id || !*refused {
+					return p
+				}
+				q := *p
+				q.Ingress = slices.Clone(p.Ingress)
+				q.Ingress[0].Peers = append(slices.Clone(q.Ingress[0].Peers), "anowhere") // a group that is nowhere
+				return &q
+			}
+			continue
+		}
+		if err := d.refuseFlows(func(f openflow.Flow) bool {
+			return *refused && f.Table == pipeline.TableAdminIngress && strings.Contains(f.String(), "conjunction")
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestQuarantinedClusterPolicy has an admin policy refused. A Deny closes its pods, an
+// Accept opens nothing. Other pods are judged as ever, and so are its pods when it is
+// taken again.
+func TestQuarantinedClusterPolicy(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *testbed) {
+		refused := false
+		b.refusing(t, "refused", &refused)
+		db := tierPods()["db"]
+		for _, c := range []tierTable{
+			{
+				"Deny",
+				[]string{cnp("refused", "Admin", 1, "db", "ingress: [{action: Deny, from: "+app("mon")+", protocols: [{tcp: {destinationPort: {number: 81}}}]}]")},
+				[]connect{{"web", "db", 80, true}, {"mon", "db", 81, false}, {"api", "db", 80, true}, {"db", "web", 80, true}, {"web", "mon", 80, true}},
+			},
+			{
+				"Accept",
+				[]string{cnp("refused", "Admin", 1, "db", "ingress: [{action: Accept, from: "+app("web")+"}]"), onlyPort(81)},
+				[]connect{{"web", "db", 80, true}, {"mon", "db", 80, false}, {"mon", "db", 81, true}, {"db", "web", 80, true}, {"web", "mon", 80, true}},
+			},
+		} {
+			for _, refused = range []bool{false, true, false} {
+				b.lead(t, tierCluster(t))
+				before := b.cluster
+				b.cluster = tierCluster(t, c.policies...)
+				named := 0
+				for _, name := range b.names() {
+					d := b.sites[name].plane()
+					d.become(before, b.cluster)
+					done, err := d.apply()
+					if err != nil {
+						t.Fatal(err)
+					}
+					named += len(done.Refused)
+				}
+				if (named > 0) != refused {
+					t.Fatalf("%s: refused %t, %d objects are named", c.name, refused, named)
+				}
+				all := b.opened(t, c.wanted...)
+				closed := 0
+				for i := range all {
+					for j, h := range all[i].hops {
+						if refused && h.out.side == localPod && slices.Contains(addresses(db), h.out.address) {
+							all[i].hops[j].allowed = false
+							closed++
+						}
+					}
+				}
+				if refused && closed == 0 {
+					t.Error("no packet to a closed pod")
+				}
+				b.judgeNew(t, all)
+			}
+		}
+	})
+}
