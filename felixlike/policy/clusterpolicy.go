@@ -204,6 +204,9 @@ func (c *clusterCompiler) compileRule(out []model.Rule, d model.Direction, r *cl
 	before := len(c.problems)
 	peers := c.clusterPeers(r.peers, path+"."+r.peersField)
 	ports := c.clusterPorts(r.protocols, path+".protocols")
+	if len(peers.networks) > 0 && len(ports.names) > 0 {
+		c.add(path+".protocols", "destinationNamedPort is not allowed with networks and nodes, which have no port names")
+	}
 	if len(c.problems) > before {
 		effect := "; the rule denies everything"
 		if action == model.Allow {
@@ -304,11 +307,14 @@ func setFields(p v1alpha2.ClusterNetworkPolicyEgressPeer) int {
 	return n
 }
 
-// clusterPorts compiles the protocols of a rule; none at all stand for everything. One
-// that cannot be understood is reported, which closes the rule. A port's name holds for
-// every protocol.
+// clusterPorts compiles the protocols of a rule; if the field is absent, everything. An
+// empty list, or a protocol that cannot be understood, is reported, which closes the rule.
+// A port's name holds for every protocol.
 func (c *clusterCompiler) clusterPorts(protocols []v1alpha2.ClusterNetworkPolicyProtocol, path string) portSet {
-	out := portSet{any: len(protocols) == 0}
+	out := portSet{any: protocols == nil}
+	if protocols != nil && len(protocols) == 0 {
+		c.add(path, "needs at least one protocol if it is there")
+	}
 	for i, p := range protocols {
 		path := indexed(path, i)
 		var set []model.PortRange

@@ -26,6 +26,7 @@ const adminDenyAll = `
 func TestAdminDenyAndOwnNode(t *testing.T) {
 	t.Parallel()
 	inEachBackendInPairs(t, func(t *testing.T, l *lab.Lab, _ string) {
+		set(t, l, state(t, threeNodes))
 		a := l.Pod(pod("a"))
 		reaches := func(node string, f model.Family) error {
 			conn, err := traffic.Connect(l.Node(node).Namespace(), netip.Addr{}, netip.AddrPortFrom(a.Address(f), 80), time.Second)
@@ -34,7 +35,6 @@ func TestAdminDenyAndOwnNode(t *testing.T) {
 			}
 			return errors.Join(traffic.Echo(conn, patience), conn.Close())
 		}
-		set(t, l, state(t, threeNodes))
 		for _, f := range model.Families() {
 			eventually(t, "a connection from node2 without policy", func() bool { return reaches("node2", f) == nil })
 		}

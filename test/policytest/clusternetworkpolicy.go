@@ -96,6 +96,9 @@ func clusterDestinations(t *rapid.T) []v1alpha2.ClusterNetworkPolicyEgressPeer {
 }
 
 func clusterProtocols(t *rapid.T) []v1alpha2.ClusterNetworkPolicyProtocol {
+	if oneIn(t, mistakes, "empty protocols") {
+		return []v1alpha2.ClusterNetworkPolicyProtocol{}
+	}
 	return times(t, "protocols", 0, 2, func(int) v1alpha2.ClusterNetworkPolicyProtocol {
 		port := &v1alpha2.Port{Number: int32(pick(t, "number", portNumbers()...))}
 		if oneIn(t, 3, "range") {

@@ -225,10 +225,36 @@ func passTables() []tierTable {
 	}
 }
 
-// TestPass sends packets under each table, one after the other.
-func TestPass(t *testing.T) {
+// failingTables has rules that are not as the API has them. An Accept matches nothing
+// then, and a Deny or a Pass denies everything in its direction.
+func failingTables() []tierTable {
+	isolated := "{metadata: {namespace: shop, name: web}, spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Egress], egress: [{ports: [{port: 81}]}]}}"
+	none := []connect{{"web", "db", 80, false}, {"web", "db", 81, true}, {"mon", "db", 80, true}}
+	all := []connect{{"web", "db", 80, false}, {"web", "db", 81, false}, {"web", "mon", 80, false}, {"web", "api", 80, false}, {"mon", "db", 80, true}, {"db", "web", 80, true}}
+	var tables []tierTable
+	for name, rule := range map[string]string{
+		"port name and networks": "to: [{networks: [10.10.0.0/16, 'fd00:10::/32']}], protocols: [{destinationNamedPort: http}]",
+		"port name and nodes":    "to: [{pods: {namespaceSelector: {}, podSelector: {}}}, {nodes: {}}], protocols: [{destinationNamedPort: http}]",
+		"empty protocols":        "to: " + everybody + ", protocols: []",
+		"domain names":           "to: " + `[{namespaces: {}}, {domainNames: [example.org]}]`,
+		"peer without fields":    "to: [{namespaces: {}}, {}]",
+	} {
+		rules := func(action string) string { return "egress: [{action: " + action + ", " + rule + "}]" }
+		tables = append(
+			tables, tierTable{name + ", Accept", []string{cnp("one", "Admin", 1, "web", rules("Accept")), isolated}, none},
+			tierTable{name + ", Deny", []string{cnp("one", "Admin", 1, "web", rules("Deny"))}, all},
+			tierTable{name + ", Pass", []string{cnp("one", "Admin", 1, "web", rules("Pass"))}, all},
+			tierTable{name + ", Pass of the baseline", []string{cnp("one", "Baseline", 1, "web", rules("Pass"))}, all},
+		)
+	}
+	slices.SortFunc(tables, func(a, b tierTable) int { return strings.Compare(a.name, b.name) })
+	return tables
+}
+
+// TestFixedTiers sends packets under each table, one after the other.
+func TestFixedTiers(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b *testbed) {
-		for _, table := range passTables() {
+		for _, table := range slices.Concat(passTables(), failingTables()) {
 			b.lead(t, tierCluster(t, table.policies...))
 			b.judgeNew(t, b.opened(t, table.wanted...))
 			if t.Failed() {

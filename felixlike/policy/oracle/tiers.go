@@ -157,11 +157,17 @@ func clusterRules(p *v1alpha2.ClusterNetworkPolicy, d model.Direction) []cluster
 }
 
 // ruleUnderstood reports whether action, every peer and every protocol of a rule are
-// as the API has them.
+// as the API has them. Protocols are absent, or there is one. A rule with the name of a
+// port has no peer that is networks or nodes.
 func ruleUnderstood(r clusterRule) bool {
 	switch r.action {
 	case v1alpha2.ClusterNetworkPolicyRuleActionAccept, v1alpha2.ClusterNetworkPolicyRuleActionDeny, v1alpha2.ClusterNetworkPolicyRuleActionPass:
 	default:
+		return false
+	}
+	named := slices.ContainsFunc(r.protocols, func(p v1alpha2.ClusterNetworkPolicyProtocol) bool { return p.DestinationNamedPort != "" })
+	nameless := slices.ContainsFunc(r.peers, func(p v1alpha2.ClusterNetworkPolicyEgressPeer) bool { return p.Nodes != nil || len(p.Networks) > 0 })
+	if named && nameless || r.protocols != nil && len(r.protocols) == 0 {
 		return false
 	}
 	return len(r.peers) > 0 &&
