@@ -61,9 +61,10 @@ func endpointManager(c Choice, from int, m *managers.EndpointManager) *managers.
 	return m
 }
 
-// OpenFlowManagers returns the managers of the backend in the switch.
-func OpenFlowManagers(c Choice, flows policyflows.Flows, host NFTDriver) (*rules.Renderer, []managers.Manager) {
-	_, r, all := switchManagers(c, policyflows.New(policyflows.Options{Flows: flows, BoundRates: true}), host)
+// OpenFlowManagers returns the managers of the backend in the switch, which takes meters if
+// the rate of new connections is to be bounded.
+func OpenFlowManagers(c Choice, flows policyflows.Flows, boundRates bool, host NFTDriver) (*rules.Renderer, []managers.Manager) {
+	_, r, all := switchManagers(c, policyflows.New(policyflows.Options{Flows: flows, BoundRates: boundRates}), host)
 	return r, all
 }
 

@@ -22,6 +22,7 @@ func (d *Driver) model() control.Model {
 		Node: d.cfg.Node, Backend: d.backend.Name, Revision: d.programmed,
 		HostAddresses: slices.Clone(d.tracker.host.Addresses), ServiceCIDRs: slices.Clone(d.tracker.services.Prefixes),
 		DenialsReported: d.tracker.denials.Reported,
+		RatesUnbounded:  d.backend.Unbounded != nil && d.backend.Unbounded() != nil,
 	}
 	if d.cfg.Settings != nil {
 		m.Settings = d.cfg.Settings()

@@ -34,6 +34,9 @@ type Model struct {
 	ServiceCIDRs []netip.Prefix `json:"serviceCIDRs,omitempty"`
 	// DenialsReported tells that somebody follows what policy denies.
 	DenialsReported bool `json:"denialsReported,omitempty"`
+	// RatesUnbounded tells that the switch takes no meters, so no flow bounds the rate of new
+	// connections.
+	RatesUnbounded bool `json:"ratesUnbounded,omitempty"`
 	// Pods are those of the whole cluster that have addresses: they tell whose the
 	// members of groups are.
 	Pods []Pod `json:"pods"`

@@ -91,16 +91,43 @@ func TestFlowsRoundTrip(t *testing.T) {
 	}
 }
 
+// TestWantedWithoutMeters: of a switch that takes no meters, the flows that bound rates are
+// not wanted, and all others are.
+func TestWantedWithoutMeters(t *testing.T) {
+	for i, m := range modelsOf(t, 7) {
+		bounded, err := wanted.Of(m, config.OpenFlow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(meters(bounded)) == 0 {
+			t.Errorf("model %d: no flow bounds a rate", i)
+		}
+		m.RatesUnbounded = true
+		unbounded, err := wanted.Of(m, config.OpenFlow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bounded.Flows = slices.DeleteFunc(bounded.Flows, func(f *dump.Flow) bool { return len(metersOf(f)) > 0 })
+		same(t, fmt.Sprintf("model %d", i), bounded, unbounded)
+	}
+}
+
 // meters returns the meters that flows name, each once.
 func meters(s *dump.State) []uint32 {
 	var all []uint32
 	for _, f := range s.Flows {
-		for _, a := range f.Actions {
-			if m, ok := a.(dump.Meter); ok {
-				all = append(all, m.ID)
-			}
-		}
+		all = append(all, metersOf(f)...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+func metersOf(f *dump.Flow) []uint32 {
+	var all []uint32
+	for _, a := range f.Actions {
+		if m, ok := a.(dump.Meter); ok {
+			all = append(all, m.ID)
+		}
+	}
+	return all
 }

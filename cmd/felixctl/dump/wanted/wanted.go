@@ -43,7 +43,7 @@ func Of(m *control.Model, backend string) (*dump.State, error) {
 		err = inIPTables(s, c, updates)
 	case config.OpenFlow:
 		noted, flows := newNoted(), newNotedFlows(pipeline.PolicyOwner)
-		_, all := felixlike.OpenFlowManagers(c, flows, noted)
+		_, all := felixlike.OpenFlowManagers(c, flows, !m.RatesUnbounded, noted)
 		run(all, updates)
 		s.Tables = []*dump.Table{noted.table(nftables.HostTable)}
 		s.Flows, err = flows.all()
