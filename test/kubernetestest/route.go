@@ -125,6 +125,9 @@ func (s *Server) note(r Request) int {
 	if r.Client == Admin {
 		return 0
 	}
+	if s.refused[r.Resource] != 0 {
+		s.refusals[r.Resource]++
+	}
 	return s.refused[r.Resource]
 }
 

@@ -28,6 +28,8 @@ type Server struct {
 	breaks int
 	// refused has the HTTP status that requests for a resource get.
 	refused map[string]int
+	// refusals counts the requests for a resource that were refused.
+	refusals map[string]int
 	// unstreamed tells that lists do not come as streams.
 	unstreamed bool
 	requests   []Request
@@ -54,7 +56,7 @@ func NewServer(t testing.TB) *Server {
 // Listen returns a server that listens at an address, in the network namespace of
 // the thread, until it is stopped.
 func Listen(address string) (*Server, error) {
-	s := &Server{address: address, objects: newStorage(), changed: make(chan struct{}), refused: map[string]int{}}
+	s := &Server{address: address, objects: newStorage(), changed: make(chan struct{}), refused: map[string]int{}, refusals: map[string]int{}}
 	return s, s.Start()
 }
 
@@ -157,6 +159,13 @@ func (s *Server) CutLists(after int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cut = after
+}
+
+// Refusals returns how many requests for a resource were refused.
+func (s *Server) Refusals(plural string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refusals[plural]
 }
 
 // Requests returns what was asked so far, each kind of request once.

@@ -3,6 +3,7 @@ package kubernetes_test
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/kubernetestest"
 )
 
@@ -28,36 +30,59 @@ func (f *fixture) clusterPolicy(t *testing.T, name string) {
 	}
 }
 
-// TestClusterPoliciesArrive: without the CustomResourceDefinition, or the right to read
-// them, all else is in sync. Once they are served, they come.
+// TestClusterPoliciesArrive: without the CustomResourceDefinition, all else is in sync.
+// Once they are served, they come.
 func TestClusterPoliciesArrive(t *testing.T) {
-	for _, status := range []int{http.StatusNotFound, http.StatusForbidden} {
-		t.Run(http.StatusText(status), func(t *testing.T) {
-			f := newFixture(t)
-			f.Refuse(status, clusterPolicies)
-			f.pods(t, "a")
-			f.clusterPolicy(t, "p")
-			v := f.open(t)
-			seen := v.Until(t, "in sync", func(s kubernetestest.Seen) bool { return s.Last.InSync })
-			if len(seen.ClusterPolicies) > 0 || !has("a")(seen) {
-				t.Errorf("policies: %v", seen.ClusterPolicies)
-			}
-			if told := len(seen.Last.Problems) == 1; told != (status == http.StatusForbidden) {
-				t.Errorf("problems: %v", seen.Last.Problems)
-			}
-			f.Refuse(0, clusterPolicies)
-			// Sync has the source look at once.
-			if seen := v.Sync(t); seen.ClusterPolicies["p"] == nil || len(seen.Last.Problems) > 0 {
-				t.Errorf("once they are served: %v, %v", seen.ClusterPolicies, seen.Last.Problems)
-			}
-		})
+	f := newFixture(t)
+	f.Refuse(http.StatusNotFound, clusterPolicies)
+	f.pods(t, "a")
+	f.clusterPolicy(t, "p")
+	v := f.open(t)
+	seen := v.Until(t, "in sync", func(s kubernetestest.Seen) bool { return s.Last.InSync })
+	if len(seen.ClusterPolicies) > 0 || !has("a")(seen) || len(seen.Last.Problems) > 0 {
+		t.Errorf("policies: %v, problems: %v", seen.ClusterPolicies, seen.Last.Problems)
+	}
+	f.Refuse(0, clusterPolicies)
+	// Sync has the source look at once.
+	if seen := v.Sync(t); seen.ClusterPolicies["p"] == nil || len(seen.Last.Problems) > 0 {
+		t.Errorf("once they are served: %v, %v", seen.ClusterPolicies, seen.Last.Problems)
 	}
 }
 
-// TestNoOptionalKind: two kinds that are forbidden do not wait for each other.
+// TestForbiddenClusterPolicies: an agent that starts without the right to read them is not
+// in sync and says so, because a Deny may be among them. Once it has the right, it is.
+func TestForbiddenClusterPolicies(t *testing.T) {
+	f := newFixture(t)
+	f.Refuse(http.StatusForbidden, clusterPolicies)
+	f.pods(t, "a")
+	f.clusterPolicy(t, "p")
+	v := f.open(t)
+	named := func(s kubernetestest.Seen) bool {
+		return has("a")(s) && slices.ContainsFunc(s.Last.Problems, func(p model.Problem) bool {
+			return p.Field == clusterPolicies && strings.Contains(strings.ToLower(p.Reason), "forbidden")
+		})
+	}
+	v.Until(t, "the refusal is named", named)
+	for f.Refusals(clusterPolicies) < 5 { // each change is a batch, and none of them is in sync
+		f.pods(t, "b")
+		if seen := v.Until(t, "pod b", has("b")); seen.Last.InSync || !named(seen) {
+			t.Fatalf("in sync: %t, problems: %v", seen.Last.InSync, seen.Last.Problems)
+		}
+		f.deletePod(t, "b")
+		v.Until(t, "no pod b", func(s kubernetestest.Seen) bool { return !has("b")(s) })
+	}
+	f.Refuse(0, clusterPolicies)
+	seen := v.Until(t, "in sync", func(s kubernetestest.Seen) bool { return s.Last.InSync })
+	if seen.ClusterPolicies["p"] == nil || len(seen.Last.Problems) > 0 {
+		t.Errorf("with the right to read them: %v, %v", seen.ClusterPolicies, seen.Last.Problems)
+	}
+}
+
+// TestNoOptionalKind: two kinds that are not served do not wait for each other.
 func TestNoOptionalKind(t *testing.T) {
 	f := newFixture(t)
-	f.Refuse(http.StatusForbidden, clusterPolicies, "servicecidrs")
+	f.Refuse(http.StatusNotFound, clusterPolicies)
+	f.Refuse(http.StatusForbidden, "servicecidrs")
 	f.open(t).Until(t, "in sync", func(s kubernetestest.Seen) bool { return s.Last.InSync })
 }
 

@@ -153,7 +153,8 @@ func (s *Source) reflect(ctx context.Context, from *source) {
 // else there is does not wait.
 //
 // An API server that has just begun forbids everything until it has read its roles.
-// So that is believed only of one that let all other kinds be read before.
+// So that is believed only of one that let all other kinds be read before. It is never
+// believed of ClusterNetworkPolicies: without an administrator's Deny, pods would be open.
 func (s *Source) served(ctx context.Context, from *source) bool {
 	backoff := retry()
 	for told := false; ; {
@@ -174,7 +175,7 @@ func (s *Source) served(ctx context.Context, from *source) bool {
 				from.log.Info("the API server does not serve this kind: it is looked for every minute", "kind", from.name.String())
 			}
 			told = true
-		case apierrors.IsForbidden(err) && roles:
+		case apierrors.IsForbidden(err) && roles && from.name != kindClusterPolicy:
 			from.note(ctx, err)
 			s.state.absent(from.name)
 			pause = forbiddenPoll
