@@ -15,6 +15,7 @@ const (
 	noticeNotUnderstood  = "NotUnderstood"
 	noticeHostNetwork    = "HostNetworkPodSelected"
 	noticeUnresolvedPort = "NamedPortUnresolved"
+	noticeEqualPriority  = "EqualPriority"
 	noticeUnreachable    = "PeerUnreachable"
 	noticeSetAside       = "SetAside"
 	noticeDropped        = "TrafficDropped"
@@ -54,6 +55,7 @@ func (d *Driver) notices() []datastore.Notice {
 	add(noticeSetAside, datastore.KnownToSome, d.engine.Collisions()...)
 	add(noticeHostNetwork, datastore.KnownToAll, firstOfEach(d.hostNetworkProblems())...)
 	add(noticeUnresolvedPort, datastore.KnownToSome, d.portProblems()...)
+	add(noticeEqualPriority, datastore.KnownToSome, d.priorityProblems()...)
 	add(noticeUnreachable, datastore.KnownToAll, d.peerProblems()...)
 	for _, q := range view.quarantined {
 		for _, object := range policiesAmong(q.Owners) {

@@ -47,6 +47,7 @@ func (d *Driver) status() control.Status {
 	}
 	s.Problems = append(s.Problems, d.hostNetworkProblems()...)
 	s.Problems = append(s.Problems, d.portProblems()...)
+	s.Problems = append(s.Problems, d.priorityProblems()...)
 	s.Problems = append(s.Problems, d.peerProblems()...)
 	s.Problems = append(s.Problems, d.unboundedProblems()...)
 	s.Problems = append(s.Problems, d.quarantineProblems(view.quarantined)...)

@@ -1,0 +1,47 @@
+package felixlike
+
+import (
+	"fmt"
+
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// priorityProblems names the ClusterNetworkPolicies that a pod of this node is a subject
+// of, in one direction, together with another one of the same tier and priority. The API
+// leaves their order open. Each problem is of the one asked later.
+func (d *Driver) priorityProblems() []model.Problem {
+	if len(d.objects.clusterPolicies) < 2 {
+		return nil
+	}
+	type pair struct{ first, second model.PolicyID }
+	seen := map[pair]bool{}
+	var found []model.Problem
+	for _, e := range d.tracker.endpoints {
+		for _, direction := range model.Directions() {
+			applied := e.Applied(direction)
+			for _, tier := range [][]model.PolicyID{applied.Admin, applied.Baseline} {
+				for i := 1; i < len(tier); i++ {
+					p := pair{tier[i-1], tier[i]}
+					first, second := d.objects.clusterPolicies[p.first.Name], d.objects.clusterPolicies[p.second.Name]
+					if seen[p] || first == nil || second == nil || first.Spec.Priority != second.Spec.Priority {
+						continue
+					}
+					seen[p] = true
+					found = append(found, equalPriority(first, second, d.policies[ref("ClusterNetworkPolicy", "", second.Name)]))
+				}
+			}
+		}
+	}
+	return found
+}
+
+// equalPriority says of the second of two policies that it is asked later.
+func equalPriority(first, second *v1alpha2.ClusterNetworkPolicy, source string) model.Problem {
+	return model.Problem{
+		Source: source, Object: ref("ClusterNetworkPolicy", "", second.Name), Field: "spec.priority",
+		Reason: fmt.Sprintf("%d is also the priority of %s in tier %s, and pods are subjects of both: %s is asked first, by its name",
+			second.Spec.Priority, first.Name, second.Spec.Tier, first.Name),
+	}
+}

@@ -1,0 +1,54 @@
+package felixlike
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
+
+	"github.com/felixlike/felixlike/felixlike/datastore"
+)
+
+// denies returns a ClusterNetworkPolicy for the pods of the namespaces with a label.
+func denies(name string, tier v1alpha2.Tier, priority int32, label string) datastore.Event {
+	p := &v1alpha2.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	p.Spec.Tier, p.Spec.Priority = tier, priority
+	p.Spec.Subject.Namespaces = &metav1.LabelSelector{MatchLabels: map[string]string{label: "yes"}}
+	p.Spec.Egress = []v1alpha2.ClusterNetworkPolicyEgressRule{{
+		Action: v1alpha2.ClusterNetworkPolicyRuleActionDeny,
+		To:     []v1alpha2.ClusterNetworkPolicyEgressPeer{{Networks: []v1alpha2.CIDR{"192.0.2.0/24"}}},
+	}}
+	return datastore.ClusterNetworkPolicySet{Policy: p, Source: name + ".yaml"}
+}
+
+// TestEqualPrioritiesAreNamed: policies of one tier and priority that a pod is a subject
+// of are named in status and as a notice, each at the later one. Other tiers,
+// priorities and subjects are not.
+func TestEqualPrioritiesAreNamed(t *testing.T) {
+	f := start(t)
+	f.attachmentsSynced()
+	x := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x", Labels: map[string]string{"all": "yes", "x": "yes"}}}
+	f.source.send(true, node("node1", "10.10.0.0/24"), datastore.NamespaceSet{Namespace: x}, podOn("a", "node1"),
+		denies("c", v1alpha2.AdminTier, 7, "x"), denies("b", v1alpha2.AdminTier, 7, "all"), denies("a", v1alpha2.AdminTier, 8, "all"),
+		denies("d", v1alpha2.BaselineTier, 7, "all"), denies("e", v1alpha2.AdminTier, 7, "others"))
+	if err := programmed(t, f); err != nil {
+		t.Fatal(err)
+	}
+	problems := f.Status().Problems
+	if len(problems) != 1 || problems[0].Source != "c.yaml" || problems[0].Object.String() != "ClusterNetworkPolicy c" ||
+		!strings.Contains(problems[0].Reason, "7 is also the priority of b in tier Admin") {
+		t.Fatalf("problems %v", problems)
+	}
+	if got := told(t, f); got != "ClusterNetworkPolicy c EqualPriority some spec.priority" {
+		t.Errorf("told: %s", got)
+	}
+	f.source.send(true, denies("c", v1alpha2.AdminTier, 9, "x"))
+	if err := programmed(t, f); err != nil {
+		t.Fatal(err)
+	}
+	if problems := f.Status().Problems; len(problems) > 0 {
+		t.Errorf("with priorities of their own: %v", problems)
+	}
+}
