@@ -15,6 +15,7 @@ import (
 func policiesCommand() *cobra.Command {
 	var t target
 	var unused bool
+	var ordered string
 	c := &cobra.Command{
 		Use:   "policies",
 		Short: "Show the connections that each policy rule allowed on this node, and its last hit",
@@ -27,9 +28,20 @@ counts them: the netfilter backends neither judge nor count packets of establish
 connections.
 
 LAST HIT is known from the first use of this command: from then on the agent reads
-the counters every 30 seconds, until it restarts.`,
+the counters every 30 seconds, until it restarts.
+
+--order shows the rules of one pod of this node in the order in which they are asked:
+tier, priority, policy, rule, action, and whom and what it is about. The first rule of a
+tier that matches decides, and pass goes on to the next tier. NetworkPolicies have no
+order: the pod is isolated, and each of their rules allows.`,
+		Example: `  felixctl policies
+  felixctl policies --unused
+  felixctl policies --order shop/db -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if ordered != "" {
+				return t.printOrder(c, ordered)
+			}
 			return t.call(c.Context(), func(ctx context.Context, agent *control.Client) error {
 				hits, err := agent.Hits(ctx)
 				if err != nil {
@@ -45,7 +57,28 @@ the counters every 30 seconds, until it restarts.`,
 	t.flags(c, 30*time.Second)
 	t.outputFlag(c)
 	c.Flags().BoolVar(&unused, "unused", false, "only rules that were never hit")
+	c.Flags().StringVar(&ordered, "order", "", "namespace/name of a pod whose rules are shown in the order in which they are asked")
+	c.MarkFlagsMutuallyExclusive("order", "unused")
 	return c
+}
+
+// printOrder asks the agent for its model, and prints the order of a pod's rules.
+func (t *target) printOrder(c *cobra.Command, pod string) error {
+	id, err := control.ParsePod(pod)
+	if err != nil {
+		return fmt.Errorf("--order %q: must be namespace/name", pod)
+	}
+	return t.call(c.Context(), func(ctx context.Context, agent *control.Client) error {
+		m, err := agent.Model(ctx)
+		if err != nil {
+			return err
+		}
+		o, err := orderOf(&m, id)
+		if err != nil {
+			return err
+		}
+		return t.output.Print(c.OutOrStdout(), o, func() error { return printOrder(c.OutOrStdout(), o) })
+	})
 }
 
 func neverHit(all []control.RuleHits) []control.RuleHits {

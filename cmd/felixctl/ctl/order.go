@@ -1,0 +1,196 @@
+package ctl
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/terminal"
+	"github.com/felixlike/felixlike/model"
+)
+
+// order is the order in which the rules of one pod are asked.
+type order struct {
+	Node    string    `json:"node"`
+	Pod     string    `json:"pod"`
+	Ingress direction `json:"ingress"`
+	Egress  direction `json:"egress"`
+}
+
+// direction has the rules of a direction.
+type direction struct {
+	Rules []orderedRule `json:"rules"`
+	// Isolated tells that a NetworkPolicy isolates the pod: what none of their rules
+	// allows is denied, and the baseline tier is not asked.
+	Isolated bool `json:"isolated"`
+}
+
+// orderedRule is one rule, or a NetworkPolicy that has none.
+type orderedRule struct {
+	Tier string `json:"tier"`
+	// Priority is that of a ClusterNetworkPolicy.
+	Priority *uint16 `json:"priority,omitempty"`
+	Policy   string  `json:"policy"`
+	Rule     string  `json:"rule,omitempty"`
+	Action   string  `json:"action,omitempty"`
+	Peers    string  `json:"peers,omitempty"`
+	Ports    string  `json:"ports,omitempty"`
+}
+
+// orderOf returns the order for a pod of the model's node.
+func orderOf(m *control.Model, pod model.PodID) (*order, error) {
+	at := slices.IndexFunc(m.Endpoints, func(e *model.Endpoint) bool { return e.ID == pod })
+	if at < 0 {
+		return nil, fmt.Errorf("pod %s: node %s has no such pod that policy applies to", pod, m.Node)
+	}
+	o := &orderer{groups: map[model.GroupID]*control.Group{}, policies: map[model.PolicyID]*model.Policy{}}
+	for i := range m.Groups {
+		o.groups[m.Groups[i].ID] = &m.Groups[i]
+	}
+	for _, p := range m.Policies {
+		o.policies[p.ID] = p
+	}
+	return &order{
+		Node: m.Node, Pod: pod.String(),
+		Ingress: o.direction(m.Endpoints[at], model.Ingress), Egress: o.direction(m.Endpoints[at], model.Egress),
+	}, nil
+}
+
+// orderer finds what a model's rules are made of.
+type orderer struct {
+	groups   map[model.GroupID]*control.Group
+	policies map[model.PolicyID]*model.Policy
+}
+
+func (o *orderer) direction(e *model.Endpoint, d model.Direction) direction {
+	applied := e.Applied(d)
+	out := direction{Isolated: applied.Isolated(), Rules: []orderedRule{}}
+	asked := slices.Concat(applied.Admin, applied.NetworkPolicies)
+	if !out.Isolated {
+		asked = append(asked, applied.Baseline...)
+	}
+	for _, id := range asked {
+		p := o.policies[id]
+		if p == nil {
+			continue // it is changing just now
+		}
+		head := orderedRule{Tier: id.Tier.String(), Policy: strings.TrimPrefix(id.String(), id.Tier.String()+":")}
+		if id.Tier != model.TierNetworkPolicy {
+			head.Priority = &p.Precedence.Priority
+		}
+		for _, r := range p.Rules(d) {
+			one := head
+			one.Rule, one.Action, one.Peers, one.Ports = r.Name, r.Action.String(), o.peers(&r), o.ports(&r)
+			out.Rules = append(out.Rules, one)
+		}
+		if len(p.Rules(d)) == 0 {
+			out.Rules = append(out.Rules, head)
+		}
+	}
+	return out
+}
+
+// peers says in few words whom a rule is about.
+func (o *orderer) peers(r *model.Rule) string {
+	if r.AnyPeer {
+		return "any"
+	}
+	addresses := map[netip.Prefix]bool{}
+	var networks []string
+	for _, id := range r.Peers {
+		if o.groups[id] == nil {
+			continue
+		}
+		for _, m := range o.groups[id].Members {
+			switch {
+			case id.Kind() != model.Networks:
+				addresses[m.Prefix] = true
+			case m.Except:
+				networks = append(networks, "except "+m.Prefix.String())
+			default:
+				networks = append(networks, m.Prefix.String())
+			}
+		}
+	}
+	var parts []string
+	if len(addresses) > 0 {
+		parts = append(parts, counted(len(addresses), "address", "addresses"))
+	}
+	parts = append(parts, some(networks)...)
+	return cmp.Or(strings.Join(parts, ", "), "none")
+}
+
+// ports says in few words which ports a rule is about. A named port shows the numbers that
+// pods declare now.
+func (o *orderer) ports(r *model.Rule) string {
+	if r.AnyPort {
+		return "any"
+	}
+	var all []string
+	for _, p := range r.Ports {
+		all = append(all, p.String())
+	}
+	for _, id := range r.NamedPorts {
+		if o.groups[id] == nil {
+			continue
+		}
+		for _, m := range o.groups[id].Members {
+			text := fmt.Sprintf("%s/%d (named)", m.Protocol, m.Port)
+			if !slices.Contains(all, text) {
+				all = append(all, text)
+			}
+		}
+	}
+	return cmp.Or(strings.Join(some(all), ", "), "none")
+}
+
+// some returns the first of many.
+func some(all []string) []string {
+	const most = 4
+	if len(all) <= most {
+		return all
+	}
+	return append(slices.Clone(all[:most-1]), fmt.Sprintf("%d more", len(all)-most+1))
+}
+
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+func printOrder(w io.Writer, o *order) error {
+	style := terminal.StyleFor(w)
+	for _, part := range []struct {
+		name string
+		direction
+	}{{"Ingress", o.Ingress}, {"Egress", o.Egress}} {
+		if _, err := fmt.Fprintf(w, "%s\n", style.Head(part.name+" of "+o.Pod+" ("+o.Node+")")); err != nil {
+			return err
+		}
+		table := terminal.NewTable(style, "TIER", "PRIORITY", "POLICY", "RULE", "ACTION", "PEERS", "PORTS")
+		for _, r := range part.Rules {
+			priority := "-"
+			if r.Priority != nil {
+				priority = fmt.Sprint(*r.Priority)
+			}
+			table.Row(r.Tier, priority, r.Policy, cmp.Or(r.Rule, "-"), cmp.Or(r.Action, "-"), cmp.Or(r.Peers, "-"), cmp.Or(r.Ports, "-"))
+		}
+		last := "allow"
+		if part.Isolated {
+			last = "deny: a NetworkPolicy isolates the pod"
+		}
+		if len(part.Rules) > 0 {
+			fmt.Fprintln(w, table)
+		}
+		if _, err := fmt.Fprintf(w, "everything else: %s\n\n", last); err != nil {
+			return err
+		}
+	}
+	return nil
+}

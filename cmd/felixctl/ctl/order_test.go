@@ -1,0 +1,106 @@
+package ctl
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/dump/wanted"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/datastore/manifests"
+	"github.com/felixlike/felixlike/model"
+)
+
+const orderYAML = `
+{apiVersion: v1, kind: Node, metadata: {name: n1}, spec: {podCIDR: 10.0.1.0/24}, status: {addresses: [{type: InternalIP, address: 192.168.0.1}]}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: shop}}
+---
+{apiVersion: v1, kind: Pod, metadata: {namespace: shop, name: db, labels: {app: db}}, spec: {nodeName: n1, containers: [{name: c, ports: [{name: sql, containerPort: 5432}]}]}, status: {podIP: 10.0.1.2}}
+---
+{apiVersion: v1, kind: Pod, metadata: {namespace: shop, name: web, labels: {app: web}}, spec: {nodeName: n1}, status: {podIP: 10.0.1.3}}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: db, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: db}}
+  ingress: [{from: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: sql}, {port: 53, protocol: UDP}]}]
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: closed, namespace: shop}
+spec: {podSelector: {matchLabels: {app: db}}}
+---
+apiVersion: policy.networking.k8s.io/v1alpha2
+kind: ClusterNetworkPolicy
+metadata: {name: later}
+spec:
+  {tier: Admin, priority: 20, subject: {namespaces: {}}, ingress: [{action: Deny, from: [{namespaces: {}}]}]}
+---
+apiVersion: policy.networking.k8s.io/v1alpha2
+kind: ClusterNetworkPolicy
+metadata: {name: zfirst}
+spec:
+  tier: Admin
+  priority: 3
+  subject: {namespaces: {}}
+  ingress: [{action: Pass, from: [{namespaces: {}}], protocols: [{tcp: {destinationPort: {range: {start: 1, end: 99}}}}]}]
+---
+apiVersion: policy.networking.k8s.io/v1alpha2
+kind: ClusterNetworkPolicy
+metadata: {name: base}
+spec:
+  tier: Baseline
+  priority: 1
+  subject: {namespaces: {}}
+  ingress: [{action: Deny, from: [{namespaces: {}}]}]
+  egress: [{action: Deny, to: [{networks: [192.0.2.0/24]}]}]
+`
+
+func orderModel(t *testing.T) *control.Model {
+	t.Helper()
+	events, problems := manifests.Parse("order.yaml", []byte(orderYAML))
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	m, problems, err := wanted.FromEvents(events, "n1", nil)
+	if err != nil || len(problems) > 0 {
+		t.Fatal(problems, err)
+	}
+	return m
+}
+
+// TestOrder: rules are listed as they are asked, and the baseline tier only where no
+// NetworkPolicy isolates the pod.
+func TestOrder(t *testing.T) {
+	o, err := orderOf(orderModel(t), model.PodID{Namespace: "shop", Name: "db"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := printOrder(&out, o); err != nil {
+		t.Fatal(err)
+	}
+	want := `Ingress of shop/db (n1)
+TIER           PRIORITY  POLICY       RULE        ACTION  PEERS        PORTS
+admin          3         zfirst       ingress[0]  pass    2 addresses  tcp/1-99
+admin          20        later        ingress[0]  deny    2 addresses  any
+networkpolicy  -         shop/closed  -           -       -            -
+networkpolicy  -         shop/db      ingress[0]  allow   1 address    udp/53, tcp/5432 (named)
+everything else: deny: a NetworkPolicy isolates the pod
+
+Egress of shop/db (n1)
+TIER      PRIORITY  POLICY  RULE       ACTION  PEERS         PORTS
+baseline  1         base    egress[0]  deny    192.0.2.0/24  any
+everything else: allow
+`
+	if diff := cmp.Diff(strings.Fields(want), strings.Fields(out.String())); diff != "" {
+		t.Errorf("%s\n%s", diff, out.String())
+	}
+	if _, err := orderOf(orderModel(t), model.PodID{Namespace: "shop", Name: "gone"}); err == nil || !strings.Contains(err.Error(), "shop/gone") {
+		t.Errorf("error %v", err)
+	}
+}
