@@ -179,7 +179,7 @@ func reason(flags uint16, payload []byte) (offset int, err error) {
 	for kind, v := range nfnetlink.Attributes(payload[min(len(payload), max(at, 0)):]) {
 		switch kind {
 		case unix.NLMSGERR_ATTR_MSG:
-			err = fmt.Errorf("%w (%s)", err, text(v))
+			err = fmt.Errorf("%w (%s)", err, nfnetlink.Text(v))
 		case unix.NLMSGERR_ATTR_OFFS:
 			if len(v) == 4 {
 				offset = int(number32(v))
@@ -194,9 +194,9 @@ func (c *conn) noteEcho(r *kernelRule, payload []byte) {
 	for kind, v := range nfnetlink.Attributes(payload) {
 		switch kind {
 		case unix.NFTA_RULE_HANDLE:
-			r.handle = wideNumber(v)
+			r.handle = nfnetlink.Uint64(v)
 		case unix.NFTA_RULE_EXPRESSIONS:
-			r.digest = c.digests.digest(v)
+			r.digest = c.digests.Digest(v)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"encoding/binary"
 	"errors"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/expression"
 )
 
 // connected returns a table with a connection and the example in the kernel.
@@ -136,10 +138,9 @@ func TestCommitErrorNamesNoMessage(t *testing.T) {
 		sequence uint32
 		code     int32
 	}{{9, -1}, {10, -int32(unix.EPERM)}, {13, 0}, {15, -1}} {
-		var msg message
+		var msg expression.Message
 		msg.Begin(unix.NLMSG_ERROR, 0, m.sequence, 0, 0)
-		payload := native(uint32(m.code))
-		copy(msg.B[unix.NLMSG_HDRLEN:], payload[:])
+		binary.NativeEndian.PutUint32(msg.B[unix.NLMSG_HDRLEN:], uint32(m.code))
 		msg.End()
 		if err := table.conn.note(&a, msg.B); err != nil {
 			t.Fatal(err)

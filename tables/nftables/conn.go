@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/internal/nfnetlink"
+	"github.com/felixlike/felixlike/tables/nftables/expression"
 )
 
 // socketBuffer is the limit for what waits in the socket, in either direction:
@@ -23,7 +24,7 @@ type conn struct {
 	raw     *netlink.Conn
 	netns   int
 	table   string
-	digests digester
+	digests expression.Digester
 	// wanted are the chains of the Table whose connection it is: what is read is
 	// mostly what is wanted, and shares its strings. Other goroutines have none.
 	wanted map[string]*chain
@@ -39,7 +40,7 @@ type conn struct {
 	// sequence is that of the last message that was written here.
 	sequence uint32
 	// All below is kept for its memory.
-	batch    message
+	batch    expression.Message
 	buffer   []byte
 	rules    ruleReader
 	elements []element
@@ -58,7 +59,7 @@ func dial(options Options, seed maphash.Seed) (*conn, error) {
 	}
 	return &conn{
 		raw: raw, netns: options.NetNS, table: options.Table, fault: options.Fault, patience: readPatience,
-		digests: digester{seed: seed}, buffer: make([]byte, readBuffer),
+		digests: expression.Digester{Seed: seed}, buffer: make([]byte, readBuffer),
 	}, nil
 }
 

@@ -12,7 +12,7 @@ import (
 // the transactions.
 func (n namespace) churn(t testing.TB, table string, ops ...[]op) *atomic.Int64 {
 	t.Helper()
-	c, err := dial(Options{NetNS: n.fd, Table: table}, New(Options{}).digests.seed)
+	c, err := dial(Options{NetNS: n.fd, Table: table}, New(Options{}).digests.Seed)
 	if err != nil {
 		t.Fatal(err)
 	}

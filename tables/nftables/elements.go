@@ -13,6 +13,7 @@ import (
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/expression"
 )
 
 // membersPerMessage bounds the elements of one netlink message, so that it
@@ -24,16 +25,16 @@ const membersPerMessage = 128
 // an interval set are boundaries: the first address, and marked as an end the
 // one behind the last. A prefix or range that touches the end of the address space has
 // no end; what lies behind the last boundary belongs to it.
-func (o *op) encodeMembers(m *message) error {
+func (o *op) encodeMembers(m *expression.Message) error {
 	m.Text(unix.NFTA_SET_ELEM_LIST_SET, o.set.name)
 	list := m.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 	sh := o.set.shape
 	for _, c := range o.changes {
 		element := m.Nest(unix.NFTA_LIST_ELEM)
-		m.key(sh, c.member)
+		writeKey(m, sh, c.member)
 		// What is deleted is known by its key.
 		if sh.verdicts && o.kind == addMembers {
-			if err := m.verdictData(unix.NFTA_SET_ELEM_DATA, c.verdict); err != nil {
+			if err := m.VerdictData(unix.NFTA_SET_ELEM_DATA, c.verdict); err != nil {
 				return err
 			}
 		}
@@ -44,7 +45,7 @@ func (o *op) encodeMembers(m *message) error {
 		if end := c.member.Range().To().Next(); end.IsValid() {
 			element := m.Nest(unix.NFTA_LIST_ELEM)
 			m.Uint32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
-			m.key(sh, model.AddressMember(end))
+			writeKey(m, sh, model.AddressMember(end))
 			m.Close(element)
 		}
 	}
@@ -52,11 +53,11 @@ func (o *op) encodeMembers(m *message) error {
 	return nil
 }
 
-// key writes the element key of a member. The parts of a concatenation are
+// writeKey writes the element key of a member. The parts of a concatenation are
 // padded to the 4 bytes of a register.
-func (m *message) key(sh shape, member model.Member) {
+func writeKey(m *expression.Message, sh shape, member model.Member) {
 	var buffer [keySize]byte
-	k := appendAddress(buffer[:0], member.Prefix.Addr())
+	k := expression.AppendAddress(buffer[:0], member.Prefix.Addr())
 	if sh.kind == model.AddressPorts {
 		k = append(k, byte(member.Protocol), 0, 0, 0)
 		k = append(k, byte(member.Port>>8), byte(member.Port), 0, 0)
@@ -64,7 +65,7 @@ func (m *message) key(sh shape, member model.Member) {
 	if sh.kind == model.Loops {
 		k = append(k, k...)
 	}
-	m.value(unix.NFTA_SET_ELEM_KEY, k)
+	m.Value(unix.NFTA_SET_ELEM_KEY, k)
 }
 
 // element is an element as the kernel holds it.
@@ -102,7 +103,7 @@ func decodeMembers(sh shape, elements []element) (map[model.Member]tables.Action
 }
 
 func decodeKey(sh shape, k []byte) (model.Member, bool) {
-	size := addressSize(sh.family)
+	size := expression.AddressSize(sh.family)
 	if sh.kind == model.AddressPorts {
 		if len(k) != size+8 {
 			return model.Member{}, false
@@ -134,7 +135,7 @@ func decodeIntervals(sh shape, elements []element) (map[model.Member]tables.Acti
 	out := make(map[model.Member]tables.Action, len(elements)/2)
 	var start netip.Addr
 	for _, e := range order {
-		if e.odd || e.size != addressSize(sh.family) || e.end != start.IsValid() {
+		if e.odd || e.size != expression.AddressSize(sh.family) || e.end != start.IsValid() {
 			return nil, false
 		}
 		a := addressOf(e.key())

@@ -185,7 +185,7 @@ func readGeneration(raw *netlink.Conn) (uint32, error) {
 		}
 		for kind, v := range nfnetlink.Attributes(r.Data[nfgenSize:]) {
 			if kind == unix.NFTA_GEN_ID {
-				return number(v), nil
+				return nfnetlink.Uint32(v), nil
 			}
 		}
 	}

@@ -229,12 +229,12 @@ func concerns(message uint16, payload []byte, table string) (kind, name string, 
 	for attribute, v := range nfnetlink.Attributes(payload) {
 		// The table is the first attribute of every kind of object.
 		if attribute == tableAttribute {
-			if ours = text(v) == table; !ours {
+			if ours = nfnetlink.Text(v) == table; !ours {
 				return "", "", false
 			}
 		}
 		if attribute == at {
-			return kind, text(v), ours
+			return kind, nfnetlink.Text(v), ours
 		}
 	}
 	return "table", table, ours
@@ -250,11 +250,11 @@ func (n *notes) hearGeneration(payload []byte) {
 	for kind, v := range nfnetlink.Attributes(payload) {
 		switch kind {
 		case unix.NFTA_GEN_ID:
-			generation = number(v)
+			generation = nfnetlink.Uint32(v)
 		case unix.NFTA_GEN_PROC_PID:
-			pid = number(v)
+			pid = nfnetlink.Uint32(v)
 		case unix.NFTA_GEN_PROC_NAME:
-			name = text(v)
+			name = nfnetlink.Text(v)
 		}
 	}
 	n.generation, n.ended = generation, generation

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/expression"
 )
 
 // op is one netlink message to come: what to do with which object. It is
@@ -97,7 +98,7 @@ func (o *op) narrowed(table string, offset int) *op {
 
 // size returns the length of the message with the first n members.
 func (o *op) size(table string, n int) int {
-	var m message
+	var m expression.Message
 	part := *o
 	part.changes = o.changes[:n]
 	if part.encode(&m, table, 0, 0, 0) != nil {
@@ -123,7 +124,7 @@ func (s *set) perMessage() int {
 }
 
 // encode writes the message. id is its number in the transaction.
-func (o *op) encode(m *message, table string, id, sequence uint32, flags uint16) error {
+func (o *op) encode(m *expression.Message, table string, id, sequence uint32, flags uint16) error {
 	open := func(kind, more uint16) {
 		m.Begin(unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags|more, sequence, unix.NFPROTO_INET, 0)
 		m.Text(unix.NFTA_TABLE_NAME, table) // every kind of message has the table first
@@ -182,7 +183,7 @@ func (o *op) encode(m *message, table string, id, sequence uint32, flags uint16)
 }
 
 // encode writes the type of a set.
-func (s *set) encode(m *message, id uint32) {
+func (s *set) encode(m *expression.Message, id uint32) {
 	t := s.shape.kernelType()
 	m.Text(unix.NFTA_SET_NAME, s.name)
 	m.Uint32(unix.NFTA_SET_FLAGS, t.flags)
@@ -199,7 +200,7 @@ func (s *set) encode(m *message, id uint32) {
 }
 
 // encode writes the name and the hook of a chain as wanted.
-func (c *chain) encode(m *message) {
+func (c *chain) encode(m *expression.Message) {
 	m.Text(unix.NFTA_CHAIN_NAME, c.name)
 	if c.want.Hook == nil {
 		return
@@ -214,7 +215,7 @@ func (c *chain) encode(m *message) {
 }
 
 // encodeRule writes the wanted rule at the op's index.
-func (o *op) encodeRule(m *message) error {
+func (o *op) encodeRule(m *expression.Message) error {
 	rules, hashes := o.chain.goal()
 	r := rules[o.index]
 	m.Text(unix.NFTA_RULE_CHAIN, o.chain.name)
@@ -222,8 +223,8 @@ func (o *op) encodeRule(m *message) error {
 		m.Uint64(unix.NFTA_RULE_POSITION, o.handle)
 	}
 	at := m.Nest(unix.NFTA_RULE_EXPRESSIONS)
-	err := encode(m, r)
+	err := expression.Encode(m, r)
 	m.Close(at)
-	comment(m, r, hashes[o.index])
+	expression.WriteComment(m, r, hashes[o.index])
 	return err
 }

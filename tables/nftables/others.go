@@ -8,6 +8,7 @@ import (
 
 	"github.com/felixlike/felixlike/internal/nfnetlink"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/expression"
 )
 
 // other is something in our table of a kind that is never ours: a stateful
@@ -43,9 +44,9 @@ func (c *conn) readOthers(table string) ([]other, error) {
 		for kind, v := range nfnetlink.Attributes(b) {
 			switch kind {
 			case unix.NFTA_OBJ_NAME:
-				o.name = text(v)
+				o.name = nfnetlink.Text(v)
 			case unix.NFTA_OBJ_TYPE:
-				o.kind = number(v)
+				o.kind = nfnetlink.Uint32(v)
 			}
 		}
 		found = append(found, o)
@@ -57,7 +58,7 @@ func (c *conn) readOthers(table string) ([]other, error) {
 	err = c.retry(unix.NFT_MSG_GETFLOWTABLE, inTable(flowtableTable, table), start, func(b []byte) {
 		for kind, v := range nfnetlink.Attributes(b) {
 			if kind == flowtableName {
-				found = append(found, other{flowtable: true, name: text(v)})
+				found = append(found, other{flowtable: true, name: nfnetlink.Text(v)})
 			}
 		}
 	})
@@ -88,7 +89,7 @@ func (t *Table) removeOthers(result *tables.Result) error {
 }
 
 // encode writes the deletion; the table is written already.
-func (o other) encode(m *message) {
+func (o other) encode(m *expression.Message) {
 	if o.flowtable {
 		m.Text(flowtableName, o.name)
 		return

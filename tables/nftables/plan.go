@@ -5,6 +5,7 @@ import (
 
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/tables/edit"
+	"github.com/felixlike/felixlike/tables/nftables/expression"
 )
 
 // plan is the messages that turn what the kernel holds into what is wanted,
@@ -19,7 +20,7 @@ type plan struct {
 	// rules are the rules of each written chain as they will be. Those that are
 	// sent have no handle before the kernel has echoed them.
 	rules   map[string][]kernelRule
-	digests *digester
+	digests *expression.Digester
 }
 
 func (t *Table) newPlan() *plan {
@@ -242,10 +243,10 @@ func (p *plan) writeBase(c *chain) {
 	case c.have == nil:
 		p.addChain(c, &p.tail)
 	case c.have.base == wanted:
-		old = p.digests.checked(c)
+		old = c.checked(p.digests)
 	case c.have.base.hooked() == wanted.hooked():
 		p.addChain(c, &p.tail)
-		old = p.digests.checked(c)
+		old = c.checked(p.digests)
 	default:
 		p.result.RulesDeleted += len(c.have.rules)
 		p.deleteChain(c, &p.tail)
@@ -258,7 +259,7 @@ func (p *plan) writeBase(c *chain) {
 func (p *plan) editChain(c *chain, to *group) {
 	var old []kernelRule
 	if c.have != nil && c.have.base == (baseHook{}) {
-		old = p.digests.checked(c)
+		old = c.checked(p.digests)
 	} else if c.have != nil {
 		p.result.RulesDeleted += len(c.have.rules)
 	}

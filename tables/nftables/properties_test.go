@@ -69,7 +69,7 @@ func TestForeignExpressionOfAMemberIsRepaired(t *testing.T) {
 	m.Text(unix.NFTA_SET_ELEM_LIST_SET, "aweb-4")
 	list := m.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 	element := m.Nest(unix.NFTA_LIST_ELEM)
-	m.key(table.sets["aweb-4"].shape, membersOf("10.0.0.1")[0])
+	writeKey(m, table.sets["aweb-4"].shape, membersOf("10.0.0.1")[0])
 	expression := m.Nest(unix.NFTA_SET_ELEM_EXPR)
 	m.Text(unix.NFTA_EXPR_NAME, "counter")
 	m.Close(m.Nest(unix.NFTA_EXPR_DATA))

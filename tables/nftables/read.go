@@ -2,7 +2,6 @@ package nftables
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -96,22 +95,22 @@ func decodeChain(b []byte) (table, name string, c *kernelChain) {
 	for kind, v := range nfnetlink.Attributes(b) {
 		switch kind {
 		case unix.NFTA_CHAIN_TABLE:
-			table = text(v)
+			table = nfnetlink.Text(v)
 		case unix.NFTA_CHAIN_NAME:
-			name = text(v)
+			name = nfnetlink.Text(v)
 		case unix.NFTA_CHAIN_TYPE:
-			c.base.chainType = text(v)
+			c.base.chainType = nfnetlink.Text(v)
 		case unix.NFTA_CHAIN_POLICY:
-			c.base.policy = number(v)
+			c.base.policy = nfnetlink.Uint32(v)
 		case unix.NFTA_CHAIN_USE:
-			c.uses = number(v)
+			c.uses = nfnetlink.Uint32(v)
 		case unix.NFTA_CHAIN_HOOK:
 			for kind, v := range nfnetlink.Attributes(v) {
 				switch kind {
 				case unix.NFTA_HOOK_HOOKNUM:
-					c.base.hook = number(v)
+					c.base.hook = nfnetlink.Uint32(v)
 				case unix.NFTA_HOOK_PRIORITY:
-					c.base.priority = int32(number(v))
+					c.base.priority = int32(nfnetlink.Uint32(v))
 				}
 			}
 		}
@@ -168,9 +167,9 @@ func (c *conn) readRules(filter []netlink.Attribute, chains map[string]*kernelCh
 			case unix.NFTA_RULE_CHAIN:
 				in.enter(v, chains, c.wanted)
 			case unix.NFTA_RULE_HANDLE:
-				r.handle = wideNumber(v)
+				r.handle = nfnetlink.Uint64(v)
 			case unix.NFTA_RULE_EXPRESSIONS:
-				r.digest = c.digests.digest(v)
+				r.digest = c.digests.Digest(v)
 			case unix.NFTA_RULE_USERDATA:
 				comment = commentIn(v)
 			}
@@ -210,14 +209,14 @@ func (in *ruleReader) enter(name []byte, chains map[string]*kernelChain, wanted 
 	}
 	in.leave(chains)
 	in.name = append(in.name, name...)
-	if c := wanted[string(trimmed(name))]; c != nil {
+	if c := wanted[string(nfnetlink.Trimmed(name))]; c != nil {
 		in.hashes = c.hashes
 	}
 }
 
 // leave gives a chain its rules, in as much memory as they take.
 func (in *ruleReader) leave(chains map[string]*kernelChain) {
-	if c := chains[string(trimmed(in.name))]; c != nil {
+	if c := chains[string(nfnetlink.Trimmed(in.name))]; c != nil {
 		c.rules = append(c.rules, in.rules...)
 		in.full = append(in.full, c)
 	}
@@ -251,9 +250,9 @@ func decodeVerdict(b []byte) tables.Action {
 	for kind, v := range nfnetlink.Attributes(b) {
 		switch kind {
 		case unix.NFTA_VERDICT_CODE:
-			code = int32(number(v))
+			code = int32(nfnetlink.Uint32(v))
 		case unix.NFTA_VERDICT_CHAIN:
-			chain = text(v)
+			chain = nfnetlink.Text(v)
 		}
 	}
 	return verdictAction(code, chain)
@@ -266,7 +265,7 @@ func commentIn(data []byte) []byte {
 	for len(data) >= 2 && len(data) >= 2+int(data[1]) {
 		kind, v := userdata.Type(data[0]), data[2:2+int(data[1])]
 		if kind == userdata.TypeComment {
-			return trimmed(v)
+			return nfnetlink.Trimmed(v)
 		}
 		data = data[2+len(v):]
 	}
@@ -274,27 +273,5 @@ func commentIn(data []byte) []byte {
 }
 
 func inTable(kind uint16, table string) []netlink.Attribute {
-	return []netlink.Attribute{{Type: kind, Data: zeroEnded(table)}}
-}
-
-func zeroEnded(s string) []byte { return append([]byte(s), 0) }
-
-func text(b []byte) string { return string(trimmed(b)) }
-
-// trimmed returns a string's bytes without the zeros behind it.
-func trimmed(b []byte) []byte { return bytes.TrimRight(b, "\x00") }
-
-// number decodes a 32-bit attribute; nftables sends them in network order.
-func number(b []byte) uint32 {
-	if len(b) != 4 {
-		return 0
-	}
-	return binary.BigEndian.Uint32(b)
-}
-
-func wideNumber(b []byte) uint64 {
-	if len(b) != 8 {
-		return 0
-	}
-	return binary.BigEndian.Uint64(b)
+	return []netlink.Attribute{{Type: kind, Data: nfnetlink.CString(table)}}
 }

@@ -32,15 +32,15 @@ func decodeSet(b []byte) (name string, s *kernelSet, anonymous bool) {
 	for kind, v := range nfnetlink.Attributes(b) {
 		switch kind {
 		case unix.NFTA_SET_NAME:
-			name = text(v)
+			name = nfnetlink.Text(v)
 		case unix.NFTA_SET_FLAGS:
-			t.flags = number(v)
+			t.flags = nfnetlink.Uint32(v)
 		case unix.NFTA_SET_KEY_TYPE:
-			t.key = number(v)
+			t.key = nfnetlink.Uint32(v)
 		case unix.NFTA_SET_KEY_LEN:
-			t.keyLength = number(v)
+			t.keyLength = nfnetlink.Uint32(v)
 		case unix.NFTA_SET_DATA_TYPE:
-			t.data = number(v)
+			t.data = nfnetlink.Uint32(v)
 		case unix.NFTA_SET_DESC:
 			foreign = foreign || limitedSize(v)
 		case unix.NFTA_SET_TIMEOUT, unix.NFTA_SET_GC_INTERVAL, unix.NFTA_SET_POLICY, unix.NFTA_SET_OBJ_TYPE, setExpr, setExpressions:
@@ -66,7 +66,7 @@ const (
 // limitedSize reports whether a description of a set bounds its members.
 func limitedSize(b []byte) bool {
 	for kind, v := range nfnetlink.Attributes(b) {
-		if kind == unix.NFTA_SET_DESC_SIZE && number(v) != 0 {
+		if kind == unix.NFTA_SET_DESC_SIZE && nfnetlink.Uint32(v) != 0 {
 			return true
 		}
 	}
@@ -159,7 +159,7 @@ func elementsOf(s *set) int { return 2*len(s.members.want) + 1 }
 // readElements reads the elements of a set. They are good until the next call.
 func (c *conn) readElements(table, set string) ([]element, error) {
 	filter := append(inTable(unix.NFTA_SET_ELEM_LIST_TABLE, table),
-		netlink.Attribute{Type: unix.NFTA_SET_ELEM_LIST_SET, Data: zeroEnded(set)})
+		netlink.Attribute{Type: unix.NFTA_SET_ELEM_LIST_SET, Data: nfnetlink.CString(set)})
 	err := c.retry(unix.NFT_MSG_GETSETELEM, filter, func() { c.elements = c.elements[:0] }, func(b []byte) {
 		for kind, list := range nfnetlink.Attributes(b) {
 			if kind != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
@@ -183,7 +183,7 @@ func decodeElement(b []byte) element {
 				e.odd = e.odd || e.size < len(data)
 			}
 		case unix.NFTA_SET_ELEM_FLAGS:
-			flags := number(v)
+			flags := nfnetlink.Uint32(v)
 			e.end = flags&unix.NFT_SET_ELEM_INTERVAL_END != 0
 			e.odd = e.odd || flags&^unix.NFT_SET_ELEM_INTERVAL_END != 0
 		case unix.NFTA_SET_ELEM_DATA:

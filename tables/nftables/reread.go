@@ -41,7 +41,7 @@ func (c *conn) readTable(table string) (*kernelState, error) {
 	state.exists = b != nil
 	for kind, v := range nfnetlink.Attributes(b) {
 		if kind == unix.NFTA_TABLE_FLAGS {
-			state.dormant = number(v)&unix.NFT_TABLE_F_DORMANT != 0
+			state.dormant = nfnetlink.Uint32(v)&unix.NFT_TABLE_F_DORMANT != 0
 		}
 	}
 	return state, nil
@@ -89,7 +89,7 @@ func (c *conn) readSet(table, name string) (*kernelSet, error) {
 }
 
 func named(tableKind uint16, table string, nameKind uint16, name string) []netlink.Attribute {
-	return append(inTable(tableKind, table), netlink.Attribute{Type: nameKind, Data: zeroEnded(name)})
+	return append(inTable(tableKind, table), netlink.Attribute{Type: nameKind, Data: nfnetlink.CString(name)})
 }
 
 // reread reads what the news are about, and makes that what the kernel holds.

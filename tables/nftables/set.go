@@ -10,6 +10,7 @@ import (
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/expression"
 )
 
 // shape is the type of a set in the kernel. A verdict map is a set of
@@ -35,7 +36,7 @@ type kernelType struct{ flags, key, keyLength, data uint32 }
 // are an agreement among the programs of user space; the kernel only keeps
 // them.
 func (sh shape) kernelType() kernelType {
-	t := kernelType{key: nft.TypeIPAddr.GetNFTMagic(), keyLength: uint32(addressSize(sh.family))}
+	t := kernelType{key: nft.TypeIPAddr.GetNFTMagic(), keyLength: uint32(expression.AddressSize(sh.family))}
 	if sh.family == model.IPv6 {
 		t.key = nft.TypeIP6Addr.GetNFTMagic()
 	}

@@ -88,7 +88,7 @@ func (t *Table) Snapshot(ctx context.Context) (_ Snapshot, err error) {
 	if err := ctx.Err(); err != nil {
 		return out, err
 	}
-	c, err := dial(t.options, t.digests.seed)
+	c, err := dial(t.options, t.digests.Seed)
 	if err != nil {
 		return out, err
 	}
@@ -119,7 +119,7 @@ func (t *Table) Rules(ctx context.Context, chain string) (_ []RuleSnapshot, err 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	c, err := dial(t.options, t.digests.seed)
+	c, err := dial(t.options, t.digests.Seed)
 	if err != nil {
 		return nil, err
 	}
@@ -189,9 +189,9 @@ func decodeRule(b []byte) (chain string, r RuleSnapshot) {
 	for kind, v := range nfnetlink.Attributes(b) {
 		switch kind {
 		case unix.NFTA_RULE_CHAIN:
-			chain = text(v)
+			chain = nfnetlink.Text(v)
 		case unix.NFTA_RULE_HANDLE:
-			r.Handle = wideNumber(v)
+			r.Handle = nfnetlink.Uint64(v)
 		case unix.NFTA_RULE_USERDATA:
 			r.Comment = string(commentIn(v))
 			if r.Hash = tables.HashInComment(r.Comment); r.Hash != "" {
@@ -212,14 +212,14 @@ func (r *RuleSnapshot) decodeExpression(b []byte) {
 	for kind, v := range nfnetlink.Attributes(b) {
 		switch {
 		case kind == unix.NFTA_EXPR_NAME:
-			name = text(v)
+			name = nfnetlink.Text(v)
 		case kind == unix.NFTA_EXPR_DATA && name == "counter":
 			for kind, n := range nfnetlink.Attributes(v) {
 				switch kind {
 				case unix.NFTA_COUNTER_PACKETS:
-					r.Packets = wideNumber(n)
+					r.Packets = nfnetlink.Uint64(n)
 				case unix.NFTA_COUNTER_BYTES:
-					r.Bytes = wideNumber(n)
+					r.Bytes = nfnetlink.Uint64(n)
 				}
 			}
 		case kind == unix.NFTA_EXPR_DATA && name == "immediate":

@@ -112,7 +112,7 @@ func (t *Table) differs(c *chain) bool {
 		return c.want != nil || c.have != nil
 	}
 	_, hashes := c.goal()
-	return c.have.base != base(c.want.Hook) || !hashesAre(t.digests.checked(c), hashes)
+	return c.have.base != base(c.want.Hook) || !hashesAre(c.checked(&t.digests), hashes)
 }
 
 // walk returns the chains, and the entries of the maps that they ask, in the order

@@ -11,6 +11,7 @@ import (
 
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/expression"
 )
 
 // DefaultTable is the name of the table unless Options say otherwise.
@@ -47,7 +48,7 @@ type Table struct {
 	options Options
 	conn    *conn
 	// digests has the seed that all connections use, too.
-	digests digester
+	digests expression.Digester
 	// limit is maxBatch, and listenBuffer socketBuffer, but in tests.
 	limit, listenBuffer int
 
@@ -100,7 +101,7 @@ func New(options Options) *Table {
 	}
 	return &Table{
 		options:       options,
-		digests:       digester{seed: maphash.MakeSeed()},
+		digests:       expression.Digester{Seed: maphash.MakeSeed()},
 		limit:         maxBatch,
 		listenBuffer:  socketBuffer,
 		notes:         newNotes(options.Table),
@@ -152,7 +153,7 @@ func (t *Table) connect() error {
 	if t.conn != nil {
 		return nil
 	}
-	c, err := dial(t.options, t.digests.seed)
+	c, err := dial(t.options, t.digests.Seed)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package nftables
+package expression
 
 import (
 	"encoding/binary"
@@ -43,14 +43,14 @@ const interfaceNameSize = 16
 // the same rule in a table of the inet family, so that nft lists it as a
 // person would have written it.
 type encoder struct {
-	*message
+	*Message
 	family model.Family // that the rule is bound to, if any
 }
 
-// encode writes the expressions of a rule: its matches, a counter, its
-// action. It is the caller's to have checked the rule.
-func encode(m *message, r tables.Rule) error {
-	e := encoder{message: m}
+// Encode writes the expressions of a rule: its matches, a counter, its action. The
+// caller has checked the rule (tables.Rule.Check); an error is an unknown match or action.
+func Encode(m *Message, r tables.Rule) error {
+	e := encoder{Message: m}
 	for _, match := range r.Matches {
 		if err := e.match(match); err != nil {
 			return err
@@ -59,8 +59,8 @@ func encode(m *message, r tables.Rule) error {
 	return e.action(r.Action)
 }
 
-// comment writes a rule's userdata: its comment as nft stores it.
-func comment(m *message, r tables.Rule, hash string) {
+// WriteComment writes a rule's userdata: its hash and comment, as nft stores comments.
+func WriteComment(m *Message, r tables.Rule, hash string) {
 	at := len(m.B)
 	m.Header(unix.NFTA_RULE_USERDATA, 0)
 	m.B = append(m.B, byte(userdata.TypeComment), 0)
@@ -172,7 +172,7 @@ func (e *encoder) ports(m tables.MatchDestinationPorts) {
 
 func (e *encoder) portSet(m tables.MatchPortSet) {
 	e.bind(m.Family)
-	words := uint32(addressSize(m.Family) / 4)
+	words := uint32(AddressSize(m.Family) / 4)
 	// nft names a register by its 16-byte number where it can.
 	protocol := reg32 + words
 	if m.Family == model.IPv6 {
@@ -189,7 +189,7 @@ func (e *encoder) portSet(m tables.MatchPortSet) {
 func (e *encoder) prefix(m tables.MatchPrefix) {
 	family := model.FamilyOf(m.Prefix.Addr())
 	e.bind(family)
-	size := addressSize(family)
+	size := AddressSize(family)
 	if wholeBytes(m.Prefix) {
 		size = m.Prefix.Bits() / 8
 	}
@@ -200,7 +200,7 @@ func (e *encoder) prefix(m tables.MatchPrefix) {
 // comparePrefix compares the address in register 1.
 func (e *encoder) comparePrefix(p netip.Prefix, negated bool) {
 	var buffer, ones, zeros [16]byte
-	data := appendAddress(buffer[:0], p.Addr())
+	data := AppendAddress(buffer[:0], p.Addr())
 	if wholeBytes(p) {
 		e.compare(equality(negated), data[:p.Bits()/8]...)
 		return
@@ -236,7 +236,7 @@ func (e *encoder) action(a tables.Action) error {
 		e.masquerade()
 	case tables.SourceNAT:
 		var buffer [16]byte
-		e.immediate(appendAddress(buffer[:0], a.To))
+		e.immediate(AppendAddress(buffer[:0], a.To))
 		e.sourceNAT(e.family)
 	case tables.KeepSource:
 		e.address(a.Family, tables.Source)
@@ -279,7 +279,7 @@ func (e *encoder) setConnMark(a tables.SetConnMark) {
 
 // address loads a whole address of the IP header into register 1.
 func (e *encoder) address(f model.Family, side tables.Side) {
-	e.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, addressOffset(f, side), uint32(addressSize(f)), reg1)
+	e.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, addressOffset(f, side), uint32(AddressSize(f)), reg1)
 }
 
 // destinationPort loads the destination port, which TCP, UDP and SCTP have at
@@ -294,20 +294,21 @@ func addressOffset(f model.Family, side tables.Side) uint32 {
 		offset = 8 // RFC 8200
 	}
 	if side == tables.Destination {
-		offset += uint32(addressSize(f))
+		offset += uint32(AddressSize(f))
 	}
 	return offset
 }
 
-func addressSize(f model.Family) int {
+// AddressSize returns the bytes of an address of the family.
+func AddressSize(f model.Family) int {
 	if f == model.IPv6 {
 		return 16
 	}
 	return 4
 }
 
-// appendAddress appends the bytes of an address as they are in a packet.
-func appendAddress(b []byte, a netip.Addr) []byte {
+// AppendAddress appends the bytes of an address as they are in a packet.
+func AppendAddress(b []byte, a netip.Addr) []byte {
 	if a.Is4() {
 		raw := a.As4()
 		return append(b, raw[:]...)

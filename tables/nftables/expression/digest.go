@@ -1,10 +1,9 @@
-package nftables
+package expression
 
 import (
 	"encoding/binary"
 	"hash/maphash"
 	"math/bits"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -12,119 +11,33 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// digester computes digests of rules' bodies. Those with the same seed agree.
-type digester struct {
-	seed maphash.Seed
+// Digester computes digests of rules' bodies. It is used from one goroutine.
+type Digester struct {
+	// Seed makes digests of different Digesters comparable: with the same seed, equal
+	// bodies have equal digests.
+	Seed maphash.Seed
 	// body and form are kept for their memory.
-	body message
+	body Message
 	form []byte
 }
 
-// digest returns the digest of a rule's body, of which b are the expressions as
-// they are in netlink messages, ours or the kernel's.
-func (d *digester) digest(b []byte) uint64 {
-	d.form = canonical(d.form[:0], b)
-	return maphash.Bytes(d.seed, d.form)
+// Digest returns the digest of a rule's body. b are its expressions (the content of
+// NFTA_RULE_EXPRESSIONS), as Encode writes them or as the kernel returns them.
+func (d *Digester) Digest(b []byte) uint64 {
+	d.form = Canonical(d.form[:0], b)
+	return maphash.Bytes(d.Seed, d.form)
 }
 
-// predict returns the digest of the body that the kernel will return of a rule.
-func (d *digester) predict(r tables.Rule) (uint64, error) {
+// Predict returns the digest of the body that the kernel will return for a rule.
+func (d *Digester) Predict(r tables.Rule) (uint64, error) {
 	d.body.Reset()
-	if err := encode(&d.body, r); err != nil {
+	if err := Encode(&d.body, r); err != nil {
 		return 0, err
 	}
-	return d.digest(d.body.B), nil
+	return d.Digest(d.body.B), nil
 }
 
-// take makes the chain that was found what the kernel holds of c. What its rules
-// claim to be by their comments is looked into when it matters: see checked.
-func (c *chain) take(found *kernelChain) {
-	if found != nil {
-		found.claims = true
-		found.echoed = c.have.known()
-	}
-	c.have = found
-}
-
-// known returns the rules that the kernel has echoed, as far as is known.
-func (k *kernelChain) known() []kernelRule {
-	switch {
-	case k == nil:
-		return nil
-	case k.claims:
-		return k.echoed
-	}
-	return k.rules
-}
-
-// checked returns the rules that the kernel holds of the chain. One that was read
-// and carries the hash of a rule to be, but not its body, is none of ours: somebody
-// has swapped it, or an earlier version of this program has encoded it in
-// another way. It is without its hash here, so it will be replaced.
-//
-// What body to expect is predicted from the rule to be. If a kernel returns rules
-// in a form that the prediction does not foresee, the rules are written anew once,
-// on the first full read of a process; from then on the body that the kernel has
-// echoed for the rule is good, too, because it was seen in the very transaction
-// that wrote it.
-func (d *digester) checked(c *chain) []kernelRule {
-	if c.have == nil || !c.have.claims || c.want == nil {
-		return c.have.all()
-	}
-	wanted, hashes := c.goal()
-	indexOf := indices(hashes)
-	out := c.have.rules
-	for i, r := range c.have.rules {
-		index, claims := indexOf(i, r.hash)
-		if !claims || i < len(c.have.echoed) && c.have.echoed[i] == r {
-			continue
-		}
-		predicted, err := d.predict(wanted[index])
-		if err == nil && r.digest == predicted || slices.ContainsFunc(c.have.echoed, r.same) {
-			continue
-		}
-		if &out[0] == &c.have.rules[0] {
-			out = slices.Clone(out)
-		}
-		out[i].hash = ""
-	}
-	return out
-}
-
-// all returns the rules of a chain, if there is one.
-func (k *kernelChain) all() []kernelRule {
-	if k == nil {
-		return nil
-	}
-	return k.rules
-}
-
-// same reports whether both are one rule written twice.
-func (r kernelRule) same(o kernelRule) bool { return o.hash == r.hash && o.digest == r.digest }
-
-// indices returns a function that finds a rule by its hash, first where the kernel
-// has it.
-func indices(hashes []string) func(i int, hash string) (int, bool) {
-	var all map[string]int
-	return func(i int, hash string) (int, bool) {
-		if i < len(hashes) && hashes[i] == hash {
-			return i, true
-		}
-		if hash == "" {
-			return 0, false
-		}
-		if all == nil {
-			all = make(map[string]int, len(hashes))
-			for n, h := range hashes {
-				all[h] = n
-			}
-		}
-		n, ok := all[hash]
-		return n, ok
-	}
-}
-
-// canonical appends a rule's expressions in a form that is the same for what we
+// Canonical appends a rule's expressions in a form that is the same for what we
 // send and for what the kernel returns of it:
 //
 //   - attributes come in the order of their numbers;
@@ -137,7 +50,7 @@ func indices(hashes []string) func(i int, hash string) (int, bool) {
 //
 // Every name and value comes with its length, so that different bodies have
 // different forms.
-func canonical(out, b []byte) []byte {
+func Canonical(out, b []byte) []byte {
 	for _, element := range nfnetlink.Attributes(b) {
 		var name, data []byte
 		for kind, v := range nfnetlink.Attributes(element) {
@@ -205,7 +118,7 @@ func canonicalAttributes(out, b []byte, s schema) []byte {
 		switch {
 		case s.nested&bit != 0:
 			out = appendNested(out, uint16(kind), v, unix.NFTA_DATA_VERDICT)
-		case s.kept&bit == 0 && len(v) == 4 && number(v) == 0:
+		case s.kept&bit == 0 && len(v) == 4 && nfnetlink.Uint32(v) == 0:
 		default:
 			out = appendSized(out, uint16(kind), v)
 		}

@@ -1,4 +1,4 @@
-package nftables
+package expression
 
 import (
 	"golang.org/x/sys/unix"
@@ -6,31 +6,30 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// Each method here writes one expression of the kernel. Numbers that name
-// kernel types (NFTA_...) are of linux/netfilter/nf_tables.h.
+// Each method here writes one expression of the kernel.
 
 // expression opens an expression and its attributes; both results go to
 // endExpression.
-func (m *message) expression(name string) (element, data int) {
+func (m *Message) expression(name string) (element, data int) {
 	element = m.Nest(unix.NFTA_LIST_ELEM)
 	m.Text(unix.NFTA_EXPR_NAME, name)
 	return element, m.Nest(unix.NFTA_EXPR_DATA)
 }
 
-func (m *message) endExpression(element, data int) {
+func (m *Message) endExpression(element, data int) {
 	m.Close(data)
 	m.Close(element)
 }
 
-// value writes data of a register.
-func (m *message) value(kind uint16, v []byte) {
+// Value writes the data of a register.
+func (m *Message) Value(kind uint16, v []byte) {
 	at := m.Nest(kind)
 	m.Data(unix.NFTA_DATA_VALUE, v)
 	m.Close(at)
 }
 
 // meta loads what the kernel knows of the packet besides its bytes.
-func (m *message) meta(key, register uint32) {
+func (m *Message) meta(key, register uint32) {
 	element, data := m.expression("meta")
 	m.Uint32(unix.NFTA_META_DREG, register)
 	m.Uint32(unix.NFTA_META_KEY, key)
@@ -38,7 +37,7 @@ func (m *message) meta(key, register uint32) {
 }
 
 // setMeta sets it from register 1.
-func (m *message) setMeta(key uint32) {
+func (m *Message) setMeta(key uint32) {
 	element, data := m.expression("meta")
 	m.Uint32(unix.NFTA_META_KEY, key)
 	m.Uint32(unix.NFTA_META_SREG, reg1)
@@ -46,7 +45,7 @@ func (m *message) setMeta(key uint32) {
 }
 
 // conn loads what conntrack knows of the packet's connection into register 1.
-func (m *message) conn(key uint32) {
+func (m *Message) conn(key uint32) {
 	element, data := m.expression("ct")
 	m.Uint32(unix.NFTA_CT_DREG, reg1)
 	m.Uint32(unix.NFTA_CT_KEY, key)
@@ -54,7 +53,7 @@ func (m *message) conn(key uint32) {
 }
 
 // setConn sets it from register 1.
-func (m *message) setConn(key uint32) {
+func (m *Message) setConn(key uint32) {
 	element, data := m.expression("ct")
 	m.Uint32(unix.NFTA_CT_KEY, key)
 	m.Uint32(unix.NFTA_CT_SREG, reg1)
@@ -62,7 +61,7 @@ func (m *message) setConn(key uint32) {
 }
 
 // payload loads bytes of the packet.
-func (m *message) payload(header, offset, size, register uint32) {
+func (m *Message) payload(header, offset, size, register uint32) {
 	element, data := m.expression("payload")
 	m.Uint32(unix.NFTA_PAYLOAD_DREG, register)
 	m.Uint32(unix.NFTA_PAYLOAD_BASE, header)
@@ -72,40 +71,40 @@ func (m *message) payload(header, offset, size, register uint32) {
 }
 
 // compare goes on if register 1 compares so to the value.
-func (m *message) compare(operator uint32, v ...byte) {
+func (m *Message) compare(operator uint32, v ...byte) {
 	element, data := m.expression("cmp")
 	m.Uint32(unix.NFTA_CMP_SREG, reg1)
 	m.Uint32(unix.NFTA_CMP_OP, operator)
-	m.value(unix.NFTA_CMP_DATA, v)
+	m.Value(unix.NFTA_CMP_DATA, v)
 	m.endExpression(element, data)
 }
 
 // compareNumber compares register 1 to a number in host order.
-func (m *message) compareNumber(negated bool, v uint32) {
+func (m *Message) compareNumber(negated bool, v uint32) {
 	b := native(v)
 	m.compare(equality(negated), b[:]...)
 }
 
 // mask replaces register 1 by (register 1 & and) ^ xor.
-func (m *message) mask(and, xor []byte) {
+func (m *Message) mask(and, xor []byte) {
 	element, data := m.expression("bitwise")
 	m.Uint32(unix.NFTA_BITWISE_SREG, reg1)
 	m.Uint32(unix.NFTA_BITWISE_DREG, reg1)
 	m.Uint32(unix.NFTA_BITWISE_LEN, uint32(len(and)))
-	m.value(unix.NFTA_BITWISE_MASK, and)
-	m.value(unix.NFTA_BITWISE_XOR, xor)
+	m.Value(unix.NFTA_BITWISE_MASK, and)
+	m.Value(unix.NFTA_BITWISE_XOR, xor)
 	m.endExpression(element, data)
 }
 
 // maskNumber does so with numbers in host order.
-func (m *message) maskNumber(and, xor uint32) {
+func (m *Message) maskNumber(and, xor uint32) {
 	a, x := native(and), native(xor)
 	m.mask(a[:], x[:])
 }
 
 // lookup goes on if the set has register 1; of a verdict map, with the
 // verdict found.
-func (m *message) lookup(set string, verdict bool) {
+func (m *Message) lookup(set string, verdict bool) {
 	element, data := m.expression("lookup")
 	m.Text(unix.NFTA_LOOKUP_SET, set)
 	m.Uint32(unix.NFTA_LOOKUP_SREG, reg1)
@@ -115,13 +114,13 @@ func (m *message) lookup(set string, verdict bool) {
 	m.endExpression(element, data)
 }
 
-func (m *message) counter() {
+func (m *Message) counter() {
 	element, data := m.expression("counter")
 	m.endExpression(element, data)
 }
 
 // limit goes on for so many packets a second, with a burst of as many.
-func (m *message) limit(perSecond uint32) {
+func (m *Message) limit(perSecond uint32) {
 	element, data := m.expression("limit")
 	m.Uint64(unix.NFTA_LIMIT_RATE, uint64(perSecond))
 	m.Uint64(unix.NFTA_LIMIT_UNIT, 1) // second
@@ -132,7 +131,7 @@ func (m *message) limit(perSecond uint32) {
 }
 
 // log hands a packet to who listens to the group, at once.
-func (m *message) log(r tables.Report) {
+func (m *Message) log(r tables.Report) {
 	element, data := m.expression("log")
 	m.Uint16(unix.NFTA_LOG_GROUP, r.Group)
 	m.Text(unix.NFTA_LOG_PREFIX, r.Prefix)
@@ -140,36 +139,36 @@ func (m *message) log(r tables.Report) {
 	m.endExpression(element, data)
 }
 
-func (m *message) masquerade() {
+func (m *Message) masquerade() {
 	element, data := m.expression("masq")
 	m.endExpression(element, data)
 }
 
 // immediate loads data into register 1.
-func (m *message) immediate(v []byte) {
+func (m *Message) immediate(v []byte) {
 	element, data := m.expression("immediate")
 	m.Uint32(unix.NFTA_IMMEDIATE_DREG, reg1)
-	m.value(unix.NFTA_IMMEDIATE_DATA, v)
+	m.Value(unix.NFTA_IMMEDIATE_DATA, v)
 	m.endExpression(element, data)
 }
 
 // immediateNumber loads a number in host order into register 1.
-func (m *message) immediateNumber(v uint32) {
+func (m *Message) immediateNumber(v uint32) {
 	b := native(v)
 	m.immediate(b[:])
 }
 
 // verdict ends the rule with an action that is a verdict.
-func (m *message) verdict(a tables.Action) error {
+func (m *Message) verdict(a tables.Action) error {
 	element, data := m.expression("immediate")
 	m.Uint32(unix.NFTA_IMMEDIATE_DREG, regVerdict)
-	err := m.verdictData(unix.NFTA_IMMEDIATE_DATA, a)
+	err := m.VerdictData(unix.NFTA_IMMEDIATE_DATA, a)
 	m.endExpression(element, data)
 	return err
 }
 
-// verdictData writes a verdict as the data of a rule or a map's element.
-func (m *message) verdictData(kind uint16, a tables.Action) error {
+// VerdictData writes a verdict as the data of a rule or a map's element.
+func (m *Message) VerdictData(kind uint16, a tables.Action) error {
 	code, err := verdictCode(a)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package nftables
+package expression
 
 import (
 	"golang.org/x/sys/unix"
@@ -56,14 +56,14 @@ func (e *encoder) loop(m tables.MatchLoop) {
 	if m.Family == model.IPv6 {
 		second = reg2
 	}
-	size := uint32(addressSize(m.Family))
+	size := uint32(AddressSize(m.Family))
 	e.address(m.Family, tables.Source)
 	e.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, addressOffset(m.Family, tables.Destination), size, second)
 	e.lookup(m.Set, false)
 }
 
 // sourceNAT binds the source to the address in register 1.
-func (m *message) sourceNAT(f model.Family) {
+func (m *Message) sourceNAT(f model.Family) {
 	family := uint32(unix.NFPROTO_IPV4)
 	if f == model.IPv6 {
 		family = unix.NFPROTO_IPV6
