@@ -100,7 +100,7 @@ func (t *Table) send(ops []op, result *tables.Result) error {
 		t.trusted = t.trusted && errors.As(err, &refused)
 		return err
 	}
-	t.notes.committed()
+	t.log.Committed()
 	t.generation++
 	result.Messages += len(ops)
 	return nil

@@ -20,7 +20,7 @@ func TestTwoTables(t *testing.T) {
 			Name: "guard", Hook: forwardHook, Rules: []tables.Rule{rule(tables.Drop{}, "guard of "+name)},
 		}}})
 		t.Cleanup(func() { _ = table.Close() })
-		a := watch(t, table)
+		a := running(t, table)
 		loadOrigins(table)
 		a.do(func() { apply(t, table) })
 		agents = append(agents, a)

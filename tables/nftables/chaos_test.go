@@ -105,7 +105,7 @@ func TestChaos(t *testing.T) {
 			}
 			p := twins{[]*Table{table, mirror}}
 			p.each(loadExample)
-			a := watch(t, table)
+			a := running(t, table)
 			a.changed()
 			var done []string
 			for range steps {
@@ -153,7 +153,7 @@ func TestDriftUnderSteadyUpdates(t *testing.T) {
 	table, mirror := ns.openGuarded(t, "flx-gw0"), quiet.open(t)
 	p := twins{[]*Table{table, mirror}}
 	p.each(loadExample)
-	watch(t, table).stop() // nobody but this loop applies
+	running(t, table).stop() // nobody but this loop applies
 	apply(t, table)
 	r := rand.New(rand.NewPCG(7, 7))
 	var script strings.Builder

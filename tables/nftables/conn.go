@@ -12,6 +12,7 @@ import (
 
 	"github.com/felixlike/felixlike/internal/nfnetlink"
 	"github.com/felixlike/felixlike/tables/nftables/expression"
+	"github.com/felixlike/felixlike/tables/nftables/watch"
 )
 
 // socketBuffer is the limit for what waits in the socket, in either direction:
@@ -69,14 +70,6 @@ func (c *conn) close() error { return c.raw.Close() }
 // notifications and echoes in a page, an error with the message that it is about.
 const readBuffer = 128 << 10
 
-func request(message uint16, flags netlink.HeaderFlags, family byte, attributes []byte) netlink.Message {
-	return netlink.Message{
-		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | message), Flags: flags},
-		// struct nfgenmsg: family, version, resource.
-		Data: append([]byte{family, unix.NFNETLINK_V0, 0, 0}, attributes...),
-	}
-}
-
 // errInterrupted says that the ruleset changed during a dump.
 var errInterrupted = errors.New("dump was interrupted by a change of the ruleset")
 
@@ -108,8 +101,8 @@ func (c *conn) dump(kind uint16, filter []netlink.Attribute, visit func(attribut
 	done, interrupted := false, false
 	each := func(flags uint16, payload []byte) {
 		interrupted = interrupted || flags&unix.NLM_F_DUMP_INTR != 0
-		if len(payload) >= nfgenSize {
-			visit(payload[nfgenSize:])
+		if len(payload) >= watch.HeaderSize {
+			visit(payload[watch.HeaderSize:])
 		}
 	}
 	wait := rc.Read(func(fd uintptr) bool {

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/internal/nfnetlink"
+	"github.com/felixlike/felixlike/tables/nftables/watch"
 )
 
 // readAttempts bounds how often a dump is repeated when others change the
@@ -24,14 +25,13 @@ func (c *conn) retry(kind uint16, filter []netlink.Attribute, start func(), visi
 	if err := c.dump(kind, filter, visit); !errors.Is(err, errInterrupted) {
 		return err
 	}
-	s, _, err := subscribe(c.netns, socketBuffer)
+	w, err := watch.NewWitness(c.netns, socketBuffer, c.table, kind)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.raw.Close()) }()
-	w := witness{s: s, table: c.table, kind: kind, buffer: make([]byte, listenRead)}
+	defer func() { err = errors.Join(err, w.Close()) }()
 	for range readAttempts {
-		if _, err := w.disturbed(); err != nil {
+		if _, err := w.Disturbed(); err != nil {
 			return err
 		}
 		start()
@@ -41,7 +41,7 @@ func (c *conn) retry(kind uint16, filter []netlink.Attribute, start func(), visi
 		if err := c.barrier(); err != nil {
 			return err
 		}
-		if disturbed, err := w.disturbed(); err != nil || !disturbed {
+		if disturbed, err := w.Disturbed(); err != nil || !disturbed {
 			return err
 		}
 	}
@@ -64,57 +64,4 @@ func (c *conn) barrier() error {
 		m.End()
 	}
 	return nfnetlink.Send(rc, m.B)
-}
-
-// witness tells whether others have changed what a dump is about.
-type witness struct {
-	s      *subscription
-	table  string
-	kind   uint16 // of the dump
-	buffer []byte
-}
-
-// disturbed reports whether something was heard since the last call that
-// makes a dump worthless, or something was not heard.
-func (w *witness) disturbed() (bool, error) {
-	disturbed := false
-	var err error
-	wait := w.s.connection.Control(func(fd uintptr) {
-		for err == nil {
-			var n int
-			switch n, err = unix.Read(int(fd), w.buffer); err {
-			case nil:
-				disturbed = w.concerned(w.buffer[:n]) || disturbed
-			case unix.EINTR:
-				err = nil
-			case unix.ENOBUFS:
-				disturbed, err = true, nil
-			}
-		}
-	})
-	if err == unix.EAGAIN {
-		err = nil
-	}
-	return disturbed, errors.Join(wait, err)
-}
-
-func (w *witness) concerned(datagram []byte) bool {
-	for h, payload := range messages(datagram) {
-		message := h.kind & 0xff
-		if message == unix.NFT_MSG_NEWGEN || len(payload) < nfgenSize || payload[0] != unix.NFPROTO_INET {
-			continue
-		}
-		if _, _, ours := concerns(message, payload[nfgenSize:], w.table); ours {
-			return true
-		}
-		// Chains are listed of all tables of the family, and counted over all.
-		if w.kind != unix.NFT_MSG_GETCHAIN {
-			continue
-		}
-		switch message {
-		case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN, unix.NFT_MSG_NEWTABLE, unix.NFT_MSG_DELTABLE:
-			return true
-		}
-	}
-	return false
 }

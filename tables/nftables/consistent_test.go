@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/watch"
 )
 
 // churn changes another table as fast as it goes until the test ends, and counts
@@ -73,7 +74,7 @@ func TestBarrier(t *testing.T) {
 	ns := newNamespace(t)
 	table := ns.open(t)
 	apply(t, table)
-	before, err := readGeneration(table.conn.raw)
+	before, err := watch.ReadGeneration(table.conn.raw)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +83,7 @@ func TestBarrier(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if after, err := readGeneration(table.conn.raw); err != nil || after != before {
+	if after, err := watch.ReadGeneration(table.conn.raw); err != nil || after != before {
 		t.Errorf("generation %d, then %d: %v", before, after, err)
 	}
 	table.UpdateChain(tables.Chain{Name: "next"})

@@ -15,7 +15,7 @@
 // hash in its comment and a digest of its body, so unchanged rules keep their
 // handles and counters, and one that was swapped under its comment is replaced.
 //
-// Watch, in a goroutine of its own, hears of every commit of others (monitor.go)
+// Watch, in a goroutine of its own, receives every commit of others (package watch)
 // and writes down which objects of the table they concern (notes.go, news.go).
 // The next Apply reads just these again (reread.go), says what is wrong with
 // them (drift.go, repair.go), and the ordinary plan puts it right, exactly as it

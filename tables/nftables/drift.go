@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/watch"
 )
 
 // learn updates the known state: by a full read if nothing is known or the news concern
@@ -18,16 +19,16 @@ import (
 //
 // First it closes gaps that leave pods without policy: see closeGap.
 func (t *Table) learn(result *tables.Result) (full bool, err error) {
-	fresh := t.notes.take()
-	if t.known && fresh.empty() {
+	fresh := t.log.Take()
+	if t.known && fresh.Empty() {
 		return false, nil
 	}
-	t.heard.merge(fresh)
+	t.pending.Merge(fresh)
 	exists, err := t.closeGap(&fresh, result)
 	if err != nil {
 		return false, err
 	}
-	if t.known && exists && !fresh.sweeping() {
+	if t.known && exists && !fresh.NeedFullRead() {
 		if complete, err := t.reread(fresh); err != nil || complete {
 			return false, err
 		}
@@ -37,10 +38,10 @@ func (t *Table) learn(result *tables.Result) (full bool, err error) {
 
 // learnAll reads the whole table. If there is none, it comes with the guard.
 func (t *Table) learnAll(result *tables.Result) (err error) {
-	if t.generation, err = readGeneration(t.conn.raw); err != nil {
+	if t.generation, err = watch.ReadGeneration(t.conn.raw); err != nil {
 		return err
 	}
-	t.heard.merge(t.notes.reading(t.generation))
+	t.pending.Merge(t.log.BeginRead(t.generation))
 	found, err := t.conn.read(t.options.Table)
 	if err != nil {
 		return err
@@ -77,7 +78,7 @@ func (t *Table) overtaken(err error, justRead bool) bool {
 	if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EBUSY) {
 		return false
 	}
-	now, err := readGeneration(t.conn.raw)
+	now, err := watch.ReadGeneration(t.conn.raw)
 	return err == nil && now != t.generation
 }
 
@@ -90,21 +91,21 @@ type objectKey struct {
 // damage is a pending repair.
 type damage struct {
 	tables.Repair
-	note note
+	note watch.Change
 }
 
 // damaged records a difference of an object. Time and author are those of the note;
 // without one, of the first note of all.
-func (t *Table) damaged(key objectKey, object, what string, o note) {
-	if o == (note{}) {
-		if o, _ = t.heard.first(); o == (note{}) {
-			o.at = time.Now()
+func (t *Table) damaged(key objectKey, object, what string, o watch.Change) {
+	if o == (watch.Change{}) {
+		if o, _ = t.pending.First(); o == (watch.Change{}) {
+			o.At = time.Now()
 		}
 	}
 	d, again := t.repairs[key]
 	switch {
 	case !again:
-		d = damage{tables.Repair{Object: object, Name: key.name, What: what, Noticed: o.at}, o}
+		d = damage{tables.Repair{Object: object, Name: key.name, What: what, Noticed: o.At}, o}
 	case d.What != what:
 		d.What += ", then " + what
 	}
@@ -113,9 +114,9 @@ func (t *Table) damaged(key objectKey, object, what string, o note) {
 
 // damagedTable records a difference of the table as a whole.
 func (t *Table) damagedTable(what string) {
-	var o note
-	if t.heard.table != nil {
-		o = *t.heard.table
+	var o watch.Change
+	if t.pending.Table != nil {
+		o = *t.pending.Table
 	}
 	t.damaged(objectKey{"table", t.options.Table}, "table", what, o)
 }
@@ -132,18 +133,18 @@ func (t *Table) compare(state *kernelState) {
 	}
 	for name := range t.chains {
 		if state.chains[name] == nil {
-			t.compareChain(name, nil, t.heard)
+			t.compareChain(name, nil, t.pending)
 		}
 	}
 	for name, found := range state.chains {
-		t.compareChain(name, found, t.heard)
+		t.compareChain(name, found, t.pending)
 	}
 	for _, s := range t.sets {
-		t.compareSet(s, state.sets[s.name], t.heard)
+		t.compareSet(s, state.sets[s.name], t.pending)
 	}
 	for name, found := range state.sets {
 		if t.sets[name] == nil {
-			t.compareSet(newSet(name), found, t.heard)
+			t.compareSet(newSet(name), found, t.pending)
 		}
 	}
 }
@@ -162,23 +163,23 @@ func (t *Table) holdsSomething() bool {
 	return false
 }
 
-func (t *Table) compareChain(name string, found *kernelChain, heard news) {
+func (t *Table) compareChain(name string, found *kernelChain, heard watch.Changes) {
 	var known *kernelChain
 	if c := t.chains[name]; c != nil {
 		known = c.have
 	}
 	if what := known.differences(found); what != "" {
-		t.damaged(objectKey{"chain", name}, "chain", what, heard.chains[name])
+		t.damaged(objectKey{"chain", name}, "chain", what, heard.Chains[name])
 	}
 }
 
-func (t *Table) compareSet(s *set, found *kernelSet, heard news) {
+func (t *Table) compareSet(s *set, found *kernelSet, heard watch.Changes) {
 	noun := s.shape.noun()
 	if s.have == nil && found != nil {
 		noun = found.shape.noun()
 	}
 	if what := s.differences(found); what != "" {
-		t.damaged(objectKey{"set", s.name}, noun, what, heard.sets[s.name])
+		t.damaged(objectKey{"set", s.name}, noun, what, heard.Sets[s.name])
 	}
 }
 
@@ -213,8 +214,8 @@ const authorWait = 20 * time.Millisecond
 
 // repaired returns the completed repairs, and clears the damage.
 func (t *Table) repaired() []tables.Repair {
-	if !t.heard.empty() {
-		t.heard = newNews()
+	if !t.pending.Empty() {
+		t.pending = watch.NewChanges()
 	}
 	if len(t.repairs) == 0 {
 		return nil
@@ -222,9 +223,9 @@ func (t *Table) repaired() []tables.Repair {
 	out := make([]tables.Repair, 0, len(t.repairs))
 	authors := map[uint32]string{}
 	for _, d := range t.repairs {
-		if g := d.note.generation; g != 0 {
+		if g := d.note.Generation; g != 0 {
 			if _, asked := authors[g]; !asked {
-				authors[g] = t.notes.by(g, authorWait)
+				authors[g] = t.log.Author(g, authorWait)
 			}
 			d.By = authors[g]
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/watch"
 )
 
 // completeWait bounds the wait for the end of another program's transaction before the
@@ -20,7 +21,7 @@ const (
 // flush of all chains), it raises the guard and then adds the rest of the notifications
 // to fresh. It reports whether the table exists; learnAll makes a missing one with the
 // guard.
-func (t *Table) closeGap(fresh *news, result *tables.Result) (exists bool, err error) {
+func (t *Table) closeGap(fresh *watch.Changes, result *tables.Result) (exists bool, err error) {
 	state, err := t.conn.readTable(t.options.Table)
 	if err != nil || !state.exists {
 		return false, err
@@ -30,19 +31,19 @@ func (t *Table) closeGap(fresh *news, result *tables.Result) (exists bool, err e
 			return true, err
 		}
 	}
-	if !t.known || fresh.lost {
+	if !t.known || fresh.Lost {
 		return true, nil
 	}
-	complete := t.notes.complete(completeWait)
-	fresh.merge(t.notes.take())
-	if len(t.options.Guard) > 0 && (!complete || fresh.sweeping()) {
+	complete := t.log.AwaitEnds(completeWait)
+	fresh.Merge(t.log.Take())
+	if len(t.options.Guard) > 0 && (!complete || fresh.NeedFullRead()) {
 		if err := t.raiseHere(result); err != nil {
 			return true, err
 		}
-		t.notes.complete(completeLimit)
-		fresh.merge(t.notes.take())
+		t.log.AwaitEnds(completeLimit)
+		fresh.Merge(t.log.Take())
 	}
-	t.heard.merge(*fresh)
+	t.pending.Merge(*fresh)
 	return true, nil
 }
 

@@ -11,14 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/google/go-cmp/cmp"
-
-	"github.com/felixlike/felixlike/internal/nfnetlink"
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/watch"
 )
 
 // guard closes an interface as the agent's guard does.
@@ -39,15 +38,15 @@ func (n namespace) openGuarded(t testing.TB, gateway string) *Table {
 }
 
 // observer hears what happens to the table beside the driver.
-type observer struct{ s *subscription }
+type observer struct{ s *watch.Subscription }
 
 func (n namespace) observe(t testing.TB) *observer {
 	t.Helper()
-	s, _, err := subscribe(n.fd, socketBuffer)
+	s, _, err := watch.Subscribe(n.fd, socketBuffer)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.raw.Close() })
+	t.Cleanup(func() { _ = s.Close() })
 	return &observer{s}
 }
 
@@ -57,7 +56,7 @@ func (o *observer) only(t testing.TB, message uint16) {
 	t.Helper()
 	kind := unix.NFNL_SUBSYS_NFTABLES<<8 | message
 	wanted := binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, kind))
-	if err := o.s.filter([]unix.SockFilter{
+	if err := o.s.Filter([]unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: 4}, // nlmsg_type
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 1, Jf: 0, K: uint32(wanted)},
 		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
@@ -71,21 +70,21 @@ func (o *observer) only(t testing.TB, message uint16) {
 // chains were made before.
 func (o *observer) wait(t testing.TB, message uint16, chain string) (at time.Time, before []string) {
 	t.Helper()
-	buffer := make([]byte, listenRead)
-	_ = o.s.raw.SetReadDeadline(time.Now().Add(30 * time.Second))
+	buffer := make([]byte, watch.DatagramSize)
+	defer time.AfterFunc(30*time.Second, o.s.End).Stop()
 	for {
-		n, err := nfnetlink.Receive(o.s.connection, buffer)
+		n, err := o.s.Receive(buffer)
 		if err != nil {
 			t.Errorf("waiting for chain %s: %v", chain, err)
 			return at, before
 		}
 		at = time.Now()
-		for h, payload := range messages(buffer[:n]) {
-			kind, name, ours := concerns(h.kind&0xff, payload[nfgenSize:], DefaultTable)
-			if h.kind&0xff == message && ours && kind == "chain" && name == chain {
+		for h, payload := range watch.Messages(buffer[:n]) {
+			kind, name, ours := watch.Concerns(h.Kind&0xff, payload[watch.HeaderSize:], DefaultTable)
+			if h.Kind&0xff == message && ours && kind == "chain" && name == chain {
 				return at, before
 			}
-			if h.kind&0xff == unix.NFT_MSG_NEWCHAIN && ours {
+			if h.Kind&0xff == unix.NFT_MSG_NEWCHAIN && ours {
 				before = append(before, name)
 			}
 		}
@@ -101,7 +100,7 @@ func TestFlushAtSize(t *testing.T) {
 	}
 	ns := newNamespace(t)
 	table := ns.openGuarded(t, "flx-gw0")
-	a := watch(t, table)
+	a := running(t, table)
 	a.do(func() {
 		load(table, 2000)
 		t.Logf("first load: %+v", apply(t, table))
@@ -193,7 +192,7 @@ func TestOpenMoment(t *testing.T) {
 	}
 	p := newPath(t)
 	table := p.router.openGuarded(t, "r2")
-	a := watch(t, table)
+	a := running(t, table)
 	a.do(func() {
 		load(table, 2000)
 		table.UpdateChain(tables.Chain{Name: "forward", Hook: forwardHook, Rules: []tables.Rule{

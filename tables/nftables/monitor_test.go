@@ -1,7 +1,7 @@
 package nftables
 
 import (
-	"errors"
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -11,43 +11,32 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/watch"
 )
 
 // listening subscribes for the table by hand, so that the test reads what is
 // delivered.
-func listening(t testing.TB, ns namespace, table *Table) *subscription {
+func listening(t testing.TB, ns namespace, table *Table) *watch.Subscription {
 	t.Helper()
-	s, generation, err := subscribe(ns.fd, socketBuffer)
+	s, generation, err := watch.Subscribe(ns.fd, socketBuffer)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.raw.Close() })
-	if _, err := table.notes.subscribed(s, generation); err != nil {
+	t.Cleanup(func() { _ = s.Close() })
+	if _, err := table.log.Begin(s, generation); err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
 // delivered returns the datagrams that wait in the socket.
-func delivered(t testing.TB, s *subscription) [][]byte {
+func delivered(t testing.TB, s *watch.Subscription) [][]byte {
 	t.Helper()
 	var out [][]byte
-	buffer := make([]byte, listenRead)
-	err := s.connection.Control(func(fd uintptr) {
-		for {
-			n, err := unix.Read(int(fd), buffer)
-			if errors.Is(err, unix.EAGAIN) {
-				return
-			}
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			out = append(out, append([]byte(nil), buffer[:n]...))
-		}
-	})
-	if err != nil {
-		t.Fatal(err)
+	buffer := make([]byte, watch.DatagramSize)
+	lost, err := s.Drain(buffer, func(datagram []byte) { out = append(out, bytes.Clone(datagram)) })
+	if err != nil || lost {
+		t.Fatal(lost, err)
 	}
 	return out
 }
@@ -105,7 +94,7 @@ func TestWhoseChangeItIs(t *testing.T) {
 	ns := newNamespace(t)
 	table := ns.open(t)
 	s := listening(t, ns, table)
-	if err := s.ignore(0); err != nil {
+	if err := s.Ignore(0); err != nil {
 		t.Fatal(err)
 	}
 	loadExample(table)
@@ -118,14 +107,14 @@ func TestWhoseChangeItIs(t *testing.T) {
 		}
 		heard := false
 		for _, d := range got {
-			heard = table.notes.hear(d, time.Now()) || heard
+			heard = table.log.Record(d, time.Now()) || heard
 		}
 		if heard != want {
 			t.Errorf("%s: is news %v, want %v", what, heard, want)
 		}
-		table.notes.take()
+		table.log.Take()
 	}
-	if err := s.ignore(0); err != nil { // connecting has set it
+	if err := s.Ignore(0); err != nil { // connecting has set it
 		t.Fatal(err)
 	}
 	table.AddMembers("aweb-4", membersOf("10.0.0.9"))
@@ -142,11 +131,11 @@ func TestWhoseChangeItIs(t *testing.T) {
 
 	// Heard late: a full read has seen it already.
 	ns.nft(t, "add element inet felixlike aweb-4 { 10.0.0.11 }")
-	generation, err := readGeneration(table.conn.raw)
+	generation, err := watch.ReadGeneration(table.conn.raw)
 	if err != nil {
 		t.Fatal(err)
 	}
-	table.notes.reading(generation)
+	table.log.BeginRead(generation)
 	hear("a change before the last full read", false)
 	ns.nft(t, "add element inet felixlike aweb-4 { 10.0.0.12 }")
 	hear("a change after the last full read", true)
@@ -163,54 +152,16 @@ func TestPortOfSomebodyElse(t *testing.T) {
 	ns.nft(t, "add element inet felixlike aweb-4 { 10.0.0.13 }")
 	var port uint32
 	got := delivered(t, s)
-	for h := range messages(got[0]) {
-		port = h.port
+	for h := range watch.Messages(got[0]) {
+		port = h.Port
 	}
-	generation, err := readGeneration(table.conn.raw)
+	generation, err := watch.ReadGeneration(table.conn.raw)
 	if err != nil {
 		t.Fatal(err)
 	}
-	table.notes.committer(port, generation)
-	if !table.notes.hear(got[0], time.Now()) {
+	table.log.SetCommitter(port, generation)
+	if !table.log.Record(got[0], time.Now()) {
 		t.Error("a foreign change from the port that is ours now counts as our own")
-	}
-}
-
-// Half numbers of generations are extended to the next whole ones, around all
-// wraps.
-func TestGenerationsWrap(t *testing.T) {
-	for _, latest := range []uint32{1, 5, 0xffff, 0x10000, 0x7fffffff, 0x80000000, 0xfffffffe, 0xffffffff} {
-		n := notes{generation: latest}
-		for _, d := range []int32{-3000, -1, 0, 1, 2, 30000} {
-			want := latest + uint32(d)
-			if got := n.extend(uint16(want)); got != want {
-				t.Errorf("generation %#x: %+d is taken for %#x", latest, d, got)
-			}
-			if after(want, latest) != (d > 0) {
-				t.Errorf("generation %#x: %+d is after: %v", latest, d, after(want, latest))
-			}
-		}
-	}
-}
-
-// Changes that nobody looks at do not fill the memory.
-func TestNewsAreBounded(t *testing.T) {
-	ns := newNamespace(t)
-	table := ns.open(t)
-	s := listening(t, ns, table)
-	apply(t, table)
-	for i := range maxNews {
-		table.notes.news.chains[fmt.Sprint("c", i)] = note{}
-	}
-	ns.nft(t, "add chain inet felixlike stray")
-	for _, d := range delivered(t, s) {
-		table.notes.hear(d, time.Now())
-	}
-	if n := table.notes.news; !n.lost || len(n.chains) != 0 {
-		t.Errorf("lost %v, %d chains", n.lost, len(n.chains))
-	}
-	if r := apply(t, table); !r.FullRead || r.Messages != 1 {
-		t.Errorf("%+v", r)
 	}
 }
 
@@ -220,7 +171,7 @@ func TestLostNotifications(t *testing.T) {
 	ns := newNamespace(t)
 	table := ns.open(t)
 	table.listenBuffer = 1 // the kernel takes its least, some 2 kB
-	a := watch(t, table)
+	a := running(t, table)
 	a.do(func() {
 		loadExample(table)
 		apply(t, table)
@@ -233,13 +184,15 @@ func TestLostNotifications(t *testing.T) {
 	ns.nft(t, "table inet other { set s { type ipv4_addr; }; }")
 	for round := range 3 {
 		a.forget()
-		// The kernel waits a little for a reader that is slow, but not for one that
-		// is held up.
-		table.notes.mu.Lock()
+		// The kernel waits a little for a slow reader, but not for one that does not read:
+		// the first change makes the watch call changed, which waits.
+		a.busy.Lock()
+		ns.nft(t, "add element inet felixlike aweb-4 { 10.99.0.1 }")
+		ns.nft(t, "delete element inet felixlike aweb-4 { 10.99.0.1 }")
 		ns.nft(t, "flush set inet other s\n"+flood.String()+`insert rule inet felixlike forward accept
 			delete element inet felixlike aweb-4 { 10.0.0.1 }
 			`+flood.String())
-		table.notes.mu.Unlock()
+		a.busy.Unlock()
 		a.eventually(t, "the repair", func() bool { return len(a.repairs()) == 2 && ns.list(t, "-s") == before })
 		if a.fullReads() == 0 {
 			t.Errorf("round %d: nothing was lost: %d applies", round, a.applies())
@@ -264,7 +217,7 @@ func TestWatchAfterTheFirstApply(t *testing.T) {
 	apply(t, table)
 	before := ns.list(t, "-s")
 	ns.nft(t, "insert rule inet felixlike forward accept")
-	a := watch(t, table)
+	a := running(t, table)
 	a.eventually(t, "the repair", func() bool { return len(a.repairs()) == 1 })
 	if after := ns.list(t, "-s"); after != before || a.fullReads() != 1 {
 		t.Errorf("%d full reads\n%s", a.fullReads(), after)
@@ -275,7 +228,7 @@ func TestWatchAfterTheFirstApply(t *testing.T) {
 func TestSteadyStateReadsNothing(t *testing.T) {
 	ns := newNamespace(t)
 	table := ns.open(t)
-	a := watch(t, table)
+	a := running(t, table)
 	var r tables.Result
 	a.do(func() {
 		loadExample(table)
@@ -315,7 +268,7 @@ func BenchmarkForeignNotification(b *testing.B) {
 	n := 0
 	for b.Loop() {
 		for _, d := range datagrams {
-			if table.notes.hear(d, time.Time{}) {
+			if table.log.Record(d, time.Time{}) {
 				b.Fatal("news of another table")
 			}
 		}

@@ -81,7 +81,7 @@ func (t *Table) removeOthers(result *tables.Result) error {
 		case err != nil:
 			return err
 		default:
-			t.damaged(objectKey{o.noun(), o.name}, o.noun(), "foreign "+o.noun(), t.heard.othersNote())
+			t.damaged(objectKey{o.noun(), o.name}, o.noun(), "foreign "+o.noun(), t.pending.OtherChange())
 		}
 	}
 	t.others = nil

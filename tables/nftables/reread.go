@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/internal/nfnetlink"
+	"github.com/felixlike/felixlike/tables/nftables/watch"
 )
 
 // ask asks for one object and returns its attributes, or nil if the kernel has
@@ -19,16 +20,16 @@ func (c *conn) ask(message uint16, attributes []netlink.Attribute) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
-	replies, err := c.raw.Execute(request(message, netlink.Request, unix.NFPROTO_INET, b))
+	replies, err := c.raw.Execute(watch.Request(message, netlink.Request, unix.NFPROTO_INET, b))
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return nil, nil
 	case err != nil:
 		return nil, err
-	case len(replies) != 1 || len(replies[0].Data) < nfgenSize:
+	case len(replies) != 1 || len(replies[0].Data) < watch.HeaderSize:
 		return nil, fmt.Errorf("%d replies to a question about one object", len(replies))
 	}
-	return replies[0].Data[nfgenSize:], nil
+	return replies[0].Data[watch.HeaderSize:], nil
 }
 
 // readTable reads what concerns the table itself.
@@ -94,11 +95,11 @@ func named(tableKind uint16, table string, nameKind uint16, name string) []netli
 
 // reread reads what the news are about, and makes that what the kernel holds.
 // It reports false if it takes a full read to know.
-func (t *Table) reread(heard news) (bool, error) {
+func (t *Table) reread(heard watch.Changes) (bool, error) {
 	if complete, err := t.rereadChains(heard); err != nil || !complete {
 		return false, err
 	}
-	if heard.others != nil {
+	if heard.Others != nil {
 		others, err := t.conn.readOthers(t.options.Table)
 		if err != nil {
 			return false, err
@@ -108,8 +109,8 @@ func (t *Table) reread(heard news) (bool, error) {
 	return true, t.rereadSets(heard)
 }
 
-func (t *Table) rereadChains(heard news) (complete bool, err error) {
-	for _, name := range slices.Sorted(maps.Keys(heard.chains)) {
+func (t *Table) rereadChains(heard watch.Changes) (complete bool, err error) {
+	for _, name := range slices.Sorted(maps.Keys(heard.Chains)) {
 		found, err := t.conn.readChain(t.options.Table, name)
 		if err != nil {
 			return false, err
@@ -131,13 +132,13 @@ func (t *Table) rereadChains(heard news) (complete bool, err error) {
 // renamed reports whether a chain of ours is not there any more though nothing
 // was heard of it. Of a chain that gets another name, only the new one is told,
 // and whatever led to it leads to it still.
-func (t *Table) renamed(heard news) bool {
+func (t *Table) renamed(heard watch.Changes) bool {
 	now, err := t.conn.readChains(t.options.Table)
 	if err != nil {
 		return true
 	}
 	for name, c := range t.chains {
-		_, told := heard.chains[name]
+		_, told := heard.Chains[name]
 		if _, there := now[name]; c.have != nil && !there && !told {
 			return true
 		}
@@ -145,8 +146,8 @@ func (t *Table) renamed(heard news) bool {
 	return false
 }
 
-func (t *Table) rereadSets(heard news) error {
-	for _, name := range slices.Sorted(maps.Keys(heard.sets)) {
+func (t *Table) rereadSets(heard watch.Changes) error {
+	for _, name := range slices.Sorted(maps.Keys(heard.Sets)) {
 		found, err := t.conn.readSet(t.options.Table, name)
 		if err != nil {
 			return err

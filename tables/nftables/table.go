@@ -12,6 +12,7 @@ import (
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/tables/nftables/expression"
+	"github.com/felixlike/felixlike/tables/nftables/watch"
 )
 
 // DefaultTable is the name of the table unless Options say otherwise.
@@ -68,10 +69,10 @@ type Table struct {
 	// our own commits: if the ruleset's is another, somebody else has committed.
 	generation uint32
 
-	// notes is where Watch writes down foreign changes; heard are those that an
+	// log is where Watch writes down foreign changes; heard are those that an
 	// Apply has taken but not put right yet, and repairs what is wrong by them.
-	notes   notes
-	heard   news
+	log     watch.Log
+	pending watch.Changes
 	repairs map[objectKey]damage
 
 	// others are in the table and never ours.
@@ -104,8 +105,8 @@ func New(options Options) *Table {
 		digests:       expression.Digester{Seed: maphash.MakeSeed()},
 		limit:         maxBatch,
 		listenBuffer:  socketBuffer,
-		notes:         newNotes(options.Table),
-		heard:         newNews(),
+		log:           watch.NewLog(options.Table),
+		pending:       watch.NewChanges(),
 		repairs:       map[objectKey]damage{},
 		chains:        map[string]*chain{},
 		sets:          map[string]*set{},
@@ -129,6 +130,19 @@ func (t *Table) Close() error {
 // Invalidate forgets what the kernel is known to hold, so that the next Apply
 // reads it again in full.
 func (t *Table) Invalidate() { t.known = false }
+
+// Watch calls changed whenever somebody else has changed the table, or may
+// have, and an Apply would put it right. It returns when ctx ends, with its
+// error, and for no other reason: when notifications are lost, or the
+// connection, it takes a new one, and the next Apply reads the table in full.
+//
+// It may run beside all other methods, but once only. changed is called from
+// the goroutine of Watch and must not wait for an Apply.
+//
+// Started before the first Apply, it makes no additional full read necessary.
+func (t *Table) Watch(ctx context.Context, changed func()) error {
+	return t.log.Watch(ctx, t.options.NetNS, t.listenBuffer, changed)
+}
 
 // Remove deletes the table from the kernel, if it is there. What is wanted
 // stays recorded: a later Apply programs it again.
@@ -157,13 +171,13 @@ func (t *Table) connect() error {
 	if err != nil {
 		return err
 	}
-	generation, err := readGeneration(c.raw)
+	generation, err := watch.ReadGeneration(c.raw)
 	if err != nil {
 		return errors.Join(err, c.close())
 	}
 	c.wanted, c.sets = t.chains, t.sets
 	t.conn = c
-	t.notes.committer(c.raw.PID(), generation)
+	t.log.SetCommitter(c.raw.PID(), generation)
 	return nil
 }
 
@@ -173,7 +187,7 @@ func (t *Table) disconnect() error {
 	if t.conn == nil {
 		return nil
 	}
-	t.notes.committer(0, 0)
+	t.log.SetCommitter(0, 0)
 	err := t.conn.close()
 	t.conn = nil
 	if err != nil {

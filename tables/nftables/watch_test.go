@@ -29,11 +29,13 @@ type agent struct {
 	at      []time.Time // when each was done
 	// stop ends the loop, but not the watch: the test applies the table itself.
 	stop func()
+	// busy is locked while changed is to wait: then nobody reads the notifications.
+	busy sync.Mutex
 }
 
-// watch runs an agent until the test ends. The table is subscribed to when it
+// running runs an agent until the test ends. The table is subscribed to when it
 // returns.
-func watch(t testing.TB, table *Table) *agent {
+func running(t testing.TB, table *Table) *agent {
 	t.Helper()
 	a := &agent{table: table, wake: make(chan struct{}, 1), calls: make(chan func())}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -59,23 +61,18 @@ func watch(t testing.TB, table *Table) *agent {
 		stop()
 		running.Wait()
 	})
-	a.eventually(t, "the subscription", func() bool { return table.notes.heard() })
+	a.eventually(t, "the subscription", func() bool { return table.log.Subscribed() })
 	return a
 }
 
 // changed wakes the loop up.
 func (a *agent) changed() {
+	a.busy.Lock()
+	defer a.busy.Unlock()
 	select {
 	case a.wake <- struct{}{}:
 	default:
 	}
-}
-
-// heard reports whether somebody listens.
-func (n *notes) heard() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.socket != nil
 }
 
 func (a *agent) loop(ctx context.Context, t testing.TB) {
@@ -270,7 +267,7 @@ func blocks(listing string) []string {
 func TestDriftIsRepaired(t *testing.T) {
 	ns := newNamespace(t)
 	table := ns.open(t)
-	a := watch(t, table)
+	a := running(t, table)
 	a.do(func() {
 		loadExample(table)
 		apply(t, table)
@@ -312,7 +309,7 @@ func TestDriftIsRepaired(t *testing.T) {
 func TestRepairKeepsTheOthers(t *testing.T) {
 	p := newPath(t)
 	table := p.router.open(t)
-	a := watch(t, table)
+	a := running(t, table)
 	a.do(func() {
 		table.UpdateChain(tables.Chain{Name: "forward", Hook: forwardHook, Rules: []tables.Rule{
 			rule(tables.Accept{}, "sentinel", proto(model.UDP), ports(sentinel, sentinel)),

@@ -1,0 +1,55 @@
+package watch
+
+import "golang.org/x/sys/unix"
+
+// witness says whether other programs have changed what a dump reads.
+type witness struct {
+	s      *Subscription
+	table  string
+	kind   uint16 // of the dump
+	buffer []byte
+}
+
+// NewWitness begins to watch for changes that concern a dump: of what message kind
+// (NFT_MSG_GETRULE, ...), and of which table. buffer bounds the bytes that wait in its
+// socket.
+func NewWitness(netns, buffer int, table string, kind uint16) (*witness, error) {
+	s, _, err := Subscribe(netns, buffer)
+	if err != nil {
+		return nil, err
+	}
+	return &witness{s: s, table: table, kind: kind, buffer: make([]byte, DatagramSize)}, nil
+}
+
+func (w *witness) Close() error { return w.s.Close() }
+
+// Disturbed reports whether a change that makes the dump worthless was received since
+// the last call, or may have been lost.
+func (w *witness) Disturbed() (bool, error) {
+	disturbed := false
+	lost, err := w.s.Drain(w.buffer, func(datagram []byte) {
+		disturbed = w.concerned(datagram) || disturbed
+	})
+	return disturbed || lost, err
+}
+
+func (w *witness) concerned(datagram []byte) bool {
+	for h, payload := range Messages(datagram) {
+		message := h.Kind & 0xff
+		if message == unix.NFT_MSG_NEWGEN || len(payload) < HeaderSize || payload[0] != unix.NFPROTO_INET {
+			continue
+		}
+		if _, _, ours := Concerns(message, payload[HeaderSize:], w.table); ours {
+			return true
+		}
+		// Chains are listed of all tables of the family, and counted over all.
+		if w.kind != unix.NFT_MSG_GETCHAIN {
+			continue
+		}
+		switch message {
+		case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN, unix.NFT_MSG_NEWTABLE, unix.NFT_MSG_DELTABLE:
+			return true
+		}
+	}
+	return false
+}
