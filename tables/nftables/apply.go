@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // Apply programs the desired state in one transaction, or in as few as possible if the
@@ -53,7 +54,7 @@ func (t *Table) program(ctx context.Context, result *tables.Result) error {
 	p := t.plan()
 	batches := chunks(p.head, p.tail, t.limit)
 	if p.rebuild && len(batches) > 1 && len(t.options.Guard) > 0 {
-		raised, err := t.raiseGuard(result, op{kind: deleteTable}, op{kind: addTable})
+		raised, err := t.raiseGuard(result, kernel.Op{Kind: kernel.DeleteTable}, kernel.Op{Kind: kernel.AddTable})
 		if err != nil {
 			return err
 		}
@@ -94,9 +95,9 @@ func (t *Table) hollow() {
 }
 
 // send commits the operations.
-func (t *Table) send(ops []op, result *tables.Result) error {
-	if err := t.conn.flush(ops); err != nil {
-		var refused *refusedError
+func (t *Table) send(ops []kernel.Op, result *tables.Result) error {
+	if err := t.conn.Commit(ops); err != nil {
+		var refused *kernel.RefusedError
 		t.trusted = t.trusted && errors.As(err, &refused)
 		return err
 	}
@@ -107,20 +108,20 @@ func (t *Table) send(ops []op, result *tables.Result) error {
 }
 
 // adopt replaces the known state of the kernel, and marks every object dirty.
-func (t *Table) adopt(state *kernelState) {
-	t.exists, t.others = state.exists, state.others
-	for name := range state.chains {
+func (t *Table) adopt(state *kernel.State) {
+	t.exists, t.others = state.Exists, state.Others
+	for name := range state.Chains {
 		t.chain(name)
 	}
-	for name := range state.sets {
+	for name := range state.Sets {
 		t.set(name)
 	}
 	for name, c := range t.chains {
-		c.take(state.chains[name])
+		c.take(state.Chains[name])
 		t.touchedChains.add(name)
 	}
 	for name, s := range t.sets {
-		s.adopt(state.sets[name])
+		s.adopt(state.Sets[name])
 		t.touchedSets.add(name)
 	}
 }
@@ -130,14 +131,15 @@ func (t *Table) commit(p *plan) {
 	t.exists, t.trusted, t.recheck = true, true, false
 	for name := range t.touchedChains {
 		c, ok := t.chains[name]
-		if !ok || t.quarantine.left(chainUnit, name) {
+		if !ok || t.quarantine.left(kernel.ChainUnit, name) {
 			continue
 		}
 		held := len(p.rules[name])
 		t.rules += held - c.held
-		c.have, c.held, c.reopens, c.hollow = nil, held, false, false
+		c.held, c.reopens, c.hollow = held, false, false
+		c.write(nil)
 		if c.want != nil {
-			c.have = &kernelChain{base: base(c.want.Hook), rules: t.placed(p.rules[name])}
+			c.write(&kernel.Chain{Base: kernel.BaseOf(c.want.Hook), Rules: t.placed(p.rules[name])})
 		}
 		if c.unused() {
 			delete(t.chains, name)
@@ -145,7 +147,7 @@ func (t *Table) commit(p *plan) {
 	}
 	for name := range t.touchedSets {
 		s, ok := t.sets[name]
-		if !ok || t.quarantine.left(setUnit, name) {
+		if !ok || t.quarantine.left(kernel.SetUnit, name) {
 			continue
 		}
 		held := s.members.commit()
@@ -164,11 +166,31 @@ func (t *Table) commit(p *plan) {
 
 // placed returns the rules with the handles and digests of the kernel's echo. If an
 // echo is missing, the next Apply reads them.
-func (t *Table) placed(rules []kernelRule) []kernelRule {
+func (t *Table) placed(rules []kernel.Rule) []kernel.Rule {
 	for i := range rules {
-		if rules[i].handle == 0 {
+		if rules[i].Handle == 0 {
 			t.known = false
 		}
 	}
 	return rules
+}
+
+// removeOthers deletes what is never ours, in a transaction of its own: none of
+// it decides anything by itself, and nothing that is wanted shall fail because
+// the kernel does not let go of it. What is refused is tried again at the next
+// full read.
+func (t *Table) removeOthers(result *tables.Result) error {
+	for _, o := range t.others {
+		err := t.send([]kernel.Op{{Kind: kernel.DeleteOther, Other: o}}, result)
+		var refused *kernel.RefusedError
+		switch {
+		case errors.As(err, &refused):
+		case err != nil:
+			return err
+		default:
+			t.damaged(objectKey{o.Noun(), o.Name}, o.Noun(), "foreign "+o.Noun(), t.pending.OtherChange())
+		}
+	}
+	t.others = nil
+	return nil
 }

@@ -1,7 +1,6 @@
 package nftables
 
 import (
-	"encoding/binary"
 	"errors"
 	"strings"
 	"testing"
@@ -11,7 +10,7 @@ import (
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
-	"github.com/felixlike/felixlike/tables/nftables/expression"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // connected returns a table with a connection and the example in the kernel.
@@ -29,29 +28,25 @@ func connected(t *testing.T) (namespace, *Table) {
 func TestAllRefusalsAreTold(t *testing.T) {
 	ns, table := connected(t)
 	before := ns.list(t, "-a")
-	gone := func(name string) *set {
-		s := newSet(name)
-		s.shape = shape{kind: model.Addresses, family: model.IPv4}
-		return s
+	addresses := kernel.Shape{Kind: model.Addresses, Family: model.IPv4}
+	stray := rule(tables.Accept{}, "here")
+	ops := []kernel.Op{
+		{Kind: kernel.FlushSet, Name: "none-1", Shape: addresses},
+		{Kind: kernel.AddMembers, Name: "aweb-4", Shape: addresses, Changes: changesOf("10.7.7.7")},
+		{Kind: kernel.AddMembers, Name: "none-2", Shape: addresses, Changes: changesOf("10.7.7.7", "10.7.7.8")},
+		{Kind: kernel.AddRule, Name: "missing", Rule: &stray, Hash: "h", Echo: &kernel.Rule{}},
+		{Kind: kernel.DeleteRule, Name: "forward", Handle: 77777},
+		{Kind: kernel.FlushChain, Name: "to-pods"},
 	}
-	missing := &chain{name: "missing", want: &tables.Chain{Name: "missing", Rules: []tables.Rule{rule(tables.Accept{}, "here")}}, hashes: []string{"h"}}
-	ops := []op{
-		{kind: flushSet, set: gone("none-1")},
-		{kind: addMembers, set: table.sets["aweb-4"], changes: []change{{member: membersOf("10.7.7.7")[0]}}},
-		{kind: addMembers, set: gone("none-2"), changes: []change{{member: membersOf("10.7.7.7")[0]}, {member: membersOf("10.7.7.8")[0]}}},
-		{kind: addRule, chain: missing, rule: &kernelRule{}},
-		{kind: deleteRule, chain: table.chains["forward"], handle: 77777},
-		{kind: flushChain, chain: table.chains["to-pods"]},
-	}
-	err := table.conn.flush(ops)
-	var refused *refusedError
-	if !errors.As(err, &refused) || refused.commit != nil {
+	err := table.conn.Commit(ops)
+	var refused *kernel.RefusedError
+	if !errors.As(err, &refused) || refused.Commit != nil {
 		t.Fatalf("error %v of type %T", err, err)
 	}
 	var got []int
-	for i, r := range refused.refused {
-		got = append(got, r.index)
-		if o := refused.objects[i]; !errors.Is(o, unix.ENOENT) {
+	for i, r := range refused.Refused {
+		got = append(got, r.Index)
+		if o := refused.Objects[i]; !errors.Is(o, unix.ENOENT) {
 			t.Errorf("object %v", o)
 		}
 	}
@@ -72,7 +67,7 @@ func TestAllRefusalsAreTold(t *testing.T) {
 		t.Errorf("the kernel was changed:\n%s", after)
 	}
 	// The connection goes on to serve.
-	if err := table.conn.flush(ops[1:2]); err != nil {
+	if err := table.conn.Commit(ops[1:2]); err != nil {
 		t.Error(err)
 	}
 	if !strings.Contains(ns.list(t), "10.7.7.7") {
@@ -80,19 +75,28 @@ func TestAllRefusalsAreTold(t *testing.T) {
 	}
 }
 
+// changesOf returns members to add or delete.
+func changesOf(members ...string) []kernel.Change {
+	var out []kernel.Change
+	for _, m := range membersOf(members...) {
+		out = append(out, kernel.Change{Member: m})
+	}
+	return out
+}
+
 // Of many members in a message, the one that is refused is named, whatever the
 // kind of the set.
 func TestRefusedMemberIsNamed(t *testing.T) {
 	_, table := connected(t)
-	many := func(name string, list ...model.Member) op {
-		o := op{kind: deleteMembers, set: table.sets[name]}
+	many := func(name string, list ...model.Member) kernel.Op {
+		o := table.sets[name].op(kernel.DeleteMembers)
 		for _, m := range list {
-			o.changes = append(o.changes, change{member: m})
+			o.Changes = append(o.Changes, kernel.Change{Member: m})
 		}
 		return o
 	}
 	for _, c := range []struct {
-		o    op
+		o    kernel.Op
 		want string
 	}{
 		{many("aweb-4", membersOf("10.0.0.1", "10.9.9.9", "10.0.0.2")...), "member 10.9.9.9"},
@@ -102,8 +106,8 @@ func TestRefusedMemberIsNamed(t *testing.T) {
 		{many("phttp-4", triple("10.0.0.1", model.TCP, 80), triple("10.0.0.2", model.TCP, 5000)), "member 10.0.0.2,tcp/5000"},
 		{many("to-pods-4", membersOf("10.0.0.1", "10.0.0.2", "10.0.0.77")...), "member 10.0.0.77"},
 	} {
-		var refused *refusedError
-		if err := table.conn.flush([]op{c.o}); !errors.As(err, &refused) || len(refused.objects) != 1 || refused.objects[0].Rule != c.want {
+		var refused *kernel.RefusedError
+		if err := table.conn.Commit([]kernel.Op{c.o}); !errors.As(err, &refused) || len(refused.Objects) != 1 || refused.Objects[0].Rule != c.want {
 			t.Errorf("error %v, want one of %s", err, c.want)
 		}
 	}
@@ -123,7 +127,7 @@ func TestCommitErrorNamesNoMessage(t *testing.T) {
 	table.UpdateChain(tables.Chain{Name: "loop-b", Rules: []tables.Rule{rule(tables.Jump{Chain: "loop-a"}, "")}})
 	table.SetVerdict("to-pods-4", addr("10.0.0.9"), tables.Goto{Chain: "loop-a"})
 	err := table.program(t.Context(), new(tables.Result))
-	var refused *refusedError
+	var refused *kernel.RefusedError
 	if !errors.As(err, &refused) {
 		t.Fatalf("error %v of type %T", err, err)
 	}
@@ -131,44 +135,20 @@ func TestCommitErrorNamesNoMessage(t *testing.T) {
 	if after := ns.list(t, "-a"); after != before {
 		t.Errorf("the kernel was changed:\n%s", after)
 	}
-
-	// Without the right to change the ruleset, the whole batch is refused.
-	a := answer{ops: make([]op, 3), first: 10}
-	for _, m := range []struct {
-		sequence uint32
-		code     int32
-	}{{9, -1}, {10, -int32(unix.EPERM)}, {13, 0}, {15, -1}} {
-		var msg expression.Message
-		msg.Begin(unix.NLMSG_ERROR, 0, m.sequence, 0, 0)
-		binary.NativeEndian.PutUint32(msg.B[unix.NLMSG_HDRLEN:], uint32(m.code))
-		msg.End()
-		if err := table.conn.note(&a, msg.B); err != nil {
-			t.Fatal(err)
-		}
-	}
-	err = a.outcome(DefaultTable)
-	if !errors.As(err, &refused) || len(refused.objects) != 0 || !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "commit: ") {
-		t.Errorf("error %v", err)
-	}
 }
 
 // A lost answer is no success: the outcome is not known, and the next Apply reads
 // what is there.
 func TestLostAnswerIsNoSuccess(t *testing.T) {
 	ns, table := connected(t)
-	rc, err := table.conn.raw.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
 	// Room for less than the echo of what comes.
-	if err := rc.Control(func(fd uintptr) {
-		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 1)
-	}); err != nil {
+	if err := table.disconnect(); err != nil {
 		t.Fatal(err)
 	}
+	table.answerBuffer = 1
 	load(table, 20)
-	_, err = table.Apply(t.Context())
-	if !errors.Is(err, errUnknownOutcome) || !errors.Is(err, unix.ENOBUFS) {
+	_, err := table.Apply(t.Context())
+	if !errors.Is(err, unix.ENOBUFS) {
 		t.Fatalf("error %v", err)
 	}
 	// It was committed, in truth.
@@ -178,29 +158,6 @@ func TestLostAnswerIsNoSuccess(t *testing.T) {
 	if r := apply(t, table); !r.FullRead || r.Messages != 0 {
 		t.Errorf("after the loss: %+v", r)
 	}
-
-	a := answer{ops: make([]op, 3), first: 10}
-	if err := a.outcome(DefaultTable); !errors.Is(err, errUnknownOutcome) {
-		t.Errorf("without an acknowledgement: %v", err)
-	}
-}
-
-// The connection's sequence numbers may wrap around.
-func TestSequenceWrapsAround(t *testing.T) {
-	_, table := connected(t)
-	table.conn.sequence = ^uint32(0) - 3
-	for range 3 {
-		table.CreateSet(ipsets.Set{Name: "another-4", Kind: model.Addresses, Family: model.IPv4})
-		table.UpdateChain(tables.Chain{Name: "another", Rules: []tables.Rule{rule(tables.Accept{}, "", srcSet(model.IPv4, "another-4"))}})
-		if r := apply(t, table); r.Messages != 3 || !table.known {
-			t.Errorf("%+v", r)
-		}
-		table.RemoveChain("another")
-		table.RemoveSet("another-4")
-		if r := apply(t, table); r.Messages != 3 {
-			t.Errorf("%+v", r)
-		}
-	}
 }
 
 // The result tells what the kernel holds, whatever was changed.
@@ -209,16 +166,16 @@ func TestResultCountsWhatIsHeld(t *testing.T) {
 	check := func(when string) {
 		t.Helper()
 		r := apply(t, table)
-		state, err := table.conn.read(DefaultTable)
+		state, err := table.conn.Read(DefaultTable)
 		if err != nil {
 			t.Fatal(err)
 		}
 		rules, elements := 0, 0
-		for _, c := range state.chains {
-			rules += len(c.rules)
+		for _, c := range state.Chains {
+			rules += len(c.Rules)
 		}
-		for _, s := range state.sets {
-			elements += len(s.members)
+		for _, s := range state.Sets {
+			elements += len(s.Members)
 		}
 		if r.Rules != rules || r.Elements != elements {
 			t.Errorf("%s: %d rules and %d elements, want %d and %d", when, r.Rules, r.Elements, rules, elements)

@@ -6,13 +6,14 @@ import (
 	"slices"
 
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // trial is a way to try units, some of which the kernel refuses without saying
 // which.
 type trial struct {
 	// give has a unit take part in the next attempt, rest takes that back.
-	give, rest func(unit)
+	give, rest func(kernel.Unit)
 	// least is the highest standing of a unit that turns out to be at fault.
 	least standing
 }
@@ -21,8 +22,8 @@ type trial struct {
 // yet, what waits stands closed meanwhile; otherwise it stays as the kernel has
 // it.
 func (t *Table) admission(anew bool) trial {
-	return trial{give: t.give, rest: func(u unit) {
-		if anew && u.kind != setUnit && t.wants(u) {
+	return trial{give: t.give, rest: func(u kernel.Unit) {
+		if anew && u.Kind != kernel.SetUnit && t.wants(u) {
 			t.rest(u, closed)
 		} else {
 			t.rest(u, held)
@@ -33,8 +34,8 @@ func (t *Table) admission(anew bool) trial {
 // closing tries to have units stand closed, instead of as the kernel has them.
 func (t *Table) closing() trial {
 	return trial{
-		give:  func(u unit) { t.rest(u, closed) },
-		rest:  func(u unit) { t.rest(u, held) },
+		give:  func(u kernel.Unit) { t.rest(u, closed) },
+		rest:  func(u kernel.Unit) { t.rest(u, held) },
 		least: absent,
 	}
 }
@@ -54,7 +55,7 @@ func (t *Table) search(ctx context.Context, refusal error, result *tables.Result
 	if t.exists {
 		// What is there already once more, which changes nothing: a kernel that
 		// refuses that refuses everything, and no object is to blame.
-		if err := t.conn.flush([]op{{kind: addTable}}); err != nil {
+		if err := t.conn.Commit([]kernel.Op{{Kind: kernel.AddTable}}); err != nil {
 			return errors.Join(refusal, err)
 		}
 	}
@@ -64,14 +65,14 @@ func (t *Table) search(ctx context.Context, refusal error, result *tables.Result
 	if len(suspects) == 0 {
 		return refusal
 	}
-	var missing []unit
+	var missing []kernel.Unit
 	for _, u := range suspects {
 		t.rest(u, held)
-		if u.kind != chainUnit {
-			t.set(u.name).single = true
+		if u.Kind != kernel.ChainUnit {
+			t.set(u.Name).single = true
 		}
 		switch {
-		case u.kind == setUnit || !t.wants(u) || !anew && t.inForce(u):
+		case u.Kind == kernel.SetUnit || !t.wants(u) || !anew && t.inForce(u):
 		case vital[u]:
 			t.rest(u, closed)
 		default:
@@ -88,7 +89,7 @@ func (t *Table) search(ctx context.Context, refusal error, result *tables.Result
 		return err
 	}
 	// What was blamed may be innocent now that all else is as wanted.
-	var blamed []unit
+	var blamed []kernel.Unit
 	for _, u := range suspects {
 		if t.quarantine.refused[u] != nil {
 			blamed = append(blamed, u)
@@ -101,7 +102,7 @@ func (t *Table) search(ctx context.Context, refusal error, result *tables.Result
 // probe tries units and sets aside those that the kernel refuses: all at once,
 // and where it names none, by halves. A refusal that is given says that all of
 // them at once were refused already. It reports whether any was at fault.
-func (t *Table) probe(ctx context.Context, way trial, units []unit, refusal error, result *tables.Result) (faulty bool, err error) {
+func (t *Table) probe(ctx context.Context, way trial, units []kernel.Unit, refusal error, result *tables.Result) (faulty bool, err error) {
 	if len(units) == 0 {
 		return false, nil
 	}
@@ -139,8 +140,8 @@ func (t *Table) probe(ctx context.Context, way trial, units []unit, refusal erro
 }
 
 // notAside returns the units that still take part.
-func (t *Table) notAside(units []unit) []unit {
-	return slices.DeleteFunc(slices.Clone(units), func(u unit) bool {
+func (t *Table) notAside(units []kernel.Unit) []kernel.Unit {
+	return slices.DeleteFunc(slices.Clone(units), func(u kernel.Unit) bool {
 		r := t.quarantine.refused[u]
 		return r != nil && !r.trying
 	})
@@ -149,7 +150,7 @@ func (t *Table) notAside(units []unit) []unit {
 // blame sets a unit aside that cannot be programmed, and programs what takes its
 // place. If the kernel refuses that, the next lower standing is its, and at last
 // what stands closed because of it is looked into.
-func (t *Table) blame(ctx context.Context, way trial, u unit, refusal error, result *tables.Result) error {
+func (t *Table) blame(ctx context.Context, way trial, u kernel.Unit, refusal error, result *tables.Result) error {
 	e := t.accuse(u, refusal)
 	e.least = max(way.least, t.lower(u))
 	for {
@@ -161,8 +162,8 @@ func (t *Table) blame(ctx context.Context, way trial, u unit, refusal error, res
 			return refusal
 		}
 		r := t.quarantine.refused[u]
-		if r.standing == absent && u.kind == entryUnit {
-			u = unit{kind: setUnit, name: u.name}
+		if r.standing == absent && u.Kind == kernel.EntryUnit {
+			u = kernel.Unit{Kind: kernel.SetUnit, Name: u.Name}
 		} else if r.standing == absent || r.removal {
 			break
 		}
@@ -188,19 +189,19 @@ func (t *Table) blame(ctx context.Context, way trial, u unit, refusal error, res
 
 // accuse returns the error of a unit that was found to be at fault. What the
 // kernel said counts as the reason; what it named only if that was the unit.
-func (t *Table) accuse(u unit, refusal error) *objectError {
-	e := newError("chain", u.name, "")
-	e.unit, e.removal = u, !t.wants(u)
-	if u.kind != chainUnit {
-		e.Object = t.set(u.name).shape.noun()
+func (t *Table) accuse(u kernel.Unit, refusal error) *fault {
+	e := fault{removal: !t.wants(u)}
+	e.Object, e.Name, e.Unit = "chain", u.Name, u
+	if u.Kind != kernel.ChainUnit {
+		e.Object = t.set(u.Name).shape.Noun()
 	}
-	if u.kind == entryUnit {
-		e.Rule = change{u.entry, t.set(u.name).members.want[u.entry]}.String()
+	if u.Kind == kernel.EntryUnit {
+		e.Rule = kernel.Change{Member: u.Entry, Verdict: t.set(u.Name).members.want[u.Entry]}.String()
 	}
 	e.Err = refusal
 	for _, o := range refusedObjects(refusal) {
 		e.Err = o.Err
-		if o.unit == u {
+		if o.Unit == u {
 			e.Rule = o.Rule
 			break
 		}
@@ -210,22 +211,22 @@ func (t *Table) accuse(u unit, refusal error) *objectError {
 
 // closedBecauseOf returns the chains and entries other than the unit itself that
 // stand closed because of it, sorted.
-func (t *Table) closedBecauseOf(u unit) []unit {
-	var out []unit
+func (t *Table) closedBecauseOf(u kernel.Unit) []kernel.Unit {
+	var out []kernel.Unit
 	for name, causes := range t.quarantine.causes {
-		if c := (unit{kind: chainUnit, name: name}); c != u && slices.Contains(causes, u) {
+		if c := (kernel.Unit{Kind: kernel.ChainUnit, Name: name}); c != u && slices.Contains(causes, u) {
 			out = append(out, c)
 		}
 	}
-	if u.kind == chainUnit {
+	if u.Kind == kernel.ChainUnit {
 		for name, s := range t.sets {
 			for m, st := range s.members.aside {
-				if st == closed && tables.Target(s.members.want[m]) == u.name {
-					out = append(out, unit{entryUnit, name, m})
+				if st == closed && tables.Target(s.members.want[m]) == u.Name {
+					out = append(out, kernel.Unit{Kind: kernel.EntryUnit, Name: name, Entry: m})
 				}
 			}
 		}
 	}
-	slices.SortFunc(out, unit.compare)
+	slices.SortFunc(out, kernel.Unit.Compare)
 	return out
 }

@@ -3,10 +3,8 @@ package nftables
 import (
 	"slices"
 
-	nft "github.com/google/nftables"
-	"golang.org/x/sys/unix"
-
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // chain is one chain by name: what is wanted of it, what the kernel holds of
@@ -15,8 +13,12 @@ type chain struct {
 	name   string
 	want   *tables.Chain // nil: not wanted
 	hashes []string      // of the wanted rules
-	have   *kernelChain  // nil: not in the kernel
-	held   int           // the rules that the kernel had after the last commit
+	have   *kernel.Chain // nil: not in the kernel
+	// claims says that have was read: the hashes of its rules are only what their
+	// comments claim. echoed are the rules before it, as the kernel echoed them.
+	claims bool
+	echoed []kernel.Rule
+	held   int // the rules that the kernel had after the last commit
 	refs   int
 	// standIn is what is programmed instead while the chain stands closed, with its
 	// hashes.
@@ -31,63 +33,11 @@ type chain struct {
 	changed uint64
 }
 
-// kernelChain is a chain as the kernel holds it.
-type kernelChain struct {
-	base  baseHook
-	rules []kernelRule
-	// claims tells that it was read, so that the hashes of its rules are claims of
-	// their comments; echoed are the rules that the kernel had before by its echo.
-	claims bool
-	echoed []kernelRule
-	// uses counts its rules and what led to it, as long as it was just read.
-	uses uint32
-}
-
-// kernelRule is a rule as the kernel holds it; hash is empty if it is not ours.
-type kernelRule struct {
-	hash   string
-	handle uint64
-	// digest is that of the rule's body as the kernel returns it.
-	digest uint64
-}
-
-// baseHook is a hook in the kernel's terms. The zero value stands for a chain
-// that is no base chain.
-type baseHook struct {
-	chainType string
-	hook      uint32
-	priority  int32
-	policy    uint32
-}
-
-// base returns the wanted hook in the kernel's terms.
-func base(h *tables.Hook) baseHook {
-	if h == nil {
-		return baseHook{}
-	}
-	b := baseHook{chainType: h.Type.String(), priority: h.Priority, policy: uint32(nft.ChainPolicyAccept)}
-	switch h.Point {
-	case tables.HookForward:
-		b.hook = unix.NF_INET_FORWARD
-	case tables.HookPostrouting:
-		b.hook = unix.NF_INET_POST_ROUTING
-	case tables.HookPrerouting:
-		b.hook = unix.NF_INET_PRE_ROUTING
-	}
-	return b
-}
-
-// hooked is the hook without what can be changed of it.
-func (b baseHook) hooked() baseHook {
-	b.policy = 0
-	return b
-}
-
 // UpdateChain wants the chain to be exactly as given.
 func (t *Table) UpdateChain(want tables.Chain) {
 	c := t.chain(want.Name)
 	hashes := want.Hashes()
-	if c.want != nil && slices.Equal(c.hashes, hashes) && base(c.want.Hook) == base(want.Hook) {
+	if c.want != nil && slices.Equal(c.hashes, hashes) && kernel.BaseOf(c.want.Hook) == kernel.BaseOf(want.Hook) {
 		return
 	}
 	if c.want != nil {

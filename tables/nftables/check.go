@@ -6,6 +6,7 @@ import (
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // checkName accepts what nft's grammar takes as an identifier, so that people
@@ -45,16 +46,16 @@ func checkHook(h *tables.Hook) error {
 	return nil
 }
 
-// check accepts the shapes that the kernel has types for.
-func (sh shape) check() error {
-	if err := checkFamily(sh.family); err != nil {
+// checkShape accepts the shapes that the kernel has types for.
+func checkShape(sh kernel.Shape) error {
+	if err := checkFamily(sh.Family); err != nil {
 		return err
 	}
-	switch sh.kind {
+	switch sh.Kind {
 	case model.Addresses, model.Networks, model.AddressPorts, model.Loops:
 		return nil
 	}
-	return fmt.Errorf("unknown kind %s", sh.kind)
+	return fmt.Errorf("unknown kind %s", sh.Kind)
 }
 
 func checkFamily(f model.Family) error {
@@ -73,20 +74,20 @@ func (s *set) checkMember(m model.Member) error {
 		return errors.New("not a usable address")
 	case m.Prefix != m.Prefix.Masked():
 		return errors.New("host bits are set")
-	case m.Family() != s.shape.family:
-		return fmt.Errorf("the member is of family %s, the set of %s", m.Family(), s.shape.family)
+	case m.Family() != s.shape.Family:
+		return fmt.Errorf("the member is of family %s, the set of %s", m.Family(), s.shape.Family)
 	case m.Except:
 		return errors.New("an interval set takes no exceptions")
-	case m.Last.IsValid() && (s.shape.kind != model.Networks || !m.Prefix.IsSingleIP() || !m.Range().IsValid()):
+	case m.Last.IsValid() && (s.shape.Kind != model.Networks || !m.Prefix.IsSingleIP() || !m.Range().IsValid()):
 		return errors.New("not a range of addresses")
-	case s.shape.kind != model.Networks && !m.Prefix.IsSingleIP():
-		return fmt.Errorf("a set of %s takes single addresses only", s.shape.kind)
-	case s.shape.kind == model.AddressPorts && m.Protocol == model.AnyProtocol:
+	case s.shape.Kind != model.Networks && !m.Prefix.IsSingleIP():
+		return fmt.Errorf("a set of %s takes single addresses only", s.shape.Kind)
+	case s.shape.Kind == model.AddressPorts && m.Protocol == model.AnyProtocol:
 		return errors.New("a protocol is needed")
-	case s.shape.kind != model.AddressPorts && (m.Protocol != model.AnyProtocol || m.Port != 0):
-		return fmt.Errorf("a set of %s takes no protocol or port", s.shape.kind)
+	case s.shape.Kind != model.AddressPorts && (m.Protocol != model.AnyProtocol || m.Port != 0):
+		return fmt.Errorf("a set of %s takes no protocol or port", s.shape.Kind)
 	}
-	if s.shape.kind == model.Networks && s.ranges == 0 {
+	if s.shape.Kind == model.Networks && s.ranges == 0 {
 		if o, ok := s.overlapping(m.Prefix); ok {
 			return fmt.Errorf("the prefix overlaps member %s", o)
 		}

@@ -1,5 +1,7 @@
 package nftables
 
+import "github.com/felixlike/felixlike/tables/nftables/kernel"
+
 // maxBatch is the number of rules, elements and other objects that go into one
 // transaction. The kernel was seen to take 200,000 rules in one batch; none of
 // our objects takes more than 1 kB of request, so that half as many stay below
@@ -10,13 +12,13 @@ const maxBatch = 100_000
 // group is never divided, and the order is kept. The tail is one group, so
 // base chains and the deletion of what they no longer need come last and in
 // one transaction.
-func chunks(head []group, tail group, limit int) [][]op {
-	var out [][]op
+func chunks(head []group, tail group, limit int) [][]kernel.Op {
+	var out [][]kernel.Op
 	groups, left := append(head[:len(head):len(head)], tail), 0
 	for _, g := range groups {
 		left += len(g)
 	}
-	current := make([]op, 0, min(left, limit))
+	current := make([]kernel.Op, 0, min(left, limit))
 	weight := 0
 	for _, g := range groups {
 		w := g.weight()
@@ -25,7 +27,7 @@ func chunks(head []group, tail group, limit int) [][]op {
 		}
 		if weight > 0 && weight+w > limit {
 			out = append(out, current)
-			current, weight = make([]op, 0, min(left, limit)), 0
+			current, weight = make([]kernel.Op, 0, min(left, limit)), 0
 		}
 		current = append(current, g...)
 		weight, left = weight+w, left-len(g)
@@ -37,12 +39,12 @@ func chunks(head []group, tail group, limit int) [][]op {
 }
 
 // group is operations that must be in one transaction.
-type group []op
+type group []kernel.Op
 
 func (g group) weight() int {
 	n := 0
 	for i := range g {
-		n += g[i].weight()
+		n += g[i].Weight()
 	}
 	return n
 }

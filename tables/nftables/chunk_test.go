@@ -4,13 +4,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 func TestChunks(t *testing.T) {
 	g := func(weights ...int) group {
 		var out group
 		for _, w := range weights {
-			out = append(out, op{changes: make([]change, w)})
+			out = append(out, kernel.Op{Changes: make([]kernel.Change, w)})
 		}
 		return out
 	}
@@ -32,7 +34,7 @@ func TestChunks(t *testing.T) {
 			for _, chunk := range chunks(c.head, c.tail, 10) {
 				var weights []int
 				for _, o := range chunk {
-					weights = append(weights, o.weight())
+					weights = append(weights, o.Weight())
 				}
 				got = append(got, weights)
 			}

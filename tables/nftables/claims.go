@@ -4,27 +4,33 @@ import (
 	"slices"
 
 	"github.com/felixlike/felixlike/tables/nftables/expression"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // take makes the chain that was found what the kernel holds of c. What its rules
 // claim to be by their comments is looked into when it matters: see checked.
-func (c *chain) take(found *kernelChain) {
-	if found != nil {
-		found.claims = true
-		found.echoed = c.have.known()
+func (c *chain) take(found *kernel.Chain) {
+	if found == nil {
+		c.write(nil)
+		return
 	}
-	c.have = found
+	c.echoed, c.claims, c.have = c.known(), true, found
+}
+
+// write makes the chain what the kernel holds of c because the driver has written it.
+func (c *chain) write(written *kernel.Chain) {
+	c.have, c.claims, c.echoed = written, false, nil
 }
 
 // known returns the rules that the kernel has echoed, as far as is known.
-func (k *kernelChain) known() []kernelRule {
+func (c *chain) known() []kernel.Rule {
 	switch {
-	case k == nil:
+	case c.have == nil:
 		return nil
-	case k.claims:
-		return k.echoed
+	case c.claims:
+		return c.echoed
 	}
-	return k.rules
+	return c.have.Rules
 }
 
 // checked returns the rules that the kernel holds of the chain. One that was read
@@ -37,40 +43,32 @@ func (k *kernelChain) known() []kernelRule {
 // on the first full read of a process; from then on the body that the kernel has
 // echoed for the rule is good, too, because it was seen in the very transaction
 // that wrote it.
-func (c *chain) checked(d *expression.Digester) []kernelRule {
-	if c.have == nil || !c.have.claims || c.want == nil {
-		return c.have.all()
+func (c *chain) checked(d *expression.Digester) []kernel.Rule {
+	if c.have == nil {
+		return nil
+	}
+	if !c.claims || c.want == nil {
+		return c.have.Rules
 	}
 	wanted, hashes := c.goal()
 	indexOf := indices(hashes)
-	out := c.have.rules
-	for i, r := range c.have.rules {
-		index, claims := indexOf(i, r.hash)
-		if !claims || i < len(c.have.echoed) && c.have.echoed[i] == r {
+	out := c.have.Rules
+	for i, r := range c.have.Rules {
+		index, claims := indexOf(i, r.Hash)
+		if !claims || i < len(c.echoed) && c.echoed[i] == r {
 			continue
 		}
 		predicted, err := d.Predict(wanted[index])
-		if err == nil && r.digest == predicted || slices.ContainsFunc(c.have.echoed, r.same) {
+		if err == nil && r.Digest == predicted || slices.ContainsFunc(c.echoed, func(o kernel.Rule) bool { return o.Hash == r.Hash && o.Digest == r.Digest }) {
 			continue
 		}
-		if &out[0] == &c.have.rules[0] {
+		if &out[0] == &c.have.Rules[0] {
 			out = slices.Clone(out)
 		}
-		out[i].hash = ""
+		out[i].Hash = ""
 	}
 	return out
 }
-
-// all returns the rules of a chain, if there is one.
-func (k *kernelChain) all() []kernelRule {
-	if k == nil {
-		return nil
-	}
-	return k.rules
-}
-
-// same reports whether both are one rule written twice.
-func (r kernelRule) same(o kernelRule) bool { return o.hash == r.hash && o.digest == r.digest }
 
 // indices returns a function that finds a rule by its hash, first where the kernel
 // has it.

@@ -1,19 +1,20 @@
 package nftables
 
 import (
+	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/felixlike/felixlike/tables"
-	"github.com/felixlike/felixlike/tables/nftables/watch"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // churn changes another table as fast as it goes until the test ends, and counts
 // the transactions.
-func (n namespace) churn(t testing.TB, table string, ops ...[]op) *atomic.Int64 {
+func (n namespace) churn(t testing.TB, table string, ops ...[]kernel.Op) *atomic.Int64 {
 	t.Helper()
-	c, err := dial(Options{NetNS: n.fd, Table: table}, New(Options{}).digests.Seed)
+	c, err := kernel.Dial(kernel.Options{NetNS: n.fd, Table: table, Seed: maphash.MakeSeed()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +23,7 @@ func (n namespace) churn(t testing.TB, table string, ops ...[]op) *atomic.Int64 
 	var running sync.WaitGroup
 	running.Go(func() {
 		for i := 0; !ended.Load(); i++ {
-			if err := c.flush(ops[i%len(ops)]); err != nil {
+			if err := c.Commit(ops[i%len(ops)]); err != nil {
 				t.Error(err)
 				return
 			}
@@ -32,7 +33,7 @@ func (n namespace) churn(t testing.TB, table string, ops ...[]op) *atomic.Int64 
 	t.Cleanup(func() {
 		ended.Store(true)
 		running.Wait()
-		_ = c.close()
+		_ = c.Close()
 	})
 	return &commits
 }
@@ -48,10 +49,10 @@ func TestReadWhileOthersCommit(t *testing.T) {
 	}
 	apply(t, first)
 	ns.nft(t, "table inet other { chain c { }; set s { type ipv4_addr; }; }")
-	inSet := newSet("s")
-	inSet.shape = first.sets["a0-4"].shape
-	member := []change{{member: membersOf("10.0.0.1")[0]}}
-	commits := ns.churn(t, "other", []op{{kind: addMembers, set: inSet, changes: member}}, []op{{kind: deleteMembers, set: inSet, changes: member}})
+	member := kernel.Op{Kind: kernel.AddMembers, Name: "s", Shape: first.sets["a0-4"].shape, Changes: changesOf("10.0.0.1")}
+	gone := member
+	gone.Kind = kernel.DeleteMembers
+	commits := ns.churn(t, "other", []kernel.Op{member}, []kernel.Op{gone})
 
 	second := ns.open(t)
 	load(second, 380)
@@ -67,25 +68,4 @@ func TestReadWhileOthersCommit(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-}
-
-// The barrier changes nothing, not even the generation.
-func TestBarrier(t *testing.T) {
-	ns := newNamespace(t)
-	table := ns.open(t)
-	apply(t, table)
-	before, err := watch.ReadGeneration(table.conn.raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		if err := table.conn.barrier(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if after, err := watch.ReadGeneration(table.conn.raw); err != nil || after != before {
-		t.Errorf("generation %d, then %d: %v", before, after, err)
-	}
-	table.UpdateChain(tables.Chain{Name: "next"})
-	apply(t, table)
 }

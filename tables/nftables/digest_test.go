@@ -17,6 +17,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/tables/nftables/expression"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // randomRule draws a rule of any match and action, with a liking for zeros.
@@ -110,7 +111,7 @@ func TestPredictionEchoAndDumpAgree(t *testing.T) {
 		if _, err := table.Apply(t.Context()); err != nil {
 			r.Fatal(err)
 		}
-		state, err := table.conn.read(DefaultTable)
+		state, err := table.conn.Read(DefaultTable)
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -133,8 +134,8 @@ func TestPredictionEchoAndDumpAgree(t *testing.T) {
 					r.Fatalf("%q has the forms %q and %q", body, form, other)
 				}
 				bodies[form], forms[body] = body, form
-				echo, dump := table.chains[c.Name].have.rules[i], state.chains[c.Name].rules[i]
-				if echo.digest != predicted || dump != echo {
+				echo, dump := table.chains[c.Name].have.Rules[i], state.Chains[c.Name].Rules[i]
+				if echo.Digest != predicted || dump != echo {
 					r.Fatalf("rule %s: predicted %#x, echoed %+v, read %+v", wanted, predicted, echo, dump)
 				}
 			}
@@ -201,7 +202,7 @@ func TestSwappedRuleThatIsWantedLaterIsReplaced(t *testing.T) {
 	ns, table := connected(t)
 	listing := ns.list(t)
 	c := table.chains["pin-x/base-1"]
-	ns.nft(t, fmt.Sprintf("replace rule inet felixlike pin-x/base-1 handle %d accept comment %q", c.have.rules[4].handle, c.want.Rules[4].KernelComment()))
+	ns.nft(t, fmt.Sprintf("replace rule inet felixlike pin-x/base-1 handle %d accept comment %q", c.have.Rules[4].Handle, c.want.Rules[4].KernelComment()))
 
 	second := ns.open(t)
 	loadExample(second)
@@ -270,8 +271,8 @@ func TestEarlierEncodingIsReplaced(t *testing.T) {
 	ns, table := connected(t)
 	listing := ns.list(t)
 	c := table.chains["to-pods"]
-	wanted, old := c.want.Rules[2], c.have.rules[2]
-	if err := table.conn.flush([]op{{kind: deleteRule, chain: c, handle: old.handle}}); err != nil {
+	wanted, old := c.want.Rules[2], c.have.Rules[2]
+	if err := table.conn.Commit([]kernel.Op{{Kind: kernel.DeleteRule, Name: c.name, Handle: old.Handle}}); err != nil {
 		t.Fatal(err)
 	}
 	// The whole address, masked, in place of its first bytes.
@@ -282,7 +283,7 @@ func TestEarlierEncodingIsReplaced(t *testing.T) {
 	library.InsertRule(&nft.Rule{
 		Table:    &nft.Table{Name: DefaultTable, Family: nft.TableFamilyINet},
 		Chain:    &nft.Chain{Name: c.name},
-		Position: c.have.rules[3].handle,
+		Position: c.have.Rules[3].Handle,
 		UserData: userdata.AppendString(nil, userdata.TypeComment, string(tables.AppendKernelComment(nil, wanted.Hash(), wanted.Comment))),
 		Exprs: []expr.Any{
 			&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1},

@@ -5,7 +5,7 @@
 //	setters ──> desired state ──┐
 //	                            ├─ validate ─> plan ─> chunks ─> kernel
 //	full read ─> known state ───┘                          │
-//	  news ───────>  ^──────────────── commit <────────────┘
+//	  changes ────>  ^──────────────── commit <────────────┘
 //
 // The setters record what is wanted and mark what they touch. Apply compares
 // the touched objects with what the kernel is known to hold and sends the
@@ -15,13 +15,11 @@
 // hash in its comment and a digest of its body, so unchanged rules keep their
 // handles and counters, and one that was swapped under its comment is replaced.
 //
-// Watch, in a goroutine of its own, receives every commit of others (package watch)
-// and writes down which objects of the table they concern (notes.go, news.go).
-// The next Apply reads just these again (reread.go), says what is wrong with
-// them (drift.go, repair.go), and the ordinary plan puts it right, exactly as it
-// programs what is wanted. What we commit ourselves is told by its netlink port
-// and not even delivered. When something may not have been heard, the table is
-// read in full. A commit that fails because somebody was faster is begun anew.
+// Watch, in a goroutine of its own, records which objects of the table other programs
+// change (package watch). The next Apply reads just these again (reread.go), says what
+// is wrong with them (drift.go, repair.go), and the ordinary plan puts it right. When a
+// notification may be lost, the table is read in full. A commit that fails because
+// another program was faster is begun anew.
 //
 // While the table has to be made from nothing, or a foreign change is too large to
 // be understood at once, the chains of Options.Guard stand in for all others
@@ -33,8 +31,8 @@
 // without policy, and keeping it (persist) is not in Debian's 6.1; neither would let
 // an operator in.
 //
-// The netlink messages are written here (message.go, expression.go), straight
-// into the buffer that is sent.
+// Package kernel reads the table and commits transactions, and package expression writes
+// the bodies of rules.
 //
 // The package owns its table and may not touch any other; it knows nothing of
 // policy, starts no process and logs nothing. What it cannot encode it

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 	"github.com/felixlike/felixlike/tables/nftables/watch"
 )
 
@@ -38,20 +39,20 @@ func (t *Table) learn(result *tables.Result) (full bool, err error) {
 
 // learnAll reads the whole table. If there is none, it comes with the guard.
 func (t *Table) learnAll(result *tables.Result) (err error) {
-	if t.generation, err = watch.ReadGeneration(t.conn.raw); err != nil {
+	if t.generation, err = t.conn.Generation(); err != nil {
 		return err
 	}
 	t.pending.Merge(t.log.BeginRead(t.generation))
-	found, err := t.conn.read(t.options.Table)
+	found, err := t.conn.Read(t.options.Table)
 	if err != nil {
 		return err
 	}
 	state := found
 	switch {
-	case found.dormant: // since closeGap looked
+	case found.Dormant: // since closeGap looked
 		err = t.wake(result)
-	case !found.exists && len(t.options.Guard) > 0:
-		state, err = t.raiseGuard(result, op{kind: addTable})
+	case !found.Exists && len(t.options.Guard) > 0:
+		state, err = t.raiseGuard(result, kernel.Op{Kind: kernel.AddTable})
 	}
 	if err != nil {
 		return err
@@ -68,7 +69,7 @@ func (t *Table) learnAll(result *tables.Result) (err error) {
 // program was faster: the known state was not just read, or the ruleset has changed
 // since.
 func (t *Table) overtaken(err error, justRead bool) bool {
-	var refused *refusedError
+	var refused *kernel.RefusedError
 	if !errors.As(err, &refused) {
 		return false
 	}
@@ -78,7 +79,7 @@ func (t *Table) overtaken(err error, justRead bool) bool {
 	if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EBUSY) {
 		return false
 	}
-	now, err := watch.ReadGeneration(t.conn.raw)
+	now, err := t.conn.Generation()
 	return err == nil && now != t.generation
 }
 
@@ -122,27 +123,27 @@ func (t *Table) damagedTable(what string) {
 }
 
 // compare records the differences between the read and the known state.
-func (t *Table) compare(state *kernelState) {
+func (t *Table) compare(state *kernel.State) {
 	switch {
-	case t.exists && !state.exists:
+	case t.exists && !state.Exists:
 		t.damagedTable("deleted")
 		return
-	case t.exists && len(state.chains)+len(state.sets) == 0 && t.holdsSomething():
+	case t.exists && len(state.Chains)+len(state.Sets) == 0 && t.holdsSomething():
 		t.damagedTable("emptied")
 		return
 	}
 	for name := range t.chains {
-		if state.chains[name] == nil {
+		if state.Chains[name] == nil {
 			t.compareChain(name, nil, t.pending)
 		}
 	}
-	for name, found := range state.chains {
+	for name, found := range state.Chains {
 		t.compareChain(name, found, t.pending)
 	}
 	for _, s := range t.sets {
-		t.compareSet(s, state.sets[s.name], t.pending)
+		t.compareSet(s, state.Sets[s.name], t.pending)
 	}
-	for name, found := range state.sets {
+	for name, found := range state.Sets {
 		if t.sets[name] == nil {
 			t.compareSet(newSet(name), found, t.pending)
 		}
@@ -163,20 +164,20 @@ func (t *Table) holdsSomething() bool {
 	return false
 }
 
-func (t *Table) compareChain(name string, found *kernelChain, heard watch.Changes) {
-	var known *kernelChain
+func (t *Table) compareChain(name string, found *kernel.Chain, heard watch.Changes) {
+	var known *kernel.Chain
 	if c := t.chains[name]; c != nil {
 		known = c.have
 	}
-	if what := known.differences(found); what != "" {
+	if what := chainDifferences(known, found); what != "" {
 		t.damaged(objectKey{"chain", name}, "chain", what, heard.Chains[name])
 	}
 }
 
-func (t *Table) compareSet(s *set, found *kernelSet, heard watch.Changes) {
-	noun := s.shape.noun()
+func (t *Table) compareSet(s *set, found *kernel.Set, heard watch.Changes) {
+	noun := s.shape.Noun()
 	if s.have == nil && found != nil {
-		noun = found.shape.noun()
+		noun = found.Shape.Noun()
 	}
 	if what := s.differences(found); what != "" {
 		t.damaged(objectKey{"set", s.name}, noun, what, heard.Sets[s.name])
@@ -192,8 +193,7 @@ func (t *Table) keepNeeded(p *plan) {
 	touched := map[objectKey]bool{}
 	for _, g := range append(p.head[:len(p.head):len(p.head)], p.tail) {
 		for _, o := range g {
-			about := o.about(t.options.Table)
-			touched[about.key()] = true
+			touched[keyOf(o.About(t.options.Table))] = true
 		}
 	}
 	maps.DeleteFunc(t.repairs, func(key objectKey, _ damage) bool {
@@ -201,7 +201,8 @@ func (t *Table) keepNeeded(p *plan) {
 	})
 }
 
-func (e *objectError) key() objectKey {
+// keyOf returns the key of the object of an error.
+func keyOf(e kernel.ObjectError) objectKey {
 	if e.Object == "map" {
 		return objectKey{"set", e.Name}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // faulty is a driver whose kernel refuses more than the real one, at a clock
@@ -70,7 +71,7 @@ func everything(object, name string) func(ObjectError) error {
 func unnamed(refuses func(ObjectError) error) func(ObjectError) error {
 	return func(o ObjectError) error {
 		if err := refuses(o); err != nil {
-			return fmt.Errorf("%w: %w", err, ErrUnnamed)
+			return fmt.Errorf("%w: %w", err, kernel.ErrUnnamed)
 		}
 		return nil
 	}

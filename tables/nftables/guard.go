@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 	"github.com/felixlike/felixlike/tables/nftables/watch"
 )
 
@@ -22,11 +23,11 @@ const (
 // to fresh. It reports whether the table exists; learnAll makes a missing one with the
 // guard.
 func (t *Table) closeGap(fresh *watch.Changes, result *tables.Result) (exists bool, err error) {
-	state, err := t.conn.readTable(t.options.Table)
-	if err != nil || !state.exists {
+	state, err := t.conn.ReadTable(t.options.Table)
+	if err != nil || !state.Exists {
 		return false, err
 	}
-	if state.dormant {
+	if state.Dormant {
 		if err := t.wake(result); err != nil {
 			return true, err
 		}
@@ -58,8 +59,8 @@ func (t *Table) raiseHere(result *tables.Result) error {
 	if err != nil {
 		return err
 	}
-	for name, k := range raised.chains {
-		t.chain(name).have = k
+	for name, k := range raised.Chains {
+		t.chain(name).write(k)
 		t.touchedChains.add(name)
 	}
 	return nil
@@ -69,7 +70,7 @@ func (t *Table) raiseHere(result *tables.Result) error {
 // operations, and returns the objects that it added to the kernel's state. Any number
 // of transactions may follow, and meanwhile the guard decides. Its chains are not
 // desired, so the plan removes them in the transaction that brings the base chains.
-func (t *Table) raiseGuard(result *tables.Result, first ...op) (*kernelState, error) {
+func (t *Table) raiseGuard(result *tables.Result, first ...kernel.Op) (*kernel.State, error) {
 	p := t.newPlan()
 	p.tail = first
 	for _, want := range t.options.Guard {
@@ -83,9 +84,9 @@ func (t *Table) raiseGuard(result *tables.Result, first ...op) (*kernelState, er
 		return nil, fmt.Errorf("raise the guard: %w", err)
 	}
 	result.RulesAdded += p.result.RulesAdded
-	raised := &kernelState{exists: true, chains: map[string]*kernelChain{}}
+	raised := &kernel.State{Exists: true, Chains: map[string]*kernel.Chain{}}
 	for _, want := range t.options.Guard {
-		raised.chains[want.Name] = &kernelChain{base: base(want.Hook), rules: p.rules[want.Name]}
+		raised.Chains[want.Name] = &kernel.Chain{Base: kernel.BaseOf(want.Hook), Rules: p.rules[want.Name]}
 	}
 	return raised, nil
 }
@@ -93,7 +94,7 @@ func (t *Table) raiseGuard(result *tables.Result, first ...op) (*kernelState, er
 // wake undoes the dormant flag, in a transaction of its own: the kernel takes
 // no new base chains in the one that does.
 func (t *Table) wake(result *tables.Result) error {
-	if err := t.send([]op{{kind: addTable}}, result); err != nil {
+	if err := t.send([]kernel.Op{{Kind: kernel.AddTable}}, result); err != nil {
 		return fmt.Errorf("wake the table: %w", err)
 	}
 	if t.trusted {

@@ -17,6 +17,7 @@ import (
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 	"github.com/felixlike/felixlike/tables/nftables/watch"
 )
 
@@ -42,7 +43,7 @@ type observer struct{ s *watch.Subscription }
 
 func (n namespace) observe(t testing.TB) *observer {
 	t.Helper()
-	s, _, err := watch.Subscribe(n.fd, socketBuffer)
+	s, _, err := watch.Subscribe(n.fd, kernel.SocketBuffer)
 	if err != nil {
 		t.Fatal(err)
 	}

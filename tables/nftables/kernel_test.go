@@ -12,6 +12,7 @@ import (
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // namespace is a fresh network namespace that goes with the test.
@@ -218,5 +219,5 @@ func nth(first string, n int) netip.Addr {
 		b[i] = byte(n)
 		n >>= 8
 	}
-	return addressOf(b)
+	return kernel.AddressOf(b)
 }

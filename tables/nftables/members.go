@@ -1,11 +1,11 @@
 package nftables
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // members are the wanted members of a set, each with its verdict (nil but in
@@ -22,12 +22,6 @@ type members struct {
 
 type prior struct {
 	present bool
-	verdict tables.Action
-}
-
-// change is one member to add or delete.
-type change struct {
-	member  model.Member
 	verdict tables.Action
 }
 
@@ -96,43 +90,43 @@ func (ms *members) goal(m model.Member) (verdict tables.Action, wanted bool) {
 
 // diff returns what to delete from and to add to the kernel, sorted. A member
 // whose verdict changes is in both.
-func (ms *members) diff() (deletes, adds []change) {
+func (ms *members) diff() (deletes, adds []kernel.Change) {
 	for m, b := range ms.before {
 		verdict, wanted := ms.goal(m)
 		if ms.aside[m] == held || b.present == wanted && b.verdict == verdict {
 			continue
 		}
 		if b.present {
-			deletes = append(deletes, change{m, b.verdict})
+			deletes = append(deletes, kernel.Change{Member: m, Verdict: b.verdict})
 		}
 		if wanted {
-			adds = append(adds, change{m, verdict})
+			adds = append(adds, kernel.Change{Member: m, Verdict: verdict})
 		}
 	}
-	slices.SortFunc(deletes, change.compare)
-	slices.SortFunc(adds, change.compare)
+	slices.SortFunc(deletes, kernel.Change.Compare)
+	slices.SortFunc(adds, kernel.Change.Compare)
 	return deletes, adds
 }
 
 // touched returns the wanted ones of the members that were touched, sorted.
-func (ms *members) touched() []change {
-	var out []change
+func (ms *members) touched() []kernel.Change {
+	var out []kernel.Change
 	for m := range ms.before {
 		if verdict, ok := ms.want[m]; ok {
-			out = append(out, change{m, verdict})
+			out = append(out, kernel.Change{Member: m, Verdict: verdict})
 		}
 	}
-	slices.SortFunc(out, change.compare)
+	slices.SortFunc(out, kernel.Change.Compare)
 	return out
 }
 
 // sorted returns all wanted members.
-func (ms *members) sorted() []change {
-	out := make([]change, 0, len(ms.want))
+func (ms *members) sorted() []kernel.Change {
+	out := make([]kernel.Change, 0, len(ms.want))
 	for m, verdict := range ms.want {
-		out = append(out, change{m, verdict})
+		out = append(out, kernel.Change{Member: m, Verdict: verdict})
 	}
-	slices.SortFunc(out, change.compare)
+	slices.SortFunc(out, kernel.Change.Compare)
 	return out
 }
 
@@ -163,13 +157,4 @@ func (ms *members) commit() int {
 		ms.before = before
 	}
 	return n
-}
-
-func (c change) compare(o change) int { return c.member.Compare(o.member) }
-
-func (c change) String() string {
-	if c.verdict == nil {
-		return "member " + c.member.String()
-	}
-	return fmt.Sprintf("entry %s : %s", c.member, c.verdict)
 }

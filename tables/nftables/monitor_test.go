@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/expression"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 	"github.com/felixlike/felixlike/tables/nftables/watch"
 )
 
@@ -18,7 +20,7 @@ import (
 // delivered.
 func listening(t testing.TB, ns namespace, table *Table) *watch.Subscription {
 	t.Helper()
-	s, generation, err := watch.Subscribe(ns.fd, socketBuffer)
+	s, generation, err := watch.Subscribe(ns.fd, kernel.SocketBuffer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +64,7 @@ func TestOwnCommitsAreNotDelivered(t *testing.T) {
 	}
 
 	// A new connection, another port; the old one is anybody's.
-	old := table.conn.raw.PID()
+	old := table.conn.Port()
 	if err := table.disconnect(); err != nil {
 		t.Fatal(err)
 	}
@@ -70,20 +72,27 @@ func TestOwnCommitsAreNotDelivered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := &conn{raw: raw, table: DefaultTable, buffer: make([]byte, readBuffer)}
-	defer other.close()
+	defer raw.Close()
 	if err := table.connect(); err != nil {
 		t.Fatal(err)
 	}
-	if err := table.conn.flush([]op{{kind: addMembers, set: table.sets["a1-4"], changes: []change{{member: membersOf("10.9.9.9")[0]}}}}); err != nil {
+	if err := table.conn.Commit([]kernel.Op{table.sets["a1-4"].memberOp(kernel.AddMembers, changesOf("10.9.9.9"))}); err != nil {
 		t.Fatal(err)
 	}
 	if got := delivered(t, s); len(got) != 0 {
 		t.Errorf("%d datagrams over a new connection", len(got))
 	}
-	if err := other.flush([]op{{kind: deleteMembers, set: table.sets["a1-4"], changes: []change{{member: membersOf("10.9.9.9")[0]}}}}); err != nil {
-		t.Fatal(err)
-	}
+	transmit(t, raw, func(m *expression.Message) {
+		m.Begin(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_DELSETELEM, 0, 2, unix.NFPROTO_INET, 0)
+		m.Text(unix.NFTA_SET_ELEM_LIST_TABLE, DefaultTable)
+		m.Text(unix.NFTA_SET_ELEM_LIST_SET, "a1-4")
+		list := m.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+		element := m.Nest(unix.NFTA_LIST_ELEM)
+		m.Value(unix.NFTA_SET_ELEM_KEY, []byte{10, 9, 9, 9})
+		m.Close(element)
+		m.Close(list)
+		m.End()
+	})
 	if got := delivered(t, s); len(got) != 2 {
 		t.Errorf("%d datagrams of what somebody else commits from the port that was ours", len(got))
 	}
@@ -131,7 +140,7 @@ func TestWhoseChangeItIs(t *testing.T) {
 
 	// Heard late: a full read has seen it already.
 	ns.nft(t, "add element inet felixlike aweb-4 { 10.0.0.11 }")
-	generation, err := watch.ReadGeneration(table.conn.raw)
+	generation, err := table.conn.Generation()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +164,7 @@ func TestPortOfSomebodyElse(t *testing.T) {
 	for h := range watch.Messages(got[0]) {
 		port = h.Port
 	}
-	generation, err := watch.ReadGeneration(table.conn.raw)
+	generation, err := table.conn.Generation()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/tables/edit"
 	"github.com/felixlike/felixlike/tables/nftables/expression"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // plan is the messages that turn what the kernel holds into what is wanted,
@@ -19,12 +20,12 @@ type plan struct {
 	result  tables.Result
 	// rules are the rules of each written chain as they will be. Those that are
 	// sent have no handle before the kernel has echoed them.
-	rules   map[string][]kernelRule
+	rules   map[string][]kernel.Rule
 	digests *expression.Digester
 }
 
 func (t *Table) newPlan() *plan {
-	return &plan{rules: make(map[string][]kernelRule, len(t.touchedChains)), digests: &t.digests}
+	return &plan{rules: make(map[string][]kernel.Rule, len(t.touchedChains)), digests: &t.digests}
 }
 
 // plan compares what was touched with what the kernel holds.
@@ -38,7 +39,7 @@ func (t *Table) plan() *plan {
 		}
 	}
 	for _, s := range sets {
-		if s.wanted && !s.shape.verdicts {
+		if s.wanted && !s.shape.Verdicts {
 			p.changeMembers(s)
 		}
 	}
@@ -61,7 +62,7 @@ func (t *Table) plan() *plan {
 		}
 	}
 	for _, s := range sets {
-		if s.wanted && s.shape.verdicts {
+		if s.wanted && s.shape.Verdicts {
 			p.changeMembers(s)
 		}
 	}
@@ -76,12 +77,12 @@ func (c *chain) idle() bool { return c.have == nil || c.hollow }
 // are left as they are.
 func (t *Table) touched() (sets []*set, chains []*chain) {
 	for _, name := range t.touchedSets.sorted() {
-		if s, ok := t.sets[name]; ok && !t.quarantine.left(setUnit, name) {
+		if s, ok := t.sets[name]; ok && !t.quarantine.left(kernel.SetUnit, name) {
 			sets = append(sets, s)
 		}
 	}
 	for _, name := range t.touchedChains.sorted() {
-		if c, ok := t.chains[name]; ok && !t.quarantine.left(chainUnit, name) {
+		if c, ok := t.chains[name]; ok && !t.quarantine.left(kernel.ChainUnit, name) {
 			chains = append(chains, c)
 		}
 	}
@@ -93,18 +94,18 @@ func (t *Table) planTable(p *plan) {
 	p.rebuild = t.exists && t.mistyped()
 	if p.rebuild {
 		t.trusted = false
-		p.head = append(p.head, group{{kind: deleteTable}})
+		p.head = append(p.head, group{{Kind: kernel.DeleteTable}})
 	}
 	if p.rebuild || !t.exists {
-		t.adopt(&kernelState{})
-		p.head = append(p.head, group{{kind: addTable}})
+		t.adopt(&kernel.State{})
+		p.head = append(p.head, group{{Kind: kernel.AddTable}})
 	}
 }
 
 // mistyped reports whether a wanted set is in the kernel with another type.
 func (t *Table) mistyped() bool {
 	for name := range t.touchedSets {
-		if s, ok := t.sets[name]; ok && s.wanted && s.have != nil && s.have.shape != s.shape && !t.quarantine.left(setUnit, name) {
+		if s, ok := t.sets[name]; ok && s.wanted && s.have != nil && s.have.shape != s.shape && !t.quarantine.left(kernel.SetUnit, name) {
 			return true
 		}
 	}
@@ -129,7 +130,7 @@ func (p *plan) finish(sets []*set, chains []*chain) {
 	}
 	for _, s := range sets {
 		// Of others, the kernel would handle each element where it can drop the set.
-		if !s.wanted && s.have != nil && (s.have.shape.verdicts || s.have.shape == shape{}) {
+		if !s.wanted && s.have != nil && (s.have.shape.Verdicts || s.have.shape == kernel.Shape{}) {
 			p.flushSet(s, &p.tail)
 		}
 	}
@@ -145,31 +146,38 @@ func (p *plan) finish(sets []*set, chains []*chain) {
 	}
 	for _, s := range sets {
 		if !s.wanted && s.have != nil {
-			p.tail = append(p.tail, op{kind: deleteSet, set: s})
+			p.tail = append(p.tail, s.op(kernel.DeleteSet))
 		}
 	}
 }
 
-func (s *set) about(member string) objectError {
-	e := newError(s.shape.noun(), s.name, member)
-	e.unit, e.removal = unit{kind: setUnit, name: s.name}, !s.wanted
-	return e
+// op returns the operation on the set.
+func (s *set) op(kind kernel.OpKind) kernel.Op {
+	return kernel.Op{Kind: kind, Name: s.name, Shape: s.shape}
 }
 
-func (c *chain) about(rule string) objectError {
-	e := newError("chain", c.name, rule)
-	e.unit, e.removal = unit{kind: chainUnit, name: c.name}, c.want == nil
-	return e
+func (s *set) memberOp(kind kernel.OpKind, changes []kernel.Change) kernel.Op {
+	o := s.op(kind)
+	o.Changes = changes
+	return o
+}
+
+// perMessage returns how many members go into one message.
+func (s *set) perMessage() int {
+	if s.single {
+		return 1
+	}
+	return kernel.MembersPerMessage
 }
 
 func (p *plan) createSet(s *set) {
-	p.head = append(p.head, group{{kind: addSet, set: s}})
+	p.head = append(p.head, group{s.op(kernel.AddSet)})
 }
 
 // flushSet empties a set in the kernel. A verdict map must be empty before the
 // chains that it leads to are deleted.
 func (p *plan) flushSet(s *set, to *group) {
-	*to = append(*to, op{kind: flushSet, set: s})
+	*to = append(*to, s.op(kernel.FlushSet))
 }
 
 // changeMembers deletes before it adds: then neighbours of an interval set may
@@ -186,10 +194,10 @@ func (p *plan) changeMembers(s *set) {
 	p.result.ElementsDeleted += len(deletes)
 	p.result.ElementsAdded += len(adds)
 	for some := range slices.Chunk(deletes, s.perMessage()) {
-		g = append(g, op{kind: deleteMembers, set: s, changes: some})
+		g = append(g, s.memberOp(kernel.DeleteMembers, some))
 	}
 	for some := range slices.Chunk(adds, s.perMessage()) {
-		g = append(g, op{kind: addMembers, set: s, changes: some})
+		g = append(g, s.memberOp(kernel.AddMembers, some))
 	}
 	if s.have != nil {
 		if len(g) > 0 {
@@ -205,7 +213,7 @@ func (p *plan) changeMembers(s *set) {
 // createRegular makes a chain exist that is no base chain. One that was a base
 // chain is deleted first: the kernel cannot take the hook off a chain.
 func (p *plan) createRegular(c *chain) {
-	if c.have != nil && c.have.base == (baseHook{}) {
+	if c.have != nil && c.have.Base == (kernel.BaseHook{}) {
 		return
 	}
 	var g group
@@ -217,38 +225,38 @@ func (p *plan) createRegular(c *chain) {
 }
 
 func (p *plan) addChain(c *chain, to *group) {
-	*to = append(*to, op{kind: addChain, chain: c})
+	*to = append(*to, kernel.Op{Kind: kernel.AddChain, Name: c.name, Hook: c.want.Hook})
 }
 
 // flushChain deletes all rules of a chain, so that nothing it refers to is
 // held any longer.
 func (p *plan) flushChain(c *chain) {
-	if len(c.have.rules) == 0 {
+	if len(c.have.Rules) == 0 {
 		return
 	}
-	p.result.RulesDeleted += len(c.have.rules)
-	p.tail = append(p.tail, op{kind: flushChain, chain: c})
+	p.result.RulesDeleted += len(c.have.Rules)
+	p.tail = append(p.tail, kernel.Op{Kind: kernel.FlushChain, Name: c.name})
 }
 
 // deleteChain deletes a chain with its rules, if it still has any.
 func (p *plan) deleteChain(c *chain, to *group) {
-	*to = append(*to, op{kind: deleteChain, chain: c})
+	*to = append(*to, kernel.Op{Kind: kernel.DeleteChain, Name: c.name})
 }
 
 // writeBase makes a base chain be as wanted. Its policy can be changed, its hook
 // cannot, so another one takes its place in the same transaction.
 func (p *plan) writeBase(c *chain) {
-	var old []kernelRule
-	switch wanted := base(c.want.Hook); {
+	var old []kernel.Rule
+	switch wanted := kernel.BaseOf(c.want.Hook); {
 	case c.have == nil:
 		p.addChain(c, &p.tail)
-	case c.have.base == wanted:
+	case c.have.Base == wanted:
 		old = c.checked(p.digests)
-	case c.have.base.hooked() == wanted.hooked():
+	case c.have.Base.Hooked() == wanted.Hooked():
 		p.addChain(c, &p.tail)
 		old = c.checked(p.digests)
 	default:
-		p.result.RulesDeleted += len(c.have.rules)
+		p.result.RulesDeleted += len(c.have.Rules)
 		p.deleteChain(c, &p.tail)
 		p.addChain(c, &p.tail)
 	}
@@ -257,50 +265,50 @@ func (p *plan) writeBase(c *chain) {
 
 // editChain edits the rules of a regular chain.
 func (p *plan) editChain(c *chain, to *group) {
-	var old []kernelRule
-	if c.have != nil && c.have.base == (baseHook{}) {
+	var old []kernel.Rule
+	if c.have != nil && c.have.Base == (kernel.BaseHook{}) {
 		old = c.checked(p.digests)
 	} else if c.have != nil {
-		p.result.RulesDeleted += len(c.have.rules)
+		p.result.RulesDeleted += len(c.have.Rules)
 	}
 	p.editRules(c, old, to)
 }
 
 // hashesAre reports whether the rules are those with the hashes.
-func hashesAre(rules []kernelRule, hashes []string) bool {
-	return slices.EqualFunc(rules, hashes, func(r kernelRule, hash string) bool { return r.hash == hash })
+func hashesAre(rules []kernel.Rule, hashes []string) bool {
+	return slices.EqualFunc(rules, hashes, func(r kernel.Rule, hash string) bool { return r.Hash == hash })
 }
 
 // editRules deletes and inserts the fewest rules that turn the old ones into
 // the wanted ones. Positions are given by the handles of rules that stay.
-func (p *plan) editRules(c *chain, old []kernelRule, to *group) {
-	_, wanted := c.goal()
+func (p *plan) editRules(c *chain, old []kernel.Rule, to *group) {
+	goal, wanted := c.goal()
 	if hashesAre(old, wanted) {
 		p.rules[c.name] = old
 		return
 	}
 	hashes := make([]string, len(old))
 	for i, r := range old {
-		hashes[i] = r.hash
+		hashes[i] = r.Hash
 	}
 	script := edit.Minimal(hashes, wanted)
 	stay := len(old) - len(script.Deletes)
 	*to = slices.Grow(*to, len(script.Deletes)+len(wanted)-stay)
 	anchors := script.Anchors()
 	for _, i := range script.Deletes {
-		*to = append(*to, op{kind: deleteRule, chain: c, handle: old[i].handle})
+		*to = append(*to, kernel.Op{Kind: kernel.DeleteRule, Name: c.name, Handle: old[i].Handle})
 		p.result.RulesDeleted++
 	}
-	rules := make([]kernelRule, len(wanted))
+	rules := make([]kernel.Rule, len(wanted))
 	for i, hash := range wanted {
 		if k := script.Kept[i]; k >= 0 {
 			rules[i] = old[k]
 			continue
 		}
-		rules[i].hash = hash
-		o := op{kind: addRule, chain: c, index: i, rule: &rules[i]}
+		rules[i].Hash = hash
+		o := kernel.Op{Kind: kernel.AddRule, Name: c.name, Index: i, Rule: &goal[i], Hash: hash, Echo: &rules[i]}
 		if anchors[i] >= 0 {
-			o.handle = old[anchors[i]].handle
+			o.Handle = old[anchors[i]].Handle
 		}
 		*to = append(*to, o)
 		p.result.RulesAdded++

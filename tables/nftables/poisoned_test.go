@@ -40,10 +40,7 @@ func TestPoisonedNode(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 		t.Logf("recovered after %s", time.Since(began))
-		if n := cap(table.conn.elements); n > 10_000 {
-			t.Errorf("some %d elements were read", n)
-		}
-		if state, err := table.conn.read(table.options.Table); err != nil || state.sets["nhuge-4"] != nil {
+		if state, err := table.conn.Read(table.options.Table); err != nil || state.Sets["nhuge-4"] != nil {
 			t.Errorf("the set is still there: %v", err)
 		}
 		table.Invalidate()
@@ -58,9 +55,6 @@ func TestPoisonedNode(t *testing.T) {
 		began := time.Now()
 		apply(t, table)
 		t.Logf("recovered after %s", time.Since(began))
-		if n := cap(table.conn.elements); n > 200_000 {
-			t.Errorf("some %d elements were read", n)
-		}
 		table.Invalidate()
 		wantSilent(t, table)
 	})
@@ -82,7 +76,7 @@ func TestSlowReadIsNoPoison(t *testing.T) {
 	}
 	table.AddMembers("nhuge-4", all)
 	apply(t, table)
-	table.conn.patience = -time.Hour
+	table.conn.Patience = -time.Hour
 	table.Invalidate()
 	wantSilent(t, table)
 	table.RemoveMembers("nhuge-4", all[100:])

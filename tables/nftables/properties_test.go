@@ -5,7 +5,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/internal/nfnetlink"
+	"github.com/felixlike/felixlike/tables/nftables/expression"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // A set or map that has our name and type but does something else besides is none
@@ -57,29 +62,29 @@ func TestForeignPropertiesAreRepaired(t *testing.T) {
 func TestForeignExpressionOfAMemberIsRepaired(t *testing.T) {
 	ns, table := connected(t)
 	listing := ns.list(t)
-	if err := table.conn.flush([]op{{kind: deleteMembers, set: table.sets["aweb-4"], changes: []change{{member: membersOf("10.0.0.1")[0]}}}}); err != nil {
+	if err := table.conn.Commit([]kernel.Op{table.sets["aweb-4"].memberOp(kernel.DeleteMembers, changesOf("10.0.0.1"))}); err != nil {
 		t.Fatal(err)
 	}
-	m := &table.conn.batch
-	m.Reset()
-	m.Begin(unix.NFNL_MSG_BATCH_BEGIN, 0, 1, 0, unix.NFNL_SUBSYS_NFTABLES)
-	m.End()
-	m.Begin(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, 2, unix.NFPROTO_INET, 0)
-	m.Text(unix.NFTA_SET_ELEM_LIST_TABLE, DefaultTable)
-	m.Text(unix.NFTA_SET_ELEM_LIST_SET, "aweb-4")
-	list := m.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-	element := m.Nest(unix.NFTA_LIST_ELEM)
-	writeKey(m, table.sets["aweb-4"].shape, membersOf("10.0.0.1")[0])
-	expression := m.Nest(unix.NFTA_SET_ELEM_EXPR)
-	m.Text(unix.NFTA_EXPR_NAME, "counter")
-	m.Close(m.Nest(unix.NFTA_EXPR_DATA))
-	m.Close(expression)
-	m.Close(element)
-	m.Close(list)
-	m.End()
-	m.Begin(unix.NFNL_MSG_BATCH_END, 0, 3, 0, unix.NFNL_SUBSYS_NFTABLES)
-	m.End()
-	exchange(t, table.conn, m.B)
+	raw, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: ns.fd})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	transmit(t, raw, func(m *expression.Message) {
+		m.Begin(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, 2, unix.NFPROTO_INET, 0)
+		m.Text(unix.NFTA_SET_ELEM_LIST_TABLE, DefaultTable)
+		m.Text(unix.NFTA_SET_ELEM_LIST_SET, "aweb-4")
+		list := m.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+		element := m.Nest(unix.NFTA_LIST_ELEM)
+		m.Value(unix.NFTA_SET_ELEM_KEY, []byte{10, 0, 0, 1})
+		counter := m.Nest(unix.NFTA_SET_ELEM_EXPR)
+		m.Text(unix.NFTA_EXPR_NAME, "counter")
+		m.Close(m.Nest(unix.NFTA_EXPR_DATA))
+		m.Close(counter)
+		m.Close(element)
+		m.Close(list)
+		m.End()
+	})
 	if got := ns.list(t); !strings.Contains(got, "10.0.0.1 counter packets 0 bytes 0") {
 		t.Fatalf("the member has no counter:\n%s", got)
 	}
@@ -91,4 +96,23 @@ func TestForeignExpressionOfAMemberIsRepaired(t *testing.T) {
 		t.Errorf("not put right (-want +got):\n%s", diff)
 	}
 	wantSilent(t, table)
+}
+
+// transmit commits one message, which the function writes with sequence number 2, over
+// the connection.
+func transmit(t testing.TB, raw *netlink.Conn, write func(*expression.Message)) {
+	t.Helper()
+	var m expression.Message
+	m.Begin(unix.NFNL_MSG_BATCH_BEGIN, 0, 1, 0, unix.NFNL_SUBSYS_NFTABLES)
+	m.End()
+	write(&m)
+	m.Begin(unix.NFNL_MSG_BATCH_END, 0, 3, 0, unix.NFNL_SUBSYS_NFTABLES)
+	m.End()
+	rc, err := raw.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nfnetlink.Send(rc, m.B); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/tables/edit"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // Whatever chains follow whatever chains, the kernel ends with the wanted
@@ -83,16 +84,16 @@ func TestRandomChains(t *testing.T) {
 }
 
 func checkChains(t *rapid.T, table *Table, want map[string][]string) {
-	state, err := table.conn.read(DefaultTable)
+	state, err := table.conn.Read(DefaultTable)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := map[string][]string{}
-	for name, c := range state.chains {
+	for name, c := range state.Chains {
 		got[name] = nil
-		for i, r := range c.rules {
-			got[name] = append(got[name], r.hash)
-			if known := table.chains[name].have.rules[i]; known != r {
+		for i, r := range c.Rules {
+			got[name] = append(got[name], r.Hash)
+			if known := table.chains[name].have.Rules[i]; known != r {
 				t.Fatalf("chain %s: rule %d is known as %+v, the kernel has %+v", name, i, known, r)
 			}
 		}
@@ -146,7 +147,7 @@ func onePrefix(t *rapid.T, f model.Family) netip.Prefix {
 		raw[len(raw)-1] = byte(rapid.IntRange(0, 7).Draw(t, "last"))
 	}
 	weights := append(slices.Clone(bits), bits[len(bits)-1], bits[len(bits)-2], 8)
-	p, err := addressOf(raw).Prefix(rapid.SampledFrom(weights).Draw(t, "bits"))
+	p, err := kernel.AddressOf(raw).Prefix(rapid.SampledFrom(weights).Draw(t, "bits"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,16 +190,16 @@ func TestRandomNetworks(t *testing.T) {
 }
 
 func checkMembers(t *rapid.T, table *Table, name string, want []model.Member) {
-	state, err := table.conn.read(DefaultTable)
+	state, err := table.conn.Read(DefaultTable)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := state.sets[name]
-	if s == nil || !s.regular {
+	s := state.Sets[name]
+	if s == nil || !s.Regular {
 		t.Fatalf("set %s is not as we write sets: %+v", name, s)
 	}
 	var got []model.Member
-	for m := range s.members {
+	for m := range s.Members {
 		got = append(got, m)
 	}
 	slices.SortFunc(got, model.Member.Compare)
@@ -269,13 +270,13 @@ func TestRandomMembers(t *testing.T) {
 		if _, err := table.Apply(t.Context()); err != nil {
 			r.Fatal(err)
 		}
-		state, err := table.conn.read(DefaultTable)
+		state, err := table.conn.Read(DefaultTable)
 		if err != nil {
 			r.Fatal(err)
 		}
 		for name, s := range table.sets {
-			if k := state.sets[name]; !k.regular || !cmp.Equal(k.members, s.members.want, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })) {
-				r.Fatalf("%s holds %v, want %v", name, k.members, s.members.want)
+			if k := state.Sets[name]; !k.Regular || !cmp.Equal(k.Members, s.members.want, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })) {
+				r.Fatalf("%s holds %v, want %v", name, k.Members, s.members.want)
 			}
 		}
 		if again, err := table.Apply(t.Context()); err != nil || again.Messages != 0 {
@@ -306,12 +307,12 @@ func TestExceptionsAreRanges(t *testing.T) {
 	table := ns.open(t)
 	sets := fill(table)
 	apply(t, table)
-	state, err := table.conn.read(table.options.Table)
+	state, err := table.conn.Read(table.options.Table)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(state.sets["n-4"].members); n != 4 || !state.sets["n-4"].regular {
-		t.Errorf("%d members: %v", n, state.sets["n-4"].members)
+	if n := len(state.Sets["n-4"].Members); n != 4 || !state.Sets["n-4"].Regular {
+		t.Errorf("%d members: %v", n, state.Sets["n-4"].Members)
 	}
 	table.Invalidate()
 	wantSilent(t, table)
@@ -322,8 +323,8 @@ func TestExceptionsAreRanges(t *testing.T) {
 	apply(t, table)
 	table.Invalidate()
 	wantSilent(t, table)
-	if state, err = table.conn.read(table.options.Table); err != nil || len(state.sets["n-4"].members) != 2 {
-		t.Errorf("%v, %v", state.sets["n-4"].members, err)
+	if state, err = table.conn.Read(table.options.Table); err != nil || len(state.Sets["n-4"].Members) != 2 {
+		t.Errorf("%v, %v", state.Sets["n-4"].Members, err)
 	}
 }
 
@@ -359,7 +360,7 @@ func TestEdgesOfTheAddressSpace(t *testing.T) {
 				}
 				bits += 96
 			}
-			want = append(want, model.Member{Prefix: netip.PrefixFrom(addressOf(raw), bits)})
+			want = append(want, model.Member{Prefix: netip.PrefixFrom(kernel.AddressOf(raw), bits)})
 		}
 		for _, m := range now {
 			table.RemoveMembers(ipsets.Name("n", m.Family()), []model.Member{m})

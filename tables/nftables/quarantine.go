@@ -1,7 +1,6 @@
 package nftables
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // The waits between two tries of a quarantined object: the first one, which doubles
@@ -19,29 +18,6 @@ const (
 	firstRetry = time.Second
 	lastRetry  = 5 * time.Minute
 )
-
-// unit is the smallest object that is quarantined by itself: a chain, a set or map, or
-// one entry of a map. A set with one bad member is quarantined as a whole, since the
-// effect of a missing member depends on the rules that use the set.
-type unit struct {
-	kind  unitKind
-	name  string
-	entry model.Member // of entries
-}
-
-type unitKind uint8
-
-// The kinds, in the order in which they are tried: objects come before the rules that
-// refer to them. The zero value is the table, which cannot be quarantined.
-const (
-	setUnit unitKind = iota + 1
-	chainUnit
-	entryUnit
-)
-
-func (u unit) compare(o unit) int {
-	return cmp.Or(cmp.Compare(u.kind, o.kind), cmp.Compare(u.name, o.name), u.entry.Compare(o.entry))
-}
 
 // standing is the state that a unit should have in the kernel.
 type standing uint8
@@ -63,11 +39,11 @@ const (
 // quarantine holds the quarantined units.
 type quarantine struct {
 	now     func() time.Time
-	refused map[unit]*refusal
+	refused map[kernel.Unit]*refusal
 	// resting are units that a search leaves out for now.
-	resting map[unit]standing
+	resting map[kernel.Unit]standing
 	// causes has the reasons for each closed chain: the units that it relies on.
-	causes map[string][]unit
+	causes map[string][]kernel.Unit
 	// reopening are closed chains whose causes are no longer refused.
 	reopening map[string]struct{}
 	// round counts the Applies: refusals in the same one are one attempt.
@@ -95,7 +71,7 @@ type refusal struct {
 }
 
 func newQuarantine() quarantine {
-	return quarantine{now: time.Now, refused: map[unit]*refusal{}, resting: map[unit]standing{}, causes: map[string][]unit{}, reopening: map[string]struct{}{}}
+	return quarantine{now: time.Now, refused: map[kernel.Unit]*refusal{}, resting: map[kernel.Unit]standing{}, causes: map[string][]kernel.Unit{}, reopening: map[string]struct{}{}}
 }
 
 // idle reports whether every unit should be programmed as desired, and no chain in the
@@ -104,7 +80,7 @@ func (q *quarantine) idle() bool { return len(q.refused)+len(q.resting)+len(q.ca
 
 // standing returns the state that the unit itself should have. It ignores units that
 // it relies on.
-func (q *quarantine) standing(u unit) standing {
+func (q *quarantine) standing(u kernel.Unit) standing {
 	if r := q.refused[u]; r != nil && !r.trying {
 		return r.standing
 	}
@@ -112,32 +88,32 @@ func (q *quarantine) standing(u unit) standing {
 }
 
 // left reports whether the driver leaves the kernel's version of a chain or set alone.
-func (q *quarantine) left(kind unitKind, name string) bool {
-	s := q.standing(unit{kind: kind, name: name})
+func (q *quarantine) left(kind kernel.UnitKind, name string) bool {
+	s := q.standing(kernel.Unit{Kind: kind, Name: name})
 	return s == held || s == absent
 }
 
 // setAside quarantines the unit of an error. It returns an error if the unit already
 // has its lowest state, or cannot be quarantined: base chains see the traffic of the
 // whole host, so neither they nor the objects that they rely on may be closed.
-func (t *Table) setAside(e *objectError) error {
-	q, u := &t.quarantine, e.unit
-	next := max(u.first(), e.least)
+func (t *Table) setAside(e *fault) error {
+	q, u := &t.quarantine, e.Unit
+	next := max(firstState(u), e.least)
 	if e.removal {
 		next = held
 	}
 	r, again := q.refused[u]
 	switch {
-	case u.kind == 0:
+	case u.Kind == 0:
 		return e
 	case again && r.trying:
 		next = max(next, r.standing)
-	case again && r.standing >= next && u.kind == entryUnit:
+	case again && r.standing >= next && u.Kind == kernel.EntryUnit:
 		// The kernel refuses the entry with its verdict and without: its map cannot be
 		// trusted.
 		whole := *e
-		whole.unit, whole.least = unit{kind: setUnit, name: u.name}, absent
-		if q.standing(whole.unit) == absent {
+		whole.Unit, whole.least = kernel.Unit{Kind: kernel.SetUnit, Name: u.Name}, absent
+		if q.standing(whole.Unit) == absent {
 			return nil // because of another entry
 		}
 		return t.setAside(&whole)
@@ -145,7 +121,7 @@ func (t *Table) setAside(e *objectError) error {
 		return e
 	}
 	switch base := t.reliesOn(u, next); {
-	case base == u.name && u.kind == chainUnit:
+	case base == u.Name && u.Kind == kernel.ChainUnit:
 		return e
 	case base != "":
 		return fmt.Errorf("base chain %s relies on %w", base, e)
@@ -164,17 +140,17 @@ func (t *Table) setAside(e *objectError) error {
 	r.path = errors.Is(e.Err, unix.ELOOP) || errors.Is(e.Err, unix.EMLINK)
 	r.next = now.Add(backoff(r.attempts))
 	r.change = t.changes
-	if u.kind == entryUnit {
-		r.verdict = t.set(u.name).members.want[u.entry]
+	if u.Kind == kernel.EntryUnit {
+		r.verdict = t.set(u.Name).members.want[u.Entry]
 	}
 	delete(q.resting, u)
 	t.touchUnit(u)
 	return nil
 }
 
-// first returns the state of a unit after the first refusal of its content.
-func (u unit) first() standing {
-	if u.kind == setUnit {
+// firstState returns the state of a unit after the first refusal of its content.
+func firstState(u kernel.Unit) standing {
+	if u.Kind == kernel.SetUnit {
 		return absent
 	}
 	return closed
@@ -186,24 +162,24 @@ func backoff(attempts int) time.Duration {
 }
 
 // lower returns the state of a unit after the kernel has refused its planned content.
-func (t *Table) lower(u unit) standing {
-	c, s := t.chains[u.name], t.sets[u.name]
-	replaced := u.kind == chainUnit && c != nil && c.standIn != nil ||
-		u.kind == entryUnit && s != nil && s.members.aside[u.entry] == closed
+func (t *Table) lower(u kernel.Unit) standing {
+	c, s := t.chains[u.Name], t.sets[u.Name]
+	replaced := u.Kind == kernel.ChainUnit && c != nil && c.standIn != nil ||
+		u.Kind == kernel.EntryUnit && s != nil && s.members.aside[u.Entry] == closed
 	if replaced {
 		return absent
 	}
-	return u.first()
+	return firstState(u)
 }
 
 // reliesOn returns the base chain that would be affected if the unit had this state,
 // or "".
-func (t *Table) reliesOn(u unit, s standing) string {
-	if s == held || u.kind == entryUnit {
+func (t *Table) reliesOn(u kernel.Unit, s standing) string {
+	if s == held || u.Kind == kernel.EntryUnit {
 		return ""
 	}
-	if c := t.chains[u.name]; u.kind == chainUnit && c != nil && c.want != nil && c.want.Hook != nil {
-		return u.name
+	if c := t.chains[u.Name]; u.Kind == kernel.ChainUnit && c != nil && c.want != nil && c.want.Hook != nil {
+		return u.Name
 	}
 	if s != absent {
 		return ""
@@ -218,7 +194,7 @@ func (t *Table) reliesOn(u unit, s standing) string {
 }
 
 // give admits the unit: the next attempt includes its desired content.
-func (t *Table) give(u unit) {
+func (t *Table) give(u kernel.Unit) {
 	if r := t.quarantine.refused[u]; r != nil {
 		r.trying = true
 	}
@@ -228,7 +204,7 @@ func (t *Table) give(u unit) {
 
 // rest holds the unit back: the next attempt leaves its desired content out. s is the
 // state of a unit that is not refused.
-func (t *Table) rest(u unit, s standing) {
+func (t *Table) rest(u kernel.Unit, s standing) {
 	if r := t.quarantine.refused[u]; r != nil {
 		r.trying = false
 	} else {
@@ -249,8 +225,8 @@ func (t *Table) accepted() {
 		delete(q.refused, u)
 		t.touchUnit(u)
 		for _, d := range t.closedBecauseOf(u) {
-			if d.kind == chainUnit && q.refused[d] == nil {
-				q.reopening[d.name] = struct{}{}
+			if d.Kind == kernel.ChainUnit && q.refused[d] == nil {
+				q.reopening[d.Name] = struct{}{}
 				t.rest(d, held) // as it is
 			}
 		}
@@ -258,13 +234,13 @@ func (t *Table) accepted() {
 }
 
 // reopens returns the chains to open, in order.
-func (t *Table) reopens() []unit {
-	var units []unit
+func (t *Table) reopens() []kernel.Unit {
+	var units []kernel.Unit
 	for name := range t.quarantine.reopening {
-		units = append(units, unit{kind: chainUnit, name: name})
+		units = append(units, kernel.Unit{Kind: kernel.ChainUnit, Name: name})
 	}
 	clear(t.quarantine.reopening)
-	slices.SortFunc(units, unit.compare)
+	slices.SortFunc(units, kernel.Unit.Compare)
 	return units
 }
 
@@ -286,13 +262,13 @@ func (t *Table) begin() {
 	}
 }
 
-func (t *Table) inKernel(u unit) bool {
-	c, s := t.chains[u.name], t.sets[u.name]
-	switch u.kind {
-	case chainUnit:
+func (t *Table) inKernel(u kernel.Unit) bool {
+	c, s := t.chains[u.Name], t.sets[u.Name]
+	switch u.Kind {
+	case kernel.ChainUnit:
 		return c != nil && c.have != nil
-	case entryUnit:
-		return s != nil && s.have != nil && s.members.held(u.entry).present
+	case kernel.EntryUnit:
+		return s != nil && s.have != nil && s.members.held(u.Entry).present
 	}
 	return s != nil && s.have != nil
 }
@@ -313,15 +289,15 @@ func (t *Table) end() {
 
 // wants reports whether the unit is desired. A set with members counts: it is refused
 // because it is not desired otherwise.
-func (t *Table) wants(u unit) bool {
-	if u.kind == chainUnit {
-		c := t.chains[u.name]
+func (t *Table) wants(u kernel.Unit) bool {
+	if u.Kind == kernel.ChainUnit {
+		c := t.chains[u.Name]
 		return c != nil && c.want != nil
 	}
-	s := t.sets[u.name]
+	s := t.sets[u.Name]
 	if s == nil {
 		return false
 	}
-	_, ok := s.members.want[u.entry]
-	return ok || u.kind == setUnit && (s.wanted || len(s.members.want) > 0)
+	_, ok := s.members.want[u.Entry]
+	return ok || u.Kind == kernel.SetUnit && (s.wanted || len(s.members.want) > 0)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // What the real kernel refuses, at a first load and later, in one transaction or
@@ -274,7 +275,7 @@ func TestRefusedAmongMany(t *testing.T) {
 			return func(ObjectError) error {
 				if left > 0 && random.IntN(1000) == 0 {
 					left--
-					return ErrUnnamed
+					return kernel.ErrUnnamed
 				}
 				return nil
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/felixlike/felixlike/internal/seeded"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // faults are what the kernel refuses: of an object everything, or only its wanted
@@ -61,7 +62,7 @@ func (f faults) refuses(o ObjectError) error {
 		return nil
 	}
 	if f.unnamed {
-		return ErrUnnamed
+		return kernel.ErrUnnamed
 	}
 	return errInjected
 }
@@ -185,7 +186,7 @@ func explained(t *rapid.T, w world, f faults, deviates map[string]bool, result t
 		for _, c := range append(c.Asked(w.chain), &c) {
 			ok = ok || bad(c.Name)
 			for u := range references(c.Rules) {
-				ok = ok || u.kind == setUnit && bad(u.name) || u.kind == chainUnit && f.all[u.name] || u.name == "m-4" && entryBad()
+				ok = ok || u.Kind == kernel.SetUnit && bad(u.Name) || u.Kind == kernel.ChainUnit && f.all[u.Name] || u.Name == "m-4" && entryBad()
 			}
 		}
 		if a, err := netip.ParseAddr(name); err == nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 func TestRefusedObjects(t *testing.T) {
@@ -145,7 +146,7 @@ func TestPassingFault(t *testing.T) {
 	f.refuses = func(ObjectError) error {
 		if left > 0 {
 			left--
-			return ErrUnnamed
+			return kernel.ErrUnnamed
 		}
 		return nil
 	}
@@ -163,11 +164,11 @@ func TestEverythingIsRefused(t *testing.T) {
 	loadExample(f.Table)
 	apply(t, f.Table)
 	before := ns.list(t, "-a")
-	f.refuses = func(ObjectError) error { return ErrUnnamed }
+	f.refuses = func(ObjectError) error { return kernel.ErrUnnamed }
 	f.AddMembers("aweb-4", membersOf("10.0.0.9"))
 	f.UpdateChain(tables.Chain{Name: "pin-x/base-1", Rules: []tables.Rule{rule(tables.Drop{}, "")}})
 	r, err := f.Apply(t.Context())
-	if !errors.Is(err, ErrUnnamed) || len(r.Refused) != 0 || r.Messages != 0 {
+	if !errors.Is(err, kernel.ErrUnnamed) || len(r.Refused) != 0 || r.Messages != 0 {
 		t.Errorf("%v, %+v", err, r)
 	}
 	if diff := cmp.Diff(before, ns.list(t, "-a")); diff != "" {
@@ -188,7 +189,7 @@ func TestRefusedDeletion(t *testing.T) {
 			f := ns.openFaulty(t)
 			loadExample(f.Table)
 			f.UpdateChain(tables.Chain{Name: "gone", Rules: []tables.Rule{rule(tables.Accept{}, "", srcSet(model.IPv4, "agone-4"))}})
-			f.define("agone-4", shape{kind: model.Addresses, family: model.IPv4})
+			f.define("agone-4", kernel.Shape{Kind: model.Addresses, Family: model.IPv4})
 			apply(t, f.Table)
 			f.refuses = everything("chain", "gone")
 			if how == "unnamed" {

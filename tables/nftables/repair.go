@@ -7,44 +7,45 @@ import (
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables/edit"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
-// differences says in words what is wrong with the chain that was found, going
+// chainDifferences says in words what is wrong with the chain that was found, going
 // by what was known of it. Either may be nil.
-func (k *kernelChain) differences(found *kernelChain) string {
+func chainDifferences(known, found *kernel.Chain) string {
 	switch {
-	case k == nil && found == nil:
+	case known == nil && found == nil:
 		return ""
-	case k == nil:
+	case known == nil:
 		return "foreign chain"
 	case found == nil:
 		return "deleted"
 	}
 	var parts []string
 	switch {
-	case found.base.hooked() != k.base.hooked():
+	case found.Base.Hooked() != known.Base.Hooked():
 		parts = append(parts, "hook changed")
-	case found.base != k.base:
+	case found.Base != known.Base:
 		parts = append(parts, "policy changed")
 	}
-	return strings.Join(append(parts, ruleDifferences(k.rules, found.rules)...), ", ")
+	return strings.Join(append(parts, ruleDifferences(known.Rules, found.Rules)...), ", ")
 }
 
-func ruleDifferences(known, found []kernelRule) []string {
+func ruleDifferences(known, found []kernel.Rule) []string {
 	if slices.Equal(known, found) {
 		return nil
 	}
 	// Of each content, how many rules are missing, and of each hash.
-	missing, byHash := map[kernelRule]int{}, map[string]int{}
+	missing, byHash := map[kernel.Rule]int{}, map[string]int{}
 	for _, r := range known {
-		missing[r.content()]++
+		missing[withoutHandle(r)]++
 	}
 	for _, r := range found {
-		missing[r.content()]--
+		missing[withoutHandle(r)]--
 	}
 	for r, n := range missing {
 		if n > 0 {
-			byHash[r.hash] += n
+			byHash[r.Hash] += n
 		}
 	}
 	var lost, changed, foreign int
@@ -53,11 +54,11 @@ func ruleDifferences(known, found []kernelRule) []string {
 			lost += n
 			continue
 		}
-		same := min(-n, byHash[r.hash])
-		if r.hash == "" {
+		same := min(-n, byHash[r.Hash])
+		if r.Hash == "" {
 			same = 0
 		}
-		byHash[r.hash] -= same
+		byHash[r.Hash] -= same
 		changed += same
 		foreign += -n - same
 	}
@@ -69,35 +70,35 @@ func ruleDifferences(known, found []kernelRule) []string {
 		count{changed, "rule changed", "rules changed"}, count{moved, "rule moved", "rules moved"})
 }
 
-// content is the rule without what tells equal ones apart.
-func (r kernelRule) content() kernelRule {
-	r.handle = 0
+// withoutHandle returns the rule without the handle, which tells equal rules apart.
+func withoutHandle(r kernel.Rule) kernel.Rule {
+	r.Handle = 0
 	return r
 }
 
-func contents(rules []kernelRule) []string {
+func contents(rules []kernel.Rule) []string {
 	out := make([]string, len(rules))
 	for i, r := range rules {
-		out[i] = fmt.Sprint(r.content())
+		out[i] = fmt.Sprint(withoutHandle(r))
 	}
 	return out
 }
 
 // differences says in words what is wrong with the set that was found, going
 // by what is known of it. found may be nil.
-func (s *set) differences(found *kernelSet) string {
+func (s *set) differences(found *kernel.Set) string {
 	switch {
 	case s.have == nil && found == nil:
 		return ""
 	case s.have == nil:
-		return "foreign " + found.shape.noun()
+		return "foreign " + found.Shape.Noun()
 	case found == nil:
 		return "deleted"
-	case found.shape != s.have.shape:
+	case found.Shape != s.have.shape:
 		return "type changed"
 	case s.have.reload:
 		return "" // it was known to hold what is none of ours
-	case !found.regular:
+	case !found.Regular:
 		return "foreign elements"
 	}
 	var missing, foreign, changed int
@@ -108,7 +109,7 @@ func (s *set) differences(found *kernelSet) string {
 			return
 		}
 		known++
-		if verdict, ok := found.members[m]; !ok {
+		if verdict, ok := found.Members[m]; !ok {
 			missing++
 		} else if verdict != held.verdict {
 			changed++
@@ -122,9 +123,9 @@ func (s *set) differences(found *kernelSet) string {
 			see(m)
 		}
 	}
-	foreign = len(found.members) - (known - missing)
+	foreign = len(found.Members) - (known - missing)
 	one, many := "member", "members"
-	if s.shape.verdicts {
+	if s.shape.Verdicts {
 		one, many = "entry", "entries"
 	}
 	return strings.Join(counted(count{missing, one + " missing", many + " missing"},

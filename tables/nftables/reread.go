@@ -1,97 +1,11 @@
 package nftables
 
 import (
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
-	"github.com/mdlayher/netlink"
-	"golang.org/x/sys/unix"
-
-	"github.com/felixlike/felixlike/internal/nfnetlink"
 	"github.com/felixlike/felixlike/tables/nftables/watch"
 )
-
-// ask asks for one object and returns its attributes, or nil if the kernel has
-// none such.
-func (c *conn) ask(message uint16, attributes []netlink.Attribute) ([]byte, error) {
-	b, err := netlink.MarshalAttributes(attributes)
-	if err != nil {
-		return nil, err
-	}
-	replies, err := c.raw.Execute(watch.Request(message, netlink.Request, unix.NFPROTO_INET, b))
-	switch {
-	case errors.Is(err, unix.ENOENT):
-		return nil, nil
-	case err != nil:
-		return nil, err
-	case len(replies) != 1 || len(replies[0].Data) < watch.HeaderSize:
-		return nil, fmt.Errorf("%d replies to a question about one object", len(replies))
-	}
-	return replies[0].Data[watch.HeaderSize:], nil
-}
-
-// readTable reads what concerns the table itself.
-func (c *conn) readTable(table string) (*kernelState, error) {
-	state := &kernelState{}
-	b, err := c.ask(unix.NFT_MSG_GETTABLE, inTable(unix.NFTA_TABLE_NAME, table))
-	if err != nil {
-		return nil, fmt.Errorf("read table inet %s: %w", table, err)
-	}
-	state.exists = b != nil
-	for kind, v := range nfnetlink.Attributes(b) {
-		if kind == unix.NFTA_TABLE_FLAGS {
-			state.dormant = nfnetlink.Uint32(v)&unix.NFT_TABLE_F_DORMANT != 0
-		}
-	}
-	return state, nil
-}
-
-// readChain reads one chain with its rules. It returns nil if there is none.
-func (c *conn) readChain(table, name string) (*kernelChain, error) {
-	b, err := c.ask(unix.NFT_MSG_GETCHAIN, named(unix.NFTA_CHAIN_TABLE, table, unix.NFTA_CHAIN_NAME, name))
-	if err != nil {
-		return nil, fmt.Errorf("read chain %s of inet %s: %w", name, table, err)
-	}
-	if b == nil {
-		return nil, nil
-	}
-	_, _, chain := decodeChain(b)
-	filter := named(unix.NFTA_RULE_TABLE, table, unix.NFTA_RULE_CHAIN, name)
-	if err := c.readRules(filter, map[string]*kernelChain{name: chain}); err != nil {
-		return nil, fmt.Errorf("read rules of chain %s of inet %s: %w", name, table, err)
-	}
-	return chain, nil
-}
-
-// readSet reads one set or map with its elements. It returns nil if there is
-// none; what is anonymous belongs to a rule and counts as none.
-func (c *conn) readSet(table, name string) (*kernelSet, error) {
-	b, err := c.ask(unix.NFT_MSG_GETSET, named(unix.NFTA_SET_TABLE, table, unix.NFTA_SET_NAME, name))
-	if err != nil {
-		return nil, fmt.Errorf("read set %s of inet %s: %w", name, table, err)
-	}
-	if b == nil {
-		return nil, nil
-	}
-	_, s, anonymous := decodeSet(b)
-	if anonymous {
-		return nil, nil
-	}
-	err = c.readMembers(table, name, s)
-	switch {
-	case errors.Is(err, unix.ENOENT): // gone meanwhile
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("read elements of set %s of inet %s: %w", name, table, err)
-	}
-	return s, nil
-}
-
-func named(tableKind uint16, table string, nameKind uint16, name string) []netlink.Attribute {
-	return append(inTable(tableKind, table), netlink.Attribute{Type: nameKind, Data: nfnetlink.CString(name)})
-}
 
 // reread reads what the news are about, and makes that what the kernel holds.
 // It reports false if it takes a full read to know.
@@ -100,7 +14,7 @@ func (t *Table) reread(heard watch.Changes) (bool, error) {
 		return false, err
 	}
 	if heard.Others != nil {
-		others, err := t.conn.readOthers(t.options.Table)
+		others, err := t.conn.ReadOthers(t.options.Table)
 		if err != nil {
 			return false, err
 		}
@@ -111,7 +25,7 @@ func (t *Table) reread(heard watch.Changes) (bool, error) {
 
 func (t *Table) rereadChains(heard watch.Changes) (complete bool, err error) {
 	for _, name := range slices.Sorted(maps.Keys(heard.Chains)) {
-		found, err := t.conn.readChain(t.options.Table, name)
+		found, err := t.conn.ReadChain(t.options.Table, name)
 		if err != nil {
 			return false, err
 		}
@@ -133,7 +47,7 @@ func (t *Table) rereadChains(heard watch.Changes) (complete bool, err error) {
 // was heard of it. Of a chain that gets another name, only the new one is told,
 // and whatever led to it leads to it still.
 func (t *Table) renamed(heard watch.Changes) bool {
-	now, err := t.conn.readChains(t.options.Table)
+	now, err := t.conn.ReadChains(t.options.Table)
 	if err != nil {
 		return true
 	}
@@ -148,7 +62,7 @@ func (t *Table) renamed(heard watch.Changes) bool {
 
 func (t *Table) rereadSets(heard watch.Changes) error {
 	for _, name := range slices.Sorted(maps.Keys(heard.Sets)) {
-		found, err := t.conn.readSet(t.options.Table, name)
+		found, err := t.conn.ReadSet(t.options.Table, name)
 		if err != nil {
 			return err
 		}

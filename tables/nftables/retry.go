@@ -6,47 +6,48 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // due returns the units to try now, in order: their wait is over, or their content has
 // changed.
-func (t *Table) due() []unit {
+func (t *Table) due() []kernel.Unit {
 	q := &t.quarantine
 	if len(q.refused) == 0 {
 		return nil
 	}
 	now := q.now()
-	var out []unit
+	var out []kernel.Unit
 	for u, r := range q.refused {
 		if r.round != q.round && (!now.Before(r.next) || t.changedSince(u, r)) {
 			out = append(out, u)
 		}
 	}
-	slices.SortFunc(out, unit.compare)
+	slices.SortFunc(out, kernel.Unit.Compare)
 	return out
 }
 
 // changedSince reports whether the desired content of the unit, or of an object that
 // it refers to, has changed since the refusal.
-func (t *Table) changedSince(u unit, r *refusal) bool {
-	switch u.kind {
-	case setUnit:
-		s := t.sets[u.name]
+func (t *Table) changedSince(u kernel.Unit, r *refusal) bool {
+	switch u.Kind {
+	case kernel.SetUnit:
+		s := t.sets[u.Name]
 		return s != nil && s.changed > r.change
-	case entryUnit:
-		verdict := t.set(u.name).members.want[u.entry]
+	case kernel.EntryUnit:
+		verdict := t.set(u.Name).members.want[u.Entry]
 		target := t.chains[tables.Target(verdict)]
 		return verdict != r.verdict || target != nil && target.changed > r.change
 	}
-	c := t.chains[u.name]
+	c := t.chains[u.Name]
 	if c == nil || c.changed > r.change || c.want == nil {
 		return c != nil && c.changed > r.change
 	}
 	for u := range references(c.want.Rules) {
-		if u.kind == setUnit && t.sets[u.name] != nil && t.sets[u.name].changed > r.change {
+		if u.Kind == kernel.SetUnit && t.sets[u.Name] != nil && t.sets[u.Name].changed > r.change {
 			return true
 		}
-		if u.kind == chainUnit && t.chains[u.name] != nil && t.chains[u.name].changed > r.change {
+		if u.Kind == kernel.ChainUnit && t.chains[u.Name] != nil && t.chains[u.Name].changed > r.change {
 			return true
 		}
 	}
@@ -73,7 +74,7 @@ func (t *Table) refusals() []tables.Refusal {
 	if len(q.refused) == 0 {
 		return nil
 	}
-	because := map[unit][]string{}
+	because := map[kernel.Unit][]string{}
 	for name, causes := range q.causes {
 		for _, u := range causes {
 			because[u] = append(because[u], name)
@@ -83,7 +84,7 @@ func (t *Table) refusals() []tables.Refusal {
 	for u, r := range q.refused {
 		slices.Sort(because[u])
 		out = append(out, tables.Refusal{
-			Object: r.object, Name: u.name, Rule: r.rule, Reason: r.reason,
+			Object: r.object, Name: u.Name, Rule: r.rule, Reason: r.reason,
 			Since: r.since, NextTry: r.next, Attempts: r.attempts, Closed: because[u],
 		})
 	}

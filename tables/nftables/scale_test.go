@@ -57,13 +57,13 @@ func TestTwentyThousandRules(t *testing.T) {
 	if !table.known {
 		t.Error("the kernel has not echoed all handles")
 	}
-	state, err := table.conn.read(DefaultTable)
+	state, err := table.conn.Read(DefaultTable)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, c := range state.chains {
-		for i, r := range c.rules {
-			if known := table.chains[name].have.rules[i]; known != r {
+	for name, c := range state.Chains {
+		for i, r := range c.Rules {
+			if known := table.chains[name].have.Rules[i]; known != r {
 				t.Fatalf("chain %s: rule %d is known as %+v, the kernel has %+v", name, i, known, r)
 			}
 		}

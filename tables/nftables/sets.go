@@ -6,22 +6,23 @@ import (
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // CreateSet wants the set to exist.
 func (t *Table) CreateSet(s ipsets.Set) {
-	t.define(s.Name, shape{kind: s.Kind, family: s.Family})
+	t.define(s.Name, kernel.Shape{Kind: s.Kind, Family: s.Family})
 }
 
 // CreateMap wants the verdict map to exist.
 func (t *Table) CreateMap(name string, family model.Family) {
-	t.define(name, shape{kind: model.Addresses, family: family, verdicts: true})
+	t.define(name, kernel.Shape{Kind: model.Addresses, Family: family, Verdicts: true})
 }
 
 // define wants a set or map of the given shape. One that is wanted with
 // another shape is emptied; the kernel cannot change a set's type, so the
 // next Apply then builds the whole table anew.
-func (t *Table) define(name string, sh shape) {
+func (t *Table) define(name string, sh kernel.Shape) {
 	s := t.set(name)
 	if s.wanted && s.shape == sh {
 		return
@@ -30,7 +31,7 @@ func (t *Table) define(name string, sh shape) {
 		t.empty(s)
 	}
 	if s.shape != sh {
-		t.recheck = t.recheck || s.shape != (shape{})
+		t.recheck = t.recheck || s.shape != (kernel.Shape{})
 		s.reshape(sh)
 	}
 	s.wanted, s.changed = true, t.change()

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // settle programs every object that the kernel accepts, and quarantines the others.
@@ -75,7 +76,7 @@ func (t *Table) attempt(ctx context.Context, again bool, result *tables.Result) 
 			if err := t.stand(); err != nil {
 				return err
 			}
-			err = asRefusal(t.program(ctx, result))
+			err = t.program(ctx, result)
 		}
 		if err == nil {
 			t.accepted()
@@ -93,15 +94,6 @@ func (t *Table) attempt(ctx context.Context, again bool, result *tables.Result) 
 // the same objects.
 const applyAttempts = 5
 
-// asRefusal makes a refusal of an error about a message that could not be encoded.
-func asRefusal(err error) error {
-	var object *objectError
-	if !isRefusal(err) && errors.As(err, &object) {
-		return &refusedError{objects: []*objectError{object}}
-	}
-	return err
-}
-
 // readError is an error of reading the kernel's state. If the kernel refuses the guard
 // meanwhile, that is no object's fault.
 type readError struct{ error }
@@ -112,17 +104,26 @@ func (e readError) Unwrap() error { return e.error }
 // isRefusal reports whether the error is the kernel's refusal of a transaction with
 // objects.
 func isRefusal(err error) bool {
-	var refused *refusedError
+	var refused *kernel.RefusedError
 	var read readError
 	return errors.As(err, &refused) && !errors.As(err, &read)
 }
 
-func refusedObjects(err error) []*objectError {
-	var refused *refusedError
+func refusedObjects(err error) []*kernel.ObjectError {
+	var refused *kernel.RefusedError
 	if errors.As(err, &refused) {
-		return refused.objects
+		return refused.Objects
 	}
 	return nil
+}
+
+// faults returns the objects that a refusal names.
+func (t *Table) faults(refusal error) []*fault {
+	var out []*fault
+	for _, e := range refusedObjects(refusal) {
+		out = append(out, &fault{ObjectError: *e, removal: e.Unit.Kind != 0 && !t.wants(e.Unit)})
+	}
+	return out
 }
 
 // condemn quarantines the objects that a refusal names. It reports false if the names
@@ -135,14 +136,14 @@ func (t *Table) condemn(refusal error) (bool, error) {
 			return false, nil
 		}
 	}
-	objects := t.roots(refusedObjects(refusal))
+	objects := t.roots(t.faults(refusal))
 	for _, e := range objects {
-		if e.many {
+		if e.Many {
 			// Sending each entry by itself finds the faulty one.
-			t.set(e.unit.name).single = true
+			t.set(e.Unit.Name).single = true
 			continue
 		}
-		e.least = max(e.least, t.lower(e.unit))
+		e.least = max(e.least, t.lower(e.Unit))
 		if err := t.setAside(e); err != nil {
 			return false, err
 		}
@@ -152,26 +153,26 @@ func (t *Table) condemn(refusal error) (bool, error) {
 
 // roots returns the refused objects whose refusal does not follow from that of another
 // one, each once.
-func (t *Table) roots(objects []*objectError) []*objectError {
-	refused, changes := map[unit]bool{}, 0
+func (t *Table) roots(objects []*fault) []*fault {
+	refused, changes := map[kernel.Unit]bool{}, 0
 	for _, e := range objects {
-		refused[e.unit] = true
+		refused[e.Unit] = true
 		if !e.removal {
 			changes++
 		}
 	}
-	var out []*objectError
-	taken := map[unit]bool{}
-	take := func(e *objectError) {
-		if !taken[e.unit] {
-			taken[e.unit] = true
+	var out []*fault
+	taken := map[kernel.Unit]bool{}
+	take := func(e *fault) {
+		if !taken[e.Unit] {
+			taken[e.Unit] = true
 			out = append(out, e)
 		}
 	}
 	for _, e := range objects {
 		// An object whose deletion is refused may still have a reference from an object whose
 		// change is refused.
-		if e.removal && changes > 0 || t.follows(e.unit, refused) {
+		if e.removal && changes > 0 || t.follows(e.Unit, refused) {
 			continue
 		}
 		take(e)
@@ -185,10 +186,10 @@ func (t *Table) roots(objects []*objectError) []*objectError {
 }
 
 // follows reports whether the planned content of a unit refers to a refused unit.
-func (t *Table) follows(u unit, refused map[unit]bool) bool {
-	switch u.kind {
-	case chainUnit:
-		c := t.chains[u.name]
+func (t *Table) follows(u kernel.Unit, refused map[kernel.Unit]bool) bool {
+	switch u.Kind {
+	case kernel.ChainUnit:
+		c := t.chains[u.Name]
 		if c == nil || c.want == nil {
 			return false
 		}
@@ -198,9 +199,9 @@ func (t *Table) follows(u unit, refused map[unit]bool) bool {
 				return true
 			}
 		}
-	case entryUnit:
-		verdict, _ := t.set(u.name).members.goal(u.entry)
-		return refused[unit{kind: setUnit, name: u.name}] || refused[unit{kind: chainUnit, name: tables.Target(verdict)}]
+	case kernel.EntryUnit:
+		verdict, _ := t.set(u.Name).members.goal(u.Entry)
+		return refused[kernel.Unit{Kind: kernel.SetUnit, Name: u.Name}] || refused[kernel.Unit{Kind: kernel.ChainUnit, Name: tables.Target(verdict)}]
 	}
 	return false
 }

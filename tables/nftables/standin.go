@@ -9,6 +9,7 @@ import (
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // standIn returns what is programmed in a chain's place while it stands closed:
@@ -35,7 +36,7 @@ func (c *chain) goal() ([]tables.Rule, []string) {
 func (t *Table) stand() error {
 	idle := t.quarantine.idle()
 	for name := range t.touchedSets {
-		if s, ok := t.sets[name]; ok && s.shape.verdicts && (!idle || len(s.members.aside) > 0) {
+		if s, ok := t.sets[name]; ok && s.shape.Verdicts && (!idle || len(s.members.aside) > 0) {
 			t.standEntries(s)
 		}
 	}
@@ -49,7 +50,7 @@ func (t *Table) stand() error {
 		if !ok {
 			continue
 		}
-		if t.quarantine.standing(unit{kind: chainUnit, name: c.name}) == held {
+		if t.quarantine.standing(kernel.Unit{Kind: kernel.ChainUnit, Name: c.name}) == held {
 			// It is not planned, but those that ask it go by what it is wanted to be. Chains
 			// may be wanted that ask one another, so it tells them once.
 			if _, again := passed[c.name]; again {
@@ -91,7 +92,7 @@ func (t *Table) askers() map[string][]string {
 // standChain decides about one chain, and reports whether it stands closed for
 // other reasons than before.
 func (t *Table) standChain(c *chain) (changed bool, err error) {
-	q, own := &t.quarantine, unit{kind: chainUnit, name: c.name}
+	q, own := &t.quarantine, kernel.Unit{Kind: kernel.ChainUnit, Name: c.name}
 	causes := t.causesOf(c)
 	changed = !slices.Equal(causes, q.causes[c.name])
 	if len(causes) == 0 {
@@ -103,10 +104,10 @@ func (t *Table) standChain(c *chain) (changed bool, err error) {
 	if c.want.Hook != nil {
 		r := q.refused[first]
 		return false, fmt.Errorf("base chain %s relies on %w", c.name,
-			&ObjectError{Object: r.object, Name: first.name, Rule: r.rule, Err: errors.New(r.reason)})
+			&ObjectError{Object: r.object, Name: first.Name, Rule: r.rule, Err: errors.New(r.reason)})
 	}
 	q.causes[c.name] = causes
-	why := first.describe()
+	why := first.Describe()
 	if first == own {
 		why = "its turn comes"
 		if r := q.refused[own]; r != nil {
@@ -124,7 +125,7 @@ func (t *Table) replace(c *chain, by *tables.Chain) {
 	}
 	before := c.standInHashes
 	c.standIn, c.standInHashes = by, nil
-	c.reopens = by == nil && c.have != nil && len(c.have.rules) == 1 && c.have.rules[0].hash == before[0]
+	c.reopens = by == nil && c.have != nil && len(c.have.Rules) == 1 && c.have.Rules[0].Hash == before[0]
 	if by != nil {
 		c.standInHashes = by.Hashes()
 	}
@@ -133,13 +134,13 @@ func (t *Table) replace(c *chain, by *tables.Chain) {
 // causesOf returns the units because of which a chain stands closed, its own
 // first: itself, what is not there of what it refers to, and all because of which
 // the chains stand closed that it asks (see tables.Chain.Asked).
-func (t *Table) causesOf(c *chain) []unit {
+func (t *Table) causesOf(c *chain) []kernel.Unit {
 	if c.want == nil {
 		return nil
 	}
-	q, own := &t.quarantine, unit{kind: chainUnit, name: c.name}
-	var causes []unit
-	add := func(u unit) {
+	q, own := &t.quarantine, kernel.Unit{Kind: kernel.ChainUnit, Name: c.name}
+	var causes []kernel.Unit
+	add := func(u kernel.Unit) {
 		if !slices.Contains(causes, u) {
 			causes = append(causes, u)
 		}
@@ -156,7 +157,7 @@ func (t *Table) causesOf(c *chain) []unit {
 		return causes
 	}
 	for _, asked := range c.want.Asked(t.wanted) {
-		if u := (unit{kind: chainUnit, name: asked.Name}); q.refuses(u) {
+		if u := (kernel.Unit{Kind: kernel.ChainUnit, Name: asked.Name}); q.refuses(u) {
 			add(u)
 		}
 		for u := range references(asked.Rules) {
@@ -179,7 +180,7 @@ func (t *Table) wanted(name string) *tables.Chain {
 // refuses reports whether a unit is set aside for those that ask for it. While it is
 // being tried they still wait until that has come to a good end, unless it is they
 // who show whether it is right.
-func (q *quarantine) refuses(u unit) bool {
+func (q *quarantine) refuses(u kernel.Unit) bool {
 	r := q.refused[u]
 	return r != nil && !r.removal && !(r.trying && r.path)
 }
@@ -189,9 +190,9 @@ func (t *Table) standEntries(s *set) {
 	q, ms := &t.quarantine, &s.members
 	aside := map[model.Member]standing{}
 	decide := func(m model.Member) {
-		st := q.standing(unit{entryUnit, s.name, m})
+		st := q.standing(kernel.Unit{Kind: kernel.EntryUnit, Name: s.name, Entry: m})
 		target := tables.Target(ms.want[m])
-		if st == programmed && target != "" && q.standing(unit{kind: chainUnit, name: target}) == absent {
+		if st == programmed && target != "" && q.standing(kernel.Unit{Kind: kernel.ChainUnit, Name: target}) == absent {
 			st = closed
 		}
 		if st != programmed {
@@ -199,13 +200,13 @@ func (t *Table) standEntries(s *set) {
 		}
 	}
 	for u := range q.refused {
-		if u.kind == entryUnit && u.name == s.name {
-			decide(u.entry)
+		if u.Kind == kernel.EntryUnit && u.Name == s.name {
+			decide(u.Entry)
 		}
 	}
 	for u := range q.resting {
-		if u.kind == entryUnit && u.name == s.name {
-			decide(u.entry)
+		if u.Kind == kernel.EntryUnit && u.Name == s.name {
+			decide(u.Entry)
 		}
 	}
 	if q.absentChain() {
@@ -225,7 +226,7 @@ func (t *Table) standEntries(s *set) {
 // absentChain reports whether a chain is set aside that cannot even stand closed.
 func (q *quarantine) absentChain() bool {
 	for u, r := range q.refused {
-		if u.kind == chainUnit && !r.trying && r.standing == absent {
+		if u.Kind == kernel.ChainUnit && !r.trying && r.standing == absent {
 			return true
 		}
 	}
@@ -233,16 +234,16 @@ func (q *quarantine) absentChain() bool {
 }
 
 // touchUnit has the unit compared with the kernel, with all that cannot refer to it.
-func (t *Table) touchUnit(u unit) {
-	switch u.kind {
-	case setUnit:
-		t.touchedSets.add(u.name)
-	case entryUnit:
-		t.touchedSets.add(u.name)
-		t.set(u.name).members.touch(u.entry)
+func (t *Table) touchUnit(u kernel.Unit) {
+	switch u.Kind {
+	case kernel.SetUnit:
+		t.touchedSets.add(u.Name)
+	case kernel.EntryUnit:
+		t.touchedSets.add(u.Name)
+		t.set(u.Name).members.touch(u.Entry)
 		return
 	default:
-		t.touchedChains.add(u.name)
+		t.touchedChains.add(u.Name)
 	}
 	if r := t.quarantine.refused[u]; r != nil && r.standing == absent {
 		t.touchReferrersOf(u)
@@ -250,18 +251,18 @@ func (t *Table) touchUnit(u unit) {
 }
 
 // touchReferrersOf has everything compared that refers to a chain or a set.
-func (t *Table) touchReferrersOf(u unit) {
+func (t *Table) touchReferrersOf(u kernel.Unit) {
 	for name, c := range t.chains {
 		if c.want != nil && refersTo(c.want.Rules, u) {
 			t.touchedChains.add(name)
 		}
 	}
-	if u.kind != chainUnit {
+	if u.Kind != kernel.ChainUnit {
 		return
 	}
 	for name, s := range t.sets {
 		for m, verdict := range s.members.want {
-			if tables.Target(verdict) == u.name {
+			if tables.Target(verdict) == u.Name {
 				t.touchedSets.add(name)
 				s.members.touch(m)
 			}
@@ -271,42 +272,29 @@ func (t *Table) touchReferrersOf(u unit) {
 
 // references yields the sets and chains that rules refer to, as often as they
 // do.
-func references(rules []tables.Rule) iter.Seq[unit] {
-	return func(yield func(unit) bool) {
+func references(rules []tables.Rule) iter.Seq[kernel.Unit] {
+	return func(yield func(kernel.Unit) bool) {
 		for _, r := range rules {
 			for _, m := range r.Matches {
-				if name := tables.SetOf(m); name != "" && !yield(unit{kind: setUnit, name: name}) {
+				if name := tables.SetOf(m); name != "" && !yield(kernel.Unit{Kind: kernel.SetUnit, Name: name}) {
 					return
 				}
 			}
-			if d, ok := r.Action.(tables.Dispatch); ok && !yield(unit{kind: setUnit, name: d.Map}) {
+			if d, ok := r.Action.(tables.Dispatch); ok && !yield(kernel.Unit{Kind: kernel.SetUnit, Name: d.Map}) {
 				return
 			}
-			if name := tables.Target(r.Action); name != "" && !yield(unit{kind: chainUnit, name: name}) {
+			if name := tables.Target(r.Action); name != "" && !yield(kernel.Unit{Kind: kernel.ChainUnit, Name: name}) {
 				return
 			}
 		}
 	}
 }
 
-func refersTo(rules []tables.Rule, u unit) bool {
+func refersTo(rules []tables.Rule, u kernel.Unit) bool {
 	for r := range references(rules) {
 		if r == u {
 			return true
 		}
 	}
 	return false
-}
-
-// describe names the unit for people.
-func (u unit) describe() string {
-	switch u.kind {
-	case setUnit:
-		return "set " + u.name
-	case chainUnit:
-		return "chain " + u.name
-	case entryUnit:
-		return "map " + u.name + " " + u.entry.String()
-	}
-	return "table"
 }

@@ -4,15 +4,16 @@ import (
 	"slices"
 
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // vital returns what cannot be set aside: the base chains, and what they refer
 // to; of a chain among that, that it stands closed is accepted.
-func (t *Table) vital() map[unit]bool {
-	out := map[unit]bool{}
+func (t *Table) vital() map[kernel.Unit]bool {
+	out := map[kernel.Unit]bool{}
 	for name, c := range t.chains {
 		if c.want != nil && c.want.Hook != nil {
-			out[unit{kind: chainUnit, name: name}] = true
+			out[kernel.Unit{Kind: kernel.ChainUnit, Name: name}] = true
 			for u := range references(c.want.Rules) {
 				out[u] = true
 			}
@@ -25,7 +26,7 @@ func (t *Table) vital() map[unit]bool {
 // in the kernel.
 func (t *Table) decides() bool {
 	for _, c := range t.chains {
-		if c.want != nil && c.want.Hook != nil && c.have != nil && c.have.base != (baseHook{}) {
+		if c.want != nil && c.want.Hook != nil && c.have != nil && c.have.Base != (kernel.BaseHook{}) {
 			return true
 		}
 	}
@@ -34,25 +35,25 @@ func (t *Table) decides() bool {
 
 // inForce reports whether the kernel has something of a chain or an entry that
 // packets may come to.
-func (t *Table) inForce(u unit) bool {
-	return t.inKernel(u) && !(u.kind == chainUnit && t.chains[u.name].idle())
+func (t *Table) inForce(u kernel.Unit) bool {
+	return t.inKernel(u) && !(u.Kind == kernel.ChainUnit && t.chains[u.Name].idle())
 }
 
 // suspects returns the units that a refused transaction can have been about, or
 // all of them for a table that is made anew, in the order in which they are tried:
 // sets; chains, each before those that it leads to, so that the kernel sees what
 // it is given; what is to be deleted.
-func (t *Table) suspects(anew bool, vital map[unit]bool) []unit {
+func (t *Table) suspects(anew bool, vital map[kernel.Unit]bool) []kernel.Unit {
 	among := t.differing(anew)
-	var out []unit
-	take := func(u unit) {
-		if among[u] && t.quarantine.refused[u] == nil && (!vital[u] || u.kind == chainUnit && t.chains[u.name].want.Hook == nil) {
+	var out []kernel.Unit
+	take := func(u kernel.Unit) {
+		if among[u] && t.quarantine.refused[u] == nil && (!vital[u] || u.Kind == kernel.ChainUnit && t.chains[u.Name].want.Hook == nil) {
 			out = append(out, u)
 		}
 		delete(among, u)
 	}
 	for _, u := range sortedUnits(among) {
-		if u.kind == setUnit && t.wants(u) {
+		if u.Kind == kernel.SetUnit && t.wants(u) {
 			take(u)
 		}
 	}
@@ -73,33 +74,33 @@ func (t *Table) suspects(anew bool, vital map[unit]bool) []unit {
 
 // differing returns the units that are not in the kernel as wanted; of a table
 // that is made anew, all.
-func (t *Table) differing(anew bool) map[unit]bool {
-	out := map[unit]bool{}
+func (t *Table) differing(anew bool) map[kernel.Unit]bool {
+	out := map[kernel.Unit]bool{}
 	for _, c := range t.chains {
 		if anew && c.want != nil || t.differs(c) {
-			out[unit{kind: chainUnit, name: c.name}] = true
+			out[kernel.Unit{Kind: kernel.ChainUnit, Name: c.name}] = true
 		}
 	}
 	for _, s := range t.sets {
-		own := unit{kind: setUnit, name: s.name}
+		own := kernel.Unit{Kind: kernel.SetUnit, Name: s.name}
 		deletes, adds := s.members.diff()
 		switch {
 		case !s.wanted:
 			if s.have != nil {
 				out[own] = true
 			}
-		case anew || s.have == nil || s.have.reload || !s.shape.verdicts && len(deletes)+len(adds) > 0:
+		case anew || s.have == nil || s.have.reload || !s.shape.Verdicts && len(deletes)+len(adds) > 0:
 			out[own] = true
 		}
-		if !s.wanted || !s.shape.verdicts {
+		if !s.wanted || !s.shape.Verdicts {
 			continue
 		}
 		for _, c := range append(deletes, adds...) {
-			out[unit{entryUnit, s.name, c.member}] = true
+			out[kernel.Unit{Kind: kernel.EntryUnit, Name: s.name, Entry: c.Member}] = true
 		}
 		if anew {
 			for m := range s.members.want {
-				out[unit{entryUnit, s.name, m}] = true
+				out[kernel.Unit{Kind: kernel.EntryUnit, Name: s.name, Entry: m}] = true
 			}
 		}
 	}
@@ -112,34 +113,34 @@ func (t *Table) differs(c *chain) bool {
 		return c.want != nil || c.have != nil
 	}
 	_, hashes := c.goal()
-	return c.have.base != base(c.want.Hook) || !hashesAre(c.checked(&t.digests), hashes)
+	return c.have.Base != kernel.BaseOf(c.want.Hook) || !hashesAre(c.checked(&t.digests), hashes)
 }
 
 // walk returns the chains, and the entries of the maps that they ask, in the order
 // in which packets can come to them.
-func (t *Table) walk() []unit {
-	var out, queue []unit
-	seen := map[unit]bool{}
-	reach := func(u unit) {
+func (t *Table) walk() []kernel.Unit {
+	var out, queue []kernel.Unit
+	seen := map[kernel.Unit]bool{}
+	reach := func(u kernel.Unit) {
 		if !seen[u] {
 			seen[u] = true
 			queue = append(queue, u)
 		}
 	}
 	for _, u := range sortedUnits(t.vital()) {
-		if u.kind == chainUnit {
+		if u.Kind == kernel.ChainUnit {
 			reach(u)
 		}
 	}
 	for len(queue) > 0 {
 		u := queue[0]
 		queue = queue[1:]
-		c := t.chains[u.name]
-		if u.kind == setUnit {
-			for _, e := range t.set(u.name).members.sorted() {
-				out = append(out, unit{entryUnit, u.name, e.member})
-				if target := tables.Target(e.verdict); target != "" {
-					reach(unit{kind: chainUnit, name: target})
+		c := t.chains[u.Name]
+		if u.Kind == kernel.SetUnit {
+			for _, e := range t.set(u.Name).members.sorted() {
+				out = append(out, kernel.Unit{Kind: kernel.EntryUnit, Name: u.Name, Entry: e.Member})
+				if target := tables.Target(e.Verdict); target != "" {
+					reach(kernel.Unit{Kind: kernel.ChainUnit, Name: target})
 				}
 			}
 			continue
@@ -149,7 +150,7 @@ func (t *Table) walk() []unit {
 		}
 		out = append(out, u)
 		for u := range references(c.want.Rules) {
-			if u.kind == chainUnit || t.set(u.name).shape.verdicts {
+			if u.Kind == kernel.ChainUnit || t.set(u.Name).shape.Verdicts {
 				reach(u)
 			}
 		}
@@ -157,11 +158,11 @@ func (t *Table) walk() []unit {
 	return out
 }
 
-func sortedUnits(units map[unit]bool) []unit {
-	out := make([]unit, 0, len(units))
+func sortedUnits(units map[kernel.Unit]bool) []kernel.Unit {
+	out := make([]kernel.Unit, 0, len(units))
 	for u := range units {
 		out = append(out, u)
 	}
-	slices.SortFunc(out, unit.compare)
+	slices.SortFunc(out, kernel.Unit.Compare)
 	return out
 }

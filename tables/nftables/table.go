@@ -12,6 +12,7 @@ import (
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/tables/nftables/expression"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 	"github.com/felixlike/felixlike/tables/nftables/watch"
 )
 
@@ -47,11 +48,11 @@ type Options struct {
 // Watch may be called from others.
 type Table struct {
 	options Options
-	conn    *conn
+	conn    *kernel.Conn
 	// digests has the seed that all connections use, too.
 	digests expression.Digester
-	// limit is maxBatch, and listenBuffer socketBuffer, but in tests.
-	limit, listenBuffer int
+	// limit is maxBatch, and the buffers are of socketBuffer bytes, except in tests.
+	limit, listenBuffer, answerBuffer int
 
 	chains map[string]*chain
 	sets   map[string]*set // verdict maps too: they share the kernel's namespace
@@ -76,7 +77,7 @@ type Table struct {
 	repairs map[objectKey]damage
 
 	// others are in the table and never ours.
-	others []other
+	others []kernel.Other
 	// rules and elements count what the kernel holds after the last commit.
 	rules, elements int
 	// recheck asks for a validation of all chains: something that rules refer
@@ -104,7 +105,8 @@ func New(options Options) *Table {
 		options:       options,
 		digests:       expression.Digester{Seed: maphash.MakeSeed()},
 		limit:         maxBatch,
-		listenBuffer:  socketBuffer,
+		listenBuffer:  kernel.SocketBuffer,
+		answerBuffer:  kernel.SocketBuffer,
 		log:           watch.NewLog(options.Table),
 		pending:       watch.NewChanges(),
 		repairs:       map[objectKey]damage{},
@@ -154,10 +156,10 @@ func (t *Table) Remove(ctx context.Context) error {
 	if err := t.connect(); err != nil {
 		return err
 	}
-	if state, err := t.conn.readTable(t.options.Table); err != nil || !state.exists {
+	if state, err := t.conn.ReadTable(t.options.Table); err != nil || !state.Exists {
 		return err
 	}
-	if err := t.conn.flush([]op{{kind: deleteTable}}); err != nil && !errors.Is(err, unix.ENOENT) {
+	if err := t.conn.Commit([]kernel.Op{{Kind: kernel.DeleteTable}}); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("delete table inet %s: %w", t.options.Table, err)
 	}
 	return nil
@@ -167,18 +169,22 @@ func (t *Table) connect() error {
 	if t.conn != nil {
 		return nil
 	}
-	c, err := dial(t.options, t.digests.Seed)
+	c, err := kernel.Dial(t.dialOptions())
 	if err != nil {
 		return err
 	}
-	generation, err := watch.ReadGeneration(c.raw)
+	generation, err := c.Generation()
 	if err != nil {
-		return errors.Join(err, c.close())
+		return errors.Join(err, c.Close())
 	}
-	c.wanted, c.sets = t.chains, t.sets
+	c.Wanted = wants{t}
 	t.conn = c
-	t.log.SetCommitter(c.raw.PID(), generation)
+	t.log.SetCommitter(c.Port(), generation)
 	return nil
+}
+
+func (t *Table) dialOptions() kernel.Options {
+	return kernel.Options{NetNS: t.options.NetNS, Table: t.options.Table, Seed: t.digests.Seed, Fault: t.options.Fault, Buffer: t.answerBuffer}
 }
 
 // disconnect closes the connection, if there is one. Its port can be anybody's
@@ -188,7 +194,7 @@ func (t *Table) disconnect() error {
 		return nil
 	}
 	t.log.SetCommitter(0, 0)
-	err := t.conn.close()
+	err := t.conn.Close()
 	t.conn = nil
 	if err != nil {
 		return fmt.Errorf("close netlink connection: %w", err)
@@ -214,4 +220,24 @@ func (n names) sorted() []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// wants says to a connection what the table wants.
+type wants struct{ t *Table }
+
+func (w wants) HashesOf(chain []byte) []string {
+	if c := w.t.chains[string(chain)]; c != nil {
+		return c.hashes
+	}
+	return nil
+}
+
+// An interval has two elements, and the kernel may add the end of an empty interval at
+// the start.
+func (w wants) ElementsOf(set string) (int, bool) {
+	s := w.t.sets[set]
+	if s == nil || !s.wanted {
+		return 0, false
+	}
+	return 2*len(s.members.want) + 1, true
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // maxName is the longest name the kernel takes for a chain or a set
@@ -25,7 +26,7 @@ func (t *Table) validate() error {
 	}
 	t.touchBereft()
 	for _, name := range t.touchedSets.sorted() {
-		if s, ok := t.sets[name]; ok && t.quarantine.standing(unit{kind: setUnit, name: name}) == programmed {
+		if s, ok := t.sets[name]; ok && t.quarantine.standing(kernel.Unit{Kind: kernel.SetUnit, Name: name}) == programmed {
 			if err := t.validateSet(s); err != nil {
 				return err
 			}
@@ -33,7 +34,7 @@ func (t *Table) validate() error {
 	}
 	for _, name := range t.touchedChains.sorted() {
 		c, ok := t.chains[name]
-		if !ok || c.want == nil || t.quarantine.standing(unit{kind: chainUnit, name: name}) != programmed {
+		if !ok || c.want == nil || t.quarantine.standing(kernel.Unit{Kind: kernel.ChainUnit, Name: name}) != programmed {
 			continue
 		}
 		if bad := t.validateChain(c); bad != nil {
@@ -49,12 +50,12 @@ func (t *Table) validate() error {
 func (t *Table) touchBereft() {
 	for name := range t.touchedChains {
 		if c, ok := t.chains[name]; ok && c.want == nil && c.refs > 0 {
-			t.touchReferrersOf(unit{kind: chainUnit, name: name})
+			t.touchReferrersOf(kernel.Unit{Kind: kernel.ChainUnit, Name: name})
 		}
 	}
 	for name := range t.touchedSets {
 		if s, ok := t.sets[name]; ok && !s.wanted && s.refs > 0 {
-			t.touchReferrersOf(unit{kind: setUnit, name: name})
+			t.touchReferrersOf(kernel.Unit{Kind: kernel.SetUnit, Name: name})
 		}
 	}
 }
@@ -67,14 +68,14 @@ func (t *Table) touchReferrers() {
 		}
 	}
 	for name, s := range t.sets {
-		if s.wanted && s.shape.verdicts {
+		if s.wanted && s.shape.Verdicts {
 			t.touchedSets.add(name)
 		}
 	}
 }
 
 // validateChain returns what is wrong with a wanted chain, or nil.
-func (t *Table) validateChain(c *chain) *objectError {
+func (t *Table) validateChain(c *chain) *fault {
 	bad := c.about("")
 	if bad.Err = cmp.Or(checkName(c.name), checkHook(c.want.Hook)); bad.Err != nil {
 		bad.least = absent
@@ -117,11 +118,11 @@ func (t *Table) validateRule(c *tables.Chain, r tables.Rule) error {
 		}
 	case tables.Dispatch:
 		s, ok := t.sets[a.Map]
-		if !ok || !s.wanted || !s.shape.verdicts {
+		if !ok || !s.wanted || !s.shape.Verdicts {
 			return fmt.Errorf("map %s is not wanted", a.Map)
 		}
-		if s.shape.family != a.Family {
-			return fmt.Errorf("map %s is of family %s, the rule of %s", a.Map, s.shape.family, a.Family)
+		if s.shape.Family != a.Family {
+			return fmt.Errorf("map %s is of family %s, the rule of %s", a.Map, s.shape.Family, a.Family)
 		}
 	default:
 		return t.checkTarget(r.Action)
@@ -132,18 +133,18 @@ func (t *Table) validateRule(c *tables.Chain, r tables.Rule) error {
 // checkSet checks that a set is wanted, of the family and of one of the kinds.
 func (t *Table) checkSet(name string, family model.Family, kinds ...model.GroupKind) error {
 	s, ok := t.sets[name]
-	if !ok || !s.wanted || s.shape.verdicts {
+	if !ok || !s.wanted || s.shape.Verdicts {
 		return fmt.Errorf("set %s is not wanted", name)
 	}
-	if s.shape.family != family {
-		return fmt.Errorf("set %s is of family %s, the match of %s", name, s.shape.family, family)
+	if s.shape.Family != family {
+		return fmt.Errorf("set %s is of family %s, the match of %s", name, s.shape.Family, family)
 	}
 	for _, k := range kinds {
-		if s.shape.kind == k {
+		if s.shape.Kind == k {
 			return nil
 		}
 	}
-	return fmt.Errorf("set %s holds %s, which the match cannot look up", name, s.shape.kind)
+	return fmt.Errorf("set %s holds %s, which the match cannot look up", name, s.shape.Kind)
 }
 
 // checkTarget checks that the chain an action leads to is wanted.
@@ -169,17 +170,17 @@ func (t *Table) validateSet(s *set) error {
 		if len(s.members.want) == 0 {
 			return nil
 		}
-		bad.Err, bad.removal = errors.New("it has members, but is not wanted"), false
+		bad.Err = errors.New("it has members, but is not wanted")
 		return t.setAside(&bad)
 	}
-	if bad.Err = cmp.Or(checkName(s.name), s.shape.check()); bad.Err != nil {
+	if bad.Err = cmp.Or(checkName(s.name), checkShape(s.shape)); bad.Err != nil {
 		return t.setAside(&bad)
 	}
 	_, adds := s.members.diff()
 	switch {
-	case t.recheck && s.shape.verdicts:
+	case t.recheck && s.shape.Verdicts:
 		adds = s.members.sorted()
-	case s.shape.verdicts:
+	case s.shape.Verdicts:
 		adds = s.members.touched()
 	}
 	if s.ranges > 0 && len(adds) > 0 {
@@ -188,24 +189,24 @@ func (t *Table) validateSet(s *set) error {
 		}
 	}
 	for _, c := range adds {
-		invalid := s.checkMember(c.member)
+		invalid := s.checkMember(c.Member)
 		reason := invalid
-		if reason == nil && s.shape.verdicts {
-			reason = t.checkVerdict(c.verdict)
+		if reason == nil && s.shape.Verdicts {
+			reason = t.checkVerdict(c.Verdict)
 		}
 		if reason == nil {
 			continue
 		}
 		bad := s.about(c.String())
 		bad.Err = reason
-		if !s.shape.verdicts {
+		if !s.shape.Verdicts {
 			return t.setAside(&bad)
 		}
-		bad.unit = unit{entryUnit, s.name, c.member}
+		bad.Unit = kernel.Unit{Kind: kernel.EntryUnit, Name: s.name, Entry: c.Member}
 		if invalid != nil {
 			bad.least = absent // it cannot be an entry whatever the verdict is
 		}
-		if t.quarantine.standing(bad.unit) > programmed {
+		if t.quarantine.standing(bad.Unit) > programmed {
 			continue
 		}
 		if err := t.setAside(&bad); err != nil {
@@ -225,4 +226,18 @@ func (t *Table) checkVerdict(a tables.Action) error {
 		return errors.New("an entry needs a verdict")
 	}
 	return fmt.Errorf("%s is no verdict of a map", a)
+}
+
+// about returns a fault of the set, or of one of its members; Err is empty.
+func (s *set) about(member string) fault {
+	var f fault
+	f.Object, f.Name, f.Rule, f.Unit = s.shape.Noun(), s.name, member, kernel.Unit{Kind: kernel.SetUnit, Name: s.name}
+	return f
+}
+
+// about returns a fault of the chain, or of one of its rules; Err is empty.
+func (c *chain) about(rule string) fault {
+	var f fault
+	f.Object, f.Name, f.Rule, f.Unit = "chain", c.name, rule, kernel.Unit{Kind: kernel.ChainUnit, Name: c.name}
+	return f
 }

@@ -236,7 +236,7 @@ func TestKernelErrorNamesTheMember(t *testing.T) {
 	}
 	table.RemoveMembers("aweb-4", membersOf("10.0.0.2"))
 	p := table.plan()
-	err := table.conn.flush(chunks(p.head, p.tail, table.limit)[0])
+	err := table.conn.Commit(chunks(p.head, p.tail, table.limit)[0])
 	var object *ObjectError
 	if !errors.As(err, &object) || object.Object != "set" || object.Name != "aweb-4" || object.Rule != "member 10.0.0.2" {
 		t.Errorf("error %v", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // world is a small random table: a base chain, a chain that dispatches, chains
@@ -167,31 +168,31 @@ type kernelWorld struct {
 }
 
 func readWorld(t *rapid.T, ns namespace) kernelWorld {
-	c, err := dial(Options{Table: DefaultTable, NetNS: ns.fd}, maphash.MakeSeed())
+	c, err := kernel.Dial(kernel.Options{Table: DefaultTable, NetNS: ns.fd, Seed: maphash.MakeSeed()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = c.close() }()
-	state, err := c.read(DefaultTable)
+	defer func() { _ = c.Close() }()
+	state, err := c.Read(DefaultTable)
 	if err != nil {
 		t.Fatal(err)
 	}
 	k := kernelWorld{rules: map[string][]RuleSnapshot{}, sets: map[string][]model.Member{}, entries: map[netip.Addr]tables.Action{}}
-	if err := c.snapshotRules(DefaultTable, state.chains, k.rules); err != nil {
+	if err := c.ReadRuleSnapshots(DefaultTable, state.Chains, k.rules); err != nil {
 		t.Fatal(err)
 	}
-	for name := range state.chains {
+	for name := range state.Chains {
 		k.rules[name] = append([]RuleSnapshot{}, k.rules[name]...)
 	}
-	for name, s := range state.sets {
-		if s.shape.verdicts {
-			for m, v := range s.members {
+	for name, s := range state.Sets {
+		if s.Shape.Verdicts {
+			for m, v := range s.Members {
 				k.entries[m.Prefix.Addr()] = v
 			}
 			continue
 		}
 		k.sets[name] = []model.Member{}
-		for m := range s.members {
+		for m := range s.Members {
 			k.sets[name] = append(k.sets[name], m)
 		}
 		slices.SortFunc(k.sets[name], model.Member.Compare)
@@ -250,10 +251,10 @@ func (k kernelWorld) judge(t *rapid.T, was kernelWorld, worlds ...world) map[str
 				continue
 			}
 			for u := range references(c.Rules) {
-				if u.kind == setUnit {
-					ask(u.name)
+				if u.Kind == kernel.SetUnit {
+					ask(u.Name)
 				} else {
-					visit(u.name)
+					visit(u.Name)
 				}
 			}
 			return

@@ -1,4 +1,4 @@
-package nftables
+package kernel
 
 import (
 	"errors"
@@ -13,9 +13,9 @@ import (
 )
 
 // readSets reads what sets and maps there are.
-func (c *conn) readSets(table string) (map[string]*kernelSet, error) {
-	sets := map[string]*kernelSet{}
-	err := c.retry(unix.NFT_MSG_GETSET, inTable(unix.NFTA_SET_TABLE, table), func() { clear(sets) }, func(b []byte) {
+func (c *Conn) readSets(table string) (map[string]*Set, error) {
+	sets := map[string]*Set{}
+	err := c.dump(unix.NFT_MSG_GETSET, inTable(unix.NFTA_SET_TABLE, table), func() { clear(sets) }, func(b []byte) {
 		if name, s, anonymous := decodeSet(b); !anonymous {
 			sets[name] = s
 		}
@@ -26,7 +26,7 @@ func (c *conn) readSets(table string) (map[string]*kernelSet, error) {
 // decodeSet decodes a set without its elements. A type that is none of ours,
 // or a property that ours do not have, gives the zero shape. Anonymous sets are
 // parts of rules.
-func decodeSet(b []byte) (name string, s *kernelSet, anonymous bool) {
+func decodeSet(b []byte) (name string, s *Set, anonymous bool) {
 	var t kernelType
 	foreign := false
 	for kind, v := range nfnetlink.Attributes(b) {
@@ -47,10 +47,10 @@ func decodeSet(b []byte) (name string, s *kernelSet, anonymous bool) {
 			foreign = true
 		}
 	}
-	s = &kernelSet{}
+	s = &Set{}
 	for _, sh := range shapes() {
 		if !foreign && sh.kernelType() == t {
-			s.shape = sh
+			s.Shape = sh
 		}
 	}
 	return name, s, t.flags&unix.NFT_SET_ANONYMOUS != 0
@@ -74,12 +74,12 @@ func limitedSize(b []byte) bool {
 }
 
 // shapes lists all shapes that sets of ours can have.
-func shapes() [10]shape {
-	var out [10]shape
+func shapes() [10]Shape {
+	var out [10]Shape
 	for i, f := range [...]model.Family{model.IPv4, model.IPv6} {
-		out[5*i] = shape{kind: model.Addresses, family: f, verdicts: true}
+		out[5*i] = Shape{Kind: model.Addresses, Family: f, Verdicts: true}
 		for n, k := range [...]model.GroupKind{model.Addresses, model.Networks, model.AddressPorts, model.Loops} {
-			out[5*i+1+n] = shape{kind: k, family: f}
+			out[5*i+1+n] = Shape{Kind: k, Family: f}
 		}
 	}
 	return out
@@ -118,24 +118,23 @@ const (
 // readMembers reads the elements of a set into s. If there are too many, it marks the
 // shape of s as unknown, so that Apply rebuilds it. It does not read sets that are not
 // wanted.
-func (c *conn) readMembers(table, set string, s *kernelSet) (err error) {
-	if c.sets == nil {
+func (c *Conn) readMembers(table, set string, s *Set) (err error) {
+	if c.Wanted == nil {
 		elements, err := c.readElements(table, set)
 		if err == nil {
-			s.members, s.regular = decodeMembers(s.shape, elements)
+			s.Members, s.Regular = decodeMembers(s.Shape, elements)
 		}
 		return err
 	}
-	known := c.sets[set]
-	if known == nil || !known.wanted {
+	wanted, ok := c.Wanted.ElementsOf(set)
+	if !ok {
 		return nil
 	}
 	raw, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: c.netns})
 	if err != nil {
 		return fmt.Errorf("connect to nftables: %w", err)
 	}
-	wanted := elementsOf(known)
-	side := &sideDump{raw: raw, elements: &c.elements, wanted: wanted, limit: wanted + spareElements, deadline: time.Now().Add(c.patience)}
+	side := &sideDump{raw: raw, elements: &c.elements, wanted: wanted, limit: wanted + spareElements, deadline: time.Now().Add(c.Patience)}
 	c.side = side
 	defer func() {
 		c.side = nil
@@ -144,23 +143,19 @@ func (c *conn) readMembers(table, set string, s *kernelSet) (err error) {
 	elements, err := c.readElements(table, set)
 	switch {
 	case side.exceeded:
-		*s = kernelSet{}
+		*s = Set{}
 		return nil
 	case err == nil:
-		s.members, s.regular = decodeMembers(s.shape, elements)
+		s.Members, s.Regular = decodeMembers(s.Shape, elements)
 	}
 	return err
 }
 
-// elementsOf returns the largest number of elements of a set in sync. An interval has two,
-// and the kernel may add the end of an empty interval at the start.
-func elementsOf(s *set) int { return 2*len(s.members.want) + 1 }
-
 // readElements reads the elements of a set. They are good until the next call.
-func (c *conn) readElements(table, set string) ([]element, error) {
+func (c *Conn) readElements(table, set string) ([]element, error) {
 	filter := append(inTable(unix.NFTA_SET_ELEM_LIST_TABLE, table),
 		netlink.Attribute{Type: unix.NFTA_SET_ELEM_LIST_SET, Data: nfnetlink.CString(set)})
-	err := c.retry(unix.NFT_MSG_GETSETELEM, filter, func() { c.elements = c.elements[:0] }, func(b []byte) {
+	err := c.dump(unix.NFT_MSG_GETSETELEM, filter, func() { c.elements = c.elements[:0] }, func(b []byte) {
 		for kind, list := range nfnetlink.Attributes(b) {
 			if kind != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
 				continue

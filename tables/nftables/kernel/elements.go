@@ -1,4 +1,4 @@
-package nftables
+package kernel
 
 import (
 	"bytes"
@@ -16,33 +16,33 @@ import (
 	"github.com/felixlike/felixlike/tables/nftables/expression"
 )
 
-// membersPerMessage bounds the elements of one netlink message, so that it
+// MembersPerMessage bounds the elements of one netlink message, so that it
 // stays below the 64 kB that an attribute can have whatever the names are
 // (an entry of an IPv6 map that leads to a chain takes at most 308 bytes).
-const membersPerMessage = 128
+const MembersPerMessage = 128
 
 // encodeMembers writes the kernel's elements for the members of an op. Those of
 // an interval set are boundaries: the first address, and marked as an end the
 // one behind the last. A prefix or range that touches the end of the address space has
 // no end; what lies behind the last boundary belongs to it.
-func (o *op) encodeMembers(m *expression.Message) error {
-	m.Text(unix.NFTA_SET_ELEM_LIST_SET, o.set.name)
+func (o *Op) encodeMembers(m *expression.Message) error {
+	m.Text(unix.NFTA_SET_ELEM_LIST_SET, o.Name)
 	list := m.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-	sh := o.set.shape
-	for _, c := range o.changes {
+	sh := o.Shape
+	for _, c := range o.Changes {
 		element := m.Nest(unix.NFTA_LIST_ELEM)
-		writeKey(m, sh, c.member)
+		writeKey(m, sh, c.Member)
 		// What is deleted is known by its key.
-		if sh.verdicts && o.kind == addMembers {
-			if err := m.VerdictData(unix.NFTA_SET_ELEM_DATA, c.verdict); err != nil {
+		if sh.Verdicts && o.Kind == AddMembers {
+			if err := m.VerdictData(unix.NFTA_SET_ELEM_DATA, c.Verdict); err != nil {
 				return err
 			}
 		}
 		m.Close(element)
-		if sh.kind != model.Networks {
+		if sh.Kind != model.Networks {
 			continue
 		}
-		if end := c.member.Range().To().Next(); end.IsValid() {
+		if end := c.Member.Range().To().Next(); end.IsValid() {
 			element := m.Nest(unix.NFTA_LIST_ELEM)
 			m.Uint32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
 			writeKey(m, sh, model.AddressMember(end))
@@ -55,14 +55,14 @@ func (o *op) encodeMembers(m *expression.Message) error {
 
 // writeKey writes the element key of a member. The parts of a concatenation are
 // padded to the 4 bytes of a register.
-func writeKey(m *expression.Message, sh shape, member model.Member) {
+func writeKey(m *expression.Message, sh Shape, member model.Member) {
 	var buffer [keySize]byte
 	k := expression.AppendAddress(buffer[:0], member.Prefix.Addr())
-	if sh.kind == model.AddressPorts {
+	if sh.Kind == model.AddressPorts {
 		k = append(k, byte(member.Protocol), 0, 0, 0)
 		k = append(k, byte(member.Port>>8), byte(member.Port), 0, 0)
 	}
-	if sh.kind == model.Loops {
+	if sh.Kind == model.Loops {
 		k = append(k, k...)
 	}
 	m.Value(unix.NFTA_SET_ELEM_KEY, k)
@@ -86,15 +86,15 @@ func (e *element) key() []byte { return e.buffer[:e.size] }
 
 // decodeMembers returns the members that elements stand for, and whether all
 // of them are as we write them.
-func decodeMembers(sh shape, elements []element) (map[model.Member]tables.Action, bool) {
-	if sh.kind == model.Networks {
+func decodeMembers(sh Shape, elements []element) (map[model.Member]tables.Action, bool) {
+	if sh.Kind == model.Networks {
 		return decodeIntervals(sh, elements)
 	}
 	out := make(map[model.Member]tables.Action, len(elements))
 	for i := range elements {
 		e := &elements[i]
 		m, ok := decodeKey(sh, e.key())
-		if !ok || e.odd || e.end || (e.verdict != nil) != sh.verdicts {
+		if !ok || e.odd || e.end || (e.verdict != nil) != sh.Verdicts {
 			return nil, false
 		}
 		out[m] = e.verdict
@@ -102,26 +102,26 @@ func decodeMembers(sh shape, elements []element) (map[model.Member]tables.Action
 	return out, true
 }
 
-func decodeKey(sh shape, k []byte) (model.Member, bool) {
-	size := expression.AddressSize(sh.family)
-	if sh.kind == model.AddressPorts {
+func decodeKey(sh Shape, k []byte) (model.Member, bool) {
+	size := expression.AddressSize(sh.Family)
+	if sh.Kind == model.AddressPorts {
 		if len(k) != size+8 {
 			return model.Member{}, false
 		}
-		m := model.AddressMember(addressOf(k[:size]))
+		m := model.AddressMember(AddressOf(k[:size]))
 		m.Protocol, m.Port = model.Protocol(k[size]), binary.BigEndian.Uint16(k[size+4:])
 		return m, true
 	}
-	if sh.kind == model.Loops && len(k) == 2*size && bytes.Equal(k[:size], k[size:]) {
+	if sh.Kind == model.Loops && len(k) == 2*size && bytes.Equal(k[:size], k[size:]) {
 		k = k[:size]
-	} else if sh.kind == model.Loops || len(k) != size {
+	} else if sh.Kind == model.Loops || len(k) != size {
 		return model.Member{}, false
 	}
-	return model.AddressMember(addressOf(k)), true
+	return model.AddressMember(AddressOf(k)), true
 }
 
 // decodeIntervals pairs boundaries to prefixes and ranges.
-func decodeIntervals(sh shape, elements []element) (map[model.Member]tables.Action, bool) {
+func decodeIntervals(sh Shape, elements []element) (map[model.Member]tables.Action, bool) {
 	order := make([]*element, len(elements))
 	for i := range elements {
 		order[i] = &elements[i]
@@ -135,10 +135,10 @@ func decodeIntervals(sh shape, elements []element) (map[model.Member]tables.Acti
 	out := make(map[model.Member]tables.Action, len(elements)/2)
 	var start netip.Addr
 	for _, e := range order {
-		if e.odd || e.size != expression.AddressSize(sh.family) || e.end != start.IsValid() {
+		if e.odd || e.size != expression.AddressSize(sh.Family) || e.end != start.IsValid() {
 			return nil, false
 		}
-		a := addressOf(e.key())
+		a := AddressOf(e.key())
 		if !e.end {
 			start = a
 			continue
@@ -166,8 +166,8 @@ func endFirst(e *element) int {
 	return 1
 }
 
-// addressOf takes 4 or 16 bytes.
-func addressOf(b []byte) netip.Addr {
+// AddressOf returns the address of 4 or 16 bytes in network order.
+func AddressOf(b []byte) netip.Addr {
 	a, _ := netip.AddrFromSlice(b)
 	return a
 }

@@ -1,4 +1,4 @@
-package nftables
+package kernel
 
 import (
 	"errors"
@@ -14,18 +14,18 @@ import (
 // table meanwhile.
 const readAttempts = 20
 
-// retry makes a dump that is of one state of the table. start clears what an
+// dump makes a dump that is of one state of the table. start clears what an
 // earlier attempt has left.
 //
 // The kernel calls a dump interrupted when anybody has committed anything
 // meanwhile, in whatever table. On a busy node that may be always, so from the
 // second attempt on it is looked at what was committed.
-func (c *conn) retry(kind uint16, filter []netlink.Attribute, start func(), visit func([]byte)) (err error) {
+func (c *Conn) dump(kind uint16, filter []netlink.Attribute, start func(), visit func([]byte)) (err error) {
 	start()
-	if err := c.dump(kind, filter, visit); !errors.Is(err, errInterrupted) {
+	if err := c.dumpOnce(kind, filter, visit); !errors.Is(err, errInterrupted) {
 		return err
 	}
-	w, err := watch.NewWitness(c.netns, socketBuffer, c.table, kind)
+	w, err := watch.NewWitness(c.netns, SocketBuffer, c.table, kind)
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (c *conn) retry(kind uint16, filter []netlink.Attribute, start func(), visi
 			return err
 		}
 		start()
-		if err := c.dump(kind, filter, visit); !errors.Is(err, errInterrupted) {
+		if err := c.dumpOnce(kind, filter, visit); !errors.Is(err, errInterrupted) {
 			return err
 		}
 		if err := c.barrier(); err != nil {
@@ -51,7 +51,7 @@ func (c *conn) retry(kind uint16, filter []netlink.Attribute, start func(), visi
 // barrier waits until no commit is under way: what was committed was notified
 // when it returns. An empty transaction does that; it waits for the lock, and
 // changes nothing.
-func (c *conn) barrier() error {
+func (c *Conn) barrier() error {
 	rc, err := c.raw.SyscallConn()
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package nftables
+package kernel
 
 import (
 	"errors"
@@ -10,18 +10,18 @@ import (
 var ErrUnnamed = errors.New("the kernel names nothing")
 
 // injected returns the refusal that the fault hook has for a transaction, or nil.
-func (c *conn) injected(ops []op) error {
+func (c *Conn) injected(ops []Op) error {
 	if c.fault == nil {
 		return nil
 	}
 	a := answer{ops: ops, acknowledged: true}
 	for i := range ops {
-		err := c.fault(ops[i].about(c.table).ObjectError)
+		err := c.fault(ops[i].About(c.table).ObjectError)
 		switch {
 		case errors.Is(err, ErrUnnamed):
 			a.commit = fmt.Errorf("the kernel refuses: %w", err)
 		case err != nil:
-			a.refused = append(a.refused, refusedOp{index: i, err: fmt.Errorf("the kernel refuses: %w", err)})
+			a.refused = append(a.refused, refusedOp{Index: i, err: fmt.Errorf("the kernel refuses: %w", err)})
 		}
 	}
 	if a.commit != nil {

@@ -1,4 +1,4 @@
-package nftables
+package kernel
 
 import (
 	"encoding/binary"
@@ -19,14 +19,15 @@ const keptBatch = 1 << 20
 // messageSize is what most messages about rules stay below.
 const messageSize = 640
 
-// flush sends the operations as one transaction: one system call, which comes
+// Commit sends the operations as one transaction: one system call, which comes
 // back when the kernel has committed or refused it. If the kernel refuses
-// anything, nothing is changed, and the error is a refusedError that says what.
+// anything, or an operation cannot be written, nothing is changed, and the error is a
+// RefusedError that says what.
 // If the error is errUnknownOutcome, either may be the case.
-func (c *conn) flush(ops []op) error {
+func (c *Conn) Commit(ops []Op) error {
 	first := c.sequence + 1 // of the batch's begin; the operations follow
-	if err := c.encode(ops, first); err != nil {
-		return err
+	if bad := c.encode(ops, first); bad != nil {
+		return &RefusedError{Objects: []*ObjectError{bad}}
 	}
 	if err := c.injected(ops); err != nil {
 		return err
@@ -51,8 +52,8 @@ func (c *conn) flush(ops []op) error {
 
 // encode writes the transaction. Only its last message asks to be acknowledged:
 // the kernel goes through all of them, whatever becomes of one, and answers
-// when it has committed.
-func (c *conn) encode(ops []op, first uint32) error {
+// when it has committed. It returns the operation that cannot be written, or nil.
+func (c *Conn) encode(ops []Op, first uint32) *ObjectError {
 	m := &c.batch
 	m.Reset()
 	m.B = slices.Grow(m.B, messageSize*len(ops))
@@ -77,15 +78,15 @@ func (c *conn) encode(ops []op, first uint32) error {
 }
 
 // failed returns the error with what it is about.
-func (o *op) failed(table string, err error) *objectError {
-	e := o.about(table)
+func (o *Op) failed(table string, err error) *ObjectError {
+	e := o.About(table)
 	e.Err = err
 	return &e
 }
 
 // answer is what the kernel has said about a transaction.
 type answer struct {
-	ops   []op
+	ops   []Op
 	first uint32 // the sequence number of the batch's begin
 	// acknowledged tells that the last message was, lost that something else was
 	// not delivered.
@@ -98,7 +99,7 @@ type answer struct {
 // answers reads all that waits in the socket. The kernel has queued its answers
 // before the system call that has sent the batch came back; so what is not
 // there will not come.
-func (c *conn) answers(rc syscall.RawConn, a *answer) error {
+func (c *Conn) answers(rc syscall.RawConn, a *answer) error {
 	var err error
 	wait := rc.Control(func(fd uintptr) {
 		for err == nil {
@@ -124,7 +125,7 @@ func (c *conn) answers(rc syscall.RawConn, a *answer) error {
 }
 
 // note takes one datagram of answers.
-func (c *conn) note(a *answer, b []byte) error {
+func (c *Conn) note(a *answer, b []byte) error {
 	for len(b) >= unix.NLMSG_HDRLEN {
 		size := int(binary.NativeEndian.Uint32(b))
 		if size < unix.NLMSG_HDRLEN || size > len(b) {
@@ -140,8 +141,8 @@ func (c *conn) note(a *answer, b []byte) error {
 		case kind == unix.NLMSG_ERROR && len(payload) >= 4:
 			a.noteError(int(at)-1, flags, payload)
 		case kind == unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWRULE && at > 0 && at <= int64(len(a.ops)) && len(payload) >= 4:
-			if o := &a.ops[at-1]; o.rule != nil {
-				c.noteEcho(o.rule, payload[4:])
+			if o := &a.ops[at-1]; o.Echo != nil {
+				c.noteEcho(o.Echo, payload[4:])
 			}
 		}
 	}
@@ -190,13 +191,13 @@ func reason(flags uint16, payload []byte) (offset int, err error) {
 }
 
 // noteEcho takes the rule as the kernel holds it now.
-func (c *conn) noteEcho(r *kernelRule, payload []byte) {
+func (c *Conn) noteEcho(r *Rule, payload []byte) {
 	for kind, v := range nfnetlink.Attributes(payload) {
 		switch kind {
 		case unix.NFTA_RULE_HANDLE:
-			r.handle = nfnetlink.Uint64(v)
+			r.Handle = nfnetlink.Uint64(v)
 		case unix.NFTA_RULE_EXPRESSIONS:
-			r.digest = c.digests.Digest(v)
+			r.Digest = c.digests.Digest(v)
 		}
 	}
 }
@@ -205,10 +206,10 @@ func (c *conn) noteEcho(r *kernelRule, payload []byte) {
 func (a *answer) outcome(table string) error {
 	switch {
 	case len(a.refused) > 0 || a.commit != nil:
-		e := &refusedError{refused: a.refused, commit: a.commit}
+		e := &RefusedError{Refused: a.refused, Commit: a.commit}
 		for _, r := range a.refused {
-			o := &a.ops[r.index]
-			e.objects = append(e.objects, o.narrowed(table, r.offset).failed(table, r.err))
+			o := &a.ops[r.Index]
+			e.Objects = append(e.Objects, o.narrowed(table, r.offset).failed(table, r.err))
 		}
 		return e
 	case a.lost:
@@ -228,50 +229,50 @@ var errMalformed = errors.New("malformed netlink message")
 
 // refusedOp is an operation that the kernel refuses.
 type refusedOp struct {
-	index int
+	Index int
 	err   error
 	// offset is where in its message the trouble is, zero if the kernel does not
 	// say.
 	offset int
 }
 
-// refusedError is a transaction of which the kernel has carried out nothing.
-type refusedError struct {
-	// refused are the operations that the kernel refuses, in order, and objects
-	// the same with what they are about. Some may be refused only because another is.
-	refused []refusedOp
-	objects []*objectError
-	// commit is an error that the kernel gives for the transaction as a whole.
-	commit error
+// RefusedError says why the kernel has refused a transaction. It has changed nothing.
+type RefusedError struct {
+	// Refused are the operations that the kernel refuses, in order, and Objects the
+	// same with what they are about. Some may be refused only because another is.
+	Refused []refusedOp
+	Objects []*ObjectError
+	// Commit is an error that the kernel gives for the transaction as a whole.
+	Commit error
 }
 
 // toldRefusals bounds the errors that are told in full.
 const toldRefusals = 4
 
 // Error tells the first errors; the others are mostly consequences.
-func (e *refusedError) Error() string {
+func (e *RefusedError) Error() string {
 	var parts []string
-	for i, o := range e.objects {
+	for i, o := range e.Objects {
 		if i == toldRefusals {
-			parts = append(parts, fmt.Sprintf("and %d more", len(e.objects)-i))
+			parts = append(parts, fmt.Sprintf("and %d more", len(e.Objects)-i))
 			break
 		}
 		parts = append(parts, o.Error())
 	}
-	if e.commit != nil {
-		parts = append(parts, fmt.Sprintf("commit: %v", e.commit))
+	if e.Commit != nil {
+		parts = append(parts, fmt.Sprintf("commit: %v", e.Commit))
 	}
 	return strings.Join(parts, "; ")
 }
 
 // Unwrap returns all of them.
-func (e *refusedError) Unwrap() []error {
+func (e *RefusedError) Unwrap() []error {
 	var out []error
-	for _, o := range e.objects {
+	for _, o := range e.Objects {
 		out = append(out, o)
 	}
-	if e.commit != nil {
-		out = append(out, e.commit)
+	if e.Commit != nil {
+		out = append(out, e.Commit)
 	}
 	return out
 }

@@ -1,6 +1,7 @@
-package nftables
+package kernel
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,33 +12,30 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/internal/nfnetlink"
+	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/tables/nftables/expression"
 	"github.com/felixlike/felixlike/tables/nftables/watch"
 )
 
-// socketBuffer is the limit for what waits in the socket, in either direction:
+// SocketBuffer is the limit for what waits in the socket, in either direction:
 // a batch of maxBatch objects, and the echo of its rules. The kernel takes
 // memory only for what is there.
-const socketBuffer = 128 << 20
+const SocketBuffer = 128 << 20
 
-// conn is one lasting connection to nftables.
-type conn struct {
+// Conn is one lasting connection to nftables.
+type Conn struct {
 	raw     *netlink.Conn
 	netns   int
 	table   string
 	digests expression.Digester
-	// wanted are the chains of the Table whose connection it is: what is read is
-	// mostly what is wanted, and shares its strings. Other goroutines have none.
-	wanted map[string]*chain
-	// sets are those of the same Table. Of others the elements are not read, and of
-	// these not many more than are wanted.
-	sets map[string]*set
+	// Wanted says what is wanted of the table; nil for a connection that reads everything.
+	Wanted Wanted
 	// side is the connection that dumps are made by where it is not raw.
 	side *sideDump
-	// patience is readPatience, except in tests.
-	patience time.Duration
-	// fault is Options.Fault.
-	fault func(ObjectError) error
+	// Patience bounds the time to read a set that has more elements than wanted.
+	Patience time.Duration
+	// fault is that of the options.
+	fault func(tables.ObjectError) error
 	// sequence is that of the last message that was written here.
 	sequence uint32
 	// All below is kept for its memory.
@@ -47,7 +45,33 @@ type conn struct {
 	elements []element
 }
 
-func dial(options Options, seed maphash.Seed) (*conn, error) {
+// Wanted says what is wanted of a table, for the reading of what the kernel has.
+type Wanted interface {
+	// HashesOf returns the hashes of the wanted rules of a chain. What is read is mostly
+	// the same, and shares their strings.
+	HashesOf(chain []byte) []string
+	// ElementsOf returns the largest number of elements that the kernel has of the set if
+	// it is as wanted; false if it is not wanted. Elements of other sets are not read, and
+	// of wanted ones not many more.
+	ElementsOf(set string) (int, bool)
+}
+
+// Options configure a connection.
+type Options struct {
+	// NetNS is the descriptor of the network namespace, the process's own if zero.
+	NetNS int
+	// Table is the name of the table.
+	Table string
+	// Seed is that of the digests: connections with the same seed agree.
+	Seed maphash.Seed
+	// Buffer bounds the bytes of answers that wait in the socket; SocketBuffer if zero.
+	Buffer int
+	// Fault stands for a refusal by the kernel, if it is not nil: see Conn.injected.
+	Fault func(tables.ObjectError) error
+}
+
+// Dial connects to nf_tables.
+func Dial(options Options) (*Conn, error) {
 	raw, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: options.NetNS})
 	if err != nil {
 		return nil, fmt.Errorf("connect to nftables: %w", err)
@@ -55,16 +79,23 @@ func dial(options Options, seed maphash.Seed) (*conn, error) {
 	// What the kernel says in words about a refused message; old kernels do
 	// without.
 	_ = raw.SetOption(netlink.ExtendedAcknowledge, true)
-	if err := errors.Join(raw.SetReadBuffer(socketBuffer), raw.SetWriteBuffer(socketBuffer)); err != nil {
+	if err := errors.Join(raw.SetReadBuffer(cmp.Or(options.Buffer, SocketBuffer)), raw.SetWriteBuffer(SocketBuffer)); err != nil {
 		return nil, errors.Join(fmt.Errorf("set the buffers of the connection to nftables: %w", err), raw.Close())
 	}
-	return &conn{
-		raw: raw, netns: options.NetNS, table: options.Table, fault: options.Fault, patience: readPatience,
-		digests: expression.Digester{Seed: seed}, buffer: make([]byte, readBuffer),
+	return &Conn{
+		raw: raw, netns: options.NetNS, table: options.Table, fault: options.Fault, Patience: readPatience,
+		digests: expression.Digester{Seed: options.Seed}, buffer: make([]byte, readBuffer),
 	}, nil
 }
 
-func (c *conn) close() error { return c.raw.Close() }
+// Close closes the connection; the table stays as it is.
+func (c *Conn) Close() error { return c.raw.Close() }
+
+// Port returns the netlink port of the connection.
+func (c *Conn) Port() uint32 { return c.raw.PID() }
+
+// Generation reads the number of the ruleset's generation.
+func (c *Conn) Generation() (uint32, error) { return watch.ReadGeneration(c.raw) }
 
 // readBuffer holds any one datagram of the kernel's: dumps come in at most 32 kB,
 // notifications and echoes in a page, an error with the message that it is about.
@@ -73,12 +104,12 @@ const readBuffer = 128 << 10
 // errInterrupted says that the ruleset changed during a dump.
 var errInterrupted = errors.New("dump was interrupted by a change of the ruleset")
 
-// dump asks for all objects of a type in our family and hands the attributes
+// dumpOnce asks for all objects of a type in our family and hands the attributes
 // of each to visit, which must not keep them. filter are attributes of the
 // request. With an errInterrupted the visits were of mixed generations.
 //
 // The rest of a side dump that has enough stays unread.
-func (c *conn) dump(kind uint16, filter []netlink.Attribute, visit func(attributes []byte)) error {
+func (c *Conn) dumpOnce(kind uint16, filter []netlink.Attribute, visit func(attributes []byte)) error {
 	raw := c.raw
 	if c.side != nil {
 		raw = c.side.raw

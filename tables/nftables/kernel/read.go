@@ -1,4 +1,4 @@
-package nftables
+package kernel
 
 import (
 	"bytes"
@@ -10,39 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/internal/nfnetlink"
-	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/watch"
 )
 
-// kernelState is our table as the kernel holds it.
-type kernelState struct {
-	exists, dormant bool
-
-	chains map[string]*kernelChain
-	sets   map[string]*kernelSet
-	others []other
-}
-
-// kernelSet is a set as the kernel holds it. The members are known only if
-// the set has a shape of ours and regular elements.
-type kernelSet struct {
-	shape   shape
-	regular bool
-	members map[model.Member]tables.Action
-}
-
-// read reads the whole table, and nothing but that table.
-func (c *conn) read(table string) (*kernelState, error) {
-	return c.readWith(table, func(chains map[string]*kernelChain) error {
+// Read reads the whole table, and nothing but that table.
+func (c *Conn) Read(table string) (*State, error) {
+	return c.ReadWith(table, func(chains map[string]*Chain) error {
 		return c.dumpRules(table, chains, func(filter []netlink.Attribute, _ string) error {
 			return c.readRules(filter, chains)
 		})
 	})
 }
 
-// readWith reads the whole table, its rules with the function. It begins anew if
+// ReadWith reads the whole table, its rules with the function. It begins anew if
 // the table goes meanwhile.
-func (c *conn) readWith(table string, readRules func(map[string]*kernelChain) error) (*kernelState, error) {
+func (c *Conn) ReadWith(table string, readRules func(map[string]*Chain) error) (*State, error) {
 	for range readAttempts {
 		if state, err := c.readOnce(table, readRules); !errors.Is(err, unix.ENOENT) {
 			return state, err
@@ -51,37 +34,38 @@ func (c *conn) readWith(table string, readRules func(map[string]*kernelChain) er
 	return nil, errInterrupted
 }
 
-func (c *conn) readOnce(table string, readRules func(map[string]*kernelChain) error) (*kernelState, error) {
-	state, err := c.readTable(table)
-	if err != nil || !state.exists {
+func (c *Conn) readOnce(table string, readRules func(map[string]*Chain) error) (*State, error) {
+	state, err := c.ReadTable(table)
+	if err != nil || !state.Exists {
 		return state, err
 	}
-	if state.chains, err = c.readChains(table); err != nil {
+	if state.Chains, err = c.ReadChains(table); err != nil {
 		return nil, fmt.Errorf("read chains of inet %s: %w", table, err)
 	}
-	if err := readRules(state.chains); err != nil {
+	if err := readRules(state.Chains); err != nil {
 		return nil, fmt.Errorf("read rules of inet %s: %w", table, err)
 	}
-	if state.sets, err = c.readSets(table); err != nil {
+	if state.Sets, err = c.readSets(table); err != nil {
 		return nil, fmt.Errorf("read sets of inet %s: %w", table, err)
 	}
-	for name, s := range state.sets {
+	for name, s := range state.Sets {
 		err := c.readMembers(table, name, s)
 		if errors.Is(err, unix.ENOENT) { // gone meanwhile
-			delete(state.sets, name)
+			delete(state.Sets, name)
 			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read elements of set %s of inet %s: %w", name, table, err)
 		}
 	}
-	state.others, err = c.readOthers(table)
+	state.Others, err = c.ReadOthers(table)
 	return state, err
 }
 
-func (c *conn) readChains(table string) (map[string]*kernelChain, error) {
-	chains := map[string]*kernelChain{}
-	err := c.retry(unix.NFT_MSG_GETCHAIN, nil, func() { clear(chains) }, func(b []byte) {
+// ReadChains reads the chains of the table, by name, without their rules.
+func (c *Conn) ReadChains(table string) (map[string]*Chain, error) {
+	chains := map[string]*Chain{}
+	err := c.dump(unix.NFT_MSG_GETCHAIN, nil, func() { clear(chains) }, func(b []byte) {
 		// The kernel lists the chains of all tables of the family.
 		if in, name, chain := decodeChain(b); in == table {
 			chains[name] = chain
@@ -90,8 +74,8 @@ func (c *conn) readChains(table string) (map[string]*kernelChain, error) {
 	return chains, err
 }
 
-func decodeChain(b []byte) (table, name string, c *kernelChain) {
-	c = &kernelChain{}
+func decodeChain(b []byte) (table, name string, c *Chain) {
+	c = &Chain{}
 	for kind, v := range nfnetlink.Attributes(b) {
 		switch kind {
 		case unix.NFTA_CHAIN_TABLE:
@@ -99,18 +83,18 @@ func decodeChain(b []byte) (table, name string, c *kernelChain) {
 		case unix.NFTA_CHAIN_NAME:
 			name = nfnetlink.Text(v)
 		case unix.NFTA_CHAIN_TYPE:
-			c.base.chainType = nfnetlink.Text(v)
+			c.Base.chainType = nfnetlink.Text(v)
 		case unix.NFTA_CHAIN_POLICY:
-			c.base.policy = nfnetlink.Uint32(v)
+			c.Base.policy = nfnetlink.Uint32(v)
 		case unix.NFTA_CHAIN_USE:
 			c.uses = nfnetlink.Uint32(v)
 		case unix.NFTA_CHAIN_HOOK:
 			for kind, v := range nfnetlink.Attributes(v) {
 				switch kind {
 				case unix.NFTA_HOOK_HOOKNUM:
-					c.base.hook = nfnetlink.Uint32(v)
+					c.Base.hook = nfnetlink.Uint32(v)
 				case unix.NFTA_HOOK_PRIORITY:
-					c.base.priority = int32(nfnetlink.Uint32(v))
+					c.Base.priority = int32(nfnetlink.Uint32(v))
 				}
 			}
 		}
@@ -128,7 +112,7 @@ const wholeDump = 4000
 
 // dumpRules calls dump for filters that together let the rules of all chains
 // through: one for all, or one for each named chain.
-func (c *conn) dumpRules(table string, chains map[string]*kernelChain, dump func(filter []netlink.Attribute, chain string) error) error {
+func (c *Conn) dumpRules(table string, chains map[string]*Chain, dump func(filter []netlink.Attribute, chain string) error) error {
 	uses := 0
 	for _, chain := range chains {
 		uses += int(chain.uses)
@@ -156,25 +140,25 @@ func (c *conn) dumpRules(table string, chains map[string]*kernelChain, dump func
 
 // readRules reads the rules that the filter lets through into their chains,
 // which have none.
-func (c *conn) readRules(filter []netlink.Attribute, chains map[string]*kernelChain) error {
+func (c *Conn) readRules(filter []netlink.Attribute, chains map[string]*Chain) error {
 	in := &c.rules
 	in.full = in.full[:0]
-	err := c.retry(unix.NFT_MSG_GETRULE, filter, in.start, func(b []byte) {
-		var r kernelRule
+	err := c.dump(unix.NFT_MSG_GETRULE, filter, in.start, func(b []byte) {
+		var r Rule
 		var comment []byte
 		for kind, v := range nfnetlink.Attributes(b) {
 			switch kind {
 			case unix.NFTA_RULE_CHAIN:
-				in.enter(v, chains, c.wanted)
+				in.enter(v, chains, c.Wanted)
 			case unix.NFTA_RULE_HANDLE:
-				r.handle = nfnetlink.Uint64(v)
+				r.Handle = nfnetlink.Uint64(v)
 			case unix.NFTA_RULE_EXPRESSIONS:
-				r.digest = c.digests.Digest(v)
+				r.Digest = c.digests.Digest(v)
 			case unix.NFTA_RULE_USERDATA:
 				comment = commentIn(v)
 			}
 		}
-		r.hash = in.hash(comment)
+		r.Hash = in.hash(comment)
 		in.rules = append(in.rules, r)
 	})
 	in.leave(chains)
@@ -185,39 +169,39 @@ func (c *conn) readRules(filter []netlink.Attribute, chains map[string]*kernelCh
 type ruleReader struct {
 	// name is that of the chain of the last rule, and rules are its rules so far.
 	name  []byte
-	rules []kernelRule
+	rules []Rule
 	// hashes are those of the wanted rules of the chain, of which hashes[next] is
 	// expected.
 	hashes []string
 	next   int
 	// full are the chains that have got their rules.
-	full []*kernelChain
+	full []*Chain
 }
 
 // start begins a dump, again if need be.
 func (in *ruleReader) start() {
 	for _, c := range in.full {
-		c.rules = nil
+		c.Rules = nil
 	}
 	in.name, in.rules, in.full = in.name[:0], in.rules[:0], in.full[:0]
 }
 
 // enter notes that the next rule is one of the named chain.
-func (in *ruleReader) enter(name []byte, chains map[string]*kernelChain, wanted map[string]*chain) {
+func (in *ruleReader) enter(name []byte, chains map[string]*Chain, wanted Wanted) {
 	if bytes.Equal(in.name, name) {
 		return
 	}
 	in.leave(chains)
 	in.name = append(in.name, name...)
-	if c := wanted[string(nfnetlink.Trimmed(name))]; c != nil {
-		in.hashes = c.hashes
+	if wanted != nil {
+		in.hashes = wanted.HashesOf(nfnetlink.Trimmed(name))
 	}
 }
 
 // leave gives a chain its rules, in as much memory as they take.
-func (in *ruleReader) leave(chains map[string]*kernelChain) {
+func (in *ruleReader) leave(chains map[string]*Chain) {
 	if c := chains[string(nfnetlink.Trimmed(in.name))]; c != nil {
-		c.rules = append(c.rules, in.rules...)
+		c.Rules = append(c.Rules, in.rules...)
 		in.full = append(in.full, c)
 	}
 	in.name, in.rules, in.hashes, in.next = in.name[:0], in.rules[:0], nil, 0
@@ -274,4 +258,84 @@ func commentIn(data []byte) []byte {
 
 func inTable(kind uint16, table string) []netlink.Attribute {
 	return []netlink.Attribute{{Type: kind, Data: nfnetlink.CString(table)}}
+}
+
+// ask asks for one object and returns its attributes, or nil if the kernel has
+// none such.
+func (c *Conn) ask(message uint16, attributes []netlink.Attribute) ([]byte, error) {
+	b, err := netlink.MarshalAttributes(attributes)
+	if err != nil {
+		return nil, err
+	}
+	replies, err := c.raw.Execute(watch.Request(message, netlink.Request, unix.NFPROTO_INET, b))
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case len(replies) != 1 || len(replies[0].Data) < watch.HeaderSize:
+		return nil, fmt.Errorf("%d replies to a question about one object", len(replies))
+	}
+	return replies[0].Data[watch.HeaderSize:], nil
+}
+
+// ReadTable reads what concerns the table itself.
+func (c *Conn) ReadTable(table string) (*State, error) {
+	state := &State{}
+	b, err := c.ask(unix.NFT_MSG_GETTABLE, inTable(unix.NFTA_TABLE_NAME, table))
+	if err != nil {
+		return nil, fmt.Errorf("read table inet %s: %w", table, err)
+	}
+	state.Exists = b != nil
+	for kind, v := range nfnetlink.Attributes(b) {
+		if kind == unix.NFTA_TABLE_FLAGS {
+			state.Dormant = nfnetlink.Uint32(v)&unix.NFT_TABLE_F_DORMANT != 0
+		}
+	}
+	return state, nil
+}
+
+// ReadChain reads one chain with its rules. It returns nil if there is none.
+func (c *Conn) ReadChain(table, name string) (*Chain, error) {
+	b, err := c.ask(unix.NFT_MSG_GETCHAIN, named(unix.NFTA_CHAIN_TABLE, table, unix.NFTA_CHAIN_NAME, name))
+	if err != nil {
+		return nil, fmt.Errorf("read chain %s of inet %s: %w", name, table, err)
+	}
+	if b == nil {
+		return nil, nil
+	}
+	_, _, chain := decodeChain(b)
+	filter := named(unix.NFTA_RULE_TABLE, table, unix.NFTA_RULE_CHAIN, name)
+	if err := c.readRules(filter, map[string]*Chain{name: chain}); err != nil {
+		return nil, fmt.Errorf("read rules of chain %s of inet %s: %w", name, table, err)
+	}
+	return chain, nil
+}
+
+// ReadSet reads one set or map with its elements. It returns nil if there is
+// none; what is anonymous belongs to a rule and counts as none.
+func (c *Conn) ReadSet(table, name string) (*Set, error) {
+	b, err := c.ask(unix.NFT_MSG_GETSET, named(unix.NFTA_SET_TABLE, table, unix.NFTA_SET_NAME, name))
+	if err != nil {
+		return nil, fmt.Errorf("read set %s of inet %s: %w", name, table, err)
+	}
+	if b == nil {
+		return nil, nil
+	}
+	_, s, anonymous := decodeSet(b)
+	if anonymous {
+		return nil, nil
+	}
+	err = c.readMembers(table, name, s)
+	switch {
+	case errors.Is(err, unix.ENOENT): // gone meanwhile
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read elements of set %s of inet %s: %w", name, table, err)
+	}
+	return s, nil
+}
+
+func named(tableKind uint16, table string, nameKind uint16, name string) []netlink.Attribute {
+	return append(inTable(tableKind, table), netlink.Attribute{Type: nameKind, Data: nfnetlink.CString(name)})
 }

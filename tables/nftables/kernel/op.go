@@ -1,0 +1,221 @@
+package kernel
+
+import (
+	"fmt"
+	"sort"
+
+	"github.com/google/nftables/userdata"
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/expression"
+)
+
+// Op is one operation of a transaction: what to do with which object. It becomes one
+// netlink message.
+type Op struct {
+	Kind OpKind
+	// Name is that of the chain, set or map; of the table it is empty.
+	Name string
+	// Shape is that of the set or map.
+	Shape Shape
+	// Hook is that of a base chain to add.
+	Hook *tables.Hook
+	// Changes are the members that a message about members carries.
+	Changes []Change
+	// Rule is a rule to add, with its hash; Index is its place in the wanted chain. It
+	// goes before the rule with the Handle, or to the end if that is zero. The kernel's
+	// echo fills Echo in.
+	Rule  *tables.Rule
+	Hash  string
+	Index int
+	Echo  *Rule
+	// Handle is also the handle of a rule to delete.
+	Handle uint64
+	// Other is what to delete that is none of the above.
+	Other Other
+}
+
+// OpKind is what an op does.
+type OpKind uint8
+
+// The kinds. AddTable also wakes a dormant table; DeleteRule deletes the rule with the
+// handle.
+const (
+	AddTable OpKind = iota + 1
+	DeleteTable
+	AddSet
+	FlushSet
+	DeleteSet
+	AddMembers
+	DeleteMembers
+	AddChain
+	FlushChain
+	DeleteChain
+	AddRule
+	DeleteRule
+	DeleteOther
+)
+
+// Weight is the number of objects in the message.
+func (o *Op) Weight() int { return max(1, len(o.Changes)) }
+
+// About says what the message is about; Err is empty.
+func (o *Op) About(table string) ObjectError {
+	e := ObjectError{ObjectError: tables.ObjectError{Object: "table", Name: table}}
+	switch o.Kind {
+	case AddTable, DeleteTable:
+	case DeleteOther:
+		e.Object, e.Name = o.Other.Noun(), o.Other.Name
+	case AddChain, FlushChain, DeleteChain, AddRule, DeleteRule:
+		e.Object, e.Name, e.Unit = "chain", o.Name, Unit{Kind: ChainUnit, Name: o.Name}
+	default:
+		e.Object, e.Name, e.Unit = o.Shape.Noun(), o.Name, Unit{Kind: SetUnit, Name: o.Name}
+	}
+	switch {
+	case o.Kind == AddRule:
+		e.Rule = tables.RuleName(o.Index, *o.Rule)
+	case o.Kind == DeleteRule:
+		e.Rule = fmt.Sprintf("rule with handle %d", o.Handle)
+	case len(o.Changes) > 1:
+		first, last := o.Changes[0].Member, o.Changes[len(o.Changes)-1].Member
+		e.Rule = fmt.Sprintf("one of %d members from %s to %s", len(o.Changes), first, last)
+		e.Many = o.Shape.Verdicts
+	case len(o.Changes) == 1:
+		e.Rule = o.Changes[0].String()
+		if o.Shape.Verdicts {
+			e.Unit = Unit{EntryUnit, o.Name, o.Changes[0].Member}
+		}
+	}
+	return e
+}
+
+// narrowed returns the operation without the members that an error at the offset
+// of its message is not about.
+func (o *Op) narrowed(table string, offset int) *Op {
+	if len(o.Changes) < 2 || offset < o.size(table, 0) {
+		return o
+	}
+	i := sort.Search(len(o.Changes), func(i int) bool { return offset < o.size(table, i+1) })
+	if i == len(o.Changes) {
+		return o
+	}
+	out := *o
+	out.Changes = o.Changes[i : i+1]
+	return &out
+}
+
+// size returns the length of the message with the first n members.
+func (o *Op) size(table string, n int) int {
+	var m expression.Message
+	part := *o
+	part.Changes = o.Changes[:n]
+	if part.encode(&m, table, 0, 0, 0) != nil {
+		return 0
+	}
+	return len(m.B)
+}
+
+// encode writes the message. id is its number in the transaction.
+func (o *Op) encode(m *expression.Message, table string, id, sequence uint32, flags uint16) error {
+	open := func(kind, more uint16) {
+		m.Begin(unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags|more, sequence, unix.NFPROTO_INET, 0)
+		m.Text(unix.NFTA_TABLE_NAME, table) // every kind of message has the table first
+	}
+	defer m.End()
+	switch o.Kind {
+	case AddTable:
+		open(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE)
+		m.Uint32(unix.NFTA_TABLE_FLAGS, 0)
+	case DeleteTable:
+		open(unix.NFT_MSG_DELTABLE, 0)
+	case AddSet:
+		open(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE)
+		o.encodeSet(m, id)
+	case FlushSet:
+		open(unix.NFT_MSG_DELSETELEM, 0)
+		m.Text(unix.NFTA_SET_ELEM_LIST_SET, o.Name)
+	case DeleteSet:
+		open(unix.NFT_MSG_DELSET, 0)
+		m.Text(unix.NFTA_SET_NAME, o.Name)
+	case AddMembers:
+		open(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE)
+		return o.encodeMembers(m)
+	case DeleteMembers:
+		open(unix.NFT_MSG_DELSETELEM, 0)
+		return o.encodeMembers(m)
+	case AddChain:
+		open(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE)
+		o.encodeChain(m)
+	case FlushChain:
+		open(unix.NFT_MSG_DELRULE, 0)
+		m.Text(unix.NFTA_RULE_CHAIN, o.Name)
+	case DeleteChain:
+		open(unix.NFT_MSG_DELCHAIN, 0)
+		m.Text(unix.NFTA_CHAIN_NAME, o.Name)
+	case AddRule:
+		// The echo tells the rule's handle, and the rule as the kernel holds it.
+		more := uint16(unix.NLM_F_CREATE | unix.NLM_F_ECHO)
+		if o.Handle == 0 {
+			more |= unix.NLM_F_APPEND
+		}
+		open(unix.NFT_MSG_NEWRULE, more)
+		return o.encodeRule(m)
+	case DeleteRule:
+		open(unix.NFT_MSG_DELRULE, 0)
+		m.Text(unix.NFTA_RULE_CHAIN, o.Name)
+		m.Uint64(unix.NFTA_RULE_HANDLE, o.Handle)
+	case DeleteOther:
+		open(o.Other.message(), 0)
+		o.Other.encode(m)
+	default:
+		open(unix.NFT_MSG_GETGEN, 0)
+		return fmt.Errorf("unknown operation %d", o.Kind)
+	}
+	return nil
+}
+
+// encodeSet writes the type of a set.
+func (o *Op) encodeSet(m *expression.Message, id uint32) {
+	t := o.Shape.kernelType()
+	m.Text(unix.NFTA_SET_NAME, o.Name)
+	m.Uint32(unix.NFTA_SET_FLAGS, t.flags)
+	m.Uint32(unix.NFTA_SET_KEY_TYPE, t.key)
+	m.Uint32(unix.NFTA_SET_KEY_LEN, t.keyLength)
+	m.Uint32(unix.NFTA_SET_ID, id)
+	if o.Shape.Verdicts {
+		m.Uint32(unix.NFTA_SET_DATA_TYPE, t.data)
+		m.Uint32(unix.NFTA_SET_DATA_LEN, 0)
+	}
+	// For nft's listing only: the order of bytes in keys, as a number of 4.
+	const bigEndian = 2
+	m.Data(unix.NFTA_SET_USERDATA, []byte{byte(userdata.NFTNL_UDATA_SET_KEYBYTEORDER), 4, bigEndian, 0, 0, 0})
+}
+
+// encodeChain writes the name and the hook of a chain.
+func (o *Op) encodeChain(m *expression.Message) {
+	m.Text(unix.NFTA_CHAIN_NAME, o.Name)
+	if o.Hook == nil {
+		return
+	}
+	b := BaseOf(o.Hook)
+	at := m.Nest(unix.NFTA_CHAIN_HOOK)
+	m.Uint32(unix.NFTA_HOOK_HOOKNUM, b.hook)
+	m.Uint32(unix.NFTA_HOOK_PRIORITY, uint32(b.priority))
+	m.Close(at)
+	m.Uint32(unix.NFTA_CHAIN_POLICY, b.policy)
+	m.Text(unix.NFTA_CHAIN_TYPE, b.chainType)
+}
+
+// encodeRule writes the rule to add.
+func (o *Op) encodeRule(m *expression.Message) error {
+	m.Text(unix.NFTA_RULE_CHAIN, o.Name)
+	if o.Handle != 0 {
+		m.Uint64(unix.NFTA_RULE_POSITION, o.Handle)
+	}
+	at := m.Nest(unix.NFTA_RULE_EXPRESSIONS)
+	err := expression.Encode(m, *o.Rule)
+	m.Close(at)
+	expression.WriteComment(m, *o.Rule, o.Hash)
+	return err
+}
