@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/tables"
-	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // Apply programs the desired state in one transaction, or in as few as possible if the
@@ -27,7 +26,7 @@ func (t *Table) Apply(ctx context.Context) (tables.Result, error) {
 	if err == nil {
 		return result, nil
 	}
-	t.known = false
+	t.synced = false
 	// What is still in the socket belongs to the failed transaction.
 	err = errors.Join(err, t.disconnect())
 	return result, fmt.Errorf("apply to table inet %s: %w", t.options.Table, err)
@@ -38,159 +37,97 @@ func (t *Table) apply(ctx context.Context) (tables.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return result, err
 	}
-	t.begin()
-	defer t.end()
+	t.quarantine.begin()
+	defer t.quarantine.end()
 	err := t.settle(ctx, &result)
 	if err == nil {
-		result.Repaired = t.repaired()
+		result.Repaired = t.drift.repaired()
 		err = t.retry(ctx, &result)
 	}
-	result.Refused = t.refusals()
+	result.Refused = t.quarantine.refusals()
 	return result, err
 }
 
-// program sends the differences between desired and known state.
-func (t *Table) program(ctx context.Context, result *tables.Result) error {
-	p := t.plan()
-	batches := chunks(p.head, p.tail, t.limit)
-	if p.rebuild && len(batches) > 1 && len(t.options.Guard) > 0 {
-		raised, err := t.raiseGuard(result, kernel.Op{Kind: kernel.DeleteTable}, kernel.Op{Kind: kernel.AddTable})
-		if err != nil {
+// settle programs every object that the kernel accepts, and quarantines the others.
+// After a refusal it first reads the kernel's state and tries again, unless the state
+// was just read. Then it quarantines the objects that the refusal names, or searches
+// for the object if the refusal names none.
+func (t *Table) settle(ctx context.Context, result *tables.Result) error {
+	retried := false
+	for {
+		err := t.attempt(ctx, true, result)
+		if err == nil || !isRefusal(err) {
 			return err
 		}
-		t.adopt(raised)
-		t.trusted = true
-		p = t.plan()
-		batches = chunks(p.head, p.tail, t.limit)
+		again, fatal := t.quarantine.addNamed(err)
+		switch {
+		case fatal != nil:
+			return fatal
+		case again:
+		case !retried:
+			retried, t.synced = true, false
+		default:
+			if err := t.finder.search(ctx, err, result); err != nil {
+				return err
+			}
+		}
 	}
-	if len(t.quarantine.resting) == 0 {
-		t.keepNeeded(p)
+}
+
+// retry tries the quarantined objects that are due, apart from all other changes: one
+// more refusal changes nothing. Then it opens the chains that were closed because of
+// objects accepted now. A chain that also refers to a refused object is closed again.
+func (t *Table) retry(ctx context.Context, result *tables.Result) error {
+	due := t.quarantine.due()
+	if _, err := t.finder.probe(ctx, t.finder.admission(false), due, nil, result); err != nil {
+		return err
 	}
-	for _, ops := range batches {
+	opens := t.quarantine.reopens()
+	if _, err := t.finder.probe(ctx, t.finder.admission(false), opens, nil, result); err != nil {
+		return err
+	}
+	if len(due)+len(opens) == 0 {
+		return nil
+	}
+	return t.settle(ctx, result)
+}
+
+// attempt programs every object that is neither quarantined nor held back by a search.
+// With again it reads the kernel's state and tries once more, if an outdated known
+// state may be the reason of a refusal.
+func (t *Table) attempt(ctx context.Context, again bool, result *tables.Result) error {
+	for n := 1; ; n++ {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := t.send(ops, result); err != nil {
-			t.hollow()
+		if err := t.validator.validate(); err != nil {
 			return err
 		}
-		// Until all are sent, the known state is not the kernel's.
-		t.trusted = false
-	}
-	result.RulesAdded += p.result.RulesAdded
-	result.RulesDeleted += p.result.RulesDeleted
-	result.ElementsAdded += p.result.ElementsAdded
-	result.ElementsDeleted += p.result.ElementsDeleted
-	t.commit(p)
-	return t.removeOthers(result)
-}
-
-// hollow marks the chains that the plan was to create: the kernel may have some by now.
-func (t *Table) hollow() {
-	for name := range t.touchedChains {
-		if c := t.chains[name]; c != nil && c.want != nil && c.have == nil {
-			c.hollow = true
-		}
-	}
-}
-
-// send commits the operations.
-func (t *Table) send(ops []kernel.Op, result *tables.Result) error {
-	if err := t.conn.Commit(ops); err != nil {
-		var refused *kernel.RefusedError
-		t.trusted = t.trusted && errors.As(err, &refused)
-		return err
-	}
-	t.log.Committed()
-	t.generation++
-	result.Messages += len(ops)
-	return nil
-}
-
-// adopt replaces the known state of the kernel, and marks every object dirty.
-func (t *Table) adopt(state *kernel.State) {
-	t.exists, t.others = state.Exists, state.Others
-	for name := range state.Chains {
-		t.chain(name)
-	}
-	for name := range state.Sets {
-		t.set(name)
-	}
-	for name, c := range t.chains {
-		c.take(state.Chains[name])
-		t.touchedChains.add(name)
-	}
-	for name, s := range t.sets {
-		s.adopt(state.Sets[name])
-		t.touchedSets.add(name)
-	}
-}
-
-// commit records that the kernel has the desired state of all dirty objects.
-func (t *Table) commit(p *plan) {
-	t.exists, t.trusted, t.recheck = true, true, false
-	for name := range t.touchedChains {
-		c, ok := t.chains[name]
-		if !ok || t.quarantine.left(kernel.ChainUnit, name) {
-			continue
-		}
-		held := len(p.rules[name])
-		t.rules += held - c.held
-		c.held, c.reopens, c.hollow = held, false, false
-		c.write(nil)
-		if c.want != nil {
-			c.write(&kernel.Chain{Base: kernel.BaseOf(c.want.Hook), Rules: t.placed(p.rules[name])})
-		}
-		if c.unused() {
-			delete(t.chains, name)
-		}
-	}
-	for name := range t.touchedSets {
-		s, ok := t.sets[name]
-		if !ok || t.quarantine.left(kernel.SetUnit, name) {
-			continue
-		}
-		held := s.members.commit()
-		t.elements += held - s.held
-		s.have, s.held, s.single = nil, held, false
-		if s.wanted {
-			s.have = &haveSet{shape: s.shape}
-		}
-		if s.unused() {
-			delete(t.sets, name)
-		}
-	}
-	clear(t.touchedChains)
-	clear(t.touchedSets)
-}
-
-// placed returns the rules with the handles and digests of the kernel's echo. If an
-// echo is missing, the next Apply reads them.
-func (t *Table) placed(rules []kernel.Rule) []kernel.Rule {
-	for i := range rules {
-		if rules[i].Handle == 0 {
-			t.known = false
-		}
-	}
-	return rules
-}
-
-// removeOthers deletes what is never ours, in a transaction of its own: none of
-// it decides anything by itself, and nothing that is wanted shall fail because
-// the kernel does not let go of it. What is refused is tried again at the next
-// full read.
-func (t *Table) removeOthers(result *tables.Result) error {
-	for _, o := range t.others {
-		err := t.send([]kernel.Op{{Kind: kernel.DeleteOther, Other: o}}, result)
-		var refused *kernel.RefusedError
-		switch {
-		case errors.As(err, &refused):
-		case err != nil:
+		if err := t.connect(); err != nil {
 			return err
-		default:
-			t.damaged(objectKey{o.Noun(), o.Name}, o.Noun(), "foreign "+o.Noun(), t.pending.OtherChange())
 		}
+		full, err := t.learn(result)
+		result.FullRead = result.FullRead || full
+		if err != nil {
+			err = readError{err}
+		} else {
+			if err := t.replacements.decide(); err != nil {
+				return err
+			}
+			err = t.program(ctx, result)
+		}
+		if err == nil {
+			t.quarantine.accepted()
+			return nil
+		}
+		t.synced = t.synced && t.trusted
+		if n == applyAttempts || !t.overtaken(err, result.FullRead || !again) {
+			return err
+		}
+		t.synced = false
 	}
-	t.others = nil
-	return nil
 }
+
+// applyAttempts bounds how often an attempt begins anew because other programs change
+// the same objects.
+const applyAttempts = 5

@@ -81,7 +81,7 @@ func TestEditKeepsHandlesAndCounters(t *testing.T) {
 	apply(t, table)
 	before := handles(ns.list(t, "-a"))
 
-	edited := *table.chains["pin-x/base-1"].want
+	edited := *table.chains["pin-x/base-1"].desired
 	edited.Rules = append([]tables.Rule{rule(tables.Drop{}, "new first")}, edited.Rules...)
 	edited.Rules[3].Comment = "x/base renamed"
 	edited.Rules = append(edited.Rules, rule(tables.Return{}, "new last"), rule(tables.Return{}, "new last"))
@@ -183,7 +183,7 @@ func TestHookChangeReplacesTheBaseChain(t *testing.T) {
 	table := ns.open(t)
 	loadExample(table)
 	apply(t, table)
-	moved := *table.chains["forward"].want
+	moved := *table.chains["forward"].desired
 	moved.Hook = &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: -10}
 	table.UpdateChain(moved)
 	if r := apply(t, table); r.Messages != 2+3 || r.RulesAdded != 3 || r.RulesDeleted != 3 {
@@ -196,7 +196,7 @@ func TestHookChangeReplacesTheBaseChain(t *testing.T) {
 	wantSilent(t, table)
 
 	// A regular chain becomes a base chain and back, while its referrer goes.
-	toPods := *table.chains["to-pods"].want
+	toPods := *table.chains["to-pods"].desired
 	asBase := toPods
 	asBase.Hook = &tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting}
 	table.UpdateChain(asBase)

@@ -85,7 +85,7 @@ func TestAskerIsTriedApart(t *testing.T) {
 		t.Errorf("%+v", r.Refused)
 	}
 	for _, name := range []string{"p2", "policy"} {
-		wantChain(t, f.Table, *f.chains[name].want)
+		wantChain(t, f.Table, *f.chains[name].desired)
 	}
 	wantSilent(t, f.Table)
 	f.refuses = nil
@@ -93,6 +93,6 @@ func TestAskerIsTriedApart(t *testing.T) {
 	if r := apply(t, f.Table); len(r.Refused) != 0 {
 		t.Errorf("%+v", r.Refused)
 	}
-	wantChain(t, f.Table, *f.chains["p1"].want)
+	wantChain(t, f.Table, *f.chains["p1"].desired)
 	wantSilent(t, f.Table)
 }

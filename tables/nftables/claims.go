@@ -14,23 +14,23 @@ func (c *chain) take(found *kernel.Chain) {
 		c.write(nil)
 		return
 	}
-	c.echoed, c.claims, c.have = c.known(), true, found
+	c.echoed, c.claims, c.observed = c.known(), true, found
 }
 
 // write makes the chain what the kernel holds of c because the driver has written it.
 func (c *chain) write(written *kernel.Chain) {
-	c.have, c.claims, c.echoed = written, false, nil
+	c.observed, c.claims, c.echoed = written, false, nil
 }
 
 // known returns the rules that the kernel has echoed, as far as is known.
 func (c *chain) known() []kernel.Rule {
 	switch {
-	case c.have == nil:
+	case c.observed == nil:
 		return nil
 	case c.claims:
 		return c.echoed
 	}
-	return c.have.Rules
+	return c.observed.Rules
 }
 
 // checked returns the rules that the kernel holds of the chain. One that was read
@@ -44,16 +44,16 @@ func (c *chain) known() []kernel.Rule {
 // echoed for the rule is good, too, because it was seen in the very transaction
 // that wrote it.
 func (c *chain) checked(d *expression.Digester) []kernel.Rule {
-	if c.have == nil {
+	if c.observed == nil {
 		return nil
 	}
-	if !c.claims || c.want == nil {
-		return c.have.Rules
+	if !c.claims || c.desired == nil {
+		return c.observed.Rules
 	}
 	wanted, hashes := c.goal()
 	indexOf := indices(hashes)
-	out := c.have.Rules
-	for i, r := range c.have.Rules {
+	out := c.observed.Rules
+	for i, r := range c.observed.Rules {
 		index, claims := indexOf(i, r.Hash)
 		if !claims || i < len(c.echoed) && c.echoed[i] == r {
 			continue
@@ -62,7 +62,7 @@ func (c *chain) checked(d *expression.Digester) []kernel.Rule {
 		if err == nil && r.Digest == predicted || slices.ContainsFunc(c.echoed, func(o kernel.Rule) bool { return o.Hash == r.Hash && o.Digest == r.Digest }) {
 			continue
 		}
-		if &out[0] == &c.have.Rules[0] {
+		if &out[0] == &c.observed.Rules[0] {
 			out = slices.Clone(out)
 		}
 		out[i].Hash = ""

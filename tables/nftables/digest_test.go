@@ -134,7 +134,7 @@ func TestPredictionEchoAndDumpAgree(t *testing.T) {
 					r.Fatalf("%q has the forms %q and %q", body, form, other)
 				}
 				bodies[form], forms[body] = body, form
-				echo, dump := table.chains[c.Name].have.Rules[i], state.Chains[c.Name].Rules[i]
+				echo, dump := table.chains[c.Name].observed.Rules[i], state.Chains[c.Name].Rules[i]
 				if echo.Digest != predicted || dump != echo {
 					r.Fatalf("rule %s: predicted %#x, echoed %+v, read %+v", wanted, predicted, echo, dump)
 				}
@@ -202,18 +202,18 @@ func TestSwappedRuleThatIsWantedLaterIsReplaced(t *testing.T) {
 	ns, table := connected(t)
 	listing := ns.list(t)
 	c := table.chains["pin-x/base-1"]
-	ns.nft(t, fmt.Sprintf("replace rule inet felixlike pin-x/base-1 handle %d accept comment %q", c.have.Rules[4].Handle, c.want.Rules[4].KernelComment()))
+	ns.nft(t, fmt.Sprintf("replace rule inet felixlike pin-x/base-1 handle %d accept comment %q", c.observed.Rules[4].Handle, c.desired.Rules[4].KernelComment()))
 
 	second := ns.open(t)
 	loadExample(second)
-	second.UpdateChain(tables.Chain{Name: c.name, Rules: c.want.Rules[:2]})
+	second.UpdateChain(tables.Chain{Name: c.name, Rules: c.desired.Rules[:2]})
 	if err := second.connect(); err != nil {
 		t.Fatal(err)
 	}
 	if full, err := second.learn(&tables.Result{}); err != nil || !full {
 		t.Fatal(full, err)
 	}
-	second.UpdateChain(*c.want)
+	second.UpdateChain(*c.desired)
 	if r := apply(t, second); r.FullRead || r.RulesAdded != 1 || r.RulesDeleted != 1 {
 		t.Errorf("%+v", r)
 	}
@@ -253,14 +253,14 @@ func TestOtherEncodingIsReplacedOnce(t *testing.T) {
 		other.Invalidate()
 		wantSilent(t, other)
 	}
-	other.UpdateChain(tables.Chain{Name: "to-outside", Hook: other.chains["to-outside"].want.Hook, Rules: []tables.Rule{rule(tables.Masquerade{}, "all")}})
+	other.UpdateChain(tables.Chain{Name: "to-outside", Hook: other.chains["to-outside"].desired.Hook, Rules: []tables.Rule{rule(tables.Masquerade{}, "all")}})
 	if r := apply(t, other); r.Messages != 2 {
 		t.Errorf("an edit: %+v", r)
 	}
 	other.Invalidate()
 	wantSilent(t, other)
 
-	table.UpdateChain(*other.chains["to-outside"].want)
+	table.UpdateChain(*other.chains["to-outside"].desired)
 	table.Invalidate()
 	wantSilent(t, table)
 }
@@ -271,7 +271,7 @@ func TestEarlierEncodingIsReplaced(t *testing.T) {
 	ns, table := connected(t)
 	listing := ns.list(t)
 	c := table.chains["to-pods"]
-	wanted, old := c.want.Rules[2], c.have.Rules[2]
+	wanted, old := c.desired.Rules[2], c.observed.Rules[2]
 	if err := table.conn.Commit([]kernel.Op{{Kind: kernel.DeleteRule, Name: c.name, Handle: old.Handle}}); err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +283,7 @@ func TestEarlierEncodingIsReplaced(t *testing.T) {
 	library.InsertRule(&nft.Rule{
 		Table:    &nft.Table{Name: DefaultTable, Family: nft.TableFamilyINet},
 		Chain:    &nft.Chain{Name: c.name},
-		Position: c.have.Rules[3].Handle,
+		Position: c.observed.Rules[3].Handle,
 		UserData: userdata.AppendString(nil, userdata.TypeComment, string(tables.AppendKernelComment(nil, wanted.Hash(), wanted.Comment))),
 		Exprs: []expr.Any{
 			&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1},
@@ -306,7 +306,7 @@ func TestEarlierEncodingIsReplaced(t *testing.T) {
 	if r := apply(t, restarted); r.RulesAdded != 1 || r.RulesDeleted != 1 || r.Messages != 2 {
 		t.Errorf("%+v", r)
 	}
-	wantChain(t, restarted, *c.want)
+	wantChain(t, restarted, *c.desired)
 	restarted.Invalidate()
 	wantSilent(t, restarted)
 }

@@ -7,8 +7,8 @@
 //	full read ─> known state ───┘                          │
 //	  changes ────>  ^──────────────── commit <────────────┘
 //
-// The setters record what is wanted and mark what they touch. Apply compares
-// the touched objects with what the kernel is known to hold and sends the
+// The setters record what is desired and mark it dirty. Apply compares
+// the dirty objects with what the kernel is known to hold and sends the
 // difference; in the steady state nothing is read back, because the kernel
 // echoes every rule it takes, with its handle. On the first Apply and after any
 // failure the table is read in full and reconciled: a rule is known by the
@@ -16,15 +16,15 @@
 // handles and counters, and one that was swapped under its comment is replaced.
 //
 // Watch, in a goroutine of its own, records which objects of the table other programs
-// change (package watch). The next Apply reads just these again (reread.go), says what
+// change (package watch). The next Apply reads just these again (learn.go), says what
 // is wrong with them (drift.go, repair.go), and the ordinary plan puts it right. When a
 // notification may be lost, the table is read in full. A commit that fails because
 // another program was faster is begun anew.
 //
 // While the table has to be made from nothing, or a foreign change is too large to
-// be understood at once, the chains of Options.Guard stand in for all others
+// be understood at once, the chains of Options.Guard replace all others
 // (guard.go): they come first, in a small transaction of their own, and go in
-// the one that brings the wanted base chains. So after a foreign flush the kernel is
+// the one that brings the desired base chains. So after a foreign flush the kernel is
 // without policy until it lets anybody commit again, and some 0.3 ms more; then it
 // is closed for new connections until all is loaded. The kernel offers no better:
 // a table with the flag owner goes with its owner's socket, which is a crash

@@ -2,91 +2,28 @@ package nftables
 
 import (
 	"cmp"
-	"errors"
 	"maps"
 	"slices"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/tables/nftables/kernel"
 	"github.com/felixlike/felixlike/tables/nftables/watch"
 )
 
-// learn updates the known state: by a full read if nothing is known or the news concern
-// the whole table, else by reading the objects that the news name. Without news it reads
-// nothing. It reports whether it was a full read.
-//
-// First it closes gaps that leave pods without policy: see closeGap.
-func (t *Table) learn(result *tables.Result) (full bool, err error) {
-	fresh := t.log.Take()
-	if t.known && fresh.Empty() {
-		return false, nil
-	}
-	t.pending.Merge(fresh)
-	exists, err := t.closeGap(&fresh, result)
-	if err != nil {
-		return false, err
-	}
-	if t.known && exists && !fresh.NeedFullRead() {
-		if complete, err := t.reread(fresh); err != nil || complete {
-			return false, err
-		}
-	}
-	return true, t.learnAll(result)
-}
-
-// learnAll reads the whole table. If there is none, it comes with the guard.
-func (t *Table) learnAll(result *tables.Result) (err error) {
-	if t.generation, err = t.conn.Generation(); err != nil {
-		return err
-	}
-	t.pending.Merge(t.log.BeginRead(t.generation))
-	found, err := t.conn.Read(t.options.Table)
-	if err != nil {
-		return err
-	}
-	state := found
-	switch {
-	case found.Dormant: // since closeGap looked
-		err = t.wake(result)
-	case !found.Exists && len(t.options.Guard) > 0:
-		state, err = t.raiseGuard(result, kernel.Op{Kind: kernel.AddTable})
-	}
-	if err != nil {
-		return err
-	}
-	if t.trusted {
-		t.compare(found)
-	}
-	t.adopt(state)
-	t.known, t.trusted = true, true
-	return nil
-}
-
-// overtaken reports whether the kernel may have refused a commit only because another
-// program was faster: the known state was not just read, or the ruleset has changed
-// since.
-func (t *Table) overtaken(err error, justRead bool) bool {
-	var refused *kernel.RefusedError
-	if !errors.As(err, &refused) {
-		return false
-	}
-	if !justRead {
-		return true
-	}
-	if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EBUSY) {
-		return false
-	}
-	now, err := t.conn.Generation()
-	return err == nil && now != t.generation
-}
-
 // objectKey names an object. Sets and maps share their names.
 type objectKey struct {
 	kind string // "table", "chain" or "set"
 	name string
+}
+
+// drift is the difference that other programs have made to the table.
+type drift struct {
+	*objects
+	log *watch.Log
+	// pending are the changes that an Apply has taken from the log, but not repaired yet.
+	pending watch.Changes
+	repairs map[objectKey]damage
 }
 
 // damage is a pending repair.
@@ -97,106 +34,106 @@ type damage struct {
 
 // damaged records a difference of an object. Time and author are those of the note;
 // without one, of the first note of all.
-func (t *Table) damaged(key objectKey, object, what string, o watch.Change) {
+func (d *drift) damaged(key objectKey, object, what string, o watch.Change) {
 	if o == (watch.Change{}) {
-		if o, _ = t.pending.First(); o == (watch.Change{}) {
+		if o, _ = d.pending.First(); o == (watch.Change{}) {
 			o.At = time.Now()
 		}
 	}
-	d, again := t.repairs[key]
+	known, again := d.repairs[key]
 	switch {
 	case !again:
-		d = damage{tables.Repair{Object: object, Name: key.name, What: what, Noticed: o.At}, o}
-	case d.What != what:
-		d.What += ", then " + what
+		known = damage{tables.Repair{Object: object, Name: key.name, What: what, Noticed: o.At}, o}
+	case known.What != what:
+		known.What += ", then " + what
 	}
-	t.repairs[key] = d
+	d.repairs[key] = known
 }
 
 // damagedTable records a difference of the table as a whole.
-func (t *Table) damagedTable(what string) {
+func (d *drift) damagedTable(what string) {
 	var o watch.Change
-	if t.pending.Table != nil {
-		o = *t.pending.Table
+	if d.pending.Table != nil {
+		o = *d.pending.Table
 	}
-	t.damaged(objectKey{"table", t.options.Table}, "table", what, o)
+	d.damaged(objectKey{"table", d.table}, "table", what, o)
 }
 
 // compare records the differences between the read and the known state.
-func (t *Table) compare(state *kernel.State) {
+func (d *drift) compare(state *kernel.State) {
 	switch {
-	case t.exists && !state.Exists:
-		t.damagedTable("deleted")
+	case d.exists && !state.Exists:
+		d.damagedTable("deleted")
 		return
-	case t.exists && len(state.Chains)+len(state.Sets) == 0 && t.holdsSomething():
-		t.damagedTable("emptied")
+	case d.exists && len(state.Chains)+len(state.Sets) == 0 && d.holdsSomething():
+		d.damagedTable("emptied")
 		return
 	}
-	for name := range t.chains {
+	for name := range d.chains {
 		if state.Chains[name] == nil {
-			t.compareChain(name, nil, t.pending)
+			d.compareChain(name, nil, d.pending)
 		}
 	}
 	for name, found := range state.Chains {
-		t.compareChain(name, found, t.pending)
+		d.compareChain(name, found, d.pending)
 	}
-	for _, s := range t.sets {
-		t.compareSet(s, state.Sets[s.name], t.pending)
+	for _, s := range d.sets {
+		d.compareSet(s, state.Sets[s.name], d.pending)
 	}
 	for name, found := range state.Sets {
-		if t.sets[name] == nil {
-			t.compareSet(newSet(name), found, t.pending)
+		if d.sets[name] == nil {
+			d.compareSet(newSet(name), found, d.pending)
 		}
 	}
 }
 
-func (t *Table) holdsSomething() bool {
-	for _, c := range t.chains {
-		if c.have != nil {
+func (d *drift) holdsSomething() bool {
+	for _, c := range d.chains {
+		if c.observed != nil {
 			return true
 		}
 	}
-	for _, s := range t.sets {
-		if s.have != nil {
+	for _, s := range d.sets {
+		if s.observed != nil {
 			return true
 		}
 	}
 	return false
 }
 
-func (t *Table) compareChain(name string, found *kernel.Chain, heard watch.Changes) {
+func (d *drift) compareChain(name string, found *kernel.Chain, changes watch.Changes) {
 	var known *kernel.Chain
-	if c := t.chains[name]; c != nil {
-		known = c.have
+	if c := d.chains[name]; c != nil {
+		known = c.observed
 	}
 	if what := chainDifferences(known, found); what != "" {
-		t.damaged(objectKey{"chain", name}, "chain", what, heard.Chains[name])
+		d.damaged(objectKey{"chain", name}, "chain", what, changes.Chains[name])
 	}
 }
 
-func (t *Table) compareSet(s *set, found *kernel.Set, heard watch.Changes) {
+func (d *drift) compareSet(s *set, found *kernel.Set, changes watch.Changes) {
 	noun := s.shape.Noun()
-	if s.have == nil && found != nil {
+	if s.observed == nil && found != nil {
 		noun = found.Shape.Noun()
 	}
 	if what := s.differences(found); what != "" {
-		t.damaged(objectKey{"set", s.name}, noun, what, heard.Sets[s.name])
+		d.damaged(objectKey{"set", s.name}, noun, what, changes.Sets[s.name])
 	}
 }
 
 // keepNeeded drops the damage that the plan does not touch: the other program has
 // undone it, or its change was desired anyway.
-func (t *Table) keepNeeded(p *plan) {
-	if len(t.repairs) == 0 {
+func (d *drift) keepNeeded(p *plan) {
+	if len(d.repairs) == 0 {
 		return
 	}
 	touched := map[objectKey]bool{}
 	for _, g := range append(p.head[:len(p.head):len(p.head)], p.tail) {
 		for _, o := range g {
-			touched[keyOf(o.About(t.options.Table))] = true
+			touched[keyOf(o.About(d.table))] = true
 		}
 	}
-	maps.DeleteFunc(t.repairs, func(key objectKey, _ damage) bool {
+	maps.DeleteFunc(d.repairs, func(key objectKey, _ damage) bool {
 		return key.kind != "table" && !touched[key]
 	})
 }
@@ -214,25 +151,25 @@ func keyOf(e kernel.ObjectError) objectKey {
 const authorWait = 20 * time.Millisecond
 
 // repaired returns the completed repairs, and clears the damage.
-func (t *Table) repaired() []tables.Repair {
-	if !t.pending.Empty() {
-		t.pending = watch.NewChanges()
+func (d *drift) repaired() []tables.Repair {
+	if !d.pending.Empty() {
+		d.pending = watch.NewChanges()
 	}
-	if len(t.repairs) == 0 {
+	if len(d.repairs) == 0 {
 		return nil
 	}
-	out := make([]tables.Repair, 0, len(t.repairs))
+	out := make([]tables.Repair, 0, len(d.repairs))
 	authors := map[uint32]string{}
-	for _, d := range t.repairs {
-		if g := d.note.Generation; g != 0 {
+	for _, r := range d.repairs {
+		if g := r.note.Generation; g != 0 {
 			if _, asked := authors[g]; !asked {
-				authors[g] = t.log.Author(g, authorWait)
+				authors[g] = d.log.Author(g, authorWait)
 			}
-			d.By = authors[g]
+			r.By = authors[g]
 		}
-		out = append(out, d.Repair)
+		out = append(out, r.Repair)
 	}
-	clear(t.repairs)
+	clear(d.repairs)
 	slices.SortFunc(out, func(a, b tables.Repair) int {
 		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Name, b.Name))
 	})

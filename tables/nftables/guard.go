@@ -32,7 +32,7 @@ func (t *Table) closeGap(fresh *watch.Changes, result *tables.Result) (exists bo
 			return true, err
 		}
 	}
-	if !t.known || fresh.Lost {
+	if !t.synced || fresh.Lost {
 		return true, nil
 	}
 	complete := t.log.AwaitEnds(completeWait)
@@ -44,14 +44,14 @@ func (t *Table) closeGap(fresh *watch.Changes, result *tables.Result) (exists bo
 		t.log.AwaitEnds(completeLimit)
 		fresh.Merge(t.log.Take())
 	}
-	t.pending.Merge(*fresh)
+	t.drift.pending.Merge(*fresh)
 	return true, nil
 }
 
 // raiseHere raises the guard in the existing table, unless it is there.
 func (t *Table) raiseHere(result *tables.Result) error {
 	for _, want := range t.options.Guard {
-		if c := t.chains[want.Name]; c != nil && (c.have != nil || c.want != nil) {
+		if c := t.chains[want.Name]; c != nil && (c.observed != nil || c.desired != nil) {
 			return nil
 		}
 	}
@@ -61,7 +61,7 @@ func (t *Table) raiseHere(result *tables.Result) error {
 	}
 	for name, k := range raised.Chains {
 		t.chain(name).write(k)
-		t.touchedChains.add(name)
+		t.dirtyChains.add(name)
 	}
 	return nil
 }
@@ -71,10 +71,10 @@ func (t *Table) raiseHere(result *tables.Result) error {
 // of transactions may follow, and meanwhile the guard decides. Its chains are not
 // desired, so the plan removes them in the transaction that brings the base chains.
 func (t *Table) raiseGuard(result *tables.Result, first ...kernel.Op) (*kernel.State, error) {
-	p := t.newPlan()
+	p := t.planner.newPlan()
 	p.tail = first
 	for _, want := range t.options.Guard {
-		c := &chain{name: want.Name, want: &want}
+		c := &chain{name: want.Name, desired: &want}
 		for _, r := range want.Rules {
 			c.hashes = append(c.hashes, r.Hash())
 		}
@@ -98,7 +98,7 @@ func (t *Table) wake(result *tables.Result) error {
 		return fmt.Errorf("wake the table: %w", err)
 	}
 	if t.trusted {
-		t.damagedTable("made dormant")
+		t.drift.damagedTable("made dormant")
 	}
 	return nil
 }

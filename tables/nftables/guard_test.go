@@ -334,7 +334,7 @@ func TestGuardKeepsConnections(t *testing.T) {
 	if _, err := table.learn(&tables.Result{}); err != nil {
 		t.Fatal(err)
 	}
-	if table.known, table.trusted = false, false; !strings.Contains(p.router.list(t), "guard-forward") {
+	if table.synced, table.trusted = false, false; !strings.Contains(p.router.list(t), "guard-forward") {
 		t.Fatal(p.router.list(t))
 	}
 	echoes()
@@ -344,7 +344,7 @@ func TestGuardKeepsConnections(t *testing.T) {
 	}
 	// An agent that ended here: the next one goes on behind the guard.
 	next := p.router.openGuarded(t, "r2")
-	next.UpdateChain(*table.chains["forward"].want)
+	next.UpdateChain(*table.chains["forward"].desired)
 	apply(t, next)
 	if listing := p.router.list(t); strings.Contains(listing, "guard") {
 		t.Error(listing)

@@ -8,16 +8,15 @@ import (
 	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
-// members are the wanted members of a set, each with its verdict (nil but in
-// verdict maps), and what the kernel holds of those that were touched.
+// members are the members of a set. Those of a verdict map have a verdict, others nil.
 type members struct {
-	want map[model.Member]tables.Action
-	// before holds, of each member touched since the last commit, what the
-	// kernel has. The kernel's other members are as wanted.
-	before map[model.Member]prior
-	// aside are the entries that are not to be programmed as wanted. Each of them
+	desired map[model.Member]tables.Action
+	// observed has what the kernel holds of each dirty member. The kernel's other members
+	// are as desired.
+	observed map[model.Member]prior
+	// quarantined are the entries that are not programmed as desired. Each of them
 	// that has been programmed otherwise is in before.
-	aside map[model.Member]standing
+	quarantined map[model.Member]unitState
 }
 
 type prior struct {
@@ -26,58 +25,58 @@ type prior struct {
 }
 
 func newMembers() members {
-	return members{want: map[model.Member]tables.Action{}, before: map[model.Member]prior{}}
+	return members{desired: map[model.Member]tables.Action{}, observed: map[model.Member]prior{}}
 }
 
 func (ms *members) set(m model.Member, verdict tables.Action) {
-	ms.touch(m)
-	ms.want[m] = verdict
+	ms.markDirty(m)
+	ms.desired[m] = verdict
 }
 
 func (ms *members) remove(m model.Member) {
-	ms.touch(m)
-	delete(ms.want, m)
+	ms.markDirty(m)
+	delete(ms.desired, m)
 }
 
-func (ms *members) touch(m model.Member) {
-	if _, ok := ms.before[m]; !ok {
-		verdict, present := ms.want[m]
-		ms.before[m] = prior{present, verdict}
+func (ms *members) markDirty(m model.Member) {
+	if _, ok := ms.observed[m]; !ok {
+		verdict, present := ms.desired[m]
+		ms.observed[m] = prior{present, verdict}
 	}
 }
 
-// held tells what the kernel is known to hold of a member.
+// held returns what the kernel is known to hold of a member.
 func (ms *members) held(m model.Member) prior {
-	if b, ok := ms.before[m]; ok {
+	if b, ok := ms.observed[m]; ok {
 		return b
 	}
-	verdict, present := ms.want[m]
+	verdict, present := ms.desired[m]
 	return prior{present, verdict}
 }
 
 // rebase makes the given members what the kernel holds.
 func (ms *members) rebase(have map[model.Member]tables.Action) {
-	clear(ms.before)
-	for m, verdict := range ms.want {
+	clear(ms.observed)
+	for m, verdict := range ms.desired {
 		if held, ok := have[m]; !ok || held != verdict {
-			ms.before[m] = prior{ok, held}
+			ms.observed[m] = prior{ok, held}
 		}
 	}
 	for m, held := range have {
-		if _, ok := ms.want[m]; !ok {
-			ms.before[m] = prior{true, held}
+		if _, ok := ms.desired[m]; !ok {
+			ms.observed[m] = prior{true, held}
 		}
 	}
-	for m := range ms.aside {
+	for m := range ms.quarantined {
 		verdict, ok := have[m]
-		ms.before[m] = prior{ok, verdict}
+		ms.observed[m] = prior{ok, verdict}
 	}
 }
 
 // goal returns what the kernel is to hold of a member.
 func (ms *members) goal(m model.Member) (verdict tables.Action, wanted bool) {
-	verdict, wanted = ms.want[m]
-	switch ms.aside[m] {
+	verdict, wanted = ms.desired[m]
+	switch ms.quarantined[m] {
 	case closed:
 		if wanted {
 			verdict = tables.Drop{}
@@ -91,9 +90,9 @@ func (ms *members) goal(m model.Member) (verdict tables.Action, wanted bool) {
 // diff returns what to delete from and to add to the kernel, sorted. A member
 // whose verdict changes is in both.
 func (ms *members) diff() (deletes, adds []kernel.Change) {
-	for m, b := range ms.before {
+	for m, b := range ms.observed {
 		verdict, wanted := ms.goal(m)
-		if ms.aside[m] == held || b.present == wanted && b.verdict == verdict {
+		if ms.quarantined[m] == kept || b.present == wanted && b.verdict == verdict {
 			continue
 		}
 		if b.present {
@@ -108,11 +107,11 @@ func (ms *members) diff() (deletes, adds []kernel.Change) {
 	return deletes, adds
 }
 
-// touched returns the wanted ones of the members that were touched, sorted.
-func (ms *members) touched() []kernel.Change {
+// dirty returns the desired members that are dirty, sorted.
+func (ms *members) dirty() []kernel.Change {
 	var out []kernel.Change
-	for m := range ms.before {
-		if verdict, ok := ms.want[m]; ok {
+	for m := range ms.observed {
+		if verdict, ok := ms.desired[m]; ok {
 			out = append(out, kernel.Change{Member: m, Verdict: verdict})
 		}
 	}
@@ -120,10 +119,10 @@ func (ms *members) touched() []kernel.Change {
 	return out
 }
 
-// sorted returns all wanted members.
+// sorted returns all desired members.
 func (ms *members) sorted() []kernel.Change {
-	out := make([]kernel.Change, 0, len(ms.want))
-	for m, verdict := range ms.want {
+	out := make([]kernel.Change, 0, len(ms.desired))
+	for m, verdict := range ms.desired {
 		out = append(out, kernel.Change{Member: m, Verdict: verdict})
 	}
 	slices.SortFunc(out, kernel.Change.Compare)
@@ -133,14 +132,14 @@ func (ms *members) sorted() []kernel.Change {
 // commit notes that the kernel holds what it was to hold, and returns how many
 // that are.
 func (ms *members) commit() int {
-	n := len(ms.want)
+	n := len(ms.desired)
 	var before map[model.Member]prior
-	for m, st := range ms.aside {
-		b, touched := ms.before[m]
-		if _, wanted := ms.want[m]; wanted && st == absent {
+	for m, st := range ms.quarantined {
+		b, touched := ms.observed[m]
+		if _, wanted := ms.desired[m]; wanted && st == absent {
 			n--
 		}
-		if st != held {
+		if st != kept {
 			verdict, ok := ms.goal(m)
 			b, touched = prior{ok, verdict}, true
 		}
@@ -152,9 +151,9 @@ func (ms *members) commit() int {
 		}
 	}
 	if len(before) == 0 {
-		clear(ms.before)
+		clear(ms.observed)
 	} else {
-		ms.before = before
+		ms.observed = before
 	}
 	return n
 }

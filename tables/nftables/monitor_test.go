@@ -209,13 +209,13 @@ func TestLostNotifications(t *testing.T) {
 		a.report(t)
 		a.do(func() { wantSilent(t, table) })
 	}
-	// The new subscription hears.
-	a.forget()
-	ns.nft(t, "delete element inet felixlike aweb-4 { 10.0.0.1 }")
-	a.eventually(t, "the repair", func() bool { return len(a.repairs()) == 1 && ns.list(t, "-s") == before })
-	if a.fullReads() != 0 {
-		t.Error("the repair of one element took a full read")
-	}
+	// The new subscription receives. The loss may still cause a last full read.
+	a.eventually(t, "a repair without a full read", func() bool {
+		a.forget()
+		ns.nft(t, "delete element inet felixlike aweb-4 { 10.0.0.1 }")
+		a.eventually(t, "the repair", func() bool { return len(a.repairs()) == 1 && ns.list(t, "-s") == before })
+		return a.fullReads() == 0
+	})
 }
 
 // A change between the last read and the subscription is found.

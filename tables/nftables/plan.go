@@ -9,11 +9,11 @@ import (
 	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
-// plan is the messages that turn what the kernel holds into what is wanted,
+// plan is the messages that turn what the kernel holds into what is desired,
 // in an order that it accepts: an object is there before it is referred to,
 // and goes when nothing refers to it any more.
 type plan struct {
-	// rebuild tells that the table is deleted first.
+	// rebuild says that the table is deleted first.
 	rebuild bool
 	head    []group
 	tail    group
@@ -24,27 +24,34 @@ type plan struct {
 	digests *expression.Digester
 }
 
-func (t *Table) newPlan() *plan {
-	return &plan{rules: make(map[string][]kernel.Rule, len(t.touchedChains)), digests: &t.digests}
+// planner plans transactions that make the kernel's state the desired one.
+type planner struct {
+	*objects
+	quarantine *quarantine
+	digests    *expression.Digester
 }
 
-// plan compares what was touched with what the kernel holds.
-func (t *Table) plan() *plan {
-	p := t.newPlan()
-	t.planTable(p)
-	sets, chains := t.touched()
+func (m *planner) newPlan() *plan {
+	return &plan{rules: make(map[string][]kernel.Rule, len(m.dirtyChains)), digests: m.digests}
+}
+
+// plan compares the dirty objects with what the kernel holds.
+func (m *planner) plan() *plan {
+	p := m.newPlan()
+	m.planTable(p)
+	sets, chains := m.dirty()
 	for _, s := range sets {
-		if s.wanted && s.have == nil {
+		if s.desired && s.observed == nil {
 			p.createSet(s)
 		}
 	}
 	for _, s := range sets {
-		if s.wanted && !s.shape.Verdicts {
+		if s.desired && !s.shape.Verdicts {
 			p.changeMembers(s)
 		}
 	}
 	for _, c := range chains {
-		if c.want != nil && c.want.Hook == nil {
+		if c.desired != nil && c.desired.Hook == nil {
 			p.createRegular(c)
 		}
 	}
@@ -52,7 +59,7 @@ func (t *Table) plan() *plan {
 	// transactions, nobody comes to an empty one.
 	for _, new := range []bool{true, false} {
 		for _, c := range chains {
-			if c.want != nil && c.want.Hook == nil && !c.reopens && new == c.idle() {
+			if c.desired != nil && c.desired.Hook == nil && !c.reopens && new == c.idle() {
 				var g group
 				p.editChain(c, &g)
 				if len(g) > 0 {
@@ -62,7 +69,7 @@ func (t *Table) plan() *plan {
 		}
 	}
 	for _, s := range sets {
-		if s.wanted && s.shape.Verdicts {
+		if s.desired && s.shape.Verdicts {
 			p.changeMembers(s)
 		}
 	}
@@ -70,19 +77,16 @@ func (t *Table) plan() *plan {
 	return p
 }
 
-// idle reports whether nothing can lead to the chain in the kernel.
-func (c *chain) idle() bool { return c.have == nil || c.hollow }
-
-// touched returns the touched sets and chains, sorted by name, but those that
+// dirty returns the dirty sets and chains, sorted by name, but those that
 // are left as they are.
-func (t *Table) touched() (sets []*set, chains []*chain) {
-	for _, name := range t.touchedSets.sorted() {
-		if s, ok := t.sets[name]; ok && !t.quarantine.left(kernel.SetUnit, name) {
+func (m *planner) dirty() (sets []*set, chains []*chain) {
+	for _, name := range m.dirtySets.sorted() {
+		if s, ok := m.sets[name]; ok && !m.quarantine.leaves(kernel.SetUnit, name) {
 			sets = append(sets, s)
 		}
 	}
-	for _, name := range t.touchedChains.sorted() {
-		if c, ok := t.chains[name]; ok && !t.quarantine.left(kernel.ChainUnit, name) {
+	for _, name := range m.dirtyChains.sorted() {
+		if c, ok := m.chains[name]; ok && !m.quarantine.leaves(kernel.ChainUnit, name) {
 			chains = append(chains, c)
 		}
 	}
@@ -90,62 +94,51 @@ func (t *Table) touched() (sets []*set, chains []*chain) {
 }
 
 // planTable makes the table exist, anew if a set has to change its type.
-func (t *Table) planTable(p *plan) {
-	p.rebuild = t.exists && t.mistyped()
+func (m *planner) planTable(p *plan) {
+	p.rebuild = m.exists && m.quarantine.mistyped()
 	if p.rebuild {
-		t.trusted = false
 		p.head = append(p.head, group{{Kind: kernel.DeleteTable}})
 	}
-	if p.rebuild || !t.exists {
-		t.adopt(&kernel.State{})
+	if p.rebuild || !m.exists {
+		m.adopt(&kernel.State{})
 		p.head = append(p.head, group{{Kind: kernel.AddTable}})
 	}
 }
 
-// mistyped reports whether a wanted set is in the kernel with another type.
-func (t *Table) mistyped() bool {
-	for name := range t.touchedSets {
-		if s, ok := t.sets[name]; ok && s.wanted && s.have != nil && s.have.shape != s.shape && !t.quarantine.left(kernel.SetUnit, name) {
-			return true
-		}
-	}
-	return false
-}
-
 // finish plans what must not be seen before all else is in place: base
-// chains, and the removal of what is no longer wanted.
+// chains, and the removal of what is no longer desired.
 //
-// Among that are chains that stood closed: in a load of several transactions, they
+// Among that are chains that were closed: in a load of several transactions, they
 // open when all is there that they rely on.
 func (p *plan) finish(sets []*set, chains []*chain) {
 	for _, c := range chains {
-		if c.want != nil && c.want.Hook == nil && c.reopens {
+		if c.desired != nil && c.desired.Hook == nil && c.reopens {
 			p.editChain(c, &p.tail)
 		}
 	}
 	for _, c := range chains {
-		if c.want == nil && c.have != nil {
+		if c.desired == nil && c.observed != nil {
 			p.flushChain(c)
 		}
 	}
 	for _, s := range sets {
 		// Of others, the kernel would handle each element where it can drop the set.
-		if !s.wanted && s.have != nil && (s.have.shape.Verdicts || s.have.shape == kernel.Shape{}) {
+		if !s.desired && s.observed != nil && (s.observed.shape.Verdicts || s.observed.shape == kernel.Shape{}) {
 			p.flushSet(s, &p.tail)
 		}
 	}
 	for _, c := range chains {
-		if c.want != nil && c.want.Hook != nil {
+		if c.desired != nil && c.desired.Hook != nil {
 			p.writeBase(c)
 		}
 	}
 	for _, c := range chains {
-		if c.want == nil && c.have != nil {
+		if c.desired == nil && c.observed != nil {
 			p.deleteChain(c, &p.tail)
 		}
 	}
 	for _, s := range sets {
-		if !s.wanted && s.have != nil {
+		if !s.desired && s.observed != nil {
 			p.tail = append(p.tail, s.op(kernel.DeleteSet))
 		}
 	}
@@ -187,7 +180,7 @@ func (p *plan) flushSet(s *set, to *group) {
 func (p *plan) changeMembers(s *set) {
 	var g group
 	deletes, adds := s.members.diff()
-	if s.have != nil && s.have.reload {
+	if s.observed != nil && s.observed.reload {
 		p.flushSet(s, &g)
 		deletes = nil
 	}
@@ -199,7 +192,7 @@ func (p *plan) changeMembers(s *set) {
 	for some := range slices.Chunk(adds, s.perMessage()) {
 		g = append(g, s.memberOp(kernel.AddMembers, some))
 	}
-	if s.have != nil {
+	if s.observed != nil {
 		if len(g) > 0 {
 			p.head = append(p.head, g)
 		}
@@ -213,11 +206,11 @@ func (p *plan) changeMembers(s *set) {
 // createRegular makes a chain exist that is no base chain. One that was a base
 // chain is deleted first: the kernel cannot take the hook off a chain.
 func (p *plan) createRegular(c *chain) {
-	if c.have != nil && c.have.Base == (kernel.BaseHook{}) {
+	if c.observed != nil && c.observed.Base == (kernel.BaseHook{}) {
 		return
 	}
 	var g group
-	if c.have != nil {
+	if c.observed != nil {
 		p.deleteChain(c, &g)
 	}
 	p.addChain(c, &g)
@@ -225,16 +218,16 @@ func (p *plan) createRegular(c *chain) {
 }
 
 func (p *plan) addChain(c *chain, to *group) {
-	*to = append(*to, kernel.Op{Kind: kernel.AddChain, Name: c.name, Hook: c.want.Hook})
+	*to = append(*to, kernel.Op{Kind: kernel.AddChain, Name: c.name, Hook: c.desired.Hook})
 }
 
 // flushChain deletes all rules of a chain, so that nothing it refers to is
 // held any longer.
 func (p *plan) flushChain(c *chain) {
-	if len(c.have.Rules) == 0 {
+	if len(c.observed.Rules) == 0 {
 		return
 	}
-	p.result.RulesDeleted += len(c.have.Rules)
+	p.result.RulesDeleted += len(c.observed.Rules)
 	p.tail = append(p.tail, kernel.Op{Kind: kernel.FlushChain, Name: c.name})
 }
 
@@ -243,20 +236,20 @@ func (p *plan) deleteChain(c *chain, to *group) {
 	*to = append(*to, kernel.Op{Kind: kernel.DeleteChain, Name: c.name})
 }
 
-// writeBase makes a base chain be as wanted. Its policy can be changed, its hook
+// writeBase makes a base chain be as desired. Its policy can be changed, its hook
 // cannot, so another one takes its place in the same transaction.
 func (p *plan) writeBase(c *chain) {
 	var old []kernel.Rule
-	switch wanted := kernel.BaseOf(c.want.Hook); {
-	case c.have == nil:
+	switch wanted := kernel.BaseOf(c.desired.Hook); {
+	case c.observed == nil:
 		p.addChain(c, &p.tail)
-	case c.have.Base == wanted:
+	case c.observed.Base == wanted:
 		old = c.checked(p.digests)
-	case c.have.Base.Hooked() == wanted.Hooked():
+	case c.observed.Base.Hooked() == wanted.Hooked():
 		p.addChain(c, &p.tail)
 		old = c.checked(p.digests)
 	default:
-		p.result.RulesDeleted += len(c.have.Rules)
+		p.result.RulesDeleted += len(c.observed.Rules)
 		p.deleteChain(c, &p.tail)
 		p.addChain(c, &p.tail)
 	}
@@ -266,10 +259,10 @@ func (p *plan) writeBase(c *chain) {
 // editChain edits the rules of a regular chain.
 func (p *plan) editChain(c *chain, to *group) {
 	var old []kernel.Rule
-	if c.have != nil && c.have.Base == (kernel.BaseHook{}) {
+	if c.observed != nil && c.observed.Base == (kernel.BaseHook{}) {
 		old = c.checked(p.digests)
-	} else if c.have != nil {
-		p.result.RulesDeleted += len(c.have.Rules)
+	} else if c.observed != nil {
+		p.result.RulesDeleted += len(c.observed.Rules)
 	}
 	p.editRules(c, old, to)
 }
@@ -280,7 +273,7 @@ func hashesAre(rules []kernel.Rule, hashes []string) bool {
 }
 
 // editRules deletes and inserts the fewest rules that turn the old ones into
-// the wanted ones. Positions are given by the handles of rules that stay.
+// the desired ones. Positions are given by the handles of rules that stay.
 func (p *plan) editRules(c *chain, old []kernel.Rule, to *group) {
 	goal, wanted := c.goal()
 	if hashesAre(old, wanted) {

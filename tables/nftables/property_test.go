@@ -93,7 +93,7 @@ func checkChains(t *rapid.T, table *Table, want map[string][]string) {
 		got[name] = nil
 		for i, r := range c.Rules {
 			got[name] = append(got[name], r.Hash)
-			if known := table.chains[name].have.Rules[i]; known != r {
+			if known := table.chains[name].observed.Rules[i]; known != r {
 				t.Fatalf("chain %s: rule %d is known as %+v, the kernel has %+v", name, i, known, r)
 			}
 		}
@@ -275,8 +275,8 @@ func TestRandomMembers(t *testing.T) {
 			r.Fatal(err)
 		}
 		for name, s := range table.sets {
-			if k := state.Sets[name]; !k.Regular || !cmp.Equal(k.Members, s.members.want, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })) {
-				r.Fatalf("%s holds %v, want %v", name, k.Members, s.members.want)
+			if k := state.Sets[name]; !k.Regular || !cmp.Equal(k.Members, s.members.desired, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })) {
+				r.Fatalf("%s holds %v, want %v", name, k.Members, s.members.desired)
 			}
 		}
 		if again, err := table.Apply(t.Context()); err != nil || again.Messages != 0 {

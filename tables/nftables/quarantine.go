@@ -19,29 +19,13 @@ const (
 	lastRetry  = 5 * time.Minute
 )
 
-// standing is the state that a unit should have in the kernel.
-type standing uint8
-
-const (
-	// programmed: as desired.
-	programmed standing = iota
-	// held: as the kernel has it now, unchanged.
-	held
-	// closed: a chain has one rule, which drops; an entry leads to a drop.
-	closed
-	// absent: the kernel refuses even the closed state, so nothing may rely on the unit:
-	// the chains that refer to it are closed, the entries that lead to it drop. The
-	// kernel's version of it stays, unless it is an entry. A set is never closed, only
-	// absent.
-	absent
-)
-
 // quarantine holds the quarantined units.
 type quarantine struct {
+	*objects
 	now     func() time.Time
 	refused map[kernel.Unit]*refusal
-	// resting are units that a search leaves out for now.
-	resting map[kernel.Unit]standing
+	// onHold are units that a search leaves out for now.
+	onHold map[kernel.Unit]unitState
 	// causes has the reasons for each closed chain: the units that it relies on.
 	causes map[string][]kernel.Unit
 	// reopening are closed chains whose causes are no longer refused.
@@ -53,7 +37,7 @@ type quarantine struct {
 // refusal is the reason for a unit's quarantine, and the time of the next try.
 type refusal struct {
 	object, rule, reason string
-	standing             standing
+	state                unitState
 	// removal says that the unit is not desired, but cannot be deleted.
 	removal bool
 	// trying says that an attempt with its desired content is running.
@@ -70,57 +54,57 @@ type refusal struct {
 	verdict tables.Action
 }
 
-func newQuarantine() quarantine {
-	return quarantine{now: time.Now, refused: map[kernel.Unit]*refusal{}, resting: map[kernel.Unit]standing{}, causes: map[string][]kernel.Unit{}, reopening: map[string]struct{}{}}
+func newQuarantine(o *objects) *quarantine {
+	return &quarantine{objects: o, now: time.Now, refused: map[kernel.Unit]*refusal{}, onHold: map[kernel.Unit]unitState{}, causes: map[string][]kernel.Unit{}, reopening: map[string]struct{}{}}
 }
 
 // idle reports whether every unit should be programmed as desired, and no chain in the
 // kernel is closed.
-func (q *quarantine) idle() bool { return len(q.refused)+len(q.resting)+len(q.causes) == 0 }
+func (q *quarantine) idle() bool { return len(q.refused)+len(q.onHold)+len(q.causes) == 0 }
 
-// standing returns the state that the unit itself should have. It ignores units that
+// state returns the state that the unit itself should have. It ignores units that
 // it relies on.
-func (q *quarantine) standing(u kernel.Unit) standing {
+func (q *quarantine) state(u kernel.Unit) unitState {
 	if r := q.refused[u]; r != nil && !r.trying {
-		return r.standing
+		return r.state
 	}
-	return q.resting[u]
+	return q.onHold[u]
 }
 
-// left reports whether the driver leaves the kernel's version of a chain or set alone.
-func (q *quarantine) left(kind kernel.UnitKind, name string) bool {
-	s := q.standing(kernel.Unit{Kind: kind, Name: name})
-	return s == held || s == absent
+// leaves reports whether the driver leaves the kernel's version of a chain or set alone.
+func (q *quarantine) leaves(kind kernel.UnitKind, name string) bool {
+	s := q.state(kernel.Unit{Kind: kind, Name: name})
+	return s == kept || s == absent
 }
 
-// setAside quarantines the unit of an error. It returns an error if the unit already
+// add quarantines the unit of an error. It returns an error if the unit already
 // has its lowest state, or cannot be quarantined: base chains see the traffic of the
 // whole host, so neither they nor the objects that they rely on may be closed.
-func (t *Table) setAside(e *fault) error {
-	q, u := &t.quarantine, e.Unit
-	next := max(firstState(u), e.least)
+func (q *quarantine) add(e *fault) error {
+	u := e.Unit
+	next := max(firstState(u), e.atMost)
 	if e.removal {
-		next = held
+		next = kept
 	}
 	r, again := q.refused[u]
 	switch {
 	case u.Kind == 0:
 		return e
 	case again && r.trying:
-		next = max(next, r.standing)
-	case again && r.standing >= next && u.Kind == kernel.EntryUnit:
+		next = max(next, r.state)
+	case again && r.state >= next && u.Kind == kernel.EntryUnit:
 		// The kernel refuses the entry with its verdict and without: its map cannot be
 		// trusted.
 		whole := *e
-		whole.Unit, whole.least = kernel.Unit{Kind: kernel.SetUnit, Name: u.Name}, absent
-		if q.standing(whole.Unit) == absent {
+		whole.Unit, whole.atMost = kernel.Unit{Kind: kernel.SetUnit, Name: u.Name}, absent
+		if q.state(whole.Unit) == absent {
 			return nil // because of another entry
 		}
-		return t.setAside(&whole)
-	case again && r.standing >= next:
+		return q.add(&whole)
+	case again && r.state >= next:
 		return e
 	}
-	switch base := t.reliesOn(u, next); {
+	switch base := q.reliesOn(u, next); {
 	case base == u.Name && u.Kind == kernel.ChainUnit:
 		return e
 	case base != "":
@@ -136,20 +120,20 @@ func (t *Table) setAside(e *fault) error {
 		r.round = q.round
 	}
 	r.object, r.rule, r.reason = e.Object, e.Rule, e.Err.Error()
-	r.standing, r.removal, r.trying = next, e.removal, false
+	r.state, r.removal, r.trying = next, e.removal, false
 	r.path = errors.Is(e.Err, unix.ELOOP) || errors.Is(e.Err, unix.EMLINK)
 	r.next = now.Add(backoff(r.attempts))
-	r.change = t.changes
+	r.change = q.changes
 	if u.Kind == kernel.EntryUnit {
-		r.verdict = t.set(u.Name).members.want[u.Entry]
+		r.verdict = q.set(u.Name).members.desired[u.Entry]
 	}
-	delete(q.resting, u)
-	t.touchUnit(u)
+	delete(q.onHold, u)
+	q.markDirty(u)
 	return nil
 }
 
 // firstState returns the state of a unit after the first refusal of its content.
-func firstState(u kernel.Unit) standing {
+func firstState(u kernel.Unit) unitState {
 	if u.Kind == kernel.SetUnit {
 		return absent
 	}
@@ -161,11 +145,11 @@ func backoff(attempts int) time.Duration {
 	return min(firstRetry<<min(attempts-1, 16), lastRetry)
 }
 
-// lower returns the state of a unit after the kernel has refused its planned content.
-func (t *Table) lower(u kernel.Unit) standing {
-	c, s := t.chains[u.Name], t.sets[u.Name]
-	replaced := u.Kind == kernel.ChainUnit && c != nil && c.standIn != nil ||
-		u.Kind == kernel.EntryUnit && s != nil && s.members.aside[u.Entry] == closed
+// lowerState returns the state of a unit after the kernel has refused its planned content.
+func (q *quarantine) lowerState(u kernel.Unit) unitState {
+	c, s := q.chains[u.Name], q.sets[u.Name]
+	replaced := u.Kind == kernel.ChainUnit && c != nil && c.replacement != nil ||
+		u.Kind == kernel.EntryUnit && s != nil && s.members.quarantined[u.Entry] == closed
 	if replaced {
 		return absent
 	}
@@ -174,72 +158,71 @@ func (t *Table) lower(u kernel.Unit) standing {
 
 // reliesOn returns the base chain that would be affected if the unit had this state,
 // or "".
-func (t *Table) reliesOn(u kernel.Unit, s standing) string {
-	if s == held || u.Kind == kernel.EntryUnit {
+func (q *quarantine) reliesOn(u kernel.Unit, s unitState) string {
+	if s == kept || u.Kind == kernel.EntryUnit {
 		return ""
 	}
-	if c := t.chains[u.Name]; u.Kind == kernel.ChainUnit && c != nil && c.want != nil && c.want.Hook != nil {
+	if c := q.chains[u.Name]; u.Kind == kernel.ChainUnit && c != nil && c.desired != nil && c.desired.Hook != nil {
 		return u.Name
 	}
 	if s != absent {
 		return ""
 	}
 	name := ""
-	for _, c := range t.chains {
-		if c.want != nil && c.want.Hook != nil && refersTo(c.want.Rules, u) && (name == "" || c.name < name) {
+	for _, c := range q.chains {
+		if c.desired != nil && c.desired.Hook != nil && refersTo(c.desired.Rules, u) && (name == "" || c.name < name) {
 			name = c.name
 		}
 	}
 	return name
 }
 
-// give admits the unit: the next attempt includes its desired content.
-func (t *Table) give(u kernel.Unit) {
-	if r := t.quarantine.refused[u]; r != nil {
+// admit admits the unit: the next attempt includes its desired content.
+func (q *quarantine) admit(u kernel.Unit) {
+	if r := q.refused[u]; r != nil {
 		r.trying = true
 	}
-	delete(t.quarantine.resting, u)
-	t.touchUnit(u)
+	delete(q.onHold, u)
+	q.markDirty(u)
 }
 
-// rest holds the unit back: the next attempt leaves its desired content out. s is the
+// hold holds the unit back: the next attempt leaves its desired content out. s is the
 // state of a unit that is not refused.
-func (t *Table) rest(u kernel.Unit, s standing) {
-	if r := t.quarantine.refused[u]; r != nil {
+func (q *quarantine) hold(u kernel.Unit, s unitState) {
+	if r := q.refused[u]; r != nil {
 		r.trying = false
 	} else {
-		t.quarantine.resting[u] = s
+		q.onHold[u] = s
 	}
-	t.touchUnit(u)
+	q.markDirty(u)
 }
 
 // accepted records that the kernel has accepted the tried units. Chains that refer to
 // them stay closed for now. They are opened in a later attempt, so that a fault of such
 // a chain is not taken for a fault of the unit.
-func (t *Table) accepted() {
-	q := &t.quarantine
+func (q *quarantine) accepted() {
 	for u, r := range q.refused {
 		if !r.trying {
 			continue
 		}
 		delete(q.refused, u)
-		t.touchUnit(u)
-		for _, d := range t.closedBecauseOf(u) {
+		q.markDirty(u)
+		for _, d := range q.closedBecauseOf(u) {
 			if d.Kind == kernel.ChainUnit && q.refused[d] == nil {
 				q.reopening[d.Name] = struct{}{}
-				t.rest(d, held) // as it is
+				q.hold(d, kept) // as it is
 			}
 		}
 	}
 }
 
 // reopens returns the chains to open, in order.
-func (t *Table) reopens() []kernel.Unit {
+func (q *quarantine) reopens() []kernel.Unit {
 	var units []kernel.Unit
-	for name := range t.quarantine.reopening {
+	for name := range q.reopening {
 		units = append(units, kernel.Unit{Kind: kernel.ChainUnit, Name: name})
 	}
-	clear(t.quarantine.reopening)
+	clear(q.reopening)
 	slices.SortFunc(units, kernel.Unit.Compare)
 	return units
 }
@@ -247,57 +230,96 @@ func (t *Table) reopens() []kernel.Unit {
 // begin starts a round. It drops three kinds of refusals: of units that are no longer
 // desired; of deletions whose unit is desired again, or gone; and of units that a base
 // chain relies on by now, which have to be accepted at once.
-func (t *Table) begin() {
-	q := &t.quarantine
+func (q *quarantine) begin() {
 	q.round++
 	if len(q.refused) == 0 {
 		return
 	}
-	vital := t.vital()
+	required := q.required()
 	for u, r := range q.refused {
-		if t.wants(u) == r.removal || vital[u] && t.reliesOn(u, r.standing) != "" || r.removal && !t.inKernel(u) {
-			t.touchUnit(u)
+		if q.isDesired(u) == r.removal || required[u] && q.reliesOn(u, r.state) != "" || r.removal && !q.inKernel(u) {
+			q.markDirty(u)
 			delete(q.refused, u)
 		}
 	}
 }
 
-func (t *Table) inKernel(u kernel.Unit) bool {
-	c, s := t.chains[u.Name], t.sets[u.Name]
-	switch u.Kind {
-	case kernel.ChainUnit:
-		return c != nil && c.have != nil
-	case kernel.EntryUnit:
-		return s != nil && s.have != nil && s.members.held(u.Entry).present
-	}
-	return s != nil && s.have != nil
-}
-
 // end resets units that are being tried, if a round ends early.
-func (t *Table) end() {
-	q := &t.quarantine
+func (q *quarantine) end() {
 	clear(q.reopening)
-	for u := range q.resting {
-		t.give(u)
+	for u := range q.onHold {
+		q.admit(u)
 	}
 	for u, r := range q.refused {
 		if r.trying {
-			t.rest(u, programmed)
+			q.hold(u, programmed)
 		}
 	}
 }
 
-// wants reports whether the unit is desired. A set with members counts: it is refused
-// because it is not desired otherwise.
-func (t *Table) wants(u kernel.Unit) bool {
+// refuses reports whether a unit counts as quarantined for the chains that ask it. While
+// it is tried, they wait for the outcome. A fault in a path of chains is an exception: it
+// shows only together with them.
+func (q *quarantine) refuses(u kernel.Unit) bool {
+	r := q.refused[u]
+	return r != nil && !r.removal && !(r.trying && r.path)
+}
+
+// absentChain reports whether a chain is quarantined that cannot even are closed.
+func (q *quarantine) absentChain() bool {
+	for u, r := range q.refused {
+		if u.Kind == kernel.ChainUnit && !r.trying && r.state == absent {
+			return true
+		}
+	}
+	return false
+}
+
+// markDirty has the unit compared with the kernel, with all that cannot refer to it.
+func (q *quarantine) markDirty(u kernel.Unit) {
+	switch u.Kind {
+	case kernel.SetUnit:
+		q.dirtySets.add(u.Name)
+	case kernel.EntryUnit:
+		q.dirtySets.add(u.Name)
+		q.set(u.Name).members.markDirty(u.Entry)
+		return
+	default:
+		q.dirtyChains.add(u.Name)
+	}
+	if r := q.refused[u]; r != nil && r.state == absent {
+		q.markReferrersOf(u)
+	}
+}
+
+// mistyped reports whether a desired set is in the kernel with another type.
+func (q *quarantine) mistyped() bool {
+	for name := range q.dirtySets {
+		if s, ok := q.sets[name]; ok && s.desired && s.observed != nil && s.observed.shape != s.shape && !q.leaves(kernel.SetUnit, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// closedBecauseOf returns the other chains and entries that are closed because of the
+// unit, sorted.
+func (q *quarantine) closedBecauseOf(u kernel.Unit) []kernel.Unit {
+	var out []kernel.Unit
+	for name, causes := range q.causes {
+		if c := (kernel.Unit{Kind: kernel.ChainUnit, Name: name}); c != u && slices.Contains(causes, u) {
+			out = append(out, c)
+		}
+	}
 	if u.Kind == kernel.ChainUnit {
-		c := t.chains[u.Name]
-		return c != nil && c.want != nil
+		for name, s := range q.sets {
+			for m, st := range s.members.quarantined {
+				if st == closed && tables.Target(s.members.desired[m]) == u.Name {
+					out = append(out, kernel.Unit{Kind: kernel.EntryUnit, Name: name, Entry: m})
+				}
+			}
+		}
 	}
-	s := t.sets[u.Name]
-	if s == nil {
-		return false
-	}
-	_, ok := s.members.want[u.Entry]
-	return ok || u.Kind == kernel.SetUnit && (s.wanted || len(s.members.want) > 0)
+	slices.SortFunc(out, kernel.Unit.Compare)
+	return out
 }

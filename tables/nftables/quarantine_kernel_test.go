@@ -67,7 +67,7 @@ func TestKernelRefuses(t *testing.T) {
 					}
 					for name, chain := range table.chains {
 						if !slices.Contains(closed, name) {
-							wantChain(t, table, *chain.want)
+							wantChain(t, table, *chain.desired)
 						} else if got := rulesByChain(t, table)[name]; len(got) != 1 || !strings.HasPrefix(got[0], "drop refused: ") {
 							t.Errorf("%s does not stand closed: %v", name, got)
 						}
@@ -103,7 +103,7 @@ func TestRestartWithRefusedObjects(t *testing.T) {
 
 	// Somebody has opened the closed chain meanwhile, under the same comment.
 	comment := rulesByChain(t, second.Table)["pin-x/base-1"][0]
-	hash := second.chains["pin-x/base-1"].standInHashes[0]
+	hash := second.chains["pin-x/base-1"].replacementHashes[0]
 	ns.nft(t, fmt.Sprintf("flush chain inet felixlike pin-x/base-1\nadd rule inet felixlike pin-x/base-1 counter accept comment \"flx:%s %s\"",
 		hash, strings.TrimPrefix(comment, "drop ")))
 	third := ns.openFaulty(t)

@@ -100,7 +100,7 @@ func TestChangeIsTriedAtOnce(t *testing.T) {
 	if r := apply(t, f.Table); len(r.Refused) != 0 {
 		t.Errorf("%+v", r)
 	}
-	wantChain(t, f.Table, *f.chains["pin-x/base-1"].want)
+	wantChain(t, f.Table, *f.chains["pin-x/base-1"].desired)
 
 	// What is not wanted any more is not refused any more.
 	f.refuses = content("set", "aweb-6")

@@ -88,15 +88,15 @@ func contents(rules []kernel.Rule) []string {
 // by what is known of it. found may be nil.
 func (s *set) differences(found *kernel.Set) string {
 	switch {
-	case s.have == nil && found == nil:
+	case s.observed == nil && found == nil:
 		return ""
-	case s.have == nil:
+	case s.observed == nil:
 		return "foreign " + found.Shape.Noun()
 	case found == nil:
 		return "deleted"
-	case found.Shape != s.have.shape:
+	case found.Shape != s.observed.shape:
 		return "type changed"
-	case s.have.reload:
+	case s.observed.reload:
 		return "" // it was known to hold what is none of ours
 	case !found.Regular:
 		return "foreign elements"
@@ -115,11 +115,11 @@ func (s *set) differences(found *kernel.Set) string {
 			changed++
 		}
 	}
-	for m := range s.members.want {
+	for m := range s.members.desired {
 		see(m)
 	}
-	for m := range s.members.before {
-		if _, seen := s.members.want[m]; !seen {
+	for m := range s.members.observed {
+		if _, seen := s.members.desired[m]; !seen {
 			see(m)
 		}
 	}

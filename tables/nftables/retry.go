@@ -11,15 +11,14 @@ import (
 
 // due returns the units to try now, in order: their wait is over, or their content has
 // changed.
-func (t *Table) due() []kernel.Unit {
-	q := &t.quarantine
+func (q *quarantine) due() []kernel.Unit {
 	if len(q.refused) == 0 {
 		return nil
 	}
 	now := q.now()
 	var out []kernel.Unit
 	for u, r := range q.refused {
-		if r.round != q.round && (!now.Before(r.next) || t.changedSince(u, r)) {
+		if r.round != q.round && (!now.Before(r.next) || q.changedSince(u, r)) {
 			out = append(out, u)
 		}
 	}
@@ -29,38 +28,38 @@ func (t *Table) due() []kernel.Unit {
 
 // changedSince reports whether the desired content of the unit, or of an object that
 // it refers to, has changed since the refusal.
-func (t *Table) changedSince(u kernel.Unit, r *refusal) bool {
+func (q *quarantine) changedSince(u kernel.Unit, r *refusal) bool {
 	switch u.Kind {
 	case kernel.SetUnit:
-		s := t.sets[u.Name]
+		s := q.sets[u.Name]
 		return s != nil && s.changed > r.change
 	case kernel.EntryUnit:
-		verdict := t.set(u.Name).members.want[u.Entry]
-		target := t.chains[tables.Target(verdict)]
+		verdict := q.set(u.Name).members.desired[u.Entry]
+		target := q.chains[tables.Target(verdict)]
 		return verdict != r.verdict || target != nil && target.changed > r.change
 	}
-	c := t.chains[u.Name]
-	if c == nil || c.changed > r.change || c.want == nil {
+	c := q.chains[u.Name]
+	if c == nil || c.changed > r.change || c.desired == nil {
 		return c != nil && c.changed > r.change
 	}
-	for u := range references(c.want.Rules) {
-		if u.Kind == kernel.SetUnit && t.sets[u.Name] != nil && t.sets[u.Name].changed > r.change {
+	for u := range references(c.desired.Rules) {
+		if u.Kind == kernel.SetUnit && q.sets[u.Name] != nil && q.sets[u.Name].changed > r.change {
 			return true
 		}
-		if u.Kind == kernel.ChainUnit && t.chains[u.Name] != nil && t.chains[u.Name].changed > r.change {
+		if u.Kind == kernel.ChainUnit && q.chains[u.Name] != nil && q.chains[u.Name].changed > r.change {
 			return true
 		}
 	}
-	return slices.ContainsFunc(c.want.Asked(t.wanted), func(asked *tables.Chain) bool {
-		return t.chains[asked.Name].changed > r.change
+	return slices.ContainsFunc(c.desired.Asked(q.desiredChain), func(asked *tables.Chain) bool {
+		return q.chains[asked.Name].changed > r.change
 	})
 }
 
-// NextTry returns the time from which an Apply retries the first quarantined object;
+// nextTry returns the time from which an Apply retries the first quarantined object;
 // false if none is quarantined.
-func (t *Table) NextTry() (time.Time, bool) {
+func (q *quarantine) nextTry() (time.Time, bool) {
 	var first time.Time
-	for _, r := range t.quarantine.refused {
+	for _, r := range q.refused {
 		if first.IsZero() || r.next.Before(first) {
 			first = r.next
 		}
@@ -69,8 +68,7 @@ func (t *Table) NextTry() (time.Time, bool) {
 }
 
 // refusals lists the quarantined objects.
-func (t *Table) refusals() []tables.Refusal {
-	q := &t.quarantine
+func (q *quarantine) refusals() []tables.Refusal {
 	if len(q.refused) == 0 {
 		return nil
 	}

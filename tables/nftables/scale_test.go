@@ -54,7 +54,7 @@ func TestTwentyThousandRules(t *testing.T) {
 	if r.RulesAdded != 10*chains+1 {
 		t.Errorf("%d rules", r.RulesAdded)
 	}
-	if !table.known {
+	if !table.synced {
 		t.Error("the kernel has not echoed all handles")
 	}
 	state, err := table.conn.Read(DefaultTable)
@@ -63,7 +63,7 @@ func TestTwentyThousandRules(t *testing.T) {
 	}
 	for name, c := range state.Chains {
 		for i, r := range c.Rules {
-			if known := table.chains[name].have.Rules[i]; known != r {
+			if known := table.chains[name].observed.Rules[i]; known != r {
 				t.Fatalf("chain %s: rule %d is known as %+v, the kernel has %+v", name, i, known, r)
 			}
 		}

@@ -11,30 +11,29 @@ import (
 	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
-// set is one set or verdict map by name: what is wanted of it, what the
-// kernel holds of it, and how many wanted rules refer to it.
+// set is one set or verdict map by name: its desired and its observed state.
 type set struct {
 	name    string
 	shape   kernel.Shape
-	wanted  bool
+	desired bool
 	members members
-	// prefixes are the wanted members of a set of networks again, for finding
+	// prefixes are the desired members of a set of networks again, for finding
 	// overlaps; ranges counts those that are none.
 	prefixes *bart.Lite
 	ranges   int
-	have     *haveSet // nil: not in the kernel
-	held     int      // the members that the kernel had after the last commit
+	observed *observedSet // nil: not in the kernel
+	count    int          // the members that the kernel had after the last commit
 	refs     int
-	// changed is the count of changes at which it was last wanted otherwise.
+	// changed is the count of changes (objects.changes) at its last change.
 	changed uint64
 	// single has each member sent in a message of its own, until all are accepted.
 	single bool
 }
 
-// haveSet is a set as the kernel holds it.
-type haveSet struct {
+// observedSet is a set as the kernel holds it.
+type observedSet struct {
 	shape kernel.Shape
-	// reload tells that the kernel's elements are no state that we could have
+	// reload says that the kernel's elements are no state that we could have
 	// written: they are to be flushed and written anew.
 	reload bool
 }
@@ -45,10 +44,10 @@ func newSet(name string) *set {
 
 // adopt makes found what the kernel holds of the set; nil if it has none.
 func (s *set) adopt(found *kernel.Set) {
-	s.have = nil
+	s.observed = nil
 	var held map[model.Member]tables.Action
 	if found != nil {
-		s.have = &haveSet{shape: found.Shape, reload: !found.Regular}
+		s.observed = &observedSet{shape: found.Shape, reload: !found.Regular}
 		if found.Shape == s.shape {
 			held = found.Members
 		}
@@ -58,7 +57,7 @@ func (s *set) adopt(found *kernel.Set) {
 
 // add wants the member; verdict is nil but in verdict maps.
 func (s *set) add(m model.Member, verdict tables.Action) {
-	if _, wanted := s.members.want[m]; m.Last.IsValid() && !wanted {
+	if _, wanted := s.members.desired[m]; m.Last.IsValid() && !wanted {
 		s.ranges++
 	}
 	s.members.set(m, verdict)
@@ -77,12 +76,12 @@ func (s *set) remove(m model.Member) {
 	s.prefixes.Delete(m.Prefix)
 }
 
-// reshape changes what the set is wanted to be.
+// reshape changes what the set is desired to be.
 func (s *set) reshape(sh kernel.Shape) {
 	s.shape = sh
 	s.prefixes = new(bart.Lite)
 	if sh.Kind == model.Networks {
-		for m := range s.members.want {
+		for m := range s.members.desired {
 			if !m.Last.IsValid() {
 				s.prefixes.Insert(m.Prefix)
 			}
@@ -90,7 +89,7 @@ func (s *set) reshape(sh kernel.Shape) {
 	}
 }
 
-// overlapping returns another wanted prefix that shares addresses with p.
+// overlapping returns another desired prefix that shares addresses with p.
 func (s *set) overlapping(p netip.Prefix) (netip.Prefix, bool) {
 	for o := range s.prefixes.Supernets(p) {
 		if o != p {
@@ -105,7 +104,7 @@ func (s *set) overlapping(p netip.Prefix) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// overlap returns two wanted members of a set with ranges that share addresses,
+// overlap returns two desired members of a set with ranges that share addresses,
 // or that it cannot have.
 func (s *set) overlap() error {
 	last := model.Member{}
@@ -121,5 +120,5 @@ func (s *set) overlap() error {
 
 // unused reports whether nothing is left to know about the set.
 func (s *set) unused() bool {
-	return !s.wanted && s.have == nil && s.refs == 0 && len(s.members.want) == 0
+	return !s.desired && s.observed == nil && s.refs == 0 && len(s.members.desired) == 0
 }

@@ -71,7 +71,7 @@ func (t *Table) Snapshot(ctx context.Context) (_ Snapshot, err error) {
 	if err := ctx.Err(); err != nil {
 		return out, err
 	}
-	c, err := kernel.Dial(t.dialOptions())
+	c, err := kernel.Dial(t.options.dial(t.digests.Seed, t.answerBuffer))
 	if err != nil {
 		return out, err
 	}
@@ -102,7 +102,7 @@ func (t *Table) Rules(ctx context.Context, chain string) (_ []RuleSnapshot, err 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	c, err := kernel.Dial(t.dialOptions())
+	c, err := kernel.Dial(t.options.dial(t.digests.Seed, t.answerBuffer))
 	if err != nil {
 		return nil, err
 	}

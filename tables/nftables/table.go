@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -31,9 +31,9 @@ type Options struct {
 	// NetNS is the descriptor of the network namespace to program; the
 	// process's own if zero. It must stay open as long as the Table is used.
 	NetNS int
-	// Guard are base chains that stand in for the policy while the table is
+	// Guard are base chains that replace the policy while the table is
 	// made from nothing: the first transaction brings them, the last one the
-	// wanted base chains in their place. They refer to no other chain and to no
+	// desired base chains in their place. They refer to no other chain and to no
 	// set, and nobody wants chains of their names.
 	Guard []tables.Chain
 	// Fault stands for a refusal by the kernel; tests use it. It is asked, with
@@ -47,46 +47,34 @@ type Options struct {
 // known to hold of it. It is used from one goroutine; only Snapshot and
 // Watch may be called from others.
 type Table struct {
+	*objects
 	options Options
 	conn    *kernel.Conn
 	// digests has the seed that all connections use, too.
 	digests expression.Digester
-	// limit is maxBatch, and the buffers are of socketBuffer bytes, except in tests.
+	// limit is maxBatch, and the buffers are of kernel.SocketBuffer bytes, except in tests.
 	limit, listenBuffer, answerBuffer int
 
-	chains map[string]*chain
-	sets   map[string]*set // verdict maps too: they share the kernel's namespace
-	// The names of what has to be compared with the kernel at the next Apply.
-	touchedChains, touchedSets names
-
-	// known tells that every have of chains and sets is what the kernel holds,
-	// but for what the notes tell.
-	known bool
-	// trusted tells that every have is what the kernel held after our last
-	// commit or read: what differs from it is somebody else's doing.
+	// synced says that the known state of all objects is the kernel's, except for the
+	// changes in the log.
+	synced bool
+	// trusted says that the known state is what the kernel held after our last commit or
+	// read: what differs from it was changed by another program.
 	trusted bool
-	exists  bool
 	// generation is that of the ruleset at the last full read, counted on with
 	// our own commits: if the ruleset's is another, somebody else has committed.
 	generation uint32
-
-	// log is where Watch writes down foreign changes; heard are those that an
-	// Apply has taken but not put right yet, and repairs what is wrong by them.
-	log     watch.Log
-	pending watch.Changes
-	repairs map[objectKey]damage
-
-	// others are in the table and never ours.
-	others []kernel.Other
 	// rules and elements count what the kernel holds after the last commit.
 	rules, elements int
-	// recheck asks for a validation of all chains: something that rules refer
-	// to was redefined.
-	recheck bool
 
-	quarantine quarantine
-	// changes counts the changes of what is wanted.
-	changes uint64
+	// log is where Watch records foreign changes.
+	log          watch.Log
+	drift        *drift
+	quarantine   *quarantine
+	replacements *replacements
+	validator    *validator
+	planner      *planner
+	finder       *faultFinder
 }
 
 var (
@@ -101,21 +89,23 @@ func New(options Options) *Table {
 	if options.Table == "" {
 		options.Table = DefaultTable
 	}
-	return &Table{
-		options:       options,
-		digests:       expression.Digester{Seed: maphash.MakeSeed()},
-		limit:         maxBatch,
-		listenBuffer:  kernel.SocketBuffer,
-		answerBuffer:  kernel.SocketBuffer,
-		log:           watch.NewLog(options.Table),
-		pending:       watch.NewChanges(),
-		repairs:       map[objectKey]damage{},
-		chains:        map[string]*chain{},
-		sets:          map[string]*set{},
-		touchedChains: names{},
-		touchedSets:   names{},
-		quarantine:    newQuarantine(),
+	o := newObjects(options.Table)
+	t := &Table{
+		objects:      o,
+		options:      options,
+		digests:      expression.Digester{Seed: maphash.MakeSeed()},
+		limit:        maxBatch,
+		listenBuffer: kernel.SocketBuffer,
+		answerBuffer: kernel.SocketBuffer,
+		log:          watch.NewLog(options.Table),
+		quarantine:   newQuarantine(o),
 	}
+	t.drift = &drift{objects: o, log: &t.log, pending: watch.NewChanges(), repairs: map[objectKey]damage{}}
+	t.validator = &validator{objects: o, quarantine: t.quarantine}
+	t.replacements = &replacements{t.quarantine}
+	t.planner = &planner{objects: o, quarantine: t.quarantine, digests: &t.digests}
+	t.finder = &faultFinder{objects: o, quarantine: t.quarantine, digests: &t.digests, table: t}
+	return t
 }
 
 // SetGuard sets Options.Guard from the next Apply on: nil for a table beside
@@ -125,13 +115,13 @@ func (t *Table) SetGuard(guard []tables.Chain) { t.options.Guard = guard }
 // Close closes the connection to the kernel; the table stays as it is. A
 // later Apply connects again.
 func (t *Table) Close() error {
-	t.known = false
+	t.synced = false
 	return t.disconnect()
 }
 
 // Invalidate forgets what the kernel is known to hold, so that the next Apply
 // reads it again in full.
-func (t *Table) Invalidate() { t.known = false }
+func (t *Table) Invalidate() { t.synced = false }
 
 // Watch calls changed whenever somebody else has changed the table, or may
 // have, and an Apply would put it right. It returns when ctx ends, with its
@@ -146,13 +136,17 @@ func (t *Table) Watch(ctx context.Context, changed func()) error {
 	return t.log.Watch(ctx, t.options.NetNS, t.listenBuffer, changed)
 }
 
-// Remove deletes the table from the kernel, if it is there. What is wanted
+// NextTry returns the time from which an Apply retries the first quarantined object;
+// false if none is quarantined.
+func (t *Table) NextTry() (time.Time, bool) { return t.quarantine.nextTry() }
+
+// Remove deletes the table from the kernel, if it is there. What is desired
 // stays recorded: a later Apply programs it again.
 func (t *Table) Remove(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	t.known, t.trusted = false, false
+	t.synced, t.trusted = false, false
 	if err := t.connect(); err != nil {
 		return err
 	}
@@ -169,7 +163,7 @@ func (t *Table) connect() error {
 	if t.conn != nil {
 		return nil
 	}
-	c, err := kernel.Dial(t.dialOptions())
+	c, err := kernel.Dial(t.options.dial(t.digests.Seed, t.answerBuffer))
 	if err != nil {
 		return err
 	}
@@ -177,14 +171,34 @@ func (t *Table) connect() error {
 	if err != nil {
 		return errors.Join(err, c.Close())
 	}
-	c.Wanted = wants{t}
+	c.Wanted = desiredObjects{t}
 	t.conn = c
 	t.log.SetCommitter(c.Port(), generation)
 	return nil
 }
 
-func (t *Table) dialOptions() kernel.Options {
-	return kernel.Options{NetNS: t.options.NetNS, Table: t.options.Table, Seed: t.digests.Seed, Fault: t.options.Fault, Buffer: t.answerBuffer}
+// dial returns the options of a connection whose answers may take buffer bytes.
+func (o Options) dial(seed maphash.Seed, buffer int) kernel.Options {
+	return kernel.Options{NetNS: o.NetNS, Table: o.Table, Seed: seed, Fault: o.Fault, Buffer: buffer}
+}
+
+// send commits the operations.
+func (t *Table) send(ops []kernel.Op, result *tables.Result) error {
+	if err := t.conn.Commit(ops); err != nil {
+		var refused *kernel.RefusedError
+		t.trusted = t.trusted && errors.As(err, &refused)
+		return err
+	}
+	t.log.Committed()
+	t.generation++
+	result.Messages += len(ops)
+	return nil
+}
+
+// commitNothing commits a transaction that changes nothing. A kernel that refuses it
+// refuses everything.
+func (t *Table) commitNothing() error {
+	return t.conn.Commit([]kernel.Op{{Kind: kernel.AddTable}})
 }
 
 // disconnect closes the connection, if there is one. Its port can be anybody's
@@ -202,30 +216,10 @@ func (t *Table) disconnect() error {
 	return nil
 }
 
-// change counts one more change of what is wanted.
-func (t *Table) change() uint64 {
-	t.changes++
-	return t.changes
-}
+// desiredObjects says to a connection what the table wants.
+type desiredObjects struct{ t *Table }
 
-// names is a set of object names.
-type names map[string]struct{}
-
-func (n names) add(name string) { n[name] = struct{}{} }
-
-func (n names) sorted() []string {
-	out := make([]string, 0, len(n))
-	for name := range n {
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return out
-}
-
-// wants says to a connection what the table wants.
-type wants struct{ t *Table }
-
-func (w wants) HashesOf(chain []byte) []string {
+func (w desiredObjects) HashesOf(chain []byte) []string {
 	if c := w.t.chains[string(chain)]; c != nil {
 		return c.hashes
 	}
@@ -234,10 +228,10 @@ func (w wants) HashesOf(chain []byte) []string {
 
 // An interval has two elements, and the kernel may add the end of an empty interval at
 // the start.
-func (w wants) ElementsOf(set string) (int, bool) {
+func (w desiredObjects) ElementsOf(set string) (int, bool) {
 	s := w.t.sets[set]
-	if s == nil || !s.wanted {
+	if s == nil || !s.desired {
 		return 0, false
 	}
-	return 2*len(s.members.want) + 1, true
+	return 2*len(s.members.desired) + 1, true
 }

@@ -14,31 +14,37 @@ import (
 // (NFT_NAME_MAXLEN, which counts the closing NUL).
 const maxName = 255
 
-// validate checks the desired state of what was touched, and of all chains if
-// something that rules refer to was redefined, and sets aside what is bad. It
-// fails if that cannot be set aside.
-func (t *Table) validate() error {
-	if err := checkName(t.options.Table); err != nil {
-		return &ObjectError{Object: "table", Name: t.options.Table, Err: err}
+// validator checks what is desired, and quarantines what cannot be programmed.
+type validator struct {
+	*objects
+	quarantine *quarantine
+}
+
+// validate checks the desired state of what was dirty, and of all chains if
+// something that rules refer to was redefined, and quarantines what is bad. It
+// fails if that cannot be quarantined.
+func (v *validator) validate() error {
+	if err := checkName(v.table); err != nil {
+		return &ObjectError{Object: "table", Name: v.table, Err: err}
 	}
-	if t.recheck {
-		t.touchReferrers()
+	if v.recheck {
+		v.markReferrers()
 	}
-	t.touchBereft()
-	for _, name := range t.touchedSets.sorted() {
-		if s, ok := t.sets[name]; ok && t.quarantine.standing(kernel.Unit{Kind: kernel.SetUnit, Name: name}) == programmed {
-			if err := t.validateSet(s); err != nil {
+	v.markOrphans()
+	for _, name := range v.dirtySets.sorted() {
+		if s, ok := v.sets[name]; ok && v.quarantine.state(kernel.Unit{Kind: kernel.SetUnit, Name: name}) == programmed {
+			if err := v.validateSet(s); err != nil {
 				return err
 			}
 		}
 	}
-	for _, name := range t.touchedChains.sorted() {
-		c, ok := t.chains[name]
-		if !ok || c.want == nil || t.quarantine.standing(kernel.Unit{Kind: kernel.ChainUnit, Name: name}) != programmed {
+	for _, name := range v.dirtyChains.sorted() {
+		c, ok := v.chains[name]
+		if !ok || c.desired == nil || v.quarantine.state(kernel.Unit{Kind: kernel.ChainUnit, Name: name}) != programmed {
 			continue
 		}
-		if bad := t.validateChain(c); bad != nil {
-			if err := t.setAside(bad); err != nil {
+		if bad := v.validateChain(c); bad != nil {
+			if err := v.quarantine.add(bad); err != nil {
 				return err
 			}
 		}
@@ -46,43 +52,15 @@ func (t *Table) validate() error {
 	return nil
 }
 
-// touchBereft touches what refers to something that is not wanted any more.
-func (t *Table) touchBereft() {
-	for name := range t.touchedChains {
-		if c, ok := t.chains[name]; ok && c.want == nil && c.refs > 0 {
-			t.touchReferrersOf(kernel.Unit{Kind: kernel.ChainUnit, Name: name})
-		}
-	}
-	for name := range t.touchedSets {
-		if s, ok := t.sets[name]; ok && !s.wanted && s.refs > 0 {
-			t.touchReferrersOf(kernel.Unit{Kind: kernel.SetUnit, Name: name})
-		}
-	}
-}
-
-// touchReferrers touches everything that refers to something.
-func (t *Table) touchReferrers() {
-	for name, c := range t.chains {
-		if c.want != nil {
-			t.touchedChains.add(name)
-		}
-	}
-	for name, s := range t.sets {
-		if s.wanted && s.shape.Verdicts {
-			t.touchedSets.add(name)
-		}
-	}
-}
-
-// validateChain returns what is wrong with a wanted chain, or nil.
-func (t *Table) validateChain(c *chain) *fault {
+// validateChain returns what is wrong with a desired chain, or nil.
+func (v *validator) validateChain(c *chain) *fault {
 	bad := c.about("")
-	if bad.Err = cmp.Or(checkName(c.name), checkHook(c.want.Hook)); bad.Err != nil {
-		bad.least = absent
+	if bad.Err = cmp.Or(checkName(c.name), checkHook(c.desired.Hook)); bad.Err != nil {
+		bad.atMost = absent
 		return &bad
 	}
-	for i, r := range c.want.Rules {
-		if err := t.validateRule(c.want, r); err != nil {
+	for i, r := range c.desired.Rules {
+		if err := v.validateRule(c.desired, r); err != nil {
 			bad = c.about(tables.RuleName(i, r))
 			bad.Err = err
 			return &bad
@@ -92,8 +70,8 @@ func (t *Table) validateChain(c *chain) *fault {
 }
 
 // validateRule checks one rule of a chain and that what it refers to is
-// wanted.
-func (t *Table) validateRule(c *tables.Chain, r tables.Rule) error {
+// desired.
+func (v *validator) validateRule(c *tables.Chain, r tables.Rule) error {
 	if err := checkRule(r); err != nil {
 		return err
 	}
@@ -101,11 +79,11 @@ func (t *Table) validateRule(c *tables.Chain, r tables.Rule) error {
 		var err error
 		switch m := m.(type) {
 		case tables.MatchSet:
-			err = t.checkSet(m.Set, m.Family, model.Addresses, model.Networks)
+			err = v.checkSet(m.Set, m.Family, model.Addresses, model.Networks)
 		case tables.MatchPortSet:
-			err = t.checkSet(m.Set, m.Family, model.AddressPorts)
+			err = v.checkSet(m.Set, m.Family, model.AddressPorts)
 		case tables.MatchLoop:
-			err = t.checkSet(m.Set, m.Family, model.Loops)
+			err = v.checkSet(m.Set, m.Family, model.Loops)
 		}
 		if err != nil {
 			return err
@@ -117,23 +95,23 @@ func (t *Table) validateRule(c *tables.Chain, r tables.Rule) error {
 			return fmt.Errorf("the action %q works only in a base chain of the nat type at postrouting", a)
 		}
 	case tables.Dispatch:
-		s, ok := t.sets[a.Map]
-		if !ok || !s.wanted || !s.shape.Verdicts {
+		s, ok := v.sets[a.Map]
+		if !ok || !s.desired || !s.shape.Verdicts {
 			return fmt.Errorf("map %s is not wanted", a.Map)
 		}
 		if s.shape.Family != a.Family {
 			return fmt.Errorf("map %s is of family %s, the rule of %s", a.Map, s.shape.Family, a.Family)
 		}
 	default:
-		return t.checkTarget(r.Action)
+		return v.checkTarget(r.Action)
 	}
 	return nil
 }
 
-// checkSet checks that a set is wanted, of the family and of one of the kinds.
-func (t *Table) checkSet(name string, family model.Family, kinds ...model.GroupKind) error {
-	s, ok := t.sets[name]
-	if !ok || !s.wanted || s.shape.Verdicts {
+// checkSet checks that a set is desired, of the family and of one of the kinds.
+func (v *validator) checkSet(name string, family model.Family, kinds ...model.GroupKind) error {
+	s, ok := v.sets[name]
+	if !ok || !s.desired || s.shape.Verdicts {
 		return fmt.Errorf("set %s is not wanted", name)
 	}
 	if s.shape.Family != family {
@@ -147,52 +125,52 @@ func (t *Table) checkSet(name string, family model.Family, kinds ...model.GroupK
 	return fmt.Errorf("set %s holds %s, which the match cannot look up", name, s.shape.Kind)
 }
 
-// checkTarget checks that the chain an action leads to is wanted.
-func (t *Table) checkTarget(a tables.Action) error {
+// checkTarget checks that the chain an action leads to is desired.
+func (v *validator) checkTarget(a tables.Action) error {
 	target := tables.Target(a)
 	if target == "" {
 		return nil
 	}
-	c, ok := t.chains[target]
-	if !ok || c.want == nil {
+	c, ok := v.chains[target]
+	if !ok || c.desired == nil {
 		return fmt.Errorf("chain %s is not wanted", target)
 	}
-	if c.want.Hook != nil {
+	if c.desired.Hook != nil {
 		return fmt.Errorf("chain %s is a base chain", target)
 	}
 	return nil
 }
 
-// validateSet sets aside what is wrong with a set.
-func (t *Table) validateSet(s *set) error {
+// validateSet quarantines what is wrong with a set.
+func (v *validator) validateSet(s *set) error {
 	bad := s.about("")
-	if !s.wanted {
-		if len(s.members.want) == 0 {
+	if !s.desired {
+		if len(s.members.desired) == 0 {
 			return nil
 		}
 		bad.Err = errors.New("it has members, but is not wanted")
-		return t.setAside(&bad)
+		return v.quarantine.add(&bad)
 	}
 	if bad.Err = cmp.Or(checkName(s.name), checkShape(s.shape)); bad.Err != nil {
-		return t.setAside(&bad)
+		return v.quarantine.add(&bad)
 	}
 	_, adds := s.members.diff()
 	switch {
-	case t.recheck && s.shape.Verdicts:
+	case v.recheck && s.shape.Verdicts:
 		adds = s.members.sorted()
 	case s.shape.Verdicts:
-		adds = s.members.touched()
+		adds = s.members.dirty()
 	}
 	if s.ranges > 0 && len(adds) > 0 {
 		if bad.Err = s.overlap(); bad.Err != nil {
-			return t.setAside(&bad)
+			return v.quarantine.add(&bad)
 		}
 	}
 	for _, c := range adds {
 		invalid := s.checkMember(c.Member)
 		reason := invalid
 		if reason == nil && s.shape.Verdicts {
-			reason = t.checkVerdict(c.Verdict)
+			reason = v.checkVerdict(c.Verdict)
 		}
 		if reason == nil {
 			continue
@@ -200,28 +178,28 @@ func (t *Table) validateSet(s *set) error {
 		bad := s.about(c.String())
 		bad.Err = reason
 		if !s.shape.Verdicts {
-			return t.setAside(&bad)
+			return v.quarantine.add(&bad)
 		}
 		bad.Unit = kernel.Unit{Kind: kernel.EntryUnit, Name: s.name, Entry: c.Member}
 		if invalid != nil {
-			bad.least = absent // it cannot be an entry whatever the verdict is
+			bad.atMost = absent // it cannot be an entry whatever the verdict is
 		}
-		if t.quarantine.standing(bad.Unit) > programmed {
+		if v.quarantine.state(bad.Unit) > programmed {
 			continue
 		}
-		if err := t.setAside(&bad); err != nil {
+		if err := v.quarantine.add(&bad); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t *Table) checkVerdict(a tables.Action) error {
+func (v *validator) checkVerdict(a tables.Action) error {
 	switch a.(type) {
 	case tables.Accept, tables.Drop:
 		return nil
 	case tables.Jump, tables.Goto:
-		return t.checkTarget(a)
+		return v.checkTarget(a)
 	case nil:
 		return errors.New("an entry needs a verdict")
 	}

@@ -112,7 +112,7 @@ func TestBadInputIsSetAside(t *testing.T) {
 					if len(now) != 1 || !strings.HasPrefix(now[0], "drop refused: ") {
 						t.Errorf("chain %s does not stand closed: %v", name, now)
 					}
-				case wanted != nil && wanted.want != nil && wanted.want.Hook == nil && !slices.Equal(now, rules):
+				case wanted != nil && wanted.desired != nil && wanted.desired.Hook == nil && !slices.Equal(now, rules):
 					t.Errorf("chain %s has %v, had %v", name, now, rules)
 				}
 			}
@@ -214,7 +214,7 @@ func TestLoopIsCut(t *testing.T) {
 			t.Errorf("%s has %v", name, got)
 		}
 	}
-	wantChain(t, table, *table.chains["to-pods"].want)
+	wantChain(t, table, *table.chains["to-pods"].desired)
 	wantSilent(t, table)
 
 	table.UpdateChain(tables.Chain{Name: "loop-b"})
@@ -235,7 +235,7 @@ func TestKernelErrorNamesTheMember(t *testing.T) {
 		table.AddMembers("aweb-6", []model.Member{model.AddressMember(nth("fd00:1::", i))})
 	}
 	table.RemoveMembers("aweb-4", membersOf("10.0.0.2"))
-	p := table.plan()
+	p := table.planner.plan()
 	err := table.conn.Commit(chunks(p.head, p.tail, table.limit)[0])
 	var object *ObjectError
 	if !errors.As(err, &object) || object.Object != "set" || object.Name != "aweb-4" || object.Rule != "member 10.0.0.2" {

@@ -134,9 +134,9 @@ func (a *agent) eventually(t testing.TB, what string, is func() bool) {
 	}
 }
 
-// drift is one thing that somebody else does to the example, and what is said
+// foreignChanges is one thing that somebody else does to the example, and what is said
 // of it.
-type drift struct {
+type foreignChanges struct {
 	name, script string
 	want         []string
 }
@@ -144,12 +144,12 @@ type drift struct {
 // The rule of the example that is tampered with.
 const webRule = "x/base ingress[0]"
 
-func drifts() []drift {
+func drifts() []foreignChanges {
 	return slices.Concat(ruleDrifts(), chainDrifts(), setDrifts(), tableDrifts())
 }
 
-func ruleDrifts() []drift {
-	return []drift{
+func ruleDrifts() []foreignChanges {
+	return []foreignChanges{
 		{"rule deleted", "delete rule inet felixlike pin-x/base-1 handle %HANDLE%", []string{"chain pin-x/base-1: 1 rule missing"}},
 		{"rule added", "insert rule inet felixlike forward accept", []string{"chain forward: 1 foreign rule"}},
 		{"rule added with our comment", `insert rule inet felixlike forward accept comment "%COMMENT%"`, []string{"chain forward: 1 foreign rule"}},
@@ -161,8 +161,8 @@ func ruleDrifts() []drift {
 	}
 }
 
-func chainDrifts() []drift {
-	return []drift{
+func chainDrifts() []foreignChanges {
+	return []foreignChanges{
 		{"chain flushed", "flush chain inet felixlike pods-in-x/base-1", []string{"chain pods-in-x/base-1: 7 rules missing"}},
 		{"base chain deleted", "delete chain inet felixlike forward", []string{"chain forward: deleted"}},
 		{"chain emptied and deleted", `flush chain inet felixlike pods-in-x/base-1
@@ -180,8 +180,8 @@ func chainDrifts() []drift {
 	}
 }
 
-func setDrifts() []drift {
-	return []drift{
+func setDrifts() []foreignChanges {
+	return []foreignChanges{
 		{"element deleted", "delete element inet felixlike aweb-4 { 10.0.0.1 }", []string{"set aweb-4: 1 member missing"}},
 		{"element added", "add element inet felixlike aweb-6 { fd00::66, fd00::67 }", []string{"set aweb-6: 2 foreign members"}},
 		{"triple swapped", `delete element inet felixlike phttp-4 { 10.0.0.1 . tcp . 80 }
@@ -206,8 +206,8 @@ func setDrifts() []drift {
 	}
 }
 
-func tableDrifts() []drift {
-	return []drift{
+func tableDrifts() []foreignChanges {
+	return []foreignChanges{
 		{
 			"objects added", `add counter inet felixlike c
 			add quota inet felixlike q { over 5 mbytes }
@@ -238,7 +238,7 @@ func tableDrifts() []drift {
 
 // prepared fills in the handle, the comment and the whole of the rule that is
 // tampered with.
-func (d drift) prepared(listing string) string {
+func (d foreignChanges) prepared(listing string) string {
 	for line := range strings.Lines(listing) {
 		m := ruleLine.FindStringSubmatch(line)
 		if m != nil && strings.HasSuffix(m[1], webRule) {
