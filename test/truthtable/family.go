@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/model"
 )
@@ -62,6 +63,10 @@ func (s Step) MapFamily(f model.Family) Step {
 		policies[i] = *MapPolicy(&s.Policies[i], f)
 	}
 	s.Policies = policies
+	s.ClusterPolicies = slices.Clone(s.ClusterPolicies)
+	for i := range s.ClusterPolicies {
+		s.ClusterPolicies[i] = *MapClusterPolicy(&s.ClusterPolicies[i], f)
+	}
 	return s
 }
 
@@ -83,6 +88,19 @@ func MapPolicy(policy *networkingv1.NetworkPolicy, f model.Family) *networkingv1
 	}
 	for i := range p.Spec.Egress {
 		mapPeers(p.Spec.Egress[i].To, f)
+	}
+	return p
+}
+
+// MapClusterPolicy returns a copy of the policy with its networks mapped to the family.
+func MapClusterPolicy(policy *v1alpha2.ClusterNetworkPolicy, f model.Family) *v1alpha2.ClusterNetworkPolicy {
+	p := policy.DeepCopy()
+	for _, rule := range p.Spec.Egress {
+		for _, peer := range rule.To {
+			for i, n := range peer.Networks {
+				peer.Networks[i] = v1alpha2.CIDR(mapCIDR(string(n), f))
+			}
+		}
 	}
 	return p
 }

@@ -6,21 +6,23 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/model"
 )
 
 // Objects is a step as Kubernetes objects, in the order of the file.
 type Objects struct {
-	Nodes      []*corev1.Node
-	Namespaces []*corev1.Namespace
-	Pods       []*corev1.Pod
-	Policies   []*networkingv1.NetworkPolicy
+	Nodes           []*corev1.Node
+	Namespaces      []*corev1.Namespace
+	Pods            []*corev1.Pod
+	Policies        []*networkingv1.NetworkPolicy
+	ClusterPolicies []*v1alpha2.ClusterNetworkPolicy
 }
 
 // Objects turns the step into Kubernetes objects. Nodes and pods are
 // dual-stack: they have their address of the file, then the mapped IPv6 one.
-// The policies' ipBlocks are mapped to the family asked for.
+// The policies' ipBlocks and networks are mapped to the family asked for.
 func (s Step) Objects(policyFamily model.Family) Objects {
 	var o Objects
 	for _, n := range s.Nodes {
@@ -39,6 +41,11 @@ func (s Step) Objects(policyFamily model.Family) Objects {
 		p := MapPolicy(&s.Policies[i], policyFamily)
 		p.TypeMeta = metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy"}
 		o.Policies = append(o.Policies, p)
+	}
+	for i := range s.ClusterPolicies {
+		p := MapClusterPolicy(&s.ClusterPolicies[i], policyFamily)
+		p.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha2.GroupVersion.String(), Kind: "ClusterNetworkPolicy"}
+		o.ClusterPolicies = append(o.ClusterPolicies, p)
 	}
 	return o
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/model"
 )
@@ -31,7 +32,9 @@ type Step struct {
 	Namespaces []Namespace                  `json:"namespaces"`
 	Pods       []Pod                        `json:"pods"`
 	Policies   []networkingv1.NetworkPolicy `json:"policies"`
-	Probes     []Probe                      `json:"probes"`
+	// ClusterPolicies are missing in tables without tiers.
+	ClusterPolicies []v1alpha2.ClusterNetworkPolicy `json:"clusterPolicies,omitempty"`
+	Probes          []Probe                         `json:"probes"`
 }
 
 // Node is a node of the cluster.

@@ -21,7 +21,7 @@ func TestTruthTables(t *testing.T) {
 					}
 					t.Run(step.String()+"/"+backend+"/IPv"+family.String(), func(t *testing.T) {
 						o := step.Objects(family)
-						c := &oracle.Cluster{Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies}
+						c := &oracle.Cluster{Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies, ClusterPolicies: o.ClusterPolicies}
 						compare(t, &step, sitesOf(t, c, backend), family)
 					})
 				}

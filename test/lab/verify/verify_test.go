@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
+
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/lab/probe"
 	"github.com/felixlike/felixlike/test/lab/verify"
@@ -19,7 +22,8 @@ const (
 	step = `{"suite": "s", "case": "c", "step": 1, "steps": 1,
 		"nodes": [{"name": "n", "ip": "192.168.50.11", "podCIDR": "10.10.0.0/24"}], "namespaces": [{"name": "x"}],
 		"pods": [{"ns": "x", "name": "a", "ip": "10.10.0.10", "node": "n", "ports": [{"name": "http", "port": 80, "proto": "TCP"}]}],
-		"policies": [], "probes": [
+		"policies": [], "clusterPolicies": [{"metadata": {"name": "deny"}, "spec": {"tier": "Admin", "priority": 1, "subject": {"namespaces": {}},
+			"egress": [{"action": "Deny", "to": [{"networks": ["10.10.0.0/24"]}]}]}}], "probes": [
 			{"from": "x/a", "to": "x/a", "proto": "TCP", "port": 80, "expect": true},
 			{"from": "x/a", "to": "x/a", "proto": "TCP", "port": 80, "expect": true},
 			{"from": "x/a", "to": "x/a", "proto": "TCP", "port": 80, "expect": false},
@@ -32,9 +36,13 @@ type cluster struct {
 	answers     string
 	unreachable error
 	asked       []lab.Probe
+	state       lab.State
 }
 
-func (c *cluster) SetState(context.Context, lab.State) error { return c.unreachable }
+func (c *cluster) SetState(_ context.Context, s lab.State) error {
+	c.state = s
+	return c.unreachable
+}
 
 func (c *cluster) Probe(_ context.Context, probes []lab.Probe, timeout time.Duration) []lab.Result {
 	c.asked = append(c.asked, probes...)
@@ -67,6 +75,28 @@ func run(t *testing.T, c *cluster) (verify.Tally, verify.Outcome, error) {
 		return nil
 	})
 	return tally, last, err
+}
+
+// TestClusterPoliciesReachTheLab: a step's ClusterNetworkPolicies are part of its state, in
+// the family of the run.
+func TestClusterPoliciesReachTheLab(t *testing.T) {
+	steps, err := truthtable.Read(strings.NewReader(strings.ReplaceAll(step, "\n", " ")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for family, want := range map[model.Family]v1alpha2.CIDR{model.IPv4: "10.10.0.0/24", model.IPv6: "fd00:10::a0a:0/120"} {
+		c := &cluster{answers: "1100"}
+		if err := verify.Run(t.Context(), c, steps, verify.Options{Family: family}, func(verify.Outcome) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if all := c.state.ClusterPolicies; len(all) != 1 || all[0].Name != "deny" || all[0].Spec.Egress[0].To[0].Networks[0] != want {
+			t.Errorf("IPv%s: %+v", family, all)
+		}
+		mapped := steps[0].MapFamily(family)
+		if got := mapped.ClusterPolicies[0].Spec.Egress[0].To[0].Networks[0]; got != want {
+			t.Errorf("IPv%s: mapped to %s, want %s", family, got, want)
+		}
+	}
 }
 
 func TestOutcomes(t *testing.T) {
