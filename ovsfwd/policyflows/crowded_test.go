@@ -47,3 +47,48 @@ func TestCrowdedTierClosesPods(t *testing.T) {
 		t.Errorf("with room for all: %v, %+v", err, got.Refused)
 	}
 }
+
+// TestManyOrderedRules has rules in the admin tier come and go, so that they have
+// priorities of their own, share them, and have their own again. The first rule that
+// matches decides all the time, and the flows are those of a store that is told at once.
+func TestManyOrderedRules(t *testing.T) {
+	id := model.PolicyID{Tier: model.TierAdmin, Name: "many"}
+	actions := []model.Action{model.Deny, model.Deny, model.Allow, model.Allow, model.Allow, model.Pass, model.Deny}
+	rules := func(n int) []model.Rule {
+		var all []model.Rule
+		for i := range n {
+			all = append(all, model.Rule{Action: actions[i%len(actions)], AnyPeer: true, Ports: []model.PortRange{tcp(uint16(1000+2*i), uint16(1005+2*i))}})
+		}
+		return all
+	}
+	load := func(s *Store, n int) {
+		s.SetPolicy(&model.Policy{ID: id, Egress: rules(n)})
+		s.Complete()
+	}
+	s, r := newStore(model.IPv4)
+	s.SetPod(testPod(3, model.Applied{}, apply(id)))
+	source := testPod(3, model.Applied{}, model.Applied{}).Addresses[0]
+	for _, n := range []int{250, 251, 400, 250} {
+		load(s, n)
+		fresh, told := newStore(model.IPv4)
+		fresh.SetPod(testPod(3, model.Applied{}, apply(id)))
+		load(fresh, n)
+		if r.text() != told.text() {
+			t.Errorf("%d rules: the flows depend on what was before", n)
+		}
+		flows := newEvaluator(t, r)
+		for port := 995; port < 1020+2*n; port++ {
+			want := true
+			for _, rule := range rules(n) {
+				if int(rule.Ports[0].First) <= port && port <= int(rule.Ports[0].Last) {
+					want = rule.Action != model.Deny
+					break
+				}
+			}
+			p := packet{source: source, destination: addrs("192.0.2.1")[0], protocol: model.TCP, destinationPort: uint16(port)}
+			if got := flows.allows(45, p); got != want {
+				t.Fatalf("%d rules, port %d: allowed %t, want %t", n, port, got, want)
+			}
+		}
+	}
+}

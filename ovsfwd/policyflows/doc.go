@@ -38,7 +38,8 @@
 // A flow carries about 4,000 conjunctions at most. Beyond 3,900 rules a direction,
 // NetworkPolicies are spread over lanes of priorities, by a hash of the rule. Rules of
 // the admin and baseline tier have a priority each, the reference's if it is free, in
-// one order of all of them on this node.
+// one order of all of them on this node. Beyond 250 rules a direction (baseline: 180),
+// those with the same action in a row share one.
 //
 // # Rules that hold
 //

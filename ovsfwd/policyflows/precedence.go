@@ -44,20 +44,24 @@ type ordered struct {
 }
 
 // orderedTier is how the priorities of such a tier are found: the wished one is
-// base - tier*perTier - policy*perPolicy - rule, at most highest.
+// base - tier*perTier - policy*perPolicy - rule, at most highest. As many rules as
+// alone have a priority of their own.
 type orderedTier struct {
-	base, perTier, perPolicy, highest int
+	base, perTier, perPolicy, highest, alone int
 }
 
 // adminPriorities and baselinePriorities are the reference's: 14000 for rule 0
 // of policy 10 in tier 250, and 80 for rule 0 of baseline policy 10. Above them
 // are established connections and closed pods, and for the baseline isolation.
-func adminPriorities() orderedTier    { return orderedTier{65000, 200, 100, 64899} }
-func baselinePriorities() orderedTier { return orderedTier{180, 0, 10, 180} }
+//
+// Each priority costs a flow for each pod and each member. So with more than 250 rules,
+// those with the same action in a row share one.
+func adminPriorities() orderedTier    { return orderedTier{65000, 200, 100, 64899, 250} }
+func baselinePriorities() orderedTier { return orderedTier{180, 0, 10, 180, 180} }
 
 // assign returns the priorities of rules that are given in their order: the
-// wished ones as far as they fall strictly. Where there are more rules than
-// priorities, rules with the same action in a row share one: which of them
+// wished ones as far as they fall strictly. Where there are more rules than may
+// be alone, rules with the same action in a row share one: which of them
 // decides makes no difference. Zero is for those that there is no room for.
 func (t orderedTier) assign(rules []ordered) []uint16 {
 	run := t.runs(rules)
@@ -98,7 +102,7 @@ func (t orderedTier) runs(rules []ordered) []int {
 	for i := range rules {
 		switch {
 		case i == 0:
-		case len(rules) <= t.highest, rules[i].action != rules[i-1].action, i-began == laneSize:
+		case len(rules) <= t.alone, rules[i].action != rules[i-1].action, i-began == laneSize:
 			run[i] = run[i-1] + 1
 			began = i
 		default:

@@ -24,7 +24,7 @@ func TestPrioritiesOfTheReference(t *testing.T) {
 
 func TestPrioritiesFall(t *testing.T) {
 	seeded.Check(t, func(t *rapid.T) {
-		tier := rapid.SampledFrom([]orderedTier{adminPriorities(), baselinePriorities(), {10, 3, 2, 8}}).Draw(t, "tier")
+		tier := rapid.SampledFrom([]orderedTier{adminPriorities(), baselinePriorities(), {10, 3, 2, 8, 8}, {100, 3, 2, 90, 8}}).Draw(t, "tier")
 		rules := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) ordered {
 			return ordered{
 				precedence: model.Precedence{
@@ -44,7 +44,7 @@ func TestPrioritiesFall(t *testing.T) {
 				t.Fatalf("rule %d has a priority, and the one before has none: %v", i, got)
 			case got[i] > got[i-1]:
 				t.Fatalf("priorities rise at %d: %v", i, got)
-			case got[i] == got[i-1] && got[i] != 0 && (len(rules) <= tier.highest || rules[i].action != rules[i-1].action):
+			case got[i] == got[i-1] && got[i] != 0 && (len(rules) <= tier.alone || rules[i].action != rules[i-1].action):
 				t.Fatalf("rules %d and %d share a priority: %v", i-1, i, got)
 			}
 		}
