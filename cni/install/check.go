@@ -155,7 +155,8 @@ func (o Options) neighbours(context.Context) (Level, string) {
 	return Good, "large enough, or not to be seen from here"
 }
 
-// others looks for configurations that the runtime would take before ours.
+// others looks for configurations of other CNIs: one that the runtime would take before
+// ours, or one whose pods are still on the node.
 func (o Options) others(context.Context) (Level, string) {
 	if o.ConfDir == "" {
 		return Noted, "not looked at: there is no such directory here"
@@ -165,13 +166,21 @@ func (o Options) others(context.Context) (Level, string) {
 	if err != nil {
 		return Missing, err.Error()
 	}
+	var later []string
 	for _, e := range entries {
 		switch filepath.Ext(e.Name()) {
 		case ".conf", ".conflist", ".json":
 			if e.Name() < own {
-				return Noted, fmt.Sprintf("%s comes before %s, so runtimes take it instead", e.Name(), own)
+				return Noted, fmt.Sprintf("%s comes before %s, so runtimes take it instead: remove the other CNI", e.Name(), own)
+			}
+			if e.Name() > own {
+				later = append(later, e.Name())
 			}
 		}
+	}
+	if len(later) > 0 {
+		return Noted, fmt.Sprintf("another CNI is installed beside (%s): new pods get felixlike's network; pods that the other CNI attached "+
+			"keep its network, and no policy of felixlike applies to them until they are created again", strings.Join(later, ", "))
 	}
 	return Good, own + " is the first one"
 }

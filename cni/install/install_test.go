@@ -183,6 +183,16 @@ func TestOthersBefore(t *testing.T) {
 	}
 }
 
+// TestOthersBeside: another CNI's configuration behind ours is said too, for its pods stay.
+func TestOthersBeside(t *testing.T) {
+	n := newNode(t)
+	n.put(n.ConfDir, "10-calico.conflist", "{}")
+	n.install()
+	if got := n.says("network configurations"); !strings.Contains(got, "another CNI is installed beside (10-calico.conflist)") {
+		t.Errorf("%q", got)
+	}
+}
+
 // TestNeighbours looks at this machine's own limits, which are the kernel's.
 func TestNeighbours(t *testing.T) {
 	level, detail := Options{}.neighbours(t.Context())
