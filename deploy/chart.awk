@@ -1,0 +1,46 @@
+# Makes templates of the chart from the objects that kustomize built: each line that a
+# value decides is replaced. deploy/generate runs it, and compares what the chart makes by
+# default with what kustomize built.
+function values(path, indent) { return "{{- toYaml .Values." path " | nindent " indent " }}" }
+
+# The lines of a block that values replace.
+skip && (length($0) - length(substr($0, match($0, /[^ ]/)))) > skip { next }
+skip && /^      - / && list { next }
+{ skip = 0; list = 0 }
+
+/^        name: / { container = $2 }
+
+{ sub(/image: felixlike:dev/, "image: {{ include \"felixlike.image\" . | quote }}")
+  sub(/imagePullPolicy: IfNotPresent/, "imagePullPolicy: {{ .Values.image.pullPolicy }}")
+  sub(/namespace: felixlike-system/, "namespace: {{ .Release.Namespace }}")
+  sub(/ path: \/opt\/cni\/bin$/, " path: {{ .Values.cni.binDir }}")
+  sub(/ path: \/etc\/cni\/net.d$/, " path: {{ .Values.cni.confDir }}")
+  sub(/app.kubernetes.io\/version: dev/, "app.kubernetes.io/version: {{ .Chart.AppVersion }}")
+  sub(/felixlike.io\/image-digest: none/, "felixlike.io/image-digest: {{ .Values.image.digest | default \"none\" | quote }}") }
+
+/^    app.kubernetes.io\/name: felixlike$/ { print; print "    {{- include \"felixlike.labels\" . | nindent 4 }}"; next }
+/^        kubectl.kubernetes.io\/default-container: agent/ {
+  print
+  print "        # Other settings roll the DaemonSet."
+  print "        checksum/config: {{ include (print $.Template.BasePath \"/configmap.yaml\") . | sha256sum }}"
+  print "        {{- with .Values.podAnnotations }}{{- toYaml . | nindent 8 }}{{- end }}"
+  next
+}
+/^        env:$/ { print; print "        {{- with .Values.extraEnv }}{{- toYaml . | nindent 8 }}{{- end }}"; next }
+/^        resources:$/ && container != "" { print; print "          " values("resources." container, 10); skip = 8; next }
+/^      nodeSelector:$/ {
+  print "      {{- with .Values.affinity }}"
+  print "      affinity: {{- toYaml . | nindent 8 }}"
+  print "      {{- end }}"
+  print "      {{- with .Values.imagePullSecrets }}"
+  print "      imagePullSecrets: {{- toYaml . | nindent 8 }}"
+  print "      {{- end }}"
+  print; print "        " values("nodeSelector", 8); skip = 6; next
+}
+/^      tolerations:$/ { print; print "        " values("tolerations", 8); skip = 6; list = 1; next }
+/^      priorityClassName:/ { print "      priorityClassName: {{ .Values.priorityClassName }}"; next }
+/^      maxUnavailable: 1$/ { print "      maxUnavailable: {{ .Values.maxUnavailable }}"; next }
+/args: \[uninstall, --yes/ {
+  sub(/--ovs-run-dir, .*/, "--ovs-run-dir, {{ .Values.config.ovsRunDir }}, --cni-bin-dir, /host{{ .Values.cni.binDir }}, --cni-conf-dir, /host{{ .Values.cni.confDir }}]")
+}
+{ print }
