@@ -8,7 +8,7 @@ LINTER   := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 # All but the tests that bring up whole clusters.
 FAST = $(shell go list ./... | sed 's,^github.com/felixlike/felixlike,.,' | grep -Ev '/test/(cluster|e2e|property|scale)(/|$$)')
 
-.PHONY: help demo test test-random test-cluster test-conformance check build image manifests lint setup bench report-screenshots microbench clean
+.PHONY: help demo test test-random test-cluster test-conformance check build image release manifests lint setup bench report-screenshots microbench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ build: ## build every binary into bin/
 
 image: ## build the container image bin/felixlike-image.tar, without Docker or a registry (Debian, root)
 	@deploy/image/build
+
+release: ## write the files of a release to bin/release: make release VERSION=v0.1.0 [IMAGE=registry/felixlike] (Debian, root)
+	@VERSION="$(VERSION)" IMAGE="$(IMAGE)" deploy/release/build
 
 manifests: ## write what follows from deploy/base: felixlike.yaml and the chart
 	@deploy/generate

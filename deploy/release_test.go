@@ -1,0 +1,312 @@
+package deploy
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+)
+
+// unpack returns the regular files of a tar, and the targets of symbolic links.
+func unpack(t *testing.T, r io.Reader) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	for archive := tar.NewReader(r); ; {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(archive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Typeflag == tar.TypeSymlink {
+			files[strings.TrimPrefix(h.Name, "./")] = h.Linkname
+		} else if h.Typeflag == tar.TypeReg {
+			files[strings.TrimPrefix(h.Name, "./")] = string(text)
+		}
+	}
+}
+
+func unzip(t *testing.T, data string) string {
+	t.Helper()
+	z, err := gzip.NewReader(strings.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func digestOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// descriptor names a blob of an OCI layout; config and layers are of what it names.
+type descriptor struct {
+	MediaType, Digest string
+	Size              int
+	Platform          struct{ Architecture string }
+	Annotations       map[string]string
+}
+
+// layout reads an OCI layout and checks digest and size of all that is named.
+type layout struct {
+	t     *testing.T
+	files map[string]string
+}
+
+func (l layout) blob(d descriptor, into any) string {
+	l.t.Helper()
+	text := l.files["blobs/"+strings.Replace(d.Digest, ":", "/", 1)]
+	if digestOf(text) != d.Digest || len(text) != d.Size {
+		l.t.Fatalf("blob %+v: %d bytes, %s", d, len(text), digestOf(text))
+	}
+	if into != nil {
+		if err := json.Unmarshal([]byte(text), into); err != nil {
+			l.t.Fatalf("%s: %v", text, err)
+		}
+	}
+	return text
+}
+
+// script runs a script of deploy with an environment added.
+func script(t *testing.T, path string, env ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	c := exec.CommandContext(ctx, path)
+	c.Env = append(os.Environ(), env...)
+	c.WaitDelay = time.Second
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", path, err, out)
+	}
+}
+
+// base writes a first layer that is not Debian.
+func base(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "base.tar")
+	var text bytes.Buffer
+	if err := tar.NewWriter(&text).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, text.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestImage: the archive is a valid OCI layout of both architectures, and a second build,
+// later and from another directory, has the same bytes.
+func TestImage(t *testing.T) {
+	var archives []string
+	for i := range 2 {
+		programs := filepath.Join(t.TempDir(), "programs")
+		if err := os.MkdirAll(filepath.Join(programs, "usr/local/bin"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(programs, "usr/local/bin/felixlike-agent")
+		if err := os.WriteFile(file, []byte("program"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		at := time.Unix(int64(1_700_000_000+i), 0)
+		if err := os.Chtimes(file, at, at); err != nil {
+			t.Fatal(err)
+		}
+		b, out := base(t), filepath.Join(t.TempDir(), "image.tar")
+		script(t, "image/build", "ARCHES=amd64 arm64", "VERSION=v0.1.0", "SOURCE_DATE_EPOCH=1700000000", "COMPRESS=yes", "OUT="+out,
+			"IMAGE=registry.example.com/felixlike:v0.1.0", "BASE_amd64="+b, "BASE_arm64="+b, "PROGRAMS_amd64="+programs, "PROGRAMS_arm64="+programs)
+		text, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		archives = append(archives, string(text))
+	}
+	if archives[0] != archives[1] {
+		t.Error("two builds differ")
+	}
+
+	l := layout{t, unpack(t, strings.NewReader(archives[0]))}
+	var index, images struct{ Manifests []descriptor }
+	if err := json.Unmarshal([]byte(l.files["index.json"]), &index); err != nil || len(index.Manifests) != 1 || l.files["oci-layout"] != "{\"imageLayoutVersion\":\"1.0.0\"}\n" {
+		t.Fatalf("index %s, %v; layout %q", l.files["index.json"], err, l.files["oci-layout"])
+	}
+	if name := index.Manifests[0].Annotations["io.containerd.image.name"]; name != "registry.example.com/felixlike:v0.1.0" {
+		t.Errorf("name %q", name)
+	}
+	l.blob(index.Manifests[0], &images)
+	var arches []string
+	for _, d := range images.Manifests {
+		var manifest struct {
+			Config descriptor
+			Layers []descriptor
+		}
+		var config struct {
+			Architecture, Created string
+			Config                struct{ Labels map[string]string }
+			RootFS                struct {
+				DiffIDs []string `json:"diff_ids"`
+			}
+		}
+		l.blob(d, &manifest)
+		l.blob(manifest.Config, &config)
+		if config.Architecture != d.Platform.Architecture || config.Created != "2023-11-14T22:13:20Z" ||
+			config.Config.Labels["org.opencontainers.image.version"] != "v0.1.0" {
+			t.Errorf("configuration %+v of %+v", config, d)
+		}
+		arches = append(arches, config.Architecture)
+		for i, layer := range manifest.Layers {
+			text := unzip(t, l.blob(layer, nil))
+			if layer.MediaType != "application/vnd.oci.image.layer.v1.tar+gzip" || digestOf(text) != config.RootFS.DiffIDs[i] {
+				t.Errorf("layer %+v unpacks to %s, want %s", layer, digestOf(text), config.RootFS.DiffIDs[i])
+			}
+			if i == 1 && unpack(t, strings.NewReader(text))["usr/local/bin/felixlike-agent"] != "program" {
+				t.Errorf("layer %+v has no agent", layer)
+			}
+		}
+	}
+	if !slices.Equal(arches, []string{"amd64", "arm64"}) {
+		t.Errorf("architectures %v", arches)
+	}
+}
+
+// TestRelease builds a release for this machine and checks each file of it. The smallest
+// program stands for all, and there are no packages of Debian: both take minutes.
+func TestRelease(t *testing.T) {
+	arch, out, programs := runtime.GOARCH, filepath.Join(t.TempDir(), "out"), t.TempDir()
+	bin, plugins := filepath.Join(programs, "usr/local/bin"), filepath.Join(programs, "opt/cni/bin")
+	if err := errors.Join(os.MkdirAll(bin, 0o755), os.MkdirAll(plugins, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", plugins+"/", "../cmd/felixlike-cni")
+	if text, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	commands, err := os.ReadDir("../cmd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range commands {
+		if c.Name() == "felixlike-cni" {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(plugins, "felixlike-cni"))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(bin, c.Name()), text, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("felixctl", filepath.Join(bin, "kubectl-felixlike")); err != nil {
+		t.Fatal(err)
+	}
+	script(t, "release/build", "VERSION=v0.1.0", "IMAGE=registry.example.com/felixlike", "ARCHES="+arch, "OUT="+out, "BASE_"+arch+"="+base(t), "PROGRAMS_"+arch+"="+programs)
+
+	file := func(name string) string {
+		t.Helper()
+		text, err := os.ReadFile(filepath.Join(out, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	entries, err := os.ReadDir(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums := ""
+	for _, e := range entries {
+		if e.Name() != "SHA256SUMS" {
+			sums += strings.TrimPrefix(digestOf(file(e.Name())), "sha256:") + "  " + e.Name() + "\n"
+		}
+	}
+	if file("SHA256SUMS") != sums || len(entries) != 10 {
+		t.Errorf("%d files; SHA256SUMS is\n%swant\n%s", len(entries), file("SHA256SUMS"), sums)
+	}
+
+	tools := unpack(t, strings.NewReader(unzip(t, file("felixctl-v0.1.0-linux-"+arch+".tar.gz"))))
+	if tools["felixctl"] == "" || tools["kubectl-felixlike"] != "felixctl" {
+		t.Errorf("felixctl of %d bytes, kubectl-felixlike is %q", len(tools["felixctl"]), tools["kubectl-felixlike"])
+	}
+	rest := unpack(t, strings.NewReader(unzip(t, file("felixlike-v0.1.0-linux-"+arch+".tar.gz"))))
+	if rest["felixlike-agent"] == "" || rest["felixlike-cni"] == "" || rest["felixctl"] != "" {
+		t.Error("felixlike-v0.1.0 lacks a program")
+	}
+
+	// The manifests and the chart name the image of this release.
+	var index struct{ Manifests []descriptor }
+	if err := json.Unmarshal([]byte(unpack(t, strings.NewReader(file("felixlike-image-v0.1.0.tar")))["index.json"]), &index); err != nil {
+		t.Fatal(err)
+	}
+	digest := index.Manifests[0].Digest
+	image := "registry.example.com/felixlike:v0.1.0@" + digest
+	for manifest, name := range map[string]string{"felixlike.yaml": "felixlike", "felixlike-uninstall.yaml": "felixlike-uninstall"} {
+		set := as[appsv1.DaemonSet](t, read(t, filepath.Join(out, manifest))["DaemonSet "+name])
+		for _, c := range append(set.Spec.Template.Spec.InitContainers, set.Spec.Template.Spec.Containers...) {
+			if c.Image != image {
+				t.Errorf("%s, %s: image %s, want %s", manifest, c.Name, c.Image, image)
+			}
+		}
+		if name == "felixlike" && set.Spec.Template.Labels["app.kubernetes.io/version"] != "v0.1.0" {
+			t.Errorf("%s: labels %v", manifest, set.Spec.Template.Labels)
+		}
+	}
+	chart := unpack(t, strings.NewReader(unzip(t, file("felixlike-chart-0.1.0.tgz"))))
+	for name, want := range map[string]string{
+		"felixlike/Chart.yaml":  "version: 0.1.0\nappVersion: v0.1.0\n",
+		"felixlike/values.yaml": fmt.Sprintf("  tag: v0.1.0\n  # \"sha256:...\": the image is named by it as well.\n  digest: %q\n", digest),
+	} {
+		if !strings.Contains(chart[name], want) {
+			t.Errorf("%s lacks %q:\n%s", name, want, chart[name])
+		}
+	}
+	kustomize := unpack(t, strings.NewReader(unzip(t, file("felixlike-kustomize-v0.1.0.tar.gz"))))
+	if !strings.Contains(kustomize["base/daemonset.yaml"], "image: "+image+"\n") {
+		t.Errorf("base/daemonset.yaml has not image %s", image)
+	}
+
+	var bill struct {
+		BOMFormat  string
+		Components []struct{ PURL string }
+	}
+	if err := json.Unmarshal([]byte(file("felixlike-v0.1.0.cdx.json")), &bill); err != nil || bill.BOMFormat != "CycloneDX" {
+		t.Fatalf("SBOM: %v, format %q", err, bill.BOMFormat)
+	}
+	modules := 0
+	for _, c := range bill.Components {
+		if strings.HasPrefix(c.PURL, "pkg:golang/google.golang.org/grpc@v") || strings.HasPrefix(c.PURL, "pkg:golang/std@1.") {
+			modules++
+		}
+	}
+	if modules != 2 {
+		t.Errorf("SBOM of %d components lacks gRPC or the toolchain", len(bill.Components))
+	}
+	if text := file("CHANGELOG.md"); !strings.HasPrefix(text, "# felixlike v0.1.0\n") || !strings.Contains(text, digest) || !strings.Contains(text, "### ") {
+		t.Errorf("CHANGELOG:\n%s", text)
+	}
+}
