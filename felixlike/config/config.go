@@ -6,6 +6,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -151,8 +152,9 @@ func CheckChoice(key, value string) error {
 	return nil
 }
 
-// validate returns an error that names setting and reason.
+// validate returns all errors, each with setting and reason, in a fixed order.
 func (c *Config) validate() error {
+	var all []error
 	for _, s := range []struct{ key, value string }{
 		{"backend", c.Backend},
 		{"iptables.variant", c.IPTablesVariant},
@@ -161,30 +163,32 @@ func (c *Config) validate() error {
 		{"tunnel", c.Tunnel},
 		{"logLevel", c.LogLevel},
 	} {
-		if err := CheckChoice(s.key, s.value); err != nil {
-			return err
-		}
+		all = append(all, CheckChoice(s.key, s.value))
 	}
-	for name, value := range map[string]string{
-		"nodeName": c.NodeName, "manifests": c.Manifests, "ovsRunDir": c.OVSRunDir, "bridge": c.Bridge, "runDir": c.RunDir,
+	for _, s := range []struct{ key, value string }{
+		{"nodeName", c.NodeName},
+		{"manifests", c.Manifests},
+		{"ovsRunDir", c.OVSRunDir},
+		{"bridge", c.Bridge},
+		{"runDir", c.RunDir},
 	} {
-		if value == "" {
-			return fmt.Errorf("%s: must not be empty", name)
+		if s.value == "" {
+			all = append(all, fmt.Errorf("%s: must not be empty", s.key))
 		}
 	}
 	if err := checkServiceCIDRs(c.ServiceCIDRs); err != nil {
-		return fmt.Errorf("serviceCIDRs: %w", err)
+		all = append(all, fmt.Errorf("serviceCIDRs: %w", err))
 	}
 	if err := checkListen(c.HealthAddress); err != nil {
-		return fmt.Errorf("healthAddress: %w", err)
+		all = append(all, fmt.Errorf("healthAddress: %w", err))
 	}
-	switch {
-	case c.MTU != 0 && (c.MTU < 1280 || c.MTU > 65535):
-		return fmt.Errorf("mtu: %d is neither 0 nor between 1280 (the least that IPv6 allows, RFC 8200) and 65535", c.MTU)
-	case c.ResyncInterval < Duration(time.Second):
-		return fmt.Errorf("resyncInterval: %s is less than a second", c.ResyncInterval)
+	if c.MTU != 0 && (c.MTU < 1280 || c.MTU > 65535) {
+		all = append(all, fmt.Errorf("mtu: %d is neither 0 nor between 1280 (the least that IPv6 allows, RFC 8200) and 65535", c.MTU))
 	}
-	return nil
+	if c.ResyncInterval < Duration(time.Second) {
+		all = append(all, fmt.Errorf("resyncInterval: %s is less than a second", c.ResyncInterval))
+	}
+	return errors.Join(all...)
 }
 
 // checkListen returns an error unless an address can be listened on, or is

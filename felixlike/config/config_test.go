@@ -94,6 +94,18 @@ func TestBadSettingsAreNamed(t *testing.T) {
 	}
 }
 
+// TestAllBadSettingsAtOnce: one start names every setting that is wrong, in one order.
+func TestAllBadSettingsAtOnce(t *testing.T) {
+	const want = `configuration: backend: "ebpf" is not one of nftables, iptables, iptables-legacy, iptables-nft, openflow
+tunnel: "ipip" is not one of geneve, vxlan, gre
+bridge: must not be empty
+mtu: 9 is neither 0 nor between 1280 (the least that IPv6 allows, RFC 8200) and 65535`
+	_, err := load(t, "", []string{"FELIXLIKE_NODE_NAME=n1"}, "--backend", "ebpf", "--tunnel", "ipip", "--bridge", "", "--mtu", "9")
+	if err == nil || err.Error() != want {
+		t.Errorf("error\n%v\nwant\n%s", err, want)
+	}
+}
+
 func TestNames(t *testing.T) {
 	for key, want := range map[string][2]string{
 		"ovsRunDir": {"ovs-run-dir", "FELIXLIKE_OVS_RUN_DIR"}, "mtu": {"mtu", "FELIXLIKE_MTU"}, "nodeName": {"node-name", "FELIXLIKE_NODE_NAME"},
