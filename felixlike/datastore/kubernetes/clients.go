@@ -8,15 +8,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	serializers "k8s.io/apimachinery/pkg/runtime/serializer"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes/scheme"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	eventsv1 "k8s.io/client-go/kubernetes/typed/events/v1"
-	networkingv1client "k8s.io/client-go/kubernetes/typed/networking/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -47,12 +45,11 @@ type clients struct {
 	connections *connrotation.Dialer
 	// reconnects counts how often they were ended.
 	reconnects atomic.Uint64
-	events     *eventsv1.EventsV1Client
+	events     *rest.RESTClient
 	// core and networking decode only the wanted fields.
-	core       *corev1client.CoreV1Client
-	networking *networkingv1client.NetworkingV1Client
-	dynamic    *dynamic.DynamicClient
-	metadata   metadata.Interface
+	core, networking *rest.RESTClient
+	dynamic          *dynamic.DynamicClient
+	metadata         metadata.Interface
 }
 
 // newClients returns clients that ask for protobuf where the API offers it, and
@@ -71,22 +68,24 @@ func newClients(config *rest.Config) (*clients, error) {
 	asProtobuf.ContentType = runtime.ContentTypeProtobuf
 	asProtobuf.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 
-	var err error
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes: %w", err)
+	}
 	if c.http, err = rest.HTTPClientFor(asJSON); err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
-	if c.events, err = eventsv1.NewForConfigAndClient(asProtobuf, c.http); err != nil {
-		return nil, fmt.Errorf("kubernetes: %w", err)
-	}
-	core, err := reader(asProtobuf, c.http, "/api", corev1.SchemeGroupVersion)
-	if err != nil {
+	whole := rest.CodecFactoryForGeneratedClient(scheme, serializers.NewCodecFactory(scheme)).WithoutConversion()
+	wantedOnly := newSerializer(whole, wanted())
+	if c.events, err = groupClient(asProtobuf, c.http, "/apis", eventsv1.SchemeGroupVersion, whole); err != nil {
 		return nil, err
 	}
-	networking, err := reader(asProtobuf, c.http, "/apis", networkingv1.SchemeGroupVersion)
-	if err != nil {
+	if c.core, err = groupClient(asProtobuf, c.http, "/api", corev1.SchemeGroupVersion, wantedOnly); err != nil {
 		return nil, err
 	}
-	c.core, c.networking = corev1client.New(core), networkingv1client.New(networking)
+	if c.networking, err = groupClient(asProtobuf, c.http, "/apis", networkingv1.SchemeGroupVersion, wantedOnly); err != nil {
+		return nil, err
+	}
 	if c.dynamic, err = dynamic.NewForConfigAndClient(asJSON, c.http); err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
@@ -96,12 +95,10 @@ func newClients(config *rest.Config) (*clients, error) {
 	return c, nil
 }
 
-// reader returns a client of a group that decodes no more than the wanted fields.
-func reader(config *rest.Config, client *http.Client, path string, gv schema.GroupVersion) (*rest.RESTClient, error) {
+// groupClient returns a client of one group of the API.
+func groupClient(config *rest.Config, client *http.Client, path string, gv schema.GroupVersion, s runtime.NegotiatedSerializer) (*rest.RESTClient, error) {
 	config = rest.CopyConfig(config)
-	config.APIPath, config.GroupVersion = path, &gv
-	generated := rest.CodecFactoryForGeneratedClient(scheme.Scheme, scheme.Codecs).WithoutConversion()
-	config.NegotiatedSerializer = newSerializer(generated, wanted())
+	config.APIPath, config.GroupVersion, config.NegotiatedSerializer = path, &gv, s
 	c, err := rest.RESTClientForConfigAndClient(config, client)
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
@@ -138,10 +135,10 @@ func (s *Source) Reconnect() {
 // kinds returns all kinds in their order.
 func (c *clients) kinds(node string) [kinds]*kind {
 	all := [kinds]*kind{
-		kindNode:          newKind(kindNode, c.core.Nodes(), trimmed(trimNode), decodeNode),
-		kindNamespace:     newKind(kindNamespace, c.core.Namespaces(), trimmed(trimNamespace), decodeNamespace),
-		kindServiceCIDR:   newKind(kindServiceCIDR, c.networking.ServiceCIDRs(), trimmed(trimServiceCIDR), decodeServiceCIDR),
-		kindPod:           newKind(kindPod, c.core.Pods(""), trimmed(trimPod), decodePod),
+		kindNode:          newKind(kindNode, resource[*corev1.NodeList](c.core, kindNode), trimmed(trimNode), decodeNode),
+		kindNamespace:     newKind(kindNamespace, resource[*corev1.NamespaceList](c.core, kindNamespace), trimmed(trimNamespace), decodeNamespace),
+		kindServiceCIDR:   newKind(kindServiceCIDR, resource[*networkingv1.ServiceCIDRList](c.networking, kindServiceCIDR), trimmed(trimServiceCIDR), decodeServiceCIDR),
+		kindPod:           newKind(kindPod, resource[*corev1.PodList](c.core, kindPod), trimmed(trimPod), decodePod),
 		kindPolicy:        newKind(kindPolicy, c.dynamic.Resource(kindPolicy.resource()), trimPolicy, decodePolicy),
 		kindClusterPolicy: newKind(kindClusterPolicy, c.dynamic.Resource(kindClusterPolicy.resource()), trimPolicy, decodeClusterPolicy),
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
@@ -19,7 +20,7 @@ type Teller struct{ *teller }
 func NewTeller(node string, o interface {
 	UID(model.ObjectRef) (types.UID, bool)
 	Nodes() []string
-}, events eventsClient,
+}, events rest.Interface,
 ) *Teller {
 	return &Teller{newTeller(node, exported{o}, events, slog.New(slog.DiscardHandler))}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
@@ -192,7 +193,7 @@ func weight(node, name string) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-func newTeller(node string, o objects, events eventsClient, log *slog.Logger) *teller {
+func newTeller(node string, o objects, events rest.Interface, log *slog.Logger) *teller {
 	return &teller{node: node, objects: o, writer: writer{events}, log: log, told: map[string]*telling{}, left: atOnce}
 }
 

@@ -50,7 +50,7 @@ func TestTell(t *testing.T) {
 	objects := known{uids: map[model.ObjectRef]types.UID{policy: "u1", pod: "u2"}, names: []string{"n1", "n2", "n3", "n4", "n5"}}
 	var tellers []*kubernetes.Teller
 	for _, n := range objects.names {
-		tellers = append(tellers, kubernetes.NewTeller(n, objects, f.EventsV1()))
+		tellers = append(tellers, kubernetes.NewTeller(n, objects, f.EventsV1().RESTClient()))
 	}
 	now := time.Now()
 	look := func(after time.Duration, notices ...datastore.Notice) []eventsv1.Event {
@@ -127,7 +127,7 @@ func TestTellAgain(t *testing.T) {
 		objects.uids[p] = types.UID(fmt.Sprint("u", i))
 		notices = append(notices, datastore.Notice{Problem: model.Problem{Object: p, Reason: "bad"}, Kind: "NotUnderstood", Known: datastore.KnownToAll})
 	}
-	teller := kubernetes.NewTeller("n1", objects, f.clientOf(t, "agent").EventsV1())
+	teller := kubernetes.NewTeller("n1", objects, f.clientOf(t, "agent").EventsV1().RESTClient())
 	now := time.Now()
 	teller.Look(t.Context(), notices, now)
 	counts := []int{}
@@ -153,7 +153,7 @@ func TestRights(t *testing.T) {
 	problem := datastore.Notice{Problem: model.Problem{Object: refOf("ServiceCIDR", "", "kubernetes"), Reason: "bad"}, Kind: "NotUnderstood"}
 	uids := known{uids: map[model.ObjectRef]types.UID{problem.Object: "u"}}
 	client := f.clientOf(t, "agent")
-	teller := kubernetes.NewTeller("n1", uids, client.EventsV1())
+	teller := kubernetes.NewTeller("n1", uids, client.EventsV1().RESTClient())
 	for i := range 3 {
 		teller.Look(t.Context(), []datastore.Notice{problem}, time.Now().Add(time.Duration(i)*time.Hour))
 	}

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/scheme"
+	serializers "k8s.io/apimachinery/pkg/runtime/serializer"
 	"pgregory.net/rapid"
 
 	"github.com/felixlike/felixlike/internal/seeded"
@@ -63,7 +63,11 @@ func full(v reflect.Value, depth int) {
 }
 
 func codec() (reading, writing runtime.Serializer) {
-	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
+	scheme, err := newScheme()
+	if err != nil {
+		panic(err)
+	}
+	info, _ := runtime.SerializerInfoForMediaType(serializers.NewCodecFactory(scheme).SupportedMediaTypes(), runtime.ContentTypeProtobuf)
 	return &objectDecoder{Serializer: info.Serializer, kinds: wanted()}, info.Serializer
 }
 

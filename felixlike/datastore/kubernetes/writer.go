@@ -12,7 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	eventsclient "k8s.io/client-go/kubernetes/typed/events/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
 )
@@ -23,17 +23,12 @@ const controller = "felixlike.io/agent"
 // maxNote is the most bytes that the API server takes as an Event's note.
 const maxNote = 1024
 
-// eventsClient is what a writer needs of a client.
-type eventsClient interface {
-	Events(namespace string) eventsclient.EventInterface
-}
-
-// writer writes Events.
-type writer struct{ events eventsClient }
+// writer writes Events, by a client of their group.
+type writer struct{ events rest.Interface }
 
 // create writes an Event; that it exists is as good.
 func (w writer) create(ctx context.Context, e *eventsv1.Event) error {
-	_, err := w.events.Events(e.Namespace).Create(ctx, e, metav1.CreateOptions{})
+	err := w.events.Post().Namespace(e.Namespace).Resource("events").Body(e).Do(ctx).Error()
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}
@@ -49,7 +44,7 @@ func (w writer) repeat(ctx context.Context, e *eventsv1.Event, count int32, now 
 	if err != nil {
 		return err
 	}
-	_, err = w.events.Events(e.Namespace).Patch(ctx, e.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	err = w.events.Patch(types.MergePatchType).Namespace(e.Namespace).Resource("events").Name(e.Name).Body(patch).Do(ctx).Error()
 	if apierrors.IsNotFound(err) {
 		return w.create(ctx, e)
 	}
