@@ -80,11 +80,6 @@ func NewBackend(ctx context.Context, c Choice) (Backend, error) {
 	return Backend{}, fmt.Errorf("%q is not one of %s", c.Name, strings.Join(config.BackendNames(), ", "))
 }
 
-// kinds lists the backends as they are in force.
-func kinds() []string {
-	return []string{config.NFTables, config.IPTablesLegacy, config.IPTablesNFT, config.OpenFlow}
-}
-
 // forOther returns the choice of a backend of another kind for the same node.
 func (c Choice) forOther(name string) Choice {
 	c.Name = name
@@ -107,7 +102,7 @@ func stays(name, keep string) string {
 // and no error.
 func RemoveBackends(ctx context.Context, keep Choice) (gone []string, err error) {
 	var errs []error
-	for _, name := range kinds() {
+	for _, name := range config.BackendsInForce() {
 		if name == keep.Name {
 			continue
 		}
@@ -134,7 +129,7 @@ func removeBackend(ctx context.Context, keep Choice, name string) error {
 // one of the choice has left anything.
 func leftElsewhere(ctx context.Context, c Choice, place Place) (bool, error) {
 	var errs []error
-	for _, name := range kinds() {
+	for _, name := range config.BackendsInForce() {
 		b, err := NewBackend(ctx, c.forOther(name))
 		if err != nil {
 			return false, err

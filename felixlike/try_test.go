@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/felixlike/felixlike/felixlike/config"
 )
 
 func TestTryBackend(t *testing.T) {
@@ -12,7 +14,7 @@ func TestTryBackend(t *testing.T) {
 		t.Skip("not root")
 	}
 	before := nftTables(t)
-	for _, name := range kinds() {
+	for _, name := range config.BackendsInForce() {
 		if err := try(t.Context(), Choice{Name: name, Masquerade: true}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

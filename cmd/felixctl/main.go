@@ -1,6 +1,6 @@
 // Command felixctl is the operator's tool: status and backend ask and change the
-// agent of this node, dump, diff and trace show what it has programmed, lab makes clusters of network namespaces, and bench
-// measures what the backends cost.
+// agent of this node; dump, diff and trace show what it has programmed. For lab and bench
+// it runs felixlab, the program that has them; bench live, which watches an agent, is here.
 package main
 
 import (
@@ -16,8 +16,12 @@ import (
 	tracecli "github.com/felixlike/felixlike/cmd/felixctl/trace/cli"
 	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/felixlike/version"
-	benchcli "github.com/felixlike/felixlike/test/bench/cli"
-	"github.com/felixlike/felixlike/test/lab/cli"
+)
+
+// Exit codes besides 0.
+const (
+	exitDisagreement = 1
+	exitFailure      = 2
 )
 
 func main() {
@@ -27,6 +31,10 @@ func main() {
 			fmt.Fprintln(os.Stderr, "kubectl felixlike:", err)
 		}
 		os.Exit(code)
+	}
+	if forFelixlab(os.Args[1:]) {
+		fmt.Fprintln(os.Stderr, "felixctl:", runFelixlab(append([]string{"felixctl"}, os.Args[1:]...)))
+		os.Exit(exitFailure)
 	}
 	root := &cobra.Command{
 		Use:   "felixctl",
@@ -42,17 +50,17 @@ not in order; 2 wrong usage, or something could not be done.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(cli.Commands(), benchcli.Commands(), tracecli.Command())
+	root.AddCommand(labCommands()...)
+	root.AddCommand(tracecli.Command())
 	root.AddCommand(dumpcli.Commands()...)
 	root.AddCommand(ctl.Commands()...)
 	err := root.ExecuteContext(context.Background())
 	switch {
 	case err == nil:
-	case errors.Is(err, report.ErrNotInOrder), errors.Is(err, cli.ErrBlocked), errors.Is(err, tracecli.ErrDenied), errors.Is(err, dumpcli.ErrDifferent), errors.Is(err, benchcli.ErrChanged),
-		errors.Is(err, ctl.ErrDenied):
-		os.Exit(cli.ExitDisagreement) // what was printed says it
+	case errors.Is(err, report.ErrNotInOrder), errors.Is(err, tracecli.ErrDenied), errors.Is(err, dumpcli.ErrDifferent), errors.Is(err, ctl.ErrDenied):
+		os.Exit(exitDisagreement) // what was printed says it
 	default:
 		fmt.Fprintln(os.Stderr, "felixctl:", err)
-		os.Exit(cli.ExitCode(err))
+		os.Exit(exitFailure)
 	}
 }

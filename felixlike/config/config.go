@@ -128,6 +128,9 @@ func BackendNames() []string {
 	return []string{NFTables, IPTables, IPTablesLegacy, IPTablesNFT, OpenFlow}
 }
 
+// BackendsInForce lists the backends as they are in force.
+func BackendsInForce() []string { return []string{NFTables, IPTablesLegacy, IPTablesNFT, OpenFlow} }
+
 // Choices returns the values that a setting may have; nil if it is not one of
 // a few.
 func Choices(key string) []string {

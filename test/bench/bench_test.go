@@ -1,5 +1,9 @@
 package bench_test
 
+import "github.com/felixlike/felixlike/cmd/felixctl/livebench"
+
+import "github.com/felixlike/felixlike/internal/measure"
+
 import (
 	"context"
 	"encoding/json"
@@ -244,7 +248,7 @@ func checkPrograms(t *testing.T, found *bench.Result) {
 	}
 	for _, c := range []struct {
 		what string
-		got  bench.Series
+		got  measure.Series
 		want []float64
 	}{{"saves", found.Saves, saves}, {"restores", found.Restores, restores}} {
 		if c.got.Min() != c.got.Max() || !slices.Contains(c.want, c.got.Max()) {
@@ -289,7 +293,7 @@ func TestBadConfigIsRefused(t *testing.T) {
 }
 
 func TestDecodeRefusesOtherVersions(t *testing.T) {
-	data, err := json.Marshal(bench.Report{Version: bench.ReportVersion + 1})
+	data, err := json.Marshal(bench.Report{Version: livebench.ReportVersion + 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench/worker"
 	"github.com/felixlike/felixlike/test/bench/workload"
 	"github.com/felixlike/felixlike/test/workloads"
@@ -26,7 +27,7 @@ type limit struct {
 	// value returns what was measured of it; ok is false if nothing was.
 	value func(r *Report, backend string) (v float64, ok bool)
 	most  float64
-	unit  func(v float64) unit
+	unit  func(v float64) measure.Unit
 }
 
 // limits are the budgets of this design. A change is measured from the object,
@@ -44,8 +45,8 @@ func nftLimits() []limit {
 	const nft = config.NFTables
 	element := func(c worker.Case, what string) []limit {
 		return []limit{
-			{nft, what + ", p50", latency(c, func(l Latency) float64 { return l.P50 }), 0.0005, seconds},
-			{nft, what + ", p99", latency(c, func(l Latency) float64 { return l.P99 }), 0.005, seconds},
+			{nft, what + ", p50", latency(c, func(l measure.Latency) float64 { return l.P50 }), 0.0005, measure.Seconds},
+			{nft, what + ", p99", latency(c, func(l measure.Latency) float64 { return l.P99 }), 0.005, measure.Seconds},
 		}
 	}
 	var all []limit
@@ -60,7 +61,7 @@ func nftLimits() []limit {
 		{worker.ForeignElement, "an element"},
 		{worker.ForeignDispatch, "an entry of a map"},
 	} {
-		all = append(all, limit{nft, "foreign change of " + c.what + " -> repaired, max", latency(c.Case, func(l Latency) float64 { return l.Max }), 0.1, seconds})
+		all = append(all, limit{nft, "foreign change of " + c.what + " -> repaired, max", latency(c.Case, func(l measure.Latency) float64 { return l.Max }), 0.1, measure.Seconds})
 	}
 	all = append(all, limit{nft, "all deleted, from its event to the repair, as a multiple of the slowest first load", func(r *Report, b string) (float64, bool) {
 		repaired, loaded := r.Find(b, worker.ForeignAll), r.Find(b, worker.FirstLoad)
@@ -68,25 +69,25 @@ func nftLimits() []limit {
 			return 0, false
 		}
 		return (repaired.Wall.Median() - repaired.HeardWall.Median()) / loaded.Wall.Max(), true
-	}, 1, always(multiples())})
+	}, 1, always(measure.Multiples())})
 	all = append(all,
-		limit{nft, "one rule of one policy changed, CPU", median(worker.RuleChanged, func(r *Result) Series { return r.CPU }), 0.002, seconds},
-		limit{nft, "restart with nothing changed, CPU", median(worker.Restart, func(r *Result) Series { return r.CPU }), 0.5, seconds},
-		limit{nft, "restart with nothing changed, peak RSS", median(worker.Restart, func(r *Result) Series { return r.PeakRSS }), 120e6, always(megabytes())},
+		limit{nft, "one rule of one policy changed, CPU", median(worker.RuleChanged, func(r *Result) measure.Series { return r.CPU }), 0.002, measure.Seconds},
+		limit{nft, "restart with nothing changed, CPU", median(worker.Restart, func(r *Result) measure.Series { return r.CPU }), 0.5, measure.Seconds},
+		limit{nft, "restart with nothing changed, peak RSS", median(worker.Restart, func(r *Result) measure.Series { return r.PeakRSS }), 120e6, always(measure.Megabytes())},
 	)
 	return append(append(all, restartWrites(nft)), loadLimits(nft)...)
 }
 
 // iptablesLimits are those of the iptables backend in one of its variants.
 func iptablesLimits(backend string) []limit {
-	saves := func(r *Result) Series { return r.Saves }
-	restores := func(r *Result) Series { return r.Restores }
-	programs := func(r *Result) Series { return Series{r.Saves.Max() + r.Restores.Max()} }
+	saves := func(r *Result) measure.Series { return r.Saves }
+	restores := func(r *Result) measure.Series { return r.Restores }
+	programs := func(r *Result) measure.Series { return measure.Series{r.Saves.Max() + r.Restores.Max()} }
 	all := []limit{
-		{backend, "one rule of one policy changed, saves", worst(worker.RuleChanged, saves), 0, always(plain())},
-		{backend, "one rule of one policy changed, restores", worst(worker.RuleChanged, restores), 1, always(plain())},
-		{backend, "an element into a set, programs started", worst(worker.ElementAdded, programs), 0, always(plain())},
-		{backend, "an element out of a set, programs started", worst(worker.ElementRemoved, programs), 0, always(plain())},
+		{backend, "one rule of one policy changed, saves", worst(worker.RuleChanged, saves), 0, always(measure.Plain())},
+		{backend, "one rule of one policy changed, restores", worst(worker.RuleChanged, restores), 1, always(measure.Plain())},
+		{backend, "an element into a set, programs started", worst(worker.ElementAdded, programs), 0, always(measure.Plain())},
+		{backend, "an element out of a set, programs started", worst(worker.ElementRemoved, programs), 0, always(measure.Plain())},
 		restartWrites(backend),
 	}
 	return append(all, loadLimits(backend)...)
@@ -95,13 +96,13 @@ func iptablesLimits(backend string) []limit {
 // openflowLimits are those of the openflow backend.
 func openflowLimits() []limit {
 	const of = config.OpenFlow
-	rss := func(r *Result) Series { return r.PeakRSS }
+	rss := func(r *Result) measure.Series { return r.PeakRSS }
 	all := []limit{
-		{of, "one pod joins a group, to the barrier's reply, p50", answered(worker.ElementAdded, func(l Latency) float64 { return l.P50 }), 0.005, seconds},
-		{of, "one pod joins a group, to the barrier's reply, p99", answered(worker.ElementAdded, func(l Latency) float64 { return l.P99 }), 0.005, seconds},
-		{of, "one pod leaves a group, to the barrier's reply, p99", answered(worker.ElementRemoved, func(l Latency) float64 { return l.P99 }), 0.005, seconds},
-		{of, "first load, peak RSS", worst(worker.FirstLoad, rss), 150e6, always(megabytes())},
-		{of, "restart with nothing changed, peak RSS", worst(worker.Restart, rss), 150e6, always(megabytes())},
+		{of, "one pod joins a group, to the barrier's reply, p50", answered(worker.ElementAdded, func(l measure.Latency) float64 { return l.P50 }), 0.005, measure.Seconds},
+		{of, "one pod joins a group, to the barrier's reply, p99", answered(worker.ElementAdded, func(l measure.Latency) float64 { return l.P99 }), 0.005, measure.Seconds},
+		{of, "one pod leaves a group, to the barrier's reply, p99", answered(worker.ElementRemoved, func(l measure.Latency) float64 { return l.P99 }), 0.005, measure.Seconds},
+		{of, "first load, peak RSS", worst(worker.FirstLoad, rss), 150e6, always(measure.Megabytes())},
+		{of, "restart with nothing changed, peak RSS", worst(worker.Restart, rss), 150e6, always(measure.Megabytes())},
 		restartWrites(of),
 	}
 	return append(all, loadLimits(of)...)
@@ -111,7 +112,7 @@ func openflowLimits() []limit {
 func restartWrites(backend string) limit {
 	return limit{
 		backend, "restart with nothing changed, writes",
-		worst(worker.Restart, func(r *Result) Series { return r.Writes }), 0, always(plain()),
+		worst(worker.Restart, func(r *Result) measure.Series { return r.Writes }), 0, always(measure.Plain()),
 	}
 }
 
@@ -120,17 +121,17 @@ func loadLimits(backend string) []limit {
 		{backend, "first load beside the kernel's tools, wall", func(r *Report, b string) (float64, bool) {
 			wall, _ := r.loadRatio(b)
 			return wall.Median(), len(wall) > 0
-		}, 1.5, always(multiples())},
+		}, 1.5, always(measure.Multiples())},
 		{backend, "first load beside the kernel's tools, CPU", func(r *Report, b string) (float64, bool) {
 			_, cpu := r.loadRatio(b)
 			return cpu.Median(), len(cpu) > 0
-		}, 1.5, always(multiples())},
+		}, 1.5, always(measure.Multiples())},
 	}
 }
 
 // engineLimits are those of the policy engine, which no backend has a part in.
 func engineLimits() []limit {
-	engine := func(name, what string, most float64, u func(float64) unit, of func(*EngineResult) Series) limit {
+	engine := func(name, what string, most float64, u func(float64) measure.Unit, of func(*EngineResult) measure.Series) limit {
 		return limit{policyEngine, name + " with all pods on the node, " + what, func(r *Report, _ string) (float64, bool) {
 			found := findEngine(r.Engine, name, workloads.EveryPodLocal)
 			if found == nil {
@@ -139,15 +140,15 @@ func engineLimits() []limit {
 			return of(found).Median(), true
 		}, most, u}
 	}
-	processCPU := func(r *EngineResult) Series { return r.ProcessCPU }
+	processCPU := func(r *EngineResult) measure.Series { return r.ProcessCPU }
 	return []limit{
-		engine("SmallNamespaces", "CPU of the process", 3, seconds, processCPU),
-		engine("SmallNamespaces", "peak RSS", 800e6, always(megabytes()), func(r *EngineResult) Series { return r.PeakRSS }),
-		engine("NetpolPerPod", "CPU of the process", 0.5, seconds, processCPU),
+		engine("SmallNamespaces", "CPU of the process", 3, measure.Seconds, processCPU),
+		engine("SmallNamespaces", "peak RSS", 800e6, always(measure.Megabytes()), func(r *EngineResult) measure.Series { return r.PeakRSS }),
+		engine("NetpolPerPod", "CPU of the process", 0.5, measure.Seconds, processCPU),
 	}
 }
 
-func latency(c worker.Case, of func(Latency) float64) func(*Report, string) (float64, bool) {
+func latency(c worker.Case, of func(measure.Latency) float64) func(*Report, string) (float64, bool) {
 	return func(r *Report, backend string) (float64, bool) {
 		found := r.Find(backend, c)
 		if found == nil {
@@ -157,7 +158,7 @@ func latency(c worker.Case, of func(Latency) float64) func(*Report, string) (flo
 	}
 }
 
-func answered(c worker.Case, of func(Latency) float64) func(*Report, string) (float64, bool) {
+func answered(c worker.Case, of func(measure.Latency) float64) func(*Report, string) (float64, bool) {
 	return func(r *Report, backend string) (float64, bool) {
 		found := r.Find(backend, c)
 		if found == nil || found.Answered.Count == 0 {
@@ -168,7 +169,7 @@ func answered(c worker.Case, of func(Latency) float64) func(*Report, string) (fl
 }
 
 // worst is about the round with the most.
-func worst(c worker.Case, of func(*Result) Series) func(*Report, string) (float64, bool) {
+func worst(c worker.Case, of func(*Result) measure.Series) func(*Report, string) (float64, bool) {
 	return func(r *Report, backend string) (float64, bool) {
 		found := r.Find(backend, c)
 		if found == nil || len(of(found)) == 0 {
@@ -178,7 +179,7 @@ func worst(c worker.Case, of func(*Result) Series) func(*Report, string) (float6
 	}
 }
 
-func median(c worker.Case, of func(*Result) Series) func(*Report, string) (float64, bool) {
+func median(c worker.Case, of func(*Result) measure.Series) func(*Report, string) (float64, bool) {
 	return func(r *Report, backend string) (float64, bool) {
 		found := r.Find(backend, c)
 		if found == nil || len(of(found)) == 0 {
@@ -188,13 +189,15 @@ func median(c worker.Case, of func(*Result) Series) func(*Report, string) (float
 	}
 }
 
-func always(u unit) func(float64) unit { return func(float64) unit { return u } }
+func always(u measure.Unit) func(float64) measure.Unit {
+	return func(float64) measure.Unit { return u }
+}
 
 func atMost(l limit) string {
 	if l.most == 0 {
 		return "none"
 	}
-	return "<= " + l.unit(l.most).print(l.most)
+	return "<= " + l.unit(l.most).Print(l.most)
 }
 
 // evaluate compares a run of the reference workload with the budgets of the
@@ -211,7 +214,7 @@ func evaluate(r *Report) []Budget {
 			}
 			b := Budget{Backend: backend, What: l.what, Limit: atMost(l), Measured: "not measured"}
 			if v, ok := l.value(r, backend); ok {
-				b.Measured, b.Met = l.unit(v).print(v), v <= l.most
+				b.Measured, b.Met = l.unit(v).Print(v), v <= l.most
 			}
 			out = append(out, b)
 		}

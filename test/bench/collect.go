@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench/worker"
 )
 
@@ -26,18 +27,18 @@ type turn struct {
 
 // collect makes results of turns: one a backend and case, in the order in
 // which they were first measured.
-func collect(turns []turn, calibration Series) ([]Result, error) {
+func collect(turns []turn, calibration measure.Series) ([]Result, error) {
 	var order []resultKey
 	results := map[resultKey]*Result{}
-	done, answered := map[resultKey]*latencies{}, map[resultKey]*latencies{}
+	done, answered := map[resultKey]*measure.Latencies{}, map[resultKey]*measure.Latencies{}
 	for _, t := range turns {
 		r := results[t.resultKey]
 		if r == nil {
 			r = &Result{Backend: t.backend, Case: t.c, Tool: t.tool}
-			results[t.resultKey], done[t.resultKey], answered[t.resultKey] = r, newLatencies(), newLatencies()
+			results[t.resultKey], done[t.resultKey], answered[t.resultKey] = r, measure.NewLatencies(), measure.NewLatencies()
 			order = append(order, t.resultKey)
 		}
-		if err := errors.Join(done[t.resultKey].record(t.Wall), answered[t.resultKey].record(t.Answered)); err != nil {
+		if err := errors.Join(done[t.resultKey].Record(t.Wall), answered[t.resultKey].Record(t.Answered)); err != nil {
 			return nil, fmt.Errorf("%s %s: %w", t.backend, t.c, err)
 		}
 		r.add(&t.Measurement, loopAround(calibration, t.slot))
@@ -45,8 +46,8 @@ func collect(turns []turn, calibration Series) ([]Result, error) {
 	out := make([]Result, 0, len(order))
 	for _, key := range order {
 		r := results[key]
-		r.Latency = done[key].latency()
-		if a := answered[key].latency(); a.Count > 0 {
+		r.Latency = done[key].Latency()
+		if a := answered[key].Latency(); a.Count > 0 {
 			r.Answered = a
 		}
 		out = append(out, *r)

@@ -1,37 +1,41 @@
 package bench
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/felixlike/felixlike/internal/measure"
+)
 
 // enforcement is about the time from an object to the packets.
-func (r *Report) enforcement() section {
+func (r *Report) enforcement() measure.Section {
 	e := r.Enforcement
-	s := section{
-		heading: "From an object to the packets", left: 2,
-		header: []string{
+	s := measure.Section{
+		Heading: "From an object to the packets", Left: 2,
+		Header: []string{
 			"packets find themselves", "backend", "first, p50", "p99", "max", "without the quiet time", "all from then on, p50", "p99", "max",
 			"agent begins, p50", "has programmed, p50", "resolution, p50", "changes",
 		},
-		text: []string{
+		Text: []string{
 			fmt.Sprintf("Between two pods of one node a packet is sent every %s, each of them the first of a connection (UDP) of its own, "+
 				"followed by one that stays allowed: where only that arrives, the packet was denied. The file of a policy is replaced, "+
 				"so that it no longer allows the packets, and back; %s other policies apply to the pod. "+
 				"Times are from the moment before the file is put in its place: \"first\" until the first packet is sent that finds the change, "+
 				"\"all from then on\" until the first one after the last that does not. %s. p50 is the median of the rounds, with the lowest and the highest of them.",
-				milliseconds().print(e.Interval), grouped(int64(e.Policies)), rounds(r.Rounds)),
+				measure.Milliseconds().Print(e.Interval), measure.Grouped(int64(e.Policies)), measure.Rounds(r.Rounds)),
 			fmt.Sprintf("A directory has to be quiet for %s before it is read, on purpose: writers seldom write one file alone. "+
 				"What is left of \"first, p50\" is told beside it. Until the \"agent begins\" to program, it is the datastore (%s) and the policy engine "+
 				"that take the time; when it \"has programmed\", it has the word of all receivers, and for both address families. Resolution is the "+
 				"time between the first packet that found the change and the one before it.",
-				milliseconds().print(e.Quiet), e.Datastore),
+				measure.Milliseconds().Print(e.Quiet), e.Datastore),
 		},
 	}
-	in := milliseconds()
+	in := measure.Milliseconds()
 	for i := range e.Results {
 		f := &e.Results[i]
-		s.rows = append(s.rows, []string{
-			string(f.Change), f.Backend, spread(f.First.P50Rounds, in), in.print(f.First.P99), in.print(f.First.Max),
-			in.print(max(0, f.First.P50-e.Quiet)), in.print(f.Last.P50), in.print(f.Last.P99), in.print(f.Last.Max),
-			in.print(f.Begun.P50), in.print(f.Programmed.P50), in.print(f.Resolution.P50), grouped(f.First.Count),
+		s.Rows = append(s.Rows, []string{
+			string(f.Change), f.Backend, measure.Spread(f.First.P50Rounds, in), in.Print(f.First.P99), in.Print(f.First.Max),
+			in.Print(max(0, f.First.P50-e.Quiet)), in.Print(f.Last.P50), in.Print(f.Last.P99), in.Print(f.Last.Max),
+			in.Print(f.Begun.P50), in.Print(f.Programmed.P50), in.Print(f.Resolution.P50), measure.Grouped(f.First.Count),
 		})
 	}
 	return s

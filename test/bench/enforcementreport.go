@@ -3,6 +3,8 @@ package bench
 import (
 	"fmt"
 	"time"
+
+	"github.com/felixlike/felixlike/internal/measure"
 )
 
 // Change is a change of policy that packets feel.
@@ -40,16 +42,16 @@ type EnforcementResult struct {
 	Change  Change `json:"change"`
 	// First is until the first probe that found the change, Last until the first
 	// one from which on no probe found it as it was before.
-	First Latency `json:"first"`
-	Last  Latency `json:"last"`
+	First measure.Latency `json:"first"`
+	Last  measure.Latency `json:"last"`
 	// Begun is until the agent began to program: the datastore has noticed
 	// the object, waited, read it, and the policy engine has computed what
 	// follows. Programmed is until the agent said that it was done.
-	Begun      Latency `json:"begun"`
-	Programmed Latency `json:"programmed"`
+	Begun      measure.Latency `json:"begun"`
+	Programmed measure.Latency `json:"programmed"`
 	// Resolution is the time between the first probe that found the change
 	// and the one before it: what First cannot tell apart.
-	Resolution Latency `json:"resolution"`
+	Resolution measure.Latency `json:"resolution"`
 }
 
 // Find returns the result of a change under a backend, or nil.
@@ -72,7 +74,7 @@ type enforcementResults []*enforcementResult
 
 type enforcementResult struct {
 	EnforcementResult
-	first, last, begun, programmed, resolution *latencies
+	first, last, begun, programmed, resolution *measure.Latencies
 }
 
 func newEnforcementResults(backends []string) enforcementResults {
@@ -81,7 +83,7 @@ func newEnforcementResults(backends []string) enforcementResults {
 		for _, b := range backends {
 			all = append(all, &enforcementResult{
 				EnforcementResult: EnforcementResult{Backend: b, Change: c},
-				first:             newLatencies(), last: newLatencies(), begun: newLatencies(), programmed: newLatencies(), resolution: newLatencies(),
+				first:             measure.NewLatencies(), last: measure.NewLatencies(), begun: measure.NewLatencies(), programmed: measure.NewLatencies(), resolution: measure.NewLatencies(),
 			})
 		}
 	}
@@ -100,7 +102,7 @@ func (all enforcementResults) add(backend string, c Change, seen []enforced) err
 
 func (r *enforcementResult) add(seen []enforced) error {
 	for _, of := range []struct {
-		into *latencies
+		into *measure.Latencies
 		get  func(enforced) time.Duration
 	}{
 		{r.first, func(e enforced) time.Duration { return e.first }},
@@ -113,7 +115,7 @@ func (r *enforcementResult) add(seen []enforced) error {
 		for _, e := range seen {
 			all = append(all, of.get(e))
 		}
-		if err := of.into.record(all); err != nil {
+		if err := of.into.Record(all); err != nil {
 			return fmt.Errorf("%s, %s: %w", r.Backend, r.Change, err)
 		}
 	}
@@ -124,11 +126,11 @@ func (r *enforcementResult) add(seen []enforced) error {
 func (all enforcementResults) collect() []EnforcementResult {
 	var out []EnforcementResult
 	for _, r := range all {
-		if r.First = r.first.latency(); r.First.Count == 0 {
+		if r.First = r.first.Latency(); r.First.Count == 0 {
 			continue
 		}
-		r.Last, r.Resolution = r.last.latency(), r.resolution.latency()
-		r.Begun, r.Programmed = r.begun.latency(), r.programmed.latency()
+		r.Last, r.Resolution = r.last.Latency(), r.resolution.Latency()
+		r.Begun, r.Programmed = r.begun.Latency(), r.programmed.Latency()
 		out = append(out, r.EnforcementResult)
 	}
 	return out

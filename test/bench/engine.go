@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 
+	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/test/bench/worker"
 	"github.com/felixlike/felixlike/test/bench/workload"
@@ -26,12 +27,12 @@ type EngineResult struct {
 	Policies   int                 `json:"policies"`
 	// EngineWall and EngineCPU are the engine's own; ProcessCPU and PeakRSS
 	// are of the whole process, which makes and holds the objects.
-	EngineWall Series `json:"engineWallSeconds"`
-	EngineCPU  Series `json:"engineCPUSeconds"`
-	ProcessCPU Series `json:"processCPUSeconds"`
-	PeakRSS    Series `json:"peakRSSBytes"`
+	EngineWall measure.Series `json:"engineWallSeconds"`
+	EngineCPU  measure.Series `json:"engineCPUSeconds"`
+	ProcessCPU measure.Series `json:"processCPUSeconds"`
+	PeakRSS    measure.Series `json:"peakRSSBytes"`
 	// CPUOfLoop is ProcessCPU as a ratio to the calibration loop around it.
-	CPUOfLoop Series `json:"processCPUOfCalibrationLoop"`
+	CPUOfLoop measure.Series `json:"processCPUOfCalibrationLoop"`
 	// Work counts the engine's steps; it is the same on every machine.
 	Work int `json:"work"`
 	// Antrea are the figures of Antrea's benchmark of the same size.
@@ -77,7 +78,7 @@ func (r *run) objects(ctx context.Context) error {
 }
 
 // collectEngine makes results of turns: one a workload and placement.
-func collectEngine(turns []engineTurn, calibration Series, divisor int) []EngineResult {
+func collectEngine(turns []engineTurn, calibration measure.Series, divisor int) []EngineResult {
 	var out []EngineResult
 	for _, t := range turns {
 		r := findEngine(out, t.Workload, t.Placement)
@@ -111,6 +112,6 @@ func findEngine(results []EngineResult, name string, p workloads.Placement) *Eng
 
 // loopAround returns the CPU time of the calibration loop around a turn: the
 // i-th turn ran between the i-th and the next.
-func loopAround(calibration Series, slot int) float64 {
+func loopAround(calibration measure.Series, slot int) float64 {
 	return (calibration[slot] + calibration[slot+1]) / 2
 }

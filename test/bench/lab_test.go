@@ -1,5 +1,7 @@
 package bench_test
 
+import "github.com/felixlike/felixlike/internal/measure"
+
 import (
 	"fmt"
 	"os"
@@ -105,7 +107,7 @@ func checkPackets(t *testing.T, p *bench.Packets, backend string, points []workl
 				continue
 			}
 			what := fmt.Sprintf("%s under %s, %s", kind, backend, at)
-			for name, s := range map[string]bench.Series{
+			for name, s := range map[string]measure.Series{
 				"rate": f.PerSecond, "packets": f.PacketsPerSecond, "CPU": f.CPU, "CPU of a packet": f.CPUPerPacket, "CPU of an operation": f.CPUPerOperation,
 				"CPU of the switch": f.SwitchCPU, "CPU of the traffic": f.TrafficCPU,
 			} {

@@ -1,18 +1,23 @@
 package bench_test
 
+import "github.com/felixlike/felixlike/cmd/felixctl/livebench"
+
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/bench"
 	"github.com/felixlike/felixlike/test/lab"
@@ -60,11 +65,11 @@ func TestLiveNodeIsWatched(t *testing.T) {
 		}
 		return s.Backend
 	}
-	cfg := bench.LiveConfig{
+	cfg := livebench.Config{
 		Socket: n.ControlSocket(), Watch: time.Second, Rounds: 1, Progress: &steps{at: func(string) {}},
 		From: model.PodID{Namespace: "shop", Name: "web"}, To: model.PodID{Namespace: "shop", Name: "api"}, Port: 80,
 	}
-	r, err := bench.WatchLive(t.Context(), cfg)
+	r, err := livebench.Watch(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +95,7 @@ func TestLiveNodeIsWatched(t *testing.T) {
 	}
 
 	cfg.Switch = []string{config.OpenFlow, config.NFTables}
-	if r, err = bench.WatchLive(t.Context(), cfg); err != nil {
+	if r, err = livebench.Watch(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	if len(r.Live.Results) != 2 || r.Live.Results[0].Handover.Min() <= 0 || r.Live.Results[0].Connections.Count == 0 || !r.Live.Switched {
@@ -102,28 +107,62 @@ func TestLiveNodeIsWatched(t *testing.T) {
 	defer cancel()
 	cfg.Switch = []string{config.OpenFlow}
 	cfg.Progress = &steps{at: func(string) { time.AfterFunc(time.Millisecond, cancel) }}
-	if _, err := bench.WatchLive(ctx, cfg); !errors.Is(err, context.Canceled) || backend() != config.NFTables {
+	if _, err := livebench.Watch(ctx, cfg); !errors.Is(err, context.Canceled) || backend() != config.NFTables {
 		t.Errorf("after an interrupt: error %v, backend %s", err, backend())
 	}
 	cfg.Progress, cfg.Switch = &steps{at: func(string) {}}, []string{config.OpenFlow, "ebpf"}
-	if _, err := bench.WatchLive(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "ebpf") || backend() != config.NFTables {
+	if _, err := livebench.Watch(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "ebpf") || backend() != config.NFTables {
 		t.Errorf("after an error: error %v, backend %s", err, backend())
 	}
 	cfg.Switch, cfg.To.Name = nil, "nobody"
-	if _, err := bench.WatchLive(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "shop/nobody") {
+	if _, err := livebench.Watch(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "shop/nobody") {
 		t.Errorf("error %v", err)
 	}
 }
 
+// TestLiveReportIsABenchReport: what `bench live` writes is read and shown by `bench report`
+// as if it were its own.
+func TestLiveReportIsABenchReport(t *testing.T) {
+	two := measure.Series{0.1, 0.2}
+	live := &livebench.Report{
+		Version: livebench.ReportVersion, Command: "felixctl bench live", Started: time.Unix(1e9, 0).UTC(), Took: 2.5, Rounds: 2,
+		Machine: measure.Machine{CPU: "some", Cores: 2, Tools: map[string]string{}}, Backends: []string{config.NFTables},
+		Live: &livebench.Live{
+			Node: "n1", Watched: 1, Datastore: "manifests", From: "a/b", To: "c/d", Port: 80,
+			Results: []livebench.Result{{Backend: config.NFTables, Endpoints: 3, AgentCPU: two, AgentRSS: two, Changes: two, Connections: measure.Latency{P50: 0.1, Count: 7}}},
+			Since:   []livebench.Timing{{What: "pod added", Count: 3, Mean: 0.1}},
+		},
+	}
+	var data strings.Builder
+	if err := live.JSON(&data); err != nil {
+		t.Fatal(err)
+	}
+	read, err := bench.Decode([]byte(data.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, write := range map[string][2]func(io.Writer) error{
+		"JSON": {live.JSON, read.JSON}, "text": {live.Text, read.Text}, "Markdown": {live.Markdown, read.Markdown},
+	} {
+		var own, of strings.Builder
+		if err := errors.Join(write[0](&own), write[1](&of)); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(of.String(), own.String()); diff != "" {
+			t.Errorf("%s:\n%s", name, diff)
+		}
+	}
+}
+
 func TestBadLiveConfigIsRefused(t *testing.T) {
-	for want, cfg := range map[string]bench.LiveConfig{
+	for want, cfg := range map[string]livebench.Config{
 		"rounds":        {Watch: time.Second},
 		"a second":      {Rounds: 1},
 		"both":          {Rounds: 1, Watch: time.Second, From: model.PodID{Namespace: "a", Name: "b"}},
 		"need a port":   {Rounds: 1, Watch: time.Second, From: model.PodID{Namespace: "a", Name: "b"}, To: model.PodID{Namespace: "a", Name: "c"}},
 		"control.sock:": {Rounds: 1, Watch: time.Second, Socket: t.TempDir() + "/control.sock"},
 	} {
-		if _, err := bench.WatchLive(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := livebench.Watch(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %s", err, want)
 		}
 	}

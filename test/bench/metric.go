@@ -3,6 +3,7 @@ package bench
 import (
 	"slices"
 
+	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench/worker"
 	"github.com/felixlike/felixlike/test/bench/workload"
 	"github.com/felixlike/felixlike/test/workloads"
@@ -27,19 +28,19 @@ const (
 func (u Unit) Print(v float64) string {
 	switch u {
 	case Seconds:
-		return duration(v)
+		return measure.Duration(v)
 	case PerPacket:
-		return microseconds().print(v)
+		return measure.Microseconds().Print(v)
 	case PerGB:
-		return seconds(1).print(v)
+		return measure.Seconds(1).Print(v)
 	case Bytes:
-		return megabytes().print(v)
+		return measure.Megabytes().Print(v)
 	case BitsPerS:
-		return unit{" Mbit/s", 1e-6}.print(v)
+		return measure.Megabits().Print(v)
 	case PerSecond:
-		return digits(v) + "/s"
+		return measure.Digits(v) + "/s"
 	}
-	return digits(v)
+	return measure.Digits(v)
 }
 
 // Kind is what of an operation a figure is about.
@@ -75,9 +76,9 @@ type Metric struct {
 	// Value is over all rounds; Rounds has one value a round, and none where a
 	// report does not tell.
 	Value  float64
-	Rounds Series
+	Rounds measure.Series
 	// OfLoop is Rounds as multiples of the calibration loop, where that is known.
-	OfLoop Series
+	OfLoop measure.Series
 }
 
 // MoreIsBetter reports whether it is a figure that should be high.
@@ -90,18 +91,18 @@ type metrics struct {
 }
 
 // add adds a metric that was measured, with its rounds.
-func (m *metrics) add(what, backend string, k Kind, u Unit, rounds Series) {
+func (m *metrics) add(what, backend string, k Kind, u Unit, rounds measure.Series) {
 	if len(rounds) > 0 {
 		m.all = append(m.all, Metric{What: what, Backend: backend, Kind: k, Unit: u, Value: rounds.Median(), Rounds: rounds, OfLoop: m.ofLoop(u, rounds)})
 	}
 }
 
 // ofLoop returns times as multiples of the calibration loop of the whole run.
-func (m *metrics) ofLoop(u Unit, rounds Series) Series {
+func (m *metrics) ofLoop(u Unit, rounds measure.Series) measure.Series {
 	if m.loop <= 0 {
 		return nil
 	}
-	var out Series
+	var out measure.Series
 	for _, v := range rounds {
 		switch u {
 		case Seconds, PerPacket, PerGB:
@@ -114,12 +115,12 @@ func (m *metrics) ofLoop(u Unit, rounds Series) Series {
 }
 
 // quantiles adds those of a latency that are not just of its slowest operations.
-func (m *metrics) quantiles(what, backend string, l Latency) {
+func (m *metrics) quantiles(what, backend string, l measure.Latency) {
 	for _, q := range []struct {
 		Kind
 		least  int64 // operations
 		v      float64
-		rounds Series
+		rounds measure.Series
 	}{{P50, 10, l.P50, l.P50Rounds}, {P99, 100, l.P99, l.P99Rounds}} {
 		if l.Count < q.least {
 			continue
@@ -254,7 +255,7 @@ func (m *metrics) result(f *Result) {
 		return
 	}
 	m.add(what, f.Backend, Writes, Times, f.Writes)
-	var programs Series
+	var programs measure.Series
 	for i := range min(len(f.Saves), len(f.Restores)) {
 		programs = append(programs, f.Saves[i]+f.Restores[i])
 	}

@@ -2,15 +2,17 @@ package bench
 
 import (
 	"fmt"
+
+	"github.com/felixlike/felixlike/internal/measure"
 )
 
 // packets is about what packets find: a section for each kind of traffic.
-func (r *Report) packets() []section {
+func (r *Report) packets() []measure.Section {
 	p := r.Packets
 	intro := []string{
 		fmt.Sprintf("Two pods of one node. So many policies of %d rules apply to the pod that is connected to; all rules but the last one of the last "+
 			"policy name other peers or other ports, and that one allows so many pods, of which the client is one. %s, %s of each kind in a turn.",
-			p.RulesPerPolicy, rounds(r.Rounds), duration(p.Duration)),
+			p.RulesPerPolicy, measure.Rounds(r.Rounds), measure.Duration(p.Duration)),
 		"\"" + NoBackend + "\" is the floor: " + p.floor() + " " +
 			"No policy is the floor of a backend: packets take its way, and nothing is asked. \"Of floor\" is the rate as a multiple of that of " +
 			NoBackend + ", round by round.",
@@ -22,9 +24,9 @@ func (r *Report) packets() []section {
 		intro = append(intro, "The datapath is Open vSwitch's own in userspace, with connection tracking of its own: these figures "+
 			"compare what the backends ask of it, and say nothing about the speed of the kernel's datapath.")
 	}
-	all := []section{{heading: "Packets", text: intro}}
+	all := []measure.Section{{Heading: "Packets", Text: intro}}
 	for _, kind := range TrafficKinds() {
-		if s := r.traffic(kind); len(s.rows) > 0 {
+		if s := r.traffic(kind); len(s.Rows) > 0 {
 			all = append(all, s)
 		}
 	}
@@ -40,11 +42,11 @@ func (p *Packets) floor() string {
 }
 
 // traffic is about one kind of traffic.
-func (r *Report) traffic(kind TrafficKind) section {
+func (r *Report) traffic(kind TrafficKind) measure.Section {
 	heading, rate, operation := trafficWords(kind)
-	s := section{
-		heading: heading, left: 1,
-		header: []string{"backend", "policies", "peers", rate.what, "of floor", "p50", "p99", "max", "the first", "packets/s", "CPU a packet", "CPU " + operation, "CPUs", "vswitchd"},
+	s := measure.Section{
+		Heading: heading, Left: 1,
+		Header: []string{"backend", "policies", "peers", rate.what, "of floor", "p50", "p99", "max", "the first", "packets/s", "CPU a packet", "CPU " + operation, "CPUs", "vswitchd"},
 	}
 	for i := range r.Packets.Results {
 		f := &r.Packets.Results[i]
@@ -53,19 +55,19 @@ func (r *Report) traffic(kind TrafficKind) section {
 		}
 		policies, peers, ofFloor := "", "", ""
 		if f.Backend != NoBackend {
-			policies, peers = grouped(int64(f.At.Policies)), grouped(int64(f.At.Peers))
+			policies, peers = measure.Grouped(int64(f.At.Policies)), measure.Grouped(int64(f.At.Peers))
 			if floor := r.Packets.Find(NoBackend, f.At, kind); floor != nil {
-				ofFloor = spread(f.PerSecond.over(floor.PerSecond), multiples())
+				ofFloor = measure.Spread(f.PerSecond.Over(floor.PerSecond), measure.Multiples())
 			}
 		}
 		quantiles := []string{"", "", ""}
 		if f.Latency.Count > 0 {
-			quantiles = []string{spread(f.Latency.P50Rounds, milliseconds()), spread(f.Latency.P99Rounds, milliseconds()), milliseconds().print(f.Latency.Max)}
+			quantiles = []string{measure.Spread(f.Latency.P50Rounds, measure.Milliseconds()), measure.Spread(f.Latency.P99Rounds, measure.Milliseconds()), measure.Milliseconds().Print(f.Latency.Max)}
 		}
-		s.rows = append(s.rows, []string{
-			f.Backend, policies, peers, spread(f.PerSecond, rate.unit), ofFloor, quantiles[0], quantiles[1], quantiles[2], spread(f.First, milliseconds()),
-			middle(f.PacketsPerSecond, plain()), spread(f.CPUPerPacket, microseconds()), spread(f.CPUPerOperation, perOperationUnit(kind)),
-			middle(f.CPU, plain()), middle(f.SwitchCPU, plain()),
+		s.Rows = append(s.Rows, []string{
+			f.Backend, policies, peers, measure.Spread(f.PerSecond, rate.unit), ofFloor, quantiles[0], quantiles[1], quantiles[2], measure.Spread(f.First, measure.Milliseconds()),
+			measure.Middle(f.PacketsPerSecond, measure.Plain()), measure.Spread(f.CPUPerPacket, measure.Microseconds()), measure.Spread(f.CPUPerOperation, perOperationUnit(kind)),
+			measure.Middle(f.CPU, measure.Plain()), measure.Middle(f.SwitchCPU, measure.Plain()),
 		})
 	}
 	return s
@@ -74,27 +76,23 @@ func (r *Report) traffic(kind TrafficKind) section {
 // rate is what is counted in a second.
 type rate struct {
 	what string
-	unit unit
+	unit measure.Unit
 }
 
 // trafficWords are a kind's heading, rate, and operation in words.
 func trafficWords(kind TrafficKind) (heading string, r rate, operation string) {
 	switch kind {
 	case Connections:
-		return "Packets: new TCP connections, one after the other", rate{"connections/s", plain()}, "a connection"
+		return "Packets: new TCP connections, one after the other", rate{"connections/s", measure.Plain()}, "a connection"
 	case RoundTrips:
-		return "Packets: round trips of one byte on a TCP connection", rate{"round trips/s", plain()}, "a round trip"
+		return "Packets: round trips of one byte on a TCP connection", rate{"round trips/s", measure.Plain()}, "a round trip"
 	}
-	return "Packets: one TCP stream, one way", rate{"throughput", unit{" Mbit/s", 1e-6}}, "a GB"
+	return "Packets: one TCP stream, one way", rate{"throughput", measure.Megabits()}, "a GB"
 }
 
-func perOperationUnit(kind TrafficKind) unit {
+func perOperationUnit(kind TrafficKind) measure.Unit {
 	if kind == Stream {
-		return unit{" s", 1}
+		return measure.Seconds(1)
 	}
-	return microseconds()
+	return measure.Microseconds()
 }
-
-func microseconds() unit { return unit{" us", 1e6} }
-
-func milliseconds() unit { return unit{" ms", 1e3} }

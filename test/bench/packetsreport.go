@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench/workload"
 )
 
@@ -56,26 +57,26 @@ type PacketsResult struct {
 	At      workload.Point `json:"at"`
 	Kind    TrafficKind    `json:"kind"`
 	// PerSecond is connections, round trips, or bits of a stream.
-	PerSecond Series `json:"perSecond"`
+	PerSecond measure.Series `json:"perSecond"`
 	// PacketsPerSecond is what the client's interface counted, both ways. Where
 	// interfaces merge segments, what is merged counts as one.
-	PacketsPerSecond Series `json:"packetsPerSecond"`
+	PacketsPerSecond measure.Series `json:"packetsPerSecond"`
 	// CPU is the CPU time that the whole machine used, CPUPerPacket by packet of
 	// the above and CPUPerOperation by connection, round trip, or gigabyte (1e9
 	// bytes) of a stream, in seconds. Sender and receiver are in it, and
 	// whatever else the machine does: compare it with that of NoBackend.
-	CPU             Series `json:"cpus"`
-	CPUPerPacket    Series `json:"cpuSecondsPerPacket"`
-	CPUPerOperation Series `json:"cpuSecondsPerOperation"`
+	CPU             measure.Series `json:"cpus"`
+	CPUPerPacket    measure.Series `json:"cpuSecondsPerPacket"`
+	CPUPerOperation measure.Series `json:"cpuSecondsPerOperation"`
 	// SwitchCPU is the part of CPU that ovs-vswitchd used, TrafficCPU that of the
 	// process that sends and receives, with the kernel's work on its behalf.
-	SwitchCPU  Series `json:"switchCPUs"`
-	TrafficCPU Series `json:"trafficCPUs"`
+	SwitchCPU  measure.Series `json:"switchCPUs"`
+	TrafficCPU measure.Series `json:"trafficCPUs"`
 	// First is the time of the first connection after backend or policies were
 	// changed: nothing is cached of its way. It is not in Latency.
-	First Series `json:"firstSeconds,omitempty"`
+	First measure.Series `json:"firstSeconds,omitempty"`
 	// Latency is that of single connections or round trips.
-	Latency Latency `json:"latency,omitzero"`
+	Latency measure.Latency `json:"latency,omitzero"`
 }
 
 // Find returns the result of a kind of traffic under a backend at a point, or
@@ -110,7 +111,7 @@ type packetsResults []*packetsResult
 
 type packetsResult struct {
 	PacketsResult
-	latencies *latencies
+	latencies *measure.Latencies
 }
 
 // newPacketsResults makes a place for every result there will be.
@@ -118,7 +119,7 @@ func newPacketsResults(backends []string, points []workload.Point) packetsResult
 	var all packetsResults
 	add := func(kind TrafficKind, at workload.Point, backend string) {
 		all = append(all, &packetsResult{
-			PacketsResult: PacketsResult{Backend: backend, At: at, Kind: kind}, latencies: newLatencies(),
+			PacketsResult: PacketsResult{Backend: backend, At: at, Kind: kind}, latencies: measure.NewLatencies(),
 		})
 	}
 	for _, kind := range TrafficKinds() {
@@ -165,7 +166,7 @@ func (r *packetsResult) add(s sample) error {
 	if r.Kind == Connections {
 		r.First = append(r.First, s.first.Seconds())
 	}
-	return r.latencies.record(s.latencies)
+	return r.latencies.Record(s.latencies)
 }
 
 // collect returns what was measured.
@@ -175,7 +176,7 @@ func (all packetsResults) collect() []PacketsResult {
 		if len(r.PerSecond) == 0 {
 			continue
 		}
-		if l := r.latencies.latency(); l.Count > 0 {
+		if l := r.latencies.Latency(); l.Count > 0 {
 			r.Latency = l
 		}
 		out = append(out, r.PacketsResult)

@@ -8,15 +8,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench/worker"
 	"github.com/felixlike/felixlike/test/workloads"
 )
 
 // Text writes the report as aligned tables.
-func (r *Report) Text(w io.Writer) error { return r.document().writeText(w) }
+func (r *Report) Text(w io.Writer) error { return r.document().WriteText(w) }
 
 // Markdown writes the report as a page.
-func (r *Report) Markdown(w io.Writer) error { return r.document().writeMarkdown(w) }
+func (r *Report) Markdown(w io.Writer) error { return r.document().WriteMarkdown(w) }
 
 // JSON writes the report as Decode reads it.
 func (r *Report) JSON(w io.Writer) error {
@@ -25,32 +26,32 @@ func (r *Report) JSON(w io.Writer) error {
 	return e.Encode(r)
 }
 
-func (r *Report) document() *document {
-	d := &document{title: r.title()}
+func (r *Report) document() *measure.Document {
+	d := &measure.Document{Title: r.title()}
 	if len(r.Results) > 0 {
-		d.sections = append(d.sections, section{heading: "Workload", text: []string{
+		d.Sections = append(d.Sections, measure.Section{Heading: "Workload", Text: []string{
 			r.Profile.String() + ". Endpoints share no list of policies; members of groups are pods of other nodes; IPv4.",
 			r.turns(),
 		}})
 	}
-	for _, s := range []section{r.loads(), r.changes(), r.foreign(), r.idle(), r.engine(), r.budgets()} {
-		if len(s.rows) > 0 {
-			d.sections = append(d.sections, s)
+	for _, s := range []measure.Section{r.loads(), r.changes(), r.foreign(), r.idle(), r.engine(), r.budgets()} {
+		if len(s.Rows) > 0 {
+			d.Sections = append(d.Sections, s)
 		}
 	}
 	if len(r.Results) > 0 {
-		d.sections = append(d.sections, r.notes())
+		d.Sections = append(d.Sections, r.notes())
 	}
 	if r.Enforcement != nil {
-		d.sections = append(d.sections, r.enforcement())
+		d.Sections = append(d.Sections, r.enforcement())
 	}
 	if r.Packets != nil {
-		d.sections = append(d.sections, r.packets()...)
+		d.Sections = append(d.Sections, r.packets()...)
 	}
 	if r.Live != nil {
-		d.sections = append(d.sections, r.live()...)
+		d.Sections = append(d.Sections, r.Live.Sections(r.Rounds)...)
 	}
-	d.sections = append(d.sections, r.Machine.section(r.Command, r.Started, r.Took))
+	d.Sections = append(d.Sections, r.Machine.Section(r.Command, r.Started, r.Took))
 	return d
 }
 
@@ -64,14 +65,7 @@ func (r *Report) title() string {
 
 // turns says how often what was measured, and what is shown of it.
 func (r *Report) turns() string {
-	return fmt.Sprintf("%s, %s. Medians of the rounds, with the lowest and the highest of them.", rounds(r.Rounds), r.Started.Format(time.DateOnly))
-}
-
-func rounds(n int) string {
-	if n == 1 {
-		return "1 round"
-	}
-	return fmt.Sprintf("%d rounds, backends in turn", n)
+	return fmt.Sprintf("%s, %s. Medians of the rounds, with the lowest and the highest of them.", measure.Rounds(r.Rounds), r.Started.Format(time.DateOnly))
 }
 
 // each calls f for every backend that was measured.
@@ -84,35 +78,35 @@ func (r *Report) each(c worker.Case, f func(backend string, result *Result)) {
 }
 
 // loads is about everything at once.
-func (r *Report) loads() section {
-	s := section{
-		heading: "Everything at once", left: 2,
-		header: []string{"what", "backend", "wall", "CPU", r.ofFirstHeader(), "in kernel", "in vswitchd", "of loop", "writes", "programs", "peak RSS", "of vswitchd", "others, CPU"},
+func (r *Report) loads() measure.Section {
+	s := measure.Section{
+		Heading: "Everything at once", Left: 2,
+		Header: []string{"what", "backend", "wall", "CPU", r.ofFirstHeader(), "in kernel", "in vswitchd", "of loop", "writes", "programs", "peak RSS", "of vswitchd", "others, CPU"},
 	}
 	row := func(what string, f *Result) {
-		writes := middle(f.Writes, plain())
+		writes := measure.Middle(f.Writes, measure.Plain())
 		if f.Case == worker.ToolLoad {
 			writes = "" // it tells of none
 		}
-		s.rows = append(s.rows, []string{
-			what, f.Backend, spreadSeconds(f.Wall), spreadSeconds(f.CPU), spread(r.ofFirst(f), multiples()), inKernel(f), inSwitch(f),
-			middle(f.CPUOfLoop, plain()), writes, r.programs(f), middle(f.PeakRSS, megabytes()), middle(f.SwitchPeakRSS, megabytes()),
+		s.Rows = append(s.Rows, []string{
+			what, f.Backend, measure.SpreadSeconds(f.Wall), measure.SpreadSeconds(f.CPU), measure.Spread(r.ofFirst(f), measure.Multiples()), inKernel(f), inSwitch(f),
+			measure.Middle(f.CPUOfLoop, measure.Plain()), writes, r.programs(f), measure.Middle(f.PeakRSS, measure.Megabytes()), measure.Middle(f.SwitchPeakRSS, measure.Megabytes()),
 			beside(r.Profile.Name, f.Backend, f.Case),
 		})
 	}
 	short := func(what, backend, wall, cpu string) {
-		s.rows = append(s.rows, append([]string{what, backend, wall, cpu}, make([]string, len(s.header)-4)...))
+		s.Rows = append(s.Rows, append([]string{what, backend, wall, cpu}, make([]string, len(s.Header)-4)...))
 	}
 	model := func(_ string, f *Result) {
 		if len(f.ModelWall) > 0 {
-			short("  before it: objects -> model", f.Backend, spreadSeconds(f.ModelWall), spreadSeconds(f.ModelCPU))
+			short("  before it: objects -> model", f.Backend, measure.SpreadSeconds(f.ModelWall), measure.SpreadSeconds(f.ModelCPU))
 		}
 	}
 	r.each(worker.FirstLoad, func(_ string, f *Result) { row("first load: model complete -> committed", f) })
 	r.each(worker.ToolLoad, func(_ string, f *Result) { row("  the same state by the kernel's own tools", f) })
 	r.each(worker.ToolLoad, func(b string, _ *Result) {
 		if wall, cpu := r.loadRatio(b); len(wall) > 0 {
-			short("  ratio of the two, in pairs", b, spread(wall, multiples()), spread(cpu, multiples()))
+			short("  ratio of the two, in pairs", b, measure.Spread(wall, measure.Multiples()), measure.Spread(cpu, measure.Multiples()))
 		}
 	})
 	r.each(worker.FirstLoad, model)
@@ -122,15 +116,15 @@ func (r *Report) loads() section {
 		row("before both: reading the objects from files (datastore manifests)", f)
 	}
 	r.each(worker.Recheck, func(_ string, f *Result) { row("full re-check of the kernel's state", f) })
-	r.each(worker.FirstLoad, func(b string, f *Result) { s.text = append(s.text, r.loaded(b, f)) })
+	r.each(worker.FirstLoad, func(b string, f *Result) { s.Text = append(s.Text, r.loaded(b, f)) })
 	return s
 }
 
 // loaded says what a backend has loaded, and what else loads the same.
 func (r *Report) loaded(backend string, f *Result) string {
-	text := fmt.Sprintf("%s: the kernel then holds %s rules and %s elements", backend, grouped(int64(f.Rules)), grouped(int64(f.Elements)))
+	text := fmt.Sprintf("%s: the kernel then holds %s rules and %s elements", backend, measure.Grouped(int64(f.Rules)), measure.Grouped(int64(f.Elements)))
 	if f.Flows > 0 {
-		text += ", and the switch " + grouped(int64(f.Flows)) + " flows of policy"
+		text += ", and the switch " + measure.Grouped(int64(f.Flows)) + " flows of policy"
 	}
 	if tool := r.Find(backend, worker.ToolLoad); tool != nil {
 		text += "; the kernel's own tools are " + tool.Tool
@@ -149,7 +143,7 @@ func (r *Report) programs(f *Result) string {
 	}
 	var words []string
 	for _, p := range []struct {
-		s         Series
+		s         measure.Series
 		one, many string
 	}{{f.Saves, "save", "saves"}, {f.Restores, "restore", "restores"}} {
 		switch n := p.s.Max(); n {
@@ -157,32 +151,32 @@ func (r *Report) programs(f *Result) string {
 		case 1:
 			words = append(words, "1 "+p.one)
 		default:
-			words = append(words, digits(n)+" "+p.many)
+			words = append(words, measure.Digits(n)+" "+p.many)
 		}
 	}
 	if len(words) == 0 {
 		return "none"
 	}
-	return strings.Join(words, ", ") + ", " + share(f.StartedCPU, f.CPU) + " of CPU"
+	return strings.Join(words, ", ") + ", " + measure.Share(f.StartedCPU, f.CPU) + " of CPU"
 }
 
 // inKernel prints which part of the CPU time the kernel used.
-func inKernel(f *Result) string { return share(f.System, f.CPU) }
+func inKernel(f *Result) string { return measure.Share(f.System, f.CPU) }
 
 // inSwitch prints which part of the CPU time ovs-vswitchd used.
 func inSwitch(f *Result) string {
 	if len(f.SwitchCPU) == 0 {
 		return ""
 	}
-	return share(f.SwitchCPU, f.CPU)
+	return measure.Share(f.SwitchCPU, f.CPU)
 }
 
 // changes is about one thing at a time.
-func (r *Report) changes() section {
-	s := section{
-		heading: "One change, from the object to the kernel's commit", left: 2,
-		header: []string{"what", "backend", "p50", "p99", "max", "switch has it, p50", "p99", "changes", "CPU each", r.ofFirstHeader(), "in kernel", "in vswitchd", "of loop", "writes", "programs", "others, CPU"},
-		text: []string{
+func (r *Report) changes() measure.Section {
+	s := measure.Section{
+		Heading: "One change, from the object to the kernel's commit", Left: 2,
+		Header: []string{"what", "backend", "p50", "p99", "max", "switch has it, p50", "p99", "changes", "CPU each", r.ofFirstHeader(), "in kernel", "in vswitchd", "of loop", "writes", "programs", "others, CPU"},
+		Text: []string{
 			"p50, p99 and max are over all changes of all rounds. An endpoint comes with a list of policies that no other " +
 				"pod has; its pod object is known before, as the scheduler's word comes before the CNI's. " +
 				"A policy applies to as many endpoints as the others. A change is in force with openflow when the switch has " +
@@ -194,11 +188,11 @@ func (r *Report) changes() section {
 		r.each(c, func(b string, f *Result) {
 			has := []string{"", ""}
 			if a := f.Answered; a.Count > 0 {
-				has = []string{duration(a.P50), duration(a.P99)}
+				has = []string{measure.Duration(a.P50), measure.Duration(a.P99)}
 			}
-			s.rows = append(s.rows, slices.Concat(times(Words(c), f), has, []string{
-				grouped(f.Latency.Count), spreadSeconds(f.CPU), spread(r.ofFirst(f), multiples()), inKernel(f), inSwitch(f), middle(f.CPUOfLoop, plain()),
-				middle(f.Writes, plain()), r.programs(f), beside(r.Profile.Name, b, c),
+			s.Rows = append(s.Rows, slices.Concat(times(Words(c), f), has, []string{
+				measure.Grouped(f.Latency.Count), measure.SpreadSeconds(f.CPU), measure.Spread(r.ofFirst(f), measure.Multiples()), inKernel(f), inSwitch(f), measure.Middle(f.CPUOfLoop, measure.Plain()),
+				measure.Middle(f.Writes, measure.Plain()), r.programs(f), beside(r.Profile.Name, b, c),
 			}))
 		})
 	}
@@ -206,24 +200,24 @@ func (r *Report) changes() section {
 }
 
 // foreign is about what others change.
-func (r *Report) foreign() section {
-	s := section{
-		heading: "A foreign change, from the other program's request to the repair's commit", left: 2,
-		header: []string{"what", "backend", "p50", "p99", "max", "changes", "heard after", "CPU each", "in kernel", "in vswitchd", "of loop", "writes", "others"},
-		text: []string{
+func (r *Report) foreign() measure.Section {
+	s := measure.Section{
+		Heading: "A foreign change, from the other program's request to the repair's commit", Left: 2,
+		Header: []string{"what", "backend", "p50", "p99", "max", "changes", "heard after", "CPU each", "in kernel", "in vswitchd", "of loop", "writes", "others"},
+		Text: []string{
 			"The other program is a netlink socket of the worker's own, or an OpenFlow connection; its part is in the CPU figures. The agent hears of a " +
 				"change when the kernel has made it: to delete everything takes time by itself.",
 		},
 	}
 	for _, b := range r.Backends {
 		if every := r.CheckEvery[b]; every > 0 {
-			s.text = append(s.text, fmt.Sprintf("%s does not hear of foreign changes: the full re-check, every %s, finds and undoes them.", b, duration(every)))
+			s.Text = append(s.Text, fmt.Sprintf("%s does not hear of foreign changes: the full re-check, every %s, finds and undoes them.", b, measure.Duration(every)))
 		}
 	}
 	for _, c := range ForeignCases() {
 		r.each(c, func(b string, f *Result) {
-			s.rows = append(s.rows, slices.Concat(times(Words(c), f), []string{
-				grouped(f.Latency.Count), middleSeconds(f.HeardWall), spreadSeconds(f.CPU), inKernel(f), inSwitch(f), middle(f.CPUOfLoop, plain()), middle(f.Writes, plain()), "Felix up to 180 s",
+			s.Rows = append(s.Rows, slices.Concat(times(Words(c), f), []string{
+				measure.Grouped(f.Latency.Count), measure.MiddleSeconds(f.HeardWall), measure.SpreadSeconds(f.CPU), inKernel(f), inSwitch(f), measure.Middle(f.CPUOfLoop, measure.Plain()), measure.Middle(f.Writes, measure.Plain()), "Felix up to 180 s",
 			}))
 		})
 	}
@@ -233,20 +227,20 @@ func (r *Report) foreign() section {
 // times is what every kind of change tells of itself first.
 func times(what string, f *Result) []string {
 	return []string{
-		what, f.Backend, duration(f.Latency.P50), duration(f.Latency.P99), duration(f.Latency.Max),
+		what, f.Backend, measure.Duration(f.Latency.P50), measure.Duration(f.Latency.P99), measure.Duration(f.Latency.Max),
 	}
 }
 
 // idle is about nothing at all.
-func (r *Report) idle() section {
-	s := section{
-		heading: "Idle", left: 1,
-		header: []string{"backend", "for", "CPU", "in vswitchd", "an hour of it", "writes", "peak RSS since start", "of vswitchd"},
+func (r *Report) idle() measure.Section {
+	s := measure.Section{
+		Heading: "Idle", Left: 1,
+		Header: []string{"backend", "for", "CPU", "in vswitchd", "an hour of it", "writes", "peak RSS since start", "of vswitchd"},
 	}
 	r.each(worker.Idle, func(b string, f *Result) {
-		s.rows = append(s.rows, []string{
-			b, duration(f.Wall.Median()), duration(f.CPU.Median()), inSwitch(f), r.hourOf(b, f), middle(f.Writes, plain()),
-			middle(f.PeakRSS, megabytes()), middle(f.SwitchPeakRSS, megabytes()),
+		s.Rows = append(s.Rows, []string{
+			b, measure.Duration(f.Wall.Median()), measure.Duration(f.CPU.Median()), inSwitch(f), r.hourOf(b, f), measure.Middle(f.Writes, measure.Plain()),
+			measure.Middle(f.PeakRSS, measure.Megabytes()), measure.Middle(f.SwitchPeakRSS, measure.Megabytes()),
 		})
 	})
 	return s
@@ -262,17 +256,17 @@ func (r *Report) hourOf(backend string, idle *Result) string {
 	}
 	if every, check := r.CheckEvery[backend], r.Find(backend, worker.Recheck); every > 0 && check != nil {
 		cost += hour / every * check.CPU.Median()
-		how += ", with " + digits(hour/every) + " re-checks"
+		how += ", with " + measure.Digits(hour/every) + " re-checks"
 	}
-	return fmt.Sprintf("%s (%s)", duration(cost), how)
+	return fmt.Sprintf("%s (%s)", measure.Duration(cost), how)
 }
 
 // engine is about the policy engine alone.
-func (r *Report) engine() section {
-	s := section{
-		heading: "Policy engine: from the objects of a whole cluster to the model of a node", left: 2,
-		header: []string{"cluster", "pods are on", "pods", "policies", "engine, wall", "engine, CPU", "process, CPU", "of loop", "peak RSS", "others"},
-		text: []string{
+func (r *Report) engine() measure.Section {
+	s := measure.Section{
+		Heading: "Policy engine: from the objects of a whole cluster to the model of a node", Left: 2,
+		Header: []string{"cluster", "pods are on", "pods", "policies", "engine, wall", "engine, CPU", "process, CPU", "of loop", "peak RSS", "others"},
+		Text: []string{
 			"The process makes the objects and holds them; the engine's own share is what an agent adds to its datastore. " +
 				"With every pod on this node the engine computes all that a central controller would, and stands beside one.",
 		},
@@ -282,35 +276,35 @@ func (r *Report) engine() section {
 		if e.Placement == workloads.EveryPodLocal {
 			where = "this node"
 			if e.Antrea != nil {
-				others = fmt.Sprintf("Antrea %s, %s", spreadSeconds(Series{e.Antrea.CPUSeconds}), megabytes().print(e.Antrea.PeakRSSMegs*1e6))
+				others = fmt.Sprintf("Antrea %s, %s", measure.SpreadSeconds(measure.Series{e.Antrea.CPUSeconds}), measure.Megabytes().Print(e.Antrea.PeakRSSMegs*1e6))
 			}
 		}
-		s.rows = append(s.rows, []string{
-			e.Workload, where, grouped(int64(e.Pods)), grouped(int64(e.Policies)), spreadSeconds(e.EngineWall), spreadSeconds(e.EngineCPU),
-			spreadSeconds(e.ProcessCPU), middle(e.CPUOfLoop, plain()), middle(e.PeakRSS, megabytes()), others,
+		s.Rows = append(s.Rows, []string{
+			e.Workload, where, measure.Grouped(int64(e.Pods)), measure.Grouped(int64(e.Policies)), measure.SpreadSeconds(e.EngineWall), measure.SpreadSeconds(e.EngineCPU),
+			measure.SpreadSeconds(e.ProcessCPU), measure.Middle(e.CPUOfLoop, measure.Plain()), measure.Middle(e.PeakRSS, measure.Megabytes()), others,
 		})
 	}
 	return s
 }
 
-func (r *Report) budgets() section {
-	s := section{
-		heading: "Budgets", left: 2,
-		header: []string{"what", "backend", "budget", "measured", ""},
-		text:   []string{"A change is measured from the object, a little before the budget's update of the model."},
+func (r *Report) budgets() measure.Section {
+	s := measure.Section{
+		Heading: "Budgets", Left: 2,
+		Header: []string{"what", "backend", "budget", "measured", ""},
+		Text:   []string{"A change is measured from the object, a little before the budget's update of the model."},
 	}
 	for _, b := range r.Budgets {
 		verdict := "MISSED"
 		if b.Met {
 			verdict = "met"
 		}
-		s.rows = append(s.rows, []string{b.What, b.Backend, b.Limit, b.Measured, verdict})
+		s.Rows = append(s.Rows, []string{b.What, b.Backend, b.Limit, b.Measured, verdict})
 	}
 	return s
 }
 
-func (r *Report) notes() section {
-	return section{heading: "What this is, and what it is not", text: []string{
+func (r *Report) notes() measure.Section {
+	return measure.Section{Heading: "What this is, and what it is not", Text: []string{
 		"Each turn runs in network namespaces of its own, in processes of its own: one loads, the next finds everything loaded and goes on. " +
 			"They hold the agent's own driver, policy engine, managers and backend, fed with objects in memory: how long it takes to read them " +
 			"is told apart. Forwarding flows, routes and conntrack are not in these figures: it is the policy stage alone. " +
@@ -319,7 +313,7 @@ func (r *Report) notes() section {
 			"\"In kernel\" is the system time's share of it, by samples of the kernel's clock: it is rough where all rounds come to little. " +
 			"\"Programs\" are those that were started for one operation, and their share of it. " +
 			"Peak RSS is of the whole process, with the benchmark's objects. \"Of loop\" is CPU as a ratio to a calibration loop that runs " +
-			fmt.Sprintf("before and after each turn (SHA-256 over %d MB: %s CPU), since machines vary.", calibrationBytes>>20, spreadSeconds(r.Calibration)),
+			fmt.Sprintf("before and after each turn (SHA-256 over %d MB: %s CPU), since machines vary.", calibrationBytes>>20, measure.SpreadSeconds(r.Calibration)),
 		othersSource,
 	}}
 }

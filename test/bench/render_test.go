@@ -10,11 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/felixlike/felixlike/cmd/felixctl/livebench"
+	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench/worker"
 	"github.com/felixlike/felixlike/test/bench/workload"
 	"github.com/felixlike/felixlike/test/workloads"
+	"github.com/google/go-cmp/cmp"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -40,11 +41,11 @@ func example(t *testing.T) *Report {
 		t.Fatal(err)
 	}
 	r := &Report{
-		Version: ReportVersion, Command: "felixctl bench run --rounds 3", Profile: profile, Rounds: 3, Took: 187,
+		Version: livebench.ReportVersion, Command: "felixctl bench run --rounds 3", Profile: profile, Rounds: 3, Took: 187,
 		Started: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), Backends: []string{"nftables", "iptables-legacy"},
 		CheckEvery:  map[string]float64{"iptables-legacy": 90},
-		Calibration: Series{0.15, 0.16, 0.15, 0.17},
-		Machine: Machine{
+		Calibration: measure.Series{0.15, 0.16, 0.15, 0.17},
+		Machine: measure.Machine{
 			CPU: "A CPU", Cores: 2, Memory: "8000000 kB", Kernel: "6.1.0 x86_64", System: "Debian", Go: "go1.26",
 			Revision: "0123456789ab", Tools: map[string]string{"nft": "nftables v1.0.6"}, LoadBefore: "0.01 0.02 0.03", LoadAfter: "1.00 0.50 0.20",
 		},
@@ -233,7 +234,7 @@ func TestBudgets(t *testing.T) {
 	}
 	for i := range r.Results {
 		if r.Results[i].Case == worker.Restart {
-			r.Results[i].Writes = Series{0, 0, 1}
+			r.Results[i].Writes = measure.Series{0, 0, 1}
 		}
 	}
 	for _, b := range evaluate(r) {
@@ -254,11 +255,11 @@ func TestBudgets(t *testing.T) {
 }
 
 func TestSeries(t *testing.T) {
-	s := Series{3, 1, 2}
-	if s.Median() != 2 || s.Min() != 1 || s.Max() != 3 || (Series{1, 2}).Median() != 1.5 || (Series{}).Median() != 0 {
+	s := measure.Series{3, 1, 2}
+	if s.Median() != 2 || s.Min() != 1 || s.Max() != 3 || (measure.Series{1, 2}).Median() != 1.5 || (measure.Series{}).Median() != 0 {
 		t.Error("median or ends are wrong")
 	}
-	if got := (Series{4, 9}).over(Series{2, 3, 5}); !cmp.Equal(got, Series{2, 3}) {
+	if got := (measure.Series{4, 9}).Over(measure.Series{2, 3, 5}); !cmp.Equal(got, measure.Series{2, 3}) {
 		t.Errorf("ratio %v", got)
 	}
 }
@@ -267,12 +268,12 @@ func TestDigits(t *testing.T) {
 	for v, want := range map[float64]string{
 		0: "0", 0.00412: "0.0041", 0.5123: "0.512", 1.005: "1.00", 12.34: "12.3", 2: "2", 123.4: "123", 37549: "37,549", 1234567.8: "1,234,568",
 	} {
-		if got := digits(v); got != want {
+		if got := measure.Digits(v); got != want {
 			t.Errorf("%v is printed %s, want %s", v, got, want)
 		}
 	}
 	for v, want := range map[float64]string{0.00051: "0.510 ms", 0.6: "600 ms", 1.5: "1.50 s", 187: "3m7s"} {
-		if got := duration(v); got != want {
+		if got := measure.Duration(v); got != want {
 			t.Errorf("%v s is printed %s, want %s", v, got, want)
 		}
 	}

@@ -7,12 +7,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/livebench"
+	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench/worker"
 	"github.com/felixlike/felixlike/test/bench/workload"
 )
-
-// ReportVersion is the version of the format of a Report in JSON.
-const ReportVersion = 2
 
 // Report is what a run has measured: of each part what was asked for.
 type Report struct {
@@ -23,11 +22,11 @@ type Report struct {
 	Took    float64          `json:"tookSeconds"`
 	Profile workload.Profile `json:"profile,omitzero"`
 	Rounds  int              `json:"rounds"`
-	Machine Machine          `json:"machine"`
+	Machine measure.Machine  `json:"machine"`
 	// Calibration is the CPU time of the calibration loop, before the first
 	// turn and after each, in seconds.
-	Calibration Series   `json:"calibrationCPUSeconds,omitempty"`
-	Backends    []string `json:"backends"`
+	Calibration measure.Series `json:"calibrationCPUSeconds,omitempty"`
+	Backends    []string       `json:"backends"`
 	// CheckEvery is how often, in seconds, an agent reads everything with a
 	// backend that does not hear of foreign changes.
 	CheckEvery map[string]float64 `json:"checkEverySeconds,omitempty"`
@@ -41,7 +40,7 @@ type Report struct {
 	Enforcement *Enforcement `json:"enforcement,omitempty"`
 	Packets     *Packets     `json:"packets,omitempty"`
 	// Live is about a node that has an agent already; nothing else is then measured.
-	Live *Live `json:"live,omitempty"`
+	Live *livebench.Live `json:"live,omitempty"`
 }
 
 // Result is what was measured of one case with one backend, or with none.
@@ -50,40 +49,40 @@ type Result struct {
 	Backend string      `json:"backend,omitempty"`
 	Case    worker.Case `json:"case"`
 	// Tool is the command that loads, where it is not the agent that does.
-	Tool string `json:"tool,omitempty"`
-	Wall Series `json:"wallSeconds"`
-	CPU  Series `json:"cpuSeconds"`
+	Tool string         `json:"tool,omitempty"`
+	Wall measure.Series `json:"wallSeconds"`
+	CPU  measure.Series `json:"cpuSeconds"`
 	// System is the part of CPU that the kernel used. It is told by samples of
 	// the kernel's clock: it is rough for work that is short in all.
-	System Series `json:"systemCPUSeconds"`
+	System measure.Series `json:"systemCPUSeconds"`
 	// StartedCPU is the part of CPU that programs which were started used.
-	StartedCPU Series `json:"startedCPUSeconds,omitempty"`
+	StartedCPU measure.Series `json:"startedCPUSeconds,omitempty"`
 	// SwitchCPU is the part of CPU that ovs-vswitchd used, SwitchPeakRSS the most
 	// memory that it had, in bytes.
-	SwitchCPU     Series `json:"switchCPUSeconds,omitempty"`
-	SwitchPeakRSS Series `json:"switchPeakRSSBytes,omitempty"`
-	Writes        Series `json:"writes,omitempty"`
+	SwitchCPU     measure.Series `json:"switchCPUSeconds,omitempty"`
+	SwitchPeakRSS measure.Series `json:"switchPeakRSSBytes,omitempty"`
+	Writes        measure.Series `json:"writes,omitempty"`
 	// Saves and Restores are the programs that the backend started to read and
 	// to write.
-	Saves    Series `json:"saves,omitempty"`
-	Restores Series `json:"restores,omitempty"`
+	Saves    measure.Series `json:"saves,omitempty"`
+	Restores measure.Series `json:"restores,omitempty"`
 	// CPUOfLoop is CPU as a ratio to the calibration loop around it.
-	CPUOfLoop Series `json:"cpuOfCalibrationLoop"`
+	CPUOfLoop measure.Series `json:"cpuOfCalibrationLoop"`
 	// ModelWall and ModelCPU are from the objects to the model, before what
 	// Wall and CPU measure; RenderWall and RenderCPU the part of those before
 	// the first word to the kernel.
-	ModelWall  Series `json:"modelWallSeconds,omitempty"`
-	ModelCPU   Series `json:"modelCPUSeconds,omitempty"`
-	RenderWall Series `json:"renderWallSeconds,omitempty"`
-	RenderCPU  Series `json:"renderCPUSeconds,omitempty"`
-	PeakRSS    Series `json:"peakRSSBytes,omitempty"`
+	ModelWall  measure.Series `json:"modelWallSeconds,omitempty"`
+	ModelCPU   measure.Series `json:"modelCPUSeconds,omitempty"`
+	RenderWall measure.Series `json:"renderWallSeconds,omitempty"`
+	RenderCPU  measure.Series `json:"renderCPUSeconds,omitempty"`
+	PeakRSS    measure.Series `json:"peakRSSBytes,omitempty"`
 	// HeardWall is the part of Wall before the agent was told of a foreign
 	// change.
-	HeardWall Series `json:"heardWallSeconds,omitempty"`
+	HeardWall measure.Series `json:"heardWallSeconds,omitempty"`
 	// Latency is that of single operations, Answered the part of it until the
 	// switch had what was to be programmed: before it had looked through its caches.
-	Latency  Latency `json:"latency"`
-	Answered Latency `json:"answered,omitzero"`
+	Latency  measure.Latency `json:"latency"`
+	Answered measure.Latency `json:"answered,omitzero"`
 	// Rules and Elements are what the kernel held, Flows what the switch did.
 	Flows    int `json:"flows,omitempty"`
 	Rules    int `json:"rules,omitempty"`
@@ -102,17 +101,17 @@ func (r *Report) Find(backend string, c worker.Case) *Result {
 
 // loadRatio returns what the first load took as a multiple of the kernel's
 // own tools, in pairs.
-func (r *Report) loadRatio(backend string) (wall, cpu Series) {
+func (r *Report) loadRatio(backend string) (wall, cpu measure.Series) {
 	ours, tool := r.Find(backend, worker.FirstLoad), r.Find(backend, worker.ToolLoad)
 	if ours == nil || tool == nil {
 		return nil, nil
 	}
-	return ours.Wall.over(tool.Wall), ours.CPU.over(tool.CPU)
+	return ours.Wall.Over(tool.Wall), ours.CPU.Over(tool.CPU)
 }
 
 // ofFirst returns the CPU time of a result as a multiple of that of the first
 // backend, in pairs; nothing for the first backend itself.
-func (r *Report) ofFirst(result *Result) Series {
+func (r *Report) ofFirst(result *Result) measure.Series {
 	if result.Backend == r.Backends[0] || result.Backend == "" {
 		return nil
 	}
@@ -120,7 +119,7 @@ func (r *Report) ofFirst(result *Result) Series {
 	if first == nil {
 		return nil
 	}
-	return result.CPU.over(first.CPU)
+	return result.CPU.Over(first.CPU)
 }
 
 // startsPrograms reports whether a backend of this run starts programs.
@@ -142,8 +141,8 @@ func Decode(data []byte) (*Report, error) {
 	switch {
 	case version.Version == 1 && version.Datapath != "":
 		return nil, errors.New("decode report: a report on packets of version 1 has another format: measure again (felixctl bench packets)")
-	case version.Version != 1 && version.Version != ReportVersion:
-		return nil, fmt.Errorf("decode report: version %d is neither 1 nor %d", version.Version, ReportVersion)
+	case version.Version != 1 && version.Version != livebench.ReportVersion:
+		return nil, fmt.Errorf("decode report: version %d is neither 1 nor %d", version.Version, livebench.ReportVersion)
 	}
 	var r Report
 	if err := json.Unmarshal(data, &r); err != nil {
@@ -153,6 +152,6 @@ func Decode(data []byte) (*Report, error) {
 		return nil, errors.New("decode report: it has no backends")
 	}
 	// What is new in version 2 is not in a report of version 1; all else is the same.
-	r.Version = ReportVersion
+	r.Version = livebench.ReportVersion
 	return &r, nil
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/livebench"
+	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/test/bench/worker"
 	"github.com/felixlike/felixlike/test/bench/workload"
@@ -45,16 +47,17 @@ type Config struct {
 	// Command is put into the report, for whoever wants to repeat the run.
 	Command string
 	// Progress is told what is done.
-	Progress Progress
+	Progress measure.Progress
 }
 
-// Progress is told how far a run has come.
-type Progress interface {
-	// Turn begins a turn of a backend, Case a case in it.
-	Turn(round, rounds int, backend string)
-	Case(name string)
-	// Done ends the turn.
-	Done()
+// versions returns the commands that print the versions of the backends' tools.
+func versions(backends []worker.Backend) (commands [][]string) {
+	for _, b := range backends {
+		for _, t := range b.Tools {
+			commands = append(commands, t.Version)
+		}
+	}
+	return commands
 }
 
 // Run runs the benchmark. It needs root, for network namespaces; it touches
@@ -68,8 +71,8 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	r := &run{Config: cfg}
 	report := &Report{
-		Version: ReportVersion, Command: cfg.Command, Started: time.Now().UTC().Truncate(time.Second),
-		Profile: cfg.Profile, Rounds: cfg.Rounds, Machine: thisMachine(ctx, cfg.Backends), Backends: r.backendNames(),
+		Version: livebench.ReportVersion, Command: cfg.Command, Started: time.Now().UTC().Truncate(time.Second),
+		Profile: cfg.Profile, Rounds: cfg.Rounds, Machine: measure.ThisMachine(ctx, versions(cfg.Backends)...), Backends: r.backendNames(),
 	}
 	begin := time.Now()
 	r.calibration = append(r.calibration, calibrate())
@@ -84,7 +87,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		}
 	}
 	report.Took = time.Since(begin).Seconds()
-	report.Machine.LoadAfter = loadAverage()
+	report.Machine.LoadAfter = measure.LoadAverage()
 	report.Calibration = r.calibration
 	return report, nil
 }
@@ -221,7 +224,7 @@ func (c *Config) checkPackets() error {
 // run is a run that is going on.
 type run struct {
 	Config
-	calibration Series
+	calibration measure.Series
 	turns       []turn
 	engineTurns []engineTurn
 }

@@ -9,11 +9,9 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/internal/namespace"
 )
-
-// wireTimeout bounds what must come at once.
-const wireTimeout = 10 * time.Second
 
 // chunk is how much a stream is written and read by.
 const chunk = 64 << 10
@@ -45,17 +43,7 @@ func (w *wire) close() { w.server.Close() }
 
 // dial opens a connection and returns the time that it took.
 func (w *wire) dial(ctx context.Context) (conn *net.TCPConn, took time.Duration, err error) {
-	d := net.Dialer{Timeout: wireTimeout}
-	err = w.client.Do(func() error {
-		begin := time.Now()
-		c, err := d.DialContext(ctx, "tcp", w.target.String())
-		took = time.Since(begin)
-		if err == nil {
-			conn = c.(*net.TCPConn)
-		}
-		return err
-	})
-	return conn, took, err
+	return measure.Dial(ctx, w.client, w.target)
 }
 
 // measure makes one kind of traffic for a while.
@@ -122,7 +110,7 @@ func (w *wire) roundTrips(ctx context.Context, d time.Duration) (s sample, err e
 	begin, b := time.Now(), make([]byte, 1)
 	for time.Since(begin) < d {
 		sent := time.Now()
-		if err := near.SetDeadline(sent.Add(wireTimeout)); err != nil {
+		if err := near.SetDeadline(sent.Add(measure.AnswerTimeout)); err != nil {
 			return s, err
 		}
 		if _, err := near.Write(b); err != nil {
@@ -153,7 +141,7 @@ func (w *wire) stream(ctx context.Context, d time.Duration) (s sample, err error
 		}
 	}()
 	begin, b := time.Now(), make([]byte, chunk)
-	if err := far.SetDeadline(begin.Add(d + wireTimeout)); err != nil {
+	if err := far.SetDeadline(begin.Add(d + measure.AnswerTimeout)); err != nil {
 		return s, err
 	}
 	for time.Since(begin) < d {

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/internal/labs"
 	"github.com/felixlike/felixlike/test/lab"
 )
 
@@ -198,7 +199,7 @@ func stopped(t *testing.T, pid int) bool {
 	})
 }
 
-func labStatus(t *testing.T, ctl func(int, ...string) string) (s lab.Status) {
+func labStatus(t *testing.T, ctl func(int, ...string) string) (s labs.Status) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(ctl(0, "status", "-o", "json")), &s); err != nil {
 		t.Fatal(err)

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/felixlike/felixlike/test/lab"
+	"github.com/felixlike/felixlike/internal/labs"
 )
 
 // oneMorePod is x/e, which is an x/c to policy.
@@ -42,7 +42,7 @@ func TestDiffWalk(t *testing.T) {
 	}
 	node := []string{"--lab", name, "--node", "node1"}
 	for _, backend := range []string{"nftables", "iptables-legacy", "iptables-nft", "openflow"} {
-		if _, errs, code := felixctl(t, "backend", "set", backend, "--socket", lab.ControlSocket("", name, "node1")); code != 0 {
+		if _, errs, code := felixctl(t, "backend", "set", backend, "--socket", labs.ControlSocket("", name, "node1")); code != 0 {
 			t.Fatalf("%s: %s", backend, errs)
 		}
 		run(0, "apply", "--prune", "-f", objects)

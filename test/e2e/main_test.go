@@ -65,7 +65,7 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	buildDir = dir
-	build := exec.Command("go", "build", "-o", dir, "../../cmd/felixctl", "../../cmd/felixlike-agent")
+	build := exec.Command("go", "build", "-o", dir, "../../cmd/felixctl", "../../cmd/felixlab", "../../cmd/felixlike-agent")
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "build the binaries:", err)

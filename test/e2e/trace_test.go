@@ -13,6 +13,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/trace/live"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/labs"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/lab/verify"
@@ -165,7 +166,7 @@ func traceRefuses(t *testing.T, name string) {
 		{"--from", "shop/web", "--to", "service:shop/db", "--port", "80/tcp", "--services"},
 		{"--from", "192.0.2.7", "--to", "shop/db", "--port", "80/tcp", "--live", "for a pod of a node that is asked"},
 		{"--from", "shop/web", "--to", "shop/db", "--port", "http/tcp", "no tcp port with the name http"},
-		{"--lab", "", "--socket", lab.ControlSocket("", name, "node2"), "--from", "shop/web", "--to", "shop/api", "--port", "80/tcp", "shop/web is on node1 and shop/api is on node1: neither is on node2"},
+		{"--lab", "", "--socket", labs.ControlSocket("", name, "node2"), "--from", "shop/web", "--to", "shop/api", "--port", "80/tcp", "shop/web is on node1 and shop/api is on node1: neither is on node2"},
 	} {
 		args, want := c[:len(c)-1], c[len(c)-1]
 		_, errs, code := felixctl(t, append([]string{"trace", "--lab", name}, args...)...)

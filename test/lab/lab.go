@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/internal/labs"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
 )
@@ -24,7 +25,7 @@ import (
 type Config struct {
 	// Name names the lab; namespaces and files carry it. No default.
 	Name string
-	// Root is the folder of all labs' records; DefaultRoot if empty.
+	// Root is the folder of all labs' records; labs.DefaultRoot if empty.
 	Root string
 	// Agent is the agent's binary; FindAgent looks for it if empty.
 	Agent string
@@ -54,7 +55,7 @@ func (c Config) withDefaults() (Config, error) {
 	for _, field := range []struct {
 		value *string
 		def   string
-	}{{&c.Root, DefaultRoot}, {&c.Backend, "nftables"}, {&c.Datapath, "netdev"}, {&c.Tunnel, "geneve"}, {&c.LogLevel, "info"}} {
+	}{{&c.Root, labs.DefaultRoot}, {&c.Backend, "nftables"}, {&c.Datapath, "netdev"}, {&c.Tunnel, "geneve"}, {&c.LogLevel, "info"}} {
 		if *field.value == "" {
 			*field.value = field.def
 		}
@@ -268,7 +269,7 @@ func (l *Lab) addNodesLocked(ctx context.Context, p *plan) error {
 			continue
 		}
 		group.Go(func() error {
-			dir := nodeDir(l.dir, name)
+			dir := labs.NodeDir(l.dir, name)
 			// A node made anew starts with an empty database and log.
 			if err := os.RemoveAll(dir); err != nil {
 				return fmt.Errorf("node %s: %w", name, err)

@@ -7,15 +7,15 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/felixlike/felixlike/internal/labs"
 	"github.com/felixlike/felixlike/model"
 )
 
 const (
 	// maxLabName keeps unix socket paths below the lab's folder within the
 	// 108 bytes of sockaddr_un.
-	maxLabName  = 24
-	maxNodePart = 16
-	maxPodPart  = 40
+	maxLabName = 24
+	maxPodPart = 40
 )
 
 var labName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
@@ -27,31 +27,14 @@ func checkName(name string) error {
 	return nil
 }
 
-// bounded shortens a name to max characters; what is cut off, or not fit for
-// a file name, goes into a hash at the end.
-func bounded(name string, max int) string {
-	clean := strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' || r == '.' {
-			return r
-		}
-		return '-'
-	}, name)
-	if clean == name && len(name) <= max {
-		return name
-	}
-	sum := sha256.Sum256([]byte(name))
-	const hash = 8
-	return clean[:min(len(clean), max-hash-1)] + "-" + hex.EncodeToString(sum[:])[:hash]
-}
-
 func fabricNamespace(lab string) string { return "flx-" + lab + "-fabric" }
 
 func nodeNamespace(lab, node string) string {
-	return "flx-" + lab + "-" + bounded(node, maxNodePart)
+	return "flx-" + lab + "-" + labs.Bounded(node, labs.MaxNodePart)
 }
 
 func podNamespace(lab string, pod model.PodID) string {
-	return "flx-" + lab + "-p-" + bounded(pod.Namespace+"-"+pod.Name+podSuffix(pod), maxPodPart)
+	return "flx-" + lab + "-p-" + labs.Bounded(pod.Namespace+"-"+pod.Name+podSuffix(pod), maxPodPart)
 }
 
 // podSuffix keeps apart pods whose namespace and name join to the same text.
@@ -64,4 +47,4 @@ func podSuffix(pod model.PodID) string {
 }
 
 // fabricPort is the name of a node's port on the fabric's bridge.
-func fabricPort(node string) string { return "n-" + bounded(node, 13) }
+func fabricPort(node string) string { return "n-" + labs.Bounded(node, 13) }

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/labs"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
@@ -101,21 +101,12 @@ func (n *Node) OVSDir() string { return filepath.Join(n.dir, "ovs") }
 func (n *Node) OVS() *ovsdaemon.Daemons { return n.ovs }
 
 // ControlSocket returns the path of the agent's control socket.
-func (n *Node) ControlSocket() string { return filepath.Join(n.runDir(), "control.sock") }
-
-// ControlSocket returns the path of the control socket of an agent, by the lab's
-// folder and name (empty for the default), and the node's.
-func ControlSocket(root, lab, node string) string {
-	return (&Node{dir: nodeDir(filepath.Join(cmp.Or(root, DefaultRoot), lab), node)}).ControlSocket()
-}
-
-// nodeDir is a node's folder in that of its lab.
-func nodeDir(lab, node string) string { return filepath.Join(lab, "nodes", bounded(node, maxNodePart)) }
+func (n *Node) ControlSocket() string { return filepath.Join(n.runDir(), control.SocketName) }
 
 // LogFile returns the path of the agent's log.
 func (n *Node) LogFile() string { return filepath.Join(n.dir, "agent.log") }
 
-func (n *Node) runDir() string { return filepath.Join(n.dir, "agent") }
+func (n *Node) runDir() string { return labs.RunDir(n.dir) }
 
 // SetBackend says which backend the node's next agent is started with, in the
 // place of the lab's.

@@ -13,9 +13,6 @@ import (
 	"sync"
 )
 
-// DefaultRoot is where labs keep their records, logs and sockets.
-const DefaultRoot = "/run/felixlike-lab"
-
 // Process is a process of a lab. Process ids come around again, so one is
 // believed only together with its start time.
 type Process struct {

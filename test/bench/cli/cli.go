@@ -5,17 +5,15 @@ package cli
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	livecli "github.com/felixlike/felixlike/cmd/felixctl/livebench/cli"
 	"github.com/felixlike/felixlike/test/bench"
 	"github.com/felixlike/felixlike/test/bench/worker"
 	"github.com/felixlike/felixlike/test/bench/workload"
@@ -34,7 +32,7 @@ wrong usage, or something could not be done.`,
 		// Without it, cobra takes an unknown command for a request for help.
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(runCommand(), packetsCommand(), liveCommand(), reportCommand(), compareCommand(), workerCommand())
+	c.AddCommand(runCommand(), packetsCommand(), livecli.Command(), reportCommand(), compareCommand(), workerCommand())
 	return c
 }
 
@@ -83,7 +81,7 @@ Profiles:
 	f.DurationVar(&idle, "idle", 0, "how long the idle agent is watched, once (default: the profile's)")
 	datapathFlag(c, &cfg)
 	f.StringVar(&out, "out", "", "also write OUT.json and OUT.md")
-	outputFlag(c, &output)
+	livecli.OutputFlag(c, &output)
 	return c
 }
 
@@ -100,33 +98,23 @@ func setBackends(cfg *bench.Config, names []string) error {
 
 // runAndReport runs the benchmark, saves and prints its report.
 func runAndReport(c *cobra.Command, cfg bench.Config, output, out string) error {
-	if err := checkOutput(output); err != nil {
+	if err := livecli.CheckOutput(output); err != nil {
 		return err
 	}
 	program, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	cfg.Progress = &progress{out: c.ErrOrStderr(), started: time.Now()}
+	cfg.Progress = livecli.NewProgress(c.ErrOrStderr())
 	cfg.Worker = []string{program, "bench", workerName}
-	cfg.Command = commandLine(os.Args)
+	cfg.Command = livecli.CommandLine(os.Args)
 	ctx, cancel := signal.NotifyContext(c.Context(), unix.SIGINT, unix.SIGTERM)
 	defer cancel()
 	r, err := bench.Run(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	return finish(c, r, output, out)
-}
-
-// finish saves a report, if it is to, and prints it.
-func finish(c *cobra.Command, r report, output, out string) error {
-	if out != "" {
-		if err := save(r, out); err != nil {
-			return err
-		}
-	}
-	return print(c.OutOrStdout(), r, output)
+	return livecli.Finish(c, r, output, out)
 }
 
 func profiles() string {
@@ -147,48 +135,4 @@ func workerCommand() *cobra.Command {
 			return worker.Run(c.Context(), c.InOrStdin(), c.OutOrStdout())
 		},
 	}
-}
-
-func outputFlag(c *cobra.Command, output *string) {
-	c.Flags().StringVarP(output, "output", "o", "text", "output format: "+strings.Join(formats(), ", "))
-}
-
-func formats() []string { return []string{"text", "json", "markdown"} }
-
-// checkOutput refuses a format before minutes are spent.
-func checkOutput(format string) error {
-	if slices.Contains(formats(), format) {
-		return nil
-	}
-	return fmt.Errorf("--output %q: must be one of %s", format, strings.Join(formats(), ", "))
-}
-
-// report is what a run ends in.
-type report interface {
-	Text(io.Writer) error
-	JSON(io.Writer) error
-	Markdown(io.Writer) error
-}
-
-func print(w io.Writer, r report, format string) error {
-	switch format {
-	case "json":
-		return r.JSON(w)
-	case "markdown":
-		return r.Markdown(w)
-	}
-	return r.Text(w)
-}
-
-// save writes a report beside its data.
-func save(r report, out string) error {
-	if err := writeFile(out+".json", r.JSON); err != nil {
-		return err
-	}
-	return writeFile(out+".md", r.Markdown)
-}
-
-// commandLine is what was typed, with the program's bare name.
-func commandLine(args []string) string {
-	return strings.Join(append([]string{filepath.Base(args[0])}, args[1:]...), " ")
 }

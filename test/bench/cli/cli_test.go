@@ -8,8 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/livebench"
+	livecli "github.com/felixlike/felixlike/cmd/felixctl/livebench/cli"
 	"github.com/felixlike/felixlike/test/bench"
 )
 
@@ -41,9 +42,9 @@ func TestWrongUsageIsNamed(t *testing.T) {
 }
 
 func TestReportPrintsWhatWasSaved(t *testing.T) {
-	r := &bench.Report{Version: bench.ReportVersion, Command: "felixctl bench run", Rounds: 1, Backends: []string{"nftables"}}
+	r := &bench.Report{Version: livebench.ReportVersion, Command: "felixctl bench run", Rounds: 1, Backends: []string{"nftables"}}
 	out := filepath.Join(t.TempDir(), "new", "result")
-	if err := save(r, out); err != nil {
+	if err := livecli.Save(r, out); err != nil {
 		t.Fatal(err)
 	}
 	page, err := os.ReadFile(out + ".md")
@@ -124,7 +125,7 @@ func TestCompareTellsByItsExit(t *testing.T) {
 		r.Results[0].CPUOfLoop[i] *= 3
 	}
 	other := filepath.Join(t.TempDir(), "other")
-	if err := save(r, other); err != nil {
+	if err := livecli.Save(r, other); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := run(t, "compare", source, other+".json"); !errors.Is(err, ErrChanged) || !strings.Contains(out, "more CPU") {
@@ -138,17 +139,5 @@ func TestCompareTellsByItsExit(t *testing.T) {
 		if _, err := run(t, append([]string{"compare"}, args...)...); err == nil || errors.Is(err, ErrChanged) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: error %v, want %s", args, err, want)
 		}
-	}
-}
-
-func TestProgressIsALineATurn(t *testing.T) {
-	var out strings.Builder
-	p := &progress{out: &out, started: time.Now()}
-	p.Turn(1, 2, "nftables")
-	p.Case("first-load")
-	p.Case("restart")
-	p.Done()
-	if got, want := out.String(), "[0s] round 1 of 2, nftables: first-load restart (0s)\n"; got != want {
-		t.Errorf("progress %q, want %q", got, want)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	livecli "github.com/felixlike/felixlike/cmd/felixctl/livebench/cli"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/test/bench/compare"
 )
@@ -37,8 +38,8 @@ or nothing could be compared.`,
 			"  felixctl bench compare old.json new.json --threshold 5 --all",
 		Args: cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
-			if !slices.Contains(formats(), output) {
-				return fmt.Errorf("--output %q: must be one of %s", output, strings.Join(formats(), ", "))
+			if !slices.Contains(livecli.Formats(), output) {
+				return fmt.Errorf("--output %q: must be one of %s", output, strings.Join(livecli.Formats(), ", "))
 			}
 			before, err := readReport(args[0])
 			if err != nil {
@@ -70,6 +71,6 @@ or nothing could be compared.`,
 	f := c.Flags()
 	f.Float64Var(&threshold, "threshold", 10, "the least change that is told, in percent of the lower value")
 	f.BoolVar(&all, "all", false, "show what has not changed, too")
-	outputFlag(c, &output)
+	livecli.OutputFlag(c, &output)
 	return c
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	livecli "github.com/felixlike/felixlike/cmd/felixctl/livebench/cli"
 	"github.com/felixlike/felixlike/test/bench"
 	"github.com/felixlike/felixlike/test/bench/worker"
 	"github.com/felixlike/felixlike/test/bench/workload"
@@ -45,7 +46,7 @@ measured.`,
 	f.IntSliceVar(&peers, "peers", []int{1}, "how many pods the rule allows that lets the client through; a list for one after the other")
 	datapathFlag(c, &cfg)
 	f.StringVar(&out, "out", "", "also write OUT.json and OUT.md")
-	outputFlag(c, &output)
+	livecli.OutputFlag(c, &output)
 	return c
 }
 

@@ -1,16 +1,15 @@
 package cli
 
 import (
-	"bytes"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	livecli "github.com/felixlike/felixlike/cmd/felixctl/livebench/cli"
 	"github.com/felixlike/felixlike/internal/files"
 	"github.com/felixlike/felixlike/test/bench"
 	"github.com/felixlike/felixlike/test/bench/page"
@@ -58,7 +57,7 @@ as SVG and PNG. With --out and a file, its ending says what is written, unless
 	return c
 }
 
-func reportFormats() []string { return append(formats(), "html", "svg", "png") }
+func reportFormats() []string { return append(livecli.Formats(), "html", "svg", "png") }
 
 // maxReport bounds a report: a long one has some megabytes.
 const maxReport = 256 << 20
@@ -79,7 +78,7 @@ func render(w io.Writer, r *bench.Report, format string) error {
 	if format == "html" {
 		return page.Write(w, r)
 	}
-	return print(w, r, format)
+	return livecli.Print(w, r, format)
 }
 
 // everything is the format of a directory with all others.
@@ -118,7 +117,7 @@ func writeReport(w io.Writer, r *bench.Report, format, out string) error {
 		}
 		return nil
 	}
-	if err := writeFile(out, func(b io.Writer) error { return render(b, r, format) }); err != nil {
+	if err := livecli.WriteFile(out, func(b io.Writer) error { return render(b, r, format) }); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "written: %s\n", out)
@@ -132,23 +131,10 @@ func writeFigures(w io.Writer, r *bench.Report, dir, format string) error {
 		if format == "png" {
 			write = f.WritePNG
 		}
-		if err := writeFile(filepath.Join(dir, f.Name+"."+format), write); err != nil {
+		if err := livecli.WriteFile(filepath.Join(dir, f.Name+"."+format), write); err != nil {
 			return err
 		}
 	}
 	_, err := fmt.Fprintf(w, "written: %s (%d figures)\n", filepath.Join(dir, "*."+format), len(figures))
 	return err
-}
-
-// writeFile writes a file, and makes its directory; if the text cannot be made,
-// it leaves what is there.
-func writeFile(path string, write func(io.Writer) error) error {
-	var b bytes.Buffer
-	if err := write(&b); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(path, b.Bytes(), 0o644)
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/livebench"
+	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/test/bench"
 	"github.com/felixlike/felixlike/test/bench/worker"
@@ -25,8 +27,8 @@ func newMachine(seed uint64, slow, noise float64) machine {
 	return machine{rand.New(rand.NewPCG(seed, 1)), slow, noise}
 }
 
-func (m machine) rounds(n int, v float64) bench.Series {
-	var out bench.Series
+func (m machine) rounds(n int, v float64) measure.Series {
+	var out measure.Series
 	for range n {
 		out = append(out, v*math.Exp(m.NormFloat64()*m.noise))
 	}
@@ -37,8 +39,8 @@ func (m machine) rounds(n int, v float64) bench.Series {
 // rule-changed takes under nftables.
 func (m machine) report(n int, change float64) *bench.Report {
 	r := &bench.Report{
-		Version: bench.ReportVersion, Rounds: n, Backends: []string{"nftables", "openflow"}, Profile: workload.Profile{Name: "small", Endpoints: 20},
-		Calibration: bench.Series{0.15 * m.slow, 0.151 * m.slow, 0.149 * m.slow},
+		Version: livebench.ReportVersion, Rounds: n, Backends: []string{"nftables", "openflow"}, Profile: workload.Profile{Name: "small", Endpoints: 20},
+		Calibration: measure.Series{0.15 * m.slow, 0.151 * m.slow, 0.149 * m.slow},
 	}
 	for _, b := range r.Backends {
 		for _, c := range append(bench.ChangeCases(), bench.ForeignCases()...) {
@@ -46,11 +48,11 @@ func (m machine) report(n int, change float64) *bench.Report {
 			if b == "nftables" && c == worker.RuleChanged {
 				by *= change
 			}
-			f := bench.Result{Backend: b, Case: c, Wall: m.rounds(n, 0.01*by), CPU: m.rounds(n, 0.008*by), PeakRSS: m.rounds(n, 1e8), Writes: make(bench.Series, n)}
+			f := bench.Result{Backend: b, Case: c, Wall: m.rounds(n, 0.01*by), CPU: m.rounds(n, 0.008*by), PeakRSS: m.rounds(n, 1e8), Writes: make(measure.Series, n)}
 			for _, v := range f.CPU {
 				f.CPUOfLoop = append(f.CPUOfLoop, v/(0.15*m.slow))
 			}
-			f.Latency = bench.Latency{P50: 0.01 * by, P99: 0.03 * by, Count: 100, P50Rounds: m.rounds(n, 0.01*by), P99Rounds: m.rounds(n, 0.03*by)}
+			f.Latency = measure.Latency{P50: 0.01 * by, P99: 0.03 * by, Count: 100, P50Rounds: m.rounds(n, 0.01*by), P99Rounds: m.rounds(n, 0.03*by)}
 			r.Results = append(r.Results, f)
 		}
 	}
@@ -122,19 +124,19 @@ func TestMachineIsCorrectedFor(t *testing.T) {
 func TestJudge(t *testing.T) {
 	for _, c := range []struct {
 		name            string
-		before, after   bench.Series
+		before, after   measure.Series
 		judged, changed bool
 	}{
-		{"one round", bench.Series{1}, bench.Series{9}, false, false},
-		{"ranges meet", bench.Series{1, 2, 3}, bench.Series{3, 4, 5}, true, false},
-		{"ranges are near", bench.Series{1, 1.01, 1.02}, bench.Series{1.1, 1.3, 1.3}, true, false},
-		{"ranges are apart", bench.Series{1, 1.01, 1.02}, bench.Series{1.2, 1.3, 1.3}, true, true},
-		{"lower", bench.Series{2, 2.1}, bench.Series{1, 1.1}, true, true},
-		{"from nothing", bench.Series{0, 0, 0}, bench.Series{5, 5, 5}, true, true},
-		{"nothing", bench.Series{0, 0, 0}, bench.Series{0, 0, 0}, true, false},
-		{"tested, small", bench.Series{1, 1.001, 1.002, 1.003, 1.004}, bench.Series{1.05, 1.051, 1.052, 1.053, 1.054}, true, false},
-		{"tested", bench.Series{1, 1.1, 0.9, 1.05, 1}, bench.Series{1.3, 1.09, 1.4, 1.5, 1.6}, true, true},
-		{"tested, one outlier", bench.Series{1, 1, 1, 1, 1}, bench.Series{1, 1, 1, 1, 9}, true, false},
+		{"one round", measure.Series{1}, measure.Series{9}, false, false},
+		{"ranges meet", measure.Series{1, 2, 3}, measure.Series{3, 4, 5}, true, false},
+		{"ranges are near", measure.Series{1, 1.01, 1.02}, measure.Series{1.1, 1.3, 1.3}, true, false},
+		{"ranges are apart", measure.Series{1, 1.01, 1.02}, measure.Series{1.2, 1.3, 1.3}, true, true},
+		{"lower", measure.Series{2, 2.1}, measure.Series{1, 1.1}, true, true},
+		{"from nothing", measure.Series{0, 0, 0}, measure.Series{5, 5, 5}, true, true},
+		{"nothing", measure.Series{0, 0, 0}, measure.Series{0, 0, 0}, true, false},
+		{"tested, small", measure.Series{1, 1.001, 1.002, 1.003, 1.004}, measure.Series{1.05, 1.051, 1.052, 1.053, 1.054}, true, false},
+		{"tested", measure.Series{1, 1.1, 0.9, 1.05, 1}, measure.Series{1.3, 1.09, 1.4, 1.5, 1.6}, true, true},
+		{"tested, one outlier", measure.Series{1, 1, 1, 1, 1}, measure.Series{1, 1, 1, 1, 9}, true, false},
 	} {
 		if j := judge(c.before, c.after, threshold); j.judged != c.judged || j.changed != c.changed {
 			t.Errorf("%s: %+v", c.name, j)
@@ -150,7 +152,7 @@ func TestWhatCannotBeComparedIsNamed(t *testing.T) {
 		t.Errorf("other endpoints: %v", err)
 	}
 	packets := func(datapath string) *bench.Packets {
-		return &bench.Packets{Datapath: datapath, Results: []bench.PacketsResult{{Backend: "nftables", Kind: bench.Stream, PerSecond: bench.Series{1, 1, 1}}}}
+		return &bench.Packets{Datapath: datapath, Results: []bench.PacketsResult{{Backend: "nftables", Kind: bench.Stream, PerSecond: measure.Series{1, 1, 1}}}}
 	}
 	after.Profile.Endpoints = 20
 	before.Packets, after.Packets = packets("netdev"), packets("system")
@@ -164,7 +166,7 @@ func TestWhatCannotBeComparedIsNamed(t *testing.T) {
 		t.Errorf("other floor: %v", c.Refused)
 	}
 	after.Packets.Floor = ""
-	after.Packets.Results[0].PerSecond = bench.Series{2, 2, 2}
+	after.Packets.Results[0].PerSecond = measure.Series{2, 2, 2}
 	if k := compared(t, before, after).Changes[0]; k.Verdict != Better || k.Words != "higher rate" || k.Ratio < 1.99 {
 		t.Errorf("twice the throughput: %+v", k)
 	}

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/perf/benchmath"
 
-	"github.com/felixlike/felixlike/test/bench"
+	"github.com/felixlike/felixlike/internal/measure"
 )
 
 const (
@@ -29,7 +29,7 @@ type judgement struct {
 // a part of the lower value. With enough rounds Mann and Whitney's test must see
 // it as well, as in benchstat; with fewer, the nearest two rounds have to be apart
 // by the threshold: that the ranges do not meet happens by chance one time in ten.
-func judge(before, after bench.Series, threshold float64) judgement {
+func judge(before, after measure.Series, threshold float64) judgement {
 	rounds := fmt.Sprintf("%d+%d rounds", len(before), len(after))
 	if len(before) < 2 || len(after) < 2 {
 		return judgement{how: "no rounds to judge by"}
@@ -41,7 +41,7 @@ func judge(before, after bench.Series, threshold float64) judgement {
 		return judgement{judged: true, changed: far && gap, how: "ranges, " + rounds}
 	}
 	thresholds := benchmath.Thresholds{CompareAlpha: alpha}
-	sample := func(s bench.Series) *benchmath.Sample { return benchmath.NewSample(slices.Clone(s), &thresholds) }
+	sample := func(s measure.Series) *benchmath.Sample { return benchmath.NewSample(slices.Clone(s), &thresholds) }
 	c := benchmath.AssumeNothing.Compare(sample(before), sample(after))
 	return judgement{judged: true, changed: far && c.P < alpha, how: fmt.Sprintf("p=%.3f, %s", c.P, rounds)}
 }

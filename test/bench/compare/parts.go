@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench"
 )
 
@@ -108,7 +109,7 @@ func (c *Comparison) warn(before, after *bench.Report) {
 	c.Warnings = append(c.Warnings, d...)
 	for _, side := range []struct {
 		name string
-		of   bench.Machine
+		of   measure.Machine
 	}{{"old", was}, {"new", is}} {
 		if side.of.Busy() {
 			c.Warnings = append(c.Warnings, fmt.Sprintf("machine.loadBefore: %s on %d cores in the %s report: the machine was busy, and its figures are of little worth",

@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// measure is what the browser finds on the page: what is wider than its place,
+// probe is what the browser finds on the page: what is wider than its place,
 // and which texts of a figure cover each other. Chromium's window may not be
 // as narrow as a telephone, so the page is looked at in a frame.
-const measure = `
+const probe = `
 window.onload = () => {
   const frame = document.querySelector("iframe"), page = frame.contentDocument, view = frame.contentWindow, found = [];
   const say = e => (e.tagName + " " + e.textContent.trim().slice(0, 60));
@@ -65,7 +65,7 @@ type findings struct {
 func lookAt(t *testing.T, browser, page string, width int) findings {
 	t.Helper()
 	dir := t.TempDir()
-	frame := fmt.Sprintf(`<!DOCTYPE html><meta charset="utf-8"><body><iframe width="%d" height="900" style="border:0" srcdoc="%s"></iframe><script>%s</script>`, width, html.EscapeString(page), measure)
+	frame := fmt.Sprintf(`<!DOCTYPE html><meta charset="utf-8"><body><iframe width="%d" height="900" style="border:0" srcdoc="%s"></iframe><script>%s</script>`, width, html.EscapeString(page), probe)
 	path := filepath.Join(dir, "frame.html")
 	if err := os.WriteFile(path, []byte(frame), 0o644); err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench"
 	"github.com/felixlike/felixlike/test/bench/plot"
 	"github.com/felixlike/felixlike/test/bench/worker"
@@ -35,7 +36,7 @@ func backends(r *bench.Report) []plot.Series {
 }
 
 // valueOf is the median of a series, with its ends.
-func valueOf(s bench.Series) plot.Value {
+func valueOf(s measure.Series) plot.Value {
 	return plot.Value{At: s.Median(), Low: s.Min(), High: s.Max()}
 }
 
@@ -62,10 +63,10 @@ func groups(r *bench.Report, cases []worker.Case, of func(f *bench.Result) (plot
 }
 
 // seriesRow is a row of a series, if there is one.
-func seriesRow(s bench.Series) (plot.Row, bool) { return plot.Row{First: valueOf(s)}, s.Max() > 0 }
+func seriesRow(s measure.Series) (plot.Row, bool) { return plot.Row{First: valueOf(s)}, s.Max() > 0 }
 
 // quantileRow is a row of a latency, if there is one.
-func quantileRow(l bench.Latency) (plot.Row, bool) {
+func quantileRow(l measure.Latency) (plot.Row, bool) {
 	one := func(v float64) plot.Value { return plot.Value{At: v, Low: v, High: v} }
 	return plot.Row{First: one(l.P50), Second: one(l.P99)}, l.Count > 0
 }
@@ -74,7 +75,7 @@ const whiskers = "Marks are medians of the rounds, whiskers go from the lowest r
 
 func loads(r *bench.Report) []plot.Figure {
 	cases := []worker.Case{worker.FirstLoad, worker.ToolLoad, worker.Restart, worker.Recheck}
-	figure := func(name, title, what, caption string, of func(f *bench.Result) bench.Series) plot.Figure {
+	figure := func(name, title, what, caption string, of func(f *bench.Result) measure.Series) plot.Figure {
 		most := 0.0
 		all := groups(r, cases, func(f *bench.Result) (plot.Row, bool) {
 			most = max(most, of(f).Median())
@@ -89,9 +90,9 @@ func loads(r *bench.Report) []plot.Figure {
 	return []plot.Figure{
 		figure("load-cpu", "Everything at once: CPU time", "CPU time",
 			"From the complete model to programmed; below the first load, what the kernel's own tools take for the same state. "+whiskers,
-			func(f *bench.Result) bench.Series { return f.CPU }),
+			func(f *bench.Result) measure.Series { return f.CPU }),
 		figure("load-wall", "Everything at once: time", "wall time", whiskers,
-			func(f *bench.Result) bench.Series { return f.Wall }),
+			func(f *bench.Result) measure.Series { return f.Wall }),
 	}
 }
 

@@ -1,6 +1,8 @@
 package page
 
 import (
+	"github.com/felixlike/felixlike/cmd/felixctl/livebench"
+	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench"
 	"github.com/felixlike/felixlike/test/bench/plot"
 )
@@ -10,7 +12,7 @@ func live(r *bench.Report) []plot.Figure {
 	if r.Live == nil {
 		return nil
 	}
-	group := func(label string, of func(f *bench.LiveResult) (plot.Row, bool)) plot.Group {
+	group := func(label string, of func(f *livebench.Result) (plot.Row, bool)) plot.Group {
 		g := plot.Group{Label: label}
 		for i := range r.Live.Results {
 			f := &r.Live.Results[i]
@@ -24,8 +26,8 @@ func live(r *bench.Report) []plot.Figure {
 		}
 		return g
 	}
-	series := func(label string, of func(f *bench.LiveResult) bench.Series) plot.Group {
-		return group(label, func(f *bench.LiveResult) (plot.Row, bool) { return seriesRow(of(f)) })
+	series := func(label string, of func(f *livebench.Result) measure.Series) plot.Group {
+		return group(label, func(f *livebench.Result) (plot.Row, bool) { return seriesRow(of(f)) })
 	}
 	return []plot.Figure{
 		{
@@ -33,9 +35,9 @@ func live(r *bench.Report) []plot.Figure {
 			Body: &plot.Dots{
 				Series: backends(r), Axis: plot.Axis{Label: "CPUs (log scale)", Scale: 1, Log: true, Print: bench.Times.Print},
 				Groups: []plot.Group{
-					series("agent", func(f *bench.LiveResult) bench.Series { return f.AgentCPU }),
-					series("ovs-vswitchd", func(f *bench.LiveResult) bench.Series { return f.SwitchCPU }),
-					series("the whole machine", func(f *bench.LiveResult) bench.Series { return f.CPU }),
+					series("agent", func(f *livebench.Result) measure.Series { return f.AgentCPU }),
+					series("ovs-vswitchd", func(f *livebench.Result) measure.Series { return f.SwitchCPU }),
+					series("the whole machine", func(f *livebench.Result) measure.Series { return f.CPU }),
 				},
 			},
 		},
@@ -44,8 +46,8 @@ func live(r *bench.Report) []plot.Figure {
 			Body: &plot.Dots{
 				Series: backends(r), Axis: megabytes("RSS, MB"),
 				Groups: []plot.Group{
-					series("agent", func(f *bench.LiveResult) bench.Series { return f.AgentRSS }),
-					series("ovs-vswitchd", func(f *bench.LiveResult) bench.Series { return f.SwitchRSS }),
+					series("agent", func(f *livebench.Result) measure.Series { return f.AgentRSS }),
+					series("ovs-vswitchd", func(f *livebench.Result) measure.Series { return f.SwitchRSS }),
 				},
 			},
 		},
@@ -53,7 +55,7 @@ func live(r *bench.Report) []plot.Figure {
 			Name: "live-connections", Title: "Node " + r.Live.Node + ": new connections between two pods", Caption: "Over all rounds.",
 			Body: &plot.Dots{
 				Series: backends(r), Axis: milliseconds("time, ms (log scale)"), First: "p50", Second: "p99",
-				Groups: []plot.Group{group(r.Live.From+" to "+r.Live.To, func(f *bench.LiveResult) (plot.Row, bool) { return quantileRow(f.Connections) })},
+				Groups: []plot.Group{group(r.Live.From+" to "+r.Live.To, func(f *livebench.Result) (plot.Row, bool) { return quantileRow(f.Connections) })},
 			},
 		},
 	}

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench"
 	"github.com/felixlike/felixlike/test/bench/plot"
 	"github.com/felixlike/felixlike/test/bench/workload"
@@ -11,18 +12,18 @@ func packets(r *bench.Report) []plot.Figure {
 	if r.Packets == nil {
 		return nil
 	}
-	rate := func(f *bench.PacketsResult) bench.Series { return f.PerSecond }
-	p50 := func(f *bench.PacketsResult) bench.Series { return f.Latency.P50Rounds }
-	p99 := func(f *bench.PacketsResult) bench.Series { return f.Latency.P99Rounds }
-	cpu := func(f *bench.PacketsResult) bench.Series { return f.CPUPerPacket }
-	perGB := func(f *bench.PacketsResult) bench.Series { return f.CPUPerOperation }
+	rate := func(f *bench.PacketsResult) measure.Series { return f.PerSecond }
+	p50 := func(f *bench.PacketsResult) measure.Series { return f.Latency.P50Rounds }
+	p99 := func(f *bench.PacketsResult) measure.Series { return f.Latency.P99Rounds }
+	cpu := func(f *bench.PacketsResult) measure.Series { return f.CPUPerPacket }
+	perGB := func(f *bench.PacketsResult) measure.Series { return f.CPUPerOperation }
 	perPacket := plot.Axis{Label: "CPU time of the machine, µs a packet", Scale: 1e6, Print: bench.PerPacket.Print}
 	var all []plot.Figure
 	for _, f := range []struct {
 		name, title, caption string
 		kind                 bench.TrafficKind
 		axis                 plot.Axis
-		of                   func(*bench.PacketsResult) bench.Series
+		of                   func(*bench.PacketsResult) measure.Series
 	}{
 		{
 			"connections", "New TCP connections", "One after the other; more is better. " + whiskers, bench.Connections,
@@ -31,7 +32,7 @@ func packets(r *bench.Report) []plot.Figure {
 		},
 		{
 			"connection-first", "The first TCP connection", "The first after backend or policies were changed: nothing is cached of its way. " + whiskers, bench.Connections,
-			milliseconds("time, ms (log scale)"), func(f *bench.PacketsResult) bench.Series { return f.First },
+			milliseconds("time, ms (log scale)"), func(f *bench.PacketsResult) measure.Series { return f.First },
 		},
 		{"connection-p50", "A new TCP connection: p50", "Half of them take no longer. " + whiskers, bench.Connections, milliseconds("time, ms (log scale)"), p50},
 		{"connection-p99", "A new TCP connection: p99", "99 of 100 take no longer. " + whiskers, bench.Connections, milliseconds("time, ms (log scale)"), p99},
@@ -56,7 +57,7 @@ func packets(r *bench.Report) []plot.Figure {
 }
 
 // lines has a curve for each backend, and the floor.
-func lines(r *bench.Report, kind bench.TrafficKind, axis plot.Axis, of func(*bench.PacketsResult) bench.Series) *plot.Lines {
+func lines(r *bench.Report, kind bench.TrafficKind, axis plot.Axis, of func(*bench.PacketsResult) measure.Series) *plot.Lines {
 	l := &plot.Lines{
 		Series: backends(r), Axis: axis, Heads: [2]string{"policies", "peers"},
 		Over: "number of policies that apply, and of peers allowed", Steps: steps(r.Packets.Points),

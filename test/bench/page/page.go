@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench"
 	"github.com/felixlike/felixlike/test/bench/plot"
 )
@@ -52,7 +53,7 @@ type figure struct {
 // section is one of the report, with what the page needs to lay it out.
 type section struct {
 	ID string
-	bench.Section
+	measure.Section
 	Rows []row
 }
 
@@ -92,7 +93,7 @@ func contents(r *bench.Report) view {
 
 // sectionOf lays out a section: what rows have in common in the first column is
 // told once, where figures follow it.
-func sectionOf(id string, s bench.Section) section {
+func sectionOf(id string, s measure.Section) section {
 	out := section{ID: id, Section: s}
 	for i := range out.Text {
 		out.Text[i] = typeset(out.Text[i])
@@ -116,7 +117,7 @@ func sectionOf(id string, s bench.Section) section {
 	return out
 }
 
-func class(s bench.Section, column int, text string) string {
+func class(s measure.Section, column int, text string) string {
 	switch {
 	case text == "MISSED":
 		return "missed"

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/livebench"
+	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench"
 )
 
@@ -158,12 +160,12 @@ func TestFigures(t *testing.T) {
 }
 
 func TestLiveNode(t *testing.T) {
-	one := bench.Series{0.1, 0.2, 0.15}
-	r := &bench.Report{Backends: []string{"openflow"}, Rounds: 3, Live: &bench.Live{
+	one := measure.Series{0.1, 0.2, 0.15}
+	r := &bench.Report{Backends: []string{"openflow"}, Rounds: 3, Live: &livebench.Live{
 		Node: "node1", Datapath: "system", From: "shop/web", To: "shop/db", Datastore: "kubernetes",
-		Results: []bench.LiveResult{{
-			Backend: "openflow", AgentCPU: one, SwitchCPU: one, CPU: one, AgentRSS: bench.Series{5e7}, SwitchRSS: bench.Series{9e7},
-			Connections: bench.Latency{P50: 0.001, P99: 0.002, Count: 100},
+		Results: []livebench.Result{{
+			Backend: "openflow", AgentCPU: one, SwitchCPU: one, CPU: one, AgentRSS: measure.Series{5e7}, SwitchRSS: measure.Series{9e7},
+			Connections: measure.Latency{P50: 0.001, P99: 0.002, Count: 100},
 		}},
 	}}
 	text := written(t, r)
@@ -175,7 +177,7 @@ func TestLiveNode(t *testing.T) {
 }
 
 func metric(backend string, rounds ...float64) bench.Metric {
-	s := bench.Series(rounds)
+	s := measure.Series(rounds)
 	return bench.Metric{Backend: backend, Kind: bench.CPU, Unit: bench.Seconds, Rounds: s, Value: s.Median()}
 }
 
@@ -198,7 +200,7 @@ func TestSentences(t *testing.T) {
 
 func TestBusyMachineIsTold(t *testing.T) {
 	for load, want := range map[string]bool{"39.01 46.50 39.11": true, "0.64 0.66 2.46": false, "unknown": false, "": false} {
-		r := &bench.Report{Backends: []string{"nftables"}, Machine: bench.Machine{Cores: 2, LoadBefore: load}}
+		r := &bench.Report{Backends: []string{"nftables"}, Machine: measure.Machine{Cores: 2, LoadBefore: load}}
 		if got := strings.Contains(written(t, r), "The machine was busy."); got != want {
 			t.Errorf("load %q: told %v", load, got)
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench"
 	"github.com/felixlike/felixlike/test/bench/worker"
 	"github.com/felixlike/felixlike/test/bench/workload"
@@ -124,7 +125,7 @@ func compared(of []bench.Metric) string {
 func printed(m bench.Metric) string { return strings.ReplaceAll(m.Unit.Print(m.Value), " ", "\u00a0") }
 
 // overlap reports whether rounds of one are among those of the other.
-func overlap(a, b bench.Series) bool { return a.Min() <= b.Max() && b.Min() <= a.Max() }
+func overlap(a, b measure.Series) bool { return a.Min() <= b.Max() && b.Min() <= a.Max() }
 
 // times prints a ratio in as many digits as count.
 func times(ratio float64) string {

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/internal/labs"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/lab"
@@ -45,7 +46,7 @@ usage, or something could not be done.`,
 	}
 	f := c.PersistentFlags()
 	f.StringVar(&o.config.Name, "name", "lab", "name of the lab")
-	f.StringVar(&o.config.Root, "root", lab.DefaultRoot, "folder of the labs' records, logs and sockets")
+	f.StringVar(&o.config.Root, "root", labs.DefaultRoot, "folder of the labs' records, logs and sockets")
 	c.AddCommand(o.upCommand(), o.superviseCommand(), o.applyCommand(), o.probeCommand(), o.matrixCommand(),
 		o.verifyCommand(), o.statusCommand(), o.rulesCommand(), o.downCommand(), o.demoCommand())
 	return c

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
+	"github.com/felixlike/felixlike/internal/labs"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/test/lab"
 )
 
 const nftListing = `table inet felixlike {
@@ -116,7 +116,7 @@ flx-group-4  10.10.1.10 (x/b)
 	} {
 		r := &podRules{Pod: "x/a", Node: "n", Backend: "b", Address: "10.10.0.12"}
 		r.follow(c.listing, model.IPv4)
-		r.names(lab.Status{Pods: []lab.PodStatus{{Pod: "x/b", Addresses: []netip.Addr{netip.MustParseAddr("10.10.1.10")}}}}.PodNames())
+		r.names(labs.Status{Pods: []labs.PodStatus{{Pod: "x/b", Addresses: []netip.Addr{netip.MustParseAddr("10.10.1.10")}}}}.PodNames())
 		var out bytes.Buffer
 		if err := r.print(&out); err != nil {
 			t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/live"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/labs"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/model"
@@ -86,12 +87,12 @@ type listedSet struct {
 
 // readRules asks the tool of the backend on the pod's node, and follows the
 // chains from where the pod's address is dispatched to.
-func readRules(ctx context.Context, s lab.Status, pod string, family model.Family) (*podRules, error) {
-	p := slices.IndexFunc(s.Pods, func(p lab.PodStatus) bool { return p.Pod == pod })
+func readRules(ctx context.Context, s labs.Status, pod string, family model.Family) (*podRules, error) {
+	p := slices.IndexFunc(s.Pods, func(p labs.PodStatus) bool { return p.Pod == pod })
 	if p < 0 {
 		return nil, fmt.Errorf("%s: no such pod (felixctl lab status lists them)", pod)
 	}
-	n := s.Nodes[slices.IndexFunc(s.Nodes, func(n lab.NodeStatus) bool { return n.Name == s.Pods[p].Node })]
+	n := s.Nodes[slices.IndexFunc(s.Nodes, func(n labs.NodeStatus) bool { return n.Name == s.Pods[p].Node })]
 	if n.Agent == nil {
 		return nil, fmt.Errorf("%s: %s", n.Name, n.Error)
 	}
@@ -113,7 +114,7 @@ func readRules(ctx context.Context, s lab.Status, pod string, family model.Famil
 }
 
 // read asks the backend's own tools on the node, and notes what was run.
-func (r *podRules) read(ctx context.Context, n lab.NodeStatus, family model.Family) (*dump.State, error) {
+func (r *podRules) read(ctx context.Context, n labs.NodeStatus, family model.Family) (*dump.State, error) {
 	at := live.Node{NetNS: namespace.Path(n.Namespace)}
 	if r.Backend == config.OpenFlow {
 		at.OVSRunDir, at.Bridge = n.OVSDir, lab.Bridge

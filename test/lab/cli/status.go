@@ -6,11 +6,11 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/felixlike/felixlike/internal/labs"
 	"github.com/felixlike/felixlike/internal/terminal"
-	"github.com/felixlike/felixlike/test/lab"
 )
 
-func printStatus(w io.Writer, s lab.Status) error {
+func printStatus(w io.Writer, s labs.Status) error {
 	style := terminal.StyleFor(w)
 	var b strings.Builder
 	nodes := terminal.NewTable(style, "NODE", "ADDRESSES", "AGENT", "BACKEND", "IN SYNC", "PROGRAMMED", "POLICIES", "SET ASIDE", "REPAIRS", "PROBLEMS")
@@ -44,7 +44,7 @@ func printStatus(w io.Writer, s lab.Status) error {
 	return err
 }
 
-func nodeRow(n lab.NodeStatus) []any {
+func nodeRow(n labs.NodeStatus) []any {
 	agent := "down"
 	if n.AgentPID != 0 {
 		agent = fmt.Sprintf("pid %d", n.AgentPID)
@@ -67,7 +67,7 @@ func nodeRow(n lab.NodeStatus) []any {
 }
 
 // printHints says how to get at the nodes.
-func printHints(w io.Writer, style terminal.Style, nodes []lab.NodeStatus) {
+func printHints(w io.Writer, style terminal.Style, nodes []labs.NodeStatus) {
 	hints := terminal.NewTable(style, "NODE", "NETNS", "CONTROL SOCKET", "LOG", "PROBES AND METRICS")
 	for _, n := range nodes {
 		health := ""

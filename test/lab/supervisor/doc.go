@@ -15,9 +15,8 @@ import (
 
 // Paths of the API.
 const (
-	statePath  = "/v1/state"
-	probePath  = "/v1/probe"
-	statusPath = "/v1/status"
+	statePath = "/v1/state"
+	probePath = "/v1/probe"
 )
 
 // probeRequest is the body of a probe order.
@@ -25,12 +24,5 @@ type probeRequest struct {
 	Probes  []lab.Probe   `json:"probes"`
 	Timeout time.Duration `json:"timeoutNanoseconds"`
 }
-
-// errorBody is the body of an answer other than 200.
-type errorBody struct {
-	Error string `json:"error"`
-}
-
-func socketPath(root, name string) string { return filepath.Join(root, name, "lab.sock") }
 
 func logPath(root, name string) string { return filepath.Join(root, name, "supervisor.log") }

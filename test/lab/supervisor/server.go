@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/internal/labs"
 	"github.com/felixlike/felixlike/test/lab"
 )
 
@@ -31,7 +32,7 @@ func serve(ctx context.Context, l *lab.Lab, ready func()) error {
 	if err := logToFile(logPath(root, l.Name())); err != nil {
 		return err
 	}
-	listener, err := net.Listen("unix", socketPath(root, l.Name()))
+	listener, err := net.Listen("unix", labs.Socket(root, l.Name()))
 	if err != nil {
 		return fmt.Errorf("supervisor: %w", err)
 	}
@@ -79,7 +80,7 @@ func handler(l *lab.Lab) http.Handler {
 		}
 		answer(w, results, err)
 	})
-	mux.HandleFunc("GET "+statusPath, func(w http.ResponseWriter, r *http.Request) { answer(w, l.Status(r.Context()), nil) })
+	mux.HandleFunc("GET "+labs.StatusPath, func(w http.ResponseWriter, r *http.Request) { answer(w, l.Status(r.Context()), nil) })
 	return mux
 }
 
@@ -87,7 +88,7 @@ func answer(w http.ResponseWriter, body any, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	if err != nil {
 		w.WriteHeader(http.StatusUnprocessableEntity)
-		body = errorBody{Error: err.Error()}
+		body = labs.ErrorBody{Error: err.Error()}
 	}
 	// The client sees a body that could not be written in full as bad JSON.
 	_ = json.NewEncoder(w).Encode(body)

@@ -16,7 +16,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/live"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
-	"github.com/felixlike/felixlike/test/lab"
+	"github.com/felixlike/felixlike/internal/labs"
 )
 
 // agent says which node is meant.
@@ -30,7 +30,7 @@ func (a *agent) flags(c *cobra.Command) {
 	f.StringVar(&a.socket, "socket", filepath.Join(config.Defaults().RunDir, control.SocketName), "control socket of the agent")
 	f.StringVar(&a.node, "node", "", "a node of a lab, instead of this machine")
 	f.StringVar(&a.lab, "lab", "lab", "name of that lab")
-	f.StringVar(&a.labRoot, "lab-root", lab.DefaultRoot, "folder of the labs")
+	f.StringVar(&a.labRoot, "lab-root", labs.DefaultRoot, "folder of the labs")
 	f.DurationVar(&a.timeout, "timeout", time.Minute, "give up after so long")
 }
 
@@ -58,7 +58,7 @@ func (a *agent) path() string {
 	if a.node == "" {
 		return a.socket
 	}
-	return lab.ControlSocket(a.labRoot, a.lab, a.node)
+	return labs.ControlSocket(a.labRoot, a.lab, a.node)
 }
 
 func (a *agent) client() *control.Client { return control.NewClient(a.path()) }

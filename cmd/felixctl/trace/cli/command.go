@@ -18,9 +18,8 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/trace/cluster"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/labs"
 	"github.com/felixlike/felixlike/internal/terminal"
-	"github.com/felixlike/felixlike/test/lab"
-	"github.com/felixlike/felixlike/test/lab/supervisor"
 )
 
 // What the command returns, for exit codes.
@@ -89,7 +88,7 @@ the command failed.`,
 	f.BoolVar(&o.live, "live", false, "send one real packet, and follow it too")
 	f.BoolVar(&o.all, "all", false, "print whole rules, and rules that did not matter")
 	f.StringVar(&o.lab, "lab", "", "trace in the lab of that name, on all its nodes")
-	f.StringVar(&o.labRoot, "lab-root", lab.DefaultRoot, "folder of the labs")
+	f.StringVar(&o.labRoot, "lab-root", labs.DefaultRoot, "folder of the labs")
 	f.StringVar(&o.socket, "socket", filepath.Join(config.Defaults().RunDir, control.SocketName), "control socket of the agent")
 	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "give up after so long")
 	f.VarP(&o.output, "output", "o", terminal.OutputUsage)
@@ -155,7 +154,7 @@ func (o *options) nodes(ctx context.Context) ([]*cluster.Node, error) {
 	if o.lab == "" {
 		return []*cluster.Node{{Agent: control.NewClient(o.socket)}}, nil
 	}
-	s, err := supervisor.NewClient(o.labRoot, o.lab).Status(ctx)
+	s, err := labs.NewClient(o.labRoot, o.lab).Status(ctx)
 	if err != nil {
 		return nil, err
 	}

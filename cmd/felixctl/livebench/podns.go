@@ -1,4 +1,4 @@
-package bench
+package livebench
 
 import (
 	"fmt"
@@ -35,6 +35,9 @@ func podNamespace(address netip.Addr) (*namespace.Namespace, error) {
 	}
 	return nil, fmt.Errorf("no network namespace in %s has the address %s: is the pod on this node?", namespace.Dir, address)
 }
+
+// podInterface is the interface that container runtimes give to pods.
+const podInterface = "eth0"
 
 // hasAddress reports whether the pod's interface in the namespace of the calling
 // thread has the address.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/felixlike/felixlike/internal/measure"
 )
 
 // progress prints a line for each turn, a word for each case in it.
@@ -13,16 +15,19 @@ type progress struct {
 	turn    time.Time
 }
 
-// Turn implements bench.Progress.
+// NewProgress returns a progress that begins now.
+func NewProgress(out io.Writer) measure.Progress { return &progress{out: out, started: time.Now()} }
+
+// Turn implements measure.Progress.
 func (p *progress) Turn(round, rounds int, backend string) {
 	p.turn = time.Now()
 	fmt.Fprintf(p.out, "[%s] round %d of %d, %s:", p.turn.Sub(p.started).Round(time.Second), round, rounds, backend)
 }
 
-// Case implements bench.Progress.
+// Case implements measure.Progress.
 func (p *progress) Case(name string) { fmt.Fprint(p.out, " ", name) }
 
-// Done implements bench.Progress.
+// Done implements measure.Progress.
 func (p *progress) Done() {
 	fmt.Fprintf(p.out, " (%s)\n", time.Since(p.turn).Round(100*time.Millisecond))
 }

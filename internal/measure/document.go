@@ -1,4 +1,4 @@
-package bench
+package measure
 
 import (
 	"fmt"
@@ -10,30 +10,30 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// document is a report on its way to a reader.
-type document struct {
-	title    string
-	sections []section
+// Document is a report on its way to a reader.
+type Document struct {
+	Title    string
+	Sections []Section
 }
 
-// section is a heading, a table, and text below it.
-type section struct {
-	heading string
-	header  []string
-	rows    [][]string
-	// left is how many columns, from the left, are words; the rest are
+// Section is a heading, a table, and text below it, as a page shows it, too.
+type Section struct {
+	Heading string
+	Header  []string
+	Rows    [][]string
+	// Left is how many columns, from the left, are words; the rest are
 	// figures. Columns with nothing in any row are left out.
-	left int
-	text []string
+	Left int
+	Text []string
 }
 
-// writeText writes a document for a terminal.
-func (d *document) writeText(w io.Writer) error {
+// WriteText writes a document for a terminal.
+func (d *Document) WriteText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintln(&b, d.title)
-	for _, s := range d.sections {
-		fmt.Fprintf(&b, "\n%s\n", s.heading)
-		if len(s.rows) > 0 {
+	fmt.Fprintln(&b, d.Title)
+	for _, s := range d.Sections {
+		fmt.Fprintf(&b, "\n%s\n", s.Heading)
+		if len(s.Rows) > 0 {
 			t := s.table()
 			style := table.StyleDefault
 			style.Options = table.OptionsNoBordersAndSeparators
@@ -44,7 +44,7 @@ func (d *document) writeText(w io.Writer) error {
 				fmt.Fprintf(&b, "  %s\n", strings.TrimRight(line, " \n"))
 			}
 		}
-		for _, p := range s.text {
+		for _, p := range s.Text {
 			for _, line := range wrap(p, 110) {
 				fmt.Fprintf(&b, "  %s\n", line)
 			}
@@ -54,16 +54,16 @@ func (d *document) writeText(w io.Writer) error {
 	return err
 }
 
-// writeMarkdown writes a document for a repository.
-func (d *document) writeMarkdown(w io.Writer) error {
+// WriteMarkdown writes a document for a repository.
+func (d *Document) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# %s\n", d.title)
-	for _, s := range d.sections {
-		fmt.Fprintf(&b, "\n## %s\n", s.heading)
-		if len(s.rows) > 0 {
+	fmt.Fprintf(&b, "# %s\n", d.Title)
+	for _, s := range d.Sections {
+		fmt.Fprintf(&b, "\n## %s\n", s.Heading)
+		if len(s.Rows) > 0 {
 			fmt.Fprintf(&b, "\n%s\n", s.table().RenderMarkdown())
 		}
-		for _, p := range s.text {
+		for _, p := range s.Text {
 			fmt.Fprintf(&b, "\n%s\n", strings.Join(wrap(p, 80), "\n"))
 		}
 	}
@@ -72,11 +72,11 @@ func (d *document) writeMarkdown(w io.Writer) error {
 }
 
 // empty reports whether a column has nothing in any row.
-func (s *section) empty(column int) bool {
-	return !slices.ContainsFunc(s.rows, func(cells []string) bool { return cells[column] != "" })
+func (s *Section) empty(column int) bool {
+	return !slices.ContainsFunc(s.Rows, func(cells []string) bool { return cells[column] != "" })
 }
 
-func (s *section) table() table.Writer {
+func (s *Section) table() table.Writer {
 	t := table.NewWriter()
 	row := func(cells []string) table.Row {
 		var out table.Row
@@ -86,17 +86,17 @@ func (s *section) table() table.Writer {
 		return out
 	}
 	var columns []table.ColumnConfig
-	for i := range s.header {
+	for i := range s.Header {
 		c := table.ColumnConfig{Number: i + 1}
-		if i >= s.left {
+		if i >= s.Left {
 			c.Align, c.AlignHeader = text.AlignRight, text.AlignRight
 		}
 		c.Hidden = s.empty(i)
 		columns = append(columns, c)
 	}
 	t.SetColumnConfigs(columns)
-	t.AppendHeader(row(s.header))
-	for _, r := range s.rows {
+	t.AppendHeader(row(s.Header))
+	for _, r := range s.Rows {
 		t.AppendRow(row(r))
 	}
 	return t
@@ -117,4 +117,23 @@ func wrap(paragraph string, width int) []string {
 		line += word
 	}
 	return append(lines, line)
+}
+
+// Visible returns the section without columns that have nothing in any row.
+func (s Section) Visible() Section {
+	out := s
+	out.Header, out.Left, out.Rows = nil, 0, make([][]string, len(s.Rows))
+	for i, h := range s.Header {
+		if s.empty(i) {
+			continue
+		}
+		out.Header = append(out.Header, h)
+		if i < s.Left {
+			out.Left++
+		}
+		for n, cells := range s.Rows {
+			out.Rows[n] = append(out.Rows[n], cells[i])
+		}
+	}
+	return out
 }

@@ -1,4 +1,4 @@
-package bench
+package measure
 
 import (
 	"bytes"
@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/felixlike/felixlike/test/bench/worker"
 )
 
 // Machine is what a reader must know of where a run was made. Facts that
@@ -40,16 +38,15 @@ type Machine struct {
 
 const unknown = "unknown"
 
-func thisMachine(ctx context.Context, backends []worker.Backend) Machine {
+// ThisMachine returns the facts of this machine, with the versions that commands print.
+func ThisMachine(ctx context.Context, tools ...[]string) Machine {
 	m := Machine{
 		CPU: field("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(), Memory: field("/proc/meminfo", "MemTotal"),
 		Kernel: kernel(), System: strings.Trim(field("/etc/os-release", "PRETTY_NAME"), `"`),
-		Go: runtime.Version(), Revision: revision(ctx), Tools: map[string]string{}, LoadBefore: loadAverage(),
+		Go: runtime.Version(), Revision: revision(ctx), Tools: map[string]string{}, LoadBefore: LoadAverage(),
 	}
-	for _, b := range backends {
-		for _, t := range b.Tools {
-			m.Tools[t.Version[0]] = version(ctx, t.Version)
-		}
+	for _, t := range tools {
+		m.Tools[t[0]] = version(ctx, t)
 	}
 	return m
 }
@@ -112,7 +109,7 @@ func version(ctx context.Context, argv []string) string {
 	return strings.TrimSpace(first)
 }
 
-func loadAverage() string {
+func LoadAverage() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	fields := strings.Fields(string(text))
 	if err != nil || len(fields) < 3 {
@@ -129,11 +126,11 @@ func (m Machine) Busy() bool {
 	return err == nil && m.Cores > 0 && load > float64(m.Cores)
 }
 
-// section tells of the machine, and how a run on it is repeated.
-func (m Machine) section(command string, started time.Time, took float64) section {
-	s := section{
-		heading: "Machine and command", left: 2, header: []string{"fact", "value"},
-		rows: [][]string{
+// Section tells of the machine, and how a run on it is repeated.
+func (m Machine) Section(command string, started time.Time, took float64) Section {
+	s := Section{
+		Heading: "Machine and command", Left: 2, Header: []string{"fact", "value"},
+		Rows: [][]string{
 			{"CPU", m.CPU},
 			{"cores", fmt.Sprint(m.Cores)},
 			{"memory", m.Memory},
@@ -143,12 +140,12 @@ func (m Machine) section(command string, started time.Time, took float64) sectio
 		},
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Tools)) {
-		s.rows = append(s.rows, []string{name, m.Tools[name]})
+		s.Rows = append(s.Rows, []string{name, m.Tools[name]})
 	}
-	s.rows = append(s.rows,
+	s.Rows = append(s.Rows,
 		[]string{"revision", m.Revision},
 		[]string{"load average before, after", m.LoadBefore + ", " + m.LoadAfter},
-		[]string{"began, took", started.Format(time.RFC3339) + ", " + duration(took)},
+		[]string{"began, took", started.Format(time.RFC3339) + ", " + Duration(took)},
 		[]string{"command", command})
 	return s
 }

@@ -1,7 +1,6 @@
-package bench
+package livebench
 
 import (
-	"os"
 	"testing"
 )
 
@@ -36,15 +35,5 @@ func TestMetricsAreSummedByLabels(t *testing.T) {
 		if _, err := parseMetrics(bad); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
-	}
-}
-
-func TestUsageOfProcess(t *testing.T) {
-	u, err := usageOf(os.Getpid())
-	if err != nil || u.rss < 1e6 || u.peak < u.rss {
-		t.Errorf("%+v, error %v", u, err)
-	}
-	if _, err := usageOf(1 << 30); err == nil {
-		t.Error("a process that there is not uses something")
 	}
 }

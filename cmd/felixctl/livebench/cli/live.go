@@ -1,3 +1,7 @@
+// Package cli is `felixctl bench live`, and what the other commands of `felixctl bench`,
+// which are felixlab's, have in common with it: progress, formats and files. What it
+// watches is the matter of package livebench; it is tested through that, and by
+// test/bench/cli.
 package cli
 
 import (
@@ -5,20 +9,22 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/livebench"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/test/bench"
-	"github.com/felixlike/felixlike/test/bench/worker"
 )
 
-func liveCommand() *cobra.Command {
-	var cfg bench.LiveConfig
+// Command returns `felixctl bench live`.
+func Command() *cobra.Command {
+	var cfg livebench.Config
 	var from, to, output, out string
 	var backends []string
 	var change bool
@@ -52,8 +58,8 @@ until the agent restarts.`,
 				return fmt.Errorf("--backends: the backend of a live node is changed with --switch only")
 			}
 			for _, b := range cfg.Switch {
-				if _, err := worker.FindBackend(b); err != nil {
-					return fmt.Errorf("--backends: %w", err)
+				if !slices.Contains(config.BackendsInForce(), b) {
+					return fmt.Errorf("--backends: backend %q: must be one of %s", b, strings.Join(config.BackendsInForce(), ", "))
 				}
 			}
 			if cfg.From, err = podFlag("from", from); err != nil {
@@ -62,21 +68,21 @@ until the agent restarts.`,
 			if cfg.To, err = podFlag("to", to); err != nil {
 				return err
 			}
-			if err := checkOutput(output); err != nil {
+			if err := CheckOutput(output); err != nil {
 				return err
 			}
-			cfg.Progress = &progress{out: c.ErrOrStderr(), started: time.Now()}
-			cfg.Command = commandLine(os.Args)
+			cfg.Progress = NewProgress(c.ErrOrStderr())
+			cfg.Command = CommandLine(os.Args)
 			ctx, cancel := signal.NotifyContext(c.Context(), unix.SIGINT, unix.SIGTERM)
 			defer cancel()
-			r, err := bench.WatchLive(ctx, cfg)
+			r, err := livebench.Watch(ctx, cfg)
 			if control.NotRunning(err) {
 				return fmt.Errorf("no agent listens at %s: is it running on this node, or is --socket wrong? (felixctl lab status names the sockets of a lab)", cfg.Socket)
 			}
 			if err != nil {
 				return err
 			}
-			return finish(c, r, output, out)
+			return Finish(c, r, output, out)
 		},
 	}
 	f := c.Flags()
@@ -87,9 +93,9 @@ until the agent restarts.`,
 	f.StringVar(&to, "to", "", "to this pod")
 	f.Uint16Var(&cfg.Port, "port", 0, "to this TCP port")
 	f.BoolVar(&change, "switch", false, "change the backend of the live node between the turns, and back at the end")
-	f.StringSliceVar(&backends, "backends", worker.BackendNames(), "with --switch: the backends, in turn")
+	f.StringSliceVar(&backends, "backends", config.BackendsInForce(), "with --switch: the backends, in turn")
 	f.StringVar(&out, "out", "", "also write OUT.json and OUT.md")
-	outputFlag(c, &output)
+	OutputFlag(c, &output)
 	return c
 }
 

@@ -1,4 +1,4 @@
-package bench
+package measure
 
 import (
 	"fmt"
@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// processUsage is what a process that is not ours uses.
-type processUsage struct {
-	// cpu is with that of the programs that it has started and waited for.
-	cpu       time.Duration
-	rss, peak uint64
+// ProcessUsage is what a process that is not ours uses.
+type ProcessUsage struct {
+	// CPU is with that of the programs that it has started and waited for.
+	CPU       time.Duration
+	RSS, Peak uint64
 }
 
-// usageOf reads it (proc(5)): fields 14 to 17 of stat, in hundredths of a second,
+// ProcessUsageOf reads it (proc(5)): fields 14 to 17 of stat, in hundredths of a second,
 // and the kilobytes of status.
-func usageOf(pid int) (processUsage, error) {
-	var u processUsage
+func ProcessUsageOf(pid int) (ProcessUsage, error) {
+	var u ProcessUsage
 	path := fmt.Sprintf("/proc/%d/", pid)
 	text, err := os.ReadFile(path + "stat")
 	if err != nil {
@@ -35,9 +35,9 @@ func usageOf(pid int) (processUsage, error) {
 		if err != nil {
 			return u, fmt.Errorf("%sstat: %w", path, err)
 		}
-		u.cpu += time.Duration(n) * (time.Second / userHZ)
+		u.CPU += time.Duration(n) * (time.Second / userHZ)
 	}
-	for name, into := range map[string]*uint64{"VmRSS": &u.rss, "VmHWM": &u.peak} {
+	for name, into := range map[string]*uint64{"VmRSS": &u.RSS, "VmHWM": &u.Peak} {
 		value := strings.TrimSuffix(field(path+"status", name), " kB")
 		n, err := strconv.ParseUint(value, 10, 64)
 		if err != nil {

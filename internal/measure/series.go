@@ -1,4 +1,4 @@
-package bench
+package measure
 
 import (
 	"encoding/json"
@@ -41,7 +41,7 @@ func (s Series) Max() float64 {
 	return slices.Max(s)
 }
 
-func (s Series) sum() float64 {
+func (s Series) Sum() float64 {
 	var sum float64
 	for _, v := range s {
 		sum += v
@@ -49,8 +49,8 @@ func (s Series) sum() float64 {
 	return sum
 }
 
-// over returns the series divided by another, round by round.
-func (s Series) over(o Series) Series {
+// Over returns the series divided by another, round by round.
+func (s Series) Over(o Series) Series {
 	var out Series
 	for i := range min(len(s), len(o)) {
 		if o[i] > 0 {
@@ -125,16 +125,16 @@ func latencyOf(h *hdrhistogram.Histogram) Latency {
 	}
 }
 
-// latencies are those of operations, while rounds come in.
-type latencies struct {
+// Latencies are those of operations, while rounds come in.
+type Latencies struct {
 	all      *hdrhistogram.Histogram
 	p50, p99 Series
 }
 
-func newLatencies() *latencies { return &latencies{all: newHistogram()} }
+func NewLatencies() *Latencies { return &Latencies{all: newHistogram()} }
 
-// record adds the operations of a round.
-func (l *latencies) record(samples []time.Duration) error {
+// Record adds the operations of a round.
+func (l *Latencies) Record(samples []time.Duration) error {
 	if len(samples) == 0 {
 		return nil
 	}
@@ -148,7 +148,7 @@ func (l *latencies) record(samples []time.Duration) error {
 	return nil
 }
 
-func (l *latencies) latency() Latency {
+func (l *Latencies) Latency() Latency {
 	out := latencyOf(l.all)
 	out.P50Rounds, out.P99Rounds = l.p50, l.p99
 	return out

@@ -1,4 +1,4 @@
-package bench
+package livebench
 
 import (
 	"context"
@@ -11,14 +11,15 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/internal/rootsocket"
 	"github.com/felixlike/felixlike/model"
 )
 
-// LiveConfig is what a look at a live node is made of. By itself it only reads: what
+// Config is what a look at a live node is made of. By itself it only reads: what
 // the agent tells, what the kernel tells of its process, and that of ovs-vswitchd.
-type LiveConfig struct {
+type Config struct {
 	// Socket is the agent's control socket.
 	Socket string
 	// Watch is for how long a turn is, Rounds how many there are.
@@ -32,7 +33,7 @@ type LiveConfig struct {
 	// brought back. Nothing is changed without.
 	Switch   []string
 	Command  string
-	Progress Progress
+	Progress measure.Progress
 }
 
 const (
@@ -45,7 +46,7 @@ const (
 	returnRetry   = 500 * time.Millisecond
 )
 
-func (c *LiveConfig) check() error {
+func (c *Config) check() error {
 	switch {
 	case c.Rounds < 1:
 		return fmt.Errorf("%d rounds: must be at least 1", c.Rounds)
@@ -59,8 +60,8 @@ func (c *LiveConfig) check() error {
 	return nil
 }
 
-// WatchLive looks at a live node for a while.
-func WatchLive(ctx context.Context, cfg LiveConfig) (_ *Report, err error) {
+// Watch looks at a live node for a while.
+func Watch(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
@@ -71,7 +72,7 @@ func WatchLive(ctx context.Context, cfg LiveConfig) (_ *Report, err error) {
 	defer l.close()
 	r := &Report{
 		Version: ReportVersion, Command: cfg.Command, Started: time.Now().UTC().Truncate(time.Second), Rounds: cfg.Rounds,
-		Machine: thisMachine(ctx, nil), Backends: cfg.Switch, Live: &l.report,
+		Machine: measure.ThisMachine(ctx), Backends: cfg.Switch, Live: &l.report,
 	}
 	if len(cfg.Switch) == 0 {
 		r.Backends = []string{l.first}
@@ -90,9 +91,9 @@ func WatchLive(ctx context.Context, cfg LiveConfig) (_ *Report, err error) {
 			}
 		}
 	}
-	r.Took, r.Machine.LoadAfter = time.Since(begin).Seconds(), loadAverage()
+	r.Took, r.Machine.LoadAfter = time.Since(begin).Seconds(), measure.LoadAverage()
 	for i := range l.report.Results {
-		if c := l.connections[i].latency(); c.Count > 0 {
+		if c := l.connections[i].Latency(); c.Count > 0 {
 			l.report.Results[i].Connections = c
 		}
 	}
@@ -101,20 +102,20 @@ func WatchLive(ctx context.Context, cfg LiveConfig) (_ *Report, err error) {
 
 // live is a node that is looked at.
 type live struct {
-	LiveConfig
+	Config
 	agent *control.Client
 	// first is the backend that it had.
 	first         string
 	pid, vswitchd int
 	client        *namespace.Namespace
-	wire          *wire
+	target        netip.AddrPort
 	report        Live
 	// connections are those of the report's results, in their order.
-	connections []*latencies
+	connections []*measure.Latencies
 }
 
-func openLive(ctx context.Context, cfg LiveConfig) (_ *live, err error) {
-	l := &live{LiveConfig: cfg, agent: control.NewClient(cfg.Socket)}
+func openLive(ctx context.Context, cfg Config) (_ *live, err error) {
+	l := &live{Config: cfg, agent: control.NewClient(cfg.Socket)}
 	status, err := l.agent.Status(ctx)
 	if err != nil {
 		return nil, err
@@ -152,7 +153,7 @@ func openLive(ctx context.Context, cfg LiveConfig) (_ *live, err error) {
 	if l.client, err = podNamespace(from); err != nil {
 		return nil, fmt.Errorf("pod %s: %w", cfg.From, err)
 	}
-	l.wire = &wire{client: l.client, target: netip.AddrPortFrom(to, cfg.Port), vswitchd: l.vswitchd}
+	l.target = netip.AddrPortFrom(to, cfg.Port)
 	return l, nil
 }
 
@@ -222,7 +223,7 @@ func (l *live) turn(ctx context.Context, backend string) error {
 // change brings the node to a backend, and notes how long it took unless it was
 // there already. An interrupt does not end it: the agent would go on without us, or even
 // begin when the node has been brought back.
-func (l *live) change(ctx context.Context, backend string, r *LiveResult) error {
+func (l *live) change(ctx context.Context, backend string, r *Result) error {
 	status, err := l.agent.Status(ctx)
 	if err != nil {
 		return err
@@ -240,20 +241,20 @@ func (l *live) change(ctx context.Context, backend string, r *LiveResult) error 
 }
 
 // resultOf returns where the results of a backend are kept.
-func (l *live) resultOf(backend string) (*LiveResult, *latencies) {
-	i := slices.IndexFunc(l.report.Results, func(f LiveResult) bool { return f.Backend == backend })
+func (l *live) resultOf(backend string) (*Result, *measure.Latencies) {
+	i := slices.IndexFunc(l.report.Results, func(f Result) bool { return f.Backend == backend })
 	if i < 0 {
 		i = len(l.report.Results)
-		l.report.Results, l.connections = append(l.report.Results, LiveResult{Backend: backend}), append(l.connections, newLatencies())
+		l.report.Results, l.connections = append(l.report.Results, Result{Backend: backend}), append(l.connections, measure.NewLatencies())
 	}
 	return &l.report.Results[i], l.connections[i]
 }
 
 // wait lets the time of a turn pass, and opens connections if it is to.
-func (l *live) wait(ctx context.Context, into *latencies) error {
+func (l *live) wait(ctx context.Context, into *measure.Latencies) error {
 	end := time.NewTimer(l.Watch)
 	defer end.Stop()
-	if l.wire == nil {
+	if l.client == nil {
 		select {
 		case <-end.C:
 			return nil
@@ -267,11 +268,11 @@ func (l *live) wait(ctx context.Context, into *latencies) error {
 	for {
 		select {
 		case <-end.C:
-			return into.record(all)
+			return into.Record(all)
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-pace.C:
-			conn, took, err := l.wire.dial(ctx)
+			conn, took, err := measure.Dial(ctx, l.client, l.target)
 			if err != nil {
 				return fmt.Errorf("connect %s to %s: %w", l.From, l.To, err)
 			}
@@ -286,8 +287,8 @@ func (l *live) wait(ctx context.Context, into *latencies) error {
 
 // liveLook is a live node at a moment.
 type liveLook struct {
-	machine       machineUsage
-	agent, daemon processUsage
+	machine       measure.CPUUsage
+	agent, daemon measure.ProcessUsage
 	status        control.Status
 	metrics       scraped
 }
@@ -299,27 +300,27 @@ func (l *live) look(ctx context.Context) (s liveLook, err error) {
 	if s.metrics, err = scrape(ctx, l.pid, s.status.Health); err != nil {
 		return s, err
 	}
-	if s.machine, err = machineNow(); err != nil {
+	if s.machine, err = measure.CPUNow(); err != nil {
 		return s, err
 	}
-	if s.agent, err = usageOf(l.pid); err != nil {
+	if s.agent, err = measure.ProcessUsageOf(l.pid); err != nil {
 		return s, fmt.Errorf("agent: %w", err)
 	}
-	if s.daemon, err = usageOf(l.vswitchd); err != nil {
+	if s.daemon, err = measure.ProcessUsageOf(l.vswitchd); err != nil {
 		return s, fmt.Errorf("ovs-vswitchd: %w", err)
 	}
 	return s, nil
 }
 
 // add adds a round: what was different after it.
-func (f *LiveResult) add(before, after liveLook) {
-	wall := after.machine.at.Sub(before.machine.at)
+func (f *Result) add(before, after liveLook) {
+	wall := after.machine.At.Sub(before.machine.At)
 	cpus := func(d time.Duration) float64 { return d.Seconds() / wall.Seconds() }
-	f.AgentCPU = append(f.AgentCPU, cpus(after.agent.cpu-before.agent.cpu))
-	f.SwitchCPU = append(f.SwitchCPU, cpus(after.daemon.cpu-before.daemon.cpu))
-	f.CPU = append(f.CPU, cpus(after.machine.worked(before.machine)))
-	f.AgentRSS, f.AgentPeakRSS = append(f.AgentRSS, float64(after.agent.rss)), append(f.AgentPeakRSS, float64(after.agent.peak))
-	f.SwitchRSS, f.SwitchPeakRSS = append(f.SwitchRSS, float64(after.daemon.rss)), append(f.SwitchPeakRSS, float64(after.daemon.peak))
+	f.AgentCPU = append(f.AgentCPU, cpus(after.agent.CPU-before.agent.CPU))
+	f.SwitchCPU = append(f.SwitchCPU, cpus(after.daemon.CPU-before.daemon.CPU))
+	f.CPU = append(f.CPU, cpus(after.machine.Worked(before.machine)))
+	f.AgentRSS, f.AgentPeakRSS = append(f.AgentRSS, float64(after.agent.RSS)), append(f.AgentPeakRSS, float64(after.agent.Peak))
+	f.SwitchRSS, f.SwitchPeakRSS = append(f.SwitchRSS, float64(after.daemon.RSS)), append(f.SwitchPeakRSS, float64(after.daemon.Peak))
 	grown := func(name string, labels ...string) float64 {
 		return after.metrics.sum(name, labels...) - before.metrics.sum(name, labels...)
 	}
@@ -358,8 +359,8 @@ func applyLabels(backend, kind string) []string {
 }
 
 // since returns what an agent's histograms tell of the time since it began.
-func since(m scraped, backend string) []LiveTiming {
-	var all []LiveTiming
+func since(m scraped, backend string) []Timing {
+	var all []Timing
 	for _, h := range []struct {
 		what, metric string
 		labels       []string
@@ -369,7 +370,7 @@ func since(m scraped, backend string) []LiveTiming {
 		{"object learned of -> policy in force", "felixlike_policy_programming_duration_seconds", nil},
 		{"pod added: waited for its policy", "felixlike_cni_wait_seconds", nil},
 	} {
-		t := LiveTiming{What: h.what, Count: int64(m.sum(h.metric+"_count", h.labels...))}
+		t := Timing{What: h.what, Count: int64(m.sum(h.metric+"_count", h.labels...))}
 		if t.Count > 0 {
 			t.Mean = m.sum(h.metric+"_sum", h.labels...) / float64(t.Count)
 			t.P50, t.P99 = m.quantile(h.metric, 0.5, h.labels...), m.quantile(h.metric, 0.99, h.labels...)

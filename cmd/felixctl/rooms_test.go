@@ -1,0 +1,20 @@
+package main
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestTestGearIsInNoProgram: of the programs, only felixlab has anything of test/.
+func TestTestGearIsInNoProgram(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".", "../felixlike-agent", "../felixlike-cni").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, p := range strings.Fields(string(out)) {
+		if strings.HasPrefix(p, "github.com/felixlike/felixlike/test/") {
+			t.Errorf("%s is in a program besides felixlab", p)
+		}
+	}
+}

@@ -1,0 +1,45 @@
+// Command felixlab makes clusters of network namespaces (lab), and measures what the
+// backends cost (bench). It is for machines of developers: it is not in the image.
+// felixctl runs it for its commands lab and bench.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/felixlike/felixlike/felixlike/version"
+	benchcli "github.com/felixlike/felixlike/test/bench/cli"
+	"github.com/felixlike/felixlike/test/lab/cli"
+)
+
+func main() {
+	// Run by felixctl, it has that name, in usage and errors as well.
+	name := filepath.Base(os.Args[0])
+	root := &cobra.Command{
+		Use:   name,
+		Short: "Clusters made of network namespaces, and benchmarks in them",
+		Long: `Clusters made of network namespaces, and benchmarks in them. Both need no cluster,
+only root on a Linux machine. felixctl lab and felixctl bench run this program.
+
+Exit codes of all commands: 0 as expected; 1 something is not as expected, or
+not in order; 2 wrong usage, or something could not be done.`,
+		Version:       version.String(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(cli.Commands(), benchcli.Commands())
+	err := root.ExecuteContext(context.Background())
+	switch {
+	case err == nil:
+	case errors.Is(err, cli.ErrBlocked), errors.Is(err, benchcli.ErrChanged):
+		os.Exit(cli.ExitDisagreement) // what was printed says it
+	default:
+		fmt.Fprintln(os.Stderr, name+":", err)
+		os.Exit(cli.ExitCode(err))
+	}
+}

@@ -1,0 +1,52 @@
+// Package labs is where the labs of a machine keep their sockets, and how one is asked
+// for its nodes. It is what felixctl has to know of them: labs are made in test/lab, which
+// is not a part of it.
+package labs
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"path/filepath"
+	"strings"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+)
+
+// DefaultRoot is where labs keep their records, logs and sockets.
+const DefaultRoot = "/run/felixlike-lab"
+
+// MaxNodePart bounds a node's name in those of its namespace and its folder.
+const MaxNodePart = 16
+
+// NodeDir is a node's folder in that of its lab.
+func NodeDir(lab, node string) string { return filepath.Join(lab, "nodes", Bounded(node, MaxNodePart)) }
+
+// RunDir is the run directory of the agent, in the node's folder.
+func RunDir(nodeDir string) string { return filepath.Join(nodeDir, "agent") }
+
+// ControlSocket returns the path of the control socket of an agent, by the lab's
+// folder and name (empty for the default), and the node's.
+func ControlSocket(root, lab, node string) string {
+	return filepath.Join(RunDir(NodeDir(filepath.Join(cmp.Or(root, DefaultRoot), lab), node)), control.SocketName)
+}
+
+// Socket is the socket of a lab's supervisor.
+func Socket(root, lab string) string { return filepath.Join(root, lab, "lab.sock") }
+
+// Bounded shortens a name to max characters; what is cut off, or not fit for
+// a file name, goes into a hash at the end.
+func Bounded(name string, max int) string {
+	clean := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' || r == '.' {
+			return r
+		}
+		return '-'
+	}, name)
+	if clean == name && len(name) <= max {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	const hash = 8
+	return clean[:min(len(clean), max-hash-1)] + "-" + hex.EncodeToString(sum[:])[:hash]
+}

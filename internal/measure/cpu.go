@@ -1,0 +1,68 @@
+package measure
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// CPUUsage is what the machine's processors have done up to a moment.
+type CPUUsage struct {
+	At time.Time
+	// CPUs is how many processors there are, idle how long they had nothing to do,
+	// all together; time that other guests of the host had counts as idle.
+	CPUs int
+	idle time.Duration
+}
+
+// CPUNow reads it.
+func CPUNow() (CPUUsage, error) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return CPUUsage{}, err
+	}
+	u, err := parseStat(string(text))
+	u.At = time.Now()
+	return u, err
+}
+
+// userHZ is the unit of /proc/stat, the same in all of Linux (proc(5)).
+const userHZ = 100
+
+// parseStat reads the processors and their idle time from the text of /proc/stat
+// (proc(5)). The idle time is used rather than the times of work, since the kernel
+// notes when a processor goes to sleep and wakes up, but takes samples of what
+// it works for.
+func parseStat(text string) (CPUUsage, error) {
+	var u CPUUsage
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) < 9 || !strings.HasPrefix(fields[0], "cpu") {
+			continue
+		}
+		if fields[0] != "cpu" {
+			u.CPUs++
+			continue
+		}
+		// idle, iowait, steal
+		for _, i := range []int{4, 5, 8} {
+			n, err := strconv.ParseInt(fields[i], 10, 64)
+			if err != nil {
+				return u, fmt.Errorf("/proc/stat: %w", err)
+			}
+			u.idle += time.Duration(n) * (time.Second / userHZ)
+		}
+	}
+	if u.CPUs == 0 {
+		return u, fmt.Errorf("/proc/stat tells of no processor: %.80q", text)
+	}
+	return u, nil
+}
+
+// Worked returns how long the processors have worked since then, all together.
+func (u CPUUsage) Worked(then CPUUsage) time.Duration {
+	// The clock of idle time ticks in hundredths of a second: it may be ahead.
+	return max(0, time.Duration(u.CPUs)*u.At.Sub(then.At)-(u.idle-then.idle))
+}
