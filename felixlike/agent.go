@@ -24,7 +24,6 @@ import (
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/carry"
-	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 	"github.com/felixlike/felixlike/ovsfwd/hostnet"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
@@ -41,6 +40,11 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 	SetGC()
 	log = log.With("node", cfg.NodeName)
 	log.Info("starting", "version", version.String(), "backend", cfg.Backend, "datastore", cfg.Datastore, "datapath", cfg.Datapath, "tunnel", cfg.Tunnel)
+	release, err := beAlone(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer release()
 	socket := filepath.Join(cfg.OVSRunDir, "db.sock")
 	attachments, err := openDatabase(ctx, ovsdb.Config{Socket: socket, Bridge: cfg.Bridge}, log)
 	if err != nil {
@@ -66,7 +70,6 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 	if backend.Why != "" {
 		log.Info("backend chosen by what is on this node", "backend", backend.Name, "why", backend.Why)
 	}
-	defer holdTracking(choice.NetNS, log)()
 	server := health.New(cfg.HealthAddress, log.With("component", "health"))
 	a := &agent{cfg: cfg, choice: choice, backend: backend, source: source, socket: socket, attachments: attachments, network: network, server: server, log: log}
 	d, bridge := a.driver(ctx)
@@ -90,17 +93,6 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 	}
 	log.Info("stopped; policy and forwarding stay in force")
 	return nil
-}
-
-// holdTracking keeps the kernel tracking connections until end is called, also while
-// another program has removed all rules. Where it cannot, policy is enforced all the same.
-func holdTracking(netns int, log *slog.Logger) (end func()) {
-	hold, err := conntrack.HoldTracking(netns)
-	if err != nil {
-		log.Warn("a flush of all rules can end connection tracking: a denied UDP flow of that moment may stay", "component", "conntrack", "error", err)
-		return func() {}
-	}
-	return func() { _ = hold.Close() } // the kernel removes the table with the socket
 }
 
 // cniServer returns what serves the CNI plugin of this node.

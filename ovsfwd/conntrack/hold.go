@@ -35,8 +35,11 @@ const (
 // the answering side.
 type Hold struct{ conn *netlink.Conn }
 
+// ErrHeld tells that another socket has a Hold in the network namespace.
+var ErrHeld = errors.New("another process has nftables table inet " + HoldTable)
+
 // HoldTracking begins a Hold in the network namespace of a descriptor; zero is the
-// process's own. It fails while another socket has a Hold there.
+// process's own. It fails with ErrHeld while another socket has a Hold there.
 func HoldTracking(netns int) (*Hold, error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: netns})
 	if err != nil {
@@ -52,10 +55,31 @@ func HoldTracking(netns int) (*Hold, error) {
 	if err == nil {
 		_, err = conn.Receive()
 	}
+	if errors.Is(err, unix.EPERM) && tableExists(netns) {
+		return nil, errors.Join(ErrHeld, conn.Close())
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("hold connection tracking: make table inet %s: %w", HoldTable, err), conn.Close())
 	}
 	return &Hold{conn: conn}, nil
+}
+
+// tableExists reports whether there is a HoldTable. The kernel refuses to change that of
+// another socket with the same error as a process without CAP_NET_ADMIN.
+func tableExists(netns int) bool {
+	e := netlink.NewAttributeEncoder()
+	e.String(unix.NFTA_TABLE_NAME, HoldTable)
+	attributes, err := e.Encode()
+	if err != nil {
+		return false
+	}
+	// Further answers to the refused transaction may wait in its own connection.
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: netns})
+	if err != nil {
+		return false
+	}
+	_, err = conn.Execute(holdMessage(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETTABLE, 0, unix.NFPROTO_INET, 0, attributes))
+	return errors.Join(err, conn.Close()) == nil
 }
 
 // Close ends the Hold: the kernel removes the table.

@@ -1,0 +1,42 @@
+package felixlike
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/felixlike/felixlike/ovsfwd/conntrack"
+)
+
+const (
+	// aloneWait is how long a starting agent waits for one that ends, aloneRetry the time
+	// between two tries.
+	aloneWait  = 5 * time.Second
+	aloneRetry = 100 * time.Millisecond
+)
+
+// beAlone fails if another agent runs in this network namespace, whatever its
+// directories: both would program the same names. Until release is called, the kernel
+// refuses the same to others, and keeps tracking connections while another program has
+// removed all rules (conntrack.Hold). A kernel that cannot do so is no error.
+func beAlone(ctx context.Context, log *slog.Logger) (release func(), err error) {
+	for end := time.Now().Add(aloneWait); ; {
+		hold, err := conntrack.HoldTracking(0)
+		switch {
+		case err == nil:
+			return func() { _ = hold.Close() }, nil // the kernel removes the table with the socket
+		case !errors.Is(err, conntrack.ErrHeld):
+			log.Warn("a flush of all rules can end connection tracking: a denied UDP flow of that moment may stay", "component", "conntrack", "error", err)
+			return func() {}, nil
+		case time.Now().After(end):
+			return nil, fmt.Errorf("another agent runs on this node: stop it first: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(aloneRetry):
+		}
+	}
+}
