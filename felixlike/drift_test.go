@@ -269,3 +269,34 @@ func TestWatchThatFailsIsStartedAgain(t *testing.T) {
 		t.Fatal("Watch was not started again")
 	}
 }
+
+// A Watch that fails does not end the one beside it. The stage is read at every resync
+// meanwhile.
+func TestWatchThatFailsFailsAlone(t *testing.T) {
+	table := newFakeTable(t)
+	stage := table.stage()
+	attempts, started := make(chan struct{}, 100), 0
+	stage.Watch = func(ctx context.Context, changed func()) error {
+		started++
+		return table.watch(ctx, changed)
+	}
+	stage.WatchToo = func(context.Context, func()) error {
+		attempts <- struct{}{}
+		return errors.New("no socket")
+	}
+	f := startWith(t, Config{Stages: []Stage{stage}, Timing: Timing{Resync: 5 * time.Millisecond}})
+	f.begin(t)
+	changed := <-table.changed
+	for range 3 {
+		<-attempts
+	}
+	tamper(t, table, changed)
+	if started != 1 {
+		t.Errorf("the other Watch was started %d times", started)
+	}
+	eventually(t, "the stage is read at the resync", func() bool {
+		table.mu.Lock()
+		defer table.mu.Unlock()
+		return table.invalidated > 0
+	})
+}

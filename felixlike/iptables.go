@@ -6,10 +6,7 @@ import (
 	"os/exec"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/felixlike/felixlike/felixlike/config"
-	"github.com/felixlike/felixlike/internal/panics"
 	"github.com/felixlike/felixlike/ipsets/kernel"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/tables"
@@ -45,7 +42,7 @@ func newIPTables(c Choice) Backend {
 		Stage: Stage{
 			Name: name, Required: true, Managers: all, Timeout: 60 * time.Second,
 			Invalidate: func() { x.table.Invalidate(); x.sets.Invalidate() },
-			Watch:      x.watch, Overlooks: true,
+			Watch:      x.table.Watch, WatchToo: x.sets.Watch, Overlooks: true,
 			Apply: func(ctx context.Context) (Applied, error) { return collisions.apply(ctx, x.apply) },
 		},
 	}
@@ -55,18 +52,6 @@ func newIPTables(c Choice) Backend {
 type xtables struct {
 	table *iptables.Table
 	sets  *kernel.Sets
-}
-
-// watch watches both drivers.
-func (x *xtables) watch(ctx context.Context, changed func()) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		return panics.Guard(func() error { return x.table.Watch(ctx, changed) })
-	})
-	g.Go(func() error {
-		return panics.Guard(func() error { return x.sets.Watch(ctx, changed) })
-	})
-	return g.Wait()
 }
 
 // apply has sets exist before the first rule that names them, and go after the

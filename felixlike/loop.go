@@ -149,7 +149,7 @@ func (d *Driver) begin(ctx context.Context) {
 // what changed.
 func (d *Driver) invalidate() {
 	for _, r := range d.runners {
-		r.stale = r.stale || r.Overlooks || !r.watching.Load()
+		r.stale = r.stale || r.Overlooks || !r.watched()
 	}
 	d.dirty = true
 }
@@ -179,28 +179,28 @@ func (d *Driver) distrustSwitch() {
 	}
 }
 
-// listen runs the stage's Watch, if it has one, until the stage is dismissed.
+// listen runs the stage's Watch and WatchToo, if it has them, until the stage is dismissed.
 func (d *Driver) listen(ctx context.Context, r *runner) {
 	ctx, r.dismiss = context.WithCancel(ctx)
-	if r.Watch != nil {
-		d.group.Go(func() error { return d.watch(ctx, r) })
+	for _, watch := range r.watches() {
+		d.group.Go(func() error { return d.watch(ctx, r, watch) })
 	}
 }
 
-// watch runs a stage's Watch until ctx ends. One that fails is started again,
+// watch runs a Watch of a stage until ctx ends. One that fails is started again,
 // later each time; until then the stage is read at every resync.
-func (d *Driver) watch(ctx context.Context, r *runner) error {
+func (d *Driver) watch(ctx context.Context, r *runner, watch watch) error {
 	wait := d.cfg.RetryMin
 	for {
 		began := time.Now()
-		r.watching.Store(true)
+		r.watching.Add(1)
 		err := panics.Guard(func() error {
-			return r.Watch(ctx, func() {
+			return watch(ctx, func() {
 				r.noticed.Store(true)
 				d.nudge()
 			})
 		})
-		r.watching.Store(false)
+		r.watching.Add(-1)
 		if ctx.Err() != nil {
 			return nil
 		}

@@ -17,12 +17,13 @@ import (
 type runner struct {
 	Stage
 	wants *wants
-	// dismiss ends the stage's Watch.
+	// dismiss ends the stage's Watch and WatchToo.
 	dismiss context.CancelFunc
 
-	// noticed tells that Watch has noticed a foreign change, and watching that
-	// it listens. Both are set by the goroutine of Watch.
-	noticed, watching atomic.Bool
+	// noticed tells that a Watch has noticed a foreign change, watching how many listen.
+	// Both are set by their goroutines.
+	noticed  atomic.Bool
+	watching atomic.Int32
 	// broken tells that a manager has panicked.
 	broken atomic.Bool
 	// mustEnd is the deadline of the run, as time since the driver began; zero
@@ -57,6 +58,12 @@ type runner struct {
 	writes   int
 	// What the receiver holds of ours.
 	rules, elements, flows int
+}
+
+// watched reports whether all that watch the stage listen.
+func (r *runner) watched() bool {
+	n := len(r.watches())
+	return n > 0 && int(r.watching.Load()) == n
 }
 
 // outcome is the end of a run.

@@ -2,6 +2,7 @@ package felixlike
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/felixlike/felixlike/internal/panics"
@@ -54,10 +55,21 @@ type Stage struct {
 	// notification) is its own to find. Such a stage is not invalidated at every
 	// resync, and it is applied alone, beside other stages that run: it shares no
 	// state with them. It may be nil.
-	Watch func(ctx context.Context, changed func()) error
+	Watch watch
+	// WatchToo is a second Watch, for another part of the receiver. Each is started again
+	// by itself when it fails.
+	WatchToo watch
 	// Overlooks tells that Watch does not notice every change, so that the stage is
 	// invalidated at every resync all the same.
 	Overlooks bool
+}
+
+// watch is the type of Stage.Watch.
+type watch = func(ctx context.Context, changed func()) error
+
+// watches lists Watch and WatchToo, as far as the stage has them.
+func (s Stage) watches() []watch {
+	return slices.DeleteFunc([]watch{s.Watch, s.WatchToo}, func(w watch) bool { return w == nil })
 }
 
 // Applied is what one Apply of a stage did.
