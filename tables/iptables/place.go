@@ -86,6 +86,8 @@ func (s placeSet) has(p place) bool { return s&(1<<p) != 0 }
 
 func (s *placeSet) add(p place) { *s |= 1 << p }
 
+func (s *placeSet) remove(p place) { *s &^= 1 << p }
+
 // entry is where a base chain is entered: a chain of the kernel's own.
 type entry struct {
 	table kernelTable

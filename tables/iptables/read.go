@@ -35,6 +35,7 @@ func (t *Table) refresh(ctx context.Context, f model.Family, out *outcome) error
 	if state.known {
 		return nil
 	}
+	t.watcher.beforeRead(f)
 	s, err := t.read(ctx, f)
 	if err != nil {
 		return err
@@ -65,6 +66,7 @@ func (t *Table) refresh(ctx context.Context, f model.Family, out *outcome) error
 		out.noteEntries(f, state.entries, entries)
 	}
 	*state = familyState{known: true, trusted: true, fresh: true, all: true, entries: entries, altered: altered}
+	t.watcher.afterRead(t, f)
 	return nil
 }
 

@@ -3,10 +3,14 @@ package iptables
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
@@ -135,16 +139,21 @@ func tcpPort(port uint16) []tables.Match {
 	return []tables.Match{proto(model.TCP), ports(port, port)}
 }
 
+// loadMangle sets a chain that is entered in a table that proxies do not change.
+func loadMangle(table *Table) {
+	table.UpdateChain(tables.Chain{
+		Name: "forward", Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: -150},
+		Rules: []tables.Rule{rule(tables.Jump{Chain: "pods"}, "")},
+	})
+	table.UpdateChain(tables.Chain{Name: "pods"})
+}
+
 // What others change while the table is written in other places is found too.
 func TestWatchUnderChurn(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v Variant) {
 		h := newHost(t, v)
 		table := h.open(t)
-		table.UpdateChain(tables.Chain{
-			Name: "forward", Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: -150},
-			Rules: []tables.Rule{rule(tables.Jump{Chain: "pods"}, "")},
-		})
-		table.UpdateChain(tables.Chain{Name: "pods"})
+		loadMangle(table)
 		listening(t, table)
 		for i := range 5 {
 			table.UpdateChain(tables.Chain{Name: "pods", Rules: []tables.Rule{rule(tables.Drop{}, "new", tcpPort(uint16(i+1))...)}})
@@ -158,6 +167,84 @@ func TestWatchUnderChurn(t *testing.T) {
 				t.Errorf("try %d: not repaired within %s", i, noticed)
 			}
 		}
+	})
+}
+
+// What others change while the legacy variant's tables are read is found.
+func TestWatchDuringRead(t *testing.T) {
+	h := newHost(t, Legacy)
+	table := h.open(t)
+	loadMangle(table)
+	calls := listening(t, table)
+	// The program deletes our rule when it has read it.
+	once, script := filepath.Join(t.TempDir(), "once"), filepath.Join(t.TempDir(), "save")
+	text := fmt.Sprintf("#!/bin/sh\n%s \"$@\" || exit\nif mkdir %s 2>/dev/null; then iptables-legacy -w -t mangle -D FORWARD 1; fi\n",
+		table.tools.save[model.IPv4], once)
+	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	table.tools.save[model.IPv4] = script
+	table.Invalidate()
+	apply(t, table)
+	heard(t, calls)
+	if r := apply(t, table); len(r.Repaired) != 1 {
+		t.Errorf("repairs %+v", r.Repaired)
+	}
+	if r := apply(t, table); r.FullRead {
+		t.Errorf("another read: %+v", r)
+	}
+}
+
+// Where the kernel does not tell sizes any more, the watch ends with an error instead of
+// asking for reads that find nothing.
+func TestWatchTellsThatItCannotSee(t *testing.T) {
+	h := newHost(t, Legacy)
+	table := h.open(t)
+	loadExample(table)
+	apply(t, table)
+	calls, done := make(chan struct{}, 1024), make(chan error, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	go func() { done <- table.Watch(ctx, func() { calls <- struct{}{} }) }()
+	<-calls
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	table.watcher.mu.Lock()
+	for _, fd := range table.watcher.sizes.sockets {
+		err = errors.Join(err, unix.Dup3(int(null.Fd()), fd, unix.O_CLOEXEC))
+	}
+	table.watcher.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, table)
+	if err := <-done; !errors.Is(err, unix.ENOTSOCK) {
+		t.Errorf("watch ended: %v, want %v", err, unix.ENOTSOCK)
+	}
+}
+
+// A program that undoes every repair does not cost one read after the other.
+func TestFightIsSlow(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v Variant) {
+		h := newHost(t, v)
+		table := h.open(t)
+		loadMangle(table)
+		calls := listening(t, table)
+		const fight = 4 * time.Second
+		reads := 0
+		for end := time.Now().Add(fight); time.Now().Before(end); reads++ {
+			h.Run(t, "iptables-"+v.String(), "-t", "mangle", "-F", "FORWARD")
+			heard(t, calls)
+			apply(t, table)
+		}
+		// Pauses of 0.1, 0.2, 0.4, 0.8 s, and 1 s from then on.
+		if reads > 8 {
+			t.Errorf("%d reads within %s", reads, fight)
+		}
+		t.Logf("%d reads within %s", reads, fight)
 	})
 }
 

@@ -42,6 +42,13 @@ type tableSizes struct {
 	last  [places]info
 	held  [places]int
 	known bool
+	// before are the places whose sizes a read of this Apply has compared with its result.
+	before placeSet
+	// absent are the tables that the kernel does not have. Each question for one may
+	// start modprobe, so they are left out until the next Apply.
+	absent placeSet
+	// err ends the watch: the sizes cannot be told.
+	err error
 	// shared is when a change of tables which others share was last told.
 	shared time.Time
 }
@@ -86,6 +93,9 @@ func (t *Table) watchLegacy(ctx context.Context, changed func()) error {
 func (w *watcher) look() (heard bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.sizes.err != nil {
+		return false, w.sizes.err
+	}
 	if w.applying || !w.sizes.known || w.heard {
 		return w.heard, nil
 	}
@@ -111,33 +121,75 @@ func (s *tableSizes) due(p place) bool {
 	return true
 }
 
-// end notes how an Apply has ended. What the tables hold of others must not
-// have changed by what we wrote; a read has seen all.
+// beforeRead notes the sizes of a family's tables before they are read in full. What
+// others change from then on is found.
+func (w *watcher) beforeRead(f model.Family) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.sizes
+	if s == nil {
+		return
+	}
+	for _, p := range placesOf(f) {
+		s.before.remove(p)
+	}
+	now, err := s.read()
+	if err != nil {
+		return // so does the read at the end, which tells of it
+	}
+	for _, p := range placesOf(f) {
+		s.last[p] = now[p]
+	}
+}
+
+// afterRead notes what of the tables was ours, by the read.
+func (w *watcher) afterRead(t *Table, f model.Family) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.sizes == nil {
+		return
+	}
+	held := t.held()
+	for _, p := range placesOf(f) {
+		// A read or a write creates a table that is not there.
+		if w.sizes.last[p].entries != 0 {
+			w.sizes.held[p] = held[p]
+			w.sizes.before.add(p)
+		}
+	}
+}
+
+// end notes how an Apply has ended. What the tables hold of others must not have
+// changed by what we wrote, nor since a read in this Apply began.
 func (w *watcher) end(t *Table, r tables.Result, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.applying, w.applied = false, w.applied || ok
+	w.rest(time.Now())
 	s := w.sizes
-	switch {
-	case s == nil:
+	if s == nil {
 		return
+	}
+	read := s.before
+	s.before, s.absent = 0, 0
+	switch {
 	case !ok:
-		// What was written is not known; the next Apply reads.
-		s.known = false
+		// What was written is not known. The next Apply reads; it comes without a notice,
+		// after a pause.
+		s.known, w.heard, w.told = false, true, true
 		return
 	case s.known && !r.FullRead && r.Messages == 0:
 		return
 	}
 	now, err := s.read()
 	if err != nil {
-		s.known = false
-		w.heard = true
+		s.known, w.heard, s.err = false, true, err
 		return
 	}
 	held := t.held()
 	for p := range places {
 		others, before := int(now[p].entries)-held[p], int(s.last[p].entries)-s.held[p]
-		if s.known && !r.FullRead && others != before {
+		if (read.has(p) || s.known && s.last[p].entries != 0) && others != before {
 			if !s.due(p) {
 				continue // a later look finds the difference
 			}
@@ -199,13 +251,18 @@ func (s *tableSizes) read() (all [places]info, err error) {
 			level = unix.SOL_IPV6
 		}
 		for _, p := range placesOf(f) {
+			if s.absent.has(p) {
+				continue
+			}
 			i := &all[p]
 			copy(i.name[:], p.table().String())
 			size := uint32(unsafe.Sizeof(*i))
 			_, _, code := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), sockoptGetInfo,
 				uintptr(unsafe.Pointer(i)), uintptr(unsafe.Pointer(&size)), 0)
 			// A table that the kernel does not have is none of ours.
-			if code != 0 && code != unix.ENOENT {
+			if code == unix.ENOENT {
+				s.absent.add(p)
+			} else if code != 0 {
 				return all, fmt.Errorf("ask for the size of %s: %w", p, code)
 			}
 		}
