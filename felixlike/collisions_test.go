@@ -5,6 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
@@ -90,3 +94,27 @@ func (noSets) CreateSet(ipsets.Set)                 {}
 func (noSets) RemoveSet(string)                     {}
 func (noSets) AddMembers(string, []model.Member)    {}
 func (noSets) RemoveMembers(string, []model.Member) {}
+
+// Status and notices name a policy that is closed because its group has the identifier of
+// another one.
+func TestCollidingGroupsAreNamed(t *testing.T) {
+	f, _, _ := startQuarantine(t, &logBuffer{})
+	if err := f.ask(t.Context(), func() { f.engine = f.engine.Narrowed(0) }); err != nil {
+		t.Fatal(err)
+	}
+	other := webPolicy().(datastore.NetworkPolicySet)
+	other.Policy = other.Policy.DeepCopy()
+	other.Policy.Name = "other"
+	other.Policy.Spec.Ingress[0].From[0].PodSelector.MatchLabels = map[string]string{"app": "server"}
+	f.source.send(true, node("node1", "10.10.0.0/24"), datastore.NamespaceSet{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}}, labelled("a"), webPolicy(), other)
+	named := func(p model.Problem) bool {
+		return p.Object.Name == "web" && strings.Contains(p.Reason, "one identifier")
+	}
+	if problems := f.Status().Problems; !slices.ContainsFunc(problems, named) {
+		t.Errorf("status has %v", problems)
+	}
+	notices, err := f.Notices(t.Context())
+	if err != nil || !slices.ContainsFunc(notices, func(n datastore.Notice) bool { return n.Kind == noticeSetAside && named(n.Problem) }) {
+		t.Errorf("notices are %v, %v", notices, err)
+	}
+}

@@ -15,6 +15,14 @@ import (
 // is gone. If both policies come at once, as after a restart, the lesser one is first.
 // Identifiers thus depend on definitions alone.
 
+// Narrowed returns a new engine for the same node, whose identifiers of groups have so few
+// characters of hash: tests have groups collide with it.
+func (e *Engine) Narrowed(hash int) *Engine {
+	narrow := New(e.node)
+	narrow.groupIDs = groupIDs(hash)
+	return narrow
+}
+
 // collision is why a policy is closed: its group has the identifier of another one.
 type collision struct{ group, other string }
 

@@ -15,7 +15,7 @@ import (
 // narrow is a state whose groups of one kind all have one identifier.
 func narrow(t *testing.T) *state {
 	s := newState(t)
-	s.Engine = policy.NewNarrow("here", 0)
+	s.Engine = policy.New("here").Narrowed(0)
 	s.SetNamespace(newNamespace("x"))
 	for i, words := range []string{"x/a app=a", "x/b app=b", "x/c app=c"} {
 		s.SetPod(newPod(words, "10.0.0."+string(rune('1'+i))))
@@ -120,7 +120,7 @@ func TestCollisionsOpenNothing(t *testing.T) {
 		models := map[string]*policytest.Model{}
 		exact := true
 		for _, n := range c.Nodes {
-			m, e := policytest.NewModel(), policy.NewNarrow(n.Name, rapid.IntRange(0, 1).Draw(t, "hash"))
+			m, e := policytest.NewModel(), policy.New(n.Name).Narrowed(rapid.IntRange(0, 1).Draw(t, "hash"))
 			problems := 0
 			all := sets(c)
 			all = append(all, func(e *policy.Engine) {
@@ -156,7 +156,7 @@ func TestCollisionsOpenNothing(t *testing.T) {
 func TestCollisionsLeaveNothing(t *testing.T) {
 	seeded.Check(t, func(t *rapid.T) {
 		c := policytest.TieredCluster(t)
-		e, m := policy.NewNarrow("node1", 0), policytest.NewModel()
+		e, m := policy.New("node1").Narrowed(0), policytest.NewModel()
 		run(t, e, m, sets(c))
 		gone := change(c, &oracle.Cluster{})
 		for _, n := range c.Nodes {

@@ -18,10 +18,3 @@ func (e *Engine) Left() string {
 	}
 	return ""
 }
-
-// NewNarrow is New with identifiers of groups that have so many characters of hash.
-func NewNarrow(nodeName string, hash int) *Engine {
-	e := New(nodeName)
-	e.groupIDs = groupIDs(hash)
-	return e
-}
