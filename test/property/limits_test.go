@@ -1,0 +1,111 @@
+package property
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
+)
+
+// firstPort is that of the first rule of the first of many policies.
+const firstPort = 2000
+
+// manyClusterPolicies are that many policies of the admin tier about db with 25 ingress
+// rules, one a port. Their actions take turns.
+func manyClusterPolicies(n int) []*v1alpha2.ClusterNetworkPolicy {
+	const rules = 25
+	actions := []v1alpha2.ClusterNetworkPolicyRuleAction{
+		v1alpha2.ClusterNetworkPolicyRuleActionAccept, v1alpha2.ClusterNetworkPolicyRuleActionDeny, v1alpha2.ClusterNetworkPolicyRuleActionPass,
+	}
+	var all []*v1alpha2.ClusterNetworkPolicy
+	for i := range n {
+		p := &v1alpha2.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("cluster-%04d", i)}}
+		p.Spec.Tier, p.Spec.Priority = v1alpha2.AdminTier, int32(i)
+		p.Spec.Subject.Pods = &v1alpha2.NamespacedPod{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}}
+		for j := range rules {
+			port := &v1alpha2.Port{Number: int32(firstPort + i*rules + j)}
+			p.Spec.Ingress = append(p.Spec.Ingress, v1alpha2.ClusterNetworkPolicyIngressRule{
+				Action:    actions[(i*rules+j)%len(actions)],
+				From:      []v1alpha2.ClusterNetworkPolicyIngressPeer{{Namespaces: &metav1.LabelSelector{}}},
+				Protocols: []v1alpha2.ClusterNetworkPolicyProtocol{{TCP: &v1alpha2.ClusterNetworkPolicyProtocolTCP{DestinationPort: port}}},
+			})
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// manyNetworkPolicies are that many policies about db with ten ingress rules, one a
+// port. All rules of a policy are about one of two pods.
+func manyNetworkPolicies(n int) []*networkingv1.NetworkPolicy {
+	const rules = 10
+	var all []*networkingv1.NetworkPolicy
+	for i := range n {
+		p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("policy-%04d", i)}}
+		p.Spec.PodSelector.MatchLabels = map[string]string{"app": "db"}
+		p.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
+		for j := range rules {
+			port := intstr.FromInt32(int32(firstPort + i*rules + j))
+			from := &metav1.LabelSelector{MatchLabels: map[string]string{"app": []string{"web", "api"}[i%2]}}
+			p.Spec.Ingress = append(p.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{
+				Ports: []networkingv1.NetworkPolicyPort{{Port: &port}}, From: []networkingv1.NetworkPolicyPeer{{PodSelector: from}},
+			})
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// TestOneRuleOfMany changes the port of one rule of 200 policies about db. Under each
+// backend a ClusterNetworkPolicy costs no more messages than a NetworkPolicy.
+func TestOneRuleOfMany(t *testing.T) {
+	const policies = 200
+	for _, backend := range backends() {
+		t.Run(backend, func(t *testing.T) {
+			b := newTestbedOf(t, backend, []string{"web", "db", "api", "mon"})
+			d := b.sites["node1"].plane()
+			change := func(set func(changed bool)) (writes int, took time.Duration) {
+				for _, changed := range []bool{true, false, true} {
+					set(changed)
+					began := time.Now()
+					n := d.program(t)
+					if n == 0 {
+						t.Fatal("nothing is written")
+					}
+					writes, took = max(writes, n), time.Since(began)
+				}
+				return writes, took
+			}
+			network := tierCluster(t)
+			network.Policies = manyNetworkPolicies(policies)
+			b.lead(t, network)
+			networkWrites, networkTime := change(func(changed bool) {
+				p := network.Policies[policies/2].DeepCopy()
+				if changed {
+					*p.Spec.Ingress[4].Ports[0].Port = intstr.FromInt32(60000)
+				}
+				d.engine.SetNetworkPolicy(p)
+			})
+			cluster := tierCluster(t)
+			cluster.ClusterPolicies = manyClusterPolicies(policies)
+			b.lead(t, cluster)
+			clusterWrites, clusterTime := change(func(changed bool) {
+				p := cluster.ClusterPolicies[policies/2].DeepCopy()
+				if changed {
+					p.Spec.Ingress[4].Protocols[0].TCP.DestinationPort.Number = 60000
+				}
+				d.engine.SetClusterNetworkPolicy(p)
+			})
+			t.Logf("one rule of a NetworkPolicy: %d messages in %s; of a ClusterNetworkPolicy: %d messages in %s",
+				networkWrites, networkTime.Round(100*time.Microsecond), clusterWrites, clusterTime.Round(100*time.Microsecond))
+			// A Pass is two rules under netfilter.
+			if clusterWrites > 2*networkWrites {
+				t.Errorf("%d messages for a NetworkPolicy, %d for a ClusterNetworkPolicy", networkWrites, clusterWrites)
+			}
+		})
+	}
+}
