@@ -27,9 +27,9 @@ const (
 )
 
 // AttachPort puts an interface that exists in the kernel on the bridge,
-// records the pod that it belongs to, and returns its OpenFlow port. Attaching
-// again what is attached sends nothing. An interface name that another pod
-// left behind is taken over.
+// records the pod that it belongs to, and returns its OpenFlow port. For an
+// interface that is attached already it sends nothing. If another pod left the
+// interface name behind, AttachPort takes the name over.
 func (c *Client) AttachPort(ctx context.Context, a flx.Attachment) (uint32, error) {
 	bridge, err := c.findBridge(ctx, c.cfg.Bridge)
 	if err != nil {
@@ -56,8 +56,9 @@ func (c *Client) AttachPort(ctx context.Context, a flx.Attachment) (uint32, erro
 	return ofport, nil
 }
 
-// ClearPort is DetachPort before an interface of that name is made: it returns when
-// ovs-vswitchd has let go of the one before, whoever has removed it.
+// ClearPort is DetachPort for a caller that is about to make an interface of that
+// name. It returns when ovs-vswitchd has closed the previous interface, also if
+// another client removed it.
 func (c *Client) ClearPort(ctx context.Context, interfaceName string, pod flx.PodID) error {
 	if err := c.DetachPort(ctx, interfaceName, pod); err != nil {
 		return err
@@ -110,9 +111,9 @@ func (c *Client) detach(ctx context.Context, interfaceName string, pod flx.PodID
 	})
 }
 
-// Attachments returns what is recorded of the pods' interfaces, by interface,
-// those that ovs-vswitchd has not opened among them. A record that cannot be read
-// is returned without what is wrong in it, and in the error.
+// Attachments returns the recorded attachments of pods, sorted by interface. It
+// includes interfaces that ovs-vswitchd has not opened. If a record cannot be read
+// in full, its attachment lacks the invalid fields, and the error names it.
 func (c *Client) Attachments(ctx context.Context) ([]flx.Attachment, error) {
 	rows, err := list[interfaceRow](ctx, c)
 	if err != nil {
@@ -147,7 +148,7 @@ func (c *Client) PortMACs(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
-// Attachment returns what is recorded of a pod's interface, or nil.
+// Attachment returns the recorded attachment of an interface, or nil.
 func (c *Client) Attachment(ctx context.Context, interfaceName string) (*flx.Attachment, error) {
 	row, err := c.findInterface(ctx, interfaceName)
 	if err != nil || row == nil || row.ExternalIDs[keyPodName] == "" {
@@ -156,7 +157,7 @@ func (c *Client) Attachment(ctx context.Context, interfaceName string) (*flx.Att
 	return recordOf(row)
 }
 
-// record is what external_ids say of an attachment.
+// record returns the external_ids that record an attachment.
 func record(a flx.Attachment) map[string]string {
 	addrs := make([]string, len(a.Addresses))
 	for i, addr := range a.Addresses {
@@ -188,8 +189,8 @@ func attachmentOf(row *interfaceRow) (*flx.Attachment, error) {
 	return recordOf(row)
 }
 
-// recordOf reads what was recorded of an attachment. Its OpenFlow port is zero if
-// ovs-vswitchd has not opened it.
+// recordOf reads an attachment from the external_ids of a row. The OpenFlow port is
+// zero if ovs-vswitchd has not opened the interface.
 func recordOf(row *interfaceRow) (*flx.Attachment, error) {
 	a := &flx.Attachment{
 		Pod: podOf(row), Interface: row.Name, Sandbox: row.ExternalIDs[keySandbox], PodInterface: row.ExternalIDs[keyPodInterface],

@@ -20,10 +20,10 @@ const (
 	roleUplink      = "uplink"
 )
 
-// EnsureBridge makes the bridge, its gateway and tunnel port, and on a netdev
-// datapath with an uplink the second bridge, in one transaction; of what is
-// there it changes only what differs. Called again it sends nothing. It
-// returns when ovs-vswitchd has opened the ports.
+// EnsureBridge makes the bridge, its gateway port and its tunnel port in one
+// transaction. On a netdev datapath with an uplink it also makes the second
+// bridge. In existing rows it changes only the columns that differ, so a second
+// call sends nothing. It returns when ovs-vswitchd has opened the ports.
 func (c *Client) EnsureBridge(ctx context.Context) error {
 	if err := c.cfg.validate(); err != nil {
 		return fmt.Errorf("bridge %s: %w", c.cfg.Bridge, err)
@@ -57,8 +57,8 @@ func (c *Client) EnsureBridge(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// The pipeline takes what comes from the gateway's number for the host's:
-		// a port that had it before is not to be mistaken for the gateway.
+		// The pipeline treats packets from the gateway's port number as the host's.
+		// Another port that got the number earlier must not pass for the gateway.
 		if want, fixed := c.cfg.fixedPorts()[name]; fixed && n != want {
 			return fmt.Errorf("bridge %s: port %s has OpenFlow port %d, but must have %d: another port had that before it (remove that port and %s)",
 				c.cfg.Bridge, name, n, want, name)
@@ -128,7 +128,7 @@ func (c Config) physical() bridgeSpec {
 
 func ptr[T any](v T) *T { return &v }
 
-// plan collects the operations that lead to what is wanted.
+// plan collects the operations that lead to the desired rows.
 type plan struct {
 	c   *Client
 	ctx context.Context
@@ -149,8 +149,8 @@ func (p *plan) name() string {
 	return fmt.Sprintf("row%d", p.names)
 }
 
-// bridge makes a bridge with its ports, or brings an existing one to what is
-// wanted.
+// bridge makes a bridge with its ports, or updates an existing one to the
+// desired state.
 func (p *plan) bridge(want bridgeSpec) error {
 	have, err := p.c.findBridge(p.ctx, want.row.Name)
 	if err != nil {

@@ -43,11 +43,11 @@ func (c *Client) writeNoted(ctx context.Context, ops []ovsdb.Operation) error {
 	}
 }
 
-// caughtUp waits until ovs-vswitchd has let go of the ports that were removed so far.
-// When it closes an interface, it gives it the flags of before, by name: one that
-// was made under that name meanwhile is set down (seen with 3.1), and no packet
-// gets through, although the port looks as it should. A port that goes and comes
-// back at one glance it takes for the same, and keeps the interface that is gone.
+// caughtUp waits until ovs-vswitchd has closed the ports that were removed so far.
+// When ovs-vswitchd closes an interface, it restores the interface's earlier flags by
+// name. It sets a new interface of that name down (seen with 3.1): no packet passes,
+// although the port looks right. If ovs-vswitchd sees the removal and the return of a
+// port in one update, it takes both for one port and keeps the interface that is gone.
 func (c *Client) caughtUp(ctx context.Context) error {
 	wanted := -1
 	err := c.wait(ctx, func() (bool, error) {

@@ -79,7 +79,7 @@ func (c *Client) write(ctx context.Context, ops []ovsdb.Operation) error {
 	return err
 }
 
-// transact sends operations in one transaction, and returns what each has given.
+// transact sends operations in one transaction and returns the result of each.
 func (c *Client) transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
 	c.writes.Add(int64(len(ops)))
 	results, err := c.db.Transact(ctx, ops...)

@@ -24,8 +24,7 @@ const (
 	GatewayOFPort = 2
 )
 
-// Config says what the bridge is to look like. The CNI code needs Socket and
-// Bridge only.
+// Config is the desired bridge. The CNI code needs Socket and Bridge only.
 type Config struct {
 	// Socket is the path of ovsdb-server's unix socket.
 	Socket string
@@ -47,8 +46,8 @@ type Config struct {
 	// datapath; empty for none. UplinkMAC is its MAC address.
 	Uplink    string
 	UplinkMAC net.HardwareAddr
-	// Zone is the connection tracking zone whose connections are to last as long as
-	// the kernel's; zero for none.
+	// Zone is a connection tracking zone; zero for none. Its connections get the
+	// timeouts of the kernel's connection tracking.
 	Zone uint16
 	// NodeName marks the rows as ours.
 	NodeName string
@@ -63,7 +62,7 @@ func GatewayMAC(nodeName string) net.HardwareAddr {
 	return mac
 }
 
-// validate checks what EnsureBridge needs.
+// validate checks the fields that EnsureBridge needs.
 func (c Config) validate() error {
 	switch {
 	case c.Gateway == "" || c.Tunnel == "":
@@ -88,8 +87,8 @@ func (c Config) validate() error {
 	return nil
 }
 
-// whyNot says what to look for when no port of the bridge is opened: of a
-// datapath that is not there the database tells nothing.
+// whyNot returns a hint for the error that no port of the bridge was opened: the
+// database does not report a missing datapath.
 func (c Config) whyNot() string {
 	if c.DatapathType == DatapathSystem {
 		return " (datapath system needs the kernel module openvswitch; netdev does not; ovs-vswitchd's log says more)"

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestMissingDatapathIsNamed has daemons without the kernel's datapath, of which
-// the database tells nothing.
+// TestMissingDatapathIsNamed runs daemons without the kernel's datapath. The
+// database does not report that it is missing.
 func TestMissingDatapathIsNamed(t *testing.T) {
 	f := newFixture(t)
 	f.cfg.DatapathType, f.cfg.Uplink = DatapathSystem, ""

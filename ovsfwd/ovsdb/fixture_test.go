@@ -89,7 +89,7 @@ func (f *fixture) vsctl(args ...string) string {
 	return strings.TrimSpace(f.run("ovs-vsctl", append([]string{"--timeout=10", "--db=unix:" + f.ovs.DBSocket()}, args...)...))
 }
 
-// veth makes a pair whose host side is in the daemons' namespace.
+// veth makes a veth pair with its host side in the daemons' namespace.
 func (f *fixture) veth(name string) {
 	f.t.Helper()
 	f.run("ip", "-n", f.ns, "link", "add", name, "type", "veth", "peer", "name", name+"p")
@@ -104,8 +104,8 @@ func attachment(pod, iface string) model.Attachment {
 	}
 }
 
-// watch runs WatchAttachments and delivers what it reports; "in sync" and
-// errors come as strings.
+// watch runs WatchAttachments and delivers its updates; "in sync" and errors
+// come as strings.
 func (f *fixture) watch(c *Client) (<-chan any, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(f.context())
 	events := make(chan any, 100)

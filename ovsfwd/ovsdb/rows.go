@@ -13,8 +13,8 @@ type rootRow struct {
 	Datapaths map[string]string `ovsdb:"datapaths"`
 	// Offers are the types of datapaths that ovs-vswitchd can make.
 	Offers []string `ovsdb:"datapath_types"`
-	// NextConfig is raised by whoever wants to know when ovs-vswitchd has caught
-	// up, which it tells in CurrentConfig.
+	// A client raises NextConfig to learn when ovs-vswitchd has caught up:
+	// ovs-vswitchd then writes the same number to CurrentConfig.
 	NextConfig    int `ovsdb:"next_cfg"`
 	CurrentConfig int `ovsdb:"cur_cfg"`
 }

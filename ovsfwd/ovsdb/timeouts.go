@@ -7,8 +7,8 @@ import "github.com/ovn-kubernetes/libovsdb/model"
 // seconds of silence, so that a later answer would have to be allowed by itself.
 func kernelTimeouts() map[string]int { return map[string]int{"udp_multiple": 120} }
 
-// timeouts has the connections of the zone last as long as the kernel's. Whatever an
-// administrator has set for the zone is left alone.
+// timeouts gives the connections of the zone the kernel's timeouts. It leaves the
+// timeouts alone that an administrator has set for the zone.
 func (p *plan) timeouts(datapathType string, zone uint16) error {
 	if zone == 0 || datapathType != DatapathNetdev {
 		return nil

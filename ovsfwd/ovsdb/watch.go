@@ -12,10 +12,10 @@ import (
 	flx "github.com/felixlike/felixlike/model"
 )
 
-// WatchAttachments reports the pods' interfaces on the bridge: first all that
-// are there, then calls inSync once, then every change, until ctx ends. A row
-// whose record cannot be read is skipped and given to bad, once for each new
-// reason. All three are called one after the other.
+// WatchAttachments reports the pods' interfaces on the bridge: first all present
+// ones, then inSync once, then every change, until ctx ends. If the record of a row
+// cannot be read, WatchAttachments skips the row and calls bad, once for each new
+// reason. It never calls two of the functions at once.
 //
 // It compares snapshots rather than trusting events: the library empties its
 // copy of the database without an event when it reconnects.
@@ -64,7 +64,7 @@ func (w *watcher) compare(rows []*interfaceRow) {
 		}
 	}
 	w.reported = wrong
-	// What is gone goes first: an address may have moved to another interface.
+	// Removals come first: an address may have moved to another interface.
 	lost := map[flx.PodID]bool{}
 	for _, name := range sorted(w.known) {
 		old, still := w.known[name], now[name]
@@ -74,7 +74,7 @@ func (w *watcher) compare(rows []*interfaceRow) {
 		}
 	}
 	for _, name := range sorted(now) {
-		// A pod that lost one of two interfaces has the other one: say so again.
+		// A pod that lost one of two interfaces keeps the other: report it again.
 		if old := w.known[name]; old == nil || lost[old.Pod] || !equalAttachment(old, now[name]) {
 			w.update(flx.AttachmentUpdate{Attachment: now[name]})
 		}
