@@ -1,23 +1,26 @@
-// Package carry takes connections over a live switch of backends: from the
-// conntrack zone of the bridge's pipeline into the kernel's own, where the
-// netfilter backends look, and back. Without it the first packet of a server in
-// the midst of a stream would begin a connection of its own, and be judged as one.
+// Package carry copies connections at a live switch of backends (conntrack
+// migration): from the conntrack zone of the bridge's pipeline into the kernel's
+// zone 0, which the netfilter backends read, and back. Without the copy, the first
+// packet of a server in the middle of a stream would begin a new connection, and
+// policy would judge it as one.
 //
 //	netfilter backends    kernel, zone 0:        mark MarkAllowed
 //	openflow backend      zone 65520 (netdev: of ovs-vswitchd, system: of the kernel):
 //	                      ct_label bit 64; ct_mark 0x20 if begun by way of the gateway port
 //
-// Only what policy has let through is carried, and what passes between the node
-// itself and pods. Carrying may be repeated: what is there already, and right,
-// is not written again. Of TCP, an entry that has its server for who opened it is
-// turned round, and what ended on the way is forgotten: a client comes back to its
-// port, and its next connection has to open. It owns the entries of the zone and the mark of those
-// it finds or makes in the kernel; translations of addresses, and the marks of
-// others, it leaves alone. It knows no policy.
+// It copies only connections that policy allowed, and those between the node itself
+// and pods. A copy may be repeated: it does not write entries again that exist and
+// are right. If a TCP entry names the server as the originator, the copy has the
+// right direction. Entries of TCP connections that ended during the switch are
+// deleted: a client may reuse its port, and its next connection has to open.
 //
-// SCTP is carried where the kernel does the tracking. The userspace datapath
-// keeps no ports of SCTP, so that one entry would stand for all associations
-// between two addresses.
+// The package owns the entries of the pipeline's zone, and the mark of the entries
+// that it finds or makes in the kernel. It leaves address translations and the marks
+// of other programs alone. It knows no policy.
+//
+// SCTP is copied if the kernel tracks the pipeline's zone. The userspace datapath
+// keeps no ports of SCTP, so one entry would stand for all associations between two
+// addresses.
 //
 // It is tested with streams through a bridge of real daemons and the real
 // kernel, in network namespaces.
@@ -50,9 +53,9 @@ type Options struct {
 
 // Result counts the connections of one call.
 type Result struct {
-	// Allowed are those that the other place has let through, Written those that
-	// were missing here or not right, and are now. Ended are those that were over
-	// there, and are forgotten here.
+	// Allowed counts the connections that the other enforcement point allowed.
+	// Written counts entries that were missing or wrong here and now are right. Ended
+	// counts entries deleted here because the connection had ended there.
 	Allowed, Written, Ended int
 }
 
@@ -88,8 +91,8 @@ func (c *Carrier) OnUpdate(u model.Update) {
 // CompleteDeferredWork does nothing.
 func (c *Carrier) CompleteDeferredWork() {}
 
-// knowsNothing reports whether an error says that the switch does not run, or has
-// no bridge of ours: it tracks no connections then.
+// knowsNothing reports whether an error means that the switch does not run or does
+// not have our bridge. It tracks no connections then.
 func knowsNothing(err error) bool {
 	return errors.Is(err, vswitchd.ErrNotRunning) || errors.Is(err, vswitchd.ErrNoDatapath)
 }
@@ -133,7 +136,7 @@ func (c *Carrier) withZone(ctx context.Context, work func(*conntrack.Kernel, zon
 	return errors.Join(err, kernel.Close())
 }
 
-// look returns what the node looks like now.
+// look returns the current addresses of the node and of the pod network.
 func (c *Carrier) look() (*sight, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -107,8 +107,8 @@ func TestConnectionsGoOn(t *testing.T) {
 	}
 }
 
-// TestWithoutCarrying shows what the carrying is for: a server that speaks first
-// behind a flip is not heard, until the connection is carried.
+// TestWithoutCarrying shows why connections are copied: after a change of the
+// backend, packets of a server that sends first are lost until the copy.
 func TestWithoutCarrying(t *testing.T) {
 	c := newCluster(t)
 	c.steer(pipeline.Steer)
@@ -142,7 +142,7 @@ func TestWithoutCarrying(t *testing.T) {
 func TestUnmarkedIsNotCarried(t *testing.T) {
 	c := newCluster(t)
 	c.steer(pipeline.Steer)
-	// Somebody has flushed the policy, so that what it denies was opened.
+	// The policy table is flushed, so that a connection opens that policy denies.
 	c.in(c.NS, "nft", "flush", "table", "inet", "judge")
 	at := net.JoinHostPort(podA4, "9000")
 	denied := c.open("denied", "c", at, "a", at)
@@ -170,7 +170,7 @@ func TestUnmarkedIsNotCarried(t *testing.T) {
 			t.Errorf("allowed in the switch: %+v", k)
 		}
 	}
-	// And back: what the switch has not let through is not marked.
+	// And back: connections that the switch did not allow get no mark.
 	c.in(c.NS, "conntrack", "-F")
 	c.toKernel()
 	allowed.ask(t)
@@ -210,8 +210,8 @@ func TestNextConnectionFromThePort(t *testing.T) {
 	}
 }
 
-// TestAddressThatChangedHands has pod a go, and another one get its addresses:
-// it must not inherit what b may send to a.
+// TestAddressThatChangedHands removes pod a and gives its addresses to another pod.
+// The new pod must not inherit the connection on which b may send to a.
 func TestAddressThatChangedHands(t *testing.T) {
 	c := newCluster(t)
 	c.steer(pipeline.Full)

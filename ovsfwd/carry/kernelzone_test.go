@@ -18,8 +18,8 @@ import (
 	"github.com/felixlike/felixlike/rules"
 )
 
-// kernelNode is a node whose datapath is the kernel's, so that both zones are
-// the kernel's, without a bridge. The calling thread stays in its namespace.
+// kernelNode is a node with the kernel's datapath and without a bridge: the kernel
+// tracks both zones. The calling thread stays in its namespace.
 func kernelNode(t *testing.T) (*Carrier, *conntrack.Kernel) {
 	t.Helper()
 	requireTools(t)
@@ -227,8 +227,8 @@ func TestKernelDatapath(t *testing.T) {
 		t.Errorf("%+v", sctp)
 	}
 
-	// Back: the kernel has forgotten all but the translated one, and somebody has
-	// taken its mark.
+	// Back: the kernel keeps only the translated connection, and another program
+	// removed its mark.
 	translated := conntrack.Put{Connection: kinds[1], MarkMask: rules.MarkAllowed}
 	if _, err := k.Write([]conntrack.Put{translated}); err != nil {
 		t.Fatal(err)

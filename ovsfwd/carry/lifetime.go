@@ -8,7 +8,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 )
 
-// alive reports whether a connection has something left to say.
+// alive reports whether more packets of a connection may come.
 func alive(k *conntrack.Connection) bool {
 	switch k.Original.Protocol {
 	case unix.IPPROTO_TCP:
@@ -29,9 +29,9 @@ func settled(k *conntrack.Connection) conntrack.State {
 	return k.State
 }
 
-// lifetime is how long a carried entry lasts without packets: what both
-// connection trackings give such a connection, whichever is longer. The next
-// packet sets it as the administrator wants it.
+// lifetime is the timeout of a carried entry: the longer one of the two defaults
+// for such a connection, the kernel's and the userspace datapath's. The next packet
+// sets the timeout that the administrator configured.
 func lifetime(k *conntrack.Connection) time.Duration {
 	switch {
 	case k.Original.Protocol == unix.IPPROTO_TCP && k.Replied:
@@ -46,13 +46,13 @@ func lifetime(k *conntrack.Connection) time.Duration {
 	return 30 * time.Second
 }
 
-// unacknowledged is how long the kernel keeps a TCP connection with data on its
-// way (nf_conntrack_tcp_timeout_unacknowledged), less the time that such data may
-// take: what has more is either not stale, or idle for no longer.
+// unacknowledged is the kernel's timeout for a TCP connection with unacknowledged
+// data (nf_conntrack_tcp_timeout_unacknowledged), less the time that such data may
+// take. An entry with a longer remaining time is not stale, or was not idle longer.
 const unacknowledged = 4 * time.Minute
 
-// expires reports whether an entry would end so early that the connection it is
-// for may not have sent anything until then.
+// expires reports whether an entry may time out before its connection sends the
+// next packet.
 func expires(entry, live *conntrack.Connection) bool {
 	return entry.Timeout < min(lifetime(live)/8, unacknowledged)
 }

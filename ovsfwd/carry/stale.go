@@ -6,7 +6,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 )
 
-// endings are the TCP connections that a place has seen the end of, by their
+// endings are the TCP connections that ended at one enforcement point, by their
 // original direction.
 type endings map[conntrack.Tuple]bool
 
@@ -16,13 +16,13 @@ func ended(k *conntrack.Connection) bool {
 	return k.Original.Protocol == unix.IPPROTO_TCP && (k.State == conntrack.StateTimeWait || k.State == conntrack.StateClosed)
 }
 
-// outlived reports whether an entry of the other place stands for a connection
-// that is over. Packets take the other way one direction after the other, so a
-// connection may end where it was, when the other place has been told of it
-// already, or has met a late packet of its server. Such an entry would stay for
-// days, and be carried to and fro. If whoever opens connections comes back to the
-// port meanwhile, they begin a new one over an entry that no packet has touched
-// since it was carried, or over one the wrong way round.
+// outlived reports whether an entry of the other enforcement point is for a
+// connection that has ended. At a change of the backend, the two directions of a
+// connection move one after the other. So a connection may end at the old
+// enforcement point after the new one got a copy of it, or saw a late packet of its
+// server. Such an entry would stay for days and be copied at every change. A client
+// that reuses its port then begins a new connection over the old entry. That entry
+// is one without a packet since the copy, or one with the wrong direction.
 func (e endings) outlived(entry *conntrack.Connection) bool {
 	if entry.Original.Protocol != unix.IPPROTO_TCP || entry.Translated() || !entry.State.Lives() {
 		return false
@@ -30,21 +30,22 @@ func (e endings) outlived(entry *conntrack.Connection) bool {
 	return e[entry.Reply] || e[entry.Original] && carried(entry)
 }
 
-// carried reports whether an entry is as it was carried, a short while ago.
+// carried reports whether an entry was copied a short while ago and has not changed.
 func carried(k *conntrack.Connection) bool {
 	whole := lifetime(k)
 	return k.Liberal && k.Timeout > whole/2 && k.Timeout <= whole
 }
 
-// opened reports whether an entry tells who opened its TCP connection: one that
-// was begun from the middle, and has met but one direction, does not.
+// opened reports whether the original direction of a TCP entry is known to be the
+// client's. It is not if the entry began with a packet from the middle of the stream
+// and saw only one direction.
 func opened(k *conntrack.Connection) bool {
 	return k.Replied || k.State == conntrack.StateSynSent && !k.Liberal
 }
 
-// unanswered reports whether a TCP connection of the kernel was carried there when
-// it had no answer yet, and still has none. It is not carried once more: a pod that
-// tries in vain would have more such entries with every change.
+// unanswered reports whether a TCP connection was copied to the kernel without a
+// reply and still has none. It is not copied back: a pod that gets no answers would
+// have more such entries after every change of the backend.
 func unanswered(k *conntrack.Connection) bool {
 	return k.Original.Protocol == unix.IPPROTO_TCP && !k.Replied && k.Liberal
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/felixlike/felixlike/rules"
 )
 
-// TestBegunTheOtherWayRound has a place know connections from a packet of the
-// server. They are turned round by what the other place knows.
+// TestBegunTheOtherWayRound: one enforcement point began entries with a packet of
+// the server. The other one's entries correct their direction.
 func TestBegunTheOtherWayRound(t *testing.T) {
 	c, k := kernelNode(t)
 	direct := connection(unix.IPPROTO_TCP, "10.10.0.2:5", "10.10.0.3:80", "10.10.0.3:80", "10.10.0.2:5")
@@ -31,7 +31,7 @@ func TestBegunTheOtherWayRound(t *testing.T) {
 	}
 	wantKnown(t, k, pipeline.Zone, direct.Original, outside.Original, udp.Reply)
 
-	// The kernel has met but answers of the first. All others it has seen through.
+	// The kernel saw only replies of the first connection, and the whole of the others.
 	if _, err := k.Delete([]conntrack.Connection{direct}); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestBegunTheOtherWayRound(t *testing.T) {
 		t.Errorf("once more: %+v %v", r, err)
 	}
 
-	// What has met one packet, from the middle, knows nothing of who opened it.
+	// An entry that saw one packet from the middle does not know the client.
 	late := inZone(connection(unix.IPPROTO_TCP, "10.10.0.3:80", "10.10.0.2:6", "10.10.0.2:6", "10.10.0.3:80"))
 	late.Replied, late.State, late.Liberal = false, conntrack.StateSynSent, true
 	open := connection(unix.IPPROTO_TCP, "10.10.0.2:6", "10.10.0.3:80", "10.10.0.3:80", "10.10.0.2:6")
@@ -57,8 +57,8 @@ func TestBegunTheOtherWayRound(t *testing.T) {
 	wantKnown(t, k, 0, direct.Original, outside.Original, udp.Original, open.Original)
 }
 
-// TestEndedMeanwhile has connections end where they were when the other place has
-// been told of them, or has met a late packet of their servers.
+// TestEndedMeanwhile: connections end at the old enforcement point after the new
+// one got a copy of them, or saw a late packet of their servers.
 func TestEndedMeanwhile(t *testing.T) {
 	c, k := kernelNode(t)
 	at := func(port string) conntrack.Connection {
@@ -111,14 +111,14 @@ func TestUnanswered(t *testing.T) {
 	}
 }
 
-// TestForgetInKernel has the switch judge, so that the kernel need not know what
-// stays in the bridge.
+// TestForgetInKernel: the switch judges packets, so the kernel needs no entries of
+// connections that stay in the bridge.
 func TestForgetInKernel(t *testing.T) {
 	c, k := kernelNode(t)
 	udp := connection(unix.IPPROTO_UDP, "10.10.0.2:5", "10.10.0.3:80", "10.10.0.3:80", "10.10.0.2:5")
 	outside := connection(unix.IPPROTO_TCP, "203.0.113.9:5", "10.10.0.3:80", "10.10.0.3:80", "203.0.113.9:5")
 	service := connection(unix.IPPROTO_TCP, "10.10.0.2:5", "10.96.0.10:80", "10.10.0.3:8080", "10.10.0.2:5")
-	// Through a NodePort, as the node: one that goes on, one that nobody has answered.
+	// Through a NodePort, from the node's address: one established, one without a reply.
 	hidden := connection(unix.IPPROTO_TCP, "203.0.113.9:6", node4+":30080", "10.10.0.3:8080", "10.10.0.1:6")
 	unanswered := connection(unix.IPPROTO_TCP, "203.0.113.9:7", node4+":30080", "10.10.0.3:8080", "10.10.0.1:7")
 	unanswered.State, unanswered.Replied = conntrack.StateSynSent, false
@@ -138,8 +138,8 @@ func TestForgetInKernel(t *testing.T) {
 	}
 }
 
-// inKernel is an entry of the kernel for what policy has let through, inZone one of
-// the pipeline's zone.
+// inKernel is an entry of the kernel for an allowed connection, inZone one of the
+// pipeline's zone.
 func inKernel(k conntrack.Connection) conntrack.Put {
 	k.Mark = rules.MarkAllowed
 	return conntrack.Put{Connection: k, New: true, MarkMask: rules.MarkAllowed}

@@ -37,7 +37,7 @@ const interval = 4 * time.Millisecond
 type stream struct {
 	name           string
 	client, server net.Conn
-	// sent and got count the bytes from who pushes to who reads.
+	// sent and got count the bytes from the sending end to the reading end.
 	sent, got atomic.Int64
 	stop      chan struct{}
 	failed    atomic.Pointer[error]
@@ -125,8 +125,8 @@ func (s *stream) close() {
 	_, _ = s.client.Close(), s.server.Close()
 }
 
-// push has one end send all the time and the other one count what it gets. Who
-// reads sends nothing, so that the first packet behind a flip is the sender's.
+// push has one end send all the time and the other one count the received bytes.
+// The reader sends nothing, so the first packet after a change is the sender's.
 func (s *stream) push(from, to net.Conn) {
 	go func() {
 		b := make([]byte, 512)
@@ -163,8 +163,7 @@ func (s *stream) fail(err error) {
 	}
 }
 
-// alive waits until everything that was sent until now has come, and something
-// since.
+// alive waits until the reader has every byte sent so far, and at least one newer.
 func (s *stream) alive(t *testing.T) {
 	t.Helper()
 	sent := s.sent.Load() + 512
@@ -193,7 +192,7 @@ func (s *stream) ask(t *testing.T) {
 	}
 }
 
-// datagrams is a UDP exchange whose server, once asked, sends by itself.
+// datagrams is a UDP exchange: after the first request the server sends unasked.
 type datagrams struct {
 	name string
 	got  atomic.Int64

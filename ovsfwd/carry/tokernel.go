@@ -12,8 +12,7 @@ import (
 	"github.com/felixlike/felixlike/rules"
 )
 
-// ToKernel makes the kernel know the connections that the switch has let
-// through.
+// ToKernel copies the connections that the switch allowed to the kernel.
 func (c *Carrier) ToKernel(ctx context.Context) (Result, error) {
 	var r Result
 	s, err := c.look()
@@ -30,7 +29,7 @@ func (c *Carrier) ToKernel(ctx context.Context) (Result, error) {
 }
 
 func toKernel(ctx context.Context, kernel *conntrack.Kernel, z zone, s *sight) (Result, error) {
-	// What cannot be read of a dump is said, and the rest is carried.
+	// The error names the entries that cannot be read; the others are copied.
 	known, unread := z.dump(ctx)
 	if knowsNothing(unread) {
 		return Result{}, nil
@@ -69,18 +68,18 @@ func toKernel(ctx context.Context, kernel *conntrack.Kernel, z zone, s *sight) (
 	return r, errors.Join(unread, err)
 }
 
-// wanted is the connections that the kernel is to know.
+// wanted is the connections that the kernel should have.
 type wanted struct {
 	list []conntrack.Connection
 	// at finds them by their original direction.
 	at map[conntrack.Tuple]int
-	// found tells which of them the kernel has.
+	// found reports for each connection of list whether the kernel has it.
 	found []bool
-	// ended are those that the kernel need not know any more.
+	// ended are connections that the kernel need not keep.
 	ended endings
 }
 
-// allowed picks the connections of the zone that policy has let through.
+// allowed picks the connections of the zone that policy allowed.
 func allowed(known []conntrack.Connection, sctp bool) *wanted {
 	w := &wanted{at: make(map[conntrack.Tuple]int, len(known)), ended: endings{}}
 	for i := range known {
@@ -98,10 +97,9 @@ func allowed(known []conntrack.Connection, sctp bool) *wanted {
 	return w
 }
 
-// find returns the zone's connection that an entry of the kernel is about. The
-// bridge sees it before the host's translation, behind it, or both; and an entry
-// may have been begun by a packet of the other side, from the middle of a
-// stream.
+// find returns the zone's connection for an entry of the kernel. The bridge sees
+// the connection before the host's address translation, after it, or both. And the
+// entry may have begun with a reply packet from the middle of a stream.
 func (w *wanted) find(k *conntrack.Connection) *conntrack.Connection {
 	var first *conntrack.Connection
 	for _, t := range []conntrack.Tuple{k.Original, k.Reply.Reverse(), k.Reply} {
@@ -115,20 +113,20 @@ func (w *wanted) find(k *conntrack.Connection) *conntrack.Connection {
 	return first
 }
 
-// reversed reports whether an entry of the kernel takes the server of a TCP
-// connection for who opened it, since it was begun by a packet from the middle of
-// the stream. The connection goes on by it. But such an entry is kept for days when
-// it has not met the connection's end, and then the client's next connection from
-// the same port would not open: its SYN would be invalid, as the answer that it is
-// taken for. missing returns what is to stand in its place.
+// reversed reports whether an entry of the kernel has the server of a TCP
+// connection as the originator, because it began with a packet from the middle of
+// the stream. The connection itself works. But if the entry does not see the end of
+// the connection, it stays for days. The client's next connection from the same port
+// then fails: conntrack takes its SYN for a reply, and it is invalid as one. missing
+// returns the entry that replaces it.
 func (w *wanted) reversed(k *conntrack.Connection, s *sight) bool {
 	i, known := w.at[k.Reply]
 	return known && k.Original.Protocol == unix.IPPROTO_TCP && !k.Translated() && opened(&w.list[i]) && s.unseen(&w.list[i])
 }
 
-// put returns what an entry of the kernel lacks for a connection to go on, and
-// whether it lacks anything. What the host translates has all gone through it,
-// so that it knows how far the connection is.
+// put returns the change that an entry of the kernel needs so that its connection
+// goes on, and whether it needs one. The state of a translated connection is not
+// changed: all its packets went through the host, so the kernel's state is right.
 func put(k conntrack.Connection, from *conntrack.Connection) (conntrack.Put, bool) {
 	wrong := k.Mark&rules.MarkAllowed == 0 || k.Original.Protocol == unix.IPPROTO_TCP && !k.Liberal
 	p := conntrack.Put{Connection: k, MarkMask: rules.MarkAllowed}
@@ -143,9 +141,9 @@ func put(k conntrack.Connection, from *conntrack.Connection) (conntrack.Put, boo
 	return p, wrong || p.Revive
 }
 
-// missing returns the entries that the kernel does not have. Only connections
-// that do not go through the host may lack there: of one that does the entry
-// has ended, or it is translated in a way that is not known here.
+// missing returns the entries that the kernel lacks. It adds only connections that
+// do not go through the host. If one that does has no entry, the entry has ended, or
+// the host translates it in a way that is not known here.
 func (w *wanted) missing(s *sight) []conntrack.Put {
 	var puts []conntrack.Put
 	for i, k := range w.list {
@@ -168,17 +166,17 @@ func (s *sight) unseen(k *conntrack.Connection) bool {
 	return k.Mark != pipeline.GatewayMark && s.behindBridge(k.Original.Dst)
 }
 
-// ForgetInKernel forgets the connections of the kernel that do not go through the
-// host any more, and returns how many it knew. It is for when the switch judges
-// packets, and knows them: the kernel keeps an entry for days after the last packet
-// that it saw, and must not take a later connection of the same ends for the one
-// that was allowed, or for its continuation. Of what is not TCP, whose packets all
-// look alike, it only takes the mark of what policy has let through. ToKernel writes
-// what goes on.
+// ForgetInKernel deletes the kernel's entries of connections that no longer go
+// through the host, and returns their number. It is called once the switch judges
+// packets and has these connections. The kernel keeps an entry for days after its
+// last packet. It must not take a later connection between the same ends for the
+// allowed one, or for its continuation. Packets of other protocols than TCP all look
+// alike: there ForgetInKernel only clears the mark of allowed connections. ToKernel
+// writes the live ones again.
 //
-// It also forgets TCP connections to pods whose source the host has hidden behind its
-// own address, if nobody has answered yet, or they have ended: who asks again, from the
-// same port, would still have that address, and not be let in as the node.
+// It also deletes TCP connections to pods if the host replaced the client's address
+// with its own, and they have no reply yet or have ended. A retry from the same port
+// would reuse that address, and would not be let in as the node.
 func (c *Carrier) ForgetInKernel(ctx context.Context) (int, error) {
 	forgotten := 0
 	s, err := c.look()

@@ -12,8 +12,8 @@ import (
 	"github.com/felixlike/felixlike/rules"
 )
 
-// allowedLabel is the bit of the label by which the pipeline knows a connection
-// that policy has let through.
+// allowedLabel is the ct_label bit that the pipeline sets on connections that policy
+// allowed.
 func allowedLabel() conntrack.Label {
 	l := pipeline.AllowedLabel()
 	return conntrack.Label{High: l.Hi, Low: l.Lo}
@@ -24,8 +24,8 @@ func isAllowed(k *conntrack.Connection) bool {
 	return k.Label.High&l.High == l.High && k.Label.Low&l.Low == l.Low
 }
 
-// ToSwitch makes the switch know the connections that the kernel has let
-// through, and those between the node itself and pods.
+// ToSwitch copies to the switch the connections that the kernel allowed, and those
+// between the node itself and pods.
 func (c *Carrier) ToSwitch(ctx context.Context) (Result, error) {
 	var r Result
 	s, err := c.look()
@@ -57,7 +57,7 @@ func toSwitch(ctx context.Context, kernel *conntrack.Kernel, z zone, s *sight) (
 	if err != nil || len(through) == 0 && len(over) == 0 {
 		return r, err
 	}
-	// What cannot be read of a dump is said, and the rest is carried.
+	// The error names the entries that cannot be read; the others are copied.
 	known, unread := z.dump(ctx)
 	if len(through) == 0 && knowsNothing(unread) {
 		return r, nil
@@ -86,14 +86,14 @@ func toSwitch(ctx context.Context, kernel *conntrack.Kernel, z zone, s *sight) (
 	return r, errors.Join(unread, err)
 }
 
-// compare returns what the zone lacks of a connection, and whether it lacks
-// anything.
+// compare returns the entry that the zone needs for a connection, and whether the
+// zone lacks it or has it wrong.
 func compare(k conntrack.Connection, x crossing, at map[conntrack.Tuple]*conntrack.Connection) (seed, bool) {
 	s := seed{crossing: x, from: k}
 	if s.known = at[x.Tuple]; s.known == nil {
-		// Begun by a packet of the other side: that is as good, unless answers
-		// must find the way back to the gateway port, or it would be carried so to
-		// where it is not (see reversed).
+		// The entry began with a reply packet. That is as good, with two exceptions:
+		// replies must find the way back to the gateway port, or a later copy would
+		// take the wrong direction along (see reversed).
 		s.known = at[x.Tuple.Reverse()]
 		wrong := x.gateway || k.Original.Protocol == unix.IPPROTO_TCP && opened(&k)
 		return s, s.known == nil || wrong || !isAllowed(s.known) || isOver(s.known)

@@ -17,13 +17,14 @@ import (
 // zone is the connections of the pipeline's zone, wherever they are tracked.
 type zone interface {
 	dump(ctx context.Context) ([]conntrack.Connection, error)
-	// learn makes the zone know connections.
+	// learn writes connections to the zone.
 	learn(ctx context.Context, seeds []seed) (int, error)
 	// drop forgets connections of TCP.
 	drop(ctx context.Context, doomed []conntrack.Connection) (int, error)
 	// forget forgets the connections from and to addresses.
 	forget(ctx context.Context, addrs []netip.Addr) (int, error)
-	// tracksSCTP reports whether SCTP associations are told apart.
+	// tracksSCTP reports whether SCTP associations between the same addresses have
+	// entries of their own.
 	tracksSCTP() bool
 }
 
@@ -36,9 +37,9 @@ type seed struct {
 	known *conntrack.Connection
 }
 
-// userspaceZone is the zone of the userspace datapath. Nothing writes entries
-// there: it is shown packets, made for the purpose, that begin and answer a
-// connection, and that go nowhere.
+// userspaceZone is the zone of the userspace datapath, which has no interface to
+// write entries. So learn sends made-up packets through conntrack that begin and
+// answer a connection. They leave through no port.
 type userspaceZone struct {
 	client *vswitchd.Client
 	dial   func() (*openflow.Conn, error)
@@ -50,14 +51,15 @@ func (z *userspaceZone) dump(ctx context.Context) ([]conntrack.Connection, error
 	return z.client.DumpConntrack(ctx, pipeline.Zone)
 }
 
-// packetBatch bounds what waits at the switch; its answer is one barrier.
+// packetBatch bounds the packets that wait at the switch; one barrier answers each
+// batch.
 const packetBatch = 1024
 
 func (z *userspaceZone) learn(ctx context.Context, seeds []seed) (int, error) {
 	if len(seeds) == 0 {
 		return 0, nil
 	}
-	// The numbers of the packets are made up.
+	// The sequence numbers of the packets are made up.
 	if err := z.client.DisableTCPSeqCheck(ctx); err != nil {
 		return 0, err
 	}
@@ -69,7 +71,7 @@ func (z *userspaceZone) learn(ctx context.Context, seeds []seed) (int, error) {
 		}
 		packets = append(packets, s.packets()...)
 	}
-	// A connection that has ended is not begun again by a packet from its middle.
+	// A packet from the middle does not reopen the entry of an ended connection.
 	if _, err := z.client.FlushConnections(ctx, pipeline.Zone, over); err != nil {
 		return 0, err
 	}
@@ -106,10 +108,9 @@ func (z *userspaceZone) send(ctx context.Context, packets []openflow.PacketOut) 
 	return nil
 }
 
-// packets returns those that make the connection known: one in each direction,
-// of TCP a third, since only then both ends count as established, and an entry
-// lasts for a day instead of half a minute. One that has no answer yet is begun
-// only.
+// packets returns the packets that create the entry: one in each direction, and a
+// third for TCP. Only the third makes both ends established, so that the entry lasts
+// a day and not half a minute. A connection without a reply gets one packet.
 func (s *seed) packets() []openflow.PacketOut {
 	directions := []conntrack.Tuple{s.Tuple}
 	flags := conntrack.FlagSYN
@@ -126,7 +127,7 @@ func (s *seed) packets() []openflow.PacketOut {
 			InPort: openflow.FromNowhere, Data: conntrack.Frame(t, flags),
 			Actions: []openflow.Action{openflow.CT(openflow.CTSpec{
 				Commit: true, Zone: pipeline.Zone, Table: openflow.NoTable, Exec: s.marks(),
-				// The other way round, it would send answers the wrong way.
+				// An entry with the wrong direction would send replies the wrong way.
 				Force: i == 0,
 			})},
 		}
@@ -139,10 +140,10 @@ func (s *seed) marks() []openflow.Action {
 	return []openflow.Action{openflow.SetCTLabelBits(allowed, allowed), openflow.SetCTMark(s.mark())}
 }
 
-// forget flushes connections by their tuples, and those of ICMPv6, which
-// ovs-vswitchd would die of, by an answer that is to begin a connection in place
-// of the one it belongs to: that forgets the old one, and an answer begins none.
-// Associations of SCTP are flows.
+// forget flushes connections by their tuples. Flushing ICMPv6 connections would
+// crash ovs-vswitchd. For these it sends a reply with ct(commit,force): that deletes
+// the connection of the reply, and a reply cannot begin a new one. Associations of
+// SCTP are flows.
 func (z *userspaceZone) forget(ctx context.Context, addrs []netip.Addr) (int, error) {
 	forgotten, left, err := z.client.FlushConntrack(ctx, pipeline.Zone, addrs...)
 	if err == nil {

@@ -19,12 +19,12 @@ type view struct {
 	nodes map[string]*model.Node
 }
 
-// sight is which addresses are whose.
+// sight maps addresses to their owners: the node, pods, other nodes.
 type sight struct {
 	// host has the node's own addresses, those of the gateway port included.
 	host map[netip.Addr]bool
-	// pods has the pod prefixes of all nodes, bridge these and the addresses of
-	// other nodes: what is reached by way of the bridge.
+	// pods has the pod prefixes of all nodes. bridge has the same prefixes and the
+	// addresses of other nodes: all destinations behind the bridge.
 	pods, bridge bart.Lite
 }
 
@@ -80,8 +80,8 @@ func (s *sight) within(k *conntrack.Connection) bool {
 	return s.behindBridge(k.Original.Src) && s.behindBridge(k.Original.Dst) && !k.Translated()
 }
 
-// hidden reports whether a connection is to a pod, and the host has put an address of
-// its own in the place of whoever opened it.
+// hidden reports whether a connection is to a pod and the host replaced the client's
+// address with one of its own (SNAT).
 func (s *sight) hidden(k *conntrack.Connection) bool {
 	return s.isPod(k.Reply.Src) && s.host[k.Reply.Dst] && !s.host[k.Original.Src]
 }
@@ -89,7 +89,7 @@ func (s *sight) hidden(k *conntrack.Connection) bool {
 // crossing is a connection as the bridge sees it.
 type crossing struct {
 	conntrack.Tuple
-	// gateway tells that whoever begins it comes by the gateway port.
+	// gateway is true if the first packet comes from the gateway port.
 	gateway bool
 }
 
@@ -101,10 +101,10 @@ func (x crossing) mark() uint32 {
 	return 0
 }
 
-// crossings returns how the bridge sees a connection of the kernel. A pod's
-// packets are there before the host translates their destination; a packet
-// that the host sends into the bridge is there as translated. A connection of a
-// pod to a Service with a pod behind it is both, one after the other.
+// crossings returns a connection of the kernel as the bridge sees it. The bridge
+// sees a pod's packets before the host translates their destination, and packets
+// from the host after the translation. It sees a connection of a pod to a Service
+// with a pod backend both ways, one after the other.
 func (s *sight) crossings(k *conntrack.Connection) []crossing {
 	behind := k.Reply.Reverse()
 	var all []crossing
