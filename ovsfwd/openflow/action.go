@@ -76,8 +76,8 @@ func (a copyField) wire(b []byte) ([]byte, error) {
 
 type decTTL struct{}
 
-// DecTTL decrements the IPv4 TTL or IPv6 hop limit; a packet whose last hop
-// this was is dropped.
+// DecTTL decrements the IPv4 TTL or IPv6 hop limit. The switch drops a packet
+// whose TTL ends.
 func DecTTL() Action { return decTTL{} }
 
 func (decTTL) String() string { return "dec_ttl" }
@@ -91,8 +91,8 @@ type output uint32
 // OutputNormal hands the packet to ordinary MAC learning.
 func OutputNormal() Action { return output(openflow15.P_NORMAL) }
 
-// OutputInPort sends the packet back where it came from, which an ordinary
-// output does not.
+// OutputInPort sends the packet out of its input port, which an ordinary output
+// does not.
 func OutputInPort() Action { return output(openflow15.P_IN_PORT) }
 
 func (a output) String() string {

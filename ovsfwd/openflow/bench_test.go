@@ -10,7 +10,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
 
-// BenchmarkFootprint tells the memory that a table keeps for each flow.
+// BenchmarkFootprint reports the memory that a table keeps for each flow.
 func BenchmarkFootprint(b *testing.B) {
 	for _, size := range []int{1000, 30000} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {

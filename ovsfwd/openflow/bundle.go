@@ -51,10 +51,10 @@ func (e *BundleError) Error() string {
 	return b.String()
 }
 
-// Bundle applies all changes in order, or none. Flows that the switch refuses
-// are named by a *BundleError; every other error means a broken connection, or
-// comes from the sequence. The sequence is gone through a second time to name
-// what is refused.
+// Bundle applies all changes in order, or none. If the switch refuses flows, a
+// *BundleError names them; every other error means a broken connection, or comes
+// from the sequence. To name the refused changes, Bundle iterates over the sequence
+// a second time.
 func (c *Conn) Bundle(ctx context.Context, mods iter.Seq2[FlowMod, error]) error {
 	if err := c.Err(); err != nil {
 		return fmt.Errorf("openflow connection lost: %w", err)
@@ -95,7 +95,7 @@ type bundle struct {
 	refused map[uint32]string
 }
 
-// open opens the bundle, adds the changes and collects what is refused up to
+// open opens the bundle, adds the changes and collects refusals until the reply to
 // a barrier.
 func (b *bundle) open(ctx context.Context) error {
 	opening, barrier := b.conn.nextXID(), b.conn.nextXID()
@@ -171,7 +171,7 @@ func (b *bundle) encode(m []byte, mod FlowMod, xid uint32) ([]byte, error) {
 	return m, nil
 }
 
-// refusals names what was refused.
+// refusals returns a *BundleError with the refused changes.
 func (b *bundle) refusals() error {
 	e := &BundleError{}
 	i := uint32(0)
@@ -215,8 +215,8 @@ func (b *bundle) note(m message) error {
 	return nil
 }
 
-// broken is an error that belongs to no change. The connection is given up,
-// and with it the open bundle.
+// broken is an error that belongs to no change. The connection is closed, which
+// discards the open bundle.
 func (b *bundle) broken(what string, m message) error {
 	err := fmt.Errorf("openflow bundle: %s refused: %s", what, reason(m))
 	b.conn.fail(err)

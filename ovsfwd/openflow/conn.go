@@ -29,9 +29,9 @@ type Conn struct {
 	done      chan struct{}
 	closeOnce sync.Once
 	err       error
-	// notify is what is told of changes of flows; nil if nothing is.
+	// notify receives changes of flows (Monitor); nil without a monitor.
 	notify atomic.Pointer[func(changes []FlowChange, lost bool)]
-	// packets is what is handed those that flows send; nil if nothing is.
+	// packets receives packets that flows send to us (Listen); nil if nobody listens.
 	packets atomic.Pointer[func(PacketIn)]
 	// xid and bundle are the last ones used; guarded by op.
 	xid, bundle uint32
@@ -80,7 +80,7 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// Barrier returns when the switch has worked off everything sent before.
+// Barrier returns when the switch has processed all earlier messages.
 func (c *Conn) Barrier(ctx context.Context) error {
 	c.op.Lock()
 	defer c.op.Unlock()
@@ -94,8 +94,8 @@ func (c *Conn) Barrier(ctx context.Context) error {
 	})
 }
 
-// Change makes one change by itself, in one question and answer: a bundle of one
-// takes two. What is refused is a *BundleError.
+// Change makes one change without a bundle. It takes one round trip; a bundle takes
+// two. If the switch refuses the change, the error is a *BundleError.
 func (c *Conn) Change(ctx context.Context, mod FlowMod) error {
 	c.op.Lock()
 	defer c.op.Unlock()
@@ -154,8 +154,8 @@ func (c *Conn) nextXID() uint32 {
 	return c.xid
 }
 
-// exchange sends messages and hands what comes back to handle, until it
-// reports the end. The caller holds c.op.
+// exchange sends messages and passes each reply to handle, until handle reports
+// the end. The caller holds c.op.
 func (c *Conn) exchange(ctx context.Context, send func(io.Writer) error, handle func(message) (bool, error)) error {
 	if err := c.Err(); err != nil {
 		return fmt.Errorf("openflow connection lost: %w", err)
@@ -222,7 +222,7 @@ func write(w io.Writer, m util.Message) error {
 }
 
 // read receives until the connection ends. It answers echo requests itself, so
-// that an idle connection stays up, and drops what no operation waits for.
+// that an idle connection stays up. It drops messages that no operation waits for.
 func (c *Conn) read() {
 	r := bufio.NewReaderSize(c.conn, 1<<16)
 	for {

@@ -10,9 +10,8 @@ import (
 	"slices"
 )
 
-// identity is a digest of what the switch takes for the identity of a flow:
-// table, priority and match. It is computed alike from a wanted flow and from
-// one that is read back.
+// identity is a digest of table, priority and match, by which the switch identifies a
+// flow. It is the same for a desired flow and for that flow when it is read back.
 type identity [16]byte
 
 // A cookie is owner (16 bits), pipeline version (8 bits) and content hash (40
@@ -50,8 +49,8 @@ type digester struct {
 	buf     []byte
 }
 
-// digest returns a flow's identity and cookie. A flow that cannot be encoded
-// has those of its text, and is refused when it is sent.
+// digest returns a flow's identity and cookie. If a flow cannot be encoded, both come
+// from its text, and the flow is refused when it is sent.
 func (d *digester) digest(f Flow) entry {
 	var id identity
 	var hash, rest uint64

@@ -12,15 +12,15 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// news is what is heard of an identity.
+// news is the last reported change of one identity.
 type news struct {
 	FlowChange
 	at time.Time
 }
 
-// Watch calls changed whenever somebody else has changed flows of the table's
-// owner, or put others in their place, until ctx ends: the next Apply puts them
-// right. It returns an error while the switch does not tell of changes.
+// Watch calls changed after each foreign change to flows of the table's owner, also
+// if other flows replaced them, until ctx ends. The next Apply repairs the flows.
+// Watch returns an error if the switch does not report changes.
 func (t *FlowTable) Watch(ctx context.Context, changed func()) error {
 	t.mu.Lock()
 	t.changed = changed
@@ -49,8 +49,8 @@ func (t *FlowTable) Watch(ctx context.Context, changed func()) error {
 	}
 }
 
-// monitor makes the switch tell of changes. It comes before all is read, so
-// that nothing is missed in between.
+// monitor subscribes to the switch's reports of changes. It runs before the full
+// read, so that no change between the two is missed.
 func (t *FlowTable) monitor(ctx context.Context) error {
 	sw := t.sw
 	err := sw.Monitor(ctx, func(changes []FlowChange, lost bool) { t.hear(sw, changes, lost) })
@@ -69,9 +69,9 @@ func (t *FlowTable) monitor(ctx context.Context) error {
 	return nil
 }
 
-// hear takes note of changes. It is called by the connection's goroutine; the
-// next Apply takes up what is noted. That may be late, so that it tells of a
-// flow which has been replaced meanwhile: such a flow is sent once more.
+// hear records reported changes for the next Apply. The connection's goroutine calls
+// it. A report may be late, and be about a flow that Apply has replaced since: then
+// the flow is sent once more.
 func (t *FlowTable) hear(sw Switch, changes []FlowChange, lost bool) {
 	t.mu.Lock()
 	if sw != t.sw {
@@ -99,7 +99,7 @@ func (t *FlowTable) hear(sw Switch, changes []FlowChange, lost bool) {
 
 func (t *FlowTable) owns(cookie uint64) bool { return cookie>>ownerShift == uint64(t.owner) }
 
-// takeUp notes what was heard.
+// takeUp updates the states by the reported changes.
 func (t *FlowTable) takeUp() {
 	for id, n := range t.heard {
 		t.differs(id, n)
@@ -115,13 +115,14 @@ func (t *FlowTable) takeUp() {
 	t.lost = false
 }
 
-// damage counts what somebody else did to a group.
+// damage counts the foreign changes to a group.
 type damage struct {
 	missing, changed, foreign int
 	noticed                   time.Time
 }
 
-// differs counts the news about an identity, if they are any.
+// differs counts a reported flow as a foreign change, unless the report agrees with
+// the known state.
 func (t *FlowTable) differs(id identity, n news) {
 	s := t.states[id]
 	var missing, changed, foreign int

@@ -54,7 +54,7 @@ func (w *watched) noticed(t *testing.T, since time.Time) time.Duration {
 func (w *watched) quiet(t *testing.T, what string, conns ...*openflow.Conn) {
 	t.Helper()
 	for _, c := range conns {
-		// What was told before comes before the answer.
+		// Reports of earlier changes come before the barrier's reply.
 		if err := c.Barrier(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -130,8 +130,8 @@ func ofctl(b *ovstest.Bridge, words []string) {
 	b.Ofctl(words[0], words[1:]...)
 }
 
-// repair applies until all that is wanted was repaired, and returns after how
-// long the last of it was noticed.
+// repair applies until all wanted repairs were made, and returns the time until the
+// last of the foreign changes was noticed.
 func (w *watched) repair(t *testing.T, b *ovstest.Bridge, want map[string]string, since time.Time) time.Duration {
 	t.Helper()
 	got := map[string]string{}
@@ -235,8 +235,8 @@ func TestWhatDiffersAtAReadIsARepair(t *testing.T) {
 	}
 }
 
-// Somebody else removes a flow while another one is on its way to its place: what is
-// heard of that comes before what is sent, though it is taken up behind it.
+// Another program removes a flow while a bundle that replaces it is on its way. The
+// report of the removal comes before the new flow, but is processed after it.
 func TestChangesDuringABundle(t *testing.T) {
 	b := ovstest.NewBridge(t)
 	before, now := numbered(1), numbered(1)
@@ -266,8 +266,8 @@ func TestChangesDuringABundle(t *testing.T) {
 	}
 }
 
-// Somebody else puts a flow of ours back that is not wanted any more, and then another
-// one, without a cookie, in its place. When it is wanted again, it is not there.
+// Another program restores a flow of ours that is no longer desired, and then replaces
+// it with a flow without a cookie. When our flow is desired again, it is missing.
 func TestReplacedBeforeItIsWanted(t *testing.T) {
 	b := ovstest.NewBridge(t)
 	flows := numbered(1)
@@ -292,7 +292,7 @@ func TestReplacedBeforeItIsWanted(t *testing.T) {
 	}
 }
 
-// A switch that hangs tells of nothing; that must not pass for peace.
+// A hung switch reports nothing. That must not pass for a switch without changes.
 func TestHungSwitchIsNoticedWithoutChanges(t *testing.T) {
 	b := ovstest.NewBridge(t)
 	table, _ := owned(t, b, owner, map[string][]openflow.Flow{"a": numbered(3)})
@@ -311,15 +311,15 @@ func TestHungSwitchIsNoticedWithoutChanges(t *testing.T) {
 	})
 }
 
-// deaf is a switch that does not tell of changes.
+// deaf is a switch that does not report changes.
 type deaf struct{ *openflow.Conn }
 
 func (*deaf) Monitor(context.Context, func([]openflow.FlowChange, bool)) error {
 	return openflow.ErrNoMonitor
 }
 
-// A switch keeps no more than it can for somebody who does not listen, and
-// then says so.
+// A switch buffers a bounded number of reports for a client that does not read, and
+// then reports that it dropped some.
 func TestSlowListenerIsToldThatItMissedChanges(t *testing.T) {
 	b := ovstest.NewBridge(t)
 	conn, table := dial(t, b), connected(t, b)

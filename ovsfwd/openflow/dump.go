@@ -10,14 +10,14 @@ import (
 	"antrea.io/libOpenflow/util"
 )
 
-// Installed is what reconciliation needs to know of a flow in the switch.
+// Installed is a flow in the switch, as far as reconciliation needs it.
 type Installed struct {
 	Table    uint8
 	Priority uint16
 	Cookie   uint64
 	id       identity
 	rest     uint64
-	// tampered says that the flow is not what its cookie tells.
+	// tampered is true if the flow's content does not have the hash in its cookie.
 	tampered bool
 }
 

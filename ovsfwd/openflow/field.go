@@ -69,7 +69,7 @@ const (
 	fragment
 )
 
-// class is the upper half of an OXM header: whose numbering a field has.
+// class is the upper half of an OXM header: the organisation that numbers the field.
 type class uint16
 
 const (

@@ -2,23 +2,24 @@ package openflow
 
 import "context"
 
-// last is a group that comes behind all others.
+// last is the group that is added after all others.
 type last struct {
 	key    string
 	settle func(ctx context.Context) error
-	// unsettled says that settle has not been called since others were sent, or may
-	// have been.
+	// unsettled is true if flows of other groups were sent, or may have been, since
+	// the last call of settle.
 	unsettled bool
 }
 
-// Last has the flows of one group added only behind those of all others, once
-// settle says that packets go by these: what the group opens is not open a moment
-// before what the others deny is denied. It is called before the first Apply.
+// Last delays the additions of one group: they are sent after the flows of all other
+// groups, once settle returns because these are in force for packets. So the group
+// opens nothing before the denials of the others hold. Last is called before the first
+// Apply.
 func (t *FlowTable) Last(key string, settle func(ctx context.Context) error) {
 	t.last = last{key: key, settle: settle}
 }
 
-// split parts what is to be added last from other changes.
+// split separates the additions of the last group from other changes.
 func (t *FlowTable) split(changes []change) (first, behind []change) {
 	if t.last.settle == nil {
 		return changes, nil
@@ -33,9 +34,9 @@ func (t *FlowTable) split(changes []change) (first, behind []change) {
 	return first, behind
 }
 
-// sendLast sends what comes behind the first changes. The lock is not held while
-// these settle. What somebody else has changed meanwhile comes first again: then
-// the next Apply sends it.
+// sendLast waits until the first changes are in force, without the lock, and sends
+// the additions of the last group. If another program changed flows meanwhile, their
+// repair comes first: then the next Apply sends these additions.
 func (t *FlowTable) sendLast(ctx context.Context, first, behind []change, result *Result) error {
 	t.last.unsettled = t.last.unsettled || len(first) > 0
 	if len(behind) == 0 {

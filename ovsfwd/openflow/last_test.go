@@ -11,8 +11,8 @@ import (
 	"github.com/felixlike/felixlike/test/ovstest"
 )
 
-// TestLastComesBehind: what opens is never installed before all else is, and is in
-// force.
+// TestLastComesBehind: the last group is never installed before all other flows are
+// installed and in force.
 func TestLastComesBehind(t *testing.T) {
 	b := ovstest.NewBridge(t)
 	flows := numbered(4)
@@ -69,8 +69,8 @@ func (m *mute) Bundle(ctx context.Context, mods iter.Seq2[openflow.FlowMod, erro
 	return errors.Join(m.Conn.Bundle(ctx, mods), m.Close(), errMute)
 }
 
-// TestLastSettlesWhatWasNotAnswered: what was sent over a connection that was lost
-// may be in the switch, and not in force.
+// TestLastSettlesWhatWasNotAnswered: flows that were sent over a lost connection may
+// be in the switch, and not yet in force.
 func TestLastSettlesWhatWasNotAnswered(t *testing.T) {
 	b := ovstest.NewBridge(t)
 	flows := numbered(2)

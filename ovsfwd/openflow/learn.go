@@ -12,17 +12,17 @@ import (
 type LearnSpec struct {
 	Table    uint8
 	Priority uint16
-	// IdleTimeout is after how many seconds without a packet the flow goes.
+	// IdleTimeout is the seconds without a packet after which the flow is removed.
 	IdleTimeout uint16
 	Cookie      uint64
 	// Limit is how many flows with that cookie the table may have; when there are as
 	// many, no more is learned.
 	Limit uint32
-	// Match is what the flow matches whatever the packet; it has no masks.
+	// Match is the fixed part of the flow's match. It has no masks.
 	Match Match
-	// Copies are the fields that it matches as they are in the packet.
+	// Copies are the fields that the flow matches with the packet's values.
 	Copies []FieldCopy
-	// Sets are what the flow does.
+	// Sets are the register writes of the flow.
 	Sets []RegisterBits
 }
 
@@ -81,8 +81,8 @@ func (a learn) String() string {
 	return "learn(" + strings.Join(words, ",") + ")"
 }
 
-// A part of a learned flow begins with where its value comes from, what becomes
-// of it, and how many bits it has (OVS, lib/ofp-actions.c).
+// Header bits of one specification of a learned flow: the source of the value, its
+// use, and its width in bits (OVS, lib/ofp-actions.c).
 const (
 	learnFromValue = 1 << 13
 	learnLoad      = 1 << 11
@@ -123,8 +123,8 @@ func (a learn) wire(b []byte) ([]byte, error) {
 	return endAction(b, start), nil
 }
 
-// learnValue appends the head of a part, and its value, right-aligned in as many
-// times two bytes as its bits take.
+// learnValue appends a specification's header and its value. The value is right-aligned
+// and padded to a multiple of two bytes.
 func learnValue(b, value []byte, width int, use uint16) []byte {
 	b = binary.BigEndian.AppendUint16(b, learnFromValue|use|uint16(width))
 	size := (width + 15) / 16 * 2
@@ -139,8 +139,8 @@ func learnField(b []byte, f Field, offset int) []byte {
 	return binary.BigEndian.AppendUint16(b, uint16(offset))
 }
 
-// learnSpec has a field's number within a learned flow: the switch writes that
-// of NXM where there is one, and what it writes must be what was sent.
+// learnSpec returns a field's numbering within a learned flow. If the field has an NXM
+// number, the switch returns it in dumps, and a dump must equal the flow that was sent.
 func (f Field) learnSpec() spec {
 	s := f.spec()
 	switch f {

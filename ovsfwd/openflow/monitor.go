@@ -10,26 +10,24 @@ import (
 	"antrea.io/libOpenflow/openflow15"
 )
 
-// FlowChange is a flow that somebody else than this connection added, changed
-// or removed.
+// FlowChange is a flow that was added, changed or removed over another connection.
 type FlowChange struct {
 	Installed
 	Removed bool
 }
 
-// ErrNoMonitor says that the switch does not tell of changes.
+// ErrNoMonitor means that the switch does not report changes.
 var ErrNoMonitor = errors.New("the switch does not tell of changed flows (Open vSwitch does from 2.16 on)")
 
 // monitorID names the one monitor of a connection.
 const monitorID = 1
 
-// Monitor makes the switch tell of all changes of flows from now on that are
-// not made over this connection: those it tells in a few bytes a bundle. notify
-// is called until the connection ends, in the order of the changes, and with
-// lost when the switch had more to tell than it could keep, after which only a
-// look at all flows helps. It delays whatever else comes over the connection.
-// A connection has one monitor; a switch that has none to offer returns an
-// ErrNoMonitor.
+// Monitor subscribes to all changes of flows from now on. Of changes made over this
+// connection the switch sends only a few bytes a bundle, and notify does not get them.
+// Monitor calls notify in the order of the changes until the connection ends. lost is
+// true after the switch dropped reports because its buffer was full: the caller must
+// then read all flows. A slow notify delays all other messages of the connection. A
+// connection has one monitor. If the switch supports none, the error is ErrNoMonitor.
 func (c *Conn) Monitor(ctx context.Context, notify func(changes []FlowChange, lost bool)) error {
 	c.op.Lock()
 	defer c.op.Unlock()
@@ -71,13 +69,13 @@ func monitorRequest(xid uint32) []byte {
 	return b
 }
 
-// isUpdate reports whether a message tells of changes of flows.
+// isUpdate reports whether a message is a flow monitor's report.
 func (m message) isUpdate() bool {
 	return m.kind() == openflow15.Type_MultiPartReply && len(m.body()) >= multipartHeader &&
 		binary.BigEndian.Uint16(m.body()) == openflow15.MultipartType_FlowMonitor
 }
 
-// updated hands on what an update tells.
+// updated passes the changes in a report to notify.
 func (c *Conn) updated(m message) error {
 	notify := c.notify.Load()
 	if notify == nil {

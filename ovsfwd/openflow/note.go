@@ -8,7 +8,7 @@ import (
 	"antrea.io/libOpenflow/openflow15"
 )
 
-// NoteText is what a note says. Its length needs no padding.
+// NoteText is the text of a note. Its length needs no padding.
 type NoteText [14]byte
 
 // Note keeps a text in a flow, and does nothing to packets. FlowStats returns it if it is
@@ -31,7 +31,7 @@ func (a note) wire(b []byte) ([]byte, error) {
 	return endAction(append(startNicira(b, niciraNote), a[:]...), start), nil
 }
 
-// Sizes of what an instruction that applies actions begins with.
+// Sizes of the headers of an apply-actions instruction and of its first action.
 const (
 	instructionHeader = 8
 	noteHeader        = 10

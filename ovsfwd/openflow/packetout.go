@@ -11,7 +11,7 @@ import (
 	"antrea.io/libOpenflow/openflow15"
 )
 
-// FromNowhere as a PacketOut's port: the packet came by none.
+// FromNowhere as a PacketOut's port: the packet has no input port.
 const FromNowhere = openflow15.P_CONTROLLER
 
 // PacketOut is a packet that the switch is to treat as if it had come by a port,

@@ -35,7 +35,7 @@ func (f Flow) entry(t testing.TB, fixed []byte, stats ...byte) []byte {
 	return b
 }
 
-// Whatever comes from the switch is taken or refused, and nothing panics.
+// The parser accepts or refuses every message of the switch, and never panics.
 func FuzzParse(f *testing.F) {
 	flow := fuzzed()
 	reply := make([]byte, multipartHeader)

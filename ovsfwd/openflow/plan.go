@@ -18,8 +18,8 @@ type change struct {
 	cookie uint64
 }
 
-// changes returns what the touched identities need: deletions, then additions,
-// sorted.
+// changes returns the changes for the dirty identities, sorted: deletions, then
+// additions.
 func (t *FlowTable) changes() []change {
 	var gone, wanted []change
 	for _, id := range t.touched {
@@ -40,9 +40,9 @@ func (t *FlowTable) changes() []change {
 	return append(slices.Compact(gone), slices.Compact(wanted)...)
 }
 
-// twins returns the right flows that go together with those that are deleted,
-// since deletion is by cookie and theirs is equal: they are added again in the
-// same bundle. 30,000 flows have two of equal cookie once in 2,400 times.
+// twins returns correct flows with the same cookie as a deleted one. Deletion is by
+// cookie, so they are deleted too, and the same bundle adds them again. Of 2,400 sets
+// of 30,000 flows, one has two flows with the same cookie.
 func (t *FlowTable) twins(gone []change) []change {
 	type target struct {
 		table  uint8
@@ -105,8 +105,8 @@ func (t *FlowTable) mods(changes []change) iter.Seq2[FlowMod, error] {
 func (t *FlowTable) commit(changes []change) {
 	for _, c := range changes {
 		if _, heard := t.heard[c.id]; heard {
-			// Of what somebody else did while these were sent, nothing tells whether it
-			// came before or after.
+			// Another program changed this flow during the bundle. The order of the
+			// two is unknown.
 			t.synced = false
 		}
 		if c.group == nil {
@@ -137,8 +137,8 @@ func (t *FlowTable) observe(id identity, table uint8, cookie, rest uint64, tampe
 	t.states[id] = s
 }
 
-// resync reads what the switch has. The lock is not held while it is read: what
-// is heard meanwhile is for the next Apply.
+// resync reads all flows of the owner. It does not hold the lock meanwhile: changes
+// reported during the read wait for the next Apply.
 func (t *FlowTable) resync(ctx context.Context) error {
 	var flows []Installed
 	err := t.unlocked(func() (err error) {
@@ -159,14 +159,14 @@ func (t *FlowTable) resync(ctx context.Context) error {
 			t.reread(id, news{FlowChange{Installed: Installed{Table: s.table}, Removed: true}, now})
 		}
 	}
-	// Over a connection that was lost, or by a process that was, others may have been
-	// sent a moment ago.
+	// An earlier connection, or an earlier process, may have sent flows of other
+	// groups a moment ago.
 	t.last.unsettled = t.last.unsettled || !t.trusted
 	t.synced, t.trusted, t.alive = true, true, time.Now()
 	return nil
 }
 
-// reread records what a read tells of an identity.
+// reread records the result of a full read for one identity.
 func (t *FlowTable) reread(id identity, n news) {
 	if t.trusted {
 		t.differs(id, n)

@@ -8,8 +8,8 @@ import (
 	"github.com/felixlike/felixlike/test/ovstest"
 )
 
-// A switch with 60,000 flows that an earlier version left, twice what one policy may have,
-// is as wanted after the first apply of a new version.
+// A switch has 60,000 flows of an earlier version, twice the bound of one policy. After
+// the first apply of a new version it has the desired flows.
 func TestPoisonedSwitch(t *testing.T) {
 	b := ovstest.NewBridge(t)
 	const left = 60_000

@@ -13,8 +13,8 @@ import (
 
 type controller struct{ id, length uint16 }
 
-// Controller sends the first length bytes of the packet to those who listen under
-// the id (Conn.Listen).
+// Controller sends the first length bytes of the packet to the connections that listen
+// with the id (Conn.Listen).
 func Controller(id, length uint16) Action { return controller{id, length} }
 
 func (a controller) String() string {
@@ -30,8 +30,7 @@ func (a controller) wire(b []byte) ([]byte, error) {
 	return endAction(b, start), nil
 }
 
-// reasonAction is OFPR_ACTION: what ovs-vswitchd takes for granted, and so does not
-// write.
+// reasonAction is OFPR_ACTION. It is ovs-vswitchd's default, which its dumps omit.
 const reasonAction = 1
 
 // PacketIn is a packet that a flow has sent.
@@ -43,13 +42,13 @@ type PacketIn struct {
 	Frame []byte
 }
 
-// Listen has the switch send what flows send to the id. got is called until the
-// connection ends, one packet at a time, and delays whatever else comes over the
-// connection.
+// Listen subscribes to the packets that flows send to the id. It calls got for one
+// packet at a time until the connection ends. A slow got delays all other messages of
+// the connection.
 func (c *Conn) Listen(ctx context.Context, id, length uint16, got func(PacketIn)) error {
 	c.packets.Store(&got)
-	// A connection to the management socket is told nothing before it has said how
-	// much of a packet it wants.
+	// The switch sends no packets to a management connection before the client has
+	// set the length of packet that it wants.
 	config := binary.BigEndian.AppendUint16([]byte{0, 0}, length)
 	if err := c.command(ctx, openflow15.Type_SetConfig, config); err != nil {
 		return fmt.Errorf("openflow: ask for packets: %w", err)
@@ -67,7 +66,7 @@ func (c *Conn) Listen(ctx context.Context, id, length uint16, got func(PacketIn)
 // 7.4.1), header included.
 const packetInFixed = 24
 
-// received hands on a packet that the switch has sent.
+// received passes a packet from the switch to the listener.
 func (c *Conn) received(m message) error {
 	got := c.packets.Load()
 	if got == nil {
@@ -84,8 +83,8 @@ func (c *Conn) received(m message) error {
 	return nil
 }
 
-// command sends one message, and returns when the switch has done what it says, or
-// why it has not.
+// command sends one message and returns when the switch has processed it. If the
+// switch refuses it, the error has the reason.
 func (c *Conn) command(ctx context.Context, kind uint8, body []byte) error {
 	return c.commands(ctx, kind, [][]byte{body})
 }

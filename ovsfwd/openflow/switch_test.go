@@ -121,7 +121,7 @@ func TestFlowsReadBackAsWritten(t *testing.T) {
 	known(t, b, flows)
 }
 
-// known asserts that flows which are read back are taken for what they are.
+// known asserts that flows which are read back equal the flows that were sent.
 func known(t *testing.T, b *ovstest.Bridge, flows []openflow.Flow) {
 	t.Helper()
 	again := connected(t, b)

@@ -13,27 +13,27 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// Switch is what a FlowTable programs. *Conn is one.
+// Switch is the interface to the switch that a FlowTable programs. *Conn is one.
 type Switch interface {
 	// Bundle makes all changes or none; an error of the sequence makes it none.
 	Bundle(ctx context.Context, mods iter.Seq2[FlowMod, error]) error
 	// Dump reads the flows whose cookie has the owner.
 	Dump(ctx context.Context, owner uint16) ([]Installed, error)
-	// Monitor tells of changes that others make; see Conn.
+	// Monitor reports foreign changes; see Conn.
 	Monitor(ctx context.Context, notify func(changes []FlowChange, lost bool)) error
-	// Barrier returns when the switch has dealt with what came before.
+	// Barrier returns when the switch has processed all earlier messages.
 	Barrier(ctx context.Context) error
 	// Err returns why the connection ended, nil while it has not.
 	Err() error
 }
 
-// Result says what an Apply did.
+// Result describes one Apply.
 type Result struct {
 	// Messages is the number of flow mods sent.
 	Messages int
 	// Added and Deleted count them by kind; a replaced flow counts as added.
 	Added, Deleted int
-	// FullRead tells that all flows were read first.
+	// FullRead is true if Apply read all flows first.
 	FullRead bool
 	// Repaired are the foreign changes that were undone, sorted.
 	Repaired []tables.Repair
@@ -57,57 +57,57 @@ func (e *ConflictError) Error() string {
 // concurrent use, apart from Watch.
 type FlowTable struct {
 	digester
-	// mu guards what follows against the goroutines of Watch and of the
-	// connection. It is not held while the switch is asked for anything.
+	// mu guards the following fields against the goroutines of Watch and of the
+	// connection. It is not held during an exchange with the switch.
 	mu sync.Mutex
 	sw Switch
-	// synced says that the states tell what the switch has, trusted that they
-	// once did: what then differs was changed by somebody else.
+	// synced: the states equal the flows in the switch. trusted: they once did, so
+	// a difference is a foreign change.
 	synced, trusted bool
 	// alive is when the switch last answered.
 	alive time.Time
-	// monitored says that the switch was asked to tell of changes, deaf why it
-	// does not, lost that it had to skip some.
+	// monitored: we have asked the switch to report changes. deaf is the reason if
+	// it does not report them. lost: it dropped reports.
 	monitored bool
 	deaf      error
 	deafened  chan struct{}
 	lost      bool
-	// changed is called when something is heard. heard is what the next Apply
-	// takes up, damage what it did take up and will tell when it is undone.
+	// changed is called after a reported change. heard has the reported changes
+	// until the next Apply; damage counts those that Apply has not repaired yet.
 	changed func()
 	heard   map[identity]news
 	damage  map[string]damage
 
 	groups map[string]*group
 	states map[identity]state
-	// rivals are the claims beyond the first to one identity: nearly always
-	// none.
+	// rivals are further claims to an identity that has one already. It is nearly
+	// always empty.
 	rivals map[identity][]claim
 	// cookies are those of the installed flows.
 	cookies multiset
 	wanted  int
-	// touched are the identities whose state changed since the last Apply,
-	// some of them more than once.
+	// touched are the dirty identities: their state changed since the last Apply.
+	// It may have duplicates.
 	touched []identity
 	last    last
 }
 
-// group is what one SetFlows set.
+// group is the flows of one SetFlows call.
 type group struct {
 	key     string
 	render  func() []Flow
 	entries []entry
 }
 
-// entry is what is kept of a flow.
+// entry is the digest of one flow; the flow itself is not kept.
 type entry struct {
 	id     identity
 	cookie uint64
-	// rest is what the hash of the content has beyond the cookie.
+	// rest is 64 bits of the content's hash beyond those in the cookie.
 	rest uint64
 }
 
-// claim is one group's wish for an identity.
+// claim is one group's desired flow for an identity.
 type claim struct {
 	group *group
 	index int32
@@ -125,20 +125,20 @@ func (c claim) flow() (Flow, error) {
 	return flows[c.index], nil
 }
 
-// state is what is wanted and known of an identity.
+// state is the desired and the observed flow of an identity.
 type state struct {
-	// claim has no group if nobody wants the flow.
+	// claim has no group if no flow is desired.
 	claim
 	table uint8
-	// tampered says that what is installed is not what its cookie tells.
+	// tampered: the installed flow's content does not have the hash in its cookie.
 	tampered bool
 	// installed is the cookie of the installed flow, zero if there is none.
 	installed uint64
-	// has is what the hash of the installed content has beyond the cookie.
+	// has is the rest of the hash of the installed flow's content (see entry.rest).
 	has uint64
 }
 
-// right reports whether the switch has what is wanted.
+// right reports whether the switch has the desired flow.
 func (s state) right() bool {
 	if s.group == nil {
 		return s.installed == 0
@@ -146,9 +146,9 @@ func (s state) right() bool {
 	return s.installed == s.cookie() && s.has == s.rest() && !s.tampered
 }
 
-// NewFlowTable returns an empty table for the flows whose cookies have an
-// owner in their upper 16 bits: flows of others are left alone, whatever they
-// are. The version is the pipeline's: when it changes, every flow is replaced.
+// NewFlowTable returns an empty table for flows with the owner in the upper 16 bits
+// of the cookie. The table leaves flows of other owners alone. The version is the
+// pipeline's: if it changes, every flow is replaced.
 func NewFlowTable(owner uint16, version uint8) *FlowTable {
 	return &FlowTable{
 		digester: digester{owner: owner, version: version},
@@ -163,8 +163,8 @@ func NewFlowTable(owner uint16, version uint8) *FlowTable {
 }
 
 // Connect makes sw the switch to program, after the first dial and after each
-// reconnect. What it has is unknown: the next Apply reads it back. That goes for
-// the same switch, too, but what then differs is a repair.
+// reconnect. The next Apply reads back its flows. If sw is the present switch, Apply
+// counts differences as foreign changes.
 func (t *FlowTable) Connect(sw Switch) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -180,9 +180,9 @@ func (t *FlowTable) Connect(sw Switch) {
 // Len returns the number of wanted flows.
 func (t *FlowTable) Len() int { return t.wanted }
 
-// SetFlows makes what render returns the wanted flows of a group, in place of
-// those it had. It is called at once, and again whenever flows of the group are
-// sent; it returns the same flows each time until the group is set again.
+// SetFlows replaces the desired flows of a group with those that render returns.
+// SetFlows calls render at once, and Apply calls it again whenever it sends flows of
+// the group. render must return the same flows each time until the group is set again.
 func (t *FlowTable) SetFlows(key string, render func() []Flow) {
 	flows := render()
 	g := &group{key: key, render: render, entries: make([]entry, len(flows))}
@@ -263,14 +263,13 @@ func (g *group) flows() ([]Flow, error) {
 	return flows, nil
 }
 
-// Apply brings the switch to the wanted flows in one bundle. The first time,
-// and after Connect, it reads the installed flows back: what is there already
-// is not sent again, flows of ours that nobody wants go, and flows with foreign
-// cookies stay. After that it sends only differences, and nothing when there
-// are none.
+// Apply brings the switch to the desired flows in one bundle. The first time, and
+// after Connect, it reads the installed flows back. It does not send installed flows
+// again, deletes our flows that are not desired, and leaves flows with foreign cookies
+// alone. Later it sends only differences, and no bundle if there are none.
 //
-// A *ConflictError or *BundleError leaves the switch as it was; the wanted
-// flows stay wanted, so the owner removes the group named and applies again.
+// A *ConflictError or *BundleError leaves the switch as it was. The flows stay
+// desired, so the owner removes the named group and applies again.
 func (t *FlowTable) Apply(ctx context.Context) (Result, error) {
 	if t.sw == nil {
 		return Result{}, errors.New("openflow: not connected")
@@ -309,8 +308,8 @@ func (t *FlowTable) Apply(ctx context.Context) (Result, error) {
 	return result, nil
 }
 
-// silence is after how long without an answer the switch is asked for one: a
-// switch that hangs tells of no changes either.
+// silence is the time without a reply after which Apply sends a barrier: a hung
+// switch reports no changes either.
 const silence = time.Second
 
 // unlocked calls f without the lock, and holds it again afterwards, also after a
@@ -335,7 +334,7 @@ func (t *FlowTable) send(ctx context.Context, changes []change) (err error) {
 	if err == nil {
 		t.alive = time.Now()
 	}
-	// What the switch has now is known only if it refused the bundle.
+	// After an error the switch's flows are known only if it refused the bundle.
 	if refused := new(BundleError); err != nil && !errors.As(err, &refused) {
 		t.synced, t.trusted = false, false
 	}

@@ -94,7 +94,7 @@ func (m FlowMod) wire(b []byte, xid uint32) ([]byte, error) {
 			return nil, err
 		}
 	}
-	// Too long a message is noticed by what carries it.
+	// bundle.encode refuses a message that is too long.
 	binary.BigEndian.PutUint16(b[start+2:], uint16(len(b)-start))
 	return b, nil
 }
