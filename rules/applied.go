@@ -54,7 +54,7 @@ func (r *Renderer) admin(d model.Direction, ids []model.PolicyID, hasRules func(
 	return rules
 }
 
-// lowerTiers renders what follows the admin tier: the NetworkPolicies, which
+// lowerTiers renders the tiers after the admin tier: the NetworkPolicies, which
 // end in a drop, or the baseline tier, which ends in an allow.
 func (r *Renderer) lowerTiers(d model.Direction, a model.Applied, hasRules func(model.PolicyID) bool) []tables.Rule {
 	ids, end := a.Baseline, tables.Rule{Action: r.allow(d), Comment: "default allow"}

@@ -98,7 +98,7 @@ func (c *Claims[K]) Settle() []K {
 	return changed
 }
 
-// News returns, once, what Settle has returned since the last call.
+// News returns the keys that Settle has returned since the last call of News.
 func (c *Claims[K]) News() []K {
 	if len(c.news) == 0 {
 		return nil

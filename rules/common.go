@@ -139,9 +139,9 @@ func (r *Renderer) adminChain(d model.Direction, ids []model.PolicyID) string {
 	return r.name("t"+directionLabel(d), policyLabel(ids[0]), AppliedIdentity(d, model.Applied{Admin: ids}))
 }
 
-// AdminList renders the chain that asks a list of policies of the admin tier on
-// behalf of the common chain. What they do not decide returns with MarkPass, as does
-// what they pass on: it is proof that they were asked.
+// AdminList renders the chain with a list of policies of the admin tier, to which
+// the common chain jumps. Packets that the policies do not decide, or pass on, return
+// with MarkPass: the mark proves that the admin tier was evaluated.
 func (r *Renderer) AdminList(d model.Direction, ids []model.PolicyID, hasRules func(model.PolicyID) bool) tables.Chain {
 	return tables.Chain{
 		Name: r.adminChain(d, ids),
@@ -150,9 +150,9 @@ func (r *Renderer) AdminList(d model.Direction, ids []model.PolicyID, hasRules f
 	}
 }
 
-// BehindAdmin renders the chain of Applied for when the common chain has asked the
-// admin tier. A packet without proof of that is dropped, so no order of changes
-// lets one through that the admin tier denies.
+// BehindAdmin renders the chain of Applied if the common chain evaluates the admin
+// tier. It drops packets without the mark that proves this. So no order of changes
+// lets a packet through that the admin tier denies.
 func (r *Renderer) BehindAdmin(d model.Direction, a model.Applied, hasRules func(model.PolicyID) bool) tables.Chain {
 	return tables.Chain{
 		Name: r.AppliedChain(d, a),

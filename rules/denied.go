@@ -5,19 +5,19 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// What a report of a denied packet has in common on all nodes.
+// Settings of the reports of denied packets, the same on all nodes.
 const (
-	// ReportGroup is the group of NFLOG; there is none that is assigned to anybody.
+	// ReportGroup is the NFLOG group. No registry assigns NFLOG groups.
 	ReportGroup uint16 = 26552
-	// ReportLength is how much of a packet is told: an IPv6 header with some
-	// extensions, and the ports behind it.
+	// ReportLength is the reported part of a packet in bytes: an IPv6 header with some
+	// extensions, and the ports after them.
 	ReportLength = 128
-	// ReportsPerSecond bounds what a flood of denied packets costs.
+	// ReportsPerSecond bounds the cost of a flood of denied packets.
 	ReportsPerSecond = 100
 )
 
-// DeniedChain returns the name of the chain to which everything goes that policy
-// denies in a direction, which also is the prefix of what is told of it.
+// DeniedChain returns the name of the chain that drops all packets that policy denies
+// in a direction. The name is also the NFLOG prefix of its reports.
 func DeniedChain(d model.Direction) string {
 	if d == model.Egress {
 		return ChainDeniedOut
@@ -25,15 +25,17 @@ func DeniedChain(d model.Direction) string {
 	return ChainDeniedIn
 }
 
-// ReportComment is the comment of the rules that report, whose counters have what was
-// reported.
+// ReportComment is the comment of the rules that report. Their counters count the
+// reported packets.
 const ReportComment = "somebody follows what is denied"
 
-// DeniedComment is the comment of the rule that drops, whose counter has all.
+// DeniedComment is the comment of the rule that drops. Its counter counts all denied
+// packets.
 func DeniedComment(d model.Direction) string { return "denied " + d.String() }
 
-// Denied renders that chain: it drops, and with reported tells of what it drops. One
-// chain has it for all pods, so that to begin and to end that is an edit of one rule.
+// Denied renders the chain DeniedChain: it drops packets, and with reported it reports
+// them first. All pods share the chain, so reports begin and end with the edit of one
+// rule.
 func Denied(d model.Direction, reported bool) tables.Chain {
 	return drops(DeniedChain(d), DeniedComment(d), reported)
 }
@@ -46,7 +48,7 @@ const NoServiceComment = "no service has this address"
 // proxy has rewritten. No policy denies these packets; reports treat them as denied ones.
 func NoService(reported bool) tables.Chain { return drops(ChainNoService, NoServiceComment, reported) }
 
-// DropChains are the chains that report what they drop.
+// DropChains are the chains that drop denied packets and can report them.
 func DropChains() []string { return []string{ChainDeniedIn, ChainDeniedOut, ChainNoService} }
 
 // IsDropComment reports whether a rule of a DropChain with the comment drops.

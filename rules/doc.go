@@ -4,8 +4,8 @@
 // names. Both netfilter backends use it; only the dispatch from addresses to
 // chains differs between them: verdict maps, or trees of chains.
 //
-// It is pure: no I/O, equal input gives equal output byte by byte. It is
-// tested by the text of what it renders, and by packets in the drivers' and
+// It is pure: no I/O, and equal input gives equal output byte by byte. It is
+// tested by the text of the rendered chains, and by packets in the drivers' and
 // end-to-end tests.
 //
 // The path of a packet through the chains, where gw is the gateway port:
@@ -40,25 +40,25 @@
 //	  IPv6 link-local ............................... drop
 //	  accept
 //
-// Whatever policy denies goes to denied-out or denied-in, and is dropped there: the
-// end of a chain of policies, a rule that denies, the address of a pod that is
-// closed. While somebody follows denied packets, these two chains report them before they
-// drop them. The chain no-service, for packets to addresses that no Service has, does the
-// same.
+// Packets that policy denies go to denied-out or denied-in, which drop them. They come
+// from the end of a chain of policies, from a rule that denies, or from the verdict of a
+// closed pod's address. While a client subscribes to denied packets, these two chains
+// report them first. The chain no-service does the same with packets to addresses that no
+// Service has.
 //
-// What was judged and gets past forward has its connection marked as allowed, if
-// it comes from whoever began it, in a base chain of its own (allowed, hook
-// postrouting): to be established is not enough, since connections come to be while
-// there is no policy as well. If another program flushes forward, packets pass without
-// MarkJudged, and their connections are not marked as allowed.
+// The base chain allowed (hook postrouting) marks a connection as allowed if its packet
+// was judged, passed forward, and comes from the side that opened the connection. The
+// state established is not enough: connections also begin while there is no policy. If
+// another program flushes forward, packets pass without MarkJudged, and their connections
+// are not marked as allowed.
 //
-// Within the cluster what pods send keeps its source, whatever others masquerade
-// (postrouting); on the way out it becomes the node's. Where others share our table,
-// what policy let through is accepted before they see it (passed, see Passed). The
-// backend whose policy is in the switch has chains of its own (see Host).
+// Packets of pods keep their source within the cluster, also if other programs would
+// masquerade it (postrouting); on the way out it becomes the node's. If other programs
+// share our table, the chain passed accepts packets that policy allowed before the rules
+// of these programs (see Passed). The openflow backend has chains of its own (see Host).
 //
-// While a table is made from nothing, guard-forward and guard-prerouting stand
-// in the place of forward and prerouting (see Guard).
+// While a table is built from nothing, guard-forward and guard-prerouting replace
+// forward and prerouting (see Guard).
 //
 // A packet between two pods of one node passes once and is judged in both
 // directions by that one pass. Egress returns before ingress begins. Kernels before

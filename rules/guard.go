@@ -2,13 +2,12 @@ package rules
 
 import "github.com/felixlike/felixlike/tables"
 
-// Guard renders the base chains that stand in for all others while a table is
-// made from nothing: connections that were allowed go on, new ones have to wait.
-// They refer to nothing, so that they are in force in about a millisecond,
-// however much there is to load behind them.
+// Guard renders the base chains that replace all others while a table is built from
+// nothing: allowed connections go on, new ones have to wait. These chains refer to no
+// other object, so they are in force in about a millisecond at any size of the table.
 func Guard(gateway string) []tables.Chain { return guard(gateway, allowedBefore()) }
 
-// guard lets through what goesOn accepts.
+// guard passes only the packets that the rules goesOn accept.
 func guard(gateway string, goesOn []tables.Rule) []tables.Chain {
 	closed := func(s tables.Side, comment string) tables.Rule {
 		return tables.Rule{

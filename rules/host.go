@@ -8,8 +8,7 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// Host is what the chains of the host are rendered from, where the switch judges
-// and not the host.
+// Host is the input of the host's chains for the backend that judges in the switch.
 type Host struct {
 	Node *model.Node
 	// Services are the prefixes of the addresses of Services.
@@ -32,10 +31,10 @@ func HostSets(f model.Family) []ipsets.Set {
 	}
 }
 
-// Host renders the chains of the host for the backend whose policy is in the
-// switch. The switch judges by addresses, and lets pass whatever its own node sends.
-// So the host has to see to it that addresses are true when they come to the switch,
-// whoever rewrites them:
+// Host renders the chains of the host for the backend that judges in the switch. The
+// switch judges by addresses, and passes all packets of its own node. So the host must
+// ensure that source addresses are true when packets come to the switch, although other
+// programs rewrite them:
 //
 //	prerouting (before conntrack): around the switch ...... drop
 //	forward
@@ -57,8 +56,8 @@ func HostSets(f model.Family) []ipsets.Set {
 //	  out by gw, forwarded, to or from own pods, but with an address of this
 //	  node as its source all the same ..................... drop
 //
-// Connections through Services and NodePorts so come to the switch as those of
-// whoever began them, as the netfilter backends judge them.
+// So connections through Services and NodePorts come to the switch with the client's
+// address. The netfilter backends judge them by the same address.
 func (r *Renderer) Host(h Host) []tables.Chain {
 	return []tables.Chain{prerouting(), r.hostForward(), r.fromSwitch(h), hostFromOutside(h), r.hostSources(h), r.rewritten(h)}
 }
@@ -74,8 +73,8 @@ func (r *Renderer) hostForward() tables.Chain {
 	}
 }
 
-// fromSwitch judges what the switch leaves to whoever rewrites the address of a
-// Service, if it does not come back to the switch.
+// fromSwitch judges packets to a Service. The switch passes them unjudged to the
+// host's proxy; some of them do not come back to the switch.
 func (r *Renderer) fromSwitch(h Host) tables.Chain {
 	c := tables.Chain{Name: ChainFromSwitch, Rules: []tables.Rule{
 		dropInvalid(),
@@ -118,8 +117,9 @@ func hostFromOutside(h Host) tables.Chain {
 	return c
 }
 
-// hostSources binds connections to the sources that the switch is to judge. A
-// binding ends the search: what others would do to the source comes too late.
+// hostSources binds connections to the source addresses by which the switch must judge
+// them. NAT binds a connection's source once, so later rules of other programs do not
+// change it.
 func (r *Renderer) hostSources(h Host) tables.Chain {
 	c := r.sourcesChain()
 	for _, a := range h.Hairpins {
@@ -147,10 +147,11 @@ func (r *Renderer) hostSources(h Host) tables.Chain {
 	return c
 }
 
-// rewritten drops what has got an address of this node for its source against
-// hostSources: by a rule that comes before, or while that chain was not there. What
-// another backend has let through goes on, whatever its source was made to be; a
-// connection that is asked for from the ports of one of these would have its source.
+// rewritten drops packets that have an address of this node as their source although
+// hostSources keeps sources: a rule before that chain rewrote them, or the chain was
+// missing. Connections that another backend allowed go on with any source. A SYN is
+// checked even so: a new connection from the ports of such a connection would get its
+// source.
 func (r *Renderer) rewritten(h Host) tables.Chain {
 	c := tables.Chain{
 		Name:  ChainRewritten,
@@ -172,9 +173,9 @@ func (r *Renderer) rewritten(h Host) tables.Chain {
 	return c
 }
 
-// HostGuard renders what stands in for the chains of Host while they are loaded:
-// connections go on, new ones have to wait, lest their sources are bound to
-// something else.
+// HostGuard renders the chains that replace those of Host while they are loaded.
+// Connections go on. New ones have to wait, so that NAT does not bind their source to
+// another address.
 func HostGuard(gateway string) []tables.Chain {
 	return guard(gateway, goOn(tables.Accept{}, "connections go on", known()))
 }

@@ -25,7 +25,7 @@ const (
 	ChainAllowedOut = "allowed-out"
 	ChainCommonIn   = "common-in"
 	ChainCommonOut  = "common-out"
-	// Those of the backend whose policy is in the switch, besides.
+	// Further chains of the backend that judges in the switch.
 	ChainFromSwitch  = "from-switch"
 	ChainFromOutside = "from-outside"
 	ChainRewritten   = "rewritten"
@@ -67,8 +67,8 @@ func DispatchMap(d model.Direction, f model.Family) string {
 // cluster in one family.
 func PodNetworksSet(f model.Family) string { return "pod-networks-" + f.String() }
 
-// HairpinSet returns the name of the set of this node's pods in one family, by
-// which it is told that one of them reaches itself.
+// HairpinSet returns the name of the set of this node's pods in one family. Rules use
+// it to recognise packets of a pod to itself.
 func HairpinSet(f model.Family) string { return "hairpin-" + f.String() }
 
 // EgressSet returns the name of the set of this node's pods in one family that
@@ -115,8 +115,8 @@ func AppliedIdentity(d model.Direction, a model.Applied) string {
 	return identity.String()
 }
 
-// shape makes the names of egress chains differ from those of versions whose
-// egress chains went on to to-pods (see DispatchMap).
+// shape makes the names of egress chains differ from those of earlier versions, in
+// which egress chains went on to to-pods (see DispatchMap).
 func shape(d model.Direction) string {
 	if d == model.Egress {
 		return "\x00returns"

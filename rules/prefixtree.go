@@ -20,17 +20,16 @@ import (
 // random ones, 14 in the mean of both (TestTreeCosts).
 var treeSizes = [...]int{8, 32, 160}
 
-// prefixTree dispatches by one key of a packet: it renders chains in which
-// each rule compares a prefix of the key and goes to the chain of the keys
-// that have it, down to rules that compare a whole key and carry out its
-// verdict. A packet whose key is not there comes back to where the root's
-// rules stand.
+// prefixTree dispatches by one key of a packet. Each rule of its chains compares a
+// prefix of the key and goes to the chain of the keys with that prefix. The last
+// rules compare a whole key and carry out its verdict. A packet with an unknown key
+// returns to the chain that has the root's rules.
 //
-// Which chains there are depends on the set of keys alone, not on the order in
-// which they came, so a restart writes nothing. A prefix has a chain if at
-// least two keys have it, and if with one digit less it would be of a larger
-// kind (see treeSizes). A new or removed key hence touches the chain that lists
-// it, and where a size is crossed the chains of one prefix and its halves.
+// The set of chains depends on the set of keys alone, not on their order, so a
+// restart writes nothing. A prefix has a chain if at least two keys have it, and if
+// the prefix without its last digit has a larger size class (see treeSizes). So a new
+// or removed key changes the chain that lists it. If it crosses a size, it also
+// changes the chains of one prefix and its halves.
 type prefixTree struct {
 	space keyspace
 	// keys are sorted by their digits.
@@ -42,30 +41,30 @@ type prefixTree struct {
 	rendered map[string]string
 }
 
-// keyspace says what a tree's keys stand for. Keys are strings of digits, none
-// of which is the beginning of another.
+// keyspace gives a tree's keys their meaning. Keys are strings of digits, and no key
+// is the beginning of another.
 type keyspace interface {
 	// match returns the match for all keys that begin with the digits, or for
 	// the one key if they are whole.
 	match(digits string) tables.Match
 	// chain returns the name of the chain for the keys with a prefix.
 	chain(digits string) string
-	// comment says in words what is dispatched to.
+	// comment names the objects to which the tree dispatches.
 	comment() string
 }
 
-// treeKey is a key with what to do with its packets.
+// treeKey is a key with the verdict for its packets.
 type treeKey struct {
 	digits  string
 	verdict tables.Action
 }
 
-// TreeChanges is what changed in a tree, in the order of the prefixes.
+// TreeChanges is the changes of a tree, in the order of the prefixes.
 type TreeChanges struct {
 	// Chains are new or have other rules, Removed are no more.
 	Chains  []tables.Chain
 	Removed []string
-	// Root tells that the root's rules changed.
+	// Root is true if the root's rules changed.
 	Root bool
 }
 
@@ -99,9 +98,9 @@ func (t *prefixTree) find(digits string) (int, bool) {
 	return slices.BinarySearchFunc(t.keys, digits, func(k treeKey, d string) int { return strings.Compare(k.digits, d) })
 }
 
-// touch notes the prefixes that a key which is there concerns: those that it
-// has; and their siblings where what is above both crosses a size by the key,
-// or falls into parts only because of it.
+// touch marks the prefixes dirty that a present key concerns: its own prefixes, and
+// their siblings if their common prefix crosses a size because of the key, or is split
+// only because of it.
 func (t *prefixTree) touch(digits string) {
 	t.dirty[""] = true
 	keys := t.keys
@@ -126,7 +125,7 @@ func (t *prefixTree) touch(digits string) {
 	}
 }
 
-// Changes returns what changed since the last call.
+// Changes returns the changes since the last call.
 func (t *prefixTree) Changes() TreeChanges {
 	var out TreeChanges
 	for _, prefix := range slices.Sorted(maps.Keys(t.dirty)) {
@@ -175,8 +174,8 @@ func (t *prefixTree) below(prefix string) []treeKey {
 	return t.keys[first : first+n]
 }
 
-// rules renders the chain for the keys. The root's rules jump, so that what
-// finds nothing comes back to the rules behind them.
+// rules renders the chain for the keys. The root's rules jump, so that packets with
+// an unknown key come back to the rules after them.
 func (t *prefixTree) rules(keys []treeKey, root bool) []tables.Rule {
 	var rules []tables.Rule
 	add := func(digits string, verdict tables.Action) {
@@ -233,7 +232,7 @@ func byNextDigit(keys []treeKey) func(yield func(prefix string, part []treeKey) 
 		if len(keys) < 2 {
 			return
 		}
-		// The keys are sorted: what the first and the last share, all do.
+		// The keys are sorted: all share the common prefix of the first and the last.
 		n := shared(keys[0].digits, keys[len(keys)-1].digits) + 1
 		for len(keys) > 0 {
 			prefix := keys[0].digits[:n]

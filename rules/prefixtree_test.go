@@ -131,7 +131,7 @@ func ofInterface(name string) func(tables.Match) bool {
 
 func verdictOf(key string) tables.Action { return tables.Goto{Chain: "pods-out-" + key} }
 
-// addressIn draws an address of a prefix, whose host part has the given bits.
+// addressIn returns the address of a prefix with the given bits in its host part.
 func addressIn(p netip.Prefix, host uint64) netip.Addr {
 	b := p.Addr().AsSlice()
 	for i := len(b) - 1; i >= 0; i-- {
@@ -144,7 +144,7 @@ func addressIn(p netip.Prefix, host uint64) netip.Addr {
 }
 
 // Every sequence of updates ends in the chains that a fresh tree of the same
-// keys has; every key reaches its own verdict, and what is no key none.
+// keys has. Every key reaches its own verdict; an unknown key reaches none.
 func TestAddressTreeProperties(t *testing.T) {
 	seeded.Check(t, func(rt *rapid.T) {
 		prefix := netip.MustParsePrefix(rapid.SampledFrom([]string{

@@ -32,8 +32,8 @@ func NewRenderer(gateway string, maxName int) *Renderer {
 	return r
 }
 
-// Narrowed returns a renderer like r whose names have so few characters of label and
-// hash: tests have names collide with it.
+// Narrowed returns a renderer like r with fewer characters of label and hash in names.
+// Tests use it to make names collide.
 func (r *Renderer) Narrowed(label, hash int) *Renderer {
 	narrow := NewRenderer(r.gateway, r.maxName)
 	narrow.label, narrow.hash = label, hash
@@ -70,8 +70,8 @@ func (r *Renderer) PolicyRules(p *model.Policy, d model.Direction, families []mo
 	return chain
 }
 
-// actionIn returns what an action comes to in a tier: behind the baseline tier is only
-// the default, which allows, so a Pass there must skip the policies that follow.
+// actionIn returns the effective action in a tier. After the baseline tier comes only
+// the default, which allows. So a Pass there must skip the policies that follow.
 func actionIn(t model.Tier, a model.Action) model.Action {
 	if t == model.TierBaseline && a == model.Pass {
 		return model.Allow
@@ -79,7 +79,7 @@ func actionIn(t model.Tier, a model.Action) model.Action {
 	return a
 }
 
-// decide renders what happens to a packet that a policy's rule matched.
+// decide renders the action for a packet that a policy's rule matched.
 func (r *Renderer) decide(a model.Action, d model.Direction, matches []tables.Match, comment string) []tables.Rule {
 	switch a {
 	case model.Allow:

@@ -134,8 +134,8 @@ func TestAppliedChains(t *testing.T) {
 	golden(t, "applied.txt", b.String())
 }
 
-// What ends an isolated direction must be a drop whatever the policies are, told of
-// or not, but for what egress policy has marked as allowed.
+// An isolated direction must end in a drop for any policies, with and without reports,
+// except for packets that egress policy has marked as allowed.
 func TestIsolationEndsInDrop(t *testing.T) {
 	r := NewRenderer("flx-gw0", IPTablesNameLength)
 	for _, d := range model.Directions() {

@@ -13,9 +13,9 @@ const (
 	priorityRaw = -300
 	// One before "mangle", where others may set the whole mark of a packet.
 	priorityAllowed = -151
-	// "mangle", since in iptables' filter table what others accept before us is
-	// accepted for good: kube-proxy does so with all that comes through a NodePort,
-	// at the top of FORWARD.
+	// "mangle": in iptables' filter table, an accept of another program's rule before
+	// ours is final. kube-proxy accepts all packets through a NodePort at the top of
+	// FORWARD.
 	priorityForward = -150
 	priorityFilter  = 0
 	// One behind "filter", where others say of a Service that it has no endpoint.
@@ -85,10 +85,10 @@ func known() tables.Match {
 	return tables.MatchConnState{States: tables.StateEstablished | tables.StateRelated}
 }
 
-// goOn does what is to be done with packets of connections, except for segments that
-// ask for one: these are judged, whatever is known of their ports, since another
-// connection begins. To conntrack it is the old one where that has ended by a reset of
-// the server, or where nobody saw it end, and it has the mark of that.
+// goOn applies the action to packets of the connections, except for TCP segments that
+// ask for a connection. These are always judged, because another connection begins.
+// conntrack takes it for the old one, with the old mark, if a reset of the server ended
+// that one, or if conntrack did not see its end.
 func goOn(action tables.Action, comment string, connections ...tables.Match) []tables.Rule {
 	tcp := func(negated bool) tables.Match { return tables.MatchProtocol{Protocol: model.TCP, Negated: negated} }
 	return []tables.Rule{
@@ -103,13 +103,12 @@ func goOn(action tables.Action, comment string, connections ...tables.Match) []t
 	}
 }
 
-// allowed marks the connections whose packets were judged and have come so far:
-// a verdict to accept ends only the chain at its own hook.
+// allowed marks connections if a judged packet comes this far: an accept ends only
+// the chain at its own hook, so later hooks may still drop the packet.
 //
-// Only a packet of whoever began the connection tells that it is allowed. An
-// answer, and an error that refers to it, is judged as a packet of its own while
-// the connection is not marked: that it may pass says nothing of the other
-// direction.
+// Only a packet of the side that opened the connection proves that policy allows the
+// connection. While the connection is not marked, replies and ICMP errors about it are
+// judged as packets of their own. Their verdict says nothing about the other direction.
 //
 // Before that, a packet which begins a connection of a pod with another node loses
 // the mark by which kube-proxy would masquerade it (see MarkMasquerade).
@@ -162,7 +161,7 @@ func (r *Renderer) unclaimed(pods netip.Prefix, services []netip.Prefix) []table
 	return all
 }
 
-// within matches what this node's pods send to other nodes of the cluster.
+// within matches packets of this node's pods to other nodes of the cluster.
 func (r *Renderer) within(pods netip.Prefix) []tables.Match {
 	return []tables.Match{
 		r.out(),
@@ -171,9 +170,9 @@ func (r *Renderer) within(pods netip.Prefix) []tables.Match {
 	}
 }
 
-// Passed renders the chain that accepts what policy has let through before others
-// judge it, for drivers whose tables others share. It decides nothing: what policy
-// denies does not come here.
+// Passed renders the chain that accepts packets that policy allowed, before rules of
+// other programs can drop them. It is for drivers that share tables with other programs.
+// It decides nothing: packets that policy denies do not come here.
 func (r *Renderer) Passed() tables.Chain {
 	c := tables.Chain{
 		Name: ChainPassed,
@@ -207,11 +206,11 @@ func markedAllowed() tables.Match {
 	return tables.MatchConnMark{Value: MarkAllowed, Mask: MarkAllowed}
 }
 
-// prerouting drops what the host's stack takes from a pod's interface by
-// itself. A userspace datapath reads frames from packet sockets, which leave
-// them to the host as well: a pod that addresses them to the host side of its
-// veth pair would go around spoofguard and policy. What the switch took comes
-// by the gateway port. Before conntrack, so that no entry is made.
+// prerouting drops packets that the host's stack receives directly from a pod's
+// interface. A userspace datapath reads frames from packet sockets, and the host's
+// stack gets a copy. A pod that sends to the MAC address of its veth's host side would
+// bypass spoofguard and policy. Packets from the switch come by the gateway port. The
+// chain is before conntrack, so that conntrack makes no entry.
 func prerouting() tables.Chain {
 	return tables.Chain{
 		Name: ChainPrerouting,
@@ -289,11 +288,11 @@ func toPods(node *model.Node) tables.Chain {
 	return c
 }
 
-// Sources renders the chain that decides about the source of what this node's
-// pods send. Within the cluster it stays what it is, whatever others masquerade, so
-// that policy at the other end sees who it is; what a Service leads back to this
-// node was judged before. On the way out of the cluster, with masquerade, it becomes
-// the node's own.
+// Sources renders the chain that decides about the source address of packets of this
+// node's pods. Within the cluster they keep it, also if other programs would masquerade
+// it, because policy at the other end needs the pod's address. Packets that a Service
+// leads back to this node were judged before. On the way out of the cluster, with
+// masquerade, the source becomes the node's own.
 func (r *Renderer) Sources(node *model.Node, masquerade bool) tables.Chain {
 	c := r.sourcesChain()
 	for _, p := range node.PodCIDRs {

@@ -48,11 +48,10 @@ func returnJudged(root []tables.Rule, d model.Direction) []tables.Rule {
 // Remove no longer wants the address.
 func (t *AddressTree) Remove(a netip.Addr) { t.remove(addressDigits(a)) }
 
-// InterfaceTree dispatches by the name of the interface that a packet came in
-// by or goes out by; its digits are the name's bytes, so its chains are wider
-// than those of an AddressTree. It is for nodes on whose bridge the pods are
-// not: only packets of pods' interfaces may be sent to it, and those of an
-// interface that it does not know are dropped.
+// InterfaceTree dispatches by the name of the interface that a packet came in by or
+// goes out by. Its digits are the name's bytes, so its chains are wider than those of
+// an AddressTree. It is for nodes where the pods are not on our bridge. Only packets of
+// pods' interfaces may be sent to it; it drops those of an unknown interface.
 type InterfaceTree struct {
 	prefixTree
 	direction model.Direction
@@ -77,8 +76,8 @@ func (t *InterfaceTree) Set(name string, verdict tables.Action) error {
 // Remove no longer wants the interface.
 func (t *InterfaceTree) Remove(name string) { t.remove(name + endOfName) }
 
-// Root returns the rules to put where the dispatch takes place; the last one
-// drops what no rule before it knows.
+// Root returns the rules for the chain that dispatches. The last one drops packets
+// of unknown interfaces.
 func (t *InterfaceTree) Root() []tables.Rule {
 	return append(returnJudged(t.prefixTree.Root(), t.direction), tables.Rule{Action: tables.Drop{}, Comment: "no endpoint has this interface"})
 }
@@ -149,7 +148,7 @@ func (s interfaceSpace) match(digits string) tables.Match {
 	return tables.MatchInterface{Side: dispatchSide(s.direction), Name: name}
 }
 
-// chain names end in two dots, which tells them from those of static chains.
+// chain names end in two dots, so that they differ from those of static chains.
 func (s interfaceSpace) chain(digits string) string {
 	return s.renderer.treeChain(s.direction, digits+"..", []byte(digits))
 }
