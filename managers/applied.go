@@ -35,7 +35,7 @@ type appliedChains struct {
 	render  map[string]bool
 	removed []string
 	common  *commonChains
-	// refused tells that the driver has refused an object (see LeaveCommonChains).
+	// refused is true if the driver has refused an object (see LeaveCommonChains).
 	refused bool
 	// apart are chains that do not use the common chains. Another object has the name of
 	// the chain, or of one of its policies, so the chain denies.
@@ -96,7 +96,7 @@ func (c *appliedChains) release(r appliedRef) {
 	}
 }
 
-// verdict returns what dispatch has to do for the holder of a reference.
+// verdict returns the dispatch's verdict for the holder of a reference.
 func (c *appliedChains) verdict(d model.Direction, r appliedRef) tables.Action {
 	if chain := c.byKey[r.key]; chain != nil && c.claims.Has(chain.name, r.key) {
 		return tables.Goto{Chain: chain.name}
@@ -204,7 +204,7 @@ func (c *appliedChains) settleApart() map[string]bool {
 	return changed
 }
 
-// rendered renders a chain without what the common chain asks in its place.
+// rendered renders a chain without the policies that the common chain evaluates for it.
 func (c *appliedChains) rendered(key string, chain *appliedChain) tables.Chain {
 	d, a := chain.direction, chain.applied
 	common := func(k partKey) bool { return c.common.chosen[k] && !c.apart[key] }

@@ -21,8 +21,8 @@ import (
 	"github.com/felixlike/felixlike/test/policytest"
 )
 
-// judge is the managers of a netfilter backend over drivers that keep what they are
-// told. It judges packets by that.
+// judge is the managers of a netfilter backend over drivers that record chains, sets
+// and verdicts. It judges packets by these records.
 type judge struct {
 	t        interface{ Fatalf(string, ...any) }
 	renderer *rules.Renderer
@@ -247,8 +247,7 @@ func appliedOf(ids ...model.PolicyID) (a model.Applied) {
 	return a
 }
 
-// collidingNode is a node with a backend whose names have few bits, and the model that
-// it is led by.
+// collidingNode is a node with a backend whose names have few bits, and its model.
 type collidingNode struct {
 	name   string
 	engine *engine.Engine

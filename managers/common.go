@@ -73,7 +73,7 @@ type commonChains struct {
 	// the common chains.
 	weighed, chosen map[partKey]bool
 	paused          bool
-	// stale are the directions whose chain is to be rendered.
+	// stale are the directions whose chain must be rendered.
 	stale map[model.Direction]bool
 	// resized are common parts with changed members; complete replaces their sets. A driver
 	// that changes sets before rules must not change a set that rules use: with the old

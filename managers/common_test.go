@@ -16,7 +16,7 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// held is what a driver with maps holds, to follow packets through.
+// held is the state of a driver with maps, for tests that follow packets.
 type held struct {
 	chains map[string]tables.Chain
 	maps   map[string]map[netip.Addr]tables.Action
@@ -314,8 +314,9 @@ func TestCommonChainsWithCollisions(t *testing.T) {
 	}
 }
 
-// One policy whose name another has closes its own pods, also to what a common chain
-// allows. All others stay in the common chain.
+// If another policy has the name of a policy's chain, the pods of the second policy are
+// closed, also for packets that a common chain allows. All others stay in the common
+// chain.
 func TestCollisionConcernsItsPodsOnly(t *testing.T) {
 	renderer := rules.NewRenderer("flx-gw0", rules.NFTablesNameLength).Narrowed(0, 2)
 	policy := func(name string) model.PolicyID {
@@ -373,7 +374,7 @@ func TestCommonSetsChangeWithRules(t *testing.T) {
 		for range 30 {
 			before := n.held.clone()
 			n.send(slices.Concat(randomUpdate(random), randomUpdate(random), randomUpdate(random))...)
-			// The sets are changed; what rules had is not destroyed yet.
+			// The sets have changed; sets that only the old rules use still exist.
 			between := before.clone()
 			for name, members := range n.held.sets {
 				if !maps.Equal(between.sets[name], members) {
@@ -433,7 +434,7 @@ func TestLeaveCommonChains(t *testing.T) {
 	}
 }
 
-// subject is what an update is about.
+// subject returns the object of an update.
 func subject(u model.Update) any {
 	switch u := u.(type) {
 	case model.PolicyUpdate:

@@ -6,7 +6,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Conntrack takes addresses whose connections are to be forgotten.
+// Conntrack deletes the connections of addresses.
 type Conntrack interface {
 	Forget(netip.Addr)
 }

@@ -11,7 +11,7 @@ import (
 type DeniedManager struct {
 	chains Chains
 	render func(reported bool) []tables.Chain
-	// told is nil if nothing has changed.
+	// told is the last DenialsUpdate since the chains were set, nil if there is none.
 	told *bool
 }
 
@@ -22,8 +22,8 @@ func NewDeniedManager(chains Chains) *DeniedManager {
 	}}
 }
 
-// NewNoServiceManager is NewDeniedManager for the host's table of a backend whose policy
-// is in the switch.
+// NewNoServiceManager is NewDeniedManager for the host's table of the backend that
+// judges in the switch.
 func NewNoServiceManager(chains Chains) *DeniedManager {
 	return &DeniedManager{chains: chains, told: new(bool), render: func(reported bool) []tables.Chain {
 		return []tables.Chain{rules.NoService(reported)}
@@ -37,7 +37,7 @@ func (m *DeniedManager) OnUpdate(u model.Update) {
 	}
 }
 
-// CompleteDeferredWork sets the chains, if there are to be others.
+// CompleteDeferredWork sets the chains if reports were switched on or off.
 func (m *DeniedManager) CompleteDeferredWork() {
 	if m.told == nil {
 		return

@@ -1,14 +1,15 @@
-// Package managers turns typed updates into what each concern wants of the
-// dataplane: one manager a concern, each with two verbs. OnUpdate takes note
-// of an update and is cheap; CompleteDeferredWork brings chains, sets, flows
-// and host state up to date with all that was noted, in a deterministic
-// order, by calling the setters of the drivers below.
+// Package managers turns typed updates into the desired state of the dataplane. Each
+// concern has one manager with two methods. OnUpdate records an update and is cheap.
+// CompleteDeferredWork brings the desired chains, sets, flows and host state up to date
+// with all recorded updates. It calls the setters of the drivers below, in a
+// deterministic order.
 //
-// Managers do no I/O: what they set is programmed when the driver (felixlike/)
-// applies it. The policy, endpoint, ipset, static and source managers serve both
-// netfilter backends, switch policy and host the one whose policy is in the
-// switch; forwarding, tunnel and route serve every backend. They are tested against recording fakes of their small consumer interfaces, and
-// on the real kernel by the packet property test in test/property.
+// Managers do no I/O: the driver (felixlike/) programs the desired state when it
+// applies. The policy, endpoint, ipset, static and source managers serve both netfilter
+// backends, switch policy and host serve the openflow backend; forwarding, tunnel and
+// route serve every backend. They are tested against recording fakes of their small
+// consumer interfaces, and on the real kernel by the packet property test in
+// test/property.
 package managers
 
 import (
@@ -24,11 +25,11 @@ type Manager interface {
 	// OnUpdate takes note of an update. Updates that are not the manager's
 	// are ignored.
 	OnUpdate(model.Update)
-	// CompleteDeferredWork sets what follows from the updates noted.
+	// CompleteDeferredWork sets the desired state for the recorded updates.
 	CompleteDeferredWork()
 }
 
-// Chains is what managers ask of a table driver.
+// Chains is the interface of a table driver to managers.
 type Chains interface {
 	UpdateChain(tables.Chain)
 	RemoveChain(name string)
@@ -40,13 +41,13 @@ type Chains interface {
 type Dispatcher interface {
 	SetVerdict(d model.Direction, addr netip.Addr, verdict tables.Action)
 	RemoveVerdict(d model.Direction, addr netip.Addr)
-	// Complete sets what follows from the verdicts that changed.
+	// Complete sets the chains that depend on changed verdicts.
 	Complete()
 }
 
-// Flows is what managers ask of the OpenFlow side: groups of flows by key. What
-// renders a group is kept and called again when its flows are sent, so it
-// returns the same each time until the group is set again.
+// Flows is the interface of the OpenFlow driver to managers: groups of flows by key.
+// The driver keeps render and calls it again when it sends the group's flows. So render
+// must return the same flows each time until the group is set again.
 type Flows interface {
 	SetFlows(key string, render func() []openflow.Flow)
 	RemoveFlows(key string)

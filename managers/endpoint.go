@@ -8,9 +8,9 @@ import (
 	"github.com/felixlike/felixlike/rules"
 )
 
-// EndpointManager dispatches the addresses of this node's pods to the policies
-// that apply to them. A pod that is attached but that the datastore does not
-// know is closed: what is not known cannot be allowed.
+// EndpointManager dispatches the addresses of this node's pods to the policies that
+// apply to them. A pod that is attached but unknown to the datastore is closed, because
+// its policies are unknown.
 type EndpointManager struct {
 	dispatch  Dispatcher
 	applied   *appliedChains
@@ -35,8 +35,8 @@ func NewEndpointManager(renderer *rules.Renderer, chains Chains, sets ipsets.Set
 	}
 }
 
-// SetCommonFrom replaces CommonFrom: tests make it small. It is for a manager that has
-// not been told anything yet.
+// SetCommonFrom replaces CommonFrom: tests make it small. It must be called before the
+// first update.
 func (m *EndpointManager) SetCommonFrom(visits int) { m.applied.common.from = visits }
 
 // LeaveCommonChains has each chain ask its policies itself from now on, and reports
@@ -91,8 +91,8 @@ func (m *EndpointManager) CompleteDeferredWork() {
 	m.applied.complete()
 }
 
-// hold takes the chains that a pod needs now and gives back those it had. New
-// ones are taken first, so that what stays is not rendered anew.
+// hold takes references to the chains that a pod needs now and releases its old ones.
+// It takes the new ones first, so that a chain in both is not rendered again.
 func (m *EndpointManager) hold(id model.PodID) {
 	old, had := m.held[id]
 	e, a := m.endpoints[id], m.owners.attachment(id)

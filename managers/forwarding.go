@@ -23,14 +23,13 @@ type ForwardingManager struct {
 	// orderedEgress those of ordered tiers that judge egress.
 	adminIngress, orderedEgress map[model.PolicyID]bool
 	services                    servicePrefixes
-	// baseDirty says that what the flows of all pods depend on has changed.
+	// baseDirty is true if a common input of all pods' flows has changed.
 	baseDirty bool
 }
 
-// NewForwardingManager returns a manager for the node of that name, whose
-// bridge has the given ports and settings; the node's addresses come with its
-// NodeUpdate and HostAddressesUpdate, and more prefixes of Services with a
-// ServiceCIDRsUpdate.
+// NewForwardingManager returns a manager for the node of that name. bridge has the
+// ports and settings of its bridge. The node's addresses come with its NodeUpdate and
+// HostAddressesUpdate, and more prefixes of Services with a ServiceCIDRsUpdate.
 func NewForwardingManager(node string, bridge pipeline.Node, flows Flows) *ForwardingManager {
 	services := newServicePrefixes(bridge.ServiceCIDRs)
 	bridge.ServiceCIDRs = services.all

@@ -119,9 +119,9 @@ func TestForwardingOfASharedAddress(t *testing.T) {
 	}
 }
 
-// TestTunnelsToASharedAddress: two peers may claim one address (a node that came back
-// under another name, one that took over what keepalived had on a dead one), with
-// tunnels to two places.
+// TestTunnelsToASharedAddress: two peers may claim one address, with tunnels to two
+// places. A node came back under another name, or a node took over the keepalived
+// address of a dead one.
 func TestTunnelsToASharedAddress(t *testing.T) {
 	flows := flowGroups{}
 	m := NewTunnelManager("n1", pipeline.Node{GatewayPort: 2, TunnelPort: 1, GatewayMAC: make([]byte, 6)}, flows)

@@ -10,12 +10,12 @@ import (
 	"github.com/felixlike/felixlike/rules"
 )
 
-// HostOptions say what a HostManager needs to know besides the model.
+// HostOptions are the inputs of a HostManager besides the model.
 type HostOptions struct {
 	// Node is this node's name.
 	Node string
-	// Services are the prefixes of the addresses of Services that are configured;
-	// the datastore may tell of more.
+	// Services are the configured prefixes of Service addresses; the datastore may
+	// have more.
 	Services []netip.Prefix
 	// Hairpin returns the address that stands for the source of a pod which reaches
 	// itself through a Service.
@@ -25,8 +25,8 @@ type HostOptions struct {
 	Masquerade bool
 }
 
-// HostManager keeps the host's chains and sets for the backend whose policy is
-// in the switch (rules.Host): addresses have to be true when they come there.
+// HostManager keeps the host's chains and sets for the backend that judges in the
+// switch (rules.Host): source addresses must be true when packets come there.
 type HostManager struct {
 	options   HostOptions
 	renderer  *rules.Renderer
@@ -44,7 +44,7 @@ type HostManager struct {
 	dirtyAddrs dirty[netip.Addr]
 }
 
-// hostPod tells which sets have an address.
+// hostPod has the sets that contain an address.
 type hostPod struct{ hairpin, egress bool }
 
 // NewHostManager returns a manager that wants the sets, which are empty yet.
@@ -119,7 +119,7 @@ func (m *HostManager) host(n *model.Node) rules.Host {
 	return h
 }
 
-// setAddress brings the sets up to date with who has an address. A pod that the
+// setAddress updates the sets for the present owner of an address. A pod that the
 // datastore does not know may send nothing.
 func (m *HostManager) setAddress(a netip.Addr) {
 	var now hostPod

@@ -19,8 +19,8 @@ import (
 	"github.com/felixlike/felixlike/test/tablestest"
 )
 
-// hostPath is a path whose router is a node: the link to the receiver takes the
-// place of the gateway port, the receiver's addresses are those of pods.
+// hostPath is a path with a node as its router. The link to the receiver replaces the
+// gateway port, and the receiver's addresses are those of pods.
 type hostPath struct {
 	*tablestest.Path
 	table   *nftables.Table
@@ -51,8 +51,8 @@ func families() []family {
 	}
 }
 
-// proxies are the ways in which somebody else rewrites addresses: those of Services
-// to what stands behind them, and then every source.
+// proxies are the ways in which other programs rewrite addresses: first those of
+// Services to their backends, then every source.
 func proxies() map[string]func(t *testing.T, router tablestest.Namespace, f family) {
 	tables := func(variant string) func(t *testing.T, router tablestest.Namespace, f family) {
 		return func(t *testing.T, router tablestest.Namespace, f family) {
@@ -207,7 +207,7 @@ func client(t *testing.T, ns tablestest.Namespace, from, to string, port uint16)
 	return conn
 }
 
-// seen asks as whom the other end sees the flow: "" if there is no answer.
+// seen returns the source address that the other end sees: "" if there is no answer.
 func seen(t *testing.T, conn *net.UDPConn, attempts int) string {
 	t.Helper()
 	buffer := make([]byte, 64)
@@ -223,7 +223,7 @@ func seen(t *testing.T, conn *net.UDPConn, attempts int) string {
 	return ""
 }
 
-// Attempts of what has to get through, and of what must not.
+// Attempts for packets that must get through, and for packets that must not.
 const (
 	patient = 20
 	brief   = 2
@@ -240,8 +240,8 @@ func wantSeen(t *testing.T, what string, conn *net.UDPConn, want string) {
 	}
 }
 
-// Whoever follows what is denied is told of packets of pods to an address of Services that
-// nobody rewrites, and of nothing else that leaves the switch.
+// Reports of denied packets have the packets of pods to Service addresses that no proxy
+// rewrites, and no other packets that leave the switch.
 func TestHostReportsWhatGoesToNoService(t *testing.T) {
 	p := newHostPath(t)
 	noService := NewNoServiceManager(p.table)
@@ -273,8 +273,8 @@ func TestHostReportsWhatGoesToNoService(t *testing.T) {
 	}
 }
 
-// Whoever masquerades everything, the switch sees who it is; answers find their way
-// back through what was rewritten.
+// The switch sees the true source although another program masquerades all packets.
+// Replies find their way back through the address translation.
 func TestHostKeepsSources(t *testing.T) {
 	for name, rewrite := range proxies() {
 		t.Run(name, func(t *testing.T) {
@@ -347,7 +347,7 @@ func TestHostDropsLaunderedSources(t *testing.T) {
 	}
 }
 
-// The guard holds up what begins, and lets go on what is there.
+// The guard holds up new connections and passes existing ones.
 func TestHostGuard(t *testing.T) {
 	p := newHostPath(t)
 	p.load(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// recorder is a table driver that holds what it was told.
+// recorder is a table driver that records chains, verdicts and set members.
 type recorder struct {
 	chains   map[string]string
 	updates  []string
@@ -294,7 +294,7 @@ func TestPodNetworksOfReplacedNodes(t *testing.T) {
 	}
 }
 
-// forgotten records what a ConntrackManager wants forgotten.
+// forgotten records the addresses whose connections a ConntrackManager deletes.
 type forgotten []string
 
 func (f *forgotten) Forget(a netip.Addr) { *f = append(*f, a.String()) }
@@ -332,8 +332,8 @@ func TestConnectionsOfReusedAddressesAreForgotten(t *testing.T) {
 	}
 }
 
-// The sets of the host's chains follow who has an address, and whether its egress is
-// judged; a pod that the datastore does not know may send nothing.
+// The sets of the host's chains follow the owner of each address, and whether its egress
+// is judged. A pod that the datastore does not know may send nothing.
 func TestHostSetsFollowPods(t *testing.T) {
 	r := newRecorder()
 	m := NewHostManager(HostOptions{Node: "node1", Hairpin: func(model.Family) netip.Addr { return addr("169.254.20.20") }},

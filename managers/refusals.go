@@ -10,11 +10,12 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// ObjectList is what a Refusal calls a list of policies that apply to pods together.
+// ObjectList is the Refusal.Object for a list of policies that apply to pods together.
 const ObjectList = "list of policies"
 
-// Refusals returns what has no chain because another object has its name. Closed are
-// the pods, as for policyflows.Object: packets are denied in the place of that chain.
+// Refusals returns the policies and lists of policies without a chain because another
+// object has its name. Closed has their pods, as for policyflows.Object: their packets
+// are denied instead.
 func (m *EndpointManager) Refusals() []tables.Refusal {
 	var all []tables.Refusal
 	for side, owner := range m.applied.renderer.Policies().AllRefused() {

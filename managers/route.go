@@ -10,7 +10,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/hostnet"
 )
 
-// HostNetwork takes what is wanted of the host's side of the gateway port.
+// HostNetwork takes the desired state of the host's side of the gateway port.
 type HostNetwork interface {
 	SetState(hostnet.State)
 }

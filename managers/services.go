@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// servicePrefixes are the prefixes of the addresses of Services: those that are
-// configured, and those that the datastore tells.
+// servicePrefixes are the prefixes of Service addresses: those in the configuration
+// and those from the datastore.
 type servicePrefixes struct {
 	configured []netip.Prefix
 	// all has both, sorted; no prefix is part of another.
@@ -17,7 +17,7 @@ func newServicePrefixes(configured []netip.Prefix) servicePrefixes {
 	return servicePrefixes{configured: configured, all: union(configured, nil)}
 }
 
-// set takes what the datastore tells, and reports whether it changes anything.
+// set takes the datastore's prefixes and reports whether the union changes.
 func (s *servicePrefixes) set(told []netip.Prefix) bool {
 	now := union(s.configured, told)
 	changed := !slices.Equal(s.all, now)

@@ -36,8 +36,8 @@ func TestServicePrefixes(t *testing.T) {
 	}
 }
 
-// TestForwardingOfServices: the prefixes that the datastore tells lead to the host
-// like those that are configured.
+// TestForwardingOfServices: packets to the datastore's prefixes go to the host, like
+// packets to the configured ones.
 func TestForwardingOfServices(t *testing.T) {
 	flows := flowGroups{}
 	m := NewForwardingManager("n1", pipeline.Node{

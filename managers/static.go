@@ -22,9 +22,9 @@ type StaticManager struct {
 	dirty    dirty[string]
 }
 
-// NewStaticManager returns a manager for the node of that name and wants the
-// sets of pod prefixes. The services are the configured prefixes of the addresses of
-// Services; the datastore may tell of more.
+// NewStaticManager returns a manager for the node of that name and sets the desired
+// sets of pod prefixes. The services are the configured prefixes of Service addresses;
+// the datastore may have more.
 func NewStaticManager(node string, renderer *rules.Renderer, chains Chains, sets ipsets.Sets, services ...netip.Prefix) *StaticManager {
 	return &StaticManager{
 		node: node, renderer: renderer, chains: chains,

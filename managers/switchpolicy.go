@@ -14,10 +14,9 @@ import (
 // SwitchPolicyManager keeps policies, groups and pods in the store of policy
 // flows, for the backend that judges in the switch.
 //
-// A pod that is attached but that the datastore does not know is closed. So is
-// one whose interface has gone, until forwarding has no flows for it any more:
-// what a switch without policy flows for a port would do is let everything
-// through.
+// A pod that is attached but unknown to the datastore is closed. A pod whose interface
+// has gone is closed as well until forwarding has no flows for it: without policy flows
+// for a port, the switch would pass all its packets.
 type SwitchPolicyManager struct {
 	node      string
 	store     *policyflows.Store
@@ -80,9 +79,10 @@ func (m *SwitchPolicyManager) OnUpdate(u model.Update) {
 	}
 }
 
-// Forwarded tells that forwarding has been programmed, and which attachments it
-// has the flows of: others that have gone need not be closed any more. It reports
-// whether there are such. It may be called while the manager is in use.
+// Forwarded is called after forwarding was programmed. has reports whether forwarding
+// has flows for an attachment. Removed attachments without flows need no longer be
+// closed; Forwarded reports whether there are such. It may be called while the manager
+// is in use.
 func (m *SwitchPolicyManager) Forwarded(has func(*model.Attachment) bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -174,7 +174,7 @@ func sameFlows(a, b *model.Attachment) bool {
 	return a.Pod == b.Pod && a.Interface == b.Interface && a.OFPort == b.OFPort && slices.Equal(a.Addresses, b.Addresses)
 }
 
-// change touches the interfaces whose addresses have another owner now.
+// change marks the interfaces dirty whose addresses have a new owner.
 func (m *SwitchPolicyManager) change(u model.Update) {
 	for _, c := range m.owners.update(u) {
 		m.touch(c.before)

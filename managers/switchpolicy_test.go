@@ -15,7 +15,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 )
 
-// flowRecorder keeps what is set.
+// flowRecorder records groups of flows.
 type flowRecorder map[string]func() []openflow.Flow
 
 func (r flowRecorder) SetFlows(key string, render func() []openflow.Flow) { r[key] = render }
@@ -104,7 +104,7 @@ func TestSwitchKeepsLeavingPodsClosed(t *testing.T) {
 	both(a, endpoint("a"))
 	m.CompleteDeferredWork()
 	wantDrops(t, r)
-	// Policy is told before forwarding.
+	// Policy gets the update before forwarding.
 	send(m, model.EndpointRemove{ID: pod("a")}, model.AttachmentRemove{Pod: pod("a"), Interface: "fx-a"})
 	m.Forwarded(forwarding.Forwards)
 	send(m)

@@ -36,7 +36,7 @@ func (k keeper) text() string {
 	return b.String()
 }
 
-// treeBackend is what the backend of a driver without verdict maps is made of.
+// treeBackend is the parts of a backend with a driver without verdict maps.
 type treeBackend struct {
 	kept     keeper
 	managers []Manager

@@ -22,8 +22,8 @@ type TunnelManager struct {
 	dirty  dirty[string]
 }
 
-// NewTunnelManager returns a manager for the node of that name, whose bridge
-// has the given ports.
+// NewTunnelManager returns a manager for the node of that name. bridge has the ports
+// of its bridge.
 func NewTunnelManager(node string, bridge pipeline.Node, flows Flows) *TunnelManager {
 	return &TunnelManager{bridge: bridge, node: node, flows: flows, peers: map[string]*model.Node{}, claims: map[netip.Addr][]string{}, dirty: dirty[string]{}}
 }
