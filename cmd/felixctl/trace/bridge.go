@@ -105,7 +105,7 @@ func (f *fields) destination() netip.Addr { return f.addr(openflow.IPv4Dst, open
 // run walks the packet from table 0 on.
 func (w *bridge) run(f fields) error { return w.table(0, &f) }
 
-// table looks a table up and does what the flow says.
+// table looks up a table and applies the flow's actions.
 func (w *bridge) table(table uint8, f *fields) error {
 	if w.lookups++; w.lookups > maxLookups {
 		return fmt.Errorf("bridge %s: more than %d lookups: the flows lead in circles", w.site.Bridge, maxLookups)
@@ -199,7 +199,7 @@ func flowText(f *dump.Flow) string {
 	return match + " actions=" + f.ActionsText()
 }
 
-// effectOf says in words what a flow does.
+// effectOf describes the effect of a flow in words.
 func effectOf(f *dump.Flow) string {
 	if f.Drops() {
 		return "drop"
@@ -245,7 +245,7 @@ func ctEffect(a dump.CT) string {
 	return fmt.Sprintf("%s, table %d", text, a.Table)
 }
 
-// setEffect names what matters to people of what is set.
+// setEffect describes a set_field in words, "" if readers do not need it.
 func setEffect(a dump.SetField) string {
 	switch a.Field {
 	case openflow.Reg1:

@@ -9,20 +9,21 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Opinion is what one way of looking says of a packet.
+// Opinion is the verdict on a packet by one method: by the policies, or by the
+// programmed rules.
 type Opinion struct {
 	Through bool   `json:"through"`
 	Why     string `json:"why"`
 }
 
-// Judgement is what the policies say of a packet, by the Kubernetes objects.
+// Judgement is the verdict of the policies, computed from the Kubernetes objects.
 type Judgement struct {
 	Opinion
 	Egress  End `json:"egress"`
 	Ingress End `json:"ingress"`
 }
 
-// End is what the policies of one end say.
+// End is the verdict of the policies of one end.
 type End struct {
 	// Who is the pod, or the address if it is none.
 	Who     string `json:"who"`
@@ -37,7 +38,7 @@ type End struct {
 	Asked     []Asked  `json:"asked,omitempty"`
 }
 
-// Asked is a rule of a policy and what it says.
+// Asked is an evaluated rule of a policy, with its result.
 type Asked struct {
 	Policy  string `json:"policy"`
 	Rule    string `json:"rule,omitempty"`
@@ -110,7 +111,7 @@ func (e *End) passed() string {
 	return " (passed on by " + strings.Join(e.Passed, ", ") + ")"
 }
 
-// why says in a sentence what decided.
+// why returns the reason for the verdict as a sentence.
 func (j *Judgement) why() string {
 	for _, one := range []struct {
 		direction model.Direction
@@ -144,7 +145,7 @@ func (j *Judgement) why() string {
 	return strings.Join(words, ", ")
 }
 
-// Opinion says what became of the packet.
+// Opinion returns the fate of the packet as an Opinion.
 func (p *Path) Opinion() Opinion {
 	o := Opinion{Through: p.Fate.Through(), Why: string(p.Fate)}
 	last := p.Decider()
@@ -162,10 +163,10 @@ func (p *Path) Opinion() Opinion {
 	return o
 }
 
-// Compare says how what is programmed differs from what the policies say, or "".
-// Of a path that did not come by the node of one end, the policies of that end count
-// as asked and passed. A packet of a connection that came to be without policy is
-// judged by the switch and the kernel as a new one.
+// Compare describes the difference between the programmed rules' verdict and the
+// policies' verdict, "" if there is none. If the path did not pass the node of one end,
+// the policies of that end count as evaluated and passed. If a connection began without
+// policy, the switch and the kernel judge its packets as those of a new one.
 func Compare(j *Judgement, p *Path) string {
 	egress, ingress := j.Egress.Allowed || !p.Egress, j.Ingress.Allowed || !p.Ingress
 	want := egress && ingress

@@ -8,7 +8,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
-// tuple is what a connection is known by.
+// tuple identifies a connection.
 type tuple struct {
 	source, destination netip.Addr
 	protocol            uint64
@@ -32,7 +32,7 @@ func tupleOf(f *fields) tuple {
 // known is a connection of the switch.
 type known struct {
 	mark, label dump.Word
-	// established tells that it was there before the packet came.
+	// established is true if the connection existed before the packet came.
 	established bool
 }
 
@@ -50,8 +50,8 @@ type tracker struct {
 	state   uint64
 }
 
-// newTracker knows what a packet's Conn says. begunByGateway tells that whoever
-// began the connection came in by the gateway port.
+// newTracker returns a tracker in the state that the packet's Conn describes.
+// begunByGateway is true if the first packet of the connection came by the gateway port.
 func newTracker(p Packet, begunByGateway bool) *tracker {
 	t := &tracker{connections: map[tuple]*known{}}
 	allowed := pipeline.AllowedLabel()
@@ -76,8 +76,8 @@ func newTracker(p Packet, begunByGateway bool) *tracker {
 	return t
 }
 
-// track does what a ct action does to a packet: its state becomes known, and with
-// commit its connection is stored and marked.
+// track applies a ct action to a packet: it sets the packet's ct_state, and with
+// commit it stores and marks the connection.
 func (t *tracker) track(a dump.CT, f *fields) {
 	if of := tupleOf(f); t.current == nil || t.of != of || f[openflow.CTState].IsZero() {
 		t.find(of)

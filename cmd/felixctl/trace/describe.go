@@ -67,8 +67,8 @@ func tablePurpose(table uint8) string {
 	return ""
 }
 
-// describe adds to a step which policy is behind the flow, what it matched by, and
-// of a flow that isolates, which rules were nearly fulfilled.
+// describe adds to a step the policy behind the flow and the members that matched. For
+// a flow that isolates, it adds the rules that nearly matched.
 func (w *bridge) describe(step *Step, h *hit, f *fields) {
 	if h.id != 0 {
 		step.Policy, step.PolicyRule = w.namer.Conjunction(h.id)
@@ -93,7 +93,7 @@ func (w *bridge) describe(step *Step, h *hit, f *fields) {
 	}
 }
 
-// closing says what a flow of policy that drops is for.
+// closing returns the reason for a policy flow that drops.
 func (w *bridge) closing(flow *dump.Flow, f *fields) string {
 	switch flow.Table {
 	case pipeline.TableEgressDefault:
@@ -106,7 +106,7 @@ func (w *bridge) closing(flow *dump.Flow, f *fields) string {
 	return "the pod is closed"
 }
 
-// clause describes what one dimension of a conjunction matched by.
+// clause returns the members by which one dimension of a conjunction matched.
 func (w *bridge) clause(id uint32, flow *dump.Flow) []Membership {
 	var all []Membership
 	for _, a := range flow.Actions {
@@ -163,8 +163,8 @@ func (w *bridge) unfulfilled(h *hit, f *fields) []Miss {
 	return all
 }
 
-// lacks says in words what a dimension of a conjunction is that did not match: one of
-// its flows tells what they are about.
+// lacks describes a dimension of a conjunction that did not match. It reads from one
+// flow of the dimension whether the flows match ports or peers.
 func (w *bridge) lacks(table uint8, id uint32, k uint8, f *fields) string {
 	flow := w.site.Flows.clause(table, id, k)
 	if flow == nil {

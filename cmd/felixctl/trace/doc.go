@@ -1,6 +1,6 @@
-// Package trace follows a packet through what a node has programmed, and says at
-// every step which table, chain or flow decided, the rule of which policy is
-// behind it, and which member of a set made it match.
+// Package trace follows a packet through the programmed chains and flows of a node. At
+// every step it names the table, chain or flow that decided, the policy and rule behind
+// it, and the member of a set that matched.
 //
 //	pod a -> [ bridge: flows ] -> gateway port -> [ host: chains ] -> gateway port -> [ bridge ] -> pod b
 //	                 |                                                                    |
@@ -11,9 +11,9 @@
 // no others: a rule that it cannot read, on the packet's way, is an error and never
 // a guess. Connection tracking is an input (Conn), routing follows from the nodes.
 //
-// Explain is the same question answered from the Kubernetes objects (felixlike/policy/oracle),
-// and Compare holds the two against each other: where they differ, something is
-// wrong. Package live follows a real packet.
+// Judge answers the same question from the Kubernetes objects
+// (felixlike/policy/oracle), and Compare compares the two answers: a difference is an
+// error. Package live follows a real packet.
 //
 // The package does no I/O and knows no backend by name. It is tested against the
 // oracle, with every probe of the truth tables and over random clusters, and

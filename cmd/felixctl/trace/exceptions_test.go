@@ -14,9 +14,9 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// TestExceptionsHideNothing: several policies with overlapping blocks apply to one
-// pod in both directions, and what one excepts another may allow. Every backend
-// judges addresses at both sides of all boundaries as the oracle does.
+// TestExceptionsHideNothing: several policies with overlapping blocks apply to one pod
+// in both directions. One policy may allow addresses that another one excepts. Every
+// backend judges addresses at both sides of all boundaries as the oracle does.
 func TestExceptionsHideNothing(t *testing.T) {
 	blocks := []networkingv1.IPBlock{
 		{CIDR: "0.0.0.0/0", Except: []string{"203.0.113.0/24", "198.51.100.7/32"}},
@@ -65,7 +65,7 @@ func TestExceptionsHideNothing(t *testing.T) {
 	}
 }
 
-// boundaries returns the addresses at both sides of what blocks name.
+// boundaries returns the addresses at both sides of each end of the blocks.
 func boundaries(t *testing.T, blocks []networkingv1.IPBlock) []netip.Addr {
 	t.Helper()
 	seen := map[netip.Addr]bool{}

@@ -10,9 +10,9 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
 
-// Flows are the flows of a bridge, prepared for walking: those of a table are found
-// by what they compare, as Open vSwitch finds them (a hash table for each set of
-// fields and masks), so that a walk costs the same at any number of flows.
+// Flows are the flows of a bridge, prepared for a walk. Like Open vSwitch, each table
+// has a hash table for each set of compared fields and masks. So a walk costs the same
+// at any number of flows.
 type Flows struct {
 	tables map[uint8][]*subtable
 	// foreign are flows that could not be read, by table.
@@ -86,8 +86,8 @@ type fields [fieldCount]dump.Word
 // fieldCount is more than any field's number.
 const fieldCount = 64
 
-// hit is what a lookup found: the flow that decides, and if it is that of a
-// conjunction, the flows of its dimensions.
+// hit is the result of a lookup: the flow that decides, and for a conjunction the flows
+// of its dimensions.
 type hit struct {
 	flow    *dump.Flow
 	clauses []*dump.Flow
@@ -106,11 +106,12 @@ type near struct {
 	clauses map[uint8]*dump.Flow
 }
 
-// lookup finds the flow that decides in a table, by what ovs-vswitchd does with
-// conjunctions: of the highest priority at which something matches, a flow that is
-// no part of one, else a conjunction of which all dimensions match. For that one
-// the table is looked up again with its id, for flows that are no parts alone.
-// The hit has no flow if nothing matches.
+// lookup finds the flow that decides in a table, with ovs-vswitchd's rules for
+// conjunctions. At the highest priority with a match, a flow that is not part of a
+// conjunction decides. Otherwise a conjunction decides if all its dimensions match: then
+// lookup searches the table again with conj_id, only for flows that are not part of a
+// conjunction. If neither decides, lookup goes on at the next lower priority. The hit has
+// no flow if nothing matches.
 func (f *Flows) lookup(table uint8, p *fields) (*hit, error) {
 	for _, flow := range f.foreign[table] {
 		return nil, &UnknownRule{Place: "bridge", Table: fmt.Sprintf("table %d", table), Number: int(flow.Priority), Text: flow.Foreign, Reason: "it is not one that felixlike writes"}

@@ -32,8 +32,7 @@ func (p Packet) String() string {
 // Family is the address family of the packet.
 func (p Packet) Family() model.Family { return model.FamilyOf(p.Destination) }
 
-// Conn is what connection tracking knows of the packet's connection when the
-// packet comes.
+// Conn is the conntrack state of the packet's connection when the packet comes.
 type Conn string
 
 // The states of a connection.
@@ -68,7 +67,7 @@ func ParseConn(text string) (Conn, error) {
 	return "", fmt.Errorf("connection state %q: must be one of %v", text, Conns())
 }
 
-// check completes the packet, or says what is wrong with it.
+// check completes the packet, or returns an error if it is not valid.
 func (p Packet) check() (Packet, error) {
 	p.Source, p.Destination = p.Source.Unmap(), p.Destination.Unmap()
 	switch {

@@ -14,8 +14,8 @@ import (
 	"github.com/felixlike/felixlike/test/policytest"
 )
 
-// TestTracersAgree: over random clusters and packets, what each backend wants does
-// with a packet what the policies say of it.
+// TestTracersAgree: over random clusters and packets, the desired state of each backend
+// gives each packet the policies' verdict.
 func TestTracersAgree(t *testing.T) {
 	seeded.Check(t, func(rt *rapid.T) {
 		c := policytest.TieredCluster(rt)
@@ -46,8 +46,8 @@ func agree(rt *rapid.T, c *oracle.Cluster, sites []*Site, backend string, p Pack
 	}
 }
 
-// somebody reports whether an address may be somebody's: what is for an address of a
-// pod prefix that no pod has is dropped, whatever the policies say.
+// somebody reports whether an address may be in use. Packets to an address of a pod
+// prefix that no pod has are dropped under any policies.
 func somebody(sites []*Site, a netip.Addr) bool {
 	inside := false
 	for _, s := range sites {

@@ -30,8 +30,8 @@ func between(t testing.TB, s *truthtable.Step, from, to string) Packet {
 	return packetOf(t, s, truthtable.Probe{From: from, To: to, Protocol: "TCP", Port: 80}, model.IPv4)
 }
 
-// TestUnknownRuleIsAnError: a rule that somebody has put in the packet's way is told,
-// and not passed over.
+// TestUnknownRuleIsAnError: a foreign rule on the packet's way is an error, and is not
+// skipped.
 func TestUnknownRuleIsAnError(t *testing.T) {
 	step, c := first(t)
 	p := between(t, step, "x/a", "x/b")
@@ -54,9 +54,9 @@ func TestUnknownRuleIsAnError(t *testing.T) {
 	}
 }
 
-// TestTranslationOfServicesIsNotWalked: the packet is one whose destination kube-proxy
-// has translated, so that what it has in the iptables tables does not keep the tracer
-// from its way. The same rule where it could decide is still told.
+// TestTranslationOfServicesIsNotWalked: kube-proxy has translated the packet's
+// destination already, so its rules in the iptables tables do not stop the tracer. The
+// same rule is still an error in a table where it could decide.
 func TestTranslationOfServicesIsNotWalked(t *testing.T) {
 	step, c := first(t)
 	allowed := slices.IndexFunc(step.Probes, func(p truthtable.Probe) bool { return *p.Expect && p.Protocol == "TCP" && p.From != p.To })
@@ -125,7 +125,7 @@ func TestWhatIsMissingIsAnError(t *testing.T) {
 	}
 }
 
-// TestTamperingIsSeen: a wrong rule in one backend is told as a contradiction.
+// TestTamperingIsSeen: a wrong rule in one backend is reported as a contradiction.
 func TestTamperingIsSeen(t *testing.T) {
 	step, c := first(t)
 	for _, probe := range step.Probes {

@@ -24,7 +24,7 @@ type Ruleset struct {
 	sets   map[string]*set
 }
 
-// set is a set with what finds a member in it.
+// set is a set with an index of its members.
 type set struct {
 	*dump.Set
 	exact    map[model.Member]tables.Action

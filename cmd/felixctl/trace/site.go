@@ -8,7 +8,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Site is a node, with what it has programmed.
+// Site is a node with its programmed chains and flows.
 type Site struct {
 	// Node is its name, Nodes all nodes of the cluster.
 	Node  string
@@ -17,7 +17,7 @@ type Site struct {
 	HostAddresses []netip.Addr
 	Attachments   []*model.Attachment
 	// Bridge is the name of the integration bridge, Gateway that of its port to the
-	// host, and Uplink what stands for the host's way out.
+	// host, and Uplink a name for the host's outside interface.
 	Bridge, Gateway, Uplink string
 	GatewayPort, TunnelPort uint32
 	GatewayMAC              net.HardwareAddr

@@ -13,8 +13,8 @@ import (
 
 // Step is one thing that happened to the packet.
 type Step struct {
-	// Node is where, Place what holds the rule: the bridge, a table of netfilter, or
-	// the host's routing.
+	// Node is the name of the node. Place holds the rule: the bridge, a table of
+	// netfilter, or the host's routing.
 	Node  string `json:"node"`
 	Place string `json:"place"`
 	// Table is the chain, or the OpenFlow table.
@@ -23,9 +23,9 @@ type Step struct {
 	Number int `json:"number,omitempty"`
 	// Rule is the rule or flow as text.
 	Rule string `json:"rule,omitempty"`
-	// Effect says what became of the packet by it.
+	// Effect describes the effect of the rule on the packet.
 	Effect string `json:"effect"`
-	// Comment says what the rule is for, in the words of whoever made it.
+	// Comment is the purpose of the rule, as its author wrote it.
 	Comment string `json:"comment,omitempty"`
 	// Policy and PolicyRule are the Kubernetes policy, and the rule of it, behind the
 	// rule.
@@ -37,18 +37,18 @@ type Step struct {
 	Missed []Miss `json:"missed,omitempty"`
 }
 
-// Membership is a member of a set, or of a conjunction's dimension, that a packet
-// was found by.
+// Membership is a member of a set, or of a conjunction's dimension, that matched a
+// packet.
 type Membership struct {
 	Set    string `json:"set"`
 	Member string `json:"member"`
-	// Owner is whose address the member is, About what the set stands for, where it
-	// is known.
+	// Owner is the owner of the member's address, About the meaning of the set; both
+	// are empty if unknown.
 	Owner string `json:"owner,omitempty"`
 	About string `json:"about,omitempty"`
 }
 
-// Miss is a rule of a policy that was asked and did not match.
+// Miss is a rule of a policy that was evaluated and did not match.
 type Miss struct {
 	Policy     string `json:"policy"`
 	PolicyRule string `json:"policyRule,omitempty"`
@@ -57,7 +57,7 @@ type Miss struct {
 	Because string `json:"because"`
 }
 
-// Fate is what became of a packet.
+// Fate is the end of a packet's path.
 type Fate string
 
 // The fates.
@@ -85,8 +85,8 @@ type Path struct {
 	Fate   Fate   `json:"fate"`
 	// At is where it ended: a pod, a node, or the place that dropped it.
 	At string `json:"at,omitempty"`
-	// Egress and Ingress tell whether the nodes of source and destination were on
-	// the way, so that their policies were asked.
+	// Egress and Ingress are true if the node of the source or of the destination was
+	// on the way, so that its policies were evaluated.
 	Egress  bool `json:"egressAsked"`
 	Ingress bool `json:"ingressAsked"`
 }
@@ -94,8 +94,8 @@ type Path struct {
 // Decider returns the step that decided, or nil.
 func (p *Path) Decider() *Step { return Decider(p.Steps) }
 
-// Decider returns the last of steps, but where all goes that is denied, the one which
-// led there: that one says why.
+// Decider returns the last step. If that is in the chain of all denied packets, Decider
+// returns the step that led there, because it has the reason.
 func Decider(steps []Step) *Step {
 	last := len(steps) - 1
 	for last > 0 && steps[last].afterDenial() {
@@ -107,21 +107,21 @@ func Decider(steps []Step) *Step {
 	return &steps[last]
 }
 
-// afterDenial reports whether the step is in a chain to which all goes that is denied.
+// afterDenial reports whether the step is in a chain of all denied packets.
 func (s *Step) afterDenial() bool {
 	chain := strings.TrimPrefix(strings.TrimPrefix(s.Table, "chain "), iptables.Prefix)
 	return slices.ContainsFunc(model.Directions(), func(d model.Direction) bool { return chain == rules.DeniedChain(d) })
 }
 
-// Namer names what steps are about, for people. Every method may return "".
+// Namer returns readable names for the objects in steps. Every method may return "".
 type Namer interface {
-	// Address names whose address it is.
+	// Address names the owner of an address.
 	Address(netip.Addr) string
-	// Set says what a set of that name, as rules have it, stands for.
+	// Set describes the meaning of a set; the name is as in rules.
 	Set(name string) string
 	// Conjunction returns the policy and the rule of it that have an id.
 	Conjunction(id uint32) (policy, rule string)
-	// Port names who is behind a port of the node's bridge.
+	// Port names the owner of a port of the node's bridge.
 	Port(node string, port uint32) string
 }
 

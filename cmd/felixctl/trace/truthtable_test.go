@@ -9,8 +9,8 @@ import (
 	"github.com/felixlike/felixlike/test/truthtable"
 )
 
-// TestTruthTables follows every probe of the truth tables through what each backend
-// wants on every node: the tracer says what the table says.
+// TestTruthTables follows every probe of the truth tables through the desired state of
+// each backend on every node. The tracer's verdict is the table's.
 func TestTruthTables(t *testing.T) {
 	for _, name := range []string{"sample", "hosts"} {
 		for i, step := range readSteps(t, "../../../test/truthtable/testdata/"+name+".jsonl") {

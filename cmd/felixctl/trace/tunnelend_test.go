@@ -9,8 +9,8 @@ import (
 	"github.com/felixlike/felixlike/test/truthtable"
 )
 
-// TestTunnelEnds: the evaluator and what each backend wants agree about packets of pods
-// to the tunnel's ports, and say why they are dropped.
+// TestTunnelEnds: the evaluator and the desired state of each backend agree about
+// packets of pods to the tunnel's ports, and give the reason for the drop.
 func TestTunnelEnds(t *testing.T) {
 	step := readSteps(t, "../../../test/truthtable/testdata/hosts.jsonl")[0]
 	for _, backend := range backends() {

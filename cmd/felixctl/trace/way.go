@@ -135,8 +135,8 @@ func (w *way) bridge(s *Site, port uint32, src, dst net.HardwareAddr, outer neti
 	return fmt.Errorf("%s: what came in by %s goes out by %d ports", place, in, len(b.out))
 }
 
-// begunByGateway reports whether whoever began the packet's connection comes in by
-// the gateway port of the site: this node itself, or the outside.
+// begunByGateway reports whether the packet's connection was opened through the site's
+// gateway port: by this node itself, or from outside.
 func (w *way) begunByGateway(s *Site) bool {
 	from := w.packet.Source
 	if w.packet.Conn == Answer {
@@ -163,7 +163,7 @@ func (w *way) left(s *Site, out output) error {
 	return fmt.Errorf("bridge %s of %s: the packet leaves by port %d, which is nobody's", s.Bridge, s.Node, out.port)
 }
 
-// tunnel takes the packet to the peer whose address it is.
+// tunnel takes the packet to the peer with the outer address.
 func (w *way) tunnel(s *Site, outer netip.Addr) error {
 	for _, n := range s.Nodes {
 		if n.Address(model.IPv4) != outer || n.Name == s.Node {
@@ -252,7 +252,7 @@ func (w *way) host(s *Site, in string) error {
 	return w.bridge(s, s.GatewayPort, s.GatewayMAC, dst, netip.Addr{})
 }
 
-// outside ends at what is beyond the uplink: another node, or the world.
+// outside takes the packet beyond the uplink: to another node, or out of the cluster.
 func (w *way) outside(s *Site) error {
 	if peer := s.peer(w.packet.Destination); peer != nil {
 		for _, other := range w.sites {
@@ -290,7 +290,7 @@ func (s *Site) route(p Packet, in string) string {
 	return s.Uplink
 }
 
-// hostConnOf is what the host's connection tracking knows.
+// hostConnOf returns the state of the packet's connection in the host's conntrack.
 func hostConnOf(p Packet) hostConn {
 	c := hostConn{state: tables.StateNew, source: p.Source}
 	switch p.Conn {

@@ -48,7 +48,7 @@ func siteOf(t testing.TB, c *oracle.Cluster, backend, node string) *Site {
 		e.SetClusterNetworkPolicy(p)
 	}
 	m := &control.Model{Node: node, Backend: backend, Settings: control.Settings{Bridge: "br-int", Masquerade: true}}
-	// Of one node it is followed what it denies: verdicts are the same.
+	// One node reports denied packets; the verdicts are the same.
 	m.DenialsReported = node == c.Nodes[0].Name
 	s := &Site{
 		Node: node, Bridge: m.Settings.Bridge, Gateway: model.GatewayPort, Uplink: "uplink",
