@@ -5,7 +5,7 @@ import "github.com/felixlike/felixlike/tables/nftables/kernel"
 // maxBatch is the number of rules, elements and other objects that go into one
 // transaction. The kernel was seen to take 200,000 rules in one batch; none of
 // our objects takes more than 1 kB of request, so that half as many stay below
-// the socket's send buffer (socketBuffer).
+// the send buffer of the socket (kernel.SocketBuffer).
 const maxBatch = 100_000
 
 // chunks divides operations into as few transactions as the limit allows. A
