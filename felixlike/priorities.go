@@ -17,11 +17,21 @@ func (d *Driver) priorityProblems() []model.Problem {
 	}
 	type pair struct{ first, second model.PolicyID }
 	seen := map[pair]bool{}
+	// Pods with equal labels share their lists of policies.
+	type list struct {
+		first *model.PolicyID
+		size  int
+	}
+	passed := map[list]bool{}
 	var found []model.Problem
 	for _, e := range d.tracker.endpoints {
 		for _, direction := range model.Directions() {
 			applied := e.Applied(direction)
 			for _, tier := range [][]model.PolicyID{applied.Admin, applied.Baseline} {
+				if len(tier) < 2 || passed[list{&tier[0], len(tier)}] {
+					continue
+				}
+				passed[list{&tier[0], len(tier)}] = true
 				for i := 1; i < len(tier); i++ {
 					p := pair{tier[i-1], tier[i]}
 					first, second := d.objects.clusterPolicies[p.first.Name], d.objects.clusterPolicies[p.second.Name]

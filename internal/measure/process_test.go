@@ -7,7 +7,8 @@ import (
 
 func TestUsageOfProcess(t *testing.T) {
 	u, err := ProcessUsageOf(os.Getpid())
-	if err != nil || u.RSS < 1e6 || u.Peak < u.RSS {
+	// The kernel counts the pages of each processor apart, so the peak may be a little lower.
+	if err != nil || u.RSS < 1e6 || u.Peak < u.RSS-u.RSS/10 {
 		t.Errorf("%+v, error %v", u, err)
 	}
 	if _, err := ProcessUsageOf(1 << 30); err == nil {

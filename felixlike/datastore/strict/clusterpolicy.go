@@ -2,6 +2,7 @@ package strict
 
 import (
 	"encoding/json"
+	"fmt"
 
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 )
@@ -97,4 +98,37 @@ func actionOf(data json.RawMessage) v1alpha2.ClusterNetworkPolicyRuleAction {
 		return ""
 	}
 	return action
+}
+
+// emptyProtocols finds rules of a ClusterNetworkPolicy with a list of protocols that is
+// given and empty. The API demands one item. Encoding such a rule again would drop the
+// list, and the rule would match all protocols.
+func emptyProtocols(object any) []Fault {
+	empty := func(p []v1alpha2.ClusterNetworkPolicyProtocol) bool { return p != nil && len(p) == 0 }
+	var faults []Fault
+	fault := func(field string) {
+		faults = append(faults, Fault{Field: field + "protocols", Reason: "must have at least one item"})
+	}
+	switch o := object.(type) {
+	case *v1alpha2.ClusterNetworkPolicyIngressRule:
+		if empty(o.Protocols) {
+			fault("")
+		}
+	case *v1alpha2.ClusterNetworkPolicyEgressRule:
+		if empty(o.Protocols) {
+			fault("")
+		}
+	case *v1alpha2.ClusterNetworkPolicy:
+		for i, r := range o.Spec.Ingress {
+			if empty(r.Protocols) {
+				fault(fmt.Sprintf("spec.ingress[%d].", i))
+			}
+		}
+		for i, r := range o.Spec.Egress {
+			if empty(r.Protocols) {
+				fault(fmt.Sprintf("spec.egress[%d].", i))
+			}
+		}
+	}
+	return faults
 }

@@ -1,6 +1,7 @@
 package strict
 
 import (
+	"encoding/json"
 	"testing"
 
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
@@ -52,6 +53,32 @@ func TestClosedSpecOfMisspeltDirection(t *testing.T) {
 		}
 		if in, out := spec.Ingress[0], spec.Egress[0]; in.Action != "" || len(in.From) > 0 || out.Action != "" || len(out.To) > 0 {
 			t.Errorf("%s: rules: %+v, %+v", text, in, out)
+		}
+	}
+}
+
+// TestEmptyProtocols: an empty list of protocols is a fault, and its rule fails closed. It
+// stays closed when the policy is encoded and decoded again.
+func TestEmptyProtocols(t *testing.T) {
+	text := []byte(`{"spec":{"tier":"Admin","priority":3,"subject":{"namespaces":{}},
+		"egress":[{"action":"Deny","to":[{"networks":["192.0.2.0/24"]}],"protocols":[]},{"action":"Accept","to":[{"namespaces":{}}]}]}}`)
+	var p v1alpha2.ClusterNetworkPolicy
+	faults := Decode(text, &p)
+	if len(faults) != 1 || faults[0].Field != "spec.egress[0].protocols" {
+		t.Errorf("faults: %+v", faults)
+	}
+	p.Spec = ClosedSpec(text)
+	encoded, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again v1alpha2.ClusterNetworkPolicy
+	if err := json.Unmarshal(encoded, &again); err != nil {
+		t.Fatal(err)
+	}
+	for _, spec := range []v1alpha2.ClusterNetworkPolicySpec{p.Spec, again.Spec} {
+		if len(spec.Egress) != 2 || spec.Egress[0].Action != "Deny" || len(spec.Egress[0].To) != 0 || len(spec.Egress[1].To) != 1 {
+			t.Errorf("egress: %+v", spec.Egress)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func Decode(data []byte, into any) []Fault {
 	for _, err := range unknown {
 		faults = append(faults, faultOf(err))
 	}
-	return faults
+	return append(faults, emptyProtocols(into)...)
 }
 
 // Selector returns the podSelector inside the JSON of a policy's spec if every
