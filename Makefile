@@ -61,7 +61,7 @@ microbench: setup ## run the Go benchmarks of the policy engine and the nftables
 	@go test -run '^$$' -bench . -benchmem ./felixlike/policy/... ./tables/...
 
 clean: ## remove what was built, and whatever a crashed lab left
-	@if [ -x bin/felixctl ]; then bin/felixctl lab down --all; fi
+	@if [ -x bin/felixlab ]; then bin/felixlab lab down --all; fi
 	@rm -rf bin
 
 test-cluster: setup build ## install into a real cluster and use it: one backend, some minutes (docs/CONFORMANCE.md says what it needs)

@@ -206,17 +206,11 @@ func TestRelease(t *testing.T) {
 	if text, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	commands, err := os.ReadDir("../cmd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range commands {
-		if c.Name() == "felixlike-cni" {
-			continue
-		}
+	// As deploy/image/programs builds them.
+	for _, name := range []string{"felixctl", "felixlike-agent"} {
 		text, err := os.ReadFile(filepath.Join(plugins, "felixlike-cni"))
 		if err == nil {
-			err = os.WriteFile(filepath.Join(bin, c.Name()), text, 0o755)
+			err = os.WriteFile(filepath.Join(bin, name), text, 0o755)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -225,7 +219,7 @@ func TestRelease(t *testing.T) {
 	if err := os.Symlink("felixctl", filepath.Join(bin, "kubectl-felixlike")); err != nil {
 		t.Fatal(err)
 	}
-	script(t, "release/build", "VERSION=v0.1.0", "IMAGE=registry.example.com/felixlike", "ARCHES="+arch, "OUT="+out, "BASE_"+arch+"="+base(t), "PROGRAMS_"+arch+"="+programs)
+	script(t, "release/build", "VERSION=v0.1.0", "IMAGE=registry.example.com/felixlike", "ARCHES="+arch, "OUT="+out, "BASE_"+arch+"="+base(t), "PROGRAMS_"+arch+"="+programs, "FELIXLAB_"+arch+"="+filepath.Join(bin, "felixlike-agent"))
 
 	file := func(name string) string {
 		t.Helper()
@@ -254,7 +248,7 @@ func TestRelease(t *testing.T) {
 		t.Errorf("felixctl of %d bytes, kubectl-felixlike is %q", len(tools["felixctl"]), tools["kubectl-felixlike"])
 	}
 	rest := unpack(t, strings.NewReader(unzip(t, file("felixlike-v0.1.0-linux-"+arch+".tar.gz"))))
-	if rest["felixlike-agent"] == "" || rest["felixlike-cni"] == "" || rest["felixctl"] != "" {
+	if rest["felixlike-agent"] == "" || rest["felixlike-cni"] == "" || rest["felixlab"] == "" || rest["felixctl"] != "" {
 		t.Error("felixlike-v0.1.0 lacks a program")
 	}
 
@@ -278,8 +272,10 @@ func TestRelease(t *testing.T) {
 	}
 	chart := unpack(t, strings.NewReader(unzip(t, file("felixlike-chart-0.1.0.tgz"))))
 	for name, want := range map[string]string{
-		"felixlike/Chart.yaml":  "version: 0.1.0\nappVersion: v0.1.0\n",
-		"felixlike/values.yaml": fmt.Sprintf("  tag: v0.1.0\n  # \"sha256:...\": the image is named by it as well.\n  digest: %q\n", digest),
+		"felixlike/Chart.yaml": "version: 0.1.0\nappVersion: v0.1.0\n",
+		// Also without a registry, where values.yaml has no digest.
+		"felixlike/templates/felixlike.yaml": fmt.Sprintf(".Values.image.digest | default %q", digest),
+		"felixlike/values.yaml":              fmt.Sprintf("  tag: v0.1.0\n  # \"sha256:...\": the image is named by it as well.\n  digest: %q\n", digest),
 	} {
 		if !strings.Contains(chart[name], want) {
 			t.Errorf("%s lacks %q:\n%s", name, want, chart[name])

@@ -42,7 +42,8 @@ func main() {
 		Long: `Operate and examine felixlike.
 
 status, backend, dump, snapshot, diff and trace talk to the agent of this node;
-lab and bench need no cluster, only root on a Linux machine.
+lab and bench run the program felixlab; they need no cluster, only root on a Linux
+machine.
 
 Exit codes of all commands: 0 as expected; 1 something is not as expected, or
 not in order; 2 wrong usage, or something could not be done.`,

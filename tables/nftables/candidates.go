@@ -21,7 +21,7 @@ type faultFinder struct {
 type programmer interface {
 	// learn updates the known state of the kernel.
 	learn(result *tables.Result) (full bool, err error)
-	// attempt programs every unit that is not quarantined or resting: see Table.attempt.
+	// attempt programs every unit that is not quarantined or on hold: see Table.attempt.
 	attempt(ctx context.Context, again bool, result *tables.Result) error
 	// commitNothing commits a transaction that changes nothing.
 	commitNothing() error

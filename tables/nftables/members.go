@@ -15,7 +15,7 @@ type members struct {
 	// are as desired.
 	observed map[model.Member]prior
 	// quarantined are the entries that are not programmed as desired. Each of them
-	// that has been programmed otherwise is in before.
+	// that has been programmed otherwise is in observed.
 	quarantined map[model.Member]unitState
 }
 

@@ -265,7 +265,7 @@ func (q *quarantine) refuses(u kernel.Unit) bool {
 	return r != nil && !r.removal && !(r.trying && r.path)
 }
 
-// absentChain reports whether a chain is quarantined that cannot even are closed.
+// absentChain reports whether a chain is quarantined that cannot even be closed.
 func (q *quarantine) absentChain() bool {
 	for u, r := range q.refused {
 		if u.Kind == kernel.ChainUnit && !r.trying && r.state == absent {

@@ -1,6 +1,5 @@
-// Package cli is `felixctl bench`: flags, progress and files. It holds what is
-// about terminals; the work is done by package bench. It is tested through
-// that, and by its progress lines.
+// Package cli is `felixctl bench`: its commands and flags. The work is done by package
+// bench.
 package cli
 
 import (
