@@ -212,7 +212,7 @@ func EnforcementWords(c Change, all bool) string {
 
 // PacketsWords says what kind of traffic it is, and at which point.
 func PacketsWords(kind TrafficKind, at workload.Point) string {
-	words := map[TrafficKind]string{Connections: "new TCP connections", RoundTrips: "TCP round trips", Stream: "TCP stream"}
+	words := map[TrafficKind]string{Connections: "new TCP connections", ParallelConnections: "new TCP connections in parallel", RoundTrips: "TCP round trips", Stream: "TCP stream"}
 	return words[kind] + ", " + at.String()
 }
 

@@ -84,6 +84,8 @@ func trafficWords(kind TrafficKind) (heading string, r rate, operation string) {
 	switch kind {
 	case Connections:
 		return "Packets: new TCP connections, one after the other", rate{"connections/s", measure.Plain()}, "a connection"
+	case ParallelConnections:
+		return fmt.Sprintf("Packets: new TCP connections, %d clients at a time", ParallelClients), rate{"connections/s", measure.Plain()}, "a connection"
 	case RoundTrips:
 		return "Packets: round trips of one byte on a TCP connection", rate{"round trips/s", measure.Plain()}, "a round trip"
 	}

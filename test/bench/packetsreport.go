@@ -23,14 +23,21 @@ type TrafficKind string
 const (
 	// Connections opens TCP connections, one after the other.
 	Connections TrafficKind = "connections"
+	// ParallelConnections opens TCP connections from ParallelClients clients at a time.
+	ParallelConnections TrafficKind = "parallel-connections"
 	// RoundTrips sends a byte to and fro on one TCP connection.
 	RoundTrips TrafficKind = "round-trips"
 	// Stream sends as much as it can on one TCP connection.
 	Stream TrafficKind = "stream"
 )
 
+// ParallelClients is the number of clients of ParallelConnections. They are in one pod.
+const ParallelClients = 16
+
 // TrafficKinds returns all kinds, in the order in which they are measured.
-func TrafficKinds() []TrafficKind { return []TrafficKind{Connections, RoundTrips, Stream} }
+func TrafficKinds() []TrafficKind {
+	return []TrafficKind{Connections, ParallelConnections, RoundTrips, Stream}
+}
 
 // Packets is what packets of pods found on their way.
 type Packets struct {

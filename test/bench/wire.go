@@ -7,7 +7,11 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
+	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/internal/namespace"
@@ -51,6 +55,8 @@ func (w *wire) measure(ctx context.Context, kind TrafficKind, d time.Duration) (
 	switch kind {
 	case Connections:
 		return w.connections(ctx, d)
+	case ParallelConnections:
+		return w.parallelConnections(ctx, d)
 	case RoundTrips:
 		return w.roundTrips(ctx, d)
 	}
@@ -68,6 +74,59 @@ func (w *wire) connections(ctx context.Context, d time.Duration) (s sample, err 
 	}
 	s.took = time.Since(begin)
 	return s, nil
+}
+
+// parallelConnections has ParallelClients clients open connections, each one after the
+// other. The server accepts and ends them.
+func (w *wire) parallelConnections(ctx context.Context, d time.Duration) (s sample, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	served := make(chan error, 1)
+	go func() { served <- w.serve(ctx) }()
+	var clients errgroup.Group
+	latencies := make([][]time.Duration, ParallelClients)
+	begin := time.Now()
+	for i := range latencies {
+		clients.Go(func() error {
+			for time.Since(begin) < d {
+				conn, took, err := w.dial(ctx)
+				if err != nil {
+					return err
+				}
+				// A reset leaves no port in TIME_WAIT.
+				if err := errors.Join(conn.SetLinger(0), conn.Close()); err != nil {
+					return err
+				}
+				latencies[i] = append(latencies[i], took)
+			}
+			return nil
+		})
+	}
+	err = clients.Wait()
+	s.took = time.Since(begin)
+	s.latencies = slices.Concat(latencies...)
+	cancel()
+	return s, errors.Join(err, <-served)
+}
+
+// serve accepts connections and ends them, until ctx ends.
+func (w *wire) serve(ctx context.Context) error {
+	listener, ok := w.server.(*net.TCPListener)
+	if !ok {
+		return fmt.Errorf("server: %T takes no deadline", w.server)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = listener.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	for {
+		conn, err := listener.Accept()
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return listener.SetDeadline(time.Time{})
+		case err != nil:
+			return err
+		}
+		_ = conn.Close() // the client has reset it, or will
+	}
 }
 
 // connection opens a connection, returns the time that it took, and ends it.

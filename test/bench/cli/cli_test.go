@@ -95,7 +95,7 @@ func TestReportWritesFiles(t *testing.T) {
 	} {
 		holds(filepath.Join("all", path), want)
 	}
-	if want := "written: " + filepath.Join(dir, "all", "figures", "*.png") + " (18 figures)\n"; !strings.HasSuffix(out, want) {
+	if want := "written: " + filepath.Join(dir, "all", "figures", "*.png") + " (19 figures)\n"; !strings.HasSuffix(out, want) {
 		t.Errorf("printed %q, want %q at its end", out, want)
 	}
 	if _, err := run(t, "report", source, "-o", "svg"); err == nil || !strings.Contains(err.Error(), "--out has to name a directory") {

@@ -1,6 +1,9 @@
 package page
 
 import (
+	"fmt"
+	"slices"
+
 	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench"
 	"github.com/felixlike/felixlike/test/bench/plot"
@@ -37,6 +40,11 @@ func packets(r *bench.Report) []plot.Figure {
 		{"connection-p50", "A new TCP connection: p50", "Half of them take no longer. " + whiskers, bench.Connections, milliseconds("time, ms (log scale)"), p50},
 		{"connection-p99", "A new TCP connection: p99", "99 of 100 take no longer. " + whiskers, bench.Connections, milliseconds("time, ms (log scale)"), p99},
 		{"connection-cpu", "New TCP connections: CPU time of a packet", "Sender and receiver are in it, as they are in the floor. " + whiskers, bench.Connections, perPacket, cpu},
+		{
+			"parallel-connections", "New TCP connections in parallel", fmt.Sprintf("%d clients of one pod at a time; more is better. ", bench.ParallelClients) + whiskers, bench.ParallelConnections,
+			plot.Axis{Label: "connections/s", Scale: 1, Print: bench.PerSecond.Print},
+			rate,
+		},
 		{"round-trip-p50", "A TCP round trip: p50", "Half of them take no longer. " + whiskers, bench.RoundTrips, milliseconds("time, ms (log scale)"), p50},
 		{"round-trip-p99", "A TCP round trip: p99", "99 of 100 take no longer. " + whiskers, bench.RoundTrips, milliseconds("time, ms (log scale)"), p99},
 		{"round-trip-cpu", "TCP round trips: CPU time of a packet", "Sender and receiver are in it, as they are in the floor. " + whiskers, bench.RoundTrips, perPacket, cpu},
@@ -51,6 +59,10 @@ func packets(r *bench.Report) []plot.Figure {
 			perGB,
 		},
 	} {
+		// Earlier reports do not have every kind.
+		if !slices.ContainsFunc(r.Packets.Results, func(p bench.PacketsResult) bool { return p.Kind == f.kind }) {
+			continue
+		}
 		all = append(all, plot.Figure{Name: f.name, Title: f.title, Caption: f.caption, Body: lines(r, f.kind, f.axis, f.of)})
 	}
 	return all

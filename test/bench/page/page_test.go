@@ -143,7 +143,7 @@ func TestFigures(t *testing.T) {
 	for path, want := range map[string]string{
 		"../../../docs/benchmarks/w1.json": "connections connection-first connection-p50 connection-p99 connection-cpu round-trip-p50 round-trip-p99 round-trip-cpu " +
 			"throughput stream-cpu enforcement load-cpu load-wall change-latency change-cpu foreign-change memory engine",
-		"../testdata/report.json": "connections connection-first connection-p50 connection-p99 connection-cpu round-trip-p50 round-trip-p99 round-trip-cpu throughput stream-cpu " +
+		"../testdata/report.json": "connections connection-first connection-p50 connection-p99 connection-cpu parallel-connections round-trip-p50 round-trip-p99 round-trip-cpu throughput stream-cpu " +
 			"enforcement load-cpu load-wall change-latency change-cpu foreign-change memory engine",
 	} {
 		var names []string
