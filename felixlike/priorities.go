@@ -8,9 +8,9 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// priorityProblems names the ClusterNetworkPolicies that a pod of this node is a subject
-// of, in one direction, together with another one of the same tier and priority. The API
-// leaves their order open. Each problem is of the one asked later.
+// priorityProblems returns a problem for each ClusterNetworkPolicy that shares tier and
+// priority with another one, if both apply to a pod of this node in one direction. The API
+// leaves their order open. The problem names the policy that is asked later.
 func (d *Driver) priorityProblems() []model.Problem {
 	if len(d.objects.clusterPolicies) < 2 {
 		return nil

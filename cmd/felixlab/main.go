@@ -1,5 +1,5 @@
 // Command felixlab makes clusters of network namespaces (lab), and measures what the
-// backends cost (bench). It is for machines of developers: it is not in the image.
+// backends cost (bench). It is for developers' machines; the image does not contain it.
 // felixctl runs it for its commands lab and bench.
 package main
 

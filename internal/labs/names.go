@@ -1,6 +1,6 @@
-// Package labs is where the labs of a machine keep their sockets, and how one is asked
-// for its nodes. It is what felixctl has to know of them: labs are made in test/lab, which
-// is not a part of it.
+// Package labs says where labs keep their sockets, and asks a lab's supervisor for its
+// status. felixctl uses it to find the agents of a lab. Labs themselves are made in
+// test/lab, which felixctl does not import.
 package labs
 
 import (

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// CPUUsage is what the machine's processors have done up to a moment.
+// CPUUsage is the CPU time of the machine up to the moment At.
 type CPUUsage struct {
 	At time.Time
 	// CPUs is how many processors there are, idle how long they had nothing to do,
@@ -17,7 +17,7 @@ type CPUUsage struct {
 	idle time.Duration
 }
 
-// CPUNow reads it.
+// CPUNow reads the current CPUUsage.
 func CPUNow() (CPUUsage, error) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {

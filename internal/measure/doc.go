@@ -1,6 +1,6 @@
-// Package measure is what reports on measurements are made of: series of rounds and
-// latencies, what machine and processes have used, and tables as text and Markdown.
+// Package measure has the parts of measurement reports: series with one value a round,
+// latencies, the use of CPU by machine and processes, and tables as text and Markdown.
 //
-// It knows nothing of what is measured. It is tested by tables, and by the golden
-// reports of test/bench.
+// It does not know what is measured. Table-driven tests and the golden reports of
+// test/bench test it.
 package measure

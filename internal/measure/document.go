@@ -10,13 +10,13 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// Document is a report on its way to a reader.
+// Document is a report with a title and sections.
 type Document struct {
 	Title    string
 	Sections []Section
 }
 
-// Section is a heading, a table, and text below it, as a page shows it, too.
+// Section is a heading, a table, and the text below it.
 type Section struct {
 	Heading string
 	Header  []string

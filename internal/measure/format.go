@@ -13,7 +13,7 @@ type Unit struct {
 	scale float64
 }
 
-// The units that there is no choice of.
+// Megabytes is the unit of sizes; it and the units below are fixed.
 func Megabytes() Unit { return Unit{" MB", 1e-6} }
 
 // Megabits is the unit of throughput, by the second.

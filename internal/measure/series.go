@@ -25,7 +25,7 @@ func (s Series) Median() float64 {
 	return (sorted[middle-1] + sorted[middle]) / 2
 }
 
-// Min and Max return the ends of what was seen, or zero.
+// Min returns the lowest value, or zero if there is none.
 func (s Series) Min() float64 {
 	if len(s) == 0 {
 		return 0
@@ -125,7 +125,7 @@ func latencyOf(h *hdrhistogram.Histogram) Latency {
 	}
 }
 
-// Latencies are those of operations, while rounds come in.
+// Latencies collects the latencies of operations, round by round.
 type Latencies struct {
 	all      *hdrhistogram.Histogram
 	p50, p99 Series

@@ -25,10 +25,10 @@ const (
 )
 
 // Hold keeps the kernel tracking connections in a network namespace. The kernel tracks
-// while a rule asks for the state of connections, in use or not. So HoldTable has such a
-// rule, in a chain that no packet enters. The table has the flag owner: no other socket
-// can change it, and a flush of the ruleset skips it (Linux 5.12 and newer). It goes when
-// the process ends.
+// while any rule matches on connection state, even a rule that no packet reaches. So
+// HoldTable has such a rule, in a chain that no packet enters. The table has the flag
+// owner: no other socket can change it, and a flush of the ruleset skips it (Linux 5.12
+// and newer). The kernel removes the table when the socket closes.
 //
 // Without a Hold, a flush that removes the last such rule stops tracking. The first
 // tracked packet after that may be an answer, which then counts as a new connection of
@@ -64,8 +64,8 @@ func HoldTracking(netns int) (*Hold, error) {
 	return &Hold{conn: conn}, nil
 }
 
-// tableExists reports whether there is a HoldTable. The kernel refuses to change that of
-// another socket with the same error as a process without CAP_NET_ADMIN.
+// tableExists reports whether HoldTable exists. If another socket owns it, the kernel
+// refuses a change with the same error (EPERM) as to a process without CAP_NET_ADMIN.
 func tableExists(netns int) bool {
 	e := netlink.NewAttributeEncoder()
 	e.String(unix.NFTA_TABLE_NAME, HoldTable)

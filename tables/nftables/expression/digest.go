@@ -72,10 +72,10 @@ func Canonical(out, b []byte) []byte {
 // expressionMark begins an expression; no attribute has this number.
 const expressionMark = 1 << 15
 
-// schema says how to read the attributes of an expression: a bit is an
-// attribute's number.
+// schema says how to read the attributes of an expression. Bit n stands for attribute n.
 type schema struct {
-	// nested hold data of a register, kept are left as they are even if zero.
+	// nested are attributes that hold register data. kept are attributes that stay in the
+	// form even if zero.
 	nested, kept uint32
 }
 
@@ -126,9 +126,9 @@ func canonicalAttributes(out, b []byte, s schema) []byte {
 	return out
 }
 
-// appendNested appends an attribute that holds others, of which the one with the
-// number deeper (zero for none) does so, too: data of a register are bytes, or a
-// verdict with the chain that it leads to.
+// appendNested appends an attribute that contains attributes. The attribute with number
+// deeper (zero: none) contains attributes itself: register data are bytes, or a verdict
+// with its chain.
 func appendNested(out []byte, kind uint16, b []byte, deeper uint16) []byte {
 	out = appendSized(out, kind, nil)
 	at := len(out)

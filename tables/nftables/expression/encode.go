@@ -129,8 +129,8 @@ func (e *encoder) match(m tables.Match) error {
 	return nil
 }
 
-// bind makes the rule match packets of one family only, which any look at an
-// IP header needs before it.
+// bind restricts the rule to packets of one family. It must come before any match on an
+// IP header.
 func (e *encoder) bind(f model.Family) {
 	if e.family == f {
 		return

@@ -70,7 +70,8 @@ func (m *Message) payload(header, offset, size, register uint32) {
 	m.endExpression(element, data)
 }
 
-// compare goes on if register 1 compares so to the value.
+// compare goes on to the next expression if the comparison of register 1 with the value
+// holds.
 func (m *Message) compare(operator uint32, v ...byte) {
 	element, data := m.expression("cmp")
 	m.Uint32(unix.NFTA_CMP_SREG, reg1)
@@ -119,7 +120,7 @@ func (m *Message) counter() {
 	m.endExpression(element, data)
 }
 
-// limit goes on for so many packets a second, with a burst of as many.
+// limit matches at most perSecond packets a second, with a burst of perSecond.
 func (m *Message) limit(perSecond uint32) {
 	element, data := m.expression("limit")
 	m.Uint64(unix.NFTA_LIMIT_RATE, uint64(perSecond))
@@ -130,7 +131,7 @@ func (m *Message) limit(perSecond uint32) {
 	m.endExpression(element, data)
 }
 
-// log hands a packet to who listens to the group, at once.
+// log sends the packet to the listener of the NFLOG group, at once.
 func (m *Message) log(r tables.Report) {
 	element, data := m.expression("log")
 	m.Uint16(unix.NFTA_LOG_GROUP, r.Group)

@@ -132,7 +132,7 @@ func (c *Conn) note(a *answer, b []byte) error {
 			return errMalformed
 		}
 		kind, flags := binary.NativeEndian.Uint16(b[4:]), binary.NativeEndian.Uint16(b[6:])
-		// What is left from before is none of this transaction.
+		// A message with an earlier sequence number is not about this transaction.
 		at := int64(int32(binary.NativeEndian.Uint32(b[8:]) - a.first))
 		payload := b[unix.NLMSG_HDRLEN:size]
 		b = b[min(len(b), nfnetlink.Align(size)):]

@@ -30,7 +30,7 @@ type Conn struct {
 	digests expression.Digester
 	// Wanted says what is wanted of the table; nil for a connection that reads everything.
 	Wanted Wanted
-	// side is the connection that dumps are made by where it is not raw.
+	// side, if not nil, makes the dumps over a separate connection instead of raw.
 	side *sideDump
 	// Patience bounds the time to read a set that has more elements than wanted.
 	Patience time.Duration
@@ -38,7 +38,7 @@ type Conn struct {
 	fault func(tables.ObjectError) error
 	// sequence is that of the last message that was written here.
 	sequence uint32
-	// All below is kept for its memory.
+	// The fields below are kept to reuse their memory.
 	batch    expression.Message
 	buffer   []byte
 	rules    ruleReader

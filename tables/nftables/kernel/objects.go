@@ -33,7 +33,8 @@ type Set struct {
 type Chain struct {
 	Base  BaseHook
 	Rules []Rule
-	// uses counts its rules and what led to it, as long as it was just read.
+	// uses is the number of its rules and of references to it. It is valid only right
+	// after a read.
 	uses uint32
 }
 

@@ -104,10 +104,10 @@ func decodeChain(b []byte) (table, name string, c *Chain) {
 
 // wholeDump is the number of rules up to which they are read at once.
 //
-// The kernel gives a dump in pieces of 32 kB and counts from the first rule on
-// for each, so the time grows with the square of the rules: of 20,000 a quarter
-// of it goes there, of 55,000 more than half. A dump of one chain costs three
-// system calls, some 5 us, and others' changes hardly ever come between.
+// The kernel sends a dump in pieces of 32 kB, and for each piece counts from the first
+// rule. So the time grows with the square of the number of rules: with 20,000 rules this
+// counting is a quarter of the time, with 55,000 more than half. A dump of one chain takes
+// three system calls (some 5 us), and is rarely interrupted by a change of others.
 const wholeDump = 4000
 
 // dumpRules calls dump for filters that together let the rules of all chains
@@ -224,7 +224,7 @@ func (in *ruleReader) hash(comment []byte) string {
 	return string(comment)
 }
 
-// lookAhead is how many wanted rules that are missing are looked over.
+// lookAhead is how many missing wanted rules are skipped at most.
 const lookAhead = 8
 
 // decodeVerdict returns the action a verdict stands for, nil if none of ours.

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// The waits before a subscription is taken again. One that fails at once is
-// tried less and less often; each try stands for a look at the whole table, so
-// that even without a subscription changes are found in the end.
+// How long Watch waits before it subscribes again. The wait doubles while subscriptions
+// fail at once. After each failure to subscribe, changed is called, so the driver reads the
+// whole table and finds changes even without a subscription.
 const (
 	resubscribeMin = 10 * time.Millisecond
 	resubscribeMax = 10 * time.Second
@@ -21,7 +21,7 @@ const (
 // Watch records changes until ctx ends, and returns its error. It calls changed when
 // the first change is pending, or changes may have been lost. It runs in the network
 // namespace of the descriptor netns (the process's own if zero). buffer bounds the bytes
-// that wait in the socket. It may run once at a time.
+// that wait in the socket. Only one Watch may run at a time.
 func (l *Log) Watch(ctx context.Context, netns, buffer int, changed func()) error {
 	wait := time.Duration(0)
 	for {
@@ -75,8 +75,8 @@ func (l *Log) listen(ctx context.Context, netns, limit int, changed func()) erro
 		}
 		if l.Record(buffer[:size], time.Now()) {
 			changed()
-			// A large change is told in thousands of datagrams. Whoever was called
-			// has to begin before they are all read, on a single processor, too.
+			// A large change comes as thousands of datagrams. Give way, so that the receiver
+			// of changed can begin before all of them are read, also on one processor.
 			runtime.Gosched()
 		}
 	}
