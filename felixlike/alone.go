@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 )
@@ -22,15 +25,23 @@ const (
 // refuses the same to others, and keeps tracking connections while another program has
 // removed all rules (conntrack.Hold). A kernel that cannot do so is no error.
 func beAlone(ctx context.Context, log *slog.Logger) (release func(), err error) {
+	return untilAlone(ctx, log, func() (io.Closer, error) { return conntrack.HoldTracking(0) })
+}
+
+// untilAlone is beAlone with another way to get a hold.
+func untilAlone(ctx context.Context, log *slog.Logger, take func() (io.Closer, error)) (release func(), err error) {
 	for end := time.Now().Add(aloneWait); ; {
-		hold, err := conntrack.HoldTracking(0)
+		hold, err := take()
+		late := time.Now().After(end)
 		switch {
 		case err == nil:
 			return func() { _ = hold.Close() }, nil // the kernel removes the table with the socket
+		case errors.Is(err, unix.EPERM) && !late:
+			// Perhaps the agent that had the table has ended just now.
 		case !errors.Is(err, conntrack.ErrHeld):
 			log.Warn("a flush of all rules can end connection tracking: a denied UDP flow of that moment may stay", "component", "conntrack", "error", err)
 			return func() {}, nil
-		case time.Now().After(end):
+		case late:
 			return nil, fmt.Errorf("another agent runs on this node: stop it first: %w", err)
 		}
 		select {

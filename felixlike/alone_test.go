@@ -3,12 +3,15 @@ package felixlike
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"runtime"
 	"testing"
 
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
@@ -44,4 +47,29 @@ func TestSecondAgentIsRefused(t *testing.T) {
 		t.Fatalf("after the first has ended: %v", err)
 	}
 	release()
+}
+
+// An agent that ends while the next one asks for its table does not leave that one without.
+func TestHoldIsTakenAgain(t *testing.T) {
+	tries := 0
+	taken := closer{new(bool)}
+	release, err := untilAlone(t.Context(), slog.New(slog.DiscardHandler), func() (io.Closer, error) {
+		if tries++; tries == 1 {
+			return nil, fmt.Errorf("make the table: %w", unix.EPERM)
+		}
+		return taken, nil
+	})
+	if err != nil || tries != 2 {
+		t.Fatalf("%d tries: %v", tries, err)
+	}
+	if release(); !*taken.closed {
+		t.Error("the hold of the second try is not released")
+	}
+}
+
+type closer struct{ closed *bool }
+
+func (c closer) Close() error {
+	*c.closed = true
+	return nil
 }

@@ -20,6 +20,7 @@ type watcher struct {
 	// asked tells that the Apply reads because something was heard. After it, the next
 	// call of changed waits until next. The pause doubles while others go on.
 	asked bool
+	begun time.Time // when that Apply began
 	pause time.Duration
 	next  time.Time
 	// own are the ports of our own programs: when they ended, zero while they run.
@@ -55,7 +56,7 @@ func (w *watcher) begin() (heard bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	heard, w.heard, w.told, w.applying = w.heard, false, false, true
-	w.asked = heard
+	w.asked, w.begun = heard, time.Now()
 	return heard
 }
 
@@ -66,12 +67,13 @@ const (
 	longestPause = time.Second
 )
 
-// rest sets the time of the next notice at the end of an Apply.
+// rest sets the time of the next notice at the end of an Apply. The pause grows while each
+// Apply begins soon after the one before it was allowed.
 func (w *watcher) rest(now time.Time) {
 	if !w.asked {
 		return
 	}
-	if now.Sub(w.next) > longestPause {
+	if w.begun.Sub(w.next) > longestPause {
 		w.pause = 0
 	}
 	w.pause = min(max(2*w.pause, firstPause), longestPause)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/test/tablestest"
 )
 
 // listening runs the table's Watch until the test ends, and returns its calls. The
@@ -223,6 +224,44 @@ func TestWatchTellsThatItCannotSee(t *testing.T) {
 	apply(t, table)
 	if err := <-done; !errors.Is(err, unix.ENOTSOCK) {
 		t.Errorf("watch ended: %v, want %v", err, unix.ENOTSOCK)
+	}
+}
+
+// TestPauseGrows: the pause between repairs grows also if an Apply takes long, and begins
+// anew when others have stopped for a while.
+func TestPauseGrows(t *testing.T) {
+	var w watcher
+	now := time.Unix(1000, 0)
+	for _, want := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond, time.Second, time.Second} {
+		w.asked, w.begun = true, now
+		now = now.Add(5 * time.Second) // the Apply
+		w.rest(now)
+		if w.pause != want || w.next != now.Add(want) {
+			t.Errorf("pause %s until %s, want %s", w.pause, w.next, want)
+		}
+		now = w.next
+	}
+	w.asked, w.begun = true, now.Add(2*longestPause)
+	w.rest(w.begun)
+	if w.pause != firstPause {
+		t.Errorf("after a while: pause %s", w.pause)
+	}
+}
+
+// TestAbsentTableHasNoSize: a table that the kernel does not have is no change when it is
+// no longer asked for.
+func TestAbsentTableHasNoSize(t *testing.T) {
+	ns := tablestest.NewNamespace(t)
+	s, err := openSizes(ns.FD, []model.Family{model.IPv4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	if i, code := sizeOf(s.sockets[model.IPv4], unix.SOL_IP, "nosuch"); code != unix.ENOENT || i != (info{}) {
+		t.Errorf("%v: %+v", code, i)
+	}
+	if i, code := sizeOf(s.sockets[model.IPv4], unix.SOL_IP, "filter"); code != 0 || i == (info{}) {
+		t.Errorf("filter: %v: %+v", code, i)
 	}
 }
 

@@ -254,11 +254,8 @@ func (s *tableSizes) read() (all [places]info, err error) {
 			if s.absent.has(p) {
 				continue
 			}
-			i := &all[p]
-			copy(i.name[:], p.table().String())
-			size := uint32(unsafe.Sizeof(*i))
-			_, _, code := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), sockoptGetInfo,
-				uintptr(unsafe.Pointer(i)), uintptr(unsafe.Pointer(&size)), 0)
+			var code unix.Errno
+			all[p], code = sizeOf(fd, level, p.table().String())
 			// A table that the kernel does not have is none of ours.
 			if code == unix.ENOENT {
 				s.absent.add(p)
@@ -268,4 +265,18 @@ func (s *tableSizes) read() (all [places]info, err error) {
 		}
 	}
 	return all, nil
+}
+
+// sizeOf asks for the size of a table. That of a table that the kernel does not have is
+// the zero info, as of one that is not asked for.
+func sizeOf(fd, level int, table string) (info, unix.Errno) {
+	var i info
+	copy(i.name[:], table)
+	size := uint32(unsafe.Sizeof(i))
+	_, _, code := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), sockoptGetInfo,
+		uintptr(unsafe.Pointer(&i)), uintptr(unsafe.Pointer(&size)), 0)
+	if code != 0 {
+		return info{}, code
+	}
+	return i, 0
 }
