@@ -1,9 +1,7 @@
 package expression
 
 import (
-	"encoding/binary"
 	"fmt"
-	"net/netip"
 	"strings"
 
 	"github.com/google/nftables/expr"
@@ -13,18 +11,6 @@ import (
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 )
-
-// Registers. Register 1 is 16 bytes wide and overlays the 4-byte registers
-// from 8 on; a concatenation lies in consecutive 4-byte registers.
-const (
-	regVerdict = unix.NFT_REG_VERDICT
-	reg1       = unix.NFT_REG_1
-	reg2       = unix.NFT_REG_2
-	reg32      = unix.NFT_REG32_00
-)
-
-// ipCTDirOriginal is IP_CT_DIR_ORIGINAL of linux/netfilter/nf_conntrack_tuple_common.h.
-const ipCTDirOriginal = 0
 
 // The flags of a TCP segment, and where they are (RFC 9293, section 3.1).
 const (
@@ -38,14 +24,6 @@ const (
 
 // interfaceNameSize is IFNAMSIZ of linux/if.h, with the closing NUL.
 const interfaceNameSize = 16
-
-// encoder writes the expressions of one rule. It writes what nft writes for
-// the same rule in a table of the inet family, so that nft lists it as a
-// person would have written it.
-type encoder struct {
-	*Message
-	family model.Family // that the rule is bound to, if any
-}
 
 // Encode writes the expressions of a rule: its matches, a counter, its action. The
 // caller has checked the rule (tables.Rule.Check); an error is an unknown match or action.
@@ -129,21 +107,6 @@ func (e *encoder) match(m tables.Match) error {
 	return nil
 }
 
-// bind restricts the rule to packets of one family. It must come before any match on an
-// IP header.
-func (e *encoder) bind(f model.Family) {
-	if e.family == f {
-		return
-	}
-	e.family = f
-	proto := byte(unix.NFPROTO_IPV4)
-	if f == model.IPv6 {
-		proto = unix.NFPROTO_IPV6
-	}
-	e.meta(unix.NFT_META_NFPROTO, reg1)
-	e.compare(unix.NFT_CMP_EQ, proto)
-}
-
 func (e *encoder) networkInterface(m tables.MatchInterface) {
 	key := uint32(unix.NFT_META_IIFNAME)
 	if m.Side == tables.Destination {
@@ -196,23 +159,6 @@ func (e *encoder) prefix(m tables.MatchPrefix) {
 	e.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, addressOffset(family, m.Side), uint32(size), reg1)
 	e.comparePrefix(m.Prefix, m.Negated)
 }
-
-// comparePrefix compares the address in register 1.
-func (e *encoder) comparePrefix(p netip.Prefix, negated bool) {
-	var buffer, ones, zeros [16]byte
-	data := AppendAddress(buffer[:0], p.Addr())
-	if wholeBytes(p) {
-		e.compare(equality(negated), data[:p.Bits()/8]...)
-		return
-	}
-	for i := range p.Bits() {
-		ones[i/8] |= 0x80 >> (i % 8)
-	}
-	e.mask(ones[:len(data)], zeros[:len(data)])
-	e.compare(equality(negated), data...)
-}
-
-func wholeBytes(p netip.Prefix) bool { return p.Bits() > 0 && p.Bits()%8 == 0 }
 
 // action ends the rule. The counter counts packets that matched, so it stands
 // before the action, and after the binding to the action's family.
@@ -277,51 +223,10 @@ func (e *encoder) setConnMark(a tables.SetConnMark) {
 	e.setConn(unix.NFT_CT_MARK)
 }
 
-// address loads a whole address of the IP header into register 1.
-func (e *encoder) address(f model.Family, side tables.Side) {
-	e.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, addressOffset(f, side), uint32(AddressSize(f)), reg1)
-}
-
 // destinationPort loads the destination port, which TCP, UDP and SCTP have at
 // the same place.
 func (e *encoder) destinationPort(register uint32) {
 	e.payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2, register)
-}
-
-func addressOffset(f model.Family, side tables.Side) uint32 {
-	offset := uint32(12) // RFC 791
-	if f == model.IPv6 {
-		offset = 8 // RFC 8200
-	}
-	if side == tables.Destination {
-		offset += uint32(AddressSize(f))
-	}
-	return offset
-}
-
-// AddressSize returns the bytes of an address of the family.
-func AddressSize(f model.Family) int {
-	if f == model.IPv6 {
-		return 16
-	}
-	return 4
-}
-
-// AppendAddress appends the bytes of an address as they are in a packet.
-func AppendAddress(b []byte, a netip.Addr) []byte {
-	if a.Is4() {
-		raw := a.As4()
-		return append(b, raw[:]...)
-	}
-	raw := a.As16()
-	return append(b, raw[:]...)
-}
-
-func equality(negated bool) uint32 {
-	if negated {
-		return unix.NFT_CMP_NEQ
-	}
-	return unix.NFT_CMP_EQ
 }
 
 // connStates translates to the kernel's bits, which are
@@ -342,27 +247,4 @@ func connStates(s tables.ConnState) uint32 {
 		}
 	}
 	return bits
-}
-
-// verdictCode returns the kernel's number of an action that is a verdict.
-func verdictCode(a tables.Action) (expr.VerdictKind, error) {
-	switch a.(type) {
-	case tables.Accept:
-		return expr.VerdictAccept, nil
-	case tables.Drop:
-		return expr.VerdictDrop, nil
-	case tables.Return:
-		return expr.VerdictReturn, nil
-	case tables.Jump:
-		return expr.VerdictJump, nil
-	case tables.Goto:
-		return expr.VerdictGoto, nil
-	}
-	return 0, fmt.Errorf("unknown action %T", a)
-}
-
-// native encodes a number as the kernel keeps marks and states: in host order.
-func native(v uint32) (b [4]byte) {
-	binary.NativeEndian.PutUint32(b[:], v)
-	return b
 }

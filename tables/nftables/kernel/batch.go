@@ -224,9 +224,6 @@ func (a *answer) outcome(table string) error {
 // committed the transaction is not known.
 var errUnknownOutcome = errors.New("the outcome is not known")
 
-// errMalformed says that what came is no netlink message.
-var errMalformed = errors.New("malformed netlink message")
-
 // refusedOp is an operation that the kernel refuses.
 type refusedOp struct {
 	Index int
@@ -275,4 +272,29 @@ func (e *RefusedError) Unwrap() []error {
 		out = append(out, e.Commit)
 	}
 	return out
+}
+
+// ErrUnnamed is what Options.Fault returns for a transaction that the kernel
+// refuses without naming one of its messages, as it does when a commit fails.
+var ErrUnnamed = errors.New("the kernel names nothing")
+
+// injected returns the refusal that the fault hook has for a transaction, or nil.
+func (c *Conn) injected(ops []Op) error {
+	if c.fault == nil {
+		return nil
+	}
+	a := answer{ops: ops, acknowledged: true}
+	for i := range ops {
+		err := c.fault(ops[i].About(c.table).ObjectError)
+		switch {
+		case errors.Is(err, ErrUnnamed):
+			a.commit = fmt.Errorf("the kernel refuses: %w", err)
+		case err != nil:
+			a.refused = append(a.refused, refusedOp{Index: i, err: fmt.Errorf("the kernel refuses: %w", err)})
+		}
+	}
+	if a.commit != nil {
+		a.refused = nil
+	}
+	return a.outcome(c.table)
 }

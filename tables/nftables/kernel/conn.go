@@ -45,17 +45,6 @@ type Conn struct {
 	elements []element
 }
 
-// Wanted says what is wanted of a table, for the reading of what the kernel has.
-type Wanted interface {
-	// HashesOf returns the hashes of the wanted rules of a chain. What is read is mostly
-	// the same, and shares their strings.
-	HashesOf(chain []byte) []string
-	// ElementsOf returns the largest number of elements that the kernel has of the set if
-	// it is as wanted; false if it is not wanted. Elements of other sets are not read, and
-	// of wanted ones not many more.
-	ElementsOf(set string) (int, bool)
-}
-
 // Options configure a connection.
 type Options struct {
 	// NetNS is the descriptor of the network namespace, the process's own if zero.
@@ -196,3 +185,6 @@ func eachReply(b []byte, sequence uint32, visit func(flags uint16, payload []byt
 
 // number32 decodes a number of the netlink layer itself, in host order.
 func number32(b []byte) int32 { return int32(binary.NativeEndian.Uint32(b)) }
+
+// errMalformed says that what came is no netlink message.
+var errMalformed = errors.New("malformed netlink message")

@@ -9,64 +9,11 @@ import (
 
 	"github.com/google/nftables/expr"
 	"go4.org/netipx"
-	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/tables/nftables/expression"
 )
-
-// MembersPerMessage bounds the elements of one netlink message, so that it
-// stays below the 64 kB that an attribute can have whatever the names are
-// (an entry of an IPv6 map that leads to a chain takes at most 308 bytes).
-const MembersPerMessage = 128
-
-// encodeMembers writes the kernel's elements for the members of an op. Those of
-// an interval set are boundaries: the first address, and marked as an end the
-// one behind the last. A prefix or range that touches the end of the address space has
-// no end; what lies behind the last boundary belongs to it.
-func (o *Op) encodeMembers(m *expression.Message) error {
-	m.Text(unix.NFTA_SET_ELEM_LIST_SET, o.Name)
-	list := m.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-	sh := o.Shape
-	for _, c := range o.Changes {
-		element := m.Nest(unix.NFTA_LIST_ELEM)
-		writeKey(m, sh, c.Member)
-		// What is deleted is known by its key.
-		if sh.Verdicts && o.Kind == AddMembers {
-			if err := m.VerdictData(unix.NFTA_SET_ELEM_DATA, c.Verdict); err != nil {
-				return err
-			}
-		}
-		m.Close(element)
-		if sh.Kind != model.Networks {
-			continue
-		}
-		if end := c.Member.Range().To().Next(); end.IsValid() {
-			element := m.Nest(unix.NFTA_LIST_ELEM)
-			m.Uint32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
-			writeKey(m, sh, model.AddressMember(end))
-			m.Close(element)
-		}
-	}
-	m.Close(list)
-	return nil
-}
-
-// writeKey writes the element key of a member. The parts of a concatenation are
-// padded to the 4 bytes of a register.
-func writeKey(m *expression.Message, sh Shape, member model.Member) {
-	var buffer [keySize]byte
-	k := expression.AppendAddress(buffer[:0], member.Prefix.Addr())
-	if sh.Kind == model.AddressPorts {
-		k = append(k, byte(member.Protocol), 0, 0, 0)
-		k = append(k, byte(member.Port>>8), byte(member.Port), 0, 0)
-	}
-	if sh.Kind == model.Loops {
-		k = append(k, k...)
-	}
-	m.Value(unix.NFTA_SET_ELEM_KEY, k)
-}
 
 // element is an element as the kernel holds it.
 type element struct {

@@ -202,3 +202,31 @@ type ObjectError struct {
 
 // Unwrap returns the ObjectError.
 func (e *ObjectError) Unwrap() error { return &e.ObjectError }
+
+// Wanted says what is wanted of a table, for the reading of what the kernel has.
+type Wanted interface {
+	// HashesOf returns the hashes of the wanted rules of a chain. What is read is mostly
+	// the same, and shares their strings.
+	HashesOf(chain []byte) []string
+	// ElementsOf returns the largest number of elements that the kernel has of the set if
+	// it is as wanted; false if it is not wanted. Elements of other sets are not read, and
+	// of wanted ones not many more.
+	ElementsOf(set string) (int, bool)
+}
+
+// Other is something in our table of a kind that is never ours: a stateful
+// object, or a flowtable.
+type Other struct {
+	flowtable bool
+	Name      string
+	// kind is the type of an object, zero for flowtables.
+	kind uint32
+}
+
+// Noun returns what people call it.
+func (o Other) Noun() string {
+	if o.flowtable {
+		return "flowtable"
+	}
+	return "object"
+}

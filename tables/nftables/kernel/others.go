@@ -10,28 +10,11 @@ import (
 	"github.com/felixlike/felixlike/tables/nftables/expression"
 )
 
-// Other is something in our table of a kind that is never ours: a stateful
-// object, or a flowtable.
-type Other struct {
-	flowtable bool
-	Name      string
-	// kind is the type of an object, zero for flowtables.
-	kind uint32
-}
-
 // Attributes of flowtables, which golang.org/x/sys does not name.
 const (
 	flowtableTable = 1
 	flowtableName  = 2
 )
-
-// Noun returns what people call it.
-func (o Other) Noun() string {
-	if o.flowtable {
-		return "flowtable"
-	}
-	return "object"
-}
 
 // ReadOthers lists what is in the table that is never ours. A kernel that
 // knows no such things has none.

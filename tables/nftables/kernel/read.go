@@ -1,16 +1,13 @@
 package kernel
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 
-	"github.com/google/nftables/userdata"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/internal/nfnetlink"
-	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/tables/nftables/watch"
 )
 
@@ -165,101 +162,6 @@ func (c *Conn) readRules(filter []netlink.Attribute, chains map[string]*Chain) e
 	return err
 }
 
-// ruleReader takes the rules of a dump, which come chain by chain.
-type ruleReader struct {
-	// name is that of the chain of the last rule, and rules are its rules so far.
-	name  []byte
-	rules []Rule
-	// hashes are those of the wanted rules of the chain, of which hashes[next] is
-	// expected.
-	hashes []string
-	next   int
-	// full are the chains that have got their rules.
-	full []*Chain
-}
-
-// start begins a dump, again if need be.
-func (in *ruleReader) start() {
-	for _, c := range in.full {
-		c.Rules = nil
-	}
-	in.name, in.rules, in.full = in.name[:0], in.rules[:0], in.full[:0]
-}
-
-// enter notes that the next rule is one of the named chain.
-func (in *ruleReader) enter(name []byte, chains map[string]*Chain, wanted Wanted) {
-	if bytes.Equal(in.name, name) {
-		return
-	}
-	in.leave(chains)
-	in.name = append(in.name, name...)
-	if wanted != nil {
-		in.hashes = wanted.HashesOf(nfnetlink.Trimmed(name))
-	}
-}
-
-// leave gives a chain its rules, in as much memory as they take.
-func (in *ruleReader) leave(chains map[string]*Chain) {
-	if c := chains[string(nfnetlink.Trimmed(in.name))]; c != nil {
-		c.Rules = append(c.Rules, in.rules...)
-		in.full = append(in.full, c)
-	}
-	in.name, in.rules, in.hashes, in.next = in.name[:0], in.rules[:0], nil, 0
-}
-
-// hash returns the hash in a comment, without new memory if the rule is the one
-// that is wanted there.
-func (in *ruleReader) hash(comment []byte) string {
-	comment, ok := bytes.CutPrefix(comment, []byte(tables.CommentPrefix))
-	if !ok {
-		return ""
-	}
-	comment, _, _ = bytes.Cut(comment, []byte(" "))
-	for i := in.next; i < min(len(in.hashes), in.next+lookAhead); i++ {
-		if in.hashes[i] == string(comment) {
-			in.next = i + 1
-			return in.hashes[i]
-		}
-	}
-	return string(comment)
-}
-
-// lookAhead is how many missing wanted rules are skipped at most.
-const lookAhead = 8
-
-// decodeVerdict returns the action a verdict stands for, nil if none of ours.
-func decodeVerdict(b []byte) tables.Action {
-	var code int32
-	var chain string
-	for kind, v := range nfnetlink.Attributes(b) {
-		switch kind {
-		case unix.NFTA_VERDICT_CODE:
-			code = int32(nfnetlink.Uint32(v))
-		case unix.NFTA_VERDICT_CHAIN:
-			chain = nfnetlink.Text(v)
-		}
-	}
-	return verdictAction(code, chain)
-}
-
-// commentIn returns the comment in a rule's userdata, or nil. The library's
-// reader panics on data that others have written badly, so this one looks for
-// itself.
-func commentIn(data []byte) []byte {
-	for len(data) >= 2 && len(data) >= 2+int(data[1]) {
-		kind, v := userdata.Type(data[0]), data[2:2+int(data[1])]
-		if kind == userdata.TypeComment {
-			return nfnetlink.Trimmed(v)
-		}
-		data = data[2+len(v):]
-	}
-	return nil
-}
-
-func inTable(kind uint16, table string) []netlink.Attribute {
-	return []netlink.Attribute{{Type: kind, Data: nfnetlink.CString(table)}}
-}
-
 // ask asks for one object and returns its attributes, or nil if the kernel has
 // none such.
 func (c *Conn) ask(message uint16, attributes []netlink.Attribute) ([]byte, error) {
@@ -334,8 +236,4 @@ func (c *Conn) ReadSet(table, name string) (*Set, error) {
 		return nil, fmt.Errorf("read elements of set %s of inet %s: %w", name, table, err)
 	}
 	return s, nil
-}
-
-func named(tableKind uint16, table string, nameKind uint16, name string) []netlink.Attribute {
-	return append(inTable(tableKind, table), netlink.Attribute{Type: nameKind, Data: nfnetlink.CString(name)})
 }
