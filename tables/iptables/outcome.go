@@ -19,21 +19,6 @@ type outcome struct {
 	now    func() time.Time
 }
 
-// noteKey is a chain of ours, or one of the kernel's own, in a place.
-type noteKey struct {
-	place place
-	chain string
-	entry bool
-}
-
-// note says what others have changed in a chain.
-type note struct {
-	missing, foreign, altered, moved int
-	// words says it if the counts do not.
-	words   string
-	noticed time.Time
-}
-
 // count adds what a script has done.
 func (o *outcome) count(s *script) {
 	o.result.Messages += s.result.Messages

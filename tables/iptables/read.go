@@ -10,12 +10,6 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// learnedKey is one rule of a chain in a place.
-type learnedKey struct {
-	place       place
-	chain, hash string
-}
-
 // read reads all tables of a family.
 func (t *Table) read(ctx context.Context, f model.Family) (*saved, error) {
 	out, err := t.tools.dump(ctx, f)

@@ -17,18 +17,6 @@ const (
 	longestRetry = 5 * time.Minute
 )
 
-// refusal is why a wanted chain is set aside.
-type refusal struct {
-	rule, reason string
-	since        time.Time
-	// next is the time of the next try. It is zero for a faulty chain, which a later try
-	// would not help.
-	next     time.Time
-	attempts int
-	// set is the faulty set, which is reported in place of the chain.
-	set string
-}
-
 // refuse sets a chain aside that the kernel does not take. It stands closed from
 // the next write on.
 func (t *Table) refuse(name, rule, reason string) {

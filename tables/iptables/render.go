@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/felixlike/felixlike/ipsets"
-	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 )
 
@@ -240,17 +239,6 @@ func (n naming) action(a tables.Action) string {
 		return "-j ACCEPT"
 	}
 	return ""
-}
-
-// protocol returns the name that the tools print.
-func protocol(p model.Protocol) string {
-	switch p {
-	case model.ICMP, model.TCP, model.UDP, model.SCTP:
-		return p.String()
-	case model.ICMPv6:
-		return "ipv6-icmp"
-	}
-	return fmt.Sprint(uint8(p))
 }
 
 // states lists connection states in the order in which the tools print them.

@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"fmt"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -110,4 +111,15 @@ func meaning(option, value string) string {
 		}
 	}
 	return value
+}
+
+// protocol returns the name that the tools print.
+func protocol(p model.Protocol) string {
+	switch p {
+	case model.ICMP, model.TCP, model.UDP, model.SCTP:
+		return p.String()
+	case model.ICMPv6:
+		return "ipv6-icmp"
+	}
+	return fmt.Sprint(uint8(p))
 }
