@@ -67,7 +67,7 @@ func TestLabRun(t *testing.T) {
 	if want := len(bench.TrafficKinds()) * (1 + len(names)*len(cfg.Profile.Points)); len(r.Packets.Results) != want {
 		t.Errorf("%d results of packets, want %d", len(r.Packets.Results), want)
 	}
-	for _, want := range []string{"none: connections round-trips stream", names[0] + ", 2 policies, 5 peers: connections"} {
+	for _, want := range []string{"none: connections parallel-connections round-trips stream", names[0] + ", 2 policies, 5 peers: connections"} {
 		if !strings.Contains(strings.Join(progress.cases, " "), want) {
 			t.Errorf("progress %v lacks %q", progress.cases, want)
 		}

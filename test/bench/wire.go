@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/netip"
 	"os"
@@ -79,10 +80,10 @@ func (w *wire) connections(ctx context.Context, d time.Duration) (s sample, err 
 // parallelConnections has ParallelClients clients open connections, each one after the
 // other. The server accepts and ends them.
 func (w *wire) parallelConnections(ctx context.Context, d time.Duration) (s sample, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	served := make(chan error, 1)
-	go func() { served <- w.serve(ctx) }()
+	listener, ok := w.server.(*net.TCPListener)
+	if !ok {
+		return s, fmt.Errorf("server: %T takes no deadline", w.server)
+	}
 	var clients errgroup.Group
 	latencies := make([][]time.Duration, ParallelClients)
 	begin := time.Now()
@@ -102,31 +103,44 @@ func (w *wire) parallelConnections(ctx context.Context, d time.Duration) (s samp
 			return nil
 		})
 	}
-	err = clients.Wait()
-	s.took = time.Since(begin)
+	ended := make(chan error, 1)
+	go func() {
+		err := clients.Wait()
+		s.took = time.Since(begin)
+		ended <- err
+		_ = listener.SetDeadline(time.Unix(1, 0))
+	}()
+	accepted, err := acceptAll(listener, math.MaxInt)
+	if err := errors.Join(<-ended, ignore(err, os.ErrDeadlineExceeded)); err != nil {
+		return s, err
+	}
 	s.latencies = slices.Concat(latencies...)
-	cancel()
-	return s, errors.Join(err, <-served)
+	// The others wait to be accepted: the next kind of traffic must not meet them.
+	err = listener.SetDeadline(time.Now().Add(measure.AnswerTimeout))
+	if err == nil {
+		_, err = acceptAll(listener, len(s.latencies)-accepted)
+	}
+	return s, errors.Join(err, listener.SetDeadline(time.Time{}))
 }
 
-// serve accepts connections and ends them, until ctx ends.
-func (w *wire) serve(ctx context.Context) error {
-	listener, ok := w.server.(*net.TCPListener)
-	if !ok {
-		return fmt.Errorf("server: %T takes no deadline", w.server)
-	}
-	stop := context.AfterFunc(ctx, func() { _ = listener.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	for {
+// acceptAll accepts and ends connections, at most as many. It returns their number.
+func acceptAll(listener *net.TCPListener, most int) (n int, err error) {
+	for ; n < most; n++ {
 		conn, err := listener.Accept()
-		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			return listener.SetDeadline(time.Time{})
-		case err != nil:
-			return err
+		if err != nil {
+			return n, err
 		}
 		_ = conn.Close() // the client has reset it, or will
 	}
+	return n, nil
+}
+
+// ignore returns the error unless it is the expected one.
+func ignore(err, expected error) error {
+	if errors.Is(err, expected) {
+		return nil
+	}
+	return err
 }
 
 // connection opens a connection, returns the time that it took, and ends it.
