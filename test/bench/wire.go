@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"net/netip"
 	"os"
@@ -110,37 +109,30 @@ func (w *wire) parallelConnections(ctx context.Context, d time.Duration) (s samp
 		ended <- err
 		_ = listener.SetDeadline(time.Unix(1, 0))
 	}()
-	accepted, err := acceptAll(listener, math.MaxInt)
-	if err := errors.Join(<-ended, ignore(err, os.ErrDeadlineExceeded)); err != nil {
-		return s, err
-	}
-	s.latencies = slices.Concat(latencies...)
-	// The others wait to be accepted: the next kind of traffic must not meet them.
-	err = listener.SetDeadline(time.Now().Add(measure.AnswerTimeout))
-	if err == nil {
-		_, err = acceptAll(listener, len(s.latencies)-accepted)
-	}
-	return s, errors.Join(err, listener.SetDeadline(time.Time{}))
-}
-
-// acceptAll accepts and ends connections, at most as many. It returns their number.
-func acceptAll(listener *net.TCPListener, most int) (n int, err error) {
-	for ; n < most; n++ {
-		conn, err := listener.Accept()
-		if err != nil {
-			return n, err
+	for err == nil {
+		var conn net.Conn
+		if conn, err = listener.Accept(); err == nil {
+			_ = conn.Close() // the client has reset it, or will
 		}
-		_ = conn.Close() // the client has reset it, or will
 	}
-	return n, nil
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = nil
+	}
+	err = errors.Join(<-ended, err, listener.SetDeadline(time.Time{}))
+	s.latencies = slices.Concat(latencies...)
+	return s, err
 }
 
-// ignore returns the error unless it is the expected one.
-func ignore(err, expected error) error {
-	if errors.Is(err, expected) {
-		return nil
+// accept returns the server's end of a connection. Others that still wait to be accepted
+// were left by parallelConnections, whose clients have reset them.
+func (w *wire) accept(conn net.Conn) (net.Conn, error) {
+	for {
+		peer, err := w.server.Accept()
+		if err != nil || peer.RemoteAddr().String() == conn.LocalAddr().String() {
+			return peer, err
+		}
+		_ = peer.Close()
 	}
-	return err
 }
 
 // connection opens a connection, returns the time that it took, and ends it.
@@ -149,7 +141,7 @@ func (w *wire) connection(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	peer, err := w.server.Accept()
+	peer, err := w.accept(conn)
 	if err != nil {
 		return 0, errors.Join(err, conn.Close())
 	}
@@ -163,7 +155,7 @@ func (w *wire) pair(ctx context.Context) (near, far net.Conn, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	far, err = w.server.Accept()
+	far, err = w.accept(conn)
 	if err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
