@@ -12,7 +12,6 @@ import (
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
-	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // namespace is a fresh network namespace that goes with the test.
@@ -219,5 +218,11 @@ func nth(first string, n int) netip.Addr {
 		b[i] = byte(n)
 		n >>= 8
 	}
-	return kernel.AddressOf(b)
+	return addressOf(b)
+}
+
+// addressOf returns the address of 4 or 16 bytes.
+func addressOf(b []byte) netip.Addr {
+	a, _ := netip.AddrFromSlice(b)
+	return a
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/tables/edit"
-	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // Whatever chains follow whatever chains, the kernel ends with the wanted
@@ -147,7 +146,7 @@ func onePrefix(t *rapid.T, f model.Family) netip.Prefix {
 		raw[len(raw)-1] = byte(rapid.IntRange(0, 7).Draw(t, "last"))
 	}
 	weights := append(slices.Clone(bits), bits[len(bits)-1], bits[len(bits)-2], 8)
-	p, err := kernel.AddressOf(raw).Prefix(rapid.SampledFrom(weights).Draw(t, "bits"))
+	p, err := addressOf(raw).Prefix(rapid.SampledFrom(weights).Draw(t, "bits"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,7 +359,7 @@ func TestEdgesOfTheAddressSpace(t *testing.T) {
 				}
 				bits += 96
 			}
-			want = append(want, model.Member{Prefix: netip.PrefixFrom(kernel.AddressOf(raw), bits)})
+			want = append(want, model.Member{Prefix: netip.PrefixFrom(addressOf(raw), bits)})
 		}
 		for _, m := range now {
 			table.RemoveMembers(ipsets.Name("n", m.Family()), []model.Member{m})

@@ -18,7 +18,7 @@ type versions struct {
 	// Agent is empty if none runs, or Reason says why it was not asked.
 	Agent  string `json:"agent,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// Skew is none, supported or unsupported.
+	// Skew compares the two versions: "none", "supported" or "unsupported".
 	Skew string `json:"skew,omitempty"`
 }
 

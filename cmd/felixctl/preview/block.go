@@ -12,8 +12,8 @@ import (
 )
 
 // blocks lists the prefixes that rules of the policies name, exceptions among them,
-// each once, and the addresses of nodes if a rule has nodes as peers. What is no prefix
-// matches nothing.
+// each once, and the addresses of nodes if a rule has nodes as peers. An invalid
+// prefix matches nothing.
 func blocks(policies []anyPolicy, nodes []*corev1.Node) []netip.Prefix {
 	seen := map[netip.Prefix]bool{}
 	var all []netip.Prefix

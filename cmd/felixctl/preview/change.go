@@ -80,7 +80,7 @@ func (c Change) apply(now []anyPolicy) ([]anyPolicy, []PolicyChange, error) {
 	}
 	for _, name := range c.deleted() {
 		if touch(name).before.none() {
-			errs = append(errs, fmt.Errorf("%s %s: there is none to delete", name.kind, name))
+			errs = append(errs, fmt.Errorf("%s %s: does not exist, so it cannot be deleted", name.kind, name))
 		}
 		touched[name].What = Deleted
 		delete(after, name)

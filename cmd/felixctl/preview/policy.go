@@ -82,7 +82,7 @@ func (p anyPolicy) equal(o anyPolicy) bool {
 	return equality.Semantic.DeepEqual(p.network.Spec, o.network.Spec)
 }
 
-// set puts a policy into an engine, and returns what is wrong with it.
+// set adds a policy to an engine and returns the problems that the engine finds in it.
 func (p anyPolicy) set(e *policy.Engine) []model.Problem {
 	if p.cluster != nil {
 		return e.SetClusterNetworkPolicy(p.cluster)

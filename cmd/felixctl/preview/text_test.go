@@ -102,7 +102,7 @@ func TestDelete(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	}
-	if _, err := Of(o, Change{Delete: []model.PodID{{Namespace: "shop", Name: "dbs"}}}); err == nil || !strings.Contains(err.Error(), "shop/dbs: there is none to delete") {
+	if _, err := Of(o, Change{Delete: []model.PodID{{Namespace: "shop", Name: "dbs"}}}); err == nil || !strings.Contains(err.Error(), "shop/dbs: does not exist, so it cannot be deleted") {
 		t.Errorf("error %v", err)
 	}
 	same, err := Of(o, Change{Set: objects(t, dbPolicy).Policies})

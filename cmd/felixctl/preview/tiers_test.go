@@ -18,8 +18,8 @@ import (
 )
 
 // TestRandomTiersArePredicted changes the policies of a random cluster to those of
-// another. For each packet, the verdict of before with the differences applied is the
-// oracle's verdict of after.
+// another. For each packet, the verdict before the change with the differences
+// applied is the oracle's verdict after it.
 func TestRandomTiersArePredicted(t *testing.T) {
 	changed, judged := 0, 0
 	seeded.Check(t, func(t *rapid.T) {
@@ -173,7 +173,7 @@ none that the policies would not let begin again
 	if err != nil || len(p.Verdicts) == 0 || p.Verdicts[0].Becomes != Allowed || p.Policies[0].What != Deleted {
 		t.Errorf("deleted: %+v, %v", p, err)
 	}
-	if _, err := Of(o, Change{DeleteCluster: []string{"keep"}}); err == nil || !strings.Contains(err.Error(), "ClusterNetworkPolicy keep: there is none to delete") {
+	if _, err := Of(o, Change{DeleteCluster: []string{"keep"}}); err == nil || !strings.Contains(err.Error(), "ClusterNetworkPolicy keep: does not exist, so it cannot be deleted") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -55,7 +55,7 @@ func decodeKey(sh Shape, k []byte) (model.Member, bool) {
 		if len(k) != size+8 {
 			return model.Member{}, false
 		}
-		m := model.AddressMember(AddressOf(k[:size]))
+		m := model.AddressMember(addressOf(k[:size]))
 		m.Protocol, m.Port = model.Protocol(k[size]), binary.BigEndian.Uint16(k[size+4:])
 		return m, true
 	}
@@ -64,7 +64,7 @@ func decodeKey(sh Shape, k []byte) (model.Member, bool) {
 	} else if sh.Kind == model.Loops || len(k) != size {
 		return model.Member{}, false
 	}
-	return model.AddressMember(AddressOf(k)), true
+	return model.AddressMember(addressOf(k)), true
 }
 
 // decodeIntervals pairs boundaries to prefixes and ranges.
@@ -85,7 +85,7 @@ func decodeIntervals(sh Shape, elements []element) (map[model.Member]tables.Acti
 		if e.odd || e.size != expression.AddressSize(sh.Family) || e.end != start.IsValid() {
 			return nil, false
 		}
-		a := AddressOf(e.key())
+		a := addressOf(e.key())
 		if !e.end {
 			start = a
 			continue
@@ -113,8 +113,8 @@ func endFirst(e *element) int {
 	return 1
 }
 
-// AddressOf returns the address of 4 or 16 bytes in network order.
-func AddressOf(b []byte) netip.Addr {
+// addressOf returns the address of 4 or 16 bytes in network order.
+func addressOf(b []byte) netip.Addr {
 	a, _ := netip.AddrFromSlice(b)
 	return a
 }

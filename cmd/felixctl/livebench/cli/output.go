@@ -70,7 +70,7 @@ func Finish(c *cobra.Command, r Report, output, out string) error {
 }
 
 // WriteFile writes a file, and makes its directory; if the text cannot be made,
-// it leaves what is there.
+// it leaves existing files unchanged.
 func WriteFile(path string, write func(io.Writer) error) error {
 	var b bytes.Buffer
 	if err := write(&b); err != nil {
