@@ -29,7 +29,7 @@ func TestBenchPackets(t *testing.T) {
 		t.Fatalf("no packets in %s", text)
 	}
 	// The floor is measured besides.
-	if len(r.Results) != 3*(len(backends)+1) || r.Datapath != "netdev" {
+	if len(r.Results) != len(bench.TrafficKinds())*(len(backends)+1) || r.Datapath != "netdev" {
 		t.Fatalf("%d results on datapath %q", len(r.Results), r.Datapath)
 	}
 	for _, f := range r.Results {
