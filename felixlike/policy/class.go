@@ -1,6 +1,11 @@
 package policy
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/felixlike/felixlike/felixlike/policy/label"
+	"github.com/felixlike/felixlike/felixlike/policy/smallmap"
+)
 
 // place says where a pod is, as policy sees it.
 type place uint8
@@ -19,10 +24,10 @@ const (
 // pod that comes to a class, as most do, costs no matching.
 type class struct {
 	namespace *namespace
-	labels    *labelSet
+	labels    *label.Set
 	pods      [places][]*pod
 	// selections are those that the class is in.
-	selections set[*selection]
+	selections smallmap.Set[*selection]
 	// applied are the policies that apply to its pods, unless it is stale.
 	applied *applied
 	stale   bool
@@ -34,7 +39,7 @@ func (c *class) put(p *pod) {
 	p.slot = int32(len(*pods))
 	*pods = append(*pods, p)
 	if p.place == host {
-		c.namespace.hosts.add(c)
+		c.namespace.hosts.Add(c)
 	}
 }
 
@@ -46,7 +51,7 @@ func (c *class) take(p *pod) {
 	pods[last] = nil
 	c.pods[p.place] = pods[:last]
 	if len(c.pods[host]) == 0 {
-		c.namespace.hosts.remove(c)
+		c.namespace.hosts.Remove(c)
 	}
 }
 
@@ -67,18 +72,18 @@ func (c *class) empty() bool {
 
 // class returns the class of pods with these labels; a new one enters its
 // selections.
-func (e *Engine) class(n *namespace, labels *labelSet) *class {
-	if c := n.classes.get(labels); c != nil {
+func (e *Engine) class(n *namespace, labels *label.Set) *class {
+	if c := n.classes.Get(labels); c != nil {
 		return c
 	}
-	e.labelSets.hold(labels)
+	e.labelSets.Hold(labels)
 	c := &class{namespace: n, labels: labels, stale: true}
-	n.classes.put(labels, c)
-	n.byLabel.insert(labels, c)
-	e.classes.insert(labels, c)
-	for sc := range n.scopes.all() {
+	n.classes.Put(labels, c)
+	n.byLabel.Insert(labels, c)
+	e.classes.Insert(labels, c)
+	for sc := range n.scopes.All() {
 		e.work.Visits++
-		sc.index.candidates(labels, func(s *selection) {
+		sc.index.Candidates(labels, func(s *selection) {
 			if e.matches(s.pods, labels) {
 				e.join(s, c)
 			}
@@ -91,21 +96,21 @@ func (e *Engine) dropClassIfEmpty(c *class) {
 	if !c.empty() {
 		return
 	}
-	for s := range c.selections.all() {
+	for s := range c.selections.All() {
 		e.part(s, c)
 	}
 	n := c.namespace
-	n.classes.remove(c.labels)
-	n.byLabel.remove(c.labels, c)
-	e.classes.remove(c.labels, c)
-	e.labelSets.release(c.labels)
+	n.classes.Remove(c.labels)
+	n.byLabel.Remove(c.labels, c)
+	e.classes.Remove(c.labels, c)
+	e.labelSets.Release(c.labels)
 	e.dropNamespaceIfEmpty(n)
 }
 
 // matches tries a selector on labels.
-func (e *Engine) matches(s *selector, labels *labelSet) bool {
+func (e *Engine) matches(s *label.Selector, labels *label.Set) bool {
 	e.work.Matches++
-	return s.matches(labels)
+	return s.Matches(labels)
 }
 
 // contribute adds what a pod in that state is to all selections of its class,
@@ -114,7 +119,7 @@ func (e *Engine) contribute(p *podState, n int32) {
 	if p.place == host {
 		return
 	}
-	for s := range p.class.selections.all() {
+	for s := range p.class.selections.All() {
 		if p.place == local {
 			e.countLocals(s, int(n))
 		}

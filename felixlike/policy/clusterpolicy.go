@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	"github.com/felixlike/felixlike/felixlike/policy/label"
+	"github.com/felixlike/felixlike/felixlike/policy/smallmap"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -125,7 +127,7 @@ func (c *clusterCompiler) close(field, format string, args ...any) {
 // subject compiles the pods that the policy applies to. One that is not understood is
 // all pods.
 func (c *clusterCompiler) subject(s *v1alpha2.ClusterNetworkPolicySubject) selectionSpec {
-	all := selectionSpec{namespaces: newSelector(nil), pods: newSelector(nil)}
+	all := selectionSpec{namespaces: label.Everything(), pods: label.Everything()}
 	if (s.Namespaces == nil) == (s.Pods == nil) {
 		c.close("spec.subject", "needs namespaces or pods, and not both; it is taken for all pods")
 		return all
@@ -140,7 +142,7 @@ func (c *clusterCompiler) subject(s *v1alpha2.ClusterNetworkPolicySubject) selec
 
 // selected compiles the pods of namespaces, or of a selector for both.
 func (c *clusterCompiler) selected(namespaces *metav1.LabelSelector, pods *v1alpha2.NamespacedPod, path string) (selectionSpec, bool) {
-	s := selectionSpec{pods: newSelector(nil)}
+	s := selectionSpec{pods: label.Everything()}
 	if namespaces != nil {
 		s.namespaces = c.selector(namespaces, path+".namespaces")
 		return s, s.namespaces != nil
@@ -151,8 +153,8 @@ func (c *clusterCompiler) selected(namespaces *metav1.LabelSelector, pods *v1alp
 }
 
 // selector compiles a selector, nil if it is not valid.
-func (c *clusterCompiler) selector(s *metav1.LabelSelector, path string) *selector {
-	compiled, errs := compileSelector(s, path)
+func (c *clusterCompiler) selector(s *metav1.LabelSelector, path string) *label.Selector {
+	compiled, errs := label.Compile(s, path)
 	for _, err := range errs {
 		c.add(err.Field, "%s", err.ErrorBody())
 	}
@@ -251,11 +253,11 @@ func (c *clusterCompiler) clusterPeers(peers []v1alpha2.ClusterNetworkPolicyEgre
 	var out peerSet
 	var texts []string
 	var blocks []ipBlock
-	var seen set[model.GroupID]
+	var seen smallmap.Set[model.GroupID]
 	add := func(to *[]groupSpec, g groupSpec) {
 		c.define(g)
-		if !seen.has(g.id) {
-			seen.add(g.id)
+		if !seen.Has(g.id) {
+			seen.Add(g.id)
 			*to = append(*to, g)
 		}
 	}

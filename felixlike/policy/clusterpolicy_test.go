@@ -64,7 +64,7 @@ func TestClusterPolicyFailsClosed(t *testing.T) {
 			if text := strings.Join(rules, ", "); text != c.rules {
 				t.Errorf("%q, want %q", text, c.rules)
 			}
-			if got.target.namespaces == nil || got.target.namespaces.text != everything {
+			if got.target.namespaces == nil || !got.target.namespaces.IsEverything() {
 				t.Errorf("applies to %v", got.target)
 			}
 		})

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/felixlike/felixlike/felixlike/policy/label"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -37,8 +38,8 @@ func (s *groupSpec) same(o *groupSpec) bool {
 		(s.networks == o.networks || s.networks != nil && o.networks != nil && s.networks.blocks == o.networks.blocks)
 }
 
-func sameSelector(a, b *selector) bool {
-	return a == b || a != nil && b != nil && a.text == b.text
+func sameSelector(a, b *label.Selector) bool {
+	return a == b || a != nil && b != nil && a.String() == b.String()
 }
 
 // closeCollided closes a policy two groups of which have one identifier.

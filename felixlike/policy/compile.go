@@ -7,6 +7,8 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/felixlike/felixlike/felixlike/policy/label"
+	"github.com/felixlike/felixlike/felixlike/policy/smallmap"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -22,9 +24,9 @@ type compiled struct {
 }
 
 // selectors yields where the policy keeps its selectors.
-func (c *compiled) selectors() iter.Seq[**selector] {
-	return func(yield func(**selector) bool) {
-		all := []**selector{&c.target.namespaces, &c.target.pods}
+func (c *compiled) selectors() iter.Seq[**label.Selector] {
+	return func(yield func(**label.Selector) bool) {
+		all := []**label.Selector{&c.target.namespaces, &c.target.pods}
 		for i := range c.groups {
 			g := &c.groups[i]
 			all = append(all, &g.from.namespaces, &g.from.pods, &g.nodes)
@@ -45,7 +47,7 @@ type compiler struct {
 	// target is the peer selection of the policy's own pods in the cluster.
 	target selectionSpec
 	// defined are the groups of all rules.
-	defined table[model.GroupID, groupSpec]
+	defined smallmap.Map[model.GroupID, groupSpec]
 	// collided are two different groups of the policy with one identifier.
 	collided *[2]groupSpec
 }
@@ -60,12 +62,12 @@ func compile(object *networkingv1.NetworkPolicy, ids groupIDs) (*compiled, []mod
 	}
 	id := model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: object.Namespace, Name: object.Name}
 	out := &compiled{policy: model.Policy{ID: id}}
-	pods, errs := compileSelector(&object.Spec.PodSelector, "spec.podSelector")
+	pods, errs := label.Compile(&object.Spec.PodSelector, "spec.podSelector")
 	for _, err := range errs {
 		c.add(err.Field, "%s; all pods of the namespace are isolated, and no rule applies", err.ErrorBody())
 	}
 	if len(errs) > 0 {
-		pods = newSelector(nil)
+		pods = label.Everything()
 	}
 	c.target = selectionSpec{namespace: object.Namespace, pods: pods}
 	out.target = c.target
@@ -124,18 +126,18 @@ func (c *compiler) used(p *model.Policy) []groupSpec {
 	ids = slices.Compact(ids)
 	groups := make([]groupSpec, len(ids))
 	for i, id := range ids {
-		groups[i] = c.defined.get(id)
+		groups[i] = c.defined.Get(id)
 	}
 	return groups
 }
 
 func (c *compiler) define(g groupSpec) model.GroupID {
-	if c.defined.has(g.id) {
-		if other := c.defined.get(g.id); !other.same(&g) {
+	if c.defined.Has(g.id) {
+		if other := c.defined.Get(g.id); !other.same(&g) {
 			c.collided = &[2]groupSpec{other, g}
 		}
 	}
-	c.defined.put(g.id, g)
+	c.defined.Put(g.id, g)
 	return g.id
 }
 
@@ -173,7 +175,7 @@ func (c *compiler) egress(rules []networkingv1.NetworkPolicyEgressRule) []model.
 // for each selector the named ports of its own pods, where being a member
 // means being the peer.
 func (c *compiler) egressRule(out []model.Rule, r model.Rule, peers peerSet, ports portSet) []model.Rule {
-	inCluster := c.named(ports, selectionSpec{namespaces: newSelector(nil), pods: newSelector(nil)})
+	inCluster := c.named(ports, selectionSpec{namespaces: label.Everything(), pods: label.Everything()})
 	if len(peers.selections) == 0 {
 		return c.rule(out, r, peers, ports, inCluster)
 	}

@@ -25,7 +25,7 @@ func (a *applied) endpoint(id model.PodID) *model.Endpoint {
 func (e *Engine) list(targets ...*selection) *applied {
 	var all [3][]*policy
 	for _, s := range targets {
-		for p := range s.policies.all() {
+		for p := range s.policies.All() {
 			tier := &all[p.id.Tier-model.TierAdmin]
 			*tier = append(*tier, p)
 		}
@@ -76,8 +76,8 @@ func (e *Engine) appliedTo(c *class) *applied {
 	}
 	c.stale = false
 	var targets []*selection
-	for s := range c.selections.all() {
-		if s.policies.len() > 0 {
+	for s := range c.selections.All() {
+		if s.policies.Len() > 0 {
 			targets = append(targets, s)
 		}
 	}
@@ -132,7 +132,7 @@ func (e *Engine) dirtyPod(p *pod) {
 func (e *Engine) flushEndpoints() (updates, removals []model.Update) {
 	for _, s := range e.staleTargets {
 		s.stale = false
-		for c := range s.classes.all() {
+		for c := range s.classes.All() {
 			e.work.Visits++
 			e.staleClass(c)
 		}

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/felixlike/felixlike/felixlike/policy/label"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -30,13 +31,13 @@ type Engine struct {
 	collisions map[model.PolicyID]collision
 	// scopes are those of namespaceSelectors. scopeIndex finds them by the
 	// labels of a namespace, labelled finds namespaces by theirs.
-	scopes     map[*selector]*scope
-	scopeIndex selectorIndex[*scope]
-	labelled   labelIndex[*namespace]
+	scopes     map[*label.Selector]*scope
+	scopeIndex label.SelectorIndex[*scope]
+	labelled   label.Index[*namespace]
 	// classes finds the pods of all namespaces by their labels.
-	classes   labelIndex[*class]
-	labelSets labelSets
-	selectors selectors
+	classes   label.Index[*class]
+	labelSets *label.Sets
+	selectors label.Selectors
 
 	// endpoints are those of the last Flush; unapplied are the lists of those
 	// that no policy applies to.
@@ -62,9 +63,9 @@ func New(nodeName string) *Engine {
 		attached: map[model.PodID][]netip.Addr{},
 		policies: map[model.PolicyID]*policy{},
 		groups:   map[model.GroupID]*group{}, groupIDs: groupIDHash, collisions: map[model.PolicyID]collision{},
-		scopes:    map[*selector]*scope{},
-		labelSets: labelSets{byText: map[string]*labelSet{}},
-		selectors: selectors{},
+		scopes:    map[*label.Selector]*scope{},
+		labelSets: label.NewSets(),
+		selectors: label.Selectors{},
 		endpoints: map[model.PodID]*applied{},
 		unapplied: &applied{},
 	}

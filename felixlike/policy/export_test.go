@@ -6,10 +6,10 @@ import "fmt"
 func (e *Engine) Left() string {
 	counts := []int{
 		len(e.namespaces), len(e.pods), len(e.policies), len(e.scopes), len(e.groups), len(e.endpoints),
-		e.scopeIndex.pairs.len(), e.scopeIndex.keys.len(), e.scopeIndex.rest.len(), e.labelled.byKey.len(), e.classes.byKey.len(),
-		len(e.labelSets.byText), len(e.selectors),
+		e.scopeIndex.Len(), e.labelled.Len(), e.classes.Len(),
+		e.labelSets.Len(), len(e.selectors),
 		len(e.dirtyPods), len(e.dirtyPolicies), len(e.dirtyGroups), len(e.staleTargets),
-		len(e.nodes.byName), e.nodes.waiting.len(), len(e.nodes.emitted), len(e.nodePeers.byName), e.nodePeers.groups.len(),
+		len(e.nodes.byName), e.nodes.waiting.Len(), len(e.nodes.emitted), len(e.nodePeers.byName), e.nodePeers.groups.Len(),
 	}
 	for _, n := range counts {
 		if n > 0 {

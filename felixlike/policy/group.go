@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/felixlike/felixlike/felixlike/policy/label"
+	"github.com/felixlike/felixlike/felixlike/policy/smallmap"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -26,7 +28,7 @@ type groupSpec struct {
 	id       model.GroupID
 	kind     model.GroupKind
 	from     selectionSpec
-	nodes    *selector
+	nodes    *label.Selector
 	port     portName
 	networks *networks
 }
@@ -61,8 +63,8 @@ func (n groupIDs) addressesOf(s selectionSpec) groupSpec {
 }
 
 // nodesOf: no key of a selection begins as this one does.
-func (n groupIDs) nodesOf(s *selector) groupSpec {
-	return groupSpec{id: n.id('a', "nodes "+s.text), kind: model.Addresses, nodes: s}
+func (n groupIDs) nodesOf(s *label.Selector) groupSpec {
+	return groupSpec{id: n.id('a', "nodes "+s.String()), kind: model.Addresses, nodes: s}
 }
 
 func (n groupIDs) portsOf(s selectionSpec, port portName) groupSpec {
@@ -81,10 +83,10 @@ func (p portName) String() string { return p.protocol.String() + "/" + p.name }
 func (s *groupSpec) describe() string {
 	var text string
 	switch {
-	case s.nodes != nil && s.nodes.text == everything:
+	case s.nodes != nil && s.nodes.IsEverything():
 		text = "all nodes"
 	case s.nodes != nil:
-		text = "nodes " + s.nodes.text
+		text = "nodes " + s.nodes.String()
 	case s.kind == model.Networks:
 		text = s.networks.blocks
 	case s.kind == model.AddressPorts:
@@ -107,15 +109,15 @@ type group struct {
 	// is the one of AddressPorts. nodes selects nodes.
 	from  *selection
 	port  portName
-	nodes *selector
+	nodes *label.Selector
 	// counts tells how many times each member was contributed: for a while
 	// two pods may have one address.
-	counts table[model.Member, int32]
+	counts smallmap.Map[model.Member, int32]
 	refs   int
 	// emitted tells whether a Flush has created the group; was keeps, for
 	// each member that changed since, whether the last Flush knew it.
 	emitted bool
-	was     table[model.Member, bool]
+	was     smallmap.Map[model.Member, bool]
 	// dirty tells whether the group is among Engine.dirtyGroups.
 	dirty bool
 }
@@ -136,15 +138,15 @@ func (e *Engine) countPort(g *group, p *podState, number uint16, n int32) {
 
 func (e *Engine) countMember(g *group, m model.Member, n int32) {
 	e.work.Members++
-	before := g.counts.get(m)
+	before := g.counts.Get(m)
 	after := before + n
 	if after > 0 {
-		g.counts.put(m, after)
+		g.counts.Put(m, after)
 	} else {
-		g.counts.remove(m)
+		g.counts.Remove(m)
 	}
-	if g.emitted && before > 0 != (after > 0) && !g.was.has(m) {
-		g.was.put(m, before > 0)
+	if g.emitted && before > 0 != (after > 0) && !g.was.Has(m) {
+		g.was.Put(m, before > 0)
 		e.dirtyGroup(g)
 	}
 }
@@ -158,7 +160,7 @@ func (e *Engine) dirtyGroup(g *group) {
 
 // members returns the members, sorted.
 func (g *group) members() []model.Member {
-	all := slices.AppendSeq(make([]model.Member, 0, g.counts.len()), g.counts.keys())
+	all := slices.AppendSeq(make([]model.Member, 0, g.counts.Len()), g.counts.Keys())
 	slices.SortFunc(all, model.Member.Compare)
 	return all
 }
@@ -172,15 +174,15 @@ func (g *group) flush() (u model.GroupUpdate, ok bool) {
 		g.emitted = true
 		return u, true
 	}
-	for m, was := range g.was.all() {
-		switch is := g.counts.has(m); {
+	for m, was := range g.was.All() {
+		switch is := g.counts.Has(m); {
 		case is && !was:
 			u.Added = append(u.Added, m)
 		case was && !is:
 			u.Removed = append(u.Removed, m)
 		}
 	}
-	g.was = table[model.Member, bool]{}
+	g.was = smallmap.Map[model.Member, bool]{}
 	slices.SortFunc(u.Added, model.Member.Compare)
 	slices.SortFunc(u.Removed, model.Member.Compare)
 	return u, len(u.Added)+len(u.Removed) > 0
@@ -210,7 +212,7 @@ func (e *Engine) release(id model.GroupID) {
 func (e *Engine) fill(g *group, spec *groupSpec) {
 	if g.Kind == model.Networks {
 		for _, m := range spec.networks.members {
-			g.counts.put(m, 1)
+			g.counts.Put(m, 1)
 		}
 		return
 	}
@@ -223,9 +225,9 @@ func (e *Engine) fill(g *group, spec *groupSpec) {
 	if g.Kind == model.Addresses {
 		s.addresses = g
 	} else {
-		s.ports.put(g.port, g)
+		s.ports.Put(g.port, g)
 	}
-	for c := range s.classes.all() {
+	for c := range s.classes.All() {
 		e.podsOf(c, func(p *pod) { e.countIn(g, &p.podState) })
 	}
 }
@@ -255,7 +257,7 @@ func (e *Engine) drop(g *group) {
 	if g.from.addresses == g {
 		g.from.addresses = nil
 	} else {
-		g.from.ports.remove(g.port)
+		g.from.ports.Remove(g.port)
 	}
 	e.dropIfUnused(g.from)
 }

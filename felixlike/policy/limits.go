@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 
+	"github.com/felixlike/felixlike/felixlike/policy/smallmap"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -33,24 +34,24 @@ func (c *compiler) bounded(d model.Direction, rules []model.Rule) []model.Rule {
 // exceeded says which limit the rules of a direction exceed, if they do.
 func (c *compiler) exceeded(rules []model.Rule) string {
 	var prefixes, alternatives int
-	var groups set[model.GroupID]
+	var groups smallmap.Set[model.GroupID]
 	for i := range rules {
 		r := &rules[i]
 		alternatives += max(1, len(r.Peers)) * (max(1, len(r.Ports)) + len(r.NamedPorts))
 		for _, ids := range [...][]model.GroupID{r.Peers, r.NamedPorts} {
 			for _, id := range ids {
-				if groups.has(id) {
+				if groups.Has(id) {
 					continue
 				}
-				groups.add(id)
-				if g := c.defined.get(id); g.kind == model.Networks {
+				groups.Add(id)
+				if g := c.defined.Get(id); g.kind == model.Networks {
 					prefixes += len(g.networks.members)
 				}
 			}
 		}
 	}
 	selectors := 0
-	for id := range groups.all() {
+	for id := range groups.All() {
 		if id.Kind() != model.Networks {
 			selectors++
 		}

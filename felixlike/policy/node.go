@@ -10,6 +10,7 @@ import (
 	"github.com/gaissmai/bart"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/felixlike/felixlike/felixlike/policy/smallmap"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -32,8 +33,8 @@ type nodes struct {
 	seq    uint64
 	owners *bart.Table[*node]
 	// waiting are the nodes that do not have all they ask for.
-	waiting set[*node]
-	dirty   set[string]
+	waiting smallmap.Set[*node]
+	dirty   smallmap.Set[string]
 	emitted map[string]*model.Node
 }
 
@@ -121,7 +122,7 @@ func (n *nodes) set(name string, addresses []netip.Addr, cidrs []netip.Prefix, r
 		o = &node{name: name, seq: n.seq}
 		n.byName[name] = o
 	}
-	n.dirty.add(name)
+	n.dirty.Add(name)
 	o.addresses, o.wanted = addresses, cidrs
 	freed := n.keep(o, cidrs)
 	if name == n.local && n.evict(o, r) {
@@ -139,8 +140,8 @@ func (n *nodes) remove(name string) {
 		return
 	}
 	delete(n.byName, name)
-	n.waiting.remove(o)
-	n.dirty.add(name)
+	n.waiting.Remove(o)
+	n.dirty.Add(name)
 	if n.keep(o, nil) {
 		n.retry()
 	}
@@ -170,8 +171,8 @@ func (n *nodes) evict(local *node, r *report) (freed bool) {
 				break
 			}
 			n.keep(owner, slices.DeleteFunc(slices.Clone(owner.held), func(o netip.Prefix) bool { return o == cidr }))
-			n.waiting.add(owner)
-			n.dirty.add(owner.name)
+			n.waiting.Add(owner)
+			n.dirty.Add(owner.name)
 			r.problems = append(r.problems, model.Problem{
 				Object: model.ObjectRef{Kind: "Node", Name: owner.name}, Field: "spec.podCIDRs",
 				Reason: overlap(cidr, p, local.name),
@@ -185,13 +186,13 @@ func (n *nodes) evict(local *node, r *report) (freed bool) {
 // claim gives a node the CIDRs it asks for that nobody else has. A nil report
 // is that of a second try, which nobody asked for.
 func (n *nodes) claim(o *node, r *report) {
-	n.waiting.remove(o)
+	n.waiting.Remove(o)
 	for _, p := range o.wanted {
 		if slices.Contains(o.held, p) {
 			continue
 		}
 		if owner, cidr := n.overlapping(p); owner != nil {
-			n.waiting.add(o)
+			n.waiting.Add(o)
 			if r != nil {
 				r.add("spec.podCIDRs", "%s", overlap(p, cidr, owner.name))
 			}
@@ -199,14 +200,14 @@ func (n *nodes) claim(o *node, r *report) {
 		}
 		n.owners.Insert(p, o)
 		o.held = append(o.held, p)
-		n.dirty.add(o.name)
+		n.dirty.Add(o.name)
 	}
 	slices.SortFunc(o.held, comparePrefixes)
 }
 
 // retry lets the waiting nodes claim again, in order of arrival.
 func (n *nodes) retry() {
-	for _, o := range sortedBy(n.waiting.keys(), func(o *node) uint64 { return o.seq }) {
+	for _, o := range slices.SortedFunc(n.waiting.Keys(), func(a, b *node) int { return cmp.Compare(a.seq, b.seq) }) {
 		n.claim(o, nil)
 	}
 }
@@ -227,7 +228,7 @@ func (n *nodes) overlapping(p netip.Prefix) (*node, netip.Prefix) {
 }
 
 func (n *nodes) flush() (updates, removals []model.Update) {
-	for _, name := range slices.Sorted(n.dirty.keys()) {
+	for _, name := range slices.Sorted(n.dirty.Keys()) {
 		before := n.emitted[name]
 		o, ok := n.byName[name]
 		if !ok {
@@ -243,6 +244,6 @@ func (n *nodes) flush() (updates, removals []model.Update) {
 			updates = append(updates, model.NodeUpdate{Node: now})
 		}
 	}
-	n.dirty = set[string]{}
+	n.dirty = smallmap.Set[string]{}
 	return updates, removals
 }

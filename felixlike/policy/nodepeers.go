@@ -5,19 +5,21 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/felixlike/felixlike/felixlike/policy/label"
+	"github.com/felixlike/felixlike/felixlike/policy/smallmap"
 	"github.com/felixlike/felixlike/model"
 )
 
 // nodePeers keeps what rules can select of nodes, and the groups that do.
 type nodePeers struct {
 	byName map[string]*nodePeer
-	groups set[*group]
+	groups smallmap.Set[*group]
 }
 
 // nodePeer is a node as a peer. It has every address of its status, of whatever type;
 // names of hosts are no addresses.
 type nodePeer struct {
-	labels    *labelSet
+	labels    *label.Set
 	addresses []netip.Addr
 }
 
@@ -25,8 +27,8 @@ type nodePeer struct {
 func (e *Engine) setNodePeer(name string, object *corev1.Node) {
 	old, now := e.nodePeers.byName[name], (*nodePeer)(nil)
 	if object != nil {
-		now = &nodePeer{labels: e.labelSets.intern(object.Labels)}
-		e.labelSets.hold(now.labels)
+		now = &nodePeer{labels: e.labelSets.Intern(object.Labels)}
+		e.labelSets.Hold(now.labels)
 		for _, a := range object.Status.Addresses {
 			// A node writes its own status. An address that no packet can have would make
 			// a kernel refuse the set.
@@ -36,13 +38,13 @@ func (e *Engine) setNodePeer(name string, object *corev1.Node) {
 		}
 	}
 	// First the new addresses: those that stay are no changes.
-	for g := range e.nodePeers.groups.all() {
+	for g := range e.nodePeers.groups.All() {
 		e.work.Visits++
 		e.countNode(g, now, 1)
 		e.countNode(g, old, -1)
 	}
 	if old != nil {
-		e.labelSets.release(old.labels)
+		e.labelSets.Release(old.labels)
 	}
 	if now == nil {
 		delete(e.nodePeers.byName, name)
@@ -62,9 +64,9 @@ func (e *Engine) countNode(g *group, n *nodePeer, count int32) {
 }
 
 // fillNodes fills a new group over nodes.
-func (e *Engine) fillNodes(g *group, nodes *selector) {
-	g.nodes = e.selectors.hold(nodes)
-	e.nodePeers.groups.add(g)
+func (e *Engine) fillNodes(g *group, nodes *label.Selector) {
+	g.nodes = e.selectors.Hold(nodes)
+	e.nodePeers.groups.Add(g)
 	for _, n := range e.nodePeers.byName {
 		e.work.Visits++
 		e.countNode(g, n, 1)
@@ -72,6 +74,6 @@ func (e *Engine) fillNodes(g *group, nodes *selector) {
 }
 
 func (e *Engine) dropNodes(g *group) {
-	e.nodePeers.groups.remove(g)
-	e.selectors.release(g.nodes)
+	e.nodePeers.groups.Remove(g)
+	e.selectors.Release(g.nodes)
 }

@@ -9,6 +9,8 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/felixlike/felixlike/felixlike/policy/label"
+	"github.com/felixlike/felixlike/felixlike/policy/smallmap"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -27,7 +29,7 @@ func (c *compiler) peers(peers []networkingv1.NetworkPolicyPeer, path string) pe
 	out := peerSet{any: len(peers) == 0}
 	var texts []string
 	var blocks []ipBlock
-	var seen set[model.GroupID]
+	var seen smallmap.Set[model.GroupID]
 	for i, peer := range peers {
 		path := indexed(path, i)
 		switch {
@@ -46,8 +48,8 @@ func (c *compiler) peers(peers []networkingv1.NetworkPolicyPeer, path string) pe
 			}
 			g := c.ids.addressesOf(s)
 			c.define(g)
-			if !seen.has(g.id) {
-				seen.add(g.id)
+			if !seen.Has(g.id) {
+				seen.Add(g.id)
 				out.selections = append(out.selections, g)
 			}
 		}
@@ -74,17 +76,17 @@ func (c *compiler) networks(texts []string, blocks []ipBlock, path string) []gro
 
 // selection compiles a peer with selectors.
 func (c *compiler) selection(peer networkingv1.NetworkPolicyPeer, path string) (selectionSpec, bool) {
-	s := selectionSpec{namespace: c.namespace, pods: newSelector(nil)}
+	s := selectionSpec{namespace: c.namespace, pods: label.Everything()}
 	ok := true
 	if peer.PodSelector != nil {
-		pods, errs := compileSelector(peer.PodSelector, path+".podSelector")
+		pods, errs := label.Compile(peer.PodSelector, path+".podSelector")
 		for _, err := range errs {
 			c.add(err.Field, "%s; the peer matches nothing", err.ErrorBody())
 		}
 		s.pods, ok = pods, len(errs) == 0
 	}
 	if peer.NamespaceSelector != nil {
-		namespaces, errs := compileSelector(peer.NamespaceSelector, path+".namespaceSelector")
+		namespaces, errs := label.Compile(peer.NamespaceSelector, path+".namespaceSelector")
 		for _, err := range errs {
 			c.add(err.Field, "%s; the peer matches nothing", err.ErrorBody())
 		}

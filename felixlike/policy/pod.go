@@ -62,7 +62,7 @@ func (e *Engine) SetPod(object *corev1.Pod) []model.Problem {
 		next.place = local
 	}
 	n := e.namespace(object.Namespace)
-	next.class = e.class(n, e.labelSets.intern(object.Labels))
+	next.class = e.class(n, e.labelSets.Intern(object.Labels))
 	next.ports = next.class.sharedPorts(next.ports)
 	p, ok := e.pods[id]
 	if !ok {

@@ -7,6 +7,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/felixlike/felixlike/felixlike/policy/label"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -49,9 +50,9 @@ func (e *Engine) SetNetworkPolicy(object *networkingv1.NetworkPolicy) []model.Pr
 // that the selector matches, or all of the namespace if it is nil or invalid.
 func (e *Engine) SetClosedNetworkPolicy(namespace, name string, podSelector *metav1.LabelSelector) {
 	id := model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: namespace, Name: name}
-	c := &compiled{policy: model.Policy{ID: id}, target: selectionSpec{namespace: namespace, pods: newSelector(nil)}, ingress: true, egress: true}
+	c := &compiled{policy: model.Policy{ID: id}, target: selectionSpec{namespace: namespace, pods: label.Everything()}, ingress: true, egress: true}
 	if podSelector != nil {
-		if pods, errs := compileSelector(podSelector, "spec.podSelector"); len(errs) == 0 {
+		if pods, errs := label.Compile(podSelector, "spec.podSelector"); len(errs) == 0 {
 			c.target.pods = pods
 		}
 	}
@@ -82,8 +83,8 @@ func (e *Engine) HostNetworkTargets(namespace, name string) []model.PodID {
 	}
 	var ids []model.PodID
 	// Asked for each policy, and most namespaces have no such pods.
-	for c := range e.namespaces[namespace].hosts.all() {
-		if !p.target.classes.has(c) {
+	for c := range e.namespaces[namespace].hosts.All() {
+		if !p.target.classes.Has(c) {
 			continue
 		}
 		for _, h := range c.pods[host] {
@@ -105,7 +106,7 @@ func (e *Engine) UnresolvedPorts(namespace, name string) []string {
 	resolved := map[portName]bool{}
 	for i := range p.source.groups {
 		if spec := &p.source.groups[i]; spec.kind == model.AddressPorts {
-			resolved[spec.port] = resolved[spec.port] || e.groups[spec.id].counts.len() > 0
+			resolved[spec.port] = resolved[spec.port] || e.groups[spec.id].counts.Len() > 0
 		}
 	}
 	var names []string
@@ -147,13 +148,13 @@ func (e *Engine) setPolicy(c *compiled) {
 // ones share; releaseSelectors lets go of them.
 func (e *Engine) holdSelectors(c *compiled) {
 	for s := range c.selectors() {
-		*s = e.selectors.hold(*s)
+		*s = e.selectors.Hold(*s)
 	}
 }
 
 func (e *Engine) releaseSelectors(c *compiled) {
 	for s := range c.selectors() {
-		e.selectors.release(*s)
+		e.selectors.Release(*s)
 	}
 }
 
@@ -170,14 +171,14 @@ func (e *Engine) retarget(p *policy, target *selection) {
 	e.dirtyPolicy(p)
 	if old := p.target; old != nil {
 		e.staleTarget(old)
-		old.policies.remove(p)
+		old.policies.Remove(p)
 		if old != target {
 			e.dropIfUnused(old)
 		}
 	}
 	p.target = target
 	if target != nil {
-		target.policies.add(p)
+		target.policies.Add(p)
 		e.staleTarget(target)
 	}
 }

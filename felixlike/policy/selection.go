@@ -1,28 +1,33 @@
 package policy
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/felixlike/felixlike/felixlike/policy/label"
+	"github.com/felixlike/felixlike/felixlike/policy/smallmap"
+)
 
 // selectionSpec says which pods a selection has: those that the pod selector
 // matches in the namespaces that a selector matches, or, if that is nil, in
 // one namespace.
 type selectionSpec struct {
 	namespace  string
-	namespaces *selector
-	pods       *selector
+	namespaces *label.Selector
+	pods       *label.Selector
 }
 
 // String returns the selection in words.
 func (s selectionSpec) String() string {
-	pods, where := "pods "+s.pods.text, "namespace "+s.namespace
-	if s.pods.text == everything {
+	pods, where := "pods "+s.pods.String(), "namespace "+s.namespace
+	if s.pods.IsEverything() {
 		pods = "all pods"
 	}
 	switch {
 	case s.namespaces == nil:
-	case s.namespaces.text == everything:
+	case s.namespaces.IsEverything():
 		where = "all namespaces"
 	default:
-		where = "namespaces " + s.namespaces.text
+		where = "namespaces " + s.namespaces.String()
 	}
 	return pods + " in " + where
 }
@@ -33,14 +38,14 @@ func (s selectionSpec) String() string {
 func (s selectionSpec) key() string {
 	namespaces := ""
 	if s.namespaces != nil {
-		namespaces = s.namespaces.text
+		namespaces = s.namespaces.String()
 	}
 	key := make([]byte, 0, 64)
 	key = strconv.AppendBool(key, s.namespaces == nil)
 	key = append(key, ' ')
 	key = strconv.AppendQuote(key, s.namespace)
 	key = append(append(key, ' '), namespaces...)
-	key = append(append(key, ' '), s.pods.text...)
+	key = append(append(key, ' '), s.pods.String()...)
 	return string(key)
 }
 
@@ -48,34 +53,34 @@ func (s selectionSpec) key() string {
 // from a pod entering or leaving them.
 type selection struct {
 	scope   *scope
-	pods    *selector
-	classes set[*class]
+	pods    *label.Selector
+	classes smallmap.Set[*class]
 	// locals counts the local pods of the classes.
 	locals int
 	// addresses and ports are the groups over the pods.
 	addresses *group
-	ports     table[portName, *group]
+	ports     smallmap.Map[portName, *group]
 	// policies are those that apply to the pods; applied lists them for pods
 	// that no other selection applies policies to. While the selection is
 	// stale, the lists of its classes are too.
-	policies set[*policy]
+	policies smallmap.Set[*policy]
 	applied  *applied
 	stale    bool
 }
 
 func (s *selection) used() bool {
-	return s.addresses != nil || s.ports.len() > 0 || s.policies.len() > 0
+	return s.addresses != nil || s.ports.Len() > 0 || s.policies.Len() > 0
 }
 
 // selection returns the selection of a spec; a new one is filled at once.
 func (e *Engine) selection(spec selectionSpec) *selection {
 	sc := e.scope(spec)
-	if s := sc.selections.get(spec.pods); s != nil {
+	if s := sc.selections.Get(spec.pods); s != nil {
 		return s
 	}
-	s := &selection{scope: sc, pods: e.selectors.hold(spec.pods)}
-	sc.selections.put(s.pods, s)
-	sc.index.insert(s.pods, s)
+	s := &selection{scope: sc, pods: e.selectors.Hold(spec.pods)}
+	sc.selections.Put(s.pods, s)
+	sc.index.Insert(s.pods, s)
 	e.fillSelection(s)
 	return s
 }
@@ -84,16 +89,16 @@ func (e *Engine) selection(spec selectionSpec) *selection {
 // or, where its labels are rarer than its namespaces are, by label.
 func (e *Engine) fillSelection(s *selection) {
 	sc := s.scope
-	if _, count := e.classes.rarest(s.pods); count < sc.members.len() {
-		e.classes.candidates(s.pods, func(c *class) {
+	if e.classes.AtMost(s.pods) < sc.members.Len() {
+		e.classes.Candidates(s.pods, func(c *class) {
 			e.work.Visits++
-			if c.namespace.scopes.has(sc) && e.matches(s.pods, c.labels) {
+			if c.namespace.scopes.Has(sc) && e.matches(s.pods, c.labels) {
 				e.join(s, c)
 			}
 		})
 		return
 	}
-	for n := range sc.members.all() {
+	for n := range sc.members.All() {
 		e.work.Visits++
 		e.classesIn(n, s, func(c *class) { e.join(s, c) })
 	}
@@ -105,37 +110,37 @@ func (e *Engine) dropIfUnused(s *selection) {
 	if s.used() {
 		return
 	}
-	for c := range s.classes.all() {
+	for c := range s.classes.All() {
 		e.part(s, c)
 	}
 	sc := s.scope
-	sc.selections.remove(s.pods)
-	sc.index.remove(s.pods, s)
-	e.selectors.release(s.pods)
-	if sc.selections.len() == 0 {
+	sc.selections.Remove(s.pods)
+	sc.index.Remove(s.pods, s)
+	e.selectors.Release(s.pods)
+	if sc.selections.Len() == 0 {
 		e.dropScope(sc)
 	}
 }
 
 // join puts a class into a selection; part takes it out.
 func (e *Engine) join(s *selection, c *class) {
-	s.classes.add(c)
-	c.selections.add(s)
+	s.classes.Add(c)
+	c.selections.Add(s)
 	e.moved(s, c, 1)
 }
 
 func (e *Engine) part(s *selection, c *class) {
-	s.classes.remove(c)
-	c.selections.remove(s)
+	s.classes.Remove(c)
+	c.selections.Remove(s)
 	e.moved(s, c, -1)
 }
 
 func (e *Engine) moved(s *selection, c *class, n int32) {
-	if s.policies.len() > 0 || s.stale {
+	if s.policies.Len() > 0 || s.stale {
 		e.staleClass(c)
 	}
 	e.countLocals(s, int(n)*len(c.pods[local]))
-	if s.addresses == nil && s.ports.len() == 0 {
+	if s.addresses == nil && s.ports.Len() == 0 {
 		return
 	}
 	e.podsOf(c, func(p *pod) { e.count(s, &p.podState, n) })
@@ -149,7 +154,7 @@ func (e *Engine) countLocals(s *selection, n int) {
 	if before > 0 == (s.locals > 0) {
 		return
 	}
-	for p := range s.policies.all() {
+	for p := range s.policies.All() {
 		e.dirtyPolicy(p)
 	}
 }
@@ -159,11 +164,11 @@ func (e *Engine) count(s *selection, p *podState, n int32) {
 	if s.addresses != nil {
 		e.countAddresses(s.addresses, p, n)
 	}
-	if s.ports.len() == 0 {
+	if s.ports.Len() == 0 {
 		return
 	}
 	for _, port := range p.ports {
-		if g := s.ports.get(port.portName); g != nil {
+		if g := s.ports.Get(port.portName); g != nil {
 			e.countPort(g, p, port.number, n)
 		}
 	}

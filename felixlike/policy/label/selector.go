@@ -1,4 +1,4 @@
-package policy
+package label
 
 import (
 	"cmp"
@@ -17,22 +17,31 @@ type requirement struct {
 	values []string
 }
 
-// selector is a label selector in canonical form: selectors that say the same
-// with other words in another order have one text. The text is unambiguous,
-// because keys and values are validated first.
-type selector struct {
+// Selector is a label selector in canonical form: selectors with the same requirements, in
+// any order and notation, have the same text. The text is unambiguous, because keys and
+// values are valid.
+type Selector struct {
 	requirements []requirement
 	text         string
 	refs         int
 }
 
-// everything is the text of the selector without requirements. No label key
-// can be mistaken for it.
-const everything = "*"
+// everythingText is the text of the selector without requirements. It is no valid label
+// key.
+const everythingText = "*"
 
-// compileSelector validates a selector and brings it into canonical form. Its
-// errors carry paths that begin with the given one.
-func compileSelector(s *metav1.LabelSelector, path string) (*selector, field.ErrorList) {
+// Everything returns the selector that matches all labels.
+func Everything() *Selector { return newSelector(nil) }
+
+// IsEverything reports whether the selector has no requirements.
+func (s *Selector) IsEverything() bool { return s.text == everythingText }
+
+// String returns the text. Equal selectors have the same text.
+func (s *Selector) String() string { return s.text }
+
+// Compile validates a selector and returns its canonical form. The paths in its errors
+// begin with path.
+func Compile(s *metav1.LabelSelector, path string) (*Selector, field.ErrorList) {
 	if errs := validation.ValidateLabelSelector(s, validation.LabelSelectorValidationOptions{}, field.NewPath(path)); len(errs) > 0 {
 		return nil, errs
 	}
@@ -49,25 +58,25 @@ func compileSelector(s *metav1.LabelSelector, path string) (*selector, field.Err
 	return newSelector(all), nil
 }
 
-func newSelector(requirements []requirement) *selector {
+func newSelector(requirements []requirement) *Selector {
 	if len(requirements) == 0 {
-		return &selector{text: everything}
+		return &Selector{text: everythingText}
 	}
 	if len(requirements) == 1 {
-		return &selector{requirements: requirements, text: requirements[0].String()}
+		return &Selector{requirements: requirements, text: requirements[0].String()}
 	}
 	texts := make([]string, len(requirements))
 	for i, r := range requirements {
 		texts[i] = r.String()
 	}
-	return &selector{requirements: requirements, text: strings.Join(texts, ",")}
+	return &Selector{requirements: requirements, text: strings.Join(texts, ",")}
 }
 
 func (r requirement) compare(o requirement) int {
 	return cmp.Or(cmp.Compare(r.key, o.key), cmp.Compare(r.op, o.op), slices.Compare(r.values, o.values))
 }
 
-// String returns the requirement as kubectl takes it.
+// String returns the requirement in the notation of kubectl.
 func (r requirement) String() string {
 	switch r.op {
 	case metav1.LabelSelectorOpIn:
@@ -83,7 +92,7 @@ func (r requirement) String() string {
 	return r.key
 }
 
-func (r *requirement) matches(labels *labelSet) bool {
+func (r *requirement) matches(labels *Set) bool {
 	v, ok := labels.get(r.key)
 	switch r.op {
 	case metav1.LabelSelectorOpIn:
@@ -98,8 +107,8 @@ func (r *requirement) matches(labels *labelSet) bool {
 	return false
 }
 
-// matches reports whether labels satisfy every requirement.
-func (s *selector) matches(labels *labelSet) bool {
+// Matches reports whether the labels satisfy every requirement.
+func (s *Selector) Matches(labels *Set) bool {
 	for i := range s.requirements {
 		if !s.requirements[i].matches(labels) {
 			return false
@@ -108,11 +117,11 @@ func (s *selector) matches(labels *labelSet) bool {
 	return true
 }
 
-// selectors holds the selectors that anything refers to; equal ones are one.
-type selectors map[string]*selector
+// Selectors stores the selectors that are in use, by text.
+type Selectors map[string]*Selector
 
-// hold counts a reference to a selector, and returns the one to use.
-func (p selectors) hold(s *selector) *selector {
+// Hold counts a reference to a selector, and returns the stored one that equals it.
+func (p Selectors) Hold(s *Selector) *Selector {
 	if held := p[s.text]; held != nil {
 		s = held
 	} else {
@@ -122,7 +131,8 @@ func (p selectors) hold(s *selector) *selector {
 	return s
 }
 
-func (p selectors) release(s *selector) {
+// Release gives back a reference, and removes the selector with the last one.
+func (p Selectors) Release(s *Selector) {
 	s.refs--
 	if s.refs == 0 {
 		delete(p, s.text)
