@@ -7,7 +7,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
-	"github.com/felixlike/felixlike/felixlike/policy"
+	"github.com/felixlike/felixlike/felixlike/policy/compile"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 )
 
@@ -70,9 +70,9 @@ func length(prefix string) int {
 }
 
 func (c *parts) cost(inSwitch bool) time.Duration {
-	cost := time.Duration(min(c.prefixes, policy.MaxPrefixes))*costOfPrefix +
-		time.Duration(min(c.alternatives, policy.MaxAlternatives))*costOfAlternative +
-		time.Duration(min(c.selectors, policy.MaxSelectors))*costOfSelector
+	cost := time.Duration(min(c.prefixes, compile.MaxPrefixes))*costOfPrefix +
+		time.Duration(min(c.alternatives, compile.MaxAlternatives))*costOfAlternative +
+		time.Duration(min(c.selectors, compile.MaxSelectors))*costOfSelector
 	if inSwitch {
 		cost += time.Duration(min(c.flows, policyflows.MaxFlows)) * costOfFlow
 	}

@@ -177,7 +177,7 @@
 //
 // ipBlocks with exceptions: a group of blocks has at most one member for each CIDR and
 // exception. The longest member that contains an address decides, so an exception of one
-// block hides nothing of another (felixlike/policy/blocks.go). The kernel's ipset
+// block hides nothing of another (felixlike/policy/compile/blocks.go). The kernel's ipset
 // supports this (nomatch). Interval sets of nftables get ranges (ipsets.WithRanges), at
 // most one for each CIDR and exception. Conjunctions have no exceptions: openflow
 // programs the remaining addresses as prefixes, up to a bound (docs/LIMITS.md).

@@ -1,11 +1,10 @@
 package policy
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
-	"github.com/felixlike/felixlike/felixlike/policy/label"
+	"github.com/felixlike/felixlike/felixlike/policy/compile"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -20,60 +19,30 @@ import (
 // characters of hash: tests have groups collide with it.
 func (e *Engine) Narrowed(hash int) *Engine {
 	narrow := New(e.node)
-	narrow.groupIDs = groupIDs(hash)
+	narrow.groupIDs = compile.GroupIDs(hash)
 	return narrow
-}
-
-// collision is why a policy is closed: its group has the identifier of another one.
-type collision struct{ group, other string }
-
-func (c collision) String() string {
-	return fmt.Sprintf("%q and %q have one identifier: change a selector or a block; no rule of the policy allows anything", c.group, c.other)
-}
-
-// same reports whether two definitions are of the same group.
-func (s *groupSpec) same(o *groupSpec) bool {
-	return s.kind == o.kind && s.port == o.port && s.from.namespace == o.from.namespace &&
-		sameSelector(s.from.namespaces, o.from.namespaces) && sameSelector(s.from.pods, o.from.pods) && sameSelector(s.nodes, o.nodes) &&
-		(s.networks == o.networks || s.networks != nil && o.networks != nil && s.networks.blocks == o.networks.blocks)
-}
-
-func sameSelector(a, b *label.Selector) bool {
-	return a == b || a != nil && b != nil && a.String() == b.String()
-}
-
-// closeCollided closes a policy two groups of which have one identifier.
-func (c *compiler) closeCollided(p *model.Policy) {
-	if c.collided == nil {
-		return
-	}
-	c.add("spec", "%s", collision{c.collided[1].describe(), c.collided[0].describe()})
-	p.Ingress, p.Egress = closedRules(p.Ingress), closedRules(p.Egress)
 }
 
 // withoutCollision returns the compiled policy, closed if one of its groups has the
 // identifier of another group.
-func (e *Engine) withoutCollision(p *policy) *compiled {
-	found, collides := e.collision(p.compiled)
+func (e *Engine) withoutCollision(p *policy) *compile.Policy {
+	found, collides := e.collides(p.compiled)
 	if !collides {
 		delete(e.collisions, p.id)
 		return p.compiled
 	}
 	e.collisions[p.id] = found
-	closed := *p.compiled
-	closed.policy.Ingress, closed.policy.Egress = closedRules(closed.policy.Ingress), closedRules(closed.policy.Egress)
-	closed.groups = nil
-	return &closed
+	return p.compiled.Closed()
 }
 
-func (e *Engine) collision(c *compiled) (collision, bool) {
-	for i := range c.groups {
-		spec := &c.groups[i]
-		if g := e.groups[spec.id]; g != nil && !g.spec.same(spec) {
-			return collision{spec.describe(), g.Description}, true
+func (e *Engine) collides(c *compile.Policy) (compile.Collision, bool) {
+	for i := range c.Groups {
+		spec := &c.Groups[i]
+		if g := e.groups[spec.ID]; g != nil && !g.spec.Same(spec) {
+			return compile.Collision{Group: spec.Describe(), Other: g.Description}, true
 		}
 	}
-	return collision{}, false
+	return compile.Collision{}, false
 }
 
 // retryCollided has the next flush look again at policies whose collision is gone, and
@@ -82,7 +51,7 @@ func (e *Engine) retryCollided() bool {
 	some := false
 	for id := range e.collisions {
 		p := e.policies[id]
-		if _, collides := e.collision(p.compiled); !collides {
+		if _, collides := e.collides(p.compiled); !collides {
 			e.dirtyPolicy(p)
 			some = true
 		}

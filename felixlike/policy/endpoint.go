@@ -50,16 +50,16 @@ func (e *Engine) list(targets ...*selection) *applied {
 // inOrder compares policies by their order of evaluation. NetworkPolicies have no
 // precedence.
 func inOrder(a, b *policy) int {
-	return cmp.Or(a.compiled.policy.Precedence.Compare(b.compiled.policy.Precedence), a.id.Compare(b.id))
+	return cmp.Or(a.compiled.Model.Precedence.Compare(b.compiled.Model.Precedence), a.id.Compare(b.id))
 }
 
 // directed lists the policies that apply in each direction. Equal lists are one.
 func directed(policies []*policy) (ingress, egress []model.PolicyID) {
 	for _, p := range policies {
-		if p.compiled.ingress {
+		if p.compiled.Ingress {
 			ingress = append(ingress, p.id)
 		}
-		if p.compiled.egress {
+		if p.compiled.Egress {
 			egress = append(egress, p.id)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/felixlike/felixlike/felixlike/policy/compile"
 	"github.com/felixlike/felixlike/felixlike/policy/label"
 	"github.com/felixlike/felixlike/model"
 )
@@ -26,9 +27,9 @@ type Engine struct {
 	attached map[model.PodID][]netip.Addr
 	policies map[model.PolicyID]*policy
 	groups   map[model.GroupID]*group
-	groupIDs groupIDs
+	groupIDs compile.GroupIDs
 	// collisions are the policies that are closed because of one.
-	collisions map[model.PolicyID]collision
+	collisions map[model.PolicyID]compile.Collision
 	// scopes are those of namespaceSelectors. scopeIndex finds them by the
 	// labels of a namespace, labelled finds namespaces by theirs.
 	scopes     map[*label.Selector]*scope
@@ -62,7 +63,7 @@ func New(nodeName string) *Engine {
 		pods:     map[model.PodID]*pod{},
 		attached: map[model.PodID][]netip.Addr{},
 		policies: map[model.PolicyID]*policy{},
-		groups:   map[model.GroupID]*group{}, groupIDs: groupIDHash, collisions: map[model.PolicyID]collision{},
+		groups:   map[model.GroupID]*group{}, groupIDs: compile.GroupIDHash, collisions: map[model.PolicyID]compile.Collision{},
 		scopes:    map[*label.Selector]*scope{},
 		labelSets: label.NewSets(),
 		selectors: label.Selectors{},

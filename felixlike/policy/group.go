@@ -2,113 +2,23 @@ package policy
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/base64"
 	"slices"
-	"strings"
 
+	"github.com/felixlike/felixlike/felixlike/policy/compile"
 	"github.com/felixlike/felixlike/felixlike/policy/label"
 	"github.com/felixlike/felixlike/felixlike/policy/smallmap"
 	"github.com/felixlike/felixlike/model"
 )
 
-// portName is a container port's name with its protocol.
-type portName struct {
-	protocol model.Protocol
-	name     string
-}
-
-func (p portName) compare(o portName) int {
-	return cmp.Or(cmp.Compare(p.name, o.name), cmp.Compare(p.protocol, o.protocol))
-}
-
-// groupSpec defines a group: over a selection (Addresses, AddressPorts), over the
-// nodes that a selector matches (Addresses), or over fixed prefixes (Networks).
-type groupSpec struct {
-	id       model.GroupID
-	kind     model.GroupKind
-	from     selectionSpec
-	nodes    *label.Selector
-	port     portName
-	networks *networks
-}
-
-// networks are the members that the blocks of a rule come to.
-type networks struct {
-	blocks  string
-	members []model.Member
-}
-
-// groupIDHash is how many characters of the hash an identifier has: 138 bits. More
-// would not fit the names of the kernel's ipset. Two selectors with one identifier take
-// 2^69 tries, so the engine compares the definitions of groups (see collision.go).
-const groupIDHash = 23
-
-// groupDescription bounds the length of a description in bytes.
-const groupDescription = 200
-
-// groupIDs makes identifiers with so many characters of hash.
-type groupIDs int
-
-func (n groupIDs) id(letter byte, key string) model.GroupID {
-	sum := sha256.Sum256([]byte(key))
-	var text [1 + 43]byte
-	base64.RawURLEncoding.Encode(text[1:], sum[:])
-	text[0] = letter
-	return model.GroupID(text[:1+n])
-}
-
-func (n groupIDs) addressesOf(s selectionSpec) groupSpec {
-	return groupSpec{id: n.id('a', s.key()), kind: model.Addresses, from: s}
-}
-
-// nodesOf: no key of a selection begins as this one does.
-func (n groupIDs) nodesOf(s *label.Selector) groupSpec {
-	return groupSpec{id: n.id('a', "nodes "+s.String()), kind: model.Addresses, nodes: s}
-}
-
-func (n groupIDs) portsOf(s selectionSpec, port portName) groupSpec {
-	return groupSpec{id: n.id('p', port.String()+" "+s.key()), kind: model.AddressPorts, from: s, port: port}
-}
-
-func (n groupIDs) networksOf(blocks []string, members []model.Member) groupSpec {
-	text := strings.Join(blocks, ", ")
-	return groupSpec{id: n.id('n', text), kind: model.Networks, networks: &networks{text, members}}
-}
-
-// String returns the name as "tcp/web".
-func (p portName) String() string { return p.protocol.String() + "/" + p.name }
-
-// describe says in words what the group stands for.
-func (s *groupSpec) describe() string {
-	var text string
-	switch {
-	case s.nodes != nil && s.nodes.IsEverything():
-		text = "all nodes"
-	case s.nodes != nil:
-		text = "nodes " + s.nodes.String()
-	case s.kind == model.Networks:
-		text = s.networks.blocks
-	case s.kind == model.AddressPorts:
-		text = "port " + s.port.String() + " of " + s.from.String()
-	default:
-		text = s.from.String()
-	}
-	if len(text) > groupDescription {
-		text = strings.ToValidUTF8(text[:groupDescription], "") + "..."
-	}
-	return text
-}
-
 // group is a group that some applied policy refers to.
 type group struct {
 	model.Group
 	// spec is the definition.
-	spec groupSpec
+	spec compile.Group
 	// from is the selection the members come from, nil for nodes and Networks; port
 	// is the one of AddressPorts. nodes selects nodes.
 	from  *selection
-	port  portName
+	port  compile.PortName
 	nodes *label.Selector
 	// counts tells how many times each member was contributed: for a while
 	// two pods may have one address.
@@ -131,7 +41,7 @@ func (e *Engine) countAddresses(g *group, p *podState, n int32) {
 func (e *Engine) countPort(g *group, p *podState, number uint16, n int32) {
 	for _, a := range p.addresses {
 		m := model.AddressMember(a)
-		m.Protocol, m.Port = g.port.protocol, number
+		m.Protocol, m.Port = g.port.Protocol, number
 		e.countMember(g, m, n)
 	}
 }
@@ -190,11 +100,11 @@ func (g *group) flush() (u model.GroupUpdate, ok bool) {
 
 // acquire refers to a group and makes it if nobody did before; release undoes
 // it. Groups without references go at the end of Flush.
-func (e *Engine) acquire(spec *groupSpec) {
-	g, ok := e.groups[spec.id]
+func (e *Engine) acquire(spec *compile.Group) {
+	g, ok := e.groups[spec.ID]
 	if !ok {
-		g = &group{Group: model.Group{ID: spec.id, Kind: spec.kind, Description: spec.describe()}, spec: *spec, port: spec.port}
-		e.groups[spec.id] = g
+		g = &group{Group: model.Group{ID: spec.ID, Kind: spec.Kind, Description: spec.Describe()}, spec: *spec, port: spec.Port}
+		e.groups[spec.ID] = g
 		e.dirtyGroup(g)
 		e.fill(g, spec)
 	}
@@ -209,18 +119,18 @@ func (e *Engine) release(id model.GroupID) {
 	}
 }
 
-func (e *Engine) fill(g *group, spec *groupSpec) {
+func (e *Engine) fill(g *group, spec *compile.Group) {
 	if g.Kind == model.Networks {
-		for _, m := range spec.networks.members {
+		for _, m := range spec.Members() {
 			g.counts.Put(m, 1)
 		}
 		return
 	}
-	if spec.nodes != nil {
-		e.fillNodes(g, spec.nodes)
+	if spec.Nodes != nil {
+		e.fillNodes(g, spec.Nodes)
 		return
 	}
-	s := e.selection(spec.from)
+	s := e.selection(spec.From)
 	g.from = s
 	if g.Kind == model.Addresses {
 		s.addresses = g
@@ -239,7 +149,7 @@ func (e *Engine) countIn(g *group, p *podState) {
 		return
 	}
 	for _, port := range p.ports {
-		if port.portName == g.port {
+		if port.PortName == g.port {
 			e.countPort(g, p, port.number, 1)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/gaissmai/bart"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/felixlike/felixlike/felixlike/policy/compile"
 	"github.com/felixlike/felixlike/felixlike/policy/smallmap"
 	"github.com/felixlike/felixlike/model"
 )
@@ -50,10 +51,10 @@ func (e *Engine) SetNode(object *corev1.Node) []model.Problem {
 	if object == nil {
 		return nil
 	}
-	r := report{object: model.ObjectRef{Kind: "Node", Name: object.Name}}
+	r := compile.Report{Object: model.ObjectRef{Kind: "Node", Name: object.Name}}
 	e.setNodePeer(object.Name, object)
 	e.nodes.set(object.Name, parseInternalIPs(object, &r), parsePodCIDRs(object, &r), &r)
-	return r.problems
+	return r.Problems
 }
 
 // DeleteNode removes a node.
@@ -63,7 +64,7 @@ func (e *Engine) DeleteNode(name string) {
 }
 
 // parseInternalIPs takes the first InternalIP of each family.
-func parseInternalIPs(object *corev1.Node, r *report) []netip.Addr {
+func parseInternalIPs(object *corev1.Node, r *compile.Report) []netip.Addr {
 	var addresses []netip.Addr
 	for i, a := range object.Status.Addresses {
 		if a.Type != corev1.NodeInternalIP {
@@ -71,7 +72,7 @@ func parseInternalIPs(object *corev1.Node, r *report) []netip.Addr {
 		}
 		ip, err := netip.ParseAddr(a.Address)
 		if err != nil || !podAddress(ip) {
-			r.add(fmt.Sprintf("status.addresses[%d].address", i), "%q is no address that a node can have; it is ignored", a.Address)
+			r.Add(fmt.Sprintf("status.addresses[%d].address", i), "%q is no address that a node can have; it is ignored", a.Address)
 			continue
 		}
 		ip = ip.Unmap()
@@ -84,25 +85,25 @@ func parseInternalIPs(object *corev1.Node, r *report) []netip.Addr {
 }
 
 // parsePodCIDRs takes the first pod CIDR of each family.
-func parsePodCIDRs(object *corev1.Node, r *report) []netip.Prefix {
+func parsePodCIDRs(object *corev1.Node, r *compile.Report) []netip.Prefix {
 	cidrs := object.Spec.PodCIDRs
 	if len(cidrs) == 0 && object.Spec.PodCIDR != "" {
 		cidrs = []string{object.Spec.PodCIDR}
 	}
 	if len(cidrs) == 0 {
-		r.add("spec.podCIDRs", "the node has no pod CIDR; its pods cannot be reached")
+		r.Add("spec.podCIDRs", "the node has no pod CIDR; its pods cannot be reached")
 	}
 	var prefixes []netip.Prefix
 	for i, s := range cidrs {
 		path := fmt.Sprintf("spec.podCIDRs[%d]", i)
-		p, err := parseCIDR(s)
+		p, err := compile.ParseCIDR(s)
 		switch {
 		case err != nil:
-			r.add(path, "%v; it is ignored", err)
+			r.Add(path, "%v; it is ignored", err)
 		case p.Bits() > p.Addr().BitLen()-2:
-			r.add(path, "%s has no room for a gateway and a pod; it is ignored", p)
+			r.Add(path, "%s has no room for a gateway and a pod; it is ignored", p)
 		case slices.ContainsFunc(prefixes, func(o netip.Prefix) bool { return o.Addr().Is4() == p.Addr().Is4() }):
-			r.add(path, "second pod CIDR of IPv%s; it is ignored", model.FamilyOf(p.Addr()))
+			r.Add(path, "second pod CIDR of IPv%s; it is ignored", model.FamilyOf(p.Addr()))
 		default:
 			prefixes = append(prefixes, p)
 		}
@@ -115,7 +116,7 @@ func comparePrefixes(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
-func (n *nodes) set(name string, addresses []netip.Addr, cidrs []netip.Prefix, r *report) {
+func (n *nodes) set(name string, addresses []netip.Addr, cidrs []netip.Prefix, r *compile.Report) {
 	o, ok := n.byName[name]
 	if !ok {
 		n.seq++
@@ -163,7 +164,7 @@ func (n *nodes) keep(o *node, cidrs []netip.Prefix) bool {
 
 // evict takes from other nodes what overlaps the local node's CIDRs, and
 // reports whether there was any.
-func (n *nodes) evict(local *node, r *report) (freed bool) {
+func (n *nodes) evict(local *node, r *compile.Report) (freed bool) {
 	for _, p := range local.wanted {
 		for {
 			owner, cidr := n.overlapping(p)
@@ -173,7 +174,7 @@ func (n *nodes) evict(local *node, r *report) (freed bool) {
 			n.keep(owner, slices.DeleteFunc(slices.Clone(owner.held), func(o netip.Prefix) bool { return o == cidr }))
 			n.waiting.Add(owner)
 			n.dirty.Add(owner.name)
-			r.problems = append(r.problems, model.Problem{
+			r.Problems = append(r.Problems, model.Problem{
 				Object: model.ObjectRef{Kind: "Node", Name: owner.name}, Field: "spec.podCIDRs",
 				Reason: overlap(cidr, p, local.name),
 			})
@@ -185,7 +186,7 @@ func (n *nodes) evict(local *node, r *report) (freed bool) {
 
 // claim gives a node the CIDRs it asks for that nobody else has. A nil report
 // is that of a second try, which nobody asked for.
-func (n *nodes) claim(o *node, r *report) {
+func (n *nodes) claim(o *node, r *compile.Report) {
 	n.waiting.Remove(o)
 	for _, p := range o.wanted {
 		if slices.Contains(o.held, p) {
@@ -194,7 +195,7 @@ func (n *nodes) claim(o *node, r *report) {
 		if owner, cidr := n.overlapping(p); owner != nil {
 			n.waiting.Add(o)
 			if r != nil {
-				r.add("spec.podCIDRs", "%s", overlap(p, cidr, owner.name))
+				r.Add("spec.podCIDRs", "%s", overlap(p, cidr, owner.name))
 			}
 			continue
 		}

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/felixlike/felixlike/felixlike/policy/compile"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -33,7 +34,7 @@ type podState struct {
 
 // containerPort is a port that a container declares under a name.
 type containerPort struct {
-	portName
+	compile.PortName
 	number uint16
 }
 

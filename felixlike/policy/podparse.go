@@ -8,18 +8,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/felixlike/felixlike/felixlike/policy/compile"
 	"github.com/felixlike/felixlike/model"
 )
-
-// report collects the problems of one object.
-type report struct {
-	object   model.ObjectRef
-	problems []model.Problem
-}
-
-func (r *report) add(field, format string, args ...any) {
-	r.problems = append(r.problems, model.Problem{Object: r.object, Field: field, Reason: fmt.Sprintf(format, args...)})
-}
 
 // parsePod reads what policy needs from a pod, except its labels and whether
 // its node is this one.
@@ -27,12 +18,12 @@ func parsePod(object *corev1.Pod) (podState, []model.Problem) {
 	if object.Spec.HostNetwork {
 		return podState{place: host}, nil
 	}
-	r := report{object: model.ObjectRef{Kind: "Pod", Namespace: object.Namespace, Name: object.Name}}
+	r := compile.Report{Object: model.ObjectRef{Kind: "Pod", Namespace: object.Namespace, Name: object.Name}}
 	s := podState{reported: parsePodIPs(&object.Status, &r), ports: parsePorts(&object.Spec, &r)}
-	return s, r.problems
+	return s, r.Problems
 }
 
-func parsePodIPs(status *corev1.PodStatus, r *report) []netip.Addr {
+func parsePodIPs(status *corev1.PodStatus, r *compile.Report) []netip.Addr {
 	ips, path := status.PodIPs, "status.podIPs[%d].ip"
 	if len(ips) == 0 && status.PodIP != "" {
 		ips, path = []corev1.PodIP{{IP: status.PodIP}}, "status.podIP"
@@ -45,7 +36,7 @@ func parsePodIPs(status *corev1.PodStatus, r *report) []netip.Addr {
 			if len(status.PodIPs) > 0 {
 				field = fmt.Sprintf(path, i)
 			}
-			r.add(field, "%q is no address that a pod can have; it is in no group", ip.IP)
+			r.Add(field, "%q is no address that a pod can have; it is in no group", ip.IP)
 			continue
 		}
 		addresses = append(addresses, a)
@@ -55,7 +46,7 @@ func parsePodIPs(status *corev1.PodStatus, r *report) []netip.Addr {
 
 // parsePorts lists the named ports of all containers that live as long as the
 // pod: sidecars are init containers that are always restarted.
-func parsePorts(spec *corev1.PodSpec, r *report) []containerPort {
+func parsePorts(spec *corev1.PodSpec, r *compile.Report) []containerPort {
 	var ports []containerPort
 	for i := range spec.Containers {
 		ports = appendPorts(ports, &spec.Containers[i], fmt.Sprintf("spec.containers[%d]", i), r)
@@ -67,12 +58,12 @@ func parsePorts(spec *corev1.PodSpec, r *report) []containerPort {
 		}
 	}
 	slices.SortFunc(ports, func(a, b containerPort) int {
-		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.protocol, b.protocol), cmp.Compare(a.number, b.number))
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.number, b.number))
 	})
 	return slices.Compact(ports)
 }
 
-func appendPorts(ports []containerPort, c *corev1.Container, path string, r *report) []containerPort {
+func appendPorts(ports []containerPort, c *corev1.Container, path string, r *compile.Report) []containerPort {
 	for i, p := range c.Ports {
 		if p.Name == "" {
 			continue
@@ -80,11 +71,11 @@ func appendPorts(ports []containerPort, c *corev1.Container, path string, r *rep
 		protocol, err := model.ParseProtocol(string(cmp.Or(p.Protocol, corev1.ProtocolTCP)))
 		switch {
 		case err != nil:
-			r.add(fmt.Sprintf("%s.ports[%d].protocol", path, i), "%v; no policy finds the port by its name", err)
-		case p.ContainerPort < 1 || p.ContainerPort > maxPort:
-			r.add(fmt.Sprintf("%s.ports[%d].containerPort", path, i), "%d is no port number; no policy finds the port by its name", p.ContainerPort)
+			r.Add(fmt.Sprintf("%s.ports[%d].protocol", path, i), "%v; no policy finds the port by its name", err)
+		case p.ContainerPort < 1 || p.ContainerPort > compile.MaxPort:
+			r.Add(fmt.Sprintf("%s.ports[%d].containerPort", path, i), "%d is no port number; no policy finds the port by its name", p.ContainerPort)
 		default:
-			ports = append(ports, containerPort{portName{protocol, p.Name}, uint16(p.ContainerPort)})
+			ports = append(ports, containerPort{compile.PortName{Protocol: protocol, Name: p.Name}, uint16(p.ContainerPort)})
 		}
 	}
 	return ports

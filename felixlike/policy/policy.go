@@ -7,7 +7,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/felixlike/felixlike/felixlike/policy/label"
+	"github.com/felixlike/felixlike/felixlike/policy/compile"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -15,21 +15,21 @@ import (
 type policy struct {
 	id model.PolicyID
 	// compiled is what the object says now; nil once it was deleted.
-	compiled *compiled
+	compiled *compile.Policy
 	// target is the selection of the pods that the policy applies to.
 	target *selection
 	// emitted is the policy of the last Flush, compiled from the object that
 	// source is, whose groups are acquired. Source is closed if a group of compiled has
 	// the identifier of another one.
 	emitted *model.Policy
-	source  *compiled
+	source  *compile.Policy
 	// dirty tells whether the policy is among Engine.dirtyPolicies.
 	dirty bool
 }
 
 // applies reports whether the policy applies to a local endpoint.
 func (p *policy) applies() bool {
-	return p.compiled != nil && (p.compiled.ingress || p.compiled.egress) && p.target.locals > 0
+	return p.compiled != nil && (p.compiled.Ingress || p.compiled.Egress) && p.target.locals > 0
 }
 
 // SetNetworkPolicy creates or replaces a NetworkPolicy, and reports what in
@@ -40,7 +40,7 @@ func (e *Engine) SetNetworkPolicy(object *networkingv1.NetworkPolicy) []model.Pr
 		return nil
 	}
 	e.work.Policies++
-	c, problems := compile(object, e.groupIDs)
+	c, problems := compile.NetworkPolicy(object, e.groupIDs)
 	e.setPolicy(c)
 	return problems
 }
@@ -49,14 +49,7 @@ func (e *Engine) SetNetworkPolicy(object *networkingv1.NetworkPolicy) []model.Pr
 // decoded one that isolates, in both directions and without rules, the pods
 // that the selector matches, or all of the namespace if it is nil or invalid.
 func (e *Engine) SetClosedNetworkPolicy(namespace, name string, podSelector *metav1.LabelSelector) {
-	id := model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: namespace, Name: name}
-	c := &compiled{policy: model.Policy{ID: id}, target: selectionSpec{namespace: namespace, pods: label.Everything()}, ingress: true, egress: true}
-	if podSelector != nil {
-		if pods, errs := label.Compile(podSelector, "spec.podSelector"); len(errs) == 0 {
-			c.target.pods = pods
-		}
-	}
-	e.setPolicy(c)
+	e.setPolicy(compile.ClosedNetworkPolicy(namespace, name, podSelector))
 }
 
 // DeleteNetworkPolicy removes a NetworkPolicy.
@@ -103,10 +96,10 @@ func (e *Engine) UnresolvedPorts(namespace, name string) []string {
 	if !ok || p.source == nil {
 		return nil
 	}
-	resolved := map[portName]bool{}
-	for i := range p.source.groups {
-		if spec := &p.source.groups[i]; spec.kind == model.AddressPorts {
-			resolved[spec.port] = resolved[spec.port] || e.groups[spec.id].counts.Len() > 0
+	resolved := map[compile.PortName]bool{}
+	for i := range p.source.Groups {
+		if spec := &p.source.Groups[i]; spec.Kind == model.AddressPorts {
+			resolved[spec.Port] = resolved[spec.Port] || e.groups[spec.ID].counts.Len() > 0
 		}
 	}
 	var names []string
@@ -119,8 +112,8 @@ func (e *Engine) UnresolvedPorts(namespace, name string) []string {
 	return names
 }
 
-func (e *Engine) setPolicy(c *compiled) {
-	id := c.policy.ID
+func (e *Engine) setPolicy(c *compile.Policy) {
+	id := c.Model.ID
 	p, ok := e.policies[id]
 	if !ok {
 		p = &policy{id: id}
@@ -133,8 +126,8 @@ func (e *Engine) setPolicy(c *compiled) {
 		return
 	}
 	p.compiled = c
-	target := e.selection(c.target)
-	if old != nil && target == p.target && old.ingress == c.ingress && old.egress == c.egress && old.policy.Precedence == c.policy.Precedence {
+	target := e.selection(c.Target)
+	if old != nil && target == p.target && old.Ingress == c.Ingress && old.Egress == c.Egress && old.Model.Precedence == c.Model.Precedence {
 		e.dirtyPolicy(p) // the same lists for the same endpoints
 	} else {
 		e.retarget(p, target)
@@ -146,14 +139,14 @@ func (e *Engine) setPolicy(c *compiled) {
 
 // holdSelectors puts in place of the selectors of a policy those that equal
 // ones share; releaseSelectors lets go of them.
-func (e *Engine) holdSelectors(c *compiled) {
-	for s := range c.selectors() {
+func (e *Engine) holdSelectors(c *compile.Policy) {
+	for s := range c.Selectors() {
 		*s = e.selectors.Hold(*s)
 	}
 }
 
-func (e *Engine) releaseSelectors(c *compiled) {
-	for s := range c.selectors() {
+func (e *Engine) releaseSelectors(c *compile.Policy) {
+	for s := range c.Selectors() {
 		e.selectors.Release(*s)
 	}
 }
@@ -213,14 +206,14 @@ func (e *Engine) apply(p *policy) bool {
 		return false
 	}
 	now := e.withoutCollision(p)
-	for i := range now.groups {
-		e.acquire(&now.groups[i])
+	for i := range now.Groups {
+		e.acquire(&now.Groups[i])
 	}
-	changed := p.emitted == nil || !reflect.DeepEqual(*p.emitted, now.policy)
+	changed := p.emitted == nil || !reflect.DeepEqual(*p.emitted, now.Model)
 	e.releaseGroups(p.source)
 	p.source = now
 	if changed {
-		p.emitted = &now.policy
+		p.emitted = &now.Model
 	}
 	return changed
 }
@@ -232,11 +225,11 @@ func (e *Engine) unapply(p *policy) {
 	p.emitted, p.source = nil, nil
 }
 
-func (e *Engine) releaseGroups(c *compiled) {
+func (e *Engine) releaseGroups(c *compile.Policy) {
 	if c == nil {
 		return
 	}
-	for i := range c.groups {
-		e.release(c.groups[i].id)
+	for i := range c.Groups {
+		e.release(c.Groups[i].ID)
 	}
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"github.com/felixlike/felixlike/felixlike/policy/compile"
 	"github.com/felixlike/felixlike/felixlike/policy/label"
 	"github.com/felixlike/felixlike/felixlike/policy/smallmap"
 )
@@ -16,9 +17,9 @@ type scope struct {
 }
 
 // scope returns the scope of a spec, and makes it if there is none.
-func (e *Engine) scope(spec selectionSpec) *scope {
-	if spec.namespaces == nil {
-		n := e.namespace(spec.namespace)
+func (e *Engine) scope(spec compile.Selection) *scope {
+	if spec.Namespaces == nil {
+		n := e.namespace(spec.Namespace)
 		if n.own == nil {
 			n.own = &scope{}
 			n.own.members.Add(n)
@@ -26,10 +27,10 @@ func (e *Engine) scope(spec selectionSpec) *scope {
 		}
 		return n.own
 	}
-	if sc := e.scopes[spec.namespaces]; sc != nil {
+	if sc := e.scopes[spec.Namespaces]; sc != nil {
 		return sc
 	}
-	sc := &scope{namespaces: e.selectors.Hold(spec.namespaces)}
+	sc := &scope{namespaces: e.selectors.Hold(spec.Namespaces)}
 	e.scopes[sc.namespaces] = sc
 	e.scopeIndex.Insert(sc.namespaces, sc)
 	visit := func(n *namespace) {

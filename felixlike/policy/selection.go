@@ -1,53 +1,10 @@
 package policy
 
 import (
-	"strconv"
-
+	"github.com/felixlike/felixlike/felixlike/policy/compile"
 	"github.com/felixlike/felixlike/felixlike/policy/label"
 	"github.com/felixlike/felixlike/felixlike/policy/smallmap"
 )
-
-// selectionSpec says which pods a selection has: those that the pod selector
-// matches in the namespaces that a selector matches, or, if that is nil, in
-// one namespace.
-type selectionSpec struct {
-	namespace  string
-	namespaces *label.Selector
-	pods       *label.Selector
-}
-
-// String returns the selection in words.
-func (s selectionSpec) String() string {
-	pods, where := "pods "+s.pods.String(), "namespace "+s.namespace
-	if s.pods.IsEverything() {
-		pods = "all pods"
-	}
-	switch {
-	case s.namespaces == nil:
-	case s.namespaces.IsEverything():
-		where = "all namespaces"
-	default:
-		where = "namespaces " + s.namespaces.String()
-	}
-	return pods + " in " + where
-}
-
-// key returns a text that is equal for equal selections only. Namespace names
-// are quoted because nobody has validated them. Identifiers of groups are
-// hashes of it, and stay the same over restarts and updates of the agent.
-func (s selectionSpec) key() string {
-	namespaces := ""
-	if s.namespaces != nil {
-		namespaces = s.namespaces.String()
-	}
-	key := make([]byte, 0, 64)
-	key = strconv.AppendBool(key, s.namespaces == nil)
-	key = append(key, ' ')
-	key = strconv.AppendQuote(key, s.namespace)
-	key = append(append(key, ' '), namespaces...)
-	key = append(append(key, ' '), s.pods.String()...)
-	return string(key)
-}
 
 // selection is the classes of one selectionSpec, with everything that follows
 // from a pod entering or leaving them.
@@ -59,7 +16,7 @@ type selection struct {
 	locals int
 	// addresses and ports are the groups over the pods.
 	addresses *group
-	ports     smallmap.Map[portName, *group]
+	ports     smallmap.Map[compile.PortName, *group]
 	// policies are those that apply to the pods; applied lists them for pods
 	// that no other selection applies policies to. While the selection is
 	// stale, the lists of its classes are too.
@@ -73,12 +30,12 @@ func (s *selection) used() bool {
 }
 
 // selection returns the selection of a spec; a new one is filled at once.
-func (e *Engine) selection(spec selectionSpec) *selection {
+func (e *Engine) selection(spec compile.Selection) *selection {
 	sc := e.scope(spec)
-	if s := sc.selections.Get(spec.pods); s != nil {
+	if s := sc.selections.Get(spec.Pods); s != nil {
 		return s
 	}
-	s := &selection{scope: sc, pods: e.selectors.Hold(spec.pods)}
+	s := &selection{scope: sc, pods: e.selectors.Hold(spec.Pods)}
 	sc.selections.Put(s.pods, s)
 	sc.index.Insert(s.pods, s)
 	e.fillSelection(s)
@@ -168,7 +125,7 @@ func (e *Engine) count(s *selection, p *podState, n int32) {
 		return
 	}
 	for _, port := range p.ports {
-		if g := s.ports.Get(port.portName); g != nil {
+		if g := s.ports.Get(port.PortName); g != nil {
 			e.countPort(g, p, port.number, n)
 		}
 	}

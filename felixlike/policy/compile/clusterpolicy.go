@@ -1,4 +1,4 @@
-package policy
+package compile
 
 import (
 	"slices"
@@ -16,48 +16,10 @@ import (
 // maxPriority is the greatest priority of a ClusterNetworkPolicy.
 const maxPriority = 1000
 
-// SetClusterNetworkPolicy creates or replaces a ClusterNetworkPolicy, and reports what
-// in it cannot be understood. Such a rule fails closed: an Accept matches nothing, and
-// a Deny or a Pass denies everything.
-func (e *Engine) SetClusterNetworkPolicy(object *v1alpha2.ClusterNetworkPolicy) []model.Problem {
-	if object == nil {
-		return nil
-	}
-	e.work.Policies++
-	e.clusterPolicies[object.Name] = struct{}{}
-	c, problems := compileCluster(object, e.groupIDs)
-	for _, tier := range clusterTiers() {
-		if tier != c.policy.ID.Tier {
-			e.deletePolicy(model.PolicyID{Tier: tier, Name: object.Name})
-		}
-	}
-	e.setPolicy(c)
-	return problems
-}
-
-// DeleteClusterNetworkPolicy removes a ClusterNetworkPolicy.
-func (e *Engine) DeleteClusterNetworkPolicy(name string) {
-	delete(e.clusterPolicies, name)
-	for _, tier := range clusterTiers() {
-		e.deletePolicy(model.PolicyID{Tier: tier, Name: name})
-	}
-}
-
-// AwaitsNamespace reports whether a ClusterNetworkPolicy may select the pods of a namespace
-// whose object is not known yet. Until it is, no namespace selector matches them, so a
-// Deny would miss them.
-func (e *Engine) AwaitsNamespace(name string) bool {
-	n := e.namespaces[name]
-	return len(e.clusterPolicies) > 0 && (n == nil || n.labels == nil)
-}
-
-// clusterTiers lists the tiers of ClusterNetworkPolicies. A name is in one of them.
-func clusterTiers() []model.Tier { return []model.Tier{model.TierAdmin, model.TierBaseline} }
-
 // clusterCompiler compiles one ClusterNetworkPolicy. It is a pure function of the object.
 type clusterCompiler struct {
 	compiler
-	// closed tells that tier, priority or subject are not understood.
+	// closed is true if tier, priority or subject are not valid.
 	closed bool
 }
 
@@ -71,15 +33,15 @@ type clusterRule struct {
 	protocols        []v1alpha2.ClusterNetworkPolicyProtocol
 }
 
-// compileCluster compiles a ClusterNetworkPolicy. Whatever is wrong with it is
-// reported, and closes what it concerns.
-func compileCluster(object *v1alpha2.ClusterNetworkPolicy, ids groupIDs) (*compiled, []model.Problem) {
-	c := clusterCompiler{compiler: compiler{ids: ids, report: report{object: model.ObjectRef{Kind: "ClusterNetworkPolicy", Name: object.Name}}}}
+// ClusterNetworkPolicy compiles a ClusterNetworkPolicy. It reports each invalid part. An
+// invalid rule, or every rule if tier, priority or subject are invalid, fails closed.
+func ClusterNetworkPolicy(object *v1alpha2.ClusterNetworkPolicy, ids GroupIDs) (*Policy, []model.Problem) {
+	c := clusterCompiler{compiler: compiler{ids: ids, Report: Report{Object: model.ObjectRef{Kind: "ClusterNetworkPolicy", Name: object.Name}}}}
 	spec := &object.Spec
-	out := &compiled{policy: model.Policy{ID: model.PolicyID{Tier: c.tier(spec.Tier), Name: object.Name}}}
-	out.policy.Precedence.Priority = c.priority(spec.Priority)
-	out.target = c.subject(&spec.Subject)
-	c.target = out.target
+	out := &Policy{Model: model.Policy{ID: model.PolicyID{Tier: c.tier(spec.Tier), Name: object.Name}}}
+	out.Model.Precedence.Priority = c.priority(spec.Priority)
+	out.Target = c.subject(&spec.Subject)
+	c.target = out.Target
 	var ingress, egress []clusterRule
 	for i, r := range spec.Ingress {
 		rule := clusterRule{indexed("ingress", i), "from", r.Action, nil, r.Protocols}
@@ -91,12 +53,12 @@ func compileCluster(object *v1alpha2.ClusterNetworkPolicy, ids groupIDs) (*compi
 	for i, r := range spec.Egress {
 		egress = append(egress, clusterRule{indexed("egress", i), "to", r.Action, r.To, r.Protocols})
 	}
-	out.policy.Ingress = c.rules(model.Ingress, ingress)
-	out.policy.Egress = c.rules(model.Egress, egress)
-	c.closeCollided(&out.policy)
-	out.ingress, out.egress = len(out.policy.Ingress) > 0, len(out.policy.Egress) > 0
-	out.groups = c.used(&out.policy)
-	return out, c.problems
+	out.Model.Ingress = c.rules(model.Ingress, ingress)
+	out.Model.Egress = c.rules(model.Egress, egress)
+	c.closeCollided(&out.Model)
+	out.Ingress, out.Egress = len(out.Model.Ingress) > 0, len(out.Model.Egress) > 0
+	out.Groups = c.used(&out.Model)
+	return out, c.Problems
 }
 
 func (c *clusterCompiler) tier(t v1alpha2.Tier) model.Tier {
@@ -118,16 +80,16 @@ func (c *clusterCompiler) priority(p int32) uint16 {
 	return uint16(p)
 }
 
-// close notes that the head of the policy is not understood.
+// close notes that tier, priority or subject are not valid.
 func (c *clusterCompiler) close(field, format string, args ...any) {
 	c.closed = true
-	c.add(field, format+"; every Accept matches nothing, and every Pass denies what it matches", args...)
+	c.Add(field, format+"; every Accept matches nothing, and every Pass denies what it matches", args...)
 }
 
-// subject compiles the pods that the policy applies to. One that is not understood is
-// all pods.
-func (c *clusterCompiler) subject(s *v1alpha2.ClusterNetworkPolicySubject) selectionSpec {
-	all := selectionSpec{namespaces: label.Everything(), pods: label.Everything()}
+// subject compiles the selection of the pods that the policy applies to. If it is not
+// valid, the policy applies to all pods.
+func (c *clusterCompiler) subject(s *v1alpha2.ClusterNetworkPolicySubject) Selection {
+	all := Selection{Namespaces: label.Everything(), Pods: label.Everything()}
 	if (s.Namespaces == nil) == (s.Pods == nil) {
 		c.close("spec.subject", "needs namespaces or pods, and not both; it is taken for all pods")
 		return all
@@ -140,23 +102,23 @@ func (c *clusterCompiler) subject(s *v1alpha2.ClusterNetworkPolicySubject) selec
 	return selection
 }
 
-// selected compiles the pods of namespaces, or of a selector for both.
-func (c *clusterCompiler) selected(namespaces *metav1.LabelSelector, pods *v1alpha2.NamespacedPod, path string) (selectionSpec, bool) {
-	s := selectionSpec{pods: label.Everything()}
+// selected compiles a selection by namespaces, or by namespaces and pods.
+func (c *clusterCompiler) selected(namespaces *metav1.LabelSelector, pods *v1alpha2.NamespacedPod, path string) (Selection, bool) {
+	s := Selection{Pods: label.Everything()}
 	if namespaces != nil {
-		s.namespaces = c.selector(namespaces, path+".namespaces")
-		return s, s.namespaces != nil
+		s.Namespaces = c.selector(namespaces, path+".namespaces")
+		return s, s.Namespaces != nil
 	}
-	s.namespaces = c.selector(&pods.NamespaceSelector, path+".pods.namespaceSelector")
-	s.pods = c.selector(&pods.PodSelector, path+".pods.podSelector")
-	return s, s.namespaces != nil && s.pods != nil
+	s.Namespaces = c.selector(&pods.NamespaceSelector, path+".pods.namespaceSelector")
+	s.Pods = c.selector(&pods.PodSelector, path+".pods.podSelector")
+	return s, s.Namespaces != nil && s.Pods != nil
 }
 
-// selector compiles a selector, nil if it is not valid.
+// selector compiles a selector, and returns nil if it is not valid.
 func (c *clusterCompiler) selector(s *metav1.LabelSelector, path string) *label.Selector {
 	compiled, errs := label.Compile(s, path)
 	for _, err := range errs {
-		c.add(err.Field, "%s", err.ErrorBody())
+		c.Add(err.Field, "%s", err.ErrorBody())
 	}
 	return compiled
 }
@@ -174,48 +136,33 @@ func (c *clusterCompiler) rules(d model.Direction, rules []clusterRule) []model.
 	path := "spec." + d.String()
 	out = closedRules(out)
 	if len(out) > 0 {
-		c.add(path, "%s; this direction denies everything", reason)
+		c.Add(path, "%s; this direction denies everything", reason)
 	} else {
-		c.add(path, "%s; no rule of this direction applies", reason)
+		c.Add(path, "%s; no rule of this direction applies", reason)
 	}
 	return out
-}
-
-// closedRules returns what stands for rules that cannot be in force: a rule that denies
-// everything if one of them denies or passes, else none.
-func closedRules(rules []model.Rule) []model.Rule {
-	for _, r := range rules {
-		if r.Action != model.Allow {
-			return []model.Rule{denyAll(r.Name)}
-		}
-	}
-	return nil
-}
-
-func denyAll(name string) model.Rule {
-	return model.Rule{Name: name, Action: model.Deny, AnyPeer: true, AnyPort: true}
 }
 
 func (c *clusterCompiler) compileRule(out []model.Rule, d model.Direction, r *clusterRule) []model.Rule {
 	path := "spec." + r.name
 	action, known := actionOf(r.action)
 	if !known {
-		c.add(path+".action", "unsupported action %q: must be Accept, Deny or Pass; the rule denies everything", r.action)
+		c.Add(path+".action", "unsupported action %q: must be Accept, Deny or Pass; the rule denies everything", r.action)
 		return append(out, denyAll(r.name))
 	}
-	before := len(c.problems)
+	before := len(c.Problems)
 	peers := c.clusterPeers(r.peers, path+"."+r.peersField)
 	ports := c.clusterPorts(r.protocols, path+".protocols")
 	if len(peers.networks) > 0 && len(ports.names) > 0 {
-		c.add(path+".protocols", "destinationNamedPort is not allowed with networks and nodes, which have no port names")
+		c.Add(path+".protocols", "destinationNamedPort is not allowed with networks and nodes, which have no port names")
 	}
-	if len(c.problems) > before {
+	if len(c.Problems) > before {
 		effect := "; the rule denies everything"
 		if action == model.Allow {
 			effect = "; the rule matches nothing"
 		}
-		for i := range c.problems[before:] {
-			c.problems[before+i].Reason += effect
+		for i := range c.Problems[before:] {
+			c.Problems[before+i].Reason += effect
 		}
 		if action == model.Allow {
 			return out
@@ -247,39 +194,39 @@ func actionOf(a v1alpha2.ClusterNetworkPolicyRuleAction) (model.Action, bool) {
 	return model.Deny, false
 }
 
-// clusterPeers compiles the peers of a rule. One that cannot be understood is reported,
-// which closes the rule.
+// clusterPeers compiles the peers of a rule. It reports an invalid peer, which closes the
+// rule.
 func (c *clusterCompiler) clusterPeers(peers []v1alpha2.ClusterNetworkPolicyEgressPeer, path string) peerSet {
 	var out peerSet
 	var texts []string
 	var blocks []ipBlock
 	var seen smallmap.Set[model.GroupID]
-	add := func(to *[]groupSpec, g groupSpec) {
+	add := func(to *[]Group, g Group) {
 		c.define(g)
-		if !seen.Has(g.id) {
-			seen.Add(g.id)
+		if !seen.Has(g.ID) {
+			seen.Add(g.ID)
 			*to = append(*to, g)
 		}
 	}
 	if len(peers) == 0 {
-		c.add(path, "needs at least one peer")
+		c.Add(path, "needs at least one peer")
 	}
 	for i, p := range peers {
 		path := indexed(path, i)
 		switch {
 		case len(p.DomainNames) > 0:
-			c.add(path+".domainNames", "not supported")
+			c.Add(path+".domainNames", "not supported")
 		case setFields(p) != 1:
-			c.add(path, "needs exactly one of namespaces, pods, nodes and networks")
+			c.Add(path, "needs exactly one of namespaces, pods, nodes and networks")
 		case p.Nodes != nil:
 			if nodes := c.selector(p.Nodes, path+".nodes"); nodes != nil {
 				add(&out.networks, c.ids.nodesOf(nodes))
 			}
 		case len(p.Networks) > 0:
 			for j, n := range p.Networks {
-				cidr, err := parseCIDR(string(n))
+				cidr, err := ParseCIDR(string(n))
 				if err != nil {
-					c.add(indexed(path+".networks", j), "%v", err)
+					c.Add(indexed(path+".networks", j), "%v", err)
 					continue
 				}
 				b := ipBlock{cidr: cidr}
@@ -309,13 +256,13 @@ func setFields(p v1alpha2.ClusterNetworkPolicyEgressPeer) int {
 	return n
 }
 
-// clusterPorts compiles the protocols of a rule; if the field is absent, everything. An
-// empty list, or a protocol that cannot be understood, is reported, which closes the rule.
-// A port's name holds for every protocol.
+// clusterPorts compiles the protocols of a rule. Without the field, the rule matches any
+// port. It reports an empty list or an invalid protocol, which closes the rule. A named
+// port matches in every protocol.
 func (c *clusterCompiler) clusterPorts(protocols []v1alpha2.ClusterNetworkPolicyProtocol, path string) portSet {
 	out := portSet{any: protocols == nil}
 	if protocols != nil && len(protocols) == 0 {
-		c.add(path, "needs at least one protocol if it is there")
+		c.Add(path, "needs at least one protocol if it is there")
 	}
 	for i, p := range protocols {
 		path := indexed(path, i)
@@ -333,14 +280,14 @@ func (c *clusterCompiler) clusterPorts(protocols []v1alpha2.ClusterNetworkPolicy
 		switch {
 		case p.DestinationNamedPort != "" && len(set) == 0:
 			if faults := validation.IsValidPortName(p.DestinationNamedPort); len(faults) > 0 {
-				c.add(path+".destinationNamedPort", "invalid port name %q: %s", p.DestinationNamedPort, strings.Join(faults, ", "))
+				c.Add(path+".destinationNamedPort", "invalid port name %q: %s", p.DestinationNamedPort, strings.Join(faults, ", "))
 				continue
 			}
 			for _, protocol := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
-				out.names = append(out.names, portName{protocol, p.DestinationNamedPort})
+				out.names = append(out.names, PortName{protocol, p.DestinationNamedPort})
 			}
 		case len(set) != 1 || p.DestinationNamedPort != "":
-			c.add(path, "needs exactly one of tcp, udp, sctp and destinationNamedPort")
+			c.Add(path, "needs exactly one of tcp, udp, sctp and destinationNamedPort")
 		default:
 			r, ok := c.clusterPort(port, path+"."+set[0].Protocol.String()+".destinationPort")
 			if ok {
@@ -350,7 +297,7 @@ func (c *clusterCompiler) clusterPorts(protocols []v1alpha2.ClusterNetworkPolicy
 		}
 	}
 	out.ranges = mergeRanges(out.ranges)
-	slices.SortFunc(out.names, portName.compare)
+	slices.SortFunc(out.names, PortName.compare)
 	out.names = slices.Compact(out.names)
 	return out
 }
@@ -359,13 +306,13 @@ func (c *clusterCompiler) clusterPorts(protocols []v1alpha2.ClusterNetworkPolicy
 func (c *clusterCompiler) clusterPort(p *v1alpha2.Port, path string) (model.PortRange, bool) {
 	switch {
 	case p == nil || (p.Number == 0) == (p.Range == nil):
-		c.add(path, "needs a number or a range, and not both")
-	case p.Range != nil && (p.Range.Start < 1 || p.Range.Start > p.Range.End || p.Range.End > maxPort):
-		c.add(path+".range", "%d to %d is no range between 1 and 65535", p.Range.Start, p.Range.End)
+		c.Add(path, "needs a number or a range, and not both")
+	case p.Range != nil && (p.Range.Start < 1 || p.Range.Start > p.Range.End || p.Range.End > MaxPort):
+		c.Add(path+".range", "%d to %d is no range between 1 and 65535", p.Range.Start, p.Range.End)
 	case p.Range != nil:
 		return model.PortRange{First: uint16(p.Range.Start), Last: uint16(p.Range.End)}, true
-	case p.Number < 1 || p.Number > maxPort:
-		c.add(path+".number", "%d is not between 1 and 65535", p.Number)
+	case p.Number < 1 || p.Number > MaxPort:
+		c.Add(path+".number", "%d is not between 1 and 65535", p.Number)
 	default:
 		return model.PortRange{First: uint16(p.Number), Last: uint16(p.Number)}, true
 	}

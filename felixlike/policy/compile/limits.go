@@ -1,4 +1,4 @@
-package policy
+package compile
 
 import (
 	"fmt"
@@ -7,31 +7,31 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Limits for one direction of a policy (docs/LIMITS.md has the costs). Above a limit the
-// direction of a NetworkPolicy allows nothing and its pods stay isolated, and that of a
-// ClusterNetworkPolicy fails closed: one object must not delay the others.
+// Limits for one direction of a policy (docs/LIMITS.md has the costs). One object must not
+// delay the others. So above a limit, a direction of a NetworkPolicy allows nothing and
+// its pods stay isolated; a direction of a ClusterNetworkPolicy fails closed.
 const (
 	// MaxPrefixes bounds the CIDRs and exceptions of all blocks.
 	MaxPrefixes = 30_000
 	// MaxAlternatives bounds the rules of netfilter in one family: for each rule of the
-	// policy, its peers times its ports. A selector is a peer; so are all blocks of
-	// a rule together.
+	// policy, its peers times its ports. Each selector is one peer, and all blocks of a
+	// rule are one.
 	MaxAlternatives = 10_000
-	// MaxSelectors bounds the distinct selectors and named ports, each of which is a
-	// set: the kernel's time to make sets grows with the square of their number.
+	// MaxSelectors bounds the distinct selectors and named ports. Each is a set, and the
+	// kernel's time to make sets grows with the square of their number.
 	MaxSelectors = 1_000
 )
 
 // bounded returns the rules of a direction, or none if they exceed a limit.
 func (c *compiler) bounded(d model.Direction, rules []model.Rule) []model.Rule {
 	if reason := c.exceeded(rules); reason != "" {
-		c.add("spec."+d.String(), "%s; no rule of this direction applies, and the pods are isolated", reason)
+		c.Add("spec."+d.String(), "%s; no rule of this direction applies, and the pods are isolated", reason)
 		return nil
 	}
 	return rules
 }
 
-// exceeded says which limit the rules of a direction exceed, if they do.
+// exceeded returns the limit that the rules of a direction exceed as text, or "".
 func (c *compiler) exceeded(rules []model.Rule) string {
 	var prefixes, alternatives int
 	var groups smallmap.Set[model.GroupID]
@@ -44,7 +44,7 @@ func (c *compiler) exceeded(rules []model.Rule) string {
 					continue
 				}
 				groups.Add(id)
-				if g := c.defined.Get(id); g.kind == model.Networks {
+				if g := c.defined.Get(id); g.Kind == model.Networks {
 					prefixes += len(g.networks.members)
 				}
 			}

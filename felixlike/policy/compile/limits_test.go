@@ -1,4 +1,4 @@
-package policy
+package compile
 
 import (
 	"fmt"
@@ -10,9 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// TestLimits: what is at a limit applies; what is above it has no rules in that
-// direction, isolates all the same, and is named with its field. The other direction
-// goes on.
+// TestLimits: a direction at a limit applies. A direction above it has no rules, still
+// isolates, and is reported with its field. The other direction applies.
 func TestLimits(t *testing.T) {
 	rule := func(peers, ports int, peer func(i int) networkingv1.NetworkPolicyPeer) networkingv1.NetworkPolicyIngressRule {
 		var r networkingv1.NetworkPolicyIngressRule
@@ -47,19 +46,19 @@ func TestLimits(t *testing.T) {
 			p.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}
 			p.Spec.Ingress = c.rules
 			p.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{{}}
-			got, problems := compile(p, groupIDHash)
-			if !got.ingress || !got.egress || len(got.policy.Egress) != 1 {
-				t.Errorf("isolates ingress %t, egress %t, with %d egress rules", got.ingress, got.egress, len(got.policy.Egress))
+			got, problems := NetworkPolicy(p, GroupIDHash)
+			if !got.Ingress || !got.Egress || len(got.Model.Egress) != 1 {
+				t.Errorf("isolates ingress %t, egress %t, with %d egress rules", got.Ingress, got.Egress, len(got.Model.Egress))
 			}
 			if c.reason == "" {
-				if len(problems) > 0 || len(got.policy.Ingress) != len(c.rules) {
-					t.Errorf("%v, %d rules", problems, len(got.policy.Ingress))
+				if len(problems) > 0 || len(got.Model.Ingress) != len(c.rules) {
+					t.Errorf("%v, %d rules", problems, len(got.Model.Ingress))
 				}
 				return
 			}
 			if len(problems) != 1 || problems[0].Field != "spec.ingress" || !strings.Contains(problems[0].Reason, c.reason) ||
-				len(got.policy.Ingress) != 0 || len(got.groups) != 0 {
-				t.Errorf("%v, %d rules, %d groups", problems, len(got.policy.Ingress), len(got.groups))
+				len(got.Model.Ingress) != 0 || len(got.Groups) != 0 {
+				t.Errorf("%v, %d rules, %d groups", problems, len(got.Model.Ingress), len(got.Groups))
 			}
 		})
 	}

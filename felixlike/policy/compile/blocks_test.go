@@ -1,4 +1,4 @@
-package policy
+package compile
 
 import (
 	"encoding/binary"
@@ -13,9 +13,9 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Of any blocks and exceptions, the members have exactly the addresses that one of
-// the blocks has, are no more than the prefixes named, and as ranges at most one
-// for each exception and block.
+// TestMembersOfBlocks: for random blocks and exceptions, the members have exactly the
+// addresses of the blocks. There are at most as many members as prefixes, and at most one
+// range for each block and exception.
 func TestMembersOfBlocks(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 3000 {

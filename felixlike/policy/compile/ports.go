@@ -1,4 +1,4 @@
-package policy
+package compile
 
 import (
 	"cmp"
@@ -13,20 +13,19 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// maxPort is the greatest port number.
-const maxPort = 65535
+// MaxPort is the greatest port number.
+const MaxPort = 65535
 
-// portSet is the port dimension of one rule: everything, or one of the
-// ranges, or a port of one of the names. Ranges are sorted and apart from each
-// other, because overlapping ranges are refused by the kernel's sets.
+// portSet is the port dimension of one rule: any port, or ranges and names. Ranges are
+// sorted and do not overlap, because the kernel's sets refuse overlapping ranges.
 type portSet struct {
 	any    bool
 	ranges []model.PortRange
-	names  []portName
+	names  []PortName
 }
 
-// ports compiles the ports of a rule; none at all stand for everything. Those
-// that cannot be understood are left out, so that they match nothing.
+// ports compiles the ports of a rule. An empty list means any port. Invalid ports are left
+// out, so that they match nothing.
 func (c *compiler) ports(ports []networkingv1.NetworkPolicyPort, path string) portSet {
 	out := portSet{any: len(ports) == 0}
 	for i, p := range ports {
@@ -37,12 +36,12 @@ func (c *compiler) ports(ports []networkingv1.NetworkPolicyPort, path string) po
 		}
 		number, err := model.ParseProtocol(string(protocol))
 		if err != nil {
-			c.add(path+".protocol", "%v; the port matches nothing", err)
+			c.Add(path+".protocol", "%v; the port matches nothing", err)
 			continue
 		}
 		if p.Port != nil && p.Port.Type == intstr.String {
 			if c.validName(p, path) {
-				out.names = append(out.names, portName{number, p.Port.StrVal})
+				out.names = append(out.names, PortName{number, p.Port.StrVal})
 			}
 			continue
 		}
@@ -52,18 +51,18 @@ func (c *compiler) ports(ports []networkingv1.NetworkPolicyPort, path string) po
 		}
 	}
 	out.ranges = mergeRanges(out.ranges)
-	slices.SortFunc(out.names, portName.compare)
+	slices.SortFunc(out.names, PortName.compare)
 	out.names = slices.Compact(out.names)
 	return out
 }
 
 func (c *compiler) validName(p networkingv1.NetworkPolicyPort, path string) bool {
 	if p.EndPort != nil {
-		c.add(path+".endPort", "not allowed with a named port; the port matches nothing")
+		c.Add(path+".endPort", "not allowed with a named port; the port matches nothing")
 		return false
 	}
 	if faults := validation.IsValidPortName(p.Port.StrVal); len(faults) > 0 {
-		c.add(path+".port", "invalid port name %q: %s; the port matches nothing", p.Port.StrVal, strings.Join(faults, ", "))
+		c.Add(path+".port", "invalid port name %q: %s; the port matches nothing", p.Port.StrVal, strings.Join(faults, ", "))
 		return false
 	}
 	return true
@@ -73,17 +72,17 @@ func (c *compiler) validName(p networkingv1.NetworkPolicyPort, path string) bool
 func (c *compiler) portRange(p networkingv1.NetworkPolicyPort, path string) (model.PortRange, bool) {
 	switch {
 	case p.Port == nil && p.EndPort != nil:
-		c.add(path+".endPort", "not allowed without a port; the port matches nothing")
+		c.Add(path+".endPort", "not allowed without a port; the port matches nothing")
 	case p.Port == nil:
-		return model.PortRange{First: 0, Last: maxPort}, true
+		return model.PortRange{First: 0, Last: MaxPort}, true
 	case p.Port.Type != intstr.Int:
-		c.add(path+".port", "neither a number nor a name; the port matches nothing")
-	case p.Port.IntVal < 1 || p.Port.IntVal > maxPort:
-		c.add(path+".port", "%d is not between 1 and 65535; the port matches nothing", p.Port.IntVal)
+		c.Add(path+".port", "neither a number nor a name; the port matches nothing")
+	case p.Port.IntVal < 1 || p.Port.IntVal > MaxPort:
+		c.Add(path+".port", "%d is not between 1 and 65535; the port matches nothing", p.Port.IntVal)
 	case p.EndPort == nil:
 		return model.PortRange{First: uint16(p.Port.IntVal), Last: uint16(p.Port.IntVal)}, true
-	case *p.EndPort < p.Port.IntVal || *p.EndPort > maxPort:
-		c.add(path+".endPort", "%d is not between port %d and 65535; the port matches nothing", *p.EndPort, p.Port.IntVal)
+	case *p.EndPort < p.Port.IntVal || *p.EndPort > MaxPort:
+		c.Add(path+".endPort", "%d is not between port %d and 65535; the port matches nothing", *p.EndPort, p.Port.IntVal)
 	default:
 		return model.PortRange{First: uint16(p.Port.IntVal), Last: uint16(*p.EndPort)}, true
 	}

@@ -1,4 +1,4 @@
-package policy
+package compile
 
 import (
 	"fmt"
@@ -22,8 +22,8 @@ func clusterPolicy(t *testing.T, spec string) *v1alpha2.ClusterNetworkPolicy {
 	return p
 }
 
-// TestClusterPolicyFailsClosed: whatever is not understood is named by its field. An
-// Accept matches nothing then, and a Deny or a Pass denies everything.
+// TestClusterPolicyFailsClosed: an invalid part is reported with its field. Then an Accept
+// matches nothing, and a Deny or a Pass denies everything.
 func TestClusterPolicyFailsClosed(t *testing.T) {
 	const head = "{tier: Admin, priority: 5, subject: {namespaces: {}}, "
 	for _, c := range []struct{ name, spec, field, rules string }{
@@ -49,12 +49,12 @@ func TestClusterPolicyFailsClosed(t *testing.T) {
 		{"subject", "{tier: Admin, priority: 1, subject: {}, ingress: [{action: Accept, from: [{namespaces: {}}]}, {action: Deny, from: [{namespaces: {}}]}]}", "spec.subject", "deny peers"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, problems := compileCluster(clusterPolicy(t, c.spec), groupIDHash)
+			got, problems := ClusterNetworkPolicy(clusterPolicy(t, c.spec), GroupIDHash)
 			if !slices.ContainsFunc(problems, func(p model.Problem) bool { return p.Field == c.field }) {
 				t.Errorf("%v do not name %s", problems, c.field)
 			}
 			var rules []string
-			for _, r := range slices.Concat(got.policy.Ingress, got.policy.Egress) {
+			for _, r := range slices.Concat(got.Model.Ingress, got.Model.Egress) {
 				what := "peers"
 				if r.AnyPeer && r.AnyPort {
 					what = "all"
@@ -64,8 +64,8 @@ func TestClusterPolicyFailsClosed(t *testing.T) {
 			if text := strings.Join(rules, ", "); text != c.rules {
 				t.Errorf("%q, want %q", text, c.rules)
 			}
-			if got.target.namespaces == nil || !got.target.namespaces.IsEverything() {
-				t.Errorf("applies to %v", got.target)
+			if got.Target.Namespaces == nil || !got.Target.Namespaces.IsEverything() {
+				t.Errorf("applies to %v", got.Target)
 			}
 		})
 	}
@@ -86,9 +86,9 @@ func TestClusterPolicyLimits(t *testing.T) {
 			r.From = append(r.From, v1alpha2.ClusterNetworkPolicyIngressPeer{Namespaces: peer})
 		}
 		p.Spec.Ingress = append(p.Spec.Ingress, r)
-		got, problems := compileCluster(p, groupIDHash)
-		if text := fmt.Sprint(got.policy.Ingress); text != want || len(problems) != 1 || problems[0].Field != "spec.ingress" || len(got.groups) > 0 {
-			t.Errorf("%s: %s, %v, %d groups", action, text, problems, len(got.groups))
+		got, problems := ClusterNetworkPolicy(p, GroupIDHash)
+		if text := fmt.Sprint(got.Model.Ingress); text != want || len(problems) != 1 || problems[0].Field != "spec.ingress" || len(got.Groups) > 0 {
+			t.Errorf("%s: %s, %v, %d groups", action, text, problems, len(got.Groups))
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package policy
+package compile
 
 import (
 	"errors"
@@ -14,17 +14,17 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// peerSet is the peer dimension of one rule: everybody, or who is in one of
-// the groups: those of selectors, and at most one of networks.
+// peerSet is the peer dimension of one rule: any peer, or the members of groups. One group
+// has all networks of the rule.
 type peerSet struct {
 	any                  bool
-	selections, networks []groupSpec
+	selections, networks []Group
 }
 
 func (p *peerSet) empty() bool { return !p.any && len(p.selections) == 0 && len(p.networks) == 0 }
 
-// peers compiles the peers of a rule; none at all stand for everybody. Those
-// that cannot be understood are left out, so that they match nobody.
+// peers compiles the peers of a rule. An empty list means any peer. Invalid peers are left
+// out, so that they match nothing.
 func (c *compiler) peers(peers []networkingv1.NetworkPolicyPeer, path string) peerSet {
 	out := peerSet{any: len(peers) == 0}
 	var texts []string
@@ -34,13 +34,13 @@ func (c *compiler) peers(peers []networkingv1.NetworkPolicyPeer, path string) pe
 		path := indexed(path, i)
 		switch {
 		case peer.IPBlock != nil && (peer.PodSelector != nil || peer.NamespaceSelector != nil):
-			c.add(path, "ipBlock together with a selector; the peer matches nothing")
+			c.Add(path, "ipBlock together with a selector; the peer matches nothing")
 		case peer.IPBlock != nil:
 			if b, text, ok := c.block(peer.IPBlock, path+".ipBlock"); ok {
 				texts, blocks = append(texts, text), append(blocks, b)
 			}
 		case peer.PodSelector == nil && peer.NamespaceSelector == nil:
-			c.add(path, "a peer needs a podSelector, a namespaceSelector or an ipBlock; the peer matches nothing")
+			c.Add(path, "a peer needs a podSelector, a namespaceSelector or an ipBlock; the peer matches nothing")
 		default:
 			s, ok := c.selection(peer, path)
 			if !ok {
@@ -48,8 +48,8 @@ func (c *compiler) peers(peers []networkingv1.NetworkPolicyPeer, path string) pe
 			}
 			g := c.ids.addressesOf(s)
 			c.define(g)
-			if !seen.Has(g.id) {
-				seen.Add(g.id)
+			if !seen.Has(g.ID) {
+				seen.Add(g.ID)
 				out.selections = append(out.selections, g)
 			}
 		}
@@ -61,59 +61,58 @@ func (c *compiler) peers(peers []networkingv1.NetworkPolicyPeer, path string) pe
 	return out
 }
 
-// networks defines the group of a rule's blocks, if anything is left of them.
-func (c *compiler) networks(texts []string, blocks []ipBlock, path string) []groupSpec {
+// networks defines the group of a rule's blocks, unless their exceptions leave no address.
+func (c *compiler) networks(texts []string, blocks []ipBlock, path string) []Group {
 	members, err := blockMembers(blocks)
 	if err != nil {
-		c.add(path, "cannot combine the blocks: %v; none of them matches anything", err)
+		c.Add(path, "cannot combine the blocks: %v; none of them matches anything", err)
 		return nil
 	}
 	if len(members) == 0 {
 		return nil
 	}
-	return []groupSpec{c.ids.networksOf(texts, members)}
+	return []Group{c.ids.networksOf(texts, members)}
 }
 
 // selection compiles a peer with selectors.
-func (c *compiler) selection(peer networkingv1.NetworkPolicyPeer, path string) (selectionSpec, bool) {
-	s := selectionSpec{namespace: c.namespace, pods: label.Everything()}
+func (c *compiler) selection(peer networkingv1.NetworkPolicyPeer, path string) (Selection, bool) {
+	s := Selection{Namespace: c.namespace, Pods: label.Everything()}
 	ok := true
 	if peer.PodSelector != nil {
 		pods, errs := label.Compile(peer.PodSelector, path+".podSelector")
 		for _, err := range errs {
-			c.add(err.Field, "%s; the peer matches nothing", err.ErrorBody())
+			c.Add(err.Field, "%s; the peer matches nothing", err.ErrorBody())
 		}
-		s.pods, ok = pods, len(errs) == 0
+		s.Pods, ok = pods, len(errs) == 0
 	}
 	if peer.NamespaceSelector != nil {
 		namespaces, errs := label.Compile(peer.NamespaceSelector, path+".namespaceSelector")
 		for _, err := range errs {
-			c.add(err.Field, "%s; the peer matches nothing", err.ErrorBody())
+			c.Add(err.Field, "%s; the peer matches nothing", err.ErrorBody())
 		}
-		s.namespace, s.namespaces = "", namespaces
+		s.Namespace, s.Namespaces = "", namespaces
 		ok = ok && len(errs) == 0
 	}
 	return s, ok
 }
 
-// block compiles an ipBlock, and returns it as text, too. A block of which any
-// part is wrong holds nothing: without its exceptions it would be wider than was
-// meant.
+// block compiles an ipBlock, and also returns it as text. A block with an invalid part
+// matches nothing: without an exception it would be wider than its author wants.
 func (c *compiler) block(block *networkingv1.IPBlock, path string) (ipBlock, string, bool) {
-	cidr, err := parseCIDR(block.CIDR)
+	cidr, err := ParseCIDR(block.CIDR)
 	if err != nil {
-		c.add(path+".cidr", "%v; the block matches nothing", err)
+		c.Add(path+".cidr", "%v; the block matches nothing", err)
 		return ipBlock{}, "", false
 	}
 	b := ipBlock{cidr: cidr}
 	ok := true
 	for i, e := range block.Except {
-		except, err := parseCIDR(e)
+		except, err := ParseCIDR(e)
 		if err == nil && (!cidr.Contains(except.Addr()) || except.Bits() <= cidr.Bits()) {
 			err = fmt.Errorf("%q is not a strict part of %s", e, cidr)
 		}
 		if err != nil {
-			c.add(fmt.Sprintf("%s.except[%d]", path, i), "%v; the block matches nothing", err)
+			c.Add(fmt.Sprintf("%s.except[%d]", path, i), "%v; the block matches nothing", err)
 			ok = false
 			continue
 		}
@@ -125,7 +124,7 @@ func (c *compiler) block(block *networkingv1.IPBlock, path string) (ipBlock, str
 	return b, b.text(), true
 }
 
-// text returns the block as it is said; equal blocks are said alike.
+// text returns the block as text. Equal blocks have the same text.
 func (b *ipBlock) text() string {
 	if len(b.excepts) == 0 {
 		return b.cidr.String()
@@ -138,8 +137,8 @@ func (b *ipBlock) text() string {
 	return b.cidr.String() + " except " + strings.Join(slices.Compact(excepts), " ")
 }
 
-// parseCIDR parses a prefix; host bits are ignored, as the API does.
-func parseCIDR(s string) (netip.Prefix, error) {
+// ParseCIDR parses a prefix. It ignores host bits, as the API does.
+func ParseCIDR(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
 		return netip.Prefix{}, fmt.Errorf("%q is not a CIDR", s)

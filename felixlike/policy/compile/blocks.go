@@ -1,4 +1,4 @@
-package policy
+package compile
 
 import (
 	"cmp"
@@ -10,18 +10,18 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// ipBlock is a block of a rule with its exceptions, which are strict parts of it.
+// ipBlock is a block of a rule. Its exceptions are strict parts of it.
 type ipBlock struct {
 	cidr    netip.Prefix
 	excepts []netip.Prefix
 }
 
-// blockMembers returns the members of the group that has the addresses of all
-// blocks: without exceptions the fewest prefixes, else at most one for each prefix
-// that a block names (two for all addresses).
+// blockMembers returns the members of the group with the addresses of all blocks. Without
+// exceptions these are the fewest prefixes. Otherwise it is at most one for each prefix in
+// a block, or two for a prefix of all addresses.
 //
-// The longest prefix around an address decides whether the group has the address. It
-// becomes an exception only where no block has its addresses: an exception of one
+// The longest member that contains an address decides whether the group has the address.
+// A member is an exception only if no block has its addresses, so an exception of one
 // block hides nothing of another.
 func blockMembers(blocks []ipBlock) ([]model.Member, error) {
 	if !slices.ContainsFunc(blocks, func(b ipBlock) bool { return len(b.excepts) > 0 }) {
@@ -65,16 +65,15 @@ func mergedMembers(blocks []ipBlock) ([]model.Member, error) {
 	return members, nil
 }
 
-// bound is a prefix that a block names.
+// bound is a prefix in a block, of the block itself or of an exception.
 type bound struct {
 	prefix netip.Prefix
 	block  int
 	except bool
 }
 
-// boundsOf returns what the blocks name, wider prefixes before those within them.
-// All addresses of a family are two halves, since the kernel's ipset does not take
-// a prefix of length zero.
+// boundsOf returns the prefixes of the blocks, each before the prefixes within it. A prefix
+// of length zero becomes two halves, because the kernel's ipset refuses it.
 func boundsOf(blocks []ipBlock) []bound {
 	var bounds []bound
 	for i, b := range blocks {
@@ -95,19 +94,19 @@ func boundsOf(blocks []ipBlock) []bound {
 	return bounds
 }
 
-// blockWalk goes through bounds in order.
+// blockWalk visits bounds in order.
 type blockWalk struct {
-	// open are the bounds around the position.
+	// open are the bounds that contain the current prefix.
 	open []bound
-	// inside counts the exceptions around the position for each block. holding counts
-	// the blocks around the position without such exceptions.
+	// inside counts, for each block, its exceptions that contain the current prefix.
+	// holding counts the blocks that contain it outside their exceptions.
 	inside  []int
 	holding int
 }
 
 func (w *blockWalk) has() bool { return w.holding > 0 }
 
-// leaveFor leaves the prefixes that p is not within.
+// leaveFor closes the bounds that do not contain p.
 func (w *blockWalk) leaveFor(p netip.Prefix) {
 	for n := len(w.open); n > 0 && !w.open[n-1].prefix.Overlaps(p); n = len(w.open) {
 		b := w.open[n-1]
@@ -124,7 +123,7 @@ func (w *blockWalk) leaveFor(p netip.Prefix) {
 	}
 }
 
-// enter enters a prefix, by all that blocks say about it.
+// enter opens all bounds of one prefix.
 func (w *blockWalk) enter(bounds []bound) {
 	for _, b := range bounds {
 		switch {
