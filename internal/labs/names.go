@@ -25,6 +25,9 @@ func NodeDir(lab, node string) string { return filepath.Join(lab, "nodes", Bound
 // RunDir is the run directory of the agent, in the node's folder.
 func RunDir(nodeDir string) string { return filepath.Join(nodeDir, "agent") }
 
+// AgentLog is the log of the agent, in the node's folder.
+func AgentLog(nodeDir string) string { return filepath.Join(nodeDir, "agent.log") }
+
 // ControlSocket returns the path of the control socket of an agent, by the lab's
 // folder and name (empty for the default), and the node's.
 func ControlSocket(root, lab, node string) string {

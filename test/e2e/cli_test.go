@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -81,7 +82,8 @@ func TestCommands(t *testing.T) {
 	needLab(t)
 	name := fmt.Sprintf("cli-%d", os.Getpid())
 	ctl := labNamed(t, name)
-	t.Cleanup(func() { ctl(0, "down") })
+	t.Cleanup(func() { ctl(0, "down", "--ignore-not-found") })
+	ctl(2, "down")
 	ctl(0, "up", "-f", file(t, threeNodes))
 	ctl(2, "up")
 	if out := ctl(0, "status"); !strings.Contains(out, "x/a") || strings.Count(out, "programmed") != 4 {
@@ -101,6 +103,20 @@ func TestCommands(t *testing.T) {
 	}
 	rulesShown(t, ctl)
 	statusOfHungAgent(t, ctl)
+	if out := ctl(0, "list"); !regexp.MustCompile(name + ` +up +nftables +3 +4 `).MatchString(out) {
+		t.Errorf("list:\n%s", out)
+	}
+	if out := ctl(0, "exec", "x/a", "--", "ip", "-4", "-o", "address", "show", "eth0"); !strings.Contains(out, "inet ") {
+		t.Errorf("exec in a pod:\n%s", out)
+	}
+	ctl(3, "exec", "node1", "--", "sh", "-c", "exit 3")
+	ctl(2, "exec", "x/nobody", "--", "true")
+	before := labStatus(t, ctl).Nodes[1].AgentPID
+	ctl(0, "restart", "node2")
+	if after := labStatus(t, ctl).Nodes[1].AgentPID; after == before || after == 0 {
+		t.Errorf("agent of node2: pid %d before its restart, %d after it", before, after)
+	}
+	ctl(2, "restart", "node9")
 
 	supervisor := supervisorOf(t, name)
 	if err := unix.Kill(supervisor, unix.SIGKILL); err != nil {
@@ -111,8 +127,15 @@ func TestCommands(t *testing.T) {
 		t.Errorf("the crash should leave namespaces and daemons: %v", left(t, name))
 	}
 	ctl(2, "status")
+	if out := ctl(0, "list"); !regexp.MustCompile(name + ` +left over `).MatchString(out) {
+		t.Errorf("list after a crash:\n%s", out)
+	}
+	if out := ctl(0, "logs", "node1", "--tail", "1"); strings.Count(out, "\n") != 1 {
+		t.Errorf("the last line of a log:\n%s", out)
+	}
+	ctl(2, "logs", "node9")
 	for range 2 {
-		ctl(0, "down")
+		ctl(0, "down", "--ignore-not-found")
 		if found := left(t, name); len(found) > 0 {
 			t.Fatalf("left after down: %v", found)
 		}
@@ -177,7 +200,7 @@ func statusOfHungAgent(t *testing.T, ctl func(int, ...string) string) {
 	}
 	eventually(t, "the agent of node1 stands still", func() bool { return stopped(t, pid) })
 	probed(t, "live", node.ControlSocket, 2)
-	out := ctl(0, "status")
+	out := ctl(1, "status")
 	if err := unix.Kill(pid, unix.SIGCONT); err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func TestDiffWalk(t *testing.T) {
 	needLab(t)
 	name := fmt.Sprintf("e2e-%d-diff", os.Getpid())
 	run := labNamed(t, name)
-	t.Cleanup(func() { run(0, "down") })
+	t.Cleanup(func() { run(0, "down", "--ignore-not-found") })
 	objects, pod, policy := file(t, threeNodes+"---"+onlyFromC), file(t, oneMorePod), file(t, fromB)
 	run(0, "up", "-f", objects)
 	snapshots := t.TempDir()

@@ -96,7 +96,7 @@ func TestTraceCommand(t *testing.T) {
 			name := fmt.Sprintf("tr-%d-%s", os.Getpid(), backend)
 			name = name[:min(len(name), 24)]
 			ctl := labNamed(t, name)
-			t.Cleanup(func() { ctl(0, "down") })
+			t.Cleanup(func() { ctl(0, "down", "--ignore-not-found") })
 			ctl(0, "up", "--backend", backend, "-f", file(t, shop))
 			for _, c := range []struct {
 				from, to, port string

@@ -26,6 +26,30 @@ const (
 	processGrace = 3 * time.Second
 )
 
+// ErrNoLab is returned for a name that no lab has.
+var ErrNoLab = errors.New("there is no such lab")
+
+// Exists returns ErrNoLab, with the names of the labs that there are, unless there is a
+// lab of that name below root, running or left over.
+func Exists(root, name string) error {
+	names, err := List(root)
+	switch {
+	case err != nil:
+		return err
+	case slices.Contains(names, name):
+		return nil
+	case len(names) == 0:
+		return fmt.Errorf("lab %s: %w", name, ErrNoLab)
+	}
+	return fmt.Errorf("lab %s: %w, but %s", name, ErrNoLab, strings.Join(names, ", "))
+}
+
+// Alive reports whether a live process runs the lab.
+func Alive(root, name string) bool {
+	r, err := readRecord(filepath.Join(root, name))
+	return err == nil && r.Owner.Alive()
+}
+
 // Cleanup removes a lab whoever made it: it asks a live owner to end, ends the
 // recorded processes, deletes the recorded namespaces and the lab's folder. A
 // lab that is not there is no error, so it may be repeated.

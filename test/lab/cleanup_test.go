@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -97,5 +98,21 @@ func TestCleanupEndsRecordedAndOwnProcessesOnly(t *testing.T) {
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the lab's folder is still there: %v", err)
+	}
+}
+
+func TestExistsNamesOtherLabs(t *testing.T) {
+	root := t.TempDir()
+	if err := Exists(root, "demo"); !errors.Is(err, ErrNoLab) {
+		t.Errorf("no lab at all: %v", err)
+	}
+	if err := os.Mkdir(filepath.Join(root, "demo"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := Exists(root, "demo"); err != nil {
+		t.Errorf("a lab that is there: %v", err)
+	}
+	if err := Exists(root, "dmeo"); !errors.Is(err, ErrNoLab) || !strings.Contains(err.Error(), "demo") {
+		t.Errorf("a typing error: %v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -227,6 +228,22 @@ func (l *Lab) SetState(ctx context.Context, s State) error {
 		l.openTunnelsLocked(ctx)
 	}
 	return l.greetLocked(ctx, added)
+}
+
+// RestartAgent restarts a node's agent and returns when it has programmed everything.
+func (l *Lab) RestartAgent(ctx context.Context, node string) error {
+	ctx, cancel := context.WithTimeout(ctx, l.config.SyncTimeout)
+	defer cancel()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := l.nodes[node]
+	if n == nil {
+		return fmt.Errorf("no node %s, but %s", node, strings.Join(slices.Sorted(maps.Keys(l.nodes)), ", "))
+	}
+	if err := errors.Join(n.StopAgent(), n.StartAgent()); err != nil {
+		return err
+	}
+	return l.syncLocked(ctx)
 }
 
 // removeLocked removes pods and nodes that are not in the plan as they are.

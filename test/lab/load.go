@@ -3,13 +3,18 @@ package lab
 import (
 	"bufio"
 	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -17,28 +22,73 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 	"sigs.k8s.io/yaml"
+
+	"github.com/felixlike/felixlike/internal/files"
 )
 
-// Load reads Kubernetes objects from YAML files and from the *.yaml and *.yml
-// files of directories. It is strict: unknown kinds and fields are errors.
-func Load(paths ...string) (State, error) {
-	var s State
+// Bounds of Load.
+const (
+	maxManifest  = 64 << 20
+	fetchTimeout = 30 * time.Second
+)
+
+// Load reads Kubernetes objects from YAML files, from the *.yaml and *.yml files of
+// directories, from http and https URLs, and from standard input for "-". A List stands
+// for its items. Unknown fields are errors. Objects of kinds that a lab does not use are
+// passed over; ignored names them.
+func Load(ctx context.Context, paths ...string) (s State, ignored []string, err error) {
 	for _, path := range paths {
-		files, err := yamlFiles(path)
-		if err != nil {
-			return State{}, err
+		sources := []string{path}
+		if path != "-" && !isURL(path) {
+			if sources, err = yamlFiles(path); err != nil {
+				return State{}, nil, err
+			}
 		}
-		for _, file := range files {
-			text, err := os.ReadFile(file)
+		for _, source := range sources {
+			text, err := readManifest(ctx, source)
 			if err != nil {
-				return State{}, fmt.Errorf("load: %w", err)
+				return State{}, nil, fmt.Errorf("load: %w", err)
 			}
-			if err := s.add(text); err != nil {
-				return State{}, fmt.Errorf("load %s: %w", file, err)
+			more, err := s.add(text)
+			if err != nil {
+				return State{}, nil, fmt.Errorf("load %s: %w", source, err)
 			}
+			ignored = append(ignored, more...)
 		}
 	}
-	return s, nil
+	return s, ignored, nil
+}
+
+func isURL(path string) bool {
+	return strings.HasPrefix(path, "http://") || strings.HasPrefix(path, "https://")
+}
+
+func readManifest(ctx context.Context, source string) ([]byte, error) {
+	switch {
+	case source == "-":
+		return io.ReadAll(files.Bounded(os.Stdin, maxManifest))
+	case isURL(source):
+		return fetch(ctx, source)
+	}
+	return files.Read(source, maxManifest)
+}
+
+func fetch(ctx context.Context, url string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s", url, response.Status)
+	}
+	return io.ReadAll(files.Bounded(response.Body, maxManifest))
 }
 
 func yamlFiles(path string) ([]string, error) {
@@ -62,55 +112,80 @@ func yamlFiles(path string) ([]string, error) {
 	return files, nil
 }
 
-// Parse reads Kubernetes objects from YAML, as Load does; name is for errors.
+// Parse reads Kubernetes objects from YAML. Other than in Load, an object of a kind that
+// a lab does not use is an error. name is for errors.
 func Parse(name string, text []byte) (State, error) {
 	var s State
-	if err := s.add(text); err != nil {
+	ignored, err := s.add(text)
+	if err == nil && len(ignored) > 0 {
+		kind, _, _ := strings.Cut(ignored[0], " ")
+		err = fmt.Errorf("kind %q: a lab takes Node, Namespace, Pod, NetworkPolicy and ClusterNetworkPolicy", kind)
+	}
+	if err != nil {
 		return State{}, fmt.Errorf("load %s: %w", name, err)
 	}
 	return s, nil
 }
 
-// add decodes the documents of one file.
-func (s *State) add(text []byte) error {
+// add decodes the documents of one file. It returns the objects of other kinds, by name.
+func (s *State) add(text []byte) (ignored []string, err error) {
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
 	for i := 1; ; i++ {
 		doc, err := reader.Read()
 		if errors.Is(err, io.EOF) {
-			return nil
+			return ignored, nil
 		}
 		if err == nil {
-			err = s.addDocument(doc)
+			var more []string
+			more, err = s.addDocument(doc)
+			ignored = append(ignored, more...)
 		}
 		if err != nil {
-			return fmt.Errorf("document %d: %w", i, err)
+			return nil, fmt.Errorf("document %d: %w", i, err)
 		}
 	}
 }
 
-func (s *State) addDocument(doc []byte) error {
-	var meta metav1.TypeMeta
+func (s *State) addDocument(doc []byte) (ignored []string, err error) {
+	var meta struct {
+		metav1.TypeMeta
+		Metadata metav1.ObjectMeta `json:"metadata"`
+		Items    []json.RawMessage `json:"items"`
+	}
 	if err := yaml.Unmarshal(doc, &meta); err != nil {
-		return err
+		return nil, err
 	}
 	switch meta.Kind {
 	case "":
 		if len(bytes.TrimSpace(doc)) == 0 || onlyComments(doc) {
-			return nil
+			return nil, nil
 		}
-		return errors.New("no kind")
+		return nil, errors.New("no kind")
+	case "List":
+		for i, item := range meta.Items {
+			more, err := s.addDocument(item)
+			if err != nil {
+				return nil, fmt.Errorf("items[%d]: %w", i, err)
+			}
+			ignored = append(ignored, more...)
+		}
+		return ignored, nil
 	case "Node":
-		return decode(doc, &s.Nodes, func(o *corev1.Node) metav1.Object { return o })
+		return nil, decode(doc, &s.Nodes, func(o *corev1.Node) metav1.Object { return o })
 	case "Namespace":
-		return decode(doc, &s.Namespaces, func(o *corev1.Namespace) metav1.Object { return o })
+		return nil, decode(doc, &s.Namespaces, func(o *corev1.Namespace) metav1.Object { return o })
 	case "Pod":
-		return decode(doc, &s.Pods, func(o *corev1.Pod) metav1.Object { return o })
+		return nil, decode(doc, &s.Pods, func(o *corev1.Pod) metav1.Object { return o })
 	case "NetworkPolicy":
-		return decode(doc, &s.Policies, func(o *networkingv1.NetworkPolicy) metav1.Object { return o })
+		return nil, decode(doc, &s.Policies, func(o *networkingv1.NetworkPolicy) metav1.Object { return o })
 	case "ClusterNetworkPolicy":
-		return decode(doc, &s.ClusterPolicies, func(o *v1alpha2.ClusterNetworkPolicy) metav1.Object { return o })
+		return nil, decode(doc, &s.ClusterPolicies, func(o *v1alpha2.ClusterNetworkPolicy) metav1.Object { return o })
 	}
-	return fmt.Errorf("kind %q: a lab takes Node, Namespace, Pod, NetworkPolicy and ClusterNetworkPolicy", meta.Kind)
+	name := meta.Metadata.Name
+	if meta.Metadata.Namespace != "" {
+		name = meta.Metadata.Namespace + "/" + name
+	}
+	return []string{meta.Kind + " " + name}, nil
 }
 
 func onlyComments(doc []byte) bool {

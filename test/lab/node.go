@@ -104,7 +104,7 @@ func (n *Node) OVS() *ovsdaemon.Daemons { return n.ovs }
 func (n *Node) ControlSocket() string { return filepath.Join(n.runDir(), control.SocketName) }
 
 // LogFile returns the path of the agent's log.
-func (n *Node) LogFile() string { return filepath.Join(n.dir, "agent.log") }
+func (n *Node) LogFile() string { return labs.AgentLog(n.dir) }
 
 func (n *Node) runDir() string { return labs.RunDir(n.dir) }
 

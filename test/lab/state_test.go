@@ -1,6 +1,9 @@
 package lab
 
 import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -108,6 +111,42 @@ func TestPlanRefuses(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s\ngot %v, want %q in it", text, err, want)
 		}
+	}
+}
+
+// manyKinds has a List, and kinds that a lab does not use.
+const manyKinds = `
+{kind: Namespace, metadata: {name: shop}}
+---
+kind: List
+items:
+- {kind: Pod, metadata: {namespace: shop, name: web}}
+- {kind: Service, metadata: {namespace: shop, name: web}}
+---
+{kind: ClusterRole, metadata: {name: reader}}
+`
+
+func TestLoadPassesOverOtherKinds(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/objects.yaml" {
+			http.NotFound(w, r)
+			return
+		}
+		fmt.Fprint(w, manyKinds)
+	}))
+	defer server.Close()
+	s, ignored, err := Load(t.Context(), server.URL+"/objects.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"Service shop/web", "ClusterRole reader"}; !slices.Equal(ignored, want) {
+		t.Errorf("ignored %q, want %q", ignored, want)
+	}
+	if len(s.Namespaces) != 1 || len(s.Pods) != 1 || s.Pods[0].Name != "web" {
+		t.Errorf("namespaces %v, pods %v", s.Namespaces, s.Pods)
+	}
+	if _, _, err := Load(t.Context(), server.URL+"/nothing.yaml"); err == nil || !strings.Contains(err.Error(), "404") {
+		t.Errorf("a URL that is not there: %v", err)
 	}
 }
 

@@ -48,7 +48,8 @@ usage, or something could not be done.`,
 	f.StringVar(&o.config.Name, "name", "lab", "name of the lab")
 	f.StringVar(&o.config.Root, "root", labs.DefaultRoot, "folder of the labs' records, logs and sockets")
 	c.AddCommand(o.upCommand(), o.superviseCommand(), o.applyCommand(), o.probeCommand(), o.matrixCommand(),
-		o.verifyCommand(), o.statusCommand(), o.rulesCommand(), o.downCommand(), o.demoCommand())
+		o.verifyCommand(), o.listCommand(), o.statusCommand(), o.rulesCommand(), o.execCommand(), o.logsCommand(),
+		o.restartCommand(), o.downCommand(), o.demoCommand())
 	return c
 }
 
@@ -115,8 +116,11 @@ func (o *options) upCommand() *cobra.Command {
 			if err := o.config.Check(); err != nil {
 				return err
 			}
-			state, err := lab.Load(files...)
+			state, ignored, err := lab.Load(c.Context(), files...)
 			if err != nil {
+				return err
+			}
+			if err := printIgnored(c.ErrOrStderr(), ignored); err != nil {
 				return err
 			}
 			for i := len(state.Nodes); i < nodes; i++ {
@@ -145,7 +149,7 @@ func (o *options) upCommand() *cobra.Command {
 	}
 	o.configFlags(c)
 	c.Flags().IntVar(&nodes, "nodes", 2, "number of nodes, if the files have fewer")
-	c.Flags().StringSliceVarP(&files, "filename", "f", nil, "YAML file or folder to begin with")
+	c.Flags().StringSliceVarP(&files, "filename", "f", nil, "YAML file, folder or URL to begin with; - is standard input")
 	return c
 }
 
@@ -171,10 +175,19 @@ func (o *options) applyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "apply -f FILE",
 		Short: "Add or replace objects, and wait until they are programmed",
-		Args:  cobra.NoArgs,
+		Long: `Add or replace objects, and wait until they are programmed.
+
+A lab takes Node, Namespace, Pod, NetworkPolicy and ClusterNetworkPolicy, also as
+items of a List. Objects of other kinds are passed over and named.`,
+		Example: `  felixctl lab apply -f policies/
+  kubectl get networkpolicies -A -o yaml | felixctl lab apply -f -`,
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			state, err := lab.Load(files...)
+			state, ignored, err := lab.Load(c.Context(), files...)
 			if err != nil {
+				return err
+			}
+			if err := printIgnored(c.ErrOrStderr(), ignored); err != nil {
 				return err
 			}
 			before, err := o.client().State(c.Context())
@@ -197,7 +210,7 @@ func (o *options) applyCommand() *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().StringSliceVarP(&files, "filename", "f", nil, "YAML file or folder")
+	c.Flags().StringSliceVarP(&files, "filename", "f", nil, "YAML file, folder or URL; - is standard input")
 	c.Flags().BoolVar(&prune, "prune", false, "remove all other objects but the nodes")
 	_ = c.MarkFlagRequired("filename") // the flag is there: it was just made
 	return c
@@ -258,55 +271,6 @@ Exit codes: 0 through, 1 blocked, 2 not tried.`,
 	}
 	o.probeFlags(c)
 	o.outputFlag(c)
-	return c
-}
-
-func (o *options) statusCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "status",
-		Short: "Show nodes, agents and pods",
-		Args:  cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			status, err := o.client().Status(c.Context())
-			if err != nil {
-				return err
-			}
-			return o.output.Print(c.OutOrStdout(), status, func() error { return printStatus(c.OutOrStdout(), status) })
-		},
-	}
-	o.outputFlag(c)
-	return c
-}
-
-func (o *options) downCommand() *cobra.Command {
-	var all bool
-	c := &cobra.Command{
-		Use:   "down",
-		Short: "Remove a lab, also after a crash; may be repeated",
-		Args:  cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			names := []string{o.config.Name}
-			if all {
-				var err error
-				if names, err = lab.List(o.config.Root); err != nil {
-					return err
-				}
-			}
-			for _, name := range names {
-				stop := terminal.Progress(c.ErrOrStderr(), terminal.Doing("removing lab "+name))
-				err := lab.Cleanup(o.config.Root, name)
-				stop()
-				if err != nil {
-					return err
-				}
-				if _, err := fmt.Fprintf(c.OutOrStdout(), "lab %s is down\n", name); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
-	}
-	c.Flags().BoolVar(&all, "all", false, "remove every lab")
 	return c
 }
 

@@ -4,11 +4,49 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/felixlike/felixlike/internal/labs"
 	"github.com/felixlike/felixlike/internal/terminal"
 )
+
+// errDown makes the exit code say that something of the lab is down.
+var errDown = fmt.Errorf("%w: an agent is down, out of sync, or has a problem", ErrDisagreement)
+
+func (o *options) statusCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Show nodes, agents and pods",
+		Long: `Show nodes, agents and pods.
+
+Exit codes: 0 all agents answer, are in sync and have no problem; 1 some do not or
+have one; 2 the command failed.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			status, err := o.client().Status(c.Context())
+			if err != nil {
+				return err
+			}
+			err = o.output.Print(c.OutOrStdout(), status, func() error { return printStatus(c.OutOrStdout(), status) })
+			if err == nil && !healthy(status) {
+				err = errDown
+			}
+			return err
+		},
+	}
+	o.outputFlag(c)
+	return c
+}
+
+// healthy reports whether every agent answers, is in sync and has no problem.
+func healthy(s labs.Status) bool {
+	return !slices.ContainsFunc(s.Nodes, func(n labs.NodeStatus) bool {
+		return n.Agent == nil || !n.Agent.InSync || len(n.Agent.Problems) > 0
+	})
+}
 
 func printStatus(w io.Writer, s labs.Status) error {
 	style := terminal.StyleFor(w)

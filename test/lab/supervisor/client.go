@@ -62,6 +62,11 @@ func (c *Client) SetState(ctx context.Context, s lab.State) error {
 	return c.Do(ctx, http.MethodPost, statePath, s, nil)
 }
 
+// Restart restarts a node's agent and returns when it has programmed everything.
+func (c *Client) Restart(ctx context.Context, node string) error {
+	return c.Do(ctx, http.MethodPost, restartPath, restartRequest{Node: node}, nil)
+}
+
 // Probe tries probes.
 func (c *Client) Probe(ctx context.Context, probes []lab.Probe, timeout time.Duration) (results []lab.Result, err error) {
 	return results, c.Do(ctx, http.MethodPost, probePath, probeRequest{Probes: probes, Timeout: timeout}, &results)

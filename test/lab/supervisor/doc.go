@@ -15,14 +15,20 @@ import (
 
 // Paths of the API.
 const (
-	statePath = "/v1/state"
-	probePath = "/v1/probe"
+	statePath   = "/v1/state"
+	probePath   = "/v1/probe"
+	restartPath = "/v1/restart"
 )
 
 // probeRequest is the body of a probe order.
 type probeRequest struct {
 	Probes  []lab.Probe   `json:"probes"`
 	Timeout time.Duration `json:"timeoutNanoseconds"`
+}
+
+// restartRequest is the body of an order to restart a node's agent.
+type restartRequest struct {
+	Node string `json:"node"`
 }
 
 func logPath(root, name string) string { return filepath.Join(root, name, "supervisor.log") }

@@ -80,6 +80,14 @@ func handler(l *lab.Lab) http.Handler {
 		}
 		answer(w, results, err)
 	})
+	mux.HandleFunc("POST "+restartPath, func(w http.ResponseWriter, r *http.Request) {
+		var request restartRequest
+		err := json.NewDecoder(r.Body).Decode(&request)
+		if err == nil {
+			err = l.RestartAgent(r.Context(), request.Node)
+		}
+		answer(w, struct{}{}, err)
+	})
 	mux.HandleFunc("GET "+labs.StatusPath, func(w http.ResponseWriter, r *http.Request) { answer(w, l.Status(r.Context()), nil) })
 	return mux
 }
