@@ -34,6 +34,9 @@ type Config struct {
 	// names. Datapath is netdev if empty: the userspace datapath needs no
 	// kernel module and runs in any network namespace.
 	Backend, Datapath, Tunnel, LogLevel string
+	// ProbeRate is how many probes are begun in a second; probe.DefaultRate if
+	// zero.
+	ProbeRate int
 	// SyncTimeout bounds how long the agents may take to program a state.
 	SyncTimeout time.Duration
 }

@@ -80,7 +80,7 @@ func (l *Lab) Probe(ctx context.Context, probes []Probe, timeout time.Duration) 
 		flows, index = append(flows, flow), append(index, i)
 	}
 	l.mu.Unlock()
-	for i, o := range probe.Run(ctx, flows, probe.Options{Timeout: timeout}) {
+	for i, o := range probe.Run(ctx, flows, probe.Options{Timeout: timeout, Rate: l.config.ProbeRate}) {
 		r := &results[index[i]]
 		r.Tried, r.Through, r.Reason, r.RTT, r.Attempts = o.Err == nil, o.Through, o.Reason, o.RTT, o.Attempts
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/felixlike/felixlike/internal/files"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/test/lab"
+	"github.com/felixlike/felixlike/test/lab/probe"
 	"github.com/felixlike/felixlike/test/lab/verify"
 	"github.com/felixlike/felixlike/test/truthtable"
 )
@@ -58,6 +59,9 @@ anything else, also when a probe could not be tried.`,
 				defer file.Close()
 				w = io.MultiWriter(w, file)
 			}
+			if err := checkRate(o.config.ProbeRate); err != nil {
+				return err
+			}
 			return o.verify(c, steps, w)
 		},
 	}
@@ -65,6 +69,7 @@ anything else, also when a probe could not be tried.`,
 	o.probeFlags(c)
 	c.Flags().StringVar(&cases, "cases", "", "truth table (JSON lines); - is standard input")
 	c.Flags().IntVar(&repeat, "repeat", repeat, "go through the table so many times, in one lab")
+	c.Flags().IntVar(&o.config.ProbeRate, "rate", probe.DefaultRate, "begin so many probes a second")
 	c.Flags().StringVar(&out, "out", "", "write the lines to this file too")
 	_ = c.MarkFlagRequired("cases") // the flag is there: it was just made
 	return c
@@ -99,6 +104,16 @@ func repeated(steps []truthtable.Step, times int) ([]truthtable.Step, error) {
 	return slices.Repeat(steps, times), nil
 }
 
+// maxRate is more than any datapath here takes.
+const maxRate = 100_000
+
+func checkRate(rate int) error {
+	if rate < 1 || rate > maxRate {
+		return fmt.Errorf("--rate %d: want 1 to %d probes a second", rate, maxRate)
+	}
+	return nil
+}
+
 func (o *options) verify(c *cobra.Command, steps []truthtable.Step, w io.Writer) (err error) {
 	family, err := o.parseProbe()
 	if err != nil {
@@ -123,8 +138,8 @@ func (o *options) verify(c *cobra.Command, steps []truthtable.Step, w io.Writer)
 			plural(len(r.Got), "probe"), judgement(len(r.Wrong), r.Late, r.NotTried), r.Programming.Round(time.Millisecond), r.Probing.Round(time.Millisecond))
 		return encoder.Encode(r)
 	})
-	fmt.Fprintf(log, "backend %s: %s, %s, %d with an expectation, %s; IPv%s, timeout %s; %s\n", o.config.Backend, plural(all.Steps, "step"), plural(all.Probes, "probe"),
-		all.Expected, judgement(all.Wrong, all.Late, all.NotTried), family, o.timeout, time.Since(start).Round(100*time.Millisecond))
+	fmt.Fprintf(log, "backend %s: %s, %s, %d with an expectation, %s; IPv%s, %d probes a second, timeout %s; %s\n", o.config.Backend, plural(all.Steps, "step"), plural(all.Probes, "probe"),
+		all.Expected, judgement(all.Wrong, all.Late, all.NotTried), family, o.config.ProbeRate, o.timeout, time.Since(start).Round(100*time.Millisecond))
 	if perr := printDisagreements(log, wrong); err == nil {
 		err = perr
 	}

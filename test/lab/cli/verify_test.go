@@ -41,3 +41,11 @@ func TestRepeatedTable(t *testing.T) {
 		}
 	}
 }
+
+func TestProbeRate(t *testing.T) {
+	for rate, ok := range map[int]bool{-1: false, 0: false, 1: true, maxRate: true, maxRate + 1: false} {
+		if err := checkRate(rate); (err == nil) != ok {
+			t.Errorf("--rate %d: %v", rate, err)
+		}
+	}
+}

@@ -173,3 +173,21 @@ func TestNotTriedWhenTheSourceIsWrong(t *testing.T) {
 		t.Errorf("probe from an address that is not there: %+v", got[0])
 	}
 }
+
+func TestFlowsBeginAtTheRate(t *testing.T) {
+	a, b := pair(t)
+	must(t, b.Serve(model.TCP, netip.AddrPortFrom(right[0], 80)))
+	flows := make([]probe.Flow, 21)
+	for i := range flows {
+		flows[i] = probe.Flow{From: a, Source: left[0], Target: netip.AddrPortFrom(right[0], 80), Protocol: model.TCP}
+	}
+	start := time.Now()
+	for i, o := range probe.Run(t.Context(), flows, probe.Options{Rate: 100}) {
+		if !o.Through {
+			t.Errorf("flow %d: %s", i, o.Reason)
+		}
+	}
+	if took := time.Since(start); took < 200*time.Millisecond {
+		t.Errorf("21 flows, 100 a second: %s", took)
+	}
+}

@@ -15,17 +15,16 @@ type Options struct {
 	Timeout time.Duration
 	// Parallel bounds how many flows are tried at the same time.
 	Parallel int
-	// Spacing is the time between the starts of two flows. Bursts overflow
-	// the socket buffers of the userspace datapath, which then looks like
-	// policy.
-	Spacing time.Duration
+	// Rate is how many flows are begun in a second. More than the userspace
+	// datapath takes overflow its socket buffers, which then looks like policy.
+	Rate int
 }
 
 // Defaults of Options.
 const (
 	DefaultTimeout  = time.Second
 	DefaultParallel = 600
-	DefaultSpacing  = 400 * time.Microsecond
+	DefaultRate     = 2500
 )
 
 func (o Options) withDefaults() Options {
@@ -35,8 +34,8 @@ func (o Options) withDefaults() Options {
 	if o.Parallel <= 0 {
 		o.Parallel = DefaultParallel
 	}
-	if o.Spacing <= 0 {
-		o.Spacing = DefaultSpacing
+	if o.Rate <= 0 {
+		o.Rate = DefaultRate
 	}
 	return o
 }
@@ -57,9 +56,9 @@ func Run(ctx context.Context, flows []Flow, options Options) []Outcome {
 	defer stalls.stop()
 	var group errgroup.Group
 	group.SetLimit(options.Parallel)
-	start := time.Now()
+	start, spacing := time.Now(), time.Second/time.Duration(options.Rate)
 	for i, flow := range flows {
-		if wait := time.Until(start.Add(time.Duration(i) * options.Spacing)); wait > 0 {
+		if wait := time.Until(start.Add(time.Duration(i) * spacing)); wait > 0 {
 			time.Sleep(wait)
 		}
 		group.Go(func() error {
