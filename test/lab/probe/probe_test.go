@@ -57,9 +57,28 @@ func pair(t *testing.T) (a, b *probe.Station) {
 	}))
 	must(t, spaces[0].Do(func() error { return configure(left) }))
 	must(t, spaces[1].Do(func() error { return configure(right) }))
+	for _, ns := range spaces {
+		must(t, ns.Do(operational))
+	}
 	a, b = probe.NewStation(spaces[0]), probe.NewStation(spaces[1])
 	t.Cleanup(func() { must(t, errors.Join(a.Close(), b.Close())) })
 	return a, b
+}
+
+// operational waits until eth0 sends packets. The kernel drops what is sent before its
+// link watch, which may be a second late, has made it operational (RFC 2863).
+func operational() error {
+	const patience = 10 * time.Second
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		link, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		if link.Attrs().OperState == netlink.OperUp {
+			return nil
+		}
+	}
+	return fmt.Errorf("eth0 is not operational after %s", patience)
 }
 
 func configure(addrs []netip.Addr) error {
