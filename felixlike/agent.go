@@ -76,8 +76,8 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 	defer bridge.close()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return d.Run(ctx) })
-	if t, ok := source.(teller); ok {
-		g.Go(func() error { return t.Tell(ctx, d.Notices) })
+	if t, ok := source.(recorder); ok {
+		g.Go(func() error { return t.RecordEvents(ctx, d.Notices) })
 	}
 	g.Go(func() error {
 		return control.Serve(ctx, filepath.Join(cfg.RunDir, control.SocketName), d, log.With("component", "control"))

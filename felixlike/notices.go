@@ -21,9 +21,9 @@ const (
 	noticeDropped        = "TrafficDropped"
 )
 
-// teller is a datastore that can tell users of problems, until ctx ends.
-type teller interface {
-	Tell(ctx context.Context, look func(context.Context) ([]datastore.Notice, error)) error
+// recorder is a datastore that records Events about problems until ctx ends.
+type recorder interface {
+	RecordEvents(ctx context.Context, look func(context.Context) ([]datastore.Notice, error)) error
 }
 
 // Notices returns what users should be told of, in the order of the objects:

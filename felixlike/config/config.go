@@ -16,14 +16,14 @@ import (
 	"time"
 )
 
-// APIVersion and Kind are what a configuration file must say of itself.
+// APIVersion and Kind must be in every configuration file.
 const (
 	APIVersion = "felixlike.io/v1alpha1"
 	Kind       = "AgentConfig"
 )
 
-// Names of the backends. IPTables leaves the variant to the setting
-// iptables.variant, or to what is found on the node.
+// Names of the backends. IPTables leaves the variant to the setting iptables.variant, or to the detection on
+// the node.
 const (
 	NFTables       = "nftables"
 	IPTables       = "iptables"
@@ -42,60 +42,55 @@ const (
 // json tags, explained by the help tags; the flags are the same in kebab case, and the environment
 // variables FELIXLIKE_ and the same in upper case with underscores.
 type Config struct {
-	// NodeName is this node's name in the datastore; default: the host name.
-	// Everybody whose host name is not the node's name needs it.
+	// NodeName is this node's name in the datastore; default: the host name. Set it where the host name is
+	// not the node's name.
 	NodeName string `json:"nodeName" help:"this node's name in the datastore; empty: the host name"`
-	// Backend decides policy. Those who compare or migrate change it.
-	// "iptables" leaves the variant to IPTablesVariant.
+	// Backend decides policy. Change it to compare or to migrate. "iptables" leaves the variant to
+	// IPTablesVariant.
 	Backend string `json:"backend" help:"what decides policy: nftables, iptables, iptables-legacy, iptables-nft or openflow (in the bridge itself)"`
-	// IPTablesVariant is the kernel's implementation that backend "iptables"
-	// programs. Those on whose nodes both are in use set it.
+	// IPTablesVariant is the kernel's implementation that backend "iptables" programs. Set it on nodes where
+	// both are in use.
 	IPTablesVariant string `json:"iptables.variant" help:"what backend iptables programs: auto (where the node's other programs have their rules), legacy or nft"`
 	// Datastore is where objects come from, Manifests the directory of one.
 	// Kubeconfig is how an agent that is no pod of its cluster reaches it.
 	Datastore  string `json:"datastore" help:"where objects come from: manifests, a directory of YAML files, or kubernetes, the API server"`
 	Manifests  string `json:"manifests" help:"directory that datastore manifests watches"`
 	Kubeconfig string `json:"kubeconfig" help:"file by which datastore kubernetes reaches the API server; empty: as a pod of the cluster"`
-	// OVSRunDir holds db.sock and <bridge>.mgmt. Those who run Open vSwitch
-	// in a place of its own change it.
+	// OVSRunDir holds db.sock and <bridge>.mgmt. Change it where Open vSwitch runs in another directory.
 	OVSRunDir string `json:"ovsRunDir" help:"directory with Open vSwitch's sockets db.sock and <bridge>.mgmt"`
-	// Bridge is the integration bridge, Datapath its type, Tunnel the
-	// encapsulation between nodes. Those who rely on the kernel's datapath set
-	// "system", so that its absence is an error.
+	// Bridge is the integration bridge, Datapath its type, Tunnel the encapsulation between nodes. With
+	// datapath "system", the absence of the kernel's datapath is an error.
 	Bridge   string `json:"bridge" help:"integration bridge, made if missing; pods are attached to it"`
 	Datapath string `json:"datapath" help:"the bridge's datapath: system (kernel module), netdev (userspace) or auto (system where the module answers)"`
 	Tunnel   string `json:"tunnel" help:"encapsulation between nodes: geneve, vxlan or gre"`
 	// Uplink is the interface by which the node reaches its peers; on netdev it
 	// goes to a userspace bridge of its own. Those with several set it.
 	Uplink string `json:"uplink" help:"interface to the other nodes, which datapath netdev moves to a userspace bridge; empty: the one with the node's address"`
-	// MTU of pods and gateway port in bytes. Those whose network between nodes
-	// takes less than the uplinks set it.
+	// MTU of pods and gateway port in bytes. Set it where the network between nodes takes less than the
+	// uplinks.
 	MTU int `json:"mtu" help:"MTU of pods and gateway port in bytes; 0: the uplink's less the tunnel's header"`
-	// ServiceCIDRs are the prefixes of Service addresses, besides those that the API
-	// server tells (Kubernetes 1.33 and later). Backend "openflow" needs them where
-	// pods use Services: it leaves packets to these addresses to kube-proxy, and
-	// judges what comes of them.
+	// ServiceCIDRs are the prefixes of Service addresses; those that the API server serves (Kubernetes 1.33
+	// and later) come on top. Backend "openflow" needs them where pods use Services: it leaves packets to
+	// these addresses to kube-proxy, and judges the translated packets.
 	ServiceCIDRs Prefixes `json:"serviceCIDRs" help:"prefixes of the cluster's Service addresses; needed with backend openflow where pods use Services and the API server has no ServiceCIDRs"`
-	// Masquerade hides pods behind the node's address on the way out of the
-	// cluster. Those who route pod addresses turn it off.
+	// Masquerade hides pods behind the node's address on the way out of the cluster. Turn it off where pod
+	// addresses are routed.
 	Masquerade bool `json:"masquerade" help:"hide pods behind the node's address on the way out of the cluster; false where pod addresses are routed"`
 	// RunDir holds the control socket and that of the CNI plugin.
 	RunDir string `json:"runDir" help:"directory of the control socket and the CNI plugin's"`
-	// CNIPluginDir has the IPAM plugin host-local. Those whose runtime has its
-	// plugins elsewhere change it; where no runtime attaches pods (the lab), it is
-	// empty.
+	// CNIPluginDir has the IPAM plugin host-local. Change it where the runtime keeps its plugins elsewhere;
+	// it is empty where no runtime attaches pods (the lab).
 	CNIPluginDir string `json:"cniPluginDir" help:"directory with the CNI plugin host-local; empty: the agent serves no CNI plugin"`
-	// HealthAddress serves /healthz, /readyz and /metrics. Those whose Prometheus
-	// scrapes from another machine set it to the node's address, and so does who
-	// cannot tell kubelet to probe 127.0.0.1; those who want no port empty it.
+	// HealthAddress serves /healthz, /readyz and /metrics. Set it to the node's address if Prometheus scrapes
+	// from another machine, or if kubelet cannot probe 127.0.0.1; empty opens no port.
 	HealthAddress string `json:"healthAddress" help:"address:port of /healthz, /readyz and /metrics; :port for all addresses, empty to turn them off"`
 	// ResyncInterval is the time between two full reads of the dataplane.
-	ResyncInterval Duration `json:"resyncInterval" help:"time between two full reads of what cannot be watched for foreign changes"`
+	ResyncInterval Duration `json:"resyncInterval" help:"time between two full reads of the state that cannot be watched for foreign changes"`
 	// LogLevel is debug, info, warn or error.
 	LogLevel string `json:"logLevel" help:"debug, info, warn or error"`
 }
 
-// Defaults returns the settings of an agent that was told nothing.
+// Defaults returns the settings without file, environment and flags.
 func Defaults() Config {
 	return Config{
 		NodeName: "", // the host name, looked up by Load
@@ -194,8 +189,8 @@ func (c *Config) validate() error {
 	return errors.Join(all...)
 }
 
-// checkListen returns an error unless an address can be listened on, or is
-// empty. Names are refused: what they resolve to may change.
+// checkListen returns an error unless an address is empty or can be listened on. Names are refused: their
+// addresses may change.
 func checkListen(address string) error {
 	if address == "" {
 		return nil
@@ -240,7 +235,7 @@ func (p Prefixes) String() string {
 	return strings.Join(texts, ",")
 }
 
-// parsePrefixes parses what String returns; spaces around commas do no harm.
+// parsePrefixes parses the format of String; spaces around commas do no harm.
 func parsePrefixes(text string) (Prefixes, error) {
 	var all Prefixes
 	for part := range strings.SplitSeq(text, ",") {

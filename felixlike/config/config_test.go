@@ -147,7 +147,7 @@ func TestServiceCIDRs(t *testing.T) {
 	}
 }
 
-// Every flag says what its setting is for, and names the choices.
+// Every flag explains its setting, and names the choices.
 func TestFlagsExplainThemselves(t *testing.T) {
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	AddFlags(flags)

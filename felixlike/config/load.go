@@ -125,8 +125,7 @@ func (e *Effective) loadFile(path string) error {
 	return nil
 }
 
-// flatten gives what is inside a section the key with a dot that it has
-// everywhere else: {iptables: {variant: nft}} is iptables.variant.
+// flatten turns a section's keys into keys with a dot: {iptables: {variant: nft}} is iptables.variant.
 func flatten(values map[string]any) {
 	for section, inner := range values {
 		settings, ok := inner.(map[string]any)
@@ -241,8 +240,8 @@ func (s setting) set(text string) error {
 
 const envPrefix = "FELIXLIKE_"
 
-// serviceLink reports whether Kubernetes set the variable for a Service whose
-// name begins with ours (as in FELIXLIKE_SERVICE_HOST, FELIXLIKE_PORT_80_TCP).
+// serviceLink reports whether Kubernetes set the variable for a Service with a name like ours (as in
+// FELIXLIKE_SERVICE_HOST, FELIXLIKE_PORT_80_TCP).
 func serviceLink(name string) bool {
 	return strings.HasSuffix(name, "_SERVICE_HOST") || strings.Contains(name, "_SERVICE_PORT") ||
 		strings.HasSuffix(name, "_PORT") || strings.Contains(name, "_PORT_")
@@ -287,8 +286,7 @@ type Row struct {
 	Key    string `json:"key"`
 	Value  string `json:"value"`
 	Origin string `json:"origin"`
-	// InUse is what a running agent has found for a setting that leaves it the
-	// choice.
+	// InUse is the value that a running agent has found for a setting such as auto.
 	InUse string `json:"inUse,omitempty"`
 }
 

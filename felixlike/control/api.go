@@ -1,8 +1,7 @@
-// Package control is the agent's control socket: a versioned HTTP API on a
-// unix socket that only root may use. It serves the agent's status and tells
-// when what the datastore holds has been programmed, and it answers the probes of
-// package health. Server and client live
-// here; the package holds no state of its own and asks the Agent for all.
+// Package control is the agent's control socket: a versioned HTTP API on a unix socket that only root may
+// use. It serves the agent's status, reports when the datastore's objects have been programmed, and answers
+// the probes of package health. Server and client live here; the package holds no state of its own and asks
+// the Agent for all.
 package control
 
 import (
@@ -19,15 +18,15 @@ const Version = "v1"
 // SocketName is the name of the socket in the agent's run directory.
 const SocketName = "control.sock"
 
-// Agent is what the server asks.
+// Agent is the server's view of the agent.
 type Agent interface {
 	// Agent answers the probes at health.LivePath and health.ReadyPath.
 	health.Agent
 	// Status returns a snapshot.
 	Status() Status
-	// Sync makes the datastore look again, waits until everything that it
-	// holds then, and every pod of the list, is programmed, and returns the
-	// revision that is. It fails if a pod is closed by what was set aside.
+	// Sync makes the datastore look again, waits until everything that it then holds, and every pod of the
+	// list, is programmed, and returns the programmed revision. It fails if a quarantined object closes a
+	// pod.
 	Sync(ctx context.Context, pods []model.PodID) (uint64, error)
 	// SetBackend moves policy to the named backend and waits until nothing is
 	// left of the old one.
@@ -37,17 +36,15 @@ type Agent interface {
 	WaitProgrammed(ctx context.Context, revision uint64) (uint64, error)
 	// Objects returns the Kubernetes objects that policy is computed from.
 	Objects(ctx context.Context) (Objects, error)
-	// Model returns what policy was computed to, and what the dataplane is made of
-	// besides.
+	// Model returns the computed policy and the other inputs of the dataplane.
 	Model(ctx context.Context) (Model, error)
-	// Hits returns what the rules of this node's policies have decided.
+	// Hits returns the counters of the rules of this node's policies.
 	Hits(ctx context.Context) (Hits, error)
 	// Connections returns the connections of this node's pods that policy has let
 	// through, as far as this node tracks them.
 	Connections(ctx context.Context) ([]Connection, error)
-	// Drops calls got of each packet that policy denies, until ctx ends or got
-	// fails, and with nil once the dataplane reports them, and as often as alive
-	// when there is nothing to tell.
+	// Drops calls got for each packet that policy denies, until ctx ends or got fails. It calls got with nil
+	// once the dataplane reports packets, and every alive while there are none.
 	Drops(ctx context.Context, alive time.Duration, got func(*Drop) error) error
 }
 
@@ -64,13 +61,12 @@ type Status struct {
 	PID       int       `json:"pid"`
 	// StartedAt is when the agent process began.
 	StartedAt time.Time `json:"startedAt"`
-	// Underlay is what the agent found out about this node's network.
+	// Underlay is this node's network, as the agent has found it.
 	Underlay *Underlay `json:"underlay,omitempty"`
 	// Health says where probes and metrics are served, or why not; empty if
 	// they are turned off.
 	Health string `json:"health,omitempty"`
-	// InSync tells that the datastore's first listing is complete; before
-	// that nothing is programmed.
+	// InSync reports that the datastore's first listing is complete; before that nothing is programmed.
 	InSync bool `json:"inSync"`
 	// Observed is the datastore's newest revision, Programmed the newest that
 	// the dataplane holds.
@@ -90,7 +86,7 @@ type Status struct {
 	Groups    int            `json:"groups"`
 	Endpoints []Endpoint     `json:"endpoints"`
 	Nodes     []Node         `json:"nodes"`
-	// Problems are what is wrong with the objects, sorted by source and object.
+	// Problems are the problems of the objects, sorted by source and object.
 	Problems []model.Problem `json:"problems"`
 	// Quarantined are the objects that the dataplane refuses, sorted.
 	Quarantined []Quarantined `json:"quarantined"`
@@ -117,7 +113,7 @@ type Handover struct {
 	To    string    `json:"to"`
 	Phase string    `json:"phase"`
 	Since time.Time `json:"since"`
-	// Error is what went wrong last; it is tried again.
+	// Error is the last failure; the agent tries again.
 	Error string `json:"error,omitempty"`
 }
 
@@ -127,8 +123,8 @@ type Running struct {
 	Since time.Time `json:"since"`
 }
 
-// Quarantined is an object that was set aside: it cannot be programmed, all
-// else is, and what relies on it drops its packets. It is tried again.
+// Quarantined is an object that cannot be programmed. Everything else is programmed, and packets that depend
+// on the object are dropped. The agent tries it again.
 type Quarantined struct {
 	Stage string `json:"stage"`
 	// Kind is "chain", "set" or "map", Name the dataplane's name of the object;
@@ -136,14 +132,14 @@ type Quarantined struct {
 	Kind string `json:"kind"`
 	Name string `json:"name"`
 	Rule string `json:"rule,omitempty"`
-	// Description says what the object is for, if that can be told.
+	// Description is the purpose of the object, if it is known.
 	Description string `json:"description,omitempty"`
 	// Owners are the objects that it was made of.
 	Owners []model.ObjectRef `json:"owners,omitempty"`
 	Reason string            `json:"reason"`
 	Since  time.Time         `json:"since"`
-	// Attempts counts how often it was tried; NextTry is when it will be again by
-	// itself, zero if only a change of what is wanted can help.
+	// Attempts counts the tries. NextTry is the time of the next one; it is zero if only a change of the
+	// desired state can help.
 	Attempts int       `json:"attempts"`
 	NextTry  time.Time `json:"nextTry,omitzero"`
 	// Closed are the chains that drop everything because of it, Pods the pods
@@ -152,7 +148,7 @@ type Quarantined struct {
 	Pods   []string `json:"pods,omitempty"`
 }
 
-// Repairs tells of foreign changes that were undone.
+// Repairs counts and lists the repairs of foreign changes.
 type Repairs struct {
 	// Total counts them since the agent started.
 	Total int `json:"total"`
@@ -167,7 +163,7 @@ type Repair struct {
 	// Kind is "table", "chain", "set" or "map".
 	Kind string `json:"kind"`
 	Name string `json:"name"`
-	// What says what was wrong, By who did it, if that is known.
+	// What is the difference that was repaired, By the program that caused it, if known.
 	What string `json:"what"`
 	By   string `json:"by,omitempty"`
 	// Took is the time from the notice to the repair.

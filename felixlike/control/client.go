@@ -19,7 +19,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// maxAnswer bounds what a client reads: far above the status of a full node.
+// maxAnswer bounds an answer that a client reads: far above the status of a full node.
 const maxAnswer = 64 << 20
 
 // Client asks one agent. It keeps no connection between calls and may be used
@@ -147,8 +147,8 @@ func (c *Client) exchange(ctx context.Context, method, path string, query url.Va
 	return nil
 }
 
-// serverTimeout is what the server may take of the caller's time: a little
-// less, so that its answer, which tells what is still missing, arrives.
+// serverTimeout returns the server's deadline: a little less than the caller's, so that the server's answer,
+// which lists the missing parts, arrives.
 func serverTimeout(left time.Duration) time.Duration {
 	margin := min(left/10, 100*time.Millisecond)
 	return max(left-margin, time.Millisecond)
@@ -163,8 +163,8 @@ func plainError(err error) error {
 	return err
 }
 
-// answeredError is the agent's refusal; timeouts can be told by
-// context.DeadlineExceeded as if they had happened here.
+// answeredError returns the agent's refusal. A timeout is context.DeadlineExceeded, as if it had happened
+// here.
 func answeredError(code int, body []byte) error {
 	var reply errorReply
 	if err := json.Unmarshal(body, &reply); err != nil || reply.Error == "" {

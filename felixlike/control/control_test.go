@@ -38,18 +38,18 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// fakeAgent records what it was asked; it programs revision by revision.
+// fakeAgent records the requests; it programs revision by revision.
 type fakeAgent struct {
 	status     Status
 	programmed atomic.Uint64
 	synced     chan []model.PodID
 	err        error
-	// alive and ready are what the probes are answered.
+	// alive and ready are the answers to the probes.
 	alive error
 	ready health.Readiness
-	// connections are what is answered.
+	// connections is the answer to Connections.
 	connections []Connection
-	// drops are told to who follows, left is closed when that one has gone.
+	// drops are sent to the follower; left is closed when it has gone.
 	drops []*Drop
 	left  chan struct{}
 }
@@ -130,7 +130,7 @@ func (f *fakeAgent) WaitProgrammed(ctx context.Context, revision uint64) (uint64
 	}
 }
 
-// serve runs a server and returns its socket's path and what stops it.
+// serve runs a server and returns its socket's path and a function that stops it.
 func serve(t *testing.T, agent Agent) (path string, stop func() error) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "run", "control.sock")
@@ -193,7 +193,7 @@ func TestStatusRoundTrip(t *testing.T) {
 	}
 }
 
-// TestProbes: the socket answers what kubelet wants to know.
+// TestProbes: the socket answers kubelet's probes.
 func TestProbes(t *testing.T) {
 	for _, c := range []struct {
 		name, path, want string
@@ -226,7 +226,7 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-// What the agent says of its model comes over as it was.
+// TestModelRoundTrip: the client receives the agent's model unchanged.
 func TestModelRoundTrip(t *testing.T) {
 	agent := &fakeAgent{status: Status{Node: "n1", Programmed: 7}}
 	path, _ := serve(t, agent)
@@ -480,8 +480,8 @@ func TestOtherFilesAreKept(t *testing.T) {
 	}
 }
 
-// TestOtherUserIsRefused opens the socket's mode to all, so that only the
-// check of the caller's uid is left, and calls as nobody.
+// TestOtherUserIsRefused opens the socket's mode to all, so that only the check of the caller's uid is left,
+// and calls as the user nobody.
 func TestOtherUserIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("becoming another user needs root")
@@ -508,15 +508,15 @@ func TestOtherUserIsRefused(t *testing.T) {
 	command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	output, err := command.CombinedOutput()
 	if err != nil {
-		t.Fatalf("client as nobody: %v\n%s", err, output)
+		t.Fatalf("client as user nobody: %v\n%s", err, output)
 	}
 	// The connection is closed, before or after the request was written.
 	if text := string(output); !strings.Contains(text, "EOF") && !strings.Contains(text, "reset by peer") && !strings.Contains(text, "broken pipe") {
-		t.Errorf("nobody was told %q; want a connection that is closed", output)
+		t.Errorf("user nobody received %q; want a connection that is closed", output)
 	}
 }
 
-// TestIdleCallers: callers that say nothing take no more than so many descriptors.
+// TestIdleCallers: callers that send nothing take a bounded number of descriptors.
 func TestIdleCallers(t *testing.T) {
 	path, _ := serve(t, &fakeAgent{})
 	var idle []net.Conn

@@ -31,24 +31,22 @@ type Drop struct {
 	SourcePort uint16    `json:"sourcePort,omitempty"`
 	Port       uint16    `json:"port,omitempty"`
 	ICMP       *ICMPType `json:"icmp,omitempty"`
-	// By is who denies: one of the By constants.
+	// By is the reason of the denial: one of the By constants.
 	By string `json:"by,omitempty"`
-	// Policies are those that isolate the pod in the direction, none of which
-	// allows the packet.
+	// Policies are those that isolate the pod in the direction and do not allow the packet.
 	Policies []string `json:"policies,omitempty"`
 	// Policy and Rule name the rule that denies.
 	Policy string `json:"policy,omitempty"`
 	Rule   string `json:"rule,omitempty"`
 	// Reason is why the pod is closed.
 	Reason string `json:"reason,omitempty"`
-	// NotShown counts denied packets that nothing else is told of: there were more
-	// than the dataplane or the follower takes.
+	// NotShown counts denied packets without a report: more came than the dataplane or the follower takes.
 	NotShown uint64 `json:"notShown,omitempty"`
 }
 
-// Who denies.
+// Reasons of a denial.
 const (
-	// ByIsolation: policies isolate the pod, and none of them allows the packet.
+	// ByIsolation: policies isolate the pod and do not allow the packet.
 	ByIsolation = "isolation"
 	// ByRule: a rule says so.
 	ByRule = "rule"
@@ -56,11 +54,11 @@ const (
 	ByClosed = "closed"
 	// ByNoService: no policy denies it; no Service has the address it goes to.
 	ByNoService = "no-service"
-	// ByChanged: what denied it is not in force any more.
+	// ByChanged: the reason of the denial is not in force any more.
 	ByChanged = "changed"
 )
 
-// DropEnd is one end of a packet: an address, and whose it is if that is known.
+// DropEnd is one end of a packet: an address, and its pod or node if known.
 type DropEnd struct {
 	Address netip.Addr `json:"address"`
 	Pod     string     `json:"pod,omitempty"`
@@ -78,7 +76,7 @@ func (e DropEnd) String() string {
 	return e.Address.String()
 }
 
-// ICMPType is what an ICMP packet says it is.
+// ICMPType has the type and code of an ICMP packet.
 type ICMPType struct {
 	Type uint8 `json:"type"`
 	Code uint8 `json:"code"`
@@ -110,9 +108,9 @@ func (t ICMPType) name(protocol string) string {
 	return fmt.Sprintf("%d/%d", t.Type, t.Code)
 }
 
-// Drops has the agent tell of what policy denies from now on: following is called
-// once the dataplane reports, got of each packet, until ctx ends or one of the two
-// fails. That ctx ends is no error.
+// Drops has the agent report the packets that policy denies from now on. It calls following once the
+// dataplane reports, and got for each packet, until ctx ends or one of the two fails. The end of ctx is no
+// error.
 func (c *Client) Drops(ctx context.Context, following func(), got func(Drop) error) error {
 	if err := c.drops(ctx, following, got); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("agent at %s: %s: %w", c.path, dropsPath, err)
@@ -166,8 +164,8 @@ type dropLine struct {
 // aliveEvery is how long a line may take that shows whether the caller still reads.
 const aliveEvery = 5 * time.Second
 
-// follow answers with a line for each packet, until the caller hangs up. What fails
-// before the first one is returned.
+// follow answers with a line for each packet, until the caller hangs up. It returns a failure before the
+// first line.
 func (h *handler) follow(w http.ResponseWriter, r *http.Request) error {
 	flusher := http.NewResponseController(w)
 	begun := false

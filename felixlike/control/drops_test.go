@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestDrops: what is denied comes as it happens, until the follower goes.
+// TestDrops: denied packets come as they happen, until the follower goes.
 func TestDrops(t *testing.T) {
 	at := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 	want := []Drop{
@@ -46,8 +46,7 @@ func TestDrops(t *testing.T) {
 	}
 }
 
-// TestDropsFail: that nothing can be followed is told before anything begins, and who
-// does not want more ends it.
+// TestDropsFail: an agent that cannot report answers with an error first, and a caller can end the stream.
 func TestDropsFail(t *testing.T) {
 	path, _ := serve(t, &fakeAgent{err: errors.New("no meters")})
 	err := NewClient(path).Drops(t.Context(), func() { t.Error("begun") }, nil)

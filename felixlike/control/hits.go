@@ -8,7 +8,7 @@ import (
 
 const hitsPath = "/" + Version + "/hits"
 
-// Hits is what the rules of this node's policies have decided.
+// Hits are the counters of the rules of this node's policies.
 type Hits struct {
 	Node    string `json:"node"`
 	Backend string `json:"backend"`
@@ -19,7 +19,7 @@ type Hits struct {
 	Rules []RuleHits `json:"rules"`
 }
 
-// RuleHits is what one rule has decided since it was programmed.
+// RuleHits are the counters of one rule since it was programmed.
 type RuleHits struct {
 	Policy string `json:"policy"`
 	// Rule is as in "ingress[0]".
@@ -27,8 +27,8 @@ type RuleHits struct {
 	// Connections are those that it let begin; one that is not answered counts with
 	// each of its packets.
 	Connections uint64 `json:"connections"`
-	// Packets are all of its connections, where the backend tells: in netfilter,
-	// those of established connections are not judged again, nor counted.
+	// Packets counts all packets of its connections, where the backend does. Netfilter backends neither judge
+	// nor count packets of established connections again.
 	Packets *uint64 `json:"packets,omitempty"`
 	// Last is when a hit was last seen, zero if none was since the agent looks.
 	Last time.Time `json:"last,omitzero"`
@@ -39,7 +39,7 @@ func (h RuleHits) Never() bool {
 	return h.Connections == 0 && (h.Packets == nil || *h.Packets == 0)
 }
 
-// Hits returns what the rules have decided.
+// Hits returns the counters of the rules.
 func (c *Client) Hits(ctx context.Context) (Hits, error) {
 	var hits Hits
 	err := c.call(ctx, http.MethodGet, hitsPath, nil, nil, &hits)

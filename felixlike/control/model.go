@@ -12,8 +12,8 @@ import (
 
 const modelPath = "/" + Version + "/model"
 
-// Model is what the agent has computed for its node, and what else its dataplane
-// is made of: from it follows all that is programmed. Lists are sorted.
+// Model is the agent's computed state for its node, and the other inputs of the dataplane. Everything that is
+// programmed follows from it. Lists are sorted.
 type Model struct {
 	// Node is the agent's own, Backend the one that decides policy, Revision the
 	// newest that is programmed; the model may be ahead of it.
@@ -29,20 +29,17 @@ type Model struct {
 	Attachments []Attachment      `json:"attachments"`
 	// HostAddresses are this node's own.
 	HostAddresses []netip.Addr `json:"hostAddresses"`
-	// ServiceCIDRs are the prefixes of Services that the datastore tells, besides those
-	// of the settings.
+	// ServiceCIDRs are the prefixes of Services in the datastore; those of the settings come on top.
 	ServiceCIDRs []netip.Prefix `json:"serviceCIDRs,omitempty"`
-	// DenialsReported tells that somebody follows what policy denies.
+	// DenialsReported reports that a client follows denied packets.
 	DenialsReported bool `json:"denialsReported,omitempty"`
-	// RatesUnbounded tells that the switch takes no meters, so no flow bounds the rate of new
-	// connections.
+	// RatesUnbounded reports that the switch takes no meters, so no flow bounds the rate of new connections.
 	RatesUnbounded bool `json:"ratesUnbounded,omitempty"`
-	// Pods are those of the whole cluster that have addresses: they tell whose the
-	// members of groups are.
+	// Pods are all pods of the cluster with addresses: they give names to the members of groups.
 	Pods []Pod `json:"pods"`
 }
 
-// Settings are those that what is programmed depends on.
+// Settings are those that the programmed state depends on.
 type Settings struct {
 	// OVSRunDir holds the sockets of Open vSwitch.
 	OVSRunDir    string         `json:"ovsRunDir"`
@@ -67,13 +64,13 @@ type Attachment struct {
 	Addresses []netip.Addr `json:"addresses"`
 }
 
-// Pod tells the addresses of a pod.
+// Pod has the addresses of a pod.
 type Pod struct {
 	ID        model.PodID  `json:"id"`
 	Addresses []netip.Addr `json:"addresses"`
 }
 
-// NewAttachments returns attachments as they are told.
+// NewAttachments returns attachments in the form of the API.
 func NewAttachments(all []*model.Attachment) []Attachment {
 	out := make([]Attachment, len(all))
 	for i, a := range all {
@@ -123,7 +120,7 @@ func (m *Model) Add(u model.Update) {
 	}
 }
 
-// Model returns what the agent has computed for its node.
+// Model returns the agent's computed state for its node.
 func (c *Client) Model(ctx context.Context) (Model, error) {
 	var m Model
 	err := c.call(ctx, http.MethodGet, modelPath, nil, nil, &m)

@@ -11,10 +11,9 @@ import (
 
 const objectsPath = "/" + Version + "/objects"
 
-// Objects are the Kubernetes objects of the whole cluster that the agent goes by,
-// as it has them now, with no more than policy depends on. All are sorted by
-// namespace and name. A policy that cannot be understood is there as what it
-// stands for: it isolates both directions and allows nothing.
+// Objects are the Kubernetes objects of the whole cluster as the agent has them now, reduced to the fields
+// that policy depends on. All are sorted by namespace and name. A policy that cannot be understood is listed
+// with its effect: it isolates both directions and allows nothing.
 type Objects struct {
 	// Node is the agent's own, Revision the datastore's.
 	Node       string                        `json:"node"`

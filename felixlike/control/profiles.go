@@ -18,6 +18,6 @@ func profile(w http.ResponseWriter, r *http.Request) {
 	case "trace":
 		pprof.Trace(w, r)
 	default:
-		pprof.Handler(name).ServeHTTP(w, r) // it refuses what it does not know
+		pprof.Handler(name).ServeHTTP(w, r) // it refuses unknown names
 	}
 }

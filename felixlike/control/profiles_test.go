@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestProfiles: go tool pprof gets what it asks for, through the socket.
+// TestProfiles: go tool pprof gets a profile through the socket.
 func TestProfiles(t *testing.T) {
 	path, stop := serve(t, &fakeAgent{})
 	defer func() { _ = stop() }()

@@ -34,9 +34,8 @@ const (
 	maxConnections = 128
 )
 
-// Serve answers on the socket until ctx ends, then removes the socket. Its
-// directory is created if missing (mode 0700). It fails at once if another
-// agent serves there; what a dead one left is replaced.
+// Serve answers on the socket until ctx ends, then removes the socket. It creates the directory if it is
+// missing (mode 0700). It fails at once if another agent serves there, and replaces the socket of a dead one.
 func Serve(ctx context.Context, socketPath string, agent Agent, log *slog.Logger) error {
 	listener, err := rootsocket.Listen(socketPath)
 	if err != nil {
@@ -236,7 +235,7 @@ func (h *handler) write(w http.ResponseWriter, code int, body any) {
 	}
 }
 
-// refusal is an error with the HTTP status that tells its kind.
+// refusal is an error with an HTTP status.
 type refusal struct {
 	code int
 	err  error
@@ -252,7 +251,7 @@ func (e *refusal) Error() string { return e.err.Error() }
 // Unwrap returns the wrapped reason.
 func (e *refusal) Unwrap() error { return e.err }
 
-// statusCode returns the HTTP status of an error of the agent or of ours.
+// statusCode returns the HTTP status of an error of the agent or of the server.
 func statusCode(err error) int {
 	var refused *refusal
 	switch {

@@ -1,10 +1,9 @@
-// Package datastore is the contract between the sources of Kubernetes objects
-// and the driver: batches of typed changes with a revision each. Sources live
-// in the folders below; they decode and default objects, keep the last good
-// version of what became unreadable, and report what is wrong.
+// Package datastore is the contract between the sources of Kubernetes objects and the driver: batches of
+// typed changes, each with a revision. Sources live in the folders below. They decode and default objects,
+// keep the last good version of an object that became unreadable, and report problems.
 //
-// It may not interpret policy: what a selector selects is the policy room's
-// matter. Every source is tested in its own folder on the real thing.
+// It may not interpret policy: selectors belong to felixlike/policy. Every source is tested in its own folder
+// on the real thing.
 package datastore
 
 import (
@@ -18,9 +17,8 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Event is one change of one object: one of the types of this file. Objects
-// are shared by all who receive them and must not be modified. Source is where
-// an object came from, for people: a file name.
+// Event is one change of one object: one of the types of this file. Objects are shared by all receivers and
+// must not be modified. Source is the object's origin for people: a file name.
 type Event interface{ isEvent() }
 
 // NodeSet says that a node is new or changed.
@@ -41,8 +39,8 @@ type NamespaceSet struct {
 // NamespaceDeleted says that a namespace is gone.
 type NamespaceDeleted struct{ Name string }
 
-// ServiceCIDRsSet says which prefixes the addresses of Services are from, all of
-// them: sorted. A source that cannot tell does not say it.
+// ServiceCIDRsSet has the prefixes of Service addresses, all of them, sorted. A source that does not know
+// them does not send it.
 type ServiceCIDRsSet struct{ Prefixes []netip.Prefix }
 
 // PodSet says that a pod is new or changed.
@@ -74,8 +72,8 @@ type NetworkPolicyClosed struct {
 // NetworkPolicyDeleted says that a policy, readable or closed, is gone.
 type NetworkPolicyDeleted struct{ Namespace, Name string }
 
-// ClusterNetworkPolicySet says that a ClusterNetworkPolicy is new or changed. What could
-// not be understood of it is empty, so that it fails closed (strict.ClosedSpec).
+// ClusterNetworkPolicySet reports a new or changed ClusterNetworkPolicy. Its parts that were not understood
+// are empty, so that they fail closed (strict.ClosedSpec).
 type ClusterNetworkPolicySet struct {
 	Policy *v1alpha2.ClusterNetworkPolicy
 	Source string

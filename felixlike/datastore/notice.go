@@ -2,20 +2,20 @@ package datastore
 
 import "github.com/felixlike/felixlike/model"
 
-// Notice is a problem that users should be told of where they look at the object.
-// Its reason is part of what it is: it has nothing in it that changes all the time.
+// Notice is a problem that users should see at the object. Its reason identifies it, so it holds nothing that
+// changes all the time.
 type Notice struct {
 	model.Problem
-	// Kind says in one word, as "TrafficDropped", what it comes to.
+	// Kind is one word for the effect, such as "TrafficDropped".
 	Kind string
-	// Known says who else knows.
+	// Known says which nodes know the problem.
 	Known Known
 }
 
 // Known says which nodes know of a problem.
 type Known uint8
 
-// The nodes that know: this one alone, whoever the object matters to, or all.
+// The nodes that know a problem: this one alone, those that the object matters to, or all.
 const (
 	KnownHere Known = iota
 	KnownToSome

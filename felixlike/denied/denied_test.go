@@ -156,7 +156,7 @@ func TestBlame(t *testing.T) {
 		"isolated, not the baseline": {applied: model.Applied{NetworkPolicies: isolating, Baseline: baseline}, packet: tcp("0050"), want: control.Drop{By: control.ByIsolation, Policies: []string{"shop/deny-all", "shop/from-web"}}},
 		"nothing applies":            {packet: tcp("0050"), want: control.Drop{By: control.ByChanged}},
 		"closed":                     {applied: model.Applied{NetworkPolicies: isolating}, closed: "shop/x is set aside", packet: tcp("0050"), want: control.Drop{By: control.ByClosed, Reason: "shop/x is set aside"}},
-		"of nobody":                  {direction: model.Egress, packet: strings.Replace(tcp("0050"), "0a0a0001", "0a0a0007", 1), want: control.Drop{By: control.ByChanged}},
+		"of an unknown pod":          {direction: model.Egress, packet: strings.Replace(tcp("0050"), "0a0a0001", "0a0a0007", 1), want: control.Drop{By: control.ByChanged}},
 	} {
 		v := viewOf(&model.Endpoint{Ingress: c.applied})
 		if c.direction == 0 {
@@ -189,6 +189,6 @@ func TestEnds(t *testing.T) {
 		t.Errorf("%+v, %v", d, err)
 	}
 	if _, err := v.Drop(Report{Packet: []byte{0}}); err == nil {
-		t.Error("what is no packet is named")
+		t.Error("bytes that are no packet are named")
 	}
 }

@@ -1,10 +1,9 @@
-// Package denied tells of packets that policy has denied: it reads what the
-// dataplane reports of them, and says whose they are and who has denied them.
+// Package denied names denied packets: it reads the dataplane's reports, and finds the pods or nodes and the
+// policy of each packet.
 //
-// It decides nothing, and has the dataplane report nothing: that the driver does,
-// for as long as somebody follows. Packets are parsed from untrusted bytes. It is
-// tested by packets and models that are written down, and by a namespace whose
-// kernel reports; with a whole node in test/e2e.
+// It decides nothing, and does not switch reports on: the driver does, while a client follows. Packets are
+// parsed from untrusted bytes. The tests have written packets and models, and a namespace with a kernel that
+// reports; test/e2e has a whole node.
 //
 // Every packet that policy denies goes to one place, which drops it. While a client
 // follows (felixctl drops, /v1/drops), that place reports the packet first
@@ -31,8 +30,7 @@
 // network namespace of its own, or by a flow that no packet meets. A switch that still
 // refuses it is programmed without.
 //
-// Gaps in numbers show lost reports. Counters show the reports that the bound left out;
-// they are read after so many reports that there may be some (felixlike:
-// TestFollowersShareReports, TestWhatCannotBeFollowed, TestNotShown; test/e2e:
-// TestDrops, with packets, kills and a flood under each backend).
+// Gaps in numbers show lost reports. Counters show the reports that the bound left out; they are read after
+// as many reports as the bound lets through (felixlike: TestFollowersShareReports, TestWhatCannotBeFollowed,
+// TestNotShown; test/e2e: TestDrops, with packets, kills and a flood under each backend).
 package denied

@@ -14,17 +14,16 @@ import (
 	"github.com/felixlike/felixlike/rules"
 )
 
-// How the kernel hands over what it reports: at once for people, in one message for
-// what comes together.
+// Bounds for the kernel's messages: short delays for people, one message for reports that come together.
 const (
 	atMost     = 64 // packets in a message
 	after      = 10 // hundredths of a second
 	readBuffer = 1 << 20
 )
 
-// ListenNFLOG listens to what the chains of rules.Denied report in a network
-// namespace (the caller's if zero), until ctx ends, and then closes the returned
-// channel. got is called one by one, and has to return at once.
+// ListenNFLOG receives the reports of the chains of rules.Denied in a network namespace (the caller's if
+// zero), until ctx ends, and then closes the returned channel. It calls got for one report after the other;
+// got has to return at once.
 func ListenNFLOG(ctx context.Context, netns int, got func(Report)) (ended <-chan struct{}, err error) {
 	log, err := nflog.Open(&nflog.Config{
 		NetNS: netns, Group: rules.ReportGroup, Copymode: nflog.CopyPacket, Bufsize: rules.ReportLength,
@@ -33,7 +32,7 @@ func ListenNFLOG(ctx context.Context, netns int, got func(Report)) (ended <-chan
 	if err != nil {
 		return nil, fmt.Errorf("open a socket for packets that are logged: %w", err)
 	}
-	// What does not fit is counted by the numbers that are missing.
+	// Reports that do not fit leave gaps in the numbers, which count them.
 	_ = log.Con.SetReadBuffer(readBuffer)
 	var last uint32
 	known := false
@@ -53,10 +52,10 @@ func ListenNFLOG(ctx context.Context, netns int, got func(Report)) (ended <-chan
 		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 			return 1
 		}
-		return 0 // the kernel had more than the socket holds, as the numbers tell
+		return 0 // the kernel had more than the socket holds: the numbers show it
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("listen to group %d of NFLOG (has the kernel nfnetlink_log, or is somebody else listening?): %w", rules.ReportGroup, err), log.Close())
+		return nil, errors.Join(fmt.Errorf("listen to group %d of NFLOG (has the kernel nfnetlink_log, or is another program listening?): %w", rules.ReportGroup, err), log.Close())
 	}
 	done := make(chan struct{})
 	go func() {
@@ -68,7 +67,7 @@ func ListenNFLOG(ctx context.Context, netns int, got func(Report)) (ended <-chan
 	return done, nil
 }
 
-// reportOf reads a message; of one that is not about a chain of ours, it is false.
+// reportOf reads a message; it returns false for a message that is not of our chains.
 func reportOf(a nflog.Attribute) (Report, bool) {
 	if a.Prefix == nil || a.Payload == nil {
 		return Report{}, false

@@ -9,7 +9,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Packet is what is told of a packet's headers.
+// Packet has the header fields of a packet that a report shows.
 type Packet struct {
 	Source, Destination netip.Addr
 	Protocol            model.Protocol
@@ -111,13 +111,13 @@ func (p *Packet) transport(b []byte) {
 	}
 }
 
-// etherTypes of what is parsed, and of tags before it.
+// etherTypes of the parsed protocols, and of tags before them.
 const (
 	etherIPv4 = 0x0800
 	etherIPv6 = 0x86dd
 )
 
-// Payload returns what an Ethernet frame carries, if that is IP.
+// Payload returns the payload of an Ethernet frame if that is IP.
 func Payload(frame []byte) ([]byte, error) {
 	const header = 14
 	if len(frame) < header {

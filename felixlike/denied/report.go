@@ -6,12 +6,12 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Report is what the dataplane tells of one packet.
+// Report is the dataplane's report of one packet.
 type Report struct {
 	At        time.Time
 	Direction model.Direction
-	// NoService tells that no policy denies the packet: its destination is an address for
-	// Services, and no Service has it.
+	// NoService reports that no policy denies the packet: its destination is an address for Services that no
+	// Service has.
 	NoService bool
 	// Packet begins with the IP header.
 	Packet []byte

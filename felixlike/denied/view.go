@@ -7,17 +7,15 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// View is what has to be known to say who has denied a packet.
+// View is the knowledge that names the ends and the policy of a denied packet.
 type View struct {
-	// Pods and Nodes tell whose an address is.
+	// Pods and Nodes name the owner of an address.
 	Pods  map[netip.Addr]model.PodID
 	Nodes map[netip.Addr]string
-	// Endpoints are the pods of this node that are known; Closed tells why nothing
-	// gets to or from one, if so.
+	// Endpoints are the known pods of this node; Closed is the reason for each closed one.
 	Endpoints map[model.PodID]*model.Endpoint
 	Closed    map[Way]string
-	// Policies are those with rules that deny, Groups the members of what these
-	// name.
+	// Policies are those with rules that deny, Groups the members of the groups that they name.
 	Policies map[model.PolicyID]*model.Policy
 	Groups   map[model.GroupID][]model.Member
 }
@@ -28,7 +26,7 @@ type Way struct {
 	Direction model.Direction
 }
 
-// Drop says whose the packet of a report is, and who has denied it.
+// Drop names the ends of a report's packet, and the policy that denied it.
 func (v *View) Drop(r Report) (control.Drop, error) {
 	p, err := Parse(r.Packet)
 	if err != nil {
@@ -49,7 +47,7 @@ func (v *View) Drop(r Report) (control.Drop, error) {
 	if r.Direction == model.Egress {
 		pod = p.Source
 	}
-	v.blame(&d, v.Pods[pod], r.Direction, p)
+	v.deniedBy(&d, v.Pods[pod], r.Direction, p)
 	return d, nil
 }
 
@@ -61,8 +59,8 @@ func (v *View) end(a netip.Addr) control.DropEnd {
 	return e
 }
 
-// blame says who denies a pod the packet.
-func (v *View) blame(d *control.Drop, id model.PodID, direction model.Direction, p Packet) {
+// deniedBy sets the reason of the denial.
+func (v *View) deniedBy(d *control.Drop, id model.PodID, direction model.Direction, p Packet) {
 	if d.Reason = v.Closed[Way{id, direction}]; d.Reason != "" {
 		d.By = control.ByClosed
 		return
@@ -73,7 +71,7 @@ func (v *View) blame(d *control.Drop, id model.PodID, direction model.Direction,
 		return
 	}
 	applied := e.Applied(direction)
-	action, found := v.ask(applied.Admin, direction, p, d)
+	action, found := v.firstMatch(applied.Admin, direction, p, d)
 	if !found && applied.Isolated() {
 		d.By = control.ByIsolation
 		for _, policy := range applied.NetworkPolicies {
@@ -82,16 +80,16 @@ func (v *View) blame(d *control.Drop, id model.PodID, direction model.Direction,
 		return
 	}
 	if !found {
-		action, found = v.ask(applied.Baseline, direction, p, d)
+		action, found = v.firstMatch(applied.Baseline, direction, p, d)
 	}
 	if d.By = control.ByChanged; found && action == model.Deny {
 		d.By = control.ByRule
 	}
 }
 
-// ask finds the first rule of ordered policies that matches, and names it if it
-// denies. A rule that passes the packet on is none.
-func (v *View) ask(policies []model.PolicyID, direction model.Direction, p Packet, d *control.Drop) (model.Action, bool) {
+// firstMatch finds the first rule of ordered policies that matches, and names it if it denies. A rule that passes
+// the packet on does not match.
+func (v *View) firstMatch(policies []model.PolicyID, direction model.Direction, p Packet, d *control.Drop) (model.Action, bool) {
 	for _, id := range policies {
 		policy := v.Policies[id]
 		if policy == nil {
@@ -143,8 +141,8 @@ func (v *View) among(groups []model.GroupID, is func(model.Member) bool) bool {
 	return false
 }
 
-// NewView returns a view of addresses: those of the pods of the cluster, of the
-// interfaces here, which are newer, of the nodes, and of this node besides.
+// NewView returns a view of addresses: of the pods of the cluster, of the interfaces here, which are newer,
+// of the nodes, and of this node.
 func NewView(pods map[model.PodID][]netip.Addr, attached map[model.PodID]*model.Attachment, nodes map[string]*model.Node, node string, own []netip.Addr) *View {
 	v := &View{Pods: map[netip.Addr]model.PodID{}, Nodes: map[netip.Addr]string{}}
 	for id, all := range pods {

@@ -1,11 +1,9 @@
-// Package health answers probes and scrapes over HTTP: /healthz tells whether
-// the agent's loop moves (restart it if not), /readyz whether what the
-// datastore holds is programmed, /metrics the metrics. Answers are text for
-// people, with the reason where something is wrong. The control socket answers
-// the same two probes (Probes).
+// Package health answers probes and scrapes over HTTP: /healthz reports whether the agent's loop moves
+// (restart it if not), /readyz whether the datastore's objects are programmed, /metrics the metrics. Answers
+// are text for people, with the reason of a failure. The control socket answers the same two probes (Probes).
 //
-// The package asks an Agent for all it says and holds no state but that of its
-// listener. It is tested over real sockets.
+// The package asks an Agent for all answers and holds no state but that of its listener. It is tested over
+// real sockets.
 //
 // The server listens at healthAddress (127.0.0.1:10288; empty turns it off). If the
 // address is taken, the agent logs it, shows it in the status and tries again; policy
@@ -52,7 +50,7 @@ const (
 	// give up after a second by default.
 	readyTimeout  = 900 * time.Millisecond
 	shutdownGrace = time.Second
-	// maxHeader bounds a request, none of which has more than a path.
+	// maxHeader bounds a request; requests have no more than a path.
 	maxHeader = 8 << 10
 )
 
@@ -65,19 +63,19 @@ func defaultTimeouts() timeouts {
 	return timeouts{header: 5 * time.Second, read: 10 * time.Second, write: 30 * time.Second, idle: 90 * time.Second}
 }
 
-// Agent is what the server asks.
+// Agent is the server's view of the agent.
 type Agent interface {
 	// Alive returns why the agent is stuck, or nil. It answers at once.
 	Alive() error
-	// Ready tells whether what is known is programmed.
+	// Ready reports whether the known objects are programmed.
 	Ready(ctx context.Context) Readiness
 }
 
-// Readiness tells whether an agent is ready.
+// Readiness is the answer to the probe of readiness.
 type Readiness struct {
-	// Missing are the reasons why it is not; it is ready if there are none.
+	// Missing are the reasons why the agent is not ready; it is ready if the list is empty.
 	Missing []string
-	// Notes are what people should know all the same.
+	// Notes are problems that leave the agent ready.
 	Notes []string
 }
 

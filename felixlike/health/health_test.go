@@ -118,7 +118,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-func TestTakenAddressIsToldAndNoError(t *testing.T) {
+func TestTakenAddressIsReportedAndNoError(t *testing.T) {
 	other, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// droppedCollector makes a counter of what read returns.
+// droppedCollector makes a counter of the values of read.
 type droppedCollector struct {
 	read func() (map[string]uint64, error)
 }

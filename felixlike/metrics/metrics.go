@@ -1,12 +1,11 @@
-// Package metrics holds what the agent tells Prometheus, in a registry of its
-// own. Counts and times are told as they happen; what is a state is asked for
-// at each scrape. No series is made for a pod, a policy or an address, so a
-// busy node has as many series as an idle one.
+// Package metrics holds the agent's Prometheus metrics, in a registry of its own. Counts and times are
+// observed as they happen; states are read at each scrape. No series is made for a pod, a policy or an
+// address, so a busy node has as many series as an idle one.
 //
-// The package knows the driver only by the numbers that it is told. It is
-// tested by linting and by the text of a scrape.
+// The package knows the driver only by the numbers that it gets. It is tested by linting and by the text of a
+// scrape.
 //
-// The HELP of a metric says its meaning; no metric has a label for a pod or a policy.
+// The HELP of a metric has its meaning; no metric has a label for a pod or a policy.
 // felixlike_policy_programming_duration_seconds begins when the datastore learns of a
 // change (with manifests when it sees a changed file; the time until the file is quiet
 // and read counts) and ends with the policy stage's commit. Only changes that matter to
@@ -50,19 +49,18 @@ func buckets() []float64 {
 	return []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 }
 
-// New returns the metrics of an agent with these stages. State is asked at
-// each scrape; what it does not answer is not reported. Repairable are the
-// kinds of objects that a foreign change may hit.
+// New returns the metrics of an agent with these stages. It calls state at each scrape; if that returns
+// false, its metrics are missing. Repairable are the kinds of objects that a foreign change may hit.
 func New(stages, repairable []string, state func() (State, bool)) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
 		applyDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "felixlike_apply_duration_seconds", Buckets: buckets(),
-			Help: "Time that one stage (a receiver such as nftables or openflow) took to program what was wanted, including applies that failed. Kind full: everything the receiver holds was read first; delta: only differences were sent.",
+			Help: "Time that one stage (a receiver such as nftables or openflow) took to program the desired state, including applies that failed. Kind full: everything the receiver holds was read first; delta: only differences were sent.",
 		}, []string{"stage", "kind"}),
 		applies: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "felixlike_apply_total",
-			Help: "Applies of a stage by result. Failures are retried, and what was in force stays in force.",
+			Help: "Applies of a stage by result. Failures are retried, and the programmed state stays in force.",
 		}, []string{"stage", "result"}),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "felixlike_writes_total",
@@ -133,7 +131,7 @@ func (m *Metrics) Succeeded(at time.Time) {
 	m.lastSuccess.Set(float64(at.UnixMilli()) / 1000)
 }
 
-// Gatherer returns what a scrape reads.
+// Gatherer returns the source of a scrape.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 
 // Handler answers scrapes.

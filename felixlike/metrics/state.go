@@ -7,16 +7,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// State is what the agent is asked at each scrape.
+// State is the agent's state at one scrape.
 type State struct {
-	// Synced tells that the datastore's first listing is complete.
+	// Synced reports that the datastore's first listing is complete.
 	Synced bool
 	// Pending counts the objects whose newest state is not programmed,
 	// Quarantined those that the dataplane refuses.
 	Pending, Quarantined int
-	// Rules and Elements count what the policy backend holds of ours.
+	// Rules and Elements count our rules and elements in the policy backend.
 	Rules, Elements int
-	// Flows counts the flows of ours in the bridge.
+	// Flows counts our flows in the bridge.
 	Flows int
 	// Endpoints counts the pods of this node by state.
 	Endpoints map[string]int

@@ -18,8 +18,8 @@ import (
 	"github.com/felixlike/felixlike/internal/terminal"
 )
 
-// ErrNotInOrder is what commands return, and turn into exit code 1, when they
-// have shown a status that is not InOrder.
+// ErrNotInOrder is the error of commands that have shown a status that is not InOrder; it becomes exit code
+// 1.
 var ErrNotInOrder = errors.New("not everything is in order")
 
 // InOrder reports whether all that the agent knows is in force: the datastore
@@ -28,8 +28,8 @@ func InOrder(s control.Status) bool {
 	return s.InSync && s.LastApply.Error == "" && s.Programmed >= s.Observed && len(s.Quarantined) == 0
 }
 
-// Config prints settings with their origins, and what the running agent, if there
-// is one, uses where a setting leaves it the choice.
+// Config prints settings with their origins. If an agent runs, it also prints the value in use of settings
+// such as auto.
 func Config(w io.Writer, rows []config.Row, running *control.Status, format terminal.Output) error {
 	if running != nil && running.Underlay != nil {
 		use := inUse(*running.Underlay)
@@ -49,7 +49,7 @@ func Config(w io.Writer, rows []config.Row, running *control.Status, format term
 	})
 }
 
-// inUse returns what was found, by setting.
+// inUse returns the values that the agent has found, by setting.
 func inUse(u control.Underlay) map[string]string {
 	use := map[string]string{"datapath": u.Datapath}
 	if u.MTU != 0 {
@@ -107,7 +107,7 @@ func (t *text) summary(s control.Status) {
 	fmt.Fprintf(t, "writes since start: %s   groups %d\n\n", counts(s.Writes), s.Groups)
 }
 
-// underlay tells what the node's network was found to be.
+// underlay prints the node's network as the agent has found it.
 func (t *text) underlay(u control.Underlay) {
 	datapath := "datapath " + u.Datapath
 	if u.Datapath == "netdev" {
@@ -146,7 +146,7 @@ func (t *text) endpoints(s control.Status) {
 	if !closed {
 		return
 	}
-	fmt.Fprintln(t, "\nclosed pods, whose traffic is dropped:")
+	fmt.Fprintln(t, "\nclosed pods (all their traffic is dropped):")
 	for _, e := range s.Endpoints {
 		if e.Reason != "" {
 			fmt.Fprintf(t, "  %s/%s: %s\n", e.Namespace, e.Name, e.Reason)
@@ -170,8 +170,8 @@ func (t *text) policies(s control.Status) {
 	fmt.Fprintln(t, table)
 }
 
-// quarantined prints what was set aside: one line of facts and one of reason
-// each, since reasons are long.
+// quarantined prints the quarantined objects: one line of facts and one of reason each, since reasons are
+// long.
 func (t *text) quarantined(s control.Status) {
 	if len(s.Quarantined) == 0 {
 		return
@@ -200,7 +200,7 @@ func nextTry(q control.Quarantined) string {
 	return q.NextTry.Format(time.TimeOnly)
 }
 
-// owners names what a quarantined object was made of.
+// owners names the source objects of a quarantined object.
 func owners(q control.Quarantined) string {
 	switch len(q.Owners) {
 	case 0:
@@ -239,7 +239,7 @@ func (t *text) problems(s control.Status) {
 	}
 }
 
-// open says what a list of policies means to a direction.
+// open shows a direction's list of policies; without policies it is open.
 func open(policies []string) string {
 	if len(policies) == 0 {
 		return "open"

@@ -96,9 +96,9 @@ func TestInOrder(t *testing.T) {
 	}
 }
 
-// TestConfigTellsWhatIsInUse: what a setting leaves to the agent is told of the one
-// that runs, and nothing where none does.
-func TestConfigTellsWhatIsInUse(t *testing.T) {
+// TestConfigShowsValuesInUse: a setting such as auto shows the value of the running agent, and none without
+// an agent.
+func TestConfigShowsValuesInUse(t *testing.T) {
 	running := &control.Status{Underlay: &control.Underlay{Datapath: "netdev", Uplink: "eth0", MTU: 1400}}
 	for _, c := range []struct {
 		running *control.Status

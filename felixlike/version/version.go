@@ -1,5 +1,5 @@
-// Package version tells which version this binary is. It is tested by its form and by
-// builds with and without a version.
+// Package version has the version of this binary. It is tested by its form and by builds with and without a
+// version.
 package version
 
 import (

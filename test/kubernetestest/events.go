@@ -37,9 +37,9 @@ func Events(t *testing.T, admin, agent *rest.Config) {
 	v.Sync(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	told := make(chan error, 1)
+	ended := make(chan error, 1)
 	go func() {
-		told <- v.Source().Tell(ctx, func(context.Context) ([]datastore.Notice, error) {
+		ended <- v.Source().RecordEvents(ctx, func(context.Context) ([]datastore.Notice, error) {
 			return []datastore.Notice{{
 				Problem: model.Problem{Object: model.ObjectRef{Kind: "NetworkPolicy", Namespace: name, Name: "p"}, Field: "spec", Reason: "this is a test"},
 				Kind:    "NotUnderstood",
@@ -52,7 +52,7 @@ func Events(t *testing.T, admin, agent *rest.Config) {
 		t.Fatal("no event")
 	}
 	cancel()
-	if err := <-told; err != nil {
+	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 	list := must(client.EventsV1().Events(name).List(t.Context(), metav1.ListOptions{}))(t)

@@ -23,13 +23,13 @@ type change struct {
 	item *item
 }
 
-// taken is what was pending at one moment.
+// taken is the content of all stores that was pending at one moment.
 type taken struct {
 	changes  []change
 	problems []model.Problem
 	since    time.Time
 	synced   bool
-	// unserved tells that the API server has no ServiceCIDRs.
+	// unserved reports that the API server has no ServiceCIDRs.
 	unserved bool
 }
 
@@ -51,8 +51,7 @@ func (s *state) take(all [kinds]*kind) taken {
 	return t
 }
 
-// compare puts what is set first, by kind, then what is gone, in the reverse
-// order.
+// compare sorts set objects first, by kind, then deleted objects, in reverse order.
 func (c change) compare(o change) int {
 	if c.item == nil || o.item == nil {
 		if (c.item == nil) != (o.item == nil) {
@@ -66,7 +65,7 @@ func (c change) compare(o change) int {
 	return cmp.Or(cmp.Compare(c.kind.name, o.kind.name), cmp.Compare(c.key.namespace, o.key.namespace), cmp.Compare(c.key.name, o.key.name))
 }
 
-// batches makes batches of what was taken. It belongs to Run.
+// batches turns taken changes into batches. It belongs to Run.
 type batches struct {
 	log     *slog.Logger
 	deliver func(datastore.Batch)
@@ -76,12 +75,12 @@ type batches struct {
 	// faults are the problems of objects, contact those of the connection.
 	faults  map[model.ObjectRef][]model.Problem
 	contact []model.Problem
-	// prefixes are those of each ServiceCIDR; told tells that they were delivered.
-	prefixes map[string][]netip.Prefix
-	told     bool
+	// prefixes are those of each ServiceCIDR; rangesDelivered reports that they were delivered.
+	prefixes        map[string][]netip.Prefix
+	rangesDelivered bool
 }
 
-// publish delivers what was taken, if there is anything new.
+// publish delivers the taken changes, if there is anything new.
 func (b *batches) publish(t taken) {
 	news := t.synced != b.inSync || !slices.Equal(b.contact, t.problems)
 	b.contact = t.problems
@@ -94,9 +93,9 @@ func (b *batches) publish(t taken) {
 		more = len(t.changes) > 0
 		events, changed := b.events(part)
 		last := t.synced && !more
-		if last && !t.unserved && !b.told {
-			// That there are none is worth knowing, too.
-			events, b.told = insertServiceCIDRs(events, b.allPrefixes()), true
+		if last && !t.unserved && !b.rangesDelivered {
+			// An empty list is news, too: the cluster has no ServiceCIDRs.
+			events, b.rangesDelivered = insertServiceCIDRs(events, b.allPrefixes()), true
 		}
 		if !news && !changed && len(events) == 0 {
 			continue
@@ -130,7 +129,7 @@ func (b *batches) events(changes []change) (events []datastore.Event, changed bo
 		}
 		changed = b.setFaults(c.kind.name.ref(c.key), d.problems) || changed
 	}
-	if ranges && b.told {
+	if ranges && b.rangesDelivered {
 		events = insertServiceCIDRs(events, b.allPrefixes())
 	}
 	return events, changed

@@ -41,7 +41,7 @@ func LoadConfig(kubeconfig string) (*rest.Config, error) {
 // clients share one connection to the API server.
 type clients struct {
 	http *http.Client
-	// connections are those of http, unless whoever configured it dials himself.
+	// connections are those of the HTTP client; nil if the configuration brings its own dialer.
 	connections *connrotation.Dialer
 	// reconnects counts how often they were ended.
 	reconnects atomic.Uint64
@@ -52,8 +52,8 @@ type clients struct {
 	metadata         metadata.Interface
 }
 
-// newClients returns clients that ask for protobuf where the API offers it, and
-// for JSON of what is decoded strictly: protobuf drops what it does not know.
+// newClients returns clients that ask for protobuf where the API offers it, and for JSON where objects are
+// decoded strictly: protobuf drops unknown fields.
 func newClients(config *rest.Config) (*clients, error) {
 	asJSON := rest.CopyConfig(config)
 	asJSON.WarningHandler = rest.NoWarnings{}
@@ -106,12 +106,10 @@ func groupClient(config *rest.Config, client *http.Client, path string, gv schem
 	return c, nil
 }
 
-// dialer returns one whose connections notice soon when they are dead. Whoever moves
-// a node's address to another interface has netfilter forget the connections that
-// kube-proxy masquerades (ovsfwd/uplink sees to it that it does not, others may not):
-// the next change comes to a port that is nobody's, the
-// API server gives the watch up, and the agent, which only listens, would hear of it
-// half a minute later, by HTTP/2's own pings.
+// dialer returns a dialer whose connections notice within seconds that they are dead. If a node's address
+// moves to another interface, netfilter forgets the connections that kube-proxy masquerades (ovsfwd/uplink
+// avoids this, other programs may not). The API server's next change then goes to an unused port, the server
+// ends the watch, and the agent, which only listens, would notice half a minute later, by HTTP/2's own pings.
 func dialer() *net.Dialer {
 	return &net.Dialer{
 		Timeout:         10 * time.Second,
@@ -121,10 +119,9 @@ func dialer() *net.Dialer {
 
 func (c *clients) close() { utilnet.CloseIdleConnectionsFor(c.http.Transport) }
 
-// Reconnect begins the connections to the API server anew; what is read goes on. It
-// is for when the node's addresses have moved: a connection from before may be dead
-// in one direction only, so that changes do not come any more and its keep-alive
-// probes are answered all the same.
+// Reconnect closes the connections to the API server; reading goes on with new ones. Call it when the node's
+// addresses have moved: an older connection may be dead in one direction only. Then changes do not arrive,
+// but the keep-alive probes are answered.
 func (s *Source) Reconnect() {
 	if s.clients.connections != nil {
 		s.clients.reconnects.Add(1)
@@ -142,6 +139,6 @@ func (c *clients) kinds(node string) [kinds]*kind {
 		kindPolicy:        newKind(kindPolicy, c.dynamic.Resource(kindPolicy.resource()), trimPolicy, decodePolicy),
 		kindClusterPolicy: newKind(kindClusterPolicy, c.dynamic.Resource(kindClusterPolicy.resource()), trimPolicy, decodeClusterPolicy),
 	}
-	all[kindPod].told = func(o runtime.Object) bool { return o.(*corev1.Pod).Spec.NodeName == node }
+	all[kindPod].reported = func(o runtime.Object) bool { return o.(*corev1.Pod).Spec.NodeName == node }
 	return all
 }

@@ -117,8 +117,7 @@ func TestClusterPoliciesLeave(t *testing.T) {
 	}
 }
 
-// TestClusterPoliciesOfNewerServers: what this agent does not know in a policy fails
-// closed, and is named.
+// TestClusterPoliciesOfNewerServers: an unknown field in a policy fails closed, and the problem names it.
 func TestClusterPoliciesOfNewerServers(t *testing.T) {
 	const head = `"tier":"Admin","priority":7,"subject":{"namespaces":{}}`
 	const rule = `{"action":"Accept","from":[{"namespaces":{}}]}`

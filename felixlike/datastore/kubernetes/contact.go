@@ -31,7 +31,7 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-// problems says once what is wrong for several kinds.
+// problems returns one problem for all kinds that fail for the same reason.
 func (c *contact) problems() []model.Problem {
 	var problems []model.Problem
 	about := map[string]int{}
@@ -47,14 +47,13 @@ func (c *contact) problems() []model.Problem {
 		about[reason] = len(problems)
 		problems = append(problems, model.Problem{
 			Object: model.ObjectRef{Kind: "datastore", Name: "kubernetes"}, Field: resource,
-			Reason: "cannot be read: " + reason + "; what is known of them stays in force",
+			Reason: "cannot be read: " + reason + "; the known objects stay in force",
 		})
 	}
 	return problems
 }
 
-// source is a kind's list and watch, which take note of how they go. It is what
-// a reflector reads from.
+// source is a kind's list and watch, from which a reflector reads. It records their failures.
 type source struct {
 	*kind
 	state      *state
@@ -73,10 +72,9 @@ const missingLists = 4
 // List asks for all objects as they are now. The reflector would take a list
 // from a cache of any age, but then an agent that restarts may go back in time.
 //
-// A list that is to be at least as new as what is known is not asked for in pages: with
-// a limit the API server takes the version for the very one that is wanted, and
-// after its restart an agent would see nothing but the past, until etcd has
-// forgotten it.
+// A list with a minimal version is not asked for in pages: with a limit the API server takes the minimal
+// version for an exact one. After the server's restart an agent would then see the past, until etcd has
+// compacted it.
 func (s *source) List(ctx context.Context, o metav1.ListOptions) (*itemList, error) {
 	switch o.ResourceVersion {
 	case "0":
@@ -164,7 +162,7 @@ func (s *source) note(ctx context.Context, err error) {
 	switch {
 	case now == before:
 	case now != "":
-		s.log.Warn("cannot be read from the API server, what is known stays in force", "error", now)
+		s.log.Warn("cannot be read from the API server, the known objects stay in force", "error", now)
 		s.state.changedLocked()
 	default:
 		s.log.Info("read from the API server again")

@@ -14,8 +14,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// decoded is an item as the rest of the agent knows it: an event, if it has one
-// of its own, and what is wrong with it.
+// decoded is a decoded item: its event, if its kind has events, and its problems.
 type decoded struct {
 	event    datastore.Event
 	problems []model.Problem

@@ -5,7 +5,7 @@
 //	 list, watch   client-go    trimmed,   hash and version   one place     decoded, sorted
 //	                            as bytes   of each object     for all kinds
 //
-// What it promises:
+// Guarantees:
 //
 //   - It delivers what policy and forwarding can notice, and nothing else: an
 //     object is trimmed to what they read before it is kept or compared, so
@@ -19,8 +19,8 @@
 //     before, so all nodes, and an agent that starts anew, do the same.
 //   - Nothing is in sync before everything has been listed, with reads that are
 //     as new as the API server: an agent that restarts does not go back in time.
-//   - An API server that is away, restarts or forgets where a watch was changes
-//     nothing: the known objects stay. The next whole list is compared with them in
+//   - While the API server is away, restarts or forgets the version of a watch, the
+//     known objects stay. The next whole list is compared with them in
 //     one batch, and only such a list deletes the objects that it lacks.
 //   - ClusterNetworkPolicies are decoded strictly, too. A rule that cannot be understood
 //     is a problem, and is left empty, so that it fails closed (strict.ClosedSpec).
@@ -30,10 +30,10 @@
 //   - ServiceCIDRs are left out where the API server has no such kind, or lets
 //     everything else be read.
 //
-// Recorder tells users of problems, as Events. Rules lists the rights that all
+// RecordEvents reports problems to users, as Events. Rules lists the rights that all
 // of this takes.
 //
-// What an object means is not judged here. The package is tested by
+// The package does not interpret objects. The package is tested by
 // kubernetestest: against an API server of its own, which can fail in every way,
 // and, the same suite, against a real one (test/cluster).
 //
@@ -85,7 +85,7 @@
 //     Services; the netfilter backends drop packets to Service addresses that no proxy
 //     rewrites. API servers before 1.33 have no ServiceCIDRs.
 //   - Events report problems that last more than five seconds, at the object
-//     (teller.go). The name of an Event is a hash of the problem. A problem that all
+//     (recorder.go). The name of an Event is a hash of the problem. A problem that all
 //     nodes see has one name: three nodes by rank report it, each 20 s after the one
 //     before, and the API server keeps one. A node reports its own problems itself, with
 //     the node as "related". An Event is repeated every half hour while the problem

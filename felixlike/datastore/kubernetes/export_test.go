@@ -13,21 +13,21 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Teller is what tells, without the clock.
-type Teller struct{ *teller }
+// Recorder is a recorder without the clock.
+type Recorder struct{ *recorder }
 
-// NewTeller returns a teller of a node.
-func NewTeller(node string, o interface {
+// NewRecorder returns a recorder of a node.
+func NewRecorder(node string, o interface {
 	UID(model.ObjectRef) (types.UID, bool)
 	Nodes() []string
 }, events rest.Interface,
-) *Teller {
-	return &Teller{newTeller(node, exported{o}, events, slog.New(slog.DiscardHandler))}
+) *Recorder {
+	return &Recorder{newRecorder(node, exported{o}, events, slog.New(slog.DiscardHandler))}
 }
 
-// Look has the teller look at what there is at a moment.
-func (t *Teller) Look(ctx context.Context, notices []datastore.Notice, now time.Time) {
-	t.tell(ctx, notices, now)
+// Look has the recorder record the notices of one moment.
+func (r *Recorder) Look(ctx context.Context, notices []datastore.Notice, now time.Time) {
+	r.record(ctx, notices, now)
 }
 
 type exported struct {
@@ -40,5 +40,5 @@ type exported struct {
 func (e exported) uid(r model.ObjectRef) (types.UID, bool) { return e.o.UID(r) }
 func (e exported) nodes() []string                         { return e.o.Nodes() }
 
-// Dialer returns what connects to the API server.
+// Dialer returns the dialer of the connections to the API server.
 func Dialer() *net.Dialer { return dialer() }

@@ -13,12 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// key tells objects of one kind apart.
+// key identifies an object of one kind.
 type key struct{ namespace, name string }
 
-// item is an object on its way through a reflector: its name, its version and
-// what was left of it, encoded. Fifty thousand pods are a list of 20 MB as
-// items, and of 500 MB as objects.
+// item is an object on its way through a reflector: name, version and the trimmed object, encoded. Fifty
+// thousand pods are a list of 20 MB as items, and of 500 MB as objects.
 type item struct {
 	key
 	// uid is that of an object which an Event of this node may be about.
@@ -26,12 +25,11 @@ type item struct {
 	version string
 	data    []byte
 	sum     sum
-	// initialEnd tells that this is no object, but the bookmark behind the last
-	// object of a list that came as a stream.
+	// initialEnd marks the bookmark behind the last object of a list that came as a stream.
 	initialEnd bool
 }
 
-// sum is the hash of what was left of an object.
+// sum is the hash of a trimmed object.
 type sum [16]byte
 
 func sumOf(uid types.UID, data []byte) sum {
@@ -42,11 +40,10 @@ func sumOf(uid types.UID, data []byte) sum {
 	return sum(h.Sum(nil)[:len(sum{})])
 }
 
-// GetObjectKind, DeepCopyObject and GetObjectMeta are what a reflector asks of
-// an object.
+// GetObjectKind, DeepCopyObject and GetObjectMeta implement the interfaces that a reflector requires.
 func (i *item) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
-// DeepCopyObject returns the item: nobody changes one.
+// DeepCopyObject returns the item itself: items are never changed.
 func (i *item) DeepCopyObject() runtime.Object { return i }
 
 // GetObjectMeta returns the metadata that a reflector reads.
@@ -67,7 +64,7 @@ type itemList struct {
 // GetObjectKind returns no kind.
 func (l *itemList) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
-// DeepCopyObject returns the list: nobody changes one.
+// DeepCopyObject returns the list itself: lists are never changed.
 func (l *itemList) DeepCopyObject() runtime.Object { return l }
 
 // item trims an object.
@@ -82,7 +79,7 @@ func (k *kind) item(o runtime.Object) (*item, error) {
 	}
 	i := bareItem(m)
 	i.data, i.sum = data, sumOf(m.GetUID(), data)
-	if k.told == nil || k.told(o) {
+	if k.reported == nil || k.reported(o) {
 		i.uid = m.GetUID()
 	}
 	return i, nil
@@ -114,8 +111,8 @@ func (k *kind) items(list runtime.Object) (*itemList, error) {
 	return l, err
 }
 
-// event trims the object of a watch's event. What cannot be trimmed ends the
-// watch, and with it comes a new list.
+// event trims the object of a watch's event. An object that cannot be trimmed ends the watch; a new list
+// follows.
 func (k *kind) event(e watch.Event) watch.Event {
 	if e.Type == watch.Error {
 		return e

@@ -48,7 +48,7 @@ func (k kindName) String() string {
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// resource returns what the API server calls the objects of the kind.
+// resource returns the API server's resource of the kind.
 func (k kindName) resource() schema.GroupVersionResource {
 	switch k {
 	case kindNode:
@@ -107,9 +107,8 @@ type kind struct {
 	watch  func(context.Context, metav1.ListOptions) (watch.Interface, error)
 	trim   func(runtime.Object) ([]byte, error)
 	decode func(*item) (decoded, error)
-	// told reports whether this node tells of problems of the object; nil stands
-	// for any.
-	told func(runtime.Object) bool
+	// reported reports whether this node records Events about the object; nil stands for any object.
+	reported func(runtime.Object) bool
 }
 
 // lister is a client for the objects of one kind.

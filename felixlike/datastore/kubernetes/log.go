@@ -7,8 +7,8 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// klogger hands what client-go logs to our log, one level lower: what it calls an
-// error it tries again, and what comes of it is told by contact.
+// klogger hands client-go's messages to our log as debug messages: client-go retries after its errors, and
+// contact reports the failures that last.
 func klogger(log *slog.Logger) logr.Logger { return logr.FromSlogHandler(lower{log.Handler()}) }
 
 // lower is a handler for which nothing matters much.
@@ -20,8 +20,7 @@ func (l lower) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= -2 && l.Handler.Enabled(ctx, slog.LevelDebug)
 }
 
-// Handle hands a message on as one for debugging. What client-go calls an error comes
-// here without a question.
+// Handle hands a message on as a debug message. client-go logs its errors without asking Enabled.
 func (l lower) Handle(ctx context.Context, r slog.Record) error {
 	if !l.Handler.Enabled(ctx, slog.LevelDebug) {
 		return nil

@@ -61,7 +61,7 @@ func has(name string) func(kubernetestest.Seen) bool {
 	return func(s kubernetestest.Seen) bool { return s.Pods[model.PodID{Namespace: "x", Name: name}] != nil }
 }
 
-// away reports whether it is told that nothing can be read.
+// away reports whether the problems say that no kind can be read.
 func away(s kubernetestest.Seen) bool {
 	resources := 0
 	for _, p := range s.Last.Problems {
@@ -72,8 +72,8 @@ func away(s kubernetestest.Seen) bool {
 
 func inOrder(s kubernetestest.Seen) bool { return len(s.Last.Problems) == 0 }
 
-// TestOutage: while the API server is away, what is known stays; after that,
-// everything that happened meanwhile comes.
+// TestOutage: while the API server is away, the known objects stay; afterwards all changes of the outage
+// arrive.
 func TestOutage(t *testing.T) {
 	f := newFixture(t)
 	f.pods(t, "a", "b")
@@ -81,7 +81,7 @@ func TestOutage(t *testing.T) {
 	before := v.Sync(t)
 	f.Refuse(http.StatusServiceUnavailable)
 	f.Break()
-	v.Until(t, "a problem that names what cannot be read", away)
+	v.Until(t, "a problem that names the unreadable kinds", away)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if _, err := v.Source().Sync(ctx); err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "Service Unavailable") {
@@ -93,7 +93,7 @@ func TestOutage(t *testing.T) {
 		t.Errorf("events while it is away: %d", now.Events-before.Events)
 	}
 	f.Refuse(0)
-	seen := v.Until(t, "what happened meanwhile", func(s kubernetestest.Seen) bool { return has("c")(s) && !has("a")(s) && inOrder(s) })
+	seen := v.Until(t, "the changes of the outage", func(s kubernetestest.Seen) bool { return has("c")(s) && !has("a")(s) && inOrder(s) })
 	if !has("b")(seen) || seen.Deleted != 1 {
 		t.Errorf("after the outage: %d deleted", seen.Deleted)
 	}
@@ -124,8 +124,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestForgottenVersions: a watch that is told that its version is too old lists,
-// and the list tells what it missed.
+// TestForgottenVersions: a watch with a version that is too old is followed by a list, which brings the
+// missed changes.
 func TestForgottenVersions(t *testing.T) {
 	for _, streams := range []bool{true, false} {
 		t.Run(fmt.Sprintf("streams=%v", streams), func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestForgottenVersions(t *testing.T) {
 			f.Compact()
 			f.Refuse(0)
 			release()
-			v.Until(t, "what was missed", func(s kubernetestest.Seen) bool { return has("c")(s) && !has("a")(s) && has("b")(s) })
+			v.Until(t, "the missed changes", func(s kubernetestest.Seen) bool { return has("c")(s) && !has("a")(s) && has("b")(s) })
 		})
 	}
 }
@@ -157,7 +157,7 @@ func TestCutList(t *testing.T) {
 			v := f.open(t)
 			before := v.Sync(t)
 			f.CutLists(500)
-			f.Refuse(http.StatusServiceUnavailable) // no watch may tell of the change
+			f.Refuse(http.StatusServiceUnavailable) // no watch may bring the change
 			f.Stop()
 			if err := f.Start(); err != nil {
 				t.Fatal(err)

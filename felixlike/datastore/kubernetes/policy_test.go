@@ -12,8 +12,8 @@ import (
 	"github.com/felixlike/felixlike/test/kubernetestest"
 )
 
-// TestPoliciesOfNewerServers: what this agent does not know in a policy closes it,
-// and what it knows to mean nothing does not.
+// TestPoliciesOfNewerServers: an unknown field closes a policy; a field that is known to have no effect does
+// not.
 func TestPoliciesOfNewerServers(t *testing.T) {
 	const good = `"podSelector":{"matchLabels":{"app":"a"}},"policyTypes":["Ingress"],"ingress":[{}]`
 	const isolated, everybody = "the pods it selects are isolated", "every pod of the namespace is isolated"

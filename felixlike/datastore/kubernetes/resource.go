@@ -28,7 +28,7 @@ type resources[L runtime.Object] struct {
 	empty  func() L
 }
 
-// resource returns what reads a kind by the client of its group.
+// resource returns the reader of a kind for the client of its API group.
 func resource[L interface {
 	*T
 	runtime.Object

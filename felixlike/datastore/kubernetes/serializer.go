@@ -42,7 +42,7 @@ type objectDecoder struct {
 	buffers sync.Pool
 }
 
-// envelope is what protobuf of the API begins with; a runtime.Unknown follows.
+// envelope is the prefix of the API's protobuf; a runtime.Unknown follows.
 const envelope = "k8s\x00"
 
 // Decode implements runtime.Decoder.
@@ -59,7 +59,7 @@ func (d *objectDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, i
 	if err != nil {
 		return nil, nil, err
 	}
-	o, gvk, err := d.Serializer.Decode(left, defaults, into) // it copies what it keeps
+	o, gvk, err := d.Serializer.Decode(left, defaults, into) // it copies the fields that it keeps
 	*buffer = left
 	d.buffers.Put(buffer)
 	return o, gvk, err

@@ -43,7 +43,7 @@ func TestNoServiceCIDRs(t *testing.T) {
 			if seen.Services != nil || !has("a")(seen) {
 				t.Errorf("services: %v", seen.Services)
 			}
-			if told := len(seen.Last.Problems) == 1; told != (status == http.StatusForbidden) {
+			if reported := len(seen.Last.Problems) == 1; reported != (status == http.StatusForbidden) {
 				t.Errorf("problems: %v", seen.Last.Problems)
 			}
 			v.Sync(t)

@@ -30,8 +30,8 @@ const (
 	forbiddenPoll = time.Minute
 )
 
-// servedPoll is how often an API server that has no such kind is asked again: it may
-// have been upgraded, or somebody has installed the CustomResourceDefinition.
+// servedPoll is the interval between two requests for a kind that the API server does not have: an upgrade,
+// or a new CustomResourceDefinition, may bring it.
 func servedPoll(k kindName) time.Duration {
 	if k == kindServiceCIDR {
 		return 10 * time.Minute
@@ -45,11 +45,11 @@ func retry() wait.Backoff {
 	return wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 8 * time.Second}
 }
 
-// Options are what a Source is made of.
+// Options are the parameters of a Source.
 type Options struct {
 	// Config says how to reach the API server.
 	Config *rest.Config
-	// Node is this node's name; it tells of the problems of its own pods.
+	// Node is this node's name; the source records Events about the problems of its pods.
 	Node string
 	Log  *slog.Logger
 }
@@ -148,16 +148,15 @@ func (s *Source) reflect(ctx context.Context, from *source) {
 	reflector.RunWithContext(klog.NewContext(ctx, logger))
 }
 
-// served returns once the API server serves the kind, or false when ctx ends.
-// Until then there are no objects of it, which is known as well as a list: what
-// else there is does not wait.
+// served returns once the API server serves the kind, or false when ctx ends. Until then the kind counts as
+// read and empty, so that the other kinds do not wait for it.
 //
 // An API server that has just begun forbids everything until it has read its roles.
 // So that is believed only of one that let all other kinds be read before. It is never
 // believed of ClusterNetworkPolicies: without an administrator's Deny, pods would be open.
 func (s *Source) served(ctx context.Context, from *source) bool {
 	backoff := retry()
-	for told := false; ; {
+	for logged := false; ; {
 		roles := s.othersSynced(from.name)
 		_, err := from.list(ctx, metav1.ListOptions{Limit: 1})
 		pause := wait.Jitter(servedPoll(from.name), 0.5)
@@ -169,12 +168,12 @@ func (s *Source) served(ctx context.Context, from *source) bool {
 		case apierrors.IsNotFound(err):
 			from.note(ctx, nil)
 			s.state.absent(from.name)
-			if !told && from.name == kindServiceCIDR {
+			if !logged && from.name == kindServiceCIDR {
 				from.log.Info("the API server has no ServiceCIDRs: backend openflow needs the setting serviceCIDRs where pods use Services")
-			} else if !told {
+			} else if !logged {
 				from.log.Info("the API server does not serve this kind: it is looked for every minute", "kind", from.name.String())
 			}
-			told = true
+			logged = true
 		case apierrors.IsForbidden(err) && roles && from.name != kindClusterPolicy:
 			from.note(ctx, err)
 			s.state.absent(from.name)

@@ -10,20 +10,20 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// state is what is known of the objects of all kinds, and what of it has not
-// been delivered. The reflectors write, Run takes.
+// state holds the known objects of all kinds, and the changes that are not delivered yet. The reflectors
+// write, Run takes.
 type state struct {
 	mu     sync.Mutex
 	stores [kinds]*store
 	// since is when the oldest change came that was not taken, or zero.
 	since time.Time
-	// contact has what is wrong with the connection, by kind.
+	// contact holds the failure of the connection, by kind.
 	contact contact
 	// wake has an element when there is something to take.
 	wake chan struct{}
-	// taken is closed, and made anew, when what was pending is taken.
+	// taken is closed, and made anew, when the pending changes are taken.
 	taken chan struct{}
-	// moved is closed, and made anew, when a store has heard of something.
+	// moved is closed, and made anew, when a store receives something.
 	moved chan struct{}
 }
 
@@ -35,7 +35,7 @@ func newState() *state {
 	return s
 }
 
-// store is what a reflector writes to: what is known of the objects of a kind.
+// store holds the known objects of a kind; a reflector writes to it.
 type store struct {
 	state   *state
 	records map[key]record
@@ -45,22 +45,21 @@ type store struct {
 	pending map[key]*item
 	// lists counts the whole lists that have come.
 	lists uint64
-	// seen is the newest version that was heard of: all before it was, too.
+	// seen is the newest version received; the store has all changes before it.
 	seen uint64
-	// synced tells that a whole list has come, absent that there can be none: the
-	// API server has no such kind.
+	// synced reports that a whole list has come, absent that the API server has no such kind.
 	synced, absent bool
 }
 
-// record is the stored part of an object. Lists counts the whole lists that came before
-// it was heard of last: what a list does not name is older than that.
+// record is the stored part of an object. Lists counts the whole lists that came before the object was last
+// received: an object with a smaller count than the store's is not in the newest list.
 type record struct {
 	version uint64
 	lists   uint64
 	sum     sum
 }
 
-// Add, Update, Delete, Replace, Resync and Bookmark are what a reflector calls.
+// Add, Update, Delete, Replace, Resync and Bookmark implement the store that a reflector writes to.
 func (s *store) Add(object any) error { return s.Update(object) }
 
 // backlog bounds the objects of a kind that wait for delivery during the first list.
@@ -115,7 +114,7 @@ func (s *store) Delete(object any) error {
 	return nil
 }
 
-// Replace takes a whole list: what is not in it is gone.
+// Replace takes a whole list and deletes the objects that it lacks.
 func (s *store) Replace(objects []any, version string) error {
 	s.state.mu.Lock()
 	defer s.state.mu.Unlock()
@@ -128,7 +127,7 @@ func (s *store) Replace(objects []any, version string) error {
 			s.removeLocked(k)
 		}
 	}
-	// A list may be older than what was seen: the API server was restored.
+	// A list may be older than the seen version: the API server was restored.
 	s.seen = 0
 	s.syncedLocked(false)
 	s.sawLocked(version)
@@ -189,7 +188,7 @@ func (s *store) sawLocked(version string) {
 	s.state.moved = make(chan struct{})
 }
 
-// changedLocked wakes who delivers.
+// changedLocked wakes Run.
 func (s *state) changedLocked() {
 	if s.since.IsZero() {
 		s.since = time.Now()

@@ -12,12 +12,11 @@ import (
 // syncPage is how many names one page of a look at the API server has.
 const syncPage = 2000
 
-// Sync looks at what the API server has now, and waits until all of it has been
-// delivered. It fails if the API server cannot be read.
+// Sync reads the API server's present objects, and waits until all of them have been delivered. It fails if
+// the API server cannot be read.
 //
-// The version of a list is that of the whole cluster, and a watch hears of it
-// only when an object of its kind changes, or by a bookmark a minute later. So
-// names and versions are compared instead.
+// The version of a list is that of the whole cluster. A watch learns it only when an object of its kind
+// changes, or by a bookmark a minute later. So names and versions are compared instead.
 func (s *Source) Sync(ctx context.Context) (uint64, error) {
 	g, gctx := errgroup.WithContext(ctx)
 	for _, k := range s.kinds {
@@ -53,12 +52,12 @@ func (s *Source) Sync(ctx context.Context) (uint64, error) {
 	}
 }
 
-// there is what the API server has of a kind at one moment.
+// there is the API server's content of a kind at one moment.
 type there struct {
 	// version is that of the moment, newest that of the newest object.
 	version, newest uint64
 	names           map[key]bool
-	// absent tells that it does not serve the kind, or not to us.
+	// absent reports that the server does not serve the kind, or not to this agent.
 	absent bool
 }
 
@@ -105,7 +104,7 @@ func (s *Source) isAbsent(k kindName) bool {
 	return s.state.stores[k].absent
 }
 
-// reach waits until the store of a kind knows what there was.
+// reach waits until the store of a kind has caught up with t.
 func (s *Source) reach(ctx context.Context, k kindName, t *there) error {
 	for {
 		s.state.mu.Lock()
@@ -124,8 +123,8 @@ func (s *Source) reach(ctx context.Context, k kindName, t *there) error {
 	}
 }
 
-// knowsLocked reports whether the store knows what there was: nothing is newer
-// than what it has heard of, and what it knows besides came later.
+// knowsLocked reports whether the store has caught up with t: it has received t's newest change, and its
+// objects that t lacks are newer.
 func (s *store) knowsLocked(t *there) bool {
 	if s.absent || t.absent || !s.synced {
 		return s.absent && t.absent

@@ -72,9 +72,8 @@ func trimPod(p *corev1.Pod) corev1.Pod {
 	return t
 }
 
-// trimContainers keeps the ports of the containers that name one, whatever the
-// container is good for, and the places of all in their lists: a problem tells
-// them.
+// trimContainers keeps the containers with named ports, of all types, and their places in the list: problems
+// name these places.
 func trimContainers(containers []corev1.Container) []corev1.Container {
 	named := func(c corev1.Container) bool {
 		return slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name != "" })

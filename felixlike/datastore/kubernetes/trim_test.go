@@ -16,8 +16,8 @@ import (
 	"github.com/felixlike/felixlike/test/policytest"
 )
 
-// TestTrimmedObjectsMeanTheSame: policy makes the same of an object and of what is
-// left of it, and finds the same wrong with it.
+// TestTrimmedObjectsMeanTheSame: policy computes the same model from a whole and from a trimmed object, and
+// finds the same problems.
 func TestTrimmedObjectsMeanTheSame(t *testing.T) {
 	kinds := map[kindName]*kind{
 		kindNode:      {name: kindNode, trim: trimmed(trimNode), decode: decodeNode},
@@ -53,7 +53,7 @@ func TestTrimmedObjectsMeanTheSame(t *testing.T) {
 			t.Fatalf("problems:\n%s", diff)
 		}
 		if a, b := whole.Flush(), left.Flush(); !reflect.DeepEqual(a, b) {
-			t.Fatalf("model of whole objects:\n%+v\nof what is left of them:\n%+v", a, b)
+			t.Fatalf("model of whole objects:\n%+v\nof trimmed objects:\n%+v", a, b)
 		}
 	})
 }
@@ -75,7 +75,7 @@ func spoil(t *rapid.T, p *corev1.Pod) {
 	}
 }
 
-// passed returns what comes of an object on its way through a source.
+// passed returns the event of an object after its way through a source.
 func passed(t *rapid.T, k *kind, o runtime.Object) datastore.Event {
 	i, err := k.item(o)
 	if err != nil {

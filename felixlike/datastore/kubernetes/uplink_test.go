@@ -17,10 +17,9 @@ import (
 	"github.com/felixlike/felixlike/test/kubernetestest"
 )
 
-// TestMovedAddress: when a node's address moves to another interface, netfilter
-// forgets the connections that were masqueraded behind it, as those to the API
-// server's Service are. What the server sends next reaches nobody, and the agent
-// must not wait for it.
+// TestMovedAddress: when a node's address moves to another interface, netfilter forgets the connections that
+// were masqueraded behind it, such as those to the API server's Service. The server's next packets are lost,
+// and the agent must not wait for them.
 func TestMovedAddress(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for network namespaces")

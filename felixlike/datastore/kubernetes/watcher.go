@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// watcher is a watch whose events are trimmed. apimachinery's watch.Filter would
-// leave a goroutine behind that waits for ever to send to somebody who has left.
+// watcher is a watch whose events are trimmed. apimachinery's watch.Filter would leave a goroutine behind
+// that waits for ever to send to a reader that has left.
 type watcher struct {
 	watch.Interface
 	events chan watch.Event
@@ -42,7 +42,7 @@ func newWatcher(w watch.Interface, trim func(watch.Event) watch.Event, version s
 	return t
 }
 
-// send reports whether somebody has taken the event.
+// send reports whether the reader has taken the event.
 func (t *watcher) send(e watch.Event) bool {
 	select {
 	case t.events <- e:

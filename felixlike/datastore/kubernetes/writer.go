@@ -17,7 +17,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/datastore"
 )
 
-// controller is who Events are from.
+// controller is the reporting controller of our Events.
 const controller = "felixlike.io/agent"
 
 // maxNote is the most bytes that the API server takes as an Event's note.
@@ -51,7 +51,7 @@ func (w writer) repeat(ctx context.Context, e *eventsv1.Event, count int32, now 
 	return err
 }
 
-// eventOf returns the Event that tells of a problem.
+// eventOf returns the Event about a problem.
 func eventOf(n datastore.Notice, uid types.UID, name, node string, now time.Time) *eventsv1.Event {
 	apiVersion := corev1.SchemeGroupVersion.String()
 	for k := range kinds {

@@ -79,7 +79,7 @@ func combine(files []*file, before cluster) (cluster, []model.Problem) {
 	return after, problems
 }
 
-// value returns what is in force of an entry and, if it has an error, says so.
+// value returns the object of an entry that is in force and, if the entry has an error, the effect of it.
 func (e *entry) value(before cluster) (value, string) {
 	if e.object != nil {
 		return value{object: e.object}, ""
@@ -123,8 +123,8 @@ func isSynthetic(object metav1.Object) bool {
 	return ok && namespace.Kind == ""
 }
 
-// isStandIn reports whether an object is what is left of a ClusterNetworkPolicy with an
-// error: objects that were read have a kind.
+// isStandIn reports whether an object is the closed remainder of a ClusterNetworkPolicy with an error:
+// objects that were read have a kind.
 func isStandIn(object metav1.Object) bool {
 	policy, ok := object.(*v1alpha2.ClusterNetworkPolicy)
 	return ok && policy.Kind == ""

@@ -53,8 +53,8 @@ func TestClusterNetworkPolicy(t *testing.T) {
 	}
 }
 
-// TestClusterNetworkPolicyErrors: with an error from the start, what is not understood
-// fails closed.
+// TestClusterNetworkPolicyErrors: the parts that are not understood fail closed, if there was no good version
+// before.
 func TestClusterNetworkPolicyErrors(t *testing.T) {
 	tests := []struct {
 		name, old, new, problem string

@@ -6,8 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// setDefaults gives an object what the API server would, where policy depends
-// on it.
+// setDefaults sets the API server's defaults that policy depends on.
 func setDefaults(object metav1.Object) {
 	switch o := object.(type) {
 	case *corev1.Node:

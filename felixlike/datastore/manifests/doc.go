@@ -2,17 +2,17 @@
 // directory of ordinary Kubernetes YAML and JSON (Node, Namespace, Pod,
 // NetworkPolicy, ClusterNetworkPolicy, ClusterNetworkPolicy; several documents a file; kind List).
 //
-// What it promises:
+// Guarantees:
 //
 //   - Decoding is strict. An object with an unknown field, a wrong type or a
 //     wrong apiVersion is reported with file, object and field; all others
 //     stay in force.
 //   - Of an object with an error the last good version stays in force. If
 //     there is none, a NetworkPolicy is closed (datastore.NetworkPolicyClosed),
-//     what is not understood of a ClusterNetworkPolicy fails closed
-//     (strict.ClosedSpec), and anything else is left out.
-//   - A file that cannot be read in full (bad YAML, a document that does not
-//     say what it is) deletes nothing: what it held before stays until the
+//     a ClusterNetworkPolicy's parts that are not understood fail closed
+//     (strict.ClosedSpec), and any other object is left out.
+//   - A file that cannot be read in full (bad YAML, a document without kind or
+//     name) deletes nothing: its former objects stay until the
 //     file is whole again or removed. The same goes for the directory, which
 //     may be absent at the start and may be removed and made again.
 //   - Of an object in two files the first file by name wins.
@@ -22,7 +22,6 @@
 //   - A namespace that pods or policies use but no file declares exists
 //     nevertheless, with that label alone.
 //
-// Hidden files, other extensions and subdirectories are not looked at. What an
-// object means is not judged here. The package is tested on real directories;
-// its parser is fuzzed.
+// Hidden files, other extensions and subdirectories are ignored. The package does not interpret objects. It
+// is tested on real directories; its parser is fuzzed.
 package manifests

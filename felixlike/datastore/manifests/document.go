@@ -20,8 +20,7 @@ type document struct {
 	// line is where it begins in its file, counted from 1.
 	line int
 	json []byte
-	// err says why there is no JSON, or why it cannot be trusted: then json is
-	// good for telling which object it is, and no more.
+	// err is the reason why there is no JSON, or why only the identity of the object can be read from it.
 	err error
 }
 
@@ -61,7 +60,7 @@ func splitYAML(data []byte) []part {
 			parts = append(parts, current)
 			current = part{line: number}
 			if starts {
-				// What follows the marker belongs to the document: "--- {a: b}".
+				// Text behind the marker belongs to the document: "--- {a: b}".
 				current.text = append(current.text, line[len("---"):]...)
 				continue
 			}

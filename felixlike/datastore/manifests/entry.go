@@ -27,14 +27,14 @@ type entry struct {
 	problems []model.Problem
 }
 
-// content is what a file says.
+// content is the parsed content of a file.
 type content struct {
 	// entries are its objects in the order of the file, each key once.
 	entries []entry
 	// problems are those of no entry.
 	problems []model.Problem
-	// partial tells that something in the file could not be identified: it may
-	// be any of the objects that the file held before.
+	// partial reports that a document could not be identified: it may be any object that the file held
+	// before.
 	partial bool
 }
 
@@ -54,7 +54,7 @@ func parse(file string, data []byte) content {
 	return p.content
 }
 
-// place tells where in the file an object is that does not name itself.
+// place is the position in the file of an object without a name.
 type place struct {
 	number, line int
 	// item is its position in a List, as in "items[3]"; else empty.
@@ -196,8 +196,8 @@ func closedClusterPolicy(name string, data []byte, trusted bool) *v1alpha2.Clust
 	return p
 }
 
-// identify reads which object it is, leniently as to everything else. If it
-// cannot be told, it says which field is to blame and why.
+// identify reads the object's identity, and ignores errors elsewhere. If it fails, it returns the field and
+// the reason.
 func identify(k kind, fields map[string]json.RawMessage) (id key, field, reason string) {
 	meta := map[string]json.RawMessage{}
 	if raw, given := fields["metadata"]; given {
@@ -236,7 +236,7 @@ func notAString(raw json.RawMessage) string {
 	return "must be a string"
 }
 
-// readableRef names an object by what can be read of it.
+// readableRef names an object by its readable fields.
 func readableRef(kind string, fields map[string]json.RawMessage, at place) model.ObjectRef {
 	var meta map[string]json.RawMessage
 	if err := json.Unmarshal(fields["metadata"], &meta); err != nil {

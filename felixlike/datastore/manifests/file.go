@@ -16,8 +16,7 @@ import (
 )
 
 const (
-	// maxFile bounds what is read of one file; a namespace of thousands of
-	// pods is some megabytes.
+	// maxFile bounds a file; a namespace of thousands of pods is some megabytes.
 	maxFile = 64 << 20
 	// clockGrain is how long a second write may leave the time of the first:
 	// kernels stamp files by their tick, some file systems by the second.
@@ -27,7 +26,7 @@ const (
 	settleTime = 100 * time.Millisecond
 )
 
-// stamp tells versions of a file apart without reading them.
+// stamp distinguishes versions of a file without reading them.
 type stamp struct {
 	mtime      time.Time
 	size       int64
@@ -36,22 +35,20 @@ type stamp struct {
 	unreliable bool
 }
 
-// file is what is known of one file of the directory.
+// file is the known state of one file of the directory.
 type file struct {
 	name    string
 	stamp   stamp
 	sum     [sha256.Size]byte
 	content content
-	// readError tells why the newest version could not be read; what was read
-	// before stays.
+	// readError is the reason why the newest version could not be read; the former content stays.
 	readError string
-	// waiting tells that the newest version has lost objects and is too young
-	// to be believed.
+	// waiting reports that the newest version has lost objects and is too young to be believed.
 	waiting bool
 }
 
-// stampOf returns the stamp of a file as it is at a moment. A file that was
-// written just before may change again without its stamp telling.
+// stampOf returns the stamp of a file at a moment. A file that was just written may change again with the
+// same stamp.
 func stampOf(info fs.FileInfo, now time.Time) stamp {
 	s := stamp{mtime: info.ModTime(), size: info.Size()}
 	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
@@ -106,7 +103,7 @@ func (f *file) refresh(path string, force bool) *file {
 	return next
 }
 
-// unreadable keeps what was read before and notes why there is nothing newer.
+// unreadable returns the file with its former content and the reason of the failure.
 func (f *file) unreadable(err error) *file {
 	reason := err.Error()
 	var pathError *fs.PathError
@@ -143,7 +140,7 @@ func (f *file) problems() []model.Problem {
 	}
 	return append(f.content.problems[:len(f.content.problems):len(f.content.problems)], model.Problem{
 		Source: f.name, Object: model.ObjectRef{Kind: "file", Name: f.name},
-		Reason: "cannot be read: " + f.readError + "; what it held before stays in force",
+		Reason: "cannot be read: " + f.readError + "; the former content stays in force",
 	})
 }
 

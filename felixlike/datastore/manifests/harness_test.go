@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// harness runs a source and keeps what its batches add up to.
+// harness runs a source and keeps the sum of its batches.
 type harness struct {
 	t      *testing.T
 	dir    string
@@ -109,7 +109,7 @@ func objectName(kind, namespace, name string) string {
 	return kind + " " + namespace + "/" + name
 }
 
-// names lists what is in force; closed policies are marked.
+// names lists the objects in force; closed policies are marked.
 func (h *harness) names() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

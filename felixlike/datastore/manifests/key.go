@@ -62,7 +62,7 @@ func (k kind) apiVersion() string {
 // namespaced reports whether objects of the kind live in namespaces.
 func (k kind) namespaced() bool { return k == kindPod || k == kindNetworkPolicy }
 
-// checkName returns what is wrong with a name, by the API server's rules.
+// checkName returns the fault of a name by the API server's rules, or "".
 func (k kind) checkName(name string) string {
 	if name == "" {
 		return "required"
@@ -74,8 +74,8 @@ func (k kind) checkName(name string) string {
 	return strings.Join(check(name), "; ")
 }
 
-// isIgnoredKind reports whether a kind is a well-known one of Kubernetes that
-// has no part in what we do; manifests of applications are full of them.
+// isIgnoredKind reports whether a kind is a well-known one of Kubernetes that the agent does not use;
+// manifests of applications are full of them.
 func isIgnoredKind(name string) bool {
 	switch name {
 	case "Binding", "ConfigMap", "Endpoints", "Event", "LimitRange", "PersistentVolume", "PersistentVolumeClaim",

@@ -10,8 +10,8 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Parse reads the objects of one text, whose name tells whether it is YAML or JSON,
-// as a Source would read that file. What has a problem is not among the events.
+// Parse reads the objects of one text as a Source reads a file. The suffix of its name says whether it is
+// YAML or JSON. Objects with a problem are not among the events.
 func Parse(name string, data []byte) ([]datastore.Event, []model.Problem) {
 	read := parse(name, data)
 	problems := read.problems

@@ -14,7 +14,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// scanner compares the directory with what was last read of it.
+// scanner compares the directory with its last reading.
 type scanner struct {
 	dir      string
 	files    map[string]*file
@@ -22,13 +22,13 @@ type scanner struct {
 	problems []model.Problem
 }
 
-// scan is what one look at the directory gave.
+// scan is the result of one look at the directory.
 type scan struct {
 	events   []datastore.Event
 	problems []model.Problem
-	// waiting tells that a file is too young to be believed.
+	// waiting reports that a file is too young to be believed.
 	waiting bool
-	// err tells that the directory itself could not be read.
+	// err is the failure to read the directory itself.
 	err error
 }
 
@@ -83,7 +83,7 @@ func (s *scanner) unreadable(err error) scan {
 		reason = pathError.Err.Error()
 	}
 	if len(s.cluster) > 0 {
-		reason += "; what it held before stays in force"
+		reason += "; the former content stays in force"
 	}
 	problems := append([]model.Problem{{
 		Source: s.dir, Object: model.ObjectRef{Kind: "directory", Name: s.dir}, Reason: "cannot be read: " + reason,
@@ -116,8 +116,8 @@ func manifestNames(dir string) ([]string, error) {
 	return names, nil
 }
 
-// isManifest reports whether a file of that name is looked at. Hidden ones are
-// what editors and atomic writers have in the making.
+// isManifest reports whether a file with that name is read. Hidden files belong to editors and to writers
+// that rename them later.
 func isManifest(name string) bool {
 	if strings.HasPrefix(name, ".") {
 		return false

@@ -18,14 +18,14 @@ const QuietTime = 50 * time.Millisecond
 const (
 	// maxDelay bounds that wait under changes without end.
 	maxDelay = 500 * time.Millisecond
-	// absentPoll is how often an absent directory is looked for; inotify
-	// cannot wait for what does not exist.
+	// absentPoll is the interval between two looks for an absent directory; inotify cannot wait for a path
+	// that does not exist.
 	absentPoll = 250 * time.Millisecond
-	// defaultRescan catches what inotify does not tell (network file systems).
+	// defaultRescan finds changes that inotify does not report (network file systems).
 	defaultRescan = 10 * time.Second
 )
 
-// Options are what a Source is made of.
+// Options are the parameters of a Source.
 type Options struct {
 	// Dir is the directory; it need not exist yet.
 	Dir string
@@ -181,7 +181,7 @@ func (r *run) collect() {
 	}
 }
 
-// look scans, delivers what changed and answers those who wait for it.
+// look scans, delivers the changes and answers the waiting callers.
 func (r *run) look(force bool) {
 	// Watched before read, so that no change falls in between.
 	watchErr := r.watch.ensure()

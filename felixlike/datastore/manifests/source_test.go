@@ -143,8 +143,7 @@ func TestConfigMapSwitch(t *testing.T) {
 	h.eventually("other pod", func() bool { return h.object("Pod x/b") != nil })
 }
 
-// TestRewriteWithinTheClocksGrain writes a file of the same size, inode and
-// time: only its content tells.
+// TestRewriteWithinTheClocksGrain writes a file of the same size, inode and time: only its content differs.
 func TestRewriteWithinTheClocksGrain(t *testing.T) {
 	dir := t.TempDir()
 	h := start(t, dir, time.Hour)
@@ -203,7 +202,7 @@ func TestDirectoryRemovedAndMadeAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.eventually("problem", func() bool { return len(h.problems()) == 1 })
-	h.wantProblems("what it held before stays in force")
+	h.wantProblems("the former content stays in force")
 	h.wantNames("Namespace x", "Pod x/a")
 	if err := os.Mkdir(dir+".new", 0o755); err != nil {
 		t.Fatal(err)
@@ -293,7 +292,7 @@ func TestUnreadableFiles(t *testing.T) {
 	}
 	h.sync()
 	h.wantNames("Namespace x", "Pod x/a")
-	h.wantProblems("a.yaml: file a.yaml: cannot be read: not a regular file; what it held before stays in force")
+	h.wantProblems("a.yaml: file a.yaml: cannot be read: not a regular file; the former content stays in force")
 	h.write("a.yaml", podYAML("x", "a"))
 	h.sync()
 	h.wantProblems()

@@ -11,9 +11,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// watch tells when something happens in a directory that may come and go. It
-// follows the path, not the inode: a directory that takes the place of
-// another is watched in its stead. Without inotify it tells nothing.
+// watch reports events of a directory that may come and go. It follows the path, not the inode: it also
+// watches a directory that replaces another one. Without inotify it reports nothing.
 type watch struct {
 	dir     string
 	watcher *fsnotify.Watcher
@@ -36,8 +35,7 @@ func (w *watch) close() {
 	}
 }
 
-// ensure watches the directory that is at the path now. That there is none is
-// no error.
+// ensure watches the directory that is at the path now. A missing directory is no error.
 func (w *watch) ensure() error {
 	if w.watcher == nil {
 		return w.err

@@ -71,8 +71,7 @@ func members(data json.RawMessage, names ...string) (map[string]json.RawMessage,
 	return all, known == len(all)
 }
 
-// understood decodes a value and reports whether it has no faults. A value that is not
-// given is none.
+// understood decodes a value and reports whether it was given and has no faults.
 func understood(data json.RawMessage, into any) bool {
 	return len(data) > 0 && len(Decode(data, into)) == 0
 }
@@ -90,7 +89,7 @@ func rulesOf(data json.RawMessage) []json.RawMessage {
 	return rules
 }
 
-// actionOf returns the action of a rule, or "" if it cannot be told.
+// actionOf returns the action of a rule, or "" if it is missing or unknown.
 func actionOf(data json.RawMessage) v1alpha2.ClusterNetworkPolicyRuleAction {
 	fields, _ := members(data)
 	var action v1alpha2.ClusterNetworkPolicyRuleAction
@@ -100,9 +99,8 @@ func actionOf(data json.RawMessage) v1alpha2.ClusterNetworkPolicyRuleAction {
 	return action
 }
 
-// emptyProtocols finds rules of a ClusterNetworkPolicy with a list of protocols that is
-// given and empty. The API demands one item. Encoding such a rule again would drop the
-// list, and the rule would match all protocols.
+// emptyProtocols finds rules of a ClusterNetworkPolicy with an empty list of protocols. The API demands one
+// item. Encoding such a rule again would drop the list, and the rule would match all protocols.
 func emptyProtocols(object any) []Fault {
 	empty := func(p []v1alpha2.ClusterNetworkPolicyProtocol) bool { return p != nil && len(p) == 0 }
 	var faults []Fault

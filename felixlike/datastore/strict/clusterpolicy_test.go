@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 )
 
-// TestClosedSpecOfGarbage: what is no policy at all has no rules, and nothing fails.
+// TestClosedSpecOfGarbage: garbage gives a policy without rules, and no failure.
 func TestClosedSpecOfGarbage(t *testing.T) {
 	for _, text := range []string{``, `null`, `[]`, `{"spec":7}`, `{"spec":{}}`, `{"spec":null}`} {
 		if spec := ClosedSpec([]byte(text)); len(spec.Ingress)+len(spec.Egress) > 0 {

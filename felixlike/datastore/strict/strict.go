@@ -1,7 +1,5 @@
-// Package strict decodes objects so that nothing in them is passed over: a
-// field that is not known or of the wrong type is a fault with a path and a
-// reason, in the words of those who write YAML. What a fault means is for the
-// sources of objects to say.
+// Package strict decodes objects without ignoring anything: an unknown field, or one of the wrong type, is a
+// fault with a path and a reason, in the words of YAML. The sources decide the effect of a fault.
 //
 // It does no I/O. It is tested by tables, and through the sources.
 package strict
@@ -17,19 +15,18 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// QuoteHint helps with the commonest surprise of YAML 1.1, which is what
-// Kubernetes reads: namespaces called y and labels called on.
+// QuoteHint explains a frequent surprise of YAML 1.1, which Kubernetes reads: namespaces called y and labels
+// called on.
 const QuoteHint = " (unquoted y, n, yes, no, on and off are true and false in YAML: quote it)"
 
-// Fault is what is wrong with one field.
+// Fault is an error in one field.
 type Fault struct {
-	// Field is the path inside the object, if it can be told.
+	// Field is the path inside the object, if known.
 	Field  string
 	Reason string
 }
 
-// Decode decodes JSON into what into points to. Without faults, all of it was
-// understood.
+// Decode decodes JSON into the value that into points to. No faults means that it understood everything.
 func Decode(data []byte, into any) []Fault {
 	unknown, err := kjson.UnmarshalStrict(data, into)
 	var faults []Fault
@@ -65,7 +62,7 @@ func Selector(spec json.RawMessage) *metav1.LabelSelector {
 
 func faultOf(err error) Fault { return Fault{Field: fieldOf(err), Reason: reasonOf(err)} }
 
-// fieldOf returns the path that a decoding error is about, if it tells.
+// fieldOf returns the path of a decoding error, or "".
 func fieldOf(err error) string {
 	var strict kjson.FieldError
 	if errors.As(err, &strict) {
@@ -96,7 +93,7 @@ func reasonOf(err error) string {
 	return strings.TrimPrefix(err.Error(), "json: ")
 }
 
-// typeName says in the words of YAML what a Go type is written as.
+// typeName returns the name of a Go type in YAML.
 func typeName(mismatch *json.UnmarshalTypeError) string {
 	if mismatch.Type == nil {
 		return "another type"

@@ -34,8 +34,8 @@ func refOf(kind, namespace, name string) model.ObjectRef {
 	return model.ObjectRef{Kind: kind, Namespace: namespace, Name: name}
 }
 
-// told are the Events that there are, sorted by name.
-func (f *fixture) told(t *testing.T) []eventsv1.Event {
+// events returns all Events, sorted by name.
+func (f *fixture) events(t *testing.T) []eventsv1.Event {
 	t.Helper()
 	list, err := f.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -44,22 +44,22 @@ func (f *fixture) told(t *testing.T) []eventsv1.Event {
 	return list.Items
 }
 
-func TestTell(t *testing.T) {
+func TestRecorder(t *testing.T) {
 	f := newFixture(t)
 	policy, pod := refOf("NetworkPolicy", "x", "p"), refOf("Pod", "x", "a")
 	objects := known{uids: map[model.ObjectRef]types.UID{policy: "u1", pod: "u2"}, names: []string{"n1", "n2", "n3", "n4", "n5"}}
-	var tellers []*kubernetes.Teller
+	var recorders []*kubernetes.Recorder
 	for _, n := range objects.names {
-		tellers = append(tellers, kubernetes.NewTeller(n, objects, f.EventsV1().RESTClient()))
+		recorders = append(recorders, kubernetes.NewRecorder(n, objects, f.EventsV1().RESTClient()))
 	}
 	now := time.Now()
 	look := func(after time.Duration, notices ...datastore.Notice) []eventsv1.Event {
 		t.Helper()
 		now = now.Add(after)
-		for _, teller := range tellers {
-			teller.Look(t.Context(), notices, now)
+		for _, recorder := range recorders {
+			recorder.Look(t.Context(), notices, now)
 		}
-		return f.told(t)
+		return f.events(t)
 	}
 	closed := datastore.Notice{
 		Problem: model.Problem{Object: policy, Field: "spec.priority", Reason: "unknown field"}, Kind: "NotUnderstood", Known: datastore.KnownToAll,
@@ -67,11 +67,11 @@ func TestTell(t *testing.T) {
 	stranger := closed
 	stranger.Object.Name = "q"
 	if all := look(0, closed, stranger); len(all) > 0 {
-		t.Fatalf("told of what may pass: %v", all)
+		t.Fatalf("events of a problem that may pass: %v", all)
 	}
 	look(5 * time.Second)
 	if all := look(5*time.Second, closed); len(all) > 0 {
-		t.Fatalf("told of what had passed: %v", all)
+		t.Fatalf("events of a problem that has passed: %v", all)
 	}
 	all := look(5*time.Second, closed, stranger)
 	if len(all) != 1 {
@@ -83,7 +83,7 @@ func TestTell(t *testing.T) {
 		t.Errorf("event: %+v", e)
 	}
 	writes := f.version(t)
-	for range 20 { // the stand-ins find it told
+	for range 20 { // the other nodes find the Event
 		look(5*time.Second, closed)
 	}
 	if got := f.version(t); got != writes {
@@ -94,16 +94,16 @@ func TestTell(t *testing.T) {
 		t.Errorf("half an hour later: %+v", all)
 	}
 
-	// What only a node knows, each that does tells.
+	// Each node records a problem that only it knows.
 	dropped := datastore.Notice{Problem: model.Problem{Object: pod, Reason: "the pod's packets are dropped"}, Kind: "TrafficDropped"}
 	look(time.Second, dropped)
 	all = look(5*time.Second, dropped)
-	if len(all) != 1+len(tellers) || !slices.ContainsFunc(all, func(e eventsv1.Event) bool { return e.Related != nil && e.Related.Name == "n3" }) {
+	if len(all) != 1+len(recorders) || !slices.ContainsFunc(all, func(e eventsv1.Event) bool { return e.Related != nil && e.Related.Name == "n3" }) {
 		t.Errorf("%d events", len(all))
 	}
 }
 
-// version tells how much was written so far.
+// version returns the API server's resource version: it counts the writes.
 func (f *fixture) version(t *testing.T) int {
 	t.Helper()
 	list, err := f.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
@@ -117,8 +117,8 @@ func (f *fixture) version(t *testing.T) int {
 	return n
 }
 
-// TestTellAgain: what could not be told is told later, and a storm is no flood.
-func TestTellAgain(t *testing.T) {
+// TestRecordAgain: a refused Event is written later, and many problems at once are no flood of Events.
+func TestRecordAgain(t *testing.T) {
 	f := newFixture(t)
 	objects := known{uids: map[model.ObjectRef]types.UID{}, names: []string{"n1"}}
 	var notices []datastore.Notice
@@ -127,23 +127,23 @@ func TestTellAgain(t *testing.T) {
 		objects.uids[p] = types.UID(fmt.Sprint("u", i))
 		notices = append(notices, datastore.Notice{Problem: model.Problem{Object: p, Reason: "bad"}, Kind: "NotUnderstood", Known: datastore.KnownToAll})
 	}
-	teller := kubernetes.NewTeller("n1", objects, f.clientOf(t, "agent").EventsV1().RESTClient())
+	recorder := kubernetes.NewRecorder("n1", objects, f.clientOf(t, "agent").EventsV1().RESTClient())
 	now := time.Now()
-	teller.Look(t.Context(), notices, now)
+	recorder.Look(t.Context(), notices, now)
 	counts := []int{}
 	for i := range 5 {
 		f.Refuse(map[bool]int{true: http.StatusServiceUnavailable}[i == 1])
 		now = now.Add(5 * time.Second)
-		teller.Look(t.Context(), notices, now)
-		counts = append(counts, len(f.told(t)))
+		recorder.Look(t.Context(), notices, now)
+		counts = append(counts, len(f.events(t)))
 	}
 	if !reflect.DeepEqual(counts, []int{25, 25, 30, 35, 40}) {
 		t.Errorf("events: %v", counts)
 	}
 }
 
-// TestRights: the source asks for what Rights lists, for nothing else, and needs
-// all of it; and that is what is deployed.
+// TestRights: the source sends the requests that Rights lists, no others, and needs all of them; the deployed
+// ClusterRole has the same.
 func TestRights(t *testing.T) {
 	f := newFixture(t)
 	f.pods(t, "a")
@@ -153,9 +153,9 @@ func TestRights(t *testing.T) {
 	problem := datastore.Notice{Problem: model.Problem{Object: refOf("ServiceCIDR", "", "kubernetes"), Reason: "bad"}, Kind: "NotUnderstood"}
 	uids := known{uids: map[model.ObjectRef]types.UID{problem.Object: "u"}}
 	client := f.clientOf(t, "agent")
-	teller := kubernetes.NewTeller("n1", uids, client.EventsV1().RESTClient())
+	recorder := kubernetes.NewRecorder("n1", uids, client.EventsV1().RESTClient())
 	for i := range 3 {
-		teller.Look(t.Context(), []datastore.Notice{problem}, time.Now().Add(time.Duration(i)*time.Hour))
+		recorder.Look(t.Context(), []datastore.Notice{problem}, time.Now().Add(time.Duration(i)*time.Hour))
 	}
 	asked := map[string]bool{}
 	for _, r := range f.Requests() {
