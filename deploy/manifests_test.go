@@ -189,7 +189,7 @@ func TestVersionRolls(t *testing.T) {
 	}
 }
 
-// Probes hold whatever the settings are: none names healthAddress, and the timeout of
+// Probes work with any settings: none names healthAddress, and the timeout of
 // each is longer than that of its command.
 func TestProbes(t *testing.T) {
 	set := as[appsv1.DaemonSet](t, read(t, "felixlike.yaml")["DaemonSet felixlike"])
@@ -205,7 +205,7 @@ func TestProbes(t *testing.T) {
 			if c.Name == "agent" {
 				agent++
 				if slices.Contains(p.Exec.Command, "--config") {
-					t.Errorf("%v reads a file that somebody may be editing", p.Exec.Command)
+					t.Errorf("%v reads a file that may be half edited", p.Exec.Command)
 				}
 			}
 		}
@@ -247,8 +247,8 @@ func TestClusterNetworkPolicies(t *testing.T) {
 	}
 }
 
-// TestBuilt compares what kustomize and helm make, which deploy/generate --check
-// has made; here it would take minutes to build them.
+// TestBuilt compares the output of kustomize and helm, which deploy/generate --check
+// builds; a build would take minutes here.
 func TestBuilt(t *testing.T) {
 	dir := os.Getenv("FELIXLIKE_BUILT")
 	if dir == "" {
@@ -289,8 +289,8 @@ func TestBuilt(t *testing.T) {
 	}
 }
 
-// accepted: what the chart makes of each line of testdata/chart-accepts has objects that the
-// API server takes, and settings that the agent takes.
+// accepted renders the chart with each line of testdata/chart-accepts: the API server
+// takes the objects, the agent takes the settings.
 func accepted(t *testing.T, dir string) {
 	t.Helper()
 	lines, err := os.ReadFile("testdata/chart-accepts")
@@ -356,7 +356,7 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-// normalise reads what is text in the ConfigMap, and leaves out the chart's own labels and
+// normalise parses the text in the ConfigMap, and leaves out the chart's own labels and
 // the annotation by which the chart rolls the DaemonSet.
 func normalise(t *testing.T, all map[string]object) {
 	t.Helper()

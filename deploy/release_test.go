@@ -65,7 +65,7 @@ func digestOf(text string) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// descriptor names a blob of an OCI layout; config and layers are of what it names.
+// descriptor names a blob of an OCI layout; config and layers are those of the blob.
 type descriptor struct {
 	MediaType, Digest string
 	Size              int

@@ -85,7 +85,7 @@ func labCommands() []*cobra.Command {
 			},
 		}
 	}
-	bench := elsewhere("bench", "Measure what the policy backends cost on this machine")
+	bench := elsewhere("bench", "Measure the cost of the policy backends on this machine")
 	bench.AddCommand(livecli.Command())
 	return []*cobra.Command{elsewhere("lab", "Clusters made of network namespaces, with real agents and real packets"), bench}
 }

@@ -1,6 +1,6 @@
 // Command felixctl is the operator's tool: status and backend ask and change the
-// agent of this node; dump, diff and trace show what it has programmed. For lab and bench
-// it runs felixlab, the program that has them; bench live, which watches an agent, is here.
+// agent of this node; dump, diff and trace show its rules, sets and flows. For lab and
+// bench it runs felixlab; bench live, which watches an agent, is here.
 package main
 
 import (
@@ -59,7 +59,7 @@ not in order; 2 wrong usage, or something could not be done.`,
 	switch {
 	case err == nil:
 	case errors.Is(err, report.ErrNotInOrder), errors.Is(err, tracecli.ErrDenied), errors.Is(err, dumpcli.ErrDifferent), errors.Is(err, ctl.ErrDenied):
-		os.Exit(exitDisagreement) // what was printed says it
+		os.Exit(exitDisagreement) // the text is printed
 	default:
 		fmt.Fprintln(os.Stderr, "felixctl:", err)
 		os.Exit(exitFailure)

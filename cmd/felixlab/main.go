@@ -1,5 +1,5 @@
-// Command felixlab makes clusters of network namespaces (lab), and measures what the
-// backends cost (bench). It is for developers' machines; the image does not contain it.
+// Command felixlab makes clusters of network namespaces (lab), and measures the cost of the
+// backends (bench). It is for developers' machines; the image does not contain it.
 // felixctl runs it for its commands lab and bench.
 package main
 
@@ -37,7 +37,7 @@ not in order; 2 wrong usage, or something could not be done.`,
 	switch {
 	case err == nil:
 	case errors.Is(err, cli.ErrBlocked), errors.Is(err, benchcli.ErrChanged):
-		os.Exit(cli.ExitDisagreement) // what was printed says it
+		os.Exit(cli.ExitDisagreement) // the text is printed
 	default:
 		fmt.Fprintln(os.Stderr, name+":", err)
 		os.Exit(cli.ExitCode(err))

@@ -12,7 +12,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/config"
 )
 
-// Where deploy/base mounts what install writes to, and has what it reads.
+// The directories that deploy/base mounts for install.
 const (
 	hostBinDir  = "/host/opt/cni/bin"
 	hostConfDir = "/host/etc/cni/net.d"
@@ -44,6 +44,6 @@ Exit codes: 0 done; 2 something is missing.`,
 	c.Flags().StringVar(&o.BinDir, "cni-bin-dir", hostBinDir, "the container runtime's directory of CNI plugins, as it is mounted here")
 	c.Flags().StringVar(&o.ConfDir, "cni-conf-dir", hostConfDir, "the container runtime's directory of CNI configurations, as it is mounted here")
 	c.Flags().StringVar(&o.Conflist, "conflist", conflist, "network configuration to install")
-	c.Flags().StringVar(&o.StateDir, "state-dir", stateDir, "directory of the record of what was installed")
+	c.Flags().StringVar(&o.StateDir, "state-dir", stateDir, "directory of the record of installed files")
 	return c
 }

@@ -3,12 +3,12 @@
 //
 //	felixlike-agent [flags]          run
 //	felixlike-agent config [flags]   print the effective configuration
-//	felixlike-agent status [flags]   print what the running agent has programmed
+//	felixlike-agent status [flags]   print the status of the running agent
 //	felixlike-agent probe live|ready say whether the running agent is alive, or ready
 //	felixlike-agent ovs [flags]      run this node's Open vSwitch
 //
-// Exit codes: 0 success; 1 something is not in order (status, probe); 2 the
-// command could not do its work.
+// Exit codes: 0 success; 1 a problem was found (status, probe); 2 the
+// command failed.
 package main
 
 import (
@@ -78,7 +78,7 @@ func configCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "config", Short: "Print the effective configuration with the origin of each value", Args: cobra.NoArgs,
 		Long: `Print the effective configuration with the origin of each value. Where a setting
-leaves the choice to the agent, and one runs, what it uses is printed beside it.`,
+leaves the choice to the agent, and one runs, its choice is printed beside it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := config.Load(cmd.Flags(), os.Environ())
 			if err != nil {
@@ -100,10 +100,10 @@ leaves the choice to the agent, and one runs, what it uses is printed beside it.
 func statusCommand() *cobra.Command {
 	format := terminal.Text
 	c := &cobra.Command{
-		Use: "status", Short: "Print what the running agent has programmed, and every problem", Args: cobra.NoArgs,
-		Long: `Print what the running agent has programmed, and every problem.
+		Use: "status", Short: "Print the status of the running agent, and every problem", Args: cobra.NoArgs,
+		Long: `Print the status of the running agent, and every problem.
 
-Exit codes: 0 all that is known is in force; 1 it is not; 2 the agent could not
+Exit codes: 0 everything is in force; 1 it is not; 2 the agent could not
 be asked. felixctl status does the same by the path of the socket.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := config.Load(cmd.Flags(), os.Environ())

@@ -14,7 +14,7 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// limitedEnv tells this test's binary to join a cgroup and say what Go's limit is then.
+// limitedEnv makes this test's binary join a cgroup and print Go's limit.
 const limitedEnv = "FELIXLIKE_TEST_CGROUP"
 
 func TestMain(m *testing.M) {
@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	fmt.Print(debug.SetMemoryLimit(-1))
 }
 
-// TestMemoryLimit: Go's memory limit is nine tenths of the cgroup's, whatever version of
-// cgroups this machine has.
+// TestMemoryLimit: Go's memory limit is nine tenths of the cgroup's, under both versions
+// of cgroups.
 func TestMemoryLimit(t *testing.T) {
 	const limit = 256 << 20
 	cgroup, err := newCgroup(t, limit)

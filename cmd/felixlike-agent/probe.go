@@ -18,7 +18,7 @@ import (
 // probeTimeout bounds a probe. It is below timeoutSeconds of the DaemonSet's probes.
 const probeTimeout = 4 * time.Second
 
-// probeCommand asks the running agent what kubelet wants to know. It uses the control
+// probeCommand asks the running agent for kubelet's probes. It uses the control
 // socket, which only root may use: any healthAddress will do, and no other program can
 // answer in the place of the agent.
 func probeCommand() *cobra.Command {

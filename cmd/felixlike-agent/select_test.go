@@ -19,7 +19,7 @@ func TestNoSelect(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !regexp.MustCompile(`golang.org/x/sys/unix\.Ppoll|golang.org/x/sys/unix\.Socket`).Match(symbols) {
-		t.Fatal("the symbols of the agent do not tell what it calls")
+		t.Fatal("the symbols of the agent do not show its calls")
 	}
 	if found := regexp.MustCompile(`(?i)\S*(sys/unix|syscall)\.p?select6?\b`).FindAll(symbols, -1); len(found) > 0 {
 		t.Errorf("the agent calls %s", found)

@@ -16,10 +16,10 @@ type Feature uint8
 // The offloads that a userspace switch has to do with: it reads frames from
 // packet sockets and passes them on as they are.
 const (
-	// TxChecksum leaves the checksums of what the interface sends to its other end,
-	// which does not fill them in if that is a switch.
+	// TxChecksum leaves the checksums of sent packets to the other end of the interface. A
+	// switch there does not fill them in.
 	TxChecksum Feature = iota
-	// GRO hands the segments of a stream on as one packet, larger than any that the
+	// GRO merges the segments of a stream into one packet, larger than any that the
 	// switch takes.
 	GRO
 )

@@ -59,7 +59,7 @@ type bounded struct {
 	left, most int64
 }
 
-// Read reads what comes next.
+// Read reads the next bytes.
 func (b *bounded) Read(p []byte) (int, error) {
 	// One byte beyond the bound shows that the input is too long.
 	n, err := b.r.Read(p[:min(int64(len(p)), b.left+1)])

@@ -31,7 +31,7 @@ func TestRead(t *testing.T) {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 	}
-	// What says that it is empty, and is not.
+	// The kernel reports size zero for this file, and it has content.
 	if _, err := files.Read("/proc/self/maps", 5); !errors.Is(err, files.ErrTooLarge) {
 		t.Errorf("a file that grows: %v", err)
 	}

@@ -12,10 +12,10 @@ import (
 	"syscall"
 )
 
-// StatusPath is where a lab's supervisor tells its Status.
+// StatusPath is the path of a supervisor's Status.
 const StatusPath = "/v1/status"
 
-// ErrorBody is a supervisor's answer if something could not be done.
+// ErrorBody is a supervisor's answer to a failed request.
 type ErrorBody struct {
 	Error string `json:"error"`
 }

@@ -37,8 +37,8 @@ func ControlSocket(root, lab, node string) string {
 // Socket is the socket of a lab's supervisor.
 func Socket(root, lab string) string { return filepath.Join(root, lab, "lab.sock") }
 
-// Bounded shortens a name to max characters; what is cut off, or not fit for
-// a file name, goes into a hash at the end.
+// Bounded shortens a name to max characters. A hash at the end stands for the cut part
+// and for characters that do not fit a file name.
 func Bounded(name string, max int) string {
 	clean := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' || r == '.' {

@@ -25,7 +25,7 @@ type NodeStatus struct {
 	LogFile       string `json:"logFile"`
 	// OVSDir holds the sockets of the node's Open vSwitch.
 	OVSDir string `json:"ovsDir"`
-	// Agent is what the agent says of itself; Error why it does not.
+	// Agent is the agent's status; Error is the reason if there is none.
 	Agent *control.Status `json:"agent,omitempty"`
 	Error string          `json:"error,omitempty"`
 }
@@ -36,7 +36,7 @@ type PodStatus struct {
 	Node      string       `json:"node"`
 	Namespace string       `json:"netns"`
 	Addresses []netip.Addr `json:"addresses"`
-	// State is what the node's agent says of the pod's endpoint.
+	// State is the state of the pod's endpoint in the agent's status.
 	State string `json:"state"`
 }
 

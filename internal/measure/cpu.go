@@ -32,9 +32,8 @@ func CPUNow() (CPUUsage, error) {
 const userHZ = 100
 
 // parseStat reads the processors and their idle time from the text of /proc/stat
-// (proc(5)). The idle time is used rather than the times of work, since the kernel
-// notes when a processor goes to sleep and wakes up, but takes samples of what
-// it works for.
+// (proc(5)). Idle time is better than the times of work: the kernel measures when a
+// processor goes to sleep and wakes up, but only samples its work.
 func parseStat(text string) (CPUUsage, error) {
 	var u CPUUsage
 	for line := range strings.Lines(text) {
@@ -56,7 +55,7 @@ func parseStat(text string) (CPUUsage, error) {
 		}
 	}
 	if u.CPUs == 0 {
-		return u, fmt.Errorf("/proc/stat tells of no processor: %.80q", text)
+		return u, fmt.Errorf("/proc/stat has no processor: %.80q", text)
 	}
 	return u, nil
 }

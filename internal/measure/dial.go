@@ -9,7 +9,7 @@ import (
 	"github.com/felixlike/felixlike/internal/namespace"
 )
 
-// AnswerTimeout bounds what must come at once.
+// AnswerTimeout bounds the wait for an immediate answer.
 const AnswerTimeout = 10 * time.Second
 
 // Dial opens a TCP connection from a network namespace and returns the time that it

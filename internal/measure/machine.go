@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Machine is what a reader must know of where a run was made. Facts that
-// cannot be had are "unknown": they keep no run from being reported.
+// Machine describes the machine of a run. Facts that
+// are not available are "unknown": the run is reported all the same.
 type Machine struct {
 	CPU    string `json:"cpu"`
 	Cores  int    `json:"cores"`
@@ -118,15 +118,15 @@ func LoadAverage() string {
 	return strings.Join(fields[:3], " ")
 }
 
-// Busy reports whether the machine had more to do than it could when the run
-// began: what was measured is then of little worth.
+// Busy reports whether the machine was overloaded when the run began: its figures are
+// then of little worth.
 func (m Machine) Busy() bool {
 	minute, _, _ := strings.Cut(m.LoadBefore, " ")
 	load, err := strconv.ParseFloat(minute, 64)
 	return err == nil && m.Cores > 0 && load > float64(m.Cores)
 }
 
-// Section tells of the machine, and how a run on it is repeated.
+// Section describes the machine and the command of a run.
 func (m Machine) Section(command string, started time.Time, took float64) Section {
 	s := Section{
 		Heading: "Machine and command", Left: 2, Header: []string{"fact", "value"},

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// ProcessUsage is what a process that is not ours uses.
+// ProcessUsage is the resource use of another process.
 type ProcessUsage struct {
-	// CPU is with that of the programs that it has started and waited for.
+	// CPU includes the programs that it has started and waited for.
 	CPU       time.Duration
 	RSS, Peak uint64
 }

@@ -1,6 +1,6 @@
 package measure
 
-// Progress is told how far a run has come.
+// Progress receives the progress of a run.
 type Progress interface {
 	// Turn begins a turn of a backend, Case a case in it.
 	Turn(round, rounds int, backend string)

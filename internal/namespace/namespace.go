@@ -1,9 +1,9 @@
 // Package namespace owns named network namespaces (those that `ip netns`
 // lists) and the threads that work in them.
 //
-// A Namespace has one operating-system thread of its own that never leaves it.
-// Whatever must happen inside (opening sockets, netlink requests, starting
-// processes, writing sysctls) is handed to that thread by Do; a socket that was
+// A Namespace owns one operating-system thread that never leaves it. Do runs work
+// inside on that thread: opening sockets, netlink requests, starting
+// processes, writing sysctls. A socket that was
 // opened there stays in the namespace and may be used by any goroutine. The
 // package never touches the namespace of other threads. It is tested on real
 // namespaces.
@@ -118,7 +118,7 @@ func Delete(name string) error {
 	return nil
 }
 
-// unmount unmounts whatever is mounted at a path.
+// unmount removes all mounts at a path.
 func unmount(path string) error {
 	for {
 		switch err := unix.Unmount(path, unix.MNT_DETACH); {

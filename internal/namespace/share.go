@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// share makes Dir a shared mount of its own, as the first `ip netns add` does. The
-// mount hides everything that was mounted in the folder before. So it must exist before
+// share makes Dir a shared mount, as the first `ip netns add` does. The
+// mount hides earlier mounts in the folder. So it must exist before
 // the first namespace does.
 func share() error {
 	if err := os.MkdirAll(Dir, 0o755); err != nil {
@@ -41,9 +41,8 @@ func share() error {
 const maxCovers = 16
 
 // removeCovered removes the file of a namespace that is mounted in the folder below
-// Dir's own mount, where no path leads any more. In a mount namespace of its own it
-// takes the covers off; the kernel then unmounts the file everywhere else when it is
-// removed.
+// Dir's own mount, where no path leads any more. It takes the covers off in a private
+// mount namespace; the kernel unmounts the file everywhere else when it is removed.
 func removeCovered(path string) error {
 	done := make(chan error, 1)
 	go func() {

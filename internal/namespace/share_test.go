@@ -13,10 +13,10 @@ import (
 	"github.com/felixlike/felixlike/internal/namespace"
 )
 
-// privateEnv tells this test's binary that it has a mount namespace of its own.
+// privateEnv marks the process of this test's binary with a private mount namespace.
 const privateEnv = "FELIXLIKE_TEST_PRIVATE_MOUNTS"
 
-// inPrivateMounts runs the test once more in a process with mounts of its own, with an
+// inPrivateMounts runs the test once more in a process with private mounts, with an
 // empty /run/netns that is no mount, and reports whether that is this process.
 func inPrivateMounts(t *testing.T) bool {
 	t.Helper()
@@ -62,8 +62,7 @@ func gone(t *testing.T, name string) {
 	}
 }
 
-// TestDeleteAfterIPNetns: whoever runs `ip netns add` after Create does not cover the
-// namespace.
+// TestDeleteAfterIPNetns: `ip netns add` after Create does not cover the namespace.
 func TestDeleteAfterIPNetns(t *testing.T) {
 	if !inPrivateMounts(t) {
 		return

@@ -7,17 +7,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxNest is what fits into one attribute, its head included.
+// MaxNest is the greatest length of one attribute, its header included.
 const MaxNest = math.MaxUint16
 
-// Buffer is netlink messages, one behind the other, each attribute written
-// where it belongs, without anything allocated for parts.
+// Buffer holds netlink messages, one behind the other. Attributes are written in place,
+// without allocations for parts.
 type Buffer struct {
-	// B is what was written.
+	// B has the written messages.
 	B []byte
-	// Long tells that an attribute did not fit its length of 16 bits.
+	// Long reports that an attribute did not fit its length of 16 bits.
 	Long bool
-	// at is where the open message begins.
+	// at is the start of the open message.
 	at int
 }
 
@@ -81,7 +81,7 @@ func (b *Buffer) Text(kind uint16, s string) {
 	b.Pad()
 }
 
-// Nest opens an attribute that holds others, and returns what Close takes.
+// Nest opens an attribute that holds others, and returns the argument for Close.
 func (b *Buffer) Nest(kind uint16) int {
 	at := len(b.B)
 	b.Header(kind|unix.NLA_F_NESTED, 0)

@@ -21,7 +21,7 @@ const (
 	listenRead = 64 << 10
 )
 
-// Listener hears the notifications of one group. It is used from one goroutine.
+// Listener receives the notifications of one group. It is used from one goroutine.
 type Listener struct {
 	netlink *netlink.Conn
 	raw     syscall.RawConn
@@ -32,7 +32,7 @@ type Listener struct {
 type Notification struct {
 	// Kind is the message's number within its subsystem, Family its protocol family.
 	Kind, Family uint8
-	// Port is that of the socket by which somebody made the change.
+	// Port is the netlink port of the socket that made the change.
 	Port uint32
 	// Attributes are those of the message, to be read before the next Receive.
 	Attributes []byte
@@ -66,8 +66,8 @@ func (l *Listener) Until(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { _ = l.netlink.SetReadDeadline(time.Unix(1, 0)) })
 }
 
-// Receive waits for notifications. An error tells that some may be lost, and the
-// Listener is of no more use.
+// Receive waits for notifications. After an error some may be lost, and the
+// Listener is useless.
 func (l *Listener) Receive() (iter.Seq[Notification], error) {
 	n, err := Receive(l.raw, l.buffer)
 	if err != nil {

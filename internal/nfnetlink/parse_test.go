@@ -55,7 +55,7 @@ func TestMessagesParseBack(t *testing.T) {
 	}
 }
 
-// What the kernel sends is parsed without panic, whatever it is.
+// The parser takes any input without a panic.
 func FuzzReplies(f *testing.F) {
 	f.Add(example().B)
 	f.Add([]byte{20, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255})

@@ -17,8 +17,8 @@ func fails(at int, cause string) func() error {
 	}
 }
 
-// The log has one stack for each place of the program, whatever goroutine, argument or
-// cause a panic there has.
+// The log has one stack for each place of the program, for any goroutine, argument or
+// cause of the panic.
 func TestEachStackOnce(t *testing.T) {
 	var out bytes.Buffer
 	log, l := slog.New(slog.NewTextHandler(&out, nil)), &Log{}

@@ -29,7 +29,7 @@ func Owner(ctx context.Context, path string) (int, error) {
 		err = failed
 	}
 	if err != nil {
-		return 0, fmt.Errorf("whose is it: %w", err)
+		return 0, fmt.Errorf("find the process behind the socket: %w", err)
 	}
 	return int(cred.Pid), nil
 }

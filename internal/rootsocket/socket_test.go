@@ -17,7 +17,7 @@ import (
 	"github.com/felixlike/felixlike/internal/rootsocket"
 )
 
-// dialEnv tells this test's binary to open a socket and to say what it reads.
+// dialEnv makes this test's binary open a socket and print the bytes that it reads.
 const dialEnv = "FELIXLIKE_ROOTSOCKET_TEST_DIAL"
 
 func TestMain(m *testing.M) {
@@ -71,7 +71,7 @@ func TestOnlyRoot(t *testing.T) {
 			if err != nil {
 				return
 			}
-			_, _ = conn.Write([]byte("hello")) // the reader tells what has come
+			_, _ = conn.Write([]byte("hello")) // the reader prints it
 			conn.Close()
 		}
 	}()
@@ -97,7 +97,7 @@ func TestOneOwner(t *testing.T) {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("after the end: %v", err)
 	}
-	// What a process that was killed has left is replaced.
+	// A new socket replaces that of a killed process.
 	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)

@@ -2,7 +2,7 @@
 //
 // So a test's result depends on the change under test, not on luck. `make test-random`
 // uses fresh seeds and prints them. The package is for tests only. Tests may not call
-// rapid.Check themselves (TestNobodyDrawsFreely).
+// rapid.Check themselves (TestAllDrawsAreSeeded).
 package seeded
 
 import (

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// drawsVariable has TestDraws print, in a process of its own.
+// drawsVariable makes a child process of TestDraws print its draws.
 const drawsVariable = "FELIXLIKE_TEST_DRAWS"
 
 // TestDraws draws the same at each run, and something else from another seed.
@@ -48,8 +48,8 @@ func TestDraws(t *testing.T) {
 	}
 }
 
-// TestNobodyDrawsFreely finds the tests whose draws differ from run to run.
-func TestNobodyDrawsFreely(t *testing.T) {
+// TestAllDrawsAreSeeded finds the tests with draws that differ from run to run.
+func TestAllDrawsAreSeeded(t *testing.T) {
 	free := regexp.MustCompile(`rapid\.(Check|MakeCheck)\(|rand\.(Int|IntN|N|Uint32|Uint64|Float64|Perm|Shuffle)\(`)
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "../../internal/seeded/") {

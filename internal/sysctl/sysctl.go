@@ -1,6 +1,6 @@
-// Package sysctl reads and writes the kernel's network settings, those of the
-// network namespace that the calling thread is in. It knows of no setting, and
-// is tested on the kernel in a namespace of its own.
+// Package sysctl reads and writes the kernel's network settings in the
+// network namespace of the calling thread. It knows no setting, and
+// is tested on the kernel in a fresh namespace.
 package sysctl
 
 import (

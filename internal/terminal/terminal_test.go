@@ -57,7 +57,7 @@ func TestProgressIsSilentAtFirst(t *testing.T) {
 			t.Errorf("printed %q", line)
 		}
 	case <-time.After(30 * time.Second):
-		t.Error("nothing is said of what takes long")
+		t.Error("no progress for a long operation")
 	}
 }
 

@@ -62,7 +62,7 @@ func traceProbes(t *testing.T, l *lab.Lab, s *truthtable.Step, family model.Fami
 		case trace.Compare(judged, path) != "":
 			t.Errorf("%s: %s: %s", s.String(), p, trace.Compare(judged, path))
 		case o.Got[i] != '-' && (o.Got[i] == '1') != path.Fate.Through():
-			t.Errorf("%s: %s: by what is programmed %q, the packet's answer %c", s.String(), p, path.Opinion().Why, o.Got[i])
+			t.Errorf("%s: %s: by programmed state %q, the packet's answer %c", s.String(), p, path.Opinion().Why, o.Got[i])
 		}
 	}
 }

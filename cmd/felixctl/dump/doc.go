@@ -1,19 +1,18 @@
-// Package dump is what a node's kernel and switch hold, in one typed form,
-// whatever printed it: nft in its own language or in JSON, iptables-save,
-// ipset save, ovs-ofctl dump-flows.
+// Package dump has one typed form for the rules, sets and flows of a node's kernel and
+// switch. It parses nft's own language and JSON, iptables-save, ipset save and
+// ovs-ofctl dump-flows.
 //
 // It owns the form and the parsers of those listings, and writes the form back
 // as the tools' own input. Rules, sets and flows of the forms that felixlike
-// writes are typed; whatever else there is, by other programs or newer tools,
-// is kept as its text (Rule.Foreign, Set.Foreign, Flow.Foreign) and never
-// guessed at: whoever walks packets through a State has to stop there.
+// writes are typed. The parsers keep the text of all others (Rule.Foreign,
+// Set.Foreign, Flow.Foreign): a packet walk through a State has to stop there.
 //
-// Names are those of the kernel, prefixes and hashes and all; what they stand
-// for is the matter of package cmd/felixctl/dump/names. The package starts no program and
-// knows no policy.
+// Names are those of the kernel, with prefixes and hashes; package
+// cmd/felixctl/dump/names explains them. The package starts no program and knows no
+// policy.
 //
-// It is tested by listings that the tools have printed, by loading what it
-// writes into fresh network namespaces, and by fuzzing.
+// Tests parse real output of the tools, load the written text into fresh network
+// namespaces, and fuzz the parsers.
 //
 //	nft, iptables-save, ipset, ovs-ofctl          the agent's model (control socket, /v1/model)
 //	    live: runs them                                      wanted: the agent's managers, with
@@ -24,8 +23,8 @@
 //	             ^
 //	    names: meaning of hashes, ids, ports and addresses
 //
-// A listing that is read, written, loaded elsewhere and read again is the same (wanted:
-// TestRoundTrip, TestFlowsRoundTrip). The hash of a typed rule that was read equals the
+// A written listing that is loaded elsewhere and parsed again is the same (wanted:
+// TestRoundTrip, TestFlowsRoundTrip). The hash of a typed rule equals the
 // one in its comment (TestHashOfWhatWasRead). felixctl runs the tools in the agent's
 // network namespace, which it finds by the process behind the control socket. A snapshot
 // keeps the tools' output and the model.

@@ -24,14 +24,14 @@ type Flow struct {
 	// action which is not ours; Match and Actions are then empty.
 	Foreign        string
 	Packets, Bytes uint64
-	// Line is where the flow stands in what was read, from 1.
+	// Line is the flow's line in the listing, from 1.
 	Line int
 }
 
-// Owner is the upper 16 bits of the cookie: who has installed the flow.
+// Owner is the upper 16 bits of the cookie: the program that installed the flow.
 func (f *Flow) Owner() uint16 { return uint16(f.Cookie >> 48) }
 
-// Term returns what the flow matches in a field.
+// Term returns the flow's match on a field.
 func (f *Flow) Term(field openflow.Field) (Term, bool) {
 	i, found := slices.BinarySearchFunc(f.Match, field, func(t Term, f openflow.Field) int { return cmp.Compare(t.Field, f) })
 	if !found {
@@ -59,7 +59,7 @@ func (w Word) IsZero() bool { return w == Word{} }
 // Compare orders words as numbers.
 func (w Word) Compare(o Word) int { return cmp.Or(cmp.Compare(w.Hi, o.Hi), cmp.Compare(w.Lo, o.Lo)) }
 
-// ShiftLeft returns the word moved up by so many bits.
+// ShiftLeft returns the word shifted left by n bits.
 func (w Word) ShiftLeft(n int) Word {
 	if n >= 64 {
 		return Word{Hi: w.Lo << (n - 64)}
@@ -67,7 +67,7 @@ func (w Word) ShiftLeft(n int) Word {
 	return Word{Hi: w.Hi<<n | w.Lo>>(64-n), Lo: w.Lo << n}
 }
 
-// ShiftRight returns the word moved down by so many bits.
+// ShiftRight returns the word shifted right by n bits.
 func (w Word) ShiftRight(n int) Word {
 	if n >= 64 {
 		return Word{Lo: w.Hi >> (n - 64)}
@@ -75,7 +75,7 @@ func (w Word) ShiftRight(n int) Word {
 	return Word{Hi: w.Hi >> n, Lo: w.Lo>>n | w.Hi<<(64-n)}
 }
 
-// Ones returns the word whose lowest bits, so many, are set.
+// Ones returns the word with the lowest bits set.
 func Ones(bits int) Word {
 	switch {
 	case bits <= 0:
@@ -108,8 +108,8 @@ func (t Term) Addr() netip.Addr {
 	return a
 }
 
-// Drops reports whether the flow passes a packet on to nowhere: all that it may do is
-// to tell of it.
+// Drops reports whether the flow passes the packet to no port and no table: at most it
+// reports the packet.
 func (f *Flow) Drops() bool {
 	for _, a := range f.Actions {
 		switch a.(type) {

@@ -2,8 +2,8 @@ package dump
 
 import "github.com/felixlike/felixlike/ovsfwd/openflow"
 
-// FlowAction is what a flow does. The set of actions is closed: what is none of
-// them makes its flow Foreign.
+// FlowAction is one action of a flow. The set of actions is closed: any other action
+// makes its flow Foreign.
 type FlowAction interface {
 	isFlowAction()
 	// String writes the action as ovs-ofctl does.
@@ -26,11 +26,11 @@ type CopyField struct {
 // Output sends the packet out of the port of that number.
 type Output struct{ Port uint32 }
 
-// OutputField sends it out of the port whose number a register has.
+// OutputField sends the packet to the port number in a register.
 type OutputField struct{ Field openflow.Field }
 
-// OutputNormal hands it to ordinary MAC learning, OutputInPort sends it back where
-// it came from.
+// OutputNormal hands the packet to ordinary MAC learning. OutputInPort sends it back to
+// its input port.
 type (
 	OutputNormal struct{}
 	OutputInPort struct{}
@@ -76,16 +76,16 @@ type Learn struct {
 	Cookie      uint64
 	// Limit is how many flows with the cookie the table may have.
 	Limit uint32
-	// Match is what the flow matches whatever the packet, Copies the fields that it
-	// matches as they are in the packet, Sets what it does.
+	// Match are the fixed matches of the learned flow, Copies the fields that it copies
+	// from the packet, Sets its actions.
 	Match  []Term
 	Copies []openflow.FieldCopy
 	Sets   []SetField
 }
 
-// Meter drops the packet where there are more than the meter of that number lets
-// through, Controller sends the first MaxLen bytes to who listens under the ID. Note does
-// nothing: its text, as bytes in hexadecimal, is for whoever reads the flow.
+// Meter drops packets above the rate of that meter. Controller sends the first MaxLen
+// bytes to the connection with that ID. Note does nothing: its text, hexadecimal bytes,
+// is for the reader of the flow.
 type (
 	Meter      struct{ ID uint32 }
 	Controller struct{ MaxLen, ID uint16 }

@@ -288,7 +288,7 @@ func (p *flowParser) learn(inner string) (Learn, error) {
 	return a, nil
 }
 
-// learned reads what a learned flow matches or does.
+// learned parses one match or action of a learned flow.
 func (p *flowParser) learned(a *Learn, word, name, value string, found bool) error {
 	if load, ok := strings.CutPrefix(word, "load:"); ok {
 		set, err := p.load(load)

@@ -105,8 +105,7 @@ func (p *flowParser) matchWord(f *Flow, word string) error {
 	return nil
 }
 
-// portField returns the field that tp_src or tp_dst means with what else is
-// matched.
+// portField returns the field of tp_src or tp_dst, by the protocol that the flow matches.
 func portField(match []Term, name string) (openflow.Field, bool) {
 	for _, m := range match {
 		if m.Field != openflow.IPProto {

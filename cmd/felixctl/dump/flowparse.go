@@ -12,9 +12,9 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
 
-// ParseFlows reads what `ovs-ofctl dump-flows` prints, of any OpenFlow version,
-// and the lines that `ovs-ofctl add-flows` takes. A flow with a field or an action
-// that is not ours becomes Foreign; a line that is no flow is an error.
+// ParseFlows parses the output of `ovs-ofctl dump-flows` of any OpenFlow version, and
+// the lines that `ovs-ofctl add-flows` takes. A flow with an unknown field or action
+// becomes Foreign; a line that is no flow is an error.
 func ParseFlows(r io.Reader) ([]*Flow, error) {
 	p := newFlowParser()
 	var all []*Flow
@@ -37,7 +37,7 @@ func ParseFlows(r io.Reader) ([]*Flow, error) {
 // ParseFlow reads one flow in ovs-ofctl's notation.
 func ParseFlow(line string) (*Flow, error) { return newFlowParser().flow(strings.TrimSpace(line)) }
 
-// flowHeader reports whether a line is what ovs-ofctl begins its answer with.
+// flowHeader reports whether a line is the header of ovs-ofctl's answer.
 func flowHeader(line string) bool {
 	return strings.Contains(line, "reply") && (strings.HasPrefix(line, "OFPST_") || strings.HasPrefix(line, "NXST_"))
 }
@@ -65,7 +65,7 @@ type flowParser struct{ fields map[string]openflow.Field }
 
 func newFlowParser() *flowParser { return &flowParser{fields: flowFields()} }
 
-// flowFields are the fields by their names in ovs-ofctl. Nobody writes to the map.
+// flowFields are the fields by their names in ovs-ofctl. The map is read-only.
 var flowFields = sync.OnceValue(func() map[string]openflow.Field {
 	fields := map[string]openflow.Field{}
 	for _, f := range openflow.Fields() {
@@ -80,7 +80,7 @@ var flowFields = sync.OnceValue(func() map[string]openflow.Field {
 	return fields
 })
 
-// errForeign tells that a flow has something that is not ours.
+// errForeign marks a rule or flow with a part that felixlike does not write.
 var errForeign = errors.New("not of a form that felixlike writes")
 
 func (p *flowParser) flow(line string) (*Flow, error) {

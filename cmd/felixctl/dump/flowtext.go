@@ -44,11 +44,11 @@ func matchText(terms []Term) string {
 	return m.String()
 }
 
-// MatchText writes what the flow matches as ovs-ofctl does; it is empty if the
-// flow matches all, or is Foreign.
+// MatchText writes the matches as ovs-ofctl does; it is empty if the flow matches
+// every packet, or is Foreign.
 func (f *Flow) MatchText() string { return matchText(f.Match) }
 
-// ActionsText writes what the flow does as ovs-ofctl does.
+// ActionsText writes the actions as ovs-ofctl does.
 func (f *Flow) ActionsText() string {
 	if len(f.Actions) == 0 {
 		return "drop"

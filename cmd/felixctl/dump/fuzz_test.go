@@ -8,8 +8,8 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Whatever is fed to the parsers is read or refused, and nothing panics or hangs.
-// What was read can be written, and is then read as the same.
+// The parsers accept or refuse any input without a panic or a hang. A parsed state can
+// be written, and parses to the same state again.
 func FuzzParse(f *testing.F) {
 	for _, file := range []string{
 		"foreign.nft", "foreign.json", "foreign.save", "foreign.flows", "openflow.nft", "ipsets.save", "iptables.save",
@@ -28,7 +28,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil || strings.Contains(string(in), `{"nftables"`) {
 			return
 		}
-		// Of what is foreign, the text may read in another way; what is typed may not.
+		// Foreign text may parse differently the second time, typed objects may not.
 		again, err := Parse(strings.NewReader(written))
 		if err != nil {
 			return

@@ -9,9 +9,9 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// ParseIPSets reads what `ipset save` prints. Members of forms that are not ours
-// become Foreign, and so do all of a set of another type; a line that is neither a
-// set nor a member is an error.
+// ParseIPSets parses the output of `ipset save`. Members of unknown forms become
+// Foreign, and so do all members of a set of another type. Any line but a set or a
+// member is an error.
 func ParseIPSets(r io.Reader) ([]*Set, error) {
 	p := newIPSetListing()
 	err := eachLine(r, p.line)
@@ -51,8 +51,8 @@ func (p *ipsetListing) line(number int, line string) error {
 	return fmt.Errorf("line %d: unknown line %q", number, shortened(line))
 }
 
-// newIPSet takes a set's type and its options. What the kernel picks by itself
-// does not matter. The options of a set that is not ours stay with its type.
+// newIPSet takes a set's type and its options, without those that the kernel chooses.
+// A set of another type keeps all its options in the type.
 func newIPSet(name, kind string, options []string) *Set {
 	s := &Set{Name: name, Type: kind}
 	var family, others []string

@@ -20,7 +20,7 @@ type savedText struct {
 	chains map[string]*Chain
 	// module is the one that -m has loaded last.
 	module string
-	// limit and burst are what bounds a report; empty if nothing does.
+	// limit and burst bound the reports of a rule; both are empty without a limit.
 	limit, burst string
 }
 
@@ -45,7 +45,7 @@ func savedWords(words []string) string {
 	return strings.Join(out, " ")
 }
 
-// takeComments takes all comments out: the hash, and what the rule is for.
+// takeComments removes all comments and keeps the hash and the purpose.
 func (p *savedText) takeComments() {
 	var rest, texts []string
 	for i := 0; i < len(p.words); i++ {
@@ -240,7 +240,7 @@ func (p *savedText) ports(value string) error {
 	return p.add(tables.MatchDestinationPorts{First: a, Last: b})
 }
 
-// set reads the name of a set and what is looked up in it.
+// set reads the name of a set and the looked-up fields.
 func (p *savedText) set(name string) error {
 	flags, err := p.value()
 	if err != nil {
@@ -285,7 +285,7 @@ func savedMark(text string) (value, mask uint32, err error) {
 // savedBurst is the burst that the tools do not print.
 const savedBurst = "5"
 
-// report reads what NFLOG is told, behind the limit.
+// report reads the options of NFLOG behind the limit.
 func (p *savedText) report() error {
 	rate, perSecond := strings.CutSuffix(p.limit, "/sec")
 	w := p.words
@@ -300,8 +300,7 @@ func (p *savedText) report() error {
 	return foreignUnless(err1 == nil && err2 == nil && err3 == nil)
 }
 
-// target reads the action, and what belongs to it. A chain of one of those names
-// cannot be there.
+// target reads the action and its options. No chain can have the name of an action.
 func (p *savedText) target(leave bool, name string) error {
 	switch name {
 	case "ACCEPT":

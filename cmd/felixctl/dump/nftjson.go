@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// ParseNFTJSON reads what `nft -j list ruleset` prints. It is read object by
-// object, so that a big ruleset is not in memory twice. What it cannot read it
-// keeps as JSON.
+// ParseNFTJSON parses the output of `nft -j list ruleset`, object by object, so that a
+// big ruleset is not in memory twice. It keeps unknown objects as JSON.
 func ParseNFTJSON(r io.Reader) ([]*Table, error) {
 	p := jsonListing{sets: map[string]*Set{}}
 	d := json.NewDecoder(r)
@@ -57,7 +56,7 @@ func (p *jsonListing) read(d *json.Decoder) error {
 	return nil
 }
 
-// jsonObject has what is of matter in objects of all kinds.
+// jsonObject has the fields that matter in objects of all kinds.
 type jsonObject struct {
 	Family  string            `json:"family"`
 	Table   string            `json:"table"`
@@ -73,7 +72,7 @@ type jsonObject struct {
 	Map     json.RawMessage   `json:"map"`
 	Flags   json.RawMessage   `json:"flags"`
 	Elem    []json.RawMessage `json:"elem"`
-	// What sets of ours do not have.
+	// Properties that our sets do not have.
 	Timeout    json.RawMessage `json:"timeout"`
 	GCInterval json.RawMessage `json:"gc-interval"`
 	Size       json.RawMessage `json:"size"`
@@ -156,7 +155,7 @@ func (o *jsonObject) chain() *Chain {
 	return c
 }
 
-// textOf returns a string, or what else there is as JSON.
+// textOf returns a string as it is, and any other value as JSON.
 func textOf(raw json.RawMessage) string {
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
@@ -165,8 +164,7 @@ func textOf(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// rule reads a rule by way of nft's language: what does not fit into it is not
-// ours.
+// rule parses a rule through nft's language. A rule that does not fit there is Foreign.
 func (o *jsonObject) rule() Rule {
 	var words []string
 	foreign := false
@@ -226,10 +224,10 @@ func (o *jsonObject) elements(s *Set) {
 	}
 }
 
-// maxNesting is how deep statements and elements of ours are nested.
+// maxNesting bounds the nesting of statements and elements that felixlike writes.
 const maxNesting = 8
 
-// nested returns how deep a value is nested.
+// nested returns the depth of a value.
 func nested(raw json.RawMessage) int {
 	depth, deepest, quoted := 0, 0, false
 	for i := 0; i < len(raw); i++ {

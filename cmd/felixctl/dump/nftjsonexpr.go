@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// The schema is that of libnftables-json(5); what is written is nft(8)'s language,
-// as far as rules of ours are written in it.
+// The schema is that of libnftables-json(5). This file translates it to nft(8)'s
+// language, for the statements that felixlike writes.
 
-// only returns the one key of an object and what it holds.
+// only returns the one key of an object and its value.
 func only(raw json.RawMessage) (kind string, body json.RawMessage, ok bool) {
 	var o map[string]json.RawMessage
 	if json.Unmarshal(raw, &o) != nil || len(o) != 1 {
@@ -59,8 +59,8 @@ func statement(raw json.RawMessage) (string, bool) {
 	return "", false
 }
 
-// reportStatement writes one of the two statements of a report. Whatever else a limit
-// or a log may have is not ours.
+// reportStatement writes one of the two statements of a report. A limit or log with any
+// other property is foreign.
 func reportStatement(kind string, body json.RawMessage) (string, bool) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
@@ -193,7 +193,7 @@ func expression(raw json.RawMessage) (string, bool) {
 	return "", false
 }
 
-// metaExpression writes what nft writes without "meta" so.
+// metaExpression writes a meta key; nft lists interfaces without the word "meta".
 func metaExpression(body json.RawMessage) (string, bool) {
 	var b struct{ Key string }
 	ok := json.Unmarshal(body, &b) == nil

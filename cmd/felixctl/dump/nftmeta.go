@@ -10,7 +10,7 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// meta reads what begins with "meta".
+// meta parses a match or an action that begins with "meta".
 func (p *nftRule) meta() error {
 	switch {
 	case p.accept("meta", "nfproto", "ipv4"):
@@ -69,8 +69,8 @@ func (p *nftRule) number() (uint32, error) {
 	return n, foreignUnless(err == nil)
 }
 
-// assignment reads what a mark is set to, as value and mask: a number, or the
-// mark itself with bits taken out and put in.
+// assignment reads the new value of a mark, as value and mask: a number, or the mark
+// with some bits cleared and set.
 func (p *nftRule) assignment(itself ...string) (value, mask uint32, err error) {
 	if !p.accept(itself...) {
 		value, err = p.number()
@@ -111,7 +111,7 @@ func (p *nftRule) networkInterface() error {
 	return p.add(m)
 }
 
-// conn reads what begins with "ct".
+// conn parses a match or an action that begins with "ct".
 func (p *nftRule) conn() error {
 	switch {
 	case p.accept("ct", "state"):

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// ParseNFT reads what `nft list ruleset` or `nft list table` prints, with or
-// without handles (-a) and counters (-s). Rules and elements of forms that are not
-// ours become Foreign, objects of other kinds are kept as text; a listing that
-// ends too early, or is none, is an error, with what was read before it.
+// ParseNFT parses the output of `nft list ruleset` or `nft list table`, with or
+// without handles (-a) and counters (-s). Rules and elements that felixlike does not
+// write become Foreign; other objects are kept as text. An empty or truncated listing
+// is an error, returned with the part that was parsed.
 func ParseNFT(r io.Reader) ([]*Table, error) {
 	p := nftListing{}
 	err := eachLine(r, p.line)
@@ -39,7 +39,7 @@ type nftListing struct {
 	// has open.
 	foreign strings.Builder
 	open    int
-	// rule is what there is yet of a rule that goes on in the next line.
+	// rule is the first part of a rule that continues on the next line.
 	rule     strings.Builder
 	ruleOpen int
 	ruleLine int
@@ -113,7 +113,7 @@ func (p *nftListing) begin(number int, line string) error {
 	return nil
 }
 
-// tableLine reads what stands in a table.
+// tableLine parses a line inside a table.
 func (p *nftListing) tableLine(number int, line string) error {
 	if line == "}" {
 		p.table = nil

@@ -12,8 +12,8 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// nftRule reads a rule in nft's language, as far as it is of our forms. What is
-// not makes the whole rule Foreign: half a rule says nothing.
+// nftRule parses a rule of the forms that felixlike writes. One unknown match makes the
+// whole rule Foreign: half a rule has no meaning.
 type nftRule struct {
 	words []string
 	rule  Rule
@@ -109,7 +109,7 @@ func (p *nftRule) takeCounter() {
 	p.words = append(p.words[:i:i], rest...)
 }
 
-// next takes so many words, or none.
+// next takes n words, or none.
 func (p *nftRule) next(n int) []string {
 	if len(p.words) < n {
 		return nil
@@ -147,8 +147,8 @@ func (p *nftRule) all() error {
 	if len(p.words) > 0 {
 		return fmt.Errorf("%q behind the action: %w", p.words[0], errForeign)
 	}
-	// What nft says of a family has to be what the rule looks at: else the rule is
-	// bound by that word alone, and that is not ours.
+	// The family that nft prints has to be the one that the matches imply: a rule that
+	// only this word binds to a family is not ours.
 	if p.bound && p.rule.Family() != p.family {
 		return errForeign
 	}
@@ -204,7 +204,7 @@ func nftFamily(word string) model.Family {
 	return model.IPv4
 }
 
-// address reads what begins with "ip" or "ip6".
+// address parses a match that begins with "ip" or "ip6".
 func (p *nftRule) address() error {
 	f, ip := nftFamily(p.words[0]), p.words[0]
 	for _, c := range []struct {

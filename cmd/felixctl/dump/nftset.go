@@ -14,7 +14,7 @@ import (
 type nftSet struct {
 	Set
 	isMap bool
-	// odd tells that the set has a property which ours have not.
+	// odd reports a property that our sets do not have.
 	odd bool
 	// flags are those behind the type.
 	flags string
@@ -88,7 +88,7 @@ func (s *nftSet) take() {
 	}
 }
 
-// finish finds out what kind of set it is, and reads its elements as such.
+// finish finds the kind of the set and parses its elements accordingly.
 func (s *nftSet) finish() {
 	s.classify(s.isMap, s.odd, strings.TrimSpace(s.flags))
 	texts := s.Foreign

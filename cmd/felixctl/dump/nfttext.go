@@ -10,8 +10,8 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// nftText writes the matches and the action of a typed rule as nft lists them.
-// counter is what stands between them.
+// nftText writes the matches and the action of a typed rule as nft lists them, with
+// counter between them.
 func nftText(r tables.Rule, counter string) string {
 	w := nftWriter{}
 	for i, m := range r.Matches {

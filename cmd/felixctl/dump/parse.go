@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Format is what printed a listing.
+// Format is the language of a listing.
 type Format uint8
 
 // The formats that are read.
@@ -51,8 +51,8 @@ func (f *Format) UnmarshalText(b []byte) error {
 	return fmt.Errorf("unknown format %q", b)
 }
 
-// Parse reads listings of any of the formats, several behind one another, and
-// tells each by how it looks. What was read before an error is returned with it.
+// Parse reads listings of any format, one after another, and recognises each by its
+// first lines. With an error it returns the part that was parsed.
 func Parse(r io.Reader) (*State, error) {
 	in := bufio.NewReader(r)
 	if first, err := firstByte(in); err == nil && first == '{' {
@@ -160,7 +160,7 @@ func (p *mixedListing) endSaved() {
 	p.saved = nil
 }
 
-// ended reports what a listing lacks.
+// ended reports a listing without its end.
 func (p *mixedListing) ended() error {
 	if err := p.nft.ended(); err != nil {
 		return err

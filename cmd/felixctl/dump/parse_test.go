@@ -50,7 +50,7 @@ func text(t testing.TB, s *State, o TextOptions) string {
 	return b.String()
 }
 
-// What our backends hold is of our forms, and so all of it is understood.
+// Rules, sets and flows of our backends parse as typed.
 func TestOwnListingsAreTyped(t *testing.T) {
 	for file, want := range map[string]Count{
 		"nftables.nft":   {Tables: 9, Chains: 26, Rules: 51, Sets: 16, Elements: 30},
@@ -67,7 +67,7 @@ func TestOwnListingsAreTyped(t *testing.T) {
 	}
 }
 
-// A rule that is understood is the one whose hash is in its comment.
+// The parsed rule has the hash that is in its comment.
 func TestHashOfWhatWasRead(t *testing.T) {
 	for _, file := range []string{"nftables.nft", "nftables.json", "openflow.nft"} {
 		rules := 0
@@ -86,7 +86,7 @@ func TestHashOfWhatWasRead(t *testing.T) {
 	}
 }
 
-// What is written is what was read.
+// Writing a parsed listing gives the same text.
 func TestWrittenAsListed(t *testing.T) {
 	priority := regexp.MustCompile(`priority ([a-z]+)( [+-] \d+)?;`)
 	for _, file := range []string{"nftables.nft", "openflow.nft", filepath.Join("..", "..", "..", "..", "tables", "nftables", "testdata", "listing.nft")} {
@@ -154,8 +154,8 @@ func TestFlowsWrittenAsListed(t *testing.T) {
 	}
 }
 
-// What others have written is read as far as it is of our forms, and all else is
-// kept as it is.
+// Rules of other programs are typed if felixlike writes that form; the parser keeps the
+// rest as text.
 func TestForeignListings(t *testing.T) {
 	s := parse(t, "foreign.nft")
 	if n := s.Count().Foreign; n != 18 {
@@ -222,7 +222,7 @@ func TestBrokenListings(t *testing.T) {
 	}
 }
 
-// Several listings in one file are told from one another.
+// Parse separates several listings in one file.
 func TestMixedListing(t *testing.T) {
 	var all bytes.Buffer
 	for _, file := range []string{"iptables.save", "ip6tables.save", "ipsets.save", "openflow.nft", "openflow.flows"} {

@@ -8,13 +8,13 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// reportRule is what the rules below are.
+// reportRule is the rule in the listings below.
 func reportRule() tables.Report {
 	return tables.Report{Group: 26552, Prefix: "denied-in", Length: 128, PerSecond: 100}
 }
 
-// TestReportsAreTyped: what reports is read from each listing, and nothing that is
-// almost alike.
+// TestReportsAreTyped: each listing's report rule parses as a report, and rules that
+// only look alike do not.
 func TestReportsAreTyped(t *testing.T) {
 	const json = `{"nftables": [{"table": {"family": "inet", "name": "t"}}, {"chain": {"family": "inet", "table": "t", "name": "c"}}, {"rule": {"family": "inet", "table": "t", "chain": "c", "expr": [LIMIT, {"counter": {"packets": 3, "bytes": 0}}, LOG]}}]}`
 	const nft = "table inet t {\n\tchain c {\n\t\tRULE\n\t}\n}\n"

@@ -16,7 +16,7 @@ type State struct {
 	Flows []*Flow `json:"flows,omitempty"`
 }
 
-// Add takes over what another State has.
+// Add takes over the contents of another State.
 func (s *State) Add(o *State) {
 	s.Tables = append(s.Tables, o.Tables...)
 	s.IPSets = append(s.IPSets, o.IPSets...)

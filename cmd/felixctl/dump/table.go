@@ -60,8 +60,7 @@ func (t *Table) Chain(name string) *Chain {
 // Set returns the table's own set or verdict map of that name, or nil.
 func (t *Table) Set(name string) *Set { return setNamed(t.Sets, name) }
 
-// IPFamily returns the one family whose packets the table sees, or zero for both
-// or none.
+// IPFamily returns the family of the table's packets, or zero for both or none.
 func (t *Table) IPFamily() model.Family {
 	switch t.Family {
 	case "ip":
@@ -76,8 +75,7 @@ func (t *Table) IPFamily() model.Family {
 type Chain struct {
 	Name string `json:"name"`
 	Hook *Hook  `json:"hook,omitempty"`
-	// Policy is what a base chain does with what its rules do not decide: "accept"
-	// or "drop".
+	// Policy is the verdict at the end of a base chain: "accept" or "drop".
 	Policy string `json:"policy,omitempty"`
 	Rules  []Rule `json:"rules,omitempty"`
 }
@@ -95,21 +93,20 @@ type Hook struct {
 
 // Rule is one rule. It is either typed (Matches and Action) or Foreign.
 type Rule struct {
-	// Rule has matches and action. Comment is what the rule says of itself, without
-	// the hash; the kernel may have cut it. Sets and chains go by the names that
-	// they have in the kernel.
+	// Rule has matches and action. Comment is the rule's own comment without the hash; the
+	// kernel may have cut it. Sets and chains have their kernel names.
 	tables.Rule
 	// Hash is the one in the comment, "" if the rule is not ours.
 	Hash string
 	// Foreign is the text of a rule that has a form which is not ours, without its
 	// counter and its comment; Matches and Action are then empty.
 	Foreign string
-	// Counted tells that the rule has a counter.
+	// Counted reports whether the rule has a counter.
 	Counted        bool
 	Packets, Bytes uint64
-	// Line is where the rule stands in what was read, from 1; 0 if it was in JSON.
+	// Line is the rule's line in the listing, from 1; 0 if it was in JSON.
 	Line int
 }
 
-// Ours reports whether the rule has the mark of one that felixlike has written.
+// Ours reports whether the rule has felixlike's mark.
 func (r *Rule) Ours() bool { return r.Hash != "" }

@@ -1,7 +1,7 @@
-// Package livebench watches the agent of a live node, and reports what it used and did:
-// `felixctl bench live`. By itself it only reads. It knows of nodes and pods what the
-// agent and the kernel tell; it changes the backend only where that is asked for.
+// Package livebench watches the agent of a live node and reports its resource use and its
+// work: `felixctl bench live`. By itself it only reads, from the agent and the kernel. It
+// changes the backend only on request.
 //
-// Its report is what `felixctl bench report` and `compare` read as well. It is tested
+// `felixctl bench report` and `compare` read its report, too. It is tested
 // on a node of a lab (test/bench), and by tables.
 package livebench

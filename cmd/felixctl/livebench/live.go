@@ -6,10 +6,10 @@ import (
 	"github.com/felixlike/felixlike/internal/measure"
 )
 
-// Live is what was seen of an agent that has a node to look after.
+// Live is the observation of an agent on a live node.
 type Live struct {
 	Node string `json:"node"`
-	// Watched is for how long in a turn.
+	// Watched is the length of one turn.
 	Watched   float64 `json:"watchedSeconds"`
 	Datapath  string  `json:"datapath,omitempty"`
 	Datastore string  `json:"datastore"`
@@ -18,11 +18,11 @@ type Live struct {
 	From string `json:"from,omitempty"`
 	To   string `json:"to,omitempty"`
 	Port int    `json:"port,omitempty"`
-	// Switched tells that the backend was changed for it.
+	// Switched reports that the backend was changed for the run.
 	Switched bool     `json:"switched"`
 	Results  []Result `json:"results"`
-	// Since is what the agent's own histograms tell of the time since it began, under
-	// the last of the backends.
+	// Since are the agent's own histograms since it began, under the last of the
+	// backends.
 	Since []Timing `json:"since,omitempty"`
 }
 
@@ -36,11 +36,11 @@ type Timing struct {
 	P99   float64 `json:"p99AtMostSeconds,omitempty"`
 }
 
-// Result is what was seen under one backend. Series have one value a round.
+// Result is the observation under one backend. Series have one value a round.
 type Result struct {
 	Backend string `json:"backend"`
-	// Endpoints, Policies and Groups are what the agent knew, Rules, Elements and
-	// Flows what it had programmed of it, in the last round.
+	// Endpoints, Policies and Groups are the agent's model, Rules, Elements and Flows its
+	// programmed state, in the last round.
 	Endpoints int `json:"endpoints"`
 	Policies  int `json:"policies"`
 	Groups    int `json:"groups"`
@@ -60,9 +60,9 @@ type Result struct {
 	AgentPeakRSS  measure.Series `json:"agentPeakRSSBytes"`
 	SwitchRSS     measure.Series `json:"switchRSSBytes"`
 	SwitchPeakRSS measure.Series `json:"switchPeakRSSBytes"`
-	// Changes and Checks are what the policy stage did meanwhile: differences
-	// were sent, or everything was read; ChangeWall and CheckWall how long one of
-	// them took on average. Writes and Repairs are those of all stages.
+	// Changes and Checks count the passes of the policy stage: differences written, or
+	// everything read; ChangeWall and CheckWall are their average times. Writes and
+	// Repairs are those of all stages.
 	Changes    measure.Series `json:"changes"`
 	ChangeWall measure.Series `json:"changeWallSeconds,omitempty"`
 	Checks     measure.Series `json:"checks"`
@@ -73,7 +73,7 @@ type Result struct {
 	Connections measure.Latency `json:"connections,omitzero"`
 }
 
-// Sections are about a node that has work to do: what its agent uses, and what it did.
+// Sections are about a live node: the resource use of its agent, and its work.
 func (l *Live) Sections(turns int) []measure.Section {
 	how := "Nothing was changed for it."
 	if l.Switched {
@@ -92,9 +92,9 @@ func (l *Live) Sections(turns int) []measure.Section {
 		},
 	}
 	did := measure.Section{
-		Heading: "What the agent did meanwhile", Left: 1,
+		Heading: "Work of the agent meanwhile", Left: 1,
 		Header: []string{"backend", "changes", "one took", "full checks", "one took", "writes", "repairs", "connections", "p50", "p99", "max"},
-		Text:   []string{"Changes and full checks are those of the stage that programs policy, by the agent's own metrics; what happened in all turns together is counted, and none is no failure."},
+		Text:   []string{"Changes and full checks are those of the stage that programs policy, by the agent's own metrics; the counts are of all turns together, and zero is no failure."},
 	}
 	if l.From != "" {
 		did.Text = append(did.Text, fmt.Sprintf("TCP connections were opened from %s to %s, port %d, one after the other, %d a second at the most, and reset.", l.From, l.To, l.Port, knocksPerSecond))
@@ -120,7 +120,7 @@ func (l *Live) Sections(turns int) []measure.Section {
 	return []measure.Section{used, did, l.since()}
 }
 
-// since is what the agent's own metrics tell.
+// since is the section of the agent's own metrics.
 func (l *Live) since() measure.Section {
 	s := measure.Section{
 		Heading: "Since the agent began", Left: 1, Header: []string{"what", "count", "mean", "p50, at most", "p99, at most"},

@@ -12,8 +12,8 @@ import (
 // ReportVersion is the version of the format of a report in JSON.
 const ReportVersion = 2
 
-// Report is what a look at a live node ends in. Its JSON is that of a benchmark's
-// report in which nothing else was measured.
+// Report is the result for a live node. Its JSON is that of a benchmark's
+// report without any other measurement.
 type Report struct {
 	Version int `json:"version"`
 	// Command reproduces the run.

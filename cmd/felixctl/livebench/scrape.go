@@ -20,7 +20,7 @@ import (
 type scraped map[string]float64
 
 // scrape asks an agent for its metrics, in its network namespace. The address is
-// as its status tells it.
+// from its status.
 func scrape(ctx context.Context, agent int, address string) (scraped, error) {
 	if address == "" {
 		return nil, errors.New("the agent serves no metrics: healthAddress is not set")
@@ -100,8 +100,8 @@ func (s scraped) sum(name string, labels ...string) float64 {
 	return sum
 }
 
-// quantile returns the upper end of the bucket of a histogram that a quantile is in,
-// or zero if it is in none of those that have one.
+// quantile returns the upper end of the histogram bucket of a quantile, or zero for the
+// last bucket, which has no end.
 func (s scraped) quantile(name string, q float64, labels ...string) float64 {
 	least, want := 0.0, q*s.sum(name+"_count", labels...)
 	for key, count := range s {
@@ -111,7 +111,7 @@ func (s scraped) quantile(name string, q float64, labels ...string) float64 {
 		}
 		_, end, _ := strings.Cut(rest, `le="`)
 		end, _, _ = strings.Cut(end, `"`)
-		// +Inf is read as what it is, and has no end to tell.
+		// +Inf parses as a number, but is no end of a bucket.
 		le, err := strconv.ParseFloat(end, 64)
 		if err != nil || math.IsInf(le, 1) || slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(rest, l) }) {
 			continue

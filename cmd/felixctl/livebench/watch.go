@@ -17,12 +17,12 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Config is what a look at a live node is made of. By itself it only reads: what
-// the agent tells, what the kernel tells of its process, and that of ovs-vswitchd.
+// Config configures a run on a live node. By itself a run only reads: the agent's
+// answers, and the kernel's counters of the agent and of ovs-vswitchd.
 type Config struct {
 	// Socket is the agent's control socket.
 	Socket string
-	// Watch is for how long a turn is, Rounds how many there are.
+	// Watch is the length of a turn, Rounds their number.
 	Watch  time.Duration
 	Rounds int
 	// From and To are pods of this node, between which connections to a TCP port are
@@ -213,7 +213,7 @@ func (l *live) turn(ctx context.Context, backend string) error {
 		return err
 	}
 	if after.status.Backend != backend {
-		return fmt.Errorf("somebody has changed the backend to %s", after.status.Backend)
+		return fmt.Errorf("another program changed the backend to %s", after.status.Backend)
 	}
 	r.add(before, after)
 	l.report.Since = since(after.metrics, backend)
@@ -312,7 +312,7 @@ func (l *live) look(ctx context.Context) (s liveLook, err error) {
 	return s, nil
 }
 
-// add adds a round: what was different after it.
+// add adds a round: the differences between two looks.
 func (f *Result) add(before, after liveLook) {
 	wall := after.machine.At.Sub(before.machine.At)
 	cpus := func(d time.Duration) float64 { return d.Seconds() / wall.Seconds() }
@@ -346,7 +346,7 @@ func (f *Result) add(before, after liveLook) {
 	f.Flows = int(after.metrics.sum("felixlike_flows"))
 }
 
-// applyMetric is the histogram of what stages took.
+// applyMetric is the histogram of the times of stages.
 const applyMetric = "felixlike_apply_duration_seconds"
 
 // applyLabels are those of the stage that programs policy for a backend.
@@ -358,7 +358,7 @@ func applyLabels(backend, kind string) []string {
 	return []string{`stage="` + stage + `"`, `kind="` + kind + `"`}
 }
 
-// since returns what an agent's histograms tell of the time since it began.
+// since returns the agent's histograms since its start.
 func since(m scraped, backend string) []Timing {
 	var all []Timing
 	for _, h := range []struct {

@@ -25,7 +25,7 @@ type Judgement struct {
 
 // End is the verdict of the policies of one end.
 type End struct {
-	// Who is the pod, or the address if it is none.
+	// Who is the pod, or the address if there is no pod.
 	Who     string `json:"who"`
 	Allowed bool   `json:"allowed"`
 	Why     string `json:"why"`
@@ -58,7 +58,7 @@ func Judge(p Packet, c *oracle.Cluster, n Namer) (*Judgement, error) {
 	}
 	source, destination := named(p.Source.String(), n.Address(p.Source)), named(p.Destination.String(), n.Address(p.Destination))
 	e := c.Explain(oracle.Packet{Source: p.Source, Destination: p.Destination, Protocol: p.Protocol, Port: p.Port})
-	// An ICMP error is no encapsulated packet, whatever connection it is about.
+	// The tunnel rule is about encapsulated packets; an ICMP error is none.
 	forged := e.Egress.Why == oracle.TunnelEnd && p.Conn != Related
 	if why := p.Conn.unjudged(); why != "" && !forged {
 		through := p.Conn != Invalid
@@ -73,7 +73,7 @@ func Judge(p Packet, c *oracle.Cluster, n Namer) (*Judgement, error) {
 	return j, nil
 }
 
-// unjudged says why no policy is asked about packets of such a connection, or "".
+// unjudged returns the reason why policy does not judge packets of such a connection, or "".
 func (c Conn) unjudged() string {
 	switch c {
 	case Allowed, Answer:
@@ -174,7 +174,7 @@ func Compare(j *Judgement, p *Path) string {
 	if want == got.Through {
 		return ""
 	}
-	return fmt.Sprintf("by the policies the packet is %s (%s), by what is programmed %s (%s)", word(want), j.Why, word(got.Through), got.Why)
+	return fmt.Sprintf("by the policies the packet is %s (%s), by programmed state %s (%s)", word(want), j.Why, word(got.Through), got.Why)
 }
 
 func word(through bool) string {

@@ -117,7 +117,7 @@ func (t *tracker) find(of tuple) {
 		if there.established {
 			flags |= openflow.CTEst
 		} else {
-			flags |= openflow.CTNew // nobody has answered yet
+			flags |= openflow.CTNew // no reply yet
 		}
 	case back != nil:
 		t.current = back

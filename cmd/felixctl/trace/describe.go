@@ -89,7 +89,7 @@ func (w *bridge) describe(step *Step, h *hit, f *fields) {
 		step.Comment, step.Missed = w.closing(h.flow, f), w.missed
 	}
 	if h.flow.Table == pipeline.TableL3Forwarding {
-		w.missed = nil // what comes now is the other direction
+		w.missed = nil // the other direction begins here
 	}
 }
 

@@ -99,7 +99,7 @@ func (w *netfilter) rule(c *dump.Chain, number int) (v verdict, leave bool, err 
 	r := &c.Rules[number-1]
 	switch {
 	case !r.Ours() && w.passedOurs(c, number):
-		return goesOn, true, nil // what others have behind ours is not ours to tell
+		return goesOn, true, nil // the rest of the chain is not felixlike's
 	case !r.Ours() && w.translatesDestination():
 		return goesOn, false, nil // the packet is one that they have translated
 	case r.Foreign != "":
@@ -130,8 +130,8 @@ func (w *netfilter) translatesDestination() bool {
 	return h.Type == tables.HookNAT.String() && h.Point == tables.HookPrerouting.String()
 }
 
-// passedOurs reports whether the chain is one of others, and a rule of ours stands
-// before the one of that number.
+// passedOurs reports whether a rule of ours stands before rule number in a chain of
+// another program.
 func (w *netfilter) passedOurs(c *dump.Chain, number int) bool {
 	return !w.ruleset.ours(c) && slices.ContainsFunc(c.Rules[:number-1], func(r dump.Rule) bool { return r.Ours() })
 }
@@ -252,7 +252,7 @@ func (w *netfilter) matches(r *tables.Rule) (sets []Membership, because string, 
 	return sets, "", nil
 }
 
-// otherFamily is why a rule does not match that nobody wonders about.
+// otherFamily is the reason for a mismatch that needs no explanation.
 const otherFamily = "it is for the other address family"
 
 // match asks one condition.

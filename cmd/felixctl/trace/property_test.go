@@ -24,7 +24,7 @@ func TestTracersAgree(t *testing.T) {
 		for _, backend := range backends() {
 			sites := sitesOf(t, c, backend)
 			for _, one := range packets {
-				if somebody(sites, one.Source) && somebody(sites, one.Destination) && here(sites, one) {
+				if inUse(sites, one.Source) && inUse(sites, one.Destination) && here(sites, one) {
 					agree(rt, c, sites, backend, Packet{Source: one.Source, Destination: one.Destination, Protocol: one.Protocol, Port: one.Port})
 				}
 			}
@@ -46,9 +46,9 @@ func agree(rt *rapid.T, c *oracle.Cluster, sites []*Site, backend string, p Pack
 	}
 }
 
-// somebody reports whether an address may be in use. Packets to an address of a pod
+// inUse reports whether an address may be in use. Packets to an address of a pod
 // prefix that no pod has are dropped under any policies.
-func somebody(sites []*Site, a netip.Addr) bool {
+func inUse(sites []*Site, a netip.Addr) bool {
 	inside := false
 	for _, s := range sites {
 		if s.attachment(a) != nil || s.node().Gateway(model.FamilyOf(a)) == a {

@@ -52,7 +52,7 @@ func Rulesets(s *dump.State) []*Ruleset {
 				r.sets[one.Name] = indexed(one)
 			}
 		default:
-			continue // somebody else's
+			continue // another program's
 		}
 		for _, c := range t.Chains {
 			r.chains[c.Name] = c
@@ -86,7 +86,7 @@ func indexed(s *dump.Set) *set {
 // find returns the member that an address, or a triple, is found by.
 func (s *set) find(m model.Member) (found model.Member, ok bool, err error) {
 	if s.Kind == 0 {
-		return m, false, fmt.Errorf("set %s is of the type %s, which felixlike has none of", s.Name, s.Type)
+		return m, false, fmt.Errorf("set %s is of the type %s, which felixlike does not write", s.Name, s.Type)
 	}
 	if s.Kind == model.Networks {
 		m, ok = s.network(m.Prefix.Addr())
@@ -149,8 +149,8 @@ func base(all []*Ruleset, at tables.HookPoint, f model.Family) []entry {
 	return entries
 }
 
-// ours reports whether a chain is one of our own, and not one of the kernel's or of
-// others that has a rule of ours.
+// ours reports whether a chain is felixlike's own, and not a chain of the kernel or of
+// another program with a rule of ours.
 func (r *Ruleset) ours(c *dump.Chain) bool {
 	return r.table.Dialect == dump.NFT || strings.HasPrefix(c.Name, iptables.Prefix)
 }
@@ -179,5 +179,5 @@ func (r *Ruleset) unknown(c *dump.Chain, number int, reason string) error {
 }
 
 func (r *Ruleset) missing(kind, name string) error {
-	return fmt.Errorf("%s: there is no %s %s, which a rule names: what was read is not whole", r.place, kind, name)
+	return fmt.Errorf("%s: there is no %s %s, which a rule names: the listing is incomplete", r.place, kind, name)
 }

@@ -52,7 +52,7 @@ func (s *Site) own(a netip.Addr) bool {
 	return slices.Contains(s.HostAddresses, a) || slices.Contains(n.Addresses, a) || n.Gateway(model.FamilyOf(a)) == a
 }
 
-// podNetwork returns the node whose pod prefix has the address, or nil.
+// podNetwork returns the node with the address in a pod prefix, or nil.
 func (s *Site) podNetwork(a netip.Addr) *model.Node {
 	for _, n := range s.Nodes {
 		if slices.ContainsFunc(n.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(a) }) {

@@ -132,7 +132,7 @@ func (w *way) bridge(s *Site, port uint32, src, dst net.HardwareAddr, outer neti
 	case 1:
 		return w.left(s, b.out[0])
 	}
-	return fmt.Errorf("%s: what came in by %s goes out by %d ports", place, in, len(b.out))
+	return fmt.Errorf("%s: the packet from %s leaves by %d ports", place, in, len(b.out))
 }
 
 // begunByGateway reports whether the packet's connection was opened through the site's
@@ -160,7 +160,7 @@ func (w *way) left(s *Site, out output) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("bridge %s of %s: the packet leaves by port %d, which is nobody's", s.Bridge, s.Node, out.port)
+	return fmt.Errorf("bridge %s of %s: the packet leaves by the unknown port %d", s.Bridge, s.Node, out.port)
 }
 
 // tunnel takes the packet to the peer with the outer address.
@@ -283,7 +283,7 @@ func (s *Site) route(p Packet, in string) string {
 	if s.podNetwork(p.Destination) != nil || s.attachment(p.Destination) != nil {
 		return s.Gateway
 	}
-	// What comes from pods and is for a peer itself goes through the tunnel.
+	// Packets from pods to a peer's own address go through the tunnel.
 	if in == s.Gateway && s.peer(p.Destination) != nil {
 		return s.Gateway
 	}

@@ -28,8 +28,8 @@ func main() {
 	}
 }
 
-// component is one of CycloneDX 1.6. The few keys that are needed here are no reason for a
-// library, whose requirements would be those of the agent.
+// component is one of CycloneDX 1.6. The SBOM needs few keys; the requirements of a
+// library would become requirements of the agent.
 type component struct {
 	Type    string `json:"type"`
 	Ref     string `json:"bom-ref"`

@@ -63,23 +63,23 @@ func (a *agent) path() string {
 
 func (a *agent) client() *control.Client { return control.NewClient(a.path()) }
 
-// withoutAgent reads this machine, of which nobody tells the names.
+// withoutAgent reads this machine without a model: the objects have no names.
 func withoutAgent(ctx context.Context, o live.Options) (*reading, error) {
 	defaults := config.Defaults()
 	parts, err := live.Read(ctx, live.Node{OVSRunDir: defaults.OVSRunDir, Bridge: defaults.Bridge}, o)
 	return &reading{parts: parts}, err
 }
 
-// reading is what was read of a node.
+// reading is the state of a node, as read by the tools.
 type reading struct {
 	// model is nil if no agent runs.
 	model *control.Model
 	parts []live.Part
-	// busy tells that the agent was programming meanwhile.
+	// busy reports that the agent was programming meanwhile.
 	busy bool
 }
 
-// readings is how often a node is read again because its agent was programming.
+// readings bounds how often a node is read again because its agent was programming.
 const readings = 5
 
 // read reads the node at a moment at which its agent has nothing to do, if there is

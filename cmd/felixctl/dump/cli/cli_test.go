@@ -19,7 +19,7 @@ import (
 	"github.com/felixlike/felixlike/internal/files"
 )
 
-// run runs a command line and returns what it prints.
+// run runs a command line and returns its output.
 func run(t *testing.T, in string, args ...string) (string, error) {
 	t.Helper()
 	for _, c := range Commands() {
@@ -105,8 +105,8 @@ func TestRefusals(t *testing.T) {
 		"--view: \"sideways\"":                    {"diff", a, a, "--view", "sideways"},
 		"--output: \"xml\"":                       {"diff", a, a, "-o", "xml"},
 		"--elements: \"some\"":                    {"dump", a, "--elements", "some"},
-		"nothing in it is felixlike's":            {"diff", a, theirs},
-		"can be compared by what becomes of":      {"diff", a, saved},
+		"it has no objects of felixlike":          {"diff", a, theirs},
+		"compare the verdicts on packets":         {"diff", a, saved},
 		"neither side has a model":                {"diff", a, a, "--view", "verdicts"},
 		"no agent listens at /nonexistent/socket": {"dump", "--socket", "/nonexistent/socket"},
 		"needs --for-node and --backend":          {"dump", t.TempDir(), "--socket", "/nonexistent/socket"},
@@ -126,7 +126,7 @@ func TestDumpOfFile(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if again, err := dump.Parse(strings.NewReader(out)); err != nil || again.Count().Rules != 2 {
-		t.Errorf("what was written cannot be read: %v", err)
+		t.Errorf("the written file cannot be parsed: %v", err)
 	}
 	out, err = run(t, "", "dump", a, "-o", "json", "--counters")
 	var v view

@@ -98,21 +98,21 @@ func (d *differing) run(c *cobra.Command, args []string) error {
 	})
 }
 
-// check refuses what would compare nothing.
+// check refuses a comparison of nothing.
 func (d *differing) check(both [2]*side) error {
 	for _, s := range both {
 		ours := compare.Canonical(s.state, compare.Options{OnlyOurs: d.shown.onlyOurs}).Count()
 		if d.shown.onlyOurs && ours.Rules+ours.Flows+ours.Sets == 0 && s.state.Count() != ours {
-			return fmt.Errorf("%s: nothing in it is felixlike's: --only-ours=false compares what others have written", s.title)
+			return fmt.Errorf("%s: it has no objects of felixlike: --only-ours=false compares those of other programs", s.title)
 		}
 	}
 	if a, b := kindsOf(both[0]), kindsOf(both[1]); d.view != "verdicts" && a != "" && b != "" && a != b {
-		return fmt.Errorf("%s has %s and %s has %s: they can be compared by what becomes of packets only (--view verdicts)", both[0].title, a, both[1].title, b)
+		return fmt.Errorf("%s has %s and %s has %s: compare the verdicts on packets (--view verdicts)", both[0].title, a, both[1].title, b)
 	}
 	return nil
 }
 
-// kindsOf names what judges packets in a state, "" if nothing does.
+// kindsOf names the enforcement in a state, "" if there is none.
 func kindsOf(s *side) string {
 	state := compare.Canonical(s.state, compare.Options{OnlyOurs: true})
 	for _, t := range state.Tables {
@@ -128,7 +128,7 @@ func kindsOf(s *side) string {
 	return ""
 }
 
-// report is what a view has found.
+// report is the result of a view.
 type report interface {
 	different() bool
 	text(w io.Writer, style terminal.Style) error
@@ -171,4 +171,4 @@ func (s *side) modelOr(other *side) *control.Model {
 	return other.model
 }
 
-var errNoModel = errors.New("neither side has a model, which tells who there is: compare with a snapshot, live, wanted or a folder of manifests")
+var errNoModel = errors.New("neither side has a model with the pods to compare: use a snapshot, live, wanted or a folder of manifests")

@@ -1,11 +1,11 @@
 // Package cli is `felixctl dump`, `felixctl snapshot` and `felixctl diff`. It holds
-// flags, words and files, and finds out what the sides of a comparison are; what
-// they are compared by is in cmd/felixctl/dump/compare. It is tested by golden output and, with
+// flags, words and files, and resolves the sides of a comparison; package
+// cmd/felixctl/dump/compare compares them. It is tested by golden output and, with
 // real nodes, in the lab.
 package cli
 
 import "errors"
 
-// ErrDifferent is what `felixctl diff` returns for sides that differ, after it has
-// printed how.
+// ErrDifferent is the error of `felixctl diff` for sides that differ, after the
+// differences are printed.
 var ErrDifferent = errors.New("the two differ")

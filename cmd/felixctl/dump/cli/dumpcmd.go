@@ -22,14 +22,14 @@ func Commands() []*cobra.Command {
 	return []*cobra.Command{dumpCommand(), snapshotCommand(), diffCommand()}
 }
 
-// shown are the flags that say what of a state is shown or compared.
+// shown are the flags that choose the parts of a state to show or compare.
 type shown struct {
 	onlyOurs, counters bool
 	elements           string
 }
 
 func (s *shown) flags(c *cobra.Command) {
-	c.Flags().BoolVar(&s.onlyOurs, "only-ours", true, "leave out what other programs have written")
+	c.Flags().BoolVar(&s.onlyOurs, "only-ours", true, "leave out objects of other programs")
 	c.Flags().BoolVar(&s.counters, "counters", false, "with the counters of rules and flows")
 	c.Flags().StringVar(&s.elements, "elements", dump.Full.String(), "elements of sets: full, count or none")
 }
@@ -55,17 +55,17 @@ func dumpCommand() *cobra.Command {
 	var how shown
 	var output string
 	c := &cobra.Command{
-		Use:   "dump [WHAT]",
+		Use:   "dump [SIDE]",
 		Short: "Show the rules, sets and flows of a node, with the names of policies and pods",
 		Long: `Show the rules, sets and flows of a node, with the names of policies and pods
 behind them.
 
-WHAT is "live" if it is not given, or:
+SIDE is "live" if it is not given, or:
 
 ` + sidesHelp + `
 
 -o text writes the tools' own language, in a fixed order, with names behind a #;
--o native what the tools have printed, as it is; -o json all in one typed form.`,
+-o native the tools' unchanged output; -o json all in one typed form.`,
 		Example: `  felixctl dump
   felixctl dump -o native > before.txt
   nft list ruleset | felixctl dump -
@@ -104,7 +104,7 @@ WHAT is "live" if it is not given, or:
 	return c
 }
 
-// flags adds those that say what arguments stand for.
+// flags adds the flags that give the arguments their meaning.
 func (s *sides) flags(c *cobra.Command) {
 	s.agent.flags(c)
 	c.Flags().StringVar(&s.snapshots.dir, "snapshots", DefaultSnapshots, "folder of the snapshots")
@@ -119,7 +119,7 @@ func (s *sides) one(ctx context.Context, what string) (*side, error) {
 	return s.resolve(ctx, what)
 }
 
-// native prints what the tools print.
+// native prints the output of the tools.
 func (s *sides) native(ctx context.Context, out io.Writer) error {
 	r, err := s.agent.read(ctx, live.Options{Backend: s.backend, Everything: s.everything})
 	if err != nil {

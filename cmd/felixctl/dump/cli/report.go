@@ -34,7 +34,7 @@ func (s structure) MarshalJSON() ([]byte, error) {
 	}{append([]compare.Object{}, s...)})
 }
 
-// sign is what stands before a change.
+// sign is the mark in front of a change.
 func sign(o compare.Op) string {
 	switch o {
 	case compare.Added:

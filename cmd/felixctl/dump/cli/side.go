@@ -19,39 +19,38 @@ import (
 
 // side is one of the two that are compared.
 type side struct {
-	// title says what it is.
+	// title describes the side.
 	title string
 	state *dump.State
-	// model is what the agent knew, nil if that is not known.
+	// model is the agent's model, nil if unknown.
 	model *control.Model
-	// busy tells that it may be half of one state and half of another.
+	// busy reports that the agent was programming: the state may be half old, half new.
 	busy bool
 }
 
 // sidesHelp explains the arguments of diff.
-const sidesHelp = `  live              what the node holds now
-  wanted            what it has to hold, by the agent's model
-  backend:NAME      what it would hold under another backend
-  snapshot:NAME     what it held (felixctl snapshot save NAME); NAME alone will do
-  FILE, or -        what nft list ruleset, nft -j, iptables-save, ipset save or
-                    ovs-ofctl dump-flows printed, one or several behind one another
-  FOLDER            what it would hold if these manifests were the cluster`
+const sidesHelp = `  live              observed: the node's state now
+  wanted            desired: the state for the agent's model
+  backend:NAME      desired under another backend
+  snapshot:NAME     a saved state (felixctl snapshot save NAME); NAME alone will do
+  FILE, or -        output of nft list ruleset, nft -j, iptables-save, ipset save or
+                    ovs-ofctl dump-flows, one or several behind one another
+  FOLDER            desired if these manifests were the cluster`
 
-// sides finds out what arguments stand for.
+// sides resolves the arguments.
 type sides struct {
 	agent     agent
 	snapshots store
-	// backend is that of live state, and of what folders would come to; node whose
-	// the latter is.
+	// backend is that of live state and of folders; node is the node for folders.
 	backend, node string
 	everything    bool
 	in            io.Reader
-	// asked is the agent's model, once it was asked for.
+	// asked is the agent's model, after the first question.
 	asked *control.Model
 }
 
-// pair resolves both arguments. A folder takes from the other side what manifests
-// do not say.
+// pair resolves both arguments. A folder takes from the other side the facts that
+// manifests do not have.
 func (s *sides) pair(ctx context.Context, names [2]string) (out [2]*side, err error) {
 	for i, name := range names {
 		if !isFolder(name) {
@@ -171,8 +170,8 @@ func (s *sides) listing(name string, in io.Reader) (*side, error) {
 	return &side{title: name, state: state}, nil
 }
 
-// folder computes what manifests come to. Without the other side's model, the
-// agent is asked, if there is one.
+// folder computes the state for manifests. Without the other side's model it asks the
+// agent, if one runs.
 func (s *sides) folder(ctx context.Context, dir string, like *control.Model) (*side, error) {
 	if like == nil {
 		m, err := s.model(ctx)

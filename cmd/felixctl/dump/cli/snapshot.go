@@ -25,13 +25,13 @@ const DefaultSnapshots = "/var/lib/felixlike/snapshots"
 // snapshotVersion is that of the format.
 const snapshotVersion = 1
 
-// Snapshot is what a node held at one moment, and what the agent knew then.
+// Snapshot is the state of a node at one moment, with the agent's model.
 type Snapshot struct {
 	Version int `json:"snapshotVersion"`
-	// Name is the one that it was saved under, At when that was.
+	// Name is the name of the snapshot, At its time.
 	Name string    `json:"name"`
 	At   time.Time `json:"at"`
-	// Model is the agent's, Parts is what the tools printed.
+	// Model is the agent's, Parts is the tools' output.
 	Model *control.Model `json:"model"`
 	Parts []live.Part    `json:"parts"`
 }
@@ -77,8 +77,8 @@ func (s store) save(snapshot *Snapshot, replace bool) (string, error) {
 }
 
 const (
-	// maxListing bounds what is read of a snapshot and of a listing: several times what
-	// the largest node prints. maxPacked bounds a snapshot's file.
+	// maxListing bounds an unpacked snapshot and a listing: several times the output
+	// of the largest node. maxPacked bounds a snapshot's file.
 	maxListing = 1 << 30
 	maxPacked  = maxListing / 8
 )
@@ -107,7 +107,7 @@ func (s store) load(name string) (*Snapshot, error) {
 	return snapshot, nil
 }
 
-// unpack reads a snapshot of at most so many bytes.
+// unpack reads a snapshot of at most that many bytes.
 func unpack(file io.Reader, most int64) (*Snapshot, error) {
 	r, err := gzip.NewReader(file)
 	if err != nil {

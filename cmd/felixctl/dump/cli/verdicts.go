@@ -16,7 +16,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// follower judges packets by following them through what a side holds.
+// follower judges packets by following them through the state of a side.
 type follower struct{ site *trace.Site }
 
 func newFollower(s *side, m *control.Model) follower { return follower{cluster.SiteOf(m, s.state)} }
@@ -47,7 +47,7 @@ func verdictsOf(_ context.Context, a, b *side, _ compare.Options) (report, error
 	return verdicts{compare.Verdicts(newFollower(a, before), newFollower(b, after), compare.EndsOf(before, after), compare.PortsOf(before, after))}, nil
 }
 
-// different counts what cannot be told: nobody knows that it is the same.
+// different counts unknown verdicts, too: they may differ.
 func (v verdicts) different() bool { return len(v.Changed)+len(v.Unknown) > 0 }
 
 func through(o compare.Opinion) string {
@@ -67,7 +67,7 @@ func portOf(v compare.Verdict) string {
 	return fmt.Sprintf("%d/%s", v.Port, v.Protocol)
 }
 
-// row is what is told of a verdict; the reason is that of the side that denies.
+// row is the line of a verdict; the reason is that of the side that denies.
 func row(v compare.Verdict) []any {
 	why := v.After.Why
 	switch {
@@ -79,7 +79,7 @@ func row(v compare.Verdict) []any {
 	return []any{v.From, v.To, "IPv" + model.FamilyOf(v.Source).String(), portOf(v), through(v.Before), through(v.After), why}
 }
 
-// rows are those of all verdicts; what is so in both families is told once.
+// rows are the lines of all verdicts; a change that both families share has one line.
 func (v verdicts) rows() [][]any {
 	type key [5]any
 	const family = 2
@@ -113,7 +113,7 @@ func (v verdicts) summary() string {
 		text += fmt.Sprintf("verdicts that differ: %d, pairs of ends: %d", len(v.Changed), len(pairs))
 	}
 	if n := len(v.Unknown); n > 0 {
-		text += fmt.Sprintf("; %d cannot be told", n)
+		text += fmt.Sprintf("; unknown: %d", n)
 	}
 	if v.Left > 0 {
 		text += fmt.Sprintf("; %d more were left out", v.Left)

@@ -94,7 +94,7 @@ func TestWrongRuleIsFound(t *testing.T) {
 			}
 			v := judged(t, sideOf(t, m, config.NFTables), wrong)
 			if len(v.Changed) == 0 {
-				continue // nobody comes by that rule
+				continue // no packet reaches that rule
 			}
 			found = true
 			r, err := structureOf(t.Context(), sideOf(t, m, backend), wrong, compare.Options{OnlyOurs: true})
@@ -113,7 +113,7 @@ func TestWrongRuleIsFound(t *testing.T) {
 	}
 }
 
-// tamper makes a rule of a policy drop what it lets through, and returns the policy.
+// tamper makes an allow rule of a policy drop, and returns the policy.
 func tamper(s *dump.State) string {
 	for _, table := range s.Tables {
 		for _, c := range table.Chains {

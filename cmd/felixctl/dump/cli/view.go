@@ -4,8 +4,8 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 )
 
-// view is a dump as JSON: typed, with the text of each rule and flow, and with what
-// it is about.
+// view is a dump as JSON: typed, with the text of each rule and flow and a note on its
+// subject.
 type view struct {
 	What    string      `json:"what"`
 	Node    string      `json:"node,omitempty"`
@@ -38,7 +38,7 @@ type viewRule struct {
 	Comment string   `json:"comment,omitempty"`
 	Hash    string   `json:"hash,omitempty"`
 	About   string   `json:"about,omitempty"`
-	// Foreign tells that only the text of the rule is known.
+	// Foreign reports that only the text of the rule is known.
 	Foreign bool    `json:"foreign,omitempty"`
 	Packets *uint64 `json:"packets,omitempty"`
 	Bytes   *uint64 `json:"bytes,omitempty"`

@@ -13,19 +13,19 @@ import (
 	"github.com/felixlike/felixlike/tables/nftables"
 )
 
-// Options say what of two states is compared.
+// Options choose the parts of two states to compare.
 type Options struct {
-	// OnlyOurs leaves out what felixlike has not written.
+	// OnlyOurs leaves out the objects of other programs.
 	OnlyOurs bool
-	// Counters compares those of rules and flows, too.
+	// Counters compares the counters of rules and flows, too.
 	Counters bool
-	// Elements says how much of sets is compared.
+	// Elements chooses how sets are compared.
 	Elements dump.Elements
 	// Hashes keeps those of rules, which say nothing that the rules do not say.
 	Hashes bool
 }
 
-// Canonical returns what of a state is compared, in one order.
+// Canonical returns the compared parts of a state, in one order.
 func Canonical(s *dump.State, o Options) *dump.State {
 	out := &dump.State{}
 	for _, t := range s.Tables {
@@ -79,7 +79,7 @@ func owned(f *dump.Flow) bool {
 	return f.Owner() == pipeline.Owner || f.Owner() == pipeline.PolicyOwner
 }
 
-// flow has the owner for a cookie: the rest of it says what the flow itself does.
+// flow keeps the owner of the cookie: the rest of it follows from the flow.
 func flow(f *dump.Flow, o Options) *dump.Flow {
 	out := *f
 	out.Line, out.Cookie = 0, uint64(f.Owner())<<48
@@ -102,7 +102,7 @@ func canonicalSet(s *dump.Set) *dump.Set {
 	return &out
 }
 
-// table returns what of a table is compared, nil if that is nothing.
+// table returns the compared part of a table, nil if there is none.
 func table(t *dump.Table, o Options) *dump.Table {
 	out := &dump.Table{Dialect: t.Dialect, Family: t.Family, Name: t.Name}
 	if o.OnlyOurs && t.Dialect == dump.NFT && !ourTable(t) {
@@ -133,8 +133,8 @@ func ourTable(t *dump.Table) bool {
 	return t.Family == "inet" && (t.Name == nftables.DefaultTable || strings.HasPrefix(t.Name, nftables.DefaultTable+"-"))
 }
 
-// chain returns what of a chain is compared. In a table that others share these
-// are our chains, and in the kernel's own the ways into them.
+// chain returns the compared part of a chain. Of a shared table these are our chains,
+// and the jumps to them in the kernel's own chains.
 func chain(c *dump.Chain, o Options, shared bool) *dump.Chain {
 	out := &dump.Chain{Name: c.Name, Hook: c.Hook, Policy: c.Policy}
 	ours := strings.HasPrefix(c.Name, iptables.Prefix)

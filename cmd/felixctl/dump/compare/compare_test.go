@@ -142,7 +142,7 @@ func TestStructure(t *testing.T) {
 	}
 }
 
-// What differs for no reason that matters is no difference.
+// Order, counters, foreign and learned objects make no difference.
 func TestNoise(t *testing.T) {
 	o := Options{OnlyOurs: true}
 	lines := strings.SplitAfter(listingBefore, "\n")
@@ -151,7 +151,7 @@ func TestNoise(t *testing.T) {
 		l = strings.ReplaceAll(strings.ReplaceAll(l, "packets 7 bytes 8", "packets 70 bytes 80"), "n_packets=5", "n_packets=6,idle_age=1")
 		noisy = append(noisy, strings.ReplaceAll(l, "{ 10.0.0.1, 10.0.0.2 }", "{ 10.0.0.2,\n 10.0.0.1 }"))
 	}
-	// What the switch has learned comes and goes, and others do what they want.
+	// Learned flows come and go, and other programs write their own rules.
 	text := strings.Join(noisy, "") + " cookie=0xf11e000000000003, table=32, n_packets=1, priority=100,tcp actions=drop\n cookie=0x9, table=1, priority=1 actions=NORMAL\n"
 	a, b := read(t, listingBefore, o), read(t, text, o)
 	s := Sides{Before: a, After: b, NoteBefore: noted, NoteAfter: noted}

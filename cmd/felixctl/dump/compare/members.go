@@ -23,8 +23,8 @@ func (d *differ) sets(kind, in string, before, after []*dump.Set) {
 	}
 }
 
-// elements compares what two sets have, as far as it is asked for. An entry of a
-// verdict map that leads elsewhere was edited.
+// elements compares the elements of two sets, as far as the options ask. An entry of a
+// verdict map with a new target is edited.
 func (d *differ) elements(before, after *dump.Set) []Change {
 	if before == nil {
 		before = &dump.Set{}
@@ -86,9 +86,8 @@ func (d *differ) foreign(in string, before, after []string) {
 	d.add(Object{Kind: "objects", In: in, Op: Edited, Changes: texts("object", before, after)})
 }
 
-// flows compares flows table by table. A flow is known by its priority and what
-// it matches; one that does the same for the same packets at another priority has
-// moved.
+// flows compares flows table by table. Priority and match identify a flow; a flow that
+// does the same for the same packets at another priority has moved.
 func (d *differ) flows() {
 	byTable := func(flows []*dump.Flow) map[uint8][]*dump.Flow {
 		m := map[uint8][]*dump.Flow{}
@@ -113,7 +112,7 @@ func (d *differ) flows() {
 	}
 }
 
-// matched is what a flow is known by.
+// matched identifies a flow.
 func matched(f *dump.Flow) string {
 	if f.Foreign != "" {
 		return fmt.Sprintf("%d %s", f.Priority, f.Foreign)
@@ -121,10 +120,10 @@ func matched(f *dump.Flow) string {
 	return fmt.Sprintf("%d %s", f.Priority, f.MatchText())
 }
 
-// done is what a flow does, without its priority.
+// done is the match and the actions of a flow, without its priority.
 func done(f *dump.Flow) string { return f.Foreign + f.MatchText() + " actions=" + f.ActionsText() }
 
-// flowText is the flow as it is shown, without its table.
+// flowText is the printed text of the flow, without its table.
 func (d *differ) flowText(f *dump.Flow) string {
 	text := fmt.Sprintf("priority=%d,%s", f.Priority, done(f))
 	if f.MatchText() == "" && f.Foreign == "" {
@@ -136,8 +135,8 @@ func (d *differ) flowText(f *dump.Flow) string {
 	return text
 }
 
-// editedNote names what an edited flow has more and less than before, if it is part
-// of rules, or what it is about.
+// editedNote names the rules that an edited flow has gained and lost. For a flow that
+// belongs to no rule it names the subject.
 func (d *differ) editedNote(before, after *dump.Flow) string {
 	more, ok1 := parts(after, before)
 	less, ok2 := parts(before, after)

@@ -9,10 +9,10 @@ import (
 	"github.com/felixlike/felixlike/tables/edit"
 )
 
-// Op is what became of a rule, an element or a flow.
+// Op is the kind of change of a rule, an element or a flow.
 type Op string
 
-// What may become of one.
+// The kinds of change.
 const (
 	Added   Op = "added"
 	Removed Op = "removed"
@@ -31,7 +31,7 @@ type Change struct {
 	// is no such side.
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"`
-	// Note names what it is about.
+	// Note names the subject of the rule, element or flow.
 	Note string `json:"note,omitempty"`
 }
 
@@ -48,7 +48,7 @@ type Object struct {
 	Changes []Change `json:"changes,omitempty"`
 }
 
-// Sides are the two states that are compared, with what names their objects.
+// Sides are the two states to compare, with functions that name their objects.
 type Sides struct {
 	Before, After         *dump.State
 	NoteBefore, NoteAfter func(object any) string
@@ -87,7 +87,7 @@ func (d *differ) add(o Object) {
 // paired is something that either or both sides have, by name.
 type paired[T any] struct{ before, after *T }
 
-// pair pairs what has equal keys, in the order of the keys.
+// pair pairs objects with equal keys, in the order of the keys.
 func pair[T any](before, after []*T, key func(*T) string) []paired[T] {
 	byKey := map[string]*paired[T]{}
 	var keys []string
@@ -113,7 +113,7 @@ func pair[T any](before, after []*T, key func(*T) string) []paired[T] {
 	return out
 }
 
-// op tells what became of a pair.
+// op returns the kind of change of a pair.
 func (p paired[T]) op() Op {
 	switch {
 	case p.before == nil:
@@ -199,9 +199,8 @@ func withoutCounter(r *dump.Rule) *dump.Rule {
 	return &bare
 }
 
-// rules finds the fewest changes. What was taken out in one place and put in
-// elsewhere has moved; what was put in where another with the same purpose was
-// taken out was edited.
+// rules finds the fewest changes. A rule that was removed in one place and added in
+// another has moved; a rule in place of another with the same purpose was edited.
 func (d *differ) rules(dialect dump.Dialect, before, after []dump.Rule) []Change {
 	texts := func(all []dump.Rule) []string {
 		out := make([]string, len(all))

@@ -11,11 +11,11 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Judge says what becomes of the first packet of a connection where one side is in
+// Judge returns the verdict on the first packet of a connection while one side is in
 // force.
 type Judge interface {
-	// Judge tells whether the packet gets through, and what decided. An error says
-	// that it cannot be told: a rule on its way is of no form that is understood.
+	// Judge reports whether the packet gets through, and the rule that decided. It returns
+	// an error for a packet that meets a rule of unknown form.
 	Judge(p Packet) (through bool, why string, err error)
 }
 
@@ -39,11 +39,11 @@ type Verdict struct {
 	After    Opinion        `json:"after"`
 }
 
-// Opinion is what becomes of a packet on one side.
+// Opinion is the verdict of one side on a packet.
 type Opinion struct {
 	Through bool   `json:"through"`
 	Why     string `json:"why,omitempty"`
-	// Unknown says why it cannot be told.
+	// Unknown is the reason why there is no verdict.
 	Unknown string `json:"unknown,omitempty"`
 }
 
@@ -53,7 +53,7 @@ type Trials struct {
 	// too many.
 	Packets int `json:"packets"`
 	Left    int `json:"left,omitempty"`
-	// Changed are those whose verdict differs, Unknown those that a side cannot tell.
+	// Changed are those with different verdicts, Unknown those without one on some side.
 	Changed []Verdict `json:"changed"`
 	Unknown []Verdict `json:"unknown,omitempty"`
 }
@@ -62,7 +62,7 @@ type Trials struct {
 type End struct {
 	Name    string
 	Address netip.Addr
-	// Local tells that it is a pod of the node.
+	// Local reports whether it is a pod of the node.
 	Local bool
 }
 
@@ -160,7 +160,7 @@ func PortsOf(models ...*control.Model) []Port {
 	})
 }
 
-// addRange adds the ends of a range and what is right outside of it.
+// addRange adds the ends of a range and the ports next to it.
 func addRange(found map[Port]bool, r model.PortRange) {
 	if r.AllPorts() {
 		return
@@ -209,7 +209,7 @@ func EndsOf(models ...*control.Model) []End {
 	})
 }
 
-// dropEmpty leaves out what is in a node's pod prefix: who is no pod there cannot
+// dropEmpty leaves out addresses in a node's pod prefix that no pod has: they cannot
 // send anything.
 func dropEmpty(ends map[netip.Addr]End, m *control.Model) {
 	maps.DeleteFunc(ends, func(a netip.Addr, _ End) bool {

@@ -27,22 +27,22 @@ type Node struct {
 	OVSRunDir, Bridge string
 }
 
-// Part is what one tool has printed.
+// Part is the output of one tool.
 type Part struct {
-	// Command is what was run.
+	// Command is the command line.
 	Command string `json:"command"`
-	// Format tells who reads the text, Family whose iptables-save it is of.
+	// Format chooses the parser, Family the family of an iptables-save listing.
 	Format dump.Format  `json:"format"`
 	Family model.Family `json:"family,omitempty"`
 	Text   string       `json:"text"`
 }
 
-// Options say what is read.
+// Options choose the listings.
 type Options struct {
-	// Backend is whose rules, sets and flows are read; "" reads no policy.
+	// Backend chooses the backend to read; "" reads no policy.
 	Backend string
-	// Everything reads all tables of nftables, and both variants of iptables, whoever
-	// they belong to.
+	// Everything reads all tables of nftables and both variants of iptables, also
+	// those of other programs.
 	Everything bool
 }
 
@@ -110,15 +110,14 @@ func parts(n Node, o Options) []part {
 	return all
 }
 
-// missing reports whether a tool is not there, or has not found what it was asked
-// for.
+// missing reports whether the tool is missing, or did not find the object.
 func missing(err error) bool {
 	var failed *exec.ExitError
 	return errors.Is(err, exec.ErrNotFound) || errors.As(err, &failed) &&
 		(strings.Contains(err.Error(), "No such file or directory") || strings.Contains(err.Error(), "failed to connect"))
 }
 
-// run runs a tool in the node's namespace and returns what it prints.
+// run runs a tool in the node's namespace and returns its output.
 func (n Node) run(ctx context.Context, argv []string) (string, error) {
 	var out, errs bytes.Buffer
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
@@ -164,7 +163,7 @@ func Parse(parts []Part) (*dump.State, error) {
 	for _, p := range parts {
 		s, err := p.parse()
 		if err != nil {
-			return nil, fmt.Errorf("read what %s prints: %w", p.Command, err)
+			return nil, fmt.Errorf("parse the output of %s: %w", p.Command, err)
 		}
 		all.Add(s)
 	}

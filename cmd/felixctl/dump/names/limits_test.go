@@ -145,8 +145,8 @@ func treeChains(r *rules.Renderer) []string {
 	return all
 }
 
-// check checks the kinds of a space. kernel returns the name that the kernel has for
-// one of ours: no more than a prefix may be added.
+// check checks the kinds of a name space. kernel returns the kernel's name for one of
+// ours: it may add a prefix, nothing else.
 func check(t *testing.T, space string, limit int, kernel func(string) string, kinds ...kind) {
 	t.Helper()
 	for _, k := range kinds {

@@ -1,9 +1,8 @@
-// Package names tells what the names, numbers and addresses in a dump stand for:
-// policies and their rules, groups of pods, pods, nodes. It gives everything in a
-// model its name again, as the renderers do, and looks the names up; so it knows
-// nothing that is not in the model, and guesses nothing.
+// Package names gives the meaning of names, numbers and addresses in a dump: policies
+// and their rules, groups of pods, pods, nodes. It names every object of a model as the
+// renderers do and looks the names up. So it knows only the model.
 //
-// It is pure, and tested by what the backends render from the same model.
+// It is pure. Tests use the objects that the backends render from the same model.
 package names
 
 import (
@@ -48,18 +47,18 @@ func Of(m *control.Model) *Names {
 	return n
 }
 
-// Chain says what a chain is for, "" if that is not known.
+// Chain returns the purpose of a chain, "" if unknown.
 func (n *Names) Chain(name string) string { return n.chains[name] }
 
-// Set says what a set or a verdict map has in it, "" if that is not known.
+// Set returns the contents of a set or a verdict map, "" if unknown.
 func (n *Names) Set(name string) string {
 	return cmp.Or(n.sets[name], n.sets[rules.WithoutVersion(name)])
 }
 
-// Address says whose an address is, "" if that is not known.
+// Address returns the owner of an address, "" if unknown.
 func (n *Names) Address(a netip.Addr) string { return n.addresses[a] }
 
-// Prefix says whose a prefix is, "" if that is not known.
+// Prefix returns the owner of a prefix, "" if unknown.
 func (n *Names) Prefix(p netip.Prefix) string {
 	if p.IsSingleIP() {
 		return n.addresses[p.Addr()]
@@ -71,14 +70,14 @@ func (n *Names) Prefix(p netip.Prefix) string {
 // known.
 func (n *Names) Rule(id uint32) string { return n.rules[id] }
 
-// Port says whose a port of the bridge is, "" if that is not known.
+// Port returns the owner of a port of the bridge, "" if unknown.
 func (n *Names) Port(number uint32) string { return n.ports[number] }
 
-// MAC says whose an Ethernet address is, "" if that is not known.
+// MAC returns the owner of an Ethernet address, "" if unknown.
 func (n *Names) MAC(mac string) string { return n.macs[mac] }
 
-// setChain notes the names that a chain has in nftables and in iptables. One that two
-// objects want is that of either.
+// setChain sets the names of a chain in nftables and in iptables. A name that two
+// objects share stands for either.
 func (n *Names) setChain(long, short, what string) {
 	for _, name := range []string{long, iptables.KernelName(short)} {
 		if other := n.chains[name]; other != "" && other != what {
@@ -102,18 +101,18 @@ func (n *Names) setPart(long, short rules.Part, what string) {
 	}
 }
 
-// static names what every node has.
+// static names the objects of every node.
 func (n *Names) static() {
 	for name, what := range map[string]string{
 		rules.ChainForward: "where packets come in", rules.ChainPrerouting: "around the switch",
 		rules.ChainEgress: "from a pod or the tunnel", rules.ChainOutside: "from outside to a pod", rules.ChainToPods: "to a pod of this node",
 		rules.ChainCommonIn: "ingress policies of many pods", rules.ChainCommonOut: "egress policies of many pods",
-		rules.ChainAllowedOut: "what egress policy allows", rules.ChainFromOutside: "from outside to a pod",
-		rules.ChainSources: "sources of what pods send", rules.ChainAllowed: "marks what policy let through",
-		rules.ChainDeniedIn: "what ingress policy denies", rules.ChainDeniedOut: "what egress policy denies",
-		rules.ChainNoService: "what goes to no service",
-		rules.ChainPassed:    "past the rules of others", rules.ChainFromSwitch: "what the switch leaves to services",
-		rules.ChainRewritten: "sources that others have rewritten", rules.ChainGuardForward: "guard while policy is loaded",
+		rules.ChainAllowedOut: "allowed by egress policy", rules.ChainFromOutside: "from outside to a pod",
+		rules.ChainSources: "source addresses of packets from pods", rules.ChainAllowed: "marks allowed connections",
+		rules.ChainDeniedIn: "denied by ingress policy", rules.ChainDeniedOut: "denied by egress policy",
+		rules.ChainNoService: "packets to no Service",
+		rules.ChainPassed:    "past the rules of other programs", rules.ChainFromSwitch: "packets of pods to Services",
+		rules.ChainRewritten: "sources that other programs rewrote", rules.ChainGuardForward: "guard while policy is loaded",
 		rules.ChainGuardPrerouting: "guard while policy is loaded",
 	} {
 		n.setChain(name, name, what)
@@ -121,7 +120,7 @@ func (n *Names) static() {
 	for _, f := range model.Families() {
 		n.setSet(rules.PodNetworksSet(f), "pod networks of the cluster")
 		n.setSet(rules.HairpinSet(f), "pods of this node, to themselves")
-		n.setSet(rules.EgressSet(f), "pods of this node whose egress is judged")
+		n.setSet(rules.EgressSet(f), "pods of this node with egress policy")
 		n.setSet(rules.DispatchMap(model.Egress, f), "policies by the source")
 		n.setSet(rules.DispatchMap(model.Ingress, f), "policies by the destination")
 	}

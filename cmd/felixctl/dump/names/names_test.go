@@ -92,7 +92,7 @@ func TestAllHasNames(t *testing.T) {
 	}
 }
 
-// A name says what it stands for, and nothing is made up.
+// Names come from the model, and unknown names stay unnamed.
 func TestNames(t *testing.T) {
 	m := modelOf(t)
 	n := names.Of(m)
@@ -113,7 +113,7 @@ func TestNames(t *testing.T) {
 		t.Error("names without a model")
 	}
 	if none.Chain("forward") == "" || none.Port(1) == "" {
-		t.Error("what every node has is not named")
+		t.Error("objects of every node are not named")
 	}
 	if what := names.FlowTable(90); what != "NetworkPolicies, ingress" {
 		t.Errorf("table 90 is %q", what)

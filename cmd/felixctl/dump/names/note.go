@@ -14,9 +14,8 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// Note says what a chain, a rule, a set, an element or a flow is about, beyond
-// what it says itself; "" if nothing is known. It is of the form that
-// dump.TextOptions ask for.
+// Note returns the subject of a chain, a rule, a set, an element or a flow, beyond its
+// own text; "" if unknown. Callers use it as dump.TextOptions.Note.
 func (n *Names) Note(object any) string {
 	switch o := object.(type) {
 	case *dump.Chain:
@@ -87,7 +86,7 @@ func side(s tables.Side) string {
 	return "to"
 }
 
-// flow names what a flow matches, and the rules that it is part of.
+// flow names the matches of a flow, and its rules.
 func (n *Names) flow(o *dump.Flow) string {
 	var f found
 	for _, t := range o.Match {
@@ -150,7 +149,7 @@ func macOf(t dump.Term) string {
 	return net.HardwareAddr{byte(v >> 40), byte(v >> 32), byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)}.String()
 }
 
-// prefixOf returns what an address field matches, or no prefix.
+// prefixOf returns the prefix of an address match, or no prefix.
 func prefixOf(t dump.Term) netip.Prefix {
 	length := 0
 	for ; length <= t.Field.Bits() && dump.Ones(length).ShiftLeft(t.Field.Bits()-length) != t.Mask; length++ {
@@ -161,7 +160,7 @@ func prefixOf(t dump.Term) netip.Prefix {
 	return netip.PrefixFrom(t.Addr(), length)
 }
 
-// Judging says what a table of the bridge judges, "" if it judges nothing.
+// Judging returns the policies that a table of the bridge judges, "" if none.
 func Judging(table uint8) (what string, d model.Direction) {
 	switch table {
 	case pipeline.TableAdminEgress:
@@ -184,7 +183,7 @@ func Judging(table uint8) (what string, d model.Direction) {
 	return "", 0
 }
 
-// FlowTable says what a table of the bridge does, "" if it is none of ours.
+// FlowTable returns the purpose of a table of the bridge, "" if it is not ours.
 func FlowTable(table uint8) string {
 	if what, _ := Judging(table); what != "" {
 		return what

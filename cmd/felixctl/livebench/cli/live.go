@@ -1,7 +1,6 @@
-// Package cli is `felixctl bench live`, and what the other commands of `felixctl bench`,
-// which are felixlab's, have in common with it: progress, formats and files. What it
-// watches is the matter of package livebench; it is tested through that, and by
-// test/bench/cli.
+// Package cli is `felixctl bench live`. It also has progress, formats and files for the
+// other commands of `felixctl bench`, which felixlab runs. Package livebench does the
+// work; its tests and test/bench/cli cover this package.
 package cli
 
 import (
@@ -30,16 +29,15 @@ func Command() *cobra.Command {
 	var change bool
 	c := &cobra.Command{
 		Use:   "live",
-		Short: "Watch the agent of a live node: CPU, memory, what it programs and how long that takes",
-		Long: `Watch the agent of a live node: CPU, memory, what it programs and how long that
-takes.
+		Short: "Watch the agent of a live node: CPU, memory, programmed changes and their times",
+		Long: `Watch the agent of a live node: CPU, memory, programmed changes and their times.
 
-It reads only: the agent's status and metrics, and what the kernel tells of the
-processes of agent and ovs-vswitchd. What nobody changes meanwhile takes no time,
+It only reads the agent's status and metrics, and the kernel's counters for the
+processes of agent and ovs-vswitchd. Without changes meanwhile there are no times,
 and full checks of iptables come every 90 seconds: watch for longer to see some.
 
 With --from, --to and --port, TCP connections are opened between two pods, a
-hundred a second at the most, and reset at once: the server has to bear it, and
+hundred a second at the most, and reset at once. The server has to accept them, and
 policy has to allow it. The client has to be on this node, in a network namespace
 that is in ` + "/run/netns" + `, where container runtimes put them.
 

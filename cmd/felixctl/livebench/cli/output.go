@@ -28,7 +28,7 @@ func CheckOutput(format string) error {
 	return fmt.Errorf("--output %q: must be one of %s", format, strings.Join(Formats(), ", "))
 }
 
-// Report is what a run ends in.
+// Report is the result of a run.
 type Report interface {
 	Text(io.Writer) error
 	JSON(io.Writer) error
@@ -54,7 +54,7 @@ func Save(r Report, out string) error {
 	return WriteFile(out+".md", r.Markdown)
 }
 
-// CommandLine is what was typed, with the program's bare name.
+// CommandLine is the command line with the bare name of the program.
 func CommandLine(args []string) string {
 	return strings.Join(append([]string{filepath.Base(args[0])}, args[1:]...), " ")
 }

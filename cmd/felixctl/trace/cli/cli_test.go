@@ -169,7 +169,7 @@ func deniedResult() *result {
 	}
 }
 
-// TestText: what people see of a packet that a policy denies, and of a contradiction.
+// TestText: the text for a packet that a policy denies, and for a contradiction.
 func TestText(t *testing.T) {
 	r := deniedResult()
 	const want = `shop/web -> shop/db-0   tcp 10.0.0.4 -> 10.0.0.2:80, new connection
@@ -180,7 +180,7 @@ By the policies
   ingress of 10.0.0.2 (shop/db-0): denied, the pod is isolated and no rule allows it
     shop/db ingress[0]  no: shop/web is not in from (pods app=api), any port
 
-By what is programmed (nftables)
+By programmed state (nftables)
   n1
     host: in by flx-gw0, routed out by flx-gw0
     nftables inet felixlike
@@ -192,7 +192,7 @@ By what is programmed (nftables)
           shop/db ingress[0] no: 10.0.0.4 (shop/web) is not in set a-4
   => DENIED dropped at n1, nftables inet felixlike, chain pods-in: isolated ingress
 
-Agreed: policies and what is programmed.
+Agreed: policies and programmed state.
 `
 	var b strings.Builder
 	if err := printResults(&b, []*result{r}, false); err != nil {
@@ -218,8 +218,8 @@ Agreed: policies and what is programmed.
 	}
 }
 
-// TestHalfOfTheWay: where the node of the destination is not asked, the policies say
-// what happens there.
+// TestHalfOfTheWay: without an answer of the destination's node, the policies decide
+// there.
 func TestHalfOfTheWay(t *testing.T) {
 	p := trace.Packet{Source: netip.MustParseAddr("10.0.0.4"), Destination: netip.MustParseAddr("10.0.1.2"), Protocol: model.TCP, Port: 80, Conn: trace.New}
 	path := &trace.Path{Packet: p, Fate: trace.ToPeer, At: "n2", Egress: true}

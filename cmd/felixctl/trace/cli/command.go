@@ -22,7 +22,7 @@ import (
 	"github.com/felixlike/felixlike/internal/terminal"
 )
 
-// What the command returns, for exit codes.
+// The command's errors, for exit codes.
 var (
 	// ErrDenied: the packet is denied, as the policies say.
 	ErrDenied = errors.New("denied")
@@ -54,7 +54,7 @@ It answers in two ways, three with --live. If they disagree, it says so: that is
 bug, or another program has changed the rules.
 
   by the policies      a reference evaluator over the Kubernetes objects, rule by rule
-  by what is programmed  the packet is followed through the rules, sets and flows that
+  by programmed state  the packet is followed through the rules, sets and flows that
                        the kernel and the switch hold at this moment; nothing is sent
   by a real packet     (--live) one packet is put into the bridge as if the pod had
                        sent it. nf_tables' trace, iptables' TRACE or Open vSwitch's
@@ -78,19 +78,19 @@ the command failed.`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
 	f := c.Flags()
-	f.StringVar(&o.from, "from", "", "who sends: namespace/pod, node:NAME or an address")
-	f.StringVar(&o.to, "to", "", "to whom: namespace/pod, node:NAME, service:namespace/name or an address")
+	f.StringVar(&o.from, "from", "", "source: namespace/pod, node:NAME or an address")
+	f.StringVar(&o.to, "to", "", "destination: namespace/pod, node:NAME, service:namespace/name or an address")
 	f.StringVar(&o.port, "port", "", "PORT/PROTOCOL of the destination, or icmp")
 	f.StringVar(&o.family, "family", "", "address family: 4 or 6 (default: that of the addresses, 4 if both will do)")
-	f.StringVar(&o.state, "state", string(trace.New), fmt.Sprintf("what is known of the packet's connection: one of %v", trace.Conns()))
+	f.StringVar(&o.state, "state", string(trace.New), fmt.Sprintf("state of the packet's connection: one of %v", trace.Conns()))
 	f.StringVar(&o.services, "services", "", "YAML file with Services, for tracing to them; - is standard input")
-	f.StringSliceVar(&o.backends, "backend", nil, "follow it also through what these backends would program: "+strings.Join(config.BackendNames(), ", "))
+	f.StringSliceVar(&o.backends, "backend", nil, "follow it also through the desired state of these backends: "+strings.Join(config.BackendNames(), ", "))
 	f.BoolVar(&o.live, "live", false, "send one real packet, and follow it too")
 	f.BoolVar(&o.all, "all", false, "print whole rules, and rules that did not matter")
 	f.StringVar(&o.lab, "lab", "", "trace in the lab of that name, on all its nodes")
 	f.StringVar(&o.labRoot, "lab-root", labs.DefaultRoot, "folder of the labs")
 	f.StringVar(&o.socket, "socket", filepath.Join(config.Defaults().RunDir, control.SocketName), "control socket of the agent")
-	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "give up after so long")
+	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "give up after this time")
 	f.VarP(&o.output, "output", "o", terminal.OutputUsage)
 	for _, name := range []string{"from", "to", "port"} {
 		_ = c.MarkFlagRequired(name) // the flags are there: they were just made
@@ -110,7 +110,7 @@ func (o *options) run(c *cobra.Command) error {
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	progress := terminal.Progress(c.ErrOrStderr(), terminal.Doing("reading what is programmed"))
+	progress := terminal.Progress(c.ErrOrStderr(), terminal.Doing("reading the programmed state"))
 	results, err := o.trace(ctx, q)
 	progress()
 	if err != nil {
@@ -122,7 +122,7 @@ func (o *options) run(c *cobra.Command) error {
 	return outcome(results)
 }
 
-// outcome is what the exit code is made of: the worst of the results.
+// outcome is the error for the exit code: that of the worst result.
 func outcome(results []*result) error {
 	var err error
 	for _, r := range results {
@@ -136,13 +136,13 @@ func outcome(results []*result) error {
 	return err
 }
 
-// explain says what to do about an error of the way to the agent.
+// explain adds the remedy to an error of the connection to the agent.
 func (o *options) explain(err error) error {
 	switch {
 	case control.NotRunning(err):
 		return fmt.Errorf("no agent listens at %s: is it running on this node, or is --socket wrong? (in a lab: --lab NAME)", o.socket)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("only root may ask the agent and read what is programmed: %w", err)
+		return fmt.Errorf("only root may ask the agent and read the programmed state: %w", err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("not done within %s (--timeout): %w", o.timeout, err)
 	}

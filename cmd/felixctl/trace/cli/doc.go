@@ -1,8 +1,8 @@
-// Package cli is `felixctl trace`: it reads what the nodes asked have programmed and
-// the Kubernetes objects that their agents go by, has package trace follow the packet
-// through both, and with --live a real packet through the kernel and the switch, and
-// prints how it went.
+// Package cli is `felixctl trace`. It reads the programmed state of the nodes asked and
+// the Kubernetes objects of their agents, and has package trace follow the packet
+// through both. With --live it sends a real packet through the kernel and the switch. It
+// prints the results.
 //
-// It holds flags and words; what is found is package trace's and package live's. It
+// It holds flags and words; packages trace and live do the work. It
 // is tested by its text, and in the lab by test/e2e.
 package cli

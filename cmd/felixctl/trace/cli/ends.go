@@ -15,15 +15,15 @@ import (
 
 // end is one end of a packet.
 type end struct {
-	// text is what people know it by, addrs are its addresses.
+	// text is its name for people, addrs are its addresses.
 	text  string
 	addrs []netip.Addr
 	pod   *corev1.Pod
-	// service is not nil if what was named is one.
+	// service is not nil if the end is a Service.
 	service *corev1.Service
 }
 
-// findEnd finds what a name stands for: "namespace/pod", "node:NAME",
+// findEnd resolves a name: "namespace/pod", "node:NAME",
 // "service:namespace/name", or an address, with or without "ip:" before it.
 func findEnd(text string, o control.Objects, services []*corev1.Service) (end, error) {
 	kind, name, found := strings.Cut(text, ":")
@@ -114,7 +114,7 @@ func (e end) address(f model.Family) (netip.Addr, error) {
 	return netip.Addr{}, fmt.Errorf("%s has no IPv%s address", e.text, f)
 }
 
-// port is what --port says: a number or a name, of a protocol.
+// port is the value of --port: a number or a name, of a protocol.
 type port struct {
 	number   uint16
 	name     string
@@ -172,6 +172,6 @@ func protocolOf(p corev1.Protocol) model.Protocol {
 	if p == "" {
 		p = corev1.ProtocolTCP
 	}
-	number, _ := model.ParseProtocol(string(p)) // what is none is no port's
+	number, _ := model.ParseProtocol(string(p)) // unknown protocols parse as 0, which matches no port
 	return number
 }

@@ -10,13 +10,13 @@ type result struct {
 	From   string       `json:"from"`
 	To     string       `json:"to"`
 	Packet trace.Packet `json:"packet"`
-	// Service is what the destination was the address of, before it was translated.
+	// Service is the Service of the destination address, before translation.
 	Service string `json:"service,omitempty"`
-	// Verdict is "allowed" or "denied" by what is programmed, with the reason.
+	// Verdict is "allowed" or "denied" by the programmed state, with the reason.
 	Verdict string `json:"verdict"`
 	Why     string `json:"why"`
-	// Policies is what the policies say, by the Kubernetes objects; Programmed is the
-	// way through what the nodes hold; Live is the way of a real packet.
+	// Policies is the verdict of the Kubernetes objects; Programmed is the packet's
+	// path through the state of the nodes; Live is the path of a real packet.
 	Policies   *trace.Judgement `json:"policies"`
 	Programmed []programmed     `json:"programmed"`
 	Live       *live.Observed   `json:"live,omitempty"`
@@ -24,14 +24,14 @@ type result struct {
 	// bug, or Because explains it.
 	Disagreement string `json:"disagreement,omitempty"`
 	Because      string `json:"because,omitempty"`
-	// Notes are what people should know about the answer.
+	// Notes are the limits of the answer.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// programmed is the way of the packet through what one backend holds.
+// programmed is the packet's path through the state of one backend.
 type programmed struct {
 	Backend string `json:"backend"`
-	// Wanted tells that the backend is not in force: it is what it would program.
+	// Wanted reports that the backend is not in force: the path is through its desired state.
 	Wanted bool        `json:"wanted,omitempty"`
 	Path   *trace.Path `json:"path"`
 }

@@ -43,7 +43,7 @@ func (o *options) trace(ctx context.Context, q *query) (results []*result, err e
 	return results, nil
 }
 
-// answer answers the question by what was read.
+// answer answers the question from the state that was read.
 func (w *world) answer(ctx context.Context, q *query) ([]*result, error) {
 	from, err := findEnd(w.options.from, w.Objects, q.services)
 	if err != nil {
@@ -74,7 +74,7 @@ func (w *world) answer(ctx context.Context, q *query) ([]*result, error) {
 	return results, nil
 }
 
-// world is what was read, and how it was asked for.
+// world is the state that was read, with the options of the command.
 type world struct {
 	*cluster.World
 	options *options
@@ -168,8 +168,8 @@ func (w *world) result(ctx context.Context, q *query, from end, to target) (*res
 	return r, nil
 }
 
-// verdict is that of what is programmed, with the reason that people understand. Where
-// the node of one end was not asked, it is that of the policies for this end.
+// verdict is that of the programmed state, with a reason for people. If the node of one
+// end was not asked, the policies decide for that end.
 func (w *world) verdict(r *result, path *trace.Path) {
 	r.Disagreement = trace.Compare(r.Policies, path)
 	o := path.Opinion()
@@ -185,12 +185,12 @@ func (w *world) verdict(r *result, path *trace.Path) {
 	}
 }
 
-// others follow the packet through what other backends would program.
+// others follow the packet through the desired state of other backends.
 func (w *world) others(r *result) error {
 	for _, backend := range w.options.backends {
 		path, err := w.FollowWanted(r.Packet, backend)
 		if err != nil {
-			return fmt.Errorf("what %s would program: %w", backend, err)
+			return fmt.Errorf("desired state of %s: %w", backend, err)
 		}
 		r.Programmed = append(r.Programmed, programmed{Backend: backend, Wanted: true, Path: path})
 		if what := trace.Compare(r.Policies, path); what != "" && r.Disagreement == "" {
@@ -200,7 +200,7 @@ func (w *world) others(r *result) error {
 	return nil
 }
 
-// notes say what was not looked at.
+// notes names the nodes that were not asked.
 func (w *world) notes(r *result, path *trace.Path) {
 	for _, end := range []struct {
 		asked bool
@@ -208,7 +208,7 @@ func (w *world) notes(r *result, path *trace.Path) {
 		what  string
 	}{{path.Egress, r.Packet.Source, "egress"}, {path.Ingress, r.Packet.Destination, "ingress"}} {
 		if node := w.NodeOf(end.addr); node != "" && !end.asked {
-			r.Notes = append(r.Notes, fmt.Sprintf("%s of %s is judged on %s, which was not asked; what is said of it is by the policies alone: trace there as well", end.what, named(end.addr, w), node))
+			r.Notes = append(r.Notes, fmt.Sprintf("%s of %s is judged on %s, which was not asked; only the policies answer for it: trace there as well", end.what, named(end.addr, w), node))
 		}
 	}
 }
@@ -221,7 +221,7 @@ func (w *world) at(a netip.Addr) string {
 	return ""
 }
 
-// named writes an address with whose it is.
+// named writes an address with its owner.
 func named(a netip.Addr, w *world) string {
 	if name := w.Names.Address(a); name != "" {
 		return name

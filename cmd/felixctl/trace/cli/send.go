@@ -22,7 +22,7 @@ const liveWait = 2 * time.Second
 
 // sendLive sends the packet and watches it.
 func (w *world) sendLive(ctx context.Context, p trace.Packet) (*live.Observed, error) {
-	// A port of its own makes it a connection that nobody has had before.
+	// A random source port makes it a new connection.
 	p.SourcePort = uint16(61000 + rand.IntN(4000))
 	r := live.Request{Packet: p, Wait: liveWait, Names: w.Names}
 	var source *cluster.Node
@@ -39,11 +39,11 @@ func (w *world) sendLive(ctx context.Context, p trace.Packet) (*live.Observed, e
 	}
 	switch {
 	case source == nil:
-		return nil, errors.New("the packet can be sent for a pod of a node that is asked, and for nobody else")
+		return nil, errors.New("a live packet needs a source pod on a node that was asked")
 	case r.From.OFPort == 0:
 		return nil, fmt.Errorf("%s has no port on the bridge", r.From.Pod)
 	case slices.Contains(r.From.Addresses, p.Destination):
-		return nil, errors.New("what a pod sends to itself never leaves it")
+		return nil, errors.New("packets of a pod to itself never leave it")
 	}
 	r.Source, r.Bridge = source.Node, source.Model.Settings.Bridge
 	r.Watched = []live.Node{source.Node}
@@ -62,11 +62,11 @@ func (w *world) sendLive(ctx context.Context, p trace.Packet) (*live.Observed, e
 	return live.Send(ctx, r)
 }
 
-// compareLive holds the real packet against what was computed.
+// compareLive compares the real packet with the computed path.
 func (w *world) compareLive(r *result, path *trace.Path) {
 	computed := path.Opinion()
 	if r.Live.Known && r.Live.Through != computed.Through && r.Disagreement == "" {
-		r.Disagreement = fmt.Sprintf("by what is programmed the packet is %s (%s), but the real one: %s", r.Verdict, computed.Why, r.Live.Why)
+		r.Disagreement = fmt.Sprintf("by programmed state the packet is %s (%s), but the real one: %s", r.Verdict, computed.Why, r.Live.Why)
 	}
 	r.Notes = append(r.Notes, r.Live.Notes...)
 }

@@ -17,12 +17,12 @@ import (
 	"github.com/felixlike/felixlike/internal/files"
 )
 
-// maxServices bounds what is read of Services: some ten thousand are as much.
+// maxServices bounds the size of the listing of Services: it has room for some ten thousand.
 const maxServices = 64 << 20
 
 // readServices reads Services from a file, or from standard input ("-"): YAML or JSON,
-// one or many, as `kubectl get services -A -o yaml` prints them. What is none is left
-// out.
+// one or many, as `kubectl get services -A -o yaml` prints them. It leaves out other
+// objects.
 func readServices(path string, stdin io.Reader) ([]*corev1.Service, error) {
 	if path == "" {
 		return nil, nil

@@ -14,7 +14,7 @@ import (
 type text struct {
 	strings.Builder
 	style terminal.Style
-	// all prints also what did not decide anything.
+	// all also prints the rules that did not decide.
 	all bool
 }
 
@@ -71,7 +71,7 @@ func connText(c trace.Conn) string {
 	return "of no connection (invalid)"
 }
 
-// policies prints what the Kubernetes objects say.
+// policies prints the verdict of the Kubernetes objects.
 func (t *text) policies(j *trace.Judgement) {
 	fmt.Fprintf(t, "\n%s\n", t.style.Head("By the policies"))
 	t.end("egress of", j.Egress)
@@ -100,11 +100,11 @@ func (t *text) end(what string, e trace.End) {
 	}
 }
 
-// path prints the way through what a backend holds.
+// path prints the packet's path through the state of a backend.
 func (t *text) path(p programmed) {
-	head := "By what is programmed (" + p.Backend + ")"
+	head := "By programmed state (" + p.Backend + ")"
 	if p.Wanted {
-		head = "By what " + p.Backend + " would program"
+		head = "By the desired state of " + p.Backend
 	}
 	fmt.Fprintf(t, "\n%s\n", t.style.Head(head))
 	t.steps(p.Path.Steps)
@@ -209,9 +209,9 @@ func (t *text) live(r *result) {
 }
 
 func (t *text) agreement(r *result) {
-	ways := "policies and what is programmed"
+	ways := "policies and programmed state"
 	if r.Live != nil && r.Live.Known {
-		ways = "policies, what is programmed, and the packet"
+		ways = "policies, programmed state, and the packet"
 	}
 	switch {
 	case r.Disagreement == "":
@@ -219,7 +219,7 @@ func (t *text) agreement(r *result) {
 	case r.Because != "":
 		fmt.Fprintf(t, "\nNot as the policies say: %s.\nThat is because %s.\n", r.Disagreement, r.Because)
 	default:
-		fmt.Fprintf(t, "\n%s: %s.\nThis is a bug of felixlike, or somebody has changed what is programmed: felixctl status tells of repairs.\n",
+		fmt.Fprintf(t, "\n%s: %s.\nThis is a bug of felixlike, or another program changed the rules: felixctl status shows repairs.\n",
 			t.style.Bad("DISAGREEMENT"), r.Disagreement)
 	}
 }

@@ -1,5 +1,5 @@
-// Package cluster reads what the nodes of a cluster hold, with the tools of their
-// backends, and what their agents know, for package trace to follow packets through.
+// Package cluster reads the state of the nodes of a cluster, with the tools of their
+// backends, and the models of their agents. Package trace follows packets through them.
 //
 // It starts programs and asks control sockets, and decides nothing. It is tested in
 // the lab by test/e2e.

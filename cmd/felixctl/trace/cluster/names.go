@@ -9,8 +9,8 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 )
 
-// namer implements trace.Namer by what the agents know: the objects name the
-// addresses of the whole cluster, and each model what its node has.
+// namer implements trace.Namer: the Kubernetes objects name the addresses of the whole
+// cluster, and each model the rules and sets of its node.
 type namer struct {
 	addresses map[netip.Addr]string
 	nodes     map[string]*names.Names
@@ -32,7 +32,7 @@ func newNamer(o control.Objects) *namer {
 	return n
 }
 
-// add takes in what the agent of a node knows.
+// add takes over the model of a node.
 func (n *namer) add(one *Node) {
 	known := names.Of(&one.Model)
 	n.nodes[one.Name] = known

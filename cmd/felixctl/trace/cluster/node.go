@@ -22,14 +22,14 @@ type Node struct {
 	live.Node
 	// Agent is the node's.
 	Agent *control.Client
-	// What Read has read: what the agent says of itself and has computed, and the node
-	// as a tracer sees it.
+	// Read sets these: the agent's status and model, and the node's state for a
+	// packet walk.
 	Status control.Status
 	Model  control.Model
 	Site   *trace.Site
 }
 
-// read reads what the agent knows, and what the node holds.
+// read reads the agent's model and the node's state.
 func (n *Node) read(ctx context.Context) error {
 	pid, err := n.Agent.PID(ctx)
 	if err != nil {
@@ -48,7 +48,7 @@ func (n *Node) read(ctx context.Context) error {
 		n.Held, err = reader.Parse(parts)
 	}
 	if err != nil {
-		return fmt.Errorf("read what %s holds: %w", n.Name, err)
+		return fmt.Errorf("read the state of %s: %w", n.Name, err)
 	}
 	n.Site = SiteOf(&n.Model, n.Held)
 	return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 )
 
-// World is what was read: the nodes asked, and the objects that their agents go by.
+// World is the state of the nodes asked, and the Kubernetes objects of their agents.
 type World struct {
 	Nodes   []*Node
 	Objects control.Objects
@@ -22,7 +22,7 @@ type World struct {
 	sites   []*trace.Site
 }
 
-// Read reads the nodes; the first one's agent tells the objects.
+// Read reads the nodes; the objects are those of the first one's agent.
 func Read(ctx context.Context, nodes []*Node) (*World, error) {
 	w := &World{Nodes: nodes}
 	var err error
@@ -47,10 +47,10 @@ func (w *World) Judge(p trace.Packet) (*trace.Judgement, error) {
 	return trace.Judge(p, w.oracle, w.Names)
 }
 
-// Follow follows a packet through what the nodes hold.
+// Follow follows a packet through the programmed state of the nodes.
 func (w *World) Follow(p trace.Packet) (*trace.Path, error) { return trace.Follow(p, w.sites, w.Names) }
 
-// FollowWanted follows a packet through what the nodes would hold under a backend.
+// FollowWanted follows a packet through the nodes' desired state under a backend.
 func (w *World) FollowWanted(p trace.Packet, backend string) (*trace.Path, error) {
 	var sites []*trace.Site
 	for _, n := range w.Nodes {
@@ -88,7 +88,7 @@ func Over(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// Because says what is known of why something is not as the policies say, or "".
+// Because returns the known reason why the node differs from the policies, or "".
 func (w *World) Because(p trace.Packet) string {
 	for i, n := range w.Nodes {
 		s := n.Status

@@ -12,8 +12,8 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/trace"
 )
 
-// capture watches the host's side of a pod's interface: what goes out there has
-// come to the pod.
+// capture watches the host's side of a pod's interface: packets that leave there have
+// reached the pod.
 type capture struct {
 	fd     int
 	packet trace.Packet

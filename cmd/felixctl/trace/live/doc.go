@@ -1,11 +1,11 @@
-// Package live sends one real packet as a pod would, and watches how it goes: what
-// nf_tables and iptables say of it (trace), what Open vSwitch does with it
-// (ofproto/trace), and whether it comes out where it was sent.
+// Package live sends one real packet as a pod would, and watches it on its way through
+// nf_tables and iptables (trace) and Open vSwitch (ofproto/trace), up to the interface of
+// the destination.
 //
-// The packet is put into the bridge as if the pod had sent it, so nothing is run in
-// the pod. It carries a source port and a number of its own, by which the rule that
-// has the kernel trace it knows it and nothing else: no other packet is traced. That
+// It puts the packet into the bridge as if the pod had sent it, so nothing runs in
+// the pod. The packet has a random source port and number. The rule that turns on the
+// kernel's trace matches them, so the kernel traces no other packet. That
 // rule is removed when the trace ends, also if the process is killed (guard.go).
 //
-// It is run as root in the node's namespaces. It is tested in the lab.
+// It runs as root in the node's namespaces. It is tested in the lab.
 package live

@@ -47,8 +47,7 @@ const (
 	echo6 = 128
 )
 
-// withPayload puts what stands behind the IP header in a frame that has nothing
-// there.
+// withPayload adds a payload behind the headers of a frame without one.
 func withPayload(b, payload []byte) []byte {
 	b = append(slices.Clone(b), payload...)
 	ip := b[etherLen:]
@@ -69,7 +68,7 @@ func withPayload(b, payload []byte) []byte {
 	return b
 }
 
-// isOurs reports whether a frame is the packet, whatever its Ethernet addresses are.
+// isOurs reports whether a frame is the packet, with any Ethernet addresses.
 func isOurs(b []byte, p trace.Packet) bool {
 	if len(b) < etherLen+20 {
 		return false

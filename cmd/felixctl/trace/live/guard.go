@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// guard sets something up on a node, and undoes it when it is ended, or when this
-// process ends, however: a shell of its own waits for the end of its standard input,
-// which the kernel brings about with the process.
+// guard sets something up on a node, and undoes it when it is ended or this process
+// ends. A shell waits for the end of its standard input: the kernel closes it with the
+// process, even after a kill.
 type guard struct {
 	cmd   *exec.Cmd
 	input io.Closer
@@ -22,7 +22,7 @@ type guard struct {
 // startGuard runs the command that sets up, and returns when it is done. undo is run
 // in any case.
 func startGuard(ctx context.Context, n Node, setup, undo string) (*guard, error) {
-	// The group of its own keeps the interrupt of a terminal from the shell.
+	// A separate process group keeps the interrupt of a terminal from the shell.
 	script := fmt.Sprintf("trap '' INT TERM HUP; trap '%s' EXIT; set -e; %s; echo ready; cat >/dev/null", undo, setup)
 	cmd := exec.Command("sh", "-c", script)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -50,7 +50,7 @@ func startGuard(ctx context.Context, n Node, setup, undo string) (*guard, error)
 	return g, nil
 }
 
-// end undoes what was set up.
+// end undoes the setup.
 func (g *guard) end() error {
 	_ = g.input.Close()
 	done := make(chan error, 1)

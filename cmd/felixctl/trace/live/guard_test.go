@@ -138,8 +138,8 @@ func processes(t *testing.T, n Node) []string {
 	return found
 }
 
-// TestLeftoversAreRemoved: what a crash of all that watches has left goes with the
-// next trace; that of a process that runs stays.
+// TestLeftoversAreRemoved: a trace removes the leftovers of a crash, and keeps those of a
+// running process.
 func TestLeftoversAreRemoved(t *testing.T) {
 	n := traceNode(t)
 	mine := fmt.Sprintf("%s%d", tracePrefix, os.Getpid())

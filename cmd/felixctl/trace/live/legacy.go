@@ -18,8 +18,8 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// legacyTrace listens to what the legacy tables of iptables say of the packets that
-// its rule marks (the target TRACE). They say it to whatever logs packets of the
+// legacyTrace reads the trace messages of iptables' legacy tables for the packets that
+// its rule marks (the target TRACE). The kernel sends them to the packet logger of the
 // family in the namespace, which has to be nfnetlink_log meanwhile.
 type legacyTrace struct {
 	node   Node
@@ -109,10 +109,10 @@ func (t *legacyTrace) listen(ctx context.Context) error {
 	return t.node.do(func() error {
 		log, err := nflog.Open(&nflog.Config{Group: traceGroup, Copymode: nflog.CopyMeta, ReadTimeout: 10 * time.Millisecond})
 		if err != nil {
-			return fmt.Errorf("%s: listen to what the tables log: %w", t.node.Name, err)
+			return fmt.Errorf("%s: listen to the trace of the tables: %w", t.node.Name, err)
 		}
 		t.log = log
-		return log.RegisterWithErrorFunc(ctx, t.hear, func(err error) int {
+		return log.RegisterWithErrorFunc(ctx, t.receive, func(err error) int {
 			if ctx.Err() != nil {
 				return 1
 			}
@@ -121,8 +121,8 @@ func (t *legacyTrace) listen(ctx context.Context) error {
 	})
 }
 
-// hear takes one message: "TRACE: mangle:flx-forward:rule:2 ".
-func (t *legacyTrace) hear(a nflog.Attribute) int {
+// receive takes one message: "TRACE: mangle:flx-forward:rule:2 ".
+func (t *legacyTrace) receive(a nflog.Attribute) int {
 	if a.Prefix == nil {
 		return 0
 	}
@@ -156,7 +156,7 @@ func (t *legacyTrace) end() error {
 	return err
 }
 
-// steps are what was heard so far of the first packet: it comes to each rule once.
+// steps are the events so far of the first packet: it comes to each rule once.
 func (t *legacyTrace) steps() []trace.Step {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -173,7 +173,7 @@ func (t *legacyTrace) steps() []trace.Step {
 	return steps
 }
 
-// step says what the rule is that an event names.
+// step describes the rule of an event.
 func (t *legacyTrace) step(e legacyEvent) trace.Step {
 	s := trace.Step{Node: t.node.Name, Place: fmt.Sprintf("iptables IPv%s %s", t.family, e.table), Table: "chain " + e.chain, Number: e.number, Effect: "passes"}
 	switch e.what {

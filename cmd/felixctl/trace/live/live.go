@@ -14,7 +14,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
 
-// Request says which packet to send, and what to watch.
+// Request is the packet to send, and the nodes and interfaces to watch.
 type Request struct {
 	Packet trace.Packet
 	// From is the interface of the pod that sends, on the node Source; the packet goes
@@ -46,7 +46,7 @@ func again() []time.Duration {
 	return []time.Duration{0, 300 * time.Millisecond, 700 * time.Millisecond}
 }
 
-// watch is what is listened to while a packet goes.
+// watch are the listeners while a packet travels.
 type watch struct {
 	request Request
 	traces  []tracer
@@ -54,13 +54,13 @@ type watch struct {
 	seen    *Observed
 }
 
-// tracer is what a node's netfilter says of the packet.
+// tracer reads the trace of a node's netfilter.
 type tracer interface {
 	steps() []trace.Step
 	end() error
 }
 
-// Send sends the packet and tells how it went.
+// Send sends the packet and reports its path.
 func Send(ctx context.Context, r Request) (seen *Observed, err error) {
 	w := &watch{request: r, seen: &Observed{}}
 	defer func() { err = errors.Join(err, w.end()) }()
@@ -173,21 +173,21 @@ func (w *watch) dropped() bool {
 	return false
 }
 
-// settle waits until nothing more is told of the packet, for a moment at most: the
-// packet is faster than those who tell of it.
+// settle waits, for a moment at most, until the traces bring no more steps: the packet
+// is faster than its traces.
 func (w *watch) settle() {
 	if len(w.traces) == 0 {
 		return
 	}
 	const quiet = 100 * time.Millisecond
-	told, since := -1, time.Now()
+	steps, since := -1, time.Now()
 	for deadline := time.Now().Add(10 * quiet); time.Now().Before(deadline); time.Sleep(quiet / 10) {
 		now := 0
 		for _, t := range w.traces {
 			now += len(t.steps())
 		}
-		if now != told {
-			told, since = now, time.Now()
+		if now != steps {
+			steps, since = now, time.Now()
 		}
 		if now > 0 && time.Since(since) > quiet {
 			return
@@ -195,7 +195,7 @@ func (w *watch) settle() {
 	}
 }
 
-// judge says what was seen.
+// judge derives the verdict from the observed steps.
 func (w *watch) judge(came bool) {
 	o := w.seen
 	for _, t := range w.traces {

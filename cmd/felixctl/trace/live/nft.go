@@ -24,7 +24,7 @@ import (
 // packet; the number of the process ends it.
 const tracePrefix = "flx-trace-"
 
-// nftTrace listens to what nf_tables says of the packets that its rule marks.
+// nftTrace reads the trace of nf_tables for the packets that its rule marks.
 type nftTrace struct {
 	node  Node
 	guard *guard
@@ -92,8 +92,8 @@ func removeLeftovers(ctx context.Context, n Node) error {
 	return nil
 }
 
-// listen starts `nft monitor trace` and returns when it hears. A shell ends it when
-// this process ends, as a guard does.
+// listen starts `nft monitor trace` and returns when it is subscribed. A shell ends it
+// when this process ends, as a guard does.
 func (t *nftTrace) listen(ctx context.Context) error {
 	const script = "trap '' INT TERM HUP; nft monitor trace & M=$!; trap 'kill -9 $M' EXIT; echo $M; cat >/dev/null"
 	t.cmd = exec.Command("sh", "-c", script)
@@ -167,14 +167,14 @@ func (t *nftTrace) end() error {
 	return err
 }
 
-// steps are what was heard so far.
+// steps are the steps so far.
 func (t *nftTrace) steps() []trace.Step {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return parseNFT(t.node.Name, t.lines)
 }
 
-// parseNFT reads what `nft monitor trace` prints, of the first packet.
+// parseNFT parses the output of `nft monitor trace` for the first packet.
 func parseNFT(node string, lines []string) []trace.Step {
 	event := regexp.MustCompile(`^trace id (\w+) (\w+) (\S+) (\S+) (rule|verdict|policy) (.*)$`)
 	comment := regexp.MustCompile(` comment "([^"]*)"`)

@@ -12,14 +12,14 @@ import (
 	"github.com/felixlike/felixlike/internal/namespace"
 )
 
-// Node is a node whose part of the way is watched.
+// Node is a watched node on the packet's path.
 type Node struct {
 	Name string
 	// NetNS is the path of its network namespace; "" is that of the process.
 	NetNS string
 	// Backend is the one in force, OVSDir the folder of Open vSwitch's sockets.
 	Backend, OVSDir string
-	// Held is what was read of the node, for naming rules that are told by number.
+	// Held is the node's state: it names the rules that a trace gives by number.
 	Held *dump.State
 }
 
@@ -44,7 +44,7 @@ func (n Node) start(cmd *exec.Cmd) error {
 	return nil
 }
 
-// Run runs a program there and returns what it prints.
+// Run runs a program there and returns its output.
 func (n Node) Run(ctx context.Context, argv ...string) (string, error) {
 	var out, errs bytes.Buffer
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)

@@ -42,7 +42,7 @@ func switchFlow(p trace.Packet, port uint32, src, dst net.HardwareAddr, outer ne
 	return strings.Join(words, ",")
 }
 
-// askSwitch asks ovs-vswitchd what it does with the packet, as the first of a
+// askSwitch asks ovs-vswitchd for the path of the packet, as the first of a
 // connection.
 func askSwitch(ctx context.Context, n Node, bridge, flow string, names trace.Namer) (steps []trace.Step, raw []string, err error) {
 	// The socket is a file: no namespace matters.
@@ -57,8 +57,8 @@ func askSwitch(ctx context.Context, n Node, bridge, flow string, names trace.Nam
 // management is where the bridge speaks OpenFlow.
 func (n Node) management(bridge string) string { return filepath.Join(n.OVSDir, bridge+".mgmt") }
 
-// parseSwitch reads what ofproto/trace prints: a line for every table with the flow
-// that matched, and behind it, further in, what that did.
+// parseSwitch parses the output of ofproto/trace: a line for every table with the flow
+// that matched, and its actions indented behind it.
 func parseSwitch(node, bridge string, lines []string, names trace.Namer) []trace.Step {
 	table := regexp.MustCompile(`^\s*(\d+)\. (.*?),? ?priority (\d+)(?:, cookie 0x[0-9a-f]+)?$`)
 	conjunction := regexp.MustCompile(`\bconj_id=(\d+)`)
@@ -95,7 +95,7 @@ func parseSwitch(node, bridge string, lines []string, names trace.Namer) []trace
 	return steps
 }
 
-// remark reports whether a line is none of a flow's actions.
+// remark reports whether a line is no action of a flow.
 func remark(line string) bool {
 	return line == "" || line == "thaw" || strings.HasPrefix(line, "->") || strings.HasPrefix(line, ">>") || strings.HasPrefix(line, "Resuming ")
 }

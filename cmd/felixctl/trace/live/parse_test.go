@@ -46,7 +46,7 @@ trace id 2c51b09b ip filter FORWARD policy drop
 		t.Error(diff)
 	}
 	if !ruledOut(steps[2]) || ruledOut(steps[1]) {
-		t.Error("the end of the packet is not told")
+		t.Error("the end of the packet is missing")
 	}
 }
 
