@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// steps notes what a run tells of its progress.
+// steps records the progress of a run.
 type steps struct {
 	cases []string
 	// at is called with each case.
@@ -188,7 +188,7 @@ func checkResults(t *testing.T, r *bench.Report, b worker.Backend) {
 	if b.Foreign != nil {
 		maps.Copy(counts, foreign)
 	} else if r.CheckEvery[b.Name] == 0 {
-		t.Error("foreign changes are neither heard of nor looked for")
+		t.Error("foreign changes are neither notified nor looked for")
 	}
 	for _, c := range slices.Sorted(maps.Keys(counts)) {
 		found := r.Find(b.Name, c)
@@ -222,14 +222,14 @@ func checkResults(t *testing.T, r *bench.Report, b worker.Backend) {
 			}
 		}
 		if _, ok := foreign[c]; ok && (found.HeardWall.Min() <= 0 || found.HeardWall.Max() >= found.Wall.Max()) {
-			t.Errorf("%s was heard of after %v, of %v", c, found.HeardWall, found.Wall)
+			t.Errorf("%s was notified after %v, of %v", c, found.HeardWall, found.Wall)
 		}
 		checkPrograms(t, found)
 	}
 }
 
-// checkPrograms wants what netlink can do to be done by netlink, and no look
-// at the kernel's state before a write.
+// checkPrograms checks that the netlink backend starts no program, and that no backend
+// reads the kernel's state before a write.
 func checkPrograms(t *testing.T, found *bench.Result) {
 	t.Helper()
 	var saves, restores []float64

@@ -8,7 +8,7 @@ import (
 	"github.com/felixlike/felixlike/test/workloads"
 )
 
-// Budget is what something may cost, and what it costs.
+// Budget is a limit of cost, with the measured cost.
 type Budget struct {
 	Backend  string `json:"backend"`
 	What     string `json:"what"`
@@ -17,14 +17,14 @@ type Budget struct {
 	Met      bool   `json:"met"`
 }
 
-// policyEngine is what has budgets beside the backends.
+// policyEngine has budgets like a backend.
 const policyEngine = "policy engine"
 
 // limit is a budget for the reference workload.
 type limit struct {
 	backend string
 	what    string
-	// value returns what was measured of it; ok is false if nothing was.
+	// value returns the measured value; ok is false without one.
 	value func(r *Report, backend string) (v float64, ok bool)
 	most  float64
 	unit  func(v float64) measure.Unit

@@ -18,7 +18,7 @@ func ForeignCases() []worker.Case {
 	}
 }
 
-// Words says what a case is, in words.
+// Words describes a case.
 func Words(c worker.Case) string {
 	switch c {
 	case worker.FirstLoad:

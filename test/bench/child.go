@@ -17,7 +17,7 @@ import (
 	"github.com/felixlike/felixlike/test/bench/worker"
 )
 
-// work has a process do a task in the namespace, and keeps what it measured.
+// work runs a task in a process in the namespace, and keeps its measurements.
 func (r *run) work(ctx context.Context, ns *namespace.Namespace, t worker.Task) error {
 	task, err := json.Marshal(t)
 	if err != nil {
@@ -52,7 +52,7 @@ func (r *run) readLines(out io.Reader, backend string) error {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return fmt.Errorf("what the worker writes: %w", err)
+			return fmt.Errorf("output of the worker: %w", err)
 		}
 		if l.Begin != "" {
 			r.Progress.Case(l.Begin)
@@ -107,7 +107,7 @@ func (r *run) toolLoad(ctx context.Context, ns *namespace.Namespace, o *ovs, b w
 	return nil
 }
 
-// save returns an open file with what the tool saves; it has no name any more.
+// save returns an open, already unlinked file with the tool's dump.
 func save(ctx context.Context, ns *namespace.Namespace, argv []string) (*os.File, error) {
 	dump, err := os.CreateTemp("", "felixlike-bench-")
 	if err != nil {
@@ -129,7 +129,7 @@ func save(ctx context.Context, ns *namespace.Namespace, argv []string) (*os.File
 	return dump, nil
 }
 
-// load adds to the measurement what it takes to load a dump.
+// load adds the cost of loading a dump to the measurement.
 func load(ctx context.Context, ns *namespace.Namespace, argv []string, dump *os.File, m *worker.Measurement) error {
 	cmd := command(ctx, argv)
 	cmd.Stdin = dump

@@ -15,8 +15,8 @@ type resultKey struct {
 	c       worker.Case
 }
 
-// turn is what was measured of one case in one turn of a backend. The
-// calibration loop that it is compared with ends after it.
+// turn is the measurement of one case in one turn of a backend. The
+// calibration loop for the comparison ends after it.
 type turn struct {
 	resultKey
 	worker.Measurement

@@ -26,16 +26,16 @@ const (
 	settledFor = 100 * time.Millisecond
 	// settledProbes is of how many of them it must be known, at the least.
 	settledProbes = 20
-	// probeGrace is how long a probe may come after what follows it.
+	// probeGrace bounds how much later than its follower a probe may arrive.
 	probeGrace = 20 * time.Millisecond
-	// look is the time between two looks at what is waited for.
+	// look is the time between two polls.
 	look = 10 * time.Millisecond
 	// enforceTimeout bounds one change.
 	enforceTimeout = time.Minute
-	// maxPause is the longest pause before a change; it varies, so that changes
-	// keep no step with whatever else happens from time to time.
+	// maxPause is the longest pause before a change. It varies, so that changes
+	// do not fall in step with periodic work.
 	maxPause = 50 * time.Millisecond
-	// gateFile is the file of the policy that is changed.
+	// gateFile is the file of the changed policy.
 	gateFile = "gate.yaml"
 )
 
@@ -70,8 +70,8 @@ func (r *run) enforcement(ctx context.Context, n *labNode) (*Enforcement, error)
 	}, nil
 }
 
-// enforce changes the policy to and fro under a backend, and returns what the
-// probes saw.
+// enforce changes the policy to and fro under a backend, and returns the
+// observations of the probes.
 func (r *run) enforce(ctx context.Context, n *labNode, backend string) (_ map[Change][]enforced, err error) {
 	if err := n.use(ctx, backend); err != nil {
 		return nil, err
@@ -145,8 +145,8 @@ func (n *labNode) applied(ctx context.Context, since time.Time) (control.Apply, 
 	}
 }
 
-// gate puts the policy in its place which allows what follows the probes, and the
-// probes or not, and returns the moment before.
+// gate writes the policy, which always allows the follow-up packets, and allows or
+// denies the probes. It returns the moment before.
 func (n *labNode) gate(c Change) (time.Time, error) {
 	of := reached(workload.Point{})
 	p := networkingv1.NetworkPolicy{
@@ -203,8 +203,7 @@ func (p *prober) until(ctx context.Context, c Change, since time.Time) ([]probe,
 // found reports whether a probe found the change.
 func (c Change) found(p probe) bool { return p.arrived == (c == Allowed) }
 
-// settled reports whether all probes of the last while have found the change, as far
-// as is known what became of them.
+// settled reports whether all recent probes with a known result have found the change.
 func (c Change) settled(probes []probe, now time.Time) bool {
 	known := 0
 	for _, x := range slices.Backward(probes) {

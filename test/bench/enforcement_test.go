@@ -90,8 +90,7 @@ func TestProbeAloneThatIsMissingWasLost(t *testing.T) {
 	if p.offset != 2 || p.next() != 8 {
 		t.Errorf("the first of %d probes is %d, the next is %d", len(p.probes), p.offset, p.next())
 	}
-	// One that is late is noted all the same, one that is forgotten is not, and
-	// neither is what is not ours.
+	// A late packet counts; a forgotten probe and foreign packets do not.
 	for _, packet := range [][]byte{ipPacket(probePacket(7, firstProbeTarget)), ipPacket(probePacket(4, firstFollowTarget)), ipPacket(probePacket(1, firstProbeTarget)), ipPacket([]byte("x"))} {
 		p.note(packet)
 	}

@@ -16,14 +16,14 @@ func (r *Report) enforcement() measure.Section {
 			"agent begins, p50", "has programmed, p50", "resolution, p50", "changes",
 		},
 		Text: []string{
-			fmt.Sprintf("Between two pods of one node a packet is sent every %s, each of them the first of a connection (UDP) of its own, "+
+			fmt.Sprintf("Between two pods of one node a packet is sent every %s, each of them the first of a new connection (UDP), "+
 				"followed by one that stays allowed: where only that arrives, the packet was denied. The file of a policy is replaced, "+
 				"so that it no longer allows the packets, and back; %s other policies apply to the pod. "+
 				"Times are from the moment before the file is put in its place: \"first\" until the first packet is sent that finds the change, "+
 				"\"all from then on\" until the first one after the last that does not. %s. p50 is the median of the rounds, with the lowest and the highest of them.",
 				measure.Milliseconds().Print(e.Interval), measure.Grouped(int64(e.Policies)), measure.Rounds(r.Rounds)),
 			fmt.Sprintf("A directory has to be quiet for %s before it is read, on purpose: writers seldom write one file alone. "+
-				"What is left of \"first, p50\" is told beside it. Until the \"agent begins\" to program, it is the datastore (%s) and the policy engine "+
+				"The rest of \"first, p50\" stands beside it. Until the \"agent begins\" to program, it is the datastore (%s) and the policy engine "+
 				"that take the time; when it \"has programmed\", it has the word of all receivers, and for both address families. Resolution is the "+
 				"time between the first packet that found the change and the one before it.",
 				measure.Milliseconds().Print(e.Quiet), e.Datastore),

@@ -11,9 +11,9 @@ import (
 type Change string
 
 const (
-	// Denied is a policy that denies what was allowed.
+	// Denied is a policy that denies allowed packets.
 	Denied Change = "denied"
-	// Allowed is a policy that allows what was denied.
+	// Allowed is a policy that allows denied packets.
 	Allowed Change = "allowed"
 )
 
@@ -27,16 +27,16 @@ type Enforcement struct {
 	Interval float64 `json:"probeIntervalSeconds"`
 	Policies int     `json:"policies"`
 	Datapath string  `json:"datapath"`
-	// Datastore is what the object was written to, Quiet how long that waits for
-	// further changes on purpose.
+	// Datastore received the object; Quiet is its deliberate wait for further
+	// changes.
 	Datastore string              `json:"datastore"`
 	Quiet     float64             `json:"datastoreQuietSeconds"`
 	Results   []EnforcementResult `json:"results"`
 }
 
 // EnforcementResult is one change under one backend. Every probe is the first
-// packet of a connection of its own. Times are counted from the moment before the
-// object was put in its place, over the changes of all rounds.
+// packet of a new connection. Times count from the moment before the
+// object was written, over the changes of all rounds.
 type EnforcementResult struct {
 	Backend string `json:"backend"`
 	Change  Change `json:"change"`
@@ -44,13 +44,13 @@ type EnforcementResult struct {
 	// one from which on no probe found it as it was before.
 	First measure.Latency `json:"first"`
 	Last  measure.Latency `json:"last"`
-	// Begun is until the agent began to program: the datastore has noticed
-	// the object, waited, read it, and the policy engine has computed what
-	// follows. Programmed is until the agent said that it was done.
+	// Begun is the time until the agent began to program: the datastore has noticed
+	// the object, waited and read it, and the policy engine has computed the
+	// updates. Programmed is the time until the agent reported the end.
 	Begun      measure.Latency `json:"begun"`
 	Programmed measure.Latency `json:"programmed"`
 	// Resolution is the time between the first probe that found the change
-	// and the one before it: what First cannot tell apart.
+	// and the one before it: the uncertainty of First.
 	Resolution measure.Latency `json:"resolution"`
 }
 
@@ -64,7 +64,7 @@ func (e *Enforcement) Find(backend string, c Change) *EnforcementResult {
 	return nil
 }
 
-// enforced is what was seen of one change.
+// enforced is the observation of one change.
 type enforced struct {
 	first, last, begun, programmed, resolution time.Duration
 }
@@ -122,7 +122,7 @@ func (r *enforcementResult) add(seen []enforced) error {
 	return nil
 }
 
-// collect returns what was measured.
+// collect returns the results with measurements.
 func (all enforcementResults) collect() []EnforcementResult {
 	var out []EnforcementResult
 	for _, r := range all {

@@ -15,10 +15,10 @@ import (
 // has its turn: it is long, no backend is in it, and it varies little.
 const objectRounds = 3
 
-// objectsTurn names that turn in what is reported.
+// objectsTurn is the name of that turn in progress and reports.
 const objectsTurn = "objects"
 
-// EngineResult is what the policy engine took for a start-up workload.
+// EngineResult is the cost of the policy engine for a start-up workload.
 type EngineResult struct {
 	Workload   string              `json:"workload"`
 	Placement  workloads.Placement `json:"placement"`
@@ -39,7 +39,7 @@ type EngineResult struct {
 	Antrea *workloads.Figures `json:"antrea,omitempty"`
 }
 
-// engineTurn is what was measured of a workload in one turn.
+// engineTurn is the measurement of a workload in one turn.
 type engineTurn struct {
 	workloads.Measurement
 	slot int

@@ -18,8 +18,8 @@ import (
 	"github.com/felixlike/felixlike/test/lab"
 )
 
-// labNode is the only node of a lab of its own, with two pods, and a backend that
-// is changed under them.
+// labNode is the only node of a lab, with two pods. Its backend changes between
+// turns.
 type labNode struct {
 	lab    *lab.Lab
 	wire   *wire
@@ -32,9 +32,9 @@ const (
 	// labNodeName is the node's name, labNamespace that of its pods.
 	labNodeName  = "node1"
 	labNamespace = "bench"
-	// packetsPort is what the server pod listens on.
+	// packetsPort is the port of the server pod.
 	packetsPort = 8080
-	// podInterface is the interface that a pod has.
+	// podInterface is the interface of a pod.
 	podInterface = "eth0"
 	// podMTU leaves room for a tunnel, as in a lab.
 	podMTU = 1450

@@ -120,8 +120,8 @@ func TestLiveNodeIsWatched(t *testing.T) {
 	}
 }
 
-// TestLiveReportIsABenchReport: what `bench live` writes is read and shown by `bench report`
-// as if it were its own.
+// TestLiveReportIsABenchReport: `bench report` reads and shows the report of `bench live`
+// like its own.
 func TestLiveReportIsABenchReport(t *testing.T) {
 	two := measure.Series{0.1, 0.2}
 	live := &livebench.Report{

@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machineUsage is what has been used up to a moment.
+// machineUsage is the use of the machine up to a moment.
 type machineUsage struct {
 	measure.CPUUsage
 	// inSwitch is the CPU time of ovs-vswitchd, inTraffic that of this process.
 	inSwitch, inTraffic time.Duration
-	// packets is what an interface has sent and received.
+	// packets counts those that an interface has sent and received.
 	packets uint64
 }
 
@@ -50,7 +50,7 @@ func usageNow(ns *namespace.Namespace, vswitchd int) (machineUsage, error) {
 	return u, err
 }
 
-// since adds to a sample what was used from then until now.
+// since adds the use since then to a sample.
 func (u machineUsage) since(then machineUsage, s *sample) {
 	s.cpu = u.Worked(then.CPUUsage)
 	s.inSwitch, s.inTraffic = u.inSwitch-then.inSwitch, u.inTraffic-then.inTraffic

@@ -9,7 +9,7 @@ import (
 	"github.com/felixlike/felixlike/test/workloads"
 )
 
-// Unit is what a figure counts.
+// Unit is the unit of a figure.
 type Unit string
 
 // The units of figures.
@@ -43,7 +43,7 @@ func (u Unit) Print(v float64) string {
 	return measure.Digits(v)
 }
 
-// Kind is what of an operation a figure is about.
+// Kind is the kind of figure of an operation.
 type Kind string
 
 // The kinds of figures.
@@ -68,16 +68,16 @@ const (
 
 // Metric is one figure of a report, as it is compared with another's.
 type Metric struct {
-	// What is measured, in words; with Backend and Kind it names a metric.
+	// What describes the operation; with Backend and Kind it names a metric.
 	What    string
 	Backend string
 	Kind    Kind
 	Unit    Unit
 	// Value is over all rounds; Rounds has one value a round, and none where a
-	// report does not tell.
+	// report has only the total.
 	Value  float64
 	Rounds measure.Series
-	// OfLoop is Rounds as multiples of the calibration loop, where that is known.
+	// OfLoop is Rounds as multiples of the calibration loop, if known.
 	OfLoop measure.Series
 }
 
@@ -132,7 +132,7 @@ func (m *metrics) quantiles(what, backend string, l measure.Latency) {
 	}
 }
 
-// Metrics returns what of a report can be compared with another report, in the
+// Metrics returns the figures that can be compared with another report, in the
 // order of the report.
 func (r *Report) Metrics() []Metric {
 	return slices.Concat(r.ProgrammingMetrics(), r.EnforcementMetrics(), r.PacketsMetrics(), r.LiveMetrics())
@@ -171,7 +171,7 @@ func (r *Report) EnforcementMetrics() []Metric {
 	return m.all
 }
 
-// PacketsMetrics are those of what packets find.
+// PacketsMetrics are those of packets.
 func (r *Report) PacketsMetrics() []Metric {
 	m := &metrics{loop: r.Calibration.Median()}
 	if r.Packets == nil {
@@ -201,7 +201,7 @@ func (r *Report) LiveMetrics() []Metric {
 	return m.all
 }
 
-// EnforcementWords says what of a change was measured: until the first packet
+// EnforcementWords describes the measurement of a change: until the first packet
 // finds it, or until all do.
 func EnforcementWords(c Change, all bool) string {
 	if all {
@@ -210,13 +210,13 @@ func EnforcementWords(c Change, all bool) string {
 	return "packets " + string(c) + ", from the object until the first is"
 }
 
-// PacketsWords says what kind of traffic it is, and at which point.
+// PacketsWords describes a kind of traffic at a point.
 func PacketsWords(kind TrafficKind, at workload.Point) string {
 	words := map[TrafficKind]string{Connections: "new TCP connections", ParallelConnections: "new TCP connections in parallel", RoundTrips: "TCP round trips", Stream: "TCP stream"}
 	return words[kind] + ", " + at.String()
 }
 
-// packets adds what was measured of one kind of traffic.
+// packets adds the figures of one kind of traffic.
 func (m *metrics) packets(f *PacketsResult) {
 	what, rate := PacketsWords(f.Kind, f.At), PerSecond
 	if f.Kind == Stream {
@@ -231,7 +231,7 @@ func (m *metrics) packets(f *PacketsResult) {
 	}
 }
 
-// result adds what was measured of one case.
+// result adds the figures of one case.
 func (m *metrics) result(f *Result) {
 	what := Words(f.Case)
 	switch f.Case {

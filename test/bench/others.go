@@ -7,7 +7,7 @@ const othersSource = "The figures of others were measured apart from this run, o
 	"machine with two cores) and with a workload of the same size: Calico Felix's real renderer and drivers, CPU time of the agent and its children, medians; Antrea's controller benchmarks, CPU time and peak RSS " +
 	"of the whole process, which holds the objects like ours."
 
-// other is a figure that somebody else's agent was measured with.
+// other is a figure of another project's agent.
 type other struct {
 	profile, backend string
 	c                worker.Case

@@ -9,7 +9,7 @@ import (
 	"github.com/felixlike/felixlike/test/bench/workload"
 )
 
-// packets measures what packets of pods find without a backend, and under each
+// packets measures the traffic of pods without a backend, and under each
 // at every point of the profile. The backend is changed on the live node, so
 // that pods, bridge and machine are the same for all.
 func (r *run) packets(ctx context.Context, n *labNode) (_ *Packets, err error) {
@@ -54,8 +54,8 @@ func (r *run) packets(ctx context.Context, n *labNode) (_ *Packets, err error) {
 	}, nil
 }
 
-// traffic measures each kind of traffic for a while, and what it takes. What the
-// first connection alone has to wait for is told apart.
+// traffic measures each kind of traffic for a while, with its cost. The wait of the
+// first connection is a separate figure.
 func (r *run) traffic(ctx context.Context, w *wire, add func(TrafficKind, sample) error) error {
 	first, err := w.connection(ctx)
 	if err != nil {

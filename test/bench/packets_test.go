@@ -31,7 +31,7 @@ func TestPacketsAreComparedWithTheFloor(t *testing.T) {
 		t.Errorf("stream %+v", s)
 	}
 	if p.Find("nftables", workload.Point{Policies: 1}, Stream) != nil {
-		t.Error("found what was not measured")
+		t.Error("found a figure that was not measured")
 	}
 }
 
@@ -55,7 +55,7 @@ func TestEnforcementByChange(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 	if e.Find("openflow", Denied) != nil {
-		t.Error("found what was not measured")
+		t.Error("found a figure that was not measured")
 	}
 }
 

@@ -6,23 +6,23 @@ import (
 	"github.com/felixlike/felixlike/internal/measure"
 )
 
-// packets is about what packets find: a section for each kind of traffic.
+// packets returns a section for each kind of traffic.
 func (r *Report) packets() []measure.Section {
 	p := r.Packets
 	intro := []string{
-		fmt.Sprintf("Two pods of one node. So many policies of %d rules apply to the pod that is connected to; all rules but the last one of the last "+
-			"policy name other peers or other ports, and that one allows so many pods, of which the client is one. %s, %s of each kind in a turn.",
+		fmt.Sprintf("Two pods of one node. A number of policies of %d rules apply to the server pod. All rules but the last one of the last "+
+			"policy name other peers or other ports; that one allows a number of pods, one of them the client. %s, %s of each kind in a turn.",
 			p.RulesPerPolicy, measure.Rounds(r.Rounds), measure.Duration(p.Duration)),
 		"\"" + NoBackend + "\" is the floor: " + p.floor() + " " +
-			"No policy is the floor of a backend: packets take its way, and nothing is asked. \"Of floor\" is the rate as a multiple of that of " +
+			"No policy is the floor of a backend: packets take its path, and no policy judges them. \"Of floor\" is the rate as a multiple of that of " +
 			NoBackend + ", round by round.",
-		"CPU is what the whole machine used, so sender and receiver are in it. \"vswitchd\" is the part of ovs-vswitchd, in CPUs. " +
-			"\"The first\" is the first connection after backend or policies have changed, when nothing is cached of its way; it is not in the other figures. " +
+		"CPU is that of the whole machine, with sender and receiver. \"vswitchd\" is the part of ovs-vswitchd, in CPUs. " +
+			"\"The first\" is the first connection after backend or policies have changed, when nothing of its path is cached; it is not in the other figures. " +
 			"Packets are counted at the client's interface, both ways; segments that it does not have to cut are counted as one.",
 	}
 	if p.Datapath == "netdev" {
-		intro = append(intro, "The datapath is Open vSwitch's own in userspace, with connection tracking of its own: these figures "+
-			"compare what the backends ask of it, and say nothing about the speed of the kernel's datapath.")
+		intro = append(intro, "The datapath is Open vSwitch's own in userspace, with its own connection tracking: these figures "+
+			"compare the backends' demands on it, and say nothing about the speed of the kernel's datapath.")
 	}
 	all := []measure.Section{{Heading: "Packets", Text: intro}}
 	for _, kind := range TrafficKinds() {
@@ -33,7 +33,7 @@ func (r *Report) packets() []measure.Section {
 	return all
 }
 
-// floor says what the floor is.
+// floor describes the floor.
 func (p *Packets) floor() string {
 	if p.Floor == PlainVeth {
 		return "two pods at the ends of a veth pair with all offloads on, without a switch or an agent."
@@ -73,7 +73,7 @@ func (r *Report) traffic(kind TrafficKind) measure.Section {
 	return s
 }
 
-// rate is what is counted in a second.
+// rate is the unit of the figure per second.
 type rate struct {
 	what string
 	unit measure.Unit

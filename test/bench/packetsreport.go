@@ -8,8 +8,8 @@ import (
 	"github.com/felixlike/felixlike/test/bench/workload"
 )
 
-// NoBackend is the name of what packets are compared with: two pods without an
-// agent, joined as Packets.Floor says.
+// NoBackend names the comparison: two pods without an agent, joined as Packets.Floor
+// describes.
 const NoBackend = "none"
 
 // PlainVeth is a floor of two pods at the ends of one veth pair, with all of the
@@ -39,16 +39,16 @@ func TrafficKinds() []TrafficKind {
 	return []TrafficKind{Connections, ParallelConnections, RoundTrips, Stream}
 }
 
-// Packets is what packets of pods found on their way.
+// Packets are the measurements of packets between pods.
 type Packets struct {
-	// Duration is how long each kind of traffic was measured in a turn.
+	// Duration is the time of each kind of traffic in a turn.
 	Duration float64 `json:"durationSeconds"`
-	// Datapath is the bridge's: what the userspace one measures says nothing of
+	// Datapath is the bridge's. Figures of the userspace datapath do not apply to
 	// the kernel's.
 	Datapath string `json:"datapath"`
-	// Floor is what NoBackend stands for.
+	// Floor names the setup of NoBackend.
 	Floor string `json:"floor,omitempty"`
-	// RulesPerPolicy is how many rules each of the policies has.
+	// RulesPerPolicy is the number of rules in each policy.
 	RulesPerPolicy int `json:"rulesPerPolicy"`
 	// Points are the numbers of policies and peers, in the order of the run.
 	Points []workload.Point `json:"points"`
@@ -57,7 +57,7 @@ type Packets struct {
 	Results []PacketsResult `json:"results"`
 }
 
-// PacketsResult is one kind of traffic under one backend, with so many policies
+// PacketsResult is one kind of traffic under one backend, at one number of policies
 // and peers. Series have one value a round.
 type PacketsResult struct {
 	Backend string         `json:"backend"`
@@ -65,13 +65,13 @@ type PacketsResult struct {
 	Kind    TrafficKind    `json:"kind"`
 	// PerSecond is connections, round trips, or bits of a stream.
 	PerSecond measure.Series `json:"perSecond"`
-	// PacketsPerSecond is what the client's interface counted, both ways. Where
-	// interfaces merge segments, what is merged counts as one.
+	// PacketsPerSecond counts at the client's interface, both ways. Segments that an
+	// interface merges count as one.
 	PacketsPerSecond measure.Series `json:"packetsPerSecond"`
-	// CPU is the CPU time that the whole machine used, CPUPerPacket by packet of
+	// CPU is the CPU time of the whole machine, CPUPerPacket by packet of
 	// the above and CPUPerOperation by connection, round trip, or gigabyte (1e9
-	// bytes) of a stream, in seconds. Sender and receiver are in it, and
-	// whatever else the machine does: compare it with that of NoBackend.
+	// bytes) of a stream, in seconds. They include sender, receiver and all other work of
+	// the machine: compare them with those of NoBackend.
 	CPU             measure.Series `json:"cpus"`
 	CPUPerPacket    measure.Series `json:"cpuSecondsPerPacket"`
 	CPUPerOperation measure.Series `json:"cpuSecondsPerOperation"`
@@ -100,15 +100,15 @@ func (p *Packets) Find(backend string, at workload.Point, kind TrafficKind) *Pac
 
 // sample is one measurement of a kind of traffic.
 type sample struct {
-	// latencies are of single connections or round trips, took is how long it
-	// went on in all, bytes what a stream has carried.
+	// latencies are of single connections or round trips, took is the whole time, bytes
+	// the length of a stream.
 	latencies []time.Duration
 	took      time.Duration
 	bytes     int64
 	// first is the time of the connection before all others.
 	first time.Duration
-	// packets is what the client's interface counted, cpu what the machine used,
-	// and inSwitch and inTraffic the parts of ovs-vswitchd and of this process.
+	// packets counts at the client's interface, cpu is the use of the machine,
+	// and inSwitch and inTraffic are the parts of ovs-vswitchd and of this process.
 	packets                  uint64
 	cpu, inSwitch, inTraffic time.Duration
 }
@@ -154,7 +154,7 @@ func (all packetsResults) add(backend string, at workload.Point, kind TrafficKin
 // add adds a round.
 func (r *packetsResult) add(s sample) error {
 	seconds := s.took.Seconds()
-	// What is counted as operation, and how many of it are told as one.
+	// The number of operations, and the divisor for the cost of one.
 	count, perOperation := float64(len(s.latencies)), float64(len(s.latencies))
 	if r.Kind == Stream {
 		count, perOperation = float64(8*s.bytes), float64(s.bytes)/1e9
@@ -176,7 +176,7 @@ func (r *packetsResult) add(s sample) error {
 	return r.latencies.Record(s.latencies)
 }
 
-// collect returns what was measured.
+// collect returns the results with measurements.
 func (all packetsResults) collect() []PacketsResult {
 	var out []PacketsResult
 	for _, r := range all {

@@ -22,20 +22,20 @@ const (
 	// Every packet has a source and a destination port that no other one has had
 	// for minutes: a connection that connection tracking knows is not judged.
 	firstProbeSource, probeSources = 1024, 64512
-	// Probes go to the first ports, what follows them to the others.
+	// Probes go to the first ports, their followers to the others.
 	firstProbeTarget, firstFollowTarget, probeTargets = 20000, 20100, 4
-	// receiveTimeout is how long it takes at the most until the end is noticed.
+	// receiveTimeout bounds how late the end is noticed.
 	receiveTimeout = 100 * time.Millisecond
 )
 
 // prober sends UDP packets from a pod to another one, each the first of a
-// connection of its own, and notes which arrive. Nothing is answered: what one
-// takes is the time on the way, and nothing waits for it.
+// connection, and records the arrivals. There are no replies: a packet measures the way
+// in one direction, and nothing waits for it.
 //
-// Every probe is followed by a packet that is always allowed and takes the same
-// way. Where that arrives and the probe does not, the probe was denied; where
-// neither does, both were lost or are still on the way, as they often are on a
-// machine that is busy.
+// A follower goes after every probe: a packet that is always allowed and takes the same
+// way. If it arrives and the probe does not, the probe was denied. If neither arrives,
+// both were lost or are still on the way, as they often are on a busy
+// machine.
 type prober struct {
 	sender, receiver int
 	target           netip.Addr
@@ -58,7 +58,7 @@ type probe struct {
 	arrived, followed bool
 }
 
-// decided reports whether it is known what became of the probe.
+// decided reports whether the probe's result is known.
 func (p probe) decided() bool { return p.arrived || p.followed }
 
 // startProber starts to send, beginning with the probe of that number. The address
@@ -71,7 +71,7 @@ func startProber(ctx context.Context, client, server *namespace.Namespace, addre
 			err = errors.Join(fmt.Errorf("prober: %w", err), p.close())
 		}
 	}()
-	// The kernel makes the IP header of what is sent, we make the rest.
+	// The kernel makes the IP header; the prober makes the rest.
 	if err := client.Do(func() (err error) {
 		p.sender, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
 		return err
@@ -126,9 +126,9 @@ func (p *prober) close() error {
 	return errors.Join(errs...)
 }
 
-// send sends until the end, at a steady pace: what is late is not made up for.
+// send sends until the end, at a steady pace. It does not make up for lost time.
 func (p *prober) send(ctx context.Context, first uint64) {
-	// A thread of its own wakes up sooner than a goroutine of many.
+	// A locked thread wakes up sooner than one goroutine of many.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	to := &unix.SockaddrInet4{Addr: p.target.As4()}
@@ -165,7 +165,7 @@ func probePacket(n uint64, target int) []byte {
 	return b
 }
 
-// receive notes what arrives, with its IP header, until the end.
+// receive records arrivals, with their IP header, until the end.
 func (p *prober) receive(ctx context.Context) {
 	b := make([]byte, 128)
 	for ctx.Err() == nil {
@@ -181,7 +181,7 @@ func (p *prober) receive(ctx context.Context) {
 	}
 }
 
-// note takes a packet. Others than ours are none of our business.
+// note records a packet, and ignores foreign ones.
 func (p *prober) note(packet []byte) {
 	header := int(packet[0]&0x0f) * 4
 	if len(packet) != header+probeSize {
@@ -215,7 +215,7 @@ func (p *prober) next() uint64 {
 	return p.offset + uint64(len(p.probes))
 }
 
-// forget drops what was sent before a moment.
+// forget drops the probes that were sent before a moment.
 func (p *prober) forget(before time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -226,9 +226,8 @@ func (p *prober) forget(before time.Time) {
 	p.probes, p.offset = append([]probe(nil), p.probes[n:]...), p.offset+uint64(n)
 }
 
-// seen returns what became of the probes that were sent from one moment to
-// another, as far as that is known. One alone that did not arrive between two that
-// did was lost.
+// seen returns the known results of the probes that were sent in an interval. A
+// single probe that did not arrive, between two that did, was lost.
 func (p *prober) seen(from, to time.Time) ([]probe, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -63,7 +63,7 @@ func (r *Report) title() string {
 	return strings.Join(words, " ") + ": " + strings.Join(r.Backends, ", ")
 }
 
-// turns says how often what was measured, and what is shown of it.
+// turns describes the rounds and the printed values.
 func (r *Report) turns() string {
 	return fmt.Sprintf("%s, %s. Medians of the rounds, with the lowest and the highest of them.", measure.Rounds(r.Rounds), r.Started.Format(time.DateOnly))
 }
@@ -86,7 +86,7 @@ func (r *Report) loads() measure.Section {
 	row := func(what string, f *Result) {
 		writes := measure.Middle(f.Writes, measure.Plain())
 		if f.Case == worker.ToolLoad {
-			writes = "" // it tells of none
+			writes = "" // it counts none
 		}
 		s.Rows = append(s.Rows, []string{
 			what, f.Backend, measure.SpreadSeconds(f.Wall), measure.SpreadSeconds(f.CPU), measure.Spread(r.ofFirst(f), measure.Multiples()), inKernel(f), inSwitch(f),
@@ -120,7 +120,7 @@ func (r *Report) loads() measure.Section {
 	return s
 }
 
-// loaded says what a backend has loaded, and what else loads the same.
+// loaded describes the loaded state of a backend, and the tools that load the same.
 func (r *Report) loaded(backend string, f *Result) string {
 	text := fmt.Sprintf("%s: the kernel then holds %s rules and %s elements", backend, measure.Grouped(int64(f.Rules)), measure.Grouped(int64(f.Elements)))
 	if f.Flows > 0 {
@@ -132,7 +132,7 @@ func (r *Report) loaded(backend string, f *Result) string {
 	return text + "."
 }
 
-// ofFirstHeader is the heading of what ofFirst returns.
+// ofFirstHeader is the heading for the results of ofFirst.
 func (r *Report) ofFirstHeader() string { return "CPU, of " + r.Backends[0] }
 
 // programs prints how many programs were started for each operation, if this
@@ -199,19 +199,19 @@ func (r *Report) changes() measure.Section {
 	return s
 }
 
-// foreign is about what others change.
+// foreign is the section about changes by other programs.
 func (r *Report) foreign() measure.Section {
 	s := measure.Section{
 		Heading: "A foreign change, from the other program's request to the repair's commit", Left: 2,
-		Header: []string{"what", "backend", "p50", "p99", "max", "changes", "heard after", "CPU each", "in kernel", "in vswitchd", "of loop", "writes", "others"},
+		Header: []string{"what", "backend", "p50", "p99", "max", "changes", "notified after", "CPU each", "in kernel", "in vswitchd", "of loop", "writes", "others"},
 		Text: []string{
-			"The other program is a netlink socket of the worker's own, or an OpenFlow connection; its part is in the CPU figures. The agent hears of a " +
+			"The other program is a netlink socket of the worker's own, or an OpenFlow connection; its part is in the CPU figures. The agent is notified of a " +
 				"change when the kernel has made it: to delete everything takes time by itself.",
 		},
 	}
 	for _, b := range r.Backends {
 		if every := r.CheckEvery[b]; every > 0 {
-			s.Text = append(s.Text, fmt.Sprintf("%s does not hear of foreign changes: the full re-check, every %s, finds and undoes them.", b, measure.Duration(every)))
+			s.Text = append(s.Text, fmt.Sprintf("%s is not notified of foreign changes: the full re-check, every %s, finds and undoes them.", b, measure.Duration(every)))
 		}
 	}
 	for _, c := range ForeignCases() {
@@ -224,7 +224,7 @@ func (r *Report) foreign() measure.Section {
 	return s
 }
 
-// times is what every kind of change tells of itself first.
+// times are the first columns of every kind of change.
 func times(what string, f *Result) []string {
 	return []string{
 		what, f.Backend, measure.Duration(f.Latency.P50), measure.Duration(f.Latency.P99), measure.Duration(f.Latency.Max),
@@ -246,8 +246,8 @@ func (r *Report) idle() measure.Section {
 	return s
 }
 
-// hourOf says what an idle hour costs: the periodic checks, which are not in what
-// was measured, are added.
+// hourOf describes the cost of an idle hour, with the periodic checks that the
+// measurement does not have.
 func (r *Report) hourOf(backend string, idle *Result) string {
 	const hour = 3600.0
 	cost, how := idle.CPU.Median()/idle.Wall.Median()*hour, "extrapolated"
@@ -304,11 +304,11 @@ func (r *Report) budgets() measure.Section {
 }
 
 func (r *Report) notes() measure.Section {
-	return measure.Section{Heading: "What this is, and what it is not", Text: []string{
-		"Each turn runs in network namespaces of its own, in processes of its own: one loads, the next finds everything loaded and goes on. " +
+	return measure.Section{Heading: "Scope", Text: []string{
+		"Each turn runs in new network namespaces, in new processes: one loads, the next finds everything loaded and goes on. " +
 			"They hold the agent's own driver, policy engine, managers and backend, fed with objects in memory: how long it takes to read them " +
-			"is told apart. Forwarding flows, routes and conntrack are not in these figures: it is the policy stage alone. " +
-			"With openflow, the switch is one of its own with the userspace datapath and an empty bridge; what ovs-vswitchd works is in the CPU time.",
+			"is a separate figure. Forwarding flows, routes and conntrack are not in these figures: it is the policy stage alone. " +
+			"With openflow, the switch is a separate one with the userspace datapath and an empty bridge; the work of ovs-vswitchd is in the CPU time.",
 		"CPU is user and system time of the process and of those that it starts; work that the kernel puts off to its own threads is not in it. " +
 			"\"In kernel\" is the system time's share of it, by samples of the kernel's clock: it is rough where all rounds come to little. " +
 			"\"Programs\" are those that were started for one operation, and their share of it. " +

@@ -20,7 +20,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// ms returns durations of so many milliseconds.
+// ms returns durations in milliseconds.
 func ms(values ...float64) []time.Duration {
 	var out []time.Duration
 	for _, v := range values {
@@ -139,8 +139,8 @@ func enforcementExample(t *testing.T, backends []string) *Enforcement {
 	}
 }
 
-// xtablesTurns are those of a backend that starts programs and is told of no
-// foreign change.
+// xtablesTurns are those of a backend that starts programs and receives no
+// notifications of foreign changes.
 func xtablesTurns(slot int, slower float64) []turn {
 	var turns []turn
 	for _, m := range []worker.Measurement{

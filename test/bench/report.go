@@ -13,7 +13,7 @@ import (
 	"github.com/felixlike/felixlike/test/bench/workload"
 )
 
-// Report is what a run has measured: of each part what was asked for.
+// Report is the result of a run, with the requested parts.
 type Report struct {
 	Version int `json:"version"`
 	// Command reproduces the run.
@@ -27,8 +27,8 @@ type Report struct {
 	// turn and after each, in seconds.
 	Calibration measure.Series `json:"calibrationCPUSeconds,omitempty"`
 	Backends    []string       `json:"backends"`
-	// CheckEvery is how often, in seconds, an agent reads everything with a
-	// backend that does not hear of foreign changes.
+	// CheckEvery is the interval, in seconds, of an agent's full checks with a
+	// backend that receives no notifications of foreign changes.
 	CheckEvery map[string]float64 `json:"checkEverySeconds,omitempty"`
 	// Results are about programming.
 	Results []Result `json:"results,omitempty"`
@@ -36,26 +36,26 @@ type Report struct {
 	Engine  []EngineResult `json:"engine,omitempty"`
 	Budgets []Budget       `json:"budgets,omitempty"`
 	// Enforcement is about the time from an object to the packets, Packets about
-	// what packets find on their way; nil if they were not measured.
+	// traffic between pods; nil if they were not measured.
 	Enforcement *Enforcement `json:"enforcement,omitempty"`
 	Packets     *Packets     `json:"packets,omitempty"`
-	// Live is about a node that has an agent already; nothing else is then measured.
+	// Live is the report of a live node; a report with it has no other part.
 	Live *livebench.Live `json:"live,omitempty"`
 }
 
-// Result is what was measured of one case with one backend, or with none.
+// Result is the measurement of one case with one backend, or with none.
 // Series are means over the operations of a round.
 type Result struct {
 	Backend string      `json:"backend,omitempty"`
 	Case    worker.Case `json:"case"`
-	// Tool is the command that loads, where it is not the agent that does.
+	// Tool is the command that loads, if it is not the agent.
 	Tool string         `json:"tool,omitempty"`
 	Wall measure.Series `json:"wallSeconds"`
 	CPU  measure.Series `json:"cpuSeconds"`
-	// System is the part of CPU that the kernel used. It is told by samples of
-	// the kernel's clock: it is rough for work that is short in all.
+	// System is the part of CPU that the kernel used. The kernel samples it by its
+	// clock: it is rough for short work.
 	System measure.Series `json:"systemCPUSeconds"`
-	// StartedCPU is the part of CPU that programs which were started used.
+	// StartedCPU is the part of CPU that started programs used.
 	StartedCPU measure.Series `json:"startedCPUSeconds,omitempty"`
 	// SwitchCPU is the part of CPU that ovs-vswitchd used, SwitchPeakRSS the most
 	// memory that it had, in bytes.
@@ -68,22 +68,22 @@ type Result struct {
 	Restores measure.Series `json:"restores,omitempty"`
 	// CPUOfLoop is CPU as a ratio to the calibration loop around it.
 	CPUOfLoop measure.Series `json:"cpuOfCalibrationLoop"`
-	// ModelWall and ModelCPU are from the objects to the model, before what
-	// Wall and CPU measure; RenderWall and RenderCPU the part of those before
-	// the first word to the kernel.
+	// ModelWall and ModelCPU are from the objects to the model, before
+	// Wall and CPU begin; RenderWall and RenderCPU the part of those before
+	// the first message to the kernel.
 	ModelWall  measure.Series `json:"modelWallSeconds,omitempty"`
 	ModelCPU   measure.Series `json:"modelCPUSeconds,omitempty"`
 	RenderWall measure.Series `json:"renderWallSeconds,omitempty"`
 	RenderCPU  measure.Series `json:"renderCPUSeconds,omitempty"`
 	PeakRSS    measure.Series `json:"peakRSSBytes,omitempty"`
-	// HeardWall is the part of Wall before the agent was told of a foreign
+	// HeardWall is the part of Wall before the agent was notified of a foreign
 	// change.
 	HeardWall measure.Series `json:"heardWallSeconds,omitempty"`
 	// Latency is that of single operations, Answered the part of it until the
-	// switch had what was to be programmed: before it had looked through its caches.
+	// switch had accepted the flows: before it had looked through its caches.
 	Latency  measure.Latency `json:"latency"`
 	Answered measure.Latency `json:"answered,omitzero"`
-	// Rules and Elements are what the kernel held, Flows what the switch did.
+	// Rules and Elements are the kernel's numbers, Flows the switch's.
 	Flows    int `json:"flows,omitempty"`
 	Rules    int `json:"rules,omitempty"`
 	Elements int `json:"elements,omitempty"`
@@ -99,7 +99,7 @@ func (r *Report) Find(backend string, c worker.Case) *Result {
 	return nil
 }
 
-// loadRatio returns what the first load took as a multiple of the kernel's
+// loadRatio returns the first load as a multiple of the kernel's
 // own tools, in pairs.
 func (r *Report) loadRatio(backend string) (wall, cpu measure.Series) {
 	ours, tool := r.Find(backend, worker.FirstLoad), r.Find(backend, worker.ToolLoad)
@@ -151,7 +151,7 @@ func Decode(data []byte) (*Report, error) {
 	if len(r.Backends) == 0 {
 		return nil, errors.New("decode report: it has no backends")
 	}
-	// What is new in version 2 is not in a report of version 1; all else is the same.
+	// Version 2 only adds fields.
 	r.Version = livebench.ReportVersion
 	return &r, nil
 }

@@ -21,32 +21,32 @@ import (
 type Part string
 
 const (
-	// Programming is what it costs to get policy into the kernel or the switch.
+	// Programming is the cost of programming policy into the kernel or the switch.
 	Programming Part = "programming"
-	// EnforcementPart is how long it takes from an object to the packets.
+	// EnforcementPart is the time from an object to the packets.
 	EnforcementPart Part = "enforcement"
-	// PacketsPart is what packets of pods find on their way.
+	// PacketsPart is the traffic between pods.
 	PacketsPart Part = "packets"
 )
 
 // Parts returns all parts, in the order in which they are run.
 func Parts() []Part { return []Part{Programming, EnforcementPart, PacketsPart} }
 
-// Config is what a run is made of.
+// Config configures a run.
 type Config struct {
 	Profile workload.Profile
-	// Parts are what is run, all of them if empty.
+	// Parts are the parts to run, all of them if empty.
 	Parts    []Part
 	Backends []worker.Backend
-	// Rounds is how often each backend has its turn.
+	// Rounds is the number of turns of each backend.
 	Rounds int
 	// Datapath is that of the bridges that packets pass.
 	Datapath string
 	// Worker is the command of a process that calls worker.Run.
 	Worker []string
-	// Command is put into the report, for whoever wants to repeat the run.
+	// Command is put into the report: it repeats the run.
 	Command string
-	// Progress is told what is done.
+	// Progress receives the progress.
 	Progress measure.Progress
 }
 
@@ -143,7 +143,7 @@ func (c *Config) backendNames() []string {
 	return names
 }
 
-// check finds what would fail later.
+// check finds errors before the run.
 func (c *Config) check() error {
 	switch {
 	case os.Geteuid() != 0:
@@ -229,7 +229,7 @@ type run struct {
 	engineTurns []engineTurn
 }
 
-// round gives every backend its turn, and what needs none.
+// round gives every backend its turn, and runs the cases without a backend.
 func (r *run) round(ctx context.Context, round int) error {
 	for _, b := range r.Backends {
 		if err := r.takeTurn(round, b.Name, func() error { return r.turn(ctx, b, round) }); err != nil {

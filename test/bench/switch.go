@@ -50,7 +50,7 @@ func startOVS(ctx context.Context, ns *namespace.Namespace, settings ...string) 
 	return o, nil
 }
 
-// worker is what a worker must know of it.
+// worker returns the data for a worker.
 func (o *ovs) worker() worker.Switch {
 	if o == nil {
 		return worker.Switch{}

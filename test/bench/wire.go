@@ -123,8 +123,8 @@ func (w *wire) parallelConnections(ctx context.Context, d time.Duration) (s samp
 	return s, err
 }
 
-// accept returns the server's end of a connection. Others that still wait to be accepted
-// were left by parallelConnections, whose clients have reset them.
+// accept returns the server's end of a connection. It closes other connections that still
+// wait: parallelConnections left them, and their clients have reset them.
 func (w *wire) accept(conn net.Conn) (net.Conn, error) {
 	for {
 		peer, err := w.server.Accept()
@@ -190,7 +190,7 @@ func (w *wire) roundTrips(ctx context.Context, d time.Duration) (s sample, err e
 	return s, nil
 }
 
-// stream counts what arrives.
+// stream counts the received bytes.
 func (w *wire) stream(ctx context.Context, d time.Duration) (s sample, err error) {
 	near, far, err := w.pair(ctx)
 	if err != nil {

@@ -22,10 +22,10 @@ import (
 func Commands() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure what the policy backends cost on this machine",
-		Long: `Measure what the policy backends cost on this machine.
+		Short: "Measure the cost of the policy backends on this machine",
+		Long: `Measure the cost of the policy backends on this machine.
 
-Exit codes: 0 it ran, whatever the figures are; 1 compare has found a change; 2
+Exit codes: 0 it ran; 1 compare has found a change; 2
 wrong usage, or something could not be done.`,
 		Args: cobra.NoArgs,
 		// Without it, cobra takes an unknown command for a request for help.
@@ -45,11 +45,11 @@ func runCommand() *cobra.Command {
 		Short: "Run a workload on one backend or several in turn, and report",
 		Long: `Run a workload on one backend or several in turn, and report.
 
-It runs in network namespaces of its own and leaves nothing behind. Parts:
+It runs in new network namespaces and leaves nothing behind. Parts:
 
-  programming  what it costs to get policy into the kernel or the switch
-  enforcement  how long it takes from an object to the first packet that is denied
-  packets      what packets of pods find on their way, by number of policies
+  programming  the cost of programming policy into the kernel or the switch
+  enforcement  the time from an object to the first packet that is denied
+  packets      connections and throughput of pods, by number of policies
 
 Profiles:
 ` + profiles(),

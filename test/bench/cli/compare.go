@@ -13,8 +13,8 @@ import (
 	"github.com/felixlike/felixlike/test/bench/compare"
 )
 
-// ErrChanged is what `felixctl bench compare` returns if something has changed
-// beyond noise, after it has said so.
+// ErrChanged is the error of `felixctl bench compare` for changes beyond noise, after
+// they are printed.
 var ErrChanged = errors.New("figures have changed beyond noise")
 
 func compareCommand() *cobra.Command {
@@ -23,14 +23,14 @@ func compareCommand() *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use:   "compare OLD.json NEW.json",
-		Short: "Say what has changed between two reports beyond noise",
-		Long: `Say what has changed between two reports beyond noise, the biggest change first.
+		Short: "Show the changes between two reports beyond noise",
+		Long: `Show the changes between two reports beyond noise, the biggest first.
 
 Times are compared as multiples of the calibration loop, since machines vary. With
 four rounds or more in both, a change has to be seen by Mann and Whitney's test
 (p < 0.05), as in benchstat; with fewer, even the two nearest rounds have to differ
 by the threshold. Parts that measured different things are refused, with the
-field that differs; what else differs is a warning.
+field that differs; other differences are warnings.
 
 Exit codes: 0 nothing has changed beyond noise; 1 something has; 2 wrong usage,
 or nothing could be compared.`,
@@ -69,8 +69,8 @@ or nothing could be compared.`,
 		},
 	}
 	f := c.Flags()
-	f.Float64Var(&threshold, "threshold", 10, "the least change that is told, in percent of the lower value")
-	f.BoolVar(&all, "all", false, "show what has not changed, too")
+	f.Float64Var(&threshold, "threshold", 10, "the least change to report, in percent of the lower value")
+	f.BoolVar(&all, "all", false, "show unchanged figures, too")
 	livecli.OutputFlag(c, &output)
 	return c
 }

@@ -18,10 +18,10 @@ func packetsCommand() *cobra.Command {
 	var output, out string
 	c := &cobra.Command{
 		Use:   "packets",
-		Short: "Measure what packets of pods find under each backend: connections, round trips, throughput",
-		Long: `Measure what packets of pods find under each backend: connections, round trips,
-throughput; by the number of policies that apply, and of pods that the rule
-allows which lets them through.
+		Short: "Measure traffic between pods under each backend: connections, round trips, throughput",
+		Long: `Measure traffic between pods under each backend: connections, round trips,
+throughput; by the number of policies that apply, and of pods that the deciding
+rule allows.
 
 It makes a lab of one node and two pods, changes the backend under them between
 the turns, and leaves nothing behind. The floor, a plain veth pair, is always

@@ -24,7 +24,7 @@ func reportCommand() *cobra.Command {
 
 The page is one HTML file that needs no network and no script. With --out and a
 directory, everything is written there: the page, Markdown, JSON, and each figure
-as SVG and PNG. With --out and a file, its ending says what is written, unless
+as SVG and PNG. With --out and a file, its ending chooses the format, unless
 --output does.`,
 		Example: "  felixctl bench report w1.json --out w1.html\n" +
 			"  felixctl bench report w1.json --out w1/\n" +
@@ -84,7 +84,7 @@ func render(w io.Writer, r *bench.Report, format string) error {
 // everything is the format of a directory with all others.
 const everything = ""
 
-// formatOf returns what a file's name asks for.
+// formatOf returns the format for a file name.
 func formatOf(path string) string {
 	switch filepath.Ext(path) {
 	case ".html":

@@ -11,7 +11,7 @@ import (
 	"github.com/felixlike/felixlike/test/bench"
 )
 
-// Verdict is what has become of a metric.
+// Verdict is the judgement of a metric's change.
 type Verdict string
 
 // The verdicts.
@@ -19,7 +19,7 @@ const (
 	Same   Verdict = "same"
 	Better Verdict = "better"
 	Worse  Verdict = "worse"
-	// NotJudged is for what has too few rounds.
+	// NotJudged is for metrics with too few rounds.
 	NotJudged Verdict = "not judged"
 )
 
@@ -36,27 +36,27 @@ type Change struct {
 	// zero if Old is.
 	Ratio   float64 `json:"ratio"`
 	Verdict Verdict `json:"verdict"`
-	// Words say what has become of it: faster, more memory.
+	// Words are the change in words: faster, more memory.
 	Words string `json:"words"`
-	// How says by what it was judged.
+	// How names the method of the judgement.
 	How string `json:"how"`
 }
 
-// Comparison is what Compare says.
+// Comparison is the result of Compare.
 type Comparison struct {
 	Threshold float64 `json:"threshold"`
-	// LoopRatio is the calibration loop of New as a multiple of that of Old: what
-	// times are corrected by. Zero if they are not.
+	// LoopRatio is the calibration loop of New as a multiple of that of Old. Times are
+	// corrected by it. Zero means no correction.
 	LoopRatio float64 `json:"calibrationLoopRatio"`
-	// Refused are the parts that cannot be compared, Warnings what else differs.
+	// Refused are the parts that cannot be compared, Warnings the other differences.
 	Refused  []string `json:"refused,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
-	// Changes are all pairs: what has changed first, by size.
+	// Changes are all pairs: changed ones first, by size.
 	Changes []Change `json:"changes"`
 }
 
 // Compare compares two reports. It returns an error that names the fields if
-// nothing of them can be compared. Threshold is the least change that is told.
+// nothing of them can be compared. Threshold is the least change to report.
 func Compare(before, after *bench.Report, threshold float64) (*Comparison, error) {
 	if !(threshold >= 0 && threshold < 100) {
 		return nil, fmt.Errorf("threshold %v: must be 0 to 100 times the lower value", threshold)
@@ -116,7 +116,7 @@ func (c *Comparison) pair(before, after []bench.Metric) {
 }
 
 // change compares one metric, by multiples of the calibration loop if both reports
-// tell them.
+// have them.
 func (c *Comparison) change(before, after bench.Metric) Change {
 	was, is := before.Rounds, after.Rounds
 	factor := 1.0
@@ -154,7 +154,7 @@ func (c *Comparison) change(before, after bench.Metric) Change {
 	return out
 }
 
-// correction is what a ratio is multiplied by where rounds are not known.
+// correction is the factor for a ratio without known rounds.
 func correction(u bench.Unit, loop float64) float64 {
 	switch u {
 	case bench.Seconds, bench.PerPacket, bench.PerGB:
@@ -165,7 +165,7 @@ func correction(u bench.Unit, loop float64) float64 {
 	return 1
 }
 
-// words say what it means that a metric is more, or less.
+// words describes the increase (more) or decrease of a metric.
 func words(m bench.Metric, more bool) string {
 	one := func(less, most string) string {
 		if more {
@@ -202,7 +202,7 @@ func (c *Comparison) Count(v Verdict) int {
 	return n
 }
 
-// rank is higher for what is told first.
+// rank orders the changes: a higher one comes first.
 func (k *Change) rank() int {
 	switch k.Verdict {
 	case Better, Worse:

@@ -35,8 +35,8 @@ func (m machine) rounds(n int, v float64) measure.Series {
 	return out
 }
 
-// report has the cases of one change under two backends. Change multiplies what
-// rule-changed takes under nftables.
+// report has the cases of one change under two backends. Change multiplies the time of
+// rule-changed under nftables.
 func (m machine) report(n int, change float64) *bench.Report {
 	r := &bench.Report{
 		Version: livebench.ReportVersion, Rounds: n, Backends: []string{"nftables", "openflow"}, Profile: workload.Profile{Name: "small", Endpoints: 20},
@@ -213,7 +213,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// FuzzCompare: whatever can be decoded can be compared, and told.
+// FuzzCompare: reports that decode can be compared and printed.
 func FuzzCompare(f *testing.F) {
 	one := []byte(`{"version":2,"backends":["nftables"],"results":[{"backend":"nftables","case":"restart","cpuSeconds":{"rounds":[1,2]},"writes":{"rounds":[0,0]}}]}`)
 	f.Add(one, one)
@@ -233,7 +233,7 @@ func FuzzCompare(f *testing.F) {
 		}
 		var out strings.Builder
 		if err := c.JSON(&out); err != nil {
-			t.Errorf("told as JSON: %v", err)
+			t.Errorf("write as JSON: %v", err)
 		}
 		if err := c.Text(&out, terminal.Style{}, true); err != nil {
 			t.Error(err)

@@ -21,14 +21,14 @@ const (
 type judgement struct {
 	// judged is false where there is too little to judge by.
 	judged, changed bool
-	// how says by what.
+	// how names the method.
 	how string
 }
 
-// judge tells a change from noise. A change is one by the threshold at least, as
+// judge separates a change from noise. A change is at least the threshold, as
 // a part of the lower value. With enough rounds Mann and Whitney's test must see
 // it as well, as in benchstat; with fewer, the nearest two rounds have to be apart
-// by the threshold: that the ranges do not meet happens by chance one time in ten.
+// by the threshold: by chance, ranges do not meet one time in ten.
 func judge(before, after measure.Series, threshold float64) judgement {
 	rounds := fmt.Sprintf("%d+%d rounds", len(before), len(after))
 	if len(before) < 2 || len(after) < 2 {

@@ -10,11 +10,11 @@ import (
 	"github.com/felixlike/felixlike/test/bench"
 )
 
-// part is what of a report is compared or refused as a whole.
+// part is compared or refused as a whole.
 type part struct {
 	name    string
 	metrics func(r *bench.Report) []bench.Metric
-	// differ names the fields by which the part measured something else.
+	// differ names the fields that make the two measurements different things.
 	differ func(before, after *bench.Report) []string
 }
 
@@ -80,7 +80,7 @@ func (d *differences) add(field string, before, after any) {
 	}
 }
 
-// warn says what differs and leaves doubt.
+// warn adds the differences that leave doubt.
 func (c *Comparison) warn(before, after *bench.Report) {
 	var d differences
 	was, is := before.Machine, after.Machine

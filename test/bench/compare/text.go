@@ -18,7 +18,7 @@ func (c *Comparison) JSON(w io.Writer) error {
 	return e.Encode(c)
 }
 
-// Text writes what has changed as a table; with all, what has not as well.
+// Text writes the changes as a table; with all, the unchanged figures, too.
 func (c *Comparison) Text(w io.Writer, style terminal.Style, all bool) error {
 	var b strings.Builder
 	for _, line := range c.before() {
@@ -96,7 +96,7 @@ func (c *Comparison) rows(all bool) []Change {
 	return c.Changes[:c.Count(Better)+c.Count(Worse)]
 }
 
-// before is what a reader has to know first.
+// before are the lines above the table.
 func (c *Comparison) before() []string {
 	var lines []string
 	for _, r := range c.Refused {
@@ -106,12 +106,12 @@ func (c *Comparison) before() []string {
 		lines = append(lines, "note: "+w)
 	}
 	if c.LoopRatio > 0 {
-		lines = append(lines, fmt.Sprintf("machine: the calibration loop takes %.2f times what it took; times are compared as multiples of it", c.LoopRatio))
+		lines = append(lines, fmt.Sprintf("machine: the calibration loop takes %.2f times as long; times are compared as multiples of it", c.LoopRatio))
 	}
 	return lines
 }
 
-// after is what it comes to, and how it was judged.
+// after is the summary, and the method of the judgement.
 func (c *Comparison) after(all bool) []string {
 	sum := fmt.Sprintf("%d better, %d worse, %d within noise", c.Count(Better), c.Count(Worse), c.Count(Same))
 	if n := c.Count(NotJudged); n > 0 {
@@ -132,11 +132,11 @@ func (c *Comparison) after(all bool) []string {
 	}
 	percent := fmt.Sprintf("%.4g %%", 100*c.Threshold)
 	if tested > 0 {
-		lines = append(lines, fmt.Sprintf("Changed is what Mann and Whitney's test sees (p < %v) and medians that differ by %s. Of %d figures tested, some may seem changed by chance: repeat what matters.",
+		lines = append(lines, fmt.Sprintf("Changed: Mann and Whitney's test sees it (p < %v), and the medians differ by %s. Of %d figures tested, some may seem changed by chance: repeat what matters.",
 			alpha, percent, tested))
 	}
 	if ranges > 0 {
-		lines = append(lines, fmt.Sprintf("With fewer than %d rounds no test can tell: changed is where even the two nearest rounds differ by %s. Smaller changes need more rounds (--rounds).",
+		lines = append(lines, fmt.Sprintf("With fewer than %d rounds no test is possible: changed means that even the two nearest rounds differ by %s. Smaller changes need more rounds (--rounds).",
 			enoughRounds, percent))
 	}
 	return lines

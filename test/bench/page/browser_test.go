@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// probe is what the browser finds on the page: what is wider than its place,
-// and which texts of a figure cover each other. Chromium's window may not be
+// probe finds content on the page that is wider than its place, and
+// texts of a figure that cover each other. Chromium's window may not be
 // as narrow as a telephone, so the page is looked at in a frame.
 const probe = `
 window.onload = () => {
@@ -81,7 +81,7 @@ func lookAt(t *testing.T, browser, page string, width int) findings {
 	}
 	m := regexp.MustCompile(`<pre id="findings">(.*)</pre>`).FindSubmatch(out)
 	if m == nil {
-		t.Fatalf("%s tells nothing: %.2000s", browser, out)
+		t.Fatalf("%s reports nothing: %.2000s", browser, out)
 	}
 	var f findings
 	if err := json.Unmarshal([]byte(html.UnescapeString(string(m[1]))), &f); err != nil {
@@ -126,8 +126,8 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// What is wrong is found.
-func TestLayoutFindsWhatIsWrong(t *testing.T) {
+// TestProbeFindsLayoutErrors: the probe sees each error of a bad page.
+func TestProbeFindsLayoutErrors(t *testing.T) {
 	program := browser(t)
 	bad := `<!DOCTYPE html><body style="margin:0"><div style="width:500px">wide</div>
 <svg viewBox="0 0 100 50" width="100" aria-label="bad"><text x="10" y="20" font-size="12">one</text><text x="14" y="22" font-size="12">two</text><text x="90" y="40" font-size="12">outside</text></svg>`

@@ -7,12 +7,12 @@ import (
 	"github.com/felixlike/felixlike/test/bench"
 )
 
-// datapath is what switched, and what that means for the figures.
+// datapath is the switch of a run, and its meaning for the figures.
 type datapath struct{ Name, Meaning string }
 
 const userspace = "netdev (Open vSwitch in userspace)"
 
-// datapaths returns those of a report: of the packets, or of what was programmed.
+// datapaths returns those of a report: of the packets, or of the programmed switch.
 func datapaths(r *bench.Report) []datapath {
 	packets := ""
 	switch {
@@ -25,7 +25,7 @@ func datapaths(r *bench.Report) []datapath {
 	}
 	switch {
 	case packets == "netdev":
-		return []datapath{{userspace, "Packets passed Open vSwitch's own datapath in userspace, with connection tracking of its own. These figures compare what the backends ask of it; " +
+		return []datapath{{userspace, "Packets passed Open vSwitch's own datapath in userspace, with its own connection tracking. These figures compare the backends' demands on it;  " +
 			"they say nothing about the speed of the kernel's datapath."}}
 	case packets == "system":
 		return []datapath{{"system (the kernel's module)", "Packets passed the kernel's Open vSwitch datapath, as on nodes that have the module."}}
@@ -34,5 +34,5 @@ func datapaths(r *bench.Report) []datapath {
 	case slices.Contains(r.Backends, config.OpenFlow):
 		return []datapath{{userspace, "No packet was sent in this run. Programming openflow was measured with a switch in userspace: it says nothing about how long the kernel's datapath takes to follow."}}
 	}
-	return []datapath{{"none", "No packet was sent in this run, and no switch was programmed: what is measured is the programming of the kernel's netfilter."}}
+	return []datapath{{"none", "No packet was sent in this run, and no switch was programmed: the figures are of programming the kernel's netfilter."}}
 }

@@ -1,12 +1,11 @@
-// Package page makes of a report of package bench what people look at: figures
-// (Figures), sentences that say who costs what (summary), and one HTML page with
-// both, all tables and the facts of the machine (Write). The page needs nothing but
-// itself: no network, no script, no font. Whatever a report does not have is left
-// out. It measures nothing and judges nothing that the report's own spread does
-// not tell.
+// Package page makes a page of a report of package bench: figures
+// (Figures), sentences that compare the cost of the backends (summary), and one HTML page
+// with both, all tables and the facts of the machine (Write). The page needs nothing else:
+// no network, no script, no font. It leaves out the parts that a report does not have. It
+// measures nothing, and its only judgement is the report's own spread.
 //
-// It is tested with the reports in docs/benchmarks: what is drawn is in the report,
-// what a table says is what Markdown says; and in a browser, where there is one:
+// Tests use the reports in docs/benchmarks: the figures draw the report's values, and the
+// tables equal those of Markdown. A browser, if installed, checks the layout:
 // nothing is cut off, no text covers another, at the width of a telephone and of a
 // desk.
 package page

@@ -89,7 +89,7 @@ func loads(r *bench.Report) []plot.Figure {
 	}
 	return []plot.Figure{
 		figure("load-cpu", "Everything at once: CPU time", "CPU time",
-			"From the complete model to programmed; below the first load, what the kernel's own tools take for the same state. "+whiskers,
+			"From the complete model to programmed; below the first load, the kernel's own tools for the same state. "+whiskers,
 			func(f *bench.Result) measure.Series { return f.CPU }),
 		figure("load-wall", "Everything at once: time", "wall time", whiskers,
 			func(f *bench.Result) measure.Series { return f.Wall }),
@@ -101,14 +101,14 @@ func changes(r *bench.Report) []plot.Figure {
 	return []plot.Figure{
 		{
 			Name: "change-latency", Title: "One change: from the object to the kernel's commit",
-			Caption: "Half of the changes take no longer than the filled mark, 99 of 100 no longer than the hollow one; over all rounds.",
+			Caption: "Half of the changes take no longer than the filled mark, 99 of 100 no longer than the open one; over all rounds.",
 			Body: &plot.Dots{
 				Series: backends(r), Axis: milliseconds("time, ms (log scale)"), First: "p50", Second: "p99",
 				Groups: groups(r, bench.ChangeCases(), quantiles),
 			},
 		},
 		{
-			Name: "change-cpu", Title: "One change: CPU time", Caption: "CPU time for each change, of the agent and what it starts. " + whiskers,
+			Name: "change-cpu", Title: "One change: CPU time", Caption: "CPU time for each change, of the agent and the programs that it starts. " + whiskers,
 			Body: &plot.Dots{
 				Series: backends(r), Axis: milliseconds("CPU time, ms (log scale)"),
 				Groups: groups(r, bench.ChangeCases(), func(f *bench.Result) (plot.Row, bool) { return seriesRow(f.CPU) }),
@@ -116,7 +116,7 @@ func changes(r *bench.Report) []plot.Figure {
 		},
 		{
 			Name: "foreign-change", Title: "A foreign change: until it is put right",
-			Caption: "From the other program's request to the repair's commit. Backends that are not here do not hear of foreign changes: the next full re-check finds them.",
+			Caption: "From the other program's request to the repair's commit. Other backends are not notified of foreign changes: the next full re-check finds them.",
 			Body: &plot.Dots{
 				Series: backends(r), Axis: milliseconds("time, ms (log scale)"), First: "p50", Second: "p99",
 				Groups: groups(r, bench.ForeignCases(), quantiles),

@@ -10,7 +10,7 @@ import (
 	"github.com/felixlike/felixlike/test/bench/workload"
 )
 
-// packets are the figures of what packets find, by the points of a run.
+// packets are the figures of packets between pods, by the points of a run.
 func packets(r *bench.Report) []plot.Figure {
 	if r.Packets == nil {
 		return nil

@@ -29,7 +29,7 @@ func Write(w io.Writer, r *bench.Report) error {
 	return t.Execute(w, contents(r))
 }
 
-// view is what the template shows.
+// view is the data of the template.
 type view struct {
 	Title     string
 	Style     template.CSS
@@ -50,7 +50,7 @@ type figure struct {
 	SVG                  template.HTML
 }
 
-// section is one of the report, with what the page needs to lay it out.
+// section is one of the report, with the data for its layout.
 type section struct {
 	ID string
 	measure.Section
@@ -58,7 +58,7 @@ type section struct {
 }
 
 type row struct {
-	// First reports whether what the row is about differs from the row above.
+	// First reports whether the subject of the row differs from the row above.
 	First bool
 	Cells []cell
 }
@@ -82,7 +82,7 @@ func contents(r *bench.Report) view {
 	}
 	v.Budgets, v.Missed = budgets(r)
 	for _, f := range Figures(r) {
-		// What a figure draws of the report's words is escaped by it.
+		// A figure escapes the report's words itself.
 		v.Figures = append(v.Figures, figure{f.Name, f.Title, f.Caption, template.HTML(f.Inline())})
 	}
 	for i, s := range sections {
@@ -91,8 +91,8 @@ func contents(r *bench.Report) view {
 	return v
 }
 
-// sectionOf lays out a section: what rows have in common in the first column is
-// told once, where figures follow it.
+// sectionOf lays out a section. A first column that several rows share is printed once,
+// where figures follow it.
 func sectionOf(id string, s measure.Section) section {
 	out := section{ID: id, Section: s}
 	for i := range out.Text {
@@ -144,7 +144,7 @@ func (s section) Class(column int) string {
 	return ""
 }
 
-// facts are what a reader has to know of where the figures are from.
+// facts describe the origin of the figures.
 func facts(r *bench.Report) []fact {
 	m := r.Machine
 	rounds := "1"

@@ -202,7 +202,7 @@ func TestBusyMachineIsTold(t *testing.T) {
 	for load, want := range map[string]bool{"39.01 46.50 39.11": true, "0.64 0.66 2.46": false, "unknown": false, "": false} {
 		r := &bench.Report{Backends: []string{"nftables"}, Machine: measure.Machine{Cores: 2, LoadBefore: load}}
 		if got := strings.Contains(written(t, r), "The machine was busy."); got != want {
-			t.Errorf("load %q: told %v", load, got)
+			t.Errorf("load %q: shown %v", load, got)
 		}
 	}
 }
@@ -223,7 +223,7 @@ func TestDatapathIsTold(t *testing.T) {
 	}
 }
 
-// FuzzWrite: whatever can be decoded can be shown.
+// FuzzWrite: reports that decode can be shown.
 func FuzzWrite(f *testing.F) {
 	// Small ones: from a whole report little of a minute is left for trying.
 	f.Add([]byte(`{"version":2,"rounds":1,"profile":{"name":"w1"},"backends":["nftables","openflow"],"results":[

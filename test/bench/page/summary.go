@@ -15,7 +15,7 @@ import (
 // sentence says which backend something costs least with.
 type sentence struct{ What, Text string }
 
-// headline is a figure that the summary tells of: of the kinds, the first that
+// headline is a figure of the summary: of its kinds, the first that
 // was measured in rounds.
 type headline struct {
 	words string
@@ -23,7 +23,7 @@ type headline struct {
 	kinds []bench.Kind
 }
 
-// headlines are those of the summary; of each, what was measured is told.
+// headlines are those of the summary; the summary has the measured ones.
 func headlines(r *bench.Report) []headline {
 	var all []headline
 	if p := r.Packets; p != nil && len(p.Points) > 0 {
@@ -47,7 +47,7 @@ func headlines(r *bench.Report) []headline {
 	)
 }
 
-// summary compares the backends in what matters most.
+// summary compares the backends in the most important figures.
 func summary(r *bench.Report) []sentence {
 	var all []sentence
 	for _, h := range headlines(r) {
@@ -58,7 +58,7 @@ func summary(r *bench.Report) []sentence {
 	return all
 }
 
-// measured returns what backends have of a headline.
+// measured returns the backends' metrics for a headline.
 func measured(r *bench.Report, h headline) []bench.Metric {
 	for _, k := range h.kinds {
 		var of []bench.Metric
@@ -74,7 +74,7 @@ func measured(r *bench.Report, h headline) []bench.Metric {
 	return nil
 }
 
-// floorOf says what the same takes without an agent, if that was measured.
+// floorOf describes the same figure without an agent, if it was measured.
 func floorOf(r *bench.Report, of bench.Metric) string {
 	if r.Packets == nil {
 		return ""
@@ -94,7 +94,7 @@ func floorOf(r *bench.Report, of bench.Metric) string {
 	return ""
 }
 
-// compared says who is best, and by how much the others are not.
+// compared names the best backend, and the distance of the others.
 func compared(of []bench.Metric) string {
 	slices.SortStableFunc(of, func(a, b bench.Metric) int {
 		if a.MoreIsBetter() {

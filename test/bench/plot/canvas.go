@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// canvas is what figures are drawn on; the y axis points down.
+// canvas receives the drawing of a figure; the y axis points down.
 type canvas interface {
 	// line draws a line of that thickness; dashes are lengths of line and gap.
 	line(from, to point, thick float64, dashes []float64, p paint)
@@ -14,14 +14,14 @@ type canvas interface {
 	text(x, y float64, s string, a anchor, f font, p paint)
 	// width returns how wide text is.
 	width(s string, f font) float64
-	// begin and end are around what belongs to one value, which is told with it.
+	// begin and end enclose the marks of one value; its text is the tip.
 	begin(tip string, value float64)
 	end()
 }
 
 type point struct{ x, y float64 }
 
-// paint is what something is drawn in: from zero on, the colour of a series.
+// paint is a colour: from zero on, that of a series.
 type paint int
 
 const (
@@ -30,7 +30,7 @@ const (
 	grid
 )
 
-// anchor is which point of a text is told.
+// anchor is the point of a text at the given place.
 type anchor int
 
 const (

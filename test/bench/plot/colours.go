@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// palette are the colours of a scheme. Those of series are told apart with any
+// palette are the colours of a scheme. Those of series are distinct with any
 // kind of colour vision (after Okabe and Ito), and stand out from paper 3 to 1
 // at the least.
 type palette struct {

@@ -11,8 +11,8 @@ type Dots struct {
 	Series []Series
 	Axis   Axis
 	Groups []Group
-	// First and Second say what the filled and the hollow mark of a row are;
-	// without Second there is one.
+	// First and Second name the filled and the open mark of a row;
+	// without Second there is one mark.
 	First, Second string
 }
 
@@ -22,7 +22,7 @@ type Group struct {
 	Rows  []Row
 }
 
-// Row is what one series has in a group.
+// Row has the values of one series in a group.
 type Row struct {
 	// Series is an index into the series of the figure.
 	Series int
@@ -126,14 +126,14 @@ func (d *Dots) grounds(y float64) [][2]float64 {
 	return all
 }
 
-// print is what stands in the column.
+// print returns the text of the column.
 func (d *Dots) print(r Row) string {
 	if d.Second == "" {
 		return d.Axis.Print(r.First.At)
 	}
 	first, second := d.Axis.Print(r.First.At), d.Axis.Print(r.Second.At)
 	if figure, unit, _ := strings.Cut(first, " "); strings.HasSuffix(second, " "+unit) {
-		first = figure // the unit is told once
+		first = figure // the unit is printed once
 	}
 	return first + " · " + second
 }

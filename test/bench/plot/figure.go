@@ -11,7 +11,7 @@ type Figure struct {
 	// Name is one of a file, without its ending, Title is over the figure, and
 	// Caption says how it is to be read.
 	Name, Title, Caption string
-	// Body is what is drawn.
+	// Body is the drawing.
 	Body Body
 }
 
@@ -21,13 +21,13 @@ type Body interface {
 	Empty() bool
 	// draw draws from the height y on and returns where it ends.
 	draw(c canvas, y float64) float64
-	// series returns who is in it.
+	// series returns the series in the figure.
 	series() []Series
-	// entries are what the legend has beside series.
+	// entries are the legend's entries beside series.
 	entries() []entry
 }
 
-// Series is whose values are drawn.
+// Series is the owner of values.
 type Series struct {
 	Name string
 	// Look is its colour, shape and dashes: the same number looks the same in
@@ -40,11 +40,11 @@ type Value struct {
 	At, Low, High float64
 }
 
-// Axis is what values are measured by.
+// Axis is the scale of values.
 type Axis struct {
-	// Label says what it is, with its unit.
+	// Label names the axis, with its unit.
 	Label string
-	// Scale is by what values are multiplied to be in that unit.
+	// Scale is the factor from values to that unit.
 	Scale float64
 	// Log spaces equal ratios equally.
 	Log bool
@@ -75,11 +75,11 @@ func (f *Figure) WriteSVG(w io.Writer) error {
 	return err
 }
 
-// Inline returns the figure as a part of a page that has Style; the page tells the title.
+// Inline returns the figure as a part of a page that has Style; the page prints the title.
 func (f *Figure) Inline() string {
 	c := newSVG()
 	height := f.draw(c, 0)
-	// The page has margins of its own.
+	// The page has its own margins.
 	return fmt.Sprintf("<svg class=\"plot\" viewBox=\"%v 0 %v %v\" role=\"img\" aria-label=\"%s\">\n%s</svg>",
 		margin-2, width-2*margin+4, short(height), escape(f.Title), c.String())
 }

@@ -1,6 +1,6 @@
 package plot
 
-// entry is one of a legend: a sign, and what it means.
+// entry is one of a legend: a sign, and its meaning.
 type entry struct {
 	name string
 	// draw draws the sign around a point.

@@ -2,18 +2,18 @@ package plot
 
 import "fmt"
 
-// Lines are the values of series over what is counted. Its numbers stand at
+// Lines are the values of series over a number. The numbers stand at
 // equal distances: zero and powers of ten go beside each other.
 type Lines struct {
 	Series []Series
-	// Over says what the numbers at the bottom are, Heads name their two lines.
+	// Over describes the numbers at the bottom, Heads name their two lines.
 	Over  string
 	Heads [2]string
 	Steps []Step
 	Axis  Axis
 	// Curves have one for each series, in its order.
 	Curves []Curve
-	// Floor is what all are compared with; nil if there is none.
+	// Floor is the value to compare with; nil if there is none.
 	Floor *Floor
 }
 

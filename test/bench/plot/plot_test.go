@@ -43,7 +43,7 @@ func figures() map[string]*Figure {
 	return map[string]*Figure{"dots": dots(true), "dots, linear": dots(false), "lines": lines(true), "lines, linear": lines(false)}
 }
 
-// places returns the x and y coordinates of what is drawn, and each text.
+// places returns the x and y coordinates of the drawing, and each text.
 func places(t *testing.T, text string) (xs, ys []float64, texts []string) {
 	t.Helper()
 	number := func(s string) float64 {

@@ -15,7 +15,7 @@ type png struct {
 	height float64
 }
 
-// pointsAnInch is what gonum's lengths are in.
+// pointsAnInch is the resolution of gonum's lengths.
 const pointsAnInch = 72
 
 func newPNG(height float64) *png {

@@ -6,8 +6,8 @@ import (
 	"gonum.org/v1/plot/font/liberation"
 )
 
-// ruler is a canvas on which nothing is seen: it knows how wide text is. The
-// font is one whose widths are those of Arial and Helvetica.
+// ruler is a canvas that draws nothing: it measures the width of text. The
+// widths of its font are those of Arial and Helvetica.
 type ruler struct{ fonts *plotfont.Cache }
 
 func newRuler() *ruler { return &ruler{plotfont.NewCache(liberation.Collection())} }

@@ -54,8 +54,8 @@ func (s scale) at(v float64) float64 {
 	return s.from + min(1, max(0, share))*(s.to-s.from)
 }
 
-// ticks returns values to write at the axis: the most that are apart by the room
-// that they need, which is told for each text.
+// ticks returns the values to write at the axis: as many as the widths of their texts
+// allow. room returns the width of a text.
 func (s scale) ticks(room func(text string) float64) []float64 {
 	for _, all := range s.candidates() {
 		apart := true
@@ -137,7 +137,7 @@ func steps(v float64) []float64 {
 func label(v float64) string {
 	text := strconv.FormatFloat(v, 'f', -1, 64)
 	if short := strconv.FormatFloat(v, 'g', 6, 64); !strings.Contains(short, "e") {
-		text = short // without what binary fractions leave
+		text = short // without the rest of the binary fraction
 	}
 	whole, fraction, found := strings.Cut(text, ".")
 	for i := len(whole) - 3; i > 0; i -= 3 {

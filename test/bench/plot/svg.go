@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// svg is a canvas that writes elements of SVG. Colours are attributes, for what
-// knows no CSS, and classes of Style.
+// svg is a canvas that writes elements of SVG. Colours are attributes, for readers
+// without CSS, and classes of Style.
 type svg struct {
 	*ruler
 	b strings.Builder

@@ -38,8 +38,8 @@ type agent struct {
 	applied time.Time
 }
 
-// start starts a driver over the workload. The objects exist already: what is
-// measured begins with their delivery.
+// start starts a driver over the workload. The objects exist already: the
+// measurement begins with their delivery.
 func start(ctx context.Context, b felixlike.Backend, w workload.Workload, ovs Switch) *agent {
 	ctx, stop := context.WithCancel(ctx)
 	timing := felixlike.DefaultTiming()
@@ -63,7 +63,7 @@ func start(ctx context.Context, b felixlike.Backend, w workload.Workload, ovs Sw
 	return a
 }
 
-// close ends the driver. What it programmed stays.
+// close ends the driver. Its rules stay.
 func (a *agent) close() error {
 	a.stop()
 	return <-a.done
@@ -127,8 +127,8 @@ func (a *agent) recheck(ctx context.Context) (pass, time.Duration, error) {
 	return p, p.done.at.Sub(before), err
 }
 
-// repair has another program make a change, and waits until it is undone. Heard
-// is the part of the time before the driver was told of it.
+// repair has another program make a change, and waits until it is undone. heard
+// is the part of the time before the driver was notified of it.
 func (a *agent) repair(ctx context.Context, change func() (time.Time, error)) (p pass, wall, heard time.Duration, err error) {
 	a.pause()
 	before, err := change()

@@ -20,37 +20,37 @@ type Backend struct {
 	Name string
 	// New makes it for the workload's node, as an agent would by default.
 	New func(Switch) (felixlike.Backend, error)
-	// NeedsSwitch tells that it programs an Open vSwitch.
+	// NeedsSwitch reports whether it programs an Open vSwitch.
 	NeedsSwitch bool
-	// Tools are the kernel's own, or the switch's, for what the backend programs,
-	// in the order in which they load. An argument Socket is replaced by that of
+	// Tools are the kernel's or the switch's own tools for the backend's state,
+	// in the order in which they load. The argument Socket stands for that of
 	// the bridge.
 	Tools []Tool
-	// Foreign are changes that another program makes behind its back; nil if
+	// Foreign are changes that another program makes. It is nil if
 	// the backend does not notice them when they happen. The renderer is that
 	// of the backend.
 	Foreign func(workload.Workload, *rules.Renderer, Switch) []Foreign
-	// CheckEvery is how often an agent reads everything to find such changes,
-	// by default; zero if it hears of them.
+	// CheckEvery is the default interval of an agent's full checks for such changes;
+	// zero if it is notified of them.
 	CheckEvery time.Duration
-	// Sparing is by what the number of changes to rules is divided: one for a
-	// backend that programs them itself, more where each takes the run of a
-	// program over a whole table.
+	// Sparing divides the number of changes to rules: one for a
+	// backend that programs them itself, more if each starts a program over a whole
+	// table.
 	Sparing int
 }
 
 // Foreign is a kind of change that another program makes.
 type Foreign struct {
 	Case Case
-	// Once tells that it is too much to be done often.
+	// Once reports that the change is too expensive for a series.
 	Once bool
 	// Change makes the i-th change of the kind, and returns the moment before
-	// the kernel was asked for it.
+	// the request to the kernel.
 	Change func(i int) (time.Time, error)
 }
 
 // Tool saves kernel state to standard output, and loads it from standard
-// input. Version prints what is used.
+// input. Version prints its version.
 type Tool struct{ Save, Load, Version []string }
 
 // String returns the command that loads.

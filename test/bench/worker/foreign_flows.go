@@ -17,8 +17,8 @@ import (
 // foreignTimeout bounds one foreign change of flows.
 const foreignTimeout = 20 * time.Second
 
-// foreignFlows changes the agent's flows over an OpenFlow connection of its own,
-// as ovs-ofctl would, but without the time that it takes to start it.
+// foreignFlows changes the agent's flows over a separate OpenFlow connection,
+// as ovs-ofctl would, but without the start of a program.
 func foreignFlows(_ workload.Workload, _ *rules.Renderer, s Switch) []Foreign {
 	f := &flowWriter{socket: filepath.Join(s.Dir, Bridge+".mgmt")}
 	in := func(table uint8, priorities ...uint16) func(openflow.Installed) bool {
@@ -40,9 +40,9 @@ type flowWriter struct {
 	conn   *openflow.Conn
 }
 
-// delete returns a change that deletes one of the flows that are meant. That all
-// are deleted is not measured: the switch tells of that in parts, and so it is
-// undone in several applies.
+// delete returns a change that deletes one of the matching flows. Deleting all
+// is not measured: the switch reports it in parts, so the repair takes
+// several applies.
 func (f *flowWriter) delete(meant func(openflow.Installed) bool) func(i int) (time.Time, error) {
 	return func(i int) (time.Time, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), foreignTimeout)

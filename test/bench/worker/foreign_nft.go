@@ -15,8 +15,8 @@ import (
 	"github.com/felixlike/felixlike/test/bench/workload"
 )
 
-// foreignNFT changes the agent's table over a netlink socket of its own, as nft
-// would, but without the time that it takes to start nft.
+// foreignNFT changes the agent's table over a separate netlink socket, as nft
+// would, but without the start of a program.
 func foreignNFT(w workload.Workload, r *rules.Renderer, _ Switch) []Foreign {
 	f := &nftWriter{
 		conn: &nft.Conn{}, table: &nft.Table{Name: nftables.DefaultTable, Family: nft.TableFamilyINet},
@@ -41,7 +41,7 @@ type nftWriter struct {
 	groups []*nft.Set
 }
 
-// flush sends what was prepared.
+// flush sends the prepared changes.
 func (f *nftWriter) flush() (time.Time, error) {
 	before := time.Now()
 	return before, f.conn.Flush()

@@ -18,16 +18,16 @@ type mark struct {
 
 func (s Switch) now() mark { return mark{at: time.Now(), cpu: s.cpuTime()} }
 
-// since returns what lies between two marks.
+// since returns the time and CPU between two marks.
 func (m mark) since(o mark) Phase { return Phase{Wall: m.at.Sub(o.at), CPU: m.cpu.Minus(o.cpu)} }
 
 // pass is one apply of the driver.
 type pass struct {
 	// updates counts the updates that the managers had seen.
 	updates int
-	// model is when the managers began to render what they had seen, stage
-	// when the first word went to the kernel, done when it had committed. A
-	// repair has no model of its own.
+	// model is the mark at which the managers began to render, stage that of the first
+	// message to the kernel, done that of its commit. A
+	// repair has no model mark.
 	model, stage, done mark
 	applied            felixlike.Applied
 	err                error
@@ -42,7 +42,7 @@ type observer struct {
 	current pass
 	passes  chan pass
 	// reread makes the next apply read the kernel's state in full: the driver
-	// itself asks no stage for that which hears of foreign changes.
+	// does not ask a stage for that if it is notified of foreign changes.
 	reread atomic.Bool
 }
 

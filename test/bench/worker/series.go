@@ -12,8 +12,8 @@ import (
 	"github.com/felixlike/felixlike/rules"
 )
 
-// operation is one change. What goes before and after it costs CPU time and
-// writes like the rest, but the wait for it is not part of its latency. Each
+// operation is one change. The steps before and after it count for CPU time and
+// writes like the rest, but the wait for them is not part of its latency. Each
 // part must come to at least one update of the model.
 type operation struct{ before, change, after func() }
 
@@ -56,7 +56,7 @@ func (m *measuring) series(ctx context.Context, c Case, n int, operationOf func(
 	})
 }
 
-// count adds what an apply did.
+// count adds the work of an apply.
 func (m *Measurement) count(p pass) {
 	m.Writes += p.applied.Writes
 	m.Saves += p.applied.Saves
@@ -68,8 +68,8 @@ func (p *Phase) add(o Phase) {
 	p.CPU = p.CPU.Add(o.CPU)
 }
 
-// changes makes all the changes that the task asks for; at the end the model
-// is what it was.
+// changes makes all the changes of the task; at the end the model
+// is the same as before.
 func (m *measuring) changes(ctx context.Context) error {
 	t, w, s := m.task, m.workload, m.agent.source
 	for _, step := range []struct {
@@ -159,7 +159,7 @@ func (m *measuring) foreign(ctx context.Context, b Backend, r *rules.Renderer) e
 }
 
 // rechecks reads the kernel's state in full, several times. It must find
-// nothing to write: whatever was changed has been taken back.
+// nothing to write: all changes have been undone.
 func (m *measuring) rechecks(ctx context.Context) error {
 	if m.task.Rechecks == 0 {
 		return nil
@@ -174,7 +174,7 @@ func (m *measuring) rechecks(ctx context.Context) error {
 			out.count(p)
 		}
 		if out.Writes > 0 {
-			return fmt.Errorf("%d writes, though the kernel should hold what is wanted", out.Writes)
+			return fmt.Errorf("%d writes, though the kernel should have the desired state", out.Writes)
 		}
 		return nil
 	})

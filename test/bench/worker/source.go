@@ -9,7 +9,7 @@ import (
 )
 
 // source stands in for the datastore and for the switch: it delivers a whole
-// workload at once, and afterwards what it is told to.
+// workload at once, and later the changes.
 type source struct {
 	attachments []model.Attachment
 	events      []datastore.Event
@@ -47,7 +47,7 @@ func (s *source) Run(ctx context.Context, deliver func(datastore.Batch)) error {
 }
 
 // Sync implements datastore.Source. The worker sends from one goroutine and
-// waits for what it sent by itself.
+// waits for its own changes itself.
 func (s *source) Sync(context.Context) (uint64, error) { return s.revision, nil }
 
 // attach is the driver's AttachmentSource.

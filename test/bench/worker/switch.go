@@ -25,10 +25,10 @@ const Bridge = lab.Bridge
 // Socket is the bridge's management socket, as ovs-ofctl takes it.
 func (s Switch) Socket() string { return "unix:" + filepath.Join(s.Dir, Bridge+".mgmt") }
 
-// CPU returns what ovs-vswitchd has used, over all of its threads: what a change
-// costs there is part of its cost, as the kernel's work is with other backends.
+// CPU returns the CPU time of ovs-vswitchd, over all of its threads: its part of
+// a change is part of the cost, as the kernel's work is with other backends.
 // The scheduler's statistics (proc(5)) are used, since those of a process are in
-// hundredths of a second; user and system time are not told apart there.
+// hundredths of a second; they do not separate user and system time.
 func (s Switch) CPU() (CPU, error) {
 	if s.PID == 0 {
 		return CPU{}, nil

@@ -24,8 +24,8 @@ const (
 	// Restart is from the complete model to programmed, by a new process,
 	// where the kernel holds everything already.
 	Restart Case = "restart"
-	// Recheck is a full read of the kernel's state, compared with what is
-	// wanted.
+	// Recheck is a full read of the kernel's state, compared with the desired
+	// state.
 	Recheck Case = "full-recheck"
 
 	// RuleChanged changes one rule of one policy.
@@ -34,8 +34,8 @@ const (
 	// leaves one group.
 	ElementAdded   Case = "element-added"
 	ElementRemoved Case = "element-removed"
-	// EndpointAdded and EndpointRemoved are a pod of this node whose list of
-	// policies no other pod has.
+	// EndpointAdded and EndpointRemoved are a pod of this node with a list of
+	// policies that no other pod has.
 	EndpointAdded   Case = "endpoint-added"
 	EndpointRemoved Case = "endpoint-removed"
 	// PolicyAdded and PolicyRemoved are a policy that applies to as many pods
@@ -43,8 +43,8 @@ const (
 	PolicyAdded   Case = "policy-added"
 	PolicyRemoved Case = "policy-removed"
 
-	// The foreign changes are made by another program, and end when what was
-	// wanted is in the kernel again: one rule or one chain's rules deleted, one
+	// Another program makes the foreign changes. They end when the desired state
+	// is in the kernel again: one rule or one chain's rules deleted, one
 	// member of a group or one endpoint's dispatch deleted, everything deleted.
 	ForeignRule     Case = "foreign-rule"
 	ForeignChain    Case = "foreign-chain"
@@ -69,11 +69,11 @@ type Task struct {
 	Switch Switch `json:"switch,omitzero"`
 	// Manifests is a directory to read.
 	Manifests string `json:"manifests,omitempty"`
-	// Load asks for FirstLoad; the kernel's state then stays. Otherwise it is
-	// a Restart, followed by what the other fields ask for.
+	// Load requests FirstLoad; the kernel's state then stays. Otherwise it is
+	// a Restart, followed by the cases of the other fields.
 	Load bool `json:"load"`
-	// Rules, Elements, Endpoints, Policies, Foreign and Rechecks say how often
-	// a change of each kind is made; what is added is removed again. Everything
+	// Rules, Elements, Endpoints, Policies, Foreign and Rechecks are the numbers of
+	// changes of each kind; additions are removed again. Everything
 	// is deleted once, if Foreign is not zero.
 	Rules     int `json:"rules"`
 	Elements  int `json:"elements"`
@@ -85,7 +85,7 @@ type Task struct {
 	Idle time.Duration `json:"idleNanoseconds"`
 }
 
-// Measurement is what one process measured of one case.
+// Measurement is one process's measurement of one case.
 type Measurement struct {
 	Case Case `json:"case"`
 	// Wall has the time of each operation.
@@ -101,16 +101,16 @@ type Measurement struct {
 	// and to write.
 	Saves    int `json:"saves,omitempty"`
 	Restores int `json:"restores,omitempty"`
-	// Model is what came before, where that is reported apart: from the
+	// Model is the part before, if it is reported separately: from the
 	// objects to the model.
 	Model Phase `json:"model,omitzero"`
-	// Render is the part of Wall and CPU before the first word to the kernel.
+	// Render is the part of Wall and CPU before the first message to the kernel.
 	Render Phase `json:"render,omitzero"`
-	// Heard is the part of Wall before the agent was told of a foreign change:
-	// most of it is what the change itself takes.
+	// Heard is the part of Wall before the agent was notified of a foreign change:
+	// most of it is the time of the change itself.
 	Heard time.Duration `json:"heardNanoseconds,omitempty"`
-	// Rules and Elements are what the kernel holds after it, Flows what the switch
-	// does.
+	// Rules and Elements are the kernel's numbers after it, Flows the
+	// switch's.
 	Flows    int `json:"flows,omitempty"`
 	Rules    int `json:"rules,omitempty"`
 	Elements int `json:"elements,omitempty"`
@@ -120,17 +120,17 @@ type Measurement struct {
 	SwitchPeakRSS uint64 `json:"switchPeakRSSBytes,omitempty"`
 }
 
-// Phase is a part of what was measured.
+// Phase is a part of a measurement.
 type Phase struct {
 	Wall time.Duration `json:"wallNanoseconds"`
 	CPU  CPU           `json:"cpu"`
 }
 
 // Line is one line of a worker's output: the case (or the workload of the
-// policy engine) that begins, or what was measured of it.
+// policy engine) that begins, or its measurement.
 type Line struct {
 	Begin    string       `json:"begin,omitempty"`
 	Measured *Measurement `json:"measured,omitempty"`
-	// Engine is what was measured of a workload of the policy engine.
+	// Engine is the measurement of a workload of the policy engine.
 	Engine *workloads.Measurement `json:"engine,omitempty"`
 }

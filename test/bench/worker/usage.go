@@ -34,8 +34,8 @@ func (c CPU) Minus(o CPU) CPU {
 }
 
 // cpuTime returns the CPU time of this process, of the processes that it started
-// and waited for, and of the switch. One that cannot be asked has ended, which
-// what is measured tells soon enough.
+// and waited for, and of the switch. A switch that does not answer has ended; the
+// measurement then fails soon.
 func (s Switch) cpuTime() CPU {
 	started := usage(unix.RUSAGE_CHILDREN)
 	started.Started = started.Total()

@@ -72,8 +72,8 @@ func (m *measuring) run(ctx context.Context, b Backend) (err error) {
 	return m.idle(ctx)
 }
 
-// load reports the agent's first apply: what it took to get from the objects
-// to the model, and what from there into the kernel.
+// load reports the agent's first apply, in two parts: from the objects
+// to the model, and from there into the kernel.
 func (m *measuring) load(ctx context.Context, c Case) error {
 	p, err := m.agent.next(ctx, func(pass) bool { return true })
 	if err != nil {
@@ -94,8 +94,8 @@ func (m *measuring) load(ctx context.Context, c Case) error {
 	return m.report(out)
 }
 
-// measure measures what do does, and has it report the rest. What the backend
-// tells of the programs that it starts is not taken on trust where it tells of none.
+// measure measures do, and has it report the rest. It checks a backend's claim that it
+// started no program.
 func (m *measuring) measure(c Case, do func(*Measurement) error) error {
 	if err := m.out.Encode(Line{Begin: string(c)}); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (m *measuring) measure(c Case, do func(*Measurement) error) error {
 	}
 	out.CPU = m.task.Switch.cpuTime().Minus(before)
 	if out.Saves+out.Restores == 0 && faultsOfChildren() != faults {
-		return fmt.Errorf("%s: a program was started, and the backend tells of none", c)
+		return fmt.Errorf("%s: a program was started, and the backend reports none", c)
 	}
 	return m.report(out)
 }

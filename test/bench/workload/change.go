@@ -10,7 +10,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// The methods below make what changes while the benchmark runs. The i-th
+// The methods below make the changes of the benchmark. The i-th
 // change of a kind touches another object than the one before it, as changes
 // in a cluster do.
 

@@ -3,6 +3,6 @@
 // that are made to it, and the attachments of the pods that run here. The same
 // profile gives the same objects, always.
 //
-// It does no I/O and measures nothing. It is tested by feeding what it makes to
-// the policy engine and counting the updates.
+// It does no I/O and measures nothing. Tests feed its objects to
+// the policy engine and count the updates.
 package workload

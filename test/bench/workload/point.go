@@ -12,7 +12,7 @@ type Point struct {
 	Peers int `json:"peers"`
 }
 
-// String says what the point is.
+// String describes the point.
 func (p Point) String() string {
 	if p.Policies == 0 {
 		return "no policy"

@@ -32,12 +32,12 @@ type Profile struct {
 	Samples int `json:"samples"`
 	// Idle is how long the agent is left alone.
 	Idle time.Duration `json:"idleNanoseconds"`
-	// Changes is how often in a turn a policy is changed to deny what it allows,
-	// and back, while probes are sent; Among is how many others apply to the pod.
+	// Changes is the number of changes of a policy in a turn, from allow to deny
+	// and back, while probes are sent; Among is the number of other policies of the pod.
 	Changes int `json:"changes,omitempty"`
 	Among   int `json:"among,omitempty"`
-	// Points are the sizes of the policies that packets meet, Traffic how long
-	// each kind of traffic is measured in a turn.
+	// Points are the numbers of policies and peers, Traffic is the time of
+	// each kind of traffic in a turn.
 	Points  []Point       `json:"points,omitempty"`
 	Traffic time.Duration `json:"trafficNanoseconds,omitempty"`
 }
@@ -86,7 +86,7 @@ func FindProfile(name string) (Profile, error) {
 	return Profile{}, fmt.Errorf("profile %q: must be one of %s", name, strings.Join(names, ", "))
 }
 
-// String says in words what the profile is.
+// String describes the profile.
 func (p Profile) String() string {
 	return fmt.Sprintf("One node, %d endpoints with %d policies each, %d policies x %d rules, %d address groups x %d members",
 		p.Endpoints, p.PoliciesPerEndpoint, p.Policies, p.RulesPerPolicy, p.Groups, p.GroupSize)

@@ -68,8 +68,8 @@ func (w Workload) endpointsPerNamespace() int { return w.Endpoints / w.Namespace
 
 func (w Workload) policiesPerNamespace() int { return w.Policies / w.Namespaces }
 
-// endpoint is the i-th pod of this node. Its policies are as many as asked for
-// in a row, beginning at a place of its own, so that no two endpoints have the
+// endpoint is the i-th pod of this node. Its policies are consecutive and begin at a
+// different place for each pod, so that no two endpoints have the
 // same list: replicas that share one would be cheaper.
 func (w Workload) endpoint(i int) *corev1.Pod {
 	perNamespace, count := w.policiesPerNamespace(), w.endpointsPerNamespace()

@@ -14,7 +14,7 @@ import (
 	"github.com/felixlike/felixlike/test/bench/workload"
 )
 
-// counts is what updates come to.
+// counts are the numbers of updates.
 type counts struct {
 	nodes, groups, added, removed, policies, rules, endpoints, gone int
 }
@@ -122,7 +122,7 @@ func TestSameProfileSameObjects(t *testing.T) {
 }
 
 // TestChanges makes each change and takes it back, several times over, and
-// counts what the engine makes of it.
+// counts the engine's updates.
 func TestChanges(t *testing.T) {
 	for _, p := range workload.Profiles() {
 		t.Run(p.Name, func(t *testing.T) {
