@@ -92,6 +92,11 @@ func TestCommands(t *testing.T) {
 	ctl(0, "probe", "x/b", "x/a", "tcp/80")
 	ctl(0, "apply", "-f", file(t, onlyFromC))
 	ctl(1, "probe", "x/b", "x/a", "tcp/80")
+	badCIDR := file(t, "kind: NetworkPolicy\nmetadata: {namespace: x, name: bad}\nspec: {podSelector: {matchLabels: {pod: c}}, ingress: [{from: [{ipBlock: {cidr: nonsense}}]}]}")
+	if _, errs, code := felixctl(t, "lab", "--name", name, "apply", "-f", badCIDR); code != 1 || !strings.Contains(errs, "x/bad") || !strings.Contains(errs, "nonsense") {
+		t.Errorf("apply of a policy that closes its pod: exit code %d\n%s", code, errs)
+	}
+	ctl(0, "apply", "--prune", "-f", file(t, threeNodes+"---"+onlyFromC))
 	ctl(0, "probe", "x/c", "x/a", "tcp/80", "--family", "6")
 	ctl(2, "probe", "x/nobody", "x/a", "tcp/80")
 	ctl(2, "probe", "x/c", "x/a", "icmp/80")

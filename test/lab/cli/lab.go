@@ -178,7 +178,10 @@ func (o *options) applyCommand() *cobra.Command {
 		Long: `Add or replace objects, and wait until they are programmed.
 
 A lab takes Node, Namespace, Pod, NetworkPolicy and ClusterNetworkPolicy, also as
-items of a List. Objects of other kinds are passed over and named.`,
+items of a List. Objects of other kinds are passed over and named.
+
+Exit codes: 0 all objects are programmed as written; 1 the agents report problems or
+have set objects aside, which closes pods: they are printed; 2 the command failed.`,
 		Example: `  felixctl lab apply -f policies/
   kubectl get networkpolicies -A -o yaml | felixctl lab apply -f -`,
 		Args: cobra.NoArgs,
@@ -207,7 +210,14 @@ items of a List. Objects of other kinds are passed over and named.`,
 			}
 			_, err = fmt.Fprintf(c.OutOrStdout(), "programmed in %s: %s, %s, network policies: %d\n", time.Since(start).Round(time.Millisecond),
 				plural(len(state.Nodes), "node"), plural(len(state.Pods), "pod"), len(state.Policies)+len(state.ClusterPolicies))
-			return err
+			if err != nil {
+				return err
+			}
+			status, err := o.client().Status(c.Context())
+			if err != nil {
+				return err
+			}
+			return printFaults(c.ErrOrStderr(), status)
 		},
 	}
 	c.Flags().StringSliceVarP(&files, "filename", "f", nil, "YAML file, folder or URL; - is standard input")

@@ -41,6 +41,42 @@ have one; 2 the command failed.`,
 	return c
 }
 
+// errFaults makes the exit code say that objects are not programmed as written.
+var errFaults = fmt.Errorf("%w: objects are not programmed as written", ErrDisagreement)
+
+// printFaults prints, each once, the problems that agents report and the objects that
+// they have set aside. It returns errFaults if there are any.
+func printFaults(w io.Writer, s labs.Status) error {
+	var faults []string
+	for _, n := range s.Nodes {
+		if n.Agent == nil {
+			faults = append(faults, n.Name+": "+n.Error)
+			continue
+		}
+		for _, p := range n.Agent.Problems {
+			faults = append(faults, p.Error())
+		}
+		for _, q := range n.Agent.Quarantined {
+			text := fmt.Sprintf("%s %s is set aside: %s", q.Kind, q.Name, q.Reason)
+			if len(q.Pods) > 0 {
+				text += "; closed: " + strings.Join(q.Pods, ", ")
+			}
+			faults = append(faults, text)
+		}
+	}
+	slices.Sort(faults)
+	faults = slices.Compact(faults)
+	for _, f := range faults {
+		if _, err := fmt.Fprintln(w, f); err != nil {
+			return err
+		}
+	}
+	if len(faults) > 0 {
+		return errFaults
+	}
+	return nil
+}
+
 // healthy reports whether every agent answers, is in sync and has no problem.
 func healthy(s labs.Status) bool {
 	return !slices.ContainsFunc(s.Nodes, func(n labs.NodeStatus) bool {
