@@ -79,6 +79,7 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 	if t, ok := source.(recorder); ok {
 		g.Go(func() error { return t.RecordEvents(ctx, d.Notices) })
 	}
+	g.Go(func() error { return writePolicyStatus(ctx, source, cfg.NodeName, log) })
 	g.Go(func() error {
 		return control.Serve(ctx, filepath.Join(cfg.RunDir, control.SocketName), d, log.With("component", "control"))
 	})

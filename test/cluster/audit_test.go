@@ -84,14 +84,18 @@ func (s *site) testRBAC(t *testing.T) {
 	}
 	for _, right := range granted {
 		// Events are for what cannot be implemented; a right to repeat one is
-		// used when it comes again.
-		if !slices.Contains(used, right) && !strings.HasSuffix(right, " events.events.k8s.io") {
+		// used when it comes again. Leases and status need a policy that is there for
+		// some seconds.
+		rare := strings.HasSuffix(right, " events.events.k8s.io") || strings.HasSuffix(right, " leases.coordination.k8s.io") ||
+			strings.HasPrefix(right, "patch clusternetworkpolicies/status.")
+		if !slices.Contains(used, right) && !rare {
 			t.Errorf("granted but never used: %s", right)
 		}
 	}
 }
 
-// granted returns the rights of the cluster roles bound to felixlike.
+// granted returns the rights of the roles bound to felixlike, those of its own namespace
+// included.
 func (s *site) granted(t *testing.T) []string {
 	t.Helper()
 	var bindings rbacv1.ClusterRoleBindingList
@@ -107,18 +111,32 @@ func (s *site) granted(t *testing.T) []string {
 		if err := s.Get(t.Context(), &role, "clusterrole", b.RoleRef.Name); err != nil {
 			t.Fatal(err)
 		}
-		for _, rule := range role.Rules {
-			for _, verb := range rule.Verbs {
-				for _, group := range rule.APIGroups {
-					for _, resource := range rule.Resources {
-						all = append(all, verb+" "+resource+"."+group)
-					}
+		all = append(all, rightsOf(role.Rules)...)
+	}
+	var inside rbacv1.RoleList
+	if err := s.Get(t.Context(), &inside, "roles", "--namespace", system); err != nil {
+		t.Fatal(err)
+	}
+	for _, role := range inside.Items {
+		all = append(all, rightsOf(role.Rules)...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// rightsOf spells what rules allow.
+func rightsOf(rules []rbacv1.PolicyRule) []string {
+	var all []string
+	for _, rule := range rules {
+		for _, verb := range rule.Verbs {
+			for _, group := range rule.APIGroups {
+				for _, resource := range rule.Resources {
+					all = append(all, verb+" "+resource+"."+group)
 				}
 			}
 		}
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	return all
 }
 
 // requests reads the audit log.

@@ -26,6 +26,7 @@ func resources() []resource {
 		{"NetworkPolicy", "networkpolicies", networking, true},
 		{"ServiceCIDR", "servicecidrs", networking, false},
 		{"ClusterNetworkPolicy", "clusternetworkpolicies", schema.GroupVersion{Group: "policy.networking.k8s.io", Version: "v1alpha2"}, false},
+		{"Lease", "leases", schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}, true},
 		{"Event", "events", schema.GroupVersion{Group: "events.k8s.io", Version: "v1"}, true},
 	}
 }
@@ -34,6 +35,16 @@ func resources() []resource {
 type target struct {
 	resource
 	namespace, name string
+	// status tells that it is the status of the object.
+	status bool
+}
+
+// right is what access rules call the target.
+func (t target) right() string {
+	if t.status {
+		return t.plural + "/status"
+	}
+	return t.plural
 }
 
 // targetOf parses /api/v1/... and /apis/GROUP/VERSION/..., with namespaces/NS or
@@ -65,6 +76,7 @@ func targetOf(urlPath string) (target, bool) {
 	if len(parts) > 1 {
 		t.name = parts[1]
 	}
+	t.status = len(parts) > 2 && parts[2] == "status"
 	return t, t.plural != ""
 }
 
@@ -92,7 +104,7 @@ func verb(r *http.Request, t target) string {
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t, known := targetOf(r.URL.Path)
-	request := Request{Client: strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), Verb: verb(r, t), Group: t.gv.Group, Resource: t.plural}
+	request := Request{Client: strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), Verb: verb(r, t), Group: t.gv.Group, Resource: t.right()}
 	if !known {
 		request.Verb, request.Resource = r.Method, r.URL.Path
 	}
@@ -155,6 +167,10 @@ func (s *Server) serveObject(w http.ResponseWriter, r *http.Request, t target, v
 			refuse(w, http.StatusConflict, "AlreadyExists", o.GetName()+" already exists")
 			return
 		}
+		if old != nil && o.GetResourceVersion() != "" && o.GetResourceVersion() != old.GetResourceVersion() {
+			refuse(w, http.StatusConflict, "Conflict", o.GetName()+" has changed")
+			return
+		}
 		o.SetNamespace(t.namespace)
 		o.SetAPIVersion(t.gv.String())
 		o.SetKind(t.kind)
@@ -167,6 +183,10 @@ func (s *Server) serveObject(w http.ResponseWriter, r *http.Request, t target, v
 	case verb == "delete":
 		s.objects.begin(t.plural, old)
 	case verb == "patch":
+		if now, err := parse(body); err == nil && now.GetUID() != "" && now.GetUID() != old.GetUID() {
+			refuse(w, http.StatusConflict, "Conflict", t.name+" is another object")
+			return
+		}
 		if old, err = patched(old, body); err != nil {
 			refuse(w, http.StatusBadRequest, "BadRequest", err.Error())
 			return
@@ -179,7 +199,8 @@ func (s *Server) serveObject(w http.ResponseWriter, r *http.Request, t target, v
 	writeJSON(w, http.StatusOK, old.Object)
 }
 
-// patched merges a patch of JSON into an object.
+// patched merges a patch of JSON into an object. Of an apply patch it does what those
+// need who apply conditions.
 func patched(o object, patch []byte) (object, error) {
 	p, err := parse(patch)
 	if err != nil {
@@ -199,10 +220,31 @@ func merge(into, from map[string]any) {
 			delete(into, k)
 		case isMap && wasMap:
 			merge(outer, inner)
+		case k == "conditions":
+			into[k] = mergeConditions(into[k], v)
 		default:
 			into[k] = v
 		}
 	}
+}
+
+// mergeConditions replaces conditions by their type, and keeps those of other types.
+func mergeConditions(have, changes any) []any {
+	var all []any
+	changed := map[any]bool{}
+	list, _ := changes.([]any)
+	for _, c := range list {
+		if c, ok := c.(map[string]any); ok {
+			changed[c["type"]] = true
+		}
+	}
+	old, _ := have.([]any)
+	for _, c := range old {
+		if c, ok := c.(map[string]any); ok && !changed[c["type"]] {
+			all = append(all, c)
+		}
+	}
+	return append(all, list...)
 }
 
 func uid(version uint64) types.UID {

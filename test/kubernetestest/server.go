@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -121,14 +120,17 @@ func (s *Server) Compact() {
 }
 
 // Refuse answers requests for resources, or for all, with an HTTP status; 0 serves
-// them again. Admin is never refused.
+// them again. A status is a resource of its own, "pods/status". Admin is never refused.
 func (s *Server) Refuse(status int, plurals ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, r := range resources() {
-		if len(plurals) == 0 || slices.Contains(plurals, r.plural) {
-			s.refused[r.plural] = status
+	if len(plurals) == 0 {
+		for _, r := range resources() {
+			plurals = append(plurals, r.plural, r.plural+"/status")
 		}
+	}
+	for _, plural := range plurals {
+		s.refused[plural] = status
 	}
 }
 

@@ -3,6 +3,7 @@ package kubernetestest
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,9 +54,22 @@ func (s *storage) put(resource string, o object) object {
 			o.SetUID(uid(s.version))
 		}
 	}
+	generate(o, old)
 	s.objects[resource][at] = o
 	s.log = append(s.log, entry{version: s.version, resource: resource, old: old, now: o})
 	return o
+}
+
+// generate counts the specs that an object had.
+func generate(o, old object) {
+	switch {
+	case old == nil:
+		o.SetGeneration(1)
+	case reflect.DeepEqual(o.Object["spec"], old.Object["spec"]):
+		o.SetGeneration(old.GetGeneration())
+	default:
+		o.SetGeneration(old.GetGeneration() + 1)
+	}
 }
 
 // remove deletes an object.

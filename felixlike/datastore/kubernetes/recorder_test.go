@@ -18,6 +18,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/datastore/kubernetes"
+	"github.com/felixlike/felixlike/felixlike/policystatus"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -176,8 +177,9 @@ func TestRights(t *testing.T) {
 		if err := yaml.Unmarshal([]byte(document), &role); err != nil {
 			t.Fatal(err)
 		}
-		if deployed := rights(role.Rules); role.Kind == "ClusterRole" && !reflect.DeepEqual(deployed, granted) {
-			t.Errorf("deployed are %v, wanted %v", deployed, granted)
+		wanted := rights(append(kubernetes.Rights(), policystatus.Rights()...))
+		if deployed := rights(role.Rules); role.Kind == "ClusterRole" && !reflect.DeepEqual(deployed, wanted) {
+			t.Errorf("deployed are %v, wanted %v", deployed, wanted)
 		}
 	}
 }

@@ -215,7 +215,7 @@ func (c *clusterCompiler) clusterPeers(peers []v1alpha2.ClusterNetworkPolicyEgre
 		path := indexed(path, i)
 		switch {
 		case len(p.DomainNames) > 0:
-			c.Add(path+".domainNames", "not supported")
+			c.Add(path+".domainNames", "%q: not supported", p.DomainNames[0])
 		case setFields(p) != 1:
 			c.Add(path, "needs exactly one of namespaces, pods, nodes and networks")
 		case p.Nodes != nil:

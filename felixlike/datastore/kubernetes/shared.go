@@ -1,0 +1,20 @@
+package kubernetes
+
+import "k8s.io/client-go/dynamic"
+
+// Dynamic returns the source's client for any kind, for those who write.
+func (s *Source) Dynamic() dynamic.Interface { return s.clients.dynamic }
+
+// Nodes returns how many nodes there are.
+func (s *Source) Nodes() int {
+	s.state.mu.Lock()
+	defer s.state.mu.Unlock()
+	return len(s.state.stores[kindNode].records)
+}
+
+// HasClusterPolicies reports whether there is a ClusterNetworkPolicy.
+func (s *Source) HasClusterPolicies() bool {
+	s.state.mu.Lock()
+	defer s.state.mu.Unlock()
+	return len(s.state.stores[kindClusterPolicy].records) > 0
+}

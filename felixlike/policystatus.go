@@ -1,0 +1,41 @@
+package felixlike
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/datastore/kubernetes"
+	"github.com/felixlike/felixlike/felixlike/policystatus"
+)
+
+const (
+	// namespaceFile has the namespace of a pod.
+	namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+	// defaultNamespace is that of deploy/, for an agent that is no pod.
+	defaultNamespace = "felixlike-system"
+)
+
+// writePolicyStatus takes part in the election of the agent that writes the status of
+// ClusterNetworkPolicies, if the datastore is an API server.
+func writePolicyStatus(ctx context.Context, source datastore.Source, node string, log *slog.Logger) error {
+	s, ok := source.(*kubernetes.Source)
+	if !ok {
+		return nil
+	}
+	return policystatus.Run(ctx, policystatus.Options{
+		Client: s.Dynamic(), Node: node, Namespace: agentNamespace(), Nodes: s.Nodes, Needed: s.HasClusterPolicies,
+		Log: log.With("component", "policystatus"), Timing: policystatus.DefaultTiming(),
+	})
+}
+
+// agentNamespace returns the namespace of the agents.
+func agentNamespace() string {
+	text, err := os.ReadFile(namespaceFile)
+	if name := strings.TrimSpace(string(text)); err == nil && name != "" {
+		return name
+	}
+	return defaultNamespace
+}

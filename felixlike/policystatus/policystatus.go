@@ -1,0 +1,192 @@
+package policystatus
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
+)
+
+// Options are what Run needs.
+type Options struct {
+	Client dynamic.Interface
+	// Node is the name of this node, by which it holds the Lease.
+	Node string
+	// Namespace is that of the agents, where the Lease is.
+	Namespace string
+	// Nodes returns how many nodes there are: all are candidates.
+	Nodes func() int
+	// Needed reports whether there is a ClusterNetworkPolicy.
+	Needed func() bool
+	Log    *slog.Logger
+	Timing Timing
+}
+
+// Timing has all times of the package.
+type Timing struct {
+	// Lease is how long a Lease is valid that its holder does not renew. The holder
+	// renews it three times in that time, and stops writing after two thirds of it.
+	Lease time.Duration
+	// Poll is the least time between two looks of a candidate at the Lease, PerNode the
+	// same for each node: all together look once in that time.
+	Poll, PerNode time.Duration
+	// Needed is how often a candidate looks whether there are policies at all. It costs
+	// nothing.
+	Needed time.Duration
+	// Gather is how long changes of policies are gathered before the conditions are
+	// compared.
+	Gather time.Duration
+	// Again is the least time between two writes of one condition.
+	Again time.Duration
+	// Retry is how long the first failure of a write is waited for. It doubles up to
+	// RetryMost.
+	Retry, RetryMost time.Duration
+	// Rate is how many writes a second there may be, Burst how many at once.
+	Rate  float32
+	Burst int
+}
+
+// DefaultTiming returns the times of an agent.
+func DefaultTiming() Timing {
+	return Timing{
+		Lease: 30 * time.Second, Poll: 15 * time.Second, PerNode: 200 * time.Millisecond, Needed: time.Second,
+		Gather: 500 * time.Millisecond, Again: 30 * time.Second, Retry: time.Second, RetryMost: time.Minute, Rate: 5, Burst: 10,
+	}
+}
+
+// Rights returns what Run asks of the API server for policies, beside the right to list
+// and watch them. The ClusterRole in deploy/ grants it.
+func Rights() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		{APIGroups: []string{v1alpha2.GroupName}, Resources: []string{"clusternetworkpolicies/status"}, Verbs: []string{"patch"}},
+	}
+}
+
+// LeaseRights returns what Run asks of the API server in the agents' namespace. The Role
+// in deploy/ grants it.
+func LeaseRights() []rbacv1.PolicyRule {
+	leases := []string{"leases"}
+	return []rbacv1.PolicyRule{
+		{APIGroups: []string{coordinationv1.GroupName}, Resources: leases, ResourceNames: []string{LeaseName}, Verbs: []string{"get", "update"}},
+		// A name cannot restrict create.
+		{APIGroups: []string{coordinationv1.GroupName}, Resources: leases, Verbs: []string{"create"}},
+	}
+}
+
+// Run is a candidate for the Lease, and writes the conditions while it holds it, until
+// ctx ends. It returns nil: nothing of it ends an agent.
+func Run(ctx context.Context, o Options) error {
+	leases := o.Client.Resource(coordinationv1.SchemeGroupVersion.WithResource("leases")).Namespace(o.Namespace)
+	c := &candidate{
+		Options: o, lease: &lease{leases: leases, identity: o.Node, duration: o.Timing.Lease},
+		said: said{log: o.Log, what: "elect the writer of policy status by the Lease " + o.Namespace + "/" + LeaseName},
+	}
+	for {
+		if !c.await(ctx) {
+			return nil
+		}
+		if c.try(ctx) {
+			c.lead(ctx)
+		}
+		if !sleep(ctx, c.poll()) {
+			return nil
+		}
+	}
+}
+
+// candidate is an agent that may write.
+type candidate struct {
+	Options
+	lease *lease
+	said  said
+}
+
+// await waits until there are policies, and then for a part of the time between two
+// looks, because all candidates notice that at the same time. It reports whether ctx goes on.
+func (c *candidate) await(ctx context.Context) bool {
+	if c.Needed() {
+		return ctx.Err() == nil
+	}
+	for !c.Needed() {
+		if !sleep(ctx, c.Timing.Needed) {
+			return false
+		}
+	}
+	return sleep(ctx, time.Duration(rand.Int64N(int64(c.poll()/3)+1)))
+}
+
+// poll returns the time to the next look at the Lease.
+func (c *candidate) poll() time.Duration {
+	least := max(c.Timing.Poll, time.Duration(c.Nodes())*c.Timing.PerNode)
+	return least + time.Duration(rand.Int64N(int64(least/4)+1))
+}
+
+// try reports whether this candidate holds the Lease.
+func (c *candidate) try(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, c.Timing.Lease/3)
+	defer cancel()
+	held, err := c.lease.try(ctx)
+	c.said.note(ctx, err)
+	return held
+}
+
+// lead writes the conditions for as long as the Lease is held and there are policies.
+func (c *candidate) lead(ctx context.Context) {
+	c.Log.Info("this node writes the status of ClusterNetworkPolicies")
+	writing, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		newWriter(c.Options).run(writing)
+	}()
+	c.hold(ctx)
+	stop()
+	<-ended
+	if ctx.Err() == nil && c.Needed() {
+		c.Log.Info("this node does not write the status of ClusterNetworkPolicies any more: it has lost the Lease")
+		return
+	}
+	// An agent that ends does not wait long for it.
+	giving, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if err := c.lease.release(giving); err != nil {
+		c.Log.Debug("the Lease is not given up: the next node waits until it has expired", "error", err)
+	}
+}
+
+// hold renews the Lease until it is lost, ctx ends, or there are no policies.
+func (c *candidate) hold(ctx context.Context) {
+	for renewed := time.Now(); sleep(ctx, c.Timing.Lease/3) && c.Needed(); {
+		began := time.Now()
+		held, err := c.renew(ctx)
+		switch {
+		case held:
+			renewed = began
+		case err == nil || time.Since(renewed) > c.Timing.Lease*2/3:
+			return
+		}
+	}
+}
+
+func (c *candidate) renew(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.Timing.Lease/6)
+	defer cancel()
+	held, err := c.lease.try(ctx)
+	c.said.note(ctx, err)
+	return held, err
+}
+
+// sleep reports whether the time has passed before ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}

@@ -1,0 +1,232 @@
+package policystatus
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
+)
+
+// fieldManager owns our condition.
+const fieldManager = "felixlike"
+
+// writer writes the conditions of all policies.
+type writer struct {
+	policies dynamic.ResourceInterface
+	timing   Timing
+	limit    flowcontrol.RateLimiter
+	log      *slog.Logger
+	read     said
+	write    said
+	// wrote has what was last written, or refused, of each policy.
+	wrote map[types.UID]wrote
+	retry time.Duration
+}
+
+// wrote is a condition and when it was written.
+type wrote struct {
+	condition metav1.Condition
+	at        time.Time
+}
+
+func newWriter(o Options) *writer {
+	return &writer{
+		policies: o.Client.Resource(schema.GroupVersion(v1alpha2.GroupVersion).WithResource("clusternetworkpolicies")),
+		timing:   o.Timing, limit: flowcontrol.NewTokenBucketRateLimiter(o.Timing.Rate, o.Timing.Burst), log: o.Log,
+		read:  said{log: o.Log, what: "read ClusterNetworkPolicies to write their status"},
+		write: said{log: o.Log, what: "write the status of ClusterNetworkPolicies"},
+		wrote: map[types.UID]wrote{},
+	}
+}
+
+// run writes conditions until ctx ends.
+func (w *writer) run(ctx context.Context) {
+	changed := make(chan struct{}, 1)
+	signal := func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+	store, informer := w.informer(signal)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		// Each failure is said by our own ListWatch, once.
+		informer.RunWithContext(klog.NewContext(ctx, logr.Discard()))
+	}()
+	defer func() { <-ended }()
+	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+		return
+	}
+	for {
+		var later <-chan time.Time
+		if wait := w.pass(ctx, store); wait > 0 {
+			later = time.After(wait)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-later:
+		case <-changed:
+			if !sleep(ctx, w.timing.Gather) {
+				return
+			}
+		}
+	}
+}
+
+// informer keeps the policies in a store, and signals changes.
+func (w *writer) informer(signal func()) (cache.Store, cache.Controller) {
+	silent := logr.Discard()
+	return cache.NewInformerWithOptions(cache.InformerOptions{
+		Logger:     &silent,
+		ObjectType: &unstructured.Unstructured{},
+		ListerWatcher: &cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				list, err := w.policies.List(ctx, o)
+				w.read.note(ctx, err)
+				return list, err
+			},
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				found, err := w.policies.Watch(ctx, o)
+				if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) && !apierrors.IsInvalid(err) {
+					w.read.note(ctx, err)
+				}
+				return found, err
+			},
+		},
+		// Who owns which field is most of an object.
+		Transform: func(o any) (any, error) {
+			if u, ok := o.(*unstructured.Unstructured); ok {
+				u.SetManagedFields(nil)
+			}
+			return o, nil
+		},
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(any) { signal() },
+			UpdateFunc: func(any, any) { signal() },
+			DeleteFunc: func(any) { signal() },
+		},
+	})
+}
+
+// pass writes the conditions that are not right, and returns when to look again; 0 stands
+// for the next change.
+func (w *writer) pass(ctx context.Context, store cache.Store) time.Duration {
+	all := w.judgeAll(store)
+	var next time.Duration
+	soon := func(d time.Duration) {
+		if next == 0 || d < next {
+			next = max(d, time.Millisecond)
+		}
+	}
+	there := map[types.UID]bool{}
+	for i := range all {
+		p := &all[i]
+		uid := p.object.GetUID()
+		there[uid] = true
+		var before *judged
+		if i > 0 {
+			before = &all[i-1]
+		}
+		want := p.condition(before)
+		have, found := present(p.object)
+		if found && same(have, want) {
+			continue
+		}
+		if last, known := w.wrote[uid]; known && same(last.condition, want) {
+			if left := time.Until(last.at.Add(w.timing.Again)); left > 0 {
+				soon(left)
+				continue
+			}
+		}
+		want.LastTransitionTime = metav1.Now()
+		if found && have.Status == want.Status && !have.LastTransitionTime.IsZero() {
+			want.LastTransitionTime = have.LastTransitionTime
+		}
+		if w.limit.Wait(ctx) != nil {
+			return 0
+		}
+		if err := w.apply(ctx, p.object, want); err != nil {
+			w.retry = min(max(2*w.retry, w.timing.Retry), w.timing.RetryMost)
+			soon(w.retry)
+			break
+		}
+		w.retry = 0
+	}
+	for uid := range w.wrote {
+		if !there[uid] {
+			delete(w.wrote, uid)
+		}
+	}
+	return next
+}
+
+// judgeAll returns the policies of the store in the order in which they are asked.
+func (w *writer) judgeAll(store cache.Store) []judged {
+	var all []judged
+	for _, o := range store.List() {
+		u, ok := o.(*unstructured.Unstructured)
+		if !ok {
+			continue
+		}
+		p, err := judge(u)
+		if err != nil { // it came as JSON
+			w.log.Debug("cannot judge a policy", "error", err)
+			continue
+		}
+		all = append(all, p)
+	}
+	slices.SortFunc(all, judged.compare)
+	return all
+}
+
+// apply writes a condition. It returns an error if others cannot be written either. A
+// policy that is gone, or that another one has replaced, needs none.
+func (w *writer) apply(ctx context.Context, o *unstructured.Unstructured, c metav1.Condition) error {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&c)
+	if err != nil {
+		return err
+	}
+	patch := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha2.GroupVersion.String(), "kind": "ClusterNetworkPolicy",
+		"metadata": map[string]any{"name": o.GetName(), "uid": string(o.GetUID())},
+		"status":   map[string]any{"conditions": []any{fields}},
+	}}
+	ctx, cancel := context.WithTimeout(ctx, w.timing.Lease/3)
+	defer cancel()
+	_, err = w.policies.ApplyStatus(ctx, o.GetName(), patch, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		w.log.Debug("the policy has gone: its status is not written", "policy", o.GetName(), "error", err)
+		err = nil
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		level := slog.LevelWarn
+		if last, known := w.wrote[o.GetUID()]; known && same(last.condition, c) {
+			level = slog.LevelDebug
+		}
+		w.log.Log(ctx, level, "the API server refuses the status of a policy", "policy", o.GetName(), "error", err)
+		err = nil
+	default:
+		w.write.note(ctx, err)
+	}
+	if err == nil {
+		w.wrote[o.GetUID()] = wrote{condition: c, at: time.Now()}
+	}
+	return err
+}
