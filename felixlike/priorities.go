@@ -5,6 +5,7 @@ import (
 
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	"github.com/felixlike/felixlike/felixlike/policy/compile"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -35,7 +36,7 @@ func (d *Driver) priorityProblems() []model.Problem {
 				for i := 1; i < len(tier); i++ {
 					p := pair{tier[i-1], tier[i]}
 					first, second := d.objects.clusterPolicies[p.first.Name], d.objects.clusterPolicies[p.second.Name]
-					if seen[p] || first == nil || second == nil || first.Spec.Priority != second.Spec.Priority {
+					if seen[p] || first == nil || second == nil || compile.PriorityOf(first.Spec.Priority) != compile.PriorityOf(second.Spec.Priority) {
 						continue
 					}
 					seen[p] = true
@@ -52,6 +53,6 @@ func equalPriority(first, second *v1alpha2.ClusterNetworkPolicy, source string) 
 	return model.Problem{
 		Source: source, Object: ref("ClusterNetworkPolicy", "", second.Name), Field: "spec.priority",
 		Reason: fmt.Sprintf("%d is also the priority of %s in tier %s, and pods are subjects of both: %s is asked first, by its name",
-			second.Spec.Priority, first.Name, second.Spec.Tier, first.Name),
+			compile.PriorityOf(second.Spec.Priority), first.Name, second.Spec.Tier, first.Name),
 	}
 }

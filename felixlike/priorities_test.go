@@ -52,3 +52,19 @@ func TestEqualPrioritiesAreNamed(t *testing.T) {
 		t.Errorf("with priorities of their own: %v", problems)
 	}
 }
+
+// TestEqualPrioritiesAsAsked: a priority that is none counts as the first of the tier, as
+// the engine asks it.
+func TestEqualPrioritiesAsAsked(t *testing.T) {
+	f := start(t)
+	f.attachmentsSynced()
+	x := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x", Labels: map[string]string{"all": "yes"}}}
+	f.source.send(true, node("node1", "10.10.0.0/24"), datastore.NamespaceSet{Namespace: x}, podOn("a", "node1"),
+		denies("a", v1alpha2.AdminTier, 0, "all"), denies("b", v1alpha2.AdminTier, -1, "all"))
+	if err := programmed(t, f); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := told(t, f), "ClusterNetworkPolicy b EqualPriority some spec.priority"; !strings.Contains(got, want) {
+		t.Errorf("told: %s", got)
+	}
+}

@@ -84,7 +84,7 @@ func (o *orderer) direction(e *model.Endpoint, d model.Direction) direction {
 		}
 		for _, r := range p.Rules(d) {
 			one := head
-			one.Rule, one.Action, one.Peers, one.Ports = r.Name, r.Action.String(), o.peers(&r), o.ports(&r)
+			one.Rule, one.Action, one.Peers, one.Ports = r.Name, r.Action.String(), o.peers(&r, d), o.ports(&r)
 			out.Rules = append(out.Rules, one)
 		}
 		if len(p.Rules(d)) == 0 {
@@ -94,14 +94,19 @@ func (o *orderer) direction(e *model.Endpoint, d model.Direction) direction {
 	return out
 }
 
-// peers says in few words whom a rule is about.
-func (o *orderer) peers(r *model.Rule) string {
-	if r.AnyPeer {
+// peers says in few words whom a rule is about. Named ports of egress are those of the
+// peers: of a rule with nothing else, the pods that declare the names are the peers.
+func (o *orderer) peers(r *model.Rule, d model.Direction) string {
+	peers := r.Peers
+	switch {
+	case d == model.Egress && r.AnyPeer && len(r.NamedPorts) > 0 && len(r.Ports) == 0:
+		peers = r.NamedPorts
+	case r.AnyPeer:
 		return "any"
 	}
 	addresses := map[netip.Prefix]bool{}
 	var networks []string
-	for _, id := range r.Peers {
+	for _, id := range peers {
 		if o.groups[id] == nil {
 			continue
 		}

@@ -57,7 +57,9 @@ spec:
   priority: 1
   subject: {namespaces: {}}
   ingress: [{action: Deny, from: [{namespaces: {}}]}]
-  egress: [{action: Deny, to: [{networks: [192.0.2.0/24]}]}]
+  egress:
+  - {action: Deny, to: [{networks: [192.0.2.0/24]}]}
+  - {action: Accept, to: [{pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: db}}}}], protocols: [{destinationNamedPort: sql}]}
 `
 
 func orderModel(t *testing.T) *control.Model {
@@ -95,6 +97,7 @@ everything else: deny: a NetworkPolicy isolates the pod
 Egress of shop/db (n1)
 TIER      PRIORITY  POLICY  RULE       ACTION  PEERS         PORTS
 baseline  1         base    egress[0]  deny    192.0.2.0/24  any
+baseline  1         base    egress[1]  allow   1 address     tcp/5432 (named)
 everything else: allow
 `
 	if diff := cmp.Diff(strings.Fields(want), strings.Fields(out.String())); diff != "" {

@@ -75,6 +75,14 @@ func (c *clusterCompiler) tier(t v1alpha2.Tier) model.Tier {
 func (c *clusterCompiler) priority(p int32) uint16 {
 	if p < 0 || p > maxPriority {
 		c.close("spec.priority", "%d is not between 0 and %d", p, maxPriority)
+	}
+	return PriorityOf(p)
+}
+
+// PriorityOf returns the priority by which a ClusterNetworkPolicy is asked. A number that
+// is not valid counts as 0.
+func PriorityOf(p int32) uint16 {
+	if p < 0 || p > maxPriority {
 		return 0
 	}
 	return uint16(p)
