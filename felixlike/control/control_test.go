@@ -390,14 +390,14 @@ func TestBadRequests(t *testing.T) {
 		{"POST", "/v1/sync", `{} {}`, 400, "more than one JSON value"},
 		{"POST", "/v1/sync", `{`, 400, "request body"},
 	}
-	client := NewClient(path)
+	client := httpClient(path)
 	for _, test := range tests {
 		t.Run(test.method+" "+test.target, func(t *testing.T) {
 			request, err := http.NewRequest(test.method, "http://agent"+test.target, strings.NewReader(test.body))
 			if err != nil {
 				t.Fatal(err)
 			}
-			response, err := client.http.Do(request)
+			response, err := client.Do(request)
 			if err != nil {
 				t.Fatal(err)
 			}

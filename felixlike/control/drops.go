@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/felixlike/felixlike/internal/socketapi"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -119,21 +120,13 @@ func (c *Client) Drops(ctx context.Context, following func(), got func(Drop) err
 }
 
 func (c *Client) drops(ctx context.Context, following func(), got func(Drop) error) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+dropsPath, nil)
+	answer, err := c.api.Open(ctx, dropsPath)
 	if err != nil {
 		return err
 	}
-	response, err := c.http.Do(request)
-	if err != nil {
-		return plainError(err)
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-		return errors.Join(answeredError(response.StatusCode, data), err)
-	}
+	defer answer.Close()
 	following()
-	lines := bufio.NewScanner(response.Body)
+	lines := bufio.NewScanner(answer)
 	for lines.Scan() {
 		if len(lines.Bytes()) == 0 {
 			continue // a sign of life
@@ -166,7 +159,7 @@ const aliveEvery = 5 * time.Second
 
 // follow answers with a line for each packet, until the caller hangs up. It returns a failure before the
 // first line.
-func (h *handler) follow(w http.ResponseWriter, r *http.Request) error {
+func follow(agent Agent, w http.ResponseWriter, r *http.Request) error {
 	flusher := http.NewResponseController(w)
 	begun := false
 	line := func(v any) error {
@@ -179,7 +172,7 @@ func (h *handler) follow(w http.ResponseWriter, r *http.Request) error {
 		}
 		return flusher.Flush()
 	}
-	err := h.agent.Drops(r.Context(), aliveEvery, func(d *Drop) error {
+	err := agent.Drops(r.Context(), aliveEvery, func(d *Drop) error {
 		if !begun {
 			begun = true
 			w.Header().Set("Content-Type", "application/jsonl")
@@ -194,7 +187,7 @@ func (h *handler) follow(w http.ResponseWriter, r *http.Request) error {
 	case !begun:
 		return err
 	case err != nil && r.Context().Err() == nil:
-		_ = line(errorReply{Error: err.Error()})
+		_ = line(socketapi.ErrorBody{Error: err.Error()})
 	}
 	return nil
 }

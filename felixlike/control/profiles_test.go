@@ -9,13 +9,18 @@ import (
 	"testing"
 )
 
+// httpClient is a client that is not ours.
+func httpClient(path string) *http.Client {
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	}}}
+}
+
 // TestProfiles: go tool pprof gets a profile through the socket.
 func TestProfiles(t *testing.T) {
 	path, stop := serve(t, &fakeAgent{})
 	defer func() { _ = stop() }()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", path)
-	}}}
+	client := httpClient(path)
 	for _, c := range []struct {
 		method, path, begins string
 		code                 int

@@ -31,11 +31,6 @@ type revisionReply struct {
 	Revision uint64 `json:"programmedRevision"`
 }
 
-// errorReply is the body of every answer that is not a success.
-type errorReply struct {
-	Error string `json:"error"`
-}
-
 // ParsePod parses "namespace/name".
 func ParsePod(s string) (model.PodID, error) {
 	namespace, name, found := strings.Cut(s, "/")

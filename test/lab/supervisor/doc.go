@@ -10,14 +10,15 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/felixlike/felixlike/internal/labs"
 	"github.com/felixlike/felixlike/test/lab"
 )
 
 // Paths of the API.
 const (
-	statePath   = "/v1/state"
-	probePath   = "/v1/probe"
-	restartPath = "/v1/restart"
+	statePath   = "/" + labs.APIVersion + "/state"
+	probePath   = "/" + labs.APIVersion + "/probe"
+	restartPath = "/" + labs.APIVersion + "/restart"
 )
 
 // probeRequest is the body of a probe order.

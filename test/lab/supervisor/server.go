@@ -2,17 +2,17 @@ package supervisor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
-	"net/http"
+	"net/url"
 	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/internal/labs"
+	"github.com/felixlike/felixlike/internal/socketapi"
 	"github.com/felixlike/felixlike/test/lab"
 )
 
@@ -27,6 +27,13 @@ func Run(ctx context.Context, config lab.Config, ready func()) error {
 	return errors.Join(err, l.Down())
 }
 
+const (
+	// maxBody bounds a request: the state of a lab names all objects of a cluster.
+	maxBody = 1 << 30
+	// maxConnections bounds the callers at a time; more of them wait.
+	maxConnections = 128
+)
+
 func serve(ctx context.Context, l *lab.Lab, ready func()) error {
 	root := l.Root()
 	if err := logToFile(logPath(root, l.Name())); err != nil {
@@ -36,16 +43,14 @@ func serve(ctx context.Context, l *lab.Lab, ready func()) error {
 	if err != nil {
 		return fmt.Errorf("supervisor: %w", err)
 	}
-	server := &http.Server{Handler: handler(l), ReadHeaderTimeout: 10 * time.Second}
-	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(listener) }()
+	server := socketapi.NewServer(socketapi.Config{
+		Version: labs.APIVersion, Routes: routes(l), MaxBody: maxBody, MaxConnections: maxConnections, Log: slog.New(slog.DiscardHandler),
+	})
 	ready()
-	select {
-	case <-ctx.Done():
-		return server.Close()
-	case err := <-failed:
+	if err := server.Run(ctx, listener); err != nil {
 		return fmt.Errorf("supervisor: %w", err)
 	}
+	return nil
 }
 
 func logToFile(path string) error {
@@ -60,44 +65,16 @@ func logToFile(path string) error {
 	return nil
 }
 
-func handler(l *lab.Lab) http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+statePath, func(w http.ResponseWriter, _ *http.Request) { answer(w, l.State(), nil) })
-	mux.HandleFunc("POST "+statePath, func(w http.ResponseWriter, r *http.Request) {
-		var s lab.State
-		err := json.NewDecoder(r.Body).Decode(&s)
-		if err == nil {
-			err = l.SetState(r.Context(), s)
-		}
-		answer(w, struct{}{}, err)
-	})
-	mux.HandleFunc("POST "+probePath, func(w http.ResponseWriter, r *http.Request) {
-		var request probeRequest
-		err := json.NewDecoder(r.Body).Decode(&request)
-		var results []lab.Result
-		if err == nil {
-			results = l.Probe(r.Context(), request.Probes, request.Timeout)
-		}
-		answer(w, results, err)
-	})
-	mux.HandleFunc("POST "+restartPath, func(w http.ResponseWriter, r *http.Request) {
-		var request restartRequest
-		err := json.NewDecoder(r.Body).Decode(&request)
-		if err == nil {
-			err = l.RestartAgent(r.Context(), request.Node)
-		}
-		answer(w, struct{}{}, err)
-	})
-	mux.HandleFunc("GET "+labs.StatusPath, func(w http.ResponseWriter, r *http.Request) { answer(w, l.Status(r.Context()), nil) })
-	return mux
-}
-
-func answer(w http.ResponseWriter, body any, err error) {
-	w.Header().Set("Content-Type", "application/json")
-	if err != nil {
-		w.WriteHeader(http.StatusUnprocessableEntity)
-		body = labs.ErrorBody{Error: err.Error()}
+func routes(l *lab.Lab) []socketapi.Route {
+	return []socketapi.Route{
+		socketapi.Get(labs.StatusPath, func(ctx context.Context, _ url.Values) (labs.Status, error) { return l.Status(ctx), nil }),
+		socketapi.Get(statePath, func(context.Context, url.Values) (lab.State, error) { return l.State(), nil }),
+		socketapi.Post(statePath, func(ctx context.Context, s *lab.State) (struct{}, error) { return struct{}{}, l.SetState(ctx, *s) }),
+		socketapi.Post(probePath, func(ctx context.Context, r *probeRequest) ([]lab.Result, error) {
+			return l.Probe(ctx, r.Probes, r.Timeout), nil
+		}),
+		socketapi.Post(restartPath, func(ctx context.Context, r *restartRequest) (struct{}, error) {
+			return struct{}{}, l.RestartAgent(ctx, r.Node)
+		}),
 	}
-	// The client sees a body that could not be written in full as bad JSON.
-	_ = json.NewEncoder(w).Encode(body)
 }
