@@ -12,7 +12,7 @@
 //
 // # ADD
 //
-//	runtime -> felixlike-cni -> <runDir>/cni.sock (0600, gRPC felixlike.cni.v1) -> the agent
+//	runtime -> felixlike-cni -> <runDir>/cni.sock (0600, HTTP and JSON, cni/protocol) -> the agent
 //	  1. this node is known and has a bridge                     else code 11, after 10 s
 //	  2. host-local reserves an address of each podCIDR          (the gateway port has the first)
 //	  3. veth, addresses, default routes, port on the bridge, with pod, sandbox and

@@ -71,7 +71,7 @@ func (r *runtime) start() {
 	go func() { ended <- cmd.Wait() }()
 	r.Cleanup(func() { r.stop(syscall.SIGKILL) })
 	r.until("the server serves", func() bool {
-		return !strings.Contains(r.call("STATUS", "1.1.0", cnitest.Sandbox{}, nil).Raw, "while dialing")
+		return !strings.Contains(r.call("STATUS", "1.1.0", cnitest.Sandbox{}, nil).Raw, "dial unix")
 	})
 }
 

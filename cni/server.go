@@ -5,16 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"sync"
 	"time"
 
-	"golang.org/x/net/netutil"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/keepalive"
-
-	"github.com/felixlike/felixlike/cni/cniv1"
+	"github.com/felixlike/felixlike/cni/protocol"
 	"github.com/felixlike/felixlike/internal/panics"
 	"github.com/felixlike/felixlike/internal/rootsocket"
+	"github.com/felixlike/felixlike/internal/socketapi"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 )
@@ -32,10 +30,8 @@ const (
 	// maxConnections bounds the plugins at a time; more of them wait. A node has some
 	// hundred pods, each of which the runtime adds by a process of its own.
 	maxConnections = 512
-	// greetTimeout ends connections that do not begin to speak, idleTimeout those that
-	// ask for nothing any more.
-	greetTimeout = 10 * time.Second
-	idleTimeout  = 30 * time.Second
+	// maxBody bounds a request: 4 MiB list some 38,000 attachments.
+	maxBody = 4 << 20
 	// drainTime is how long requests may go on once the agent ends.
 	drainTime = 2 * time.Second
 )
@@ -72,7 +68,6 @@ type ServerOptions struct {
 // Server serves the CNI plugin. It reads the attachments from OVSDB and the kernel, and
 // keeps a copy of OVSDB's records in files, in case another program removes a port.
 type Server struct {
-	cniv1.UnimplementedCNIServer
 	opts ServerOptions
 	ipam *ipam
 	// pods are locked by pod.
@@ -115,11 +110,10 @@ func (s *Server) Run(ctx context.Context) error {
 	s.attacher.names = s.names
 	s.tidy(ctx)
 
-	server := grpc.NewServer(grpc.ChainUnaryInterceptor(s.log, guarded), grpc.ConnectionTimeout(greetTimeout),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTimeout}))
-	cniv1.RegisterCNIServer(server, s)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(netutil.LimitListener(rootsocket.RootOnly(listener), maxConnections)) }()
+	server := socketapi.NewServer(socketapi.Config{
+		Version: protocol.Version, Routes: s.routes(), MaxBody: maxBody, MaxConnections: maxConnections, Drain: drainTime,
+		CodeOf: codeOf, Done: s.done, HTTP2: http.HandlerFunc(s.refuseGRPC), Log: s.opts.Log,
+	})
 	var fitting sync.WaitGroup
 	defer fitting.Wait()
 	fits, stop := context.WithCancel(ctx)
@@ -127,39 +121,50 @@ func (s *Server) Run(ctx context.Context) error {
 	fitting.Go(func() { s.fitOffloads(fits) })
 	fitting.Go(func() { newPorts(s).keep(fits) })
 	s.opts.Log.Info("serving", "socket", s.opts.Socket)
-	select {
-	case err := <-served:
-		return fmt.Errorf("cni socket %s: serve: %w", s.opts.Socket, err)
-	case <-ctx.Done():
+	if err := server.Run(ctx, listener); err != nil {
+		return fmt.Errorf("cni socket %s: %w", s.opts.Socket, err)
 	}
-	// Requests that wait would wait for an agent that is ending.
-	grace := time.AfterFunc(drainTime, server.Stop)
-	defer grace.Stop()
-	server.GracefulStop()
-	<-served
 	return nil
 }
 
-// log logs the request, and gives errors the code that the plugin understands.
-func (s *Server) log(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	began := time.Now()
-	reply, err := handle(ctx, request)
-	log := s.opts.Log.With("method", info.FullMethod, "took", time.Since(began))
-	if r, ok := request.(interface{ GetSandbox() *cniv1.Sandbox }); ok {
-		log = log.With("pod", podOf(r.GetSandbox()).String(), "sandbox", r.GetSandbox().GetContainerId())
+func (s *Server) routes() []socketapi.Route {
+	return []socketapi.Route{
+		socketapi.Post(protocol.AddPath, s.Add),
+		socketapi.Post(protocol.DelPath, s.Del),
+		socketapi.Post(protocol.CheckPath, s.Check),
+		socketapi.Post(protocol.StatusPath, s.Status),
+		socketapi.Post(protocol.GCPath, s.GC),
 	}
-	if err != nil {
-		s.panics.With(log, err).Error("request failed", "error", err)
-		return nil, coded(err)
-	}
-	log.Debug("request done")
-	return reply, nil
 }
 
-// guarded makes a panic the error of the request that met it.
-func guarded(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (reply any, err error) {
-	defer panics.Catch(&err)
-	return handle(ctx, request)
+// done logs a request.
+func (s *Server) done(c socketapi.Call) {
+	log := s.opts.Log.With("method", c.Path, "took", c.Took)
+	var sandbox protocol.Sandbox
+	switch r := c.Request.(type) {
+	case *protocol.SandboxRequest:
+		sandbox = r.Sandbox
+	case *protocol.CheckRequest:
+		sandbox = r.Sandbox
+	}
+	if sandbox != (protocol.Sandbox{}) {
+		log = log.With("pod", podOf(sandbox).String(), "sandbox", sandbox.ContainerID)
+	}
+	if c.Err != nil {
+		s.panics.With(log, c.Err).Error("request failed", "error", c.Err)
+		return
+	}
+	log.Debug("request done")
+}
+
+// refuseGRPC refuses a plugin of the release before protocol v2, which speaks gRPC. The
+// code is gRPC's for an unknown call: that plugin tells the runtime to try again.
+func (s *Server) refuseGRPC(w http.ResponseWriter, r *http.Request) {
+	s.opts.Log.Warn("a plugin of an earlier release is told to try again", "method", r.URL.Path)
+	const unimplemented = "12"
+	w.Header().Set("Content-Type", "application/grpc")
+	w.Header().Set("Grpc-Status", unimplemented)
+	w.Header().Set("Grpc-Message", "this agent serves version "+protocol.Version+" of the API only: try again when the new plugin is installed")
 }
 
 // keyedMutex is a mutex a key.

@@ -8,14 +8,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/felixlike/felixlike/cni/cniv1"
+	"github.com/felixlike/felixlike/cni/protocol"
 	"github.com/felixlike/felixlike/model"
 )
 
-// Add implements cniv1.CNIServer. It answers when the pod's policy is in force;
+// Add attaches a sandbox. It answers when the pod's policy is in force;
 // if that takes too long, it undoes its work, and the error names the missing condition.
-func (s *Server) Add(ctx context.Context, r *cniv1.AddRequest) (*cniv1.AddResponse, error) {
-	spec, err := s.spec(r.GetSandbox())
+func (s *Server) Add(ctx context.Context, r *protocol.SandboxRequest) (*protocol.AddReply, error) {
+	spec, err := s.spec(r.Sandbox)
 	if err == nil && spec.NetNS == "" {
 		err = fmt.Errorf("%w: no network namespace", errSandbox)
 	}
@@ -38,7 +38,7 @@ func (s *Server) Add(ctx context.Context, r *cniv1.AddRequest) (*cniv1.AddRespon
 	}
 	attachment, err := s.attach(ctx, spec)
 	if err == nil {
-		err = s.programmed(ctx, attachment, r.GetSandbox().GetPodUid())
+		err = s.programmed(ctx, attachment, r.Sandbox.PodUID)
 	}
 	if err != nil && fresh {
 		err = errors.Join(err, undo(ctx, func(ctx context.Context) error { return s.remove(ctx, spec) }))
@@ -50,16 +50,16 @@ func (s *Server) Add(ctx context.Context, r *cniv1.AddRequest) (*cniv1.AddRespon
 }
 
 // spec returns the Spec of the sandbox, without addresses and MTU.
-func (s *Server) spec(sandbox *cniv1.Sandbox) (Spec, error) {
-	spec := Spec{Pod: podOf(sandbox), Owner: sandbox.GetContainerId(), NetNS: sandbox.GetNetns(), Interface: sandbox.GetInterface()}
+func (s *Server) spec(sandbox protocol.Sandbox) (Spec, error) {
+	spec := Spec{Pod: podOf(sandbox), Owner: sandbox.ContainerID, NetNS: sandbox.NetNS, Interface: sandbox.Interface}
 	if err := spec.check(); err != nil {
 		return spec, fmt.Errorf("%w: %w", errSandbox, err)
 	}
 	return spec, nil
 }
 
-func podOf(sandbox *cniv1.Sandbox) model.PodID {
-	return model.PodID{Namespace: sandbox.GetPodNamespace(), Name: sandbox.GetPodName()}
+func podOf(sandbox protocol.Sandbox) model.PodID {
+	return model.PodID{Namespace: sandbox.PodNamespace, Name: sandbox.PodName}
 }
 
 // node returns this node, for which it waits.
@@ -142,22 +142,21 @@ func (s *Server) remove(ctx context.Context, spec Spec) error {
 	return s.ipam.del(ctx, spec.Owner, spec.Interface)
 }
 
-// answer is the response for an attachment.
-func answer(spec Spec, attachment *model.Attachment) (*cniv1.AddResponse, error) {
+// answer is the reply for an attachment.
+func answer(spec Spec, attachment *model.Attachment) (*protocol.AddReply, error) {
 	hostMAC, err := macOf(attachment.Interface)
 	if err != nil {
 		return nil, err
 	}
-	mtu := uint32(spec.MTU)
-	reply := &cniv1.AddResponse{
-		Host: &cniv1.Interface{Name: attachment.Interface, Mac: hostMAC, Mtu: mtu},
-		Pod:  &cniv1.Interface{Name: spec.Interface, Mac: attachment.MAC.String(), Mtu: mtu},
+	reply := &protocol.AddReply{
+		Host: protocol.Interface{Name: attachment.Interface, MAC: hostMAC, MTU: spec.MTU},
+		Pod:  protocol.Interface{Name: spec.Interface, MAC: attachment.MAC.String(), MTU: spec.MTU},
 	}
 	addresses := slices.Clone(spec.Addresses)
 	slices.SortFunc(addresses, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 	for _, a := range addresses {
 		at := slices.Index(spec.Addresses, a)
-		reply.Addresses = append(reply.Addresses, &cniv1.Address{Prefix: a.String(), Gateway: spec.Gateways[at].String()})
+		reply.Addresses = append(reply.Addresses, protocol.Address{Prefix: a, Gateway: spec.Gateways[at]})
 	}
 	return reply, nil
 }

@@ -11,42 +11,39 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/felixlike/felixlike/cni/cniv1"
+	"github.com/felixlike/felixlike/cni/protocol"
 	"github.com/felixlike/felixlike/model"
 )
 
 // errNotAsAdded says that an attachment differs from the one that Add made.
 var errNotAsAdded = errors.New("not as it was added")
 
-// Check implements cniv1.CNIServer.
-func (s *Server) Check(ctx context.Context, r *cniv1.CheckRequest) (*cniv1.CheckResponse, error) {
-	spec, err := s.spec(r.GetSandbox())
+// Check fails unless the sandbox is attached as Add left it, and programmed.
+func (s *Server) Check(ctx context.Context, r *protocol.CheckRequest) (protocol.Empty, error) {
+	spec, err := s.spec(r.Sandbox)
 	if err != nil {
-		return nil, err
+		return protocol.Empty{}, err
 	}
 	s.sweeping.RLock()
 	defer s.sweeping.RUnlock()
 	defer s.pods.lock(spec.Pod.String())()
 	a, err := s.attacher.Attached(ctx, spec)
 	if err != nil && a == nil {
-		return nil, err
+		return protocol.Empty{}, err
 	}
 	if a == nil || a.PodInterface != spec.Interface || a.OFPort == 0 || err != nil {
-		return nil, fmt.Errorf("pod %s is %w: the bridge has no open port of this sandbox", spec.Pod, errNotAsAdded)
+		return protocol.Empty{}, fmt.Errorf("pod %s is %w: the bridge has no open port of this sandbox", spec.Pod, errNotAsAdded)
 	}
-	for _, text := range r.GetAddresses() {
+	for _, text := range r.Addresses {
 		p, err := netip.ParsePrefix(text)
 		if err != nil || !slices.Contains(a.Addresses, p.Addr().Unmap()) {
-			return nil, fmt.Errorf("pod %s is %w: it has no address %s", spec.Pod, errNotAsAdded, text)
+			return protocol.Empty{}, fmt.Errorf("pod %s is %w: it has no address %s", spec.Pod, errNotAsAdded, text)
 		}
 	}
 	if err := checkLinks(spec, a); err != nil {
-		return nil, fmt.Errorf("pod %s is %w: %w", spec.Pod, errNotAsAdded, err)
+		return protocol.Empty{}, fmt.Errorf("pod %s is %w: %w", spec.Pod, errNotAsAdded, err)
 	}
-	if err := s.programmed(ctx, a, r.GetSandbox().GetPodUid()); err != nil {
-		return nil, err
-	}
-	return &cniv1.CheckResponse{}, nil
+	return protocol.Empty{}, s.programmed(ctx, a, r.Sandbox.PodUID)
 }
 
 // checkLinks looks at both sides of the pair.

@@ -6,40 +6,36 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/felixlike/felixlike/cni/cniv1"
+	"github.com/felixlike/felixlike/cni/protocol"
 	"github.com/felixlike/felixlike/model"
 )
 
 // owner is a sandbox and its interface, as the runtime names an attachment.
 type owner struct{ sandbox, iface string }
 
-// Del implements cniv1.CNIServer. It needs neither the pod's namespace, nor this
+// Del removes what Add made. It needs neither the pod's namespace, nor this
 // node's object, nor a working driver: a deletion must not wait for them.
-func (s *Server) Del(ctx context.Context, r *cniv1.DelRequest) (*cniv1.DelResponse, error) {
-	sandbox := r.GetSandbox()
-	who := owner{sandbox.GetContainerId(), sandbox.GetInterface()}
+func (s *Server) Del(ctx context.Context, r *protocol.SandboxRequest) (protocol.Empty, error) {
+	who := owner{r.Sandbox.ContainerID, r.Sandbox.Interface}
 	if who.sandbox == "" || who.iface == "" {
-		return nil, fmt.Errorf("%w: no container id or no interface", errSandbox)
+		return protocol.Empty{}, fmt.Errorf("%w: no container id or no interface", errSandbox)
 	}
 	s.sweeping.RLock()
 	defer s.sweeping.RUnlock()
-	pod := podOf(sandbox)
+	pod := podOf(r.Sandbox)
 	if pod.Namespace == "" || pod.Name == "" {
 		all, err := s.attachments(ctx)
 		if err != nil {
-			return nil, err
+			return protocol.Empty{}, err
 		}
 		at := slices.IndexFunc(all, func(a model.Attachment) bool { return ownerOf(a) == who })
 		if at < 0 {
-			return &cniv1.DelResponse{}, s.ipam.del(ctx, who.sandbox, who.iface)
+			return protocol.Empty{}, s.ipam.del(ctx, who.sandbox, who.iface)
 		}
 		pod = all[at].Pod
 	}
 	defer s.pods.lock(pod.String())()
-	if err := s.remove(ctx, Spec{Pod: pod, Owner: who.sandbox, Interface: who.iface}); err != nil {
-		return nil, err
-	}
-	return &cniv1.DelResponse{}, nil
+	return protocol.Empty{}, s.remove(ctx, Spec{Pod: pod, Owner: who.sandbox, Interface: who.iface})
 }
 
 func ownerOf(a model.Attachment) owner { return owner{a.Sandbox, a.PodInterface} }
@@ -57,18 +53,18 @@ func (s *Server) attachments(ctx context.Context) ([]model.Attachment, error) {
 	return slices.DeleteFunc(all, func(a model.Attachment) bool { return a.Sandbox == "" || a.PodInterface == "" }), nil
 }
 
-// GC implements cniv1.CNIServer. It goes on after errors, and returns all.
-func (s *Server) GC(ctx context.Context, r *cniv1.GCRequest) (*cniv1.GCResponse, error) {
+// GC removes all attachments but those that are listed. It goes on after errors, and returns all.
+func (s *Server) GC(ctx context.Context, r *protocol.GCRequest) (protocol.Empty, error) {
 	valid := map[owner]bool{}
-	for _, a := range r.GetValid() {
-		valid[owner{a.GetContainerId(), a.GetInterface()}] = true
+	for _, a := range r.Valid {
+		valid[owner{a.ContainerID, a.Interface}] = true
 	}
 	s.sweeping.Lock()
 	defer s.sweeping.Unlock()
 	var errs []error
 	all, err := s.attachments(ctx)
 	if err != nil {
-		return nil, err
+		return protocol.Empty{}, err
 	}
 	for _, a := range all {
 		if !valid[ownerOf(a)] {
@@ -85,12 +81,9 @@ func (s *Server) GC(ctx context.Context, r *cniv1.GCRequest) (*cniv1.GCResponse,
 	}
 	if err := errors.Join(errs...); err != nil {
 		// An address is not given back while something may have it.
-		return nil, fmt.Errorf("remove leftovers: %w", err)
+		return protocol.Empty{}, fmt.Errorf("remove leftovers: %w", err)
 	}
-	if err := s.releaseAllBut(ctx, valid); err != nil {
-		return nil, err
-	}
-	return &cniv1.GCResponse{}, nil
+	return protocol.Empty{}, s.releaseAllBut(ctx, valid)
 }
 
 // releaseAllBut gives back the reservations of all other sandboxes, and of none.

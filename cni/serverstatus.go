@@ -5,36 +5,32 @@ import (
 	"errors"
 	"fmt"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
-	"github.com/felixlike/felixlike/cni/cniv1"
+	"github.com/felixlike/felixlike/cni/protocol"
+	"github.com/felixlike/felixlike/internal/socketapi"
 )
 
-// coded gives an error the gRPC code that the plugin understands. An unexpected
-// error gets the code for "try again": it may be gone at the next try, and a useless
-// try does no harm.
-func coded(err error) error {
-	if _, ok := status.FromError(err); ok {
-		return err
-	}
-	code := codes.Unavailable
+// codeOf returns the code of an error. An unexpected error gets the code for "try
+// again": it may be gone at the next try, and a useless try does no harm.
+func codeOf(err error) socketapi.Code {
+	var refused *socketapi.Error
 	switch {
+	case errors.As(err, &refused):
+		return refused.Code
 	case errors.Is(err, errSandbox), errors.Is(err, errOwnNamespace):
-		code = codes.InvalidArgument
+		return socketapi.Invalid
 	case errors.Is(err, errNotAsAdded):
-		code = codes.Internal
+		return socketapi.Failed
 	case errors.Is(err, errNotReady):
-		code = codes.FailedPrecondition
+		return socketapi.NotReady
 	}
-	return status.Error(code, err.Error())
+	return socketapi.Unavailable
 }
 
 // errNotReady says that Add would not succeed.
 var errNotReady = errors.New("not ready")
 
-// Status implements cniv1.CNIServer.
-func (s *Server) Status(ctx context.Context, _ *cniv1.StatusRequest) (*cniv1.StatusResponse, error) {
+// Status fails unless Add would succeed.
+func (s *Server) Status(ctx context.Context, _ *protocol.Empty) (protocol.Empty, error) {
 	err := s.opts.Agent.Available(ctx)
 	if err == nil {
 		err = s.ipam.installed()
@@ -43,7 +39,7 @@ func (s *Server) Status(ctx context.Context, _ *cniv1.StatusRequest) (*cniv1.Sta
 		_, err = s.db.Attachments(ctx)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errNotReady, err)
+		return protocol.Empty{}, fmt.Errorf("%w: %w", errNotReady, err)
 	}
-	return &cniv1.StatusResponse{}, nil
+	return protocol.Empty{}, nil
 }

@@ -9,7 +9,7 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/version"
 
-	"github.com/felixlike/felixlike/cni/cniv1"
+	"github.com/felixlike/felixlike/cni/protocol"
 )
 
 // defaultSocket is the agent's socket by default.
@@ -61,7 +61,7 @@ func (c *config) previous(ifName string) ([]string, error) {
 
 // valid returns the request of a GC. Without a list, which is not an empty one,
 // everything would be removed.
-func (c *config) valid(data []byte) (*cniv1.GCRequest, error) {
+func (c *config) valid(data []byte) (*protocol.GCRequest, error) {
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(data, &keys); err != nil {
 		return nil, types.NewError(types.ErrDecodingFailure, "network configuration", err.Error())
@@ -69,9 +69,9 @@ func (c *config) valid(data []byte) (*cniv1.GCRequest, error) {
 	if _, there := keys["cni.dev/valid-attachments"]; !there {
 		return nil, types.NewError(types.ErrInvalidNetworkConfig, "GC needs cni.dev/valid-attachments", "")
 	}
-	request := &cniv1.GCRequest{}
+	request := &protocol.GCRequest{Valid: []protocol.Attachment{}}
 	for _, a := range c.ValidAttachments {
-		request.Valid = append(request.Valid, &cniv1.Attachment{ContainerId: a.ContainerID, Interface: a.IfName})
+		request.Valid = append(request.Valid, protocol.Attachment{ContainerID: a.ContainerID, Interface: a.IfName})
 	}
 	return request, nil
 }
@@ -85,13 +85,13 @@ type kubernetesArgs struct {
 	K8S_POD_INFRA_CONTAINER_ID types.UnmarshallableString
 }
 
-func sandboxOf(args *skel.CmdArgs) (*cniv1.Sandbox, error) {
+func sandboxOf(args *skel.CmdArgs) (protocol.Sandbox, error) {
 	var k kubernetesArgs
 	if err := types.LoadArgs(args.Args, &k); err != nil {
-		return nil, types.NewError(types.ErrInvalidEnvironmentVariables, "CNI_ARGS", err.Error())
+		return protocol.Sandbox{}, types.NewError(types.ErrInvalidEnvironmentVariables, "CNI_ARGS", err.Error())
 	}
-	return &cniv1.Sandbox{
-		ContainerId: args.ContainerID, Netns: args.Netns, Interface: args.IfName,
-		PodNamespace: string(k.K8S_POD_NAMESPACE), PodName: string(k.K8S_POD_NAME), PodUid: string(k.K8S_POD_UID),
+	return protocol.Sandbox{
+		ContainerID: args.ContainerID, NetNS: args.Netns, Interface: args.IfName,
+		PodNamespace: string(k.K8S_POD_NAMESPACE), PodName: string(k.K8S_POD_NAME), PodUID: string(k.K8S_POD_UID),
 	}, nil
 }

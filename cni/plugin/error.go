@@ -1,11 +1,12 @@
 package plugin
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/containernetworking/cni/pkg/types"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+
+	"github.com/felixlike/felixlike/internal/socketapi"
 )
 
 // errPluginNotAvailable is CNI's code for a STATUS that says: no ADD would
@@ -17,14 +18,30 @@ func (c *config) cniError(err error) error {
 	if err == nil {
 		return nil
 	}
-	s := status.Convert(err)
-	switch s.Code() {
-	case codes.Unimplemented:
-		return types.NewError(types.ErrTryAgainLater, "the agent does not speak this plugin's version of the API: one of them is about to be upgraded", s.Message())
-	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Aborted, codes.ResourceExhausted:
-		return types.NewError(types.ErrTryAgainLater, fmt.Sprintf("felixlike's agent at %s: %s", c.Socket, s.Message()), "")
-	case codes.InvalidArgument:
-		return types.NewError(types.ErrInvalidEnvironmentVariables, s.Message(), "")
+	var refused *socketapi.Error
+	switch {
+	case errors.Is(err, socketapi.ErrNotHTTP):
+		return otherVersion(err)
+	case !errors.As(err, &refused):
+		return c.tryAgain(err)
 	}
-	return types.NewError(types.ErrInternal, s.Message(), "")
+	switch refused.Code {
+	case socketapi.Unavailable, socketapi.Deadline, socketapi.Canceled, socketapi.TooLarge:
+		return c.tryAgain(err)
+	case socketapi.Invalid:
+		return types.NewError(types.ErrInvalidEnvironmentVariables, err.Error(), "")
+	case socketapi.Failed, socketapi.NotReady:
+		return types.NewError(types.ErrInternal, err.Error(), "")
+	}
+	// The agent has no such call, or a code that this plugin does not know.
+	return otherVersion(err)
+}
+
+func (c *config) tryAgain(err error) error {
+	return types.NewError(types.ErrTryAgainLater, fmt.Sprintf("felixlike's agent at %s: %v", c.Socket, err), "")
+}
+
+func otherVersion(err error) error {
+	return types.NewError(types.ErrTryAgainLater,
+		"the agent does not speak this plugin's version of the API: one of them is about to be upgraded; try again later", err.Error())
 }

@@ -11,17 +11,16 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/netip"
+	"net/http"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/version"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/felixlike/felixlike/cni/cniv1"
+	"github.com/felixlike/felixlike/cni/protocol"
+	"github.com/felixlike/felixlike/internal/socketapi"
 )
 
 // timeout bounds a request. The agent waits for less than half of it; the
@@ -53,15 +52,11 @@ func add(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	var reply *cniv1.AddResponse
-	err = conf.ask(func(ctx context.Context, agent cniv1.CNIClient) (err error) {
-		reply, err = agent.Add(ctx, &cniv1.AddRequest{Sandbox: sandbox})
-		return err
-	})
-	if err != nil {
+	var reply protocol.AddReply
+	if err := conf.call(protocol.AddPath, protocol.SandboxRequest{Sandbox: sandbox}, &reply); err != nil {
 		return err
 	}
-	result, err := resultOf(reply, args.Netns)
+	result, err := resultOf(&reply, args.Netns)
 	if err != nil {
 		return types.NewError(types.ErrDecodingFailure, "the agent's answer cannot be read", err.Error())
 	}
@@ -77,10 +72,7 @@ func del(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	return conf.ask(func(ctx context.Context, agent cniv1.CNIClient) error {
-		_, err := agent.Del(ctx, &cniv1.DelRequest{Sandbox: sandbox})
-		return err
-	})
+	return conf.call(protocol.DelPath, protocol.SandboxRequest{Sandbox: sandbox}, nil)
 }
 
 func check(args *skel.CmdArgs) error {
@@ -92,14 +84,11 @@ func check(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	request := &cniv1.CheckRequest{Sandbox: sandbox}
+	request := protocol.CheckRequest{Sandbox: sandbox}
 	if request.Addresses, err = conf.previous(args.IfName); err != nil {
 		return err
 	}
-	return conf.ask(func(ctx context.Context, agent cniv1.CNIClient) error {
-		_, err := agent.Check(ctx, request)
-		return err
-	})
+	return conf.call(protocol.CheckPath, request, nil)
 }
 
 func agentStatus(args *skel.CmdArgs) error {
@@ -107,11 +96,7 @@ func agentStatus(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	err = conf.ask(func(ctx context.Context, agent cniv1.CNIClient) error {
-		_, err := agent.Status(ctx, &cniv1.StatusRequest{})
-		return err
-	})
-	if err != nil {
+	if err := conf.call(protocol.StatusPath, protocol.Empty{}, nil); err != nil {
 		// Any error means that no pod can be added.
 		return types.NewError(errPluginNotAvailable, err.Error(), "")
 	}
@@ -127,50 +112,36 @@ func gc(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	return conf.ask(func(ctx context.Context, agent cniv1.CNIClient) error {
-		_, err := agent.GC(ctx, request)
-		return err
-	})
+	return conf.call(protocol.GCPath, request, nil)
 }
 
-// ask calls the agent, and makes its error one of CNI's.
-func (c *config) ask(call func(context.Context, cniv1.CNIClient) error) error {
-	// The socket's directory is root's; nothing else protects it, nor has to.
-	conn, err := grpc.NewClient("unix:"+c.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
-	if err != nil {
-		return types.NewError(types.ErrInvalidNetworkConfig, "socket "+c.Socket, err.Error())
-	}
-	defer conn.Close()
+// call calls the agent, and makes its error one of CNI's.
+func (c *config) call(path string, request, reply any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	return c.cniError(call(ctx, cniv1.NewCNIClient(conn)))
+	return c.cniError(socketapi.NewClient(c.Socket).Call(ctx, http.MethodPost, path, nil, request, reply))
 }
 
 // resultOf makes CNI's result of the agent's answer.
-func resultOf(reply *cniv1.AddResponse, netns string) (*types100.Result, error) {
+func resultOf(reply *protocol.AddReply, netns string) (*types100.Result, error) {
 	result := &types100.Result{
 		CNIVersion: types100.ImplementedSpecVersion,
 		Interfaces: []*types100.Interface{
-			{Name: reply.GetHost().GetName(), Mac: reply.GetHost().GetMac(), Mtu: int(reply.GetHost().GetMtu())},
-			{Name: reply.GetPod().GetName(), Mac: reply.GetPod().GetMac(), Mtu: int(reply.GetPod().GetMtu()), Sandbox: netns},
+			{Name: reply.Host.Name, Mac: reply.Host.MAC, Mtu: reply.Host.MTU},
+			{Name: reply.Pod.Name, Mac: reply.Pod.MAC, Mtu: reply.Pod.MTU, Sandbox: netns},
 		},
 	}
-	for _, a := range reply.GetAddresses() {
-		prefix, err := netip.ParsePrefix(a.GetPrefix())
-		if err != nil {
-			return nil, fmt.Errorf("address: %w", err)
+	for _, a := range reply.Addresses {
+		if !a.Prefix.IsValid() || !a.Gateway.IsValid() {
+			return nil, fmt.Errorf("address %s, gateway %s", a.Prefix, a.Gateway)
 		}
-		gateway, err := netip.ParseAddr(a.GetGateway())
-		if err != nil {
-			return nil, fmt.Errorf("gateway of %s: %w", prefix, err)
-		}
-		bits := prefix.Addr().BitLen()
+		bits := a.Prefix.Addr().BitLen()
 		result.IPs = append(result.IPs, &types100.IPConfig{
-			Interface: types100.Int(1), Gateway: gateway.AsSlice(),
-			Address: net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), bits)},
+			Interface: types100.Int(1), Gateway: a.Gateway.AsSlice(),
+			Address: net.IPNet{IP: a.Prefix.Addr().AsSlice(), Mask: net.CIDRMask(a.Prefix.Bits(), bits)},
 		})
 		result.Routes = append(result.Routes, &types.Route{
-			Dst: net.IPNet{IP: make(net.IP, bits/8), Mask: net.CIDRMask(0, bits)}, GW: gateway.AsSlice(),
+			Dst: net.IPNet{IP: make(net.IP, bits/8), Mask: net.CIDRMask(0, bits)}, GW: a.Gateway.AsSlice(),
 		})
 	}
 	return result, nil

@@ -1,9 +1,13 @@
 package plugin
 
 import (
+	"bufio"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,11 +15,9 @@ import (
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
-	"github.com/felixlike/felixlike/cni/cniv1"
+	"github.com/felixlike/felixlike/cni/protocol"
+	"github.com/felixlike/felixlike/internal/socketapi"
 )
 
 // code returns CNI's code of an error.
@@ -30,33 +32,75 @@ func code(t *testing.T, err error) uint {
 
 func TestErrorCodes(t *testing.T) {
 	c := &config{Socket: "/run/x.sock"}
-	for grpcCode, want := range map[codes.Code]uint{
-		codes.Unavailable: 11, codes.DeadlineExceeded: 11, codes.Canceled: 11, codes.ResourceExhausted: 11, codes.Aborted: 11,
-		codes.Unimplemented: 11, codes.InvalidArgument: 4, codes.Internal: 999, codes.Unknown: 999, codes.FailedPrecondition: 999,
+	for of, want := range map[socketapi.Code]uint{
+		socketapi.Unavailable: 11, socketapi.Deadline: 11, socketapi.Canceled: 11, socketapi.TooLarge: 11,
+		socketapi.UnknownVersion: 11, socketapi.UnknownPath: 11, socketapi.WrongMethod: 11, "": 11, "of-a-later-release": 11,
+		socketapi.Invalid: 4, socketapi.Failed: 999, socketapi.NotReady: 999,
 	} {
-		if got := code(t, c.cniError(status.Error(grpcCode, "why"))); got != want {
-			t.Errorf("%s: code %d, want %d", grpcCode, got, want)
+		if got := code(t, c.cniError(socketapi.Refuse(of, "why"))); got != want {
+			t.Errorf("%s: code %d, want %d", of, got, want)
 		}
+	}
+	if got := code(t, c.cniError(io.ErrUnexpectedEOF)); got != 11 {
+		t.Errorf("a connection that breaks: code %d", got)
 	}
 	if err := c.cniError(nil); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestOtherVersionOfTheAPI asks an agent that does not know the service.
-func TestOtherVersionOfTheAPI(t *testing.T) {
-	socket := filepath.Join(t.TempDir(), "s")
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
+// previousAgent are the bytes that the agent of the release before protocol v2 sends first:
+// HTTP/2's settings. It then reads HTTP/2's preface of 24 bytes, and closes the connection
+// if others come.
+const previousAgent = "000006040000000000000500004000"
+
+// TestOtherVersionsOfTheAPI asks agents of the release before and of a later one.
+func TestOtherVersionsOfTheAPI(t *testing.T) {
+	previous := func(conn net.Conn) {
+		first, err := hex.DecodeString(previousAgent)
+		if err != nil {
+			t.Error(err)
+		}
+		_, _ = conn.Write(first)
+		_, _ = io.ReadFull(conn, make([]byte, 24))
 	}
-	server := grpc.NewServer()
-	served := make(chan error)
-	go func() { served <- server.Serve(listener) }()
-	defer func() { server.Stop(); <-served }()
-	err = del(&skel.CmdArgs{ContainerID: "id", IfName: "eth0", StdinData: fmt.Appendf(nil, `{"cniVersion": "1.1.0", "name": "x", "socket": %q}`, socket)})
-	if code(t, err) != 11 || !strings.Contains(err.Error(), "does not speak this plugin's version") {
-		t.Error(err)
+	later := func(conn net.Conn) {
+		request, err := http.ReadRequest(bufio.NewReader(conn))
+		if err != nil || request.URL.Path != protocol.DelPath {
+			t.Error(request, err)
+		}
+		const text = `{"error": "unknown API version \"v2\": this agent serves v3", "code": "unknown-version", "new": 1}`
+		_, _ = fmt.Fprintf(conn, "HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
+	}
+	for details, agent := range map[string]func(net.Conn){
+		socketapi.ErrNotHTTP.Error(): previous, `unknown API version "v2": this agent serves v3`: later,
+	} {
+		socket := filepath.Join(t.TempDir(), "s")
+		listener, err := net.Listen("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				agent(conn)
+				conn.Close()
+			}
+		}()
+		for range 20 {
+			err := del(&skel.CmdArgs{ContainerID: "id", IfName: "eth0", StdinData: fmt.Appendf(nil, `{"cniVersion": "1.1.0", "name": "x", "socket": %q}`, socket)})
+			if code(t, err) != 11 || !strings.Contains(err.Error(), "does not speak this plugin's version of the API") ||
+				!strings.Contains(err.Error(), "try again later") || !strings.Contains(err.Error(), details) {
+				t.Error(err)
+			}
+		}
+		listener.Close()
+		<-served
 	}
 }
 
@@ -80,8 +124,11 @@ func TestValidAttachments(t *testing.T) {
 		}
 		request, err := c.valid([]byte(text))
 		var all []string
-		for _, a := range request.GetValid() {
-			all = append(all, a.GetContainerId()+"/"+a.GetInterface())
+		if request == nil {
+			return nil, err
+		}
+		for _, a := range request.Valid {
+			all = append(all, a.ContainerID+"/"+a.Interface)
 		}
 		return all, err
 	}
@@ -101,8 +148,8 @@ func TestValidAttachments(t *testing.T) {
 func TestSandbox(t *testing.T) {
 	args := &skel.CmdArgs{ContainerID: "id", Netns: "/run/netns/x", IfName: "eth0", Args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=x;K8S_POD_NAME=a;K8S_POD_UID=u;K8S_POD_INFRA_CONTAINER_ID=id;NEW=1"}
 	got, err := sandboxOf(args)
-	want := &cniv1.Sandbox{ContainerId: "id", Netns: "/run/netns/x", Interface: "eth0", PodNamespace: "x", PodName: "a", PodUid: "u"}
-	if err != nil || got.String() != want.String() {
+	want := protocol.Sandbox{ContainerID: "id", NetNS: "/run/netns/x", Interface: "eth0", PodNamespace: "x", PodName: "a", PodUID: "u"}
+	if err != nil || got != want {
 		t.Errorf("%v %v, want %v", got, err, want)
 	}
 	args.Args = "nonsense"
