@@ -89,7 +89,9 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		server.Protocols.SetUnencryptedHTTP2(true)
 	}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(netutil.LimitListener(rootsocket.RootOnly(listener), s.config.MaxConnections)) }()
+	go func() {
+		served <- server.Serve(netutil.LimitListener(rootsocket.RootOnly(listener), s.config.MaxConnections))
+	}()
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve: %w", err)

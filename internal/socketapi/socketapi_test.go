@@ -233,7 +233,9 @@ func TestDrain(t *testing.T) {
 		}))
 	})
 	ended := make(chan error, 1)
-	go func() { ended <- NewClient(path).Call(context.Background(), http.MethodPost, "/v1/long", nil, body{}, nil) }()
+	go func() {
+		ended <- NewClient(path).Call(context.Background(), http.MethodPost, "/v1/long", nil, body{}, nil)
+	}()
 	<-began
 	at := time.Now()
 	stop()
