@@ -1,23 +1,32 @@
-// Package policy turns Kubernetes objects into the model, incrementally: an
-// Engine is told of every change of a node, namespace, pod, NetworkPolicy or
-// ClusterNetworkPolicy, and its Flush returns what changed for one node as typed updates.
+// Package policy turns Kubernetes objects into the model, incrementally. An Engine takes
+// each change of a node, namespace, pod, NetworkPolicy or ClusterNetworkPolicy. Its Flush
+// returns the changes for one node as typed updates.
 //
 //	objects -> [ parse, compile ] -> classes x selections -> groups, policies, endpoints -> Flush
 //
-// Selectors cannot tell pods apart that are of one namespace and have the same
-// labels: these are one class, and most pods come to a class that is there
-// already. Classes and selectors meet in selections: one selection for each
-// distinct (namespaces, pod selector). They are found through inverted indexes
-// over labels in both directions, so that a change costs in proportion to what
-// the changed object enters and leaves, never to the size of the cluster: Work
-// counts it, and tests compare the counts. What is wrong with an object is
-// reported as a model.Problem, and the wrong part matches nothing; isolation is
-// never lost.
+// A selector matches all pods of a namespace with equal labels, or none. Such pods are one
+// class, and most new pods come to a class that exists. For each distinct pair of
+// namespaces and pod selector there is one selection, with the classes that it matches.
+// Inverted indexes over labels find the selections of a class and the classes of a
+// selection. So the cost of a change depends on the number of selections that the object
+// enters or leaves, and not on the size of the cluster. Work counts the cost, and tests
+// compare the counts. An invalid part of an object is reported as a model.Problem and
+// matches nothing, but the pods stay isolated.
 //
-// Memory is for pods: strings are kept once, label sets and lists of policies
-// are shared, small sets are slices, and no Kubernetes object is kept.
+// The parts of an Engine, each of which uses those on its right only:
 //
-// The room knows no backend and does no I/O. It is tested by tables, by
-// comparing random clusters with felixlike/policy/oracle (see test/policytest), by
-// fuzzing, and with clusters of 100,000 pods (see test/workloads).
+//	policies -> groups -> nodePeers --------+
+//	endpoints -> pods ----------------------+-> index -> membership -> dirty -> records
+//
+// The index finds classes and selections. The membership counts pods as they enter and
+// leave selections. It marks groups, policies and pods as dirty, and Flush looks at these.
+// Package compile compiles policies, and package label has label sets, selectors and their
+// indexes.
+//
+// Most memory is for pods. So strings are stored once, label sets and lists of policies are
+// shared, small maps are slices (package smallmap), and no Kubernetes object is kept.
+//
+// The room knows no backend and does no I/O. It is tested by tables, by random clusters
+// and felixlike/policy/oracle (see test/policytest), by fuzzing, and with clusters of
+// 100,000 pods (see test/workloads).
 package policy

@@ -1,86 +1,196 @@
 package policy
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/felixlike/policy/compile"
 	"github.com/felixlike/felixlike/felixlike/policy/label"
 	"github.com/felixlike/felixlike/model"
 )
 
-// Engine computes the model of one node from the objects of the cluster. The
-// Set and Delete methods note changes in any order; Flush returns what they
-// come to. Objects that were handed over must not be changed afterwards.
+// Engine computes the model of one node from the objects of the cluster. The Set and
+// Delete methods take changes in any order; Flush returns the updates. A caller must not
+// change an object after Set.
 //
 // An Engine is not safe for concurrent use.
 type Engine struct {
-	// node is the name of the node the model is for.
-	node       string
-	nodes      nodes
-	nodePeers  nodePeers
-	namespaces map[string]*namespace
-	// clusterPolicies are the names of the ClusterNetworkPolicies that are set.
+	work *Work
+	// clusterPolicies are the names of the ClusterNetworkPolicies.
 	clusterPolicies map[string]struct{}
-	pods            map[model.PodID]*pod
-	// attached are the addresses that the CNI gave local pods.
-	attached map[model.PodID][]netip.Addr
-	policies map[model.PolicyID]*policy
-	groups   map[model.GroupID]*group
-	groupIDs compile.GroupIDs
-	// collisions are the policies that are closed because of one.
-	collisions map[model.PolicyID]compile.Collision
-	// scopes are those of namespaceSelectors. scopeIndex finds them by the
-	// labels of a namespace, labelled finds namespaces by theirs.
-	scopes     map[*label.Selector]*scope
-	scopeIndex label.SelectorIndex[*scope]
-	labelled   label.Index[*namespace]
-	// classes finds the pods of all namespaces by their labels.
-	classes   label.Index[*class]
-	labelSets *label.Sets
-	selectors label.Selectors
+	groupIDs        compile.GroupIDs
 
-	// endpoints are those of the last Flush; unapplied are the lists of those
-	// that no policy applies to.
-	endpoints map[model.PodID]*applied
-	unapplied *applied
-	// What a Flush has to look at; staleTargets are selections.
-	dirtyPods     []*pod
-	dirtyPolicies []*policy
-	dirtyGroups   []*group
-	staleTargets  []*selection
-
-	work Work
+	// Each part uses the parts above it only.
+	dirty     *dirty
+	index     *index
+	nodes     nodes
+	nodePeers *nodePeers
+	pods      *pods
+	groups    *groups
+	policies  *policies
+	endpoints *endpoints
 }
 
 // New returns an Engine without objects for the node of that name.
 func New(nodeName string) *Engine {
+	work := &Work{}
+	dirty := &dirty{work: work}
+	members := &membership{work: work, dirty: dirty}
+	m := &matcher{work: work, labelSets: label.NewSets(), selectors: label.Selectors{}}
+	x := newIndex(m, members)
+	peers := newNodePeers(m, members)
+	pods := &pods{
+		node: nodeName, byID: map[model.PodID]*pod{}, attached: map[model.PodID][]netip.Addr{},
+		index: x, members: members, dirty: dirty,
+	}
+	groups := &groups{byID: map[model.GroupID]*group{}, index: x, nodes: peers, members: members, dirty: dirty}
 	return &Engine{
-		node:       nodeName,
-		nodes:      newNodes(nodeName),
-		nodePeers:  nodePeers{byName: map[string]*nodePeer{}},
-		namespaces: map[string]*namespace{}, clusterPolicies: map[string]struct{}{},
-		pods:     map[model.PodID]*pod{},
-		attached: map[model.PodID][]netip.Addr{},
-		policies: map[model.PolicyID]*policy{},
-		groups:   map[model.GroupID]*group{}, groupIDs: compile.GroupIDHash, collisions: map[model.PolicyID]compile.Collision{},
-		scopes:    map[*label.Selector]*scope{},
-		labelSets: label.NewSets(),
-		selectors: label.Selectors{},
-		endpoints: map[model.PodID]*applied{},
-		unapplied: &applied{},
+		work: work, clusterPolicies: map[string]struct{}{}, groupIDs: compile.GroupIDHash,
+		dirty: dirty, index: x, nodes: newNodes(nodeName), nodePeers: peers, pods: pods, groups: groups,
+		policies: &policies{
+			byID: map[model.PolicyID]*policy{}, collisions: map[model.PolicyID]compile.Collision{},
+			index: x, groups: groups, dirty: dirty,
+		},
+		endpoints: &endpoints{work: work, dirty: dirty, pods: pods, emitted: map[model.PodID]*applied{}, unapplied: &applied{}},
 	}
 }
 
-// Flush returns the updates since the last Flush in an order that is safe to
-// apply and the same for the same changes: nodes, groups, policies, endpoints;
-// then removals of endpoints, policies, groups, nodes. It returns nothing if
-// the changes come to nothing. It has only what this node needs: the local
-// endpoints, the policies that apply to them, the groups that these refer to,
-// and all nodes.
+// Narrowed returns a new engine for the same node with that number of hash characters in
+// the identifiers of groups. Tests use it to make groups collide.
+func (e *Engine) Narrowed(hash int) *Engine {
+	narrow := New(e.pods.node)
+	narrow.groupIDs = compile.GroupIDs(hash)
+	return narrow
+}
+
+// SetNode creates or replaces a node, and reports its invalid parts.
+func (e *Engine) SetNode(object *corev1.Node) []model.Problem {
+	if object == nil {
+		return nil
+	}
+	r := compile.Report{Object: model.ObjectRef{Kind: "Node", Name: object.Name}}
+	e.nodePeers.set(object.Name, object)
+	e.nodes.set(object.Name, parseInternalIPs(object, &r), parsePodCIDRs(object, &r), &r)
+	return r.Problems
+}
+
+// DeleteNode removes a node.
+func (e *Engine) DeleteNode(name string) {
+	e.nodePeers.set(name, nil)
+	e.nodes.remove(name)
+}
+
+// SetNamespace creates or replaces a namespace.
+func (e *Engine) SetNamespace(object *corev1.Namespace) {
+	if object == nil {
+		return
+	}
+	// The API server gives every namespace the label of its name. An object from a file gets
+	// it here.
+	labels := map[string]string{corev1.LabelMetadataName: object.Name}
+	maps.Copy(labels, object.Labels)
+	e.index.relabel(e.index.namespace(object.Name), e.index.labelSets.Intern(labels))
+}
+
+// DeleteNamespace removes a namespace. Its pods and policies are deleted on their own.
+func (e *Engine) DeleteNamespace(name string) {
+	if n, ok := e.index.namespaces[name]; ok {
+		e.index.relabel(n, nil)
+		e.index.dropNamespaceIfEmpty(n)
+	}
+}
+
+// SetPod creates or replaces a pod, and reports its invalid parts.
+func (e *Engine) SetPod(object *corev1.Pod) []model.Problem {
+	if object == nil {
+		return nil
+	}
+	return e.pods.set(object)
+}
+
+// DeletePod removes a pod.
+func (e *Engine) DeletePod(id model.PodID) { e.pods.remove(id) }
+
+// SetLocalAddresses sets the addresses that the CNI gave to a pod of this node, or removes
+// them if the list is empty. Of each family in the list, they replace the addresses in the
+// pod's status: the status comes late, or is that of an earlier pod with the same name. The
+// call may come before SetPod.
+func (e *Engine) SetLocalAddresses(id model.PodID, addresses []netip.Addr) {
+	e.pods.attach(id, addresses)
+}
+
+// SetNetworkPolicy creates or replaces a NetworkPolicy, and reports its invalid parts. Such
+// a part allows nothing, and the pods stay isolated.
+func (e *Engine) SetNetworkPolicy(object *networkingv1.NetworkPolicy) []model.Problem {
+	if object == nil {
+		return nil
+	}
+	e.work.Policies++
+	c, problems := compile.NetworkPolicy(object, e.groupIDs)
+	e.policies.set(c)
+	return problems
+}
+
+// SetClosedNetworkPolicy replaces a NetworkPolicy that could not be decoded. It isolates,
+// in both directions and without rules, the pods that the selector matches, or all pods of
+// the namespace if the selector is nil or invalid.
+func (e *Engine) SetClosedNetworkPolicy(namespace, name string, podSelector *metav1.LabelSelector) {
+	e.policies.set(compile.ClosedNetworkPolicy(namespace, name, podSelector))
+}
+
+// DeleteNetworkPolicy removes a NetworkPolicy.
+func (e *Engine) DeleteNetworkPolicy(namespace, name string) {
+	e.policies.remove(networkPolicyID(namespace, name))
+}
+
+func networkPolicyID(namespace, name string) model.PolicyID {
+	return model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: namespace, Name: name}
+}
+
+// SetClusterNetworkPolicy creates or replaces a ClusterNetworkPolicy, and reports its
+// invalid parts. Such a rule fails closed: an Accept matches nothing, and a Deny or a Pass
+// denies everything.
+func (e *Engine) SetClusterNetworkPolicy(object *v1alpha2.ClusterNetworkPolicy) []model.Problem {
+	if object == nil {
+		return nil
+	}
+	e.work.Policies++
+	e.clusterPolicies[object.Name] = struct{}{}
+	c, problems := compile.ClusterNetworkPolicy(object, e.groupIDs)
+	for _, tier := range clusterTiers() {
+		if tier != c.Model.ID.Tier {
+			e.policies.remove(model.PolicyID{Tier: tier, Name: object.Name})
+		}
+	}
+	e.policies.set(c)
+	return problems
+}
+
+// DeleteClusterNetworkPolicy removes a ClusterNetworkPolicy.
+func (e *Engine) DeleteClusterNetworkPolicy(name string) {
+	delete(e.clusterPolicies, name)
+	for _, tier := range clusterTiers() {
+		e.policies.remove(model.PolicyID{Tier: tier, Name: name})
+	}
+}
+
+// clusterTiers lists the tiers of ClusterNetworkPolicies. A name is in one of them.
+func clusterTiers() []model.Tier { return []model.Tier{model.TierAdmin, model.TierBaseline} }
+
+// Flush returns the updates since the last Flush, or nothing if nothing changed. The order
+// is safe to apply, and the same for the same changes: nodes, groups, policies, endpoints;
+// then removals of endpoints, policies, groups, nodes. The updates have what this node
+// needs: the local endpoints, the policies that apply to them, the groups in these
+// policies, and all nodes.
 func (e *Engine) Flush() []model.Update {
 	updates := e.flush()
-	if e.retryCollided() {
+	if e.policies.retryCollided() {
 		updates = append(updates, e.flush()...)
 	}
 	return updates
@@ -88,9 +198,9 @@ func (e *Engine) Flush() []model.Update {
 
 func (e *Engine) flush() []model.Update {
 	// Policies first: they acquire and release the groups.
-	policies, gonePolicies := e.flushPolicies()
-	groups, goneGroups := e.flushGroups()
-	endpoints, goneEndpoints := e.flushEndpoints()
+	policies, gonePolicies := e.policies.flush()
+	groups, goneGroups := e.groups.flush()
+	endpoints, goneEndpoints := e.endpoints.flush()
 	nodes, goneNodes := e.nodes.flush()
 	return slices.Concat(nodes, groups, policies, endpoints, goneEndpoints, gonePolicies, goneGroups, goneNodes)
 }

@@ -5,10 +5,10 @@ import "fmt"
 // Left names what an engine still keeps, for tests that deleted everything.
 func (e *Engine) Left() string {
 	counts := []int{
-		len(e.namespaces), len(e.pods), len(e.policies), len(e.scopes), len(e.groups), len(e.endpoints),
-		e.scopeIndex.Len(), e.labelled.Len(), e.classes.Len(),
-		e.labelSets.Len(), len(e.selectors),
-		len(e.dirtyPods), len(e.dirtyPolicies), len(e.dirtyGroups), len(e.staleTargets),
+		len(e.index.namespaces), len(e.pods.byID), len(e.policies.byID), len(e.index.scopes), len(e.groups.byID), len(e.endpoints.emitted),
+		e.index.scopeIndex.Len(), e.index.labelled.Len(), e.index.classes.Len(),
+		e.index.labelSets.Len(), len(e.index.selectors),
+		len(e.dirty.pods), len(e.dirty.policies), len(e.dirty.groups), len(e.dirty.targets),
 		len(e.nodes.byName), e.nodes.waiting.Len(), len(e.nodes.emitted), len(e.nodePeers.byName), e.nodePeers.groups.Len(),
 	}
 	for _, n := range counts {

@@ -10,70 +10,76 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// nodePeers keeps what rules can select of nodes, and the groups that do.
+// nodePeers has the nodes as peers of rules, and the groups that select nodes.
 type nodePeers struct {
-	byName map[string]*nodePeer
-	groups smallmap.Set[*group]
+	*matcher
+	members *membership
+	byName  map[string]*nodePeer
+	groups  smallmap.Set[*group]
 }
 
-// nodePeer is a node as a peer. It has every address of its status, of whatever type;
-// names of hosts are no addresses.
+// nodePeer is a node as a peer. Its addresses are all IP addresses of its status, of every
+// type.
 type nodePeer struct {
 	labels    *label.Set
 	addresses []netip.Addr
 }
 
-// setNodePeer creates or replaces a node as a peer, or removes it if the object is nil.
-func (e *Engine) setNodePeer(name string, object *corev1.Node) {
-	old, now := e.nodePeers.byName[name], (*nodePeer)(nil)
+func newNodePeers(m *matcher, members *membership) *nodePeers {
+	return &nodePeers{matcher: m, members: members, byName: map[string]*nodePeer{}}
+}
+
+// set creates or replaces a node, or removes it if the object is nil.
+func (n *nodePeers) set(name string, object *corev1.Node) {
+	old, now := n.byName[name], (*nodePeer)(nil)
 	if object != nil {
-		now = &nodePeer{labels: e.labelSets.Intern(object.Labels)}
-		e.labelSets.Hold(now.labels)
+		now = &nodePeer{labels: n.labelSets.Intern(object.Labels)}
+		n.labelSets.Hold(now.labels)
 		for _, a := range object.Status.Addresses {
-			// A node writes its own status. An address that no packet can have would make
-			// a kernel refuse the set.
+			// A node writes its own status. The kernel would refuse a set with an address that
+			// no packet can have.
 			if ip, err := netip.ParseAddr(a.Address); err == nil && podAddress(ip) {
 				now.addresses = append(now.addresses, ip.Unmap())
 			}
 		}
 	}
-	// First the new addresses: those that stay are no changes.
-	for g := range e.nodePeers.groups.All() {
-		e.work.Visits++
-		e.countNode(g, now, 1)
-		e.countNode(g, old, -1)
+	// New addresses first, so that an address in both is no change.
+	for g := range n.groups.All() {
+		n.work.Visits++
+		n.count(g, now, 1)
+		n.count(g, old, -1)
 	}
 	if old != nil {
-		e.labelSets.Release(old.labels)
+		n.labelSets.Release(old.labels)
 	}
 	if now == nil {
-		delete(e.nodePeers.byName, name)
+		delete(n.byName, name)
 		return
 	}
-	e.nodePeers.byName[name] = now
+	n.byName[name] = now
 }
 
-// countNode counts the addresses of a node into a group that selects it.
-func (e *Engine) countNode(g *group, n *nodePeer, count int32) {
-	if n == nil || !e.matches(g.nodes, n.labels) {
+// count counts the addresses of a node in a group that selects it.
+func (n *nodePeers) count(g *group, peer *nodePeer, count int32) {
+	if peer == nil || !n.matches(g.nodes, peer.labels) {
 		return
 	}
-	for _, a := range n.addresses {
-		e.countMember(g, model.AddressMember(a), count)
+	for _, a := range peer.addresses {
+		n.members.countMember(g, model.AddressMember(a), count)
 	}
 }
 
-// fillNodes fills a new group over nodes.
-func (e *Engine) fillNodes(g *group, nodes *label.Selector) {
-	g.nodes = e.selectors.Hold(nodes)
-	e.nodePeers.groups.Add(g)
-	for _, n := range e.nodePeers.byName {
-		e.work.Visits++
-		e.countNode(g, n, 1)
+// fill fills a new group of nodes.
+func (n *nodePeers) fill(g *group, nodes *label.Selector) {
+	g.nodes = n.selectors.Hold(nodes)
+	n.groups.Add(g)
+	for _, peer := range n.byName {
+		n.work.Visits++
+		n.count(g, peer, 1)
 	}
 }
 
-func (e *Engine) dropNodes(g *group) {
-	e.nodePeers.groups.Remove(g)
-	e.selectors.Release(g.nodes)
+func (n *nodePeers) drop(g *group) {
+	n.groups.Remove(g)
+	n.selectors.Release(g.nodes)
 }

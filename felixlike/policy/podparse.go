@@ -12,8 +12,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// parsePod reads what policy needs from a pod, except its labels and whether
-// its node is this one.
+// parsePod reads a pod, except its labels and whether its node is this one.
 func parsePod(object *corev1.Pod) (podState, []model.Problem) {
 	if object.Spec.HostNetwork {
 		return podState{place: host}, nil
@@ -44,8 +43,8 @@ func parsePodIPs(status *corev1.PodStatus, r *compile.Report) []netip.Addr {
 	return usableAddresses(addresses)
 }
 
-// parsePorts lists the named ports of all containers that live as long as the
-// pod: sidecars are init containers that are always restarted.
+// parsePorts lists the named ports of all containers that live as long as the pod, with
+// sidecars: these are init containers that are always restarted.
 func parsePorts(spec *corev1.PodSpec, r *compile.Report) []containerPort {
 	var ports []containerPort
 	for i := range spec.Containers {
@@ -79,4 +78,22 @@ func appendPorts(ports []containerPort, c *corev1.Container, path string, r *com
 		}
 	}
 	return ports
+}
+
+// usableAddresses returns the addresses that a pod can have, unmapped, sorted and distinct.
+func usableAddresses(addresses []netip.Addr) []netip.Addr {
+	var usable []netip.Addr
+	for _, a := range addresses {
+		if podAddress(a) {
+			usable = append(usable, a.Unmap())
+		}
+	}
+	slices.SortFunc(usable, netip.Addr.Compare)
+	return slices.Compact(usable)
+}
+
+// podAddress reports whether a packet on the wire can have the address of a pod.
+func podAddress(a netip.Addr) bool {
+	a = a.Unmap()
+	return a.IsValid() && a.Zone() == "" && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast()
 }

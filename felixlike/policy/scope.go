@@ -1,25 +1,11 @@
 package policy
 
-import (
-	"github.com/felixlike/felixlike/felixlike/policy/compile"
-	"github.com/felixlike/felixlike/felixlike/policy/label"
-	"github.com/felixlike/felixlike/felixlike/policy/smallmap"
-)
+import "github.com/felixlike/felixlike/felixlike/policy/compile"
 
-// scope is a set of namespaces with the selections that look into them: one
-// namespace by its name, or those that a namespaceSelector matches.
-type scope struct {
-	// namespaces is nil where the scope is one namespace by its name.
-	namespaces *label.Selector
-	members    smallmap.Set[*namespace]
-	selections smallmap.Map[*label.Selector, *selection]
-	index      label.SelectorIndex[*selection]
-}
-
-// scope returns the scope of a spec, and makes it if there is none.
-func (e *Engine) scope(spec compile.Selection) *scope {
+// scope returns the scope of a selection, and creates it if it does not exist.
+func (x *index) scope(spec compile.Selection) *scope {
 	if spec.Namespaces == nil {
-		n := e.namespace(spec.Namespace)
+		n := x.namespace(spec.Namespace)
 		if n.own == nil {
 			n.own = &scope{}
 			n.own.members.Add(n)
@@ -27,70 +13,69 @@ func (e *Engine) scope(spec compile.Selection) *scope {
 		}
 		return n.own
 	}
-	if sc := e.scopes[spec.Namespaces]; sc != nil {
+	if sc := x.scopes[spec.Namespaces]; sc != nil {
 		return sc
 	}
-	sc := &scope{namespaces: e.selectors.Hold(spec.Namespaces)}
-	e.scopes[sc.namespaces] = sc
-	e.scopeIndex.Insert(sc.namespaces, sc)
+	sc := &scope{namespaces: x.selectors.Hold(spec.Namespaces)}
+	x.scopes[sc.namespaces] = sc
+	x.scopeIndex.Insert(sc.namespaces, sc)
 	visit := func(n *namespace) {
-		e.work.Visits++
-		if n.labels != nil && e.matches(sc.namespaces, n.labels) {
+		x.work.Visits++
+		if n.labels != nil && x.matches(sc.namespaces, n.labels) {
 			sc.members.Add(n)
 			n.scopes.Add(sc)
 		}
 	}
-	if !e.labelled.Candidates(sc.namespaces, visit) {
-		for _, n := range e.namespaces {
+	if !x.labelled.Candidates(sc.namespaces, visit) {
+		for _, n := range x.namespaces {
 			visit(n)
 		}
 	}
 	return sc
 }
 
-func (e *Engine) dropScope(sc *scope) {
+func (x *index) dropScope(sc *scope) {
 	for n := range sc.members.All() {
 		n.scopes.Remove(sc)
 		if n.own == sc {
 			n.own = nil
-			e.dropNamespaceIfEmpty(n)
+			x.dropNamespaceIfEmpty(n)
 		}
 	}
 	if sc.namespaces != nil {
-		delete(e.scopes, sc.namespaces)
-		e.scopeIndex.Remove(sc.namespaces, sc)
-		e.selectors.Release(sc.namespaces)
+		delete(x.scopes, sc.namespaces)
+		x.scopeIndex.Remove(sc.namespaces, sc)
+		x.selectors.Release(sc.namespaces)
 	}
 }
 
-// addNamespace puts a namespace into a scope with all its pods, and
-// removeNamespace takes it out.
-func (e *Engine) addNamespace(sc *scope, n *namespace) {
+// addNamespace adds a namespace and its pods to a scope, and removeNamespace removes them.
+func (x *index) addNamespace(sc *scope, n *namespace) {
 	sc.members.Add(n)
 	n.scopes.Add(sc)
-	e.meetings(sc, n, func(s *selection, c *class) { e.join(s, c) })
+	x.pairs(sc, n, func(s *selection, c *class) { x.members.join(s, c) })
 }
 
-func (e *Engine) removeNamespace(sc *scope, n *namespace) {
+func (x *index) removeNamespace(sc *scope, n *namespace) {
 	sc.members.Remove(n)
 	n.scopes.Remove(sc)
-	e.meetings(sc, n, func(s *selection, c *class) { e.part(s, c) })
+	x.pairs(sc, n, func(s *selection, c *class) { x.members.part(s, c) })
 }
 
-// meetings visits the pairs of a selection of the scope and a class of the
-// namespace that match. It begins with what is fewer.
-func (e *Engine) meetings(sc *scope, n *namespace, visit func(*selection, *class)) {
+// pairs visits each pair of a selection of the scope and a class of the namespace that
+// match. Its outer loop is over the fewer of both.
+func (x *index) pairs(sc *scope, n *namespace, visit func(*selection, *class)) {
 	if n.classes.Len() > sc.selections.Len() {
 		for _, s := range sc.selections.All() {
-			e.work.Visits++
-			e.classesIn(n, s, func(c *class) { visit(s, c) })
+			x.work.Visits++
+			x.classesIn(n, s, func(c *class) { visit(s, c) })
 		}
 		return
 	}
 	for _, c := range n.classes.All() {
-		e.work.Visits++
+		x.work.Visits++
 		sc.index.Candidates(c.labels, func(s *selection) {
-			if e.matches(s.pods, c.labels) {
+			if x.matches(s.pods, c.labels) {
 				visit(s, c)
 			}
 		})
@@ -98,10 +83,10 @@ func (e *Engine) meetings(sc *scope, n *namespace, visit func(*selection, *class
 }
 
 // classesIn visits the classes of a namespace that a selection matches.
-func (e *Engine) classesIn(n *namespace, s *selection, visit func(*class)) {
+func (x *index) classesIn(n *namespace, s *selection, visit func(*class)) {
 	match := func(c *class) {
-		e.work.Visits++
-		if e.matches(s.pods, c.labels) {
+		x.work.Visits++
+		if x.matches(s.pods, c.labels) {
 			visit(c)
 		}
 	}

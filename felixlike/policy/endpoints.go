@@ -7,22 +7,20 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// applied lists the policies that apply to a pod in each direction. It is
-// never changed, and shared: 10,000 pods under 10,000 policies would have
-// lists of 8 GB otherwise.
-type applied struct{ ingress, egress model.Applied }
-
-func (a *applied) equal(o *applied) bool {
-	return a == o || a.ingress.Equal(o.ingress) && a.egress.Equal(o.egress)
-}
-
-// endpoint returns the endpoint of a pod that these apply to.
-func (a *applied) endpoint(id model.PodID) *model.Endpoint {
-	return &model.Endpoint{ID: id, Ingress: a.ingress, Egress: a.egress}
+// endpoints computes the endpoints of this node: for each local pod, the policies that
+// apply to it.
+type endpoints struct {
+	work  *Work
+	dirty *dirty
+	pods  *pods
+	// emitted are the endpoints of the last Flush.
+	emitted map[model.PodID]*applied
+	// unapplied are the lists of pods without policies.
+	unapplied *applied
 }
 
 // list lists the policies of selections.
-func (e *Engine) list(targets ...*selection) *applied {
+func (x *endpoints) list(targets ...*selection) *applied {
 	var all [3][]*policy
 	for _, s := range targets {
 		for p := range s.policies.All() {
@@ -34,7 +32,7 @@ func (e *Engine) list(targets ...*selection) *applied {
 	for i, policies := range all {
 		slices.SortFunc(policies, inOrder)
 		ingress, egress := directed(policies)
-		e.work.Listed += uint64(len(ingress) + len(egress))
+		x.work.Listed += uint64(len(ingress) + len(egress))
 		switch model.TierAdmin + model.Tier(i) {
 		case model.TierAdmin:
 			a.ingress.Admin, a.egress.Admin = ingress, egress
@@ -53,7 +51,7 @@ func inOrder(a, b *policy) int {
 	return cmp.Or(a.compiled.Model.Precedence.Compare(b.compiled.Model.Precedence), a.id.Compare(b.id))
 }
 
-// directed lists the policies that apply in each direction. Equal lists are one.
+// directed lists the policies that apply in each direction. Equal lists share memory.
 func directed(policies []*policy) (ingress, egress []model.PolicyID) {
 	for _, p := range policies {
 		if p.compiled.Ingress {
@@ -70,7 +68,7 @@ func directed(policies []*policy) (ingress, egress []model.PolicyID) {
 }
 
 // appliedTo returns the policies that apply to the pods of a class.
-func (e *Engine) appliedTo(c *class) *applied {
+func (x *endpoints) appliedTo(c *class) *applied {
 	if !c.stale {
 		return c.applied
 	}
@@ -84,81 +82,46 @@ func (e *Engine) appliedTo(c *class) *applied {
 	var now *applied
 	switch len(targets) {
 	case 0:
-		now = e.unapplied
+		now = x.unapplied
 	case 1:
 		s := targets[0]
 		if s.applied == nil {
-			s.applied = e.list(s)
+			s.applied = x.list(s)
 		}
 		now = s.applied
 	default:
-		now = e.list(targets...)
+		now = x.list(targets...)
 	}
-	// What did not change stays the same one, which makes comparing cheap.
+	// Equal lists keep the old pointer, so that they compare fast.
 	if c.applied == nil || !c.applied.equal(now) {
 		c.applied = now
 	}
 	return c.applied
 }
 
-// staleTarget notes that other policies apply to the pods of a selection.
-func (e *Engine) staleTarget(s *selection) {
-	s.applied = nil
-	if !s.stale {
-		s.stale = true
-		e.staleTargets = append(e.staleTargets, s)
-	}
-}
-
-// staleClass notes that other policies apply to the pods of a class.
-func (e *Engine) staleClass(c *class) {
-	if c.stale {
-		return
-	}
-	c.stale = true
-	for _, p := range c.pods[local] {
-		e.work.Visits++
-		e.dirtyPod(p)
-	}
-}
-
-func (e *Engine) dirtyPod(p *pod) {
-	if !p.dirty {
-		p.dirty = true
-		e.dirtyPods = append(e.dirtyPods, p)
-	}
-}
-
-func (e *Engine) flushEndpoints() (updates, removals []model.Update) {
-	for _, s := range e.staleTargets {
-		s.stale = false
-		for c := range s.classes.All() {
-			e.work.Visits++
-			e.staleClass(c)
-		}
-	}
-	e.staleTargets = nil
-	dirty := e.dirtyPods
-	e.dirtyPods = nil
+func (x *endpoints) flush() (updates, removals []model.Update) {
+	x.dirty.resolveTargets()
+	dirty := x.dirty.pods
+	x.dirty.pods = nil
 	slices.SortFunc(dirty, func(a, b *pod) int { return a.id.Compare(b.id) })
 	for i, p := range dirty {
 		p.dirty = false
-		// A pod that was deleted and came again is dirty twice.
+		// A pod that was deleted and created again is dirty twice.
 		if i > 0 && dirty[i-1].id == p.id {
 			continue
 		}
-		e.work.Endpoints++
-		before, known := e.endpoints[p.id]
-		current := e.pods[p.id]
+		x.work.Endpoints++
+		before, known := x.emitted[p.id]
+		current := x.pods.byID[p.id]
 		if current == nil || !current.endpoint() {
 			if known {
-				delete(e.endpoints, p.id)
+				delete(x.emitted, p.id)
 				removals = append(removals, model.EndpointRemove{ID: p.id})
 			}
 			continue
 		}
-		now := e.appliedTo(current.class)
-		e.endpoints[p.id] = now
+		now := x.appliedTo(current.class)
+		x.emitted[p.id] = now
 		if !known || !before.equal(now) {
 			updates = append(updates, model.EndpointUpdate{Endpoint: now.endpoint(p.id)})
 		}

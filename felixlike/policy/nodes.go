@@ -15,25 +15,25 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// node is a node with the pod CIDRs it asks for and those that it has.
+// node is a node with the pod CIDRs that its object has (wanted) and those that are
+// granted (held).
 type node struct {
 	name string
-	// seq is the node's place in the order of arrival.
+	// seq is the node's position in the order of arrival.
 	seq       uint64
 	addresses []netip.Addr
 	wanted    []netip.Prefix
 	held      []netip.Prefix
 }
 
-// nodes keeps the nodes and who has which pod CIDR. Of two nodes whose CIDRs
-// overlap, the one that came first has it; but no other node takes a CIDR
-// from the local one.
+// nodes has the nodes and the owners of the pod CIDRs. If the CIDRs of two nodes overlap,
+// the node that came first owns its CIDR. The local node always owns its CIDRs.
 type nodes struct {
 	local  string
 	byName map[string]*node
 	seq    uint64
 	owners *bart.Table[*node]
-	// waiting are the nodes that do not have all they ask for.
+	// waiting are the nodes that do not own all wanted CIDRs.
 	waiting smallmap.Set[*node]
 	dirty   smallmap.Set[string]
 	emitted map[string]*model.Node
@@ -44,23 +44,6 @@ func newNodes(local string) nodes {
 		local: local, byName: map[string]*node{}, owners: &bart.Table[*node]{},
 		emitted: map[string]*model.Node{},
 	}
-}
-
-// SetNode creates or replaces a node, and reports what in it cannot be used.
-func (e *Engine) SetNode(object *corev1.Node) []model.Problem {
-	if object == nil {
-		return nil
-	}
-	r := compile.Report{Object: model.ObjectRef{Kind: "Node", Name: object.Name}}
-	e.setNodePeer(object.Name, object)
-	e.nodes.set(object.Name, parseInternalIPs(object, &r), parsePodCIDRs(object, &r), &r)
-	return r.Problems
-}
-
-// DeleteNode removes a node.
-func (e *Engine) DeleteNode(name string) {
-	e.setNodePeer(name, nil)
-	e.nodes.remove(name)
 }
 
 // parseInternalIPs takes the first InternalIP of each family.
@@ -148,8 +131,8 @@ func (n *nodes) remove(name string) {
 	}
 }
 
-// keep gives back the CIDRs that a node has, except those listed, and reports
-// whether there were any.
+// keep releases the CIDRs of a node except those in the list. It reports whether it
+// released any.
 func (n *nodes) keep(o *node, cidrs []netip.Prefix) bool {
 	before := len(o.held)
 	o.held = slices.DeleteFunc(o.held, func(p netip.Prefix) bool {
@@ -162,8 +145,8 @@ func (n *nodes) keep(o *node, cidrs []netip.Prefix) bool {
 	return len(o.held) < before
 }
 
-// evict takes from other nodes what overlaps the local node's CIDRs, and
-// reports whether there was any.
+// evict releases the CIDRs of other nodes that overlap the local node's CIDRs. It reports
+// whether there are any.
 func (n *nodes) evict(local *node, r *compile.Report) (freed bool) {
 	for _, p := range local.wanted {
 		for {
@@ -184,8 +167,8 @@ func (n *nodes) evict(local *node, r *compile.Report) (freed bool) {
 	return freed
 }
 
-// claim gives a node the CIDRs it asks for that nobody else has. A nil report
-// is that of a second try, which nobody asked for.
+// claim grants a node its wanted CIDRs that no other node owns. It does not report overlaps
+// if r is nil, for a later try: the first one reported them.
 func (n *nodes) claim(o *node, r *compile.Report) {
 	n.waiting.Remove(o)
 	for _, p := range o.wanted {
@@ -206,7 +189,7 @@ func (n *nodes) claim(o *node, r *compile.Report) {
 	slices.SortFunc(o.held, comparePrefixes)
 }
 
-// retry lets the waiting nodes claim again, in order of arrival.
+// retry grants CIDRs to waiting nodes, in order of arrival.
 func (n *nodes) retry() {
 	for _, o := range slices.SortedFunc(n.waiting.Keys(), func(a, b *node) int { return cmp.Compare(a.seq, b.seq) }) {
 		n.claim(o, nil)
@@ -217,7 +200,7 @@ func overlap(refused, other netip.Prefix, owner string) string {
 	return fmt.Sprintf("%s overlaps %s of node %s and is refused", refused, other, owner)
 }
 
-// overlapping returns a node whose CIDR overlaps the prefix, and that CIDR.
+// overlapping returns a node with a CIDR that overlaps the prefix, and this CIDR.
 func (n *nodes) overlapping(p netip.Prefix) (*node, netip.Prefix) {
 	if cidr, owner, ok := n.owners.LookupPrefixLPM(p); ok {
 		return owner, cidr

@@ -1,0 +1,40 @@
+package policy
+
+import "github.com/felixlike/felixlike/felixlike/policy/label"
+
+// index finds the classes of a selection and the selections of a class, as namespaces,
+// classes and selections come and go. Neither direction looks at all classes or at all
+// selections: indexes over labels find the candidates.
+type index struct {
+	*matcher
+	members    *membership
+	namespaces map[string]*namespace
+	// labelled finds namespaces by their labels.
+	labelled label.Index[*namespace]
+	// scopes are those of namespaceSelectors. scopeIndex finds them by the labels of a
+	// namespace.
+	scopes     map[*label.Selector]*scope
+	scopeIndex label.SelectorIndex[*scope]
+	// classes finds the classes of all namespaces by their labels.
+	classes label.Index[*class]
+}
+
+func newIndex(m *matcher, members *membership) *index {
+	return &index{matcher: m, members: members, namespaces: map[string]*namespace{}, scopes: map[*label.Selector]*scope{}}
+}
+
+// namespace returns a namespace, and creates it if it does not exist.
+func (x *index) namespace(name string) *namespace {
+	n, ok := x.namespaces[name]
+	if !ok {
+		n = &namespace{name: name}
+		x.namespaces[name] = n
+	}
+	return n
+}
+
+func (x *index) dropNamespaceIfEmpty(n *namespace) {
+	if n.empty() {
+		delete(x.namespaces, n.name)
+	}
+}

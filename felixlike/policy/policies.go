@@ -1,0 +1,232 @@
+package policy
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+
+	"github.com/felixlike/felixlike/felixlike/policy/compile"
+	"github.com/felixlike/felixlike/model"
+)
+
+// policies has the policies of all kinds. It acquires the groups of those that apply to
+// local pods.
+//
+// Two groups with one identifier would share the sets of the kernel, and one policy would
+// select the pods of another. So policies compares definitions. A group keeps its
+// identifier while a policy that applies here refers to it. A policy with another group of
+// that identifier is closed until the first group is gone. If both policies come at once,
+// as after a restart, the lesser one is first. So identifiers depend on definitions alone.
+type policies struct {
+	byID map[model.PolicyID]*policy
+	// collisions are the policies that are closed because of one.
+	collisions map[model.PolicyID]compile.Collision
+	index      *index
+	groups     *groups
+	dirty      *dirty
+}
+
+func (x *policies) set(c *compile.Policy) {
+	id := c.Model.ID
+	p, ok := x.byID[id]
+	if !ok {
+		p = &policy{id: id}
+		x.byID[id] = p
+	}
+	x.holdSelectors(c)
+	old := p.compiled
+	if old != nil && reflect.DeepEqual(old, c) {
+		x.releaseSelectors(c)
+		return
+	}
+	p.compiled = c
+	target := x.index.selection(c.Target)
+	if old != nil && target == p.target && old.Ingress == c.Ingress && old.Egress == c.Egress && old.Model.Precedence == c.Model.Precedence {
+		x.dirty.policy(p) // the lists of endpoints are the same
+	} else {
+		x.retarget(p, target)
+	}
+	if old != nil {
+		x.releaseSelectors(old)
+	}
+}
+
+func (x *policies) remove(id model.PolicyID) {
+	if p, ok := x.byID[id]; ok && p.compiled != nil {
+		old := p.compiled
+		p.compiled = nil
+		x.retarget(p, nil)
+		x.releaseSelectors(old)
+	}
+}
+
+// holdSelectors replaces the selectors of a policy by the stored ones that equal them, and
+// counts the references. releaseSelectors gives these back.
+func (x *policies) holdSelectors(c *compile.Policy) {
+	for s := range c.Selectors() {
+		*s = x.index.selectors.Hold(*s)
+	}
+}
+
+func (x *policies) releaseSelectors(c *compile.Policy) {
+	for s := range c.Selectors() {
+		x.index.selectors.Release(*s)
+	}
+}
+
+// retarget moves a changed policy to a target, which may be the old one, or nil.
+func (x *policies) retarget(p *policy, target *selection) {
+	x.dirty.policy(p)
+	if old := p.target; old != nil {
+		x.dirty.target(old)
+		old.policies.Remove(p)
+		if old != target {
+			x.index.dropIfUnused(old)
+		}
+	}
+	p.target = target
+	if target != nil {
+		target.policies.Add(p)
+		x.dirty.target(target)
+	}
+}
+
+func (x *policies) flush() (updates, removals []model.Update) {
+	dirty := x.dirty.policies
+	x.dirty.policies = nil
+	slices.SortFunc(dirty, func(a, b *policy) int { return a.id.Compare(b.id) })
+	for _, p := range dirty {
+		p.dirty = false
+		if p.applies() {
+			if x.apply(p) {
+				updates = append(updates, model.PolicyUpdate{Policy: p.emitted})
+			}
+			continue
+		}
+		if p.emitted != nil {
+			x.unapply(p)
+			removals = append(removals, model.PolicyRemove{ID: p.id})
+		}
+		if p.compiled == nil {
+			delete(x.byID, p.id)
+		}
+	}
+	return updates, removals
+}
+
+// apply acquires the groups of a policy that applies here. It reports whether the policy
+// differs from that of the last Flush.
+func (x *policies) apply(p *policy) bool {
+	if p.source == p.compiled {
+		return false
+	}
+	now := x.withoutCollision(p)
+	for i := range now.Groups {
+		x.groups.acquire(&now.Groups[i])
+	}
+	changed := p.emitted == nil || !reflect.DeepEqual(*p.emitted, now.Model)
+	x.releaseGroups(p.source)
+	p.source = now
+	if changed {
+		p.emitted = &now.Model
+	}
+	return changed
+}
+
+// unapply releases the groups of a policy that no longer applies here.
+func (x *policies) unapply(p *policy) {
+	x.releaseGroups(p.source)
+	delete(x.collisions, p.id)
+	p.emitted, p.source = nil, nil
+}
+
+func (x *policies) releaseGroups(c *compile.Policy) {
+	if c == nil {
+		return
+	}
+	for i := range c.Groups {
+		x.groups.release(c.Groups[i].ID)
+	}
+}
+
+// withoutCollision returns the compiled policy, closed if one of its groups has the
+// identifier of another group.
+func (x *policies) withoutCollision(p *policy) *compile.Policy {
+	found, collides := x.groups.collision(p.compiled)
+	if !collides {
+		delete(x.collisions, p.id)
+		return p.compiled
+	}
+	x.collisions[p.id] = found
+	return p.compiled.Closed()
+}
+
+// retryCollided marks the policies whose collision is gone as dirty, and reports whether
+// there are any.
+func (x *policies) retryCollided() bool {
+	some := false
+	for id := range x.collisions {
+		p := x.byID[id]
+		if _, collides := x.groups.collision(p.compiled); !collides {
+			x.dirty.policy(p)
+			some = true
+		}
+	}
+	return some
+}
+
+// problems returns the collisions, in order.
+func (x *policies) problems() []model.Problem {
+	var all []model.Problem
+	for _, id := range slices.SortedFunc(maps.Keys(x.collisions), model.PolicyID.Compare) {
+		object := model.ObjectRef{Kind: "NetworkPolicy", Namespace: id.Namespace, Name: id.Name}
+		if id.Tier != model.TierNetworkPolicy {
+			object.Kind = "ClusterNetworkPolicy"
+		}
+		all = append(all, model.Problem{Object: object, Field: "spec", Reason: x.collisions[id].String()})
+	}
+	return all
+}
+
+// hostTargets returns the pods in the network of their host that the policy's selector
+// matches, sorted.
+func (x *policies) hostTargets(id model.PolicyID) []model.PodID {
+	p, ok := x.byID[id]
+	if !ok || p.compiled == nil {
+		return nil
+	}
+	var ids []model.PodID
+	// The driver asks for every policy, and most namespaces have no such pods.
+	for c := range x.index.namespaces[id.Namespace].hosts.All() {
+		if !p.target.classes.Has(c) {
+			continue
+		}
+		for _, h := range c.pods[host] {
+			ids = append(ids, h.id)
+		}
+	}
+	slices.SortFunc(ids, model.PodID.Compare)
+	return ids
+}
+
+// unresolvedPorts returns the named ports of a policy that no pod declares, sorted.
+func (x *policies) unresolvedPorts(id model.PolicyID) []string {
+	p, ok := x.byID[id]
+	if !ok || p.source == nil {
+		return nil
+	}
+	resolved := map[compile.PortName]bool{}
+	for i := range p.source.Groups {
+		if spec := &p.source.Groups[i]; spec.Kind == model.AddressPorts {
+			resolved[spec.Port] = resolved[spec.Port] || x.groups.byID[spec.ID].counts.Len() > 0
+		}
+	}
+	var names []string
+	for port, found := range resolved {
+		if !found {
+			names = append(names, port.String())
+		}
+	}
+	slices.Sort(names)
+	return names
+}

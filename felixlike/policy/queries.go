@@ -1,0 +1,72 @@
+package policy
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// Snapshot returns the whole model as updates, in the order of Flush, for a client that
+// begins now. It must follow a Flush, with no change in between.
+func (e *Engine) Snapshot() []model.Update {
+	var all []model.Update
+	for _, name := range slices.Sorted(maps.Keys(e.nodes.emitted)) {
+		all = append(all, model.NodeUpdate{Node: e.nodes.emitted[name]})
+	}
+	for _, id := range slices.Sorted(maps.Keys(e.groups.byID)) {
+		g := e.groups.byID[id]
+		all = append(all, model.GroupUpdate{Group: g.Group, Added: g.sortedMembers()})
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(e.policies.byID), model.PolicyID.Compare) {
+		if p := e.policies.byID[id]; p.emitted != nil {
+			all = append(all, model.PolicyUpdate{Policy: p.emitted})
+		}
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(e.endpoints.emitted), model.PodID.Compare) {
+		all = append(all, model.EndpointUpdate{Endpoint: e.endpoints.emitted[id].endpoint(id)})
+	}
+	return all
+}
+
+// PodAddresses returns the addresses of all pods of the cluster, except those in the
+// network of their host.
+func (e *Engine) PodAddresses() map[model.PodID][]netip.Addr {
+	all := make(map[model.PodID][]netip.Addr, len(e.pods.byID))
+	for id, p := range e.pods.byID {
+		if len(p.addresses) > 0 {
+			all[id] = p.addresses
+		}
+	}
+	return all
+}
+
+// AwaitsNamespace reports whether a ClusterNetworkPolicy may select the pods of a namespace
+// whose object is not known. Until it is, no namespace selector matches them, so a Deny
+// would miss them.
+func (e *Engine) AwaitsNamespace(name string) bool {
+	n := e.index.namespaces[name]
+	return len(e.clusterPolicies) > 0 && (n == nil || n.labels == nil)
+}
+
+// HostNetworkTargets returns, sorted, the pods in the network of their host that the
+// NetworkPolicy's selector matches. Policy does not apply to them, which their owners may
+// not expect.
+func (e *Engine) HostNetworkTargets(namespace, name string) []model.PodID {
+	return e.policies.hostTargets(networkPolicyID(namespace, name))
+}
+
+// UnresolvedPorts returns, sorted, the named ports that a NetworkPolicy looks up in pods
+// none of which declares them, if the policy applies to endpoints of this node. The rules
+// allow nothing to these ports, which their authors may not expect.
+func (e *Engine) UnresolvedPorts(namespace, name string) []string {
+	return e.policies.unresolvedPorts(networkPolicyID(namespace, name))
+}
+
+// Collisions returns a problem for each policy that is closed because one of its groups has
+// the identifier of another group, in order.
+func (e *Engine) Collisions() []model.Problem { return e.policies.problems() }
+
+// Work returns the operations so far.
+func (e *Engine) Work() Work { return *e.work }
