@@ -63,7 +63,7 @@ func (x *xtables) apply(ctx context.Context) (Applied, error) {
 		return all, err
 	}
 	// The table tells of refused sets with the chains that stand closed for them.
-	x.table.SetsAside(updated.Refused)
+	x.table.QuarantineSets(updated.Refused)
 	all.Refused = nil
 	programmed, err := x.table.Apply(ctx)
 	all = all.and(programmed)

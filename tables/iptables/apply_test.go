@@ -48,8 +48,8 @@ func TestSecondApplyRunsNothing(t *testing.T) {
 		restarted := h.open(t)
 		loadExample(restarted)
 		wantSilent(t, restarted)
-		if len(restarted.learned) != 0 {
-			t.Errorf("the tool prints otherwise than we do: %v", restarted.learned)
+		if len(restarted.observed.learned) != 0 {
+			t.Errorf("the tool prints otherwise than we do: %v", restarted.observed.learned)
 		}
 		if diff := cmp.Diff(before, h.state(t)); diff != "" {
 			t.Errorf("a restart has changed something:\n%s", diff)

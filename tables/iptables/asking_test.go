@@ -30,7 +30,7 @@ func TestRefusedPolicyClosesWhoAsksIt(t *testing.T) {
 			},
 			func() { tablestest.LoadAsking(table, rule(tables.Masquerade{}, "")) }, // wrong in itself
 			func() { // its set is set aside
-				table.SetsAside([]tables.Refusal{{Object: "set", Name: "alate-4"}})
+				table.QuarantineSets([]tables.Refusal{{Object: "set", Name: "alate-4"}})
 				tablestest.LoadAsking(table, rule(tables.Accept{}, "", srcSet(model.IPv4, "alate-4")))
 			},
 		} {
@@ -51,7 +51,7 @@ func TestRefusedPolicyClosesWhoAsksIt(t *testing.T) {
 				wantSilent(t, table)
 				*now = now.Add(firstRetry)
 			}
-			table.SetsAside(nil)
+			table.QuarantineSets(nil)
 			tablestest.LoadAsking(table, good)
 			if r := apply(t, table); len(r.Refused) != 0 {
 				t.Errorf("%+v", r)

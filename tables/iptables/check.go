@@ -8,73 +8,78 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// validate checks the wanted chains that were touched, or all if something that
-// rules refer to was redefined, and sets those aside that are wrong. A base
-// chain cannot be: it sees all packets of the host, so it can neither stand
-// closed nor be left out. It is an error then, and nothing changes.
-func (t *Table) validate() error {
+// validator checks desired chains before anything is written.
+type validator struct {
+	*objects
+	quarantine *quarantine
+}
+
+// validate checks the dirty chains, or all if an object that rules refer to has changed,
+// and quarantines the wrong ones. A wrong base chain is an error, and nothing changes: it
+// sees all packets of the host, so it can neither be closed nor be left out.
+func (v *validator) validate() error {
 	names := map[string]bool{}
-	for name := range t.touched {
+	for name := range v.dirty {
 		names[name] = true
 	}
-	for name, r := range t.refused {
+	for name, r := range v.quarantine.refused {
 		names[name] = names[name] || r.next.IsZero()
 	}
-	if t.recheck {
-		for name := range t.chains {
+	if v.recheck {
+		for name := range v.chains {
 			names[name] = true
 		}
 	}
 	var errs []error
 	for _, name := range sorted(names) {
-		c := t.chains[name]
-		if !names[name] || c == nil || c.want == nil {
+		c := v.chains[name]
+		if !names[name] || c == nil || c.desired == nil {
 			continue
 		}
-		rule, err := t.checkChain(c)
-		switch r := t.refused[name]; {
-		case err != nil && c.want.Hook != nil:
+		rule, err := v.checkChain(c)
+		switch r := v.quarantine.refused[name]; {
+		case err != nil && c.desired.Hook != nil:
 			errs = append(errs, &tables.ObjectError{Object: "chain", Name: name, Rule: rule, Err: err})
 		case err != nil:
-			t.reject(name, rule, err)
+			v.quarantine.reject(name, rule, err)
 		case r != nil && r.next.IsZero():
-			t.forgive(name)
+			v.quarantine.release(name)
 		}
 	}
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
-	t.recheck = false
+	v.recheck = false
 	return nil
 }
 
 // checkChain returns what is wrong with a chain, and with which of its rules.
-func (t *Table) checkChain(c *chain) (rule string, err error) {
+func (v *validator) checkChain(c *chain) (rule string, err error) {
 	if err := checkName(c.name, MaxName); err != nil {
 		return "", err
 	}
-	if h := c.want.Hook; h != nil {
+	if h := c.desired.Hook; h != nil {
 		if _, err := entryOf(*h); err != nil {
 			return "", err
 		}
 	}
-	for i, r := range c.want.Rules {
-		if err := t.checkRule(c, r); err != nil {
+	for i, r := range c.desired.Rules {
+		if err := v.checkRule(c, r); err != nil {
 			return tables.RuleName(i, r), err
 		}
 	}
 	return "", nil
 }
 
-func (t *Table) checkRule(c *chain, r tables.Rule) error {
-	if err := errors.Join(r.Check(), checkText(r), t.checkSets(r)); err != nil {
+func (v *validator) checkRule(c *chain, r tables.Rule) error {
+	if err := errors.Join(r.Check(), checkText(r), v.checkSets(r)); err != nil {
 		return err
 	}
 	switch r.Action.(type) {
 	case tables.SetMarkAndReturn:
 		return fmt.Errorf("the action %q works only in the nftables driver", r.Action)
 	case tables.Masquerade, tables.KeepSource:
-		if c.want.Hook == nil || c.want.Hook.Type != tables.HookNAT {
+		if c.desired.Hook == nil || c.desired.Hook.Type != tables.HookNAT {
 			return fmt.Errorf("the action %q works only in a base chain of the nat type", r.Action)
 		}
 	}
@@ -85,16 +90,16 @@ func (t *Table) checkRule(c *chain, r tables.Rule) error {
 	if err := checkName(target, MaxName); err != nil {
 		return fmt.Errorf("chain %s: %w", target, err)
 	}
-	switch to := t.chains[target]; {
-	case to == nil || to.want == nil:
+	switch to := v.chains[target]; {
+	case to == nil || to.desired == nil:
 		return fmt.Errorf("chain %s is not wanted", target)
-	case to.want.Hook != nil:
+	case to.desired.Hook != nil:
 		return fmt.Errorf("chain %s is a base chain", target)
 	}
 	return nil
 }
 
-func (t *Table) checkSets(r tables.Rule) error {
+func (v *validator) checkSets(r tables.Rule) error {
 	for _, m := range r.Matches {
 		name := tables.SetOf(m)
 		if name == "" {
@@ -103,7 +108,7 @@ func (t *Table) checkSets(r tables.Rule) error {
 		if err := checkName(name, len(name)); err != nil {
 			return fmt.Errorf("set %s: %w", name, err)
 		}
-		if bad, ok := t.badSets[name]; ok {
+		if bad, ok := v.quarantine.sets[name]; ok {
 			return &badSetError{name, bad.Reason}
 		}
 	}

@@ -133,7 +133,7 @@ func applyBesideOthers(t *testing.T, table *Table, i int) bool {
 		rules = append(rules, rule(tables.Return{}, fmt.Sprintf("edit %d", i/2*n)))
 	}
 	table.UpdateChain(tables.Chain{Name: "pin-x/base-1", Rules: rules})
-	forward := *table.chains["forward"].want
+	forward := *table.chains["forward"].desired
 	forward.Rules = append([]tables.Rule{rule(tables.Return{}, fmt.Sprint("edit ", i), proto(model.SCTP))}, forward.Rules[len(forward.Rules)-3:]...)
 	table.UpdateChain(forward)
 	if i%4 == 0 {

@@ -12,9 +12,9 @@ import (
 // without the hash. It starts iptables-save of the variant, once a family, and may be
 // called while a Table is applied.
 func Counters(ctx context.Context, v Variant, netns int, visit func(comment string, packets uint64)) error {
-	all := families()
-	t, err := findTools(ctx, v, all, netns)
-	if err != nil {
+	all := kernelFamilies()
+	t := newTools(v, all, netns)
+	if err := t.find(ctx); err != nil {
 		return err
 	}
 	for _, f := range all {

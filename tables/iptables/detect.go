@@ -28,7 +28,7 @@ const override = "set iptables.variant to legacy or nft to choose otherwise"
 // refuses to choose where others use both and nothing tells them apart. netns is
 // a descriptor as in Options.
 func Detect(ctx context.Context, netns int) (Variant, string, error) {
-	all := families()
+	all := kernelFamilies()
 	found := map[Variant]usage{}
 	for _, v := range []Variant{Legacy, NFT} {
 		u, err := look(ctx, v, all, netns)
@@ -47,7 +47,8 @@ func Detect(ctx context.Context, netns int) (Variant, string, error) {
 // look finds the users of a variant. It changes nothing, and loads no kernel module for
 // an unused table.
 func look(ctx context.Context, v Variant, all []model.Family, netns int) (usage, error) {
-	found, err := findTools(ctx, v, all, netns)
+	found := newTools(v, all, netns)
+	err := found.find(ctx)
 	if errors.Is(err, exec.ErrNotFound) {
 		return usage{absent: err}, nil
 	}

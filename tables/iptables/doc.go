@@ -8,7 +8,7 @@
 //	           flx-prerouting               flx-forward ──> flx-...      flx-postrouting
 //	               │                            │                            │
 //	               v                            v                            v
-//	           what others have there, untouched and in their order
+//	           rules of other programs, untouched and in their order
 //
 // Everything of ours in the kernel begins with "flx-" (Prefix). A base chain is
 // such a chain too, entered by one rule at the top of the kernel's own chain,
@@ -17,23 +17,25 @@
 // set. A chain lives in each table, of each family, from whose base chains it is
 // reached; a rule that is bound to one family only in the tables of that.
 //
-//	setters ──> desired chains ──┐
-//	                             ├─ validate ─> reach ─> plan ─> one restore a family
-//	iptables-save ──> known ─────┘                                      │
-//	                    ^────────────────── commit <────────────────────┘
+//	setters ──> objects ───────┐
+//	                           ├─ validator ─> planner ─> writer: one restore a family
+//	iptables-save ─> observed ─┘                             │
+//	                    ^──────────── written <──────────────┘
 //
-// A restore edits chains by the smallest script, by the numbers of rules, so
-// that what stays keeps its counters; nobody else has business in our chains. It
-// changes each table as a whole or not at all. In the steady state nothing is
-// read. iptables-save runs on the first Apply, after a failure, after Invalidate
-// and after a foreign change that Watch has noticed. A rule is then known by the hash in its comment, and by its text:
-// render.go writes rules exactly as the tools print them. Where a tool prints
-// one otherwise, that costs one write, after which its text is learned.
+// A restore edits chains by the smallest script, by the numbers of rules, so that the
+// other rules keep their counters: no other program has rules in our chains. It changes
+// each table as a whole or not at all. In the steady state nothing is read. The reader
+// runs iptables-save on the first Apply, after a failure, after Invalidate and after a
+// foreign change that Watch has noticed. It knows a rule by the hash in its comment and
+// by its text: render.go writes rules exactly as the tools print them. Where a tool
+// prints a rule in another way, that costs one write, after which the reader keeps its
+// text. Drift has the foreign changes until they are repaired.
 //
-// What the tool or the kernel refuses is set aside (tables.Refusal). The tool
-// names the line, but for what only the kernel finds in the legacy variant: there
-// the chains of the failed write are searched by halves. Base chains cannot stand
-// closed, since they see all packets of the host: there it is an error.
+// The quarantine has the chains that the tool or the kernel refuses (tables.Refusal), and
+// the chains that are closed because of them. The tool names the line, but not if only
+// the kernel of the legacy variant finds the fault: then the fault finder searches the
+// chains of the failed write by halves. Base chains cannot be closed, since they see all
+// packets of the host: there a refusal is an error.
 //
 // The package touches nothing of the other variant, knows nothing of policy and
 // logs nothing. It is tested on the real kernel with both variants in fresh

@@ -51,7 +51,7 @@ func TestEditKeepsCounters(t *testing.T) {
 		h.withCounters(t, model.IPv4)
 		before := h.counted(t, model.IPv4)
 
-		edited := *table.chains["pin-x/base-1"].want
+		edited := *table.chains["pin-x/base-1"].desired
 		edited.Rules = append([]tables.Rule{rule(tables.Drop{}, "new first", proto(model.UDP))}, edited.Rules...)
 		edited.Rules[3].Comment = "x/base renamed"
 		edited.Rules = append(edited.Rules, rule(tables.Return{}, "new last"), rule(tables.Return{}, "new last"))
@@ -125,7 +125,7 @@ func TestChainsComeAndGoInOneWrite(t *testing.T) {
 		// A hook that moves takes its chains along, and nothing stays behind.
 		table.UpdateChain(tables.Chain{
 			Name: "forward", Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: -150},
-			Rules: table.chains["forward"].want.Rules,
+			Rules: table.chains["forward"].desired.Rules,
 		})
 		apply(t, table)
 		state = h.state(t)

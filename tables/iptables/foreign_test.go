@@ -196,8 +196,8 @@ func TestRepair(t *testing.T) {
 				wantSilent(t, table)
 				table.Invalidate()
 				wantSilent(t, table)
-				if len(table.learned) != 0 {
-					t.Errorf("learned %v", table.learned)
+				if len(table.observed.learned) != 0 {
+					t.Errorf("learned %v", table.observed.learned)
 				}
 			})
 		})
@@ -219,7 +219,7 @@ func TestWriteOnChangedTables(t *testing.T) {
 				apply(t, table)
 				before := h.state(t)
 				h.restore(t, model.IPv4, "*filter\n"+c.commands+"\nCOMMIT\n")
-				edited := *table.chains["to-pods"].want
+				edited := *table.chains["to-pods"].desired
 				edited.Rules = append([]tables.Rule{}, edited.Rules...)
 				edited.Rules[2] = rule(tables.Drop{}, "new", prefix(tables.Destination, "10.10.0.0/24", false))
 				table.UpdateChain(edited)

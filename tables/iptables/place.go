@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
@@ -115,4 +116,13 @@ func entryOf(h tables.Hook) (entry, error) {
 		return entry{tableNAT, "POSTROUTING"}, nil
 	}
 	return entry{}, fmt.Errorf("iptables has no table for a chain of type %s at hook %s with priority %d", h.Type, h.Point, h.Priority)
+}
+
+// kernelFamilies returns the families of the kernel: one booted with ipv6.disable=1
+// has no tables for IPv6, and no such packets.
+func kernelFamilies() []model.Family {
+	if _, err := os.Stat("/proc/sys/net/ipv6"); err != nil {
+		return []model.Family{model.IPv4}
+	}
+	return model.Families()
 }

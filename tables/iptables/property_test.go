@@ -117,8 +117,8 @@ func TestAnyRuleReadsBack(t *testing.T) {
 			}
 			table.Invalidate()
 			result, err = table.Apply(t.Context())
-			if err != nil || result.Messages != 0 || len(table.learned) != 0 {
-				r.Fatalf("%v, %+v, learned %v\n%s", err, result, table.learned, h.state(t))
+			if err != nil || result.Messages != 0 || len(table.observed.learned) != 0 {
+				r.Fatalf("%v, %+v, learned %v\n%s", err, result, table.observed.learned, h.state(t))
 			}
 		})
 	})
@@ -227,7 +227,7 @@ func checkChains(t *testing.T, r *rapid.T, h host, table *Table, rules int) {
 			}
 			// From each base chain on.
 			for _, name := range sorted(table.chains) {
-				c := table.chains[name].want
+				c := table.chains[name].desired
 				if c == nil || c.Hook == nil {
 					continue
 				}
@@ -251,7 +251,7 @@ func addWanted(table *Table, p place, name string, want map[string][]string) {
 		return
 	}
 	want[key] = []string{}
-	for _, x := range table.chains[name].want.Rules {
+	for _, x := range table.chains[name].desired.Rules {
 		if !inFamily(x, p.family()) {
 			continue
 		}

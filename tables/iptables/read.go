@@ -2,52 +2,46 @@ package iptables
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/tables"
 )
 
-// read reads all tables of a family.
-func (t *Table) read(ctx context.Context, f model.Family) (*saved, error) {
-	out, err := t.tools.dump(ctx, f)
-	if err != nil {
-		return nil, fmt.Errorf("read the tables of IPv%s: %w", f, err)
-	}
-	s, err := parseSaved(string(out))
-	if err != nil {
-		return nil, fmt.Errorf("read the tables of IPv%s: %w", f, err)
-	}
-	return s, nil
+// reader reads the tables of the kernel into the observed state.
+type reader struct {
+	*observed
+	quarantine *quarantine
+	drift      *drift
+	tools      *tools
+	watcher    *watcher
 }
 
-// refresh reads a family if its state is not known, and updates the known state.
-func (t *Table) refresh(ctx context.Context, f model.Family, out *outcome) error {
-	state := t.state[f]
+// refresh reads a family if its state is not known, and updates the known state. It
+// reports whether it has read.
+func (r *reader) refresh(ctx context.Context, f model.Family) (read bool, err error) {
+	state := r.state[f]
 	if state.known {
-		return nil
+		return false, nil
 	}
-	t.watcher.beforeRead(f)
-	s, err := t.read(ctx, f)
+	r.watcher.beforeRead(f)
+	s, err := r.tools.read(ctx, f)
 	if err != nil {
-		return err
+		return false, err
 	}
-	out.result.FullRead = true
-	t.counted = false
+	r.counted = false
 	altered := map[learnedKey]string{}
 	for _, p := range placesOf(f) {
 		found := &s.tables[p.table()]
 		for name := range found.chains {
-			t.chain(name)
+			r.chain(name)
 		}
-		for name, c := range t.chains {
-			now := t.judge(c, p, found.chains[name], altered)
+		for name, c := range r.chains {
+			now := r.observe(c, p, found.chains[name], altered)
 			if state.trusted {
-				out.noteChain(c, p, now, altered)
+				r.drift.addChain(c, p, now, altered)
 			}
-			c.have[p] = now
+			c.observed[p] = now
 		}
 	}
 	entries := map[entry]*entered{}
@@ -57,76 +51,76 @@ func (t *Table) refresh(ctx context.Context, f model.Family, out *outcome) error
 		}
 	}
 	if state.trusted {
-		out.noteEntries(f, state.entries, entries)
+		r.drift.addEntries(f, state.entries, entries)
 	}
 	*state = familyState{known: true, trusted: true, fresh: true, all: true, entries: entries, altered: altered}
-	t.watcher.afterRead(t, f)
-	return nil
+	r.watcher.afterRead(f)
+	return true, nil
 }
 
-// judge returns the observed state of a chain. The hash of a rule counts only if its
+// observe returns the observed state of a chain. The hash of a rule counts only if its
 // text equals the one that we would write.
-func (t *Table) judge(c *chain, p place, found *savedChain, altered map[learnedKey]string) *held {
+func (r *reader) observe(c *chain, p place, found *savedChain, altered map[learnedKey]string) *observedChain {
 	if found == nil {
 		return nil
 	}
-	now := &held{pinned: found.pinned, hashes: make([]string, len(found.rules))}
-	texts := t.textsOf(c, p)
-	for i, r := range found.rules {
-		want, ok := texts[r.hash]
+	now := &observedChain{pinned: found.pinned, hashes: make([]string, len(found.rules))}
+	texts := r.expected(c, p)
+	for i, rule := range found.rules {
+		desired, ok := texts[rule.hash]
 		if !ok {
 			// Not desired here, but a rule of ours by its comment.
-			now.hashes[i] = strings.Clone(r.hash)
+			now.hashes[i] = strings.Clone(rule.hash)
 			continue
 		}
-		key := learnedKey{p, c.name, want.hash}
-		if same(r.text, want.text) || r.text == t.learned[key] {
-			now.hashes[i] = want.hash
+		key := learnedKey{p, c.name, desired.hash}
+		if same(rule.text, desired.text) || rule.text == r.learned[key] {
+			now.hashes[i] = desired.hash
 		} else {
-			altered[key] = strings.Clone(r.text)
+			altered[key] = strings.Clone(rule.text)
 		}
 	}
 	return now
 }
 
-// expected is a rule as we would write it.
-type expected struct{ hash, text string }
+// expectedRule is a rule as we would write it.
+type expectedRule struct{ hash, text string }
 
-// textsOf returns the texts of the rules that a chain may hold by our hand, by
-// hash: what is wanted of it, and what stands in for that.
-func (t *Table) textsOf(c *chain, p place) map[string]expected {
-	if c.want == nil {
+// expected returns the texts of the rules that we may have written into a chain, by
+// hash: the desired ones, and those of the closed chain.
+func (r *reader) expected(c *chain, p place) map[string]expectedRule {
+	if c.desired == nil {
 		return nil
 	}
-	texts := make(map[string]expected, len(c.hashes)+1)
-	for i, r := range c.want.Rules {
-		if hash := c.hashes[i]; texts[hash].text == "" && inFamily(r, p.family()) {
-			texts[hash] = expected{hash, render(r, hash)}
+	texts := make(map[string]expectedRule, len(c.hashes)+1)
+	for i, rule := range c.desired.Rules {
+		if hash := c.hashes[i]; texts[hash].text == "" && inFamily(rule, p.family()) {
+			texts[hash] = expectedRule{hash, render(rule, hash)}
 		}
 	}
-	if closed, why := t.closed(c); closed {
-		instead := standIn(p, why)
-		for i, r := range instead.rules {
-			texts[instead.hashes[i]] = expected{instead.hashes[i], render(r, instead.hashes[i])}
+	if closed, why := r.quarantine.closed(c); closed {
+		instead := dropOnly(p, why)
+		for i, rule := range instead.rules {
+			texts[instead.hashes[i]] = expectedRule{instead.hashes[i], render(rule, instead.hashes[i])}
 		}
 	}
 	return texts
 }
 
-// learn looks, after a write, at the rules whose text was not ours before it.
-// One that is still not has come back from the tool as it puts it: that is how
-// it prints this rule, and it is left alone from now on.
-func (t *Table) learn(ctx context.Context, f model.Family, out *outcome) error {
-	state := t.state[f]
+// learn reads, after a write, the rules whose text was not ours before. If a rule still
+// has another text, then the tool prints it so: learn keeps the text, and Apply does not
+// write the rule again.
+func (r *reader) learn(ctx context.Context, f model.Family) error {
+	state := r.state[f]
 	if len(state.altered) == 0 {
 		return nil
 	}
-	s, err := t.read(ctx, f)
+	s, err := r.tools.read(ctx, f)
 	if err != nil {
 		return err
 	}
 	for key, before := range state.altered {
-		if t.holding[key.chain] {
+		if r.quarantine.holds(key.chain) {
 			continue // its rules are still as they were found
 		}
 		delete(state.altered, key)
@@ -134,36 +128,17 @@ func (t *Table) learn(ctx context.Context, f model.Family, out *outcome) error {
 		if found == nil {
 			continue
 		}
-		i := slices.IndexFunc(found.rules, func(r savedRule) bool { return r.hash == key.hash })
+		i := slices.IndexFunc(found.rules, func(rule savedRule) bool { return rule.hash == key.hash })
 		if i < 0 {
 			continue
 		}
-		want, ok := t.textsOf(t.chain(key.chain), key.place)[key.hash]
-		if ok && !same(found.rules[i].text, want.text) {
-			t.learned[key] = strings.Clone(found.rules[i].text)
+		desired, ok := r.expected(r.chain(key.chain), key.place)[key.hash]
+		if ok && !same(found.rules[i].text, desired.text) {
+			r.learned[key] = strings.Clone(found.rules[i].text)
 			if found.rules[i].text == before {
-				out.unnote(key)
+				r.drift.removeAltered(key)
 			}
 		}
 	}
 	return nil
-}
-
-// entriesOf returns our rules that a chain of the kernel has to begin with, as
-// texts: the ways into the base chains that are entered there.
-func (t *Table) entriesOf(p place) map[entry][]string {
-	wanted := map[entry][]string{}
-	for _, name := range sorted(t.bases) {
-		c := t.chains[name]
-		if !c.lives.has(p) {
-			continue
-		}
-		e, err := entryOf(*c.want.Hook)
-		if err != nil || e.table != p.table() {
-			continue
-		}
-		way := tables.Rule{Action: tables.Jump{Chain: name}, Comment: "felixlike " + name}
-		wanted[e] = append(wanted[e], render(way, way.Hash()))
-	}
-	return wanted
 }

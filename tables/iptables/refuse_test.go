@@ -66,7 +66,7 @@ func TestWrongChainStandsClosed(t *testing.T) {
 		{"goto a long name", chainOf(rule(tables.Goto{Chain: strings.Repeat("x", MaxName+1)}, "")), "to-pods", []string{"rule 0", "too long"}},
 		{"chain in use goes", func(t *Table) { t.RemoveChain("pin-x/base-1") }, "pods-in-x/base-1", []string{"rule 3", "chain pin-x/base-1 is not wanted"}},
 		{"chain in use becomes a base chain", func(t *Table) {
-			c := *t.chains["pin-x/base-1"].want
+			c := *t.chains["pin-x/base-1"].desired
 			c.Hook = &tablestest.Forward
 			t.UpdateChain(c)
 		}, "pods-in-x/base-1", []string{"rule 3", "chain pin-x/base-1 is a base chain"}},
@@ -78,7 +78,7 @@ func TestWrongChainStandsClosed(t *testing.T) {
 			apply(t, table)
 			before := h.state(t)
 			c.spoil(table)
-			other := *table.chains["prerouting"].want
+			other := *table.chains["prerouting"].desired
 			other.Rules = append([]tables.Rule{}, rule(tables.Drop{}, "another", device(tables.Source, "eth0", false)))
 			table.UpdateChain(other)
 			r := apply(t, table)
@@ -189,7 +189,7 @@ func TestMissingSetOfABaseChain(t *testing.T) {
 		loadExample(table)
 		apply(t, table)
 		before := h.state(t)
-		forward := *table.chains["forward"].want
+		forward := *table.chains["forward"].desired
 		forward.Rules = append(forward.Rules[:2:2], rule(tables.Drop{}, "forged", srcSet(model.IPv4, "alate-4")))
 		table.UpdateChain(forward)
 		r, err := table.Apply(t.Context())
@@ -210,7 +210,7 @@ func TestMissingSetOfABaseChain(t *testing.T) {
 // clock is a time that the test sets.
 func clock(table *Table) *time.Time {
 	now := time.Now()
-	table.now = func() time.Time { return now }
+	table.quarantine.now = func() time.Time { return now }
 	return &now
 }
 
@@ -222,7 +222,7 @@ func TestMissingSet(t *testing.T) {
 		table := h.open(t)
 		now := clock(table)
 		loadExample(table)
-		bad := *table.chains["pin-x/base-1"].want
+		bad := *table.chains["pin-x/base-1"].desired
 		bad.Rules = append([]tables.Rule{rule(tables.Accept{}, "x/base ingress[9]", srcSet(model.IPv4, "alate-4"))}, bad.Rules...)
 		table.UpdateChain(bad)
 		r := apply(t, table)
@@ -274,7 +274,7 @@ func TestMissingSet(t *testing.T) {
 
 // Chains that name a set which does not hold what it should stand closed, and are
 // told of with the set.
-func TestSetsAside(t *testing.T) {
+func TestQuarantineSets(t *testing.T) {
 	h := newHost(t, NFT)
 	table := h.open(t)
 	loadExample(table)
@@ -284,14 +284,14 @@ func TestSetsAside(t *testing.T) {
 		{Object: "set", Name: "aweb-4", Rule: "member 10.0.0.1", Reason: "hash is full", Attempts: 3},
 		{Object: "set", Name: "unused-4", Reason: "no memory"},
 	}
-	table.SetsAside(bad)
+	table.QuarantineSets(bad)
 	want := []tables.Refusal{bad[0], bad[1]}
 	want[0].Closed = []string{"pin-x/base-1", "pods-in-x/base-1"}
 	for range 2 {
 		if diff := cmp.Diff(want, apply(t, table).Refused); diff != "" {
 			t.Error(diff)
 		}
-		table.SetsAside(bad)
+		table.QuarantineSets(bad)
 	}
 	for _, f := range model.Families() {
 		if diff := cmp.Diff([]string{"DROP"}, h.targets(t, f, "flx-pin-x/base-1")); diff != "" {
@@ -299,14 +299,14 @@ func TestSetsAside(t *testing.T) {
 		}
 	}
 	wantSilent(t, table)
-	table.SetsAside(bad[1:])
+	table.QuarantineSets(bad[1:])
 	if r := apply(t, table); len(r.Refused) != 1 || len(r.Refused[0].Closed) != 0 {
 		t.Errorf("%+v", r)
 	}
 	if diff := cmp.Diff(before, h.state(t)); diff != "" {
 		t.Error(diff)
 	}
-	table.SetsAside(nil)
+	table.QuarantineSets(nil)
 	if r := apply(t, table); len(r.Refused) != 0 || r.Messages != 0 {
 		t.Errorf("%+v", r)
 	}

@@ -29,6 +29,15 @@ type savedTable struct {
 	strange []strangeRule
 }
 
+// entered are our rules in one of the kernel's own chains, as their texts.
+type entered struct {
+	texts []string
+	// first is how many of them stand before all rules of other programs, mixed
+	// whether there are such.
+	first int
+	mixed bool
+}
+
 type savedChain struct {
 	rules []savedRule
 	// pinned tells that strange rules lead here.

@@ -126,7 +126,7 @@ func BenchmarkOneRule(b *testing.B) {
 // both again.
 func BenchmarkNewEndpoint(b *testing.B) {
 	sizes(b, func(b *testing.B, table *Table) {
-		without := *table.chains["forward"].want
+		without := *table.chains["forward"].desired
 		with := without
 		c := tables.Chain{Name: "new", Rules: bigChain(0).Rules}
 		with.Rules = append(without.Rules[:len(without.Rules):len(without.Rules)], rule(tables.Goto{Chain: "new"}, ""))

@@ -16,7 +16,7 @@ type script struct {
 	// changes and entries are what the kernel holds after it.
 	changes []change
 	entries map[entry]*entered
-	// result counts what the lines do.
+	// result counts the commands and rules.
 	result tables.Result
 }
 
@@ -34,7 +34,7 @@ type about struct {
 type change struct {
 	chain *chain
 	place place
-	now   *held
+	now   *observedChain
 }
 
 // line adds one line.
@@ -55,4 +55,30 @@ func (s *script) concerns(number int) (about, bool) {
 		return about{}, false
 	}
 	return s.about[number-1], true
+}
+
+// countIn adds what the script has done to a Result.
+func (s *script) countIn(result *tables.Result) {
+	result.Messages += s.result.Messages
+	result.RulesAdded += s.result.RulesAdded
+	result.RulesDeleted += s.result.RulesDeleted
+}
+
+// join adds a section, if it has anything to do.
+func (s *script) join(section *script, p place) {
+	s.changes = append(s.changes, section.changes...)
+	for e, now := range section.entries {
+		s.entries[e] = now
+	}
+	if section.result.Messages == 0 {
+		return
+	}
+	s.sections++
+	s.line(about{place: p}, "*%s", p.table())
+	s.text.WriteString(section.text.String())
+	s.about = append(s.about, section.about...)
+	s.line(about{place: p}, "COMMIT")
+	s.result.Messages += section.result.Messages
+	s.result.RulesAdded += section.result.RulesAdded
+	s.result.RulesDeleted += section.result.RulesDeleted
 }

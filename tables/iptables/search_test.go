@@ -123,8 +123,8 @@ func TestToolThatCannotRun(t *testing.T) {
 	} {
 		table.tools.restore[model.IPv6] = writeScript(t, script)
 		_, err := table.Apply(t.Context())
-		if err == nil || !strings.Contains(err.Error(), "cannot initialize") || len(table.refused) != 0 {
-			t.Errorf("%v, %v", err, table.refused)
+		if err == nil || !strings.Contains(err.Error(), "cannot initialize") || len(table.quarantine.refused) != 0 {
+			t.Errorf("%v, %v", err, table.quarantine.refused)
 		}
 	}
 	table.tools.restore[model.IPv6] = good
@@ -185,7 +185,7 @@ func TestAlteredRuleDuringASearch(t *testing.T) {
 		if h.state(t) == good {
 			t.Fatal("nothing is altered")
 		}
-		forward := *table.chains["forward"].want
+		forward := *table.chains["forward"].desired
 		with := forward
 		with.Rules = append(with.Rules[:2:2], rule(tables.Jump{Chain: "self"}, ""), forward.Rules[2])
 		table.UpdateChain(with)

@@ -1,25 +1,11 @@
 package iptables
 
 import (
-	"maps"
-	"os"
-	"slices"
-	"time"
+	"context"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 )
-
-// Prefix begins the name of every chain of ours in the kernel, so that all of
-// them are known by their names; those of sets begin with it too.
-const Prefix = "flx-"
-
-// MaxName is how long the name of a chain may be: xtables takes 28 characters,
-// with the prefix.
-const MaxName = 28 - len(Prefix)
-
-// KernelName returns the name that a chain has in the kernel.
-func KernelName(name string) string { return Prefix + name }
 
 // Options configure a Table.
 type Options struct {
@@ -31,109 +17,78 @@ type Options struct {
 	NetNS int
 }
 
-// Table is the desired state of our chains in both families, with their known state in
-// the kernel. It is used from one goroutine.
+// Table programs our chains in both families. It keeps their desired state, and what the
+// kernel is known to hold. It is used from one goroutine; only Watch may run beside.
 type Table struct {
-	options  Options
-	tools    *tools
-	families []model.Family
-	chains   map[string]*chain
-	touched  map[string]struct{}
-	// recheck asks for a validation of all chains, rereach for a new look at
-	// which chains live where.
-	recheck, rereach bool
-	// bases are the names of the wanted base chains.
-	bases map[string]struct{}
-	// refused are the chains that are set aside, retried those that were and
-	// that this Apply tries again.
-	refused, retried map[string]*refusal
-	// shut has for each chain that stands closed because of refused ones which
-	// those are, as of the last reach.
-	shut map[string][]string
-	// badSets are the sets that their driver has set aside, by name.
-	badSets map[string]tables.Refusal
-	// holding are chains that an Apply leaves alone while it looks for the one
-	// that the kernel refuses; nil at all other times.
-	holding map[string]bool
-	state   map[model.Family]*familyState
-	// learned are texts of rules that the tools print in another way than we
-	// expect, by place and hash.
-	learned map[learnedKey]string
-	// notes are what others have changed and no Apply has put right yet.
-	notes map[noteKey]note
-	now   func() time.Time
-	// count is how many rules the chains are known to hold, if it was counted
-	// since they changed.
-	count   int
-	counted bool
-	watcher watcher
-}
-
-// familyState is the known state of the kernel's tables of one family.
-type familyState struct {
-	// known tells that every have of the chains, and the entries, are what the
-	// kernel holds.
-	known bool
-	// trusted tells that they were, before known was taken back: what is
-	// different then is the work of others.
-	trusted bool
-	// fresh tells that they were read in this Apply.
-	fresh bool
-	// all asks for a comparison of all chains, not only of touched ones.
-	all     bool
-	entries map[entry]*entered
-	// altered are the rules that a read has found in another wording than ours.
-	altered map[learnedKey]string
-}
-
-// entered are our rules in one of the kernel's own chains, as their texts.
-type entered struct {
-	texts []string
-	// first is how many of them stand before all rules of others, mixed
-	// whether there are such.
-	first int
-	mixed bool
+	*objects
+	options    Options
+	tools      *tools
+	watcher    *watcher
+	observed   *observed
+	quarantine *quarantine
+	drift      *drift
+	validator  *validator
+	reader     *reader
+	planner    *planner
+	writer     *writer
+	finder     *faultFinder
 }
 
 var _ tables.Table = (*Table)(nil)
 
 // New returns a driver. It touches no kernel before the first Apply.
 func New(options Options) *Table {
+	o := &objects{families: kernelFamilies(), chains: map[string]*chain{}, dirty: map[string]struct{}{}}
+	known, q, d := newObserved(o), newQuarantine(o), newDrift()
+	w := newWatcher(options.Variant, options.NetNS, o.families, known.sizes)
+	programs := newTools(options.Variant, o.families, options.NetNS)
+	programs.begin = w.start
 	t := &Table{
-		options:  options,
-		families: families(),
-		chains:   map[string]*chain{},
-		touched:  map[string]struct{}{},
-		refused:  map[string]*refusal{},
-		retried:  map[string]*refusal{},
-		state:    map[model.Family]*familyState{},
-		learned:  map[learnedKey]string{},
-		notes:    map[noteKey]note{},
-		now:      time.Now,
-		watcher:  watcher{own: map[uint32]time.Time{}},
+		objects: o, options: options, tools: programs, watcher: w, observed: known, quarantine: q, drift: d,
+		validator: &validator{objects: o, quarantine: q},
+		reader:    &reader{observed: known, quarantine: q, drift: d, tools: programs, watcher: w},
+		planner:   &planner{observed: known, quarantine: q},
+		writer:    &writer{observed: known, quarantine: q, tools: programs},
 	}
-	for _, f := range t.families {
-		t.state[f] = &familyState{}
-	}
+	t.finder = &faultFinder{observed: known, quarantine: q, table: t}
 	return t
 }
 
-// families returns those that the kernel has: one booted with ipv6.disable=1
-// has no tables for IPv6, and no such packets.
-func families() []model.Family {
-	if _, err := os.Stat("/proc/sys/net/ipv6"); err != nil {
-		return []model.Family{model.IPv4}
+// UpdateChain sets the desired content of a chain.
+func (t *Table) UpdateChain(desired tables.Chain) {
+	if t.update(desired) {
+		t.quarantine.changed(desired.Name)
 	}
-	return model.Families()
 }
+
+// RemoveChain ends that the chain is desired.
+func (t *Table) RemoveChain(name string) {
+	if t.remove(name) {
+		t.quarantine.changed(name)
+	}
+}
+
+// QuarantineSets sets the quarantined sets, as the driver of the sets reports them. From
+// the next Apply on, the chains that name them are closed, until a later call leaves them
+// out. Call it after the update of the sets.
+func (t *Table) QuarantineSets(sets []tables.Refusal) { t.quarantine.setSets(sets) }
 
 // Invalidate forgets what the kernel is known to hold, so that the next Apply
 // reads it again in full.
-func (t *Table) Invalidate() {
-	for _, s := range t.state {
-		s.known = false
-	}
+func (t *Table) Invalidate() { t.observed.invalidate() }
+
+// Watch calls changed when others may have changed our chains or the rules that lead to
+// them, and the next Apply reads everything. It starts no program. It returns when
+// ctx ends, with its error, or when it cannot watch. It may run beside all other
+// methods, but once only.
+//
+// In the nft variant the kernel reports every change. The legacy variant
+// compares sizes, so it misses a change that keeps the size of a table: callers
+// invalidate the Table from time to time all the same.
+func (t *Table) Watch(ctx context.Context, changed func()) error {
+	return t.watcher.watch(ctx, changed)
 }
 
-// sorted returns the names of a set in order.
-func sorted[V any](names map[string]V) []string { return slices.Sorted(maps.Keys(names)) }
+// WantedText returns what iptables-save (of IPv4) or ip6tables-save would print if the
+// kernel held the desired state and nothing else. It asks no kernel.
+func (t *Table) WantedText(f model.Family) string { return t.planner.text(f) }

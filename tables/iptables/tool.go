@@ -19,7 +19,10 @@ import (
 
 // tools are the programs of one variant. They count how often they ran.
 type tools struct {
-	netns         int
+	variant  Variant
+	families []model.Family
+	netns    int
+	// save and restore are the paths of the programs; nil before find.
 	save, restore map[model.Family]string
 	// wait is how many seconds a program waits for the lock that all legacy
 	// programs share, before it gives up and we try again.
@@ -29,16 +32,12 @@ type tools struct {
 	begin starter
 }
 
-// starter starts a program, and returns what is to be called when it has ended.
+// starter starts a program, and returns the function to call when it has ended.
 type starter func(*exec.Cmd) (ended func(), err error)
 
-// started returns how many programs were started to read and to write; none, as
-// long as they were not looked up.
-func (t *tools) started() (saves, restores int) {
-	if t == nil {
-		return 0, 0
-	}
-	return t.saves, t.restores
+// newTools returns the programs of a variant, which find has to look up.
+func newTools(v Variant, families []model.Family, netns int) *tools {
+	return &tools{variant: v, families: families, netns: netns, wait: lockWait}
 }
 
 // programs returns the names of one program in the variant: by its own name,
@@ -51,21 +50,25 @@ func programs(v Variant, f model.Family, program string) (own, chosen string) {
 	return base + "-" + v.String() + "-" + program, base + "-" + program
 }
 
-// findTools looks the programs of a variant up.
-func findTools(ctx context.Context, v Variant, families []model.Family, netns int) (*tools, error) {
-	t := &tools{netns: netns, wait: lockWait, save: map[model.Family]string{}, restore: map[model.Family]string{}}
-	if v != Legacy && v != NFT {
-		return nil, fmt.Errorf("iptables variant %s cannot be programmed: it must be %s or %s", v, Legacy, NFT)
+// find looks the programs up, once.
+func (t *tools) find(ctx context.Context) error {
+	if t.save != nil {
+		return nil
 	}
-	for _, f := range families {
+	if t.variant != Legacy && t.variant != NFT {
+		return fmt.Errorf("iptables variant %s cannot be programmed: it must be %s or %s", t.variant, Legacy, NFT)
+	}
+	save, restore := map[model.Family]string{}, map[model.Family]string{}
+	for _, f := range t.families {
 		var errs [2]error
-		t.save[f], errs[0] = findProgram(ctx, v, f, "save")
-		t.restore[f], errs[1] = findProgram(ctx, v, f, "restore")
+		save[f], errs[0] = findProgram(ctx, t.variant, f, "save")
+		restore[f], errs[1] = findProgram(ctx, t.variant, f, "restore")
 		if err := errors.Join(errs[:]...); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return t, nil
+	t.save, t.restore = save, restore
+	return nil
 }
 
 func findProgram(ctx context.Context, v Variant, f model.Family, program string) (string, error) {
@@ -88,8 +91,8 @@ func findProgram(ctx context.Context, v Variant, f model.Family, program string)
 	return path, nil
 }
 
-// variantOf reads the answer to --version. Before 1.8 there was but one
-// variant, and no word on it.
+// variantOf reads the answer to --version. Before 1.8 there was one variant only, and
+// the answer did not name it.
 func variantOf(version string) Variant {
 	if strings.Contains(version, "(nf_tables)") {
 		return NFT
@@ -113,21 +116,9 @@ func (t *tools) load(ctx context.Context, f model.Family, commands []byte) error
 	return err
 }
 
-// exitError has the output of a program that failed.
-type exitError struct {
-	program string
-	code    int
-	stderr  string
-}
-
-// Error gives the words of the program.
-func (e *exitError) Error() string {
-	return fmt.Sprintf("%s: exit code %d: %s", e.program, e.code, e.stderr)
-}
-
-// run runs a program in the network namespace, with the input, and returns
-// what it prints. It is killed when the context ends, and when we are: a
-// restore that outlived us would meet a successor that has read already.
+// run runs a program in the network namespace, with the input, and returns its output.
+// The program is killed when the context ends, and when the agent dies: a restore that
+// outlives the agent could write after the next agent has read.
 func run(ctx context.Context, netns int, begin starter, input []byte, path string, args ...string) ([]byte, error) {
 	type result struct {
 		out []byte

@@ -10,40 +10,40 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// WantedText returns what iptables-save (of IPv4) or ip6tables-save would print,
-// if the kernel held what is wanted and nothing else. It asks no kernel.
-func (t *Table) WantedText(f model.Family) string {
-	t.reach()
+// text returns what iptables-save (of IPv4) or ip6tables-save would print if the kernel
+// held the desired state and nothing else.
+func (l *planner) text(f model.Family) string {
+	l.locate()
 	var b strings.Builder
 	for _, p := range placesOf(f) {
-		t.writeWanted(&b, p)
+		l.writeText(&b, p)
 	}
 	return b.String()
 }
 
-// writeWanted writes one table, unless nothing is wanted in it.
-func (t *Table) writeWanted(b *strings.Builder, p place) {
-	ways := t.entriesOf(p)
-	if len(ways) == 0 {
+// writeText writes one table, unless the desired state of it is empty.
+func (l *planner) writeText(b *strings.Builder, p place) {
+	entries := l.entries(p)
+	if len(entries) == 0 {
 		return
 	}
 	var rules strings.Builder
 	fmt.Fprintf(b, "*%s\n", p.table())
-	for _, e := range slices.SortedFunc(maps.Keys(ways), func(a, b entry) int { return cmp.Compare(a.chain, b.chain) }) {
+	for _, e := range slices.SortedFunc(maps.Keys(entries), func(a, b entry) int { return cmp.Compare(a.chain, b.chain) }) {
 		fmt.Fprintf(b, ":%s ACCEPT [0:0]\n", e.chain)
-		for _, way := range ways[e] {
-			fmt.Fprintf(&rules, "-A %s %s\n", e.chain, way)
+		for _, text := range entries[e] {
+			fmt.Fprintf(&rules, "-A %s %s\n", e.chain, text)
 		}
 	}
-	for _, name := range sorted(t.chains) {
-		c := t.chains[name]
-		if c.want == nil || !c.lives.has(p) {
+	for _, name := range sorted(l.chains) {
+		c := l.chains[name]
+		if c.desired == nil || !c.places.has(p) {
 			continue
 		}
 		fmt.Fprintf(b, ":%s - [0:0]\n", KernelName(name))
-		now := t.content(c, p)
-		for i, r := range now.rules {
-			fmt.Fprintf(&rules, "-A %s %s\n", KernelName(name), render(r, now.hashes[i]))
+		desired := l.quarantine.content(c, p)
+		for i, r := range desired.rules {
+			fmt.Fprintf(&rules, "-A %s %s\n", KernelName(name), render(r, desired.hashes[i]))
 		}
 	}
 	b.WriteString(rules.String() + "COMMIT\n")

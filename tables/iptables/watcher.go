@@ -1,51 +1,64 @@
 package iptables
 
 import (
+	"os/exec"
 	"sync"
 	"time"
+
+	"github.com/felixlike/felixlike/model"
 )
 
-// watcher is what Watch and Apply share.
+// watcher records foreign changes. Watch and Apply share it.
 type watcher struct {
+	variant  Variant
+	netns    int
+	families []model.Family
+	// ours counts our entries in the tables, by the known state.
+	ours func() [places]int
+
 	mu sync.Mutex
-	// heard tells that others may have changed something since the last read, told
-	// that changed was called for it.
-	heard, told bool
-	// applying tells that an Apply runs, applied that one has succeeded.
+	// foreign says that other programs may have changed something since the last read,
+	// notified that changed was called for it.
+	foreign, notified bool
+	// applying says that an Apply runs, applied that one has succeeded.
 	applying, applied bool
-	// asked tells that the Apply reads because something was heard. After it, the next
-	// call of changed waits until next. The pause doubles while others go on.
-	asked bool
-	begun time.Time // when that Apply began
-	pause time.Duration
-	next  time.Time
-	// own are the ports of our own programs: when they ended, zero while they run.
-	own map[uint32]time.Time
+	// rereading says that the Apply reads because of a foreign change. After it, the next
+	// call of changed waits until next. The pause doubles while other programs go on.
+	rereading bool
+	begun     time.Time // when that Apply began
+	pause     time.Duration
+	next      time.Time
+	// ports are those of our own programs: when they ended, zero while they run.
+	ports map[uint32]time.Time
 	// sizes are those of the legacy variant's tables; nil unless they are watched.
 	sizes *tableSizes
 }
 
-// begin notes that an Apply begins. It reports whether others may have changed
-// something.
-func (w *watcher) begin() (heard bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	heard, w.heard, w.told, w.applying = w.heard, false, false, true
-	w.asked, w.begun = heard, time.Now()
-	return heard
+func newWatcher(v Variant, netns int, families []model.Family, ours func() [places]int) *watcher {
+	return &watcher{variant: v, netns: netns, families: families, ours: ours, ports: map[uint32]time.Time{}}
 }
 
-// A program that undoes what we write costs a read of all rules each time. firstPause and
+// begin records the begin of an Apply. It reports whether other programs may have changed
+// something.
+func (w *watcher) begin() (foreign bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	foreign, w.foreign, w.notified, w.applying = w.foreign, false, false, true
+	w.rereading, w.begun = foreign, time.Now()
+	return foreign
+}
+
+// A program that undoes our writes costs a read of all rules each time. firstPause and
 // longestPause bound the time between the end of such an Apply and the next notice.
 const (
 	firstPause   = 100 * time.Millisecond
 	longestPause = time.Second
 )
 
-// rest sets the time of the next notice at the end of an Apply. The pause grows while each
-// Apply begins soon after the one before it was allowed.
-func (w *watcher) rest(now time.Time) {
-	if !w.asked {
+// delayNotice sets the time of the next notice at the end of an Apply. The pause grows
+// while each Apply begins soon after the time of its notice.
+func (w *watcher) delayNotice(now time.Time) {
+	if !w.rereading {
 		return
 	}
 	if w.begun.Sub(w.next) > longestPause {
@@ -55,21 +68,22 @@ func (w *watcher) rest(now time.Time) {
 	w.next = now.Add(w.pause)
 }
 
-// missed notes that changes before now were not heard of.
+// missed records that the watch begins now, and has seen no change before.
 func (w *watcher) missed(changed func()) {
 	w.mu.Lock()
 	applied := w.applied
 	w.mu.Unlock()
 	if applied {
-		w.hear(changed)
+		w.record(changed)
 	}
 }
 
-// hear notes a foreign change, and tells of it once, after a pause if others fight.
-func (w *watcher) hear(changed func()) {
+// record records a foreign change. It calls changed once for all changes before the next
+// Apply, after a pause if another program undoes our writes.
+func (w *watcher) record(changed func()) {
 	w.mu.Lock()
-	before := w.told
-	w.heard, w.told = true, true
+	before := w.notified
+	w.foreign, w.notified = true, true
 	wait := time.Until(w.next)
 	w.mu.Unlock()
 	switch {
@@ -79,4 +93,39 @@ func (w *watcher) hear(changed func()) {
 	default:
 		changed()
 	}
+}
+
+// keepPort is how long the port of a program that has ended counts as ours: its
+// notifications are read later.
+const keepPort = 5 * time.Second
+
+// start starts a program of ours. The kernel gives the process's number as port
+// to its first socket; one with another port counts as foreign, which costs a read.
+func (w *watcher) start(c *exec.Cmd) (ended func(), err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	for port, at := range w.ports {
+		if !at.IsZero() && now.Sub(at) > keepPort {
+			delete(w.ports, port)
+		}
+	}
+	if err := c.Start(); err != nil {
+		return nil, err
+	}
+	port := uint32(c.Process.Pid)
+	w.ports[port] = time.Time{}
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.ports[port] = time.Now()
+	}, nil
+}
+
+// isOwn reports whether the port is that of a program of ours.
+func (w *watcher) isOwn(port uint32) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, ok := w.ports[port]
+	return ok
 }

@@ -10,23 +10,23 @@ import (
 	"github.com/felixlike/felixlike/internal/nfnetlink"
 )
 
-// watchNFT hears the kernel's notifications of nf_tables.
-func (t *Table) watchNFT(ctx context.Context, changed func()) error {
-	l, err := nfnetlink.Listen(t.options.NetNS, unix.NFNLGRP_NFTABLES)
+// watchNFT receives the kernel's notifications of nf_tables.
+func (w *watcher) watchNFT(ctx context.Context, changed func()) error {
+	l, err := nfnetlink.Listen(w.netns, unix.NFNLGRP_NFTABLES)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = l.Close() }() // nothing is lost with it that is not read in full
+	defer func() { _ = l.Close() }() // the next Apply reads in full
 	defer l.Until(ctx)()
-	t.watcher.missed(changed)
+	w.missed(changed)
 	for {
 		all, err := l.Receive()
 		if err != nil {
 			return err
 		}
 		for n := range all {
-			if concernsUs(n) && !t.watcher.isOwn(n.Port) {
-				t.watcher.hear(changed)
+			if concernsUs(n) && !w.isOwn(n.Port) {
+				w.record(changed)
 			}
 		}
 	}

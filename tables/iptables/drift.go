@@ -12,32 +12,34 @@ import (
 	"github.com/felixlike/felixlike/tables/edit"
 )
 
-// outcome collects what an Apply does, and the notes of the Table.
-type outcome struct {
-	result tables.Result
-	notes  map[noteKey]note
-	now    func() time.Time
+// drift is what other programs have changed and no Apply has repaired yet.
+type drift struct {
+	changes map[changeKey]foreignChange
+	now     func() time.Time
 }
 
-// count adds what a script has done.
-func (o *outcome) count(s *script) {
-	o.result.Messages += s.result.Messages
-	o.result.RulesAdded += s.result.RulesAdded
-	o.result.RulesDeleted += s.result.RulesDeleted
+// changeKey is a chain of ours, or one of the kernel's own, in a place.
+type changeKey struct {
+	place place
+	chain string
+	entry bool
 }
 
-// finish returns the Result, but for the repairs.
-func (o *outcome) finish(t *Table, took time.Duration) tables.Result {
-	o.result.Duration = took
-	o.result.Rules = t.rules()
-	o.result.Refused = t.refusals()
-	return o.result
+// foreignChange is what other programs have changed in a chain.
+type foreignChange struct {
+	missing, foreign, altered, moved int
+	// words describe the change if the counts do not.
+	words   string
+	noticed time.Time
 }
 
-// repaired lists what others have changed, for the Result.
-func (o *outcome) repaired() []tables.Repair {
+func newDrift() *drift { return &drift{changes: map[changeKey]foreignChange{}, now: time.Now} }
+
+// repaired lists the changes for the Result of the Apply that has repaired them, and
+// forgets them.
+func (d *drift) repaired() []tables.Repair {
 	var out []tables.Repair
-	for key, n := range o.notes {
+	for key, n := range d.changes {
 		out = append(out, tables.Repair{
 			Object: "chain", Name: key.chain, What: key.place.String() + ": " + n.String(), Noticed: n.noticed,
 		})
@@ -45,33 +47,13 @@ func (o *outcome) repaired() []tables.Repair {
 	slices.SortFunc(out, func(a, b tables.Repair) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.What, b.What))
 	})
+	clear(d.changes)
 	return out
 }
 
-// rules counts what the kernel is known to hold of ours.
-func (t *Table) rules() int {
-	if !t.counted {
-		t.count, t.counted = 0, true
-		for _, c := range t.chains {
-			for _, h := range c.have {
-				if h != nil {
-					t.count += len(h.hashes)
-				}
-			}
-		}
-	}
-	n := t.count
-	for _, s := range t.state {
-		for _, e := range s.entries {
-			n += len(e.texts)
-		}
-	}
-	return n
-}
-
-// noteChain compares what a chain was known to hold with what was read.
-func (o *outcome) noteChain(c *chain, p place, now *held, altered map[learnedKey]string) {
-	was, n := c.have[p], note{noticed: o.now()}
+// addChain records the difference between the known state of a chain and the state read.
+func (d *drift) addChain(c *chain, p place, now *observedChain, altered map[learnedKey]string) {
+	was, n := c.observed[p], foreignChange{noticed: d.now()}
 	switch {
 	case was == nil && now == nil:
 		return
@@ -93,10 +75,10 @@ func (o *outcome) noteChain(c *chain, p place, now *held, altered map[learnedKey
 			n.moved = len(edit.Minimal(was.hashes, now.hashes).Deletes)
 		}
 	}
-	o.notes[noteKey{place: p, chain: c.name}] = n
+	d.changes[changeKey{place: p, chain: c.name}] = n
 }
 
-// surplus counts what a has more than b.
+// surplus counts the strings that a has more often than b.
 func surplus(a, b []string) int {
 	count := map[string]int{}
 	for _, s := range b {
@@ -111,10 +93,11 @@ func surplus(a, b []string) int {
 	return n
 }
 
-// noteEntries compares the ways into our base chains with those that were read.
-func (o *outcome) noteEntries(f model.Family, was, now map[entry]*entered) {
+// addEntries records the differences between the known rules that lead to our base chains
+// and the rules read.
+func (d *drift) addEntries(f model.Family, was, now map[entry]*entered) {
 	for e, old := range was {
-		n := note{noticed: o.now()}
+		n := foreignChange{noticed: d.now()}
 		switch found := now[e]; {
 		case found == nil:
 			n.words = "the rule that leads to " + leadsTo(old.texts) + " is missing"
@@ -125,7 +108,7 @@ func (o *outcome) noteEntries(f model.Family, was, now map[entry]*entered) {
 		default:
 			continue
 		}
-		o.notes[noteKey{place: placeOf(f, e.table), chain: e.chain, entry: true}] = n
+		d.changes[changeKey{place: placeOf(f, e.table), chain: e.chain, entry: true}] = n
 	}
 }
 
@@ -137,24 +120,23 @@ func leadsTo(texts []string) string {
 	return strings.Join(names, ", ")
 }
 
-// unnote takes back that a rule was altered: it has only been printed in
-// another way.
-func (o *outcome) unnote(key learnedKey) {
-	k := noteKey{place: key.place, chain: key.chain}
-	n, ok := o.notes[k]
+// removeAltered takes back that a rule was altered: the tool only prints it in another way.
+func (d *drift) removeAltered(key learnedKey) {
+	k := changeKey{place: key.place, chain: key.chain}
+	n, ok := d.changes[k]
 	if !ok || n.altered == 0 {
 		return
 	}
 	n.altered--
 	if n.missing+n.altered+n.foreign == 0 {
-		delete(o.notes, k)
+		delete(d.changes, k)
 		return
 	}
-	o.notes[k] = n
+	d.changes[k] = n
 }
 
-// String says in words what was changed.
-func (n note) String() string {
+// String describes the change, as "1 rule missing, 2 foreign rules".
+func (n foreignChange) String() string {
 	var words []string
 	for _, c := range []struct {
 		count     int
