@@ -301,6 +301,7 @@ func TestDropsCommand(t *testing.T) {
 	}{
 		{[]string{"--for", "1s"}, 1, []string{"DENIED BY", "x/b   x/a  udp/53  ingress    x/deny-all, x/only-from-c"}},
 		{[]string{"--for", "300ms", "--pod", "x/c"}, 0, []string{"policy has denied nothing"}},
+		{[]string{"--for", "300ms", "--pod", "x/nosuch"}, 0, []string{"pod x/nosuch is not on node node1", "policy has denied nothing"}},
 		{[]string{"--for", "300ms", "-o", "json"}, 1, []string{`"by":"isolation","policies":["x/deny-all","x/only-from-c"]`, `"packets":`}},
 		{[]string{"--for", "500ms", "--follow"}, 0, []string{"x/b  ", "udp/53"}},
 		{[]string{"--direction", "sideways"}, 2, []string{"must be ingress or egress"}},

@@ -146,6 +146,7 @@ func (r *dropsRequest) stream(ctx context.Context, c *cobra.Command) error {
 	agent := control.NewClient(r.socket)
 	return r.explain(agent.Drops(ctx, func() {
 		tellClosed(ctx, agent, c.ErrOrStderr())
+		warnOfAbsentPod(ctx, agent, r.filter.pod, c.ErrOrStderr())
 		if r.output != terminal.JSON {
 			fmt.Fprintln(c.ErrOrStderr(), "following what policy denies on this node; interrupt to end")
 		}
@@ -167,6 +168,7 @@ func (r *dropsRequest) collect(ctx context.Context, c *cobra.Command) error {
 	agent := control.NewClient(r.socket)
 	err := agent.Drops(ctx, func() {
 		tellClosed(ctx, agent, c.ErrOrStderr())
+		warnOfAbsentPod(ctx, agent, r.filter.pod, c.ErrOrStderr())
 		fmt.Fprintf(c.ErrOrStderr(), "listening for %s\n", r.listen)
 		progress = terminal.Progress(c.ErrOrStderr(), terminal.Doing("listening"))
 	}, func(d control.Drop) error {
