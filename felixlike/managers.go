@@ -41,7 +41,7 @@ func NFTablesManagers(c Choice, table NFTDriver) (*rules.Renderer, []managers.Ma
 func IPTablesManagers(c Choice, table managers.Chains, sets ipsets.Sets) (*rules.Renderer, []managers.Manager) {
 	r := rules.NewRenderer(model.GatewayPort, rules.IPTablesNameLength)
 	chains := managers.NewTreeDispatcher(r, table)
-	chains.UpdateChain(r.Passed())
+	chains.UpdateChain(r.Node().Passed())
 	from := managers.CommonFrom
 	if c.Variant == iptables.Legacy {
 		from = managers.NoCommon

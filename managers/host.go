@@ -94,7 +94,7 @@ func (m *HostManager) CompleteDeferredWork() {
 		n := m.nodes[name]
 		m.networks.set(name, n)
 		if name == m.options.Node && n != nil {
-			for _, c := range m.renderer.Host(m.host(n)) {
+			for _, c := range m.renderer.Node().Host(m.host(n)) {
 				m.chains.UpdateChain(c)
 			}
 		}

@@ -30,7 +30,7 @@ func (m *SourceManager) OnUpdate(u model.Update) {
 // CompleteDeferredWork sets the chain if the node changed.
 func (m *SourceManager) CompleteDeferredWork() {
 	if m.pending != nil {
-		m.chains.UpdateChain(m.renderer.Sources(m.pending, m.masquerade))
+		m.chains.UpdateChain(m.renderer.Node().Sources(m.pending, m.masquerade))
 		m.pending = nil
 	}
 }

@@ -56,7 +56,7 @@ func (m *StaticManager) CompleteDeferredWork() {
 		n := m.nodes[name]
 		m.networks.set(name, n)
 		if name == m.node && n != nil {
-			for _, c := range m.renderer.Static(n, m.services.all...) {
+			for _, c := range m.renderer.Node().Static(n, m.services.all...) {
 				m.chains.UpdateChain(c)
 			}
 		}

@@ -76,16 +76,6 @@ func PartSet(set string, f model.Family) string { return set + "." + f.String() 
 // SetOf returns the name of the set of one family's addresses.
 func (p Part) SetOf(f model.Family) string { return PartSet(p.Set, f) + p.Versions[f] }
 
-// partSet returns the name of a part's sets, made from the name of its chain. Names of
-// ipset have at most 31 characters, so the version replaces the readable label.
-func (r *Renderer) partSet(chain string) string {
-	if r.nftables {
-		return chain
-	}
-	prefix, _, _ := strings.Cut(chain, "-")
-	return prefix + "-" + chain[len(chain)-r.hash:]
-}
-
 // SetVersion returns the suffix for the name of a set with these members. Drivers need it
 // that cannot change sets and rules in one transaction: other members need a set with
 // another name, so one step changes the rules from the old set to the new one. Two lists
@@ -126,17 +116,6 @@ func (r *Renderer) AdminPart(d model.Direction, ids []model.PolicyID) Part {
 func (r *Renderer) PodsPart(d model.Direction, a model.Applied) Part {
 	chain := r.AppliedChain(d, a)
 	return Part{Set: r.partSet(chain), Action: tables.Goto{Chain: chain}, Comment: dispatchComment(d)}
-}
-
-func directionLabel(d model.Direction) string {
-	if d == model.Egress {
-		return "out"
-	}
-	return "in"
-}
-
-func (r *Renderer) adminChain(d model.Direction, ids []model.PolicyID) string {
-	return r.name("t"+directionLabel(d), policyLabel(ids[0]), AppliedIdentity(d, model.Applied{Admin: ids}))
 }
 
 // AdminList renders the chain with a list of policies of the admin tier, to which

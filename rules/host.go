@@ -58,27 +58,27 @@ func HostSets(f model.Family) []ipsets.Set {
 //
 // So connections through Services and NodePorts come to the switch with the client's
 // address. The netfilter backends judge them by the same address.
-func (r *Renderer) Host(h Host) []tables.Chain {
-	return []tables.Chain{prerouting(), r.hostForward(), r.fromSwitch(h), hostFromOutside(h), r.hostSources(h), r.rewritten(h)}
+func (n NodeChains) Host(h Host) []tables.Chain {
+	return []tables.Chain{prerouting(), n.hostForward(), n.fromSwitch(h), hostFromOutside(h), n.hostSources(h), n.rewritten(h)}
 }
 
-func (r *Renderer) hostForward() tables.Chain {
+func (n NodeChains) hostForward() tables.Chain {
 	return tables.Chain{
 		Name: ChainForward,
 		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityRejected},
 		Rules: []tables.Rule{
-			{Matches: []tables.Match{r.in()}, Action: tables.Goto{Chain: ChainFromSwitch}, Comment: "from a pod or the tunnel"},
-			{Matches: []tables.Match{r.out()}, Action: tables.Goto{Chain: ChainFromOutside}, Comment: "from outside to a pod"},
+			{Matches: []tables.Match{n.in()}, Action: tables.Goto{Chain: ChainFromSwitch}, Comment: "from a pod or the tunnel"},
+			{Matches: []tables.Match{n.out()}, Action: tables.Goto{Chain: ChainFromOutside}, Comment: "from outside to a pod"},
 		},
 	}
 }
 
 // fromSwitch judges packets to a Service. The switch passes them unjudged to the
 // host's proxy; some of them do not come back to the switch.
-func (r *Renderer) fromSwitch(h Host) tables.Chain {
+func (n NodeChains) fromSwitch(h Host) tables.Chain {
 	c := tables.Chain{Name: ChainFromSwitch, Rules: []tables.Rule{
 		dropInvalid(),
-		{Matches: []tables.Match{r.out()}, Action: tables.Accept{}, Comment: "the switch judges it"},
+		{Matches: []tables.Match{n.out()}, Action: tables.Accept{}, Comment: "the switch judges it"},
 	}}
 	for _, p := range h.Services {
 		c.Rules = append(c.Rules, tables.Rule{
@@ -120,29 +120,29 @@ func hostFromOutside(h Host) tables.Chain {
 // hostSources binds connections to the source addresses by which the switch must judge
 // them. NAT binds a connection's source once, so later rules of other programs do not
 // change it.
-func (r *Renderer) hostSources(h Host) tables.Chain {
-	c := r.sourcesChain()
+func (n NodeChains) hostSources(h Host) tables.Chain {
+	c := n.sourcesChain()
 	for _, a := range h.Hairpins {
 		f := model.FamilyOf(a)
 		c.Rules = append(c.Rules, tables.Rule{
-			Matches: []tables.Match{r.out(), tables.MatchLoop{Family: f, Set: HairpinSet(f)}},
+			Matches: []tables.Match{n.out(), tables.MatchLoop{Family: f, Set: HairpinSet(f)}},
 			Action:  tables.SourceNAT{To: a}, Comment: "a pod reaches itself through a service",
 		})
 	}
 	c.Rules = append(c.Rules, tables.Rule{
-		Matches: []tables.Match{r.out(), tables.MatchLocal{Side: tables.Source}},
+		Matches: []tables.Match{n.out(), tables.MatchLocal{Side: tables.Source}},
 		Action:  tables.Return{}, Comment: "from this node itself",
 	})
 	for _, side := range []tables.Side{tables.Destination, tables.Source} {
 		for _, p := range h.Node.PodCIDRs {
 			c.Rules = append(c.Rules, tables.Rule{
-				Matches: []tables.Match{r.out(), tables.MatchPrefix{Side: side, Prefix: p}},
+				Matches: []tables.Match{n.out(), tables.MatchPrefix{Side: side, Prefix: p}},
 				Action:  tables.KeepSource{Family: model.FamilyOf(p.Addr())}, Comment: "the switch judges by the source",
 			})
 		}
 	}
 	if h.Masquerade {
-		c.Rules = append(c.Rules, r.masquerade(h.Node)...)
+		c.Rules = append(c.Rules, n.masquerade(h.Node)...)
 	}
 	return c
 }
@@ -152,7 +152,7 @@ func (r *Renderer) hostSources(h Host) tables.Chain {
 // missing. Connections that another backend allowed go on with any source. A SYN is
 // checked even so: a new connection from the ports of such a connection would get its
 // source.
-func (r *Renderer) rewritten(h Host) tables.Chain {
+func (n NodeChains) rewritten(h Host) tables.Chain {
 	c := tables.Chain{
 		Name:  ChainRewritten,
 		Hook:  &tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: priorityRewritten},
@@ -164,7 +164,7 @@ func (r *Renderer) rewritten(h Host) tables.Chain {
 		} {
 			c.Rules = append(c.Rules, tables.Rule{
 				Matches: []tables.Match{
-					r.out(), tables.MatchForwarded{}, concerned, tables.MatchConnOriginal{}, tables.MatchLocal{Side: tables.Source},
+					n.out(), tables.MatchForwarded{}, concerned, tables.MatchConnOriginal{}, tables.MatchLocal{Side: tables.Source},
 				},
 				Action: tables.Drop{}, Comment: "the switch would take it for this node's own",
 			})
@@ -178,12 +178,4 @@ func (r *Renderer) rewritten(h Host) tables.Chain {
 // another address.
 func HostGuard(gateway string) []tables.Chain {
 	return guard(gateway, goOn(tables.Accept{}, "connections go on", known()))
-}
-
-func (r *Renderer) in() tables.Match {
-	return tables.MatchInterface{Side: tables.Source, Name: r.gateway}
-}
-
-func (r *Renderer) out() tables.Match {
-	return tables.MatchInterface{Side: tables.Destination, Name: r.gateway}
 }

@@ -49,6 +49,34 @@ const (
 	shortNameHash = 15
 )
 
+// IPTablesNameLength is the length of chain names for iptables: xtables takes
+// 28 bytes (XT_EXTENSION_MAXNAMELEN with the terminating zero), of which the
+// driver's prefix needs four.
+const IPTablesNameLength = 24
+
+// NFTablesNameLength is the length of chain names for nftables: the kernel
+// takes 255 bytes, people less.
+const NFTablesNameLength = 64
+
+// Names makes the names of chains for a driver.
+type Names struct {
+	// maxName is the longest name in bytes. hash and label are the lengths of a name's hash
+	// and of its readable part, the latter at most.
+	maxName, hash, label int
+}
+
+func newNames(maxName int) Names {
+	n := Names{maxName: max(maxName, IPTablesNameLength), hash: nameHash}
+	if !n.long() {
+		n.hash = shortNameHash
+	}
+	n.label = n.maxName
+	return n
+}
+
+// long reports whether names are as long as nftables takes them.
+func (n Names) long() bool { return n.maxName >= NFTablesNameLength }
+
 // DispatchMap returns the name of the verdict map (or the root of the prefix
 // tree) from addresses of one family to the chains of one direction: Egress
 // looks at the source of a packet, Ingress at its destination.
@@ -77,13 +105,13 @@ func EgressSet(f model.Family) string { return "egress-" + f.String() }
 
 // PolicyChain returns the name of the chain with a policy's rules of one
 // direction.
-func (r *Renderer) PolicyChain(id model.PolicyID, d model.Direction) string {
-	return r.name(prefixOf(id.Tier, d), policyLabel(id), id.Identity()+shape(d))
+func (n Names) PolicyChain(id model.PolicyID, d model.Direction) string {
+	return n.name(prefixOf(id.Tier, d), policyLabel(id), id.Identity()+shape(d))
 }
 
 // AppliedChain returns the name of the chain for all endpoints to which
 // exactly these policies apply in the direction.
-func (r *Renderer) AppliedChain(d model.Direction, a model.Applied) string {
+func (n Names) AppliedChain(d model.Direction, a model.Applied) string {
 	label, more := "", -1
 	for id := range a.All() {
 		if more++; more == 0 {
@@ -97,10 +125,10 @@ func (r *Renderer) AppliedChain(d model.Direction, a model.Applied) string {
 	if d == model.Egress {
 		prefix = "out"
 	}
-	if r.maxName >= NFTablesNameLength {
+	if n.long() {
 		prefix = "pods-" + prefix
 	}
-	return r.name(prefix, label, AppliedIdentity(d, a)+shape(d))
+	return n.name(prefix, label, AppliedIdentity(d, a)+shape(d))
 }
 
 // AppliedIdentity returns the unique identity of a list of policies: the direction and
@@ -139,16 +167,38 @@ func prefixOf(t model.Tier, d model.Direction) string {
 	return letter + "in"
 }
 
+func directionLabel(d model.Direction) string {
+	if d == model.Egress {
+		return "out"
+	}
+	return "in"
+}
+
+// adminChain returns the name of the chain with a list of policies of the admin tier.
+func (n Names) adminChain(d model.Direction, ids []model.PolicyID) string {
+	return n.name("t"+directionLabel(d), policyLabel(ids[0]), AppliedIdentity(d, model.Applied{Admin: ids}))
+}
+
+// partSet returns the name of a part's sets, made from the name of its chain. Names of
+// ipset have at most 31 characters, so the version replaces the readable label.
+func (n Names) partSet(chain string) string {
+	if n.long() {
+		return chain
+	}
+	prefix, _, _ := strings.Cut(chain, "-")
+	return prefix + "-" + chain[len(chain)-n.hash:]
+}
+
 // treeChain returns the name of the chain of a dispatch tree for the keys with
 // a prefix: the prefix in words, or if that is too long for a name or has characters
 // that may not stand unquoted in commands, its bytes in base64. No two prefixes have
 // one name.
-func (r *Renderer) treeChain(d model.Direction, label string, bytes []byte) string {
+func (n Names) treeChain(d model.Direction, label string, bytes []byte) string {
 	start := "to"
 	if d == model.Egress {
 		start = "from"
 	}
-	if name := start + "-" + label; len(name) <= r.maxName && !strings.ContainsFunc(label, unfit) {
+	if name := start + "-" + label; len(name) <= n.maxName && !strings.ContainsFunc(label, unfit) {
 		return name
 	}
 	return start[:1] + "-" + base64.RawURLEncoding.EncodeToString(bytes)
@@ -161,9 +211,9 @@ func unfit(c rune) bool {
 
 // name joins prefix, label and a hash of the identity, with the label cut so
 // that the whole fits the driver's limit.
-func (r *Renderer) name(prefix, label, identity string) string {
+func (n Names) name(prefix, label, identity string) string {
 	sum := sha256.Sum256([]byte(prefix + "\x00" + identity))
-	hash := base64.RawURLEncoding.EncodeToString(sum[:])[:r.hash]
-	label = label[:min(len(label), r.label, r.maxName-len(prefix)-len(hash)-2)]
+	hash := base64.RawURLEncoding.EncodeToString(sum[:])[:n.hash]
+	label = label[:min(len(label), n.label, n.maxName-len(prefix)-len(hash)-2)]
 	return prefix + "-" + label + "-" + hash
 }

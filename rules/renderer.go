@@ -6,13 +6,11 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// Renderer renders the model to the chains of one table, and knows which policy has
-// each chain. All else about it is immutable.
+// Renderer renders policies to the chains of one table, and knows which policy has each
+// chain. All else about it is immutable.
 type Renderer struct {
-	gateway string
-	maxName int
-	hash    int
-	label   int
+	Names
+	node NodeChains
 	// nftables is true for rules of nftables: one rule can set a mark and return, and
 	// sets change in one transaction with rules.
 	nftables bool
@@ -23,19 +21,15 @@ type Renderer struct {
 // driver whose chain names may be maxName bytes long (at least
 // IPTablesNameLength).
 func NewRenderer(gateway string, maxName int) *Renderer {
-	r := &Renderer{gateway: gateway, maxName: max(maxName, IPTablesNameLength), hash: nameHash, policies: NewClaims(PolicySide.Compare)}
-	// Only nftables takes names of that length.
-	if r.nftables = r.maxName >= NFTablesNameLength; !r.nftables {
-		r.hash = shortNameHash
-	}
-	r.label = r.maxName
-	return r
+	names := newNames(maxName)
+	// Only nftables takes long names.
+	return &Renderer{Names: names, node: NodeChains{gateway}, nftables: names.long(), policies: NewClaims(PolicySide.Compare)}
 }
 
 // Narrowed returns a renderer like r with fewer characters of label and hash in names.
 // Tests use it to make names collide.
 func (r *Renderer) Narrowed(label, hash int) *Renderer {
-	narrow := NewRenderer(r.gateway, r.maxName)
+	narrow := NewRenderer(r.node.gateway, r.maxName)
 	narrow.label, narrow.hash = label, hash
 	return narrow
 }
@@ -43,17 +37,11 @@ func (r *Renderer) Narrowed(label, hash int) *Renderer {
 // SetsWithRules reports whether sets change in one transaction with rules.
 func (r *Renderer) SetsWithRules() bool { return r.nftables }
 
+// Node renders the chains that do not depend on policies.
+func (r *Renderer) Node() NodeChains { return r.node }
+
 // Policies has the claims of policies to their chains.
 func (r *Renderer) Policies() *Claims[PolicySide] { return r.policies }
-
-// IPTablesNameLength is the length of chain names for iptables: xtables takes
-// 28 bytes (XT_EXTENSION_MAXNAMELEN with the terminating zero), of which the
-// driver's prefix needs four.
-const IPTablesNameLength = 24
-
-// NFTablesNameLength is the length of chain names for nftables: the kernel
-// takes 255 bytes, people less.
-const NFTablesNameLength = 64
 
 // PolicyRules renders the rules of one direction of a policy: a chain that returns
 // when nothing matches. A packet that ingress allows is accepted there; one that

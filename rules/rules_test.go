@@ -58,13 +58,13 @@ func golden(t *testing.T, name, got string) {
 
 func TestStaticChains(t *testing.T) {
 	r := NewRenderer("flx-gw0", 64)
-	chains := append(r.Static(testNode()), r.Sources(testNode(), true))
+	chains := append(r.Node().Static(testNode()), r.Node().Sources(testNode(), true))
 	golden(t, "static.txt", text(chains...))
 }
 
 func TestHostChains(t *testing.T) {
 	r := NewRenderer("flx-gw0", 64)
-	golden(t, "host.txt", text(r.Host(Host{
+	golden(t, "host.txt", text(r.Node().Host(Host{
 		Node: testNode(), Masquerade: true,
 		Services: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:96::/112")},
 		Hairpins: []netip.Addr{netip.MustParseAddr("169.254.20.20"), netip.MustParseAddr("fd00::20:20")},

@@ -35,16 +35,16 @@ func PodNetworks(f model.Family) ipsets.Set {
 // package comment), for this node. They dispatch both families whatever the
 // node's prefixes are: an address that a pod got all the same is judged. The services
 // are the prefixes of the addresses of Services.
-func (r *Renderer) Static(node *model.Node, services ...netip.Prefix) []tables.Chain {
-	return []tables.Chain{prerouting(), r.forward(), egress(node), outside(), allowedOut(), toPods(node), r.allowed(node, services)}
+func (n NodeChains) Static(node *model.Node, services ...netip.Prefix) []tables.Chain {
+	return []tables.Chain{prerouting(), n.forward(), egress(node), outside(), allowedOut(), toPods(node), n.allowed(node, services)}
 }
 
 // forward judges egress, then ingress. Egress returns to forward, so only one rule
 // leads to the chains of ingress. Otherwise each rule that allows egress would, and a
 // kernel that validates by following every path would walk them once per rule (doc.go).
-func (r *Renderer) forward() tables.Chain {
+func (n NodeChains) forward() tables.Chain {
 	ours := func(negated bool) tables.Match {
-		return tables.MatchInterface{Side: tables.Source, Name: r.gateway, Negated: negated}
+		return tables.MatchInterface{Side: tables.Source, Name: n.gateway, Negated: negated}
 	}
 	return tables.Chain{
 		Name: ChainForward,
@@ -52,7 +52,7 @@ func (r *Renderer) forward() tables.Chain {
 		Rules: append(allowedBefore(),
 			tables.Rule{
 				Matches: []tables.Match{
-					ours(true), tables.MatchInterface{Side: tables.Destination, Name: r.gateway, Negated: true},
+					ours(true), tables.MatchInterface{Side: tables.Destination, Name: n.gateway, Negated: true},
 				},
 				Action: tables.Return{}, Comment: "neither from nor to a pod",
 			},
@@ -116,18 +116,18 @@ func goOn(action tables.Action, comment string, connections ...tables.Match) []t
 // It drops packets to an address of a Service that no proxy has rewritten. They would
 // leave the node with the node's own source address. The drop comes after the rules of
 // proxies that reject such packets.
-func (r *Renderer) allowed(node *model.Node, services []netip.Prefix) tables.Chain {
+func (n NodeChains) allowed(node *model.Node, services []netip.Prefix) tables.Chain {
 	c := tables.Chain{
 		Name:  ChainAllowed,
 		Hook:  &tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: priorityAllowed},
 		Rules: []tables.Rule{{Matches: []tables.Match{markedAllowed()}, Action: tables.Return{}, Comment: "marked before"}},
 	}
 	for _, p := range node.PodCIDRs {
-		c.Rules = append(c.Rules, r.unclaimed(p, services)...)
+		c.Rules = append(c.Rules, n.unclaimed(p, services)...)
 	}
 	for _, p := range node.PodCIDRs {
 		c.Rules = append(c.Rules, tables.Rule{
-			Matches: append(r.within(p), tables.MatchMark{Value: MarkMasquerade, Mask: MarkMasquerade}),
+			Matches: append(n.within(p), tables.MatchMark{Value: MarkMasquerade, Mask: MarkMasquerade}),
 			Action:  tables.SetMark{Value: 0, Mask: MarkMasquerade}, Comment: "pods within the cluster",
 		})
 	}
@@ -143,7 +143,7 @@ func (r *Renderer) allowed(node *model.Node, services []netip.Prefix) tables.Cha
 }
 
 // unclaimed drops packets of pods that leave the node for an address of a Service.
-func (r *Renderer) unclaimed(pods netip.Prefix, services []netip.Prefix) []tables.Rule {
+func (n NodeChains) unclaimed(pods netip.Prefix, services []netip.Prefix) []tables.Rule {
 	var all []tables.Rule
 	for _, s := range services {
 		if model.FamilyOf(s.Addr()) != model.FamilyOf(pods.Addr()) {
@@ -151,7 +151,7 @@ func (r *Renderer) unclaimed(pods netip.Prefix, services []netip.Prefix) []table
 		}
 		all = append(all, tables.Rule{
 			Matches: []tables.Match{
-				tables.MatchInterface{Side: tables.Destination, Name: r.gateway, Negated: true},
+				tables.MatchInterface{Side: tables.Destination, Name: n.gateway, Negated: true},
 				tables.MatchPrefix{Side: tables.Source, Prefix: pods},
 				tables.MatchPrefix{Side: tables.Destination, Prefix: s},
 			},
@@ -162,9 +162,9 @@ func (r *Renderer) unclaimed(pods netip.Prefix, services []netip.Prefix) []table
 }
 
 // within matches packets of this node's pods to other nodes of the cluster.
-func (r *Renderer) within(pods netip.Prefix) []tables.Match {
+func (n NodeChains) within(pods netip.Prefix) []tables.Match {
 	return []tables.Match{
-		r.out(),
+		n.out(),
 		tables.MatchPrefix{Side: tables.Source, Prefix: pods},
 		tables.MatchPrefix{Side: tables.Destination, Prefix: pods, Negated: true},
 	}
@@ -173,12 +173,12 @@ func (r *Renderer) within(pods netip.Prefix) []tables.Match {
 // Passed renders the chain that accepts packets that policy allowed, before rules of
 // other programs can drop them. It is for drivers that share tables with other programs.
 // It decides nothing: packets that policy denies do not come here.
-func (r *Renderer) Passed() tables.Chain {
+func (n NodeChains) Passed() tables.Chain {
 	c := tables.Chain{
 		Name: ChainPassed,
 		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityFilter},
 	}
-	for _, m := range []tables.Match{r.in(), r.out()} {
+	for _, m := range []tables.Match{n.in(), n.out()} {
 		c.Rules = append(c.Rules, tables.Rule{Matches: []tables.Match{m}, Action: tables.Accept{}, Comment: "policy let it through"})
 	}
 	return c
@@ -293,21 +293,21 @@ func toPods(node *model.Node) tables.Chain {
 // it, because policy at the other end needs the pod's address. Packets that a Service
 // leads back to this node were judged before. On the way out of the cluster, with
 // masquerade, the source becomes the node's own.
-func (r *Renderer) Sources(node *model.Node, masquerade bool) tables.Chain {
-	c := r.sourcesChain()
+func (n NodeChains) Sources(node *model.Node, masquerade bool) tables.Chain {
+	c := n.sourcesChain()
 	for _, p := range node.PodCIDRs {
 		c.Rules = append(c.Rules, tables.Rule{
-			Matches: r.within(p),
+			Matches: n.within(p),
 			Action:  tables.KeepSource{Family: model.FamilyOf(p.Addr())}, Comment: "pods within the cluster",
 		})
 	}
 	if masquerade {
-		c.Rules = append(c.Rules, r.masquerade(node)...)
+		c.Rules = append(c.Rules, n.masquerade(node)...)
 	}
 	return c
 }
 
-func (r *Renderer) sourcesChain() tables.Chain {
+func (n NodeChains) sourcesChain() tables.Chain {
 	return tables.Chain{
 		Name: ChainSources,
 		Hook: &tables.Hook{Type: tables.HookNAT, Point: tables.HookPostrouting, Priority: prioritySources},
@@ -316,12 +316,12 @@ func (r *Renderer) sourcesChain() tables.Chain {
 
 // masquerade hides pods on the way out of the cluster. What leaves by the gateway
 // port goes to pods or peer nodes.
-func (r *Renderer) masquerade(node *model.Node) []tables.Rule {
+func (n NodeChains) masquerade(node *model.Node) []tables.Rule {
 	var all []tables.Rule
 	for _, p := range node.PodCIDRs {
 		all = append(all, tables.Rule{
 			Matches: []tables.Match{
-				tables.MatchInterface{Side: tables.Destination, Name: r.gateway, Negated: true},
+				tables.MatchInterface{Side: tables.Destination, Name: n.gateway, Negated: true},
 				tables.MatchPrefix{Side: tables.Source, Prefix: p},
 			},
 			Action: tables.Masquerade{}, Comment: "pods to outside",

@@ -23,7 +23,7 @@ type AddressTree struct {
 // AddressTree returns an empty tree over the addresses of one family: over
 // source addresses for Egress, over destination addresses for Ingress.
 func (r *Renderer) AddressTree(d model.Direction, f model.Family) *AddressTree {
-	return &AddressTree{newPrefixTree(addressSpace{renderer: r, direction: d, family: f}), d, f}
+	return &AddressTree{newPrefixTree(addressSpace{names: r.Names, direction: d, family: f}), d, f}
 }
 
 // Set wants the verdict for an address. One of another family is left out, and
@@ -60,7 +60,7 @@ type InterfaceTree struct {
 // InterfaceTree returns an empty tree: over the interfaces that packets come
 // in by for Egress, over those that they go out by for Ingress.
 func (r *Renderer) InterfaceTree(d model.Direction) *InterfaceTree {
-	return &InterfaceTree{newPrefixTree(interfaceSpace{renderer: r, direction: d}), d}
+	return &InterfaceTree{newPrefixTree(interfaceSpace{names: r.Names, direction: d}), d}
 }
 
 // Set wants the verdict for an interface. A name that no rule can match
@@ -94,7 +94,7 @@ const (
 )
 
 type addressSpace struct {
-	renderer  *Renderer
+	names     Names
 	direction model.Direction
 	family    model.Family
 }
@@ -107,7 +107,7 @@ func (s addressSpace) chain(digits string) string {
 	p := s.prefix(digits)
 	// The bits end with a one: a chain has at least two keys, so there is room for it.
 	whole := s.prefix(digits + "1").Addr().AsSlice()
-	return s.renderer.treeChain(s.direction, strings.ReplaceAll(p.String(), ":", "."), whole)
+	return s.names.treeChain(s.direction, strings.ReplaceAll(p.String(), ":", "."), whole)
 }
 
 func (s addressSpace) comment() string { return dispatchComment(s.direction) }
@@ -136,7 +136,7 @@ func addressDigits(a netip.Addr) string {
 }
 
 type interfaceSpace struct {
-	renderer  *Renderer
+	names     Names
 	direction model.Direction
 }
 
@@ -150,7 +150,7 @@ func (s interfaceSpace) match(digits string) tables.Match {
 
 // chain names end in two dots, so that they differ from those of static chains.
 func (s interfaceSpace) chain(digits string) string {
-	return s.renderer.treeChain(s.direction, digits+"..", []byte(digits))
+	return s.names.treeChain(s.direction, digits+"..", []byte(digits))
 }
 
 func (s interfaceSpace) comment() string { return dispatchComment(s.direction) }

@@ -1,0 +1,19 @@
+package rules
+
+import "github.com/felixlike/felixlike/tables"
+
+// NodeChains renders the chains of the node, which do not depend on policies: Static,
+// Sources, Passed and Host.
+type NodeChains struct {
+	// gateway is the name of the gateway port's interface.
+	gateway string
+}
+
+// in matches packets from the gateway port, and out those to it.
+func (n NodeChains) in() tables.Match {
+	return tables.MatchInterface{Side: tables.Source, Name: n.gateway}
+}
+
+func (n NodeChains) out() tables.Match {
+	return tables.MatchInterface{Side: tables.Destination, Name: n.gateway}
+}
