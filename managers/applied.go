@@ -142,7 +142,7 @@ func (c *appliedChains) setRules(id model.PolicyID, p *model.Policy) {
 // settle assigns names to chains, and returns the keys of chains whose verdict changes
 // by that.
 func (c *appliedChains) settle() []string {
-	for _, side := range c.renderer.Policies().News() {
+	for _, side := range c.renderer.Policies().Changes() {
 		for key := range c.users[side.ID] {
 			c.dirty.add(key)
 		}

@@ -12,11 +12,11 @@ import (
 // policies there is no chain.
 //
 // hasRules reports whether a policy has rules in the direction; one without
-// isolates, but has no chain to ask. The returned verdict is final for ingress. Egress
+// isolates, but has no chain. The returned verdict is final for ingress. Egress
 // returns allowed packets with MarkJudged and drops the others. Later rules of the
 // chain match only packets without that mark.
 //
-// All tiers are in one chain: an admin policy is asked unless one before it
+// All tiers are in one chain: an admin policy is evaluated unless one before it
 // passed the packet on. A chain of its own for the lower tiers would cost a
 // level in either direction, and the kernel's nf_tables takes no path of more
 // than 16 chains, gotos counted (NFT_JUMP_STACK_SIZE).
@@ -40,7 +40,7 @@ func (r *Renderer) Applied(d model.Direction, a model.Applied, hasRules func(mod
 	return c, tables.Goto{Chain: c.Name}
 }
 
-// admin renders the rules that ask policies of the admin tier.
+// admin renders the jumps to the policies of the admin tier.
 func (r *Renderer) admin(d model.Direction, ids []model.PolicyID, hasRules func(model.PolicyID) bool) []tables.Rule {
 	var rules []tables.Rule
 	for _, id := range ids {
@@ -78,7 +78,7 @@ func (r *Renderer) lowerTiers(d model.Direction, a model.Applied, hasRules func(
 	return rules
 }
 
-// undecided matches packets that no policy of the admin tier has decided about or
+// undecided matches packets that no policy of the admin tier has allowed, denied or
 // passed on.
 func undecided(d model.Direction) tables.Match {
 	if d == model.Egress {

@@ -19,22 +19,23 @@ import (
 type Claims[K comparable] struct {
 	compare func(a, b K) int
 	owners  map[string]K
-	// pending are the objects that asked for a name since the last Settle. waiting are
+	// pending are the objects that want a name since the last Settle. waiting are
 	// the refused objects by name; refused has the owner of the name for each.
 	pending map[K]string
 	waiting map[string][]K
 	refused map[K]K
-	news    map[K]struct{}
+	// changes are the objects that Settle has returned since the last call of Changes.
+	changes map[K]struct{}
 }
 
 // NewClaims returns an empty Claims for objects of the given order.
 func NewClaims[K comparable](compare func(a, b K) int) *Claims[K] {
 	return &Claims[K]{
-		compare: compare, owners: map[string]K{}, pending: map[K]string{}, waiting: map[string][]K{}, refused: map[K]K{}, news: map[K]struct{}{},
+		compare: compare, owners: map[string]K{}, pending: map[K]string{}, waiting: map[string][]K{}, refused: map[K]K{}, changes: map[K]struct{}{},
 	}
 }
 
-// Want notes that an object wants the name; Settle decides. It may be repeated.
+// Want notes that an object wants the name. Settle decides. A second call changes nothing.
 func (c *Claims[K]) Want(name string, by K) {
 	if _, refused := c.refused[by]; !refused && !c.Has(name, by) {
 		c.pending[by] = name
@@ -93,19 +94,20 @@ func (c *Claims[K]) Settle() []K {
 	}
 	clear(c.pending)
 	for _, k := range changed {
-		c.news[k] = struct{}{}
+		c.changes[k] = struct{}{}
 	}
 	return changed
 }
 
-// News returns the keys that Settle has returned since the last call of News.
-func (c *Claims[K]) News() []K {
-	if len(c.news) == 0 {
+// Changes returns, in order, the objects that Settle has returned since the last call of
+// Changes.
+func (c *Claims[K]) Changes() []K {
+	if len(c.changes) == 0 {
 		return nil
 	}
-	news := slices.SortedFunc(maps.Keys(c.news), c.compare)
-	clear(c.news)
-	return news
+	changes := slices.SortedFunc(maps.Keys(c.changes), c.compare)
+	clear(c.changes)
+	return changes
 }
 
 // Has reports whether the object has the name.
@@ -114,14 +116,13 @@ func (c *Claims[K]) Has(name string, by K) bool {
 	return taken && owner == by
 }
 
-// Refused returns the object that has the name which this one wants, if there is one.
+// Refused returns the owner of the name that a refused object wants.
 func (c *Claims[K]) Refused(by K) (owner K, refused bool) {
 	owner, refused = c.refused[by]
 	return owner, refused
 }
 
-// AllRefused yields the objects without a name, in order, each with the one that has
-// it.
+// AllRefused yields the refused objects in order, each with the owner of its name.
 func (c *Claims[K]) AllRefused() iter.Seq2[K, K] {
 	return func(yield func(by, owner K) bool) {
 		for _, k := range slices.SortedFunc(maps.Keys(c.refused), c.compare) {

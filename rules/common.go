@@ -14,13 +14,13 @@ import (
 // of many pods. A set has the addresses of these pods.
 type Part struct {
 	// Set is the name of the set of addresses, without family and version: the name of
-	// the chain, which no other object has.
+	// the chain, which is unique.
 	Set string
 	// Versions have the version of each family's set (see SetVersion).
 	Versions map[model.Family]string
 	// Action leads to the chain.
 	Action tables.Action
-	// Comment names the target for people.
+	// Comment describes the target.
 	Comment string
 }
 

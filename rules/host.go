@@ -13,11 +13,11 @@ type Host struct {
 	Node *model.Node
 	// Services are the prefixes of the addresses of Services.
 	Services []netip.Prefix
-	// Hairpins stand for the source of a pod that reaches itself through a
-	// Service, at most one a family.
+	// Hairpins replace the source of a pod that reaches itself through a Service, at most
+	// one a family.
 	Hairpins []netip.Addr
-	// Masquerade hides pods behind the node's address on the way out of the
-	// cluster.
+	// Masquerade replaces the source of packets from pods to the outside of the cluster by
+	// the node's address.
 	Masquerade bool
 }
 
@@ -41,20 +41,20 @@ func HostSets(f model.Family) []ipsets.Set {
 //	  in by gw    goto from-switch
 //	  |             invalid ............................... drop
 //	  |             out by gw: the switch will judge ...... accept
-//	  |             to an address of Services that nobody has rewritten,
-//	  |             or to what a Service leads outside, from a pod whose
-//	  |             egress is judged: the switch has not .. drop
+//	  |             to an address of a Service, not rewritten;
+//	  |             or through a Service to the outside, from a pod with
+//	  |             judged egress: the switch has not ..... drop
 //	  out by gw   goto from-outside
 //	                invalid ............................... drop
-//	                source in a pod prefix, one that stands for a pod, or
+//	                source in a pod prefix, a hairpin address, or
 //	                this node's own: forged ............... drop
 //	sources (nat, before others masquerade)
-//	  out by gw: a pod to itself ............ an address that stands for it
+//	  out by gw: a pod to itself ............ a hairpin address
 //	             to or from own pods ........ the source is kept
 //	  else: from own pods ................... masquerade
 //	rewritten (after all nat)
-//	  out by gw, forwarded, to or from own pods, but with an address of this
-//	  node as its source all the same ..................... drop
+//	  out by gw, forwarded, to or from own pods, with an address of this
+//	  node as its source .................................. drop
 //
 // So connections through Services and NodePorts come to the switch with the client's
 // address. The netfilter backends judge them by the same address.
@@ -86,7 +86,7 @@ func (n NodeChains) fromSwitch(h Host) tables.Chain {
 			Action:  tables.Goto{Chain: ChainNoService}, Comment: "address of a service",
 		})
 	}
-	// By another backend, that is.
+	// Another backend allowed them.
 	c.Rules = append(c.Rules, goOn(tables.Accept{}, "connections that were allowed go on", markedAllowed())...)
 	for _, f := range model.Families() {
 		c.Rules = append(c.Rules, tables.Rule{

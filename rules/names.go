@@ -37,7 +37,7 @@ const (
 // A chain's name depends only on the identity of its object: API group, kind,
 // namespace, name, and direction. So names are the same in any order of updates and
 // after a restart, and later objects do not change them. Only the width of the hash
-// prevents collisions. Under nftables nobody can compute one. Names of iptables have
+// prevents collisions. Under nftables a collision cannot be computed. Names of iptables have
 // 28 bytes: two colliding objects take 2^45 tries, a collision with a given object
 // takes 2^90. So Claims compares whole identities, and the second object of a name
 // gets no chain.
@@ -77,8 +77,8 @@ func newNames(maxName int) Names {
 // long reports whether names are as long as nftables takes them.
 func (n Names) long() bool { return n.maxName >= NFTablesNameLength }
 
-// DispatchMap returns the name of the verdict map (or the root of the prefix
-// tree) from addresses of one family to the chains of one direction: Egress
+// DispatchMap returns the name of the verdict map, or of the root of the prefix
+// tree, from addresses of one family to the chains of one direction: Egress
 // looks at the source of a packet, Ingress at its destination.
 //
 // Earlier versions named the chains of egress from-pods and from-outside; these
@@ -189,10 +189,9 @@ func (n Names) partSet(chain string) string {
 	return prefix + "-" + chain[len(chain)-n.hash:]
 }
 
-// treeChain returns the name of the chain of a dispatch tree for the keys with
-// a prefix: the prefix in words, or if that is too long for a name or has characters
-// that may not stand unquoted in commands, its bytes in base64. No two prefixes have
-// one name.
+// treeChain returns the name of the chain of a dispatch tree for the keys with a prefix. It
+// has the prefix as text, or in base64 if the text is too long or has characters that
+// commands need quoted. Different prefixes have different names.
 func (n Names) treeChain(d model.Direction, label string, bytes []byte) string {
 	start := "to"
 	if d == model.Egress {
@@ -204,13 +203,13 @@ func (n Names) treeChain(d model.Direction, label string, bytes []byte) string {
 	return start[:1] + "-" + base64.RawURLEncoding.EncodeToString(bytes)
 }
 
-// unfit reports whether a character may not stand in the name of a chain.
+// unfit reports whether the name of a chain must not have the character.
 func unfit(c rune) bool {
 	return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("-_./", c)
 }
 
-// name joins prefix, label and a hash of the identity, with the label cut so
-// that the whole fits the driver's limit.
+// name joins prefix, label and a hash of the identity. It shortens the label to the
+// driver's limit of the whole name.
 func (n Names) name(prefix, label, identity string) string {
 	sum := sha256.Sum256([]byte(prefix + "\x00" + identity))
 	hash := base64.RawURLEncoding.EncodeToString(sum[:])[:n.hash]

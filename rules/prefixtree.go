@@ -12,7 +12,7 @@ import (
 // treeSizes bounds the keys below a node of each kind of chain: a leaf lists
 // its keys; the kinds above list the largest subtrees of the kind below; the
 // root lists the largest of all. A path through a tree is so at most three
-// chains below the root, whatever the keys are: nf_tables takes no path of
+// chains below the root, for any keys: nf_tables takes no path of
 // more than 16 chains (NFT_JUMP_STACK_SIZE, gotos counted).
 //
 // Within three chains these sizes cost the least for hundreds to a thousand
@@ -34,10 +34,10 @@ type prefixTree struct {
 	space keyspace
 	// keys are sorted by their digits.
 	keys []treeKey
-	// dirty holds the prefixes whose chain may differ, come or go.
+	// dirty has the prefixes with chains that may change, begin or end.
 	dirty map[string]bool
-	// rendered is the text of every chain by its prefix, for telling whether it
-	// changed; that of the root has the empty prefix.
+	// rendered is the text of every chain by its prefix, to detect changes. The root has the
+	// empty prefix.
 	rendered map[string]string
 }
 
@@ -61,7 +61,7 @@ type treeKey struct {
 
 // TreeChanges is the changes of a tree, in the order of the prefixes.
 type TreeChanges struct {
-	// Chains are new or have other rules, Removed are no more.
+	// Chains are new or have other rules. Removed are names of chains.
 	Chains  []tables.Chain
 	Removed []string
 	// Root is true if the root's rules changed.
@@ -72,7 +72,7 @@ func newPrefixTree(space keyspace) prefixTree {
 	return prefixTree{space: space, dirty: map[string]bool{}, rendered: map[string]string{"": rulesText(nil)}}
 }
 
-// set wants the verdict for the key.
+// set sets the verdict for the key.
 func (t *prefixTree) set(digits string, verdict tables.Action) {
 	i, found := t.find(digits)
 	switch {
@@ -86,7 +86,7 @@ func (t *prefixTree) set(digits string, verdict tables.Action) {
 	t.touch(digits)
 }
 
-// remove no longer wants the key.
+// remove removes the key.
 func (t *prefixTree) remove(digits string) {
 	if i, found := t.find(digits); found {
 		t.touch(digits)
@@ -98,9 +98,8 @@ func (t *prefixTree) find(digits string) (int, bool) {
 	return slices.BinarySearchFunc(t.keys, digits, func(k treeKey, d string) int { return strings.Compare(k.digits, d) })
 }
 
-// touch marks the prefixes dirty that a present key concerns: its own prefixes, and
-// their siblings if their common prefix crosses a size because of the key, or is split
-// only because of it.
+// touch marks as dirty the prefixes of a key that the tree has. It also marks their siblings
+// if the key makes their common prefix cross a size, or is the only reason for its split.
 func (t *prefixTree) touch(digits string) {
 	t.dirty[""] = true
 	keys := t.keys

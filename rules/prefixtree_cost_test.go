@@ -112,7 +112,7 @@ func TestTreeGolden(t *testing.T) {
 	golden(t, "tree.txt", b.String())
 }
 
-// One endpoint comes and goes beside a thousand.
+// BenchmarkTreeUpdate adds and removes one of a thousand endpoints.
 func BenchmarkTreeUpdate(b *testing.B) {
 	for _, kind := range []string{"IPv4 in a row", "IPv6 random in /64"} {
 		b.Run(kind, func(b *testing.B) {

@@ -71,8 +71,7 @@ func TestHostChains(t *testing.T) {
 	})...))
 }
 
-// The guard stands by itself: it refers to nothing, and lets no new connection
-// of a pod through.
+// TestGuard: the guard refers to no other object, and accepts no new connection of a pod.
 func TestGuard(t *testing.T) {
 	chains := append(Guard("flx-gw0"), HostGuard("flx-gw0")...)
 	golden(t, "guard.txt", text(chains...))

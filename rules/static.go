@@ -32,8 +32,8 @@ func PodNetworks(f model.Family) ipsets.Set {
 }
 
 // Static renders the chains that every packet of a pod passes (see the
-// package comment), for this node. They dispatch both families whatever the
-// node's prefixes are: an address that a pod got all the same is judged. The services
+// package comment), for this node. They dispatch both families, also without a prefix of
+// the family: a pod may still have an address of it. The services
 // are the prefixes of the addresses of Services.
 func (n NodeChains) Static(node *model.Node, services ...netip.Prefix) []tables.Chain {
 	return []tables.Chain{prerouting(), n.forward(), egress(node), outside(), allowedOut(), toPods(node), n.allowed(node, services)}
@@ -74,13 +74,13 @@ func (n NodeChains) forward() tables.Chain {
 	}
 }
 
-// allowedBefore lets the packets of connections through that policy has let
-// through before. To be established is not enough: see MarkAllowed.
+// allowedBefore accepts packets of connections that policy allowed before. The state
+// established is not enough: see MarkAllowed.
 func allowedBefore() []tables.Rule {
 	return goOn(tables.Accept{}, "connections that were allowed go on", known(), markedAllowed())
 }
 
-// known matches the packets of connections of which there were some before.
+// known matches packets of connections that conntrack knows.
 func known() tables.Match {
 	return tables.MatchConnState{States: tables.StateEstablished | tables.StateRelated}
 }
@@ -251,7 +251,7 @@ func outside() tables.Chain {
 	return c
 }
 
-// forgedPods drops the addresses of pods where none can come from.
+// forgedPods drops packets with the address of a pod from where no pod is.
 func forgedPods() []tables.Rule {
 	var all []tables.Rule
 	for _, f := range model.Families() {
@@ -314,8 +314,8 @@ func (n NodeChains) sourcesChain() tables.Chain {
 	}
 }
 
-// masquerade hides pods on the way out of the cluster. What leaves by the gateway
-// port goes to pods or peer nodes.
+// masquerade replaces the source of packets from pods to the outside of the cluster.
+// Packets that leave by the gateway port go to pods or peer nodes.
 func (n NodeChains) masquerade(node *model.Node) []tables.Rule {
 	var all []tables.Rule
 	for _, p := range node.PodCIDRs {

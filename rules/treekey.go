@@ -9,11 +9,10 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// AddressTree dispatches by an address of the packet, of one family: its
-// digits are the address's bits. It takes the place of the verdict map of the
-// same direction and family (see DispatchMap): the root's rules stand where
-// the map would be looked up, and a packet with an address that the tree does
-// not know goes on to the rule behind them.
+// AddressTree dispatches by an address of the packet, of one family. Its digits are the
+// bits of the address. It replaces the verdict map of the same direction and family (see
+// DispatchMap): the root's rules are where the map's lookup would be. A packet with an
+// unknown address continues with the rule behind them.
 type AddressTree struct {
 	prefixTree
 	direction model.Direction
@@ -26,16 +25,15 @@ func (r *Renderer) AddressTree(d model.Direction, f model.Family) *AddressTree {
 	return &AddressTree{newPrefixTree(addressSpace{names: r.Names, direction: d, family: f}), d, f}
 }
 
-// Set wants the verdict for an address. One of another family is left out, and
-// so stays unknown.
+// Set sets the verdict for an address. It ignores an address of another family.
 func (t *AddressTree) Set(a netip.Addr, verdict tables.Action) {
 	if a.IsValid() && model.FamilyOf(a) == t.family {
 		t.set(addressDigits(a), verdict)
 	}
 }
 
-// Root returns the rules to put where the dispatch takes place. What policy has let
-// leave comes back there, and leaves the chain.
+// Root returns the rules for the chain that dispatches. Packets that egress policy allows
+// come back there, and return.
 func (t *AddressTree) Root() []tables.Rule { return returnJudged(t.prefixTree.Root(), t.direction) }
 
 func returnJudged(root []tables.Rule, d model.Direction) []tables.Rule {
@@ -45,7 +43,7 @@ func returnJudged(root []tables.Rule, d model.Direction) []tables.Rule {
 	return root
 }
 
-// Remove no longer wants the address.
+// Remove removes the address.
 func (t *AddressTree) Remove(a netip.Addr) { t.remove(addressDigits(a)) }
 
 // InterfaceTree dispatches by the name of the interface that a packet came in by or
@@ -63,8 +61,8 @@ func (r *Renderer) InterfaceTree(d model.Direction) *InterfaceTree {
 	return &InterfaceTree{newPrefixTree(interfaceSpace{names: r.Names, direction: d}), d}
 }
 
-// Set wants the verdict for an interface. A name that no rule can match
-// exactly is an error, and stays denied.
+// Set sets the verdict for an interface. It returns an error for a name that no rule can
+// match exactly, and its packets stay denied.
 func (t *InterfaceTree) Set(name string, verdict tables.Action) error {
 	if name == "" || len(name) > maxInterfaceName || strings.ContainsAny(name, "/\x00") || strings.HasSuffix(name, wildcard) || strings.HasSuffix(name, "+") {
 		return fmt.Errorf("interface %q: not a name that a rule can match", name)
@@ -73,7 +71,7 @@ func (t *InterfaceTree) Set(name string, verdict tables.Action) error {
 	return nil
 }
 
-// Remove no longer wants the interface.
+// Remove removes the interface.
 func (t *InterfaceTree) Remove(name string) { t.remove(name + endOfName) }
 
 // Root returns the rules for the chain that dispatches. The last one drops packets

@@ -13,7 +13,7 @@ import (
 	"github.com/felixlike/felixlike/test/policytest"
 )
 
-// clusterPod is the i-th pod of changeCluster, alone with its address.
+// clusterPod is the i-th pod of changeCluster. Its address is unique.
 func clusterPod(namespace string, i int, node string, labels map[string]string) *corev1.Pod {
 	a := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
 	p := onNode(newPod(fmt.Sprintf("%s/pod%d", namespace, i), a.String()), node)
@@ -36,8 +36,8 @@ func appLabels(i int) map[string]string {
 	return map[string]string{"app": fmt.Sprint(i % 10), "all": "yes", "pod": fmt.Sprint(i)}
 }
 
-// appPolicy lets the i-th application's pods be reached by those of the next,
-// and by all pods of the cluster: one group that has every pod.
+// appPolicy allows the pods of the next application, and all pods of the cluster, to reach
+// the pods of the i-th application. One group has every pod.
 func appPolicy(i int) *networkingv1.NetworkPolicy {
 	from, to := map[string]string{"app": fmt.Sprint(i % 10)}, map[string]string{"app": fmt.Sprint((i + 1) % 10)}
 	p := peerPolicy(fmt.Sprintf("ns%d", i/10), fmt.Sprintf("policy%d", i), to, from)
@@ -48,9 +48,9 @@ func appPolicy(i int) *networkingv1.NetworkPolicy {
 	return p
 }
 
-// changeCluster is an engine with namespaces of 100 pods, ten of them local,
-// and one policy for each ten pods; and, beside these, a namespace of 1,000
-// remote pods and one local pod that all carry one label and have one policy.
+// changeCluster returns an engine with namespaces of 100 pods, ten of them local, and one
+// policy for each ten pods. Another namespace has 1,000 remote pods and one local pod, all
+// with one label and one policy.
 func changeCluster(size int) *policy.Engine {
 	e := policy.New("here")
 	for i := range size {
@@ -77,14 +77,14 @@ func changeCluster(size int) *policy.Engine {
 	return e
 }
 
-// smallChange is something small that happens to a cluster, and its opposite.
+// smallChange is a small change of a cluster, and its opposite.
 type smallChange struct {
 	name string
 	make func(e *policy.Engine, there bool)
 }
 
-// changes returns the changes of a changeCluster of that size. They begin with
-// the cluster as it was made.
+// changes returns the changes of a changeCluster of that size. Each starts from the
+// unchanged cluster.
 func changes(size int) []smallChange {
 	relabelled := [2]*corev1.Pod{clusterPod("ns1", 150, "there", appLabels(150)), clusterPod("ns1", 150, "there", appLabels(151))}
 	same := clusterPod("big", size+5000, "there", map[string]string{"app-1": "scale-1"})
@@ -162,13 +162,13 @@ func TestChangesCostTheSameInAnyCluster(t *testing.T) {
 	}
 }
 
-// TestOwnLabelBesideACommonOne gives all pods and selectors one label in
-// common, and each pair of them one of its own: a pod must not try all
-// selectors, nor a selector all pods, in whatever order they come.
+// TestOwnLabelBesideACommonOne: all pods and selectors have one common label, and each pair
+// of them a label of its own. A pod must not try all selectors, nor a selector all pods, in
+// any order of arrival.
 func TestOwnLabelBesideACommonOne(t *testing.T) {
 	const size = 2000
 	labels := func(i int) map[string]string {
-		// "app" sorts before the label that tells the pods apart, "role" after it.
+		// "app" sorts before the label that differs between pods, "role" after it.
 		return map[string]string{"app": "db", "pod": fmt.Sprint(i), "role": "replica"}
 	}
 	for _, podsFirst := range []bool{true, false} {
@@ -194,8 +194,8 @@ func TestOwnLabelBesideACommonOne(t *testing.T) {
 	}
 }
 
-// TestRareLabelsInManyNamespaces has policies that look for a label of their
-// own in all namespaces: they must not look into each.
+// TestRareLabelsInManyNamespaces: policies select a label of their own in all namespaces.
+// They must not look into each namespace.
 func TestRareLabelsInManyNamespaces(t *testing.T) {
 	const size = 2000
 	for _, podsFirst := range []bool{true, false} {

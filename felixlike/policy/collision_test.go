@@ -12,7 +12,7 @@ import (
 	"github.com/felixlike/felixlike/test/policytest"
 )
 
-// narrow is a state whose groups of one kind all have one identifier.
+// narrow is a state in which all groups of one kind have one identifier.
 func narrow(t *testing.T) *state {
 	s := newState(t)
 	s.Engine = policy.New("here").Narrowed(0)
@@ -23,7 +23,7 @@ func narrow(t *testing.T) *state {
 	return s
 }
 
-// from is a policy for all pods, which the pods with one label reach.
+// from is a policy that allows the pods with one label to reach all pods.
 func from(name, app string) func(*policy.Engine) {
 	p := peerPolicy("x", name, nil, map[string]string{"app": app})
 	return func(e *policy.Engine) { e.SetNetworkPolicy(p) }
@@ -37,9 +37,9 @@ func collided(e *policy.Engine) string {
 	return strings.Join(names, " ")
 }
 
-// TestCollidingGroups: a policy whose group has the identifier of an earlier one is closed
-// and named. The earlier one is not touched. When its group is gone, the other one is in
-// force.
+// TestCollidingGroups: a policy is closed and reported if its group has the identifier of
+// an earlier group. The earlier policy does not change. When its group is gone, the other
+// policy is in force.
 func TestCollidingGroups(t *testing.T) {
 	s := narrow(t)
 	from("second", "b")(s.Engine)
@@ -78,8 +78,8 @@ func TestCollidingGroups(t *testing.T) {
 	}
 }
 
-// TestCollidingGroupsAtOnce: after a restart, the order in which policies come does not
-// matter.
+// TestCollidingGroupsAtOnce: after a restart, the result does not depend on the order of
+// the policies.
 func TestCollidingGroupsAtOnce(t *testing.T) {
 	var models []string
 	for _, names := range [][]string{{"first", "second", "third"}, {"third", "second", "first"}} {
@@ -111,8 +111,8 @@ func TestCollidingGroupsOfOnePolicy(t *testing.T) {
 	}
 }
 
-// TestCollisionsOpenNothing has engines with few identifiers of groups judge packets of
-// random clusters, and compares with the oracle: what a collision closes is not open.
+// TestCollisionsOpenNothing judges packets of random clusters by engines with few
+// identifiers of groups, and compares with the oracle: a collision allows no packet.
 func TestCollisionsOpenNothing(t *testing.T) {
 	found := 0
 	seeded.Check(t, func(t *rapid.T) {
@@ -152,7 +152,7 @@ func TestCollisionsOpenNothing(t *testing.T) {
 	}
 }
 
-// TestCollisionsLeaveNothing: an engine with few identifiers forgets collisions, too.
+// TestCollisionsLeaveNothing: after all objects are deleted, the engine has no collision.
 func TestCollisionsLeaveNothing(t *testing.T) {
 	seeded.Check(t, func(t *rapid.T) {
 		c := policytest.TieredCluster(t)

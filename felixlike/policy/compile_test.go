@@ -70,7 +70,7 @@ egress[0] | any | [] port udp/web of all pods in all namespaces`,
 	}
 }
 
-// isolates tells in which directions the pod x/NAME is isolated.
+// isolates returns the directions in which the pod x/NAME is isolated.
 func (s *state) isolates(name string) string {
 	var words []string
 	e := s.model.Endpoints[model.PodID{Namespace: "x", Name: name}]
@@ -86,9 +86,8 @@ func (s *state) isolates(name string) string {
 	return strings.Join(words, " ")
 }
 
-// TestFailsClosed makes every mistake there is: it is reported with its
-// field, the wrong part matches nothing, what is right beside it stays, and
-// the pods are isolated.
+// TestFailsClosed: each kind of mistake is reported with its field, the invalid part matches
+// nothing, the valid parts apply, and the pods are isolated.
 func TestFailsClosed(t *testing.T) {
 	const beside = "ingress[0] | 192.0.2.0/24 | any"
 	peer := func(p string) string {
@@ -147,8 +146,7 @@ func TestFailsClosed(t *testing.T) {
 	}
 }
 
-// TestExceptionsAreMembers has exceptions as members, each for its own block
-// only.
+// TestExceptionsAreMembers: an exception is a member, and affects its own block only.
 func TestExceptionsAreMembers(t *testing.T) {
 	s := newState(t)
 	s.SetPod(newPod("x/a", "10.0.0.1"))

@@ -86,8 +86,8 @@ func judge(t *testing.T, s truthtable.Step, f model.Family, models map[string]*p
 	}
 }
 
-// TestOnlyWhatTheNodeNeeds follows a policy that starts and stops to apply
-// here: its groups come whole and go.
+// TestOnlyWhatTheNodeNeeds: when a policy starts to apply here, its groups come with all
+// members. When it stops, they are removed.
 func TestOnlyWhatTheNodeNeeds(t *testing.T) {
 	s := newState(t)
 	s.SetNamespace(newNamespace("x"))
@@ -113,7 +113,7 @@ group removed`)
 	equal(t, "pods go", s.flush(), "endpoint x/b removed\nendpoint x/c removed")
 }
 
-// TestGroupsAreShared has one group for one selector in many rules.
+// TestGroupsAreShared: equal selectors in many rules share one group.
 func TestGroupsAreShared(t *testing.T) {
 	s := newState(t)
 	s.SetNamespace(newNamespace("x"))
@@ -136,7 +136,7 @@ func TestGroupsAreShared(t *testing.T) {
 	equal(t, "one policy goes", s.flush(), "endpoint x/a ingress [x/p] egress [x/p]\npolicy x/q removed")
 }
 
-// TestNamedPorts resolves one name to what each pod declares.
+// TestNamedPorts resolves one name to the port that each pod declares.
 func TestNamedPorts(t *testing.T) {
 	s := newState(t)
 	s.SetNamespace(newNamespace("x"))
@@ -158,7 +158,7 @@ func TestNamedPorts(t *testing.T) {
 	equal(t, "changed", s.flush(), `group "port tcp/web of all pods in namespace x" +[10.0.0.1,tcp/81 10.0.0.4,tcp/9090] -[10.0.0.1,tcp/80]`)
 }
 
-// TestReusedAddress deletes a pod late, when another has its address.
+// TestReusedAddress deletes a pod when another one already has its address.
 func TestReusedAddress(t *testing.T) {
 	s := newState(t)
 	s.SetNetworkPolicy(networkPolicy(t, `{podSelector: {}, ingress: [{from: [{podSelector: {}}]}]}`))
@@ -175,8 +175,7 @@ func TestReusedAddress(t *testing.T) {
 	}
 }
 
-// TestWhoIsNeverSelected leaves out hostNetwork pods and finished ones, as
-// targets and as peers.
+// TestWhoIsNeverSelected: hostNetwork pods and finished pods are neither targets nor peers.
 func TestWhoIsNeverSelected(t *testing.T) {
 	s := newState(t)
 	s.SetPod(newPod("x/a", "10.0.0.1"))
@@ -198,7 +197,7 @@ endpoint x/a ingress [x/p] egress []`)
 	}
 }
 
-// TestLocalAddresses believes the CNI before the status, family by family.
+// TestLocalAddresses: the addresses of the CNI replace those of the status, by family.
 func TestLocalAddresses(t *testing.T) {
 	a := model.PodID{Namespace: "x", Name: "a"}
 	s := newState(t)
@@ -219,8 +218,8 @@ endpoint x/b ingress [x/p] egress []
 endpoint x/a removed`)
 }
 
-// TestNamespaceLabels moves pods with the labels of their namespace; one whose
-// object is unknown is matched by no namespaceSelector.
+// TestNamespaceLabels: pods follow the labels of their namespace. No namespaceSelector
+// matches a namespace without an object.
 func TestNamespaceLabels(t *testing.T) {
 	s := newState(t)
 	s.SetPod(newPod("x/a", "10.0.0.1"))
@@ -264,7 +263,7 @@ func members(s *state) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestClosedPolicy isolates where the object could not be decoded.
+// TestClosedPolicy: a policy that could not be decoded isolates.
 func TestClosedPolicy(t *testing.T) {
 	s := newState(t)
 	s.SetPod(newPod("x/a app=web", "10.0.0.1"))
@@ -286,7 +285,7 @@ endpoint x/b ingress [] egress []`)
 	equal(t, "deleted", s.isolates("a")+s.isolates("b"), "")
 }
 
-// TestPodProblems reports what cannot be used of a pod.
+// TestPodProblems: invalid parts of a pod are reported.
 func TestPodProblems(t *testing.T) {
 	p := withPort(withPort(newPod("x/a", "10.0.0.1", "nowhere", "127.0.0.1"), "web", 0, ""), "dns", 53, "ICMP")
 	var fields []string

@@ -2,7 +2,8 @@ package policy
 
 import "fmt"
 
-// Left names what an engine still keeps, for tests that deleted everything.
+// Left counts the records of an engine, for tests that deleted everything. It returns ""
+// without any.
 func (e *Engine) Left() string {
 	counts := []int{
 		len(e.index.namespaces), len(e.pods.byID), len(e.policies.byID), len(e.index.scopes), len(e.groups.byID), len(e.endpoints.emitted),

@@ -10,9 +10,9 @@ import (
 	"github.com/felixlike/felixlike/test/policytest"
 )
 
-// FuzzSetNetworkPolicy decodes anything into a NetworkPolicy: the engine does
-// not panic, its updates are consistent, the policy isolates whom it selects,
-// and it goes without a trace.
+// FuzzSetNetworkPolicy decodes random bytes to a NetworkPolicy: the engine does not panic,
+// its updates are consistent, the policy isolates the selected pods, and its deletion
+// leaves no record.
 func FuzzSetNetworkPolicy(f *testing.F) {
 	for _, seed := range []string{
 		`{"metadata":{"namespace":"x","name":"p"},"spec":{"podSelector":{},"ingress":[{}]}}`,

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestNodePeersAreUsable: a node writes its own status. What no packet can have as an
-// address is left out, or a kernel would refuse the set and close pods on every node.
+// TestNodePeersAreUsable: a node writes its own status. Addresses that no packet can have
+// are left out: with them, the kernel would refuse the set, and close pods on every node.
 func TestNodePeersAreUsable(t *testing.T) {
 	s := newState(t)
 	s.SetNamespace(newNamespace("shop"))

@@ -46,7 +46,7 @@ func TestNodes(t *testing.T) {
 	equal(t, "go and come", s.flush(), "")
 }
 
-// TestNodeProblems reports what cannot be used of a node.
+// TestNodeProblems: invalid parts of a node are reported.
 func TestNodeProblems(t *testing.T) {
 	s := newState(t)
 	equal(t, "no CIDR", reasons(s.SetNode(newNode("a", "192.0.2.1"))),

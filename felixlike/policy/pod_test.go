@@ -11,8 +11,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// TestLeavingPods: a pod that is being deleted is what it was until it is gone: it
-// runs, and has its address.
+// TestLeavingPods: a pod with a deletion timestamp still runs, and keeps its address.
 func TestLeavingPods(t *testing.T) {
 	s := newState(t)
 	s.SetNetworkPolicy(networkPolicy(t, `{podSelector: {}, ingress: [{from: [{podSelector: {}}]}]}`))
@@ -27,8 +26,8 @@ func TestLeavingPods(t *testing.T) {
 	equal(t, "gone", s.flush(), "endpoint x/a removed\npolicy x/p removed\ngroup removed")
 }
 
-// TestTwoPodsOfOneAddress: for as long as both are there, the address is in the
-// groups of both. One that is done has no address, whatever its status says.
+// TestTwoPodsOfOneAddress: while both pods exist, the address is in the groups of both. A
+// finished pod has no address, even if its status has one.
 func TestTwoPodsOfOneAddress(t *testing.T) {
 	groups := func(s *state) string {
 		var of []string
@@ -66,8 +65,7 @@ func TestTwoPodsOfOneAddress(t *testing.T) {
 	}
 }
 
-// TestUnresolvedPorts names the ports that rules call by a name which nobody
-// declares.
+// TestUnresolvedPorts: named ports of rules that no pod declares are reported.
 func TestUnresolvedPorts(t *testing.T) {
 	s := newState(t)
 	s.SetNamespace(newNamespace("x"))

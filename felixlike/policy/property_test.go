@@ -20,7 +20,7 @@ import (
 // step is one Set or Delete.
 type step func(*policy.Engine)
 
-// sets returns what creates or replaces every object of the cluster.
+// sets returns the steps that set every object of the cluster.
 func sets(c *oracle.Cluster) []step {
 	var steps []step
 	for _, o := range c.Nodes {
@@ -41,7 +41,7 @@ func sets(c *oracle.Cluster) []step {
 	return steps
 }
 
-// change returns what turns one cluster into another.
+// change returns the steps from one cluster to another.
 func change(from, to *oracle.Cluster) []step {
 	steps := sets(to)
 	for _, o := range from.Namespaces {

@@ -42,7 +42,7 @@ type pod struct {
 	dirty bool
 }
 
-// podState is what policy needs to know of a pod. Equal pods share slices.
+// podState has the properties of a pod that policy uses. Equal pods share slices.
 type podState struct {
 	// class is nil if the pod is deleted.
 	class *class

@@ -1,11 +1,9 @@
-// Package oracle is the reference evaluator of NetworkPolicy and
-// ClusterNetworkPolicy: it answers
-// whether a packet may pass between two addresses of a cluster, straight from
-// the Kubernetes objects, as plainly as possible and with no thought for
-// speed. The policy engine, the tracers and the live backends are judged by
-// it.
+// Package oracle is the reference evaluator of NetworkPolicy and ClusterNetworkPolicy. It
+// decides whether a packet may pass between two addresses of a cluster, directly from the
+// Kubernetes objects. It is as plain as possible, and its speed does not matter. Tests
+// compare the policy engine, the tracers and the live backends with it.
 //
-// It may share no code with the policy engine: a misreading of the API must
-// not be made twice by copying. It is tested against truth tables that were
-// made by others (test/truthtable), in both address families.
+// It must not share code with the policy engine, so that both do not have the same
+// misreading of the API. It is tested against truth tables of other authors
+// (test/truthtable), in both address families.
 package oracle

@@ -13,26 +13,26 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Explanation is a verdict with all that was asked for it.
+// Explanation is a verdict with all evaluated rules.
 type Explanation struct {
 	Verdict
-	// Egress and Ingress are the rules of the policies that isolate either end, in
-	// their order, and what they say.
+	// EgressRules and IngressRules are the rules of the policies that isolate either end, in
+	// their order, with their results.
 	EgressRules, IngressRules []Asked
 }
 
-// Asked is a rule of a policy that was asked.
+// Asked is an evaluated rule of a policy.
 type Asked struct {
 	Policy model.PolicyID
 	// Rule is empty for a policy without a rule in the direction.
 	Rule   string
 	Allows bool
-	// Because says in words why it does not allow the packet, or by what it does.
+	// Because is the reason why it allows the packet or not.
 	Because string
 }
 
-// Explain judges a packet as Evaluate does, and says what every rule of the
-// policies concerned says to it.
+// Explain judges a packet as Evaluate does, and returns the result of every rule of the
+// policies that isolate its ends.
 func (c *Cluster) Explain(p Packet) Explanation {
 	p.Source, p.Destination = p.Source.Unmap(), p.Destination.Unmap()
 	e := Explanation{Verdict: c.Evaluate(p)}
@@ -46,7 +46,7 @@ func (c *Cluster) Explain(p Packet) Explanation {
 	return e
 }
 
-// ask asks every rule of the policies that isolate the subject.
+// ask evaluates every rule of the policies that isolate the subject.
 func (c *Cluster) ask(d model.Direction, subject *corev1.Pod, peer netip.Addr, peerPod *corev1.Pod, p Packet) []Asked {
 	var all []Asked
 	for _, policy := range c.Policies {
@@ -86,7 +86,7 @@ func (c *Cluster) askPolicy(policy *networkingv1.NetworkPolicy, d model.Directio
 	return all
 }
 
-// peerWords says whether the peer is one of those of a rule.
+// peerWords describes whether the peer is one of a rule's peers.
 func peerWords(peers []networkingv1.NetworkPolicyPeer, d model.Direction, is bool, a netip.Addr, pod *corev1.Pod) string {
 	who, field := a.String(), "from"
 	if pod != nil {
@@ -104,7 +104,7 @@ func peerWords(peers []networkingv1.NetworkPolicyPeer, d model.Direction, is boo
 	return fmt.Sprintf("%s is not in %s (%s)", who, field, peersText(peers))
 }
 
-// portWords says whether the packet's port is one of those of a rule.
+// portWords describes whether the packet's port is one of a rule's ports.
 func portWords(ports []networkingv1.NetworkPolicyPort, is bool, p Packet) string {
 	port := p.Protocol.String()
 	if p.Port != 0 {

@@ -59,8 +59,8 @@ func (c *Cluster) tunnelEnd(p Packet) bool {
 	return encapsulated && slices.ContainsFunc(c.Nodes, func(n *corev1.Node) bool { return has(n, p.Destination) })
 }
 
-// targets reports whether the policy applies to the pod. A selector that
-// cannot be understood takes in the whole namespace.
+// targets reports whether the policy applies to the pod. An invalid selector selects the
+// whole namespace.
 func (c *Cluster) targets(policy *networkingv1.NetworkPolicy, pod *corev1.Pod) bool {
 	if pod.Namespace != policy.Namespace {
 		return false
@@ -69,8 +69,8 @@ func (c *Cluster) targets(policy *networkingv1.NetworkPolicy, pod *corev1.Pod) b
 	return err != nil || selector.Matches(labels.Set(pod.Labels))
 }
 
-// anyPeer reports whether one of the peers is the address or its pod; no
-// peers at all stand for everybody.
+// anyPeer reports whether one of the peers is the address or its pod. An empty list matches
+// every peer.
 func (c *Cluster) anyPeer(peers []networkingv1.NetworkPolicyPeer, namespace string, a netip.Addr, pod *corev1.Pod) bool {
 	return len(peers) == 0 || slices.ContainsFunc(peers, func(peer networkingv1.NetworkPolicyPeer) bool {
 		if peer.IPBlock != nil {
@@ -116,8 +116,8 @@ func inBlock(block *networkingv1.IPBlock, a netip.Addr) bool {
 	return in
 }
 
-// anyPort reports whether one of the ports is the packet's; no ports at all
-// stand for every protocol and port.
+// anyPort reports whether one of the ports is the packet's. An empty list matches every
+// protocol and port.
 func anyPort(ports []networkingv1.NetworkPolicyPort, destination *corev1.Pod, p Packet) bool {
 	return len(ports) == 0 || slices.ContainsFunc(ports, func(port networkingv1.NetworkPolicyPort) bool {
 		protocol := corev1.ProtocolTCP

@@ -13,8 +13,8 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Cluster is everything a verdict depends on. No two running pods outside the
-// host's network may have one address.
+// Cluster has all objects that a verdict depends on. Two running pods outside the host's
+// network must not have one address.
 type Cluster struct {
 	Nodes      []*corev1.Node
 	Namespaces []*corev1.Namespace
@@ -44,7 +44,7 @@ type Verdict struct {
 	Egress, Ingress Decision
 }
 
-// Decision is what the policies of one end say.
+// Decision is the result of the policies of one end.
 type Decision struct {
 	Allowed bool
 	Why     Why
@@ -55,15 +55,14 @@ type Decision struct {
 	// Passed are the rules of the admin and the baseline tier that passed the packet on
 	// to the next tier.
 	Passed []RuleID
-	// Isolating are the policies that isolate the end, sorted. They are the
-	// ones to look at when none of them allowed the packet.
+	// Isolating are the policies that isolate the end, sorted.
 	Isolating []model.PolicyID
 }
 
 // Why is the ground of a decision.
 type Why string
 
-// The grounds of a decision, in the order in which they are asked for.
+// The grounds of a decision, in the order of evaluation.
 const (
 	TunnelEnd   Why = "no pod may send to a node's end of the tunnel"
 	Self        Why = "a pod may always reach itself"
@@ -148,9 +147,9 @@ func (c *Cluster) networkPolicies(d model.Direction, subject *corev1.Pod, peer n
 	return decision
 }
 
-// allowedBy returns the first rule of the policy that allows the packet. A
-// policy whose podSelector or policyTypes cannot be understood allows
-// nothing where it isolates because of that.
+// allowedBy returns the first rule of the policy that allows the packet. With an invalid
+// podSelector or policyTypes, the policy allows nothing in the directions that it isolates
+// because of that.
 func (c *Cluster) allowedBy(policy *networkingv1.NetworkPolicy, d model.Direction, peer netip.Addr, peerPod *corev1.Pod, p Packet) (string, bool) {
 	if _, err := metav1.LabelSelectorAsSelector(&policy.Spec.PodSelector); err != nil || !declares(policy, d) {
 		return "", false

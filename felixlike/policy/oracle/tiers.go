@@ -29,7 +29,7 @@ type clusterRule struct {
 	protocols []v1alpha2.ClusterNetworkPolicyProtocol
 }
 
-// question is what the policies of one end are asked.
+// question is a packet, as the policies of one end see it.
 type question struct {
 	direction model.Direction
 	subject   *corev1.Pod
@@ -40,9 +40,9 @@ type question struct {
 	packet      Packet
 }
 
-// askTier asks the policies of the admin or the baseline tier, in the order of their
-// priorities, then of their names. The first rule that matches decides; its action is
-// empty if there is none.
+// askTier evaluates the policies of the admin or the baseline tier, in the order of their
+// priorities, then of their names. The first rule that matches decides. The action is empty
+// if no rule matches.
 func (c *Cluster) askTier(tier model.Tier, q question) (RuleID, v1alpha2.ClusterNetworkPolicyRuleAction) {
 	policies := slices.DeleteFunc(slices.Clone(c.ClusterPolicies), func(p *v1alpha2.ClusterNetworkPolicy) bool {
 		return tierOf(p) != tier || !c.clusterTargets(p, q.subject)
@@ -77,8 +77,7 @@ func priorityOf(p *v1alpha2.ClusterNetworkPolicy) int32 {
 	return p.Spec.Priority
 }
 
-// headUnderstood reports whether tier, priority and subject of a policy are as the API
-// has them.
+// headUnderstood reports whether tier, priority and subject of a policy are valid.
 func headUnderstood(p *v1alpha2.ClusterNetworkPolicy) bool {
 	s := p.Spec.Subject
 	known := p.Spec.Tier == v1alpha2.AdminTier || p.Spec.Tier == v1alpha2.BaselineTier
@@ -91,8 +90,8 @@ func (c *Cluster) IsSubject(p *v1alpha2.ClusterNetworkPolicy, pod *corev1.Pod) b
 	return c.clusterTargets(p, pod)
 }
 
-// clusterTargets reports whether the policy applies to the pod. A subject that cannot
-// be understood is every pod.
+// clusterTargets reports whether the policy applies to the pod. An invalid subject is every
+// pod.
 func (c *Cluster) clusterTargets(p *v1alpha2.ClusterNetworkPolicy, pod *corev1.Pod) bool {
 	s := p.Spec.Subject
 	peer := v1alpha2.ClusterNetworkPolicyEgressPeer{Namespaces: s.Namespaces, Pods: s.Pods}
@@ -102,11 +101,10 @@ func (c *Cluster) clusterTargets(p *v1alpha2.ClusterNetworkPolicy, pod *corev1.P
 	return c.isPeer(peer, netip.Addr{}, pod)
 }
 
-// clusterAction returns what a rule does with the packet, or nothing if the rule does
-// not match. What is not understood fails closed. In a rule that is not understood, an
-// Accept matches nothing, and a Deny or a Pass denies everything. In a policy whose tier,
-// priority or subject is not understood, an Accept matches nothing, and a Pass denies
-// what it matches.
+// clusterAction returns the action of a rule for the packet, or "" if the rule does not
+// match. Invalid parts fail closed. In an invalid rule, an Accept matches nothing, and a
+// Deny or a Pass denies everything. In a policy with an invalid tier, priority or subject,
+// an Accept matches nothing, and a Pass denies the packets that it matches.
 func (c *Cluster) clusterAction(p *v1alpha2.ClusterNetworkPolicy, r clusterRule, q question) v1alpha2.ClusterNetworkPolicyRuleAction {
 	accept := r.action == v1alpha2.ClusterNetworkPolicyRuleActionAccept
 	pass := r.action == v1alpha2.ClusterNetworkPolicyRuleActionPass
