@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
@@ -19,7 +20,7 @@ func TestHostAddressesAreWaitedFor(t *testing.T) {
 	tell := make(chan model.HostAddressesUpdate)
 	seen := &addressesSeen{}
 	f := startWith(t, Config{
-		Stages: []Stage{s.stage("nftables", true)}, Managers: []managers.Manager{seen},
+		Stages: []backend.Stage{s.stage("nftables", true)}, Managers: []managers.Manager{seen},
 		HostAddresses: func(ctx context.Context, update func(model.HostAddressesUpdate)) error {
 			for {
 				select {

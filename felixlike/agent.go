@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/felixlike/felixlike/cni"
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
@@ -28,7 +29,6 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
-	"github.com/felixlike/felixlike/tables/iptables"
 )
 
 // switchTimeout bounds a stage that talks to Open vSwitch. A bundle of 20,000
@@ -55,7 +55,7 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 	if err != nil {
 		return err
 	}
-	choice, err := choiceOf(cfg, network.datapath())
+	wanted, err := backend.ConfigOf(cfg, network.datapath())
 	if err != nil {
 		return err
 	}
@@ -63,15 +63,15 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 	if err != nil {
 		return err
 	}
-	backend, err := newBackend(ctx, choice, cfg.Datastore, log)
+	chosen, err := newBackend(ctx, wanted, cfg.Datastore, log)
 	if err != nil {
 		return fmt.Errorf("backend %s: %w", cfg.Backend, err)
 	}
-	if backend.Why != "" {
-		log.Info("backend chosen by what is on this node", "backend", backend.Name, "why", backend.Why)
+	if chosen.Why() != "" {
+		log.Info("backend chosen by what is on this node", "backend", chosen.Name(), "why", chosen.Why())
 	}
 	server := health.New(cfg.HealthAddress, log.With("component", "health"))
-	a := &agent{cfg: cfg, choice: choice, backend: backend, source: source, socket: socket, attachments: attachments, network: network, server: server, log: log}
+	a := &agent{cfg: cfg, backendConfig: wanted, backend: chosen, source: source, socket: socket, attachments: attachments, network: network, server: server, log: log}
 	d, bridge := a.driver(ctx)
 	defer bridge.close()
 	g, ctx := errgroup.WithContext(ctx)
@@ -119,55 +119,40 @@ func newSource(cfg *config.Effective, log *slog.Logger) (datastore.Source, error
 	return kubernetes.New(kubernetes.Options{Config: api, Node: cfg.NodeName, Log: log})
 }
 
-// newBackend returns the backend of a choice, and tells what it will not do for
+// newBackend returns the configured backend, and tells what it will not do for
 // lack of a setting that the datastore does not make up for.
-func newBackend(ctx context.Context, c Choice, datastore string, log *slog.Logger) (Backend, error) {
-	b, err := NewBackend(ctx, c)
-	if err == nil && b.Place == InSwitch && len(c.Switch.Node.ServiceCIDRs) == 0 && datastore == config.Manifests {
-		log.Warn("without serviceCIDRs the address of a Service is judged as any other address: set it if pods use Services", "backend", b.Name)
+func newBackend(ctx context.Context, c backend.Config, datastore string, log *slog.Logger) (backend.Backend, error) {
+	b, err := backend.New(ctx, c)
+	if err == nil && b.Place() == backend.InSwitch && len(c.Switch.Node.ServiceCIDRs) == 0 && datastore == config.Manifests {
+		log.Warn("without serviceCIDRs the address of a Service is judged as any other address: set it if pods use Services", "backend", b.Name())
 	}
 	return b, err
 }
 
-// choiceOf returns the choice of the configured backend.
-func choiceOf(cfg *config.Effective, datapath string) (Choice, error) {
-	variant, err := iptables.ParseVariant(cfg.IPTablesVariant)
-	if err != nil {
-		return Choice{}, err
-	}
-	return Choice{
-		Name: cfg.Backend, Variant: variant, Node: cfg.NodeName, Masquerade: cfg.Masquerade,
-		Switch: Switch{RunDir: cfg.OVSRunDir, Bridge: cfg.Bridge, Node: pipeline.Node{
-			GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(cfg.NodeName),
-			Userspace: datapath == ovsdb.DatapathNetdev, ServiceCIDRs: cfg.ServiceCIDRs,
-		}},
-	}, nil
-}
-
 // agent is an agent that is being put together.
 type agent struct {
-	cfg         *config.Effective
-	choice      Choice
-	backend     Backend
-	source      datastore.Source
-	socket      string
-	attachments *ovsdb.Client
-	network     *nodeNetwork
-	server      *health.Server
-	log         *slog.Logger
+	cfg           *config.Effective
+	backendConfig backend.Config
+	backend       backend.Backend
+	source        datastore.Source
+	socket        string
+	attachments   *ovsdb.Client
+	network       *nodeNetwork
+	server        *health.Server
+	log           *slog.Logger
 }
 
 // driver chooses and wires datastore, managers and stages.
 func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
-	cfg, log, ports := a.cfg, a.log, a.choice.Switch.Node
+	cfg, log, ports := a.cfg, a.log, a.backendConfig.Switch.Node
 	flows := openflow.NewFlowTable(pipeline.Owner, pipeline.Version)
 	forwarding := managers.NewForwardingManager(cfg.NodeName, ports, flows)
 	carrier := carry.New(carry.Options{
-		Node: cfg.NodeName, RunDir: cfg.OVSRunDir, Socket: a.choice.Switch.management(), DatapathType: a.choice.Switch.datapath(),
+		Node: cfg.NodeName, RunDir: cfg.OVSRunDir, Socket: a.backendConfig.Switch.ManagementSocket(), DatapathType: a.backendConfig.Switch.DatapathType(),
 	})
 	conntrack := hostnet.NewConntrack(carrier)
-	crossing := &crossing{at: a.choice.Switch, carrier: carrier, forwarding: forwarding, log: log.With("component", "driver")}
-	crossing.Steer(a.backend.Place)
+	crossing := &crossing{at: a.backendConfig.Switch, carrier: carrier, forwarding: forwarding, log: log.With("component", "driver")}
+	crossing.Steer(a.backend.Place())
 	back := &comeback{crossing: crossing, judges: crossing.judges, log: log.With("component", "driver")}
 	host := hostnet.NewReconciler()
 	options := bridgeOptions{
@@ -183,11 +168,11 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	timing.Resync = time.Duration(cfg.ResyncInterval)
 	return New(Config{
 		Node: cfg.NodeName, Backend: a.backend, Datastore: cfg.Datastore, Crossing: crossing, Forwards: forwarding.Forwards,
-		NewBackend: func(name string) (Backend, error) {
-			return newBackend(ctx, a.choice.forOther(name), cfg.Datastore, log)
+		NewBackend: func(name string) (backend.Backend, error) {
+			return newBackend(ctx, a.backendConfig.ForOther(name), cfg.Datastore, log)
 		},
 		Source: a.source,
-		Connections: func(ctx context.Context, place Place) ([]control.Connection, error) {
+		Connections: func(ctx context.Context, place backend.Place) ([]control.Connection, error) {
 			return connections(ctx, carrier, place, ports.ServiceCIDRs)
 		},
 		Attachments: func(ctx context.Context, update func(model.Update), synced func()) error {
@@ -205,7 +190,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		HealthAddress: a.server.Status, Settings: a.settings,
 		Underlay: a.network.status, NodeProblems: func() []model.Problem { return br.restore.problem(cfg.NodeName) },
 		Dropped: func(ctx context.Context) (map[string]uint64, error) {
-			return dropped.read(ctx, a.choice.Switch.management())
+			return dropped.read(ctx, a.backendConfig.Switch.ManagementSocket())
 		},
 		Managers: []managers.Manager{
 			br,
@@ -225,25 +210,25 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 
 // settings are those that what is programmed depends on.
 func (a *agent) settings() control.Settings {
-	at := a.choice.Switch
+	at := a.backendConfig.Switch
 	return control.Settings{
 		OVSRunDir: at.RunDir, Bridge: at.Bridge, Userspace: at.Node.Userspace,
-		Masquerade: a.choice.Masquerade, ServiceCIDRs: at.Node.ServiceCIDRs,
+		Masquerade: a.backendConfig.Masquerade, ServiceCIDRs: at.Node.ServiceCIDRs,
 	}
 }
 
 // stages returns all stages in their order.
-func (a *agent) stages(arrival *arrival, back *comeback, conntrack *hostnet.Conntrack, br *bridge, host *hostnet.Reconciler) []Stage {
-	all := []Stage{
+func (a *agent) stages(arrival *arrival, back *comeback, conntrack *hostnet.Conntrack, br *bridge, host *hostnet.Reconciler) []backend.Stage {
+	all := []backend.Stage{
 		arrival.before(),
 		// No stage needs what a later one makes: this one makes the bridge.
 		{Name: "ovsdb", Timeout: switchTimeout, Apply: writes(br.apply), Invalidate: br.invalidate},
 		// Before a pod gets its flows, what its address did before is forgotten.
 		{Name: "conntrack", Required: true, Timeout: 30 * time.Second, Apply: writes(conntrack.Apply)},
-		{Name: HostStage, Timeout: switchTimeout, Apply: writes(host.Apply), Invalidate: host.Invalidate},
+		{Name: backend.HostStage, Timeout: switchTimeout, Apply: writes(host.Apply), Invalidate: host.Invalidate},
 		arrival.between(),
 		back.before(),
-		{Name: ForwardingStage, Timeout: switchTimeout, Invalidate: br.forwarding.reread, Watch: br.forwarding.flows.Watch, Apply: func(ctx context.Context) (Applied, error) {
+		{Name: backend.ForwardingStage, Timeout: switchTimeout, Invalidate: br.forwarding.Reread, Watch: br.forwarding.Flows.Watch, Apply: func(ctx context.Context) (backend.Applied, error) {
 			a, err := br.applyFlows(ctx)
 			if err == nil {
 				arrival.leads()
@@ -256,18 +241,18 @@ func (a *agent) stages(arrival *arrival, back *comeback, conntrack *hostnet.Conn
 		back.after(),
 	}
 	// Policy in netfilter needs nothing of the switch, and does not wait for it.
-	at := slices.IndexFunc(all, func(s Stage) bool { return s.Name == cmp.Or(a.backend.Stage.After, arrivalStage) })
-	return slices.Insert(all, at+1, a.backend.Stage)
+	at := slices.IndexFunc(all, func(s backend.Stage) bool { return s.Name == cmp.Or(a.backend.Stage().After, arrivalStage) })
+	return slices.Insert(all, at+1, a.backend.Stage())
 }
 
 // arrival returns what takes over from a backend that was in force before.
 func (a *agent) arrival(crossing Crossing) *arrival {
-	inForce := a.choice.forOther(a.backend.Name)
+	inForce := a.backendConfig.ForOther(a.backend.Name())
 	return &arrival{
-		place: a.backend.Place, crossing: crossing, log: a.log.With("component", "driver", "backend", a.backend.Name),
-		left: func(ctx context.Context) (bool, error) { return leftElsewhere(ctx, inForce, a.backend.Place) },
+		place: a.backend.Place(), crossing: crossing, log: a.log.With("component", "driver", "backend", a.backend.Name()),
+		left: func(ctx context.Context) (bool, error) { return backend.LeftElsewhere(ctx, inForce, a.backend.Place()) },
 		remove: func(ctx context.Context) error {
-			_, err := RemoveBackends(ctx, inForce)
+			_, err := backend.Remove(ctx, inForce)
 			return err
 		},
 	}
@@ -284,9 +269,9 @@ func (a *agent) bridgeConfig() ovsdb.Config {
 
 // writes makes an Apply of a receiver that only counts its writes into one of
 // a stage.
-func writes(apply func(context.Context) (int, error)) func(context.Context) (Applied, error) {
-	return func(ctx context.Context) (Applied, error) {
+func writes(apply func(context.Context) (int, error)) func(context.Context) (backend.Applied, error) {
+	return func(ctx context.Context) (backend.Applied, error) {
 		n, err := apply(ctx)
-		return Applied{Writes: n}, err
+		return backend.Applied{Writes: n}, err
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 )
 
@@ -22,13 +23,13 @@ func TestMissingServicePrefixesAreTold(t *testing.T) {
 		{config.NFTables, config.Manifests, nil, false},
 	} {
 		var log bytes.Buffer
-		choice := Choice{Name: c.backend, Node: "n1"}
+		choice := backend.Config{Name: c.backend, Node: "n1"}
 		choice.Switch.Node.ServiceCIDRs = c.services
 		b, err := newBackend(t.Context(), choice, c.datastore, slog.New(slog.NewTextHandler(&log, nil)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := b.close(); err != nil {
+		if err := b.Close(); err != nil {
 			t.Error(err)
 		}
 		if told := strings.Contains(log.String(), "serviceCIDRs"); told != c.told {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/felixlike/felixlike/felixlike/backend"
 )
 
 // Names of the stages of an arrival.
@@ -21,7 +23,7 @@ const (
 // place, it does so until the forwarding flows lead elsewhere, and connections
 // are carried as in a handover.
 type arrival struct {
-	place    Place
+	place    backend.Place
 	crossing Crossing
 	// left reports whether a backend of the other place has left something.
 	left func(ctx context.Context) (bool, error)
@@ -45,8 +47,8 @@ const lookTimeout = 2 * time.Second
 
 // before is the stage ahead of all others. Policy in netfilter may judge
 // packets of connections that only the switch has known so far.
-func (a *arrival) before() Stage {
-	return Stage{Name: arrivalStage, Once: true, Timeout: crossingTimeout, Apply: writes(func(ctx context.Context) (int, error) {
+func (a *arrival) before() backend.Stage {
+	return backend.Stage{Name: arrivalStage, Once: true, Timeout: crossingTimeout, Apply: writes(func(ctx context.Context) (int, error) {
 		if a.looked {
 			return 0, nil
 		}
@@ -67,8 +69,8 @@ func (a *arrival) before() Stage {
 
 // between is the stage ahead of that of the forwarding flows, which lead
 // packets through this backend from then on.
-func (a *arrival) between() Stage {
-	return Stage{Name: carryStage, Required: true, Once: true, Timeout: crossingTimeout, Apply: writes(func(ctx context.Context) (int, error) {
+func (a *arrival) between() backend.Stage {
+	return backend.Stage{Name: carryStage, Required: true, Once: true, Timeout: crossingTimeout, Apply: writes(func(ctx context.Context) (int, error) {
 		switch {
 		case !a.looked:
 			return 0, fmt.Errorf("not before it is known what another backend has left")
@@ -84,8 +86,8 @@ func (a *arrival) between() Stage {
 }
 
 // after is the last stage: nothing of another backend is needed any more.
-func (a *arrival) after() Stage {
-	return Stage{Name: leftoversStage, Aside: true, Once: true, Timeout: 2 * crossingTimeout, Apply: writes(func(ctx context.Context) (int, error) {
+func (a *arrival) after() backend.Stage {
+	return backend.Stage{Name: leftoversStage, Aside: true, Once: true, Timeout: 2 * crossingTimeout, Apply: writes(func(ctx context.Context) (int, error) {
 		if !a.forwarding {
 			return 0, nil // it is told why, and tried again
 		}

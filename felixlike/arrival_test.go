@@ -7,11 +7,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/felixlike/felixlike/felixlike/backend"
 )
 
 // arriving starts a driver whose backend "mine" finds what another one left in
 // the other place, or nothing.
-func arriving(t *testing.T, at Place, found bool, prepare func(*arrival, *fakeCrossing)) (*fixture, *fakeCrossing, *arrival) {
+func arriving(t *testing.T, at backend.Place, found bool, prepare func(*arrival, *fakeCrossing)) (*fixture, *fakeCrossing, *arrival) {
 	t.Helper()
 	h := &history{}
 	mine := &fakeBackend{name: "mine", history: h}
@@ -24,11 +26,11 @@ func arriving(t *testing.T, at Place, found bool, prepare func(*arrival, *fakeCr
 	if prepare != nil {
 		prepare(a, c)
 	}
-	backend := mine.backend()
-	backend.Place = at
-	f := startWith(t, Config{Backend: backend, Crossing: c, Stages: []Stage{
-		a.before(), backend.Stage, a.between(),
-		{Name: ForwardingStage, Apply: func(ctx context.Context) (Applied, error) {
+	decides := mine.backend()
+	decides.place = at
+	f := startWith(t, Config{Backend: decides, Crossing: c, Stages: []backend.Stage{
+		a.before(), decides.stage, a.between(),
+		{Name: backend.ForwardingStage, Apply: func(ctx context.Context) (backend.Applied, error) {
 			r, err := c.forward(ctx)
 			if err == nil {
 				a.leads()
@@ -42,7 +44,7 @@ func arriving(t *testing.T, at Place, found bool, prepare func(*arrival, *fakeCr
 }
 
 func TestArrivalAfterAnotherBackend(t *testing.T) {
-	for _, at := range []Place{InKernel, InSwitch} {
+	for _, at := range []backend.Place{backend.InKernel, backend.InSwitch} {
 		t.Run(at.String(), func(t *testing.T) {
 			f, c, _ := arriving(t, at, true, nil)
 			carry := "carry to " + at.String()
@@ -56,7 +58,7 @@ func TestArrivalAfterAnotherBackend(t *testing.T) {
 }
 
 func TestArrivalAfterNothing(t *testing.T) {
-	_, c, _ := arriving(t, InSwitch, false, nil)
+	_, c, _ := arriving(t, backend.InSwitch, false, nil)
 	want := []string{"look", "mine applies", "lead to switch", "remove others"}
 	if got := c.history.all(); !slices.Equal(got, want) {
 		t.Errorf("history %q, want %q", got, want)
@@ -65,7 +67,7 @@ func TestArrivalAfterNothing(t *testing.T) {
 
 // Nothing is removed that still judges packets.
 func TestArrivalWaitsForTheForwardingFlows(t *testing.T) {
-	_, c, _ := arriving(t, InKernel, true, func(_ *arrival, c *fakeCrossing) { c.fails["lead to kernel"] = 3 })
+	_, c, _ := arriving(t, backend.InKernel, true, func(_ *arrival, c *fakeCrossing) { c.fails["lead to kernel"] = 3 })
 	got := c.history.all()
 	inOrder(t, got, "lead to kernel", "lead to kernel", "lead to kernel", "lead to kernel", "settle", "carry to kernel", "remove others")
 	if slices.Index(got, "remove others") < slices.Index(got, "settle") {
@@ -78,12 +80,12 @@ func TestArrivalGoesOnInTheEnd(t *testing.T) {
 	for _, step := range []string{"look", "carry to kernel", "settle"} {
 		t.Run(step, func(t *testing.T) {
 			log := &logBuffer{}
-			f, c, _ := arriving(t, InKernel, true, func(a *arrival, c *fakeCrossing) {
+			f, c, _ := arriving(t, backend.InKernel, true, func(a *arrival, c *fakeCrossing) {
 				c.fails[step], a.log = 1000, log.logger()
 			})
 			eventually(t, "others are removed", func() bool { return slices.Contains(c.history.all(), "remove others") })
 			eventually(t, "the agent is ready", func() bool { return missing(t, f) == "" })
-			if c.leads() != InKernel || len(log.lines("connections of before may be lost")) == 0 {
+			if c.leads() != backend.InKernel || len(log.lines("connections of before may be lost")) == 0 {
 				t.Errorf("packets are led to the %s; log %q", c.leads(), log.lines(""))
 			}
 		})
@@ -96,20 +98,20 @@ func TestArrivalHoldsForwardingBack(t *testing.T) {
 	h := &history{}
 	c := &fakeCrossing{history: h, fails: map[string]int{"carry to switch": 2}}
 	a := &arrival{
-		place: InSwitch, crossing: c, log: slog.New(slog.DiscardHandler),
+		place: backend.InSwitch, crossing: c, log: slog.New(slog.DiscardHandler),
 		left: func(context.Context) (bool, error) { return true, nil },
 	}
-	for _, stage := range []Stage{a.before(), a.between()} {
-		if _, err := stage.run(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot carry") {
+	for _, stage := range []backend.Stage{a.before(), a.between()} {
+		if _, err := stage.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot carry") {
 			t.Errorf("%s: %v", stage.Name, err)
 		}
 	}
 	a.looked = false
 	a.left = func(context.Context) (bool, error) { return false, errors.New("busy") }
-	if _, err := a.before().run(t.Context()); err == nil {
+	if _, err := a.before().Run(t.Context()); err == nil {
 		t.Error("a look that failed was believed")
 	}
-	if _, err := a.between().run(t.Context()); err == nil || !a.between().Required {
+	if _, err := a.between().Run(t.Context()); err == nil || !a.between().Required {
 		t.Errorf("forwarding does not wait for the look: %v", err)
 	}
 }

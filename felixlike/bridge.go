@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
@@ -34,7 +35,7 @@ type bridge struct {
 	log         *slog.Logger
 	// forwarding is the connection of the forwarding flows. programmed is the connection
 	// of their last successful apply.
-	forwarding link
+	forwarding backend.Link
 	programmed *openflow.Conn
 	restore    *flowRestore
 	// lost tells the driver that the OpenFlow connection broke.
@@ -75,7 +76,7 @@ func newBridge(o bridgeOptions) *bridge {
 	b := &bridge{cfg: o.db, network: o.network, gatewayMTU: o.gatewayMTU, connected: o.connected, readdressed: o.readdressed, log: o.log, lost: make(chan error, 1), node: o.db.NodeName}
 	b.daemon = vswitchd.New(o.runDir, o.db.DatapathType)
 	b.restore = &flowRestore{bridge: b, log: o.log.With("component", "ovs")}
-	b.forwarding = link{socket: Switch{RunDir: o.runDir, Bridge: o.db.Bridge}.management(), flows: o.flows, lost: b.tell}
+	b.forwarding = backend.Link{Socket: backend.Switch{RunDir: o.runDir, Bridge: o.db.Bridge}.ManagementSocket(), Flows: o.flows, Lost: b.tell}
 	return b
 }
 
@@ -145,17 +146,17 @@ func (b *bridge) rescue() error {
 // connect connects for the forwarding flows. For a new connection it reports whether the
 // switch has no such flows, and whether it waits for them.
 func (b *bridge) connect(ctx context.Context) error {
-	before := b.forwarding.conn
-	if err := b.forwarding.connect(ctx); err != nil || b.forwarding.conn == before {
+	before := b.forwarding.Conn
+	if err := b.forwarding.Connect(ctx); err != nil || b.forwarding.Conn == before {
 		return err
 	}
 	awaits, err := b.daemon.AwaitsFlows(ctx)
 	var flows []openflow.Installed
 	if err == nil {
-		flows, err = b.forwarding.conn.Dump(ctx, pipeline.Owner)
+		flows, err = b.forwarding.Conn.Dump(ctx, pipeline.Owner)
 	}
 	if err != nil {
-		b.forwarding.close() // and asked again
+		b.forwarding.Close() // and asked again
 		return err
 	}
 	b.restore.found(awaits)
@@ -231,11 +232,11 @@ func (b *bridge) moveUplink() (int, error) {
 }
 
 // applyFlows brings the forwarding flows to what is wanted.
-func (b *bridge) applyFlows(ctx context.Context) (Applied, error) {
+func (b *bridge) applyFlows(ctx context.Context) (backend.Applied, error) {
 	if !b.ensured || b.cfg.Uplink != "" && !b.moved {
-		return Applied{}, errors.New("not before the bridge is as wanted")
+		return backend.Applied{}, errors.New("not before the bridge is as wanted")
 	}
-	did, err := b.forwarding.send(ctx)
+	did, err := b.forwarding.Send(ctx)
 	b.unpurged = b.unpurged || did.Writes > 0
 	if err == nil && b.unpurged {
 		err = b.daemon.Purge(ctx)
@@ -243,7 +244,7 @@ func (b *bridge) applyFlows(ctx context.Context) (Applied, error) {
 		b.widenBuffers()
 	}
 	if err == nil {
-		b.programmed = b.forwarding.conn
+		b.programmed = b.forwarding.Conn
 	}
 	return did, err
 }
@@ -267,7 +268,7 @@ func (b *bridge) tell(reason error) {
 }
 
 func (b *bridge) close() {
-	b.forwarding.close()
+	b.forwarding.Close()
 	if b.client != nil {
 		b.client.Close()
 	}

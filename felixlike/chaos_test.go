@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 )
@@ -27,9 +28,9 @@ func chaos(t *testing.T, random *rand.Rand) {
 	lost := make(chan error)
 	f := startWith(t, Config{
 		Managers: managersOf(sw), Lost: lost, Timing: Timing{Resync: 20 * time.Millisecond},
-		Stages: []Stage{
+		Stages: []backend.Stage{
 			table.watchedStage(),
-			{Name: "ovsdb", Apply: func(context.Context) (Applied, error) { return Applied{}, nil }},
+			{Name: "ovsdb", Apply: func(context.Context) (backend.Applied, error) { return backend.Applied{}, nil }},
 			{Name: "openflow", Timeout: 15 * time.Millisecond, Apply: sw.apply},
 		},
 	})

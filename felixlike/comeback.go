@@ -3,6 +3,8 @@ package felixlike
 import (
 	"context"
 	"log/slog"
+
+	"github.com/felixlike/felixlike/felixlike/backend"
 )
 
 // Names of the stages of a comeback.
@@ -37,8 +39,8 @@ func (c *comeback) found(empty bool) {
 }
 
 // before is the stage ahead of that of the forwarding flows.
-func (c *comeback) before() Stage {
-	return Stage{Name: comebackStage, Required: true, Timeout: crossingTimeout, Apply: writes(func(ctx context.Context) (int, error) {
+func (c *comeback) before() backend.Stage {
+	return backend.Stage{Name: comebackStage, Required: true, Timeout: crossingTimeout, Apply: writes(func(ctx context.Context) (int, error) {
 		if !c.empty || c.carried || !c.judges() {
 			return 0, nil
 		}
@@ -48,8 +50,8 @@ func (c *comeback) before() Stage {
 
 // after is the stage behind it: the kernel need not know the connections any
 // more.
-func (c *comeback) after() Stage {
-	return Stage{Name: settledStage, Aside: true, Timeout: crossingTimeout, Apply: writes(func(ctx context.Context) (int, error) {
+func (c *comeback) after() backend.Stage {
+	return backend.Stage{Name: settledStage, Aside: true, Timeout: crossingTimeout, Apply: writes(func(ctx context.Context) (int, error) {
 		if !c.empty || !c.forwarding {
 			return 0, nil
 		}
@@ -71,7 +73,7 @@ func (c *comeback) after() Stage {
 func (c *comeback) leads() { c.forwarding = true }
 
 func (c *comeback) carry(ctx context.Context) error {
-	if err := c.crossing.Carry(ctx, InSwitch); err != nil {
+	if err := c.crossing.Carry(ctx, backend.InSwitch); err != nil {
 		return c.failed(err, func() { c.carried = true })
 	}
 	c.carried, c.tries = true, 0

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/carry"
@@ -16,8 +17,8 @@ func (d *Driver) Connections(ctx context.Context) ([]control.Connection, error) 
 	if d.cfg.Connections == nil {
 		return nil, nil
 	}
-	var place Place
-	if err := d.ask(ctx, func() { place = d.backend.Place }); err != nil {
+	var place backend.Place
+	if err := d.ask(ctx, func() { place = d.backend.Place() }); err != nil {
 		return nil, err
 	}
 	return d.cfg.Connections(ctx, place)
@@ -25,8 +26,8 @@ func (d *Driver) Connections(ctx context.Context) ([]control.Connection, error) 
 
 // connections lists what carrier knows of the place, sorted. On their way to the
 // host, which translates them, packets to a Service are not judged.
-func connections(ctx context.Context, carrier *carry.Carrier, place Place, services []netip.Prefix) ([]control.Connection, error) {
-	known, err := carrier.Through(ctx, place == InSwitch)
+func connections(ctx context.Context, carrier *carry.Carrier, place backend.Place, services []netip.Prefix) ([]control.Connection, error) {
+	known, err := carrier.Through(ctx, place == backend.InSwitch)
 	all := make([]control.Connection, 0, len(known))
 	for _, k := range known {
 		to := k.Reply.Reverse()

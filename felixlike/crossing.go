@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/ovsfwd/carry"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
@@ -14,44 +15,15 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
 )
 
-// Place is where packets are judged.
-type Place uint8
-
-// The places. Backends in netfilter have the bridge send every packet through
-// the host; one in the switch judges packets where they are.
-const (
-	InKernel Place = iota
-	InSwitch
-)
-
-// String returns the place for people.
-func (p Place) String() string {
-	switch p {
-	case InKernel:
-		return "kernel"
-	case InSwitch:
-		return "switch"
-	}
-	return fmt.Sprintf("place(%d)", uint8(p))
-}
-
-// mode is the pipeline that leads packets through the place.
-func (p Place) mode() pipeline.Mode {
-	if p == InSwitch {
-		return pipeline.Full
-	}
-	return pipeline.Steer
-}
-
 // Crossing is what it takes to have packets judged in another place while
 // connections go on. Each place has a connection tracking of its own.
 type Crossing interface {
 	// Carry makes the place know the connections that the other one has let
 	// through. It may be repeated: what the place knows already is left as it is.
-	Carry(ctx context.Context, to Place) error
+	Carry(ctx context.Context, to backend.Place) error
 	// Steer has the managers want the forwarding flows that lead packets through
 	// the place. It is called between passes.
-	Steer(to Place)
+	Steer(to backend.Place)
 	// Settle returns once no packet goes by forwarding flows of before.
 	Settle(ctx context.Context) error
 }
@@ -62,7 +34,7 @@ const crossingTimeout = 30 * time.Second
 
 // crossing is the one of an agent.
 type crossing struct {
-	at         Switch
+	at         backend.Switch
 	carrier    *carry.Carrier
 	forwarding *managers.ForwardingManager
 	log        *slog.Logger
@@ -72,9 +44,9 @@ type crossing struct {
 }
 
 // Carry implements Crossing.
-func (c *crossing) Carry(ctx context.Context, to Place) error {
+func (c *crossing) Carry(ctx context.Context, to backend.Place) error {
 	carry := c.carrier.ToKernel
-	if to == InSwitch {
+	if to == backend.InSwitch {
 		carry = c.carrier.ToSwitch
 	}
 	began := time.Now()
@@ -83,17 +55,17 @@ func (c *crossing) Carry(ctx context.Context, to Place) error {
 		return fmt.Errorf("carry connections to the %s: %w", to, err)
 	}
 	c.log.Info("carried connections", "to", to, "known", r.Allowed, "written", r.Written, "ended", r.Ended, "took", time.Since(began))
-	if to == InSwitch && c.inSwitch.Load() && c.settled.Load() {
+	if to == backend.InSwitch && c.inSwitch.Load() && c.settled.Load() {
 		_, err = c.carrier.ForgetInKernel(ctx)
 	}
 	return err
 }
 
 // Steer implements Crossing.
-func (c *crossing) Steer(to Place) {
+func (c *crossing) Steer(to backend.Place) {
 	c.settled.Store(false)
-	c.inSwitch.Store(to == InSwitch)
-	c.forwarding.SetMode(to.mode())
+	c.inSwitch.Store(to == backend.InSwitch)
+	c.forwarding.SetMode(to.Mode())
 }
 
 // judges reports whether the forwarding flows that were wanted last lead through
@@ -102,12 +74,12 @@ func (c *crossing) judges() bool { return c.inSwitch.Load() && c.at.Node.Userspa
 
 // Settle implements Crossing.
 func (c *crossing) Settle(ctx context.Context) error {
-	conn, err := openflow.Dial(ctx, c.at.management())
+	conn, err := openflow.Dial(ctx, c.at.ManagementSocket())
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if err := vswitchd.New(c.at.RunDir, c.at.datapath()).WaitRevalidators(ctx, pipeline.Touch(conn)); err != nil {
+	if err := vswitchd.New(c.at.RunDir, c.at.DatapathType()).WaitRevalidators(ctx, pipeline.Touch(conn)); err != nil {
 		return err
 	}
 	c.settled.Store(true)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/felixlike/felixlike/felixlike/backend"
 )
 
 // fakeCrossing writes down what it is asked, and fails on demand.
@@ -16,11 +18,11 @@ type fakeCrossing struct {
 	// fails is how often each step fails, by its name in the history.
 	fails map[string]int
 	// place is where packets are led to once the forwarding stage has run.
-	wanted, place Place
+	wanted, place backend.Place
 }
 
 // leads returns where packets are led to.
-func (c *fakeCrossing) leads() Place {
+func (c *fakeCrossing) leads() backend.Place {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.place
@@ -37,15 +39,15 @@ func (c *fakeCrossing) step(name string) error {
 	return nil
 }
 
-func (c *fakeCrossing) Carry(_ context.Context, to Place) error {
+func (c *fakeCrossing) Carry(_ context.Context, to backend.Place) error {
 	return c.step("carry to " + to.String())
 }
 
-func (c *fakeCrossing) Steer(to Place) { c.wanted = to }
+func (c *fakeCrossing) Steer(to backend.Place) { c.wanted = to }
 
 func (c *fakeCrossing) Settle(context.Context) error { return c.step("settle") }
 
-func (c *fakeCrossing) forward(context.Context) (Applied, error) {
+func (c *fakeCrossing) forward(context.Context) (backend.Applied, error) {
 	to := c.wanted
 	err := c.step("lead to " + to.String())
 	if err == nil {
@@ -53,24 +55,24 @@ func (c *fakeCrossing) forward(context.Context) (Applied, error) {
 		c.place = to
 		c.mu.Unlock()
 	}
-	return Applied{}, err
+	return backend.Applied{}, err
 }
 
 // crossingOf runs a driver with backend "old" in the kernel that may change to
 // "new" in the switch, or the other way round.
-func crossingOf(t *testing.T, from Place) (f *fixture, old, next *fakeBackend, c *fakeCrossing) {
+func crossingOf(t *testing.T, from backend.Place) (f *fixture, old, next *fakeBackend, c *fakeCrossing) {
 	t.Helper()
 	h := &history{}
 	old, next = &fakeBackend{name: "old", history: h}, &fakeBackend{name: "new", history: h}
 	c = &fakeCrossing{history: h, fails: map[string]int{}, wanted: from}
-	at := func(b Backend, p Place) Backend {
-		b.Place = p
+	at := func(b *fake, p backend.Place) backend.Backend {
+		b.place = p
 		return b
 	}
 	f = startWith(t, Config{
 		Backend: at(old.backend(), from), Crossing: c,
-		Stages:     []Stage{old.backend().Stage, {Name: ForwardingStage, Apply: c.forward}},
-		NewBackend: func(string) (Backend, error) { return at(next.backend(), 1-from), nil },
+		Stages:     []backend.Stage{old.backend().stage, {Name: backend.ForwardingStage, Apply: c.forward}},
+		NewBackend: func(string) (backend.Backend, error) { return at(next.backend(), 1-from), nil },
 	})
 	f.begin(t)
 	return f, old, next, c
@@ -91,7 +93,7 @@ func inOrder(t *testing.T, all []string, events ...string) {
 }
 
 func TestBackendChangesPlaces(t *testing.T) {
-	for _, from := range []Place{InKernel, InSwitch} {
+	for _, from := range []backend.Place{backend.InKernel, backend.InSwitch} {
 		t.Run("from the "+from.String(), func(t *testing.T) {
 			f, _, next, c := crossingOf(t, from)
 			before := len(c.history.all())
@@ -122,12 +124,12 @@ func TestBackendChangesPlaces(t *testing.T) {
 func TestBackendChangesPlacesInTheEnd(t *testing.T) {
 	for _, step := range []string{"carry to switch", "lead to switch", "settle"} {
 		t.Run(step, func(t *testing.T) {
-			f, _, _, c := crossingOf(t, InKernel)
+			f, _, _, c := crossingOf(t, backend.InKernel)
 			c.fails[step] = maxTries - 1
 			if err := f.SetBackend(t.Context(), "new"); err != nil {
 				t.Fatal(err)
 			}
-			if c.leads() != InSwitch {
+			if c.leads() != backend.InSwitch {
 				t.Errorf("packets are led to the %s", c.leads())
 			}
 		})
@@ -147,7 +149,7 @@ func TestBackendThatCannotBeReachedIsNotTakenOver(t *testing.T) {
 		{"settle", []string{"lead to switch", "carry to kernel", "lead to kernel", "carry to kernel", "new is removed"}},
 	} {
 		t.Run(c.step, func(t *testing.T) {
-			f, old, _, crossing := crossingOf(t, InKernel)
+			f, old, _, crossing := crossingOf(t, backend.InKernel)
 			crossing.fails[c.step] = often
 			before := len(crossing.history.all())
 			err := f.SetBackend(t.Context(), "new")
@@ -155,7 +157,7 @@ func TestBackendThatCannotBeReachedIsNotTakenOver(t *testing.T) {
 				t.Fatalf("error %v", err)
 			}
 			inOrder(t, crossing.history.all()[before:], c.after...)
-			if old.removed || crossing.leads() != InKernel || f.Status().Backend != "old" {
+			if old.removed || crossing.leads() != backend.InKernel || f.Status().Backend != "old" {
 				t.Errorf("old removed %v, packets are led to the %s", old.removed, crossing.leads())
 			}
 		})
@@ -165,7 +167,7 @@ func TestBackendThatCannotBeReachedIsNotTakenOver(t *testing.T) {
 // A new backend that fails when packets are to be led to it does not keep them
 // from being led back.
 func TestBackendThatFailsAtTheLastMoment(t *testing.T) {
-	f, old, next, c := crossingOf(t, InSwitch)
+	f, old, next, c := crossingOf(t, backend.InSwitch)
 	c.fails["lead to kernel"] = 1
 	c.history.watch("lead to kernel", func() {
 		next.mu.Lock()
@@ -176,7 +178,7 @@ func TestBackendThatFailsAtTheLastMoment(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "no such table") {
 		t.Fatalf("error %v", err)
 	}
-	if old.removed || !next.removed || c.leads() != InSwitch {
+	if old.removed || !next.removed || c.leads() != backend.InSwitch {
 		t.Errorf("old removed %v, new removed %v, packets are led to the %s", old.removed, next.removed, c.leads())
 	}
 	f.source.send(true, node("node2", "10.11.0.0/24"))

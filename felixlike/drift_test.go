@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
@@ -31,7 +32,7 @@ func tamper(t *testing.T, f *fakeTable, changed func()) (took time.Duration) {
 
 func TestForeignChangeIsRepairedAlone(t *testing.T) {
 	table, others, log := newFakeTable(t), &stages{fail: map[string]error{}}, &logBuffer{}
-	f := startWith(t, Config{Stages: []Stage{table.watchedStage(), others.stage("openflow", false)}, Log: log.logger()})
+	f := startWith(t, Config{Stages: []backend.Stage{table.watchedStage(), others.stage("openflow", false)}, Log: log.logger()})
 	f.begin(t)
 	changed := <-table.changed
 	if took := tamper(t, table, changed); took > 100*time.Millisecond {
@@ -52,7 +53,7 @@ func TestForeignChangeIsRepairedAlone(t *testing.T) {
 
 func TestNothingIsRepairedBeforeTheFirstPass(t *testing.T) {
 	table := newFakeTable(t)
-	f := startWith(t, Config{Stages: []Stage{table.watchedStage()}})
+	f := startWith(t, Config{Stages: []backend.Stage{table.watchedStage()}})
 	(<-table.changed)()
 	f.source.send(false, node("node1", "10.10.0.0/24"))
 	f.Status()
@@ -67,7 +68,7 @@ func TestRepairDoesNotWaitForSwitchThatHangs(t *testing.T) {
 	table, sw := newFakeTable(t), newHanging(t)
 	f := startWith(t, Config{
 		Managers: managersOf(sw),
-		Stages:   []Stage{table.watchedStage(), {Name: "openflow", Timeout: time.Minute, Apply: sw.apply}},
+		Stages:   []backend.Stage{table.watchedStage(), {Name: "openflow", Timeout: time.Minute, Apply: sw.apply}},
 	})
 	f.begin(t)
 	changed := <-table.changed
@@ -108,8 +109,8 @@ func TestRepairDoesNotWaitForSwitchThatHangs(t *testing.T) {
 // stages run is programmed by the next pass, policy first.
 func TestForwardingNeverOvertakesPolicy(t *testing.T) {
 	table, sw := newFakeTable(t), newHanging(t)
-	slow := Stage{Name: "openflow", Timeout: 20 * time.Millisecond, Apply: sw.apply}
-	f := startWith(t, Config{Managers: managersOf(sw), Stages: []Stage{table.stage(), slow}})
+	slow := backend.Stage{Name: "openflow", Timeout: 20 * time.Millisecond, Apply: sw.apply}
+	f := startWith(t, Config{Managers: managersOf(sw), Stages: []backend.Stage{table.stage(), slow}})
 	f.begin(t)
 	<-sw.entered
 	sw.setHangs(true)
@@ -128,7 +129,7 @@ func TestForwardingNeverOvertakesPolicy(t *testing.T) {
 
 func TestFightIsThrottledAndTold(t *testing.T) {
 	table, log := newFakeTable(t), &logBuffer{}
-	f := startWith(t, Config{Stages: []Stage{table.watchedStage()}, Log: log.logger()})
+	f := startWith(t, Config{Stages: []backend.Stage{table.watchedStage()}, Log: log.logger()})
 	f.begin(t)
 	changed := <-table.changed
 	table.set(func() {
@@ -180,7 +181,7 @@ func TestManyRepairsAtOnceDoNotFloodTheLog(t *testing.T) {
 
 func TestRepairThatFailsIsRetriedAndHoldsBack(t *testing.T) {
 	table, others := newFakeTable(t), &stages{fail: map[string]error{}}
-	f := startWith(t, Config{Stages: []Stage{table.watchedStage(), others.stage("openflow", false)}})
+	f := startWith(t, Config{Stages: []backend.Stage{table.watchedStage(), others.stage("openflow", false)}})
 	f.begin(t)
 	changed := <-table.changed
 	table.set(func() { table.err = errors.New("no buffer space") })
@@ -206,7 +207,7 @@ func TestFailedRepairIsRetriedWhileSwitchHangs(t *testing.T) {
 	table, sw := newFakeTable(t), newHanging(t)
 	f := startWith(t, Config{
 		Managers: managersOf(sw),
-		Stages:   []Stage{table.watchedStage(), {Name: "openflow", Timeout: time.Minute, Apply: sw.apply}},
+		Stages:   []backend.Stage{table.watchedStage(), {Name: "openflow", Timeout: time.Minute, Apply: sw.apply}},
 	})
 	f.begin(t)
 	changed := <-table.changed
@@ -233,7 +234,7 @@ func TestOnlyUnwatchedStagesAreReadAtResync(t *testing.T) {
 	other, overlooking := plain.stage(), partly.watchedStage()
 	other.Name = "netlink"
 	overlooking.Name, overlooking.Overlooks = "iptables", true
-	f := startWith(t, Config{Stages: []Stage{table.watchedStage(), other, overlooking}, Timing: Timing{Resync: 5 * time.Millisecond}})
+	f := startWith(t, Config{Stages: []backend.Stage{table.watchedStage(), other, overlooking}, Timing: Timing{Resync: 5 * time.Millisecond}})
 	f.begin(t)
 	for _, read := range []*fakeTable{plain, partly} {
 		eventually(t, "a stage that does not notice everything is invalidated", func() bool {
@@ -260,7 +261,7 @@ func TestWatchThatFailsIsStartedAgain(t *testing.T) {
 		}
 		return table.watch(ctx, changed)
 	}
-	f := startWith(t, Config{Stages: []Stage{stage}})
+	f := startWith(t, Config{Stages: []backend.Stage{stage}})
 	f.begin(t)
 	select {
 	case changed := <-table.changed:
@@ -284,7 +285,7 @@ func TestWatchThatFailsFailsAlone(t *testing.T) {
 		attempts <- struct{}{}
 		return errors.New("no socket")
 	}
-	f := startWith(t, Config{Stages: []Stage{stage}, Timing: Timing{Resync: 5 * time.Millisecond}})
+	f := startWith(t, Config{Stages: []backend.Stage{stage}, Timing: Timing{Resync: 5 * time.Millisecond}})
 	f.begin(t)
 	changed := <-table.changed
 	for range 3 {

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/metrics"
@@ -33,15 +34,15 @@ type Config struct {
 	// Backend decides policy; its stage is among the Stages. NewBackend makes the
 	// one that a live agent is told to change to, Crossing moves packets and
 	// connections where the two judge in different places.
-	Backend    Backend
-	NewBackend func(name string) (Backend, error)
+	Backend    backend.Backend
+	NewBackend func(name string) (backend.Backend, error)
 	Crossing   Crossing
 	// Forwards reports whether the forwarding flows that were set last are those
 	// of an attachment, too. It may be nil.
 	Forwards func(*model.Attachment) bool
 	// Connections lists the connections of pods that a place has let through. It
 	// may be nil.
-	Connections func(ctx context.Context, place Place) ([]control.Connection, error)
+	Connections func(ctx context.Context, place backend.Place) ([]control.Connection, error)
 	Source      datastore.Source
 	Attachments AttachmentSource
 	// HostAddresses may be nil: then nothing waits for it.
@@ -49,7 +50,7 @@ type Config struct {
 	// Managers are those of all stages that have none of their own.
 	Managers []managers.Manager
 	// Stages are programmed in this order.
-	Stages []Stage
+	Stages []backend.Stage
 	// Settings are those that what is programmed depends on. It may be nil.
 	Settings func() control.Settings
 	// Dropped reads how many packets of pods the switch has dropped for reasons other than
@@ -150,7 +151,7 @@ type Driver struct {
 	quarantine *quarantine
 	turns      *turns
 	// backend decides policy; handover is its change under way, or nil.
-	backend  Backend
+	backend  backend.Backend
 	handover *handover
 	// group is what Run waits for.
 	group *errgroup.Group
@@ -160,14 +161,14 @@ type Driver struct {
 func New(cfg Config) *Driver {
 	t := newTracker(cfg.Node)
 	d := &Driver{
-		cfg: cfg, log: cfg.Log.With("component", "driver", "backend", cfg.Backend.Name),
+		cfg: cfg, log: cfg.Log.With("component", "driver", "backend", cfg.Backend.Name()),
 		engine: policy.New(cfg.Node), tracker: t, problems: newProblems(),
 		policies: map[model.ObjectRef]string{}, objects: newObjects(), sampler: newSampler(), drops: newDrops(), uids: uids{}, turns: newTurns(),
 		calls: make(chan func(), 256), outcomes: make(chan outcome, len(cfg.Stages)+1), // one may join in a handover
 		noticed: make(chan struct{}, 1), stopped: make(chan struct{}), started: time.Now(),
 		shared: &wants{managers: cfg.Managers}, backend: cfg.Backend,
 		addressesKnown: cfg.HostAddresses == nil,
-		repairs:        newRepairs(), quarantine: newQuarantine(naming{renderer: cfg.Backend.Renderer, tracker: t}),
+		repairs:        newRepairs(), quarantine: newQuarantine(naming{renderer: cfg.Backend.Renderer(), tracker: t}),
 	}
 	var names []string
 	for _, s := range cfg.Stages {
@@ -176,7 +177,7 @@ func New(cfg Config) *Driver {
 	}
 	d.setRunners(d.runners)
 	t.waits = d.turns.waiting
-	d.backend.decides()
+	d.backend.Decides()
 	d.metrics = metrics.New(names, []string{"table", "chain", "set", "map", "flow"}, d.scrape)
 	if cfg.Dropped != nil {
 		d.metrics.CountDropped(func() (map[string]uint64, error) {

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
@@ -68,12 +69,12 @@ type stages struct {
 	fail    map[string]error
 }
 
-func (s *stages) stage(name string, required bool) Stage {
-	return Stage{Name: name, Required: required, Apply: func(context.Context) (Applied, error) {
+func (s *stages) stage(name string, required bool) backend.Stage {
+	return backend.Stage{Name: name, Required: required, Apply: func(context.Context) (backend.Applied, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.applied = append(s.applied, name)
-		return Applied{Writes: 1}, s.fail[name]
+		return backend.Applied{Writes: 1}, s.fail[name]
 	}}
 }
 
@@ -100,7 +101,7 @@ type fixture struct {
 func start(t *testing.T) *fixture {
 	t.Helper()
 	s := &stages{fail: map[string]error{}}
-	f := startWith(t, Config{Stages: []Stage{s.stage("netlink", false), s.stage("nftables", true), s.stage("openflow", false)}})
+	f := startWith(t, Config{Stages: []backend.Stage{s.stage("netlink", false), s.stage("nftables", true), s.stage("openflow", false)}})
 	f.stages = s
 	return f
 }
@@ -123,11 +124,11 @@ func startWith(t *testing.T, cfg Config) *fixture {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Backend.Name == "" {
-		cfg.Backend.Name = "fake"
+	if cfg.Backend == nil {
+		cfg.Backend = &fake{name: "fake"}
 	}
-	if cfg.Backend.Stage.Name == "" {
-		cfg.Backend.Stage = cfg.Stages[0]
+	if b, ok := cfg.Backend.(*fake); ok && b.stage.Name == "" {
+		b.stage = cfg.Stages[0]
 	}
 	cfg.Node, cfg.Datastore, cfg.Source, cfg.Timing = "node1", "fake", f.source, timing
 	cfg.Attachments = func(ctx context.Context, update func(model.Update), synced func()) error {
@@ -279,11 +280,11 @@ func TestOwnNodeLostKeepsPolicyGoing(t *testing.T) {
 }
 
 func TestStageThatHangsIsCutOff(t *testing.T) {
-	hung := Stage{Name: "openflow", Timeout: 10 * time.Millisecond, Apply: func(ctx context.Context) (Applied, error) {
+	hung := backend.Stage{Name: "openflow", Timeout: 10 * time.Millisecond, Apply: func(ctx context.Context) (backend.Applied, error) {
 		<-ctx.Done()
-		return Applied{}, ctx.Err()
+		return backend.Applied{}, ctx.Err()
 	}}
-	if _, err := hung.run(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := hung.Run(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -8,27 +8,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
-	"github.com/felixlike/felixlike/felixlike/denied"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
 )
-
-// Denials is how a backend tells of what it denies. What it programs for that
-// follows from model.DenialsUpdate.
-type Denials struct {
-	// Check returns why the dataplane cannot report, if so, before it is told to.
-	Check func(ctx context.Context) error
-	// Listen calls got of each report until ctx ends, and closes ended then, or when
-	// there come no more.
-	Listen func(ctx context.Context, got func(denied.Report)) (ended <-chan struct{}, err error)
-	// Skipped returns a number that grows with each denied packet which is not
-	// reported, for there are too many. It may be nil.
-	Skipped func(ctx context.Context) (uint64, error)
-	// Refused returns why the dataplane does not report though it was told to, if the
-	// stage does not tell by what is set aside. It may be nil.
-	Refused func() error
-}
 
 // drops is who follows what policy denies: the dataplane reports for as long as
 // there is somebody. All share what is reported.
@@ -223,13 +207,10 @@ func (d *Driver) setReported(ctx context.Context, reported bool) error {
 
 // reportsRefused returns why the dataplane does not report, if what would is set
 // aside: then it drops all the same.
-func (d *Driver) reportsRefused(ctx context.Context, b Backend) error {
-	var refused error
-	if b.Denials.Refused != nil {
-		refused = b.Denials.Refused()
-	}
+func (d *Driver) reportsRefused(ctx context.Context, b backend.Backend) error {
+	refused := b.Denials().Refused()
 	err := d.ask(ctx, func() {
-		for _, r := range d.quarantine.refused[d.backend.Stage.Name] {
+		for _, r := range d.quarantine.refused[d.backend.Stage().Name] {
 			if r.Object == "chain" && slices.Contains(rules.DropChains(), r.Name) {
 				refused = fmt.Errorf("the kernel refuses what reports: %s", r.Reason)
 			}

@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/policyflows"
+	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables"
 )
 
@@ -55,7 +58,7 @@ func (f *fakeTable) enter() {
 	}
 }
 
-func (f *fakeTable) apply(context.Context) (Applied, error) {
+func (f *fakeTable) apply(context.Context) (backend.Applied, error) {
 	f.enter()
 	defer f.busy.Unlock()
 	f.mu.Lock()
@@ -64,7 +67,7 @@ func (f *fakeTable) apply(context.Context) (Applied, error) {
 	if f.onApply != nil {
 		f.onApply()
 	}
-	a := Applied{Writes: 1, Rules: 12, Elements: 34, Repaired: f.repaired, Refused: f.refused}
+	a := backend.Applied{Writes: 1, Rules: 12, Elements: 34, Repaired: f.repaired, Refused: f.refused}
 	f.repaired = nil
 	return a, f.err
 }
@@ -84,11 +87,11 @@ func (f *fakeTable) watch(ctx context.Context, changed func()) error {
 }
 
 // stage returns the fake as a stage, without Watch.
-func (f *fakeTable) stage() Stage {
-	return Stage{Name: "nftables", Required: true, Managers: managersOf(f), Apply: f.apply, Invalidate: f.invalidate}
+func (f *fakeTable) stage() backend.Stage {
+	return backend.Stage{Name: "nftables", Required: true, Managers: managersOf(f), Apply: f.apply, Invalidate: f.invalidate}
 }
 
-func (f *fakeTable) watchedStage() Stage {
+func (f *fakeTable) watchedStage() backend.Stage {
 	s := f.stage()
 	s.Watch = f.watch
 	return s
@@ -140,7 +143,7 @@ func (h *hanging) CompleteDeferredWork() {
 	h.busy.Unlock()
 }
 
-func (h *hanging) apply(ctx context.Context) (Applied, error) {
+func (h *hanging) apply(ctx context.Context) (backend.Applied, error) {
 	h.busy.Lock()
 	defer h.busy.Unlock()
 	h.mu.Lock()
@@ -150,9 +153,9 @@ func (h *hanging) apply(ctx context.Context) (Applied, error) {
 	h.entered <- struct{}{}
 	if hangs {
 		<-ctx.Done()
-		return Applied{}, ctx.Err()
+		return backend.Applied{}, ctx.Err()
 	}
-	return Applied{Writes: 1}, nil
+	return backend.Applied{Writes: 1}, nil
 }
 
 func (h *hanging) setHangs(hangs bool) {
@@ -160,6 +163,42 @@ func (h *hanging) setHangs(hangs bool) {
 	defer h.mu.Unlock()
 	h.hangs = hangs
 }
+
+// fake is a backend whose parts a test sets.
+type fake struct {
+	name      string
+	place     backend.Place
+	stage     backend.Stage
+	renderer  *rules.Renderer
+	denials   backend.Denials
+	unbounded error
+	remove    func() error
+}
+
+func (f *fake) Name() string                                { return f.name }
+func (f *fake) Place() backend.Place                        { return f.place }
+func (f *fake) Why() string                                 { return "" }
+func (f *fake) Stage() backend.Stage                        { return f.stage }
+func (f *fake) Renderer() *rules.Renderer                   { return f.renderer }
+func (f *fake) Beside(string)                               {}
+func (f *fake) Decides()                                    {}
+func (f *fake) Forwarded(func(*model.Attachment) bool) bool { return false }
+func (f *fake) Denials() backend.Denials                    { return f.denials }
+func (f *fake) Unbounded() error                            { return f.unbounded }
+func (f *fake) Left(context.Context) (bool, error)          { return false, nil }
+func (f *fake) Remove(context.Context, string) error        { return f.remove() }
+func (f *fake) Close() error                                { return nil }
+func (f *fake) Hits(context.Context, backend.Counted, map[policyflows.RuleID]backend.RuleKey) error {
+	return nil
+}
+
+// staged is a backend with another stage.
+type staged struct {
+	backend.Backend
+	stage backend.Stage
+}
+
+func (s staged) Stage() backend.Stage { return s.stage }
 
 // logBuffer collects log lines.
 type logBuffer struct {

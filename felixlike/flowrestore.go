@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
@@ -47,12 +48,12 @@ func (f *flowRestore) found(awaits bool) {
 	f.log.Info("Open vSwitch was restarted: old cached flows stay in force until the agent has programmed it")
 }
 
-func (f *flowRestore) stage() Stage {
-	return Stage{Name: flowRestoreStage, After: ForwardingStage, Required: true, Timeout: crossingTimeout, Apply: writes(f.apply)}
+func (f *flowRestore) stage() backend.Stage {
+	return backend.Stage{Name: flowRestoreStage, After: backend.ForwardingStage, Required: true, Timeout: crossingTimeout, Apply: writes(f.apply)}
 }
 
 func (f *flowRestore) apply(ctx context.Context) (int, error) {
-	since, conn := f.since.Load(), f.bridge.forwarding.conn
+	since, conn := f.since.Load(), f.bridge.forwarding.Conn
 	if since == nil {
 		return 0, nil
 	}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
@@ -29,6 +30,7 @@ import (
 type awaiting struct {
 	*ovsdaemon.Daemons
 	t      *testing.T
+	netns  int
 	db     *ovsdb.Client
 	config ovsdb.Config
 }
@@ -57,7 +59,10 @@ func awaitingSwitch(ctx context.Context, t *testing.T) awaiting {
 	dir, err := ovsdaemon.TempDir()
 	must(err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	a := awaiting{t: t}
+	netns, err := os.Open(ns.Path())
+	must(err)
+	t.Cleanup(func() { _ = netns.Close() })
+	a := awaiting{t: t, netns: int(netns.Fd())}
 	a.Daemons, err = ovsdaemon.Start(ctx, ovsdaemon.Options{Dir: dir, NetNS: ns.Path(), Kernel: true})
 	must(err)
 	t.Cleanup(func() {
@@ -100,13 +105,18 @@ func TestSwitchThatAwaitsFlows(t *testing.T) {
 		db: at.config, runDir: at.Dir(), flows: flows, connected: func(bool) {}, log: slog.New(slog.DiscardHandler),
 	})
 	b.client, b.ensured = at.db, true
-	t.Cleanup(b.forwarding.close)
-	policy := &switchPolicy{
-		daemon: b.daemon, unsettled: true,
-		link: link{socket: Switch{RunDir: at.Dir(), Bridge: at.config.Bridge}.management(), flows: openflow.NewFlowTable(pipeline.PolicyOwner, pipeline.Version)},
+	t.Cleanup(b.forwarding.Close)
+	policy, err := backend.New(ctx, backend.Config{Name: config.OpenFlow, Node: "node1", NetNS: at.netns, Switch: backend.Switch{
+		RunDir: at.Dir(), Bridge: at.config.Bridge, Node: pipeline.Node{GatewayPort: ovsdb.GatewayOFPort, Userspace: true},
+	}})
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Cleanup(policy.link.close)
-	if err := errors.Join(b.connect(ctx), policy.link.connect(ctx)); err != nil {
+	t.Cleanup(func() { _ = policy.Close() })
+	for _, m := range policy.Stage().Managers {
+		m.CompleteDeferredWork()
+	}
+	if err := b.connect(ctx); err != nil {
 		t.Fatal(err)
 	}
 	problem := func() string {
@@ -119,8 +129,8 @@ func TestSwitchThatAwaitsFlows(t *testing.T) {
 		t.Errorf("status has %q", got)
 	}
 	began := time.Now()
-	if pending, err := policy.settle(ctx); !pending || err != nil || time.Since(began) > 2*time.Second {
-		t.Errorf("policy: pending %v, %v, after %s", pending, err, time.Since(began))
+	if a, err := policy.Stage().Apply(ctx); !a.Pending || err != nil || time.Since(began) > 2*time.Second {
+		t.Errorf("policy: pending %v, %v, after %s", a.Pending, err, time.Since(began))
 	}
 	fails := func(when, want string) {
 		t.Helper()
@@ -144,8 +154,8 @@ func TestSwitchThatAwaitsFlows(t *testing.T) {
 	if awaits, err := b.daemon.AwaitsFlows(ctx); err != nil || awaits || problem() != "" {
 		t.Errorf("afterwards: awaits %v, %v, status has %q", awaits, err, problem())
 	}
-	if pending, err := policy.settle(ctx); pending || err != nil {
-		t.Errorf("policy afterwards: pending %v, %v", pending, err)
+	if a, err := policy.Stage().Apply(ctx); a.Pending || err != nil {
+		t.Errorf("policy afterwards: pending %v, %v", a.Pending, err)
 	}
 	if n, err := b.restore.apply(ctx); n != 0 || err != nil {
 		t.Errorf("once more: %d, %v", n, err)
@@ -161,14 +171,14 @@ func TestPendingPolicyIsNotInForce(t *testing.T) {
 	table, waits := newFakeTable(t), atomic.Bool{}
 	waits.Store(true)
 	policy := table.stage()
-	policy.Name = policyStage
-	policy.Apply = func(ctx context.Context) (Applied, error) {
+	policy.Name = backend.PolicyStage
+	policy.Apply = func(ctx context.Context) (backend.Applied, error) {
 		a, err := table.apply(ctx)
 		a.Pending = waits.Load()
 		return a, err
 	}
 	tried, end := make(chan struct{}, 100), atomic.Bool{}
-	restore := Stage{Name: flowRestoreStage, Required: true, Apply: writes(func(context.Context) (int, error) {
+	restore := backend.Stage{Name: flowRestoreStage, Required: true, Apply: writes(func(context.Context) (int, error) {
 		if !waits.Load() {
 			return 0, nil
 		}
@@ -179,7 +189,7 @@ func TestPendingPolicyIsNotInForce(t *testing.T) {
 		waits.Store(false)
 		return 1, nil
 	})}
-	f := startWith(t, Config{Backend: Backend{Name: config.OpenFlow, Place: InSwitch, Stage: policy}, Stages: []Stage{policy, restore}})
+	f := startWith(t, Config{Backend: &fake{name: config.OpenFlow, place: backend.InSwitch, stage: policy}, Stages: []backend.Stage{policy, restore}})
 	f.attachmentsSynced()
 	f.source.send(true, node("node1", "10.10.0.0/24"))
 	<-tried

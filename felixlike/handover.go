@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/felixlike/felixlike/felixlike/backend"
 )
 
 // handover is a change of the backend on a live node. The new backend is built
@@ -14,7 +16,7 @@ import (
 // decides in the switch, connections are carried from one tracking to the other
 // before and after packets take the other way.
 type handover struct {
-	from, to Backend
+	from, to backend.Backend
 	runner   *runner
 	// plan are the phases that are to come; the first one is under way.
 	plan  []phase
@@ -22,7 +24,7 @@ type handover struct {
 	// place is where packets are to be judged in the end: the new backend's, or
 	// the old one's again once the change has failed. steered tells that the
 	// forwarding flows may lead there already.
-	place   Place
+	place   backend.Place
 	steered bool
 	// asked tells that the phase has begun what it waits for.
 	asked bool
@@ -87,7 +89,7 @@ const maxTries = 5
 // carried again and again: before the new backend sees packets that the old one
 // has let through, before packets take the other way, and those that were begun
 // in between, at once and when no packet can go the way of before any more.
-func planOf(from, to Place) []phase {
+func planOf(from, to backend.Place) []phase {
 	if from == to {
 		return []phase{joining, building, verifying, following, adopting, retiring}
 	}
@@ -122,7 +124,7 @@ func (h *handover) failed(err error) {
 		h.again()
 		return
 	}
-	switch back := h.place == h.from.Place; {
+	switch back := h.place == h.from.Place(); {
 	case !h.steered:
 		h.plan = []phase{leaving}
 	case !back:
@@ -133,7 +135,7 @@ func (h *handover) failed(err error) {
 		h.again()
 		return
 	}
-	h.place, h.asked, h.tries = h.from.Place, false, 0
+	h.place, h.asked, h.tries = h.from.Place(), false, 0
 }
 
 // again has the phase tried again. Passes that fail are tried again anyway.
@@ -164,7 +166,7 @@ func (d *Driver) SetBackend(ctx context.Context, name string) error {
 func (d *Driver) beginHandover(name string, outcome chan error) {
 	switch {
 	case d.handover != nil:
-		outcome <- fmt.Errorf("backend %s: the change to %s is under way (%s)", name, d.handover.to.Name, d.handover.phase())
+		outcome <- fmt.Errorf("backend %s: the change to %s is under way (%s)", name, d.handover.to.Name(), d.handover.phase())
 		return
 	case !d.inSync() || d.programmed == 0:
 		outcome <- fmt.Errorf("backend %s: the agent has not programmed anything yet", name)
@@ -175,18 +177,18 @@ func (d *Driver) beginHandover(name string, outcome chan error) {
 		outcome <- fmt.Errorf("backend %s: %w", name, err)
 		return
 	}
-	if to.Name == d.backend.Name {
-		outcome <- to.close()
+	if to.Name() == d.backend.Name() {
+		outcome <- to.Close()
 		return
 	}
-	if to.Why != "" {
-		d.log.Info("chosen by what is on this node", "backend", to.Name, "why", to.Why)
+	if to.Why() != "" {
+		d.log.Info("chosen by what is on this node", "backend", to.Name(), "why", to.Why())
 	}
 	d.handover = &handover{
-		from: d.backend, to: to, plan: planOf(d.backend.Place, to.Place), place: to.Place, began: time.Now(), outcome: outcome,
+		from: d.backend, to: to, plan: planOf(d.backend.Place(), to.Place()), place: to.Place(), began: time.Now(), outcome: outcome,
 	}
-	to.beside(d.backend.Name)
-	d.log.Info("changing the backend", "to", to.Name)
+	to.Beside(d.backend.Name())
+	d.log.Info("changing the backend", "to", to.Name())
 }
 
 // stepHandover goes on with a change of the backend where it does not have to
@@ -227,7 +229,7 @@ func (h *handover) note(o outcome) {
 		}
 	case o.err != nil:
 		h.failed(o.err)
-	case h.in(steering) && o.Name == ForwardingStage:
+	case h.in(steering) && o.Name == backend.ForwardingStage:
 		h.next()
 	case h.in(steering): // the new backend is up to date before
 	case len(o.applied.Refused) > 0:
@@ -248,7 +250,7 @@ func (h *handover) awaits(o outcome) bool {
 	case building, verifying, following, adopting:
 		return o.runner == h.runner
 	case steering:
-		return h.asked && (o.Name == ForwardingStage || o.runner == h.runner)
+		return h.asked && (o.Name == backend.ForwardingStage || o.runner == h.runner)
 	}
 	return false
 }
@@ -262,5 +264,5 @@ func (h *handover) verifies(r *runner) bool {
 // holds reports whether the runner must not be applied beside the passes: when
 // packets take the other way, neither backend may be ahead of the other.
 func (h *handover) holds(r *runner) bool {
-	return h.in(steering) && (r == h.runner || r.Name == h.from.Stage.Name)
+	return h.in(steering) && (r == h.runner || r.Name == h.from.Stage().Name)
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
 )
@@ -84,14 +85,14 @@ func (b *fakeBackend) CompleteDeferredWork() {
 	b.told = nil
 }
 
-func (b *fakeBackend) apply(context.Context) (Applied, error) {
+func (b *fakeBackend) apply(context.Context) (backend.Applied, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	full := b.stale
 	b.stale = false
 	if b.applyErr != nil {
 		b.history.add(b.name + " fails")
-		return Applied{}, b.applyErr
+		return backend.Applied{}, b.applyErr
 	}
 	n := len(b.wanted) - len(b.held)
 	if hold := b.hold; hold != nil && n > 0 {
@@ -109,18 +110,18 @@ func (b *fakeBackend) apply(context.Context) (Applied, error) {
 		what = " is read"
 	}
 	b.history.add(b.name + what)
-	return Applied{Writes: n, Full: full}, nil
+	return backend.Applied{Writes: n, Full: full}, nil
 }
 
-func (b *fakeBackend) backend() Backend {
-	return Backend{
-		Name: b.name,
-		Stage: Stage{Name: b.name, Required: true, Managers: managersOf(b), Apply: b.apply, Invalidate: func() {
+func (b *fakeBackend) backend() *fake {
+	return &fake{
+		name: b.name,
+		stage: backend.Stage{Name: b.name, Required: true, Managers: managersOf(b), Apply: b.apply, Invalidate: func() {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.stale = true
 		}},
-		Remove: func(context.Context, string) error {
+		remove: func() error {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			if err := b.removeErr; err != nil {
@@ -143,15 +144,15 @@ func handoverOf(t *testing.T) (f *fixture, old, next *fakeBackend, h *history) {
 	h = &history{}
 	old, next = &fakeBackend{name: "old", history: h}, &fakeBackend{name: "new", history: h}
 	f = startWith(t, Config{
-		Backend: old.backend(), Stages: []Stage{old.backend().Stage},
-		NewBackend: func(name string) (Backend, error) {
+		Backend: old.backend(), Stages: []backend.Stage{old.backend().stage},
+		NewBackend: func(name string) (backend.Backend, error) {
 			switch name {
 			case "old":
 				return old.backend(), nil
 			case "new":
 				return next.backend(), nil
 			}
-			return Backend{}, errors.New("must be one of old, new")
+			return nil, errors.New("must be one of old, new")
 		},
 	})
 	f.begin(t)
@@ -288,10 +289,10 @@ func TestBackendChangeEndsTheRemovalOfOthers(t *testing.T) {
 	h := &history{}
 	old, next := &fakeBackend{name: "old", history: h}, &fakeBackend{name: "new", history: h}
 	f := startWith(t, Config{
-		Backend: old.backend(), NewBackend: func(string) (Backend, error) { return next.backend(), nil },
-		Stages: []Stage{old.backend().Stage, {Name: leftoversStage, Aside: true, Once: true, Apply: func(context.Context) (Applied, error) {
+		Backend: old.backend(), NewBackend: func(string) (backend.Backend, error) { return next.backend(), nil },
+		Stages: []backend.Stage{old.backend().stage, {Name: leftoversStage, Aside: true, Once: true, Apply: func(context.Context) (backend.Applied, error) {
 			h.add("others are removed")
-			return Applied{}, errors.New("cannot be looked for")
+			return backend.Applied{}, errors.New("cannot be looked for")
 		}}},
 	})
 	f.begin(t) // what cannot be removed does not keep anything from being programmed

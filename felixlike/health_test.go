@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/tables"
 )
@@ -20,7 +21,7 @@ func missing(t *testing.T, f *fixture) string {
 
 func TestReadyTransitions(t *testing.T) {
 	table := newFakeTable(t)
-	f := startWith(t, Config{Stages: []Stage{table.stage()}})
+	f := startWith(t, Config{Stages: []backend.Stage{table.stage()}})
 	if got := missing(t, f); !strings.Contains(got, "first listing is not complete") || !strings.Contains(got, "attachments") {
 		t.Errorf("at the start: %q", got)
 	}
@@ -50,7 +51,7 @@ func TestQuarantineLeavesTheAgentReady(t *testing.T) {
 
 func TestChangeThatWaitsTooLongIsNotReady(t *testing.T) {
 	sw := newHanging(t)
-	f := startWith(t, Config{Stages: []Stage{{Name: "openflow", Timeout: time.Minute, Apply: sw.apply}}, Timing: Timing{ReadyGrace: 30 * time.Millisecond}})
+	f := startWith(t, Config{Stages: []backend.Stage{{Name: "openflow", Timeout: time.Minute, Apply: sw.apply}}, Timing: Timing{ReadyGrace: 30 * time.Millisecond}})
 	f.begin(t)
 	if got := missing(t, f); got != "" {
 		t.Errorf("programmed, but %q", got)
@@ -92,12 +93,12 @@ func TestStuckLoopIsNotAlive(t *testing.T) {
 func TestStageThatOutlivesItsDeadlineIsNotAlive(t *testing.T) {
 	release := make(chan struct{})
 	entered := make(chan struct{}, 1)
-	deaf := Stage{Name: "conntrack", Timeout: time.Millisecond, Apply: func(context.Context) (Applied, error) {
+	deaf := backend.Stage{Name: "conntrack", Timeout: time.Millisecond, Apply: func(context.Context) (backend.Applied, error) {
 		entered <- struct{}{}
 		<-release
-		return Applied{}, nil
+		return backend.Applied{}, nil
 	}}
-	f := startWith(t, Config{Stages: []Stage{deaf}})
+	f := startWith(t, Config{Stages: []backend.Stage{deaf}})
 	defer close(release)
 	f.attachmentsSynced()
 	f.source.send(true, node("node1", "10.10.0.0/24"))

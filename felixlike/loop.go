@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/internal/panics"
 )
 
@@ -159,7 +160,7 @@ func (d *Driver) takeNotices() {
 	for _, r := range d.runners {
 		switch {
 		case !r.noticed.Swap(false):
-		case r.Name == ForwardingStage:
+		case r.Name == backend.ForwardingStage:
 			// Policy in the switch may have gone with them, and comes first.
 			d.distrustSwitch()
 			d.dirty = true
@@ -171,10 +172,10 @@ func (d *Driver) takeNotices() {
 
 // distrustSwitch has the next pass read what decides in the switch.
 func (d *Driver) distrustSwitch() {
-	if r := d.decides(); r != nil && d.backend.Place == InSwitch {
+	if r := d.decides(); r != nil && d.backend.Place() == backend.InSwitch {
 		r.stale = true
 	}
-	if h := d.handover; h != nil && h.runner != nil && h.to.Place == InSwitch {
+	if h := d.handover; h != nil && h.runner != nil && h.to.Place() == backend.InSwitch {
 		h.runner.stale = true
 	}
 }
@@ -182,14 +183,14 @@ func (d *Driver) distrustSwitch() {
 // listen runs the stage's Watch and WatchToo, if it has them, until the stage is dismissed.
 func (d *Driver) listen(ctx context.Context, r *runner) {
 	ctx, r.dismiss = context.WithCancel(ctx)
-	for _, watch := range r.watches() {
+	for _, watch := range r.Watches() {
 		d.group.Go(func() error { return d.watch(ctx, r, watch) })
 	}
 }
 
 // watch runs a Watch of a stage until ctx ends. One that fails is started again,
 // later each time; until then the stage is read at every resync.
-func (d *Driver) watch(ctx context.Context, r *runner, watch watch) error {
+func (d *Driver) watch(ctx context.Context, r *runner, watch backend.Watch) error {
 	wait := d.cfg.RetryMin
 	for {
 		began := time.Now()

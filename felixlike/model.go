@@ -19,10 +19,10 @@ func (d *Driver) Model(ctx context.Context) (control.Model, error) {
 // model runs in the loop. Between two calls of the loop everything is flushed.
 func (d *Driver) model() control.Model {
 	m := control.Model{
-		Node: d.cfg.Node, Backend: d.backend.Name, Revision: d.programmed,
+		Node: d.cfg.Node, Backend: d.backend.Name(), Revision: d.programmed,
 		HostAddresses: slices.Clone(d.tracker.host.Addresses), ServiceCIDRs: slices.Clone(d.tracker.services.Prefixes),
 		DenialsReported: d.tracker.denials.Reported,
-		RatesUnbounded:  d.backend.Unbounded != nil && d.backend.Unbounded() != nil,
+		RatesUnbounded:  d.backend.Unbounded() != nil,
 	}
 	if d.cfg.Settings != nil {
 		m.Settings = d.cfg.Settings()

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -28,7 +29,7 @@ func TestPanicInAStage(t *testing.T) {
 	table.onApply = func() { panic("nobody expects it") }
 	stage := table.stage()
 	stage.Required = false
-	f := startWith(t, Config{Stages: []Stage{stage, s.stage("openflow", false)}, Log: slog.New(slog.NewTextHandler(log, nil))})
+	f := startWith(t, Config{Stages: []backend.Stage{stage, s.stage("openflow", false)}, Log: slog.New(slog.NewTextHandler(log, nil))})
 	f.attachmentsSynced()
 	f.source.send(true, node("node1", "10.10.0.0/24"))
 	eventually(t, "the panic is told as the stage's failure", func() bool {
@@ -68,7 +69,7 @@ func TestPanicInInvalidate(t *testing.T) {
 			panic("nobody expects it")
 		}
 	}
-	f := startWith(t, Config{Stages: []Stage{stage}})
+	f := startWith(t, Config{Stages: []backend.Stage{stage}})
 	f.begin(t)
 	before := table.count()
 	f.call(context.Background(), f.invalidate)
@@ -86,7 +87,7 @@ func TestPanicInAManager(t *testing.T) {
 	}}
 	stage := table.stage()
 	stage.Managers, stage.Required = managersOf(p), false
-	f := startWith(t, Config{Stages: []Stage{stage, s.stage("openflow", false)}})
+	f := startWith(t, Config{Stages: []backend.Stage{stage, s.stage("openflow", false)}})
 	f.begin(t)
 	applies := table.count()
 	f.source.send(true, node("node2", "10.10.1.0/24"))
@@ -114,7 +115,7 @@ func TestPanicInAWatch(t *testing.T) {
 		}
 		return table.watch(ctx, changed)
 	}
-	f := startWith(t, Config{Stages: []Stage{stage}})
+	f := startWith(t, Config{Stages: []backend.Stage{stage}})
 	f.begin(t)
 	<-table.changed
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/panics"
 )
@@ -115,13 +116,13 @@ func (d *Driver) finished(ctx context.Context, o outcome) {
 // the switch keeps a pod that has left closed for as long as it has forwarding
 // flows.
 func (d *Driver) forwarded(r *runner) {
-	if r.Name != ForwardingStage {
+	if r.Name != backend.ForwardingStage || d.cfg.Forwards == nil {
 		return
 	}
-	if d.backend.forwarded(d.cfg.Forwards) {
+	if d.backend.Forwarded(d.cfg.Forwards) {
 		d.decides().wanted = true
 	}
-	if h := d.handover; h != nil && h.runner != nil && h.to.forwarded(d.cfg.Forwards) {
+	if h := d.handover; h != nil && h.runner != nil && h.to.Forwarded(d.cfg.Forwards) {
 		h.runner.wanted = true
 	}
 }
@@ -129,7 +130,7 @@ func (d *Driver) forwarded(r *runner) {
 // restored starts the policy stage of a backend in the switch again after flow-restore, so
 // that it settles.
 func (d *Driver) restored(o outcome) {
-	if o.Name == flowRestoreStage && o.applied.Writes > 0 && d.backend.Place == InSwitch {
+	if o.Name == flowRestoreStage && o.applied.Writes > 0 && d.backend.Place() == backend.InSwitch {
 		d.decides().wanted = true
 	}
 }
@@ -140,7 +141,7 @@ func (d *Driver) measured(o outcome) {
 	for _, r := range o.applied.Repaired {
 		d.metrics.Repaired(r.Object)
 	}
-	if o.Name == d.backend.Stage.Name && o.err == nil && !o.applied.Pending {
+	if o.Name == d.backend.Stage().Name && o.err == nil && !o.applied.Pending {
 		d.latency.programmed(o.noted, o.ended, d.metrics.PolicyProgrammed)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/ipsets"
@@ -45,8 +46,8 @@ func startQuarantine(t *testing.T, log *logBuffer) (*fixture, *fakeTable, *stage
 	t.Helper()
 	table, others := newFakeTable(t), &stages{fail: map[string]error{}}
 	f := startWith(t, Config{
-		Stages:  []Stage{table.stage(), others.stage("openflow", false)},
-		Backend: Backend{Name: "fake", Renderer: rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength)}, Log: log.logger(),
+		Stages:  []backend.Stage{table.stage(), others.stage("openflow", false)},
+		Backend: &fake{name: "fake", renderer: rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength)}, Log: log.logger(),
 	})
 	f.begin(t, labelled("a"), labelled("b"), webPolicy())
 	f.attach("a", "10.10.0.2")
@@ -78,7 +79,7 @@ func refuse(t *testing.T, f *fixture, table *fakeTable, r tables.Refusal) contro
 }
 
 func webChain(f *fixture) string {
-	return f.cfg.Backend.Renderer.PolicyChain(model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: "web"}, model.Ingress)
+	return f.cfg.Backend.Renderer().PolicyChain(model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: "web"}, model.Ingress)
 }
 
 func endpoint(t *testing.T, f *fixture, id model.PodID) control.Endpoint {
@@ -157,7 +158,7 @@ func TestQuarantineIsRetriedAloneAndLoggedOnce(t *testing.T) {
 
 func TestOwnersOfQuarantinedObjects(t *testing.T) {
 	f, table, _ := startQuarantine(t, &logBuffer{})
-	r, id := f.cfg.Backend.Renderer, model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: "web"}
+	r, id := f.cfg.Backend.Renderer(), model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: "web"}
 	applied := r.AppliedChain(model.Ingress, model.Applied{NetworkPolicies: []model.PolicyID{id}})
 	var group model.Group
 	if err := f.ask(t.Context(), func() {

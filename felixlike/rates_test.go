@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -13,7 +14,7 @@ import (
 func TestModelOfUnboundedRates(t *testing.T) {
 	for _, refused := range []error{nil, errors.New("no meters")} {
 		table := newFakeTable(t)
-		f := startWith(t, Config{Stages: []Stage{table.stage()}, Backend: Backend{Name: "fake", Stage: table.stage(), Unbounded: func() error { return refused }}})
+		f := startWith(t, Config{Stages: []backend.Stage{table.stage()}, Backend: &fake{name: "fake", stage: table.stage(), unbounded: refused}})
 		f.begin(t)
 		m, err := f.Model(t.Context())
 		if err != nil || m.RatesUnbounded != (refused != nil) {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/internal/panics"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
@@ -15,7 +16,7 @@ import (
 // runner runs one stage, each time in a goroutine of its own and never twice
 // at a time.
 type runner struct {
-	Stage
+	backend.Stage
 	wants *wants
 	// dismiss ends the stage's Watch and WatchToo.
 	dismiss context.CancelFunc
@@ -62,20 +63,23 @@ type runner struct {
 
 // watched reports whether all that watch the stage listen.
 func (r *runner) watched() bool {
-	n := len(r.watches())
+	n := len(r.Watches())
 	return n > 0 && int(r.watching.Load()) == n
 }
+
+// follows reports whether the stage has its place right behind another one.
+func (r *runner) follows(other *runner) bool { return r.After != "" && other.Name == r.After }
 
 // outcome is the end of a run.
 type outcome struct {
 	*runner
-	applied Applied
+	applied backend.Applied
 	err     error
 	full    bool
 	ended   time.Time
 }
 
-func newRunner(s Stage, shared *wants) *runner {
+func newRunner(s backend.Stage, shared *wants) *runner {
 	r := &runner{Stage: s, wants: shared}
 	if len(s.Managers) > 0 {
 		r.wants = &wants{managers: s.Managers}
@@ -96,10 +100,10 @@ func (r *runner) start(ctx context.Context, outcomes chan<- outcome) {
 	stage := r.Stage
 	stage.Timeout = r.limit
 	go func() {
-		var applied Applied
+		var applied backend.Applied
 		err := failed
 		if err == nil {
-			applied, err = stage.run(ctx)
+			applied, err = stage.Run(ctx)
 		}
 		if err != nil {
 			err = fmt.Errorf("%s: %w", r.Name, err)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/denied"
 	"github.com/felixlike/felixlike/model"
@@ -32,7 +33,7 @@ func (s *session) stop() {
 
 // newSession has the dataplane report, and begins to listen before that.
 func (d *Driver) newSession(ctx context.Context) (*session, error) {
-	var b Backend
+	var b backend.Backend
 	changing, begun := false, false
 	if err := d.ask(ctx, func() {
 		b, changing = d.backend, d.handover != nil
@@ -46,18 +47,16 @@ func (d *Driver) newSession(ctx context.Context) (*session, error) {
 		return nil, errors.New("the agent has not programmed anything yet")
 	case changing:
 		return nil, errors.New("the backend is being changed: try again when that is over")
-	case b.Denials.Listen == nil:
-		return nil, fmt.Errorf("backend %s does not tell what it denies", b.Name)
 	}
-	if err := b.Denials.Check(ctx); err != nil {
-		return nil, fmt.Errorf("what backend %s denies cannot be followed here: %w", b.Name, err)
+	if err := b.Denials().Check(ctx); err != nil {
+		return nil, fmt.Errorf("what backend %s denies cannot be followed here: %w", b.Name(), err)
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s := &session{cancel: cancel, done: make(chan struct{}), reports: make(chan denied.Report, maxReports)}
-	ended, err := b.Denials.Listen(running, s.put)
+	ended, err := b.Denials().Listen(running, s.put)
 	if err != nil {
 		cancel()
-		return nil, fmt.Errorf("follow what backend %s denies: %w", b.Name, err)
+		return nil, fmt.Errorf("follow what backend %s denies: %w", b.Name(), err)
 	}
 	if err := errors.Join(d.setReported(ctx, true), d.reportsRefused(ctx, b)); err != nil {
 		cancel()
@@ -99,10 +98,10 @@ func (s *session) takeLost() uint64 {
 }
 
 // serve gives reports names and hands them to the followers, until the session ends.
-func (d *Driver) serve(ctx context.Context, s *session, b Backend, ended <-chan struct{}) {
+func (d *Driver) serve(ctx context.Context, s *session, b backend.Backend, ended <-chan struct{}) {
 	defer func() { <-ended }()
 	names := &dropNames{}
-	skipped := &skips{read: b.Denials.Skipped}
+	skipped := &skips{read: b.Denials().Skipped}
 	skipped.begin(ctx)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -112,14 +111,14 @@ func (d *Driver) serve(ctx context.Context, s *session, b Backend, ended <-chan 
 		case <-ctx.Done():
 			return
 		case <-ended:
-			d.drops.fail(fmt.Errorf("backend %s does not report any more what it denies", b.Name))
+			d.drops.fail(fmt.Errorf("backend %s does not report any more what it denies", b.Name()))
 			<-ctx.Done()
 			return
 		case r := <-s.reports:
 			all = s.gather(r)
 		case <-tick.C:
 			changed := false
-			if d.ask(ctx, func() { changed = d.backend.Name != b.Name }) == nil && changed {
+			if d.ask(ctx, func() { changed = d.backend.Name() != b.Name() }) == nil && changed {
 				d.drops.fail(errors.New("the backend has changed: follow again"))
 				<-ctx.Done()
 				return
@@ -258,7 +257,7 @@ func (d *Driver) closed() map[denied.Way]string {
 	}
 	// Chains that stand closed drop by themselves: what goes to the chains that report
 	// was denied for other reasons.
-	for _, r := range d.quarantine.refused[d.backend.Stage.Name] {
+	for _, r := range d.quarantine.refused[d.backend.Stage().Name] {
 		for _, direction := range model.Directions() {
 			if r.Object != policyflows.Object || r.Rule != direction.String() {
 				continue

@@ -13,7 +13,7 @@ import (
 func (d *Driver) status() control.Status {
 	view := d.quarantine.view()
 	s := control.Status{
-		Version: control.Version, AgentVersion: version.String(), Node: d.cfg.Node, Backend: d.backend.Name, Datastore: d.cfg.Datastore,
+		Version: control.Version, AgentVersion: version.String(), Node: d.cfg.Node, Backend: d.backend.Name(), Datastore: d.cfg.Datastore,
 		PID: os.Getpid(), StartedAt: d.started, InSync: d.inSync(),
 		Observed: d.observed, Programmed: d.programmed, LastApply: d.lastApply,
 		Writes: map[string]int{}, Flows: map[string]int{}, Problems: append(d.problems.all(), d.engine.Collisions()...),
@@ -27,7 +27,7 @@ func (d *Driver) status() control.Status {
 		s.Underlay = &u
 	}
 	if h := d.handover; h != nil {
-		s.Handover = &control.Handover{To: h.to.Name, Phase: h.phase().String(), Since: h.began}
+		s.Handover = &control.Handover{To: h.to.Name(), Phase: h.phase().String(), Since: h.began}
 		if h.err != nil {
 			s.Handover.Error = h.err.Error()
 		}
@@ -72,9 +72,6 @@ func (d *Driver) ownNodeProblems() []model.Problem {
 
 // unboundedProblems reports a missing rate limit: one pod can fill the table of connections.
 func (d *Driver) unboundedProblems() []model.Problem {
-	if d.backend.Unbounded == nil {
-		return nil
-	}
 	err := d.backend.Unbounded()
 	if err == nil {
 		return nil

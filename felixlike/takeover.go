@@ -7,13 +7,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/internal/panics"
 	"github.com/felixlike/felixlike/model"
 )
 
 // join tells the new backend the whole model and lets it take part.
 func (d *Driver) join(ctx context.Context, h *handover) {
-	stage := h.to.Stage
+	stage := h.to.Stage()
 	stage.Required = false // it must not hold anything back before it decides
 	h.runner = newRunner(stage, d.shared)
 	d.flush()
@@ -63,7 +64,7 @@ func (d *Driver) steer(h *handover) {
 		return
 	}
 	d.cfg.Crossing.Steer(h.place)
-	h.runner.Required = h.place == h.to.Place
+	h.runner.Required = h.place == h.to.Place()
 	h.asked, h.steered = true, true
 	d.dirty, d.nextApply = true, time.Now()
 }
@@ -89,7 +90,7 @@ func (d *Driver) beside(ctx context.Context, h *handover, work func(context.Cont
 				h.next()
 				return
 			}
-			d.panics.With(d.log, err).Warn("a step of the change of the backend has failed", "to", h.to.Name, "step", h.phase(), "error", err)
+			d.panics.With(d.log, err).Warn("a step of the change of the backend has failed", "to", h.to.Name(), "step", h.phase(), "error", err)
 			h.failed(fmt.Errorf("%s: %w", h.phase(), err))
 		})
 		return nil
@@ -103,10 +104,10 @@ func (d *Driver) takeOver(h *handover, old *runner) {
 	d.drop(old)
 	h.runner.Required, h.runner.wanted = true, true
 	d.backend = h.to
-	d.backend.decides()
-	d.quarantine.forget(old.Name, h.to.Renderer)
-	d.log = d.cfg.Log.With("component", "driver", "backend", h.to.Name)
-	d.log.Info("the backend has taken over", "old", h.from.Name, "after", time.Since(h.began))
+	d.backend.Decides()
+	d.quarantine.forget(old.Name, h.to.Renderer())
+	d.log = d.cfg.Log.With("component", "driver", "backend", h.to.Name())
+	d.log.Info("the backend has taken over", "old", h.from.Name(), "after", time.Since(h.began))
 }
 
 // retire removes the old backend.
@@ -117,10 +118,10 @@ func (d *Driver) retire(ctx context.Context, h *handover) {
 
 // leave takes a new backend out again that could not be programmed.
 func (d *Driver) leave(ctx context.Context, h *handover) {
-	err := fmt.Errorf("backend %s stays in force: %s cannot be programmed: %w", d.backend.Name, h.to.Name, h.err)
+	err := fmt.Errorf("backend %s stays in force: %s cannot be programmed: %w", d.backend.Name(), h.to.Name(), h.err)
 	if h.runner == nil {
-		d.log.Error("the backend is not changed", "to", h.to.Name, "error", h.err)
-		d.endHandover(h, errors.Join(err, h.to.close()))
+		d.log.Error("the backend is not changed", "to", h.to.Name(), "error", h.err)
+		d.endHandover(h, errors.Join(err, h.to.Close()))
 		return
 	}
 	if h.runner.running {
@@ -128,15 +129,15 @@ func (d *Driver) leave(ctx context.Context, h *handover) {
 	}
 	h.asked = true
 	d.drop(h.runner)
-	d.quarantine.forget(h.runner.Name, d.backend.Renderer)
-	d.log.Error("the backend is not changed", "to", h.to.Name, "error", h.err)
+	d.quarantine.forget(h.runner.Name, d.backend.Renderer())
+	d.log.Error("the backend is not changed", "to", h.to.Name(), "error", h.err)
 	d.remove(ctx, h, h.to, err)
 }
 
 // decides returns the runner of the backend that is in force.
 func (d *Driver) decides() *runner {
 	for _, r := range d.runners {
-		if r.Name == d.backend.Stage.Name {
+		if r.Name == d.backend.Stage().Name {
 			return r
 		}
 	}
@@ -156,18 +157,18 @@ func (d *Driver) setRunners(all []*runner) {
 
 // remove removes all that a backend owns, beside the loop, and ends the
 // handover. What cannot be removed is tried again: it only ever denies more.
-func (d *Driver) remove(ctx context.Context, h *handover, b Backend, result error) {
-	keep := d.backend.Name
+func (d *Driver) remove(ctx context.Context, h *handover, b backend.Backend, result error) {
+	keep := d.backend.Name()
 	d.group.Go(func() error {
 		wait := d.cfg.RetryMin
 		for ctx.Err() == nil {
 			err := panics.Guard(func() error { return b.Remove(ctx, keep) })
 			if err == nil {
-				err = b.close()
+				err = b.Close()
 				d.call(ctx, func() { d.endHandover(h, errors.Join(result, err)) })
 				return nil
 			}
-			d.panics.With(d.log, err).Error("the backend cannot be removed", "removing", b.Name, "error", err, "retry", wait)
+			d.panics.With(d.log, err).Error("the backend cannot be removed", "removing", b.Name(), "error", err, "retry", wait)
 			pause(ctx, wait)
 			wait = min(2*wait, d.cfg.RetryMax)
 		}

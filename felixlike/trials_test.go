@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
 )
@@ -180,7 +181,7 @@ func TestTouchedPolicyIsNotTriedEarly(t *testing.T) {
 		trials := newTrials()
 		one := &turn{trial: trial{attempts: 2}}
 		trials.running = []*turn{one}
-		r := &runner{Stage: Stage{Timeout: time.Minute}, applied: true}
+		r := &runner{Stage: backend.Stage{Timeout: time.Minute}, applied: true}
 		if got := trials.limit(r); got != 40*time.Second {
 			t.Errorf("a trial has %s", got)
 		}
@@ -196,10 +197,10 @@ func TestTouchedPolicyIsNotTriedEarly(t *testing.T) {
 // A policy of a whole slice has its turn, though cheaper ones wait whenever a pass begins.
 func TestExpensivePolicyHasItsTurn(t *testing.T) {
 	table := &slowTable{wanted: map[string]int{}}
-	stage := Stage{Name: "nftables", Required: true, Managers: managersOf(table), Apply: table.apply}
+	stage := backend.Stage{Name: "nftables", Required: true, Managers: managersOf(table), Apply: table.apply}
 	d := New(Config{
-		Node: "node1", Log: slog.New(slog.DiscardHandler), Stages: []Stage{stage},
-		Backend: Backend{Name: "fake", Stage: stage}, Timing: DefaultTiming(),
+		Node: "node1", Log: slog.New(slog.DiscardHandler), Stages: []backend.Stage{stage},
+		Backend: &fake{name: "fake", stage: stage}, Timing: DefaultTiming(),
 	})
 	send := func(events ...datastore.Event) { d.onBatch(datastore.Batch{Events: events}) }
 	send(node("node1", "10.10.0.0/24"), labelled("a"), labelled("b"))
@@ -227,13 +228,13 @@ type deadlines struct {
 	count  int
 }
 
-func (d *deadlines) apply(ctx context.Context) (Applied, error) {
+func (d *deadlines) apply(ctx context.Context) (backend.Applied, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	at, _ := ctx.Deadline()
 	d.newest = time.Until(at).Round(time.Second)
 	d.count++
-	return Applied{}, nil
+	return backend.Applied{}, nil
 }
 
 func (d *deadlines) seen() (time.Duration, int) {
@@ -251,8 +252,8 @@ func TestShortDeadlineIsForChanges(t *testing.T) {
 	stage.Timeout, stage.Apply, stage.Watch = time.Minute, policy.apply, table.watch
 	lost := make(chan error)
 	f := startWith(t, Config{
-		Stages:  []Stage{stage, {Name: "conntrack", Apply: other.apply, Timeout: 30 * time.Second}},
-		Backend: Backend{Name: "fake", Stage: stage}, Lost: lost,
+		Stages:  []backend.Stage{stage, {Name: "conntrack", Apply: other.apply, Timeout: 30 * time.Second}},
+		Backend: &fake{name: "fake", stage: stage}, Lost: lost,
 	})
 	f.begin(t, labelled("a"))
 	want := func(how string, do func(), want time.Duration) {

@@ -8,6 +8,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/tables"
@@ -117,7 +118,7 @@ func (ts *turns) set(d *Driver, p, before *networkingv1.NetworkPolicy, source st
 		ts.items[id] = t
 	}
 	t.wanted, t.source, t.revision = p, source, d.observed
-	t.cost = costOf(p, d.backend.Place == InSwitch)
+	t.cost = costOf(p, d.backend.Place() == backend.InSwitch)
 	ts.weighed = false
 	switch {
 	case t.state == suspected:
@@ -171,7 +172,7 @@ func (ts *turns) remove(d *Driver, id model.PodID) {
 	t.wanted = nil
 	ts.weighed = false
 	r := d.decides()
-	cost := costOf(t.told, d.backend.Place == InSwitch)
+	cost := costOf(t.told, d.backend.Place() == backend.InSwitch)
 	if ts.programming(d, t) {
 		// The outcome of the apply tells whether the policy is suspected.
 		t.cost, t.revision = cost, d.observed

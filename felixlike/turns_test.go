@@ -13,6 +13,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
@@ -45,7 +46,7 @@ func (s *slowTable) OnUpdate(u model.Update) {
 
 func (s *slowTable) CompleteDeferredWork() {}
 
-func (s *slowTable) apply(ctx context.Context) (Applied, error) {
+func (s *slowTable) apply(ctx context.Context) (backend.Applied, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.entered++
@@ -60,11 +61,11 @@ func (s *slowTable) apply(ctx context.Context) (Applied, error) {
 			s.mu.Unlock()
 			<-ctx.Done()
 			s.mu.Lock()
-			return Applied{}, fmt.Errorf("write the tables: %w", ctx.Err())
+			return backend.Applied{}, fmt.Errorf("write the tables: %w", ctx.Err())
 		}
 	}
 	s.applies = append(s.applies, maps.Clone(s.wanted))
-	return Applied{Writes: 1}, nil
+	return backend.Applied{Writes: 1}, nil
 }
 
 // programmed returns the rules of the newest apply, by policy.
@@ -116,8 +117,8 @@ func newSlow(t *testing.T, log *logBuffer) (*fixture, *slowTable) {
 	t.Helper()
 	table := &slowTable{wanted: map[string]int{}}
 	return startWith(t, Config{
-		Stages:  []Stage{{Name: "nftables", Required: true, Managers: managersOf(table), Apply: table.apply, Timeout: 40 * time.Millisecond}},
-		Backend: Backend{Name: "fake", Renderer: rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength)}, Log: log.logger(),
+		Stages:  []backend.Stage{{Name: "nftables", Required: true, Managers: managersOf(table), Apply: table.apply, Timeout: 40 * time.Millisecond}},
+		Backend: &fake{name: "fake", renderer: rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength)}, Log: log.logger(),
 	}), table
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/test/tablestest"
 )
@@ -18,33 +19,34 @@ func TestVariantsShareTheirSets(t *testing.T) {
 	for _, c := range [][2]string{{config.IPTablesLegacy, config.IPTablesNFT}, {config.IPTablesNFT, config.IPTablesLegacy}} {
 		t.Run(c[1], func(t *testing.T) {
 			ns := tablestest.NewNamespace(t, "ipset", "iptables-legacy", "iptables-nft", "ip6tables-legacy", "ip6tables-nft")
-			backend := func(name string) Backend {
-				b, err := NewBackend(t.Context(), Choice{Name: name, Node: "node1", NetNS: ns.FD})
+			open := func(name string) backend.Backend {
+				b, err := backend.New(t.Context(), backend.Config{Name: name, Node: "node1", NetNS: ns.FD})
 				if err != nil {
 					t.Fatal(err)
 				}
 				return b
 			}
-			old, next := backend(c[0]), backend(c[1])
-			t.Cleanup(func() { _, _ = old.close(), next.close() })
+			old, next := open(c[0]), open(c[1])
+			t.Cleanup(func() { _, _ = old.Close(), next.Close() })
 			holds := func(prefix string) bool {
 				return strings.Contains(ns.Run(t, "ipset", "list", "flx-pod-networks-4"), "\n"+prefix+"\n")
 			}
 			// A stage that is slow keeps the pass up, so that the backend in force is
 			// applied beside it.
 			var slow atomic.Bool
+			stage := next.Stage()
 			f := startWith(t, Config{
-				Backend: old, NewBackend: func(string) (Backend, error) { return next, nil },
-				Stages: []Stage{old.Stage, {Name: "slow", Apply: func(ctx context.Context) (Applied, error) {
+				Backend: old, NewBackend: func(string) (backend.Backend, error) { return staged{next, stage}, nil },
+				Stages: []backend.Stage{old.Stage(), {Name: "slow", Apply: func(ctx context.Context) (backend.Applied, error) {
 					for slow.Load() && ctx.Err() == nil {
 						time.Sleep(time.Millisecond)
 					}
-					return Applied{}, ctx.Err()
+					return backend.Applied{}, ctx.Err()
 				}}},
 			})
-			apply, round := next.Stage.Apply, 0
+			apply, round := stage.Apply, 0
 			const building, verifying = 1, 2
-			next.Stage.Apply = func(ctx context.Context) (Applied, error) {
+			stage.Apply = func(ctx context.Context) (backend.Applied, error) {
 				if round++; round > verifying {
 					return apply(ctx)
 				}
@@ -65,7 +67,7 @@ func TestVariantsShareTheirSets(t *testing.T) {
 				return done, err
 			}
 			f.begin(t)
-			next.Stage.Timeout = 10 * time.Second
+			stage.Timeout = 10 * time.Second
 			if err := f.SetBackend(t.Context(), c[1]); err != nil {
 				t.Fatal(err)
 			}

@@ -15,7 +15,7 @@ var errStopped = errors.New("the agent is stopping")
 func (d *Driver) Status() control.Status {
 	var s control.Status
 	if err := d.ask(context.Background(), func() { s = d.status() }); err != nil {
-		return control.Status{Version: control.Version, Node: d.cfg.Node, Backend: d.cfg.Backend.Name}
+		return control.Status{Version: control.Version, Node: d.cfg.Node, Backend: d.cfg.Backend.Name()}
 	}
 	return s
 }

@@ -18,3 +18,16 @@ func TestTestGearIsInNoProgram(t *testing.T) {
 		}
 	}
 }
+
+// TestFelixctlHasNoAgent: what felixctl needs of backends is in packages of their own.
+func TestFelixctlHasNoAgent(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, p := range strings.Fields(string(out)) {
+		if p == "github.com/felixlike/felixlike/felixlike" {
+			t.Error("felixctl links the agent")
+		}
+	}
+}

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/felixlike/felixlike/cni/install"
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 )
 
@@ -37,7 +37,7 @@ Exit codes: 0 done; 2 something is missing.`,
 				return err
 			}
 			o.Backend, o.Datapath = cfg.Backend, cfg.Datapath
-			o.Try = func(ctx context.Context) error { return felixlike.TryBackend(ctx, cfg) }
+			o.Try = func(ctx context.Context) error { return backend.Try(ctx, cfg) }
 			return o.Install(cmd.Context(), func(f install.Finding) { fmt.Fprintln(cmd.OutOrStdout(), f) })
 		},
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/felixlike/felixlike/cni/install"
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
@@ -40,8 +40,8 @@ Exit codes: 0 nothing is left; 2 something is, or felixlike still runs.`,
 			l.OVSRunDir, l.Bridge = cfg.OVSRunDir, cfg.Bridge
 			l.Running = func(ctx context.Context) error { return notRunning(ctx, filepath.Join(l.Root, cfg.RunDir)) }
 			l.RemoveBackends = func(ctx context.Context) ([]string, error) {
-				at := felixlike.Switch{RunDir: filepath.Join(l.Root, cfg.OVSRunDir), Bridge: cfg.Bridge}
-				return felixlike.RemoveBackends(ctx, felixlike.Choice{Switch: at})
+				at := backend.Switch{RunDir: filepath.Join(l.Root, cfg.OVSRunDir), Bridge: cfg.Bridge}
+				return backend.Remove(ctx, backend.Config{Switch: at})
 			}
 			return l.Remove(cmd.Context(), func(f install.Finding) { fmt.Fprintln(cmd.OutOrStdout(), f) })
 		},

@@ -11,7 +11,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/live"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/names"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/wanted"
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/test/tablestest"
@@ -55,14 +55,14 @@ func TestKernelHoldsTheCases(t *testing.T) {
 }
 
 // program has a backend program a model in a namespace.
-func program(t *testing.T, ns tablestest.Namespace, backend string, m *control.Model) {
+func program(t *testing.T, ns tablestest.Namespace, name string, m *control.Model) {
 	t.Helper()
-	b, err := felixlike.NewBackend(t.Context(), felixlike.Choice{Name: backend, Node: m.Node, Masquerade: m.Settings.Masquerade, NetNS: ns.FD})
+	b, err := backend.New(t.Context(), backend.Config{Name: name, Node: m.Node, Masquerade: m.Settings.Masquerade, NetNS: ns.FD})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = b.Close() }()
-	for _, manager := range b.Stage.Managers {
+	for _, manager := range b.Stage().Managers {
 		for _, u := range m.Updates() {
 			manager.OnUpdate(u)
 		}
@@ -70,7 +70,7 @@ func program(t *testing.T, ns tablestest.Namespace, backend string, m *control.M
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if done, err := b.Stage.Apply(ctx); err != nil || len(done.Refused) > 0 {
+	if done, err := b.Stage().Apply(ctx); err != nil || len(done.Refused) > 0 {
 		t.Fatal(err, done.Refused)
 	}
 }

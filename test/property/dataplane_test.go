@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/felixlike/felixlike/cni"
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/policy"
 	"github.com/felixlike/felixlike/model"
@@ -54,7 +54,7 @@ type dataplane struct {
 	kernel
 	node       string
 	engine     *policy.Engine
-	backend    felixlike.Backend
+	backend    backend.Backend
 	forwarding *forwarding
 	closers    []func() error
 	// attached are the addresses of the pods on the bridge.
@@ -67,14 +67,14 @@ type dataplane struct {
 }
 
 // newDataplane returns the dataplane of a node that has been told nothing yet.
-func newDataplane(backend, node string, k kernel) (*dataplane, error) {
-	choice := felixlike.Choice{Name: backend, Node: node, NetNS: k.netns}
+func newDataplane(name, node string, k kernel) (*dataplane, error) {
+	choice := backend.Config{Name: name, Node: node, NetNS: k.netns}
 	if node == "node1" {
 		choice.CommonFrom = 2 // else random clusters are too small for common chains
 	}
 	d := &dataplane{kernel: k, node: node, engine: policy.New(node), attached: map[model.PodID][]netip.Addr{}}
 	if k.bridge != nil {
-		choice.Switch = felixlike.Switch{RunDir: k.bridge.daemons.Dir(), Bridge: bridgeName, Node: k.bridge.pipeline()}
+		choice.Switch = backend.Switch{RunDir: k.bridge.daemons.Dir(), Bridge: bridgeName, Node: k.bridge.pipeline()}
 		var err error
 		if d.forwarding, err = k.bridge.forwarding(); err != nil {
 			return nil, err
@@ -82,15 +82,11 @@ func newDataplane(backend, node string, k kernel) (*dataplane, error) {
 		d.closers = append(d.closers, d.forwarding.conn.Close)
 	}
 	var err error
-	if d.backend, err = felixlike.NewBackend(context.Background(), choice); err != nil {
+	if d.backend, err = backend.New(context.Background(), choice); err != nil {
 		return nil, errors.Join(err, d.close())
 	}
-	if d.backend.Close != nil {
-		d.closers = append(d.closers, d.backend.Close)
-	}
-	if d.backend.Decides != nil {
-		d.backend.Decides()
-	}
+	d.closers = append(d.closers, d.backend.Close)
+	d.backend.Decides()
 	if k.bridge != nil {
 		d.update(model.HostAddressesUpdate{Addresses: k.bridge.hostAddresses()})
 	}
@@ -108,7 +104,7 @@ func (d *dataplane) close() error {
 
 // remove removes what the backend has programmed, behind its back.
 func (d *dataplane) remove() error {
-	other, err := newDataplane(d.backend.Name, d.node, d.kernel)
+	other, err := newDataplane(d.backend.Name(), d.node, d.kernel)
 	if err != nil {
 		return err
 	}
@@ -121,11 +117,11 @@ func (d *dataplane) remove() error {
 
 // stages are what is programmed, in order: policy before forwarding, as in the
 // agent.
-func (d *dataplane) stages() []felixlike.Stage {
+func (d *dataplane) stages() []backend.Stage {
 	if d.forwarding == nil {
-		return []felixlike.Stage{d.backend.Stage}
+		return []backend.Stage{d.backend.Stage()}
 	}
-	return []felixlike.Stage{d.backend.Stage, d.forwarding.Stage}
+	return []backend.Stage{d.backend.Stage(), d.forwarding.Stage}
 }
 
 // update hands updates to the managers.
@@ -167,16 +163,16 @@ func (d *dataplane) flush() {
 }
 
 // apply programs what the managers want.
-func (d *dataplane) apply() (felixlike.Applied, error) {
+func (d *dataplane) apply() (backend.Applied, error) {
 	if d.met {
 		// What the switch has counted of packets is dealt with by the flows that they met.
 		if err := d.bridge.forget(); err != nil {
-			return felixlike.Applied{}, err
+			return backend.Applied{}, err
 		}
 		d.met = false
 	}
 	d.flush()
-	var done felixlike.Applied
+	var done backend.Applied
 	for _, s := range d.stages() {
 		if err := program(s, &done); err != nil {
 			return done, err
@@ -184,7 +180,7 @@ func (d *dataplane) apply() (felixlike.Applied, error) {
 	}
 	// Pods that have gone are closed for as long as packets can come from them.
 	if d.forwarding != nil && d.backend.Forwarded(d.forwarding.has) {
-		if err := program(d.backend.Stage, &done); err != nil {
+		if err := program(d.backend.Stage(), &done); err != nil {
 			return done, err
 		}
 	}
@@ -193,7 +189,7 @@ func (d *dataplane) apply() (felixlike.Applied, error) {
 }
 
 // program has a stage's managers do what they have to, and applies it.
-func program(s felixlike.Stage, all *felixlike.Applied) error {
+func program(s backend.Stage, all *backend.Applied) error {
 	for _, m := range s.Managers {
 		m.CompleteDeferredWork()
 	}

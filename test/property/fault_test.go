@@ -11,7 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/policy"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
@@ -161,6 +161,19 @@ func isClosed(c *nftables.ChainSnapshot) bool {
 	return len(c.Rules) == 1 && strings.HasPrefix(c.Rules[0].Comment, "refused: ") && c.Rules[0].Verdict == "drop"
 }
 
+// faultyBackend is a backend over a faulty kernel or switch.
+type faultyBackend struct {
+	backend.Backend
+	name      string
+	stage     backend.Stage
+	forwarded func(has func(*model.Attachment) bool) bool
+}
+
+func (b faultyBackend) Name() string         { return b.name }
+func (b faultyBackend) Stage() backend.Stage { return b.stage }
+
+func (b faultyBackend) Forwarded(has func(*model.Attachment) bool) bool { return b.forwarded(has) }
+
 // inject puts an engine and a backend in the place of a dataplane's own whose
 // driver has the fault hook.
 func (d *dataplane) inject(hook func(nftables.ObjectError) error) error {
@@ -169,9 +182,9 @@ func (d *dataplane) inject(hook func(nftables.ObjectError) error) error {
 	}
 	table := nftables.New(nftables.Options{NetNS: d.netns, Fault: hook})
 	renderer := rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength)
-	*d = dataplane{node: d.node, engine: policy.New(d.node), kernel: d.kernel, attached: map[model.PodID][]netip.Addr{}, closers: []func() error{table.Close}, backend: felixlike.Backend{
-		Name: config.NFTables,
-		Stage: felixlike.Stage{
+	*d = dataplane{node: d.node, engine: policy.New(d.node), kernel: d.kernel, attached: map[model.PodID][]netip.Addr{}, closers: []func() error{table.Close}, backend: faultyBackend{
+		name: config.NFTables,
+		stage: backend.Stage{
 			Invalidate: table.Invalidate,
 			Managers: []managers.Manager{
 				managers.NewDeniedManager(table),
@@ -180,9 +193,9 @@ func (d *dataplane) inject(hook func(nftables.ObjectError) error) error {
 				managers.NewPolicyManager(d.node, renderer, table),
 				managers.NewEndpointManager(renderer, table, table, managers.NewMapDispatcher(table)),
 			},
-			Apply: func(ctx context.Context) (felixlike.Applied, error) {
+			Apply: func(ctx context.Context) (backend.Applied, error) {
 				res, err := table.Apply(ctx)
-				return felixlike.Applied{Writes: res.Messages, Refused: res.Refused}, err
+				return backend.Applied{Writes: res.Messages, Refused: res.Refused}, err
 			},
 		},
 	}}

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/internal/seeded"
 	"github.com/felixlike/felixlike/managers"
@@ -59,14 +59,14 @@ func (d *dataplane) refuseFlows(refuses func(openflow.Flow) bool) error {
 	store := policyflows.New(policyflows.Options{Flows: table})
 	programmer := policyflows.NewProgrammer(store, table)
 	policies := managers.NewSwitchPolicyManager(d.node, store)
-	d.backend = felixlike.Backend{
-		Name: config.OpenFlow, Forwarded: policies.Forwarded,
-		Stage: felixlike.Stage{
+	d.backend = faultyBackend{
+		name: config.OpenFlow, forwarded: policies.Forwarded,
+		stage: backend.Stage{
 			Name: "policy over a faulty switch", Managers: []managers.Manager{policies},
 			Invalidate: func() { table.Connect(faulty) },
-			Apply: func(ctx context.Context) (felixlike.Applied, error) {
+			Apply: func(ctx context.Context) (backend.Applied, error) {
 				r, err := programmer.Apply(ctx)
-				return felixlike.Applied{Writes: r.Messages, Refused: r.Refused}, err
+				return backend.Applied{Writes: r.Messages, Refused: r.Refused}, err
 			},
 		},
 	}

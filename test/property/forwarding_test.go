@@ -6,7 +6,7 @@ import (
 	"hash/fnv"
 	"net/netip"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
@@ -24,7 +24,7 @@ func (o *ovs) pipeline() pipeline.Node {
 
 // forwarding programs what switches, as the agent does.
 type forwarding struct {
-	felixlike.Stage
+	backend.Stage
 	conn *openflow.Conn
 	// has reports whether the flows of an attachment are wanted.
 	has func(*model.Attachment) bool
@@ -38,13 +38,13 @@ func (o *ovs) forwarding() (*forwarding, error) {
 	table := openflow.NewFlowTable(pipeline.Owner, pipeline.Version)
 	table.Connect(conn)
 	local := managers.NewForwardingManager(o.config.NodeName, o.pipeline(), table)
-	return &forwarding{conn: conn, has: local.Forwards, Stage: felixlike.Stage{
-		Name:       felixlike.ForwardingStage,
+	return &forwarding{conn: conn, has: local.Forwards, Stage: backend.Stage{
+		Name:       backend.ForwardingStage,
 		Managers:   []managers.Manager{local, managers.NewTunnelManager(o.config.NodeName, o.pipeline(), table)},
 		Invalidate: func() { table.Connect(conn) },
-		Apply: func(ctx context.Context) (felixlike.Applied, error) {
+		Apply: func(ctx context.Context) (backend.Applied, error) {
 			r, err := table.Apply(ctx)
-			return felixlike.Applied{Writes: r.Messages}, err
+			return backend.Applied{Writes: r.Messages}, err
 		},
 	}}, nil
 }

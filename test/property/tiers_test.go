@@ -361,7 +361,7 @@ func (b *testbed) refusing(t *testing.T, name string, refused *bool) {
 	id := model.PolicyID{Tier: model.TierAdmin, Name: name}
 	for _, site := range b.names() {
 		d := b.sites[site].plane()
-		if !usesBridge(d.backend.Name) {
+		if !usesBridge(d.backend.Name()) {
 			d.spoil = func(p *model.Policy) *model.Policy {
 				if p.ID != id || !*refused {
 					return p

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/datastore/kubernetes"
 	"github.com/felixlike/felixlike/model"
@@ -83,10 +84,11 @@ func agent(socket string) error {
 	if err != nil {
 		return err
 	}
-	backend := felixlike.NewNFTables("node-0", true)
+	nft := backend.NewNFTables("node-0", true)
 	programmed := make(chan error, 1)
-	apply := backend.Stage.Apply
-	backend.Stage.Apply = func(ctx context.Context) (felixlike.Applied, error) {
+	stage := nft.Stage()
+	apply := stage.Apply
+	stage.Apply = func(ctx context.Context) (backend.Applied, error) {
 		a, err := apply(ctx)
 		select {
 		case programmed <- err:
@@ -95,7 +97,7 @@ func agent(socket string) error {
 		return a, err
 	}
 	d := felixlike.New(felixlike.Config{
-		Node: "node-0", Datastore: config.Kubernetes, Source: source, Backend: backend, Stages: []felixlike.Stage{backend.Stage},
+		Node: "node-0", Datastore: config.Kubernetes, Source: source, Backend: nft, Stages: []backend.Stage{stage},
 		Attachments: func(ctx context.Context, _ func(model.Update), synced func()) error {
 			synced()
 			<-ctx.Done()

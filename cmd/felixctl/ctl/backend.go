@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/terminal"
@@ -157,7 +157,7 @@ func cleanupCommand() *cobra.Command {
 	var t target
 	var yes bool
 	defaults := config.Defaults()
-	var at felixlike.Switch
+	var at backend.Switch
 	c := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove the leftovers of all backends of felixlike on this node",
@@ -179,7 +179,7 @@ which would only put everything back.`,
 			if err == nil {
 				return fmt.Errorf("an agent runs (%s): stop it first, it would put everything back", t.socket)
 			}
-			removed, err := felixlike.RemoveBackends(c.Context(), felixlike.Choice{Switch: at})
+			removed, err := backend.Remove(c.Context(), backend.Config{Switch: at})
 			for _, name := range removed {
 				fmt.Fprintf(c.OutOrStdout(), "%s: nothing is left\n", name)
 			}

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/felixlike/felixlike/cni/install"
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/report"
@@ -88,7 +88,7 @@ func lookAround(ctx context.Context, cfg *config.Effective, agent *control.Clien
 		confDir = ""
 	}
 	o := install.Options{Backend: cfg.Backend, Datapath: cfg.Datapath, InUse: inUse, ConfDir: confDir, Conflist: conflist}
-	o.Try = func(ctx context.Context) error { return felixlike.TryBackend(ctx, cfg) }
+	o.Try = func(ctx context.Context) error { return backend.Try(ctx, cfg) }
 	o.Inspect(ctx, tell)
 	return append(all, writers(ctx)...)
 }

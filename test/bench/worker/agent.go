@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/test/bench/workload"
 )
@@ -40,7 +41,7 @@ type agent struct {
 
 // start starts a driver over the workload. The objects exist already: the
 // measurement begins with their delivery.
-func start(ctx context.Context, b felixlike.Backend, w workload.Workload, ovs Switch) *agent {
+func start(ctx context.Context, b backend.Backend, w workload.Workload, ovs Switch) *agent {
 	ctx, stop := context.WithCancel(ctx)
 	timing := felixlike.DefaultTiming()
 	// A periodic check in the middle of something else would be measured as part
@@ -53,7 +54,7 @@ func start(ctx context.Context, b felixlike.Backend, w workload.Workload, ovs Sw
 	d := felixlike.New(felixlike.Config{
 		Node: workload.Node, Backend: b, Datastore: "benchmark",
 		Source: a.source, Attachments: a.source.attach,
-		Stages: []felixlike.Stage{a.observer.around(b.Stage)},
+		Stages: []backend.Stage{a.observer.around(b.Stage())},
 		Lost:   a.lost,
 		Log:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Timing: timing,

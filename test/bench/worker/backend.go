@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
@@ -19,7 +20,7 @@ import (
 type Backend struct {
 	Name string
 	// New makes it for the workload's node, as an agent would by default.
-	New func(Switch) (felixlike.Backend, error)
+	New func(Switch) (backend.Backend, error)
 	// NeedsSwitch reports whether it programs an Open vSwitch.
 	NeedsSwitch bool
 	// Tools are the kernel's or the switch's own tools for the backend's state,
@@ -61,16 +62,16 @@ func Backends() []Backend {
 	return []Backend{
 		{
 			Name:  config.NFTables,
-			New:   func(Switch) (felixlike.Backend, error) { return felixlike.NewNFTables(workload.Node, true), nil },
+			New:   func(Switch) (backend.Backend, error) { return backend.NewNFTables(workload.Node, true), nil },
 			Tools: []Tool{nftTool()}, Foreign: foreignNFT, Sparing: 1,
 		},
 		xtables(iptables.Legacy),
 		xtables(iptables.NFT),
 		{
 			Name: config.OpenFlow, NeedsSwitch: true, Foreign: foreignFlows, Sparing: 1,
-			New: func(s Switch) (felixlike.Backend, error) {
-				return felixlike.NewBackend(context.Background(), felixlike.Choice{
-					Name: config.OpenFlow, Node: workload.Node, Masquerade: true, Switch: felixlike.Switch{
+			New: func(s Switch) (backend.Backend, error) {
+				return backend.New(context.Background(), backend.Config{
+					Name: config.OpenFlow, Node: workload.Node, Masquerade: true, Switch: backend.Switch{
 						RunDir: s.Dir, Bridge: Bridge,
 						Node: pipeline.Node{
 							Mode: pipeline.Full, GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort,
@@ -103,7 +104,7 @@ func nftTool() Tool {
 func xtables(v iptables.Variant) Backend {
 	b := Backend{
 		Name: config.IPTables + "-" + v.String(),
-		New:  func(Switch) (felixlike.Backend, error) { return felixlike.NewIPTables(workload.Node, true, v), nil },
+		New:  func(Switch) (backend.Backend, error) { return backend.NewIPTables(workload.Node, true, v), nil },
 		Tools: []Tool{{
 			Save: []string{"ipset", "save"}, Load: []string{"ipset", "restore"}, Version: []string{"ipset", "--version"},
 		}},

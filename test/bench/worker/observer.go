@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 )
@@ -29,7 +29,7 @@ type pass struct {
 	// message to the kernel, done that of its commit. A
 	// repair has no model mark.
 	model, stage, done mark
-	applied            felixlike.Applied
+	applied            backend.Applied
 	err                error
 }
 
@@ -55,10 +55,10 @@ func (o *observer) OnUpdate(model.Update) { o.current.updates++ }
 func (o *observer) CompleteDeferredWork() { o.current.model = o.ovs.now() }
 
 // around returns the stage, observed.
-func (o *observer) around(s felixlike.Stage) felixlike.Stage {
+func (o *observer) around(s backend.Stage) backend.Stage {
 	s.Managers = append([]managers.Manager{o}, s.Managers...)
 	apply, invalidate := s.Apply, s.Invalidate
-	s.Apply = func(ctx context.Context) (felixlike.Applied, error) {
+	s.Apply = func(ctx context.Context) (backend.Applied, error) {
 		o.current.stage = o.ovs.now()
 		if o.reread.Swap(false) && invalidate != nil {
 			invalidate()

@@ -63,7 +63,7 @@ func (m *measuring) run(ctx context.Context, b Backend) (err error) {
 	if err := m.changes(ctx); err != nil {
 		return err
 	}
-	if err := m.foreign(ctx, b, backend.Renderer); err != nil {
+	if err := m.foreign(ctx, b, backend.Renderer()); err != nil {
 		return err
 	}
 	if err := m.rechecks(ctx); err != nil {

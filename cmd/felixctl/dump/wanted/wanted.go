@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/managers"
@@ -19,13 +19,13 @@ import (
 
 // Of returns what the node of the model has to hold if the named backend (one of
 // config.BackendNames; "" for the model's own) decides policy.
-func Of(m *control.Model, backend string) (*dump.State, error) {
-	if backend == "" {
-		backend = m.Backend
+func Of(m *control.Model, name string) (*dump.State, error) {
+	if name == "" {
+		name = m.Backend
 	}
-	c := felixlike.Choice{
-		Name: backend, Node: m.Node, Masquerade: m.Settings.Masquerade,
-		Switch: felixlike.Switch{Node: pipeline.Node{
+	c := backend.Config{
+		Name: name, Node: m.Node, Masquerade: m.Settings.Masquerade,
+		Switch: backend.Switch{Node: pipeline.Node{
 			GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(m.Node),
 			Userspace: m.Settings.Userspace, ServiceCIDRs: m.Settings.ServiceCIDRs,
 		}},
@@ -33,28 +33,28 @@ func Of(m *control.Model, backend string) (*dump.State, error) {
 	updates := m.Updates()
 	s := &dump.State{}
 	var err error
-	switch backend {
+	switch name {
 	case config.NFTables:
 		noted := newNoted()
-		_, all := felixlike.NFTablesManagers(c, noted)
+		_, all := backend.NFTablesManagers(c, noted)
 		run(all, updates)
 		s.Tables = []*dump.Table{noted.table(nftables.DefaultTable)}
 	case config.IPTables, config.IPTablesLegacy, config.IPTablesNFT:
 		err = inIPTables(s, c, updates)
 	case config.OpenFlow:
 		noted, flows := newNoted(), newNotedFlows(pipeline.PolicyOwner)
-		_, all := felixlike.OpenFlowManagers(c, flows, !m.RatesUnbounded, noted)
+		_, all := backend.OpenFlowManagers(c, flows, !m.RatesUnbounded, noted)
 		run(all, updates)
 		s.Tables = []*dump.Table{noted.table(nftables.HostTable)}
 		s.Flows, err = flows.all()
 	default:
-		err = fmt.Errorf("backend %q is not one of %s", backend, strings.Join(config.BackendNames(), ", "))
+		err = fmt.Errorf("backend %q is not one of %s", name, strings.Join(config.BackendNames(), ", "))
 	}
 	if err != nil {
 		return nil, err
 	}
 	forwarding := newNotedFlows(pipeline.Owner)
-	run(felixlike.ForwardingManagers(c, forwarding), updates)
+	run(backend.ForwardingManagers(c, forwarding), updates)
 	flows, err := forwarding.all()
 	s.Flows = append(s.Flows, flows...)
 	return s, err
@@ -74,9 +74,9 @@ func run(all []managers.Manager, updates []model.Update) {
 
 // inIPTables renders by the driver itself, which knows which of the kernel's tables
 // a chain belongs to.
-func inIPTables(s *dump.State, c felixlike.Choice, updates []model.Update) error {
+func inIPTables(s *dump.State, c backend.Config, updates []model.Update) error {
 	table, sets := iptables.New(iptables.Options{}), newNoted()
-	_, all := felixlike.IPTablesManagers(c, table, sets)
+	_, all := backend.IPTablesManagers(c, table, sets)
 	run(all, updates)
 	for _, f := range model.Families() {
 		read, err := dump.ParseIPTables(strings.NewReader(table.WantedText(f)), f)

@@ -15,7 +15,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/live"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/wanted"
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
@@ -72,22 +72,22 @@ func same(t *testing.T, what string, before, after *dump.State) {
 // program has a backend program a model in the namespace.
 func program(t *testing.T, ns tablestest.Namespace, name string, m *control.Model) {
 	t.Helper()
-	b, err := felixlike.NewBackend(t.Context(), felixlike.Choice{Name: name, Node: m.Node, Masquerade: true, NetNS: ns.FD})
+	b, err := backend.New(t.Context(), backend.Config{Name: name, Node: m.Node, Masquerade: true, NetNS: ns.FD})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = b.Close() }()
 	for _, u := range m.Updates() {
-		for _, manager := range b.Stage.Managers {
+		for _, manager := range b.Stage().Managers {
 			manager.OnUpdate(u)
 		}
 	}
-	for _, manager := range b.Stage.Managers {
+	for _, manager := range b.Stage().Managers {
 		manager.CompleteDeferredWork()
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if applied, err := b.Stage.Apply(ctx); err != nil || len(applied.Refused) > 0 {
+	if applied, err := b.Stage().Apply(ctx); err != nil || len(applied.Refused) > 0 {
 		t.Fatal(err, applied.Refused)
 	}
 }

@@ -1,4 +1,4 @@
-package felixlike
+package backend
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/internal/panics"
+	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
@@ -23,8 +24,8 @@ import (
 )
 
 const (
-	// policyStage is the stage of the backend in the switch.
-	policyStage = "openflow-policy"
+	// PolicyStage is the stage of the backend in the switch.
+	PolicyStage = "openflow-policy"
 	// removeTimeout bounds the removal from a switch that may hang.
 	removeTimeout = 15 * time.Second
 )
@@ -32,10 +33,13 @@ const (
 // switchPolicy is what the backend in the switch programs: policy flows, over
 // a connection of their own, and the host's table.
 type switchPolicy struct {
-	link     link
+	common
+	denials  Denials
+	link     Link
 	daemon   *vswitchd.Client
 	store    *policyflows.Store
 	policies *policyflows.Programmer
+	manager  *managers.SwitchPolicyManager
 	host     *nftables.Table
 	// unsettled tells that the datapath may have cached what flows of before did.
 	unsettled bool
@@ -52,39 +56,51 @@ type switchPolicy struct {
 	unreported error
 }
 
-func newOpenFlow(c Choice) Backend {
+func newOpenFlow(c Config) *switchPolicy {
 	flows := openflow.NewFlowTable(pipeline.PolicyOwner, pipeline.Version)
 	store := policyflows.New(policyflows.Options{Flows: flows, BoundRates: true})
 	p := &switchPolicy{
 		store: store, metered: true, rates: policyflows.NewRates(store), lost: make(chan struct{}, 1),
-		link: link{socket: c.Switch.management(), flows: flows}, policies: policyflows.NewProgrammer(store, flows),
-		daemon: vswitchd.New(c.Switch.RunDir, c.Switch.datapath()), host: nftables.New(nftables.Options{Table: nftables.HostTable, NetNS: c.NetNS}),
+		link: Link{Socket: c.Switch.ManagementSocket(), Flows: flows}, policies: policyflows.NewProgrammer(store, flows),
+		daemon: vswitchd.New(c.Switch.RunDir, c.Switch.DatapathType()), host: nftables.New(nftables.Options{Table: nftables.HostTable, NetNS: c.NetNS}),
 	}
 	flows.Last(policyflows.JudgedKey, func(ctx context.Context) error {
-		err := p.daemon.WaitRevalidators(ctx, pipeline.Touch(p.link.conn))
+		err := p.daemon.WaitRevalidators(ctx, pipeline.Touch(p.link.Conn))
 		if errors.Is(err, vswitchd.ErrAwaitsFlows) {
 			return nil // all flows come into force at once
 		}
 		return err
 	})
-	p.link.lost = func(error) {
+	p.link.Lost = func(error) {
 		select {
 		case p.lost <- struct{}{}:
 		default: // told already
 		}
 	}
 	policies, r, all := switchManagers(c, store, p.host)
-	return Backend{
-		Name: config.OpenFlow, Place: InSwitch, Renderer: r, Left: p.left, Remove: p.remove, Close: p.close, Forwarded: policies.Forwarded,
-		Hits: p.hits, Denials: p.denials(c), Unbounded: p.rates.Unbounded,
-		// While another backend decides, nothing needs to be guarded.
-		Decides: func() { p.host.SetGuard(rules.HostGuard(model.GatewayPort)) },
-		Stage: Stage{
-			Name: policyStage, After: HostStage, Required: true, Managers: all, Timeout: 60 * time.Second,
-			Apply: p.apply, Invalidate: p.invalidate, Watch: p.watch,
-		},
-	}
+	p.manager = policies
+	c.Name = config.NFTables // for the host's table
+	p.denials = switchDenials{p, c}
+	p.common = common{name: config.OpenFlow, place: InSwitch, renderer: r, stage: Stage{
+		Name: PolicyStage, After: HostStage, Required: true, Managers: all, Timeout: 60 * time.Second,
+		Apply: p.apply, Invalidate: p.invalidate, Watch: p.watch,
+	}}
+	return p
 }
+
+// Decides implements Follower: while another backend decides, nothing needs to be guarded.
+func (p *switchPolicy) Decides() { p.host.SetGuard(rules.HostGuard(model.GatewayPort)) }
+
+// Forwarded implements Follower.
+func (p *switchPolicy) Forwarded(has func(*model.Attachment) bool) bool {
+	return p.manager.Forwarded(has)
+}
+
+// Denials implements Observer.
+func (p *switchPolicy) Denials() Denials { return p.denials }
+
+// Unbounded implements Observer.
+func (p *switchPolicy) Unbounded() error { return p.rates.Unbounded() }
 
 // apply programs the host's table, which the switch relies on, and the policy
 // flows. What the datapath has cached by flows of before holds for a moment
@@ -95,11 +111,11 @@ func (p *switchPolicy) apply(ctx context.Context) (Applied, error) {
 	if err != nil {
 		return all, err
 	}
-	if err := p.link.connect(ctx); err != nil {
+	if err := p.link.Connect(ctx); err != nil {
 		return all, err
 	}
 	if !p.adopted {
-		if err := p.store.Adopt(ctx, p.link.conn); err != nil {
+		if err := p.store.Adopt(ctx, p.link.Conn); err != nil {
 			return all, fmt.Errorf("read the ids of rules in the switch: %w", err)
 		}
 		p.adopted = true
@@ -108,7 +124,7 @@ func (p *switchPolicy) apply(ctx context.Context) (Applied, error) {
 	policies.Rules = 0 // they are flows
 	all = all.and(policies)
 	all.Full = host.FullRead && policies.FullRead
-	all.Flows = p.link.flows.Len()
+	all.Flows = p.link.Flows.Len()
 	p.unsettled = p.unsettled || policies.Messages > 0
 	if err == nil {
 		began := time.Now()
@@ -123,24 +139,24 @@ func (p *switchPolicy) apply(ctx context.Context) (Applied, error) {
 // that the programmed switch is the running one, because forwarding flows come next.
 func (p *switchPolicy) settle(ctx context.Context) (pending bool, err error) {
 	if !p.unsettled {
-		return false, p.link.conn.Barrier(ctx)
+		return false, p.link.Conn.Barrier(ctx)
 	}
-	err = p.daemon.WaitRevalidators(ctx, pipeline.Touch(p.link.conn))
+	err = p.daemon.WaitRevalidators(ctx, pipeline.Touch(p.link.Conn))
 	p.unsettled = err != nil
 	if errors.Is(err, vswitchd.ErrAwaitsFlows) {
-		return true, p.link.conn.Barrier(ctx)
+		return true, p.link.Conn.Barrier(ctx)
 	}
 	return false, err
 }
 
 func (p *switchPolicy) invalidate() {
 	p.host.Invalidate()
-	p.link.reread()
+	p.link.Reread()
 }
 
-// hits reads the counters over a connection of its own.
-func (p *switchPolicy) hits(ctx context.Context, counted Counted, rules map[policyflows.RuleID]RuleKey) error {
-	conn, err := openflow.Dial(ctx, p.link.socket)
+// Hits implements Observer. It reads the counters over a connection of its own.
+func (p *switchPolicy) Hits(ctx context.Context, counted Counted, rules map[policyflows.RuleID]RuleKey) error {
+	conn, err := openflow.Dial(ctx, p.link.Socket)
 	if err != nil {
 		return err
 	}
@@ -164,7 +180,7 @@ func (p *switchPolicy) watch(ctx context.Context, changed func()) error {
 		return panics.Guard(func() error { return p.host.Watch(ctx, changed) })
 	})
 	g.Go(func() error {
-		return panics.Guard(func() error { return p.link.flows.Watch(ctx, changed) })
+		return panics.Guard(func() error { return p.link.Flows.Watch(ctx, changed) })
 	})
 	g.Go(func() error {
 		for {
@@ -179,13 +195,13 @@ func (p *switchPolicy) watch(ctx context.Context, changed func()) error {
 	return g.Wait()
 }
 
-// left reports whether there are policy flows, forwarding flows that lead to
+// Left implements Leftovers. It reports whether there are policy flows, forwarding flows that lead to
 // them, or the host's table.
-func (p *switchPolicy) left(ctx context.Context) (bool, error) {
+func (p *switchPolicy) Left(ctx context.Context) (bool, error) {
 	if s, err := p.host.Snapshot(ctx); err != nil || s.Exists {
 		return s.Exists, err
 	}
-	conn, err := openflow.Dial(ctx, p.link.socket)
+	conn, err := openflow.Dial(ctx, p.link.Socket)
 	if noSwitch(err) {
 		return false, nil
 	}
@@ -206,10 +222,10 @@ func (p *switchPolicy) left(ctx context.Context) (bool, error) {
 	return false, err
 }
 
-// remove removes the policy flows, whoever left them, the connections of their
+// Remove implements Leftovers. It removes the policy flows, whoever left them, the connections of their
 // zone, and the host's table. Where no switch runs, it has neither flows nor
 // connections.
-func (p *switchPolicy) remove(ctx context.Context, _ string) error {
+func (p *switchPolicy) Remove(ctx context.Context, _ string) error {
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
 	err := p.removeFlows(ctx)
@@ -221,9 +237,9 @@ func (p *switchPolicy) remove(ctx context.Context, _ string) error {
 
 func (p *switchPolicy) removeFlows(ctx context.Context) error {
 	for _, owner := range []uint16{pipeline.PolicyOwner, pipeline.AssociationOwner} {
-		none := link{socket: p.link.socket, flows: openflow.NewFlowTable(owner, pipeline.Version)}
+		none := Link{Socket: p.link.Socket, Flows: openflow.NewFlowTable(owner, pipeline.Version)}
 		_, err := none.apply(ctx)
-		none.close()
+		none.Close()
 		if err != nil {
 			return err
 		}
@@ -242,7 +258,7 @@ func (p *switchPolicy) removeFlows(ctx context.Context) error {
 
 // open lets everything out of a switch that leads packets to where policy was.
 func (p *switchPolicy) open(ctx context.Context) error {
-	conn, err := openflow.Dial(ctx, p.link.socket)
+	conn, err := openflow.Dial(ctx, p.link.Socket)
 	if err != nil {
 		return err
 	}
@@ -256,7 +272,8 @@ func (p *switchPolicy) open(ctx context.Context) error {
 	return errors.Join(err, conn.Close())
 }
 
-func (p *switchPolicy) close() error {
-	p.link.close()
+// Close implements Leftovers.
+func (p *switchPolicy) Close() error {
+	p.link.Close()
 	return p.host.Close()
 }

@@ -1,4 +1,4 @@
-package felixlike
+package backend
 
 import (
 	"context"
@@ -16,28 +16,28 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 )
 
-// TryBackend programs one of everything with the configured backend in a network
+// Try programs one of everything with the configured backend in a network
 // namespace that nobody uses, and returns what the kernel has refused or the node
 // lacks. Of backend openflow it tries what the host's side needs, which is in
 // nftables: its flows need a switch.
-func TryBackend(ctx context.Context, cfg *config.Effective) error {
-	choice, err := choiceOf(cfg, ovsdb.DatapathNetdev)
+func Try(ctx context.Context, cfg *config.Effective) error {
+	c, err := ConfigOf(cfg, ovsdb.DatapathNetdev)
 	if err != nil {
 		return err
 	}
-	return try(ctx, choice)
+	return tryConfig(ctx, c)
 }
 
-func try(ctx context.Context, c Choice) error {
+func tryConfig(ctx context.Context, c Config) error {
 	if c.Name == config.OpenFlow {
 		c.Name = config.NFTables
 	}
-	tried, err := NewBackend(ctx, c) // where the node's other programs are
+	tried, err := New(ctx, c) // where the node's other programs are
 	if err != nil {
 		return err
 	}
-	c.Name = tried.Name
-	if err := tried.close(); err != nil {
+	c.Name = tried.Name()
+	if err := tried.Close(); err != nil {
 		return err
 	}
 	return inScratch(ctx, c, tryModel())
@@ -45,28 +45,28 @@ func try(ctx context.Context, c Choice) error {
 
 // inScratch has a backend program a model in a network namespace that nobody uses,
 // and returns what the kernel has refused.
-func inScratch(ctx context.Context, c Choice, updates []model.Update) error {
+func inScratch(ctx context.Context, c Config, updates []model.Update) error {
 	ns, err := scratchNamespace()
 	if err != nil {
 		return err
 	}
 	defer ns.Close()
 	c.NetNS, c.Node = int(ns.Fd()), tryNode
-	b, err := NewBackend(ctx, c)
+	b, err := New(ctx, c)
 	if err != nil {
 		return err
 	}
-	for _, m := range b.Stage.Managers {
+	for _, m := range b.Stage().Managers {
 		for _, u := range updates {
 			m.OnUpdate(u)
 		}
 		m.CompleteDeferredWork()
 	}
-	done, err := b.Stage.Apply(ctx)
+	done, err := b.Stage().Apply(ctx)
 	for _, r := range done.Refused {
 		err = errors.Join(err, fmt.Errorf("the kernel refuses %s %s %s: %s", r.Object, r.Name, r.Rule, r.Reason))
 	}
-	return errors.Join(err, b.close())
+	return errors.Join(err, b.Close())
 }
 
 // scratchNamespace returns a network namespace that is gone when it is closed.

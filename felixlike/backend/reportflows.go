@@ -1,4 +1,4 @@
-package felixlike
+package backend
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/denied"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
@@ -20,7 +19,7 @@ import (
 // applyPolicies programs the policy flows, with the meters that bound new connections.
 func (p *switchPolicy) applyPolicies(ctx context.Context) (tables.Result, error) {
 	var done tables.Result
-	err := p.rates.Around(ctx, p.link.conn, func() (err error) {
+	err := p.rates.Around(ctx, p.link.Conn, func() (err error) {
 		done, err = p.applyReported(ctx)
 		return err
 	})
@@ -33,8 +32,8 @@ func (p *switchPolicy) applyPolicies(ctx context.Context) (tables.Result, error)
 func (p *switchPolicy) applyReported(ctx context.Context) (tables.Result, error) {
 	if p.store.Reported() {
 		p.metered = true
-		err := p.link.conn.SetMeter(ctx, policyflows.ReportMeter, rules.ReportsPerSecond)
-		if lost := p.link.conn.Err(); lost != nil {
+		err := p.link.Conn.SetMeter(ctx, policyflows.ReportMeter, rules.ReportsPerSecond)
+		if lost := p.link.Conn.Err(); lost != nil {
 			return tables.Result{}, fmt.Errorf("openflow connection lost: %w", lost)
 		}
 		if err != nil {
@@ -42,13 +41,13 @@ func (p *switchPolicy) applyReported(ctx context.Context) (tables.Result, error)
 		}
 	}
 	done, err := p.policies.Apply(ctx)
-	if p.store.Reported() && (err != nil && !policyflows.AboutRates(err) && ctx.Err() == nil && p.link.conn.Err() == nil || slices.ContainsFunc(done.Refused, aboutReport)) {
+	if p.store.Reported() && (err != nil && !policyflows.AboutRates(err) && ctx.Err() == nil && p.link.Conn.Err() == nil || slices.ContainsFunc(done.Refused, aboutReport)) {
 		p.unreport(errors.Join(err, errors.New("the switch refuses flows that report")))
 		done, err = p.policies.Apply(ctx)
 	}
 	if err == nil && p.metered && !p.store.Reported() {
 		// A switch that has no meters has none to remove either.
-		p.metered = p.link.conn.DeleteMeter(ctx, policyflows.ReportMeter) != nil && p.link.conn.Err() != nil
+		p.metered = p.link.Conn.DeleteMeter(ctx, policyflows.ReportMeter) != nil && p.link.Conn.Err() != nil
 	}
 	return done, err
 }
@@ -66,7 +65,7 @@ func (p *switchPolicy) unreport(err error) {
 
 // removeMeters removes the meters of reports and of pods, if they are there.
 func (p *switchPolicy) removeMeters(ctx context.Context) error {
-	conn, err := openflow.Dial(ctx, p.link.socket)
+	conn, err := openflow.Dial(ctx, p.link.Socket)
 	if err != nil {
 		return err
 	}
@@ -78,59 +77,69 @@ func (p *switchPolicy) removeMeters(ctx context.Context) error {
 	return errors.Join(conn.Err(), conn.Close())
 }
 
-// denials is how the switch tells of what it denies: it sends packets over a connection
-// of their own. The host's table tells of what goes to no Service.
-func (p *switchPolicy) denials(c Choice) Denials {
-	c.Name = config.NFTables // for the host's table
-	return Denials{
-		Check: func(ctx context.Context) error { return errors.Join(p.checkReports(ctx), tryReports(ctx, c)) },
-		Listen: func(ctx context.Context, got func(denied.Report)) (<-chan struct{}, error) {
-			ctx, cancel := context.WithCancel(ctx)
-			host, err := denied.ListenNFLOG(ctx, c.NetNS, got)
-			if err != nil {
-				cancel()
-				return nil, err
-			}
-			ended, err := p.listen(ctx, got)
-			if err != nil {
-				cancel()
-				<-host
-				return nil, err
-			}
-			both := make(chan struct{})
-			go func() {
-				defer close(both)
-				select { // without one of them, packets would be left out silently
-				case <-ended:
-				case <-host:
-				}
-				cancel()
-				<-ended
-				<-host
-			}()
-			return both, nil
-		},
-		Skipped: func(ctx context.Context) (uint64, error) {
-			host, err := skipped(ctx, func(ctx context.Context, add func(comment string, packets uint64)) error {
-				return countDrops(ctx, p.host, []string{rules.ChainNoService}, add)
-			})
-			if err != nil {
-				return 0, err
-			}
-			conn, err := openflow.Dial(ctx, p.link.socket)
-			if err != nil {
-				return 0, err
-			}
-			defer conn.Close()
-			inSwitch, err := conn.MeterDropped(ctx, policyflows.ReportMeter)
-			return host + inSwitch, err
-		},
-		Refused: func() error {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			return p.unreported
-		},
+// switchDenials reports what the switch denies: it sends packets over a connection of
+// their own. The host's table reports packets to addresses without a Service.
+type switchDenials struct {
+	policy *switchPolicy
+	// host is the config of the host's table.
+	host Config
+}
+
+// Check implements Denials.
+func (d switchDenials) Check(ctx context.Context) error {
+	return errors.Join(d.policy.checkReports(ctx), tryReports(ctx, d.host))
+}
+
+// Listen implements Denials.
+func (d switchDenials) Listen(ctx context.Context, got func(denied.Report)) (<-chan struct{}, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	host, err := denied.ListenNFLOG(ctx, d.host.NetNS, got)
+	if err != nil {
+		cancel()
+		return nil, err
 	}
+	ended, err := d.policy.listen(ctx, got)
+	if err != nil {
+		cancel()
+		<-host
+		return nil, err
+	}
+	both := make(chan struct{})
+	go func() {
+		defer close(both)
+		select { // without one of them, packets would be left out silently
+		case <-ended:
+		case <-host:
+		}
+		cancel()
+		<-ended
+		<-host
+	}()
+	return both, nil
+}
+
+// Skipped implements Denials.
+func (d switchDenials) Skipped(ctx context.Context) (uint64, error) {
+	host, err := skipped(ctx, func(ctx context.Context, add func(comment string, packets uint64)) error {
+		return countDrops(ctx, d.policy.host, []string{rules.ChainNoService}, add)
+	})
+	if err != nil {
+		return 0, err
+	}
+	conn, err := openflow.Dial(ctx, d.policy.link.Socket)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	inSwitch, err := conn.MeterDropped(ctx, policyflows.ReportMeter)
+	return host + inSwitch, err
+}
+
+// Refused implements Denials.
+func (d switchDenials) Refused() error {
+	d.policy.mu.Lock()
+	defer d.policy.mu.Unlock()
+	return d.policy.unreported
 }
 
 // checkReports has the switch take the meter, and a flow that reports, where no packet
@@ -139,7 +148,7 @@ func (p *switchPolicy) checkReports(ctx context.Context) error {
 	p.mu.Lock()
 	p.unreported = nil
 	p.mu.Unlock()
-	conn, err := openflow.Dial(ctx, p.link.socket)
+	conn, err := openflow.Dial(ctx, p.link.Socket)
 	if err != nil {
 		return err
 	}
@@ -160,7 +169,7 @@ func (p *switchPolicy) checkReports(ctx context.Context) error {
 
 // listen takes the packets that flows send.
 func (p *switchPolicy) listen(ctx context.Context, got func(denied.Report)) (<-chan struct{}, error) {
-	conn, err := openflow.Dial(ctx, p.link.socket)
+	conn, err := openflow.Dial(ctx, p.link.Socket)
 	if err != nil {
 		return nil, err
 	}

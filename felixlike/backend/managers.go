@@ -1,4 +1,4 @@
-package felixlike
+package backend
 
 import (
 	"cmp"
@@ -25,7 +25,7 @@ type NFTDriver interface {
 }
 
 // NFTablesManagers returns the managers of the backend in nftables.
-func NFTablesManagers(c Choice, table NFTDriver) (*rules.Renderer, []managers.Manager) {
+func NFTablesManagers(c Config, table NFTDriver) (*rules.Renderer, []managers.Manager) {
 	r := rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength)
 	return r, []managers.Manager{
 		managers.NewDeniedManager(table),
@@ -38,7 +38,7 @@ func NFTablesManagers(c Choice, table NFTDriver) (*rules.Renderer, []managers.Ma
 }
 
 // IPTablesManagers returns the managers of the backends in iptables.
-func IPTablesManagers(c Choice, table managers.Chains, sets ipsets.Sets) (*rules.Renderer, []managers.Manager) {
+func IPTablesManagers(c Config, table managers.Chains, sets ipsets.Sets) (*rules.Renderer, []managers.Manager) {
 	r := rules.NewRenderer(model.GatewayPort, rules.IPTablesNameLength)
 	chains := managers.NewTreeDispatcher(r, table)
 	chains.UpdateChain(r.Node().Passed())
@@ -56,19 +56,19 @@ func IPTablesManagers(c Choice, table managers.Chains, sets ipsets.Sets) (*rules
 	}
 }
 
-func endpointManager(c Choice, from int, m *managers.EndpointManager) *managers.EndpointManager {
+func endpointManager(c Config, from int, m *managers.EndpointManager) *managers.EndpointManager {
 	m.SetCommonFrom(cmp.Or(c.CommonFrom, from))
 	return m
 }
 
 // OpenFlowManagers returns the managers of the backend in the switch, which takes meters if
 // the rate of new connections is to be bounded.
-func OpenFlowManagers(c Choice, flows policyflows.Flows, boundRates bool, host NFTDriver) (*rules.Renderer, []managers.Manager) {
+func OpenFlowManagers(c Config, flows policyflows.Flows, boundRates bool, host NFTDriver) (*rules.Renderer, []managers.Manager) {
 	_, r, all := switchManagers(c, policyflows.New(policyflows.Options{Flows: flows, BoundRates: boundRates}), host)
 	return r, all
 }
 
-func switchManagers(c Choice, store *policyflows.Store, host NFTDriver) (*managers.SwitchPolicyManager, *rules.Renderer, []managers.Manager) {
+func switchManagers(c Config, store *policyflows.Store, host NFTDriver) (*managers.SwitchPolicyManager, *rules.Renderer, []managers.Manager) {
 	r := rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength)
 	policies := managers.NewSwitchPolicyManager(c.Node, store)
 	return policies, r, []managers.Manager{policies, managers.NewNoServiceManager(host), managers.NewHostManager(managers.HostOptions{
@@ -77,8 +77,8 @@ func switchManagers(c Choice, store *policyflows.Store, host NFTDriver) (*manage
 }
 
 // ForwardingManagers returns the managers of the bridge's forwarding flows, as
-// they are where the backend of the choice judges.
-func ForwardingManagers(c Choice, flows managers.Flows) []managers.Manager {
+// they are where the configured backend judges.
+func ForwardingManagers(c Config, flows managers.Flows) []managers.Manager {
 	forwarding := managers.NewForwardingManager(c.Node, c.Switch.Node, flows)
 	if c.Name == config.OpenFlow {
 		forwarding.SetMode(pipeline.Full)

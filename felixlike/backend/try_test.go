@@ -1,4 +1,4 @@
-package felixlike
+package backend
 
 import (
 	"os"
@@ -15,7 +15,7 @@ func TestTryBackend(t *testing.T) {
 	}
 	before := nftTables(t)
 	for _, name := range config.BackendsInForce() {
-		if err := try(t.Context(), Choice{Name: name, Masquerade: true}); err != nil {
+		if err := tryConfig(t.Context(), Config{Name: name, Masquerade: true}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package felixlike
+package backend
 
 import (
 	"context"
@@ -55,21 +55,21 @@ type Stage struct {
 	// notification) is its own to find. Such a stage is not invalidated at every
 	// resync, and it is applied alone, beside other stages that run: it shares no
 	// state with them. It may be nil.
-	Watch watch
+	Watch Watch
 	// WatchToo is a second Watch, for another part of the receiver. Each is started again
 	// by itself when it fails.
-	WatchToo watch
+	WatchToo Watch
 	// Overlooks tells that Watch does not notice every change, so that the stage is
 	// invalidated at every resync all the same.
 	Overlooks bool
 }
 
-// watch is the type of Stage.Watch.
-type watch = func(ctx context.Context, changed func()) error
+// Watch is the type of Stage.Watch.
+type Watch = func(ctx context.Context, changed func()) error
 
-// watches lists Watch and WatchToo, as far as the stage has them.
-func (s Stage) watches() []watch {
-	return slices.DeleteFunc([]watch{s.Watch, s.WatchToo}, func(w watch) bool { return w == nil })
+// Watches lists Watch and WatchToo, as far as the stage has them.
+func (s Stage) Watches() []Watch {
+	return slices.DeleteFunc([]Watch{s.Watch, s.WatchToo}, func(w Watch) bool { return w == nil })
 }
 
 // Applied is what one Apply of a stage did.
@@ -98,8 +98,8 @@ type Applied struct {
 	Repaired []tables.Repair
 }
 
-// run applies the stage. A panic is its failure, like any other.
-func (s Stage) run(ctx context.Context) (applied Applied, err error) {
+// Run applies the stage. A panic is its failure, like any other.
+func (s Stage) Run(ctx context.Context) (applied Applied, err error) {
 	defer panics.Catch(&err)
 	if s.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -109,5 +109,20 @@ func (s Stage) run(ctx context.Context) (applied Applied, err error) {
 	return s.Apply(ctx)
 }
 
-// follows reports whether the stage has its place right behind that of a runner.
-func (s Stage) follows(r *runner) bool { return s.After != "" && r.Name == s.After }
+// applied is what a stage tells of a table's result.
+func applied(r tables.Result) Applied {
+	return Applied{
+		Writes: r.Messages, Full: r.FullRead, Saves: r.Saves, Restores: r.Restores, Rules: r.Rules, Elements: r.Elements,
+		Refused: r.Refused, Repaired: r.Repaired,
+	}
+}
+
+// and adds what another driver of the same stage did.
+func (a Applied) and(r tables.Result) Applied {
+	b := applied(r)
+	return Applied{
+		Writes: a.Writes + b.Writes, Full: a.Full || b.Full, Saves: a.Saves + b.Saves, Restores: a.Restores + b.Restores,
+		Rules: a.Rules + b.Rules, Elements: a.Elements + b.Elements,
+		Refused: append(a.Refused, b.Refused...), Repaired: append(a.Repaired, b.Repaired...),
+	}
+}

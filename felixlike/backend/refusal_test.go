@@ -1,4 +1,4 @@
-package felixlike
+package backend
 
 import (
 	"context"

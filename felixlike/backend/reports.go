@@ -1,4 +1,4 @@
-package felixlike
+package backend
 
 import (
 	"context"
@@ -8,19 +8,26 @@ import (
 	"github.com/felixlike/felixlike/rules"
 )
 
-// nflogDenials is how the backends in netfilter tell of what they deny. counters hands
-// over what the rules of theirs have counted, by comment.
-func nflogDenials(c Choice, counters func(context.Context, func(comment string, packets uint64)) error) Denials {
-	return Denials{
-		Check: func(ctx context.Context) error { return tryReports(ctx, c) },
-		Listen: func(ctx context.Context, got func(denied.Report)) (<-chan struct{}, error) {
-			return denied.ListenNFLOG(ctx, c.NetNS, got)
-		},
-		Skipped: func(ctx context.Context) (uint64, error) {
-			return skipped(ctx, counters)
-		},
-	}
+// nflogDenials reports what the backends in netfilter deny.
+type nflogDenials struct {
+	at Config
+	// counters hands over the packet counters of the backend's rules, by comment.
+	counters func(context.Context, func(comment string, packets uint64)) error
 }
+
+// Check implements Denials.
+func (d nflogDenials) Check(ctx context.Context) error { return tryReports(ctx, d.at) }
+
+// Listen implements Denials.
+func (d nflogDenials) Listen(ctx context.Context, got func(denied.Report)) (<-chan struct{}, error) {
+	return denied.ListenNFLOG(ctx, d.at.NetNS, got)
+}
+
+// Skipped implements Denials.
+func (d nflogDenials) Skipped(ctx context.Context) (uint64, error) { return skipped(ctx, d.counters) }
+
+// Refused implements Denials: the stage reports refused chains as quarantined.
+func (d nflogDenials) Refused() error { return nil }
 
 // skipped returns how many packets chains have dropped and not reported.
 func skipped(ctx context.Context, counters func(context.Context, func(comment string, packets uint64)) error) (uint64, error) {
@@ -40,6 +47,6 @@ func skipped(ctx context.Context, counters func(context.Context, func(comment st
 // tryReports has the backend program what reports, in a network namespace that nobody
 // uses: what the kernel lacks for that is told before the node's own tables are
 // touched.
-func tryReports(ctx context.Context, c Choice) error {
+func tryReports(ctx context.Context, c Config) error {
 	return inScratch(ctx, c, append(tryModel(), model.DenialsUpdate{Reported: true}))
 }

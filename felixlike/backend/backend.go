@@ -1,0 +1,101 @@
+// Package backend makes, tries and removes the backends: what judges packets of pods by
+// policy. It owns the interface Backend with its three implementations (nftables.go,
+// iptables.go, openflow.go), their managers, and the Stage by which the driver programs
+// them. It knows neither the driver nor the datastore, so that felixctl can link it
+// without the agent. Tests send packets through real tables (marks_test.go), have the
+// kernel refuse objects (refusal_test.go), and try every backend (try_test.go).
+package backend
+
+import (
+	"context"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/policyflows"
+	"github.com/felixlike/felixlike/rules"
+)
+
+// Backend decides policy. There are three: in nftables, in iptables, and in the switch.
+type Backend interface {
+	// Name is one of config.BackendsInForce.
+	Name() string
+	// Place is where the backend judges packets.
+	Place() Place
+	// Why returns the reason of the choice, if the node's state decided it.
+	Why() string
+	// Stage programs the desired state of the backend's managers.
+	Stage() Stage
+	// Renderer names the chains.
+	Renderer() *rules.Renderer
+	Follower
+	Observer
+	Leftovers
+}
+
+// Follower is the part of a backend that follows other parts of the dataplane. The driver
+// calls it while the backend's stage does not run.
+type Follower interface {
+	// Beside tells the backend that the named one decides while this one is built.
+	Beside(other string)
+	// Decides tells the backend that it decides alone.
+	Decides()
+	// Forwarded tells the backend which attachments have forwarding flows now, and
+	// reports whether its stage has to run because of that.
+	Forwarded(has func(*model.Attachment) bool) bool
+}
+
+// Observer is the part of a backend that reads what the dataplane does with packets. It may
+// be called while the stage runs.
+type Observer interface {
+	// Hits adds the counters of rules to the entries that are there; rules are all
+	// that the node has.
+	Hits(ctx context.Context, counted Counted, rules map[policyflows.RuleID]RuleKey) error
+	// Denials reports denied packets.
+	Denials() Denials
+	// Unbounded returns the reason if the rate of new connections of pods should have a
+	// limit and has none, or nil.
+	Unbounded() error
+}
+
+// Leftovers is the part of a backend that finds and removes what it programmed.
+type Leftovers interface {
+	// Left reports whether a backend of this kind has left anything here.
+	Left(ctx context.Context) (bool, error)
+	// Remove removes all that a backend of this kind owns, by its names, whoever
+	// left it, but for what the backend named keep uses as well.
+	Remove(ctx context.Context, keep string) error
+	// Close gives back what the backend has opened; what it programmed stays.
+	Close() error
+}
+
+// common is what all backends have, and what those in netfilter need not do.
+type common struct {
+	name     string
+	place    Place
+	why      string
+	stage    Stage
+	renderer *rules.Renderer
+}
+
+// Name implements Backend.
+func (c *common) Name() string { return c.name }
+
+// Place implements Backend.
+func (c *common) Place() Place { return c.place }
+
+// Why implements Backend.
+func (c *common) Why() string { return c.why }
+
+// Stage implements Backend.
+func (c *common) Stage() Stage { return c.stage }
+
+// Renderer implements Backend.
+func (c *common) Renderer() *rules.Renderer { return c.renderer }
+
+// Beside implements Follower: the backend shares nothing with others.
+func (c *common) Beside(string) {}
+
+// Forwarded implements Follower: the backend has no forwarding flows to follow.
+func (c *common) Forwarded(func(*model.Attachment) bool) bool { return false }
+
+// Unbounded implements Observer: the backend limits no rates.
+func (c *common) Unbounded() error { return nil }

@@ -1,0 +1,103 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+
+	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/tables/iptables"
+)
+
+// New returns the configured backend. It touches the kernel only to
+// look which variant of iptables is in use, if that is left to it.
+func New(ctx context.Context, c Config) (Backend, error) {
+	switch c.Name {
+	case config.NFTables:
+		return newNFTables(c), nil
+	case config.IPTablesLegacy:
+		c.Variant = iptables.Legacy
+		return newIPTables(c), nil
+	case config.IPTablesNFT:
+		c.Variant = iptables.NFT
+		return newIPTables(c), nil
+	case config.IPTables:
+		why := "iptables variant " + c.Variant.String() + ": it is set so"
+		if c.Variant == iptables.Auto {
+			var err error
+			if c.Variant, why, err = iptables.Detect(ctx, c.NetNS); err != nil {
+				return nil, err
+			}
+		}
+		b := newIPTables(c)
+		b.why = why
+		return b, nil
+	case config.OpenFlow:
+		return newOpenFlow(c), nil
+	}
+	return nil, fmt.Errorf("%q is not one of %s", c.Name, strings.Join(config.BackendNames(), ", "))
+}
+
+// stays returns the backend that still uses what the named one does: sets go with
+// the last of those that use them.
+func stays(name, keep string) string {
+	if name == config.IPTablesLegacy && !usesSets(keep) {
+		return config.IPTablesNFT
+	}
+	return keep
+}
+
+// Remove removes all that backends own in this network namespace and
+// in the switch of the config, but for the one that it names (or "" for none), and
+// returns the names of those of which nothing is left. A backend whose tools are
+// not there cannot have left anything that they could tell of: it is not named,
+// and no error.
+func Remove(ctx context.Context, keep Config) (gone []string, err error) {
+	var errs []error
+	for _, name := range config.BackendsInForce() {
+		if name == keep.Name {
+			continue
+		}
+		switch err := removeBackend(ctx, keep, name); {
+		case errors.Is(err, exec.ErrNotFound):
+		case err != nil:
+			errs = append(errs, fmt.Errorf("remove backend %s: %w", name, err))
+		default:
+			gone = append(gone, name)
+		}
+	}
+	return gone, errors.Join(errs...)
+}
+
+func removeBackend(ctx context.Context, keep Config, name string) error {
+	b, err := New(ctx, keep.ForOther(name))
+	if err != nil {
+		return err
+	}
+	return errors.Join(b.Remove(ctx, stays(name, keep.Name)), b.Close())
+}
+
+// LeftElsewhere reports whether a backend that judges in another place than the
+// one of the config has left anything.
+func LeftElsewhere(ctx context.Context, c Config, place Place) (bool, error) {
+	var errs []error
+	for _, name := range config.BackendsInForce() {
+		b, err := New(ctx, c.ForOther(name))
+		if err != nil {
+			return false, err
+		}
+		var found bool
+		if b.Place() != place {
+			found, err = b.Left(ctx)
+		}
+		if err = errors.Join(err, b.Close()); err != nil && !errors.Is(err, exec.ErrNotFound) {
+			errs = append(errs, fmt.Errorf("backend %s: %w", name, err))
+		}
+		if found {
+			return true, nil
+		}
+	}
+	return false, errors.Join(errs...)
+}

@@ -1,0 +1,68 @@
+package backend
+
+import (
+	"path/filepath"
+
+	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+	"github.com/felixlike/felixlike/tables/iptables"
+)
+
+// Config says which backend is wanted, and for whom.
+type Config struct {
+	// Name is one of config.BackendNames; Variant the one that IPTables stands for.
+	Name    string
+	Variant iptables.Variant
+	// Node is the node's name. With Masquerade, pods are hidden behind the node's
+	// address on the way out of the cluster.
+	Node       string
+	Masquerade bool
+	// NetNS is the descriptor of the network namespace to program; the
+	// caller's if zero.
+	NetNS int
+	// Switch is where the bridge is; only OpenFlow asks.
+	Switch Switch
+	// CommonFrom replaces managers.CommonFrom and its like if it is not zero.
+	CommonFrom int
+}
+
+// ConfigOf returns the config of the configured backend.
+func ConfigOf(cfg *config.Effective, datapath string) (Config, error) {
+	variant, err := iptables.ParseVariant(cfg.IPTablesVariant)
+	if err != nil {
+		return Config{}, err
+	}
+	return Config{
+		Name: cfg.Backend, Variant: variant, Node: cfg.NodeName, Masquerade: cfg.Masquerade,
+		Switch: Switch{RunDir: cfg.OVSRunDir, Bridge: cfg.Bridge, Node: pipeline.Node{
+			GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(cfg.NodeName),
+			Userspace: datapath == ovsdb.DatapathNetdev, ServiceCIDRs: cfg.ServiceCIDRs,
+		}},
+	}, nil
+}
+
+// Switch says where a bridge is, and what the node's pipeline has to know.
+type Switch struct {
+	// RunDir holds the sockets of Open vSwitch.
+	RunDir, Bridge string
+	// Node has the bridge's ports and settings; addresses come with the model.
+	Node pipeline.Node
+}
+
+// ManagementSocket is where the bridge speaks OpenFlow.
+func (s Switch) ManagementSocket() string { return filepath.Join(s.RunDir, s.Bridge+".mgmt") }
+
+// DatapathType is the type of the bridge's datapath.
+func (s Switch) DatapathType() string {
+	if s.Node.Userspace {
+		return ovsdb.DatapathNetdev
+	}
+	return ovsdb.DatapathSystem
+}
+
+// ForOther returns the config of a backend of another kind for the same node.
+func (c Config) ForOther(name string) Config {
+	c.Name = name
+	return c
+}

@@ -1,0 +1,117 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/ipsets/kernel"
+	"github.com/felixlike/felixlike/ovsfwd/policyflows"
+	"github.com/felixlike/felixlike/tables/iptables"
+)
+
+// NewIPTables returns the backend in iptables of the variant, with the
+// kernel's ipsets, for the node of that name. With masquerade, pods are hidden
+// behind the node's address on the way out of the cluster.
+func NewIPTables(node string, masquerade bool, variant iptables.Variant) Backend {
+	return newIPTables(Config{Node: node, Masquerade: masquerade, Variant: variant})
+}
+
+func newIPTables(c Config) *iptablesBackend {
+	x := xtables{
+		table: iptables.New(iptables.Options{Variant: c.Variant, NetNS: c.NetNS}),
+		sets:  kernel.New(kernel.Options{NetNS: c.NetNS}),
+	}
+	r, all := IPTablesManagers(c, x.table, x.sets)
+	b := &iptablesBackend{xtables: x, at: c, collisions: newCollisions(all)}
+	b.denials = nflogDenials{c, b.counters}
+	name := config.IPTables + "-" + c.Variant.String()
+	b.common = common{name: name, renderer: r, stage: Stage{
+		Name: name, Required: true, Managers: all, Timeout: 60 * time.Second, Invalidate: b.invalidate,
+		Watch: x.table.Watch, WatchToo: x.sets.Watch, Overlooks: true,
+		Apply: func(ctx context.Context) (Applied, error) { return b.collisions.apply(ctx, b.xtables.apply) },
+	}}
+	return b
+}
+
+// iptablesBackend judges in iptables of one variant, with the kernel's ipsets.
+type iptablesBackend struct {
+	common
+	xtables
+	at         Config
+	collisions *collisions
+	denials    Denials
+}
+
+func (b *iptablesBackend) invalidate() {
+	b.table.Invalidate()
+	b.sets.Invalidate()
+}
+
+// counters hands over the packet counters of rules by comment.
+func (b *iptablesBackend) counters(ctx context.Context, add func(comment string, packets uint64)) error {
+	return iptables.Counters(ctx, b.at.Variant, b.at.NetNS, add)
+}
+
+// Beside implements Follower. Both variants have the same sets: the backend that decides
+// keeps them.
+func (b *iptablesBackend) Beside(other string) { b.sets.KeptByOthers(usesSets(other)) }
+
+// Decides implements Follower.
+func (b *iptablesBackend) Decides() { b.sets.KeptByOthers(false) }
+
+// Hits implements Observer.
+func (b *iptablesBackend) Hits(ctx context.Context, counted Counted, _ map[policyflows.RuleID]RuleKey) error {
+	return b.counters(ctx, counted.add)
+}
+
+// Denials implements Observer.
+func (b *iptablesBackend) Denials() Denials { return b.denials }
+
+// Left implements Leftovers.
+func (b *iptablesBackend) Left(ctx context.Context) (bool, error) { return b.table.Exists(ctx) }
+
+// Remove implements Leftovers: rules go before the sets that they name. Both variants use
+// the same sets, also where the tools of one are not there.
+func (b *iptablesBackend) Remove(ctx context.Context, keep string) error {
+	err := b.table.Remove(ctx)
+	if err != nil && !errors.Is(err, exec.ErrNotFound) || usesSets(keep) {
+		return err
+	}
+	return errors.Join(err, b.sets.Remove(ctx))
+}
+
+// Close implements Leftovers.
+func (b *iptablesBackend) Close() error { return b.sets.Close() }
+
+// xtables is the two drivers of the iptables backend.
+type xtables struct {
+	table *iptables.Table
+	sets  *kernel.Sets
+}
+
+// apply has sets exist before the first rule that names them, and go after the
+// last. While the rules fail, no set goes.
+func (x *xtables) apply(ctx context.Context) (Applied, error) {
+	updated, err := x.sets.ApplyUpdates(ctx)
+	all := applied(updated)
+	if err != nil {
+		return all, err
+	}
+	// The table tells of refused sets with the chains that stand closed for them.
+	x.table.QuarantineSets(updated.Refused)
+	all.Refused = nil
+	programmed, err := x.table.Apply(ctx)
+	all = all.and(programmed)
+	if err != nil {
+		return all, err
+	}
+	deleted, err := x.sets.ApplyDeletions(ctx)
+	deleted.Refused, deleted.Elements = nil, 0 // the same as before
+	return all.and(deleted), err
+}
+
+// usesSets reports whether the backend of that name uses the kernel's ipsets.
+func usesSets(name string) bool { return name == config.IPTablesLegacy || name == config.IPTablesNFT }

@@ -1,0 +1,36 @@
+package backend
+
+import (
+	"fmt"
+
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+)
+
+// Place is where packets are judged.
+type Place uint8
+
+// The places. Backends in netfilter have the bridge send every packet through
+// the host; one in the switch judges packets where they are.
+const (
+	InKernel Place = iota
+	InSwitch
+)
+
+// String returns the place for people.
+func (p Place) String() string {
+	switch p {
+	case InKernel:
+		return "kernel"
+	case InSwitch:
+		return "switch"
+	}
+	return fmt.Sprintf("place(%d)", uint8(p))
+}
+
+// Mode is the pipeline that leads packets through the place.
+func (p Place) Mode() pipeline.Mode {
+	if p == InSwitch {
+		return pipeline.Full
+	}
+	return pipeline.Steer
+}
