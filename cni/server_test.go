@@ -2,10 +2,6 @@ package cni_test
 
 import (
 	"context"
-	"encoding/hex"
-	"errors"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,13 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
-
 	"github.com/felixlike/felixlike/cni"
-	"github.com/felixlike/felixlike/cni/protocol"
 	"github.com/felixlike/felixlike/internal/ethtool"
-	"github.com/felixlike/felixlike/internal/socketapi"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/cnitest"
 )
@@ -188,68 +179,6 @@ func TestPanic(t *testing.T) {
 	r.ok("DEL", "1.1.0", s, nil)
 	if got := r.left(); got != nothing {
 		t.Error(got)
-	}
-}
-
-// previousPlugin are the bytes that the plugin of the release before protocol v2 sends for
-// an ADD, by gRPC: HTTP/2's preface, settings, headers and the request.
-const previousPlugin = "505249202a20485454502f322e300d0a0d0a534d0d0a0d0a000000040000000000" + "000000040100000000" +
-	"000056010400000001838645936252d06f341ba95725465fb857bda72310c9274186a0e41d139d095f8b1d75d0620d263d4c4d65647a8a9acac8b4c7602bbc" +
-	"cae040027465864d833505b11f40899acac8b24d494f6a7f8769f7df71a03b6f" +
-	"00002c00010000000100000000270a250a0973616e64626f782d61120c2f72756e2f6e65746e732f611a04657468302201782a0161"
-
-// TestPreviousPlugin: the plugin of the release before gets gRPC's code for an unknown call,
-// with which it tells the runtime to try again, and the reason.
-func TestPreviousPlugin(t *testing.T) {
-	r := newRuntime(t)
-	sent, err := hex.DecodeString(previousPlugin)
-	r.must(err)
-	conn, err := net.Dial("unix", r.conf.Socket)
-	r.must(err)
-	defer conn.Close()
-	r.must(conn.SetDeadline(time.Now().Add(10 * time.Second)))
-	_, err = conn.Write(sent)
-	r.must(err)
-	frames := http2.NewFramer(conn, conn)
-	frames.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	for {
-		frame, err := frames.ReadFrame()
-		r.must(err)
-		headers, ok := frame.(*http2.MetaHeadersFrame)
-		if !ok {
-			continue
-		}
-		got := map[string]string{}
-		for _, f := range headers.Fields {
-			got[f.Name] = f.Value
-		}
-		if got[":status"] != "200" || got["content-type"] != "application/grpc" || got["grpc-status"] != "12" ||
-			!strings.Contains(got["grpc-message"], "try again when the new plugin is installed") || !headers.StreamEnded() {
-			t.Errorf("answer %v", headers)
-		}
-		break
-	}
-	r.ok("STATUS", "1.1.0", cnitest.Sandbox{}, nil)
-	if got := r.left(); got != nothing {
-		t.Error(got)
-	}
-}
-
-// TestOtherVersions: requests of versions and calls that the agent does not have are
-// refused with codes with which the plugin tells the runtime to try again; fields that it
-// does not know are ignored.
-func TestOtherVersions(t *testing.T) {
-	r := newRuntime(t)
-	agent := socketapi.NewClient(r.conf.Socket)
-	for path, want := range map[string]socketapi.Code{"/v3/add": socketapi.UnknownVersion, "/v2/new": socketapi.UnknownPath} {
-		err := agent.Call(r.ctx, http.MethodPost, path, nil, struct{}{}, nil)
-		var refused *socketapi.Error
-		if !errors.As(err, &refused) || refused.Code != want {
-			t.Errorf("%s: %v, want %s", path, err, want)
-		}
-	}
-	if err := agent.Call(r.ctx, http.MethodPost, protocol.StatusPath, nil, map[string]int{"new": 1}, nil); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"bufio"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/felixlike/felixlike/cni/protocol"
 	"github.com/felixlike/felixlike/internal/socketapi"
+	"github.com/felixlike/felixlike/test/cnitest"
 )
 
 // code returns CNI's code of an error.
@@ -49,49 +49,33 @@ func TestErrorCodes(t *testing.T) {
 	}
 }
 
-// previousAgent are the bytes that the agent of the release before protocol v2 sends first:
-// HTTP/2's settings. It then reads HTTP/2's preface of 24 bytes, and closes the connection
-// if others come.
-const previousAgent = "000006040000000000000500004000"
-
 // TestOtherVersionsOfTheAPI asks agents of the release before and of a later one.
 func TestOtherVersionsOfTheAPI(t *testing.T) {
-	previous := func(conn net.Conn) {
-		first, err := hex.DecodeString(previousAgent)
-		if err != nil {
-			t.Error(err)
+	later := func(listener net.Listener, _ func()) error {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return nil // it is closed
+			}
+			request, err := http.ReadRequest(bufio.NewReader(conn))
+			if err != nil || request.URL.Path != protocol.DelPath {
+				t.Error(request, err)
+			}
+			const text = `{"error": "unknown API version \"v2\": this agent serves v3", "code": "unknown-version", "new": 1}`
+			_, _ = fmt.Fprintf(conn, "HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
+			conn.Close()
 		}
-		_, _ = conn.Write(first)
-		_, _ = io.ReadFull(conn, make([]byte, 24))
 	}
-	later := func(conn net.Conn) {
-		request, err := http.ReadRequest(bufio.NewReader(conn))
-		if err != nil || request.URL.Path != protocol.DelPath {
-			t.Error(request, err)
-		}
-		const text = `{"error": "unknown API version \"v2\": this agent serves v3", "code": "unknown-version", "new": 1}`
-		_, _ = fmt.Fprintf(conn, "HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
-	}
-	for details, agent := range map[string]func(net.Conn){
-		socketapi.ErrNotHTTP.Error(): previous, `unknown API version "v2": this agent serves v3`: later,
+	for details, agent := range map[string]func(net.Listener, func()) error{
+		socketapi.ErrNotHTTP.Error(): cnitest.ServePreviousAgent, `unknown API version "v2": this agent serves v3`: later,
 	} {
 		socket := filepath.Join(t.TempDir(), "s")
 		listener, err := net.Listen("unix", socket)
 		if err != nil {
 			t.Fatal(err)
 		}
-		served := make(chan struct{})
-		go func() {
-			defer close(served)
-			for {
-				conn, err := listener.Accept()
-				if err != nil {
-					return
-				}
-				agent(conn)
-				conn.Close()
-			}
-		}()
+		served := make(chan error, 1)
+		go func() { served <- agent(listener, func() {}) }()
 		for range 20 {
 			err := del(&skel.CmdArgs{ContainerID: "id", IfName: "eth0", StdinData: fmt.Appendf(nil, `{"cniVersion": "1.1.0", "name": "x", "socket": %q}`, socket)})
 			if code(t, err) != 11 || !strings.Contains(err.Error(), "does not speak this plugin's version of the API") ||
@@ -100,7 +84,9 @@ func TestOtherVersionsOfTheAPI(t *testing.T) {
 			}
 		}
 		listener.Close()
-		<-served
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
 	}
 }
 
