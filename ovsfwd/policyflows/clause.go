@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/felixlike/felixlike/model"
@@ -63,8 +64,6 @@ func (p part) compare(o part) int {
 	return cmp.Or(-cmp.Compare(p.priority, o.priority), cmp.Compare(p.id, o.id), cmp.Compare(p.k, o.k))
 }
 
-func (r *rule) part(k uint8) part { return part{r.priority, r.id, k, r.dimensions} }
-
 // clauses renders one flow for each match and each priority among the parts.
 func (l layer) clauses(parts []part, matches ...openflow.Match) []openflow.Flow {
 	slices.SortFunc(parts, part.compare)
@@ -87,112 +86,8 @@ func (l layer) clauses(parts []part, matches ...openflow.Match) []openflow.Flow 
 	return flows
 }
 
-// eachUse yields what rules of the layer ask of the member's groups.
-func (s *Store) eachUse(c memberClause) func(yield func(use) bool) {
-	return func(yield func(use) bool) {
-		named := c.member.Protocol != model.AnyProtocol
-		for _, g := range s.members[c.member] {
-			if g.asked[c.layer][kind(named)] == 0 {
-				continue
-			}
-			for u := range g.users {
-				if u.named == named && u.rule.layer == c.layer && !yield(u) {
-					return
-				}
-			}
-		}
-	}
+func ruleKey(id RuleID) string {
+	return strconv.Itoa(int(layerOf(id.Policy.Tier, id.Direction).table())) + " " + id.String()
 }
 
-func (s *Store) memberUsed(c memberClause) bool {
-	for range s.eachUse(c) {
-		return slices.Contains(s.families, c.member.Family())
-	}
-	return false
-}
-
-func (s *Store) memberFlows(c memberClause) []openflow.Flow {
-	var parts []part
-	for u := range s.eachUse(c) {
-		k := u.rule.ofPeers
-		if u.named {
-			k = u.rule.ofPorts
-		}
-		parts = append(parts, u.rule.part(k))
-	}
-	return c.layer.clauses(parts, c.layer.peer(c.member))
-}
-
-func (s *Store) portFlows(c portClause) []openflow.Flow {
-	parts := make([]part, 0, len(s.ports[c]))
-	for r := range s.ports[c] {
-		parts = append(parts, r.part(r.ofPorts))
-	}
-	matches := make([]openflow.Match, 0, len(s.families))
-	for _, f := range s.families {
-		m := ip(f).Protocol(c.ports.protocol)
-		if c.ports.mask != 0 {
-			m = m.Port(portField(c.ports.protocol), c.ports.value, c.ports.mask)
-		}
-		matches = append(matches, m)
-	}
-	return c.layer.clauses(parts, matches...)
-}
-
-// eachRule yields the installed rules of a layer that apply to a pod.
-func (s *Store) eachRule(c podClause) func(yield func(*rule) bool) {
-	return func(yield func(*rule) bool) {
-		p := s.pods[c.pod]
-		if p == nil {
-			return
-		}
-		for _, q := range p.policies[c.layer.direction()-1] {
-			for _, r := range q.rules {
-				if r.layer == c.layer && r.installed && !yield(r) {
-					return
-				}
-			}
-		}
-	}
-}
-
-func (s *Store) podUsed(c podClause) bool {
-	for range s.eachRule(c) {
-		return len(s.podMatches(c)) > 0
-	}
-	return false
-}
-
-func (s *Store) podFlows(c podClause) []openflow.Flow {
-	var parts []part
-	for r := range s.eachRule(c) {
-		parts = append(parts, r.part(r.ofPods))
-	}
-	return c.layer.clauses(parts, s.podMatches(c)...)
-}
-
-// podMatches are the matches for a pod's packets.
-func (s *Store) podMatches(c podClause) []openflow.Match {
-	return s.pods[c.pod].matches(c.layer.direction(), s.families...)
-}
-
-// matches returns what matches the pod's packets of a direction in the families:
-// by its addresses, or by its port.
-func (p *pod) matches(d model.Direction, families ...model.Family) []openflow.Match {
-	var all []openflow.Match
-	if d == model.Egress {
-		for _, a := range p.Addresses {
-			if f := model.FamilyOf(a); slices.Contains(families, f) {
-				all = append(all, address(ip(f), openflow.IPv4Src, model.AddressMember(a).Prefix))
-			}
-		}
-		return all
-	}
-	if p.Port == 0 {
-		return nil
-	}
-	for _, f := range families {
-		all = append(all, ip(f).Bits(openflow.Reg1, p.Port, ^uint32(0)))
-	}
-	return all
-}
+func closingKey(name string) string { return "pod " + name }

@@ -20,18 +20,25 @@
 //
 //	ip,nw_src=10.10.1.2 actions=conjunction(2,1/3),conjunction(7,1/2)
 //
-// What the Store keeps is the rules, groups and pods themselves. A flow is
-// rendered from them when it is asked for; no flow is kept.
+// The Store is divided by what its parts own:
+//
+//	setters ─> objects ─> networkGroups ─> placer ─> renderer, rateLimit ─> Flows
+//	                            quarantine ──^
+//
+// The objects are the rules, groups and pods themselves. The groups of networks weigh the
+// policies, the placer gives rules their priorities, the quarantine has the policies that
+// the switch refuses, and ids their conjunctions. The renderer renders a flow when it is
+// asked for; no flow is kept.
 //
 // The package does no I/O and knows no driver but for the Programmer, which
-// applies a flow table and sets aside what the switch refuses. It is tested by
+// applies a flow table and quarantines the policies that the switch refuses. It is tested by
 // comparison with the reference flows, by an evaluator of flows against the
 // model (random policies, any order of updates), and in a real ovs-vswitchd.
 //
 // # Size
 //
 // Flows are at most the sum of the dimensions (TestFlowsAreTheSumOfTheDimensions). A pod
-// that joins a group touches the flows of its address alone. 1,000 pods, 1,000 policies
+// that joins a group changes the flows of its address alone. 1,000 pods, 1,000 policies
 // of ten rules and 500 groups of 20 members are 58,000 flows. Rules, groups, pods and
 // the digests of all flows take 22 MB.
 //
@@ -45,8 +52,8 @@
 //
 //   - The id of a conjunction is a hash of policy, direction and place of the rule. If
 //     another rule has that id already, the rule takes the next free one and keeps it
-//     until it is removed. A note in the switch tells a restarted agent, so a restart
-//     writes no flow (ids).
+//     until it is removed. A restarted agent reads it from a note in the switch, so a
+//     restart writes no flow (ids).
 //   - The agent adds meters before the flows and removes them after the flows. If the
 //     switch refuses meters, it programs the flows without them, and status reports it
 //     (Rates).

@@ -26,22 +26,6 @@ type Counters interface {
 	FlowStats(ctx context.Context, owner uint16, table uint8) ([]openflow.FlowStats, error)
 }
 
-// Hits reads what the rules have decided, in order of their policies. Rules that
-// pass on are not counted.
-func (s *Store) Hits(ctx context.Context, c Counters) ([]Hits, error) {
-	byID := make(map[uint32]*Hits, len(s.rules))
-	for id, r := range s.rules {
-		if r.installed {
-			byID[r.id] = &Hits{RuleID: id, Name: r.spec.Name}
-		}
-	}
-	stats, _, err := readCounters(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	return count(stats, byID), nil
-}
-
 // Count reads what the rules of a node have decided, if these are all that it has.
 // It needs no Store, and may be called while one is applied.
 func Count(ctx context.Context, c Counters, rules []RuleID) ([]Hits, error) {
@@ -53,7 +37,7 @@ func Count(ctx context.Context, c Counters, rules []RuleID) ([]Hits, error) {
 	for id, r := range idsOf(rules, notes) {
 		byID[id] = &Hits{RuleID: r}
 	}
-	return count(stats, byID), nil
+	return countHits(stats, byID), nil
 }
 
 // readCounters reads the flows that count, and the ids of the rules that have a note.
@@ -75,7 +59,7 @@ func readCounters(ctx context.Context, c Counters) ([]openflow.FlowStats, map[op
 	return all, notes, nil
 }
 
-func count(stats []openflow.FlowStats, byID map[uint32]*Hits) []Hits {
+func countHits(stats []openflow.FlowStats, byID map[uint32]*Hits) []Hits {
 	for _, f := range stats {
 		id, session := counted(f)
 		h := byID[id]

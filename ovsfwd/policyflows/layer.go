@@ -57,7 +57,7 @@ func (l layer) direction() model.Direction {
 // networkPolicies reports whether the layer's rules are asked in no order.
 func (l layer) networkPolicies() bool { return l == ruleEgress || l == ruleIngress }
 
-// order tells how the priorities of the other layers' rules are found.
+// order returns how to find the priorities of the other layers' rules.
 func (l layer) order() orderedTier {
 	if l == baselineEgress || l == baselineIngress {
 		return baselinePriorities()
@@ -103,31 +103,6 @@ func (l layer) label(id uint32) openflow.Label {
 		return openflow.Label{Lo: uint64(id)}
 	}
 	return openflow.Label{Lo: uint64(id) << 32}
-}
-
-// decide renders what a fulfilled conjunction leads to, in a family.
-func (l layer) decide(r *rule, f model.Family) openflow.Flow {
-	flow := openflow.Flow{Table: l.table(), Priority: r.actionPriority(), Match: ip(f).ConjID(r.id)}
-	switch r.spec.Action {
-	case model.Allow:
-		flow.Actions = []openflow.Action{
-			openflow.SetRegister(l.allowed(), r.id),
-			openflow.CT(openflow.CTSpec{
-				Commit: true, Zone: pipeline.Zone, Table: l.metrics(),
-				Exec: []openflow.Action{openflow.SetCTLabelBits(l.label(r.id), l.label(^uint32(0)))},
-			}),
-		}
-	case model.Deny:
-		flow.Actions = []openflow.Action{
-			openflow.SetRegister(openflow.Reg3, r.id),
-			openflow.SetBits(openflow.Reg0, pipeline.Denied, pipeline.Denied),
-			openflow.Resubmit(l.metrics()),
-		}
-	case model.Pass:
-		flow.Actions = []openflow.Action{openflow.Resubmit(l.passes())}
-	}
-	// An action that is none drops.
-	return flow
 }
 
 // peer matches what a group has for a member: an address at the other end, or a

@@ -2,12 +2,31 @@ package policyflows
 
 import (
 	"cmp"
-	"context"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
+
+// MaxFlows bounds the flows for the rules of one direction of a policy. Flows of its
+// pods and of pods that selectors match do not count. The switch takes some 15,000
+// flows a second, and other policies wait meanwhile (docs/LIMITS.md).
+const MaxFlows = 30_000
+
+// side is a policy in one direction.
+type side struct {
+	id        model.PolicyID
+	direction model.Direction
+}
+
+func (s side) compare(o side) int {
+	return cmp.Or(s.id.Compare(o.id), cmp.Compare(s.direction, o.direction))
+}
+
+// String returns "ingress of default/web".
+func (s side) String() string { return s.direction.String() + " of " + s.id.String() }
 
 // policy is one direction of a policy: its rules, and the pods it applies to. It
 // is there while it has either.
@@ -17,15 +36,15 @@ type policy struct {
 	known      bool
 	rules      []*rule
 	pods       map[*pod]struct{}
-	// refused tells that it is set aside: it has no flows, and its pods are
-	// closed. crowded, that there is no priority left for a rule of it, which
-	// comes to the same; so does oversized: it comes to too many flows.
+	// A policy is quarantined, without flows and with its pods closed, for one of these
+	// reasons: the switch has refused it, there is no priority left for one of its rules
+	// (crowded), or it needs too many flows (oversized).
 	refused, crowded, oversized bool
 	// closedSince is when one of the latter was first reported.
 	closedSince time.Time
 }
 
-func (p *policy) aside() bool { return p.refused || p.crowded || p.oversized }
+func (p *policy) quarantined() bool { return p.refused || p.crowded || p.oversized }
 
 // rule is one rule of a policy with its place among the flows.
 type rule struct {
@@ -34,11 +53,11 @@ type rule struct {
 	layer  layer
 	spec   model.Rule
 	id     uint32
-	// displaced tells that another rule had the id of its hash.
+	// displaced says that another rule had the id of its hash.
 	displaced bool
 	// priority is that of its clauses; zero until it has one.
 	priority uint16
-	// installed tells that its clauses are in the store.
+	// installed says that its clauses are in the store.
 	installed bool
 	// dimensions is the number of its dimensions; the others are their places in
 	// it, zero for one that is left out.
@@ -46,7 +65,7 @@ type rule struct {
 	ports                                []portMask
 }
 
-// use is what a rule asks a group for: its peers, or its named ports.
+// use is one use of a group by a rule: for its peers, or for its named ports.
 type use struct {
 	rule  *rule
 	named bool
@@ -65,8 +84,8 @@ func newRule(p *policy, index int, spec model.Rule) *rule {
 	r := &rule{
 		RuleID: RuleID{p.id, p.direction, index}, policy: p, layer: layerOf(p.id.Tier, p.direction), spec: spec,
 	}
-	next := func(wanted bool) uint8 {
-		if wanted {
+	next := func(used bool) uint8 {
+		if used {
 			r.dimensions++
 			return r.dimensions
 		}
@@ -95,32 +114,6 @@ func (r *rule) matches() bool {
 	return (r.spec.AnyPeer || len(r.spec.Peers) > 0) && (r.spec.AnyPort || len(r.ports)+len(r.spec.NamedPorts) > 0)
 }
 
-// uses yields the groups of the rule's dimensions.
-func (r *rule) uses(s *Store) func(yield func(*group, use) bool) {
-	return func(yield func(*group, use) bool) {
-		peers := r.spec.Peers
-		if r.spec.AnyPeer {
-			if r.ofPeers != 0 && !yield(s.all, use{r, false}) {
-				return
-			}
-			peers = nil
-		}
-		for _, id := range peers {
-			if !yield(s.group(id), use{r, false}) {
-				return
-			}
-		}
-		if r.spec.AnyPort {
-			return
-		}
-		for _, id := range r.spec.NamedPorts {
-			if !yield(s.group(id), use{r, true}) {
-				return
-			}
-		}
-	}
-}
-
 func sameRules(have []*rule, want []model.Rule) bool {
 	return slices.EqualFunc(have, want, func(a *rule, b model.Rule) bool { return equalRules(a.spec, b) })
 }
@@ -130,251 +123,66 @@ func equalRules(a, b model.Rule) bool {
 		slices.Equal(a.Peers, b.Peers) && slices.Equal(a.Ports, b.Ports) && slices.Equal(a.NamedPorts, b.NamedPorts)
 }
 
-// SetPolicy creates or replaces a policy. Only rules that differ are touched.
-func (s *Store) SetPolicy(p *model.Policy) {
-	for _, d := range model.Directions() {
-		s.setRules(side{p.ID, d}, p.Precedence, p.Rules(d), true)
+func (r *rule) part(k uint8) part { return part{r.priority, r.id, k, r.dimensions} }
+
+// fault returns why the policy is closed though the switch has not refused it, or "".
+func (p *policy) fault() string {
+	switch {
+	case p.oversized:
+		return fmt.Sprintf("spec.%s comes to more than %d flows (blocks without their exceptions as prefixes, ports, rules): use fewer or wider exceptions, or split the policy",
+			p.direction, MaxFlows)
+	case p.crowded:
+		return "the ordered policies of this node have more rules than their table has priorities"
 	}
+	return ""
 }
 
-// RemovePolicy removes a policy. What it isolates stays isolated for as long as
-// pods say that it applies to them.
-func (s *Store) RemovePolicy(id model.PolicyID) {
-	for _, d := range model.Directions() {
-		s.setRules(side{id, d}, model.Precedence{}, nil, false)
+func (q *policy) podNames() []string {
+	var names []string
+	for p := range q.pods {
+		names = append(names, p.ID.String())
 	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
-func (s *Store) setRules(at side, precedence model.Precedence, rules []model.Rule, known bool) {
-	p := s.policy(at)
-	if p.precedence != precedence {
-		p.precedence = precedence
-		s.layers[layerOf(at.id.Tier, at.direction)].stale = true
-	}
-	p.known = known
-	if p.refused && !sameRules(p.rules, rules) {
-		s.lift(p)
-	}
-	for i, old := range p.rules {
-		if i >= len(rules) || !equalRules(old.spec, rules[i]) {
-			s.removeRule(old)
-		}
-	}
-	before := p.rules
-	p.rules = make([]*rule, len(rules))
-	for i, spec := range rules {
-		if i < len(before) && equalRules(before[i].spec, spec) {
-			p.rules[i] = before[i]
-		} else {
-			p.rules[i] = s.addRule(p, i, spec)
-		}
-	}
-	s.asks(p, before)
-	s.dropUnused(p)
+// pod is a Pod with its policies.
+type pod struct {
+	Pod
+	name     string
+	policies [2][]*policy
 }
 
-func (s *Store) policy(at side) *policy {
-	p := s.policies[at]
-	if p == nil {
-		p = &policy{side: at, pods: map[*pod]struct{}{}}
-		s.policies[at] = p
+func (p *pod) applied(d model.Direction) *model.Applied {
+	if d == model.Ingress {
+		return &p.Ingress
 	}
-	return p
+	return &p.Egress
 }
 
-func (s *Store) dropUnused(p *policy) {
-	if !p.known && len(p.pods) == 0 {
-		delete(s.policies, p.side)
-	}
+// closed reports whether the pod's new connections of a direction are dropped:
+// its policies are not known, or one of them is quarantined.
+func (p *pod) closed(d model.Direction) bool {
+	return !p.Open || slices.ContainsFunc(p.policies[d-1], (*policy).quarantined)
 }
 
-func (s *Store) addRule(p *policy, index int, spec model.Rule) *rule {
-	r := newRule(p, index, spec)
-	s.rules[r.RuleID] = r
-	s.ids.add(r.RuleID)
-	s.layers[r.layer].rules++
-	s.wait(r)
-	return r
-}
-
-// removeRule removes the rule with all its clauses. Complete frees its id, unless another
-// rule has taken its place.
-func (s *Store) removeRule(r *rule) {
-	s.uninstall(r)
-	delete(s.rules, r.RuleID)
-	s.dirty.rules[r.RuleID] = struct{}{}
-	s.ids.remove(r.RuleID)
-	s.layers[r.layer].rules--
-	s.layers[r.layer].stale = true
-}
-
-// renumber gives rules the ids that they have now.
-func (s *Store) renumber(changed []RuleID) {
-	for _, id := range changed {
-		if r := s.rules[id]; r != nil {
-			s.number(r)
-			s.touch(r)
-		}
-	}
-}
-
-// number gives a rule the id that it has now.
-func (s *Store) number(r *rule) {
-	r.id, r.displaced = s.ids.get(r.RuleID), s.ids.displaced(r.RuleID)
-}
-
-// Adopt reads which rules have ids other than their hashes in the switch, and gives them
-// these ids. It is to be called once, before the flows are programmed for the first time.
-func (s *Store) Adopt(ctx context.Context, c Counters) error {
-	_, notes, err := readCounters(ctx, c)
-	if err != nil {
-		return err
-	}
-	s.Complete()
-	s.renumber(s.ids.adopt(notes))
-	s.Complete()
-	return nil
-}
-
-// settle finds the priorities of a layer's rules where they may have changed,
-// and brings clauses to where they belong.
-func (s *Store) settle(l layer) {
-	state := &s.layers[l]
-	if !state.stale {
-		return
-	}
-	state.stale = false
-	if !l.networkPolicies() {
-		s.settleOrdered(l)
-		return
-	}
-	waiting, before := state.waiting, state.lanes
-	state.waiting, state.lanes = nil, lanes(state.rules)
-	if state.lanes != before {
-		for _, r := range s.rules {
-			if r.layer == l {
-				s.place(r, state.lane(r))
+// matches returns what matches the pod's packets of a direction in the families:
+// by its addresses, or by its port.
+func (p *pod) matches(d model.Direction, families ...model.Family) []openflow.Match {
+	var all []openflow.Match
+	if d == model.Egress {
+		for _, a := range p.Addresses {
+			if f := model.FamilyOf(a); slices.Contains(families, f) {
+				all = append(all, address(ip(f), openflow.IPv4Src, model.AddressMember(a).Prefix))
 			}
 		}
+		return all
 	}
-	for _, r := range waiting {
-		if s.rules[r.RuleID] == r {
-			s.place(r, state.lane(r))
-		}
+	if p.Port == 0 {
+		return nil
 	}
-}
-
-func (l *layerState) lane(r *rule) uint16 { return firstLane - lane(r.RuleID, l.lanes) }
-
-// wait has settle find the priority of a rule.
-func (s *Store) wait(r *rule) {
-	state := &s.layers[r.layer]
-	state.stale = true
-	if r.layer.networkPolicies() {
-		state.waiting = append(state.waiting, r)
+	for _, f := range families {
+		all = append(all, ip(f).Bits(openflow.Reg1, p.Port, ^uint32(0)))
 	}
-}
-
-func (s *Store) settleOrdered(l layer) {
-	var rules []*rule
-	crowded := map[*policy]bool{}
-	for _, p := range s.policies {
-		if layerOf(p.id.Tier, p.direction) == l {
-			rules = append(rules, p.rules...)
-			crowded[p] = false
-		}
-	}
-	slices.SortFunc(rules, func(a, b *rule) int {
-		return cmp.Or(a.policy.precedence.Compare(b.policy.precedence), a.RuleID.Compare(b.RuleID))
-	})
-	wishes := make([]ordered, len(rules))
-	for i, r := range rules {
-		wishes[i] = ordered{r.policy.precedence, r.Index, r.spec.Action}
-	}
-	priorities := l.order().assign(wishes)
-	for i, r := range rules {
-		crowded[r.policy] = crowded[r.policy] || priorities[i] == 0
-	}
-	for p, is := range crowded {
-		if p.crowded != is {
-			p.crowded = is
-			s.closePods(p)
-		}
-	}
-	for i, r := range rules {
-		s.place(r, priorities[i])
-	}
-}
-
-// place gives a rule its priority, and has its clauses there if they are to be
-// anywhere.
-func (s *Store) place(r *rule, priority uint16) {
-	wanted := r.matches() && !r.policy.aside() && priority > 0
-	if r.installed == wanted && r.priority == priority {
-		return
-	}
-	s.uninstall(r)
-	r.priority = priority
-	if wanted {
-		s.install(r)
-	}
-}
-
-func (s *Store) install(r *rule) {
-	r.installed = true
-	for g, u := range r.uses(s) {
-		g.use(u)
-	}
-	for _, m := range r.ports {
-		c := portClause{r.layer, r.priority, m}
-		if s.ports[c] == nil {
-			s.ports[c] = map[*rule]struct{}{}
-		}
-		s.ports[c][r] = struct{}{}
-	}
-	s.touch(r)
-}
-
-func (s *Store) uninstall(r *rule) {
-	if !r.installed {
-		return
-	}
-	s.touch(r)
-	r.installed = false
-	for _, m := range r.ports {
-		c := portClause{r.layer, r.priority, m}
-		delete(s.ports[c], r)
-		if len(s.ports[c]) == 0 {
-			delete(s.ports, c)
-		}
-	}
-	for g, u := range r.uses(s) {
-		g.unuse(u)
-		s.dropGroup(g)
-	}
-}
-
-// touch notes that all flows which the rule has a part in have to be set.
-func (s *Store) touch(r *rule) {
-	if !r.installed {
-		return
-	}
-	s.dirty.rules[r.RuleID] = struct{}{}
-	for g, u := range r.uses(s) {
-		for m := range g.members {
-			if u.named == (m.Protocol != model.AnyProtocol) {
-				s.dirty.members[memberClause{r.layer, m}] = struct{}{}
-			}
-		}
-	}
-	for _, m := range r.ports {
-		s.dirty.ports[portClause{r.layer, r.priority, m}] = struct{}{}
-	}
-	for p := range r.policy.pods {
-		s.dirty.pods[podClause{r.layer, p.name}] = struct{}{}
-	}
-}
-
-func (m portMask) compare(o portMask) int {
-	return cmp.Or(cmp.Compare(m.protocol, o.protocol), cmp.Compare(m.value, o.value), cmp.Compare(m.mask, o.mask))
+	return all
 }

@@ -1,6 +1,10 @@
 package policyflows
 
-import "github.com/felixlike/felixlike/model"
+import (
+	"cmp"
+
+	"github.com/felixlike/felixlike/model"
+)
 
 // portMask is a set of ports of one protocol that one flow matches: those whose
 // bits under the mask are the value's. Mask 0 is the whole protocol.
@@ -33,4 +37,8 @@ func portMasks(r model.PortRange) []portMask {
 		first += size
 	}
 	return masks
+}
+
+func (m portMask) compare(o portMask) int {
+	return cmp.Or(cmp.Compare(m.protocol, o.protocol), cmp.Compare(m.value, o.value), cmp.Compare(m.mask, o.mask))
 }

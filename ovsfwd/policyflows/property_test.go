@@ -62,7 +62,7 @@ func TestDeletingEverythingLeavesNothing(t *testing.T) {
 		if keys := slices.Sorted(maps.Keys(r.flows)); !slices.Equal(keys, static()) {
 			t.Fatalf("flows are left: %s", r.text())
 		}
-		if len(s.policies)+len(s.rules)+len(s.ports)+len(s.pods)+len(s.ids.taken)+len(s.refused) != 0 || len(s.groups) != 1 || len(s.members) != 2 {
+		if len(s.policies)+len(s.rules)+len(s.ports)+len(s.pods)+len(s.ids.taken)+len(s.quarantine.refused) != 0 || len(s.groups) != 1 || len(s.members) != 2 {
 			t.Fatalf("left: %d policies, %d rules, %d ports, %d pods, %d ids, %d groups, %d members",
 				len(s.policies), len(s.rules), len(s.ports), len(s.pods), len(s.ids.taken), len(s.groups), len(s.members))
 		}
@@ -132,7 +132,7 @@ func TestRefusedFlowsCloseTheirPods(t *testing.T) {
 		if len(got.Refused) == 0 || table.applies != 2 {
 			t.Fatalf("refused %v, after %d tries", got.Refused, table.applies)
 		}
-		for at := range p.aside {
+		for at := range p.refused {
 			w.closed[at] = true
 		}
 		w.check(t, r)

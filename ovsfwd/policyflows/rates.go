@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -61,26 +62,26 @@ func NewRates(s *Store) *Rates { return &Rates{store: s, now: time.Now} }
 func (r *Rates) Around(ctx context.Context, conn Meters, program func() error) error {
 	if r.conn != conn {
 		r.conn, r.known, r.pause = conn, nil, 0
-		r.bound(nil)
+		r.setBound(nil)
 	}
 	if r.Unbounded() != nil {
 		if r.now().Before(r.retry) {
 			return program()
 		}
-		r.bound(nil)
+		r.setBound(nil)
 	}
-	err := r.add(ctx)
+	err := r.addMissing(ctx)
 	if err == nil {
 		if err = program(); !AboutRates(err) {
 			r.pause = 0
-			return errors.Join(err, r.remove(ctx, err))
+			return errors.Join(err, r.removeUnused(ctx, err))
 		}
 		// Somebody has deleted meters, and their flows with them.
 		r.known = nil
-		if err = r.add(ctx); err == nil {
+		if err = r.addMissing(ctx); err == nil {
 			if err = program(); !AboutRates(err) {
 				r.pause = 0
-				return errors.Join(err, r.remove(ctx, err))
+				return errors.Join(err, r.removeUnused(ctx, err))
 			}
 		}
 	}
@@ -92,12 +93,12 @@ func (r *Rates) Around(ctx context.Context, conn Meters, program func() error) e
 	}
 	r.pause = min(max(2*r.pause, firstRateRetry), lastRateRetry)
 	r.retry = r.now().Add(r.pause)
-	r.bound(fmt.Errorf("the switch has refused the limit, which needs one meter for each pod (Open vSwitch 2.10, and Linux 4.18 for the kernel's datapath): %w", err))
+	r.setBound(fmt.Errorf("the switch has refused the limit, which needs one meter for each pod (Open vSwitch 2.10, and Linux 4.18 for the kernel's datapath): %w", err))
 	return program()
 }
 
-// bound turns the rate limit on, or off with the error that prevents it.
-func (r *Rates) bound(why error) {
+// setBound turns the rate limit on, or off with the error that prevents it.
+func (r *Rates) setBound(why error) {
 	r.store.BoundRates(why == nil)
 	r.store.Complete()
 	r.mu.Lock()
@@ -112,10 +113,10 @@ func (r *Rates) Unbounded() error {
 	return r.unbounded
 }
 
-// add adds the meters that are missing.
-func (r *Rates) add(ctx context.Context) error {
-	wanted := r.store.RateMeters()
-	if len(wanted) == 0 {
+// addMissing adds the meters that are missing.
+func (r *Rates) addMissing(ctx context.Context) error {
+	used := r.store.RateMeters()
+	if len(used) == 0 {
 		return nil
 	}
 	if r.known == nil {
@@ -125,7 +126,7 @@ func (r *Rates) add(ctx context.Context) error {
 		}
 		r.known = known
 	}
-	missing := without(wanted, r.known)
+	missing := without(used, r.known)
 	if len(missing) == 0 {
 		return nil
 	}
@@ -139,9 +140,9 @@ func (r *Rates) add(ctx context.Context) error {
 	return nil
 }
 
-// remove removes the meters that no flow names any more, once the flows are programmed.
+// removeUnused removes the meters that no flow names any more, once the flows are programmed.
 // A meter that the switch does not remove does no harm, and does not fail the pass.
-func (r *Rates) remove(ctx context.Context, programmed error) error {
+func (r *Rates) removeUnused(ctx context.Context, programmed error) error {
 	gone := without(r.known, r.store.RateMeters())
 	if programmed != nil || len(gone) == 0 {
 		return nil
@@ -177,4 +178,15 @@ func FindRateMeters(ctx context.Context, conn Meters) (map[uint32]bool, error) {
 		}
 	}
 	return found, err
+}
+
+// AboutRates reports whether an error of the Programmer is that the switch refuses flows
+// that bound rates.
+func AboutRates(err error) bool {
+	for _, r := range reasons(err) {
+		if strings.HasPrefix(r.key, rateKeyPrefix) {
+			return true
+		}
+	}
+	return false
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
-// While what is denied is reported, each flow here that drops, drops by a meter what
-// is too much, and sends the rest to whoever listens:
+// While denied packets are reported, each flow that drops sends them to the agent, up to
+// the rate of a meter:
 //
 //	table=60,priority=200,ip,nw_src=A actions=meter:26552,controller(max_len=128,id=61725)
 //
@@ -17,7 +17,7 @@ import (
 // few for each pod that is isolated or closed; a table of its own, for all to lead to,
 // would stand in the way of every denied packet, also while nobody listens.
 const (
-	// ReportMeter bounds what is reported.
+	// ReportMeter bounds the rate of reports.
 	ReportMeter uint32 = 26552
 	// ReportID is what to listen for.
 	ReportID uint16 = pipeline.PolicyOwner
@@ -25,35 +25,6 @@ const (
 	// with some extensions, and the ports behind it.
 	ReportLength uint16 = 14 + 128
 )
-
-// Report has what is denied reported, or not any more. The switch has to have the meter
-// before, and for as long.
-func (s *Store) Report(reported bool) {
-	if s.reported == reported {
-		return
-	}
-	s.reported = reported
-	s.dirty.base = true
-	for name := range s.pods {
-		s.dirty.closing[name] = struct{}{}
-	}
-	for id, r := range s.rules {
-		if r.spec.Action == model.Deny {
-			s.dirty.rules[id] = struct{}{}
-		}
-	}
-}
-
-// Reported reports whether what is denied is reported.
-func (s *Store) Reported() bool { return s.reported }
-
-// deny is what flows do with a packet that is denied: without actions, they drop it.
-func (s *Store) deny() []openflow.Action {
-	if !s.reported {
-		return nil
-	}
-	return ReportActions()
-}
 
 // ReportActions are those of a flow that reports, and passes nothing on.
 func ReportActions() []openflow.Action {

@@ -90,7 +90,7 @@ func TestFlowsAreTheSumOfTheDimensions(t *testing.T) {
 		s, r := newStore(model.IPv4)
 		w.load(s)
 		rules := policies * w.rules
-		lanes := s.layers[ruleIngress].lanes
+		lanes := s.placer.layers[ruleIngress].lanes
 		constant := len(deniedFlows(nil)) + len(pipeline.Judged())
 		bound := 2*lanes*(w.pods+w.groups*w.members+w.rules/2) + 4*w.pods + 3*rules + constant
 		if got := len(r.all()); got > bound {
@@ -155,7 +155,7 @@ func TestChangesTouchOnlyTheirClauses(t *testing.T) {
 	apply("nothing", 0, 0, func() {})
 	// A member is in a lane of each direction that its group's rules are in.
 	fresh := model.AddressMember(netip.MustParseAddr("10.99.0.1"))
-	lanes := s.layers[ruleIngress].lanes
+	lanes := s.placer.layers[ruleIngress].lanes
 	took = nil
 	for range 10 {
 		apply("a pod into a group", 1, 2*lanes, func() { s.UpdateGroup(groupID(7), []model.Member{fresh}, nil) })

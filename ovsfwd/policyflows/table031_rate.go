@@ -16,8 +16,6 @@ package policyflows
 // excludes one-way streams that policy has allowed from the count.
 
 import (
-	"strings"
-
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
@@ -39,44 +37,12 @@ func RateMeter(port uint32) uint32 { return firstRateMeter + port }
 // IsRateMeter reports whether a meter is that of a pod.
 func IsRateMeter(meter uint32) bool { return firstRateMeter <= meter && meter <= lastRateMeter }
 
-// BoundRates turns the limit for new connections on or off. The switch must have the
-// meters (RateMeters) before the limit is on, and until it is off.
-func (s *Store) BoundRates(bounded bool) {
-	if s.bounded == bounded {
-		return
-	}
-	s.bounded = bounded
-	for name := range s.pods {
-		s.dirty.rates[name] = struct{}{}
-	}
-}
+const rateKeyPrefix = "rate of pod "
 
-// RateMeters returns the meters that the flows name.
-func (s *Store) RateMeters() map[uint32]bool {
-	meters := map[uint32]bool{}
-	for _, id := range s.meters {
-		meters[id] = true
-	}
-	return meters
-}
-
-// setRate sets or removes the flows that bound the rate of a pod. A closed pod adds no
-// connections. Nor does it have its address to itself: it may have left before another one
-// that had the address after it.
-func (s *Store) setRate(name string) {
-	p := s.pods[name]
-	if p != nil && p.Open && s.bounded && p.Port != 0 && IsRateMeter(RateMeter(p.Port)) && len(p.Addresses) > 0 {
-		s.meters[name] = RateMeter(p.Port)
-		s.flows.SetFlows(rateKey(name), func() []openflow.Flow { return s.rateFlows(name) })
-	} else if _, had := s.meters[name]; had {
-		delete(s.meters, name)
-		s.flows.RemoveFlows(rateKey(name))
-	}
-}
+func rateKey(name string) string { return rateKeyPrefix + name }
 
 // rateFlows renders the flows that bound the rate of a pod.
-func (s *Store) rateFlows(name string) []openflow.Flow {
-	p := s.pods[name]
+func rateFlows(p *pod) []openflow.Flow {
 	if p == nil {
 		return nil
 	}
@@ -93,19 +59,4 @@ func (s *Store) rateFlows(name string) []openflow.Flow {
 		})
 	}
 	return flows
-}
-
-const rateKeyPrefix = "rate of pod "
-
-func rateKey(name string) string { return rateKeyPrefix + name }
-
-// AboutRates reports whether an error of the Programmer is that the switch refuses flows
-// that bound rates.
-func AboutRates(err error) bool {
-	for _, r := range reasons(err) {
-		if strings.HasPrefix(r.key, rateKeyPrefix) {
-			return true
-		}
-	}
-	return false
 }

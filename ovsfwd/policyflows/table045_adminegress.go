@@ -33,9 +33,9 @@ func closedEgress(p *pod, f model.Family, deny []openflow.Action) []openflow.Flo
 	return flows
 }
 
-// closed renders that a pod's new connections of a direction and family are
+// closedFlows renders that a pod's new connections of a direction and family are
 // dropped, whatever is allowed.
-func closed(p *pod, d model.Direction, f model.Family, deny []openflow.Action) []openflow.Flow {
+func closedFlows(p *pod, d model.Direction, f model.Family, deny []openflow.Action) []openflow.Flow {
 	if d == model.Egress {
 		return closedEgress(p, f, deny)
 	}

@@ -16,9 +16,9 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
-// isolated renders that a pod's new connections of a direction and family are
+// isolatedFlows renders that a pod's new connections of a direction and family are
 // dropped if no rule has allowed them.
-func isolated(p *pod, d model.Direction, f model.Family, deny []openflow.Action) []openflow.Flow {
+func isolatedFlows(p *pod, d model.Direction, f model.Family, deny []openflow.Action) []openflow.Flow {
 	table := pipeline.TableEgressDefault
 	if d == model.Ingress {
 		table = pipeline.TableIngressDefault

@@ -36,9 +36,9 @@ func deniedFlows(deny []openflow.Action) []openflow.Flow {
 	return flows
 }
 
-// counters renders the flows that count a rule. deny is what they do with what the
+// counterFlows renders the flows that count a rule. deny is what they do with what the
 // rule denies.
-func counters(r *rule, deny []openflow.Action) []openflow.Flow {
+func counterFlows(r *rule, deny []openflow.Action) []openflow.Flow {
 	table, next := r.layer.metrics(), pipeline.TableL3Forwarding
 	if r.layer.direction() == model.Ingress {
 		next = pipeline.TableCommit

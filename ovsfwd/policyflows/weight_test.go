@@ -63,7 +63,7 @@ func TestOversizedPolicyIsClosed(t *testing.T) {
 	s.RemovePolicy(networkPolicy("huge"))
 	s.RemoveGroup("nhuge")
 	s.Complete()
-	if len(s.networks) != 1 {
-		t.Errorf("%d groups of networks are left", len(s.networks))
+	if len(s.networks.networks) != 1 {
+		t.Errorf("%d groups of networks are left", len(s.networks.networks))
 	}
 }

@@ -1,0 +1,27 @@
+package policyflows
+
+import "github.com/felixlike/felixlike/model"
+
+// UpdateGroup creates a group or changes its members. Only the flows of these members
+// become dirty.
+func (s *Store) UpdateGroup(id model.GroupID, added, removed []model.Member) {
+	s.quarantine.updateGroup(id, added, removed)
+}
+
+// RemoveGroup removes a group; rules that still ask it match nothing by it.
+func (s *Store) RemoveGroup(id model.GroupID) {
+	if s.networks.removeMembers(id) {
+		return
+	}
+	g := s.groupOf(id)
+	for m := range g.members {
+		s.removeMember(g, m)
+	}
+	s.quarantine.liftUsers(id)
+	s.dropGroup(g)
+}
+
+// UpdateNetworks creates a group of Networks or changes its members.
+func (s *Store) UpdateNetworks(id model.GroupID, added, removed []model.Member) {
+	s.networks.update(id, added, removed)
+}

@@ -1,0 +1,43 @@
+package policyflows
+
+import (
+	"maps"
+	"slices"
+)
+
+// policiesOf finds the policies whose rules have a part in the flows of a key. It
+// looks through everything: keys are refused rarely, and kept by nobody here.
+func (re *renderer) policiesOf(key string) []*policy {
+	found := map[*policy]struct{}{}
+	for m := range re.members {
+		for l := range layerCount {
+			if c := (memberClause{l, m}); c.key() == key {
+				for u := range re.eachUse(c) {
+					found[u.rule.policy] = struct{}{}
+				}
+			}
+		}
+	}
+	for c, rules := range re.ports {
+		if c.key() == key {
+			for r := range rules {
+				found[r.policy] = struct{}{}
+			}
+		}
+	}
+	for name := range re.pods {
+		for l := range layerCount {
+			if c := (podClause{l, name}); c.key() == key {
+				for r := range re.eachRule(c) {
+					found[r.policy] = struct{}{}
+				}
+			}
+		}
+	}
+	for id, r := range re.rules {
+		if r.installed && ruleKey(id) == key {
+			found[r.policy] = struct{}{}
+		}
+	}
+	return slices.SortedFunc(maps.Keys(found), func(a, b *policy) int { return a.compare(b.side) })
+}

@@ -1,0 +1,147 @@
+package policyflows
+
+import (
+	"slices"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+)
+
+// renderer renders the flows of the objects.
+type renderer struct {
+	*objects
+	// reported says that denied packets are reported.
+	reported bool
+}
+
+// deny is what flows do with a packet that is denied: without actions, they drop it.
+func (re *renderer) deny() []openflow.Action {
+	if !re.reported {
+		return nil
+	}
+	return ReportActions()
+}
+
+// eachUse yields what rules of the layer ask of the member's groups.
+func (re *renderer) eachUse(c memberClause) func(yield func(use) bool) {
+	return func(yield func(use) bool) {
+		named := c.member.Protocol != model.AnyProtocol
+		for _, g := range re.members[c.member] {
+			if g.asked[c.layer][kind(named)] == 0 {
+				continue
+			}
+			for u := range g.users {
+				if u.named == named && u.rule.layer == c.layer && !yield(u) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (re *renderer) memberUsed(c memberClause) bool {
+	for range re.eachUse(c) {
+		return slices.Contains(re.families, c.member.Family())
+	}
+	return false
+}
+
+func (re *renderer) memberFlows(c memberClause) []openflow.Flow {
+	var parts []part
+	for u := range re.eachUse(c) {
+		k := u.rule.ofPeers
+		if u.named {
+			k = u.rule.ofPorts
+		}
+		parts = append(parts, u.rule.part(k))
+	}
+	return c.layer.clauses(parts, c.layer.peer(c.member))
+}
+
+func (re *renderer) portFlows(c portClause) []openflow.Flow {
+	parts := make([]part, 0, len(re.ports[c]))
+	for r := range re.ports[c] {
+		parts = append(parts, r.part(r.ofPorts))
+	}
+	matches := make([]openflow.Match, 0, len(re.families))
+	for _, f := range re.families {
+		m := ip(f).Protocol(c.ports.protocol)
+		if c.ports.mask != 0 {
+			m = m.Port(portField(c.ports.protocol), c.ports.value, c.ports.mask)
+		}
+		matches = append(matches, m)
+	}
+	return c.layer.clauses(parts, matches...)
+}
+
+// eachRule yields the installed rules of a layer that apply to a pod.
+func (re *renderer) eachRule(c podClause) func(yield func(*rule) bool) {
+	return func(yield func(*rule) bool) {
+		p := re.pods[c.pod]
+		if p == nil {
+			return
+		}
+		for _, q := range p.policies[c.layer.direction()-1] {
+			for _, r := range q.rules {
+				if r.layer == c.layer && r.installed && !yield(r) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (re *renderer) podUsed(c podClause) bool {
+	for range re.eachRule(c) {
+		return len(re.podMatches(c)) > 0
+	}
+	return false
+}
+
+func (re *renderer) podFlows(c podClause) []openflow.Flow {
+	var parts []part
+	for r := range re.eachRule(c) {
+		parts = append(parts, r.part(r.ofPods))
+	}
+	return c.layer.clauses(parts, re.podMatches(c)...)
+}
+
+// podMatches are the matches for a pod's packets.
+func (re *renderer) podMatches(c podClause) []openflow.Match {
+	return re.pods[c.pod].matches(c.layer.direction(), re.families...)
+}
+
+// ruleFlows renders the flow of the fulfilled rule, and the flows that count it.
+func (re *renderer) ruleFlows(id RuleID) []openflow.Flow {
+	r := re.rules[id]
+	if r == nil {
+		return nil
+	}
+	var flows []openflow.Flow
+	for _, f := range re.families {
+		flows = append(flows, r.layer.decide(r, f))
+	}
+	return append(flows, counterFlows(r, re.deny())...)
+}
+
+// closingFlows renders what drops the packets of a pod beside the rules: that it
+// is closed, or isolated. In a family that no rules are rendered for it is
+// closed, too: what would deny there is missing.
+func (re *renderer) closingFlows(name string) []openflow.Flow {
+	p := re.pods[name]
+	if p == nil {
+		return nil
+	}
+	var flows []openflow.Flow
+	for _, d := range model.Directions() {
+		for _, f := range model.Families() {
+			switch {
+			case p.closed(d) || !slices.Contains(re.families, f):
+				flows = append(flows, closedFlows(p, d, f, re.deny())...)
+			case p.applied(d).Isolated():
+				flows = append(flows, isolatedFlows(p, d, f, re.deny())...)
+			}
+		}
+	}
+	return flows
+}
