@@ -16,9 +16,9 @@ import (
 // it meanwhile.
 const attempts = 3
 
-// ApplyUpdates creates the sets that are wanted and are not there, and brings
-// their members up to date. It is to come before the rules that name them.
-// Sets that are set aside are no error but listed in the Result.
+// ApplyUpdates creates the desired sets that are not there, and brings their members
+// up to date. Call it before the update of the rules that name them. Quarantined sets
+// are no error but listed in the Result.
 //
 // An error means that some of the updates may not have been made; the next
 // apply reads what the kernel holds.
@@ -33,7 +33,7 @@ func (s *Sets) ApplyUpdates(ctx context.Context) (tables.Result, error) {
 	result.Duration = time.Since(start)
 	result.Refused = s.Refused()
 	for _, t := range s.sets {
-		if t.wanted && t.refusal == nil {
+		if t.desired && t.refusal == nil {
 			result.Elements += len(t.members)
 		}
 	}
@@ -47,10 +47,10 @@ func (s *Sets) update(ctx context.Context, result *tables.Result) error {
 	now := s.now()
 	for name, t := range s.sets {
 		if t.refusal != nil && t.refusal.due(now) {
-			s.touched[name] = true
+			s.dirty[name] = true
 		}
 	}
-	if s.known && len(s.touched) == 0 {
+	if s.known && len(s.dirty) == 0 {
 		return nil
 	}
 	if err := s.connect(); err != nil {
@@ -63,7 +63,7 @@ func (s *Sets) update(ctx context.Context, result *tables.Result) error {
 		}
 	}
 	repaired := map[string]string{}
-	for attempt := 1; len(s.touched) > 0; attempt++ {
+	for attempt := 1; len(s.dirty) > 0; attempt++ {
 		jobs, err := s.jobs(ctx, repaired)
 		if err != nil {
 			return err
@@ -89,7 +89,7 @@ func (s *Sets) update(ctx context.Context, result *tables.Result) error {
 // quarantined.
 func (s *Sets) jobs(ctx context.Context, repaired map[string]string) ([]*job, error) {
 	var jobs []*job
-	for _, name := range sorted(s.touched) {
+	for _, name := range sorted(s.dirty) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -111,7 +111,7 @@ func (s *Sets) jobs(ctx context.Context, repaired map[string]string) ([]*job, er
 			jobs = append(jobs, s.plan(t))
 		}
 	}
-	clear(s.touched)
+	clear(s.dirty)
 	return jobs, nil
 }
 
@@ -172,26 +172,26 @@ func count(result *tables.Result, stage int, o op) {
 	}
 }
 
-// settle takes note of how a job ended.
+// settle records the result of a job.
 func (s *Sets) settle(j *job, attempt int, repaired map[string]string) {
 	t := j.set
 	name := ipsets.KernelName(t.spec.Name)
 	if j.swapped != "" {
 		// The former content, or what was built of the new one.
-		s.held[j.swapped], s.doomed[j.swapped] = held{}, retry{}
+		s.observed[j.swapped], s.obsolete[j.swapped] = observedSet{}, retry{}
 	}
 	if j.failed == nil {
-		s.held[name] = j.after
+		s.observed[name] = j.after
 		t.refusal = nil
 		t.commit()
 		return
 	}
 	// The next attempt reads the kernel's state.
-	s.held[name], t.unread = held{}, true
+	s.observed[name], t.unread = observedSet{}, true
 	f := j.failed
 	if foreign(f.code) && attempt < attempts {
 		t.trusted = t.trusted && f.code != errHashFull
-		s.touched[t.spec.Name] = true
+		s.dirty[t.spec.Name] = true
 		return
 	}
 	t.trusted = false

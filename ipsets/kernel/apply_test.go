@@ -332,7 +332,7 @@ func TestLeftoversOfACrash(t *testing.T) {
 	ns.run(t, "ipset", "create", temporary, "hash:net")
 	s.capacity = 1
 	s.AddMembers("aweb-4", members("10.0.0.3"))
-	s.held["flx-aweb-4"] = held{kind: model.Addresses, family: model.IPv4, capacity: 3, plain: true}
+	s.observed["flx-aweb-4"] = observedSet{kind: model.Addresses, family: model.IPv4, capacity: 3, plain: true}
 	if r := apply(t, s); len(r.Refused) != 0 {
 		t.Errorf("%+v", r)
 	}

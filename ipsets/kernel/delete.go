@@ -29,7 +29,7 @@ const (
 func (s *Sets) ApplyDeletions(ctx context.Context) (tables.Result, error) {
 	start := time.Now()
 	var result tables.Result
-	err := s.deleteDoomed(ctx, &result)
+	err := s.deleteObsolete(ctx, &result)
 	result.Duration = time.Since(start)
 	if err != nil {
 		return result, s.fail(fmt.Errorf("destroy ip sets: %w", err))
@@ -37,8 +37,8 @@ func (s *Sets) ApplyDeletions(ctx context.Context) (tables.Result, error) {
 	return result, nil
 }
 
-func (s *Sets) deleteDoomed(ctx context.Context, result *tables.Result) error {
-	if s.guest || s.known && len(s.doomed) == 0 {
+func (s *Sets) deleteObsolete(ctx context.Context, result *tables.Result) error {
+	if s.guest || s.known && len(s.obsolete) == 0 {
 		return nil
 	}
 	if err := s.connect(); err != nil {
@@ -51,29 +51,29 @@ func (s *Sets) deleteDoomed(ctx context.Context, result *tables.Result) error {
 		}
 	}
 	now := s.now()
-	due := slices.DeleteFunc(sorted(s.doomed), func(name string) bool { return !s.doomed[name].due(now) })
+	due := slices.DeleteFunc(sorted(s.obsolete), func(name string) bool { return !s.obsolete[name].due(now) })
 	wait := time.Duration(0)
-	if slices.ContainsFunc(due, func(name string) bool { return s.doomed[name].attempts == 0 }) {
+	if slices.ContainsFunc(due, func(name string) bool { return s.obsolete[name].attempts == 0 }) {
 		wait = patience
 	}
 	inUse, err := s.destroy(ctx, due, wait, result)
 	if err != nil {
 		return err
 	}
-	unwanted := map[string]string{}
+	pending := map[string]string{}
 	for name, t := range s.sets {
-		if !t.wanted {
-			unwanted[ipsets.KernelName(name)] = name
+		if !t.desired {
+			pending[ipsets.KernelName(name)] = name
 		}
 	}
 	for _, name := range due {
 		if slices.Contains(inUse, name) {
-			s.doomed[name] = s.doomed[name].again(now)
+			s.obsolete[name] = s.obsolete[name].again(now)
 			continue
 		}
-		delete(s.doomed, name)
-		delete(s.held, name)
-		if set, ok := unwanted[name]; ok {
+		delete(s.obsolete, name)
+		delete(s.observed, name)
+		if set, ok := pending[name]; ok {
 			delete(s.sets, set)
 		}
 	}
@@ -89,7 +89,7 @@ func (s *Sets) Remove(ctx context.Context) error {
 	if err := s.read(ctx); err != nil {
 		return s.fail(err)
 	}
-	inUse, err := s.destroy(ctx, sorted(s.held), patience, &tables.Result{})
+	inUse, err := s.destroy(ctx, sorted(s.observed), patience, &tables.Result{})
 	s.forget()
 	if err != nil {
 		return s.fail(fmt.Errorf("destroy ip sets: %w", err))

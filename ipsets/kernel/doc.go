@@ -9,12 +9,12 @@
 // so that what an old and a new content have in common is in force throughout.
 //
 // The names of sets are the network namespace's, so ours have a prefix
-// (ipsets.KernelName). Sets with the prefix that are not wanted are destroyed;
+// (ipsets.KernelName). Sets with the prefix that are not desired are destroyed;
 // others are never touched. The kernel is read in full before the first apply,
 // after a failure, after Invalidate and after a foreign change that Watch has
 // noticed, and never else.
 //
-// A set that cannot be programmed is set aside, with the reason, and tried
+// A set that cannot be programmed is quarantined, with the reason, and tried
 // again; the others are programmed. The caller has to close the chains that
 // name it, see Refused. A set of another type or family under a name of ours
 // is one of these while a rule holds it: the kernel swaps only sets of one type

@@ -42,7 +42,7 @@ type job struct {
 	ops [stages][]op
 	// after is what the kernel holds once all is done; swapped is the name that
 	// the set's former content has then.
-	after   held
+	after   observedSet
 	swapped string
 	failed  *failure
 }
@@ -60,25 +60,25 @@ func (s *Sets) plan(t *set) *job {
 	j := &job{set: t}
 	name := ipsets.KernelName(t.spec.Name)
 	// Elements are added before others are deleted: none of the kernel's is
-	// out of the wanted and the touched.
+	// of the desired and the changed elements.
 	need := len(t.members) + 1 + len(t.before)
-	have, exists := s.held[name]
-	sameType := exists && have.kind == t.spec.Kind && have.family == t.spec.Family
+	old, exists := s.observed[name]
+	sameType := exists && old.kind == t.spec.Kind && old.family == t.spec.Family
 	if sameType && s.guest {
-		j.after = have
+		j.after = old
 		return j
 	}
-	if sameType && have.plain && have.capacity >= need && !t.inverts() {
-		j.after = have
+	if sameType && old.plain && old.capacity >= need && !t.inverts() {
+		j.after = old
 		j.deltas(name)
 		return j
 	}
-	j.after = held{kind: t.spec.Kind, family: t.spec.Family, capacity: s.capacityFor(need), plain: true}
+	j.after = observedSet{kind: t.spec.Kind, family: t.spec.Family, capacity: s.capacityFor(need), plain: true}
 	target := name
 	switch {
 	case sameType:
 		target, j.swapped = temporaryName(name), temporaryName(name)
-		if _, left := s.held[target]; left {
+		if _, left := s.observed[target]; left {
 			j.destroy(target)
 		}
 		j.add(stageSwap, op{write: func(m *nfnetlink.Messages) { writeSwap(m, name, target) }})
@@ -93,10 +93,10 @@ func (s *Sets) plan(t *set) *job {
 func (j *job) deltas(name string) {
 	var adds, deletes []element
 	for e, there := range j.set.before {
-		switch wanted := j.set.wants(e); {
-		case wanted && !there:
+		switch desired := j.set.isDesired(e); {
+		case desired && !there:
 			adds = append(adds, e)
-		case there && !wanted:
+		case there && !desired:
 			deletes = append(deletes, e)
 		}
 	}
@@ -104,7 +104,7 @@ func (j *job) deltas(name string) {
 	j.elements(stageDelete, cmdDel, name, deletes)
 }
 
-// create makes a set with all wanted elements under a name.
+// create makes a set with all desired elements under a name.
 func (j *job) create(name string) {
 	elements := slices.Collect(j.set.elements())
 	spec, hash, capacity := j.set.spec, hashSize(len(elements)), j.after.capacity

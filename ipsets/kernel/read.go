@@ -20,28 +20,28 @@ func (s *Sets) read(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	clear(s.held)
-	clear(s.doomed)
+	clear(s.observed)
+	clear(s.obsolete)
 	if err := s.list("", func(l listing) {
 		if l.head != nil && strings.HasPrefix(l.name, ipsets.KernelPrefix) {
-			s.held[l.name] = *l.head
+			s.observed[l.name] = *l.head
 		}
 	}); err != nil {
 		return err
 	}
-	wanted := s.wantedNames()
-	for name := range s.held {
-		if wanted[name] == nil {
-			s.doomed[name] = retry{}
+	desired := s.desiredNames()
+	for name := range s.observed {
+		if desired[name] == nil {
+			s.obsolete[name] = retry{}
 		}
 	}
 	for name, t := range s.sets {
-		if !t.wanted {
+		if !t.desired {
 			delete(s.sets, name)
 			continue
 		}
 		t.unread = true
-		s.touched[name] = true
+		s.dirty[name] = true
 	}
 	s.known = true
 	return nil
@@ -50,8 +50,8 @@ func (s *Sets) read(ctx context.Context) error {
 // readElements reads the elements of the kernel's set and describes foreign changes.
 func (s *Sets) readElements(t *set) (string, error) {
 	name := ipsets.KernelName(t.spec.Name)
-	have := map[element]struct{}{}
-	var head *held
+	found := map[element]struct{}{}
+	var head *observedSet
 	odd := 0
 	visit := func(l listing) {
 		if l.head != nil {
@@ -62,24 +62,24 @@ func (s *Sets) readElements(t *set) (string, error) {
 		}
 		for _, data := range nfnetlink.Attributes(l.elements) {
 			if e, ok := parseElement(head.kind, data); ok {
-				have[e] = struct{}{}
+				found[e] = struct{}{}
 			} else {
 				odd++
 			}
 		}
 	}
-	if _, ok := s.held[name]; ok {
+	if _, ok := s.observed[name]; ok {
 		if err := s.list(name, visit); err != nil {
 			return "", err
 		}
 	}
 	if head == nil {
-		delete(s.held, name)
+		delete(s.observed, name)
 	} else {
 		head.plain = head.plain && odd == 0
-		s.held[name] = *head
+		s.observed[name] = *head
 	}
-	foreign, missing := t.rebase(have)
+	foreign, missing := t.rebase(found)
 	if !t.trusted {
 		return "", nil
 	}
@@ -88,7 +88,7 @@ func (s *Sets) readElements(t *set) (string, error) {
 }
 
 // difference describes a foreign change of a set.
-func difference(spec ipsets.Set, head *held, foreign, missing int) string {
+func difference(spec ipsets.Set, head *observedSet, foreign, missing int) string {
 	var parts []string
 	switch {
 	case head == nil:
@@ -111,7 +111,7 @@ func difference(spec ipsets.Set, head *held, foreign, missing int) string {
 // some of its elements.
 type listing struct {
 	name     string
-	head     *held
+	head     *observedSet
 	elements []byte
 }
 
@@ -167,8 +167,8 @@ func parseListing(attributes []byte) listing {
 // parseOptions reads what a set was created with. Options that make it behave
 // differently, of which ours have none, are timeout, exceptions to the address
 // (netmask, bitmask, mark mask), and flags for counters and comments.
-func parseOptions(options []byte) held {
-	h := held{plain: true}
+func parseOptions(options []byte) observedSet {
+	h := observedSet{plain: true}
 	for attr, value := range nfnetlink.Attributes(options) {
 		switch attr {
 		case attrMaxElem:

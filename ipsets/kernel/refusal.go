@@ -33,15 +33,15 @@ func (r retry) again(now time.Time) retry {
 
 func (r retry) due(now time.Time) bool { return !now.Before(r.next) }
 
-// refusal says why a set is set aside.
+// refusal is why a set is quarantined.
 type refusal struct {
 	retry
 	member, reason string
 }
 
-// Refused returns the sets that are set aside now, sorted by name. Their
-// content in the kernel, if they are there at all, is not what is wanted: the
-// chains that name them have to be closed.
+// Refused returns the quarantined sets, sorted by name. Their content in the kernel, if
+// they are there at all, is not the desired one: the chains that name them have to be
+// closed.
 func (s *Sets) Refused() []tables.Refusal {
 	var out []tables.Refusal
 	for name, t := range s.sets {
@@ -56,7 +56,7 @@ func (s *Sets) Refused() []tables.Refusal {
 	return out
 }
 
-// refuse sets a set aside.
+// refuse quarantines a set.
 func (s *Sets) refuse(t *set, member, reason string) {
 	if t.refusal == nil {
 		t.refusal = &refusal{}
@@ -67,8 +67,8 @@ func (s *Sets) refuse(t *set, member, reason string) {
 // Leftovers returns the kernel's names of sets that are not desired but in use, sorted.
 func (s *Sets) Leftovers() []string {
 	var out []string
-	for _, name := range sorted(s.doomed) {
-		if s.doomed[name].attempts > 0 {
+	for _, name := range sorted(s.obsolete) {
+		if s.obsolete[name].attempts > 0 {
 			out = append(out, name)
 		}
 	}

@@ -50,7 +50,7 @@ func TestTwoHundredThousandMembers(t *testing.T) {
 		t.Errorf("one member more: %+v", r)
 	}
 	restarted.capacity = n + 1
-	restarted.held["flx-aweb-4"] = held{kind: model.Addresses, family: model.IPv4, capacity: n + 1, plain: true}
+	restarted.observed["flx-aweb-4"] = observedSet{kind: model.Addresses, family: model.IPv4, capacity: n + 1, plain: true}
 	restarted.AddMembers("aweb-4", []model.Member{nth(n + 2)})
 	r = apply(t, restarted)
 	t.Logf("grown by a swap: %v", r.Duration)

@@ -8,20 +8,19 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// set is one wanted set: what it shall hold, and of the elements that were
-// touched since the last commit, what the kernel holds. The kernel's other
-// elements are as wanted.
+// set is one desired set: its desired members, and what the kernel holds of the elements
+// that changed since the last commit. The kernel's other elements are as desired.
 type set struct {
 	spec    ipsets.Set
-	wanted  bool
+	desired bool
 	members map[model.Member]struct{}
-	// bad are wanted members that the set cannot have, with the reason.
+	// bad are desired members that the set cannot have, with the reason.
 	bad    map[model.Member]string
 	before map[element]bool
 	// unread says that the kernel may hold unknown elements.
 	unread bool
-	// trusted tells that what was known before it became unread came from an
-	// apply that succeeded: what differs then is the work of somebody else.
+	// trusted says that the state known before it became unread came from an apply that
+	// succeeded: other programs have made what differs then.
 	trusted bool
 	refusal *refusal
 }
@@ -37,19 +36,19 @@ func (s *set) add(m model.Member) {
 		s.bad[m] = reason
 		return
 	}
-	s.touch(m)
+	s.mark(m)
 	s.members[m] = struct{}{}
 }
 
 func (s *set) remove(m model.Member) {
 	delete(s.bad, m)
 	if _, ok := s.members[m]; ok {
-		s.touch(m)
+		s.mark(m)
 		delete(s.members, m)
 	}
 }
 
-// empty wants no member.
+// empty removes all members.
 func (s *set) empty() {
 	clear(s.bad)
 	for m := range s.members {
@@ -57,16 +56,16 @@ func (s *set) empty() {
 	}
 }
 
-func (s *set) touch(m model.Member) {
+func (s *set) mark(m model.Member) {
 	for e := range Elements(m) {
 		if _, ok := s.before[e]; !ok {
-			s.before[e] = s.wants(e)
+			s.before[e] = s.isDesired(e)
 		}
 	}
 }
 
-// wants reports whether the kernel's set shall have the element.
-func (s *set) wants(e element) bool {
+// isDesired reports whether the kernel's set shall have the element.
+func (s *set) isDesired(e element) bool {
 	if _, ok := s.members[e]; ok {
 		return true
 	}
@@ -99,7 +98,7 @@ func (s *set) inverts() bool {
 	for e, there := range s.before {
 		other := e
 		other.Except = !e.Except
-		if there && !s.wants(e) && s.wants(other) {
+		if there && !s.isDesired(e) && s.isDesired(other) {
 			return true
 		}
 	}
@@ -115,26 +114,26 @@ func (s *set) commit() {
 
 // rebase makes the given elements what the kernel holds. It returns how many
 // of them somebody else must have added, and how many removed.
-func (s *set) rebase(have map[element]struct{}) (foreign, missing int) {
+func (s *set) rebase(found map[element]struct{}) (foreign, missing int) {
 	before := map[element]bool{}
-	for e := range have {
-		if known, touched := s.before[e]; touched && !known || !touched && !s.wants(e) {
+	for e := range found {
+		if known, changed := s.before[e]; changed && !known || !changed && !s.isDesired(e) {
 			foreign++
 		}
-		if !s.wants(e) {
+		if !s.isDesired(e) {
 			before[e] = true
 		}
 	}
 	for e := range s.elements() {
-		if _, ok := have[e]; !ok {
+		if _, ok := found[e]; !ok {
 			before[e] = false
-			if known, touched := s.before[e]; known || !touched {
+			if known, changed := s.before[e]; known || !changed {
 				missing++
 			}
 		}
 	}
 	for e, known := range s.before {
-		if _, ok := have[e]; known && !ok && !s.wants(e) {
+		if _, ok := found[e]; known && !ok && !s.isDesired(e) {
 			missing++
 		}
 	}

@@ -28,31 +28,31 @@ type Sets struct {
 	capacity int
 	now      func() time.Time
 
-	// guest tells that another driver keeps the sets, see KeptByOthers.
+	// guest says that another driver keeps the sets, see KeptByOthers.
 	guest bool
-	// sets are those that are wanted, and those that were and whose elements
-	// are still known; by name.
+	// sets are the desired sets, and the former ones whose elements are still known; by
+	// name.
 	sets map[string]*set
-	// touched are the names of sets to compare with the kernel.
-	touched map[string]bool
+	// dirty are the names of sets to compare with the kernel.
+	dirty map[string]bool
 
-	// known tells that held, doomed and the sets' elements are what the kernel
+	// known says that observed, obsolete and the sets' elements are what the kernel
 	// holds.
 	known bool
-	// held are the kernel's sets with our prefix, by their name there.
-	held map[string]held
-	// doomed are those of them that nobody wants, with when to try to destroy
+	// observed are the kernel's sets with our prefix, by their name there.
+	observed map[string]observedSet
+	// obsolete are those of them that are not desired, with the time to try to destroy
 	// those that were in use.
-	doomed  map[string]retry
-	watcher watcher
+	obsolete map[string]retry
+	watcher  watcher
 }
 
-// held is a set as the kernel has it.
-type held struct {
+// observedSet is a set as the kernel has it.
+type observedSet struct {
 	kind     model.GroupKind // zero for types that ours never are
 	family   model.Family
 	capacity int
-	// plain tells that the set has no option that ours never have.
+	// plain says that the set has no option that ours never have.
 	plain bool
 }
 
@@ -63,43 +63,42 @@ var _ ipsets.Sets = (*Sets)(nil)
 func New(options Options) *Sets {
 	return &Sets{
 		options: options, capacity: minCapacity, now: time.Now,
-		sets: map[string]*set{}, touched: map[string]bool{}, held: map[string]held{}, doomed: map[string]retry{},
+		sets: map[string]*set{}, dirty: map[string]bool{}, observed: map[string]observedSet{}, obsolete: map[string]retry{},
 	}
 }
 
-// CreateSet wants the set to exist. One that is wanted with another kind or
-// family is emptied.
+// CreateSet makes the set desired. It empties a desired set of another kind or family.
 func (s *Sets) CreateSet(spec ipsets.Set) {
 	name := ipsets.KernelName(spec.Name)
 	t := s.sets[spec.Name]
 	if t == nil || t.spec != spec {
 		t = newSet(spec)
-		_, t.unread = s.held[name]
+		_, t.unread = s.observed[name]
 		s.sets[spec.Name] = t
 	}
-	t.wanted = true
-	delete(s.doomed, name)
-	s.touched[spec.Name] = true
+	t.desired = true
+	delete(s.obsolete, name)
+	s.dirty[spec.Name] = true
 }
 
-// AddMembers wants the members. Those of a set that is not wanted are
+// AddMembers adds desired members. Those of a set that is not desired are
 // ignored: there is nothing to say what they shall be members of.
 func (s *Sets) AddMembers(name string, members []model.Member) {
-	if t := s.sets[name]; t != nil && t.wanted {
+	if t := s.sets[name]; t != nil && t.desired {
 		for _, m := range members {
 			t.add(m)
 		}
-		s.touched[name] = true
+		s.dirty[name] = true
 	}
 }
 
 // RemoveMembers no longer wants the members.
 func (s *Sets) RemoveMembers(name string, members []model.Member) {
-	if t := s.sets[name]; t != nil && t.wanted {
+	if t := s.sets[name]; t != nil && t.desired {
 		for _, m := range members {
 			t.remove(m)
 		}
-		s.touched[name] = true
+		s.dirty[name] = true
 	}
 }
 
@@ -107,15 +106,15 @@ func (s *Sets) RemoveMembers(name string, members []model.Member) {
 // ApplyDeletions.
 func (s *Sets) RemoveSet(name string) {
 	t := s.sets[name]
-	if t == nil || !t.wanted {
+	if t == nil || !t.desired {
 		return
 	}
 	t.empty()
-	t.wanted, t.refusal = false, nil
-	delete(s.touched, name)
+	t.desired, t.refusal = false, nil
+	delete(s.dirty, name)
 	kernelName := ipsets.KernelName(name)
-	if _, ok := s.held[kernelName]; ok {
-		s.doomed[kernelName] = retry{}
+	if _, ok := s.observed[kernelName]; ok {
+		s.obsolete[kernelName] = retry{}
 	} else {
 		delete(s.sets, name)
 	}
@@ -179,11 +178,11 @@ func (s *Sets) forget() {
 	}
 }
 
-// wantedNames returns the names in the kernel of all wanted sets.
-func (s *Sets) wantedNames() map[string]*set {
+// desiredNames returns the names in the kernel of all desired sets.
+func (s *Sets) desiredNames() map[string]*set {
 	out := make(map[string]*set, len(s.sets))
 	for name, t := range s.sets {
-		if t.wanted {
+		if t.desired {
 			out[ipsets.KernelName(name)] = t
 		}
 	}

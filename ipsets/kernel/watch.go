@@ -19,7 +19,7 @@ const (
 	// The pause after a look is lookShare times as long as the faster one of the last two
 	// looks: a slow one may have waited for the processor. So looks take about a third of a
 	// percent of a core at most, and the watch with Go's runtime stays below half a percent.
-	// The kernel visits every bucket of a set to tell its size.
+	// The kernel visits every bucket of a set to count its elements.
 	lookShare = 300
 	// longestPause bounds the pause.
 	longestPause = 5 * time.Second
@@ -28,27 +28,27 @@ const (
 // watcher is what Watch and the applies share.
 type watcher struct {
 	mu sync.Mutex
-	// heard tells that others may have changed something since the last read, told
+	// foreign says that other programs may have changed something since the last read, notified
 	// that changed was called for it.
-	heard, told bool
-	// applying tells that an apply runs, applied that one has succeeded.
+	foreign, notified bool
+	// applying says that an apply runs, applied that one has succeeded.
 	applying, applied bool
 	// sizes are how many elements the kernel's sets have, by their name there, and
-	// round counts how often that was noted.
+	// round counts how often they were recorded.
 	sizes map[string]uint32
 	round int
-	// asked tells that the apply reads because something was heard. As long as such
+	// rereading says that the apply reads because of a foreign change. As long as such
 	// reads find nothing to repair, the next look waits until quiet has passed.
-	asked bool
-	quiet time.Duration
-	next  time.Time
+	rereading bool
+	quiet     time.Duration
+	next      time.Time
 }
 
 // maxQuiet bounds the time without looks.
 const maxQuiet = time.Minute
 
 // Watch calls changed when others may have changed the number of a set's elements,
-// or destroyed it, and the next apply reads everything. The kernel tells of no
+// or destroyed it, and the next apply reads everything. The kernel reports no
 // changes, so Watch asks for the sizes of all sets. It misses a change that keeps
 // the size of a set: callers invalidate the Sets from time to time all the same.
 // It returns when ctx ends, with its error, or when it cannot ask. It may run
@@ -74,7 +74,7 @@ func (s *Sets) Watch(ctx context.Context, changed func()) error {
 		}
 		took := time.Since(start)
 		pause, last = pauseAfter(took, last), took
-		if w.tell() {
+		if w.notify() {
 			changed()
 		}
 	}
@@ -85,39 +85,39 @@ func pauseAfter(took, last time.Duration) time.Duration {
 	return min(max(lookEvery, lookShare*min(took, last)), longestPause)
 }
 
-// missed notes that changes before now were not seen.
+// missed records that changes before now were not seen.
 func (w *watcher) missed() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.heard = w.heard || w.applied
+	w.foreign = w.foreign || w.applied
 }
 
-// tell reports whether changed has to be called.
-func (w *watcher) tell() bool {
+// notify reports whether changed has to be called.
+func (w *watcher) notify() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	tell := w.heard && !w.told
-	w.told = w.heard
-	return tell
+	notify := w.foreign && !w.notified
+	w.notified = w.foreign
+	return notify
 }
 
-// begin notes that an apply begins. It reports whether others may have changed
-// something.
-func (w *watcher) begin() (heard bool) {
+// begin records the begin of an apply. It reports whether other programs may have
+// changed something.
+func (w *watcher) begin() (foreign bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	heard, w.heard, w.told, w.applying = w.heard, false, false, true
-	w.asked = heard
-	return heard
+	foreign, w.foreign, w.notified, w.applying = w.foreign, false, false, true
+	w.rereading = foreign
+	return foreign
 }
 
-// end notes what the sets hold after an apply.
+// end records what the sets hold after an apply.
 func (w *watcher) end(s *Sets, r tables.Result, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.applying, w.applied = false, w.applied || ok
 	w.round++
-	if w.asked && len(r.Repaired) == 0 {
+	if w.rereading && len(r.Repaired) == 0 {
 		w.quiet = min(max(2*w.quiet, time.Second), maxQuiet)
 	} else {
 		w.quiet = 0
@@ -132,11 +132,11 @@ func (w *watcher) end(s *Sets, r tables.Result, ok bool) {
 	}
 }
 
-// sizes returns how many elements the wanted sets have.
+// sizes returns how many elements the desired sets have.
 func (s *Sets) sizes() map[string]uint32 {
 	out := make(map[string]uint32, len(s.sets))
 	for name, t := range s.sets {
-		if t.wanted && t.refusal == nil {
+		if t.desired && t.refusal == nil {
 			out[ipsets.KernelName(name)] = uint32(t.size())
 		}
 	}
@@ -162,7 +162,7 @@ func (s *set) size() int {
 // changes them meanwhile.
 func (w *watcher) look(conn *nfnetlink.Conn) error {
 	w.mu.Lock()
-	wanted, round, skip := w.sizes, w.round, w.applying || w.heard || len(w.sizes) == 0 || time.Now().Before(w.next)
+	desired, round, skip := w.sizes, w.round, w.applying || w.foreign || len(w.sizes) == 0 || time.Now().Before(w.next)
 	w.mu.Unlock()
 	if skip {
 		return nil
@@ -172,7 +172,7 @@ func (w *watcher) look(conn *nfnetlink.Conn) error {
 	writeList(&m, "")
 	code, err := conn.Dump(&m, func(attributes []byte) {
 		name, size := parseSize(attributes)
-		if n, ok := wanted[string(name)]; ok && n == size {
+		if n, ok := desired[string(name)]; ok && n == size {
 			same++
 		}
 	})
@@ -184,8 +184,8 @@ func (w *watcher) look(conn *nfnetlink.Conn) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.applying && w.round == round && same != len(wanted) {
-		w.heard = true
+	if !w.applying && w.round == round && same != len(desired) {
+		w.foreign = true
 	}
 	return nil
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// news is the last reported change of one identity.
-type news struct {
+// reportedChange is the last reported change of one identity.
+type reportedChange struct {
 	FlowChange
 	at time.Time
 }
@@ -24,27 +24,27 @@ type news struct {
 func (t *FlowTable) Watch(ctx context.Context, changed func()) error {
 	t.mu.Lock()
 	t.changed = changed
-	heard := len(t.heard) > 0
+	pending := len(t.reported) > 0
 	t.mu.Unlock()
 	defer func() {
 		t.mu.Lock()
 		t.changed = nil
 		t.mu.Unlock()
 	}()
-	if heard {
+	if pending {
 		changed()
 	}
 	for {
 		t.mu.Lock()
-		deaf := t.deaf
+		err := t.unmonitored
 		t.mu.Unlock()
-		if deaf != nil {
-			return deaf
+		if err != nil {
+			return err
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-t.deafened:
+		case <-t.monitorFailed:
 		}
 	}
 }
@@ -53,46 +53,46 @@ func (t *FlowTable) Watch(ctx context.Context, changed func()) error {
 // read, so that no change between the two is missed.
 func (t *FlowTable) monitor(ctx context.Context) error {
 	sw := t.sw
-	err := sw.Monitor(ctx, func(changes []FlowChange, lost bool) { t.hear(sw, changes, lost) })
+	err := sw.Monitor(ctx, func(changes []FlowChange, lost bool) { t.record(sw, changes, lost) })
 	if !errors.Is(err, ErrNoMonitor) {
 		t.monitored = err == nil
 		return err
 	}
 	t.monitored = true
 	t.mu.Lock()
-	t.deaf = err
+	t.unmonitored = err
 	t.mu.Unlock()
 	select {
-	case t.deafened <- struct{}{}:
-	default: // told already
+	case t.monitorFailed <- struct{}{}:
+	default: // the reason is there already
 	}
 	return nil
 }
 
-// hear records reported changes for the next Apply. The connection's goroutine calls
+// record records reported changes for the next Apply. The connection's goroutine calls
 // it. A report may be late, and be about a flow that Apply has replaced since: then
 // the flow is sent once more.
-func (t *FlowTable) hear(sw Switch, changes []FlowChange, lost bool) {
+func (t *FlowTable) record(sw Switch, changes []FlowChange, lost bool) {
 	t.mu.Lock()
 	if sw != t.sw {
 		t.mu.Unlock()
 		return
 	}
 	now := time.Now()
-	tell := lost
+	notify := lost
 	t.lost = t.lost || lost
 	for _, c := range changes {
 		_, known := t.states[c.id]
-		_, heard := t.heard[c.id] // what was heard before is not true any more
-		if !known && !heard && !t.owns(c.Cookie) {
+		_, reported := t.reported[c.id] // the state known for it is outdated
+		if !known && !reported && !t.owns(c.Cookie) {
 			continue
 		}
-		t.heard[c.id] = news{c, now}
-		tell = true
+		t.reported[c.id] = reportedChange{c, now}
+		notify = true
 	}
 	changed := t.changed
 	t.mu.Unlock()
-	if tell && changed != nil {
+	if notify && changed != nil {
 		changed()
 	}
 }
@@ -101,16 +101,16 @@ func (t *FlowTable) owns(cookie uint64) bool { return cookie>>ownerShift == uint
 
 // takeUp updates the states by the reported changes.
 func (t *FlowTable) takeUp() {
-	for id, n := range t.heard {
+	for id, n := range t.reported {
 		t.differs(id, n)
 		cookie := n.Cookie
 		if n.Removed || !t.owns(cookie) {
 			cookie = 0
 		}
 		t.observe(id, n.Table, cookie, n.rest, n.tampered)
-		t.touched = append(t.touched, id)
+		t.dirty = append(t.dirty, id)
 	}
-	clear(t.heard)
+	clear(t.reported)
 	t.synced = t.synced && !t.lost
 	t.lost = false
 }
@@ -123,7 +123,7 @@ type damage struct {
 
 // differs counts a reported flow as a foreign change, unless the report agrees with
 // the known state.
-func (t *FlowTable) differs(id identity, n news) {
+func (t *FlowTable) differs(id identity, n reportedChange) {
 	s := t.states[id]
 	var missing, changed, foreign int
 	switch {

@@ -43,7 +43,7 @@ func (t *FlowTable) sendLast(ctx context.Context, first, behind []change, result
 		return nil
 	}
 	for _, c := range behind {
-		t.touched = append(t.touched, c.id)
+		t.dirty = append(t.dirty, c.id)
 	}
 	if t.last.unsettled {
 		if err := t.unlocked(func() error { return t.last.settle(ctx) }); err != nil {
@@ -51,7 +51,7 @@ func (t *FlowTable) sendLast(ctx context.Context, first, behind []change, result
 		}
 		t.last.unsettled = false
 	}
-	if len(t.heard) > 0 || t.lost {
+	if len(t.reported) > 0 || t.lost {
 		return nil
 	}
 	if err := t.send(ctx, behind); err != nil {

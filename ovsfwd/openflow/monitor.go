@@ -17,7 +17,7 @@ type FlowChange struct {
 }
 
 // ErrNoMonitor means that the switch does not report changes.
-var ErrNoMonitor = errors.New("the switch does not tell of changed flows (Open vSwitch does from 2.16 on)")
+var ErrNoMonitor = errors.New("the switch does not report changed flows (Open vSwitch does from 2.16 on)")
 
 // monitorID names the one monitor of a connection.
 const monitorID = 1

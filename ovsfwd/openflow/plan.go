@@ -21,23 +21,23 @@ type change struct {
 // changes returns the changes for the dirty identities, sorted: deletions, then
 // additions.
 func (t *FlowTable) changes() []change {
-	var gone, wanted []change
-	for _, id := range t.touched {
+	var gone, added []change
+	for _, id := range t.dirty {
 		s, known := t.states[id]
 		switch {
 		case !known || s.right():
 		case s.group == nil:
 			gone = append(gone, change{id: id, table: s.table, cookie: s.installed})
 		default:
-			wanted = append(wanted, change{s.claim, id, s.table, s.claim.cookie()})
+			added = append(added, change{s.claim, id, s.table, s.claim.cookie()})
 		}
 	}
-	wanted = append(wanted, t.twins(gone)...)
+	added = append(added, t.twins(gone)...)
 	slices.SortFunc(gone, func(a, b change) int {
 		return cmp.Or(cmp.Compare(a.table, b.table), cmp.Compare(a.cookie, b.cookie), bytes.Compare(a.id[:], b.id[:]))
 	})
-	slices.SortFunc(wanted, func(a, b change) int { return a.compare(b.claim) })
-	return append(slices.Compact(gone), slices.Compact(wanted)...)
+	slices.SortFunc(added, func(a, b change) int { return a.compare(b.claim) })
+	return append(slices.Compact(gone), slices.Compact(added)...)
 }
 
 // twins returns correct flows with the same cookie as a deleted one. Deletion is by
@@ -104,7 +104,7 @@ func (t *FlowTable) mods(changes []change) iter.Seq2[FlowMod, error] {
 // commit records that the changes are made.
 func (t *FlowTable) commit(changes []change) {
 	for _, c := range changes {
-		if _, heard := t.heard[c.id]; heard {
+		if _, ok := t.reported[c.id]; ok {
 			// Another program changed this flow during the bundle. The order of the
 			// two is unknown.
 			t.synced = false
@@ -115,12 +115,12 @@ func (t *FlowTable) commit(changes []change) {
 			t.observe(c.id, c.table, c.cookie, c.rest(), false)
 		}
 	}
-	for _, id := range t.touched {
+	for _, id := range t.dirty {
 		if s := t.states[id]; s.group == nil && s.installed == 0 {
 			delete(t.states, id)
 		}
 	}
-	t.touched = nil
+	t.dirty = nil
 }
 
 // observe records the switch's flow of an identity: its cookie and the rest of its
@@ -152,11 +152,11 @@ func (t *FlowTable) resync(ctx context.Context) error {
 	present := make(map[identity]struct{}, len(flows))
 	for _, f := range flows {
 		present[f.id] = struct{}{}
-		t.reread(f.id, news{FlowChange{Installed: f}, now})
+		t.reread(f.id, reportedChange{FlowChange{Installed: f}, now})
 	}
 	for id, s := range t.states {
 		if _, found := present[id]; !found {
-			t.reread(id, news{FlowChange{Installed: Installed{Table: s.table}, Removed: true}, now})
+			t.reread(id, reportedChange{FlowChange{Installed: Installed{Table: s.table}, Removed: true}, now})
 		}
 	}
 	// An earlier connection, or an earlier process, may have sent flows of other
@@ -167,12 +167,12 @@ func (t *FlowTable) resync(ctx context.Context) error {
 }
 
 // reread records the result of a full read for one identity.
-func (t *FlowTable) reread(id identity, n news) {
+func (t *FlowTable) reread(id identity, n reportedChange) {
 	if t.trusted {
 		t.differs(id, n)
 	}
 	t.observe(id, n.Table, n.Cookie, n.rest, n.tampered)
-	t.touched = append(t.touched, id)
+	t.dirty = append(t.dirty, id)
 }
 
 func (r *Result) count(changes []change) {

@@ -39,7 +39,7 @@ type Result struct {
 	Repaired []tables.Repair
 }
 
-// ConflictError says that two wanted flows have equal table, priority and
+// ConflictError says that two desired flows have equal table, priority and
 // match, but different actions: only one could be in force.
 type ConflictError struct {
 	Keys  [2]string
@@ -51,7 +51,7 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("conflicting flows: %s: %s; %s: %s", e.Keys[0], e.Flows[0], e.Keys[1], e.Flows[1])
 }
 
-// FlowTable holds the wanted flows of one owner, in groups, beside those known
+// FlowTable holds the desired flows of one owner, in groups, beside those known
 // to be installed, and sends the difference. It keeps digests, not flows: a
 // group is rendered again when one of its flows is sent. It is not safe for
 // concurrent use, apart from Watch.
@@ -66,30 +66,30 @@ type FlowTable struct {
 	synced, trusted bool
 	// alive is when the switch last answered.
 	alive time.Time
-	// monitored: we have asked the switch to report changes. deaf is the reason if
-	// it does not report them. lost: it dropped reports.
-	monitored bool
-	deaf      error
-	deafened  chan struct{}
-	lost      bool
-	// changed is called after a reported change. heard has the reported changes
+	// monitored: we have asked the switch to report changes. unmonitored is the reason
+	// if it does not report them; monitorFailed wakes Watch then. lost: it dropped reports.
+	monitored     bool
+	unmonitored   error
+	monitorFailed chan struct{}
+	lost          bool
+	// changed is called after a reported change. reported has the changes
 	// until the next Apply; damage counts those that Apply has not repaired yet.
-	changed func()
-	heard   map[identity]news
-	damage  map[string]damage
+	changed  func()
+	reported map[identity]reportedChange
+	damage   map[string]damage
 
 	groups map[string]*group
 	states map[identity]state
-	// rivals are further claims to an identity that has one already. It is nearly
+	// further are more claims to an identity that has one already. It is nearly
 	// always empty.
-	rivals map[identity][]claim
+	further map[identity][]claim
 	// cookies are those of the installed flows.
 	cookies multiset
-	wanted  int
-	// touched are the dirty identities: their state changed since the last Apply.
+	desired int
+	// dirty are the identities whose state changed since the last Apply.
 	// It may have duplicates.
-	touched []identity
-	last    last
+	dirty []identity
+	last  last
 }
 
 // group is the flows of one SetFlows call.
@@ -151,14 +151,14 @@ func (s state) right() bool {
 // pipeline's: if it changes, every flow is replaced.
 func NewFlowTable(owner uint16, version uint8) *FlowTable {
 	return &FlowTable{
-		digester: digester{owner: owner, version: version},
-		groups:   map[string]*group{},
-		states:   map[identity]state{},
-		rivals:   map[identity][]claim{},
-		heard:    map[identity]news{},
-		damage:   map[string]damage{},
-		deafened: make(chan struct{}, 1),
-		cookies:  multiset{once: map[uint64]struct{}{}, more: map[uint64]int{}},
+		digester:      digester{owner: owner, version: version},
+		groups:        map[string]*group{},
+		states:        map[identity]state{},
+		further:       map[identity][]claim{},
+		reported:      map[identity]reportedChange{},
+		damage:        map[string]damage{},
+		monitorFailed: make(chan struct{}, 1),
+		cookies:       multiset{once: map[uint64]struct{}{}, more: map[uint64]int{}},
 	}
 }
 
@@ -172,13 +172,13 @@ func (t *FlowTable) Connect(sw Switch) {
 	if t.sw == sw {
 		return
 	}
-	t.sw, t.trusted, t.monitored, t.deaf, t.lost = sw, false, false, nil, false
-	clear(t.heard)
+	t.sw, t.trusted, t.monitored, t.unmonitored, t.lost = sw, false, false, nil, false
+	clear(t.reported)
 	clear(t.damage)
 }
 
-// Len returns the number of wanted flows.
-func (t *FlowTable) Len() int { return t.wanted }
+// Len returns the number of desired flows.
+func (t *FlowTable) Len() int { return t.desired }
 
 // SetFlows replaces the desired flows of a group with those that render returns.
 // SetFlows calls render at once, and Apply calls it again whenever it sends flows of
@@ -223,34 +223,34 @@ func (t *FlowTable) remove(key string) {
 func (t *FlowTable) claim(id identity, table uint8, c claim) {
 	s := t.states[id]
 	if s.group != nil {
-		t.rivals[id] = append(t.rivals[id], c)
+		t.further[id] = append(t.further[id], c)
 	} else {
 		s.claim, s.table = c, table
 		t.states[id] = s
-		t.wanted++
+		t.desired++
 	}
-	t.touched = append(t.touched, id)
+	t.dirty = append(t.dirty, id)
 }
 
 func (t *FlowTable) release(id identity, c claim) {
-	t.touched = append(t.touched, id)
+	t.dirty = append(t.dirty, id)
 	s := t.states[id]
-	rivals := t.rivals[id]
+	further := t.further[id]
 	switch {
 	case s.claim != c:
-		rivals = slices.DeleteFunc(rivals, func(r claim) bool { return r == c })
-	case len(rivals) > 0:
-		s.claim = rivals[0]
-		rivals = slices.Delete(rivals, 0, 1)
+		further = slices.DeleteFunc(further, func(r claim) bool { return r == c })
+	case len(further) > 0:
+		s.claim = further[0]
+		further = slices.Delete(further, 0, 1)
 	default:
 		s.claim = claim{}
-		t.wanted--
+		t.desired--
 	}
 	t.states[id] = s
-	if len(rivals) > 0 {
-		t.rivals[id] = rivals
+	if len(further) > 0 {
+		t.further[id] = further
 	} else {
-		delete(t.rivals, id)
+		delete(t.further, id)
 	}
 }
 
@@ -344,9 +344,9 @@ func (t *FlowTable) send(ctx context.Context, changes []change) (err error) {
 // conflict returns an error if two groups disagree about an identity.
 func (t *FlowTable) conflict() error {
 	var found []claim
-	for id, rivals := range t.rivals {
+	for id, further := range t.further {
 		first := t.states[id].claim
-		for _, r := range rivals {
+		for _, r := range further {
 			if r.cookie() == first.cookie() && r.rest() == first.rest() {
 				continue
 			}
