@@ -4,7 +4,7 @@ import "github.com/felixlike/felixlike/felixlike/policy/label"
 
 // class returns the class of the pods with these labels. It puts a new one into its
 // selections.
-func (x *index) class(n *namespace, labels *label.Set) *class {
+func (x *selectionIndex) class(n *namespace, labels *label.Set) *class {
 	if c := n.classes.Get(labels); c != nil {
 		return c
 	}
@@ -24,7 +24,7 @@ func (x *index) class(n *namespace, labels *label.Set) *class {
 	return c
 }
 
-func (x *index) dropClassIfEmpty(c *class) {
+func (x *selectionIndex) dropClassIfEmpty(c *class) {
 	if !c.empty() {
 		return
 	}

@@ -1,7 +1,7 @@
 package policy
 
-// dirty has the records that the next Flush looks at.
-type dirty struct {
+// dirtyRecords has the records that the next Flush looks at.
+type dirtyRecords struct {
 	work     *Work
 	pods     []*pod
 	policies []*policy
@@ -10,21 +10,21 @@ type dirty struct {
 	targets []*selection
 }
 
-func (d *dirty) pod(p *pod) {
+func (d *dirtyRecords) pod(p *pod) {
 	if !p.dirty {
 		p.dirty = true
 		d.pods = append(d.pods, p)
 	}
 }
 
-func (d *dirty) policy(p *policy) {
+func (d *dirtyRecords) policy(p *policy) {
 	if !p.dirty {
 		p.dirty = true
 		d.policies = append(d.policies, p)
 	}
 }
 
-func (d *dirty) group(g *group) {
+func (d *dirtyRecords) group(g *group) {
 	if !g.dirty {
 		g.dirty = true
 		d.groups = append(d.groups, g)
@@ -32,7 +32,7 @@ func (d *dirty) group(g *group) {
 }
 
 // target notes that other policies apply to the pods of a selection.
-func (d *dirty) target(s *selection) {
+func (d *dirtyRecords) target(s *selection) {
 	s.applied = nil
 	if !s.stale {
 		s.stale = true
@@ -41,7 +41,7 @@ func (d *dirty) target(s *selection) {
 }
 
 // class notes that other policies apply to the pods of a class.
-func (d *dirty) class(c *class) {
+func (d *dirtyRecords) class(c *class) {
 	if c.stale {
 		return
 	}
@@ -53,7 +53,7 @@ func (d *dirty) class(c *class) {
 }
 
 // resolveTargets marks the classes of the dirty targets, and with them their local pods.
-func (d *dirty) resolveTargets() {
+func (d *dirtyRecords) resolveTargets() {
 	for _, s := range d.targets {
 		s.stale = false
 		for c := range s.classes.All() {

@@ -7,12 +7,12 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// endpoints computes the endpoints of this node: for each local pod, the policies that
+// endpointStore computes the endpoints of this node: for each local pod, the policies that
 // apply to it.
-type endpoints struct {
+type endpointStore struct {
 	work  *Work
-	dirty *dirty
-	pods  *pods
+	dirty *dirtyRecords
+	pods  *podStore
 	// emitted are the endpoints of the last Flush.
 	emitted map[model.PodID]*applied
 	// unapplied are the lists of pods without policies.
@@ -20,7 +20,7 @@ type endpoints struct {
 }
 
 // list lists the policies of selections.
-func (x *endpoints) list(targets ...*selection) *applied {
+func (x *endpointStore) list(targets ...*selection) *applied {
 	var all [3][]*policy
 	for _, s := range targets {
 		for p := range s.policies.All() {
@@ -68,7 +68,7 @@ func directed(policies []*policy) (ingress, egress []model.PolicyID) {
 }
 
 // appliedTo returns the policies that apply to the pods of a class.
-func (x *endpoints) appliedTo(c *class) *applied {
+func (x *endpointStore) appliedTo(c *class) *applied {
 	if !c.stale {
 		return c.applied
 	}
@@ -99,7 +99,7 @@ func (x *endpoints) appliedTo(c *class) *applied {
 	return c.applied
 }
 
-func (x *endpoints) flush() (updates, removals []model.Update) {
+func (x *endpointStore) flush() (updates, removals []model.Update) {
 	x.dirty.resolveTargets()
 	dirty := x.dirty.pods
 	x.dirty.pods = nil

@@ -27,37 +27,37 @@ type Engine struct {
 	groupIDs        compile.GroupIDs
 
 	// Each part uses the parts above it only.
-	dirty     *dirty
-	index     *index
-	nodes     nodes
+	dirty     *dirtyRecords
+	index     *selectionIndex
+	nodes     nodeStore
 	nodePeers *nodePeers
-	pods      *pods
-	groups    *groups
-	policies  *policies
-	endpoints *endpoints
+	pods      *podStore
+	groups    *groupStore
+	policies  *policyStore
+	endpoints *endpointStore
 }
 
 // New returns an Engine without objects for the node of that name.
 func New(nodeName string) *Engine {
 	work := &Work{}
-	dirty := &dirty{work: work}
+	dirty := &dirtyRecords{work: work}
 	members := &membership{work: work, dirty: dirty}
 	m := &matcher{work: work, labelSets: label.NewSets(), selectors: label.Selectors{}}
-	x := newIndex(m, members)
+	x := newSelectionIndex(m, members)
 	peers := newNodePeers(m, members)
-	pods := &pods{
+	pods := &podStore{
 		node: nodeName, byID: map[model.PodID]*pod{}, attached: map[model.PodID][]netip.Addr{},
 		index: x, members: members, dirty: dirty,
 	}
-	groups := &groups{byID: map[model.GroupID]*group{}, index: x, nodes: peers, members: members, dirty: dirty}
+	groups := &groupStore{byID: map[model.GroupID]*group{}, index: x, nodes: peers, members: members, dirty: dirty}
 	return &Engine{
 		work: work, clusterPolicies: map[string]struct{}{}, groupIDs: compile.GroupIDHash,
-		dirty: dirty, index: x, nodes: newNodes(nodeName), nodePeers: peers, pods: pods, groups: groups,
-		policies: &policies{
+		dirty: dirty, index: x, nodes: newNodeStore(nodeName), nodePeers: peers, pods: pods, groups: groups,
+		policies: &policyStore{
 			byID: map[model.PolicyID]*policy{}, collisions: map[model.PolicyID]compile.Collision{},
 			index: x, groups: groups, dirty: dirty,
 		},
-		endpoints: &endpoints{work: work, dirty: dirty, pods: pods, emitted: map[model.PodID]*applied{}, unapplied: &applied{}},
+		endpoints: &endpointStore{work: work, dirty: dirty, pods: pods, emitted: map[model.PodID]*applied{}, unapplied: &applied{}},
 	}
 }
 

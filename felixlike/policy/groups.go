@@ -9,18 +9,18 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// groups has the groups in the rules of policies that apply to local pods.
-type groups struct {
+// groupStore has the groups in the rules of policies that apply to local pods.
+type groupStore struct {
 	byID    map[model.GroupID]*group
-	index   *index
+	index   *selectionIndex
 	nodes   *nodePeers
 	members *membership
-	dirty   *dirty
+	dirty   *dirtyRecords
 }
 
 // acquire counts a reference to a group, and creates it if it does not exist. Flush removes
 // groups without references.
-func (x *groups) acquire(spec *compile.Group) {
+func (x *groupStore) acquire(spec *compile.Group) {
 	g, ok := x.byID[spec.ID]
 	if !ok {
 		g = &group{Group: model.Group{ID: spec.ID, Kind: spec.Kind, Description: spec.Describe()}, spec: *spec, port: spec.Port}
@@ -32,7 +32,7 @@ func (x *groups) acquire(spec *compile.Group) {
 }
 
 // release gives back a reference.
-func (x *groups) release(id model.GroupID) {
+func (x *groupStore) release(id model.GroupID) {
 	g := x.byID[id]
 	g.refs--
 	if g.refs == 0 {
@@ -41,7 +41,7 @@ func (x *groups) release(id model.GroupID) {
 }
 
 // collision returns the first group of the policy whose identifier another group has.
-func (x *groups) collision(c *compile.Policy) (compile.Collision, bool) {
+func (x *groupStore) collision(c *compile.Policy) (compile.Collision, bool) {
 	for i := range c.Groups {
 		spec := &c.Groups[i]
 		if g := x.byID[spec.ID]; g != nil && !g.spec.Same(spec) {
@@ -51,7 +51,7 @@ func (x *groups) collision(c *compile.Policy) (compile.Collision, bool) {
 	return compile.Collision{}, false
 }
 
-func (x *groups) fill(g *group, spec *compile.Group) {
+func (x *groupStore) fill(g *group, spec *compile.Group) {
 	if g.Kind == model.Networks {
 		for _, m := range spec.Members() {
 			g.counts.Put(m, 1)
@@ -73,7 +73,7 @@ func (x *groups) fill(g *group, spec *compile.Group) {
 }
 
 // drop removes a group without references.
-func (x *groups) drop(g *group) {
+func (x *groupStore) drop(g *group) {
 	delete(x.byID, g.ID)
 	if g.nodes != nil {
 		x.nodes.drop(g)
@@ -89,7 +89,7 @@ func (x *groups) drop(g *group) {
 	x.index.dropIfUnused(g.from)
 }
 
-func (x *groups) flush() (updates, removals []model.Update) {
+func (x *groupStore) flush() (updates, removals []model.Update) {
 	dirty := x.dirty.groups
 	x.dirty.groups = nil
 	slices.SortFunc(dirty, func(a, b *group) int { return cmp.Compare(a.ID, b.ID) })

@@ -2,10 +2,10 @@ package policy
 
 import "github.com/felixlike/felixlike/felixlike/policy/label"
 
-// index finds the classes of a selection and the selections of a class, as namespaces,
+// selectionIndex finds the classes of a selection and the selections of a class, as namespaces,
 // classes and selections come and go. Neither direction looks at all classes or at all
 // selections: indexes over labels find the candidates.
-type index struct {
+type selectionIndex struct {
 	*matcher
 	members    *membership
 	namespaces map[string]*namespace
@@ -19,12 +19,12 @@ type index struct {
 	classes label.Index[*class]
 }
 
-func newIndex(m *matcher, members *membership) *index {
-	return &index{matcher: m, members: members, namespaces: map[string]*namespace{}, scopes: map[*label.Selector]*scope{}}
+func newSelectionIndex(m *matcher, members *membership) *selectionIndex {
+	return &selectionIndex{matcher: m, members: members, namespaces: map[string]*namespace{}, scopes: map[*label.Selector]*scope{}}
 }
 
 // namespace returns a namespace, and creates it if it does not exist.
-func (x *index) namespace(name string) *namespace {
+func (x *selectionIndex) namespace(name string) *namespace {
 	n, ok := x.namespaces[name]
 	if !ok {
 		n = &namespace{name: name}
@@ -33,7 +33,7 @@ func (x *index) namespace(name string) *namespace {
 	return n
 }
 
-func (x *index) dropNamespaceIfEmpty(n *namespace) {
+func (x *selectionIndex) dropNamespaceIfEmpty(n *namespace) {
 	if n.empty() {
 		delete(x.namespaces, n.name)
 	}

@@ -6,7 +6,7 @@ import "github.com/felixlike/felixlike/model"
 // selections, and as the local pods that their policies apply to.
 type membership struct {
 	work  *Work
-	dirty *dirty
+	dirty *dirtyRecords
 }
 
 // join puts a class into a selection.

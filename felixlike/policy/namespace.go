@@ -4,7 +4,7 @@ import "github.com/felixlike/felixlike/felixlike/policy/label"
 
 // relabel sets the labels of a namespace, or removes them if they are nil. It adds the
 // namespace to the scopes of namespaceSelectors, and removes it from them.
-func (x *index) relabel(n *namespace, labels *label.Set) {
+func (x *selectionIndex) relabel(n *namespace, labels *label.Set) {
 	old := n.labels
 	if old == labels {
 		return

@@ -26,9 +26,9 @@ type node struct {
 	held      []netip.Prefix
 }
 
-// nodes has the nodes and the owners of the pod CIDRs. If the CIDRs of two nodes overlap,
+// nodeStore has the nodes and the owners of the pod CIDRs. If the CIDRs of two nodes overlap,
 // the node that came first owns its CIDR. The local node always owns its CIDRs.
-type nodes struct {
+type nodeStore struct {
 	local  string
 	byName map[string]*node
 	seq    uint64
@@ -39,8 +39,8 @@ type nodes struct {
 	emitted map[string]*model.Node
 }
 
-func newNodes(local string) nodes {
-	return nodes{
+func newNodeStore(local string) nodeStore {
+	return nodeStore{
 		local: local, byName: map[string]*node{}, owners: &bart.Table[*node]{},
 		emitted: map[string]*model.Node{},
 	}
@@ -99,7 +99,7 @@ func comparePrefixes(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
-func (n *nodes) set(name string, addresses []netip.Addr, cidrs []netip.Prefix, r *compile.Report) {
+func (n *nodeStore) set(name string, addresses []netip.Addr, cidrs []netip.Prefix, r *compile.Report) {
 	o, ok := n.byName[name]
 	if !ok {
 		n.seq++
@@ -118,7 +118,7 @@ func (n *nodes) set(name string, addresses []netip.Addr, cidrs []netip.Prefix, r
 	}
 }
 
-func (n *nodes) remove(name string) {
+func (n *nodeStore) remove(name string) {
 	o, ok := n.byName[name]
 	if !ok {
 		return
@@ -133,7 +133,7 @@ func (n *nodes) remove(name string) {
 
 // keep releases the CIDRs of a node except those in the list. It reports whether it
 // released any.
-func (n *nodes) keep(o *node, cidrs []netip.Prefix) bool {
+func (n *nodeStore) keep(o *node, cidrs []netip.Prefix) bool {
 	before := len(o.held)
 	o.held = slices.DeleteFunc(o.held, func(p netip.Prefix) bool {
 		drop := !slices.Contains(cidrs, p)
@@ -147,7 +147,7 @@ func (n *nodes) keep(o *node, cidrs []netip.Prefix) bool {
 
 // evict releases the CIDRs of other nodes that overlap the local node's CIDRs. It reports
 // whether there are any.
-func (n *nodes) evict(local *node, r *compile.Report) (freed bool) {
+func (n *nodeStore) evict(local *node, r *compile.Report) (freed bool) {
 	for _, p := range local.wanted {
 		for {
 			owner, cidr := n.overlapping(p)
@@ -169,7 +169,7 @@ func (n *nodes) evict(local *node, r *compile.Report) (freed bool) {
 
 // claim grants a node its wanted CIDRs that no other node owns. It does not report overlaps
 // if r is nil, for a later try: the first one reported them.
-func (n *nodes) claim(o *node, r *compile.Report) {
+func (n *nodeStore) claim(o *node, r *compile.Report) {
 	n.waiting.Remove(o)
 	for _, p := range o.wanted {
 		if slices.Contains(o.held, p) {
@@ -190,7 +190,7 @@ func (n *nodes) claim(o *node, r *compile.Report) {
 }
 
 // retry grants CIDRs to waiting nodes, in order of arrival.
-func (n *nodes) retry() {
+func (n *nodeStore) retry() {
 	for _, o := range slices.SortedFunc(n.waiting.Keys(), func(a, b *node) int { return cmp.Compare(a.seq, b.seq) }) {
 		n.claim(o, nil)
 	}
@@ -201,7 +201,7 @@ func overlap(refused, other netip.Prefix, owner string) string {
 }
 
 // overlapping returns a node with a CIDR that overlaps the prefix, and this CIDR.
-func (n *nodes) overlapping(p netip.Prefix) (*node, netip.Prefix) {
+func (n *nodeStore) overlapping(p netip.Prefix) (*node, netip.Prefix) {
 	if cidr, owner, ok := n.owners.LookupPrefixLPM(p); ok {
 		return owner, cidr
 	}
@@ -211,7 +211,7 @@ func (n *nodes) overlapping(p netip.Prefix) (*node, netip.Prefix) {
 	return nil, netip.Prefix{}
 }
 
-func (n *nodes) flush() (updates, removals []model.Update) {
+func (n *nodeStore) flush() (updates, removals []model.Update) {
 	for _, name := range slices.Sorted(n.dirty.Keys()) {
 		before := n.emitted[name]
 		o, ok := n.byName[name]

@@ -9,19 +9,19 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// pods has the pods of the cluster.
-type pods struct {
+// podStore has the pods of the cluster.
+type podStore struct {
 	// node is the name of this node.
 	node string
 	byID map[model.PodID]*pod
 	// attached are the addresses that the CNI gave to local pods.
 	attached map[model.PodID][]netip.Addr
-	index    *index
+	index    *selectionIndex
 	members  *membership
-	dirty    *dirty
+	dirty    *dirtyRecords
 }
 
-func (x *pods) set(object *corev1.Pod) []model.Problem {
+func (x *podStore) set(object *corev1.Pod) []model.Problem {
 	id := model.PodID{Namespace: object.Namespace, Name: object.Name}
 	if object.Status.Phase == corev1.PodSucceeded || object.Status.Phase == corev1.PodFailed {
 		// It does not run again.
@@ -47,14 +47,14 @@ func (x *pods) set(object *corev1.Pod) []model.Problem {
 	return problems
 }
 
-func (x *pods) remove(id model.PodID) {
+func (x *podStore) remove(id model.PodID) {
 	if p, ok := x.byID[id]; ok {
 		delete(x.byID, id)
 		x.change(p, podState{})
 	}
 }
 
-func (x *pods) attach(id model.PodID, addresses []netip.Addr) {
+func (x *podStore) attach(id model.PodID, addresses []netip.Addr) {
 	if len(addresses) == 0 {
 		delete(x.attached, id)
 	} else {
@@ -69,7 +69,7 @@ func (x *pods) attach(id model.PodID, addresses []netip.Addr) {
 
 // addressesOf merges the reported addresses with those of the attachment, which is that of
 // a local pod only.
-func (x *pods) addressesOf(id model.PodID, s *podState) []netip.Addr {
+func (x *podStore) addressesOf(id model.PodID, s *podState) []netip.Addr {
 	attached := x.attached[id]
 	if s.place != local || len(attached) == 0 {
 		return s.reported
@@ -86,7 +86,7 @@ func (x *pods) addressesOf(id model.PodID, s *podState) []netip.Addr {
 }
 
 // change sets the next state of a pod: the zero state of a deleted one.
-func (x *pods) change(p *pod, next podState) {
+func (x *podStore) change(p *pod, next podState) {
 	if p.same(&next) {
 		return
 	}

@@ -9,24 +9,24 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// policies has the policies of all kinds. It acquires the groups of those that apply to
+// policyStore has the policies of all kinds. It acquires the groups of those that apply to
 // local pods.
 //
 // Two groups with one identifier would share the sets of the kernel, and one policy would
-// select the pods of another. So policies compares definitions. A group keeps its
+// select the pods of another. So the store compares definitions. A group keeps its
 // identifier while a policy that applies here refers to it. A policy with another group of
 // that identifier is closed until the first group is gone. If both policies come at once,
 // as after a restart, the lesser one is first. So identifiers depend on definitions alone.
-type policies struct {
+type policyStore struct {
 	byID map[model.PolicyID]*policy
 	// collisions are the policies that are closed because of one.
 	collisions map[model.PolicyID]compile.Collision
-	index      *index
-	groups     *groups
-	dirty      *dirty
+	index      *selectionIndex
+	groups     *groupStore
+	dirty      *dirtyRecords
 }
 
-func (x *policies) set(c *compile.Policy) {
+func (x *policyStore) set(c *compile.Policy) {
 	id := c.Model.ID
 	p, ok := x.byID[id]
 	if !ok {
@@ -51,7 +51,7 @@ func (x *policies) set(c *compile.Policy) {
 	}
 }
 
-func (x *policies) remove(id model.PolicyID) {
+func (x *policyStore) remove(id model.PolicyID) {
 	if p, ok := x.byID[id]; ok && p.compiled != nil {
 		old := p.compiled
 		p.compiled = nil
@@ -62,20 +62,20 @@ func (x *policies) remove(id model.PolicyID) {
 
 // holdSelectors replaces the selectors of a policy by the stored ones that equal them, and
 // counts the references. releaseSelectors gives these back.
-func (x *policies) holdSelectors(c *compile.Policy) {
+func (x *policyStore) holdSelectors(c *compile.Policy) {
 	for s := range c.Selectors() {
 		*s = x.index.selectors.Hold(*s)
 	}
 }
 
-func (x *policies) releaseSelectors(c *compile.Policy) {
+func (x *policyStore) releaseSelectors(c *compile.Policy) {
 	for s := range c.Selectors() {
 		x.index.selectors.Release(*s)
 	}
 }
 
 // retarget moves a changed policy to a target, which may be the old one, or nil.
-func (x *policies) retarget(p *policy, target *selection) {
+func (x *policyStore) retarget(p *policy, target *selection) {
 	x.dirty.policy(p)
 	if old := p.target; old != nil {
 		x.dirty.target(old)
@@ -91,7 +91,7 @@ func (x *policies) retarget(p *policy, target *selection) {
 	}
 }
 
-func (x *policies) flush() (updates, removals []model.Update) {
+func (x *policyStore) flush() (updates, removals []model.Update) {
 	dirty := x.dirty.policies
 	x.dirty.policies = nil
 	slices.SortFunc(dirty, func(a, b *policy) int { return a.id.Compare(b.id) })
@@ -116,7 +116,7 @@ func (x *policies) flush() (updates, removals []model.Update) {
 
 // apply acquires the groups of a policy that applies here. It reports whether the policy
 // differs from that of the last Flush.
-func (x *policies) apply(p *policy) bool {
+func (x *policyStore) apply(p *policy) bool {
 	if p.source == p.compiled {
 		return false
 	}
@@ -134,13 +134,13 @@ func (x *policies) apply(p *policy) bool {
 }
 
 // unapply releases the groups of a policy that no longer applies here.
-func (x *policies) unapply(p *policy) {
+func (x *policyStore) unapply(p *policy) {
 	x.releaseGroups(p.source)
 	delete(x.collisions, p.id)
 	p.emitted, p.source = nil, nil
 }
 
-func (x *policies) releaseGroups(c *compile.Policy) {
+func (x *policyStore) releaseGroups(c *compile.Policy) {
 	if c == nil {
 		return
 	}
@@ -151,7 +151,7 @@ func (x *policies) releaseGroups(c *compile.Policy) {
 
 // withoutCollision returns the compiled policy, closed if one of its groups has the
 // identifier of another group.
-func (x *policies) withoutCollision(p *policy) *compile.Policy {
+func (x *policyStore) withoutCollision(p *policy) *compile.Policy {
 	found, collides := x.groups.collision(p.compiled)
 	if !collides {
 		delete(x.collisions, p.id)
@@ -163,7 +163,7 @@ func (x *policies) withoutCollision(p *policy) *compile.Policy {
 
 // retryCollided marks the policies whose collision is gone as dirty, and reports whether
 // there are any.
-func (x *policies) retryCollided() bool {
+func (x *policyStore) retryCollided() bool {
 	some := false
 	for id := range x.collisions {
 		p := x.byID[id]
@@ -176,7 +176,7 @@ func (x *policies) retryCollided() bool {
 }
 
 // problems returns the collisions, in order.
-func (x *policies) problems() []model.Problem {
+func (x *policyStore) problems() []model.Problem {
 	var all []model.Problem
 	for _, id := range slices.SortedFunc(maps.Keys(x.collisions), model.PolicyID.Compare) {
 		object := model.ObjectRef{Kind: "NetworkPolicy", Namespace: id.Namespace, Name: id.Name}
@@ -190,7 +190,7 @@ func (x *policies) problems() []model.Problem {
 
 // hostTargets returns the pods in the network of their host that the policy's selector
 // matches, sorted.
-func (x *policies) hostTargets(id model.PolicyID) []model.PodID {
+func (x *policyStore) hostTargets(id model.PolicyID) []model.PodID {
 	p, ok := x.byID[id]
 	if !ok || p.compiled == nil {
 		return nil
@@ -210,7 +210,7 @@ func (x *policies) hostTargets(id model.PolicyID) []model.PodID {
 }
 
 // unresolvedPorts returns the named ports of a policy that no pod declares, sorted.
-func (x *policies) unresolvedPorts(id model.PolicyID) []string {
+func (x *policyStore) unresolvedPorts(id model.PolicyID) []string {
 	p, ok := x.byID[id]
 	if !ok || p.source == nil {
 		return nil

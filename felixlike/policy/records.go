@@ -38,7 +38,7 @@ type pod struct {
 	podState
 	// slot is the pod's index in its class.
 	slot int32
-	// dirty is true if the pod is in dirty.pods.
+	// dirty is true if the pod is in dirtyRecords.pods.
 	dirty bool
 }
 
@@ -47,7 +47,7 @@ type podState struct {
 	// class is nil if the pod is deleted.
 	class *class
 	// reported are the addresses in the pod's status. addresses also take those of the CNI
-	// into account (see pods.addressesOf).
+	// into account (see podStore.addressesOf).
 	reported, addresses []netip.Addr
 	ports               []containerPort
 	place               place
@@ -188,7 +188,7 @@ type group struct {
 	// the last Flush, with whether it knew them.
 	emitted bool
 	was     smallmap.Map[model.Member, bool]
-	// dirty is true if the group is in dirty.groups.
+	// dirty is true if the group is in dirtyRecords.groups.
 	dirty bool
 }
 
@@ -203,7 +203,7 @@ type policy struct {
 	// Source differs from compiled if it is closed because of a collision of groups.
 	emitted *model.Policy
 	source  *compile.Policy
-	// dirty is true if the policy is in dirty.policies.
+	// dirty is true if the policy is in dirtyRecords.policies.
 	dirty bool
 }
 

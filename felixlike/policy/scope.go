@@ -3,7 +3,7 @@ package policy
 import "github.com/felixlike/felixlike/felixlike/policy/compile"
 
 // scope returns the scope of a selection, and creates it if it does not exist.
-func (x *index) scope(spec compile.Selection) *scope {
+func (x *selectionIndex) scope(spec compile.Selection) *scope {
 	if spec.Namespaces == nil {
 		n := x.namespace(spec.Namespace)
 		if n.own == nil {
@@ -34,7 +34,7 @@ func (x *index) scope(spec compile.Selection) *scope {
 	return sc
 }
 
-func (x *index) dropScope(sc *scope) {
+func (x *selectionIndex) dropScope(sc *scope) {
 	for n := range sc.members.All() {
 		n.scopes.Remove(sc)
 		if n.own == sc {
@@ -50,13 +50,13 @@ func (x *index) dropScope(sc *scope) {
 }
 
 // addNamespace adds a namespace and its pods to a scope, and removeNamespace removes them.
-func (x *index) addNamespace(sc *scope, n *namespace) {
+func (x *selectionIndex) addNamespace(sc *scope, n *namespace) {
 	sc.members.Add(n)
 	n.scopes.Add(sc)
 	x.pairs(sc, n, func(s *selection, c *class) { x.members.join(s, c) })
 }
 
-func (x *index) removeNamespace(sc *scope, n *namespace) {
+func (x *selectionIndex) removeNamespace(sc *scope, n *namespace) {
 	sc.members.Remove(n)
 	n.scopes.Remove(sc)
 	x.pairs(sc, n, func(s *selection, c *class) { x.members.part(s, c) })
@@ -64,7 +64,7 @@ func (x *index) removeNamespace(sc *scope, n *namespace) {
 
 // pairs visits each pair of a selection of the scope and a class of the namespace that
 // match. Its outer loop is over the fewer of both.
-func (x *index) pairs(sc *scope, n *namespace, visit func(*selection, *class)) {
+func (x *selectionIndex) pairs(sc *scope, n *namespace, visit func(*selection, *class)) {
 	if n.classes.Len() > sc.selections.Len() {
 		for _, s := range sc.selections.All() {
 			x.work.Visits++
@@ -83,7 +83,7 @@ func (x *index) pairs(sc *scope, n *namespace, visit func(*selection, *class)) {
 }
 
 // classesIn visits the classes of a namespace that a selection matches.
-func (x *index) classesIn(n *namespace, s *selection, visit func(*class)) {
+func (x *selectionIndex) classesIn(n *namespace, s *selection, visit func(*class)) {
 	match := func(c *class) {
 		x.work.Visits++
 		if x.matches(s.pods, c.labels) {

@@ -3,7 +3,7 @@ package policy
 import "github.com/felixlike/felixlike/felixlike/policy/compile"
 
 // selection returns the selection of a spec. It creates and fills it if it does not exist.
-func (x *index) selection(spec compile.Selection) *selection {
+func (x *selectionIndex) selection(spec compile.Selection) *selection {
 	sc := x.scope(spec)
 	if s := sc.selections.Get(spec.Pods); s != nil {
 		return s
@@ -17,7 +17,7 @@ func (x *index) selection(spec compile.Selection) *selection {
 
 // fillSelection finds the classes of a new selection: in each namespace of its scope, or,
 // if fewer classes have its labels than the scope has namespaces, by label.
-func (x *index) fillSelection(s *selection) {
+func (x *selectionIndex) fillSelection(s *selection) {
 	sc := s.scope
 	if x.classes.AtMost(s.pods) < sc.members.Len() {
 		x.classes.Candidates(s.pods, func(c *class) {
@@ -36,7 +36,7 @@ func (x *index) fillSelection(s *selection) {
 
 // dropIfUnused removes a selection without groups and policies, and its scope with the last
 // selection.
-func (x *index) dropIfUnused(s *selection) {
+func (x *selectionIndex) dropIfUnused(s *selection) {
 	if s.used() {
 		return
 	}
