@@ -25,9 +25,9 @@ chmod +x felixlike-cni.new && mv felixlike-cni.new felixlike-cni`
 	unshim = `cd /opt/cni/bin && mv -f .felixlike-cni felixlike-cni && cat /run/add-times && rm /run/add-times`
 )
 
-// timeAdds writes down the time of each ADD on all nodes. What it returns prints
-// them, and puts the plugin back.
-func (s *site) timeAdds(t *testing.T) (tell func()) {
+// timeAdds records the time of each ADD on all nodes. The returned function prints
+// the times, and puts the plugin back.
+func (s *site) timeAdds(t *testing.T) (report func()) {
 	t.Helper()
 	for _, node := range s.Nodes() {
 		s.exec(t, node, shim)

@@ -23,8 +23,7 @@ func (s *site) agent(t *testing.T, node string) *control.Client {
 	return control.NewClient(path)
 }
 
-// kinds are the backends that an agent may say it runs when it was told to run one
-// of the kind.
+// kinds are the backends that an agent may report for a configured kind.
 func kinds(backend string) []string {
 	if backend == "iptables" {
 		return []string{config.IPTablesLegacy, config.IPTablesNFT}
@@ -52,8 +51,8 @@ func (s *site) expectBackend(t *testing.T, backend string) {
 	}
 }
 
-// wholeChecksums has the control plane fill in the checksums of what it sends to
-// nodes, as a network card does: between two ends of a veth they are left out, and
+// wholeChecksums makes the control plane fill in the checksums of its packets to
+// nodes, as a network card does. Between two ends of a veth they are left out, and
 // Open vSwitch's userspace datapath passes frames on as they are.
 func (s *site) wholeChecksums(t *testing.T) {
 	t.Helper()

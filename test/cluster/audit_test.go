@@ -46,8 +46,8 @@ type request struct {
 	} `json:"responseStatus"`
 }
 
-// right returns what the request needs, as rights spells it; empty for discovery,
-// which everybody may.
+// right returns the right that the request needs, in the spelling of rights; empty for
+// discovery, which needs none.
 func (r request) right() string {
 	if r.ObjectRef == nil || r.ObjectRef.Resource == "" {
 		path, _, _ := strings.Cut(r.RequestURI, "?")
@@ -63,9 +63,9 @@ func (r request) right() string {
 	return r.Verb + " " + resource + "." + r.ObjectRef.APIGroup
 }
 
-// testRBAC compares what felixlike asked the API server for, during all that was
-// tested, with the rights it has: it asked for nothing else, was denied nothing, and
-// has no right that is never used.
+// testRBAC compares felixlike's requests to the API server, during all tests, with its
+// rights: it requested nothing else, was denied nothing, and
+// uses each right.
 func (s *site) testRBAC(t *testing.T) {
 	s.notReference(t)
 	granted := s.granted(t)
@@ -77,15 +77,15 @@ func (s *site) testRBAC(t *testing.T) {
 		}
 	}
 	for _, right := range denied {
-		// An API server that has just started denies what it has not read yet.
+		// An API server that has just started denies until it has read its rules.
 		if !slices.Contains(granted, right) {
 			t.Errorf("denied: %s", right)
 		}
 	}
 	for _, right := range granted {
-		// Events are for what cannot be implemented; a right to repeat one is
-		// used when it comes again. Leases and status need a policy that is there for
-		// some seconds.
+		// Events are for policies that cannot be implemented. The right to repeat an event is
+		// used when the same event comes again. Leases and status need a policy that exists
+		// for some seconds.
 		rare := strings.HasSuffix(right, " events.events.k8s.io") || strings.HasSuffix(right, " leases.coordination.k8s.io") ||
 			strings.HasPrefix(right, "patch clusternetworkpolicies/status.")
 		if !slices.Contains(used, right) && !rare {

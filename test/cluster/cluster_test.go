@@ -18,7 +18,7 @@ func TestCluster(t *testing.T) {
 				run := func(name string, part func(*testing.T)) bool {
 					passed := t.Run(name, part)
 					if !passed {
-						s.tell(t) // at the end, the agents and their logs are gone
+						s.logState(t) // at the end, the agents and their logs are gone
 					}
 					return passed
 				}

@@ -19,14 +19,14 @@ const policySpecs = `\[sig-network\] Netpol`
 // networkSpecs are the conformance specs of sig-network.
 const networkSpecs = `\[sig-network\].*\[Conformance\]`
 
-// needMore are those of them that need more than kubelab has, and fail with its own
-// network too: a DNS server, an nc that knows UDP and tells whether a port answers, or
+// needMore are those that need more than kubelab has, and fail with its own
+// network too: a DNS server, an nc that knows UDP and reports replies, or
 // a pod that listens on the ports of upstream's image.
 const needMore = `DNS|node-pod communication: udp|HostPort|should proxy through a service and a pod|` +
 	`Services should (.*session affinity|.*ExternalName|serve .*endpoint|be able to create a functioning NodePort)`
 
 // TestConformance runs the upstream specs on each backend with each mode of
-// kube-proxy, and writes down what came of it below docs/conformance.
+// kube-proxy, and writes the results below docs/conformance.
 func TestConformance(t *testing.T) {
 	if suite() != conformance {
 		t.Skipf("an hour and a half: set %s=%s", suiteVariable, conformance)
@@ -49,7 +49,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// record writes down what specs came to.
+// record writes the results of specs.
 func (s *site) record(t *testing.T, kind string, specs []kubelab.Spec) {
 	t.Helper()
 	r := results.Run{Kind: kind, Backend: s.backend, Proxy: s.proxy}
@@ -72,7 +72,7 @@ func (s *site) record(t *testing.T, kind string, specs []kubelab.Spec) {
 	t.Logf("%s: %d specs, %d failed", kind, len(specs), failed)
 }
 
-// leadControlPlane tells the API server, which runs on no node, the way to pods: it
+// leadControlPlane gives the API server, which runs on no node, routes to the pods: it
 // is a proxy to them.
 func (s *site) leadControlPlane(t *testing.T) {
 	t.Helper()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Names of what is installed.
+// Names of the installed objects.
 const (
 	system    = "felixlike-system"
 	daemonSet = "daemonset/felixlike"
@@ -56,7 +56,7 @@ func (s *site) testSmoke(t *testing.T) {
 	until(t, readyTime, func() error { return s.gone(t, "default", "app=web") })
 }
 
-// notReference skips what only felixlike has.
+// notReference skips tests of felixlike's own features.
 func (s *site) notReference(t *testing.T) {
 	t.Helper()
 	if s.backend == reference {

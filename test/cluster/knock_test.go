@@ -40,8 +40,8 @@ func (s *site) probeImage(t *testing.T) string {
 }
 
 // testNoOpenMoment starts pods under deny-all that send to all addresses of pods and
-// nodes from their first instruction, beside others that may. Nobody hears the
-// ones, though the others are heard.
+// nodes from their first instruction, beside pods that may send. Only packets of the
+// latter arrive.
 func (s *site) testNoOpenMoment(t *testing.T) {
 	onlyFull(t)
 	s.notReference(t)
@@ -50,11 +50,11 @@ func (s *site) testNoOpenMoment(t *testing.T) {
 	s.inNamespace(t, free)
 	s.apply(t, denyAll(closed))
 	targets := s.podPrefixes(t)
-	ears := s.listenOnNodes(t)
+	receivers := s.listenOnNodes(t)
 	var manifests strings.Builder
 	for _, node := range s.Nodes() {
-		// Listeners first: they are there before anybody knocks.
-		manifests.WriteString(knockers(free, "ear-"+node, node, 1, nil))
+		// Listeners first: they are there before the first knock.
+		manifests.WriteString(knockers(free, "receiver-"+node, node, 1, nil))
 	}
 	s.apply(t, manifests.String())
 	s.kubectl(t, "wait", "-n", free, "--for=condition=Available", "deployment", "--all", "--timeout="+readyTime.String())
@@ -68,17 +68,17 @@ func (s *site) testNoOpenMoment(t *testing.T) {
 		s.kubectl(t, "wait", "-n", ns, "--for=condition=Available", "deployment", "--all", "--timeout="+(2*readyTime).String())
 	}
 	until(t, readyTime, func() error { return s.allSent(t, closed, closedPods) })
-	h := &hearing{free: map[string]bool{}, owners: s.owners(t, closed, free)}
+	h := &arrivals{free: map[string]bool{}, owners: s.owners(t, closed, free)}
 	h.read(t, s.kubectl(t, "logs", "-n", closed, "-l", "app=knocker", "--prefix", "--tail=-1", "--max-log-requests=100"))
 	h.read(t, s.kubectl(t, "logs", "-n", free, "-l", "app=knocker", "--prefix", "--tail=-1", "--max-log-requests=100"))
-	for node, ear := range ears {
-		for _, line := range ear.lines() {
-			h.hear(t, "node/"+node, line)
+	for node, r := range receivers {
+		for _, line := range r.lines() {
+			h.check(t, "node/"+node, line)
 		}
 	}
-	t.Logf("%d lines of what was heard; from pods that may send: %d kinds", h.count, len(h.free))
+	t.Logf("%d received knocks; from pods that may send: %d kinds", h.count, len(h.free))
 	if len(h.free) < 2*len(s.Nodes()) {
-		t.Errorf("those who may send were hardly heard: %v", h.free)
+		t.Errorf("too few knocks of pods that may send: %v", h.free)
 	}
 }
 
@@ -130,7 +130,7 @@ spec:
 `, ns, name, node, replicas, probeImageName, strings.Join(append([]string{"$(NAME)"}, targets...), `", "`))
 }
 
-// allSent returns an error until so many pods have sent all they had to.
+// allSent returns an error until that many pods have sent all their packets.
 func (s *site) allSent(t *testing.T, ns string, want int) error {
 	t.Helper()
 	out, err := s.Kubectl(t.Context(), "logs", "-n", ns, "-l", "app=knocker", "--tail=-1", "--max-log-requests=100")
@@ -161,75 +161,75 @@ func (s *site) owners(t *testing.T, namespaces ...string) map[string]string {
 	return owners
 }
 
-// hearing is what was heard.
-type hearing struct {
+// arrivals are the received knocks.
+type arrivals struct {
 	count  int
 	free   map[string]bool
 	owners map[string]string
 }
 
-// prefixed is a line that kubectl logs prints: [pod/NAME/c] heard SENDER PROTOCOL ADDRESS.
-var prefixed = regexp.MustCompile(`^\[pod/(\S+)/c\] heard (.*)$`)
+// prefixed is a line of kubectl logs: [pod/NAME/c] received SENDER PROTOCOL ADDRESS.
+var prefixed = regexp.MustCompile(`^\[pod/(\S+)/c\] received (.*)$`)
 
-func (h *hearing) read(t *testing.T, logs string) {
+func (h *arrivals) read(t *testing.T, logs string) {
 	t.Helper()
 	for line := range strings.Lines(logs) {
 		if m := prefixed.FindStringSubmatch(strings.TrimSpace(line)); m != nil {
-			h.hear(t, "pod/"+m[1], m[2])
+			h.check(t, "pod/"+m[1], m[2])
 		}
 	}
 }
 
-// hear judges that somebody has heard a knock: "NAME PROTOCOL ADDRESS".
-func (h *hearing) hear(t *testing.T, who, line string) {
+// check judges a received knock: "NAME PROTOCOL ADDRESS".
+func (h *arrivals) check(t *testing.T, at, line string) {
 	t.Helper()
 	h.count++
 	words := strings.Fields(line)
 	if len(words) != 3 {
-		t.Errorf("%s heard %q", who, line)
+		t.Errorf("%s received %q", at, line)
 		return
 	}
 	sender := words[0]
 	if sender == knock.Nameless {
 		sender = h.owners[words[2]]
 	}
-	kind, name, _ := strings.Cut(who, "/")
+	kind, name, _ := strings.Cut(at, "/")
 	switch {
 	case kind == "pod" && sender == name:
 		// A pod always reaches itself.
 	case kind == "node" && strings.Contains(sender, "-"+name+"-"):
 		// And a pod and its own node each other.
 	case !strings.HasPrefix(sender, "free-"), strings.HasPrefix(name, "closed-"):
-		t.Errorf("%s heard %s, which is of %q", who, line, sender)
+		t.Errorf("%s received %s, which is of %q", at, line, sender)
 	default:
-		h.free[who+" "+line] = true
+		h.free[at+" "+line] = true
 	}
 }
 
-// ear hears knocks on a node.
-type ear struct {
-	mu    sync.Mutex
-	heard []string
+// receiver receives knocks on a node.
+type receiver struct {
+	mu       sync.Mutex
+	received []string
 }
 
-func (e *ear) lines() []string {
+func (e *receiver) lines() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return append([]string(nil), e.heard...)
+	return append([]string(nil), e.received...)
 }
 
-// listenOnNodes has all nodes hear knocks until the test ends.
-func (s *site) listenOnNodes(t *testing.T) map[string]*ear {
+// listenOnNodes receives knocks on all nodes until the test ends.
+func (s *site) listenOnNodes(t *testing.T) map[string]*receiver {
 	t.Helper()
-	ears := map[string]*ear{}
+	receivers := map[string]*receiver{}
 	for _, node := range s.Nodes() {
-		e := &ear{}
-		ears[node] = e
+		e := &receiver{}
+		receivers[node] = e
 		err := open(t, kubelab.Namespace(node)).Do(func() error {
 			k, err := knock.Listen(t.Context(), func(from string) {
 				e.mu.Lock()
 				defer e.mu.Unlock()
-				e.heard = append(e.heard, from)
+				e.received = append(e.received, from)
 			})
 			if err == nil {
 				t.Cleanup(func() { k.Close() })
@@ -240,5 +240,5 @@ func (s *site) listenOnNodes(t *testing.T) map[string]*ear {
 			t.Fatal(err)
 		}
 	}
-	return ears
+	return receivers
 }

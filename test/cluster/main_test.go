@@ -14,7 +14,7 @@ import (
 	"github.com/felixlike/felixlike/test/cluster/kubelab"
 )
 
-// kit is kubelab, and what was built once for all tests.
+// kit is kubelab, and the parts that are built once for all tests.
 type kit struct {
 	*kubelab.Kit
 	root string
@@ -26,10 +26,10 @@ type site struct {
 	kit     kit
 	backend string
 	proxy   string
-	// before is what the nodes looked like before felixlike came.
+	// before is the state of the nodes before the installation.
 	before map[string]snapshot
-	// told tells that a part failed, and that tell has run.
-	told bool
+	// logged reports that logState has run after a failure.
+	logged bool
 }
 
 // findKit returns kubelab, built, or skips the test.
@@ -97,8 +97,8 @@ func newSite(t *testing.T, backend, proxy string) *site {
 	})
 	s := &site{Cluster: c, kit: k, backend: backend, proxy: proxy}
 	t.Cleanup(func() {
-		if t.Failed() && !s.told {
-			s.tell(t)
+		if t.Failed() && !s.logged {
+			s.logState(t)
 		}
 	})
 	s.wholeChecksums(t)
@@ -179,7 +179,7 @@ func (s *site) inNamespace(t *testing.T, name string) {
 	})
 }
 
-// until waits until a condition holds, which says what is missing.
+// until waits for a condition, which returns the missing part.
 func until(t *testing.T, limit time.Duration, missing func() error) {
 	t.Helper()
 	for end := time.Now().Add(limit); ; time.Sleep(100 * time.Millisecond) {
@@ -195,10 +195,10 @@ func until(t *testing.T, limit time.Duration, missing func() error) {
 
 func since(start time.Time) string { return time.Since(start).Round(100 * time.Millisecond).String() }
 
-// tell prints what one wants to know of a cluster in which a test has failed.
-func (s *site) tell(t *testing.T) {
+// logState prints the state of a cluster in which a test has failed.
+func (s *site) logState(t *testing.T) {
 	t.Helper()
-	s.told = true
+	s.logged = true
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for _, args := range []string{

@@ -16,7 +16,7 @@ for p in /proc/[0-9]*; do
 done`
 
 // testOutage ends the API server, and an agent meanwhile: policy stays in force and
-// connections go on. Afterwards changes are heard of again.
+// connections go on. Afterwards the agents receive changes again.
 func (s *site) testOutage(t *testing.T) {
 	s.notReference(t)
 	onlyFull(t)
@@ -26,7 +26,7 @@ func (s *site) testOutage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Whatever happens, the tests that follow need it.
+		// The tests that follow need it in any case.
 		started := false
 		defer func() {
 			if started {
@@ -51,7 +51,7 @@ func (s *site) testOutage(t *testing.T) {
 		t.Logf("the API server is back after %s", since(begin))
 		s.kubectl(t, "wait", "--for=condition=Ready", "node", "--all", "--timeout=90s")
 		s.kubectl(t, "-n", system, "rollout", "status", daemonSet, "--timeout=120s")
-		// A change is heard of: a new pod gets in, by its label.
+		// The agents receive a change: a new pod gets in, by its label.
 		pods := s.start(t, ns, sleeper(ns, "late", s.Nodes()[1], `friend: "yes"`))
 		if pods["late"] == nil || pods["a"] == nil {
 			t.Fatal(errors.New("a pod is missing"))

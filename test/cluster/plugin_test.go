@@ -17,8 +17,8 @@ import (
 	"github.com/felixlike/felixlike/test/cluster/kubelab"
 )
 
-// testPlugin asks the agents by kubectl felixlike, as operators do: what it is told
-// comes from the agent's pod on the node that is named.
+// testPlugin asks the agents by kubectl felixlike, as operators do: the answer
+// is that of the agent's pod on the named node.
 func (s *site) testPlugin(t *testing.T) {
 	s.notReference(t)
 	const ns = "asked"
@@ -42,7 +42,7 @@ func (s *site) testPlugin(t *testing.T) {
 	if out := ask(t, 1, "--node", here, "preview", "--delete", ns+"/deny-all"); !strings.Contains(out, "denied") || !strings.Contains(out, ns+"/a") {
 		t.Errorf("preview:\n%s", out)
 	}
-	// Packets are sent for as long as somebody follows.
+	// The test sends packets while felixctl drops follows.
 	followed := make(chan string, 1)
 	go func() {
 		followed <- ask(t, 1, "--node", here, "drops", "--namespace", ns, "--for", "3s", "-o", "json")
@@ -58,8 +58,8 @@ func (s *site) testPlugin(t *testing.T) {
 	}
 }
 
-// expectDrops fails the test unless the lines tell of packets that a pod was not let
-// send, by TCP and UDP.
+// expectDrops fails the test unless the lines report denied packets of a pod,
+// by TCP and UDP.
 func (s *site) expectDrops(t *testing.T, lines, from string) {
 	t.Helper()
 	seen := map[string]bool{}

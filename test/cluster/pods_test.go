@@ -124,9 +124,9 @@ func (p *pod) flows(to *pod, port uint16) []probe.Flow {
 	return all
 }
 
-// expect fails the test unless all, or none, of the flows get through. The policies
-// behind it are in force when they are listed by the API server and a moment
-// has passed, so what is wanted is waited for, and must stay.
+// expect fails the test unless all, or none, of the flows get through. Policies
+// are in force a moment after the API server lists them, so expect waits for the result,
+// which then must stay.
 func expect(t *testing.T, through bool, what string, flows []probe.Flow) {
 	t.Helper()
 	if len(flows) == 0 {
@@ -146,7 +146,7 @@ func expect(t *testing.T, through bool, what string, flows []probe.Flow) {
 	}
 }
 
-// serveName tells everybody who connects the pod's name and the client's address,
+// serveName answers each connection with the pod's name and the client's address,
 // in a line.
 func (p *pod) serveName(t *testing.T, port uint16) {
 	t.Helper()

@@ -120,7 +120,7 @@ func (s *site) startTraffic(t *testing.T, pods map[string]*pod) *traffic.Traffic
 		}
 	}
 	tr := traffic.Start(t.Context(), o)
-	t.Cleanup(func() { _, _ = tr.Stop() }) // told by who stops it first
+	t.Cleanup(func() { _, _ = tr.Stop() }) // the first Stop returns the faults
 	served := map[netip.AddrPort]bool{}
 	for i, r := range pushed {
 		if err := tr.Idle(o.Streams[i]); err != nil {

@@ -24,8 +24,8 @@ const (
 	podPort     = 8080
 )
 
-// world is what Services are tested with: server one on the first node, clients c1
-// and c2 on the first and the second, and what is outside.
+// world has the ends for tests of Services: server one on the first node, clients c1
+// and c2 on the first and the second, and hosts outside.
 type world struct {
 	*site
 	pods map[string]*pod
@@ -53,14 +53,14 @@ func through(texts ...string) []way {
 	return all
 }
 
-// judgement is what is true under some policies.
+// judgement has the expected results under some policies.
 type judgement struct {
 	name, ingress string
 	ways          []way
 }
 
-// judgements are of policies that isolate server one. What policy sees as the source
-// is what docs/SEMANTICS.md says, whatever the backend and the proxy.
+// judgements are of policies that isolate server one. The source that policy sees
+// is the one in docs/SEMANTICS.md, under all backends and proxies.
 func judgements(w *world) []judgement {
 	block := func(name string) string {
 		return fmt.Sprintf(`[{from: [{ipBlock: {cidr: %s/32}}, {ipBlock: {cidr: "%s/128"}}]}]`, w.addresses[name][model.IPv4], w.addresses[name][model.IPv6])
@@ -201,8 +201,8 @@ func (w *world) target(to string, f model.Family) netip.AddrPort {
 	return netip.AddrPortFrom(w.services[to][f], servicePort)
 }
 
-// wrong tries all ways at once, in both families, and returns what is not as it
-// should be.
+// wrong tries all ways at once, in both families, and returns the unexpected
+// results.
 func (w *world) wrong(j judgement) error {
 	var all sync.WaitGroup
 	var mu sync.Mutex

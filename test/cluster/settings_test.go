@@ -9,16 +9,16 @@ import (
 
 // Settings, by environment variables. Lists have spaces between their words.
 const (
-	// backendsVariable lists the backends to test; default: nftables. In the place of
-	// one there may be reference: kubelab's own CNI and policy engine. What fails with
+	// backendsVariable lists the backends to test; default: nftables. One entry
+	// may be reference: kubelab's own CNI and policy engine. A failure with
 	// these is a fault of the tests.
 	backendsVariable = "FELIXLIKE_CLUSTER_BACKENDS"
 	// proxiesVariable lists the modes of kube-proxy: iptables (default), nftables.
 	proxiesVariable = "FELIXLIKE_CLUSTER_PROXIES"
-	// suiteVariable is "quick" (the default), "full", or "conformance": what upstream
-	// specs there are, with a table of results. With "none" no cluster is brought up.
+	// suiteVariable is "quick" (the default), "full", or "conformance": all upstream
+	// specs, with a table of results. With "none" no cluster is brought up.
 	suiteVariable = "FELIXLIKE_CLUSTER_SUITE"
-	// parallelVariable is how many upstream specs run at a time.
+	// parallelVariable is the number of upstream specs that run at a time.
 	parallelVariable = "FELIXLIKE_CLUSTER_PARALLEL"
 	// keepVariable names a file: while it exists, a cluster on which a test has
 	// failed is left up, to look at.
@@ -47,7 +47,7 @@ func words(variable, otherwise string) []string {
 // suite returns the suite to run.
 func suite() string { return words(suiteVariable, quick)[0] }
 
-// onlyFull skips what the quick suite has no time for.
+// onlyFull skips a test in the quick suite.
 func onlyFull(t *testing.T) {
 	t.Helper()
 	if suite() == quick {

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// snapshot is what a node looks like: one line each for links, addresses, routes,
-// rules, sets, files and processes, sorted. kube-proxy's own are left out.
+// snapshot is the state of a node: one line each for links, addresses, routes,
+// rules, sets, files and processes, sorted, without kube-proxy's own.
 type snapshot []string
 
-// lookScript prints all of it. Each line begins with its kind. What containerd keeps of
-// its own loopback plugin is left out.
+// lookScript prints all of it. Each line begins with its kind. It leaves out the files of
+// containerd's own loopback plugin.
 const lookScript = `
 say() { sed "s/^/$1: /"; }
 ip -o link | sed -E 's/^[0-9]+: ([^:@]+).* (mtu [0-9]+).*/\1 \2/' | say link
@@ -73,7 +73,7 @@ func (s *site) snapshots(t *testing.T) map[string]snapshot {
 	return all
 }
 
-// difference lists what is there now and was not, and what is gone.
+// difference lists the lines that are new, and those that are gone.
 func (before snapshot) difference(after snapshot) []string {
 	var all []string
 	for _, line := range after {

@@ -12,8 +12,8 @@ import (
 // stormPods is how many pods come and go at once.
 const stormPods = 100
 
-// plumbingScript prints what of a node belongs to pods: ports of the bridge, veths,
-// reservations of addresses, flows, sets and rules, without counters.
+// plumbingScript prints the parts of a node that belong to pods: ports of the bridge,
+// veths, reservations of addresses, flows, sets and rules, without counters.
 const plumbingScript = `
 say() { sed "s/^/$1: /"; }
 ovs=/run/felixlike/ovs
@@ -28,7 +28,7 @@ ipset save 2>/dev/null | grep flx | sed -E 's/ initval [^ ]+//' | say ipset
 true
 `
 
-// plumbing looks at what belongs to pods on all nodes.
+// plumbing returns the parts of all nodes that belong to pods.
 func (s *site) plumbing(t *testing.T) map[string]snapshot {
 	t.Helper()
 	var mu sync.Mutex
@@ -74,7 +74,7 @@ func (s *site) testStorm(t *testing.T) {
 	const ns = "storm"
 	s.inNamespace(t, ns)
 	before := s.settled(t)
-	tell := s.timeAdds(t)
+	report := s.timeAdds(t)
 	start := time.Now()
 	s.apply(t, fmt.Sprintf(`
 apiVersion: apps/v1
@@ -94,6 +94,6 @@ spec:
 	s.kubectl(t, "delete", "-n", ns, "deployment/storm", "--wait")
 	until(t, 2*readyTime, func() error { return s.gone(t, ns, "app=storm") })
 	t.Logf("%d pods: all up after %s, all gone %s later", stormPods, up.Sub(start).Round(100*time.Millisecond), since(up))
-	tell()
+	report()
 	s.same(t, time.Minute, before, s.plumbing)
 }

@@ -65,7 +65,7 @@ func (w *world) testAffinity(t *testing.T) {
 	}
 }
 
-// servers returns who answers twenty connections of c1.
+// servers counts the servers that answer twenty connections of c1.
 func (w *world) servers(service string, f model.Family) (map[string]int, error) {
 	servers := map[string]int{}
 	for range 20 {

@@ -164,7 +164,7 @@ func stageOf(backend string) string {
 	return backend
 }
 
-// writes tells how much each node has written; the backend among it.
+// writes returns the numbers of writes of each node, with the backend.
 func writes(t *testing.T, l *lab.Lab, backend string) string {
 	t.Helper()
 	var parts []string
@@ -183,7 +183,7 @@ func writes(t *testing.T, l *lab.Lab, backend string) string {
 	return strings.Join(parts, ", ")
 }
 
-// TestBadManifests keeps everything else enforced, and says what is wrong.
+// TestBadManifests: a bad object is reported, and all others stay enforced.
 func TestBadManifests(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

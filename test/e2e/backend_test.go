@@ -52,8 +52,8 @@ func TestBackendCommands(t *testing.T) {
 	says("an agent runs", 2, "backend", "cleanup", "--yes")
 	expect(t, l, false, "x/b", "x/a", model.TCP, 80)
 
-	// What a crash and an older version have left, by all backends at once; and
-	// what is somebody else's.
+	// The leftovers of a crash and of an older version, of all backends at once, and objects
+	// of another program.
 	if err := n.KillAgent(); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestBackendCommands(t *testing.T) {
 		t.Errorf("ipsets: %q", sets)
 	}
 	if theirs := shell(t, n, "nft list tables | grep -c theirs; (iptables-legacy-save; ip6tables-legacy-save; iptables-nft-save; ip6tables-nft-save) 2>/dev/null | grep -c -- '-A FORWARD -j KUBE-THEIRS'"); theirs != "1\n4\n" {
-		t.Errorf("what is somebody else's: %q", theirs)
+		t.Errorf("objects of another program: %q", theirs)
 	}
 
 	// An agent that starts among the leavings of other backends removes them.

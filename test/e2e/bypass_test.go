@@ -19,8 +19,8 @@ spec: {podSelector: {matchLabels: {pod: a}}, policyTypes: [Egress]}
 `
 
 // TestHostSideForwardsNothing sends a pod's packets to the MAC address of the
-// host side of its own veth. The host's IP stack sees such frames besides a
-// userspace datapath, and would forward them around the bridge and policy.
+// host side of its own veth. Under a userspace datapath the host's IP stack sees such
+// frames, too, and would forward them around the bridge and policy.
 func TestHostSideForwardsNothing(t *testing.T) {
 	t.Parallel()
 	inEachPlace(t, hostSideForwardsNothing)

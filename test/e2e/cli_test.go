@@ -19,7 +19,7 @@ import (
 	"github.com/felixlike/felixlike/test/lab"
 )
 
-// felixctl runs the command and returns what it printed and its exit code.
+// felixctl runs the command and returns its output and exit code.
 func felixctl(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -287,7 +287,7 @@ func TestVerifyCommand(t *testing.T) {
 	}
 }
 
-// TestDemo runs what `make demo` runs.
+// TestDemo runs the command of `make demo`.
 func TestDemo(t *testing.T) {
 	needLab(t)
 	for _, family := range []string{"4", "6"} {

@@ -24,8 +24,9 @@ const baselineDeny = `
   ingress: [{action: Deny, from: [{namespaces: {}}]}]}}
 `
 
-// TestClusterNetworkPolicies gives pods policies of all tiers by manifests. What the
-// admin tier denies no NetworkPolicy allows, and the baseline decides where there is none.
+// TestClusterNetworkPolicies gives pods policies of all tiers by manifests. No
+// NetworkPolicy allows packets that the admin tier denies, and the baseline tier decides
+// for pods without a NetworkPolicy.
 func TestClusterNetworkPolicies(t *testing.T) {
 	t.Parallel()
 	inEachBackend(t, func(t *testing.T, l *lab.Lab, _ string) {

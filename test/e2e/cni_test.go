@@ -24,7 +24,7 @@ import (
 	labprobe "github.com/felixlike/felixlike/test/lab/probe"
 )
 
-// cniNode is a node whose pods a container runtime attaches, with a real agent.
+// cniNode is a node with a real agent. A container runtime attaches its pods.
 type cniNode struct {
 	*testing.T
 	cnitest.Runtime
@@ -108,7 +108,7 @@ func (n *cniNode) space(name string) *namespace.Namespace {
 	return ns
 }
 
-// apply adds pods, and whatever is in the text, to the node's manifests.
+// apply adds pods, and the objects in the text, to the node's manifests.
 func (n *cniNode) apply(text string, pods ...string) {
 	n.Helper()
 	for _, p := range pods {
@@ -121,8 +121,8 @@ func (n *cniNode) apply(text string, pods ...string) {
 	n.must(os.Rename(temporary, filepath.Join(n.manifests, fmt.Sprintf("%03d.yaml", len(files)))))
 }
 
-// start starts the agent. What host-local reserves is in a mount namespace of its
-// own: reservations are kept at one place on a machine.
+// start starts the agent in a private mount namespace: host-local keeps its reservations
+// at one place on a machine.
 func (n *cniNode) start() {
 	n.Helper()
 	log, err := os.OpenFile(filepath.Join(n.dir, "agent.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -198,7 +198,7 @@ func (n *cniNode) reach(from, to cnitest.Sandbox, source, target cnitest.Reply, 
 	return got
 }
 
-// left describes what pods have on the node.
+// left describes the state of pods on the node.
 func (n *cniNode) left() string {
 	n.Helper()
 	var links []string
@@ -261,14 +261,14 @@ func cniAttaches(n *cniNode) {
 	atB, atC := n.ok("ADD", b, nil), n.ok("ADD", c, nil)
 	atA := n.ok("ADD", a, nil)
 	if got := n.reach(c, a, atC, atA, probeTimeout); got != "00" {
-		n.Errorf("what policy denies, as soon as ADD has answered: %s", got)
+		n.Errorf("denied traffic, as soon as ADD has answered: %s", got)
 	}
 	if got := n.reach(b, a, atB, atA, patience); got != "11" {
-		n.Errorf("what policy allows: %s", got)
+		n.Errorf("allowed traffic: %s", got)
 	}
 	n.ok("CHECK", a, map[string]any{"prevResult": atA.Result})
 
-	// Without an agent pods keep what they have; with one again, it knows them.
+	// Without an agent pods keep their network; a new agent knows them.
 	n.stop(syscall.SIGKILL)
 	if got := n.call("STATUS", cnitest.Sandbox{}, nil); got.Code != 50 {
 		n.Errorf("STATUS without an agent: %s", got.Raw)
@@ -282,10 +282,10 @@ func cniAttaches(n *cniNode) {
 
 	n.losesBridge(func(when string) {
 		if got := n.reach(b, a, atB, atA, patience); got != "11" {
-			n.Errorf("what policy allows, %s: %s", when, got)
+			n.Errorf("allowed traffic, %s: %s", when, got)
 		}
 		if got := n.reach(c, a, atC, atA, probeTimeout); got != "00" {
-			n.Errorf("what policy denies, %s: %s", when, got)
+			n.Errorf("denied traffic, %s: %s", when, got)
 		}
 	})
 	n.ok("CHECK", a, map[string]any{"prevResult": atA.Result})
@@ -295,10 +295,10 @@ func cniAttaches(n *cniNode) {
 	atAgain := n.ok("ADD", again, nil)
 	n.ok("DEL", a, nil)
 	if got := n.reach(c, again, atC, atAgain, probeTimeout); got != "00" {
-		n.Errorf("what policy denies, to the second sandbox: %s", got)
+		n.Errorf("denied traffic, to the second sandbox: %s", got)
 	}
 	if got := n.reach(b, again, atB, atAgain, patience); got != "11" {
-		n.Errorf("what policy allows, to the second sandbox: %s", got)
+		n.Errorf("allowed traffic, to the second sandbox: %s", got)
 	}
 	for _, s := range []cnitest.Sandbox{again, b, c} {
 		n.ok("DEL", s, nil)
@@ -309,7 +309,7 @@ func cniAttaches(n *cniNode) {
 	eventually(n.T, "the flows of the pods go", func() bool { return n.flows() == before })
 }
 
-// losesBridge has somebody remove ports of pods and the whole bridge, while the agent
+// losesBridge removes ports of pods and the whole bridge, while the agent
 // runs and while it does not, and checks the packets of the pods after each.
 func (n *cniNode) losesBridge(check func(when string)) {
 	n.Helper()

@@ -20,8 +20,8 @@ const fromB = `
 `
 
 // TestDiffWalk saves a node, adds a pod, saves, adds a policy, saves and compares,
-// under every backend: what changed is told by the names of pods and policies, and
-// by what becomes of packets. At every step the node is as it has to be, and all
+// under every backend. The diff names pods and policies, and shows the changed verdicts
+// on packets. At every step the node has its desired state, and all
 // backends would judge alike.
 func TestDiffWalk(t *testing.T) {
 	t.Parallel()

@@ -19,7 +19,7 @@ import (
 	"github.com/felixlike/felixlike/test/tablestest"
 )
 
-// nft runs the nft tool on a node, as somebody who is not the agent.
+// nft runs the nft tool on a node, as another program would.
 func nft(t *testing.T, n *lab.Node, args ...string) string {
 	t.Helper()
 	var out []byte
@@ -53,7 +53,7 @@ func repaired(t *testing.T, n *lab.Node, what, before string) {
 	asBefore(t, what, before, func() string { return ours(t, n) })
 }
 
-// asBefore waits until now is what was before, and prints how long that took.
+// asBefore waits until the state is as before, and prints the time.
 func asBefore(t *testing.T, what, before string, now func() string) {
 	t.Helper()
 	start := time.Now()
@@ -61,8 +61,8 @@ func asBefore(t *testing.T, what, before string, now func() string) {
 	t.Logf("%s: as before after %s", what, time.Since(start).Round(time.Millisecond))
 }
 
-// TestForeignChanges tampers with the table of a node: it is put right, the
-// status tells of it, a table of somebody else is left alone, and an
+// TestForeignChanges tampers with the table of a node. The agent repairs it and
+// reports it in the status. Another program's table stays, and an
 // established connection goes on.
 func TestForeignChanges(t *testing.T) {
 	t.Parallel()
@@ -95,7 +95,7 @@ func TestForeignChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	if status.Repairs.Total == 0 || len(status.Repairs.Last) == 0 {
-		t.Errorf("the status tells of no repair: %+v", status.Repairs)
+		t.Errorf("the status has no repair: %+v", status.Repairs)
 	}
 	nft(t, n, "flush ruleset")
 	if tables := shell(t, n, "nft list tables"); !strings.Contains(tables, "table inet "+conntrack.HoldTable+"\n") {
@@ -114,7 +114,7 @@ func flows(t *testing.T, n *lab.Node) string {
 	return strings.Join(lines, "\n")
 }
 
-// ofctl runs ovs-ofctl on a node's bridge, as somebody who is not the agent. An
+// ofctl runs ovs-ofctl on a node's bridge, as another program would. An
 // option comes before the command.
 func ofctl(t *testing.T, n *lab.Node, words ...string) string {
 	t.Helper()
@@ -127,8 +127,8 @@ func ofctl(t *testing.T, n *lab.Node, words ...string) string {
 	return string(out)
 }
 
-// TestForeignChangesOfFlows tampers with the flows of a node: they are put
-// right, the status tells of it, and an established connection goes on.
+// TestForeignChangesOfFlows tampers with the flows of a node. The agent repairs them
+// and reports it in the status, and an established connection goes on.
 func TestForeignChangesOfFlows(t *testing.T) {
 	t.Parallel()
 	inEachPlace(t, foreignChangesOfFlows)
@@ -157,7 +157,7 @@ func foreignChangesOfFlows(t *testing.T, l *lab.Lab) {
 		t.Fatal(err)
 	}
 	if status.Repairs.Total == 0 || !slices.ContainsFunc(status.Repairs.Last, func(r control.Repair) bool { return r.Kind == "flow" && r.Name == "base" }) {
-		t.Errorf("the status tells of no repair: %+v", status.Repairs)
+		t.Errorf("the status has no repair: %+v", status.Repairs)
 	}
 }
 
@@ -204,10 +204,10 @@ func TestRepairWhileTheSwitchHangs(t *testing.T) {
 	expect(t, l, false, "x/b", "x/a", model.TCP, 80)
 }
 
-// TestFlushUnderFire flushes the ruleset again and again while a pod that is
-// denied tries to get in: a moment is open between a flush and its notice. How
-// many got in is printed; none of them gets any further once policy is back,
-// and nobody gets in while nothing is flushed.
+// TestFlushUnderFire flushes the ruleset again and again while a denied pod
+// tries to get in: packets pass between a flush and its notification. The test prints
+// the number that got in. None of them gets any further once policy is back,
+// and none gets in without a flush.
 func TestFlushUnderFire(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -279,6 +279,6 @@ func TestForeignChangesOfPolicyFlows(t *testing.T) {
 		kinds[r.Stage+" "+r.Kind] = true
 	}
 	if !kinds["openflow-policy flow"] || !kinds["openflow-policy table"] {
-		t.Errorf("the status tells of %v", kinds)
+		t.Errorf("the status has %v", kinds)
 	}
 }

@@ -30,7 +30,7 @@ const denying = onlyFromC + `
   egress: [{to: [{podSelector: {matchLabels: {pod: a}}}]}]}}
 `
 
-// following is somebody who follows what a node denies.
+// following is a subscription to a node's denied packets.
 type following struct {
 	end  func()
 	mu   sync.Mutex
@@ -74,12 +74,12 @@ func (f *following) drops() []control.Drop {
 	return slices.Clone(f.seen)
 }
 
-// line is what a drop says, but for time and source port.
+// line describes a drop, without time and source port.
 func line(d control.Drop) string {
 	return fmt.Sprintf("%s > %s %s %s: %s %s", d.From, d.To, d.PortText(), d.Direction, d.By, strings.Join(d.Policies, ","))
 }
 
-// send sends a packet from a pod to an address; nobody waits for an answer.
+// send sends a packet from a pod to an address, and waits for no answer.
 func send(t *testing.T, l *lab.Lab, from string, to netip.Addr, network string, port uint16, times int) {
 	t.Helper()
 	err := l.Pod(pod(from)).Namespace().Do(func() error {
@@ -87,7 +87,7 @@ func send(t *testing.T, l *lab.Lab, from string, to netip.Addr, network string, 
 		content := []byte("?")
 		if port == 0 {
 			address = to.String()
-			// An echo request, whose checksum the kernel adds where there is a pseudo header.
+			// An echo request. The kernel adds its checksum if there is a pseudo header.
 			if content = []byte{8, 0, 0xf7, 0xff, 0, 0, 0, 0}; to.Is6() {
 				content = []byte{128, 0, 0, 0, 0, 0, 0, 0}
 			}
@@ -98,7 +98,7 @@ func send(t *testing.T, l *lab.Lab, from string, to netip.Addr, network string, 
 		}
 		defer c.Close()
 		for range times {
-			_, _ = c.Write(content) // an error tells of an answer to the packet before
+			_, _ = c.Write(content) // an error comes from an answer to the packet before
 		}
 		return nil
 	})
@@ -107,7 +107,7 @@ func send(t *testing.T, l *lab.Lab, from string, to netip.Addr, network string, 
 	}
 }
 
-// TestDrops follows what is denied on a node under each backend.
+// TestDrops follows the denied packets of a node under each backend.
 func TestDrops(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -128,14 +128,14 @@ func TestDrops(t *testing.T) {
 	}
 }
 
-// dropsOverHandover wants a change of the backend to end what follows the old one, and
-// nothing to report under either.
+// dropsOverHandover checks that a change of the backend ends the subscription to the old
+// one, and that neither backend reports anything then.
 func dropsOverHandover(t *testing.T, n *lab.Node, f *following, backend string) {
 	if backend == config.NFTables { // the first, which is in force already
 		f.end()
 		return
 	}
-	eventually(t, "who follows is told of the change", func() bool {
+	eventually(t, "the change ends the subscription", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return f.err != nil && strings.Contains(f.err.Error(), "the backend has changed")
@@ -143,8 +143,8 @@ func dropsOverHandover(t *testing.T, n *lab.Node, f *following, backend string) 
 	eventually(t, "nothing reports after the change", func() bool { return !reporting(t, n) })
 }
 
-// dropsAreNamed sends what each kind of policy denies, while connections come and
-// go that following must not concern.
+// dropsAreNamed sends packets that each kind of policy denies, among connections
+// that must not be reported.
 func dropsAreNamed(t *testing.T, l *lab.Lab, n *lab.Node) {
 	to := netip.AddrPortFrom(l.Pod(pod("a")).Address(model.IPv4), 80)
 	going := traffic.Start(t.Context(), traffic.Options{
@@ -173,7 +173,7 @@ func dropsAreNamed(t *testing.T, l *lab.Lab, n *lab.Node) {
 	}
 	want = append(want, "x/d > x/a tcp/80 ingress: isolation x/deny-all,x/only-from-c")
 	for _, f := range []*following{f, other} {
-		eventually(t, "all that is denied is told", func() bool {
+		eventually(t, "all denied packets are reported", func() bool {
 			var got []string
 			for _, d := range f.drops() {
 				got = append(got, line(d))
@@ -187,16 +187,16 @@ func dropsAreNamed(t *testing.T, l *lab.Lab, n *lab.Node) {
 		})
 		for _, d := range f.drops() {
 			if d.NotShown == 0 && !slices.Contains(want, line(d)) {
-				t.Errorf("told, but not sent, or not denied: %s", line(d))
+				t.Errorf("reported, but not sent, or not denied: %s", line(d))
 			}
 		}
 	}
 	if !reporting(t, n) {
-		t.Error("nothing reports while somebody follows")
+		t.Error("nothing reports during the subscription")
 	}
 	other.end()
 	if !reporting(t, n) {
-		t.Error("nothing reports any more though somebody follows")
+		t.Error("reporting has ended during the subscription")
 	}
 	f.end()
 	eventually(t, "nothing reports any more", func() bool { return !reporting(t, n) })
@@ -207,15 +207,15 @@ func dropsAreNamed(t *testing.T, l *lab.Lab, n *lab.Node) {
 	}
 }
 
-// dropsEnd kills the agent while somebody follows: the next one removes what
-// reports.
+// dropsEnd kills the agent during a subscription: the next one removes the reporting
+// rules.
 func dropsEnd(t *testing.T, l *lab.Lab, n *lab.Node) {
 	follow(t, n)
 	if err := n.KillAgent(); err != nil {
 		t.Fatal(err)
 	}
 	if !reporting(t, n) {
-		t.Error("what a killed agent has left does not report: nothing is tested")
+		t.Error("a killed agent left no reporting rules: nothing is tested")
 	}
 	if err := n.StartAgent(); err != nil {
 		t.Fatal(err)
@@ -224,12 +224,12 @@ func dropsEnd(t *testing.T, l *lab.Lab, n *lab.Node) {
 		t.Fatal(err)
 	}
 	if reporting(t, n) {
-		t.Error("a restarted agent leaves what reports")
+		t.Error("a restarted agent leaves reporting rules")
 	}
 	expect(t, l, false, "x/b", "x/a", model.TCP, 80)
 }
 
-// dropsOfAFlood wants a part of a flood, and to be told that it is a part.
+// dropsOfAFlood expects a part of a flood, and the notice that it is a part.
 func dropsOfAFlood(t *testing.T, l *lab.Lab, n *lab.Node) {
 	const burst = 2000
 	f := follow(t, n)
@@ -244,7 +244,7 @@ func dropsOfAFlood(t *testing.T, l *lab.Lab, n *lab.Node) {
 		}
 		return shown, notShown
 	}
-	eventually(t, "it is told that packets are not shown", func() bool {
+	eventually(t, "the flood is reported as incomplete", func() bool {
 		// A busy switch may lose most of them before.
 		packets += burst
 		send(t, l, "b", l.Pod(pod("a")).Address(model.IPv4), "udp", 99, burst)
@@ -261,7 +261,7 @@ func dropsOfAFlood(t *testing.T, l *lab.Lab, n *lab.Node) {
 	t.Logf("%d of %d packets in %s shown, %d not", shown, packets, took, notShown)
 }
 
-// reporting reports whether anything on the node reports what is denied.
+// reporting reports whether the node has a rule or flow that reports denied packets.
 func reporting(t *testing.T, n *lab.Node) bool {
 	t.Helper()
 	found := shell(t, n, fmt.Sprintf(`(nft list ruleset; iptables-legacy-save; ip6tables-legacy-save) 2>/dev/null | grep -E 'group %d|NFLOG'

@@ -122,7 +122,7 @@ func restartKeepsConnections(t *testing.T, l *lab.Lab) {
 	t.Logf("%d denied datagrams sent", r.sent.Load())
 }
 
-// restart is a node whose switch and agent are killed.
+// restart is a node on which the switch and the agent are killed.
 type restart struct {
 	*testing.T
 	lab  *lab.Lab

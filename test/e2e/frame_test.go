@@ -36,7 +36,7 @@ func udpPacket(src, dst netip.Addr, port uint16, payload string) (kind uint16, p
 	return ip(src, dst, unix.IPPROTO_UDP, 64, udp, 6)
 }
 
-// ip wraps a payload whose checksum field lies at the given offset.
+// ip wraps a payload with its checksum field at the given offset.
 func ip(src, dst netip.Addr, proto, ttl byte, payload []byte, checksumAt int) (kind uint16, packet []byte) {
 	pseudo := append(append([]byte{}, src.AsSlice()...), dst.AsSlice()...)
 	pseudo = binary.BigEndian.AppendUint32(pseudo, uint32(len(payload)))

@@ -14,8 +14,8 @@ import (
 	"github.com/felixlike/felixlike/test/lab"
 )
 
-// rounds is how many times the backend is changed; killedEvery is the round in
-// whose middle the agents are killed.
+// rounds is the number of changes of the backend. In every killedEvery-th round the
+// agents are killed in the middle.
 const (
 	rounds      = 50
 	killedEvery = 5
@@ -129,9 +129,9 @@ func change(t *testing.T, n *lab.Node, to string) {
 	}
 }
 
-// killInTheMiddle kills the agents a moment after they were told to change, and
-// starts them again with a backend: they go by their configuration then, whatever
-// was left.
+// killInTheMiddle kills the agents a moment after the command to change, and
+// starts them again with a backend: they then follow their configuration, despite
+// leftovers.
 func killInTheMiddle(t *testing.T, nodes []*lab.Node, to, restart string, after time.Duration) {
 	t.Helper()
 	for _, n := range nodes {
@@ -159,7 +159,7 @@ func killInTheMiddle(t *testing.T, nodes []*lab.Node, to, restart string, after 
 	}
 }
 
-// nothingLeft looks with the tools' own eyes for what backends leave that are
+// nothingLeft uses the tools to look for leftovers of backends that are
 // not in force.
 func nothingLeft(t *testing.T, n *lab.Node, inForce string) {
 	t.Helper()
@@ -184,7 +184,7 @@ func nothingLeft(t *testing.T, n *lab.Node, inForce string) {
 	}
 }
 
-// shell runs a script on a node and returns what it prints.
+// shell runs a script on a node and returns its output.
 func shell(t *testing.T, n *lab.Node, script string) string {
 	t.Helper()
 	var out []byte

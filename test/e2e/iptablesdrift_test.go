@@ -9,7 +9,7 @@ import (
 	"github.com/felixlike/felixlike/test/tablestest"
 )
 
-// oursInIPTables lists what iptables and ipset hold on a node, without counters.
+// oursInIPTables lists the state of iptables and ipset on a node, without counters.
 func oursInIPTables(t *testing.T, n *lab.Node, backend string) string {
 	t.Helper()
 	var b strings.Builder
@@ -20,8 +20,8 @@ func oursInIPTables(t *testing.T, n *lab.Node, backend string) string {
 }
 
 // TestForeignChangesInIPTables tampers with rules and sets of a node. The agent
-// notices long before it reads all again, and puts it right. Rules and sets of
-// somebody else are left alone, and established connections go on.
+// notices long before its resync, and repairs them. Rules and sets of
+// other programs stay, and established connections go on.
 func TestForeignChangesInIPTables(t *testing.T) {
 	t.Parallel()
 	for _, backend := range iptablesBackends() {
@@ -41,21 +41,21 @@ func tamperWithIPTables(t *testing.T, backend string) {
 	before := now()
 	for _, part := range []string{"-A FORWARD -j THEIRS", "add theirs 192.0.2.1", "flx:"} {
 		if !strings.Contains(before, part) {
-			t.Fatalf("no %q in what is programmed:\n%s", part, before)
+			t.Fatalf("no %q in the programmed state:\n%s", part, before)
 		}
 	}
 	conn := dial(t, l, "c", "a", model.IPv4)
 	for _, tamper := range []struct{ what, command string }{
 		{"a jump to ours deleted", "IPT -t mangle -D FORWARD 1"},
-		{"a rule of ours deleted", "IPT -t mangle -D $(IPT-save -t mangle | sed -n 's/^-A \\(flx-in-[^ ]*\\) .*/\\1/p' | head -n 1) 1"},
-		{"a rule added to a chain of ours", "IPT -t mangle -I $(IPT-save -t mangle | sed -n 's/^-A \\(flx-in-[^ ]*\\) .*/\\1/p' | head -n 1) -j ACCEPT"},
+		{"a rule of the agent deleted", "IPT -t mangle -D $(IPT-save -t mangle | sed -n 's/^-A \\(flx-in-[^ ]*\\) .*/\\1/p' | head -n 1) 1"},
+		{"a rule added to a chain of the agent", "IPT -t mangle -I $(IPT-save -t mangle | sed -n 's/^-A \\(flx-in-[^ ]*\\) .*/\\1/p' | head -n 1) -j ACCEPT"},
 		{"a member removed from a set", "ipset save | sed -n 's/^add \\(flx-.*\\)/del \\1/p' | head -n 1 | ipset restore"},
 		{"a member added to a set", "ipset add $(ipset save | sed -n 's/^add \\(flx-[^ ]*\\) 10[.].*/\\1/p' | head -n 1) 10.99.99.99"},
 		{"all flushed", "IPT -F; IPT -t mangle -F; IPT -N THEIRS; IPT -A THEIRS -j RETURN; IPT -A FORWARD -j THEIRS"},
 	} {
 		already := repairs(t, n)
 		shell(t, n, strings.ReplaceAll(tamper.command, "IPT", backend))
-		eventually(t, "status tells of a repair: "+tamper.what, func() bool { return repairs(t, n) > already })
+		eventually(t, "status reports a repair: "+tamper.what, func() bool { return repairs(t, n) > already })
 		asBefore(t, tamper.what, before, now)
 		talk(t, conn, "after: "+tamper.what)
 	}

@@ -31,11 +31,11 @@ const (
 	binariesEnv = "FLX_TEST_BINARIES"
 )
 
-// emulatedSync is lab.DefaultSyncTimeout for a virtual machine whose processors are
-// emulated, on a busy host.
+// emulatedSync is lab.DefaultSyncTimeout for a virtual machine with emulated
+// processors, on a busy host.
 const emulatedSync = 5 * time.Minute
 
-// buildDir is where TestMain has the binaries built.
+// buildDir is the directory of the binaries that TestMain builds.
 var buildDir string
 
 // sideBySide is the number of labs that run at once unless -parallel is set. On two
@@ -175,9 +175,9 @@ func set(t *testing.T, l *lab.Lab, s lab.State) {
 	}
 }
 
-// probeTimeout is how long a connection may stay without an answer. One that has
-// to get through gets patience before it counts as blocked: on a busy machine
-// answers are late, and what policy drops it drops every time.
+// probeTimeout bounds the wait for an answer. An allowed
+// connection gets patience before it counts as blocked: on a busy machine
+// answers are late, but policy drops a denied packet every time.
 const (
 	probeTimeout = time.Second
 	patience     = 15 * time.Second

@@ -31,9 +31,9 @@ const (
 
 // TestNewConnectionFromAnOldPort ends connections that policy allowed, and opens new
 // ones from their ports when it denies them. Connection tracking takes them for the
-// old ones (of those that the server has reset, and those whose ends are gone
-// without a word); they are judged all the same. Once policy allows them again,
-// nothing stands in their way.
+// old ones, if the server reset those or both ends vanished
+// silently. Policy judges them all the same. Once it allows them again,
+// they open.
 func TestNewConnectionFromAnOldPort(t *testing.T) {
 	inEachBackendInPairs(t, func(t *testing.T, l *lab.Lab, backend string) {
 		set(t, l, state(t, threeNodes))
@@ -51,7 +51,7 @@ func TestNewConnectionFromAnOldPort(t *testing.T) {
 			}
 			set(t, l, state(t, threeNodes, policy))
 			for _, p := range pairs {
-				// The second one finds what the first one has left.
+				// The second one meets the leftovers of the first one.
 				for range 2 {
 					if conn, err := p.connect(200 * time.Millisecond); err == nil {
 						t.Errorf("%s: open, under %s", p, policy)
@@ -75,10 +75,10 @@ func uncheckSequences(t *testing.T, l *lab.Lab) {
 	}
 }
 
-// TestOldPortsOverHandover opens connections through a NodePort, whose sources the
-// proxy hides behind the node's address, ends them, and changes the backend to one that
-// never judges this node. Whoever comes back to the ports then does not come as the
-// node; what the server has reset opens again, as long as policy allows it.
+// TestOldPortsOverHandover opens connections through a NodePort, for which the
+// proxy hides the sources behind the node's address, ends them, and changes the backend to
+// one that never judges this node. New connections from the same ports then do not count as
+// the node's; connections that the server has reset open again, as long as policy allows it.
 func TestOldPortsOverHandover(t *testing.T) {
 	l := newLab(t)
 	set(t, l, state(t, threeNodes, newcomer))
@@ -201,7 +201,7 @@ func (p *oldPair) openAndEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.Close()
-	// It has come when the client has heard of it.
+	// It has arrived when the client receives the reset.
 	if err := client.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}

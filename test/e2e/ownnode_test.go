@@ -21,8 +21,8 @@ const adminDenyAll = `
   subject: {namespaces: {}}, ingress: [{action: Deny, from: [{}]}], egress: [{action: Deny, to: [{networks: [0.0.0.0/0, "::/0"]}]}]}}
 `
 
-// TestAdminDenyAndOwnNode: a node, and so its kubelet's probes, reaches its own pods whatever
-// the admin tier denies, and they reach it. Pods of other nodes and other nodes do not.
+// TestAdminDenyAndOwnNode: under any admin policy a node, and so its kubelet's probes,
+// reaches its own pods, and they reach it. Pods of other nodes and other nodes do not.
 func TestAdminDenyAndOwnNode(t *testing.T) {
 	t.Parallel()
 	inEachBackendInPairs(t, func(t *testing.T, l *lab.Lab, _ string) {
@@ -66,8 +66,8 @@ func TestAdminDenyAndOwnNode(t *testing.T) {
 }
 
 // TestOwnNodeByAnyAddress gives a node an address that comes and goes, as those of
-// load balancers do: a pod that nobody may reach, and that may reach nobody, and its
-// node reach each other by it all the same.
+// load balancers do. A pod that is denied all traffic in both directions and its
+// node reach each other by that address all the same.
 func TestOwnNodeByAnyAddress(t *testing.T) {
 	inEachBackendInPairs(t, func(t *testing.T, l *lab.Lab, _ string) {
 		set(t, l, state(t, threeNodes, denyAll))
@@ -99,8 +99,8 @@ func ipOn(t *testing.T, n *lab.Node, args ...string) {
 	feed(t, n, "", "ip", args...)
 }
 
-// TestHostTableIsRepaired takes away what keeps addresses true on their way to the
-// switch: it comes back at once, and nobody gets in as the node meanwhile.
+// TestHostTableIsRepaired removes the rules that keep source addresses true on their way to
+// the switch: they come back at once, and no packet gets in as the node's meanwhile.
 func TestHostTableIsRepaired(t *testing.T) {
 	l := newLabWith(t, lab.Config{Backend: config.OpenFlow})
 	c := serviceCases()[4]
@@ -118,7 +118,7 @@ func TestHostTableIsRepaired(t *testing.T) {
 	} {
 		already := repairs(t, n)
 		feed(t, n, "", "nft", command...)
-		eventually(t, "a repair is told of", func() bool { return repairs(t, n) > already })
+		eventually(t, "status reports a repair", func() bool { return repairs(t, n) > already })
 		asBefore(t, "nft "+command[0], before, listing)
 	}
 	expect(t, l, true, "x/b", "ip:"+stranger, model.TCP, 80)

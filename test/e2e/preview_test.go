@@ -21,8 +21,8 @@ const onlyFromB = `
 `
 
 // TestCountersAndPreview opens connections under every backend. `felixctl policies`
-// counts them, and nothing else; `felixctl preview` of another policy tells which of
-// them could not begin again, and who comes through then, and so it is.
+// counts them, and nothing else. `felixctl preview` of another policy names the connections
+// that could not begin again, and the new ones that could; the policy then proves it.
 func TestCountersAndPreview(t *testing.T) {
 	inEachBackendInPairs(t, func(t *testing.T, l *lab.Lab, backend string) {
 		set(t, l, state(t, threeNodes, onlyFromC))
@@ -69,7 +69,7 @@ func counted(t *testing.T, socket string) control.RuleHits {
 	return hits.Rules[0]
 }
 
-// previewed asks what onlyFromB would do while x/c has connections to x/a.
+// previewed returns the preview of onlyFromB while x/c has connections to x/a.
 func previewed(t *testing.T, socket string, conns []net.Conn) {
 	t.Helper()
 	out, errs, code := felixctl(t, "preview", "--socket", socket, "-o", "json", "-f", file(t, onlyFromB))

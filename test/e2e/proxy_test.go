@@ -34,7 +34,7 @@ func ofFamily(f model.Family, a netip.Addr) netip.Addr {
 	return a
 }
 
-// clusterPods returns the prefix of all pods, as a proxy is told.
+// clusterPods returns the prefix of all pods: a setting of the proxy.
 func clusterPods(f model.Family) netip.Prefix {
 	p := netip.MustParsePrefix("10.10.0.0/16")
 	if f == model.IPv6 {
@@ -47,12 +47,12 @@ func clusterPods(f model.Family) netip.Prefix {
 type proxied struct {
 	service
 	address, endpoint netip.Addr
-	// local tells that the endpoint is on the node.
+	// local reports that the endpoint is on the node.
 	local bool
 }
 
-// proxy is what the proxy for Services programs on one node, in one family, in
-// one of the ways in which kube-proxy does.
+// proxy has the rules of the proxy for Services on one node, in one family, in
+// one of the ways in which kube-proxy does it.
 type proxy struct {
 	family   model.Family
 	services []proxied
@@ -122,7 +122,7 @@ func (p proxy) iptables() string {
 	return b.String()
 }
 
-// withoutIPTables returns what takes those rules away.
+// withoutIPTables returns the input that removes those rules.
 func (p proxy) withoutIPTables() string {
 	chains := p.chains()
 	return "*nat\n-D PREROUTING -j KUBE-SERVICES\n-D OUTPUT -j KUBE-SERVICES\n-D POSTROUTING -j KUBE-POSTROUTING\n:" +

@@ -18,10 +18,10 @@ import (
 	"github.com/felixlike/felixlike/test/truthtable"
 )
 
-// TestReloadedDump takes what the nodes hold away, and loads in its place what
-// felixctl dump has read of it and written: every probe of the case goes as before.
-// Rules that the tools encode in another way than the agent are its own business:
-// started again, it writes them anew.
+// TestReloadedDump removes the state of the nodes, and loads
+// the output of felixctl dump in its place: every probe of the case goes as before.
+// The tools encode some rules in another way than the agent. A new agent
+// writes these anew.
 func TestReloadedDump(t *testing.T) {
 	sample := readSteps(t, "../truthtable/testdata/sample.jsonl")
 	for i, backend := range backends() {
@@ -67,7 +67,7 @@ func judgeAsItIs(t *testing.T, l *lab.Lab, step *truthtable.Step, family model.F
 	}
 }
 
-// reload reads, removes and loads again what a node without agent holds.
+// reload reads, removes and loads again the state of a node without agent.
 func reload(t *testing.T, n *lab.Node, backend string) {
 	t.Helper()
 	at := live.Node{NetNS: n.Namespace().Path(), OVSRunDir: n.OVSDir(), Bridge: lab.Bridge}
@@ -133,7 +133,7 @@ func reloadIPTables(t *testing.T, n *lab.Node, backend string, tables []*dump.Ta
 	})
 }
 
-// load gives a tool on a node what is to be loaded.
+// load gives a tool on a node its input.
 func load(t *testing.T, n *lab.Node, write func(*bytes.Buffer) error, argv ...string) {
 	t.Helper()
 	var in bytes.Buffer

@@ -56,7 +56,7 @@ func (s *supervised) start() {
 	}(s.cmd, s.done)
 }
 
-// signal tells the supervisor to end; wait waits until it has.
+// signal sends the supervisor a signal; wait waits for its end.
 func (s *supervised) signal(sig syscall.Signal) { _ = s.cmd.Process.Signal(sig) }
 
 func (s *supervised) wait() {
@@ -83,7 +83,7 @@ func (s *supervised) serves() bool {
 
 // TestRollout restarts Open vSwitch, and then agent and Open vSwitch of one node
 // after the other, as a DaemonSet is rolled, while streams go on, servers push and connections wait: all
-// of them are there afterwards, and what is denied never got through.
+// of them are there afterwards, and no denied packet got through.
 func TestRollout(t *testing.T) { inEachPlaceAlone(t, rollout) }
 
 func rollout(t *testing.T, l *lab.Lab) {
@@ -99,7 +99,7 @@ func rollout(t *testing.T, l *lab.Lab) {
 	pairs := [][2]string{{"c", "a"}, {"a", "b"}, {"a", "d"}}
 	tr := startTraffic(t, l, pairs, [][2]string{{"b", "a"}, {"d", "a"}})
 	tr.startQuiet(t, l, pairs)
-	// Open vSwitch alone: the agent finds the switch without what it had.
+	// Open vSwitch alone: the agent finds the switch without its flows.
 	all[0].end(syscall.SIGTERM)
 	all[0].start()
 	expect(t, l, true, "x/c", "x/a", model.TCP, 80)
@@ -125,8 +125,8 @@ func rollout(t *testing.T, l *lab.Lab) {
 	expect(t, l, false, "x/b", "x/a", model.TCP, 80)
 }
 
-// TestSwitchAway has a node whose Open vSwitch is gone without a word, and whose
-// supervisor as well: the agent sees to it that the node itself is reached.
+// TestSwitchAway has a node without Open vSwitch and without its supervisor, both gone
+// silently: the agent keeps the node itself reachable.
 func TestSwitchAway(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -77,7 +77,7 @@ func newPodIsIsolatedFromItsFirstPacket(t *testing.T, l *lab.Lab) {
 // sockets is how many ports a stream sends from.
 const sockets = 64
 
-// stream is a steady stream of datagrams, each from a port of its own.
+// stream is a steady stream of datagrams, each from a new port.
 type stream struct{ sent, answered atomic.Int64 }
 
 func datagrams(t *testing.T, inside func(func() error) error, to netip.AddrPort) (*stream, func()) {
@@ -105,7 +105,7 @@ func datagrams(t *testing.T, inside func(func() error) error, to netip.AddrPort)
 		buffer := make([]byte, 64)
 		for i := 0; ctx.Err() == nil; i++ {
 			c := conns[i%sockets]
-			// Refused is no answer: nobody listens there yet.
+			// Refused is no answer: there is no server yet.
 			if _, err := c.Write([]byte{'?'}); err == nil {
 				s.sent.Add(1)
 			}
@@ -143,8 +143,8 @@ const (
 )
 
 // TestReusedAddressInheritsNothing keeps a flow of datagrams going to a pod,
-// on one node and from another, and gives its address to a pod that nobody may
-// reach: the flow's being established must not open it.
+// on one node and from another, and gives its address to a pod that denies
+// all ingress: the established flow must not open it.
 func TestReusedAddressInheritsNothing(t *testing.T) {
 	inEachPlaceAlone(t, reusedAddressInheritsNothing)
 }

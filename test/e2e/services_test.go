@@ -51,8 +51,8 @@ func testedServices() []service {
 	return []service{{1, "a", "a"}, {2, "b", "b"}, {3, "c", "c"}, {4, "ext", stranger}}
 }
 
-// serviceCase is what is true of Services under some policies: x/a and x/b are on
-// node1, x/c on node2, x/d on node3.
+// serviceCase has the expected connections to Services under some policies: x/a and x/b
+// are on node1, x/c on node2, x/d on node3.
 type serviceCase struct {
 	name     string
 	policies string
@@ -87,7 +87,7 @@ func serviceCases() []serviceCase {
 			denied(stranger+" -> node1:a", stranger+" -> node1!a", outside+" -> node2:a", "b -> a", "a -> a"),
 		)},
 		{"ingress from node2", named + `ingress: [{from: [{ipBlock: {cidr: 10.10.1.1/32}}, {ipBlock: {cidr: "` + lab.Map(netip.MustParseAddr("10.10.1.1")).String() + `/128"}}]}]}}`, slices.Concat(
-			// Whoever comes by another node's port is that node.
+			// A connection through another node's port comes from that node.
 			open(outside+" -> node2:a", stranger+" -> node2:a", "d -> node2:a", "b -> node2:a", "node2 -> a"),
 			denied("c -> a", "c -> node2:a", outside+" -> node1:a", "b -> node1:a"),
 		)},
@@ -115,12 +115,12 @@ func serviceCases() []serviceCase {
 }
 
 // TestServices judges connections through Services, as a proxy makes them, under
-// every backend and with every kind of proxy: policy sees who really began a
-// connection, at the node that knows it, and nobody gets past it by a detour.
+// every backend and with every kind of proxy. Policy sees the real source of a
+// connection, at the node that knows it, and no detour avoids policy.
 func TestServices(t *testing.T) {
 	inEachBackendInPairs(t, func(t *testing.T, l *lab.Lab, _ string) {
 		set(t, l, state(t, threeNodes))
-		// From now on there is a server.
+		// A server runs from now on.
 		expect(t, l, true, "x/b", "ip:"+stranger, model.TCP, 80)
 		for _, mode := range slices.Sorted(maps.Keys(proxyModes())) {
 			t.Run(mode, func(t *testing.T) {
@@ -196,8 +196,8 @@ func (w way) try(l *lab.Lab, f model.Family) error {
 }
 
 // TestServicesOverHandover opens connections through Services, denies all of them to
-// those who come later, and changes the backends under them: they go on, whatever
-// becomes of the sources that proxies and backends have bound them to.
+// new connections, and changes the backends under them: they go on, with any
+// source that proxies and backends have bound them to.
 func TestServicesOverHandover(t *testing.T) {
 	l := newLab(t)
 	set(t, l, state(t, threeNodes))

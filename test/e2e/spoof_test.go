@@ -74,7 +74,7 @@ func arrives(t *testing.T, victim *wire, lie func(), isLie func([]byte) bool, ma
 	return false
 }
 
-// TestSpoofingPod sends from pod x/a what only others may say, to a pod of the
+// TestSpoofingPod sends forged packets from pod x/a, to a pod of the
 // same node and to one of another.
 func TestSpoofingPod(t *testing.T) {
 	t.Parallel()
@@ -103,7 +103,7 @@ func spoofingPod(t *testing.T, l *lab.Lab) {
 				mac  net.HardwareAddr
 				src  netip.Addr
 			}{
-				{"address of nobody", own, stranger},
+				{"unused address", own, stranger},
 				{"address of another pod", own, l.Pod(pod("d")).Address(f)},
 				{"address of the node", own, a.Node().Address(f)},
 				{"address outside", own, mapTo(f, "203.0.113.5")},
@@ -131,7 +131,7 @@ func mapTo(f model.Family, text string) netip.Addr {
 	return a
 }
 
-// victim is who is lied to about neighbours.
+// victim is the target of a lie about neighbours.
 type victim struct {
 	name string
 	wire *wire
@@ -139,9 +139,9 @@ type victim struct {
 	mac  net.HardwareAddr
 }
 
-// mustNotHear sends a frame and fails the test if the victim gets what is in
-// it, on whatever outer addresses.
-func (v victim) mustNotHear(t *testing.T, out *wire, frame []byte, marker func(string)) {
+// mustNotReceive sends a frame and fails the test if the victim gets its
+// content, with any outer addresses.
+func (v victim) mustNotReceive(t *testing.T, out *wire, frame []byte, marker func(string)) {
 	t.Helper()
 	payload := frame[etherLen:]
 	if arrives(t, v.wire, func() { out.send(frame) },
@@ -180,7 +180,7 @@ func spoofingNeighbours(t *testing.T, l *lab.Lab) {
 				t.Run(fmt.Sprintf("ARP to %s %s/%s", v.name, to, c.name), func(t *testing.T) {
 					claimed := c.claim(model.IPv4)
 					frame := ethernet(own, to, etherARP, arpReply(claimed, own, v.to(model.IPv4), v.mac))
-					v.mustNotHear(t, out, frame, func(text string) {
+					v.mustNotReceive(t, out, frame, func(text string) {
 						kind, packet := udpPacket(a.Address(model.IPv4), v.to(model.IPv4), markerPort, text)
 						out.send(ethernet(own, gateway, kind, packet))
 					})
@@ -193,7 +193,7 @@ func spoofingNeighbours(t *testing.T, l *lab.Lab) {
 					claimed := c.claim(model.IPv6)
 					for _, src := range []netip.Addr{a.Address(model.IPv6), claimed} {
 						frame := ethernet(own, dstMAC, etherIPv6, neighbourAdvertisement(src, dst, claimed, own))
-						v.mustNotHear(t, out, frame, func(text string) {
+						v.mustNotReceive(t, out, frame, func(text string) {
 							kind, packet := udpPacket(a.Address(model.IPv6), v.to(model.IPv6), markerPort, text)
 							out.send(ethernet(own, gateway, kind, packet))
 						})

@@ -20,7 +20,7 @@ import (
 	"github.com/felixlike/felixlike/test/truthtable"
 )
 
-// readLab reads what the nodes of a lab hold.
+// readLab reads the state of the nodes of a lab.
 func readLab(t *testing.T, l *lab.Lab) *cluster.World {
 	t.Helper()
 	var nodes []*cluster.Node
@@ -34,8 +34,8 @@ func readLab(t *testing.T, l *lab.Lab) *cluster.World {
 	return w
 }
 
-// traceProbes traces every probe of a step: the policies, what is programmed and the
-// packet that was sent must say the same.
+// traceProbes traces every probe of a step: the policies, the programmed state and the
+// real packet must agree.
 func traceProbes(t *testing.T, l *lab.Lab, s *truthtable.Step, family model.Family, o verify.Outcome) {
 	t.Helper()
 	w := readLab(t, l)
@@ -79,7 +79,7 @@ const shop = `
 {apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {namespace: shop, name: db}, spec: {podSelector: {matchLabels: {app: db}}, ingress: [{from: [{podSelector: {matchLabels: {app: api}}}], ports: [{port: pg}]}]}}
 `
 
-// traceAnswer is what the test reads of `felixctl trace -o json`.
+// traceAnswer is the part of `felixctl trace -o json` that the test reads.
 type traceAnswer struct {
 	Verdict, Disagreement string
 	Programmed            []struct{ Path trace.Path }

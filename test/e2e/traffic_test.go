@@ -28,7 +28,7 @@ func startTraffic(t *testing.T, l *lab.Lab, allowed, denied [][2]string) *runnin
 	}
 	o.Opened = o.Streams
 	tr := &running{traffic.Start(t.Context(), o)}
-	t.Cleanup(func() { _, _ = tr.Stop() }) // told by who stops it first
+	t.Cleanup(func() { _, _ = tr.Stop() }) // the first Stop returns the faults
 	return tr
 }
 
@@ -72,7 +72,7 @@ func (tr *running) startQuiet(t *testing.T, l *lab.Lab, pairs [][2]string) {
 	}
 }
 
-// stop ends the traffic, prints what went on, and fails the test for every
+// stop ends the traffic, prints its summary, and fails the test for every
 // fault.
 func (tr *running) stop(t *testing.T) {
 	t.Helper()

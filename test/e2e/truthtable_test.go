@@ -17,10 +17,10 @@ import (
 )
 
 // TestTruthTable runs the sample and the table of hosts over IPv4 and IPv6, twice
-// in a row in one lab: the own node is always let through, everybody else is
-// judged by address, and nobody's address is changed on the way. In the first round
-// every probe is traced as well, by the policies and through what the nodes hold. The
-// backends spend their time waiting for what must not be answered, so they do it side
+// in a row in one lab. A pod's own node always gets through; every other source is
+// judged by its address, and no address changes on the way. In the first round
+// every probe is traced as well, by the policies and through the state of the nodes. The
+// backends spend their time waiting for answers that must not come, so they run side
 // by side.
 func TestTruthTable(t *testing.T) {
 	sample := readSteps(t, "../truthtable/testdata/sample.jsonl")
@@ -51,7 +51,7 @@ func backends() []string {
 	return append(append([]string{config.NFTables}, iptablesBackends()...), config.OpenFlow)
 }
 
-// inEachBackend runs a test with each backend, each in a lab of its own, side by
+// inEachBackend runs a test with each backend, each in a separate lab, side by
 // side. They start when the caller returns.
 func inEachBackend(t *testing.T, test func(t *testing.T, l *lab.Lab, backend string)) {
 	t.Helper()
@@ -81,8 +81,8 @@ func inPairs(t *testing.T) {
 	t.Cleanup(func() { <-pairs })
 }
 
-// inEachPlace runs a test in a lab whose backend judges in the kernel, and in one
-// whose backend judges in the switch, side by side.
+// inEachPlace runs a test in a lab with a backend that judges in the kernel, and in one
+// with a backend that judges in the switch, side by side.
 func inEachPlace(t *testing.T, test func(t *testing.T, l *lab.Lab)) {
 	t.Helper()
 	inLabsOf(t, places(), func(t *testing.T, l *lab.Lab, _ string) { test(t, l) })
@@ -198,10 +198,10 @@ func readSteps(t *testing.T, path string) []truthtable.Step {
 }
 
 // judge brings the lab through the steps and fails the test for every probe
-// that does not go as the table says. How many answers are late depends on what else
-// the machine does, so that is told and no failure here; `felixctl lab verify` makes it
-// one. What else is to be done at a step is done while
-// the lab is in its state.
+// that differs from the table. The number of late answers depends on the machine's other
+// load, so judge prints it and does not fail; `felixctl lab verify` makes it
+// a failure. The functions of also run while
+// the lab is in the state of a step.
 func judge(t *testing.T, l *lab.Lab, steps []truthtable.Step, family model.Family, also ...func(*truthtable.Step, verify.Outcome)) {
 	t.Helper()
 	done := 0

@@ -28,8 +28,8 @@ func TestTunnelTypes(t *testing.T) {
 	}
 }
 
-// transfer sends a quarter of a megabyte to an echo server and wants it back:
-// packets are as large as the pods' MTU allows, so what the tunnel adds has to
+// transfer sends a quarter of a megabyte to an echo server and reads it back:
+// packets are as large as the pods' MTU allows, so the tunnel's header has to
 // fit the underlay.
 func transfer(t *testing.T, l *lab.Lab, from, to string, f model.Family) {
 	t.Helper()
@@ -51,6 +51,6 @@ func transfer(t *testing.T, l *lab.Lab, from, to string, f model.Family) {
 		t.Fatalf("IPv%s: %v", f, err)
 	}
 	if !bytes.Equal(sent, got) {
-		t.Errorf("IPv%s: what came back is not what was sent", f)
+		t.Errorf("IPv%s: the echo differs from the sent bytes", f)
 	}
 }

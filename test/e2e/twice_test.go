@@ -12,9 +12,9 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// TestNodeHearsOnce sends datagrams from outside to a node whose uplink is in
+// TestNodeReceivesOnce sends datagrams from outside to a node with its uplink in
 // a userspace bridge: the host takes each of them once, and not from the uplink too.
-func TestNodeHearsOnce(t *testing.T) {
+func TestNodeReceivesOnce(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	set(t, l, state(t, threeNodes))
@@ -27,7 +27,7 @@ func TestNodeHearsOnce(t *testing.T) {
 		to := netip.AddrPortFrom(l.Node("node1").Address(f), 7778)
 		server := socketIn(t, l.Node("node1").Namespace(), to)
 		client := socketIn(t, from, netip.AddrPortFrom(source, 0))
-		heard := 0
+		received := 0
 		for range sent {
 			if _, err := client.WriteToUDPAddrPort([]byte{'?'}, to); err != nil {
 				t.Fatal(err)
@@ -44,11 +44,11 @@ func TestNodeHearsOnce(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				heard++
+				received++
 			}
 		}
-		if heard != sent {
-			t.Errorf("IPv%s: of %d datagrams the node heard %d", f, sent, heard)
+		if received != sent {
+			t.Errorf("IPv%s: of %d datagrams the node received %d", f, sent, received)
 		}
 	}
 }

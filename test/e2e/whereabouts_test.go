@@ -13,8 +13,9 @@ import (
 	"github.com/felixlike/felixlike/test/lab/traffic"
 )
 
-// whereabouts tells what the pods and nodes of a lab know of a connection that did
-// not open: its sockets, the entries of kernel and switch, and the neighbours.
+// whereabouts describes a connection that did
+// not open, on the lab's pods and nodes: its sockets, the entries of kernel and switch, and
+// the neighbours.
 func whereabouts(l *lab.Lab, err error) string {
 	e := new(traffic.Unopened)
 	if !errors.As(err, &e) {
@@ -38,7 +39,7 @@ func whereabouts(l *lab.Lab, err error) string {
 	return b.String()
 }
 
-// inspect returns what a script prints in a namespace, its errors included.
+// inspect returns the output of a script in a namespace, with its errors.
 func inspect(ns *namespace.Namespace, script string) string {
 	var out []byte
 	if err := ns.Do(func() error {

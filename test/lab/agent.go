@@ -44,8 +44,8 @@ type agentCommand struct {
 // podMTU leaves room for the tunnel's headers on an uplink of 1500.
 const podMTU = 1450
 
-// Services returns the prefix of the addresses of Services; those of IPv6 have the
-// one that stands for it (MapPrefix). What translates them is the user's to make.
+// Services returns the prefix of the addresses of Services; MapPrefix gives that of
+// IPv6. The caller provides the proxy that translates them.
 func Services() netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 96}), 16) }
 
 func (c agentCommand) args(n *Node) []string {
@@ -75,7 +75,7 @@ func startAgent(ns *namespace.Namespace, argv []string, logFile string) (*agent,
 	defer log.Close()
 	a := &agent{cmd: exec.Command(argv[0], argv[1:]...), ended: make(chan struct{})}
 	a.cmd.Stdout, a.cmd.Stderr = log, log
-	// A session of its own: the terminal's interrupt is for the lab alone.
+	// A new session: the terminal's interrupt is for the lab alone.
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := ns.Do(a.cmd.Start); err != nil {
 		return nil, fmt.Errorf("start agent: %w", err)

@@ -50,9 +50,9 @@ func Alive(root, name string) bool {
 	return err == nil && r.Owner.Alive()
 }
 
-// Cleanup removes a lab whoever made it: it asks a live owner to end, ends the
+// Cleanup removes any lab: it asks a live owner to end, ends the
 // recorded processes, deletes the recorded namespaces and the lab's folder. A
-// lab that is not there is no error, so it may be repeated.
+// missing lab is no error, so Cleanup may be repeated.
 func Cleanup(root, name string) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -73,8 +73,8 @@ func Cleanup(root, name string) error {
 	return r.undo(root, dir)
 }
 
-// CleanupDead removes the labs below root whose name begins with prefix and
-// whose owner is gone.
+// CleanupDead removes the labs below root with the name prefix and a dead
+// owner.
 func CleanupDead(root, prefix string) error {
 	names, err := List(root)
 	if err != nil {
@@ -111,8 +111,8 @@ func List(root string) ([]string, error) {
 	return names, nil
 }
 
-// undo removes what the record names. The folder goes last: until then a
-// cleanup that was interrupted can be done again.
+// undo removes the objects in the record. The folder goes last: until then an
+// interrupted cleanup can be done again.
 func (r *record) undo(root, dir string) error {
 	var errs []error
 	processes := slices.Clone(r.Processes)
@@ -131,13 +131,13 @@ func (r *record) undo(root, dir string) error {
 	return removeDir(root, dir)
 }
 
-// programs are what a lab starts. unrecorded looks for no others.
+// programs are those that a lab starts. unrecorded looks for no others.
 func programs() []string {
 	return []string{"ovsdb-server", "ovs-vswitchd", "felixlike-agent", "nsenter"}
 }
 
 // unrecorded finds processes of the lab that were started just before a crash
-// and so did not get into the record: programs of ours with an argument that
+// and so did not get into the record: programs of a lab with an argument that
 // names a file below the lab's folder.
 func unrecorded(dir string) ([]Process, error) {
 	entries, err := os.ReadDir("/proc")

@@ -77,7 +77,7 @@ func TestCleanupEndsRecordedAndOwnProcessesOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	ns.Close()
-	// The owner is this test: a crash is what Cleanup takes it for.
+	// The owner is this test: a wrong start time makes it look dead.
 	r.Owner.Start++
 	if err := r.save(); err != nil {
 		t.Fatal(err)

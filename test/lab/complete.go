@@ -12,11 +12,11 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// complete fills in what the lab decides where the objects do not say it, as
+// complete fills in missing fields of the objects, as
 // a cluster's control plane would: addresses and podCIDRs of nodes, namespaces
 // that pods live in, nodes and addresses of pods. Everything has an IPv6
-// address beside its IPv4 one. What an object of the same name had in the
-// state before is kept. The objects are copied, not changed.
+// address beside its IPv4 one. An object keeps the values of its namesake in the
+// state before. The objects are copied, not changed.
 func (s *State) complete(before *State) error {
 	for i, n := range s.Nodes {
 		n = n.DeepCopy()

@@ -61,9 +61,9 @@ func (s *State) Address(end string, f model.Family) (netip.Addr, error) {
 	return netip.Addr{}, fmt.Errorf("%s has no IPv%s address", end, f)
 }
 
-// Serves reports whether an end answers on a port: a pod on those that it
-// declares, a node or a host outside on every one, since the lab serves there
-// what is probed.
+// Serves reports whether an end answers on a port: a pod on its declared
+// ports, a node or a host outside on all ports, since the lab serves the probed
+// ones there.
 func (s *State) Serves(end string, proto model.Protocol, number uint16) bool {
 	for _, o := range s.Pods {
 		if podID(o).String() == end {

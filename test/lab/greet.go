@@ -38,8 +38,8 @@ func (l *Lab) greetLocked(ctx context.Context, pods []*Pod) error {
 
 // openTunnelsLocked exchanges a datagram between the gateways of all nodes.
 // Open vSwitch loses the first packet to a tunnel's other end while it
-// resolves that, which should not be a probe. What is wrong with a tunnel is
-// for the probes to find, so nothing is reported here.
+// resolves that, and that packet should not be a probe. The probes find broken
+// tunnels, so this function reports nothing.
 func (l *Lab) openTunnelsLocked(ctx context.Context) {
 	var flows []probe.Flow
 	for _, from := range l.nodes {

@@ -93,7 +93,7 @@ type Lab struct {
 	pods  map[model.PodID]*Pod
 }
 
-// Available reports what a lab lacks on this machine, as an error, or nil.
+// Available returns an error that names a lab's missing requirements on this machine.
 func Available() error {
 	if os.Geteuid() != 0 {
 		return errors.New("a lab needs root: it makes network namespaces")
@@ -101,8 +101,8 @@ func Available() error {
 	return ovsdaemon.Available()
 }
 
-// Up makes a lab without nodes. What an earlier lab of the name left behind is
-// removed first, unless its process lives: that is ErrInUse.
+// Up makes a lab without nodes. It first removes the remains of an earlier lab of the
+// name, unless its process lives: that is ErrInUse.
 func Up(ctx context.Context, config Config) (*Lab, error) {
 	if err := Available(); err != nil {
 		return nil, err
@@ -189,10 +189,10 @@ func (l *Lab) State() State {
 	return l.state
 }
 
-// SetState brings the cluster from the state it is in to another, by their
+// SetState brings the cluster from its present state to another, by their
 // differences, and returns when all agents report it programmed. Labels and
-// policies change in place; a pod whose address, node or ports changed, and a
-// node whose addresses changed, are made anew.
+// policies change in place. Pods with another address, node or ports, and
+// nodes with other addresses, are made anew.
 func (l *Lab) SetState(ctx context.Context, s State) error {
 	ctx, cancel := context.WithTimeout(ctx, l.config.SyncTimeout)
 	defer cancel()

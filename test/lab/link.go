@@ -15,8 +15,8 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 )
 
-// prepare is done in every namespace of a lab, on its thread: loopback up, and
-// IPv6 addresses usable at once (nobody else is on these wires).
+// prepare runs in every namespace of a lab, on its thread: loopback up, and
+// IPv6 addresses usable at once (there is no other host on these wires).
 func prepare() error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -56,7 +56,7 @@ func ipNet(p netip.Prefix) *net.IPNet {
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // up sets an interface up. Unless the nodes have the kernel's datapath, checksum
-// offload is off (cni.DisableTxChecksum tells why).
+// offload is off (cni.DisableTxChecksum gives the reason).
 func up(link netlink.Link, datapath string) error {
 	if datapath != ovsdb.DatapathSystem {
 		if err := cni.DisableTxChecksum(link.Attrs().Name); err != nil {

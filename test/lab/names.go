@@ -37,7 +37,7 @@ func podNamespace(lab string, pod model.PodID) string {
 	return "flx-" + lab + "-p-" + labs.Bounded(pod.Namespace+"-"+pod.Name+podSuffix(pod), maxPodPart)
 }
 
-// podSuffix keeps apart pods whose namespace and name join to the same text.
+// podSuffix separates pods with namespaces and names that join to the same text.
 func podSuffix(pod model.PodID) string {
 	if !strings.Contains(pod.Namespace+pod.Name, "-") {
 		return ""

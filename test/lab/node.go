@@ -35,7 +35,7 @@ type Node struct {
 }
 
 // newNode builds a node and starts its Open vSwitch; the agent comes later.
-// On an error it leaves what it made to the record.
+// On an error, the record has the parts to remove.
 func newNode(ctx context.Context, r *record, f *fabric, spec *nodeSpec, dir string, command agentCommand) (*Node, error) {
 	ns, err := newNamespace(r, nodeNamespace(r.Name, spec.Name))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// nodeSpec is what the lab builds a node from.
+// nodeSpec describes a node for the lab.
 type nodeSpec struct {
 	model.Node
 	// Gateways are the fabric's addresses on the node's subnets.
@@ -33,13 +33,13 @@ func subnet(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(a, bits).Masked()
 }
 
-// port is what a pod serves.
+// port is a port that a pod serves.
 type port struct {
 	Protocol model.Protocol
 	Port     uint16
 }
 
-// podSpec is what the lab builds a pod from.
+// podSpec describes a pod for the lab.
 type podSpec struct {
 	ID        model.PodID
 	Node      string

@@ -49,7 +49,7 @@ func newPod(ctx context.Context, r *record, node *Node, spec *podSpec) (*Pod, er
 	return p, nil
 }
 
-// attachment is what the CNI plugin would be asked for.
+// attachment is the pod's request to the CNI plugin's code.
 func (p *Pod) attachment() cni.Spec {
 	spec := cni.Spec{
 		Pod: p.spec.ID, Owner: p.ns.Name(), NetNS: p.ns.Path(), Interface: podInterface, MTU: podMTU,

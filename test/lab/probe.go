@@ -31,7 +31,7 @@ type Probe struct {
 	Family model.Family `json:"family"`
 }
 
-// Result is what became of a probe.
+// Result is the result of a probe.
 type Result struct {
 	Probe Probe `json:"probe"`
 	// Tried is false when the probe could not be sent; Reason says why.
@@ -57,7 +57,7 @@ func (r Result) Char() byte {
 type end struct {
 	station *probe.Station
 	addr    netip.Addr
-	// serves tells that the lab serves there whatever port is asked for:
+	// serves reports that the lab serves any port there:
 	// nodes and hosts outside declare no ports.
 	serves bool
 }
@@ -158,8 +158,8 @@ func (l *Lab) endLocked(text string, family model.Family) (end, error) {
 	return e, nil
 }
 
-// hostLocked finds who has an address: a node, a pod, or else a host outside
-// the cluster, which is made.
+// hostLocked finds the owner of an address: a node, a pod, or else a host outside
+// the cluster, which it creates.
 func (l *Lab) hostLocked(a netip.Addr) (end, error) {
 	for _, n := range l.nodes {
 		if n.Address(model.FamilyOf(a)) == a {

@@ -56,8 +56,8 @@ func startTime(pid int) (uint64, error) {
 	return strconv.ParseUint(fields[starttime], 10, 64)
 }
 
-// record is what a lab has made, kept in a file so that a later process can
-// undo it.
+// record lists a lab's namespaces and processes in a file, so that a later process can
+// remove them.
 type record struct {
 	mu   sync.Mutex
 	path string

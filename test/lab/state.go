@@ -10,10 +10,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// State is what a cluster should be: ordinary Kubernetes objects. Nodes and
-// pods also say what the lab has to build: a node's InternalIP addresses and
+// State is the desired cluster: ordinary Kubernetes objects. Nodes and
+// pods also describe the lab's network: a node's InternalIP addresses and
 // podCIDRs; a pod's node, addresses (status.podIPs) and the ports of its
-// containers, which are what it serves.
+// containers, which the pod serves.
 type State struct {
 	Nodes      []*corev1.Node                `json:"nodes,omitempty"`
 	Namespaces []*corev1.Namespace           `json:"namespaces,omitempty"`

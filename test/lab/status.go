@@ -13,8 +13,8 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// answerTime is how long an agent may take to tell its state: one that hangs is
-// what a status is asked for.
+// answerTime bounds the wait for an agent's status: status is the command to find an
+// agent that hangs.
 const answerTime = 3 * time.Second
 
 // Status asks all agents for their state, side by side.

@@ -21,9 +21,9 @@ import (
 // maxPods is how many pods random clusters have at most.
 const maxPods = 12
 
-// bridge is a site whose Open vSwitch decides. Frames come in and go out as they
-// would: by the ports of pods, by the gateway port as what the host sends and gets,
-// and from peers in Geneve by the uplink.
+// bridge is a site that decides in Open vSwitch. Frames enter and leave as they
+// would on a node: by the ports of pods, by the gateway port for the host,
+// and in Geneve by the uplink for peers.
 type bridge struct {
 	*dataplane
 	ports map[string]*port
@@ -104,12 +104,12 @@ func newBridge(t *testing.T, backend, node string, nodes underlay, pods []string
 
 func (b *bridge) plane() *dataplane { return b.dataplane }
 
-// switchesOwn: what a pod and its node send each other crosses the bridge.
+// switchesOwn: packets between a pod and its node cross the bridge.
 func (b *bridge) switchesOwn() bool { return true }
 
-// wipe deletes the flows of policy, as somebody with ovs-ofctl would, and what the
-// switch knows of connections. To remove the backend itself would leave the switch
-// open, as a node that is to have no policy is.
+// wipe deletes the flows of policy, as an administrator with ovs-ofctl would, and the
+// switch's conntrack entries. Removing the backend itself would leave the switch
+// open, as on a node without policy.
 func (b *bridge) wipe() error {
 	_, err := b.bridge.ofctl("del-flows", fmt.Sprintf("cookie=%#x/%#x", uint64(pipeline.PolicyOwner)<<48, uint64(0xffff)<<48))
 	b.changed = true
@@ -119,10 +119,10 @@ func (b *bridge) wipe() error {
 // openWithoutPolicy: nothing leaves that no policy has judged.
 func (b *bridge) openWithoutPolicy() bool { return false }
 
-// round sends the probes, then a sentinel by each port, and when these have come
-// out another one. The datapath takes up to 32 packets of a port at a time and
-// sends out what became of them in no certain order; but the second sentinel is not
-// among those any more that the first came with.
+// round sends the probes, then a sentinel by each port, and after their arrival
+// another one. The datapath takes up to 32 packets of a port at a time and
+// sends them on in no certain order. The second sentinel is never in the batch of
+// the first.
 func (b *bridge) round(probes []probe, _ func() uint16, through map[uint16]bool) error {
 	if b.changed {
 		if err := b.bridge.forget(); err != nil {
@@ -189,7 +189,7 @@ func (b *bridge) sentinels(used map[string]bool, wanted map[uint16]probe, throug
 	return fmt.Errorf("%s: sentinels did not come out within %s", b.node, giveUp)
 }
 
-// collect notes what has come out, and hands the numbers of sentinels to seen.
+// collect records arrived packets, and hands the numbers of sentinels to seen.
 func (b *bridge) collect(wanted map[uint16]probe, through map[uint16]bool, seen func(uint64)) error {
 	for name, p := range b.ports {
 		for {

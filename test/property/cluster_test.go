@@ -34,7 +34,7 @@ func addresses(p *corev1.Pod) []netip.Addr {
 }
 
 // become leads the dataplane from one cluster to the next by differences, as a
-// datastore and a bridge would: what is gone is deleted, the rest set.
+// datastore and a bridge would: it deletes missing objects and sets the rest.
 func (d *dataplane) become(before, after *oracle.Cluster) {
 	if before != nil {
 		d.leave(before, after)
@@ -118,7 +118,7 @@ type place struct {
 }
 
 // locate finds an address. The second result is false for addresses inside a
-// pod prefix that no pod has: the dataplane drops them whatever policies say.
+// pod prefix that no pod has: the dataplane drops them under any policies.
 func locate(c *oracle.Cluster, a netip.Addr) (place, bool) {
 	for _, n := range c.Nodes {
 		for _, p := range podsOn(c, n.Name) {

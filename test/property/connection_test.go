@@ -84,8 +84,8 @@ func (b *testbed) answers(rt rapid.TB, all []connection) {
 }
 
 // judgeDenied has both ends of connections that are denied in both directions go on
-// as if they were not. Nothing of that passes, whatever one end's policy has let
-// through on the way.
+// as if they were not. None of these packets passes, although one end's policy may allow
+// some of them.
 func (b *testbed) judgeDenied(rt *rapid.T, all []connection) {
 	answers := b.reversed(all)
 	var denied []connection
@@ -105,10 +105,10 @@ func (b *testbed) judgeDenied(rt *rapid.T, all []connection) {
 	}
 }
 
-// judgeEstablished has the connections come to be while there is no policy, as far
-// as their ends can tell, or nothing passes where that is safer. When there is policy
-// again, they are judged: one half by what the source sends next, the other by an
-// answer, which is judged as a packet of its own then.
+// judgeEstablished opens the connections without policy, as far
+// as their ends can see, or nothing passes where that is safer. When there is policy
+// again, it judges them: one half by the source's next packet, the other by an
+// answer, which is then judged as a packet by itself.
 func (b *testbed) judgeEstablished(rt *rapid.T, all []connection) {
 	for _, name := range b.names() {
 		if err := b.sites[name].wipe(); err != nil {

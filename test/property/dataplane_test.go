@@ -21,7 +21,7 @@ func backends() []string {
 	return []string{config.NFTables, config.IPTablesLegacy, config.IPTablesNFT, config.OpenFlow}
 }
 
-// needTools skips a test where the backend, or what looks at it, cannot run.
+// needTools skips a test if the backend, or a tool of the test, cannot run.
 func needTools(t *testing.T, backend string) {
 	t.Helper()
 	tools := []string{"nft"}
@@ -41,15 +41,15 @@ func needTools(t *testing.T, backend string) {
 // usesBridge reports whether a backend decides in Open vSwitch.
 func usesBridge(backend string) bool { return backend == config.OpenFlow }
 
-// kernel is what dataplanes program: a network namespace, and a bridge in it if
+// kernel is the target of a dataplane: a network namespace, and a bridge in it if
 // the backend needs one.
 type kernel struct {
 	netns  int
 	bridge *ovs
 }
 
-// dataplane is what decides policy on a node: the policy engine, and a backend
-// with its managers that programs the kernel. With a bridge, so does forwarding.
+// dataplane decides policy on a node: the policy engine, and a backend
+// with its managers that programs the kernel. With a bridge, it also forwards.
 type dataplane struct {
 	kernel
 	node       string
@@ -66,7 +66,7 @@ type dataplane struct {
 	changed, met bool
 }
 
-// newDataplane returns the dataplane of a node that has been told nothing yet.
+// newDataplane returns the dataplane of a node, without any objects yet.
 func newDataplane(name, node string, k kernel) (*dataplane, error) {
 	choice := backend.Config{Name: name, Node: node, NetNS: k.netns}
 	if node == "node1" {
@@ -102,7 +102,7 @@ func (d *dataplane) close() error {
 	return errors.Join(errs...)
 }
 
-// remove removes what the backend has programmed, behind its back.
+// remove removes the backend's state, behind its back.
 func (d *dataplane) remove() error {
 	other, err := newDataplane(d.backend.Name(), d.node, d.kernel)
 	if err != nil {
@@ -115,7 +115,7 @@ func (d *dataplane) remove() error {
 	return other.close()
 }
 
-// stages are what is programmed, in order: policy before forwarding, as in the
+// stages are those of the node, in order: policy before forwarding, as in the
 // agent.
 func (d *dataplane) stages() []backend.Stage {
 	if d.forwarding == nil {
@@ -135,7 +135,7 @@ func (d *dataplane) update(updates ...model.Update) {
 	}
 }
 
-// attach tells of a pod's interface, and detach that it is gone.
+// attach adds a pod's interface, detach removes it.
 func (d *dataplane) attach(id model.PodID, addresses []netip.Addr) {
 	d.engine.SetLocalAddresses(id, addresses)
 	a := &model.Attachment{Pod: id, Interface: id.String(), Addresses: addresses}
@@ -151,7 +151,7 @@ func (d *dataplane) detach(id model.PodID) {
 	d.update(model.AttachmentRemove{Pod: id, Interface: id.String()})
 }
 
-// flush hands to the managers what the engine has come to.
+// flush hands the engine's updates to the managers.
 func (d *dataplane) flush() {
 	updates := d.engine.Flush()
 	for i, u := range updates {
@@ -162,10 +162,10 @@ func (d *dataplane) flush() {
 	d.update(updates...)
 }
 
-// apply programs what the managers want.
+// apply programs the desired state of the managers.
 func (d *dataplane) apply() (backend.Applied, error) {
 	if d.met {
-		// What the switch has counted of packets is dealt with by the flows that they met.
+		// The switch attributes counted packets to the flows that they met, before these change.
 		if err := d.bridge.forget(); err != nil {
 			return backend.Applied{}, err
 		}
@@ -188,7 +188,7 @@ func (d *dataplane) apply() (backend.Applied, error) {
 	return done, nil
 }
 
-// program has a stage's managers do what they have to, and applies it.
+// program runs a stage's managers, and applies it.
 func program(s backend.Stage, all *backend.Applied) error {
 	for _, m := range s.Managers {
 		m.CompleteDeferredWork()
@@ -202,7 +202,7 @@ func program(s backend.Stage, all *backend.Applied) error {
 	return nil
 }
 
-// invalidate makes the next apply read what the kernel holds.
+// invalidate makes the next apply read the kernel's state.
 func (d *dataplane) invalidate() {
 	for _, s := range d.stages() {
 		s.Invalidate()

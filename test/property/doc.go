@@ -3,7 +3,7 @@
 // the renderer and the drivers into the kernel, or the Open vSwitch, of fresh
 // network namespaces. Crafted packets of every protocol and family go through its
 // FORWARD hook, or by the ports of its bridge: those of pods, the host's, and in
-// Geneve that of the uplink. What comes out on the other side must be what the
-// oracle allows, by the right port, whether it opens a connection, answers one, or
-// belongs to one that came to be without policy.
+// Geneve that of the uplink. The packets that arrive must be those that the
+// oracle allows, by the right port: packets that open a connection, answer one, or
+// belong to one that opened without policy.
 package property

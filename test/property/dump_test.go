@@ -10,9 +10,9 @@ import (
 	"github.com/felixlike/felixlike/test/tablestest"
 )
 
-// dump tells what the kernel holds of a backend in the network namespace of the
-// thread, without counters, and in an order that does not depend on when an object
-// was made: only rules stand as they do.
+// dump lists a backend's state in the kernel, in the network namespace of the
+// thread, without counters, and in an order that does not depend on the age of an object:
+// only rules keep their order.
 func dump(backend string, k kernel) (string, error) {
 	switch {
 	case usesBridge(backend):

@@ -24,15 +24,15 @@ import (
 	"github.com/felixlike/felixlike/test/policytest"
 )
 
-// faults are what the kernel refuses besides what it refuses really: some of the
+// faults are refusals that the test adds to the kernel's own: some of the
 // policies' chains, groups, and addresses of pods. The zero value is none.
 type faults struct {
 	seed uint64
-	// oneIn tells how many there are; zero for none.
+	// oneIn is the share of refusals, one in oneIn; zero for none.
 	oneIn uint64
-	// unnamed faults do not tell which object they are about.
+	// unnamed faults do not name the refused object.
 	unnamed bool
-	// kept are entries of maps, as they are in the kernel already. That they go is
+	// kept are entries of maps that the kernel has already. Their removal is
 	// not refused: a map with such an entry would be closed as a whole.
 	kept map[string]bool
 }
@@ -54,7 +54,7 @@ func (b *testbed) drawFaults(rt *rapid.T) faults {
 	return f
 }
 
-// snapshots reads what the kernels of the sites hold.
+// snapshots reads the state of the sites' kernels.
 func (b *testbed) snapshots(rt *rapid.T) map[string]*nftables.Snapshot {
 	all := map[string]*nftables.Snapshot{}
 	for name, r := range b.sites {
@@ -124,8 +124,8 @@ const (
 	closed
 )
 
-// stateOf returns how an address is treated, going by what the kernel holds. Where a
-// policy is closed that is asked for it, so is all.
+// stateOf returns the treatment of an address, by the kernel's state. An open chain
+// that jumps to a closed policy is an error.
 func stateOf(rt *rapid.T, s *nftables.Snapshot, d model.Direction, p oracle.Packet) state {
 	address := p.Destination
 	if d == model.Egress {
@@ -174,8 +174,8 @@ func (b faultyBackend) Stage() backend.Stage { return b.stage }
 
 func (b faultyBackend) Forwarded(has func(*model.Attachment) bool) bool { return b.forwarded(has) }
 
-// inject puts an engine and a backend in the place of a dataplane's own whose
-// driver has the fault hook.
+// inject replaces a dataplane's engine and backend by ones
+// with a fault hook in the driver.
 func (d *dataplane) inject(hook func(nftables.ObjectError) error) error {
 	if err := d.close(); err != nil {
 		return err
@@ -202,10 +202,10 @@ func (d *dataplane) inject(hook func(nftables.ObjectError) error) error {
 	return nil
 }
 
-// TestFaultsCloseWhatTheyConcern has the kernel refuse things at random. No packet
-// passes that the oracle blocks; packets that no closed chain or entry concerns are
-// judged as ever, and those of pods that are closed do not pass, whatever other
-// policies say. When the fault is gone and the agent restarts, all is as wanted.
+// TestFaultsCloseWhatTheyConcern makes the kernel refuse objects at random. No packet
+// passes that the oracle blocks. Packets that meet no closed chain or entry are
+// judged as ever; those of closed pods do not pass, under any other
+// policies. When the fault is gone and the agent restarts, the state is as desired.
 func TestFaultsCloseWhatTheyConcern(t *testing.T) {
 	var fault faults
 	b := newTestbed(t, config.NFTables)
@@ -254,7 +254,7 @@ func (d *dataplane) settle(rt *rapid.T) {
 	}
 }
 
-// judgeFaulty opens connections, and counts what faults do to each.
+// judgeFaulty opens connections, and counts the effects of faults on them.
 func (b *testbed) judgeFaulty(rt *rapid.T, seen map[state]int) {
 	snapshots := b.snapshots(rt)
 	all := b.connections(policytest.Packets(rt, b.cluster))

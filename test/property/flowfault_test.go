@@ -153,7 +153,7 @@ func TestRefusedFlowsCloseWhatTheyConcern(t *testing.T) {
 }
 
 // tamper deletes some flows of the agent and swaps the actions of others, as
-// somebody with ovs-ofctl would, and returns how many.
+// an administrator with ovs-ofctl would, and returns their number.
 func (o *ovs) tamper(random *rand.Rand) (int, error) {
 	installed, err := o.flows()
 	if err != nil {
@@ -179,8 +179,8 @@ func (o *ovs) tamper(random *rand.Rand) (int, error) {
 	return touched, nil
 }
 
-// TestTamperedFlowsArePutRight has somebody delete flows and change others behind
-// the agent's back. A full apply puts back what was there.
+// TestTamperedFlowsArePutRight deletes flows and changes others behind
+// the agent's back. A full apply restores them.
 func TestTamperedFlowsArePutRight(t *testing.T) {
 	b := newTestbed(t, config.OpenFlow)
 	checks(t, 20)
@@ -200,8 +200,8 @@ func TestTamperedFlowsArePutRight(t *testing.T) {
 			if wrote := d.program(rt); n > 0 && wrote == 0 {
 				rt.Fatalf("%s: nothing was put right of %d flows", name, n)
 			}
-			// If the switch tells of the tampering only while that goes on, what lets packets
-			// through waits for one more apply. The agent's Watch asks for it.
+			// If the switch reports the tampering only while that goes on, flows that let packets
+			// through wait for one more apply. The agent's Watch asks for it.
 			after, err := d.bridge.flows()
 			for late := time.Now().Add(5 * time.Second); err == nil && after != before && time.Now().Before(late); {
 				d.program(rt)

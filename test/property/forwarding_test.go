@@ -14,7 +14,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
-// pipeline says of the node what its pipeline has to know.
+// pipeline returns the node's facts for its pipeline.
 func (o *ovs) pipeline() pipeline.Node {
 	return pipeline.Node{
 		GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: o.config.GatewayMAC,
@@ -22,11 +22,11 @@ func (o *ovs) pipeline() pipeline.Node {
 	}
 }
 
-// forwarding programs what switches, as the agent does.
+// forwarding programs the flows that switch, as the agent does.
 type forwarding struct {
 	backend.Stage
 	conn *openflow.Conn
-	// has reports whether the flows of an attachment are wanted.
+	// has reports whether the flows of an attachment are desired.
 	has func(*model.Attachment) bool
 }
 

@@ -42,8 +42,8 @@ type seenAt struct {
 	to netip.Addr
 }
 
-// unwrap takes a frame out of its tunnel, and returns the id of the packet in it;
-// 0 if it is none of ours.
+// unwrap takes a frame out of its tunnel, and returns the id of the packet in it,
+// or 0 for a foreign one.
 func (s *seenAt) unwrap() uint16 {
 	if s.port == wireSide {
 		if len(s.frame) < outerLen || binary.BigEndian.Uint16(s.frame[12:]) != etherIPv4 || binary.BigEndian.Uint16(s.frame[36:]) != genevePort {

@@ -123,7 +123,7 @@ func hostilesOf(number int) []hostile {
 	}
 }
 
-// hostileCluster is a node with a pod of a tenant who creates such objects, and one of
+// hostileCluster is a node with a pod of the tenant of such objects, and one of
 // another tenant.
 func hostileCluster() *oracle.Cluster {
 	c := &oracle.Cluster{}

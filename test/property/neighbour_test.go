@@ -55,7 +55,7 @@ func (a *agent) send(events ...datastore.Event) {
 	<-a.delivered
 }
 
-// hostileAgent starts an agent in a namespace of its own, with the hostile cluster's pods.
+// hostileAgent starts an agent in a new namespace, with the hostile cluster's pods.
 func hostileAgent(t *testing.T, backend string) *agent {
 	t.Helper()
 	lockThread(t)
@@ -187,7 +187,7 @@ func TestNeighbourOfHostileTenant(t *testing.T) {
 	}
 }
 
-// besideHostile measures the waits beside so many objects of one kind.
+// besideHostile measures the waits beside count objects of one kind.
 func besideHostile(t *testing.T, backend string, kind, count int) {
 	a := hostileAgent(t, backend)
 	object := func(number int) (events []datastore.Event) {

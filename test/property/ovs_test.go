@@ -125,7 +125,7 @@ func (o *ovs) up(name string) netlink.Link {
 	return l
 }
 
-// neighbour tells of the MAC address of an underlay host.
+// neighbour sets the MAC address of an underlay host.
 func (o *ovs) neighbour(address netip.Addr, mac net.HardwareAddr) {
 	o.t.Helper()
 	_, err := o.appctl("tnl/neigh/set", ovsdb.PhysicalBridge, address.String(), mac.String())
@@ -157,8 +157,8 @@ func (o *ovs) ofctl(command string, args ...string) (string, error) {
 	return run("ovs-ofctl", append(fixed, args...)...)
 }
 
-// forget has the datapath ask the flow tables again about each packet. Otherwise it
-// would, for a moment after flows have changed, go by what they were before.
+// forget makes the datapath ask the flow tables again about each packet. Otherwise it
+// would use its cached flows for a moment after a change.
 func (o *ovs) forget() error {
 	_, err := o.appctl("revalidator/purge")
 	return err
@@ -180,7 +180,7 @@ func onLastProcessor(f func()) error {
 }
 
 // flows returns the flows of the bridge that the agent has installed, in order,
-// without what is counted of them.
+// without counters.
 func (o *ovs) flows() (string, error) {
 	dumped, err := o.ofctl("dump-flows")
 	var all []string

@@ -20,8 +20,8 @@ const (
 const hopLimit = 64
 
 // flow is a connection that the source of a packet opens. Its id is the source
-// port (or the echo's identifier), and every packet of it carries the id in its
-// IP header, to be told from others when it comes out.
+// port (or the echo's identifier). Every packet of it carries the id in its
+// IP header, which identifies it on arrival.
 type flow struct {
 	oracle.Packet
 	id uint16
@@ -54,14 +54,14 @@ func (f flow) opening() []byte {
 	return f.forth(segment{flags: tcpSYN, sequence: s}, sctp.Packet{Chunk: sctp.Init, InitiateTag: s})
 }
 
-// answer is what the destination sends to the opening.
+// answer is the destination's answer to the opening.
 func (f flow) answer() []byte {
 	s, d := f.tags()
 	return f.back(segment{flags: tcpSYN | tcpACK, sequence: d, acknowledged: s + 1},
 		sctp.Packet{Chunk: sctp.InitAck, InitiateTag: d, VerificationTag: s})
 }
 
-// more is what the source sends next.
+// more is the source's next packet.
 func (f flow) more() []byte {
 	s, d := f.tags()
 	return f.forth(segment{flags: tcpACK, sequence: s + 1, acknowledged: d + 1},
@@ -76,7 +76,7 @@ func (f flow) back(tcp segment, assoc sctp.Packet) []byte {
 	return f.packet(f.Destination, f.Source, f.Port, f.id, tcp, assoc, echoReply, echoReplyV6)
 }
 
-// segment is what TCP packets of a flow differ in.
+// segment has the differences between TCP packets of a flow.
 type segment struct {
 	flags                  byte
 	sequence, acknowledged uint32

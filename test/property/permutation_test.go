@@ -20,7 +20,7 @@ import (
 // step sets or deletes one object.
 type step func(*dataplane)
 
-// history is what happens to one object: wrong versions of it come and go, and at
+// history has the steps of one object: wrong versions of it come and go, and at
 // last it is as in the final cluster, or deleted.
 type history []step
 
@@ -59,9 +59,9 @@ func objects(c *oracle.Cluster, node string) map[string]object {
 	return all
 }
 
-// histories returns what happens to each object of the clusters, of which the last
-// is how it ends. An object that comes again is changed in place, or deleted and
-// made anew, and any of it may be said twice.
+// histories returns the history of each object of the clusters; the last cluster
+// is the end. An object that comes again is changed in place, or deleted and
+// made anew, and any step may come twice.
 func histories(clusters []*oracle.Cluster, node string, random *rand.Rand) map[string]history {
 	all := map[string]history{}
 	for i, c := range clusters {
@@ -127,8 +127,8 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	}
 }
 
-// newKernel makes a network namespace, which the thread enters, and what the
-// backend needs in it.
+// newKernel makes a network namespace, which the thread enters, and the
+// backend's needs in it.
 func newKernel(t *testing.T, backend, node string, nodes underlay) kernel {
 	t.Helper()
 	ns, err := netns.New()
@@ -144,8 +144,8 @@ func newKernel(t *testing.T, backend, node string, nodes underlay) kernel {
 }
 
 // outcome has a new dataplane do something that ends in the final cluster, and
-// returns what the kernel holds then. To apply it again writes nothing, nor does a
-// new dataplane over what the first has left. Nothing is left behind.
+// returns the kernel's state then. Another apply writes nothing, nor does a
+// new dataplane over the state of the first. Nothing is left behind.
 func outcome(rt *rapid.T, backend, node string, k kernel, final *oracle.Cluster, do func(*dataplane)) string {
 	d, err := newDataplane(backend, node, k)
 	if err != nil {

@@ -59,7 +59,7 @@ type testbed struct {
 	// id numbers packets and connections; conntrack must see each for the first
 	// time.
 	id uint16
-	// verdicts counts what was seen.
+	// verdicts counts the verdicts.
 	verdicts map[bool]int
 }
 
@@ -97,10 +97,10 @@ func clusters(backend string) int {
 }
 
 // TestKernelAgreesWithOracle leads each backend from one random cluster to the
-// next, and sends packets. Those that open a connection go as the oracle says, and
-// nothing that the ends of a denied one agree on passes.
-// What answers those that were allowed passes whatever policy says of it. A
-// connection that came to be while there was no table is judged as if it were
+// next, and sends packets. Packets that open a connection get the oracle's verdict, and
+// no packet of a denied connection passes, although both ends send.
+// Answers of allowed connections pass under any policy. A
+// connection that opened while there was no table is judged as if it were
 // new.
 func TestKernelAgreesWithOracle(t *testing.T) {
 	for _, backend := range backends() {
@@ -130,7 +130,7 @@ func TestKernelAgreesWithOracle(t *testing.T) {
 
 // become leads both sites to the next cluster, with or without a full read
 // of the kernel first, and checks that a second apply of it writes nothing,
-// whether it trusts what it knows or reads again.
+// with and without another full read.
 func (b *testbed) become(rt *rapid.T, c *oracle.Cluster) {
 	before := b.cluster
 	b.cluster = c

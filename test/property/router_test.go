@@ -16,8 +16,8 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// router is a network namespace that forwards like a node does: what the
-// bridge would bring comes in by the gateway port, everything leaves by it.
+// router is a network namespace that forwards like a node does: the
+// bridge's packets come in by the gateway port, everything leaves by it.
 type router struct {
 	*dataplane
 	ns, outside    netns.NsHandle
@@ -106,7 +106,7 @@ func newRouter(t *testing.T, backend, node string) *router {
 			t.Error(err)
 		}
 	})
-	// A link that has just come up drops what is sent until the kernel has found
+	// A link that has just come up drops packets until the kernel has found
 	// the time to give it a queue.
 	must("first packet", r.round(nil, func() uint16 { return 1 }, map[uint16]bool{}))
 	return r
@@ -119,10 +119,10 @@ func (r *router) switchesOwn() bool { return false }
 
 func (r *router) wipe() error { return r.dataplane.remove() }
 
-// openWithoutPolicy: the host forwards, whoever has removed the table.
+// openWithoutPolicy: without the table, the host forwards.
 func (r *router) openWithoutPolicy() bool { return true }
 
-// sentinel is a packet that no policy concerns.
+// sentinel is a packet that no policy judges.
 func sentinel(id uint16) flow {
 	return flow{id: id, Packet: oracle.Packet{
 		Source: netip.MustParseAddr("198.51.100.200"), Destination: netip.MustParseAddr("198.51.100.201"),

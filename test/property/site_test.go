@@ -7,7 +7,7 @@ import (
 
 // site is a node of the random clusters on which a backend decides.
 type site interface {
-	// plane is what decides there.
+	// plane decides there.
 	plane() *dataplane
 	// switchesOwn reports whether traffic between a pod and its own node goes past.
 	switchesOwn() bool

@@ -109,7 +109,7 @@ func (b *testbed) lead(t *testing.T, c *oracle.Cluster) {
 	}
 }
 
-// opened returns new connections. The oracle has to agree with what is wanted.
+// opened returns new connections. The oracle has to agree with the expectation.
 func (b *testbed) opened(t *testing.T, wanted ...connect) []connection {
 	t.Helper()
 	var all []connection
@@ -162,7 +162,7 @@ type tierTable struct {
 	wanted   []connect
 }
 
-// passTables has what a Pass skips, and which tier decides behind it.
+// passTables has the policies that a Pass skips, and the tier that decides behind it.
 func passTables() []tierTable {
 	passWeb := "ingress: [{action: Pass, from: " + app("web") + "}]"
 	pass80 := "ingress: [{action: Pass, from: " + everybody + ", protocols: [{tcp: {destinationPort: {number: 80}}}]}]"
@@ -264,12 +264,12 @@ func TestFixedTiers(t *testing.T) {
 	})
 }
 
-// TestBothEndsOfAConnection has a port for each pair of what the tiers of the two ends
-// do. A connection needs both ends.
+// TestBothEndsOfAConnection has a port for each pair of tiers' actions at the two ends.
+// A connection needs both ends.
 func TestBothEndsOfAConnection(t *testing.T) {
 	ends := []struct {
 		action v1alpha2.ClusterNetworkPolicyRuleAction
-		// allowed says that the end allows it, behind a Pass by a NetworkPolicy.
+		// allowed reports that the end allows it, behind a Pass by a NetworkPolicy.
 		allowed bool
 	}{
 		{v1alpha2.ClusterNetworkPolicyRuleActionAccept, true},

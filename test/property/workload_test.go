@@ -134,8 +134,8 @@ func TestReferenceWorkload(t *testing.T) {
 	}
 }
 
-// compare opens connections, and returns an error if one does not go as the oracle
-// says. The paths of packets are kept: with so many pods the oracle takes its time.
+// compare opens connections, and returns an error if one differs from the oracle.
+// It keeps the paths of packets: with many pods the oracle takes its time.
 func (b *testbed) compare(packets []oracle.Packet, paths map[oracle.Packet][]hop, verdicts map[bool]int) error {
 	var probes []probe
 	flows := map[uint16]flow{}

@@ -1,7 +1,7 @@
-// Package knock sends to many addresses and hears who sends: the traffic of the
-// test that no packet of a pod gets through before its policy is in force. A
-// datagram carries its sender's name, and so does the first segment of a
-// connection, because an address may have changed hands.
+// Package knock sends to many addresses and reports the senders that reach it: the
+// traffic of the test that no packet of a pod gets through before its policy is in force.
+// A datagram carries its sender's name, and so does the first segment of a
+// connection, because an address may have a new owner.
 //
 // It has no dependencies, so that the program in the pod starts at once. It is
 // tested over the loopback interface.
@@ -20,12 +20,11 @@ import (
 // Port is where knocks go, by UDP and by TCP.
 const Port = 7777
 
-// Nameless is the name of whoever opened a connection and gave up before saying who
-// it is.
+// Nameless stands for the sender of a connection that ended before its name arrived.
 const Nameless = "?"
 
-// Rounds of knocks, and the time between two. Most of a pod's open moment, if it
-// had one, would be in the first: the others find what opens later.
+// Rounds of knocks, and the time between two. An open moment at a pod's start would
+// show in the first; the others find later ones.
 const (
 	rounds   = 5
 	interval = 500 * time.Millisecond
@@ -53,19 +52,19 @@ func Targets(prefixes []string) ([]netip.Addr, error) {
 	return all, nil
 }
 
-// Knocker hears knocks and knocks itself.
+// Knocker receives knocks and knocks itself.
 type Knocker struct {
-	udp   *net.UDPConn
-	tcp   net.Listener
-	heard func(from string)
+	udp      *net.UDPConn
+	tcp      net.Listener
+	received func(from string)
 
 	mu    sync.Mutex
 	known map[string]bool
 }
 
-// Listen hears knocks on all addresses; heard is told each sender once a protocol
+// Listen receives knocks on all addresses, and reports each sender once a protocol
 // and family.
-func Listen(ctx context.Context, heard func(from string)) (*Knocker, error) {
+func Listen(ctx context.Context, received func(from string)) (*Knocker, error) {
 	at := fmt.Sprintf(":%d", Port)
 	packets, err := (&net.ListenConfig{}).ListenPacket(ctx, "udp", at)
 	if err != nil {
@@ -79,16 +78,16 @@ func Listen(ctx context.Context, heard func(from string)) (*Knocker, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen: %w", err), udp.Close())
 	}
-	k := &Knocker{udp: udp, tcp: tcp, heard: heard, known: map[string]bool{}}
-	go k.hearDatagrams()
-	go k.hearConnections()
+	k := &Knocker{udp: udp, tcp: tcp, received: received, known: map[string]bool{}}
+	go k.receiveDatagrams()
+	go k.acceptConnections()
 	return k, nil
 }
 
-// Close ends the hearing.
+// Close stops receiving.
 func (k *Knocker) Close() error { return errors.Join(k.udp.Close(), k.tcp.Close()) }
 
-func (k *Knocker) hearDatagrams() {
+func (k *Knocker) receiveDatagrams() {
 	buffer := make([]byte, 256)
 	for {
 		n, from, err := k.udp.ReadFromUDPAddrPort(buffer)
@@ -99,7 +98,7 @@ func (k *Knocker) hearDatagrams() {
 	}
 }
 
-func (k *Knocker) hearConnections() {
+func (k *Knocker) acceptConnections() {
 	for {
 		conn, err := k.tcp.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -126,7 +125,7 @@ func (k *Knocker) hearConnections() {
 	}
 }
 
-// note tells of a sender that was not heard before.
+// note reports a new sender.
 func (k *Knocker) note(protocol, name string, from netip.Addr) {
 	line := fmt.Sprintf("%s %s %s", name, protocol, from.Unmap())
 	k.mu.Lock()
@@ -134,7 +133,7 @@ func (k *Knocker) note(protocol, name string, from netip.Addr) {
 	k.known[line] = true
 	k.mu.Unlock()
 	if !known {
-		k.heard(line)
+		k.received(line)
 	}
 }
 
@@ -171,7 +170,7 @@ func dialAll(ctx context.Context, name string, targets []netip.Addr) int {
 				return
 			}
 			defer conn.Close()
-			_, _ = conn.Write([]byte(name)) // the other end has heard of the connection anyhow
+			_, _ = conn.Write([]byte(name)) // the open connection is enough; the name is for the reader
 		})
 	}
 	all.Wait()

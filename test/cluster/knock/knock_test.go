@@ -20,8 +20,8 @@ func TestTargets(t *testing.T) {
 
 // TestHearsItself knocks at the loopback address.
 func TestHearsItself(t *testing.T) {
-	heard := make(chan string, 10)
-	k, err := Listen(t.Context(), func(from string) { heard <- from })
+	received := make(chan string, 10)
+	k, err := Listen(t.Context(), func(from string) { received <- from })
 	if err != nil {
 		t.Skip("the port is taken here:", err)
 	}
@@ -30,13 +30,13 @@ func TestHearsItself(t *testing.T) {
 	want := map[string]bool{"me UDP 127.0.0.1": true, "me TCP 127.0.0.1": true}
 	for len(want) > 0 {
 		select {
-		case line := <-heard:
+		case line := <-received:
 			if !want[line] {
-				t.Errorf("heard %q", line)
+				t.Errorf("received %q", line)
 			}
 			delete(want, line)
 		case <-time.After(10 * time.Second):
-			t.Fatalf("not heard: %v", want)
+			t.Fatalf("not received: %v", want)
 		}
 	}
 }

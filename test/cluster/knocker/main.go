@@ -1,6 +1,6 @@
-// Command knocker is what runs in the pods of the test that a pod has no open
-// moment: from its first instruction it sends to every address it is told of, and
-// prints whom it hears. A node's end of the test uses package knock, too.
+// Command knocker runs in the pods of the test that a pod has no open
+// moment: from its first instruction it sends to all addresses in its arguments, and
+// prints the senders that reach it. A node's end of the test uses package knock, too.
 package main
 
 import (
@@ -27,7 +27,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "knocker:", err)
 		os.Exit(2)
 	}
-	k, err := knock.Listen(ctx, func(from string) { fmt.Println("heard", from) })
+	k, err := knock.Listen(ctx, func(from string) { fmt.Println("received", from) })
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "knocker:", err)
 		os.Exit(1)

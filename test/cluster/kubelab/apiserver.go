@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StopAPIServer kills the API server and returns what starts it again as it was.
+// StopAPIServer kills the API server and returns a function that starts it again.
 func (c *Cluster) StopAPIServer(ctx context.Context) (start func(context.Context) error, err error) {
 	record := filepath.Join(c.kit.work, "run", "pid", "kube-apiserver")
 	text, err := os.ReadFile(record)

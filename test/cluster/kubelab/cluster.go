@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// Config is what a cluster is made of. The zero value is two nodes with IPv4 and
+// Config configures a cluster. The zero value is two nodes with IPv4 and
 // IPv6, kube-proxy in its iptables mode, and no CNI.
 type Config struct {
-	// Nodes is how many nodes there are, at most three; the third is in
-	// a subnet of its own.
+	// Nodes is the number of nodes, at most three; the third is in
+	// a separate subnet.
 	Nodes int
 	// Proxy is kube-proxy's mode: iptables, nftables or none.
 	Proxy string
@@ -60,8 +60,8 @@ type Cluster struct {
 	release func()
 }
 
-// Up brings a cluster up. It waits for one that somebody else has up, and clears
-// away one whose owner is gone.
+// Up brings a cluster up. It waits for another process's cluster to end, and removes
+// one whose owner is gone.
 func (k *Kit) Up(ctx context.Context, config Config) (*Cluster, error) {
 	release, err := lock(ctx, filepath.Join(k.work, "cluster.lock"))
 	if err != nil {
@@ -85,10 +85,10 @@ func (c *Cluster) Down() error {
 }
 
 func (c *Cluster) clear() error {
-	// Not bounded by a test's context: what is up has to go down.
+	// Not bounded by a test's context: a running cluster has to go down.
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	// Three nodes, whatever is up: down.sh ends what there is.
+	// Three nodes in any case: down.sh ends the existing ones.
 	environ := append(Config{Nodes: 3}.environ(), "KEEP_LOGS=1")
 	if _, err := c.kit.script(ctx, environ, "down.sh"); err != nil {
 		return fmt.Errorf("take the cluster down: %w", err)
@@ -96,8 +96,8 @@ func (c *Cluster) clear() error {
 	return os.RemoveAll(c.kit.owner())
 }
 
-// owner is the file that says whose cluster is up, and with what to take it down:
-// test/scripts/sweep does when the owner is gone.
+// owner is the file with the owner of the cluster, and the command to take it down:
+// test/scripts/sweep does so when the owner is gone.
 func (k *Kit) owner() string { return filepath.Join(k.work, "owner") }
 
 // Kit returns the kit that the cluster is of.
@@ -131,8 +131,8 @@ const ControlPlane = "kt-cp"
 // Namespace returns the name of a node's network namespace.
 func Namespace(node string) string { return "kt-" + node }
 
-// Exec runs a shell script on a node and returns what it printed. It sees the
-// node's files, processes and network.
+// Exec runs a shell script on a node, with the node's files, processes and network, and
+// returns its output.
 func (c *Cluster) Exec(ctx context.Context, node, script string) (string, error) {
 	return c.kit.script(ctx, c.config.environ(), "node.sh", "exec", node, "sh", "-c", script)
 }
@@ -162,7 +162,7 @@ func (c *Cluster) Import(ctx context.Context, node, archive string) error {
 	return nil
 }
 
-// Kubectl runs kubectl as the cluster's administrator and returns what it printed.
+// Kubectl runs kubectl as the cluster's administrator and returns its output.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return c.kubectl(ctx, "", args...)
 }

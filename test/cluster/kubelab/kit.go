@@ -95,14 +95,14 @@ func Root() (string, error) {
 	}
 }
 
-// group is what one argument of build.sh makes.
+// group is one argument of build.sh with its products.
 type group struct {
 	name  string
 	makes []string
 }
 
-// groups returns what a cluster and the upstream specs need, in the order in
-// which it has to be built.
+// groups returns the parts of a cluster and of the upstream specs, in the order in
+// which they have to be built.
 func groups() []group {
 	return []group{
 		{"deb", []string{"bin/etcd", "bin/containerd", "bin/runc", "bin/ctr", "bin/busybox"}},
@@ -116,7 +116,7 @@ func groups() []group {
 	}
 }
 
-// Build builds what is not there yet: nothing, or some minutes.
+// Build builds the missing parts: none, or some minutes' work.
 func (k *Kit) Build(ctx context.Context) error {
 	if err := os.MkdirAll(k.work, 0o755); err != nil {
 		return fmt.Errorf("make the work folder: %w", err)
@@ -163,7 +163,7 @@ func (k *Kit) Image(ctx context.Context, archive, reference string, programs ...
 	return run(exec.CommandContext(ctx, k.Bin("tool"), append(args, "-entrypoint", entry)...), nil)
 }
 
-// script runs one of the kit's scripts and returns what it printed.
+// script runs one of the kit's scripts and returns its output.
 func (k *Kit) script(ctx context.Context, environ []string, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(k.dir, name), args...)
 	cmd.Env = append(os.Environ(), append([]string{"WORK=" + k.work}, environ...)...)
@@ -172,7 +172,7 @@ func (k *Kit) script(ctx context.Context, environ []string, name string, args ..
 	return out.String(), err
 }
 
-// run runs a command; its error has the end of what the command printed.
+// run runs a command; its error has the end of the command's output.
 func run(cmd *exec.Cmd, out *strings.Builder) error {
 	var all strings.Builder
 	if out == nil {

@@ -13,7 +13,7 @@ import (
 // waitDelay is how long outputs of a command are read after its end.
 const waitDelay = 2 * time.Second
 
-// lock takes the lock on a file, waiting for whoever has it, and returns what
+// lock waits for the lock on a file, and returns the function that
 // releases it. The kernel releases it too when this process ends.
 func lock(ctx context.Context, path string) (release func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)

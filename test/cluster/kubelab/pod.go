@@ -28,7 +28,7 @@ func (c *Cluster) Pods(ctx context.Context, ns, selector string) ([]corev1.Pod, 
 	return list.Items, nil
 }
 
-// get decodes what kubectl prints as JSON.
+// get decodes the JSON output of kubectl.
 func (c *Cluster) get(ctx context.Context, into any, args ...string) error {
 	out, err := c.Kubectl(ctx, args...)
 	if err != nil {
@@ -45,7 +45,7 @@ func (c *Cluster) Get(ctx context.Context, into any, args ...string) error {
 	return c.get(ctx, into, append([]string{"get", "-o", "json"}, args...)...)
 }
 
-// Open returns the network namespace of a running pod. Who opens it closes it.
+// Open returns the network namespace of a running pod. The caller closes it.
 func (c *Cluster) Open(pod *corev1.Pod) (*namespace.Namespace, error) {
 	pid, err := processOf(string(pod.UID))
 	if err != nil {

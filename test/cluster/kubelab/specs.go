@@ -34,7 +34,7 @@ func (c *Cluster) RunSpecs(ctx context.Context, focus, skip string, parallel int
 	}
 	specs, err := parseReport(text)
 	if err == nil && runErr != nil && !slices.ContainsFunc(specs, func(s Spec) bool { return s.Failure != "" }) {
-		// What failed was no spec.
+		// The failure is not that of a spec.
 		err = runErr
 	}
 	return specs, err

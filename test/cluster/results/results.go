@@ -1,6 +1,6 @@
-// Package results writes down what upstream specs came to: a file a run, with a line a
-// spec, and from all of these files the tables in docs/CONFORMANCE.md. It does no more
-// than read and write these files, and is tested by tables.
+// Package results records the results of upstream specs: a file a run, with a line a
+// spec, and from all of these files the tables in docs/CONFORMANCE.md. It only reads
+// and writes these files, and is tested by tables.
 package results
 
 import (
@@ -23,7 +23,7 @@ const (
 // Passed is the outcome of a spec that passed.
 const Passed = "passed"
 
-// Spec is what one spec came to in one run.
+// Spec is the result of one spec in one run.
 type Spec struct {
 	Name    string
 	Outcome string

@@ -70,7 +70,7 @@ func TestDocumentIsCurrent(t *testing.T) {
 	}
 	want, err := Insert(string(text), runs)
 	if d := cmp.Diff(want, string(text)); d != "" || err != nil {
-		t.Errorf("docs/CONFORMANCE.md is not what docs/conformance says: %v\n%s", err, d)
+		t.Errorf("docs/CONFORMANCE.md differs from docs/conformance: %v\n%s", err, d)
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package cli is `felixctl lab`: commands, tables and the demo. It holds what
-// is about terminals and files; the work is done by package lab. It is tested
+// Package cli is `felixctl lab`: commands, tables and the demo. It holds the code
+// for terminals and files; package lab does the work. It is tested
 // by golden output and, with real labs, by test/e2e.
 package cli
 
@@ -21,11 +21,11 @@ const (
 // expected, after they have printed it.
 var ErrDisagreement = errors.New("not all is as expected")
 
-// ErrBlocked is what `probe` returns, with ExitDisagreement, if nothing got
-// through; it has printed so.
+// ErrBlocked is the error of `probe`, with ExitDisagreement, if nothing got
+// through; the result is printed.
 var ErrBlocked = errors.New("blocked")
 
-// ExitCode returns the exit code for what a command returned.
+// ExitCode returns the exit code for a command's error.
 func ExitCode(err error) int {
 	switch {
 	case err == nil:

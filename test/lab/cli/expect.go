@@ -5,7 +5,7 @@ import (
 	"github.com/felixlike/felixlike/test/lab"
 )
 
-// judge knows what should get through in a state, by the reference evaluator.
+// judge knows the expected verdicts in a state, by the reference evaluator.
 type judge struct {
 	state   *lab.State
 	cluster oracle.Cluster
@@ -18,7 +18,7 @@ func newJudge(s *lab.State) *judge {
 }
 
 // expect reports whether a probe should get through, and whether its target
-// serves the port at all: what nobody serves is never reached.
+// serves the port at all: without a server, it never gets through.
 func (j *judge) expect(p lab.Probe) (through, served bool, err error) {
 	from, err := j.state.Address(p.From, p.Family)
 	if err != nil {

@@ -154,10 +154,10 @@ type podFlows struct {
 	parts map[uint32]uint16
 }
 
-// behindParts sorts what a rule decides behind its three dimensions.
+// behindParts sorts a rule's decision behind its three dimensions.
 const behindParts = 4
 
-// sortedRule is a rule with what it is listed by: a conjunction with its parts.
+// sortedRule is a rule with its sort key: a conjunction with its parts.
 type sortedRule struct {
 	listedRule
 	at   uint16
@@ -165,7 +165,7 @@ type sortedRule struct {
 	part int
 }
 
-// tables returns what the judging tables have for the pod.
+// tables returns the flows of the judging tables for the pod.
 func (p *podFlows) tables(flows []flow) []*listedChain {
 	var all []*listedChain
 	for _, j := range judgingTables() {
@@ -283,8 +283,8 @@ func (p *podFlows) name(id uint32) string {
 	return fmt.Sprintf("rule with id %d", id)
 }
 
-// match writes the fields as the tool does, and whose addresses and port they
-// are.
+// match writes the fields as the tool does, and the owners of addresses and
+// port.
 func (p *podFlows) match(j judging, f flow) string {
 	text := strings.Join(f.match, ",")
 	if j.direction == model.Ingress && p.own(j, f) {
@@ -299,7 +299,7 @@ func (p *podFlows) match(j judging, f flow) string {
 	return text
 }
 
-// decision says what the fulfilled rule does.
+// decision describes the action of the fulfilled rule.
 func decision(f flow) string {
 	switch {
 	case strings.Contains(f.actions, "ct(commit"):
@@ -312,8 +312,8 @@ func decision(f flow) string {
 	return f.actions
 }
 
-// counted returns the rule that a flow of the metrics tables counts, and what of
-// it.
+// counted returns the rule that a flow of the metrics tables counts, and which of its
+// packets.
 func counted(j judging, f flow) (id uint32, what string, found bool) {
 	if j.table != pipeline.TableEgressMetrics && j.table != pipeline.TableIngressMetrics {
 		return 0, "", false
@@ -328,7 +328,7 @@ func counted(j judging, f flow) (id uint32, what string, found bool) {
 	return 0, "", false
 }
 
-// purpose says what a flow is for that comes of no rule.
+// purpose describes a flow that belongs to no rule.
 func (p *podFlows) purpose(j judging, f flow) string {
 	match := strings.Join(f.match, ",")
 	switch own := p.own(j, f); {

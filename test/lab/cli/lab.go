@@ -153,7 +153,7 @@ func (o *options) upCommand() *cobra.Command {
 	return c
 }
 
-// superviseCommand is what `up` starts in the background.
+// superviseCommand is the command that `up` starts in the background.
 func (o *options) superviseCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:    "supervise",

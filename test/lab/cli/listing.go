@@ -7,8 +7,8 @@ import (
 	"github.com/felixlike/felixlike/tables/iptables"
 )
 
-// listing is what a node's kernel holds of a backend, as the backend's own tool
-// prints it: an eye that is not ours.
+// listing is a backend's state in a node's kernel, as the backend's own tool
+// prints it: independent of felixlike's code.
 type listing struct {
 	chains map[string]*listedChain
 	// names of the chains, in the tool's order.
@@ -22,7 +22,7 @@ type listing struct {
 // listedChain is a chain, or a table of flows.
 type listedChain struct {
 	Name string `json:"name"`
-	// What says what a table is for.
+	// What describes a table.
 	What  string       `json:"what,omitempty"`
 	Rules []listedRule `json:"rules"`
 }
@@ -37,7 +37,7 @@ type listedRule struct {
 	Verdict string `json:"verdict"`
 	// Actions are all those of a flow.
 	Actions string `json:"actions,omitempty"`
-	// For says what the rule comes from; Hash is that in its comment.
+	// For is the origin of the rule; Hash is that in its comment.
 	For  string `json:"for,omitempty"`
 	Hash string `json:"hash,omitempty"`
 }
@@ -64,7 +64,7 @@ func (l *listing) add(chain string, r listedRule) {
 	c.Rules = append(c.Rules, r)
 }
 
-// listed takes what was read of a node: our chains, maps and sets.
+// listed takes our chains, maps and sets of a node.
 func listed(s *dump.State) *listing {
 	l := newListing()
 	for _, t := range s.Tables {

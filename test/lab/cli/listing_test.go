@@ -127,6 +127,6 @@ flx-group-4  10.10.1.10 (x/b)
 	}
 	closed := &podRules{Address: "10.10.0.99"}
 	if closed.follow(listed(held(t, nftListing)), model.IPv4); len(closed.Dispatch) > 0 || len(closed.Chains) > 0 {
-		t.Errorf("an address that nobody has leads to %v, %v", closed.Dispatch, closed.Chains)
+		t.Errorf("an unused address leads to %v, %v", closed.Dispatch, closed.Chains)
 	}
 }

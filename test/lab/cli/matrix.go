@@ -41,7 +41,7 @@ func ParsePort(text string) (Port, error) {
 type Cell struct {
 	lab.Result
 	Expected bool `json:"expected"`
-	// Served tells whether the target serves the port at all.
+	// Served reports whether the target serves the port at all.
 	Served bool `json:"served"`
 	// Skipped cells are not probed: both ends are outside the cluster.
 	Skipped bool `json:"skipped,omitempty"`
@@ -69,7 +69,7 @@ func (c Cell) symbol(s terminal.Style) string {
 	return s.Bad("x")
 }
 
-// Matrix is who reaches whom, on several ports.
+// Matrix has the results between all ends, on several ports.
 type Matrix struct {
 	From   []string     `json:"from"`
 	To     []string     `json:"to"`

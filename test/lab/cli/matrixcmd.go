@@ -14,7 +14,7 @@ func (o *options) matrixCommand() *cobra.Command {
 	var ports, others []string
 	c := &cobra.Command{
 		Use:   "matrix",
-		Short: "Probe all pods against all and compare with what the policies say",
+		Short: "Probe all pods against all and compare with the policies' verdicts",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			family, err := o.parseProbe()

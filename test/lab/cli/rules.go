@@ -65,7 +65,7 @@ counts those of all pods on the node.`,
 	return c
 }
 
-// podRules is what the packets of a pod meet in one family.
+// podRules are the rules for the packets of a pod in one family.
 type podRules struct {
 	Pod     string `json:"pod"`
 	Node    string `json:"node"`
@@ -103,7 +103,7 @@ func readRules(ctx context.Context, s labs.Status, pod string, family model.Fami
 	r := &podRules{Pod: pod, Node: n.Name, Backend: n.Agent.Backend, Address: s.Pods[p].Addresses[a].String()}
 	held, err := r.read(ctx, n, family)
 	if err != nil {
-		return nil, fmt.Errorf("read what %s holds: %w", n.Name, err)
+		return nil, fmt.Errorf("read the state of %s: %w", n.Name, err)
 	}
 	if r.Backend == config.OpenFlow {
 		return r, r.flows(held, n.Agent, s.PodNames(), family)
@@ -113,7 +113,7 @@ func readRules(ctx context.Context, s labs.Status, pod string, family model.Fami
 	return r, nil
 }
 
-// read asks the backend's own tools on the node, and notes what was run.
+// read asks the backend's own tools on the node, and records the command lines.
 func (r *podRules) read(ctx context.Context, n labs.NodeStatus, family model.Family) (*dump.State, error) {
 	at := live.Node{NetNS: namespace.Path(n.Namespace)}
 	if r.Backend == config.OpenFlow {

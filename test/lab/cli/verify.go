@@ -27,8 +27,8 @@ func (o *options) verifyCommand() *cobra.Command {
 	repeat := 1
 	c := &cobra.Command{
 		Use:   "verify --cases FILE",
-		Short: "Judge a backend by a truth table, in a lab of its own",
-		Long: `Judge a backend by a truth table, in a lab of its own.
+		Short: "Judge a backend by a truth table, in a new lab",
+		Long: `Judge a backend by a truth table, in a new lab.
 
 For every step of the table the cluster is brought to the step's state, and
 every probe is tried with real packets. Each step gives one line of JSON on
@@ -68,7 +68,7 @@ anything else, also when a probe could not be tried.`,
 	o.configFlags(c)
 	o.probeFlags(c)
 	c.Flags().StringVar(&cases, "cases", "", "truth table (JSON lines); - is standard input")
-	c.Flags().IntVar(&repeat, "repeat", repeat, "go through the table so many times, in one lab")
+	c.Flags().IntVar(&repeat, "repeat", repeat, "repeat the table this many times, in one lab")
 	c.Flags().IntVar(&o.config.ProbeRate, "rate", probe.DefaultRate, "begin so many probes a second")
 	c.Flags().StringVar(&out, "out", "", "write the lines to this file too")
 	_ = c.MarkFlagRequired("cases") // the flag is there: it was just made

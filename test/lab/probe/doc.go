@@ -3,8 +3,8 @@
 //
 // A Station is one network namespace seen from the wire; it serves TCP and UDP
 // echo on chosen addresses and ports, SCTP too where the kernel has SCTP sockets (elsewhere
-// it answers SCTP's INIT from raw ones), and is where probes start. A Prober tries
-// many Flows at once and tells which got through. It does not know clusters or
+// it answers SCTP's INIT from raw ones), and probes start there. A Prober tries
+// many Flows at once and reports those that got through. It does not know clusters or
 // policy. It is tested on two namespaces joined by a veth pair, with and without a
 // filter between them.
 package probe
@@ -24,11 +24,11 @@ type Flow struct {
 	Protocol model.Protocol
 }
 
-// Outcome is what became of a flow.
+// Outcome is the result of a flow.
 type Outcome struct {
 	Through bool
-	// Reason is "answered", "no answer", "refused", or what went wrong at
-	// home. A wrong at home is in Err too: such a flow was not tried.
+	// Reason is "answered", "no answer", "refused", or a local error, which
+	// is in Err too: such a flow was not tried.
 	Reason string
 	Err    error
 	// RTT is the time from the first packet of the successful attempt to the

@@ -21,7 +21,7 @@ import (
 var (
 	left   = []netip.Addr{netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("fd01::1")}
 	right  = []netip.Addr{netip.MustParseAddr("10.1.0.2"), netip.MustParseAddr("fd01::2")}
-	nobody = []netip.Addr{netip.MustParseAddr("10.1.0.9"), netip.MustParseAddr("fd01::9")}
+	unused = []netip.Addr{netip.MustParseAddr("10.1.0.9"), netip.MustParseAddr("fd01::9")}
 	protos = []model.Protocol{model.TCP, model.UDP, model.SCTP}
 )
 
@@ -99,7 +99,7 @@ func configure(addrs []netip.Addr) error {
 			}))
 		}
 		// A neighbour that swallows everything: no answer, and no ICMP.
-		for _, addr := range nobody {
+		for _, addr := range unused {
 			errs = append(errs, netlink.NeighSet(&netlink.Neigh{
 				LinkIndex: link.Attrs().Index, IP: addr.AsSlice(), State: netlink.NUD_PERMANENT,
 				HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9},
@@ -130,7 +130,7 @@ func TestThroughRefusedAndNoAnswer(t *testing.T) {
 			}{
 				{netip.AddrPortFrom(right[i], 80), probe.Answered},
 				{netip.AddrPortFrom(right[i], 81), probe.Refused},
-				{netip.AddrPortFrom(nobody[i], 80), probe.NoAnswer},
+				{netip.AddrPortFrom(unused[i], 80), probe.NoAnswer},
 			} {
 				flows = append(flows, probe.Flow{From: a, Source: source, Target: target.to, Protocol: proto})
 				want = append(want, target.reason)

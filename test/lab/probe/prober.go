@@ -97,7 +97,7 @@ func try(ctx context.Context, flow Flow, timeout time.Duration, stalls *stallWat
 	return Outcome{Reason: NoAnswer, Attempts: attempts}
 }
 
-// answer is what an exchange reports of itself.
+// answer is the report of an exchange.
 type answer struct {
 	through bool
 	reason  string

@@ -15,7 +15,7 @@ import (
 // not get the processor.
 const receiveBuffer = 1 << 20
 
-// serveTCP echoes what it reads on every connection until the peer closes.
+// serveTCP echoes all bytes of every connection until the peer closes.
 func serveTCP(ns *namespace.Namespace, at netip.AddrPort) (func() error, error) {
 	return serveStreams(ns, func() (net.Listener, error) {
 		return (&net.ListenConfig{}).Listen(context.Background(), network("tcp", at.Addr()), at.String())

@@ -21,7 +21,7 @@ const (
 	sourcePorts     = 55000
 )
 
-// service is what a station serves.
+// service is a port that a station serves.
 type service struct {
 	proto model.Protocol
 	addr  netip.AddrPort
@@ -200,8 +200,8 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
 }
 
-// exchange is a flow being tried. try sends once more; what comes of it is
-// reported to the answers channel that the exchange was made with.
+// exchange is a flow being tried. try sends once more. The result
+// goes to the answers channel of the exchange.
 type exchange interface {
 	try() error
 	close()

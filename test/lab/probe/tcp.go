@@ -12,7 +12,7 @@ import (
 )
 
 // streamExchange connects, by TCP or by a socket of SCTP, and echoes one byte. Linux sends a lost SYN again after
-// one second and not earlier, so every try is a connection of its own, from a
+// one second and not earlier, so every try is a new connection, from a
 // new source port; the first that succeeds decides.
 type streamExchange struct {
 	flow    Flow
@@ -88,7 +88,7 @@ func (e *streamExchange) converse(file *os.File, sent time.Time) {
 	if reason := verdict(err); reason != "" {
 		report(e.answers, answer{reason: reason})
 	}
-	// What is left (unreachable, timed out, closed by us) is no answer: a
+	// Other errors (unreachable, timed out, closed by us) are no answer: a
 	// later attempt may still get one.
 }
 

@@ -71,8 +71,8 @@ func (e *udpExchange) try() error {
 
 func (e *udpExchange) close() { e.file.Close() }
 
-// unreachable reports whether an error is what ICMP's unreachable messages
-// become: not a verdict, since a later attempt may get through.
+// unreachable reports whether an error comes from an ICMP unreachable
+// message. It is no verdict, since a later attempt may get through.
 func unreachable(err error) bool {
 	return errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPROTO)
 }

@@ -16,14 +16,14 @@ import (
 	"github.com/felixlike/felixlike/test/lab"
 )
 
-// readyLine is what a supervisor process prints when its lab is there.
+// readyLine is the line that a supervisor process prints when its lab is up.
 const readyLine = "ready"
 
-// Ready prints what Start waits for.
+// Ready prints the line that Start waits for.
 func Ready() { fmt.Println(readyLine) }
 
 // Start runs a program that is expected to call Run in the background, in a
-// session of its own, and returns when its lab is there.
+// new session, and returns when its lab is up.
 func Start(program string, args ...string) error {
 	cmd := exec.Command(program, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -42,7 +42,7 @@ func Start(program string, args ...string) error {
 	if err := cmd.Wait(); err == nil {
 		return errors.New("the lab's supervisor ended before its lab was there")
 	}
-	// It has said on standard error what was wrong.
+	// The program has printed the reason on standard error.
 	return errors.New("the lab did not come up")
 }
 

@@ -2,8 +2,8 @@
 // process runs the lab, holds its daemons as foreground children and its
 // sockets, and takes orders on a unix socket that only root may use.
 //
-// It adds nothing to package lab but the way there; whatever goes wrong with
-// it, lab.Cleanup removes the lab. It is tested by starting one.
+// It adds only remote access to package lab. If it fails,
+// lab.Cleanup removes the lab. It is tested by starting one.
 package supervisor
 
 import (

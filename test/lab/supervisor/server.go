@@ -16,7 +16,7 @@ import (
 	"github.com/felixlike/felixlike/test/lab"
 )
 
-// Run makes a lab, tells ready that it is there, serves it until ctx ends and
+// Run makes a lab, calls ready, serves the lab until ctx ends and
 // takes it down. From then on the process's standard error is the lab's log.
 func Run(ctx context.Context, config lab.Config, ready func()) error {
 	l, err := lab.Up(ctx, config)

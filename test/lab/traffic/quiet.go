@@ -16,8 +16,8 @@ import (
 	"github.com/felixlike/felixlike/internal/namespace"
 )
 
-// Idle opens a connection that says nothing until the traffic stops, and then
-// echoes a block. A connection tracking that has lost it hears of it from nobody.
+// Idle opens a connection that is silent until the traffic stops, and then
+// echoes a block. No packet restores its conntrack entry meanwhile.
 func (tr *Traffic) Idle(r Route) error {
 	conn, err := Connect(r.From, netip.Addr{}, r.To, tr.patience)
 	if err != nil {
@@ -48,8 +48,8 @@ func (tr *Traffic) waken(conn *os.File) error {
 }
 
 // Push has a server, in a namespace at the route's target, push numbers to a client
-// that never says anything: of such a connection a connection tracking that has lost
-// it hears from the wrong end.
+// that never sends. If its conntrack entry is lost, the next packet comes from the
+// server's end.
 func (tr *Traffic) Push(server *namespace.Namespace, r Route) error {
 	if err := tr.servePush(server, r.To); err != nil {
 		return fmt.Errorf("pushing server %s: %w", r.Name, err)
@@ -57,7 +57,7 @@ func (tr *Traffic) Push(server *namespace.Namespace, r Route) error {
 	return tr.Listen(r)
 }
 
-// servePush pushes numbers to everyone who connects, until the end.
+// servePush pushes numbers to every client, until the end.
 func (tr *Traffic) servePush(in *namespace.Namespace, at netip.AddrPort) error {
 	var listener net.Listener
 	err := in.Do(func() (err error) {
@@ -92,8 +92,8 @@ func (tr *Traffic) push(conn net.Conn) {
 	}
 }
 
-// Listen takes what a server that Push has started pushes, one number after the
-// other. It returns with the first: a connection that the server has not accepted
+// Listen receives the numbers of a server that Push has started.
+// It returns with the first: a connection that the server has not accepted
 // would end with its listener.
 func (tr *Traffic) Listen(r Route) error {
 	conn, err := Connect(r.From, netip.Addr{}, r.To, tr.patience)

@@ -68,7 +68,7 @@ func (tr *Traffic) knock(r Route) error {
 		return errors.Join(errors.New("got in"), conn.Close())
 	case errors.Is(err, unix.ETIMEDOUT), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH):
 		tr.count(func(s *Summary) { s.Denied++ })
-		pause(tr.ctx, 5*time.Millisecond) // what is unreachable says so at once
+		pause(tr.ctx, 5*time.Millisecond) // an unreachable target fails at once
 		return nil
 	}
 	return err

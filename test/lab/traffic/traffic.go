@@ -1,9 +1,9 @@
-// Package traffic is what must go on, and what must not get through, while
-// something happens to nodes: streams, servers that push, idle connections, new
-// connections, and attempts that are denied.
+// Package traffic is the traffic during an event on the nodes: streams, servers that push,
+// idle connections and new connections, which must go on, and attempts that policy denies,
+// which must not get through.
 //
 // It sends real packets between network namespaces and knows neither labs nor
-// clusters nor policy. Whoever is connected to needs a TCP echo server
+// clusters nor policy. Targets need a TCP echo server
 // (test/lab/probe has one). It is tested over the loopback interface of a namespace, and used
 // by the end-to-end and cluster tests.
 package traffic
@@ -32,19 +32,19 @@ type Route struct {
 	To   netip.AddrPort
 }
 
-// Options say what traffic there is.
+// Options choose the traffic.
 type Options struct {
 	// Streams are the routes with one connection that echoes blocks all the time,
 	// Opened those with one new connection after the other, Denied those
-	// whose connections must not open.
+	// on which no connection may open.
 	Streams, Opened, Denied []Route
-	// Patience is how long data may stall; 0: the constant Patience.
+	// Patience bounds a stall of data; 0: the constant Patience.
 	Patience time.Duration
-	// Explain returns what is known about a fault when it happens. It may be nil.
+	// Explain returns details on a fault when it happens. It may be nil.
 	Explain func(error) string
 }
 
-// Traffic is traffic that goes on.
+// Traffic is running traffic.
 type Traffic struct {
 	patience time.Duration
 	explain  func(error) string
@@ -57,12 +57,12 @@ type Traffic struct {
 	faults []error
 }
 
-// Summary counts what went through.
+// Summary counts the successful traffic.
 type Summary struct {
-	// Blocks counts the echoes of streams, Pushed what servers pushed, Opened
+	// Blocks counts the echoes of streams, Pushed the numbers of servers, Opened
 	// the new connections, Denied the attempts that got nowhere.
 	Blocks, Pushed, Opened, Denied int
-	// Slowest is how long the slowest new connection took, Stall the longest
+	// Slowest is the time of the slowest new connection, Stall the longest
 	// time without an echo on a stream.
 	Slowest, Stall time.Duration
 }
@@ -95,7 +95,7 @@ func Start(ctx context.Context, o Options) *Traffic {
 	return tr
 }
 
-// loop repeats work until the end or its first fault. What has begun before the end
+// loop repeats work until the end or its first fault. Work that has begun before the end
 // must end well.
 func (tr *Traffic) loop(what string, work func() error) {
 	tr.done.Go(func() {
@@ -117,7 +117,7 @@ func (tr *Traffic) once(what string, work func() error) {
 	})
 }
 
-// fault notes one, with the time and what is known of it.
+// fault records one, with the time and details.
 func (tr *Traffic) fault(what string, err error) {
 	err = fmt.Errorf("%s %s: %w%s", time.Now().Format("15:04:05.000"), what, err, tr.explain(err))
 	tr.mu.Lock()
@@ -131,14 +131,14 @@ func (tr *Traffic) count(f func(*Summary)) {
 	f(&tr.sum)
 }
 
-// Stop ends the traffic and returns what went through, and every fault.
+// Stop ends the traffic and returns the summary, and every fault.
 func (tr *Traffic) Stop() (Summary, error) {
 	tr.cancel()
 	tr.done.Wait()
 	return tr.sum, errors.Join(tr.faults...)
 }
 
-// Summary returns what went through until now.
+// Summary returns the summary until now.
 func (tr *Traffic) Summary() Summary {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()

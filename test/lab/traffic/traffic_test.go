@@ -55,7 +55,7 @@ func until(t *testing.T, what string, condition func() bool) {
 func TestTrafficGoesOn(t *testing.T) {
 	ns, at := local(t)
 	open := Route{"open", ns, at}
-	// Nobody answers there: it is not of this namespace.
+	// No answer: the address is not in this namespace.
 	dead := Route{"dead", ns, netip.MustParseAddrPort("192.0.2.1:80")}
 	tr := Start(t.Context(), Options{Streams: []Route{open}, Opened: []Route{open}, Denied: []Route{dead}})
 	if err := errors.Join(tr.Idle(open), tr.Push(ns, Route{"push", ns, netip.MustParseAddrPort("127.0.0.1:9000")})); err != nil {

@@ -8,8 +8,8 @@ import (
 // ErrLate means that too many allowed probes were answered late.
 var ErrLate = errors.New("too many late")
 
-// lateShare is the share of allowed probes, one in so many, that may be late: a
-// machine that is busy loses a packet now and then.
+// lateShare bounds the late answers of allowed probes, as one in lateShare: a
+// busy machine loses a packet now and then.
 const lateShare = 1000
 
 // Tally adds up the outcomes of a table's steps.

@@ -1,7 +1,7 @@
 // Package verify judges a lab by a truth table: it takes the steps in order,
 // brings the cluster to each, tries every probe with real packets, and compares
-// with what the table expects. A Tally judges all steps together. It is tested
-// with a cluster that answers as told, and with real labs by test/e2e.
+// the results with the table. A Tally judges all steps together. It is tested
+// with a scripted cluster, and with real labs by test/e2e.
 package verify
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/felixlike/felixlike/test/truthtable"
 )
 
-// Outcome is what was seen at one step. Its JSON is a line of the output.
+// Outcome is the result of one step. Its JSON is a line of the output.
 type Outcome struct {
 	Suite string `json:"suite"`
 	Case  string `json:"case"`
@@ -64,8 +64,8 @@ type Options struct {
 
 const defaultPatience = 10 * time.Second
 
-// ErrNotTried is in the error of Run when a probe was not tried, for whatever
-// reason: of such a probe nothing is known.
+// ErrNotTried is in the error of Run when a probe was not tried, for any
+// reason: such a probe has no result.
 var ErrNotTried = errors.New("not tried")
 
 // Cluster is the lab under test.
@@ -74,8 +74,8 @@ type Cluster interface {
 	Probe(ctx context.Context, probes []lab.Probe, timeout time.Duration) []lab.Result
 }
 
-// Run takes the steps in order and hands each outcome to report. A step whose
-// state could not be reached has no probe tried. Errors, and probes that were not
+// Run takes the steps in order and hands each outcome to report. It tries no probe
+// of a step with a state that could not be reached. Errors, and probes that were not
 // tried, are returned at the end, after the other steps.
 func Run(ctx context.Context, l Cluster, steps []truthtable.Step, options Options, report func(Outcome) error) error {
 	if options.Family == 0 {
@@ -127,7 +127,7 @@ func runStep(ctx context.Context, l Cluster, step *truthtable.Step, options Opti
 	return o, errors.Join(err, o.compare(step, results))
 }
 
-// compare fills in what the results say. It returns an error that names the first
+// compare fills in the verdicts of the results. It returns an error that names the first
 // probe that was not tried.
 func (o *Outcome) compare(step *truthtable.Step, results []lab.Result) error {
 	got := make([]byte, len(results))

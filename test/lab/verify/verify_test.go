@@ -30,7 +30,7 @@ const (
 			{"from": "x/a", "to": "x/a", "proto": "TCP", "port": 80}]}`
 )
 
-// cluster answers as told, one character a probe: 1 and 0 as in an Outcome, L
+// cluster gives scripted answers, one character a probe: 1 and 0 as in an Outcome, L
 // through when it is tried with patience only, - not tried.
 type cluster struct {
 	answers     string
