@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestWhatFelixlabAnswers(t *testing.T) {
+func TestFelixlabOutput(t *testing.T) {
 	for args, want := range map[string]bool{
 		"":                                false,
 		"status":                          false,
@@ -34,7 +34,7 @@ func TestWhatFelixlabAnswers(t *testing.T) {
 	}
 }
 
-func TestFelixlabThatIsNotThereIsNamed(t *testing.T) {
+func TestMissingFelixlabIsNamed(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	if err := runFelixlab([]string{"felixctl", "lab"}); err == nil || !strings.Contains(err.Error(), "felixlab not found beside") {
 		t.Errorf("error %v", err)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestTestGearIsInNoProgram: of the programs, only felixlab has anything of test/.
-func TestTestGearIsInNoProgram(t *testing.T) {
+// TestNoProgramImportsTestCode: of the programs, only felixlab has anything of test/.
+func TestNoProgramImportsTestCode(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".", "../felixlike-agent", "../felixlike-cni").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)

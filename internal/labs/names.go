@@ -13,7 +13,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 )
 
-// DefaultRoot is where labs keep their records, logs and sockets.
+// DefaultRoot is the folder of labs' records, logs and sockets.
 const DefaultRoot = "/run/felixlike-lab"
 
 // MaxNodePart bounds a node's name in those of its namespace and its folder.

@@ -20,7 +20,7 @@ type NodeStatus struct {
 	Namespace string       `json:"netns"`
 	Addresses []netip.Addr `json:"addresses"`
 	AgentPID  int          `json:"agentPID"`
-	// ControlSocket is where felixctl finds the agent, LogFile its log.
+	// ControlSocket is the agent's socket for felixctl, LogFile its log.
 	ControlSocket string `json:"controlSocket"`
 	LogFile       string `json:"logFile"`
 	// OVSDir holds the sockets of the node's Open vSwitch.

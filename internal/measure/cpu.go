@@ -60,7 +60,7 @@ func parseStat(text string) (CPUUsage, error) {
 	return u, nil
 }
 
-// Worked returns how long the processors have worked since then, all together.
+// Worked returns the processors' working time since then, added up.
 func (u CPUUsage) Worked(then CPUUsage) time.Duration {
 	// The clock of idle time ticks in hundredths of a second: it may be ahead.
 	return max(0, time.Duration(u.CPUs)*u.At.Sub(then.At)-(u.idle-then.idle))

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Unit is how a kind of figure is printed.
+// Unit prints a kind of figure.
 type Unit struct {
 	name  string
 	scale float64
@@ -107,7 +107,7 @@ func Middle(s Series, u Unit) string {
 	return u.Print(s.Median())
 }
 
-// Rounds says how many rounds a run had.
+// Rounds describes the number of rounds.
 func Rounds(n int) string {
 	if n == 1 {
 		return "1 round"

@@ -60,7 +60,7 @@ func (s Series) Over(o Series) Series {
 	return out
 }
 
-// seriesJSON is how a Series is written: readers need not compute.
+// seriesJSON is the written form of a Series: readers need not compute.
 type seriesJSON struct {
 	Median float64   `json:"median"`
 	Min    float64   `json:"min"`

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir is where named namespaces are mounted; iproute2 uses the same folder.
+// Dir is the folder of named namespaces' mounts; iproute2 uses the same.
 const Dir = "/run/netns"
 
 // ErrClosed is returned by Do after Close.

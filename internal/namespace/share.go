@@ -37,7 +37,7 @@ func share() error {
 	return nil
 }
 
-// maxCovers bounds how many mounts of Dir may lie one over the other.
+// maxCovers bounds the mounts of Dir that lie one over the other.
 const maxCovers = 16
 
 // removeCovered removes the file of a namespace that is mounted in the folder below

@@ -10,7 +10,7 @@ import (
 // in them are marked as being in network order, which ipset asks for.
 type Messages struct {
 	Buffer
-	// count is how many were begun.
+	// count is the number of begun messages.
 	count int
 }
 

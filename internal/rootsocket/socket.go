@@ -128,7 +128,7 @@ func peerUID(conn net.Conn) (uint32, error) {
 	return cred.Uid, nil
 }
 
-// RootOnly returns a listener that closes connections of everybody but root.
+// RootOnly returns a listener that closes connections of all users but root.
 func RootOnly(l net.Listener) net.Listener { return rootOnly{l} }
 
 type rootOnly struct{ net.Listener }

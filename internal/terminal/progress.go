@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// progressEvery is how long a command may be silent.
+// progressEvery bounds the time without output.
 const progressEvery = 2 * time.Second
 
 // Progress writes a line every two seconds that names the work in progress, until

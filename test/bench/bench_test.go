@@ -221,8 +221,8 @@ func checkResults(t *testing.T, r *bench.Report, b worker.Backend) {
 				t.Errorf("%s has written nothing: %v", c, writes)
 			}
 		}
-		if _, ok := foreign[c]; ok && (found.HeardWall.Min() <= 0 || found.HeardWall.Max() >= found.Wall.Max()) {
-			t.Errorf("%s was notified after %v, of %v", c, found.HeardWall, found.Wall)
+		if _, ok := foreign[c]; ok && (found.NotifiedWall.Min() <= 0 || found.NotifiedWall.Max() >= found.Wall.Max()) {
+			t.Errorf("%s was notified after %v, of %v", c, found.NotifiedWall, found.Wall)
 		}
 		checkPrograms(t, found)
 	}

@@ -68,7 +68,7 @@ func nftLimits() []limit {
 		if repaired == nil || loaded == nil {
 			return 0, false
 		}
-		return (repaired.Wall.Median() - repaired.HeardWall.Median()) / loaded.Wall.Max(), true
+		return (repaired.Wall.Median() - repaired.NotifiedWall.Median()) / loaded.Wall.Max(), true
 	}, 1, always(measure.Multiples())})
 	all = append(all,
 		limit{nft, "one rule of one policy changed, CPU", median(worker.RuleChanged, func(r *Result) measure.Series { return r.CPU }), 0.002, measure.Seconds},

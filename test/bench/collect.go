@@ -88,8 +88,8 @@ func (r *Result) add(m *worker.Measurement, loop float64) {
 		r.RenderWall = append(r.RenderWall, m.Render.Wall.Seconds()/n)
 		r.RenderCPU = append(r.RenderCPU, m.Render.CPU.Total().Seconds()/n)
 	}
-	if m.Heard != 0 {
-		r.HeardWall = append(r.HeardWall, m.Heard.Seconds()/n)
+	if m.Notified != 0 {
+		r.NotifiedWall = append(r.NotifiedWall, m.Notified.Seconds()/n)
 	}
 	r.Flows = max(r.Flows, m.Flows)
 	r.Rules, r.Elements = max(r.Rules, m.Rules), max(r.Elements, m.Elements)

@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	// settledFor is how long all probes must agree until a change is over.
+	// settledFor is the time for which all probes must agree until a change is over.
 	settledFor = 100 * time.Millisecond
-	// settledProbes is of how many of them it must be known, at the least.
+	// settledProbes is the least number of probes with a known result.
 	settledProbes = 20
 	// probeGrace bounds how much later than its follower a probe may arrive.
 	probeGrace = 20 * time.Millisecond

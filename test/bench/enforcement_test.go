@@ -68,7 +68,7 @@ func TestChangeHasSettledWhenAllProbesAgree(t *testing.T) {
 	}
 }
 
-func TestProbeAloneThatIsMissingWasLost(t *testing.T) {
+func TestSingleMissingProbeWasLost(t *testing.T) {
 	start := time.Now()
 	p := &prober{probes: row(start, "+-+-?-+-")}
 	got, err := p.seen(start, start.Add(time.Second))
@@ -102,7 +102,7 @@ func TestProbeAloneThatIsMissingWasLost(t *testing.T) {
 // ipPacket puts an IPv4 header before a packet, of which only the length counts.
 func ipPacket(packet []byte) []byte { return append([]byte{0x45, 19: 0}, packet...) }
 
-func TestProbesAreConnectionsOfTheirOwn(t *testing.T) {
+func TestEachProbeIsANewConnection(t *testing.T) {
 	seen := map[uint32]bool{}
 	for n := range uint64(probeSources * probeTargets) {
 		seen[binary.BigEndian.Uint32(probePacket(n, firstProbeTarget))] = true

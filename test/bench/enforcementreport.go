@@ -20,7 +20,7 @@ const (
 // Changes returns both changes, in the order in which they are made.
 func Changes() []Change { return []Change{Denied, Allowed} }
 
-// Enforcement is how long it takes from an object to the packets.
+// Enforcement is the time from an object to the packets.
 type Enforcement struct {
 	// Interval is the time between two probes that was asked for, Policies how
 	// many others apply to the pod that is probed.

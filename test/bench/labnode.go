@@ -38,7 +38,7 @@ const (
 	podInterface = "eth0"
 	// podMTU leaves room for a tunnel, as in a lab.
 	podMTU = 1450
-	// syncTimeout bounds how long the agent may take for thousands of policies.
+	// syncTimeout bounds the agent's time for thousands of policies.
 	syncTimeout = 10 * time.Minute
 )
 

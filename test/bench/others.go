@@ -2,7 +2,7 @@ package bench
 
 import "github.com/felixlike/felixlike/test/bench/worker"
 
-// othersSource says where the figures of others come from.
+// othersSource is the source of the figures of other projects.
 const othersSource = "The figures of others were measured apart from this run, on the same kind of machine (a shared virtual " +
 	"machine with two cores) and with a workload of the same size: Calico Felix's real renderer and drivers, CPU time of the agent and its children, medians; Antrea's controller benchmarks, CPU time and peak RSS " +
 	"of the whole process, which holds the objects like ours."

@@ -217,7 +217,7 @@ func (r *Report) foreign() measure.Section {
 	for _, c := range ForeignCases() {
 		r.each(c, func(b string, f *Result) {
 			s.Rows = append(s.Rows, slices.Concat(times(Words(c), f), []string{
-				measure.Grouped(f.Latency.Count), measure.MiddleSeconds(f.HeardWall), measure.SpreadSeconds(f.CPU), inKernel(f), inSwitch(f), measure.Middle(f.CPUOfLoop, measure.Plain()), measure.Middle(f.Writes, measure.Plain()), "Felix up to 180 s",
+				measure.Grouped(f.Latency.Count), measure.MiddleSeconds(f.NotifiedWall), measure.SpreadSeconds(f.CPU), inKernel(f), inSwitch(f), measure.Middle(f.CPUOfLoop, measure.Plain()), measure.Middle(f.Writes, measure.Plain()), "Felix up to 180 s",
 			}))
 		})
 	}

@@ -66,7 +66,7 @@ func example(t *testing.T) *Report {
 		add("", worker.Measurement{Case: worker.ElementRemoved, Wall: ms(0.7, 0.8, 8*slower), CPU: cpu(0.9, 0.3), Writes: 3})
 		add("", worker.Measurement{Case: worker.ForeignRule, Wall: ms(0.4, 20*slower), CPU: cpu(3, 0.5), Writes: 2})
 		add("", worker.Measurement{Case: worker.ForeignChain, Wall: ms(0.5, 90*slower), CPU: cpu(3, 0.5), Writes: 10})
-		add("", worker.Measurement{Case: worker.ForeignAll, Wall: ms(819), Heard: ms(100)[0], CPU: cpu(500, 500), Writes: 37549})
+		add("", worker.Measurement{Case: worker.ForeignAll, Wall: ms(819), Notified: ms(100)[0], CPU: cpu(500, 500), Writes: 37549})
 		if i == 2 {
 			add("", worker.Measurement{Case: worker.Idle, Wall: ms(60000), CPU: cpu(5, 1)})
 		}

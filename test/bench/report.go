@@ -76,9 +76,9 @@ type Result struct {
 	RenderWall measure.Series `json:"renderWallSeconds,omitempty"`
 	RenderCPU  measure.Series `json:"renderCPUSeconds,omitempty"`
 	PeakRSS    measure.Series `json:"peakRSSBytes,omitempty"`
-	// HeardWall is the part of Wall before the agent was notified of a foreign
+	// NotifiedWall is the part of Wall before the agent was notified of a foreign
 	// change.
-	HeardWall measure.Series `json:"heardWallSeconds,omitempty"`
+	NotifiedWall measure.Series `json:"heardWallSeconds,omitempty"`
 	// Latency is that of single operations, Answered the part of it until the
 	// switch had accepted the flows: before it had looked through its caches.
 	Latency  measure.Latency `json:"latency"`

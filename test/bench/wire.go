@@ -17,7 +17,7 @@ import (
 	"github.com/felixlike/felixlike/internal/namespace"
 )
 
-// chunk is how much a stream is written and read by.
+// chunk is the size of a stream's writes and reads.
 const chunk = 64 << 10
 
 // wire is the way from the client to the server, over a switch of which the

@@ -98,8 +98,8 @@ func readCase(t *testing.T, path string) testCase {
 	return c
 }
 
-// files returns the files of the case as they have to be. A whole listing has also
-// what every node holds.
+// files returns the expected files of the case. A whole listing also has
+// the objects that every node holds.
 func (c testCase) files(t *testing.T, whole bool) []txtar.File {
 	t.Helper()
 	here := c.with.model(t, node)

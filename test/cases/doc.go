@@ -1,6 +1,6 @@
 // Package cases shows single policies, and what each backend programs for them.
 //
-// Each file of testdata is a case: a txtar archive. Its first lines say what it shows.
+// Each file of testdata is a case: a txtar archive. Its first lines describe it.
 // The input is policy.yaml. A case that does not use testdata/cluster.yaml also has a
 // cluster.yaml. The test writes the other files:
 //
@@ -9,8 +9,8 @@
 //	ip6tables-save  the same of IPv6, in cases about IPv6 only
 //	ipset-save      sets of backend iptables, as ipset saves them
 //	flows           flows of backend openflow, as ovs-ofctl dumps them
-//	problems        what the agent reports about the objects
-//	verdicts        who may connect to whom
+//	problems        the agent's reports on the objects
+//	verdicts        the allowed and denied connections
 //
 // no-policy.txtar has the state of node n1 without policies. The other cases show only
 // the chains, sets, maps, elements and flows that they add. After a "#" are the names for

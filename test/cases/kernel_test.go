@@ -17,7 +17,7 @@ import (
 	"github.com/felixlike/felixlike/test/tablestest"
 )
 
-// The kernel takes what the cases show, and lists the same.
+// The kernel takes the state of the cases, and lists the same.
 func TestKernelHoldsTheCases(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// listing writes what a node holds, without what base holds too.
+// listing writes a node's state, without that of base.
 type listing struct {
 	state, base *dump.State
 	names       *control.Model
@@ -64,7 +64,7 @@ func otherSets(all, known []*dump.Set) []*dump.Set {
 	return rest
 }
 
-// write returns what a writer of package dump writes, with names.
+// write returns the output of a writer of package dump, with names.
 func (l listing) write(t *testing.T, write func(io.Writer, *dump.State, dump.TextOptions) error) string {
 	t.Helper()
 	var b bytes.Buffer

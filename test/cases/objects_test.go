@@ -68,7 +68,7 @@ func (o objects) plus(other objects) objects {
 	return o
 }
 
-// model returns what the agent of a node computes from the objects.
+// model returns the agent's model of the objects on a node.
 func (o objects) model(t *testing.T, node string) *control.Model {
 	t.Helper()
 	like := &control.Model{Settings: control.Settings{Masquerade: true}}
@@ -86,7 +86,7 @@ func (o objects) model(t *testing.T, node string) *control.Model {
 	return m
 }
 
-// problems lists what the agent reports about the objects, a line each.
+// problems lists the agent's reports on the objects, a line each.
 func (o objects) problems(t *testing.T) string {
 	t.Helper()
 	_, problems, err := wanted.FromEvents(wanted.Events(o.Objects), node, nil)

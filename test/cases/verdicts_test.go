@@ -83,7 +83,7 @@ func (o objects) verdicts(t *testing.T) string {
 	return table.String() + "\nall other connections are allowed\n"
 }
 
-// row says who may connect to some ports of an end.
+// row lists the ends that may connect to some ports of an end, and those that may not.
 type row struct{ ports, allowed, denied []string }
 
 // add adds a row, or its port to the row that says the same.

@@ -20,7 +20,7 @@ import (
 // probeImageName is the image with the program knocker.
 const probeImageName = "felixlike.test/knocker:1"
 
-// closedPods is how many pods must never get a packet through.
+// closedPods is the number of pods that must never get a packet through.
 const closedPods = 50
 
 // probeImage builds the image that only tests use.

@@ -18,7 +18,7 @@ import (
 	"github.com/felixlike/felixlike/test/lab/traffic"
 )
 
-// readyTime is how long pods may take to be ready on a busy machine.
+// readyTime bounds the time until pods are ready on a busy machine.
 const readyTime = 2 * time.Minute
 
 // pod is a running pod, and its network as seen from this process.

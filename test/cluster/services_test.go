@@ -38,7 +38,7 @@ type world struct {
 // way is a connection through a Service: "c1 -> n2:one" is from pod c1 to the
 // node port on node n2. The marks are ":" for the node port, "!" for that of
 // externalTrafficPolicy Local, "#" for the host port; without one it is the ClusterIP.
-// sees is whom the server sees, "?" if that depends on where the proxy's masquerading
+// sees is the source that the server sees, "?" if that depends on where the proxy's masquerading
 // is done (policy has judged the true source by then), "" if nothing gets through.
 type way struct{ from, to, sees string }
 

@@ -55,7 +55,7 @@ func onlyFull(t *testing.T) {
 	}
 }
 
-// parallel returns how many upstream specs to run at a time.
+// parallel returns the number of upstream specs to run at a time.
 func parallel(t *testing.T) int {
 	t.Helper()
 	n, err := strconv.Atoi(words(parallelVariable, "4")[0])

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// stormPods is how many pods come and go at once.
+// stormPods is the number of pods that come and go at once.
 const stormPods = 100
 
 // plumbingScript prints the parts of a node that belong to pods: ports of the bridge,

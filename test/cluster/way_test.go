@@ -16,7 +16,7 @@ const (
 	deniedTime  = 1200 * time.Millisecond
 )
 
-// try opens the connection of a way and looks at whom the server sees.
+// try opens the connection of a way and reads the source that the server sees.
 func (w *world) try(way way, f model.Family) error {
 	timeout := throughTime
 	if way.sees == "" {

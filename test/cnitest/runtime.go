@@ -1,7 +1,7 @@
 // Package cnitest calls the CNI plugin as a container runtime does, for tests of
 // the plugin and of the agent behind it.
 //
-// It knows what the specification says and nothing of the agent. It is tested by
+// It knows the specification and nothing of the agent. It is tested by
 // the tests that use it.
 package cnitest
 
@@ -54,20 +54,20 @@ type Runtime struct {
 	Type string
 }
 
-// Sandbox is what a runtime knows of a pod's sandbox. A pod without a name is one
-// that the runtime does not tell.
+// Sandbox has a runtime's facts about a pod's sandbox. Without a pod's name, the runtime
+// does not pass one.
 type Sandbox struct {
 	ID, Namespace, Pod, UID, Interface string
 	// NS may be nil.
 	NS *namespace.Namespace
 }
 
-// Reply is what the plugin has printed: a result, or an error.
+// Reply is the output of the plugin: a result, or an error.
 type Reply struct {
 	types100.Result
 	Code         uint
 	Msg, Details string
-	// Raw is all of it, Failed tells that the plugin said so.
+	// Raw is all of it, Failed reports that the plugin failed.
 	Raw    string
 	Failed bool
 }
@@ -118,7 +118,7 @@ func (r Runtime) Command(ctx context.Context, command, version string, s Sandbox
 	return cmd, nil
 }
 
-// Call runs the plugin. Its failure is told in the reply.
+// Call runs the plugin. Its failure is in the reply.
 func (r Runtime) Call(ctx context.Context, command, version string, s Sandbox, extra map[string]any) (Reply, error) {
 	cmd, err := r.Command(ctx, command, version, s, extra)
 	if err != nil {
@@ -165,8 +165,8 @@ func Reserved(dir string) (addresses, sandboxes []string, err error) {
 	return addresses, sandboxes, nil
 }
 
-// Storm runs the plugin for all sandboxes at once, and returns what each has
-// answered and the times that they took, the shortest first.
+// Storm runs the plugin for all sandboxes at once, and returns the
+// answers, and the times, the shortest first.
 func (r Runtime) Storm(ctx context.Context, command string, all []Sandbox) ([]Reply, []time.Duration, error) {
 	took, replies, errs := make([]time.Duration, len(all)), make([]Reply, len(all)), make([]error, len(all))
 	var wait sync.WaitGroup

@@ -47,7 +47,7 @@ func ours(t *testing.T, n *lab.Node) string {
 	return tablestest.CanonicalNFT(string(out))
 }
 
-// repaired waits until the table is as it was, and prints how long that took.
+// repaired waits until the table is as it was, and prints the time.
 func repaired(t *testing.T, n *lab.Node, what, before string) {
 	t.Helper()
 	asBefore(t, what, before, func() string { return ours(t, n) })

@@ -42,7 +42,7 @@ const (
 	// gapFactor is how much longer than the longest pause of undisturbed connections a
 	// pause may be on a machine where these pause, too: one that QEMU emulates.
 	gapFactor = 4
-	// goneFor is how long the killed one stays away.
+	// goneFor is the time before the killed one comes back.
 	goneFor = 3 * time.Second
 )
 

@@ -74,7 +74,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// boundLabs bounds how many parallel tests run at once.
+// boundLabs bounds the parallel tests that run at once.
 func boundLabs() error {
 	flag.Parse()
 	given := false

@@ -119,7 +119,7 @@ func TestOldPortsOverHandover(t *testing.T) {
 type oldPair struct {
 	from   *namespace.Namespace
 	source netip.Addr
-	// to is where the client finds the server.
+	// to is the address that the client connects to.
 	to       netip.AddrPort
 	listener *net.TCPListener
 	// port is the client's. If both ends vanish, it is another one each time.

@@ -15,7 +15,7 @@ import (
 )
 
 // adminDenyAll denies everything to and from every pod in the admin tier. A peer
-// without fields makes the ingress rule deny everybody, nodes too.
+// without fields makes the ingress rule deny all sources, nodes too.
 const adminDenyAll = `
 {apiVersion: policy.networking.k8s.io/v1alpha2, kind: ClusterNetworkPolicy, metadata: {name: deny-all}, spec: {tier: Admin, priority: 0,
   subject: {namespaces: {}}, ingress: [{action: Deny, from: [{}]}], egress: [{action: Deny, to: [{networks: [0.0.0.0/0, "::/0"]}]}]}}

@@ -74,7 +74,7 @@ func newPodIsIsolatedFromItsFirstPacket(t *testing.T, l *lab.Lab) {
 	t.Logf("%d datagrams sent", sender.sent.Load())
 }
 
-// sockets is how many ports a stream sends from.
+// sockets is the number of source ports of a stream.
 const sockets = 64
 
 // stream is a steady stream of datagrams, each from a new port.

@@ -12,7 +12,7 @@ import (
 	"github.com/felixlike/felixlike/test/lab/traffic"
 )
 
-// pushPort is where the servers listen that push.
+// pushPort is the port of the servers that push.
 const pushPort = 9000
 
 // running is traffic between the pods of a lab.

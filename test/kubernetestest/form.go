@@ -14,11 +14,11 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// form is how a client wants its answer.
+// form is the form of an answer that the client accepts.
 type form struct {
 	mediaType string
 	protobuf  bool
-	// metadata tells that it wants no more than that of objects.
+	// metadata reports that the client wants only the metadata of objects.
 	metadata bool
 }
 
@@ -31,7 +31,7 @@ func formOf(r *http.Request) form {
 	return f
 }
 
-// part returns what of an object the client wants.
+// part returns the part of an object that the client wants.
 func (f form) part(o object) object {
 	if !f.metadata {
 		return o

@@ -34,28 +34,28 @@ type Large struct {
 // largeVersion is the resource version of all lists.
 const largeVersion = "90000000"
 
-// Reads returns how many times a client began to read all objects of a resource.
+// Reads returns the number of times that a client began to read all objects of a resource.
 func (l *Large) Reads(plural string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.reads[plural]
 }
 
-// Watches returns how many times a client began to watch a resource.
+// Watches returns the number of times that a client began to watch a resource.
 func (l *Large) Watches(plural string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.watches[plural]
 }
 
-// Sent returns how many bytes of a resource were sent.
+// Sent returns the number of sent bytes of a resource.
 func (l *Large) Sent(plural string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.sent[plural]
 }
 
-// count adds to what was sent of a resource.
+// count adds to the counters of a resource.
 func (l *Large) count(plural string, reads, watches, sent int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// resource is what the server serves.
+// resource is a resource that the server serves.
 type resource struct {
 	kind, plural string
 	gv           schema.GroupVersion
@@ -31,7 +31,7 @@ func resources() []resource {
 	}
 }
 
-// target is what the path of a request names.
+// target is the object or list in the path of a request.
 type target struct {
 	resource
 	namespace, name string
@@ -48,7 +48,7 @@ func (t target) right() string {
 }
 
 // targetOf parses /api/v1/... and /apis/GROUP/VERSION/..., with namespaces/NS or
-// without, and drops what a subresource is called: objects are stored in one
+// without, and drops the name of a subresource: objects are stored in one
 // piece.
 func targetOf(urlPath string) (target, bool) {
 	parts := strings.Split(strings.Trim(urlPath, "/"), "/")
@@ -80,7 +80,7 @@ func targetOf(urlPath string) (target, bool) {
 	return t, t.plural != ""
 }
 
-// verb returns what a request does, in the words of access rules.
+// verb returns the verb of a request, in the words of access rules.
 func verb(r *http.Request, t target) string {
 	switch r.Method {
 	case http.MethodPost:

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// serveList answers with objects, as many as are asked for. A page that follows
-// is of the moment of the request: good enough for those who look at the pages of
-// a cluster that stands still.
+// serveList answers with objects, as many as the request's limit. A later page is
+// of the moment of its request: good enough for a client of a cluster that does not
+// change meanwhile.
 func (s *Server) serveList(w http.ResponseWriter, r *http.Request, t target) {
 	if !s.wait(r) {
 		return
@@ -156,7 +156,7 @@ func (s *Server) sendAll(out *stream, t target, selector string) (uint64, error)
 	return version, out.send("BOOKMARK", bookmark)
 }
 
-// send sends a change as those see it who asked for selected objects.
+// send sends a change as a client with a selector sees it.
 func (e entry) send(out *stream, selected func(object) bool) error {
 	was := e.old != nil && selected(e.old)
 	is := !e.deleted && selected(e.now)

@@ -29,7 +29,7 @@ type Server struct {
 	refused map[string]int
 	// refusals counts the requests for a resource that were refused.
 	refusals map[string]int
-	// unstreamed tells that lists do not come as streams.
+	// unstreamed reports that lists do not come as streams.
 	unstreamed bool
 	requests   []Request
 	// held is not nil while lists must wait.
@@ -93,7 +93,7 @@ func (s *Server) Start() error {
 	return nil
 }
 
-// Stop ends all connections. What was stored stays.
+// Stop ends all connections. Stored objects stay.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	server := s.http
@@ -134,7 +134,7 @@ func (s *Server) Refuse(status int, plurals ...string) {
 	}
 }
 
-// StreamLists tells whether lists come as streams, as they do since Kubernetes
+// StreamLists chooses whether lists come as streams, as they do since Kubernetes
 // 1.34. They do at first.
 func (s *Server) StreamLists(on bool) {
 	s.mu.Lock()
@@ -156,21 +156,21 @@ func (s *Server) HoldLists() (release func()) {
 	}
 }
 
-// CutLists has every list break off behind so many objects; 0 lets them be whole.
+// CutLists makes every list break off behind that many objects; 0 leaves them whole.
 func (s *Server) CutLists(after int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cut = after
 }
 
-// Refusals returns how many requests for a resource were refused.
+// Refusals returns the number of refused requests for a resource.
 func (s *Server) Refusals(plural string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.refusals[plural]
 }
 
-// Requests returns what was asked so far, each kind of request once.
+// Requests returns the requests so far, each kind once.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()

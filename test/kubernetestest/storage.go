@@ -12,11 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// object is a stored object; nobody changes one.
+// object is a stored object. It never changes.
 type object = *unstructured.Unstructured
 
-// entry is a change of an object: what it was, and what it is. Of a new object
-// there is no old one, of one that was deleted now is the last of it.
+// entry is a change of an object: its old version, and the new one. A new object
+// has no old version; for a deleted one, now is its last version.
 type entry struct {
 	version  uint64
 	resource string
@@ -128,7 +128,7 @@ func (s *storage) since(resource string, version uint64) []entry {
 	return later
 }
 
-// fields returns what a field selector of the form a!=x,b!=y selects.
+// fields returns the filter of a field selector of the form a!=x,b!=y.
 func fields(selector string) func(object) bool {
 	return func(o object) bool {
 		for term := range strings.SplitSeq(selector, ",") {

@@ -19,8 +19,8 @@ import (
 )
 
 // Suite tests a source against an API server: agent is how the source reaches
-// it, admin how the test does, who may write. It leaves nothing behind, and takes
-// no notice of what else is there: its updates name no version, since the controllers
+// it, admin is how the test does, with the right to write. It leaves nothing behind, and
+// ignores other objects: its updates name no version, since the controllers
 // of a real cluster change objects too.
 func Suite(t *testing.T, admin, agent *rest.Config) {
 	client, err := kubernetes.NewForConfig(admin)
@@ -77,7 +77,7 @@ func must[T any](value T, err error) func(t testing.TB) T {
 	}
 }
 
-// pod returns a pod with more in it than anybody needs.
+// pod returns a pod with more fields than a source needs.
 func (s *suite) pod(name string) *corev1.Pod {
 	grace := int64(0)
 	mount := false
@@ -125,7 +125,7 @@ func policy(namespace, name string) *networkingv1.NetworkPolicy {
 	}
 }
 
-// prepare makes what is there before the source starts.
+// prepare creates the objects that exist before the source starts.
 func (s *suite) prepare(t *testing.T) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace, Labels: map[string]string{"suite": "1"}}}
 	must(s.CoreV1().Namespaces().Create(s.ctx, namespace, metav1.CreateOptions{}))(t)
@@ -138,7 +138,7 @@ func (s *suite) prepare(t *testing.T) {
 	must(s.NetworkingV1().NetworkPolicies(s.namespace).Create(s.ctx, policy(s.namespace, "p"), metav1.CreateOptions{}))(t)
 }
 
-// remove removes what the suite has made, however far it came.
+// remove removes the suite's objects, also after a failure.
 func (s *suite) remove(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -233,7 +233,7 @@ func (s *suite) addresses(t *testing.T) {
 	}
 }
 
-// heartbeats: what nobody can notice is not told.
+// heartbeats: changes without effect on the model are not delivered.
 func (s *suite) heartbeats(t *testing.T) {
 	before := s.view.Sync(t)
 	pod, node := before.Pods[s.id("a")], before.Nodes[s.node]

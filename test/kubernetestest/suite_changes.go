@@ -69,7 +69,7 @@ func (s *suite) leaving(t *testing.T) {
 	}
 }
 
-// done: pods that will not run again are gone, whatever address they had.
+// done: pods that will not run again are gone, with any address.
 func (s *suite) done(t *testing.T) {
 	for name, phase := range map[string]corev1.PodPhase{"succeeded": corev1.PodSucceeded, "failed": corev1.PodFailed} {
 		s.create(t, s.pod(name))

@@ -19,10 +19,10 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// patience is how long a test waits for what must come.
+// patience bounds the wait of a test.
 const patience = 30 * time.Second
 
-// View is what a source has delivered, put together.
+// View is the state that a source has delivered.
 type View struct {
 	source *kubernetes.Source
 
@@ -41,7 +41,7 @@ type Seen struct {
 	Closed   map[string]datastore.NetworkPolicyClosed
 	// ClusterPolicies are by name.
 	ClusterPolicies map[string]*v1alpha2.ClusterNetworkPolicy
-	// Services are nil if the source did not tell.
+	// Services are nil if the source did not deliver any.
 	Services []netip.Prefix
 	Last     datastore.Batch
 	// Events counts all events, Deleted those that delete something.
@@ -50,7 +50,7 @@ type Seen struct {
 	Largest int
 }
 
-// Open starts a source and collects what it delivers until the test ends.
+// Open starts a source and collects its batches until the test ends.
 func Open(t testing.TB, config *rest.Config, log *slog.Logger) *View {
 	t.Helper()
 	source, err := kubernetes.New(kubernetes.Options{Config: config, Node: "n1", Log: log})
@@ -108,7 +108,7 @@ func (v *View) seenLocked() Seen {
 	return s
 }
 
-// Until waits until what was delivered is as wanted.
+// Until waits until the delivered state is as desired.
 func (v *View) Until(t testing.TB, what string, wanted func(Seen) bool) Seen {
 	t.Helper()
 	deadline := time.After(patience)
@@ -128,14 +128,14 @@ func (v *View) Until(t testing.TB, what string, wanted func(Seen) bool) Seen {
 	}
 }
 
-// Now returns what was delivered so far.
+// Now returns the delivered state so far.
 func (v *View) Now() Seen {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.seenLocked()
 }
 
-// take puts a batch in force, and checks what every batch must be.
+// take applies a batch, and checks the rules for every batch.
 func (v *View) take(t testing.TB, b datastore.Batch) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

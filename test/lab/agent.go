@@ -35,7 +35,7 @@ func FindAgent() (string, error) {
 	return path, nil
 }
 
-// agentCommand is how the agents of a lab are started.
+// agentCommand is the command line of a lab's agents.
 type agentCommand struct {
 	binary, backend, datapath, tunnel, logLevel string
 	manifests                                   manifestsDir

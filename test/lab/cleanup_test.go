@@ -34,7 +34,7 @@ func sleeper(t *testing.T, argv0 string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-func TestProcessIsBelievedOnlyWithItsStartTime(t *testing.T) {
+func TestProcessNeedsItsStartTime(t *testing.T) {
 	p, err := processOf(os.Getpid(), "this test")
 	if err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
 )
 
-// Config says how a lab is made. Empty fields take their defaults.
+// Config configures a lab. Empty fields take their defaults.
 type Config struct {
 	// Name names the lab; namespaces and files carry it. No default.
 	Name string
@@ -37,7 +37,7 @@ type Config struct {
 	// ProbeRate is how many probes are begun in a second; probe.DefaultRate if
 	// zero.
 	ProbeRate int
-	// SyncTimeout bounds how long the agents may take to program a state.
+	// SyncTimeout bounds the wait until the agents have programmed a state.
 	SyncTimeout time.Duration
 }
 

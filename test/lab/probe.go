@@ -34,7 +34,7 @@ type Probe struct {
 // Result is the result of a probe.
 type Result struct {
 	Probe Probe `json:"probe"`
-	// Tried is false when the probe could not be sent; Reason says why.
+	// Tried is false when the probe could not be sent; Reason is the reason.
 	Tried    bool          `json:"tried"`
 	Through  bool          `json:"through"`
 	Reason   string        `json:"reason"`

@@ -110,7 +110,7 @@ func (b *Bridge) Ensure() {
 // Management is the socket of the bridge's OpenFlow service.
 func (b *Bridge) Management() string { return b.Daemons.Dir() + "/br-int.mgmt" }
 
-// Run runs a command and returns what it prints.
+// Run runs a command and returns its output.
 func (b *Bridge) Run(name string, args ...string) string {
 	b.t.Helper()
 	cmd := exec.Command(name, args...)

@@ -160,7 +160,7 @@ func protocolWords() map[string]map[string]int64 {
 	}
 }
 
-// fieldBits is the width of a field whose value does not show it.
+// fieldBits is the width of a field that its value does not show.
 func fieldBits(name string) int {
 	switch name {
 	case "dl_type", "tp_src", "tp_dst", "arp_op":

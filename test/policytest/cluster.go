@@ -11,8 +11,8 @@ import (
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 )
 
-// The universe is small, so that selectors, ports and blocks often meet what
-// they are about. Pods have the addresses from firstPod on in the pod CIDRs
+// The universe is small, so that selectors, ports and blocks often match
+// something. Pods have the addresses from firstPod on in the pod CIDRs
 // of their node.
 const (
 	nodeCount     = 2

@@ -3,8 +3,8 @@
 // engine emits.
 //
 // The clusters use every feature of NetworkPolicy and ClusterNetworkPolicy and some mistakes; they are
-// small, so that what rapid shrinks them to can be read. The package owns no
+// small, so that rapid's shrunk examples can be read. The package owns no
 // semantics of policy: those are in felixlike/policy/oracle, and Model knows only
-// what the comments of package model say. It is used and thereby tested by
+// the comments of package model. It is used and thereby tested by
 // the property tests of package policy.
 package policytest

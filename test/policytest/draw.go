@@ -14,7 +14,7 @@ func pick[T any](t *rapid.T, label string, values ...T) T {
 	return rapid.SampledFrom(values).Draw(t, label)
 }
 
-// times calls draw between low and high times and collects what it returns.
+// times calls draw between low and high times and collects the results.
 func times[T any](t *rapid.T, label string, low, high int, draw func(i int) T) []T {
 	n := rapid.IntRange(low, high).Draw(t, label)
 	var all []T

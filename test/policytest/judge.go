@@ -11,8 +11,8 @@ import (
 
 // Judge judges a packet by the models of all nodes, by name, the way the
 // dataplanes do: the source's node asks the egress side, the destination's
-// node the ingress side. What the dataplane knows from elsewhere, the
-// addresses of the pods attached to each node, comes from the cluster.
+// node the ingress side. The addresses of the pods attached to each node, which a
+// dataplane gets from elsewhere, come from the cluster.
 func Judge(models map[string]*Model, c *oracle.Cluster, p oracle.Packet) (egress, ingress bool) {
 	source, sourceNode := attached(c, p.Source)
 	destination, destinationNode := attached(c, p.Destination)

@@ -35,8 +35,8 @@ func NewModel() *Model {
 }
 
 // Apply applies updates in order. It is strict: an update that contradicts
-// what came before, changes nothing, or leaves a reference to something that
-// is not there is an error.
+// earlier ones, changes nothing, or leaves a reference to a missing
+// object is an error.
 func (m *Model) Apply(updates []model.Update) error {
 	m.checked = nil
 	for _, u := range updates {
@@ -94,7 +94,7 @@ func (m *Model) apply(u model.Update) error {
 
 func remove[K comparable, V any](all map[K]V, k K) error {
 	if _, ok := all[k]; !ok {
-		return fmt.Errorf("removes what is not there")
+		return fmt.Errorf("removes a missing object")
 	}
 	delete(all, k)
 	return nil
@@ -129,7 +129,7 @@ func (m *Model) applyGroup(u model.GroupUpdate) error {
 	return nil
 }
 
-// unused reports an error if the model has what nothing refers to.
+// unused reports an object of the model without a reference to it.
 func (m *Model) unused() error {
 	groups, policies := map[model.GroupID]bool{}, map[model.PolicyID]bool{}
 	var last []model.PolicyID
@@ -226,8 +226,8 @@ func (m *Model) String() string {
 	return b.String()
 }
 
-// allows judges a packet by the policies of one direction of a local endpoint. What is
-// no endpoint is closed.
+// allows judges a packet by the policies of one direction of a local endpoint. An unknown
+// endpoint is closed.
 func (m *Model) allows(d model.Direction, id model.PodID, peer, destination netip.Addr, protocol model.Protocol, port uint16) bool {
 	e := m.Endpoints[id]
 	if e == nil {

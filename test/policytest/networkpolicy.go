@@ -113,8 +113,8 @@ func block(t *rapid.T) *networkingv1.IPBlock {
 	return b
 }
 
-// portNames, portNumbers and protocols are what pods declare, policies allow
-// and packets carry.
+// portNames, portNumbers and protocols are those of pods, policies
+// and packets.
 func portNames() []string { return []string{"web", "dns", "alt"} }
 
 func portNumbers() []uint16 { return []uint16{80, 81, 82, 53, 8080, 8085} }

@@ -18,7 +18,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
-// maxPods is how many pods random clusters have at most.
+// maxPods bounds the pods of random clusters.
 const maxPods = 12
 
 // bridge is a site that decides in Open vSwitch. Frames enter and leave as they

@@ -171,7 +171,7 @@ func only(all []connection, keep func(hop) bool) []connection {
 	return out
 }
 
-// direction is which packet of a flow is sent, and the ends between which it goes.
+// direction chooses the packet of a flow, and its source and destination.
 type direction func(flow, hop) (payload []byte, in, out end)
 
 func there(f flow, h hop) ([]byte, end, end) { return f.opening(), h.in, h.out }

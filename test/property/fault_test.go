@@ -114,7 +114,7 @@ func (f *faults) chosen(name string, oneIn uint64) bool {
 	return h.Sum64()%oneIn == 0
 }
 
-// state is how the kernel treats the packets of a pod in one direction.
+// state is the kernel's treatment of a pod's packets in one direction.
 type state uint8
 
 const (

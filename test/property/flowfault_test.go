@@ -179,9 +179,9 @@ func (o *ovs) tamper(random *rand.Rand) (int, error) {
 	return touched, nil
 }
 
-// TestTamperedFlowsArePutRight deletes flows and changes others behind
+// TestTamperedFlowsAreRepaired deletes flows and changes others behind
 // the agent's back. A full apply restores them.
-func TestTamperedFlowsArePutRight(t *testing.T) {
+func TestTamperedFlowsAreRepaired(t *testing.T) {
 	b := newTestbed(t, config.OpenFlow)
 	checks(t, 20)
 	touched := 0

@@ -22,7 +22,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-var hostileObjects = flag.Int("hostile", 0, "have TestNeighbourOfHostileTenant create so many objects of every kind at once")
+var hostileObjects = flag.Int("hostile", 0, "have TestNeighbourOfHostileTenant create this many objects of every kind at once")
 
 // agent is a driver over a real dataplane, fed by the test.
 type agent struct {
@@ -144,7 +144,7 @@ func goodPod() model.PodID { return model.PodID{Namespace: "good", Name: "pod1"}
 
 func evilPod() model.PodID { return model.PodID{Namespace: "evil", Name: "pod0"} }
 
-// programmed waits until the policies of a pod are in force, and returns how long that took.
+// programmed waits until the policies of a pod are in force, and returns the time.
 func (a *agent) programmed(t *testing.T, id model.PodID) time.Duration {
 	t.Helper()
 	const enough = 3 * time.Minute

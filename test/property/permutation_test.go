@@ -24,7 +24,7 @@ type step func(*dataplane)
 // last it is as in the final cluster, or deleted.
 type history []step
 
-// object is how to set and how to delete one object.
+// object has the steps that set and delete one object.
 type object struct{ set, remove step }
 
 // objects returns the objects of a cluster by name, with the attachments of the
@@ -86,7 +86,7 @@ func histories(clusters []*oracle.Cluster, node string, random *rand.Rand) map[s
 	return all
 }
 
-// orders is how many random orders each backend gets.
+// orders is the number of random orders for each backend.
 func orders(backend string) int {
 	if backend == config.NFTables {
 		return 100

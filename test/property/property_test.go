@@ -152,7 +152,7 @@ func (b *testbed) become(rt *rapid.T, c *oracle.Cluster) {
 	}
 }
 
-// program applies and returns how much was written. Nothing may be refused.
+// program applies and returns the number of writes. Nothing may be refused.
 func (d *dataplane) program(rt rapid.TB) (writes int) {
 	done, err := d.apply()
 	if err != nil || len(done.Refused) > 0 {

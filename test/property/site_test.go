@@ -20,7 +20,7 @@ type site interface {
 	round(probes []probe, newID func() uint16, through map[uint16]bool) error
 }
 
-// side is where an address lives as one node sees it.
+// side is the place of an address as one node sees it.
 type side uint8
 
 const (

@@ -30,7 +30,7 @@ import (
 	"github.com/felixlike/felixlike/test/kubernetestest"
 )
 
-// Variables that tell a process that it is the agent, and of which API server.
+// Variables that make a process the agent, and name its API server.
 const (
 	socketVariable  = "FELIXLIKE_SCALE_SOCKET"
 	profileVariable = "FELIXLIKE_SCALE_PROFILE"
@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// usage is what an agent has cost when all was programmed.
+// usage is the cost of an agent when everything is programmed.
 type usage struct {
 	CPU      time.Duration
 	Wall     time.Duration
@@ -56,7 +56,7 @@ type usage struct {
 	Pods     int
 }
 
-// agent runs an agent until everything is programmed, and writes what it cost.
+// agent runs an agent until everything is programmed, and writes its cost.
 func agent(socket string) error {
 	begin := time.Now()
 	felixlike.SetGC()
@@ -164,7 +164,7 @@ func peakRSS() (uint64, error) {
 	return 0, errors.New("no VmHWM in /proc/self/status")
 }
 
-// measure runs an agent of a cluster in a process and a network namespace of its own.
+// measure runs an agent of a cluster in a new process and network namespace.
 func measure(t testing.TB, cluster *kubernetestest.Large) usage {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "api.sock")

@@ -52,7 +52,7 @@ func ClosedByBad() []string {
 	return []string{"bad", "pods-admin", "pods-bad", "pods-both", "pods-turned"}
 }
 
-// AskingPackets are packets through what LoadAsking wants, if "bad" lets UDP port
+// AskingPackets are packets through the rules of LoadAsking, if "bad" lets UDP port
 // 80 through, or is closed.
 func AskingPackets(closed bool) []PacketCase {
 	cases := []PacketCase{

@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// CanonicalNFT returns what `nft -s list table` prints with what nft lists in the
-// order of creation or of a hash in a fixed order: the objects of a table, and
-// the elements of a set. Rules keep their order.
+// CanonicalNFT returns the output of `nft -s list table` in a fixed order: nft lists the
+// objects of a table by age, and the elements of a set by hash. Rules keep their order.
 func CanonicalNFT(listing string) string {
 	objects := strings.Split(strings.TrimSuffix(listing, "}\n"), "\n\n")
 	for i, o := range objects {
@@ -30,7 +29,7 @@ func CanonicalNFT(listing string) string {
 
 var packetCounters = regexp.MustCompile(` \[\d+:\d+\]$`)
 
-// CanonicalIPTables returns what `iptables-save` prints without remarks and
+// CanonicalIPTables returns the output of `iptables-save` without remarks and
 // counters, and with tables and chains in a fixed order. Rules keep their order.
 func CanonicalIPTables(save string) string {
 	var table string
@@ -54,12 +53,12 @@ func CanonicalIPTables(save string) string {
 	return strings.Join(all, "")
 }
 
-// What the kernel picks by itself: the size that a set has grown to, and the seed
+// The kernel chooses these values: the present size of a set, and the seed
 // of its hash.
 var ipsetOwn = regexp.MustCompile(` (hashsize|initval) \S+`)
 
-// CanonicalIPSets returns what `ipset save` prints in a fixed order, without what
-// the kernel picks by itself.
+// CanonicalIPSets returns the output of `ipset save` in a fixed order, without values
+// that the kernel chooses.
 func CanonicalIPSets(save string) string {
 	lines := strings.SplitAfter(ipsetOwn.ReplaceAllString(save, ""), "\n")
 	slices.Sort(lines)

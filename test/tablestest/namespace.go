@@ -41,7 +41,7 @@ func NewNamespace(t testing.TB, tools ...string) Namespace {
 	return Namespace{name, int(f.Fd())}
 }
 
-// Run runs a command in the namespace and returns what it prints.
+// Run runs a command in the namespace and returns its output.
 func (n Namespace) Run(t testing.TB, args ...string) string {
 	t.Helper()
 	return n.Feed(t, "", args...)
@@ -53,7 +53,7 @@ func (n Namespace) Feed(t testing.TB, input string, args ...string) string {
 	return Command(t, input, "ip", append([]string{"netns", "exec", n.Name}, args...)...)
 }
 
-// Command runs a command and returns what it prints on its standard output; the
+// Command runs a command and returns its standard output; the
 // test fails if the command does.
 func Command(t testing.TB, input, name string, args ...string) string {
 	t.Helper()

@@ -32,13 +32,13 @@ func (p *Path) Want(t testing.TB, cases []PacketCase) {
 	}
 }
 
-// Chains is what LoadPolicy asks of a driver of tables.
+// Chains is the part of a table driver that LoadPolicy uses.
 type Chains interface {
 	UpdateChain(tables.Chain)
 }
 
-// LoadPolicy wants one chain with a rule for each kind of match, for what comes
-// from the sender of a Path; what none of them accepts is dropped.
+// LoadPolicy adds one chain with a rule for each kind of match, for packets
+// from the sender of a Path. It drops packets that no rule accepts.
 func LoadPolicy(chains Chains, sets ipsets.Sets) {
 	for f, list := range map[model.Family][]string{
 		model.IPv4: {"10.1.1.1", "10.1.16.0/20", "10.1.32.0/25", "10.1.32.128/25", "10.1.99.9/32", "10.2.0.1", "10.2.0.2"},
@@ -97,7 +97,7 @@ func Triple(a string, p model.Protocol, port uint16) model.Member {
 	return m
 }
 
-// PolicyPackets are packets through what LoadPolicy wants.
+// PolicyPackets are packets through the rules of LoadPolicy.
 func PolicyPackets() []PacketCase {
 	return []PacketCase{
 		{model.UDP, "10.1.1.1", "10.2.0.9", 999, false},

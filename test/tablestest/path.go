@@ -16,7 +16,7 @@ import (
 )
 
 // Path is a sender, a router that carries the table, and a receiver, each in
-// a namespace of its own. The sender has every address of 10.1/16 and
+// a separate namespace. The sender has every address of 10.1/16 and
 // fd01::/64, the receiver every address of 10.2/16 and fd02::/64.
 type Path struct {
 	Sender, Router, Receiver Namespace
@@ -113,8 +113,8 @@ func sockaddr(a netip.Addr) unix.Sockaddr {
 // ProbeSize is the size of a probe behind the IP header.
 const ProbeSize = 24
 
-// numberAt is where a probe has its number: behind what could be the transport
-// header.
+// numberAt is the offset of a probe's number: behind a transport header of up to 20
+// bytes.
 const numberAt = 20
 
 // Send sends a packet that is a transport header in its first four bytes (the
@@ -131,7 +131,7 @@ func (p *Path) Send(t testing.TB, protocol model.Protocol, src, dst netip.Addr, 
 	return p.probes
 }
 
-// transport returns what stands behind the IP header of a probe.
+// transport returns the bytes behind the IP header of a probe.
 func transport(port uint16, number uint32) []byte {
 	packet := make([]byte, ProbeSize)
 	binary.BigEndian.PutUint16(packet, 40000)
@@ -227,7 +227,7 @@ func (p *Path) Flood(t testing.TB, src, dst netip.Addr, port uint16) (stop func(
 	return func() (int, int) {
 		close(ended)
 		sender.Wait()
-		// What is sent behind has come behind.
+		// A later packet has arrived, so the earlier ones have, too.
 		p.Passes(t, model.UDP, src, dst, Sentinel)
 		return sent, p.flooded - before
 	}

@@ -2,7 +2,7 @@ package tablestest
 
 import "github.com/felixlike/felixlike/tables"
 
-// Walks returns how many rules the chains have, and how many times the kernel visits
+// Walks returns the number of rules in the chains, and the number of times the kernel visits
 // a rule when it validates them. Kernels before the patch "nf_tables: avoid chain
 // re-validation if possible" (December 2025) follow every path from the base chains
 // at every change of a rule. Each jump, goto and verdict map element that leads to a

@@ -80,7 +80,7 @@ func mapEnd(end string, f model.Family) string {
 }
 
 // MapPolicy returns a copy of the policy with the addresses of its ipBlocks
-// mapped to the family. What is no prefix is left as it is.
+// mapped to the family. A text that is no prefix stays as it is.
 func MapPolicy(policy *networkingv1.NetworkPolicy, f model.Family) *networkingv1.NetworkPolicy {
 	p := policy.DeepCopy()
 	for i := range p.Spec.Ingress {

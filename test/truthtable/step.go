@@ -26,7 +26,7 @@ type Step struct {
 	Steps int      `json:"steps"`
 	Title string   `json:"title,omitempty"`
 	Tags  []string `json:"tags,omitempty"`
-	// Actions tell people what changed since the step before.
+	// Actions describe the changes since the step before.
 	Actions    []string                     `json:"actions,omitempty"`
 	Nodes      []Node                       `json:"nodes"`
 	Namespaces []Namespace                  `json:"namespaces"`
@@ -79,7 +79,7 @@ type Probe struct {
 	PortName string `json:"portName,omitempty"`
 	// Self marks probes of a pod to itself.
 	Self bool `json:"self,omitempty"`
-	// Expect tells whether the probe gets through; nil where the file does
+	// Expect is true if the probe gets through; nil if the file does
 	// not say.
 	Expect *bool `json:"expect,omitempty"`
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 )
 
-// seed is where all names and placements come from.
+// seed is the seed of all names and placements.
 const seed = 20200717
 
 // nodeCount is the number of nodes that Antrea's benchmarks spread pods over.
 const nodeCount = 1000
 
-// hostsPerNode is how many pod addresses a node's /24 has, from the tenth on.
+// hostsPerNode is the number of pod addresses in a node's /24, from the tenth on.
 const hostsPerNode = 240
 
 // builder makes the objects of a cluster.

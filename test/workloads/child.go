@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// childVariable tells a process that it is a child made by Run.
+// childVariable marks a child process of Run.
 const childVariable = "FELIXLIKE_MEASURE_WORKLOAD"
 
 // Run measures a workload, in the size that All gives it, in a fresh process:

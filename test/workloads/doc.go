@@ -1,15 +1,15 @@
-// Package workloads makes the clusters that the policy engine is measured
-// with, and measures it: the start-up workloads of the benchmarks of Antrea's
-// controller (same shapes and counts, see shapes.go), which is what its
-// figures can be set beside.
+// Package workloads makes the clusters for measurements of the policy engine, and measures
+// it: the start-up workloads of the benchmarks of Antrea's
+// controller (same shapes and counts, see shapes.go), for a comparison with
+// its figures.
 //
 // Objects are made from a fixed seed, so every process builds the same
-// cluster. A measurement tells apart what is easily mixed up:
+// cluster. A measurement separates:
 //
-//   - which placement: Antrea's controller computes the policy of all nodes,
+//   - the placement: Antrea's controller computes the policy of all nodes,
 //     an Engine the model of one. EveryPodLocal makes the Engine compute every
-//     group, policy and endpoint, and is the one to set beside Antrea; OneNode
-//     is what an agent of such a cluster does.
+//     group, policy and endpoint, for the comparison with Antrea; OneNode
+//     is the work of an agent of such a cluster.
 //   - engine or process: CPU and heap of the Engine alone, and CPU and peak RSS
 //     of the whole process, which also makes and holds the objects. Antrea's
 //     figures are of the whole process, which holds the objects in the caches

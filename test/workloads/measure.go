@@ -13,8 +13,8 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Measurement is what one start-up cost. Sizes are in bytes, CPU is that of
-// all threads, the garbage collector's included.
+// Measurement is the cost of one start-up. Sizes are in bytes, CPU is that of
+// all threads, with the garbage collector's.
 type Measurement struct {
 	Workload  string    `json:"workload"`
 	Placement Placement `json:"placement"`
@@ -34,8 +34,8 @@ type Measurement struct {
 	ProcessCPU float64 `json:"processCPUSeconds"`
 	// PeakRSS is that of the whole process, which holds all objects.
 	PeakRSS uint64 `json:"peakRSSBytes"`
-	// ObjectsHeap and EngineHeap are what the objects, and beyond them the
-	// engine without the updates it returned, keep alive.
+	// ObjectsHeap is the live heap of the objects, EngineHeap that of the
+	// engine beyond them, without the updates it returned.
 	ObjectsHeap uint64 `json:"objectsHeapBytes"`
 	EngineHeap  uint64 `json:"engineHeapBytes"`
 
@@ -43,7 +43,7 @@ type Measurement struct {
 	Work   policy.Work `json:"work"`
 }
 
-// Result counts what the model of the node came to.
+// Result counts the objects in the node's model.
 type Result struct {
 	Groups    int `json:"groups"`
 	Members   int `json:"members"`
@@ -100,7 +100,7 @@ func count(updates []model.Update) Result {
 	return r
 }
 
-// liveHeap collects garbage and returns what is left.
+// liveHeap collects garbage and returns the statistics of the rest.
 func liveHeap() runtime.MemStats {
 	// Twice: the first collection may leave what a finalizer still held.
 	runtime.GC()

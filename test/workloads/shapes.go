@@ -53,8 +53,8 @@ func oneNamespace(b *builder, _ int) {
 	b.pod(namespace, b.name("pod-"), labels)
 }
 
-// pair is one of 5,000 pairs of pods in one namespace; each pod has a label
-// and a policy of its own, by which it receives from the other one only.
+// pair is one of 5,000 pairs of pods in one namespace; each pod has its own label
+// and policy, which lets it receive from the other one only.
 func pair(b *builder, _ int) {
 	namespace := b.single()
 	one, two := map[string]string{"app": b.name("scale-")}, map[string]string{"app": b.name("scale-")}

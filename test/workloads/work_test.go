@@ -11,7 +11,7 @@ import (
 )
 
 // TestWorkGrowsWithTheResult loads every workload in two sizes, in two orders.
-// The work is a few times what goes in and comes out, and grows as that does:
+// The work is a few times the input and output, and grows with them:
 // a scan of labels times selectors would grow it sixteenfold in four times the
 // cluster.
 func TestWorkGrowsWithTheResult(t *testing.T) {
@@ -40,7 +40,7 @@ func TestWorkGrowsWithTheResult(t *testing.T) {
 	}
 }
 
-// units is how many units the smaller of both sizes has.
+// units is the number of units of the smaller size.
 func units(w workloads.Workload) int {
 	if testing.Short() {
 		return w.Units / 50

@@ -92,9 +92,9 @@ func packets(c *oracle.Cluster) int {
 	return min(2000, budget*len(c.Namespaces)/len(c.Policies))
 }
 
-// sampler draws packets of which at least one end is local: a third between
+// sampler draws packets with at least one local end: a third between
 // any pods, a third between pods of the same labels, a third between
-// neighbours in the order of generation, who are often peers.
+// neighbours in the order of generation, which are often peers.
 type sampler struct {
 	random  *rand.Rand
 	cluster *oracle.Cluster
@@ -115,8 +115,8 @@ func newSampler(c *oracle.Cluster) *sampler {
 	return s
 }
 
-// packet draws a packet, with the cluster for it: the oracle asks who has an
-// address, pod by pod, so all pods but the two ends are left out.
+// packet draws a packet, with the cluster for it: the oracle searches the owner of an
+// address pod by pod, so the cluster has the two ends only.
 func (s *sampler) packet(t *testing.T) (oracle.Packet, *oracle.Cluster) {
 	local := s.locals[s.random.IntN(len(s.locals))]
 	peer := s.random.IntN(len(s.cluster.Pods))

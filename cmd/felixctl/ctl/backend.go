@@ -129,7 +129,7 @@ func (r changed) print(w io.Writer) error {
 	return err
 }
 
-// change asks for the backend and tells how far it is until it is in force.
+// change requests the backend and prints the progress until it is in force.
 func change(ctx context.Context, agent *control.Client, name string, progress io.Writer) (changed, error) {
 	before, err := agent.Status(ctx)
 	if err != nil {

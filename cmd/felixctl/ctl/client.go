@@ -24,7 +24,7 @@ type target struct {
 	output  terminal.Output
 }
 
-// flags adds the flags that say which agent is meant, and how long to wait.
+// flags adds the flags for the agent and the timeout.
 func (t *target) flags(c *cobra.Command, timeout time.Duration) {
 	t.socketFlag(c)
 	c.Flags().DurationVar(&t.timeout, "timeout", timeout, "give up waiting after so long")
@@ -55,7 +55,7 @@ func (t *target) call(ctx context.Context, f func(context.Context, *control.Clie
 	return t.explain(err)
 }
 
-// explain says what people can do about an agent that cannot be asked.
+// explain adds the remedy to an error of the connection to the agent.
 func (t *target) explain(err error) error {
 	switch {
 	case control.NotRunning(err):

@@ -27,7 +27,7 @@ import (
 	"github.com/felixlike/felixlike/internal/terminal"
 )
 
-// maxLog is how much of the end of a log is taken.
+// maxLog bounds the part taken from the end of a log.
 const maxLog = 4 << 20
 
 func diagsCommand() *cobra.Command {
@@ -81,7 +81,7 @@ Exit codes: 0 written; 2 not.`,
 // diags is an archive that is being put together.
 type diags struct {
 	files []entry
-	// errors are what could not be had.
+	// errors are the parts that could not be collected.
 	errors []string
 }
 
@@ -111,7 +111,7 @@ func (d *diags) configuration(c *cobra.Command) {
 	}
 }
 
-// agent asks the agent for all that it tells, and reads what its node holds.
+// agent collects the agent's answers, and the state of its node.
 func (d *diags) agent(ctx context.Context, agent *control.Client) {
 	asked := func(name string, value any, err error) {
 		var data []byte
@@ -143,7 +143,7 @@ func (d *diags) agent(ctx context.Context, agent *control.Client) {
 	}
 	parts, err := live.Read(ctx, node, options)
 	if err != nil {
-		d.failed("what the node holds", err)
+		d.failed("state of the node", err)
 	}
 	for i, p := range parts {
 		d.add(fmt.Sprintf("dumps/%02d-%s.txt", i+1, fileName(p.Command)), []byte(p.Text))
@@ -193,7 +193,7 @@ func tail(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxLog))
 }
 
-// versions asks the kernel and the tools who they are.
+// versions collects the versions of the kernel and the tools.
 func (d *diags) versions(ctx context.Context) {
 	var out strings.Builder
 	fmt.Fprintf(&out, "felixctl: %s\n", version.String())

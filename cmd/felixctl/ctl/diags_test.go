@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestArchive: what was collected is in the archive, what failed is named, and no
-// file is written over.
+// TestArchive: the archive has the collected parts, failed ones are named, and no
+// file is overwritten.
 func TestArchive(t *testing.T) {
 	dir := t.TempDir()
 	log := filepath.Join(dir, "agent.log")

@@ -22,7 +22,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// dropsRequest is what the flags say.
+// dropsRequest has the values of the flags.
 type dropsRequest struct {
 	target
 	follow bool
@@ -64,14 +64,14 @@ denied; 2 the command failed.`,
 	c.Flags().DurationVar(&r.listen, "for", 10*time.Second, "listen for so long; with --follow, end then")
 	c.Flags().StringVar(&r.filter.pod, "pod", "", "only packets from or to this pod (namespace/name)")
 	c.Flags().StringVar(&r.filter.namespace, "namespace", "", "only packets from or to pods of this namespace")
-	c.Flags().StringVar(&r.filter.direction, "direction", "", "only what policies of this direction deny: ingress or egress")
+	c.Flags().StringVar(&r.filter.direction, "direction", "", "only packets that policies of this direction deny: ingress or egress")
 	return c
 }
 
 // ErrDenied makes the exit code say that something was denied.
 var ErrDenied = errors.New("policy has denied packets")
 
-// dropsFilter is what is to be shown.
+// dropsFilter chooses the drops to print.
 type dropsFilter struct{ pod, namespace, direction string }
 
 func (f dropsFilter) check() error {
@@ -125,16 +125,16 @@ func (r *dropsRequest) run(c *cobra.Command) error {
 	return r.collect(ctx, c)
 }
 
-// tellClosed says of which closed pods it is not told what is dropped: the backends in
-// netfilter close what they have set aside where nothing reports.
-func tellClosed(ctx context.Context, agent *control.Client, w io.Writer) {
+// warnAboutClosed names the closed pods without drop reports: netfilter backends drop the
+// packets of quarantined objects in chains that do not report.
+func warnAboutClosed(ctx context.Context, agent *control.Client, w io.Writer) {
 	s, err := agent.Status(ctx)
 	if err != nil || s.Backend == config.OpenFlow {
-		return // to follow works all the same
+		return // following works without the status
 	}
 	for _, q := range s.Quarantined {
 		if len(q.Pods) > 0 {
-			fmt.Fprintf(w, "closed, and not told of: %s: %s %s is set aside: %s\n", strings.Join(q.Pods, ", "), q.Kind, q.Name, q.Reason)
+			fmt.Fprintf(w, "closed, without drop reports: %s: %s %s is quarantined: %s\n", strings.Join(q.Pods, ", "), q.Kind, q.Name, q.Reason)
 		}
 	}
 }
@@ -145,10 +145,10 @@ func (r *dropsRequest) stream(ctx context.Context, c *cobra.Command) error {
 	lines := dropLines{w: out, style: terminal.StyleFor(out)}
 	agent := control.NewClient(r.socket)
 	return r.explain(agent.Drops(ctx, func() {
-		tellClosed(ctx, agent, c.ErrOrStderr())
+		warnAboutClosed(ctx, agent, c.ErrOrStderr())
 		warnOfAbsentPod(ctx, agent, r.filter.pod, c.ErrOrStderr())
 		if r.output != terminal.JSON {
-			fmt.Fprintln(c.ErrOrStderr(), "following what policy denies on this node; interrupt to end")
+			fmt.Fprintln(c.ErrOrStderr(), "following denied packets on this node; interrupt to end")
 		}
 	}, func(d control.Drop) error {
 		switch {
@@ -167,7 +167,7 @@ func (r *dropsRequest) collect(ctx context.Context, c *cobra.Command) error {
 	progress := func() {}
 	agent := control.NewClient(r.socket)
 	err := agent.Drops(ctx, func() {
-		tellClosed(ctx, agent, c.ErrOrStderr())
+		warnAboutClosed(ctx, agent, c.ErrOrStderr())
 		warnOfAbsentPod(ctx, agent, r.filter.pod, c.ErrOrStderr())
 		fmt.Fprintf(c.ErrOrStderr(), "listening for %s\n", r.listen)
 		progress = terminal.Progress(c.ErrOrStderr(), terminal.Doing("listening"))
@@ -192,7 +192,7 @@ func (r *dropsRequest) collect(ctx context.Context, c *cobra.Command) error {
 	return err
 }
 
-// sumKey is what packets have in common that are one row.
+// sumKey is the common part of the packets of one row.
 type sumKey struct{ from, to, port, direction, by string }
 
 type sumRow struct {
@@ -281,7 +281,7 @@ func (s *sums) printJSON(w io.Writer) error {
 	return nil
 }
 
-// deniedBy says in a few words who denies.
+// deniedBy names the denying policies or tier in a few words.
 func deniedBy(d control.Drop) string {
 	switch d.By {
 	case control.ByIsolation:
@@ -296,7 +296,7 @@ func deniedBy(d control.Drop) string {
 	return "no policy that is in force by now"
 }
 
-// dropLines prints packets in columns that stay where they are, but for what is wider.
+// dropLines prints packets in aligned columns; wider text overflows.
 type dropLines struct {
 	w     io.Writer
 	style terminal.Style
@@ -337,8 +337,8 @@ func (l *dropLines) row(paint func(string) string, cells ...string) error {
 	return err
 }
 
-// untilHangup calls f when nobody reads any more what is written to a pipe: to
-// write would tell as well, but there may be nothing to write.
+// untilHangup calls f when the reader of a pipe is gone. A failed write would show it
+// as well, but there may be nothing to write.
 func untilHangup(ctx context.Context, file *os.File, f func()) {
 	const every = 500 * time.Millisecond
 	tick := time.NewTicker(every)

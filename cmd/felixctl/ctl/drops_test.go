@@ -53,7 +53,7 @@ fd00::1                          ops/z      47                 ingress    no pol
 ops/a-pod-with-quite-a-long-name  192.0.2.1  udp/53             egress     admin:no-dns egress[0]                    1
 5 more packets were denied and are not shown: there were too many
 `
-	// What matters is what is in the columns, not how wide they are.
+	// The content of the columns matters, their width does not.
 	if got, want := strings.Fields(out.String()), strings.Fields(want); strings.Join(got, " ") != strings.Join(want, " ") {
 		t.Errorf("got\n%s", out.String())
 	}

@@ -24,8 +24,8 @@ type order struct {
 // direction has the rules of a direction.
 type direction struct {
 	Rules []orderedRule `json:"rules"`
-	// Isolated tells that a NetworkPolicy isolates the pod: what none of their rules
-	// allows is denied, and the baseline tier is not asked.
+	// Isolated reports that a NetworkPolicy isolates the pod: packets without an allowing
+	// rule are denied, and the baseline tier is skipped.
 	Isolated bool `json:"isolated"`
 }
 
@@ -60,7 +60,7 @@ func orderOf(m *control.Model, pod model.PodID) (*order, error) {
 	}, nil
 }
 
-// orderer finds what a model's rules are made of.
+// orderer resolves the references of a model's rules.
 type orderer struct {
 	groups   map[model.GroupID]*control.Group
 	policies map[model.PolicyID]*model.Policy
@@ -94,8 +94,8 @@ func (o *orderer) direction(e *model.Endpoint, d model.Direction) direction {
 	return out
 }
 
-// peers says in few words whom a rule is about. Named ports of egress are those of the
-// peers: of a rule with nothing else, the pods that declare the names are the peers.
+// peers names the peers of a rule in few words. Named ports of egress are those of the
+// peers: if a rule has nothing else, the pods that declare the names are the peers.
 func (o *orderer) peers(r *model.Rule, d model.Direction) string {
 	peers := r.Peers
 	switch {

@@ -38,10 +38,10 @@ The exit code is that of the command.`
 // IsPlugin reports whether the program was started as a plugin of kubectl.
 func IsPlugin(argv0 string) bool { return filepath.Base(argv0) == PluginName }
 
-// plugin is what the arguments of the plugin say.
+// plugin has the arguments of the plugin.
 type plugin struct {
 	node, namespace string
-	// kubectl are arguments handed on, command is felixctl's.
+	// kubectl are arguments for kubectl, command is felixctl's.
 	kubectl, command []string
 }
 
@@ -98,7 +98,7 @@ func parsePlugin(args []string) (plugin, error) {
 	}
 	p.command = args
 	if len(args) > 0 && p.node == "" {
-		return p, errors.New("--node NODE is missing: every node has an agent of its own")
+		return p, errors.New("--node NODE is missing: each node has its own agent")
 	}
 	return p, nil
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestPlugin runs the plugin with a kubectl that tells what it was asked.
+// TestPlugin runs the plugin with a kubectl that records its arguments.
 func TestPlugin(t *testing.T) {
 	dir := t.TempDir()
 	script := `#!/bin/sh

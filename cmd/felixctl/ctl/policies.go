@@ -30,8 +30,8 @@ connections.
 LAST HIT is known from the first use of this command: from then on the agent reads
 the counters every 30 seconds, until it restarts.
 
---order shows the rules of one pod of this node in the order in which they are asked:
-tier, priority, policy, rule, action, and whom and what it is about. The first rule of a
+--order shows the rules of one pod of this node in the order of evaluation:
+tier, priority, policy, rule, action, peers and ports. The first rule of a
 tier that matches decides, and pass goes on to the next tier. NetworkPolicies have no
 order: the pod is isolated, and each of their rules allows.`,
 		Example: `  felixctl policies
@@ -57,7 +57,7 @@ order: the pod is isolated, and each of their rules allows.`,
 	t.flags(c, 30*time.Second)
 	t.outputFlag(c)
 	c.Flags().BoolVar(&unused, "unused", false, "only rules that were never hit")
-	c.Flags().StringVar(&ordered, "order", "", "namespace/name of a pod whose rules are shown in the order in which they are asked")
+	c.Flags().StringVar(&ordered, "order", "", "namespace/name of a pod to show with its rules in the order of evaluation")
 	c.MarkFlagsMutuallyExclusive("order", "unused")
 	return c
 }

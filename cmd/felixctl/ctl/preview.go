@@ -38,7 +38,7 @@ The policies of the files are taken as created, or as replacing those of their
 names; all others stay as the agent has them. Other kinds of objects in the files
 are ignored.
 
-Pods that no policy can tell apart are shown together. "anyone outside" are the
+Pods that no policy can distinguish are shown together. "anyone outside" are the
 addresses that neither the cluster nor any rule names.
 
 Exit codes: 0 nothing would change; 1 something would; 2 the command failed.`,
@@ -78,7 +78,7 @@ Exit codes: 0 nothing would change; 1 something would; 2 the command failed.`,
 	return c
 }
 
-// compute asks the agent for what it goes by, and has the change judged.
+// compute gets the agent's objects, and has the change judged.
 func compute(ctx context.Context, agent *control.Client, change preview.Change) (*preview.Preview, error) {
 	objects, err := agent.Objects(ctx)
 	if err != nil {
@@ -107,7 +107,7 @@ func printPreview(w io.Writer, p *preview.Preview, explain bool) error {
 	if err := preview.Print(w, p, explain); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\n%s\n", style.Head(fmt.Sprintf("What %s (%s) would program", p.Node, p.Backend)))
+	fmt.Fprintf(w, "\n%s\n", style.Head(fmt.Sprintf("Changes of the programmed state of %s (%s)", p.Node, p.Backend)))
 	if err := dumpcli.PrintStructure(w, p.Programmed); err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func readChange(files, deleted []string, stdin io.Reader, notes io.Writer) (prev
 		}
 	}
 	if change.Empty() {
-		return change, errors.New("there is no policy in what was given")
+		return change, errors.New("the input has no policy")
 	}
 	return change, nil
 }

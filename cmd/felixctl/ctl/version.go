@@ -15,7 +15,7 @@ import (
 // versions are those of felixctl and of the agent of this node.
 type versions struct {
 	Client string `json:"client"`
-	// Agent is empty if none runs, or Reason says why it was not asked.
+	// Agent is empty if none runs; Reason is the reason for no answer.
 	Agent  string `json:"agent,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Skew compares the two versions: "none", "supported" or "unsupported".

@@ -83,7 +83,7 @@ func findWriters(s *dump.State) map[string][]string {
 	return found
 }
 
-// shownNames is how many names of one writer are told.
+// shownNames bounds the printed names of one writer.
 const shownNames = 2
 
 // drops names the base chains of others at the forward hook that drop by default.

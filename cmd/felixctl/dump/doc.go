@@ -25,7 +25,7 @@
 //
 // A written listing that is loaded elsewhere and parsed again is the same (wanted:
 // TestRoundTrip, TestFlowsRoundTrip). The hash of a typed rule equals the
-// one in its comment (TestHashOfWhatWasRead). felixctl runs the tools in the agent's
+// one in its comment (TestHashOfParsedRules). felixctl runs the tools in the agent's
 // network namespace, which it finds by the process behind the control socket. A snapshot
 // keeps the tools' output and the model.
 package dump

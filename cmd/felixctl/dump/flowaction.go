@@ -74,7 +74,7 @@ type Learn struct {
 	Priority    uint16
 	IdleTimeout uint16
 	Cookie      uint64
-	// Limit is how many flows with the cookie the table may have.
+	// Limit bounds the flows with the cookie in the table.
 	Limit uint32
 	// Match are the fixed matches of the learned flow, Copies the fields that it copies
 	// from the packet, Sets its actions.

@@ -200,7 +200,7 @@ func (a Learn) String() string {
 	return "learn(" + strings.Join(words, ",") + ")"
 }
 
-// bitsOf returns where the bits of a mask begin and how many there are.
+// bitsOf returns the first bit of a mask and the number of its bits.
 func bitsOf(mask Word) (first, count int) {
 	first = bits.TrailingZeros64(mask.Lo)
 	if first == 64 {

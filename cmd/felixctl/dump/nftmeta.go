@@ -236,7 +236,7 @@ func (p *nftRule) report() error {
 	return err
 }
 
-// parseVerdict reads the verdict that words begin with, and how many they are.
+// parseVerdict reads the verdict at the start of the words, and the number of its words.
 func parseVerdict(words []string) (tables.Action, int) {
 	if len(words) == 0 {
 		return nil, 0

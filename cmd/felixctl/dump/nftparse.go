@@ -45,7 +45,7 @@ type nftListing struct {
 	ruleLine int
 }
 
-// level is how many brackets of objects are open.
+// level is the number of open brackets of objects.
 func (p *nftListing) level() int {
 	switch {
 	case p.chain != nil || p.set != nil || p.open > 0:

@@ -87,7 +87,7 @@ func firstByte(in *bufio.Reader) (byte, error) {
 	}
 }
 
-// mixedListing hands each line to whom it belongs to.
+// mixedListing hands each line to the parser of its listing.
 type mixedListing struct {
 	state State
 	nft   nftListing

@@ -68,7 +68,7 @@ func TestOwnListingsAreTyped(t *testing.T) {
 }
 
 // The parsed rule has the hash that is in its comment.
-func TestHashOfWhatWasRead(t *testing.T) {
+func TestHashOfParsedRules(t *testing.T) {
 	for _, file := range []string{"nftables.nft", "nftables.json", "openflow.nft"} {
 		rules := 0
 		for _, table := range parse(t, file).Tables {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// lines is how many each listing has.
+// lines is the number of lines of each listing.
 const lines = 200_000
 
 // listing yields a listing line by line, so that its own text is not measured.

@@ -50,7 +50,7 @@ func (s *State) FlowTable(table uint8) []*Flow {
 	return all
 }
 
-// Count is how much of each kind there is.
+// Count is the number of objects of each kind.
 type Count struct {
 	Tables, Chains, Rules, Sets, Elements, Flows int
 	// Foreign counts the rules, elements and flows that are kept as text.

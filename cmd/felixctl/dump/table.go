@@ -80,7 +80,7 @@ type Chain struct {
 	Rules  []Rule `json:"rules,omitempty"`
 }
 
-// Hook is where a base chain sits. The kernel's chains of iptables have that of
+// Hook is the hook of a base chain. The kernel's chains of iptables have that of
 // their table: mangle FORWARD is "filter", "forward", -150.
 type Hook struct {
 	// Type is "filter", "nat" or "route", Point "forward", "input", ...

@@ -12,7 +12,7 @@ import (
 	"github.com/felixlike/felixlike/tables/iptables"
 )
 
-// TextOptions say how much is written.
+// TextOptions choose the parts to write.
 type TextOptions struct {
 	// Counters are those of rules and flows.
 	Counters bool
@@ -34,10 +34,10 @@ func (o TextOptions) note(object any) string {
 	return ""
 }
 
-// Elements says how much of a set is written.
+// Elements chooses the part of a set to write.
 type Elements uint8
 
-// Full writes the elements of sets, CountOnly how many there are, None nothing of
+// Full writes the elements of sets, CountOnly their number, None nothing of
 // them.
 const (
 	Full Elements = iota

@@ -47,7 +47,7 @@ type Result struct {
 	Rules     int `json:"rules"`
 	Elements  int `json:"elements"`
 	Flows     int `json:"flows"`
-	// Handover is how long the change to the backend took, where there was one.
+	// Handover is the time of the change to the backend, if there was one.
 	Handover measure.Series `json:"handoverSeconds,omitempty"`
 	// AgentCPU is CPUs that the agent used, with the programs that it started,
 	// SwitchCPU those of ovs-vswitchd, and CPU those of the whole machine.

@@ -191,7 +191,7 @@ func (l *live) bringBack(ctx context.Context) error {
 	}
 }
 
-// turn brings the node to a backend, where that is asked for, and watches it.
+// turn brings the node to a backend, if requested, and watches it.
 func (l *live) turn(ctx context.Context, backend string) error {
 	r, connections := l.resultOf(backend)
 	if len(l.Switch) > 0 {

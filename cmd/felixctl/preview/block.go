@@ -49,8 +49,8 @@ func peers(p *networkingv1.NetworkPolicy) []networkingv1.NetworkPolicyPeer {
 }
 
 // outside returns the regions of addresses that no block divides any further, for a
-// family, each with an address that nobody in the cluster has. A region in which
-// everything is the cluster's is left out.
+// family, each with an address outside the cluster. It leaves out regions that are
+// entirely the cluster's.
 func outside(f model.Family, blocks []netip.Prefix, taken func(netip.Addr) bool) []*end {
 	root := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	if f == model.IPv6 {
@@ -88,7 +88,7 @@ func children(p netip.Prefix, all []netip.Prefix) []netip.Prefix {
 }
 
 // candidates are addresses of which one is in the prefix and not inside of it, if
-// there is any: what lies at its ends, and beside what is inside. In the whole of
+// there is any: those at its ends, and beside the inner prefixes. In the whole of
 // an address family, addresses kept for documentation come first: no cluster has
 // them.
 func candidates(p netip.Prefix, inner []netip.Prefix) []netip.Addr {

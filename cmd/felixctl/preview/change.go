@@ -37,7 +37,7 @@ const (
 	Same    = "unchanged"
 )
 
-// PolicyChange is what would become of one policy.
+// PolicyChange is the change of one policy.
 type PolicyChange struct {
 	Policy string `json:"policy"`
 	// Kind is NetworkPolicy or ClusterNetworkPolicy.
@@ -48,11 +48,11 @@ type PolicyChange struct {
 	What string `json:"what"`
 	// Pods are those that it selects, or selected.
 	Pods []string `json:"pods"`
-	// Ingress and Egress tell which directions it is about.
+	// Ingress and Egress report the policy's directions.
 	Ingress bool `json:"ingress"`
 	Egress  bool `json:"egress"`
-	// Problems say what of it cannot be put into effect, and what people may not
-	// expect of it.
+	// Problems name the parts that cannot be put into effect, and effects that people may not
+	// expect.
 	Problems []string `json:"problems,omitempty"`
 
 	before, after anyPolicy
@@ -62,8 +62,8 @@ func nameOf(p *networkingv1.NetworkPolicy) model.PodID {
 	return model.PodID{Namespace: p.Namespace, Name: p.Name}
 }
 
-// apply returns the policies as they would be, and what becomes of each. It fails
-// for what is not there to be deleted, and for what is named twice.
+// apply returns the policies after the change, and the change of each. It fails
+// for a missing policy to delete, and for a policy that is named twice.
 func (c Change) apply(now []anyPolicy) ([]anyPolicy, []PolicyChange, error) {
 	after := map[policyName]anyPolicy{}
 	for _, p := range now {
@@ -116,7 +116,7 @@ func (c Change) deleted() []policyName {
 	return all
 }
 
-// describe fills in what a policy is about, and what is to be known of it.
+// describe fills in a policy's pods and directions, and its problems.
 func (c *PolicyChange) describe(o control.Objects, e *policy.Engine) {
 	p := c.after
 	if p.none() {

@@ -12,8 +12,8 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// end is what packets may come from or go to, as far as policy can tell: pods that
-// are alike, a node, or addresses that are nobody's in the cluster.
+// end is a source or destination of packets, as far as policy can distinguish: pods that
+// are alike, a node, or addresses outside the cluster.
 type end struct {
 	// text is for people.
 	text string
@@ -44,7 +44,7 @@ func addressOf(p *corev1.Pod, f model.Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// classes puts pods together that no policy and no block can tell apart.
+// classes groups pods that no policy and no block can distinguish.
 func classes(pods []*corev1.Pod, namespaces map[string]*corev1.Namespace, before, after []anyPolicy, blocks []netip.Prefix) []*end {
 	byKey := map[string]*end{}
 	for _, p := range pods {
@@ -128,7 +128,7 @@ func nodeAddress(n *corev1.Node, f model.Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// names lists who the end is.
+// names lists the members of the end.
 func (e *end) names() []string {
 	if len(e.pods) == 0 {
 		return []string{e.text}

@@ -15,7 +15,7 @@ type Outlived struct {
 	// From and To name its ends.
 	From string `json:"from"`
 	To   string `json:"to"`
-	// Because says which policies are against it.
+	// Because names the policies that deny it.
 	Because string `json:"because"`
 }
 

@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 )
 
-// explain tells in sentences what a change does.
+// explain describes a change in sentences.
 func (t *text) explain(p *Preview) {
 	for _, c := range p.Policies {
 		fmt.Fprintf(t, "%s\n", t.style.Bold(c.Kind+" "+c.Policy))
@@ -27,7 +27,7 @@ func (t *text) explain(p *Preview) {
 	}
 }
 
-// sentences say what becomes of a policy and how policies work.
+// sentences describe the change of a policy and how policies work.
 func (c *PolicyChange) sentences() []string {
 	var all []string
 	switch c.What {
@@ -55,7 +55,7 @@ func (c *PolicyChange) sentences() []string {
 		"Answers always pass, and so does what comes from a pod's own node.")
 }
 
-// tierText says when a ClusterNetworkPolicy is asked.
+// tierText describes the place of a ClusterNetworkPolicy in the order of evaluation.
 func (c *PolicyChange) tierText() string {
 	text := "Of its tier, Admin, the first rule that matches decides, before any NetworkPolicy. Pass leaves the packet to them."
 	if c.Tier == string(v1alpha2.BaselineTier) {
@@ -64,7 +64,7 @@ func (c *PolicyChange) tierText() string {
 	return text + " Answers always pass, and so does traffic between a pod and its own node."
 }
 
-// sentence says who can or cannot reach whom any more.
+// sentence names the ends that can or cannot connect any more.
 func (d *Difference) sentence(t *text, families []string) string {
 	can := t.style.Good("could now reach")
 	if d.Becomes == Denied {

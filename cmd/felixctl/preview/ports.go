@@ -11,14 +11,14 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// maxPort is the last port of a protocol that has ports. Port 0 is nobody's.
+// maxPort is the last port of a protocol that has ports. Port 0 is not in use.
 const maxPort = 65535
 
 // protocols are those that rules can name.
 func protocols() []model.Protocol { return []model.Protocol{model.TCP, model.UDP, model.SCTP} }
 
-// spans divides all that can be sent to a pod into ranges of ports in which the
-// policies cannot tell one from the other; the last one is ICMP, which stands for
+// spans divides all traffic to a pod into ranges of ports that the
+// policies cannot distinguish; the last one is ICMP, which stands for
 // every protocol without ports.
 func spans(policies []anyPolicy, to *corev1.Pod, f model.Family) []model.PortRange {
 	starts := map[model.Protocol][]uint16{}
@@ -53,7 +53,7 @@ func spans(policies []anyPolicy, to *corev1.Pod, f model.Family) []model.PortRan
 	return append(all, model.PortRange{Protocol: icmp})
 }
 
-// cutter notes that a rule tells the ports from first to last from others.
+// cutter records that a rule separates the ports from first to last.
 type cutter func(p model.Protocol, first, last int32)
 
 func protocolsOf(p *v1alpha2.ClusterNetworkPolicy) []v1alpha2.ClusterNetworkPolicyProtocol {
@@ -67,8 +67,8 @@ func protocolsOf(p *v1alpha2.ClusterNetworkPolicy) []v1alpha2.ClusterNetworkPoli
 	return all
 }
 
-// cutProtocol cuts where the port of a ClusterNetworkPolicy's rule begins and ends. A name
-// is a number of every container's port of that name, whatever its protocol.
+// cutProtocol cuts at the ends of the ports of a ClusterNetworkPolicy's rule. A name
+// is a number of every container's port of that name, of any protocol.
 func cutProtocol(p v1alpha2.ClusterNetworkPolicyProtocol, to *corev1.Pod, cut cutter) {
 	of := func(protocol model.Protocol, port *v1alpha2.Port) {
 		switch {
@@ -180,7 +180,7 @@ func describe(ranges []model.PortRange) []string {
 	return all
 }
 
-// complement returns what the ranges, which are in order, leave out.
+// complement returns the gaps between the ranges, which are in order.
 func complement(ranges []model.PortRange) []model.PortRange {
 	var out []model.PortRange
 	for _, p := range protocols() {

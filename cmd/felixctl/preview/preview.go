@@ -6,19 +6,19 @@ import (
 	"github.com/felixlike/felixlike/felixlike/policy"
 )
 
-// Preview is what a change would do.
+// Preview is the effect of a change.
 type Preview struct {
 	// Node is the one whose agent was asked.
 	Node     string         `json:"node"`
 	Policies []PolicyChange `json:"policies"`
 	// Verdicts are for the whole cluster.
 	Verdicts []Difference `json:"verdicts"`
-	// Looked tells whether established connections were looked at, and Outlived
+	// Looked reports whether established connections were checked, and Outlived
 	// are those of the node that policy would not let begin again.
 	Looked   bool       `json:"connectionsLookedAt"`
 	Outlived []Outlived `json:"outlivedConnections,omitempty"`
-	// Programmed is what the node would add to, and remove from, what it holds of
-	// the Backend.
+	// Programmed are the additions to, and removals from, the node's state
+	// of the Backend.
 	Backend    string           `json:"backend,omitempty"`
 	Programmed []compare.Object `json:"programmed,omitempty"`
 }
@@ -28,7 +28,7 @@ func (p *Preview) Changes() bool {
 	return len(p.Verdicts)+len(p.Programmed) > 0
 }
 
-// Of computes what a change would do to the cluster of the objects.
+// Of computes the effects of a change on the cluster of the objects.
 func Of(o control.Objects, c Change) (*Preview, error) {
 	before := policiesOf(o)
 	after, changes, err := c.apply(before)

@@ -17,7 +17,7 @@ import (
 
 // TestPredictionComesTrue predicts every step of the truth tables from the policies
 // of the step before, and every step from none: for each probe, the verdict of
-// before with the differences applied is what the table expects.
+// before with the differences applied is that of the table.
 func TestPredictionComesTrue(t *testing.T) {
 	files, err := filepath.Glob("../../../test/truthtable/testdata/*.jsonl")
 	if err != nil || len(files) == 0 {

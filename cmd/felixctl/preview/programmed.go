@@ -10,7 +10,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 )
 
-// Program adds what the node of the model would add and remove.
+// Program adds the additions and removals of the model's node.
 func (p *Preview) Program(o control.Objects, c Change, m control.Model) error {
 	after, _, err := c.apply(policiesOf(o))
 	if err != nil {
@@ -28,7 +28,7 @@ func (p *Preview) Program(o control.Objects, c Change, m control.Model) error {
 	return nil
 }
 
-// side is what the node would hold with the policies, and what names it.
+// side returns the node's desired state with the policies, and the function that names it.
 func side(o control.Objects, policies []anyPolicy, like control.Model, options compare.Options) (*dump.State, func(any) string, error) {
 	e := engineOf(o, policies)
 	for _, a := range like.Attachments {

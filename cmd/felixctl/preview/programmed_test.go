@@ -10,7 +10,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// TestProgram tells the rules and flows of a new policy, by its name, and nothing for
+// TestProgram lists the rules and flows of a new policy, by its name, and nothing for
 // one that is there already.
 func TestProgram(t *testing.T) {
 	o := objects(t, shop)

@@ -9,7 +9,7 @@ import (
 	"github.com/felixlike/felixlike/internal/terminal"
 )
 
-// shown is how many names a list has before it says how many more there are.
+// shown bounds the names in a list; the list gives the number of the others.
 const shown = 3
 
 // Print prints a preview for people; explained, in sentences.
@@ -44,7 +44,7 @@ func (t *text) problems(c PolicyChange) {
 	}
 }
 
-// scope says what a policy is about.
+// scope returns the directions of a policy.
 func (c *PolicyChange) scope() string {
 	var directions []string
 	if c.Ingress {
@@ -109,8 +109,8 @@ func (d *Difference) portsText(families []string) string {
 	return ports
 }
 
-// grouped joins the differences that are alike but for whom the packets come from, and
-// then those that are alike but for whom they go to.
+// grouped joins the differences that differ only in the source of the packets, and
+// then those that differ only in the destination.
 func grouped(all []Difference) []Difference {
 	alike := func(a, b Difference) bool {
 		return a.Becomes == b.Becomes && a.Because == b.Because && slices.Equal(a.Ports, b.Ports) && slices.Equal(a.Families, b.Families)

@@ -90,7 +90,7 @@ shop/web-1  shop/db  tcp 10.0.1.3:40001 -> 10.0.1.2:22  ISOLATED
 `, isolated)
 }
 
-// TestDelete opens again what a policy closed, and fails where there is none.
+// TestDelete reopens the ends that a policy closed, and fails for a missing policy.
 func TestDelete(t *testing.T) {
 	o := objects(t, shop+"---"+dbPolicy)
 	p, err := Of(o, Change{Delete: []model.PodID{{Namespace: "shop", Name: "db"}}})
@@ -111,7 +111,7 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-// TestProblems tells of what people may not expect.
+// TestProblems reports effects that people may not expect.
 func TestProblems(t *testing.T) {
 	all := objects(t, strings.ReplaceAll(dbPolicy, "{matchLabels: {app: db}}", "{}")).Policies
 	none := objects(t, strings.ReplaceAll(strings.ReplaceAll(dbPolicy, "app: db", "app: nobody"), "shop", "none")).Policies

@@ -32,15 +32,15 @@ type Difference struct {
 	Ports []string `json:"ports"`
 	// Becomes is Allowed or Denied.
 	Becomes string `json:"becomes"`
-	// Because says by which policies.
+	// Because names the policies.
 	Because string `json:"because"`
 
 	from, to *end
 	ranges   []model.PortRange
 }
 
-// verdicts compares what policies say before and after, for every packet that a
-// changed policy may be about.
+// verdicts compares the verdicts of policies before and after, for every packet that a
+// changed policy may affect.
 type verdicts struct {
 	objects    control.Objects
 	namespaces map[string]*corev1.Namespace
@@ -48,7 +48,7 @@ type verdicts struct {
 	families   []model.Family
 }
 
-// differences returns the packets whose verdict changes.
+// differences returns the packets with changed verdicts.
 func differences(o control.Objects, before, after, changed []anyPolicy) []Difference {
 	v := &verdicts{objects: o, namespaces: map[string]*corev1.Namespace{}}
 	for _, n := range o.Namespaces {
@@ -247,7 +247,7 @@ func (v *verdicts) cluster(a, b *corev1.Pod, policies []anyPolicy) *oracle.Clust
 	return c
 }
 
-// because says why a verdict is as it is.
+// because gives the reason for a verdict.
 func because(v oracle.Verdict) string {
 	var parts []string
 	for _, end := range []struct {

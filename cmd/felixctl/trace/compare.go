@@ -103,7 +103,7 @@ func endOf(who string, d oracle.Decision, asked []oracle.Asked) End {
 	return e
 }
 
-// passed says which rules passed the packet on before a later tier decided, or "".
+// passed names the rules that passed the packet on before a later tier decided, or "".
 func (e *End) passed() string {
 	if len(e.Passed) == 0 {
 		return ""

@@ -107,8 +107,8 @@ COMMIT
 	}
 }
 
-// TestWhatIsMissingIsAnError: a chain or set that a rule names is not taken for empty.
-func TestWhatIsMissingIsAnError(t *testing.T) {
+// TestMissingObjectIsAnError: a chain or set that a rule names is not taken for empty.
+func TestMissingObjectIsAnError(t *testing.T) {
 	step, c := first(t)
 	p := between(t, step, "x/a", "x/b")
 	for what, remove := range map[string]func(*Ruleset){

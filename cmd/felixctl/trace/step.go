@@ -78,12 +78,12 @@ const (
 // Through reports whether it was not dropped.
 func (f Fate) Through() bool { return f != Dropped }
 
-// Path is how a packet went.
+// Path is the path of a packet.
 type Path struct {
 	Packet Packet `json:"packet"`
 	Steps  []Step `json:"steps"`
 	Fate   Fate   `json:"fate"`
-	// At is where it ended: a pod, a node, or the place that dropped it.
+	// At is its end: a pod, a node, or the place that dropped it.
 	At string `json:"at,omitempty"`
 	// Egress and Ingress are true if the node of the source or of the destination was
 	// on the way, so that its policies were evaluated.

@@ -106,7 +106,7 @@ func TestReportWritesFiles(t *testing.T) {
 	}
 }
 
-func TestCompareTellsByItsExit(t *testing.T) {
+func TestCompareExitCodes(t *testing.T) {
 	const source = "../testdata/report.json"
 	out, err := run(t, "compare", source, source)
 	if err != nil || !strings.Contains(out, "0 better, 0 worse") {

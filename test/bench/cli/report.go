@@ -99,7 +99,7 @@ func formatOf(path string) string {
 	return everything
 }
 
-// writeReport writes files, and says which.
+// writeReport writes files, and prints their names.
 func writeReport(w io.Writer, r *bench.Report, format, out string) error {
 	switch format {
 	case "svg", "png":

@@ -191,7 +191,7 @@ func words(m bench.Metric, more bool) string {
 // Changed reports whether anything has changed beyond noise.
 func (c *Comparison) Changed() bool { return c.Count(Better)+c.Count(Worse) > 0 }
 
-// Count returns how many metrics have a verdict.
+// Count returns the number of metrics with a verdict.
 func (c *Comparison) Count(v Verdict) int {
 	n := 0
 	for _, k := range c.Changes {

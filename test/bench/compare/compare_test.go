@@ -144,7 +144,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeComparedIsNamed(t *testing.T) {
+func TestIncomparableReportsAreNamed(t *testing.T) {
 	before := newMachine(1, 1, 0.01).report(3, 1)
 	after := newMachine(2, 1, 0.01).report(3, 1)
 	after.Profile.Endpoints = 1000

@@ -100,7 +100,7 @@ func steps(points []workload.Point) []plot.Step {
 	return all
 }
 
-// enforcement is the figure of how long a change takes until packets find it.
+// enforcement is the figure of the time from a change until packets find it.
 func enforcement(r *bench.Report) []plot.Figure {
 	if r.Enforcement == nil {
 		return nil

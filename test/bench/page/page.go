@@ -66,7 +66,7 @@ type row struct {
 type cell struct {
 	Text  string
 	Class string
-	// Rows is over how many rows the cell goes.
+	// Rows is the number of rows that the cell spans.
 	Rows int
 }
 
@@ -164,7 +164,7 @@ func facts(r *bench.Report) []fact {
 	return slices.DeleteFunc(all, func(f fact) bool { return f.Value == "" })
 }
 
-// budgets says how many are met, and returns those that are not.
+// budgets returns the number of met budgets, and those that are not met.
 func budgets(r *bench.Report) (string, []bench.Budget) {
 	var missed []bench.Budget
 	for _, b := range r.Budgets {

@@ -123,7 +123,7 @@ func numbers(t *testing.T, r *bench.Report) map[float64]bool {
 	return all
 }
 
-func TestWhatIsDrawnWasMeasured(t *testing.T) {
+func TestFiguresDrawMeasuredValues(t *testing.T) {
 	for path, r := range reports(t) {
 		known := numbers(t, r)
 		drawn := regexp.MustCompile(`data-value="([^"]*)"`).FindAllStringSubmatch(written(t, r), -1)
@@ -198,7 +198,7 @@ func TestSentences(t *testing.T) {
 	}
 }
 
-func TestBusyMachineIsTold(t *testing.T) {
+func TestBusyMachineIsReported(t *testing.T) {
 	for load, want := range map[string]bool{"39.01 46.50 39.11": true, "0.64 0.66 2.46": false, "unknown": false, "": false} {
 		r := &bench.Report{Backends: []string{"nftables"}, Machine: measure.Machine{Cores: 2, LoadBefore: load}}
 		if got := strings.Contains(written(t, r), "The machine was busy."); got != want {
@@ -207,7 +207,7 @@ func TestBusyMachineIsTold(t *testing.T) {
 	}
 }
 
-func TestDatapathIsTold(t *testing.T) {
+func TestDatapathIsNamed(t *testing.T) {
 	for want, r := range map[string]*bench.Report{
 		"none":                               {Backends: []string{"nftables"}},
 		"netdev (Open vSwitch in userspace)": {Backends: []string{"nftables", "openflow"}},

@@ -12,7 +12,7 @@ import (
 	"github.com/felixlike/felixlike/test/bench/workload"
 )
 
-// sentence says which backend something costs least with.
+// sentence names the backend with the lowest cost of something.
 type sentence struct{ What, Text string }
 
 // headline is a figure of the summary: of its kinds, the first that

@@ -9,7 +9,7 @@ import (
 // Figure is something that can be drawn.
 type Figure struct {
 	// Name is one of a file, without its ending, Title is over the figure, and
-	// Caption says how it is to be read.
+	// Caption explains the figure.
 	Name, Title, Caption string
 	// Body is the drawing.
 	Body Body

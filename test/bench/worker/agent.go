@@ -34,7 +34,7 @@ type agent struct {
 	done     chan error
 	// begin is when the driver began.
 	begin mark
-	// updates is how many the last pass had seen, applied when it began.
+	// updates is the number that the last pass had seen, applied the time of its start.
 	updates int
 	applied time.Time
 }
@@ -128,9 +128,9 @@ func (a *agent) recheck(ctx context.Context) (pass, time.Duration, error) {
 	return p, p.done.at.Sub(before), err
 }
 
-// repair has another program make a change, and waits until it is undone. heard
+// repair has another program make a change, and waits until it is undone. notified
 // is the part of the time before the driver was notified of it.
-func (a *agent) repair(ctx context.Context, change func() (time.Time, error)) (p pass, wall, heard time.Duration, err error) {
+func (a *agent) repair(ctx context.Context, change func() (time.Time, error)) (p pass, wall, notified time.Duration, err error) {
 	a.pause()
 	before, err := change()
 	if err != nil {

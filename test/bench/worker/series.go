@@ -141,12 +141,12 @@ func (m *measuring) foreign(ctx context.Context, b Backend, r *rules.Renderer) e
 		}
 		err := m.measure(f.Case, func(out *Measurement) error {
 			for i := range n {
-				p, wall, heard, err := m.agent.repair(ctx, func() (time.Time, error) { return f.Change(i) })
+				p, wall, notified, err := m.agent.repair(ctx, func() (time.Time, error) { return f.Change(i) })
 				if err != nil {
 					return fmt.Errorf("change %d: %w", i, err)
 				}
 				out.Wall = append(out.Wall, wall)
-				out.Heard += heard
+				out.Notified += notified
 				out.count(p)
 			}
 			return nil

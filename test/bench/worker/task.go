@@ -81,7 +81,7 @@ type Task struct {
 	Policies  int `json:"policies"`
 	Foreign   int `json:"foreign"`
 	Rechecks  int `json:"rechecks"`
-	// Idle is how long nothing happens; zero leaves it out.
+	// Idle is the length of the idle case; zero leaves it out.
 	Idle time.Duration `json:"idleNanoseconds"`
 }
 
@@ -106,9 +106,9 @@ type Measurement struct {
 	Model Phase `json:"model,omitzero"`
 	// Render is the part of Wall and CPU before the first message to the kernel.
 	Render Phase `json:"render,omitzero"`
-	// Heard is the part of Wall before the agent was notified of a foreign change:
+	// Notified is the part of Wall before the agent was notified of a foreign change:
 	// most of it is the time of the change itself.
-	Heard time.Duration `json:"heardNanoseconds,omitempty"`
+	Notified time.Duration `json:"heardNanoseconds,omitempty"`
 	// Rules and Elements are the kernel's numbers after it, Flows the
 	// switch's.
 	Flows    int `json:"flows,omitempty"`

@@ -11,7 +11,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/datastore"
 )
 
-// documentsPerFile is how many objects share a file.
+// documentsPerFile is the number of objects in a file.
 const documentsPerFile = 100
 
 // WriteManifests writes every object as YAML into a directory.

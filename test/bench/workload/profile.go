@@ -30,7 +30,7 @@ type Profile struct {
 	// Samples is how often the cheapest change is measured in a whole run, at
 	// the least.
 	Samples int `json:"samples"`
-	// Idle is how long the agent is left alone.
+	// Idle is the length of the idle case.
 	Idle time.Duration `json:"idleNanoseconds"`
 	// Changes is the number of changes of a policy in a turn, from allow to deny
 	// and back, while probes are sent; Among is the number of other policies of the pod.

@@ -23,7 +23,7 @@ type Reached struct {
 	Port int
 }
 
-// RulesPerReachedPolicy is how many rules each of the policies has.
+// RulesPerReachedPolicy is the number of rules in each of the policies.
 const RulesPerReachedPolicy = 10
 
 // AllowedLabel is the label of the pods that the last rule allows.

@@ -17,7 +17,7 @@ import (
 // Node is the name of the node that the workload is for.
 const Node = "node1"
 
-// peersPerNode is how many pods each of the other nodes has.
+// peersPerNode is the number of pods on each of the other nodes.
 const peersPerNode = 100
 
 // Workload makes the objects of a profile. Everything in it is IPv4: so are the

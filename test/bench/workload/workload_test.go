@@ -72,7 +72,7 @@ func load(t *testing.T, w workload.Workload) (*policy.Engine, []model.Update) {
 	return e, e.Flush()
 }
 
-func TestModelIsWhatTheProfileAsksFor(t *testing.T) {
+func TestModelFollowsTheProfile(t *testing.T) {
 	for _, p := range workload.Profiles() {
 		t.Run(p.Name, func(t *testing.T) {
 			w := workload.New(p)

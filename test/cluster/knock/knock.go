@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Port is where knocks go, by UDP and by TCP.
+// Port is the port of knocks, by UDP and by TCP.
 const Port = 7777
 
 // Nameless stands for the sender of a connection that ended before its name arrived.
@@ -30,7 +30,7 @@ const (
 	interval = 500 * time.Millisecond
 )
 
-// dialTime is how long a TCP knock waits: it is one SYN.
+// dialTime bounds the wait of a TCP knock: it is one SYN.
 const dialTime = 300 * time.Millisecond
 
 // Targets returns all addresses of prefixes; a prefix with more than 256 addresses

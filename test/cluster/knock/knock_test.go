@@ -18,8 +18,8 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestHearsItself knocks at the loopback address.
-func TestHearsItself(t *testing.T) {
+// TestReceivesItsOwnKnocks knocks at the loopback address.
+func TestReceivesItsOwnKnocks(t *testing.T) {
 	received := make(chan string, 10)
 	k, err := Listen(t.Context(), func(from string) { received <- from })
 	if err != nil {

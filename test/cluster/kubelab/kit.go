@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Environment variables that say where the kit and its work folder are.
+// Environment variables with the paths of the kit and its work folder.
 const (
 	DirVariable  = "KUBELAB"
 	WorkVariable = "FELIXLIKE_CLUSTER_WORK"

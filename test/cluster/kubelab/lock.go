@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waitDelay is how long outputs of a command are read after its end.
+// waitDelay bounds the reading of a command's output after its end.
 const waitDelay = 2 * time.Second
 
 // lock waits for the lock on a file, and returns the function that

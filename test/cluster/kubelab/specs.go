@@ -19,7 +19,7 @@ type Spec struct {
 	Failure string
 }
 
-// RunSpecs runs the upstream specs whose names match focus but not skip, some at
+// RunSpecs runs the upstream specs with names that match focus but not skip, some at
 // a time, and returns those that ran by name. The log is the file that SpecLog names.
 func (c *Cluster) RunSpecs(ctx context.Context, focus, skip string, parallel int) ([]Spec, error) {
 	report := filepath.Join(c.kit.work, "e2e-report", "junit.xml")

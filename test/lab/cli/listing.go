@@ -42,7 +42,7 @@ type listedRule struct {
 	Hash string `json:"hash,omitempty"`
 }
 
-// listedEntry is where an address is sent to.
+// listedEntry is the target of an address.
 type listedEntry struct {
 	// In is the verdict map or the chain.
 	In      string `json:"in"`

@@ -46,13 +46,13 @@ type entry struct {
 	Dir      string `json:"dir"`
 }
 
-// listTimeout bounds how long list waits for one lab.
+// listTimeout bounds list's wait for one lab.
 const listTimeout = 5 * time.Second
 
 func (o *options) listCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",
-		Short: "Show all labs, also what a crash has left of one",
+		Short: "Show all labs, with the remains of crashed ones",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			names, err := lab.List(o.config.Root)
@@ -192,7 +192,7 @@ func (o *options) logsCommand() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "print further lines as they come, until interrupted")
-	c.Flags().IntVar(&lines, "tail", lines, "print only so many last lines; all if negative")
+	c.Flags().IntVar(&lines, "tail", lines, "number of last lines to print; all if negative")
 	return c
 }
 

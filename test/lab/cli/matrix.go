@@ -159,7 +159,7 @@ func (m *Matrix) Wrong() []Cell {
 	return wrong
 }
 
-// Counts returns how many probes got through, and of how many.
+// Counts returns the number of probes that got through, and of all probes.
 func (m *Matrix) Counts() (through, probed int) {
 	for _, c := range m.Cells {
 		if c.Through {

@@ -35,8 +35,8 @@ policy and the rule of it that each comes from.
 
 Under backend openflow these are the flows of the tables that judge, rule by
 rule; one that several rules share is listed with each. Open vSwitch counts no
-packets for parts of a conjunction, and what names no address or port of the pod
-counts those of all pods on the node.`,
+packets for parts of a conjunction. Flows without an address or port of the pod
+count the packets of all pods on the node.`,
 		Example: "  felixctl lab rules shop/web",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -193,7 +193,7 @@ func (r *podRules) names(pods map[string]string) {
 	}
 }
 
-// shownMembers bounds how much of a set is printed.
+// shownMembers bounds the printed members of a set.
 const shownMembers = 4
 
 func (r *podRules) print(w io.Writer) error {

@@ -140,7 +140,7 @@ func nodeRow(n labs.NodeStatus) []any {
 		len(a.Policies), len(a.Quarantined), a.Repairs.Total, len(a.Problems))
 }
 
-// printHints says how to get at the nodes.
+// printHints prints the ways to enter the nodes.
 func printHints(w io.Writer, style terminal.Style, nodes []labs.NodeStatus) {
 	hints := terminal.NewTable(style, "NODE", "NETNS", "CONTROL SOCKET", "LOG", "PROBES AND METRICS")
 	for _, n := range nodes {

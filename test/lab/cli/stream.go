@@ -12,7 +12,7 @@ import (
 	"github.com/felixlike/felixlike/internal/namespace"
 )
 
-// patience is how long a stream waits for its connection, and for an echo.
+// patience bounds a stream's wait for its connection, and for an echo.
 const patience = 5 * time.Second
 
 // stream is a connection that carries data all the time.

@@ -69,7 +69,7 @@ anything else, also when a probe could not be tried.`,
 	o.probeFlags(c)
 	c.Flags().StringVar(&cases, "cases", "", "truth table (JSON lines); - is standard input")
 	c.Flags().IntVar(&repeat, "repeat", repeat, "repeat the table this many times, in one lab")
-	c.Flags().IntVar(&o.config.ProbeRate, "rate", probe.DefaultRate, "begin so many probes a second")
+	c.Flags().IntVar(&o.config.ProbeRate, "rate", probe.DefaultRate, "probes to begin per second")
 	c.Flags().StringVar(&out, "out", "", "write the lines to this file too")
 	_ = c.MarkFlagRequired("cases") // the flag is there: it was just made
 	return c
@@ -94,7 +94,7 @@ func readCases(path string) ([]truthtable.Step, error) {
 	return steps, nil
 }
 
-// maxRepeat bounds how often a table is gone through.
+// maxRepeat bounds the repetitions of a table.
 const maxRepeat = 10_000
 
 func repeated(steps []truthtable.Step, times int) ([]truthtable.Step, error) {

@@ -34,7 +34,7 @@ type Outcome struct {
 	// RTT is the time from the first packet of the successful attempt to the
 	// end of its echo.
 	RTT time.Duration
-	// Attempts is how often the flow was tried.
+	// Attempts is the number of tries.
 	Attempts int
 }
 

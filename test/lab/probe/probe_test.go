@@ -65,7 +65,7 @@ func pair(t *testing.T) (a, b *probe.Station) {
 	return a, b
 }
 
-// operational waits until eth0 sends packets. The kernel drops what is sent before its
+// operational waits until eth0 sends packets. The kernel drops packets before its
 // link watch, which may be a second late, has made it operational (RFC 2863).
 func operational() error {
 	const patience = 10 * time.Second

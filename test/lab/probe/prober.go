@@ -13,7 +13,7 @@ type Options struct {
 	// Timeout is how long a flow may stay without an answer before it counts
 	// as blocked.
 	Timeout time.Duration
-	// Parallel bounds how many flows are tried at the same time.
+	// Parallel bounds the flows that are tried at the same time.
 	Parallel int
 	// Rate is how many flows are begun in a second. More than the userspace
 	// datapath takes overflow its socket buffers, which then looks like policy.
@@ -122,7 +122,7 @@ type stallWatch struct {
 
 const (
 	stallTick = 5 * time.Millisecond
-	// stallNoise is how late a tick may be on a machine that is merely busy.
+	// stallNoise bounds the delay of a tick on a machine that is merely busy.
 	stallNoise = 15 * time.Millisecond
 )
 

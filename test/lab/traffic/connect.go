@@ -65,7 +65,7 @@ type Unopened struct {
 	Port int
 }
 
-// Error says why and from which port.
+// Error returns the reason and the source port.
 func (e *Unopened) Error() string { return fmt.Sprintf("from port %d: %v", e.Port, e.Reason) }
 
 // Unwrap returns the reason.

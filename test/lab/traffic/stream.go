@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// knockTime is how long an attempt that is denied waits: it is one SYN.
+// knockTime bounds the wait of a denied attempt: it is one SYN.
 const knockTime = 20 * time.Millisecond
 
 // stream sends numbered blocks over one connection and compares their echoes.

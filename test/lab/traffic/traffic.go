@@ -26,7 +26,7 @@ const Patience = 8 * time.Second
 // Route is a way that traffic takes: from a namespace to an address where an echo
 // server listens.
 type Route struct {
-	// Name is how faults call it.
+	// Name is its name in faults.
 	Name string
 	From *namespace.Namespace
 	To   netip.AddrPort

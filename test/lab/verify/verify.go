@@ -32,9 +32,9 @@ type Outcome struct {
 	// Late counts the allowed probes that Options.Timeout was too short for: they
 	// got their answer within Options.Patience.
 	Late int `json:"-"`
-	// NotTried counts the probes that say nothing: no packet of them was sent.
+	// NotTried counts the probes without a result: no packet of them was sent.
 	NotTried int `json:"-"`
-	// Programming and Probing are how long the two halves took.
+	// Programming and Probing are the times of the two halves.
 	Programming time.Duration `json:"-"`
 	Probing     time.Duration `json:"-"`
 }

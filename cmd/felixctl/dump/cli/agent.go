@@ -19,7 +19,7 @@ import (
 	"github.com/felixlike/felixlike/internal/labs"
 )
 
-// agent says which node is meant.
+// agent chooses the node.
 type agent struct {
 	socket, node, lab, labRoot string
 	timeout                    time.Duration

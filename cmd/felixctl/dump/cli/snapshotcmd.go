@@ -67,7 +67,7 @@ func saveCommand(s *store) *cobra.Command {
 	return c
 }
 
-// counted says how much a state has.
+// counted prints the size of a state.
 func counted(s *dump.State) string {
 	n := s.Count()
 	text := fmt.Sprintf("%d rules in %d chains, %d sets with %d elements", n.Rules, n.Chains, n.Sets, n.Elements)

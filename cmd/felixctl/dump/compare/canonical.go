@@ -21,7 +21,7 @@ type Options struct {
 	Counters bool
 	// Elements chooses how sets are compared.
 	Elements dump.Elements
-	// Hashes keeps those of rules, which say nothing that the rules do not say.
+	// Hashes keeps those of rules, which follow from the rules.
 	Hashes bool
 }
 

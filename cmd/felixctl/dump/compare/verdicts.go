@@ -58,7 +58,7 @@ type Trials struct {
 	Unknown []Verdict `json:"unknown,omitempty"`
 }
 
-// End is where a packet may come from or go to.
+// End is a source or destination of packets.
 type End struct {
 	Name    string
 	Address netip.Addr
@@ -66,7 +66,7 @@ type End struct {
 	Local bool
 }
 
-// MaxTrials bounds how many packets are judged.
+// MaxTrials bounds the judged packets.
 const MaxTrials = 500_000
 
 // Verdicts judges packets between all pairs of ends of which one is local, to all

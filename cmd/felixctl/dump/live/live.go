@@ -19,7 +19,7 @@ import (
 	"github.com/felixlike/felixlike/tables/nftables"
 )
 
-// Node says where to look.
+// Node is the node to read.
 type Node struct {
 	// NetNS is the path of the node's network namespace; the caller's if empty.
 	NetNS string

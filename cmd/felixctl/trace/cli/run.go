@@ -213,7 +213,7 @@ func (w *world) notes(r *result, path *trace.Path) {
 	}
 }
 
-// at says which node an address is on, if that is known.
+// at names the node of an address, if known.
 func (w *world) at(a netip.Addr) string {
 	if node := w.NodeOf(a); node != "" {
 		return " is on " + node

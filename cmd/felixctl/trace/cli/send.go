@@ -17,7 +17,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
-// liveWait is how long a real packet may take: it is sent again meanwhile.
+// liveWait bounds the wait for a real packet: it is sent again meanwhile.
 const liveWait = 2 * time.Second
 
 // sendLive sends the packet and watches it.

@@ -175,7 +175,7 @@ func conditions(s trace.Step) string {
 	return s.Rule
 }
 
-// longest is how much of a rule is shown where not all is asked for.
+// longest bounds the text of a rule without --all.
 const longest = 110
 
 func shortened(s string, all bool) string {

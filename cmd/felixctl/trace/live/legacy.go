@@ -31,7 +31,7 @@ type legacyTrace struct {
 	family model.Family
 }
 
-// legacyEvent is where in a table a packet is.
+// legacyEvent is a packet's position in a table.
 type legacyEvent struct {
 	table, chain, what string
 	number             int

@@ -34,7 +34,7 @@ type Request struct {
 	// both are known.
 	Destination Node
 	Arrives     string
-	// Wait is how long it may take.
+	// Wait bounds the time.
 	Wait time.Duration
 	// Names are for people.
 	Names trace.Namer

@@ -54,7 +54,7 @@ func askSwitch(ctx context.Context, n Node, bridge, flow string, names trace.Nam
 	return parseSwitch(n.Name, bridge, raw, names), raw, nil
 }
 
-// management is where the bridge speaks OpenFlow.
+// management is the bridge's OpenFlow socket.
 func (n Node) management(bridge string) string { return filepath.Join(n.OVSDir, bridge+".mgmt") }
 
 // parseSwitch parses the output of ofproto/trace: a line for every table with the flow
