@@ -130,8 +130,8 @@ func TestOverlays(t *testing.T) {
 	}
 }
 
-// TestSwitchMayTakeBursts: the container of ovs-vswitchd has the capabilities by which
-// the supervisor widens receive buffers and gives packets priority.
+// TestSwitchMayTakeBursts: the container of ovs-vswitchd has the capabilities that
+// the supervisor needs to widen receive buffers and to give packets priority.
 func TestSwitchMayTakeBursts(t *testing.T) {
 	set := as[appsv1.DaemonSet](t, read(t, "felixlike.yaml")["DaemonSet felixlike"])
 	for _, c := range set.Spec.Template.Spec.Containers {

@@ -1,6 +1,6 @@
-// Package labs says where labs keep their sockets, and asks a lab's supervisor for its
-// status. felixctl uses it to find the agents of a lab. Labs themselves are made in
-// test/lab, which felixctl does not import.
+// Package labs has the paths of labs' sockets, and asks a lab's supervisor for its
+// status. felixctl uses it to find the agents of a lab. test/lab makes the labs;
+// felixctl does not import it.
 package labs
 
 import (

@@ -11,8 +11,8 @@ import (
 // CPUUsage is the CPU time of the machine up to the moment At.
 type CPUUsage struct {
 	At time.Time
-	// CPUs is how many processors there are, idle how long they had nothing to do,
-	// all together; time that other guests of the host had counts as idle.
+	// CPUs is the number of processors, idle their idle time,
+	// added up; the time of other guests of the host counts as idle.
 	CPUs int
 	idle time.Duration
 }

@@ -21,7 +21,7 @@ type Section struct {
 	Heading string
 	Header  []string
 	Rows    [][]string
-	// Left is how many columns, from the left, are words; the rest are
+	// Left is the number of columns, from the left, with words; the rest are
 	// figures. Columns with nothing in any row are left out.
 	Left int
 	Text []string

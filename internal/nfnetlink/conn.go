@@ -87,8 +87,8 @@ func (c *Conn) Do(m *Messages, visit func(i int, code unix.Errno, attributes []b
 
 // Dump sends one message, which must ask for a dump (NLM_F_DUMP), and hands
 // the attributes of each answer to visit, which must not keep them. The error
-// number is not zero if the kernel refuses. After an error the connection is of
-// no more use.
+// number is not zero if the kernel refuses. After an error the connection is
+// useless.
 func (c *Conn) Dump(m *Messages, visit func(attributes []byte)) (unix.Errno, error) {
 	sequence := c.next
 	if err := c.send(m); err != nil {

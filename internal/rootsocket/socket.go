@@ -1,5 +1,5 @@
-// Package rootsocket listens on unix sockets that only root may use, and of which
-// one process at a time is the owner.
+// Package rootsocket listens on unix sockets that only root may use. One process at a
+// time owns a socket.
 //
 // It knows no protocol. It is tested on real sockets.
 package rootsocket

@@ -61,7 +61,7 @@ func (s *steps) Case(name string) {
 func (s *steps) Done() {}
 
 // usable returns the backends that this machine has the tools and the kernel
-// for, and says why others are left out.
+// for, and logs why it leaves out others.
 func usable(t *testing.T) []worker.Backend {
 	t.Helper()
 	ns, err := namespace.Anonymous()

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// calibrationBytes is how much the calibration loop hashes: a fixed amount of
+// calibrationBytes is the input of the calibration loop: a fixed amount of
 // work that needs the CPU alone.
 const calibrationBytes = 256 << 20
 

@@ -39,7 +39,7 @@ const (
 	gateFile = "gate.yaml"
 )
 
-// enforcement measures how long it takes from a policy's file to the packets,
+// enforcement measures the time from a policy's file to the packets,
 // under each backend in turn.
 func (r *run) enforcement(ctx context.Context, n *labNode) (*Enforcement, error) {
 	names := r.backendNames()

@@ -8,7 +8,7 @@ import (
 )
 
 // row makes probes a millisecond apart: + one that arrived, - one that was denied, ? one
-// of which nothing is known.
+// without a known result.
 func row(start time.Time, text string) []probe {
 	var out []probe
 	for i, c := range text {

@@ -11,8 +11,8 @@ import (
 	"github.com/felixlike/felixlike/test/workloads"
 )
 
-// objectRounds is in how many rounds, at the most, the work on objects alone
-// has its turn: it is long, no backend is in it, and it varies little.
+// objectRounds bounds the rounds of the work on objects alone:
+// it is long, uses no backend, and varies little.
 const objectRounds = 3
 
 // objectsTurn is the name of that turn in progress and reports.

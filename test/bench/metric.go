@@ -59,7 +59,7 @@ const (
 	Writes    Kind = "writes"
 	Programs  Kind = "programs started"
 	Rate      Kind = "rate"
-	// First is the time of the first connection, of which nothing is cached.
+	// First is the time of the first connection, with nothing cached.
 	First Kind = "first"
 	// CPUEach is CPU time of the whole machine by packet, CPUEachGB by 1e9 bytes.
 	CPUEach   Kind = "CPU a packet"

@@ -135,8 +135,8 @@ func (r *Report) loaded(backend string, f *Result) string {
 // ofFirstHeader is the heading for the results of ofFirst.
 func (r *Report) ofFirstHeader() string { return "CPU, of " + r.Backends[0] }
 
-// programs prints how many programs were started for each operation, if this
-// is a run in which any are.
+// programs prints the number of programs started for each operation, if any
+// backend of the run starts some.
 func (r *Report) programs(f *Result) string {
 	if !r.startsPrograms() || f.Backend == "" || f.Case == worker.ToolLoad {
 		return ""

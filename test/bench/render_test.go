@@ -86,7 +86,7 @@ func example(t *testing.T) *Report {
 	return r
 }
 
-// packetsExample has two points, the second of which is slower under the second
+// packetsExample has two points; the second one is slower under the second
 // backend.
 func packetsExample(t *testing.T, backends []string) *Packets {
 	t.Helper()

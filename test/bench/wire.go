@@ -20,8 +20,8 @@ import (
 // chunk is the size of a stream's writes and reads.
 const chunk = 64 << 10
 
-// wire is the way from the client to the server, over a switch of which the
-// process is known.
+// wire is the path from the client to the server, over a switch with a known
+// process.
 type wire struct {
 	client *namespace.Namespace
 	server net.Listener

@@ -1,4 +1,4 @@
-// Package cases shows single policies, and what each backend programs for them.
+// Package cases shows single policies, and their programmed state under each backend.
 //
 // Each file of testdata is a case: a txtar archive. Its first lines describe it.
 // The input is policy.yaml. A case that does not use testdata/cluster.yaml also has a

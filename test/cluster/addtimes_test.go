@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Shim puts a script in the plugin's place that writes down how long each ADD took,
+// Shim puts a script in the plugin's place that records the time of each ADD,
 // as the runtime sees it.
 const (
 	shim = `

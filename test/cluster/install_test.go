@@ -13,7 +13,7 @@ const (
 	daemonSet = "daemonset/felixlike"
 )
 
-// installTime is how long nodes and agents may take to be ready, with the images
+// installTime bounds the time until nodes and agents are ready, with the images
 // present.
 const installTime = 30 * time.Second
 
@@ -22,8 +22,8 @@ func (s *site) overlay(backend string) string {
 	return filepath.Join(s.kit.root, "deploy", "overlays", backend)
 }
 
-// testInstall installs felixlike as its documentation says, and measures how long
-// it takes until the nodes are ready for pods.
+// testInstall installs felixlike as its documentation says, and measures the time
+// until the nodes are ready for pods.
 func (s *site) testInstall(t *testing.T) {
 	s.notReference(t)
 	if out := s.kubectl(t, "get", "nodes", "--no-headers"); strings.Count(out, "NotReady") != len(s.Nodes()) {

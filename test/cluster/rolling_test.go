@@ -12,7 +12,7 @@ import (
 	"github.com/felixlike/felixlike/test/lab/traffic"
 )
 
-// stallTime is how long an established connection may stall while a node's agent and
+// stallTime bounds the stall of an established connection while a node's agent and
 // switch are replaced: the userspace switch forwards nothing meanwhile.
 const stallTime = 90 * time.Second
 

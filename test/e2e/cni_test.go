@@ -35,7 +35,7 @@ type cniNode struct {
 	agent          *exec.Cmd
 }
 
-// cniCluster is a node with its pods, of which x/a takes packets from x/b alone.
+// cniCluster is a node with its pods. x/a takes packets from x/b alone.
 const cniCluster = `
 {apiVersion: v1, kind: Node, metadata: {name: n1}, spec: {podCIDRs: [10.77.0.0/24, "fd77:1::/64"]},
   status: {addresses: [{type: InternalIP, address: 192.168.77.1}, {type: InternalIP, address: "fd77::1"}]}}
@@ -341,8 +341,8 @@ func (n *cniNode) untilAvailable() {
 	eventually(n.T, "STATUS succeeds", func() bool { return !n.call("STATUS", cnitest.Sandbox{}, nil).Failed })
 }
 
-// TestCNIFailsClosed adds a pod that the datastore does not know, and one of which
-// it knows an earlier life: both fail, and nothing is left of them.
+// TestCNIFailsClosed adds a pod that the datastore does not know, and one with another UID
+// than the datastore has: both fail, and nothing is left of them.
 func TestCNIFailsClosed(t *testing.T) {
 	t.Parallel()
 	n := newCNINode(t, "nftables")

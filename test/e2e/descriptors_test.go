@@ -22,7 +22,7 @@ const (
 	resync = time.Second
 )
 
-// TestManyDescriptors runs agents in which every descriptor that they open is above
+// TestManyDescriptors runs agents with all their descriptors above
 // 5,000, through every backend and several resyncs of each.
 func TestManyDescriptors(t *testing.T) {
 	needLab(t)

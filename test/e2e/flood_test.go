@@ -117,8 +117,8 @@ func deniedFlood(t *testing.T, l *lab.Lab, backend string) {
 
 const rateMetric = `felixlike_dropped_packets_total{reason="new-connection-rate"}`
 
-// synFrames returns a function that makes the n-th of many frames, each of which asks
-// for another TCP connection. It reuses its memory.
+// synFrames returns a function that makes the n-th of many frames. Each one opens
+// another TCP connection. It reuses its memory.
 func synFrames(header []byte, src, dst netip.Addr) func(n int) []byte {
 	tcp := make([]byte, 20)
 	tcp[12], tcp[13] = 5<<4, 2 // SYN

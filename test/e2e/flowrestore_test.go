@@ -39,8 +39,8 @@ const (
 	// the cached flows at the end of the wait, and TCP sends again after 0.2 s and 0.4 s.
 	// The goal of 0.1 s is for real machines. Without the wait it is 3 s and more.
 	longestGap = time.Second
-	// gapFactor is how much longer than the longest pause of undisturbed connections a
-	// pause may be on a machine where these pause, too: one that QEMU emulates.
+	// gapFactor bounds a pause by the longest pause of undisturbed connections, on a
+	// machine where these pause, too: one that QEMU emulates.
 	gapFactor = 4
 	// goneFor is the time before the killed one comes back.
 	goneFor = 3 * time.Second
@@ -143,8 +143,8 @@ func (r *restart) must(err error) {
 func (r *restart) killSwitch()  { r.Helper(); r.must(r.node.OVS().KillVSwitchd()) }
 func (r *restart) startSwitch() { r.Helper(); r.must(r.node.OVS().StartVSwitchd(r.Context())) }
 
-// awaits reports whether the switch goes by cached flows of before its start. One that
-// has not read its database yet knows no command about datapaths, and does so too.
+// awaits reports whether the switch uses cached flows from before its start. A switch that
+// has not read its database yet knows no command about datapaths, and uses them, too.
 func (r *restart) awaits() bool {
 	r.Helper()
 	awaits, err := vswitchd.New(r.node.OVSDir(), ovsdb.DatapathSystem).AwaitsFlows(r.Context())

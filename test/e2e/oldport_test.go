@@ -170,7 +170,7 @@ func (p *oldPair) connect(timeout time.Duration) (*os.File, error) {
 	return traffic.ConnectFrom(p.from, netip.AddrPortFrom(p.source, p.port), p.to, timeout)
 }
 
-// openAndEnd opens a connection, by which a byte comes to the server, and ends it.
+// openAndEnd opens a connection, sends a byte to the server, and ends it.
 func (p *oldPair) openAndEnd(t *testing.T) {
 	t.Helper()
 	if p.vanish {

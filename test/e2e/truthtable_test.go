@@ -133,8 +133,8 @@ func TestBursts(t *testing.T) {
 	}
 }
 
-// busySteps is how many steps TestBusyProcessors takes of its table: the first case. On
-// busy processors a step takes some ten times as long.
+// busySteps is the number of steps that TestBusyProcessors takes of its table: the first
+// case. On busy processors a step takes some ten times as long.
 const busySteps = 3
 
 // busyLate is the share of allowed probes that may be answered after more than a second in

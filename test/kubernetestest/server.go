@@ -34,7 +34,7 @@ type Server struct {
 	requests   []Request
 	// held is not nil while lists must wait.
 	held chan struct{}
-	// cut is how many objects of a list come before it breaks off, if not zero.
+	// cut, if not zero, is the number of objects before a list breaks off.
 	cut int
 }
 

@@ -18,8 +18,8 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Suite tests a source against an API server: agent is how the source reaches
-// it, admin is how the test does, with the right to write. It leaves nothing behind, and
+// Suite tests a source against an API server. The source uses the configuration
+// agent, the test uses admin, which may write. It leaves nothing behind, and
 // ignores other objects: its updates name no version, since the controllers
 // of a real cluster change objects too.
 func Suite(t *testing.T, admin, agent *rest.Config) {

@@ -34,7 +34,7 @@ type Config struct {
 	// names. Datapath is netdev if empty: the userspace datapath needs no
 	// kernel module and runs in any network namespace.
 	Backend, Datapath, Tunnel, LogLevel string
-	// ProbeRate is how many probes are begun in a second; probe.DefaultRate if
+	// ProbeRate is the number of probes begun per second; probe.DefaultRate if
 	// zero.
 	ProbeRate int
 	// SyncTimeout bounds the wait until the agents have programmed a state.

@@ -23,8 +23,8 @@ func (n *nodeSpec) equal(o *nodeSpec) bool {
 		slices.Equal(n.PodCIDRs, o.PodCIDRs) && slices.Equal(n.Gateways, o.Gateways)
 }
 
-// subnet returns the network that a node's address lies in. Kubernetes does
-// not say how long its prefix is; a /24 (a /120) it is here.
+// subnet returns the network of a node's address. Kubernetes does
+// not record the prefix length; here it is a /24 (a /120).
 func subnet(a netip.Addr) netip.Prefix {
 	bits := 24
 	if a.Is6() {

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// mistakes is how many draws there are to one that makes a mistake of a kind
-// which the API server would refuse, but a file may have.
+// mistakes: one draw in this many makes a mistake of a kind
+// that the API server would refuse, but a file may have.
 const mistakes = 25
 
 func networkPolicy(t *rapid.T, name, namespace string) *networkingv1.NetworkPolicy {

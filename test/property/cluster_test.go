@@ -110,7 +110,7 @@ func (d *dataplane) leave(before, after *oracle.Cluster) {
 	}
 }
 
-// place is where an address lives: on the node as a pod, on the node itself,
+// place is the place of an address: on the node as a pod, on the node itself,
 // or outside (no node).
 type place struct {
 	node string

@@ -106,7 +106,7 @@ func (c closedPods) closes(d *dataplane, h hop) bool {
 }
 
 // TestRefusedFlowsCloseWhatTheyConcern has the switch refuse flows at random. The
-// pods of the policies that they are of are closed, in that direction, and all
+// pods of their policies are closed, in that direction, and all
 // other packets are judged as ever.
 func TestRefusedFlowsCloseWhatTheyConcern(t *testing.T) {
 	b := newTestbed(t, config.OpenFlow)

@@ -180,7 +180,7 @@ func TestHostileObjects(t *testing.T) {
 			}
 			apply()
 			for _, h := range hostiles() {
-				t.Run(h.name, func(t *testing.T) { d.suffer(t, h, usesBridge(backend), apply) })
+				t.Run(h.name, func(t *testing.T) { d.applyHostile(t, h, usesBridge(backend), apply) })
 			}
 			if err := d.close(); err != nil {
 				t.Fatal(err)
@@ -189,7 +189,7 @@ func TestHostileObjects(t *testing.T) {
 	}
 }
 
-func (d *dataplane) suffer(t *testing.T, h hostile, inSwitch bool, apply func() (int, []string)) {
+func (d *dataplane) applyHostile(t *testing.T, h hostile, inSwitch bool, apply func() (int, []string)) {
 	policies := h.policies()
 	size := 0
 	for _, p := range policies {

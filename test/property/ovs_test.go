@@ -80,7 +80,7 @@ func newOVS(t *testing.T, node string, nodes underlay) *ovs {
 }
 
 // openTunnel gives the node's address to the physical bridge, and waits until
-// tunnels go by it.
+// tunnels use it.
 func (o *ovs) openTunnel() {
 	o.t.Helper()
 	phy := o.up(ovsdb.PhysicalBridge)
@@ -98,7 +98,7 @@ func (o *ovs) openTunnel() {
 	}
 }
 
-// attach makes a pair of interfaces of which one is on the bridge, and returns its
+// attach makes a pair of interfaces, one of them on the bridge, and returns its
 // port number there.
 func (o *ovs) attach(name string) uint32 {
 	o.t.Helper()

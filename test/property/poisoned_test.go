@@ -19,7 +19,7 @@ import (
 // TestPoisonedNodeRecovers: while an agent runs, the set of a tenant's ipBlocks has 120,000
 // elements, as an earlier version would have written them. Then the tenant deletes the
 // policy. The set is gone within a minute, and all is programmed. Meanwhile another tenant
-// makes small changes. With -v it prints how long they wait.
+// makes small changes. With -v it prints their waits.
 func TestPoisonedNodeRecovers(t *testing.T) {
 	a := hostileAgent(t, config.NFTables)
 	evil := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "evil", Name: "evil"}}

@@ -84,7 +84,7 @@ func newTestbedOf(t *testing.T, backend string, pods []string) *testbed {
 	return b
 }
 
-// clusters is how many random clusters each backend gets: one that starts
+// clusters is the number of random clusters for a backend: one that starts
 // programs takes its time.
 func clusters(backend string) int {
 	switch backend {

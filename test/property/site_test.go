@@ -68,7 +68,7 @@ const retransmissions = 3
 
 const (
 	// again is the time after which a sentinel counts as lost and is sent again,
-	// giveUp that after which nothing is expected to come out any more.
+	// giveUp the time after which no more packets are expected.
 	again  = 200 * time.Millisecond
 	giveUp = time.Minute
 )

@@ -203,7 +203,7 @@ func (p *Path) Passes(t testing.TB, protocol model.Protocol, src, dst netip.Addr
 }
 
 // Flood sends packets of UDP without pause until stop is called, which returns
-// how many were sent and how many have arrived. The Path is not used in between.
+// the numbers of sent and arrived packets. The Path is not used in between.
 func (p *Path) Flood(t testing.TB, src, dst netip.Addr, port uint16) (stop func() (sent, arrived int)) {
 	t.Helper()
 	f := model.FamilyOf(dst)

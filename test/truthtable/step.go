@@ -87,8 +87,8 @@ type Probe struct {
 // String returns "suite/case/step", as tests name it.
 func (s *Step) String() string { return fmt.Sprintf("%s/%s/%d", s.Suite, s.Case, s.Step) }
 
-// Read reads a truth table. Lines whose parts contradict each other are errors;
-// fields that it does not know are taken for remarks.
+// Read reads a truth table. Lines with contradictory parts are errors;
+// unknown fields are remarks.
 func Read(r io.Reader) ([]Step, error) {
 	var steps []Step
 	lines := bufio.NewReader(r)

@@ -62,7 +62,7 @@ func (b *builder) single() string {
 	return b.cluster.Namespaces[0].Name
 }
 
-// pod makes a pod with a label map of its own, on a random node.
+// pod makes a pod with a new label map, on a random node.
 func (b *builder) pod(namespace, name string, labels map[string]string) {
 	node := b.random.IntN(nodeCount)
 	for b.used[node] == hostsPerNode {

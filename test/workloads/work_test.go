@@ -52,8 +52,8 @@ func counts(w policy.Work) []uint64 {
 	return []uint64{w.Policies, w.Matches, w.Visits, w.Members, w.Listed, w.Endpoints}
 }
 
-// workOf loads a workload and returns the work, and how many objects and
-// results there are.
+// workOf loads a workload and returns the work, and the number of objects and
+// results.
 func workOf(t *testing.T, w workloads.Workload, p workloads.Placement, load func(*policy.Engine, *oracle.Cluster) error) (policy.Work, uint64) {
 	c := w.Objects(p)
 	e := policy.New(workloads.LocalNode)

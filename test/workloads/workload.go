@@ -11,7 +11,7 @@ import (
 // Workload is a start-up workload: a cluster of a certain shape and size.
 type Workload struct {
 	Name string
-	// Units is how many times the shape repeats: namespaces, or pods, or pairs
+	// Units is the number of repetitions of the shape: namespaces, or pods, or pairs
 	// of pods.
 	Units int
 	// Antrea are the figures of Antrea's benchmark of the name.

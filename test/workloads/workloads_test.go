@@ -82,7 +82,7 @@ func TestModelAgreesWithOracle(t *testing.T) {
 	})
 }
 
-// packets returns how many packets to judge: 2,000, or fewer where the oracle
+// packets returns the number of packets to judge: 2,000, or fewer if the oracle
 // has to go through thousands of policies for each.
 func packets(c *oracle.Cluster) int {
 	budget := 2_000_000

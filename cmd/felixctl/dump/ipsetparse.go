@@ -18,7 +18,7 @@ func ParseIPSets(r io.Reader) ([]*Set, error) {
 	return p.sets, err
 }
 
-// ipsetListing is how far a listing was read.
+// ipsetListing is the state of the parser.
 type ipsetListing struct {
 	sets   []*Set
 	byName map[string]*Set
@@ -89,7 +89,7 @@ func newIPSet(name, kind string, options []string) *Set {
 	return s
 }
 
-// addMember takes a member and its options, of which ours have nomatch alone.
+// addMember takes a member and its options. Our members have no option but nomatch.
 func (s *Set) addMember(words []string) {
 	var e Element
 	e.Except = len(words) == 2 && words[1] == "nomatch" && s.Kind == model.Networks

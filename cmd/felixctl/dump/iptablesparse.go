@@ -34,7 +34,7 @@ func (p *saveListing) ended() error {
 	return nil
 }
 
-// saveListing is how far a listing was read.
+// saveListing is the state of the parser.
 type saveListing struct {
 	tables []*Table
 	table  *Table

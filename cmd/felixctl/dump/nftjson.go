@@ -20,7 +20,7 @@ func ParseNFTJSON(r io.Reader) ([]*Table, error) {
 	return p.tables, err
 }
 
-// jsonListing is how far a listing was read.
+// jsonListing is the state of the parser.
 type jsonListing struct {
 	tables []*Table
 	sets   map[string]*Set

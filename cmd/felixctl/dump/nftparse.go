@@ -29,7 +29,7 @@ func (p *nftListing) ended() error {
 	return nil
 }
 
-// nftListing is how far a listing was read.
+// nftListing is the state of the parser.
 type nftListing struct {
 	tables []*Table
 	table  *Table

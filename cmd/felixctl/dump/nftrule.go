@@ -78,7 +78,7 @@ func unquoted(word string) string {
 	return word
 }
 
-// setComment takes our comment apart.
+// setComment splits our comment.
 func (r *Rule) setComment(text string) {
 	if r.Hash = tables.HashInComment(text); r.Hash != "" {
 		text = strings.TrimPrefix(text[len(tables.CommentPrefix)+len(r.Hash):], " ")

@@ -10,7 +10,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// nftSet is a set of which the listing is being read.
+// nftSet is a set during parsing.
 type nftSet struct {
 	Set
 	isMap bool

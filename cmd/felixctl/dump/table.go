@@ -35,8 +35,8 @@ func (d Dialect) MarshalText() ([]byte, error) { return []byte(d.String()), nil 
 // Table is one table of netfilter.
 type Table struct {
 	Dialect Dialect `json:"dialect"`
-	// Family is nft's word: "inet", "ip", "ip6", and others of which nothing is
-	// ours. Tables of iptables are "ip" or "ip6".
+	// Family is nft's word: "inet", "ip", "ip6", or a family that felixlike does not
+	// use. Tables of iptables are "ip" or "ip6".
 	Family string `json:"family"`
 	Name   string `json:"name"`
 	// Chains are in the order of the listing.

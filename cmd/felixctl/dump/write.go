@@ -148,7 +148,7 @@ func (r *Rule) NFT(counters bool) string {
 		counter = "counter"
 	}
 	if r.Foreign != "" {
-		// Where the counter was is not known any more.
+		// The position of the counter is unknown.
 		return strings.TrimSpace(either(r.Foreign == "counter", counter, r.Foreign) + nftComment(r))
 	}
 	return nftText(r.Rule, counter) + nftComment(r)

@@ -37,11 +37,11 @@ type Config struct {
 }
 
 const (
-	// knocksPerSecond bounds how many connections are opened: it is the user's server
-	// that has to take them.
+	// knocksPerSecond bounds the rate of connections: the user's server
+	// has to take them.
 	knocksPerSecond = 100
-	// changeTimeout bounds how long a change may take, also that which brings the first
-	// backend back.
+	// changeTimeout bounds the time of a change, also that back to the first
+	// backend.
 	changeTimeout = 2 * time.Minute
 	returnRetry   = 500 * time.Millisecond
 )
@@ -220,9 +220,9 @@ func (l *live) turn(ctx context.Context, backend string) error {
 	return nil
 }
 
-// change brings the node to a backend, and notes how long it took unless it was
-// there already. An interrupt does not end it: the agent would go on without us, or even
-// begin when the node has been brought back.
+// change brings the node to a backend, and records the time unless the backend was
+// in force. An interrupt does not end it: the agent would continue the change, and might
+// begin it only after the return to the first backend.
 func (l *live) change(ctx context.Context, backend string, r *Result) error {
 	status, err := l.agent.Status(ctx)
 	if err != nil {

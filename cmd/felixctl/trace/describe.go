@@ -142,7 +142,7 @@ func (w *bridge) owner(flow *dump.Flow) string {
 	return ""
 }
 
-// unfulfilled are the rules that apply to the pod and of which a dimension did not
+// unfulfilled are the pod's rules with a dimension that did not
 // match.
 func (w *bridge) unfulfilled(h *hit, f *fields) []Miss {
 	var all []Miss

@@ -95,8 +95,8 @@ type hit struct {
 	// others are the ids of further conjunctions that are fulfilled at the same
 	// priority: any of them may be the one that Open vSwitch takes.
 	others []uint32
-	// nearly are conjunctions of which some dimensions matched, and others did not,
-	// with the flows that did.
+	// nearly are conjunctions with some matching dimensions, and the flows
+	// that matched.
 	nearly map[uint32]*near
 }
 

@@ -236,8 +236,8 @@ func (w *netfilter) address(s tables.Side) netip.Addr {
 	return w.packet.Source
 }
 
-// matches reports which memberships made a rule match, or because of which
-// condition it does not.
+// matches reports the memberships that made a rule match, or the
+// condition that did not.
 func (w *netfilter) matches(r *tables.Rule) (sets []Membership, because string, err error) {
 	if f := r.Family(); f != 0 && f != w.packet.Family() {
 		return nil, otherFamily, nil

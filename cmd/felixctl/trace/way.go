@@ -204,8 +204,8 @@ func (w *way) assumedBridge(s *Site, port uint32) error {
 	return nil
 }
 
-// host takes the packet through the host of a site, into which it came by an
-// interface, or "" if the host sends it.
+// host takes the packet through the host of a site. It came in by the
+// interface in, or "" if the host sends it.
 func (w *way) host(s *Site, in string) error {
 	if err := w.hop(); err != nil {
 		return err

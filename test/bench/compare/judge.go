@@ -12,7 +12,7 @@ import (
 const (
 	// alpha is the probability that the test sees a change without one.
 	alpha = 0.05
-	// enoughRounds is from how many rounds of both on it can see any at that level:
+	// enoughRounds is the least number of rounds of both for a change at that level:
 	// with four and four, the least p is 0.029, with three and three 0.1.
 	enoughRounds = 4
 )

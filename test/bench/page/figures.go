@@ -40,7 +40,7 @@ func valueOf(s measure.Series) plot.Value {
 	return plot.Value{At: s.Median(), Low: s.Min(), High: s.Max()}
 }
 
-// groups has one for each case, with a row for each backend of which there is one.
+// groups has one for each case, with a row for each measured backend.
 func groups(r *bench.Report, cases []worker.Case, of func(f *bench.Result) (plot.Row, bool)) []plot.Group {
 	var all []plot.Group
 	for _, c := range cases {

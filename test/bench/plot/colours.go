@@ -56,7 +56,7 @@ func (k palette) variables() string {
 }
 
 // Style returns the CSS of figures: a page that has them inline needs it once. It
-// goes by the reader's scheme, and prints in light colours.
+// follows the reader's colour scheme, and prints in light colours.
 func Style() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, ".plot{%s;font-family:\"Liberation Sans\",Arial,Helvetica,sans-serif}\n", light().variables())

@@ -51,8 +51,8 @@ func usage(who int) CPU {
 }
 
 // faultsOfChildren counts the page faults of all processes that this one
-// started and waited for. None can run without, so the figure stays the same
-// only as long as none was.
+// started and waited for. Every process has some, so an equal figure means that
+// none was started.
 func faultsOfChildren() int64 {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &u) // as in usage

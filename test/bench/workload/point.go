@@ -4,10 +4,10 @@ import "fmt"
 
 // Point is a size of the policies that packets meet.
 type Point struct {
-	// Policies is how many apply to the pod that is connected to; with none, the
-	// packets pass by a backend that has nothing to ask.
+	// Policies is the number of policies of the server pod; with none, the
+	// packets pass a backend without any rule for it.
 	Policies int `json:"policies"`
-	// Peers is how many pods the rule that lets the packets through allows. It is
+	// Peers is the number of pods that the deciding rule allows. It is
 	// the last rule of the last policy.
 	Peers int `json:"peers"`
 }

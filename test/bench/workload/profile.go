@@ -24,11 +24,11 @@ type Profile struct {
 	// them on other nodes.
 	Groups    int `json:"groups"`
 	GroupSize int `json:"groupSize"`
-	// EngineDivisor is by how much the clusters that the policy engine starts
-	// with are smaller than those of Antrea's benchmarks; zero leaves them out.
+	// EngineDivisor divides the sizes of Antrea's benchmark clusters
+	// for the policy engine's start-up; zero leaves them out.
 	EngineDivisor int `json:"engineDivisor"`
-	// Samples is how often the cheapest change is measured in a whole run, at
-	// the least.
+	// Samples is the least number of measurements of the cheapest change in a whole
+	// run.
 	Samples int `json:"samples"`
 	// Idle is the length of the idle case.
 	Idle time.Duration `json:"idleNanoseconds"`

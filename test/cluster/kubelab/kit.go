@@ -23,7 +23,7 @@ type Kit struct {
 
 // Find returns the kit that KUBELAB names, or else the one in a folder beside
 // the clone that holds this process's folder: kubelab or */kubelab. The error
-// says why no cluster can be brought up here.
+// is the reason why no cluster can be brought up here.
 func Find() (*Kit, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a cluster needs root")

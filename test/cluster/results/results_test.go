@@ -56,8 +56,8 @@ func TestSavedRunsComeBack(t *testing.T) {
 	}
 }
 
-// TestDocumentIsCurrent compares the tables in the documentation with the files
-// that they are made of.
+// TestDocumentIsCurrent compares the tables in the documentation with their
+// source files.
 func TestDocumentIsCurrent(t *testing.T) {
 	docs := filepath.Join("..", "..", "..", "docs")
 	text, err := os.ReadFile(filepath.Join(docs, "CONFORMANCE.md"))

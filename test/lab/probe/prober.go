@@ -10,13 +10,13 @@ import (
 
 // Options of a Prober. The zero value of each means its default.
 type Options struct {
-	// Timeout is how long a flow may stay without an answer before it counts
+	// Timeout bounds the wait for an answer before a flow counts
 	// as blocked.
 	Timeout time.Duration
 	// Parallel bounds the flows that are tried at the same time.
 	Parallel int
-	// Rate is how many flows are begun in a second. More than the userspace
-	// datapath takes overflow its socket buffers, which then looks like policy.
+	// Rate is the number of flows begun per second. Too many for the userspace
+	// datapath overflow its socket buffers, which then looks like policy.
 	Rate int
 }
 

@@ -19,8 +19,8 @@ import (
 	"github.com/felixlike/felixlike/internal/namespace"
 )
 
-// Patience is how long, by default, data may take to arrive and a connection to
-// open: the kernel sends a SYN again at least after 1, 3 and 7 seconds.
+// Patience is the default bound for the arrival of data and the opening of a
+// connection: the kernel sends a SYN again at least after 1, 3 and 7 seconds.
 const Patience = 8 * time.Second
 
 // Route is a way that traffic takes: from a namespace to an address where an echo

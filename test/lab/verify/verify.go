@@ -51,13 +51,12 @@ type Options struct {
 	// Family is the address family of the probes, and the one that policies'
 	// ipBlocks are mapped to; IPv4 if zero.
 	Family model.Family
-	// Timeout is how long a probe may stay without an answer; one second if
+	// Timeout bounds the wait for the answer to a probe; one second if
 	// zero.
 	Timeout time.Duration
-	// Patience is how long a probe that the table lets through may stay without
-	// an answer before it counts as wrong; ten seconds if zero. A packet that is
-	// lost or late on a busy machine costs no more than this; one that policy
-	// drops, it drops every time. Probes that must not get through are not tried
+	// Patience bounds the wait for the answer to an allowed probe before it counts as
+	// wrong; ten seconds if zero. It covers packets that a busy machine loses or
+	// delays; policy drops a denied packet every time. Denied probes are not tried
 	// again.
 	Patience time.Duration
 }
@@ -158,8 +157,8 @@ func (o *Outcome) compare(step *truthtable.Step, results []lab.Result) error {
 	return err
 }
 
-// insist tries probes again that should have had an answer and have none, and
-// returns how many of them get one. A refusal is an answer.
+// insist tries unanswered probes of the table's allowed ones again, and
+// returns the number that get an answer. A refusal is an answer.
 func insist(ctx context.Context, l Cluster, step *truthtable.Step, results []lab.Result, patience time.Duration) (late int) {
 	var again []lab.Probe
 	var index []int

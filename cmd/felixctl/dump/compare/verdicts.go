@@ -47,7 +47,7 @@ type Opinion struct {
 	Unknown string `json:"unknown,omitempty"`
 }
 
-// Trials is what Verdicts tried.
+// Trials has the packets and results of Verdicts.
 type Trials struct {
 	// Packets were judged on both sides; Left were not, because they would have been
 	// too many.
@@ -69,7 +69,7 @@ type End struct {
 // MaxTrials bounds the judged packets.
 const MaxTrials = 500_000
 
-// Verdicts judges packets between all pairs of ends of which one is local, to all
+// Verdicts judges packets between all pairs of ends with a local one, to all
 // ports that matter.
 func Verdicts(before, after Judge, ends []End, ports []Port) Trials {
 	var t Trials

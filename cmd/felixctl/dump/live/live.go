@@ -23,7 +23,7 @@ import (
 type Node struct {
 	// NetNS is the path of the node's network namespace; the caller's if empty.
 	NetNS string
-	// OVSRunDir and Bridge say where the switch is; none is asked if they are empty.
+	// OVSRunDir and Bridge locate the switch; without them no switch is read.
 	OVSRunDir, Bridge string
 }
 

@@ -66,8 +66,7 @@ func (n *Names) Prefix(p netip.Prefix) string {
 	return n.prefixes[p]
 }
 
-// Rule says which rule of which policy a conjunction stands for, "" if that is not
-// known.
+// Rule returns the policy and rule of a conjunction, "" if unknown.
 func (n *Names) Rule(id uint32) string { return n.rules[id] }
 
 // Port returns the owner of a port of the bridge, "" if unknown.

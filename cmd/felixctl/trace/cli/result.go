@@ -20,8 +20,8 @@ type result struct {
 	Policies   *trace.Judgement `json:"policies"`
 	Programmed []programmed     `json:"programmed"`
 	Live       *live.Observed   `json:"live,omitempty"`
-	// Disagreement says how the ways of looking contradict each other, which is a
-	// bug, or Because explains it.
+	// Disagreement describes the contradiction between the ways of looking. It is a
+	// bug, unless Because explains it.
 	Disagreement string `json:"disagreement,omitempty"`
 	Because      string `json:"because,omitempty"`
 	// Notes are the limits of the answer.

@@ -22,8 +22,8 @@ const (
 	denied  = "denied"
 )
 
-// readings is how often everything is read again where the ways of looking contradict
-// each other: something may have changed while it was read.
+// readings bounds the readings of the nodes. A contradiction causes another one:
+// something may have changed during the first.
 const readings = 3
 
 // trace answers the question, once for each endpoint where it is about a Service.

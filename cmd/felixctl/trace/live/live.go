@@ -25,7 +25,7 @@ type Request struct {
 	Bridge string
 	// Watched are the nodes on the way, the source's first.
 	Watched []Node
-	// Tunnel, if valid, is the outer address by which the packet comes to the second
+	// Tunnel, if valid, is the outer source address of the packet at the second
 	// node, through the port TunnelPort with these MAC addresses.
 	Tunnel                    netip.Addr
 	TunnelPort                uint32
