@@ -38,7 +38,7 @@ func Suite(t *testing.T, admin, agent *rest.Config) {
 	})
 	s.prepare(t)
 	s.view = Open(t, agent, s.log)
-	t.Run("what is there", s.first)
+	t.Run("first listing", s.first)
 	t.Run("addresses of pods", s.addresses)
 	t.Run("heartbeats", s.heartbeats)
 	t.Run("labels", s.labels)
@@ -173,7 +173,7 @@ func (s *suite) first(t *testing.T) {
 		t.Errorf("the pod lacks something: %+v", p)
 	}
 	if p.Annotations != nil || p.ManagedFields != nil || p.Spec.Containers[1].Image != "" || p.Spec.Volumes != nil || p.Spec.Tolerations != nil {
-		t.Errorf("the pod has more than anybody needs: %+v", p)
+		t.Errorf("the pod has more fields than a source needs: %+v", p)
 	}
 	n := seen.Nodes[s.node]
 	if n == nil || len(n.Status.Addresses) != 1 || len(n.Spec.PodCIDRs) != 1 || n.Annotations != nil || n.Spec.Taints != nil {
@@ -248,6 +248,6 @@ func (s *suite) heartbeats(t *testing.T) {
 		must(s.CoreV1().Nodes().UpdateStatus(s.ctx, n, metav1.UpdateOptions{}))(t)
 	}
 	if after := s.view.Sync(t); after.Pods[s.id("a")] != pod || after.Nodes[s.node] != node {
-		t.Error("a heartbeat was told as a change")
+		t.Error("a heartbeat was delivered as a change")
 	}
 }

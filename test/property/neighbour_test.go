@@ -235,7 +235,7 @@ func besideHostile(t *testing.T, backend string, kind, count int) {
 	// iptables replaces a whole table at each change: there, one small change beside all
 	// these objects costs more than one of them alone.
 	limit := max(2*time.Second, 3*max(alone, after)+time.Second)
-	t.Logf("one takes %d ms; %d more %d ms, %d of them set aside, %d MB; %d changes of a neighbour wait at most %d ms (limit %d), afterwards %d ms",
+	t.Logf("one takes %d ms; %d more %d ms, %d of them quarantined, %d MB; %d changes of a neighbour wait at most %d ms (limit %d), afterwards %d ms",
 		alone.Milliseconds(), count, took.Milliseconds(), len(s.Quarantined), m.HeapAlloc>>20, during, longest.Milliseconds(), limit.Milliseconds(), after.Milliseconds())
 	if longest > limit {
 		t.Errorf("a small change of another tenant has waited for %s, want at most %s", longest, limit)

@@ -64,7 +64,7 @@ func TestPoisonedNodeRecovers(t *testing.T) {
 	}
 	a.programmed(t, evilPod())
 	if s := a.Status(); s.LastApply.Error != "" || len(s.Quarantined) > 0 {
-		t.Errorf("in the end: %q, set aside %v", s.LastApply.Error, s.Quarantined)
+		t.Errorf("in the end: %q, quarantined %v", s.LastApply.Error, s.Quarantined)
 	}
 	t.Logf("recovered after %d ms; a change of another tenant has waited for %d ms at most", recovered.Milliseconds(), longest.Milliseconds())
 	if limit := 2 * time.Second; longest > limit {

@@ -37,7 +37,7 @@ func writers(ctx context.Context) []install.Finding {
 		state, err = live.Parse(parts)
 	}
 	if err != nil {
-		return []install.Finding{{Level: install.Noted, What: what, Detail: fmt.Sprintf("cannot be told: %v", err)}}
+		return []install.Finding{{Level: install.Noted, What: what, Detail: fmt.Sprintf("unknown: %v", err)}}
 	}
 	found := findWriters(state)
 	var all []install.Finding
@@ -52,7 +52,7 @@ func writers(ctx context.Context) []install.Finding {
 	if families := drops(state); len(families) > 0 {
 		all = append(all, install.Finding{
 			Level: install.Noted, What: "policy of FORWARD",
-			Detail: "drop in " + strings.Join(families, ", ") + ": what felixlike allows may be dropped behind it (backend nftables); somebody has to accept it",
+			Detail: "drop in " + strings.Join(families, ", ") + ": packets that felixlike allows may be dropped behind it (backend nftables); another rule has to accept them",
 		})
 	}
 	if len(all) == 0 {

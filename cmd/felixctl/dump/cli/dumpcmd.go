@@ -108,7 +108,7 @@ SIDE is "live" if it is not given, or:
 func (s *sides) flags(c *cobra.Command) {
 	s.agent.flags(c)
 	c.Flags().StringVar(&s.snapshots.dir, "snapshots", DefaultSnapshots, "folder of the snapshots")
-	c.Flags().StringVar(&s.backend, "backend", "", "backend whose rules, sets and flows are meant (default: the one in force)")
+	c.Flags().StringVar(&s.backend, "backend", "", "backend of the rules, sets and flows (default: the one in force)")
 	c.Flags().StringVar(&s.node, "for-node", "", "node that a folder of manifests is computed for (default: the agent's)")
 }
 
