@@ -16,7 +16,7 @@ import (
 // Nothing is programmed before this node's own addresses are known, and a change of
 // them is programmed like any other.
 func TestHostAddressesAreWaitedFor(t *testing.T) {
-	s := &stages{fail: map[string]error{}}
+	s := &recordedStages{fail: map[string]error{}}
 	tell := make(chan model.HostAddressesUpdate)
 	seen := &addressesSeen{}
 	f := startWith(t, Config{
@@ -32,7 +32,7 @@ func TestHostAddressesAreWaitedFor(t *testing.T) {
 			}
 		},
 	})
-	f.stages = s
+	f.recorded = s
 	f.attachmentsSynced()
 	f.source.send(true, node("node1", "10.10.0.0/24"))
 	eventually(t, "not ready for want of addresses", func() bool {

@@ -266,12 +266,3 @@ func (a *agent) bridgeConfig() ovsdb.Config {
 		NodeName: a.cfg.NodeName, Zone: pipeline.Zone,
 	}
 }
-
-// writes makes an Apply of a receiver that only counts its writes into one of
-// a stage.
-func writes(apply func(context.Context) (int, error)) func(context.Context) (backend.Applied, error) {
-	return func(ctx context.Context) (backend.Applied, error) {
-		n, err := apply(ctx)
-		return backend.Applied{Writes: n}, err
-	}
-}

@@ -38,7 +38,7 @@ func chaos(t *testing.T, random *rand.Rand) {
 		for {
 			select {
 			case <-sw.entered:
-			case <-f.stopped:
+			case <-f.queue.stopped:
 				return
 			}
 		}
@@ -73,7 +73,7 @@ func chaos(t *testing.T, random *rand.Rand) {
 		s := f.Status()
 		return s.Programmed == s.Observed && s.LastApply.Error == "" && len(s.Quarantined) == 0 && len(s.Running) == 0
 	})
-	if err := f.ask(t.Context(), func() { sameUpdates(t, table.updates, sw.updates) }); err != nil {
+	if err := f.queue.ask(t.Context(), func() { sameUpdates(t, table.updates, sw.updates) }); err != nil {
 		t.Fatal(err)
 	}
 	if got := missing(t, f); got != "" {

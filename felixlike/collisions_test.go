@@ -32,7 +32,7 @@ func TestCollisionsAreNamed(t *testing.T) {
 // the other one is refused while the first exists.
 func TestCollidingGroupsAreNamed(t *testing.T) {
 	f, _, _ := startQuarantine(t, &logBuffer{})
-	if err := f.ask(t.Context(), func() { f.engine = f.engine.Narrowed(0) }); err != nil {
+	if err := f.queue.ask(t.Context(), func() { f.cluster.engine = f.cluster.engine.Narrowed(0) }); err != nil {
 		t.Fatal(err)
 	}
 	other := webPolicy().(datastore.NetworkPolicySet)

@@ -18,7 +18,7 @@ func (d *Driver) Connections(ctx context.Context) ([]control.Connection, error) 
 		return nil, nil
 	}
 	var place backend.Place
-	if err := d.ask(ctx, func() { place = d.backend.Place() }); err != nil {
+	if err := d.queue.ask(ctx, func() { place = d.stages.backend.Place() }); err != nil {
 		return nil, err
 	}
 	return d.cfg.Connections(ctx, place)

@@ -23,6 +23,20 @@
 // changes while the stages behind it are slow. The managers of a stage that
 // runs are left alone; what they have to be told waits.
 //
+// Each part of the driver is a type that owns its state. It calls only those below it:
+//
+//	Driver      the loop; what control socket, CNI and probes ask
+//	handovers   changes of the backend
+//	drops       sessions of denied packets
+//	sampler     counters of rules
+//	reporter    status, readiness, metrics, notices
+//	feed        objects to the engine, the engine's updates to the managers
+//	scheduler   passes, and runs beside them
+//	turns       large policies: when the engine gets them, and which are refused
+//	stages      runs of stages, quarantine, repairs, the backend in force
+//	cluster     objects, model and problems; the first listings
+//	queue       calls of other goroutines into the loop
+//
 // The package renders nothing and writes to no kernel itself. It is tested
 // with recording stages here, and with everything real in test/e2e.
 //
@@ -52,7 +66,7 @@
 // A failed pass keeps the programmed state. The driver reads everything and retries with
 // backoff.
 //
-// The loop never waits for a stage (loop.go, pass.go): a switch that hangs delays
+// The loop never waits for a stage (driver.go, pass.go): a switch that hangs delays
 // neither policy nor status. While a stage runs, its managers get no updates. The
 // managers of the switch's stages get no updates during a whole pass, so no stage
 // programs anything that the policy stage of that pass has not. The policy stage has
@@ -106,7 +120,7 @@
 //
 // # Handover: a change of the backend
 //
-// "felixctl backend set" starts it (handover.go):
+// "felixctl backend set" starts it (handover.go, takeover.go):
 //
 //	building          the new backend gets the whole model and takes part in every pass,
 //	                  beside the old one: a packet has to pass both

@@ -31,7 +31,7 @@ func tamper(t *testing.T, f *fakeTable, changed func()) (took time.Duration) {
 }
 
 func TestForeignChangeIsRepairedAlone(t *testing.T) {
-	table, others, log := newFakeTable(t), &stages{fail: map[string]error{}}, &logBuffer{}
+	table, others, log := newFakeTable(t), &recordedStages{fail: map[string]error{}}, &logBuffer{}
 	f := startWith(t, Config{Stages: []backend.Stage{table.watchedStage(), others.stage("openflow", false)}, Log: log.logger()})
 	f.begin(t)
 	changed := <-table.changed
@@ -93,8 +93,8 @@ func TestRepairDoesNotWaitForSwitchThatHangs(t *testing.T) {
 	if len(s.Running) == 0 || s.Running[0].Stage != "openflow" || s.Programmed != 1 || s.Observed != 3 {
 		t.Errorf("running %+v, programmed %d of %d", s.Running, s.Programmed, s.Observed)
 	}
-	if err := f.ask(t.Context(), func() {
-		if len(f.shared.backlog) == 0 {
+	if err := f.queue.ask(t.Context(), func() {
+		if len(f.stages.shared.backlog) == 0 {
 			t.Error("no update waits for the switch")
 		}
 	}); err != nil {
@@ -180,7 +180,7 @@ func TestManyRepairsAtOnceDoNotFloodTheLog(t *testing.T) {
 }
 
 func TestRepairThatFailsIsRetriedAndHoldsBack(t *testing.T) {
-	table, others := newFakeTable(t), &stages{fail: map[string]error{}}
+	table, others := newFakeTable(t), &recordedStages{fail: map[string]error{}}
 	f := startWith(t, Config{Stages: []backend.Stage{table.watchedStage(), others.stage("openflow", false)}})
 	f.begin(t)
 	changed := <-table.changed

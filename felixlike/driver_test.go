@@ -62,14 +62,14 @@ func (s *source) send(inSync bool, events ...datastore.Event) {
 	<-s.delivered
 }
 
-// stages records the order of applies and fails on demand.
-type stages struct {
+// recordedStages records the order of applies and fails on demand.
+type recordedStages struct {
 	mu      sync.Mutex
 	applied []string
 	fail    map[string]error
 }
 
-func (s *stages) stage(name string, required bool) backend.Stage {
+func (s *recordedStages) stage(name string, required bool) backend.Stage {
 	return backend.Stage{Name: name, Required: required, Apply: func(context.Context) (backend.Applied, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -78,14 +78,14 @@ func (s *stages) stage(name string, required bool) backend.Stage {
 	}}
 }
 
-func (s *stages) setFailure(name string, err error) {
+func (s *recordedStages) setFailure(name string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fail[name] = err
 	s.applied = nil
 }
 
-func (s *stages) log() []string {
+func (s *recordedStages) log() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.applied)
@@ -93,16 +93,16 @@ func (s *stages) log() []string {
 
 type fixture struct {
 	*Driver
-	source  *source
-	stages  *stages
-	updates chan func(update func(model.Update), synced func())
+	source   *source
+	recorded *recordedStages
+	updates  chan func(update func(model.Update), synced func())
 }
 
 func start(t *testing.T) *fixture {
 	t.Helper()
-	s := &stages{fail: map[string]error{}}
+	s := &recordedStages{fail: map[string]error{}}
 	f := startWith(t, Config{Stages: []backend.Stage{s.stage("netlink", false), s.stage("nftables", true), s.stage("openflow", false)}})
-	f.stages = s
+	f.recorded = s
 	return f
 }
 
@@ -228,7 +228,7 @@ func notProgrammed(t *testing.T, f *fixture, why string) {
 	if s := f.Status(); s.InSync || s.Programmed != 0 {
 		t.Errorf("%s: in sync %v, programmed %d", why, s.InSync, s.Programmed)
 	}
-	if got := f.stages.log(); len(got) != 0 {
+	if got := f.recorded.log(); len(got) != 0 {
 		t.Errorf("%s: applied %v", why, got)
 	}
 }
@@ -243,7 +243,7 @@ func TestNothingIsProgrammedBeforeAllIsKnown(t *testing.T) {
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := f.stages.log(), []string{"netlink", "nftables", "openflow"}; !slices.Equal(got, want) {
+	if got, want := f.recorded.log(), []string{"netlink", "nftables", "openflow"}; !slices.Equal(got, want) {
 		t.Errorf("applied %v, want %v once, in order", got, want)
 	}
 }
@@ -291,20 +291,20 @@ func TestStageThatHangsIsCutOff(t *testing.T) {
 
 func TestRequiredStageHoldsBackLaterOnes(t *testing.T) {
 	f := start(t)
-	f.stages.setFailure("nftables", errors.New("refused"))
+	f.recorded.setFailure("nftables", errors.New("refused"))
 	f.attachmentsSynced()
 	f.source.send(true, node("node1", "10.10.0.0/24"))
 	deadline := time.Now().Add(5 * time.Second)
-	for len(f.stages.log()) < 6 && time.Now().Before(deadline) {
+	for len(f.recorded.log()) < 6 && time.Now().Before(deadline) {
 		time.Sleep(time.Millisecond)
 	}
-	if got := f.stages.log(); slices.Contains(got, "openflow") || len(got) < 6 {
+	if got := f.recorded.log(); slices.Contains(got, "openflow") || len(got) < 6 {
 		t.Errorf("applied %v: flows must wait for policy, and the apply be tried again", got)
 	}
 	if s := f.Status(); !strings.Contains(s.LastApply.Error, "nftables: refused") || s.Programmed != 0 {
 		t.Errorf("status %+v", s)
 	}
-	f.stages.setFailure("nftables", nil)
+	f.recorded.setFailure("nftables", nil)
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package felixlike
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -143,76 +142,6 @@ func (h *handover) again() {
 	h.asked = h.in(steering)
 	if h.in(verifying) {
 		h.readBack()
-	}
-}
-
-// SetBackend moves policy to the named backend and waits until nothing of the
-// old one is left. The change goes on if ctx ends first. If the new backend
-// cannot be programmed, or what is read back differs, the old one stays in
-// force and the error says why.
-func (d *Driver) SetBackend(ctx context.Context, name string) error {
-	outcome := make(chan error, 1)
-	d.call(ctx, func() { d.beginHandover(name, outcome) })
-	select {
-	case err := <-outcome:
-		return err
-	case <-d.stopped:
-		return errStopped
-	case <-ctx.Done():
-		return fmt.Errorf("waiting for backend %s: %w", name, ctx.Err())
-	}
-}
-
-func (d *Driver) beginHandover(name string, outcome chan error) {
-	switch {
-	case d.handover != nil:
-		outcome <- fmt.Errorf("backend %s: the change to %s is under way (%s)", name, d.handover.to.Name(), d.handover.phase())
-		return
-	case !d.inSync() || d.programmed == 0:
-		outcome <- fmt.Errorf("backend %s: the agent has not programmed anything yet", name)
-		return
-	}
-	to, err := d.cfg.NewBackend(name)
-	if err != nil {
-		outcome <- fmt.Errorf("backend %s: %w", name, err)
-		return
-	}
-	if to.Name() == d.backend.Name() {
-		outcome <- to.Close()
-		return
-	}
-	if to.Why() != "" {
-		d.log.Info("chosen by what is on this node", "backend", to.Name(), "why", to.Why())
-	}
-	d.handover = &handover{
-		from: d.backend, to: to, plan: planOf(d.backend.Place(), to.Place()), place: to.Place(), began: time.Now(), outcome: outcome,
-	}
-	to.Beside(d.backend.Name())
-	d.log.Info("changing the backend", "to", to.Name())
-}
-
-// stepHandover goes on with a change of the backend where it does not have to
-// wait for a stage.
-func (d *Driver) stepHandover(ctx context.Context) {
-	h := d.handover
-	if h == nil || d.pass != nil || h.asked {
-		return
-	}
-	switch h.phase() {
-	case carrying:
-		d.beside(ctx, h, func(ctx context.Context) error { return d.cfg.Crossing.Carry(ctx, h.place) })
-	case joining:
-		d.join(ctx, h)
-	case steering:
-		d.steer(h)
-	case settling:
-		d.beside(ctx, h, d.cfg.Crossing.Settle)
-	case following: // and taking over
-		d.follow(ctx, h, d.decides())
-	case retiring:
-		d.retire(ctx, h)
-	case leaving:
-		d.leave(ctx, h)
 	}
 }
 

@@ -71,10 +71,10 @@ func TestStuckLoopIsNotAlive(t *testing.T) {
 		t.Fatalf("an idle loop: %v", err)
 	}
 	release := make(chan struct{})
-	f.call(t.Context(), func() { <-release })
+	f.queue.call(t.Context(), func() { <-release })
 	// The clock is moved, not waited for.
 	eventually(t, "the loop is stuck", func() bool {
-		f.lastBeat.Store(int64(time.Since(f.started) - stuckAfter - time.Second))
+		f.stages.lastBeat.Store(int64(time.Since(f.stages.started) - stuckAfter - time.Second))
 		time.Sleep(time.Millisecond)
 		return f.Alive() != nil
 	})
@@ -107,7 +107,7 @@ func TestStageThatOutlivesItsDeadlineIsNotAlive(t *testing.T) {
 		t.Errorf("within the grace: %v", err)
 	}
 	// The clock is moved, not waited for.
-	f.runners[0].mustEnd.Store(int64(time.Since(f.started) - stuckAfter - time.Second))
+	f.stages.runners[0].mustEnd.Store(int64(time.Since(f.stages.started) - stuckAfter - time.Second))
 	if err := f.Alive(); err == nil || !strings.Contains(err.Error(), "stage conntrack is ") {
 		t.Error(err)
 	}

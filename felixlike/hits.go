@@ -22,15 +22,18 @@ const sampleEvery = 30 * time.Second
 
 // sampler remembers the counters, so that the time of a hit is known.
 type sampler struct {
-	asked chan struct{}
+	queue   *queue
+	cluster *cluster
+	stages  *stages
+	asked   chan struct{}
 
 	mu    sync.Mutex
 	since time.Time
 	last  map[backend.RuleKey]control.RuleHits
 }
 
-func newSampler() *sampler {
-	return &sampler{asked: make(chan struct{}, 1), last: map[backend.RuleKey]control.RuleHits{}}
+func newSampler(q *queue, c *cluster, s *stages) *sampler {
+	return &sampler{queue: q, cluster: c, stages: s, asked: make(chan struct{}, 1), last: map[backend.RuleKey]control.RuleHits{}}
 }
 
 // note takes in what was read, and adds when each rule was hit last.
@@ -67,11 +70,11 @@ func sum(n *uint64) uint64 {
 }
 
 // sample reads counters from time to time, from the first question on.
-func (d *Driver) sample(ctx context.Context) error {
+func (s *sampler) sample(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-d.sampler.asked:
+	case <-s.asked:
 	}
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
@@ -80,29 +83,29 @@ func (d *Driver) sample(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
-			if _, err := d.readHits(ctx); err != nil {
-				d.log.Debug("counters not read", "error", err)
+			if _, err := s.read(ctx); err != nil {
+				s.stages.log.Debug("counters not read", "error", err)
 			}
 		}
 	}
 }
 
-// Hits implements control.Agent.
-func (d *Driver) Hits(ctx context.Context) (control.Hits, error) {
+// hits reads the counters, and samples them from now on.
+func (s *sampler) hits(ctx context.Context) (control.Hits, error) {
 	select {
-	case d.sampler.asked <- struct{}{}:
+	case s.asked <- struct{}{}:
 	default: // it samples already
 	}
-	return d.readHits(ctx)
+	return s.read(ctx)
 }
 
-func (d *Driver) readHits(ctx context.Context) (control.Hits, error) {
-	out := control.Hits{Node: d.cfg.Node}
+func (s *sampler) read(ctx context.Context) (control.Hits, error) {
+	out := control.Hits{Node: s.cluster.node}
 	var counting backend.Backend
 	names := map[policyflows.RuleID]backend.RuleKey{}
-	err := d.ask(ctx, func() {
-		out.Backend, counting = d.backend.Name(), d.backend
-		for id, p := range d.tracker.policies {
+	err := s.queue.ask(ctx, func() {
+		out.Backend, counting = s.stages.backend.Name(), s.stages.backend
+		for id, p := range s.cluster.tracker.policies {
 			for _, direction := range model.Directions() {
 				for i, r := range p.Rules(direction) {
 					names[policyflows.RuleID{Policy: id, Direction: direction, Index: i}] = backend.RuleKey{Policy: id.String(), Rule: r.Name}
@@ -121,6 +124,6 @@ func (d *Driver) readHits(ctx context.Context) (control.Hits, error) {
 		return out, fmt.Errorf("read the counters of %s: %w", out.Backend, err)
 	}
 	out.At = time.Now()
-	out.Rules, out.Since = d.sampler.note(out.At, counted)
+	out.Rules, out.Since = s.note(out.At, counted)
 	return out, nil
 }

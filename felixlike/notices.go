@@ -30,12 +30,12 @@ type recorder interface {
 // what status has, but for what is about no object of theirs.
 func (d *Driver) Notices(ctx context.Context) ([]datastore.Notice, error) {
 	var all []datastore.Notice
-	err := d.ask(ctx, func() { all = d.notices() })
+	err := d.queue.ask(ctx, func() { all = d.reporter.notices() })
 	return all, err
 }
 
-func (d *Driver) notices() []datastore.Notice {
-	if !d.inSync() {
+func (rep *reporter) notices() []datastore.Notice {
+	if !rep.cluster.inSync() {
 		return nil // what seems to be missing may not have come yet
 	}
 	var all []datastore.Notice
@@ -44,19 +44,19 @@ func (d *Driver) notices() []datastore.Notice {
 			all = append(all, datastore.Notice{Problem: p, Kind: kind, Known: known})
 		}
 	}
-	view := d.quarantine.view()
-	for _, p := range d.problems.all() {
+	view := rep.stages.quarantine.view()
+	for _, p := range rep.cluster.problems.all() {
 		known := datastore.KnownToAll
-		if d.turns.large(p.Object) {
+		if rep.scheduler.turns.large(p.Object) {
 			known = datastore.KnownToSome // the nodes where it applies
 		}
 		add(noticeNotUnderstood, known, p)
 	}
-	add(noticeSetAside, datastore.KnownToSome, d.engine.Collisions()...)
-	add(noticeHostNetwork, datastore.KnownToAll, firstOfEach(d.hostNetworkProblems())...)
-	add(noticeUnresolvedPort, datastore.KnownToSome, d.portProblems()...)
-	add(noticeEqualPriority, datastore.KnownToSome, d.priorityProblems()...)
-	add(noticeUnreachable, datastore.KnownToAll, d.peerProblems()...)
+	add(noticeSetAside, datastore.KnownToSome, rep.cluster.engine.Collisions()...)
+	add(noticeHostNetwork, datastore.KnownToAll, firstOfEach(rep.cluster.hostNetworkProblems())...)
+	add(noticeUnresolvedPort, datastore.KnownToSome, rep.cluster.portProblems()...)
+	add(noticeEqualPriority, datastore.KnownToSome, rep.cluster.priorityProblems()...)
+	add(noticeUnreachable, datastore.KnownToAll, rep.cluster.peerProblems()...)
 	for _, q := range view.quarantined {
 		for _, object := range policiesAmong(q.Owners) {
 			add(noticeSetAside, datastore.KnownHere, model.Problem{
@@ -64,8 +64,8 @@ func (d *Driver) notices() []datastore.Notice {
 			})
 		}
 	}
-	for id := range d.tracker.endpoints {
-		if state, reason := d.tracker.state(id, view.closed); state == control.EndpointClosed {
+	for id := range rep.cluster.tracker.endpoints {
+		if state, reason := rep.cluster.tracker.state(id, view.closed); state == control.EndpointClosed {
 			add(noticeDropped, datastore.KnownHere, model.Problem{Object: podRef(id), Reason: "the pod's packets are dropped: " + reason})
 		}
 	}

@@ -1,7 +1,6 @@
 package felixlike
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -210,14 +209,4 @@ func namedPorts(all []corev1.ContainerPort) []corev1.ContainerPort {
 		}
 	}
 	return named
-}
-
-// Objects implements control.Agent.
-func (d *Driver) Objects(ctx context.Context) (control.Objects, error) {
-	var out control.Objects
-	err := d.ask(ctx, func() {
-		out = d.objects.all()
-		out.Node, out.Revision = d.cfg.Node, d.observed
-	})
-	return out, err
 }

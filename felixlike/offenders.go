@@ -56,38 +56,3 @@ func (o offenders) recall(id model.PodID, now time.Time) (offender, bool) {
 	delete(o, id)
 	return one, ok && now.Sub(one.deleted) < offenderMemory
 }
-
-// deleted remembers a policy that the engine forgets while it is suspected, refused or tried.
-func (s *trials) deleted(t *turn) {
-	if t.state == fresh && (t.attempts > 0 || slices.Contains(s.running, t)) {
-		t.state = suspected
-	}
-	if t.state == suspected || t.state == refused {
-		s.offenders.remember(t, s.now())
-	}
-}
-
-// unreadable takes a policy that cannot be understood any more while an apply has its rules.
-// The outcome of that apply will not be about it, so a trial counts as failed.
-func (s *trials) unreadable(t *turn) {
-	if len(s.running) != 1 || s.running[0] != t {
-		t.state = suspected
-		return
-	}
-	t.state = refused
-	t.refuse(s.now(), 0)
-	t.why = "it changed into a policy that cannot be understood while it was tried again after a missed deadline"
-}
-
-// created takes a policy that is new. It is suspected or refused if a deleted one of its
-// namespace and name was.
-func (s *trials) created(t *turn) {
-	one, ok := s.offenders.recall(t.id, s.now())
-	if !ok {
-		return
-	}
-	t.state, t.trial = one.state, one.trial
-	if t.state == suspected {
-		s.add(t)
-	}
-}

@@ -25,7 +25,7 @@ func (p *panicking) OnUpdate(u model.Update) {
 // recovers when the cause is gone. Later stages are programmed meanwhile.
 func TestPanicInAStage(t *testing.T) {
 	log := &logBuffer{}
-	table, s := newFakeTable(t), &stages{fail: map[string]error{}}
+	table, s := newFakeTable(t), &recordedStages{fail: map[string]error{}}
 	table.onApply = func() { panic("nobody expects it") }
 	stage := table.stage()
 	stage.Required = false
@@ -72,14 +72,14 @@ func TestPanicInInvalidate(t *testing.T) {
 	f := startWith(t, Config{Stages: []backend.Stage{stage}})
 	f.begin(t)
 	before := table.count()
-	f.call(context.Background(), f.invalidate)
+	f.queue.call(context.Background(), f.scheduler.invalidate)
 	eventually(t, "the stage is applied again", func() bool { return table.count() > before })
 }
 
 // TestPanicInAManager: the manager's desired state is lost. Its stage keeps the
 // programmed state, other stages go on, and the agent reports that it needs a restart.
 func TestPanicInAManager(t *testing.T) {
-	table, s := newFakeTable(t), &stages{fail: map[string]error{}}
+	table, s := newFakeTable(t), &recordedStages{fail: map[string]error{}}
 	p := &panicking{fakeTable: table, onUpdate: func(u model.Update) {
 		if n, ok := u.(model.NodeUpdate); ok && n.Node.Name == "node2" {
 			panic("nobody expects node2")

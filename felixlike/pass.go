@@ -9,150 +9,180 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
-	"github.com/felixlike/felixlike/internal/panics"
+	"github.com/felixlike/felixlike/felixlike/metrics"
 )
 
-// pass is one apply of all stages, in order.
-type pass struct {
-	// revision and noted are what it programs: the datastore's revision, and the
-	// tracker's count of updates.
-	revision, noted uint64
-	started         time.Time
-	// at is the stage that runs, or is the next to.
-	at int
+// scheduler decides when stages are applied: all in order, in a pass, or one beside the
+// passes. It belongs to the loop.
+type scheduler struct {
+	cfg     *Config
+	cluster *cluster
+	stages  *stages
+	turns   *turns
+	metrics *metrics.Metrics
+
+	// dirty asks for a pass.
+	dirty bool
+	// programmed is the newest revision of the datastore that is programmed.
+	programmed uint64
+	// behind is when the oldest revision came that is not programmed, or zero.
+	behind    time.Time
+	latency   latency
+	lastApply control.Apply
+	nextApply time.Time
+	retry     time.Duration
 }
 
 // beginPass lets the managers set what is wanted now, and starts with the
 // first stage. The shared managers are told nothing new before it ends: no
 // stage may program what an earlier one has not.
-func (d *Driver) beginPass(ctx context.Context) {
-	d.turns.begin(d)
-	d.pass = &pass{revision: d.observed, noted: d.tracker.noted, started: time.Now()}
-	d.dirty = false
-	if d.lastApply.At.IsZero() {
+func (s *scheduler) beginPass(ctx context.Context) {
+	s.turns.begin()
+	s.stages.pass = &pass{revision: s.cluster.observed, noted: s.cluster.tracker.noted, started: time.Now()}
+	s.dirty = false
+	if s.lastApply.At.IsZero() {
 		// What the objects came in, and what it took to compile them, is garbage
 		// by now. The first pass renders everything and reads all that the kernel
 		// holds: with the one out of the way, the two peaks of a start do not add up.
 		runtime.GC()
 	}
-	d.shared.complete(d.tracker.noted)
-	for _, r := range d.runners {
+	s.stages.shared.complete(s.cluster.tracker.noted)
+	for _, r := range s.stages.runners {
 		r.err = nil
-		if r.wants != d.shared {
-			r.wants.complete(d.tracker.noted)
+		if r.wants != s.stages.shared {
+			r.wants.complete(s.cluster.tracker.noted)
 		}
 	}
-	d.advance(ctx)
+	s.advance(ctx)
 }
 
 // advance starts the pass's next stage, once the one before has ended, and so
 // has what the next one does by itself.
-func (d *Driver) advance(ctx context.Context) {
+func (s *scheduler) advance(ctx context.Context) {
 	switch {
-	case d.pass == nil || d.pass.at < len(d.runners) && d.runners[d.pass.at].running:
-	case d.pass.at == len(d.runners) || slices.ContainsFunc(d.runners[:d.pass.at], (*runner).holdsBack):
-		d.endPass()
+	case s.stages.pass == nil || s.stages.pass.at < len(s.stages.runners) && s.stages.runners[s.stages.pass.at].running:
+	case s.stages.pass.at == len(s.stages.runners) || slices.ContainsFunc(s.stages.runners[:s.stages.pass.at], (*runner).holdsBack):
+		s.endPass()
 	default:
-		d.start(ctx, d.runners[d.pass.at], true)
+		s.start(ctx, s.stages.runners[s.stages.pass.at], true)
 	}
 }
 
 // holdsBack reports whether the later stages must not run.
 func (r *runner) holdsBack() bool { return r.Required && r.err != nil }
 
-func (d *Driver) start(ctx context.Context, r *runner, inPass bool) {
+func (s *scheduler) start(ctx context.Context, r *runner, inPass bool) {
 	r.inPass = inPass
-	d.running++
+	s.stages.running++
 	r.noted = r.wants.noted
 	if r.Timeout > 0 {
 		r.limit = r.Timeout
-		if r == d.decides() {
-			r.limit = d.turns.trials.limit(r)
+		if r == s.stages.decides() {
+			r.limit = s.turns.trials.limit(r)
 		}
-		r.mustEnd.Store(int64(time.Since(d.started) + r.limit))
+		r.mustEnd.Store(int64(time.Since(s.stages.started) + r.limit))
 	}
-	r.start(ctx, d.outcomes)
+	r.start(ctx, s.stages.outcomes)
 }
 
 // finished takes the outcome of a stage, and goes on with the pass.
-func (d *Driver) finished(ctx context.Context, o outcome) {
-	r, failedBefore := o.runner, o.runner.err != nil
-	d.running--
-	r.finished(o)
-	if panics.Stack(o.err) != "" {
-		d.panics.With(d.log, o.err).Error("a stage has panicked", "stage", r.Name, "error", o.err)
+func (s *scheduler) finished(ctx context.Context, o outcome) {
+	failedBefore := o.runner.err != nil
+	s.stages.ended(o)
+	s.judge(o)
+	s.record(o)
+	s.followUp(o)
+	s.account(o, failedBefore)
+	s.advance(ctx)
+	if r := o.runner; (r.wants != s.stages.shared || s.stages.pass == nil) && !s.stages.handover.verifies(r) {
+		r.wants.free()
 	}
-	d.handover.note(o)
-	if r == d.decides() {
-		d.turns.trials.ended(d, d.turns, o)
+}
+
+// judge draws conclusions from an outcome about a new backend and about large policies.
+func (s *scheduler) judge(o outcome) {
+	s.stages.handover.note(o)
+	if o.runner == s.stages.decides() {
+		s.turns.trials.ended(s.turns, o)
 	}
-	d.measured(o)
-	d.restored(o)
-	d.repairs.note(d.log, r.Name, o.applied.Repaired, o.ended)
+}
+
+// record keeps what a run did, for metrics and status.
+func (s *scheduler) record(o outcome) {
+	s.measured(o)
+	s.stages.repairs.note(s.stages.log, o.Name, o.applied.Repaired, o.ended)
 	if o.err == nil {
-		d.quarantine.set(d.log, r.Name, o.applied.Refused)
-		d.forwarded(r)
+		s.stages.quarantine.set(s.stages.log, o.Name, o.applied.Refused)
 	}
+}
+
+// followUp asks for runs of other stages that depend on this one.
+func (s *scheduler) followUp(o outcome) {
+	s.restored(o)
+	if o.err == nil {
+		s.forwarded(o.runner)
+	}
+}
+
+// account moves the pass on, or notes the result of a run beside the passes.
+func (s *scheduler) account(o outcome, failedBefore bool) {
+	r := o.runner
 	switch {
 	case r.inPass:
-		d.pass.at++
-	case o.err != nil && d.pass == nil:
-		d.failed(r.started, o.err)
+		s.stages.pass.at++
+	case o.err != nil && s.stages.pass == nil:
+		s.failed(r.started, o.err)
 	case o.err != nil:
-		d.lastApply = control.Apply{At: r.started, Duration: o.ended.Sub(r.started), Error: o.err.Error()}
-		d.log.Error("programming a stage failed", "error", o.err)
+		s.lastApply = control.Apply{At: r.started, Duration: o.ended.Sub(r.started), Error: o.err.Error()}
+		s.stages.log.Error("programming a stage failed", "error", o.err)
 	case failedBefore:
 		// What it held back can go.
-		d.lastApply.Error = ""
-		d.nextApply = o.ended
-	}
-	d.advance(ctx)
-	if (r.wants != d.shared || d.pass == nil) && !d.handover.verifies(r) {
-		r.wants.free()
+		s.lastApply.Error = ""
+		s.nextApply = o.ended
 	}
 }
 
 // forwarded tells the backends what is forwarded, once that is programmed: one in
 // the switch keeps a pod that has left closed for as long as it has forwarding
 // flows.
-func (d *Driver) forwarded(r *runner) {
-	if r.Name != backend.ForwardingStage || d.cfg.Forwards == nil {
+func (s *scheduler) forwarded(r *runner) {
+	if r.Name != backend.ForwardingStage || s.cfg.Forwards == nil {
 		return
 	}
-	if d.backend.Forwarded(d.cfg.Forwards) {
-		d.decides().wanted = true
+	if s.stages.backend.Forwarded(s.cfg.Forwards) {
+		s.stages.decides().wanted = true
 	}
-	if h := d.handover; h != nil && h.runner != nil && h.to.Forwarded(d.cfg.Forwards) {
+	if h := s.stages.handover; h != nil && h.runner != nil && h.to.Forwarded(s.cfg.Forwards) {
 		h.runner.wanted = true
 	}
 }
 
 // restored starts the policy stage of a backend in the switch again after flow-restore, so
 // that it settles.
-func (d *Driver) restored(o outcome) {
-	if o.Name == flowRestoreStage && o.applied.Writes > 0 && d.backend.Place() == backend.InSwitch {
-		d.decides().wanted = true
+func (s *scheduler) restored(o outcome) {
+	if o.Name == flowRestoreStage && o.applied.Writes > 0 && s.stages.backend.Place() == backend.InSwitch {
+		s.stages.decides().wanted = true
 	}
 }
 
 // measured tells the metrics of a run.
-func (d *Driver) measured(o outcome) {
-	d.metrics.Applied(o.Name, o.full, o.ended.Sub(o.started), o.applied.Writes, o.err)
+func (s *scheduler) measured(o outcome) {
+	s.metrics.Applied(o.Name, o.full, o.ended.Sub(o.started), o.applied.Writes, o.err)
 	for _, r := range o.applied.Repaired {
-		d.metrics.Repaired(r.Object)
+		s.metrics.Repaired(r.Object)
 	}
-	if o.Name == d.backend.Stage().Name && o.err == nil && !o.applied.Pending {
-		d.latency.programmed(o.noted, o.ended, d.metrics.PolicyProgrammed)
+	if o.Name == s.stages.backend.Stage().Name && o.err == nil && !o.applied.Pending {
+		s.latency.programmed(o.noted, o.ended, s.metrics.PolicyProgrammed)
 	}
 }
 
 // endPass takes stock of a pass.
-func (d *Driver) endPass() {
-	p := d.pass
-	d.pass = nil
-	d.shared.free()
+func (s *scheduler) endPass() {
+	p := s.stages.pass
+	s.stages.pass = nil
+	s.stages.shared.free()
 	var errs, aside []error
-	for _, r := range d.runners {
+	for _, r := range s.stages.runners {
 		if r.Aside {
 			aside = append(aside, r.err)
 		} else {
@@ -160,40 +190,40 @@ func (d *Driver) endPass() {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		d.failedPass(p, errors.Join(err, errors.Join(aside...)))
+		s.failedPass(p, errors.Join(err, errors.Join(aside...)))
 		return
 	}
-	d.lastApply = control.Apply{At: p.started, Duration: time.Since(p.started)}
-	d.nextApply = p.started.Add(d.cfg.Throttle)
-	d.log.Debug("applied", "revision", p.revision, "duration", d.lastApply.Duration)
-	d.programmed = p.revision
-	d.tracker.programmed(p.noted)
-	d.metrics.Succeeded(time.Now())
-	if d.behind = (time.Time{}); d.programmed < d.observed {
-		d.behind = p.started
+	s.lastApply = control.Apply{At: p.started, Duration: time.Since(p.started)}
+	s.nextApply = p.started.Add(s.cfg.Throttle)
+	s.stages.log.Debug("applied", "revision", p.revision, "duration", s.lastApply.Duration)
+	s.programmed = p.revision
+	s.cluster.tracker.programmed(p.noted)
+	s.metrics.Succeeded(time.Now())
+	if s.behind = (time.Time{}); s.programmed < s.cluster.observed {
+		s.behind = p.started
 	}
 	if err := errors.Join(aside...); err != nil {
-		d.failedPass(p, err)
+		s.failedPass(p, err)
 		return
 	}
-	d.retry = 0
-	d.dropOnce()
+	s.retry = 0
+	s.stages.dropOnce()
 }
 
 // failedPass notes a pass that failed. What is new does not wait for the retry.
-func (d *Driver) failedPass(p *pass, err error) {
-	d.failed(p.started, err)
-	if d.tracker.noted > p.noted {
-		d.nextApply = p.started.Add(d.cfg.Throttle)
+func (s *scheduler) failedPass(p *pass, err error) {
+	s.failed(p.started, err)
+	if s.cluster.tracker.noted > p.noted {
+		s.nextApply = p.started.Add(s.cfg.Throttle)
 	}
 }
 
 // failed notes an apply that failed; it is tried again, later each time. What
 // was programmed before stays in force.
-func (d *Driver) failed(started time.Time, err error) {
-	d.lastApply = control.Apply{At: started, Duration: time.Since(started), Error: err.Error()}
-	d.dirty = true
-	d.retry = min(max(2*d.retry, d.cfg.RetryMin), d.cfg.RetryMax)
-	d.nextApply = time.Now().Add(d.retry)
-	d.log.Error("programming the dataplane failed", "error", err, "retry", d.retry)
+func (s *scheduler) failed(started time.Time, err error) {
+	s.lastApply = control.Apply{At: started, Duration: time.Since(started), Error: err.Error()}
+	s.dirty = true
+	s.retry = min(max(2*s.retry, s.cfg.RetryMin), s.cfg.RetryMax)
+	s.nextApply = time.Now().Add(s.retry)
+	s.stages.log.Error("programming the dataplane failed", "error", err, "retry", s.retry)
 }

@@ -115,10 +115,10 @@ func TestWaitPodInOtherGroups(t *testing.T) {
 	a := sandboxOf("a", "second")
 	f.attachSandbox(a)
 	ready(t, f, a, "uid-1")
-	f.stages.setFailure("nftables", errors.New("refused"))
+	f.recorded.setFailure("nftables", errors.New("refused"))
 	f.source.send(true, client("uid-2", "stranger"))
 	waits(t, f, a, "uid-2", "")
-	f.stages.setFailure("nftables", nil)
+	f.recorded.setFailure("nftables", nil)
 	ready(t, f, a, "uid-2")
 }
 
@@ -148,12 +148,12 @@ func TestWaitPodThatCannotBe(t *testing.T) {
 func TestWaitPodWhileProgrammingFails(t *testing.T) {
 	f := start(t)
 	f.begin(t)
-	f.stages.setFailure("nftables", errors.New("refused"))
+	f.recorded.setFailure("nftables", errors.New("refused"))
 	f.source.send(true, podWithUID("a", "uid", nil))
 	a := sandboxOf("a", "first")
 	f.attachSandbox(a)
 	waits(t, f, a, "uid", "programming the dataplane failed: nftables: refused")
-	f.stages.setFailure("nftables", nil)
+	f.recorded.setFailure("nftables", nil)
 	ready(t, f, a, "uid")
 }
 

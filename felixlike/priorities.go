@@ -12,8 +12,8 @@ import (
 // priorityProblems returns a problem for each ClusterNetworkPolicy that shares tier and
 // priority with another one, if both apply to a pod of this node in one direction. The API
 // leaves their order open. The problem names the policy that is asked later.
-func (d *Driver) priorityProblems() []model.Problem {
-	if len(d.objects.clusterPolicies) < 2 {
+func (c *cluster) priorityProblems() []model.Problem {
+	if len(c.objects.clusterPolicies) < 2 {
 		return nil
 	}
 	type pair struct{ first, second model.PolicyID }
@@ -25,7 +25,7 @@ func (d *Driver) priorityProblems() []model.Problem {
 	}
 	passed := map[list]bool{}
 	var found []model.Problem
-	for _, e := range d.tracker.endpoints {
+	for _, e := range c.tracker.endpoints {
 		for _, direction := range model.Directions() {
 			applied := e.Applied(direction)
 			for _, tier := range [][]model.PolicyID{applied.Admin, applied.Baseline} {
@@ -35,12 +35,12 @@ func (d *Driver) priorityProblems() []model.Problem {
 				passed[list{&tier[0], len(tier)}] = true
 				for i := 1; i < len(tier); i++ {
 					p := pair{tier[i-1], tier[i]}
-					first, second := d.objects.clusterPolicies[p.first.Name], d.objects.clusterPolicies[p.second.Name]
+					first, second := c.objects.clusterPolicies[p.first.Name], c.objects.clusterPolicies[p.second.Name]
 					if seen[p] || first == nil || second == nil || compile.PriorityOf(first.Spec.Priority) != compile.PriorityOf(second.Spec.Priority) {
 						continue
 					}
 					seen[p] = true
-					found = append(found, equalPriority(first, second, d.policies[ref("ClusterNetworkPolicy", "", second.Name)]))
+					found = append(found, equalPriority(first, second, c.policies[ref("ClusterNetworkPolicy", "", second.Name)]))
 				}
 			}
 		}

@@ -36,3 +36,7 @@ func (p *problems) all() []model.Problem {
 	}
 	return all
 }
+
+func ref(kind, namespace, name string) model.ObjectRef {
+	return model.ObjectRef{Kind: kind, Namespace: namespace, Name: name}
+}

@@ -42,9 +42,9 @@ func labelled(name string) datastore.Event {
 }
 
 // startQuarantine programs pods a and b, and policy web on a.
-func startQuarantine(t *testing.T, log *logBuffer) (*fixture, *fakeTable, *stages) {
+func startQuarantine(t *testing.T, log *logBuffer) (*fixture, *fakeTable, *recordedStages) {
 	t.Helper()
-	table, others := newFakeTable(t), &stages{fail: map[string]error{}}
+	table, others := newFakeTable(t), &recordedStages{fail: map[string]error{}}
 	f := startWith(t, Config{
 		Stages:  []backend.Stage{table.stage(), others.stage("openflow", false)},
 		Backend: &fake{name: "fake", renderer: rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength)}, Log: log.logger(),
@@ -161,8 +161,8 @@ func TestOwnersOfQuarantinedObjects(t *testing.T) {
 	r, id := f.cfg.Backend.Renderer(), model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: "web"}
 	applied := r.AppliedChain(model.Ingress, model.Applied{NetworkPolicies: []model.PolicyID{id}})
 	var group model.Group
-	if err := f.ask(t.Context(), func() {
-		for _, g := range f.tracker.groups {
+	if err := f.queue.ask(t.Context(), func() {
+		for _, g := range f.cluster.tracker.groups {
 			group = g
 		}
 	}); err != nil {

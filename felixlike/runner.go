@@ -196,3 +196,13 @@ func (w *wants) complete(noted uint64) {
 		w.noted = noted
 	}
 }
+
+// pass is one apply of all stages, in order.
+type pass struct {
+	// revision and noted are what it programs: the datastore's revision, and the
+	// tracker's count of updates.
+	revision, noted uint64
+	started         time.Time
+	// at is the stage that runs, or is the next to.
+	at int
+}

@@ -32,13 +32,13 @@ func (s *session) stop() {
 }
 
 // newSession has the dataplane report, and begins to listen before that.
-func (d *Driver) newSession(ctx context.Context) (*session, error) {
+func (d *drops) newSession(ctx context.Context) (*session, error) {
 	var b backend.Backend
 	changing, begun := false, false
-	if err := d.ask(ctx, func() {
-		b, changing = d.backend, d.handover != nil
-		r := d.decides()
-		begun = d.inSync() && r != nil && r.applied
+	if err := d.queue.ask(ctx, func() {
+		b, changing = d.stages.backend, d.stages.handover != nil
+		r := d.stages.decides()
+		begun = d.cluster.inSync() && r != nil && r.applied
 	}); err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (s *session) takeLost() uint64 {
 }
 
 // serve gives reports names and hands them to the followers, until the session ends.
-func (d *Driver) serve(ctx context.Context, s *session, b backend.Backend, ended <-chan struct{}) {
+func (d *drops) serve(ctx context.Context, s *session, b backend.Backend, ended <-chan struct{}) {
 	defer func() { <-ended }()
 	names := &dropNames{}
 	skipped := &skips{read: b.Denials().Skipped}
@@ -111,20 +111,20 @@ func (d *Driver) serve(ctx context.Context, s *session, b backend.Backend, ended
 		case <-ctx.Done():
 			return
 		case <-ended:
-			d.drops.fail(fmt.Errorf("backend %s does not report any more what it denies", b.Name()))
+			d.fail(fmt.Errorf("backend %s does not report any more what it denies", b.Name()))
 			<-ctx.Done()
 			return
 		case r := <-s.reports:
 			all = s.gather(r)
 		case <-tick.C:
 			changed := false
-			if d.ask(ctx, func() { changed = d.backend.Name() != b.Name() }) == nil && changed {
-				d.drops.fail(errors.New("the backend has changed: follow again"))
+			if d.queue.ask(ctx, func() { changed = d.stages.backend.Name() != b.Name() }) == nil && changed {
+				d.fail(errors.New("the backend has changed: follow again"))
 				<-ctx.Done()
 				return
 			}
 			if err := d.reportsRefused(ctx, b); err != nil && ctx.Err() == nil {
-				d.drops.fail(err)
+				d.fail(err)
 				<-ctx.Done()
 				return
 			}
@@ -137,7 +137,7 @@ func (d *Driver) serve(ctx context.Context, s *session, b backend.Backend, ended
 		if n := s.takeLost() + skipped.more(ctx, len(all) == 0); n > 0 {
 			out = append(out, control.Drop{At: time.Now(), NotShown: n})
 		}
-		d.drops.tell(out)
+		d.tell(out)
 	}
 }
 
@@ -199,13 +199,13 @@ type dropNames struct {
 }
 
 // named says of packets whose they are and who has denied them.
-func (d *Driver) named(ctx context.Context, names *dropNames, all []denied.Report) ([]control.Drop, error) {
+func (d *drops) named(ctx context.Context, names *dropNames, all []denied.Report) ([]control.Drop, error) {
 	if len(all) == 0 {
 		return nil, nil
 	}
-	err := d.ask(ctx, func() {
-		if names.view == nil || names.noted != d.tracker.noted {
-			names.view, names.noted = d.view(), d.tracker.noted
+	err := d.queue.ask(ctx, func() {
+		if names.view == nil || names.noted != d.cluster.tracker.noted {
+			names.view, names.noted = d.view(), d.cluster.tracker.noted
 		}
 		names.view.Closed = d.closed()
 	})
@@ -216,7 +216,7 @@ func (d *Driver) named(ctx context.Context, names *dropNames, all []denied.Repor
 	for _, r := range all {
 		drop, err := names.view.Drop(r)
 		if err != nil {
-			d.log.Debug("a denied packet cannot be read", "error", err)
+			d.stages.log.Debug("a denied packet cannot be read", "error", err)
 			continue
 		}
 		out = append(out, drop)
@@ -225,16 +225,16 @@ func (d *Driver) named(ctx context.Context, names *dropNames, all []denied.Repor
 }
 
 // view returns what is known now. It runs in the loop.
-func (d *Driver) view() *denied.View {
-	v := denied.NewView(d.engine.PodAddresses(), d.tracker.attachments, d.tracker.nodes, d.cfg.Node, d.tracker.host.Addresses)
-	v.Endpoints = maps.Clone(d.tracker.endpoints)
+func (d *drops) view() *denied.View {
+	v := denied.NewView(d.cluster.engine.PodAddresses(), d.cluster.tracker.attachments, d.cluster.tracker.nodes, d.cluster.node, d.cluster.tracker.host.Addresses)
+	v.Endpoints = maps.Clone(d.cluster.tracker.endpoints)
 	for _, e := range v.Endpoints {
 		if len(e.Ingress.Admin)+len(e.Ingress.Baseline)+len(e.Egress.Admin)+len(e.Egress.Baseline) == 0 {
 			continue
 		}
 		// Only these tiers have rules that deny, and what has them is looked into whole.
-		v.Policies, v.Groups = maps.Clone(d.tracker.policies), map[model.GroupID][]model.Member{}
-		for _, u := range d.engine.Snapshot() {
+		v.Policies, v.Groups = maps.Clone(d.cluster.tracker.policies), map[model.GroupID][]model.Member{}
+		for _, u := range d.cluster.engine.Snapshot() {
 			if u, ok := u.(model.GroupUpdate); ok {
 				v.Groups[u.Group.ID] = u.Added
 			}
@@ -246,10 +246,10 @@ func (d *Driver) view() *denied.View {
 
 // closed tells which attached pods are closed in a direction, and why, as far as what
 // they drop is reported. It runs in the loop.
-func (d *Driver) closed() map[denied.Way]string {
+func (d *drops) closed() map[denied.Way]string {
 	closed := map[denied.Way]string{}
-	for id := range d.tracker.attachments {
-		if d.tracker.endpoints[id] == nil {
+	for id := range d.cluster.tracker.attachments {
+		if d.cluster.tracker.endpoints[id] == nil {
 			for _, direction := range model.Directions() {
 				closed[denied.Way{Pod: id, Direction: direction}] = unknownPod
 			}
@@ -257,7 +257,7 @@ func (d *Driver) closed() map[denied.Way]string {
 	}
 	// Chains that stand closed drop by themselves: what goes to the chains that report
 	// was denied for other reasons.
-	for _, r := range d.quarantine.refused[d.backend.Stage().Name] {
+	for _, r := range d.stages.quarantine.refused[d.stages.backend.Stage().Name] {
 		for _, direction := range model.Directions() {
 			if r.Object != policyflows.Object || r.Rule != direction.String() {
 				continue

@@ -1,6 +1,7 @@
 package felixlike
 
 import (
+	"fmt"
 	"os"
 	"slices"
 
@@ -9,30 +10,39 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
+// reporter describes the state of the driver: for status, probes, metrics, notices, and
+// for pods that wait. It belongs to the loop and changes nothing.
+type reporter struct {
+	cfg       *Config
+	cluster   *cluster
+	stages    *stages
+	scheduler *scheduler
+}
+
 // status describes the moment. It runs in the loop.
-func (d *Driver) status() control.Status {
-	view := d.quarantine.view()
+func (rep *reporter) status() control.Status {
+	view := rep.stages.quarantine.view()
 	s := control.Status{
-		Version: control.Version, AgentVersion: version.String(), Node: d.cfg.Node, Backend: d.backend.Name(), Datastore: d.cfg.Datastore,
-		PID: os.Getpid(), StartedAt: d.started, InSync: d.inSync(),
-		Observed: d.observed, Programmed: d.programmed, LastApply: d.lastApply,
-		Writes: map[string]int{}, Flows: map[string]int{}, Problems: append(d.problems.all(), d.engine.Collisions()...),
-		Quarantined: slices.Clone(view.quarantined), Repairs: d.repairs.status(),
+		Version: control.Version, AgentVersion: version.String(), Node: rep.cfg.Node, Backend: rep.stages.backend.Name(), Datastore: rep.cfg.Datastore,
+		PID: os.Getpid(), StartedAt: rep.stages.started, InSync: rep.cluster.inSync(),
+		Observed: rep.cluster.observed, Programmed: rep.scheduler.programmed, LastApply: rep.scheduler.lastApply,
+		Writes: map[string]int{}, Flows: map[string]int{}, Problems: append(rep.cluster.problems.all(), rep.cluster.engine.Collisions()...),
+		Quarantined: slices.Clone(view.quarantined), Repairs: rep.stages.repairs.status(),
 	}
-	if d.cfg.HealthAddress != nil {
-		s.Health = d.cfg.HealthAddress()
+	if rep.cfg.HealthAddress != nil {
+		s.Health = rep.cfg.HealthAddress()
 	}
-	if d.cfg.Underlay != nil {
-		u := d.cfg.Underlay()
+	if rep.cfg.Underlay != nil {
+		u := rep.cfg.Underlay()
 		s.Underlay = &u
 	}
-	if h := d.handover; h != nil {
+	if h := rep.stages.handover; h != nil {
 		s.Handover = &control.Handover{To: h.to.Name(), Phase: h.phase().String(), Since: h.began}
 		if h.err != nil {
 			s.Handover.Error = h.err.Error()
 		}
 	}
-	for _, r := range d.runners {
+	for _, r := range rep.stages.runners {
 		s.Writes[r.Name] = r.writes
 		if r.flows > 0 {
 			s.Flows[r.Name] = r.flows
@@ -41,48 +51,34 @@ func (d *Driver) status() control.Status {
 			s.Running = append(s.Running, control.Running{Stage: r.Name, Since: r.started})
 		}
 	}
-	s.Problems = append(s.Problems, d.ownNodeProblems()...)
-	if d.cfg.NodeProblems != nil {
-		s.Problems = append(s.Problems, d.cfg.NodeProblems()...)
+	s.Problems = append(s.Problems, rep.cluster.ownNodeProblems()...)
+	if rep.cfg.NodeProblems != nil {
+		s.Problems = append(s.Problems, rep.cfg.NodeProblems()...)
 	}
-	s.Problems = append(s.Problems, d.hostNetworkProblems()...)
-	s.Problems = append(s.Problems, d.portProblems()...)
-	s.Problems = append(s.Problems, d.priorityProblems()...)
-	s.Problems = append(s.Problems, d.peerProblems()...)
-	s.Problems = append(s.Problems, d.unboundedProblems()...)
-	s.Problems = append(s.Problems, d.quarantineProblems(view.quarantined)...)
+	s.Problems = append(s.Problems, rep.cluster.hostNetworkProblems()...)
+	s.Problems = append(s.Problems, rep.cluster.portProblems()...)
+	s.Problems = append(s.Problems, rep.cluster.priorityProblems()...)
+	s.Problems = append(s.Problems, rep.cluster.peerProblems()...)
+	s.Problems = append(s.Problems, rep.unboundedProblems()...)
+	s.Problems = append(s.Problems, rep.quarantineProblems(view.quarantined)...)
 	sortProblems(s.Problems)
-	d.tracker.fill(&s, view.closed)
+	rep.cluster.tracker.fill(&s, view.closed)
 	return s
 }
 
-// ownNodeProblems tells what comes of it that this node's object is missing.
-func (d *Driver) ownNodeProblems() []model.Problem {
-	reason := ""
-	switch {
-	case d.nodeLost:
-		reason = "this node is not in the datastore any more: what was known of it stays in force"
-	case d.sourceSynced && d.tracker.nodes[d.cfg.Node] == nil:
-		reason = "this node is not in the datastore: nothing is programmed before it is"
-	default:
-		return nil
-	}
-	return []model.Problem{{Object: ref("Node", "", d.cfg.Node), Reason: reason}}
-}
-
 // unboundedProblems reports a missing rate limit: one pod can fill the table of connections.
-func (d *Driver) unboundedProblems() []model.Problem {
-	err := d.backend.Unbounded()
+func (rep *reporter) unboundedProblems() []model.Problem {
+	err := rep.stages.backend.Unbounded()
 	if err == nil {
 		return nil
 	}
 	return []model.Problem{{
-		Object: ref("Node", "", d.cfg.Node), Reason: "the rate of new connections of pods has no limit: " + err.Error(),
+		Object: ref("Node", "", rep.cfg.Node), Reason: "the rate of new connections of pods has no limit: " + err.Error(),
 	}}
 }
 
 // quarantineProblems names the policies that are not in force as written.
-func (d *Driver) quarantineProblems(quarantined []control.Quarantined) []model.Problem {
+func (rep *reporter) quarantineProblems(quarantined []control.Quarantined) []model.Problem {
 	var found []model.Problem
 	for _, q := range quarantined {
 		about := policiesAmong(q.Owners)
@@ -90,8 +86,37 @@ func (d *Driver) quarantineProblems(quarantined []control.Quarantined) []model.P
 			about = []model.ObjectRef{ref(q.Stage+" "+q.Kind, "", q.Name)}
 		}
 		for _, object := range about {
-			found = append(found, model.Problem{Source: d.policies[object], Object: object, Reason: quarantineReason(q)})
+			found = append(found, model.Problem{Source: rep.cluster.policies[object], Object: object, Reason: quarantineReason(q)})
 		}
 	}
 	return found
+}
+
+// podsReady reports whether the pods are attached, known, and programmed. What
+// was set aside may stay so for ever: a pod that it closes is an error.
+func (rep *reporter) podsReady(pods []model.PodID) (bool, error) {
+	closed := rep.stages.quarantine.view().closed
+	for _, id := range pods {
+		state, reason := rep.cluster.tracker.state(id, closed)
+		if state == control.EndpointClosed && closed[id] != "" && rep.cluster.tracker.endpoints[id] != nil {
+			return false, fmt.Errorf("pod %s is closed: %s", id, reason)
+		}
+		if state != control.EndpointProgrammed {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// unprogrammed returns why the policy of a pod is not in force, if it is not.
+func (rep *reporter) unprogrammed(id model.PodID) string {
+	switch state, reason := rep.cluster.tracker.state(id, rep.stages.quarantine.view().closed); {
+	case state == control.EndpointProgrammed:
+		return ""
+	case state == control.EndpointClosed:
+		return reason
+	case rep.scheduler.lastApply.Error != "":
+		return "programming the dataplane failed: " + rep.scheduler.lastApply.Error
+	}
+	return "its policy is still being programmed"
 }

@@ -190,3 +190,14 @@ func sortProblems(problems []model.Problem) {
 			cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason))
 	})
 }
+
+// attached returns the attachments, in order of their pods.
+func (t *tracker) attached() []model.Update {
+	var all []model.Update
+	for _, id := range t.pods() {
+		if a := t.attachments[id]; a != nil {
+			all = append(all, model.AttachmentUpdate{Attachment: a})
+		}
+	}
+	return all
+}

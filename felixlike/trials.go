@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	networkingv1 "k8s.io/api/networking/v1"
 )
 
 const (
@@ -21,22 +19,6 @@ const (
 	// policies are told without their rules.
 	maxFirstMisses = 2
 )
-
-// trial is what is known of a policy in applies that miss their deadline.
-type trial struct {
-	// before is the object whose rules were in force before, or nil.
-	before *networkingv1.NetworkPolicy
-	// noted is the tracker's count of updates with the policy.
-	noted uint64
-	// why says why it is set aside.
-	why         string
-	since, next time.Time
-	attempts    int
-	// tried is the cost of the object that the engine was told last; touched tells that
-	// it was tried early, because that had changed.
-	tried   time.Duration
-	touched bool
-}
 
 // trials finds the policies because of which an apply misses its deadline. A busy machine
 // misses deadlines too. So only policies are suspected that are new or changed since the
@@ -63,7 +45,7 @@ func (s *trials) pending() bool { return len(s.groups)+len(s.running) > 0 }
 func (s *trials) add(group ...*turn) { s.groups = append(s.groups, group) }
 
 // begin begins the next trial in a pass. It reports whether the pass is a trial.
-func (s *trials) begin(d *Driver, ts *turns) bool {
+func (s *trials) begin(ts *turns) bool {
 	now := s.now()
 	anyFresh := false
 	for _, t := range ts.items {
@@ -89,25 +71,25 @@ func (s *trials) begin(d *Driver, ts *turns) bool {
 		s.groups = s.groups[1:]
 	}
 	for _, t := range s.running {
-		ts.tell(d, t)
+		ts.tell(t)
 	}
 	s.rested = len(s.running) == 0
 	return len(s.running) > 0
 }
 
 // ended takes the outcome of a run of the backend.
-func (s *trials) ended(d *Driver, ts *turns, o outcome) {
+func (s *trials) ended(ts *turns, o outcome) {
 	switch {
 	case o.err == nil:
 		s.succeeded(ts, o.noted)
-		ts.report(d)
+		ts.report()
 	case !errors.Is(o.err, context.DeadlineExceeded):
 	case o.runner.applied:
-		s.missed(d, ts, 0, o.noted, o.ended.Sub(o.started))
+		s.missed(ts, 0, o.noted, o.ended.Sub(o.started))
 	default:
 		// What is in force may be an earlier agent's, so all is tried once more.
 		if s.misses++; s.misses >= maxFirstMisses {
-			s.missed(d, ts, largeCost, o.noted, o.ended.Sub(o.started))
+			s.missed(ts, largeCost, o.noted, o.ended.Sub(o.started))
 		}
 	}
 }
@@ -137,7 +119,7 @@ func (s *trials) forget(ts *turns) {
 
 // missed takes back the new and changed policies that an apply had which missed its
 // deadline. With a cost, they are those that cost as much, and get no rules.
-func (s *trials) missed(d *Driver, ts *turns, cost time.Duration, noted uint64, took time.Duration) {
+func (s *trials) missed(ts *turns, cost time.Duration, noted uint64, took time.Duration) {
 	var among []*turn
 	for _, t := range ts.items {
 		if t.state == fresh && t.noted > 0 && t.noted <= noted && t.cost >= cost {
@@ -145,7 +127,7 @@ func (s *trials) missed(d *Driver, ts *turns, cost time.Duration, noted uint64, 
 		}
 	}
 	if len(among) == 0 {
-		d.flush()
+		ts.flush()
 		return
 	}
 	slices.SortFunc(among, (*turn).compare)
@@ -163,10 +145,10 @@ func (s *trials) missed(d *Driver, ts *turns, cost time.Duration, noted uint64, 
 		}
 		if t.wanted == nil {
 			t.state = state
-			ts.tell(d, t)
+			ts.tell(t)
 			continue
 		}
-		t.take(d, before, state)
+		t.take(ts.cluster.engine, before, state)
 	}
 	if half := len(among) / 2; half > 0 {
 		s.add(among[:half]...)
@@ -174,7 +156,7 @@ func (s *trials) missed(d *Driver, ts *turns, cost time.Duration, noted uint64, 
 	} else if !alone {
 		s.add(among...)
 	}
-	d.flush()
+	ts.flush()
 }
 
 // changed takes a change of a refused policy. It is tried early if it has become cheaper
@@ -208,4 +190,39 @@ func (s *trials) limit(r *runner) time.Duration {
 		limit <<= min(s.running[0].attempts, maxDoublings)
 	}
 	return min(r.Timeout, limit)
+}
+
+// deleted remembers a policy that the engine forgets while it is suspected, refused or tried.
+func (s *trials) deleted(t *turn) {
+	if t.state == fresh && (t.attempts > 0 || slices.Contains(s.running, t)) {
+		t.state = suspected
+	}
+	if t.state == suspected || t.state == refused {
+		s.offenders.remember(t, s.now())
+	}
+}
+
+// unreadable takes a policy that cannot be understood any more while an apply has its rules.
+// The outcome of that apply will not be about it, so a trial counts as failed.
+func (s *trials) unreadable(t *turn) {
+	if len(s.running) != 1 || s.running[0] != t {
+		t.state = suspected
+		return
+	}
+	t.state = refused
+	t.refuse(s.now(), 0)
+	t.why = "it changed into a policy that cannot be understood while it was tried again after a missed deadline"
+}
+
+// created takes a policy that is new. It is suspected or refused if a deleted one of its
+// namespace and name was.
+func (s *trials) created(t *turn) {
+	one, ok := s.offenders.recall(t.id, s.now())
+	if !ok {
+		return
+	}
+	t.state, t.trial = one.state, one.trial
+	if t.state == suspected {
+		s.add(t)
+	}
 }

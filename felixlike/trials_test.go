@@ -177,7 +177,7 @@ func TestTouchedPolicyIsNotTriedEarly(t *testing.T) {
 		t.Errorf("set aside: %+v", q)
 	}
 	// A trial that an update caused has no longer than others.
-	if err := f.ask(t.Context(), func() {
+	if err := f.queue.ask(t.Context(), func() {
 		trials := newTrials()
 		one := &turn{trial: trial{attempts: 2}}
 		trials.running = []*turn{one}
@@ -202,18 +202,18 @@ func TestExpensivePolicyHasItsTurn(t *testing.T) {
 		Node: "node1", Log: slog.New(slog.DiscardHandler), Stages: []backend.Stage{stage},
 		Backend: &fake{name: "fake", stage: stage}, Timing: DefaultTiming(),
 	})
-	send := func(events ...datastore.Event) { d.onBatch(datastore.Batch{Events: events}) }
+	send := func(events ...datastore.Event) { d.feed.onBatch(datastore.Batch{Events: events}) }
 	send(node("node1", "10.10.0.0/24"), labelled("a"), labelled("b"))
-	d.decides().applied = true
+	d.stages.decides().applied = true
 	send(ruled("expensive", "a", 1000, 6))
 	rules := func(name string) int {
-		return len(d.tracker.policies[model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: name}].Ingress)
+		return len(d.cluster.tracker.policies[model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: name}].Ingress)
 	}
 	for i := range 6 {
 		send(ruled("cheap", "b", 60+i, 10))
-		d.turns.begin(d)
-		d.decides().programmed = d.tracker.noted
-		d.turns.trials.succeeded(d.turns, d.tracker.noted)
+		d.scheduler.turns.begin()
+		d.stages.decides().programmed = d.cluster.tracker.noted
+		d.scheduler.turns.trials.succeeded(d.scheduler.turns, d.cluster.tracker.noted)
 		if rules("expensive") == 1000 {
 			return
 		}

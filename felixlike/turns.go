@@ -37,6 +37,10 @@ const (
 //
 // The loop of the Driver calls all methods.
 type turns struct {
+	cluster *cluster
+	stages  *stages
+	// flush hands what the engine derived to the managers.
+	flush func()
 	// items are the policies that are large, wait, or are not yet known to be programmed.
 	items map[model.PodID]*turn
 	// spent is the cost of what the engine learned since the last pass began.
@@ -54,62 +58,12 @@ type turns struct {
 	waiting map[model.PolicyID]bool
 }
 
-// turn is one policy.
-type turn struct {
-	id    model.PodID
-	state turnState
-	// wanted is the datastore's object, nil after its deletion; told is the object whose
-	// rules the engine has, or nil.
-	wanted, told *networkingv1.NetworkPolicy
-	source       string
-	// cost is that of wanted, or of told after a deletion.
-	cost time.Duration
-	// queued orders those that wait by the time since which they do.
-	queued uint64
-	// revision is the datastore's with wanted.
-	revision uint64
-	// delayed tells that the policy had to wait, and has not been programmed since.
-	delayed bool
-	trial
-}
-
-type turnState uint8
-
-const (
-	// settled: the backend has programmed it.
-	settled turnState = iota
-	// elsewhere: it is large and applies to no pod of this node.
-	elsewhere
-	// waiting for its turn.
-	waiting
-	// fresh: the engine has its rules, and no apply that succeeded had them.
-	fresh
-	// suspected: it took part in an apply that missed its deadline, and will be tried.
-	suspected
-	// refused: it was tried alone and the apply missed its deadline.
-	refused
-	// excess: it is beyond nodeCost.
-	excess
-)
-
-func newTurns() *turns {
-	return &turns{items: map[model.PodID]*turn{}, waiting: map[model.PolicyID]bool{}, trials: newTrials()}
-}
-
-func (t *turn) policy() model.PolicyID {
-	return model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: t.id.Namespace, Name: t.id.Name}
-}
-
-// outdated reports whether the datastore has changed a policy again before an apply that
-// succeeded had its rules.
-func (t *turn) outdated() bool { return t.state == fresh && t.wanted != t.told }
-
-func (t *turn) compare(o *turn) int {
-	return cmp.Or(cmp.Compare(t.cost, o.cost), t.id.Compare(o.id))
+func newTurns(c *cluster, s *stages) *turns {
+	return &turns{cluster: c, stages: s, items: map[model.PodID]*turn{}, waiting: map[model.PolicyID]bool{}, trials: newTrials()}
 }
 
 // set takes a policy that is new or has changed. before is its last object, or nil.
-func (ts *turns) set(d *Driver, p, before *networkingv1.NetworkPolicy, source string) {
+func (ts *turns) set(p, before *networkingv1.NetworkPolicy, source string) {
 	id := model.PodID{Namespace: p.Namespace, Name: p.Name}
 	t := ts.items[id]
 	if t == nil {
@@ -117,23 +71,23 @@ func (ts *turns) set(d *Driver, p, before *networkingv1.NetworkPolicy, source st
 		ts.trials.created(t)
 		ts.items[id] = t
 	}
-	t.wanted, t.source, t.revision = p, source, d.observed
-	t.cost = costOf(p, d.backend.Place() == backend.InSwitch)
+	t.wanted, t.source, t.revision = p, source, ts.cluster.observed
+	t.cost = costOf(p, ts.stages.backend.Place() == backend.InSwitch)
 	ts.weighed = false
 	switch {
 	case t.state == suspected:
-		t.hold(d)
+		t.hold(ts.cluster.engine)
 	case t.state == refused:
 		ts.trials.changed(t)
-		t.hold(d)
-	case ts.programming(d, t):
+		t.hold(ts.cluster.engine)
+	case ts.programming(t):
 		// The outcome of the apply is about the rules that the engine has.
-	case t.cost < largeCost && !ts.trials.pending() && (ts.spent+t.cost <= sliceCost || !ts.begun(d)):
-		ts.tell(d, t)
+	case t.cost < largeCost && !ts.trials.pending() && (ts.spent+t.cost <= sliceCost || !ts.begun()):
+		ts.tell(t)
 	case t.state == fresh: // begin tells it
 	default:
 		ts.wait(t)
-		t.hold(d)
+		t.hold(ts.cluster.engine)
 	}
 }
 
@@ -148,130 +102,99 @@ func (ts *turns) wait(t *turn) {
 
 // programming reports whether an apply that is under way is the first with the rules that
 // the engine has.
-func (ts *turns) programming(d *Driver, t *turn) bool {
-	r := d.decides()
+func (ts *turns) programming(t *turn) bool {
+	r := ts.stages.decides()
 	if r == nil || t.state != fresh || t.noted == 0 {
 		return false
 	}
-	return r.running && t.noted <= r.noted || d.pass != nil && t.noted <= d.pass.noted
+	return r.running && t.noted <= r.noted || ts.stages.pass != nil && t.noted <= ts.stages.pass.noted
 }
 
 // begun reports whether the backend has programmed anything. Before that, all is told: what
 // an earlier agent has left stays in force until then.
-func (ts *turns) begun(d *Driver) bool {
-	r := d.decides()
+func (ts *turns) begun() bool {
+	r := ts.stages.decides()
 	return r != nil && r.applied
 }
 
 // remove takes the deletion of a policy.
-func (ts *turns) remove(d *Driver, id model.PodID) {
+func (ts *turns) remove(id model.PodID) {
 	t := ts.items[id]
 	if t == nil {
 		t = &turn{id: id}
 	}
 	t.wanted = nil
 	ts.weighed = false
-	r := d.decides()
-	cost := costOf(t.told, d.backend.Place() == backend.InSwitch)
-	if ts.programming(d, t) {
+	r := ts.stages.decides()
+	cost := costOf(t.told, ts.stages.backend.Place() == backend.InSwitch)
+	if ts.programming(t) {
 		// The outcome of the apply tells whether the policy is suspected.
-		t.cost, t.revision = cost, d.observed
+		t.cost, t.revision = cost, ts.cluster.observed
 		return
 	}
 	if t.state == elsewhere || t.state == suspected || t.state == refused || cost < largeCost || r != nil && r.failures > 0 {
 		// It costs little, or may be what the backend cannot program.
-		ts.tell(d, t)
+		ts.tell(t)
 		return
 	}
-	t.cost, t.revision = cost, d.observed
+	t.cost, t.revision = cost, ts.cluster.observed
 	if t.state != fresh { // else begin tells it
 		ts.wait(t)
 	}
 }
 
 // closed takes a policy that cannot be understood.
-func (ts *turns) closed(d *Driver, id model.PodID) {
+func (ts *turns) closed(id model.PodID) {
 	if t := ts.items[id]; t != nil {
-		if ts.programming(d, t) {
+		if ts.programming(t) {
 			ts.trials.unreadable(t)
 		}
 		ts.trials.deleted(t)
 		delete(ts.items, id)
 	}
-	d.problems.setObject(ref("NetworkPolicy", id.Namespace, id.Name), "", nil)
-}
-
-// hold has the engine keep the rules that it has of the policy. If it has none, it gets a
-// policy without rules.
-func (t *turn) hold(d *Driver) {
-	if t.told == nil && t.wanted != nil {
-		d.engine.SetNetworkPolicy(withoutRules(t.wanted))
-	}
-}
-
-// withoutRules returns a policy that isolates the same pods and allows nothing.
-func withoutRules(p *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
-	closed := &networkingv1.NetworkPolicy{ObjectMeta: p.ObjectMeta}
-	closed.Spec.PodSelector, closed.Spec.PolicyTypes = p.Spec.PodSelector, p.Spec.PolicyTypes
-	if len(closed.Spec.PolicyTypes) == 0 {
-		closed.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
-		if len(p.Spec.Egress) > 0 {
-			closed.Spec.PolicyTypes = append(closed.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
-		}
-	}
-	return closed
+	ts.cluster.problems.setObject(ref("NetworkPolicy", id.Namespace, id.Name), "", nil)
 }
 
 // tell has the engine learn what the datastore has.
-func (ts *turns) tell(d *Driver, t *turn) {
+func (ts *turns) tell(t *turn) {
 	ts.spent += t.cost
 	if t.state != fresh {
 		t.before = t.told
 	}
 	object := ref("NetworkPolicy", t.id.Namespace, t.id.Name)
 	if t.wanted == nil {
-		d.engine.DeleteNetworkPolicy(t.id.Namespace, t.id.Name)
-		d.problems.setObject(object, "", nil)
+		ts.cluster.engine.DeleteNetworkPolicy(t.id.Namespace, t.id.Name)
+		ts.cluster.problems.setObject(object, "", nil)
 		ts.trials.deleted(t)
 		t.state = settled // to delete what was programmed takes no longer than that did
 		delete(ts.items, t.id)
 		return
 	}
-	d.problems.setObject(object, t.source, d.engine.SetNetworkPolicy(t.wanted))
+	ts.cluster.problems.setObject(object, t.source, ts.cluster.engine.SetNetworkPolicy(t.wanted))
 	t.told, t.state, t.noted, t.tried = t.wanted, fresh, 0, t.cost
 }
 
-// take has the engine learn the rules of an earlier object, or none.
-func (t *turn) take(d *Driver, earlier *networkingv1.NetworkPolicy, state turnState) {
-	t.told, t.state = earlier, state
-	if earlier != nil {
-		d.engine.SetNetworkPolicy(earlier)
-		return
-	}
-	t.hold(d)
-}
-
 // flushed looks which large policies apply here, after the engine has told.
-func (ts *turns) flushed(d *Driver) {
+func (ts *turns) flushed() {
 	for _, t := range ts.items {
-		local := d.tracker.policies[t.policy()] != nil
+		local := ts.cluster.tracker.policies[t.policy()] != nil
 		switch {
 		case t.state == fresh && t.noted == 0:
-			t.noted = d.tracker.noted
+			t.noted = ts.cluster.tracker.noted
 		case t.state == elsewhere && local:
 			ts.wait(t)
-			t.revision, ts.weighed = d.observed, false
+			t.revision, ts.weighed = ts.cluster.observed, false
 		case !local && t.wanted != nil && t.cost >= largeCost && (t.state == settled || t.state == waiting || t.state == excess):
 			// The engine need not keep what applies to nothing here.
-			t.take(d, nil, elsewhere)
+			t.take(ts.cluster.engine, nil, elsewhere)
 			ts.weighed = false
 		}
 	}
-	ts.report(d)
+	ts.report()
 }
 
 // report tells which policies wait, and which are set aside.
-func (ts *turns) report(d *Driver) {
+func (ts *turns) report() {
 	clear(ts.waiting)
 	for _, t := range ts.items {
 		t.delayed = t.waits() || t.delayed && t.state == fresh
@@ -279,31 +202,27 @@ func (ts *turns) report(d *Driver) {
 			ts.waiting[t.policy()] = true
 		}
 	}
-	d.quarantine.set(d.log, turnsStage, ts.refusals(d.tracker))
-}
-
-func (t *turn) waits() bool {
-	return t.state == waiting || t.outdated() || t.state == suspected && t.attempts == 0
+	ts.stages.quarantine.set(ts.stages.log, turnsStage, ts.refusals(ts.cluster.tracker))
 }
 
 // begin has the engine learn what the pass that begins is to program.
-func (ts *turns) begin(d *Driver) {
+func (ts *turns) begin() {
 	ts.spent = 0
-	r := d.decides()
+	r := ts.stages.decides()
 	if len(ts.items) == 0 || r == nil {
 		return
 	}
-	defer d.flush()
-	others := d.tracker.noted > r.programmed
-	ts.weigh(d)
+	defer ts.flush()
+	others := ts.cluster.tracker.noted > r.programmed
+	ts.weigh()
 	for _, t := range ts.items {
 		// No apply is under way. What is deleted may be what the backend cannot program.
 		if t.outdated() || t.wanted == nil && t.state == waiting && r.failures > 0 {
-			ts.tell(d, t)
+			ts.tell(t)
 		}
 	}
-	first := !ts.begun(d)
-	if !first && (r.failures > 0 || ts.trials.begin(d, ts)) {
+	first := !ts.begun()
+	if !first && (r.failures > 0 || ts.trials.begin(ts)) {
 		return
 	}
 	var queue []*turn
@@ -330,7 +249,7 @@ func (ts *turns) begin(d *Driver) {
 		if i > 0 && ts.spent+t.cost > sliceCost && !first {
 			break
 		}
-		ts.tell(d, t)
+		ts.tell(t)
 	}
 }
 
@@ -363,7 +282,7 @@ func (ts *turns) reached(revision uint64) bool {
 
 // weigh bounds the sum of the large policies that apply here. While it is too high, the
 // namespace with the highest sum loses its newest one.
-func (ts *turns) weigh(d *Driver) {
+func (ts *turns) weigh() {
 	if ts.weighed {
 		return
 	}
@@ -400,15 +319,11 @@ func (ts *turns) weigh(d *Driver) {
 		case over[t] && t.state != excess:
 			t.why = fmt.Sprintf("the large policies of this node would take more than %s to program, and its namespace has the most of them", nodeCost)
 			t.since = time.Now()
-			t.take(d, nil, excess)
+			t.take(ts.cluster.engine, nil, excess)
 		case !over[t] && t.state == excess:
 			ts.wait(t)
 		}
 	}
-}
-
-func (t *turn) olderFirst(o *turn) int {
-	return cmp.Or(t.wanted.CreationTimestamp.Compare(o.wanted.CreationTimestamp.Time), t.id.Compare(o.id))
 }
 
 // refusals lists what the agent itself sets aside.

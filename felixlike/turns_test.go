@@ -125,9 +125,9 @@ func newSlow(t *testing.T, log *logBuffer) (*fixture, *slowTable) {
 // later10s moves the clock of trials.
 func later10s(t *testing.T, f *fixture) {
 	t.Helper()
-	if err := f.ask(t.Context(), func() {
-		at := f.turns.trials.now().Add(firstTrial)
-		f.turns.trials.now = func() time.Time { return at }
+	if err := f.queue.ask(t.Context(), func() {
+		at := f.scheduler.turns.trials.now().Add(firstTrial)
+		f.scheduler.turns.trials.now = func() time.Time { return at }
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -316,14 +316,14 @@ func TestLargePoliciesElsewhere(t *testing.T) {
 	}
 	check := func(want turnState) {
 		t.Helper()
-		if err := f.ask(t.Context(), func() {
-			for _, one := range f.turns.items {
+		if err := f.queue.ask(t.Context(), func() {
+			for _, one := range f.scheduler.turns.items {
 				if one.state != want || (one.told == nil) != (want == elsewhere) {
 					t.Errorf("%s: state %d, want %d", one.id, one.state, want)
 				}
 			}
-			if len(f.turns.items) != 5 {
-				t.Errorf("%d items", len(f.turns.items))
+			if len(f.scheduler.turns.items) != 5 {
+				t.Errorf("%d items", len(f.scheduler.turns.items))
 			}
 		}); err != nil {
 			t.Fatal(err)

@@ -1,0 +1,139 @@
+package felixlike
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/felixlike/felixlike/felixlike/policy"
+	"github.com/felixlike/felixlike/model"
+)
+
+// cluster is what the agent knows of the cluster and of its own node: objects, the model
+// that follows from them, and whether the first listings are complete. It belongs to the
+// loop.
+type cluster struct {
+	// node is this node's name.
+	node     string
+	engine   *policy.Engine
+	tracker  *tracker
+	problems *problems
+	// policies are the NetworkPolicies of the datastore, with their source.
+	policies map[model.ObjectRef]string
+	objects  *objects
+	// uids are those of this node's pods.
+	uids uids
+	// observed is the newest revision of the datastore.
+	observed uint64
+
+	sourceSynced, attachmentsSynced bool
+	// addressesKnown tells that this node's own addresses are known.
+	addressesKnown bool
+	// nodeLost tells that the datastore had this node's object, and has not now.
+	nodeLost bool
+}
+
+func newCluster(node string) *cluster {
+	return &cluster{
+		node: node, engine: policy.New(node), tracker: newTracker(node), problems: newProblems(),
+		policies: map[model.ObjectRef]string{}, objects: newObjects(), uids: uids{},
+	}
+}
+
+// inSync reports whether all that exists is known: before that, nothing is
+// programmed, since what is missing would be swept or left open.
+func (c *cluster) inSync() bool {
+	return c.sourceSynced && c.attachmentsSynced && c.addressesKnown && c.tracker.nodes[c.node] != nil
+}
+
+// unknown returns what is not known that has to be before anything is
+// programmed.
+func (c *cluster) unknown() []string {
+	var missing []string
+	if !c.sourceSynced {
+		missing = append(missing, "the datastore's first listing is not complete")
+	}
+	if !c.attachmentsSynced {
+		missing = append(missing, "the attachments of the pods are not known")
+	}
+	if !c.addressesKnown {
+		missing = append(missing, "the addresses of this node are not known")
+	}
+	if c.sourceSynced && c.tracker.nodes[c.node] == nil {
+		missing = append(missing, "node "+c.node+" is not in the datastore")
+	}
+	return missing
+}
+
+// unseen returns what is not known of a pod that is being added, if anything.
+func (c *cluster) unseen(want *model.Attachment, uid string) string {
+	have := c.tracker.attachments[want.Pod]
+	switch unknown := c.unknown(); {
+	case len(unknown) > 0:
+		return strings.Join(unknown, "; ")
+	case have == nil || have.Interface != want.Interface || have.Sandbox != want.Sandbox || have.OFPort != want.OFPort ||
+		!slices.Equal(have.Addresses, want.Addresses):
+		return "the database of Open vSwitch has not told of interface " + want.Interface
+	case c.engine.AwaitsNamespace(want.Pod.Namespace):
+		return "the datastore has not told of namespace " + want.Pod.Namespace + ", which ClusterNetworkPolicies may select"
+	case !c.uids.are(want.Pod, uid):
+		return "the datastore has another pod of this name: UID " + strings.Join(c.uids[want.Pod], ", ") + ", not " + uid
+	}
+	return ""
+}
+
+// ownNodeProblems tells what comes of it that this node's object is missing.
+func (c *cluster) ownNodeProblems() []model.Problem {
+	reason := ""
+	switch {
+	case c.nodeLost:
+		reason = "this node is not in the datastore any more: what was known of it stays in force"
+	case c.sourceSynced && c.tracker.nodes[c.node] == nil:
+		reason = "this node is not in the datastore: nothing is programmed before it is"
+	default:
+		return nil
+	}
+	return []model.Problem{{Object: ref("Node", "", c.node), Reason: reason}}
+}
+
+// hostNetworkProblems names the policies that match hostNetwork pods, to which
+// no policy applies: users keep trying.
+func (c *cluster) hostNetworkProblems() []model.Problem {
+	var found []model.Problem
+	for r, source := range c.policies {
+		for _, pod := range c.engine.HostNetworkTargets(r.Namespace, r.Name) {
+			found = append(found, model.Problem{
+				Source: source, Object: r, Field: "spec.podSelector",
+				Reason: "matches pod " + pod.String() + ", which is on the host's network: no policy applies to it",
+			})
+		}
+	}
+	return found
+}
+
+// portProblems names the ports that a policy calls by names which no pod declares.
+func (c *cluster) portProblems() []model.Problem {
+	var found []model.Problem
+	for r, source := range c.policies {
+		for _, port := range c.engine.UnresolvedPorts(r.Namespace, r.Name) {
+			found = append(found, model.Problem{
+				Source: source, Object: r, Field: "spec",
+				Reason: "no pod that the rules with the named port " + port + " are about declares it: they allow nothing to it",
+			})
+		}
+	}
+	return found
+}
+
+// peerProblems names the peers that no tunnel can reach.
+func (c *cluster) peerProblems() []model.Problem {
+	var found []model.Problem
+	for name, n := range c.tracker.nodes {
+		if name != c.node && !n.Address(model.IPv4).IsValid() {
+			found = append(found, model.Problem{
+				Object: ref("Node", "", name), Field: "status.addresses",
+				Reason: "no IPv4 InternalIP, which the tunnel's outer header needs: its pods cannot be reached",
+			})
+		}
+	}
+	return found
+}

@@ -1,0 +1,142 @@
+package felixlike
+
+import (
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/model"
+)
+
+// feed hands objects and attachments to the policy engine, and the engine's updates to
+// the managers.
+type feed struct {
+	cluster   *cluster
+	stages    *stages
+	scheduler *scheduler
+}
+
+// onBatch feeds a batch of the datastore to the policy engine.
+func (f *feed) onBatch(b datastore.Batch) {
+	noted := f.cluster.tracker.noted
+	f.cluster.observed = b.Revision
+	var others []model.PodID
+	for _, e := range b.Events {
+		f.stages.beat()
+		f.onEvent(e)
+		if e, ok := e.(datastore.PodSet); ok && f.cluster.uids.note(f.cluster.node, e.Pod) {
+			others = append(others, model.PodID{Namespace: e.Pod.Namespace, Name: e.Pod.Name})
+		}
+	}
+	f.cluster.sourceSynced = f.cluster.sourceSynced || b.InSync
+	f.cluster.problems.source = b.Problems
+	// A batch that changes nothing here still makes its revision programmed.
+	f.scheduler.dirty = true
+	if f.scheduler.behind.IsZero() {
+		f.scheduler.behind = time.Now()
+	}
+	f.flush()
+	if f.cluster.tracker.noted > noted {
+		// The same policies may apply to a pod that was made anew with other labels, and
+		// yet is it in other groups now.
+		for _, id := range others {
+			f.cluster.tracker.pending[id] = f.cluster.tracker.noted
+		}
+		f.scheduler.latency.deliver(b.Seen, f.cluster.tracker.noted)
+	}
+}
+
+func (f *feed) onEvent(e datastore.Event) {
+	before := f.cluster.objects.policyOf(e)
+	f.cluster.objects.onEvent(e)
+	switch e := e.(type) {
+	case datastore.NodeSet:
+		f.cluster.problems.setObject(ref("Node", "", e.Node.Name), e.Source, f.cluster.engine.SetNode(e.Node))
+	case datastore.NodeDeleted:
+		f.cluster.engine.DeleteNode(e.Name)
+		f.cluster.problems.setObject(ref("Node", "", e.Name), "", nil)
+	case datastore.NamespaceSet:
+		f.cluster.engine.SetNamespace(e.Namespace)
+	case datastore.NamespaceDeleted:
+		f.cluster.engine.DeleteNamespace(e.Name)
+	case datastore.ServiceCIDRsSet:
+		f.update(model.ServiceCIDRsUpdate{Prefixes: e.Prefixes})
+	case datastore.PodSet:
+		f.cluster.problems.setObject(ref("Pod", e.Pod.Namespace, e.Pod.Name), e.Source, f.cluster.engine.SetPod(e.Pod))
+	case datastore.PodDeleted:
+		delete(f.cluster.uids, e.ID)
+		f.cluster.engine.DeletePod(e.ID)
+		f.cluster.problems.setObject(ref("Pod", e.ID.Namespace, e.ID.Name), "", nil)
+	case datastore.NetworkPolicySet:
+		p := e.Policy
+		f.cluster.policies[ref("NetworkPolicy", p.Namespace, p.Name)] = e.Source
+		f.scheduler.turns.set(p, before, e.Source)
+	case datastore.NetworkPolicyClosed:
+		// The datastore reports why.
+		f.scheduler.turns.closed(model.PodID{Namespace: e.Namespace, Name: e.Name})
+		f.cluster.engine.SetClosedNetworkPolicy(e.Namespace, e.Name, e.PodSelector)
+	case datastore.NetworkPolicyDeleted:
+		f.scheduler.turns.remove(model.PodID{Namespace: e.Namespace, Name: e.Name})
+		delete(f.cluster.policies, ref("NetworkPolicy", e.Namespace, e.Name))
+	case datastore.ClusterNetworkPolicySet:
+		object := ref("ClusterNetworkPolicy", "", e.Policy.Name)
+		f.cluster.policies[object] = e.Source
+		f.cluster.problems.setObject(object, e.Source, f.cluster.engine.SetClusterNetworkPolicy(e.Policy))
+	case datastore.ClusterNetworkPolicyDeleted:
+		object := ref("ClusterNetworkPolicy", "", e.Name)
+		f.cluster.engine.DeleteClusterNetworkPolicy(e.Name)
+		f.cluster.problems.setObject(object, "", nil)
+		delete(f.cluster.policies, object)
+	}
+}
+
+func (f *feed) onAttachment(u model.Update) {
+	switch u := u.(type) {
+	case model.AttachmentUpdate:
+		f.cluster.engine.SetLocalAddresses(u.Attachment.Pod, u.Attachment.Addresses)
+	case model.AttachmentRemove:
+		if a := f.cluster.tracker.attachments[u.Pod]; a != nil && a.Interface == u.Interface {
+			f.cluster.engine.SetLocalAddresses(u.Pod, nil)
+		}
+	}
+	f.update(u)
+	f.flush()
+}
+
+// flush hands what the engine derived to the managers.
+func (f *feed) flush() {
+	for _, u := range f.cluster.engine.Flush() {
+		f.update(u)
+	}
+	f.scheduler.turns.flushed()
+}
+
+// update hands an update to the managers. This node's last known object stays
+// in force when the datastore loses it: without it, policy would stand still.
+func (f *feed) update(u model.Update) {
+	switch u := u.(type) {
+	case model.NodeUpdate:
+		f.cluster.nodeLost = f.cluster.nodeLost && u.Node.Name != f.cluster.node
+	case model.NodeRemove:
+		if u.Name == f.cluster.node {
+			f.cluster.nodeLost = true
+			return
+		}
+	}
+	f.stages.beat()
+	f.scheduler.dirty = true
+	f.stages.quarantine.modelChanged()
+	f.cluster.tracker.OnUpdate(u)
+	// What is new does not wait for the retry of what failed before.
+	if retry := f.scheduler.lastApply.At.Add(f.scheduler.cfg.Throttle); retry.Before(f.scheduler.nextApply) {
+		f.scheduler.nextApply = retry
+	}
+	f.stages.shared.update(u, f.stages.pass != nil)
+	for _, r := range f.stages.runners {
+		if r.wants == f.stages.shared {
+			continue
+		}
+		r.wants.update(u, f.stages.handover.verifies(r))
+		// It does not wait for stages that are slow.
+		r.wanted = r.wanted || f.stages.pass != nil
+	}
+}

@@ -1,0 +1,199 @@
+package felixlike
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/internal/panics"
+)
+
+// stages are the stages of the dataplane with what is known of their runs. Except for
+// alive, all belongs to the loop.
+type stages struct {
+	cfg    *Config
+	log    *slog.Logger
+	panics panics.Log
+	// group is what Run waits for.
+	group   *errgroup.Group
+	started time.Time
+	// lastBeat is when the loop moved last, as time since started.
+	lastBeat atomic.Int64
+	runners  []*runner
+	// visible is runners for those who do not wait for the loop.
+	visible atomic.Pointer[[]*runner]
+	// shared are the managers of the stages that have none of their own.
+	shared *wants
+	// pass is the one under way, or nil; running counts the stages that run.
+	pass     *pass
+	running  int
+	outcomes chan outcome
+	// noticed wakes the loop after a notice of a Watch.
+	noticed chan struct{}
+	// backend decides policy; handover is its change under way, or nil.
+	backend  backend.Backend
+	handover *handover
+	// quarantine has what the stages have set aside, repairs what they have put right.
+	quarantine *quarantine
+	repairs    *repairs
+}
+
+func newStages(cfg *Config, t *tracker) *stages {
+	s := &stages{
+		cfg: cfg, log: cfg.Log.With("component", "driver", "backend", cfg.Backend.Name()),
+		started: time.Now(), shared: &wants{managers: cfg.Managers}, backend: cfg.Backend,
+		outcomes: make(chan outcome, len(cfg.Stages)+1), // one may join in a handover
+		noticed:  make(chan struct{}, 1),
+		repairs:  newRepairs(), quarantine: newQuarantine(naming{renderer: cfg.Backend.Renderer(), tracker: t}),
+	}
+	var all []*runner
+	for _, stage := range cfg.Stages {
+		all = append(all, newRunner(stage, s.shared))
+	}
+	s.setRunners(all)
+	s.backend.Decides()
+	return s
+}
+
+// beat notes that the loop moves.
+func (s *stages) beat() { s.lastBeat.Store(int64(time.Since(s.started))) }
+
+// alive returns why the agent is stuck, or nil: its loop does not move, a stage does
+// not end although its deadline has passed, or what it wants is not known any more. It does not wait for
+// the loop.
+func (s *stages) alive() error {
+	now := time.Since(s.started)
+	if silent := now - time.Duration(s.lastBeat.Load()); silent > stuckAfter {
+		return fmt.Errorf("the loop has not moved for %s", silent.Round(time.Second))
+	}
+	for _, r := range *s.visible.Load() {
+		if r.broken.Load() {
+			return fmt.Errorf("stage %s cannot be programmed any more: a manager has panicked", r.Name)
+		}
+		if end := time.Duration(r.mustEnd.Load()); end != 0 && now > end+stuckAfter {
+			return fmt.Errorf("stage %s is %s past its deadline", r.Name, (now - end).Round(time.Second))
+		}
+	}
+	return nil
+}
+
+// ended takes note of the end of a run.
+func (s *stages) ended(o outcome) {
+	s.running--
+	o.runner.finished(o)
+	if panics.Stack(o.err) != "" {
+		s.panics.With(s.log, o.err).Error("a stage has panicked", "stage", o.Name, "error", o.err)
+	}
+}
+
+// decides returns the runner of the backend that is in force.
+func (s *stages) decides() *runner {
+	for _, r := range s.runners {
+		if r.Name == s.backend.Stage().Name {
+			return r
+		}
+	}
+	return nil
+}
+
+// drop takes a runner out of the passes.
+func (s *stages) drop(r *runner) {
+	s.setRunners(slices.DeleteFunc(slices.Clone(s.runners), func(o *runner) bool { return o == r }))
+	r.dismiss()
+}
+
+func (s *stages) setRunners(all []*runner) {
+	s.runners = all
+	s.visible.Store(&all)
+}
+
+// dropOnce takes the stages out of the passes that are for the start alone.
+func (s *stages) dropOnce() {
+	for _, r := range slices.Clone(s.runners) {
+		if r.Once {
+			s.drop(r)
+		}
+	}
+}
+
+// settle waits for the stages that run: their receivers are closed next.
+func (s *stages) settle() {
+	for ; s.running > 0; s.running-- {
+		<-s.outcomes
+	}
+}
+
+// distrustSwitch has the next pass read what decides in the switch.
+func (s *stages) distrustSwitch() {
+	if r := s.decides(); r != nil && s.backend.Place() == backend.InSwitch {
+		r.stale = true
+	}
+	if h := s.handover; h != nil && h.runner != nil && h.to.Place() == backend.InSwitch {
+		h.runner.stale = true
+	}
+}
+
+// listen runs the stage's Watch and WatchToo, if it has them, until the stage is dismissed.
+func (s *stages) listen(ctx context.Context, r *runner) {
+	ctx, r.dismiss = context.WithCancel(ctx)
+	for _, watch := range r.Watches() {
+		s.group.Go(func() error { return s.watch(ctx, r, watch) })
+	}
+}
+
+// watch runs a Watch of a stage until ctx ends. One that fails is started again,
+// later each time; until then the stage is read at every resync.
+func (s *stages) watch(ctx context.Context, r *runner, watch backend.Watch) error {
+	wait := s.cfg.RetryMin
+	for {
+		began := time.Now()
+		r.watching.Add(1)
+		err := panics.Guard(func() error {
+			return watch(ctx, func() {
+				r.noticed.Store(true)
+				s.nudge()
+			})
+		})
+		r.watching.Add(-1)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if time.Since(began) > s.cfg.RetryMax {
+			wait = s.cfg.RetryMin
+		}
+		s.panics.With(s.log, err).Error("foreign changes are not noticed until the next resync", "stage", r.Name, "error", err, "retry", wait)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, s.cfg.RetryMax)
+	}
+}
+
+// nudge wakes the loop.
+func (s *stages) nudge() {
+	select {
+	case s.noticed <- struct{}{}:
+	default: // it will wake anyway
+	}
+}
+
+const (
+	// stuckAfter is the time without a heartbeat, and past a stage's deadline,
+	// after which the agent counts as stuck. Five heartbeats: a busy machine
+	// must not have its agents restarted.
+	stuckAfter = 5 * heartbeat
+	// scrapeTimeout bounds how long a scrape waits for the loop.
+	scrapeTimeout = time.Second
+)
+
+// heartbeat is the longest time that the loop sleeps, so that an idle loop can
+// be told from one that is stuck.
+const heartbeat = 2 * time.Second
