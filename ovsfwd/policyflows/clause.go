@@ -30,7 +30,7 @@ type portClause struct {
 // and family.
 type podClause struct {
 	layer layer
-	pod   string
+	name  string
 }
 
 func (c memberClause) compare(o memberClause) int {
@@ -42,7 +42,7 @@ func (c portClause) compare(o portClause) int {
 }
 
 func (c podClause) compare(o podClause) int {
-	return cmp.Or(cmp.Compare(c.layer, o.layer), strings.Compare(c.pod, o.pod))
+	return cmp.Or(cmp.Compare(c.layer, o.layer), strings.Compare(c.name, o.name))
 }
 
 func (c memberClause) key() string { return fmt.Sprintf("%d peer %s", c.layer.table(), c.member) }
@@ -51,7 +51,7 @@ func (c portClause) key() string {
 	return fmt.Sprintf("%d %s at %d", c.layer.table(), c.ports, c.priority)
 }
 
-func (c podClause) key() string { return fmt.Sprintf("%d pod %s", c.layer.table(), c.pod) }
+func (c podClause) key() string { return fmt.Sprintf("%d pod %s", c.layer.table(), c.name) }
 
 // part is the part that a rule has in a clause.
 type part struct {

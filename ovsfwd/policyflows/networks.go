@@ -12,10 +12,10 @@ import (
 // flow of the conjunction's action and the flow that counts packets.
 const flowsPerRule = 4
 
-// networks is a group of Networks. Conjunctions have no exceptions: a drop flow in
+// networkGroup is a group of Networks. Conjunctions have no exceptions: a drop flow in
 // their table would also hit packets that another rule allows. So the flows of the
 // group are disjoint prefixes: the blocks without their exceptions.
-type networks struct {
+type networkGroup struct {
 	members map[model.Member]struct{}
 	users   map[*policy]struct{}
 	// prefixes counts the disjoint prefixes; counting stops above MaxFlows.
@@ -25,7 +25,7 @@ type networks struct {
 }
 
 // disjoint yields the prefixes of the group, none of which overlaps another.
-func (n *networks) disjoint(yield func(model.Member) bool) {
+func (n *networkGroup) disjoint(yield func(model.Member) bool) {
 	for _, f := range model.Families() {
 		var members []model.Member
 		for m := range n.members {
@@ -51,7 +51,7 @@ func (n *networks) disjoint(yield func(model.Member) bool) {
 	}
 }
 
-func (n *networks) countPrefixes() int {
+func (n *networkGroup) countPrefixes() int {
 	count := 0
 	for range n.disjoint {
 		if count++; count > MaxFlows {
@@ -66,7 +66,7 @@ type networkGroups struct {
 	*objects
 	placer     *placer
 	quarantine *quarantine
-	networks   map[model.GroupID]*networks
+	networks   map[model.GroupID]*networkGroup
 }
 
 // update creates a group of Networks or changes its members.
@@ -86,10 +86,10 @@ func (ng *networkGroups) update(id model.GroupID, added, removed []model.Member)
 	}
 }
 
-func (ng *networkGroups) network(id model.GroupID) *networks {
+func (ng *networkGroups) network(id model.GroupID) *networkGroup {
 	n := ng.networks[id]
 	if n == nil {
-		n = &networks{members: map[model.Member]struct{}{}, users: map[*policy]struct{}{}}
+		n = &networkGroup{members: map[model.Member]struct{}{}, users: map[*policy]struct{}{}}
 		ng.networks[id] = n
 	}
 	return n

@@ -109,7 +109,7 @@ func (o *objects) markRule(r *rule) {
 		return
 	}
 	o.dirty.rules[r.RuleID] = struct{}{}
-	for g, u := range o.uses(r) {
+	for g, u := range o.usesOf(r) {
 		for m := range g.members {
 			if u.named == (m.Protocol != model.AnyProtocol) {
 				o.dirty.members[memberClause{r.layer, m}] = struct{}{}
@@ -131,8 +131,8 @@ func (o *objects) markPods(p *policy) {
 	}
 }
 
-// uses yields the groups of the rule's dimensions.
-func (o *objects) uses(r *rule) func(yield func(*group, use) bool) {
+// usesOf yields the groups of the rule's dimensions.
+func (o *objects) usesOf(r *rule) func(yield func(*group, use) bool) {
 	return func(yield func(*group, use) bool) {
 		peers := r.spec.Peers
 		if r.spec.AnyPeer {
@@ -160,7 +160,7 @@ func (o *objects) uses(r *rule) func(yield func(*group, use) bool) {
 // install adds the clauses of a rule.
 func (o *objects) install(r *rule) {
 	r.installed = true
-	for g, u := range o.uses(r) {
+	for g, u := range o.usesOf(r) {
 		g.addUser(u)
 	}
 	for _, m := range r.ports {
@@ -187,7 +187,7 @@ func (o *objects) uninstall(r *rule) {
 			delete(o.ports, c)
 		}
 	}
-	for g, u := range o.uses(r) {
+	for g, u := range o.usesOf(r) {
 		g.removeUser(u)
 		o.dropGroup(g)
 	}

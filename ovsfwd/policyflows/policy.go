@@ -123,7 +123,7 @@ func equalRules(a, b model.Rule) bool {
 		slices.Equal(a.Peers, b.Peers) && slices.Equal(a.Ports, b.Ports) && slices.Equal(a.NamedPorts, b.NamedPorts)
 }
 
-func (r *rule) part(k uint8) part { return part{r.priority, r.id, k, r.dimensions} }
+func (r *rule) partOf(k uint8) part { return part{r.priority, r.id, k, r.dimensions} }
 
 // fault returns why the policy is closed though the switch has not refused it, or "".
 func (p *policy) fault() string {

@@ -39,10 +39,10 @@ type Programmer struct {
 // refusal is why a policy is quarantined, and until when.
 type refusal struct {
 	policy *policy
-	// key is the group of flows that was refused, reason why.
-	key, reason string
-	since, next time.Time
-	attempts    int
+	// flows is the group of flows that was refused, reason why.
+	flows, reason string
+	since, next   time.Time
+	attempts      int
 	// round is the Apply that it was last refused in.
 	round int
 }
@@ -87,7 +87,7 @@ func (p *Programmer) NextTry() (time.Time, bool) {
 }
 
 // retry has policies tried again whose time has come. Those that have changed
-// the store has put back already, and those that are no more are forgotten.
+// the store has released already, and it forgets those that have gone.
 func (p *Programmer) retry() {
 	now := p.now()
 	for at, r := range p.refused {
@@ -130,7 +130,7 @@ func (p *Programmer) record(q *policy, why refusedKey) {
 		a.round = p.round
 		a.attempts++
 	}
-	a.key, a.reason = why.key, why.reason
+	a.flows, a.reason = why.key, why.reason
 	a.next = p.now().Add(min(firstRetry<<min(a.attempts-1, 16), lastRetry))
 	p.store.quarantine.refuse(q)
 }
@@ -154,7 +154,7 @@ func (p *Programmer) refusals() []tables.Refusal {
 	for at, r := range p.refused {
 		if r.policy.refused {
 			all = append(all, tables.Refusal{
-				Object: Object, Name: at.id.String(), Rule: at.direction.String(), Reason: r.key + ": " + r.reason,
+				Object: Object, Name: at.id.String(), Rule: at.direction.String(), Reason: r.flows + ": " + r.reason,
 				Since: r.since, NextTry: r.next, Attempts: r.attempts, Closed: r.policy.podNames(),
 			})
 		}

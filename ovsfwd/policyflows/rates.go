@@ -31,8 +31,8 @@ type Rates struct {
 	store *Store
 	// conn is the connection over which known was read.
 	conn Meters
-	// known are the meters of pods that the switch has.
-	known map[uint32]bool
+	// present are the meters of pods that the switch has.
+	present map[uint32]bool
 
 	// now returns the time.
 	now func() time.Time
@@ -61,7 +61,7 @@ func NewRates(s *Store) *Rates { return &Rates{store: s, now: time.Now} }
 // programs the flows without meters, and tries again a minute later or more.
 func (r *Rates) Around(ctx context.Context, conn Meters, program func() error) error {
 	if r.conn != conn {
-		r.conn, r.known, r.pause = conn, nil, 0
+		r.conn, r.present, r.pause = conn, nil, 0
 		r.setBound(nil)
 	}
 	if r.Unbounded() != nil {
@@ -77,7 +77,7 @@ func (r *Rates) Around(ctx context.Context, conn Meters, program func() error) e
 			return errors.Join(err, r.removeUnused(ctx, err))
 		}
 		// Somebody has deleted meters, and their flows with them.
-		r.known = nil
+		r.present = nil
 		if err = r.addMissing(ctx); err == nil {
 			if err = program(); !AboutRates(err) {
 				r.pause = 0
@@ -119,23 +119,23 @@ func (r *Rates) addMissing(ctx context.Context) error {
 	if len(used) == 0 {
 		return nil
 	}
-	if r.known == nil {
+	if r.present == nil {
 		known, err := FindRateMeters(ctx, r.conn)
 		if err != nil {
 			return err
 		}
-		r.known = known
+		r.present = known
 	}
-	missing := without(used, r.known)
+	missing := without(used, r.present)
 	if len(missing) == 0 {
 		return nil
 	}
 	if err := r.conn.AddMeters(ctx, missing, NewConnectionsPerSecond); err != nil {
-		r.known = nil
+		r.present = nil
 		return err
 	}
 	for _, id := range missing {
-		r.known[id] = true
+		r.present[id] = true
 	}
 	return nil
 }
@@ -143,13 +143,13 @@ func (r *Rates) addMissing(ctx context.Context) error {
 // removeUnused removes the meters that no flow names any more, once the flows are programmed.
 // A meter that the switch does not remove does no harm, and does not fail the pass.
 func (r *Rates) removeUnused(ctx context.Context, programmed error) error {
-	gone := without(r.known, r.store.RateMeters())
+	gone := without(r.present, r.store.RateMeters())
 	if programmed != nil || len(gone) == 0 {
 		return nil
 	}
 	err := r.conn.DeleteMeters(ctx, gone)
 	for _, id := range gone {
-		delete(r.known, id)
+		delete(r.present, id)
 	}
 	if r.conn.Err() == nil {
 		return nil

@@ -53,7 +53,7 @@ func (re *renderer) memberFlows(c memberClause) []openflow.Flow {
 		if u.named {
 			k = u.rule.ofPorts
 		}
-		parts = append(parts, u.rule.part(k))
+		parts = append(parts, u.rule.partOf(k))
 	}
 	return c.layer.clauses(parts, c.layer.peer(c.member))
 }
@@ -61,7 +61,7 @@ func (re *renderer) memberFlows(c memberClause) []openflow.Flow {
 func (re *renderer) portFlows(c portClause) []openflow.Flow {
 	parts := make([]part, 0, len(re.ports[c]))
 	for r := range re.ports[c] {
-		parts = append(parts, r.part(r.ofPorts))
+		parts = append(parts, r.partOf(r.ofPorts))
 	}
 	matches := make([]openflow.Match, 0, len(re.families))
 	for _, f := range re.families {
@@ -77,7 +77,7 @@ func (re *renderer) portFlows(c portClause) []openflow.Flow {
 // eachRule yields the installed rules of a layer that apply to a pod.
 func (re *renderer) eachRule(c podClause) func(yield func(*rule) bool) {
 	return func(yield func(*rule) bool) {
-		p := re.pods[c.pod]
+		p := re.pods[c.name]
 		if p == nil {
 			return
 		}
@@ -101,14 +101,14 @@ func (re *renderer) podUsed(c podClause) bool {
 func (re *renderer) podFlows(c podClause) []openflow.Flow {
 	var parts []part
 	for r := range re.eachRule(c) {
-		parts = append(parts, r.part(r.ofPods))
+		parts = append(parts, r.partOf(r.ofPods))
 	}
 	return c.layer.clauses(parts, re.podMatches(c)...)
 }
 
 // podMatches are the matches for a pod's packets.
 func (re *renderer) podMatches(c podClause) []openflow.Match {
-	return re.pods[c.pod].matches(c.layer.direction(), re.families...)
+	return re.pods[c.name].matches(c.layer.direction(), re.families...)
 }
 
 // ruleFlows renders the flow of the fulfilled rule, and the flows that count it.

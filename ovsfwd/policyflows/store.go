@@ -43,7 +43,7 @@ func New(options Options) *Store {
 	o.dirty.base = true
 	return &Store{
 		objects: o, flows: options.Flows, ids: newIDs(options.HashID), placer: pl, quarantine: q,
-		networks: &networkGroups{objects: o, placer: pl, quarantine: q, networks: map[model.GroupID]*networks{}},
+		networks: &networkGroups{objects: o, placer: pl, quarantine: q, networks: map[model.GroupID]*networkGroup{}},
 		renderer: &renderer{objects: o},
 		rates:    &rateLimit{objects: o, flows: options.Flows, bounded: options.BoundRates, meters: map[string]uint32{}},
 	}

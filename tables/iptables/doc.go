@@ -12,7 +12,7 @@
 //
 // Everything of ours in the kernel begins with "flx-" (Prefix). A base chain is
 // such a chain too, entered by one rule at the top of the kernel's own chain,
-// which carries our comment and is put back when somebody displaces it. Rules and
+// which carries our comment; Apply inserts it again when another program displaces it. Rules and
 // chains of others are never removed, and policies of the kernel's chains never
 // set. A chain lives in each table, of each family, from whose base chains it is
 // reached; a rule that is bound to one family only in the tables of that.

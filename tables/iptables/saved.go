@@ -13,7 +13,7 @@ type saved struct {
 	tables [kernelTables]savedTable
 	// others counts rules and chains that are not ours, in all tables.
 	others int
-	// kubelet tells that the chain is there by which the kubelet shows which
+	// kubelet says that the chain is there by which the kubelet shows which
 	// variant the node uses.
 	kubelet bool
 	// hidden are those of the kernel's tables that cannot be shown.
@@ -40,7 +40,7 @@ type entered struct {
 
 type savedChain struct {
 	rules []savedRule
-	// pinned tells that strange rules lead here.
+	// pinned says that strange rules lead here.
 	pinned bool
 }
 
