@@ -7,8 +7,8 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Action is what a rule does with a packet that it matches. The set of actions
-// is closed, as that of matches is.
+// Action is the effect of a rule on a packet that it matches. The set of actions is closed, as that of
+// matches is.
 type Action interface {
 	isAction()
 	// String renders the action canonically; it is part of the rule's hash.
@@ -55,12 +55,11 @@ type SourceNAT struct{ To netip.Addr }
 // which comes after rewrites it.
 type KeepSource struct{ Family model.Family }
 
-// Report tells whoever listens to a group of NFLOG of the packet, and goes on with
-// the next rule. Of more than PerSecond packets a second, beyond a burst of as many,
-// it tells nothing: its counter has those that it has told of.
+// Report sends the packet to the listener of a group of NFLOG, and goes on with the next rule. It reports
+// PerSecond packets a second, with a burst of the same number; its counter counts the reported packets.
 type Report struct {
 	Group uint16
-	// Prefix comes with the packet, of which the first Length bytes are told.
+	// Prefix comes with the packet; Length bounds the packet's bytes.
 	Prefix    string
 	Length    uint32
 	PerSecond uint32

@@ -1,9 +1,8 @@
 package tables
 
-// Asks returns the chain that the rule asks about whatever comes to the rule, or
-// "". Such a rule jumps, and looks at nothing of the packet: marks do not count,
-// which chains set for one another. A rule that divides packets among chains, by
-// their addresses or interfaces, asks none.
+// Asks returns the chain that the rule jumps to for every packet, or "". Matches of marks do not count as a
+// condition: chains set them for one another. A rule that divides packets among chains, by their addresses or
+// interfaces, asks none.
 func (r Rule) Asks() string {
 	jump, ok := r.Action.(Jump)
 	if !ok {
@@ -17,13 +16,12 @@ func (r Rule) Asks() string {
 	return jump.Chain
 }
 
-// Asked returns the chains that a chain asks, directly or by way of others, each
-// once. It finds chains by their names; what it does not find is not among them.
+// Asked returns the chains that a chain asks, directly or through others, each once. It finds chains by their
+// names, and leaves out those that it does not find.
 //
-// If one of them stands closed, the chain has to as well. It would else let
-// through what those before the closed one do, and nothing of what those behind it
-// do: the order of policies would decide, which is nobody's wish. A base chain is
-// no such chain, since it sees what concerns none of them.
+// If one of them is closed, the chain has to be closed, too. Otherwise it would allow the packets that chains
+// before the closed one allow, but not those that chains behind it allow: the order of policies would decide.
+// A base chain asks none, since it also sees packets that concern none of these chains.
 func (c *Chain) Asked(find func(name string) *Chain) []*Chain {
 	var out []*Chain
 	seen := map[string]bool{c.Name: true}

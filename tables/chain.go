@@ -24,8 +24,8 @@ type Rule struct {
 	Comment string
 }
 
-// String renders matches and action canonically, without the comment. What is
-// missing is rendered as "none": drivers refuse such a rule, and have to name it.
+// String renders matches and action canonically, without the comment. A missing action is rendered as "none":
+// drivers refuse such a rule, and have to name it.
 func (r Rule) String() string { return text(r) }
 
 func (r Rule) appendTo(b []byte) []byte {
@@ -76,9 +76,8 @@ func (r Rule) appendHash(b, buffer []byte) (hash, used []byte) {
 	return append(b, digits[:hashLength]...), buffer
 }
 
-// KernelComment returns what the rule carries in the kernel: the prefix, the
-// hash, and the readable comment cut to the 128 bytes that both nft's
-// userdata and iptables' comment match take comfortably.
+// KernelComment returns the rule's comment in the kernel: the prefix, the hash, and the readable comment cut
+// to 128 bytes, which fit both nft's userdata and iptables' comment match.
 func (r Rule) KernelComment() string {
 	return string(AppendKernelComment(nil, r.Hash(), r.Comment))
 }
@@ -129,8 +128,8 @@ const (
 	HookPrerouting
 )
 
-// Hook makes a chain a base chain. Its default verdict is accept: it sees the
-// whole host's traffic, and decides only what concerns pods of this node.
+// Hook makes a chain a base chain. Its default verdict is accept: it sees the whole host's traffic, and
+// decides only about pods of this node.
 type Hook struct {
 	Type  HookType
 	Point HookPoint

@@ -12,8 +12,7 @@ import (
 // maxInterfaceName is IFNAMSIZ of linux/if.h without the closing NUL.
 const maxInterfaceName = 15
 
-// Check reports what is wrong with the rule as far as the rule alone tells;
-// drivers check names and what they cannot encode besides.
+// Check reports errors that show in the rule alone. Drivers also check names and their own limits.
 func (r Rule) Check() error {
 	var c checker
 	for _, m := range r.Matches {
@@ -52,8 +51,7 @@ func (r Rule) Check() error {
 	return fmt.Errorf("unknown action %T", r.Action)
 }
 
-// Family returns the family that the rule is bound to by what it looks at, or
-// zero if it is for both.
+// Family returns the family that the rule's matches require, or zero if it is for both.
 func (r Rule) Family() model.Family {
 	for _, m := range r.Matches {
 		switch m := m.(type) {
@@ -80,7 +78,7 @@ func (r Rule) Family() model.Family {
 	return 0
 }
 
-// checker is what earlier matches of a rule have fixed.
+// checker holds the family and the protocol that earlier matches of a rule require.
 type checker struct {
 	family   model.Family
 	protocol model.Protocol
@@ -155,8 +153,7 @@ func (c *checker) ports(m MatchDestinationPorts) error {
 	return nil
 }
 
-// bind refuses a rule whose matches are of different families: it could never
-// match.
+// bind refuses a rule with matches of different families: it could never match.
 func (c *checker) bind(f model.Family) error {
 	if f != model.IPv4 && f != model.IPv6 {
 		return fmt.Errorf("unknown family %s", f)
@@ -189,7 +186,7 @@ func (a Report) check() error {
 		return fmt.Errorf("prefix %q of a report must have 1 to %d characters", a.Prefix, maxPrefix)
 	}
 	if a.Group == 0 {
-		return errors.New("a report to group 0 goes to who logs all packets")
+		return errors.New("a report to group 0 goes to the logger of all packets")
 	}
 	if a.Length == 0 || a.PerSecond == 0 || a.PerSecond > maxReports {
 		return fmt.Errorf("report of %d bytes, %d a second: there have to be some, and at most %d a second", a.Length, a.PerSecond, maxReports)
@@ -197,7 +194,7 @@ func (a Report) check() error {
 	return nil
 }
 
-// maxPrefix is what iptables takes besides the closing NUL.
+// maxPrefix is the limit of iptables without the closing NUL.
 const maxPrefix = 63
 
 func checkMark(value, mask uint32) error {

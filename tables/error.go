@@ -2,8 +2,8 @@ package tables
 
 import "fmt"
 
-// ObjectError is an error that concerns one object of a table: what was asked
-// of it is not valid, or the kernel refused it.
+// ObjectError is an error that concerns one object of a table: a request for it is not valid, or the kernel
+// refused it.
 type ObjectError struct {
 	// Object is the kind of the object: "table", "chain", "set" or "map".
 	Object string

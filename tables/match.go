@@ -21,14 +21,14 @@ type Match interface {
 
 // part is a match or an action as a part of a rule's text.
 type part interface {
-	// appendTo appends what String returns, and allocates nothing for it: a node
-	// has tens of thousands of rules to hash when it starts.
+	// appendTo appends the text of String without allocations: a node hashes tens of thousands of rules when
+	// it starts.
 	appendTo(b []byte) []byte
 }
 
 func text(p part) string { return string(p.appendTo(nil)) }
 
-// Side tells which end of a packet a match looks at.
+// Side is the end of a packet that a match looks at.
 type Side uint8
 
 // The two ends of a packet.
@@ -122,8 +122,8 @@ const (
 // MatchConnState matches when the packet's conntrack state is one of States.
 type MatchConnState struct{ States ConnState }
 
-// MatchConnOriginal matches the packets of whoever began the connection, and not
-// those that answer. A packet without a connection is neither.
+// MatchConnOriginal matches the packets of the connection's originator, and not the replies. It does not
+// match a packet without a connection.
 type MatchConnOriginal struct{}
 
 // MatchMark matches when the packet mark has Value in the bits of Mask.

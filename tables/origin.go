@@ -6,8 +6,8 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// The matches of this file tell where a packet comes from, whatever has been
-// rewritten in it. Only nftables has them.
+// The matches of this file concern the origin of a packet, independently of its rewritten fields. Only
+// nftables has them.
 
 // MatchLocal matches when an address of the packet is one of this node's own.
 type MatchLocal struct {
@@ -15,16 +15,15 @@ type MatchLocal struct {
 	Negated bool
 }
 
-// MatchForwarded matches what has come in by an interface, at the hook
-// postrouting, where packets of this node itself pass as well.
+// MatchForwarded matches packets that came in by an interface. It is for the hook postrouting, where packets
+// of this node itself pass as well.
 type MatchForwarded struct{}
 
 // MatchConnSource matches when the packet's connection was begun by an address
 // of the prefix, as it was before it was rewritten.
 type MatchConnSource struct{ Prefix netip.Prefix }
 
-// MatchConnDNAT matches the packets of connections whose destination was
-// rewritten.
+// MatchConnDNAT matches the packets of connections with a rewritten destination.
 type MatchConnDNAT struct{}
 
 // MatchLoop matches when source and destination of the packet are the same

@@ -2,17 +2,16 @@ package tables
 
 import "time"
 
-// Result says what an Apply did.
+// Result describes the effect of an Apply.
 type Result struct {
 	// Messages counts the mutating messages that were sent to the kernel;
 	// zero means that nothing had to change.
 	Messages int
-	// RulesAdded, RulesDeleted, ElementsAdded and ElementsDeleted count what
-	// those messages carried.
+	// RulesAdded, RulesDeleted, ElementsAdded and ElementsDeleted count the contents of those messages.
 	RulesAdded, RulesDeleted, ElementsAdded, ElementsDeleted int
-	// Rules and Elements count what the kernel holds of ours after the Apply.
+	// Rules and Elements count our rules and elements in the kernel after the Apply.
 	Rules, Elements int
-	// FullRead tells that the kernel's state was read first.
+	// FullRead reports that Apply read the kernel's state first.
 	FullRead bool
 	// Saves and Restores count the programs that were started to read and to
 	// write; a driver that talks to the kernel itself starts none.
@@ -38,22 +37,20 @@ type Refusal struct {
 	// Since is when it was first refused, NextTry when it is tried again.
 	Since, NextTry time.Time
 	Attempts       int
-	// Closed names the chains that stand closed because of it, sorted: itself, those
-	// that refer to what is not there, and those that ask one of them (see
-	// Chain.Asked). One that cannot even stand closed is among them; nothing comes
-	// to it.
+	// Closed names the chains that are closed because of it, sorted: itself, those that refer to a missing
+	// object, and those that ask one of them (see Chain.Asked). It also has chains that cannot even be
+	// closed; no rule leads to them.
 	Closed []string
 }
 
-// Repair is one object that somebody else changed and that was put right.
+// Repair is one object that another program changed and that Apply repaired.
 type Repair struct {
-	// Object is the kind: "table", "chain", "set" or "map", or of what a driver
-	// never makes itself, in its table, "object" or "flowtable"; or "flow", whose
-	// name is that of its group.
+	// Object is the kind: "table", "chain", "set" or "map"; "object" or "flowtable" for kinds that a driver
+	// only deletes from its table; or "flow", with the name of its group.
 	Object, Name string
-	// What says what was wrong, as "2 rules missing, 1 foreign rule".
+	// What describes the difference, as in "2 rules missing, 1 foreign rule".
 	What string
-	// By is who did it, as "nft (pid 1234)", if the kernel said so.
+	// By is the program that made the change, as in "nft (pid 1234)", if the kernel named it.
 	By string
 	// Noticed is when the driver learned of it.
 	Noticed time.Time

@@ -7,15 +7,14 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Table is the contract between the managers and a netfilter driver. Its
-// setters only record what is wanted; Apply programs the difference.
+// Table is the contract between the managers and a netfilter driver. Its setters only record the desired
+// state; Apply programs the difference.
 //
-// A driver is used from one goroutine. It reads the kernel's state on its
-// first Apply and after a failure, never in the steady state, and writes
-// nothing when there is nothing to change. What is in its private table and
-// not wanted is removed; what is outside is never touched.
+// A driver is used from one goroutine. It reads the kernel's state on its first Apply and after a failure,
+// never in the steady state, and writes nothing when there is nothing to change. It removes everything else
+// from its private table, and never touches anything outside.
 //
-// One object that the kernel refuses does not keep the others from being
+// If the kernel refuses one object, the driver programs the others: see Refusal.
 // programmed: see Refusal.
 type Table interface {
 	// UpdateChain wants the chain to be exactly as given.
@@ -23,12 +22,10 @@ type Table interface {
 	// RemoveChain no longer wants the chain. A chain that wanted rules still
 	// refer to must not be removed.
 	RemoveChain(name string)
-	// Apply programs what is wanted, in one transaction. Objects that are set
-	// aside are no error but listed in the Result; an error means that nothing
-	// changed but what the Result says.
+	// Apply programs the desired state, in one transaction. Quarantined objects are no error but listed in
+	// the Result. After an error nothing has changed except what the Result says.
 	Apply(ctx context.Context) (Result, error)
-	// Invalidate forgets what the kernel is known to hold, so that the next
-	// Apply reads it again in full.
+	// Invalidate makes the next Apply read the kernel's state again in full.
 	Invalidate()
 }
 

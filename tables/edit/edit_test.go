@@ -79,7 +79,7 @@ func letters(s string) []string {
 	return out
 }
 
-// carryOut does what the kernel does: it deletes, then inserts before anchors.
+// carryOut edits as the kernel does: it deletes, then inserts before anchors.
 func carryOut(old, wanted []string, script Script) []string {
 	type item struct {
 		hash string

@@ -1,6 +1,6 @@
 package edit
 
-// Op is what a Step does.
+// Op is the kind of a Step.
 type Op uint8
 
 // The kinds of steps.
@@ -16,7 +16,7 @@ type Step struct {
 	// At is the position, from zero, in the list as the steps before this one
 	// have left it. An insertion at the length of the list appends.
 	At int
-	// New is the index in the new list of what is inserted or put in place.
+	// New is the index in the new list of the inserted or replacing element.
 	New int
 }
 
@@ -32,7 +32,7 @@ func (s Script) Steps() []Step {
 			i++
 		}
 		added := i - first
-		// What is deleted up to the next one that stays.
+		// The elements to delete before the next one that stays.
 		removed := len(gone)
 		if i < len(s.Kept) {
 			removed = 0

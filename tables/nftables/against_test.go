@@ -12,16 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cost is what a load took.
+// cost is the time of a load.
 type cost struct{ wall, cpu time.Duration }
 
 func (c *cost) add(o cost) { c.wall, c.cpu = c.wall+o.wall, c.cpu+o.cpu }
 
-// BenchmarkFirstLoadAgainstNft loads the same table by turns through the driver
-// and with `nft -f` of nft's own listing, each time in a fresh namespace. The
-// process of nft, and the garbage collection of ours, count. Setters are the
-// driver's way to learn what is wanted, as parsing is nft's; they are in both
-// of our figures.
+// BenchmarkFirstLoadAgainstNft loads the same table by turns through the driver and with `nft -f` of nft's
+// own listing, each time in a fresh namespace. The process of nft, and our garbage collection, count. Setters
+// give the driver the desired state, as parsing does for nft; they are in both of our figures.
 func BenchmarkFirstLoadAgainstNft(b *testing.B) {
 	for _, chains := range []int{100, 1000, 2000} {
 		b.Run(fmt.Sprintf("rules=%d", 10*chains), func(b *testing.B) {
@@ -55,7 +53,7 @@ func BenchmarkFirstLoadAgainstNft(b *testing.B) {
 	}
 }
 
-// loadByDriver returns what a first load cost, and how much of it the setters.
+// loadByDriver returns the cost of a first load, and the part of the setters.
 func loadByDriver(b *testing.B, chains int) (all, setters cost) {
 	ns := newNamespace(b)
 	table := ns.open(b)
@@ -76,7 +74,7 @@ func ownCPU(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// loadByNft returns what the process of nft cost.
+// loadByNft returns the cost of the process of nft.
 func loadByNft(b *testing.B, file string) cost {
 	ns := newNamespace(b)
 	nft := exec.Command("nft", "-f", file)
@@ -86,8 +84,7 @@ func loadByNft(b *testing.B, file string) cost {
 	}
 	done := make(chan result)
 	go func() {
-		// Not unlocked: the thread ends with the goroutine. What it starts is in
-		// its namespace.
+		// The thread is not unlocked: it ends with the goroutine. Its children are in its namespace.
 		runtime.LockOSThread()
 		if err := unix.Setns(ns.fd, unix.CLONE_NEWNET); err != nil {
 			done <- result{err: err}

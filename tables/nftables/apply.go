@@ -27,7 +27,7 @@ func (t *Table) Apply(ctx context.Context) (tables.Result, error) {
 		return result, nil
 	}
 	t.synced = false
-	// What is still in the socket belongs to the failed transaction.
+	// The messages left in the socket belong to the failed transaction.
 	err = errors.Join(err, t.disconnect())
 	return result, fmt.Errorf("apply to table inet %s: %w", t.options.Table, err)
 }

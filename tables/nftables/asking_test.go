@@ -12,9 +12,9 @@ import (
 	"github.com/felixlike/felixlike/test/tablestest"
 )
 
-// Where a policy is refused, nothing gets to the pods that it applies to, whatever
-// their other policies let through, and wherever they are asked.
-func TestRefusedPolicyClosesWhoAsksIt(t *testing.T) {
+// TestRefusedPolicyClosesItsChains: a refused policy closes its pods, even if their other policies allow the
+// packet, and in every chain that asks the policy.
+func TestRefusedPolicyClosesItsChains(t *testing.T) {
 	for _, how := range []string{"named", "unnamed"} {
 		t.Run(how, func(t *testing.T) {
 			p := tablestest.NewPath(t)
@@ -52,8 +52,8 @@ func TestRefusedPolicyClosesWhoAsksIt(t *testing.T) {
 	}
 }
 
-// A policy that is accepted at last is not blamed for what has become wrong
-// meanwhile with one of the chains that ask it; the others open.
+// TestAskerIsTriedApart: a policy that is accepted at last stays, although one of the chains that ask it has
+// become wrong meanwhile; the others open.
 func TestAskerIsTriedApart(t *testing.T) {
 	ns := newNamespace(t)
 	f := ns.openFaulty(t)

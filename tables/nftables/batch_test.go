@@ -23,9 +23,9 @@ func connected(t *testing.T) (namespace, *Table) {
 	return ns, table
 }
 
-// The kernel goes on behind a message that it refuses; all that it refuses is
-// told, each with its object.
-func TestAllRefusalsAreTold(t *testing.T) {
+// TestAllRefusalsAreReported: the kernel goes on behind a message that it refuses; the error has all
+// refusals, each with its object.
+func TestAllRefusalsAreReported(t *testing.T) {
 	ns, table := connected(t)
 	before := ns.list(t, "-a")
 	addresses := kernel.Shape{Kind: model.Addresses, Family: model.IPv4}
@@ -84,8 +84,8 @@ func changesOf(members ...string) []kernel.Change {
 	return out
 }
 
-// Of many members in a message, the one that is refused is named, whatever the
-// kind of the set.
+// TestRefusedMemberIsNamed: the error names the refused one of many members in a message, for every kind of
+// set.
 func TestRefusedMemberIsNamed(t *testing.T) {
 	_, table := connected(t)
 	many := func(name string, list ...model.Member) kernel.Op {
@@ -137,11 +137,10 @@ func TestCommitErrorNamesNoMessage(t *testing.T) {
 	}
 }
 
-// A lost answer is no success: the outcome is not known, and the next Apply reads
-// what is there.
+// TestLostAnswerIsNoSuccess: after a lost answer the outcome is unknown, and the next Apply reads the table.
 func TestLostAnswerIsNoSuccess(t *testing.T) {
 	ns, table := connected(t)
-	// Room for less than the echo of what comes.
+	// A buffer that is smaller than the echo of the load.
 	if err := table.disconnect(); err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +159,7 @@ func TestLostAnswerIsNoSuccess(t *testing.T) {
 	}
 }
 
-// The result tells what the kernel holds, whatever was changed.
+// TestResultCountsWhatIsHeld: the result counts the kernel's objects after any change.
 func TestResultCountsWhatIsHeld(t *testing.T) {
 	_, table := connected(t)
 	check := func(when string) {

@@ -45,7 +45,7 @@ func TestTwoTables(t *testing.T) {
 			t.Errorf("table %s after a flush:\n%s", name, got)
 		}
 	}
-	// What the one commits is nothing to the other.
+	// The commits of one agent do not concern the other.
 	for i, a := range agents {
 		a.do(func() { agents[i].table.AddMembers("hairpin-4", membersOf(fmt.Sprintf("10.0.9.%d", i))) })
 		a.do(func() { apply(t, agents[i].table) })

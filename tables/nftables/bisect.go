@@ -39,11 +39,10 @@ func (f *faultFinder) closing() trial {
 	}
 }
 
-// search finds what the kernel refuses without naming it. At first it holds back all
-// units of the refused transaction: they stay as the kernel has them, and a missing chain
-// that others may lead to is closed. Then it admits units again, by halves. Each step
-// that the kernel accepts stays, so the search takes two steps for each doubling of the
-// number of units.
+// search finds a unit that the kernel refuses without naming it. At first it holds back all units of the
+// refused transaction: they stay as the kernel has them, and a missing chain that others may lead to is
+// closed. Then it admits units again, by halves. Each step that the kernel accepts stays, so the search takes
+// two steps for each doubling of the number of units.
 //
 // In a table that sees no traffic yet, all chains begin closed: the fault may be in a
 // chain that the kernel already has, since the kernel looks for loops from base chains on.
@@ -185,8 +184,8 @@ func (f *faultFinder) isolate(ctx context.Context, way trial, u kernel.Unit, ref
 	return nil
 }
 
-// faultOf returns the error of a unit that was found to be at fault. What the
-// kernel said counts as the reason; what it named only if that was the unit.
+// faultOf returns the error of a refused unit. The kernel's error is the reason; its named object counts only
+// if that is the unit.
 func (f *faultFinder) faultOf(u kernel.Unit, refusal error) *fault {
 	e := fault{removal: !f.isDesired(u)}
 	e.Object, e.Name, e.Unit = "chain", u.Name, u

@@ -33,10 +33,9 @@ func (f *faultFinder) inForce(u kernel.Unit) bool {
 	return f.inKernel(u) && !(u.Kind == kernel.ChainUnit && f.chains[u.Name].idle())
 }
 
-// candidates returns the units that a refused transaction can have been about, or
-// all of them for a table that is made anew, in the order in which they are tried:
-// sets; chains, each before those that it leads to, so that the kernel sees what
-// it is given; what is to be deleted.
+// candidates returns the units that a refused transaction can concern, or all of them for a table that is
+// made anew. They come in the order of the tries: sets; chains, each before those that it leads to, so that
+// the kernel checks each one; deletions.
 func (f *faultFinder) candidates(anew bool, required map[kernel.Unit]bool) []kernel.Unit {
 	among := f.differing(anew)
 	var out []kernel.Unit

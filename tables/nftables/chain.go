@@ -11,8 +11,8 @@ type chain struct {
 	desired  *tables.Chain // nil: not desired
 	hashes   []string      // of the desired rules
 	observed *kernel.Chain // nil: not in the kernel
-	// claims says that observed was read: the hashes of its rules are only what their
-	// comments claim. echoed are the rules before that read, as the kernel echoed them.
+	// claims reports that observed was read: its rules have the hashes that their comments claim. echoed are
+	// the rules before that read, as the kernel echoed them.
 	claims bool
 	echoed []kernel.Rule
 	rules  int // that the kernel had after the last commit

@@ -16,8 +16,8 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// twins are a table, and another one that is wanted to be the same: it is applied
-// only at the end, and nobody tampers with it.
+// twins are a table, and another one with the same desired state: it is applied only at the end, and nothing
+// tampers with it.
 type twins struct{ tables []*Table }
 
 func (p twins) each(f func(*Table)) {
@@ -26,7 +26,7 @@ func (p twins) each(f func(*Table)) {
 	}
 }
 
-// update makes a random change of what is wanted.
+// update makes a random change of the desired state.
 func (p twins) update(r *rand.Rand) {
 	member := membersOf(nth("10.7.0.0", r.IntN(20)).String())
 	network := []model.Member{{Prefix: netip.MustParsePrefix(fmt.Sprintf("11.%d.0.0/16", r.IntN(20)))}}
@@ -66,7 +66,7 @@ func (p twins) update(r *rand.Rand) {
 	}
 }
 
-// tamper runs a random script. It may fail: what it is about may not be there.
+// tamper runs a random script. It may fail: its object may not exist.
 func (n namespace) tamper(r *rand.Rand, listing string) string {
 	all := drifts()
 	script := all[r.IntN(len(all))].prepared(listing)
@@ -88,8 +88,7 @@ func (n namespace) tamper(r *rand.Rand, listing string) string {
 	return script
 }
 
-// Whatever we want and whatever others do meanwhile, the table ends as one that
-// nobody has touched.
+// TestChaos: after any of our updates and any foreign changes, the table ends as one without foreign changes.
 func TestChaos(t *testing.T) {
 	rounds, steps := 6, 60
 	if testing.Short() {
@@ -136,7 +135,7 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// tryList returns the listing of the table, empty if there is none.
+// tryList returns the listing of the table, empty if there is no table.
 func (n namespace) tryList(flags ...string) string {
 	args := append(append([]string{"netns", "exec", n.name, "nft"}, flags...), "list", "table", "inet", DefaultTable)
 	out, err := exec.Command("ip", args...).Output()
@@ -146,14 +145,14 @@ func (n namespace) tryList(flags ...string) string {
 	return string(out)
 }
 
-// The same while we program all the time: every Apply succeeds, whatever others
-// do between it and the last.
+// TestDriftUnderSteadyUpdates: the same while we program all the time. Every Apply succeeds, with any foreign
+// change since the last one.
 func TestDriftUnderSteadyUpdates(t *testing.T) {
 	ns, quiet := newNamespace(t), newNamespace(t)
 	table, mirror := ns.openGuarded(t, "flx-gw0"), quiet.open(t)
 	p := twins{[]*Table{table, mirror}}
 	p.each(loadExample)
-	running(t, table).stop() // nobody but this loop applies
+	running(t, table).stop() // only this loop applies
 	apply(t, table)
 	r := rand.New(rand.NewPCG(7, 7))
 	var script strings.Builder

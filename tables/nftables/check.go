@@ -9,8 +9,8 @@ import (
 	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
-// checkName accepts what nft's grammar takes as an identifier, so that people
-// can name our objects on its command line.
+// checkName accepts the identifiers of nft's grammar, so that people can name our objects on its command
+// line.
 func checkName(name string) error {
 	switch {
 	case name == "":
@@ -65,9 +65,8 @@ func checkFamily(f model.Family) error {
 	return nil
 }
 
-// checkMember checks a member of a set against the set's shape, and that it
-// overlaps no other: an interval set would silently take one half of a prefix
-// whose other boundary exists already.
+// checkMember checks a member of a set against the set's shape, and that it overlaps no other: an interval
+// set would silently take one half of a prefix if its other boundary exists already.
 func (s *set) checkMember(m model.Member) error {
 	switch {
 	case !m.Prefix.IsValid() || m.Prefix.Addr().Is4In6() || m.Prefix.Addr().Zone() != "":
@@ -95,7 +94,7 @@ func (s *set) checkMember(m model.Member) error {
 	return nil
 }
 
-// checkRule checks what can be judged by looking at the rule alone.
+// checkRule checks the rule alone.
 func checkRule(r tables.Rule) error {
 	if err := r.Check(); err != nil {
 		return err

@@ -2,16 +2,14 @@ package nftables
 
 import "github.com/felixlike/felixlike/tables/nftables/kernel"
 
-// maxBatch is the number of rules, elements and other objects that go into one
-// transaction. The kernel was seen to take 200,000 rules in one batch; none of
-// our objects takes more than 1 kB of request, so that half as many stay below
-// the send buffer of the socket (kernel.SocketBuffer).
+// maxBatch bounds the rules, elements and other objects of one transaction. The kernel was seen to take
+// 200,000 rules in one batch. None of our objects takes more than 1 kB of request, so maxBatch objects stay
+// below the send buffer of the socket (kernel.SocketBuffer).
 const maxBatch = 100_000
 
-// chunks divides operations into as few transactions as the limit allows. A
-// group is never divided, and the order is kept. The tail is one group, so
-// base chains and the deletion of what they no longer need come last and in
-// one transaction.
+// chunks divides operations into as few transactions as the limit allows. It never divides a group, and keeps
+// the order. The tail is one group, so base chains, and deletions of objects that they no longer need, come
+// last and in one transaction.
 func chunks(head []group, tail group, limit int) [][]kernel.Op {
 	var out [][]kernel.Op
 	groups, left := append(head[:len(head):len(head)], tail), 0

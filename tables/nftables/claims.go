@@ -7,8 +7,8 @@ import (
 	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
-// take makes the chain that was found what the kernel holds of c. What its rules
-// claim to be by their comments is looked into when it matters: see checked.
+// take makes the found chain the observed state of c. Its rules' bodies are compared later, when they matter:
+// see checked.
 func (c *chain) take(found *kernel.Chain) {
 	if found == nil {
 		c.write(nil)
@@ -17,7 +17,7 @@ func (c *chain) take(found *kernel.Chain) {
 	c.echoed, c.claims, c.observed = c.known(), true, found
 }
 
-// write makes the chain what the kernel holds of c because the driver has written it.
+// write makes the written chain the observed state of c.
 func (c *chain) write(written *kernel.Chain) {
 	c.observed, c.claims, c.echoed = written, false, nil
 }
@@ -33,16 +33,13 @@ func (c *chain) known() []kernel.Rule {
 	return c.observed.Rules
 }
 
-// checked returns the rules that the kernel holds of the chain. One that was read
-// and carries the hash of a rule to be, but not its body, is none of ours: somebody
-// has swapped it, or an earlier version of this program has encoded it in
-// another way. It is without its hash here, so it will be replaced.
+// checked returns the kernel's rules of the chain. A rule that was read with the hash of a desired rule, but
+// with another body, is foreign: another program has swapped it, or an earlier version of this program has
+// encoded it in another way. It is returned without its hash, so it will be replaced.
 //
-// What body to expect is predicted from the rule to be. If a kernel returns rules
-// in a form that the prediction does not foresee, the rules are written anew once,
-// on the first full read of a process; from then on the body that the kernel has
-// echoed for the rule is good, too, because it was seen in the very transaction
-// that wrote it.
+// The expected body is predicted from the desired rule. If a kernel returns rules in an unexpected form, the
+// rules are written anew once, on the first full read of a process. From then on the echoed body of the rule
+// is accepted, too: it comes from the transaction that wrote the rule.
 func (c *chain) checked(d *expression.Digester) []kernel.Rule {
 	if c.observed == nil {
 		return nil

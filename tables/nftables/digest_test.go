@@ -37,7 +37,7 @@ func randomRule(nat bool) *rapid.Generator[tables.Rule] {
 			tables.Goto{Chain: "y"},
 			tables.SetMark{Mask: mask, Value: mask & rapid.Uint32().Draw(t, "mark")},
 			tables.SetMark{Mask: mask},
-			tables.SetMarkAndReturn{Mask: mask, Value: mask & rapid.Uint32().Draw(t, "mark of what returns")},
+			tables.SetMarkAndReturn{Mask: mask, Value: mask & rapid.Uint32().Draw(t, "mark of the returning rule")},
 			tables.SetConnMark{Mask: mask, Value: mask & rapid.Uint32().Draw(t, "connection mark")},
 			tables.Report{Group: rapid.Uint16Range(1, 65535).Draw(t, "group"), Prefix: "x-y", Length: rapid.Uint32Range(1, 256).Draw(t, "length"), PerSecond: rapid.Uint32Range(1, 10000).Draw(t, "rate")},
 			tables.Dispatch{Family: f, Side: randomSide(t), Map: ipsets.Name("m", f)},
@@ -93,8 +93,8 @@ func loadTargets(table *Table) {
 	}
 }
 
-// What is predicted of a rule is what the kernel echoes when it takes it and what
-// it returns ever after; and rules that differ have digests that differ.
+// TestPredictionEchoAndDumpAgree: the predicted digest of a rule equals that of the kernel's echo and of
+// every later dump, and rules that differ have digests that differ.
 func TestPredictionEchoAndDumpAgree(t *testing.T) {
 	ns := newNamespace(t)
 	table := ns.open(t)
@@ -148,8 +148,8 @@ func TestPredictionEchoAndDumpAgree(t *testing.T) {
 	t.Logf("%d different bodies", len(bodies))
 }
 
-// A rule that is swapped under its comment while the agent is down is put right
-// by the next start, and the rules beside it stay.
+// TestSwappedRuleIsReplaced: the next start repairs a rule that was swapped under its comment while the agent
+// was down, and keeps the rules beside it.
 func TestSwappedRuleIsReplaced(t *testing.T) {
 	ns := newNamespace(t)
 	first := ns.open(t)
@@ -196,8 +196,8 @@ func TestSwappedRuleIsReplaced(t *testing.T) {
 	}
 }
 
-// What a rule claims to be is looked into when it is wanted, however long after it
-// was read that is.
+// TestSwappedRuleThatIsWantedLaterIsReplaced: the body of a rule is compared when the rule becomes desired,
+// even long after it was read.
 func TestSwappedRuleThatIsWantedLaterIsReplaced(t *testing.T) {
 	ns, table := connected(t)
 	listing := ns.list(t)

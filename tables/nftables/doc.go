@@ -15,11 +15,10 @@
 // hash in its comment and a digest of its body, so unchanged rules keep their
 // handles and counters, and one that was swapped under its comment is replaced.
 //
-// Watch, in a goroutine of its own, records which objects of the table other programs
-// change (package watch). The next Apply reads just these again (learn.go), says what
-// is wrong with them (drift.go, repair.go), and the ordinary plan puts it right. When a
-// notification may be lost, the table is read in full. A commit that fails because
-// another program was faster is begun anew.
+// Watch, in a goroutine of its own, records which objects of the table other programs change (package watch).
+// The next Apply reads just these again (learn.go), describes the differences (drift.go, repair.go), and the
+// ordinary plan repairs them. When a notification may be lost, the table is read in full. A commit that fails
+// because another program was faster is begun anew.
 //
 // While the table has to be made from nothing, or a foreign change is too large to
 // be understood at once, the chains of Options.Guard replace all others
@@ -34,9 +33,8 @@
 // Package kernel reads the table and commits transactions, and package expression writes
 // the bodies of rules.
 //
-// The package owns its table and may not touch any other; it knows nothing of
-// policy, starts no process and logs nothing. What it cannot encode it
-// refuses before anything is sent. It is tested on the real kernel in fresh
-// network namespaces: against the nft tool's own listing, by properties over
-// random states, and with packets.
+// The package owns its table and may not touch any other; it knows nothing of policy, starts no process and
+// logs nothing. It refuses objects that it cannot encode before anything is sent. It is tested on the real
+// kernel in fresh network namespaces: against the nft tool's own listing, by properties over random states,
+// and with packets.
 package nftables

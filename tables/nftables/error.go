@@ -8,6 +8,6 @@ import (
 // ObjectError is an error that concerns one object of the table.
 type ObjectError = tables.ObjectError
 
-// ErrUnnamed is what Options.Fault returns for a transaction that the kernel refuses
-// without naming one of its messages, as it does when a commit fails.
+// ErrUnnamed is the error of Options.Fault for a refused transaction without a named message, as when a
+// commit fails.
 var ErrUnnamed = kernel.ErrUnnamed

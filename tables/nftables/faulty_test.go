@@ -15,8 +15,7 @@ import (
 	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
-// faulty is a driver whose kernel refuses more than the real one, at a clock
-// that the test moves.
+// faulty is a driver with a kernel that refuses more than the real one, and with a clock that the test moves.
 type faulty struct {
 	*Table
 	now time.Time
@@ -47,7 +46,7 @@ func (n namespace) openFaulty(t testing.TB) *faulty {
 
 var errInjected = errors.New("no")
 
-// content refuses what is wanted of an object, but not that it stands closed.
+// content refuses the desired content of an object, but not its drop-only replacement.
 func content(object, name string) func(ObjectError) error {
 	return func(o ObjectError) error {
 		if o.Object == object && o.Name == name && !strings.Contains(o.Rule, "refused: ") && !strings.HasPrefix(o.Rule, "rule with handle") && (object != "chain" || o.Rule != "") {
@@ -67,7 +66,7 @@ func everything(object, name string) func(ObjectError) error {
 	}
 }
 
-// unnamed has the kernel not name what it refuses.
+// unnamed has the kernel refuse without a name.
 func unnamed(refuses func(ObjectError) error) func(ObjectError) error {
 	return func(o ObjectError) error {
 		if err := refuses(o); err != nil {
@@ -114,8 +113,8 @@ func (n namespace) objects(t testing.TB) map[string]string {
 	return out
 }
 
-// wantLike checks that the kernel holds what it holds in another namespace, but
-// for the chains that stand closed, and the objects that may be anything.
+// wantLike checks that the kernel holds the same as in another namespace, except for the closed chains and
+// for the objects that may be anything.
 func wantLike(t testing.TB, clean, got map[string]string, closed, anything []string) {
 	t.Helper()
 	clean, got = mapClone(clean), mapClone(got)

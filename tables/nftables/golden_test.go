@@ -33,8 +33,8 @@ func golden(t *testing.T, file, got string) {
 	}
 }
 
-// What nft lists must be what a person would have written, and nft must be
-// able to read it back into the very same table.
+// TestListingReadsNaturally: nft lists the table in its usual form, and can read the listing back into the
+// very same table.
 func TestListingReadsNaturally(t *testing.T) {
 	ns := newNamespace(t)
 	table := ns.open(t)
@@ -50,8 +50,8 @@ func TestListingReadsNaturally(t *testing.T) {
 	if diff := cmp.Diff(listing, other.list(t)); diff != "" {
 		t.Errorf("nft reads its listing back as another table (-ours +nft's):\n%s", diff)
 	}
-	// What nft has loaded is what we want, but for the boundary at zero that it
-	// puts into interval sets: no rule is touched.
+	// The table that nft loads is the desired one, except for the boundary at zero that nft puts into
+	// interval sets: no rule is touched.
 	theirs := other.open(t)
 	loadExample(theirs)
 	loadOrigins(theirs)

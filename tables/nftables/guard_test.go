@@ -38,7 +38,7 @@ func (n namespace) openGuarded(t testing.TB, gateway string) *Table {
 	return table
 }
 
-// observer hears what happens to the table beside the driver.
+// observer receives the notifications of the table beside the driver.
 type observer struct{ s *watch.Subscription }
 
 func (n namespace) observe(t testing.TB) *observer {
@@ -51,8 +51,8 @@ func (n namespace) observe(t testing.TB) *observer {
 	return &observer{s}
 }
 
-// only makes the kernel deliver what begins with one kind of message, so that it
-// comes without waiting behind all else.
+// only makes the kernel deliver datagrams that begin with one kind of message, so that they do not wait
+// behind others.
 func (o *observer) only(t testing.TB, message uint16) {
 	t.Helper()
 	kind := unix.NFNL_SUBSYS_NFTABLES<<8 | message
@@ -92,9 +92,9 @@ func (o *observer) wait(t testing.TB, message uint16, chain string) (at time.Tim
 	}
 }
 
-// After a flush the guard comes first and alone, whatever there is to load, and
-// goes in the transaction that brings the base chains. The size is that of a
-// node with a thousand pods and a thousand policies of ten rules, both ways.
+// TestFlushAtSize: after a flush the guard comes first and alone, before any large load, and goes in the
+// transaction that brings the base chains. The size is that of a node with a thousand pods and a thousand
+// policies of ten rules, both ways.
 func TestFlushAtSize(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -109,7 +109,7 @@ func TestFlushAtSize(t *testing.T) {
 	before := ns.list(t, "-s")
 	for _, c := range []struct {
 		script string
-		begins int // the transaction with the guard; -1 if there is none
+		begins int // the transaction with the guard; -1 without one
 	}{
 		{"flush ruleset", unix.NFT_MSG_NEWTABLE},
 		{"delete table inet felixlike", unix.NFT_MSG_NEWTABLE},
@@ -144,7 +144,7 @@ func TestFlushAtSize(t *testing.T) {
 			result.FullRead, result.Messages)
 		a.eventually(t, "the whole repair", func() bool { return sameTable(before, ns.list(t, "-s")) })
 		a.do(func() { wantSilent(t, table) })
-		// What is told of the change after its beginning was seen to is known.
+		// Notifications that come after the repair has begun concern known changes.
 		if n := a.applies(); n > 2 {
 			t.Errorf("%s: %d applies", script, n)
 		}
@@ -184,9 +184,8 @@ func (a *agent) fullReads() int {
 	return n
 }
 
-// How long packets come through that nobody allows, when somebody flushes the
-// ruleset of a node of that size: until the guard is there, and not while the
-// rest is loaded.
+// TestOpenMoment measures how long denied packets pass after a foreign flush of the ruleset of a node of that
+// size: until the guard is there, and not while the rest is loaded.
 func TestOpenMoment(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

@@ -43,7 +43,7 @@ func newNamespace(t testing.TB) namespace {
 	return namespace{name, int(f.Fd())}
 }
 
-// run runs a command in the namespace and returns what it prints.
+// run runs a command in the namespace and returns its output.
 func (n namespace) run(t testing.TB, args ...string) string {
 	t.Helper()
 	return command(t, "", "ip", append([]string{"netns", "exec", n.name}, args...)...)
@@ -205,7 +205,7 @@ func loadExample(table *Table) {
 // loadReports wants a chain that reports, beside the example.
 func loadReports(table *Table) {
 	table.UpdateChain(tables.Chain{Name: "denied-in", Rules: []tables.Rule{
-		rule(tables.Report{Group: 26552, Prefix: "denied-in", Length: 128, PerSecond: 100}, "somebody follows"),
+		rule(tables.Report{Group: 26552, Prefix: "denied-in", Length: 128, PerSecond: 100}, "a client follows"),
 		rule(tables.Drop{}, "denied"),
 	}})
 }

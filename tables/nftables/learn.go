@@ -35,7 +35,7 @@ func (t *Table) learn(result *tables.Result) (full bool, err error) {
 	return true, t.learnAll(result)
 }
 
-// learnAll reads the whole table. If there is none, it comes with the guard.
+// learnAll reads the whole table. If it does not exist, it comes with the guard.
 func (t *Table) learnAll(result *tables.Result) (err error) {
 	if t.generation, err = t.conn.Generation(); err != nil {
 		return err
@@ -81,8 +81,8 @@ func (t *Table) overtaken(err error, justRead bool) bool {
 	return err == nil && now != t.generation
 }
 
-// reread reads the objects of the changes and updates their known state. It reports false
-// if only a full read can tell.
+// reread reads the objects of the changes and updates their known state. It reports false if a full read is
+// necessary.
 func (t *Table) reread(changes watch.Changes) (bool, error) {
 	if complete, err := t.rereadChains(changes); err != nil || !complete {
 		return false, err
@@ -117,9 +117,8 @@ func (t *Table) rereadChains(changes watch.Changes) (complete bool, err error) {
 	return true, nil
 }
 
-// renamed reports whether a chain of ours is gone without a notification. If a chain gets
-// another name, the kernel notifies only the new name, and what led to the chain still
-// leads to it.
+// renamed reports whether one of our chains is gone without a notification. If a chain gets another name, the
+// kernel notifies only the new name, and the references to the chain stay.
 func renamed(o *objects, c *kernel.Conn, changes watch.Changes) bool {
 	now, err := c.ReadChains(o.table)
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 // members are the members of a set. Those of a verdict map have a verdict, others nil.
 type members struct {
 	desired map[model.Member]tables.Action
-	// observed has what the kernel holds of each dirty member. The kernel's other members
-	// are as desired.
+	// observed has the kernel's state of each dirty member. The kernel's other members are as desired.
 	observed map[model.Member]prior
 	// quarantined are the entries that are not programmed as desired. Each of them
 	// that has been programmed otherwise is in observed.
@@ -45,7 +44,7 @@ func (ms *members) markDirty(m model.Member) {
 	}
 }
 
-// held returns what the kernel is known to hold of a member.
+// held returns the kernel's known state of a member.
 func (ms *members) held(m model.Member) prior {
 	if b, ok := ms.observed[m]; ok {
 		return b
@@ -54,7 +53,7 @@ func (ms *members) held(m model.Member) prior {
 	return prior{present, verdict}
 }
 
-// rebase makes the given members what the kernel holds.
+// rebase makes the given members the kernel's state.
 func (ms *members) rebase(have map[model.Member]tables.Action) {
 	clear(ms.observed)
 	for m, verdict := range ms.desired {
@@ -73,7 +72,7 @@ func (ms *members) rebase(have map[model.Member]tables.Action) {
 	}
 }
 
-// goal returns what the kernel is to hold of a member.
+// goal returns the state of a member that the kernel shall have.
 func (ms *members) goal(m model.Member) (verdict tables.Action, wanted bool) {
 	verdict, wanted = ms.desired[m]
 	switch ms.quarantined[m] {
@@ -87,8 +86,7 @@ func (ms *members) goal(m model.Member) (verdict tables.Action, wanted bool) {
 	return verdict, wanted
 }
 
-// diff returns what to delete from and to add to the kernel, sorted. A member
-// whose verdict changes is in both.
+// diff returns the changes to delete and to add, sorted. A member with a new verdict is in both.
 func (ms *members) diff() (deletes, adds []kernel.Change) {
 	for m, b := range ms.observed {
 		verdict, wanted := ms.goal(m)
@@ -129,8 +127,7 @@ func (ms *members) sorted() []kernel.Change {
 	return out
 }
 
-// commit notes that the kernel holds what it was to hold, and returns how many
-// that are.
+// commit records that the kernel holds the goal of each member, and returns their number.
 func (ms *members) commit() int {
 	n := len(ms.desired)
 	var before map[model.Member]prior

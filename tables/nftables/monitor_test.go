@@ -16,8 +16,7 @@ import (
 	"github.com/felixlike/felixlike/tables/nftables/watch"
 )
 
-// listening subscribes for the table by hand, so that the test reads what is
-// delivered.
+// listening subscribes for the table by hand, so that the test reads the notifications.
 func listening(t testing.TB, ns namespace, table *Table) *watch.Subscription {
 	t.Helper()
 	s, generation, err := watch.Subscribe(ns.fd, kernel.SocketBuffer)
@@ -43,8 +42,8 @@ func delivered(t testing.TB, s *watch.Subscription) [][]byte {
 	return out
 }
 
-// What we commit is not delivered at all, over whatever connection; what others
-// commit is.
+// TestOwnCommitsAreNotDelivered: the kernel does not deliver our commits, over any connection; it delivers
+// others'.
 func TestOwnCommitsAreNotDelivered(t *testing.T) {
 	ns := newNamespace(t)
 	table := ns.open(t)
@@ -94,11 +93,11 @@ func TestOwnCommitsAreNotDelivered(t *testing.T) {
 		m.End()
 	})
 	if got := delivered(t, s); len(got) != 2 {
-		t.Errorf("%d datagrams of what somebody else commits from the port that was ours", len(got))
+		t.Errorf("%d datagrams of another program's commits from our former port", len(got))
 	}
 }
 
-// What is delivered all the same is judged by its port and generation.
+// TestWhoseChangeItIs: delivered changes are judged by port and generation.
 func TestWhoseChangeItIs(t *testing.T) {
 	ns := newNamespace(t)
 	table := ns.open(t)
@@ -114,12 +113,12 @@ func TestWhoseChangeItIs(t *testing.T) {
 		if len(got) == 0 {
 			t.Fatalf("%s: nothing is delivered", what)
 		}
-		heard := false
+		recorded := false
 		for _, d := range got {
-			heard = table.log.Record(d, time.Now()) || heard
+			recorded = table.log.Record(d, time.Now()) || recorded
 		}
-		if heard != want {
-			t.Errorf("%s: is news %v, want %v", what, heard, want)
+		if recorded != want {
+			t.Errorf("%s: is a new change %v, want %v", what, recorded, want)
 		}
 		table.log.Take()
 	}
@@ -138,7 +137,7 @@ func TestWhoseChangeItIs(t *testing.T) {
 	ns.nft(t, "add counter inet felixlike c")
 	hear("something else in the table", true)
 
-	// Heard late: a full read has seen it already.
+	// A late notification: a full read has seen the change already.
 	ns.nft(t, "add element inet felixlike aweb-4 { 10.0.0.11 }")
 	generation, err := table.conn.Generation()
 	if err != nil {
@@ -150,8 +149,7 @@ func TestWhoseChangeItIs(t *testing.T) {
 	hear("a change after the last full read", true)
 }
 
-// What was committed from the port that we have now before we had it is
-// somebody else's.
+// TestPortOfSomebodyElse: a commit from our port before we had that port is another program's.
 func TestPortOfSomebodyElse(t *testing.T) {
 	ns := newNamespace(t)
 	table := ns.open(t)
@@ -174,8 +172,8 @@ func TestPortOfSomebodyElse(t *testing.T) {
 	}
 }
 
-// When notifications are lost, everything is read, and what was not heard of is
-// put right all the same. Others' tables may be the reason.
+// TestLostNotifications: when notifications are lost, Apply reads everything and repairs the missed changes.
+// Tables of other programs may be the reason.
 func TestLostNotifications(t *testing.T) {
 	ns := newNamespace(t)
 	table := ns.open(t)
@@ -233,7 +231,7 @@ func TestWatchAfterTheFirstApply(t *testing.T) {
 	}
 }
 
-// Watched from the beginning, nothing is read but once, whatever we program.
+// TestSteadyStateReadsNothing: with a watch from the beginning, only the first Apply reads.
 func TestSteadyStateReadsNothing(t *testing.T) {
 	ns := newNamespace(t)
 	table := ns.open(t)
@@ -260,8 +258,7 @@ func TestSteadyStateReadsNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkForeignNotification hears of an element of somebody else's table, as
-// of kube-proxy's.
+// BenchmarkForeignNotification receives an element of another program's table, such as kube-proxy's.
 func BenchmarkForeignNotification(b *testing.B) {
 	ns := newNamespace(b)
 	ns.nft(b, "table inet other { set s { type ipv4_addr; }; }")

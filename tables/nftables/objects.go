@@ -7,8 +7,7 @@ import (
 	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
-// objects are the chains and sets of one table by name: what is desired of them, and what
-// the kernel is known to hold.
+// objects are the chains and sets of one table by name, with their desired and observed state.
 type objects struct {
 	table  string // its name
 	chains map[string]*chain
@@ -17,12 +16,12 @@ type objects struct {
 	exists bool
 	// others are in the table and never ours.
 	others []kernel.Other
-	// The names of what has to be compared with the kernel at the next Apply.
+	// The names of the objects that the next Apply compares with the kernel.
 	dirtyChains, dirtySets names
 	// recheck asks for a validation of all chains: something that rules refer to was
 	// redefined.
 	recheck bool
-	// changes counts the changes of what is desired.
+	// changes counts the changes of the desired state.
 	changes uint64
 }
 
@@ -30,7 +29,7 @@ func newObjects(table string) *objects {
 	return &objects{table: table, chains: map[string]*chain{}, sets: map[string]*set{}, dirtyChains: names{}, dirtySets: names{}}
 }
 
-// change counts one more change of what is desired.
+// change counts one more change of the desired state.
 func (o *objects) change() uint64 {
 	o.changes++
 	return o.changes
@@ -60,7 +59,7 @@ func (o *objects) UpdateChain(want tables.Chain) {
 	if c.desired != nil {
 		o.referAll(c.desired.Rules, -1)
 	}
-	// Nothing may lead to a base chain, so who leads to this one is asked again.
+	// Nothing may lead to a base chain, so the rules that lead to this one are checked again.
 	o.recheck = o.recheck || want.Hook != nil && c.refs > 0
 	o.referAll(want.Rules, +1)
 	c.desired, c.hashes = &want, hashes
@@ -90,7 +89,7 @@ func (o *objects) chain(name string) *chain {
 	return c
 }
 
-// referAll counts, or with -1 discounts, what the rules refer to.
+// referAll counts, or with -1 discounts, the references of the rules.
 func (o *objects) referAll(rules []tables.Rule, n int) {
 	for _, r := range rules {
 		for _, m := range r.Matches {
@@ -102,7 +101,7 @@ func (o *objects) referAll(rules []tables.Rule, n int) {
 	}
 }
 
-// refer counts, or with -1 discounts, what an action refers to.
+// refer counts, or with -1 discounts, the references of an action.
 func (o *objects) refer(a tables.Action, n int) {
 	if d, ok := a.(tables.Dispatch); ok {
 		o.referSet(d.Map, n)

@@ -39,8 +39,8 @@ func loadOrigins(table *Table) {
 
 var sources = &tables.Hook{Type: tables.HookNAT, Point: tables.HookPostrouting, Priority: 99}
 
-// What the kernel returns of a rule on origins is what was foreseen, so a restart
-// writes nothing.
+// TestOriginsAreReadBack: the kernel returns a rule on origins in the predicted form, so a restart writes
+// nothing.
 func TestOriginsAreReadBack(t *testing.T) {
 	ns := newNamespace(t)
 	table := ns.open(t)
@@ -63,7 +63,7 @@ func TestOriginsAreReadBack(t *testing.T) {
 	wantSilent(t, restarted)
 }
 
-// What cannot be is named.
+// TestBadOriginsAreNamed: the error names an impossible rule.
 func TestBadOriginsAreNamed(t *testing.T) {
 	for _, c := range []struct {
 		name, want string

@@ -75,8 +75,8 @@ func TestVerdictMapPackets(t *testing.T) {
 	})
 }
 
-// While the verdict of an address changes, packets to it are judged by the old
-// or by the new one: never by what stands behind the dispatch.
+// TestVerdictChangeIsAtomic: while the verdict of an address changes, packets to it get the old or the new
+// one, and never reach the rules behind the dispatch.
 func TestVerdictChangeIsAtomic(t *testing.T) {
 	p := newPath(t)
 	table := p.router.open(t)

@@ -9,9 +9,8 @@ import (
 	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
-// plan is the messages that turn what the kernel holds into what is desired,
-// in an order that it accepts: an object is there before it is referred to,
-// and goes when nothing refers to it any more.
+// plan has the messages that turn the observed state into the desired one, in an order that the kernel
+// accepts: an object comes before its references, and goes after them.
 type plan struct {
 	// rebuild says that the table is deleted first.
 	rebuild bool
@@ -35,7 +34,7 @@ func (m *planner) newPlan() *plan {
 	return &plan{rules: make(map[string][]kernel.Rule, len(m.dirtyChains)), digests: m.digests}
 }
 
-// plan compares the dirty objects with what the kernel holds.
+// plan compares the dirty objects with the kernel's.
 func (m *planner) plan() *plan {
 	p := m.newPlan()
 	m.planTable(p)
@@ -55,8 +54,8 @@ func (m *planner) plan() *plan {
 			p.createRegular(c)
 		}
 	}
-	// New chains are filled before something leads to them: in a load of several
-	// transactions, nobody comes to an empty one.
+	// New chains are filled before a rule leads to them: in a load of several transactions, no packet comes
+	// to an empty one.
 	for _, new := range []bool{true, false} {
 		for _, c := range chains {
 			if c.desired != nil && c.desired.Hook == nil && !c.reopens && new == c.idle() {
@@ -105,11 +104,11 @@ func (m *planner) planTable(p *plan) {
 	}
 }
 
-// finish plans what must not be seen before all else is in place: base
-// chains, and the removal of what is no longer desired.
+// finish plans the operations that must come after all others: base chains, and the removal of objects that
+// are no longer desired.
 //
-// Among that are chains that were closed: in a load of several transactions, they
-// open when all is there that they rely on.
+// Closed chains also open here: in a load of several transactions, they wait until all their references
+// exist.
 func (p *plan) finish(sets []*set, chains []*chain) {
 	for _, c := range chains {
 		if c.desired != nil && c.desired.Hook == nil && c.reopens {
@@ -173,10 +172,9 @@ func (p *plan) flushSet(s *set, to *group) {
 	*to = append(*to, s.op(kernel.FlushSet))
 }
 
-// changeMembers deletes before it adds: then neighbours of an interval set may
-// share boundaries, and an entry whose verdict changes is never without one,
-// because the kernel shows both changes at once. The changes of a set that is
-// in use are one group; those of a new set may come in several transactions.
+// changeMembers deletes before it adds: then neighbours of an interval set may share boundaries. An entry
+// with a new verdict is never without one, because the kernel shows both changes at once. The changes of a
+// set in use are one group; those of a new set may come in several transactions.
 func (p *plan) changeMembers(s *set) {
 	var g group
 	deletes, adds := s.members.diff()

@@ -86,10 +86,9 @@ func (t *Table) commit(p *plan) {
 	clear(t.dirtySets)
 }
 
-// removeOthers deletes what is never ours, in a transaction of its own: none of
-// it decides anything by itself, and nothing that is desired shall fail because
-// the kernel does not let go of it. What is refused is tried again at the next
-// full read.
+// removeOthers deletes objects of kinds that the driver never makes, in a transaction of its own: none of
+// them decides anything by itself, and a refused deletion shall not stop the desired objects. The next full
+// read tries again.
 func (t *Table) removeOthers(result *tables.Result) error {
 	for _, o := range t.others {
 		err := t.send([]kernel.Op{{Kind: kernel.DeleteOther, Other: o}}, result)

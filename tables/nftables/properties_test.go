@@ -13,8 +13,8 @@ import (
 	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
-// A set or map that has our name and type but does something else besides is none
-// of ours, and neither is a member with a property: both are put right.
+// TestForeignPropertiesAreRepaired: a set or map with our name and type and an additional property is
+// foreign, and so is a member with a property: Apply repairs both.
 func TestForeignPropertiesAreRepaired(t *testing.T) {
 	ns := newNamespace(t)
 	table := ns.open(t)
@@ -45,10 +45,10 @@ func TestForeignPropertiesAreRepaired(t *testing.T) {
 			table := other.open(t)
 			loadExample(table)
 			if r := apply(t, table); r.Messages == 0 {
-				t.Error("nothing was put right")
+				t.Error("nothing was repaired")
 			}
 			if diff := cmp.Diff(listing, other.list(t)); diff != "" {
-				t.Errorf("not put right (-want +got):\n%s", diff)
+				t.Errorf("not repaired (-want +got):\n%s", diff)
 			}
 			wantSilent(t, table)
 			table.Invalidate()
@@ -93,7 +93,7 @@ func TestForeignExpressionOfAMemberIsRepaired(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	if diff := cmp.Diff(listing, ns.list(t)); diff != "" {
-		t.Errorf("not put right (-want +got):\n%s", diff)
+		t.Errorf("not repaired (-want +got):\n%s", diff)
 	}
 	wantSilent(t, table)
 }

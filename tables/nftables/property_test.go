@@ -19,8 +19,8 @@ import (
 	"github.com/felixlike/felixlike/tables/edit"
 )
 
-// Whatever chains follow whatever chains, the kernel ends with the wanted
-// rules in the wanted order, and what stays is not sent again.
+// TestRandomChains: after any sequence of chains, the kernel has the desired rules in the desired order, and
+// Apply does not send unchanged rules again.
 func TestRandomChains(t *testing.T) {
 	ns := newNamespace(t)
 	table := ns.open(t)
@@ -153,8 +153,8 @@ func onePrefix(t *rapid.T, f model.Family) netip.Prefix {
 	return p
 }
 
-// Whatever prefixes follow whatever prefixes in one set, the kernel holds them
-// and looks up what they contain, and nothing else.
+// TestRandomNetworks: after any sequence of prefixes in one set, the kernel holds them, and a lookup finds
+// exactly the addresses that they contain.
 func TestRandomNetworks(t *testing.T) {
 	for _, f := range model.Families() {
 		t.Run(f.String(), func(t *testing.T) {
@@ -284,8 +284,8 @@ func TestRandomMembers(t *testing.T) {
 	})
 }
 
-// Blocks with exceptions are ranges in the kernel, read back as such; a restart
-// writes nothing, and a lookup finds what the longest prefix says.
+// TestExceptionsAreRanges: blocks with exceptions are ranges in the kernel and are read back as such. A
+// restart writes nothing, and a lookup follows the longest prefix.
 func TestExceptionsAreRanges(t *testing.T) {
 	ns := newNamespace(t)
 	excepted := func(list ...string) []model.Member {

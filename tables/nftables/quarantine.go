@@ -227,9 +227,9 @@ func (q *quarantine) reopens() []kernel.Unit {
 	return units
 }
 
-// begin starts a round. It drops three kinds of refusals: of units that are no longer
-// desired; of deletions whose unit is desired again, or gone; and of units that a base
-// chain relies on by now, which have to be accepted at once.
+// begin starts a round. It drops three kinds of refusals: of units that are no longer desired; of deletions
+// if the unit is desired again, or gone; and of units that a base chain refers to by now, which have to be
+// accepted at once.
 func (q *quarantine) begin() {
 	q.round++
 	if len(q.refused) == 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
-// What the real kernel refuses, at a first load and later, in one transaction or
+// TestKernelRefuses: objects that the real kernel refuses, at a first load and later, in one transaction or
 // in many.
 func TestKernelRefuses(t *testing.T) {
 	jump := func(to string) tables.Rule { return rule(tables.Jump{Chain: to}, "") }
@@ -81,7 +81,7 @@ func TestKernelRefuses(t *testing.T) {
 	}
 }
 
-// After a restart, what stands closed still does, and what is refused still is.
+// TestRestartWithRefusedObjects: closed chains stay closed after a restart, and refused objects stay refused.
 func TestRestartWithRefusedObjects(t *testing.T) {
 	ns := newNamespace(t)
 	fault := content("chain", "pin-x/base-1")
@@ -101,7 +101,7 @@ func TestRestartWithRefusedObjects(t *testing.T) {
 		t.Errorf("the restart has changed the table:\n%s", ns.list(t, "-a"))
 	}
 
-	// Somebody has opened the closed chain meanwhile, under the same comment.
+	// Another program has opened the closed chain meanwhile, under the same comment.
 	comment := rulesByChain(t, second.Table)["pin-x/base-1"][0]
 	hash := second.chains["pin-x/base-1"].replacementHashes[0]
 	ns.nft(t, fmt.Sprintf("flush chain inet felixlike pin-x/base-1\nadd rule inet felixlike pin-x/base-1 counter accept comment \"flx:%s %s\"",
@@ -115,8 +115,8 @@ func TestRestartWithRefusedObjects(t *testing.T) {
 	}
 }
 
-// Packets of a pod one of whose policies is refused are dropped, whatever the old
-// policy and those before and behind it let through; others' packets are not.
+// TestRefusedPolicyDropsPackets: packets of a pod with a refused policy are dropped, although its old version
+// and the pod's other policies allow them; other pods' packets pass.
 func TestRefusedPolicyDropsPackets(t *testing.T) {
 	p := newPath(t)
 	f := p.router.openFaulty(t)

@@ -16,8 +16,8 @@ import (
 	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
-// faults are what the kernel refuses: of an object everything, or only its wanted
-// content; named or not.
+// faults are the kernel's refusals: of everything about an object, or only of its desired content; with or
+// without a name.
 type faults struct {
 	content, all map[string]bool
 	unnamed      bool
@@ -52,7 +52,7 @@ func drawFaults(t *rapid.T, w world) faults {
 	return f
 }
 
-// String tells the faults for people.
+// String describes the faults.
 func (f faults) String() string {
 	return fmt.Sprintf("content of %v, all of %v, unnamed %v", slices.Sorted(maps.Keys(f.content)), slices.Sorted(maps.Keys(f.all)), f.unnamed)
 }
@@ -102,10 +102,9 @@ func (f faults) meetsEntry(text string) bool {
 	return f.content[fields[1]] && v != nil && strings.HasSuffix(text, " : "+v.String())
 }
 
-// Whatever the kernel refuses, at first or later: at no time can packets come to
-// something that is neither as it was, nor as wanted, nor closed. In the end only
-// what is refused, and what relies on it, is not as wanted; and when the fault is
-// gone, nothing.
+// TestRandomFaults: with any refusals, at first or later, packets only meet objects that are unchanged, as
+// desired, or closed. In the end only refused objects, and those that depend on them, deviate; without
+// refusals, none.
 func TestRandomFaults(t *testing.T) {
 	ns := newNamespace(t)
 	seeded.Check(t, func(r *rapid.T) {
@@ -168,8 +167,7 @@ func sameRefusal(a, b tables.Refusal) bool {
 	return a.Name == b.Name && a.Rule == b.Rule && slices.Equal(a.Closed, b.Closed)
 }
 
-// explained checks that what deviates was refused at some time, or relies on what
-// was.
+// explained checks that each deviating object was refused at some time, or depends on a refused one.
 func explained(t *rapid.T, w world, f faults, deviates map[string]bool, result tables.Result) {
 	bad := func(name string) bool { return f.content[name] || f.all[name] }
 	entryBad := func() bool {
@@ -201,8 +199,7 @@ func explained(t *rapid.T, w world, f faults, deviates map[string]bool, result t
 	}
 }
 
-// Whatever loops of jumps are wanted, the kernel gets all chains but those that
-// close them.
+// TestRandomLoops: with any loops of jumps, the kernel gets all chains except those that close a loop.
 func TestRandomLoops(t *testing.T) {
 	ns := newNamespace(t)
 	looped := 0

@@ -12,8 +12,7 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// The waits double, nothing is tried before its time, and a trial touches nothing
-// but what is tried.
+// TestRetriesBackOff: the waits double, no retry comes before its time, and a retry touches only its object.
 func TestRetriesBackOff(t *testing.T) {
 	ns := newNamespace(t)
 	f := ns.openFaulty(t)
@@ -60,7 +59,7 @@ func TestRetriesBackOff(t *testing.T) {
 	}
 }
 
-// A change of what is refused, or of what it refers to, is tried at once; other
+// TestChangeIsTriedAtOnce: a change of a refused object, or of one that it refers to, is tried at once; other
 // changes are not.
 func TestChangeIsTriedAtOnce(t *testing.T) {
 	ns := newNamespace(t)
@@ -102,7 +101,7 @@ func TestChangeIsTriedAtOnce(t *testing.T) {
 	}
 	wantChain(t, f.Table, *f.chains["pin-x/base-1"].desired)
 
-	// What is not wanted any more is not refused any more.
+	// An object that is no longer desired is no longer refused.
 	f.refuses = content("set", "aweb-6")
 	f.AddMembers("aweb-6", membersOf("fd00::7"))
 	f.UpdateChain(tables.Chain{Name: "pods-in-x/base-1", Rules: []tables.Rule{rule(tables.Return{}, "", srcSet(model.IPv6, "aweb-6"))}})

@@ -96,8 +96,9 @@ func TestRefusedObjects(t *testing.T) {
 	}
 }
 
-// A chain that has to close because of what a chain that it asks refers to is found
-// if the kernel refuses that, though it has not changed itself. Nobody else is blamed.
+// TestRefusedToClose: a chain may have to close because a chain that it asks refers to a refused object. If
+// the kernel refuses the replacement, the search finds the chain, though it has not changed itself. It finds
+// no other.
 func TestRefusedToClose(t *testing.T) {
 	for _, how := range []string{"named", "unnamed"} {
 		t.Run(how, func(t *testing.T) {
@@ -181,7 +182,7 @@ func TestEverythingIsRefused(t *testing.T) {
 	wantSilent(t, f.Table)
 }
 
-// What could not be deleted stays, closes nothing, and goes later.
+// TestRefusedDeletion: an object that could not be deleted stays, closes nothing, and goes later.
 func TestRefusedDeletion(t *testing.T) {
 	for _, how := range []string{"named", "unnamed"} {
 		t.Run(how, func(t *testing.T) {

@@ -69,8 +69,8 @@ func (o *objects) isDesired(u kernel.Unit) bool {
 	return ok || u.Kind == kernel.SetUnit && (s.desired || len(s.members.desired) > 0)
 }
 
-// required returns the units that cannot be quarantined: the base chains and what they
-// refer to. Of these, only chains that are not base chains may be closed.
+// required returns the units that cannot be quarantined: the base chains and their references. Of these, only
+// chains that are not base chains may be closed.
 func (o *objects) required() map[kernel.Unit]bool {
 	out := map[kernel.Unit]bool{}
 	for name, c := range o.chains {
@@ -95,7 +95,7 @@ func (o *objects) filters() bool {
 	return false
 }
 
-// markOrphans marks what refers to something that is no longer desired.
+// markOrphans marks the objects that refer to an object that is no longer desired.
 func (o *objects) markOrphans() {
 	for name := range o.dirtyChains {
 		if c, ok := o.chains[name]; ok && c.desired == nil && c.refs > 0 {

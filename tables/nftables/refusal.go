@@ -85,8 +85,8 @@ func (q *quarantine) roots(objects []*fault) []*fault {
 		}
 	}
 	for _, e := range objects {
-		// An object whose deletion is refused may still have a reference from an object whose
-		// change is refused.
+		// An object whose deletion is refused may still have a reference from an object with a refused
+		// change.
 		if e.removal && changes > 0 || q.follows(e.Unit, refused) {
 			continue
 		}

@@ -10,8 +10,7 @@ import (
 	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
-// chainDifferences says in words what is wrong with the chain that was found, going
-// by what was known of it. Either may be nil.
+// chainDifferences describes the differences between the known and the found chain. Either may be nil.
 func chainDifferences(known, found *kernel.Chain) string {
 	switch {
 	case known == nil && found == nil:
@@ -70,7 +69,7 @@ func ruleDifferences(known, found []kernel.Rule) []string {
 		count{changed, "rule changed", "rules changed"}, count{moved, "rule moved", "rules moved"})
 }
 
-// withoutHandle returns the rule without the handle, which tells equal rules apart.
+// withoutHandle returns the rule without the handle, which distinguishes equal rules.
 func withoutHandle(r kernel.Rule) kernel.Rule {
 	r.Handle = 0
 	return r
@@ -84,8 +83,7 @@ func contents(rules []kernel.Rule) []string {
 	return out
 }
 
-// differences says in words what is wrong with the set that was found, going
-// by what is known of it. found may be nil.
+// differences describes the differences between the known and the found set. found may be nil.
 func (s *set) differences(found *kernel.Set) string {
 	switch {
 	case s.observed == nil && found == nil:
@@ -97,7 +95,7 @@ func (s *set) differences(found *kernel.Set) string {
 	case found.Shape != s.observed.shape:
 		return "type changed"
 	case s.observed.reload:
-		return "" // it was known to hold what is none of ours
+		return "" // a foreign set was known
 	case !found.Regular:
 		return "foreign elements"
 	}

@@ -30,12 +30,11 @@ func (c *chain) goal() ([]tables.Rule, []string) {
 	return c.desired.Rules, c.hashes
 }
 
-// replacements decides what is programmed in the place of quarantined chains and
-// entries.
+// replacements decides the programmed form of quarantined chains and entries.
 type replacements struct{ *quarantine }
 
-// decide decides for the dirty chains and entries what is programmed. A base chain that
-// relies on a quarantined unit is an error.
+// decide decides the programmed form of the dirty chains and entries. A base chain that refers to a
+// quarantined unit is an error.
 func (p *replacements) decide() error {
 	idle := p.idle()
 	for name := range p.dirtySets {
@@ -172,7 +171,7 @@ func (p *replacements) causesOf(c *chain) []kernel.Unit {
 	return causes
 }
 
-// decideEntries decides what of the entries of a map is programmed.
+// decideEntries decides the programmed form of a map's entries.
 func (p *replacements) decideEntries(s *set) {
 	ms := &s.members
 	aside := map[model.Member]unitState{}

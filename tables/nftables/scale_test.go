@@ -196,8 +196,8 @@ func BenchmarkFullRead(b *testing.B) {
 	})
 }
 
-// BenchmarkRestart is the first Apply of a process that finds all as wanted; its
-// setters are told apart.
+// BenchmarkRestart is the first Apply of a process that finds everything as desired; its setters are measured
+// apart.
 func BenchmarkRestart(b *testing.B) {
 	sizes(b, func(b *testing.B, ns namespace, _ *Table, chains int) {
 		var cpu, setters time.Duration

@@ -17,8 +17,8 @@ type set struct {
 	shape   kernel.Shape
 	desired bool
 	members members
-	// prefixes are the desired members of a set of networks again, for finding
-	// overlaps; ranges counts those that are none.
+	// prefixes are the desired members of a set of networks again, for finding overlaps; ranges counts the
+	// members that are no prefixes.
 	prefixes *bart.Lite
 	ranges   int
 	observed *observedSet // nil: not in the kernel
@@ -42,7 +42,7 @@ func newSet(name string) *set {
 	return &set{name: name, members: newMembers(), prefixes: new(bart.Lite)}
 }
 
-// adopt makes found what the kernel holds of the set; nil if it has none.
+// adopt makes found the observed state of the set; nil if the kernel has none.
 func (s *set) adopt(found *kernel.Set) {
 	s.observed = nil
 	var held map[model.Member]tables.Action
@@ -76,7 +76,7 @@ func (s *set) remove(m model.Member) {
 	s.prefixes.Delete(m.Prefix)
 }
 
-// reshape changes what the set is desired to be.
+// reshape changes the desired shape of the set.
 func (s *set) reshape(sh kernel.Shape) {
 	s.shape = sh
 	s.prefixes = new(bart.Lite)

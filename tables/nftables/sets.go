@@ -56,8 +56,8 @@ func (o *objects) empty(s *set) {
 	}
 }
 
-// AddMembers wants the members in the set. Members of a set that nobody wants
-// are an error of the next Apply.
+// AddMembers adds desired members to the set. Members of a set that is not desired are an error of the next
+// Apply.
 func (o *objects) AddMembers(name string, members []model.Member) {
 	if len(members) == 0 {
 		return
@@ -81,8 +81,8 @@ func (o *objects) RemoveMembers(name string, members []model.Member) {
 	o.dirtySets.add(name)
 }
 
-// SetVerdict wants the entry, replacing one with the same address. An entry of
-// a map that nobody wants is an error of the next Apply.
+// SetVerdict adds the desired entry, or replaces one with the same address. An entry of a map that is not
+// desired is an error of the next Apply.
 func (o *objects) SetVerdict(name string, addr netip.Addr, verdict tables.Action) {
 	o.put(o.set(name), model.AddressMember(addr), verdict)
 	o.dirtySets.add(name)

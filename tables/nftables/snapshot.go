@@ -32,7 +32,7 @@ type ChainSnapshot struct {
 // RuleSnapshot is one rule.
 type RuleSnapshot = kernel.RuleSnapshot
 
-// SetSnapshot is one set. Kind is empty if the set is none of ours.
+// SetSnapshot is one set. Kind is empty for a foreign set.
 type SetSnapshot struct {
 	Name   string `json:"name"`
 	Kind   string `json:"kind"`

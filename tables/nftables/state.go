@@ -8,7 +8,7 @@ type unitState uint8
 const (
 	// programmed: as desired.
 	programmed unitState = iota
-	// held: as the kernel has it now, unchanged.
+	// kept: as the kernel has it now, unchanged.
 	kept
 	// closed: a chain has one rule, which drops; an entry leads to a drop.
 	closed
@@ -19,7 +19,7 @@ const (
 	absent
 )
 
-// fault is a refused object with what the driver does about it.
+// fault is a refused object with the driver's reaction.
 type fault struct {
 	kernel.ObjectError
 	// atMost is the highest state that the unit may have from now on.

@@ -19,9 +19,9 @@ import (
 // DefaultTable is the name of the table unless Options say otherwise.
 const DefaultTable = "felixlike"
 
-// HostTable is the name of the table beside the policy flows of backend openflow: it
-// keeps addresses true on their way through the host, hides pods behind the node's
-// address on the way out, and drops what goes around the bridge.
+// HostTable is the name of the table beside the policy flows of backend openflow: it drops packets with false
+// addresses on the host, hides pods behind the node's address on the way out, and drops packets that go
+// around the bridge.
 const HostTable = DefaultTable + "-openflow"
 
 // Options configure a Table. The zero value is usable.
@@ -31,21 +31,18 @@ type Options struct {
 	// NetNS is the descriptor of the network namespace to program; the
 	// process's own if zero. It must stay open as long as the Table is used.
 	NetNS int
-	// Guard are base chains that replace the policy while the table is
-	// made from nothing: the first transaction brings them, the last one the
-	// desired base chains in their place. They refer to no other chain and to no
-	// set, and nobody wants chains of their names.
+	// Guard are base chains that replace the policy while the table is made from nothing: the first
+	// transaction brings them, the last one replaces them by the desired base chains. They refer to no other
+	// chain and to no set, and their names are reserved.
 	Guard []tables.Chain
-	// Fault stands for a refusal by the kernel; tests use it. It is asked, with
-	// no Err, about each message of a transaction. If it returns errors, nothing of
-	// the transaction is changed, and they are what the kernel says of those
-	// messages; one that is ErrUnnamed refuses the whole without naming any.
+	// Fault simulates a refusal by the kernel; tests use it. The driver calls it, without Err, for each
+	// message of a transaction. If it returns errors, the transaction changes nothing, and they count as the
+	// kernel's errors for those messages. ErrUnnamed refuses the whole transaction without a name.
 	Fault func(ObjectError) error
 }
 
-// Table is the desired state of one private table, with what the kernel is
-// known to hold of it. It is used from one goroutine; only Snapshot and
-// Watch may be called from others.
+// Table is the desired state of one private table, with the known state of the kernel's. It is used from one
+// goroutine; only Snapshot and Watch may be called from others.
 type Table struct {
 	*objects
 	options Options
@@ -58,13 +55,13 @@ type Table struct {
 	// synced says that the known state of all objects is the kernel's, except for the
 	// changes in the log.
 	synced bool
-	// trusted says that the known state is what the kernel held after our last commit or
-	// read: what differs from it was changed by another program.
+	// trusted reports that the known state is the kernel's after our last commit or read: another program
+	// caused every difference.
 	trusted bool
-	// generation is that of the ruleset at the last full read, counted on with
-	// our own commits: if the ruleset's is another, somebody else has committed.
+	// generation is that of the ruleset at the last full read, counted on with our own commits: if the
+	// ruleset has another one, another program has committed.
 	generation uint32
-	// rules and elements count what the kernel holds after the last commit.
+	// rules and elements count the kernel's after the last commit.
 	rules, elements int
 
 	// log is where Watch records foreign changes.
@@ -119,14 +116,12 @@ func (t *Table) Close() error {
 	return t.disconnect()
 }
 
-// Invalidate forgets what the kernel is known to hold, so that the next Apply
-// reads it again in full.
+// Invalidate makes the next Apply read the kernel's state again in full.
 func (t *Table) Invalidate() { t.synced = false }
 
-// Watch calls changed whenever somebody else has changed the table, or may
-// have, and an Apply would put it right. It returns when ctx ends, with its
-// error, and for no other reason: when notifications are lost, or the
-// connection, it takes a new one, and the next Apply reads the table in full.
+// Watch calls changed after every foreign change of the table, and after possible ones, if an Apply would
+// repair them. It returns only when ctx ends, with its error. When notifications or the connection are lost,
+// it subscribes again, and the next Apply reads the table in full.
 //
 // It may run beside all other methods, but once only. changed is called from
 // the goroutine of Watch and must not wait for an Apply.
@@ -140,8 +135,8 @@ func (t *Table) Watch(ctx context.Context, changed func()) error {
 // false if none is quarantined.
 func (t *Table) NextTry() (time.Time, bool) { return t.quarantine.nextTry() }
 
-// Remove deletes the table from the kernel, if it is there. What is desired
-// stays recorded: a later Apply programs it again.
+// Remove deletes the table from the kernel, if it exists. The desired state stays recorded: a later Apply
+// programs it again.
 func (t *Table) Remove(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -177,7 +172,7 @@ func (t *Table) connect() error {
 	return nil
 }
 
-// dial returns the options of a connection whose answers may take buffer bytes.
+// dial returns the options of a connection with a receive buffer of the given bytes.
 func (o Options) dial(seed maphash.Seed, buffer int) kernel.Options {
 	return kernel.Options{NetNS: o.NetNS, Table: o.Table, Seed: seed, Fault: o.Fault, Buffer: buffer}
 }
@@ -216,7 +211,7 @@ func (t *Table) disconnect() error {
 	return nil
 }
 
-// desiredObjects says to a connection what the table wants.
+// desiredObjects gives a connection the desired state of the table.
 type desiredObjects struct{ t *Table }
 
 func (w desiredObjects) HashesOf(chain []byte) []string {

@@ -89,7 +89,7 @@ func upgradeNode() *model.Node {
 	return &model.Node{Name: "n", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
 }
 
-// loadPolicies wants what this version renders.
+// loadPolicies loads the chains that this version renders.
 func loadPolicies(table *Table, r *rules.Renderer) {
 	all := []managers.Manager{
 		managers.NewDeniedManager(table), managers.NewStaticManager("n", r, table, table), managers.NewPolicyManager("n", r, table),
@@ -112,7 +112,7 @@ func loadPolicies(table *Table, r *rules.Renderer) {
 	}
 }
 
-// loadNested wants what that version rendered of the same model.
+// loadNested loads the chains that that version rendered of the same model.
 func loadNested(table *Table, r *rules.Renderer) {
 	const podsOut, policyOut = "pods-out-x/base-7wwx3qqt", "pout-x/base-3b4ojn5n"
 	loadPolicies(table, r)
@@ -134,7 +134,7 @@ func loadNested(table *Table, r *rules.Renderer) {
 		nested[policyOut] = append(nested[policyOut], rule(tables.Goto{Chain: "to-pods"}, "x/base",
 			tables.MatchProtocol{Protocol: model.UDP}, tables.MatchDestinationPorts{First: port.Ports[0].First, Last: port.Ports[0].Last}))
 	}
-	// What only this version has.
+	// Remove the objects that only this version has.
 	for _, f := range model.Families() {
 		table.RemoveSet(rules.DispatchMap(model.Egress, f))
 	}

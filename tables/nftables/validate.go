@@ -14,15 +14,14 @@ import (
 // (NFT_NAME_MAXLEN, which counts the closing NUL).
 const maxName = 255
 
-// validator checks what is desired, and quarantines what cannot be programmed.
+// validator checks the desired state, and quarantines objects that cannot be programmed.
 type validator struct {
 	*objects
 	quarantine *quarantine
 }
 
-// validate checks the desired state of what was dirty, and of all chains if
-// something that rules refer to was redefined, and quarantines what is bad. It
-// fails if that cannot be quarantined.
+// validate checks the dirty objects, and all chains if a rule's reference was redefined, and quarantines the
+// faulty ones. It fails if an object cannot be quarantined.
 func (v *validator) validate() error {
 	if err := checkName(v.table); err != nil {
 		return &ObjectError{Object: "table", Name: v.table, Err: err}
@@ -52,7 +51,7 @@ func (v *validator) validate() error {
 	return nil
 }
 
-// validateChain returns what is wrong with a desired chain, or nil.
+// validateChain returns the fault of a desired chain, or nil.
 func (v *validator) validateChain(c *chain) *fault {
 	bad := c.about("")
 	if bad.Err = cmp.Or(checkName(c.name), checkHook(c.desired.Hook)); bad.Err != nil {
@@ -69,8 +68,7 @@ func (v *validator) validateChain(c *chain) *fault {
 	return nil
 }
 
-// validateRule checks one rule of a chain and that what it refers to is
-// desired.
+// validateRule checks one rule of a chain and that its references are desired.
 func (v *validator) validateRule(c *tables.Chain, r tables.Rule) error {
 	if err := checkRule(r); err != nil {
 		return err
@@ -141,7 +139,7 @@ func (v *validator) checkTarget(a tables.Action) error {
 	return nil
 }
 
-// validateSet quarantines what is wrong with a set.
+// validateSet quarantines the faulty parts of a set.
 func (v *validator) validateSet(s *set) error {
 	bad := s.about("")
 	if !s.desired {
@@ -182,7 +180,7 @@ func (v *validator) validateSet(s *set) error {
 		}
 		bad.Unit = kernel.Unit{Kind: kernel.EntryUnit, Name: s.name, Entry: c.Member}
 		if invalid != nil {
-			bad.atMost = absent // it cannot be an entry whatever the verdict is
+			bad.atMost = absent // no verdict makes it an entry
 		}
 		if v.quarantine.state(bad.Unit) > programmed {
 			continue

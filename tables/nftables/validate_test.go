@@ -138,8 +138,8 @@ func rulesByChain(t *testing.T, table *Table) map[string][]string {
 	return out
 }
 
-// A base chain sees the whole host's traffic and cannot stand closed: if it is
-// spoiled, or what it relies on, Apply says so and leaves the kernel alone.
+// TestBadBaseChainChangesNothing: a base chain sees the whole host's traffic and cannot be closed. If it, or
+// one of its references, is faulty, Apply returns an error and leaves the kernel alone.
 func TestBadBaseChainChangesNothing(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -194,9 +194,8 @@ func TestBadBaseChainChangesNothing(t *testing.T) {
 	}
 }
 
-// A loop of jumps, which the kernel finds only when base chains lead to it, is cut
-// where it closes. The chains that ask what is cut stand closed; all else is
-// programmed.
+// TestLoopIsCut: a loop of jumps, which the kernel finds only when base chains lead to it, is cut at its last
+// jump. The chains that ask the cut one are closed; everything else is programmed.
 func TestLoopIsCut(t *testing.T) {
 	ns := newNamespace(t)
 	table := ns.open(t)
@@ -241,7 +240,7 @@ func TestKernelErrorNamesTheMember(t *testing.T) {
 	if !errors.As(err, &object) || object.Object != "set" || object.Name != "aweb-4" || object.Rule != "member 10.0.0.2" {
 		t.Errorf("error %v", err)
 	}
-	// The refusal comes of what is known being out of date: Apply looks again.
+	// The refusal comes from an outdated known state: Apply reads again.
 	if r := apply(t, table); !r.FullRead || len(r.Repaired) != 0 || len(r.Refused) != 0 {
 		t.Errorf("%+v", r)
 	}

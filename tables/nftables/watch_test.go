@@ -29,7 +29,7 @@ type agent struct {
 	at      []time.Time // when each was done
 	// stop ends the loop, but not the watch: the test applies the table itself.
 	stop func()
-	// busy is locked while changed is to wait: then nobody reads the notifications.
+	// busy is locked while changed is to wait: then no goroutine reads the notifications.
 	busy sync.Mutex
 }
 
@@ -134,8 +134,7 @@ func (a *agent) eventually(t testing.TB, what string, is func() bool) {
 	}
 }
 
-// foreignChanges is one thing that somebody else does to the example, and what is said
-// of it.
+// foreignChanges is one foreign change of the example, with the repairs that Apply reports.
 type foreignChanges struct {
 	name, script string
 	want         []string
@@ -263,7 +262,7 @@ func blocks(listing string) []string {
 	return out
 }
 
-// What somebody else does to the table is put right at once, and said.
+// TestDriftIsRepaired: Apply repairs foreign changes of the table at once, and reports them.
 func TestDriftIsRepaired(t *testing.T) {
 	ns := newNamespace(t)
 	table := ns.open(t)
@@ -304,8 +303,7 @@ func TestDriftIsRepaired(t *testing.T) {
 	}
 }
 
-// Rules that nobody touched keep handles and counters through the repair of
-// those beside them.
+// TestRepairKeepsTheOthers: unchanged rules keep handles and counters through the repair of their neighbours.
 func TestRepairKeepsTheOthers(t *testing.T) {
 	p := newPath(t)
 	table := p.router.open(t)

@@ -94,7 +94,7 @@ func drawWorld(t *rapid.T, loops bool) world {
 		}
 	}
 	w.chains["d"] = tables.Chain{Name: "d", Rules: []tables.Rule{
-		rule(tables.Dispatch{Family: model.IPv4, Side: tables.Source, Map: "m-4"}, ""), rule(tables.Drop{}, "nobody"),
+		rule(tables.Dispatch{Family: model.IPv4, Side: tables.Source, Map: "m-4"}, ""), rule(tables.Drop{}, "no pod"),
 	}}
 	w.chains["forward"] = tables.Chain{Name: "forward", Hook: forwardHook, Rules: []tables.Rule{rule(tables.Goto{Chain: "d"}, "")}}
 	return w
@@ -107,7 +107,7 @@ func (w world) chain(name string) *tables.Chain {
 	return nil
 }
 
-// String tells the world for people.
+// String describes the world.
 func (w world) String() string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(w.chains)) {
@@ -160,7 +160,7 @@ func (w world) want(t *Table) {
 	}
 }
 
-// kernelWorld is what the kernel holds.
+// kernelWorld is the kernel's state.
 type kernelWorld struct {
 	rules   map[string][]RuleSnapshot
 	sets    map[string][]model.Member
@@ -212,9 +212,8 @@ func (k kernelWorld) closed(name string) bool {
 	return len(rules) == 1 && rules[0].Verdict == "drop" && strings.HasPrefix(rules[0].Comment, "refused: ")
 }
 
-// judge checks that whatever packets can come to is as in the last of the worlds,
-// or closed, or still as it was. Of the last world's objects it returns those that are
-// not in the kernel as wanted.
+// judge checks that every reachable object is as in the last of the worlds, or closed, or unchanged. It
+// returns the last world's objects that are not in the kernel as desired.
 func (k kernelWorld) judge(t *rapid.T, was kernelWorld, worlds ...world) map[string]bool {
 	latest := worlds[len(worlds)-1]
 	seen := map[string]bool{}
@@ -229,7 +228,7 @@ func (k kernelWorld) judge(t *rapid.T, was kernelWorld, worlds ...world) map[str
 		for a, v := range k.entries {
 			wanted, ok := latest.entries[a]
 			if !ok || v == (tables.Drop{}) {
-				continue // an address that nobody has any more may wait for its deletion
+				continue // an address without a pod may wait for its deletion
 			}
 			if v != wanted && v != was.entries[a] {
 				t.Fatalf("entry %s leads to %s", a, v)
@@ -269,8 +268,8 @@ func (k kernelWorld) judge(t *rapid.T, was kernelWorld, worlds ...world) map[str
 	return k.deviations(latest)
 }
 
-// asksNothingClosed checks that whoever asks a closed chain stands closed too, but
-// for chains that cannot.
+// asksNothingClosed checks that a chain that asks a closed chain is closed too, except for chains that cannot
+// be.
 func (k kernelWorld) asksNothingClosed(t *rapid.T, w world, cannot map[string]bool) {
 	for name, c := range w.chains {
 		for _, asked := range c.Asked(w.chain) {

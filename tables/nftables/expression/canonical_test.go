@@ -11,7 +11,7 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// The form tells apart what must be, and nothing else.
+// TestCanonicalForm: the form differs exactly where rules differ.
 func TestCanonicalForm(t *testing.T) {
 	write := func(f func(m *Message)) []byte {
 		var m Message

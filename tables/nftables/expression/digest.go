@@ -37,19 +37,18 @@ func (d *Digester) Predict(r tables.Rule) (uint64, error) {
 	return d.Digest(d.body.B), nil
 }
 
-// Canonical appends a rule's expressions in a form that is the same for what we
-// send and for what the kernel returns of it:
+// Canonical appends a rule's expressions in a form that is the same for our message and for the kernel's
+// version of it:
 //
 //   - attributes come in the order of their numbers;
 //   - flags in an attribute's type, which only one of the two sides sets, are gone;
-//   - what a counter has counted is left out;
+//   - the values of counters are left out;
 //   - a number that is zero is left out: the kernel adds such defaults (flags of
 //     a lookup, the operation of a bitwise), and newer ones add more. The data that
-//     a rule compares, masks or loads is kept whatever it is, and so is the
-//     destination of a lookup, which being there makes the difference.
+//     a rule compares, masks or loads is always kept. So is the destination of a
+//     lookup: its presence makes the difference.
 //
-// Every name and value comes with its length, so that different bodies have
-// different forms.
+// Every name and value comes with its length, so that different bodies have different forms.
 func Canonical(out, b []byte) []byte {
 	for _, element := range nfnetlink.Attributes(b) {
 		var name, data []byte

@@ -172,7 +172,7 @@ func (e *encoder) action(a tables.Action) error {
 		e.bind(a.Family)
 	}
 	if r, ok := a.(tables.Report); ok {
-		e.limit(r.PerSecond) // what is above is not counted
+		e.limit(r.PerSecond) // packets above the limit are not counted
 	}
 	e.counter()
 	switch a := a.(type) {

@@ -9,9 +9,8 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// encoder writes the expressions of one rule. It writes what nft writes for
-// the same rule in a table of the inet family, so that nft lists it as a
-// person would have written it.
+// encoder writes the expressions of one rule, the same as nft writes for the rule in a table of the inet
+// family, so that nft lists it in its usual form.
 type encoder struct {
 	*Message
 	family model.Family // that the rule is bound to, if any

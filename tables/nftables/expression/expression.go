@@ -28,7 +28,7 @@ func (m *Message) Value(kind uint16, v []byte) {
 	m.Close(at)
 }
 
-// meta loads what the kernel knows of the packet besides its bytes.
+// meta loads metadata of the packet.
 func (m *Message) meta(key, register uint32) {
 	element, data := m.expression("meta")
 	m.Uint32(unix.NFTA_META_DREG, register)
@@ -44,7 +44,7 @@ func (m *Message) setMeta(key uint32) {
 	m.endExpression(element, data)
 }
 
-// conn loads what conntrack knows of the packet's connection into register 1.
+// conn loads conntrack's data of the packet's connection into register 1.
 func (m *Message) conn(key uint32) {
 	element, data := m.expression("ct")
 	m.Uint32(unix.NFTA_CT_DREG, reg1)

@@ -14,7 +14,7 @@ const ipsDstNAT = 1 << 5
 // sets it itself where an address is given, and says so when it is read back.
 const natRangeMapIPs = 1 << 0
 
-// local compares what the routing table says of an address with RTN_LOCAL.
+// local compares the type of an address in the routing table with RTN_LOCAL.
 func (e *encoder) local(m tables.MatchLocal) {
 	flag := uint32(unix.NFTA_FIB_F_SADDR)
 	if m.Side == tables.Destination {

@@ -16,14 +16,13 @@ import (
 // keptBatch is the most memory for a batch that is kept for the next one.
 const keptBatch = 1 << 20
 
-// messageSize is what most messages about rules stay below.
+// messageSize is the size that most messages about rules stay below.
 const messageSize = 640
 
-// Commit sends the operations as one transaction: one system call, which comes
-// back when the kernel has committed or refused it. If the kernel refuses
-// anything, or an operation cannot be written, nothing is changed, and the error is a
-// RefusedError that says what.
-// If the error is errUnknownOutcome, either may be the case.
+// Commit sends the operations as one transaction: one system call, which returns when the kernel has
+// committed or refused it. If the kernel refuses an operation, or an operation cannot be written, nothing is
+// changed, and the error is a RefusedError that names the objects. After errUnknownOutcome, the transaction
+// may be committed or not.
 func (c *Conn) Commit(ops []Op) error {
 	first := c.sequence + 1 // of the batch's begin; the operations follow
 	if bad := c.encode(ops, first); bad != nil {
@@ -50,9 +49,9 @@ func (c *Conn) Commit(ops []Op) error {
 	return a.outcome(c.table)
 }
 
-// encode writes the transaction. Only its last message asks to be acknowledged:
-// the kernel goes through all of them, whatever becomes of one, and answers
-// when it has committed. It returns the operation that cannot be written, or nil.
+// encode writes the transaction. Only its last message asks for an acknowledgement: the kernel handles all
+// messages, even after a refusal, and answers when it has committed. It returns the operation that cannot be
+// written, or nil.
 func (c *Conn) encode(ops []Op, first uint32) *ObjectError {
 	m := &c.batch
 	m.Reset()
@@ -77,28 +76,27 @@ func (c *Conn) encode(ops []Op, first uint32) *ObjectError {
 	return nil
 }
 
-// failed returns the error with what it is about.
+// failed returns the error with the operation's object.
 func (o *Op) failed(table string, err error) *ObjectError {
 	e := o.About(table)
 	e.Err = err
 	return &e
 }
 
-// answer is what the kernel has said about a transaction.
+// answer collects the kernel's replies to a transaction.
 type answer struct {
 	ops   []Op
 	first uint32 // the sequence number of the batch's begin
-	// acknowledged tells that the last message was, lost that something else was
-	// not delivered.
+	// acknowledged reports that the last message was acknowledged, lost that another message was not
+	// delivered.
 	acknowledged, lost bool
 	refused            []refusedOp
 	// commit is an error that concerns no message of its own.
 	commit error
 }
 
-// answers reads all that waits in the socket. The kernel has queued its answers
-// before the system call that has sent the batch came back; so what is not
-// there will not come.
+// answers reads all messages in the socket. The kernel queues its answers before the system call that sends
+// the batch returns, so a missing answer will not come.
 func (c *Conn) answers(rc syscall.RawConn, a *answer) error {
 	var err error
 	wait := rc.Control(func(fd uintptr) {
@@ -149,8 +147,8 @@ func (c *Conn) note(a *answer, b []byte) error {
 	return nil
 }
 
-// noteError takes the acknowledgement, or the refusal, of the operation at i; one
-// that is none of the operations stands for the transaction as a whole.
+// noteError takes the acknowledgement, or the refusal, of the operation at i. With an i outside the
+// operations it concerns the transaction as a whole.
 func (a *answer) noteError(i int, flags uint16, payload []byte) {
 	if code := number32(payload); code == 0 {
 		a.acknowledged = a.acknowledged || i == len(a.ops)-1
@@ -164,8 +162,8 @@ func (a *answer) noteError(i int, flags uint16, payload []byte) {
 	a.refused = append(a.refused, refusedOp{i, err, offset})
 }
 
-// reason is why the kernel refuses something, with what it says in words, and the
-// offset in the message of what it complains about, zero if it does not say.
+// reason returns the kernel's error, with its explanation, and the offset in the message that it names; zero
+// if it names none.
 func reason(flags uint16, payload []byte) (offset int, err error) {
 	err = fmt.Errorf("the kernel refuses: %w", unix.Errno(-number32(payload)))
 	if flags&unix.NLM_F_ACK_TLVS == 0 || len(payload) < 4+unix.NLMSG_HDRLEN {
@@ -202,7 +200,7 @@ func (c *Conn) noteEcho(r *Rule, payload []byte) {
 	}
 }
 
-// outcome says what has become of the transaction.
+// outcome returns the result of the transaction.
 func (a *answer) outcome(table string) error {
 	switch {
 	case len(a.refused) > 0 || a.commit != nil:
@@ -235,22 +233,22 @@ type refusedOp struct {
 
 // RefusedError says why the kernel has refused a transaction. It has changed nothing.
 type RefusedError struct {
-	// Refused are the operations that the kernel refuses, in order, and Objects the
-	// same with what they are about. Some may be refused only because another is.
+	// Refused are the operations that the kernel refuses, in order, and Objects their objects. Some may be
+	// refused only because another is.
 	Refused []refusedOp
 	Objects []*ObjectError
 	// Commit is an error that the kernel gives for the transaction as a whole.
 	Commit error
 }
 
-// toldRefusals bounds the errors that are told in full.
-const toldRefusals = 4
+// maxListed bounds the errors in the text.
+const maxListed = 4
 
-// Error tells the first errors; the others are mostly consequences.
+// Error lists the first errors; the others are mostly consequences.
 func (e *RefusedError) Error() string {
 	var parts []string
 	for i, o := range e.Objects {
-		if i == toldRefusals {
+		if i == maxListed {
 			parts = append(parts, fmt.Sprintf("and %d more", len(e.Objects)-i))
 			break
 		}
@@ -274,8 +272,8 @@ func (e *RefusedError) Unwrap() []error {
 	return out
 }
 
-// ErrUnnamed is what Options.Fault returns for a transaction that the kernel
-// refuses without naming one of its messages, as it does when a commit fails.
+// ErrUnnamed is the error of Options.Fault for a refused transaction without a named message, as when a
+// commit fails.
 var ErrUnnamed = errors.New("the kernel names nothing")
 
 // injected returns the refusal that the fault hook has for a transaction, or nil.

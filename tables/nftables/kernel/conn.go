@@ -17,9 +17,8 @@ import (
 	"github.com/felixlike/felixlike/tables/nftables/watch"
 )
 
-// SocketBuffer is the limit for what waits in the socket, in either direction:
-// a batch of maxBatch objects, and the echo of its rules. The kernel takes
-// memory only for what is there.
+// SocketBuffer bounds the bytes in the socket, in either direction: a batch of maxBatch objects, and the echo
+// of its rules. The kernel takes memory only for the bytes that are there.
 const SocketBuffer = 128 << 20
 
 // Conn is one lasting connection to nftables.
@@ -28,7 +27,7 @@ type Conn struct {
 	netns   int
 	table   string
 	digests expression.Digester
-	// Wanted says what is wanted of the table; nil for a connection that reads everything.
+	// Wanted is the desired state of the table; nil for a connection that reads everything.
 	Wanted Wanted
 	// side, if not nil, makes the dumps over a separate connection instead of raw.
 	side *sideDump
@@ -65,8 +64,7 @@ func Dial(options Options) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to nftables: %w", err)
 	}
-	// What the kernel says in words about a refused message; old kernels do
-	// without.
+	// Ask for the kernel's explanation of a refused message; old kernels have none.
 	_ = raw.SetOption(netlink.ExtendedAcknowledge, true)
 	if err := errors.Join(raw.SetReadBuffer(cmp.Or(options.Buffer, SocketBuffer)), raw.SetWriteBuffer(SocketBuffer)); err != nil {
 		return nil, errors.Join(fmt.Errorf("set the buffers of the connection to nftables: %w", err), raw.Close())
@@ -186,5 +184,5 @@ func eachReply(b []byte, sequence uint32, visit func(flags uint16, payload []byt
 // number32 decodes a number of the netlink layer itself, in host order.
 func number32(b []byte) int32 { return int32(binary.NativeEndian.Uint32(b)) }
 
-// errMalformed says that what came is no netlink message.
+// errMalformed reports that the received bytes are no netlink message.
 var errMalformed = errors.New("malformed netlink message")

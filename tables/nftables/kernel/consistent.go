@@ -14,12 +14,10 @@ import (
 // table meanwhile.
 const readAttempts = 20
 
-// dump makes a dump that is of one state of the table. start clears what an
-// earlier attempt has left.
+// dump makes a dump of one state of the table. start clears the results of an earlier attempt.
 //
-// The kernel calls a dump interrupted when anybody has committed anything
-// meanwhile, in whatever table. On a busy node that may be always, so from the
-// second attempt on it is looked at what was committed.
+// The kernel calls a dump interrupted when anybody has committed anything meanwhile, in any table. On a busy
+// node that may be always, so from the second attempt on dump looks at the commits themselves.
 func (c *Conn) dump(kind uint16, filter []netlink.Attribute, start func(), visit func([]byte)) (err error) {
 	start()
 	if err := c.dumpOnce(kind, filter, visit); !errors.Is(err, errInterrupted) {
@@ -48,9 +46,8 @@ func (c *Conn) dump(kind uint16, filter []netlink.Attribute, start func(), visit
 	return errInterrupted
 }
 
-// barrier waits until no commit is under way: what was committed was notified
-// when it returns. An empty transaction does that; it waits for the lock, and
-// changes nothing.
+// barrier waits until no commit is under way: all earlier commits were notified when it returns. An empty
+// transaction does that; it waits for the lock, and changes nothing.
 func (c *Conn) barrier() error {
 	rc, err := c.raw.SyscallConn()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// decodeVerdict returns the action a verdict stands for, nil if none of ours.
+// decodeVerdict returns the action of a verdict, nil for a foreign one.
 func decodeVerdict(b []byte) tables.Action {
 	var code int32
 	var chain string

@@ -4,6 +4,5 @@
 //	Op ──> Conn.Commit ──> kernel ──> echoes of rules, or a RefusedError
 //	       Conn.Read  <── kernel      (State: chains, sets, maps, others)
 //
-// It knows the kernel's objects, but not what is wanted of them. A Conn is used from one
-// goroutine.
+// It knows the kernel's objects, but not the desired state. A Conn is used from one goroutine.
 package kernel

@@ -17,12 +17,12 @@ import (
 
 // element is an element as the kernel holds it.
 type element struct {
-	// The key is the first size bytes of buffer, which takes the longest of ours.
+	// The key is the first size bytes of buffer, which is as long as our longest key.
 	buffer  [keySize]byte
 	size    int
 	end     bool // of an interval
 	verdict tables.Action
-	// odd tells that it has something that ours never have.
+	// odd reports that the element has a property that our elements never have.
 	odd bool
 }
 
@@ -119,8 +119,7 @@ func addressOf(b []byte) netip.Addr {
 	return a
 }
 
-// verdictAction returns the action for a verdict of the kernel, or nil if it
-// is none of ours.
+// verdictAction returns the action of a kernel's verdict, or nil for a foreign one.
 func verdictAction(kind int32, chain string) tables.Action {
 	switch expr.VerdictKind(kind) {
 	case expr.VerdictAccept:

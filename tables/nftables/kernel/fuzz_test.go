@@ -17,8 +17,8 @@ import (
 	"github.com/felixlike/felixlike/test/tablestest"
 )
 
-// FuzzReplies feeds what could come from the kernel to all that reads it. Nothing
-// may panic, take for ever, or make much of little.
+// FuzzReplies feeds possible replies of the kernel to all readers. They may not panic, hang, or allocate much
+// for a short reply.
 func FuzzReplies(f *testing.F) {
 	for _, datagram := range replySeeds(f) {
 		f.Add(datagram)
@@ -67,8 +67,8 @@ func decodeAll(t *testing.T, c *Conn, b []byte) {
 	}
 }
 
-// replySeeds returns datagrams as the kernel sends them: dumps and errors if there is a
-// kernel to ask, and what is sent, which looks alike.
+// replySeeds returns datagrams as the kernel sends them: dumps and errors if there is a kernel to ask, and
+// our own messages, which look alike.
 func replySeeds(f *testing.F) [][]byte {
 	var out [][]byte
 	for _, o := range exampleOps() {

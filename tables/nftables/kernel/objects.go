@@ -21,8 +21,8 @@ type State struct {
 	Others []Other
 }
 
-// Set is a set as the kernel holds it. The members are known only if
-// the set has a shape of ours and regular elements.
+// Set is a set as the kernel holds it. The members are known only if the set has one of our shapes and
+// regular elements.
 type Set struct {
 	Shape   Shape
 	Regular bool
@@ -72,7 +72,7 @@ func BaseOf(h *tables.Hook) BaseHook {
 	return b
 }
 
-// Hooked is the hook without what can be changed of it.
+// Hooked is the hook without its changeable parts.
 func (b BaseHook) Hooked() BaseHook {
 	b.policy = 0
 	return b
@@ -86,7 +86,7 @@ type Shape struct {
 	Verdicts bool
 }
 
-// Noun returns what people call a set of this shape.
+// Noun returns the name of the kind for people.
 func (sh Shape) Noun() string {
 	if sh.Verdicts {
 		return "map"
@@ -203,10 +203,10 @@ type ObjectError struct {
 // Unwrap returns the ObjectError.
 func (e *ObjectError) Unwrap() error { return &e.ObjectError }
 
-// Wanted says what is wanted of a table, for the reading of what the kernel has.
+// Wanted gives the reader the desired state of a table.
 type Wanted interface {
-	// HashesOf returns the hashes of the wanted rules of a chain. What is read is mostly
-	// the same, and shares their strings.
+	// HashesOf returns the hashes of the desired rules of a chain. The kernel's rules are mostly the same,
+	// and share their strings.
 	HashesOf(chain []byte) []string
 	// ElementsOf returns the largest number of elements that the kernel has of the set if
 	// it is as wanted; false if it is not wanted. Elements of other sets are not read, and
@@ -223,7 +223,7 @@ type Other struct {
 	kind uint32
 }
 
-// Noun returns what people call it.
+// Noun returns the name of the kind for people.
 func (o Other) Noun() string {
 	if o.flowtable {
 		return "flowtable"

@@ -12,8 +12,7 @@ import (
 	"github.com/felixlike/felixlike/tables/nftables/expression"
 )
 
-// Op is one operation of a transaction: what to do with which object. It becomes one
-// netlink message.
+// Op is one operation of a transaction: a kind and an object. It becomes one netlink message.
 type Op struct {
 	Kind OpKind
 	// Name is that of the chain, set or map; of the table it is empty.
@@ -33,11 +32,11 @@ type Op struct {
 	Echo  *Rule
 	// Handle is also the handle of a rule to delete.
 	Handle uint64
-	// Other is what to delete that is none of the above.
+	// Other is an object of another kind, to delete.
 	Other Other
 }
 
-// OpKind is what an op does.
+// OpKind is the kind of an operation.
 type OpKind uint8
 
 // The kinds. AddTable also wakes a dormant table; DeleteRule deletes the rule with the
@@ -61,7 +60,7 @@ const (
 // Weight is the number of objects in the message.
 func (o *Op) Weight() int { return max(1, len(o.Changes)) }
 
-// About says what the message is about; Err is empty.
+// About returns the object of the message, without an error.
 func (o *Op) About(table string) ObjectError {
 	e := ObjectError{ObjectError: tables.ObjectError{Object: "table", Name: table}}
 	switch o.Kind {
@@ -155,7 +154,7 @@ func (o *Op) encode(m *expression.Message, table string, id, sequence uint32, fl
 		open(unix.NFT_MSG_DELCHAIN, 0)
 		m.Text(unix.NFTA_CHAIN_NAME, o.Name)
 	case AddRule:
-		// The echo tells the rule's handle, and the rule as the kernel holds it.
+		// The echo brings the rule's handle, and the rule as the kernel holds it.
 		more := uint16(unix.NLM_F_CREATE | unix.NLM_F_ECHO)
 		if o.Handle == 0 {
 			more |= unix.NLM_F_APPEND
@@ -221,15 +220,13 @@ func (o *Op) encodeRule(m *expression.Message) error {
 	return err
 }
 
-// MembersPerMessage bounds the elements of one netlink message, so that it
-// stays below the 64 kB that an attribute can have whatever the names are
-// (an entry of an IPv6 map that leads to a chain takes at most 308 bytes).
+// MembersPerMessage bounds the elements of one netlink message, so that it stays below the 64 kB of an
+// attribute with names of any length (an entry of an IPv6 map that leads to a chain takes at most 308 bytes).
 const MembersPerMessage = 128
 
-// encodeMembers writes the kernel's elements for the members of an op. Those of
-// an interval set are boundaries: the first address, and marked as an end the
-// one behind the last. A prefix or range that touches the end of the address space has
-// no end; what lies behind the last boundary belongs to it.
+// encodeMembers writes the kernel's elements for the members of an op. Those of an interval set are
+// boundaries: the first address, and the one behind the last, marked as an end. A prefix or range at the end
+// of the address space has no end: everything behind the last boundary belongs to it.
 func (o *Op) encodeMembers(m *expression.Message) error {
 	m.Text(unix.NFTA_SET_ELEM_LIST_SET, o.Name)
 	list := m.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
@@ -237,7 +234,7 @@ func (o *Op) encodeMembers(m *expression.Message) error {
 	for _, c := range o.Changes {
 		element := m.Nest(unix.NFTA_LIST_ELEM)
 		writeKey(m, sh, c.Member)
-		// What is deleted is known by its key.
+		// The key identifies a deleted element.
 		if sh.Verdicts && o.Kind == AddMembers {
 			if err := m.VerdictData(unix.NFTA_SET_ELEM_DATA, c.Verdict); err != nil {
 				return err

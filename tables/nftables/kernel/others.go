@@ -16,8 +16,8 @@ const (
 	flowtableName  = 2
 )
 
-// ReadOthers lists what is in the table that is never ours. A kernel that
-// knows no such things has none.
+// ReadOthers lists the objects of kinds that the driver never makes. A kernel that does not know such kinds
+// has none.
 func (c *Conn) ReadOthers(table string) ([]Other, error) {
 	var out []Other
 	var found []Other

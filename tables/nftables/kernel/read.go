@@ -181,7 +181,7 @@ func (c *Conn) ask(message uint16, attributes []netlink.Attribute) ([]byte, erro
 	return replies[0].Data[watch.HeaderSize:], nil
 }
 
-// ReadTable reads what concerns the table itself.
+// ReadTable reads the properties of the table itself.
 func (c *Conn) ReadTable(table string) (*State, error) {
 	state := &State{}
 	b, err := c.ask(unix.NFT_MSG_GETTABLE, inTable(unix.NFTA_TABLE_NAME, table))
@@ -197,7 +197,7 @@ func (c *Conn) ReadTable(table string) (*State, error) {
 	return state, nil
 }
 
-// ReadChain reads one chain with its rules. It returns nil if there is none.
+// ReadChain reads one chain with its rules. It returns nil if the chain does not exist.
 func (c *Conn) ReadChain(table, name string) (*Chain, error) {
 	b, err := c.ask(unix.NFT_MSG_GETCHAIN, named(unix.NFTA_CHAIN_TABLE, table, unix.NFTA_CHAIN_NAME, name))
 	if err != nil {
@@ -214,8 +214,8 @@ func (c *Conn) ReadChain(table, name string) (*Chain, error) {
 	return chain, nil
 }
 
-// ReadSet reads one set or map with its elements. It returns nil if there is
-// none; what is anonymous belongs to a rule and counts as none.
+// ReadSet reads one set or map with its elements. It returns nil for a missing set, and for an anonymous one,
+// which belongs to a rule.
 func (c *Conn) ReadSet(table, name string) (*Set, error) {
 	b, err := c.ask(unix.NFT_MSG_GETSET, named(unix.NFTA_SET_TABLE, table, unix.NFTA_SET_NAME, name))
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// readSets reads what sets and maps there are.
+// readSets reads the list of sets and maps.
 func (c *Conn) readSets(table string) (map[string]*Set, error) {
 	sets := map[string]*Set{}
 	err := c.dump(unix.NFT_MSG_GETSET, inTable(unix.NFTA_SET_TABLE, table), func() { clear(sets) }, func(b []byte) {
@@ -23,9 +23,8 @@ func (c *Conn) readSets(table string) (map[string]*Set, error) {
 	return sets, err
 }
 
-// decodeSet decodes a set without its elements. A type that is none of ours,
-// or a property that ours do not have, gives the zero shape. Anonymous sets are
-// parts of rules.
+// decodeSet decodes a set without its elements. A foreign type, or a property that our sets do not have,
+// gives the zero shape. Anonymous sets are parts of rules.
 func decodeSet(b []byte) (name string, s *Set, anonymous bool) {
 	var t kernelType
 	foreign := false
@@ -56,8 +55,8 @@ func decodeSet(b []byte) (name string, s *Set, anonymous bool) {
 	return name, s, t.flags&unix.NFT_SET_ANONYMOUS != 0
 }
 
-// setExpr and setExpressions are NFTA_SET_EXPR and NFTA_SET_EXPRESSIONS: what is
-// executed for an element that is found.
+// setExpr and setExpressions are NFTA_SET_EXPR and NFTA_SET_EXPRESSIONS: the statements that run for an
+// element.
 const (
 	setExpr        = 17
 	setExpressions = 18
@@ -73,7 +72,7 @@ func limitedSize(b []byte) bool {
 	return false
 }
 
-// shapes lists all shapes that sets of ours can have.
+// shapes lists all shapes of our sets.
 func shapes() [10]Shape {
 	var out [10]Shape
 	for i, f := range [...]model.Family{model.IPv4, model.IPv6} {

@@ -40,7 +40,7 @@ func (in *ruleReader) enter(name []byte, chains map[string]*Chain, wanted Wanted
 	}
 }
 
-// leave gives a chain its rules, in as much memory as they take.
+// leave gives a chain its rules, in a slice of their exact size.
 func (in *ruleReader) leave(chains map[string]*Chain) {
 	if c := chains[string(nfnetlink.Trimmed(in.name))]; c != nil {
 		c.Rules = append(c.Rules, in.rules...)

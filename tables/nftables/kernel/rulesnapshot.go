@@ -13,14 +13,13 @@ import (
 // RuleSnapshot is one rule.
 type RuleSnapshot struct {
 	Handle uint64 `json:"handle"`
-	// Hash is the hash in the comment, empty if the rule is not ours; Comment
-	// is what the comment says besides.
+	// Hash is the hash in the comment, empty if the rule is not ours; Comment is the rest of the comment.
 	Hash    string `json:"hash"`
 	Comment string `json:"comment"`
-	// Verdict is the rule's verdict, as "accept" or "goto <chain>"; it is empty
-	// if the rule has none of its own (marks, verdict maps, masquerade).
+	// Verdict is the rule's verdict, as "accept" or "goto <chain>"; it is empty for other statements (marks,
+	// verdict maps, masquerade).
 	Verdict string `json:"verdict,omitempty"`
-	// Packets and Bytes are what its counter has counted.
+	// Packets and Bytes are the values of its counter.
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
 }

@@ -70,8 +70,7 @@ func (c *Changes) NeedFullRead() bool {
 // some 50 us, a full read of a large table some 50 ms.
 const fewObjects = 64
 
-// First returns the earliest change; false if there is none. A loss counts as a change
-// without a generation.
+// First returns the earliest change; false without changes. A loss counts as a change without a generation.
 func (c *Changes) First() (Change, bool) {
 	var out Change
 	found := false

@@ -60,7 +60,7 @@ func NewLog(table string) Log {
 
 // Begin records that the socket receives all changes after the generation. It reports
 // whether changes may have been missed: the table was read before.
-func (l *Log) Begin(s *Subscription, generation uint32) (tell bool, err error) {
+func (l *Log) Begin(s *Subscription, generation uint32) (missed bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := s.Ignore(l.port); err != nil {
@@ -109,7 +109,7 @@ func (l *Log) SetCommitter(port, generation uint32) {
 	}
 }
 
-// Committed counts a commit of our own, whose notification the filter drops.
+// Committed counts a commit of this agent; the filter drops its notification.
 func (l *Log) Committed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -87,11 +87,11 @@ func (s *Subscription) Drain(buffer []byte, visit func(datagram []byte)) (lost b
 // End makes reading from the subscription fail.
 func (s *Subscription) End() { _ = s.raw.SetReadDeadline(time.Unix(1, 0)) }
 
-// Ignore makes the kernel deliver nothing that was committed from the port,
-// so that a first load of our own overruns no buffer and wakes nobody up.
+// Ignore makes the kernel drop notifications of commits from the port, so that our own first load neither
+// overruns a buffer nor wakes the watcher.
 //
-// The filter sees the first message of a datagram, and the kernel sends those
-// of different commits in different ones.
+// The filter sees the first message of a datagram, and the kernel sends those of different commits in
+// different ones.
 func (s *Subscription) Ignore(port uint32) error {
 	const portAt = 12 // nlmsg_pid in struct nlmsghdr
 	// A load takes the bytes as big endian, while they are in the host's order.
@@ -103,7 +103,7 @@ func (s *Subscription) Ignore(port uint32) error {
 		{Code: unix.BPF_RET | unix.BPF_K, K: ^uint32(0)},
 	}
 	if port == 0 {
-		// Nobody's: 0 is the kernel itself, which does not commit.
+		// No port: 0 is the kernel itself, which does not commit.
 		program = program[3:]
 	}
 	if err := s.Filter(program); err != nil {
@@ -112,7 +112,7 @@ func (s *Subscription) Ignore(port uint32) error {
 	return nil
 }
 
-// Filter makes the kernel deliver only what the program returns nonzero for.
+// Filter makes the kernel deliver only messages for which the program returns nonzero.
 func (s *Subscription) Filter(program []unix.SockFilter) error {
 	var err error
 	control := s.connection.Control(func(fd uintptr) {
@@ -138,7 +138,7 @@ func ReadGeneration(raw *netlink.Conn) (uint32, error) {
 			}
 		}
 	}
-	return 0, errors.New("read the generation of the ruleset: the kernel does not tell")
+	return 0, errors.New("read the generation of the ruleset: the kernel sent none")
 }
 
 // HeaderSize is the size of struct nfgenmsg: family, version, and the lower half

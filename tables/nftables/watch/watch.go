@@ -60,11 +60,11 @@ func (l *Log) listen(ctx context.Context, netns, limit int, changed func()) erro
 	}()
 	stop := context.AfterFunc(ctx, s.End)
 	defer stop()
-	tell, err := l.Begin(s, generation)
+	missed, err := l.Begin(s, generation)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNoSubscription, err)
 	}
-	if tell {
+	if missed {
 		changed()
 	}
 	buffer := make([]byte, DatagramSize)

@@ -2,7 +2,7 @@ package watch
 
 import "golang.org/x/sys/unix"
 
-// witness says whether other programs have changed what a dump reads.
+// witness reports whether other programs have changed the objects of a dump.
 type witness struct {
 	s      *Subscription
 	table  string
@@ -10,9 +10,8 @@ type witness struct {
 	buffer []byte
 }
 
-// NewWitness begins to watch for changes that concern a dump: of what message kind
-// (NFT_MSG_GETRULE, ...), and of which table. buffer bounds the bytes that wait in its
-// socket.
+// NewWitness begins to watch the objects of a dump: its message kind (NFT_MSG_GETRULE, ...) and its table.
+// buffer bounds the bytes in its socket.
 func NewWitness(netns, buffer int, table string, kind uint16) (*witness, error) {
 	s, _, err := Subscribe(netns, buffer)
 	if err != nil {
