@@ -413,7 +413,7 @@ func (n *collidingNode) check(t *rapid.T) {
 	for chain := range n.judge.kept {
 		prefix, _, _ := strings.Cut(chain, "-")
 		if _, owned := owners[chain]; !owned && slices.Contains([]string{"pin", "pout", "pods", "in", "out"}, prefix) {
-			t.Fatalf("%s: chain %s is nobody's", n.name, chain)
+			t.Fatalf("%s: chain %s belongs to no object", n.name, chain)
 		}
 	}
 }

@@ -6,18 +6,18 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// DeniedManager keeps the chains for packets that policy denies, and for packets to
-// addresses that no Service has. The chains report these packets while somebody follows.
+// DeniedManager keeps the chains for packets that policy denies, and for packets to addresses that no Service
+// has. The chains report these packets while a client follows.
 type DeniedManager struct {
 	chains Chains
 	render func(reported bool) []tables.Chain
-	// told is the last DenialsUpdate since the chains were set, nil if there is none.
-	told *bool
+	// pending is the last DenialsUpdate since the chains were set, nil if there is none.
+	pending *bool
 }
 
 // NewDeniedManager returns a manager that wants the chains without reports.
 func NewDeniedManager(chains Chains) *DeniedManager {
-	return &DeniedManager{chains: chains, told: new(bool), render: func(reported bool) []tables.Chain {
+	return &DeniedManager{chains: chains, pending: new(bool), render: func(reported bool) []tables.Chain {
 		return []tables.Chain{rules.Denied(model.Ingress, reported), rules.Denied(model.Egress, reported), rules.NoService(reported)}
 	}}
 }
@@ -25,7 +25,7 @@ func NewDeniedManager(chains Chains) *DeniedManager {
 // NewNoServiceManager is NewDeniedManager for the host's table of the backend that
 // judges in the switch.
 func NewNoServiceManager(chains Chains) *DeniedManager {
-	return &DeniedManager{chains: chains, told: new(bool), render: func(reported bool) []tables.Chain {
+	return &DeniedManager{chains: chains, pending: new(bool), render: func(reported bool) []tables.Chain {
 		return []tables.Chain{rules.NoService(reported)}
 	}}
 }
@@ -33,17 +33,17 @@ func NewNoServiceManager(chains Chains) *DeniedManager {
 // OnUpdate takes a DenialsUpdate.
 func (m *DeniedManager) OnUpdate(u model.Update) {
 	if u, ok := u.(model.DenialsUpdate); ok {
-		m.told = &u.Reported
+		m.pending = &u.Reported
 	}
 }
 
 // CompleteDeferredWork sets the chains if reports were switched on or off.
 func (m *DeniedManager) CompleteDeferredWork() {
-	if m.told == nil {
+	if m.pending == nil {
 		return
 	}
-	for _, c := range m.render(*m.told) {
+	for _, c := range m.render(*m.pending) {
 		m.chains.UpdateChain(c)
 	}
-	m.told = nil
+	m.pending = nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/felixlike/felixlike/rules"
 )
 
-// HostOptions are the inputs of a HostManager besides the model.
+// HostOptions are the inputs of a HostManager beyond the model.
 type HostOptions struct {
 	// Node is this node's name.
 	Node string

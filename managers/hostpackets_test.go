@@ -101,7 +101,7 @@ func newHostPath(t *testing.T) *hostPath {
 	p.table = nftables.New(nftables.Options{NetNS: p.Router.FD, Table: "felixlike-test"})
 	t.Cleanup(func() { _ = p.table.Close() })
 	p.Receiver.Run(t, "sysctl", "-qw", "net.ipv4.conf.all.accept_local=1", "net.ipv4.conf.eth0.accept_local=1")
-	// Without link-local addresses, nobody finds a neighbour.
+	// Without link-local addresses, neighbour discovery fails.
 	for _, ns := range []tablestest.Namespace{p.Sender, p.Router, p.Receiver} {
 		for deadline := time.Now().Add(20 * time.Second); ns.Run(t, "ip", "-6", "address", "show", "tentative") != ""; {
 			if time.Now().After(deadline) {
@@ -123,7 +123,7 @@ func newHostPath(t *testing.T) *hostPath {
 		a.Addresses = append(a.Addresses, addr(f.pod))
 		other.Addresses = append(other.Addresses, addr(f.other))
 		isolated.Addresses = append(isolated.Addresses, addr(f.isolated))
-		// What nobody rewrites goes outside, and is answered there.
+		// Packets that are not translated go outside, and are answered there.
 		p.Router.Run(t, "ip", "route", "add", f.services, "via", map[model.Family]string{model.IPv4: "192.168.1.2", model.IPv6: "fd00:1::2"}[f.Family])
 		p.Sender.Run(t, "ip", "route", "add", "local", f.services, "dev", "lo")
 		for _, address := range []string{f.pod, f.other} {
@@ -255,21 +255,21 @@ func TestHostReportsWhatGoesToNoService(t *testing.T) {
 	}
 	for _, f := range families() {
 		wantSeen(t, "a pod to the outside", client(t, p.Receiver, f.other, f.client, 80), f.nodeOut)
-		wantSeen(t, "a pod to a Service that is none", client(t, p.Receiver, f.other, f.unused, 80), "")
+		wantSeen(t, "a pod to an address without a Service", client(t, p.Receiver, f.other, f.unused, 80), "")
 		for range brief {
 			drop, err := (&denied.View{}).Drop(<-reports)
 			if err != nil || drop.By != control.ByNoService || drop.To.Address != addr(f.unused) || drop.From.Address != addr(f.other) {
-				t.Errorf("told of %+v, %v", drop, err)
+				t.Errorf("reported %+v, %v", drop, err)
 			}
 		}
 	}
 	send(noService, model.DenialsUpdate{})
 	p.load(t)
-	wantSeen(t, "a pod to a Service that is none", client(t, p.Receiver, families()[0].other, families()[0].unused, 80), "")
+	wantSeen(t, "a pod to an address without a Service", client(t, p.Receiver, families()[0].other, families()[0].unused, 80), "")
 	cancel()
 	<-ended
 	if n := len(reports); n > 0 {
-		t.Errorf("told of %d more packets", n)
+		t.Errorf("%d more packets reported", n)
 	}
 }
 
@@ -293,7 +293,7 @@ func TestHostKeepsSources(t *testing.T) {
 				wantSeen(t, "a pod to a Service that leads outside", client(t, p.Receiver, f.other, f.leads, 80), f.nodeOut)
 				wantSeen(t, "an isolated pod to a Service that leads outside", client(t, p.Receiver, f.isolated, f.leads, 80), "")
 				wantSeen(t, "an isolated pod to the outside, as the switch judges", client(t, p.Receiver, f.isolated, f.client, 80), f.nodeOut)
-				wantSeen(t, "a pod to a Service that is none", client(t, p.Receiver, f.other, f.unused, 80), "")
+				wantSeen(t, "a pod to an address without a Service", client(t, p.Receiver, f.other, f.unused, 80), "")
 			}
 		})
 	}
@@ -313,7 +313,7 @@ func TestHostDropsForgedPackets(t *testing.T) {
 		tablestest.Packet(model.UDP, "10.2.9.9", "10.2.0.5", 81, false),
 		tablestest.Packet(model.UDP, "192.168.2.1", "10.2.0.5", 81, false),
 		tablestest.Packet(model.UDP, hairpin4, "10.2.0.5", 81, false),
-		tablestest.Packet(model.TCP, "10.1.0.9", "10.2.0.5", 81, false), // its header is none of TCP
+		tablestest.Packet(model.TCP, "10.1.0.9", "10.2.0.5", 81, false), // it has no TCP header
 		tablestest.Packet(model.UDP, "fd01::9", "fd02::5", 81, true),
 		tablestest.Packet(model.UDP, "fd02::99", "fd02::5", 81, false),
 		tablestest.Packet(model.UDP, "fd00:2::1", "fd02::5", 81, false),
@@ -322,9 +322,9 @@ func TestHostDropsForgedPackets(t *testing.T) {
 	})
 }
 
-// What has got the node's own address all the same does not get to the switch: from
-// a rule that comes before ours, or while ours were not there. What another backend
-// has allowed meanwhile goes on.
+// TestHostDropsLaunderedSources: packets that another rule has given the node's own address, before our rules
+// or while they were missing, do not get to the switch. A connection that another backend has allowed
+// meanwhile goes on.
 func TestHostDropsLaunderedSources(t *testing.T) {
 	p := newHostPath(t)
 	var before []*net.UDPConn

@@ -18,7 +18,7 @@ type owners struct {
 	claims map[netip.Addr][]model.PodID
 }
 
-// ownerChange is a change of the owner of an address; nil is nobody.
+// ownerChange is a change of the owner of an address; nil is no owner.
 type ownerChange struct {
 	addr          netip.Addr
 	before, after *model.Attachment

@@ -29,8 +29,8 @@ type RouteManager struct {
 	dirty  bool
 }
 
-// NewRouteManager returns a manager for the node of that name. What base says
-// of interfaces and tables is kept; addresses and peers follow the nodes.
+// NewRouteManager returns a manager for the node of that name. It keeps base's interfaces and tables;
+// addresses and peers follow the nodes.
 func NewRouteManager(node string, base hostnet.State, host HostNetwork) *RouteManager {
 	return &RouteManager{node: node, base: base, host: host, nodes: map[string]*model.Node{}, owners: newOwners(), pods: map[netip.Addr]net.HardwareAddr{}}
 }

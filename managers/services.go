@@ -18,8 +18,8 @@ func newServicePrefixes(configured []netip.Prefix) servicePrefixes {
 }
 
 // set takes the datastore's prefixes and reports whether the union changes.
-func (s *servicePrefixes) set(told []netip.Prefix) bool {
-	now := union(s.configured, told)
+func (s *servicePrefixes) set(served []netip.Prefix) bool {
+	now := union(s.configured, served)
 	changed := !slices.Equal(s.all, now)
 	s.all = now
 	return changed

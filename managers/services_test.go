@@ -21,7 +21,7 @@ func prefixes(texts ...string) []netip.Prefix {
 func TestServicePrefixes(t *testing.T) {
 	s := newServicePrefixes(prefixes("10.96.0.0/16", "fd00:96::/112"))
 	for _, c := range []struct {
-		told    []netip.Prefix
+		served  []netip.Prefix
 		want    string
 		changed bool
 	}{
@@ -30,8 +30,8 @@ func TestServicePrefixes(t *testing.T) {
 		{prefixes("10.96.0.0/12", "fd00::/64"), "[10.96.0.0/12 fd00::/64 fd00:96::/112]", true},
 		{nil, "[10.96.0.0/16 fd00:96::/112]", true},
 	} {
-		if changed := s.set(c.told); changed != c.changed || fmt.Sprint(s.all) != c.want {
-			t.Errorf("%v: %v, changed %v; want %s, %v", c.told, s.all, changed, c.want, c.changed)
+		if changed := s.set(c.served); changed != c.changed || fmt.Sprint(s.all) != c.want {
+			t.Errorf("%v: %v, changed %v; want %s, %v", c.served, s.all, changed, c.want, c.changed)
 		}
 	}
 }
@@ -56,7 +56,7 @@ func TestForwardingOfServices(t *testing.T) {
 	}
 	check("configured", "10.96.0.0/16")
 	m.OnUpdate(model.ServiceCIDRsUpdate{Prefixes: prefixes("10.112.0.0/16", "fd00:96::/112")})
-	check("told", "10.96.0.0/16", "10.112.0.0/16", "fd00:96::/112")
+	check("served", "10.96.0.0/16", "10.112.0.0/16", "fd00:96::/112")
 	m.OnUpdate(model.ServiceCIDRsUpdate{Prefixes: prefixes("fd00:96::/112")})
 	check("one less", "10.96.0.0/16", "fd00:96::/112")
 }

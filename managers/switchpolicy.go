@@ -29,8 +29,7 @@ type SwitchPolicyManager struct {
 	dirty dirty[string]
 
 	mu sync.Mutex
-	// leaving are the attachments that are none any more, by a name of their own,
-	// and gone those of them that are not forwarded any more.
+	// leaving are former attachments, each under a name of its own; gone are those without forwarding.
 	leaving map[string]*model.Attachment
 	gone    map[string]bool
 }
@@ -146,8 +145,7 @@ func (m *SwitchPolicyManager) detach(u model.AttachmentRemove) {
 	m.change(u)
 }
 
-// leave notes that an attachment is none any more. Nobody else has its port
-// number as long as nobody newer says so.
+// leave records that an attachment has ended. Its port number stays its own until a newer attachment has it.
 func (m *SwitchPolicyManager) leave(a *model.Attachment) {
 	name := leavingPrefix + a.Interface
 	for m.leaving[name] != nil {

@@ -52,8 +52,7 @@ func attached(name, iface string, port uint32, addrs ...string) model.Attachment
 	return u
 }
 
-// drops are the tables in which new connections from an address, and to a port,
-// are dropped whatever is allowed.
+// drops are the tables that drop all new connections from an address, and to a port.
 func drops(r flowRecorder) []string {
 	var closed []string
 	for _, f := range r.flows("actions=drop") {

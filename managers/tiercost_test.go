@@ -51,8 +51,8 @@ func policiesOfEveryPod(pods int) (updates []model.Update, rules int) {
 	return slices.Concat(e.Flush(), attachments), rules
 }
 
-// TestClusterPoliciesOfEveryPod has what 200 ClusterNetworkPolicies that select everything
-// cost a node with few pods and with many. A pod costs the same under any number of rules.
+// TestClusterPoliciesOfEveryPod measures the cost of 200 ClusterNetworkPolicies that select everything, on a
+// node with few pods and with many. A pod costs the same under any number of rules.
 func TestClusterPoliciesOfEveryPod(t *testing.T) {
 	const few, many = 10, 60
 	cost := func(backend string, pods int) (size, rules int) {

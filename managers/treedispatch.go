@@ -10,12 +10,10 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// TreeDispatcher dispatches through prefix trees of chains, for drivers
-// without verdict maps. It stands between the managers and such a driver:
-// where a chain that is set through it has a tables.Dispatch rule, the driver
-// gets the rules of the tree's root in its place, and gets the chain anew when
-// they change. What finds nothing in the tree goes on to the rule behind, as
-// it does with a map.
+// TreeDispatcher dispatches through prefix trees of chains, for drivers without verdict maps. It stands
+// between the managers and such a driver: in a chain that is set through it, it replaces a tables.Dispatch
+// rule by the rules of the tree's root, and sets the chain anew when they change. A packet that finds nothing
+// in the tree goes on to the rule behind, as it does with a map.
 type TreeDispatcher struct {
 	chains Chains
 	// trees have the names of the maps that they replace.

@@ -43,7 +43,7 @@ type treeBackend struct {
 }
 
 func newTreeBackend() *treeBackend {
-	const never = 1 << 40 // what the common chains ask is not in the trees
+	const never = 1 << 40 // jumps of the common chains are not in the trees
 	b := &treeBackend{kept: keeper{}}
 	r := rules.NewRenderer("flx-gw0", rules.IPTablesNameLength)
 	trees := NewTreeDispatcher(r, b.kept)
@@ -97,8 +97,8 @@ func treePods(n int) []model.Update {
 	return updates
 }
 
-// Whatever the order of updates, and however they fall into applies, the same
-// chains result: a restart writes nothing.
+// TestTreesDoNotDependOnTheOrderOfUpdates: the same chains result from every order of updates and of applies:
+// a restart writes nothing.
 func TestTreesDoNotDependOnTheOrderOfUpdates(t *testing.T) {
 	updates := treePods(60)
 	once := newTreeBackend()
@@ -158,9 +158,8 @@ func TestTreesStandWhereMapsWould(t *testing.T) {
 	}
 }
 
-// nf_tables takes no path of more than 16 chains, the base chain among them;
-// as iptables-nft programs it, the chain below the hook is one of ours and the
-// base chain is FORWARD.
+// TestPathsFitIntoNFTables: nf_tables takes no path of more than 16 chains, the base chain among them. Under
+// iptables-nft, the base chain is FORWARD, and the chain below it is ours.
 func TestPathsFitIntoNFTables(t *testing.T) {
 	b := newTreeBackend()
 	b.send(treePods(1000)...)

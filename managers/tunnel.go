@@ -47,7 +47,7 @@ func (m *TunnelManager) OnUpdate(u model.Update) {
 	}
 }
 
-// replace puts a node in the place of a peer; nil is none.
+// replace puts a node in the place of a peer; nil removes the peer.
 func (m *TunnelManager) replace(name string, now *model.Node) {
 	if old := m.peers[name]; old != nil {
 		m.claim(old, false)

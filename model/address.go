@@ -94,7 +94,7 @@ func protocols() []Protocol { return []Protocol{AnyProtocol, ICMP, TCP, UDP, ICM
 // MarshalText returns the name, so that JSON shows names and no numbers.
 func (p Protocol) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// UnmarshalText takes what MarshalText returns for a protocol that has a name.
+// UnmarshalText takes the text that MarshalText returns for a protocol with a name.
 func (p *Protocol) UnmarshalText(text []byte) error {
 	for _, known := range protocols() {
 		if known.String() == string(text) {

@@ -27,16 +27,15 @@ func (id PodID) Compare(o PodID) int {
 	return cmpString(id.Name, o.Name)
 }
 
-// Tier is the layer a policy belongs to. Tiers are evaluated in the order of
-// their values; what no tier decides is allowed.
+// Tier is the layer a policy belongs to. Tiers are evaluated in the order of their values; a packet that no
+// tier decides is allowed.
 type Tier uint8
 
 const (
 	// TierAdmin policies are ordered and may allow, deny or pass.
 	TierAdmin Tier = iota + 1
-	// TierNetworkPolicy holds networking.k8s.io/v1 NetworkPolicy: an endpoint
-	// with one of them in a direction is isolated there, and what none of
-	// them allows is denied.
+	// TierNetworkPolicy holds networking.k8s.io/v1 NetworkPolicy. One of them isolates an endpoint in a
+	// direction; packets that none of its policies allows are then denied.
 	TierNetworkPolicy
 	// TierBaseline policies are ordered and judge only endpoints that no
 	// NetworkPolicy isolates.
@@ -56,7 +55,7 @@ func (t Tier) String() string {
 	return fmt.Sprintf("tier(%d)", uint8(t))
 }
 
-// Action is what a rule does with a packet that it matches.
+// Action is the effect of a rule on a packet that it matches.
 type Action uint8
 
 const (
@@ -81,7 +80,7 @@ func (a Action) String() string {
 	return fmt.Sprintf("action(%d)", uint8(a))
 }
 
-// Direction tells whether traffic enters or leaves the endpoint concerned.
+// Direction is the direction of traffic at an endpoint.
 type Direction uint8
 
 const (
@@ -192,7 +191,7 @@ func (p *Policy) Rules(d Direction) []Rule {
 //
 // A dimension that is neither "any" nor has members matches nothing.
 type Rule struct {
-	// Name tells people where the rule comes from, as in "ingress[0]".
+	// Name shows people the origin of the rule, as in "ingress[0]".
 	Name       string      `json:"name"`
 	Action     Action      `json:"action"`
 	AnyPeer    bool        `json:"anyPeer,omitempty"`
@@ -229,8 +228,7 @@ func (r PortRange) String() string {
 // out of [a-zA-Z0-9_-], and begins with the letter of its kind: a, n or p.
 type GroupID string
 
-// Kind returns the kind of the groups whose identifiers begin as this one does;
-// zero if there is none.
+// Kind returns the kind of the group, which the first letter of its identifier shows; zero if unknown.
 func (id GroupID) Kind() GroupKind {
 	switch {
 	case strings.HasPrefix(string(id), "a"):
@@ -243,7 +241,7 @@ func (id GroupID) Kind() GroupKind {
 	return 0
 }
 
-// GroupKind is what a group has for members.
+// GroupKind is the kind of a group's members.
 type GroupKind uint8
 
 const (
@@ -255,9 +253,8 @@ const (
 	// AddressPorts are (address, protocol, port) triples: named ports as the
 	// matched pods declare them.
 	AddressPorts
-	// Loops are single addresses, each looked up as source and destination of one
-	// packet. No policy has such a group: they tell a pod that reaches itself
-	// through a Service.
+	// Loops are single addresses, each looked up as source and destination of one packet. No policy has such
+	// a group: they match a pod that reaches itself through a Service.
 	Loops
 )
 

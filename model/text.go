@@ -2,7 +2,7 @@ package model
 
 import "fmt"
 
-// What follows has its name in JSON, and no number.
+// The types below have their name in JSON, and no number.
 
 // MarshalText writes the tier's name.
 func (t Tier) MarshalText() ([]byte, error) { return []byte(t.String()), nil }

@@ -46,16 +46,15 @@ type AttachmentRemove struct {
 	Interface string
 }
 
-// HostAddressesUpdate says which addresses this node itself has, on whatever
-// interface: sorted, loopback and link-local ones left out.
+// HostAddressesUpdate has this node's own addresses, of all interfaces: sorted, without loopback and
+// link-local ones.
 type HostAddressesUpdate struct{ Addresses []netip.Addr }
 
 // ServiceCIDRsUpdate says which prefixes the addresses of Services are from:
 // sorted, all of them.
 type ServiceCIDRsUpdate struct{ Prefixes []netip.Prefix }
 
-// DenialsUpdate says whether the dataplane is to report what policy denies. Until one
-// comes, it is not.
+// DenialsUpdate switches reports of denied packets on or off. They are off at first.
 type DenialsUpdate struct{ Reported bool }
 
 func (GroupUpdate) isUpdate()         {}
@@ -87,8 +86,7 @@ func (r ObjectRef) String() string {
 	return r.Kind + " " + r.Namespace + "/" + r.Name
 }
 
-// Problem is something the user should know about an object: what is wrong,
-// where, and (in Reason) what was done about it.
+// Problem is a fault of an object for the user: the place, the fault and (in Reason) its effect.
 type Problem struct {
 	// Source is where the object came from (a file), if known.
 	Source string    `json:"source,omitempty"`
