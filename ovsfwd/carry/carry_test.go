@@ -129,7 +129,7 @@ func TestWithoutCarrying(t *testing.T) {
 		}
 		_ = s.client.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
 		if n, err := s.client.Read(make([]byte, 1)); err == nil {
-			t.Errorf("%s: %d bytes came by connections that nobody knows", step.mode, n)
+			t.Errorf("%s: %d bytes came by unknown connections", step.mode, n)
 		}
 		c.carry(step.carry)
 		_ = s.client.SetReadDeadline(time.Now().Add(10 * time.Second))

@@ -45,7 +45,7 @@ func kernelNode(t *testing.T) (*Carrier, *conntrack.Kernel) {
 			t.Fatal(err)
 		}
 	}
-	// The kernel keeps labels once somebody asks for them, as Open vSwitch does.
+	// The kernel keeps labels once a rule or Open vSwitch asks for them.
 	command(t, "nft", "add table inet t; add chain inet t c { type filter hook output priority 0; }; add rule inet t c ct label set 64")
 	k, err := conntrack.OpenKernel()
 	if err != nil {

@@ -68,8 +68,8 @@ func TestEndedMeanwhile(t *testing.T) {
 		k.State, k.Timeout = s, time.Minute
 		return k
 	}
-	toldOf, met, begunAgain := at("1"), at("2"), at("3")
-	toldOf.Liberal, toldOf.Timeout = true, lifetime(&toldOf)
+	reported, met, begunAgain := at("1"), at("2"), at("3")
+	reported.Liberal, reported.Timeout = true, lifetime(&reported)
 	met.Original, met.Reply = met.Reply, met.Original
 	for name, way := range map[string]struct {
 		from, to func(conntrack.Connection) conntrack.Put
@@ -79,7 +79,7 @@ func TestEndedMeanwhile(t *testing.T) {
 		"to the kernel": {inZone, inKernel, 0, c.ToKernel},
 		"to the switch": {inKernel, inZone, pipeline.Zone, c.ToSwitch},
 	} {
-		write(t, k, way.to(toldOf), way.to(met), way.to(begunAgain),
+		write(t, k, way.to(reported), way.to(met), way.to(begunAgain),
 			way.from(over(at("1"), conntrack.StateClosed)), way.from(over(at("2"), conntrack.StateTimeWait)), way.from(over(at("3"), conntrack.StateClosed)))
 		if r, err := way.carry(t.Context()); err != nil || r != (Result{Ended: 2}) {
 			t.Errorf("%s: %+v %v", name, r, err)
@@ -89,7 +89,7 @@ func TestEndedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestUnanswered has connections that nobody answers go there and back.
+// TestUnanswered carries connections without an answer there and back.
 func TestUnanswered(t *testing.T) {
 	c, k := kernelNode(t)
 	one := connection(unix.IPPROTO_TCP, "10.10.0.2:5", "10.10.0.3:80", "10.10.0.3:80", "10.10.0.2:5")

@@ -8,9 +8,8 @@ import (
 	"github.com/felixlike/felixlike/rules"
 )
 
-// Through lists the connections of pods that policy has let through and that are not
-// over, as the kernel knows them, or as the switch does if packets are judged there.
-// What the host translates for pods is in the switch's list once it is translated.
+// Through lists the live connections of pods that policy has allowed, from the kernel, or from the switch if
+// it judges packets. The switch's list has packets that the host translates for pods after the translation.
 func (c *Carrier) Through(ctx context.Context, inSwitch bool) ([]conntrack.Connection, error) {
 	s, err := c.look()
 	if err != nil {

@@ -90,8 +90,8 @@ const (
 	StateListen
 )
 
-// Lives reports whether data may still be sent in a direction. What is only
-// opening, or only waits to be forgotten, does not.
+// Lives reports whether data may still be sent in a direction. An opening connection, and one that only waits
+// for its removal, does not live.
 func (s State) Lives() bool { return s >= StateEstablished && s <= StateLastAck }
 
 // Label is the label of a connection.
@@ -100,16 +100,16 @@ type Label struct{ High, Low uint64 }
 // Connection is one entry of a connection tracker.
 type Connection struct {
 	Zone uint16
-	// Original is the direction of whoever opened the connection, Reply that of
-	// the answers: another address or port there means that it is translated.
+	// Original is the direction of the opening side, Reply that of the answers: another address or port there
+	// means a translation.
 	Original, Reply Tuple
 	// State is that of a TCP connection; for SCTP it has the kernel's number.
 	State State
-	// Liberal tells that the kernel takes TCP segments whatever their numbers.
+	// Liberal reports that the kernel accepts TCP segments with any sequence number.
 	Liberal bool
 	// VTags are the verification tags of an SCTP association.
 	VTags [2]uint32
-	// Replied tells that packets of both directions were seen.
+	// Replied reports that packets of both directions were seen.
 	Replied bool
 	Mark    uint32
 	Label   Label

@@ -14,9 +14,8 @@ const (
 
 const ethernetHeader = 14
 
-// Frame returns an Ethernet frame of a connection's direction, with right
-// checksums and without data, for a switch to learn the connection from. Its
-// Ethernet addresses are nobody's. The flags are those of TCP.
+// Frame returns an Ethernet frame of a connection's direction, with right checksums and without data, for a
+// switch to learn the connection from. No port has its Ethernet addresses. The flags are those of TCP.
 func Frame(t Tuple, flags uint8) []byte {
 	b := make([]byte, ethernetHeader, 96)
 	copy(b, []byte{0x02, 0, 0, 0, 0, 2, 0x02, 0, 0, 0, 0, 1})
@@ -74,8 +73,7 @@ func transport(t Tuple, flags uint8) []byte {
 	return b
 }
 
-// checksum returns the Internet checksum of b, whose length is even, begun with
-// a sum.
+// checksum returns the Internet checksum of b, which has an even length, beginning with sum.
 func checksum(b []byte, sum uint32) uint16 {
 	sum += add(b)
 	for sum > 0xffff {

@@ -35,7 +35,7 @@ const (
 // the answering side.
 type Hold struct{ conn *netlink.Conn }
 
-// ErrHeld tells that another socket has a Hold in the network namespace.
+// ErrHeld means that another socket has a Hold in the network namespace.
 var ErrHeld = errors.New("another process has nftables table inet " + HoldTable)
 
 // HoldTracking begins a Hold in the network namespace of a descriptor; zero is the

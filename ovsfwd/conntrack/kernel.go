@@ -65,20 +65,18 @@ func (k *Kernel) Dump(visit func(Connection)) error {
 // Put is an entry to write.
 type Put struct {
 	Connection
-	// New tells that there is none yet; otherwise it is one that Dump gave.
+	// New means that there is no entry yet; otherwise the entry comes from Dump.
 	New bool
 	// MarkMask selects the bits of the mark that are set as in Mark; all others
 	// stay.
 	MarkMask uint32
-	// Revive writes state, timeout and what was seen as well; otherwise an entry
-	// that is there gets the mark only, and liberal windows, if it is to have
-	// them. Translations of addresses are never touched.
+	// Revive also writes state, timeout and flags of an existing entry. Without it, the entry only gets the
+	// mark and, if desired, liberal windows. Translations of addresses are never changed.
 	Revive bool
 }
 
-// Write writes entries and returns how many were written. One that came to be
-// meanwhile, or ended, is none of them and no error; what else the kernel
-// refuses is, and the others are written all the same.
+// Write writes entries and returns their number. Entries that were created or ended meanwhile are not counted
+// and are no error. Other refusals are errors, and do not stop the other entries.
 func (k *Kernel) Write(puts []Put) (int, error) {
 	written, err := send(k, puts, k.put, func(p *Put, code unix.Errno) error {
 		if code == unix.EEXIST && p.New || code == unix.ENOENT && !p.New {
@@ -107,8 +105,8 @@ func (k *Kernel) Delete(doomed []Connection) (int, error) {
 	return deleted, err
 }
 
-// send sends a message for each item, many at once, and returns how many the
-// kernel took. Judge turns what it refused into an error, or none.
+// send sends a message for each item, many at once, and returns the number that the kernel took. Judge turns
+// a refusal into an error, or nil.
 func send[T any](k *Kernel, items []T, write func(*T), judge func(*T, unix.Errno) error) (taken int, err error) {
 	var refused []error
 	count := 0

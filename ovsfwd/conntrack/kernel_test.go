@@ -256,7 +256,7 @@ func FuzzParse(f *testing.F) {
 		if !ok {
 			return
 		}
-		// What was read can be written.
+		// A parsed entry can be written.
 		var m nfnetlink.Messages
 		k := Kernel{m: m}
 		k.put(&Put{Connection: c, New: true})

@@ -62,8 +62,7 @@ const (
 	statusConfirmed uint32 = 1 << 3
 )
 
-// tcpLiberal is IP_CT_TCP_FLAG_BE_LIBERAL: segments are in the window whatever
-// their numbers are.
+// tcpLiberal is IP_CT_TCP_FLAG_BE_LIBERAL: segments with any sequence number are in the window.
 const tcpLiberal uint8 = 0x08
 
 // tcpScaled is IP_CT_TCP_FLAG_WINDOW_SCALE: the end has said how it scales its window.
@@ -165,7 +164,7 @@ func putTuple(b *nfnetlink.Buffer, kind uint16, t Tuple) {
 	b.Close(tuple)
 }
 
-// putProtoinfo writes what the protocol knows of the connection.
+// putProtoinfo writes the protocol's state of the connection.
 func putProtoinfo(b *nfnetlink.Buffer, p *Put, whole bool) {
 	switch {
 	case p.Original.Protocol == unix.IPPROTO_TCP:
@@ -201,7 +200,7 @@ func putProtoinfo(b *nfnetlink.Buffer, p *Put, whole bool) {
 	}
 }
 
-// parse reads the attributes of a connection; what lacks a tuple is none.
+// parse reads the attributes of a connection; it returns false if a tuple is missing.
 func parse(attributes []byte) (Connection, bool) {
 	var c Connection
 	for kind, v := range nfnetlink.Attributes(attributes) {

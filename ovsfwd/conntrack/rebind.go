@@ -28,20 +28,18 @@ const (
 // statusSourceNAT is the bit of a connection whose source is translated.
 const statusSourceNAT uint32 = 1 << 4
 
-// MasqueradedBy reports whether the connection's source is translated to an address.
-// The kernel does not tell masquerading from other translations.
+// MasqueradedBy reports whether the connection's source is translated to an address. The kernel does not
+// distinguish masquerading from other translations.
 func (c *Connection) MasqueradedBy(address netip.Addr) bool {
 	return c.status&statusSourceNAT != 0 && c.Reply.Dst == address
 }
 
-// Rebind makes entries that Dump gave anew, as they are, but for the interface that
-// masquerading has bound them to: the kernel ends a masqueraded connection whose
-// packets leave by another interface, or whose interface loses the address
-// (nf_nat_oif_changed, masq_inet_event). The numbers of TCP segments are learned from
-// the next ones, for which the scale of windows is kept: without it most segments
-// would be out of the window, and not be translated. No message comes between the end of an entry
-// and its new beginning. It returns how many were made; echo requests and the like
-// are left alone.
+// Rebind replaces entries from Dump by equal ones, without the interface that masquerading has bound them to:
+// the kernel ends a masqueraded connection when its packets leave by another interface, or when its interface
+// loses the address (nf_nat_oif_changed, masq_inet_event). The kernel learns the numbers of TCP segments from
+// the next ones. For that Rebind keeps the scale of windows: without it most segments would be out of the
+// window, and not be translated. No message comes between the end of an entry and its new beginning. It
+// returns the number of new entries, and leaves echo requests and the like alone.
 func (k *Kernel) Rebind(all []Connection) (int, error) {
 	var steps []rebinding
 	for i := range all {
@@ -82,8 +80,8 @@ func (k *Kernel) rebind(r *rebinding) {
 	k.m.End()
 }
 
-// putTranslation writes to what one end is translated. One that is the same as before
-// is no translation to the kernel either.
+// putTranslation writes the translation of one end. To the kernel, too, an unchanged address and port is no
+// translation.
 func putTranslation(b *nfnetlink.Buffer, kind uint16, address netip.Addr, port uint16) {
 	nat := b.Nest(kind)
 	least, most := uint16(attrNATv4Min), uint16(attrNATv4Max)

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// TestRebind makes a connection anew that comes from a masqueraded source and goes
-// to a translated destination: nothing of it changes.
+// TestRebind rebinds a connection with a masqueraded source and a translated destination: it stays equal.
 func TestRebind(t *testing.T) {
 	k := open(t)
 	for _, args := range []string{

@@ -1,8 +1,7 @@
-// Package ovsdaemon runs an Open vSwitch of one's own: one ovsdb-server and one
-// ovs-vswitchd as foreground children, with their own run directory and
-// database, inside a network namespace. Tests and the lab Start one; on a node
-// whose Open vSwitch is ours (package supervisor), Keep does, and starts again
-// what ends.
+// Package ovsdaemon runs a private Open vSwitch: one ovsdb-server and one ovs-vswitchd as foreground
+// children, with their own run directory and database, inside a network namespace. Tests and the lab Start
+// one. On a node where the agent runs Open vSwitch (package supervisor), Keep does, and restarts daemons that
+// end.
 //
 // It owns the two processes and the files below Options.Dir and DatabaseDir and
 // nothing else; it never touches the system's Open vSwitch. It is tested by
@@ -50,12 +49,11 @@ type Daemons struct {
 	opts     Options
 	db       *process
 	vswitchd *process
-	// awaited tells that ovs-vswitchd was started to await its flows.
+	// awaited reports that ovs-vswitchd was started to await its flows.
 	awaited bool
 }
 
-// Available reports what is missing to run the daemons, as an error that names
-// it, or nil.
+// Available returns an error that names the missing programs, or nil.
 func Available() error {
 	for _, tool := range []string{"ovsdb-server", "ovs-vswitchd", "ovsdb-tool", "ovs-vsctl", "nsenter"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -71,8 +69,8 @@ func Available() error {
 	return nil
 }
 
-// Start creates the database if need be, starts both daemons and waits until
-// they serve. What was started is stopped again on an error.
+// Start creates the database if need be, starts both daemons and waits until they serve. After an error it
+// stops them again.
 func Start(ctx context.Context, opts Options) (*Daemons, error) {
 	d, err := prepare(opts)
 	if err != nil {
@@ -227,8 +225,7 @@ func (d *Daemons) spawn(name string, args ...string) (*process, error) {
 	return startProcess(name, argv, append(os.Environ(), d.Env()...), d.opts.Log)
 }
 
-// removeSockets removes what a killed daemon left: it would be mistaken for that
-// of a live one.
+// removeSockets removes the sockets of a killed daemon: they would be mistaken for those of a live one.
 func (d *Daemons) removeSockets(name string) error {
 	stale, err := filepath.Glob(filepath.Join(d.opts.Dir, name+".*.ctl"))
 	if err != nil {

@@ -111,8 +111,7 @@ func TestStartRefusesLongDirectories(t *testing.T) {
 	}
 }
 
-// TestCrashLeavesNothingForLong has daemons whose owner is gone: whoever needs a
-// directory next ends them.
+// TestCrashLeavesNothingForLong has daemons without a living owner: the next TempDir ends them.
 func TestCrashLeavesNothingForLong(t *testing.T) {
 	d, ns := start(t)
 	gone := exec.Command("true")

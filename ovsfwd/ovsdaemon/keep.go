@@ -35,8 +35,8 @@ type Hooks struct {
 	Ending func()
 }
 
-// Keep runs both daemons until ctx ends, and starts again what ends before. What
-// an earlier process has left running in the run directory is ended first.
+// Keep runs both daemons until ctx ends, and restarts them when they end before. First it ends daemons that
+// an earlier process has left in the run directory.
 func Keep(ctx context.Context, opts Options, hooks Hooks, log *slog.Logger) error {
 	d, err := prepare(opts)
 	if err != nil {
@@ -138,12 +138,12 @@ type kept struct {
 }
 
 func (k *keeper) run(ctx context.Context) {
-	var told time.Time
+	var logged time.Time
 	for ctx.Err() == nil {
 		wait := min(k.look(ctx, k.db), k.look(ctx, k.vs))
-		if away := k.vs.away; !away.IsZero() && time.Since(away) > awayAfter && time.Since(told) > awayAfter {
+		if away := k.vs.away; !away.IsZero() && time.Since(away) > awayAfter && time.Since(logged) > awayAfter {
 			k.hooks.Away()
-			told = time.Now()
+			logged = time.Now()
 		}
 		k.nameAgent(ctx)
 		select {
@@ -175,7 +175,7 @@ func (k *keeper) look(ctx context.Context, d *kept) time.Duration {
 	defer cancel()
 	d.started = time.Now()
 	if err := d.start(ctx); err != nil {
-		// One that does not serve is none.
+		// A daemon that does not serve counts as ended.
 		k.failed(d, "daemon could not be started; it is tried again", errors.Join(err, end(*d.process)))
 		return time.Until(d.next)
 	}

@@ -30,8 +30,8 @@ func startProcess(name string, argv, env []string, log *os.File) (*process, erro
 	if log != nil {
 		cmd.Stderr = log
 	}
-	// A session of its own: an interrupt from the terminal is for the caller,
-	// who then stops the daemons in order.
+	// A session of its own: an interrupt from the terminal is for the caller, which then stops the daemons in
+	// order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)

@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	// KeyAwaitFlows, in other_config of the root row, makes a starting ovs-vswitchd keep
-	// the cached flows of the kernel's datapath until somebody removes the key.
+	// KeyAwaitFlows, in other_config of the root row, makes a starting ovs-vswitchd keep the cached flows of
+	// the kernel's datapath until the key is removed.
 	KeyAwaitFlows = "flow-restore-wait"
-	// MarkAwaitsAgent, in external_ids of the root row, tells the agent to remove
-	// KeyAwaitFlows. Daemons sets both before it starts ovs-vswitchd.
+	// MarkAwaitsAgent, in external_ids of the root row, makes the agent remove KeyAwaitFlows. Daemons sets
+	// both before it starts ovs-vswitchd.
 	MarkAwaitsAgent = "felixlike-awaits-agent"
 )
 

@@ -14,9 +14,8 @@ import (
 // id of its owner follows.
 const temporary = "flx-run-"
 
-// TempDir makes a run directory for daemons that are to end with this process.
-// What processes that crashed have left, daemons and directories, is removed
-// first.
+// TempDir makes a run directory for daemons that are to end with this process. It first removes the daemons
+// and directories of crashed processes.
 func TempDir() (string, error) {
 	left, err := filepath.Glob(filepath.Join(os.TempDir(), temporary+"*"))
 	if err != nil {

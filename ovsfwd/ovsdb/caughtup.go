@@ -61,7 +61,7 @@ func (c *Client) caughtUp(ctx context.Context) error {
 		return root.CurrentConfig >= wanted, nil
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("ovs-vswitchd has not seen what was removed before: %w", err)
+		return fmt.Errorf("ovs-vswitchd has not seen the earlier removal: %w", err)
 	}
 	return err
 }

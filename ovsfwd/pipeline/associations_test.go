@@ -210,9 +210,8 @@ func TestAssociationsOfAnAddressAreForgotten(t *testing.T) {
 	}
 }
 
-// TestDeniedPacketsDoNotDelayAssociations: what the datapath has cached of denied
-// packets from one address to another says nothing of the answers between them,
-// even if it is never looked through again.
+// TestDeniedPacketsDoNotDelayAssociations: the datapath's cached flow of denied packets from one address to
+// another does not match the answers between them, even if it is never revalidated.
 func TestDeniedPacketsDoNotDelayAssociations(t *testing.T) {
 	a := newAssociation(t)
 	client, server := a.pods[0], a.pods[1]
@@ -221,7 +220,7 @@ func TestDeniedPacketsDoNotDelayAssociations(t *testing.T) {
 		c, s := netip.AddrPortFrom(client.Addresses[i], 5000), netip.AddrPortFrom(server.Addresses[i], 80)
 		denied := a.packet(client.MAC, server.MAC, netip.AddrPortFrom(s.Addr(), 81), netip.AddrPortFrom(c.Addr(), 5001))
 		if a.passes(a.serve, a.client, denied) {
-			t.Fatalf("%s: what no rule allows passed", f)
+			t.Fatalf("%s: a packet that no rule allows passed", f)
 		}
 		appctl("revalidator/pause")
 		opening, answer := a.packet(server.MAC, client.MAC, c, s), a.packet(client.MAC, server.MAC, s, c)

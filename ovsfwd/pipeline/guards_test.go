@@ -63,7 +63,7 @@ func denied(l *lab) probe {
 	return p
 }
 
-// answered sends what would be the answer to it: the pods have agreed on ports.
+// answered sends a packet with the ports of an answer to it: the pods have agreed on ports.
 func answered(l *lab) probe {
 	l.t.Helper()
 	p := l.udpProbe("10.10.0.3", "10.10.0.2", 2000, 1000)
@@ -172,7 +172,7 @@ func guards() []guard {
 			try:    reopened(0, openflow.Flow{Table: TableAdminIngress, Priority: 14000, Match: openflow.IPv4().Bits(openflow.Reg1, 4, exactMark)}),
 		},
 		{
-			// Pod 1 may send to nobody, and pod 0 takes nothing.
+			// Pod 1 may not send, and pod 0 may not receive.
 			name: "the answer to a denied connection", is: known,
 			policy: []openflow.Flow{fromPod0(), closed0(), closed1(), isolateEgress("10.10.0.3")},
 			try: func(l *lab) (probe, *wire) {
@@ -194,8 +194,8 @@ func guards() []guard {
 			},
 		},
 		{
-			// An ICMP error about a denied connection, of somebody whose packets pod 1
-			// takes, is no packet of that connection.
+			// An ICMP error about a denied connection, from a sender that pod 1 accepts, is no packet of that
+			// connection.
 			name:   "an error allows nothing",
 			policy: []openflow.Flow{fromPod0(), closed1(), allowIngress(6, peersPod.Bits(openflow.Reg1, 4, exactMark))},
 			try: func(l *lab) (probe, *wire) {
@@ -303,8 +303,8 @@ func guards() []guard {
 			},
 		},
 		{
-			// Somebody has removed them: an allowed connection goes on, a new one does not begin.
-			name: "past policy whose flows have gone", is: at(TableOutput, priorityUnjudged),
+			// With the flows removed, an allowed connection goes on, and a new one does not begin.
+			name: "past missing policy flows", is: at(TableOutput, priorityUnjudged),
 			try: func(l *lab) (probe, *wire) {
 				open := denied(l) // allowed here
 				answered(l)
@@ -323,7 +323,7 @@ func guards() []guard {
 			},
 		},
 		{
-			name: "opened again, past policy whose flows have gone", is: asking(TableOutput), try: reopenedWithoutPolicy,
+			name: "opened again, past missing policy flows", is: asking(TableOutput), try: reopenedWithoutPolicy,
 		},
 		{
 			name: "an unknown address behind the tunnel of a peer", is: at(TableL3Forwarding, priorityUnknown),
@@ -376,17 +376,16 @@ func TestGuards(t *testing.T) {
 				case came && !open:
 					t.Errorf("came to the %s", l.name(at))
 				case !came && open:
-					t.Errorf("closed without the guard too: it is not what closes the way to the %s", l.name(at))
+					t.Errorf("closed without the guard too: the guard does not close the way to the %s", l.name(at))
 				}
 			})
 		}
 	}
 }
 
-// TestPortsOfTheGateway: the host has begun a connection whose first packet did not
-// leave, since the flows of policy were gone. What a pod then sends by the same ports
-// is judged where it is for, and does not go to the host as if it were an answer, to be
-// allowed on its way there.
+// TestPortsOfTheGateway: the host has begun a connection, and its first packet did not leave, since the flows
+// of policy were missing. A pod's packet with the same ports is judged at its destination. It does not go to
+// the host as if it were an answer, to be allowed on its way there.
 func TestPortsOfTheGateway(t *testing.T) {
 	l := newLab(t, nil)
 	judging := "table=110,priority=240,ip,reg0=0x10000/0x4010000"
@@ -403,7 +402,7 @@ func TestPortsOfTheGateway(t *testing.T) {
 	l.nowhere("denied", p)
 }
 
-// TestOpenWithoutPolicy: what is removed on purpose does not close the node.
+// TestOpenWithoutPolicy: flows that the agent removes on purpose do not close the node.
 func TestOpenWithoutPolicy(t *testing.T) {
 	l := newLab(t, nil)
 	l.Run("ovs-ofctl", "-O", "OpenFlow15", "--strict", "del-flows", "unix:"+l.Management(), "table=110,priority=240,ip,reg0=0x10000/0x4010000")

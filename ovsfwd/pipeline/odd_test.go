@@ -22,8 +22,8 @@ func (l *lab) segment(src, dst string, sport, dport uint16, flags byte, seq, ack
 	return p
 }
 
-// TestInvalid opens connections and then sends what belongs to none: segments far
-// outside the window, whoever began the connection and whatever policy says.
+// TestInvalid opens connections and then sends segments that belong to none: far outside the window, from
+// both sides, under any policy.
 func TestInvalid(t *testing.T) {
 	const syn, ack, far = 2, 16, 1 << 30
 	l := newLab(t, nil)
@@ -76,7 +76,7 @@ func TestOpenedAgainByAnotherWay(t *testing.T) {
 	for name, policy := range map[string][]openflow.Flow{"without policy": nil, "rules that commit": everybodyMay(2)} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, policy)
-			// As on a node whose connections came from another backend.
+			// As on a node with connections from another backend.
 			l.Run("ovs-appctl", "-t", l.Daemons.VSwitchdControl(), "dpctl/ct-disable-tcp-seq-chk")
 			for _, f := range families() {
 				for i := range 4 {
@@ -93,7 +93,7 @@ func TestOpenedAgainByAnotherWay(t *testing.T) {
 					answer := func(flags byte) {
 						p := l.segment(f.pod1, f.pod0, 80, 1000, flags, seq+500, seq+100)
 						l.fromPod(1, l.pods[0].MAC, p)
-						l.comes("answer to what was opened "+way, p, back, 64)
+						l.comes("answer to a connection opened "+way, p, back, 64)
 					}
 					there(syn, 0)
 					answer(syn | ack)
@@ -105,8 +105,8 @@ func TestOpenedAgainByAnotherWay(t *testing.T) {
 	}
 }
 
-// TestErrors sends ICMP errors about connections: those about allowed ones pass
-// whoever sends them, all others are judged as what they are.
+// TestErrors sends ICMP errors about connections: those about allowed ones pass from every sender, all others
+// are judged as ICMP.
 func TestErrors(t *testing.T) {
 	policy := everybodyMay(2) // no rule allows ICMP
 	l := newLab(t, policy)
@@ -138,10 +138,10 @@ func TestErrors(t *testing.T) {
 		about = open("outside to pod", l.udpProbe(f.outside, f.pod1, 1003, 53), func(p probe) { l.fromGateway(b, p) }, l.pod1, 64)
 		p = l.unreachable(f.pod1, f.outside, about)
 		l.fromPod(1, a, p)
-		l.comes("error of a pod to the outside, whatever MAC address it writes", p, l.gw, 64)
+		l.comes("error of a pod to the outside, with any MAC address", p, l.gw, 64)
 
 		about = l.udpProbe(f.pod0, f.pod1, 6, 6)
-		about.mark = []byte("error about nothing of " + f.pod0)
+		about.mark = []byte("error about no connection of " + f.pod0)
 		about.body = udp(6, 6, about.mark)
 		p = l.unreachable(f.pod1, f.pod0, about)
 		l.fromPod(1, a, p)
@@ -180,7 +180,7 @@ func TestFragments(t *testing.T) {
 	}{
 		{"no policy", nil, true, true},
 		{"rules without ports", everybodyMay(2), true, true},
-		// Closed, and not half open: what opens a connection must be in one piece.
+		// Closed, and not half open: the first packet of a connection must be in one piece.
 		{"rules with ports", []openflow.Flow{
 			isolateEgress("10.10.0.2"), closed1(), allowEgress(2, port53), allowIngress(3, port53),
 		}, false, true},
@@ -214,9 +214,8 @@ func TestFragments(t *testing.T) {
 	}
 }
 
-// TestOwnAddressThatAPeerClaims: the object of this node under an earlier name, or of
-// one that has died, may still have an address of this node. Whichever was installed
-// first, what is for the node comes to it.
+// TestOwnAddressThatAPeerClaims: the object of this node under an earlier name, or of one that has died, may
+// still have an address of this node. In both orders of installation, packets for the node come to it.
 func TestOwnAddressThatAPeerClaims(t *testing.T) {
 	var node Node
 	l := newLabOf(t, func(n *Node) { node = *n }, func(flows []openflow.Flow) []openflow.Flow {
@@ -230,7 +229,7 @@ func TestOwnAddressThatAPeerClaims(t *testing.T) {
 	l.comes("from a pod to its node", p, l.gw, 64)
 }
 
-// TestTrace looks at what the tables leave in registers and connections.
+// TestTrace checks the registers and connections that the tables leave behind.
 func TestTrace(t *testing.T) {
 	l := newLab(t, everybodyMay(2))
 	trace := func(flow string, state ...string) string {

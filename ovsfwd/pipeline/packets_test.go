@@ -177,7 +177,7 @@ func TestRightFramesPass(t *testing.T) {
 			t.Errorf("%s did not come through", name)
 		}
 	}
-	// IP goes to the gateway whatever the destination MAC, and nowhere else.
+	// IP goes to the gateway with any destination MAC, and nowhere else.
 	for name, frame := range map[string][]byte{
 		"IPv4 to the other pod's MAC": ipFrame(other.MAC, pod.MAC, "10.10.0.2", "10.10.0.3"),
 		"IPv6 to the other pod's MAC": ipFrame(other.MAC, pod.MAC, self, "fd00:10:10::3"),
@@ -193,7 +193,7 @@ func TestRightFramesPass(t *testing.T) {
 			t.Errorf("%s: came out of the other pod's port, past the gateway", name)
 		}
 	}
-	// What the host sends on reaches the pod, and only that one.
+	// A packet from the host reaches the pod, and only that one.
 	for _, src := range []string{"10.10.0.2", self} {
 		dst := map[string]string{"10.10.0.2": "10.10.0.3", self: "fd00:10:10::3"}[src]
 		frame := ipFrame(other.MAC, c.node.GatewayMAC, src, dst)
@@ -271,7 +271,7 @@ func TestTunnelGuard(t *testing.T) {
 	}
 }
 
-// TestIntoTheTunnel looks at what leaves by the uplink.
+// TestIntoTheTunnel checks the packets that leave by the uplink.
 func TestIntoTheTunnel(t *testing.T) {
 	c := newCluster(t, true)
 	underlay, gw, pod := openWire(t, c.NS, "up0p"), openWire(t, c.NS, "flx-gw0"), openWire(t, c.NS, "v0p")

@@ -116,7 +116,7 @@ func nodePaths(l *lab, f names) {
 			l.fromGateway(a, p)
 			l.comes("node to pod", p, l.pod0, 64)
 			p = l.udpProbe(f.pod0, own, 53, sport)
-			// Whatever MAC address the pod has learned for it.
+			// With any MAC address that the pod has learned for it.
 			l.fromPod(0, l.node.GatewayMAC, p)
 			toGateway("answer to the node", i, p)
 			p = l.udpProbe(f.pod0, own, 1000, 53)
@@ -269,7 +269,7 @@ func hairpinStream(l *lab, f names) {
 	there(ack)
 }
 
-// dropped are packets that nobody may get.
+// dropped are packets that no pod may get.
 func dropped(l *lab, f names) {
 	a, b, gateway := l.pods[0].MAC, l.pods[1].MAC, l.node.GatewayMAC
 	group, linkLocalPod := "224.0.0.251", ""

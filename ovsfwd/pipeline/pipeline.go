@@ -2,18 +2,17 @@
 // one file per OpenFlow table. Table numbers and registers are those of the
 // reference pipeline. Node.Mode says which of two pipelines it is.
 //
-// Steer, under the netfilter backends: every IP packet of a pod or from the
-// tunnel goes to the gateway port, and only what comes in by the gateway port,
-// when the host's FORWARD hook has judged it, reaches a pod or the tunnel.
+// Steer, under the netfilter backends: every IP packet of a pod or from the tunnel goes to the gateway port.
+// Only packets that come in by the gateway port, judged by the host's FORWARD hook, reach a pod or the
+// tunnel.
 //
 //	pod / tunnel -> 0 classifier -> 10 spoofguard -> 30 steer -> 110 output = gateway port
 //	                                     | ARP, ND
 //	                                     +-> 20 ARP responder, else NORMAL
 //	gateway port -> 0 -> 10 -> 30 -> 70 L3 forwarding -> 72 TTL -> 80 L2 forwarding -> 110 output
 //
-// Full, under the openflow backend: the switch judges, in the tables marked
-// with *, whose clauses, actions and drops are not of this package. Table 71 is
-// kept for SNAT.
+// Full, under the openflow backend: the switch judges, in the tables marked with *. This package does not
+// render their clauses, actions and drops. Table 71 is kept for SNAT.
 //
 //	any port -> 0 classifier -> 10 spoofguard -> 30 conntrack -> 31 state of the connection
 //	                                                | invalid: dropped
@@ -28,30 +27,30 @@
 //	  |     | to gateway, tunnel    | own node                                                       |
 //	  +-----+-----------------------+-----------------------> 105 commit -> 110 allowed; output <----+
 //
-// What holds there for every packet:
+// Rules for every packet there:
 //
-//   - A connection is *allowed* (bit 64 of its label) when a packet of whoever
-//     opened it has passed both ends' policy and leaves: table 110. Committed is
+//   - A connection is *allowed* (bit 64 of its label) when a packet of its
+//     originator has passed both ends' policy and leaves: table 110. Committed is
 //     less: tables 45 and 50 commit before the destination's policy has judged.
 //     A packet of a connection that is known but not allowed is judged for itself
 //     (31, 85, 90), an answer or an ICMP error among them never allows it. Without
-//     the flows of policy nothing leaves but packets of allowed connections.
+//     the flows of policy only packets of allowed connections leave.
 //   - Packets of allowed connections, in both directions, and ICMP errors about
 //     them pass by the established flows of 45, 50, 85 and 90; but for a TCP segment
-//     that asks for a connection, which is judged whatever is known of its ports (31, 70).
-//   - Who is at the other end is told by address and port, never by the MAC
-//     address that a pod writes: table 70 sends what is for a local pod to its
-//     port, what is for a peer into the tunnel, and everything else of a pod to
-//     the gateway, so that nothing is judged for one destination and delivered to
-//     another, and nothing comes back from the host to be taken for established.
+//     that asks for a connection, which is always judged (31, 70).
+//   - Address and port identify the other end, never the MAC
+//     address that a pod writes. Table 70 sends packets for a local pod to its
+//     port, those for a peer into the tunnel, and all others of a pod to
+//     the gateway. So no packet is judged for one destination and delivered to
+//     another, and none comes back from the host as if it were established.
 //   - Answers of connections that the gateway port began (mark 0x20) go back to
 //     it, since the host has to undo its address translation.
 //   - A pod's own node is never judged: towards it by table 40, from it by 85
 //     and 90. A Service goes to the host (40) and is judged when it comes back with
 //     the endpoint's address; a pod's own endpoint comes back from the address
 //     Hairpin, which stands for the pod.
-//   - An address of this node's pod prefix that no pod has is dropped (70), as
-//     are link-local IPv6 destinations (40) and what the tunnel brings for others.
+//   - Packets to an unused address of this node's pod prefix are dropped (70), as
+//     are link-local IPv6 destinations (40) and tunnel packets for other nodes.
 //   - A routed packet loses one hop in each router: 72, or the host.
 //   - The userspace datapath does not track SCTP: table 32 knows its associations.
 //
@@ -83,8 +82,8 @@
 //     reference has no such table.
 //   - 72: no decrement for packets from the gateway, since the host did it.
 //   - 105: also commits connections that are asked for from the ports of old ones.
-//   - 110: nothing new leaves while the flows of policy are missing, whoever removed
-//     them, or are not all in force yet (FlowTable.Last).
+//   - 110: no new connection leaves while flows of policy are missing, for any reason, or
+//     not all in force yet (FlowTable.Last).
 //
 // Both pipelines have the same owner and the same tables, so one bundle changes one into
 // the other.
@@ -118,8 +117,8 @@ const (
 	Owner = 0xf11c
 	// PolicyOwner is that of policy, where the switch judges.
 	PolicyOwner = 0xf11d
-	// TouchOwner is that of a flow which comes and goes, to no other end than to have
-	// the switch look through what it has cached, and of the last one (Silence).
+	// TouchOwner is that of a flow that only comes and goes to make the switch revalidate its cached flows,
+	// and of the last one (Silence).
 	TouchOwner = 0xf11f
 )
 
@@ -183,7 +182,7 @@ const (
 	priorityLow     uint16 = 190
 	priorityNormal  uint16 = 200
 	priorityHigh    uint16 = 210
-	// Neighbour discovery: what is allowed stands above what is dropped.
+	// Neighbour discovery: the allowing flows stand above the dropping ones.
 	priorityND        uint16 = 220
 	priorityMalformed uint16 = 230
 )
@@ -289,8 +288,8 @@ func Base(n Node) []openflow.Flow {
 	)
 }
 
-// Endpoint renders the flows of a pod attached to the bridge. Without a port
-// number, which vswitchd gives, there are none.
+// Endpoint renders the flows of a pod attached to the bridge. Before vswitchd has given a port number, there
+// are none.
 func Endpoint(n Node, a *model.Attachment) []openflow.Flow {
 	if a.OFPort == 0 || len(a.MAC) != 6 {
 		return nil
@@ -326,8 +325,7 @@ func family(f model.Family) openflow.Match {
 	return openflow.IPv6()
 }
 
-// from matches IP packets whose source is in a prefix, to those whose
-// destination is.
+// from matches IP packets with a source in a prefix, to those with a destination in one.
 func from(p netip.Prefix) openflow.Match {
 	if isIPv4(p.Addr()) {
 		return openflow.IPv4().Prefix(openflow.IPv4Src, p)
@@ -347,8 +345,7 @@ func single(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(a, a.BitLen())
 }
 
-// owned are the prefixes whose addresses a peer sends from and is reached at:
-// its pods and its own addresses.
+// owned are the prefixes of a peer's addresses, as source and as destination: its pods and its own addresses.
 func owned(p *model.Node) []netip.Prefix {
 	prefixes := slices.Clone(p.PodCIDRs)
 	for _, a := range p.Addresses {
@@ -357,7 +354,7 @@ func owned(p *model.Node) []netip.Prefix {
 	return prefixes
 }
 
-// drop makes a default flow that drops what no other flow of a table matched.
+// drop makes a default flow: it drops packets that no other flow of a table matches.
 func drop(table uint8) openflow.Flow {
 	return openflow.Flow{Table: table, Priority: priorityDefault, Match: openflow.Any()}
 }

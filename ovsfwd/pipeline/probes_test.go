@@ -35,7 +35,7 @@ func newLab(t *testing.T, policy []openflow.Flow) *lab {
 	return newLabOf(t, func(*Node) {}, func(flows []openflow.Flow) []openflow.Flow { return append(flows, policy...) })
 }
 
-// newLabOf starts a lab whose node and flows are changed first.
+// newLabOf starts a lab with a changed node and changed flows.
 func newLabOf(t *testing.T, setUp func(*Node), edit func([]openflow.Flow) []openflow.Flow) *lab {
 	t.Helper()
 	full := fullNode()

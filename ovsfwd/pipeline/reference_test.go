@@ -106,7 +106,7 @@ func whyExtra(f ovstest.Flow) string {
 	protocol := f.Match["nw_proto"].Value
 	switch {
 	case protocol != nil && protocol.Int64() == int64(model.SCTP):
-		return "the userspace datapath does not tell associations of SCTP apart"
+		return "the userspace datapath does not distinguish associations of SCTP"
 	case ethType != nil && ethType.Int64() == v6 && has("icmp_type"):
 		return "neighbour discovery, guarded"
 	case is(TableSpoofGuard, priorityTunnelEnd):
@@ -114,7 +114,7 @@ func whyExtra(f ovstest.Flow) string {
 	case is(TableSpoofGuard) && has("icmp_type"):
 		return "redirects are dropped"
 	case is(TableConntrack, priorityDefault):
-		return "what is not IP is dropped"
+		return "packets other than IP are dropped"
 	case is(TableClassifier, priorityARPPinned, priorityARPForged):
 		return "the Ethernet source of a pod's ARP is pinned"
 	case is(TableSpoofGuard) && has("arp_spa"):
@@ -124,11 +124,11 @@ func whyExtra(f ovstest.Flow) string {
 	case is(TableL3Forwarding, priorityPeerAddress):
 		return "a peer's own address goes through the tunnel too"
 	case has("tcp_flags"):
-		return "a segment that asks for a connection is judged, whatever is known of its ports"
+		return "a segment that asks for a connection is judged, also with the ports of a known one"
 	case is(TableConntrackState, priorityHalf):
 		return "a NodePort answers a peer that came by the underlay through the tunnel"
 	case is(TableConntrackState, priorityInvalid):
-		return "what is invalid is dropped in connections of the gateway port too"
+		return "invalid packets are dropped in connections of the gateway port too"
 	case is(TableL3Forwarding, priorityBack):
 		return "answers to connections of the gateway port go there, also from the tunnel and to peers"
 	case has("ct_label"), is(TableOutput, priorityHigh):
@@ -143,7 +143,7 @@ func whyExtra(f ovstest.Flow) string {
 		return "link-local addresses are not forwarded"
 	case is(TableDNAT, priorityHigh), is(TableIngress, priorityHigh), is(TableAdminIngress, priorityAdminOwnNode),
 		is(TableL3Forwarding, priorityNormal):
-		return "a pod's own node is never judged, whatever address it uses"
+		return "a pod's own node is never judged, under all its addresses"
 	case is(TableL3Forwarding, priorityLocalSwitched, priorityLocalRouted, priorityUnknown, priorityOutside):
 		return "the address, and not the MAC address, says where a packet goes"
 	}

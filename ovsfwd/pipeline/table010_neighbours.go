@@ -36,7 +36,7 @@ const (
 	redirect              uint8 = 137
 )
 
-// noOption is what Open vSwitch sees for a link-layer option that is absent.
+// noOption is Open vSwitch's value of an absent link-layer option.
 func noOption() net.HardwareAddr { return make(net.HardwareAddr, 6) }
 
 func neighboursBase(n Node) []openflow.Flow {
@@ -78,7 +78,7 @@ func neighboursEndpoint(a *model.Attachment) []openflow.Flow {
 				neighbour(base(neighbourAdvert).Addr(openflow.IPv6Src, self).
 					Addr(openflow.NDTarget, self).MAC(openflow.NDTll, option)))
 		}
-		// Duplicate address detection: nobody's source, no option (RFC 4862, 5.4.2).
+		// Duplicate address detection: unspecified source, no option (RFC 4862, 5.4.2).
 		flows = append(flows, neighbour(base(neighbourSolicitation).Addr(openflow.IPv6Src, netip.IPv6Unspecified()).
 			Addr(openflow.NDTarget, self).MAC(openflow.NDSll, noOption())))
 	}

@@ -1,7 +1,7 @@
 package pipeline
 
-// Table 30, steer: what the host has judged goes on, everything else goes to
-// the host. In the steering pipeline it stands in the place of conntrack.
+// Table 30, steer: packets that the host has judged go on, all others go to the host. In the steering
+// pipeline it replaces conntrack.
 //
 //	table=30,priority=210,ip,reg0=0x1/0xffff actions=goto_table:70                       (and ipv6)
 //	table=30,priority=200,ip actions=set_field:GWMAC->eth_dst,set_field:GATEWAY->reg1,

@@ -1,9 +1,8 @@
 package pipeline
 
-// Table 31, conntrack state: drops what fits no connection, sends answers of
-// connections that the gateway port began back to it, and takes the state from
-// packets whose connection is not allowed, so that no flow for established ones
-// matches them.
+// Table 31, conntrack state: drops packets that fit no connection, sends answers of connections that the
+// gateway port began back to it, and takes the state from packets of connections that are not allowed, so
+// that no flow for established ones matches them.
 //
 //	table=31,priority=235,ct_state=+inv+trk,ip,reg0=0x1/0xffff,nw_src=OWN actions=goto_table:40
 //	table=31,priority=235,ct_state=+inv+trk,ip,reg0=0x80000/0x80000,nw_dst=OWN actions=goto_table:40
@@ -18,18 +17,16 @@ package pipeline
 //	table=31,priority=200,ct_state=+inv+trk,ip actions=drop
 //	table=31,priority=0 actions=goto_table:40
 //
-// The reference takes committed for allowed. But an egress rule commits before
-// ingress policy has judged: then whoever is denied needs but answer, by the same
-// ports, and the connection is established both ways (TestGuards).
+// The reference takes committed for allowed. But an egress rule commits before ingress policy has judged. If
+// the denied pod then answers by the same ports, the connection is established both ways (TestGuards).
 //
-// A segment that asks for a connection is judged, whatever is known of its ports: it
-// begins another connection. Connection tracking may take it for the old one, where
-// that has ended by a reset of the server, or where nobody saw it end.
+// A segment that asks for a connection is judged, also if its ports are known: it begins another connection.
+// Connection tracking may take it for the old one, if a reset of the server ended that, or if its end was not
+// seen.
 //
-// A peer node that uses a NodePort of this one comes by the underlay, and is
-// answered through the tunnel, as pods answer it: the switches at both ends see but
-// one half of the connection. OWN are this node's own addresses, from and to which
-// nothing is ever judged.
+// A peer node that uses a NodePort of this one comes by the underlay, and is answered through the tunnel, as
+// pods answer it: the switches at both ends see but one half of the connection. OWN are this node's own
+// addresses. Packets from and to them are never judged.
 
 import (
 	"github.com/felixlike/felixlike/model"

@@ -2,9 +2,8 @@ package pipeline
 
 // Table 32, SCTP associations, on the userspace datapath alone. Its connection
 // tracking leaves out the ports of SCTP, so one allowed association would let all
-// others between its two addresses pass. So SCTP is not tracked there. A packet
-// that policy has let through leaves two flows behind when it goes out, one for
-// what comes after it, one for the answers.
+// others between its two addresses pass. So SCTP is not tracked there. A packet that policy has allowed
+// leaves two flows behind when it goes out, one for the next packets, one for the answers.
 //
 //	table=30,priority=210,sctp actions=move:OXM_OF_SCTP_SRC[]->OXM_OF_SCTP_SRC[],
 //	    move:OXM_OF_SCTP_DST[]->OXM_OF_SCTP_DST[],resubmit(,32),goto_table:31         (and sctp6, as all here)
@@ -20,15 +19,14 @@ package pipeline
 //	table=110,priority=230,sctp,in_port=PORT,reg0=0x4010000,not ANSWER actions=learn(...),learn(...),output:NXM_NX_REG1[]
 //	table=110,priority=220,sctp,reg0=0x4010000/0x4010000 actions=output:NXM_NX_REG1[]                (and KNOWN)
 //
-// KNOWN is reg0[23], ANSWER reg0[24]; TO GATEWAY, reg0[25], is only for what the
-// gateway port began. What is known is judged no more, as with other protocols,
-// and what has been silent for as long as the kernel keeps an association is
-// forgotten. Only so many are learned from one port, so that no pod fills the
-// switch: more of them pass as policy says, packet by packet.
+// KNOWN is reg0[23], ANSWER reg0[24]; TO GATEWAY, reg0[25], is only for associations that the gateway port
+// began. Known associations are not judged again, as with other protocols. A silent one is forgotten after
+// the kernel's timeout for associations. The number of learned ones per port is limited, so that no pod fills
+// the switch: policy then judges each packet of the others.
 //
-// To move a port onto itself has the datapath cache what became of a packet for its
-// two ports alone. Otherwise what became of a denied packet would, for the
-// milliseconds until the cache is looked through, become of the answers of an
+// A move of a port onto itself makes the datapath cache the result of a packet for its two ports alone.
+// Otherwise the result of a denied packet would, for the milliseconds until the cache is revalidated, also
+// apply to the answers of an association that begins.
 // association that begins.
 
 import (
@@ -45,7 +43,7 @@ const TableAssociations uint8 = 32
 // AssociationOwner is the owner in the cookies of learned flows.
 const AssociationOwner uint16 = 0xf11e
 
-// The bits of reg0 that tell of an association.
+// The bits of reg0 for associations.
 const (
 	associationKnown     uint32 = 1 << 23
 	associationAnswer    uint32 = 1 << 24
@@ -157,8 +155,8 @@ func learnAssociation(f model.Family, port, limit, answers uint32) []openflow.Ac
 	}
 }
 
-// associationCookie tells the learned flows of each port, and those of answers,
-// apart: their limits are counted by cookie.
+// associationCookie separates the learned flows of each port, and those of answers: their limits are counted
+// by cookie.
 func associationCookie(port uint32, answer bool) uint64 {
 	cookie := uint64(AssociationOwner)<<48 | uint64(port)
 	if answer {

@@ -1,9 +1,8 @@
 package pipeline
 
-// Table 40: what needs the host before policy. Services go to the gateway port,
-// where the host picks an endpoint; the packet comes back and is judged then. The
-// pod's own node is never judged. A pod that reached itself through a Service
-// gets its own address back as the source.
+// Table 40: packets that the host handles before policy. Services go to the gateway port, where the host
+// picks an endpoint; the packet comes back and is judged then. The pod's own node is never judged. A pod that
+// reached itself through a Service gets its own address back as the source.
 //
 //	table=40,priority=210,ip,reg0=0x2/0xffff,nw_dst=OWN actions=set_field:GWMAC->eth_dst,goto_table:80
 //	table=40,priority=210,ip,reg0=0x1/0xffff,nw_src=HAIRPIN,nw_dst=IP actions=set_field:IP->ip_src,set_field:0x200000/0x200000->reg0,goto_table:45
@@ -23,7 +22,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
 
-// priorityNowhere is for addresses that nobody may be reached at.
+// priorityNowhere is for addresses that are no destinations.
 const priorityNowhere uint16 = 205
 
 func dnatBase(n Node) []openflow.Flow {

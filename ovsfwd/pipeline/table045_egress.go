@@ -1,8 +1,7 @@
 package pipeline
 
-// Tables 45 (admin tier), 50 (NetworkPolicy), 60 (isolation, baseline) and 61
-// (counters), egress: what is there without any policy. Rules match the source
-// address, so only packets of local pods meet any.
+// Tables 45 (admin tier), 50 (NetworkPolicy), 60 (isolation, baseline) and 61 (counters), egress: the flows
+// without any policy. Rules match the source address, so only packets of local pods meet any.
 //
 //	table=45,priority=64990,ct_state=-new+est,ip actions=goto_table:61    (and +rel; and ipv6, as all here)
 //	table=45,priority=0 actions=goto_table:50

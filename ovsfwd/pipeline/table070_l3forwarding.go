@@ -1,15 +1,13 @@
 package pipeline
 
-// Table 70, L3 forwarding: what is for a peer's pods, or the peer itself, goes
-// into the tunnel.
+// Table 70, L3 forwarding: packets for a peer's pods, or the peer itself, go into the tunnel.
 //
 //	table=70,priority=200,ip,nw_dst=PEER'S PODS actions=set_field:GWMAC->eth_src,set_field:aa:bb:cc:dd:ee:ff->eth_dst,
 //	    set_field:TUNNEL->reg1,set_field:0x10000/0x10000->reg0,set_field:PEER->tun_dst,goto_table:72     (and ipv6, as all here)
 //	table=70,priority=199,ip,nw_dst=PEER actions=the same
 //	table=70,priority=0 actions=goto_table:80
 //
-// In the full pipeline it says for every packet of a pod, and from the tunnel,
-// where its address leads:
+// In the full pipeline it decides by the address of every packet of a pod, and from the tunnel:
 //
 //	table=70,priority=206,ct_state=-new+est,tcp,tcp_flags=+syn-ack actions=ct_clear,resubmit(,70)
 //	table=70,priority=205,ct_state=-new,ct_mark=0x20/0x20,ct_label=ALLOWED/ALLOWED,ip,reg0=0/0x1 actions=set_field:GWMAC->eth_dst,goto_table:80
@@ -21,20 +19,19 @@ package pipeline
 //	table=70,priority=150,ip,reg0=0x80000/0x80000 actions=drop
 //	table=70,priority=100,ip,reg0=0x2/0xffff,dl_dst=00:00:00:00:00:00/01:00:00:00:00:00 actions=set_field:GWMAC->eth_dst,goto_table:80
 //
-// The first takes the state again from a segment that asks for a connection (see table
-// 31): an egress rule that commits has given it back. The second is for answers of
-// connections that the gateway port began, from a pod or the tunnel: whoever they are
-// for, the host has to undo its translation, which the reference forgets of those from
-// the tunnel and those to a peer. They answer what has been allowed: with the mark
-// alone, a packet that only has the ports of one would leave by the gateway port, and be
-// allowed there, before the destination's policy has judged it.
+// The first takes the state again from a segment that asks for a connection (see table 31): an egress rule
+// that commits has given it back. The second is for answers of connections that the gateway port began, from
+// a pod or the tunnel, to any address: the host has to undo its translation. The reference forgets this for
+// answers from the tunnel and for those to a peer. The connection has to be allowed: with the mark alone, a
+// packet that only has the ports of one would leave by the gateway port, and be allowed there, before the
+// destination's policy has judged it.
 //
-// IP and MAC are those of a local pod, PODS this node's pod prefix, OWN its own
-// addresses. PEER stands below these: another node's object may claim one, as that of
-// this node under an earlier name, or of a dead one whose virtual address it has now.
-// The reference believes the MAC address that a pod writes. Then a pod
-// could have a packet judged for one address and delivered to another pod, and
-// a packet for a local pod that the gateway port's MAC address sends through the
+// IP and MAC are those of a local pod, PODS this node's pod prefix, OWN its own addresses. PEER stands below
+// these: another node's object may claim one, as that of this node under an earlier name, or of a dead one
+// with a virtual address that this node has now. The reference believes the MAC address that a pod writes.
+// Then a pod could have a packet judged for one address and delivered to another pod. And a packet for a
+// local pod that the gateway port's MAC address sends through the host would come back established, before
+// the ingress policy of its pod.
 // host would come back established, with the ingress of its pod still to judge.
 
 import (
@@ -86,8 +83,7 @@ const (
 	priorityOutside       uint16 = 100
 )
 
-// l3ForwardingFull makes the flows for what is neither for a local pod nor for
-// a peer.
+// l3ForwardingFull makes the flows for packets that are neither for a local pod nor for a peer.
 func l3ForwardingFull(n Node) []openflow.Flow {
 	var flows []openflow.Flow
 	add := func(priority uint16, m openflow.Match, actions ...openflow.Action) {

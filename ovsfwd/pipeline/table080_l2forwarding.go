@@ -1,8 +1,7 @@
 package pipeline
 
-// Table 80, L2 forwarding: the output port by destination MAC. What is for a
-// local pod goes on to ingress policy, the rest to the commit; when the host has
-// judged already, everything goes to the output.
+// Table 80, L2 forwarding: the output port by destination MAC. Packets for a local pod go on to ingress
+// policy, the rest to the commit; when the host has judged already, all go to the output.
 //
 //	table=80,priority=200,dl_dst=aa:bb:cc:dd:ee:ff actions=set_field:TUNNEL->reg1,set_field:0x10000/0x10000->reg0,goto_table:105    (steer: 110)
 //	table=80,priority=200,dl_dst=GWMAC actions=set_field:GATEWAY->reg1,set_field:0x10000/0x10000->reg0,goto_table:105               (steer: 110)

@@ -8,8 +8,8 @@ package pipeline
 //	table=85,priority=64990,ct_state=-new+est,ip actions=goto_table:105                    (and +rel)
 //	table=85,priority=0 actions=goto_table:90
 //
-// An egress rule that commits a connection gives the packet its state back,
-// which table 31 had taken: hence the second look at what is allowed.
+// An egress rule that commits a connection gives the packet its state back, which table 31 had taken: hence
+// the second check of the label.
 
 import "github.com/felixlike/felixlike/ovsfwd/openflow"
 

@@ -11,11 +11,10 @@ package pipeline
 //	table=100,priority=0 actions=goto_table:105
 //	table=101,priority=0 actions=goto_table:105
 //
-// The pod's own node is told by its addresses: by the gateway port only the host
-// can send from them, and what it forwards never has one of them as its source,
-// because the host's rules drop what is forged and keep the client's address of
-// what kube-proxy would masquerade. The reference's packet mark is no help: marks
-// do not cross a tap device, and anybody on the host can set one.
+// The pod's own node is identified by its addresses: by the gateway port only the host can send from them. A
+// packet that it forwards never has one of them as its source, because the host's rules drop forged packets
+// and keep the client's address where kube-proxy would masquerade. The reference's packet mark is no help:
+// marks do not cross a tap device, and every program on the host can set one.
 
 import (
 	"slices"

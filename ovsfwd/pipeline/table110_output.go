@@ -1,8 +1,7 @@
 package pipeline
 
-// Table 110, output: to the port in reg1, if an earlier table has set it. In the
-// full pipeline a connection becomes allowed here, by a packet of whoever opened
-// it.
+// Table 110, output: to the port in reg1, if an earlier table has set it. In the full pipeline a packet of
+// the connection's originator makes the connection allowed here.
 //
 //	table=110,priority=240,ip,reg0=0x10000/0x4010000 actions=set_field:0x4000000/0x4000000->reg0,resubmit(,110)    (of policy; and ipv6)
 //	table=110,priority=210,ct_label=0/ALLOWED,ip,reg0=0x4010000/0x4410000 actions=ct(commit,zone=65520,exec(set_field:ALLOWED/ALLOWED->ct_label)),output:NXM_NX_REG1[]    (full; and ipv6)
@@ -11,21 +10,19 @@ package pipeline
 //	table=110,priority=200,ip,reg0=0x10000/0x10000 actions=output:NXM_NX_REG1[]    (and ipv6)
 //	table=110,priority=0 actions=drop
 //
-// The first flow goes with the flows of policy, whoever removes them. Without it
-// connections that are allowed go on, and nothing else leaves: no packet passes
-// because what denies it is missing.
+// The first flow goes with the flows of policy, by any removal. Without it allowed connections go on, and no
+// other packet leaves: no packet passes because the denying flow is missing.
 
 import "github.com/felixlike/felixlike/ovsfwd/openflow"
 
 const (
 	// priorityJudged stands above all that looks at the bit.
 	priorityJudged uint16 = 240
-	// priorityUnjudged stands above what lets everything out.
+	// priorityUnjudged stands above the flow that outputs all packets.
 	priorityUnjudged uint16 = 205
 )
 
-// Judged makes the flows that tell that there is policy: whoever programs policy
-// installs them with it.
+// Judged makes the flows that mark packets as judged by policy. They are installed together with policy.
 func Judged() []openflow.Flow {
 	var flows []openflow.Flow
 	for _, m := range ipFamilies() {

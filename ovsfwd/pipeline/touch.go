@@ -7,8 +7,8 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
 
-// Touch returns a function that adds a flow that no packet meets, or removes it:
-// the switch looks through what it has cached after every change.
+// Touch returns a function that adds or removes a flow that no packet meets: the switch revalidates its
+// cached flows after every change.
 func Touch(conn *openflow.Conn) func(ctx context.Context, add bool) error {
 	return func(ctx context.Context, add bool) error {
 		command := openflow.DeleteCookie
@@ -17,13 +17,13 @@ func Touch(conn *openflow.Conn) func(ctx context.Context, add bool) error {
 		}
 		return conn.Change(ctx, openflow.FlowMod{
 			Command: command, Flow: openflow.Flow{Table: TableNowhere, Priority: 1},
-			Cookie: TouchOwner << 48, Key: "a flow to have others looked at",
+			Cookie: TouchOwner << 48, Key: "a flow that triggers a revalidation",
 		})
 	}
 }
 
-// Silence is the change that has a bridge drop every packet, for the moments
-// before its switch ends: what it has told of its connections stays so.
+// Silence is the change that makes a bridge drop every packet, for the moments before its switch ends: the
+// connections that were read from it then stay as they are.
 func Silence() openflow.FlowMod {
 	return openflow.FlowMod{
 		Command: openflow.Add, Flow: openflow.Flow{Table: TableClassifier, Priority: math.MaxUint16},

@@ -1,11 +1,9 @@
-// Package supervisor runs a node's Open vSwitch where that is ours to run: both
-// daemons as children, started again when they end, with their database where it
-// outlives them.
+// Package supervisor runs a node's Open vSwitch where the agent manages it: both daemons as children,
+// restarted when they end, with their database in a directory that outlives them.
 //
-// Ending it costs nobody a connection. On the userspace datapath the connections
-// that policy has let through are known to ovs-vswitchd alone: they are carried
-// to the kernel first, where the agent finds them again. The node's addresses
-// are given back to the uplink, also while ovs-vswitchd does not come back.
+// Ending it interrupts no connection. On the userspace datapath only ovs-vswitchd knows the allowed
+// connections: the supervisor first carries them to the kernel, where the agent finds them again. The uplink
+// gets the node's addresses back, also while ovs-vswitchd stays away.
 //
 // It owns the daemons, and knows no more of policy than that a connection was
 // allowed. It is tested with real daemons in network namespaces; test/e2e
@@ -177,7 +175,7 @@ func (s *supervisor) kernel() (bool, error) {
 	case err == nil:
 		return true, nil
 	case !errors.Is(err, os.ErrNotExist):
-		return false, fmt.Errorf("whose the kernel's datapath is: %w", err)
+		return false, fmt.Errorf("find the owner of the kernel's datapath: %w", err)
 	case foreign == nil:
 		return false, fmt.Errorf("another ovs-vswitchd has the kernel's datapath (there is an interface %s): stop it, "+
 			"or have it used by ovsRunDir and leave this one out, or set datapath to netdev", KernelDatapath)
@@ -186,7 +184,7 @@ func (s *supervisor) kernel() (bool, error) {
 		return false, fmt.Errorf("run directory: %w", err)
 	}
 	if err := os.WriteFile(mark, nil, 0o600); err != nil {
-		return false, fmt.Errorf("say whose the kernel's datapath is: %w", err)
+		return false, fmt.Errorf("record the owner of the kernel's datapath: %w", err)
 	}
 	return true, nil
 }
@@ -224,7 +222,7 @@ func (s *supervisor) moveBack(ctx context.Context, name string) error {
 func (s *supervisor) away() {
 	moved, err := uplink.Restore(ovsdb.PhysicalBridge)
 	if err != nil {
-		s.log.Error("the node's addresses are where nobody serves them", "error", err)
+		s.log.Error("cannot move the node's addresses back to the uplink", "error", err)
 	}
 	if moved != (uplink.Moved{}) {
 		s.log.Info("the node's addresses are on the uplink", "addresses", moved.Addresses, "routes", moved.Routes)

@@ -25,8 +25,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/uplink"
 )
 
-// node is a namespace with an uplink, whose other end is a namespace of its own,
-// and an Open vSwitch that is supervised.
+// node is a namespace with a supervised Open vSwitch and an uplink to a second namespace.
 type node struct {
 	*testing.T
 	ns   *namespace.Namespace
@@ -126,8 +125,7 @@ func (n *node) start() {
 	})
 }
 
-// takeUplink does what the agent does: bridges, and the uplink's addresses to one
-// of them.
+// takeUplink does the agent's part: bridges, and the uplink's addresses to one of them.
 func (n *node) takeUplink() {
 	n.Helper()
 	err := n.ns.Do(func() error {
@@ -253,11 +251,11 @@ func TestAddressesComeBeforeConnections(t *testing.T) {
 	n.takeUplink()
 	n.eventually("the node is reached by the bridge", func() bool { return n.on(ovsdb.PhysicalBridge) && n.reached() })
 	n.signal("ovs-vswitchd", syscall.SIGSTOP)
-	told := time.Now()
+	signalled := time.Now()
 	ended := make(chan struct{})
 	go func() { n.stop(); close(ended) }()
 	n.eventually("the uplink serves", func() bool { return n.on("up0") && n.reached() })
-	if took := time.Since(told); took > endingTimeout/2 {
+	if took := time.Since(signalled); took > endingTimeout/2 {
 		t.Errorf("the node was cut off for %s", took)
 	}
 	n.signal("ovs-vswitchd", syscall.SIGCONT)
@@ -299,7 +297,7 @@ func TestBurstsAreTaken(t *testing.T) {
 	check("after a restart")
 }
 
-// TestCheck: what does not run is told.
+// TestCheck: Check reports missing daemons.
 func TestCheck(t *testing.T) {
 	if err := Check(t.Context(), t.TempDir()); err == nil {
 		t.Error("nothing runs, and that is in order")

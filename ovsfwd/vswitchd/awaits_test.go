@@ -10,8 +10,8 @@ import (
 	"github.com/felixlike/felixlike/test/ovstest"
 )
 
-// TestSwitchThatAwaitsFlows: nobody waits for the revalidators of a switch that has none
-// yet, and that state ends once.
+// TestSwitchThatAwaitsFlows: WaitRevalidators does not wait for a switch without revalidators, and that state
+// ends once.
 func TestSwitchThatAwaitsFlows(t *testing.T) {
 	b := ovstest.NewAwaitingBridge(t)
 	c := vswitchd.New(b.Daemons.Dir(), "netdev")

@@ -79,7 +79,7 @@ func (c *Client) Version(ctx context.Context) (string, error) {
 	}
 	_, version, found := strings.Cut(out, "(Open vSwitch) ")
 	if !found {
-		return "", fmt.Errorf("ovs-vswitchd: version: %q is none", out)
+		return "", fmt.Errorf("ovs-vswitchd: version: %q is no version", out)
 	}
 	return strings.TrimSpace(version), nil
 }
@@ -101,9 +101,8 @@ func (c *Client) DatapathTypes(ctx context.Context) ([]string, error) {
 	return types, nil
 }
 
-// DisableTCPSeqCheck makes the userspace datapath take every segment of a
-// connection that it knows, whatever its sequence number: the numbers of a
-// connection that was not tracked from its beginning are not known. A restart
+// DisableTCPSeqCheck makes the userspace datapath accept every segment of a known connection, with any
+// sequence number: the numbers of a connection that was not tracked from its beginning are unknown. A restart
 // of the daemon, which forgets all connections, turns the check on again.
 func (c *Client) DisableTCPSeqCheck(ctx context.Context) error {
 	_, err := c.Call(ctx, "dpctl/ct-disable-tcp-seq-chk", c.datapath())
@@ -122,7 +121,7 @@ func (c *Client) TCPSeqCheck(ctx context.Context) (bool, error) {
 	case "disabled":
 		return false, nil
 	}
-	return false, fmt.Errorf("ovs-vswitchd: dpctl/ct-get-tcp-seq-chk: %q tells nothing", out)
+	return false, fmt.Errorf("ovs-vswitchd: dpctl/ct-get-tcp-seq-chk: unknown answer %q", out)
 }
 
 // session is one connection to the daemon, for calls one after the other.

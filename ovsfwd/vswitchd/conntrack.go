@@ -38,10 +38,9 @@ func (c *Client) FlushZone(ctx context.Context, zone uint16) error {
 	return c.lacking(ctx, err)
 }
 
-// FlushConntrack forgets the connections of a zone that have one of the addresses
-// at an end. It returns how many those were, and those that it left: ICMPv6,
-// since ovs-vswitchd dies (seen with 3.1.0) of the tuple of such a connection,
-// and of a partial tuple that matches one. Without addresses it does not look.
+// FlushConntrack deletes the connections of a zone that have one of the addresses at an end. It returns their
+// number, and the connections that it left: ICMPv6, since ovs-vswitchd dies (seen with 3.1.0) of the tuple of
+// such a connection, and of a partial tuple that matches one. Without addresses it does nothing.
 func (c *Client) FlushConntrack(ctx context.Context, zone uint16, addrs ...netip.Addr) (flushed int, left []conntrack.Connection, err error) {
 	if len(addrs) == 0 {
 		return 0, nil, nil
@@ -92,8 +91,8 @@ func (c *Client) FlushConnections(ctx context.Context, zone uint16, tuples []con
 	return flushed, nil
 }
 
-// isGone reports whether a connection was refused because there is none any more.
-// The daemon says so in the C library's words, which begin with a capital letter.
+// isGone reports whether the daemon refused because the connection does not exist. The daemon uses the C
+// library's words, which begin with a capital letter.
 func isGone(err error) bool {
 	refused := new(CallError)
 	return errors.As(err, &refused) && strings.Contains(strings.ToLower(refused.Reason), unix.ENOENT.Error())

@@ -195,9 +195,8 @@ func parseLabel(s string) (conntrack.Label, error) {
 	return l, parseNumber(&l.Low, digits[low:], 16)
 }
 
-// parseState reads how far a TCP connection is. Verbose dumps have the state of
-// each end: only they tell an end that has sent everything, and still receives,
-// from a connection that is over.
+// parseState reads the state of a TCP connection. Verbose dumps have the state of each end. It shows whether
+// an end that has sent everything still receives, or the connection is over.
 func parseState(s string) (conntrack.State, error) {
 	state, closed := conntrack.StateNone, 0
 	for s != "" {

@@ -100,7 +100,7 @@ func FuzzParseConnections(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		all, _ := parseConnections(text)
 		for _, c := range all {
-			// What was read can be named again.
+			// A parsed connection can be named again.
 			if !c.Original.Src.IsValid() || c.Original.Src.Is4() != c.Original.Dst.Is4() || tupleArg(c.Original) == "" {
 				t.Errorf("%q gives %+v", text, c)
 			}

@@ -34,9 +34,8 @@ const touchEvery = 20 * time.Millisecond
 // that changes of OpenFlow flows made before are in force for every packet. On the
 // userspace datapath no cached flow from before is left: see Purge.
 //
-// A change has a round begin at once, and without one the next takes up to half
-// a second to begin. By the time that somebody asks, the change's own round may
-// have ended, unnoticed. So touch, if not nil, is called to have another one begin.
+// A change starts a round at once; without one the next takes up to half a second to begin. At the call, the
+// change's own round may have ended already. So touch, if not nil, is called to start another one.
 func (c *Client) WaitRevalidators(ctx context.Context, touch Touch) (err error) {
 	w := waiting{touch: touch}
 	for _, s := range []**session{&w.waits, &w.asks} {

@@ -95,7 +95,7 @@ func TestConnections(t *testing.T) {
 	if want := []string{icmpv6.String(), others[0].String(), others[1].String()}; err != nil || !slices.Equal(originals(all), want) {
 		t.Errorf("%v %v, want %v", originals(all), err, want)
 	}
-	// What has ended since it was listed is no failure.
+	// A connection that has ended since it was listed is no failure.
 	if flushed, err := c.FlushConnections(b.Context(), zone, []conntrack.Tuple{others[0], others[0], others[1]}); err != nil || flushed != 2 {
 		t.Errorf("flushed %d, %v; want 2, one of which was named twice", flushed, err)
 	}
@@ -169,7 +169,7 @@ func TestStoppedSwitchIsAnError(t *testing.T) {
 	defer cancel()
 	_, err := vswitchd.New(b.Daemons.Dir(), "netdev").DumpConntrack(ctx, zone)
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "dump-conntrack") {
-		t.Errorf("error %v does not tell what hangs", err)
+		t.Errorf("error %v does not name the hanging call", err)
 	}
 }
 
