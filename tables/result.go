@@ -17,16 +17,15 @@ type Result struct {
 	// write; a driver that talks to the kernel itself starts none.
 	Saves, Restores int
 	Duration        time.Duration
-	// Refused are all objects that are set aside now, sorted by kind and name.
+	// Refused are all quarantined objects, sorted by kind and name.
 	Refused []Refusal
 	// Repaired are the foreign changes that this Apply has undone, sorted.
 	Repaired []Repair
 }
 
 // Refusal is an object that cannot be programmed: the driver cannot encode
-// it, or the kernel refuses it. It is set aside, with everything that relies on it
-// standing closed (a chain of one rule that drops), while all else is
-// programmed. It is tried again after NextTry, unless that is zero, and at once
+// it, or the kernel refuses it. The driver quarantines it, closes everything that relies
+// on it (a chain of one rule that drops), and programs everything else. It tries it again after NextTry, unless that is zero, and at once
 // when it changes.
 type Refusal struct {
 	// Object is the kind, "chain", "set" or "map"; Rule says which rule or

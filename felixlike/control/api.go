@@ -210,7 +210,7 @@ const (
 	// EndpointPending: attached, but its newest policy is not programmed yet.
 	EndpointPending = "pending"
 	// EndpointClosed: attached, but its traffic is dropped: the datastore knows
-	// no such pod, or something on its way was set aside.
+	// no such pod, or an object on its way is quarantined.
 	EndpointClosed = "closed"
 	// EndpointDetached: known to the datastore, but without an interface.
 	EndpointDetached = "detached"

@@ -22,8 +22,8 @@ import (
 // 1.
 var ErrNotInOrder = errors.New("not everything is in order")
 
-// InOrder reports whether all that the agent knows is in force: the datastore
-// was read, the last apply went well, nothing waits and nothing is set aside.
+// InOrder reports whether the desired state is programmed: the datastore was read, the last
+// apply succeeded, nothing is pending and nothing is quarantined.
 func InOrder(s control.Status) bool {
 	return s.InSync && s.LastApply.Error == "" && s.Programmed >= s.Observed && len(s.Quarantined) == 0
 }

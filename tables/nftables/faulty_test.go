@@ -120,7 +120,7 @@ func wantLike(t testing.TB, clean, got map[string]string, closed, anything []str
 	clean, got = mapClone(clean), mapClone(got)
 	for _, name := range closed {
 		if body := got["chain "+name]; strings.Count(body, "comment") != 1 || !strings.Contains(body, "drop comment \"flx:") {
-			t.Errorf("chain %s does not stand closed: %s", name, body)
+			t.Errorf("chain %s is not closed: %s", name, body)
 		}
 		delete(clean, "chain "+name)
 		delete(got, "chain "+name)

@@ -21,7 +21,7 @@ func TestKernelRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		spoil func(*Table)
-		// refused is named, and stands closed with those that ask it.
+		// refused is named, and is closed with those that ask it.
 		refused string
 		askers  []string
 	}{
@@ -69,7 +69,7 @@ func TestKernelRefuses(t *testing.T) {
 						if !slices.Contains(closed, name) {
 							wantChain(t, table, *chain.desired)
 						} else if got := rulesByChain(t, table)[name]; len(got) != 1 || !strings.HasPrefix(got[0], "drop refused: ") {
-							t.Errorf("%s does not stand closed: %v", name, got)
+							t.Errorf("%s is not closed: %v", name, got)
 						}
 					}
 					wantSilent(t, table)

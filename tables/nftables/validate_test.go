@@ -17,10 +17,9 @@ import (
 // stranger is a match that the driver does not know.
 type stranger struct{ tables.Match }
 
-// Every case spoils the example; Apply must name object and reason, and set
-// aside that object alone: every chain that does not stand closed because of it has
-// the rules that it had.
-func TestBadInputIsSetAside(t *testing.T) {
+// TestBadInputIsQuarantined: every case spoils the example. Apply must name object and reason, and
+// quarantine that object alone: every chain that is not closed because of it keeps its rules.
+func TestBadInputIsQuarantined(t *testing.T) {
 	chainOf := func(rules ...tables.Rule) func(*Table) {
 		return func(t *Table) { t.UpdateChain(tables.Chain{Name: "to-pods", Rules: rules}) }
 	}
@@ -31,7 +30,7 @@ func TestBadInputIsSetAside(t *testing.T) {
 		name   string
 		spoil  func(*Table)
 		want   []string
-		closed string // the chains that stand closed, or are not even there
+		closed string // the chains that are closed, or are not even there
 	}{
 		{"no match", accept(nil), []string{"chain to-pods", "rule 1", "unknown match"}, "to-pods"},
 		{"unknown match", accept(stranger{proto(model.TCP)}), []string{"chain to-pods", "rule 1", "unknown match"}, "to-pods"},
@@ -110,7 +109,7 @@ func TestBadInputIsSetAside(t *testing.T) {
 				switch now := after[name]; {
 				case slices.Contains(strings.Fields(c.closed), name):
 					if len(now) != 1 || !strings.HasPrefix(now[0], "drop refused: ") {
-						t.Errorf("chain %s does not stand closed: %v", name, now)
+						t.Errorf("chain %s is not closed: %v", name, now)
 					}
 				case wanted != nil && wanted.desired != nil && wanted.desired.Hook == nil && !slices.Equal(now, rules):
 					t.Errorf("chain %s has %v, had %v", name, now, rules)

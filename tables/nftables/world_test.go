@@ -206,7 +206,7 @@ func (k kernelWorld) has(c tables.Chain) bool {
 	return ok && slices.EqualFunc(c.Hashes(), rules, func(hash string, r RuleSnapshot) bool { return r.Hash == hash })
 }
 
-// closed reports whether the chain stands closed.
+// closed reports whether the chain is closed.
 func (k kernelWorld) closed(name string) bool {
 	rules := k.rules[name]
 	return len(rules) == 1 && rules[0].Verdict == "drop" && strings.HasPrefix(rules[0].Comment, "refused: ")
@@ -274,7 +274,7 @@ func (k kernelWorld) asksNothingClosed(t *rapid.T, w world, cannot map[string]bo
 	for name, c := range w.chains {
 		for _, asked := range c.Asked(w.chain) {
 			if c.Hook == nil && !cannot[name] && k.closed(asked.Name) && !k.closed(name) {
-				t.Errorf("chain %s asks %s, which stands closed, and does not: %v", name, asked.Name, k.rules[name])
+				t.Errorf("chain %s asks %s, which is closed, and does not: %v", name, asked.Name, k.rules[name])
 			}
 		}
 	}

@@ -46,7 +46,7 @@ func LoadAsking(chains Chains, bad tables.Rule) {
 	}})
 }
 
-// ClosedByBad are the chains that stand closed while the policy "bad" of
+// ClosedByBad are the chains that are closed while the policy "bad" of
 // LoadAsking is refused.
 func ClosedByBad() []string {
 	return []string{"bad", "pods-admin", "pods-bad", "pods-both", "pods-turned"}
