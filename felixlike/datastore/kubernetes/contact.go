@@ -137,17 +137,22 @@ func (s *source) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 		return nil, err
 	}
 	s.note(ctx, nil)
-	changed := func(e watch.Event) watch.Event { return s.changed(ctx, e) }
-	return newWatcher(w, changed, o.ResourceVersion, streams, func() bool { return s.reconnects.Load() != reconnects }), nil
-}
-
-// changed trims the object of an event, and takes it ahead of the first list.
-func (s *source) changed(ctx context.Context, e watch.Event) watch.Event {
-	e = s.event(e)
-	if i, is := e.Object.(*item); is && (e.Type == watch.Added || e.Type == watch.Modified) {
-		e.Object = s.state.stores[s.name].ahead(ctx, i)
+	initial := streams
+	changed := func(e watch.Event) watch.Event {
+		e = s.event(e)
+		i, is := e.Object.(*item)
+		switch {
+		case !is:
+		case i.initialEnd:
+			initial = false
+		case initial && (e.Type == watch.Added || e.Type == watch.Modified):
+			// Later ones may come here before the reflector has put the list in the store,
+			// which deletes what is not in the list.
+			e.Object = s.state.stores[s.name].ahead(ctx, i)
+		}
+		return e
 	}
-	return e
+	return newWatcher(w, changed, o.ResourceVersion, streams, func() bool { return s.reconnects.Load() != reconnects }), nil
 }
 
 // note takes down how a request went.

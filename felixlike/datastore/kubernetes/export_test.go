@@ -4,9 +4,13 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
@@ -42,3 +46,16 @@ func (e exported) nodes() []string                         { return e.o.Nodes() 
 
 // Dialer returns the dialer of the connections to the API server.
 func Dialer() *net.Dialer { return dialer() }
+
+// WatchFirst returns the first watch of NetworkPolicies, which begins with all of them, as
+// the reflector sees it; w is what comes from the API server.
+func WatchFirst(ctx context.Context, w watch.Interface) (watch.Interface, error) {
+	all := true
+	k := &kind{name: kindPolicy, trim: trimPolicy, watch: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return w, nil }}
+	s := &source{kind: k, state: newState(), reconnects: &atomic.Uint64{}, log: slog.New(slog.DiscardHandler)}
+	return s.Watch(ctx, metav1.ListOptions{SendInitialEvents: &all})
+}
+
+// Whole reports whether an object of a watch has all of it, which the store needs behind
+// the first list.
+func Whole(o runtime.Object) bool { return o.(*item).data != nil }

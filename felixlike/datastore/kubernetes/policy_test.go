@@ -2,13 +2,16 @@ package kubernetes_test
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/felixlike/felixlike/felixlike/datastore/kubernetes"
 	"github.com/felixlike/felixlike/test/kubernetestest"
 )
 
@@ -83,5 +86,33 @@ func TestPoliciesOfNewerServers(t *testing.T) {
 	}
 	if seen := v.Sync(t); len(seen.Closed)+len(seen.Policies)+len(seen.Last.Problems) > 0 {
 		t.Errorf("left: %v %v", seen.Closed, seen.Last.Problems)
+	}
+}
+
+// TestObjectBehindTheFirstList: an object that comes right behind the first list may be
+// read before the list is in the store. It must be whole: that list deletes what it lacks.
+func TestObjectBehindTheFirstList(t *testing.T) {
+	server := watch.NewFakeWithChanSize(3, false)
+	named := func(name string, annotations map[string]any) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "spec": map[string]any{"podSelector": map[string]any{}},
+			"metadata": map[string]any{"namespace": "x", "name": name, "resourceVersion": "7", "annotations": annotations},
+		}}
+	}
+	server.Add(named("listed", nil))
+	server.Action(watch.Bookmark, named("", map[string]any{metav1.InitialEventsAnnotationKey: "true"}))
+	server.Add(named("later", nil))
+	w, err := kubernetes.WatchFirst(t.Context(), server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	var whole []bool
+	for range 3 {
+		whole = append(whole, kubernetes.Whole((<-w.ResultChan()).Object))
+	}
+	// Of what is in the list, the store has the rest already.
+	if !slices.Equal(whole, []bool{false, false, true}) {
+		t.Errorf("whole: %v", whole)
 	}
 }
