@@ -114,10 +114,14 @@ func (c *cluster) hostNetworkProblems() []model.Problem {
 func (c *cluster) portProblems() []model.Problem {
 	var found []model.Problem
 	for r, source := range c.policies {
-		for _, port := range c.engine.UnresolvedPorts(r.Namespace, r.Name) {
+		ports, effect := c.engine.UnresolvedPorts(r.Namespace, r.Name), "they allow nothing to it"
+		if r.Kind == "ClusterNetworkPolicy" {
+			ports, effect = c.engine.UnresolvedClusterPorts(r.Name), "they match nothing by it, also if they deny"
+		}
+		for _, port := range ports {
 			found = append(found, model.Problem{
 				Source: source, Object: r, Field: "spec",
-				Reason: "no pod that the rules with the named port " + port + " are about declares it: they allow nothing to it",
+				Reason: "no pod that the rules with the named port " + port + " are about declares it: " + effect,
 			})
 		}
 	}

@@ -68,3 +68,21 @@ func TestEqualPrioritiesAsAsked(t *testing.T) {
 		t.Errorf("told: %s", got)
 	}
 }
+
+// TestUnresolvedClusterPortIsNamed: a Deny by a name that no pod declares matches nothing,
+// and its author hears of it.
+func TestUnresolvedClusterPortIsNamed(t *testing.T) {
+	f := start(t)
+	f.attachmentsSynced()
+	x := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x", Labels: map[string]string{"all": "yes"}}}
+	p := denies("a", v1alpha2.AdminTier, 1, "all").(datastore.ClusterNetworkPolicySet)
+	p.Policy.Spec.Egress[0].To = []v1alpha2.ClusterNetworkPolicyEgressPeer{{Namespaces: &metav1.LabelSelector{}}}
+	p.Policy.Spec.Egress[0].Protocols = []v1alpha2.ClusterNetworkPolicyProtocol{{DestinationNamedPort: "web"}}
+	f.source.send(true, node("node1", "10.10.0.0/24"), datastore.NamespaceSet{Namespace: x}, podOn("a", "node1"), p)
+	if err := programmed(t, f); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := told(t, f), "ClusterNetworkPolicy a NamedPortUnresolved some spec"; got != want {
+		t.Errorf("told: %s", got)
+	}
+}

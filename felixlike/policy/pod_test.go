@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/model"
 )
@@ -88,4 +89,36 @@ func TestUnresolvedPorts(t *testing.T) {
 	check("one of two peers declares it")
 	s.DeleteNetworkPolicy("x", "p")
 	check("deleted")
+}
+
+// TestUnresolvedClusterPorts: a name is resolved by a pod that declares it for any protocol.
+func TestUnresolvedClusterPorts(t *testing.T) {
+	for _, tier := range []v1alpha2.Tier{v1alpha2.AdminTier, v1alpha2.BaselineTier} {
+		s := newState(t)
+		s.SetNamespace(newNamespace("x"))
+		p := &v1alpha2.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+		p.Spec.Tier, p.Spec.Subject.Namespaces = tier, &metav1.LabelSelector{}
+		p.Spec.Ingress = []v1alpha2.ClusterNetworkPolicyIngressRule{{
+			Action:    v1alpha2.ClusterNetworkPolicyRuleActionDeny,
+			From:      []v1alpha2.ClusterNetworkPolicyIngressPeer{{Namespaces: &metav1.LabelSelector{}}},
+			Protocols: []v1alpha2.ClusterNetworkPolicyProtocol{{DestinationNamedPort: "web"}, {DestinationNamedPort: "dns"}},
+		}}
+		if problems := s.SetClusterNetworkPolicy(p); len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		check := func(when string, want ...string) {
+			t.Helper()
+			s.flush()
+			if got := s.UnresolvedClusterPorts("p"); !slices.Equal(got, want) {
+				t.Errorf("%s, %s: %v, want %v", tier, when, got, want)
+			}
+		}
+		check("a policy that applies to nobody")
+		s.SetPod(newPod("x/a app=a", "10.0.0.1"))
+		check("at first", "dns", "web")
+		s.SetPod(withPort(newPod("x/a app=a", "10.0.0.1"), "dns", 53, corev1.ProtocolUDP))
+		check("one is declared", "web")
+		s.DeleteClusterNetworkPolicy("p")
+		check("deleted")
+	}
 }

@@ -209,24 +209,20 @@ func (x *policyStore) hostTargets(id model.PolicyID) []model.PodID {
 	return ids
 }
 
-// unresolvedPorts returns the named ports of a policy that no pod declares, sorted.
-func (x *policyStore) unresolvedPorts(id model.PolicyID) []string {
+// unresolvedPorts returns the named ports of a policy that no pod declares, sorted. Ports
+// with one text are one.
+func (x *policyStore) unresolvedPorts(id model.PolicyID, text func(compile.PortName) string) []string {
 	p, ok := x.byID[id]
 	if !ok || p.source == nil {
 		return nil
 	}
-	resolved := map[compile.PortName]bool{}
+	resolved := map[string]bool{}
 	for i := range p.source.Groups {
 		if spec := &p.source.Groups[i]; spec.Kind == model.AddressPorts {
-			resolved[spec.Port] = resolved[spec.Port] || x.groups.byID[spec.ID].counts.Len() > 0
+			name := text(spec.Port)
+			resolved[name] = resolved[name] || x.groups.byID[spec.ID].counts.Len() > 0
 		}
 	}
-	var names []string
-	for port, found := range resolved {
-		if !found {
-			names = append(names, port.String())
-		}
-	}
-	slices.Sort(names)
-	return names
+	maps.DeleteFunc(resolved, func(_ string, found bool) bool { return found })
+	return slices.Sorted(maps.Keys(resolved))
 }

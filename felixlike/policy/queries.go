@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/felixlike/felixlike/felixlike/policy/compile"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -61,7 +62,17 @@ func (e *Engine) HostNetworkTargets(namespace, name string) []model.PodID {
 // none of which declares them, if the policy applies to endpoints of this node. The rules
 // allow nothing to these ports, which their authors may not expect.
 func (e *Engine) UnresolvedPorts(namespace, name string) []string {
-	return e.policies.unresolvedPorts(networkPolicyID(namespace, name))
+	return e.policies.unresolvedPorts(networkPolicyID(namespace, name), compile.PortName.String)
+}
+
+// UnresolvedClusterPorts returns the same of a ClusterNetworkPolicy. A name there is for
+// every protocol: it is unresolved if no pod declares it for any.
+func (e *Engine) UnresolvedClusterPorts(name string) []string {
+	var all []string
+	for _, tier := range clusterTiers() { // a name is in one of them
+		all = append(all, e.policies.unresolvedPorts(model.PolicyID{Tier: tier, Name: name}, func(p compile.PortName) string { return p.Name })...)
+	}
+	return all
 }
 
 // Collisions returns a problem for each policy that is closed because one of its groups has
