@@ -109,6 +109,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		request.Verb, request.Resource = r.Method, r.URL.Path
 	}
 	status := s.note(request)
+	if s.discover(w, r.URL.Path) {
+		return
+	}
 	switch {
 	case !known || status == http.StatusNotFound:
 		refuse(w, http.StatusNotFound, "NotFound", "the server could not find the requested resource")
@@ -121,6 +124,30 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		s.serveObject(w, r, t, request.Verb)
 	}
+}
+
+// discover answers which resources a version of a group has, and reports whether that was
+// the question. A version without any is not found.
+func (s *Server) discover(w http.ResponseWriter, path string) bool {
+	gv, err := schema.ParseGroupVersion(strings.TrimPrefix(path, "/apis/"))
+	if err != nil || !strings.HasPrefix(path, "/apis/") {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var found []any
+	for _, r := range resources() {
+		if r.gv == gv && !s.hidden[r.plural] {
+			found = append(found, map[string]any{"name": r.plural, "kind": r.kind, "namespaced": r.namespaced})
+		}
+	}
+	if len(found) == 0 {
+		return false
+	}
+	writeJSON(w, http.StatusOK, map[string]any{
+		"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": gv.String(), "resources": found,
+	})
+	return true
 }
 
 // note keeps a request, and returns the status that it is to be refused with.

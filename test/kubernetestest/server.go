@@ -27,6 +27,8 @@ type Server struct {
 	breaks int
 	// refused has the HTTP status that requests for a resource get.
 	refused map[string]int
+	// hidden are the resources that discovery does not name.
+	hidden map[string]bool
 	// refusals counts the requests for a resource that were refused.
 	refusals map[string]int
 	// unstreamed reports that lists do not come as streams.
@@ -55,7 +57,7 @@ func NewServer(t testing.TB) *Server {
 // Listen returns a server that listens at an address, in the network namespace of
 // the thread, until it is stopped.
 func Listen(address string) (*Server, error) {
-	s := &Server{address: address, objects: newStorage(), changed: make(chan struct{}), refused: map[string]int{}, refusals: map[string]int{}}
+	s := &Server{address: address, objects: newStorage(), changed: make(chan struct{}), refused: map[string]int{}, hidden: map[string]bool{}, refusals: map[string]int{}}
 	return s, s.Start()
 }
 
@@ -132,6 +134,14 @@ func (s *Server) Refuse(status int, plurals ...string) {
 	for _, plural := range plurals {
 		s.refused[plural] = status
 	}
+}
+
+// Hide tells whether discovery leaves out a resource. An API server without a kind also
+// forbids it to those who have no right to it: see Refuse.
+func (s *Server) Hide(plural string, on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hidden[plural] = on
 }
 
 // StreamLists chooses whether lists come as streams, as they do since Kubernetes

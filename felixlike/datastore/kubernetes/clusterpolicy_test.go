@@ -78,6 +78,28 @@ func TestForbiddenClusterPolicies(t *testing.T) {
 	}
 }
 
+// TestForbiddenWithoutTheKind: an API server without the kind forbids it to an agent without
+// the right to it. The agent goes on without ClusterNetworkPolicies, and names the refusal
+// once the kind is there.
+func TestForbiddenWithoutTheKind(t *testing.T) {
+	f := newFixture(t)
+	f.Refuse(http.StatusForbidden, clusterPolicies)
+	f.Hide(clusterPolicies, true)
+	f.pods(t, "a")
+	v := f.open(t)
+	seen := v.Until(t, "in sync", func(s kubernetestest.Seen) bool { return s.Last.InSync })
+	if len(seen.Last.Problems) > 0 {
+		t.Errorf("problems: %v", seen.Last.Problems)
+	}
+	f.Hide(clusterPolicies, false)
+	f.clusterPolicy(t, "p")
+	f.Refuse(0, clusterPolicies)
+	// Sync has the source look at once.
+	if seen := v.Sync(t); seen.ClusterPolicies["p"] == nil || len(seen.Last.Problems) > 0 {
+		t.Errorf("once the kind is there: %v, %v", seen.ClusterPolicies, seen.Last.Problems)
+	}
+}
+
 // TestNoOptionalKind: two kinds that are not served do not wait for each other.
 func TestNoOptionalKind(t *testing.T) {
 	f := newFixture(t)

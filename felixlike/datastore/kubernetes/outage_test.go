@@ -67,7 +67,7 @@ func away(s kubernetestest.Seen) bool {
 	for _, p := range s.Last.Problems {
 		resources += len(strings.Split(p.Field, ", "))
 	}
-	return resources == 5
+	return resources == 6
 }
 
 func inOrder(s kubernetestest.Seen) bool { return len(s.Last.Problems) == 0 }

@@ -154,11 +154,15 @@ func (s *Source) reflect(ctx context.Context, from *source) {
 // An API server that has just begun forbids everything until it has read its roles.
 // So that is believed only of one that let all other kinds be read before. It is never
 // believed of ClusterNetworkPolicies: without an administrator's Deny, pods would be open.
+// An API server without the kind forbids it as well, so its discovery is asked then.
 func (s *Source) served(ctx context.Context, from *source) bool {
 	backoff := retry()
 	for logged := false; ; {
 		roles := s.othersSynced(from.name)
 		_, err := from.list(ctx, metav1.ListOptions{Limit: 1})
+		if from.name == kindClusterPolicy && apierrors.IsForbidden(err) && s.clients.unserved(ctx, from.name) {
+			err = apierrors.NewNotFound(from.name.resource().GroupResource(), "")
+		}
 		pause := wait.Jitter(servedPoll(from.name), 0.5)
 		switch {
 		case err == nil:
