@@ -84,7 +84,7 @@ func compute(ctx context.Context, agent *control.Client, change preview.Change) 
 	if err != nil {
 		return nil, err
 	}
-	p, err := preview.Of(objects, change)
+	p, err := preview.Of(ctx, objects, change)
 	if err != nil {
 		return nil, err
 	}

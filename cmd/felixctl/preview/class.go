@@ -47,11 +47,12 @@ func addressOf(p *corev1.Pod, f model.Family) netip.Addr {
 // classes groups pods that no policy and no block can distinguish.
 func classes(pods []*corev1.Pod, namespaces map[string]*corev1.Namespace, before, after []anyPolicy, blocks []netip.Prefix) []*end {
 	byKey := map[string]*end{}
+	named := labelNames(slices.Concat(before, after))
 	for _, p := range pods {
 		if !selectable(p) {
 			continue
 		}
-		k := classKey(p, blocks)
+		k := classKey(p, named, blocks)
 		if byKey[k] == nil {
 			byKey[k] = &end{}
 		}
@@ -75,12 +76,31 @@ func classes(pods []*corev1.Pod, namespaces map[string]*corev1.Namespace, before
 	return all
 }
 
-// classKey is the same for pods that are alike.
-func classKey(p *corev1.Pod, blocks []netip.Prefix) string {
+// labelNames returns, sorted, the labels by which policies tell pods apart. Others, as the
+// name of a StatefulSet's pod, would make each pod a class.
+func labelNames(policies []anyPolicy) []string {
+	names := map[string]bool{}
+	for _, p := range policies {
+		for _, s := range p.podSelectors() {
+			for name := range s.MatchLabels {
+				names[name] = true
+			}
+			for _, e := range s.MatchExpressions {
+				names[e.Key] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// classKey is the same for pods that are alike; labels are those that policies name.
+func classKey(p *corev1.Pod, labels []string, blocks []netip.Prefix) string {
 	var key strings.Builder
 	fmt.Fprintf(&key, "%s\n", p.Namespace)
-	for _, k := range slices.Sorted(maps.Keys(p.Labels)) {
-		fmt.Fprintf(&key, "%s=%s\n", k, p.Labels[k])
+	for _, k := range labels {
+		if value, has := p.Labels[k]; has {
+			fmt.Fprintf(&key, "%s=%s\n", k, value)
+		}
 	}
 	for _, c := range slices.Concat(p.Spec.Containers, p.Spec.InitContainers) {
 		fmt.Fprintf(&key, "%t", c.RestartPolicy != nil)

@@ -132,6 +132,37 @@ func (p anyPolicy) selects(pod *corev1.Pod, namespace *corev1.Namespace) bool {
 	return err != nil || s.Matches(labels.Set(pod.Labels))
 }
 
+// podSelectors lists the selectors of pods by their labels, those of peers included.
+func (p anyPolicy) podSelectors() []*metav1.LabelSelector {
+	var all []*metav1.LabelSelector
+	if p.cluster == nil {
+		all = append(all, &p.network.Spec.PodSelector)
+		for _, peer := range peers(p.network) {
+			if peer.PodSelector != nil {
+				all = append(all, peer.PodSelector)
+			}
+		}
+		return all
+	}
+	add := func(pods *v1alpha2.NamespacedPod) {
+		if pods != nil {
+			all = append(all, &pods.PodSelector)
+		}
+	}
+	add(p.cluster.Spec.Subject.Pods)
+	for _, r := range p.cluster.Spec.Ingress {
+		for _, peer := range r.From {
+			add(peer.Pods)
+		}
+	}
+	for _, r := range p.cluster.Spec.Egress {
+		for _, peer := range r.To {
+			add(peer.Pods)
+		}
+	}
+	return all
+}
+
 // prefixes lists the blocks that rules name, exceptions among them.
 func (p anyPolicy) prefixes() []string {
 	var all []string

@@ -1,6 +1,8 @@
 package preview
 
 import (
+	"context"
+
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/policy"
@@ -28,8 +30,9 @@ func (p *Preview) Changes() bool {
 	return len(p.Verdicts)+len(p.Programmed) > 0
 }
 
-// Of computes the effects of a change on the cluster of the objects.
-func Of(o control.Objects, c Change) (*Preview, error) {
+// Of computes the effects of a change on the cluster of the objects. If ctx ends before, Of
+// returns its error.
+func Of(ctx context.Context, o control.Objects, c Change) (*Preview, error) {
 	before := policiesOf(o)
 	after, changes, err := c.apply(before)
 	if err != nil {
@@ -47,8 +50,8 @@ func Of(o control.Objects, c Change) (*Preview, error) {
 			}
 		}
 	}
-	p.Verdicts = differences(o, before, after, changed)
-	return p, nil
+	p.Verdicts, err = differences(ctx, o, before, after, changed)
+	return p, err
 }
 
 // engineOf returns an engine that knows the objects, with other policies.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
@@ -36,9 +37,9 @@ func TestPredictionComesTrue(t *testing.T) {
 		}
 		for i, s := range steps {
 			for _, family := range model.Families() {
-				var before []*networkingv1.NetworkPolicy
+				var before truthtable.Objects
 				if i > 0 && s.Step > 1 {
-					before = steps[i-1].Objects(family).Policies
+					before = steps[i-1].Objects(family)
 				}
 				n, c := predict(t, &s, before, family)
 				probes, changed = probes+n, changed+c
@@ -52,15 +53,15 @@ func TestPredictionComesTrue(t *testing.T) {
 }
 
 // predict checks the probes of a step that had other policies before.
-func predict(t *testing.T, s *truthtable.Step, before []*networkingv1.NetworkPolicy, f model.Family) (probes, changed int) {
+func predict(t *testing.T, s *truthtable.Step, before truthtable.Objects, f model.Family) (probes, changed int) {
 	t.Helper()
 	o := s.Objects(f)
-	now := control.Objects{Node: o.Nodes[0].Name, Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: before}
-	p, err := Of(now, difference(before, o.Policies))
+	now := control.Objects{Node: o.Nodes[0].Name, Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: before.Policies, ClusterPolicies: before.ClusterPolicies}
+	p, err := Of(t.Context(), now, difference(before, o))
 	if err != nil {
 		t.Fatalf("%s: %v", s, err)
 	}
-	cluster := &oracle.Cluster{Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: before}
+	cluster := &oracle.Cluster{Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: before.Policies, ClusterPolicies: before.ClusterPolicies}
 	for _, probe := range s.Probes {
 		packet := oracle.Packet{Port: probe.Port, Source: address(t, s, probe.From, f), Destination: address(t, s, probe.To, f)}
 		if packet.Protocol, err = model.ParseProtocol(probe.Protocol); err != nil {
@@ -95,11 +96,16 @@ func isEnd(e *end, names []string, name string, a netip.Addr) bool {
 }
 
 // difference is the change from some policies to others.
-func difference(before, after []*networkingv1.NetworkPolicy) Change {
-	c := Change{Set: after}
-	for _, b := range before {
-		if !slices.ContainsFunc(after, func(a *networkingv1.NetworkPolicy) bool { return nameOf(a) == nameOf(b) }) {
+func difference(before, after truthtable.Objects) Change {
+	c := Change{Set: after.Policies, SetCluster: after.ClusterPolicies}
+	for _, b := range before.Policies {
+		if !slices.ContainsFunc(after.Policies, func(a *networkingv1.NetworkPolicy) bool { return nameOf(a) == nameOf(b) }) {
 			c.Delete = append(c.Delete, nameOf(b))
+		}
+	}
+	for _, b := range before.ClusterPolicies {
+		if !slices.ContainsFunc(after.ClusterPolicies, func(a *v1alpha2.ClusterNetworkPolicy) bool { return a.Name == b.Name }) {
+			c.DeleteCluster = append(c.DeleteCluster, b.Name)
 		}
 	}
 	return c

@@ -47,7 +47,7 @@ spec:
 
 func TestText(t *testing.T) {
 	o, c := objects(t, shop), Change{Set: objects(t, dbPolicy).Policies}
-	p, err := Of(o, c)
+	p, err := Of(t.Context(), o, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ shop/web-1  shop/db  tcp 10.0.1.3:40001 -> 10.0.1.2:22  ISOLATED
 // TestDelete reopens the ends that a policy closed, and fails for a missing policy.
 func TestDelete(t *testing.T) {
 	o := objects(t, shop+"---"+dbPolicy)
-	p, err := Of(o, Change{Delete: []model.PodID{{Namespace: "shop", Name: "db"}}})
+	p, err := Of(t.Context(), o, Change{Delete: []model.PodID{{Namespace: "shop", Name: "db"}}})
 	if err != nil || len(p.Verdicts) == 0 || p.Policies[0].What != Deleted {
 		t.Fatalf("%+v, %v", p, err)
 	}
@@ -102,10 +102,10 @@ func TestDelete(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	}
-	if _, err := Of(o, Change{Delete: []model.PodID{{Namespace: "shop", Name: "dbs"}}}); err == nil || !strings.Contains(err.Error(), "shop/dbs: does not exist, so it cannot be deleted") {
+	if _, err := Of(t.Context(), o, Change{Delete: []model.PodID{{Namespace: "shop", Name: "dbs"}}}); err == nil || !strings.Contains(err.Error(), "shop/dbs: does not exist, so it cannot be deleted") {
 		t.Errorf("error %v", err)
 	}
-	same, err := Of(o, Change{Set: objects(t, dbPolicy).Policies})
+	same, err := Of(t.Context(), o, Change{Set: objects(t, dbPolicy).Policies})
 	if err != nil || same.Changes() || same.Policies[0].What != Same {
 		t.Errorf("the same policy again: %+v, %v", same, err)
 	}
@@ -115,7 +115,7 @@ func TestDelete(t *testing.T) {
 func TestProblems(t *testing.T) {
 	all := objects(t, strings.ReplaceAll(dbPolicy, "{matchLabels: {app: db}}", "{}")).Policies
 	none := objects(t, strings.ReplaceAll(strings.ReplaceAll(dbPolicy, "app: db", "app: nobody"), "shop", "none")).Policies
-	p, err := Of(objects(t, shop), Change{Set: slices.Concat(all, none)})
+	p, err := Of(t.Context(), objects(t, shop), Change{Set: slices.Concat(all, none)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,13 +8,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
-	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/internal/seeded"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/policytest"
+	"github.com/felixlike/felixlike/test/truthtable"
 )
 
 // TestRandomTiersArePredicted changes the policies of a random cluster to those of
@@ -30,7 +30,7 @@ func TestRandomTiersArePredicted(t *testing.T) {
 			Node: now.Nodes[0].Name, Nodes: now.Nodes, Namespaces: now.Namespaces, Pods: now.Pods,
 			Policies: now.Policies, ClusterPolicies: now.ClusterPolicies,
 		}
-		p, err := Of(o, changeTo(now, &then))
+		p, err := Of(t.Context(), o, changeTo(now, &then))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,14 +59,7 @@ func TestRandomTiersArePredicted(t *testing.T) {
 
 // changeTo is the change from the policies of one cluster to those of another.
 func changeTo(from, to *oracle.Cluster) Change {
-	c := difference(from.Policies, to.Policies)
-	c.SetCluster = to.ClusterPolicies
-	for _, p := range from.ClusterPolicies {
-		if !slices.ContainsFunc(to.ClusterPolicies, func(o *v1alpha2.ClusterNetworkPolicy) bool { return o.Name == p.Name }) {
-			c.DeleteCluster = append(c.DeleteCluster, p.Name)
-		}
-	}
-	return c
+	return difference(truthtable.Objects(*from), truthtable.Objects(*to))
 }
 
 // about reports whether a difference is about a packet.
@@ -131,7 +124,7 @@ spec:
 func TestTierText(t *testing.T) {
 	o := objects(t, shop+"---"+dbPolicy)
 	c := Change{SetCluster: objects(t, denyPolicy).ClusterPolicies}
-	p, err := Of(o, c)
+	p, err := Of(t.Context(), o, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +153,7 @@ none that the policies would not let begin again
 `, because)
 	// One in force counts: without the NetworkPolicy, its port stays closed.
 	o.ClusterPolicies = c.SetCluster
-	p, err = Of(o, Change{Delete: []model.PodID{{Namespace: "shop", Name: "db"}}})
+	p, err = Of(t.Context(), o, Change{Delete: []model.PodID{{Namespace: "shop", Name: "db"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,11 +162,11 @@ none that the policies would not let begin again
 			t.Errorf("%+v", d)
 		}
 	}
-	p, err = Of(o, Change{DeleteCluster: []string{"keep-out"}})
+	p, err = Of(t.Context(), o, Change{DeleteCluster: []string{"keep-out"}})
 	if err != nil || len(p.Verdicts) == 0 || p.Verdicts[0].Becomes != Allowed || p.Policies[0].What != Deleted {
 		t.Errorf("deleted: %+v, %v", p, err)
 	}
-	if _, err := Of(o, Change{DeleteCluster: []string{"keep"}}); err == nil || !strings.Contains(err.Error(), "ClusterNetworkPolicy keep: does not exist, so it cannot be deleted") {
+	if _, err := Of(t.Context(), o, Change{DeleteCluster: []string{"keep"}}); err == nil || !strings.Contains(err.Error(), "ClusterNetworkPolicy keep: does not exist, so it cannot be deleted") {
 		t.Errorf("error %v", err)
 	}
 }

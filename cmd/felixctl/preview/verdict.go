@@ -2,6 +2,7 @@ package preview
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -49,7 +50,7 @@ type verdicts struct {
 }
 
 // differences returns the packets with changed verdicts.
-func differences(o control.Objects, before, after, changed []anyPolicy) []Difference {
+func differences(ctx context.Context, o control.Objects, before, after, changed []anyPolicy) ([]Difference, error) {
 	v := &verdicts{objects: o, namespaces: map[string]*corev1.Namespace{}}
 	for _, n := range o.Namespaces {
 		v.namespaces[n.Name] = n
@@ -72,7 +73,10 @@ func differences(o control.Objects, before, after, changed []anyPolicy) []Differ
 		v.ends = append(v.ends, outside(f, divides, v.taken())...)
 	}
 	var all []Difference
-	for _, s := range subjects {
+	for i, s := range subjects {
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("judge packets: %d of %d kinds of pods are done: %w", i, len(subjects), context.Cause(ctx))
+		}
 		for _, peer := range v.ends {
 			all = append(all, v.pair(s, peer)...)
 			if !v.affected(peer, changed) {
@@ -83,7 +87,7 @@ func differences(o control.Objects, before, after, changed []anyPolicy) []Differ
 	slices.SortStableFunc(all, func(a, b Difference) int {
 		return cmp.Or(strings.Compare(a.from.text, b.from.text), strings.Compare(a.to.text, b.to.text))
 	})
-	return all
+	return all, nil
 }
 
 // concerning are the policies that may apply to a pod that a changed one selects:

@@ -1,0 +1,74 @@
+package preview
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+)
+
+// large returns a cluster in which each pod has a label of its own, and a policy for all.
+func large(namespaces, pods int) (control.Objects, Change) {
+	o := control.Objects{Node: "n1", Nodes: []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}}}
+	for n := range namespaces {
+		name := fmt.Sprintf("ns%d", n)
+		o.Namespaces = append(o.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		for i := range pods {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: fmt.Sprintf("p%d", i)}}
+			pod.Labels = map[string]string{"app": "a", "statefulset.kubernetes.io/pod-name": pod.Name}
+			pod.Spec.NodeName = "n1"
+			pod.Status.PodIPs = []corev1.PodIP{{IP: fmt.Sprintf("10.%d.%d.%d", n, i/250, i%250+1)}}
+			o.Pods = append(o.Pods, pod)
+		}
+	}
+	p := &v1alpha2.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
+	p.Spec.Tier, p.Spec.Subject.Namespaces = v1alpha2.AdminTier, &metav1.LabelSelector{}
+	p.Spec.Ingress = []v1alpha2.ClusterNetworkPolicyIngressRule{{
+		Action: v1alpha2.ClusterNetworkPolicyRuleActionDeny,
+		From: []v1alpha2.ClusterNetworkPolicyIngressPeer{{Pods: &v1alpha2.NamespacedPod{
+			PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}},
+		}}},
+	}}
+	return o, Change{SetCluster: []*v1alpha2.ClusterNetworkPolicy{p}}
+}
+
+// TestAlikeButForOtherLabels: labels that no policy names do not make pods different.
+func TestAlikeButForOtherLabels(t *testing.T) {
+	o, change := large(3, 50)
+	p, err := Of(t.Context(), o, change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Verdicts) != 9 || len(p.Verdicts[0].From) != 50 || len(p.Verdicts[0].To) != 50 {
+		t.Errorf("%d differences, wanted one for each pair of namespaces", len(p.Verdicts))
+	}
+}
+
+// TestInterrupted: whoever does not want to wait ends it.
+func TestInterrupted(t *testing.T) {
+	o, change := large(1, 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Of(ctx, o, change); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func BenchmarkOf(b *testing.B) {
+	for _, namespaces := range []int{10, 50} {
+		b.Run(fmt.Sprintf("namespaces=%d/pods=%d", namespaces, 20*namespaces), func(b *testing.B) {
+			o, change := large(namespaces, 20)
+			for b.Loop() {
+				if _, err := Of(b.Context(), o, change); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
