@@ -42,9 +42,12 @@ func TestObjectsJudgeAlike(t *testing.T) {
 		for _, p := range full.Policies {
 			served.onEvent(datastore.NetworkPolicySet{Policy: p})
 		}
+		for _, p := range full.ClusterPolicies {
+			served.onEvent(datastore.ClusterNetworkPolicySet{Policy: p})
+		}
 		all := served.all()
-		a := oracle.Cluster{Nodes: full.Nodes, Namespaces: full.Namespaces, Pods: full.Pods, Policies: full.Policies}
-		b := oracle.Cluster{Nodes: all.Nodes, Namespaces: all.Namespaces, Pods: all.Pods, Policies: all.Policies}
+		a := oracle.Cluster(full)
+		b := oracle.Cluster{Nodes: all.Nodes, Namespaces: all.Namespaces, Pods: all.Pods, Policies: all.Policies, ClusterPolicies: all.ClusterPolicies}
 		for _, probe := range step.Probes {
 			p := oracle.Packet{Port: probe.Port}
 			p.Source, _ = step.Address(probe.From, model.IPv4)

@@ -28,7 +28,8 @@ func TestTruthTables(t *testing.T) {
 		before := &oracle.Cluster{}
 		for _, s := range steps {
 			o := s.Objects(family)
-			c := &oracle.Cluster{Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies}
+			cluster := oracle.Cluster(o)
+			c := &cluster
 			for _, n := range c.Nodes {
 				if engines[n.Name] == nil {
 					engines[n.Name], models[n.Name] = policy.New(n.Name), policytest.NewModel()

@@ -22,7 +22,8 @@ func first(t testing.TB) (*truthtable.Step, *oracle.Cluster) {
 	t.Helper()
 	step := readSteps(t, "../../../test/truthtable/testdata/sample.jsonl")[0]
 	o := step.Objects(model.IPv4)
-	return &step, &oracle.Cluster{Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies, ClusterPolicies: o.ClusterPolicies}
+	cluster := oracle.Cluster(o)
+	return &step, &cluster
 }
 
 func between(t testing.TB, s *truthtable.Step, from, to string) Packet {

@@ -35,7 +35,7 @@ func modelOf(t *testing.T, step truthtable.Step, node int) *control.Model {
 	t.Helper()
 	o := step.Objects(model.IPv4)
 	m, problems, err := wanted.FromEvents(wanted.Events(control.Objects{
-		Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies,
+		Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies, ClusterPolicies: o.ClusterPolicies,
 	}), o.Nodes[node].Name, nil)
 	if err != nil || len(problems) > 0 {
 		t.Fatal(err, problems)

@@ -32,7 +32,7 @@ func modelOf(t *testing.T) *control.Model {
 	for _, step := range steps {
 		o := step.Objects(model.IPv4)
 		m, _, err := wanted.FromEvents(wanted.Events(control.Objects{
-			Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies,
+			Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies, ClusterPolicies: o.ClusterPolicies,
 		}), o.Nodes[0].Name, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -39,7 +39,7 @@ func modelsOf(t *testing.T, every int) []*control.Model {
 	for i := 0; i < len(steps); i += every {
 		o := steps[i].Objects(model.IPv4)
 		m, problems, err := wanted.FromEvents(wanted.Events(control.Objects{
-			Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies,
+			Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies, ClusterPolicies: o.ClusterPolicies,
 		}), o.Nodes[0].Name, nil)
 		if err != nil || len(problems) > 0 {
 			t.Fatal(steps[i].String(), err, problems)
