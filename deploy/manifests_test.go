@@ -96,6 +96,7 @@ func TestConfiguration(t *testing.T) {
 	c := as[corev1.ConfigMap](t, read(t, "felixlike.yaml")["ConfigMap felixlike-config"])
 	want := config.Defaults()
 	want.NodeName, want.Datastore, want.OVSRunDir = "n1", "kubernetes", "/run/felixlike/ovs"
+	want.CNIConfDir = "/host/etc/cni/net.d" // the container has it there
 	if d := cmp.Diff(want, settings(t, c.Data["agent.yaml"])); d != "" {
 		t.Errorf("settings beside the defaults (-want +got):\n%s", d)
 	}

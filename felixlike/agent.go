@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/felixlike/felixlike/cni"
+	"github.com/felixlike/felixlike/cni/confdir"
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
@@ -72,6 +73,7 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 	}
 	server := health.New(cfg.HealthAddress, log.With("component", "health"))
 	a := &agent{cfg: cfg, backendConfig: wanted, backend: chosen, source: source, socket: socket, attachments: attachments, network: network, server: server, log: log}
+	a.configs = a.watchConfigs()
 	d, bridge := a.driver(ctx)
 	defer bridge.close()
 	g, ctx := errgroup.WithContext(ctx)
@@ -83,6 +85,9 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 	g.Go(func() error {
 		return control.Serve(ctx, filepath.Join(cfg.RunDir, control.SocketName), d, log.With("component", "control"))
 	})
+	if a.configs != nil {
+		g.Go(func() error { return a.configs.Run(ctx) })
+	}
 	if cfg.CNIPluginDir != "" {
 		g.Go(func() error { return a.cniServer(d).Run(ctx) })
 	}
@@ -139,7 +144,9 @@ type agent struct {
 	attachments   *ovsdb.Client
 	network       *nodeNetwork
 	server        *health.Server
-	log           *slog.Logger
+	// configs watches the runtime's network configurations; it may be nil.
+	configs *confdir.Watcher
+	log     *slog.Logger
 }
 
 // driver chooses and wires datastore, managers and stages.
@@ -189,6 +196,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		},
 		HealthAddress: a.server.Status, Settings: a.settings,
 		Underlay: a.network.status, NodeProblems: func() []model.Problem { return br.restore.problem(cfg.NodeName) },
+		Outages: outages{cfg.NodeName, host, a.configs}.now,
 		Dropped: func(ctx context.Context) (map[string]uint64, error) {
 			return dropped.read(ctx, a.backendConfig.Switch.ManagementSocket())
 		},
@@ -225,7 +233,7 @@ func (a *agent) stages(arrival *arrival, back *comeback, conntrack *hostnet.Conn
 		{Name: "ovsdb", Timeout: switchTimeout, Apply: writes(br.apply), Invalidate: br.invalidate},
 		// Before a pod gets its flows, what its address did before is forgotten.
 		{Name: "conntrack", Required: true, Timeout: 30 * time.Second, Apply: writes(conntrack.Apply)},
-		{Name: backend.HostStage, Timeout: switchTimeout, Apply: writes(host.Apply), Invalidate: host.Invalidate},
+		hostStage(host),
 		arrival.between(),
 		back.before(),
 		{Name: backend.ForwardingStage, Timeout: switchTimeout, Invalidate: br.forwarding.Reread, Watch: br.forwarding.Flows.Watch, Apply: func(ctx context.Context) (backend.Applied, error) {
@@ -243,6 +251,17 @@ func (a *agent) stages(arrival *arrival, back *comeback, conntrack *hostnet.Conn
 	// Policy in netfilter needs nothing of the switch, and does not wait for it.
 	at := slices.IndexFunc(all, func(s backend.Stage) bool { return s.Name == cmp.Or(a.backend.Stage().After, arrivalStage) })
 	return slices.Insert(all, at+1, a.backend.Stage())
+}
+
+// hostStage programs the host's side of the gateway port.
+func hostStage(host *hostnet.Reconciler) backend.Stage {
+	return backend.Stage{
+		Name: backend.HostStage, Timeout: switchTimeout, Invalidate: host.Invalidate, Watch: host.Watch, Overlooks: true,
+		Apply: func(ctx context.Context) (backend.Applied, error) {
+			did, err := host.Apply(ctx)
+			return backend.Applied{Writes: did.Writes, Repaired: did.Repaired}, err
+		},
+	}
 }
 
 // arrival returns what takes over from a backend that was in force before.

@@ -56,6 +56,9 @@ type Config struct {
 	Underlay func() control.Underlay
 	// NodeProblems returns problems of this node, for status. It may be nil.
 	NodeProblems func() []model.Problem
+	// Outages returns what keeps this node from being ready although everything is
+	// programmed. Those with a kind are told as Events. It may be nil.
+	Outages func() []datastore.Notice
 	// Lost delivers the reason when the dataplane may have lost what was
 	// programmed (a connection broke): everything is read again.
 	Lost <-chan error

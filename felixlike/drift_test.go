@@ -301,3 +301,20 @@ func TestWatchThatFailsFailsAlone(t *testing.T) {
 		return table.invalidated > 0
 	})
 }
+
+// A notice of a stage that shares its managers does not wait for the retry of a pass that
+// has failed.
+func TestNoticeDoesNotWaitForRetry(t *testing.T) {
+	host := newFakeTable(t)
+	stage := host.watchedStage()
+	stage.Managers = nil
+	f := startWith(t, Config{Stages: []backend.Stage{stage}, Timing: Timing{RetryMin: time.Minute, RetryMax: time.Minute}})
+	f.begin(t)
+	changed := <-host.changed
+	host.set(func() { host.err = errors.New("file exists") })
+	changed()
+	eventually(t, "the stage has failed", func() bool { return missing(t, f) != "" })
+	host.set(func() { host.err = nil })
+	changed()
+	eventually(t, "the agent is ready", func() bool { return missing(t, f) == "" })
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/metrics"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/hostnet"
 )
 
 // Driver is the one loop that owns the dataplane. Its methods but Run may be called from
@@ -40,7 +41,7 @@ func New(cfg Config) *Driver {
 	for _, s := range cfg.Stages {
 		names = append(names, s.Name)
 	}
-	d.metrics = metrics.New(names, []string{"table", "chain", "set", "map", "flow"}, d.scrape)
+	d.metrics = metrics.New(names, append([]string{"table", "chain", "set", "map", "flow"}, hostnet.Kinds()...), d.scrape)
 	if cfg.Dropped != nil {
 		d.metrics.CountDropped(func() (map[string]uint64, error) {
 			ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)

@@ -21,6 +21,9 @@ func (rep *reporter) readiness() health.Readiness {
 		r.Missing = append(r.Missing, fmt.Sprintf("revision %d of %d is programmed, the next one has waited for %s",
 			rep.scheduler.programmed, rep.cluster.observed, behind.Round(time.Second)))
 	}
+	for _, o := range rep.outages() {
+		r.Missing = append(r.Missing, o.Reason)
+	}
 	for _, q := range rep.stages.quarantine.view().quarantined {
 		r.Notes = append(r.Notes, quarantineReason(q))
 	}

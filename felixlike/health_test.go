@@ -6,11 +6,13 @@ import (
 	"io"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 )
 
@@ -38,6 +40,40 @@ func TestReadyTransitions(t *testing.T) {
 	table.set(func() { table.err = errors.New("again") })
 	f.source.send(true, podOn("a", "node1"))
 	eventually(t, "a later failure makes it not ready again", func() bool { return strings.Contains(missing(t, f), "again") })
+}
+
+// An outage of the host network makes the agent not ready, and is in the status.
+func TestOutageIsNotReady(t *testing.T) {
+	var mu sync.Mutex
+	var outages []datastore.Notice
+	f := startWith(t, Config{
+		Stages: []backend.Stage{newFakeTable(t).stage()},
+		Outages: func() []datastore.Notice {
+			mu.Lock()
+			defer mu.Unlock()
+			return outages
+		},
+	})
+	f.begin(t)
+	eventually(t, "the agent is ready", func() bool { return missing(t, f) == "" })
+	mu.Lock()
+	outages = []datastore.Notice{{
+		Problem: model.Problem{Object: ref("Node", "", "node1"), Reason: "00-other.conf is taken"}, Kind: noticeOtherCNI,
+	}, {
+		Problem: model.Problem{Object: ref("Node", "", "node1"), Reason: "route 10.10.1.0/24 is missing"},
+	}}
+	mu.Unlock()
+	if got := missing(t, f); got != "00-other.conf is taken; route 10.10.1.0/24 is missing" {
+		t.Errorf("not ready because of %q", got)
+	}
+	if all := f.Status().Problems; len(all) != 2 || all[0].Reason != "00-other.conf is taken" {
+		t.Errorf("problems %+v", all)
+	}
+	// What changes all the time is no Event.
+	notices, err := f.Notices(t.Context())
+	if err != nil || len(notices) != 1 || notices[0].Kind != noticeOtherCNI || notices[0].Known != datastore.KnownHere {
+		t.Errorf("notices %+v, %v", notices, err)
+	}
 }
 
 func TestQuarantineLeavesTheAgentReady(t *testing.T) {

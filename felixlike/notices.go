@@ -44,6 +44,11 @@ func (rep *reporter) notices() []datastore.Notice {
 			all = append(all, datastore.Notice{Problem: p, Kind: kind, Known: known})
 		}
 	}
+	for _, o := range rep.outages() {
+		if o.Kind != "" {
+			all = append(all, o)
+		}
+	}
 	view := rep.stages.quarantine.view()
 	for _, p := range rep.cluster.problems.all() {
 		known := datastore.KnownToAll

@@ -98,6 +98,10 @@ func (s *scheduler) takeNotices() {
 			s.dirty = true
 		default:
 			r.wanted, r.distrusted = true, true
+			if retry := r.started.Add(s.cfg.Throttle); r.wants == s.stages.shared && retry.Before(s.nextApply) {
+				// It runs within the next pass, if one is due.
+				s.nextApply = retry
+			}
 		}
 	}
 }

@@ -55,6 +55,9 @@ func (rep *reporter) status() control.Status {
 	if rep.cfg.NodeProblems != nil {
 		s.Problems = append(s.Problems, rep.cfg.NodeProblems()...)
 	}
+	for _, o := range rep.outages() {
+		s.Problems = append(s.Problems, o.Problem)
+	}
 	s.Problems = append(s.Problems, rep.cluster.hostNetworkProblems()...)
 	s.Problems = append(s.Problems, rep.cluster.portProblems()...)
 	s.Problems = append(s.Problems, rep.cluster.priorityProblems()...)

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/felixlike/felixlike/cni/confdir"
 	"github.com/felixlike/felixlike/internal/sysctl"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/underlay"
@@ -162,25 +163,16 @@ func (o Options) others(context.Context) (Level, string) {
 		return Noted, "not looked at: there is no such directory here"
 	}
 	own := filepath.Base(o.Conflist)
-	entries, err := os.ReadDir(o.ConfDir)
+	files, err := confdir.Read(o.ConfDir, own)
 	if err != nil {
 		return Missing, err.Error()
 	}
-	var later []string
-	for _, e := range entries {
-		switch filepath.Ext(e.Name()) {
-		case ".conf", ".conflist", ".json":
-			if e.Name() < own {
-				return Noted, fmt.Sprintf("%s comes before %s, so runtimes take it instead: remove the other CNI", e.Name(), own)
-			}
-			if e.Name() > own {
-				later = append(later, e.Name())
-			}
-		}
+	if len(files.Before) > 0 {
+		return Noted, fmt.Sprintf("%s comes before %s, so runtimes take it instead: remove the other CNI, or set exclusive", files.Before[0], own)
 	}
-	if len(later) > 0 {
+	if len(files.After) > 0 {
 		return Noted, fmt.Sprintf("another CNI is installed beside (%s): new pods get felixlike's network; pods that the other CNI attached "+
-			"keep its network, and no policy of felixlike applies to them until they are created again", strings.Join(later, ", "))
+			"keep its network, and no policy of felixlike applies to them until they are created again", strings.Join(files.After, ", "))
 	}
 	return Good, own + " is the first one"
 }

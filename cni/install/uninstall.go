@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/felixlike/felixlike/cni/confdir"
 	"github.com/felixlike/felixlike/internal/sysctl"
 	"github.com/felixlike/felixlike/ovsfwd/hostnet"
 )
@@ -59,6 +60,7 @@ func (l Leftovers) Remove(ctx context.Context, tell func(Finding)) error {
 		do        func(context.Context, Record) ([]string, error)
 	}{
 		{"network configuration", "removed", l.configs},
+		{"other network configurations", "given back", func(context.Context, Record) ([]string, error) { return confdir.GiveBack(l.ConfDir) }},
 		{"pods' interfaces", "removed", l.pods},
 		{"bridges", "removed", l.bridges},
 		{"routes and rules", "", l.routes},

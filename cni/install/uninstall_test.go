@@ -67,6 +67,8 @@ func TestUninstallLeavesNothing(t *testing.T) {
 	n.put(n.BinDir, "portmap", "the distribution's")
 	n.put(n.ConfDir, "10-other.conflist", "{}")
 	n.install()
+	// What an agent with exclusive has renamed.
+	n.put(n.ConfDir, "00-first.conflist.felixlike-disabled", "{}")
 
 	// What agent and Open vSwitch leave, and what is somebody else's.
 	n.put(filepath.Join(root, ipamDir), "10.0.0.2", "sandbox")
@@ -111,7 +113,7 @@ func TestUninstallLeavesNothing(t *testing.T) {
 		t.Errorf("%s = %s, %v", redirects, value, err)
 	}
 	n.expect(n.BinDir, "bandwidth=replaced by somebody", "portmap=the distribution's")
-	n.expect(n.ConfDir, "10-other.conflist={}")
+	n.expect(n.ConfDir, "00-first.conflist={}", "10-other.conflist={}")
 	n.expect(filepath.Join(root, resultsDir), "other-sandbox-eth0={}")
 	for _, path := range []string{runDir, stateDir, filepath.Dir(ipamDir)} {
 		if _, err := os.Stat(filepath.Join(root, path)); !os.IsNotExist(err) {

@@ -81,6 +81,10 @@ type Config struct {
 	// CNIPluginDir has the IPAM plugin host-local. Change it where the runtime keeps its plugins elsewhere;
 	// it is empty where no runtime attaches pods (the lab).
 	CNIPluginDir string `json:"cniPluginDir" help:"directory with the CNI plugin host-local; empty: the agent serves no CNI plugin"`
+	// CNIConfDir is watched for another CNI's configuration that the runtime takes instead of felixlike's;
+	// Exclusive renames it. Set Exclusive where another CNI puts its configuration back.
+	CNIConfDir string `json:"cniConfDir" help:"the container runtime's directory of network configurations, watched for those of other CNIs; empty: not watched"`
+	Exclusive  bool   `json:"exclusive" help:"rename other CNIs' configurations in cniConfDir that come before felixlike's to NAME.felixlike-disabled; uninstall gives them back"`
 	// HealthAddress serves /healthz, /readyz and /metrics. Set it to the node's address if Prometheus scrapes
 	// from another machine, or if kubelet cannot probe 127.0.0.1; empty opens no port.
 	HealthAddress string `json:"healthAddress" help:"address:port of /healthz, /readyz and /metrics; :port for all addresses, empty to turn them off"`

@@ -15,7 +15,10 @@
 //	           stages run)                           restart the agent
 //	/readyz    everything known is programmed        the first listing is not complete, this node
 //	                                                 is unknown, the last apply failed, or a change
-//	                                                 has waited for more than 5 s. Quarantined
+//	                                                 has waited for more than 5 s, or the host's
+//	                                                 side of the gateway port has not been as
+//	                                                 desired for more than 5 s, or another CNI's
+//	                                                 configuration comes first. Quarantined
 //	                                                 objects are reported, and leave it ready
 //	/metrics   always
 //

@@ -3,6 +3,9 @@
 // pods, and the policy rule that keeps traffic between pods and peer nodes
 // inside the tunnel.
 //
+// It notices at once when another program changes any of it (Watch), so that the next
+// Apply repairs it, and tells if that does not help (Problem).
+//
 // It also reports the addresses of the node itself (WatchAddresses).
 //
 // It is a reconciler: it reads the observed state, writes only differences, and

@@ -83,11 +83,11 @@ func apply(t *testing.T, r *Reconciler, s State) int {
 	t.Helper()
 	r.SetState(s)
 	r.SetMTU(1450)
-	n, err := r.Apply(context.Background())
+	did, err := r.Apply(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return n
+	return did.Writes
 }
 
 func lookup(t *testing.T, dst, iif string) netlink.Route {
@@ -341,8 +341,8 @@ func TestDeletedEntriesComeBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Invalidate()
-	if n, err := r.Apply(context.Background()); err != nil || n != 1 {
-		t.Errorf("repair: %d writes, %v; want 1", n, err)
+	if did, err := r.Apply(context.Background()); err != nil || did.Writes != 1 {
+		t.Errorf("repair: %d writes, %v; want 1", did.Writes, err)
 	}
 	if n := countRoutes(t, Protocol); n != before {
 		t.Errorf("%d routes after repair, want %d", n, before)

@@ -1,7 +1,7 @@
 package hostnet
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -21,11 +22,23 @@ const mainTable = unix.RT_TABLE_MAIN
 // Reconciler brings the host's network to the wanted state. It is used from
 // one goroutine.
 type Reconciler struct {
-	wanted *State
+	wanted *objects
 	// mtu is that of the gateway port in bytes; 0 leaves it.
 	mtu int
 	// clean says that the kernel is in sync with the desired state.
 	clean bool
+	// last is what the last successful Apply programmed.
+	last programmed
+	// drift is shared with Watch.
+	drift drift
+}
+
+// programmed is what an Apply has programmed. What differs from it without being desired
+// otherwise is a foreign change.
+type programmed struct {
+	*objects
+	// link is the index of the gateway port, and mtu its MTU.
+	link, mtu int
 }
 
 // NewReconciler returns a reconciler that wants nothing yet.
@@ -33,7 +46,8 @@ func NewReconciler() *Reconciler { return &Reconciler{} }
 
 // SetState replaces the desired state.
 func (r *Reconciler) SetState(s State) {
-	r.wanted = &s
+	r.wanted = newObjects(s)
+	r.drift.want(r.wanted)
 	r.clean = false
 }
 
@@ -41,37 +55,48 @@ func (r *Reconciler) SetState(s State) {
 func (r *Reconciler) SetMTU(mtu int) {
 	r.clean = r.clean && mtu == r.mtu
 	r.mtu = mtu
+	r.drift.wantMTU(mtu)
 }
 
 // Invalidate makes the next Apply look at the kernel again.
 func (r *Reconciler) Invalidate() { r.clean = false }
 
-// Apply writes the differences and returns the number of writes. After a failed write
-// it goes on with the others; the errors are joined.
-func (r *Reconciler) Apply(context.Context) (int, error) {
-	if r.clean || r.wanted == nil {
-		return 0, nil
+// Apply writes the differences and returns what it did. After a failed write it goes on
+// with the others; the errors are joined. It reads nothing if nothing new is desired and
+// Watch has not called for it.
+func (r *Reconciler) Apply(context.Context) (Result, error) {
+	if r.wanted == nil {
+		return Result{}, nil
 	}
+	noticed, ok := r.drift.begin(!r.clean)
+	if !ok {
+		return Result{}, nil
+	}
+	p := &pass{wanted: r.wanted, mtu: r.mtu, before: r.last, log: repairLog{noticed: noticed, with: map[string]int{}}}
 	link, err := netlink.LinkByName(r.wanted.Gateway)
 	if err != nil {
-		return 0, fmt.Errorf("gateway port %s: %w", r.wanted.Gateway, err)
+		p.fail("gateway port "+r.wanted.Gateway, err)
+	} else {
+		p.link = link
+		p.all()
 	}
-	p := &pass{state: r.wanted, link: link, mtu: r.mtu}
-	p.sysctls()
-	p.device()
-	p.addresses()
-	p.neighbours()
-	p.routes()
-	p.rules()
 	err = errors.Join(p.errs...)
-	r.clean = err == nil
-	return p.writes, err
+	if r.clean = err == nil; r.clean {
+		r.last = programmed{r.wanted, link.Attrs().Index, r.mtu}
+	}
+	did := Result{Writes: p.writes, Repaired: p.log.repairs(r.wanted.Gateway)}
+	r.drift.end(r.last.link, noticed, did.Repaired, err)
+	return did, err
 }
+
+// Problem tells what has kept the host network from being as desired for longer than a
+// repair takes; empty if nothing does. It may be called from any goroutine.
+func (r *Reconciler) Problem() string { return r.drift.problem(time.Now()) }
 
 // Remove undoes the writes of earlier runs for a gateway port of that name, except
 // for sysctls, which others may rely on by now. It may be repeated.
 func Remove(gateway string, table, priority int) error {
-	p := &pass{state: &State{Gateway: gateway, RouteTable: table, RulePriority: priority}}
+	p := &pass{wanted: newObjects(State{Gateway: gateway, RouteTable: table, RulePriority: priority})}
 	link, err := netlink.LinkByName(gateway)
 	switch {
 	case err == nil:
@@ -89,57 +114,88 @@ func Remove(gateway string, table, priority int) error {
 
 // pass is one comparison of wanted and actual.
 type pass struct {
-	state  *State
+	wanted *objects
 	mtu    int
+	// before is what was programmed last.
+	before programmed
 	link   netlink.Link
 	writes int
+	log    repairLog
 	errs   []error
 }
 
-// write counts a write and keeps its error.
-func (p *pass) write(what string, err error) {
+// all compares everything.
+func (p *pass) all() {
+	if p.again() && p.before.link != p.link.Attrs().Index {
+		p.log.link = "replaced by another interface"
+	}
+	p.sysctls()
+	p.device()
+	p.addresses()
+	p.neighbours()
+	p.routes()
+	p.rules()
+}
+
+// write counts a write and keeps its error. It reports whether there is none.
+func (p *pass) write(what string, err error) bool {
 	p.writes++
 	if err != nil {
 		p.fail(what, err)
 	}
+	return err == nil
 }
+
+// again reports whether an earlier Apply has programmed everything: only then can a
+// difference be a foreign change.
+func (p *pass) again() bool { return p.before.objects != nil }
 
 func (p *pass) fail(what string, err error) {
 	p.errs = append(p.errs, fmt.Errorf("%s: %w", what, err))
 }
 
 func (p *pass) device() {
-	if mtu := p.mtu; mtu > 0 && p.link.Attrs().MTU != mtu {
-		p.write(fmt.Sprintf("set mtu %d of %s", mtu, p.state.Gateway), netlink.LinkSetMTU(p.link, mtu))
+	at := p.link.Attrs()
+	if mtu := p.mtu; mtu > 0 && at.MTU != mtu {
+		ok := p.write(fmt.Sprintf("set mtu %d of %s", mtu, p.wanted.Gateway), netlink.LinkSetMTU(p.link, mtu))
+		if ok && p.again() && p.before.mtu == mtu {
+			p.log.add(kindLink, p.wanted.Gateway, fmt.Sprintf("mtu %d instead of %d", at.MTU, mtu))
+		}
 	}
-	if p.link.Attrs().Flags&net.FlagUp == 0 {
-		p.write("set up "+p.state.Gateway, netlink.LinkSetUp(p.link))
+	if at.Flags&net.FlagUp == 0 {
+		if p.write("set up "+p.wanted.Gateway, netlink.LinkSetUp(p.link)) && p.again() {
+			p.log.link = cmp.Or(p.log.link, "down")
+		}
 	}
 }
 
 func (p *pass) addresses() {
-	wanted := map[netip.Prefix]bool{}
-	for _, a := range p.state.GatewayAddresses {
-		wanted[a] = true
+	lacks := map[netip.Prefix]bool{}
+	for _, a := range p.wanted.GatewayAddresses {
+		lacks[a] = true
 	}
 	actual, err := netlink.AddrList(p.link, netlink.FAMILY_ALL)
 	if err != nil {
-		p.fail("list addresses of "+p.state.Gateway, err)
+		p.fail("list addresses of "+p.wanted.Gateway, err)
 		return
 	}
 	for i := range actual {
 		a := prefixOf(actual[i].IPNet)
-		if wanted[a] {
-			delete(wanted, a)
+		if lacks[a] {
+			delete(lacks, a)
 			continue
 		}
 		// The port is ours alone, but its link-local address is the kernel's.
-		if !a.Addr().IsLinkLocalUnicast() {
-			p.write(fmt.Sprintf("remove address %s from %s", a, p.state.Gateway), netlink.AddrDel(p.link, &actual[i]))
+		if a.Addr().IsLinkLocalUnicast() {
+			continue
+		}
+		ok := p.write(fmt.Sprintf("remove address %s from %s", a, p.wanted.Gateway), netlink.AddrDel(p.link, &actual[i]))
+		if ok && p.again() && !p.before.hasAddress(a) {
+			p.log.add(kindAddress, a.String(), "foreign")
 		}
 	}
-	for _, a := range p.state.GatewayAddresses {
-		if !wanted[a] {
+	for _, a := range p.wanted.GatewayAddresses {
+		if !lacks[a] {
 			continue
 		}
 		addr := &netlink.Addr{IPNet: netOf(a)}
@@ -147,12 +203,15 @@ func (p *pass) addresses() {
 			// No duplicate is possible: spoofguard pins the address to this port.
 			addr.Flags = unix.IFA_F_NODAD
 		}
-		p.write(fmt.Sprintf("add address %s to %s", a, p.state.Gateway), netlink.AddrAdd(p.link, addr))
+		ok := p.write(fmt.Sprintf("add address %s to %s", a, p.wanted.Gateway), netlink.AddrAdd(p.link, addr))
+		if ok && p.again() && p.before.hasAddress(a) {
+			p.log.add(kindAddress, a.String(), missing)
+		}
 	}
 }
 
 func (p *pass) neighbours() {
-	wanted := p.state.neighbours()
+	lacks, changed := maps.Clone(p.wanted.macs), map[netip.Addr]string{}
 	ours, err := p.nextHops()
 	if err != nil {
 		p.fail("list routes", err)
@@ -161,7 +220,7 @@ func (p *pass) neighbours() {
 	for _, f := range model.Families() {
 		actual, err := netlink.NeighList(p.link.Attrs().Index, netlinkFamily(f))
 		if err != nil {
-			p.fail("list neighbours of "+p.state.Gateway, err)
+			p.fail("list neighbours of "+p.wanted.Gateway, err)
 			return
 		}
 		for i := range actual {
@@ -170,20 +229,28 @@ func (p *pass) neighbours() {
 				continue
 			}
 			a := addrOf(n.IP)
-			mac, want := wanted[a]
+			mac, want := lacks[a]
 			switch {
 			case want && mac == string(n.HardwareAddr):
-				delete(wanted, a)
-			case !want && (ours[a] || p.state.ownPrefix(a) || bytes.Equal(n.HardwareAddr, p.state.VirtualMAC)):
-				p.write(fmt.Sprintf("remove neighbour %s from %s", a, p.state.Gateway), netlink.NeighDel(&n))
+				delete(lacks, a)
+			case want:
+				changed[a] = "MAC address " + n.HardwareAddr.String()
+			case ours[a] || p.wanted.claims(a, n.HardwareAddr):
+				ok := p.write(fmt.Sprintf("remove neighbour %s from %s", a, p.wanted.Gateway), netlink.NeighDel(&n))
+				if ok && p.again() && !p.before.hasNeighbour(a, string(n.HardwareAddr)) {
+					p.log.add(kindNeighbour, a.String(), "foreign")
+				}
 			}
 		}
 	}
-	for _, a := range slices.SortedFunc(maps.Keys(wanted), netip.Addr.Compare) {
-		p.write(fmt.Sprintf("set neighbour %s on %s", a, p.state.Gateway), netlink.NeighSet(&netlink.Neigh{
+	for _, a := range slices.SortedFunc(maps.Keys(lacks), netip.Addr.Compare) {
+		ok := p.write(fmt.Sprintf("set neighbour %s on %s", a, p.wanted.Gateway), netlink.NeighSet(&netlink.Neigh{
 			LinkIndex: p.link.Attrs().Index, State: netlink.NUD_PERMANENT, Family: netlinkFamily(model.FamilyOf(a)),
-			IP: a.AsSlice(), HardwareAddr: net.HardwareAddr(wanted[a]),
+			IP: a.AsSlice(), HardwareAddr: net.HardwareAddr(lacks[a]),
 		}))
+		if ok && p.again() && p.before.hasNeighbour(a, lacks[a]) {
+			p.log.add(kindNeighbour, a.String(), cmp.Or(changed[a], missing))
+		}
 	}
 }
 
@@ -213,12 +280,9 @@ func (p *pass) ourRoutes(f model.Family) ([]netlink.Route, error) {
 }
 
 func (p *pass) routes() {
-	routes, _ := p.state.routes()
-	wanted := map[route]bool{}
-	byPrefix := map[route]route{}
-	for _, r := range routes {
-		wanted[r] = true
-		byPrefix[r.identity()] = r
+	lacks := map[route]bool{}
+	for _, r := range p.wanted.inOrder {
+		lacks[r] = true
 	}
 	for _, f := range model.Families() {
 		actual, err := p.ourRoutes(f)
@@ -228,24 +292,34 @@ func (p *pass) routes() {
 		}
 		for i := range actual {
 			r := routeOf(&actual[i], f)
-			if wanted[r] && actual[i].LinkIndex == p.link.Attrs().Index {
-				delete(wanted, r)
+			if lacks[r] && actual[i].LinkIndex == p.link.Attrs().Index {
+				delete(lacks, r)
 				continue
 			}
-			if now, ok := byPrefix[r.identity()]; ok && wanted[now] {
+			if now, ok := p.wanted.byID[r.identity()]; ok && lacks[now] {
 				// Replaced in one step: without a route, packets to a peer's
 				// pods would follow the default route out of the cluster.
-				p.write(fmt.Sprintf("replace route %s table %d", r.dst, r.table), netlink.RouteReplace(p.routeMessage(now)))
-				delete(wanted, now)
+				ok := p.write(fmt.Sprintf("replace route %s", r), netlink.RouteReplace(p.routeMessage(now)))
+				if ok && p.again() && p.before.hasRoute(now) {
+					p.log.add(kindRoute, now.String(), "changed")
+				}
+				delete(lacks, now)
 				continue
 			}
-			p.write(fmt.Sprintf("remove route %s table %d", r.dst, r.table), netlink.RouteDel(&actual[i]))
+			ok := p.write(fmt.Sprintf("remove route %s", r), netlink.RouteDel(&actual[i]))
+			if ok && p.again() && !p.before.hasRoute(r) {
+				p.log.add(kindRoute, r.String(), "foreign")
+			}
 		}
 	}
-	for _, r := range routes {
-		if wanted[r] {
-			// Added, not replaced: a route of that prefix which is there is not ours.
-			p.write(fmt.Sprintf("add route %s via %s table %d", r.dst, r.via, r.table), netlink.RouteAdd(p.routeMessage(r)))
+	for _, r := range p.wanted.inOrder {
+		if !lacks[r] {
+			continue
+		}
+		// Added, not replaced: a route of that prefix which is there is not ours.
+		ok := p.write(fmt.Sprintf("add route %s via %s table %d", r.dst, r.via, r.table), netlink.RouteAdd(p.routeMessage(r)))
+		if ok && p.again() && p.before.hasRoute(r) {
+			p.log.add(kindRoute, r.String(), missing)
 		}
 	}
 }
@@ -261,36 +335,65 @@ func (p *pass) routeMessage(r route) *netlink.Route {
 	return n
 }
 
+// foreignRules is more than the foreign rules that one pass removes from a family.
+const foreignRules = 8
+
 func (p *pass) rules() {
 	for _, f := range model.Families() {
-		wanted := first(p.state.gatewayAddrs(), f).IsValid()
-		actual, err := netlink.RuleList(netlinkFamily(f))
-		if errors.Is(err, unix.EAFNOSUPPORT) && !wanted {
-			continue // a kernel booted with ipv6.disable=1 has none
+		// The kernel removes the first rule that has what the request names. A rule with
+		// fewer conditions than ours may stand for ours there, so each removal takes
+		// another look.
+		removed := 0
+		for removed < foreignRules && p.rule(f) {
+			removed++
 		}
-		if err != nil {
-			p.fail("list policy rules", err)
-			return
-		}
-		for i := range actual {
-			r := actual[i]
-			if r.Priority != p.state.RulePriority || r.Table != p.state.RouteTable {
-				continue
-			}
-			if wanted && r.IifName == p.state.Gateway {
-				wanted = false
-				continue
-			}
-			r.Family = netlinkFamily(f)
-			p.write(fmt.Sprintf("remove policy rule %d", r.Priority), netlink.RuleDel(&r))
-		}
-		if wanted {
-			r := netlink.NewRule()
-			r.Family, r.Priority, r.Table, r.IifName = netlinkFamily(f), p.state.RulePriority, p.state.RouteTable, p.state.Gateway
-			p.write(fmt.Sprintf("add policy rule %d", r.Priority), netlink.RuleAdd(r))
+		if removed == foreignRules {
+			p.fail("policy rules", fmt.Errorf("%d foreign ones of priority %d were removed, and there may be more", removed, p.wanted.RulePriority))
 		}
 	}
 }
+
+// rule removes one foreign rule of our priority and table, or else adds ours if it is
+// missing. It reports whether it removed one.
+func (p *pass) rule(f model.Family) bool {
+	wanted := p.wanted.hasRule(f)
+	actual, err := netlink.RuleList(netlinkFamily(f))
+	if errors.Is(err, unix.EAFNOSUPPORT) && !wanted {
+		return false // a kernel booted with ipv6.disable=1 has none
+	}
+	if err != nil {
+		p.fail("list policy rules", err)
+		return false
+	}
+	for i := range actual {
+		r := actual[i]
+		if r.Priority != p.wanted.RulePriority || r.Table != p.wanted.RouteTable {
+			continue
+		}
+		if wanted && r.IifName == p.wanted.Gateway {
+			wanted = false
+			continue
+		}
+		r.Family = netlinkFamily(f)
+		ok := p.write(fmt.Sprintf("remove policy rule %d", r.Priority), netlink.RuleDel(&r))
+		if ok && p.again() && r.IifName != p.wanted.Gateway {
+			p.log.add(kindRule, ruleName(r.Priority, f), "foreign")
+		}
+		return ok
+	}
+	if wanted {
+		r := netlink.NewRule()
+		r.Family, r.Priority, r.Table, r.IifName = netlinkFamily(f), p.wanted.RulePriority, p.wanted.RouteTable, p.wanted.Gateway
+		ok := p.write(fmt.Sprintf("add policy rule %d", r.Priority), netlink.RuleAdd(r))
+		if ok && p.again() && p.before.hasRule(f) {
+			p.log.add(kindRule, ruleName(r.Priority, f), missing)
+		}
+	}
+	return false
+}
+
+// ruleName names the policy rule of a family.
+func ruleName(priority int, f model.Family) string { return fmt.Sprintf("%d of IPv%s", priority, f) }
 
 func routeOf(r *netlink.Route, f model.Family) route {
 	out := route{via: addrOf(r.Gw), src: addrOf(r.Src), table: r.Table, family: f}

@@ -1,6 +1,7 @@
 package hostnet
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -54,6 +55,14 @@ type route struct {
 	src    netip.Addr
 	table  int
 	family model.Family
+}
+
+// String names a route by what the kernel knows it by.
+func (r route) String() string {
+	if r.table == mainTable {
+		return r.dst.String()
+	}
+	return fmt.Sprintf("%s table %d", r.dst, r.table)
 }
 
 // identity is the part of a route that the kernel uses as its key.

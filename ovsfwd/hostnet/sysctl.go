@@ -19,7 +19,7 @@ const (
 // and Remove leaves as they are.
 func NodeSettings() []string { return []string{forward4, redirects, forward6} }
 
-// sysctls sets the sysctls that forwarding by the gateway port needs:
+// settings returns the sysctls that forwarding by the gateway port needs:
 //
 //   - forwarding of both families;
 //   - loose reverse-path filtering on the port (the kernel takes the maximum
@@ -30,24 +30,45 @@ func NodeSettings() []string { return []string{forward4, redirects, forward6} }
 //     packet that waits for the answer: spoofguard lets no other through;
 //   - no redirects: packets leave by the port they came in by, on purpose;
 //   - no router advertisements from pods.
-func (p *pass) sysctls() {
-	gw := p.state.Gateway
-	for _, s := range []struct{ key, value string }{
+func settings(gateway string) []setting {
+	return []setting{
 		{forward4, "1"},
 		{redirects, "0"},
-		{"net/ipv4/conf/" + gw + "/send_redirects", "0"},
-		{"net/ipv4/conf/" + gw + "/rp_filter", "2"},
-		{"net/ipv4/conf/" + gw + "/arp_announce", "2"},
+		{"net/ipv4/conf/" + gateway + "/send_redirects", "0"},
+		{"net/ipv4/conf/" + gateway + "/rp_filter", "2"},
+		{"net/ipv4/conf/" + gateway + "/arp_announce", "2"},
 		{forward6, "1"},
-		{"net/ipv6/conf/" + gw + "/accept_ra", "0"},
-	} {
-		old, err := sysctl.Read(s.key)
-		if errors.Is(err, fs.ErrNotExist) && strings.Contains(s.key, "ipv6") {
-			continue // a kernel without IPv6
-		}
-		if err == nil && old == s.value {
+		{"net/ipv6/conf/" + gateway + "/accept_ra", "0"},
+	}
+}
+
+// setting is a sysctl with the value that it is to have.
+type setting struct{ key, value string }
+
+// name is the sysctl as sysctl(8) writes it.
+func (s setting) name() string { return strings.ReplaceAll(s.key, "/", ".") }
+
+// read returns the value, and whether it is another one than it is to be. A kernel
+// without IPv6 has no such settings.
+func (s setting) read() (value string, differs bool, err error) {
+	value, err = sysctl.Read(s.key)
+	if errors.Is(err, fs.ErrNotExist) && strings.Contains(s.key, "ipv6") {
+		return "", false, nil
+	}
+	return value, err != nil || value != s.value, err
+}
+
+// sysctls sets the sysctls.
+func (p *pass) sysctls() {
+	for _, s := range settings(p.wanted.Gateway) {
+		old, differs, err := s.read()
+		if !differs {
 			continue
 		}
-		p.write("set "+s.key, sysctl.Write(s.key, s.value))
+		ok := p.write("set "+s.key, sysctl.Write(s.key, s.value))
+		// An interface that was replaced has the defaults.
+		if ok && err == nil && p.again() && p.log.link == "" {
+			p.log.add(kindSysctl, s.name(), old+" instead of "+s.value)
+		}
 	}
 }

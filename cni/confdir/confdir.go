@@ -1,0 +1,108 @@
+// Package confdir looks at the container runtime's directory of network configurations.
+// Runtimes take the first file by name. If that is another CNI's, new pods get its
+// network, and no policy of felixlike applies to them.
+//
+// It names such files, watches for them (Watcher) and, if told to, takes them out of the
+// runtime's sight and gives them back. It touches no other file, and knows neither
+// Kubernetes nor policy. It is tested with inotify on real directories.
+package confdir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Own is the name of felixlike's network configuration unless it is installed by another.
+const Own = "05-felixlike.conflist"
+
+// disabled is appended to the name of a configuration that runtimes are not to see.
+const disabled = ".felixlike-disabled"
+
+// Files are the network configurations of a directory, by name.
+type Files struct {
+	// Before are those of other CNIs that come before ours, After those behind it.
+	Before, After []string
+	// Own tells that ours is there.
+	Own bool
+}
+
+// Read lists the configurations that runtimes see. Own is the name of ours.
+func Read(dir, own string) (Files, error) {
+	var f Files
+	entries, err := os.ReadDir(dir) // sorted
+	if err != nil {
+		return f, fmt.Errorf("network configurations: %w", err)
+	}
+	for _, e := range entries {
+		switch name := e.Name(); {
+		case !isConfig(name):
+		case name == own:
+			f.Own = true
+		case name < own:
+			f.Before = append(f.Before, name)
+		default:
+			f.After = append(f.After, name)
+		}
+	}
+	return f, nil
+}
+
+// isConfig reports whether runtimes take a file of that name for a configuration.
+func isConfig(name string) bool {
+	switch filepath.Ext(name) {
+	case ".conf", ".conflist", ".json":
+		return true
+	}
+	return false
+}
+
+// Taken returns the other CNI's configuration that runtimes take instead of ours, or "".
+func (f Files) Taken() string {
+	switch {
+	case len(f.Before) > 0:
+		return f.Before[0]
+	case !f.Own && len(f.After) > 0:
+		return f.After[0]
+	}
+	return ""
+}
+
+// disable renames a configuration so that runtimes do not see it.
+func disable(dir, name string) error {
+	path := filepath.Join(dir, name)
+	if err := os.Rename(path, path+disabled); err != nil {
+		return fmt.Errorf("disable network configuration: %w", err)
+	}
+	return nil
+}
+
+// GiveBack gives the configurations that were disabled their names back, and returns
+// these. It leaves one whose name is in use again.
+func GiveBack(dir string) ([]string, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*"+disabled))
+	if err != nil {
+		return nil, fmt.Errorf("disabled network configurations: %w", err)
+	}
+	var back []string
+	var errs []error
+	for _, path := range paths {
+		now := strings.TrimSuffix(path, disabled)
+		// Unlike a rename, a link never replaces a file.
+		err := os.Link(path, now)
+		if errors.Is(err, os.ErrExist) {
+			continue
+		}
+		if err == nil {
+			err = os.Remove(path)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("enable network configuration: %w", err))
+			continue
+		}
+		back = append(back, filepath.Base(now))
+	}
+	return back, errors.Join(errs...)
+}

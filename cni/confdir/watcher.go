@@ -1,0 +1,126 @@
+package confdir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// lookEvery is the time between two looks without a notification. It finds a directory
+// that was replaced, and is all there is while inotify does not work.
+const lookEvery = 10 * time.Second
+
+// Options say what a Watcher watches.
+type Options struct {
+	// Dir is the runtime's directory.
+	Dir string
+	// Own is the name of our configuration.
+	Own string
+	// Exclusive has other CNIs' configurations that come before ours renamed.
+	Exclusive bool
+	Log       *slog.Logger
+}
+
+// Watcher watches for configurations of other CNIs that runtimes take instead of ours.
+type Watcher struct {
+	o       Options
+	mu      sync.Mutex
+	problem string
+	// deaf tells that inotify does not work, which is logged once.
+	deaf bool
+}
+
+// NewWatcher returns a watcher that has not looked yet.
+func NewWatcher(o Options) *Watcher { return &Watcher{o: o} }
+
+// Problem tells which configuration runtimes take instead of ours; empty if none. It may
+// be called from any goroutine.
+func (w *Watcher) Problem() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.problem
+}
+
+// Run watches until ctx ends.
+func (w *Watcher) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if err := w.watch(ctx); err != nil && !w.deaf {
+			w.deaf = true
+			w.o.Log.Warn("network configurations are looked at from time to time only", "dir", w.o.Dir, "interval", lookEvery, "error", err)
+		}
+	}
+	return ctx.Err()
+}
+
+// watch looks, and again after each notification. It returns after lookEvery.
+func (w *Watcher) watch(ctx context.Context) error {
+	var events chan fsnotify.Event
+	notifier, err := fsnotify.NewWatcher()
+	if err == nil {
+		defer notifier.Close()
+		err = notifier.Add(w.o.Dir)
+		events = notifier.Events
+	}
+	again := time.NewTimer(lookEvery)
+	defer again.Stop()
+	for {
+		w.look()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-again.C:
+			return err
+		case <-events:
+		}
+	}
+}
+
+// look reads the directory, and takes note of what it finds.
+func (w *Watcher) look() {
+	files, err := Read(w.o.Dir, w.o.Own)
+	if err == nil && w.o.Exclusive && files.Own && len(files.Before) > 0 {
+		err = w.disable(files.Before)
+		again, errRead := Read(w.o.Dir, w.o.Own)
+		files, err = again, errors.Join(err, errRead)
+	}
+	problem := ""
+	switch taken := files.Taken(); {
+	case taken != "":
+		problem = fmt.Sprintf("container runtimes take network configuration %s instead of %s: new pods get the other CNI's network, "+
+			"and no policy applies to them: remove the other CNI, or set exclusive", taken, w.o.Own)
+		if err != nil {
+			problem += ": " + err.Error()
+		}
+	case err != nil:
+		problem = err.Error()
+	}
+	w.mu.Lock()
+	before := w.problem
+	w.problem = problem
+	w.mu.Unlock()
+	switch {
+	case problem == before:
+	case problem == "":
+		w.o.Log.Info("container runtimes take felixlike's network configuration", "config", w.o.Own)
+	default:
+		w.o.Log.Error("new pods may be without policy", "problem", problem)
+	}
+}
+
+// disable renames the configurations.
+func (w *Watcher) disable(names []string) error {
+	var errs []error
+	for _, name := range names {
+		err := disable(w.o.Dir, name)
+		errs = append(errs, err)
+		if err == nil {
+			w.o.Log.Warn("another CNI's network configuration was renamed", "config", name, "now", name+disabled)
+		}
+	}
+	return errors.Join(errs...)
+}

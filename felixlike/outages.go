@@ -1,0 +1,53 @@
+package felixlike
+
+import (
+	"github.com/felixlike/felixlike/cni/confdir"
+	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/hostnet"
+)
+
+// noticeOtherCNI says that new pods get another CNI's network.
+const noticeOtherCNI = "OtherCNI"
+
+// outages are what keeps this node from being ready although everything is programmed.
+type outages struct {
+	node string
+	host *hostnet.Reconciler
+	// configs may be nil.
+	configs *confdir.Watcher
+}
+
+// now returns those of the moment. One with a kind is told as an Event.
+func (o outages) now() []datastore.Notice {
+	var all []datastore.Notice
+	add := func(kind, reason string) {
+		if reason != "" {
+			all = append(all, datastore.Notice{Problem: model.Problem{Object: ref("Node", "", o.node), Reason: reason}, Kind: kind})
+		}
+	}
+	add("", o.host.Problem()) // its reason tells how long it lasts
+	if o.configs != nil {
+		add(noticeOtherCNI, o.configs.Problem())
+	}
+	return all
+}
+
+// watchConfigs returns a watcher of the runtime's network configurations; nil if they
+// are not to be watched.
+func (a *agent) watchConfigs() *confdir.Watcher {
+	if a.cfg.CNIConfDir == "" {
+		return nil
+	}
+	return confdir.NewWatcher(confdir.Options{
+		Dir: a.cfg.CNIConfDir, Own: confdir.Own, Exclusive: a.cfg.Exclusive, Log: a.log.With("component", "cni"),
+	})
+}
+
+// outages returns what keeps this node from being ready.
+func (rep *reporter) outages() []datastore.Notice {
+	if rep.cfg.Outages == nil {
+		return nil
+	}
+	return rep.cfg.Outages()
+}

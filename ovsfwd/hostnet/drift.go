@@ -1,0 +1,210 @@
+package hostnet
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/felixlike/felixlike/tables"
+)
+
+// Intervals of drift.
+const (
+	// firstPause and longestPause bound the time between the end of an Apply that
+	// repairs and the next notice, while another program undoes every repair.
+	firstPause   = 100 * time.Millisecond
+	longestPause = time.Second
+	// steady is how long the host network has to stay as desired for an outage to end.
+	steady = time.Second
+	// tolerated is how long an outage may last before it is a problem.
+	tolerated = 5 * time.Second
+	// keptNames bounds the objects that a problem names.
+	keptNames = 3
+)
+
+// drift is what Watch and Apply share.
+type drift struct {
+	mu sync.Mutex
+	// wanted is the desired state, nil before there is one, and mtu that of the
+	// gateway port.
+	wanted *objects
+	mtu    int
+	// link is the index of the gateway port that was programmed last; applied tells
+	// that there was one.
+	link    int
+	applied bool
+
+	// heard is when Watch heard of the first change since the last read, zero without
+	// one, and names are the objects. told tells that changed will be called for it, due
+	// that it was called.
+	heard     time.Time
+	names     []string
+	told, due bool
+	// asked tells that the Apply reads because of a notice. After it, the next notice
+	// waits until next. The pause doubles while other programs go on.
+	asked bool
+	begun time.Time // when that Apply began
+	pause time.Duration
+	next  time.Time
+
+	outage outage
+}
+
+// outage is a time in which the host network is not as desired, or is changed again as
+// soon as it is.
+type outage struct {
+	// since is its beginning, zero without one. repaired is when the last repair
+	// succeeded, zero after an error.
+	since, repaired time.Time
+	// names are the objects that were changed, err the last Apply's error.
+	names []string
+	err   error
+}
+
+func (d *drift) want(o *objects) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.wanted = o
+}
+
+func (d *drift) wantMTU(mtu int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mtu = mtu
+}
+
+// begin notes that an Apply begins, and reports whether it has to read: it must, or a
+// notice is due. It returns when the first change was heard of.
+func (d *drift) begin(must bool) (noticed time.Time, read bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	if !must && !d.due {
+		return now, false
+	}
+	noticed = d.heard
+	if noticed.IsZero() {
+		noticed = now
+	}
+	d.asked, d.begun = d.due, now
+	d.heard, d.names, d.due = time.Time{}, nil, false
+	return noticed, true
+}
+
+// end notes the end of an Apply that has read.
+func (d *drift) end(link int, noticed time.Time, repaired []tables.Repair, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	d.outage.applied(noticed, now, repaired, err)
+	if err == nil {
+		d.link, d.applied = link, true
+	}
+	if !d.asked {
+		return
+	}
+	if d.begun.Sub(d.next) > longestPause {
+		d.pause = 0
+	}
+	d.pause = min(max(2*d.pause, firstPause), longestPause)
+	d.next = now.Add(d.pause)
+}
+
+// missed asks for an Apply that reads, if changes may not have been heard of.
+func (d *drift) missed(changed func()) {
+	d.mu.Lock()
+	applied := d.applied
+	d.mu.Unlock()
+	if applied {
+		d.hear("", changed)
+	}
+}
+
+// hear notes a change of an object; the name is empty if it is not known. It calls
+// changed once for all changes that come together, later while other programs fight.
+func (d *drift) hear(name string, changed func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	if d.heard.IsZero() {
+		d.heard = now
+	}
+	if name != "" {
+		d.names = keep(d.names, name)
+	}
+	if d.told {
+		return
+	}
+	d.told = true
+	time.AfterFunc(max(gather, d.next.Sub(now)), func() {
+		d.mu.Lock()
+		d.told, d.due = false, true
+		d.mu.Unlock()
+		changed()
+	})
+}
+
+// keep appends a name that is new, up to a limit.
+func keep(names []string, name string) []string {
+	if len(names) < keptNames && !slices.Contains(names, name) {
+		names = append(names, name)
+	}
+	return names
+}
+
+// applied notes the outcome of an Apply whose first change was noticed then.
+func (o *outage) applied(noticed, now time.Time, repaired []tables.Repair, err error) {
+	o.expire(noticed)
+	o.err = err
+	if len(repaired) == 0 && err == nil && o.since.IsZero() {
+		return
+	}
+	if o.since.IsZero() {
+		o.since = noticed
+	}
+	for _, r := range repaired {
+		o.names = keep(o.names, r.Object+" "+r.Name)
+	}
+	switch {
+	case err != nil:
+		o.repaired = time.Time{}
+	case len(repaired) > 0 || o.repaired.IsZero():
+		o.repaired = now
+	}
+}
+
+// expire ends an outage if the host network stayed as desired until then.
+func (o *outage) expire(until time.Time) {
+	if !o.repaired.IsZero() && until.Sub(o.repaired) > steady {
+		*o = outage{}
+	}
+}
+
+// problem tells of an outage that lasts, or of a change that no Apply has looked at.
+func (d *drift) problem(now time.Time) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	until := now
+	if !d.heard.IsZero() {
+		until = d.heard
+	}
+	d.outage.expire(until)
+	since, names := d.outage.since, d.outage.names
+	if since.IsZero() {
+		since, names = until, d.names
+	}
+	lasts := now.Sub(since)
+	if lasts <= tolerated {
+		return ""
+	}
+	text := fmt.Sprintf("the host's side of the gateway port has not been as desired for %s", lasts.Round(time.Second))
+	if len(names) > 0 {
+		text += ": other programs change " + strings.Join(names, ", ")
+	}
+	if err := d.outage.err; err != nil {
+		text += ": " + err.Error()
+	}
+	return text
+}

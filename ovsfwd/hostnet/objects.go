@@ -1,0 +1,59 @@
+package hostnet
+
+import (
+	"bytes"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// objects are the objects of a State, by their keys in the kernel. They are never
+// changed once they are made.
+type objects struct {
+	State
+	inOrder []route
+	// byID are the routes by their identity.
+	byID map[route]route
+	// macs are the MAC addresses of the permanent neighbours.
+	macs map[netip.Addr]string
+}
+
+func newObjects(s State) *objects {
+	o := &objects{State: s, macs: s.neighbours(), byID: map[route]route{}}
+	o.inOrder, _ = s.routes()
+	for _, r := range o.inOrder {
+		o.byID[r.identity()] = r
+	}
+	return o
+}
+
+// hasAddress reports whether the gateway port is to have an address.
+func (o *objects) hasAddress(a netip.Prefix) bool {
+	return slices.Contains(o.GatewayAddresses, a)
+}
+
+// hasRoute reports whether a route is desired exactly so.
+func (o *objects) hasRoute(r route) bool {
+	now, ok := o.byID[r.identity()]
+	return ok && now == r
+}
+
+// hasNeighbour reports whether an address is to have that MAC address.
+func (o *objects) hasNeighbour(a netip.Addr, mac string) bool {
+	now, ok := o.macs[a]
+	return ok && now == mac
+}
+
+// hasRule reports whether a family is to have the policy rule.
+func (o *objects) hasRule(f model.Family) bool { return first(o.gatewayAddrs(), f).IsValid() }
+
+// claims reports whether a permanent neighbour of the gateway port can only be ours: it
+// is a pod's, or has the virtual MAC.
+func (o *objects) claims(a netip.Addr, mac net.HardwareAddr) bool {
+	return o.ownPrefix(a) || bytes.Equal(mac, o.VirtualMAC)
+}
+
+// isNode reports whether an address is one of this node's own.
+func (o *objects) isNode(a netip.Addr) bool { return slices.Contains(o.NodeAddresses, a) }

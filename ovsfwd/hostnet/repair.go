@@ -1,0 +1,72 @@
+package hostnet
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/felixlike/felixlike/tables"
+)
+
+// Result is what one Apply did.
+type Result struct {
+	// Writes counts the changes of the kernel's state.
+	Writes int
+	// Repaired are the foreign changes that were undone.
+	Repaired []tables.Repair
+}
+
+// Kinds of objects in a Repair.
+const (
+	kindLink      = "link"
+	kindAddress   = "address"
+	kindRoute     = "route"
+	kindRule      = "rule"
+	kindNeighbour = "neighbour"
+	kindSysctl    = "sysctl"
+)
+
+// Kinds returns the kinds of objects that a Reconciler repairs.
+func Kinds() []string {
+	return []string{kindLink, kindAddress, kindRoute, kindRule, kindNeighbour, kindSysctl}
+}
+
+// missing is what a Repair says of an object that was not there.
+const missing = "missing"
+
+// repairLog collects the repairs of one pass.
+type repairLog struct {
+	noticed time.Time
+	// link says what has happened to the gateway port. The kernel removes addresses,
+	// routes and neighbours with it; with counts them by kind.
+	link string
+	with map[string]int
+	all  []tables.Repair
+}
+
+// add notes that a foreign change was undone.
+func (l *repairLog) add(kind, name, what string) {
+	if l.link != "" && what == missing {
+		l.with[kind]++
+		return
+	}
+	l.all = append(l.all, tables.Repair{Object: kind, Name: name, What: what, Noticed: l.noticed})
+}
+
+// repairs returns all of them, the gateway port first.
+func (l *repairLog) repairs(gateway string) []tables.Repair {
+	if l.link == "" {
+		return l.all
+	}
+	what := l.link
+	if len(l.with) > 0 {
+		var lost []string
+		for _, kind := range slices.Sorted(maps.Keys(l.with)) {
+			lost = append(lost, fmt.Sprintf("%d of kind %s", l.with[kind], kind))
+		}
+		what += "; missing with it: " + strings.Join(lost, ", ")
+	}
+	return slices.Insert(l.all, 0, tables.Repair{Object: kindLink, Name: gateway, What: what, Noticed: l.noticed})
+}

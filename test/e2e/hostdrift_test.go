@@ -1,0 +1,182 @@
+package e2e
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/namespace"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/lab"
+)
+
+// pings sends a datagram every few milliseconds to a server that sends them back, and
+// notes when answers come.
+type pings struct {
+	conn    net.Conn
+	mu      sync.Mutex
+	answers []time.Time
+}
+
+const pingInterval = 5 * time.Millisecond
+
+func startPings(t *testing.T, from *namespace.Namespace, to netip.AddrPort) *pings {
+	t.Helper()
+	p := &pings{}
+	err := from.Do(func() (err error) {
+		p.conn, err = net.Dial("udp", to.String())
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var both sync.WaitGroup
+	both.Go(func() {
+		for i := uint64(0); t.Context().Err() == nil; i++ {
+			// What cannot be sent is not answered, which shows.
+			_, _ = p.conn.Write(binary.BigEndian.AppendUint64(nil, i))
+			pause(t.Context(), pingInterval)
+		}
+	})
+	both.Go(func() {
+		buffer := make([]byte, 64)
+		for t.Context().Err() == nil {
+			if _, err := p.conn.Read(buffer); err == nil {
+				p.mu.Lock()
+				p.answers = append(p.answers, time.Now())
+				p.mu.Unlock()
+			} else {
+				pause(t.Context(), pingInterval)
+			}
+		}
+	})
+	t.Cleanup(func() {
+		_ = p.conn.Close()
+		both.Wait()
+	})
+	return p
+}
+
+// gap waits for answers that come a second after the start, and returns the longest time
+// without an answer since then.
+func (p *pings) gap(t *testing.T, start time.Time) time.Duration {
+	t.Helper()
+	longest := time.Duration(0)
+	eventually(t, "answers come again", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		last := start
+		longest = 0
+		for _, at := range p.answers {
+			if at.After(start) {
+				longest, last = max(longest, at.Sub(last)), at
+			}
+		}
+		return last.Sub(start) > time.Second
+	})
+	return longest
+}
+
+// TestHostDrift tampers with the host's side of a node's gateway port while a pod of
+// another node, and one of the same node, talk to a pod there. Each change is repaired
+// within a second, is in the status, the log and the metrics, and the agent is ready.
+func TestHostDrift(t *testing.T) {
+	l := newLab(t)
+	// The lab's servers are those of the ports that pods name.
+	set(t, l, state(t, strings.Replace(threeNodes, "{containerPort: 81}", "{containerPort: 80, protocol: UDP}", 1)))
+	n, a := l.Node("node1"), l.Pod(pod("a")).Address(model.IPv4)
+	far := startPings(t, l.Pod(pod("c")).Namespace(), netip.AddrPortFrom(a, 80))
+	near := startPings(t, l.Pod(pod("b")).Namespace(), netip.AddrPortFrom(a, 80))
+	peer := l.Pod(pod("c")).Address(model.IPv4)
+	for _, c := range []struct{ what, command, kind string }{
+		{"link down", "ip link set flx-gw0 down", "link"},
+		{"address removed", "ip -4 address flush dev flx-gw0", "address"},
+		{"route removed", "ip route del $(ip route get PEER | sed -n 's/.* via \\([^ ]*\\) .*/\\1/p' | sed 's/[.]1$/.0/')/24", "route"},
+		{"rule removed", "ip rule del priority 20800", "rule"},
+		{"neighbour removed", "ip neighbour del POD dev flx-gw0", "neighbour"},
+		{"ip_forward=0", "sysctl -qw net.ipv4.ip_forward=0", "sysctl"},
+		{"a setting without a notification", "sysctl -qw net.ipv4.conf.flx-gw0.arp_announce=0", "sysctl"},
+	} {
+		before := repairs(t, n)
+		start := time.Now()
+		command := strings.NewReplacer("PEER", peer.String(), "POD", a.String()).Replace(c.command)
+		err := n.Namespace().Do(func() error {
+			out, err := exec.Command("sh", "-c", command).CombinedOutput()
+			if err != nil {
+				return fmt.Errorf("%s: %w: %s", command, err, out)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "status tells of a repair: "+c.what, func() bool { return repairs(t, n) > before })
+		told := time.Since(start)
+		gaps := []time.Duration{far.gap(t, start), near.gap(t, start)}
+		status, err := n.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var found control.Repair
+		for _, r := range status.Repairs.Last {
+			if r.Stage == "netlink" && r.Kind == c.kind && r.At.After(start) {
+				found = r
+				break
+			}
+		}
+		if found.Name == "" {
+			t.Errorf("%s: no such repair in %+v", c.what, status.Repairs.Last)
+		}
+		t.Logf("%-35s told after %3d ms; longest gap %3d ms from another node, %3d ms on the node; %s %s: %s", c.what,
+			told.Milliseconds(), gaps[0].Milliseconds(), gaps[1].Milliseconds(), found.Kind, found.Name, found.What)
+		for _, gap := range gaps {
+			if gap > time.Second {
+				t.Errorf("%s: no answer for %s", c.what, gap)
+			}
+		}
+		if text := shell(t, n, "grep -c 'a foreign change was undone.*stage=netlink.*object=.*"+c.kind+"' "+n.LogFile()); strings.TrimSpace(text) == "0" {
+			t.Errorf("%s: the log says nothing", c.what)
+		}
+		// Changes one after the other are no fight.
+		pause(t.Context(), time.Second)
+	}
+	probed(t, "ready", n.ControlSocket(), 0)
+	unrepairable(t, l)
+}
+
+// unrepairable puts a route of another program in the place of ours. The agent leaves it
+// there, and is not ready until it goes.
+func unrepairable(t *testing.T, l *lab.Lab) {
+	n := l.Node("node1")
+	to := strings.TrimSpace(shell(t, n, "ip route show proto 208 table main | head -n 1 | cut -d ' ' -f 1"))
+	shell(t, n, "ip route replace "+to+" dev lo")
+	problem := func() string {
+		status, err := n.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range status.Problems {
+			if strings.Contains(p.Reason, to) {
+				return p.Reason
+			}
+		}
+		return ""
+	}
+	eventually(t, "status has a problem", func() bool { return problem() != "" })
+	t.Log(problem())
+	probed(t, "ready", n.ControlSocket(), 1)
+	shell(t, n, "ip route del "+to+" dev lo")
+	eventually(t, "the problem has gone", func() bool { return problem() == "" })
+	eventually(t, "the agent is ready", func() bool {
+		return exec.Command(filepath.Join(buildDir, lab.AgentProgram), "probe", "ready", "--node-name", "node1", "--run-dir", filepath.Dir(n.ControlSocket())).Run() == nil
+	})
+	expect(t, l, true, "x/c", "x/a", model.TCP, 80)
+}
