@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -18,7 +19,7 @@ import (
 
 func checkCommand() *cobra.Command {
 	var t target
-	var confDir, conflist string
+	var conflist string
 	c := &cobra.Command{
 		Use:   "check",
 		Short: "Check whether felixlike can work on this node, and whether it does",
@@ -41,7 +42,7 @@ Exit codes: 0 all is well, or noted only; 1 something is missing or not in order
 			}
 			ctx, cancel := context.WithTimeout(c.Context(), t.timeout)
 			defer cancel()
-			findings := lookAround(ctx, cfg, control.NewClient(t.socket), confDir, conflist)
+			findings := lookAround(ctx, cfg, control.NewClient(t.socket), cmp.Or(cfg.CNIConfDir, "/etc/cni/net.d"), conflist)
 			err = t.output.Print(c.OutOrStdout(), findings, func() error {
 				table := terminal.NewTable(terminal.StyleFor(c.OutOrStdout()), "RESULT", "WHAT", "DETAIL")
 				for _, f := range findings {
@@ -61,8 +62,7 @@ Exit codes: 0 all is well, or noted only; 1 something is missing or not in order
 	config.AddFlags(c.Flags())
 	t.flags(c, time.Minute)
 	t.outputFlag(c)
-	c.Flags().StringVar(&confDir, "cni-conf-dir", "/etc/cni/net.d", "the container runtime's directory of CNI configurations")
-	c.Flags().StringVar(&conflist, "conflist", "05-felixlike.conflist", "name of felixlike's network configuration in it")
+	c.Flags().StringVar(&conflist, "conflist", "05-felixlike.conflist", "name of felixlike's network configuration in --cni-conf-dir (/etc/cni/net.d if empty)")
 	return c
 }
 

@@ -7,6 +7,9 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/internal/namespace"
 )
@@ -25,11 +28,7 @@ func serveTCP(ns *namespace.Namespace, at netip.AddrPort) (func() error, error) 
 // serveStreams echoes on the connections of a listener, which is opened in the
 // namespace.
 func serveStreams(ns *namespace.Namespace, listen func() (net.Listener, error)) (func() error, error) {
-	var listener net.Listener
-	err := ns.Do(func() (err error) {
-		listener, err = listen()
-		return err
-	})
+	listener, err := openIn(ns, listen)
 	if err != nil {
 		return nil, err
 	}
@@ -52,6 +51,26 @@ func serveStreams(ns *namespace.Namespace, listen func() (net.Listener, error)) 
 		accepting.Wait() // until then the port may be in use
 		return errors.Join(err, e.close())
 	}, nil
+}
+
+// Bounds of openIn.
+const (
+	busyFor   = 5 * time.Second
+	busyPause = time.Millisecond
+)
+
+// openIn opens a socket in a namespace. The address of a socket that was just closed may
+// still be in use: a child of this process has a copy until it calls execve(2).
+func openIn[T any](ns *namespace.Namespace, open func() (T, error)) (socket T, err error) {
+	for end := time.Now().Add(busyFor); ; time.Sleep(busyPause) {
+		err = ns.Do(func() (err error) {
+			socket, err = open()
+			return err
+		})
+		if !errors.Is(err, unix.EADDRINUSE) || time.Now().After(end) {
+			return socket, err
+		}
+	}
 }
 
 // echo is the open connections of a TCP server. They are ended with it: a
@@ -99,10 +118,8 @@ func (e *echo) close() error {
 // serveUDP sends every datagram back. The socket is bound to the one address,
 // so that the answer comes from the address that was asked.
 func serveUDP(ns *namespace.Namespace, at netip.AddrPort) (func() error, error) {
-	var conn *net.UDPConn
-	err := ns.Do(func() (err error) {
-		conn, err = net.ListenUDP(network("udp", at.Addr()), net.UDPAddrFromAddrPort(at))
-		return err
+	conn, err := openIn(ns, func() (*net.UDPConn, error) {
+		return net.ListenUDP(network("udp", at.Addr()), net.UDPAddrFromAddrPort(at))
 	})
 	if err != nil {
 		return nil, err
