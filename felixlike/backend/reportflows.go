@@ -47,7 +47,7 @@ func (p *switchPolicy) applyReported(ctx context.Context) (tables.Result, error)
 	}
 	if err == nil && p.metered && !p.store.Reported() {
 		// A switch that has no meters has none to remove either.
-		p.metered = p.link.Conn.DeleteMeter(ctx, policyflows.ReportMeter) != nil && p.link.Conn.Err() != nil
+		p.metered = p.link.Conn.DeleteMeters(ctx, []uint32{policyflows.ReportMeter}) != nil && p.link.Conn.Err() != nil
 	}
 	return done, err
 }
@@ -70,7 +70,7 @@ func (p *switchPolicy) removeMeters(ctx context.Context) error {
 		return err
 	}
 	// Switches without meters refuse all of this.
-	_ = conn.DeleteMeter(ctx, policyflows.ReportMeter)
+	_ = conn.DeleteMeters(ctx, []uint32{policyflows.ReportMeter})
 	if pods, err := policyflows.FindRateMeters(ctx, conn); err == nil {
 		_ = conn.DeleteMeters(ctx, slices.Sorted(maps.Keys(pods)))
 	}
@@ -161,7 +161,7 @@ func (p *switchPolicy) checkReports(ctx context.Context) error {
 		Flow: openflow.Flow{Table: pipeline.TableNowhere, Priority: 2, Actions: policyflows.ReportActions()},
 	}
 	if err := conn.Change(ctx, flow); err != nil {
-		return errors.Join(err, conn.DeleteMeter(ctx, policyflows.ReportMeter))
+		return errors.Join(err, conn.DeleteMeters(ctx, []uint32{policyflows.ReportMeter}))
 	}
 	flow.Command = openflow.DeleteCookie
 	return conn.Change(ctx, flow)

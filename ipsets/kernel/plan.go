@@ -73,7 +73,8 @@ func (s *Sets) plan(t *set) *job {
 		j.deltas(name)
 		return j
 	}
-	j.after = observedSet{kind: t.spec.Kind, family: t.spec.Family, capacity: s.capacityFor(need), plain: true}
+	// A new set has room for twice its elements.
+	j.after = observedSet{kind: t.spec.Kind, family: t.spec.Family, capacity: max(s.capacity, powerOfTwo(2*need)), plain: true}
 	target := name
 	switch {
 	case sameType:
@@ -135,8 +136,6 @@ func (j *job) add(stage int, o op) {
 // messageSize bounds a message without elements.
 const messageSize = 192
 
-// capacityFor returns the capacity of a new set: twice what it needs now.
-func (s *Sets) capacityFor(elements int) int { return max(s.capacity, powerOfTwo(2*elements)) }
 
 // hashSize returns the number of buckets to create a set with: the kernel
 // doubles them, and moves all elements, as they fill up.

@@ -58,13 +58,8 @@ func setMeter(command uint16, id, perSecond uint32) []byte {
 	return append(body, 0, 0, 0, 0)
 }
 
-// DeleteMeter removes a meter if the switch has it. The switch then removes the flows that
-// use it.
-func (c *Conn) DeleteMeter(ctx context.Context, id uint32) error {
-	return c.DeleteMeters(ctx, []uint32{id})
-}
-
-// DeleteMeters removes meters, as DeleteMeter does.
+// DeleteMeters removes those of the meters that the switch has. The switch then removes
+// the flows that use them.
 func (c *Conn) DeleteMeters(ctx context.Context, ids []uint32) error {
 	var bodies [][]byte
 	for _, id := range ids {

@@ -81,7 +81,7 @@ func (r *Report) each(c worker.Case, f func(backend string, result *Result)) {
 func (r *Report) loads() measure.Section {
 	s := measure.Section{
 		Heading: "Everything at once", Left: 2,
-		Header: []string{"what", "backend", "wall", "CPU", r.ofFirstHeader(), "in kernel", "in vswitchd", "of loop", "writes", "programs", "peak RSS", "of vswitchd", "others, CPU"},
+		Header: []string{"what", "backend", "wall", "CPU", ofFirstHeader(r), "in kernel", "in vswitchd", "of loop", "writes", "programs", "peak RSS", "of vswitchd", "others, CPU"},
 	}
 	row := func(what string, f *Result) {
 		writes := measure.Middle(f.Writes, measure.Plain())
@@ -133,7 +133,7 @@ func (r *Report) loaded(backend string, f *Result) string {
 }
 
 // ofFirstHeader is the heading for the results of ofFirst.
-func (r *Report) ofFirstHeader() string { return "CPU, of " + r.Backends[0] }
+func ofFirstHeader(r *Report) string { return "CPU, of " + r.Backends[0] }
 
 // programs prints the number of programs started for each operation, if any
 // backend of the run starts some.
@@ -175,7 +175,7 @@ func inSwitch(f *Result) string {
 func (r *Report) changes() measure.Section {
 	s := measure.Section{
 		Heading: "One change, from the object to the kernel's commit", Left: 2,
-		Header: []string{"what", "backend", "p50", "p99", "max", "switch has it, p50", "p99", "changes", "CPU each", r.ofFirstHeader(), "in kernel", "in vswitchd", "of loop", "writes", "programs", "others, CPU"},
+		Header: []string{"what", "backend", "p50", "p99", "max", "switch has it, p50", "p99", "changes", "CPU each", ofFirstHeader(r), "in kernel", "in vswitchd", "of loop", "writes", "programs", "others, CPU"},
 		Text: []string{
 			"p50, p99 and max are over all changes of all rounds. An endpoint comes with a list of policies that no other " +
 				"pod has; its pod object is known before, as the scheduler's word comes before the CNI's. " +
