@@ -145,7 +145,7 @@ func (d *Driver) loop(ctx context.Context) error {
 		case <-d.stages.noticed:
 			d.scheduler.takeNotices()
 		case err := <-d.cfg.Lost:
-			d.stages.log.Warn("dataplane connection lost, reading everything again", "reason", err)
+			d.stages.log().Warn("dataplane connection lost, reading everything again", "reason", err)
 			for _, r := range d.stages.runners {
 				r.distrusted = true
 			}

@@ -18,7 +18,7 @@ func (d *drops) follow(ctx context.Context, alive time.Duration, got func(*contr
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
 		defer cancel()
 		if err := d.end(ctx, f); err != nil && !errors.Is(err, errStopped) {
-			d.stages.log.Warn("denied packets may be reported for longer than somebody follows them", "error", err)
+			d.stages.log().Warn("denied packets may be reported for longer than somebody follows them", "error", err)
 		}
 	}()
 	if err := got(nil); err != nil {

@@ -84,7 +84,7 @@ func (s *sampler) sample(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 			if _, err := s.read(ctx); err != nil {
-				s.stages.log.Debug("counters not read", "error", err)
+				s.stages.log().Debug("counters not read", "error", err)
 			}
 		}
 	}

@@ -110,9 +110,9 @@ func (s *scheduler) judge(o outcome) {
 // record keeps what a run did, for metrics and status.
 func (s *scheduler) record(o outcome) {
 	s.measured(o)
-	s.stages.repairs.note(s.stages.log, o.Name, o.applied.Repaired, o.ended)
+	s.stages.repairs.note(s.stages.log(), o.Name, o.applied.Repaired, o.ended)
 	if o.err == nil {
-		s.stages.quarantine.set(s.stages.log, o.Name, o.applied.Refused)
+		s.stages.quarantine.set(s.stages.log(), o.Name, o.applied.Refused)
 	}
 }
 
@@ -134,7 +134,7 @@ func (s *scheduler) account(o outcome, failedBefore bool) {
 		s.failed(r.started, o.err)
 	case o.err != nil:
 		s.lastApply = control.Apply{At: r.started, Duration: o.ended.Sub(r.started), Error: o.err.Error()}
-		s.stages.log.Error("programming a stage failed", "error", o.err)
+		s.stages.log().Error("programming a stage failed", "error", o.err)
 	case failedBefore:
 		// What it held back can go.
 		s.lastApply.Error = ""
@@ -195,7 +195,7 @@ func (s *scheduler) endPass() {
 	}
 	s.lastApply = control.Apply{At: p.started, Duration: time.Since(p.started)}
 	s.nextApply = p.started.Add(s.cfg.Throttle)
-	s.stages.log.Debug("applied", "revision", p.revision, "duration", s.lastApply.Duration)
+	s.stages.log().Debug("applied", "revision", p.revision, "duration", s.lastApply.Duration)
 	s.programmed = p.revision
 	s.cluster.tracker.programmed(p.noted)
 	s.metrics.Succeeded(time.Now())
@@ -225,5 +225,5 @@ func (s *scheduler) failed(started time.Time, err error) {
 	s.dirty = true
 	s.retry = min(max(2*s.retry, s.cfg.RetryMin), s.cfg.RetryMax)
 	s.nextApply = time.Now().Add(s.retry)
-	s.stages.log.Error("programming the dataplane failed", "error", err, "retry", s.retry)
+	s.stages.log().Error("programming the dataplane failed", "error", err, "retry", s.retry)
 }

@@ -216,7 +216,7 @@ func (d *drops) named(ctx context.Context, names *dropNames, all []denied.Report
 	for _, r := range all {
 		drop, err := names.view.Drop(r)
 		if err != nil {
-			d.stages.log.Debug("a denied packet cannot be read", "error", err)
+			d.stages.log().Debug("a denied packet cannot be read", "error", err)
 			continue
 		}
 		out = append(out, drop)

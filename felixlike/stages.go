@@ -15,11 +15,12 @@ import (
 )
 
 // stages are the stages of the dataplane with what is known of their runs. Except for
-// alive, all belongs to the loop.
+// alive and log, all belongs to the loop.
 type stages struct {
 	cfg    *Config
-	log    *slog.Logger
 	panics panics.Log
+	// logger names the backend. A takeover replaces it while others log.
+	logger atomic.Pointer[slog.Logger]
 	// group is what Run waits for.
 	group   *errgroup.Group
 	started time.Time
@@ -46,12 +47,13 @@ type stages struct {
 
 func newStages(cfg *Config, t *tracker) *stages {
 	s := &stages{
-		cfg: cfg, log: cfg.Log.With("component", "driver", "backend", cfg.Backend.Name()),
+		cfg:     cfg,
 		started: time.Now(), shared: &wants{managers: cfg.Managers}, backend: cfg.Backend,
 		outcomes: make(chan outcome, len(cfg.Stages)+1), // one may join in a handover
 		noticed:  make(chan struct{}, 1),
 		repairs:  newRepairs(), quarantine: newQuarantine(naming{renderer: cfg.Backend.Renderer(), tracker: t}),
 	}
+	s.logFor(cfg.Backend)
 	var all []*runner
 	for _, stage := range cfg.Stages {
 		all = append(all, newRunner(stage, s.shared))
@@ -59,6 +61,13 @@ func newStages(cfg *Config, t *tracker) *stages {
 	s.setRunners(all)
 	s.backend.Decides()
 	return s
+}
+
+func (s *stages) log() *slog.Logger { return s.logger.Load() }
+
+// logFor has the log name a backend.
+func (s *stages) logFor(b backend.Backend) {
+	s.logger.Store(s.cfg.Log.With("component", "driver", "backend", b.Name()))
 }
 
 // beat notes that the loop moves.
@@ -88,7 +97,7 @@ func (s *stages) ended(o outcome) {
 	s.running--
 	o.runner.finished(o)
 	if panics.Stack(o.err) != "" {
-		s.panics.With(s.log, o.err).Error("a stage has panicked", "stage", o.Name, "error", o.err)
+		s.panics.With(s.log(), o.err).Error("a stage has panicked", "stage", o.Name, "error", o.err)
 	}
 }
 
@@ -167,7 +176,7 @@ func (s *stages) watch(ctx context.Context, r *runner, watch backend.Watch) erro
 		if time.Since(began) > s.cfg.RetryMax {
 			wait = s.cfg.RetryMin
 		}
-		s.panics.With(s.log, err).Error("foreign changes are not noticed until the next resync", "stage", r.Name, "error", err, "retry", wait)
+		s.panics.With(s.log(), err).Error("foreign changes are not noticed until the next resync", "stage", r.Name, "error", err, "retry", wait)
 		select {
 		case <-ctx.Done():
 			return nil

@@ -42,13 +42,13 @@ func (hs *handovers) begin(name string, outcome chan error) {
 		return
 	}
 	if to.Why() != "" {
-		hs.stages.log.Info("chosen by what is on this node", "backend", to.Name(), "why", to.Why())
+		hs.stages.log().Info("chosen by what is on this node", "backend", to.Name(), "why", to.Why())
 	}
 	hs.stages.handover = &handover{
 		from: hs.stages.backend, to: to, plan: planOf(hs.stages.backend.Place(), to.Place()), place: to.Place(), began: time.Now(), outcome: outcome,
 	}
 	to.Beside(hs.stages.backend.Name())
-	hs.stages.log.Info("changing the backend", "to", to.Name())
+	hs.stages.log().Info("changing the backend", "to", to.Name())
 }
 
 // step goes on with a change of the backend where it does not have to
@@ -154,7 +154,7 @@ func (hs *handovers) beside(ctx context.Context, h *handover, work func(context.
 				h.next()
 				return
 			}
-			hs.stages.panics.With(hs.stages.log, err).Warn("a step of the change of the backend has failed", "to", h.to.Name(), "step", h.phase(), "error", err)
+			hs.stages.panics.With(hs.stages.log(), err).Warn("a step of the change of the backend has failed", "to", h.to.Name(), "step", h.phase(), "error", err)
 			h.failed(fmt.Errorf("%s: %w", h.phase(), err))
 		})
 		return nil
@@ -170,8 +170,8 @@ func (hs *handovers) takeOver(h *handover, old *runner) {
 	hs.stages.backend = h.to
 	hs.stages.backend.Decides()
 	hs.stages.quarantine.forget(old.Name, h.to.Renderer())
-	hs.stages.log = hs.cfg.Log.With("component", "driver", "backend", h.to.Name())
-	hs.stages.log.Info("the backend has taken over", "old", h.from.Name(), "after", time.Since(h.began))
+	hs.stages.logFor(h.to)
+	hs.stages.log().Info("the backend has taken over", "old", h.from.Name(), "after", time.Since(h.began))
 }
 
 // retire removes the old backend.
@@ -184,7 +184,7 @@ func (hs *handovers) retire(ctx context.Context, h *handover) {
 func (hs *handovers) leave(ctx context.Context, h *handover) {
 	err := fmt.Errorf("backend %s stays in force: %s cannot be programmed: %w", hs.stages.backend.Name(), h.to.Name(), h.err)
 	if h.runner == nil {
-		hs.stages.log.Error("the backend is not changed", "to", h.to.Name(), "error", h.err)
+		hs.stages.log().Error("the backend is not changed", "to", h.to.Name(), "error", h.err)
 		hs.end(h, errors.Join(err, h.to.Close()))
 		return
 	}
@@ -194,7 +194,7 @@ func (hs *handovers) leave(ctx context.Context, h *handover) {
 	h.asked = true
 	hs.stages.drop(h.runner)
 	hs.stages.quarantine.forget(h.runner.Name, hs.stages.backend.Renderer())
-	hs.stages.log.Error("the backend is not changed", "to", h.to.Name(), "error", h.err)
+	hs.stages.log().Error("the backend is not changed", "to", h.to.Name(), "error", h.err)
 	hs.remove(ctx, h, h.to, err)
 }
 
@@ -211,7 +211,7 @@ func (hs *handovers) remove(ctx context.Context, h *handover, b backend.Backend,
 				hs.queue.call(ctx, func() { hs.end(h, errors.Join(result, err)) })
 				return nil
 			}
-			hs.stages.panics.With(hs.stages.log, err).Error("the backend cannot be removed", "removing", b.Name(), "error", err, "retry", wait)
+			hs.stages.panics.With(hs.stages.log(), err).Error("the backend cannot be removed", "removing", b.Name(), "error", err, "retry", wait)
 			pause(ctx, wait)
 			wait = min(2*wait, hs.cfg.RetryMax)
 		}
@@ -224,7 +224,7 @@ func (hs *handovers) end(h *handover, result error) {
 	// Two variants of iptables have the same sets, and each has changed them.
 	hs.stages.decides().stale, hs.scheduler.dirty = true, true
 	h.outcome <- result
-	hs.stages.log.Info("the change of the backend has ended", "took", time.Since(h.began))
+	hs.stages.log().Info("the change of the backend has ended", "took", time.Since(h.began))
 }
 
 // pause waits, or until ctx ends.

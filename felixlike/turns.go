@@ -202,7 +202,7 @@ func (ts *turns) report() {
 			ts.waiting[t.policy()] = true
 		}
 	}
-	ts.stages.quarantine.set(ts.stages.log, turnsStage, ts.refusals(ts.cluster.tracker))
+	ts.stages.quarantine.set(ts.stages.log(), turnsStage, ts.refusals(ts.cluster.tracker))
 }
 
 // begin has the engine learn what the pass that begins is to program.

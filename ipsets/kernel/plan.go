@@ -136,7 +136,6 @@ func (j *job) add(stage int, o op) {
 // messageSize bounds a message without elements.
 const messageSize = 192
 
-
 // hashSize returns the number of buckets to create a set with: the kernel
 // doubles them, and moves all elements, as they fill up.
 func hashSize(elements int) int { return min(max(64, powerOfTwo(elements)), 1<<20) }

@@ -10,7 +10,7 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// The waits between two tries of a policy that is set refused: the first one,
+// The waits between two tries of a quarantined policy: the first one,
 // which doubles with each refusal, and the longest.
 const (
 	firstRetry = time.Second
@@ -26,7 +26,7 @@ type Table interface {
 }
 
 // Programmer applies the flow table of a store. What the switch refuses is
-// traced to the policies it was made of, and these are set refused: their pods
+// traced to the policies it was made of, and these are quarantined: their pods
 // are closed in that direction, and all else is programmed by the same Apply.
 type Programmer struct {
 	store   *Store
