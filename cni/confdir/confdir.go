@@ -8,11 +8,14 @@
 package confdir
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/felixlike/felixlike/internal/files"
 )
 
 // Own is the name of felixlike's network configuration unless it is installed by another.
@@ -29,7 +32,8 @@ type Files struct {
 	Own bool
 }
 
-// Read lists the configurations that runtimes see. Own is the name of ours.
+// Read lists the configurations that runtimes see. own is the name of ours. One that
+// mentions felixlike counts as ours too: a meta plugin such as Multus delegates to it.
 func Read(dir, own string) (Files, error) {
 	var f Files
 	entries, err := os.ReadDir(dir) // sorted
@@ -38,16 +42,26 @@ func Read(dir, own string) (Files, error) {
 	}
 	for _, e := range entries {
 		switch name := e.Name(); {
-		case !isConfig(name):
-		case name == own:
+		case e.IsDir() || !isConfig(name):
+		case name == own, delegates(filepath.Join(dir, name)):
 			f.Own = true
-		case name < own:
+		case !f.Own && name < own:
 			f.Before = append(f.Before, name)
 		default:
 			f.After = append(f.After, name)
 		}
 	}
 	return f, nil
+}
+
+// maxConfig is far above the size of a network configuration, in bytes.
+const maxConfig = 1 << 20
+
+// delegates reports whether a configuration mentions felixlike: its plugin, or the file
+// of its configuration.
+func delegates(path string) bool {
+	text, err := files.Read(path, maxConfig)
+	return err == nil && bytes.Contains(text, []byte("felixlike"))
 }
 
 // isConfig reports whether runtimes take a file of that name for a configuration.
@@ -70,7 +84,8 @@ func (f Files) Taken() string {
 	return ""
 }
 
-// disable renames a configuration so that runtimes do not see it.
+// disable renames a configuration so that runtimes do not see it. It replaces an older one
+// of the same name: the newer is the one that its CNI wants.
 func disable(dir, name string) error {
 	path := filepath.Join(dir, name)
 	if err := os.Rename(path, path+disabled); err != nil {

@@ -138,6 +138,62 @@ func TestExclusive(t *testing.T) {
 	}
 }
 
+// Another CNI that writes its configuration again at once does not keep the agent busy, and
+// the node is not taken for one without a problem.
+func TestFightOverAName(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, Own, "00-first.conf")
+	w, log := watching(t, dir, true)
+	shown := false
+	for end := time.Now().Add(2500 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		put(t, dir, "00-first.conf")
+		shown = shown || w.Problem() != ""
+	}
+	if n := log.lines("renamed"); n > 4 {
+		t.Errorf("renamed %d times in 2.5 s", n)
+	}
+	if !shown {
+		t.Error("no problem was shown")
+	}
+	eventually(t, "the last is renamed", func() bool { return w.Problem() == "" && !strings.Contains(list(t, dir)+" ", "00-first.conf ") })
+}
+
+// A meta plugin comes before ours and delegates to it: its pods have felixlike's network.
+func TestDelegatesAreOurs(t *testing.T) {
+	for name, text := range map[string]string{
+		"with the plugin":   `{"type": "multus", "delegates": [{"name": "k8s", "plugins": [{"type": "felixlike-cni"}]}]}`,
+		"with its file":     `{"type": "multus-shim", "clusterNetwork": "/host/etc/cni/net.d/05-felixlike.conflist"}`,
+		"without our files": `{"type": "felixlike-cni"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if name != "without our files" {
+				put(t, dir, Own)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "00-multus.conf"), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			put(t, dir, "10-behind.conf")
+			files, err := Read(dir, Own)
+			if err != nil || !files.Own || files.Taken() != "" || len(files.Before) > 0 {
+				t.Errorf("%+v, %v", files, err)
+			}
+		})
+	}
+}
+
+// Runtimes take no directory for a configuration.
+func TestDirectoryIsNoConfiguration(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, Own)
+	if err := os.Mkdir(filepath.Join(dir, "00-x.conf"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if files, err := Read(dir, Own); err != nil || files.Taken() != "" {
+		t.Errorf("%+v, %v", files, err)
+	}
+}
+
 // A configuration whose name is in use again is not overwritten.
 func TestGiveBackOverwritesNothing(t *testing.T) {
 	dir := t.TempDir()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"sync"
 	"time"
@@ -14,6 +15,10 @@ import (
 // lookEvery is the time between two looks without a notification. It finds a directory
 // that was replaced, and is all there is while inotify does not work.
 const lookEvery = 10 * time.Second
+
+// renameEvery is the least time between two renames: another CNI may write its
+// configuration again at once, as often as it is renamed.
+const renameEvery = time.Second
 
 // Options say what a Watcher watches.
 type Options struct {
@@ -31,8 +36,10 @@ type Watcher struct {
 	o       Options
 	mu      sync.Mutex
 	problem string
-	// deaf tells that inotify does not work, which is logged once.
-	deaf bool
+	// polling tells that inotify does not work, which is logged once.
+	polling bool
+	// renamed is the time of the last rename.
+	renamed time.Time
 }
 
 // NewWatcher returns a watcher that has not looked yet.
@@ -49,8 +56,8 @@ func (w *Watcher) Problem() string {
 // Run watches until ctx ends.
 func (w *Watcher) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		if err := w.watch(ctx); err != nil && !w.deaf {
-			w.deaf = true
+		if err := w.watch(ctx); err != nil && !w.polling {
+			w.polling = true
 			w.o.Log.Warn("network configurations are looked at from time to time only", "dir", w.o.Dir, "interval", lookEvery, "error", err)
 		}
 	}
@@ -60,22 +67,29 @@ func (w *Watcher) Run(ctx context.Context) error {
 // watch looks, and again after each notification. It returns after lookEvery.
 func (w *Watcher) watch(ctx context.Context) error {
 	var events chan fsnotify.Event
+	var lost chan error
 	notifier, err := fsnotify.NewWatcher()
 	if err == nil {
 		defer notifier.Close()
 		err = notifier.Add(w.o.Dir)
-		events = notifier.Events
+		events, lost = notifier.Events, notifier.Errors
 	}
 	again := time.NewTimer(lookEvery)
 	defer again.Stop()
 	for {
 		w.look()
+		var rename <-chan time.Time
+		if wait := renameEvery - time.Since(w.renamed); wait > 0 {
+			rename = time.After(wait)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-again.C:
 			return err
+		case <-rename:
 		case <-events:
+		case <-lost:
 		}
 	}
 }
@@ -83,7 +97,8 @@ func (w *Watcher) watch(ctx context.Context) error {
 // look reads the directory, and takes note of what it finds.
 func (w *Watcher) look() {
 	files, err := Read(w.o.Dir, w.o.Own)
-	if err == nil && w.o.Exclusive && files.Own && len(files.Before) > 0 {
+	if err == nil && w.o.Exclusive && files.Own && len(files.Before) > 0 && time.Since(w.renamed) >= renameEvery {
+		w.renamed = time.Now()
 		err = w.disable(files.Before)
 		again, errRead := Read(w.o.Dir, w.o.Own)
 		files, err = again, errors.Join(err, errRead)
@@ -117,6 +132,9 @@ func (w *Watcher) disable(names []string) error {
 	var errs []error
 	for _, name := range names {
 		err := disable(w.o.Dir, name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it has gone meanwhile
+		}
 		errs = append(errs, err)
 		if err == nil {
 			w.o.Log.Warn("another CNI's network configuration was renamed", "config", name, "now", name+disabled)

@@ -70,8 +70,9 @@ func (d *drift) concernedAddress(m socket.Message) string {
 	switch {
 	case ours && gone == d.wanted.hasAddress(at) && !address.IsLinkLocalUnicast():
 		return kindAddress + " " + at.String()
-	case !ours && gone && d.wanted.isNode(address):
-		// It takes the IPv4 routes along that have it as their source.
+	case !ours && d.wanted.isNode(address) && (gone || d.outage.err != nil):
+		// It takes the IPv4 routes along that have it as their source. While it is gone
+		// they cannot be added, so its return is a reason to try again.
 		return kindAddress + " " + address.String()
 	}
 	return ""

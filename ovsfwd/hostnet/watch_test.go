@@ -215,6 +215,37 @@ func noFight(r *Reconciler) {
 	r.drift.next, r.drift.pause = time.Time{}, 0
 }
 
+// While the node's address is gone the routes that have it as their source cannot be added.
+// Its return is noticed.
+func TestReturnOfTheNodesAddressIsNoticed(t *testing.T) {
+	inNamespace(t)
+	r := NewReconciler()
+	apply(t, r, withPods())
+	calls := watch(t, r)
+	ip(t, "address", "del", "192.168.50.11/24", "dev", "uplink0")
+	called(t, "the end of the node's address", calls)
+	if _, err := r.Apply(t.Context()); err == nil {
+		t.Fatal("routes were added whose source is no address of the node")
+	}
+	for quiet := false; !quiet; {
+		select {
+		case <-calls:
+		case <-time.After(longestPause + 2*settingsPoll):
+			quiet = true
+		}
+	}
+	noFight(r)
+	ip(t, "address", "add", "192.168.50.11/24", "dev", "uplink0")
+	took := called(t, "the return of the node's address", calls)
+	if took > time.Second {
+		t.Errorf("noticed after %s", took)
+	}
+	apply(t, r, withPods())
+	if n := apply(t, NewReconciler(), withPods()); n != 0 {
+		t.Errorf("%d differences are left", n)
+	}
+}
+
 // After lost notifications everything is read.
 func TestWatchSurvivesLostNotifications(t *testing.T) {
 	inNamespace(t)
