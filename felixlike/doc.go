@@ -8,20 +8,20 @@
 //	conntrack (addresses that changed hands) > host network >
 //	policy flows (one bundle) > forwarding flows (one bundle)
 //
-// of which a backend is the first stage, or that of policy flows. A pod that is
-// new has no forwarding flows until its policy is programmed, so its first packet
-// meets its policy. A change of the backend (handover.go) has both; where they judge
-// in different places (crossing.go), connections are carried from one tracking to
-// the other, and so they are when an agent starts with another backend than
-// the one in force (arrival.go). Nothing is programmed, and nothing swept,
-// before the first full listing of objects and attachments is in.
+// A backend has one of two places: a netfilter backend is the first stage, openflow is the
+// stage of policy flows. During a change of the backend (handover.go) both stages are
+// there. A new pod has no forwarding flows until its policy is programmed, so its first
+// packet meets its policy. If the two backends judge at different enforcement points, the
+// allowed connections are migrated (crossing.go), also when an agent starts with another
+// backend than the one in force (arrival.go). Nothing is programmed and nothing removed
+// before the first full listing of objects and attachments is complete.
 //
-// Stages run in goroutines of their own, one pass over all of them after the
-// other; the loop never waits for one. A stage with managers of its own
-// (policy) is also applied beside the passes: when somebody else changed what
-// it programs, when what it set aside is to be tried again, and when policy
-// changes while the stages behind it are slow. The managers of a stage that
-// runs are left alone; what they have to be told waits.
+// Stages run in goroutines of their own; the loop never waits for one. One pass over all
+// stages follows the other. A stage is also applied alone after a foreign change, and
+// when the next try of a quarantined object is due. The policy stage has managers of its
+// own, so it may run beside a pass, also when policy changes while later stages are slow.
+// Stages that share managers (bridge, host network, forwarding) wait for the end of the
+// pass. While a stage runs, its managers get no updates.
 //
 // Each part of the driver is a type that owns its state. It calls only those below it:
 //
@@ -87,7 +87,8 @@
 // and listed in the status (the last 20). If an object is changed more than five times a
 // minute, the log has only that fact, with the other writer's name. Such a stage reads
 // everything at its start, after a failure, and after lost notifications. Stages without
-// a Watch read everything at every resync (90 s).
+// a Watch, and those whose Watch misses some changes (iptables and the host network,
+// Stage.Overlooks), also read everything at every resync (90 s).
 //
 // An object that cannot be programmed (tables.Refusal) is quarantined. All others are
 // programmed, and the chains that rely on the object drop everything. So does a chain

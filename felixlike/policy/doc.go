@@ -4,8 +4,8 @@
 //
 //	objects -> [ parse, compile ] -> classes x selections -> groups, policies, endpoints -> Flush
 //
-// A selector matches all pods of a namespace with equal labels, or none. Such pods are one
-// class, and most new pods come to a class that exists. For each distinct pair of
+// Pods of one namespace with equal labels are one class: a selector matches all of them or
+// none. A pod belongs to one class, and most new pods come to a class that exists. For each distinct pair of
 // namespaces and pod selector there is one selection, with the classes that it matches.
 // Inverted indexes over labels find the selections of a class and the classes of a
 // selection. So the cost of a change depends on the number of selections that the object

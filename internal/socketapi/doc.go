@@ -1,5 +1,6 @@
 // Package socketapi is HTTP with JSON on a unix socket that only root may use: the
-// server of the agent's two sockets, and the client of felixctl and the CNI plugin.
+// server of the agent's two sockets and of a lab's, and the client of felixctl, felixlab and
+// the CNI plugin.
 //
 // The first element of a path is the version of the API. A request may carry the
 // parameter "timeout": the time that its caller waits. The context of a request ends with

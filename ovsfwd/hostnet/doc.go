@@ -6,7 +6,8 @@
 // It notices at once when another program changes any of it (Watch), so that the next
 // Apply repairs it, and tells if that does not help (Problem).
 //
-// It also reports the addresses of the node itself (WatchAddresses).
+// It also reports the addresses of the node itself (WatchAddresses), and deletes the
+// connections of addresses that changed hands (Conntrack).
 //
 // It is a reconciler: it reads the observed state, writes only differences, and
 // removes leftovers of an earlier run. Its routes carry a protocol number of

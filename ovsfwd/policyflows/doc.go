@@ -12,22 +12,23 @@
 //
 // A rule is a conjunction of up to three dimensions: the pods it is applied to
 // (nw_src for egress, the output port in reg1 for ingress), its peers, and its
-// ports. A dimension that matches everything is left out; where only that of
-// the pods would be left, the peers are all addresses of both families. So the
-// flows of a rule are as many as the members of its dimensions, not their
-// product, and a clause (what a dimension has for a member, in one table at one
-// priority) is one flow, shared by all rules that have it:
+// ports. A dimension that matches everything is left out. A conjunction needs two
+// dimensions, so a rule for all peers and ports gets all addresses of both families as
+// its peers. The number of flows of a rule is the sum of the members of its dimensions,
+// not their product. A clause is one flow: one member of a dimension, in one table, at
+// one priority. All rules with this clause share it:
 //
 //	ip,nw_src=10.10.1.2 actions=conjunction(2,1/3),conjunction(7,1/2)
 //
-// The Store is divided by what its parts own:
+// The Store has these parts, each with its own state (ids is beside them):
 //
 //	setters ─> objects ─> networkGroups ─> placer ─> renderer, rateLimit ─> Flows
 //	                            quarantine ──^
 //
-// The objects are the rules, groups and pods themselves. The groups of networks weigh the
-// policies, the placer gives rules their priorities, the quarantine has the policies that
-// the switch refuses, and ids their conjunctions. The renderer renders a flow when it is
+// The objects are the rules, groups and pods themselves. The networkGroups
+// count the flows that each policy costs and close those above the limit. The placer
+// gives rules their priorities, ids gives them their conjunction ids. The quarantine has
+// the policies that the switch refuses. The renderer renders a flow when it is
 // asked for; no flow is kept.
 //
 // The package does no I/O and knows no driver but for the Programmer, which
@@ -43,10 +44,11 @@
 // the digests of all flows take 22 MB.
 //
 // A flow carries about 4,000 conjunctions at most. Beyond 3,900 rules a direction,
-// NetworkPolicies are spread over lanes of priorities, by a hash of the rule. Rules of
-// the admin and baseline tier have a priority each, the reference's if it is free, in
-// one order of all of them on this node. Beyond 250 rules a direction (baseline: 180),
-// those with the same action in a row share one.
+// NetworkPolicies are spread over lanes of priorities, by a hash of the rule. All
+// rules of the admin tier on this node are in one order, and so are those of the baseline
+// tier. Each rule has a priority of its own: the one that the reference pipeline would
+// give it, if that is free. Beyond 250 rules a direction (baseline: 180), consecutive
+// rules with the same action share one.
 //
 // # Rules that hold
 //

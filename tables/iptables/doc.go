@@ -14,8 +14,8 @@
 // such a chain too, entered by one rule at the top of the kernel's own chain,
 // which carries our comment; Apply inserts it again when another program displaces it. Rules and
 // chains of others are never removed, and policies of the kernel's chains never
-// set. A chain lives in each table, of each family, from whose base chains it is
-// reached; a rule that is bound to one family only in the tables of that.
+// set. A chain is programmed in each kernel table of each family
+// whose base chains lead to it. A rule of one family is only in that family's tables.
 //
 //	setters ──> objects ───────┐
 //	                           ├─ validator ─> planner ─> writer: one restore a family
@@ -51,6 +51,6 @@
 // set.
 //
 // Accepted packets skip the rules of other programs behind ours. The programs started
-// are iptables-restore and ip6tables-restore; their -save runs at the start, after a
-// failure and at the resync. Kernel tables change one after the other, each as a whole.
+// are iptables-restore, ip6tables-restore and their -save (see above when). Kernel tables
+// change one after the other, each as a whole.
 package iptables
