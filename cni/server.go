@@ -111,7 +111,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.tidy(ctx)
 
 	server := socketapi.NewServer(socketapi.Config{
-		Version: protocol.Version, Routes: s.routes(), MaxBody: maxBody, MaxConnections: maxConnections, Drain: drainTime,
+		Version: protocol.Version, Routes: s.routes(), MaxBody: maxBody, MaxConnections: maxConnections, Drain: drainTime, Finish: undoTimeout,
 		CodeOf: codeOf, Done: s.done, HTTP2: http.HandlerFunc(s.refuseGRPC), Log: s.opts.Log,
 	})
 	var fitting sync.WaitGroup

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/cni"
+	"github.com/felixlike/felixlike/cni/protocol"
 	"github.com/felixlike/felixlike/internal/ethtool"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/cnitest"
@@ -222,5 +223,12 @@ func TestNodeNotKnown(t *testing.T) {
 	r.ok("DEL", "1.1.0", s, nil)
 	if got := r.left(); got != nothing {
 		t.Error(got)
+	}
+}
+
+// A request without a list is not one with an empty list, which removes all attachments.
+func TestGCWithoutListIsRefused(t *testing.T) {
+	if _, err := (&cni.Server{}).GC(t.Context(), &protocol.GCRequest{}); err == nil || !strings.Contains(err.Error(), "no list of valid attachments") {
+		t.Errorf("error %v", err)
 	}
 }

@@ -55,6 +55,10 @@ func (s *Server) attachments(ctx context.Context) ([]model.Attachment, error) {
 
 // GC removes all attachments but those that are listed. It goes on after errors, and returns all.
 func (s *Server) GC(ctx context.Context, r *protocol.GCRequest) (protocol.Empty, error) {
+	// The plugin sends an empty list if no attachment is valid.
+	if r.Valid == nil {
+		return protocol.Empty{}, fmt.Errorf("%w: no list of valid attachments", errSandbox)
+	}
 	valid := map[owner]bool{}
 	for _, a := range r.Valid {
 		valid[owner{a.ContainerID, a.Interface}] = true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -136,10 +137,12 @@ func (w *writer) pass(ctx context.Context, store cache.Store) time.Duration {
 		}
 	}
 	there := map[types.UID]bool{}
+	for _, p := range all {
+		there[p.object.GetUID()] = true
+	}
 	for i := range all {
 		p := &all[i]
 		uid := p.object.GetUID()
-		there[uid] = true
 		var before *judged
 		if i > 0 {
 			before = &all[i-1]
@@ -215,7 +218,7 @@ func (w *writer) apply(ctx context.Context, o *unstructured.Unstructured, c meta
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		w.log.Debug("the policy has gone: its status is not written", "policy", o.GetName(), "error", err)
 		err = nil
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+	case concernsObject(err):
 		level := slog.LevelWarn
 		if last, known := w.wrote[o.GetUID()]; known && same(last.condition, c) {
 			level = slog.LevelDebug
@@ -229,4 +232,15 @@ func (w *writer) apply(ctx context.Context, o *unstructured.Unstructured, c meta
 		w.wrote[o.GetUID()] = wrote{condition: c, at: time.Now()}
 	}
 	return err
+}
+
+// concernsObject reports whether the API server, or a webhook that it asks, refuses the
+// one object: others may be written.
+func concernsObject(err error) bool {
+	switch {
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err), apierrors.IsInternalError(err):
+		return true
+	}
+	// Without the right to write, the message is another: "User ... cannot patch".
+	return apierrors.IsForbidden(err) && (strings.Contains(err.Error(), "denied the request") || strings.Contains(err.Error(), "denied request"))
 }

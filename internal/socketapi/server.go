@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/net/netutil"
@@ -37,6 +38,9 @@ type Config struct {
 	MaxConnections int
 	// Drain is how long requests may go on once the server ends.
 	Drain time.Duration
+	// Finish is how long Run waits, after that, for calls that go on without their caller;
+	// 0 if it does not.
+	Finish time.Duration
 	// Strict refuses requests with unknown fields.
 	Strict bool
 	// CodeOf returns the code of an error; nil for Failed, with those of contexts.
@@ -63,6 +67,7 @@ type Server struct {
 	config Config
 	// readTimeout is the constant, but for tests.
 	readTimeout time.Duration
+	calls       sync.WaitGroup
 }
 
 // NewServer returns a server that does not run yet.
@@ -105,14 +110,40 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		server.Close()
 	}
 	<-served
+	s.finish()
 	return nil
+}
+
+// finish waits for calls that go on after their caller is gone, as one that undoes its
+// work does.
+func (s *Server) finish() {
+	if s.config.Finish == 0 {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.calls.Wait()
+	}()
+	select {
+	case <-done:
+	case <-time.After(s.config.Finish):
+		s.config.Log.Warn("calls have not ended", "waited", s.config.Finish)
+	}
 }
 
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.calls.Add(1)
+	defer s.calls.Done()
 	if r.ProtoMajor != 1 && s.config.HTTP2 != nil {
 		s.config.HTTP2.ServeHTTP(w, r)
 		return
+	}
+	if r.Body != nil && r.Body != http.NoBody {
+		// net/http reads the rest of a body before it sends the answer, also of a refusal.
+		// A writer without deadlines is a test's.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.readTimeout))
 	}
 	call := Call{Method: r.Method, Path: r.URL.Path}
 	began := time.Now()

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -196,7 +197,7 @@ func TestSlowCallers(t *testing.T) {
 	const short = 100 * time.Millisecond
 	path, _ := serve(t, func(s *Server) { s.readTimeout = short })
 	for text, want := range map[string]string{
-		"": "", "POST /v1/ec": "", "POST /v1/echo HTTP/1.1\r\nHost: agent\r\nContent-Length: 2\r\n\r\n{": `"code":"deadline"`,
+		"": "", "POST /v1/ec": "", "POST /v1/nosuch HTTP/1.1\r\nHost: agent\r\nContent-Length: 10\r\n\r\n": `"code":"unknown-path"`, "POST /v1/echo HTTP/1.1\r\nHost: agent\r\nContent-Length: 2\r\n\r\n{": `"code":"deadline"`,
 	} {
 		conn, err := net.Dial("unix", path)
 		if err != nil {
@@ -244,6 +245,28 @@ func TestDrain(t *testing.T) {
 	}
 	if err := NewClient(path).Call(t.Context(), http.MethodGet, "/v1/echo", nil, nil, nil); !NotRunning(err) {
 		t.Error(err)
+	}
+}
+
+// TestFinish: Run waits for a call that goes on after its context and its connection ended.
+func TestFinish(t *testing.T) {
+	began := make(chan struct{})
+	var finished atomic.Bool
+	path, stop := serve(t, func(s *Server) {
+		s.config.Finish = time.Minute
+		s.config.Routes = append(s.config.Routes, Post("/v1/undo", func(ctx context.Context, _ *body) (body, error) {
+			close(began)
+			<-ctx.Done()
+			time.Sleep(answerTime + 200*time.Millisecond) // longer than answers may take
+			finished.Store(true)
+			return body{}, ctx.Err()
+		}))
+	})
+	go func() { _ = NewClient(path).Call(context.Background(), http.MethodPost, "/v1/undo", nil, body{}, nil) }()
+	<-began
+	stop()
+	if !finished.Load() {
+		t.Error("Run has ended before the call")
 	}
 }
 

@@ -96,6 +96,7 @@ func TestCommands(t *testing.T) {
 	if _, errs, code := felixctl(t, "lab", "--name", name, "apply", "-f", badCIDR); code != 1 || !strings.Contains(errs, "x/bad") || !strings.Contains(errs, "nonsense") {
 		t.Errorf("apply of a policy that closes its pod: exit code %d\n%s", code, errs)
 	}
+	ctl(2, "apply", "--prune", "-f", file(t, "{kind: Service, metadata: {name: other}}"))
 	ctl(0, "apply", "--prune", "-f", file(t, threeNodes+"---"+onlyFromC))
 	ctl(0, "probe", "x/c", "x/a", "tcp/80", "--family", "6")
 	ctl(2, "probe", "x/nobody", "x/a", "tcp/80")
@@ -121,6 +122,10 @@ func TestCommands(t *testing.T) {
 	if after := labStatus(t, ctl).Nodes[1].AgentPID; after == before || after == 0 {
 		t.Errorf("agent of node2: pid %d before its restart, %d after it", before, after)
 	}
+	if err := unix.Kill(labStatus(t, ctl).Nodes[1].AgentPID, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	ctl(0, "restart", "node2")
 	ctl(2, "restart", "node9")
 
 	supervisor := supervisorOf(t, name)

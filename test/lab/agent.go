@@ -103,6 +103,8 @@ func (a *agent) kill() error { return a.end(syscall.SIGKILL) }
 
 func (a *agent) stop() error { return a.end(syscall.SIGTERM) }
 
+var errKilled = errors.New("agent did not end in time and was killed")
+
 func (a *agent) end(signal syscall.Signal) error {
 	if a == nil {
 		return nil
@@ -117,7 +119,7 @@ func (a *agent) end(signal syscall.Signal) error {
 	}
 	err := a.cmd.Process.Kill()
 	<-a.ended
-	return errors.Join(errors.New("agent did not end in time and was killed"), err)
+	return errors.Join(errKilled, err)
 }
 
 // waitSocket waits until the agent serves its control socket.

@@ -223,6 +223,11 @@ func upsert[T any](list []*T, object *T, meta func(*T) metav1.Object) []*T {
 	return append(slices.Clip(list), object)
 }
 
+// Empty reports whether the state has no object.
+func (s State) Empty() bool {
+	return len(s.Nodes)+len(s.Namespaces)+len(s.Pods)+len(s.Policies)+len(s.ClusterPolicies) == 0
+}
+
 // Merge returns the state with the objects of another added, or in the place
 // of those of the same name.
 func (s State) Merge(o State) State {

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
@@ -47,6 +50,36 @@ func TestAlikeButForOtherLabels(t *testing.T) {
 	}
 	if len(p.Verdicts) != 9 || len(p.Verdicts[0].From) != 50 || len(p.Verdicts[0].To) != 50 {
 		t.Errorf("%d differences, wanted one for each pair of namespaces", len(p.Verdicts))
+	}
+}
+
+// TestBlocksOfPeersTellPodsApart: a policy of a peer that allows one of two pods by its
+// address, and does not change, makes them different.
+func TestBlocksOfPeersTellPodsApart(t *testing.T) {
+	o, _ := large(2, 2)
+	for _, pod := range o.Pods {
+		pod.Labels["app"] = pod.Namespace
+	}
+	only := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ns1", Name: "only-p1"}}
+	only.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}
+	only.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{{To: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.2/32"}}}}}
+	o.Policies = append(o.Policies, only)
+	isolate := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ns0", Name: "isolate"}}
+	isolate.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
+	p, err := Of(t.Context(), o, Change{Set: []*networkingv1.NetworkPolicy{isolate}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	denied := false
+	for _, d := range p.Verdicts {
+		fromNS1 := slices.ContainsFunc(d.From, func(pod string) bool { return strings.HasPrefix(pod, "ns1/") })
+		if fromNS1 && slices.Contains(d.To, "ns0/p0") {
+			t.Errorf("ns0/p0 was never reached from ns1: %+v", d)
+		}
+		denied = denied || fromNS1 && slices.Contains(d.To, "ns0/p1")
+	}
+	if !denied {
+		t.Errorf("no difference from ns1 to ns0/p1: %+v", p.Verdicts)
 	}
 }
 

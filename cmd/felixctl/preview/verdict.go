@@ -61,7 +61,8 @@ func differences(ctx context.Context, o control.Objects, before, after, changed 
 		}
 	}
 	divides := blocks(concerning(before, after, changed), o.Nodes)
-	v.ends = classes(o.Pods, v.namespaces, before, after, divides)
+	// Policies of the peers judge too, so their blocks tell pods apart as well.
+	v.ends = classes(o.Pods, v.namespaces, before, after, blocks(slices.Concat(before, after), o.Nodes))
 	var subjects []*end
 	for _, e := range v.ends {
 		if v.affected(e, changed) {

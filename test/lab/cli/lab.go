@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -198,6 +199,9 @@ have set objects aside, which closes pods: they are printed; 2 the command faile
 				return err
 			}
 			if prune {
+				if state.Empty() {
+					return errors.New("--prune: there are no objects in the files; it would remove all")
+				}
 				before = lab.State{Nodes: before.Nodes}
 			}
 			state = before.Merge(state)
