@@ -107,16 +107,27 @@ func (i *ipam) add(ctx context.Context, node *model.Node, sandbox, iface, netns 
 	}
 	reply, err := invoke.ExecPluginWithResult(ctx, i.plugin, conf, ipamArgs{"ADD", sandbox, iface, netns}, nil)
 	if err != nil {
-		return nil, fmt.Errorf("reserve addresses in %s: %s: %w", prefixList(node.PodCIDRs), ipamPlugin, err)
+		err = fmt.Errorf("reserve addresses in %s: %s: %w", prefixList(node.PodCIDRs), ipamPlugin, err)
+		return nil, errors.Join(err, i.undo(ctx, sandbox, iface))
 	}
 	prefixes, err := prefixesOf(reply)
 	if err == nil && len(prefixes) != len(node.PodCIDRs) {
 		err = fmt.Errorf("%d addresses for %s", len(prefixes), prefixList(node.PodCIDRs))
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("reserve addresses: %s: %w", ipamPlugin, err), i.release(ctx, sandbox, iface))
+		return nil, errors.Join(fmt.Errorf("reserve addresses: %s: %w", ipamPlugin, err), i.undo(ctx, sandbox, iface))
 	}
 	return prefixes, nil
+}
+
+// undo releases what a failed reservation has left: host-local releases it itself, unless
+// it was killed, as it is when its caller hangs up.
+func (i *ipam) undo(ctx context.Context, sandbox, iface string) error {
+	held, err := i.reservations()
+	if err != nil || !slices.ContainsFunc(held, func(r reservation) bool { return r.sandbox == sandbox && r.iface == iface }) {
+		return err
+	}
+	return undo(ctx, func(ctx context.Context) error { return i.release(ctx, sandbox, iface) })
 }
 
 // del releases the reservations of a sandbox. Having none is no error.
