@@ -204,6 +204,9 @@ func (n *cniNode) left() string {
 	var links []string
 	n.must(n.ns.Do(func() error {
 		all, err := netlink.LinkList()
+		for errors.Is(err, netlink.ErrDumpInterrupted) { // links come or go meanwhile
+			all, err = netlink.LinkList()
+		}
 		for _, l := range all {
 			if strings.HasPrefix(l.Attrs().Name, model.PodInterfacePrefix) {
 				links = append(links, l.Attrs().Name)
