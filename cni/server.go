@@ -160,7 +160,7 @@ func (s *Server) done(c socketapi.Call) {
 // refuseGRPC refuses a plugin of the release before protocol v2, which speaks gRPC. The
 // code is gRPC's for an unknown call: that plugin tells the runtime to try again.
 func (s *Server) refuseGRPC(w http.ResponseWriter, r *http.Request) {
-	s.opts.Log.Warn("a plugin of an earlier release is told to try again", "method", r.URL.Path)
+	s.opts.Log.Warn("refused a plugin of an earlier release: it has to try again", "method", r.URL.Path)
 	const unimplemented = "12"
 	w.Header().Set("Content-Type", "application/grpc")
 	w.Header().Set("Grpc-Status", unimplemented)

@@ -69,7 +69,7 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 		return fmt.Errorf("backend %s: %w", cfg.Backend, err)
 	}
 	if chosen.Why() != "" {
-		log.Info("backend chosen by what is on this node", "backend", chosen.Name(), "why", chosen.Why())
+		log.Info("backend detected on this node", "backend", chosen.Name(), "why", chosen.Why())
 	}
 	server := health.New(cfg.HealthAddress, log.With("component", "health"))
 	a := &agent{cfg: cfg, backendConfig: wanted, backend: chosen, source: source, socket: socket, attachments: attachments, network: network, server: server, log: log}

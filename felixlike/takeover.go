@@ -42,7 +42,7 @@ func (hs *handovers) begin(name string, outcome chan error) {
 		return
 	}
 	if to.Why() != "" {
-		hs.stages.log().Info("chosen by what is on this node", "backend", to.Name(), "why", to.Why())
+		hs.stages.log().Info("backend detected on this node", "backend", to.Name(), "why", to.Why())
 	}
 	hs.stages.handover = &handover{
 		from: hs.stages.backend, to: to, plan: planOf(hs.stages.backend.Place(), to.Place()), place: to.Place(), began: time.Now(), outcome: outcome,

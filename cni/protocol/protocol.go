@@ -14,8 +14,8 @@ const Version = "v2"
 
 // Paths of the API. All take POST.
 const (
-	// AddPath attaches a sandbox, and answers when its policy is in force. Adding what is
-	// attached changes nothing and answers the same.
+	// AddPath attaches a sandbox, and answers when its policy is in force. A second
+	// call for an attached sandbox changes nothing and gets the same answer.
 	AddPath = "/" + Version + "/add"
 	// DelPath removes what AddPath made. It succeeds if nothing is there.
 	DelPath = "/" + Version + "/del"

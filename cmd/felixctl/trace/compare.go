@@ -58,7 +58,7 @@ func Judge(p Packet, c *oracle.Cluster, n Namer) (*Judgement, error) {
 	}
 	source, destination := named(p.Source.String(), n.Address(p.Source)), named(p.Destination.String(), n.Address(p.Destination))
 	e := c.Explain(oracle.Packet{Source: p.Source, Destination: p.Destination, Protocol: p.Protocol, Port: p.Port})
-	// The tunnel rule is about encapsulated packets; an ICMP error is none.
+	// The tunnel rule matches encapsulated packets only, so no ICMP error.
 	forged := e.Egress.Why == oracle.TunnelEnd && p.Conn != Related
 	if why := p.Conn.unjudged(); why != "" && !forged {
 		through := p.Conn != Invalid

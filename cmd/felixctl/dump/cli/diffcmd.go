@@ -112,7 +112,7 @@ func (d *differing) check(both [2]*side) error {
 	return nil
 }
 
-// kindsOf names the enforcement in a state, "" if there is none.
+// kindsOf describes the programmed objects of a state, such as "policy flows"; "" if it has none.
 func kindsOf(s *side) string {
 	state := compare.Canonical(s.state, compare.Options{OnlyOurs: true})
 	for _, t := range state.Tables {

@@ -102,7 +102,7 @@ func canonicalSet(s *dump.Set) *dump.Set {
 	return &out
 }
 
-// table returns the compared part of a table, nil if there is none.
+// table returns the part of a table that is compared, or nil if nothing is.
 func table(t *dump.Table, o Options) *dump.Table {
 	out := &dump.Table{Dialect: t.Dialect, Family: t.Family, Name: t.Name}
 	if o.OnlyOurs && t.Dialect == dump.NFT && !ourTable(t) {
