@@ -60,8 +60,13 @@ func parseStat(text string) (CPUUsage, error) {
 	return u, nil
 }
 
-// Worked returns the processors' working time since then, added up.
-func (u CPUUsage) Worked(then CPUUsage) time.Duration {
-	// The clock of idle time ticks in hundredths of a second: it may be ahead.
-	return max(0, time.Duration(u.CPUs)*u.At.Sub(then.At)-(u.idle-then.idle))
+// Worked returns the processors' working time since then, added up. It is not
+// less than known, the CPU time of the processes that the caller measured itself.
+//
+// The difference of idle times can be too small for two reasons. The clock of idle
+// time ticks in hundredths of a second. And on a virtual machine, idle and stolen
+// time overlap: a processor that wakes up and has to wait for the host counts as
+// both, so that a second can have more than a second of them.
+func (u CPUUsage) Worked(then CPUUsage, known time.Duration) time.Duration {
+	return max(known, time.Duration(u.CPUs)*u.At.Sub(then.At)-(u.idle-then.idle))
 }

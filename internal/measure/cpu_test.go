@@ -13,8 +13,13 @@ func TestIdleTimeIsReadOfEveryProcessor(t *testing.T) {
 	}
 	then := u
 	u.At, u.idle = then.At.Add(time.Second), then.idle+500*time.Millisecond
-	if worked := u.Worked(then); worked != 1500*time.Millisecond {
+	if worked := u.Worked(then, 0); worked != 1500*time.Millisecond {
 		t.Errorf("CPU %s of two processors that were idle for half a second of one", worked)
+	}
+	// Stolen and idle time overlap: together they are more than the two processors' second.
+	u.idle = then.idle + 2100*time.Millisecond
+	if worked := u.Worked(then, 160*time.Millisecond); worked != 160*time.Millisecond {
+		t.Errorf("CPU %s where the processes alone had 160ms", worked)
 	}
 	if _, err := parseStat("intr 1 2 3\n"); err == nil {
 		t.Error("no processor, no error")

@@ -316,9 +316,9 @@ func (l *live) look(ctx context.Context) (s liveLook, err error) {
 func (f *Result) add(before, after liveLook) {
 	wall := after.machine.At.Sub(before.machine.At)
 	cpus := func(d time.Duration) float64 { return d.Seconds() / wall.Seconds() }
-	f.AgentCPU = append(f.AgentCPU, cpus(after.agent.CPU-before.agent.CPU))
-	f.SwitchCPU = append(f.SwitchCPU, cpus(after.daemon.CPU-before.daemon.CPU))
-	f.CPU = append(f.CPU, cpus(after.machine.Worked(before.machine)))
+	agent, daemon := after.agent.CPU-before.agent.CPU, after.daemon.CPU-before.daemon.CPU
+	f.AgentCPU, f.SwitchCPU = append(f.AgentCPU, cpus(agent)), append(f.SwitchCPU, cpus(daemon))
+	f.CPU = append(f.CPU, cpus(after.machine.Worked(before.machine, agent+daemon)))
 	f.AgentRSS, f.AgentPeakRSS = append(f.AgentRSS, float64(after.agent.RSS)), append(f.AgentPeakRSS, float64(after.agent.Peak))
 	f.SwitchRSS, f.SwitchPeakRSS = append(f.SwitchRSS, float64(after.daemon.RSS)), append(f.SwitchPeakRSS, float64(after.daemon.Peak))
 	grown := func(name string, labels ...string) float64 {
