@@ -33,6 +33,7 @@ func TestWrongUsageIsNamed(t *testing.T) {
 		`--backends: backend "ebpf": must be one of nftables`:                {"run", "--backends", "ebpf"},
 		`--output "yaml": must be one of text, json, markdown`:               {"run", "-o", "yaml"},
 		`--output "yaml": must be one of text, json, markdown, html`:         {"report", "x.json", "-o", "yaml"},
+		"--output png: figures are written as SVG only: use svg":             {"report", "x.json", "-o", "png", "--out", "figures"},
 		`no such file`: {"report", filepath.Join(t.TempDir(), "none.json")},
 	} {
 		if _, err := run(t, args...); err == nil || !strings.Contains(err.Error(), want) {
@@ -86,16 +87,16 @@ func TestReportWritesFiles(t *testing.T) {
 	holds("b", "<!DOCTYPE html>")
 	wrote("--out", filepath.Join(dir, "a.md"))
 	holds("a.md", "# Benchmark w1")
-	wrote("-o", "png", "--out", filepath.Join(dir, "pictures"))
-	holds("pictures/load-cpu.png", "PNG")
+	wrote("-o", "svg", "--out", filepath.Join(dir, "pictures"))
+	holds("pictures/load-cpu.svg", "<svg xmlns")
 	out := wrote("--out", filepath.Join(dir, "all"))
 	for path, want := range map[string]string{
 		"report.html": "<!DOCTYPE html>", "report.md": "# Benchmark w1", "report.json": `"version": 2`,
-		"figures/throughput.svg": "<svg xmlns", "figures/throughput.png": "PNG",
+		"figures/throughput.svg": "<svg xmlns",
 	} {
 		holds(filepath.Join("all", path), want)
 	}
-	if want := "written: " + filepath.Join(dir, "all", "figures", "*.png") + " (19 figures)\n"; !strings.HasSuffix(out, want) {
+	if want := "written: " + filepath.Join(dir, "all", "figures", "*.svg") + " (19 figures)\n"; !strings.HasSuffix(out, want) {
 		t.Errorf("printed %q, want %q at its end", out, want)
 	}
 	if _, err := run(t, "report", source, "-o", "svg"); err == nil || !strings.Contains(err.Error(), "--out has to name a directory") {

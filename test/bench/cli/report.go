@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -24,13 +25,16 @@ func reportCommand() *cobra.Command {
 
 The page is one HTML file that needs no network and no script. With --out and a
 directory, everything is written there: the page, Markdown, JSON, and each figure
-as SVG and PNG. With --out and a file, its ending chooses the format, unless
+as SVG. With --out and a file, its ending chooses the format, unless
 --output does.`,
 		Example: "  felixctl bench report w1.json --out w1.html\n" +
 			"  felixctl bench report w1.json --out w1/\n" +
-			"  felixctl bench report w1.json -o png --out figures/",
+			"  felixctl bench report w1.json -o svg --out figures/",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if output == "png" {
+				return errors.New("--output png: figures are written as SVG only: use svg")
+			}
 			if !slices.Contains(reportFormats(), output) {
 				return fmt.Errorf("--output %q: must be one of %s", output, strings.Join(reportFormats(), ", "))
 			}
@@ -39,8 +43,8 @@ as SVG and PNG. With --out and a file, its ending chooses the format, unless
 				return err
 			}
 			if out == "" {
-				if output == "svg" || output == "png" {
-					return fmt.Errorf("--output %s: there is one file a figure: --out has to name a directory", output)
+				if output == "svg" {
+					return errors.New("--output svg: there is one file a figure: --out has to name a directory")
 				}
 				return render(c.OutOrStdout(), r, output)
 			}
@@ -57,7 +61,7 @@ as SVG and PNG. With --out and a file, its ending chooses the format, unless
 	return c
 }
 
-func reportFormats() []string { return append(livecli.Formats(), "html", "svg", "png") }
+func reportFormats() []string { return append(livecli.Formats(), "html", "svg") }
 
 // maxReport bounds a report: a long one has some megabytes.
 const maxReport = 256 << 20
@@ -102,20 +106,15 @@ func formatOf(path string) string {
 // writeReport writes files, and prints their names.
 func writeReport(w io.Writer, r *bench.Report, format, out string) error {
 	switch format {
-	case "svg", "png":
-		return writeFigures(w, r, out, format)
+	case "svg":
+		return writeFigures(w, r, out)
 	case everything:
 		for _, f := range []string{"report.html", "report.md", "report.json"} {
 			if err := writeReport(w, r, formatOf(f), filepath.Join(out, f)); err != nil {
 				return err
 			}
 		}
-		for _, f := range []string{"svg", "png"} {
-			if err := writeFigures(w, r, filepath.Join(out, "figures"), f); err != nil {
-				return err
-			}
-		}
-		return nil
+		return writeFigures(w, r, filepath.Join(out, "figures"))
 	}
 	if err := livecli.WriteFile(out, func(b io.Writer) error { return render(b, r, format) }); err != nil {
 		return err
@@ -124,17 +123,13 @@ func writeReport(w io.Writer, r *bench.Report, format, out string) error {
 	return err
 }
 
-func writeFigures(w io.Writer, r *bench.Report, dir, format string) error {
+func writeFigures(w io.Writer, r *bench.Report, dir string) error {
 	figures := page.Figures(r)
 	for _, f := range figures {
-		write := f.WriteSVG
-		if format == "png" {
-			write = f.WritePNG
-		}
-		if err := livecli.WriteFile(filepath.Join(dir, f.Name+"."+format), write); err != nil {
+		if err := livecli.WriteFile(filepath.Join(dir, f.Name+".svg"), f.WriteSVG); err != nil {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(w, "written: %s (%d figures)\n", filepath.Join(dir, "*."+format), len(figures))
+	_, err := fmt.Fprintf(w, "written: %s (%d figures)\n", filepath.Join(dir, "*.svg"), len(figures))
 	return err
 }

@@ -1,42 +1,24 @@
 package plot
 
 import (
-	"math"
+	"fmt"
+	"html"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
-// canvas receives the drawing of a figure; the y axis points down.
-type canvas interface {
-	// line draws a line of that thickness; dashes are lengths of line and gap.
-	line(from, to point, thick float64, dashes []float64, p paint)
-	// polygon fills an area, or draws its outline on paper.
-	polygon(corners []point, hollow bool, p paint)
-	text(x, y float64, s string, a anchor, f font, p paint)
-	// width returns how wide text is.
-	width(s string, f font) float64
-	// begin and end enclose the marks of one value; its text is the tip.
-	begin(tip string, value float64)
-	end()
-}
+// canvas collects elements of SVG; the y axis points down. Colours are attributes, for
+// readers without CSS, and classes of Style.
+type canvas struct{ strings.Builder }
 
-type point struct{ x, y float64 }
-
-// paint is a colour: from zero on, that of a series.
-type paint int
+// anchor is the point of a text at the given place: a value of text-anchor.
+type anchor string
 
 const (
-	ink paint = -1 - iota
-	faint
-	grid
-)
-
-// anchor is the point of a text at the given place.
-type anchor int
-
-const (
-	start anchor = iota
-	middle
-	end
+	start  anchor = "start"
+	middle anchor = "middle"
+	end    anchor = "end"
 )
 
 // font is that of a text.
@@ -45,50 +27,54 @@ type font struct {
 	bold bool
 }
 
-// The looks of series.
-const looks = 6
-
-// shape returns the corners of a series' mark around a point.
-func shape(look int, at point) []point {
-	const r = 4.2
-	polar := func(corners int, turn, r float64) []point {
-		var out []point
-		for i := range corners {
-			a := turn + 2*math.Pi*float64(i)/float64(corners)
-			out = append(out, point{at.x + r*math.Cos(a), at.y + r*math.Sin(a)})
-		}
-		return out
-	}
-	switch look % looks {
-	case 1:
-		return polar(4, math.Pi/4, r*1.3)
-	case 2:
-		return polar(3, -math.Pi/2, r*1.35)
-	case 3:
-		return polar(4, 0, r*1.3)
-	case 4:
-		return polar(3, math.Pi/2, r*1.35)
-	case 5:
-		return polar(6, 0, r*1.15)
-	}
-	return polar(24, 0, r)
+// room returns the width to keep free for a text. The reader's font decides how wide the
+// text is: in the fonts of Style, names and values take less than this.
+func room(s string, f font) float64 {
+	const each = 0.6 // of the height
+	return each * f.size * float64(utf8.RuneCountInString(s))
 }
 
-// dashes returns those of a series' lines.
-func dashes(look int) []float64 {
-	switch look % looks {
-	case 1:
-		return []float64{6, 3}
-	case 2:
-		return []float64{2, 3}
-	case 3:
-		return []float64{8, 3, 2, 3}
-	case 4:
-		return []float64{10, 4}
-	case 5:
-		return []float64{4, 2, 1, 2, 1, 2}
+// line draws a line of that thickness; dashes are lengths of line and gap.
+func (c *canvas) line(from, to point, thick float64, dashes string, p paint) {
+	if dashes != "" {
+		dashes = fmt.Sprintf(" stroke-dasharray=%q", dashes)
 	}
-	return nil
+	fmt.Fprintf(c, "<line class=%q x1=\"%s\" y1=\"%s\" x2=\"%s\" y2=\"%s\" stroke=%q stroke-width=\"%v\"%s/>\n",
+		p.name(), short(from.x), short(from.y), short(to.x), short(to.y), light().of(p), thick, dashes)
 }
 
-func splitWords(text string) []string { return strings.Fields(text) }
+// polygon fills an area, or draws its outline on paper.
+func (c *canvas) polygon(corners []point, hollow bool, p paint) {
+	var at []string
+	for _, k := range corners {
+		at = append(at, short(k.x)+","+short(k.y))
+	}
+	class, fill := p.name(), light().of(p)
+	if hollow {
+		class, fill = class+" hollow", light().paper
+	}
+	fmt.Fprintf(c, "<polygon class=%q points=%q fill=%q stroke=%q stroke-width=\"1.6\"/>\n", class, strings.Join(at, " "), fill, light().of(p))
+}
+
+func (c *canvas) text(x, y float64, s string, a anchor, f font, p paint) {
+	more := ""
+	if a != start {
+		more = fmt.Sprintf(" text-anchor=%q", a)
+	}
+	if f.bold {
+		more += ` font-weight="bold"`
+	}
+	fmt.Fprintf(c, "<text class=%q x=\"%s\" y=\"%s\" font-size=\"%v\" fill=%q%s>%s</text>\n", p.name(), short(x), short(y), f.size, light().of(p), more, html.EscapeString(s))
+}
+
+// begin and end enclose the marks of one value; its text is the tip.
+func (c *canvas) begin(tip string, value float64) {
+	fmt.Fprintf(c, "<g data-value=\"%s\"><title>%s</title>\n", strconv.FormatFloat(value, 'g', -1, 64), html.EscapeString(tip))
+}
+
+func (c *canvas) end() { c.WriteString("</g>\n") }
+
+// short prints a place to a tenth.
+func short(v float64) string {
+	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0")
+}

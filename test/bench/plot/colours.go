@@ -2,38 +2,27 @@ package plot
 
 import (
 	"fmt"
-	"image/color"
 	"strings"
 )
 
-// palette are the colours of a scheme. Those of series are distinct with any
+// palette are the colours of a scheme, in CSS. Those of series are distinct with any
 // kind of colour vision (after Okabe and Ito), and stand out from paper 3 to 1
 // at the least.
 type palette struct {
-	ink, faint, grid, paper color.NRGBA
-	series                  [looks]color.NRGBA
-}
-
-func rgb(v uint32) color.NRGBA {
-	return color.NRGBA{uint8(v >> 16), uint8(v >> 8), uint8(v), 0xff}
+	ink, faint, grid, paper string
+	series                  [looks]string
 }
 
 func light() palette {
-	return palette{
-		rgb(0x1c2127), rgb(0x57606a), rgb(0xd5dae0), rgb(0xffffff),
-		[looks]color.NRGBA{rgb(0x0069a8), rgb(0xc04d00), rgb(0x00805c), rgb(0xa8487f), rgb(0x7a6a00), rgb(0x3d4a9e)},
-	}
+	return palette{"#1c2127", "#57606a", "#d5dae0", "#ffffff", [looks]string{"#0069a8", "#c04d00", "#00805c", "#a8487f", "#7a6a00", "#3d4a9e"}}
 }
 
 func dark() palette {
-	return palette{
-		rgb(0xe6eaef), rgb(0xa3adb8), rgb(0x3a424c), rgb(0x171b20),
-		[looks]color.NRGBA{rgb(0x5ab4ee), rgb(0xff9650), rgb(0x35cf9f), rgb(0xec9fca), rgb(0xdccb52), rgb(0xa5b1ff)},
-	}
+	return palette{"#e6eaef", "#a3adb8", "#3a424c", "#171b20", [looks]string{"#5ab4ee", "#ff9650", "#35cf9f", "#ec9fca", "#dccb52", "#a5b1ff"}}
 }
 
 // of returns the colour of a paint.
-func (k palette) of(p paint) color.NRGBA {
+func (k palette) of(p paint) string {
 	switch p {
 	case ink:
 		return k.ink
@@ -47,12 +36,20 @@ func (k palette) of(p paint) color.NRGBA {
 
 // variables are the colours for CSS.
 func (k palette) variables() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "--ink:%s;--faint:%s;--grid:%s;--paper:%s", hex(k.ink), hex(k.faint), hex(k.grid), hex(k.paper))
-	for i, c := range k.series {
-		fmt.Fprintf(&b, ";--s%d:%s", i, hex(c))
+	all := "--paper:" + k.paper
+	for _, p := range paints() {
+		all += fmt.Sprintf(";--%s:%s", p.name(), k.of(p))
 	}
-	return b.String()
+	return all
+}
+
+// paints are all there are.
+func paints() []paint {
+	all := []paint{ink, faint, grid}
+	for i := range looks {
+		all = append(all, paint(i))
+	}
+	return all
 }
 
 // Style returns the CSS of figures: a page that has them inline needs it once. It
@@ -61,12 +58,8 @@ func Style() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, ".plot{%s;font-family:\"Liberation Sans\",Arial,Helvetica,sans-serif}\n", light().variables())
 	fmt.Fprintf(&b, "@media screen and (prefers-color-scheme:dark){.plot{%s}}\n", dark().variables())
-	names := []string{ink.name(), faint.name(), grid.name()}
-	for i := range looks {
-		names = append(names, paint(i).name())
-	}
-	for _, n := range names {
-		fmt.Fprintf(&b, ".plot .%[1]s{fill:var(--%[1]s);stroke:var(--%[1]s)}\n", n)
+	for _, p := range paints() {
+		fmt.Fprintf(&b, ".plot .%[1]s{fill:var(--%[1]s);stroke:var(--%[1]s)}\n", p.name())
 	}
 	b.WriteString(".plot .hollow,.plot .paper{fill:var(--paper)}\n.plot text.ink,.plot text.faint{stroke:none}\n")
 	return b.String()
@@ -84,5 +77,3 @@ func (p paint) name() string {
 	}
 	return fmt.Sprintf("s%d", int(p)%looks)
 }
-
-func hex(c color.NRGBA) string { return fmt.Sprintf("#%02x%02x%02x", c.R, c.G, c.B) }

@@ -51,8 +51,8 @@ func (d *Dots) entries() []entry {
 	if d.Second == "" {
 		return nil
 	}
-	sign := func(hollow bool) func(canvas, point) {
-		return func(c canvas, at point) { c.polygon(shape(0, at), hollow, faint) }
+	sign := func(hollow bool) func(*canvas, point) {
+		return func(c *canvas, at point) { c.polygon(shape(0, at), hollow, faint) }
 	}
 	return []entry{{d.First, sign(false)}, {d.Second, sign(true)}}
 }
@@ -75,17 +75,17 @@ const (
 	groupGap   = 7.0
 )
 
-func (d *Dots) draw(c canvas, y float64) float64 {
+func (d *Dots) draw(c *canvas, y float64) float64 {
 	// Figures stand in a column of their own to the right of the marks.
 	small := font{smallSize, false}
 	column := 0.0
 	for _, g := range d.Groups {
 		for _, r := range g.Rows {
-			column = max(column, c.width(d.print(r), small))
+			column = max(column, room(d.print(r), small))
 		}
 	}
 	s := newScale(d.Axis, d.values(), margin+12, width-margin-column-14)
-	ticks := s.ticks(func(text string) float64 { return c.width(text, small) + 12 })
+	ticks := s.ticks(func(text string) float64 { return room(text, small) + 12 })
 	y += 4
 	bottom := y
 	for _, g := range d.Groups {
@@ -94,7 +94,7 @@ func (d *Dots) draw(c canvas, y float64) float64 {
 	bottom += 4
 	for _, g := range d.grounds(y) {
 		for _, v := range ticks {
-			c.line(point{s.at(v), g[0]}, point{s.at(v), g[1]}, 1, nil, grid)
+			c.line(point{s.at(v), g[0]}, point{s.at(v), g[1]}, 1, "", grid)
 		}
 	}
 	for _, g := range d.Groups {
@@ -105,9 +105,9 @@ func (d *Dots) draw(c canvas, y float64) float64 {
 			y += laneHeight
 		}
 	}
-	c.line(point{s.from, bottom}, point{s.to, bottom}, 1, nil, faint)
+	c.line(point{s.from, bottom}, point{s.to, bottom}, 1, "", faint)
 	for _, v := range ticks {
-		c.line(point{s.at(v), bottom}, point{s.at(v), bottom + 4}, 1, nil, faint)
+		c.line(point{s.at(v), bottom}, point{s.at(v), bottom + 4}, 1, "", faint)
 		c.text(s.at(v), bottom+16, label(v), middle, small, faint)
 	}
 	c.text(margin, bottom+32, d.Axis.Label, start, small, ink)
@@ -138,11 +138,11 @@ func (d *Dots) print(r Row) string {
 	return first + " · " + second
 }
 
-func (d *Dots) row(c canvas, s scale, r Row, y float64) {
+func (d *Dots) row(c *canvas, s scale, r Row, y float64) {
 	look := d.Series[r.Series].Look
 	place := func(v float64) float64 { return s.at(v * d.Axis.Scale) }
 	if d.Second != "" {
-		c.line(point{place(r.First.At), y}, point{place(r.Second.At), y}, 1.6, nil, paint(look))
+		c.line(point{place(r.First.At), y}, point{place(r.Second.At), y}, 1.6, "", paint(look))
 		d.mark(c, r, d.Second, r.Second, place, y, true)
 	}
 	d.mark(c, r, d.First, r.First, place, y, false)
@@ -151,7 +151,7 @@ func (d *Dots) row(c canvas, s scale, r Row, y float64) {
 
 // mark draws one value. A figure of two has no whiskers: lines lead from one to
 // the other.
-func (d *Dots) mark(c canvas, r Row, what string, v Value, place func(float64) float64, y float64, hollow bool) {
+func (d *Dots) mark(c *canvas, r Row, what string, v Value, place func(float64) float64, y float64, hollow bool) {
 	series := d.Series[r.Series]
 	tip := fmt.Sprintf("%s: %s", series.Name, d.Axis.Print(v.At))
 	if what != "" {
@@ -169,13 +169,13 @@ func (d *Dots) mark(c canvas, r Row, what string, v Value, place func(float64) f
 }
 
 // whisker draws a line with ends across it.
-func whisker(c canvas, from, to point, p paint) {
-	c.line(from, to, 1.6, nil, p)
+func whisker(c *canvas, from, to point, p paint) {
+	c.line(from, to, 1.6, "", p)
 	for _, at := range []point{from, to} {
 		if from.y == to.y {
-			c.line(point{at.x, at.y - 3.5}, point{at.x, at.y + 3.5}, 1.6, nil, p)
+			c.line(point{at.x, at.y - 3.5}, point{at.x, at.y + 3.5}, 1.6, "", p)
 		} else {
-			c.line(point{at.x - 3.5, at.y}, point{at.x + 3.5, at.y}, 1.6, nil, p)
+			c.line(point{at.x - 3.5, at.y}, point{at.x + 3.5, at.y}, 1.6, "", p)
 		}
 	}
 }

@@ -2,8 +2,10 @@ package plot
 
 import (
 	"fmt"
+	"html"
 	"io"
 	"slices"
+	"strings"
 )
 
 // Figure is something that can be drawn.
@@ -20,7 +22,7 @@ type Body interface {
 	// Empty reports whether there is nothing to draw.
 	Empty() bool
 	// draw draws from the height y on and returns where it ends.
-	draw(c canvas, y float64) float64
+	draw(c *canvas, y float64) float64
 	// series returns the series in the figure.
 	series() []Series
 	// entries are the legend's entries beside series.
@@ -64,58 +66,46 @@ const (
 	line      = 16.0
 )
 
-// WriteSVG writes the figure as a file that stands alone.
+// WriteSVG writes the figure as a file that stands alone, with its title.
 func (f *Figure) WriteSVG(w io.Writer) error {
-	height := f.drawAll(newRuler())
-	c := newSVG()
-	f.drawAll(c)
+	c, y := &canvas{}, margin
+	title := font{titleSize, true}
+	for _, l := range wrapped(f.Title, width-2*margin, title) {
+		y += titleSize + 4
+		c.text(margin, y-4, l, start, title, ink)
+	}
+	height := f.draw(c, y)
 	_, err := fmt.Fprintf(w, "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"plot\" width=\"%[1]v\" height=\"%[2]v\" viewBox=\"0 0 %[1]v %[2]v\" role=\"img\" aria-label=\"%[3]s\">\n"+
 		"<style>%[4]s</style>\n<rect class=\"paper\" width=\"%[1]v\" height=\"%[2]v\" fill=\"#ffffff\"/>\n%[5]s</svg>\n",
-		width, short(height), escape(f.Title), Style(), c.String())
+		width, short(height), html.EscapeString(f.Title), Style(), c)
 	return err
 }
 
 // Inline returns the figure as a part of a page that has Style; the page prints the title.
 func (f *Figure) Inline() string {
-	c := newSVG()
+	c := &canvas{}
 	height := f.draw(c, 0)
 	// The page has its own margins.
 	return fmt.Sprintf("<svg class=\"plot\" viewBox=\"%v 0 %v %v\" role=\"img\" aria-label=\"%s\">\n%s</svg>",
-		margin-2, width-2*margin+4, short(height), escape(f.Title), c.String())
+		margin-2, width-2*margin+4, short(height), html.EscapeString(f.Title), c)
 }
 
-// WritePNG writes the figure as an image.
-func (f *Figure) WritePNG(w io.Writer) error {
-	c := newPNG(f.drawAll(newRuler()))
-	f.drawAll(c)
-	return c.write(w)
-}
-
-// drawAll draws the figure with its title, and returns its height.
-func (f *Figure) drawAll(c canvas) float64 {
-	y := margin
-	for _, l := range wrapped(c, f.Title, width-2*margin, font{titleSize, true}) {
-		y += titleSize + 4
-		c.text(margin, y-4, l, start, font{titleSize, true}, ink)
-	}
-	return f.draw(c, y)
-}
-
-func (f *Figure) draw(c canvas, y float64) float64 {
+// draw draws the figure below its title, and returns where it ends.
+func (f *Figure) draw(c *canvas, y float64) float64 {
 	y = legend(c, slices.Concat(entriesOf(f.Body.series()), f.Body.entries()), y+margin/2)
 	return f.Body.draw(c, y) + margin/2
 }
 
 // wrapped breaks text into lines of at most that width.
-func wrapped(c canvas, text string, most float64, f font) []string {
+func wrapped(text string, most float64, f font) []string {
 	var lines []string
 	current := ""
-	for _, word := range splitWords(text) {
+	for _, word := range strings.Fields(text) {
 		next := word
 		if current != "" {
 			next = current + " " + word
 		}
-		if current != "" && c.width(next, f) > most {
+		if current != "" && room(next, f) > most {
 			lines = append(lines, current)
 			next = word
 		}

@@ -4,7 +4,7 @@ package plot
 type entry struct {
 	name string
 	// draw draws the sign around a point.
-	draw func(c canvas, at point)
+	draw func(c *canvas, at point)
 }
 
 // signWidth is the room of a sign, before its name.
@@ -13,7 +13,7 @@ const signWidth = 22.0
 func entriesOf(all []Series) []entry {
 	var out []entry
 	for _, s := range all {
-		out = append(out, entry{s.Name, func(c canvas, at point) {
+		out = append(out, entry{s.Name, func(c *canvas, at point) {
 			c.line(point{at.x - signWidth/2 + 1, at.y}, point{at.x + signWidth/2 - 1, at.y}, 1.6, dashes(s.Look), paint(s.Look))
 			c.polygon(shape(s.Look, at), false, paint(s.Look))
 		}})
@@ -23,20 +23,20 @@ func entriesOf(all []Series) []entry {
 
 // floorEntry is that of a floor.
 func floorEntry(name string) entry {
-	return entry{name, func(c canvas, at point) {
-		c.line(point{at.x - signWidth/2 + 1, at.y}, point{at.x + signWidth/2 - 1, at.y}, 1.6, floorDashes(), ink)
+	return entry{name, func(c *canvas, at point) {
+		c.line(point{at.x - signWidth/2 + 1, at.y}, point{at.x + signWidth/2 - 1, at.y}, 1.6, floorDashes, ink)
 	}}
 }
 
-func floorDashes() []float64 { return []float64{1.5, 2.5} }
+const floorDashes = "1.5 2.5"
 
 // legend draws entries from the height y on, as many beside each other as there
 // is room for, and returns where it ends.
-func legend(c canvas, entries []entry, y float64) float64 {
+func legend(c *canvas, entries []entry, y float64) float64 {
 	f := font{smallSize, false}
 	x := margin
 	for _, e := range entries {
-		wide := signWidth + 4 + c.width(e.name, f)
+		wide := signWidth + 4 + room(e.name, f)
 		if x > margin && x+wide > width-margin {
 			x, y = margin, y+line
 		}

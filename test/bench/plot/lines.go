@@ -63,30 +63,30 @@ func (l *Lines) values() []float64 {
 
 const linesHeight = 170.0
 
-func (l *Lines) draw(c canvas, y float64) float64 {
+func (l *Lines) draw(c *canvas, y float64) float64 {
 	small := font{smallSize, false}
 	c.text(margin, y+line, l.Axis.Label, start, small, ink)
 	top := y + line + 16
 	bottom := top + linesHeight
 	s := newScale(l.Axis, l.values(), bottom, top)
 	ticks := s.ticks(func(string) float64 { return 20 })
-	column := max(c.width(l.Heads[0], small), c.width(l.Heads[1], small))
+	column := max(room(l.Heads[0], small), room(l.Heads[1], small))
 	for _, v := range ticks {
-		column = max(column, c.width(label(v), small))
+		column = max(column, room(label(v), small))
 	}
 	left, right := margin+column+8, width-margin
 	for _, v := range ticks {
-		c.line(point{left, s.at(v)}, point{right, s.at(v)}, 1, nil, grid)
+		c.line(point{left, s.at(v)}, point{right, s.at(v)}, 1, "", grid)
 		c.text(left-6, s.at(v)+4, label(v), end, small, faint)
 	}
-	c.line(point{left, bottom}, point{right, bottom}, 1, nil, faint)
+	c.line(point{left, bottom}, point{right, bottom}, 1, "", faint)
 	wide := (right - left) / float64(len(l.Steps))
 	for i, head := range l.Heads {
 		c.text(left-6, bottom+16+float64(i)*14, head, end, small, ink)
 	}
 	for i, step := range l.Steps {
 		x := left + wide*(float64(i)+0.5)
-		c.line(point{x, bottom}, point{x, bottom + 4}, 1, nil, faint)
+		c.line(point{x, bottom}, point{x, bottom + 4}, 1, "", faint)
 		c.text(x, bottom+16, step.Upper, middle, small, faint)
 		c.text(x, bottom+30, step.Lower, middle, small, faint)
 	}
@@ -94,7 +94,7 @@ func (l *Lines) draw(c canvas, y float64) float64 {
 	if f := l.Floor; f != nil {
 		at := s.at(f.At * l.Axis.Scale)
 		c.begin(fmt.Sprintf("%s: %s", f.Name, l.Axis.Print(f.At)), f.At)
-		c.line(point{left, at}, point{right, at}, 1.6, floorDashes(), ink)
+		c.line(point{left, at}, point{right, at}, 1.6, floorDashes, ink)
 		c.end()
 	}
 	for n := range l.Series {
@@ -105,7 +105,7 @@ func (l *Lines) draw(c canvas, y float64) float64 {
 
 // curve draws that of the n-th series. Series stand a little beside each other, so
 // that whiskers do.
-func (l *Lines) curve(c canvas, n int, s scale, left, wide float64) {
+func (l *Lines) curve(c *canvas, n int, s scale, left, wide float64) {
 	series := l.Series[n]
 	aside := (float64(n) - float64(len(l.Series)-1)/2) * min(8, wide/float64(len(l.Series)+1))
 	p := paint(series.Look)
