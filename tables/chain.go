@@ -3,7 +3,7 @@ package tables
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/base32"
+	"encoding/base64"
 	"fmt"
 	"strings"
 )
@@ -11,9 +11,9 @@ import (
 // CommentPrefix begins the comment of every rule that is ours.
 const CommentPrefix = "flx:"
 
-// hashLength is the number of base32 characters of a rule's hash: 70 bits, so
-// that among a million rules a collision has a chance below 1e-9.
-const hashLength = 14
+// hashLength is the number of base64 characters of a rule's hash: 132 bits. The author of a
+// policy chooses the content of rules; to find two with one hash takes 2^66 tries.
+const hashLength = 22
 
 // Rule is one rule of a chain. Rules are evaluated in order.
 type Rule struct {
@@ -68,11 +68,8 @@ func (r Rule) appendHash(b, buffer []byte) (hash, used []byte) {
 	buffer = append(r.appendTo(buffer), 0)
 	buffer = append(buffer, r.Comment...)
 	sum := sha256.Sum256(buffer)
-	var digits [hashLength + 2]byte // 10 bytes make 16 characters
-	base32.StdEncoding.Encode(digits[:], sum[:10])
-	for i := range digits {
-		digits[i] |= 'a' - 'A' // numerals have that bit already
-	}
+	var digits [hashLength + 2]byte // 18 bytes make 24 characters
+	base64.RawURLEncoding.Encode(digits[:], sum[:18])
 	return append(b, digits[:hashLength]...), buffer
 }
 

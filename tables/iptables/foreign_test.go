@@ -356,7 +356,8 @@ func TestUnexpectedTextIsLearned(t *testing.T) {
 		table.Invalidate()
 		wantSilent(t, table)
 		// What is changed behind our back is still found.
-		h.restore(t, model.IPv4, "*filter\n-R flx-pin-x/base-1 1 -m comment --comment flx:dv2q73x4yrj3ze -j ACCEPT\nCOMMIT\n")
+		hash := table.objects.chains["pin-x/base-1"].hashes[0]
+		h.restore(t, model.IPv4, "*filter\n-R flx-pin-x/base-1 1 -m comment --comment flx:"+hash+" -j ACCEPT\nCOMMIT\n")
 		table.Invalidate()
 		if r := apply(t, table); r.Messages != 1 || len(r.Repaired) != 1 {
 			t.Errorf("%+v", r)

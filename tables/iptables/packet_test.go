@@ -3,8 +3,11 @@ package iptables
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
@@ -63,6 +66,43 @@ func TestPackets(t *testing.T) {
 			t.Error("a change of members has run a restore")
 		}
 		p.Want(t, tablestest.ChangedPackets())
+	})
+}
+
+// Earlier versions wrote shorter hashes into the comments, so an upgrade rewrites all rules.
+// Meanwhile no denied packet passes.
+func TestUpgradeFromShortHashes(t *testing.T) {
+	written := regexp.MustCompile(`flx:([\w-]{14})[\w-]{8}`)
+	eachVariant(t, func(t *testing.T, v Variant) {
+		p := tablestest.NewPath(t, toolsOf(v)...)
+		h, sets := host{p.Router, v}, &ipset{}
+		old := h.open(t)
+		tablestest.LoadPolicy(old, sets)
+		sets.program(t, p.Router)
+		apply(t, old)
+		fresh := h.state(t)
+		for _, f := range model.Families() {
+			saved := h.save(t, f)
+			if !written.MatchString(saved) {
+				t.Fatalf("no rule has a hash of this version:\n%s", saved)
+			}
+			h.Feed(t, written.ReplaceAllString(saved, "flx:$1"), h.tool(f, "restore"))
+		}
+		earlier := h.state(t)
+		p.Want(t, tablestest.PolicyPackets())
+
+		table := h.open(t)
+		tablestest.LoadPolicy(table, &ipset{})
+		stop := p.Flood(t, netip.MustParseAddr("10.1.0.2"), netip.MustParseAddr("10.2.0.2"), 1)
+		result := apply(t, table)
+		if sent, arrived := stop(); arrived != 0 || sent == 0 {
+			t.Errorf("%d of %d denied packets came through", arrived, sent)
+		}
+		p.Want(t, tablestest.PolicyPackets())
+		if diff := cmp.Diff(fresh, h.state(t)); diff != "" || earlier == fresh || result.RulesAdded != result.Rules {
+			t.Errorf("%+v (-fresh +upgraded):\n%s", result, diff)
+		}
+		wantSilent(t, table)
 	})
 }
 

@@ -16,10 +16,30 @@ import (
 // forward. During an upgrade from them, in many transactions, no packet passes that
 // ingress denies.
 func TestUpgradeFromNestedDirections(t *testing.T) {
+	upgrade(t, loadNested)
+}
+
+// Earlier versions wrote shorter hashes into the comments, so an upgrade rewrites all rules.
+func TestUpgradeFromShortHashes(t *testing.T) {
+	const short = 14
+	upgrade(t, func(table *Table, r *rules.Renderer) {
+		loadPolicies(table, r)
+		for _, c := range table.chains {
+			for i, hash := range c.hashes {
+				c.hashes[i] = hash[:short]
+			}
+		}
+	})
+}
+
+// upgrade programs what the earlier version loads, then lets this version take over, in
+// one transaction and in many.
+func upgrade(t *testing.T, load func(old *Table, r *rules.Renderer)) {
+	t.Helper()
 	for _, limit := range []int{maxBatch, 4} {
 		p := newPath(t)
 		old := p.router.open(t)
-		loadNested(old, newUpgradeRenderer())
+		load(old, newUpgradeRenderer())
 		apply(t, old)
 		judged := func(when string) {
 			t.Helper()
