@@ -2,6 +2,7 @@ package openflow
 
 import (
 	"cmp"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -10,9 +11,29 @@ import (
 	"slices"
 )
 
-// identity is a digest of table, priority and match, by which the switch identifies a
-// flow. It is the same for a desired flow and for that flow when it is read back.
+// identity is a keyed digest of table, priority and match, by which the switch identifies
+// a flow. It is the same for a desired flow and for that flow when it is read back.
 type identity [16]byte
+
+// secret is the key of the digests that never leave the process. Without it, nobody can
+// search for two flows that share a digest. A cookie cannot have it, because it outlives
+// the process.
+type secret [16]byte
+
+// ofProcess is the secret of all digests in this process, so that those of a connection
+// and of a table agree.
+var ofProcess = newSecret()
+
+func newSecret() (s secret) {
+	_, _ = rand.Read(s[:]) // never fails
+	return s
+}
+
+func (s secret) digest(sum [sha256.Size]byte) [sha256.Size]byte {
+	var b [len(s) + len(sum)]byte
+	copy(b[copy(b[:], s[:]):], sum[:])
+	return sha256.Sum256(b[:])
+}
 
 // A cookie is owner (16 bits), pipeline version (8 bits) and content hash (40
 // bits): identity and instructions.
@@ -23,23 +44,28 @@ const (
 	ownerBits    = uint64(math.MaxUint16) << ownerShift
 )
 
+// matchSum is a digest of table, priority and match without the secret.
+type matchSum [sha256.Size]byte
+
 // identify digests a match in wire form.
-func identify(table uint8, priority uint16, match []byte) identity {
+func (s secret) identify(table uint8, priority uint16, match []byte) (identity, matchSum) {
 	var fixed [64]byte
 	b := append(fixed[:0], table)
 	b = binary.BigEndian.AppendUint16(b, priority)
 	sum := sha256.Sum256(append(b, match...))
-	return identity(sum[:16])
+	keyed := s.digest(sum)
+	return identity(keyed[:16]), sum
 }
 
-// content is the hash of a flow's content: the bits in the cookie and 64 more. A
-// search finds two contents with one cookie within a second, so an equal cookie does
-// not prove that a flow is unchanged.
-func content(id identity, instructions []byte) (hash, rest uint64) {
+// content returns the hash of a flow's content that is in its cookie, and the rest: 64 bits
+// that depend on the secret. A search finds two contents with one cookie within a second,
+// so an equal cookie does not prove that a flow is unchanged.
+func (s secret) content(match matchSum, instructions []byte) (hash, rest uint64) {
 	var fixed [256]byte
-	b := append(fixed[:0], id[:]...)
+	b := append(fixed[:0], match[:16]...)
 	sum := sha256.Sum256(append(b, instructions...))
-	return binary.BigEndian.Uint64(sum[:]) & hashMask, binary.BigEndian.Uint64(sum[8:])
+	keyed := s.digest(sum)
+	return binary.BigEndian.Uint64(sum[:]) & hashMask, binary.BigEndian.Uint64(keyed[:])
 }
 
 // digester digests flows. It has a buffer, so it is not for concurrent use.
@@ -53,20 +79,21 @@ type digester struct {
 // from its text, and the flow is refused when it is sent.
 func (d *digester) digest(f Flow) entry {
 	var id identity
+	var sum matchSum
 	var hash, rest uint64
 	match, err := f.Match.wire(d.buf[:0])
 	if err == nil {
 		d.buf = match
-		id = identify(f.Table, f.Priority, match)
+		id, sum = ofProcess.identify(f.Table, f.Priority, match)
 		var instructions []byte
 		if instructions, err = appendInstructions(d.buf[:0], f.Actions); err == nil {
 			d.buf = instructions
-			hash, rest = content(id, instructions)
+			hash, rest = ofProcess.content(sum, instructions)
 		}
 	}
 	if err != nil {
-		id = identify(f.Table, f.Priority, []byte(f.Match.String()))
-		hash, rest = content(id, []byte(f.String()))
+		id, sum = ofProcess.identify(f.Table, f.Priority, []byte(f.Match.String()))
+		hash, rest = ofProcess.content(sum, []byte(f.String()))
 	}
 	return entry{id, uint64(d.owner)<<ownerShift | uint64(d.version)<<versionShift | hash, rest}
 }

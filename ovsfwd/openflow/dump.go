@@ -192,8 +192,9 @@ func (e flowEntry) installed() (Installed, error) {
 	if err != nil {
 		return f, err
 	}
-	f.id = identify(f.Table, f.Priority, match)
-	hash, rest := content(f.id, e.instructions)
+	id, sum := ofProcess.identify(f.Table, f.Priority, match)
+	hash, rest := ofProcess.content(sum, e.instructions)
+	f.id = id
 	f.rest, f.tampered = rest, hash != f.Cookie&hashMask
 	return f, nil
 }

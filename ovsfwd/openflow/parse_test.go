@@ -87,6 +87,26 @@ func TestParsedFlowIsTheOneThatWasWritten(t *testing.T) {
 	}
 }
 
+// Two agents give a flow the same cookie, which is in the switch. What an agent compares
+// beyond that depends on its secret: no policy can be prepared to defeat it.
+func TestComparedDigestsNeedTheSecret(t *testing.T) {
+	match, instructions := []byte("match"), []byte("instructions")
+	one, other := newSecret(), newSecret()
+	id, sum := one.identify(10, 200, match)
+	otherID, otherSum := other.identify(10, 200, match)
+	cookie, rest := one.content(sum, instructions)
+	otherCookie, otherRest := other.content(otherSum, instructions)
+	if cookie != otherCookie {
+		t.Errorf("cookies %x and %x", cookie, otherCookie)
+	}
+	if id == otherID || rest == otherRest {
+		t.Errorf("identities %x and %x, rests %x and %x", id, otherID, rest, otherRest)
+	}
+	if again, _ := one.identify(10, 200, match); again != id {
+		t.Errorf("identities %x and %x with one secret", id, again)
+	}
+}
+
 // A match is written in the order of the constants, and one that is read back is sorted
 // by position. Both have to be the same order.
 func TestFieldsAreInTheOrderOfTheirPositions(t *testing.T) {

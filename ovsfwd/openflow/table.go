@@ -103,7 +103,7 @@ type group struct {
 type entry struct {
 	id     identity
 	cookie uint64
-	// rest is 64 bits of the content's hash beyond those in the cookie.
+	// rest is 64 bits of the content's keyed hash (see secret.content).
 	rest uint64
 }
 
