@@ -12,6 +12,7 @@ import (
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/test/stopwatch"
 )
 
 func managersOf(m ...managers.Manager) []managers.Manager { return m }
@@ -21,13 +22,13 @@ func foreignRule() tables.Repair {
 }
 
 // tamper makes a foreign change and waits until it is repaired.
-func tamper(t *testing.T, f *fakeTable, changed func()) (took time.Duration) {
+func tamper(t *testing.T, f *fakeTable, changed func()) stopwatch.Lap {
 	t.Helper()
-	before, start := f.count(), time.Now()
+	before, watch := f.count(), stopwatch.Start(t)
 	f.set(func() { f.repaired = []tables.Repair{foreignRule()} })
 	changed()
 	eventually(t, "a foreign change is repaired", func() bool { return f.count() > before })
-	return time.Since(start)
+	return watch.Lap(t)
 }
 
 func TestForeignChangeIsRepairedAlone(t *testing.T) {
@@ -35,7 +36,7 @@ func TestForeignChangeIsRepairedAlone(t *testing.T) {
 	f := startWith(t, Config{Stages: []backend.Stage{table.watchedStage(), others.stage("openflow", false)}, Log: log.logger()})
 	f.begin(t)
 	changed := <-table.changed
-	if took := tamper(t, table, changed); took > 100*time.Millisecond {
+	if took := tamper(t, table, changed); took.Net() > 100*time.Millisecond {
 		t.Errorf("repaired after %s", took)
 	}
 	eventually(t, "the repair is in status", func() bool { return f.Status().Repairs.Total == 1 })
@@ -78,16 +79,16 @@ func TestRepairDoesNotWaitForSwitchThatHangs(t *testing.T) {
 	<-sw.entered
 	told := sw.seen
 	for range 3 {
-		if took := tamper(t, table, changed); took > 100*time.Millisecond {
+		if took := tamper(t, table, changed); took.Net() > 100*time.Millisecond {
 			t.Errorf("repaired after %s while the switch hangs", took)
 		}
 	}
 	applies := table.count()
 	f.source.send(true, podOn("b", "node1"))
 	eventually(t, "policy is changed while the switch hangs", func() bool { return table.count() > applies })
-	start := time.Now()
+	watch := stopwatch.Start(t)
 	s := f.Status()
-	if took := time.Since(start); took > 100*time.Millisecond {
+	if took := watch.Lap(t); took.Net() > 100*time.Millisecond {
 		t.Errorf("status took %s while the switch hangs", took)
 	}
 	if len(s.Running) == 0 || s.Running[0].Stage != "openflow" || s.Programmed != 1 || s.Observed != 3 {
@@ -266,7 +267,7 @@ func TestWatchThatFailsIsStartedAgain(t *testing.T) {
 	select {
 	case changed := <-table.changed:
 		tamper(t, table, changed)
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("Watch was not started again")
 	}
 }

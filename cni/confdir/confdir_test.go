@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/felixlike/felixlike/test/stopwatch"
 )
 
 func put(t *testing.T, dir string, names ...string) {
@@ -73,14 +75,14 @@ func watching(t *testing.T, dir string, exclusive bool) (*Watcher, *logBuffer) {
 
 func eventually(t *testing.T, what string, ok func() bool) time.Duration {
 	t.Helper()
-	start := time.Now()
+	watch := stopwatch.Start(t)
 	for !ok() {
-		if time.Since(start) > 5*time.Second { // less than lookEvery
+		if watch.Lap(t).Net() > lookEvery/2 {
 			t.Fatal("waited in vain: " + what)
 		}
 		time.Sleep(time.Millisecond)
 	}
-	return time.Since(start)
+	return watch.Lap(t).Took
 }
 
 func TestTaken(t *testing.T) {
@@ -145,12 +147,15 @@ func TestFightOverAName(t *testing.T) {
 	put(t, dir, Own, "00-first.conf")
 	w, log := watching(t, dir, true)
 	shown := false
-	for end := time.Now().Add(2500 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	began := time.Now()
+	for time.Since(began) < 2*renameEvery+renameEvery/2 {
 		put(t, dir, "00-first.conf")
 		shown = shown || w.Problem() != ""
+		time.Sleep(time.Millisecond)
 	}
-	if n := log.lines("renamed"); n > 4 {
-		t.Errorf("renamed %d times in 2.5 s", n)
+	n := log.lines("renamed")
+	if took := time.Since(began); n > 2+int(took/renameEvery) {
+		t.Errorf("renamed %d times in %s", n, took)
 	}
 	if !shown {
 		t.Error("no problem was shown")

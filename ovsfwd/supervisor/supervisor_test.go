@@ -23,6 +23,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/uplink"
+	"github.com/felixlike/felixlike/test/stopwatch"
 )
 
 // node is a namespace with a supervised Open vSwitch and an uplink to a second namespace.
@@ -251,11 +252,11 @@ func TestAddressesComeBeforeConnections(t *testing.T) {
 	n.takeUplink()
 	n.eventually("the node is reached by the bridge", func() bool { return n.on(ovsdb.PhysicalBridge) && n.reached() })
 	n.signal("ovs-vswitchd", syscall.SIGSTOP)
-	signalled := time.Now()
+	watch := stopwatch.Start(t)
 	ended := make(chan struct{})
 	go func() { n.stop(); close(ended) }()
 	n.eventually("the uplink serves", func() bool { return n.on("up0") && n.reached() })
-	if took := time.Since(signalled); took > endingTimeout/2 {
+	if took := watch.Lap(t); took.Net() > endingTimeout/2 {
 		t.Errorf("the node was cut off for %s", took)
 	}
 	n.signal("ovs-vswitchd", syscall.SIGCONT)

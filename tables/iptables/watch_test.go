@@ -14,6 +14,7 @@ import (
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/test/stopwatch"
 	"github.com/felixlike/felixlike/test/tablestest"
 )
 
@@ -79,12 +80,12 @@ func TestWatch(t *testing.T) {
 				if r := apply(t, table); r.FullRead {
 					t.Fatalf("a read for nothing: %+v", r)
 				}
+				watch := stopwatch.Start(t)
 				h.Run(t, command...)
-				start := time.Now()
 				heard(t, calls)
-				took := time.Since(start)
+				took := watch.Lap(t)
 				t.Logf("heard after %s", took)
-				if took > noticed {
+				if took.Net() > noticed {
 					t.Errorf("heard after %s", took)
 				}
 				r := apply(t, table)
