@@ -27,7 +27,7 @@ func start(t *testing.T) (*Daemons, string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	d, err := Start(ctx, Options{Dir: dir, NetNS: ns})
 	if err != nil {
@@ -95,7 +95,7 @@ func TestStopLeftover(t *testing.T) {
 	for _, p := range []*process{db, vs} {
 		select {
 		case <-p.ended:
-		case <-time.After(5 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Errorf("%s still runs", p.name)
 		}
 	}
@@ -113,6 +113,14 @@ func TestStartRefusesLongDirectories(t *testing.T) {
 
 // TestCrashLeavesNothingForLong has daemons without a living owner: the next TempDir ends them.
 func TestCrashLeavesNothingForLong(t *testing.T) {
+	// TempDir of any other process would end the daemons too, and so may one that starts
+	// them meanwhile, as tests of other packages do. The path of a socket must be short.
+	private, err := os.MkdirTemp("/tmp", "flx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(private) })
+	t.Setenv("TMPDIR", private)
 	d, ns := start(t)
 	gone := exec.Command("true")
 	if err := gone.Run(); err != nil {
