@@ -176,12 +176,15 @@ func (f *fixture) begin(t *testing.T, events ...datastore.Event) {
 	}
 }
 
+// patience bounds waits for what has to come: nothing is said of how fast.
+const patience = 30 * time.Second
+
 // eventually polls until the condition holds.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); !condition(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); !condition(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within 5 s: %s", what)
+			t.Fatalf("not within %s: %s", patience, what)
 		}
 	}
 }
@@ -215,7 +218,7 @@ func podOn(name, node string) datastore.Event {
 
 func programmed(t *testing.T, f *fixture, pods ...model.PodID) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	_, err := f.Sync(ctx, pods)
 	return err
@@ -294,12 +297,9 @@ func TestRequiredStageHoldsBackLaterOnes(t *testing.T) {
 	f.recorded.setFailure("nftables", errors.New("refused"))
 	f.attachmentsSynced()
 	f.source.send(true, node("node1", "10.10.0.0/24"))
-	deadline := time.Now().Add(5 * time.Second)
-	for len(f.recorded.log()) < 6 && time.Now().Before(deadline) {
-		time.Sleep(time.Millisecond)
-	}
-	if got := f.recorded.log(); slices.Contains(got, "openflow") || len(got) < 6 {
-		t.Errorf("applied %v: flows must wait for policy, and the apply be tried again", got)
+	eventually(t, "the apply is tried again", func() bool { return len(f.recorded.log()) >= 6 })
+	if got := f.recorded.log(); slices.Contains(got, "openflow") {
+		t.Errorf("applied %v: flows must wait for policy", got)
 	}
 	if s := f.Status(); !strings.Contains(s.LastApply.Error, "nftables: refused") || s.Programmed != 0 {
 		t.Errorf("status %+v", s)
@@ -331,18 +331,12 @@ func TestSyncWaitsForPods(t *testing.T) {
 		t.Errorf("endpoints %+v", e)
 	}
 	f.attach("stranger")
-	deadline := time.Now().Add(5 * time.Second)
 	closed := func() bool {
 		return slices.ContainsFunc(f.Status().Endpoints, func(e control.Endpoint) bool {
 			return e.Name == "stranger" && e.State == control.EndpointClosed
 		})
 	}
-	for !closed() && time.Now().Before(deadline) {
-		time.Sleep(time.Millisecond)
-	}
-	if !closed() {
-		t.Errorf("a pod that the datastore does not know is not closed: %+v", f.Status().Endpoints)
-	}
+	eventually(t, "a pod that the datastore does not know is closed", closed)
 }
 
 func TestProblemsNameTheFileAndGo(t *testing.T) {

@@ -213,7 +213,7 @@ func TestWhatCannotBeFollowed(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v, want %q", err, want)
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(patience):
 			t.Errorf("no end, want %q", want)
 		}
 	}

@@ -114,7 +114,7 @@ func TestStuckLoopIsNotAlive(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		return f.Alive() != nil
 	})
-	if err := f.Alive(); !strings.Contains(err.Error(), "the loop has not moved for 11s") {
+	if err := f.Alive(); err == nil || !strings.Contains(err.Error(), "the loop has not moved for 1") {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)

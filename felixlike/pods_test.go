@@ -41,17 +41,30 @@ func podWithUID(name, uid string, annotations map[string]string) datastore.Event
 // waits asserts that WaitPod gives up with a reason.
 func waits(t *testing.T, f *fixture, a *model.Attachment, uid, reason string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if err := f.WaitPod(ctx, a, uid); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), reason) {
-		t.Errorf("%v; want it to wait: %s", err, reason)
+	givesUp(t, reason, func(ctx context.Context) error { return f.WaitPod(ctx, a, uid) })
+}
+
+// givesUp asserts that a wait gives up with a reason. A wait that is too short for the
+// agent to say why is tried again, longer.
+func givesUp(t *testing.T, reason string, wait func(context.Context) error) {
+	t.Helper()
+	for long := 20 * time.Millisecond; ; long *= 4 {
+		ctx, cancel := context.WithTimeout(t.Context(), long)
+		err := wait(ctx)
+		cancel()
+		switch {
+		case !errors.Is(err, context.DeadlineExceeded) || long > patience:
+			t.Fatalf("%v; want it to wait: %s", err, reason)
+		case strings.Contains(err.Error(), reason):
+			return
+		}
 	}
 }
 
 // ready asserts that WaitPod succeeds.
 func ready(t *testing.T, f *fixture, a *model.Attachment, uid string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := f.WaitPod(ctx, a, uid); err != nil {
 		t.Error(err)
@@ -159,11 +172,10 @@ func TestWaitPodWhileProgrammingFails(t *testing.T) {
 
 func TestLocalNode(t *testing.T) {
 	f := start(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if _, err := f.LocalNode(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "first listing is not complete") {
-		t.Errorf("before anything is known: %v", err)
-	}
+	givesUp(t, "first listing is not complete", func(ctx context.Context) error {
+		_, err := f.LocalNode(ctx)
+		return err
+	})
 	if err := f.Available(t.Context()); err == nil {
 		t.Error("available before anything is known")
 	}

@@ -41,7 +41,7 @@ func TestDrops(t *testing.T) {
 	}
 	select {
 	case <-agent.left:
-	case <-time.After(5 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("the agent does not learn that the follower has gone")
 	}
 }

@@ -66,7 +66,7 @@ func run(t *testing.T, s *Server, agent Agent) *Server {
 
 func listening(t *testing.T, s *Server) string {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); strings.Contains(s.Status(), "("); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); strings.Contains(s.Status(), "("); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not serving: %s", s.Status())
 		}
@@ -126,7 +126,7 @@ func TestTakenAddressIsReportedAndNoError(t *testing.T) {
 	defer other.Close()
 	s := serve(t, other.Addr().String(), &fakeAgent{})
 	want := fmt.Sprintf("address already in use by process %d (health.test) of user %d)", os.Getpid(), os.Getuid())
-	for deadline := time.Now().Add(5 * time.Second); !strings.Contains(s.Status(), want); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(s.Status(), want); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("status %q, want %q", s.Status(), want)
 		}

@@ -223,7 +223,7 @@ func expect(t *testing.T, l *lab.Lab, through bool, from, to string, proto model
 // eventually polls until ok or a generous deadline.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for !ok() {
 		select {

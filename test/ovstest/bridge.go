@@ -88,9 +88,9 @@ func start(t *testing.T, o ovsdaemon.Options) *Bridge {
 	return b
 }
 
-// Context returns a context that ends after 20 seconds or with the test.
+// Context returns a context that ends after a minute or with the test.
 func (b *Bridge) Context() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	b.t.Cleanup(cancel)
 	return ctx
 }
@@ -166,10 +166,10 @@ func Normalise(flow string) string {
 	return strings.Join(append([]string{table, priority}, fields...), ",") + " actions=" + actions
 }
 
-// Poll repeats a check until it passes or ten seconds are over.
+// Poll repeats a check until it passes or half a minute is over.
 func Poll(t *testing.T, check func() error) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for {
 		err := check()
 		if err == nil {

@@ -26,7 +26,7 @@ func (v versioned) Status() control.Status { return control.Status{AgentVersion:
 
 // serves waits until an agent answers at the socket.
 func serves(socket string) bool {
-	for range 500 {
+	for range 3000 {
 		if _, err := control.NewClient(socket).Status(context.Background()); err == nil {
 			return true
 		}
@@ -54,7 +54,7 @@ func TestVersion(t *testing.T) {
 				done <- control.Serve(ctx, socket, versioned{version: c.agent}, slog.New(slog.DiscardHandler))
 			}()
 			if !serves(socket) {
-				t.Fatal("the control socket is not served after 5 s")
+				t.Fatal("the control socket is not served after 30 s")
 			}
 		} else {
 			done <- nil

@@ -24,7 +24,7 @@ func TestSCTPSocketsAreUsed(t *testing.T) {
 	target := netip.AddrPortFrom(right[0], 80)
 	must(t, b.Serve(model.SCTP, target))
 	flow := probe.Flow{From: a, Source: left[0], Target: target, Protocol: model.SCTP}
-	if got := probe.Run(t.Context(), []probe.Flow{flow}, probe.Options{})[0]; !got.Through {
+	if got := probe.Run(t.Context(), []probe.Flow{flow}, probe.Options{Timeout: patience})[0]; !got.Through {
 		t.Errorf("probe: %+v", got)
 	}
 	must(t, b.Namespace().Do(func() error {
