@@ -5,10 +5,13 @@ SHELL := /bin/bash
 BINARIES := $(notdir $(wildcard cmd/*))
 LINTER   := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
+# A module of its own, which ./... leaves out.
+OWN_MODULE := test/cluster/networkpolicyapi
+
 # All but the tests that bring up whole clusters.
 FAST = $(shell go list ./... | sed 's,^github.com/felixlike/felixlike,.,' | grep -Ev '/test/(cluster|e2e|property|scale)(/|$$)')
 
-.PHONY: help demo test test-random test-cluster test-conformance check build image release manifests lint setup bench report-screenshots microbench clean
+.PHONY: help demo test test-random test-cluster test-conformance test-clusterpolicies check build image release manifests lint setup bench report-screenshots microbench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +52,7 @@ lint: ## formatting, vet, staticcheck, and manifests that are up to date
 	@test/scripts/format
 	@go vet ./...
 	@go run $(LINTER) ./...
+	@cd $(OWN_MODULE) && go vet ./...
 	@deploy/generate --check
 
 bench: setup build ## measure all backends: programming, enforcement, packets (a quarter of an hour; writes docs/benchmarks/w1)
@@ -69,6 +73,9 @@ test-cluster: setup build ## install into a real cluster and use it: one backend
 
 test-conformance: setup build ## all upstream specs, each backend with each mode of kube-proxy (an hour and a half; writes docs/conformance)
 	@FELIXLIKE_CLUSTER_SUITE=conformance test/scripts/gotest -count=1 -timeout 20h -run TestConformance ./test/cluster
+
+test-clusterpolicies: setup build ## upstream's suite of ClusterNetworkPolicy, on each backend (half an hour; writes docs/conformance)
+	@FELIXLIKE_CLUSTER_SUITE=clusterpolicies test/scripts/gotest -count=1 -timeout 4h -run TestClusterPolicies ./test/cluster
 
 # PART is short (what continuous integration runs), all, or a regular expression for
 # test/e2e. OPTIONAL=yes makes it no error that no machine can be had here.

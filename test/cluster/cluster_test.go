@@ -7,8 +7,8 @@ func TestCluster(t *testing.T) {
 	switch suite() {
 	case none:
 		t.Skipf("%s=%s", suiteVariable, none)
-	case conformance:
-		t.Skip("the suite is conformance")
+	case conformance, clusterPolicies:
+		t.Skipf("the suite is %s", suite())
 	}
 	for _, backend := range words(backendsVariable, "nftables") {
 		for _, proxy := range words(proxiesVariable, "iptables") {

@@ -5,5 +5,5 @@
 // It holds only tests. They build the image and use the manifests as they are in the
 // tree, and skip, saying why, where no cluster can be brought up. Without settings one
 // cluster with the default backend is tested, in a few minutes; Settings (settings_test.go)
-// choose backends, modes of kube-proxy and the upstream specs.
+// choose backends, modes of kube-proxy and the upstream specs or suite.
 package cluster

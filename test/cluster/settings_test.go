@@ -15,8 +15,9 @@ const (
 	backendsVariable = "FELIXLIKE_CLUSTER_BACKENDS"
 	// proxiesVariable lists the modes of kube-proxy: iptables (default), nftables.
 	proxiesVariable = "FELIXLIKE_CLUSTER_PROXIES"
-	// suiteVariable is "quick" (the default), "full", or "conformance": all upstream
-	// specs, with a table of results. With "none" no cluster is brought up.
+	// suiteVariable is "quick" (the default), "full", "conformance": all upstream
+	// specs, with a table of results, or "clusterpolicies": upstream's suite of
+	// ClusterNetworkPolicy. With "none" no cluster is brought up.
 	suiteVariable = "FELIXLIKE_CLUSTER_SUITE"
 	// parallelVariable is the number of upstream specs that run at a time.
 	parallelVariable = "FELIXLIKE_CLUSTER_PARALLEL"
@@ -34,6 +35,8 @@ const (
 	quick       = "quick"
 	full        = "full"
 	conformance = "conformance"
+	// clusterPolicies is the conformance suite of network-policy-api.
+	clusterPolicies = "clusterpolicies"
 )
 
 // words returns the words of a variable, or else the default's.
