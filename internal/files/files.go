@@ -1,5 +1,6 @@
 // Package files reads files that users name. It reads regular files only, up to a
 // bound: a FIFO, a device or an archive that unpacks without end is an error at once.
+// It goes through listings line by line, with bounded lines.
 //
 // It knows no format. It is tested on real files.
 package files

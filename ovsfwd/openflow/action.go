@@ -59,7 +59,9 @@ type copyField struct{ from, to Field }
 // Copy copies a whole field to another one of the same width.
 func Copy(from, to Field) Action { return copyField{from, to} }
 
-func (a copyField) String() string { return "move:" + a.from.nxm() + "[]->" + a.to.nxm() + "[]" }
+func (a copyField) String() string {
+	return "move:" + a.from.LongName() + "[]->" + a.to.LongName() + "[]"
+}
 
 func (a copyField) wire(b []byte) ([]byte, error) {
 	from, to := a.from.spec(), a.to.spec()

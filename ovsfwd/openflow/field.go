@@ -219,9 +219,9 @@ func (f Field) neighbourSpec() spec {
 	return unknownSpec(f)
 }
 
-// nxm returns the name that "move" and "learn" have in ovs-ofctl's dumps: fields that
+// LongName returns the name that "move", "load" and "learn" have in ovs-ofctl's dumps: fields that
 // NXM knew before OXM keep the older name there.
-func (f Field) nxm() string {
+func (f Field) LongName() string {
 	switch f {
 	case EthSrc:
 		return "NXM_OF_ETH_SRC"

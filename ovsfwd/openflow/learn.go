@@ -49,7 +49,7 @@ func (r RegisterBits) String() string {
 	case 32:
 		where = ""
 	}
-	return fmt.Sprintf("%#x->%s[%s]", r.Value>>r.offset(), r.Register.nxm(), where)
+	return fmt.Sprintf("%#x->%s[%s]", r.Value>>r.offset(), r.Register.LongName(), where)
 }
 
 type learn struct{ LearnSpec }
@@ -69,9 +69,9 @@ func (a learn) String() string {
 		words = append(words, name+"="+t.valueString())
 	}
 	for _, c := range a.Copies {
-		word := c.Field.nxm() + "[]"
+		word := c.Field.LongName() + "[]"
 		if c.From != c.Field {
-			word += "=" + c.From.nxm() + "[]"
+			word += "=" + c.From.LongName() + "[]"
 		}
 		words = append(words, word)
 	}

@@ -23,7 +23,7 @@ func (f Field) String() string {
 // in move, load and learn. The ports of all protocols have one name in matches.
 func (f Field) Names() []string {
 	s := f.spec()
-	names := []string{s.match, s.set, s.oxm, f.nxm()}
+	names := []string{s.match, s.set, s.oxm, f.LongName()}
 	slices.Sort(names)
 	return slices.Compact(names)
 }

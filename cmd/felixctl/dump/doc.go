@@ -1,11 +1,11 @@
 // Package dump has one typed form for the rules, sets and flows of a node's kernel and
 // switch. It parses nft's own language and JSON, iptables-save, ipset save and
-// ovs-ofctl dump-flows.
+// ovs-ofctl dump-flows (package ovsfwd/flowtext, which has the type of a flow).
 //
-// It owns the form and the parsers of those listings, and writes the form back
-// as the tools' own input. Rules, sets and flows of the forms that felixlike
+// It owns the form of rules and sets and the parsers of their listings, and writes the
+// form back as the tools' own input. Rules, sets and flows of the forms that felixlike
 // writes are typed. The parsers keep the text of all others (Rule.Foreign,
-// Set.Foreign, Flow.Foreign): a packet walk through a State has to stop there.
+// Set.Foreign, flowtext.Flow.Foreign): a packet walk through a State has to stop there.
 //
 // Names are those of the kernel, with prefixes and hashes; package
 // cmd/felixctl/dump/names explains them. The package starts no program and knows no

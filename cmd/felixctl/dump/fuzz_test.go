@@ -12,7 +12,7 @@ import (
 // be written, and parses to the same state again.
 func FuzzParse(f *testing.F) {
 	for _, file := range []string{
-		"foreign.nft", "foreign.json", "foreign.save", "foreign.flows", "openflow.nft", "ipsets.save", "iptables.save",
+		"foreign.nft", "foreign.json", "foreign.save", foreignFlows, "openflow.nft", "ipsets.save", "iptables.save",
 	} {
 		b := load(f, file)
 		f.Add(b)
@@ -52,28 +52,6 @@ func sameRules(t *testing.T, a, b *Table) {
 			}
 		}
 	}
-}
-
-// A typed flow and its text are one.
-func FuzzFlow(f *testing.F) {
-	for file := range strings.Lines(string(load(f, "openflow.flows"))) {
-		if len(file) < 300 {
-			f.Add(file)
-		}
-	}
-	for line := range strings.Lines(string(load(f, "foreign.flows"))) {
-		f.Add(line)
-	}
-	f.Fuzz(func(t *testing.T, line string) {
-		flow, err := ParseFlow(line)
-		if err != nil || flow.Foreign != "" {
-			return
-		}
-		again, err := ParseFlow(flow.String())
-		if err != nil || again.String() != flow.String() {
-			t.Errorf("%q is %s, and then %v, %v", line, flow, again, err)
-		}
-	})
 }
 
 // A typed rule of iptables and its text are one.

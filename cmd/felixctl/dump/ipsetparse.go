@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/felixlike/felixlike/internal/files"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -14,7 +15,7 @@ import (
 // member is an error.
 func ParseIPSets(r io.Reader) ([]*Set, error) {
 	p := newIPSetListing()
-	err := eachLine(r, p.line)
+	err := files.Lines(r, p.line)
 	return p.sets, err
 }
 
@@ -33,7 +34,7 @@ func (p *ipsetListing) line(number int, line string) error {
 		return nil
 	case words[0] == "create" && len(words) >= 3:
 		if p.byName[words[1]] != nil {
-			return fmt.Errorf("line %d: set %s comes twice", number, shortened(words[1]))
+			return fmt.Errorf("line %d: set %s comes twice", number, files.Excerpt(words[1]))
 		}
 		s := newIPSet(words[1], words[2], words[3:])
 		s.Line = number
@@ -43,12 +44,12 @@ func (p *ipsetListing) line(number int, line string) error {
 	case words[0] == "add" && len(words) >= 3:
 		s := p.byName[words[1]]
 		if s == nil {
-			return fmt.Errorf("line %d: a member of set %s, which is not there", number, shortened(words[1]))
+			return fmt.Errorf("line %d: a member of set %s, which is not there", number, files.Excerpt(words[1]))
 		}
 		s.addMember(words[2:])
 		return nil
 	}
-	return fmt.Errorf("line %d: unknown line %q", number, shortened(line))
+	return fmt.Errorf("line %d: unknown line %q", number, files.Excerpt(line))
 }
 
 // newIPSet takes a set's type and its options, without those that the kernel chooses.

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/felixlike/felixlike/internal/files"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables/iptables"
 )
@@ -18,7 +19,7 @@ import (
 // protocols in the rules.
 func ParseIPTables(r io.Reader, f model.Family) ([]*Table, error) {
 	p := saveListing{family: f}
-	err := eachLine(r, p.line)
+	err := files.Lines(r, p.line)
 	if err == nil {
 		err = p.ended()
 	}
@@ -66,7 +67,7 @@ func (p *saveListing) line(number int, line string) error {
 		p.chains = map[string]*Chain{}
 		p.tables = append(p.tables, p.table)
 	case p.table == nil:
-		return fmt.Errorf("line %d: %q where a table has to begin", number, shortened(line))
+		return fmt.Errorf("line %d: %q where a table has to begin", number, files.Excerpt(line))
 	case line == "COMMIT":
 		p.table = nil
 	case line[0] == ':':
@@ -74,7 +75,7 @@ func (p *saveListing) line(number int, line string) error {
 	case line[0] == '[', strings.HasPrefix(line, "-A "):
 		return p.rule(number, line)
 	default:
-		return fmt.Errorf("line %d: unknown line %q", number, shortened(line))
+		return fmt.Errorf("line %d: unknown line %q", number, files.Excerpt(line))
 	}
 	return nil
 }
@@ -148,14 +149,14 @@ func (p *saveListing) rule(number int, line string) error {
 		r.Packets, err1 = strconv.ParseUint(packets, 10, 64)
 		r.Bytes, err2 = strconv.ParseUint(bytes, 10, 64)
 		if !found || !ok || err1 != nil || err2 != nil {
-			return fmt.Errorf("line %d: unknown counters in %q", number, shortened(line))
+			return fmt.Errorf("line %d: unknown counters in %q", number, files.Excerpt(line))
 		}
 		line = rest
 	}
 	r.Counted = true
 	text, found := strings.CutPrefix(line, "-A ")
 	if !found {
-		return fmt.Errorf("line %d: unknown line %q", number, shortened(line))
+		return fmt.Errorf("line %d: unknown line %q", number, files.Excerpt(line))
 	}
 	name, text, _ := strings.Cut(text, " ")
 	c := p.chain(name)

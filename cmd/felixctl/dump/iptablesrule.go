@@ -2,6 +2,7 @@ package dump
 
 import (
 	"cmp"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -168,18 +169,12 @@ func (p *savedText) address(s tables.Side, value string, negated bool) error {
 func savedPrefix(value string) (netip.Prefix, error) {
 	if address, mask, found := strings.Cut(value, "/"); found {
 		if m, err := netip.ParseAddr(mask); err == nil {
-			w := wordOf(m.AsSlice())
-			n := m.BitLen()
-			for ones := range n + 1 {
-				if Ones(ones).ShiftLeft(n-ones) == w {
-					a, err := netip.ParseAddr(address)
-					if err != nil {
-						return netip.Prefix{}, errForeign
-					}
-					return parsePrefix(netip.PrefixFrom(a, ones).String())
-				}
+			ones, bits := net.IPMask(m.AsSlice()).Size()
+			a, err := netip.ParseAddr(address)
+			if err != nil || bits == 0 {
+				return netip.Prefix{}, errForeign
 			}
-			return netip.Prefix{}, errForeign
+			return parsePrefix(netip.PrefixFrom(a, ones).String())
 		}
 	}
 	return parsePrefix(value)

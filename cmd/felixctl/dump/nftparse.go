@@ -6,6 +6,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
+
+	"github.com/felixlike/felixlike/internal/files"
 )
 
 // ParseNFT parses the output of `nft list ruleset` or `nft list table`, with or
@@ -14,7 +16,7 @@ import (
 // is an error, returned with the part that was parsed.
 func ParseNFT(r io.Reader) ([]*Table, error) {
 	p := nftListing{}
-	err := eachLine(r, p.line)
+	err := files.Lines(r, p.line)
 	if err == nil {
 		err = p.ended()
 	}
@@ -74,7 +76,7 @@ func (p *nftListing) line(number int, line string) error {
 	switch {
 	case p.open > 0:
 		p.object(line)
-		if p.foreign.Len() > maxLine {
+		if p.foreign.Len() > files.MaxLine {
 			return fmt.Errorf("line %d: an object in table %s does not end", number, p.table.Name)
 		}
 	case p.set != nil:
@@ -106,7 +108,7 @@ func (p *nftListing) begin(number int, line string) error {
 	head, _, _ := strings.Cut(line, " # ")
 	words := nftWords(head)
 	if len(words) != 4 || words[0] != "table" || words[3] != "{" {
-		return fmt.Errorf("line %d: %q where a table has to begin", number, shortened(line))
+		return fmt.Errorf("line %d: %q where a table has to begin", number, files.Excerpt(line))
 	}
 	p.table = &Table{Dialect: NFT, Family: words[1], Name: words[2]}
 	p.tables = append(p.tables, p.table)
@@ -183,7 +185,7 @@ func (p *nftListing) chainLine(number int, line string) error {
 	p.ruleOpen += brackets(line)
 	if p.rule.Len() > 0 || p.ruleOpen > 0 {
 		p.rule.WriteString(" " + line)
-		if p.rule.Len() > maxLine {
+		if p.rule.Len() > files.MaxLine {
 			return fmt.Errorf("line %d: a rule of chain %s does not end", p.ruleLine, p.chain.Name)
 		}
 		if p.ruleOpen > 0 {

@@ -7,6 +7,7 @@ import (
 
 	"go4.org/netipx"
 
+	"github.com/felixlike/felixlike/internal/files"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -27,7 +28,7 @@ type nftSet struct {
 func (p *nftListing) setLine(number int, line string) error {
 	s := p.set
 	if s.within {
-		if s.element(line); s.elements.Len() > maxLine {
+		if s.element(line); s.elements.Len() > files.MaxLine {
 			return fmt.Errorf("line %d: an element of set %s does not end", number, s.Name)
 		}
 		return nil

@@ -5,7 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
+
+	"github.com/felixlike/felixlike/internal/files"
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 )
 
 // Format is the language of a listing.
@@ -60,7 +64,7 @@ func Parse(r io.Reader) (*State, error) {
 		return &State{Tables: all}, err
 	}
 	p := newMixedListing()
-	err := eachLine(in, p.line)
+	err := files.Lines(in, p.line)
 	if err == nil {
 		err = p.ended()
 	}
@@ -93,13 +97,12 @@ type mixedListing struct {
 	nft   nftListing
 	saved *saveListing
 	sets  ipsetListing
-	flows *flowParser
 	// seen is the format of the newest line.
 	seen Format
 }
 
 func newMixedListing() *mixedListing {
-	return &mixedListing{sets: newIPSetListing(), flows: newFlowParser()}
+	return &mixedListing{sets: newIPSetListing()}
 }
 
 func (p *mixedListing) line(number int, line string) error {
@@ -130,12 +133,12 @@ func (p *mixedListing) line(number int, line string) error {
 		err := p.sets.line(number, line)
 		p.state.IPSets = p.sets.sets
 		return err
-	case flowHeader(trimmed):
+	case flowtext.IsHeader(trimmed):
 		p.seen = FormatFlows
 		return nil
 	case strings.Contains(trimmed, "actions="):
 		p.seen = FormatFlows
-		f, err := p.flows.flow(trimmed)
+		f, err := flowtext.Parse(trimmed)
 		if err != nil {
 			return fmt.Errorf("line %d: %w", number, err)
 		}
@@ -143,7 +146,7 @@ func (p *mixedListing) line(number int, line string) error {
 		p.state.Flows = append(p.state.Flows, f)
 		return nil
 	}
-	return fmt.Errorf("line %d: %q is of no listing of nft, iptables-save, ipset or ovs-ofctl", number, shortened(trimmed))
+	return fmt.Errorf("line %d: %q is of no listing of nft, iptables-save, ipset or ovs-ofctl", number, files.Excerpt(trimmed))
 }
 
 // begin begins a listing of iptables-save, which may be of the other family.
@@ -169,4 +172,19 @@ func (p *mixedListing) ended() error {
 		return p.saved.ended()
 	}
 	return nil
+}
+
+// errForeign marks a rule with a part that felixlike does not write.
+var errForeign = errors.New("not of a form that felixlike writes")
+
+func either[T any](first bool, a, b T) T {
+	if first {
+		return a
+	}
+	return b
+}
+
+func number32(s string) (uint32, error) {
+	n, err := strconv.ParseUint(s, 0, 32)
+	return uint32(n), err
 }

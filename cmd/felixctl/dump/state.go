@@ -3,6 +3,8 @@ package dump
 import (
 	"cmp"
 	"slices"
+
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 )
 
 // State is all that was read of one node, or of some files.
@@ -13,7 +15,7 @@ type State struct {
 	// IPSets are the kernel's ipsets, which all tables of iptables share.
 	IPSets []*Set `json:"ipsets,omitempty"`
 	// Flows are those of one bridge.
-	Flows []*Flow `json:"flows,omitempty"`
+	Flows []*flowtext.Flow `json:"flows,omitempty"`
 }
 
 // Add takes over the contents of another State.
@@ -39,14 +41,14 @@ func (s *State) IPSet(name string) *Set { return setNamed(s.IPSets, name) }
 
 // FlowTable returns the flows of one table, those of the highest priority first;
 // of equal ones the order is that of the dump.
-func (s *State) FlowTable(table uint8) []*Flow {
-	var all []*Flow
+func (s *State) FlowTable(table uint8) []*flowtext.Flow {
+	var all []*flowtext.Flow
 	for _, f := range s.Flows {
 		if f.Table == table {
 			all = append(all, f)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b *Flow) int { return -cmp.Compare(a.Priority, b.Priority) })
+	slices.SortStableFunc(all, func(a, b *flowtext.Flow) int { return -cmp.Compare(a.Priority, b.Priority) })
 	return all
 }
 

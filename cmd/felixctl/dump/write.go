@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/tables/iptables"
 )
@@ -19,7 +20,7 @@ type TextOptions struct {
 	// Elements limits the elements of a set. Only Full can be loaded.
 	Elements Elements
 	// Note, if not nil, returns a remark to write behind a *Chain, *Rule, *Set, Element or
-	// *Flow. Text with remarks is for people: not every tool accepts them there.
+	// *flowtext.Flow. Text with remarks is for people: not every tool accepts them there.
 	Note func(object any) string
 }
 
@@ -256,7 +257,7 @@ func ipsetMember(e Element) string {
 }
 
 // WriteFlows writes flows as `ovs-ofctl add-flows` takes them.
-func WriteFlows(out io.Writer, all []*Flow, o TextOptions) error {
+func WriteFlows(out io.Writer, all []*flowtext.Flow, o TextOptions) error {
 	w := bufio.NewWriter(out)
 	for _, f := range all {
 		if o.Counters {

@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
@@ -38,7 +38,7 @@ const maxLookups = 4096
 // newFields returns the fields of a packet that comes in by a port.
 func newFields(p Packet, port uint32, ethSrc, ethDst []byte) fields {
 	var f fields
-	number := func(at openflow.Field, n uint64) { f[at] = dump.Word{Lo: n} }
+	number := func(at openflow.Field, n uint64) { f[at] = flowtext.Word{Lo: n} }
 	number(openflow.InPort, uint64(port))
 	f[openflow.EthSrc], f[openflow.EthDst] = bytesWord(ethSrc), bytesWord(ethDst)
 	number(openflow.IPProto, uint64(p.Protocol))
@@ -77,10 +77,10 @@ const (
 	echoRequestIPv6 = 128
 )
 
-func bytesWord(b []byte) dump.Word {
+func bytesWord(b []byte) flowtext.Word {
 	var all [16]byte
 	copy(all[16-len(b):], b)
-	return dump.Word{Hi: binary.BigEndian.Uint64(all[:]), Lo: binary.BigEndian.Uint64(all[8:])}
+	return flowtext.Word{Hi: binary.BigEndian.Uint64(all[:]), Lo: binary.BigEndian.Uint64(all[8:])}
 }
 
 // addr reads an address out of the fields.
@@ -91,7 +91,7 @@ func (f *fields) addr(v4, v6 openflow.Field) netip.Addr {
 	return wordAddr(f[v6], 16)
 }
 
-func wordAddr(w dump.Word, size int) netip.Addr {
+func wordAddr(w flowtext.Word, size int) netip.Addr {
 	var all [16]byte
 	binary.BigEndian.PutUint64(all[:], w.Hi)
 	binary.BigEndian.PutUint64(all[8:], w.Lo)
@@ -128,35 +128,35 @@ func (w *bridge) table(table uint8, f *fields) error {
 }
 
 // actions carries out the actions of a flow in their order.
-func (w *bridge) actions(flow *dump.Flow, f *fields) error {
+func (w *bridge) actions(flow *flowtext.Flow, f *fields) error {
 	for _, a := range flow.Actions {
 		switch a := a.(type) {
-		case dump.SetField:
+		case flowtext.SetField:
 			f.set(a)
-		case dump.CopyField:
-			bits := f[a.From].ShiftRight(a.FromBit).And(dump.Ones(a.Bits)).ShiftLeft(a.ToBit)
-			f[a.To] = f[a.To].AndNot(dump.Ones(a.Bits).ShiftLeft(a.ToBit)).Or(bits)
-		case dump.DecTTL, dump.Meter, dump.Controller, dump.Note:
+		case flowtext.CopyField:
+			bits := f[a.From].ShiftRight(a.FromBit).And(flowtext.Ones(a.Bits)).ShiftLeft(a.ToBit)
+			f[a.To] = f[a.To].AndNot(flowtext.Ones(a.Bits).ShiftLeft(a.ToBit)).Or(bits)
+		case flowtext.DecTTL, flowtext.Meter, flowtext.Controller, flowtext.Note:
 			// A report that the meter leaves out changes nothing: nothing comes behind it.
-		case dump.Learn:
+		case flowtext.Learn:
 			// It leaves a flow behind, and does nothing to this packet.
-		case dump.Output:
+		case flowtext.Output:
 			w.leave(a.Port, f)
-		case dump.OutputField:
+		case flowtext.OutputField:
 			w.leave(uint32(f[a.Field].Lo), f)
-		case dump.OutputInPort:
+		case flowtext.OutputInPort:
 			w.leave(uint32(f[openflow.InPort].Lo), f)
-		case dump.GotoTable:
+		case flowtext.GotoTable:
 			return w.table(a.Table, f)
-		case dump.Resubmit:
+		case flowtext.Resubmit:
 			if err := w.table(a.Table, f); err != nil {
 				return err
 			}
-		case dump.CT:
+		case flowtext.CT:
 			if err := w.ct(a, f); err != nil {
 				return err
 			}
-		case dump.CTClear:
+		case flowtext.CTClear:
 			w.tracker.clear(f)
 		default:
 			return &UnknownRule{
@@ -168,7 +168,7 @@ func (w *bridge) actions(flow *dump.Flow, f *fields) error {
 	return nil
 }
 
-func (f *fields) set(a dump.SetField) {
+func (f *fields) set(a flowtext.SetField) {
 	f[a.Field] = f[a.Field].AndNot(a.Mask).Or(a.Value)
 }
 
@@ -181,7 +181,7 @@ func (w *bridge) leave(port uint32, f *fields) {
 
 // ct carries out a ct action: where it has a table, the packet goes on there with
 // its state known, and the actions behind see it as it was.
-func (w *bridge) ct(a dump.CT, f *fields) error {
+func (w *bridge) ct(a flowtext.CT, f *fields) error {
 	known := *f
 	w.tracker.track(a, &known)
 	if a.Table == openflow.NoTable {
@@ -191,7 +191,7 @@ func (w *bridge) ct(a dump.CT, f *fields) error {
 }
 
 // flowText is the flow without its table.
-func flowText(f *dump.Flow) string {
+func flowText(f *flowtext.Flow) string {
 	match := f.MatchText()
 	if match == "" {
 		match = "any"
@@ -200,28 +200,28 @@ func flowText(f *dump.Flow) string {
 }
 
 // effectOf describes the effect of a flow in words.
-func effectOf(f *dump.Flow) string {
+func effectOf(f *flowtext.Flow) string {
 	if f.Drops() {
 		return "drop"
 	}
 	var words []string
 	for _, a := range f.Actions {
 		switch a := a.(type) {
-		case dump.GotoTable:
+		case flowtext.GotoTable:
 			words = append(words, fmt.Sprintf("table %d", a.Table))
-		case dump.Resubmit:
+		case flowtext.Resubmit:
 			words = append(words, fmt.Sprintf("table %d", a.Table))
-		case dump.CT:
+		case flowtext.CT:
 			words = append(words, ctEffect(a))
-		case dump.CTClear:
+		case flowtext.CTClear:
 			words = append(words, "state forgotten")
-		case dump.Learn:
+		case flowtext.Learn:
 			words = append(words, "association learned")
-		case dump.SetField:
+		case flowtext.SetField:
 			if text := setEffect(a); text != "" {
 				words = append(words, text)
 			}
-		case dump.DecTTL, dump.Note:
+		case flowtext.DecTTL, flowtext.Note:
 		default:
 			words = append(words, a.String())
 		}
@@ -229,13 +229,13 @@ func effectOf(f *dump.Flow) string {
 	return strings.Join(words, ", ")
 }
 
-func ctEffect(a dump.CT) string {
+func ctEffect(a flowtext.CT) string {
 	text := "connection looked up"
 	if a.Commit {
 		text = "connection committed"
 	}
 	for _, e := range a.Exec {
-		if e.Field == openflow.CTLabel && e.Mask == (dump.Word{Hi: pipeline.AllowedLabel().Hi}) {
+		if e.Field == openflow.CTLabel && e.Mask == (flowtext.Word{Hi: pipeline.AllowedLabel().Hi}) {
 			text = "connection allowed"
 		}
 	}
@@ -246,7 +246,7 @@ func ctEffect(a dump.CT) string {
 }
 
 // setEffect describes a set_field in words, "" if readers do not need it.
-func setEffect(a dump.SetField) string {
+func setEffect(a flowtext.SetField) string {
 	switch a.Field {
 	case openflow.Reg1:
 		return fmt.Sprintf("to port %d", a.Value.Lo)
@@ -261,4 +261,4 @@ func setEffect(a dump.SetField) string {
 }
 
 // AddrOf returns the address that a value of a field of addresses is.
-func AddrOf(f openflow.Field, w dump.Word) netip.Addr { return wordAddr(w, f.Bits()/8) }
+func AddrOf(f openflow.Field, w flowtext.Word) netip.Addr { return wordAddr(w, f.Bits()/8) }

@@ -3,7 +3,7 @@ package trace
 import (
 	"net/netip"
 
-	"github.com/felixlike/felixlike/cmd/felixctl/dump"
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
@@ -31,7 +31,7 @@ func tupleOf(f *fields) tuple {
 
 // known is a connection of the switch.
 type known struct {
-	mark, label dump.Word
+	mark, label flowtext.Word
 	// established is true if the connection existed before the packet came.
 	established bool
 }
@@ -55,9 +55,9 @@ type tracker struct {
 func newTracker(p Packet, begunByGateway bool) *tracker {
 	t := &tracker{connections: map[tuple]*known{}}
 	allowed := pipeline.AllowedLabel()
-	k := &known{established: true, label: dump.Word{Hi: allowed.Hi, Lo: allowed.Lo}}
+	k := &known{established: true, label: flowtext.Word{Hi: allowed.Hi, Lo: allowed.Lo}}
 	if begunByGateway {
-		k.mark = dump.Word{Lo: uint64(pipeline.GatewayMark)}
+		k.mark = flowtext.Word{Lo: uint64(pipeline.GatewayMark)}
 	}
 	of := tuple{p.Source, p.Destination, uint64(p.Protocol), uint64(p.SourcePort), uint64(p.Port)}
 	switch p.Conn {
@@ -66,7 +66,7 @@ func newTracker(p Packet, begunByGateway bool) *tracker {
 	case Answer:
 		t.connections[of.reversed()] = k
 	case Unjudged:
-		k.label = dump.Word{}
+		k.label = flowtext.Word{}
 		t.connections[of] = k
 	case Related:
 		t.related = k
@@ -78,12 +78,12 @@ func newTracker(p Packet, begunByGateway bool) *tracker {
 
 // track applies a ct action to a packet: it sets the packet's ct_state, and with
 // commit it stores and marks the connection.
-func (t *tracker) track(a dump.CT, f *fields) {
+func (t *tracker) track(a flowtext.CT, f *fields) {
 	if of := tupleOf(f); t.current == nil || t.of != of || f[openflow.CTState].IsZero() {
 		t.find(of)
 	}
-	f[openflow.CTState] = dump.Word{Lo: t.state}
-	f[openflow.CTZone] = dump.Word{Lo: uint64(a.Zone)}
+	f[openflow.CTState] = flowtext.Word{Lo: t.state}
+	f[openflow.CTZone] = flowtext.Word{Lo: uint64(a.Zone)}
 	if a.Commit && t.state&uint64(openflow.CTInv) == 0 {
 		if t.current == nil {
 			t.current = &known{}
@@ -96,7 +96,7 @@ func (t *tracker) track(a dump.CT, f *fields) {
 		}
 		t.current.mark, t.current.label = set[openflow.CTMark], set[openflow.CTLabel]
 	}
-	f[openflow.CTMark], f[openflow.CTLabel] = dump.Word{}, dump.Word{}
+	f[openflow.CTMark], f[openflow.CTLabel] = flowtext.Word{}, flowtext.Word{}
 	if t.current != nil {
 		f[openflow.CTMark], f[openflow.CTLabel] = t.current.mark, t.current.label
 	}
@@ -132,6 +132,6 @@ func (t *tracker) find(of tuple) {
 func (t *tracker) clear(f *fields) {
 	t.current, t.state = nil, 0
 	for _, at := range []openflow.Field{openflow.CTState, openflow.CTZone, openflow.CTMark, openflow.CTLabel} {
-		f[at] = dump.Word{}
+		f[at] = flowtext.Word{}
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
@@ -94,7 +94,7 @@ func (w *bridge) describe(step *Step, h *hit, f *fields) {
 }
 
 // closing returns the reason for a policy flow that drops.
-func (w *bridge) closing(flow *dump.Flow, f *fields) string {
+func (w *bridge) closing(flow *flowtext.Flow, f *fields) string {
 	switch flow.Table {
 	case pipeline.TableEgressDefault:
 		return named("isolated egress of "+f.source().String(), w.namer.Address(f.source()))
@@ -107,10 +107,10 @@ func (w *bridge) closing(flow *dump.Flow, f *fields) string {
 }
 
 // clause returns the members by which one dimension of a conjunction matched.
-func (w *bridge) clause(id uint32, flow *dump.Flow) []Membership {
+func (w *bridge) clause(id uint32, flow *flowtext.Flow) []Membership {
 	var all []Membership
 	for _, a := range flow.Actions {
-		c, ok := a.(dump.Conjunction)
+		c, ok := a.(flowtext.Conjunction)
 		if !ok || c.ID != id {
 			continue
 		}
@@ -124,7 +124,7 @@ func (w *bridge) clause(id uint32, flow *dump.Flow) []Membership {
 }
 
 // owner names the pod that a flow is about, if it is about one.
-func (w *bridge) owner(flow *dump.Flow) string {
+func (w *bridge) owner(flow *flowtext.Flow) string {
 	for _, t := range flow.Match {
 		switch t.Field {
 		case openflow.IPv4Src, openflow.IPv4Dst:

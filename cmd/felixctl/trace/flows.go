@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
 
@@ -16,18 +17,18 @@ import (
 type Flows struct {
 	tables map[uint8][]*subtable
 	// foreign are flows that could not be read, by table.
-	foreign map[uint8][]*dump.Flow
+	foreign map[uint8][]*flowtext.Flow
 }
 
 // subtable holds the flows of a table that compare the same bits.
 type subtable struct {
-	fields []dump.Term // their masks
-	flows  map[string][]*dump.Flow
+	fields []flowtext.Term // their masks
+	flows  map[string][]*flowtext.Flow
 }
 
 // NewFlows prepares the flows of a node.
 func NewFlows(s *dump.State) *Flows {
-	f := &Flows{tables: map[uint8][]*subtable{}, foreign: map[uint8][]*dump.Flow{}}
+	f := &Flows{tables: map[uint8][]*subtable{}, foreign: map[uint8][]*flowtext.Flow{}}
 	bySignature := map[string]*subtable{}
 	for _, flow := range s.Flows {
 		if flow.Foreign != "" {
@@ -37,7 +38,7 @@ func NewFlows(s *dump.State) *Flows {
 		signature := signatureOf(flow)
 		t := bySignature[signature]
 		if t == nil {
-			t = &subtable{fields: flow.Match, flows: map[string][]*dump.Flow{}}
+			t = &subtable{fields: flow.Match, flows: map[string][]*flowtext.Flow{}}
 			bySignature[signature] = t
 			f.tables[flow.Table] = append(f.tables[flow.Table], t)
 		}
@@ -50,7 +51,7 @@ func NewFlows(s *dump.State) *Flows {
 	return f
 }
 
-func signatureOf(f *dump.Flow) string {
+func signatureOf(f *flowtext.Flow) string {
 	key := []byte{f.Table}
 	for _, t := range f.Match {
 		key = appendWord(append(key, byte(t.Field)), t.Mask)
@@ -58,14 +59,14 @@ func signatureOf(f *dump.Flow) string {
 	return string(key)
 }
 
-func appendWord(b []byte, w dump.Word) []byte {
+func appendWord(b []byte, w flowtext.Word) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(b, w.Hi), w.Lo)
 }
 
 // matching returns the flows of a table that match a packet, the highest priority
 // first.
-func (f *Flows) matching(table uint8, p *fields) []*dump.Flow {
-	var found []*dump.Flow
+func (f *Flows) matching(table uint8, p *fields) []*flowtext.Flow {
+	var found []*flowtext.Flow
 	var buffer [256]byte
 	for _, t := range f.tables[table] {
 		key := buffer[:0]
@@ -74,14 +75,14 @@ func (f *Flows) matching(table uint8, p *fields) []*dump.Flow {
 		}
 		found = append(found, t.flows[string(key)]...)
 	}
-	slices.SortStableFunc(found, func(a, b *dump.Flow) int {
+	slices.SortStableFunc(found, func(a, b *flowtext.Flow) int {
 		return -cmp.Compare(a.Priority, b.Priority)
 	})
 	return found
 }
 
 // fields are a packet's fields, registers and metadata.
-type fields [fieldCount]dump.Word
+type fields [fieldCount]flowtext.Word
 
 // fieldCount is more than any field's number.
 const fieldCount = 64
@@ -89,8 +90,8 @@ const fieldCount = 64
 // hit is the result of a lookup: the flow that decides, and for a conjunction the flows
 // of its dimensions.
 type hit struct {
-	flow    *dump.Flow
-	clauses []*dump.Flow
+	flow    *flowtext.Flow
+	clauses []*flowtext.Flow
 	id      uint32
 	// others are the ids of further conjunctions that are fulfilled at the same
 	// priority: any of them may be the one that Open vSwitch takes.
@@ -103,7 +104,7 @@ type hit struct {
 // near is a conjunction that is not fulfilled.
 type near struct {
 	n       uint8
-	clauses map[uint8]*dump.Flow
+	clauses map[uint8]*flowtext.Flow
 }
 
 // lookup finds the flow that decides in a table, with ovs-vswitchd's rules for
@@ -133,7 +134,7 @@ func (f *Flows) lookup(table uint8, p *fields) (*hit, error) {
 				h.clauses = append(h.clauses, h.nearly[h.id].clauses[k])
 			}
 			with := *p
-			with[openflow.ConjID] = dump.Word{Lo: uint64(h.id)}
+			with[openflow.ConjID] = flowtext.Word{Lo: uint64(h.id)}
 			h.flow, err = firstHard(f.matching(table, &with))
 			return h, err
 		}
@@ -144,8 +145,8 @@ func (f *Flows) lookup(table uint8, p *fields) (*hit, error) {
 
 // theHard returns the flow among those of one priority that is no part of a
 // conjunction.
-func theHard(flows []*dump.Flow) (*dump.Flow, error) {
-	var hard *dump.Flow
+func theHard(flows []*flowtext.Flow) (*flowtext.Flow, error) {
+	var hard *flowtext.Flow
 	for _, flow := range flows {
 		switch {
 		case isClause(flow):
@@ -159,7 +160,7 @@ func theHard(flows []*dump.Flow) (*dump.Flow, error) {
 }
 
 // firstHard returns the flow of the highest priority that is no part.
-func firstHard(flows []*dump.Flow) (*dump.Flow, error) {
+func firstHard(flows []*flowtext.Flow) (*flowtext.Flow, error) {
 	flows = slices.DeleteFunc(flows, isClause)
 	if len(flows) == 0 {
 		return nil, nil
@@ -171,21 +172,21 @@ func firstHard(flows []*dump.Flow) (*dump.Flow, error) {
 	return theHard(flows[:n])
 }
 
-func isClause(f *dump.Flow) bool {
+func isClause(f *flowtext.Flow) bool {
 	if len(f.Actions) == 0 {
 		return false
 	}
-	_, is := f.Actions[0].(dump.Conjunction)
+	_, is := f.Actions[0].(flowtext.Conjunction)
 	return is
 }
 
 // clause returns a flow that is part of a dimension of a conjunction, or nil.
-func (f *Flows) clause(table uint8, id uint32, k uint8) *dump.Flow {
+func (f *Flows) clause(table uint8, id uint32, k uint8) *flowtext.Flow {
 	for _, t := range f.tables[table] {
 		for _, key := range sortedKeys(t.flows) {
 			for _, flow := range t.flows[key] {
-				if slices.ContainsFunc(flow.Actions, func(a dump.FlowAction) bool {
-					c, is := a.(dump.Conjunction)
+				if slices.ContainsFunc(flow.Actions, func(a flowtext.Action) bool {
+					c, is := a.(flowtext.Conjunction)
 					return is && c.ID == id && c.K == k
 				}) {
 					return flow
@@ -198,16 +199,16 @@ func (f *Flows) clause(table uint8, id uint32, k uint8) *dump.Flow {
 
 // collect takes in the parts of conjunctions at one priority, and returns the ids
 // of those that are fulfilled there.
-func (h *hit) collect(flows []*dump.Flow) []uint32 {
+func (h *hit) collect(flows []*flowtext.Flow) []uint32 {
 	here := map[uint32]*near{}
 	for _, flow := range flows {
 		for _, a := range flow.Actions {
-			c, ok := a.(dump.Conjunction)
+			c, ok := a.(flowtext.Conjunction)
 			if !ok {
 				continue
 			}
 			if here[c.ID] == nil {
-				here[c.ID] = &near{n: c.N, clauses: map[uint8]*dump.Flow{}}
+				here[c.ID] = &near{n: c.N, clauses: map[uint8]*flowtext.Flow{}}
 			}
 			if here[c.ID].clauses[c.K] == nil {
 				here[c.ID].clauses[c.K] = flow

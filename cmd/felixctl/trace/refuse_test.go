@@ -11,6 +11,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables"
@@ -48,7 +49,7 @@ func TestUnknownRuleIsAnError(t *testing.T) {
 	}
 	sites = sitesOf(t, c, config.OpenFlow)
 	for _, s := range sites {
-		s.Flows.foreign[pipeline.TableDNAT] = []*dump.Flow{{Table: pipeline.TableDNAT, Priority: 9, Foreign: "vlan_tci=0x1 actions=drop"}}
+		s.Flows.foreign[pipeline.TableDNAT] = []*flowtext.Flow{{Table: pipeline.TableDNAT, Priority: 9, Foreign: "vlan_tci=0x1 actions=drop"}}
 	}
 	if _, err = Follow(p, sites, nil); !errors.As(err, &unknown) || !strings.Contains(err.Error(), "vlan_tci") {
 		t.Errorf("a foreign flow: %v", err)
@@ -154,9 +155,9 @@ func TestTamperingIsSeen(t *testing.T) {
 
 // TestUndefinedFlows: two flows of one priority that match and differ are an error.
 func TestUndefinedFlows(t *testing.T) {
-	var flows []*dump.Flow
+	var flows []*flowtext.Flow
 	for _, text := range []string{"table=0,priority=1,ip actions=drop", "table=0,priority=1,in_port=3 actions=goto_table:10"} {
-		f, err := dump.ParseFlow(text)
+		f, err := flowtext.Parse(text)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/names"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 )
@@ -34,7 +35,7 @@ func judgingTables() []judging {
 
 // flow is a flow with its match in words.
 type flow struct {
-	*dump.Flow
+	*flowtext.Flow
 	match []string
 	// actions are all of them as text.
 	actions string
@@ -107,7 +108,7 @@ type conjunction struct {
 func (f flow) conjunctions() []conjunction {
 	var all []conjunction
 	for _, a := range f.Actions {
-		if c, ok := a.(dump.Conjunction); ok {
+		if c, ok := a.(flowtext.Conjunction); ok {
 			all = append(all, conjunction{c.ID, int(c.K), c.String()})
 		}
 	}

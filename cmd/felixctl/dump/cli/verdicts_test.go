@@ -13,6 +13,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/test/truthtable"
 )
@@ -129,7 +130,7 @@ func tamper(s *dump.State) string {
 	for _, f := range s.Flows {
 		// A clause of a rule's ports, or peers.
 		if f.Table == 90 && len(f.Actions) == 1 {
-			if c, ok := f.Actions[0].(dump.Conjunction); ok && c.K == 1 {
+			if c, ok := f.Actions[0].(flowtext.Conjunction); ok && c.K == 1 {
 				f.Actions = nil
 				return "table 90"
 			}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/tables/iptables"
@@ -52,9 +53,9 @@ func Canonical(s *dump.State, o Options) *dump.State {
 }
 
 // sortedFlows sorts by table, priority and match.
-func sortedFlows(flows []*dump.Flow) []*dump.Flow {
+func sortedFlows(flows []*flowtext.Flow) []*flowtext.Flow {
 	type keyed struct {
-		flow *dump.Flow
+		flow *flowtext.Flow
 		text string
 	}
 	all := make([]keyed, len(flows))
@@ -71,16 +72,16 @@ func sortedFlows(flows []*dump.Flow) []*dump.Flow {
 }
 
 // learned reports whether the flow comes and goes with traffic.
-func learned(f *dump.Flow) bool {
+func learned(f *flowtext.Flow) bool {
 	return f.Owner() == pipeline.AssociationOwner || f.Owner() == pipeline.TouchOwner
 }
 
-func owned(f *dump.Flow) bool {
+func owned(f *flowtext.Flow) bool {
 	return f.Owner() == pipeline.Owner || f.Owner() == pipeline.PolicyOwner
 }
 
 // flow keeps the owner of the cookie: the rest of it follows from the flow.
-func flow(f *dump.Flow, o Options) *dump.Flow {
+func flow(f *flowtext.Flow, o Options) *flowtext.Flow {
 	out := *f
 	out.Line, out.Cookie = 0, uint64(f.Owner())<<48
 	if !o.Counters {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 )
 
 const listingBefore = `table inet felixlike {
@@ -105,11 +106,11 @@ func read(t *testing.T, text string, o Options) *dump.State {
 
 // noted names the rules of flows that are nothing but parts.
 func noted(object any) string {
-	f, ok := object.(*dump.Flow)
+	f, ok := object.(*flowtext.Flow)
 	if !ok || len(f.Match) > 0 || len(f.Actions) == 0 {
 		return ""
 	}
-	if c, ok := f.Actions[0].(dump.Conjunction); ok {
+	if c, ok := f.Actions[0].(flowtext.Conjunction); ok {
 		return fmt.Sprintf("rule %d", c.ID)
 	}
 	return ""

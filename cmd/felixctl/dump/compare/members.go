@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 )
 
 func (d *differ) sets(kind, in string, before, after []*dump.Set) {
@@ -89,8 +90,8 @@ func (d *differ) foreign(in string, before, after []string) {
 // flows compares flows table by table. Priority and match identify a flow; a flow that
 // does the same for the same packets at another priority has moved.
 func (d *differ) flows() {
-	byTable := func(flows []*dump.Flow) map[uint8][]*dump.Flow {
-		m := map[uint8][]*dump.Flow{}
+	byTable := func(flows []*flowtext.Flow) map[uint8][]*flowtext.Flow {
+		m := map[uint8][]*flowtext.Flow{}
 		for _, f := range flows {
 			m[f.Table] = append(m[f.Table], f)
 		}
@@ -113,7 +114,7 @@ func (d *differ) flows() {
 }
 
 // matched identifies a flow.
-func matched(f *dump.Flow) string {
+func matched(f *flowtext.Flow) string {
 	if f.Foreign != "" {
 		return fmt.Sprintf("%d %s", f.Priority, f.Foreign)
 	}
@@ -121,10 +122,10 @@ func matched(f *dump.Flow) string {
 }
 
 // done is the match and the actions of a flow, without its priority.
-func done(f *dump.Flow) string { return f.Foreign + f.MatchText() + " actions=" + f.ActionsText() }
+func done(f *flowtext.Flow) string { return f.Foreign + f.MatchText() + " actions=" + f.ActionsText() }
 
 // flowText is the printed text of the flow, without its table.
-func (d *differ) flowText(f *dump.Flow) string {
+func (d *differ) flowText(f *flowtext.Flow) string {
 	text := fmt.Sprintf("priority=%d,%s", f.Priority, done(f))
 	if f.MatchText() == "" && f.Foreign == "" {
 		text = fmt.Sprintf("priority=%d actions=%s", f.Priority, f.ActionsText())
@@ -137,7 +138,7 @@ func (d *differ) flowText(f *dump.Flow) string {
 
 // editedNote names the rules that an edited flow has gained and lost. For a flow that
 // belongs to no rule it names the subject.
-func (d *differ) editedNote(before, after *dump.Flow) string {
+func (d *differ) editedNote(before, after *flowtext.Flow) string {
 	more, ok1 := parts(after, before)
 	less, ok2 := parts(before, after)
 	if !ok1 || !ok2 {
@@ -155,10 +156,10 @@ func (d *differ) editedNote(before, after *dump.Flow) string {
 
 // parts returns the parts in rules that a flow has and the other has not, as a flow
 // that matches nothing. It fails if a flow does anything else.
-func parts(a, b *dump.Flow) (*dump.Flow, bool) {
-	out := &dump.Flow{}
+func parts(a, b *flowtext.Flow) (*flowtext.Flow, bool) {
+	out := &flowtext.Flow{}
 	for _, action := range a.Actions {
-		if _, ok := action.(dump.Conjunction); !ok {
+		if _, ok := action.(flowtext.Conjunction); !ok {
 			return nil, false
 		}
 		if !slices.Contains(b.Actions, action) {
@@ -168,10 +169,10 @@ func parts(a, b *dump.Flow) (*dump.Flow, bool) {
 	return out, len(a.Actions) > 0
 }
 
-func (d *differ) flowChanges(before, after []*dump.Flow) []Change {
+func (d *differ) flowChanges(before, after []*flowtext.Flow) []Change {
 	var all []Change
-	var gone []*dump.Flow
-	var come []*dump.Flow
+	var gone []*flowtext.Flow
+	var come []*flowtext.Flow
 	for _, p := range pair(before, after, matched) {
 		switch {
 		case p.before == nil:
@@ -184,11 +185,11 @@ func (d *differ) flowChanges(before, after []*dump.Flow) []Change {
 			}
 		}
 	}
-	left := map[string][]*dump.Flow{}
+	left := map[string][]*flowtext.Flow{}
 	for _, f := range gone {
 		left[done(f)] = append(left[done(f)], f)
 	}
-	moved := map[*dump.Flow]bool{}
+	moved := map[*flowtext.Flow]bool{}
 	for _, f := range come {
 		c := Change{Op: Added, Kind: "flow", After: d.flowText(f), Note: d.note(nil, f, true)}
 		if from := left[done(f)]; len(from) > 0 {

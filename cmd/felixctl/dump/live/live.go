@@ -16,6 +16,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 	"github.com/felixlike/felixlike/tables/nftables"
 )
 
@@ -183,7 +184,7 @@ func (p *Part) parse() (*dump.State, error) {
 	case dump.FormatIPSets:
 		s.IPSets, err = dump.ParseIPSets(in)
 	case dump.FormatFlows:
-		s.Flows, err = dump.ParseFlows(in)
+		s.Flows, err = flowtext.Read(in)
 	default:
 		err = fmt.Errorf("unknown format %s", p.Format)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 	"github.com/felixlike/felixlike/test/truthtable"
 )
 
@@ -84,7 +85,7 @@ func TestAllHasNames(t *testing.T) {
 		}
 		for _, f := range s.Flows {
 			for _, a := range f.Actions {
-				if c, ok := a.(dump.Conjunction); ok && n.Rule(c.ID) == "" {
+				if c, ok := a.(flowtext.Conjunction); ok && n.Rule(c.ID) == "" {
 					t.Errorf("%s has no name", c)
 				}
 			}

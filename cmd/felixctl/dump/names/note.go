@@ -9,6 +9,7 @@ import (
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/tables"
@@ -26,7 +27,7 @@ func (n *Names) Note(object any) string {
 		return n.element(o)
 	case *dump.Rule:
 		return n.rule(o)
-	case *dump.Flow:
+	case *flowtext.Flow:
 		return n.flow(o)
 	}
 	return ""
@@ -87,17 +88,17 @@ func side(s tables.Side) string {
 }
 
 // flow names the matches of a flow, and its rules.
-func (n *Names) flow(o *dump.Flow) string {
+func (n *Names) flow(o *flowtext.Flow) string {
 	var f found
 	for _, t := range o.Match {
 		f.add(n.term(t))
 	}
 	for _, a := range o.Actions {
 		switch a := a.(type) {
-		case dump.Conjunction:
+		case flowtext.Conjunction:
 			f.add(n.Rule(a.ID))
-		case dump.SetField:
-			f.add(n.term(dump.Term(a)))
+		case flowtext.SetField:
+			f.add(n.term(flowtext.Term(a)))
 		}
 	}
 	const most = 3
@@ -108,7 +109,7 @@ func (n *Names) flow(o *dump.Flow) string {
 }
 
 // term names the value of a field.
-func (n *Names) term(t dump.Term) string {
+func (n *Names) term(t flowtext.Term) string {
 	switch t.Field {
 	case openflow.IPv4Src, openflow.IPv6Src, openflow.ARPSpa:
 		return labelled("from", n.Prefix(prefixOf(t)))
@@ -124,7 +125,7 @@ func (n *Names) term(t dump.Term) string {
 		return n.Rule(uint32(t.Value.Lo))
 	case openflow.CTLabel:
 		// The rule of egress is in the upper half of 64 bits, that of ingress below.
-		switch low := dump.Ones(ruleBits); t.Mask {
+		switch low := flowtext.Ones(ruleBits); t.Mask {
 		case low:
 			return n.Rule(uint32(t.Value.Lo))
 		case low.ShiftLeft(ruleBits):
@@ -144,15 +145,15 @@ func labelled(label, what string) string {
 	return label + " " + what
 }
 
-func macOf(t dump.Term) string {
+func macOf(t flowtext.Term) string {
 	v := t.Value.Lo
 	return net.HardwareAddr{byte(v >> 40), byte(v >> 32), byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)}.String()
 }
 
 // prefixOf returns the prefix of an address match, or no prefix.
-func prefixOf(t dump.Term) netip.Prefix {
+func prefixOf(t flowtext.Term) netip.Prefix {
 	length := 0
-	for ; length <= t.Field.Bits() && dump.Ones(length).ShiftLeft(t.Field.Bits()-length) != t.Mask; length++ {
+	for ; length <= t.Field.Bits() && flowtext.Ones(length).ShiftLeft(t.Field.Bits()-length) != t.Mask; length++ {
 	}
 	if length > t.Field.Bits() {
 		return netip.Prefix{}

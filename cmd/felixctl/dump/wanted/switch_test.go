@@ -15,6 +15,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/live"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/wanted"
 	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
 	"github.com/felixlike/felixlike/test/tablestest"
 )
@@ -107,7 +108,7 @@ func TestWantedWithoutMeters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		bounded.Flows = slices.DeleteFunc(bounded.Flows, func(f *dump.Flow) bool { return len(metersOf(f)) > 0 })
+		bounded.Flows = slices.DeleteFunc(bounded.Flows, func(f *flowtext.Flow) bool { return len(metersOf(f)) > 0 })
 		same(t, fmt.Sprintf("model %d", i), bounded, unbounded)
 	}
 }
@@ -122,10 +123,10 @@ func meters(s *dump.State) []uint32 {
 	return slices.Compact(all)
 }
 
-func metersOf(f *dump.Flow) []uint32 {
+func metersOf(f *flowtext.Flow) []uint32 {
 	var all []uint32
 	for _, a := range f.Actions {
-		if m, ok := a.(dump.Meter); ok {
+		if m, ok := a.(flowtext.Meter); ok {
 			all = append(all, m.ID)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
@@ -106,8 +107,8 @@ func (n *notedFlows) SetFlows(key string, render func() []openflow.Flow) { n.gro
 func (n *notedFlows) RemoveFlows(key string) { delete(n.groups, key) }
 
 // all returns the flows; one that several groups have is there once.
-func (n *notedFlows) all() ([]*dump.Flow, error) {
-	var all []*dump.Flow
+func (n *notedFlows) all() ([]*flowtext.Flow, error) {
+	var all []*flowtext.Flow
 	seen := map[string]bool{}
 	for _, key := range sortedKeys(n.groups) {
 		for _, f := range n.groups[key]() {
@@ -116,7 +117,7 @@ func (n *notedFlows) all() ([]*dump.Flow, error) {
 				continue
 			}
 			seen[text] = true
-			read, err := dump.ParseFlow(text)
+			read, err := flowtext.Parse(text)
 			if err != nil || read.Foreign != "" {
 				return nil, fmt.Errorf("flow %s, which is wanted, cannot be read: %v", text, err)
 			}

@@ -1,11 +1,11 @@
-package dump
+package flowtext
 
 import "github.com/felixlike/felixlike/ovsfwd/openflow"
 
-// FlowAction is one action of a flow. The set of actions is closed: any other action
+// Action is one action of a flow. The set of actions is closed: any other action
 // makes its flow Foreign.
-type FlowAction interface {
-	isFlowAction()
+type Action interface {
+	isAction()
 	// String writes the action as ovs-ofctl does.
 	String() string
 }
@@ -92,19 +92,19 @@ type (
 	Note       struct{ Text string }
 )
 
-func (SetField) isFlowAction()     {}
-func (CopyField) isFlowAction()    {}
-func (Output) isFlowAction()       {}
-func (OutputField) isFlowAction()  {}
-func (OutputNormal) isFlowAction() {}
-func (OutputInPort) isFlowAction() {}
-func (CT) isFlowAction()           {}
-func (CTClear) isFlowAction()      {}
-func (DecTTL) isFlowAction()       {}
-func (Conjunction) isFlowAction()  {}
-func (Resubmit) isFlowAction()     {}
-func (GotoTable) isFlowAction()    {}
-func (Learn) isFlowAction()        {}
-func (Meter) isFlowAction()        {}
-func (Controller) isFlowAction()   {}
-func (Note) isFlowAction()         {}
+func (SetField) isAction()     {}
+func (CopyField) isAction()    {}
+func (Output) isAction()       {}
+func (OutputField) isAction()  {}
+func (OutputNormal) isAction() {}
+func (OutputInPort) isAction() {}
+func (CT) isAction()           {}
+func (CTClear) isAction()      {}
+func (DecTTL) isAction()       {}
+func (Conjunction) isAction()  {}
+func (Resubmit) isAction()     {}
+func (GotoTable) isAction()    {}
+func (Learn) isAction()        {}
+func (Meter) isAction()        {}
+func (Controller) isAction()   {}
+func (Note) isAction()         {}

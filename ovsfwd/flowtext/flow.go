@@ -1,4 +1,4 @@
-package dump
+package flowtext
 
 import (
 	"cmp"
@@ -19,7 +19,7 @@ type Flow struct {
 	// Match has a term for each field, in the order of the fields.
 	Match []Term
 	// Actions are in order; a flow without drops.
-	Actions []FlowAction
+	Actions []Action
 	// Foreign is the text of match and actions of a flow that has a field or an
 	// action which is not ours; Match and Actions are then empty.
 	Foreign        string

@@ -1,4 +1,4 @@
-package dump
+package flowtext
 
 import (
 	"encoding/binary"
@@ -76,7 +76,7 @@ func (f *Flow) String() string {
 	return b.String() + " actions=" + f.ActionsText()
 }
 
-func joined[A FlowAction](actions []A) string {
+func joined[A Action](actions []A) string {
 	words := make([]string, len(actions))
 	for i, a := range actions {
 		words[i] = a.String()
@@ -98,30 +98,18 @@ func (a CopyField) String() string {
 func bitRange(f openflow.Field, first, count int) string {
 	switch {
 	case first == 0 && count == f.Bits():
-		return longName(f) + "[]"
+		return f.LongName() + "[]"
 	case count == 1:
-		return fmt.Sprintf("%s[%d]", longName(f), first)
+		return fmt.Sprintf("%s[%d]", f.LongName(), first)
 	}
-	return fmt.Sprintf("%s[%d..%d]", longName(f), first, first+count-1)
-}
-
-// longName is the field's name in move, load and learn.
-func longName(f openflow.Field) string {
-	for _, prefix := range []string{"NXM_", "OXM_"} {
-		for _, n := range f.Names() {
-			if strings.HasPrefix(n, prefix) {
-				return n
-			}
-		}
-	}
-	return f.String()
+	return fmt.Sprintf("%s[%d..%d]", f.LongName(), first, first+count-1)
 }
 
 // String writes "output:3".
 func (a Output) String() string { return fmt.Sprintf("output:%d", a.Port) }
 
 // String writes "output:NXM_NX_REG1[]".
-func (a OutputField) String() string { return "output:" + longName(a.Field) + "[]" }
+func (a OutputField) String() string { return "output:" + a.Field.LongName() + "[]" }
 
 // String writes "NORMAL".
 func (OutputNormal) String() string { return "NORMAL" }
@@ -187,9 +175,9 @@ func (a Learn) String() string {
 		words = append(words, name+"="+format(t.Field, t.Value, t.Mask))
 	}
 	for _, c := range a.Copies {
-		word := longName(c.Field) + "[]"
+		word := c.Field.LongName() + "[]"
 		if c.From != c.Field {
-			word += "=" + longName(c.From) + "[]"
+			word += "=" + c.From.LongName() + "[]"
 		}
 		words = append(words, word)
 	}

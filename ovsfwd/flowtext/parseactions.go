@@ -1,23 +1,24 @@
-package dump
+package flowtext
 
 import (
 	"fmt"
 	"strconv"
 	"strings"
 
+	"github.com/felixlike/felixlike/internal/files"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
 
 // actions reads a list of actions.
-func (p *flowParser) actions(text string) ([]FlowAction, error) {
+func parseActions(text string) ([]Action, error) {
 	if text == "drop" {
 		return nil, nil
 	}
-	var all []FlowAction
+	var all []Action
 	for _, word := range splitActions(text) {
-		a, err := p.action(word)
+		a, err := parseAction(word)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", shortened(word), err)
+			return nil, fmt.Errorf("%s: %w", files.Excerpt(word), err)
 		}
 		all = append(all, a)
 	}
@@ -43,7 +44,7 @@ func splitActions(text string) []string {
 	return append(words, text[start:])
 }
 
-func (p *flowParser) action(word string) (FlowAction, error) {
+func parseAction(word string) (Action, error) {
 	switch word {
 	case "NORMAL":
 		return OutputNormal{}, nil
@@ -59,7 +60,7 @@ func (p *flowParser) action(word string) (FlowAction, error) {
 		if !closed {
 			return nil, errForeign
 		}
-		return p.call(name, inner)
+		return parseCall(name, inner)
 	}
 	name, value, _ := strings.Cut(word, ":")
 	switch name {
@@ -67,33 +68,33 @@ func (p *flowParser) action(word string) (FlowAction, error) {
 		n, err := number8(value)
 		return GotoTable{n}, err
 	case "output":
-		return p.output(value)
+		return parseOutput(value)
 	case "set_field":
-		return p.setField(value)
+		return parseSetField(value)
 	case "meter":
 		n, err := number32(value)
 		return Meter{n}, err
 	case "note":
 		return Note{value}, nil
 	case "load":
-		return p.load(value)
+		return parseLoad(value)
 	case "move":
-		return p.move(value)
+		return parseMove(value)
 	}
 	return nil, errForeign
 }
 
 // call reads an action with arguments in brackets.
-func (p *flowParser) call(name, inner string) (FlowAction, error) {
+func parseCall(name, inner string) (Action, error) {
 	switch name {
 	case "ct":
-		return p.ct(inner)
+		return parseCT(inner)
 	case "conjunction":
-		return conjunction(inner)
+		return parseConjunction(inner)
 	case "controller":
-		return controller(inner)
+		return parseController(inner)
 	case "learn":
-		return p.learn(inner)
+		return parseLearn(inner)
 	case "resubmit":
 		table, found := strings.CutPrefix(inner, ",")
 		if !found {
@@ -105,11 +106,11 @@ func (p *flowParser) call(name, inner string) (FlowAction, error) {
 	return nil, errForeign
 }
 
-func (p *flowParser) output(value string) (FlowAction, error) {
+func parseOutput(value string) (Action, error) {
 	if n, err := number32(value); err == nil {
 		return Output{n}, nil
 	}
-	f, first, count, err := p.bitRange(value)
+	f, first, count, err := parseBitRange(value)
 	if err != nil || first != 0 || count != f.Bits() {
 		return nil, errForeign
 	}
@@ -117,10 +118,10 @@ func (p *flowParser) output(value string) (FlowAction, error) {
 }
 
 // bitRange reads "NXM_NX_REG0[0..15]", "NXM_NX_REG0[5]" or "NXM_NX_REG0[]".
-func (p *flowParser) bitRange(text string) (f openflow.Field, first, count int, err error) {
+func parseBitRange(text string) (f openflow.Field, first, count int, err error) {
 	name, inner, found := strings.Cut(text, "[")
 	inner, closed := strings.CutSuffix(inner, "]")
-	f, known := p.fields[name]
+	f, known := fields()[name]
 	if !found || !closed || !known {
 		return 0, 0, 0, errForeign
 	}
@@ -142,9 +143,9 @@ func (p *flowParser) bitRange(text string) (f openflow.Field, first, count int, 
 	return f, first, last - first + 1, nil
 }
 
-func (p *flowParser) setField(text string) (SetField, error) {
+func parseSetField(text string) (SetField, error) {
 	value, name, found := strings.Cut(text, "->")
-	f, known := p.fields[name]
+	f, known := fields()[name]
 	if !found || !known || f == openflow.CTState || f == openflow.IPFrag {
 		return SetField{}, errForeign
 	}
@@ -153,12 +154,12 @@ func (p *flowParser) setField(text string) (SetField, error) {
 }
 
 // load reads the older form of set_field.
-func (p *flowParser) load(text string) (SetField, error) {
+func parseLoad(text string) (SetField, error) {
 	value, to, found := strings.Cut(text, "->")
 	if !found {
 		return SetField{}, errForeign
 	}
-	f, first, count, err := p.bitRange(to)
+	f, first, count, err := parseBitRange(to)
 	if err != nil {
 		return SetField{}, err
 	}
@@ -169,7 +170,7 @@ func (p *flowParser) load(text string) (SetField, error) {
 	return SetField{f, v.ShiftLeft(first), Ones(count).ShiftLeft(first)}, nil
 }
 
-func (p *flowParser) move(text string) (CopyField, error) {
+func parseMove(text string) (CopyField, error) {
 	from, to, found := strings.Cut(text, "->")
 	if !found {
 		return CopyField{}, errForeign
@@ -177,16 +178,16 @@ func (p *flowParser) move(text string) (CopyField, error) {
 	var a CopyField
 	var n int
 	var err error
-	if a.From, a.FromBit, n, err = p.bitRange(from); err != nil {
+	if a.From, a.FromBit, n, err = parseBitRange(from); err != nil {
 		return a, err
 	}
-	if a.To, a.ToBit, a.Bits, err = p.bitRange(to); err == nil && n != a.Bits {
+	if a.To, a.ToBit, a.Bits, err = parseBitRange(to); err == nil && n != a.Bits {
 		err = errForeign
 	}
 	return a, err
 }
 
-func (p *flowParser) ct(inner string) (CT, error) {
+func parseCT(inner string) (CT, error) {
 	a := CT{Table: openflow.NoTable}
 	for _, word := range splitActions(inner) {
 		name, value, _ := strings.Cut(word, "=")
@@ -201,7 +202,7 @@ func (p *flowParser) ct(inner string) (CT, error) {
 		case name == "zone":
 			a.Zone, err = number16(value)
 		case strings.HasPrefix(word, "exec("):
-			a.Exec, err = p.exec(strings.TrimSuffix(word[len("exec("):], ")"))
+			a.Exec, err = parseExec(strings.TrimSuffix(word[len("exec("):], ")"))
 		case word == "": // "ct()"
 		default:
 			err = errForeign
@@ -213,10 +214,10 @@ func (p *flowParser) ct(inner string) (CT, error) {
 	return a, nil
 }
 
-func (p *flowParser) exec(inner string) ([]SetField, error) {
+func parseExec(inner string) ([]SetField, error) {
 	var all []SetField
 	for _, word := range splitActions(inner) {
-		a, err := p.action(word)
+		a, err := parseAction(word)
 		set, ok := a.(SetField)
 		if err != nil || !ok {
 			return nil, errForeign
@@ -227,7 +228,7 @@ func (p *flowParser) exec(inner string) ([]SetField, error) {
 }
 
 // controller reads "max_len=128,id=7".
-func controller(inner string) (Controller, error) {
+func parseController(inner string) (Controller, error) {
 	var a Controller
 	for _, word := range splitActions(inner) {
 		name, value, _ := strings.Cut(word, "=")
@@ -248,7 +249,7 @@ func controller(inner string) (Controller, error) {
 }
 
 // conjunction reads "7,1/2".
-func conjunction(inner string) (Conjunction, error) {
+func parseConjunction(inner string) (Conjunction, error) {
 	var a Conjunction
 	id, dimension, _ := strings.Cut(inner, ",")
 	k, n, found := strings.Cut(dimension, "/")
@@ -262,7 +263,7 @@ func conjunction(inner string) (Conjunction, error) {
 	return a, nil
 }
 
-func (p *flowParser) learn(inner string) (Learn, error) {
+func parseLearn(inner string) (Learn, error) {
 	var a Learn
 	for _, word := range splitActions(inner) {
 		name, value, found := strings.Cut(word, "=")
@@ -279,7 +280,7 @@ func (p *flowParser) learn(inner string) (Learn, error) {
 		case "limit":
 			a.Limit, err = number32(value)
 		default:
-			err = p.learned(&a, word, name, value, found)
+			err = parseLearned(&a, word, name, value, found)
 		}
 		if err != nil {
 			return a, err
@@ -289,14 +290,14 @@ func (p *flowParser) learn(inner string) (Learn, error) {
 }
 
 // learned parses one match or action of a learned flow.
-func (p *flowParser) learned(a *Learn, word, name, value string, found bool) error {
+func parseLearned(a *Learn, word, name, value string, found bool) error {
 	if load, ok := strings.CutPrefix(word, "load:"); ok {
-		set, err := p.load(load)
+		set, err := parseLoad(load)
 		a.Sets = append(a.Sets, set)
 		return err
 	}
 	if !strings.HasSuffix(name, "[]") {
-		f, known := p.fields[name]
+		f, known := fields()[name]
 		if !found || !known {
 			return errForeign
 		}
@@ -307,11 +308,11 @@ func (p *flowParser) learned(a *Learn, word, name, value string, found bool) err
 	if !found {
 		value = name
 	}
-	to, _, n, err := p.bitRange(name)
+	to, _, n, err := parseBitRange(name)
 	if err != nil {
 		return err
 	}
-	from, first, m, err := p.bitRange(value)
+	from, first, m, err := parseBitRange(value)
 	if err != nil || first != 0 || n != m {
 		return errForeign
 	}

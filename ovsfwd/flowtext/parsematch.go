@@ -1,4 +1,4 @@
-package dump
+package flowtext
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
@@ -48,7 +49,7 @@ func protocolWord(word string) (ether uint64, protocol model.Protocol, ok bool) 
 }
 
 // match reads the words of a match.
-func (p *flowParser) match(f *Flow, words []string) error {
+func parseMatch(f *Flow, words []string) error {
 	var later []string
 	for _, word := range words {
 		if ether, protocol, ok := protocolWord(word); ok {
@@ -61,7 +62,7 @@ func (p *flowParser) match(f *Flow, words []string) error {
 		later = append(later, word)
 	}
 	for _, word := range later {
-		if err := p.matchWord(f, word); err != nil {
+		if err := parseMatchWord(f, word); err != nil {
 			return err
 		}
 	}
@@ -76,22 +77,9 @@ func (p *flowParser) match(f *Flow, words []string) error {
 
 func exact(f openflow.Field, value uint64) Term { return Term{f, Word{Lo: value}, Ones(f.Bits())} }
 
-func (p *flowParser) matchWord(f *Flow, word string) error {
+func parseMatchWord(f *Flow, word string) error {
 	name, text, found := strings.Cut(word, "=")
-	field, known := p.fields[name]
-	switch name {
-	case "tp_src", "tp_dst":
-		field, known = portField(f.Match, name)
-	case "icmp_type", "icmp_code":
-		switch {
-		case slices.Contains(f.Match, exact(openflow.IPProto, uint64(model.ICMPv6))):
-			field = either(name == "icmp_type", openflow.ICMPv6Type, openflow.ICMPv6Code)
-		case name == "icmp_type" && slices.Contains(f.Match, exact(openflow.IPProto, uint64(model.ICMP))):
-			field = openflow.ICMPv4Type
-		default:
-			known = false
-		}
-	}
+	field, known := fieldOf(f.Match, name)
 	if !found || !known {
 		return fmt.Errorf("%s: %w", name, errForeign)
 	}
@@ -105,31 +93,34 @@ func (p *flowParser) matchWord(f *Flow, word string) error {
 	return nil
 }
 
-// portField returns the field of tp_src or tp_dst, by the protocol that the flow matches.
-func portField(match []Term, name string) (openflow.Field, bool) {
+// fieldOf returns the field of that name. Some names stand for fields of several protocols:
+// it depends on the protocol that the flow matches.
+func fieldOf(match []Term, name string) (openflow.Field, bool) {
+	switch name {
+	case "tp_src", "tp_dst", "icmp_type", "icmp_code":
+	default:
+		f, known := fields()[name]
+		return f, known
+	}
 	for _, m := range match {
-		if m.Field != openflow.IPProto {
-			continue
-		}
-		source := name == "tp_src"
-		switch model.Protocol(m.Value.Lo) {
-		case model.TCP:
-			return either(source, openflow.TCPSrc, openflow.TCPDst), true
-		case model.UDP:
-			return either(source, openflow.UDPSrc, openflow.UDPDst), true
-		case model.SCTP:
-			return either(source, openflow.SCTPSrc, openflow.SCTPDst), true
+		if m.Field == openflow.IPProto && m.Exact() {
+			f, known := transportFields()[model.Protocol(m.Value.Lo)][name]
+			return f, known
 		}
 	}
 	return 0, false
 }
 
-func either[T any](first bool, a, b T) T {
-	if first {
-		return a
+// transportFields are the fields of each protocol by the names that protocols share.
+var transportFields = sync.OnceValue(func() map[model.Protocol]map[string]openflow.Field {
+	return map[model.Protocol]map[string]openflow.Field{
+		model.TCP:    {"tp_src": openflow.TCPSrc, "tp_dst": openflow.TCPDst},
+		model.UDP:    {"tp_src": openflow.UDPSrc, "tp_dst": openflow.UDPDst},
+		model.SCTP:   {"tp_src": openflow.SCTPSrc, "tp_dst": openflow.SCTPDst},
+		model.ICMP:   {"icmp_type": openflow.ICMPv4Type},
+		model.ICMPv6: {"icmp_type": openflow.ICMPv6Type, "icmp_code": openflow.ICMPv6Code},
 	}
-	return b
-}
+})
 
 // parseTerm reads a value, perhaps with a mask.
 func parseTerm(f openflow.Field, text string) (Term, error) {

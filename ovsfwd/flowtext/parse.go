@@ -1,7 +1,6 @@
-package dump
+package flowtext
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -9,21 +8,21 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/felixlike/felixlike/internal/files"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
 
-// ParseFlows parses the output of `ovs-ofctl dump-flows` of any OpenFlow version, and
+// Read parses the output of `ovs-ofctl dump-flows` of any OpenFlow version, and
 // the lines that `ovs-ofctl add-flows` takes. A flow with an unknown field or action
 // becomes Foreign; a line that is no flow is an error.
-func ParseFlows(r io.Reader) ([]*Flow, error) {
-	p := newFlowParser()
+func Read(r io.Reader) ([]*Flow, error) {
 	var all []*Flow
-	err := eachLine(r, func(number int, line string) error {
+	err := files.Lines(r, func(number int, line string) error {
 		line = strings.TrimSpace(line)
-		if line == "" || line[0] == '#' || flowHeader(line) {
+		if line == "" || line[0] == '#' || IsHeader(line) {
 			return nil
 		}
-		f, err := p.flow(line)
+		f, err := Parse(line)
 		if err != nil {
 			return fmt.Errorf("line %d: %w", number, err)
 		}
@@ -34,87 +33,54 @@ func ParseFlows(r io.Reader) ([]*Flow, error) {
 	return all, err
 }
 
-// ParseFlow reads one flow in ovs-ofctl's notation.
-func ParseFlow(line string) (*Flow, error) { return newFlowParser().flow(strings.TrimSpace(line)) }
-
-// flowHeader reports whether a line is the header of ovs-ofctl's answer.
-func flowHeader(line string) bool {
+// IsHeader reports whether a line is the header of ovs-ofctl's answer.
+func IsHeader(line string) bool {
 	return strings.Contains(line, "reply") && (strings.HasPrefix(line, "OFPST_") || strings.HasPrefix(line, "NXST_"))
 }
 
-// maxLine bounds a line: a flow with 4,000 conjunctions has some 120 kB.
-const maxLine = 8 << 20
-
-// eachLine calls f with every line, from 1.
-func eachLine(r io.Reader, f func(number int, line string) error) error {
-	s := bufio.NewScanner(r)
-	s.Buffer(make([]byte, 64<<10), maxLine)
-	for n := 1; s.Scan(); n++ {
-		if err := f(n, s.Text()); err != nil {
-			return err
-		}
-	}
-	if errors.Is(s.Err(), bufio.ErrTooLong) {
-		return fmt.Errorf("a line has more than %d bytes: this is no such listing", maxLine)
-	}
-	return s.Err()
-}
-
-// flowParser knows the fields by their names.
-type flowParser struct{ fields map[string]openflow.Field }
-
-func newFlowParser() *flowParser { return &flowParser{fields: flowFields()} }
-
-// flowFields are the fields by their names in ovs-ofctl. The map is read-only.
-var flowFields = sync.OnceValue(func() map[string]openflow.Field {
+// fields are the fields by their names in ovs-ofctl; fieldOf decides on names that several
+// have. The map is read-only.
+var fields = sync.OnceValue(func() map[string]openflow.Field {
 	fields := map[string]openflow.Field{}
 	for _, f := range openflow.Fields() {
 		for _, n := range f.Names() {
 			fields[n] = f
 		}
 	}
-	// These two stand for the ports of any protocol, icmp_type and icmp_code for
-	// either ICMP.
 	delete(fields, "tp_src")
 	delete(fields, "tp_dst")
 	return fields
 })
 
-// errForeign marks a rule or flow with a part that felixlike does not write.
+// errForeign marks a flow with a part that felixlike does not write.
 var errForeign = errors.New("not of a form that felixlike writes")
 
-func (p *flowParser) flow(line string) (*Flow, error) {
+// Parse parses one flow. A flow with an unknown field or action becomes Foreign.
+func Parse(line string) (*Flow, error) {
+	line = strings.TrimSpace(line)
 	head, actions, found := strings.Cut(line, "actions=")
 	if !found {
-		return nil, fmt.Errorf("no actions in %s", strconv.Quote(shortened(line)))
+		return nil, fmt.Errorf("no actions in %s", strconv.Quote(files.Excerpt(line)))
 	}
+	actions = strings.TrimSpace(actions)
 	f := &Flow{Priority: 32768}
 	var match []string
 	for word := range strings.FieldsFuncSeq(head, func(c rune) bool { return c == ',' || c == ' ' }) {
 		if about, err := f.about(word); err != nil {
-			return nil, fmt.Errorf("%s: %w", shortened(word), err)
+			return nil, fmt.Errorf("%s: %w", files.Excerpt(word), err)
 		} else if !about {
 			match = append(match, word)
 		}
 	}
-	err := p.match(f, match)
+	err := parseMatch(f, match)
 	if err == nil {
-		f.Actions, err = p.actions(strings.TrimSpace(actions))
+		f.Actions, err = parseActions(actions)
 	}
 	if err != nil {
 		f.Match, f.Actions = nil, nil
-		f.Foreign = strings.TrimSpace(strings.Join(match, ",") + " actions=" + strings.TrimSpace(actions))
+		f.Foreign = strings.TrimSpace(strings.Join(match, ",") + " actions=" + actions)
 	}
 	return f, nil
-}
-
-// shortened is as much of a text as an error message wants.
-func shortened(s string) string {
-	const most = 80
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "..."
 }
 
 // about takes a word that says something of the flow itself, and reports whether

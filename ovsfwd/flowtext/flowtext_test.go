@@ -1,0 +1,128 @@
+package flowtext_test
+
+import (
+	"bytes"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
+)
+
+func load(t testing.TB, file string) string {
+	t.Helper()
+	b, err := os.ReadFile("testdata/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func read(t testing.TB, listing string) []*flowtext.Flow {
+	t.Helper()
+	all, err := flowtext.Read(strings.NewReader(listing))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// Flows that felixlike writes are typed, and writing them gives the same text.
+func TestWrittenAsListed(t *testing.T) {
+	head := regexp.MustCompile(`^ cookie=\S+ duration=\S+ table=(\d+), .*?(priority=)`)
+	listing := load(t, "openflow.flows")
+	lines := strings.Split(listing, "\n")
+	flows := read(t, listing)
+	if len(flows) != 318 {
+		t.Errorf("%d flows", len(flows))
+	}
+	for _, f := range flows {
+		if f.Foreign != "" {
+			t.Errorf("line %d is foreign: %s", f.Line, f)
+		}
+		want := head.ReplaceAllString(lines[f.Line-1], "table=$1,$2")
+		// The order of fields is the switch's own there.
+		sorted := func(s string) []string {
+			match, actions, _ := strings.Cut(s, " actions=")
+			return append(slices.Sorted(slices.Values(strings.Split(match, ","))), actions)
+		}
+		if diff := cmp.Diff(sorted(want), sorted(f.String())); diff != "" {
+			t.Errorf("line %d (-listed +written):\n%s", f.Line, diff)
+		}
+		again, err := flowtext.Parse(f.String())
+		if err != nil || again.String() != f.String() {
+			t.Errorf("%s comes back as %v, %v", f, again, err)
+		}
+	}
+}
+
+// Of other programs' flows, those that felixlike does not write keep their text.
+func TestForeignFlows(t *testing.T) {
+	for i, f := range read(t, load(t, "foreign.flows")) {
+		if foreign := i != 4; foreign != (f.Foreign != "") {
+			t.Errorf("%s: foreign %q", f, f.Foreign)
+		}
+	}
+}
+
+// Counters, cookie and timeouts are of the flow, and not of its match.
+func TestAboutTheFlow(t *testing.T) {
+	got := read(t, "NXST_FLOW reply (xid=0x4):\n# a remark\n\n cookie=0xf11c000000000007, duration=9s, table=3, n_packets=5, n_bytes=60, idle_timeout=7, hard_timeout=8, priority=9 actions=drop\n")
+	want := []*flowtext.Flow{{Table: 3, Priority: 9, Cookie: 0xf11c000000000007, IdleTimeout: 7, HardTimeout: 8, Packets: 5, Bytes: 60, Line: 4}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if got[0].Owner() != 0xf11c {
+		t.Errorf("owner %#x", got[0].Owner())
+	}
+	for _, bad := range []string{"table=1", "table=256 actions=drop", "priority=x actions=drop", "n_packets=-1 actions=drop"} {
+		if f, err := flowtext.Parse(bad); err == nil {
+			t.Errorf("%q became %s", bad, f)
+		}
+	}
+	if _, err := flowtext.Read(bytes.NewReader([]byte(" actions=drop\ncut off"))); err == nil || !strings.HasPrefix(err.Error(), "line 2: ") {
+		t.Errorf("a line that is no flow: %v", err)
+	}
+}
+
+// TestFlowsThatReport drop, as far as the packet is concerned.
+func TestFlowsThatReport(t *testing.T) {
+	for actions, drops := range map[string]bool{
+		"meter:26552,controller(max_len=142,id=61725)": true, "drop": true, "meter:1,goto_table:70": false, "NORMAL": false,
+		"controller(max_len=142,id=61725,userdata=00.01)": false,
+	} {
+		f, err := flowtext.Parse("table=60,priority=200,ip,nw_src=10.0.0.1 actions=" + actions)
+		if err != nil || f.Drops() != drops {
+			t.Errorf("%s: drops %t, want %t; %v", actions, err == nil && f.Drops(), drops, err)
+			continue
+		}
+		if again, err := flowtext.Parse(f.String()); err != nil || again.ActionsText() != f.ActionsText() {
+			t.Errorf("%s: read again: %v", f, err)
+		}
+	}
+}
+
+// A typed flow and its text are one.
+func FuzzParse(f *testing.F) {
+	for _, file := range []string{"openflow.flows", "foreign.flows"} {
+		for line := range strings.Lines(load(f, file)) {
+			if len(line) < 300 {
+				f.Add(line)
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		flow, err := flowtext.Parse(line)
+		if err != nil || flow.Foreign != "" {
+			return
+		}
+		again, err := flowtext.Parse(flow.String())
+		if err != nil || again.String() != flow.String() {
+			t.Errorf("%q is %s, and then %v, %v", line, flow, again, err)
+		}
+	})
+}
