@@ -126,31 +126,6 @@ const (
 // register does, so that flows of both releases never mix.
 const Version = 2
 
-// The tables.
-const (
-	TableClassifier     uint8 = 0
-	TableSpoofGuard     uint8 = 10
-	TableARPResponder   uint8 = 20
-	TableConntrack      uint8 = 30
-	TableConntrackState uint8 = 31
-	TableDNAT           uint8 = 40
-	TableAdminEgress    uint8 = 45
-	TableEgress         uint8 = 50
-	TableEgressDefault  uint8 = 60
-	TableEgressMetrics  uint8 = 61
-	TableL3Forwarding   uint8 = 70
-	TableTTL            uint8 = 72
-	TableL2Forwarding   uint8 = 80
-	TableAdminIngress   uint8 = 85
-	TableIngress        uint8 = 90
-	TableIngressDefault uint8 = 100
-	TableIngressMetrics uint8 = 101
-	TableCommit         uint8 = 105
-	TableOutput         uint8 = 110
-	// TableNowhere is one that no flow leads to, for a flow of TouchOwner.
-	TableNowhere uint8 = 253
-)
-
 // Zone is the connection tracking zone of the full pipeline.
 const Zone = 65520
 

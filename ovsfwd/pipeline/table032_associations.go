@@ -37,9 +37,6 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
 
-// TableAssociations has the learned flows and no others.
-const TableAssociations uint8 = 32
-
 // AssociationOwner is the owner in the cookies of learned flows.
 const AssociationOwner uint16 = 0xf11e
 

@@ -15,56 +15,10 @@ import (
 // TableName names an OpenFlow table for people, as in "table 90 NetworkPolicies,
 // ingress".
 func TableName(table uint8) string {
-	if purpose := tablePurpose(table); purpose != "" {
-		return fmt.Sprintf("table %d %s", table, purpose)
+	if t, known := pipeline.TableOf(table); known {
+		return fmt.Sprintf("table %d %s", table, t.Label)
 	}
 	return fmt.Sprintf("table %d", table)
-}
-
-func tablePurpose(table uint8) string {
-	switch table {
-	case pipeline.TableClassifier:
-		return "classifier"
-	case pipeline.TableSpoofGuard:
-		return "spoofguard"
-	case pipeline.TableARPResponder:
-		return "ARP"
-	case pipeline.TableConntrack:
-		return "conntrack"
-	case pipeline.TableConntrackState:
-		return "state"
-	case pipeline.TableAssociations:
-		return "SCTP associations"
-	case pipeline.TableDNAT:
-		return "Services, own node"
-	case pipeline.TableAdminEgress:
-		return "admin tier, egress"
-	case pipeline.TableEgress:
-		return "NetworkPolicies, egress"
-	case pipeline.TableEgressDefault:
-		return "isolation, egress"
-	case pipeline.TableEgressMetrics:
-		return "counters, egress"
-	case pipeline.TableL3Forwarding:
-		return "L3 forwarding"
-	case pipeline.TableTTL:
-		return "TTL"
-	case pipeline.TableL2Forwarding:
-		return "L2 forwarding"
-	case pipeline.TableAdminIngress:
-		return "admin tier, ingress"
-	case pipeline.TableIngress:
-		return "NetworkPolicies, ingress"
-	case pipeline.TableIngressDefault:
-		return "isolation, ingress"
-	case pipeline.TableIngressMetrics:
-		return "counters, ingress"
-	case pipeline.TableCommit:
-		return "commit"
-	case pipeline.TableOutput:
-		return "output"
-	}
-	return ""
 }
 
 // describe adds to a step the policy behind the flow and the members that matched. For

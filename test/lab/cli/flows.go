@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
-	"github.com/felixlike/felixlike/cmd/felixctl/dump/names"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/flowtext"
@@ -16,21 +15,9 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 )
 
-// judging is a table of the bridge that judges packets.
-type judging struct {
-	table     uint8
-	what      string
-	direction model.Direction
-}
-
-func judgingTables() []judging {
-	var all []judging
-	for table := range pipeline.TableOutput {
-		if what, d := names.Judging(table); what != "" {
-			all = append(all, judging{table, what, d})
-		}
-	}
-	return all
+// judgingTables are the tables of the bridge that judge packets.
+func judgingTables() []pipeline.Table {
+	return slices.DeleteFunc(pipeline.Tables(), func(t pipeline.Table) bool { return t.Judges == 0 })
 }
 
 // flow is a flow with its match in words.
@@ -174,19 +161,19 @@ func (p *podFlows) tables(flows []flow) []*listedChain {
 		var rows []sortedRule
 		policy := false
 		for _, f := range flows {
-			if f.Table == j.table && f.of(p.family) && p.concerns(j, f) {
+			if f.Table == j.Number && f.of(p.family) && p.concerns(j, f) {
 				found := p.rows(j, f)
 				rows = append(rows, found...)
 				policy = policy || len(found) > 0 && f.Owner() == pipeline.PolicyOwner
 			}
 		}
-		if !policy && j.table == pipeline.TableAdminIngress {
+		if !policy && j.Number == pipeline.TableAdminIngress {
 			continue // packets come there only where there are rules in it
 		}
 		slices.SortStableFunc(rows, func(a, b sortedRule) int {
 			return cmp.Or(-cmp.Compare(a.at, b.at), cmp.Compare(a.name, b.name), cmp.Compare(a.part, b.part), cmp.Compare(a.Match, b.Match))
 		})
-		c := &listedChain{Name: fmt.Sprintf("%d", j.table), What: j.what}
+		c := &listedChain{Name: fmt.Sprintf("%d", j.Number), What: j.Name}
 		for _, r := range rows {
 			c.Rules = append(c.Rules, r.listedRule)
 		}
@@ -196,9 +183,9 @@ func (p *podFlows) tables(flows []flow) []*listedChain {
 }
 
 // findParts adds the rules of a table that apply to the pod.
-func (p *podFlows) findParts(j judging, flows []flow) {
+func (p *podFlows) findParts(j pipeline.Table, flows []flow) {
 	for _, f := range flows {
-		if f.Table == j.table && f.of(p.family) && p.own(j, f) {
+		if f.Table == j.Number && f.of(p.family) && p.own(j, f) {
 			for _, c := range f.conjunctions() {
 				p.parts[c.id] = f.Priority
 			}
@@ -208,8 +195,8 @@ func (p *podFlows) findParts(j judging, flows []flow) {
 
 // own reports whether the flow is for the pod by name: its address for egress,
 // its port for ingress.
-func (p *podFlows) own(j judging, f flow) bool {
-	if j.direction == model.Ingress {
+func (p *podFlows) own(j pipeline.Table, f flow) bool {
+	if j.Judges == model.Ingress {
 		port, found := f.field("reg1")
 		return found && port == p.port
 	}
@@ -222,8 +209,8 @@ func (p *podFlows) own(j judging, f flow) bool {
 }
 
 // concerns reports whether packets of the pod can match the flow.
-func (p *podFlows) concerns(j judging, f flow) bool {
-	if j.direction == model.Ingress {
+func (p *podFlows) concerns(j pipeline.Table, f flow) bool {
+	if j.Judges == model.Ingress {
 		for _, name := range []string{"nw_dst", "ipv6_dst"} {
 			if a, found := f.field(name); found && a != p.address {
 				return false // a named port of another pod
@@ -238,7 +225,7 @@ func (p *podFlows) concerns(j judging, f flow) bool {
 }
 
 // rows describes a flow: one row for each rule of the pod that it is part of.
-func (p *podFlows) rows(j judging, f flow) []sortedRule {
+func (p *podFlows) rows(j pipeline.Table, f flow) []sortedRule {
 	row := sortedRule{
 		listedRule: listedRule{Packets: f.Packets, Priority: f.Priority, Match: p.match(j, f), Verdict: f.actions, Actions: f.actions},
 		at:         f.Priority,
@@ -286,9 +273,9 @@ func (p *podFlows) name(id uint32) string {
 
 // match writes the fields as the tool does, and the owners of addresses and
 // port.
-func (p *podFlows) match(j judging, f flow) string {
+func (p *podFlows) match(j pipeline.Table, f flow) string {
 	text := strings.Join(f.match, ",")
-	if j.direction == model.Ingress && p.own(j, f) {
+	if j.Judges == model.Ingress && p.own(j, f) {
 		return text + " (to " + p.pod + ")"
 	}
 	for _, name := range []string{"nw_src", "nw_dst", "ipv6_src", "ipv6_dst"} {
@@ -315,8 +302,8 @@ func decision(f flow) string {
 
 // counted returns the rule that a flow of the metrics tables counts, and which of its
 // packets.
-func counted(j judging, f flow) (id uint32, what string, found bool) {
-	if j.table != pipeline.TableEgressMetrics && j.table != pipeline.TableIngressMetrics {
+func counted(j pipeline.Table, f flow) (id uint32, what string, found bool) {
+	if j.Number != pipeline.TableEgressMetrics && j.Number != pipeline.TableIngressMetrics {
 		return 0, "", false
 	}
 	for _, c := range []struct{ field, what string }{
@@ -330,11 +317,11 @@ func counted(j judging, f flow) (id uint32, what string, found bool) {
 }
 
 // purpose describes a flow that belongs to no rule.
-func (p *podFlows) purpose(j judging, f flow) string {
+func (p *podFlows) purpose(j pipeline.Table, f flow) string {
 	match := strings.Join(f.match, ",")
 	switch own := p.own(j, f); {
-	case own && f.Owner() == pipeline.PolicyOwner && (j.table == pipeline.TableEgressDefault || j.table == pipeline.TableIngressDefault):
-		return "isolated " + j.direction.String()
+	case own && f.Owner() == pipeline.PolicyOwner && (j.Number == pipeline.TableEgressDefault || j.Number == pipeline.TableIngressDefault):
+		return "isolated " + j.Judges.String()
 	case own && f.Owner() == pipeline.PolicyOwner:
 		return "closed pod"
 	case f.Owner() == pipeline.PolicyOwner:

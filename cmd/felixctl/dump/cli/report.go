@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
-	"github.com/felixlike/felixlike/cmd/felixctl/dump/names"
 	"github.com/felixlike/felixlike/internal/terminal"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
 // structure is the report of that view.
@@ -54,7 +54,8 @@ func title(o *compare.Object) string {
 		text = "flows of table " + o.Name
 		var number uint8
 		if _, err := fmt.Sscan(o.Name, &number); err == nil {
-			o.Note = cmp.Or(o.Note, names.FlowTable(number))
+			t, _ := pipeline.TableOf(number)
+			o.Note = cmp.Or(o.Note, t.Name)
 		}
 	}
 	if o.In != "" {

@@ -116,7 +116,4 @@ func TestNames(t *testing.T) {
 	if none.Chain("forward") == "" || none.Port(1) == "" {
 		t.Error("objects of every node are not named")
 	}
-	if what := names.FlowTable(90); what != "NetworkPolicies, ingress" {
-		t.Errorf("table 90 is %q", what)
-	}
 }

@@ -8,10 +8,8 @@ import (
 	"strings"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
-	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
-	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/tables"
 )
 
@@ -159,61 +157,4 @@ func prefixOf(t flowtext.Term) netip.Prefix {
 		return netip.Prefix{}
 	}
 	return netip.PrefixFrom(t.Addr(), length)
-}
-
-// Judging returns the policies that a table of the bridge judges, "" if none.
-func Judging(table uint8) (what string, d model.Direction) {
-	switch table {
-	case pipeline.TableAdminEgress:
-		return "admin tier, egress", model.Egress
-	case pipeline.TableEgress:
-		return "NetworkPolicies, egress", model.Egress
-	case pipeline.TableEgressDefault:
-		return "isolation and baseline tier, egress", model.Egress
-	case pipeline.TableEgressMetrics:
-		return "counters, egress", model.Egress
-	case pipeline.TableAdminIngress:
-		return "admin tier, ingress", model.Ingress
-	case pipeline.TableIngress:
-		return "NetworkPolicies, ingress", model.Ingress
-	case pipeline.TableIngressDefault:
-		return "isolation and baseline tier, ingress", model.Ingress
-	case pipeline.TableIngressMetrics:
-		return "counters, ingress", model.Ingress
-	}
-	return "", 0
-}
-
-// FlowTable returns the purpose of a table of the bridge, "" if it is not ours.
-func FlowTable(table uint8) string {
-	if what, _ := Judging(table); what != "" {
-		return what
-	}
-	switch table {
-	case pipeline.TableClassifier:
-		return "classifier"
-	case pipeline.TableSpoofGuard:
-		return "spoofguard"
-	case pipeline.TableARPResponder:
-		return "ARP responder"
-	case pipeline.TableConntrack:
-		return "connection tracking, or to the gateway"
-	case pipeline.TableConntrackState:
-		return "state of the connection"
-	case pipeline.TableAssociations:
-		return "SCTP associations"
-	case pipeline.TableDNAT:
-		return "services"
-	case pipeline.TableL3Forwarding:
-		return "L3 forwarding"
-	case pipeline.TableTTL:
-		return "time to live"
-	case pipeline.TableL2Forwarding:
-		return "L2 forwarding"
-	case pipeline.TableCommit:
-		return "new connections"
-	case pipeline.TableOutput:
-		return "output"
-	}
-	return ""
 }

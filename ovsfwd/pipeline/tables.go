@@ -1,0 +1,89 @@
+package pipeline
+
+import (
+	"slices"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// The tables.
+const (
+	TableClassifier     uint8 = 0
+	TableSpoofGuard     uint8 = 10
+	TableARPResponder   uint8 = 20
+	TableConntrack      uint8 = 30
+	TableConntrackState uint8 = 31
+	// TableAssociations has the learned flows and no others.
+	TableAssociations   uint8 = 32
+	TableDNAT           uint8 = 40
+	TableAdminEgress    uint8 = 45
+	TableEgress         uint8 = 50
+	TableEgressDefault  uint8 = 60
+	TableEgressMetrics  uint8 = 61
+	TableL3Forwarding   uint8 = 70
+	TableTTL            uint8 = 72
+	TableL2Forwarding   uint8 = 80
+	TableAdminIngress   uint8 = 85
+	TableIngress        uint8 = 90
+	TableIngressDefault uint8 = 100
+	TableIngressMetrics uint8 = 101
+	TableCommit         uint8 = 105
+	TableOutput         uint8 = 110
+	// TableNowhere is one that no flow leads to, for a flow of TouchOwner.
+	TableNowhere uint8 = 253
+)
+
+// Table describes a table of the pipeline for people.
+type Table struct {
+	Number uint8
+	// Name is its purpose.
+	Name string
+	// Label is a shorter name, for lines with little room.
+	Label string
+	// Judges is the direction of the policies that the table judges, zero if it judges
+	// none.
+	Judges model.Direction
+}
+
+// Tables lists the tables of the pipeline, in the order of their numbers.
+func Tables() []Table {
+	const neither model.Direction = 0
+	all := []Table{
+		{TableClassifier, "classifier", "", neither},
+		{TableSpoofGuard, "spoofguard", "", neither},
+		{TableARPResponder, "ARP responder", "ARP", neither},
+		{TableConntrack, "connection tracking, or to the gateway", "conntrack", neither},
+		{TableConntrackState, "state of the connection", "state", neither},
+		{TableAssociations, "SCTP associations", "", neither},
+		{TableDNAT, "services", "Services, own node", neither},
+		{TableAdminEgress, "admin tier, egress", "", model.Egress},
+		{TableEgress, "NetworkPolicies, egress", "", model.Egress},
+		{TableEgressDefault, "isolation and baseline tier, egress", "isolation, egress", model.Egress},
+		{TableEgressMetrics, "counters, egress", "", model.Egress},
+		{TableL3Forwarding, "L3 forwarding", "", neither},
+		{TableTTL, "time to live", "TTL", neither},
+		{TableL2Forwarding, "L2 forwarding", "", neither},
+		{TableAdminIngress, "admin tier, ingress", "", model.Ingress},
+		{TableIngress, "NetworkPolicies, ingress", "", model.Ingress},
+		{TableIngressDefault, "isolation and baseline tier, ingress", "isolation, ingress", model.Ingress},
+		{TableIngressMetrics, "counters, ingress", "", model.Ingress},
+		{TableCommit, "new connections", "commit", neither},
+		{TableOutput, "output", "", neither},
+	}
+	for i := range all {
+		if all[i].Label == "" {
+			all[i].Label = all[i].Name
+		}
+	}
+	return all
+}
+
+// TableOf returns the table of that number, and whether it is one of the pipeline.
+func TableOf(number uint8) (Table, bool) {
+	all := Tables()
+	i := slices.IndexFunc(all, func(t Table) bool { return t.Number == number })
+	if i < 0 {
+		return Table{Number: number}, false
+	}
+	return all[i], true
+}
