@@ -109,20 +109,56 @@ func (r *dropsRequest) run(c *cobra.Command) error {
 	}
 	ctx, stop := signal.NotifyContext(c.Context(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
-	if !r.follow || c.Flags().Changed("for") {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, r.listen)
-		defer cancel()
-	}
+	ctx, limit := r.limited(ctx, !r.follow || c.Flags().Changed("for"))
+	defer limit.end(nil)
 	ctx, hungUp := context.WithCancel(ctx)
 	defer hungUp()
 	if file, ok := c.OutOrStdout().(*os.File); ok {
 		go untilHangup(ctx, file, hungUp)
 	}
 	if r.follow {
-		return r.stream(ctx, c)
+		return r.stream(ctx, limit, c)
 	}
-	return r.collect(ctx, c)
+	return r.collect(ctx, limit, c)
+}
+
+// beginTime bounds the wait until the agent reports packets.
+const beginTime = 30 * time.Second
+
+// listenLimit bounds the time of listening. That begins when the agent does: the result
+// "policy has denied nothing" must not mean that nobody has listened.
+type listenLimit struct {
+	end   context.CancelCauseFunc
+	timer *time.Timer
+	time  time.Duration
+}
+
+// limited returns a context that ends with an error if the agent does not begin, and at the end of the time
+// to listen if bounded.
+func (r *dropsRequest) limited(ctx context.Context, bounded bool) (context.Context, *listenLimit) {
+	ctx, end := context.WithCancelCause(ctx)
+	l := &listenLimit{end: end, timer: time.AfterFunc(beginTime, func() { end(errNotBegun) })}
+	if bounded {
+		l.time = r.listen
+	}
+	return ctx, l
+}
+
+// begin begins the time to listen.
+func (l *listenLimit) begin() {
+	if l.timer.Stop() && l.time > 0 {
+		l.timer = time.AfterFunc(l.time, func() { l.end(nil) })
+	}
+}
+
+var errNotBegun = fmt.Errorf("the agent has not begun to report denied packets within %s", beginTime)
+
+// notBegun returns errNotBegun if that ended the context.
+func notBegun(ctx context.Context, err error) error {
+	if err == nil && errors.Is(context.Cause(ctx), errNotBegun) {
+		return errNotBegun
+	}
+	return err
 }
 
 // warnAboutClosed names the closed pods without drop reports: netfilter backends drop the
@@ -140,11 +176,12 @@ func warnAboutClosed(ctx context.Context, agent *control.Client, w io.Writer) {
 }
 
 // stream prints packets as they come.
-func (r *dropsRequest) stream(ctx context.Context, c *cobra.Command) error {
+func (r *dropsRequest) stream(ctx context.Context, limit *listenLimit, c *cobra.Command) error {
 	out := c.OutOrStdout()
 	lines := dropLines{w: out, style: terminal.StyleFor(out)}
 	agent := control.NewClient(r.socket)
-	return r.explain(agent.Drops(ctx, func() {
+	return r.explain(notBegun(ctx, agent.Drops(ctx, func() {
+		defer limit.begin()
 		warnAboutClosed(ctx, agent, c.ErrOrStderr())
 		warnOfAbsentPod(ctx, agent, r.filter.pod, c.ErrOrStderr())
 		if r.output != terminal.JSON {
@@ -158,15 +195,16 @@ func (r *dropsRequest) stream(ctx context.Context, c *cobra.Command) error {
 			return json.NewEncoder(out).Encode(d)
 		}
 		return lines.print(d)
-	}))
+	})))
 }
 
 // collect adds packets up for a while.
-func (r *dropsRequest) collect(ctx context.Context, c *cobra.Command) error {
+func (r *dropsRequest) collect(ctx context.Context, limit *listenLimit, c *cobra.Command) error {
 	s := sums{rows: map[sumKey]*sumRow{}}
 	progress := func() {}
 	agent := control.NewClient(r.socket)
-	err := agent.Drops(ctx, func() {
+	err := notBegun(ctx, agent.Drops(ctx, func() {
+		defer limit.begin()
 		warnAboutClosed(ctx, agent, c.ErrOrStderr())
 		warnOfAbsentPod(ctx, agent, r.filter.pod, c.ErrOrStderr())
 		fmt.Fprintf(c.ErrOrStderr(), "listening for %s\n", r.listen)
@@ -176,7 +214,7 @@ func (r *dropsRequest) collect(ctx context.Context, c *cobra.Command) error {
 			s.add(d)
 		}
 		return nil
-	})
+	}))
 	progress()
 	if err != nil {
 		return r.explain(err)

@@ -2,7 +2,12 @@ package ctl
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -111,5 +116,55 @@ func TestDropsFilter(t *testing.T) {
 		if bad.check() == nil {
 			t.Errorf("%+v is taken", bad)
 		}
+	}
+}
+
+// lateReporter is an agent that takes a while until it reports packets.
+type lateReporter struct {
+	control.Agent
+	takes time.Duration
+}
+
+func (lateReporter) Status() control.Status { return control.Status{} }
+
+func (l lateReporter) Drops(ctx context.Context, _ time.Duration, got func(*control.Drop) error) error {
+	time.Sleep(l.takes)
+	for _, d := range []*control.Drop{nil, &someDrops()[0]} {
+		if err := got(d); err != nil {
+			return err
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// TestTimeToListenBeginsWithTheAgent: what is denied behind the agent's begin is shown, however
+// late that is.
+func TestTimeToListenBeginsWithTheAgent(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	const listen = 200 * time.Millisecond
+	go func() {
+		done <- control.Serve(ctx, socket, lateReporter{takes: 3 * listen}, slog.New(slog.DiscardHandler))
+	}()
+	if !serves(socket) {
+		t.Fatal("the control socket is not served")
+	}
+	for _, more := range [][]string{nil, {"--follow"}} {
+		c := dropsCommand()
+		c.SilenceUsage, c.SilenceErrors = true, true
+		var out bytes.Buffer
+		c.SetOut(&out)
+		c.SetErr(io.Discard)
+		c.SetArgs(append([]string{"--socket", socket, "--for", listen.String()}, more...))
+		err := c.ExecuteContext(t.Context())
+		if !strings.Contains(out.String(), "shop/deny-all") || more == nil && !errors.Is(err, ErrDenied) || more != nil && err != nil {
+			t.Errorf("%v: %v:\n%s", more, err, out.String())
+		}
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
