@@ -53,6 +53,13 @@ func start(t *testing.T, dir string, rescan time.Duration) *harness {
 	return h
 }
 
+// delivered returns the batches up to now.
+func (h *harness) delivered() []datastore.Batch {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.batches)
+}
+
 func (h *harness) deliver(b datastore.Batch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
