@@ -19,11 +19,11 @@ import (
 	"github.com/felixlike/felixlike/test/cnitest"
 )
 
-// serverEnv tells this test's binary to be an agent's CNI server. A server wants
-// all threads of its process in the node's namespace, so it has a process.
+// serverEnv makes this test's binary run an agent's CNI server. A server needs all threads of
+// its process in the node's namespace, so it runs in a separate process.
 const serverEnv = "FELIXLIKE_CNI_TEST_SERVER"
 
-// shortWait is what the server's wait for policy is cut down to.
+// shortWait is the server's wait for policy in tests.
 const shortWait = 500 * time.Millisecond
 
 // plugins is the directory with felixlike-cni and host-local.
@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// withPlugins builds the plugins as they are now.
+// withPlugins builds the plugins.
 func withPlugins(run func() int) (int, error) {
 	var err error
 	if plugins, err = os.MkdirTemp("", "felixlike-cni"); err != nil {
@@ -58,7 +58,7 @@ func withPlugins(run func() int) (int, error) {
 	return run(), nil
 }
 
-// serverConfig is what the process of a server is told.
+// serverConfig is the configuration of a server process.
 type serverConfig struct {
 	Socket, OVSDB, PluginDir, IPAMDir string
 	Wait                              time.Duration
@@ -88,9 +88,9 @@ func serve(dir string) error {
 	return s.Run(ctx)
 }
 
-// fakeAgent is an agent that goes by files in a directory: node.json is the node,
-// hold has policy never come to be in force, refuse says why it cannot,
-// unavailable why the agent is not ready, and panic has it panic.
+// fakeAgent is an agent that reads files in a directory: node.json is the node. With hold,
+// policy never comes into force. refuse has the reason why it cannot, unavailable the reason
+// why the agent is not ready. With panic, the agent panics.
 type fakeAgent string
 
 func (f fakeAgent) read(name string) (string, bool) {

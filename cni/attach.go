@@ -26,7 +26,7 @@ type Attacher struct {
 // NewAttacher returns an Attacher that uses a connection which knows the bridge.
 func NewAttacher(db *ovsdb.Client) *Attacher { return &Attacher{db: db} }
 
-// Attach is Attacher.Attach with a connection of its own.
+// Attach opens a connection and calls Attacher.Attach.
 func Attach(ctx context.Context, spec Spec) (*model.Attachment, error) {
 	db, err := openDB(ctx, spec)
 	if err != nil {
@@ -71,8 +71,8 @@ func (a *Attacher) Attach(ctx context.Context, spec Spec) (*model.Attachment, er
 	return nil, errors.Join(err, a.detach(undo, spec))
 }
 
-// ensureVeth makes the veth pair unless this owner has made it already; a pair
-// of another owner, an earlier sandbox of this pod, is replaced. It reports whether it made one.
+// ensureVeth makes the veth pair unless this owner has made it already. It replaces the pair
+// of another owner (an earlier sandbox of this pod). It reports whether it made one.
 func (a *Attacher) ensureVeth(ctx context.Context, spec Spec, podNS *os.File) (made bool, err error) {
 	have, err := hasVeth(spec, podNS)
 	if err != nil || have {
@@ -103,7 +103,7 @@ func (a *Attacher) finish(ctx context.Context, spec Spec, podNS *os.File) (*mode
 	return spec.attachment(ofport), nil
 }
 
-// Detach is Attacher.Detach with a connection of its own.
+// Detach opens a connection and calls Attacher.Detach.
 func Detach(ctx context.Context, spec Spec) error {
 	db, err := openDB(ctx, spec)
 	if err != nil {
@@ -124,7 +124,7 @@ func (a *Attacher) Detach(ctx context.Context, spec Spec) error {
 	names, err := a.interfacesOf(ctx, spec)
 	errs := []error{err}
 	for _, name := range names {
-		// Another pod that has claimed the name has an interface of its own.
+		// Another pod has claimed this name: the interface is that pod's.
 		if a.claims.take(name, spec.Pod) {
 			spec.HostInterface = name
 			errs = append(errs, a.detach(ctx, spec))

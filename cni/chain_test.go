@@ -9,8 +9,8 @@ import (
 	"github.com/felixlike/felixlike/test/cnitest"
 )
 
-// TestBandwidth chains the reference plugin that limits a pod, and sends more than
-// its limit lets through at once.
+// TestBandwidth chains the reference plugin that limits a pod's rate, and sends more at once
+// than the limit allows.
 func TestBandwidth(t *testing.T) {
 	const (
 		burst = 100_000
@@ -66,7 +66,7 @@ func (r *runtime) transfer(from, to cnitest.Sandbox, address string, bytes int) 
 	r.must(err)
 	defer peer.Close()
 	began := time.Now()
-	go func() { _, _ = conn.Write(make([]byte, bytes)) }() // what does not come is missed below
+	go func() { _, _ = conn.Write(make([]byte, bytes)) }() // the reader below notices missing bytes
 	_, err = io.CopyN(io.Discard, peer, int64(bytes))
 	r.must(err)
 	return time.Since(began)

@@ -165,7 +165,7 @@ func (a *Attacher) interfacesOf(ctx context.Context, s Spec) ([]string, error) {
 	}
 	all, err := a.db.Attachments(ctx)
 	if all != nil {
-		err = nil // a record that cannot be read names its interface and pod all the same
+		err = nil // even a damaged record names its interface and pod
 	}
 	for _, other := range all {
 		if other.Pod == s.Pod {
@@ -176,8 +176,8 @@ func (a *Attacher) interfacesOf(ctx context.Context, s Spec) ([]string, error) {
 	return slices.Compact(names), err
 }
 
-// Attached returns the record of a sandbox's interface, or nil. It returns what it
-// could read together with an error.
+// Attached returns the record of a sandbox's interface, or nil. It returns a damaged record
+// together with the error.
 func (a *Attacher) Attached(ctx context.Context, s Spec) (*model.Attachment, error) {
 	all, err := a.db.Attachments(ctx)
 	if err != nil && all == nil {

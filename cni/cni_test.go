@@ -321,8 +321,8 @@ func TestMACCollision(t *testing.T) {
 	}
 }
 
-// TestNoIPv6 attaches pods where the kernel has no IPv6: on interfaces whose MTU is
-// too small for it, it has none of its settings.
+// TestNoIPv6 attaches pods where the kernel has no IPv6. An MTU that is too small for IPv6
+// has this effect: the interface has no IPv6 settings.
 func TestNoIPv6(t *testing.T) {
 	n := newNode(t)
 	a, b := space(t, "a"), space(t, "b")

@@ -11,7 +11,7 @@ import (
 	"github.com/felixlike/felixlike/test/cnitest"
 )
 
-// crowd is pods whose interface names and MAC addresses have the same few hashes.
+// crowd is a set of pods with few different hashes in interface names and MAC addresses.
 type crowd struct {
 	*runtime
 	pods []cnitest.Sandbox
@@ -36,7 +36,7 @@ func (c *crowd) restart(signal syscall.Signal) {
 	c.start()
 }
 
-// add adds sandboxes at once. Each must get a name and an address of its own.
+// add adds sandboxes at once. No two may get the same name or address.
 func (c *crowd) add(pods ...cnitest.Sandbox) {
 	c.Helper()
 	replies := make([]cnitest.Reply, len(pods))
@@ -131,7 +131,7 @@ func TestCrowd(t *testing.T) {
 	delete(c.replies, "sandbox1")
 	delete(c.replies, "sandbox7")
 	c.check("after GC")
-	// A pod comes back in another sandbox, before the runtime deletes the first one.
+	// A pod is added in a new sandbox before the runtime deletes the first one.
 	second := c.sandbox("second", c.pods[2].Pod)
 	old := c.replies[c.pods[2].ID]
 	c.add(second)

@@ -2,8 +2,8 @@
 // the pod's addresses and routes, and registers the host side in OVSDB, where
 // the agent finds it. The CNI plugin and the lab use the same code.
 //
-// The CNI server also puts the port of a pod back if somebody removes it from the
-// bridge (ports).
+// The CNI server also restores a pod's port that another program removed from the bridge
+// (ports).
 //
 // It works in the network namespace of the calling thread (the node's) and in
 // the one that the Spec names (the pod's), and nowhere else. It knows nothing
@@ -26,14 +26,14 @@
 // the datastore knows no such pod on this node"). A pod that a quarantined object closes
 // is refused at once. felixlike_cni_wait_seconds is the time of step 4.
 //
-//   - This very pod: a pod that comes back under its name has another sandbox and
-//     another UID. ADD waits for the port of its own sandbox and for the object with the
+//   - Recreated pods: a new pod with the same name has another sandbox and another
+//     UID. ADD waits for the port of the new sandbox and for the object with the
 //     UID that the kubelet gave the runtime, so old labels never count for a new pod.
 //     The connections of a new sandbox's address are deleted, as for a new pod.
 //   - DEL needs no node, no namespace and no working driver. It removes only objects
 //     with its container id (in the alias of the interface, or in OVSDB). host-local
-//     releases addresses by container id, so a late DEL hurts nobody. The address is
-//     released after the port is gone.
+//     releases addresses by container id, so a late DEL does not affect the address's new
+//     owner. The address is released after the port is gone.
 //   - Names that collide: the name of a pod's interface has 32 bits of hash, its MAC
 //     address 46, and a tenant can search for a collision. The first pod keeps its name
 //     and address. The later pod gets the next free ones of its own sequence. No pod
@@ -41,13 +41,13 @@
 //     DEL, CHECK and GC use the record of the sandbox. ADD claims them under one lock,
 //     so two pods that are added at once get different ones (TestCrowd, with hashes of
 //     one bit).
-//   - A name that comes back: when ovs-vswitchd closes an interface, it restores the
+//   - Reused interface names: when ovs-vswitchd closes an interface, it restores the
 //     interface's flags by name, and so sets a new interface of that name down. ADD
-//     makes an interface only after the switch has caught up with the removal
+//     makes an interface only after the switch has processed the removal
 //     (ovsdb.Client.ClearPort).
-//   - Crash: OVSDB and the kernel hold the state, and files a copy of the records. At its start the server removes ports
-//     whose interface is gone (the node was restarted), and releases addresses of
-//     sandboxes with neither port nor interface (killed while adding). An interface
+//   - Crash: OVSDB and the kernel hold the state, and files hold a copy of the records. At
+//     its start the server removes ports without an interface (the node was restarted). It
+//     releases addresses of sandboxes with neither port nor interface (killed while adding). An interface
 //     without a port keeps its address until its sandbox goes.
 //   - GC removes ports, interfaces and reservations of sandboxes that are not listed; a
 //     configuration without the list is refused. STATUS fails with code 50 unless ADD

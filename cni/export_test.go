@@ -2,8 +2,8 @@ package cni
 
 import "time"
 
-// SetWait has Add wait for a shorter time than a node's pods are given.
+// SetWait shortens Add's wait for policy.
 func (s *Server) SetWait(d time.Duration) { s.wait = d }
 
-// SetHashBits has names collide: their hashes have so few bits.
+// SetHashBits shortens the hashes in names to this many bits, so that they collide.
 func (s *Server) SetHashBits(bits uint) { s.names.bits = bits }

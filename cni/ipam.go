@@ -23,8 +23,7 @@ import (
 const (
 	// DefaultIPAMDir is where host-local keeps the reservations of all networks.
 	DefaultIPAMDir = "/var/lib/cni/networks"
-	// ipamNetwork is the network's name, which is that of the directory with its
-	// reservations.
+	// ipamNetwork is the name of the network and of the directory with its reservations.
 	ipamNetwork = "felixlike"
 	ipamPlugin  = "host-local"
 	ipamVersion = "1.0.0"
@@ -120,8 +119,8 @@ func (i *ipam) add(ctx context.Context, node *model.Node, sandbox, iface, netns 
 	return prefixes, nil
 }
 
-// undo releases what a failed reservation has left: host-local releases it itself, unless
-// it was killed, as it is when its caller hangs up.
+// undo releases the addresses of a failed reservation. host-local does this itself unless
+// it was killed, and it is killed when its caller hangs up.
 func (i *ipam) undo(ctx context.Context, sandbox, iface string) error {
 	held, err := i.reservations()
 	if err != nil || !slices.ContainsFunc(held, func(r reservation) bool { return r.sandbox == sandbox && r.iface == iface }) {
@@ -130,7 +129,7 @@ func (i *ipam) undo(ctx context.Context, sandbox, iface string) error {
 	return undo(ctx, func(ctx context.Context) error { return i.release(ctx, sandbox, iface) })
 }
 
-// del releases the reservations of a sandbox. Having none is no error.
+// del releases the reservations of a sandbox. It is no error if there are none.
 func (i *ipam) del(ctx context.Context, sandbox, iface string) error {
 	i.one.Lock()
 	defer i.one.Unlock()
@@ -138,8 +137,8 @@ func (i *ipam) del(ctx context.Context, sandbox, iface string) error {
 }
 
 func (i *ipam) release(ctx context.Context, sandbox, iface string) error {
-	// host-local releases by sandbox and interface alone, but insists on a range. So
-	// any will do, and no address is lost because this node's are not known.
+	// host-local releases by sandbox and interface alone, but refuses a configuration
+	// without a range. So any range will do, and del needs no pod prefix of this node.
 	conf, err := i.config([]netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, 0}), 24)})
 	if err == nil {
 		err = invoke.ExecPluginWithoutResult(ctx, i.plugin, conf, ipamArgs{"DEL", sandbox, iface, ""}, nil)
@@ -178,9 +177,9 @@ func (i *ipam) reservations() ([]reservation, error) {
 	return all, nil
 }
 
-// dropEmpty removes the reservations that name no sandbox: host-local was killed
-// between making the file and writing it, and will never give it back. No other
-// host-local must run.
+// dropEmpty removes the reservations that name no sandbox: host-local was killed after it
+// made the file and before it wrote the sandbox, so no DEL releases it. No other host-local
+// must run.
 func (i *ipam) dropEmpty(all []reservation) error {
 	var errs []error
 	for _, r := range all {
@@ -221,7 +220,7 @@ func prefixList(all []netip.Prefix) string {
 // ipamArgs are command, sandbox, interface and network namespace.
 type ipamArgs [4]string
 
-// AsEnv implements invoke.CNIArgs. The plugin gets nothing of our environment.
+// AsEnv implements invoke.CNIArgs. The plugin gets no variable of the agent's environment.
 func (a ipamArgs) AsEnv() []string {
 	return []string{
 		"CNI_COMMAND=" + a[0], "CNI_CONTAINERID=" + a[1], "CNI_IFNAME=" + a[2], "CNI_NETNS=" + a[3],

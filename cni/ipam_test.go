@@ -25,7 +25,7 @@ DEL) rm "$DIR/felixlike/10.9.0.2" ;;
 esac
 `
 
-// TestKilledReservationIsUndone: host-local that is killed leaves no address behind.
+// TestKilledReservationIsUndone: a killed host-local leaves no reservation.
 func TestKilledReservationIsUndone(t *testing.T) {
 	dir := t.TempDir()
 	plugin := filepath.Join(dir, ipamPlugin)

@@ -17,7 +17,7 @@ import (
 	"github.com/felixlike/felixlike/test/cnitest"
 )
 
-// keeps is a GC's configuration with the sandboxes that are to stay.
+// keeps is a GC's configuration with the sandboxes to keep.
 func keeps(all ...cnitest.Sandbox) map[string]any {
 	valid := []map[string]string{}
 	for _, s := range all {
@@ -68,8 +68,8 @@ func TestGC(t *testing.T) {
 	}
 }
 
-// TestCrash leaves behind what an agent that is killed while it adds or deletes
-// does, and starts another one.
+// TestCrash makes the leftovers of an agent that was killed during ADD or DEL, and starts
+// another agent.
 func TestCrash(t *testing.T) {
 	r := newRuntime(t)
 	stays, gone, reserved := r.sandbox("stays", "stays"), r.sandbox("gone", "gone"), r.sandbox("reserved", "reserved")
@@ -78,8 +78,8 @@ func TestCrash(t *testing.T) {
 	r.ok("ADD", "1.1.0", reserved, nil)
 	r.stop(syscall.SIGKILL)
 	link := func(s cnitest.Sandbox) string { return cni.HostInterface(model.PodID{Namespace: "x", Name: s.Pod}) }
-	// The node was restarted: the port is there, its interface is not. And: what was
-	// reserved was never attached.
+	// The node was restarted: the port exists, its interface does not. And a sandbox has a
+	// reservation, but was never attached.
 	r.must(r.ns.Do(func() error {
 		for _, s := range []cnitest.Sandbox{gone, reserved} {
 			l, err := netlink.LinkByName(link(s))
@@ -108,7 +108,7 @@ func TestCrash(t *testing.T) {
 	if got := r.reserved(); !slices.Contains(got, "10.9.0.5") {
 		t.Errorf("the address of an interface without a port was given away: %v", got)
 	}
-	// Added again, it is a port again; deleted, nothing of it is left.
+	// ADD makes the port again; DEL leaves nothing.
 	r.ok("ADD", "1.1.0", orphan, nil)
 	for _, s := range []cnitest.Sandbox{gone, reserved, orphan, stays} {
 		r.ok("DEL", "1.1.0", s, nil)
@@ -118,8 +118,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// TestKilledWhileAdding kills the agent while it waits for policy: the runtime is
-// told to try again, and DEL leaves nothing.
+// TestKilledWhileAdding kills the agent while it waits for policy: the plugin asks the
+// runtime to try again, and DEL leaves nothing.
 func TestKilledWhileAdding(t *testing.T) {
 	r := newRuntime(t)
 	r.waitForEver()
@@ -140,7 +140,7 @@ func TestKilledWhileAdding(t *testing.T) {
 	}
 }
 
-// waitForEver has the server wait for policy for longer than any test.
+// waitForEver is longer than any test.
 func (r *runtime) waitForEver() {
 	r.Helper()
 	r.stop(syscall.SIGTERM)
@@ -148,8 +148,8 @@ func (r *runtime) waitForEver() {
 	r.start()
 }
 
-// TestRuntimeGivesUp kills the plugin while the agent waits for policy: what was
-// made is removed without a DEL.
+// TestRuntimeGivesUp kills the plugin while the agent waits for policy: the agent undoes the
+// ADD without a DEL.
 func TestRuntimeGivesUp(t *testing.T) {
 	r := newRuntime(t)
 	r.waitForEver()
@@ -164,8 +164,8 @@ func TestRuntimeGivesUp(t *testing.T) {
 	r.until("nothing is left", func() bool { return r.left() == nothing })
 }
 
-// TestLateDel deletes the first sandbox of a pod after a second one was added
-// under its name, and a sandbox whose address another pod has got.
+// TestLateDel deletes the first sandbox of a pod after a second one was added under its
+// name. It also deletes a sandbox after another pod got its address.
 func TestLateDel(t *testing.T) {
 	r := newRuntime(t)
 	r.setNode("10.9.0.0/29")
@@ -181,7 +181,7 @@ func TestLateDel(t *testing.T) {
 	if got := r.reach4(second.NS, 4, other.NS, 2); got != "111" {
 		t.Errorf("the second sandbox after the first one's DEL: %s", got)
 	}
-	// By its address: 10.9.0.3 goes round to another pod, and DEL comes once more.
+	// By its address: another pod gets 10.9.0.3, and a second DEL arrives.
 	var third cnitest.Sandbox
 	for _, id := range []string{"p5", "p6", "p3"} {
 		third = r.sandbox(id, id)
@@ -196,7 +196,7 @@ func TestLateDel(t *testing.T) {
 	}
 }
 
-// A sandbox whose interface name another pod has gets another one.
+// If another pod has its interface name, a sandbox gets the next one.
 func TestAddOfAnotherPodsName(t *testing.T) {
 	r := newRuntime(t)
 	theirs, peer, mine := r.sandbox("theirs", "a"), r.sandbox("peer", "b"), r.sandbox("mine", "a")
@@ -222,8 +222,8 @@ func TestAddOfAnotherPodsName(t *testing.T) {
 	}
 }
 
-// TestDelOfWhatIsGone deletes without namespace, without the pod's name, and what
-// never was.
+// TestDelOfWhatIsGone deletes without a namespace, without the pod's name, and a sandbox that
+// was never added.
 func TestDelOfWhatIsGone(t *testing.T) {
 	r := newRuntime(t)
 	r.ok("DEL", "1.1.0", cnitest.Sandbox{ID: "never", Namespace: "x", Pod: "never", Interface: "eth0"}, nil)
@@ -261,7 +261,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestCheck breaks what ADD has made, piece by piece.
+// TestCheck breaks an attachment, piece by piece.
 func TestCheck(t *testing.T) {
 	r := newRuntime(t)
 	for name, breakage := range map[string]struct{ in, line, want string }{
@@ -282,7 +282,7 @@ func TestCheck(t *testing.T) {
 		case "node":
 			r.must(r.ns.Do(func() error { return exec.Command("ip", strings.Fields(line)...).Run() }))
 		case "ovs":
-			// One that is removed is put back (TestPortIsPutBack).
+			// The agent restores a removed port (TestPortIsPutBack).
 			r.vsctl("--no-wait", "set", "interface", host, "type=no-such-type")
 			r.until("ovs-vswitchd has let go of the port", func() bool { return r.vsctl("get", "interface", host, "ofport") == "-1" })
 		}
@@ -295,8 +295,8 @@ func TestCheck(t *testing.T) {
 	r.fails("CHECK", s, map[string]any{"prevResult": got.Result}, 999, "has no address")
 }
 
-// TestPortIsPutBack: somebody removes a pod's port while the server runs, and while it does
-// not. A port whose pod is deleted does not come back.
+// TestPortIsPutBack: another program removes a pod's port while the server runs, and while it
+// does not run. The server restores the port unless the pod was deleted.
 func TestPortIsPutBack(t *testing.T) {
 	r := newRuntime(t)
 	r.vsctl("set-fail-mode", "br-int", "secure")
@@ -310,11 +310,11 @@ func TestPortIsPutBack(t *testing.T) {
 	}
 	r.vsctl("del-port", host)
 	back("while the server runs")
-	// A bridge that forwards without flows is not where a pod belongs.
+	// The server puts no pod on a bridge that forwards without flows.
 	r.vsctl("set-fail-mode", "br-int", "standalone", "--", "del-port", host)
 	r.until("the log says why not", func() bool {
 		log, err := os.ReadFile(filepath.Join(r.dir, "log"))
-		return err == nil && strings.Contains(string(log), "cannot be put back yet") && strings.Contains(string(log), "fail_mode")
+		return err == nil && strings.Contains(string(log), "cannot be restored yet") && strings.Contains(string(log), "fail_mode")
 	})
 	if got := r.vsctl("list-ports", "br-int"); strings.Contains(got, host) {
 		t.Errorf("on a standalone bridge: %s", got)

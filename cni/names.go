@@ -21,8 +21,8 @@ const readableLen = 3
 func HostInterface(pod model.PodID) string { return naming{}.hostInterface(pod, 0) }
 
 // MAC returns the hardware address that a pod's interface has unless another pod has
-// it: a locally administered unicast address made from a hash of namespace and name, so
-// that a pod which is attached again keeps it and neighbours need not be flushed.
+// it: a locally administered unicast address from a hash of namespace and name. A pod
+// that is attached again keeps it, so neighbour entries stay valid.
 func MAC(pod model.PodID) net.HardwareAddr { return naming{}.mac(pod, 0) }
 
 // naming makes names of hashes of a pod's identity. Interface names have 32 bits of
@@ -30,7 +30,7 @@ func MAC(pod model.PodID) net.HardwareAddr { return naming{}.mac(pod, 0) }
 // hash, and the numbers that follow it. No two names of a sequence are equal, so among
 // n pods one of the first n is free.
 type naming struct {
-	// bits is the width that a test cuts the hashes to, or zero.
+	// bits is the width to which a test shortens the hashes, or zero.
 	bits uint
 }
 

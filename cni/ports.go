@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// restoreRetry is the time between two attempts to put a port back: the bridge may
-	// not be there yet.
+	// restoreRetry is the time between two attempts to restore a port: the bridge may
+	// not exist yet.
 	restoreRetry = time.Second
 	// restoreTimeout bounds one attempt.
 	restoreTimeout = 10 * time.Second
@@ -28,10 +28,9 @@ const (
 	maxRecord = 64 << 10
 )
 
-// ports puts the ports of pods back that somebody has taken off the bridge
-// (ovs-vsctl del-br, del-port, a new database), as long as the pod's interface is there. OVSDB
-// loses the record of an attachment with the port, so ports keeps a copy in a file for each
-// interface.
+// ports restores pods' ports that another program removed from the bridge (ovs-vsctl del-br,
+// del-port, a new database), as long as the pod's interface exists. With the port, OVSDB
+// loses the record of the attachment. So ports keeps a copy of each record in a file.
 type ports struct {
 	server *Server
 	// dir has the files.
@@ -53,17 +52,17 @@ func newPorts(s *Server) *ports {
 	}
 }
 
-// keep puts ports back until ctx ends.
+// keep restores ports until ctx ends.
 func (p *ports) keep(ctx context.Context) {
 	if err := p.load(); err != nil {
-		p.server.opts.Log.Warn("records of attachments cannot be read: a port that is lost now is not put back", "error", err)
+		p.server.opts.Log.Warn("cannot read the records of attachments: a port that is lost now will not be restored", "error", err)
 	}
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	watching.Go(func() {
 		err := p.server.db.WatchAttachments(ctx, p.onUpdate, p.inSync, func(error) {})
 		if ctx.Err() == nil {
-			p.server.opts.Log.Error("ports that somebody removes are not put back", "error", err)
+			p.server.opts.Log.Error("ports that another program removes will not be restored", "error", err)
 		}
 	})
 	for {
@@ -93,7 +92,7 @@ func (p *ports) onUpdate(u model.Update) {
 		}
 		p.records[a.Interface] = a
 		if err := p.write(a); err != nil {
-			p.server.opts.Log.Warn("the record of an attachment is not kept over a restart", "pod", a.Pod.String(), "error", err)
+			p.server.opts.Log.Warn("cannot store the record of an attachment: after a restart, the agent cannot restore this pod's port", "pod", a.Pod.String(), "error", err)
 		}
 	case model.AttachmentRemove:
 		if a, kept := p.records[u.Interface]; kept && a.Pod == u.Pod {
@@ -104,7 +103,7 @@ func (p *ports) onUpdate(u model.Update) {
 }
 
 // inSync looks for ports that were lost while no agent ran. The watch calls it after the
-// updates of all ports that are there. restore does nothing about those that it finds.
+// updates of all existing ports. restore leaves a port alone that exists.
 func (p *ports) inSync() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,7 +120,7 @@ func (p *ports) awake() {
 	}
 }
 
-// restoreAll tries to put all lost ports back, and returns how many are still lost.
+// restoreAll tries to restore all lost ports, and returns how many are still lost.
 func (p *ports) restoreAll(ctx context.Context) (left int) {
 	p.mu.Lock()
 	names := slices.Sorted(maps.Keys(p.lost))
@@ -145,18 +144,18 @@ func (p *ports) restoreAll(ctx context.Context) (left int) {
 	return left
 }
 
-// failed logs why a port cannot be put back, once for each reason.
+// failed logs why a port cannot be restored, once for each reason.
 func (p *ports) failed(a model.Attachment, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if said, lost := p.lost[a.Interface]; lost && said != err.Error() {
 		p.lost[a.Interface] = err.Error()
-		p.server.opts.Log.Warn("the port of a pod is not on the bridge, and cannot be put back yet", "pod", a.Pod.String(), "interface", a.Interface, "error", err)
+		p.server.opts.Log.Warn("a pod's port is not on the bridge and cannot be restored yet", "pod", a.Pod.String(), "interface", a.Interface, "error", err)
 	}
 }
 
 // done notes that a port is not lost any more: it is on the bridge again, or the pod is
-// gone. The next sandbox of the pod may have its record by now.
+// gone. The record may already be that of the pod's next sandbox.
 func (p *ports) done(a model.Attachment, back bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,12 +169,13 @@ func (p *ports) done(a model.Attachment, back bool) {
 	}
 	delete(p.records, name)
 	if err := os.Remove(p.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		p.server.opts.Log.Warn("the record of an attachment cannot be removed", "interface", name, "error", err)
+		p.server.opts.Log.Warn("cannot remove the record of an attachment", "interface", name, "error", err)
 	}
 }
 
-// restore puts one port back, and reports whether it is on the bridge. It is not if the
-// interface is gone or another sandbox's. No Add or Del of the pod runs meanwhile.
+// restore restores one port, and reports whether it is on the bridge. It does not restore
+// the port if the interface is gone or another sandbox has it. No Add or Del of the pod runs
+// meanwhile.
 func (p *ports) restore(ctx context.Context, a model.Attachment) (back bool, err error) {
 	s := p.server
 	s.sweeping.RLock()
@@ -194,14 +194,14 @@ func (p *ports) restore(ctx context.Context, a model.Attachment) (back bool, err
 	if err != nil || alias != (Spec{Owner: a.Sandbox, Interface: a.PodInterface}).alias() {
 		return false, err
 	}
-	// Somebody may have made a new bridge of that name, which the agent has not seen yet.
+	// Another program may have made a new bridge of that name, which the agent has not seen yet.
 	if err := s.db.CheckSecure(ctx); err != nil {
 		return false, err
 	}
 	if _, err := s.db.AttachPort(ctx, a); err != nil {
 		return false, err
 	}
-	s.opts.Log.Warn("somebody has taken the port of a pod off the bridge: it is back", "pod", a.Pod.String(), "interface", a.Interface)
+	s.opts.Log.Warn("another program removed a pod's port from the bridge; the agent restored it", "pod", a.Pod.String(), "interface", a.Interface)
 	return true, nil
 }
 

@@ -17,8 +17,8 @@ import (
 	"github.com/felixlike/felixlike/test/cnitest"
 )
 
-// runtime calls the plugin as a container runtime does, on a node whose CNI server
-// is a process of its own.
+// runtime calls the plugin as a container runtime does. The node's CNI server runs in a
+// separate process.
 type runtime struct {
 	*node
 	cnitest.Runtime
@@ -111,7 +111,7 @@ func (r *runtime) call(command, version string, s cnitest.Sandbox, extra map[str
 	return got
 }
 
-// ok is call for what has to succeed.
+// ok calls the plugin, and fails the test on an error.
 func (r *runtime) ok(command, version string, s cnitest.Sandbox, extra map[string]any) cnitest.Reply {
 	r.Helper()
 	got := r.call(command, version, s, extra)
@@ -121,7 +121,7 @@ func (r *runtime) ok(command, version string, s cnitest.Sandbox, extra map[strin
 	return got
 }
 
-// fails is call for what has to fail, with a code and a text.
+// fails calls the plugin, and wants an error with a code and a text.
 func (r *runtime) fails(command string, s cnitest.Sandbox, extra map[string]any, code uint, text string) {
 	r.Helper()
 	got := r.call(command, "1.1.0", s, extra)
@@ -130,7 +130,7 @@ func (r *runtime) fails(command string, s cnitest.Sandbox, extra map[string]any,
 	}
 }
 
-// address returns the IPv4 address that a sandbox has, as ip wants it.
+// address returns a sandbox's IPv4 address in the form of ip's arguments.
 func (r *runtime) address(s cnitest.Sandbox) string {
 	r.Helper()
 	addresses, sandboxes, err := cnitest.Reserved(filepath.Join(r.conf.IPAMDir, "felixlike"))
@@ -150,7 +150,7 @@ func (r *runtime) reserved() []string {
 	return addresses
 }
 
-// left describes everything that sandboxes have on the node.
+// left lists everything that belongs to sandboxes on the node.
 func (r *runtime) left() string {
 	r.Helper()
 	var links []string

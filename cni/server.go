@@ -27,8 +27,8 @@ const (
 	// attachWait bounds how long the switch may take to open the pod's port. A
 	// hundred at once take seconds on a busy machine.
 	attachWait = 20 * time.Second
-	// maxConnections bounds the plugins at a time; more of them wait. A node has some
-	// hundred pods, each of which the runtime adds by a process of its own.
+	// maxConnections bounds the plugins served at a time; more of them wait. A node has some
+	// hundred pods, and the runtime starts one plugin process for each.
 	maxConnections = 512
 	// maxBody bounds a request: 4 MiB list some 38,000 attachments.
 	maxBody = 4 << 20
@@ -40,9 +40,8 @@ const (
 type Agent interface {
 	// LocalNode returns this node, once it is known and has a bridge.
 	LocalNode(ctx context.Context) (*model.Node, error)
-	// WaitPod waits until this very attachment is known, so is the pod (the one
-	// with the UID, if that is not empty), and its policy is in force. It fails at
-	// once if that cannot be.
+	// WaitPod waits until this attachment and the pod (with this UID unless it is empty)
+	// are known, and the pod's policy is in force. It fails at once if this cannot happen.
 	WaitPod(ctx context.Context, attachment *model.Attachment, uid string) error
 	// Available returns why no pod can be added to this node now, or nil.
 	Available(ctx context.Context) error
@@ -54,7 +53,7 @@ type ServerOptions struct {
 	Socket string
 	// Bridge is the bridge to attach pods to, OVSDB the socket of its database.
 	Bridge, OVSDB string
-	// MTU returns that of pods, 0 while it is not known.
+	// MTU returns the MTU of pods, 0 while it is not known.
 	MTU func() int
 	// PluginDir has the IPAM plugin host-local, IPAMDir its reservations
 	// (DefaultIPAMDir if empty).
@@ -75,13 +74,13 @@ type Server struct {
 	// sweeping is held for writing while leftovers are removed, for reading while a
 	// sandbox is added or deleted.
 	sweeping sync.RWMutex
-	// wait is programWait, but for tests.
+	// wait is programWait; tests shorten it.
 	wait time.Duration
 	// db and attacher are there once Run has connected.
 	db       *ovsdb.Client
 	attacher *Attacher
 	panics   panics.Log
-	// names is for tests that cut the hashes.
+	// names makes interface names and MAC addresses; tests shorten its hashes.
 	names naming
 }
 
@@ -158,7 +157,7 @@ func (s *Server) done(c socketapi.Call) {
 }
 
 // refuseGRPC refuses a plugin of the release before protocol v2, which speaks gRPC. The
-// code is gRPC's for an unknown call: that plugin tells the runtime to try again.
+// code is gRPC's for an unknown call: on it, that plugin asks the runtime to try again.
 func (s *Server) refuseGRPC(w http.ResponseWriter, r *http.Request) {
 	s.opts.Log.Warn("refused a plugin of an earlier release: it has to try again", "method", r.URL.Path)
 	const unimplemented = "12"
@@ -209,5 +208,5 @@ func undo(ctx context.Context, clean func(context.Context) error) error {
 	return clean(ctx)
 }
 
-// errSandbox says that a request's sandbox is not one that can be.
+// errSandbox is the error of a request with an invalid sandbox.
 var errSandbox = errors.New("sandbox")

@@ -55,9 +55,9 @@ func TestAddCheckDel(t *testing.T) {
 	}
 }
 
-// TestOffloadFollowsTheDatapath has pods of a node whose datapath was another one:
-// the next server sets what the one in use takes, and nothing where the recorded
-// path is of another namespace.
+// TestOffloadFollowsTheDatapath: after a change of the datapath, the next server sets the
+// offloads of existing pods for it. It sets nothing if the recorded path leads to another
+// namespace.
 func TestOffloadFollowsTheDatapath(t *testing.T) {
 	r := newRuntime(t)
 	a, gone := r.sandbox("sandbox-a", "a"), r.sandbox("sandbox-b", "b")
@@ -66,7 +66,7 @@ func TestOffloadFollowsTheDatapath(t *testing.T) {
 	if r.offloads(a) {
 		t.Error("a pod on the userspace datapath leaves checksums to the switch")
 	}
-	// What the path of a namespace stands for may change.
+	// The path may lead to another namespace later.
 	b := cni.HostInterface(model.PodID{Namespace: "x", Name: "b"})
 	r.vsctl("set", "interface", b, "external_ids:felixlike-netns="+a.NS.Path())
 	for _, c := range []struct {
@@ -99,8 +99,8 @@ func (r *runtime) offloads(s cnitest.Sandbox) (on bool) {
 	return on
 }
 
-// TestVersions adds by every version of the specification, and looks for what the
-// versions tell differently.
+// TestVersions adds with every version of the specification, and checks the differences
+// between their results.
 func TestVersions(t *testing.T) {
 	r := newRuntime(t)
 	for version, want := range map[string]string{
@@ -141,8 +141,8 @@ func TestAgentAway(t *testing.T) {
 	}
 }
 
-// TestPolicyThatDoesNotCome wants nothing left of a pod whose policy does not come
-// to be in force, and of one that is refused at once.
+// TestPolicyThatDoesNotCome: nothing is left of a pod if its policy does not come into force
+// in time, or if it is refused at once.
 func TestPolicyThatDoesNotCome(t *testing.T) {
 	r := newRuntime(t)
 	s := r.sandbox("sandbox-a", "a")
@@ -159,7 +159,7 @@ func TestPolicyThatDoesNotCome(t *testing.T) {
 	}
 	r.agent.unset(t, "refuse")
 	r.ok("ADD", "1.1.0", s, nil)
-	// What is attached already is left alone by an ADD that fails.
+	// A failed ADD leaves an existing attachment unchanged.
 	before := r.left()
 	r.agent.set(t, "refuse", "no")
 	r.fails("ADD", s, nil, 11, "no")
@@ -169,7 +169,7 @@ func TestPolicyThatDoesNotCome(t *testing.T) {
 	}
 }
 
-// TestPanic: a panic fails the request that met it, and the server goes on.
+// TestPanic: a panic fails its own request only, and the server continues.
 func TestPanic(t *testing.T) {
 	r := newRuntime(t)
 	s := r.sandbox("sandbox-a", "a")
@@ -183,7 +183,7 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// TestPluginIsKilled: what a plugin began is undone when the runtime kills it.
+// TestPluginIsKilled: when the runtime kills the plugin, the agent undoes its ADD.
 func TestPluginIsKilled(t *testing.T) {
 	r := newRuntime(t)
 	r.stop(syscall.SIGTERM)

@@ -76,8 +76,8 @@ func (s *Server) node(ctx context.Context) (*model.Node, error) {
 	return node, nil
 }
 
-// address gives the pod its addresses: those that it has if it is attached
-// already, or new ones. It reports whether they are new.
+// address sets the pod's addresses: the recorded ones if it is attached already, else new
+// ones. It reports whether they are new.
 func (s *Server) address(ctx context.Context, spec *Spec, node *model.Node) (fresh bool, err error) {
 	have, err := s.attacher.Attached(ctx, *spec)
 	if err != nil && have == nil {
@@ -101,8 +101,8 @@ func (s *Server) address(ctx context.Context, spec *Spec, node *model.Node) (fre
 	return true, nil
 }
 
-// gateways sets the next hop of each address. An address outside of this node's
-// prefixes is one of before they changed: nothing would lead to it.
+// gateways sets the next hop of each address. It refuses an address outside of this node's
+// prefixes, which changed since the address was reserved: no route would lead to it.
 func (s *Server) gateways(spec *Spec, node *model.Node) error {
 	spec.Gateways = nil
 	for _, a := range spec.Addresses {
@@ -134,7 +134,7 @@ func (s *Server) programmed(ctx context.Context, attachment *model.Attachment, u
 	return nil
 }
 
-// remove takes the pod off the bridge, and only then gives its addresses back.
+// remove takes the pod off the bridge, and only then releases its addresses.
 func (s *Server) remove(ctx context.Context, spec Spec) error {
 	if err := s.attacher.Detach(ctx, spec); err != nil {
 		return err

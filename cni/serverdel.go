@@ -13,8 +13,8 @@ import (
 // owner is a sandbox and its interface, as the runtime names an attachment.
 type owner struct{ sandbox, iface string }
 
-// Del removes what Add made. It needs neither the pod's namespace, nor this
-// node's object, nor a working driver: a deletion must not wait for them.
+// Del detaches a sandbox. It needs neither the pod's namespace, nor this node's object, nor a
+// working driver: a deletion must not wait for them.
 func (s *Server) Del(ctx context.Context, r *protocol.SandboxRequest) (protocol.Empty, error) {
 	who := owner{r.Sandbox.ContainerID, r.Sandbox.Interface}
 	if who.sandbox == "" || who.iface == "" {
@@ -84,14 +84,14 @@ func (s *Server) GC(ctx context.Context, r *protocol.GCRequest) (protocol.Empty,
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		// An address is not given back while something may have it.
+		// Release no address that a pod may still have.
 		return protocol.Empty{}, fmt.Errorf("remove leftovers: %w", err)
 	}
 	return protocol.Empty{}, s.releaseAllBut(ctx, valid)
 }
 
-// releaseAllBut gives back the reservations of all other sandboxes, and of none.
-// Nothing else may run.
+// releaseAllBut releases the reservations of all other sandboxes, and those that name no
+// sandbox. Nothing else may run.
 func (s *Server) releaseAllBut(ctx context.Context, keep map[owner]bool) error {
 	reserved, err := s.ipam.reservations()
 	errs := []error{err, s.ipam.dropEmpty(reserved)}
@@ -106,12 +106,12 @@ func (s *Server) releaseAllBut(ctx context.Context, keep map[owner]bool) error {
 		return fmt.Errorf("release addresses: %w", err)
 	}
 	if len(done) > 0 {
-		s.opts.Log.Info("addresses of sandboxes that are gone are given back", "sandboxes", len(done))
+		s.opts.Log.Info("released the addresses of sandboxes that are gone", "sandboxes", len(done))
 	}
 	return nil
 }
 
-// tidy removes leftovers that no DEL would remove: ports whose interface is gone (the
+// tidy removes leftovers that no DEL would remove: ports without an interface (the
 // node was restarted), and reservations of sandboxes that have neither port nor
 // interface (an agent was killed while it added them). The veth pair of a killed agent
 // goes with the sandbox's namespace; until then its address stays reserved.
@@ -141,7 +141,7 @@ func (s *Server) tidyAll(ctx context.Context) error {
 			keep[ownerOf(a)] = true
 			continue
 		}
-		s.opts.Log.Info("removing a port whose interface is gone", "pod", a.Pod.String(), "interface", a.Interface)
+		s.opts.Log.Info("removing a port without an interface", "pod", a.Pod.String(), "interface", a.Interface)
 		if err := s.db.DetachPort(ctx, a.Interface, a.Pod); err != nil {
 			return err
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 // codeOf returns the code of an error. An unexpected error gets the code for "try
-// again": it may be gone at the next try, and a useless try does no harm.
+// again": the next try may succeed, and a useless try does no harm.
 func codeOf(err error) socketapi.Code {
 	var refused *socketapi.Error
 	switch {

@@ -13,14 +13,14 @@ import (
 // Spec describes the pod's interface to attach, and the bridge.
 type Spec struct {
 	Pod model.PodID
-	// Owner names the sandbox that asks (a container id). A detach by an
-	// owner that has been replaced changes nothing.
+	// Owner names the sandbox (a container id). A Detach for an owner that another
+	// one has replaced changes nothing.
 	Owner string
-	// NetNS is the path of the pod's network namespace. Detach does without.
+	// NetNS is the path of the pod's network namespace. Detach does not need it.
 	NetNS string
 	// Interface is the pod's side, usually "eth0".
 	Interface string
-	// HostInterface and MAC may be empty. Then Attach makes them from the pod's name and
+	// HostInterface and MAC may be empty. Then Attach derives them from the pod's name and
 	// avoids those of other pods.
 	HostInterface string
 	MAC           net.HardwareAddr

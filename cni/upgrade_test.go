@@ -23,8 +23,8 @@ import (
 )
 
 // TestUpgradeUnderChurn replaces an agent of the release before by a new one, while pods come
-// and go: the new plugin tells the runtime to try again, and nothing else, until the new
-// agent serves. Then every pod is added, and removed without leftovers.
+// and go. Until the new agent serves, each call of the new plugin asks the runtime to try
+// again. Then every pod is added, and removed without leftovers.
 func TestUpgradeUnderChurn(t *testing.T) {
 	r := newRuntime(t)
 	churn, end := context.WithCancel(r.ctx)
@@ -96,7 +96,7 @@ func (r *runtime) tryUntilDone(command string, s cnitest.Sandbox, again *atomic.
 }
 
 // TestPreviousPlugin: the plugin of the release before gets gRPC's code for an unknown call,
-// with which it tells the runtime to try again, and the reason.
+// on which it asks the runtime to try again, and the reason.
 func TestPreviousPlugin(t *testing.T) {
 	r := newRuntime(t)
 	sent, err := hex.DecodeString(cnitest.PreviousPluginAdd)
@@ -132,9 +132,8 @@ func TestPreviousPlugin(t *testing.T) {
 	}
 }
 
-// TestOtherVersions: requests of versions and calls that the agent does not have are
-// refused with codes with which the plugin tells the runtime to try again; fields that it
-// does not know are ignored.
+// TestOtherVersions: the agent refuses unknown versions and calls with codes on which the
+// plugin asks the runtime to try again. It ignores unknown fields.
 func TestOtherVersions(t *testing.T) {
 	r := newRuntime(t)
 	agent := socketapi.NewClient(r.conf.Socket)

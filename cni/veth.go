@@ -18,7 +18,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// hasVeth reports whether this owner has made the veth pair already.
+// hasVeth reports whether this owner already has a veth pair.
 func hasVeth(s Spec, podNS *os.File) (bool, error) {
 	alias, err := aliasOf(s.HostInterface)
 	if err != nil {
@@ -96,7 +96,7 @@ func configurePod(s Spec, userspace bool) error {
 	}
 	err = errors.Join(
 		writeIPv6(s, s.Interface, "disable_ipv6", "0"),
-		// Addresses are given out by us, so that no two pods have one.
+		// IPAM gives no address to two pods.
 		writeIPv6(s, s.Interface, "accept_dad", "0"),
 		writeIPv6(s, s.Interface, "accept_ra", "0"),
 		netlink.LinkSetUp(lo),
@@ -168,8 +168,8 @@ type ownedLink struct {
 	owner
 }
 
-// maxInterrupted bounds how often a listing is begun anew that a change of the
-// interfaces has cut into.
+// maxInterrupted bounds the repetitions of a listing that a change of the interfaces
+// interrupted.
 const maxInterrupted = 10
 
 // ownedLinks returns the host sides of pods' pairs, in the namespace of the
@@ -245,7 +245,7 @@ func openNamespace(path string) (*os.File, error) {
 	return ns, nil
 }
 
-// inNamespace runs fn on a thread of its own in another namespace.
+// inNamespace runs fn in another namespace, on a new thread.
 func inNamespace(ns *os.File, fn func() error) error {
 	result := make(chan error, 1)
 	go func() {

@@ -2,9 +2,9 @@
 // Runtimes take the first file by name. If that is another CNI's, new pods get its
 // network, and no policy of felixlike applies to them.
 //
-// It names such files, watches for them (Watcher) and, if told to, takes them out of the
-// runtime's sight and gives them back. It touches no other file, and knows neither
-// Kubernetes nor policy. It is tested with inotify on real directories.
+// It names such files, watches for them (Watcher) and, with the setting exclusive, renames
+// them so that the runtime ignores them, and renames them back. It touches no other file, and
+// knows neither Kubernetes nor policy. It is tested with inotify on real directories.
 package confdir
 
 import (
@@ -18,21 +18,21 @@ import (
 	"github.com/felixlike/felixlike/internal/files"
 )
 
-// Own is the name of felixlike's network configuration unless it is installed by another.
+// Own is the default file name of felixlike's network configuration.
 const Own = "05-felixlike.conflist"
 
-// disabled is appended to the name of a configuration that runtimes are not to see.
+// disabled is appended to the name of a configuration that runtimes must ignore.
 const disabled = ".felixlike-disabled"
 
 // Files are the network configurations of a directory, by name.
 type Files struct {
-	// Before are those of other CNIs that come before ours, After those behind it.
+	// Before are other CNIs' files with names before ours, After those with names after it.
 	Before, After []string
-	// Own tells that ours is there.
+	// Own is set if our configuration is there.
 	Own bool
 }
 
-// Read lists the configurations that runtimes see. own is the name of ours. One that
+// Read lists the configurations that runtimes read. own is our file's name. A file that
 // mentions felixlike counts as ours too: a meta plugin such as Multus delegates to it.
 func Read(dir, own string) (Files, error) {
 	var f Files
@@ -64,7 +64,7 @@ func delegates(path string) bool {
 	return err == nil && bytes.Contains(text, []byte("felixlike"))
 }
 
-// isConfig reports whether runtimes take a file of that name for a configuration.
+// isConfig reports whether runtimes read a file of that name as a configuration.
 func isConfig(name string) bool {
 	switch filepath.Ext(name) {
 	case ".conf", ".conflist", ".json":
@@ -73,7 +73,7 @@ func isConfig(name string) bool {
 	return false
 }
 
-// Taken returns the other CNI's configuration that runtimes take instead of ours, or "".
+// Taken returns the other CNI's configuration that runtimes use instead of ours, or "".
 func (f Files) Taken() string {
 	switch {
 	case len(f.Before) > 0:
@@ -84,8 +84,8 @@ func (f Files) Taken() string {
 	return ""
 }
 
-// disable renames a configuration so that runtimes do not see it. It replaces an older one
-// of the same name: the newer is the one that its CNI wants.
+// disable renames a configuration so that runtimes ignore it. It replaces an older disabled
+// file of that name: its CNI wrote the newer one last.
 func disable(dir, name string) error {
 	path := filepath.Join(dir, name)
 	if err := os.Rename(path, path+disabled); err != nil {
@@ -94,8 +94,8 @@ func disable(dir, name string) error {
 	return nil
 }
 
-// GiveBack gives the configurations that were disabled their names back, and returns
-// these. It leaves one whose name is in use again.
+// GiveBack renames the disabled configurations back, and returns their names. It leaves a
+// configuration disabled if a new file has its name.
 func GiveBack(dir string) ([]string, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*"+disabled))
 	if err != nil {

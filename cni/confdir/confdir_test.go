@@ -125,7 +125,7 @@ func TestOtherConfigurationIsNamed(t *testing.T) {
 	}
 }
 
-// With exclusive it is renamed, however often it comes back, and given back at the end.
+// With exclusive it is renamed, however often its CNI writes it, and renamed back at the end.
 func TestExclusive(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, Own, "00-first.conf", "10-behind.conf")
@@ -140,8 +140,8 @@ func TestExclusive(t *testing.T) {
 	}
 }
 
-// Another CNI that writes its configuration again at once does not keep the agent busy, and
-// the node is not taken for one without a problem.
+// If another CNI rewrites its configuration at once, the agent is not kept busy, and still
+// reports the problem.
 func TestFightOverAName(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, Own, "00-first.conf")
@@ -187,7 +187,7 @@ func TestDelegatesAreOurs(t *testing.T) {
 	}
 }
 
-// Runtimes take no directory for a configuration.
+// Runtimes do not read a directory as a configuration.
 func TestDirectoryIsNoConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, Own)
@@ -199,7 +199,7 @@ func TestDirectoryIsNoConfiguration(t *testing.T) {
 	}
 }
 
-// A configuration whose name is in use again is not overwritten.
+// Giving back does not overwrite a new file with the same name.
 func TestGiveBackOverwritesNothing(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "00-a.conf.felixlike-disabled", "01-b.conf.felixlike-disabled")
@@ -227,7 +227,7 @@ func TestExclusiveWithoutOwn(t *testing.T) {
 	}
 }
 
-// A directory that is not there is a problem, and may come later.
+// A missing directory is a problem. It may be made later.
 func TestDirectoryComesLater(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "net.d")
 	w := NewWatcher(Options{Dir: dir, Own: Own, Log: slog.New(slog.DiscardHandler)})

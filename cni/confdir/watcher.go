@@ -12,41 +12,41 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// lookEvery is the time between two looks without a notification. It finds a directory
-// that was replaced, and is all there is while inotify does not work.
+// lookEvery is the time between two reads of the directory without a notification. They find
+// a replaced directory, and all changes while inotify does not work.
 const lookEvery = 10 * time.Second
 
 // renameEvery is the least time between two renames: another CNI may write its
-// configuration again at once, as often as it is renamed.
+// configuration again at once after each rename.
 const renameEvery = time.Second
 
-// Options say what a Watcher watches.
+// Options configure a Watcher.
 type Options struct {
 	// Dir is the runtime's directory.
 	Dir string
 	// Own is the name of our configuration.
 	Own string
-	// Exclusive has other CNIs' configurations that come before ours renamed.
+	// Exclusive makes the watcher rename other CNIs' configurations that come before ours.
 	Exclusive bool
 	Log       *slog.Logger
 }
 
-// Watcher watches for configurations of other CNIs that runtimes take instead of ours.
+// Watcher watches for configurations of other CNIs that runtimes use instead of ours.
 type Watcher struct {
 	o       Options
 	mu      sync.Mutex
 	problem string
-	// polling tells that inotify does not work, which is logged once.
+	// polling is set while inotify does not work, so that this is logged once.
 	polling bool
 	// renamed is the time of the last rename.
 	renamed time.Time
 }
 
-// NewWatcher returns a watcher that has not looked yet.
+// NewWatcher returns a watcher; Run starts it.
 func NewWatcher(o Options) *Watcher { return &Watcher{o: o} }
 
-// Problem tells which configuration runtimes take instead of ours; empty if none. It may
-// be called from any goroutine.
+// Problem names the configuration that runtimes use instead of ours, and is empty if there is
+// none. It may be called from any goroutine.
 func (w *Watcher) Problem() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -58,13 +58,13 @@ func (w *Watcher) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if err := w.watch(ctx); err != nil && !w.polling {
 			w.polling = true
-			w.o.Log.Warn("network configurations are looked at from time to time only", "dir", w.o.Dir, "interval", lookEvery, "error", err)
+			w.o.Log.Warn("inotify does not work: the directory of network configurations is read from time to time only", "dir", w.o.Dir, "interval", lookEvery, "error", err)
 		}
 	}
 	return ctx.Err()
 }
 
-// watch looks, and again after each notification. It returns after lookEvery.
+// watch reads the directory now and after each notification. It returns after lookEvery.
 func (w *Watcher) watch(ctx context.Context) error {
 	var events chan fsnotify.Event
 	var lost chan error
@@ -94,7 +94,7 @@ func (w *Watcher) watch(ctx context.Context) error {
 	}
 }
 
-// look reads the directory, and takes note of what it finds.
+// look reads the directory, and sets or clears the problem.
 func (w *Watcher) look() {
 	files, err := Read(w.o.Dir, w.o.Own)
 	if err == nil && w.o.Exclusive && files.Own && len(files.Before) > 0 && time.Since(w.renamed) >= renameEvery {

@@ -16,8 +16,8 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/underlay"
 )
 
-// modules are those that the kernel does not load by itself when they are first
-// used, or not from within a container.
+// modules returns the modules that the kernel does not load on first use, or not on first
+// use from a container.
 func (o Options) modules() []string {
 	all := []string{"nf_conntrack", "nf_tables"}
 	if o.Datapath != ovsdb.DatapathNetdev {
@@ -42,7 +42,7 @@ func (o Options) load(ctx context.Context, tell func(Finding)) {
 		}
 	}
 	if len(failed) > 0 {
-		tell(Finding{Good, "kernel modules", "not loaded, so built in or not there: " + strings.Join(failed, ", ")})
+		tell(Finding{Good, "kernel modules", "not loaded (built in, or not available): " + strings.Join(failed, ", ")})
 		return
 	}
 	tell(Finding{Good, "kernel modules", "loaded: " + strings.Join(o.modules(), ", ")})
@@ -73,12 +73,12 @@ func (o Options) check(ctx context.Context, tell func(Finding)) error {
 	return nil
 }
 
-// backend tries the one that is configured.
+// backend tries the configured backend.
 func (o Options) backend(ctx context.Context) (Level, string) {
 	if err := o.Try(ctx); err != nil {
 		return Missing, err.Error()
 	}
-	return Good, "one of everything was programmed in a network namespace of its own"
+	return Good, "one object of each kind was programmed in a separate network namespace"
 }
 
 // tunDevice makes the ports of a userspace datapath.
@@ -92,13 +92,13 @@ func (o Options) datapath(context.Context) (Level, string) {
 	switch o.InUse {
 	case ovsdb.DatapathSystem:
 		if err := ask(); err != nil {
-			return Missing, fmt.Sprintf("the agent was told to use the kernel's: %v: install it, or set datapath to auto", err)
+			return Missing, fmt.Sprintf("the setting datapath asks for the kernel's: %v: install it, or set datapath to auto", err)
 		}
 		return Good, "the agent uses the kernel's"
 	case ovsdb.DatapathNetdev:
-		return Noted, "the agent uses the one in userspace, which is several times slower than in the kernel"
+		return Noted, "the agent uses the userspace datapath, which is several times slower than the kernel's"
 	}
-	kernel := errors.New("the setting datapath says so")
+	kernel := errors.New("as set by datapath")
 	if o.Datapath != ovsdb.DatapathNetdev {
 		kernel = ask()
 	}
@@ -120,7 +120,7 @@ func (o Options) settings(context.Context) (Level, string) {
 	const forwarding, filter = "net/ipv4/ip_forward", "net/ipv4/conf/all/rp_filter"
 	value, err := sysctl.Read(forwarding)
 	if err == nil {
-		err = sysctl.Write(forwarding, value) // no change, but no answer either where it cannot be written
+		err = sysctl.Write(forwarding, value) // changes nothing; fails if the agent may not write it
 	}
 	if err != nil {
 		return Missing, err.Error()
@@ -134,33 +134,33 @@ func (o Options) settings(context.Context) (Level, string) {
 	return Good, "can be set"
 }
 
-// fewNeighbours is a limit that a node's pods can exceed without malice: twenty of
-// them that each know two hundred others.
+// fewNeighbours is a limit that ordinary pods of one node can reach: twenty pods with two
+// hundred peers each.
 const fewNeighbours = 4096
 
-// neighbours looks at the limits of the kernel's tables of neighbours, which all
-// network namespaces share (ip-sysctl: neigh/default/gc_thresh3). Pods have their
-// node's prefix on link, so each of them needs an entry for each peer there.
+// neighbours checks the limits of the kernel's neighbour tables, which all network
+// namespaces share (ip-sysctl: neigh/default/gc_thresh3). The pod prefix of the node is
+// on-link in pods, so each pod needs an entry for each peer on the node.
 func (o Options) neighbours(context.Context) (Level, string) {
 	for _, family := range []string{"ipv4", "ipv6"} {
 		name := "net/" + family + "/neigh/default/gc_thresh3"
 		text, err := sysctl.Read(name)
 		if err != nil {
-			continue // it is shown in the first network namespace alone
+			continue // the kernel shows it in the first network namespace only
 		}
 		if limit, err := strconv.Atoi(text); err == nil && limit < fewNeighbours {
-			return Noted, fmt.Sprintf("%s is %d, for all pods of the node together: pods that talk to many others of the node, or knock at every address, "+
+			return Noted, fmt.Sprintf("%s is %d, and all pods of the node share it: pods that talk to many others of the node, or scan its addresses, "+
 				"can fill it, and then first packets are lost; set it and gc_thresh2 to %d or more", strings.ReplaceAll(name, "/", "."), limit, fewNeighbours)
 		}
 	}
-	return Good, "large enough, or not to be seen from here"
+	return Good, "large enough, or not visible from here"
 }
 
-// others looks for configurations of other CNIs: one that the runtime would take before
-// ours, or one whose pods are still on the node.
+// others looks for configurations of other CNIs. The runtime takes those with names before
+// ours. Those with names after ours may still have pods on the node.
 func (o Options) others(context.Context) (Level, string) {
 	if o.ConfDir == "" {
-		return Noted, "not looked at: there is no such directory here"
+		return Noted, "not checked: the directory is not mounted here"
 	}
 	own := filepath.Base(o.Conflist)
 	files, err := confdir.Read(o.ConfDir, own)
@@ -168,10 +168,10 @@ func (o Options) others(context.Context) (Level, string) {
 		return Missing, err.Error()
 	}
 	if len(files.Before) > 0 {
-		return Noted, fmt.Sprintf("%s comes before %s, so runtimes take it instead: remove the other CNI, or set exclusive", files.Before[0], own)
+		return Noted, fmt.Sprintf("%s comes before %s, so runtimes use it instead: remove the other CNI, or set exclusive", files.Before[0], own)
 	}
 	if len(files.After) > 0 {
-		return Noted, fmt.Sprintf("another CNI is installed beside (%s): new pods get felixlike's network; pods that the other CNI attached "+
+		return Noted, fmt.Sprintf("another CNI is also installed (%s): new pods get felixlike's network; pods that the other CNI attached "+
 			"keep its network, and no policy of felixlike applies to them until they are created again", strings.Join(files.After, ", "))
 	}
 	return Good, own + " is the first one"

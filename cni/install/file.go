@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 )
 
-// temporary ends the name of a file that is being written. A runtime takes
-// neither a program nor a configuration of such a name.
+// temporary ends the name of a file that is being written. Runtimes ignore files with
+// this ending.
 const temporary = ".felixlike-new"
 
 // writeFile writes a file atomically: a reader gets the whole old file or the whole

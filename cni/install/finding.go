@@ -6,11 +6,11 @@ import "fmt"
 type Level uint8
 
 const (
-	// Good is as it should be.
+	// Good: no problem.
 	Good Level = iota + 1
-	// Noted works, but not as well as it could, or not as one may expect.
+	// Noted: felixlike works, but slower or differently than one may expect.
 	Noted
-	// Missing keeps felixlike from working on this node.
+	// Missing: felixlike cannot work on this node.
 	Missing
 )
 
@@ -30,7 +30,7 @@ func (l Level) String() string {
 // MarshalText writes the word.
 func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// Finding is something that was looked at or done on the node.
+// Finding is the result of one check or one step on the node.
 type Finding struct {
 	Level Level `json:"level"`
 	// What is the subject of the check, for example a kernel module.

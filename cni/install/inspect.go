@@ -5,9 +5,9 @@ import (
 	"errors"
 )
 
-// Inspect looks at the node as Install does, and changes nothing: it loads no
-// module and puts nothing in place. It goes on where something is missing.
-// Directories of network configurations are looked at if there is a ConfDir.
+// Inspect checks the node as Install does, and changes nothing: it loads no module and
+// installs no file. It runs all checks even if one fails. It reads the directory of network
+// configurations if ConfDir is set.
 func (o Options) Inspect(ctx context.Context, tell func(Finding)) {
 	// The findings contain the error.
 	_ = o.check(ctx, tell)

@@ -13,7 +13,7 @@ import (
 
 // Options are the files to install, their places, and the settings to check.
 type Options struct {
-	// Source has the plugins to install, Conflist is the network configuration.
+	// Source is the directory of the plugins, Conflist the network configuration.
 	Source, Conflist string
 	// BinDir and ConfDir are where the node's container runtime looks for plugins
 	// and configurations.
@@ -25,17 +25,16 @@ type Options struct {
 	// InUse is the type of the datapath that a running agent uses, or "". Its requirements
 	// may be met in another container.
 	InUse string
-	// Kernel returns why the kernel has no datapath, or nil; underlay.KernelDatapath
-	// unless a test knows better.
+	// Kernel returns why the kernel has no datapath, or nil. It is underlay.KernelDatapath if
+	// nil; tests replace it.
 	Kernel func() error
-	// Try programs the backend where that does no harm.
+	// Try programs the backend in a network namespace where it does no harm.
 	Try func(context.Context) error
 }
 
-// Install checks the node, and makes it one whose container runtime calls the
-// agent. The configuration comes last: with it the node becomes ready for pods.
-// If something is missing, nothing is changed, so that a node which runs an
-// earlier version goes on.
+// Install checks the node, and installs the plugins and the configuration. The configuration
+// comes last: with it the node becomes ready for pods. If a check fails, Install changes
+// nothing, so an earlier version continues to work.
 func (o Options) Install(ctx context.Context, tell func(Finding)) error {
 	config, plugins, err := conflist(o.Conflist)
 	if err != nil {

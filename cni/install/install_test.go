@@ -16,7 +16,7 @@ import (
 	"github.com/felixlike/felixlike/internal/sysctl"
 )
 
-// node is a node's directories and what an image has for it.
+// node has a node's directories and an image's files.
 type node struct {
 	Options
 	t     *testing.T
@@ -109,11 +109,11 @@ func TestInstallAndUpgrade(t *testing.T) {
 	if info, err := os.Stat(n.BinDir + "/felixlike-cni"); err != nil || info.Mode().Perm() != 0o755 {
 		t.Errorf("felixlike-cni: %v, %v", info.Mode(), err)
 	}
-	if got := n.says("plugin portmap"); !strings.Contains(got, "somebody else's") {
+	if got := n.says("plugin portmap"); !strings.Contains(got, "not ours") {
 		t.Errorf("portmap of others: %q", got)
 	}
 
-	// A newer image replaces what is ours, and a renamed configuration moves.
+	// A newer image replaces our files, and a renamed configuration moves.
 	n.put(n.Source, "felixlike-cni", "own 2")
 	n.put(n.Source, "portmap", "ref 2")
 	n.put(n.Source, "bandwidth", "ref 2")
@@ -123,7 +123,7 @@ func TestInstallAndUpgrade(t *testing.T) {
 	n.expect(n.BinDir, "bandwidth=ref 2", "felixlike-cni=own 2", "other=theirs", "portmap=the distribution's")
 	n.expect(n.ConfDir, "00-felixlike.conflist="+chained, "10-other.conflist={}")
 
-	// Once more, and nothing is written.
+	// A second run writes nothing.
 	before, err := os.Stat(n.BinDir + "/felixlike-cni")
 	if err != nil {
 		t.Fatal(err)
@@ -183,12 +183,12 @@ func TestOthersBefore(t *testing.T) {
 	}
 }
 
-// TestOthersBeside: another CNI's configuration behind ours is said too, for its pods stay.
+// TestOthersBeside: another CNI's configuration after ours is reported too, because its pods stay.
 func TestOthersBeside(t *testing.T) {
 	n := newNode(t)
 	n.put(n.ConfDir, "10-calico.conflist", "{}")
 	n.install()
-	if got := n.says("network configurations"); !strings.Contains(got, "another CNI is installed beside (10-calico.conflist)") {
+	if got := n.says("network configurations"); !strings.Contains(got, "another CNI is also installed (10-calico.conflist)") {
 		t.Errorf("%q", got)
 	}
 }
@@ -209,7 +209,7 @@ func TestNeighbours(t *testing.T) {
 	}
 }
 
-// TestDatapathInUse: that of the kernel needs the module, whatever the agent was told.
+// TestDatapathInUse: a kernel datapath in use needs the module, with each value of the setting.
 func TestDatapathInUse(t *testing.T) {
 	answers := func() error { return nil }
 	silent := func() error { return errors.New("the kernel's module openvswitch does not answer") }
@@ -221,10 +221,10 @@ func TestDatapathInUse(t *testing.T) {
 	}{
 		{"system", answers, Good, "the agent uses the kernel's"},
 		{"system", silent, Missing, "module openvswitch does not answer"},
-		{"netdev", answers, Noted, "the agent uses the one in userspace"},
-		{"netdev", silent, Noted, "the agent uses the one in userspace"},
+		{"netdev", answers, Noted, "the agent uses the userspace datapath"},
+		{"netdev", silent, Noted, "the agent uses the userspace datapath"},
 	} {
-		// The setting is of another one: an agent has resolved it, or keeps what was there.
+		// The setting names another datapath: the agent resolved "auto", or kept the old datapath.
 		for _, setting := range []string{"auto", "system", "netdev"} {
 			level, detail := (Options{Datapath: setting, InUse: c.inUse, Kernel: c.kernel}).datapath(t.Context())
 			if level != c.want || !strings.Contains(detail, c.says) {

@@ -58,7 +58,7 @@ func (l Leftovers) bridges(ctx context.Context, _ Record) ([]string, error) {
 	return append(gone, taps...), err
 }
 
-// socket is that of Open vSwitch's database.
+// socket is the path of OVSDB's socket.
 func (l Leftovers) socket() string { return filepath.Join(l.Root, l.OVSRunDir, "db.sock") }
 
 func served(socket string) bool {
@@ -70,9 +70,9 @@ func served(socket string) bool {
 	return true
 }
 
-// kernelDatapath removes the kernel's datapath, which goes on without its
-// daemons, if it is ours; and the tunnel devices that its ports stood on, also
-// those that an earlier try has left.
+// kernelDatapath removes the kernel's datapath if it is ours; it works on without its
+// daemons. It also removes the datapath's tunnel devices, which an earlier try may have
+// left.
 func (l Leftovers) kernelDatapath(ctx context.Context) ([]string, error) {
 	if _, err := os.Stat(filepath.Join(l.Root, l.OVSRunDir, supervisor.OwnerFile)); err != nil {
 		return nil, nil
@@ -103,7 +103,7 @@ func (l Leftovers) kernelDatapath(ctx context.Context) ([]string, error) {
 }
 
 // taps removes the leftover devices of a userspace datapath: those with these names
-// that no process serves.
+// that no process has open.
 func (l Leftovers) taps() ([]string, error) {
 	var gone []string
 	var errs []error
@@ -113,7 +113,7 @@ func (l Leftovers) taps() ([]string, error) {
 			continue
 		}
 		if link.Attrs().RawFlags&unix.IFF_UP != 0 && link.Attrs().RawFlags&unix.IFF_LOWER_UP != 0 {
-			errs = append(errs, fmt.Errorf("interface %s is served by somebody: end that ovs-vswitchd first", name))
+			errs = append(errs, fmt.Errorf("interface %s is in use by an ovs-vswitchd: end that process first", name))
 			continue
 		}
 		errs = append(errs, removeLink(name))

@@ -12,7 +12,7 @@ import (
 	"github.com/containernetworking/cni/libcni"
 )
 
-// ownPlugin is the plugin that hands requests to the agent. The others are the
+// ownPlugin is the plugin that passes requests to the agent. The others are the
 // CNI project's, and a node may have its own version of them.
 const ownPlugin = "felixlike-cni"
 
@@ -35,9 +35,9 @@ func conflist(path string) (data []byte, plugins []string, err error) {
 	return data, plugins, nil
 }
 
-// place puts a file on the node unless a file of others is there. It writes the record
-// first: a recorded file that does not exist does no harm. Files with names of our own
-// are replaced without a check. It returns a description of the change.
+// place installs a file unless a file of others is there. It writes the record first: a
+// recorded file that does not exist does no harm. It replaces files with "felixlike" in
+// their names without a check. It returns a description of the change.
 func (o Options) place(r Record, files map[string]string, path string, data []byte, mode fs.FileMode) (string, error) {
 	name, digest := filepath.Base(path), digestOf(data)
 	there, err := fileDigest(path)
@@ -45,9 +45,9 @@ func (o Options) place(r Record, files map[string]string, path string, data []by
 	case err != nil:
 		return "", err
 	case there == digest && files[name] == digest:
-		return "is there already", nil
+		return "already installed", nil
 	case there != "" && there != files[name] && !strings.Contains(name, "felixlike"):
-		return "is somebody else's, and stays", nil
+		return "not ours, left unchanged", nil
 	}
 	files[name] = digest
 	if err := r.write(o.StateDir); err != nil {
@@ -62,8 +62,8 @@ func (o Options) place(r Record, files map[string]string, path string, data []by
 	return "replaced", nil
 }
 
-// plugins puts the plugins in place, and returns an error unless all that the
-// configuration chains are there then.
+// plugins installs the plugins. It returns an error if a plugin of the configuration is
+// missing then.
 func (o Options) plugins(r Record, chained []string, tell func(Finding)) error {
 	entries, err := os.ReadDir(o.Source)
 	if err != nil {

@@ -36,7 +36,7 @@ func readRecord(stateDir string) (Record, error) {
 		err = json.Unmarshal(data, &r)
 	}
 	if err != nil {
-		return r, fmt.Errorf("record of what is installed, %s: %w", path, err)
+		return r, fmt.Errorf("record of installed files, %s: %w", path, err)
 	}
 	return r, nil
 }
@@ -47,7 +47,7 @@ func (r Record) write(stateDir string) error {
 		err = writeFile(filepath.Join(stateDir, recordFile), append(data, '\n'), 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("record of what is installed: %w", err)
+		return fmt.Errorf("record of installed files: %w", err)
 	}
 	return nil
 }

@@ -25,11 +25,11 @@ func tools(backend string) []Finding {
 	if absent := absent(needed); len(absent) > 0 {
 		found = append(found, Finding{Missing, "programs", "the backend starts " + strings.Join(absent, ", ") + ": install iptables"})
 	} else if len(needed) > 0 {
-		found = append(found, Finding{Good, "programs", "there: " + strings.Join(needed, ", ")})
+		found = append(found, Finding{Good, "programs", "found: " + strings.Join(needed, ", ")})
 	}
 	for _, name := range []string{"nft", "ovs-ofctl", "ipset"} {
 		if len(absent([]string{name})) > 0 {
-			found = append(found, Finding{Noted, "program " + name, "not there: " + shows[name] + " cannot read what it shows; the agent needs it not"})
+			found = append(found, Finding{Noted, "program " + name, "not found: " + shows[name] + " cannot read the programmed state; the agent does not need it"})
 		}
 	}
 	return found

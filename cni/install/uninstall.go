@@ -16,7 +16,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/hostnet"
 )
 
-// Leftovers say where on a node felixlike may have left something.
+// Leftovers says where felixlike may have left files, interfaces and rules on a node.
 type Leftovers struct {
 	// Root is where the node's root directory is mounted.
 	Root string
@@ -25,7 +25,7 @@ type Leftovers struct {
 	// OVSRunDir has the sockets of Open vSwitch on the node, Bridge is the
 	// integration bridge, Gateway its port to the host.
 	OVSRunDir, Bridge, Gateway string
-	// Running returns an error while an agent runs, which would put everything back.
+	// Running returns an error while an agent runs: it would restore everything.
 	Running func(context.Context) error
 	// RemoveBackends removes the leftovers of backends, and returns their names.
 	RemoveBackends func(context.Context) ([]string, error)
@@ -38,13 +38,13 @@ const (
 	stateDir   = "/var/lib/felixlike"
 	ipamDir    = "/var/lib/cni/networks/felixlike"
 	resultsDir = "/var/lib/cni/results"
-	// network is the name of ours, which begins the names of results.
+	// network is the name of our network; the names of its results begin with it.
 	network = "felixlike"
 )
 
-// Remove removes everything that felixlike has left on the node: new pods first go
-// to the next CNI, and policy goes last, before the files only, so that no pod is open
-// while it still has a network. After a failure the other steps still run, but the
+// Remove removes everything that felixlike left on the node. The network configuration goes
+// first, so that new pods use the next CNI. Policy goes after the pods' interfaces, so that
+// no pod has a network without policy. After a failure the other steps still run, but the
 // files stay: a repeated run needs them.
 func (l Leftovers) Remove(ctx context.Context, tell func(Finding)) error {
 	if err := l.ended(ctx); err != nil {
@@ -60,12 +60,12 @@ func (l Leftovers) Remove(ctx context.Context, tell func(Finding)) error {
 		do        func(context.Context, Record) ([]string, error)
 	}{
 		{"network configuration", "removed", l.configs},
-		{"other network configurations", "given back", func(context.Context, Record) ([]string, error) { return confdir.GiveBack(l.ConfDir) }},
+		{"other network configurations", "enabled again:", func(context.Context, Record) ([]string, error) { return confdir.GiveBack(l.ConfDir) }},
 		{"pods' interfaces", "removed", l.pods},
 		{"bridges", "removed", l.bridges},
 		{"routes and rules", "", l.routes},
-		{"policy", "nothing is left of backend", func(ctx context.Context, _ Record) ([]string, error) { return l.RemoveBackends(ctx) }},
-		{"kernel settings", "as before the installation again:", l.settings},
+		{"policy", "removed the rules of backend", func(ctx context.Context, _ Record) ([]string, error) { return l.RemoveBackends(ctx) }},
+		{"kernel settings", "restored:", l.settings},
 		{"plugins", "removed", l.plugins},
 		{"files", "removed", func(context.Context, Record) ([]string, error) {
 			if errors.Join(errs...) != nil {
@@ -90,8 +90,8 @@ func (l Leftovers) Remove(ctx context.Context, tell func(Finding)) error {
 	return errors.Join(errs...)
 }
 
-// errKept says why our directories are still there.
-var errKept = errors.New("kept, for the record of what is to be removed: repeat it once the rest succeeds")
+// errKept is the error of the last step after another step failed.
+var errKept = errors.New("kept, because a repeated run needs the record in them: run the command again")
 
 // Pods of a DaemonSet that was deleted take this long to end at most.
 const (
@@ -99,7 +99,7 @@ const (
 	endingPause   = 500 * time.Millisecond
 )
 
-// ended waits until agent and Open vSwitch of ours have ended.
+// ended waits until the agent and its Open vSwitch have ended.
 func (l Leftovers) ended(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, endingTimeout)
 	defer cancel()
@@ -162,8 +162,7 @@ func (l Leftovers) settings(_ context.Context, r Record) ([]string, error) {
 	return changed, errors.Join(errs...)
 }
 
-// files removes our directories, and those of the CNI project's if nothing of
-// others is in them.
+// files removes our directories, and the CNI project's directories if they are empty.
 func (l Leftovers) files() ([]string, error) {
 	var gone []string
 	var errs []error

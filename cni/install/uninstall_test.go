@@ -67,10 +67,10 @@ func TestUninstallLeavesNothing(t *testing.T) {
 	n.put(n.BinDir, "portmap", "the distribution's")
 	n.put(n.ConfDir, "10-other.conflist", "{}")
 	n.install()
-	// What an agent with exclusive has renamed.
+	// A configuration that an agent with exclusive renamed.
 	n.put(n.ConfDir, "00-first.conflist.felixlike-disabled", "{}")
 
-	// What agent and Open vSwitch leave, and what is somebody else's.
+	// Leftovers of the agent and Open vSwitch, and foreign objects.
 	n.put(filepath.Join(root, ipamDir), "10.0.0.2", "sandbox")
 	n.put(filepath.Join(root, resultsDir), "felixlike-sandbox-eth0", "{}")
 	n.put(filepath.Join(root, resultsDir), "other-sandbox-eth0", "{}")
@@ -122,8 +122,8 @@ func TestUninstallLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestUninstallRepeatedAfterFailure has steps fail once: what says what to remove
-// stays, and the next try finds all of it.
+// TestUninstallRepeatedAfterFailure makes steps fail once: the record stays, and the next
+// try removes everything.
 func TestUninstallRepeatedAfterFailure(t *testing.T) {
 	n := newNode(t)
 	root := t.TempDir()
@@ -138,9 +138,9 @@ func TestUninstallRepeatedAfterFailure(t *testing.T) {
 	if err := os.WriteFile(mark, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// A tunnel device is what the kernel's datapath leaves behind.
+	// The kernel's datapath leaves a tunnel device.
 	n.ip("link add genev_sys_6081 type veth peer name far1")
-	// What cannot be read cannot be compared with what was installed.
+	// An unreadable file cannot be compared with the record.
 	aside, plugin := n.BinDir+"/aside", n.BinDir+"/felixlike-cni"
 	if err := errors.Join(os.Rename(plugin, aside), os.Mkdir(plugin, 0o755)); err != nil {
 		t.Fatal(err)
@@ -206,7 +206,7 @@ func TestUninstallWaitsForTheAgent(t *testing.T) {
 	}
 }
 
-// What a switch serves is not torn out of it.
+// Remove leaves devices alone that a switch uses.
 func TestUninstallLeavesServedInterfaces(t *testing.T) {
 	n := newNode(t)
 	l := n.left(t.TempDir())
@@ -225,7 +225,7 @@ func TestUninstallLeavesServedInterfaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.ip("link set br-int up")
-	if err := l.Remove(t.Context(), n.tell); err == nil || !strings.Contains(err.Error(), "br-int is served by somebody") {
+	if err := l.Remove(t.Context(), n.tell); err == nil || !strings.Contains(err.Error(), "br-int is in use") {
 		t.Errorf("error %v", err)
 	}
 	if !slices.Contains(n.links(), "br-int") {

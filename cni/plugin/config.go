@@ -50,7 +50,7 @@ func (c *config) previous(ifName string) ([]string, error) {
 	}
 	var addresses []string
 	for _, ip := range result.IPs {
-		// A later plugin may have added interfaces of its own.
+		// A later plugin may have added other interfaces.
 		if at := ip.Interface; at != nil && *at >= 0 && *at < len(result.Interfaces) && result.Interfaces[*at].Name != ifName {
 			continue
 		}
@@ -59,8 +59,8 @@ func (c *config) previous(ifName string) ([]string, error) {
 	return addresses, nil
 }
 
-// valid returns the request of a GC. Without a list, which is not an empty one,
-// everything would be removed.
+// valid returns the request of a GC. It refuses a configuration without a list, because that
+// would remove everything. An empty list is valid.
 func (c *config) valid(data []byte) (*protocol.GCRequest, error) {
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(data, &keys); err != nil {

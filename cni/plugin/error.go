@@ -13,7 +13,7 @@ import (
 // succeed, and attached sandboxes are not affected.
 const errPluginNotAvailable = 50
 
-// cniError makes one of CNI's errors of the agent's.
+// cniError converts the agent's error to one of CNI's.
 func (c *config) cniError(err error) error {
 	if err == nil {
 		return nil
@@ -33,7 +33,7 @@ func (c *config) cniError(err error) error {
 	case socketapi.Failed, socketapi.NotReady:
 		return types.NewError(types.ErrInternal, err.Error(), "")
 	}
-	// The agent has no such call, or a code that this plugin does not know.
+	// The agent does not know this call, or its code is unknown to this plugin.
 	return otherVersion(err)
 }
 

@@ -1,8 +1,8 @@
 // Package plugin is the CNI plugin: it sends the runtime's request to the agent
 // of its node and prints the answer in the version of the request.
 //
-// It attaches nothing itself and decides nothing: with the agent away it fails
-// with the code that tells the runtime to try again. It is tested with the
+// It attaches nothing itself and decides nothing: without the agent it fails
+// with the code on which the runtime tries again. It is tested with the
 // binary, called as a runtime calls it, against an agent's server on real
 // namespaces (cni), and with a server that only answers.
 package plugin
@@ -27,8 +27,8 @@ import (
 // kubelet gives up after two minutes.
 const timeout = 50 * time.Second
 
-// Main runs the plugin as the environment asks, and exits with the code that CNI
-// wants. About is printed if nothing is asked.
+// Main runs the CNI command of the environment, and exits with CNI's code. Without a
+// command it prints about.
 func Main(about string) { skel.PluginMainFuncs(functions(), Versions(), about) }
 
 // Versions are the versions of CNI's specification that the plugin speaks.
@@ -115,14 +115,14 @@ func gc(args *skel.CmdArgs) error {
 	return conf.call(protocol.GCPath, request, nil)
 }
 
-// call calls the agent, and makes its error one of CNI's.
+// call calls the agent, and converts its error to one of CNI's.
 func (c *config) call(path string, request, reply any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	return c.cniError(socketapi.NewClient(c.Socket).Call(ctx, http.MethodPost, path, nil, request, reply))
 }
 
-// resultOf makes CNI's result of the agent's answer.
+// resultOf converts the agent's answer to CNI's result.
 func resultOf(reply *protocol.AddReply, netns string) (*types100.Result, error) {
 	result := &types100.Result{
 		CNIVersion: types100.ImplementedSpecVersion,

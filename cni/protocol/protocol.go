@@ -2,9 +2,9 @@
 // HTTP on the agent's CNI socket (internal/socketapi).
 //
 // Version is the first element of each path. A change that an older plugin or agent would
-// misunderstand gets another version; fields that the receiver does not know are ignored.
+// misunderstand gets another version. The receiver ignores fields that it does not know.
 // An agent that does not serve the plugin's version refuses the request, and the plugin
-// tells the runtime to try again. Version v1 was gRPC; the agent refuses it in gRPC.
+// asks the runtime to try again. Version v1 was gRPC; the agent refuses it in gRPC.
 package protocol
 
 import "net/netip"
@@ -17,7 +17,7 @@ const (
 	// AddPath attaches a sandbox, and answers when its policy is in force. A second
 	// call for an attached sandbox changes nothing and gets the same answer.
 	AddPath = "/" + Version + "/add"
-	// DelPath removes what AddPath made. It succeeds if nothing is there.
+	// DelPath detaches a sandbox. It succeeds if the sandbox is not attached.
 	DelPath = "/" + Version + "/del"
 	// CheckPath fails unless the sandbox is attached as AddPath left it, and programmed.
 	CheckPath = "/" + Version + "/check"
