@@ -61,7 +61,7 @@ func (a *addressesSeen) OnUpdate(u model.Update) {
 
 func (a *addressesSeen) CompleteDeferredWork() {}
 
-// A backend hears of the prefixes of Services, and so does the one that takes over.
+// A backend gets the prefixes of Services, and so does the new backend of a handover.
 func TestServicePrefixesReachTheBackends(t *testing.T) {
 	f, old, next, _ := handoverOf(t)
 	f.source.send(true, datastore.ServiceCIDRsSet{Prefixes: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}})

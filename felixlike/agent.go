@@ -36,7 +36,7 @@ import (
 // flows takes a second on a busy machine.
 const switchTimeout = 5 * time.Second
 
-// RunAgent runs an agent until ctx ends. What it programmed stays in force.
+// RunAgent runs an agent until ctx ends. The programmed state stays in force.
 func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) error {
 	SetGC()
 	log = log.With("node", cfg.NodeName)
@@ -101,7 +101,7 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 	return nil
 }
 
-// cniServer returns what serves the CNI plugin of this node.
+// cniServer returns the server for this node's CNI plugin.
 func (a *agent) cniServer(d *Driver) *cni.Server {
 	return cni.NewServer(cni.ServerOptions{
 		Socket: filepath.Join(a.cfg.RunDir, cni.SocketName), Bridge: a.cfg.Bridge, OVSDB: a.socket,
@@ -110,7 +110,7 @@ func (a *agent) cniServer(d *Driver) *cni.Server {
 	})
 }
 
-// newSource returns the datastore that is configured.
+// newSource returns the configured datastore.
 func newSource(cfg *config.Effective, log *slog.Logger) (datastore.Source, error) {
 	log = log.With("component", cfg.Datastore)
 	if cfg.Datastore == config.Manifests {
@@ -124,8 +124,8 @@ func newSource(cfg *config.Effective, log *slog.Logger) (datastore.Source, error
 	return kubernetes.New(kubernetes.Options{Config: api, Node: cfg.NodeName, Log: log})
 }
 
-// newBackend returns the configured backend, and tells what it will not do for
-// lack of a setting that the datastore does not make up for.
+// newBackend returns the configured backend. It logs the effect of a missing serviceCIDRs if
+// the datastore cannot supply the ranges.
 func newBackend(ctx context.Context, c backend.Config, datastore string, log *slog.Logger) (backend.Backend, error) {
 	b, err := backend.New(ctx, c)
 	if err == nil && b.Place() == backend.InSwitch && len(c.Switch.Node.ServiceCIDRs) == 0 && datastore == config.Manifests {
@@ -134,7 +134,7 @@ func newBackend(ctx context.Context, c backend.Config, datastore string, log *sl
 	return b, err
 }
 
-// agent is an agent that is being put together.
+// agent has the parts of an agent while RunAgent builds it.
 type agent struct {
 	cfg           *config.Effective
 	backendConfig backend.Config
@@ -216,7 +216,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	}), br
 }
 
-// settings are those that what is programmed depends on.
+// settings are the settings that affect the programmed state.
 func (a *agent) settings() control.Settings {
 	at := a.backendConfig.Switch
 	return control.Settings{
@@ -229,9 +229,9 @@ func (a *agent) settings() control.Settings {
 func (a *agent) stages(arrival *arrival, back *comeback, conntrack *hostnet.Conntrack, br *bridge, host *hostnet.Reconciler) []backend.Stage {
 	all := []backend.Stage{
 		arrival.before(),
-		// No stage needs what a later one makes: this one makes the bridge.
+		// No stage needs an object that a later stage makes: this stage makes the bridge.
 		{Name: "ovsdb", Timeout: switchTimeout, Apply: writes(br.apply), Invalidate: br.invalidate},
-		// Before a pod gets its flows, what its address did before is forgotten.
+		// Before a pod gets its flows, the old connections of its address are deleted.
 		{Name: "conntrack", Required: true, Timeout: 30 * time.Second, Apply: writes(conntrack.Apply)},
 		hostStage(host),
 		arrival.between(),
@@ -248,7 +248,7 @@ func (a *agent) stages(arrival *arrival, back *comeback, conntrack *hostnet.Conn
 		arrival.after(),
 		back.after(),
 	}
-	// Policy in netfilter needs nothing of the switch, and does not wait for it.
+	// Policy in netfilter does not need the switch, and does not wait for it.
 	at := slices.IndexFunc(all, func(s backend.Stage) bool { return s.Name == cmp.Or(a.backend.Stage().After, arrivalStage) })
 	return slices.Insert(all, at+1, a.backend.Stage())
 }
@@ -264,7 +264,7 @@ func hostStage(host *hostnet.Reconciler) backend.Stage {
 	}
 }
 
-// arrival returns what takes over from a backend that was in force before.
+// arrival returns the startup handover from the backend that was in force before.
 func (a *agent) arrival(crossing Crossing) *arrival {
 	inForce := a.backendConfig.ForOther(a.backend.Name())
 	return &arrival{
@@ -277,7 +277,7 @@ func (a *agent) arrival(crossing Crossing) *arrival {
 	}
 }
 
-// bridgeConfig is what is known of the bridge before this node's object is.
+// bridgeConfig is the part of the bridge's configuration that needs no Node object.
 func (a *agent) bridgeConfig() ovsdb.Config {
 	return ovsdb.Config{
 		Socket: a.socket, Bridge: a.cfg.Bridge, DatapathType: a.network.datapath(), TunnelType: a.cfg.Tunnel,

@@ -20,15 +20,15 @@ const (
 	aloneRetry = 100 * time.Millisecond
 )
 
-// beAlone fails if another agent runs in this network namespace, whatever its
-// directories: both would program the same names. Until release is called, the kernel
-// refuses the same to others, and keeps tracking connections while another program has
-// removed all rules (conntrack.Hold). A kernel that cannot do so is no error.
+// beAlone fails if another agent runs in this network namespace, even with other
+// directories: both would program the same names. Until release is called, other agents
+// fail here, and the kernel tracks connections even after another program removed all rules
+// (conntrack.Hold). A kernel without this feature is no error.
 func beAlone(ctx context.Context, log *slog.Logger) (release func(), err error) {
 	return untilAlone(ctx, log, func() (io.Closer, error) { return conntrack.HoldTracking(0) })
 }
 
-// untilAlone is beAlone with another way to get a hold.
+// untilAlone is beAlone with a function that gets the hold.
 func untilAlone(ctx context.Context, log *slog.Logger, take func() (io.Closer, error)) (release func(), err error) {
 	for end := time.Now().Add(aloneWait); ; {
 		hold, err := take()
@@ -37,9 +37,9 @@ func untilAlone(ctx context.Context, log *slog.Logger, take func() (io.Closer, e
 		case err == nil:
 			return func() { _ = hold.Close() }, nil // the kernel removes the table with the socket
 		case errors.Is(err, unix.EPERM) && !late:
-			// Perhaps the agent that had the table has ended just now.
+			// The agent that had the table may just have ended.
 		case !errors.Is(err, conntrack.ErrHeld):
-			log.Warn("a flush of all rules can end connection tracking: a denied UDP flow of that moment may stay", "component", "conntrack", "error", err)
+			log.Warn("a flush of all rules can end connection tracking: a UDP flow that policy denies at that moment may continue", "component", "conntrack", "error", err)
 			return func() {}, nil
 		case late:
 			return nil, fmt.Errorf("another agent runs on this node: stop it first: %w", err)

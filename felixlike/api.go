@@ -39,8 +39,8 @@ func (d *Driver) WaitProgrammed(ctx context.Context, revision uint64) (uint64, e
 	return d.wait(ctx, func() (bool, error) { return d.scheduler.reached(revision), nil })
 }
 
-// wait waits until ready, which runs in the loop, reports true, and returns the revision
-// programmed then.
+// wait waits until ready reports true, and returns the programmed revision. ready runs in the
+// loop.
 func (d *Driver) wait(ctx context.Context, ready func() (bool, error)) (uint64, error) {
 	if err := d.queue.wait(ctx, ready); err != nil {
 		return 0, err
@@ -61,7 +61,7 @@ func (d *Driver) Hits(ctx context.Context) (control.Hits, error) { return d.samp
 // Alive returns why the agent is stuck, or nil. It does not wait for the loop.
 func (d *Driver) Alive() error { return d.stages.alive() }
 
-// Ready tells whether all that is known is programmed.
+// Ready reports whether everything known is programmed.
 func (d *Driver) Ready(ctx context.Context) health.Readiness {
 	var r health.Readiness
 	if err := d.queue.ask(ctx, func() { r = d.reporter.readiness() }); err != nil {

@@ -9,44 +9,44 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 )
 
-// Names of the stages of an arrival.
+// Names of the stages of a startup handover.
 const (
 	arrivalStage   = "arrival"
 	carryStage     = "carry"
 	leftoversStage = "leftovers"
 )
 
-// arrival is the start of an agent, which may find the work of another backend
-// than its own: after a restart with another setting, or after a crash in the
-// middle of a change. What the other one has left goes when this one is in
-// place. Until then it only ever denies more; but if it judges packets in the other
-// place, it does so until the forwarding flows lead elsewhere, and connections
-// are carried as in a handover.
+// arrival is the startup handover. A starting agent may find another backend in force than
+// its own: after a restart with another setting, or after a crash during a change. The
+// agent removes the other backend's objects when its own backend is in force. Until then,
+// they can only deny more. If the other backend judges at the other enforcement point, it
+// judges until the forwarding flows lead packets elsewhere, and connections are migrated as
+// in a handover.
 type arrival struct {
 	place    backend.Place
 	crossing Crossing
-	// left reports whether a backend of the other place has left something.
+	// left reports whether there are objects of a backend at the other enforcement point.
 	left func(ctx context.Context) (bool, error)
-	// remove removes what other backends have left.
+	// remove removes the objects of other backends.
 	remove func(ctx context.Context) error
 	log    *slog.Logger
 
-	// looked tells that left was asked, found what it said.
+	// looked is set once left was called, found is its answer.
 	looked, found bool
-	// forwarding tells that the forwarding flows lead to this backend.
+	// forwarding is set once the forwarding flows lead to this backend.
 	forwarding bool
-	// settled tells that no packet goes elsewhere, carried that the connections
-	// of before are known here.
+	// settled is set once no packet takes the old way, carried once the old connections are
+	// migrated.
 	settled, carried bool
-	// tries counts failures of what does not hold the agent up for ever.
+	// tries counts failures of a step that the agent skips after maxTries.
 	tries int
 }
 
-// lookTimeout bounds the look at what is left: policy waits for it.
+// lookTimeout bounds the call of left: policy waits for it.
 const lookTimeout = 2 * time.Second
 
-// before is the stage ahead of all others. Policy in netfilter may judge
-// packets of connections that only the switch has known so far.
+// before is the first stage of all. It migrates connections that only the switch has tracked
+// so far, because policy in netfilter may judge their packets next.
 func (a *arrival) before() backend.Stage {
 	return backend.Stage{Name: arrivalStage, Once: true, Timeout: crossingTimeout, Apply: writes(func(ctx context.Context) (int, error) {
 		if a.looked {
@@ -56,24 +56,24 @@ func (a *arrival) before() backend.Stage {
 		defer cancel()
 		found, err := a.left(limited)
 		if err != nil {
-			return 0, a.failed(fmt.Errorf("look for what another backend has left: %w", err), func() { a.looked, a.found = true, true })
+			return 0, a.failed(fmt.Errorf("look for objects of another backend: %w", err), func() { a.looked, a.found = true, true })
 		}
 		a.looked, a.found, a.tries = true, found, 0
 		if !found {
 			return 0, nil
 		}
-		a.log.Info("another backend was in force: its connections are carried over", "to", a.place)
+		a.log.Info("another backend was in force: migrating its connections", "to", a.place)
 		return 0, a.crossing.Carry(ctx, a.place)
 	})}
 }
 
-// between is the stage ahead of that of the forwarding flows, which lead
-// packets through this backend from then on.
+// between is the stage before the forwarding flows: these lead packets through this
+// backend.
 func (a *arrival) between() backend.Stage {
 	return backend.Stage{Name: carryStage, Required: true, Once: true, Timeout: crossingTimeout, Apply: writes(func(ctx context.Context) (int, error) {
 		switch {
 		case !a.looked:
-			return 0, fmt.Errorf("not before it is known what another backend has left")
+			return 0, fmt.Errorf("waiting for the search for objects of another backend")
 		case !a.found || a.forwarding:
 			return 0, nil
 		}
@@ -85,11 +85,11 @@ func (a *arrival) between() backend.Stage {
 	})}
 }
 
-// after is the last stage: nothing of another backend is needed any more.
+// after is the last stage: the other backend's objects are no longer needed.
 func (a *arrival) after() backend.Stage {
 	return backend.Stage{Name: leftoversStage, Aside: true, Once: true, Timeout: 2 * crossingTimeout, Apply: writes(func(ctx context.Context) (int, error) {
 		if !a.forwarding {
-			return 0, nil // it is told why, and tried again
+			return 0, nil // the forwarding stage has failed, and its retry runs this stage again
 		}
 		if err := a.arrive(ctx); err != nil {
 			if err := a.failed(err, func() { a.settled, a.carried = true, true }); err != nil {
@@ -119,13 +119,13 @@ func (a *arrival) arrive(ctx context.Context) error {
 // leads notes that the forwarding flows are programmed.
 func (a *arrival) leads() { a.forwarding = true }
 
-// failed returns the error, until it has happened too often: then it is logged
-// and given up. Connections may be lost by it, and no policy is.
+// failed returns the error until it has happened maxTries times. Then it logs the error and
+// gives the step up. Connections may be lost then, but policy stays complete.
 func (a *arrival) failed(err error, giveUp func()) error {
 	if a.tries++; a.tries < maxTries {
 		return err
 	}
-	a.log.Error("connections of before may be lost", "error", err)
+	a.log.Error("connections of the backend that was in force before may be lost", "error", err)
 	a.tries = 0
 	giveUp()
 	return nil

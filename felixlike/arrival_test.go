@@ -11,8 +11,8 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 )
 
-// arriving starts a driver whose backend "mine" finds what another one left in
-// the other place, or nothing.
+// arriving starts a driver with the backend "mine". The backend finds objects of another
+// backend at the other enforcement point, or none.
 func arriving(t *testing.T, at backend.Place, found bool, prepare func(*arrival, *fakeCrossing)) (*fixture, *fakeCrossing, *arrival) {
 	t.Helper()
 	h := &history{}

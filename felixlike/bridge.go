@@ -18,19 +18,17 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
 )
 
-// bridge keeps the bridge and its ports as wanted, and the forwarding flows'
-// connection to it. It needs this node's own address, so it waits for the
-// node's object.
+// bridge keeps the bridge and its ports in the desired state, and owns the connection for
+// the forwarding flows. It needs this node's own address, so it waits for the Node object.
 type bridge struct {
 	cfg     ovsdb.Config
 	network *nodeNetwork
-	// gatewayMTU is told the MTU of the gateway port.
+	// gatewayMTU is called with the MTU of the gateway port.
 	gatewayMTU func(int)
-	// connected is told of a new connection to the switch, and whether that has no
-	// forwarding flows.
+	// connected is called for a new connection to the switch. empty is set if the switch has
+	// no forwarding flows.
 	connected func(empty bool)
-	// readdressed is told that the node's addresses or routes are on another
-	// interface now.
+	// readdressed is called after the node's addresses or routes moved to another interface.
 	readdressed func()
 	log         *slog.Logger
 	// forwarding is the connection of the forwarding flows. programmed is the connection
@@ -38,29 +36,29 @@ type bridge struct {
 	forwarding backend.Link
 	programmed *openflow.Conn
 	restore    *flowRestore
-	// lost tells the driver that the OpenFlow connection broke.
+	// lost gets the reason when the OpenFlow connection breaks.
 	lost   chan error
 	daemon *vswitchd.Client
-	// unpurged tells that the datapath may have cached flows from before a change
-	// of forwarding flows.
+	// unpurged is set while the datapath may have cached flows from before a change of
+	// forwarding flows.
 	unpurged bool
-	// narrow tells that receive buffers could not be widened, which is logged.
+	// narrow is set after receive buffers could not be enlarged, so that this is logged once.
 	narrow bool
 
 	node    string
 	localIP netip.Addr
 	client  *ovsdb.Client
-	// ensured tells that bridge and ports are as wanted, moved that the uplink's
-	// addresses are, outdated that those may be others since.
+	// ensured is set while bridge and ports have the desired state, moved while the uplink's
+	// addresses have it, outdated after these addresses may have changed.
 	ensured, moved, outdated bool
-	// abandoned is since when nobody serves the bridge with the node's addresses, or
-	// zero.
+	// abandoned is the time since which no process serves the bridge with the node's
+	// addresses, or zero.
 	abandoned time.Time
 }
 
-// bridgeOptions say what a bridge is made of.
+// bridgeOptions configure a bridge.
 type bridgeOptions struct {
-	// db says all of the bridge but addresses, uplink and MTU.
+	// db is the configuration of the bridge without addresses, uplink and MTU.
 	db         ovsdb.Config
 	runDir     string
 	flows      *openflow.FlowTable
@@ -76,12 +74,12 @@ func newBridge(o bridgeOptions) *bridge {
 	b := &bridge{cfg: o.db, network: o.network, gatewayMTU: o.gatewayMTU, connected: o.connected, readdressed: o.readdressed, log: o.log, lost: make(chan error, 1), node: o.db.NodeName}
 	b.daemon = vswitchd.New(o.runDir, o.db.DatapathType)
 	b.restore = &flowRestore{bridge: b, log: o.log.With("component", "ovs")}
-	b.forwarding = backend.Link{Socket: backend.Switch{RunDir: o.runDir, Bridge: o.db.Bridge}.ManagementSocket(), Flows: o.flows, Lost: b.tell}
+	b.forwarding = backend.Link{Socket: backend.Switch{RunDir: o.runDir, Bridge: o.db.Bridge}.ManagementSocket(), Flows: o.flows, Lost: b.connectionLost}
 	return b
 }
 
-// OnUpdate takes this node's NodeUpdate, and a HostAddressesUpdate: what the uplink
-// has got or lost, the bridge has to have or to lose too.
+// OnUpdate takes this node's NodeUpdate, and a HostAddressesUpdate: the bridge follows the
+// changes of the uplink's addresses.
 func (b *bridge) OnUpdate(u model.Update) {
 	switch u := u.(type) {
 	case model.NodeUpdate:
@@ -100,10 +98,9 @@ func (b *bridge) CompleteDeferredWork() {}
 // invalidate makes the next apply compare bridge and ports again.
 func (b *bridge) invalidate() { b.ensured, b.moved = false, false }
 
-// apply brings bridge and ports to what is wanted, connects for the forwarding
-// flows, and returns the mutating operations it took. Forwarding flows are sent
-// over no connection that is younger than what policy programs behind this: a
-// switch that has just been restarted has no policy.
+// apply brings bridge and ports to the desired state, connects for the forwarding flows, and
+// returns the number of changes. It sends no forwarding flows over a connection that is newer
+// than the last apply of policy: a switch that was just restarted has no policy.
 func (b *bridge) apply(ctx context.Context) (int, error) {
 	n, err := b.ensure(ctx)
 	if err == nil {
@@ -116,13 +113,13 @@ func (b *bridge) apply(ctx context.Context) (int, error) {
 	return n + moved, err
 }
 
-// rescueAfter is how long the node's addresses may be where nobody serves them,
-// before the agent gives them back to the uplink: whoever restarts ovs-vswitchd
-// does so sooner.
+// rescueAfter is how long the node's addresses may be on a bridge that no process serves.
+// Then the agent moves them back to the uplink. A normal restart of ovs-vswitchd is
+// faster.
 const rescueAfter = 3 * time.Second
 
-// rescue keeps a node reachable whose ovs-vswitchd is away, and whose supervisor
-// too, or it would have done so.
+// rescue keeps the node reachable when both ovs-vswitchd and its supervisor have ended.
+// A running supervisor would do the same.
 func (b *bridge) rescue() error {
 	abandoned, err := uplink.Abandoned(ovsdb.PhysicalBridge)
 	switch {
@@ -137,7 +134,7 @@ func (b *bridge) rescue() error {
 	}
 	moved, err := uplink.Restore(ovsdb.PhysicalBridge)
 	if moved.Addresses > 0 {
-		b.log.Warn("nobody serves the bridge that has the node's addresses: they are on the uplink until somebody does",
+		b.log.Warn("no ovs-vswitchd serves the bridge that had the node's addresses: they are back on the uplink until one does",
 			"component", "ovsdb", "addresses", moved.Addresses, "routes", moved.Routes)
 	}
 	return err
@@ -156,7 +153,7 @@ func (b *bridge) connect(ctx context.Context) error {
 		flows, err = b.forwarding.Conn.Dump(ctx, pipeline.Owner)
 	}
 	if err != nil {
-		b.forwarding.Close() // and asked again
+		b.forwarding.Close() // the next connect asks again
 		return err
 	}
 	b.restore.found(awaits)
@@ -164,7 +161,7 @@ func (b *bridge) connect(ctx context.Context) error {
 	return nil
 }
 
-// ensure makes bridge and ports.
+// ensure brings bridge and ports to the desired state.
 func (b *bridge) ensure(ctx context.Context) (int, error) {
 	if b.ensured {
 		return 0, nil
@@ -187,7 +184,7 @@ func (b *bridge) ensure(ctx context.Context) (int, error) {
 	return b.client.Writes() - before, err
 }
 
-// wanted returns what the bridge is to be, on this node's network as it is now.
+// wanted returns the bridge's desired state for this node's network as it is now.
 func (b *bridge) wanted(ctx context.Context) (ovsdb.Config, error) {
 	cfg := b.cfg
 	found, err := b.network.find(ctx, b.localIP)
@@ -216,8 +213,8 @@ func (b *bridge) open(ctx context.Context, cfg ovsdb.Config) error {
 	return nil
 }
 
-// moveUplink has the node's addresses where the switch serves them. It comes
-// behind a connection to the switch: one that does not run serves nothing.
+// moveUplink moves the node's addresses to the bridge. It runs after a connection to the
+// switch succeeded, because a bridge without a running switch forwards nothing.
 func (b *bridge) moveUplink() (int, error) {
 	if b.cfg.Uplink == "" || b.moved && !b.outdated {
 		return 0, nil
@@ -231,10 +228,10 @@ func (b *bridge) moveUplink() (int, error) {
 	return n, err
 }
 
-// applyFlows brings the forwarding flows to what is wanted.
+// applyFlows brings the forwarding flows to the desired state.
 func (b *bridge) applyFlows(ctx context.Context) (backend.Applied, error) {
 	if !b.ensured || b.cfg.Uplink != "" && !b.moved {
-		return backend.Applied{}, errors.New("not before the bridge is as wanted")
+		return backend.Applied{}, errors.New("the bridge is not in the desired state yet")
 	}
 	did, err := b.forwarding.Send(ctx)
 	b.unpurged = b.unpurged || did.Writes > 0
@@ -249,8 +246,9 @@ func (b *bridge) applyFlows(ctx context.Context) (backend.Applied, error) {
 	return did, err
 }
 
-// widenBuffers gives new ports of the userspace datapath a buffer for bursts, and the
-// thread that empties it priority: every port comes with forwarding flows. Without it packets go on, but bursts lose some.
+// widenBuffers gives new ports of the userspace datapath a larger receive buffer, and the
+// thread that reads it priority. It runs after a change of forwarding flows: a new port always
+// brings one. If it fails, packets still pass, but bursts lose some.
 func (b *bridge) widenBuffers() {
 	_, err := b.daemon.WidenBuffers()
 	if err = errors.Join(err, b.daemon.PreferPackets()); err != nil && !b.narrow {
@@ -259,8 +257,8 @@ func (b *bridge) widenBuffers() {
 	}
 }
 
-// tell tells the driver that the connection has ended.
-func (b *bridge) tell(reason error) {
+// connectionLost reports to the driver that the connection has ended.
+func (b *bridge) connectionLost(reason error) {
 	select {
 	case b.lost <- reason:
 	default: // the driver knows already

@@ -12,8 +12,8 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 )
 
-// TestUplinkAddressesFollow: what the uplink gets and loses, the bridge does as soon
-// as that is told, not at the next resync.
+// TestUplinkAddressesFollow: the bridge follows changes of the uplink's addresses at once,
+// not at the next resync.
 func TestUplinkAddressesFollow(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

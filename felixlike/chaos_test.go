@@ -16,7 +16,7 @@ import (
 // TestLoopConvergesWhateverHappens mixes changes, notices, failures, refusals
 // and stages that hang. When all is well again, every manager has seen every
 // update in order, everything is programmed, and no stage was ever used twice
-// at a time (the fakes tell).
+// at a time (the fakes check this).
 func TestLoopConvergesWhateverHappens(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { chaos(t, rand.New(rand.NewPCG(seed, 1))) })

@@ -8,9 +8,8 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// cluster is what the agent knows of the cluster and of its own node: objects, the model
-// that follows from them, and whether the first listings are complete. It belongs to the
-// loop.
+// cluster has the agent's knowledge of the cluster and its own node: objects, the model
+// made from them, and whether the first listings are complete. It belongs to the loop.
 type cluster struct {
 	// node is this node's name.
 	node     string
@@ -20,15 +19,15 @@ type cluster struct {
 	// policies are the NetworkPolicies of the datastore, with their source.
 	policies map[model.ObjectRef]string
 	objects  *objects
-	// uids are those of this node's pods.
+	// uids are the UIDs of this node's pods.
 	uids uids
 	// observed is the newest revision of the datastore.
 	observed uint64
 
 	sourceSynced, attachmentsSynced bool
-	// addressesKnown tells that this node's own addresses are known.
+	// addressesKnown is set once this node's own addresses are known.
 	addressesKnown bool
-	// nodeLost tells that the datastore had this node's object, and has not now.
+	// nodeLost is set while this node's object, once known, is missing in the datastore.
 	nodeLost bool
 }
 
@@ -39,14 +38,13 @@ func newCluster(node string) *cluster {
 	}
 }
 
-// inSync reports whether all that exists is known: before that, nothing is
-// programmed, since what is missing would be swept or left open.
+// inSync reports whether all first listings are complete. Before that, nothing is
+// programmed: objects of unknown pods would be removed, and their traffic left open.
 func (c *cluster) inSync() bool {
 	return c.sourceSynced && c.attachmentsSynced && c.addressesKnown && c.tracker.nodes[c.node] != nil
 }
 
-// unknown returns what is not known that has to be before anything is
-// programmed.
+// unknown lists the inputs that are missing and that the first apply needs.
 func (c *cluster) unknown() []string {
 	var missing []string
 	if !c.sourceSynced {
@@ -64,7 +62,7 @@ func (c *cluster) unknown() []string {
 	return missing
 }
 
-// unseen returns what is not known of a pod that is being added, if anything.
+// unseen returns the first input about a new pod that is still missing, or "".
 func (c *cluster) unseen(want *model.Attachment, uid string) string {
 	have := c.tracker.attachments[want.Pod]
 	switch unknown := c.unknown(); {
@@ -72,31 +70,31 @@ func (c *cluster) unseen(want *model.Attachment, uid string) string {
 		return strings.Join(unknown, "; ")
 	case have == nil || have.Interface != want.Interface || have.Sandbox != want.Sandbox || have.OFPort != want.OFPort ||
 		!slices.Equal(have.Addresses, want.Addresses):
-		return "the database of Open vSwitch has not told of interface " + want.Interface
+		return "the database of Open vSwitch has not reported interface " + want.Interface
 	case c.engine.AwaitsNamespace(want.Pod.Namespace):
-		return "the datastore has not told of namespace " + want.Pod.Namespace + ", which ClusterNetworkPolicies may select"
+		return "the datastore has not reported namespace " + want.Pod.Namespace + ", which ClusterNetworkPolicies may select"
 	case !c.uids.are(want.Pod, uid):
 		return "the datastore has another pod of this name: UID " + strings.Join(c.uids[want.Pod], ", ") + ", not " + uid
 	}
 	return ""
 }
 
-// ownNodeProblems tells what comes of it that this node's object is missing.
+// ownNodeProblems reports a missing object of this node, with the effect.
 func (c *cluster) ownNodeProblems() []model.Problem {
 	reason := ""
 	switch {
 	case c.nodeLost:
-		reason = "this node is not in the datastore any more: what was known of it stays in force"
+		reason = "this node is not in the datastore any more: its last known object stays in force"
 	case c.sourceSynced && c.tracker.nodes[c.node] == nil:
-		reason = "this node is not in the datastore: nothing is programmed before it is"
+		reason = "this node is not in the datastore: nothing is programmed until it is"
 	default:
 		return nil
 	}
 	return []model.Problem{{Object: ref("Node", "", c.node), Reason: reason}}
 }
 
-// hostNetworkProblems names the policies that match hostNetwork pods, to which
-// no policy applies: users keep trying.
+// hostNetworkProblems reports the policies that select hostNetwork pods. No policy applies
+// to these pods, and users often expect one to.
 func (c *cluster) hostNetworkProblems() []model.Problem {
 	var found []model.Problem
 	for r, source := range c.policies {
@@ -110,7 +108,7 @@ func (c *cluster) hostNetworkProblems() []model.Problem {
 	return found
 }
 
-// portProblems names the ports that a policy calls by names which no pod declares.
+// portProblems reports the named ports of policies that no pod declares.
 func (c *cluster) portProblems() []model.Problem {
 	var found []model.Problem
 	for r, source := range c.policies {
@@ -128,7 +126,7 @@ func (c *cluster) portProblems() []model.Problem {
 	return found
 }
 
-// peerProblems names the peers that no tunnel can reach.
+// peerProblems reports the peer nodes that no tunnel can reach.
 func (c *cluster) peerProblems() []model.Problem {
 	var found []model.Problem
 	for name, n := range c.tracker.nodes {

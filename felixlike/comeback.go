@@ -7,38 +7,38 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 )
 
-// Names of the stages of a comeback.
+// Names of the stages of an OVS restart.
 const (
 	comebackStage = "comeback"
 	settledStage  = "comeback-settled"
 )
 
-// comeback is the return of a switch that was restarted. Where it judges packets
-// and tracks connections by itself, as on the userspace datapath, it has
-// forgotten them; who ended it in good order has had the kernel know them
-// (package supervisor). They are carried back before packets are led there.
+// comeback is the recovery after a restart of ovs-vswitchd. The userspace datapath tracks
+// connections itself and loses them when it ends. If the supervisor ended it in order, it
+// saved them in the kernel (package supervisor). The stages migrate them back before
+// forwarding flows lead packets to the switch.
 type comeback struct {
 	crossing Crossing
-	// judges reports whether the switch is where packets are judged now.
+	// judges reports whether the switch judges packets now and lost its connections.
 	judges func() bool
 	log    *slog.Logger
 
-	// empty tells that the switch has none of our flows yet, carried that it was
-	// told the connections, forwarding that packets are led.
+	// empty is set while the switch has none of our flows, carried once the connections are
+	// migrated, forwarding once the forwarding flows are programmed.
 	empty, carried, forwarding bool
-	// tries counts failures of what does not hold the agent up for ever.
+	// tries counts failures of a step that the agent skips after maxTries.
 	tries int
 }
 
-// found takes note of a new connection to the switch, and whether that has none
-// of our flows.
+// found is called for a new connection to the switch. empty is set if the switch has none of
+// our flows.
 func (c *comeback) found(empty bool) {
 	if empty {
 		c.empty, c.carried, c.forwarding, c.tries = true, false, false, 0
 	}
 }
 
-// before is the stage ahead of that of the forwarding flows.
+// before is the stage before the forwarding flows.
 func (c *comeback) before() backend.Stage {
 	return backend.Stage{Name: comebackStage, Required: true, Timeout: crossingTimeout, Apply: writes(func(ctx context.Context) (int, error) {
 		if !c.empty || c.carried || !c.judges() {
@@ -48,8 +48,8 @@ func (c *comeback) before() backend.Stage {
 	})}
 }
 
-// after is the stage behind it: the kernel need not know the connections any
-// more.
+// after is the stage after the forwarding flows. It migrates the connections that began
+// meanwhile.
 func (c *comeback) after() backend.Stage {
 	return backend.Stage{Name: settledStage, Aside: true, Timeout: crossingTimeout, Apply: writes(func(ctx context.Context) (int, error) {
 		if !c.empty || !c.forwarding {
@@ -80,13 +80,13 @@ func (c *comeback) carry(ctx context.Context) error {
 	return nil
 }
 
-// failed returns the error, until it has happened too often: then it is logged
-// and given up. Connections may be lost by it, and no policy is.
+// failed returns the error until it has happened maxTries times. Then it logs the error and
+// gives the step up. Connections may be lost then, but policy stays complete.
 func (c *comeback) failed(err error, giveUp func()) error {
 	if c.tries++; c.tries < maxTries {
 		return err
 	}
-	c.log.Error("connections of before the switch's restart may be lost", "error", err)
+	c.log.Error("connections from before the restart of ovs-vswitchd may be lost", "error", err)
 	c.tries = 0
 	giveUp()
 	return nil

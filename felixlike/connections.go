@@ -24,8 +24,9 @@ func (d *Driver) Connections(ctx context.Context) ([]control.Connection, error) 
 	return d.cfg.Connections(ctx, place)
 }
 
-// connections lists what carrier knows of the place, sorted. On their way to the
-// host, which translates them, packets to a Service are not judged.
+// connections lists the enforcement point's connections, sorted. It leaves out those to a
+// Service address: these packets are on their way to the host, which translates the address,
+// and are not judged.
 func connections(ctx context.Context, carrier *carry.Carrier, place backend.Place, services []netip.Prefix) ([]control.Connection, error) {
 	known, err := carrier.Through(ctx, place == backend.InSwitch)
 	all := make([]control.Connection, 0, len(known))

@@ -15,31 +15,31 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
 )
 
-// Crossing is what it takes to have packets judged in another place while
-// connections go on. Each place has a connection tracking of its own.
+// Crossing moves packets to another enforcement point without breaking connections. Each
+// enforcement point has its own connection tracking.
 type Crossing interface {
-	// Carry makes the place know the connections that the other one has let
-	// through. It may be repeated: what the place knows already is left as it is.
+	// Carry copies the connections that the other enforcement point allowed to this one. It may
+	// be repeated: it leaves existing entries unchanged.
 	Carry(ctx context.Context, to backend.Place) error
-	// Steer has the managers want the forwarding flows that lead packets through
-	// the place. It is called between passes.
+	// Steer sets the desired forwarding flows to those that lead packets through the
+	// enforcement point. It is called between passes.
 	Steer(to backend.Place)
-	// Settle returns once no packet goes by forwarding flows of before.
+	// Settle returns once no packet takes the old forwarding flows.
 	Settle(ctx context.Context) error
 }
 
-// crossingTimeout bounds one step of a crossing. A hundred thousand connections
-// take seconds to carry.
+// crossingTimeout bounds one step of a migration. Copying a hundred thousand connections
+// takes seconds.
 const crossingTimeout = 30 * time.Second
 
-// crossing is the one of an agent.
+// crossing is an agent's Crossing.
 type crossing struct {
 	at         backend.Switch
 	carrier    *carry.Carrier
 	forwarding *managers.ForwardingManager
 	log        *slog.Logger
-	// inSwitch tells that the forwarding flows wanted last lead through the switch,
-	// settled that all packets go by them.
+	// inSwitch is set if the desired forwarding flows lead through the switch, settled once
+	// all packets take them.
 	inSwitch, settled atomic.Bool
 }
 
@@ -68,8 +68,8 @@ func (c *crossing) Steer(to backend.Place) {
 	c.forwarding.SetMode(to.Mode())
 }
 
-// judges reports whether the forwarding flows that were wanted last lead through
-// a switch that forgets connections when it ends.
+// judges reports whether the desired forwarding flows lead through a switch that loses its
+// connections when it ends.
 func (c *crossing) judges() bool { return c.inSwitch.Load() && c.at.Node.Userspace }
 
 // Settle implements Crossing.

@@ -11,7 +11,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 )
 
-// fakeCrossing writes down what it is asked, and fails on demand.
+// fakeCrossing records its calls, and fails on demand.
 type fakeCrossing struct {
 	history *history
 	mu      sync.Mutex
@@ -120,7 +120,7 @@ func TestBackendChangesPlaces(t *testing.T) {
 	}
 }
 
-// What fails a few times is tried again.
+// A step that fails a few times is retried.
 func TestBackendChangesPlacesInTheEnd(t *testing.T) {
 	for _, step := range []string{"carry to switch", "lead to switch", "settle"} {
 		t.Run(step, func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestBackendChangesPlacesInTheEnd(t *testing.T) {
 	}
 }
 
-// What fails for good leaves the old backend in force, with packets and
+// A step that fails every time leaves the old backend in force, with packets and
 // connections where it judges them.
 func TestBackendThatCannotBeReachedIsNotTakenOver(t *testing.T) {
 	const often = 1000

@@ -1,8 +1,8 @@
 // Package felixlike is the driver of the agent: one loop that owns the
 // dataplane. It takes objects from the datastore and attachments from the
 // bridge, feeds the policy engine, hands the engine's updates to the managers
-// and applies what they want, stage by stage, in an order that never leaves
-// an open moment:
+// and applies their desired state, stage by stage. The order leaves no moment without
+// policy:
 //
 //	netfilter (one transaction) > bridge and ports >
 //	conntrack (addresses that changed hands) > host network >
@@ -16,16 +16,16 @@
 // backend than the one in force (arrival.go). Nothing is programmed and nothing removed
 // before the first full listing of objects and attachments is complete.
 //
-// Stages run in goroutines of their own; the loop never waits for one. One pass over all
-// stages follows the other. A stage is also applied alone after a foreign change, and
-// when the next try of a quarantined object is due. The policy stage has managers of its
-// own, so it may run beside a pass, also when policy changes while later stages are slow.
+// Each stage runs in its own goroutine; the loop never waits for one. Passes run one after
+// another. A stage is also applied alone after a foreign change, and when the next try of a
+// quarantined object is due. The policy stage has its own managers, so it may run beside a
+// pass, for example when policy changes while later stages are slow.
 // Stages that share managers (bridge, host network, forwarding) wait for the end of the
 // pass. While a stage runs, its managers get no updates.
 //
 // Each part of the driver is a type that owns its state. It calls only those below it:
 //
-//	Driver      the loop; what control socket, CNI and probes ask
+//	Driver      the loop; answers control socket, CNI and probes
 //	handovers   changes of the backend
 //	drops       sessions of denied packets
 //	sampler     counters of rules
@@ -69,10 +69,10 @@
 // The loop never waits for a stage (driver.go, pass.go): a switch that hangs delays
 // neither policy nor status. While a stage runs, its managers get no updates. The
 // managers of the switch's stages get no updates during a whole pass, so no stage
-// programs anything that the policy stage of that pass has not. The policy stage has
-// managers of its own and shares no state with the others. It is applied alone, beside a
-// pass whose later stages are slow, never twice at a time and at most every 10 ms. So
-// policy may be ahead of forwarding, and never behind it.
+// programs anything that the policy stage of that pass has not. The policy stage has its
+// own managers and shares no state with the others. It may run alone beside a pass while
+// later stages are slow: one run at a time, and at most every 10 ms. So policy may be ahead
+// of forwarding, and never behind it.
 //
 // Nothing is programmed before four things are in: the first listing of the datastore,
 // the snapshot of attachments, this node's own addresses, and its own object.
@@ -87,14 +87,14 @@
 // and listed in the status (the last 20). If an object is changed more than five times a
 // minute, the log has only that fact, with the other writer's name. Such a stage reads
 // everything at its start, after a failure, and after lost notifications. Stages without
-// a Watch, and those whose Watch misses some changes (iptables and the host network,
+// a Watch, and those with a Watch that misses some changes (iptables and the host network,
 // Stage.Overlooks), also read everything at every resync (90 s).
 //
 // An object that cannot be programmed (tables.Refusal) is quarantined. All others are
 // programmed, and the chains that rely on the object drop everything. So does a chain
 // that asks several policies of which one is closed; otherwise their order would decide
 // (tables.Chain.Asked). The status names the object, its policies or pods, the reason,
-// since when, and the next try. The pods whose packets pass a closed chain are "closed",
+// since when, and the next try. Pods are "closed" if their packets pass a closed chain,
 // and each policy concerned has a problem. A client that waits for such a pod (CNI,
 // felixctl lab apply) gets the error at once. Only the stage that refused is applied
 // again when the next try is due.

@@ -102,11 +102,11 @@ func TestRepairDoesNotWaitForSwitchThatHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if sw.seen != told {
-		t.Error("the switch was told of a pod before its turn")
+		t.Error("the switch got a pod before its turn")
 	}
 }
 
-// A later stage must not program what policy has not: what comes while the
+// A later stage must not program an update before policy: an update that comes while the
 // stages run is programmed by the next pass, policy first.
 func TestForwardingNeverOvertakesPolicy(t *testing.T) {
 	table, sw := newFakeTable(t), newHanging(t)
@@ -149,7 +149,7 @@ func TestFightIsThrottledAndTold(t *testing.T) {
 	if took, least := repairs[len(repairs)-1].Sub(repairs[0]), f.cfg.Throttle*time.Duration(len(repairs)-2); took < least {
 		t.Errorf("%d repairs in %s, which is less than %s", len(repairs), took, least)
 	}
-	if n := len(log.lines("foreign change was undone")); n != fightRepairs {
+	if n := len(log.lines("repaired a foreign change")); n != fightRepairs {
 		t.Errorf("%d repairs were logged, want %d", n, fightRepairs)
 	}
 	if lines := log.lines("keeps changing"); len(lines) != 1 || !strings.Contains(lines[0], "pid 77") {

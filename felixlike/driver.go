@@ -59,16 +59,16 @@ func New(cfg Config) *Driver {
 	return d
 }
 
-// Run programs the dataplane until ctx ends. What is programmed then stays in
-// force. It fails only if one of its sources does.
+// Run programs the dataplane until ctx ends. The programmed state then stays in force. Run
+// fails only if one of its sources fails.
 func (d *Driver) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	d.stages.group = g
 	g.Go(func() error {
-		// A batch is taken before the next one is made: a large cluster's objects are
-		// not all in memory at once.
+		// The source makes the next batch only after the loop took this one, so a large
+		// cluster's objects are not all in memory at once.
 		return d.cfg.Source.Run(ctx, func(b datastore.Batch) {
-			_ = d.queue.ask(ctx, func() { d.feed.onBatch(b) }) // it fails only when all ends
+			_ = d.queue.ask(ctx, func() { d.feed.onBatch(b) }) // fails only when the agent ends
 		})
 	})
 	g.Go(func() error {
@@ -97,10 +97,10 @@ func (d *Driver) Run(ctx context.Context) error {
 	return nil
 }
 
-// SetBackend moves policy to the named backend and waits until nothing of the
-// old one is left. The change goes on if ctx ends first. If the new backend
-// cannot be programmed, or what is read back differs, the old one stays in
-// force and the error says why.
+// SetBackend moves policy to the named backend and waits until the old backend's objects
+// are removed. If ctx ends first, the change continues. If the new backend cannot be
+// programmed, or its state differs when it is read back, the old one stays in force and the
+// error has the reason.
 func (d *Driver) SetBackend(ctx context.Context, name string) error {
 	outcome := make(chan error, 1)
 	d.queue.call(ctx, func() { d.handovers.begin(name, outcome) })
@@ -114,7 +114,7 @@ func (d *Driver) SetBackend(ctx context.Context, name string) error {
 	}
 }
 
-// scrape returns the state of the moment, unless the loop is stuck.
+// scrape returns the current state, unless the loop is stuck.
 func (d *Driver) scrape() (metrics.State, bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
@@ -123,8 +123,8 @@ func (d *Driver) scrape() (metrics.State, bool) {
 	return s, err == nil
 }
 
-// loop owns the driver's state. It never waits for a stage: while one runs, the
-// loop goes on taking changes, notices and questions.
+// loop owns the driver's state. It never waits for a stage: while one runs, the loop still
+// takes changes, notices and requests.
 func (d *Driver) loop(ctx context.Context) error {
 	resync := time.NewTicker(d.cfg.Resync)
 	defer resync.Stop()
@@ -145,7 +145,7 @@ func (d *Driver) loop(ctx context.Context) error {
 		case <-d.stages.noticed:
 			d.scheduler.takeNotices()
 		case err := <-d.cfg.Lost:
-			d.stages.log().Warn("dataplane connection lost, reading everything again", "reason", err)
+			d.stages.log().Warn("dataplane connection lost: reading everything again", "reason", err)
 			for _, r := range d.stages.runners {
 				r.distrusted = true
 			}
@@ -160,7 +160,7 @@ func (d *Driver) loop(ctx context.Context) error {
 	}
 }
 
-// drain takes what waits already, so that one apply serves it all.
+// drain takes everything that already waits, so that one apply programs it together.
 func (d *Driver) drain() {
 	for {
 		d.stages.beat()

@@ -49,8 +49,8 @@ func (d *droppedPackets) read(ctx context.Context, socket string) (map[string]ui
 	return d.add(now), nil
 }
 
-// add takes up the counters that the switch has now. A counter that is lower than before
-// began again.
+// add adds the counters that the switch has now. A counter that is lower than before started
+// again at zero.
 func (d *droppedPackets) add(now map[dropCounter]uint64) map[string]uint64 {
 	for c, before := range d.last {
 		if packets, found := now[c]; !found || packets < before {

@@ -8,7 +8,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 )
 
-// follow hands drops to got, and nil at least every alive, until ctx ends.
+// follow calls got with each drop, and with nil at least once per alive, until ctx ends.
 func (d *drops) follow(ctx context.Context, alive time.Duration, got func(*control.Drop) error) error {
 	f := &follower{drops: make(chan control.Drop, maxWaiting), failed: make(chan error, 1)}
 	if err := d.begin(ctx, f); err != nil {
@@ -18,7 +18,7 @@ func (d *drops) follow(ctx context.Context, alive time.Duration, got func(*contr
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
 		defer cancel()
 		if err := d.end(ctx, f); err != nil && !errors.Is(err, errStopped) {
-			d.stages.log().Warn("denied packets may be reported for longer than somebody follows them", "error", err)
+			d.stages.log().Warn("the dataplane may still report denied packets although no client follows them", "error", err)
 		}
 	}()
 	if err := got(nil); err != nil {
@@ -41,7 +41,7 @@ func (d *drops) follow(ctx context.Context, alive time.Duration, got func(*contr
 			err = got(nil)
 		}
 		if err == nil {
-			err = d.tellMissed(f, got)
+			err = d.sendMissed(f, got)
 		}
 		if err != nil {
 			return err
@@ -49,8 +49,8 @@ func (d *drops) follow(ctx context.Context, alive time.Duration, got func(*contr
 	}
 }
 
-// tellMissed tells a follower what it was too slow for.
-func (d *drops) tellMissed(f *follower, got func(*control.Drop) error) error {
+// sendMissed sends a follower the number of drops that it was too slow for.
+func (d *drops) sendMissed(f *follower, got func(*control.Drop) error) error {
 	d.mu.Lock()
 	missed := f.missed
 	f.missed = 0
@@ -61,7 +61,7 @@ func (d *drops) tellMissed(f *follower, got func(*control.Drop) error) error {
 	return got(&control.Drop{At: time.Now(), NotShown: missed})
 }
 
-// take takes the turn, and returns what gives it back.
+// take takes the turn, and returns the function that releases it.
 func (d *drops) take(ctx context.Context) (release func(), err error) {
 	select {
 	case d.turn <- struct{}{}:
@@ -71,7 +71,7 @@ func (d *drops) take(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// begin adds a follower. The first one has the dataplane report.
+// begin adds a follower. For the first one, the dataplane begins to report.
 func (d *drops) begin(ctx context.Context, f *follower) error {
 	ctx, cancel := context.WithTimeout(ctx, followWithin)
 	defer cancel()
@@ -93,8 +93,7 @@ func (d *drops) begin(ctx context.Context, f *follower) error {
 	return nil
 }
 
-// end takes a follower away. With the last one the dataplane ceases to
-// report.
+// end removes a follower. After the last one, the dataplane stops reporting.
 func (d *drops) end(ctx context.Context, f *follower) error {
 	release, err := d.take(ctx)
 	if err != nil {

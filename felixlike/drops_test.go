@@ -21,7 +21,7 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// fakeDenials is a dataplane that reports what a test says.
+// fakeDenials is a dataplane that reports a test's packets.
 type fakeDenials struct {
 	mu      sync.Mutex
 	check   error
@@ -133,7 +133,7 @@ func (o *observer) end(t *testing.T) {
 
 func begun(o *observer) bool { return o.begun }
 
-// reportedIn returns what the managers were told of reports, in order.
+// reportedIn returns the DenialsUpdates of the managers, in order.
 func reportedIn(f *fakeTable) []bool {
 	f.busy.Lock()
 	defer f.busy.Unlock()
@@ -178,7 +178,7 @@ func TestFollowersShareReports(t *testing.T) {
 	}
 	reports.report(denied.Report{At: time.Unix(7, 0), Direction: model.Ingress, Packet: packet(t)})
 	for _, o := range []*observer{one, two} {
-		eventually(t, "a drop is told", o.has(func(o *observer) bool { return len(o.seen) == 1 }))
+		eventually(t, "a drop is reported", o.has(func(o *observer) bool { return len(o.seen) == 1 }))
 		d := o.seen[0]
 		if d.To.Pod != "x/a" || d.From.Address != netip.MustParseAddr("10.10.0.7") || d.PortText() != "udp/53" || d.Direction != "ingress" {
 			t.Errorf("%+v", d)
@@ -201,7 +201,7 @@ func TestFollowersShareReports(t *testing.T) {
 	again.end(t)
 }
 
-// TestWhatCannotBeFollowed: that is told, and nothing reports.
+// TestWhatCannotBeFollowed: the client gets the reason, and reports stay off.
 func TestWhatCannotBeFollowed(t *testing.T) {
 	f, table, reports := startReporting(t)
 	fails := func(want string) {
@@ -231,11 +231,11 @@ func TestWhatCannotBeFollowed(t *testing.T) {
 	o := observe(f)
 	eventually(t, "it works after that", o.has(begun))
 	reports.set(func() { close(reports.broken) })
-	if err := <-o.done; err == nil || !strings.Contains(err.Error(), "does not report any more") {
+	if err := <-o.done; err == nil || !strings.Contains(err.Error(), "does not report denied packets any more") {
 		t.Errorf("%v", err)
 	}
 	o = observe(f)
-	eventually(t, "somebody follows again", o.has(begun))
+	eventually(t, "a client follows again", o.has(begun))
 	reports.set(func() { reports.refused = errors.New("the meter has gone") })
 	if err := <-o.done; err == nil || !strings.Contains(err.Error(), "the meter has gone") {
 		t.Errorf("%v", err)
@@ -248,8 +248,8 @@ func TestWhatCannotBeFollowed(t *testing.T) {
 	}
 }
 
-// TestNotShown: what is lost on the way, what the dataplane left out, and what a
-// follower is too slow for, is counted.
+// TestNotShown: reports that are lost, that the dataplane left out, and for which a follower
+// is too slow, are counted.
 func TestNotShown(t *testing.T) {
 	f, _, reports := startReporting(t)
 	o := observe(f)
@@ -261,12 +261,12 @@ func TestNotShown(t *testing.T) {
 		return n
 	}
 	reports.report(denied.Report{Direction: model.Ingress, Packet: packet(t), Lost: 3})
-	eventually(t, "lost reports are told", o.has(func(o *observer) bool { return missing(o) == 3 }))
+	eventually(t, "lost reports are counted", o.has(func(o *observer) bool { return missing(o) == 3 }))
 	reports.set(func() { reports.skipped = 1000 })
 	for range rules.ReportsPerSecond {
 		reports.report(denied.Report{Direction: model.Ingress, Packet: packet(t)})
 	}
-	eventually(t, "what the dataplane left out is told", o.has(func(o *observer) bool { return missing(o) == 1003 }))
+	eventually(t, "reports that the dataplane left out are counted", o.has(func(o *observer) bool { return missing(o) == 1003 }))
 
 	o.stuck.Lock()
 	const flood = 3 * maxWaiting
@@ -283,7 +283,7 @@ func TestNotShown(t *testing.T) {
 		return false
 	})
 	o.stuck.Unlock()
-	eventually(t, "all are told or counted", o.has(func(o *observer) bool {
+	eventually(t, "all are shown or counted", o.has(func(o *observer) bool {
 		shown := 0
 		for _, d := range o.seen {
 			if d.NotShown == 0 {
@@ -295,8 +295,8 @@ func TestNotShown(t *testing.T) {
 	o.end(t)
 }
 
-// TestClosedPodsSaySo: what a pod drops that nobody knows, or that something closes
-// that is set aside, is told with the reason, in the direction that is closed.
+// TestClosedPodsSaySo: drops of an unknown pod, or of a pod that a quarantined object closes,
+// have the reason, in the closed direction only.
 func TestClosedPodsSaySo(t *testing.T) {
 	f, table, reports := startReporting(t)
 	f.attach("unknown", "10.10.0.7")
@@ -308,14 +308,14 @@ func TestClosedPodsSaySo(t *testing.T) {
 	for _, d := range model.Directions() {
 		reports.report(denied.Report{Direction: d, Packet: packet(t)}) // from x/unknown to x/a
 	}
-	eventually(t, "both are told", o.has(func(o *observer) bool { return len(o.seen) == 2 }))
+	eventually(t, "both are reported", o.has(func(o *observer) bool { return len(o.seen) == 2 }))
 	for i, want := range []string{"x/p is set aside: no such meter", unknownPod} {
 		if d := o.seen[i]; d.By != control.ByClosed || d.Reason != want {
 			t.Errorf("%+v, want the reason %q", d, want)
 		}
 	}
 	reports.report(denied.Report{Direction: model.Egress, Packet: bytes.Replace(packet(t), []byte{10, 10, 0, 7}, []byte{10, 10, 0, 5}, 1)})
-	eventually(t, "another one is told", o.has(func(o *observer) bool { return len(o.seen) == 3 }))
+	eventually(t, "another one is reported", o.has(func(o *observer) bool { return len(o.seen) == 3 }))
 	if d := o.seen[2]; d.By == control.ByClosed {
 		t.Errorf("%+v, though egress is not closed", d)
 	}

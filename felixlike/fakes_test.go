@@ -23,7 +23,7 @@ type fakeTable struct {
 	t       *testing.T
 	busy    sync.Mutex
 	updates []model.Update
-	// changed is what the driver gave Watch.
+	// changed gets the function that the driver passed to Watch.
 	changed chan func()
 
 	mu          sync.Mutex
@@ -119,7 +119,7 @@ type hanging struct {
 
 	mu    sync.Mutex
 	hangs bool
-	// entered tells that an Apply has begun.
+	// entered gets a value when an Apply begins.
 	entered chan struct{}
 	seen    int
 }
@@ -128,7 +128,7 @@ func newHanging(t *testing.T) *hanging { return &hanging{t: t, entered: make(cha
 
 func (h *hanging) OnUpdate(u model.Update) {
 	if !h.busy.TryLock() {
-		h.t.Error("a manager is told of an update while its stage runs")
+		h.t.Error("a manager gets an update while its stage runs")
 		return
 	}
 	defer h.busy.Unlock()
@@ -164,7 +164,7 @@ func (h *hanging) setHangs(hangs bool) {
 	h.hangs = hangs
 }
 
-// fake is a backend whose parts a test sets.
+// fake is a backend with parts that a test sets.
 type fake struct {
 	name      string
 	place     backend.Place

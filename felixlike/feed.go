@@ -29,15 +29,15 @@ func (f *feed) onBatch(b datastore.Batch) {
 	}
 	f.cluster.sourceSynced = f.cluster.sourceSynced || b.InSync
 	f.cluster.problems.source = b.Problems
-	// A batch that changes nothing here still makes its revision programmed.
+	// A batch without changes for this node still advances the programmed revision.
 	f.scheduler.dirty = true
 	if f.scheduler.behind.IsZero() {
 		f.scheduler.behind = time.Now()
 	}
 	f.flush()
 	if f.cluster.tracker.noted > noted {
-		// The same policies may apply to a pod that was made anew with other labels, and
-		// yet is it in other groups now.
+		// A recreated pod with other labels may have the same policies, but be in other
+		// groups.
 		for _, id := range others {
 			f.cluster.tracker.pending[id] = f.cluster.tracker.noted
 		}
@@ -102,7 +102,7 @@ func (f *feed) onAttachment(u model.Update) {
 	f.flush()
 }
 
-// flush hands what the engine derived to the managers.
+// flush hands the engine's updates to the managers.
 func (f *feed) flush() {
 	for _, u := range f.cluster.engine.Flush() {
 		f.update(u)
@@ -110,8 +110,8 @@ func (f *feed) flush() {
 	f.scheduler.turns.flushed()
 }
 
-// update hands an update to the managers. This node's last known object stays
-// in force when the datastore loses it: without it, policy would stand still.
+// update hands an update to the managers. This node's last known object stays in force when
+// the datastore loses it: without it, no policy could be programmed.
 func (f *feed) update(u model.Update) {
 	switch u := u.(type) {
 	case model.NodeUpdate:
@@ -126,7 +126,7 @@ func (f *feed) update(u model.Update) {
 	f.scheduler.dirty = true
 	f.stages.quarantine.modelChanged()
 	f.cluster.tracker.OnUpdate(u)
-	// What is new does not wait for the retry of what failed before.
+	// A new change does not wait for the retry of a failed pass.
 	if retry := f.scheduler.lastApply.At.Add(f.scheduler.cfg.Throttle); retry.Before(f.scheduler.nextApply) {
 		f.scheduler.nextApply = retry
 	}
@@ -136,7 +136,7 @@ func (f *feed) update(u model.Update) {
 			continue
 		}
 		r.wants.update(u, f.stages.handover.verifies(r))
-		// It does not wait for stages that are slow.
+		// Policy does not wait for slow stages.
 		r.wanted = r.wanted || f.stages.pass != nil
 	}
 }

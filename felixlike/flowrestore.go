@@ -20,7 +20,7 @@ const flowRestoreStage = "flow-restore"
 
 // flowRestore ends the wait of a restarted switch on the kernel's datapath, which still
 // uses the old cached flows (vswitchd.ErrAwaitsFlows). When policy and forwarding are
-// programmed, the stage has the switch use them.
+// programmed, the stage makes the switch use them.
 //
 // The stage comes after the stages that program the switch. It comes before the stages that
 // wait for revalidators, because a waiting switch has none. If a policy stage fails, the
@@ -106,6 +106,6 @@ func (f *flowRestore) problem(node string) []model.Problem {
 		return nil
 	}
 	return []model.Problem{{Object: ref("Node", "", node), Reason: fmt.Sprintf(
-		"Open vSwitch was started again and waits until this agent has programmed it (since %s): established connections go on, "+
+		"Open vSwitch was started again and waits until this agent has programmed it (since %s): established connections continue, "+
 			"new ones do not open, and no change of policy or pods is in force yet", since.UTC().Format(time.RFC3339))}}
 }

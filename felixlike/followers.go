@@ -14,15 +14,15 @@ import (
 	"github.com/felixlike/felixlike/rules"
 )
 
-// drops is who follows what policy denies: the dataplane reports for as long as
-// there is somebody. All share what is reported.
+// drops has the followers of denied packets. The dataplane reports denied packets while
+// there is a follower, and all followers get the same reports.
 type drops struct {
 	queue   *queue
 	feed    *feed
 	stages  *stages
 	cluster *cluster
 
-	// turn is held by who begins or ends to follow.
+	// turn is held by the goroutine that adds or removes a follower.
 	turn    chan struct{}
 	session *session
 
@@ -34,32 +34,32 @@ func newDrops(q *queue, f *feed, s *stages, c *cluster) *drops {
 	return &drops{queue: q, feed: f, stages: s, cluster: c, turn: make(chan struct{}, 1), followers: map[*follower]struct{}{}}
 }
 
-// Limits of what is kept for those who are slow.
+// Limits of the queues of slow readers.
 const (
-	// maxReports is what may wait to be given names.
+	// maxReports bounds the reports that wait for names.
 	maxReports = 4096
-	// maxWaiting is what may wait for a follower to take it.
+	// maxWaiting bounds the drops that wait for one follower.
 	maxWaiting = 1024
-	// gather is how long reports wait for others, so that they are given names together.
+	// gather is how long a report waits for others, so that they get names together.
 	gather = 20 * time.Millisecond
-	// endWithin is how long the end of following may take before nobody waits for it
-	// any more: the dataplane is put right whenever it can be.
+	// endWithin bounds the wait until the dataplane stops reporting. After that, it stops
+	// with a later apply.
 	endWithin = 10 * time.Second
-	// followWithin is the same for the beginning.
+	// followWithin bounds the wait until the dataplane begins to report.
 	followWithin = 20 * time.Second
 )
 
-// follower is one of them.
+// follower is one client that gets denied packets.
 type follower struct {
 	drops chan control.Drop
-	// missed counts what the follower was too slow for; guarded by drops.mu.
+	// missed counts the drops that the follower was too slow for; guarded by drops.mu.
 	missed uint64
-	// failed has why there comes no more.
+	// failed gets the reason when no more drops will come.
 	failed chan error
 }
 
-// tell hands drops to all followers.
-func (d *drops) tell(all []control.Drop) {
+// send sends drops to all followers.
+func (d *drops) send(all []control.Drop) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for f := range d.followers {
@@ -73,20 +73,20 @@ func (d *drops) tell(all []control.Drop) {
 	}
 }
 
-// fail tells all followers that there comes no more.
+// fail ends all followers with an error.
 func (d *drops) fail(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for f := range d.followers {
 		select {
 		case f.failed <- err:
-		default: // told already
+		default: // it has an error already
 		}
 	}
 }
 
-// setReported has the dataplane report what policy denies, or cease to, and waits
-// until it does.
+// setReported turns the dataplane's reports of denied packets on or off, and waits until this
+// is programmed.
 func (d *drops) setReported(ctx context.Context, reported bool) error {
 	var noted uint64
 	if err := d.queue.ask(ctx, func() {
@@ -100,19 +100,19 @@ func (d *drops) setReported(ctx context.Context, reported bool) error {
 		return r != nil && r.programmed >= noted && !r.running, nil
 	})
 	if err != nil {
-		return fmt.Errorf("report what policy denies: %w", err)
+		return fmt.Errorf("report denied packets: %w", err)
 	}
 	return nil
 }
 
-// reportsRefused returns why the dataplane does not report, if what would is set
-// aside: then it drops all the same.
+// reportsRefused returns the reason if the chains that report are quarantined: then the
+// dataplane drops packets without reports.
 func (d *drops) reportsRefused(ctx context.Context, b backend.Backend) error {
 	refused := b.Denials().Refused()
 	err := d.queue.ask(ctx, func() {
 		for _, r := range d.stages.quarantine.refused[d.stages.backend.Stage().Name] {
 			if r.Object == "chain" && slices.Contains(rules.DropChains(), r.Name) {
-				refused = fmt.Errorf("the kernel refuses what reports: %s", r.Reason)
+				refused = fmt.Errorf("the kernel refuses the chain that reports: %s", r.Reason)
 			}
 		}
 	})

@@ -7,29 +7,28 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 )
 
-// handover is a change of the backend on a live node. The new backend is built
-// beside the old one and read back; only then the old one is removed. While
-// both are in force a packet has to pass both, so nothing gets through that
-// either denies, and connections that are established go on: backends in
-// netfilter go by the kernel's connection tracking, and where one of the two
-// decides in the switch, connections are carried from one tracking to the other
-// before and after packets take the other way.
+// handover is a change of the backend on a live node. The new backend is programmed
+// beside the old one and read back; only then the old one is removed. While both are in
+// force, a packet has to pass both, so no packet passes that either denies. Established
+// connections continue: netfilter backends share the kernel's connection tracking. If one
+// of the two judges in the switch, connections are copied to the other connection
+// tracking before and after packets take the other way.
 type handover struct {
 	from, to backend.Backend
 	runner   *runner
-	// plan are the phases that are to come; the first one is under way.
+	// plan has the remaining phases; the first one is the current phase.
 	plan  []phase
 	began time.Time
-	// place is where packets are to be judged in the end: the new backend's, or
-	// the old one's again once the change has failed. steered tells that the
-	// forwarding flows may lead there already.
+	// place is the enforcement point after the change: the new backend's, or the old one's
+	// again once the change has failed. steered is set if the forwarding flows may already
+	// lead there.
 	place   backend.Place
 	steered bool
-	// asked tells that the phase has begun what it waits for.
+	// asked is set once the phase has started the work that it waits for.
 	asked bool
-	// tries counts what went wrong in this phase.
+	// tries counts the failures in this phase.
 	tries int
-	// outcome is what the asker is told; it is buffered.
+	// outcome gets the result for the caller; it is buffered.
 	outcome chan error
 	err     error
 }
@@ -38,27 +37,27 @@ type handover struct {
 type phase uint8
 
 const (
-	// carrying: the place that is to decide learns the connections that the other
-	// one has let through.
+	// carrying: connections that the old enforcement point allowed are copied to the new
+	// one.
 	carrying phase = iota + 1
-	// joining: the backend waits for the end of a pass to be told the model.
+	// joining: the new backend gets the model after the current pass ends.
 	joining
-	// building: it is programmed, like all other stages.
+	// building: passes program the new backend, like all other stages.
 	building
-	// verifying: it is read back; nothing may differ from what is wanted.
+	// verifying: the new backend is read back and compared with the desired state.
 	verifying
-	// steering: the forwarding flows lead packets through the other place.
+	// steering: the forwarding flows lead packets through the other enforcement point.
 	steering
-	// settling: packets may still go the way of before.
+	// settling: packets may still take the old way.
 	settling
-	// following: it is programmed with what came while it was verified.
+	// following: the changes that came during verifying are programmed.
 	following
-	// adopting: the old backend has left the passes; the new one takes over what
-	// both have used.
+	// adopting: the old backend has left the passes; the new one takes over the objects that
+	// both use.
 	adopting
 	// retiring: the old backend is removed.
 	retiring
-	// leaving: the new backend is taken out again.
+	// leaving: the new backend is removed again.
 	leaving
 )
 
@@ -84,10 +83,10 @@ func (p phase) String() string {
 // maxTries bounds how often a phase may fail.
 const maxTries = 5
 
-// planOf returns the phases of a change. Between two places, connections are
-// carried again and again: before the new backend sees packets that the old one
-// has let through, before packets take the other way, and those that were begun
-// in between, at once and when no packet can go the way of before any more.
+// planOf returns the phases of a change. Between two enforcement points, connections are
+// copied four times: before the new backend sees packets that the old one allowed, before
+// packets take the other way, at once after that, and when no packet can take the old way
+// any more.
 func planOf(from, to backend.Place) []phase {
 	if from == to {
 		return []phase{joining, building, verifying, following, adopting, retiring}
@@ -95,10 +94,10 @@ func planOf(from, to backend.Place) []phase {
 	return []phase{carrying, joining, building, verifying, carrying, steering, carrying, settling, carrying, following, adopting, retiring}
 }
 
-// phase returns the one under way.
+// phase returns the current phase.
 func (h *handover) phase() phase { return h.plan[0] }
 
-// in reports whether the phase is under way; no handover is in none.
+// in reports whether the phase is the current one. It is false if there is no handover.
 func (h *handover) in(p phase) bool { return h != nil && h.phase() == p }
 
 // next begins the next phase.
@@ -110,13 +109,13 @@ func (h *handover) next() {
 	}
 }
 
-// readBack has the new backend compare what it finds with what it wants.
+// readBack makes the new backend compare its observed state with its desired state.
 func (h *handover) readBack() { h.runner.stale, h.runner.wanted = true, true }
 
-// failed notes what went wrong in the phase, which is tried again, but not for
-// ever: then the old backend stays in force. Packets that may go the other way
-// are led back first, and with them the connections that were begun there; of
-// that only the connections can be given up.
+// failed notes a failure of the phase, and retries the phase up to maxTries times. Then
+// the old backend stays in force: packets that may take the other way are led back first,
+// with the connections begun there. If the way back fails too often, the handover gives up
+// the connections, but nothing else.
 func (h *handover) failed(err error) {
 	h.err = err
 	if h.tries++; h.tries < maxTries {
@@ -137,7 +136,7 @@ func (h *handover) failed(err error) {
 	h.place, h.asked, h.tries = h.from.Place(), false, 0
 }
 
-// again has the phase tried again. Passes that fail are tried again anyway.
+// again retries the phase. Failed passes are retried anyway.
 func (h *handover) again() {
 	h.asked = h.in(steering)
 	if h.in(verifying) {
@@ -145,14 +144,14 @@ func (h *handover) again() {
 	}
 }
 
-// note takes the outcome of a run of a stage: of the new backend, or of the
-// forwarding flows that are to lead to it.
+// note takes the outcome of a stage: of the new backend, or of the forwarding flows that
+// lead to it.
 func (h *handover) note(o outcome) {
 	if h == nil || !h.awaits(o) {
 		return
 	}
 	switch {
-	case h.in(adopting): // it decides already: what fails is tried again like any stage
+	case h.in(adopting): // the new backend judges already: a failure is retried as for any stage
 		if o.err == nil {
 			h.next()
 		}
@@ -167,7 +166,7 @@ func (h *handover) note(o outcome) {
 	case h.in(building), h.in(verifying) && o.full && o.applied.Writes == 0:
 		h.next()
 	case h.in(verifying):
-		h.failed(fmt.Errorf("what was read back differed from what was programmed, in %d places", o.applied.Writes))
+		h.failed(fmt.Errorf("the state that was read back differs from the desired state in %d places", o.applied.Writes))
 	case h.in(following):
 		h.tries = 0
 	}
@@ -184,14 +183,14 @@ func (h *handover) awaits(o outcome) bool {
 	return false
 }
 
-// verifies reports whether the runner is to be compared with what it was told
-// before: its managers are told nothing new until then.
+// verifies reports whether the runner's backend is to be read back. Until then, its managers
+// get no updates.
 func (h *handover) verifies(r *runner) bool {
 	return h.in(verifying) && h.runner == r
 }
 
-// holds reports whether the runner must not be applied beside the passes: when
-// packets take the other way, neither backend may be ahead of the other.
+// holds reports whether the runner must not be applied beside the passes: while packets
+// change their way, neither backend may be ahead of the other.
 func (h *handover) holds(r *runner) bool {
 	return h.in(steering) && (r == h.runner || r.Name == h.from.Stage().Name)
 }

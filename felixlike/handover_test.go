@@ -15,11 +15,11 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// history is what backends of a test did, in order.
+// history records the actions of a test's backends, in order.
 type history struct {
 	mu     sync.Mutex
 	events []string
-	// on has what is to be done when something happens.
+	// on has functions to call after an action.
 	on map[string]func()
 }
 
@@ -48,15 +48,15 @@ func (h *history) all() []string {
 type fakeBackend struct {
 	name    string
 	history *history
-	// told is what it has heard of, wanted what it has made of that.
+	// told has the updates since the last apply of desired state, wanted those included in it.
 	told, wanted []string
 
 	mu   sync.Mutex
 	held []string
 	// hold, if not nil, is waited for in each apply that writes.
 	hold chan struct{}
-	// applyErr fails applies, removeErr the first removal; forgetful loses what
-	// it was told to program.
+	// applyErr fails applies, removeErr the first removal; forgetful loses programmed
+	// state.
 	applyErr, removeErr error
 	forgetful           bool
 	stale               bool
@@ -212,8 +212,8 @@ func TestBackendChangesUnderUpdates(t *testing.T) {
 	})
 }
 
-// What the old backend has programmed while the new one was built and read back
-// is in the new one before the old one goes.
+// Changes that the old backend programmed while the new one was built and read back are in
+// the new one before the old one is removed.
 func TestBackendTakesOverWhatCameMeanwhile(t *testing.T) {
 	f, old, next, h := handoverOf(t)
 	var held []string
@@ -274,7 +274,7 @@ func TestBackendThatFailsIsNotTakenOver(t *testing.T) {
 				t.Errorf("old removed %v, new removed %v", old.removed, next.removed)
 			}
 			f.source.send(true, node("node2", "10.11.0.0/24"))
-			eventually(t, "the old backend goes on", func() bool {
+			eventually(t, "the old backend stays in force", func() bool {
 				old.mu.Lock()
 				defer old.mu.Unlock()
 				return slices.Contains(old.held, "node node2")
@@ -283,8 +283,8 @@ func TestBackendThatFailsIsNotTakenOver(t *testing.T) {
 	}
 }
 
-// What removes others than the backend that was in force at first does not remove
-// the one that takes over.
+// The stage that removes leftovers of other backends does not remove the new backend of a
+// handover.
 func TestBackendChangeEndsTheRemovalOfOthers(t *testing.T) {
 	h := &history{}
 	old, next := &fakeBackend{name: "old", history: h}, &fakeBackend{name: "new", history: h}

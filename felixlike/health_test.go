@@ -69,7 +69,7 @@ func TestOutageIsNotReady(t *testing.T) {
 	if all := f.Status().Problems; len(all) != 2 || all[0].Reason != "00-other.conf is taken" {
 		t.Errorf("problems %+v", all)
 	}
-	// What changes all the time is no Event.
+	// A reason that changes all the time becomes no Event.
 	notices, err := f.Notices(t.Context())
 	if err != nil || len(notices) != 1 || notices[0].Kind != noticeOtherCNI || notices[0].Known != datastore.KnownHere {
 		t.Errorf("notices %+v, %v", notices, err)

@@ -15,12 +15,12 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 )
 
-// sampleEvery is how often counters are read once somebody has asked for them, so
-// that the time of a hit is known. Of a table with fifty thousand rules that takes
-// a third of a second.
+// sampleEvery is the time between two reads of the counters, from the first request for them
+// on. The reads give the time of a hit. For a table with fifty thousand rules, one takes a
+// third of a second.
 const sampleEvery = 30 * time.Second
 
-// sampler remembers the counters, so that the time of a hit is known.
+// sampler keeps the last counters, to find the time of a hit.
 type sampler struct {
 	queue   *queue
 	cluster *cluster
@@ -36,7 +36,7 @@ func newSampler(q *queue, c *cluster, s *stages) *sampler {
 	return &sampler{queue: q, cluster: c, stages: s, asked: make(chan struct{}, 1), last: map[backend.RuleKey]control.RuleHits{}}
 }
 
-// note takes in what was read, and adds when each rule was hit last.
+// note stores the counters, and adds the time of each rule's last hit.
 func (s *sampler) note(at time.Time, read backend.Counted) (all []control.RuleHits, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,7 +47,7 @@ func (s *sampler) note(at time.Time, read backend.Counted) (all []control.RuleHi
 	for k, h := range read {
 		before, known := s.last[k]
 		h.Last = before.Last
-		// A counter that fell is that of a rule that was programmed anew.
+		// A counter that fell belongs to a rule that was programmed again.
 		if grew := h.Connections != before.Connections || sum(h.Packets) != sum(before.Packets); grew && !first && (known || !h.Never()) && !h.Never() {
 			h.Last = at
 		}
@@ -69,7 +69,7 @@ func sum(n *uint64) uint64 {
 	return *n
 }
 
-// sample reads counters from time to time, from the first question on.
+// sample reads the counters every sampleEvery, from the first request on.
 func (s *sampler) sample(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -94,7 +94,7 @@ func (s *sampler) sample(ctx context.Context) error {
 func (s *sampler) hits(ctx context.Context) (control.Hits, error) {
 	select {
 	case s.asked <- struct{}{}:
-	default: // it samples already
+	default: // sample runs already
 	}
 	return s.read(ctx)
 }

@@ -2,23 +2,23 @@ package felixlike
 
 import "time"
 
-// latency measures how long changes take from the datastore's notice of them
-// to the commit of their policy.
+// latency measures the time from the datastore's receipt of a change to the commit of its
+// policy.
 type latency struct {
 	waiting []delivery
 }
 
-// delivery is a batch that changed the model: seen by the datastore then, and
-// programmed with so many updates of the tracker.
+// delivery is a batch that changed the model: the time at which the datastore got it, and the
+// tracker's count of updates with which it is programmed.
 type delivery struct {
 	seen  time.Time
 	noted uint64
 }
 
-// maxDeliveries bounds what is remembered while policy cannot be programmed.
+// maxDeliveries bounds the deliveries kept while policy cannot be programmed.
 const maxDeliveries = 1000
 
-// deliver takes note of a batch. Of too many, the newest are taken for one.
+// deliver notes a batch. Above the limit, new batches join the newest delivery.
 func (l *latency) deliver(seen time.Time, noted uint64) {
 	if seen.IsZero() {
 		seen = time.Now()
@@ -30,7 +30,7 @@ func (l *latency) deliver(seen time.Time, noted uint64) {
 	l.waiting = append(l.waiting, delivery{seen: seen, noted: noted})
 }
 
-// programmed observes the batches that are programmed with so many updates.
+// programmed observes the batches that are programmed with this count of updates.
 func (l *latency) programmed(noted uint64, at time.Time, observe func(time.Duration)) {
 	n := 0
 	for ; n < len(l.waiting) && l.waiting[n].noted <= noted; n++ {

@@ -16,7 +16,7 @@ func (d *Driver) Model(ctx context.Context) (control.Model, error) {
 	return m, err
 }
 
-// model runs in the loop. Between two calls of the loop everything is flushed.
+// model runs in the loop. Between two calls of the loop, the engine is always flushed.
 func (rep *reporter) model() control.Model {
 	m := control.Model{
 		Node: rep.cfg.Node, Backend: rep.stages.backend.Name(), Revision: rep.scheduler.programmed,
@@ -30,7 +30,7 @@ func (rep *reporter) model() control.Model {
 	for _, u := range rep.cluster.engine.Snapshot() {
 		m.Add(u)
 	}
-	// This node's own may be gone from the datastore, and stays in force.
+	// This node's own object may be gone from the datastore; the last one stays in force.
 	m.Nodes = nil
 	for _, name := range slices.Sorted(maps.Keys(rep.cluster.tracker.nodes)) {
 		m.Nodes = append(m.Nodes, rep.cluster.tracker.nodes[name])

@@ -13,8 +13,8 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// naming tells what the chains and sets of the dataplane are made of, by
-// giving everything in the model its name again.
+// naming finds the objects behind the dataplane's chains and sets: it renders the names of
+// everything in the model again.
 type naming struct {
 	renderer *rules.Renderer
 	tracker  *tracker
@@ -22,19 +22,19 @@ type naming struct {
 
 // names is a naming at one moment.
 type names struct {
-	// named tells that chains have names that can be told.
+	// named is set if the backend has chains.
 	named bool
-	// policies has the policy of a chain, pods the pods whose packets pass one.
+	// policies has the policy of each chain, pods the pods with packets that pass it.
 	policies map[string]model.PolicyID
 	pods     map[string][]model.PodID
 	all      []model.PodID
-	// groups has the group of a set, users the policies that use one.
+	// groups has the group of each set, users the policies that use a group.
 	groups map[string]model.Group
 	users  map[model.GroupID][]model.PolicyID
-	// addresses has the pod of an address.
+	// addresses has the pod of each address.
 	addresses map[string]model.PodID
-	// policiesByName and podsByName have those that go by their own names: where
-	// policies are set aside, and not chains.
+	// policiesByName and podsByName are for backends that quarantine policies and pods
+	// instead of chains.
 	policiesByName map[string]model.PolicyID
 	podsByName     map[string]model.PodID
 }
@@ -81,8 +81,8 @@ func (n naming) index() *names {
 	return x
 }
 
-// path returns the chains that packets of an endpoint, but not of all
-// endpoints, pass: those of its list of policies, and of the policies.
+// path returns the chains of an endpoint's list of policies and of these policies. It leaves
+// out chains that the packets of all endpoints pass.
 func (n naming) path(e *model.Endpoint) []string {
 	var chains []string
 	if n.renderer == nil {
@@ -115,8 +115,8 @@ func groupsOf(p *model.Policy) []model.GroupID {
 	return slices.Compact(all)
 }
 
-// owners returns the objects that a refused one was made of, and what it is
-// for. Of what every pod passes there are no owners.
+// owners returns the objects from which a refused one was made, and its purpose. A chain
+// that the packets of every pod pass has no owners.
 func (x *names) owners(r tables.Refusal) (owners []model.ObjectRef, description string) {
 	if id, ok := x.policiesByName[r.Name]; ok && r.Object == policyflows.Object {
 		return []model.ObjectRef{policyRef(id)}, ""
@@ -153,11 +153,11 @@ func (x *names) owners(r tables.Refusal) (owners []model.ObjectRef, description 
 	return nil, ""
 }
 
-// closedBy returns the pods whose packets a refused object drops.
+// closedBy returns the pods that lose packets because an object was refused.
 func (x *names) closedBy(r tables.Refusal) []model.PodID {
 	var closed []model.PodID
 	if id, ok := x.member(r); ok {
-		// Without its entry, an address is that of no endpoint.
+		// Without its entry, an address belongs to no endpoint.
 		closed = append(closed, id)
 	}
 	for _, chain := range r.Closed {
@@ -198,8 +198,8 @@ func (x *names) passedByAll(chain string) bool {
 	return false
 }
 
-// member returns the pod that a refused entry of a verdict map was for: its
-// address is a word of what the refusal calls the entry.
+// member returns the pod of a refused entry of a verdict map: the pod's address is a word
+// of the entry's name in the refusal.
 func (x *names) member(r tables.Refusal) (model.PodID, bool) {
 	if r.Object != "map" {
 		return model.PodID{}, false

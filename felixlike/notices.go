@@ -10,7 +10,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// What notices are about, in one word each.
+// Reasons of Events.
 const (
 	noticeNotUnderstood  = "NotUnderstood"
 	noticeHostNetwork    = "HostNetworkPodSelected"
@@ -26,8 +26,8 @@ type recorder interface {
 	RecordEvents(ctx context.Context, look func(context.Context) ([]datastore.Notice, error)) error
 }
 
-// Notices returns what users should be told of, in the order of the objects:
-// what status has, but for what is about no object of theirs.
+// Notices returns the problems that become Events, in the order of their objects: those of
+// status that concern an object of a user.
 func (d *Driver) Notices(ctx context.Context) ([]datastore.Notice, error) {
 	var all []datastore.Notice
 	err := d.queue.ask(ctx, func() { all = d.reporter.notices() })
@@ -36,7 +36,7 @@ func (d *Driver) Notices(ctx context.Context) ([]datastore.Notice, error) {
 
 func (rep *reporter) notices() []datastore.Notice {
 	if !rep.cluster.inSync() {
-		return nil // what seems to be missing may not have come yet
+		return nil // an object that seems to be missing may still come
 	}
 	var all []datastore.Notice
 	add := func(kind string, known datastore.Known, problems ...model.Problem) {

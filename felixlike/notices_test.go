@@ -13,7 +13,7 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// told returns the notices as lines.
+// told returns the driver's notices as lines.
 func told(t *testing.T, f *fixture) string {
 	t.Helper()
 	all, err := f.Notices(t.Context())
@@ -60,7 +60,7 @@ Pod x/a TrafficDropped here `
 	}
 }
 
-// TestNoNoticeBeforeInSync: what seems to be missing may not have come yet.
+// TestNoNoticeBeforeInSync: an object that seems to be missing may still come.
 func TestNoNoticeBeforeInSync(t *testing.T) {
 	f := start(t)
 	host := podOn("host", "node2").(datastore.PodSet)

@@ -16,8 +16,8 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// objects are the datastore's, as they came: for whoever judges packets by them and
-// not by what was made of them.
+// objects are the datastore's objects, unchanged. Tools such as trace and diff judge
+// packets by them instead of by the model.
 type objects struct {
 	nodes      map[string]*corev1.Node
 	namespaces map[string]*corev1.Namespace
@@ -44,7 +44,7 @@ func (o *objects) policyOf(e datastore.Event) *networkingv1.NetworkPolicy {
 	return nil
 }
 
-// onEvent takes note of a change. Objects are kept, and neither copied nor changed.
+// onEvent notes a change. It keeps the objects, and neither copies nor changes them.
 func (o *objects) onEvent(e datastore.Event) {
 	switch e := e.(type) {
 	case datastore.NodeSet:
@@ -72,8 +72,8 @@ func (o *objects) onEvent(e datastore.Event) {
 	}
 }
 
-// keptPod is a pod as its own fields and a template that it shares with others. A
-// cluster of 100,000 pods has at most a tenth as many templates.
+// keptPod is a pod: its own fields, and a template that it shares with others. A cluster of
+// 100,000 pods has at most a tenth as many templates.
 type keptPod struct {
 	*podTemplate
 	node string
@@ -87,7 +87,7 @@ type podTemplate struct {
 	pods int
 }
 
-// setPod keeps a pod. One that cannot be encoded, as no valid one can, is left out.
+// setPod keeps a pod. It leaves out a pod that cannot be encoded; all valid ones can.
 func (o *objects) setPod(p *corev1.Pod) {
 	id := model.PodID{Namespace: p.Namespace, Name: p.Name}
 	kept := keptPod{node: unique.Make(p.Spec.NodeName).Value()}
@@ -137,7 +137,7 @@ func (k keptPod) pod(id model.PodID) (*corev1.Pod, error) {
 	return p, nil
 }
 
-// closedPolicy is what a policy that cannot be understood stands for.
+// closedPolicy is used in place of a policy that cannot be understood.
 func closedPolicy(e datastore.NetworkPolicyClosed) *networkingv1.NetworkPolicy {
 	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name}}
 	p.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}
@@ -147,7 +147,7 @@ func closedPolicy(e datastore.NetworkPolicyClosed) *networkingv1.NetworkPolicy {
 	return p
 }
 
-// all returns what policy depends on, sorted.
+// all returns the objects that affect policy, sorted.
 func (o *objects) all() control.Objects {
 	var out control.Objects
 	for _, name := range slices.Sorted(maps.Keys(o.nodes)) {
@@ -180,8 +180,8 @@ func (o *objects) all() control.Objects {
 	return out
 }
 
-// trimmedPod is a pod with what policy depends on: labels, addresses, and the ports
-// that have a name.
+// trimmedPod returns a pod with the fields that affect policy: labels, addresses, and named
+// ports.
 func trimmedPod(p *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, Labels: p.Labels},

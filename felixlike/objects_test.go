@@ -16,7 +16,7 @@ import (
 	"github.com/felixlike/felixlike/test/truthtable"
 )
 
-// TestObjectsJudgeAlike: what is served of the objects is all that policy depends on.
+// TestObjectsJudgeAlike: the served objects have all fields that affect policy.
 func TestObjectsJudgeAlike(t *testing.T) {
 	file, err := os.Open("../test/truthtable/testdata/sample.jsonl")
 	if err != nil {
@@ -66,7 +66,8 @@ func TestObjectsJudgeAlike(t *testing.T) {
 	}
 }
 
-// TestClosedPolicyIsServedClosed: the oracle takes it for what the agent does.
+// TestClosedPolicyIsServedClosed: for a policy that cannot be understood, the oracle and the
+// agent give the same verdicts.
 func TestClosedPolicyIsServedClosed(t *testing.T) {
 	o := newObjects()
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}

@@ -16,9 +16,9 @@ const (
 	maxOffenders = 4096
 )
 
-// offenders are deleted policies that were suspected or refused. A policy of the same
-// namespace and name goes on where the deleted one was. Otherwise a tenant who deletes and
-// creates a policy again and again would never have it refused.
+// offenders are deleted policies that were suspected or refused. A new policy with the same
+// namespace and name gets the state of the deleted one. Otherwise a tenant could avoid the
+// refusal by deleting and creating a policy again and again.
 type offenders map[model.PodID]offender
 
 type offender struct {
@@ -28,8 +28,8 @@ type offender struct {
 	deleted time.Time
 }
 
-// remember takes a policy that is deleted. If there is no room, suspected ones are forgotten
-// before refused ones, and then the oldest.
+// remember adds a deleted policy. If there is no room, it drops suspected ones before refused
+// ones, and then the oldest.
 func (o offenders) remember(t *turn, now time.Time) {
 	for id, one := range o {
 		if now.Sub(one.deleted) >= offenderMemory {
@@ -50,7 +50,7 @@ func (o offenders) remember(t *turn, now time.Time) {
 	o[t.id] = one
 }
 
-// recall forgets the deleted policy of this namespace and name, and returns it.
+// recall removes and returns the deleted policy with this namespace and name.
 func (o offenders) recall(id model.PodID, now time.Time) (offender, bool) {
 	one, ok := o[id]
 	delete(o, id)

@@ -10,7 +10,7 @@ import (
 // noticeOtherCNI says that new pods get another CNI's network.
 const noticeOtherCNI = "OtherCNI"
 
-// outages are what keeps this node from being ready although everything is programmed.
+// outages has the reasons why this node is not ready although everything is programmed.
 type outages struct {
 	node string
 	host *hostnet.Reconciler
@@ -18,7 +18,7 @@ type outages struct {
 	configs *confdir.Watcher
 }
 
-// now returns those of the moment. One with a kind is told as an Event.
+// now returns the current reasons. A reason with a kind becomes an Event.
 func (o outages) now() []datastore.Notice {
 	var all []datastore.Notice
 	add := func(kind, reason string) {
@@ -26,15 +26,15 @@ func (o outages) now() []datastore.Notice {
 			all = append(all, datastore.Notice{Problem: model.Problem{Object: ref("Node", "", o.node), Reason: reason}, Kind: kind})
 		}
 	}
-	add("", o.host.Problem()) // its reason tells how long it lasts
+	add("", o.host.Problem()) // no Event: its text changes with its duration
 	if o.configs != nil {
 		add(noticeOtherCNI, o.configs.Problem())
 	}
 	return all
 }
 
-// watchConfigs returns a watcher of the runtime's network configurations; nil if they
-// are not to be watched.
+// watchConfigs returns a watcher of the runtime's network configurations, or nil if the
+// configuration names no directory.
 func (a *agent) watchConfigs() *confdir.Watcher {
 	if a.cfg.CNIConfDir == "" {
 		return nil
@@ -44,7 +44,7 @@ func (a *agent) watchConfigs() *confdir.Watcher {
 	})
 }
 
-// outages returns what keeps this node from being ready.
+// outages returns the reasons why this node is not ready.
 func (rep *reporter) outages() []datastore.Notice {
 	if rep.cfg.Outages == nil {
 		return nil

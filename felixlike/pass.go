@@ -25,7 +25,7 @@ type scheduler struct {
 	dirty bool
 	// programmed is the newest revision of the datastore that is programmed.
 	programmed uint64
-	// behind is when the oldest revision came that is not programmed, or zero.
+	// behind is the time of the oldest revision that is not programmed, or zero.
 	behind    time.Time
 	latency   latency
 	lastApply control.Apply
@@ -33,17 +33,17 @@ type scheduler struct {
 	retry     time.Duration
 }
 
-// beginPass lets the managers set what is wanted now, and starts with the
-// first stage. The shared managers are told nothing new before it ends: no
-// stage may program what an earlier one has not.
+// beginPass lets the managers set the desired state, and starts the first stage. The shared
+// managers get no updates until the pass ends: no stage may program an object that an
+// earlier stage has not.
 func (s *scheduler) beginPass(ctx context.Context) {
 	s.turns.begin()
 	s.stages.pass = &pass{revision: s.cluster.observed, noted: s.cluster.tracker.noted, started: time.Now()}
 	s.dirty = false
 	if s.lastApply.At.IsZero() {
-		// What the objects came in, and what it took to compile them, is garbage
-		// by now. The first pass renders everything and reads all that the kernel
-		// holds: with the one out of the way, the two peaks of a start do not add up.
+		// The memory that receiving and compiling the objects took is garbage now. The first
+		// pass renders everything and reads everything from the kernel. A collection in between
+		// keeps the two peaks of a start from adding up.
 		runtime.GC()
 	}
 	s.stages.shared.complete(s.cluster.tracker.noted)
@@ -56,8 +56,8 @@ func (s *scheduler) beginPass(ctx context.Context) {
 	s.advance(ctx)
 }
 
-// advance starts the pass's next stage, once the one before has ended, and so
-// has what the next one does by itself.
+// advance starts the pass's next stage, once the stage before has ended and the next one has
+// no run beside the pass.
 func (s *scheduler) advance(ctx context.Context) {
 	switch {
 	case s.stages.pass == nil || s.stages.pass.at < len(s.stages.runners) && s.stages.runners[s.stages.pass.at].running:
@@ -85,7 +85,7 @@ func (s *scheduler) start(ctx context.Context, r *runner, inPass bool) {
 	r.start(ctx, s.stages.outcomes)
 }
 
-// finished takes the outcome of a stage, and goes on with the pass.
+// finished takes the outcome of a stage, and continues the pass.
 func (s *scheduler) finished(ctx context.Context, o outcome) {
 	failedBefore := o.runner.err != nil
 	s.stages.ended(o)
@@ -99,7 +99,7 @@ func (s *scheduler) finished(ctx context.Context, o outcome) {
 	}
 }
 
-// judge draws conclusions from an outcome about a new backend and about large policies.
+// judge passes an outcome to the handover and to the trials of large policies.
 func (s *scheduler) judge(o outcome) {
 	s.stages.handover.note(o)
 	if o.runner == s.stages.decides() {
@@ -107,7 +107,7 @@ func (s *scheduler) judge(o outcome) {
 	}
 }
 
-// record keeps what a run did, for metrics and status.
+// record keeps a run's results for metrics and status.
 func (s *scheduler) record(o outcome) {
 	s.measured(o)
 	s.stages.repairs.note(s.stages.log(), o.Name, o.applied.Repaired, o.ended)
@@ -136,15 +136,14 @@ func (s *scheduler) account(o outcome, failedBefore bool) {
 		s.lastApply = control.Apply{At: r.started, Duration: o.ended.Sub(r.started), Error: o.err.Error()}
 		s.stages.log().Error("programming a stage failed", "error", o.err)
 	case failedBefore:
-		// What it held back can go.
+		// The stages that waited for it can run.
 		s.lastApply.Error = ""
 		s.nextApply = o.ended
 	}
 }
 
-// forwarded tells the backends what is forwarded, once that is programmed: one in
-// the switch keeps a pod that has left closed for as long as it has forwarding
-// flows.
+// forwarded passes the programmed forwarding flows to the backends: a backend in the switch
+// keeps a deleted pod closed as long as the pod has forwarding flows.
 func (s *scheduler) forwarded(r *runner) {
 	if r.Name != backend.ForwardingStage || s.cfg.Forwards == nil {
 		return
@@ -158,14 +157,14 @@ func (s *scheduler) forwarded(r *runner) {
 }
 
 // restored starts the policy stage of a backend in the switch again after flow-restore, so
-// that it settles.
+// that the stage waits for the revalidation.
 func (s *scheduler) restored(o outcome) {
 	if o.Name == flowRestoreStage && o.applied.Writes > 0 && s.stages.backend.Place() == backend.InSwitch {
 		s.stages.decides().wanted = true
 	}
 }
 
-// measured tells the metrics of a run.
+// measured adds a run to the metrics.
 func (s *scheduler) measured(o outcome) {
 	s.metrics.Applied(o.Name, o.full, o.ended.Sub(o.started), o.applied.Writes, o.err)
 	for _, r := range o.applied.Repaired {
@@ -176,7 +175,7 @@ func (s *scheduler) measured(o outcome) {
 	}
 }
 
-// endPass takes stock of a pass.
+// endPass ends a pass, and records its result.
 func (s *scheduler) endPass() {
 	p := s.stages.pass
 	s.stages.pass = nil
@@ -210,7 +209,7 @@ func (s *scheduler) endPass() {
 	s.stages.dropOnce()
 }
 
-// failedPass notes a pass that failed. What is new does not wait for the retry.
+// failedPass notes a pass that failed. New changes do not wait for the retry.
 func (s *scheduler) failedPass(p *pass, err error) {
 	s.failed(p.started, err)
 	if s.cluster.tracker.noted > p.noted {
@@ -218,8 +217,8 @@ func (s *scheduler) failedPass(p *pass, err error) {
 	}
 }
 
-// failed notes an apply that failed; it is tried again, later each time. What
-// was programmed before stays in force.
+// failed notes a failed apply, which is retried with growing waits. The programmed state
+// stays in force.
 func (s *scheduler) failed(started time.Time, err error) {
 	s.lastApply = control.Apply{At: started, Duration: time.Since(started), Error: err.Error()}
 	s.dirty = true

@@ -11,11 +11,11 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// reasonTimeout bounds how long the loop is asked what a waiter has waited for.
+// reasonTimeout bounds the wait for the loop's answer with the missing condition.
 const reasonTimeout = time.Second
 
-// LocalNode returns this node, once the datastore has told of it and all has been
-// programmed for once: before that there is no bridge to attach pods to.
+// LocalNode returns this node, once the datastore has it and one pass has succeeded: before
+// that, there is no bridge.
 func (d *Driver) LocalNode(ctx context.Context) (*model.Node, error) {
 	var node *model.Node
 	err := d.queue.wait(ctx, func() (bool, error) {
@@ -28,9 +28,8 @@ func (d *Driver) LocalNode(ctx context.Context) (*model.Node, error) {
 	return node, nil
 }
 
-// WaitPod waits until this very attachment is known, so is the pod (the one with
-// the UID, if that is not empty), and its policy is in force. If it ends without,
-// the error says what was missing.
+// WaitPod waits until this attachment and the pod (with this UID unless it is empty) are
+// known, and the pod's policy is in force. Otherwise the error names the missing condition.
 func (d *Driver) WaitPod(ctx context.Context, want *model.Attachment, uid string) error {
 	err := d.queue.wait(ctx, func() (bool, error) {
 		if d.cluster.unseen(want, uid) != "" {
@@ -44,7 +43,7 @@ func (d *Driver) WaitPod(ctx context.Context, want *model.Attachment, uid string
 	return nil
 }
 
-// because adds to the error of a wait that ended what it has waited for.
+// because adds the missing condition to the error of a wait.
 func (d *Driver) because(err error, reason func() string) error {
 	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
 		return err
@@ -69,5 +68,5 @@ func (d *Driver) Available(ctx context.Context) error {
 	return nil
 }
 
-// Added notes how long a pod that was added has waited for its policy.
+// Added records how long an added pod has waited for its policy.
 func (d *Driver) Added(waited time.Duration) { d.scheduler.metrics.PodAdded(waited) }

@@ -76,7 +76,7 @@ func TestWaitPod(t *testing.T) {
 	first, second := sandboxOf("a", "first"), sandboxOf("a", "second")
 	waits(t, f, first, "", "the datastore's first listing is not complete; the attachments of the pods are not known")
 	f.begin(t)
-	waits(t, f, first, "", "has not told of interface veth-a")
+	waits(t, f, first, "", "has not reported interface veth-a")
 	f.attachSandbox(first)
 	waits(t, f, first, "", "the datastore knows no such pod")
 	f.source.send(true, podWithUID("a", "uid-1", nil))
@@ -84,12 +84,12 @@ func TestWaitPod(t *testing.T) {
 	ready(t, f, first, "")
 	// The pod is made anew under its name: neither the old interface nor the old
 	// object is its own.
-	waits(t, f, second, "uid-2", "has not told of interface veth-a")
+	waits(t, f, second, "uid-2", "has not reported interface veth-a")
 	f.attachSandbox(second)
 	waits(t, f, second, "uid-2", "another pod of this name: UID uid-1, not uid-2")
 	f.source.send(true, podWithUID("a", "uid-2", nil))
 	ready(t, f, second, "uid-2")
-	waits(t, f, first, "uid-2", "has not told of interface veth-a")
+	waits(t, f, first, "uid-2", "has not reported interface veth-a")
 	f.source.send(true, datastore.PodDeleted{ID: second.Pod})
 	waits(t, f, second, "uid-2", "the datastore knows no such pod")
 }
@@ -103,7 +103,7 @@ func TestWaitPodOfUnknownNamespace(t *testing.T) {
 	f.attachSandbox(a)
 	all := &v1alpha2.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
 	f.source.send(true, podWithUID("a", "uid-1", nil), datastore.ClusterNetworkPolicySet{Policy: all})
-	waits(t, f, a, "uid-1", "has not told of namespace x")
+	waits(t, f, a, "uid-1", "has not reported namespace x")
 	f.source.send(true, datastore.NamespaceSet{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}})
 	ready(t, f, a, "uid-1")
 }
@@ -135,8 +135,7 @@ func TestWaitPodInOtherGroups(t *testing.T) {
 	ready(t, f, a, "uid-2")
 }
 
-// TestWaitStaticPod waits for a pod whose object has another UID than the kubelet
-// knows it by.
+// TestWaitStaticPod waits for a pod with an object that has another UID than the kubelet's.
 func TestWaitStaticPod(t *testing.T) {
 	f := start(t)
 	f.begin(t, podWithUID("a", "mirror", map[string]string{"kubernetes.io/config.hash": "static"}))

@@ -14,7 +14,7 @@ import (
 const (
 	// namespaceFile has the namespace of a pod.
 	namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-	// defaultNamespace is that of deploy/, for an agent that is no pod.
+	// defaultNamespace is the namespace in deploy/, for an agent that is no pod.
 	defaultNamespace = "felixlike-system"
 )
 

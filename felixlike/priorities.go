@@ -48,7 +48,7 @@ func (c *cluster) priorityProblems() []model.Problem {
 	return found
 }
 
-// equalPriority says of the second of two policies that it is asked later.
+// equalPriority returns the problem of the second policy, which is asked later.
 func equalPriority(first, second *v1alpha2.ClusterNetworkPolicy, source string) model.Problem {
 	return model.Problem{
 		Source: source, Object: ref("ClusterNetworkPolicy", "", second.Name), Field: "spec.priority",

@@ -2,9 +2,8 @@ package felixlike
 
 import "github.com/felixlike/felixlike/model"
 
-// problems collects what is wrong with objects: what the datastore says of
-// its own, as a whole list each time, and what the policy engine says of an
-// object when it takes it.
+// problems collects the problems of objects: those of the datastore, which sends its whole
+// list each time, and those that the policy engine returns when it takes an object.
 type problems struct {
 	source []model.Problem
 	engine map[model.ObjectRef][]model.Problem
@@ -14,7 +13,7 @@ func newProblems() *problems {
 	return &problems{engine: map[model.ObjectRef][]model.Problem{}}
 }
 
-// setObject replaces what the engine said of an object that came from source.
+// setObject replaces the engine's problems of an object from this source.
 func (p *problems) setObject(ref model.ObjectRef, source string, found []model.Problem) {
 	if len(found) == 0 {
 		delete(p.engine, ref)

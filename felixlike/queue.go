@@ -8,7 +8,7 @@ import (
 
 var errStopped = errors.New("the agent is stopping")
 
-// queue hands work to the loop, and has others wait for what the loop has done.
+// queue hands work to the loop, and lets other goroutines wait for its results.
 type queue struct {
 	calls   chan func()
 	stopped chan struct{}
@@ -66,7 +66,7 @@ func (q *queue) wait(ctx context.Context, ready func() (bool, error)) error {
 	return w.err
 }
 
-// wake releases the waiters whose time has come.
+// wake releases the waiters that are ready.
 func (q *queue) wake() {
 	waiting := q.waiters[:0]
 	for _, w := range q.waiters {

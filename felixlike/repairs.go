@@ -13,12 +13,12 @@ import (
 const (
 	// keptRepairs is how many repairs status shows.
 	keptRepairs = 20
-	// fightWindow and fightRepairs tell a fight with another program from
-	// changes by hand: more than so many repairs of one object in that time.
+	// More than fightRepairs repairs of one object within fightWindow are a fight with
+	// another program, and not changes by hand.
 	fightWindow  = time.Minute
 	fightRepairs = 5
-	// loggedRepairs bounds what one apply logs: a flushed table has thousands of
-	// chains.
+	// loggedRepairs bounds the repairs that one apply logs: a flushed table has thousands
+	// of chains.
 	loggedRepairs = 20
 )
 
@@ -39,8 +39,8 @@ type recentRepairs struct {
 
 func newRepairs() *repairs { return &repairs{recent: map[repairedObject]*recentRepairs{}} }
 
-// note takes the repairs of one apply, and logs each of them; of an object that
-// is changed over and over only the first ones of a minute, and that it is so.
+// note stores and logs the repairs of one apply. For an object that another program
+// changes again and again, it logs only the first repairs of a minute, and this fact.
 func (r *repairs) note(log *slog.Logger, stage string, repaired []tables.Repair, at time.Time) {
 	if len(repaired) == 0 {
 		return
@@ -53,18 +53,18 @@ func (r *repairs) note(log *slog.Logger, stage string, repaired []tables.Repair,
 		r.last = append(r.last, control.Repair{
 			At: at, Stage: stage, Kind: repair.Object, Name: repair.Name, What: repair.What, By: repair.By, Took: took,
 		})
-		log := log.With("stage", stage, "object", repair.Object+" "+repair.Name, "by", who(repair.By))
+		log := log.With("stage", stage, "object", repair.Object+" "+repair.Name, "by", writer(repair.By))
 		switch count := r.count(repairedObject{stage, repair.Object, repair.Name}, at); {
 		case count <= fightRepairs && logged < loggedRepairs:
 			logged++
-			log.Warn("a foreign change was undone", "what", repair.What, "took", took)
+			log.Warn("repaired a foreign change", "what", repair.What, "took", took)
 		case count == fightRepairs+1:
-			log.Warn("another program keeps changing what is ours; every change is undone, further ones of the next minute are only counted",
+			log.Warn("another program keeps changing an object of felixlike; every change is repaired, but further repairs of the next minute are only counted",
 				"what", repair.What, "window", fightWindow)
 		}
 	}
 	if more := len(repaired) - loggedRepairs; more > 0 {
-		log.Warn("more foreign changes were undone at once", "stage", stage, "more", more, "by", who(repaired[len(repaired)-1].By))
+		log.Warn("repaired more foreign changes at once", "stage", stage, "more", more, "by", writer(repaired[len(repaired)-1].By))
 	}
 	r.last = slices.Delete(r.last, 0, max(len(r.last)-keptRepairs, 0))
 }
@@ -79,13 +79,13 @@ func (r *repairs) count(object repairedObject, at time.Time) int {
 	return c.count
 }
 
-// status returns what status tells of the repairs.
+// status returns the repairs that status shows.
 func (r *repairs) status() control.Repairs {
 	return control.Repairs{Total: r.total, Last: slices.Clone(r.last)}
 }
 
-// who names a writer for people.
-func who(by string) string {
+// writer names the other program for a log.
+func writer(by string) string {
 	if by == "" {
 		return "unknown"
 	}

@@ -13,61 +13,58 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// runner runs one stage, each time in a goroutine of its own and never twice
-// at a time.
+// runner runs one stage, each time in a new goroutine, and never twice at a time.
 type runner struct {
 	backend.Stage
 	wants *wants
 	// dismiss ends the stage's Watch and WatchToo.
 	dismiss context.CancelFunc
 
-	// noticed tells that a Watch has noticed a foreign change, watching how many listen.
-	// Both are set by their goroutines.
+	// noticed is set after a Watch has noticed a foreign change. watching counts the Watches
+	// that listen. The Watches' goroutines set both.
 	noticed  atomic.Bool
 	watching atomic.Int32
-	// broken tells that a manager has panicked.
+	// broken is set after a manager has panicked.
 	broken atomic.Bool
-	// mustEnd is the deadline of the run, as time since the driver began; zero
-	// if none runs, or has to end.
+	// mustEnd is the deadline of the run, as time since the driver's start; zero if there
+	// is no run or no deadline.
 	mustEnd atomic.Int64
 
-	// What follows belongs to the loop.
+	// The fields below belong to the loop.
 	running, inPass bool
 	started         time.Time
 	// limit bounds the next run, if Timeout is not zero.
 	limit time.Duration
-	// noted is the tracker's count of the updates that the newest run programs,
-	// if the stage has managers of its own.
+	// noted is the tracker's count of updates that the newest run programs, if the stage
+	// has its own managers.
 	noted uint64
 	// programmed is noted of the newest run that succeeded.
 	programmed uint64
-	// applied tells that the stage was applied before: only then is there
-	// anything to repair.
+	// applied is set after a successful apply: only then is there anything to repair.
 	applied bool
 	// stale asks for an Invalidate before the next Apply, wanted for an Apply
 	// beside the passes.
 	stale, wanted bool
-	// distrusted tells that somebody else may have changed what the stage programs, so
-	// that the next Apply may read everything.
+	// distrusted is set if another program may have changed the stage's objects. The next
+	// Apply may then read everything.
 	distrusted bool
-	// nextTry is when something that was set aside is tried again by itself; zero if
-	// nothing is.
+	// nextTry is the time of the next try of a quarantined object; zero if there is none.
 	nextTry time.Time
 	err     error
-	// failures counts those since the last success.
+	// failures counts the failures since the last success.
 	failures int
 	writes   int
-	// What the receiver holds of ours.
+	// Numbers of our objects in the kernel or switch.
 	rules, elements, flows int
 }
 
-// watched reports whether all that watch the stage listen.
+// watched reports whether all Watches of the stage listen.
 func (r *runner) watched() bool {
 	n := len(r.Watches())
 	return n > 0 && int(r.watching.Load()) == n
 }
 
-// follows reports whether the stage has its place right behind another one.
+// follows reports whether the stage comes directly after another one.
 func (r *runner) follows(other *runner) bool { return r.After != "" && other.Name == r.After }
 
 // outcome is the end of a run.
@@ -87,7 +84,7 @@ func newRunner(s backend.Stage, shared *wants) *runner {
 	return r
 }
 
-// start runs the stage; its outcome goes to the channel.
+// start runs the stage, and sends the outcome to the channel.
 func (r *runner) start(ctx context.Context, outcomes chan<- outcome) {
 	full := !r.applied || r.stale
 	failed := r.wants.failed
@@ -112,7 +109,7 @@ func (r *runner) start(ctx context.Context, outcomes chan<- outcome) {
 	}()
 }
 
-// finished takes note of the end of a run.
+// finished notes the end of a run.
 func (r *runner) finished(o outcome) {
 	r.running, r.err = false, o.err
 	r.mustEnd.Store(0)
@@ -120,7 +117,7 @@ func (r *runner) finished(o outcome) {
 	r.writes += o.applied.Writes
 	if o.err != nil {
 		r.failures++
-		// A panic may leave the stage's state half done: read the kernel again.
+		// A panic may leave the stage's state inconsistent: read the kernel again.
 		r.stale = r.stale || panics.Stack(o.err) != ""
 		return
 	}
@@ -134,34 +131,34 @@ func (r *runner) finished(o outcome) {
 	}
 }
 
-// wants are managers with what they still have to be told: they set what
-// stages program, so they are left alone while one of these stages runs.
+// wants has managers and the updates that wait for them. The managers set the desired state
+// of stages, so they get no updates while one of these stages runs.
 type wants struct {
 	managers []managers.Manager
 	// running counts the stages that run.
 	running int
 	backlog []model.Update
-	// noted is the tracker's count of the updates that they have made wishes of.
+	// noted is the tracker's count of updates that the desired state includes.
 	noted uint64
 	// failed is the panic of a manager. Its desired state may be wrong from then on, so
 	// the stages keep what is programmed until the agent restarts.
 	failed error
 }
 
-// update tells the managers of an update, now or when they are free again.
+// update sends an update to the managers, now or when no stage uses them.
 func (w *wants) update(u model.Update, busy bool) {
 	if w.running > 0 || busy {
 		w.backlog = append(w.backlog, u)
 		return
 	}
-	w.tell(u)
+	w.send(u)
 }
 
-func (w *wants) tell(u model.Update) {
+func (w *wants) send(u model.Update) {
 	w.each(func(m managers.Manager) { m.OnUpdate(u) })
 }
 
-// each does something with every manager, unless one has failed.
+// each calls do with every manager, unless one has failed.
 func (w *wants) each(do func(managers.Manager)) {
 	if w.failed != nil {
 		return
@@ -174,19 +171,19 @@ func (w *wants) each(do func(managers.Manager)) {
 	})
 }
 
-// free tells the managers what they missed.
+// free sends the waiting updates to the managers.
 func (w *wants) free() {
 	if w.running > 0 {
 		return
 	}
 	for _, u := range w.backlog {
-		w.tell(u)
+		w.send(u)
 	}
 	w.backlog = nil
 }
 
-// complete makes the managers set what follows from what they were told: so many
-// updates, unless some wait for them.
+// complete makes the managers set the desired state. noted is the count of updates that it
+// includes, unless some wait.
 func (w *wants) complete(noted uint64) {
 	if w.running > 0 {
 		return
@@ -199,10 +196,10 @@ func (w *wants) complete(noted uint64) {
 
 // pass is one apply of all stages, in order.
 type pass struct {
-	// revision and noted are what it programs: the datastore's revision, and the
-	// tracker's count of updates.
+	// revision and noted are the datastore's revision and the tracker's count of updates that
+	// the pass programs.
 	revision, noted uint64
 	started         time.Time
-	// at is the stage that runs, or is the next to.
+	// at is the index of the running or the next stage.
 	at int
 }

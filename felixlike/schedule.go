@@ -7,23 +7,22 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 )
 
-// passAt returns when the next pass is to begin, if one is to.
+// passAt returns the time of the next pass, if there is one.
 func (s *scheduler) passAt() (time.Time, bool) {
 	return s.nextApply, s.dirty && s.cluster.inSync() && s.stages.pass == nil && s.stages.running == 0
 }
 
-// aloneAt returns when the stage is to be applied beside the passes, if it is.
-// Two writers that undo each other's work do so no faster than the throttle
-// lets them; a stage that something is set aside of waits longer, and so does
-// one that fails. A failure is tried again by the next pass, unless that has to
-// wait for stages that are slow.
+// aloneAt returns the time at which the stage is to be applied beside the passes, if it is.
+// The throttle limits a fight with another writer. A stage with a quarantined object waits
+// longer, and so does a failed stage. The next pass retries a failed stage, unless that pass
+// has to wait for slow stages.
 func (s *scheduler) aloneAt(r *runner) (time.Time, bool) {
 	t := s.cfg.Timing
 	switch {
 	case r.running || !r.applied || s.stages.handover.holds(r):
 		return time.Time{}, false
 	case r.wants == s.stages.shared && (s.dirty || s.stages.pass != nil):
-		// Its managers may want what an earlier stage has not programmed.
+		// Its managers' desired state may need objects that an earlier stage has not programmed.
 		return time.Time{}, false
 	case r.wanted && r.err == nil:
 		return r.started.Add(t.Throttle), true
@@ -37,7 +36,7 @@ func (s *scheduler) aloneAt(r *runner) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// maxDoublings keeps a wait that doubles from overflowing.
+// maxDoublings keeps a doubled wait from overflowing.
 const maxDoublings = 16
 
 func later(a, b time.Time) time.Time {
@@ -47,7 +46,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// untilDue returns the time until something is to be begun.
+// untilDue returns the time until the next pass or stage is due.
 func (s *scheduler) untilDue() time.Duration {
 	due := time.Now().Add(heartbeat)
 	if at, ok := s.passAt(); ok && at.Before(due) {
@@ -61,7 +60,7 @@ func (s *scheduler) untilDue() time.Duration {
 	return time.Until(due)
 }
 
-// begin starts what is due: a pass, or stages by themselves.
+// begin starts a pass, or single stages, if they are due.
 func (s *scheduler) begin(ctx context.Context) {
 	now := time.Now()
 	s.dirty = s.dirty || s.turns.pending()
@@ -78,8 +77,8 @@ func (s *scheduler) begin(ctx context.Context) {
 	}
 }
 
-// invalidate makes the next pass read everything, except where a Watch knows
-// what changed.
+// invalidate makes the next pass read everything, except in stages with a Watch that
+// reports all changes.
 func (s *scheduler) invalidate() {
 	for _, r := range s.stages.runners {
 		r.stale = r.stale || r.Overlooks || !r.watched()
@@ -87,13 +86,13 @@ func (s *scheduler) invalidate() {
 	s.dirty = true
 }
 
-// takeNotices takes note of what the Watches have noticed.
+// takeNotices starts the stages with foreign changes that a Watch noticed.
 func (s *scheduler) takeNotices() {
 	for _, r := range s.stages.runners {
 		switch {
 		case !r.noticed.Swap(false):
 		case r.Name == backend.ForwardingStage:
-			// Policy in the switch may have gone with them, and comes first.
+			// Policy in the switch may be lost with them, and comes first.
 			s.stages.distrustSwitch()
 			s.dirty = true
 		default:

@@ -16,11 +16,12 @@ import (
 	"github.com/felixlike/felixlike/rules"
 )
 
-// session is a time in which somebody follows.
+// session is one subscription to the dataplane's reports of denied packets. All followers
+// share it.
 type session struct {
 	cancel context.CancelFunc
 	done   chan struct{}
-	// reports wait to be given names; guarded by mu is what did not fit.
+	// reports wait for names. lost counts those that did not fit, guarded by mu.
 	reports chan denied.Report
 	mu      sync.Mutex
 	lost    uint64
@@ -31,7 +32,7 @@ func (s *session) stop() {
 	<-s.done
 }
 
-// newSession has the dataplane report, and begins to listen before that.
+// newSession starts to listen, and then makes the dataplane report.
 func (d *drops) newSession(ctx context.Context) (*session, error) {
 	var b backend.Backend
 	changing, begun := false, false
@@ -49,14 +50,14 @@ func (d *drops) newSession(ctx context.Context) (*session, error) {
 		return nil, errors.New("the backend is being changed: try again when that is over")
 	}
 	if err := b.Denials().Check(ctx); err != nil {
-		return nil, fmt.Errorf("what backend %s denies cannot be followed here: %w", b.Name(), err)
+		return nil, fmt.Errorf("the packets that backend %s denies cannot be followed here: %w", b.Name(), err)
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s := &session{cancel: cancel, done: make(chan struct{}), reports: make(chan denied.Report, maxReports)}
 	ended, err := b.Denials().Listen(running, s.put)
 	if err != nil {
 		cancel()
-		return nil, fmt.Errorf("follow what backend %s denies: %w", b.Name(), err)
+		return nil, fmt.Errorf("follow the packets that backend %s denies: %w", b.Name(), err)
 	}
 	if err := errors.Join(d.setReported(ctx, true), d.reportsRefused(ctx, b)); err != nil {
 		cancel()
@@ -70,7 +71,7 @@ func (d *drops) newSession(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// put takes a report from whoever listens.
+// put takes a report from the listener.
 func (s *session) put(r denied.Report) {
 	s.mu.Lock()
 	s.lost += r.Lost
@@ -88,7 +89,7 @@ func (s *session) put(r denied.Report) {
 	}
 }
 
-// takeLost returns how many reports were lost since it was asked last.
+// takeLost returns the number of reports lost since the last call.
 func (s *session) takeLost() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +98,7 @@ func (s *session) takeLost() uint64 {
 	return lost
 }
 
-// serve gives reports names and hands them to the followers, until the session ends.
+// serve adds names to reports and sends them to the followers, until the session ends.
 func (d *drops) serve(ctx context.Context, s *session, b backend.Backend, ended <-chan struct{}) {
 	defer func() { <-ended }()
 	names := &dropNames{}
@@ -111,7 +112,7 @@ func (d *drops) serve(ctx context.Context, s *session, b backend.Backend, ended 
 		case <-ctx.Done():
 			return
 		case <-ended:
-			d.fail(fmt.Errorf("backend %s does not report any more what it denies", b.Name()))
+			d.fail(fmt.Errorf("backend %s does not report denied packets any more", b.Name()))
 			<-ctx.Done()
 			return
 		case r := <-s.reports:
@@ -137,11 +138,11 @@ func (d *drops) serve(ctx context.Context, s *session, b backend.Backend, ended 
 		if n := s.takeLost() + skipped.more(ctx, len(all) == 0); n > 0 {
 			out = append(out, control.Drop{At: time.Now(), NotShown: n})
 		}
-		d.tell(out)
+		d.send(out)
 	}
 }
 
-// gather returns a report with those that come with it.
+// gather returns a report together with those that follow within a short time.
 func (s *session) gather(first denied.Report) []denied.Report {
 	all := []denied.Report{first}
 	end := time.NewTimer(gather)
@@ -157,20 +158,20 @@ func (s *session) gather(first denied.Report) []denied.Report {
 	return all
 }
 
-// skips asks for what was not reported, after so many reports that there may be such.
+// skips counts the packets that the kernel did not report because of its rate limit.
 type skips struct {
 	read func(context.Context) (uint64, error)
-	// seen counts the reports since it was asked last, told is what it said then.
+	// seen counts the reports since the last read of the counter, last is its value then.
 	seen int
-	told uint64
-	// flood tells that something had been skipped.
+	last uint64
+	// flood is set if the last read found skipped packets.
 	flood bool
 }
 
 func (s *skips) note(reports int) { s.seen += reports }
 
-// more returns what was skipped since it was asked last. It looks in moments of
-// quiet, which come every second.
+// more returns the number of packets skipped since the last read. It reads the counter only at
+// a tick (quiet), and only after reports at the limit's rate or a flood.
 func (s *skips) more(ctx context.Context, quiet bool) uint64 {
 	if s.read == nil || !quiet || s.seen < rules.ReportsPerSecond && !s.flood {
 		return 0
@@ -180,25 +181,25 @@ func (s *skips) more(ctx context.Context, quiet bool) uint64 {
 	if err != nil {
 		return 0
 	}
-	more := total - min(s.told, total) // it begins anew when somebody has flushed it
-	s.told, s.flood = total, more > 0
+	more := total - min(s.last, total) // the counter restarts after a flush of the table
+	s.last, s.flood = total, more > 0
 	return more
 }
 
-// begin notes what was skipped before.
+// begin reads the counter's first value.
 func (s *skips) begin(ctx context.Context) {
 	if s.read != nil {
-		s.told, _ = s.read(ctx)
+		s.last, _ = s.read(ctx)
 	}
 }
 
-// dropNames is a view of the model, for as long as that stays the same.
+// dropNames is a view of the model, valid until the model changes.
 type dropNames struct {
 	view  *denied.View
 	noted uint64
 }
 
-// named says of packets whose they are and who has denied them.
+// named adds pods and policies to the reports.
 func (d *drops) named(ctx context.Context, names *dropNames, all []denied.Report) ([]control.Drop, error) {
 	if len(all) == 0 {
 		return nil, nil
@@ -224,7 +225,7 @@ func (d *drops) named(ctx context.Context, names *dropNames, all []denied.Report
 	return out, nil
 }
 
-// view returns what is known now. It runs in the loop.
+// view returns a view of the current model. It runs in the loop.
 func (d *drops) view() *denied.View {
 	v := denied.NewView(d.cluster.engine.PodAddresses(), d.cluster.tracker.attachments, d.cluster.tracker.nodes, d.cluster.node, d.cluster.tracker.host.Addresses)
 	v.Endpoints = maps.Clone(d.cluster.tracker.endpoints)
@@ -232,7 +233,8 @@ func (d *drops) view() *denied.View {
 		if len(e.Ingress.Admin)+len(e.Ingress.Baseline)+len(e.Egress.Admin)+len(e.Egress.Baseline) == 0 {
 			continue
 		}
-		// Only these tiers have rules that deny, and what has them is looked into whole.
+		// Only these tiers have rules that deny; to find such a rule, the view needs all
+		// policies and groups.
 		v.Policies, v.Groups = maps.Clone(d.cluster.tracker.policies), map[model.GroupID][]model.Member{}
 		for _, u := range d.cluster.engine.Snapshot() {
 			if u, ok := u.(model.GroupUpdate); ok {
@@ -244,8 +246,8 @@ func (d *drops) view() *denied.View {
 	return v
 }
 
-// closed tells which attached pods are closed in a direction, and why, as far as what
-// they drop is reported. It runs in the loop.
+// closed returns the reasons why attached pods are closed in a direction, for closed pods
+// with drops that are reported. It runs in the loop.
 func (d *drops) closed() map[denied.Way]string {
 	closed := map[denied.Way]string{}
 	for id := range d.cluster.tracker.attachments {
@@ -255,8 +257,8 @@ func (d *drops) closed() map[denied.Way]string {
 			}
 		}
 	}
-	// Chains that stand closed drop by themselves: what goes to the chains that report
-	// was denied for other reasons.
+	// A drop-only replacement drops packets without a report. So reported packets of pods
+	// with closed chains were denied for other reasons.
 	for _, r := range d.stages.quarantine.refused[d.stages.backend.Stage().Name] {
 		for _, direction := range model.Directions() {
 			if r.Object != policyflows.Object || r.Rule != direction.String() {

@@ -14,33 +14,33 @@ import (
 	"github.com/felixlike/felixlike/internal/panics"
 )
 
-// stages are the stages of the dataplane with what is known of their runs. Except for
-// alive and log, all belongs to the loop.
+// stages has the dataplane's stages and the state of their runs. Except for alive and log,
+// all of it belongs to the loop.
 type stages struct {
 	cfg    *Config
 	panics panics.Log
 	// logger names the backend. A takeover replaces it while others log.
 	logger atomic.Pointer[slog.Logger]
-	// group is what Run waits for.
+	// group has the goroutines for which Run waits.
 	group   *errgroup.Group
 	started time.Time
-	// lastBeat is when the loop moved last, as time since started.
+	// lastBeat is the time of the loop's last heartbeat, since started.
 	lastBeat atomic.Int64
 	runners  []*runner
-	// visible is runners for those who do not wait for the loop.
+	// visible is a copy of runners for goroutines that do not wait for the loop.
 	visible atomic.Pointer[[]*runner]
-	// shared are the managers of the stages that have none of their own.
+	// shared has the managers of the stages without managers of their own.
 	shared *wants
-	// pass is the one under way, or nil; running counts the stages that run.
+	// pass is the current pass, or nil; running counts the stages that run.
 	pass     *pass
 	running  int
 	outcomes chan outcome
 	// noticed wakes the loop after a notice of a Watch.
 	noticed chan struct{}
-	// backend decides policy; handover is its change under way, or nil.
+	// backend is the backend in force; handover is the current change of it, or nil.
 	backend  backend.Backend
 	handover *handover
-	// quarantine has what the stages have set aside, repairs what they have put right.
+	// quarantine has the stages' quarantined objects, repairs their repairs.
 	quarantine *quarantine
 	repairs    *repairs
 }
@@ -65,17 +65,17 @@ func newStages(cfg *Config, t *tracker) *stages {
 
 func (s *stages) log() *slog.Logger { return s.logger.Load() }
 
-// logFor has the log name a backend.
+// logFor makes the log name a backend.
 func (s *stages) logFor(b backend.Backend) {
 	s.logger.Store(s.cfg.Log.With("component", "driver", "backend", b.Name()))
 }
 
-// beat notes that the loop moves.
+// beat records a heartbeat of the loop.
 func (s *stages) beat() { s.lastBeat.Store(int64(time.Since(s.started))) }
 
-// alive returns why the agent is stuck, or nil: its loop does not move, a stage does
-// not end although its deadline has passed, or what it wants is not known any more. It does not wait for
-// the loop.
+// alive returns why the agent is stuck, or nil. It is stuck if its loop does not move, if a
+// stage runs past its deadline, or if a manager has panicked. alive does not wait for the
+// loop.
 func (s *stages) alive() error {
 	now := time.Since(s.started)
 	if silent := now - time.Duration(s.lastBeat.Load()); silent > stuckAfter {
@@ -92,7 +92,7 @@ func (s *stages) alive() error {
 	return nil
 }
 
-// ended takes note of the end of a run.
+// ended notes the end of a run.
 func (s *stages) ended(o outcome) {
 	s.running--
 	o.runner.finished(o)
@@ -101,7 +101,7 @@ func (s *stages) ended(o outcome) {
 	}
 }
 
-// decides returns the runner of the backend that is in force.
+// decides returns the runner of the backend in force.
 func (s *stages) decides() *runner {
 	for _, r := range s.runners {
 		if r.Name == s.backend.Stage().Name {
@@ -122,7 +122,7 @@ func (s *stages) setRunners(all []*runner) {
 	s.visible.Store(&all)
 }
 
-// dropOnce takes the stages out of the passes that are for the start alone.
+// dropOnce removes the stages that run only at the start.
 func (s *stages) dropOnce() {
 	for _, r := range slices.Clone(s.runners) {
 		if r.Once {
@@ -131,14 +131,14 @@ func (s *stages) dropOnce() {
 	}
 }
 
-// settle waits for the stages that run: their receivers are closed next.
+// settle waits for the running stages, because their receivers are closed next.
 func (s *stages) settle() {
 	for ; s.running > 0; s.running-- {
 		<-s.outcomes
 	}
 }
 
-// distrustSwitch has the next pass read what decides in the switch.
+// distrustSwitch makes the next pass read the policy flows of backends in the switch.
 func (s *stages) distrustSwitch() {
 	if r := s.decides(); r != nil && s.backend.Place() == backend.InSwitch {
 		r.stale = true
@@ -156,8 +156,8 @@ func (s *stages) listen(ctx context.Context, r *runner) {
 	}
 }
 
-// watch runs a Watch of a stage until ctx ends. One that fails is started again,
-// later each time; until then the stage is read at every resync.
+// watch runs a Watch of a stage until ctx ends. It restarts a failed Watch, with growing
+// waits. Meanwhile the stage is read at every resync.
 func (s *stages) watch(ctx context.Context, r *runner, watch backend.Watch) error {
 	wait := s.cfg.RetryMin
 	for {
@@ -190,7 +190,7 @@ func (s *stages) watch(ctx context.Context, r *runner, watch backend.Watch) erro
 func (s *stages) nudge() {
 	select {
 	case s.noticed <- struct{}{}:
-	default: // it will wake anyway
+	default: // the loop will wake anyway
 	}
 }
 
@@ -203,6 +203,6 @@ const (
 	scrapeTimeout = time.Second
 )
 
-// heartbeat is the longest time that the loop sleeps, so that an idle loop can
-// be told from one that is stuck.
+// heartbeat is the longest time that the loop sleeps. It makes an idle loop differ from a
+// stuck one.
 const heartbeat = 2 * time.Second

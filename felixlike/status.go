@@ -19,7 +19,7 @@ type reporter struct {
 	scheduler *scheduler
 }
 
-// status describes the moment. It runs in the loop.
+// status returns the current status. It runs in the loop.
 func (rep *reporter) status() control.Status {
 	view := rep.stages.quarantine.view()
 	s := control.Status{
@@ -95,8 +95,8 @@ func (rep *reporter) quarantineProblems(quarantined []control.Quarantined) []mod
 	return found
 }
 
-// podsReady reports whether the pods are attached, known, and programmed. What
-// was set aside may stay so for ever: a pod that it closes is an error.
+// podsReady reports whether the pods are attached, known, and programmed. A pod that a
+// quarantined object closes is an error, because the object may stay quarantined.
 func (rep *reporter) podsReady(pods []model.PodID) (bool, error) {
 	closed := rep.stages.quarantine.view().closed
 	for _, id := range pods {

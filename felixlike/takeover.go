@@ -22,7 +22,7 @@ type handovers struct {
 	feed      *feed
 }
 
-// begin begins the change to the named backend; outcome gets its end.
+// begin begins the change to the named backend. outcome gets the result.
 func (hs *handovers) begin(name string, outcome chan error) {
 	switch {
 	case hs.stages.handover != nil:
@@ -51,8 +51,7 @@ func (hs *handovers) begin(name string, outcome chan error) {
 	hs.stages.log().Info("changing the backend", "to", to.Name())
 }
 
-// step goes on with a change of the backend where it does not have to
-// wait for a stage.
+// step continues a change of the backend, unless it has to wait for a stage.
 func (hs *handovers) step(ctx context.Context) {
 	h := hs.stages.handover
 	if h == nil || hs.stages.pass != nil || h.asked {
@@ -76,26 +75,26 @@ func (hs *handovers) step(ctx context.Context) {
 	}
 }
 
-// join tells the new backend the whole model and lets it take part.
+// join sends the whole model to the new backend and adds its stage to the passes.
 func (hs *handovers) join(ctx context.Context, h *handover) {
 	stage := h.to.Stage()
-	stage.Required = false // it must not hold anything back before it decides
+	stage.Required = false // a failure must not stop other stages before it is in force
 	h.runner = newRunner(stage, hs.stages.shared)
 	hs.feed.flush()
 	for _, u := range hs.cluster.engine.Snapshot() {
-		h.runner.wants.tell(u)
+		h.runner.wants.send(u)
 	}
-	if hs.cluster.nodeLost { // it stays in force
-		h.runner.wants.tell(model.NodeUpdate{Node: hs.cluster.tracker.nodes[hs.cfg.Node]})
+	if hs.cluster.nodeLost { // the last known object stays in force
+		h.runner.wants.send(model.NodeUpdate{Node: hs.cluster.tracker.nodes[hs.cfg.Node]})
 	}
-	h.runner.wants.tell(hs.cluster.tracker.host)
-	h.runner.wants.tell(hs.cluster.tracker.services)
-	h.runner.wants.tell(hs.cluster.tracker.denials)
+	h.runner.wants.send(hs.cluster.tracker.host)
+	h.runner.wants.send(hs.cluster.tracker.services)
+	h.runner.wants.send(hs.cluster.tracker.denials)
 	for _, u := range hs.cluster.tracker.attached() {
-		h.runner.wants.tell(u)
+		h.runner.wants.send(u)
 	}
-	// They are for the backend that was in force first, and no other one. What they
-	// have not removed, an agent that starts does.
+	// The stages of the startup handover serve the first backend only. The next start of
+	// the agent removes leftovers that they have not removed.
 	hs.stages.dropOnce()
 	hs.stages.setRunners(slices.Insert(slices.Clone(hs.stages.runners), slices.IndexFunc(hs.stages.runners, h.runner.follows)+1, h.runner))
 	hs.stages.listen(ctx, h.runner)
@@ -103,13 +102,13 @@ func (hs *handovers) join(ctx context.Context, h *handover) {
 	h.next()
 }
 
-// follow has the new backend catch up with the old one, and then decide alone.
-// Between passes nothing else is begun meanwhile, so the old one does not get
-// ahead again.
+// follow applies the new backend until it has all updates of the old one, and then puts it in
+// force alone. It runs between passes, and nothing else starts meanwhile, so the old one
+// gets no further updates.
 func (hs *handovers) follow(ctx context.Context, h *handover, old *runner) {
 	switch next := h.runner; {
 	case old.running || next.running:
-	case next.err != nil: // tried again, like any stage that fails
+	case next.err != nil: // retried, like any failed stage
 		next.wanted = true
 	case next.programmed < old.noted:
 		next.wants.complete(hs.cluster.tracker.noted)
@@ -120,9 +119,9 @@ func (hs *handovers) follow(ctx context.Context, h *handover, old *runner) {
 	}
 }
 
-// steer has the next pass program forwarding flows that lead packets through
-// the place where they are to be judged. What decides there is required from now
-// on, so that pass brings it up to date first.
+// steer makes the next pass program forwarding flows that lead packets through the
+// handover's enforcement point. The backend there is required from now on, so the pass
+// brings it up to date first.
 func (hs *handovers) steer(h *handover) {
 	if slices.ContainsFunc(hs.stages.runners, func(r *runner) bool { return r.running }) {
 		return
@@ -133,8 +132,7 @@ func (hs *handovers) steer(h *handover) {
 	hs.scheduler.dirty, hs.scheduler.nextApply = true, time.Now()
 }
 
-// beside does some work of the handover's phase beside the loop. What fails is
-// tried again.
+// beside runs work of the current phase beside the loop. A failure is retried.
 func (hs *handovers) beside(ctx context.Context, h *handover, work func(context.Context) error) {
 	h.asked = true
 	wait := time.Duration(0)
@@ -161,9 +159,8 @@ func (hs *handovers) beside(ctx context.Context, h *handover, work func(context.
 	})
 }
 
-// takeOver lets the new backend decide alone. What of the old one is programmed
-// is in force until the new one was applied once more, so that it has what the old
-// one has kept for both.
+// takeOver puts the new backend in force. The old one's objects stay until the new one was
+// applied once more: by then it has the objects that the old one kept for both.
 func (hs *handovers) takeOver(h *handover, old *runner) {
 	hs.stages.drop(old)
 	h.runner.Required, h.runner.wanted = true, true
@@ -180,7 +177,7 @@ func (hs *handovers) retire(ctx context.Context, h *handover) {
 	hs.remove(ctx, h, h.from, nil)
 }
 
-// leave takes a new backend out again that could not be programmed.
+// leave removes a new backend that could not be programmed.
 func (hs *handovers) leave(ctx context.Context, h *handover) {
 	err := fmt.Errorf("backend %s stays in force: %s cannot be programmed: %w", hs.stages.backend.Name(), h.to.Name(), h.err)
 	if h.runner == nil {
@@ -198,8 +195,8 @@ func (hs *handovers) leave(ctx context.Context, h *handover) {
 	hs.remove(ctx, h, h.to, err)
 }
 
-// remove removes all that a backend owns, beside the loop, and ends the
-// handover. What cannot be removed is tried again: it only ever denies more.
+// remove removes all objects of a backend, beside the loop, and ends the handover. It
+// retries failures: leftover objects can only deny more.
 func (hs *handovers) remove(ctx context.Context, h *handover, b backend.Backend, result error) {
 	keep := hs.stages.backend.Name()
 	hs.stages.group.Go(func() error {
@@ -221,13 +218,13 @@ func (hs *handovers) remove(ctx context.Context, h *handover, b backend.Backend,
 
 func (hs *handovers) end(h *handover, result error) {
 	hs.stages.handover = nil
-	// Two variants of iptables have the same sets, and each has changed them.
+	// Two variants of iptables share their ipsets, and both have changed them.
 	hs.stages.decides().stale, hs.scheduler.dirty = true, true
 	h.outcome <- result
 	hs.stages.log().Info("the change of the backend has ended", "took", time.Since(h.began))
 }
 
-// pause waits, or until ctx ends.
+// pause waits for d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():

@@ -10,8 +10,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// tracker keeps what status tells of the model. It sees every update that the
-// managers see.
+// tracker keeps the model for status. It gets every update that the managers get.
 type tracker struct {
 	node        string
 	policies    map[model.PolicyID]*model.Policy
@@ -22,15 +21,15 @@ type tracker struct {
 	host        model.HostAddressesUpdate
 	services    model.ServiceCIDRsUpdate
 	denials     model.DenialsUpdate
-	// noted counts the updates; pending has what is not programmed yet, by
-	// identifier, with the count at its newest update.
+	// noted counts the updates. pending has the objects that are not programmed yet, by
+	// identifier, with the count at their newest update.
 	noted   uint64
 	pending map[any]uint64
 	// waits has the policies that wait for their turn.
 	waits map[model.PolicyID]bool
 }
 
-// unknownPod is why a pod is closed that is attached all the same.
+// unknownPod is the reason why an attached pod is closed that the datastore does not have.
 const unknownPod = "the datastore knows no such pod on this node"
 
 // nodeID is the identifier of a node among those of other objects.
@@ -45,7 +44,7 @@ func newTracker(node string) *tracker {
 	}
 }
 
-// OnUpdate takes note of an update.
+// OnUpdate notes an update.
 func (t *tracker) OnUpdate(u model.Update) {
 	t.noted++
 	switch u := u.(type) {
@@ -89,13 +88,13 @@ func (t *tracker) OnUpdate(u model.Update) {
 	}
 }
 
-// programmed says that the first so many updates are in the dataplane now.
+// programmed notes that the first updates, up to this count, are in the dataplane now.
 func (t *tracker) programmed(noted uint64) {
 	maps.DeleteFunc(t.pending, func(_ any, at uint64) bool { return at <= noted })
 }
 
-// state returns the state of a pod, and why, if its traffic is dropped. Closed
-// tells which pods are closed by what was set aside.
+// state returns the state of a pod, and the reason if its traffic is dropped. closed has the
+// pods that quarantined objects close.
 func (t *tracker) state(id model.PodID, closed map[model.PodID]string) (state, reason string) {
 	_, pending := t.pending[id]
 	pending = pending || t.waitsFor(id)

@@ -15,21 +15,22 @@ const (
 	// firstTrial and lastTrial are the waits between two trials of a refused policy.
 	firstTrial = 10 * time.Second
 	lastTrial  = 5 * time.Minute
-	// maxFirstMisses is how many first applies may miss their deadline until the large
-	// policies are told without their rules.
+	// maxFirstMisses is how many first applies may miss their deadline until the engine
+	// gets the large policies without their rules.
 	maxFirstMisses = 2
 )
 
-// trials finds the policies because of which an apply misses its deadline. A busy machine
-// misses deadlines too. So only policies are suspected that are new or changed since the
-// last apply that succeeded, and only those are refused that miss the deadline once more:
-// alone, after an apply without them has succeeded. They are tried again later.
+// trials finds the policies that make an apply miss its deadline. A busy machine misses
+// deadlines too. So it suspects only policies that are new or changed since the last
+// successful apply. It refuses a policy only if it misses the deadline again, alone, after an
+// apply without it has succeeded. Refused policies are tried again later.
 type trials struct {
 	now func() time.Time
-	// groups wait to be tried, each in one apply; running is the one that is tried.
+	// groups wait for a trial, each in one apply; running is the group of the current
+	// trial.
 	groups  [][]*turn
 	running []*turn
-	// rested tells that the last pass has not tried any, so that other changes go between.
+	// rested is set if the last pass was no trial. Other changes get every second pass.
 	rested bool
 	// misses counts first applies that missed their deadline.
 	misses    int
@@ -38,8 +39,8 @@ type trials struct {
 
 func newTrials() trials { return trials{now: time.Now, offenders: offenders{}} }
 
-// pending reports whether a group waits or is tried. Changes wait meanwhile: a trial is to
-// be about its group.
+// pending reports whether there is a trial or a group that waits for one. Changes wait
+// meanwhile, so that a trial's outcome is about its group.
 func (s *trials) pending() bool { return len(s.groups)+len(s.running) > 0 }
 
 func (s *trials) add(group ...*turn) { s.groups = append(s.groups, group) }
@@ -71,7 +72,7 @@ func (s *trials) begin(ts *turns) bool {
 		s.groups = s.groups[1:]
 	}
 	for _, t := range s.running {
-		ts.tell(t)
+		ts.submit(t)
 	}
 	s.rested = len(s.running) == 0
 	return len(s.running) > 0
@@ -87,7 +88,7 @@ func (s *trials) ended(ts *turns, o outcome) {
 	case o.runner.applied:
 		s.missed(ts, 0, o.noted, o.ended.Sub(o.started))
 	default:
-		// What is in force may be an earlier agent's, so all is tried once more.
+		// The state in force may be an earlier agent's, so all policies are tried once more.
 		if s.misses++; s.misses >= maxFirstMisses {
 			s.missed(ts, largeCost, o.noted, o.ended.Sub(o.started))
 		}
@@ -112,13 +113,13 @@ func (s *trials) succeeded(ts *turns, noted uint64) {
 	s.forget(ts)
 }
 
-// forget drops from the running trial what is not in it any more.
+// forget removes policies from the running trial that changed their state or are gone.
 func (s *trials) forget(ts *turns) {
 	s.running = slices.DeleteFunc(s.running, func(t *turn) bool { return t.state != fresh || ts.items[t.id] != t })
 }
 
-// missed takes back the new and changed policies that an apply had which missed its
-// deadline. With a cost, they are those that cost as much, and get no rules.
+// missed withdraws the new and changed policies of an apply that missed its deadline. With a
+// cost, it withdraws only those that cost at least as much, and they get no rules.
 func (s *trials) missed(ts *turns, cost time.Duration, noted uint64, took time.Duration) {
 	var among []*turn
 	for _, t := range ts.items {
@@ -145,7 +146,7 @@ func (s *trials) missed(ts *turns, cost time.Duration, noted uint64, took time.D
 		}
 		if t.wanted == nil {
 			t.state = state
-			ts.tell(t)
+			ts.submit(t)
 			continue
 		}
 		t.take(ts.cluster.engine, before, state)
@@ -159,8 +160,8 @@ func (s *trials) missed(ts *turns, cost time.Duration, noted uint64, took time.D
 	ts.flush()
 }
 
-// changed takes a change of a refused policy. It is tried early if it has become cheaper
-// by a quarter; else it could be touched again and again to be tried.
+// changed takes a change of a refused policy. It tries the policy early if its cost fell by a
+// quarter. Otherwise a tenant could get early trials by changing it again and again.
 func (s *trials) changed(t *turn) {
 	if 4*t.cost > 3*t.tried {
 		return
@@ -169,7 +170,7 @@ func (s *trials) changed(t *turn) {
 	s.add(t)
 }
 
-// refuse sets a policy aside whose apply missed its deadline.
+// refuse quarantines a policy after its apply missed the deadline.
 func (t *turn) refuse(now time.Time, took time.Duration) {
 	if t.attempts == 0 {
 		t.since = now
@@ -180,7 +181,8 @@ func (t *turn) refuse(now time.Time, took time.Duration) {
 	t.why = fmt.Sprintf("the apply that programs it was not done within %s: make it smaller, or split it", took.Round(time.Second))
 }
 
-// limit bounds the next run of the stage that decides. A policy that is tried alone has longer each time.
+// limit bounds the next run of the backend's stage. A policy that is tried alone gets more
+// time with each trial.
 func (s *trials) limit(r *runner) time.Duration {
 	if !r.applied || r.stale || r.failures > 0 || r.distrusted || r.noticed.Load() {
 		return r.Timeout
@@ -192,7 +194,7 @@ func (s *trials) limit(r *runner) time.Duration {
 	return min(r.Timeout, limit)
 }
 
-// deleted remembers a policy that the engine forgets while it is suspected, refused or tried.
+// deleted remembers a policy that is deleted while it is suspected, refused or tried.
 func (s *trials) deleted(t *turn) {
 	if t.state == fresh && (t.attempts > 0 || slices.Contains(s.running, t)) {
 		t.state = suspected
@@ -203,7 +205,7 @@ func (s *trials) deleted(t *turn) {
 }
 
 // unreadable takes a policy that cannot be understood any more while an apply has its rules.
-// The outcome of that apply will not be about it, so a trial counts as failed.
+// That apply's outcome is not about the new version, so a trial counts as failed.
 func (s *trials) unreadable(t *turn) {
 	if len(s.running) != 1 || s.running[0] != t {
 		t.state = suspected
@@ -214,8 +216,8 @@ func (s *trials) unreadable(t *turn) {
 	t.why = "it changed into a policy that cannot be understood while it was tried again after a missed deadline"
 }
 
-// created takes a policy that is new. It is suspected or refused if a deleted one of its
-// namespace and name was.
+// created takes a new policy. It gets the state of a deleted offender with its namespace and
+// name.
 func (s *trials) created(t *turn) {
 	one, ok := s.offenders.recall(t.id, s.now())
 	if !ok {

@@ -244,7 +244,7 @@ func (d *deadlines) seen() (time.Duration, int) {
 }
 
 // The short deadline is for changes of policy, and neither for other stages nor for applies
-// after somebody else's change, which read everything.
+// after a foreign change, which read everything.
 func TestShortDeadlineIsForChanges(t *testing.T) {
 	var policy, other deadlines
 	table := newFakeTable(t)

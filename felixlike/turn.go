@@ -10,37 +10,37 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// trial is what is known of a policy in applies that miss their deadline.
+// trial is the record of a policy's applies that missed their deadline.
 type trial struct {
-	// before is the object whose rules were in force before, or nil.
+	// before is the object with the rules that were in force before, or nil.
 	before *networkingv1.NetworkPolicy
 	// noted is the tracker's count of updates with the policy.
 	noted uint64
-	// why says why it is set aside.
+	// why is the reason for the quarantine.
 	why         string
 	since, next time.Time
 	attempts    int
-	// tried is the cost of the object that the engine was told last; touched tells that
-	// it was tried early, because that had changed.
+	// tried is the cost of the object that the engine got last. touched is set if the policy
+	// was tried early because its cost fell.
 	tried   time.Duration
 	touched bool
 }
 
-// turn is one policy.
+// turn is the state of one policy.
 type turn struct {
 	id    model.PodID
 	state turnState
-	// wanted is the datastore's object, nil after its deletion; told is the object whose
-	// rules the engine has, or nil.
-	wanted, told *networkingv1.NetworkPolicy
-	source       string
-	// cost is that of wanted, or of told after a deletion.
+	// wanted is the datastore's object, nil after its deletion; submitted is the object with
+	// the rules that the engine has, or nil.
+	wanted, submitted *networkingv1.NetworkPolicy
+	source            string
+	// cost is the cost of wanted, or of submitted after a deletion.
 	cost time.Duration
-	// queued orders those that wait by the time since which they do.
+	// queued is the policy's place among those that wait: a smaller number waits longer.
 	queued uint64
-	// revision is the datastore's with wanted.
+	// revision is the datastore's revision of wanted.
 	revision uint64
-	// delayed tells that the policy had to wait, and has not been programmed since.
+	// delayed is set from the begin of a wait until the policy is programmed.
 	delayed bool
 	trial
 }
@@ -54,7 +54,7 @@ const (
 	elsewhere
 	// waiting for its turn.
 	waiting
-	// fresh: the engine has its rules, and no apply that succeeded had them.
+	// fresh: the engine has its rules, and no successful apply had them.
 	fresh
 	// suspected: it took part in an apply that missed its deadline, and will be tried.
 	suspected
@@ -68,18 +68,18 @@ func (t *turn) policy() model.PolicyID {
 	return model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: t.id.Namespace, Name: t.id.Name}
 }
 
-// outdated reports whether the datastore has changed a policy again before an apply that
-// succeeded had its rules.
-func (t *turn) outdated() bool { return t.state == fresh && t.wanted != t.told }
+// outdated reports whether the datastore changed a policy again before an apply with its
+// rules succeeded.
+func (t *turn) outdated() bool { return t.state == fresh && t.wanted != t.submitted }
 
 func (t *turn) compare(o *turn) int {
 	return cmp.Or(cmp.Compare(t.cost, o.cost), t.id.Compare(o.id))
 }
 
-// hold has the engine keep the rules that it has of the policy. If it has none, it gets a
-// policy without rules.
+// hold keeps the policy's rules that the engine has. If the engine has none, it gets a policy
+// without rules.
 func (t *turn) hold(engine *policy.Engine) {
-	if t.told == nil && t.wanted != nil {
+	if t.submitted == nil && t.wanted != nil {
 		engine.SetNetworkPolicy(withoutRules(t.wanted))
 	}
 }
@@ -97,9 +97,9 @@ func withoutRules(p *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
 	return closed
 }
 
-// take has the engine learn the rules of an earlier object, or none.
+// take gives the engine the rules of an earlier object, or a policy without rules.
 func (t *turn) take(engine *policy.Engine, earlier *networkingv1.NetworkPolicy, state turnState) {
-	t.told, t.state = earlier, state
+	t.submitted, t.state = earlier, state
 	if earlier != nil {
 		engine.SetNetworkPolicy(earlier)
 		return

@@ -36,10 +36,10 @@ func costOf(p *networkingv1.NetworkPolicy, inSwitch bool) time.Duration {
 	return in.cost(inSwitch) + out.cost(inSwitch)
 }
 
-// parts counts what one direction of a policy consists of.
+// parts counts the parts of one direction of a policy.
 type parts struct {
 	prefixes, alternatives, selectors int
-	// flows are those of the exceptions, if the switch decides.
+	// flows are the flows of exceptions, if the switch judges.
 	flows int
 }
 

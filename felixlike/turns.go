@@ -15,46 +15,47 @@ import (
 )
 
 const (
-	// sliceCost bounds what changes of NetworkPolicies cost that one apply programs, by
-	// costOf. One change may cost more.
+	// sliceCost bounds the cost (costOf) of the changes of NetworkPolicies that one apply
+	// programs. One change may cost more.
 	sliceCost = 500 * time.Millisecond
-	// largeCost is the cost from which a policy is large: the engine learns its rules only
-	// where it applies, and only in its turn.
+	// largeCost is the cost from which a policy is large: the engine gets its rules only on
+	// nodes where it applies, and only in its turn.
 	largeCost = 50 * time.Millisecond
-	// nodeCost bounds what the large policies cost that apply on a node.
+	// nodeCost bounds the cost of the large policies that apply on a node.
 	nodeCost = 10 * time.Second
-	// turnsStage is what status calls the one that sets such policies aside.
+	// turnsStage is the stage that status names for policies that the agent quarantines.
 	turnsStage = "agent"
 )
 
-// turns decides when the policy engine learns of a changed NetworkPolicy, so that the
-// objects of one tenant delay the changes of others by one slice at most.
+// turns decides when the policy engine gets a changed NetworkPolicy, so that the objects of
+// one tenant delay the changes of others by one slice at most.
 //
 // Small changes go to the engine at once. Large ones, and small ones beyond a slice, wait:
 // one slice a pass, the cheapest first, and every second pass without any if other changes
-// wait. Every second slice begins with the one that has waited longest. Meanwhile a changed policy stays in force as it was, and in the place of a new one
-// the engine has a policy of the same pods without rules, so these pods are closed.
+// wait. Every second slice begins with the policy that has waited longest. Meanwhile the old
+// version of a changed policy stays in force. For a new policy, the engine has a policy of the
+// same pods without rules, so these pods are closed.
 //
 // The loop of the Driver calls all methods.
 type turns struct {
 	cluster *cluster
 	stages  *stages
-	// flush hands what the engine derived to the managers.
+	// flush hands the engine's updates to the managers.
 	flush func()
-	// items are the policies that are large, wait, or are not yet known to be programmed.
+	// items are the policies that are large, that wait, or that no apply has programmed yet.
 	items map[model.PodID]*turn
-	// spent is the cost of what the engine learned since the last pass began.
+	// spent is the cost of the policies that the engine got since the last pass began.
 	spent time.Duration
-	// yielded tells that the last pass took nothing that waits.
+	// yielded is set if the last pass took no policy that waits.
 	yielded bool
-	// queued counts what began to wait; aged tells that the last slice began with the one
-	// that had waited longest.
+	// queued counts the policies that began to wait. aged is set if the last slice began with
+	// the policy that had waited longest.
 	queued uint64
 	aged   bool
-	// weighed tells that the sum of the large policies was judged since it changed.
+	// weighed is set once the sum of the large policies was checked after its last change.
 	weighed bool
 	trials  trials
-	// waiting are the policies whose pods are pending because of them.
+	// waiting are the policies that keep their pods pending.
 	waiting map[model.PolicyID]bool
 }
 
@@ -62,12 +63,12 @@ func newTurns(c *cluster, s *stages) *turns {
 	return &turns{cluster: c, stages: s, items: map[model.PodID]*turn{}, waiting: map[model.PolicyID]bool{}, trials: newTrials()}
 }
 
-// set takes a policy that is new or has changed. before is its last object, or nil.
+// set takes a new or changed policy. before is its last object, or nil.
 func (ts *turns) set(p, before *networkingv1.NetworkPolicy, source string) {
 	id := model.PodID{Namespace: p.Namespace, Name: p.Name}
 	t := ts.items[id]
 	if t == nil {
-		t = &turn{id: id, told: before}
+		t = &turn{id: id, submitted: before}
 		ts.trials.created(t)
 		ts.items[id] = t
 	}
@@ -83,15 +84,15 @@ func (ts *turns) set(p, before *networkingv1.NetworkPolicy, source string) {
 	case ts.programming(t):
 		// The outcome of the apply is about the rules that the engine has.
 	case t.cost < largeCost && !ts.trials.pending() && (ts.spent+t.cost <= sliceCost || !ts.begun()):
-		ts.tell(t)
-	case t.state == fresh: // begin tells it
+		ts.submit(t)
+	case t.state == fresh: // begin submits it
 	default:
 		ts.wait(t)
 		t.hold(ts.cluster.engine)
 	}
 }
 
-// wait has a policy wait for its turn.
+// wait makes a policy wait for its turn.
 func (ts *turns) wait(t *turn) {
 	if t.state != waiting {
 		ts.queued++
@@ -100,8 +101,8 @@ func (ts *turns) wait(t *turn) {
 	t.state = waiting
 }
 
-// programming reports whether an apply that is under way is the first with the rules that
-// the engine has.
+// programming reports whether the running apply is the first with the rules that the engine
+// has.
 func (ts *turns) programming(t *turn) bool {
 	r := ts.stages.decides()
 	if r == nil || t.state != fresh || t.noted == 0 {
@@ -110,8 +111,8 @@ func (ts *turns) programming(t *turn) bool {
 	return r.running && t.noted <= r.noted || ts.stages.pass != nil && t.noted <= ts.stages.pass.noted
 }
 
-// begun reports whether the backend has programmed anything. Before that, all is told: what
-// an earlier agent has left stays in force until then.
+// begun reports whether the backend has programmed anything. Before that, the engine gets all
+// policies at once: the state of an earlier agent stays in force until then.
 func (ts *turns) begun() bool {
 	r := ts.stages.decides()
 	return r != nil && r.applied
@@ -126,19 +127,19 @@ func (ts *turns) remove(id model.PodID) {
 	t.wanted = nil
 	ts.weighed = false
 	r := ts.stages.decides()
-	cost := costOf(t.told, ts.stages.backend.Place() == backend.InSwitch)
+	cost := costOf(t.submitted, ts.stages.backend.Place() == backend.InSwitch)
 	if ts.programming(t) {
-		// The outcome of the apply tells whether the policy is suspected.
+		// The outcome of the apply decides whether the policy is suspected.
 		t.cost, t.revision = cost, ts.cluster.observed
 		return
 	}
 	if t.state == elsewhere || t.state == suspected || t.state == refused || cost < largeCost || r != nil && r.failures > 0 {
-		// It costs little, or may be what the backend cannot program.
-		ts.tell(t)
+		// It costs little, or may be the policy that the backend cannot program.
+		ts.submit(t)
 		return
 	}
 	t.cost, t.revision = cost, ts.cluster.observed
-	if t.state != fresh { // else begin tells it
+	if t.state != fresh { // else begin submits it
 		ts.wait(t)
 	}
 }
@@ -155,26 +156,26 @@ func (ts *turns) closed(id model.PodID) {
 	ts.cluster.problems.setObject(ref("NetworkPolicy", id.Namespace, id.Name), "", nil)
 }
 
-// tell has the engine learn what the datastore has.
-func (ts *turns) tell(t *turn) {
+// submit gives the engine the datastore's object, or its deletion.
+func (ts *turns) submit(t *turn) {
 	ts.spent += t.cost
 	if t.state != fresh {
-		t.before = t.told
+		t.before = t.submitted
 	}
 	object := ref("NetworkPolicy", t.id.Namespace, t.id.Name)
 	if t.wanted == nil {
 		ts.cluster.engine.DeleteNetworkPolicy(t.id.Namespace, t.id.Name)
 		ts.cluster.problems.setObject(object, "", nil)
 		ts.trials.deleted(t)
-		t.state = settled // to delete what was programmed takes no longer than that did
+		t.state = settled // the deletion of rules takes no longer than programming them did
 		delete(ts.items, t.id)
 		return
 	}
 	ts.cluster.problems.setObject(object, t.source, ts.cluster.engine.SetNetworkPolicy(t.wanted))
-	t.told, t.state, t.noted, t.tried = t.wanted, fresh, 0, t.cost
+	t.submitted, t.state, t.noted, t.tried = t.wanted, fresh, 0, t.cost
 }
 
-// flushed looks which large policies apply here, after the engine has told.
+// flushed checks, after a flush of the engine, which large policies apply here.
 func (ts *turns) flushed() {
 	for _, t := range ts.items {
 		local := ts.cluster.tracker.policies[t.policy()] != nil
@@ -185,7 +186,7 @@ func (ts *turns) flushed() {
 			ts.wait(t)
 			t.revision, ts.weighed = ts.cluster.observed, false
 		case !local && t.wanted != nil && t.cost >= largeCost && (t.state == settled || t.state == waiting || t.state == excess):
-			// The engine need not keep what applies to nothing here.
+			// The engine need not keep the rules of a policy that applies to no pod here.
 			t.take(ts.cluster.engine, nil, elsewhere)
 			ts.weighed = false
 		}
@@ -193,7 +194,7 @@ func (ts *turns) flushed() {
 	ts.report()
 }
 
-// report tells which policies wait, and which are set aside.
+// report updates the policies that wait, and the quarantined ones.
 func (ts *turns) report() {
 	clear(ts.waiting)
 	for _, t := range ts.items {
@@ -205,7 +206,7 @@ func (ts *turns) report() {
 	ts.stages.quarantine.set(ts.stages.log(), turnsStage, ts.refusals(ts.cluster.tracker))
 }
 
-// begin has the engine learn what the pass that begins is to program.
+// begin gives the engine the policies that the next pass is to program.
 func (ts *turns) begin() {
 	ts.spent = 0
 	r := ts.stages.decides()
@@ -216,9 +217,9 @@ func (ts *turns) begin() {
 	others := ts.cluster.tracker.noted > r.programmed
 	ts.weigh()
 	for _, t := range ts.items {
-		// No apply is under way. What is deleted may be what the backend cannot program.
+		// No apply runs now. A deleted policy may be the one that the backend cannot program.
 		if t.outdated() || t.wanted == nil && t.state == waiting && r.failures > 0 {
-			ts.tell(t)
+			ts.submit(t)
 		}
 	}
 	first := !ts.begun()
@@ -249,7 +250,7 @@ func (ts *turns) begin() {
 		if i > 0 && ts.spent+t.cost > sliceCost && !first {
 			break
 		}
-		ts.tell(t)
+		ts.submit(t)
 	}
 }
 
@@ -270,7 +271,7 @@ func (ts *turns) pending() bool {
 	return false
 }
 
-// reached reports whether nothing waits of a revision of the datastore.
+// reached reports whether no policy of this or an earlier revision of the datastore waits.
 func (ts *turns) reached(revision uint64) bool {
 	for _, t := range ts.items {
 		if t.delayed && t.revision <= revision {
@@ -326,7 +327,7 @@ func (ts *turns) weigh() {
 	}
 }
 
-// refusals lists what the agent itself sets aside.
+// refusals lists the policies that the agent itself quarantines.
 func (ts *turns) refusals(tr *tracker) []tables.Refusal {
 	var out []tables.Refusal
 	for _, t := range ts.items {

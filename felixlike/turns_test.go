@@ -26,7 +26,7 @@ type slowTable struct {
 
 	mu   sync.Mutex
 	slow map[string]bool
-	// misses is how many applies are to miss their deadline, whatever they program.
+	// misses is how many applies miss their deadline with any policy.
 	misses int
 	// gate is waited for by applies, if it is not nil; entered counts all of them.
 	gate    chan struct{}
@@ -318,7 +318,7 @@ func TestLargePoliciesElsewhere(t *testing.T) {
 		t.Helper()
 		if err := f.queue.ask(t.Context(), func() {
 			for _, one := range f.scheduler.turns.items {
-				if one.state != want || (one.told == nil) != (want == elsewhere) {
+				if one.state != want || (one.submitted == nil) != (want == elsewhere) {
 					t.Errorf("%s: state %d, want %d", one.id, one.state, want)
 				}
 			}
@@ -376,8 +376,8 @@ func TestSumOfLargePolicies(t *testing.T) {
 	eventually(t, "the oldest come back", func() bool { return strings.Join(aside(), " ") == "x/large-13 x/large-zz" })
 }
 
-// What the datastore has at the start is programmed together, also if that misses its
-// deadline once: it was in force before.
+// All policies that the datastore has at the start are programmed together, also if this
+// misses its deadline once: they were in force before.
 func TestFirstApplyHasLargePolicies(t *testing.T) {
 	log := &logBuffer{}
 	f, table := newSlow(t, log)

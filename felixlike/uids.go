@@ -8,17 +8,17 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// staticUID is the annotation with a static pod's UID as the kubelet knows it: the
-// pod that the API server shows for it has a UID of its own.
+// staticUID is the annotation with the kubelet's UID of a static pod. The API server's mirror
+// pod has another UID.
 const staticUID = "kubernetes.io/config.hash"
 
-// uids knows by which UIDs the kubelet may know a pod of this node. A pod that is
-// made anew under its old name has another UID, and other labels: policy for it is
-// not what the datastore's old object says.
+// uids has the UIDs that the kubelet may use for each pod of this node. A recreated pod has
+// another UID and may have other labels, so the policy of the datastore's old object does not
+// hold for it.
 type uids map[model.PodID][]string
 
-// note takes a pod as the datastore has it now, and reports whether it is another one
-// of this node than before.
+// note takes the datastore's pod, and reports whether it is another pod of this node with
+// the same name.
 func (u uids) note(node string, pod *corev1.Pod) (another bool) {
 	id := model.PodID{Namespace: pod.Namespace, Name: pod.Name}
 	if pod.Spec.NodeName != node {
@@ -30,8 +30,7 @@ func (u uids) note(node string, pod *corev1.Pod) (another bool) {
 	return !slices.Equal(before, u[id])
 }
 
-// are reports whether the pod may have the UID. Where one of both sides tells
-// none, nothing speaks against it.
+// are reports whether the pod may have the UID. If one side has no UID, it may.
 func (u uids) are(id model.PodID, uid string) bool {
 	return uid == "" || len(u[id]) == 0 || slices.Contains(u[id], uid)
 }

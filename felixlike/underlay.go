@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// databaseRetry is the pause between two tries to reach ovsdb-server, which
-	// starts beside the agent; databaseLog that between two complaints.
+	// databaseRetry is the pause between two tries to reach ovsdb-server, which starts at
+	// the same time as the agent; databaseLog is the pause between two logs of this.
 	databaseRetry = 200 * time.Millisecond
 	databaseLog   = 10 * time.Second
-	// switchPatience is how long the start waits for ovs-vswitchd to say what it
-	// can: it tells once it has run.
+	// switchPatience is how long the start waits until ovs-vswitchd has written its
+	// datapath types to OVSDB, which it does after its first run.
 	switchPatience = 10 * time.Second
 )
 
-// openDatabase connects to ovsdb-server, and waits for it if need be.
+// openDatabase connects to ovsdb-server, and waits for it.
 func openDatabase(ctx context.Context, cfg ovsdb.Config, log *slog.Logger) (*ovsdb.Client, error) {
 	var told time.Time
 	for {
@@ -48,12 +48,12 @@ func openDatabase(ctx context.Context, cfg ovsdb.Config, log *slog.Logger) (*ovs
 // chooseDatapath returns the type of the bridge's datapath, and why.
 func chooseDatapath(ctx context.Context, set string, db *ovsdb.Client) (choice, why string, err error) {
 	if set != datapathAuto {
-		return set, "it is set so", nil
+		return set, "set in the configuration", nil
 	}
 	kernel := underlay.KernelDatapath()
 	waiting, cancel := context.WithTimeout(ctx, switchPatience)
 	defer cancel()
-	// Without an answer the kernel's decides alone.
+	// Without an answer of ovs-vswitchd, the kernel's support decides alone.
 	_ = db.WaitDatapaths(waiting)
 	offered, has, err := db.Datapaths(ctx)
 	if err != nil {
@@ -63,12 +63,11 @@ func chooseDatapath(ctx context.Context, set string, db *ovsdb.Client) (choice, 
 	return choice, why, nil
 }
 
-// datapathAuto leaves the datapath to what is found on the node.
+// datapathAuto is the setting that chooses the datapath by the node's kernel.
 const datapathAuto = "auto"
 
-// nodeNetwork is what this node's network is found to be. It may be asked by
-// several goroutines; the datapath stays, all else may change while the agent
-// runs.
+// nodeNetwork has the detected network of this node. Several goroutines may use it. The
+// datapath stays the same, all else may change while the agent runs.
 type nodeNetwork struct {
 	// uplink, mtu and tunnel are the settings.
 	uplink, tunnel string
@@ -100,7 +99,7 @@ func newNodeNetwork(ctx context.Context, cfg *config.Effective, db *ovsdb.Client
 
 func (n *nodeNetwork) datapath() string { return n.status().Datapath }
 
-// MTU returns that of pods, 0 while it is not known.
+// MTU returns the MTU of pods, 0 while it is not known.
 func (n *nodeNetwork) MTU() int { return n.status().MTU }
 
 func (n *nodeNetwork) status() control.Underlay {
@@ -109,16 +108,15 @@ func (n *nodeNetwork) status() control.Underlay {
 	return n.found
 }
 
-// find looks at the network again, for the node with that address. What was
-// found before stays if there is nothing to be found now: a node whose uplink
-// is being configured anew keeps what it has.
+// find detects the network again, for the node with this address. If it finds nothing, for
+// example while the uplink is being reconfigured, the last result stays.
 func (n *nodeNetwork) find(ctx context.Context, node netip.Addr) (control.Underlay, error) {
 	now, err := n.look(ctx, node)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err != nil {
 		if n.found.MTU != 0 {
-			n.log.Warn("this node's network cannot be told now; what was found before stays", "error", err)
+			n.log.Warn("this node's network cannot be detected now: the last result stays in use", "error", err)
 			return n.found, nil
 		}
 		return n.found, err
@@ -140,10 +138,10 @@ func (n *nodeNetwork) look(ctx context.Context, node netip.Addr) (control.Underl
 		return now, err
 	}
 	now.Uplink, now.UplinkWhy = uplink.Name, uplink.Why
-	now.MTU, now.MTUWhy = n.mtu, "it is set so"
+	now.MTU, now.MTUWhy = n.mtu, "set in the configuration"
 	if n.mtu == 0 {
 		now.MTU, err = underlay.PodMTU(uplink, n.tunnel)
-		now.MTUWhy = fmt.Sprintf("the uplink's %d less the tunnel's header", uplink.MTU)
+		now.MTUWhy = fmt.Sprintf("the uplink's %d minus the tunnel's header", uplink.MTU)
 	}
 	return now, err
 }

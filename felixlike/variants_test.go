@@ -14,7 +14,7 @@ import (
 )
 
 // Two variants of iptables have the same sets. While the one is built and read back,
-// it does not undo what the other one has programmed meanwhile.
+// it does not undo changes of the other one.
 func TestVariantsShareTheirSets(t *testing.T) {
 	for _, c := range [][2]string{{config.IPTablesLegacy, config.IPTablesNFT}, {config.IPTablesNFT, config.IPTablesLegacy}} {
 		t.Run(c[1], func(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package backend makes, tries and removes the backends: what judges packets of pods by
+// Package backend makes, tries and removes the backends, which judge packets of pods by
 // policy. It owns the interface Backend with its three implementations (nftables.go,
 // iptables.go, openflow.go), their managers, and the Stage by which the driver programs
 // them. It knows neither the driver nor the datastore, so that felixctl can link it
@@ -14,7 +14,7 @@ import (
 	"github.com/felixlike/felixlike/rules"
 )
 
-// Backend decides policy. There are three: in nftables, in iptables, and in the switch.
+// Backend judges packets by policy: in nftables, in iptables, or in the switch.
 type Backend interface {
 	// Name is one of config.BackendsInForce.
 	Name() string
@@ -34,20 +34,21 @@ type Backend interface {
 // Follower is the part of a backend that follows other parts of the dataplane. The driver
 // calls it while the backend's stage does not run.
 type Follower interface {
-	// Beside tells the backend that the named one decides while this one is built.
+	// Beside is called before a handover: the named backend is in force while this one is
+	// programmed.
 	Beside(other string)
-	// Decides tells the backend that it decides alone.
+	// Decides is called once the backend is in force alone.
 	Decides()
-	// Forwarded tells the backend which attachments have forwarding flows now, and
-	// reports whether its stage has to run because of that.
+	// Forwarded gets the attachments that have forwarding flows now, and reports whether
+	// the backend's stage has to run because of that.
 	Forwarded(has func(*model.Attachment) bool) bool
 }
 
 // Observer is the part of a backend that reads what the dataplane does with packets. It may
 // be called while the stage runs.
 type Observer interface {
-	// Hits adds the counters of rules to the entries that are there; rules are all
-	// that the node has.
+	// Hits adds the counters of rules to the existing entries. rules has all rules of the
+	// node.
 	Hits(ctx context.Context, counted Counted, rules map[policyflows.RuleID]RuleKey) error
 	// Denials reports denied packets.
 	Denials() Denials
@@ -60,14 +61,14 @@ type Observer interface {
 type Leftovers interface {
 	// Left reports whether a backend of this kind has left anything here.
 	Left(ctx context.Context) (bool, error)
-	// Remove removes all that a backend of this kind owns, by its names, whoever
-	// left it, but for what the backend named keep uses as well.
+	// Remove removes all objects with the names of this kind of backend, also those of an
+	// earlier agent. It leaves the objects that the backend named keep uses too.
 	Remove(ctx context.Context, keep string) error
-	// Close gives back what the backend has opened; what it programmed stays.
+	// Close closes connections and files. The programmed state stays.
 	Close() error
 }
 
-// common is what all backends have, and what those in netfilter need not do.
+// common has the fields of all backends, and the default methods of netfilter backends.
 type common struct {
 	name     string
 	place    Place

@@ -11,8 +11,8 @@ import (
 	"github.com/felixlike/felixlike/tables/iptables"
 )
 
-// New returns the configured backend. It touches the kernel only to
-// look which variant of iptables is in use, if that is left to it.
+// New returns the configured backend. It reads the kernel only to detect the variant of
+// iptables in use, if the configuration does not name one.
 func New(ctx context.Context, c Config) (Backend, error) {
 	switch c.Name {
 	case config.NFTables:
@@ -24,7 +24,7 @@ func New(ctx context.Context, c Config) (Backend, error) {
 		c.Variant = iptables.NFT
 		return newIPTables(c), nil
 	case config.IPTables:
-		why := "iptables variant " + c.Variant.String() + ": it is set so"
+		why := "iptables variant " + c.Variant.String() + ": set in the configuration"
 		if c.Variant == iptables.Auto {
 			var err error
 			if c.Variant, why, err = iptables.Detect(ctx, c.NetNS); err != nil {
@@ -40,8 +40,8 @@ func New(ctx context.Context, c Config) (Backend, error) {
 	return nil, fmt.Errorf("%q is not one of %s", c.Name, strings.Join(config.BackendNames(), ", "))
 }
 
-// stays returns the backend that still uses what the named one does: sets go with
-// the last of those that use them.
+// stays returns the backend that Remove must keep when it removes the named one. Both
+// variants of iptables use the same sets, so the sets go with the second variant.
 func stays(name, keep string) string {
 	if name == config.IPTablesLegacy && !usesSets(keep) {
 		return config.IPTablesNFT
@@ -49,11 +49,10 @@ func stays(name, keep string) string {
 	return keep
 }
 
-// Remove removes all that backends own in this network namespace and
-// in the switch of the config, but for the one that it names (or "" for none), and
-// returns the names of those of which nothing is left. A backend whose tools are
-// not there cannot have left anything that they could tell of: it is not named,
-// and no error.
+// Remove removes all objects of backends in this network namespace and in the config's
+// switch, except for the backend that the config names ("" for none). It returns the names
+// of the removed backends. It skips a backend without an error if its tools are not
+// installed: without them, it cannot find its objects.
 func Remove(ctx context.Context, keep Config) (gone []string, err error) {
 	var errs []error
 	for _, name := range config.BackendsInForce() {
@@ -79,8 +78,8 @@ func removeBackend(ctx context.Context, keep Config, name string) error {
 	return errors.Join(b.Remove(ctx, stays(name, keep.Name)), b.Close())
 }
 
-// LeftElsewhere reports whether a backend that judges in another place than the
-// one of the config has left anything.
+// LeftElsewhere reports whether there are objects of a backend with another enforcement
+// point than place.
 func LeftElsewhere(ctx context.Context, c Config, place Place) (bool, error) {
 	var errs []error
 	for _, name := range config.BackendsInForce() {

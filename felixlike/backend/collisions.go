@@ -9,11 +9,11 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// collisions adds refused objects, whose names belong to other objects, to the report
-// of a backend's stage.
+// collisions adds objects that were refused because another object has their name to the
+// report of a backend's stage.
 type collisions struct {
 	managers []interface{ Refusals() []tables.Refusal }
-	// since has when an object was first refused.
+	// since has the time of each object's first refusal.
 	since map[refusedObject]time.Time
 }
 
@@ -29,8 +29,8 @@ func newCollisions(all []managers.Manager) *collisions {
 	return c
 }
 
-// apply programs what the managers want. If the driver refuses an object, it programs
-// once more, without common chains: those would be closed for all pods.
+// apply programs the desired state. If the driver refuses an object, it programs again
+// without common chains, because those would be closed for all pods.
 func (c *collisions) apply(ctx context.Context, program func(context.Context) (Applied, error)) (Applied, error) {
 	a, err := program(ctx)
 	if err == nil && len(a.Refused) > 0 && c.leaveCommonChains() {

@@ -9,9 +9,9 @@ import (
 	"github.com/felixlike/felixlike/tables/iptables"
 )
 
-// Config says which backend is wanted, and for whom.
+// Config names a backend, and has the values that it needs of the node.
 type Config struct {
-	// Name is one of config.BackendNames; Variant the one that IPTables stands for.
+	// Name is one of config.BackendNames; Variant is the variant for the name IPTables.
 	Name    string
 	Variant iptables.Variant
 	// Node is the node's name. With Masquerade, pods are hidden behind the node's
@@ -21,7 +21,7 @@ type Config struct {
 	// NetNS is the descriptor of the network namespace to program; the
 	// caller's if zero.
 	NetNS int
-	// Switch is where the bridge is; only OpenFlow asks.
+	// Switch locates the bridge; only OpenFlow uses it.
 	Switch Switch
 	// CommonFrom replaces managers.CommonFrom and its like if it is not zero.
 	CommonFrom int
@@ -42,7 +42,7 @@ func ConfigOf(cfg *config.Effective, datapath string) (Config, error) {
 	}, nil
 }
 
-// Switch says where a bridge is, and what the node's pipeline has to know.
+// Switch locates a bridge, and has the values that the node's pipeline needs.
 type Switch struct {
 	// RunDir holds the sockets of Open vSwitch.
 	RunDir, Bridge string
@@ -50,7 +50,7 @@ type Switch struct {
 	Node pipeline.Node
 }
 
-// ManagementSocket is where the bridge speaks OpenFlow.
+// ManagementSocket is the path of the bridge's OpenFlow socket.
 func (s Switch) ManagementSocket() string { return filepath.Join(s.RunDir, s.Bridge+".mgmt") }
 
 // DatapathType is the type of the bridge's datapath.

@@ -6,14 +6,14 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 )
 
-// Counted is what the rules of a backend have counted, by policy and rule.
+// Counted has the counters of a backend's rules, by policy and rule.
 type Counted map[RuleKey]control.RuleHits
 
 // RuleKey names a rule: "shop/db" and "ingress[0]".
 type RuleKey struct{ Policy, Rule string }
 
-// add counts packets for a rule by its comment, which is the two names, or as much
-// of them as the kernel keeps. A comment that fits no rule, or several, is left out.
+// add adds packets to the rule with this comment. The comment has the two names, which the
+// kernel may cut. add leaves out a comment that fits no rule, or several.
 func (c Counted) add(comment string, packets uint64) {
 	key, found := c.find(comment)
 	if found {
@@ -41,5 +41,5 @@ func (c Counted) find(comment string) (RuleKey, bool) {
 	return match, matches == 1
 }
 
-// shortestCut is less than what the kernel keeps of a comment behind its hash.
+// shortestCut is less than the length that the kernel keeps of a comment after its hash.
 const shortestCut = 100

@@ -6,11 +6,11 @@ import (
 	"github.com/felixlike/felixlike/felixlike/denied"
 )
 
-// Denials is how a backend reports denied packets. What it programs for that follows from
-// model.DenialsUpdate.
+// Denials reads a backend's reports of denied packets. model.DenialsUpdate turns the reports
+// on and off.
 type Denials interface {
-	// Check returns the reason if the dataplane cannot report. It is called before
-	// the dataplane is told to.
+	// Check returns the reason if the dataplane cannot report. It is called before reports
+	// are turned on.
 	Check(ctx context.Context) error
 	// Listen calls got for each report until ctx ends. It closes ended then, or when no
 	// more reports come.
@@ -18,7 +18,7 @@ type Denials interface {
 	// Skipped returns a number that grows with each denied packet without a report,
 	// because there are too many.
 	Skipped(ctx context.Context) (uint64, error)
-	// Refused returns the reason if the dataplane does not report although it was told
-	// to, and no quarantined object of the stage says so.
+	// Refused returns the reason if the dataplane does not report although reports are on,
+	// and no quarantined object of the stage has this reason.
 	Refused() error
 }

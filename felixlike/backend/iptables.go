@@ -50,13 +50,13 @@ func (b *iptablesBackend) invalidate() {
 	b.sets.Invalidate()
 }
 
-// counters hands over the packet counters of rules by comment.
+// counters calls add with comment and packet counter of each rule.
 func (b *iptablesBackend) counters(ctx context.Context, add func(comment string, packets uint64)) error {
 	return iptables.Counters(ctx, b.at.Variant, b.at.NetNS, add)
 }
 
-// Beside implements Follower. Both variants have the same sets: the backend that decides
-// keeps them.
+// Beside implements Follower. Both variants use the same sets: the backend in force owns
+// them.
 func (b *iptablesBackend) Beside(other string) { b.sets.KeptByOthers(usesSets(other)) }
 
 // Decides implements Follower.
@@ -74,7 +74,7 @@ func (b *iptablesBackend) Denials() Denials { return b.denials }
 func (b *iptablesBackend) Left(ctx context.Context) (bool, error) { return b.table.Exists(ctx) }
 
 // Remove implements Leftovers: rules go before the sets that they name. Both variants use
-// the same sets, also where the tools of one are not there.
+// the same sets, also if the tools of one variant are not installed.
 func (b *iptablesBackend) Remove(ctx context.Context, keep string) error {
 	err := b.table.Remove(ctx)
 	if err != nil && !errors.Is(err, exec.ErrNotFound) || usesSets(keep) {
@@ -92,15 +92,15 @@ type xtables struct {
 	sets  *kernel.Sets
 }
 
-// apply has sets exist before the first rule that names them, and go after the
-// last. While the rules fail, no set goes.
+// apply makes sets before the first rule that names them, and removes them after the last
+// one. While the rules fail, it removes no set.
 func (x *xtables) apply(ctx context.Context) (Applied, error) {
 	updated, err := x.sets.ApplyUpdates(ctx)
 	all := applied(updated)
 	if err != nil {
 		return all, err
 	}
-	// The table tells of refused sets with the chains that stand closed for them.
+	// The table reports refused sets, with the chains that are closed because of them.
 	x.table.QuarantineSets(updated.Refused)
 	all.Refused = nil
 	programmed, err := x.table.Apply(ctx)

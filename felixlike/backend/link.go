@@ -13,13 +13,13 @@ import (
 type Link struct {
 	Socket string
 	Flows  *openflow.FlowTable
-	// Lost, if not nil, is told once when a connection ends.
+	// Lost, if not nil, is called once when a connection ends.
 	Lost func(error)
 	Conn *openflow.Conn
 }
 
-// Connect dials the switch if there is no connection, and makes the flow table
-// read what is installed.
+// Connect dials the switch if there is no connection, and then makes the flow table read the
+// installed flows.
 func (l *Link) Connect(ctx context.Context) error {
 	if l.Conn != nil && l.Conn.Err() == nil {
 		return nil
@@ -40,7 +40,7 @@ func (l *Link) Connect(ctx context.Context) error {
 	return nil
 }
 
-// apply connects, and brings the switch to what the flow table wants.
+// apply connects, and brings the switch to the flow table's desired state.
 func (l *Link) apply(ctx context.Context) (Applied, error) {
 	if err := l.Connect(ctx); err != nil {
 		return Applied{}, err
@@ -48,14 +48,13 @@ func (l *Link) apply(ctx context.Context) (Applied, error) {
 	return l.Send(ctx)
 }
 
-// Send brings the switch to what the flow table wants, over the connection that
-// there is.
+// Send brings the switch to the flow table's desired state, over the existing connection.
 func (l *Link) Send(ctx context.Context) (Applied, error) {
 	r, err := l.Flows.Apply(ctx)
 	return Applied{Writes: r.Messages, Full: r.FullRead, Repaired: r.Repaired, Flows: l.Flows.Len()}, err
 }
 
-// Reread makes the next apply of flows read what is installed.
+// Reread makes the next apply read the installed flows.
 func (l *Link) Reread() {
 	if l.Conn != nil {
 		l.Flows.Connect(l.Conn)
@@ -69,8 +68,8 @@ func (l *Link) Close() {
 	}
 }
 
-// noSwitch reports whether an error says that no switch serves a socket: then
-// it holds nothing.
+// noSwitch reports whether an error means that no switch serves a socket: then there are no
+// flows.
 func noSwitch(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
 }

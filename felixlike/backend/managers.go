@@ -14,10 +14,10 @@ import (
 	"github.com/felixlike/felixlike/tables/iptables"
 )
 
-// What follows puts together the managers of each backend, for drivers that
-// program a kernel and for such as only note what is wanted of them.
+// The functions below make the managers of each backend, for drivers that program a kernel
+// and for drivers that only record the desired state.
 
-// NFTDriver is what managers ask of a driver of nftables.
+// NFTDriver is the managers' view of a driver of nftables.
 type NFTDriver interface {
 	managers.Chains
 	ipsets.Sets
@@ -61,8 +61,8 @@ func endpointManager(c Config, from int, m *managers.EndpointManager) *managers.
 	return m
 }
 
-// OpenFlowManagers returns the managers of the backend in the switch, which takes meters if
-// the rate of new connections is to be bounded.
+// OpenFlowManagers returns the managers of the backend in the switch. They use meters if the
+// rate of new connections has a limit.
 func OpenFlowManagers(c Config, flows policyflows.Flows, boundRates bool, host NFTDriver) (*rules.Renderer, []managers.Manager) {
 	_, r, all := switchManagers(c, policyflows.New(policyflows.Options{Flows: flows, BoundRates: boundRates}), host)
 	return r, all
@@ -76,8 +76,8 @@ func switchManagers(c Config, store *policyflows.Store, host NFTDriver) (*manage
 	}, r, host, host)}
 }
 
-// ForwardingManagers returns the managers of the bridge's forwarding flows, as
-// they are where the configured backend judges.
+// ForwardingManagers returns the managers of the bridge's forwarding flows for the configured
+// backend's enforcement point.
 func ForwardingManagers(c Config, flows managers.Flows) []managers.Manager {
 	forwarding := managers.NewForwardingManager(c.Node, c.Switch.Node, flows)
 	if c.Name == config.OpenFlow {

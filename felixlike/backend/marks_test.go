@@ -30,11 +30,11 @@ type firewall struct {
 	path     *tablestest.Path
 	managers []managers.Manager
 	apply    func() error
-	// open has somebody else take away what judges packets, and no more.
+	// open lets another program remove only the rules that judge packets.
 	open []string
-	// shape has somebody mark all packets that leave, without a mask.
+	// shape lets another program mark all packets that leave, without a mask.
 	shape []string
-	// flush has somebody else take away everything.
+	// flush lets another program remove everything.
 	flush []string
 }
 
@@ -52,8 +52,8 @@ func firewalls() map[string]func(t *testing.T) *firewall {
 	}
 }
 
-// newFirewall returns the path of one, where connections are tracked whatever
-// becomes of ours: others ask for them as well, as a proxy for Services does.
+// newFirewall returns the packet path of a node. Connections stay tracked without our rules,
+// because other rules use connection tracking too, as those of a proxy for Services do.
 func newFirewall(t *testing.T, tools ...string) *firewall {
 	t.Helper()
 	f := &firewall{path: tablestest.NewPath(t, append(tools, "nft")...)}
@@ -141,7 +141,7 @@ func closedPod(address string, inbound bool) []model.Update {
 	}
 }
 
-// dialogue is a UDP flow between a pod and somebody outside.
+// dialogue is a UDP flow between a pod and an outside peer.
 type dialogue struct {
 	pod, outside *net.UDPConn
 	// sent numbers the datagrams: a late one is not taken for the next.
@@ -187,7 +187,7 @@ func listenIn(t *testing.T, ns tablestest.Namespace, at *net.UDPAddr) *net.UDPCo
 }
 
 // How long a datagram is waited for. One that has to pass gets patience: on a busy
-// machine it is late, and what policy drops does not come at all.
+// machine it is late, and a packet that policy drops never arrives.
 const (
 	shortly  = 300 * time.Millisecond
 	patience = 15 * time.Second
@@ -245,8 +245,8 @@ func TestAllowedConnectionsGoOn(t *testing.T) {
 	}
 }
 
-// What a pod sends to an address of Services that nobody rewrites does not leave the
-// node, and whoever follows what is denied is told why: the path has no proxy.
+// A pod's packet to a Service address that no proxy rewrites does not leave the node, and
+// followers of denied packets get the reason. The path here has no proxy.
 func TestUnclaimedServices(t *testing.T) {
 	for name, firewallOf := range firewalls() {
 		t.Run(name, func(t *testing.T) {
@@ -284,8 +284,8 @@ func TestUnclaimedServices(t *testing.T) {
 	}
 }
 
-// Answers come to a pod that nobody may send to, also where somebody else marks
-// packets as if nobody else did.
+// Answers reach a pod to which no peer may open connections, also if another program sets
+// marks without a mask.
 func TestMarksOfOthers(t *testing.T) {
 	for name, make := range firewalls() {
 		t.Run(name, func(t *testing.T) {
@@ -302,9 +302,9 @@ func TestMarksOfOthers(t *testing.T) {
 	}
 }
 
-// A connection that began while nothing judged it is judged by whoever began it:
-// an answer, which policy lets through as if it were a packet of its own, does not
-// make it one that was allowed.
+// A connection that began without any rules is judged by the policy of its first packet's
+// direction: policy allows a packet in the other direction as if it began a connection, but
+// such an answer does not mark the connection as allowed.
 func TestAnswersDoNotAllowConnections(t *testing.T) {
 	for name, make := range firewalls() {
 		t.Run(name, func(t *testing.T) {
@@ -357,8 +357,8 @@ func TestLateAnswersDoNotAllowConnections(t *testing.T) {
 	}
 }
 
-// A connection that nothing has judged is not marked as allowed, also while only
-// what judges is gone.
+// A connection that no rule has judged is not marked as allowed, also while only the rules
+// that judge are missing.
 func TestWhatIsNotJudgedIsNotAllowed(t *testing.T) {
 	for name, make := range firewalls() {
 		t.Run(name, func(t *testing.T) {

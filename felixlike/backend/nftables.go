@@ -47,7 +47,7 @@ func (b *nftablesBackend) apply(ctx context.Context) (Applied, error) {
 	})
 }
 
-// Decides implements Follower: while another backend decides, nothing needs to be guarded.
+// Decides implements Follower: while another backend is in force, the table needs no guard.
 func (b *nftablesBackend) Decides() { b.table.SetGuard(rules.Guard(model.GatewayPort)) }
 
 // Hits implements Observer.

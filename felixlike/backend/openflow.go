@@ -30,8 +30,8 @@ const (
 	removeTimeout = 15 * time.Second
 )
 
-// switchPolicy is what the backend in the switch programs: policy flows, over
-// a connection of their own, and the host's table.
+// switchPolicy is the backend in the switch. It programs policy flows, over its own
+// connection, and the host's table.
 type switchPolicy struct {
 	common
 	denials  Denials
@@ -41,18 +41,18 @@ type switchPolicy struct {
 	policies *policyflows.Programmer
 	manager  *managers.SwitchPolicyManager
 	host     *nftables.Table
-	// unsettled tells that the datapath may have cached what flows of before did.
+	// unsettled is set while the datapath may have cached flows of the old policy.
 	unsettled bool
-	// metered tells that the switch may have the meter of reports.
+	// metered is set while the switch may have the meter of reports.
 	metered bool
 	rates   *policyflows.Rates
-	// adopted tells that the store has the ids of the rules in the switch.
+	// adopted is set once the store has the ids of the rules in the switch.
 	adopted bool
-	// lost tells that the connection has ended.
+	// lost gets the reason when the connection ends.
 	lost chan struct{}
 
 	mu sync.Mutex
-	// unreported is why what is denied is not reported though it is to be.
+	// unreported is the reason if denied packets are not reported although reports are on.
 	unreported error
 }
 
@@ -74,7 +74,7 @@ func newOpenFlow(c Config) *switchPolicy {
 	p.link.Lost = func(error) {
 		select {
 		case p.lost <- struct{}{}:
-		default: // told already
+		default: // a reason is there already
 		}
 	}
 	policies, r, all := switchManagers(c, store, p.host)
@@ -88,7 +88,7 @@ func newOpenFlow(c Config) *switchPolicy {
 	return p
 }
 
-// Decides implements Follower: while another backend decides, nothing needs to be guarded.
+// Decides implements Follower: while another backend is in force, the table needs no guard.
 func (p *switchPolicy) Decides() { p.host.SetGuard(rules.HostGuard(model.GatewayPort)) }
 
 // Forwarded implements Follower.
@@ -102,9 +102,8 @@ func (p *switchPolicy) Denials() Denials { return p.denials }
 // Unbounded implements Observer.
 func (p *switchPolicy) Unbounded() error { return p.rates.Unbounded() }
 
-// apply programs the host's table, which the switch relies on, and the policy
-// flows. What the datapath has cached by flows of before holds for a moment
-// longer: only then is the new policy in force.
+// apply programs the host's table, on which the switch relies, and the policy flows. The new
+// policy is in force only when the datapath uses no cached flows of the old one.
 func (p *switchPolicy) apply(ctx context.Context) (Applied, error) {
 	host, err := p.host.Apply(ctx)
 	all := applied(host)
@@ -154,7 +153,7 @@ func (p *switchPolicy) invalidate() {
 	p.link.Reread()
 }
 
-// Hits implements Observer. It reads the counters over a connection of its own.
+// Hits implements Observer. It reads the counters over a separate connection.
 func (p *switchPolicy) Hits(ctx context.Context, counted Counted, rules map[policyflows.RuleID]RuleKey) error {
 	conn, err := openflow.Dial(ctx, p.link.Socket)
 	if err != nil {
@@ -195,8 +194,8 @@ func (p *switchPolicy) watch(ctx context.Context, changed func()) error {
 	return g.Wait()
 }
 
-// Left implements Leftovers. It reports whether there are policy flows, forwarding flows that lead to
-// them, or the host's table.
+// Left implements Leftovers. It reports whether there are policy flows, forwarding flows that
+// lead to them, or the host's table.
 func (p *switchPolicy) Left(ctx context.Context) (bool, error) {
 	if s, err := p.host.Snapshot(ctx); err != nil || s.Exists {
 		return s.Exists, err
@@ -222,9 +221,8 @@ func (p *switchPolicy) Left(ctx context.Context) (bool, error) {
 	return false, err
 }
 
-// Remove implements Leftovers. It removes the policy flows, whoever left them, the connections of their
-// zone, and the host's table. Where no switch runs, it has neither flows nor
-// connections.
+// Remove implements Leftovers. It removes all policy flows, the connections of their zone,
+// and the host's table. If no switch runs, there are neither flows nor connections.
 func (p *switchPolicy) Remove(ctx context.Context, _ string) error {
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
@@ -251,12 +249,13 @@ func (p *switchPolicy) removeFlows(ctx context.Context) error {
 		return err
 	}
 	if err := p.daemon.FlushZone(ctx, pipeline.Zone); err != nil {
-		return fmt.Errorf("forget the connections of the pipeline: %w", err)
+		return fmt.Errorf("delete the connections of the pipeline: %w", err)
 	}
 	return nil
 }
 
-// open lets everything out of a switch that leads packets to where policy was.
+// open adds flows that let all packets pass in a switch with forwarding flows that lead to the
+// removed policy flows.
 func (p *switchPolicy) open(ctx context.Context) error {
 	conn, err := openflow.Dial(ctx, p.link.Socket)
 	if err != nil {

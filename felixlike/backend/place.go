@@ -9,14 +9,14 @@ import (
 // Place is where packets are judged.
 type Place uint8
 
-// The places. Backends in netfilter have the bridge send every packet through
-// the host; one in the switch judges packets where they are.
+// The enforcement points. For netfilter backends, the bridge sends every packet through the
+// host. The backend in the switch judges packets in the bridge.
 const (
 	InKernel Place = iota
 	InSwitch
 )
 
-// String returns the place for people.
+// String returns the name for people.
 func (p Place) String() string {
 	switch p {
 	case InKernel:

@@ -26,9 +26,9 @@ func (p *switchPolicy) applyPolicies(ctx context.Context) (tables.Result, error)
 	return done, err
 }
 
-// applyReported programs the policy flows. Those that report need a meter, before them
-// and for as long as they are there. Whatever is wrong with that, policy is programmed
-// without reports.
+// applyReported programs the policy flows. Flows that report need a meter, which is added
+// before them and removed after them. If a step of this fails, policy is programmed without
+// reports.
 func (p *switchPolicy) applyReported(ctx context.Context) (tables.Result, error) {
 	if p.store.Reported() {
 		p.metered = true
@@ -46,7 +46,7 @@ func (p *switchPolicy) applyReported(ctx context.Context) (tables.Result, error)
 		done, err = p.policies.Apply(ctx)
 	}
 	if err == nil && p.metered && !p.store.Reported() {
-		// A switch that has no meters has none to remove either.
+		// A switch without support for meters has none to remove.
 		p.metered = p.link.Conn.DeleteMeters(ctx, []uint32{policyflows.ReportMeter}) != nil && p.link.Conn.Err() != nil
 	}
 	return done, err
@@ -54,7 +54,7 @@ func (p *switchPolicy) applyReported(ctx context.Context) (tables.Result, error)
 
 func aboutReport(r tables.Refusal) bool { return policyflows.AboutReport(r.Reason) }
 
-// unreport has policy programmed without reports, and notes why.
+// unreport makes the next apply program policy without reports, and notes the reason.
 func (p *switchPolicy) unreport(err error) {
 	p.store.Report(false)
 	p.store.Complete()
@@ -63,13 +63,13 @@ func (p *switchPolicy) unreport(err error) {
 	p.unreported = err
 }
 
-// removeMeters removes the meters of reports and of pods, if they are there.
+// removeMeters removes the meters of reports and of pods, if they exist.
 func (p *switchPolicy) removeMeters(ctx context.Context) error {
 	conn, err := openflow.Dial(ctx, p.link.Socket)
 	if err != nil {
 		return err
 	}
-	// Switches without meters refuse all of this.
+	// Switches without support for meters refuse these messages.
 	_ = conn.DeleteMeters(ctx, []uint32{policyflows.ReportMeter})
 	if pods, err := policyflows.FindRateMeters(ctx, conn); err == nil {
 		_ = conn.DeleteMeters(ctx, slices.Sorted(maps.Keys(pods)))
@@ -77,8 +77,8 @@ func (p *switchPolicy) removeMeters(ctx context.Context) error {
 	return errors.Join(conn.Err(), conn.Close())
 }
 
-// switchDenials reports what the switch denies: it sends packets over a connection of
-// their own. The host's table reports packets to addresses without a Service.
+// switchDenials reports packets that the switch denies: the switch sends them over a separate
+// connection. The host's table reports packets to addresses without a Service.
 type switchDenials struct {
 	policy *switchPolicy
 	// host is the config of the host's table.
@@ -142,8 +142,8 @@ func (d switchDenials) Refused() error {
 	return d.policy.unreported
 }
 
-// checkReports has the switch take the meter, and a flow that reports, where no packet
-// comes to.
+// checkReports adds the meter and a flow that reports to the switch, in a place that no
+// packet reaches.
 func (p *switchPolicy) checkReports(ctx context.Context) error {
 	p.mu.Lock()
 	p.unreported = nil
@@ -154,7 +154,7 @@ func (p *switchPolicy) checkReports(ctx context.Context) error {
 	}
 	defer conn.Close()
 	if err := conn.SetMeter(ctx, policyflows.ReportMeter, rules.ReportsPerSecond); err != nil {
-		return fmt.Errorf("the switch has no meters, which bound what is told (Open vSwitch 2.10, and in the kernel Linux 4.18): %w", err)
+		return fmt.Errorf("the switch has no meters, which limit the rate of reports (needs Open vSwitch 2.10, and Linux 4.18 for the kernel's datapath): %w", err)
 	}
 	flow := openflow.FlowMod{
 		Command: openflow.Add, Cookie: pipeline.TouchOwner << 48, Key: "a flow that tries whether flows can report",
@@ -167,7 +167,7 @@ func (p *switchPolicy) checkReports(ctx context.Context) error {
 	return conn.Change(ctx, flow)
 }
 
-// listen takes the packets that flows send.
+// listen receives the packets that flows send.
 func (p *switchPolicy) listen(ctx context.Context, got func(denied.Report)) (<-chan struct{}, error) {
 	conn, err := openflow.Dial(ctx, p.link.Socket)
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	"github.com/felixlike/felixlike/rules"
 )
 
-// nflogDenials reports what the backends in netfilter deny.
+// nflogDenials reports packets that netfilter backends deny.
 type nflogDenials struct {
 	at Config
-	// counters hands over the packet counters of the backend's rules, by comment.
+	// counters calls add with comment and packet counter of each of the backend's rules.
 	counters func(context.Context, func(comment string, packets uint64)) error
 }
 
@@ -29,7 +29,7 @@ func (d nflogDenials) Skipped(ctx context.Context) (uint64, error) { return skip
 // Refused implements Denials: the stage reports refused chains as quarantined.
 func (d nflogDenials) Refused() error { return nil }
 
-// skipped returns how many packets chains have dropped and not reported.
+// skipped returns how many packets the chains dropped without a report.
 func skipped(ctx context.Context, counters func(context.Context, func(comment string, packets uint64)) error) (uint64, error) {
 	var dropped, reported uint64
 	err := counters(ctx, func(comment string, packets uint64) {
@@ -44,9 +44,8 @@ func skipped(ctx context.Context, counters func(context.Context, func(comment st
 	return dropped - min(reported, dropped), err
 }
 
-// tryReports has the backend program what reports, in a network namespace that nobody
-// uses: what the kernel lacks for that is told before the node's own tables are
-// touched.
+// tryReports programs the backend with reports in a scratch network namespace: so a missing
+// kernel feature is found before the node's own tables change.
 func tryReports(ctx context.Context, c Config) error {
 	return inScratch(ctx, c, append(tryModel(), model.DenialsUpdate{Reported: true}))
 }

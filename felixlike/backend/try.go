@@ -16,10 +16,9 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 )
 
-// Try programs one of everything with the configured backend in a network
-// namespace that nobody uses, and returns what the kernel has refused or the node
-// lacks. Of backend openflow it tries what the host's side needs, which is in
-// nftables: its flows need a switch.
+// Try programs one object of each kind with the configured backend in a scratch network
+// namespace. It returns the objects that the kernel refused, or the missing tools. For
+// backend openflow it tries only the host's table, which is in nftables: flows need a switch.
 func Try(ctx context.Context, cfg *config.Effective) error {
 	c, err := ConfigOf(cfg, ovsdb.DatapathNetdev)
 	if err != nil {
@@ -32,7 +31,7 @@ func tryConfig(ctx context.Context, c Config) error {
 	if c.Name == config.OpenFlow {
 		c.Name = config.NFTables
 	}
-	tried, err := New(ctx, c) // where the node's other programs are
+	tried, err := New(ctx, c) // in the node's namespace, to detect the iptables variant
 	if err != nil {
 		return err
 	}
@@ -43,8 +42,8 @@ func tryConfig(ctx context.Context, c Config) error {
 	return inScratch(ctx, c, tryModel())
 }
 
-// inScratch has a backend program a model in a network namespace that nobody uses,
-// and returns what the kernel has refused.
+// inScratch makes a backend program a model in a scratch network namespace, and returns the
+// objects that the kernel refused.
 func inScratch(ctx context.Context, c Config, updates []model.Update) error {
 	ns, err := scratchNamespace()
 	if err != nil {
@@ -69,7 +68,7 @@ func inScratch(ctx context.Context, c Config, updates []model.Update) error {
 	return errors.Join(err, b.Close())
 }
 
-// scratchNamespace returns a network namespace that is gone when it is closed.
+// scratchNamespace returns a new network namespace, which ends when it is closed.
 func scratchNamespace() (*os.File, error) {
 	type result struct {
 		ns  *os.File
@@ -94,8 +93,8 @@ func scratchNamespace() (*os.File, error) {
 
 const tryNode = "node"
 
-// tryModel is a pod of a node with rules that use each kind of set, port and
-// action, in both families.
+// tryModel is a model with one pod and rules that use each kind of set, port and action, in
+// both families.
 func tryModel() []model.Update {
 	pod := model.PodID{Namespace: "default", Name: "pod"}
 	admin := model.PolicyID{Tier: model.TierAdmin, Name: "admin"}

@@ -47,12 +47,12 @@ type Config struct {
 	NodeName string `json:"nodeName" help:"this node's name in the datastore; empty: the host name"`
 	// Backend decides policy. Change it to compare or to migrate. "iptables" leaves the variant to
 	// IPTablesVariant.
-	Backend string `json:"backend" help:"what decides policy: nftables, iptables, iptables-legacy, iptables-nft or openflow (in the bridge itself)"`
+	Backend string `json:"backend" help:"backend that judges packets: nftables, iptables, iptables-legacy, iptables-nft or openflow (in the bridge itself)"`
 	// IPTablesVariant is the kernel's implementation that backend "iptables" programs. Set it on nodes where
 	// both are in use.
-	IPTablesVariant string `json:"iptables.variant" help:"what backend iptables programs: auto (where the node's other programs have their rules), legacy or nft"`
+	IPTablesVariant string `json:"iptables.variant" help:"variant of backend iptables: auto (the one that the node's other programs use), legacy or nft"`
 	// Datastore is where objects come from, Manifests the directory of one.
-	// Kubeconfig is how an agent that is no pod of its cluster reaches it.
+	// Kubeconfig is for an agent that is no pod of its cluster.
 	Datastore  string `json:"datastore" help:"where objects come from: manifests, a directory of YAML files, or kubernetes, the API server"`
 	Manifests  string `json:"manifests" help:"directory that datastore manifests watches"`
 	Kubeconfig string `json:"kubeconfig" help:"file by which datastore kubernetes reaches the API server; empty: as a pod of the cluster"`
@@ -64,7 +64,7 @@ type Config struct {
 	Datapath string `json:"datapath" help:"the bridge's datapath: system (kernel module), netdev (userspace) or auto (system where the module answers)"`
 	Tunnel   string `json:"tunnel" help:"encapsulation between nodes: geneve, vxlan or gre"`
 	// Uplink is the interface by which the node reaches its peers; on netdev it
-	// goes to a userspace bridge of its own. Those with several set it.
+	// goes to a separate userspace bridge. Nodes with several uplinks set it.
 	Uplink string `json:"uplink" help:"interface to the other nodes, which datapath netdev moves to a userspace bridge; empty: the one with the node's address"`
 	// MTU of pods and gateway port in bytes. Set it where the network between nodes takes less than the
 	// uplinks.

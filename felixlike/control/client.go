@@ -32,8 +32,8 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	return status, err
 }
 
-// Sync makes the agent look at its datastore again, waits until all that is
-// there, and every given pod, is programmed, and returns the revision that is.
+// Sync makes the agent read its datastore again. It waits until everything in it and every
+// given pod is programmed, and returns the programmed revision.
 func (c *Client) Sync(ctx context.Context, pods ...model.PodID) (uint64, error) {
 	var request syncRequest
 	for _, pod := range pods {

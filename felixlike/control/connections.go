@@ -11,7 +11,7 @@ import (
 
 const connectionsPath = "/" + Version + "/connections"
 
-// Connection is a connection of a pod that policy has let through and that is not
+// Connection is a connection of a pod that policy allowed and that is not
 // over. Addresses are as policy sees them: that of a Service has been translated.
 type Connection struct {
 	Protocol    model.Protocol `json:"protocol"`

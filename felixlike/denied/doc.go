@@ -23,12 +23,12 @@
 // TestHostReportsWhatGoesToNoService).
 //
 // Reporting is part of the desired state (model.DenialsUpdate): it is programmed,
-// repaired and dumped like everything else, and an agent that starts wants none. Under
+// repaired and dumped like everything else, and it is off when an agent starts. Under
 // netfilter it is one rule in each of three chains; under openflow one bundle, and one
 // rule in no-service. The agent adds the names: addresses are those of pods and nodes,
 // and the isolating policies follow from the model. Reporting is tried before, in a
-// network namespace of its own, or by a flow that no packet meets. A switch that still
-// refuses it is programmed without.
+// scratch network namespace, or by a flow that no packet reaches. If a switch still
+// refuses it, policy is programmed without it.
 //
 // Gaps in numbers show lost reports. Counters show the reports that the bound left out; they are read after
 // as many reports as the bound lets through (felixlike: TestFollowersShareReports, TestWhatCannotBeFollowed,

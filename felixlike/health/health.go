@@ -7,7 +7,7 @@
 //
 // The server listens at healthAddress (127.0.0.1:10288; empty turns it off). If the
 // address is taken, the agent logs it, shows it in the status and tries again; policy
-// goes on.
+// stays in force.
 //
 //	path       200 if                                503, with the reason, if
 //	/healthz   the loop moved in the last 10 s       it did not, a stage is more than 10 s past
@@ -92,8 +92,8 @@ type Server struct {
 	state string
 }
 
-// New returns a server for an address such as 127.0.0.1:10288. It does not
-// listen yet. Without an address it is never to run.
+// New returns a server for an address such as 127.0.0.1:10288. Run starts to listen. Without
+// an address, Run must not be called.
 func New(address string, log *slog.Logger) *Server {
 	s := &Server{address: address, timeouts: defaultTimeouts(), log: log}
 	if address != "" {
@@ -102,7 +102,7 @@ func New(address string, log *slog.Logger) *Server {
 	return s
 }
 
-// Status says where the server listens, or why it does not; it is empty
+// Status returns the server's address, or the reason why it does not listen; it is empty
 // without an address.
 func (s *Server) Status() string {
 	s.mu.Lock()
@@ -116,8 +116,8 @@ func (s *Server) setStatus(state string) {
 	s.state = state
 }
 
-// Run serves until ctx ends. An address that cannot be listened on is no
-// reason to give policy up: it is tried again.
+// Run serves until ctx ends. If it cannot listen on the address, it tries again and returns no
+// error: policy does not depend on it.
 func (s *Server) Run(ctx context.Context, agent Agent, metrics http.Handler) error {
 	handler := newHandler(agent, metrics)
 	for {

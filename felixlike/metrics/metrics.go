@@ -1,5 +1,5 @@
-// Package metrics holds the agent's Prometheus metrics, in a registry of its own. Counts and times are
-// observed as they happen; states are read at each scrape. No series is made for a pod, a policy or an
+// Package metrics holds the agent's Prometheus metrics, in a separate registry. Counts and times are
+// observed as they happen; states are read at each scrape. There is no series for a pod, a policy or an
 // address, so a busy node has as many series as an idle one.
 //
 // The package knows the driver only by the numbers that it gets. It is tested by linting and by the text of a
@@ -72,7 +72,7 @@ func New(stages, repairable []string, state func() (State, bool)) *Metrics {
 		}),
 		repaired: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "felixlike_drift_repaired_total",
-			Help: "Foreign changes to objects of the agent that were found and undone, by kind of object. If it grows, another program writes into the agent's table.",
+			Help: "Foreign changes to the agent's objects that were repaired, by kind of object. If it grows, another program writes into the agent's table.",
 		}, []string{"object"}),
 		lastSuccess: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "felixlike_last_success_timestamp_seconds",
@@ -117,13 +117,13 @@ func (m *Metrics) Applied(stage string, full bool, took time.Duration, writes in
 	m.writes.WithLabelValues(stage).Add(float64(writes))
 }
 
-// PolicyProgrammed notes how long a change took to become policy in force.
+// PolicyProgrammed notes the time from a change to its policy in force.
 func (m *Metrics) PolicyProgrammed(took time.Duration) { m.programming.Observe(took.Seconds()) }
 
 // PodAdded notes how long a pod that was added waited for its policy.
 func (m *Metrics) PodAdded(waited time.Duration) { m.added.Observe(waited.Seconds()) }
 
-// Repaired notes a foreign change that was undone.
+// Repaired notes a repaired foreign change.
 func (m *Metrics) Repaired(object string) { m.repaired.WithLabelValues(object).Inc() }
 
 // Succeeded notes when all stages were programmed.

@@ -11,7 +11,7 @@ import (
 type State struct {
 	// Synced reports that the datastore's first listing is complete.
 	Synced bool
-	// Pending counts the objects whose newest state is not programmed,
+	// Pending counts the objects with a newest state that is not programmed yet,
 	// Quarantined those that the dataplane refuses.
 	Pending, Quarantined int
 	// Rules and Elements count our rules and elements in the policy backend.
@@ -45,9 +45,9 @@ func stateMetrics() []stateMetric {
 			}
 			return 0
 		}),
-		gauge("felixlike_pending_objects", "Policies, groups, pods and nodes whose newest state is not in the dataplane yet.",
+		gauge("felixlike_pending_objects", "Policies, groups, pods and nodes with a newest state that is not in the dataplane yet.",
 			func(s State) float64 { return float64(s.Pending) }),
-		gauge("felixlike_quarantined_objects", "Objects that the dataplane refuses: they are set aside, the pods that rely on them are closed, and all else is programmed. The agent's status names them.",
+		gauge("felixlike_quarantined_objects", "Quarantined objects: the dataplane refuses them, the pods that rely on them are closed, and all else is programmed. The agent's status names them.",
 			func(s State) float64 { return float64(s.Quarantined) }),
 		gauge("felixlike_rules", "Rules of the agent that the policy backend holds.", func(s State) float64 { return float64(s.Rules) }),
 		gauge("felixlike_set_elements", "Elements of the agent's sets and maps that the policy backend holds.",

@@ -80,8 +80,8 @@ func (j judged) compare(o judged) int {
 	)
 }
 
-// condition returns what the status of a policy must say, without its time. Before is the
-// policy that is asked just before it, nil for the first one.
+// condition returns the condition that the policy must have, without its time. before is the
+// policy that is asked directly before it, nil for the first one.
 func (j judged) condition(before *judged) metav1.Condition {
 	c := metav1.Condition{
 		Type: ConditionAccepted, Status: metav1.ConditionTrue, Reason: ReasonAccepted,
@@ -103,7 +103,7 @@ func (j judged) condition(before *judged) metav1.Condition {
 	return c
 }
 
-// faulty returns what is not understood, a line each.
+// faulty returns the parts that the agent does not understand, a line each.
 func (j judged) faulty() []string {
 	var lines []string
 	for _, f := range j.faults {

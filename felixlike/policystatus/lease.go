@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// LeaseName is the name of the Lease whose holder writes.
+// LeaseName is the name of the Lease; its holder writes.
 const LeaseName = "felixlike-clusternetworkpolicies"
 
 // lease is the Lease as one candidate sees it. Its methods are for one goroutine.
@@ -41,7 +41,7 @@ func (l *lease) try(ctx context.Context) (bool, error) {
 	if err == nil {
 		err = runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &spec)
 	}
-	if err != nil { // nobody can hold it
+	if err != nil { // the Lease has no holder
 		spec = coordinationv1.LeaseSpec{}
 	}
 	if holder := spec.HolderIdentity; holder != nil && *holder != "" && *holder != l.identity {

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 )
 
-// Options are what Run needs.
+// Options configure Run.
 type Options struct {
 	Client dynamic.Interface
 	// Node is the name of this node, by which it holds the Lease.

@@ -215,7 +215,7 @@ func wait(t *testing.T, what string, so func() bool, state func() string) {
 	}
 }
 
-// holder returns who holds the Lease.
+// holder returns the holder of the Lease.
 func (f *fixture) holder(t *testing.T) string {
 	t.Helper()
 	o, err := f.leases.Get(t.Context(), policystatus.LeaseName, metav1.GetOptions{})
@@ -276,7 +276,7 @@ func testConditions(t *testing.T, f *fixture, peer, fault string) {
 		t.Errorf("%s holds the lease; %v, %v", writer, agents["n1"].logs.lines, agents["n2"].logs.lines)
 	}
 
-	// What is right is not written again, and a change of the spec keeps the time.
+	// A correct condition is not written again, and a change of the spec keeps the time.
 	f.update(t, "second", 3, deny)
 	f.until(t, "second", "True", "Accepted", "")
 	f.update(t, "good", 4, deny)
@@ -336,7 +336,7 @@ func (f *fixture) versions(t *testing.T) map[string]string {
 	return all
 }
 
-// foreign writes a condition of somebody else.
+// foreign writes a condition as another program.
 func (f *fixture) foreign(t *testing.T, name string) {
 	t.Helper()
 	patch := &unstructured.Unstructured{Object: map[string]any{
@@ -472,7 +472,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestFight: a condition that somebody removes again and again is written no faster than
+// TestFight: a condition that another program removes again and again is written no faster than
 // Timing.Again.
 func TestFight(t *testing.T) {
 	f, _ := newFake(t)
@@ -498,7 +498,7 @@ func TestFight(t *testing.T) {
 	f.until(t, "p", "True", "Accepted", "")
 }
 
-// TestNotNeeded: without policies nobody asks for the Lease, and the writer gives it up.
+// TestNotNeeded: without policies no agent asks for the Lease, and the writer releases it.
 func TestNotNeeded(t *testing.T) {
 	f, s := newFake(t)
 	var mu sync.Mutex
@@ -559,8 +559,8 @@ func TestManyPolicies(t *testing.T) {
 	}
 }
 
-// TestRights: the agent asks for what Rights and LeaseRights list, for nothing else, and
-// that is what is deployed.
+// TestRights: the agent uses exactly the rights that Rights and LeaseRights list, and the
+// manifests in deploy/ grant these.
 func TestRights(t *testing.T) {
 	f, s := newFake(t)
 	f.create(t, "p", 1, deny)

@@ -33,7 +33,7 @@ type writer struct {
 	log      *slog.Logger
 	read     said
 	write    said
-	// wrote has what was last written, or refused, of each policy.
+	// wrote has the last written or refused condition of each policy.
 	wrote map[types.UID]wrote
 	retry time.Duration
 }
@@ -111,7 +111,7 @@ func (w *writer) informer(signal func()) (cache.Store, cache.Controller) {
 				return found, err
 			},
 		},
-		// Who owns which field is most of an object.
+		// The managed fields are the largest part of an object.
 		Transform: func(o any) (any, error) {
 			if u, ok := o.(*unstructured.Unstructured); ok {
 				u.SetManagedFields(nil)

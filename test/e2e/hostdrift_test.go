@@ -144,7 +144,7 @@ func TestHostDrift(t *testing.T) {
 				t.Errorf("%s: no answer for %s, of these at most %s without a processor", c.what, gap, lost)
 			}
 		}
-		if text := shell(t, n, "grep -c 'a foreign change was undone.*stage=netlink.*object=.*"+c.kind+"' "+n.LogFile()); strings.TrimSpace(text) == "0" {
+		if text := shell(t, n, "grep -c 'repaired a foreign change.*stage=netlink.*object=.*"+c.kind+"' "+n.LogFile()); strings.TrimSpace(text) == "0" {
 			t.Errorf("%s: the log says nothing", c.what)
 		}
 		// Changes one after the other are no fight.
