@@ -85,7 +85,7 @@ func TestArrivalGoesOnInTheEnd(t *testing.T) {
 			})
 			eventually(t, "others are removed", func() bool { return slices.Contains(c.history.all(), "remove others") })
 			eventually(t, "the agent is ready", func() bool { return missing(t, f) == "" })
-			if c.leads() != backend.InKernel || len(log.lines("connections of before may be lost")) == 0 {
+			if c.leads() != backend.InKernel || len(log.lines("connections of the backend that was in force before may be lost")) == 0 {
 				t.Errorf("packets are led to the %s; log %q", c.leads(), log.lines(""))
 			}
 		})

@@ -47,7 +47,7 @@ func TestForeignChangeIsRepairedAlone(t *testing.T) {
 	if got := others.log(); len(got) != 1 {
 		t.Errorf("other stages ran: %v", got)
 	}
-	if lines := log.lines("undone"); len(lines) != 1 || !strings.Contains(lines[0], "pid 77") || !strings.Contains(lines[0], "level=WARN") {
+	if lines := log.lines("repaired a foreign change"); len(lines) != 1 || !strings.Contains(lines[0], "pid 77") || !strings.Contains(lines[0], "level=WARN") {
 		t.Errorf("log %q", lines)
 	}
 }

@@ -18,17 +18,17 @@ import (
 
 // Intervals of WatchAddresses.
 const (
-	// gather is how long the kernel is left alone after a notification: a proxy
-	// for Services adds addresses by the hundred.
+	// gather is the wait for further notifications after the first one: a proxy for
+	// Services adds hundreds of addresses at once.
 	gather = 10 * time.Millisecond
-	// relistMin and relistMax bound the wait after something failed.
+	// relistMin and relistMax bound the wait after an error.
 	relistMin = 100 * time.Millisecond
 	relistMax = 5 * time.Second
 )
 
 // WatchAddresses calls update with all addresses that this network namespace answers
-// to, sorted, until ctx ends: once at the start, then after each change of the addresses
-// or of the interface that has one. It leaves out loopback addresses, IPv6 link-local
+// to, sorted, until ctx ends: once at the start, then after each change of an address or
+// of the interface that has it. It leaves out loopback addresses, IPv6 link-local
 // ones, and addresses of interfaces that are down, which the kernel does not answer to.
 // After an error it calls failed and tries again. It reads the whole list each time, so
 // lost notifications do no harm.
@@ -55,14 +55,14 @@ func WatchAddresses(ctx context.Context, update func([]netip.Addr), failed func(
 
 // addressWatch holds the addresses that were reported last.
 type addressWatch struct {
-	update func([]netip.Addr)
-	told   bool
-	last   []placed
-	// up are the interfaces with addresses that count, and whether they are up.
+	update   func([]netip.Addr)
+	reported bool
+	last     []placed
+	// up are the interfaces with such addresses, and whether they are up.
 	up map[int32]bool
 }
 
-// placed is an address where it is.
+// placed is an address and its interface.
 type placed struct {
 	addr  netip.Addr
 	index int32
@@ -103,7 +103,7 @@ func (w *addressWatch) run(ctx context.Context) (err error) {
 	}
 }
 
-// concerns reports whether the list may be another one after a notification.
+// concerns reports whether a notification may change the list.
 func (w *addressWatch) concerns(m socket.Message) bool {
 	switch m.Header.Type {
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
@@ -112,7 +112,7 @@ func (w *addressWatch) concerns(m socket.Message) bool {
 		if len(m.Data) < unix.SizeofIfInfomsg {
 			return true
 		}
-		// Of struct ifinfomsg. Every pod has an interface, without such addresses.
+		// Of struct ifinfomsg. The interfaces of pods have no such addresses.
 		index := int32(binary.NativeEndian.Uint32(m.Data[4:]))
 		flags := binary.NativeEndian.Uint32(m.Data[8:])
 		up, ours := w.up[index]
@@ -149,8 +149,8 @@ func (w *addressWatch) list() (whole bool, err error) {
 		}
 	}
 	slices.SortFunc(now, func(a, b placed) int { return cmp.Or(a.addr.Compare(b.addr), cmp.Compare(a.index, b.index)) })
-	if !w.told || !slices.Equal(now, w.last) {
-		w.told, w.last = true, now
+	if !w.reported || !slices.Equal(now, w.last) {
+		w.reported, w.last = true, now
 		var addrs []netip.Addr
 		for _, p := range now {
 			addrs = append(addrs, p.addr)
@@ -160,7 +160,7 @@ func (w *addressWatch) list() (whole bool, err error) {
 	return true, nil
 }
 
-// isUp reports whether an interface is up; one that has just gone is not.
+// isUp reports whether an interface is up; a missing interface is not.
 func isUp(index int) (bool, error) {
 	link, err := netlink.LinkByIndex(index)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {

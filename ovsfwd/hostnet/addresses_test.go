@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// addressLog is what a WatchAddresses has told.
+// addressLog records the updates of a WatchAddresses.
 type addressLog struct {
 	mu    sync.Mutex
 	lists []string
@@ -88,7 +88,7 @@ func ip(t *testing.T, args ...string) {
 	}
 }
 
-// The addresses are those that the kernel takes for its own, on whatever interface.
+// The list has the kernel's local addresses of all interfaces.
 func TestAddressesFollowInterfaces(t *testing.T) {
 	inNamespace(t)
 	ip(t, "link", "set", "lo", "up")
@@ -112,7 +112,7 @@ func TestAddressesFollowInterfaces(t *testing.T) {
 	l.want(t, "an interface is gone", "10.96.0.1")
 }
 
-// An address that two interfaces have is told again when one of them loses it.
+// An address that two interfaces have is reported again when one of them loses it.
 func TestAddressOfTwoInterfaces(t *testing.T) {
 	inNamespace(t)
 	ip(t, "link", "set", "flx-gw0", "up")
@@ -131,8 +131,8 @@ func TestAddressOfTwoInterfaces(t *testing.T) {
 	}
 }
 
-// Addresses that change faster than anybody listens are all known in the end, and are
-// not told one by one.
+// After changes that are faster than the reader, all addresses are known in the end, and they
+// are not reported one by one.
 func TestAddressesUnderStorm(t *testing.T) {
 	inNamespace(t)
 	l := watchAddresses(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Behind is the kernel's state of the traffic that an earlier run led through the
-// gateway port. Programs read it while no agent runs.
+// Behind has the prefixes and nodes that an earlier run led through the gateway port, as the
+// kernel has them. Programs read it while no agent runs.
 type Behind struct {
 	// Own are this node's pod prefixes, Peers those of its peers.
 	Own, Peers []netip.Prefix

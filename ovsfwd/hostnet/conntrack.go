@@ -13,36 +13,35 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Conntrack forgets connections of addresses that changed hands. An
-// established connection passes policy; the next pod with its address must
-// not inherit that. It is used from one goroutine.
+// Conntrack deletes the connections of addresses that changed hands. An established
+// connection passes policy, and the next pod with its address must not inherit this. It is
+// used from one goroutine.
 type Conntrack struct {
 	pending   addressSet
 	elsewhere []Forgetter
 }
 
-// Forgetter forgets connections that are tracked elsewhere than in the kernel,
-// and returns how many there were.
+// Forgetter deletes connections that are tracked outside of the kernel, and returns their
+// number.
 type Forgetter interface {
 	ForgetConnections(ctx context.Context, addrs []netip.Addr) (int, error)
 }
 
-// NewConntrack returns a Conntrack with nothing to forget. It forgets in the
-// kernel, in all zones, and elsewhere.
+// NewConntrack returns a Conntrack without addresses. It deletes connections in the kernel, in
+// all zones, and elsewhere.
 func NewConntrack(elsewhere ...Forgetter) *Conntrack {
 	return &Conntrack{pending: addressSet{}, elsewhere: elsewhere}
 }
 
-// Forget wants the connections from and to an address to be forgotten.
+// Forget makes the next Apply delete the connections from and to an address.
 func (c *Conntrack) Forget(a netip.Addr) { c.pending[a.Unmap()] = struct{}{} }
 
-// forgetAttempts bounds the dumps for one apply: an entry that ends by itself
-// between dump and delete makes the delete fail, and the next dump shows
-// whether anything is left.
+// forgetAttempts bounds the dumps for one apply. If an entry ends by itself between dump and
+// delete, the delete fails, and the next dump shows whether anything is left.
 const forgetAttempts = 3
 
-// Apply deletes the entries and returns their number. Without an address to forget it
-// reads nothing. It dumps the whole table of a family once for all its addresses. The
+// Apply deletes the entries and returns their number. Without an address it reads
+// nothing. It dumps the whole table of a family once for all its addresses. The
 // next Apply retries failed deletions.
 func (c *Conntrack) Apply(ctx context.Context) (int, error) {
 	if len(c.pending) == 0 {
@@ -62,7 +61,7 @@ func (c *Conntrack) Apply(ctx context.Context) (int, error) {
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return deleted, fmt.Errorf("forget connections of addresses that changed hands: %w", err)
+		return deleted, fmt.Errorf("delete connections of addresses that changed hands: %w", err)
 	}
 	clear(c.pending)
 	return deleted, nil
@@ -70,7 +69,7 @@ func (c *Conntrack) Apply(ctx context.Context) (int, error) {
 
 type addressSet map[netip.Addr]struct{}
 
-// of returns the addresses of a family.
+// of returns the addresses of this family.
 func (s addressSet) of(f model.Family) addressSet {
 	some := addressSet{}
 	for a := range s {

@@ -3,16 +3,15 @@
 // pods, and the policy rule that keeps traffic between pods and peer nodes
 // inside the tunnel.
 //
-// It notices at once when another program changes any of it (Watch), so that the next
-// Apply repairs it, and tells if that does not help (Problem).
+// Watch notices foreign changes at once, so that the next Apply repairs them. Problem reports
+// changes that no Apply could repair for some time.
 //
 // It also reports the addresses of the node itself (WatchAddresses), and deletes the
 // connections of addresses that changed hands (Conntrack).
 //
 // It is a reconciler: it reads the observed state, writes only differences, and
-// removes leftovers of an earlier run. Its routes carry a protocol number of
-// their own and its policy rule a priority and table of its own, so that
-// nothing of others is ever touched. It works in the network namespace of the
-// calling process, over netlink, and knows nothing of policy. It is tested in
-// fresh network namespaces.
+// removes leftovers of an earlier run. Its routes have a protocol number that no other
+// program uses, and its policy rule has a separate priority and table, so it never changes
+// objects of other programs. It works in the network namespace of the calling process, over
+// netlink, and knows nothing of policy. It is tested in fresh network namespaces.
 package hostnet

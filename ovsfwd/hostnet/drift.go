@@ -12,8 +12,8 @@ import (
 
 // Intervals of drift.
 const (
-	// firstPause and longestPause bound the time between the end of an Apply that
-	// repairs and the next notice, while another program undoes every repair.
+	// firstPause and longestPause bound the time between the end of a repairing Apply and the
+	// next notice, while another program undoes every repair.
 	firstPause   = 100 * time.Millisecond
 	longestPause = time.Second
 	// steady is how long the host network has to stay as desired for an outage to end.
@@ -24,26 +24,26 @@ const (
 	keptNames = 3
 )
 
-// drift is what Watch and Apply share.
+// drift is the state that Watch and Apply share.
 type drift struct {
 	mu sync.Mutex
-	// wanted is the desired state, nil before there is one, and mtu that of the
+	// wanted is the desired state, nil before there is one, and mtu the desired MTU of the
 	// gateway port.
 	wanted *objects
 	mtu    int
-	// link is the index of the gateway port that was programmed last; applied tells
-	// that there was one.
+	// link is the index of the gateway port that was programmed last; applied is set if
+	// there was one.
 	link    int
 	applied bool
 
-	// heard is when Watch heard of the first change since the last read, zero without
-	// one, and names are the objects. told tells that changed will be called for it, due
-	// that it was called.
-	heard     time.Time
-	names     []string
-	told, due bool
-	// asked tells that the Apply reads because of a notice. After it, the next notice
-	// waits until next. The pause doubles while other programs go on.
+	// noticed is the time of the first change that Watch noticed since the last read, zero
+	// without one, and names are the objects. scheduled is set while a call of changed is
+	// scheduled, due after the call.
+	noticed        time.Time
+	names          []string
+	scheduled, due bool
+	// asked is set if the current Apply reads because of a notice. After it, the next notice
+	// waits until next. The pause doubles while other programs keep changing objects.
 	asked bool
 	begun time.Time // when that Apply began
 	pause time.Duration
@@ -52,11 +52,11 @@ type drift struct {
 	outage outage
 }
 
-// outage is a time in which the host network is not as desired, or is changed again as
-// soon as it is.
+// outage is a period in which the host network is not in the desired state, or is changed
+// again right after each repair.
 type outage struct {
-	// since is its beginning, zero without one. repaired is when the last repair
-	// succeeded, zero after an error.
+	// since is the begin, zero without an outage. repaired is the time of the last
+	// successful repair, zero after an error.
 	since, repaired time.Time
 	// names are the objects that were changed, err the last Apply's error.
 	names []string
@@ -75,8 +75,8 @@ func (d *drift) wantMTU(mtu int) {
 	d.mtu = mtu
 }
 
-// begin notes that an Apply begins, and reports whether it has to read: it must, or a
-// notice is due. It returns when the first change was heard of.
+// begin notes the begin of an Apply, and reports whether it has to read: because it must, or
+// because a notice is due. It returns the time at which Watch noticed the first change.
 func (d *drift) begin(must bool) (noticed time.Time, read bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -84,12 +84,12 @@ func (d *drift) begin(must bool) (noticed time.Time, read bool) {
 	if !must && !d.due {
 		return now, false
 	}
-	noticed = d.heard
+	noticed = d.noticed
 	if noticed.IsZero() {
 		noticed = now
 	}
 	d.asked, d.begun = d.due, now
-	d.heard, d.names, d.due = time.Time{}, nil, false
+	d.noticed, d.names, d.due = time.Time{}, nil, false
 	return noticed, true
 }
 
@@ -112,41 +112,41 @@ func (d *drift) end(link int, noticed time.Time, repaired []tables.Repair, err e
 	d.next = now.Add(d.pause)
 }
 
-// missed asks for an Apply that reads, if changes may not have been heard of.
+// missed requests an Apply that reads, because Watch may have missed changes.
 func (d *drift) missed(changed func()) {
 	d.mu.Lock()
 	applied := d.applied
 	d.mu.Unlock()
 	if applied {
-		d.hear("", changed)
+		d.note("", changed)
 	}
 }
 
-// hear notes a change of an object; the name is empty if it is not known. It calls
-// changed once for all changes that come together, later while other programs fight.
-func (d *drift) hear(name string, changed func()) {
+// note notes a change of an object; the name is empty if it is not known. It calls changed
+// once for all changes that come together, and later while another program undoes repairs.
+func (d *drift) note(name string, changed func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
-	if d.heard.IsZero() {
-		d.heard = now
+	if d.noticed.IsZero() {
+		d.noticed = now
 	}
 	if name != "" {
 		d.names = keep(d.names, name)
 	}
-	if d.told {
+	if d.scheduled {
 		return
 	}
-	d.told = true
+	d.scheduled = true
 	time.AfterFunc(max(gather, d.next.Sub(now)), func() {
 		d.mu.Lock()
-		d.told, d.due = false, true
+		d.scheduled, d.due = false, true
 		d.mu.Unlock()
 		changed()
 	})
 }
 
-// keep appends a name that is new, up to a limit.
+// keep appends a new name, up to a limit.
 func keep(names []string, name string) []string {
 	if len(names) < keptNames && !slices.Contains(names, name) {
 		names = append(names, name)
@@ -154,7 +154,7 @@ func keep(names []string, name string) []string {
 	return names
 }
 
-// applied notes the outcome of an Apply whose first change was noticed then.
+// applied notes the outcome of an Apply. noticed is the time of its first change.
 func (o *outage) applied(noticed, now time.Time, repaired []tables.Repair, err error) {
 	o.expire(noticed)
 	o.err = err
@@ -182,13 +182,14 @@ func (o *outage) expire(until time.Time) {
 	}
 }
 
-// problem tells of an outage that lasts, or of a change that no Apply has looked at.
+// problem returns the text of an outage that lasts too long, or of a change that no Apply has
+// read for too long.
 func (d *drift) problem(now time.Time) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	until := now
-	if !d.heard.IsZero() {
-		until = d.heard
+	if !d.noticed.IsZero() {
+		until = d.noticed
 	}
 	d.outage.expire(until)
 	since, names := d.outage.since, d.outage.names
@@ -199,7 +200,7 @@ func (d *drift) problem(now time.Time) string {
 	if lasts <= tolerated {
 		return ""
 	}
-	text := fmt.Sprintf("the host's side of the gateway port has not been as desired for %s", lasts.Round(time.Second))
+	text := fmt.Sprintf("the host's side of the gateway port has not been in the desired state for %s", lasts.Round(time.Second))
 	if len(names) > 0 {
 		text += ": other programs change " + strings.Join(names, ", ")
 	}

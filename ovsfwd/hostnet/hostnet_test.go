@@ -276,7 +276,7 @@ func TestForeignNeighboursStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The kernel itself drops all of a device's ARP entries with its last IPv4
-	// address, so only the IPv6 one can be told to have been left alone.
+	// address, so the test can check the IPv6 one only.
 	if got := permanent(t, gw); got != "fd00:99::4d" {
 		t.Errorf("neighbours after remove: %s, want the foreign IPv6 one alone", got)
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// concerned returns the object that a notification of the kernel says is not as desired,
-// as "route 10.10.1.0/24", and nothing if all is well or the object is none of ours. A
-// notification that cannot be read concerns nothing.
+// concerned returns the object that is not in the desired state according to a notification
+// of the kernel, for example "route 10.10.1.0/24". It returns "" if the object is as desired or
+// not ours, and for a notification that it cannot parse.
 func (d *drift) concerned(m socket.Message) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -36,7 +36,7 @@ func (d *drift) concerned(m socket.Message) string {
 	return ""
 }
 
-// concernedLink looks at struct ifinfomsg.
+// concernedLink parses struct ifinfomsg.
 func (d *drift) concernedLink(m socket.Message) string {
 	a, ok := attributes(m.Data, unix.SizeofIfInfomsg)
 	if !ok {
@@ -53,7 +53,7 @@ func (d *drift) concernedLink(m socket.Message) string {
 	return ""
 }
 
-// concernedAddress looks at struct ifaddrmsg.
+// concernedAddress parses struct ifaddrmsg.
 func (d *drift) concernedAddress(m socket.Message) string {
 	a, ok := attributes(m.Data, unix.SizeofIfAddrmsg)
 	if !ok {
@@ -71,14 +71,14 @@ func (d *drift) concernedAddress(m socket.Message) string {
 	case ours && gone == d.wanted.hasAddress(at) && !address.IsLinkLocalUnicast():
 		return kindAddress + " " + at.String()
 	case !ours && d.wanted.isNode(address) && (gone || d.outage.err != nil):
-		// It takes the IPv4 routes along that have it as their source. While it is gone
-		// they cannot be added, so its return is a reason to try again.
+		// With the address, the kernel removes the IPv4 routes that have it as their source.
+		// They cannot be added without it, so its return is a reason to try again.
 		return kindAddress + " " + address.String()
 	}
 	return ""
 }
 
-// concernedRoute looks at struct rtmsg.
+// concernedRoute parses struct rtmsg.
 func (d *drift) concernedRoute(m socket.Message) string {
 	a, ok := attributes(m.Data, unix.SizeofRtMsg)
 	if !ok {
@@ -100,7 +100,7 @@ func (d *drift) concernedRoute(m socket.Message) string {
 	return ""
 }
 
-// concernedNeighbour looks at struct ndmsg.
+// concernedNeighbour parses struct ndmsg.
 func (d *drift) concernedNeighbour(m socket.Message) string {
 	a, ok := attributes(m.Data, unix.SizeofNdMsg)
 	if !ok || int(binary.NativeEndian.Uint32(m.Data[4:])) != d.link {
@@ -117,7 +117,7 @@ func (d *drift) concernedNeighbour(m socket.Message) string {
 	return ""
 }
 
-// concernedRule looks at struct fib_rule_hdr, which has the size of struct rtmsg.
+// concernedRule parses struct fib_rule_hdr, which has the size of struct rtmsg.
 func (d *drift) concernedRule(m socket.Message) string {
 	a, ok := attributes(m.Data, unix.SizeofRtMsg)
 	if !ok {
@@ -135,8 +135,8 @@ func (d *drift) concernedRule(m socket.Message) string {
 	return ""
 }
 
-// attributes returns the attributes behind a header of that size. ok is false if the
-// message is cut off.
+// attributes returns the attributes after a header of this size. ok is false if the
+// message is truncated.
 func attributes(data []byte, header int) (values map[uint16][]byte, ok bool) {
 	if len(data) < header {
 		return nil, false
@@ -152,7 +152,7 @@ func attributes(data []byte, header int) (values map[uint16][]byte, ok bool) {
 	return values, true
 }
 
-// number reads an attribute of four bytes; it is 0 without one.
+// number reads an attribute of four bytes, and returns 0 without one.
 func number(b []byte) uint32 {
 	if len(b) != 4 {
 		return 0

@@ -9,8 +9,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// objects are the objects of a State, by their keys in the kernel. They are never
-// changed once they are made.
+// objects are the objects of a State, by their keys in the kernel. They never change.
 type objects struct {
 	State
 	inOrder []route
@@ -29,24 +28,24 @@ func newObjects(s State) *objects {
 	return o
 }
 
-// hasAddress reports whether the gateway port is to have an address.
+// hasAddress reports whether the desired state has this address of the gateway port.
 func (o *objects) hasAddress(a netip.Prefix) bool {
 	return slices.Contains(o.GatewayAddresses, a)
 }
 
-// hasRoute reports whether a route is desired exactly so.
+// hasRoute reports whether the desired state has exactly this route.
 func (o *objects) hasRoute(r route) bool {
 	now, ok := o.byID[r.identity()]
 	return ok && now == r
 }
 
-// hasNeighbour reports whether an address is to have that MAC address.
+// hasNeighbour reports whether the desired state has this neighbour.
 func (o *objects) hasNeighbour(a netip.Addr, mac string) bool {
 	now, ok := o.macs[a]
 	return ok && now == mac
 }
 
-// hasRule reports whether a family is to have the policy rule.
+// hasRule reports whether the desired state has the policy rule of this family.
 func (o *objects) hasRule(f model.Family) bool { return first(o.gatewayAddrs(), f).IsValid() }
 
 // claims reports whether a permanent neighbour of the gateway port can only be ours: it
@@ -55,5 +54,5 @@ func (o *objects) claims(a netip.Addr, mac net.HardwareAddr) bool {
 	return o.ownPrefix(a) || bytes.Equal(mac, o.VirtualMAC)
 }
 
-// isNode reports whether an address is one of this node's own.
+// isNode reports whether an address belongs to this node.
 func (o *objects) isNode(a netip.Addr) bool { return slices.Contains(o.NodeAddresses, a) }

@@ -19,29 +19,28 @@ import (
 
 const mainTable = unix.RT_TABLE_MAIN
 
-// Reconciler brings the host's network to the wanted state. It is used from
-// one goroutine.
+// Reconciler brings the host's network to the desired state. It is used from one goroutine.
 type Reconciler struct {
 	wanted *objects
-	// mtu is that of the gateway port in bytes; 0 leaves it.
+	// mtu is the MTU of the gateway port in bytes; 0 leaves the port's MTU unchanged.
 	mtu int
-	// clean says that the kernel is in sync with the desired state.
+	// clean is set if the kernel is in sync with the desired state.
 	clean bool
-	// last is what the last successful Apply programmed.
+	// last is the state that the last successful Apply programmed.
 	last programmed
 	// drift is shared with Watch.
 	drift drift
 }
 
-// programmed is what an Apply has programmed. What differs from it without being desired
-// otherwise is a foreign change.
+// programmed is the state that an Apply has programmed. If the observed state differs from it
+// and the desired state does not, the difference is a foreign change.
 type programmed struct {
 	*objects
 	// link is the index of the gateway port, and mtu its MTU.
 	link, mtu int
 }
 
-// NewReconciler returns a reconciler that wants nothing yet.
+// NewReconciler returns a reconciler without a desired state.
 func NewReconciler() *Reconciler { return &Reconciler{} }
 
 // SetState replaces the desired state.
@@ -58,12 +57,12 @@ func (r *Reconciler) SetMTU(mtu int) {
 	r.drift.wantMTU(mtu)
 }
 
-// Invalidate makes the next Apply look at the kernel again.
+// Invalidate makes the next Apply read the kernel again.
 func (r *Reconciler) Invalidate() { r.clean = false }
 
-// Apply writes the differences and returns what it did. After a failed write it goes on
-// with the others; the errors are joined. It reads nothing if nothing new is desired and
-// Watch has not called for it.
+// Apply writes the differences. After a failed write it continues with the others, and joins
+// the errors. It reads nothing if the desired state is unchanged and Watch has noticed no
+// change.
 func (r *Reconciler) Apply(context.Context) (Result, error) {
 	if r.wanted == nil {
 		return Result{}, nil
@@ -89,12 +88,12 @@ func (r *Reconciler) Apply(context.Context) (Result, error) {
 	return did, err
 }
 
-// Problem tells what has kept the host network from being as desired for longer than a
-// repair takes; empty if nothing does. It may be called from any goroutine.
+// Problem returns the reason if the host network has not been in the desired state for longer
+// than a repair takes, or "". It may be called from any goroutine.
 func (r *Reconciler) Problem() string { return r.drift.problem(time.Now()) }
 
-// Remove undoes the writes of earlier runs for a gateway port of that name, except
-// for sysctls, which others may rely on by now. It may be repeated.
+// Remove undoes the writes of earlier runs for a gateway port with this name, except for
+// sysctls, because other programs may rely on them. It may be repeated.
 func Remove(gateway string, table, priority int) error {
 	p := &pass{wanted: newObjects(State{Gateway: gateway, RouteTable: table, RulePriority: priority})}
 	link, err := netlink.LinkByName(gateway)
@@ -112,11 +111,11 @@ func Remove(gateway string, table, priority int) error {
 	return errors.Join(p.errs...)
 }
 
-// pass is one comparison of wanted and actual.
+// pass is one comparison of desired and observed state.
 type pass struct {
 	wanted *objects
 	mtu    int
-	// before is what was programmed last.
+	// before is the state that was programmed last.
 	before programmed
 	link   netlink.Link
 	writes int
@@ -137,7 +136,7 @@ func (p *pass) all() {
 	p.rules()
 }
 
-// write counts a write and keeps its error. It reports whether there is none.
+// write counts a write, keeps its error, and reports whether it succeeded.
 func (p *pass) write(what string, err error) bool {
 	p.writes++
 	if err != nil {
@@ -254,9 +253,9 @@ func (p *pass) neighbours() {
 	}
 }
 
-// nextHops returns where our routes lead to now. A permanent neighbour is ours
-// if it is one of them, a pod's or has the virtual MAC; others may have theirs
-// here.
+// nextHops returns the current next hops of our routes. A permanent neighbour is ours if it is
+// one of them, if it is a pod, or if it has the virtual MAC. Other programs may have
+// neighbours here too.
 func (p *pass) nextHops() (map[netip.Addr]bool, error) {
 	hops := map[netip.Addr]bool{}
 	for _, f := range model.Families() {
@@ -316,7 +315,7 @@ func (p *pass) routes() {
 		if !lacks[r] {
 			continue
 		}
-		// Added, not replaced: a route of that prefix which is there is not ours.
+		// Added, not replaced: an existing route with this prefix is not ours.
 		ok := p.write(fmt.Sprintf("add route %s via %s table %d", r.dst, r.via, r.table), netlink.RouteAdd(p.routeMessage(r)))
 		if ok && p.again() && p.before.hasRoute(r) {
 			p.log.add(kindRoute, r.String(), missing)
@@ -335,20 +334,20 @@ func (p *pass) routeMessage(r route) *netlink.Route {
 	return n
 }
 
-// foreignRules is more than the foreign rules that one pass removes from a family.
+// foreignRules bounds the foreign rules that one pass removes from a family.
 const foreignRules = 8
 
 func (p *pass) rules() {
 	for _, f := range model.Families() {
-		// The kernel removes the first rule that has what the request names. A rule with
-		// fewer conditions than ours may stand for ours there, so each removal takes
-		// another look.
+		// The kernel removes the first rule that has all attributes of the request. A request
+		// for a rule with fewer conditions may match our rule too, so the rules are listed again
+		// after each removal.
 		removed := 0
 		for removed < foreignRules && p.rule(f) {
 			removed++
 		}
 		if removed == foreignRules {
-			p.fail("policy rules", fmt.Errorf("%d foreign ones of priority %d were removed, and there may be more", removed, p.wanted.RulePriority))
+			p.fail("policy rules", fmt.Errorf("%d foreign rules of priority %d were removed, and there may be more", removed, p.wanted.RulePriority))
 		}
 	}
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// Result is what one Apply did.
+// Result is the result of one Apply.
 type Result struct {
 	// Writes counts the changes of the kernel's state.
 	Writes int
-	// Repaired are the foreign changes that were undone.
+	// Repaired are the repaired foreign changes.
 	Repaired []tables.Repair
 }
 
@@ -33,20 +33,20 @@ func Kinds() []string {
 	return []string{kindLink, kindAddress, kindRoute, kindRule, kindNeighbour, kindSysctl}
 }
 
-// missing is what a Repair says of an object that was not there.
+// missing is the text of a Repair for a missing object.
 const missing = "missing"
 
 // repairLog collects the repairs of one pass.
 type repairLog struct {
 	noticed time.Time
-	// link says what has happened to the gateway port. The kernel removes addresses,
-	// routes and neighbours with it; with counts them by kind.
+	// link is the change of the gateway port. With the port, the kernel removes addresses,
+	// routes and neighbours; with counts them by kind.
 	link string
 	with map[string]int
 	all  []tables.Repair
 }
 
-// add notes that a foreign change was undone.
+// add notes a repaired foreign change.
 func (l *repairLog) add(kind, name, what string) {
 	if l.link != "" && what == missing {
 		l.with[kind]++

@@ -48,7 +48,7 @@ const (
 	DefaultRulePriority = 20800
 )
 
-// route is a wanted route.
+// route is a desired route.
 type route struct {
 	dst    netip.Prefix
 	via    netip.Addr
@@ -57,7 +57,7 @@ type route struct {
 	family model.Family
 }
 
-// String names a route by what the kernel knows it by.
+// String names a route by the kernel's key.
 func (r route) String() string {
 	if r.table == mainTable {
 		return r.dst.String()
@@ -68,7 +68,7 @@ func (r route) String() string {
 // identity is the part of a route that the kernel uses as its key.
 func (r route) identity() route { return route{dst: r.dst, table: r.table, family: r.family} }
 
-// routes returns the wanted routes and the neighbours that they go by.
+// routes returns the desired routes and the neighbours that are their next hops.
 func (s *State) routes() (routes []route, gateways []netip.Addr) {
 	seen := map[route]bool{}
 	add := func(r route) {
@@ -99,7 +99,7 @@ func (s *State) routes() (routes []route, gateways []netip.Addr) {
 	return routes, gateways
 }
 
-// neighbours returns the wanted permanent neighbours: the peers' gateways and
+// neighbours returns the desired permanent neighbours: the peers' gateways and
 // this node's pods.
 func (s *State) neighbours() map[netip.Addr]string {
 	wanted := map[netip.Addr]string{}

@@ -42,14 +42,14 @@ func settings(gateway string) []setting {
 	}
 }
 
-// setting is a sysctl with the value that it is to have.
+// setting is a sysctl and its desired value.
 type setting struct{ key, value string }
 
 // name is the sysctl as sysctl(8) writes it.
 func (s setting) name() string { return strings.ReplaceAll(s.key, "/", ".") }
 
-// read returns the value, and whether it is another one than it is to be. A kernel
-// without IPv6 has no such settings.
+// read returns the value, and whether it differs from the desired one. A kernel without IPv6
+// has no IPv6 settings, and these do not differ.
 func (s setting) read() (value string, differs bool, err error) {
 	value, err = sysctl.Read(s.key)
 	if errors.Is(err, fs.ErrNotExist) && strings.Contains(s.key, "ipv6") {
@@ -66,7 +66,7 @@ func (p *pass) sysctls() {
 			continue
 		}
 		ok := p.write("set "+s.key, sysctl.Write(s.key, s.value))
-		// An interface that was replaced has the defaults.
+		// A new interface has the kernel's defaults: that is no separate foreign change.
 		if ok && err == nil && p.again() && p.log.link == "" {
 			p.log.add(kindSysctl, s.name(), old+" instead of "+s.value)
 		}

@@ -20,7 +20,7 @@ const (
 	watchBuffer = 1 << 20
 )
 
-// watchGroups returns the groups of rtnetlink that Watch listens to.
+// watchGroups returns the groups of rtnetlink that Watch joins.
 func watchGroups() []uint32 {
 	return []uint32{
 		unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH,
@@ -31,14 +31,13 @@ func watchGroups() []uint32 {
 	}
 }
 
-// Watch calls changed whenever another program has changed the host network so that the
-// next Apply would repair it, until ctx ends. It compares each notification of the
-// kernel with the desired state, so the writes of Apply call for nothing. After lost
-// notifications it calls for a check of everything. It calls at most once a second while
-// another program undoes every repair.
+// Watch calls changed after each foreign change that the next Apply would repair, until ctx
+// ends. It compares the kernel's notifications with the desired state, so writes of Apply
+// cause no call. After lost notifications it calls changed for a check of everything. It calls
+// at most once a second while another program undoes every repair.
 //
-// The kernel says nothing of the IPv4 routes that go with an interface or with their
-// source address. Watch takes the end of either for a change.
+// The kernel removes IPv4 routes with their interface or their source address, and sends no
+// notification for the routes. So Watch treats the end of either as a change.
 func (r *Reconciler) Watch(ctx context.Context, changed func()) (err error) {
 	s, err := socket.Dial(unix.NETLINK_ROUTE, nil)
 	if err != nil {
@@ -73,7 +72,7 @@ func (r *Reconciler) Watch(ctx context.Context, changed func()) (err error) {
 		for _, m := range messages {
 			poll = poll || m.Header.Type == unix.RTM_NEWNETCONF
 			if name := r.drift.concerned(m); name != "" {
-				r.drift.hear(name, changed)
+				r.drift.note(name, changed)
 			}
 		}
 		if poll {
@@ -84,8 +83,8 @@ func (r *Reconciler) Watch(ctx context.Context, changed func()) (err error) {
 	return ctx.Err()
 }
 
-// pollSettings looks for sysctls that differ. A setting that cannot be read is one of an
-// interface that has gone, of which the kernel notifies.
+// pollSettings looks for sysctls that differ. It skips an unreadable setting: its interface is
+// gone, and the kernel sends a notification for that.
 func (d *drift) pollSettings(changed func()) {
 	d.mu.Lock()
 	wanted, applied := d.wanted, d.applied
@@ -95,7 +94,7 @@ func (d *drift) pollSettings(changed func()) {
 	}
 	for _, s := range settings(wanted.Gateway) {
 		if _, differs, err := s.read(); differs && err == nil {
-			d.hear(kindSysctl+" "+s.name(), changed)
+			d.note(kindSysctl+" "+s.name(), changed)
 		}
 	}
 }

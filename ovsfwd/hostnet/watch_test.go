@@ -191,7 +191,7 @@ func TestWatchIgnoresOwnWritesAndOthers(t *testing.T) {
 }
 
 // hearsOnly makes a change that concerns us, which comes behind all notifications of
-// before, and wants Watch to have heard of nothing else.
+// before, and checks that Watch noticed nothing else.
 func hearsOnly(t *testing.T, r *Reconciler, calls <-chan struct{}) {
 	t.Helper()
 	ip(t, "rule", "del", "priority", "20800")
@@ -200,7 +200,7 @@ func hearsOnly(t *testing.T, r *Reconciler, calls <-chan struct{}) {
 	names := strings.Join(r.drift.names, ", ")
 	r.drift.mu.Unlock()
 	if names != "rule 20800 of IPv4" {
-		t.Errorf("Watch heard of %s", names)
+		t.Errorf("Watch noticed %s", names)
 	}
 	if _, err := r.Apply(t.Context()); err != nil {
 		t.Fatal(err)

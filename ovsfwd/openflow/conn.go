@@ -31,7 +31,7 @@ type Conn struct {
 	err       error
 	// notify receives changes of flows (Monitor); nil without a monitor.
 	notify atomic.Pointer[func(changes []FlowChange, lost bool)]
-	// packets receives packets that flows send to us (Listen); nil if nobody listens.
+	// packets receives packets that flows send to us (Listen); nil without a listener.
 	packets atomic.Pointer[func(PacketIn)]
 	// xid and bundle are the last ones used; guarded by op.
 	xid, bundle uint32
@@ -241,7 +241,7 @@ func (c *Conn) read() {
 				return
 			}
 		case openflow15.Type_PortStatus, openflow15.Type_FlowRemoved:
-			// Asynchronous; nobody asked.
+			// An asynchronous message, no reply.
 		default:
 			if m.isUpdate() {
 				if err := c.updated(m); err != nil {

@@ -34,7 +34,7 @@ func (f Flow) actions() string {
 	return strings.Join(words, ",")
 }
 
-// Command says what a FlowMod does.
+// Command is the operation of a FlowMod.
 type Command uint8
 
 const (

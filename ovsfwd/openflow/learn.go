@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// LearnSpec is a flow that a packet leaves behind. Nobody else than Open vSwitch
-// knows of such a flow: its cookie must not be that of a FlowTable's owner.
+// LearnSpec is a flow that Open vSwitch adds when a packet matches. No FlowTable has such a
+// flow in its desired state, so its cookie must not have a FlowTable's owner.
 type LearnSpec struct {
 	Table    uint8
 	Priority uint16

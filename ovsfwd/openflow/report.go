@@ -70,7 +70,7 @@ const packetInFixed = 24
 func (c *Conn) received(m message) error {
 	got := c.packets.Load()
 	if got == nil {
-		return nil // nobody asked
+		return nil // there is no listener
 	}
 	if len(m) < packetInFixed {
 		return errors.New("openflow packet in: too short")

@@ -27,7 +27,8 @@ func (s *supervisor) ending() {
 	saved := s.awayAfter(awayAtLatest)
 	s.save(ctx, s.carry, s.silence, s.carry)
 	if saved() {
-		// Masqueraded connections were made anew meanwhile, perhaps without the mark.
+		// The kernel may have made entries for masqueraded connections meanwhile, without the
+		// mark.
 		s.save(ctx, s.carry)
 	}
 	s.away()
@@ -41,10 +42,9 @@ func (s *supervisor) save(ctx context.Context, saves ...func(context.Context) er
 	}
 }
 
-// awayAfter gives the node's addresses back after some time, on a thread of its own.
-// The function that it returns calls that off, waits for it if it has begun, and
-// reports whether it had. Until then the switch has pods' connections, and can be
-// asked for them as before.
+// awayAfter moves the node's addresses back to the uplink after some time, on a separate
+// thread. The returned function cancels this, or waits for it if it has begun, and reports
+// whether it had begun. Until then, the switch serves pods' connections as before.
 func (s *supervisor) awayAfter(limit time.Duration) (saved func() bool) {
 	home, err := netns.Get()
 	if err != nil {
@@ -73,8 +73,8 @@ func (s *supervisor) awayAfter(limit time.Duration) (saved func() bool) {
 	return func() bool { close(stop); return <-done }
 }
 
-// enter moves the thread to a network namespace, unless it is there: that needs
-// rights which are not had where there is but one.
+// enter moves the thread to a network namespace, unless it is there already: moving needs
+// rights that the supervisor may not have if there is only one namespace.
 func enter(home netns.NsHandle) error {
 	now, err := netns.Get()
 	if err != nil {

@@ -63,7 +63,7 @@
 //	              the uplink serves the addresses again at most a second after the signal; the
 //	              daemons end
 //	a crash       the daemon is started again; if it stays away for 2 s, the uplink serves the
-//	              addresses; if the supervisor is away as well, the agent does it after 3 s
+//	              addresses; if the supervisor has ended too, the agent does it after 3 s
 //	it serves     the bridge serves the addresses again, with or without an agent, and never
 //	              while it has no carrier
 //	no flows      the agent connects and finds none of its own: under openflow connections are
@@ -100,7 +100,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
 )
 
-// Options say which Open vSwitch is to run.
+// Options configure the Open vSwitch to run.
 type Options struct {
 	// RunDir holds the sockets, DatabaseDir the database.
 	RunDir, DatabaseDir string
@@ -159,14 +159,14 @@ const KernelDatapath = "ovs-system"
 // datapath. Both are gone after a reboot.
 const OwnerFile = "kernel-datapath"
 
-// kernel reports whether the kernel's datapath is to be offered. Two daemons
-// would tear each other's ports out of it.
+// kernel reports whether to offer the kernel's datapath. Two daemons on it would remove each
+// other's ports.
 func (s *supervisor) kernel() (bool, error) {
 	if s.o.Userspace {
 		return false, nil
 	}
 	if err := underlay.KernelDatapath(); err != nil {
-		s.log.Warn("NO KERNEL DATAPATH: the userspace datapath is all that this node can have", "reason", err)
+		s.log.Warn("NO KERNEL DATAPATH: only the userspace datapath works on this node", "reason", err)
 		return false, nil
 	}
 	mark := s.o.RunDir + "/" + OwnerFile
@@ -178,7 +178,7 @@ func (s *supervisor) kernel() (bool, error) {
 		return false, fmt.Errorf("find the owner of the kernel's datapath: %w", err)
 	case foreign == nil:
 		return false, fmt.Errorf("another ovs-vswitchd has the kernel's datapath (there is an interface %s): stop it, "+
-			"or have it used by ovsRunDir and leave this one out, or set datapath to netdev", KernelDatapath)
+			"or set ovsRunDir to its run directory and do not run this one, or set datapath to netdev", KernelDatapath)
 	}
 	if err := os.MkdirAll(s.o.RunDir, 0o755); err != nil {
 		return false, fmt.Errorf("run directory: %w", err)
@@ -189,8 +189,8 @@ func (s *supervisor) kernel() (bool, error) {
 	return true, nil
 }
 
-// serving puts the node's addresses where the switch serves them, if that is
-// where they were: the agent may not be there to do it.
+// serving moves the node's addresses to the bridge again if they were there before, because
+// there may be no agent to do it.
 func (s *supervisor) serving(ctx context.Context) {
 	name, err := uplink.StandsFor(ovsdb.PhysicalBridge)
 	if err == nil && name != "" {
@@ -209,7 +209,7 @@ func (s *supervisor) moveBack(ctx context.Context, name string) error {
 	defer db.Close()
 	taken, err := db.Uplink(ctx)
 	if errors.Is(err, ovsdb.ErrNoUplink) || err == nil && taken != name {
-		return nil // the bridge has become another one
+		return nil // another bridge has its name now
 	}
 	if err != nil {
 		return err
@@ -218,7 +218,7 @@ func (s *supervisor) moveBack(ctx context.Context, name string) error {
 	return err
 }
 
-// away gives the node's addresses back to the uplink.
+// away moves the node's addresses back to the uplink.
 func (s *supervisor) away() {
 	moved, err := uplink.Restore(ovsdb.PhysicalBridge)
 	if err != nil {
@@ -229,8 +229,8 @@ func (s *supervisor) away() {
 	}
 }
 
-// silence makes the bridge drop everything, if policy is in a userspace datapath. Then
-// its connections change no more.
+// silence makes the bridge drop everything, if policy is in a userspace datapath. Then its
+// connections do not change any more.
 func (s *supervisor) silence(ctx context.Context) error {
 	daemon := vswitchd.New(s.o.RunDir, ovsdb.DatapathNetdev)
 	if types, err := daemon.DatapathTypes(ctx); err != nil || !slices.Contains(types, ovsdb.DatapathNetdev) {
@@ -254,8 +254,7 @@ func (s *supervisor) silence(ctx context.Context) error {
 	return daemon.WaitRevalidators(ctx, pipeline.Touch(conn))
 }
 
-// carry makes the kernel know the connections that policy in a userspace
-// datapath has let through.
+// carry copies the connections that policy in a userspace datapath allowed to the kernel.
 func (s *supervisor) carry(ctx context.Context) error {
 	behind, err := hostnet.ReadBehind(s.o.Gateway)
 	if err != nil || len(behind.Own) == 0 {

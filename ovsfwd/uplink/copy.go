@@ -15,20 +15,19 @@ import (
 )
 
 const (
-	// ifaProto is IFA_PROTO of linux/if_addr.h: who has made an address. Kernels
-	// before 5.18 pass over it.
+	// ifaProto is IFA_PROTO of linux/if_addr.h: the origin of an address. Kernels before
+	// 5.18 ignore it.
 	ifaProto = 11
-	// copyProto says that an address on the bridge's local port is a copy of one of
-	// the uplink. The kernel gives the numbers to 3 itself.
+	// copyProto marks an address on the bridge's local port as a copy of an uplink's
+	// address. The kernel uses the numbers up to 3 itself.
 	copyProto = 0xfe
 )
 
-// give copies an address. Whoever renews a lease does so where he got it: a copy
-// with a lifetime would expire, and the routes with it.
+// give copies an address, without its lifetime: a DHCP client renews the lease on the uplink
+// only, so the copy and its routes would expire.
 func (m *mover) give(a netlink.Addr) error {
 	family := nl.GetIPFamily(a.IP)
-	// What the kernel does for an address is done where that is from; deprecated is
-	// what nobody is to begin a connection by.
+	// Of the flags, the copy keeps noprefixroute, and deprecated (preferred lifetime 0).
 	flags := uint32(a.Flags) & unix.IFA_F_NOPREFIXROUTE
 	life := unix.IfaCacheinfo{Valid: math.MaxUint32, Prefered: math.MaxUint32}
 	if a.Flags&unix.IFA_F_DEPRECATED != 0 {
@@ -36,8 +35,8 @@ func (m *mover) give(a netlink.Addr) error {
 	}
 	local := a.IP.To4()
 	if family == netlink.FAMILY_V6 {
-		// The address is ours already, and still on the old interface:
-		// detection would find a duplicate.
+		// The address is still on the old interface, so duplicate address detection
+		// would fail.
 		flags |= unix.IFA_F_NODAD
 		local = a.IP.To16()
 	}
@@ -67,15 +66,15 @@ func (m *mover) give(a netlink.Addr) error {
 	return err
 }
 
-// there reports whether an address needs no copy. On the way back the uplink's own
-// is as whoever made it wants it; on the bridge one that will expire is none.
+// there reports whether an address needs no copy. On the way back, the uplink's existing
+// address is never replaced. On the bridge, an address with a lifetime is replaced.
 func (m *mover) there(has []netlink.Addr, a netlink.Addr) bool {
 	return slices.ContainsFunc(has, func(h netlink.Addr) bool {
 		return h.Equal(a) && (m.back || h.Flags&unix.IFA_F_PERMANENT != 0 && (h.Flags^a.Flags)&unix.IFA_F_DEPRECATED == 0)
 	})
 }
 
-// copies are those addresses of an interface that give has made.
+// copies returns the addresses of an interface that give made.
 func copies(link netlink.Link, family int) ([]netlink.Addr, error) {
 	all, err := addresses(link, family)
 	if err != nil {
@@ -113,9 +112,9 @@ func address(a netlink.Addr) netip.Addr {
 	return ip.Unmap()
 }
 
-// stale are the copies on the bridge of what the uplink has no more: an address
-// that other nodes may have now, as those of keepalived. An uplink that has lost
-// what makes the node reachable says nothing: then there are none.
+// stale returns the bridge's copies of addresses that the uplink has lost: another node may
+// have them now, as with keepalived. If the uplink has lost the node's own address too, stale
+// returns none, because the node must stay reachable.
 func stale(uplink, bridge netlink.Link, family int, own netip.Addr) ([]netlink.Addr, error) {
 	has, err := addresses(uplink, family)
 	if err != nil || len(has) == 0 {
@@ -132,8 +131,8 @@ func stale(uplink, bridge netlink.Link, family int, own netip.Addr) ([]netlink.A
 	return slices.DeleteFunc(made, func(c netlink.Addr) bool { return slices.ContainsFunc(has, c.Equal) }), err
 }
 
-// withoutStale leaves out what is not to be given back. What routes have as their
-// source is the node's own.
+// withoutStale leaves out stale copies, which do not move back to the uplink. It keeps the
+// source addresses of routes, because these belong to the node.
 func (m *mover) withoutStale(addrs []netlink.Addr, family int) ([]netlink.Addr, error) {
 	old, err := stale(m.to, m.from, family, netip.Addr{})
 	if err != nil || len(old) == 0 {
@@ -146,7 +145,7 @@ func (m *mover) withoutStale(addrs []netlink.Addr, family int) ([]netlink.Addr, 
 	}), err
 }
 
-// forget removes from the bridge the copies that are stale, and counts them.
+// forget removes the stale copies from the bridge, and counts them.
 func (m *mover) forget(own netip.Addr) (int, error) {
 	gone := 0
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
@@ -155,14 +154,15 @@ func (m *mover) forget(own netip.Addr) (int, error) {
 			return gone, err
 		}
 		if len(old) > 0 && family == netlink.FAMILY_V4 {
-			// Else others of the same prefix may go too, and with the last one all routes.
+			// Otherwise the kernel may remove other addresses of the prefix too, and with the last
+			// one all routes.
 			if err := sysctl.Write("net/ipv4/conf/"+m.to.Attrs().Name+"/promote_secondaries", "1"); err != nil {
 				return gone, err
 			}
 		}
 		for _, a := range old {
 			if err := netlink.AddrDel(m.to, &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
-				return gone, fmt.Errorf("remove %s, which %s has no more, from %s: %w", a.IPNet, m.from.Attrs().Name, m.to.Attrs().Name, err)
+				return gone, fmt.Errorf("remove %s, which %s no longer has, from %s: %w", a.IPNet, m.from.Attrs().Name, m.to.Attrs().Name, err)
 			}
 			gone++
 		}

@@ -19,8 +19,8 @@ func move(t *testing.T, want Moved) {
 	}
 }
 
-// TestLeases: nobody renews a copy, so it does not expire, whatever the uplink's
-// address does; on the way back that keeps its own lifetime.
+// TestLeases: no DHCP client renews a copy, so a copy does not expire with the uplink's
+// address. On the way back the uplink's address keeps its own lifetime.
 func TestLeases(t *testing.T) {
 	inNamespace(t)
 	ip(t, "addr change 192.168.77.100/24 dev up0 valid_lft 2 preferred_lft 1")
@@ -63,16 +63,16 @@ func TestLeases(t *testing.T) {
 	}
 }
 
-// TestAddressesThatWander: an address that has gone to another node goes from the
-// bridge too, and does not come back to the uplink. What somebody has given the
-// bridge itself stays.
+// TestAddressesThatWander: an address that another node took over is removed from the bridge
+// too, and does not come back to the uplink. An address that another program added to the
+// bridge stays.
 func TestAddressesThatWander(t *testing.T) {
 	inNamespace(t)
 	wander := []string{"192.168.77.50/24", "192.168.77.51/32", "fd77::50/128"}
 	for _, a := range wander {
 		ip(t, "addr add "+a+" dev up0 nodad")
 	}
-	// Nobody is to begin connections by that one.
+	// A deprecated address: no new connections use it.
 	ip(t, "addr change fd77::50/128 dev up0 preferred_lft 0")
 	ip(t, "link set phy0 up")
 	ip(t, "addr add 192.168.77.60/32 dev phy0")
@@ -108,7 +108,7 @@ func TestAddressesThatWander(t *testing.T) {
 		}
 	}
 	if !strings.Contains(out, "192.168.77.60/32") {
-		t.Errorf("somebody else's address is gone:\n%s", out)
+		t.Errorf("another program's address is gone:\n%s", out)
 	}
 }
 

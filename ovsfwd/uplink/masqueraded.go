@@ -8,9 +8,9 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 )
 
-// unbind has the kernel forget by which interface connections were masqueraded that
-// have one of the addresses to move: it would end them as soon as they leave by the
-// other one. Those are the node's own to Services, and what pods have outside.
+// unbind removes the kernel's record of the interface from masqueraded connections with one of
+// the addresses to move: the kernel would end them when they leave by another interface.
+// These are the node's connections to Services, and pods' connections to the outside.
 func (m *mover) unbind() error {
 	var here []netip.Addr
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
@@ -19,7 +19,7 @@ func (m *mover) unbind() error {
 			return err
 		}
 		if len(all) == 0 {
-			continue // nothing leaves by this interface
+			continue // without routes, no packet leaves by this interface
 		}
 		addrs, err := addresses(m.from, family)
 		if err != nil {

@@ -1,23 +1,21 @@
 // Package uplink moves a node's addresses and routes from its uplink to the
 // local port of the userspace bridge that took the uplink in, and back when
-// nobody serves that bridge. A userspace datapath resolves tunnel destinations
+// no ovs-vswitchd serves that bridge. A userspace datapath resolves tunnel destinations
 // only over such a bridge.
 //
-// The local port is a tap device that outlives ovs-vswitchd, however that ends,
-// with its addresses, its routes and the note to whom they belong; only
-// "ovs-appctl exit --cleanup" and the removal of the bridge take it away. While
-// nobody serves it, it has no carrier, and a node with its addresses there is cut
-// off.
+// The local port is a tap device that outlives ovs-vswitchd, with its addresses, its routes
+// and the record of their uplink. Only "ovs-appctl exit --cleanup" and the removal of the
+// bridge remove it. Without ovs-vswitchd it has no carrier, and a node with its addresses
+// there is cut off.
 //
-// While the bridge has the addresses, the host passes over what comes by the uplink
-// itself (shield.go).
+// While the bridge has the addresses, the host ignores packets that come in by the uplink,
+// except TCP (shield.go).
 //
-// It owns nothing but the move: bridge and ports are made by package ovsdb. It
-// works in the caller's network namespace, may be called again at any time,
-// and goes on where an earlier call was cut off. It is tested with real links
-// in a namespace.
+// It owns only the move: package ovsdb makes bridge and ports. It works in the caller's
+// network namespace. A repeated call continues an interrupted one. It is tested with real
+// links in a namespace.
 //
-// The bridge's addresses are copies without a lifetime, for nobody renews a lease there.
+// The bridge's addresses are copies without a lifetime, because no DHCP client renews them.
 // The kernel (from 5.18) marks them as ours ("ip addr" says "proto 0xfe"). If an address
 // goes from the uplink, for example one of keepalived or kube-vip that another node took
 // over, it goes from the bridge too, while the uplink has the node's own. Addresses that
@@ -39,13 +37,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Moved counts what a Move changed: the addresses that are served elsewhere now, the
-// routes that somebody had made, and the copies of addresses that the uplink has no
-// more. All zero when everything was in place.
+// Moved counts the changes of a Move: moved addresses, moved routes of other programs, and
+// removed copies of addresses that the uplink has lost. All are zero if nothing changed.
 type Moved struct{ Addresses, Routes, Forgotten int }
 
-// MAC returns the MAC address of an interface, which the bridge's local port
-// is to have.
+// MAC returns the MAC address of an uplink, which the bridge's local port gets too.
 func MAC(name string) (net.HardwareAddr, error) {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
@@ -56,15 +52,16 @@ func MAC(name string) (net.HardwareAddr, error) {
 
 // Move moves addresses and routes from one interface to another. The order
 // keeps every state on the way resumable: first the new interface gets the
-// addresses, then the routes are replaced one by one, and only then does the
-// host lose its ear at the old interface.
+// addresses, then the routes are replaced one by one, and only then does the host ignore
+// packets from the old interface.
 //
-// That keeps its addresses, without routes to their prefixes: when an address goes, the
-// kernel forgets all connections that were masqueraded by it on that interface, as
-// those of the node itself to Services (masqueraded.go).
+// The old interface keeps its addresses, without routes to their prefixes: when an address
+// is removed, the kernel deletes all connections that it masqueraded with this address on
+// this interface, for example those of the node to Services (masqueraded.go).
 //
-// What the old interface has no more goes from the new one too, while the old one has
-// the node's own address; not if the caller does not know that.
+// Addresses that the old interface has lost are removed from the new one too, as long as the
+// old one has the node's own address. If the caller does not know that address, none are
+// removed.
 func Move(from, to string, own netip.Addr) (Moved, error) {
 	m, err := newMover(from, to)
 	if err != nil {
@@ -89,8 +86,8 @@ func Move(from, to string, own netip.Addr) (Moved, error) {
 	return moved, shield(from)
 }
 
-// Abandoned reports whether the bridge's local port has taken an uplink's
-// addresses, and nobody serves it.
+// Abandoned reports whether the bridge's local port has an uplink's addresses, and no
+// ovs-vswitchd serves it.
 func Abandoned(bridge string) (bool, error) {
 	name, err := StandsFor(bridge)
 	if err != nil || name == "" {
@@ -100,9 +97,8 @@ func Abandoned(bridge string) (bool, error) {
 	return !carrier && err == nil, err
 }
 
-// Restore gives what the bridge's local port has taken back to the uplink, which
-// serves the node whether ovs-vswitchd runs or not. It does nothing if the port
-// has taken nothing.
+// Restore moves addresses and routes from the bridge's local port back to the uplink, which
+// works without ovs-vswitchd. It does nothing if the port has no uplink's addresses.
 func Restore(bridge string) (Moved, error) {
 	name, err := StandsFor(bridge)
 	if err != nil || name == "" {
@@ -116,7 +112,7 @@ func Restore(bridge string) (Moved, error) {
 	if err := netlink.LinkSetUp(m.to); err != nil {
 		return Moved{}, fmt.Errorf("set %s up: %w", name, err)
 	}
-	// What fails keeps nothing else from being given back.
+	// After an error, the other steps still run.
 	err = Unshield()
 	moved, errMoved := m.all()
 	return moved, errors.Join(err, errMoved, m.asBefore())
@@ -125,7 +121,7 @@ func Restore(bridge string) (Moved, error) {
 // all moves both families.
 func (m *mover) all() (Moved, error) {
 	var moved Moved
-	// To lose connections is better than a node that is cut off.
+	// An error here loses connections. That is better than a node that is cut off.
 	err := m.unbind()
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		err = errors.Join(err, m.family(family, &moved))
@@ -136,16 +132,15 @@ func (m *mover) all() (Moved, error) {
 	return moved, nil
 }
 
-// carrierTries times carrierPause is how long an interface that was just set up
-// may take to have a carrier.
+// carrierTries times carrierPause is the time in which a new interface must get a
+// carrier.
 const (
 	carrierTries = 20
 	carrierPause = 10 * time.Millisecond
 )
 
-// served returns an error unless somebody serves an interface: a tap device
-// whose ovs-vswitchd has ended stays, but has no carrier, and a node whose
-// addresses are there is cut off.
+// served returns an error unless an ovs-vswitchd serves the interface. A tap device outlives
+// its ovs-vswitchd, but has no carrier then, and a node with its addresses there is cut off.
 func served(name string) error {
 	for try := range carrierTries {
 		if carrier, err := hasCarrier(name); carrier || err != nil {
@@ -214,8 +209,7 @@ func (m *mover) family(family int, moved *Moved) error {
 	return err
 }
 
-// addresses are the ones to move. Link-local ones stay: every interface has
-// its own.
+// addresses returns the addresses to move. Link-local ones stay: every interface has its own.
 func addresses(link netlink.Link, family int) ([]netlink.Addr, error) {
 	addrs, err := netlink.AddrList(link, family)
 	if err != nil {
@@ -224,8 +218,8 @@ func addresses(link netlink.Link, family int) ([]netlink.Addr, error) {
 	return slices.DeleteFunc(addrs, func(a netlink.Addr) bool { return a.IP.IsLinkLocalUnicast() }), nil
 }
 
-// reroute moves the routes of a family, and counts those to the prefixes of
-// addresses and those that somebody made.
+// reroute moves the routes of a family. It counts the routes to the prefixes of addresses, and
+// those of other programs.
 func (m *mover) reroute(family int) (connected, made int, err error) {
 	all, err := routes(m.from, family)
 	if err != nil {
@@ -237,7 +231,7 @@ func (m *mover) reroute(family int) (connected, made int, err error) {
 	}
 	for _, r := range all {
 		kernels := r.Protocol == unix.RTPROT_KERNEL
-		// With an address the kernel has made the route to its prefix.
+		// The kernel made the route to the prefix with the address.
 		if !kernels || !slices.ContainsFunc(has, func(h netlink.Route) bool { return h.Protocol == r.Protocol && sameDestination(h, r) }) {
 			if err := m.twin(r); err != nil {
 				return connected, made, fmt.Errorf("route %s: %w", r, err)
@@ -259,9 +253,8 @@ func sameDestination(a, b netlink.Route) bool {
 	return a.Dst != nil && b.Dst != nil && a.Dst.String() == b.Dst.String() && a.Priority == b.Priority
 }
 
-// routes are the ones to move: those that somebody made, and those to the prefixes
-// of addresses. Connected routes stand before those that need them to reach their
-// gateway.
+// routes returns the routes to move: those of other programs, and those to the prefixes of
+// addresses. Connected routes come before routes with a gateway that needs them.
 func routes(link netlink.Link, family int) ([]netlink.Route, error) {
 	all, err := netlink.RouteListFiltered(family, &netlink.Route{LinkIndex: link.Attrs().Index}, netlink.RT_FILTER_OIF)
 	if err != nil {
@@ -274,11 +267,11 @@ func routes(link netlink.Link, family int) ([]netlink.Route, error) {
 	return all, nil
 }
 
-// twin makes the route's twin on the new interface. In IPv4 it takes the place of
-// the route; in IPv6 both can exist.
+// twin adds the same route on the new interface. In IPv4 it replaces the old route; in IPv6
+// both can exist.
 func (m *mover) twin(r netlink.Route) error {
 	r.LinkIndex = m.to.Attrs().Index
-	// State that the kernel reports, but does not take.
+	// The kernel reports these flags, but does not accept them.
 	r.Flags &^= unix.RTNH_F_LINKDOWN | unix.RTNH_F_DEAD
 	err := netlink.RouteReplace(&r)
 	if errors.Is(err, unix.EEXIST) {

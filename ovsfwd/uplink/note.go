@@ -12,14 +12,14 @@ import (
 	"github.com/felixlike/felixlike/internal/sysctl"
 )
 
-// The alias of a bridge's local port says what it has taken, and how that was before:
-// whoever has to give it back may know nothing else.
+// The alias of a bridge's local port records the uplink with the moved addresses, and its old
+// settings. The program that moves the addresses back may have no other record.
 const (
-	// aliasOf begins it; the name of the uplink follows.
+	// aliasOf begins the alias; the name of the uplink follows.
 	aliasOf = "felixlike: stands for "
-	// filtering and a value follow if the uplink's reverse-path filter was strict.
+	// filtering and the old value follow if the uplink's reverse-path filter was strict.
 	filtering = " with rp_filter "
-	// withoutGRO ends it if the uplink merged segments before.
+	// withoutGRO ends the alias if the uplink merged segments before.
 	withoutGRO = " without gro"
 )
 
@@ -29,10 +29,10 @@ const (
 	loose  = "2"
 )
 
-// taken is what the alias says.
+// taken is the content of the alias.
 type taken struct {
 	name string
-	// filter was the uplink's own setting, if that was changed.
+	// filter is the uplink's old rp_filter, if note changed it.
 	filter string
 	merged bool
 }
@@ -48,7 +48,7 @@ func (t taken) alias() string {
 	return alias
 }
 
-// noted reads an alias; the name is empty if it is another one.
+// noted parses an alias; the name is empty for an alias of another program.
 func noted(alias string) (t taken) {
 	text, ok := strings.CutPrefix(alias, aliasOf)
 	if !ok {
@@ -59,10 +59,10 @@ func noted(alias string) (t taken) {
 	return t
 }
 
-// note says on the bridge's local port whose addresses it takes, and has the
-// uplink merge no segments: packets that are larger than the uplink's MTU do not
-// fit the switch. And it has the uplink take packets although all routes lead to the
-// bridge: what the host still takes by the uplink (shield.go) would be lost.
+// note records the uplink in the alias of the bridge's local port. It turns off GRO of the
+// uplink, because the switch cannot forward packets that are larger than the uplink's MTU. It
+// makes a strict rp_filter loose: all routes lead to the bridge, and a strict filter would
+// drop the packets that the host still takes by the uplink (shield.go).
 func (m *mover) note() error {
 	from := m.from.Attrs().Name
 	merges, err := ethtool.Get(from, ethtool.GRO)
@@ -75,12 +75,12 @@ func (m *mover) note() error {
 	}
 	have, now := noted(m.to.Attrs().Alias), taken{from, filter, merges}
 	if have.name == from {
-		// What an earlier call has changed was so before.
+		// Keep the old settings that an earlier call recorded.
 		now.filter, now.merged = cmp.Or(filter, have.filter), merges || have.merged
 	}
 	if now != have {
 		if err := netlink.LinkSetAlias(m.to, now.alias()); err != nil {
-			return fmt.Errorf("note on %s that it stands for %s: %w", m.to.Attrs().Name, from, err)
+			return fmt.Errorf("record on %s that it has the addresses of %s: %w", m.to.Attrs().Name, from, err)
 		}
 	}
 	if filter != "" {
@@ -94,9 +94,8 @@ func (m *mover) note() error {
 
 func filterKey(name string) string { return "net/ipv4/conf/" + name + "/rp_filter" }
 
-// strictFilter returns an interface's own setting of a reverse-path filter that is
-// strict, and nothing of another one. The kernel takes the higher one of that and the
-// setting of all.
+// strictFilter returns the interface's own rp_filter if its reverse-path filter is strict, else
+// "". The kernel uses the maximum of the interface's setting and that of "all".
 func strictFilter(name string) (string, error) {
 	own, err := sysctl.Read(filterKey(name))
 	if err != nil {
@@ -109,8 +108,8 @@ func strictFilter(name string) (string, error) {
 	return own, nil
 }
 
-// StandsFor returns the interface whose addresses the bridge's local port has
-// taken; none if there is no such port, or it has taken nothing.
+// StandsFor returns the uplink with the addresses that moved to the bridge's local port. It
+// returns "" if there is no such port, or if it has no uplink's addresses.
 func StandsFor(bridge string) (string, error) {
 	link, err := netlink.LinkByName(bridge)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -122,8 +121,8 @@ func StandsFor(bridge string) (string, error) {
 	return noted(link.Attrs().Alias).name, nil
 }
 
-// asBefore has the uplink merge segments and filter as it did. A filter that is not as
-// note has set it is somebody else's.
+// asBefore restores the uplink's GRO and rp_filter. It leaves an rp_filter alone that has
+// another value than note set: another program has set it.
 func (m *mover) asBefore() error {
 	was, name := noted(m.from.Attrs().Alias), m.to.Attrs().Name
 	var err error

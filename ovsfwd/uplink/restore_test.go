@@ -103,18 +103,18 @@ func TestReversePathFilter(t *testing.T) {
 			}
 			check("restored", c.uplink)
 		}
-		// What somebody else sets stays.
+		// A value that another program sets stays.
 		move(t, Moved{Addresses: 2, Routes: 3})
 		set("up0", "0")
 		if _, err := Restore("phy0"); err != nil {
 			t.Fatal(err)
 		}
-		check("set by somebody", "0")
+		check("set by another program", "0")
 	}
 }
 
-// TestAbandoned has the bridge's port without a carrier, as a tap device is that
-// nobody serves: it is told, and nothing moves there.
+// TestAbandoned: a bridge's port without a carrier, like a tap device without ovs-vswitchd, is
+// reported, and nothing moves there.
 func TestAbandoned(t *testing.T) {
 	inNamespace(t)
 	if abandoned, err := Abandoned("phy0"); abandoned || err != nil {
@@ -128,10 +128,10 @@ func TestAbandoned(t *testing.T) {
 	}
 	ip(t, "link set far1 down")
 	if abandoned, err := Abandoned("phy0"); !abandoned || err != nil {
-		t.Errorf("when nobody serves it: %v, %v", abandoned, err)
+		t.Errorf("without ovs-vswitchd: %v, %v", abandoned, err)
 	}
 	if _, err := Move("up0", "phy0", own); err == nil || !strings.Contains(err.Error(), "no carrier") {
-		t.Errorf("moved to where nobody serves: %v", err)
+		t.Errorf("moved to a bridge without ovs-vswitchd: %v", err)
 	}
 	if _, err := Restore("none0"); err != nil {
 		t.Errorf("no bridge: %v", err)
@@ -166,7 +166,7 @@ func TestMasqueradedConnectionsGoOn(t *testing.T) {
 	var first conntrack.Connection
 	remembered := func(when string) {
 		t.Helper()
-		// What goes with an address goes a moment later.
+		// Routes of an address disappear a moment after it.
 		for range 20 {
 			if _, err := conn.Write([]byte{0}); err != nil {
 				t.Fatalf("%s: %v", when, err)

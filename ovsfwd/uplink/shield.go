@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// shieldTable is the nftables table that keeps the host from taking packets twice,
+	// shieldTable is the nftables table that keeps the host from receiving packets twice,
 	// except TCP (see shield).
 	shieldTable = "felixlike-uplink"
 	// shieldPriority is before everything else at its hook, connection tracking
@@ -28,12 +28,12 @@ const (
 // addresses on any interface. Datagrams would arrive twice, and the kernel would answer
 // tunnel packets with "port unreachable".
 //
-// TCP it may take twice, which loses nothing. It has to: what a neighbour on a veth
-// or virtio device leaves to offload has no checksum yet, or is larger than the MTU,
-// and the switch cannot hand that over ("Dropped packet: Too big. GRO/TSO
-// enabled?"). So the kernel's copy is the only good one.
+// The host may receive TCP twice, which does no harm. It must: with offload, a segment from a
+// neighbour on a veth or virtio device has no checksum yet, or is larger than the MTU, and
+// the switch drops it ("Dropped packet: Too big. GRO/TSO enabled?"). So the kernel's copy is
+// the only good one.
 //
-// It writes nothing where the shield is up.
+// It writes nothing if the shield exists.
 func shield(name string) error {
 	err := onShield(func(ctx context.Context, table *nftables.Table) error {
 		table.UpdateChain(tables.Chain{
@@ -56,7 +56,7 @@ func shield(name string) error {
 	return nil
 }
 
-// Unshield takes the shield away; it is no error if there is none.
+// Unshield removes the shield; it is no error if there is none.
 func Unshield() error {
 	if err := onShield(func(ctx context.Context, table *nftables.Table) error { return table.Remove(ctx) }); err != nil {
 		return fmt.Errorf("remove the uplink's shield: %w", err)
@@ -64,7 +64,7 @@ func Unshield() error {
 	return nil
 }
 
-// onShield does something to the shield's table in the caller's network namespace.
+// onShield runs a transaction on the shield's table in the caller's network namespace.
 func onShield(do func(context.Context, *nftables.Table) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), shieldTimeout)
 	defer cancel()
