@@ -73,12 +73,12 @@ Exit codes: 0 nothing would change; 1 something would; 2 the command failed.`,
 	t.flags(c, 2*time.Minute)
 	t.outputFlag(c)
 	c.Flags().StringArrayVarP(&files, "filename", "f", nil, "file or folder with policies; - is standard input")
-	c.Flags().StringArrayVar(&deleted, "delete", nil, "NetworkPolicy (namespace/name) or ClusterNetworkPolicy (name) to do without")
-	c.Flags().BoolVar(&explain, "explain", false, "say it in sentences")
+	c.Flags().StringArrayVar(&deleted, "delete", nil, "NetworkPolicy (namespace/name) or ClusterNetworkPolicy (name) to delete in the preview")
+	c.Flags().BoolVar(&explain, "explain", false, "explain the change in sentences")
 	return c
 }
 
-// compute gets the agent's objects, and has the change judged.
+// compute gets the agent's objects, and computes the effects of the change.
 func compute(ctx context.Context, agent *control.Client, change preview.Change) (*preview.Preview, error) {
 	objects, err := agent.Objects(ctx)
 	if err != nil {
@@ -115,12 +115,12 @@ func printPreview(w io.Writer, p *preview.Preview, explain bool) error {
 	return err
 }
 
-// readChange reads the policies of the files. One that cannot be understood is an
-// error: the API server would not take it either.
+// readChange reads the policies of the files. It returns an error for a policy that cannot be
+// understood, because the API server would refuse it too.
 func readChange(files, deleted []string, stdin io.Reader, notes io.Writer) (preview.Change, error) {
 	var change preview.Change
 	if len(files)+len(deleted) == 0 {
-		return change, errors.New("say which change: -f FILE, or --delete [NAMESPACE/]NAME")
+		return change, errors.New("no change given: use -f FILE, or --delete [NAMESPACE/]NAME")
 	}
 	for _, name := range deleted {
 		if name != "" && !strings.Contains(name, "/") {

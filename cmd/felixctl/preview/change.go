@@ -147,7 +147,7 @@ func (c *PolicyChange) describe(o control.Objects, e *policy.Engine) {
 		c.Problems = append(c.Problems, text)
 	}
 	if len(c.Pods) == 0 {
-		c.Problems = append(c.Problems, "it selects no pod that is there now")
+		c.Problems = append(c.Problems, "it selects no existing pod")
 	}
 	if p.cluster != nil {
 		return
@@ -160,8 +160,8 @@ func (c *PolicyChange) describe(o control.Objects, e *policy.Engine) {
 	}
 }
 
-// about reports whether the policy isolates in the direction; by default it does
-// for ingress, and for egress if it has such rules.
+// about reports whether the policy isolates in the direction. By default it isolates for
+// ingress, and for egress if it has egress rules.
 func about(p *networkingv1.NetworkPolicy, t networkingv1.PolicyType) bool {
 	types := p.Spec.PolicyTypes
 	if len(types) == 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// end is a source or destination of packets, as far as policy can distinguish: pods that
-// are alike, a node, or addresses outside the cluster.
+// end is a source or destination of packets that policy can distinguish: a class of pods, a
+// node, or addresses outside the cluster.
 type end struct {
 	// text is for people.
 	text string

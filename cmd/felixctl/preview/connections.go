@@ -8,8 +8,8 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Outlived is an established connection that the policies would not let begin
-// again. It goes on all the same, until it ends.
+// Outlived is an established connection that the new policies deny. It continues until it
+// ends.
 type Outlived struct {
 	control.Connection
 	// From and To name its ends.
@@ -19,7 +19,7 @@ type Outlived struct {
 	Because string `json:"because"`
 }
 
-// Connections adds the established connections that the change is about.
+// Connections adds the established connections that the change affects.
 func (p *Preview) Connections(o control.Objects, c Change, established []control.Connection) error {
 	after, _, err := c.apply(policiesOf(o))
 	if err != nil {

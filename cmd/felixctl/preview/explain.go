@@ -18,7 +18,7 @@ func (t *text) explain(p *Preview) {
 	}
 	t.WriteString("\n")
 	if len(p.Verdicts) == 0 {
-		t.WriteString("No packet gets another verdict: what could be reached can be reached, and nothing else.\n")
+		t.WriteString("No packet gets another verdict.\n")
 		return
 	}
 	families := p.families()
@@ -36,9 +36,9 @@ func (c *PolicyChange) sentences() []string {
 	case Changed:
 		all = append(all, "It exists, and would be replaced.")
 	case Deleted:
-		effect := "what only it isolates is open again"
+		effect := "pods that no other policy isolates are open again"
 		if c.Kind == clusterPolicy {
-			effect = "what its rules match is judged without it"
+			effect = "the other policies judge the packets that its rules match"
 		}
 		all = append(all, "It would be deleted: "+effect+".")
 	case Same:
@@ -47,21 +47,21 @@ func (c *PolicyChange) sentences() []string {
 	if c.after.none() || len(c.Pods) == 0 {
 		return all
 	}
-	all = append(all, fmt.Sprintf("It is about %s: %s.", c.scope(), list(c.Pods)))
+	all = append(all, fmt.Sprintf("It applies to %s: %s.", c.scope(), list(c.Pods)))
 	if c.Kind == clusterPolicy {
 		return append(all, c.tierText())
 	}
-	return append(all, "What it is about is isolated: a packet passes if some rule of some NetworkPolicy allows it, else it is dropped. "+
-		"Answers always pass, and so does what comes from a pod's own node.")
+	return append(all, "These pods are isolated: a packet passes if a rule of any NetworkPolicy of the pod allows it, else it is dropped. "+
+		"Answers always pass, and so do packets from a pod's own node.")
 }
 
 // tierText describes the place of a ClusterNetworkPolicy in the order of evaluation.
 func (c *PolicyChange) tierText() string {
-	text := "Of its tier, Admin, the first rule that matches decides, before any NetworkPolicy. Pass leaves the packet to them."
+	text := "In its tier, Admin, the first matching rule decides, before any NetworkPolicy. Pass leaves the packet to the NetworkPolicies."
 	if c.Tier == string(v1alpha2.BaselineTier) {
-		text = "Of its tier, Baseline, the first rule that matches decides, where no NetworkPolicy isolates the pod."
+		text = "In its tier, Baseline, the first matching rule decides, if no NetworkPolicy isolates the pod."
 	}
-	return text + " Answers always pass, and so does traffic between a pod and its own node."
+	return text + " Answers always pass, and so do packets between a pod and its own node."
 }
 
 // sentence names the ends that can or cannot connect any more.

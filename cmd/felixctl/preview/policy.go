@@ -24,7 +24,7 @@ const (
 	clusterPolicy = "ClusterNetworkPolicy"
 )
 
-// anyPolicy is a NetworkPolicy or a ClusterNetworkPolicy: one of the two, or none.
+// anyPolicy is a NetworkPolicy, a ClusterNetworkPolicy, or none.
 type anyPolicy struct {
 	network *networkingv1.NetworkPolicy
 	cluster *v1alpha2.ClusterNetworkPolicy
@@ -99,7 +99,7 @@ func (p anyPolicy) add(c *oracle.Cluster) {
 	}
 }
 
-// about reports whether a policy has a say in a direction.
+// about reports whether a policy applies in a direction.
 func (p anyPolicy) about(d model.Direction) bool {
 	switch {
 	case p.cluster != nil && d == model.Ingress:

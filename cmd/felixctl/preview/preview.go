@@ -10,13 +10,13 @@ import (
 
 // Preview is the effect of a change.
 type Preview struct {
-	// Node is the one whose agent was asked.
+	// Node is the node of the agent that gave the objects.
 	Node     string         `json:"node"`
 	Policies []PolicyChange `json:"policies"`
 	// Verdicts are for the whole cluster.
 	Verdicts []Difference `json:"verdicts"`
 	// Looked reports whether established connections were checked, and Outlived
-	// are those of the node that policy would not let begin again.
+	// are those of the node that the new policies deny.
 	Looked   bool       `json:"connectionsLookedAt"`
 	Outlived []Outlived `json:"outlivedConnections,omitempty"`
 	// Programmed are the additions to, and removals from, the node's state

@@ -43,7 +43,7 @@ func side(o control.Objects, policies []anyPolicy, like control.Model, options c
 	m.Nodes = like.Nodes
 	state, err := wanted.Of(&m, "")
 	if err != nil {
-		return nil, nil, fmt.Errorf("what %s would hold: %w", o.Node, err)
+		return nil, nil, fmt.Errorf("desired state of %s: %w", o.Node, err)
 	}
 	return compare.Canonical(state, options), names.Of(&m).Note, nil
 }

@@ -72,7 +72,7 @@ func count(n int, what string) string {
 func (t *text) verdicts(p *Preview) {
 	fmt.Fprintf(t, "\n%s\n", t.style.Head("Packets with another verdict"))
 	if len(p.Verdicts) == 0 {
-		t.WriteString("none: whatever could be reached can be reached, and nothing else\n")
+		t.WriteString("none: every packet keeps its verdict\n")
 		return
 	}
 	families := p.families()
@@ -87,7 +87,7 @@ func (t *text) verdicts(p *Preview) {
 	fmt.Fprintln(t, table)
 }
 
-// families are all that the preview is about.
+// families returns the families of all differences.
 func (p *Preview) families() []string {
 	var all []string
 	for _, d := range p.Verdicts {
@@ -100,7 +100,7 @@ func (p *Preview) families() []string {
 	return all
 }
 
-// portsText has the families, too, if the difference is not about all of them.
+// portsText also names the families if the difference does not hold for all of them.
 func (d *Difference) portsText(families []string) string {
 	ports := strings.Join(d.Ports, " ")
 	if len(d.Families) < len(families) {
@@ -157,10 +157,10 @@ func (t *text) outlived(p *Preview) {
 	}
 	fmt.Fprintf(t, "\n%s\n", t.style.Head("Established connections of "+p.Node))
 	if len(p.Outlived) == 0 {
-		t.WriteString("none that the policies would not let begin again\n")
+		t.WriteString("none that the new policies deny\n")
 		return
 	}
-	fmt.Fprintf(t, "%s would not be let begin again; what is established goes on until it ends:\n", count(len(p.Outlived), "connection"))
+	fmt.Fprintf(t, "the new policies deny %s; an established connection continues until it ends:\n", count(len(p.Outlived), "connection"))
 	table := terminal.NewTable(t.style, "FROM", "TO", "CONNECTION", "BECAUSE")
 	for i, k := range p.Outlived {
 		if i == 10*shown {

@@ -70,21 +70,21 @@ FROM                                          TO       PORTS                    
 shop/web-1, shop/web-2                        shop/db  all but tcp/5432          allowed  denied  ISOLATED
 
 Established connections of n1
-1 connection would not be let begin again; what is established goes on until it ends:
+the new policies deny 1 connection; an established connection continues until it ends:
 FROM        TO       CONNECTION                         BECAUSE
 shop/web-1  shop/db  tcp 10.0.1.3:40001 -> 10.0.1.2:22  ISOLATED
 `, isolated)
 	golden(t, p, true, `NetworkPolicy shop/db
   It would be created.
-  It is about ingress of 1 pod: shop/db.
-  What it is about is isolated: a packet passes if some rule of some NetworkPolicy allows it, else it is dropped. Answers always pass, and so does what comes from a pod's own node.
+  It applies to ingress of 1 pod: shop/db.
+  These pods are isolated: a packet passes if a rule of any NetworkPolicy of the pod allows it, else it is dropped. Answers always pass, and so do packets from a pod's own node.
 
 192.0.2.0/24 except 192.0.2.128/25 could no longer reach shop/db by everything but tcp/5432-5440, udp/53: ISOLATED.
 192.0.2.128/25, anyone else outside, node n2 could no longer reach shop/db by any protocol and port: ISOLATED.
 shop/web-1, shop/web-2 could no longer reach shop/db by everything but tcp/5432: ISOLATED.
 
 Established connections of n1
-1 connection would not be let begin again; what is established goes on until it ends:
+the new policies deny 1 connection; an established connection continues until it ends:
 FROM        TO       CONNECTION                         BECAUSE
 shop/web-1  shop/db  tcp 10.0.1.3:40001 -> 10.0.1.2:22  ISOLATED
 `, isolated)
@@ -124,7 +124,7 @@ func TestProblems(t *testing.T) {
 		got = append(got, c.Problems...)
 	}
 	want := []string{
-		"it selects no pod that is there now", `there is no namespace "none"`,
+		"it selects no existing pod", `there is no namespace "none"`,
 		"it selects shop/host, which is in its host's network, so that no policy applies to it",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

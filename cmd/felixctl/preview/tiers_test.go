@@ -139,17 +139,17 @@ FROM                    TO       PORTS     NOW      THEN    BECAUSE
 shop/web-1, shop/web-2  shop/db  tcp/5432  allowed  denied  ISOLATED
 
 Established connections of n1
-none that the policies would not let begin again
+none that the new policies deny
 `, because)
 	golden(t, p, true, `ClusterNetworkPolicy keep-out
   It would be created.
-  It is about ingress of 1 pod: shop/db.
-  Of its tier, Admin, the first rule that matches decides, before any NetworkPolicy. Pass leaves the packet to them. Answers always pass, and so does traffic between a pod and its own node.
+  It applies to ingress of 1 pod: shop/db.
+  In its tier, Admin, the first matching rule decides, before any NetworkPolicy. Pass leaves the packet to the NetworkPolicies. Answers always pass, and so do packets between a pod and its own node.
 
 shop/web-1, shop/web-2 could no longer reach shop/db by tcp/5432: ISOLATED.
 
 Established connections of n1
-none that the policies would not let begin again
+none that the new policies deny
 `, because)
 	// One in force counts: without the NetworkPolicy, its port stays closed.
 	o.ClusterPolicies = c.SetCluster

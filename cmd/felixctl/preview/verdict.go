@@ -23,8 +23,8 @@ const (
 
 // Difference is packets that would get another verdict.
 type Difference struct {
-	// From and To name the two ends: pods, a node, or addresses. Every pair of
-	// them is meant, but that of a pod and itself, or its own node.
+	// From and To name the two ends: pods, a node, or addresses. The difference holds for
+	// every pair of them, except a pod and itself, and a pod and its own node.
 	From []string `json:"from"`
 	To   []string `json:"to"`
 	// Families are "IPv4", "IPv6".
@@ -225,7 +225,7 @@ func (e *end) others(node *corev1.Node) []string {
 	return names
 }
 
-// cluster is all that a packet between two pods is judged by.
+// cluster returns an oracle cluster with the inputs that affect packets between two pods.
 func (v *verdicts) cluster(a, b *corev1.Pod, policies []anyPolicy) *oracle.Cluster {
 	c := &oracle.Cluster{}
 	for _, p := range policies {
