@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
+	"github.com/felixlike/felixlike/internal/measure"
 )
 
 // hostile are objects that one tenant may create, of sizes that an API server accepts.
@@ -151,6 +154,8 @@ func hostileCluster() *oracle.Cluster {
 // the object leaves nothing.
 //
 // With -v it prints the cost of each object, from its arrival to the end of the apply.
+// The peak is how far the resident memory of this process, which is the agent's, rises
+// above that before the object.
 func TestHostileObjects(t *testing.T) {
 	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
@@ -189,6 +194,24 @@ func TestHostileObjects(t *testing.T) {
 	}
 }
 
+// resetPeak makes the peak of the resident memory its present value, which it returns.
+func resetPeak(t *testing.T) uint64 {
+	t.Helper()
+	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {
+		t.Fatal(err)
+	}
+	return usage(t).RSS
+}
+
+func usage(t *testing.T) measure.ProcessUsage {
+	t.Helper()
+	u, err := measure.ProcessUsageOf(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
 func (d *dataplane) applyHostile(t *testing.T, h hostile, inSwitch bool, apply func() (int, []string)) {
 	policies := h.policies()
 	size := 0
@@ -197,9 +220,10 @@ func (d *dataplane) applyHostile(t *testing.T, h hostile, inSwitch bool, apply f
 	}
 	good := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "good", Name: "good"}}
 	good.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{}}
-	runtime.GC()
+	debug.FreeOSMemory()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
+	resident := resetPeak(t)
 	began := time.Now()
 	problems := 0
 	for _, p := range policies {
@@ -215,11 +239,15 @@ func (d *dataplane) applyHostile(t *testing.T, h hostile, inSwitch bool, apply f
 	d.engine.SetNetworkPolicy(good)
 	writes, refused := apply()
 	took := time.Since(began)
+	peak := usage(t).Peak
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	closed := problems > 0 || len(refused) > 0
-	t.Logf("%d kB: closed %t; %d ms, of which %d ms compiling; %d MB kept", size/1000, closed, took.Milliseconds(), compiled.Milliseconds(),
-		(int64(after.HeapAlloc)-int64(before.HeapAlloc))>>20)
+	t.Logf("%d kB: closed %t; %d ms, of which %d ms compiling; %d MB kept, peak %d MB", size/1000, closed, took.Milliseconds(), compiled.Milliseconds(),
+		(int64(after.HeapAlloc)-int64(before.HeapAlloc))>>20, (int64(peak)-int64(resident))>>20)
+	if limit := uint64(256 << 20); peak > resident+limit {
+		t.Errorf("the resident memory rose from %d MB to %d MB", resident>>20, peak>>20)
+	}
 	if want := h.closed || inSwitch && h.closedInSwitch; closed != want {
 		t.Errorf("closed %t, want %t: %d problems, refused %v", closed, want, problems, refused)
 	}
