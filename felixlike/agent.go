@@ -30,6 +30,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
 )
 
 // switchTimeout bounds a stage that talks to Open vSwitch. A bundle of 20,000
@@ -73,7 +74,7 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 	}
 	server := health.New(cfg.HealthAddress, log.With("component", "health"))
 	a := &agent{cfg: cfg, backendConfig: wanted, backend: chosen, source: source, socket: socket, attachments: attachments, network: network, server: server, log: log}
-	a.configs = a.watchConfigs()
+	a.configs, a.daemon = a.watchConfigs(), vswitchd.NewWatcher(cfg.OVSRunDir)
 	d, bridge := a.driver(ctx)
 	defer bridge.close()
 	g, ctx := errgroup.WithContext(ctx)
@@ -85,6 +86,7 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 	g.Go(func() error {
 		return control.Serve(ctx, filepath.Join(cfg.RunDir, control.SocketName), d, log.With("component", "control"))
 	})
+	g.Go(func() error { return a.daemon.Run(ctx) })
 	if a.configs != nil {
 		g.Go(func() error { return a.configs.Run(ctx) })
 	}
@@ -146,7 +148,9 @@ type agent struct {
 	server        *health.Server
 	// configs watches the runtime's network configurations; it may be nil.
 	configs *confdir.Watcher
-	log     *slog.Logger
+	// daemon watches whether ovs-vswitchd answers.
+	daemon *vswitchd.Watcher
+	log    *slog.Logger
 }
 
 // driver chooses and wires datastore, managers and stages.
@@ -196,7 +200,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		},
 		HealthAddress: a.server.Status, Settings: a.settings,
 		Underlay: a.network.status, NodeProblems: func() []model.Problem { return br.restore.problem(cfg.NodeName) },
-		Outages: outages{cfg.NodeName, host, a.configs}.now,
+		Outages: outages{cfg.NodeName, host, a.daemon, a.configs}.now,
 		Dropped: func(ctx context.Context) (map[string]uint64, error) {
 			return dropped.read(ctx, a.backendConfig.Switch.ManagementSocket())
 		},

@@ -5,6 +5,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/hostnet"
+	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
 )
 
 // noticeOtherCNI says that new pods get another CNI's network.
@@ -14,6 +15,8 @@ const noticeOtherCNI = "OtherCNI"
 type outages struct {
 	node string
 	host *hostnet.Reconciler
+	// daemon watches ovs-vswitchd.
+	daemon *vswitchd.Watcher
 	// configs may be nil.
 	configs *confdir.Watcher
 }
@@ -26,7 +29,9 @@ func (o outages) now() []datastore.Notice {
 			all = append(all, datastore.Notice{Problem: model.Problem{Object: ref("Node", "", o.node), Reason: reason}, Kind: kind})
 		}
 	}
-	add("", o.host.Problem()) // no Event: its text changes with its duration
+	// No Event for these: their texts change with their duration.
+	add("", o.host.Problem())
+	add("", o.daemon.Problem())
 	if o.configs != nil {
 		add(noticeOtherCNI, o.configs.Problem())
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/ovsfwd/hostnet"
+	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
 )
 
 // Another CNI's configuration that comes first is an outage of the node with an Event,
@@ -27,7 +28,7 @@ func TestOtherCNIIsAnOutage(t *testing.T) {
 	if err := os.WriteFile(other, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o := outages{"node1", hostnet.NewReconciler(), a.watchConfigs()}
+	o := outages{"node1", hostnet.NewReconciler(), vswitchd.NewWatcher(t.TempDir()), a.watchConfigs()}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- o.configs.Run(ctx) }()

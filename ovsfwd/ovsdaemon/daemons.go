@@ -51,6 +51,8 @@ type Daemons struct {
 	vswitchd *process
 	// awaited reports that ovs-vswitchd was started to await its flows.
 	awaited bool
+	// unreadable is why the database was replaced by an empty one, or nil.
+	unreadable error
 }
 
 // Available returns an error that names the missing programs, or nil.
@@ -115,6 +117,7 @@ func (d *Daemons) start(ctx context.Context) error {
 
 // openDB has the database served.
 func (d *Daemons) openDB(ctx context.Context) error {
+	d.unreadable = nil
 	if err := d.createDB(ctx); err != nil {
 		return err
 	}
@@ -179,14 +182,15 @@ func (d *Daemons) KillVSwitchd() error {
 	return err
 }
 
-// RestartDB kills ovsdb-server and starts it again on the same database.
+// RestartDB kills ovsdb-server and starts it again on the same database, or on an empty one
+// if it cannot read that.
 func (d *Daemons) RestartDB(ctx context.Context) error {
 	err := d.db.kill()
 	d.db = nil
 	if err != nil {
 		return err
 	}
-	return d.startDB(ctx)
+	return d.openDB(ctx)
 }
 
 // Stop ends both daemons: SIGTERM, then SIGKILL after five seconds. It may be

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 )
 
 // createDB makes the database, or brings one of an earlier version of Open
-// vSwitch to the schema of this one.
+// vSwitch to the schema of this one. If ovsdb-server could not read the database, it
+// makes a new one and keeps the old one as evidence: see setAside.
 func (d *Daemons) createDB(ctx context.Context) error {
 	_, err := os.Stat(d.database())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -19,6 +21,13 @@ func (d *Daemons) createDB(ctx context.Context) error {
 	}
 	if err != nil {
 		return fmt.Errorf("database: %w", err)
+	}
+	_, err = d.output(ctx, "ovsdb-tool", "db-name", d.database())
+	if refused := new(exec.ExitError); errors.As(err, &refused) && refused.Exited() {
+		return d.setAside(ctx, err)
+	}
+	if err != nil {
+		return err
 	}
 	if d.opts.DatabaseDir == d.opts.Dir {
 		return nil // made by the same Open vSwitch
@@ -28,6 +37,17 @@ func (d *Daemons) createDB(ctx context.Context) error {
 		return err
 	}
 	return d.run(ctx, "ovsdb-tool", "convert", d.database(), d.opts.Schema)
+}
+
+// setAside replaces a database that cannot be read. The new one is empty: the agent makes
+// the bridge again, and puts the ports of pods back.
+func (d *Daemons) setAside(ctx context.Context, reason error) error {
+	aside := d.database() + ".unreadable"
+	if err := os.Rename(d.database(), aside); err != nil {
+		return fmt.Errorf("database: %w", err)
+	}
+	d.unreadable = fmt.Errorf("%w; it is kept as %s", reason, aside)
+	return d.newDB(ctx)
 }
 
 func (d *Daemons) database() string { return filepath.Join(d.opts.DatabaseDir, "conf.db") }

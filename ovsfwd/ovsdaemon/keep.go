@@ -8,11 +8,15 @@ import (
 )
 
 const (
-	// restartMin and restartMax bound the pause before a daemon that has ended is
-	// started again; it doubles while the daemon keeps ending within steadyAfter.
+	// atOnce is how many times in a row a daemon is started again without a pause.
+	// restartMin is the first pause; the pause doubles while the daemon keeps ending within
+	// steadyAfter. restartMax is the longest pause of a daemon that served before it ended,
+	// failedMax that of a daemon that does not serve.
+	atOnce      = 3
 	restartMin  = 100 * time.Millisecond
-	restartMax  = 10 * time.Second
-	steadyAfter = time.Minute
+	restartMax  = time.Second
+	failedMax   = 10 * time.Second
+	steadyAfter = 10 * time.Second
 	// startTimeout bounds one start.
 	startTimeout = 15 * time.Second
 	// awayAfter is how long ovs-vswitchd may be away before Hooks.Away is called,
@@ -47,9 +51,10 @@ func Keep(ctx context.Context, opts Options, hooks Hooks, log *slog.Logger) erro
 	}
 	k := newKeeper(d, hooks, log)
 	starting, cancel := context.WithTimeout(ctx, startTimeout)
-	err = d.openDB(starting)
+	err = k.openDB(starting)
 	cancel()
 	if err == nil {
+		k.guard(k.db)
 		k.run(ctx)
 		hooks.Ending()
 	}
@@ -77,10 +82,32 @@ func newKeeper(d *Daemons, hooks Hooks, log *slog.Logger) *keeper {
 	now := time.Now()
 	k := &keeper{
 		hooks: hooks, log: log, d: d, patience: nameAgentAfter,
-		db: &kept{name: "ovsdb-server", process: &d.db, started: now, start: d.startDB},
 	}
-	k.vs = &kept{name: "ovs-vswitchd", process: &d.vswitchd, away: now, next: now, start: k.startVSwitchd}
+	k.db = &kept{
+		name: "ovsdb-server", process: &d.db, started: now, start: k.openDB,
+		question: func() (socket, method string) { return d.DBSocket(), "echo" },
+	}
+	k.vs = &kept{
+		name: "ovs-vswitchd", process: &d.vswitchd, away: now, next: now, start: k.startVSwitchd,
+		question: func() (socket, method string) { return d.VSwitchdControl(), "version" },
+	}
 	return k
+}
+
+// openDB starts ovsdb-server, on a new database if the old one cannot be read.
+func (k *keeper) openDB(ctx context.Context) error {
+	err := k.d.openDB(ctx)
+	if k.d.unreadable != nil {
+		k.log.Error("DATABASE REPLACED: ovsdb-server cannot read it, so the switch begins with an empty one; no packet reaches a pod until the agent "+
+			"has made the bridge again and put back the ports", "reason", k.d.unreadable)
+	}
+	return err
+}
+
+// guard starts the watchdog of a daemon that runs.
+func (k *keeper) guard(d *kept) {
+	socket, method := d.question()
+	go watchdog{process: *d.process, socket: socket, method: method, log: k.log}.watch()
 }
 
 func (k *keeper) startVSwitchd(ctx context.Context) error {
@@ -130,7 +157,9 @@ type kept struct {
 	name    string
 	process **process
 	start   func(context.Context) error
-	started time.Time
+	// question returns the socket and the method of its watchdog's question.
+	question func() (socket, method string)
+	started  time.Time
 	// away is since when it does not run, or zero; next when it is started again.
 	away, next time.Time
 	// failures counts the ends and starts that failed in a row.
@@ -166,7 +195,7 @@ func (k *keeper) look(ctx context.Context, d *kept) time.Duration {
 		if time.Since(d.started) > steadyAfter {
 			d.failures = 0
 		}
-		k.failed(d, "daemon ended; it is started again", (*d.process).exit())
+		k.failed(d, "daemon ended; it is started again", (*d.process).exit(), restartMax)
 	}
 	if pause := time.Until(d.next); pause > 0 {
 		return pause
@@ -176,19 +205,24 @@ func (k *keeper) look(ctx context.Context, d *kept) time.Duration {
 	d.started = time.Now()
 	if err := d.start(ctx); err != nil {
 		// A daemon that does not serve counts as ended.
-		k.failed(d, "daemon could not be started; it is tried again", errors.Join(err, end(*d.process)))
+		k.failed(d, "daemon could not be started; it is tried again", errors.Join(err, end(*d.process)), failedMax)
 		return time.Until(d.next)
 	}
 	k.log.Info("daemon runs", "daemon", d.name, "took", time.Since(d.started).Round(time.Millisecond))
 	d.away = time.Time{}
+	k.guard(d)
 	return awayAfter
 }
 
-// failed has a daemon wait before it is started again.
-func (k *keeper) failed(d *kept, what string, err error) {
-	d.next = time.Now().Add(min(restartMin<<min(d.failures, maxDoublings), restartMax))
+// failed has a daemon wait for up to longest before it is started again.
+func (k *keeper) failed(d *kept, what string, err error, longest time.Duration) {
+	var pause time.Duration
+	if d.failures >= atOnce {
+		pause = min(restartMin<<min(d.failures-atOnce, maxDoublings), longest)
+	}
+	d.next = time.Now().Add(pause)
 	d.failures++
-	k.log.Error(what, "daemon", d.name, "error", err, "pause", time.Until(d.next).Round(time.Millisecond))
+	k.log.Error(what, "daemon", d.name, "error", err, "pause", pause)
 }
 
 // maxDoublings keeps a pause that doubles from overflowing.

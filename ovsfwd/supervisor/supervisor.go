@@ -12,8 +12,14 @@
 // # Processes
 //
 // "felixlike-agent ovs" runs the supervisor. Both daemons are its children. It restarts
-// a daemon that ends after 100 ms, later each time, at most after 10 s. The database is
-// kept over restarts and reboots, and with it ports and their numbers. Another
+// a daemon that ends: the first three times at once, then after 100 ms, later each time,
+// at most after 1 s (10 s if the daemon does not start). It kills a daemon that hangs:
+// no answer for 10 s while all threads sleep, or for a minute in which the main thread
+// sleeps or spins. A daemon that lacks a processor or waits for the disk is left alone.
+//
+// The database is kept over restarts and reboots, and with it ports and their numbers. If
+// ovsdb-server cannot read it, the supervisor keeps it as conf.db.unreadable and makes an
+// empty one; the agent makes the bridge again and puts the ports of pods back. Another
 // ovs-vswitchd with the kernel's datapath is an error that says so. The supervisor gives
 // the packet sockets of ovs-vswitchd receive buffers that hold a burst of new
 // connections (WidenBuffers), and gives the thread that moves packets priority over the

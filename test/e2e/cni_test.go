@@ -312,8 +312,9 @@ func cniAttaches(n *cniNode) {
 	eventually(n.T, "the flows of the pods go", func() bool { return n.flows() == before })
 }
 
-// losesBridge removes ports of pods and the whole bridge, while the agent
-// runs and while it does not, and checks the packets of the pods after each.
+// losesBridge removes ports of pods and the whole bridge, and damages the database of the
+// switch, while the agent runs and while it does not. It checks the packets of the pods
+// after each.
 func (n *cniNode) losesBridge(check func(when string)) {
 	n.Helper()
 	before := n.left()
@@ -336,6 +337,16 @@ func (n *cniNode) losesBridge(check func(when string)) {
 	remove("del-br", "br-int")
 	n.start()
 	whole("the bridge was removed without an agent")
+	replace := func() {
+		n.must(os.WriteFile(filepath.Join(n.ovs.Dir(), "conf.db"), []byte("not a database"), 0o600))
+		n.must(n.ovs.RestartDB(n.Context()))
+	}
+	replace()
+	whole("the database was replaced")
+	n.stop(syscall.SIGKILL)
+	replace()
+	n.start()
+	whole("the database was replaced without an agent")
 }
 
 // untilAvailable waits until the agent says that pods can be added.

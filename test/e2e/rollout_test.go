@@ -5,11 +5,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/health"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/supervisor"
 	"github.com/felixlike/felixlike/test/lab"
@@ -150,4 +153,46 @@ func TestSwitchAway(t *testing.T) {
 	}
 	eventually(t, "the userspace bridge has the node's addresses", has("br-phy"))
 	expect(t, l, true, "x/c", "x/a", model.TCP, 80)
+}
+
+// TestHungSwitch hangs ovs-vswitchd: the node says so within seconds, and when the
+// supervisor has restarted it, allowed packets pass again, and denied ones do not.
+func TestHungSwitch(t *testing.T) {
+	inLabsOf(t, places(), func(t *testing.T, l *lab.Lab, _ string) {
+		set(t, l, state(t, threeNodes, onlyFromC))
+		n := l.Node("node1")
+		s := supervise(t, n)
+		eventually(t, "Open vSwitch of node1", s.serves)
+		expect(t, l, true, "x/c", "x/a", model.TCP, 80)
+		ready := func() (ready bool, answer string) {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			ready, answer, err := control.NewClient(n.ControlSocket()).Probe(ctx, health.ReadyPath)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return ready, answer
+		}
+		text, err := os.ReadFile(filepath.Join(n.OVSDir(), "ovs-vswitchd.pid"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		eventually(t, "the node says that its switch hangs", func() bool {
+			_, answer := ready()
+			return strings.Contains(answer, "ovs-vswitchd has not answered for")
+		})
+		noticed := time.Since(began)
+		eventually(t, "the node is ready again", func() bool { ready, _ := ready(); return ready })
+		t.Logf("not ready after %s, ready after %s", noticed.Round(10*time.Millisecond), time.Since(began).Round(10*time.Millisecond))
+		expect(t, l, true, "x/c", "x/a", model.TCP, 80)
+		expect(t, l, false, "x/b", "x/a", model.TCP, 80)
+	})
 }
