@@ -45,7 +45,7 @@ func (d *Document) WriteText(w io.Writer) error {
 			}
 		}
 		for _, p := range s.Text {
-			for _, line := range wrap(p, 110) {
+			for _, line := range Wrap(p, 110) {
 				fmt.Fprintf(&b, "  %s\n", line)
 			}
 		}
@@ -64,7 +64,7 @@ func (d *Document) WriteMarkdown(w io.Writer) error {
 			fmt.Fprintf(&b, "\n%s\n", s.table().RenderMarkdown())
 		}
 		for _, p := range s.Text {
-			fmt.Fprintf(&b, "\n%s\n", strings.Join(wrap(p, 80), "\n"))
+			fmt.Fprintf(&b, "\n%s\n", strings.Join(Wrap(p, 80), "\n"))
 		}
 	}
 	_, err := io.WriteString(w, b.String())
@@ -102,8 +102,8 @@ func (s *Section) table() table.Writer {
 	return t
 }
 
-// wrap breaks a paragraph into lines.
-func wrap(paragraph string, width int) []string {
+// Wrap breaks a paragraph into lines.
+func Wrap(paragraph string, width int) []string {
 	var lines []string
 	var line string
 	for _, word := range strings.Fields(paragraph) {

@@ -27,7 +27,7 @@ type limit struct {
 	// value returns the measured value; ok is false without one.
 	value func(r *Report, backend string) (v float64, ok bool)
 	most  float64
-	unit  func(v float64) measure.Unit
+	print func(v float64) string
 }
 
 // limits are the budgets of this design. A change is measured from the object,
@@ -45,8 +45,8 @@ func nftLimits() []limit {
 	const nft = config.NFTables
 	element := func(c worker.Case, what string) []limit {
 		return []limit{
-			{nft, what + ", p50", latency(c, func(l measure.Latency) float64 { return l.P50 }), 0.0005, measure.Seconds},
-			{nft, what + ", p99", latency(c, func(l measure.Latency) float64 { return l.P99 }), 0.005, measure.Seconds},
+			{nft, what + ", p50", worst(c, func(r *Result) measure.Series { return measure.Series{r.Latency.P50} }), 0.0005, seconds},
+			{nft, what + ", p99", worst(c, func(r *Result) measure.Series { return measure.Series{r.Latency.P99} }), 0.005, seconds},
 		}
 	}
 	var all []limit
@@ -61,7 +61,7 @@ func nftLimits() []limit {
 		{worker.ForeignElement, "an element"},
 		{worker.ForeignDispatch, "an entry of a map"},
 	} {
-		all = append(all, limit{nft, "foreign change of " + c.what + " -> repaired, max", latency(c.Case, func(l measure.Latency) float64 { return l.Max }), 0.1, measure.Seconds})
+		all = append(all, limit{nft, "foreign change of " + c.what + " -> repaired, max", worst(c.Case, func(r *Result) measure.Series { return measure.Series{r.Latency.Max} }), 0.1, seconds})
 	}
 	all = append(all, limit{nft, "all deleted, from its event to the repair, as a multiple of the slowest first load", func(r *Report, b string) (float64, bool) {
 		repaired, loaded := r.Find(b, worker.ForeignAll), r.Find(b, worker.FirstLoad)
@@ -69,11 +69,11 @@ func nftLimits() []limit {
 			return 0, false
 		}
 		return (repaired.Wall.Median() - repaired.NotifiedWall.Median()) / loaded.Wall.Max(), true
-	}, 1, always(measure.Multiples())})
+	}, 1, measure.Multiples().Print})
 	all = append(all,
-		limit{nft, "one rule of one policy changed, CPU", median(worker.RuleChanged, func(r *Result) measure.Series { return r.CPU }), 0.002, measure.Seconds},
-		limit{nft, "restart with nothing changed, CPU", median(worker.Restart, func(r *Result) measure.Series { return r.CPU }), 0.5, measure.Seconds},
-		limit{nft, "restart with nothing changed, peak RSS", median(worker.Restart, func(r *Result) measure.Series { return r.PeakRSS }), 120e6, always(measure.Megabytes())},
+		limit{nft, "one rule of one policy changed, CPU", median(worker.RuleChanged, func(r *Result) measure.Series { return r.CPU }), 0.002, seconds},
+		limit{nft, "restart with nothing changed, CPU", median(worker.Restart, func(r *Result) measure.Series { return r.CPU }), 0.5, seconds},
+		limit{nft, "restart with nothing changed, peak RSS", median(worker.Restart, func(r *Result) measure.Series { return r.PeakRSS }), 120e6, measure.Megabytes().Print},
 	)
 	return append(append(all, restartWrites(nft)), loadLimits(nft)...)
 }
@@ -84,10 +84,10 @@ func iptablesLimits(backend string) []limit {
 	restores := func(r *Result) measure.Series { return r.Restores }
 	programs := func(r *Result) measure.Series { return measure.Series{r.Saves.Max() + r.Restores.Max()} }
 	all := []limit{
-		{backend, "one rule of one policy changed, saves", worst(worker.RuleChanged, saves), 0, always(measure.Plain())},
-		{backend, "one rule of one policy changed, restores", worst(worker.RuleChanged, restores), 1, always(measure.Plain())},
-		{backend, "an element into a set, programs started", worst(worker.ElementAdded, programs), 0, always(measure.Plain())},
-		{backend, "an element out of a set, programs started", worst(worker.ElementRemoved, programs), 0, always(measure.Plain())},
+		{backend, "one rule of one policy changed, saves", worst(worker.RuleChanged, saves), 0, measure.Plain().Print},
+		{backend, "one rule of one policy changed, restores", worst(worker.RuleChanged, restores), 1, measure.Plain().Print},
+		{backend, "an element into a set, programs started", worst(worker.ElementAdded, programs), 0, measure.Plain().Print},
+		{backend, "an element out of a set, programs started", worst(worker.ElementRemoved, programs), 0, measure.Plain().Print},
 		restartWrites(backend),
 	}
 	return append(all, loadLimits(backend)...)
@@ -97,12 +97,20 @@ func iptablesLimits(backend string) []limit {
 func openflowLimits() []limit {
 	const of = config.OpenFlow
 	rss := func(r *Result) measure.Series { return r.PeakRSS }
+	answered := func(r *Result, v float64) measure.Series {
+		if r.Answered.Count == 0 {
+			return nil
+		}
+		return measure.Series{v}
+	}
+	answeredP50 := func(r *Result) measure.Series { return answered(r, r.Answered.P50) }
+	answeredP99 := func(r *Result) measure.Series { return answered(r, r.Answered.P99) }
 	all := []limit{
-		{of, "one pod joins a group, to the barrier's reply, p50", answered(worker.ElementAdded, func(l measure.Latency) float64 { return l.P50 }), 0.005, measure.Seconds},
-		{of, "one pod joins a group, to the barrier's reply, p99", answered(worker.ElementAdded, func(l measure.Latency) float64 { return l.P99 }), 0.005, measure.Seconds},
-		{of, "one pod leaves a group, to the barrier's reply, p99", answered(worker.ElementRemoved, func(l measure.Latency) float64 { return l.P99 }), 0.005, measure.Seconds},
-		{of, "first load, peak RSS", worst(worker.FirstLoad, rss), 150e6, always(measure.Megabytes())},
-		{of, "restart with nothing changed, peak RSS", worst(worker.Restart, rss), 150e6, always(measure.Megabytes())},
+		{of, "one pod joins a group, to the barrier's reply, p50", worst(worker.ElementAdded, answeredP50), 0.005, seconds},
+		{of, "one pod joins a group, to the barrier's reply, p99", worst(worker.ElementAdded, answeredP99), 0.005, seconds},
+		{of, "one pod leaves a group, to the barrier's reply, p99", worst(worker.ElementRemoved, answeredP99), 0.005, seconds},
+		{of, "first load, peak RSS", worst(worker.FirstLoad, rss), 150e6, measure.Megabytes().Print},
+		{of, "restart with nothing changed, peak RSS", worst(worker.Restart, rss), 150e6, measure.Megabytes().Print},
 		restartWrites(of),
 	}
 	return append(all, loadLimits(of)...)
@@ -112,7 +120,7 @@ func openflowLimits() []limit {
 func restartWrites(backend string) limit {
 	return limit{
 		backend, "restart with nothing changed, writes",
-		worst(worker.Restart, func(r *Result) measure.Series { return r.Writes }), 0, always(measure.Plain()),
+		worst(worker.Restart, func(r *Result) measure.Series { return r.Writes }), 0, measure.Plain().Print,
 	}
 }
 
@@ -121,83 +129,59 @@ func loadLimits(backend string) []limit {
 		{backend, "first load beside the kernel's tools, wall", func(r *Report, b string) (float64, bool) {
 			wall, _ := r.loadRatio(b)
 			return wall.Median(), len(wall) > 0
-		}, 1.5, always(measure.Multiples())},
+		}, 1.5, measure.Multiples().Print},
 		{backend, "first load beside the kernel's tools, CPU", func(r *Report, b string) (float64, bool) {
 			_, cpu := r.loadRatio(b)
 			return cpu.Median(), len(cpu) > 0
-		}, 1.5, always(measure.Multiples())},
+		}, 1.5, measure.Multiples().Print},
 	}
 }
 
 // engineLimits are those of the policy engine, which no backend has a part in.
 func engineLimits() []limit {
-	engine := func(name, what string, most float64, u func(float64) measure.Unit, of func(*EngineResult) measure.Series) limit {
+	engine := func(name, what string, most float64, print func(float64) string, of func(*EngineResult) measure.Series) limit {
 		return limit{policyEngine, name + " with all pods on the node, " + what, func(r *Report, _ string) (float64, bool) {
 			found := findEngine(r.Engine, name, workloads.EveryPodLocal)
 			if found == nil {
 				return 0, false
 			}
 			return of(found).Median(), true
-		}, most, u}
+		}, most, print}
 	}
 	processCPU := func(r *EngineResult) measure.Series { return r.ProcessCPU }
 	return []limit{
-		engine("SmallNamespaces", "CPU of the process", 3, measure.Seconds, processCPU),
-		engine("SmallNamespaces", "peak RSS", 800e6, always(measure.Megabytes()), func(r *EngineResult) measure.Series { return r.PeakRSS }),
-		engine("NetpolPerPod", "CPU of the process", 0.5, measure.Seconds, processCPU),
+		engine("SmallNamespaces", "CPU of the process", 3, seconds, processCPU),
+		engine("SmallNamespaces", "peak RSS", 800e6, measure.Megabytes().Print, func(r *EngineResult) measure.Series { return r.PeakRSS }),
+		engine("NetpolPerPod", "CPU of the process", 0.5, seconds, processCPU),
 	}
 }
 
-func latency(c worker.Case, of func(measure.Latency) float64) func(*Report, string) (float64, bool) {
-	return func(r *Report, backend string) (float64, bool) {
-		found := r.Find(backend, c)
-		if found == nil {
-			return 0, false
-		}
-		return of(found.Latency), true
-	}
-}
-
-func answered(c worker.Case, of func(measure.Latency) float64) func(*Report, string) (float64, bool) {
-	return func(r *Report, backend string) (float64, bool) {
-		found := r.Find(backend, c)
-		if found == nil || found.Answered.Count == 0 {
-			return 0, false
-		}
-		return of(found.Answered), true
-	}
-}
-
-// worst is about the round with the most.
+// worst is about the round with the most, median about that of the rounds.
 func worst(c worker.Case, of func(*Result) measure.Series) func(*Report, string) (float64, bool) {
-	return func(r *Report, backend string) (float64, bool) {
-		found := r.Find(backend, c)
-		if found == nil || len(of(found)) == 0 {
-			return 0, false
-		}
-		return of(found).Max(), true
-	}
+	return overRounds(c, of, measure.Series.Max)
 }
 
 func median(c worker.Case, of func(*Result) measure.Series) func(*Report, string) (float64, bool) {
+	return overRounds(c, of, measure.Series.Median)
+}
+
+func overRounds(c worker.Case, of func(*Result) measure.Series, how func(measure.Series) float64) func(*Report, string) (float64, bool) {
 	return func(r *Report, backend string) (float64, bool) {
 		found := r.Find(backend, c)
 		if found == nil || len(of(found)) == 0 {
 			return 0, false
 		}
-		return of(found).Median(), true
+		return how(of(found)), true
 	}
 }
 
-func always(u measure.Unit) func(float64) measure.Unit {
-	return func(float64) measure.Unit { return u }
-}
+func seconds(v float64) string { return measure.Seconds(v).Print(v) }
 
 func atMost(l limit) string {
 	if l.most == 0 {
 		return "none"
 	}
-	return "<= " + l.unit(l.most).Print(l.most)
+	return "<= " + l.print(l.most)
 }
 
 // evaluate compares a run of the reference workload with the budgets of the
@@ -214,7 +198,7 @@ func evaluate(r *Report) []Budget {
 			}
 			b := Budget{Backend: backend, What: l.what, Limit: atMost(l), Measured: "not measured"}
 			if v, ok := l.value(r, backend); ok {
-				b.Measured, b.Met = l.unit(v).Print(v), v <= l.most
+				b.Measured, b.Met = l.print(v), v <= l.most
 			}
 			out = append(out, b)
 		}

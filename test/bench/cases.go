@@ -1,6 +1,10 @@
 package bench
 
-import "github.com/felixlike/felixlike/test/bench/worker"
+import (
+	"cmp"
+
+	"github.com/felixlike/felixlike/test/bench/worker"
+)
 
 // ChangeCases are the cases of one change at a time, in the order of reports.
 func ChangeCases() []worker.Case {
@@ -20,43 +24,25 @@ func ForeignCases() []worker.Case {
 
 // Words describes a case.
 func Words(c worker.Case) string {
-	switch c {
-	case worker.FirstLoad:
-		return "first load"
-	case worker.ToolLoad:
-		return "the same state by the kernel's own tools"
-	case worker.ManifestsRead:
-		return "reading the objects from files"
-	case worker.Restart:
-		return "restart, nothing changed"
-	case worker.Recheck:
-		return "full re-check of the kernel's state"
-	case worker.RuleChanged:
-		return "one rule of a policy changed"
-	case worker.ElementAdded:
-		return "one pod joins a group"
-	case worker.ElementRemoved:
-		return "one pod leaves a group"
-	case worker.EndpointAdded:
-		return "one endpoint added"
-	case worker.EndpointRemoved:
-		return "one endpoint removed"
-	case worker.PolicyAdded:
-		return "one policy added"
-	case worker.PolicyRemoved:
-		return "one policy removed"
-	case worker.ForeignRule:
-		return "one rule of a policy deleted"
-	case worker.ForeignChain:
-		return "all rules of a policy deleted"
-	case worker.ForeignElement:
-		return "one member of a group deleted"
-	case worker.ForeignDispatch:
-		return "one endpoint's dispatch deleted"
-	case worker.ForeignAll:
-		return "everything deleted"
-	case worker.Idle:
-		return "idle"
+	words := map[worker.Case]string{
+		worker.FirstLoad:       "first load",
+		worker.ToolLoad:        "the same state by the kernel's own tools",
+		worker.ManifestsRead:   "reading the objects from files",
+		worker.Restart:         "restart, nothing changed",
+		worker.Recheck:         "full re-check of the kernel's state",
+		worker.RuleChanged:     "one rule of a policy changed",
+		worker.ElementAdded:    "one pod joins a group",
+		worker.ElementRemoved:  "one pod leaves a group",
+		worker.EndpointAdded:   "one endpoint added",
+		worker.EndpointRemoved: "one endpoint removed",
+		worker.PolicyAdded:     "one policy added",
+		worker.PolicyRemoved:   "one policy removed",
+		worker.ForeignRule:     "one rule of a policy deleted",
+		worker.ForeignChain:    "all rules of a policy deleted",
+		worker.ForeignElement:  "one member of a group deleted",
+		worker.ForeignDispatch: "one endpoint's dispatch deleted",
+		worker.ForeignAll:      "everything deleted",
+		worker.Idle:            "idle",
 	}
-	return string(c)
+	return cmp.Or(words[c], string(c))
 }

@@ -42,20 +42,20 @@ const (
 // enforcement measures the time from a policy's file to the packets,
 // under each backend in turn.
 func (r *run) enforcement(ctx context.Context, n *labNode) (*Enforcement, error) {
-	names := r.backendNames()
-	results := newEnforcementResults(names)
+	type of struct {
+		change  Change
+		backend string
+	}
+	rounds := map[of][][]enforced{}
 	if err := n.set(ctx, workload.Point{Policies: r.Profile.Among, Peers: 1}); err != nil {
 		return nil, err
 	}
 	for round := range r.Rounds {
-		for _, b := range names {
+		for _, b := range r.backendNames() {
 			err := r.takeTurn(round, b, func() error {
 				seen, err := r.enforce(ctx, n, b)
-				if err != nil {
-					return err
-				}
-				for _, c := range Changes() {
-					err = errors.Join(err, results.add(b, c, seen[c]))
+				for c, all := range seen {
+					rounds[of{c, b}] = append(rounds[of{c, b}], all)
 				}
 				return err
 			})
@@ -64,10 +64,20 @@ func (r *run) enforcement(ctx context.Context, n *labNode) (*Enforcement, error)
 			}
 		}
 	}
-	return &Enforcement{
+	e := &Enforcement{
 		Interval: probeInterval.Seconds(), Policies: r.Profile.Among, Datapath: r.Datapath,
-		Datastore: "files in a watched directory", Quiet: manifests.QuietTime.Seconds(), Results: results.collect(),
-	}, nil
+		Datastore: "files in a watched directory", Quiet: manifests.QuietTime.Seconds(),
+	}
+	for _, c := range Changes() {
+		for _, b := range r.backendNames() {
+			result, err := newEnforcementResult(b, c, rounds[of{c, b}])
+			if err != nil {
+				return nil, err
+			}
+			e.Results = append(e.Results, result)
+		}
+	}
+	return e, nil
 }
 
 // enforce changes the policy to and fro under a backend, and returns the

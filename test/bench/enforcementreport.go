@@ -56,12 +56,7 @@ type EnforcementResult struct {
 
 // Find returns the result of a change under a backend, or nil.
 func (e *Enforcement) Find(backend string, c Change) *EnforcementResult {
-	for i := range e.Results {
-		if e.Results[i].Backend == backend && e.Results[i].Change == c {
-			return &e.Results[i]
-		}
-	}
-	return nil
+	return find(e.Results, func(r *EnforcementResult) bool { return r.Backend == backend && r.Change == c })
 }
 
 // enforced is the observation of one change.
@@ -69,69 +64,30 @@ type enforced struct {
 	first, last, begun, programmed, resolution time.Duration
 }
 
-// enforcementResults are the results while they come in.
-type enforcementResults []*enforcementResult
-
-type enforcementResult struct {
-	EnforcementResult
-	first, last, begun, programmed, resolution *measure.Latencies
-}
-
-func newEnforcementResults(backends []string) enforcementResults {
-	var all enforcementResults
-	for _, c := range Changes() {
-		for _, b := range backends {
-			all = append(all, &enforcementResult{
-				EnforcementResult: EnforcementResult{Backend: b, Change: c},
-				first:             measure.NewLatencies(), last: measure.NewLatencies(), begun: measure.NewLatencies(), programmed: measure.NewLatencies(), resolution: measure.NewLatencies(),
-			})
-		}
-	}
-	return all
-}
-
-// add adds the changes of a round.
-func (all enforcementResults) add(backend string, c Change, seen []enforced) error {
-	for _, r := range all {
-		if r.Backend == backend && r.Change == c {
-			return r.add(seen)
-		}
-	}
-	return fmt.Errorf("no results of %s, %s", backend, c)
-}
-
-func (r *enforcementResult) add(seen []enforced) error {
+// newEnforcementResult sums up the changes of all rounds.
+func newEnforcementResult(backend string, c Change, rounds [][]enforced) (EnforcementResult, error) {
+	r := EnforcementResult{Backend: backend, Change: c}
 	for _, of := range []struct {
-		into *measure.Latencies
+		into *measure.Latency
 		get  func(enforced) time.Duration
 	}{
-		{r.first, func(e enforced) time.Duration { return e.first }},
-		{r.last, func(e enforced) time.Duration { return e.last }},
-		{r.begun, func(e enforced) time.Duration { return e.begun }},
-		{r.programmed, func(e enforced) time.Duration { return e.programmed }},
-		{r.resolution, func(e enforced) time.Duration { return e.resolution }},
+		{&r.First, func(e enforced) time.Duration { return e.first }},
+		{&r.Last, func(e enforced) time.Duration { return e.last }},
+		{&r.Begun, func(e enforced) time.Duration { return e.begun }},
+		{&r.Programmed, func(e enforced) time.Duration { return e.programmed }},
+		{&r.Resolution, func(e enforced) time.Duration { return e.resolution }},
 	} {
-		var all []time.Duration
-		for _, e := range seen {
-			all = append(all, of.get(e))
+		all := measure.NewLatencies()
+		for _, seen := range rounds {
+			var round []time.Duration
+			for _, e := range seen {
+				round = append(round, of.get(e))
+			}
+			if err := all.Record(round); err != nil {
+				return r, fmt.Errorf("%s, %s: %w", backend, c, err)
+			}
 		}
-		if err := of.into.Record(all); err != nil {
-			return fmt.Errorf("%s, %s: %w", r.Backend, r.Change, err)
-		}
+		*of.into = all.Latency()
 	}
-	return nil
-}
-
-// collect returns the results with measurements.
-func (all enforcementResults) collect() []EnforcementResult {
-	var out []EnforcementResult
-	for _, r := range all {
-		if r.First = r.first.Latency(); r.First.Count == 0 {
-			continue
-		}
-		r.Last, r.Resolution = r.last.Latency(), r.resolution.Latency()
-		r.Begun, r.Programmed = r.begun.Latency(), r.programmed.Latency()
-		out = append(out, r.EnforcementResult)
-	}
-	return out
+	return r, nil
 }

@@ -102,12 +102,7 @@ func collectEngine(turns []engineTurn, calibration measure.Series, divisor int) 
 }
 
 func findEngine(results []EngineResult, name string, p workloads.Placement) *EngineResult {
-	for i := range results {
-		if results[i].Workload == name && results[i].Placement == p {
-			return &results[i]
-		}
-	}
-	return nil
+	return find(results, func(r *EngineResult) bool { return r.Workload == name && r.Placement == p })
 }
 
 // loopAround returns the CPU time of the calibration loop around a turn: the

@@ -89,13 +89,9 @@ type PacketsResult struct {
 // Find returns the result of a kind of traffic under a backend at a point, or
 // nil. Those of NoBackend are found at any point.
 func (p *Packets) Find(backend string, at workload.Point, kind TrafficKind) *PacketsResult {
-	for i := range p.Results {
-		r := &p.Results[i]
-		if r.Backend == backend && r.Kind == kind && (r.At == at || backend == NoBackend) {
-			return r
-		}
-	}
-	return nil
+	return find(p.Results, func(r *PacketsResult) bool {
+		return r.Backend == backend && r.Kind == kind && (r.At == at || backend == NoBackend)
+	})
 }
 
 // sample is one measurement of a kind of traffic.

@@ -118,25 +118,27 @@ func packetsExample(t *testing.T, backends []string) *Packets {
 
 func enforcementExample(t *testing.T, backends []string) *Enforcement {
 	t.Helper()
-	results := newEnforcementResults(backends)
-	for _, slower := range []float64{1, 1.2, 0.9} {
-		for _, c := range Changes() {
-			for _, b := range backends {
+	e := &Enforcement{Interval: 0.001, Policies: 10, Datapath: "netdev", Datastore: "files in a watched directory", Quiet: 0.05}
+	for _, c := range Changes() {
+		for _, b := range backends {
+			var rounds [][]enforced
+			for _, slower := range []float64{1, 1.2, 0.9} {
 				var seen []enforced
 				for _, d := range ms(60, 62*slower, 70) {
 					seen = append(seen, enforced{
 						first: d, last: d + time.Millisecond, begun: d - 5*time.Millisecond, programmed: d - time.Millisecond, resolution: time.Millisecond,
 					})
 				}
-				if err := results.add(b, c, seen); err != nil {
-					t.Fatal(err)
-				}
+				rounds = append(rounds, seen)
 			}
+			result, err := newEnforcementResult(b, c, rounds)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.Results = append(e.Results, result)
 		}
 	}
-	return &Enforcement{
-		Interval: 0.001, Policies: 10, Datapath: "netdev", Datastore: "files in a watched directory", Quiet: 0.05, Results: results.collect(),
-	}
+	return e
 }
 
 // xtablesTurns are those of a backend that starts programs and receives no

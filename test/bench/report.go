@@ -91,9 +91,14 @@ type Result struct {
 
 // Find returns the result of a case with a backend, or nil.
 func (r *Report) Find(backend string, c worker.Case) *Result {
-	for i := range r.Results {
-		if r.Results[i].Backend == backend && r.Results[i].Case == c {
-			return &r.Results[i]
+	return find(r.Results, func(f *Result) bool { return f.Backend == backend && f.Case == c })
+}
+
+// find returns the first that is meant, or nil.
+func find[T any](all []T, meant func(*T) bool) *T {
+	for i := range all {
+		if meant(&all[i]) {
+			return &all[i]
 		}
 	}
 	return nil

@@ -158,19 +158,14 @@ func (c *Config) check() error {
 			return fmt.Errorf("part %q: must be one of %v", p, Parts())
 		}
 	}
-	if c.has(Programming) {
-		if err := c.checkProgramming(); err != nil {
-			return err
-		}
-	}
-	if c.has(EnforcementPart) {
-		if err := c.checkEnforcement(); err != nil {
-			return err
-		}
-	}
-	if c.has(PacketsPart) {
-		if err := c.checkPackets(); err != nil {
-			return err
+	for _, part := range []struct {
+		Part
+		check func() error
+	}{{Programming, c.checkProgramming}, {EnforcementPart, c.checkEnforcement}, {PacketsPart, c.checkPackets}} {
+		if c.has(part.Part) {
+			if err := part.check(); err != nil {
+				return err
+			}
 		}
 	}
 	if c.has(EnforcementPart) || c.has(PacketsPart) {
@@ -200,10 +195,7 @@ func (c *Config) checkEnforcement() error {
 	if c.Profile.Changes < 1 {
 		return fmt.Errorf("%d changes in a turn: must be at least 1", c.Profile.Changes)
 	}
-	if err := (workload.Point{Policies: c.Profile.Among, Peers: 1}).Check(); err != nil {
-		return err
-	}
-	return lab.Available()
+	return workload.Point{Policies: c.Profile.Among, Peers: 1}.Check()
 }
 
 func (c *Config) checkPackets() error {
@@ -218,7 +210,7 @@ func (c *Config) checkPackets() error {
 			return err
 		}
 	}
-	return lab.Available()
+	return nil
 }
 
 // run is a run that is going on.

@@ -1,15 +1,14 @@
 package workloads
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"runtime"
-	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/policy"
+	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -72,10 +71,11 @@ func Measure(w Workload, p Placement) (Measurement, error) {
 	var after runtime.MemStats
 	runtime.ReadMemStats(&after)
 	m.Allocations, m.Allocated = after.Mallocs-before.Mallocs, after.TotalAlloc-before.TotalAlloc
-	var err error
-	if m.PeakRSS, err = peakRSS(); err != nil {
+	used, err := measure.ProcessUsageOf(os.Getpid())
+	if err != nil {
 		return m, err
 	}
+	m.PeakRSS = used.Peak
 	m.Result, m.Work = count(updates), e.Work()
 	updates = nil
 	m.EngineHeap = liveHeap().HeapAlloc - before.HeapAlloc
@@ -117,24 +117,4 @@ func processCPU() float64 {
 		return 0 // cannot fail with a valid pointer (getrusage(2))
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
-}
-
-// peakRSS reads VmHWM. The ru_maxrss of getrusage(2) would not do: a child
-// inherits that of the process that forked it.
-func peakRSS() (uint64, error) {
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return 0, fmt.Errorf("read peak RSS: %w", err)
-	}
-	for line := range bytes.Lines(status) {
-		fields := bytes.Fields(line)
-		if len(fields) == 3 && string(fields[0]) == "VmHWM:" {
-			kilobytes, err := strconv.ParseUint(string(fields[1]), 10, 64)
-			if err != nil {
-				return 0, fmt.Errorf("read peak RSS: %w", err)
-			}
-			return kilobytes << 10, nil
-		}
-	}
-	return 0, fmt.Errorf("read peak RSS: no VmHWM in /proc/self/status")
 }

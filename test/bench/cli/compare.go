@@ -3,8 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -38,8 +36,8 @@ or nothing could be compared.`,
 			"  felixctl bench compare old.json new.json --threshold 5 --all",
 		Args: cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
-			if !slices.Contains(livecli.Formats(), output) {
-				return fmt.Errorf("--output %q: must be one of %s", output, strings.Join(livecli.Formats(), ", "))
+			if err := livecli.CheckOutput(output); err != nil {
+				return err
 			}
 			before, err := readReport(args[0])
 			if err != nil {

@@ -40,21 +40,29 @@ func valueOf(s measure.Series) plot.Value {
 	return plot.Value{At: s.Median(), Low: s.Min(), High: s.Max()}
 }
 
-// groups has one for each case, with a row for each measured backend.
+// group has a row for each backend that was measured.
+func group(r *bench.Report, label string, of func(backend string) (plot.Row, bool)) plot.Group {
+	g := plot.Group{Label: label}
+	for i, b := range r.Backends {
+		if row, ok := of(b); ok {
+			row.Series = i
+			g.Rows = append(g.Rows, row)
+		}
+	}
+	return g
+}
+
+// groups has one for each case that was measured.
 func groups(r *bench.Report, cases []worker.Case, of func(f *bench.Result) (plot.Row, bool)) []plot.Group {
 	var all []plot.Group
 	for _, c := range cases {
-		g := plot.Group{Label: bench.Words(c)}
-		for i, b := range r.Backends {
+		g := group(r, bench.Words(c), func(b string) (plot.Row, bool) {
 			f := r.Find(b, c)
 			if f == nil {
-				continue
+				return plot.Row{}, false
 			}
-			if row, ok := of(f); ok {
-				row.Series = i
-				g.Rows = append(g.Rows, row)
-			}
-		}
+			return of(f)
+		})
 		if len(g.Rows) > 0 {
 			all = append(all, g)
 		}

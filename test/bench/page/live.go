@@ -1,6 +1,8 @@
 package page
 
 import (
+	"slices"
+
 	"github.com/felixlike/felixlike/cmd/felixctl/livebench"
 	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench"
@@ -12,22 +14,17 @@ func live(r *bench.Report) []plot.Figure {
 	if r.Live == nil {
 		return nil
 	}
-	group := func(label string, of func(f *livebench.Result) (plot.Row, bool)) plot.Group {
-		g := plot.Group{Label: label}
-		for i := range r.Live.Results {
-			f := &r.Live.Results[i]
-			row, ok := of(f)
-			for n, b := range r.Backends {
-				if ok && b == f.Backend {
-					row.Series = n
-					g.Rows = append(g.Rows, row)
-				}
+	of := func(label string, row func(f livebench.Result) (plot.Row, bool)) plot.Group {
+		return group(r, label, func(b string) (plot.Row, bool) {
+			i := slices.IndexFunc(r.Live.Results, func(f livebench.Result) bool { return f.Backend == b })
+			if i < 0 {
+				return plot.Row{}, false
 			}
-		}
-		return g
+			return row(r.Live.Results[i])
+		})
 	}
-	series := func(label string, of func(f *livebench.Result) measure.Series) plot.Group {
-		return group(label, func(f *livebench.Result) (plot.Row, bool) { return seriesRow(of(f)) })
+	series := func(label string, values func(f livebench.Result) measure.Series) plot.Group {
+		return of(label, func(f livebench.Result) (plot.Row, bool) { return seriesRow(values(f)) })
 	}
 	return []plot.Figure{
 		{
@@ -35,9 +32,9 @@ func live(r *bench.Report) []plot.Figure {
 			Body: &plot.Dots{
 				Series: backends(r), Axis: plot.Axis{Label: "CPUs (log scale)", Scale: 1, Log: true, Print: bench.Times.Print},
 				Groups: []plot.Group{
-					series("agent", func(f *livebench.Result) measure.Series { return f.AgentCPU }),
-					series("ovs-vswitchd", func(f *livebench.Result) measure.Series { return f.SwitchCPU }),
-					series("the whole machine", func(f *livebench.Result) measure.Series { return f.CPU }),
+					series("agent", func(f livebench.Result) measure.Series { return f.AgentCPU }),
+					series("ovs-vswitchd", func(f livebench.Result) measure.Series { return f.SwitchCPU }),
+					series("the whole machine", func(f livebench.Result) measure.Series { return f.CPU }),
 				},
 			},
 		},
@@ -46,8 +43,8 @@ func live(r *bench.Report) []plot.Figure {
 			Body: &plot.Dots{
 				Series: backends(r), Axis: megabytes("RSS, MB"),
 				Groups: []plot.Group{
-					series("agent", func(f *livebench.Result) measure.Series { return f.AgentRSS }),
-					series("ovs-vswitchd", func(f *livebench.Result) measure.Series { return f.SwitchRSS }),
+					series("agent", func(f livebench.Result) measure.Series { return f.AgentRSS }),
+					series("ovs-vswitchd", func(f livebench.Result) measure.Series { return f.SwitchRSS }),
 				},
 			},
 		},
@@ -55,7 +52,7 @@ func live(r *bench.Report) []plot.Figure {
 			Name: "live-connections", Title: "Node " + r.Live.Node + ": new connections between two pods", Caption: "Over all rounds.",
 			Body: &plot.Dots{
 				Series: backends(r), Axis: milliseconds("time, ms (log scale)"), First: "p50", Second: "p99",
-				Groups: []plot.Group{group(r.Live.From+" to "+r.Live.To, func(f *livebench.Result) (plot.Row, bool) { return quantileRow(f.Connections) })},
+				Groups: []plot.Group{of(r.Live.From+" to "+r.Live.To, func(f livebench.Result) (plot.Row, bool) { return quantileRow(f.Connections) })},
 			},
 		},
 	}

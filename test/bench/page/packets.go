@@ -108,22 +108,16 @@ func enforcement(r *bench.Report) []plot.Figure {
 	d := &plot.Dots{Series: backends(r), Axis: milliseconds("time, ms (log scale)"), First: "p50", Second: "p99"}
 	for _, c := range bench.Changes() {
 		for _, all := range []bool{false, true} {
-			g := plot.Group{Label: bench.EnforcementWords(c, all)}
-			for i, b := range r.Backends {
-				f := r.Enforcement.Find(b, c)
-				if f == nil {
-					continue
+			d.Groups = append(d.Groups, group(r, bench.EnforcementWords(c, all), func(b string) (plot.Row, bool) {
+				switch f := r.Enforcement.Find(b, c); {
+				case f == nil:
+					return plot.Row{}, false
+				case all:
+					return quantileRow(f.Last)
+				default:
+					return quantileRow(f.First)
 				}
-				l := f.First
-				if all {
-					l = f.Last
-				}
-				if row, ok := quantileRow(l); ok {
-					row.Series = i
-					g.Rows = append(g.Rows, row)
-				}
-			}
-			d.Groups = append(d.Groups, g)
+			}))
 		}
 	}
 	return []plot.Figure{{

@@ -1,7 +1,6 @@
 package plot
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -87,43 +86,26 @@ func (d *Dots) draw(c *canvas, y float64) float64 {
 	s := newScale(d.Axis, d.values(), margin+12, width-margin-column-14)
 	ticks := s.ticks(func(text string) float64 { return room(text, small) + 12 })
 	y += 4
-	bottom := y
-	for _, g := range d.Groups {
-		bottom += groupGap + line + laneHeight*float64(len(g.Rows))
-	}
-	bottom += 4
-	for _, g := range d.grounds(y) {
-		for _, v := range ticks {
-			c.line(point{s.at(v), g[0]}, point{s.at(v), g[1]}, 1, "", grid)
-		}
-	}
 	for _, g := range d.Groups {
 		y += groupGap + line
 		c.text(margin, y-4, g.Label, start, font{textSize, true}, ink)
+		// The grid leaves labels alone.
+		for _, v := range ticks {
+			c.line(point{s.at(v), y}, point{s.at(v), y + laneHeight*float64(len(g.Rows))}, 1, "", grid)
+		}
 		for _, r := range g.Rows {
 			d.row(c, s, r, y+laneHeight/2)
 			y += laneHeight
 		}
 	}
-	c.line(point{s.from, bottom}, point{s.to, bottom}, 1, "", faint)
+	y += 4
+	c.line(point{s.from, y}, point{s.to, y}, 1, "", faint)
 	for _, v := range ticks {
-		c.line(point{s.at(v), bottom}, point{s.at(v), bottom + 4}, 1, "", faint)
-		c.text(s.at(v), bottom+16, label(v), middle, small, faint)
+		c.line(point{s.at(v), y}, point{s.at(v), y + 4}, 1, "", faint)
+		c.text(s.at(v), y+16, label(v), middle, small, faint)
 	}
-	c.text(margin, bottom+32, d.Axis.Label, start, small, ink)
-	return bottom + 38
-}
-
-// grounds are from where to where lanes go: the grid leaves labels alone.
-func (d *Dots) grounds(y float64) [][2]float64 {
-	var all [][2]float64
-	for _, g := range d.Groups {
-		y += groupGap + line
-		high := laneHeight * float64(len(g.Rows))
-		all = append(all, [2]float64{y, y + high})
-		y += high
-	}
-	return all
+	c.text(margin, y+32, d.Axis.Label, start, small, ink)
+	return y + 38
 }
 
 // print returns the text of the column.
@@ -153,14 +135,11 @@ func (d *Dots) row(c *canvas, s scale, r Row, y float64) {
 // the other.
 func (d *Dots) mark(c *canvas, r Row, what string, v Value, place func(float64) float64, y float64, hollow bool) {
 	series := d.Series[r.Series]
-	tip := fmt.Sprintf("%s: %s", series.Name, d.Axis.Print(v.At))
+	name := series.Name
 	if what != "" {
-		tip = fmt.Sprintf("%s, %s: %s", series.Name, what, d.Axis.Print(v.At))
+		name += ", " + what
 	}
-	if v.Low < v.High {
-		tip += fmt.Sprintf(" (%s to %s)", d.Axis.Print(v.Low), d.Axis.Print(v.High))
-	}
-	c.begin(tip, v.At)
+	c.begin(name+": "+d.Axis.printAll(v), v.At)
 	if d.Second == "" && v.Low < v.High {
 		whisker(c, point{place(v.Low), y}, point{place(v.High), y}, paint(series.Look))
 	}

@@ -5,7 +5,8 @@ import (
 	"html"
 	"io"
 	"slices"
-	"strings"
+
+	"github.com/felixlike/felixlike/internal/measure"
 )
 
 // Figure is something that can be drawn.
@@ -54,6 +55,14 @@ type Axis struct {
 	Print func(v float64) string
 }
 
+// printAll prints a value with the ends of its whisker.
+func (a Axis) printAll(v Value) string {
+	if v.Low < v.High {
+		return fmt.Sprintf("%s (%s to %s)", a.Print(v.At), a.Print(v.Low), a.Print(v.High))
+	}
+	return a.Print(v.At)
+}
+
 // Sizes of a figure, in the units of its drawing: those of CSS where it is as
 // wide as drawn.
 const (
@@ -70,7 +79,7 @@ const (
 func (f *Figure) WriteSVG(w io.Writer) error {
 	c, y := &canvas{}, margin
 	title := font{titleSize, true}
-	for _, l := range wrapped(f.Title, width-2*margin, title) {
+	for _, l := range measure.Wrap(f.Title, int((width-2*margin)/room(" ", title))) {
 		y += titleSize + 4
 		c.text(margin, y-4, l, start, title, ink)
 	}
@@ -94,22 +103,4 @@ func (f *Figure) Inline() string {
 func (f *Figure) draw(c *canvas, y float64) float64 {
 	y = legend(c, slices.Concat(entriesOf(f.Body.series()), f.Body.entries()), y+margin/2)
 	return f.Body.draw(c, y) + margin/2
-}
-
-// wrapped breaks text into lines of at most that width.
-func wrapped(text string, most float64, f font) []string {
-	var lines []string
-	current := ""
-	for _, word := range strings.Fields(text) {
-		next := word
-		if current != "" {
-			next = current + " " + word
-		}
-		if current != "" && room(next, f) > most {
-			lines = append(lines, current)
-			next = word
-		}
-		current = next
-	}
-	return append(lines, current)
 }

@@ -126,11 +126,7 @@ func (l *Lines) curve(c *canvas, n int, s scale, left, wide float64) {
 	for i, at := range places {
 		v := l.Curves[n][steps[i]]
 		step := l.Steps[steps[i]]
-		tip := fmt.Sprintf("%s, %s %s, %s %s: %s", series.Name, step.Upper, l.Heads[0], step.Lower, l.Heads[1], l.Axis.Print(v.At))
-		if v.Low < v.High {
-			tip += fmt.Sprintf(" (%s to %s)", l.Axis.Print(v.Low), l.Axis.Print(v.High))
-		}
-		c.begin(tip, v.At)
+		c.begin(fmt.Sprintf("%s, %s %s, %s %s: %s", series.Name, step.Upper, l.Heads[0], step.Lower, l.Heads[1], l.Axis.printAll(v)), v.At)
 		if v.Low < v.High {
 			whisker(c, point{at.x, s.at(v.Low * l.Axis.Scale)}, point{at.x, s.at(v.High * l.Axis.Scale)}, p)
 		}

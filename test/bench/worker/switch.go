@@ -61,11 +61,3 @@ func (s Switch) CPU() (CPU, error) {
 	}
 	return CPU{User: sum, Switch: sum}, nil
 }
-
-// peakRSS returns the most memory that ovs-vswitchd has had, in bytes.
-func (s Switch) peakRSS() (uint64, error) {
-	if s.PID == 0 {
-		return 0, nil
-	}
-	return peakRSSOf(strconv.Itoa(s.PID))
-}

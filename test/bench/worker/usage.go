@@ -1,10 +1,6 @@
 package worker
 
 import (
-	"bytes"
-	"fmt"
-	"os"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -57,30 +53,4 @@ func faultsOfChildren() int64 {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &u) // as in usage
 	return u.Minflt + u.Majflt
-}
-
-// peakRSS returns the most memory that this process has had, in bytes.
-// Rusage's figure will not do: it survives execve, so it is at least that of
-// the process that started this one.
-func peakRSS() (uint64, error) { return peakRSSOf("self") }
-
-func peakRSSOf(process string) (uint64, error) {
-	status, err := os.ReadFile("/proc/" + process + "/status")
-	if err != nil {
-		return 0, fmt.Errorf("peak memory: %w", err)
-	}
-	for line := range bytes.Lines(status) {
-		if value, ok := bytes.CutPrefix(line, []byte("VmHWM:")); ok {
-			fields := bytes.Fields(value)
-			if len(fields) == 0 {
-				break
-			}
-			kilobytes, err := strconv.ParseUint(string(fields[0]), 10, 64)
-			if err != nil {
-				return 0, fmt.Errorf("peak memory: %w", err)
-			}
-			return kilobytes * 1024, nil
-		}
-	}
-	return 0, fmt.Errorf("peak memory: no VmHWM in /proc/%s/status", process)
 }

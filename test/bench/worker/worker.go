@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
+	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench/workload"
 )
 
@@ -113,12 +115,17 @@ func (m *measuring) measure(c Case, do func(*Measurement) error) error {
 }
 
 func (m *measuring) report(out *Measurement) error {
-	var err error
-	if out.PeakRSS, err = peakRSS(); err != nil {
+	own, err := measure.ProcessUsageOf(os.Getpid())
+	if err != nil {
 		return err
 	}
-	if out.SwitchPeakRSS, err = m.task.Switch.peakRSS(); err != nil {
-		return err
+	out.PeakRSS = own.Peak
+	if pid := m.task.Switch.PID; pid != 0 {
+		vswitchd, err := measure.ProcessUsageOf(pid)
+		if err != nil {
+			return err
+		}
+		out.SwitchPeakRSS = vswitchd.Peak
 	}
 	return m.out.Encode(Line{Measured: out})
 }
