@@ -60,7 +60,7 @@ func TestGC(t *testing.T) {
 	}
 	// A pair without a port: an agent was killed while it added a sandbox.
 	r.vsctl("del-port", host)
-	// host-local was killed before it had written whose an address is.
+	// host-local was killed before it had written the address's sandbox.
 	r.must(os.WriteFile(filepath.Join(r.conf.IPAMDir, "felixlike", "10.9.0.77"), nil, 0o600))
 	r.ok("GC", "1.1.0", cnitest.Sandbox{}, keeps())
 	if got := r.left(); got != nothing {
@@ -93,7 +93,7 @@ func TestCrash(t *testing.T) {
 		return nil
 	}))
 	r.vsctl("del-port", link(reserved))
-	// host-local was killed before it had written whose an address is.
+	// host-local was killed before it had written the address's sandbox.
 	r.must(os.WriteFile(filepath.Join(r.conf.IPAMDir, "felixlike", "10.9.0.77"), nil, 0o600))
 	// A pair without a port still has its address.
 	orphan := r.sandbox("orphan", "orphan")

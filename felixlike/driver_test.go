@@ -176,7 +176,7 @@ func (f *fixture) begin(t *testing.T, events ...datastore.Event) {
 	}
 }
 
-// patience bounds waits for what has to come: nothing is said of how fast.
+// patience bounds waits for expected events. It is no limit of their duration.
 const patience = 30 * time.Second
 
 // eventually polls until the condition holds.

@@ -16,9 +16,8 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// fakeTable is a policy stage that a test tampers with. Its state is not
-// locked where the driver promises one user at a time: the race detector and
-// busy tell.
+// fakeTable is a policy stage that a test controls. It has no lock for state that the driver
+// uses from one goroutine at a time: the race detector and busy check this.
 type fakeTable struct {
 	t       *testing.T
 	busy    sync.Mutex

@@ -69,8 +69,8 @@ func TestEqualPrioritiesAsAsked(t *testing.T) {
 	}
 }
 
-// TestUnresolvedClusterPortIsNamed: a Deny by a name that no pod declares matches nothing,
-// and its author hears of it.
+// TestUnresolvedClusterPortIsNamed: a Deny with a port name that no pod declares matches
+// nothing, and its author gets an Event.
 func TestUnresolvedClusterPortIsNamed(t *testing.T) {
 	f := start(t)
 	f.attachmentsSynced()

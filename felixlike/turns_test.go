@@ -19,8 +19,8 @@ import (
 	"github.com/felixlike/felixlike/rules"
 )
 
-// slowTable is a policy stage whose Apply does not end before its deadline while a slow
-// policy has more than two rules.
+// slowTable is a policy stage. Its Apply does not end before its deadline while a slow policy
+// has more than two rules.
 type slowTable struct {
 	wanted map[string]int
 

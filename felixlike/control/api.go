@@ -142,8 +142,8 @@ type Quarantined struct {
 	// desired state can help.
 	Attempts int       `json:"attempts"`
 	NextTry  time.Time `json:"nextTry,omitzero"`
-	// Closed are the chains that drop everything because of it, Pods the pods
-	// of this node whose packets pass one of them.
+	// Closed are the chains that drop everything because of it, Pods the pods of this
+	// node with packets that pass one of them.
 	Closed []string `json:"closed,omitempty"`
 	Pods   []string `json:"pods,omitempty"`
 }

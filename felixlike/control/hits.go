@@ -24,8 +24,8 @@ type RuleHits struct {
 	Policy string `json:"policy"`
 	// Rule is as in "ingress[0]".
 	Rule string `json:"rule"`
-	// Connections are those that it let begin; one that is not answered counts with
-	// each of its packets.
+	// Connections counts the connections that the rule allowed. An unanswered connection
+	// counts with each of its packets.
 	Connections uint64 `json:"connections"`
 	// Packets counts all packets of its connections, where the backend does. Netfilter backends neither judge
 	// nor count packets of established connections again.

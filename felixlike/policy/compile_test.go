@@ -7,7 +7,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// TestRules compiles specs and compares the rules, and what they isolate.
+// TestRules compiles specs and compares the rules and the isolated directions.
 func TestRules(t *testing.T) {
 	const in, out, both = "in", "out", "in out"
 	for name, c := range map[string]struct{ spec, isolates, ingress, egress string }{

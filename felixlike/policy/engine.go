@@ -185,8 +185,8 @@ func clusterTiers() []model.Tier { return []model.Tier{model.TierAdmin, model.Ti
 
 // Flush returns the updates since the last Flush, or nothing if nothing changed. The order
 // is safe to apply, and the same for the same changes: nodes, groups, policies, endpoints;
-// then removals of endpoints, policies, groups, nodes. The updates have what this node
-// needs: the local endpoints, the policies that apply to them, the groups in these
+// then removals of endpoints, policies, groups, nodes. The updates have only the objects that
+// this node needs: the local endpoints, the policies that apply to them, the groups in these
 // policies, and all nodes.
 func (e *Engine) Flush() []model.Update {
 	updates := e.flush()

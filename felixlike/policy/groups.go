@@ -40,7 +40,7 @@ func (x *groupStore) release(id model.GroupID) {
 	}
 }
 
-// collision returns the first group of the policy whose identifier another group has.
+// collision returns the first group of the policy with an identifier that another group has.
 func (x *groupStore) collision(c *compile.Policy) (compile.Collision, bool) {
 	for i := range c.Groups {
 		spec := &c.Groups[i]

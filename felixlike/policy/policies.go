@@ -161,8 +161,8 @@ func (x *policyStore) withoutCollision(p *policy) *compile.Policy {
 	return p.compiled.Closed()
 }
 
-// retryCollided marks the policies whose collision is gone as dirty, and reports whether
-// there are any.
+// retryCollided marks policies as dirty if their collision is gone, and reports whether there
+// are any.
 func (x *policyStore) retryCollided() bool {
 	some := false
 	for id := range x.collisions {

@@ -43,9 +43,9 @@ func (e *Engine) PodAddresses() map[model.PodID][]netip.Addr {
 	return all
 }
 
-// AwaitsNamespace reports whether a ClusterNetworkPolicy may select the pods of a namespace
-// whose object is not known. Until it is, no namespace selector matches them, so a Deny
-// would miss them.
+// AwaitsNamespace reports whether the namespace's object is not known yet and a
+// ClusterNetworkPolicy may select its pods. Until the object is known, no namespace selector
+// matches these pods, so a Deny would miss them.
 func (e *Engine) AwaitsNamespace(name string) bool {
 	n := e.index.namespaces[name]
 	return len(e.clusterPolicies) > 0 && (n == nil || n.labels == nil)
@@ -58,9 +58,9 @@ func (e *Engine) HostNetworkTargets(namespace, name string) []model.PodID {
 	return e.policies.hostTargets(networkPolicyID(namespace, name))
 }
 
-// UnresolvedPorts returns, sorted, the named ports that a NetworkPolicy looks up in pods
-// none of which declares them, if the policy applies to endpoints of this node. The rules
-// allow nothing to these ports, which their authors may not expect.
+// UnresolvedPorts returns, sorted, the named ports of a NetworkPolicy that no pod of its rules
+// declares, if the policy applies to endpoints of this node. The rules allow nothing to these
+// ports, and their authors may not expect this.
 func (e *Engine) UnresolvedPorts(namespace, name string) []string {
 	return e.policies.unresolvedPorts(networkPolicyID(namespace, name), compile.PortName.String)
 }

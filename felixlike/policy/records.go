@@ -199,8 +199,8 @@ type policy struct {
 	compiled *compile.Policy
 	// target is the selection of the pods that the policy applies to.
 	target *selection
-	// emitted is the policy of the last Flush, made of source, whose groups are acquired.
-	// Source differs from compiled if it is closed because of a collision of groups.
+	// emitted is the policy of the last Flush, made of source; its groups are acquired.
+	// source differs from compiled if the policy is closed because of a collision of groups.
 	emitted *model.Policy
 	source  *compile.Policy
 	// dirty is true if the policy is in dirtyRecords.policies.

@@ -59,16 +59,16 @@ func DefaultTiming() Timing {
 	}
 }
 
-// Rights returns what Run asks of the API server for policies, beside the right to list
-// and watch them. The ClusterRole in deploy/ grants it.
+// Rights returns the rights that Run needs for policies, in addition to the right to list and
+// watch them. The ClusterRole in deploy/ grants them.
 func Rights() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{v1alpha2.GroupName}, Resources: []string{"clusternetworkpolicies/status"}, Verbs: []string{"patch"}},
 	}
 }
 
-// LeaseRights returns what Run asks of the API server in the agents' namespace. The Role
-// in deploy/ grants it.
+// LeaseRights returns the rights that Run needs in the agents' namespace. The Role in deploy/
+// grants them.
 func LeaseRights() []rbacv1.PolicyRule {
 	leases := []string{"leases"}
 	return []rbacv1.PolicyRule{

@@ -36,7 +36,7 @@ func Program() string {
 }
 
 // Skew compares the versions of two programs: same reports that they are equal, supported
-// that they are at most one minor version apart. Both take what String or Program returns.
+// that they are at most one minor version apart. a and b are results of String or Program.
 func Skew(a, b string) (same, supported bool) {
 	a, _, _ = strings.Cut(a, " ")
 	b, _, _ = strings.Cut(b, " ")

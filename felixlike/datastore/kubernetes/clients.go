@@ -111,10 +111,10 @@ func groupClient(config *rest.Config, client *http.Client, path string, gv schem
 	return c, nil
 }
 
-// dialer returns a dialer whose connections notice within seconds that they are dead. If a node's address
-// moves to another interface, netfilter forgets the connections that kube-proxy masquerades (ovsfwd/uplink
-// avoids this, other programs may not). The API server's next change then goes to an unused port, the server
-// ends the watch, and the agent, which only listens, would notice half a minute later, by HTTP/2's own pings.
+// dialer returns a dialer; its connections detect within seconds that they are dead. If a node's address
+// moves to another interface, netfilter deletes the connections that kube-proxy masquerades (ovsfwd/uplink
+// avoids this, other programs may not). The API server's next change then goes to an unused port, and the server
+// ends the watch. The agent, which only receives, would notice half a minute later, by HTTP/2's own pings.
 func dialer() *net.Dialer {
 	return &net.Dialer{
 		Timeout:         10 * time.Second,

@@ -146,8 +146,8 @@ func (s *source) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 		case i.initialEnd:
 			initial = false
 		case initial && (e.Type == watch.Added || e.Type == watch.Modified):
-			// Later ones may come here before the reflector has put the list in the store,
-			// which deletes what is not in the list.
+			// Later objects may come here before the reflector has put the list in the
+			// store. That step deletes objects that are not in the list.
 			e.Object = s.state.stores[s.name].ahead(ctx, i)
 		}
 		return e

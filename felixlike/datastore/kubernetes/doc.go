@@ -7,21 +7,19 @@
 //
 // Guarantees:
 //
-//   - It delivers what policy and forwarding can notice, and nothing else: an
-//     object is trimmed to what they read before it is kept or compared, so
-//     heartbeats and status changes stop here. Of an object that was delivered a
-//     hash and a version stay, no more.
-//   - Pods that are done are not asked for. Those that are being deleted count
-//     until they are gone.
+//   - It delivers only changes that affect policy or forwarding: an object is trimmed
+//     to the fields that these read before it is kept or compared, so heartbeats and
+//     status changes stop here. Of a delivered object, only a hash and a version stay.
+//   - Finished pods are not requested. Terminating pods count until they are deleted.
 //   - NetworkPolicies are decoded strictly: a spec with a field that this agent
 //     does not know closes the policy (datastore.NetworkPolicyClosed) and is a
-//     problem with object, field and reason. It does so whatever the policy was
-//     before, so all nodes, and an agent that starts anew, do the same.
+//     problem with object, field and reason. The old version of the policy does not
+//     matter, so all nodes, and a restarted agent, do the same.
 //   - Nothing is in sync before everything has been listed, with reads that are
 //     as new as the API server: an agent that restarts does not go back in time.
 //   - While the API server is away, restarts or forgets the version of a watch, the
-//     known objects stay. The next whole list is compared with them in
-//     one batch, and only such a list deletes the objects that it lacks.
+//     known objects stay. The next complete list is compared with them in one batch.
+//     Only such a list deletes the objects that it lacks.
 //   - ClusterNetworkPolicies are decoded strictly, too. A rule that cannot be understood
 //     is a problem, and is left empty, so that it fails closed (strict.ClosedSpec).
 //   - A cluster without ClusterNetworkPolicies is in sync without them. The API server is

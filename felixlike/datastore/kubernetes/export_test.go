@@ -48,7 +48,7 @@ func (e exported) nodes() []string                         { return e.o.Nodes() 
 func Dialer() *net.Dialer { return dialer() }
 
 // WatchFirst returns the first watch of NetworkPolicies, which begins with all of them, as
-// the reflector sees it; w is what comes from the API server.
+// the reflector sees it; w is the API server's watch.
 func WatchFirst(ctx context.Context, w watch.Interface) (watch.Interface, error) {
 	all := true
 	k := &kind{name: kindPolicy, trim: trimPolicy, watch: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return w, nil }}

@@ -89,8 +89,9 @@ func TestPoliciesOfNewerServers(t *testing.T) {
 	}
 }
 
-// TestObjectBehindTheFirstList: an object that comes right behind the first list may be
-// read before the list is in the store. It must be whole: that list deletes what it lacks.
+// TestObjectBehindTheFirstList: an object that comes directly after the first list may be
+// read before the list is in the store. The list must be complete, because the store deletes
+// objects that it lacks.
 func TestObjectBehindTheFirstList(t *testing.T) {
 	server := watch.NewFakeWithChanSize(3, false)
 	named := func(name string, annotations map[string]any) *unstructured.Unstructured {

@@ -79,7 +79,7 @@ type problemState struct {
 	// due is the time of the next Event; first reports that none was written yet.
 	due   time.Time
 	first bool
-	// own reports that this node repeats the Event itself, whatever other nodes do.
+	// own is set if this node repeats the Event, independent of other nodes.
 	own   bool
 	count int32
 }

@@ -2,7 +2,7 @@ package kubernetes
 
 import "k8s.io/client-go/dynamic"
 
-// Dynamic returns the source's client for any kind, for those who write.
+// Dynamic returns the source's client for any kind, for packages that write.
 func (s *Source) Dynamic() dynamic.Interface { return s.clients.dynamic }
 
 // Nodes returns how many nodes there are.

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// watcher is a watch whose events are trimmed. apimachinery's watch.Filter would leave a goroutine behind
-// that waits for ever to send to a reader that has left.
+// watcher is a watch that trims its events. apimachinery's watch.Filter would leave a goroutine that waits for
+// ever to send to a reader that has stopped.
 type watcher struct {
 	watch.Interface
 	events chan watch.Event

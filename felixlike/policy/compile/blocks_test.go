@@ -51,7 +51,7 @@ func TestMembersOfBlocks(t *testing.T) {
 	}
 }
 
-// longest reports what the longest prefix says.
+// longest reports whether the longest matching prefix includes the address.
 func longest(members []model.Member, a netip.Addr) bool {
 	bits, has := -1, false
 	for _, m := range members {

@@ -35,7 +35,7 @@ func (x *Index[T]) Remove(labels *Set, v T) {
 	}
 }
 
-// Candidates visits once each value whose labels the selector may match. If the selector
+// Candidates visits once each value with labels that the selector may match. If the selector
 // requires no label, every value is a candidate: then it visits none and returns false.
 func (x *Index[T]) Candidates(s *Selector, visit func(T)) bool {
 	r, _ := x.rarest(s)

@@ -86,7 +86,7 @@ func (x *SelectorIndex[T]) Remove(s *Selector, v T) {
 // always candidates.
 func (x *SelectorIndex[T]) Len() int { return x.pairs.Len() + x.keys.Len() + x.rest.Len() }
 
-// Candidates visits once each value whose selector may match the labels. It takes a
+// Candidates visits once each value with a selector that may match the labels. It takes a
 // callback, because an iterator allocates if it is not inlined.
 func (x *SelectorIndex[T]) Candidates(labels *Set, visit func(T)) {
 	for _, l := range labels.labels {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestSets: label sets whose concatenated keys and values are equal are different sets.
+// TestSets: two label sets differ even if the concatenation of their keys and values is equal.
 // Labels from a file may contain any character.
 func TestSets(t *testing.T) {
 	p := NewSets()

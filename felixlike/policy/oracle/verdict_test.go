@@ -79,7 +79,7 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// TestDecisionNamesPolicies checks what the oracle tells people.
+// TestDecisionNamesPolicies checks the policies and rules that a decision names.
 func TestDecisionNamesPolicies(t *testing.T) {
 	c := cluster(t, `{podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 10.9.0.0/16}}]}, {}]}`)
 	v := c.Evaluate(oracle.Packet{Source: netip.MustParseAddr("203.0.113.1"), Destination: netip.MustParseAddr("10.0.1.10"), Protocol: model.ICMP})
@@ -94,7 +94,7 @@ func TestDecisionNamesPolicies(t *testing.T) {
 	}
 }
 
-// TestTunnelEnds checks what no policy allows: packets of pods to the tunnel of a node.
+// TestTunnelEnds: no policy allows packets of pods to a node's end of the tunnel.
 func TestTunnelEnds(t *testing.T) {
 	c := cluster(t, `{podSelector: {}, ingress: [{}], egress: [{}], policyTypes: [Ingress, Egress]}`)
 	const a, b, n1, n2, gateway2, outside = "10.0.1.10", "10.0.1.11", "192.0.2.1", "192.0.2.2", "10.0.2.1", "203.0.113.1"
