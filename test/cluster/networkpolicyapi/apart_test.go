@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
 // The tests of node peers connect from the clients to the server, which is on its node's network.
@@ -42,14 +43,8 @@ func keepApart(t *testing.T, api kubernetes.Interface) {
 	cordon(t, api, s.Spec.NodeName, false)
 }
 
-// pods are the requests of move.
-type pods interface {
-	Get(ctx context.Context, name string, opts metav1.GetOptions) (*corev1.Pod, error)
-	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
-}
-
 // move deletes a pod that is on the node, and waits until its successor elsewhere is ready.
-func move(ctx context.Context, api pods, name, node string) error {
+func move(ctx context.Context, api client.PodInterface, name, node string) error {
 	old, err := api.Get(ctx, name, metav1.GetOptions{})
 	if err != nil || old.Spec.NodeName != node {
 		return err
