@@ -101,8 +101,10 @@ func newRule(p *policy, index int, spec model.Rule) *rule {
 		r.ofPods = next(true)
 	}
 	r.ofPorts = next(!spec.AnyPort)
-	for _, ports := range spec.Ports {
-		r.ports = append(r.ports, portMasks(ports)...)
+	if !spec.AnyPort { // else the rule has no dimension of ports
+		for _, ports := range spec.Ports {
+			r.ports = append(r.ports, portMasks(ports)...)
+		}
 	}
 	slices.SortFunc(r.ports, portMask.compare)
 	r.ports = slices.Compact(r.ports)
