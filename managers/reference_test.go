@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
@@ -12,6 +13,7 @@ import (
 
 	engine "github.com/felixlike/felixlike/felixlike/policy"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
@@ -142,8 +144,8 @@ func TestReferencePoliciesAsObjects(t *testing.T) {
 	if did, err := policyflows.NewProgrammer(store, table).Apply(b.Context()); err != nil || len(did.Refused) > 0 {
 		t.Fatal(err, did.Refused)
 	}
-	ovstest.Comparison{Extra: func(f ovstest.Flow) string {
-		if kind := f.Match["dl_type"].Value; kind != nil && kind.Int64() == 0x86dd {
+	ovstest.Comparison{Extra: func(f *flowtext.Flow) string {
+		if kind, _ := f.Term(openflow.EthType); kind.Value.Lo == unix.ETH_P_IPV6 {
 			return "the pods have no IPv6 address"
 		}
 		switch f.Table {

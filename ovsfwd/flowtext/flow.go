@@ -75,6 +75,12 @@ func (w Word) ShiftRight(n int) Word {
 	return Word{Hi: w.Hi >> n, Lo: w.Lo>>n | w.Hi<<(64-n)}
 }
 
+// Addr returns the word as the address of a field that has one.
+func (w Word) Addr(f openflow.Field) netip.Addr {
+	a, _ := netip.AddrFromSlice(bytesOf(f, w))
+	return a
+}
+
 // Ones returns the word with the lowest bits set.
 func Ones(bits int) Word {
 	switch {
@@ -103,10 +109,7 @@ func (t Term) Matches(value Word) bool { return value.And(t.Mask) == t.Value }
 func (t Term) Exact() bool { return t.Mask == Ones(t.Field.Bits()) }
 
 // Addr returns the value of a field that has an address.
-func (t Term) Addr() netip.Addr {
-	a, _ := netip.AddrFromSlice(bytesOf(t.Field, t.Value))
-	return a
-}
+func (t Term) Addr() netip.Addr { return t.Value.Addr(t.Field) }
 
 // Drops reports whether the flow passes the packet to no port and no table: at most it
 // reports the packet.
@@ -119,4 +122,25 @@ func (f *Flow) Drops() bool {
 		}
 	}
 	return f.Foreign == ""
+}
+
+// Normalise replaces a resubmit behind all other actions by goto_table, which does the same.
+// Other notations of equal flows are equal already when they are parsed.
+func (f *Flow) Normalise() {
+	if last := len(f.Actions) - 1; last >= 0 {
+		if a, ok := f.Actions[last].(Resubmit); ok {
+			f.Actions[last] = GotoTable(a)
+		}
+	}
+}
+
+// Covers reports whether every packet that o matches is matched by f too. Both are typed.
+func (f *Flow) Covers(o *Flow) bool {
+	for _, mine := range f.Match {
+		theirs, found := o.Term(mine.Field)
+		if !found || !mine.Mask.AndNot(theirs.Mask).IsZero() || !mine.Matches(theirs.Value) {
+			return false
+		}
+	}
+	return true
 }

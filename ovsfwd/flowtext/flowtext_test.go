@@ -89,6 +89,58 @@ func TestAboutTheFlow(t *testing.T) {
 	}
 }
 
+func parse(t testing.TB, line string) *flowtext.Flow {
+	t.Helper()
+	f, err := flowtext.Parse(line)
+	if err != nil || f.Foreign != "" {
+		t.Fatalf("%q: %v, %v", line, f, err)
+	}
+	return f
+}
+
+// Notations of the same flow are one, after Normalise.
+func TestSameInOtherWords(t *testing.T) {
+	for _, same := range [][2]string{
+		{
+			"table=45,priority=10,ct_state=-new+est,tcp,tp_dst=80 actions=load:0x1->NXM_NX_REG0[16],resubmit(,61)",
+			"cookie=0x1, table=45, priority=10,tcp,tp_dst=0x50/0xffff,ct_state=+est-new actions=set_field:0x10000/0x10000->reg0,goto_table:61",
+		},
+		{
+			"table=50,ip,nw_src=10.0.0.0/8 actions=ct(commit,table=61,zone=65520,exec(load:0x2->NXM_NX_CT_LABEL[32..63]))",
+			"table=50,nw_src=10.0.0.0/255.0.0.0,ip actions=ct(commit,zone=65520,table=61,exec(set_field:0x200000000/0xffffffff00000000->ct_label))",
+		},
+		{"table=1,priority=0 actions=drop", "table=1, priority=0 actions=drop"},
+		{"ipv6,ipv6_dst=fd00::/8 actions=resubmit(,1),resubmit(,2)", "ipv6,ipv6_dst=fd00::/8 actions=resubmit(,1),goto_table:2"},
+		{"arp actions=load:0x2->NXM_OF_ARP_OP[],IN_PORT", "arp actions=set_field:2->arp_op,IN_PORT"},
+	} {
+		a, b := parse(t, same[0]), parse(t, same[1])
+		a.Normalise()
+		b.Normalise()
+		if a.String() != b.String() {
+			t.Errorf("%s\n%s", a, b)
+		}
+	}
+}
+
+func TestCovers(t *testing.T) {
+	for _, test := range []struct {
+		wide, narrow string
+		want         bool
+	}{
+		{"ip", "tcp,tp_dst=80", true},
+		{"tcp,tp_dst=80", "ip", false},
+		{"ip,nw_src=10.0.0.0/8", "ip,nw_src=10.1.0.0/16", true},
+		{"ip,nw_src=10.0.0.0/8", "ip,nw_src=11.1.0.0/16", false},
+		{"ip,ct_state=+trk", "ip,ct_state=-new+trk", true},
+		{"", "arp", true},
+		{"ip", "ipv6", false},
+	} {
+		if got := parse(t, test.wide+" actions=drop").Covers(parse(t, test.narrow+" actions=drop")); got != test.want {
+			t.Errorf("%q covers %q: %v", test.wide, test.narrow, got)
+		}
+	}
+}
+
 // TestFlowsThatReport drop, as far as the packet is concerned.
 func TestFlowsThatReport(t *testing.T) {
 	for actions, drops := range map[string]bool{

@@ -176,7 +176,7 @@ func parseWord(f openflow.Field, text string) (Word, error) {
 	if err != nil || len(b) > 16 {
 		return Word{}, errForeign
 	}
-	w := wordOf(b)
+	w := WordOf(b)
 	return w, cmpErr(nil, !w.AndNot(Ones(f.Bits())).IsZero())
 }
 
@@ -184,7 +184,7 @@ func fitting(f openflow.Field, b []byte, fits bool) (Word, error) {
 	if !fits {
 		return Word{}, fmt.Errorf("%s has %d bits: %w", f, f.Bits(), errForeign)
 	}
-	return wordOf(b), nil
+	return WordOf(b), nil
 }
 
 // cmpErr returns err, or that something is too big.

@@ -17,8 +17,8 @@ func bytesOf(f openflow.Field, w Word) []byte {
 	return append([]byte(nil), b[16-f.Bits()/8:]...)
 }
 
-// wordOf is the inverse of bytesOf.
-func wordOf(b []byte) Word {
+// WordOf returns the value of at most 16 bytes, as they are in a packet.
+func WordOf(b []byte) Word {
 	var all [16]byte
 	copy(all[16-len(b):], b)
 	return Word{binary.BigEndian.Uint64(all[:]), binary.BigEndian.Uint64(all[8:])}

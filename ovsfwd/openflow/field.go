@@ -227,6 +227,8 @@ func (f Field) LongName() string {
 		return "NXM_OF_ETH_SRC"
 	case EthDst:
 		return "NXM_OF_ETH_DST"
+	case ARPOp:
+		return "NXM_OF_ARP_OP"
 	case ARPSpa:
 		return "NXM_OF_ARP_SPA"
 	case ARPTpa:

@@ -2,10 +2,15 @@ package pipeline
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/test/ovstest"
 )
 
@@ -59,7 +64,7 @@ func TestReference(t *testing.T) {
 			for _, row := range ovstest.Reference(t) {
 				elsewhere[row.Flow.String()] = true
 			}
-			extra := ovstest.Comparison{LeftOut: leftOut, Extra: func(f ovstest.Flow) string {
+			extra := ovstest.Comparison{LeftOut: leftOut, Extra: func(f *flowtext.Flow) string {
 				if elsewhere[f.String()] {
 					return "printed by another scenario"
 				}
@@ -85,8 +90,10 @@ func referenceNode(podCIDR string) Node {
 
 // whyExtra explains the flows that the reference does not have. The order is
 // that of specificity: the first reason that fits counts.
-func whyExtra(f ovstest.Flow) string {
-	has := func(name string) bool { _, found := f.Match[name]; return found }
+func whyExtra(f *flowtext.Flow) string {
+	has := func(fields ...openflow.Field) bool {
+		return slices.ContainsFunc(f.Match, func(t flowtext.Term) bool { return slices.Contains(fields, t.Field) })
+	}
 	is := func(table uint8, priorities ...uint16) bool {
 		if f.Table != table {
 			return false
@@ -98,32 +105,30 @@ func whyExtra(f ovstest.Flow) string {
 		}
 		return len(priorities) == 0
 	}
-	const (
-		v6      = 0x86dd
-		related = 1 << 2
-	)
-	ethType := f.Match["dl_type"].Value
-	protocol := f.Match["nw_proto"].Value
+	const related = 1 << 2
+	ethType, _ := f.Term(openflow.EthType)
+	protocol, _ := f.Term(openflow.IPProto)
+	v6 := ethType.Value.Lo == unix.ETH_P_IPV6
 	switch {
-	case protocol != nil && protocol.Int64() == int64(model.SCTP):
+	case model.Protocol(protocol.Value.Lo) == model.SCTP:
 		return "the userspace datapath does not distinguish associations of SCTP"
-	case ethType != nil && ethType.Int64() == v6 && has("icmp_type"):
+	case v6 && has(openflow.ICMPv6Type):
 		return "neighbour discovery, guarded"
 	case is(TableSpoofGuard, priorityTunnelEnd):
 		return "no pod sends encapsulated packets to a node"
-	case is(TableSpoofGuard) && has("icmp_type"):
+	case is(TableSpoofGuard) && has(openflow.ICMPv4Type, openflow.ICMPv6Type):
 		return "redirects are dropped"
 	case is(TableConntrack, priorityDefault):
 		return "packets other than IP are dropped"
 	case is(TableClassifier, priorityARPPinned, priorityARPForged):
 		return "the Ethernet source of a pod's ARP is pinned"
-	case is(TableSpoofGuard) && has("arp_spa"):
+	case is(TableSpoofGuard) && has(openflow.ARPSpa):
 		return "as F008, with this scenario's gateway"
-	case has("tun_src"):
+	case has(openflow.TunSrc):
 		return "tunnel only from a peer, with sources that are the peer's: in place of F002"
 	case is(TableL3Forwarding, priorityPeerAddress):
 		return "a peer's own address goes through the tunnel too"
-	case has("tcp_flags"):
+	case has(openflow.TCPFlags):
 		return "a segment that asks for a connection is judged, also with the ports of a known one"
 	case is(TableConntrackState, priorityHalf):
 		return "a NodePort answers a peer that came by the underlay through the tunnel"
@@ -131,13 +136,13 @@ func whyExtra(f ovstest.Flow) string {
 		return "invalid packets are dropped in connections of the gateway port too"
 	case is(TableL3Forwarding, priorityBack):
 		return "answers to connections of the gateway port go there, also from the tunnel and to peers"
-	case has("ct_label"), is(TableOutput, priorityHigh):
+	case has(openflow.CTLabel), is(TableOutput, priorityHigh):
 		return "connections are established when both ends' policy let them through"
-	case is(TableAdminEgress), is(TableEgress), is(TableAdminIngress, priorityAdminEstablished), is(TableIngress, priorityHigh) && has("ct_state"):
-		if state, found := f.Match["ct_state"]; found && state.Value.Int64() == related {
+	case is(TableAdminEgress), is(TableEgress), is(TableAdminIngress, priorityAdminEstablished), is(TableIngress, priorityHigh) && has(openflow.CTState):
+		if state, _ := f.Term(openflow.CTState); state.Value.Lo == related {
 			return "ICMP errors about allowed connections pass"
 		}
-	case is(TableDNAT, priorityHigh) && has("nw_src"), is(TableCommit, priorityHigh), is(TableDNAT, priorityNowhere) && has("nw_src"):
+	case is(TableDNAT, priorityHigh) && has(openflow.IPv4Src, openflow.IPv6Src), is(TableCommit, priorityHigh), is(TableDNAT, priorityNowhere) && has(openflow.IPv4Src, openflow.IPv6Src):
 		return "a pod reaches itself through a Service and is judged"
 	case is(TableDNAT, priorityNowhere):
 		return "link-local addresses are not forwarded"
@@ -147,7 +152,7 @@ func whyExtra(f ovstest.Flow) string {
 	case is(TableL3Forwarding, priorityLocalSwitched, priorityLocalRouted, priorityUnknown, priorityOutside):
 		return "the address, and not the MAC address, says where a packet goes"
 	}
-	if ethType != nil && ethType.Int64() == v6 {
+	if v6 {
 		return "IPv6 twin"
 	}
 	if is(TableEgressMetrics, priorityDefault) || is(TableIngressMetrics, priorityDefault) {

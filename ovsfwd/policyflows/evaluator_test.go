@@ -2,30 +2,31 @@ package policyflows
 
 import (
 	"fmt"
-	"math/big"
+	"maps"
 	"net/netip"
-	"regexp"
 	"slices"
-	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/test/ovstest"
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
 
 // evaluator finds what flows do with the first packet of a connection, going by
 // what ovs-vswitchd does with conjunctions (conjunction_test.go).
 type evaluator struct {
 	t     fataler
-	flows map[uint8][]ovstest.Flow
+	flows map[uint8][]*flowtext.Flow
 }
 
 func newEvaluator(t fataler, r *recorder) *evaluator {
-	e := &evaluator{t: t, flows: map[uint8][]ovstest.Flow{}}
+	e := &evaluator{t: t, flows: map[uint8][]*flowtext.Flow{}}
 	for _, f := range r.parsed(t) {
 		e.flows[f.Table] = append(e.flows[f.Table], f)
 	}
 	for _, flows := range e.flows {
-		slices.SortStableFunc(flows, func(a, b ovstest.Flow) int { return int(b.Priority) - int(a.Priority) })
+		slices.SortStableFunc(flows, func(a, b *flowtext.Flow) int { return int(b.Priority) - int(a.Priority) })
 	}
 	return e
 }
@@ -42,89 +43,83 @@ func (p packet) String() string {
 	return fmt.Sprintf("%s %s -> %s to port %d, leaving by %d", p.protocol, p.source, p.destination, p.destinationPort, p.port)
 }
 
-type fields map[string]*big.Int
+type fields map[openflow.Field]flowtext.Word
 
 func (p packet) fields() fields {
-	number := func(a netip.Addr) *big.Int { return new(big.Int).SetBytes(a.AsSlice()) }
-	ethType := int64(0x800)
-	if p.source.Is6() {
-		ethType = 0x86dd
-	}
+	number := func(n uint64) flowtext.Word { return flowtext.Word{Lo: n} }
 	f := fields{
-		"dl_type": big.NewInt(ethType), "nw_src": number(p.source), "nw_dst": number(p.destination),
-		"nw_proto": big.NewInt(int64(p.protocol)), "reg1": big.NewInt(int64(p.port)), "ct_state": big.NewInt(0x21),
+		openflow.IPProto: number(uint64(p.protocol)), openflow.Reg1: number(uint64(p.port)), openflow.CTState: number(0x21),
 	}
-	if p.protocol != model.ICMP && p.protocol != model.ICMPv6 {
-		f["tp_dst"] = big.NewInt(int64(p.destinationPort))
+	if p.source.Is6() {
+		f[openflow.EthType] = number(unix.ETH_P_IPV6)
+		f[openflow.IPv6Src], f[openflow.IPv6Dst] = flowtext.WordOf(p.source.AsSlice()), flowtext.WordOf(p.destination.AsSlice())
+	} else {
+		f[openflow.EthType] = number(unix.ETH_P_IP)
+		f[openflow.IPv4Src], f[openflow.IPv4Dst] = flowtext.WordOf(p.source.AsSlice()), flowtext.WordOf(p.destination.AsSlice())
+	}
+	switch p.protocol {
+	case model.TCP:
+		f[openflow.TCPDst] = number(uint64(p.destinationPort))
+	case model.UDP:
+		f[openflow.UDPDst] = number(uint64(p.destinationPort))
+	case model.SCTP:
+		f[openflow.SCTPDst] = number(uint64(p.destinationPort))
 	}
 	return f
 }
 
-func (f fields) matches(flow ovstest.Flow) bool {
-	for name, bits := range flow.Match {
-		value := f[name]
-		if value == nil {
-			if name == "tp_dst" {
-				return false
-			}
-			value = new(big.Int)
-		}
-		if new(big.Int).And(value, bits.Mask).Cmp(bits.Value) != 0 {
-			return false
-		}
-	}
-	return true
+// matches takes a field that the packet does not have for zero. A flow that matches a port
+// matches its protocol as well.
+func (f fields) matches(flow *flowtext.Flow) bool {
+	return !slices.ContainsFunc(flow.Match, func(t flowtext.Term) bool { return !t.Matches(f[t.Field]) })
 }
 
-var (
-	conjunctionAction = regexp.MustCompile(`^conjunction\((\d+),(\d+)/(\d+)\)$`)
-	tableAction       = regexp.MustCompile(`^goto_table:(\d+)$|^ct\(commit,.*table=(\d+)`)
-	setAction         = regexp.MustCompile(`^set:(\w+)=(\w+)/(\w+)$`)
-)
-
-func isClause(f ovstest.Flow) bool {
-	return len(f.Actions) > 0 && strings.HasPrefix(f.Actions[0], "conjunction(")
+func isClause(f *flowtext.Flow) bool {
+	if len(f.Actions) == 0 {
+		return false
+	}
+	_, is := f.Actions[0].(flowtext.Conjunction)
+	return is
 }
 
 // lookup returns the flows that may decide in a table; nil stands for none.
 // More than one are those of conjunctions that are fulfilled at one priority.
-func (e *evaluator) lookup(table uint8, f fields) []*ovstest.Flow {
+func (e *evaluator) lookup(table uint8, f fields) []*flowtext.Flow {
 	flows := e.flows[table]
 	for len(flows) > 0 {
 		n := 1
 		for n < len(flows) && flows[n].Priority == flows[0].Priority {
 			n++
 		}
-		var hard *ovstest.Flow
-		seen, fulfilled := map[[3]string]bool{}, []string{}
-		for i := range flows[:n] {
+		var hard *flowtext.Flow
+		seen, fulfilled := map[flowtext.Conjunction]bool{}, []uint32{}
+		for _, flow := range flows[:n] {
 			switch {
-			case !f.matches(flows[i]):
-			case !isClause(flows[i]) && hard != nil:
-				e.t.Fatalf("which one decides is undefined:\n%s\n%s", flows[i], *hard)
-			case !isClause(flows[i]):
-				hard = &flows[i]
+			case !f.matches(flow):
+			case !isClause(flow) && hard != nil:
+				e.t.Fatalf("which one decides is undefined:\n%s\n%s", flow, hard)
+			case !isClause(flow):
+				hard = flow
 			default:
-				for _, a := range flows[i].Actions {
-					m := conjunctionAction.FindStringSubmatch(a)
-					seen[[3]string(m[1:])] = true
+				for _, a := range flow.Actions {
+					seen[a.(flowtext.Conjunction)] = true
 				}
 			}
 		}
 		if hard != nil {
-			return []*ovstest.Flow{hard}
+			return []*flowtext.Flow{hard}
 		}
 		for part := range seen {
 			all := true
-			for k := 1; fmt.Sprint(k) <= part[2]; k++ {
-				all = all && seen[[3]string{part[0], fmt.Sprint(k), part[2]}]
+			for k := uint8(1); k <= part.N; k++ {
+				all = all && seen[flowtext.Conjunction{ID: part.ID, K: k, N: part.N}]
 			}
-			if all && !slices.Contains(fulfilled, part[0]) {
-				fulfilled = append(fulfilled, part[0])
+			if all && !slices.Contains(fulfilled, part.ID) {
+				fulfilled = append(fulfilled, part.ID)
 			}
 		}
 		if len(fulfilled) > 0 {
-			var actions []*ovstest.Flow
+			var actions []*flowtext.Flow
 			for _, id := range fulfilled {
 				actions = append(actions, e.action(table, f, id))
 			}
@@ -132,18 +127,15 @@ func (e *evaluator) lookup(table uint8, f fields) []*ovstest.Flow {
 		}
 		flows = flows[n:]
 	}
-	return []*ovstest.Flow{nil}
+	return []*flowtext.Flow{nil}
 }
 
 // action is the second lookup, of a fulfilled conjunction: clauses do not count.
-func (e *evaluator) action(table uint8, f fields, id string) *ovstest.Flow {
-	with := fields{}
-	for name, value := range f {
-		with[name] = value
-	}
-	with["conj_id"], _ = new(big.Int).SetString(id, 10)
-	for i := range e.flows[table] {
-		if flow := &e.flows[table][i]; !isClause(*flow) && with.matches(*flow) {
+func (e *evaluator) action(table uint8, f fields, id uint32) *flowtext.Flow {
+	with := maps.Clone(f)
+	with[openflow.ConjID] = flowtext.Word{Lo: uint64(id)}
+	for _, flow := range e.flows[table] {
+		if !isClause(flow) && with.matches(flow) {
 			return flow
 		}
 	}
@@ -163,10 +155,7 @@ func (e *evaluator) walk(table uint8, f fields, p packet) bool {
 	}
 	var verdicts []bool
 	for _, flow := range e.lookup(table, f) {
-		to, after := next[table], fields{}
-		for name, value := range f {
-			after[name] = value
-		}
+		to, after := next[table], maps.Clone(f)
 		if flow != nil {
 			to = e.perform(flow, after)
 		}
@@ -180,22 +169,23 @@ func (e *evaluator) walk(table uint8, f fields, p packet) bool {
 
 // perform does what a flow does and returns the table that follows, 0 if the
 // packet is dropped.
-func (e *evaluator) perform(flow *ovstest.Flow, f fields) uint8 {
+func (e *evaluator) perform(flow *flowtext.Flow, f fields) uint8 {
 	to := uint8(0)
 	for _, a := range flow.Actions {
-		if strings.HasPrefix(a, "note:") {
-			continue
+		switch a := a.(type) {
+		case flowtext.Note:
+		case flowtext.SetField:
+			f[a.Field] = f[a.Field].AndNot(a.Mask).Or(a.Value)
+		case flowtext.GotoTable:
+			to = a.Table
+		case flowtext.CT:
+			if !a.Commit {
+				e.t.Fatalf("action %s of %s", a, flow)
+			}
+			to = a.Table
+		default:
+			e.t.Fatalf("action %s of %s", a, flow)
 		}
-		if m := setAction.FindStringSubmatch(a); m != nil {
-			value, _ := new(big.Int).SetString(m[2], 0)
-			f[m[1]] = value
-			continue
-		}
-		m := tableAction.FindStringSubmatch(a)
-		if m == nil {
-			e.t.Fatalf("action %q of %s", a, *flow)
-		}
-		_, _ = fmt.Sscan(m[1]+m[2], &to)
 	}
 	return to
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/test/ovstest"
 )
@@ -50,9 +51,9 @@ func (r *recorder) text() string {
 }
 
 // parsed returns all flows, none twice with one match.
-func (r *recorder) parsed(t fataler) []ovstest.Flow {
+func (r *recorder) parsed(t fataler) []*flowtext.Flow {
 	t.Helper()
-	var all []ovstest.Flow
+	var all []*flowtext.Flow
 	seen := map[string]string{}
 	for _, f := range r.all() {
 		text := f.String()

@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/test/ovstest"
@@ -110,9 +113,10 @@ func policyRows(t *testing.T) []ovstest.Row {
 }
 
 // whyExtra explains the flows that the reference does not have.
-func whyExtra(f ovstest.Flow) string {
+func whyExtra(f *flowtext.Flow) string {
+	ethType, _ := f.Term(openflow.EthType)
 	switch {
-	case f.Match["dl_type"].Value != nil && f.Match["dl_type"].Value.Int64() == 0x86dd:
+	case ethType.Value.Lo == unix.ETH_P_IPV6:
 		return "IPv6 twin"
 	case f.Table == pipeline.TableEgressMetrics, f.Table == pipeline.TableIngressMetrics:
 		return "counters, named by the reference and not printed"
@@ -149,7 +153,7 @@ func TestReferenceOnTheSwitch(t *testing.T) {
 		}
 		nodes[p.String()] = true
 	}
-	ovstest.Comparison{Extra: func(f ovstest.Flow) string {
+	ovstest.Comparison{Extra: func(f *flowtext.Flow) string {
 		if nodes[f.String()] {
 			return "of the node"
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/tables"
@@ -96,7 +97,7 @@ func TestSwitchRefusesFlows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if has := slices.ContainsFunc(installed, func(f ovstest.Flow) bool { return f.String() == want.String() }); has != refused {
+		if has := slices.ContainsFunc(installed, func(f *flowtext.Flow) bool { return f.String() == want.String() }); has != refused {
 			t.Errorf("%s: refused %t, closed %t", id, refused, has)
 		}
 	}

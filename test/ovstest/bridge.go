@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 )
@@ -131,39 +132,19 @@ func (b *Bridge) Ofctl(command string, args ...string) string {
 	return b.Run("ovs-ofctl", append(options, args...)...)
 }
 
-// Flows returns the installed flows, normalised and sorted.
+// Flows returns the installed flows as text, sorted, in the notation of openflow.Flow.
 func (b *Bridge) Flows() []string {
 	b.t.Helper()
-	var flows []string
-	for line := range strings.Lines(b.Ofctl("dump-flows")) {
-		if strings.Contains(line, "actions=") {
-			flows = append(flows, Normalise(line))
-		}
+	all, err := flowtext.Read(strings.NewReader(b.Ofctl("dump-flows")))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	flows := make([]string, len(all))
+	for i, f := range all {
+		flows[i] = f.String()
 	}
 	slices.Sort(flows)
 	return flows
-}
-
-// Normalise brings a flow in ovs-ofctl notation to one form: table and
-// priority first, the fields of the match sorted, no cookie, no blanks.
-func Normalise(flow string) string {
-	match, actions, _ := strings.Cut(strings.TrimSpace(flow), " actions=")
-	table, priority := "table=0", "priority=32768"
-	var fields []string
-	for word := range strings.SplitSeq(match, ",") {
-		word = strings.TrimSpace(word)
-		switch {
-		case word == "" || strings.HasPrefix(word, "cookie="):
-		case strings.HasPrefix(word, "table="):
-			table = word
-		case strings.HasPrefix(word, "priority="):
-			priority = word
-		default:
-			fields = append(fields, word)
-		}
-	}
-	slices.Sort(fields)
-	return strings.Join(append([]string{table, priority}, fields...), ",") + " actions=" + actions
 }
 
 // Poll repeats a check until it passes or half a minute is over.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 )
 
 //go:embed reference.tsv
@@ -13,7 +15,7 @@ var referenceFlows string
 // Row is one flow of the reference pipeline.
 type Row struct {
 	ID, Scenario, Note string
-	Flow               Flow
+	Flow               *flowtext.Flow
 }
 
 // Reference returns the rows of some scenarios, or of all if none is named.
@@ -44,13 +46,13 @@ type Comparison struct {
 	// LeftOut says of rows, by id, why they are not to be installed.
 	LeftOut map[string]string
 	// Extra returns why a flow that is no row is there, "" if there is no reason.
-	Extra func(Flow) string
+	Extra func(*flowtext.Flow) string
 }
 
 // Check fails the test for every row that is not installed, or that a flow of
 // higher priority hides, and for every flow beyond the rows without a reason. It
 // returns the extra flows by reason.
-func (c Comparison) Check(t *testing.T, installed []Flow, rows []Row) map[string][]Flow {
+func (c Comparison) Check(t *testing.T, installed []*flowtext.Flow, rows []Row) map[string][]*flowtext.Flow {
 	t.Helper()
 	have := map[string]bool{}
 	for _, f := range installed {
@@ -73,7 +75,7 @@ func (c Comparison) Check(t *testing.T, installed []Flow, rows []Row) map[string
 			}
 		}
 	}
-	extra := map[string][]Flow{}
+	extra := map[string][]*flowtext.Flow{}
 	for _, f := range installed {
 		if wanted[f.String()] {
 			continue
@@ -91,10 +93,10 @@ func (c Comparison) Check(t *testing.T, installed []Flow, rows []Row) map[string
 }
 
 // Installed returns the flows of the bridge as OpenFlow 1.3 dumps them.
-func (b *Bridge) Installed() []Flow {
+func (b *Bridge) Installed() []*flowtext.Flow {
 	b.t.Helper()
 	out := b.Run("ovs-ofctl", "-O", "OpenFlow13", "--no-names", "--no-stats", "dump-flows", "unix:"+b.Management())
-	var flows []Flow
+	var flows []*flowtext.Flow
 	for line := range strings.Lines(out) {
 		if !strings.Contains(line, "actions=") {
 			continue

@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -40,7 +39,7 @@ func newFields(p Packet, port uint32, ethSrc, ethDst []byte) fields {
 	var f fields
 	number := func(at openflow.Field, n uint64) { f[at] = flowtext.Word{Lo: n} }
 	number(openflow.InPort, uint64(port))
-	f[openflow.EthSrc], f[openflow.EthDst] = bytesWord(ethSrc), bytesWord(ethDst)
+	f[openflow.EthSrc], f[openflow.EthDst] = flowtext.WordOf(ethSrc), flowtext.WordOf(ethDst)
 	number(openflow.IPProto, uint64(p.Protocol))
 	src, dst := openflow.IPv4Src, openflow.IPv4Dst
 	number(openflow.EthType, 0x0800)
@@ -48,7 +47,7 @@ func newFields(p Packet, port uint32, ethSrc, ethDst []byte) fields {
 		src, dst = openflow.IPv6Src, openflow.IPv6Dst
 		number(openflow.EthType, 0x86dd)
 	}
-	f[src], f[dst] = bytesWord(p.Source.AsSlice()), bytesWord(p.Destination.AsSlice())
+	f[src], f[dst] = flowtext.WordOf(p.Source.AsSlice()), flowtext.WordOf(p.Destination.AsSlice())
 	ports := map[model.Protocol][2]openflow.Field{
 		model.TCP: {openflow.TCPSrc, openflow.TCPDst}, model.UDP: {openflow.UDPSrc, openflow.UDPDst}, model.SCTP: {openflow.SCTPSrc, openflow.SCTPDst},
 	}
@@ -77,26 +76,12 @@ const (
 	echoRequestIPv6 = 128
 )
 
-func bytesWord(b []byte) flowtext.Word {
-	var all [16]byte
-	copy(all[16-len(b):], b)
-	return flowtext.Word{Hi: binary.BigEndian.Uint64(all[:]), Lo: binary.BigEndian.Uint64(all[8:])}
-}
-
 // addr reads an address out of the fields.
 func (f *fields) addr(v4, v6 openflow.Field) netip.Addr {
 	if f[openflow.EthType].Lo == 0x0800 {
-		return wordAddr(f[v4], 4)
+		return f[v4].Addr(v4)
 	}
-	return wordAddr(f[v6], 16)
-}
-
-func wordAddr(w flowtext.Word, size int) netip.Addr {
-	var all [16]byte
-	binary.BigEndian.PutUint64(all[:], w.Hi)
-	binary.BigEndian.PutUint64(all[8:], w.Lo)
-	a, _ := netip.AddrFromSlice(all[16-size:])
-	return a
+	return f[v6].Addr(v6)
 }
 
 func (f *fields) source() netip.Addr      { return f.addr(openflow.IPv4Src, openflow.IPv6Src) }
@@ -259,6 +244,3 @@ func setEffect(a flowtext.SetField) string {
 	}
 	return ""
 }
-
-// AddrOf returns the address that a value of a field of addresses is.
-func AddrOf(f openflow.Field, w flowtext.Word) netip.Addr { return wordAddr(w, f.Bits()/8) }

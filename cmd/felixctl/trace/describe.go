@@ -81,13 +81,9 @@ func (w *bridge) clause(id uint32, flow *flowtext.Flow) []Membership {
 func (w *bridge) owner(flow *flowtext.Flow) string {
 	for _, t := range flow.Match {
 		switch t.Field {
-		case openflow.IPv4Src, openflow.IPv4Dst:
+		case openflow.IPv4Src, openflow.IPv4Dst, openflow.IPv6Src, openflow.IPv6Dst:
 			if t.Exact() {
-				return w.namer.Address(wordAddr(t.Value, 4))
-			}
-		case openflow.IPv6Src, openflow.IPv6Dst:
-			if t.Exact() {
-				return w.namer.Address(wordAddr(t.Value, 16))
+				return w.namer.Address(t.Addr())
 			}
 		case openflow.Reg1:
 			return w.namer.Port(w.site.Node, uint32(t.Value.Lo))

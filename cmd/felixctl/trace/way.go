@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
@@ -117,7 +118,7 @@ func (w *way) bridge(s *Site, port uint32, src, dst net.HardwareAddr, outer neti
 	}
 	f := newFields(w.packet, port, src, dst)
 	if outer.IsValid() {
-		f[openflow.TunSrc] = bytesWord(outer.Unmap().AsSlice())
+		f[openflow.TunSrc] = flowtext.WordOf(outer.Unmap().AsSlice())
 	}
 	b := &bridge{site: s, namer: w.namer, tracker: newTracker(w.packet, w.begunByGateway(s))}
 	err := b.run(f)
@@ -152,7 +153,7 @@ func (w *way) left(s *Site, out output) error {
 	case s.GatewayPort:
 		return w.host(s, s.Gateway)
 	case s.TunnelPort:
-		return w.tunnel(s, wordAddr(out.fields[openflow.TunDst], 4))
+		return w.tunnel(s, out.fields[openflow.TunDst].Addr(openflow.TunDst))
 	}
 	for _, at := range s.Attachments {
 		if at.OFPort == out.port {
