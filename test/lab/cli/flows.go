@@ -4,13 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/felixlike/felixlike/cmd/felixctl/dump"
+	"golang.org/x/sys/unix"
+
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/flowtext"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 )
@@ -20,83 +21,48 @@ func judgingTables() []pipeline.Table {
 	return slices.DeleteFunc(pipeline.Tables(), func(t pipeline.Table) bool { return t.Judges == 0 })
 }
 
-// flow is a flow with its match in words.
-type flow struct {
-	*flowtext.Flow
-	match []string
-	// actions are all of them as text.
-	actions string
-}
-
-func flowsOf(s *dump.State) []flow {
-	all := make([]flow, 0, len(s.Flows))
-	for _, f := range s.Flows {
-		one := flow{Flow: f, actions: f.ActionsText()}
-		text := f.MatchText()
-		if f.Foreign != "" {
-			text, one.actions, _ = strings.Cut(f.Foreign, " actions=")
-		}
-		if text != "" {
-			one.match = strings.Split(text, ",")
-		}
-		all = append(all, one)
+// split returns the match and the actions of a flow as text.
+func split(f *flowtext.Flow) (match, actions string) {
+	if f.Foreign != "" {
+		match, actions, _ = strings.Cut(f.Foreign, " actions=")
+		return match, actions
 	}
-	return all
+	return f.MatchText(), f.ActionsText()
 }
 
-// field returns a field that the flow matches, without its mask.
-func (f flow) field(name string) (string, bool) {
-	for _, word := range f.match {
-		if value, found := strings.CutPrefix(word, name+"="); found {
-			value, _, _ = strings.Cut(value, "/")
-			return value, true
+// address returns the address that the flow matches in one of the fields.
+func address(f *flowtext.Flow, fields ...openflow.Field) (string, bool) {
+	for _, field := range fields {
+		if t, found := f.Term(field); found {
+			return t.Addr().String(), true
 		}
 	}
 	return "", false
 }
 
-func (f flow) number(name string) (uint32, bool) {
-	value, found := f.field(name)
-	n, err := strconv.ParseUint(value, 0, 64)
-	if name == "ct_label" && f.Table == pipeline.TableEgressMetrics {
-		n >>= 32
-	}
-	return uint32(n), found && err == nil
+func source(f *flowtext.Flow) (string, bool) {
+	return address(f, openflow.IPv4Src, openflow.IPv6Src)
 }
 
-// of reports whether the flow is for packets of the family.
-func (f flow) of(family model.Family) bool {
-	other := "6"
+func destination(f *flowtext.Flow) (string, bool) {
+	return address(f, openflow.IPv4Dst, openflow.IPv6Dst)
+}
+
+// isOf reports whether the flow is for packets of the family.
+func isOf(f *flowtext.Flow, family model.Family) bool {
+	other := uint64(unix.ETH_P_IPV6)
 	if family == model.IPv6 {
-		other = "4"
+		other = unix.ETH_P_IP
 	}
-	for _, word := range f.match {
-		switch word {
-		case "ip", "tcp", "udp", "sctp", "icmp":
-			word += "4"
-		case "ipv6", "tcp6", "udp6", "sctp6", "icmp6":
-		default:
-			continue
-		}
-		if strings.HasSuffix(word, other) {
-			return false
-		}
-	}
-	return true
+	t, _ := f.Term(openflow.EthType)
+	return t.Value.Lo != other
 }
 
-// conjunction is a part that a flow has in a conjunction.
-type conjunction struct {
-	id   uint32
-	part int
-	text string
-}
-
-func (f flow) conjunctions() []conjunction {
-	var all []conjunction
+func conjunctions(f *flowtext.Flow) []flowtext.Conjunction {
+	var all []flowtext.Conjunction
 	for _, a := range f.Actions {
 		if c, ok := a.(flowtext.Conjunction); ok {
-			all = append(all, conjunction{c.ID, int(c.K), c.String()})
+			all = append(all, c)
 		}
 	}
 	return all
@@ -131,8 +97,10 @@ func ruleNames(s *control.Status) map[uint32]string {
 
 // podFlows finds the flows that judge the packets of one pod.
 type podFlows struct {
-	address, port string
-	family        model.Family
+	address string
+	// port is zero if the pod has none.
+	port   uint64
+	family model.Family
 	// names are those of rules by id, pods those of addresses.
 	names map[uint32]string
 	pods  map[string]string
@@ -154,14 +122,14 @@ type sortedRule struct {
 }
 
 // tables returns the flows of the judging tables for the pod.
-func (p *podFlows) tables(flows []flow) []*listedChain {
+func (p *podFlows) tables(flows []*flowtext.Flow) []*listedChain {
 	var all []*listedChain
 	for _, j := range judgingTables() {
 		p.findParts(j, flows)
 		var rows []sortedRule
 		policy := false
 		for _, f := range flows {
-			if f.Table == j.Number && f.of(p.family) && p.concerns(j, f) {
+			if f.Table == j.Number && isOf(f, p.family) && p.concerns(j, f) {
 				found := p.rows(j, f)
 				rows = append(rows, found...)
 				policy = policy || len(found) > 0 && f.Owner() == pipeline.PolicyOwner
@@ -183,11 +151,11 @@ func (p *podFlows) tables(flows []flow) []*listedChain {
 }
 
 // findParts adds the rules of a table that apply to the pod.
-func (p *podFlows) findParts(j pipeline.Table, flows []flow) {
+func (p *podFlows) findParts(j pipeline.Table, flows []*flowtext.Flow) {
 	for _, f := range flows {
-		if f.Table == j.Number && f.of(p.family) && p.own(j, f) {
-			for _, c := range f.conjunctions() {
-				p.parts[c.id] = f.Priority
+		if f.Table == j.Number && isOf(f, p.family) && p.own(j, f) {
+			for _, c := range conjunctions(f) {
+				p.parts[c.ID] = f.Priority
 			}
 		}
 	}
@@ -195,55 +163,50 @@ func (p *podFlows) findParts(j pipeline.Table, flows []flow) {
 
 // own reports whether the flow is for the pod by name: its address for egress,
 // its port for ingress.
-func (p *podFlows) own(j pipeline.Table, f flow) bool {
+func (p *podFlows) own(j pipeline.Table, f *flowtext.Flow) bool {
 	if j.Judges == model.Ingress {
-		port, found := f.field("reg1")
-		return found && port == p.port
+		port, found := f.Term(openflow.Reg1)
+		return found && port.Value.Lo == p.port
 	}
-	for _, name := range []string{"nw_src", "ipv6_src"} {
-		if a, found := f.field(name); found {
-			return a == p.address
-		}
-	}
-	return false
+	a, found := source(f)
+	return found && a == p.address
 }
 
 // concerns reports whether packets of the pod can match the flow.
-func (p *podFlows) concerns(j pipeline.Table, f flow) bool {
-	if j.Judges == model.Ingress {
-		for _, name := range []string{"nw_dst", "ipv6_dst"} {
-			if a, found := f.field(name); found && a != p.address {
-				return false // a named port of another pod
-			}
-		}
-		_, others := f.field("reg1")
-		return !others || p.own(j, f)
+func (p *podFlows) concerns(j pipeline.Table, f *flowtext.Flow) bool {
+	if j.Judges == model.Egress {
+		_, pinned := source(f)
+		return !pinned || p.own(j, f)
 	}
-	_, v4 := f.field("nw_src")
-	_, v6 := f.field("ipv6_src")
-	return !v4 && !v6 || p.own(j, f)
+	if a, found := destination(f); found && a != p.address {
+		return false // a named port of another pod
+	}
+	_, others := f.Term(openflow.Reg1)
+	return !others || p.own(j, f)
 }
 
 // rows describes a flow: one row for each rule of the pod that it is part of.
-func (p *podFlows) rows(j pipeline.Table, f flow) []sortedRule {
+func (p *podFlows) rows(j pipeline.Table, f *flowtext.Flow) []sortedRule {
+	_, actions := split(f)
 	row := sortedRule{
-		listedRule: listedRule{Packets: f.Packets, Priority: f.Priority, Match: p.match(j, f), Verdict: f.actions, Actions: f.actions},
+		listedRule: listedRule{Packets: f.Packets, Priority: f.Priority, Match: p.match(j, f), Verdict: actions, Actions: actions},
 		at:         f.Priority,
 	}
 	if f.Priority == 0 {
 		row.For = "all else"
 	}
-	if parts := f.conjunctions(); len(parts) > 0 {
+	if parts := conjunctions(f); len(parts) > 0 {
 		var rows []sortedRule
 		for _, c := range parts {
-			if _, applies := p.parts[c.id]; applies {
-				row.Verdict, row.name, row.For, row.part = c.text, p.name(c.id), p.name(c.id), c.part
+			if _, applies := p.parts[c.ID]; applies {
+				row.Verdict, row.name, row.For, row.part = c.String(), p.name(c.ID), p.name(c.ID), int(c.K)
 				rows = append(rows, row)
 			}
 		}
 		return rows
 	}
-	if id, found := f.number("conj_id"); found {
+	if t, found := f.Term(openflow.ConjID); found {
+		id := uint32(t.Value.Lo)
 		at, applies := p.parts[id]
 		row.at, row.name, row.For, row.part, row.Verdict = at, p.name(id), p.name(id), behindParts, decision(f)
 		return only(applies, row)
@@ -273,13 +236,13 @@ func (p *podFlows) name(id uint32) string {
 
 // match writes the fields as the tool does, and the owners of addresses and
 // port.
-func (p *podFlows) match(j pipeline.Table, f flow) string {
-	text := strings.Join(f.match, ",")
+func (p *podFlows) match(j pipeline.Table, f *flowtext.Flow) string {
+	text, _ := split(f)
 	if j.Judges == model.Ingress && p.own(j, f) {
 		return text + " (to " + p.pod + ")"
 	}
-	for _, name := range []string{"nw_src", "nw_dst", "ipv6_src", "ipv6_dst"} {
-		a, _ := f.field(name)
+	for _, field := range []openflow.Field{openflow.IPv4Src, openflow.IPv4Dst, openflow.IPv6Src, openflow.IPv6Dst} {
+		a, _ := address(f, field)
 		if pod := p.pods[a]; pod != "" {
 			return text + " (" + pod + ")"
 		}
@@ -288,37 +251,52 @@ func (p *podFlows) match(j pipeline.Table, f flow) string {
 }
 
 // decision describes the action of the fulfilled rule.
-func decision(f flow) string {
-	switch {
-	case strings.Contains(f.actions, "ct(commit"):
-		return "allow"
-	case strings.Contains(f.actions, "->reg3"):
-		return "deny"
-	case strings.HasPrefix(f.actions, "resubmit(") || strings.HasPrefix(f.actions, "goto_table:"):
-		return "pass, " + f.actions
+func decision(f *flowtext.Flow) string {
+	for i, a := range f.Actions {
+		switch a := a.(type) {
+		case flowtext.CT:
+			if a.Commit {
+				return "allow"
+			}
+		case flowtext.SetField:
+			if a.Field == openflow.Reg3 {
+				return "deny"
+			}
+		case flowtext.Resubmit, flowtext.GotoTable:
+			if i == 0 {
+				return "pass, " + f.ActionsText()
+			}
+		}
 	}
-	return f.actions
+	return f.ActionsText()
 }
 
 // counted returns the rule that a flow of the metrics tables counts, and which of its
 // packets.
-func counted(j pipeline.Table, f flow) (id uint32, what string, found bool) {
+func counted(j pipeline.Table, f *flowtext.Flow) (id uint32, what string, found bool) {
 	if j.Number != pipeline.TableEgressMetrics && j.Number != pipeline.TableIngressMetrics {
 		return 0, "", false
 	}
-	for _, c := range []struct{ field, what string }{
-		{"reg3", "denied"}, {"reg5", "first packets"}, {"reg6", "first packets"}, {"ct_label", "later packets"},
+	for _, c := range []struct {
+		field openflow.Field
+		what  string
+	}{
+		{openflow.Reg3, "denied"}, {openflow.Reg5, "first packets"}, {openflow.Reg6, "first packets"}, {openflow.CTLabel, "later packets"},
 	} {
-		if id, found = f.number(c.field); found {
-			return id, c.what, true
+		if t, found := f.Term(c.field); found && t.Value.Hi == 0 {
+			id := t.Value.Lo
+			if c.field == openflow.CTLabel && j.Judges == model.Egress {
+				id >>= 32 // ingress has the lower half
+			}
+			return uint32(id), c.what, true
 		}
 	}
 	return 0, "", false
 }
 
 // purpose describes a flow that belongs to no rule.
-func (p *podFlows) purpose(j pipeline.Table, f flow) string {
-	match := strings.Join(f.match, ",")
+func (p *podFlows) purpose(j pipeline.Table, f *flowtext.Flow) string {
+	match, _ := split(f)
 	switch own := p.own(j, f); {
 	case own && f.Owner() == pipeline.PolicyOwner && (j.Number == pipeline.TableEgressDefault || j.Number == pipeline.TableIngressDefault):
 		return "isolated " + j.Judges.String()
@@ -340,18 +318,14 @@ func (p *podFlows) purpose(j pipeline.Table, f flow) string {
 	return ""
 }
 
-// portOf returns the port that an address is pinned to, as registers show it, or
-// "".
-func portOf(flows []flow, address string) string {
+// portOf returns the port that an address is pinned to, zero if there is none.
+func portOf(flows []*flowtext.Flow, address string) uint64 {
 	for _, f := range flows {
-		v4, _ := f.field("nw_src")
-		v6, _ := f.field("ipv6_src")
-		if f.Table != pipeline.TableSpoofGuard || v4 != address && v6 != address {
-			continue
-		}
-		if n, found := f.number("in_port"); found {
-			return fmt.Sprintf("%#x", n)
+		if a, _ := source(f); f.Table == pipeline.TableSpoofGuard && a == address {
+			if t, found := f.Term(openflow.InPort); found {
+				return t.Value.Lo
+			}
 		}
 	}
-	return ""
+	return 0
 }

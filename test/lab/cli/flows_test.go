@@ -101,7 +101,7 @@ func TestFlowsOfPod(t *testing.T) {
 	last := policyflows.HashID(policyflows.RuleID{
 		Policy: model.PolicyID{Tier: model.TierBaseline, Name: "last"}, Direction: model.Ingress, Index: 1,
 	})
-	flows := flowsOf(held(t, fmt.Sprintf(flowListing, web, last)))
+	flows := held(t, fmt.Sprintf(flowListing, web, last)).Flows
 	p := podFlows{
 		address: "10.10.0.12", port: portOf(flows, "10.10.0.12"), family: model.IPv4, names: ruleNames(status), pod: "x/a", parts: map[uint32]uint16{},
 		pods: map[string]string{"10.10.0.12": "x/a", "10.10.0.13": "x/c", "10.10.1.10": "x/b"},

@@ -133,14 +133,13 @@ func (r *podRules) read(ctx context.Context, n labs.NodeStatus, family model.Fam
 
 // flows shows the flows that judge the pod.
 func (r *podRules) flows(s *dump.State, agent *control.Status, pods map[string]string, family model.Family) error {
-	flows := flowsOf(s)
 	p := podFlows{
-		address: r.Address, port: portOf(flows, r.Address), family: family, names: ruleNames(agent), pods: pods, pod: r.Pod, parts: map[uint32]uint16{},
+		address: r.Address, port: portOf(s.Flows, r.Address), family: family, names: ruleNames(agent), pods: pods, pod: r.Pod, parts: map[uint32]uint16{},
 	}
-	if p.port == "" {
+	if p.port == 0 {
 		return fmt.Errorf("%s has no port there", r.Pod)
 	}
-	r.Chains = p.tables(flows)
+	r.Chains = p.tables(s.Flows)
 	return nil
 }
 
