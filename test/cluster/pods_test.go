@@ -132,15 +132,22 @@ func expect(t *testing.T, through bool, what string, flows []probe.Flow) {
 	if len(flows) == 0 {
 		t.Errorf("%s: nothing to probe", what)
 	}
+	timeout := probe.DefaultTimeout
+	if through {
+		timeout = throughTime
+	}
 	wrong := func() error {
-		for i, o := range probe.Run(t.Context(), flows, probe.Options{}) {
+		for i, o := range probe.Run(t.Context(), flows, probe.Options{Timeout: timeout}) {
 			if o.Err != nil || o.Through != through {
 				return fmt.Errorf("%s: %s %s -> %s: through %v (%s), want %v", what, flows[i].Protocol, flows[i].Source, flows[i].Target, o.Through, o.Reason, through)
 			}
 		}
 		return nil
 	}
-	until(t, 20*time.Second, wrong)
+	until(t, time.Minute, wrong)
+	if through { // an answer may be late
+		timeout = patience
+	}
 	if err := wrong(); err != nil {
 		t.Errorf("it did not stay: %v", err)
 	}
