@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/internal/listing"
 	"github.com/felixlike/felixlike/internal/sysctl"
 	"github.com/felixlike/felixlike/model"
 )
@@ -168,20 +169,10 @@ type ownedLink struct {
 	owner
 }
 
-// maxInterrupted bounds the repetitions of a listing that a change of the interfaces
-// interrupted.
-const maxInterrupted = 10
-
 // ownedLinks returns the host sides of pods' pairs, in the namespace of the
 // calling thread.
 func ownedLinks() ([]ownedLink, error) {
-	links, err := netlink.LinkList()
-	for range maxInterrupted {
-		if !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
-		links, err = netlink.LinkList()
-	}
+	links, err := listing.Whole(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/cni"
+	"github.com/felixlike/felixlike/internal/listing"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/supervisor"
 	"github.com/felixlike/felixlike/ovsfwd/uplink"
@@ -87,7 +88,7 @@ func (l Leftovers) kernelDatapath(ctx context.Context) ([]string, error) {
 	} else if !errors.As(err, new(netlink.LinkNotFoundError)) {
 		return nil, fmt.Errorf("kernel datapath %s: %w", supervisor.KernelDatapath, err)
 	}
-	links, err := netlink.LinkList()
+	links, err := listing.Whole(netlink.LinkList)
 	if err != nil {
 		return gone, fmt.Errorf("list interfaces: %w", err)
 	}

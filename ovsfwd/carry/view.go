@@ -8,6 +8,7 @@ import (
 	"github.com/gaissmai/bart"
 	"github.com/vishvananda/netlink"
 
+	"github.com/felixlike/felixlike/internal/listing"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
@@ -35,7 +36,7 @@ func (v *view) look() (*sight, error) {
 	if v.nodes[v.node] == nil {
 		return nil, errors.New("the pod network of this node is not known yet")
 	}
-	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	addrs, err := listing.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("addresses of the node: %w", err)
 	}

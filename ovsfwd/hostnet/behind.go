@@ -7,6 +7,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/felixlike/felixlike/internal/listing"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -30,7 +31,7 @@ func ReadBehind(gateway string) (Behind, error) {
 	if err != nil {
 		return b, fmt.Errorf("gateway port %s: %w", gateway, err)
 	}
-	addrs, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	addrs, err := listing.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return b, fmt.Errorf("addresses of gateway port %s: %w", gateway, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/internal/listing"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -173,7 +174,7 @@ func (p *pass) addresses() {
 	for _, a := range p.wanted.GatewayAddresses {
 		lacks[a] = true
 	}
-	actual, err := netlink.AddrList(p.link, netlink.FAMILY_ALL)
+	actual, err := listing.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(p.link, netlink.FAMILY_ALL) })
 	if err != nil {
 		p.fail("list addresses of "+p.wanted.Gateway, err)
 		return
@@ -217,7 +218,7 @@ func (p *pass) neighbours() {
 		return
 	}
 	for _, f := range model.Families() {
-		actual, err := netlink.NeighList(p.link.Attrs().Index, netlinkFamily(f))
+		actual, err := listing.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(p.link.Attrs().Index, netlinkFamily(f)) })
 		if err != nil {
 			p.fail("list neighbours of "+p.wanted.Gateway, err)
 			return
@@ -275,7 +276,9 @@ func (p *pass) nextHops() (map[netip.Addr]bool, error) {
 // ourRoutes lists the routes of our protocol number in every table.
 func (p *pass) ourRoutes(f model.Family) ([]netlink.Route, error) {
 	filter := &netlink.Route{Protocol: Protocol, Table: unix.RT_TABLE_UNSPEC}
-	return netlink.RouteListFiltered(netlinkFamily(f), filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+	return listing.Whole(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(netlinkFamily(f), filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+	})
 }
 
 func (p *pass) routes() {
@@ -356,7 +359,7 @@ func (p *pass) rules() {
 // missing. It reports whether it removed one.
 func (p *pass) rule(f model.Family) bool {
 	wanted := p.wanted.hasRule(f)
-	actual, err := netlink.RuleList(netlinkFamily(f))
+	actual, err := listing.Whole(func() ([]netlink.Rule, error) { return netlink.RuleList(netlinkFamily(f)) })
 	if errors.Is(err, unix.EAFNOSUPPORT) && !wanted {
 		return false // a kernel booted with ipv6.disable=1 has none
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/internal/listing"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 )
 
@@ -56,7 +57,7 @@ func Named(name string) (Uplink, error) {
 
 // carries returns the interface with the address, or of the default route.
 func carries(node netip.Addr) (netlink.Link, string, error) {
-	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	addrs, err := listing.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, "", fmt.Errorf("list addresses: %w", err)
 	}
@@ -85,7 +86,9 @@ func carries(node netip.Addr) (netlink.Link, string, error) {
 
 // defaultLink returns the interface of a family's best default route, or nil.
 func defaultLink(family int) (netlink.Link, error) {
-	routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	routes, err := listing.Whole(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}

@@ -35,6 +35,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/internal/listing"
 )
 
 // Moved counts the changes of a Move: moved addresses, moved routes of other programs, and
@@ -211,7 +213,7 @@ func (m *mover) family(family int, moved *Moved) error {
 
 // addresses returns the addresses to move. Link-local ones stay: every interface has its own.
 func addresses(link netlink.Link, family int) ([]netlink.Addr, error) {
-	addrs, err := netlink.AddrList(link, family)
+	addrs, err := listing.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(link, family) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
@@ -256,7 +258,9 @@ func sameDestination(a, b netlink.Route) bool {
 // routes returns the routes to move: those of other programs, and those to the prefixes of
 // addresses. Connected routes come before routes with a gateway that needs them.
 func routes(link netlink.Link, family int) ([]netlink.Route, error) {
-	all, err := netlink.RouteListFiltered(family, &netlink.Route{LinkIndex: link.Attrs().Index}, netlink.RT_FILTER_OIF)
+	all, err := listing.Whole(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(family, &netlink.Route{LinkIndex: link.Attrs().Index}, netlink.RT_FILTER_OIF)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}

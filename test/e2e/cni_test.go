@@ -16,6 +16,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/felixlike/felixlike/internal/listing"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
@@ -203,10 +204,7 @@ func (n *cniNode) left() string {
 	n.Helper()
 	var links []string
 	n.must(n.ns.Do(func() error {
-		all, err := netlink.LinkList()
-		for errors.Is(err, netlink.ErrDumpInterrupted) { // links come or go meanwhile
-			all, err = netlink.LinkList()
-		}
+		all, err := listing.Whole(netlink.LinkList)
 		for _, l := range all {
 			if strings.HasPrefix(l.Attrs().Name, model.PodInterfacePrefix) {
 				links = append(links, l.Attrs().Name)
