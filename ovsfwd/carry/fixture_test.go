@@ -18,6 +18,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/test/ovstest"
+	"github.com/felixlike/felixlike/test/stopwatch"
 )
 
 // cluster is a node with the pods a, b and c on its bridge, and a machine
@@ -31,6 +32,8 @@ type cluster struct {
 	pods    []*model.Attachment
 	flows   *openflow.FlowTable
 	carrier *Carrier
+	// watch times what the test does, once there are datagrams.
+	watch *stopwatch.Watch
 }
 
 // The addresses, by family.
