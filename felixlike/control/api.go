@@ -156,7 +156,7 @@ type Repairs struct {
 	Last []Repair `json:"last,omitempty"`
 }
 
-// Repair is a foreign change that was undone.
+// Repair is a repaired foreign change.
 type Repair struct {
 	At    time.Time `json:"at"`
 	Stage string    `json:"stage"`

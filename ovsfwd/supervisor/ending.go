@@ -48,7 +48,7 @@ func (s *supervisor) save(ctx context.Context, saves ...func(context.Context) er
 func (s *supervisor) awayAfter(limit time.Duration) (saved func() bool) {
 	home, err := netns.Get()
 	if err != nil {
-		s.log.Error("the node's addresses are given back behind the connections", "error", err)
+		s.log.Error("the node's addresses move back to the uplink only after the connections are saved", "error", err)
 		return func() bool { return false }
 	}
 	stop, done := make(chan struct{}), make(chan bool, 1)
@@ -64,7 +64,7 @@ func (s *supervisor) awayAfter(limit time.Duration) (saved func() bool) {
 		// Never unlocked: a thread that was moved ends with the goroutine.
 		runtime.LockOSThread()
 		if err := enter(home); err != nil {
-			s.log.Error("the node's addresses are given back behind the connections", "error", err)
+			s.log.Error("the node's addresses move back to the uplink only after the connections are saved", "error", err)
 			return
 		}
 		begun = true

@@ -52,7 +52,7 @@ func Named(name string) (Uplink, error) {
 	if err != nil {
 		return Uplink{}, fmt.Errorf("uplink %s: %w", name, err)
 	}
-	return Uplink{Name: name, MTU: link.Attrs().MTU, Why: "it is set so"}, nil
+	return Uplink{Name: name, MTU: link.Attrs().MTU, Why: "set in the configuration"}, nil
 }
 
 // carries returns the interface with the address, or of the default route.
