@@ -5,13 +5,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/felixlike/felixlike/internal/isolate"
 	"github.com/felixlike/felixlike/model"
 )
 
 const (
 	// offenderMemory is how long a deleted policy is remembered: twice the longest wait
 	// between two trials.
-	offenderMemory = 2 * lastTrial
+	offenderMemory = 2 * isolate.LongestWait
 	// maxOffenders bounds how many are remembered.
 	maxOffenders = 4096
 )

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/internal/isolate"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -62,7 +63,7 @@ func TestOffendersAreForgotten(t *testing.T) {
 	now := time.Now()
 	o := offenders{}
 	id := func(i int) model.PodID { return model.PodID{Namespace: "x", Name: fmt.Sprint(i)} }
-	o.remember(&turn{id: id(-1), state: refused, trial: trial{attempts: 3}}, now)
+	o.remember(&turn{id: id(-1), state: refused, trial: trial{Retry: isolate.Retry{Attempts: 3}}}, now)
 	for i := range maxOffenders + 10 {
 		now = now.Add(time.Millisecond)
 		o.remember(&turn{id: id(i), state: suspected}, now)
@@ -73,7 +74,7 @@ func TestOffendersAreForgotten(t *testing.T) {
 	if _, ok := o.recall(id(10), now); ok {
 		t.Error("the oldest is not forgotten")
 	}
-	if one, ok := o.recall(id(-1), now); !ok || one.attempts != 3 {
+	if one, ok := o.recall(id(-1), now); !ok || one.Attempts != 3 {
 		t.Errorf("of the refused one is left: %+v, %v", one, ok)
 	}
 	if _, ok := o.recall(id(-1), now); ok {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/internal/isolate"
 )
 
 // passAt returns the time of the next pass, if there is one.
@@ -29,15 +30,12 @@ func (s *scheduler) aloneAt(r *runner) (time.Time, bool) {
 	case r.wanted:
 		return r.started.Add(t.RetryMin), true
 	case r.err != nil && s.stages.pass != nil:
-		return r.started.Add(min(t.RetryMin<<min(r.failures-1, maxDoublings), t.RetryMax)), true
+		return r.started.Add(isolate.Wait(r.failures, t.RetryMin, t.RetryMax)), true
 	case !r.nextTry.IsZero() && r.err == nil:
 		return later(r.nextTry, r.started.Add(t.RetryMin)), true
 	}
 	return time.Time{}, false
 }
-
-// maxDoublings keeps a doubled wait from overflowing.
-const maxDoublings = 16
 
 func later(a, b time.Time) time.Time {
 	if a.After(b) {

@@ -6,15 +6,16 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/felixlike/felixlike/internal/isolate"
 )
 
 const (
 	// changeTimeout bounds an apply of changes; the first apply, a full read, and the apply
 	// after a failure or a foreign change have the stage's Timeout.
 	changeTimeout = 10 * time.Second
-	// firstTrial and lastTrial are the waits between two trials of a refused policy.
+	// firstTrial is the first wait between two trials of a refused policy.
 	firstTrial = 10 * time.Second
-	lastTrial  = 5 * time.Minute
 	// maxFirstMisses is how many first applies may miss their deadline until the engine
 	// gets the large policies without their rules.
 	maxFirstMisses = 2
@@ -50,7 +51,7 @@ func (s *trials) begin(ts *turns) bool {
 	now := s.now()
 	anyFresh := false
 	for _, t := range ts.items {
-		if t.state == refused && !now.Before(t.next) {
+		if t.state == refused && t.Due(now) {
 			t.state = suspected
 			s.add(t)
 		}
@@ -166,17 +167,13 @@ func (s *trials) changed(t *turn) {
 	if 4*t.cost > 3*t.tried {
 		return
 	}
-	t.state, t.next, t.touched = suspected, time.Time{}, true
+	t.state, t.Next, t.touched = suspected, time.Time{}, true
 	s.add(t)
 }
 
 // refuse quarantines a policy after its apply missed the deadline.
 func (t *turn) refuse(now time.Time, took time.Duration) {
-	if t.attempts == 0 {
-		t.since = now
-	}
-	t.next = now.Add(min(firstTrial<<min(t.attempts, maxDoublings), lastTrial))
-	t.attempts++
+	t.RefusedFor(now, firstTrial)
 	t.touched = false
 	t.why = fmt.Sprintf("the apply that programs it was not done within %s: make it smaller, or split it", took.Round(time.Second))
 }
@@ -187,16 +184,16 @@ func (s *trials) limit(r *runner) time.Duration {
 	if !r.applied || r.stale || r.failures > 0 || r.distrusted || r.noticed.Load() {
 		return r.Timeout
 	}
-	limit := changeTimeout
+	attempts := 0
 	if len(s.running) == 1 && !s.running[0].touched {
-		limit <<= min(s.running[0].attempts, maxDoublings)
+		attempts = s.running[0].Attempts
 	}
-	return min(r.Timeout, limit)
+	return isolate.Wait(attempts+1, changeTimeout, r.Timeout)
 }
 
 // deleted remembers a policy that is deleted while it is suspected, refused or tried.
 func (s *trials) deleted(t *turn) {
-	if t.state == fresh && (t.attempts > 0 || slices.Contains(s.running, t)) {
+	if t.state == fresh && (t.Attempts > 0 || slices.Contains(s.running, t)) {
 		t.state = suspected
 	}
 	if t.state == suspected || t.state == refused {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/internal/isolate"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -179,7 +180,7 @@ func TestTouchedPolicyIsNotTriedEarly(t *testing.T) {
 	// A trial that an update caused has no longer than others.
 	if err := f.queue.ask(t.Context(), func() {
 		trials := newTrials()
-		one := &turn{trial: trial{attempts: 2}}
+		one := &turn{trial: trial{Retry: isolate.Retry{Attempts: 2}}}
 		trials.running = []*turn{one}
 		r := &runner{Stage: backend.Stage{Timeout: time.Minute}, applied: true}
 		if got := trials.limit(r); got != 40*time.Second {

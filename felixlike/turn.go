@@ -7,6 +7,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/felixlike/felixlike/felixlike/policy"
+	"github.com/felixlike/felixlike/internal/isolate"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -17,9 +18,8 @@ type trial struct {
 	// noted is the tracker's count of updates with the policy.
 	noted uint64
 	// why is the reason for the quarantine.
-	why         string
-	since, next time.Time
-	attempts    int
+	why string
+	isolate.Retry
 	// tried is the cost of the object that the engine got last. touched is set if the policy
 	// was tried early because its cost fell.
 	tried   time.Duration
@@ -108,7 +108,7 @@ func (t *turn) take(engine *policy.Engine, earlier *networkingv1.NetworkPolicy, 
 }
 
 func (t *turn) waits() bool {
-	return t.state == waiting || t.outdated() || t.state == suspected && t.attempts == 0
+	return t.state == waiting || t.outdated() || t.state == suspected && t.Attempts == 0
 }
 
 func (t *turn) olderFirst(o *turn) int {

@@ -264,7 +264,7 @@ func (ts *turns) large(o model.ObjectRef) bool {
 func (ts *turns) pending() bool {
 	now := ts.trials.now()
 	for _, t := range ts.items {
-		if t.waits() || t.state == suspected || t.state == refused && !now.Before(t.next) {
+		if t.waits() || t.state == suspected || t.state == refused && t.Due(now) {
 			return true
 		}
 	}
@@ -319,7 +319,7 @@ func (ts *turns) weigh() {
 		switch {
 		case over[t] && t.state != excess:
 			t.why = fmt.Sprintf("the large policies of this node would take more than %s to program, and its namespace has the most of them", nodeCost)
-			t.since = time.Now()
+			t.Since = time.Now()
 			t.take(ts.cluster.engine, nil, excess)
 		case !over[t] && t.state == excess:
 			ts.wait(t)
@@ -331,11 +331,11 @@ func (ts *turns) weigh() {
 func (ts *turns) refusals(tr *tracker) []tables.Refusal {
 	var out []tables.Refusal
 	for _, t := range ts.items {
-		if t.state != excess && t.attempts == 0 {
+		if t.state != excess && t.Attempts == 0 {
 			continue
 		}
 		id := t.policy()
-		r := tables.Refusal{Object: policyflows.Object, Name: id.String(), Reason: t.why, Since: t.since, NextTry: t.next, Attempts: max(1, t.attempts)}
+		r := tables.Refusal{Object: policyflows.Object, Name: id.String(), Reason: t.why, Since: t.Since, NextTry: t.Next, Attempts: max(1, t.Attempts)}
 		for pod, e := range tr.endpoints {
 			if slices.Contains(e.Ingress.NetworkPolicies, id) || slices.Contains(e.Egress.NetworkPolicies, id) {
 				r.Closed = append(r.Closed, pod.String())

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/internal/isolate"
 	"github.com/felixlike/felixlike/internal/nfnetlink"
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/tables"
@@ -46,7 +47,7 @@ func (s *Sets) ApplyUpdates(ctx context.Context) (tables.Result, error) {
 func (s *Sets) update(ctx context.Context, result *tables.Result) error {
 	now := s.now()
 	for name, t := range s.sets {
-		if t.refusal != nil && t.refusal.due(now) {
+		if t.refusal != nil && t.refusal.Due(now) {
 			s.dirty[name] = true
 		}
 	}
@@ -178,7 +179,7 @@ func (s *Sets) settle(j *job, attempt int, repaired map[string]string) {
 	name := ipsets.KernelName(t.spec.Name)
 	if j.swapped != "" {
 		// The former content, or what was built of the new one.
-		s.observed[j.swapped], s.obsolete[j.swapped] = observedSet{}, retry{}
+		s.observed[j.swapped], s.obsolete[j.swapped] = observedSet{}, &isolate.Retry{}
 	}
 	if j.failed == nil {
 		s.observed[name] = j.after

@@ -51,9 +51,9 @@ func (s *Sets) deleteObsolete(ctx context.Context, result *tables.Result) error 
 		}
 	}
 	now := s.now()
-	due := slices.DeleteFunc(sorted(s.obsolete), func(name string) bool { return !s.obsolete[name].due(now) })
+	due := slices.DeleteFunc(sorted(s.obsolete), func(name string) bool { return !s.obsolete[name].Due(now) })
 	wait := time.Duration(0)
-	if slices.ContainsFunc(due, func(name string) bool { return s.obsolete[name].attempts == 0 }) {
+	if slices.ContainsFunc(due, func(name string) bool { return s.obsolete[name].Attempts == 0 }) {
 		wait = patience
 	}
 	inUse, err := s.destroy(ctx, due, wait, result)
@@ -68,7 +68,7 @@ func (s *Sets) deleteObsolete(ctx context.Context, result *tables.Result) error 
 	}
 	for _, name := range due {
 		if slices.Contains(inUse, name) {
-			s.obsolete[name] = s.obsolete[name].again(now)
+			s.obsolete[name].Refused(now)
 			continue
 		}
 		delete(s.obsolete, name)

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/internal/isolate"
 	"github.com/felixlike/felixlike/internal/nfnetlink"
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
@@ -32,7 +33,7 @@ func (s *Sets) read(ctx context.Context) error {
 	desired := s.desiredNames()
 	for name := range s.observed {
 		if desired[name] == nil {
-			s.obsolete[name] = retry{}
+			s.obsolete[name] = &isolate.Retry{}
 		}
 	}
 	for name, t := range s.sets {

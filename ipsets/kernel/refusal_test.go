@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/felixlike/felixlike/internal/isolate"
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
@@ -44,7 +45,7 @@ func TestTypeChangeOfSetInUse(t *testing.T) {
 			ns.run(t, append([]string{"iptables-" + variant, "-D"}, rule...)...)
 			clock = clock.Add(time.Second)
 			until(t, func() bool {
-				clock = clock.Add(lastRetry)
+				clock = clock.Add(isolate.LongestWait)
 				return len(apply(t, s).Refused) == 0
 			})
 			ns.want(t, saved(addresses4, "10.0.0.1"), saved(networks4))

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/felixlike/felixlike/internal/isolate"
 	"github.com/felixlike/felixlike/internal/nfnetlink"
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
@@ -43,7 +44,7 @@ type Sets struct {
 	observed map[string]observedSet
 	// obsolete are those of them that are not desired, with the time to try to destroy
 	// those that were in use.
-	obsolete map[string]retry
+	obsolete map[string]*isolate.Retry
 	watcher  watcher
 }
 
@@ -63,7 +64,7 @@ var _ ipsets.Sets = (*Sets)(nil)
 func New(options Options) *Sets {
 	return &Sets{
 		options: options, capacity: minCapacity, now: time.Now,
-		sets: map[string]*set{}, dirty: map[string]bool{}, observed: map[string]observedSet{}, obsolete: map[string]retry{},
+		sets: map[string]*set{}, dirty: map[string]bool{}, observed: map[string]observedSet{}, obsolete: map[string]*isolate.Retry{},
 	}
 }
 
@@ -114,7 +115,7 @@ func (s *Sets) RemoveSet(name string) {
 	delete(s.dirty, name)
 	kernelName := ipsets.KernelName(name)
 	if _, ok := s.observed[kernelName]; ok {
-		s.obsolete[kernelName] = retry{}
+		s.obsolete[kernelName] = &isolate.Retry{}
 	} else {
 		delete(s.sets, name)
 	}

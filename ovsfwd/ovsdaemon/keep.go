@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"time"
+
+	"github.com/felixlike/felixlike/internal/isolate"
 )
 
 const (
@@ -218,15 +220,12 @@ func (k *keeper) look(ctx context.Context, d *kept) time.Duration {
 func (k *keeper) failed(d *kept, what string, err error, longest time.Duration) {
 	var pause time.Duration
 	if d.failures >= atOnce {
-		pause = min(restartMin<<min(d.failures-atOnce, maxDoublings), longest)
+		pause = isolate.Wait(d.failures-atOnce+1, restartMin, longest)
 	}
 	d.next = time.Now().Add(pause)
 	d.failures++
 	k.log.Error(what, "daemon", d.name, "error", err, "pause", pause)
 }
-
-// maxDoublings keeps a pause that doubles from overflowing.
-const maxDoublings = 16
 
 // end ends a daemon; that it has ended by itself before is no error now.
 func end(p *process) error {

@@ -6,10 +6,12 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/test/ovstest"
 )
 
@@ -135,4 +137,14 @@ func apply(ids ...model.PolicyID) model.Applied {
 		}
 	}
 	return a
+}
+
+// firstTry returns the time of the first retry of refused policies.
+func firstTry(refused []tables.Refusal) (first time.Time) {
+	for _, r := range refused {
+		if !r.NextTry.IsZero() && (first.IsZero() || r.NextTry.Before(first)) {
+			first = r.NextTry
+		}
+	}
+	return first
 }

@@ -6,15 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/felixlike/felixlike/internal/isolate"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/tables"
-)
-
-// The waits between two tries of a quarantined policy: the first one,
-// which doubles with each refusal, and the longest.
-const (
-	firstRetry = time.Second
-	lastRetry  = 5 * time.Minute
 )
 
 // Table is the flow table that the store's flows are in. *openflow.FlowTable is
@@ -41,8 +35,7 @@ type refusal struct {
 	policy *policy
 	// flows is the group of flows that was refused, reason why.
 	flows, reason string
-	since, next   time.Time
-	attempts      int
+	isolate.Retry
 	// round is the Apply that it was last refused in.
 	round int
 }
@@ -74,18 +67,6 @@ func (p *Programmer) Apply(ctx context.Context) (tables.Result, error) {
 	}
 }
 
-// NextTry returns when the first of the quarantined policies is tried
-// again, by the next Apply from then on; false if none is.
-func (p *Programmer) NextTry() (time.Time, bool) {
-	var first time.Time
-	for _, r := range p.refused {
-		if first.IsZero() || r.next.Before(first) {
-			first = r.next
-		}
-	}
-	return first, !first.IsZero()
-}
-
 // retry has policies tried again whose time has come. Those that have changed
 // the store has released already, and it forgets those that have gone.
 func (p *Programmer) retry() {
@@ -94,7 +75,7 @@ func (p *Programmer) retry() {
 		switch {
 		case p.store.policies[at] != r.policy || !r.policy.known:
 			delete(p.refused, at)
-		case r.policy.refused && !now.Before(r.next):
+		case r.policy.refused && r.Due(now):
 			p.store.quarantine.lift(r.policy)
 		}
 	}
@@ -123,15 +104,16 @@ func (p *Programmer) quarantine(refused []refusedKey) bool {
 func (p *Programmer) record(q *policy, why refusedKey) {
 	a := p.refused[q.side]
 	if a == nil || a.policy != q {
-		a = &refusal{policy: q, since: p.now()}
+		a = &refusal{policy: q}
 		p.refused[q.side] = a
 	}
 	if a.round != p.round {
 		a.round = p.round
-		a.attempts++
+		a.Refused(p.now())
+	} else {
+		a.RefusedAgain(p.now())
 	}
 	a.flows, a.reason = why.key, why.reason
-	a.next = p.now().Add(min(firstRetry<<min(a.attempts-1, 16), lastRetry))
 	p.store.quarantine.refuse(q)
 }
 
@@ -155,7 +137,7 @@ func (p *Programmer) refusals() []tables.Refusal {
 		if r.policy.refused {
 			all = append(all, tables.Refusal{
 				Object: Object, Name: at.id.String(), Rule: at.direction.String(), Reason: r.flows + ": " + r.reason,
-				Since: r.since, NextTry: r.next, Attempts: r.attempts, Closed: r.policy.podNames(),
+				Since: r.Since, NextTry: r.Next, Attempts: r.Attempts, Closed: r.policy.podNames(),
 			})
 		}
 	}

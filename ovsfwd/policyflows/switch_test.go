@@ -102,7 +102,7 @@ func TestSwitchRefusesFlows(t *testing.T) {
 		}
 	}
 	limit("1000")
-	next, _ := p.NextTry()
+	next := firstTry(got.Refused)
 	p.now = func() time.Time { return next.Add(time.Hour) }
 	if got, err = p.Apply(b.Context()); err != nil || len(got.Refused) > 0 {
 		t.Errorf("%v, still refused: %v", err, got.Refused)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/felixlike/felixlike/internal/isolate"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/test/tablestest"
@@ -49,7 +50,7 @@ func TestRefusedPolicyClosesWhoAsksIt(t *testing.T) {
 				wantSilent(t, table)
 				table.Invalidate()
 				wantSilent(t, table)
-				*now = now.Add(firstRetry)
+				*now = now.Add(isolate.FirstWait)
 			}
 			table.QuarantineSets(nil)
 			tablestest.LoadAsking(table, good)

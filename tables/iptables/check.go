@@ -23,7 +23,7 @@ func (v *validator) validate() error {
 		names[name] = true
 	}
 	for name, r := range v.quarantine.refused {
-		names[name] = names[name] || r.next.IsZero()
+		names[name] = names[name] || r.Next.IsZero()
 	}
 	if v.recheck {
 		for name := range v.chains {
@@ -42,7 +42,7 @@ func (v *validator) validate() error {
 			errs = append(errs, &tables.ObjectError{Object: "chain", Name: name, Rule: rule, Err: err})
 		case err != nil:
 			v.quarantine.reject(name, rule, err)
-		case r != nil && r.next.IsZero():
+		case r != nil && r.Next.IsZero():
 			v.quarantine.release(name)
 		}
 	}

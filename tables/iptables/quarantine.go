@@ -6,14 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/felixlike/felixlike/internal/isolate"
 	"github.com/felixlike/felixlike/tables"
-)
-
-// The time until a refused chain is tried again. It doubles with each attempt, up to the
-// longest.
-const (
-	firstRetry   = time.Second
-	longestRetry = 5 * time.Minute
 )
 
 // quarantine holds the chains that the tool or the kernel has refused, and decides the
@@ -39,18 +33,17 @@ func newQuarantine(o *objects) *quarantine {
 func (q *quarantine) refuse(name, rule, reason string) {
 	r := q.retried[name]
 	if r == nil {
-		r = &refusal{since: q.now()}
+		r = &refusal{}
 	}
 	delete(q.retried, name)
 	r.rule, r.reason = rule, reason
-	r.next = q.now().Add(min(firstRetry<<min(r.attempts, 16), longestRetry))
-	r.attempts++
+	r.Refused(q.now())
 	q.add(name, r)
 }
 
 // reject quarantines a chain that is wrong in itself, or that names a quarantined set.
 func (q *quarantine) reject(name, rule string, err error) {
-	next := &refusal{rule: rule, reason: err.Error(), since: q.now(), attempts: 1}
+	next := &refusal{rule: rule, reason: err.Error(), Retry: isolate.Retry{Since: q.now(), Attempts: 1}}
 	var bad *badSetError
 	if errors.As(err, &bad) {
 		next.set = bad.set
@@ -87,7 +80,7 @@ func (q *quarantine) changed(name string) {
 // accepted them.
 func (q *quarantine) retry() {
 	for name, r := range q.refused {
-		if !r.next.IsZero() && !q.now().Before(r.next) {
+		if !r.Next.IsZero() && r.Due(q.now()) {
 			q.release(name)
 			q.retried[name] = r
 		}
@@ -213,7 +206,7 @@ func (q *quarantine) refusals() []tables.Refusal {
 		if r := all[name]; r.set == "" {
 			out = append(out, tables.Refusal{
 				Object: "chain", Name: name, Rule: r.rule, Reason: r.reason,
-				Since: r.since, NextTry: r.next, Attempts: r.attempts, Closed: closed[name],
+				Since: r.Since, NextTry: r.Next, Attempts: r.Attempts, Closed: closed[name],
 			})
 		}
 	}

@@ -2,17 +2,15 @@ package iptables
 
 import (
 	"fmt"
-	"time"
+
+	"github.com/felixlike/felixlike/internal/isolate"
 )
 
 // refusal is why a desired chain is quarantined.
 type refusal struct {
 	rule, reason string
-	since        time.Time
-	// next is the time of the next try. It is zero for a faulty chain, which a later try
-	// would not help.
-	next     time.Time
-	attempts int
+	// Next is zero for a faulty chain, which a later try would not help.
+	isolate.Retry
 	// set is the quarantined set, which the Result lists in place of the chain.
 	set string
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/felixlike/felixlike/internal/isolate"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/test/tablestest"
@@ -230,7 +231,7 @@ func TestMissingSet(t *testing.T) {
 			t.Fatalf("%q", refused(r))
 		}
 		first := r.Refused[0]
-		if first.Attempts != 1 || !first.NextTry.Equal(now.Add(firstRetry)) || !first.Since.Equal(*now) {
+		if first.Attempts != 1 || !first.NextTry.Equal(now.Add(isolate.FirstWait)) || !first.Since.Equal(*now) {
 			t.Errorf("%+v", first)
 		}
 		for _, f := range model.Families() {
@@ -241,9 +242,9 @@ func TestMissingSet(t *testing.T) {
 		wantSilent(t, table)
 
 		// In vain.
-		*now = now.Add(firstRetry)
+		*now = now.Add(isolate.FirstWait)
 		r = apply(t, table)
-		if len(r.Refused) != 1 || r.Refused[0].Attempts != 2 || !r.Refused[0].Since.Equal(first.Since) || !r.Refused[0].NextTry.Equal(now.Add(2*firstRetry)) {
+		if len(r.Refused) != 1 || r.Refused[0].Attempts != 2 || !r.Refused[0].Since.Equal(first.Since) || !r.Refused[0].NextTry.Equal(now.Add(2*isolate.FirstWait)) {
 			t.Errorf("%+v", r)
 		}
 		wantSilent(t, table)
@@ -259,7 +260,7 @@ func TestMissingSet(t *testing.T) {
 		// The set comes.
 		h.Run(t, "ipset", "create", "flx-alate-4", "hash:ip")
 		wantSilent(t, table)
-		*now = now.Add(firstRetry)
+		*now = now.Add(isolate.FirstWait)
 		if r := apply(t, table); len(r.Refused) != 0 || r.RulesAdded == 0 {
 			t.Errorf("%+v", r)
 		}

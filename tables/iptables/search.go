@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/felixlike/felixlike/internal/isolate"
 	"github.com/felixlike/felixlike/tables"
 )
 
@@ -33,11 +34,39 @@ func (s *faultFinder) search(ctx context.Context, f *failure, result *tables.Res
 		return err
 	}
 	found := 0
-	if err := s.halve(ctx, names, result, &found); err != nil {
+	halves := isolate.Search[string]{
+		Admit: s.quarantine.admit,
+		Hold:  s.quarantine.hold,
+		Try:   func() error { return s.table.attempt(ctx, result) },
+		IsRefusal: func(err error) bool {
+			var f *failure
+			return errors.As(err, &f) && f.named
+		},
+		Isolate: func(name string, refusal error) error {
+			found++
+			return s.isolate(ctx, name, refusal, result)
+		},
+	}
+	if err := halves.Run(names, nil); err != nil {
 		return err
 	}
 	if found == 0 {
 		return fmt.Errorf("iptables-restore refuses the batch but accepts each half: no single chain is at fault: %w", f)
+	}
+	return nil
+}
+
+// isolate quarantines a chain that is refused alone, and closes it.
+func (s *faultFinder) isolate(ctx context.Context, name string, refusal error, result *tables.Result) error {
+	var f *failure
+	if !errors.As(refusal, &f) {
+		return refusal
+	}
+	s.quarantine.refuseFound(name, f)
+	if err := s.table.attempt(ctx, result); err != nil {
+		// The kernel refuses the closed chain, too: the fault is elsewhere.
+		s.quarantine.release(name)
+		return err
 	}
 	return nil
 }
@@ -62,32 +91,4 @@ func (s *faultFinder) chainsToWrite() []string {
 		}
 	}
 	return names
-}
-
-// halve admits the chains, or finds those that the kernel refuses.
-func (s *faultFinder) halve(ctx context.Context, names []string, result *tables.Result, found *int) error {
-	s.quarantine.admit(names)
-	err := s.table.attempt(ctx, result)
-	var f *failure
-	switch {
-	case err == nil || len(names) == 0:
-		return err
-	case !errors.As(err, &f) || !f.named:
-		return err
-	case len(names) == 1:
-		*found++
-		s.quarantine.refuseFound(names[0], f)
-		if err := s.table.attempt(ctx, result); err != nil {
-			// The kernel refuses the closed chain, too: the fault is elsewhere.
-			s.quarantine.release(names[0])
-			return err
-		}
-		return nil
-	}
-	s.quarantine.hold(names)
-	half := len(names) / 2
-	if err := s.halve(ctx, names[:half], result, found); err != nil {
-		return err
-	}
-	return s.halve(ctx, names[half:], result, found)
 }

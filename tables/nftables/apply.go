@@ -79,11 +79,11 @@ func (t *Table) settle(ctx context.Context, result *tables.Result) error {
 // objects accepted now. A chain that also refers to a refused object is closed again.
 func (t *Table) retry(ctx context.Context, result *tables.Result) error {
 	due := t.quarantine.due()
-	if _, err := t.finder.probe(ctx, t.finder.admission(false), due, nil, result); err != nil {
+	if err := t.finder.probe(ctx, t.finder.admission(false), due, nil, result); err != nil {
 		return err
 	}
 	opens := t.quarantine.reopens()
-	if _, err := t.finder.probe(ctx, t.finder.admission(false), opens, nil, result); err != nil {
+	if err := t.finder.probe(ctx, t.finder.admission(false), opens, nil, result); err != nil {
 		return err
 	}
 	if len(due)+len(opens) == 0 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/felixlike/felixlike/internal/isolate"
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
@@ -79,10 +80,10 @@ func (f *faultFinder) search(ctx context.Context, refusal error, result *tables.
 	if err := f.table.attempt(ctx, false, result); err != nil {
 		return err
 	}
-	if _, err := f.probe(ctx, f.closing(), missing, nil, result); err != nil {
+	if err := f.probe(ctx, f.closing(), missing, nil, result); err != nil {
 		return err
 	}
-	if _, err := f.probe(ctx, f.admission(anew), candidates, refusal, result); err != nil {
+	if err := f.probe(ctx, f.admission(anew), candidates, refusal, result); err != nil {
 		return err
 	}
 	// Units that were found at fault may be accepted now that all others are as desired.
@@ -92,48 +93,33 @@ func (f *faultFinder) search(ctx context.Context, refusal error, result *tables.
 			refusedNow = append(refusedNow, u)
 		}
 	}
-	_, err := f.probe(ctx, f.admission(false), refusedNow, nil, result)
-	return err
+	return f.probe(ctx, f.admission(false), refusedNow, nil, result)
 }
 
 // probe tries units and quarantines those that the kernel refuses: all at once,
 // and where it names none, by halves. A refusal that is given says that all of
-// them at once were refused already. It reports whether any was at fault.
-func (f *faultFinder) probe(ctx context.Context, way trial, units []kernel.Unit, refusal error, result *tables.Result) (faulty bool, err error) {
-	if len(units) == 0 {
-		return false, nil
+// them at once were refused already.
+func (f *faultFinder) probe(ctx context.Context, way trial, units []kernel.Unit, refusal error, result *tables.Result) error {
+	search := isolate.Search[kernel.Unit]{
+		Admit:     each(way.admit),
+		Hold:      each(way.hold),
+		Try:       func() error { return f.table.attempt(ctx, false, result) },
+		IsRefusal: isRefusal,
+		Named: func(units []kernel.Unit, refusal error) ([]kernel.Unit, bool, error) {
+			named, err := f.quarantine.addNamed(refusal)
+			return f.notQuarantined(units), named, err
+		},
+		Isolate: func(u kernel.Unit, refusal error) error { return f.isolate(ctx, way, u, refusal, result) },
 	}
-	if refusal == nil || len(units) == 1 {
+	return search.Run(units, refusal)
+}
+
+func each(do func(kernel.Unit)) func([]kernel.Unit) {
+	return func(units []kernel.Unit) {
 		for _, u := range units {
-			way.admit(u)
-		}
-		refusal = f.table.attempt(ctx, false, result)
-		if refusal == nil || !isRefusal(refusal) {
-			return false, refusal
-		}
-		again, err := f.quarantine.addNamed(refusal)
-		switch {
-		case err != nil:
-			return true, err
-		case again:
-			_, err := f.probe(ctx, way, f.notQuarantined(units), nil, result)
-			return true, err
-		case len(units) == 1:
-			return true, f.isolate(ctx, way, units[0], refusal, result)
-		}
-		for _, u := range units {
-			way.hold(u)
+			do(u)
 		}
 	}
-	half := len(units) / 2
-	if faulty, err = f.probe(ctx, way, units[:half], nil, result); err != nil {
-		return true, err
-	}
-	if faulty {
-		refusal = nil
-	}
-	_, err = f.probe(ctx, way, units[half:], refusal, result)
-	return true, err
 }
 
 // notQuarantined returns the units that still take part.
@@ -173,7 +159,7 @@ func (f *faultFinder) isolate(ctx context.Context, way trial, u kernel.Unit, ref
 	for _, d := range dependents {
 		f.quarantine.hold(d, kept)
 	}
-	if _, err := f.probe(ctx, f.closing(), dependents, refusal, result); err != nil {
+	if err := f.probe(ctx, f.closing(), dependents, refusal, result); err != nil {
 		return err
 	}
 	for _, d := range dependents {

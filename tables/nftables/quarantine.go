@@ -8,15 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/internal/isolate"
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/tables/nftables/kernel"
-)
-
-// The waits between two tries of a quarantined object: the first one, which doubles
-// with each refusal, and the longest.
-const (
-	firstRetry = time.Second
-	lastRetry  = 5 * time.Minute
 )
 
 // quarantine holds the quarantined units.
@@ -44,10 +38,9 @@ type refusal struct {
 	trying bool
 	// path says that the fault is a loop or the depth of a path of chains. It appears
 	// only together with the chains that lead to this one.
-	path        bool
-	since, next time.Time
-	attempts    int
-	round       int
+	path bool
+	isolate.Retry
+	round int
 	// change is the count of changes at the refusal, verdict the desired one of an
 	// entry.
 	change  uint64
@@ -110,19 +103,19 @@ func (q *quarantine) add(e *fault) error {
 	case base != "":
 		return fmt.Errorf("base chain %s relies on %w", base, e)
 	}
-	now := q.now()
 	if !again {
-		r = &refusal{since: now}
+		r = &refusal{}
 		q.refused[u] = r
 	}
 	if r.round != q.round {
-		r.attempts++
 		r.round = q.round
+		r.Refused(q.now())
+	} else {
+		r.RefusedAgain(q.now())
 	}
 	r.object, r.rule, r.reason = e.Object, e.Rule, e.Err.Error()
 	r.state, r.removal, r.trying = next, e.removal, false
 	r.path = errors.Is(e.Err, unix.ELOOP) || errors.Is(e.Err, unix.EMLINK)
-	r.next = now.Add(backoff(r.attempts))
 	r.change = q.changes
 	if u.Kind == kernel.EntryUnit {
 		r.verdict = q.set(u.Name).members.desired[u.Entry]
@@ -138,11 +131,6 @@ func firstState(u kernel.Unit) unitState {
 		return absent
 	}
 	return closed
-}
-
-// backoff returns the wait after a number of attempts.
-func backoff(attempts int) time.Duration {
-	return min(firstRetry<<min(attempts-1, 16), lastRetry)
 }
 
 // lowerState returns the state of a unit after the kernel has refused its planned content.

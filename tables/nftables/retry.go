@@ -3,7 +3,6 @@ package nftables
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/tables/nftables/kernel"
@@ -18,7 +17,7 @@ func (q *quarantine) due() []kernel.Unit {
 	now := q.now()
 	var out []kernel.Unit
 	for u, r := range q.refused {
-		if r.round != q.round && (!now.Before(r.next) || q.changedSince(u, r)) {
+		if r.round != q.round && (r.Due(now) || q.changedSince(u, r)) {
 			out = append(out, u)
 		}
 	}
@@ -55,18 +54,6 @@ func (q *quarantine) changedSince(u kernel.Unit, r *refusal) bool {
 	})
 }
 
-// nextTry returns the time from which an Apply retries the first quarantined object;
-// false if none is quarantined.
-func (q *quarantine) nextTry() (time.Time, bool) {
-	var first time.Time
-	for _, r := range q.refused {
-		if first.IsZero() || r.next.Before(first) {
-			first = r.next
-		}
-	}
-	return first, !first.IsZero()
-}
-
 // refusals lists the quarantined objects.
 func (q *quarantine) refusals() []tables.Refusal {
 	if len(q.refused) == 0 {
@@ -83,7 +70,7 @@ func (q *quarantine) refusals() []tables.Refusal {
 		slices.Sort(because[u])
 		out = append(out, tables.Refusal{
 			Object: r.object, Name: u.Name, Rule: r.rule, Reason: r.reason,
-			Since: r.since, NextTry: r.next, Attempts: r.attempts, Closed: because[u],
+			Since: r.Since, NextTry: r.Next, Attempts: r.Attempts, Closed: because[u],
 		})
 	}
 	slices.SortFunc(out, func(a, b tables.Refusal) int {

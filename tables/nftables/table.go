@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -130,10 +129,6 @@ func (t *Table) Invalidate() { t.synced = false }
 func (t *Table) Watch(ctx context.Context, changed func()) error {
 	return t.log.Watch(ctx, t.options.NetNS, t.listenBuffer, changed)
 }
-
-// NextTry returns the time from which an Apply retries the first quarantined object;
-// false if none is quarantined.
-func (t *Table) NextTry() (time.Time, bool) { return t.quarantine.nextTry() }
 
 // Remove deletes the table from the kernel, if it exists. The desired state stays recorded: a later Apply
 // programs it again.
