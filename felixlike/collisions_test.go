@@ -20,7 +20,8 @@ import (
 func TestCollisionsAreNamed(t *testing.T) {
 	f, table, _ := startQuarantine(t, &logBuffer{})
 	for _, object := range []string{policyflows.Object, managers.ObjectList} {
-		q := refuse(t, f, table, tables.Refusal{Object: object, Name: "x/web", Rule: "ingress", Reason: object, Closed: []string{"x/a"}})
+		origin := map[string]tables.Origin{policyflows.Object: webOrigin, managers.ObjectList: tables.OfList{Identity: "another list"}}[object]
+		q := refuse(t, f, table, tables.Refusal{Object: object, Name: "x/web", Rule: "ingress", Reason: object, Origin: origin}.ClosingPods([]model.PodID{podA}))
 		want := map[string]string{policyflows.Object: "NetworkPolicy x/web", managers.ObjectList: "Pod x/a"}[object]
 		if owners := strings.Join(texts(q.Owners, model.ObjectRef.String), " "); owners != want || !slices.Equal(q.Pods, []string{"x/a"}) {
 			t.Errorf("%s: owners %q, pods %q", object, owners, q.Pods)

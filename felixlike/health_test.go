@@ -78,7 +78,7 @@ func TestOutageIsNotReady(t *testing.T) {
 
 func TestQuarantineLeavesTheAgentReady(t *testing.T) {
 	f, table, _ := startQuarantine(t, &logBuffer{})
-	refuse(t, f, table, tables.Refusal{Object: "chain", Name: webChain(f), Reason: "too big", Closed: []string{webChain(f)}})
+	refuse(t, f, table, refusedWeb())
 	r := f.Ready(t.Context())
 	if len(r.Missing) != 0 || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "too big") {
 		t.Errorf("%+v", r)
@@ -151,7 +151,7 @@ func TestStageThatOutlivesItsDeadlineIsNotAlive(t *testing.T) {
 
 func TestScrapeAfterApplies(t *testing.T) {
 	f, table, _ := startQuarantine(t, &logBuffer{})
-	refuse(t, f, table, tables.Refusal{Object: "chain", Name: webChain(f), Reason: "too big", Closed: []string{webChain(f)}})
+	refuse(t, f, table, refusedWeb())
 	table.set(func() { table.repaired = []tables.Repair{foreignRule()} })
 	f.source.send(true, datastore.NetworkPolicyDeleted{Namespace: "x", Name: "gone"}, podOn("c", "node1"))
 	if err := programmed(t, f); err != nil {

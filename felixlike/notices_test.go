@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
-	"github.com/felixlike/felixlike/tables"
 )
 
 // told returns the driver's notices as lines.
@@ -50,8 +49,7 @@ NetworkPolicy x/bad NotUnderstood all spec.ingress[0].ports[1].protocol`
 	if got := told(t, f); got != bad {
 		t.Errorf("got:\n%s\nwant:\n%s", got, bad)
 	}
-	chain := webChain(f)
-	refuse(t, f, table, tables.Refusal{Object: "chain", Name: chain, Reason: "too big", Closed: []string{chain}})
+	refuse(t, f, table, refusedWeb())
 	want := bad + `
 NetworkPolicy x/web SetAside here 
 Pod x/a TrafficDropped here `

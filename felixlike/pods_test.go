@@ -16,7 +16,6 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/tables"
 )
 
 // sandboxOf is the attachment of a pod's sandbox.
@@ -147,8 +146,9 @@ func TestWaitStaticPod(t *testing.T) {
 
 func TestWaitPodThatCannotBe(t *testing.T) {
 	f, table, _ := startQuarantine(t, &logBuffer{})
-	chain := webChain(f)
-	refuse(t, f, table, tables.Refusal{Object: "chain", Name: chain, Reason: "no", Closed: []string{chain}})
+	refusal := refusedWeb()
+	refusal.Reason = "no"
+	refuse(t, f, table, refusal)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	err := f.WaitPod(ctx, &model.Attachment{Pod: podA, Interface: "veth-a", Addresses: []netip.Addr{netip.MustParseAddr("10.10.0.2")}}, "")

@@ -8,13 +8,12 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables"
 )
 
 // quarantine knows what the stages have set aside, and what comes of it.
 type quarantine struct {
-	naming naming
+	tracker *tracker
 	// refused has the objects of each stage.
 	refused map[string][]tables.Refusal
 	// seen is nil if it has to be made anew.
@@ -28,8 +27,8 @@ type quarantineView struct {
 	closed map[model.PodID]string
 }
 
-func newQuarantine(n naming) *quarantine {
-	return &quarantine{naming: n, refused: map[string][]tables.Refusal{}, seen: &quarantineView{}}
+func newQuarantine(t *tracker) *quarantine {
+	return &quarantine{tracker: t, refused: map[string][]tables.Refusal{}, seen: &quarantineView{}}
 }
 
 // set takes all that a stage has set aside now, and logs what is new in it.
@@ -58,11 +57,9 @@ func (q *quarantine) set(log *slog.Logger, stage string, refused []tables.Refusa
 	}
 }
 
-// forget drops what a stage had set aside that is no more, and goes by the
-// names that now count.
-func (q *quarantine) forget(stage string, names *rules.Renderer) {
+// forget drops what a removed stage had set aside.
+func (q *quarantine) forget(stage string) {
 	delete(q.refused, stage)
-	q.naming.renderer = names
 	q.seen = nil
 }
 
@@ -89,15 +86,15 @@ func (q *quarantine) view() *quarantineView {
 
 func (q *quarantine) look() *quarantineView {
 	v := &quarantineView{closed: map[model.PodID]string{}}
-	names := q.naming.index()
+	concerned := newConcerned(q.tracker)
 	for stage, refused := range q.refused {
 		for _, r := range refused {
 			c := control.Quarantined{
 				Stage: stage, Kind: r.Object, Name: r.Name, Rule: r.Rule, Reason: r.Reason,
 				Since: r.Since, Attempts: r.Attempts, NextTry: r.NextTry, Closed: slices.Clone(r.Closed),
 			}
-			c.Owners, c.Description = names.owners(r)
-			for _, id := range names.closedBy(r) {
+			c.Owners, c.Description = concerned.owners(r)
+			for _, id := range concerned.closedBy(r) {
 				c.Pods = append(c.Pods, id.String())
 				if v.closed[id] == "" {
 					v.closed[id] = shortOwner(c) + " is set aside: " + c.Reason

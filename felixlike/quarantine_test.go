@@ -1,6 +1,7 @@
 package felixlike
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -12,7 +13,6 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
-	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/rules"
@@ -78,8 +78,14 @@ func refuse(t *testing.T, f *fixture, table *fakeTable, r tables.Refusal) contro
 	return q[0]
 }
 
-func webChain(f *fixture) string {
-	return f.cfg.Backend.Renderer().PolicyChain(model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: "web"}, model.Ingress)
+var (
+	webID     = model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: "web"}
+	webOrigin = tables.OfPolicy{ID: webID, Direction: model.Ingress}
+)
+
+// refusedWeb is the refusal of the chain of policy web. Its name says nothing.
+func refusedWeb() tables.Refusal {
+	return tables.Refusal{Object: "chain", Name: "c1", Origin: webOrigin, Reason: "too big", Closed: []string{"c1"}, ClosedOf: []tables.Origin{webOrigin}}
 }
 
 func endpoint(t *testing.T, f *fixture, id model.PodID) control.Endpoint {
@@ -95,8 +101,9 @@ func endpoint(t *testing.T, f *fixture, id model.PodID) control.Endpoint {
 func TestRefusedPolicyClosesItsPods(t *testing.T) {
 	log := &logBuffer{}
 	f, table, _ := startQuarantine(t, log)
-	chain := webChain(f)
-	q := refuse(t, f, table, tables.Refusal{Object: "chain", Name: chain, Rule: "rule 2", Reason: "the kernel refuses it: invalid argument", Closed: []string{chain}})
+	refused := refusedWeb()
+	refused.Rule, refused.Reason = "rule 2", "the kernel refuses it: invalid argument"
+	q := refuse(t, f, table, refused)
 	if len(q.Owners) != 1 || q.Owners[0].String() != "NetworkPolicy x/web" || !slices.Equal(q.Pods, []string{"x/a"}) {
 		t.Errorf("quarantined %+v", q)
 	}
@@ -131,13 +138,14 @@ func TestQuarantineIsRetriedAloneAndLoggedOnce(t *testing.T) {
 	log := &logBuffer{}
 	f, table, others := startQuarantine(t, log)
 	attempts := 0
-	chain := webChain(f)
 	table.set(func() {
 		table.onApply = func() {
 			attempts++
+			web := refusedWeb()
+			web.Attempts, web.NextTry = attempts, time.Now().Add(20*time.Millisecond)
 			// The other one is tried again only when it changes.
 			table.refused = []tables.Refusal{
-				{Object: "chain", Name: chain, Reason: "too big", Closed: []string{chain}, Attempts: attempts, NextTry: time.Now().Add(20 * time.Millisecond)},
+				web,
 				{Object: "policy", Name: "wide", Reason: "too many rules"},
 			}
 		}
@@ -158,8 +166,9 @@ func TestQuarantineIsRetriedAloneAndLoggedOnce(t *testing.T) {
 
 func TestOwnersOfQuarantinedObjects(t *testing.T) {
 	f, table, _ := startQuarantine(t, &logBuffer{})
-	r, id := f.cfg.Backend.Renderer(), model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: "web"}
-	applied := r.AppliedChain(model.Ingress, model.Applied{NetworkPolicies: []model.PolicyID{id}})
+	list := tables.OfList{Identity: rules.AppliedIdentity(model.Ingress, model.Applied{NetworkPolicies: []model.PolicyID{webID}})}
+	addresses := func(prefix string) tables.Origin { return tables.OfAddresses{Prefix: netip.MustParsePrefix(prefix)} }
+	of := func(all ...tables.Origin) []tables.Origin { return all }
 	var group model.Group
 	if err := f.queue.ask(t.Context(), func() {
 		for _, g := range f.cluster.tracker.groups {
@@ -176,13 +185,15 @@ func TestOwnersOfQuarantinedObjects(t *testing.T) {
 	}{
 		{
 			"set",
-			tables.Refusal{Object: "set", Name: ipsets.Name(group.ID, model.IPv4), Closed: []string{r.PolicyChain(id, model.Ingress)}},
+			tables.Refusal{Object: "set", Origin: tables.OfGroup{ID: group.ID}, ClosedOf: of(webOrigin)},
 			"NetworkPolicy x/web", group.Description, "x/a",
 		},
-		{"list of policies", tables.Refusal{Object: "chain", Name: applied, Closed: []string{applied}}, "Pod x/a", "list of policies", "x/a"},
-		{"static chain", tables.Refusal{Object: "chain", Name: rules.ChainToPods, Closed: []string{rules.ChainToPods}}, "", "every pod", "x/a x/b"},
-		{"entry", tables.Refusal{Object: "map", Name: rules.DispatchMap(model.Ingress, model.IPv4), Rule: "entry 10.10.0.3 : goto pods-in-b"}, "Pod x/b", "", "x/b"},
-		{"unused chain", tables.Refusal{Object: "chain", Name: "pin-gone", Closed: []string{"pin-gone"}}, "", "", ""},
+		{"list of policies", tables.Refusal{Object: "chain", Origin: list, ClosedOf: of(list)}, "Pod x/a", "list of policies", "x/a"},
+		{"static chain", tables.Refusal{Object: "chain", Origin: tables.OfEveryPod{}, ClosedOf: of(tables.OfEveryPod{})}, "", "every pod", "x/a x/b"},
+		{"entry", tables.Refusal{Object: "map", Origin: addresses("10.10.0.3/32")}, "Pod x/b", "", "x/b"},
+		{"chain of a dispatch tree", tables.Refusal{Object: "chain", Origin: addresses("10.10.0.2/31"), ClosedOf: of(addresses("10.10.0.2/31"))}, "Pod x/a Pod x/b", "", "x/a x/b"},
+		{"unused chain", tables.Refusal{Object: "chain", ClosedOf: of(nil)}, "", "", ""},
+		{"policy that is gone", tables.Refusal{Object: "chain", Origin: tables.OfPolicy{ID: model.PolicyID{Name: "gone"}}}, "", "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.refused.Reason = c.name
@@ -200,8 +211,8 @@ func TestOwnersOfQuarantinedObjects(t *testing.T) {
 func TestRefusedFlowsAreNamedByPolicies(t *testing.T) {
 	f, table, _ := startQuarantine(t, &logBuffer{})
 	q := refuse(t, f, table, tables.Refusal{
-		Object: policyflows.Object, Name: "x/web", Rule: "ingress", Reason: "rule x/web ingress 0: table full", Closed: []string{"x/a", "x/gone"},
-	})
+		Object: policyflows.Object, Name: "x/web", Rule: "ingress", Origin: webOrigin, Reason: "rule x/web ingress 0: table full",
+	}.ClosingPods([]model.PodID{podA, {Namespace: "x", Name: "gone"}}))
 	if len(q.Owners) != 1 || q.Owners[0].String() != "NetworkPolicy x/web" || !slices.Equal(q.Pods, []string{"x/a"}) {
 		t.Errorf("%+v", q)
 	}

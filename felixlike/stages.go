@@ -51,7 +51,7 @@ func newStages(cfg *Config, t *tracker) *stages {
 		started: time.Now(), shared: &wants{managers: cfg.Managers}, backend: cfg.Backend,
 		outcomes: make(chan outcome, len(cfg.Stages)+1), // one may join in a handover
 		noticed:  make(chan struct{}, 1),
-		repairs:  newRepairs(), quarantine: newQuarantine(naming{renderer: cfg.Backend.Renderer(), tracker: t}),
+		repairs:  newRepairs(), quarantine: newQuarantine(t),
 	}
 	s.logFor(cfg.Backend)
 	var all []*runner

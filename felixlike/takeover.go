@@ -166,7 +166,7 @@ func (hs *handovers) takeOver(h *handover, old *runner) {
 	h.runner.Required, h.runner.wanted = true, true
 	hs.stages.backend = h.to
 	hs.stages.backend.Decides()
-	hs.stages.quarantine.forget(old.Name, h.to.Renderer())
+	hs.stages.quarantine.forget(old.Name)
 	hs.stages.logFor(h.to)
 	hs.stages.log().Info("the backend has taken over", "old", h.from.Name(), "after", time.Since(h.began))
 }
@@ -190,7 +190,7 @@ func (hs *handovers) leave(ctx context.Context, h *handover) {
 	}
 	h.asked = true
 	hs.stages.drop(h.runner)
-	hs.stages.quarantine.forget(h.runner.Name, hs.stages.backend.Renderer())
+	hs.stages.quarantine.forget(h.runner.Name)
 	hs.stages.log().Error("the backend is not changed", "to", h.to.Name(), "error", h.err)
 	hs.remove(ctx, h, h.to, err)
 }

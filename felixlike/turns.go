@@ -335,14 +335,15 @@ func (ts *turns) refusals(tr *tracker) []tables.Refusal {
 			continue
 		}
 		id := t.policy()
-		r := tables.Refusal{Object: policyflows.Object, Name: id.String(), Reason: t.why, Since: t.Since, NextTry: t.Next, Attempts: max(1, t.Attempts)}
+		r := tables.Refusal{Object: policyflows.Object, Name: id.String(), Origin: tables.OfPolicy{ID: id}, Reason: t.why, Since: t.Since, NextTry: t.Next, Attempts: max(1, t.Attempts)}
+		var pods []model.PodID
 		for pod, e := range tr.endpoints {
 			if slices.Contains(e.Ingress.NetworkPolicies, id) || slices.Contains(e.Egress.NetworkPolicies, id) {
-				r.Closed = append(r.Closed, pod.String())
+				pods = append(pods, pod)
 			}
 		}
-		slices.Sort(r.Closed)
-		out = append(out, r)
+		slices.SortFunc(pods, model.PodID.Compare)
+		out = append(out, r.ClosingPods(pods))
 	}
 	slices.SortFunc(out, func(a, b tables.Refusal) int { return cmp.Compare(a.Name, b.Name) })
 	return out

@@ -24,6 +24,8 @@ type Set struct {
 	Name   string
 	Kind   model.GroupKind
 	Family model.Family
+	// Group is the group of the members, if they are those of one.
+	Group model.GroupID
 }
 
 // Sets is what managers ask of a set driver. The setters only record what is

@@ -26,7 +26,7 @@ func (m *IPSetManager) OnUpdate(u model.Update) {
 		for _, f := range model.Families() {
 			name := ipsets.Name(u.Group.ID, f)
 			if !m.known[u.Group.ID] {
-				m.sets.CreateSet(ipsets.Set{Name: name, Kind: u.Group.Kind, Family: f})
+				m.sets.CreateSet(ipsets.Set{Name: name, Kind: u.Group.Kind, Family: f, Group: u.Group.ID})
 			}
 			if members := ofFamily(u.Removed, f); len(members) > 0 {
 				m.sets.RemoveMembers(name, members)

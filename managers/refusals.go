@@ -22,16 +22,16 @@ func (m *EndpointManager) Refusals() []tables.Refusal {
 		all = append(all, tables.Refusal{
 			Object: policyflows.Object, Name: side.ID.String(), Rule: side.Direction.String(), Attempts: 1,
 			Reason: sharesName(m.applied.renderer.PolicyChain(side.ID, side.Direction), owner.ID.String()),
-			Closed: m.holders(m.applied.users[side.ID], side.Direction),
-		})
+			Origin: tables.OfPolicy{ID: side.ID, Direction: side.Direction},
+		}.ClosingPods(m.holders(m.applied.users[side.ID], side.Direction)))
 	}
 	for key, owner := range m.applied.claims.AllRefused() {
 		refused := m.applied.byKey[key]
 		all = append(all, tables.Refusal{
 			Object: ObjectList, Name: listText(refused.applied), Rule: refused.direction.String(), Attempts: 1,
 			Reason: sharesName(refused.name, listText(m.applied.byKey[owner].applied)),
-			Closed: m.holders(map[string]bool{key: true}, refused.direction),
-		})
+			Origin: tables.OfList{Identity: key},
+		}.ClosingPods(m.holders(map[string]bool{key: true}, refused.direction)))
 	}
 	return all
 }
@@ -49,17 +49,17 @@ func listText(a model.Applied) string {
 }
 
 // holders returns the pods that hold one of the chains, in the direction.
-func (m *EndpointManager) holders(keys map[string]bool, d model.Direction) []string {
-	var names []string
+func (m *EndpointManager) holders(keys map[string]bool, d model.Direction) []model.PodID {
+	var pods []model.PodID
 	for id, h := range m.held {
 		key := h.ingress.key
 		if d == model.Egress {
 			key = h.egress.key
 		}
 		if keys[key] {
-			names = append(names, id.String())
+			pods = append(pods, id)
 		}
 	}
-	slices.Sort(names)
-	return names
+	slices.SortFunc(pods, model.PodID.Compare)
+	return pods
 }

@@ -51,7 +51,7 @@ func CommonChain(d model.Direction) string {
 // walk a chain once for each of a thousand chains that jump to it, but only once per
 // family if the jump is here.
 func (r *Renderer) Common(d model.Direction, c Common) tables.Chain {
-	chain := tables.Chain{Name: CommonChain(d)}
+	chain := tables.Chain{Name: CommonChain(d), Origin: tables.OfEveryPod{}}
 	if len(c.Admin) > 0 {
 		chain.Rules = append(chain.Rules, tables.Rule{Action: tables.SetMark{Value: 0, Mask: MarkPass}, Comment: "admin tier"})
 	}
@@ -123,7 +123,8 @@ func (r *Renderer) PodsPart(d model.Direction, a model.Applied) Part {
 // with MarkPass: the mark proves that the admin tier was evaluated.
 func (r *Renderer) AdminList(d model.Direction, ids []model.PolicyID, hasRules func(model.PolicyID) bool) tables.Chain {
 	return tables.Chain{
-		Name: r.adminChain(d, ids),
+		Name:   r.adminChain(d, ids),
+		Origin: tables.OfList{Identity: AppliedIdentity(d, model.Applied{Admin: ids}), Admin: true},
 		Rules: append(r.admin(d, ids, hasRules),
 			tables.Rule{Action: tables.SetMark{Value: MarkPass, Mask: MarkPass}, Comment: "next tier"}),
 	}
@@ -134,7 +135,8 @@ func (r *Renderer) AdminList(d model.Direction, ids []model.PolicyID, hasRules f
 // lets a packet through that the admin tier denies.
 func (r *Renderer) BehindAdmin(d model.Direction, a model.Applied, hasRules func(model.PolicyID) bool) tables.Chain {
 	return tables.Chain{
-		Name: r.AppliedChain(d, a),
+		Name:   r.AppliedChain(d, a),
+		Origin: tables.OfList{Identity: AppliedIdentity(d, a)},
 		Rules: append([]tables.Rule{{
 			Matches: []tables.Match{tables.MatchMark{Value: MarkPass, Mask: MarkPass, Negated: true}},
 			Action:  Deny(d), Comment: "admin tier was not asked",

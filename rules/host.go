@@ -59,7 +59,7 @@ func HostSets(f model.Family) []ipsets.Set {
 // So connections through Services and NodePorts come to the switch with the client's
 // address. The netfilter backends judge them by the same address.
 func (n NodeChains) Host(h Host) []tables.Chain {
-	return []tables.Chain{prerouting(), n.hostForward(), n.fromSwitch(h), hostFromOutside(h), n.hostSources(h), n.rewritten(h)}
+	return ofEveryPod(prerouting(), n.hostForward(), n.fromSwitch(h), hostFromOutside(h), n.hostSources(h), n.rewritten(h))
 }
 
 func (n NodeChains) hostForward() tables.Chain {

@@ -49,6 +49,8 @@ type keyspace interface {
 	match(digits string) tables.Match
 	// chain returns the name of the chain for the keys with a prefix.
 	chain(digits string) string
+	// origin returns the origin of that chain.
+	origin(digits string) tables.Origin
 	// comment names the objects to which the tree dispatches.
 	comment() string
 }
@@ -146,7 +148,7 @@ func (t *prefixTree) Changes() TreeChanges {
 		if prefix == "" {
 			out.Root = true
 		} else {
-			out.Chains = append(out.Chains, tables.Chain{Name: t.space.chain(prefix), Rules: rules})
+			out.Chains = append(out.Chains, tables.Chain{Name: t.space.chain(prefix), Rules: rules, Origin: t.space.origin(prefix)})
 		}
 	}
 	clear(t.dirty)

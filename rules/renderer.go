@@ -48,7 +48,7 @@ func (r *Renderer) Policies() *Claims[PolicySide] { return r.policies }
 // egress allows returns with MarkJudged. Only
 // rules of the given families are rendered.
 func (r *Renderer) PolicyRules(p *model.Policy, d model.Direction, families []model.Family) tables.Chain {
-	chain := tables.Chain{Name: r.PolicyChain(p.ID, d)}
+	chain := tables.Chain{Name: r.PolicyChain(p.ID, d), Origin: tables.OfPolicy{ID: p.ID, Direction: d}}
 	for _, rule := range p.Rules(d) {
 		comment := p.ID.String() + " " + rule.Name
 		for _, matches := range alternatives(&rule, d, families) {

@@ -36,7 +36,14 @@ func PodNetworks(f model.Family) ipsets.Set {
 // the family: a pod may still have an address of it. The services
 // are the prefixes of the addresses of Services.
 func (n NodeChains) Static(node *model.Node, services ...netip.Prefix) []tables.Chain {
-	return []tables.Chain{prerouting(), n.forward(), egress(node), outside(), allowedOut(), toPods(node), n.allowed(node, services)}
+	return ofEveryPod(prerouting(), n.forward(), egress(node), outside(), allowedOut(), toPods(node), n.allowed(node, services))
+}
+
+func ofEveryPod(chains ...tables.Chain) []tables.Chain {
+	for i := range chains {
+		chains[i].Origin = tables.OfEveryPod{}
+	}
+	return chains
 }
 
 // forward judges egress, then ingress. Egress returns to forward, so only one rule

@@ -108,6 +108,10 @@ func (s addressSpace) chain(digits string) string {
 	return s.names.treeChain(s.direction, strings.ReplaceAll(p.String(), ":", "."), whole)
 }
 
+func (s addressSpace) origin(digits string) tables.Origin {
+	return tables.OfAddresses{Prefix: s.prefix(digits)}
+}
+
 func (s addressSpace) comment() string { return dispatchComment(s.direction) }
 
 // prefix is the inverse of addressDigits, for the first bits too.
@@ -150,5 +154,7 @@ func (s interfaceSpace) match(digits string) tables.Match {
 func (s interfaceSpace) chain(digits string) string {
 	return s.names.treeChain(s.direction, digits+"..", []byte(digits))
 }
+
+func (s interfaceSpace) origin(string) tables.Origin { return tables.OfEveryPod{} }
 
 func (s interfaceSpace) comment() string { return dispatchComment(s.direction) }

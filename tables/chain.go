@@ -139,6 +139,8 @@ type Chain struct {
 	Name  string
 	Hook  *Hook
 	Rules []Rule
+	// Origin is not programmed.
+	Origin Origin
 }
 
 // References returns the chains that the rules jump or go to, each once, in

@@ -1,6 +1,10 @@
 package tables
 
-import "time"
+import (
+	"time"
+
+	"github.com/felixlike/felixlike/model"
+)
 
 // Result describes the effect of an Apply.
 type Result struct {
@@ -31,6 +35,8 @@ type Refusal struct {
 	// Object is the kind, "chain", "set" or "map"; Rule says which rule or
 	// member is meant, if one is.
 	Object, Name, Rule string
+	// Origin is the object's. Of an entry of a map it is the address.
+	Origin Origin
 	// Reason is why, in words.
 	Reason string
 	// Since is when it was first refused, NextTry when it is tried again.
@@ -40,6 +46,16 @@ type Refusal struct {
 	// object, and those that ask one of them (see Chain.Asked). It also has chains that cannot even be
 	// closed; no rule leads to them.
 	Closed []string
+	// ClosedOf has the origins of Closed, in the same order.
+	ClosedOf []Origin
+}
+
+// ClosingPods returns the refusal with pods as what is closed because of it.
+func (r Refusal) ClosingPods(pods []model.PodID) Refusal {
+	for _, id := range pods {
+		r.Closed, r.ClosedOf = append(r.Closed, id.String()), append(r.ClosedOf, OfPod{id})
+	}
+	return r
 }
 
 // Repair is one object that another program changed and that Apply repaired.

@@ -21,10 +21,14 @@ func (s *Sets) Refused() []tables.Refusal {
 	var out []tables.Refusal
 	for name, t := range s.sets {
 		if r := t.refusal; r != nil {
-			out = append(out, tables.Refusal{
+			refusal := tables.Refusal{
 				Object: "set", Name: name, Rule: r.member, Reason: r.reason,
 				Since: r.Since, NextTry: r.Next, Attempts: r.Attempts,
-			})
+			}
+			if t.spec.Group != "" {
+				refusal.Origin = tables.OfGroup{ID: t.spec.Group}
+			}
+			out = append(out, refusal)
 		}
 	}
 	slices.SortFunc(out, func(a, b tables.Refusal) int { return strings.Compare(a.Name, b.Name) })

@@ -78,7 +78,7 @@ func TestRefusals(t *testing.T) {
 	for i := range 3000 {
 		many = append(many, nth(i+1))
 	}
-	s.CreateSet(ipsets.Set{Name: "anull-4", Kind: model.Addresses, Family: model.IPv4})
+	s.CreateSet(ipsets.Set{Name: "anull-4", Kind: model.Addresses, Family: model.IPv4, Group: "anull"})
 	s.AddMembers("anull-4", slices.Concat(many, members("0.0.0.0")))
 	s.AddMembers("nblock-4", members("fd00::/8"))
 	s.AddMembers("aweb-6", members("fd00::/8"))
@@ -88,6 +88,9 @@ func TestRefusals(t *testing.T) {
 	got := map[string]string{}
 	for _, refusal := range r.Refused {
 		got[refusal.Name] = refusal.Rule + ": " + refusal.Reason
+		if got, want := refusal.Origin == tables.Origin(tables.OfGroup{ID: "anull"}), refusal.Name == "anull-4"; got != want {
+			t.Errorf("%s: origin %v", refusal.Name, refusal.Origin)
+		}
 		if refusal.Attempts != 1 || !refusal.Since.Equal(clock) || !refusal.NextTry.Equal(clock.Add(time.Second)) {
 			t.Errorf("%+v", refusal)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/tables"
 )
 
 // MaxFlows bounds the flows for the rules of one direction of a policy. Flows of its
@@ -20,6 +21,8 @@ type side struct {
 	id        model.PolicyID
 	direction model.Direction
 }
+
+func (s side) origin() tables.Origin { return tables.OfPolicy{ID: s.id, Direction: s.direction} }
 
 func (s side) compare(o side) int {
 	return cmp.Or(s.id.Compare(o.id), cmp.Compare(s.direction, o.direction))
@@ -139,13 +142,13 @@ func (p *policy) fault() string {
 	return ""
 }
 
-func (q *policy) podNames() []string {
-	var names []string
+func (q *policy) podIDs() []model.PodID {
+	var ids []model.PodID
 	for p := range q.pods {
-		names = append(names, p.ID.String())
+		ids = append(ids, p.ID)
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	slices.SortFunc(ids, model.PodID.Compare)
+	return slices.Compact(ids)
 }
 
 // pod is a Pod with its policies.

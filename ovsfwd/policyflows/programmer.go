@@ -137,8 +137,8 @@ func (p *Programmer) refusals() []tables.Refusal {
 		if r.policy.refused {
 			all = append(all, tables.Refusal{
 				Object: Object, Name: at.id.String(), Rule: at.direction.String(), Reason: r.flows + ": " + r.reason,
-				Since: r.Since, NextTry: r.Next, Attempts: r.Attempts, Closed: r.policy.podNames(),
-			})
+				Origin: at.origin(), Since: r.Since, NextTry: r.Next, Attempts: r.Attempts,
+			}.ClosingPods(r.policy.podIDs()))
 		}
 	}
 	for _, q := range p.store.policies {
@@ -151,9 +151,9 @@ func (p *Programmer) refusals() []tables.Refusal {
 			q.closedSince = p.now()
 		}
 		all = append(all, tables.Refusal{
-			Object: Object, Name: q.id.String(), Rule: q.direction.String(), Attempts: 1, Closed: q.podNames(), Since: q.closedSince,
-			Reason: reason,
-		})
+			Object: Object, Name: q.id.String(), Rule: q.direction.String(), Attempts: 1, Since: q.closedSince,
+			Origin: q.origin(), Reason: reason,
+		}.ClosingPods(q.podIDs()))
 	}
 	slices.SortFunc(all, func(a, b tables.Refusal) int {
 		return strings.Compare(a.Name+"\x00"+a.Rule, b.Name+"\x00"+b.Rule)

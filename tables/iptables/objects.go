@@ -23,6 +23,7 @@ func (o *objects) update(desired tables.Chain) bool {
 	c := o.chain(desired.Name)
 	hashes := desired.Hashes()
 	if c.desired != nil && slices.Equal(c.hashes, hashes) && sameHook(c.desired.Hook, desired.Hook) {
+		c.desired.Origin = desired.Origin
 		return false
 	}
 	targets := targetsOf(desired.Rules)

@@ -205,15 +205,31 @@ func (q *quarantine) refusals() []tables.Refusal {
 	for _, name := range sorted(all) {
 		if r := all[name]; r.set == "" {
 			out = append(out, tables.Refusal{
-				Object: "chain", Name: name, Rule: r.rule, Reason: r.reason,
-				Since: r.Since, NextTry: r.Next, Attempts: r.Attempts, Closed: closed[name],
+				Object: "chain", Name: name, Rule: r.rule, Origin: q.originOf(name), Reason: r.reason,
+				Since: r.Since, NextTry: r.Next, Attempts: r.Attempts, Closed: closed[name], ClosedOf: q.originsOf(closed[name]),
 			})
 		}
 	}
 	for _, name := range sorted(q.sets) {
 		r := q.sets[name]
-		r.Closed = closedBySet[name]
+		r.Closed, r.ClosedOf = closedBySet[name], q.originsOf(closedBySet[name])
 		out = append(out, r)
 	}
 	return out
+}
+
+// originOf returns the origin of a desired chain, or nil.
+func (q *quarantine) originOf(name string) tables.Origin {
+	if c := q.desiredChain(name); c != nil {
+		return c.Origin
+	}
+	return nil
+}
+
+func (q *quarantine) originsOf(names []string) []tables.Origin {
+	var all []tables.Origin
+	for _, name := range names {
+		all = append(all, q.originOf(name))
+	}
+	return all
 }

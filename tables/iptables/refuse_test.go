@@ -287,7 +287,7 @@ func TestQuarantineSets(t *testing.T) {
 	}
 	table.QuarantineSets(bad)
 	want := []tables.Refusal{bad[0], bad[1]}
-	want[0].Closed = []string{"pin-x/base-1", "pods-in-x/base-1"}
+	want[0].Closed, want[0].ClosedOf = []string{"pin-x/base-1", "pods-in-x/base-1"}, []tables.Origin{nil, nil}
 	for range 2 {
 		if diff := cmp.Diff(want, apply(t, table).Refused); diff != "" {
 			t.Error(diff)

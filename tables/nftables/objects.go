@@ -54,6 +54,7 @@ func (o *objects) UpdateChain(want tables.Chain) {
 	c := o.chain(want.Name)
 	hashes := want.Hashes()
 	if c.desired != nil && slices.Equal(c.hashes, hashes) && kernel.BaseOf(c.desired.Hook) == kernel.BaseOf(want.Hook) {
+		c.desired.Origin = want.Origin
 		return
 	}
 	if c.desired != nil {

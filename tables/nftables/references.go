@@ -15,6 +15,23 @@ func (o *objects) desiredChain(name string) *tables.Chain {
 	return nil
 }
 
+// originOf returns the origin of a desired unit, or nil.
+func (o *objects) originOf(u kernel.Unit) tables.Origin {
+	switch u.Kind {
+	case kernel.ChainUnit:
+		if c := o.desiredChain(u.Name); c != nil {
+			return c.Origin
+		}
+	case kernel.EntryUnit:
+		return tables.OfAddresses{Prefix: u.Entry.Prefix}
+	case kernel.SetUnit:
+		if s := o.sets[u.Name]; s != nil && s.group != "" {
+			return tables.OfGroup{ID: s.group}
+		}
+	}
+	return nil
+}
+
 // markPartial marks the chains that the plan was to create: the kernel may have some by now.
 func (o *objects) markPartial() {
 	for name := range o.dirtyChains {

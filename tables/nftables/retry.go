@@ -67,11 +67,15 @@ func (q *quarantine) refusals() []tables.Refusal {
 	}
 	out := make([]tables.Refusal, 0, len(q.refused))
 	for u, r := range q.refused {
-		slices.Sort(because[u])
-		out = append(out, tables.Refusal{
-			Object: r.object, Name: u.Name, Rule: r.rule, Reason: r.reason,
+		refusal := tables.Refusal{
+			Object: r.object, Name: u.Name, Rule: r.rule, Origin: q.originOf(u), Reason: r.reason,
 			Since: r.Since, NextTry: r.Next, Attempts: r.Attempts, Closed: because[u],
-		})
+		}
+		slices.Sort(refusal.Closed)
+		for _, name := range refusal.Closed {
+			refusal.ClosedOf = append(refusal.ClosedOf, q.originOf(kernel.Unit{Kind: kernel.ChainUnit, Name: name}))
+		}
+		out = append(out, refusal)
 	}
 	slices.SortFunc(out, func(a, b tables.Refusal) int {
 		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Rule, b.Rule), slices.Compare(a.Closed, b.Closed))

@@ -16,6 +16,7 @@ type set struct {
 	name    string
 	shape   kernel.Shape
 	desired bool
+	group   model.GroupID
 	members members
 	// prefixes are the desired members of a set of networks again, for finding overlaps; ranges counts the
 	// members that are no prefixes.

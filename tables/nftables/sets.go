@@ -12,6 +12,7 @@ import (
 // CreateSet wants the set to exist.
 func (o *objects) CreateSet(s ipsets.Set) {
 	o.define(s.Name, kernel.Shape{Kind: s.Kind, Family: s.Family})
+	o.set(s.Name).group = s.Group
 }
 
 // CreateMap wants the verdict map to exist.
