@@ -178,7 +178,7 @@ func TestForeignExceptionsAreRemoved(t *testing.T) {
 	ns.run(t, "ipset", "add", "flx-nblock-4", "10.1.0.0/16", "nomatch")
 	s.Invalidate()
 	r := apply(t, s)
-	if len(r.Repaired) != 1 || r.Repaired[0].What != "1 foreign members" {
+	if len(r.Repaired) != 1 || r.Repaired[0].What != "1 foreign member" {
 		t.Errorf("repaired: %+v", r.Repaired)
 	}
 	ns.want(t, saved(networks4, "10.0.0.0/8"))
@@ -267,17 +267,17 @@ func TestForeignChanges(t *testing.T) {
 		want         map[string]string
 	}{
 		{"nothing", "", nil},
-		{"members", "del flx-aweb-4 10.0.0.1\nadd flx-aweb-4 10.6.6.6\nadd flx-nblock-6 fd01::/16\n", map[string]string{"aweb-4": "1 members missing, 1 foreign members", "nblock-6": "1 foreign members"}},
+		{"members", "del flx-aweb-4 10.0.0.1\nadd flx-aweb-4 10.6.6.6\nadd flx-nblock-6 fd01::/16\n", map[string]string{"aweb-4": "1 member missing, 1 foreign member", "nblock-6": "1 foreign member"}},
 		{"flush", "flush flx-nblock-4\n", map[string]string{"nblock-4": "4 members missing"}},
 		{"destroyed", "destroy flx-phttp-4\n", map[string]string{"phttp-4": "the set was missing"}},
 		{"all flushed", "flush\nadd flannel 10.0.0.1\n", map[string]string{
-			"aweb-4": "3 members missing", "aweb-6": "1 members missing", "nblock-4": "4 members missing",
-			"nblock-6": "3 members missing", "phttp-4": "2 members missing", "phttp-6": "1 members missing",
+			"aweb-4": "3 members missing", "aweb-6": "1 member missing", "nblock-4": "4 members missing",
+			"nblock-6": "3 members missing", "phttp-4": "2 members missing", "phttp-6": "1 member missing",
 		}},
 		{"another type", "destroy flx-phttp-6\ncreate flx-phttp-6 hash:net family inet6\n", map[string]string{"phttp-6": "the set was of another type"}},
 		{"another family", "destroy flx-aweb-6\ncreate flx-aweb-6 hash:ip\n", map[string]string{"aweb-6": "the set was of another type"}},
 		{"a set that is not wanted", "create flx-more hash:net\n", nil},
-		{"swapped", "create flx-more hash:ip\nadd flx-more 10.6.6.6\nswap flx-more flx-aweb-4\n", map[string]string{"aweb-4": "3 members missing, 1 foreign members"}},
+		{"swapped", "create flx-more hash:ip\nadd flx-more 10.6.6.6\nswap flx-more flx-aweb-4\n", map[string]string{"aweb-4": "3 members missing, 1 foreign member"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ns.feed(t, c.script, "ipset", "restore")

@@ -13,6 +13,7 @@ import (
 	"github.com/felixlike/felixlike/internal/nfnetlink"
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
 )
 
 // read lists our sets in the kernel. Their elements are read later, when a set is
@@ -90,22 +91,16 @@ func (s *Sets) readElements(t *set) (string, error) {
 
 // difference describes a foreign change of a set.
 func difference(spec ipsets.Set, head *observedSet, foreign, missing int) string {
-	var parts []string
+	d := tables.Drift{Part: "member", Parts: "members", Missing: missing, Foreign: foreign}
 	switch {
 	case head == nil:
 		return "the set was missing"
 	case head.kind != spec.Kind || head.family != spec.Family:
 		return "the set was of another type"
 	case !head.plain:
-		parts = append(parts, "other options")
+		d.Words = []string{"other options"}
 	}
-	if missing > 0 {
-		parts = append(parts, fmt.Sprintf("%d members missing", missing))
-	}
-	if foreign > 0 {
-		parts = append(parts, fmt.Sprintf("%d foreign members", foreign))
-	}
-	return strings.Join(parts, ", ")
+	return d.String()
 }
 
 // listing is one message of a dump: of a set, its head in the first one, and

@@ -69,8 +69,8 @@ func TestWatch(t *testing.T) {
 	}{
 		{"all flushed", []string{"ipset", "flush"}, "a: 3 members missing"},
 		{"destroyed", []string{"ipset", "destroy", "flx-a"}, "a: the set was missing"},
-		{"a member less", []string{"ipset", "del", "flx-a", "10.0.0.0/8"}, "a: 1 members missing"},
-		{"a member more", []string{"ipset", "add", "flx-a", "11.0.0.0/8"}, "a: 1 foreign members"},
+		{"a member less", []string{"ipset", "del", "flx-a", "10.0.0.0/8"}, "a: 1 member missing"},
+		{"a member more", []string{"ipset", "add", "flx-a", "11.0.0.0/8"}, "a: 1 foreign member"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := newNamespace(t)

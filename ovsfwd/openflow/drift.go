@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/felixlike/felixlike/tables"
@@ -117,24 +116,16 @@ func (t *FlowTable) takeUp() {
 
 // damage counts the foreign changes to a group.
 type damage struct {
-	missing, changed, foreign int
-	noticed                   time.Time
+	tables.Drift
+	noticed time.Time
 }
 
 // differs counts a reported flow as a foreign change, unless the report agrees with
 // the known state.
 func (t *FlowTable) differs(id identity, n reportedChange) {
 	s := t.states[id]
-	var missing, changed, foreign int
-	switch {
-	case n.Removed && s.installed != 0 && s.group != nil:
-		missing = 1
-	case n.Removed, s.installed == n.Cookie && s.has == n.rest && s.tampered == n.tampered:
+	if n.Removed && (s.installed == 0 || s.group == nil) || !n.Removed && s.installed == n.Cookie && s.has == n.rest && s.tampered == n.tampered {
 		return
-	case s.group != nil:
-		changed = 1
-	default:
-		foreign = 1
 	}
 	name := fmt.Sprintf("table=%d,priority=%d,cookie=%#x", n.Table, n.Priority, n.Cookie)
 	if s.group != nil {
@@ -142,26 +133,17 @@ func (t *FlowTable) differs(id identity, n reportedChange) {
 	}
 	d, again := t.damage[name]
 	if !again {
-		d.noticed = n.at
+		d = damage{tables.Drift{Part: "flow", Parts: "flows"}, n.at}
 	}
-	d.missing, d.changed, d.foreign = d.missing+missing, d.changed+changed, d.foreign+foreign
+	switch {
+	case n.Removed:
+		d.Missing++
+	case s.group != nil:
+		d.Changed++
+	default:
+		d.Foreign++
+	}
 	t.damage[name] = d
-}
-
-func (d damage) String() string {
-	var words []string
-	count := func(n int, one, many string) {
-		switch {
-		case n == 1:
-			words = append(words, "1 "+one)
-		case n > 1:
-			words = append(words, fmt.Sprintf("%d %s", n, many))
-		}
-	}
-	count(d.missing, "flow missing", "flows missing")
-	count(d.changed, "flow changed", "flows changed")
-	count(d.foreign, "foreign flow", "foreign flows")
-	return strings.Join(words, ", ")
 }
 
 // repaired returns the foreign changes that are undone, and forgets them.

@@ -2,7 +2,6 @@ package iptables
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -27,9 +26,7 @@ type changeKey struct {
 
 // foreignChange is what other programs have changed in a chain.
 type foreignChange struct {
-	missing, foreign, altered, moved int
-	// words describe the change if the counts do not.
-	words   string
+	tables.Drift
 	noticed time.Time
 }
 
@@ -53,26 +50,26 @@ func (d *drift) repaired() []tables.Repair {
 
 // addChain records the difference between the known state of a chain and the state read.
 func (d *drift) addChain(c *chain, p place, now *observedChain, altered map[learnedKey]string) {
-	was, n := c.observed[p], foreignChange{noticed: d.now()}
+	was, n := c.observed[p], foreignChange{noticed: d.now(), Drift: tables.Drift{Part: "rule", Parts: "rules"}}
 	switch {
 	case was == nil && now == nil:
 		return
 	case was == nil:
-		n.words = "foreign chain"
+		n.Words = []string{"foreign chain"}
 	case now == nil:
-		n.words = "deleted"
+		n.Words = []string{"deleted"}
 	case slices.Equal(was.hashes, now.hashes):
 		return
 	default:
 		for _, hash := range was.hashes {
 			if _, ok := altered[learnedKey{p, c.name, hash}]; ok {
-				n.altered++
+				n.Changed++
 			}
 		}
-		n.missing = max(0, surplus(was.hashes, now.hashes)-n.altered)
-		n.foreign = max(0, surplus(now.hashes, was.hashes)-n.altered)
-		if n.missing+n.altered+n.foreign == 0 {
-			n.moved = len(edit.Minimal(was.hashes, now.hashes).Deletes)
+		n.Missing = max(0, surplus(was.hashes, now.hashes)-n.Changed)
+		n.Foreign = max(0, surplus(now.hashes, was.hashes)-n.Changed)
+		if n.Missing+n.Changed+n.Foreign == 0 {
+			n.Moved = len(edit.Minimal(was.hashes, now.hashes).Deletes)
 		}
 	}
 	d.changes[changeKey{place: p, chain: c.name}] = n
@@ -100,11 +97,11 @@ func (d *drift) addEntries(f model.Family, was, now map[entry]*entered) {
 		n := foreignChange{noticed: d.now()}
 		switch found := now[e]; {
 		case found == nil:
-			n.words = "the rule that leads to " + leadsTo(old.texts) + " is missing"
+			n.Words = []string{"the rule that leads to " + leadsTo(old.texts) + " is missing"}
 		case !slices.EqualFunc(old.texts, found.texts, same):
-			n.words = "the rules that lead to " + leadsTo(old.texts) + " are not as they were"
+			n.Words = []string{"the rules that lead to " + leadsTo(old.texts) + " are not as they were"}
 		case found.first < len(found.texts):
-			n.words = "the rule that leads to " + leadsTo(old.texts) + " does not come first"
+			n.Words = []string{"the rule that leads to " + leadsTo(old.texts) + " does not come first"}
 		default:
 			continue
 		}
@@ -124,38 +121,13 @@ func leadsTo(texts []string) string {
 func (d *drift) removeAltered(key learnedKey) {
 	k := changeKey{place: key.place, chain: key.chain}
 	n, ok := d.changes[k]
-	if !ok || n.altered == 0 {
+	if !ok || n.Changed == 0 {
 		return
 	}
-	n.altered--
-	if n.missing+n.altered+n.foreign == 0 {
+	n.Changed--
+	if n.Missing+n.Changed+n.Foreign == 0 {
 		delete(d.changes, k)
 		return
 	}
 	d.changes[k] = n
-}
-
-// String describes the change, as "1 rule missing, 2 foreign rules".
-func (n foreignChange) String() string {
-	var words []string
-	for _, c := range []struct {
-		count     int
-		one, many string
-	}{
-		{n.missing, "rule missing", "rules missing"},
-		{n.foreign, "foreign rule", "foreign rules"},
-		{n.altered, "rule changed", "rules changed"},
-		{n.moved, "rule moved", "rules moved"},
-	} {
-		switch {
-		case c.count == 1:
-			words = append(words, "1 "+c.one)
-		case c.count > 1:
-			words = append(words, fmt.Sprintf("%d %s", c.count, c.many))
-		}
-	}
-	if n.words != "" {
-		words = append(words, n.words)
-	}
-	return strings.Join(words, ", ")
 }

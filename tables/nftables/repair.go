@@ -3,9 +3,9 @@ package nftables
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/tables/edit"
 	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
@@ -20,19 +20,20 @@ func chainDifferences(known, found *kernel.Chain) string {
 	case found == nil:
 		return "deleted"
 	}
-	var parts []string
+	d := ruleDrift(known.Rules, found.Rules)
 	switch {
 	case found.Base.Hooked() != known.Base.Hooked():
-		parts = append(parts, "hook changed")
+		d.Words = []string{"hook changed"}
 	case found.Base != known.Base:
-		parts = append(parts, "policy changed")
+		d.Words = []string{"policy changed"}
 	}
-	return strings.Join(append(parts, ruleDifferences(known.Rules, found.Rules)...), ", ")
+	return d.String()
 }
 
-func ruleDifferences(known, found []kernel.Rule) []string {
+func ruleDrift(known, found []kernel.Rule) tables.Drift {
+	d := tables.Drift{Part: "rule", Parts: "rules"}
 	if slices.Equal(known, found) {
-		return nil
+		return d
 	}
 	// Of each content, how many rules are missing, and of each hash.
 	missing, byHash := map[kernel.Rule]int{}, map[string]int{}
@@ -61,12 +62,11 @@ func ruleDifferences(known, found []kernel.Rule) []string {
 		changed += same
 		foreign += -n - same
 	}
-	moved := 0
+	d.Missing, d.Foreign, d.Changed = lost-changed, foreign, changed
 	if lost+foreign == 0 {
-		moved = len(edit.Minimal(contents(known), contents(found)).Deletes)
+		d.Moved = len(edit.Minimal(contents(known), contents(found)).Deletes)
 	}
-	return counted(count{lost - changed, "rule missing", "rules missing"}, count{foreign, "foreign rule", "foreign rules"},
-		count{changed, "rule changed", "rules changed"}, count{moved, "rule moved", "rules moved"})
+	return d
 }
 
 // withoutHandle returns the rule without the handle, which distinguishes equal rules.
@@ -99,8 +99,7 @@ func (s *set) differences(found *kernel.Set) string {
 	case !found.Regular:
 		return "foreign elements"
 	}
-	var missing, foreign, changed int
-	known := 0
+	var missing, changed, known int
 	see := func(m model.Member) {
 		held := s.members.held(m)
 		if !held.present {
@@ -121,31 +120,12 @@ func (s *set) differences(found *kernel.Set) string {
 			see(m)
 		}
 	}
-	foreign = len(found.Members) - (known - missing)
-	one, many := "member", "members"
+	d := tables.Drift{Part: "member", Parts: "members", Missing: missing, Foreign: len(found.Members) - (known - missing)}
 	if s.shape.Verdicts {
-		one, many = "entry", "entries"
+		d.Part, d.Parts = "entry", "entries"
 	}
-	return strings.Join(counted(count{missing, one + " missing", many + " missing"},
-		count{foreign, "foreign " + one, "foreign " + many}, count{changed, "verdict changed", "verdicts changed"}), ", ")
-}
-
-// count is a number of things, with their name.
-type count struct {
-	n         int
-	one, many string
-}
-
-// counted puts the counts in words, but those of nothing.
-func counted(counts ...count) []string {
-	var out []string
-	for _, c := range counts {
-		switch {
-		case c.n == 1:
-			out = append(out, "1 "+c.one)
-		case c.n > 1:
-			out = append(out, fmt.Sprintf("%d %s", c.n, c.many))
-		}
+	if changed > 0 {
+		d.Words = []string{tables.Drift{Part: "verdict", Parts: "verdicts", Changed: changed}.String()}
 	}
-	return out
+	return d.String()
 }
