@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -23,26 +24,43 @@ func (d *Daemons) createDB(ctx context.Context) error {
 		return fmt.Errorf("database: %w", err)
 	}
 	_, err = d.output(ctx, "ovsdb-tool", "db-name", d.database())
-	if refused := new(exec.ExitError); errors.As(err, &refused) && refused.Exited() {
+	if d.damaged(err) {
 		return d.setAside(ctx, err)
 	}
-	if err != nil {
-		return err
-	}
-	if d.opts.DatabaseDir == d.opts.Dir {
-		return nil // made by the same Open vSwitch
+	if err != nil || d.opts.DatabaseDir == d.opts.Dir {
+		return err // in the run directory it was made by the same Open vSwitch
 	}
 	out, err := d.output(ctx, "ovsdb-tool", "needs-conversion", d.database(), d.opts.Schema)
 	if err != nil || strings.TrimSpace(out) != "yes" {
 		return err
 	}
-	return d.run(ctx, "ovsdb-tool", "convert", d.database(), d.opts.Schema)
+	err = d.run(ctx, "ovsdb-tool", "convert", d.database(), d.opts.Schema)
+	if d.damaged(err) { // a crash has cut the last transaction, which the tool refuses
+		return d.setAside(ctx, err)
+	}
+	return err
+}
+
+// damaged reports whether ovsdb-tool says that the database itself is at fault. Any other
+// failure, as of a tool that lacks memory or may not read the file, says nothing about it.
+func (d *Daemons) damaged(err error) bool {
+	refused := new(exec.ExitError)
+	if !errors.As(err, &refused) || refused.ExitCode() != 1 {
+		return false
+	}
+	_, reason, named := strings.Cut(err.Error(), " error: "+d.database()+": ")
+	return named && slices.ContainsFunc([]string{
+		"cannot identify file type", "unexpected file format", "(End of file)", "have SHA-1 hash", "parse error at offset",
+	}, func(sign string) bool { return strings.Contains(reason, sign) })
 }
 
 // setAside replaces a database that cannot be read. The new one is empty: the agent makes
 // the bridge again, and puts the ports of pods back.
 func (d *Daemons) setAside(ctx context.Context, reason error) error {
 	aside := d.database() + ".unreadable"
+	if _, err := os.Stat(aside); err == nil {
+		aside += ".last" // the first one tells most
+	}
 	if err := os.Rename(d.database(), aside); err != nil {
 		return fmt.Errorf("database: %w", err)
 	}

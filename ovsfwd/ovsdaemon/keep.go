@@ -109,7 +109,7 @@ func (k *keeper) openDB(ctx context.Context) error {
 // guard starts the watchdog of a daemon that runs.
 func (k *keeper) guard(d *kept) {
 	socket, method := d.question()
-	go watchdog{process: *d.process, socket: socket, method: method, log: k.log}.watch()
+	go watchdog{process: *d.process, socket: socket, method: method, patience: newPatience(d.hangs), log: k.log}.watch()
 }
 
 func (k *keeper) startVSwitchd(ctx context.Context) error {
@@ -166,6 +166,8 @@ type kept struct {
 	away, next time.Time
 	// failures counts the ends and starts that failed in a row.
 	failures int
+	// hangs counts the ends by the watchdog in a row.
+	hangs int
 }
 
 func (k *keeper) run(ctx context.Context) {
@@ -194,8 +196,15 @@ func (k *keeper) look(ctx context.Context, d *kept) time.Duration {
 	}
 	if d.away.IsZero() {
 		d.away = time.Now()
-		if time.Since(d.started) > steadyAfter {
+		lived := time.Since(d.started)
+		if lived > steadyAfter {
 			d.failures = 0
+		}
+		if lived > soonAfter || !(*d.process).hung.Load() {
+			d.hangs = 0
+		}
+		if (*d.process).hung.Load() {
+			d.hangs++
 		}
 		k.failed(d, "daemon ended; it is started again", (*d.process).exit(), restartMax)
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -22,6 +23,8 @@ type process struct {
 	// ended is closed after the child was reaped; err is why it ended.
 	ended chan struct{}
 	err   error
+	// hung reports that its watchdog has killed it.
+	hung atomic.Bool
 }
 
 func startProcess(name string, argv, env []string, log *os.File) (*process, error) {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/internal/isolate"
 )
 
 const (
@@ -25,8 +27,12 @@ const (
 	// threads sleep.
 	hangsAfter = 10 * time.Second
 	// spinsAfter is the time without an answer after which a daemon hangs, if its main
-	// thread sleeps, or if the main thread has used that much CPU time.
+	// thread sleeps while others work, or if the main thread has used that much CPU time.
 	spinsAfter = time.Minute
+	// hangMax bounds both times. They double while the daemon hangs again within soonAfter
+	// of its start: a restart does not help then, and costs more than it gives.
+	hangMax   = 5 * time.Minute
+	soonAfter = 10 * time.Minute
 )
 
 // watchdog kills a daemon that hangs, so that it is restarted. A daemon that does not
@@ -37,7 +43,16 @@ type watchdog struct {
 	// socket takes questions in JSON-RPC 1.0 (RFC 7047, ovs-appctl(8)); method is one that
 	// every daemon answers.
 	socket, method string
+	patience       patience
 	log            *slog.Logger
+}
+
+// patience is the time that a daemon may be without an answer: hangsAfter and spinsAfter,
+// or more after earlier hangs.
+type patience struct{ asleep, busy time.Duration }
+
+func newPatience(hangs int) patience {
+	return patience{asleep: isolate.Wait(hangs+1, hangsAfter, hangMax), busy: isolate.Wait(hangs+1, spinsAfter, hangMax)}
 }
 
 // watch asks until the process ends.
@@ -51,25 +66,27 @@ func (w watchdog) watch() {
 			return
 		case <-tick.C:
 		}
+		asked := time.Now()
 		err := w.ask()
 		if err == nil {
 			s = silence{}
 			continue
 		}
 		now, readErr := readActivity(w.process.pid())
-		if readErr != nil {
-			continue // it has just ended
+		if readErr != nil || time.Since(asked) > 3*askEvery {
+			continue // the daemon has just ended, or this process was held up itself
 		}
-		s.add(time.Now(), now)
-		why := s.hangs()
+		s.add(now)
+		why := s.hangs(w.patience)
 		switch {
 		case why != "":
 			w.log.Error("daemon hangs: it is killed and started again", "daemon", w.process.name, "reason", why, "error", err)
+			w.process.hung.Store(true)
 			_ = w.process.cmd.Process.Kill() // fails only if it has ended
 			return
-		case s.lasted() > hangsAfter && !s.warned:
+		case s.lasted() > w.patience.asleep && !s.warned:
 			s.warned = true
-			w.log.Warn("daemon does not answer, but lacks a processor or waits for the disk: it is not restarted", "daemon", w.process.name, "since", s.lasted().Round(time.Second))
+			w.log.Warn("daemon does not answer, but its threads run, lack a processor or wait for the disk: it is not restarted yet", "daemon", w.process.name, "since", s.lasted())
 		}
 	}
 }
@@ -95,40 +112,45 @@ func (w watchdog) ask() error {
 type activity struct {
 	// main and others report that the main thread, or another one, neither sleeps nor is
 	// stopped by a signal: it runs, waits for a processor or for the disk, or a debugger
-	// holds it.
-	main, others bool
-	// used is the CPU time of the main thread.
-	used time.Duration
+	// holds it. disk reports that a thread waits for the disk.
+	main, others, disk bool
+	// used is the CPU time of the main thread. delayed is the time that all threads have
+	// waited for a processor.
+	used, delayed time.Duration
 }
 
 // silence is a time in which a daemon has not answered.
 type silence struct {
-	began, last time.Time
-	// used is the CPU time of the main thread when the silence began, and since then.
-	usedBefore, used time.Duration
-	// main and others report that the threads were active at any look.
-	main, others, warned bool
+	// looks counts the questions without an answer. Two of them are at least askEvery apart.
+	looks int
+	// before is the activity at the first look. used and delayed are the times since then.
+	before        activity
+	used, delayed time.Duration
+	// main, others and disk report what was seen at any look.
+	main, others, disk, warned bool
 }
 
-func (s *silence) add(at time.Time, a activity) {
-	if s.began.IsZero() {
-		s.began, s.usedBefore = at, a.used
+func (s *silence) add(a activity) {
+	if s.looks == 0 {
+		s.before = a
 	}
-	s.last, s.used = at, a.used-s.usedBefore
-	s.main, s.others = s.main || a.main, s.others || a.others
+	s.looks++
+	s.used, s.delayed = a.used-s.before.used, a.delayed-s.before.delayed
+	s.main, s.others, s.disk = s.main || a.main, s.others || a.others, s.disk || a.disk
 }
 
-func (s *silence) lasted() time.Duration { return s.last.Sub(s.began) }
+// lasted returns the time without an answer, at least.
+func (s *silence) lasted() time.Duration { return time.Duration(max(s.looks-1, 0)) * askEvery }
 
 // hangs returns why the daemon hangs, or "".
-func (s *silence) hangs() string {
-	lasted := s.lasted().Round(time.Second)
+func (s *silence) hangs(p patience) string {
+	lasted := s.lasted()
 	switch {
-	case !s.main && !s.others && s.lasted() >= hangsAfter:
+	case !s.main && !s.others && lasted >= p.asleep:
 		return fmt.Sprintf("no answer for %s, and all its threads sleep", lasted)
-	case !s.main && s.lasted() >= spinsAfter:
+	case !s.main && !s.disk && s.delayed < lasted/10 && lasted >= p.busy:
 		return fmt.Sprintf("no answer for %s, and its main thread sleeps", lasted)
-	case s.used >= spinsAfter:
+	case s.used >= p.busy:
 		return fmt.Sprintf("no answer for %s, in which its main thread used %s of CPU time", lasted, s.used.Round(time.Second))
 	}
 	return ""
@@ -159,6 +181,12 @@ func readActivity(pid int) (activity, error) {
 			return a, fmt.Errorf("%s: %q", path, text)
 		}
 		active := fields[state] != "S" && fields[state] != "T"
+		a.disk = a.disk || fields[state] == "D"
+		delayed, err := readDelay(filepath.Dir(path))
+		if err != nil {
+			return a, err
+		}
+		a.delayed += delayed
 		if filepath.Base(filepath.Dir(path)) != strconv.Itoa(pid) {
 			a.others = a.others || active
 			continue
@@ -173,4 +201,25 @@ func readActivity(pid int) (activity, error) {
 		}
 	}
 	return a, nil
+}
+
+// readDelay returns the time that a thread has waited for a processor: the second number
+// of its schedstat (Documentation/scheduler/sched-stats.rst), in nanoseconds.
+func readDelay(thread string) (time.Duration, error) {
+	text, err := os.ReadFile(thread + "/schedstat")
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return 0, nil // the thread has ended
+	}
+	if err != nil {
+		return 0, err
+	}
+	fields := strings.Fields(string(text))
+	if len(fields) < 2 {
+		return 0, fmt.Errorf("%s/schedstat: %q", thread, text)
+	}
+	n, err := strconv.ParseInt(fields[1], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s/schedstat: %w", thread, err)
+	}
+	return time.Duration(n), nil
 }

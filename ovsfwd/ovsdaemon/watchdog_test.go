@@ -6,6 +6,8 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -35,6 +37,10 @@ func TestSilenceOfADaemon(t *testing.T) {
 		}, ""},
 		{"main sleeps, others work", 60, func(int) activity { return others }, ""},
 		{"main sleeps for a minute, others work", 61, func(int) activity { return others }, "its main thread sleeps"},
+		{"main waits for others, which wait for a processor", 1000, func(second int) activity {
+			return activity{others: true, delayed: time.Hour + time.Duration(second)*time.Second/2}
+		}, ""},
+		{"main waits for others, which wait for the disk", 1000, func(int) activity { return activity{others: true, disk: true} }, ""},
 		{"waits for a processor", 1000, func(second int) activity {
 			return activity{main: true, used: time.Duration(second) * 20 * time.Millisecond}
 		}, ""},
@@ -43,16 +49,19 @@ func TestSilenceOfADaemon(t *testing.T) {
 		}, "used 1m0s of CPU time"},
 	} {
 		var s silence
-		began := time.Now()
 		for second := range c.looks {
-			if why := s.hangs(); why != "" {
+			if why := s.hangs(newPatience(0)); why != "" {
 				t.Errorf("%s: hangs after %d looks: %s", c.name, second, why)
 			}
-			s.add(began.Add(time.Duration(second)*time.Second), c.of(second))
+			s.add(c.of(second))
 		}
-		if got := s.hangs(); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+		if got := s.hangs(newPatience(0)); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
+	}
+	if first, third, last := newPatience(0), newPatience(2), newPatience(20); first != (patience{hangsAfter, spinsAfter}) ||
+		third != (patience{4 * hangsAfter, 4 * spinsAfter}) || last != (patience{hangMax, hangMax}) {
+		t.Errorf("patience %v, after two hangs %v, after many %v", first, third, last)
 	}
 }
 
@@ -112,6 +121,9 @@ func TestHungDaemonsAreRestarted(t *testing.T) {
 	within(t, time.Minute, "both daemons are killed", log, func() bool { return strings.Count(log.String(), "daemon hangs") == 2 })
 	within(t, time.Minute, "both daemons run again", log, func() bool { return strings.Count(log.String(), "daemon runs") == 2 })
 	for _, d := range []*kept{k.db, k.vs} {
+		if d.hangs != 1 {
+			t.Errorf("%s: %d hangs, want 1", d.name, d.hangs)
+		}
 		socket, method := d.question()
 		if err := (watchdog{socket: socket, method: method}).ask(); err != nil {
 			t.Errorf("%s: %v", d.name, err)
@@ -147,7 +159,7 @@ func TestUnreadableDatabase(t *testing.T) {
 	list := func() string {
 		return command(t, "ovs-vsctl", "--no-wait", "--timeout=10", "--db=unix:"+d.DBSocket(), "list-br")
 	}
-	for _, c := range []struct {
+	for i, c := range []struct {
 		name string
 		text []byte
 		kept bool
@@ -185,21 +197,75 @@ func TestUnreadableDatabase(t *testing.T) {
 		if c.kept {
 			continue
 		}
-		if aside, err := os.ReadFile(d.database() + ".unreadable"); err != nil || !bytes.Equal(aside, text) {
+		path := d.database() + ".unreadable"
+		if i > 0 {
+			path += ".last"
+		}
+		if aside, err := os.ReadFile(path); err != nil || !bytes.Equal(aside, text) {
 			t.Errorf("%s: the old database is not kept: %d bytes, error %v", c.name, len(aside), err)
 		}
 	}
 	if err := d.db.stop(); err != nil {
 		t.Fatal(err)
 	}
-	// A missing program says nothing about the database.
-	t.Run("no ovsdb-tool", func(t *testing.T) {
-		t.Setenv("PATH", t.TempDir())
-		if err := d.createDB(t.Context()); err == nil || d.unreadable != nil {
-			t.Errorf("error %v, replaced %v", err, d.unreadable)
-		}
-	})
+	// A tool that fails for another reason says nothing about the database.
+	for _, tool := range []string{
+		"", "exit 127", "kill -9 $$",
+		"echo 'ovsdb-tool: failed to create pipe (Too many open files)' >&2; exit 1",
+		"echo \"ovsdb-tool: I/O error: $2: open failed (Permission denied)\" >&2; exit 1",
+		"echo \"ovsdb-tool: I/O error: $2: error reading 10 bytes starting at offset 0 (Input/output error)\" >&2; exit 1",
+	} {
+		t.Run("tool "+tool, func(t *testing.T) {
+			dir := t.TempDir()
+			if tool != "" {
+				if err := os.WriteFile(filepath.Join(dir, "ovsdb-tool"), []byte("#!/bin/sh\n"+tool+"\n"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Setenv("PATH", dir)
+			if err := d.createDB(t.Context()); err == nil || d.unreadable != nil {
+				t.Errorf("error %v, replaced %v", err, d.unreadable)
+			}
+		})
+	}
 	if err := k.openDB(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestDamagedEndAndAnotherSchema has a database of an earlier version of Open vSwitch that
+// a crash has cut: ovsdb-tool does not convert it.
+func TestDamagedEndAndAnotherSchema(t *testing.T) {
+	if err := Available(); err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	d := &Daemons{opts: Options{Dir: filepath.Join(dir, "run"), DatabaseDir: dir, Schema: filepath.Join(dir, "schema")}}
+	schema, err := os.ReadFile(Schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := regexp.MustCompile(`"version": "[0-9.]+"`)
+	write := func(path string, text []byte) {
+		t.Helper()
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(d.opts.Schema, version.ReplaceAll(schema, []byte(`"version": "1.0.0"`)))
+	if err := d.createDB(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	old, err := os.ReadFile(d.database())
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(d.database(), append(old, "OVSDB JSON 200 0123\n{"...))
+	write(d.opts.Schema, schema)
+	if err := d.createDB(t.Context()); err != nil || d.unreadable == nil {
+		t.Errorf("error %v, replaced %v", err, d.unreadable)
+	}
+	if out := command(t, "ovsdb-tool", "needs-conversion", d.database(), Schema); out != "no\n" {
+		t.Errorf("the new database needs conversion: %s", out)
 	}
 }

@@ -15,7 +15,8 @@
 // a daemon that ends: the first three times at once, then after 100 ms, later each time,
 // at most after 1 s (10 s if the daemon does not start). It kills a daemon that hangs:
 // no answer for 10 s while all threads sleep, or for a minute in which the main thread
-// sleeps or spins. A daemon that lacks a processor or waits for the disk is left alone.
+// sleeps or spins. If that happens again soon, these times double, up to 5 minutes. A
+// daemon that lacks a processor or waits for the disk is left alone.
 //
 // The database is kept over restarts and reboots, and with it ports and their numbers. If
 // ovsdb-server cannot read it, the supervisor keeps it as conf.db.unreadable and makes an
