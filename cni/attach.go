@@ -124,7 +124,7 @@ func (a *Attacher) Detach(ctx context.Context, spec Spec) error {
 	names, err := a.interfacesOf(ctx, spec)
 	errs := []error{err}
 	for _, name := range names {
-		// Another pod has claimed this name: the interface is that pod's.
+		// take fails if another pod has claimed the name: then the interface is that pod's.
 		if a.claims.take(name, spec.Pod) {
 			spec.HostInterface = name
 			errs = append(errs, a.detach(ctx, spec))

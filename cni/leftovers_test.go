@@ -140,7 +140,7 @@ func TestKilledWhileAdding(t *testing.T) {
 	}
 }
 
-// waitForEver is longer than any test.
+// waitForEver restarts the server with a wait for policy that is longer than any test.
 func (r *runtime) waitForEver() {
 	r.Helper()
 	r.stop(syscall.SIGTERM)

@@ -102,7 +102,7 @@ func (s *Server) address(ctx context.Context, spec *Spec, node *model.Node) (fre
 }
 
 // gateways sets the next hop of each address. It refuses an address outside of this node's
-// prefixes, which changed since the address was reserved: no route would lead to it.
+// prefixes: they have changed since it was reserved, and no route leads to it.
 func (s *Server) gateways(spec *Spec, node *model.Node) error {
 	spec.Gateways = nil
 	for _, a := range spec.Addresses {

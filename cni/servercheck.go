@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/felixlike/felixlike/cni/protocol"
+	"github.com/felixlike/felixlike/internal/listing"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -72,7 +73,7 @@ func checkPod(spec Spec, a *model.Attachment) error {
 	if link.Attrs().Flags&net.FlagUp == 0 || !bytes.Equal(link.Attrs().HardwareAddr, a.MAC) {
 		return fmt.Errorf("interface %s is down, or has not the MAC address %s", spec.Interface, a.MAC)
 	}
-	have, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	have, err := listing.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return fmt.Errorf("addresses of %s: %w", spec.Interface, err)
 	}
@@ -80,7 +81,9 @@ func checkPod(spec Spec, a *model.Attachment) error {
 		if !slices.ContainsFunc(have, func(h netlink.Addr) bool { return h.IP.Equal(want.AsSlice()) }) {
 			return fmt.Errorf("interface %s has no address %s", spec.Interface, want)
 		}
-		routes, err := netlink.RouteListFiltered(family(want), &netlink.Route{LinkIndex: link.Attrs().Index}, netlink.RT_FILTER_OIF)
+		routes, err := listing.Whole(func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(family(want), &netlink.Route{LinkIndex: link.Attrs().Index}, netlink.RT_FILTER_OIF)
+		})
 		if err != nil {
 			return fmt.Errorf("routes of %s: %w", spec.Interface, err)
 		}

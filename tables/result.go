@@ -35,7 +35,7 @@ type Refusal struct {
 	// Object is the kind, "chain", "set" or "map"; Rule says which rule or
 	// member is meant, if one is.
 	Object, Name, Rule string
-	// Origin is the object's. Of an entry of a map it is the address.
+	// Origin is the object's. Of an entry of a map it is the address, of a whole map OfEveryPod.
 	Origin Origin
 	// Reason is why, in words.
 	Reason string

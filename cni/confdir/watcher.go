@@ -36,7 +36,7 @@ type Watcher struct {
 	o       Options
 	mu      sync.Mutex
 	problem string
-	// polling is set while inotify does not work, so that this is logged once.
+	// polling is set after the directory could not be watched, so that this is logged once.
 	polling bool
 	// renamed is the time of the last rename.
 	renamed time.Time
@@ -58,7 +58,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if err := w.watch(ctx); err != nil && !w.polling {
 			w.polling = true
-			w.o.Log.Warn("inotify does not work: the directory of network configurations is read from time to time only", "dir", w.o.Dir, "interval", lookEvery, "error", err)
+			w.o.Log.Warn("cannot watch the directory of network configurations: it is read from time to time only", "dir", w.o.Dir, "interval", lookEvery, "error", err)
 		}
 	}
 	return ctx.Err()

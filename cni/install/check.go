@@ -92,13 +92,13 @@ func (o Options) datapath(context.Context) (Level, string) {
 	switch o.InUse {
 	case ovsdb.DatapathSystem:
 		if err := ask(); err != nil {
-			return Missing, fmt.Sprintf("the setting datapath asks for the kernel's: %v: install it, or set datapath to auto", err)
+			return Missing, fmt.Sprintf("the agent uses the kernel's datapath, but %v: install it, or set datapath to auto", err)
 		}
 		return Good, "the agent uses the kernel's"
 	case ovsdb.DatapathNetdev:
 		return Noted, "the agent uses the userspace datapath, which is several times slower than the kernel's"
 	}
-	kernel := errors.New("as set by datapath")
+	kernel := errors.New("the setting datapath is netdev")
 	if o.Datapath != ovsdb.DatapathNetdev {
 		kernel = ask()
 	}

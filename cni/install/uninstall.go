@@ -64,7 +64,7 @@ func (l Leftovers) Remove(ctx context.Context, tell func(Finding)) error {
 		{"pods' interfaces", "removed", l.pods},
 		{"bridges", "removed", l.bridges},
 		{"routes and rules", "", l.routes},
-		{"policy", "removed the rules of backend", func(ctx context.Context, _ Record) ([]string, error) { return l.RemoveBackends(ctx) }},
+		{"policy", "no rules are left of backend", func(ctx context.Context, _ Record) ([]string, error) { return l.RemoveBackends(ctx) }},
 		{"kernel settings", "restored:", l.settings},
 		{"plugins", "removed", l.plugins},
 		{"files", "removed", func(context.Context, Record) ([]string, error) {
@@ -91,7 +91,7 @@ func (l Leftovers) Remove(ctx context.Context, tell func(Finding)) error {
 }
 
 // errKept is the error of the last step after another step failed.
-var errKept = errors.New("kept, because a repeated run needs the record in them: run the command again")
+var errKept = errors.New("kept: the record in them is needed to remove the rest; repair the errors above and repeat the command")
 
 // Pods of a DaemonSet that was deleted take this long to end at most.
 const (

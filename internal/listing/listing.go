@@ -15,8 +15,8 @@ const (
 	patience                       = time.Second
 )
 
-// Whole reads a list again while the kernel says that it was interrupted: others change
-// interfaces, addresses or routes of the node meanwhile.
+// Whole reads a list, and reads it again if the kernel says that another program's change
+// of interfaces, addresses or routes interrupted it.
 func Whole[T any](list func() ([]T, error)) ([]T, error) {
 	began := time.Now()
 	all, err := list()

@@ -124,7 +124,7 @@ func (f *Flow) Drops() bool {
 	return f.Foreign == ""
 }
 
-// Normalise replaces a resubmit behind all other actions by goto_table, which does the same.
+// Normalise replaces a resubmit that is the last action by goto_table, which does the same.
 // Other notations of equal flows are equal already when they are parsed.
 func (f *Flow) Normalise() {
 	if last := len(f.Actions) - 1; last >= 0 {

@@ -62,7 +62,11 @@ func TestWrittenAsListed(t *testing.T) {
 
 // Of other programs' flows, those that felixlike does not write keep their text.
 func TestForeignFlows(t *testing.T) {
-	for i, f := range read(t, load(t, "foreign.flows")) {
+	flows := read(t, load(t, "foreign.flows"))
+	if len(flows) != 6 {
+		t.Fatalf("%d flows", len(flows))
+	}
+	for i, f := range flows {
 		if foreign := i != 4; foreign != (f.Foreign != "") {
 			t.Errorf("%s: foreign %q", f, f.Foreign)
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
 
-// actions reads a list of actions.
+// parseActions reads a list of actions.
 func parseActions(text string) ([]Action, error) {
 	if text == "drop" {
 		return nil, nil
@@ -84,7 +84,7 @@ func parseAction(word string) (Action, error) {
 	return nil, errForeign
 }
 
-// call reads an action with arguments in brackets.
+// parseCall reads an action with arguments in brackets.
 func parseCall(name, inner string) (Action, error) {
 	switch name {
 	case "ct":
@@ -117,7 +117,7 @@ func parseOutput(value string) (Action, error) {
 	return OutputField{f}, nil
 }
 
-// bitRange reads "NXM_NX_REG0[0..15]", "NXM_NX_REG0[5]" or "NXM_NX_REG0[]".
+// parseBitRange reads "NXM_NX_REG0[0..15]", "NXM_NX_REG0[5]" or "NXM_NX_REG0[]".
 func parseBitRange(text string) (f openflow.Field, first, count int, err error) {
 	name, inner, found := strings.Cut(text, "[")
 	inner, closed := strings.CutSuffix(inner, "]")
@@ -153,7 +153,7 @@ func parseSetField(text string) (SetField, error) {
 	return SetField(t), err
 }
 
-// load reads the older form of set_field.
+// parseLoad reads the older form of set_field.
 func parseLoad(text string) (SetField, error) {
 	value, to, found := strings.Cut(text, "->")
 	if !found {
@@ -227,7 +227,7 @@ func parseExec(inner string) ([]SetField, error) {
 	return all, nil
 }
 
-// controller reads "max_len=128,id=7".
+// parseController reads "max_len=128,id=7".
 func parseController(inner string) (Controller, error) {
 	var a Controller
 	for _, word := range splitActions(inner) {
@@ -248,7 +248,7 @@ func parseController(inner string) (Controller, error) {
 	return a, nil
 }
 
-// conjunction reads "7,1/2".
+// parseConjunction reads "7,1/2".
 func parseConjunction(inner string) (Conjunction, error) {
 	var a Conjunction
 	id, dimension, _ := strings.Cut(inner, ",")
@@ -289,7 +289,7 @@ func parseLearn(inner string) (Learn, error) {
 	return a, nil
 }
 
-// learned parses one match or action of a learned flow.
+// parseLearned parses one match or action of a learned flow.
 func parseLearned(a *Learn, word, name, value string, found bool) error {
 	if load, ok := strings.CutPrefix(word, "load:"); ok {
 		set, err := parseLoad(load)

@@ -48,7 +48,7 @@ func protocolWord(word string) (ether uint64, protocol model.Protocol, ok bool) 
 	return 0, 0, false
 }
 
-// match reads the words of a match.
+// parseMatch reads the words of a match.
 func parseMatch(f *Flow, words []string) error {
 	var later []string
 	for _, word := range words {

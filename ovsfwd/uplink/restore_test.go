@@ -166,7 +166,7 @@ func TestMasqueradedConnectionsGoOn(t *testing.T) {
 	var first conntrack.Connection
 	remembered := func(when string) {
 		t.Helper()
-		// Routes of an address disappear a moment after it.
+		// The kernel deletes the masqueraded connections of a removed address a moment later.
 		for range 20 {
 			if _, err := conn.Write([]byte{0}); err != nil {
 				t.Fatalf("%s: %v", when, err)

@@ -31,6 +31,12 @@ func TestRefusalHasOrigins(t *testing.T) {
 			}
 			return nil
 		}, entry, nil},
+		{"map", func(o ObjectError) error {
+			if o.Name == "to-pods-4" {
+				return errInjected
+			}
+			return nil
+		}, tables.OfEveryPod{}, []tables.Origin{nil}}, // the example's to-pods has none
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ns := newNamespace(t)

@@ -25,8 +25,12 @@ func (o *objects) originOf(u kernel.Unit) tables.Origin {
 	case kernel.EntryUnit:
 		return tables.OfAddresses{Prefix: u.Entry.Prefix}
 	case kernel.SetUnit:
-		if s := o.sets[u.Name]; s != nil && s.group != "" {
+		switch s := o.sets[u.Name]; {
+		case s == nil:
+		case s.group != "":
 			return tables.OfGroup{ID: s.group}
+		case s.desired && s.shape.Verdicts: // every pod's packets are looked up in it
+			return tables.OfEveryPod{}
 		}
 	}
 	return nil

@@ -1,6 +1,8 @@
 // Package stopwatch times what a test does on a machine that others use too. It leaves
 // out the time for which the machine kept processes from running, so that a bound that
-// the product promises also holds on a busy machine, and is strict on an idle one.
+// the product promises also holds on a busy machine. On an idle one it is strict, but for
+// CPU time: processes of the product that wait for each other's processors count as
+// waiting too. Benchmarks find a rise of CPU time.
 package stopwatch
 
 import (
@@ -13,8 +15,8 @@ import (
 	"time"
 )
 
-// tick is the sleep of the goroutine that notices late wake-ups. One that is less
-// late than tolerated is as punctual as an idle machine is.
+// tick is the sleep of the goroutine that notices late wake-ups. A wake-up
+// that is late by less than tolerated does not count: an idle machine has such too.
 const (
 	tick      = 2 * time.Millisecond
 	tolerated = 3 * time.Millisecond

@@ -131,10 +131,11 @@ type listenLimit struct {
 	end   context.CancelCauseFunc
 	timer *time.Timer
 	time  time.Duration
+	begun bool
 }
 
-// limited returns a context that ends with an error if the agent does not begin, and at the end of the time
-// to listen if bounded.
+// limited returns a context that ends with errNotBegun if the agent does not begin within
+// beginTime. If bounded, it also ends after the time to listen.
 func (r *dropsRequest) limited(ctx context.Context, bounded bool) (context.Context, *listenLimit) {
 	ctx, end := context.WithCancelCause(ctx)
 	l := &listenLimit{end: end, timer: time.AfterFunc(beginTime, func() { end(errNotBegun) })}
@@ -144,9 +145,15 @@ func (r *dropsRequest) limited(ctx context.Context, bounded bool) (context.Conte
 	return ctx, l
 }
 
+// agentBegins notes that the agent reports packets from now on.
+func (l *listenLimit) agentBegins() {
+	l.begun = true
+	l.timer.Stop()
+}
+
 // begin begins the time to listen.
 func (l *listenLimit) begin() {
-	if l.timer.Stop() && l.time > 0 {
+	if l.time > 0 {
 		l.timer = time.AfterFunc(l.time, func() { l.end(nil) })
 	}
 }
@@ -181,6 +188,7 @@ func (r *dropsRequest) stream(ctx context.Context, limit *listenLimit, c *cobra.
 	lines := dropLines{w: out, style: terminal.StyleFor(out)}
 	agent := control.NewClient(r.socket)
 	return r.explain(notBegun(ctx, agent.Drops(ctx, func() {
+		limit.agentBegins()
 		defer limit.begin()
 		warnAboutClosed(ctx, agent, c.ErrOrStderr())
 		warnOfAbsentPod(ctx, agent, r.filter.pod, c.ErrOrStderr())
@@ -204,6 +212,7 @@ func (r *dropsRequest) collect(ctx context.Context, limit *listenLimit, c *cobra
 	progress := func() {}
 	agent := control.NewClient(r.socket)
 	err := notBegun(ctx, agent.Drops(ctx, func() {
+		limit.agentBegins()
 		defer limit.begin()
 		warnAboutClosed(ctx, agent, c.ErrOrStderr())
 		warnOfAbsentPod(ctx, agent, r.filter.pod, c.ErrOrStderr())
@@ -216,6 +225,9 @@ func (r *dropsRequest) collect(ctx context.Context, limit *listenLimit, c *cobra
 		return nil
 	}))
 	progress()
+	if err == nil && !limit.begun {
+		err = errors.New("interrupted before the agent began to report denied packets")
+	}
 	if err != nil {
 		return r.explain(err)
 	}
