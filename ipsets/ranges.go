@@ -60,8 +60,8 @@ func (s *sweep) leave() {
 	s.open = s.open[:len(s.open)-1]
 }
 
-// take adds what lies from the position to the last address, by what the longest
-// prefix says.
+// take adds the range from the position to the last address, unless the longest
+// prefix is an exception.
 func (s *sweep) take(last netip.Addr) {
 	if s.open[len(s.open)-1].Except {
 		return

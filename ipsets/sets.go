@@ -28,9 +28,9 @@ type Set struct {
 	Group model.GroupID
 }
 
-// Sets is what managers ask of a set driver. The setters only record what is
-// wanted; programming is the driver's Apply. Sets exist before the first rule
-// that names them and go after the last.
+// Sets is the part of a set driver that managers use. The setters only record the
+// desired state; the driver's Apply programs it. A set exists before the first rule
+// that names it, and until the last such rule is gone.
 type Sets interface {
 	// CreateSet wants the set to exist; it is empty until members come.
 	CreateSet(Set)
@@ -50,8 +50,8 @@ func Name(group model.GroupID, family model.Family) string {
 	return fmt.Sprintf("%s-%s", group, family)
 }
 
-// KernelPrefix begins the names of all of our sets in the kernel's ipset,
-// whose names are the whole network namespace's.
+// KernelPrefix begins the names of all of our sets in the kernel's ipset. The other
+// programs in the network namespace share these names with us.
 const KernelPrefix = "flx-"
 
 // maxKernelName is one less than the length of a set's name that the kernel takes
@@ -59,9 +59,9 @@ const KernelPrefix = "flx-"
 // each set.
 const maxKernelName = 30
 
-// KernelName returns the name that a set has in the kernel's ipset: the
-// prefix and the set's name, of which too long a one (none of a group or of rules) is
-// cut and told apart by a hash.
+// KernelName returns the name of a set in the kernel's ipset: the prefix and the
+// set's name. It cuts a long name and appends a hash. No name of a group or of rules
+// is that long.
 func KernelName(set string) string {
 	if len(KernelPrefix)+len(set) <= maxKernelName {
 		return KernelPrefix + set

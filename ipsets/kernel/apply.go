@@ -21,8 +21,8 @@ const attempts = 3
 // up to date. Call it before the update of the rules that name them. Quarantined sets
 // are no error but listed in the Result.
 //
-// An error means that some of the updates may not have been made; the next
-// apply reads what the kernel holds.
+// After an error some of the updates may be missing in the kernel; the next apply
+// reads the kernel's state.
 func (s *Sets) ApplyUpdates(ctx context.Context) (tables.Result, error) {
 	start := time.Now()
 	var result tables.Result
@@ -178,7 +178,7 @@ func (s *Sets) settle(j *job, attempt int, repaired map[string]string) {
 	t := j.set
 	name := ipsets.KernelName(t.spec.Name)
 	if j.swapped != "" {
-		// The former content, or what was built of the new one.
+		// The former content, or an incomplete new content.
 		s.observed[j.swapped], s.obsolete[j.swapped] = observedSet{}, &isolate.Retry{}
 	}
 	if j.failed == nil {

@@ -135,8 +135,8 @@ func TestTypeAndFamilyChange(t *testing.T) {
 	ns.want(t, saved(ipsets.Set{Name: "changing", Kind: model.Addresses, Family: model.IPv4}))
 }
 
-// What rules hold while they name a set is swapped as a whole: a set that is
-// too small, or has options that ours never have.
+// A set that rules name is swapped as a whole if it is too small, or has options that
+// ours never have.
 func TestSwapOfSetInUse(t *testing.T) {
 	for _, c := range []struct{ name, script, repaired string }{
 		{"too small", "create flx-aweb-4 hash:ip maxelem 2\nadd flx-aweb-4 10.0.0.1\nadd flx-aweb-4 10.9.9.9\n", ""},
@@ -253,8 +253,8 @@ func TestGrowth(t *testing.T) {
 	wantSilent(t, s)
 }
 
-// What others do to our sets is repaired after Invalidate, or when it is
-// noticed; what they do beside is left alone.
+// Apply repairs foreign changes of our sets after Invalidate, or when it notices them.
+// It leaves the sets of other programs alone.
 func TestForeignChanges(t *testing.T) {
 	ns := newNamespace(t)
 	ns.feed(t, "create flannel hash:ip\nadd flannel 10.0.0.1\ncreate flx hash:net\ncreate cali40s hash:net family inet6\n", "ipset", "restore")
@@ -316,8 +316,8 @@ func TestForeignChanges(t *testing.T) {
 	ns.want(t, others)
 }
 
-// What a crash leaves is continued or removed: half a load, the new content of
-// a set that was not swapped in, the old content of one that was.
+// After a crash the driver completes half a load, and removes the new content of a set
+// that was not swapped in, and the old content of one that was.
 func TestLeftoversOfACrash(t *testing.T) {
 	ns := newNamespace(t)
 	temporary := temporaryName("flx-aweb-4")
@@ -328,7 +328,7 @@ func TestLeftoversOfACrash(t *testing.T) {
 	apply(t, s)
 	ns.want(t, savedExample)
 	wantSilent(t, s)
-	// The name of the temporary set is taken by somebody who came in between.
+	// Another program has taken the name of the temporary set meanwhile.
 	ns.run(t, "ipset", "create", temporary, "hash:net")
 	s.capacity = 1
 	s.AddMembers("aweb-4", members("10.0.0.3"))
@@ -367,9 +367,9 @@ func TestContextEnds(t *testing.T) {
 	wantSilent(t, s)
 }
 
-// Sets that another driver keeps are left as they are, and those that are not there
-// are made; nothing is destroyed. Afterwards all is as wanted, and nobody is said to
-// have changed anything.
+// While another driver keeps the sets, an apply leaves existing sets as they are,
+// creates missing ones and destroys nothing. Afterwards the kernel has the desired
+// state, and no foreign change is reported.
 func TestKeptByOthers(t *testing.T) {
 	ns := newNamespace(t)
 	other := ns.open(t)

@@ -15,9 +15,9 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// nf_tables lets go of a deleted rule's set a grace period after its commit
-// (nf_tables_trans_destroy_work): a set that is in use at the first try is
-// tried again within this time.
+// nf_tables releases the set of a deleted rule one RCU grace period after the commit
+// (nf_tables_trans_destroy_work). If a set is in use at the first try, destroy tries
+// again within this time.
 const (
 	patience = 200 * time.Millisecond
 	pause    = 5 * time.Millisecond
@@ -100,8 +100,8 @@ func (s *Sets) Remove(ctx context.Context) error {
 	return nil
 }
 
-// destroy destroys the kernel's sets of these names, many at once, and returns
-// those that stayed in use for so long.
+// destroy destroys the kernel's sets of these names, many at once. It returns the sets
+// that are still in use after the wait.
 func (s *Sets) destroy(ctx context.Context, names []string, wait time.Duration, result *tables.Result) (inUse []string, err error) {
 	for deadline := time.Now().Add(wait); len(names) > 0; {
 		inUse = nil

@@ -85,11 +85,11 @@ func writeElement(m *nfnetlink.Messages, kind model.GroupKind, e element, line i
 	m.Close(data)
 }
 
-// elementSize bounds what writeElement writes.
+// elementSize bounds the bytes that writeElement writes.
 const elementSize = 64
 
-// parseElement is the inverse of writeElement. It returns false for what ours
-// never are.
+// parseElement is the inverse of writeElement. It returns false for elements that
+// writeElement never writes.
 func parseElement(kind model.GroupKind, data []byte) (element, bool) {
 	var e element
 	var a netip.Addr

@@ -36,8 +36,8 @@ func errorOf(code unix.Errno) error {
 	return fmt.Errorf("%s (ipset error %d)", words, int(code))
 }
 
-// foreign reports whether an error says that somebody else has changed what
-// was known of a set.
+// foreign reports whether an error says that another program has changed the known
+// state of a set.
 func foreign(code unix.Errno) bool {
 	return code == unix.ENOENT || code == unix.EEXIST || code == errExist || code == errHashFull
 }

@@ -13,7 +13,7 @@ func kinds() []model.GroupKind {
 	return []model.GroupKind{model.Addresses, model.Networks, model.AddressPorts}
 }
 
-// What the kernel says about sets is parsed without panic, whatever it is.
+// The parser of set listings never panics, for any input.
 func FuzzListing(f *testing.F) {
 	f.Add([]byte{12, 0, 2, 0, 'f', 'l', 'x', '-', 'a', 0, 0, 0, 12, 0, 3, 0, 'h', 'a', 's', 'h', ':', 'i', 'p', 0, 5, 0, 5, 0, 2, 0, 0, 0})
 	f.Add([]byte{12, 0, 1, 0x80, 8, 0, 1, 0x40, 10, 0, 0, 1, 5, 0, 3, 0, 24, 0, 0, 0})
@@ -37,7 +37,7 @@ func FuzzListing(f *testing.F) {
 	})
 }
 
-// What is written parses back.
+// Written elements parse back.
 func TestElementsParseBack(t *testing.T) {
 	for _, c := range []struct {
 		kind model.GroupKind

@@ -80,7 +80,7 @@ func (n namespace) open(t testing.TB) *Sets {
 	return s
 }
 
-// save returns what `ipset save` says, without sizes and seeds, sorted.
+// save returns the output of `ipset save`, without sizes and seeds, sorted.
 func (n namespace) save(t testing.TB) []string {
 	t.Helper()
 	var out []string
@@ -109,7 +109,7 @@ func saved(set ipsets.Set, members ...string) []string {
 	return out
 }
 
-// want checks what `ipset save` says.
+// want checks the output of `ipset save`.
 func (n namespace) want(t testing.TB, parts ...[]string) {
 	t.Helper()
 	want := slices.Concat(parts...)

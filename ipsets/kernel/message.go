@@ -58,8 +58,8 @@ func begin(m *nfnetlink.Messages, command uint8, flags uint16, name string) {
 	}
 }
 
-// writeCreate writes the message that creates a set under a name. One that is
-// there is an error.
+// writeCreate writes the message that creates a set under a name. The kernel refuses
+// it if a set of that name exists.
 func writeCreate(m *nfnetlink.Messages, name string, set ipsets.Set, hashSize, maxElements int) {
 	begin(m, cmdCreate, unix.NLM_F_ACK|unix.NLM_F_CREATE|unix.NLM_F_EXCL, name)
 	m.Text(attrTypeName, typeName(set.Kind))
@@ -82,8 +82,8 @@ func writeDestroy(m *nfnetlink.Messages, name string) {
 	m.End()
 }
 
-// writeSwap writes the message that exchanges two sets: what refers to the one
-// refers to the other from then on.
+// writeSwap writes the message that swaps two sets: rules that refer to one of them
+// refer to the other from then on.
 func writeSwap(m *nfnetlink.Messages, a, b string) {
 	begin(m, cmdSwap, unix.NLM_F_ACK, a)
 	m.Text(attrSetName2, b)
@@ -91,8 +91,8 @@ func writeSwap(m *nfnetlink.Messages, a, b string) {
 }
 
 // writeElements writes the message that adds elements to a set or deletes them
-// from it. Without NLM_F_EXCL the kernel does not mind an element that is there
-// already, or is not there.
+// from it. Without NLM_F_EXCL the kernel accepts to add an existing element, and to
+// delete a missing one.
 func writeElements(m *nfnetlink.Messages, command uint8, name string, kind model.GroupKind, elements []element) {
 	begin(m, command, unix.NLM_F_ACK, name)
 	m.Uint32(attrLineNo, 0)
@@ -108,8 +108,8 @@ func writeElements(m *nfnetlink.Messages, command uint8, name string, kind model
 // attribute.
 const elementsPerMessage = (nfnetlink.MaxNest - 4) / elementSize
 
-// writeList writes the request for all sets, without their elements; or if it
-// has a name for that set with them.
+// writeList writes the request for the set of the name with its elements, or without
+// a name for all sets without their elements.
 func writeList(m *nfnetlink.Messages, name string) {
 	begin(m, cmdList, unix.NLM_F_DUMP, name)
 	if name == "" {

@@ -16,8 +16,8 @@ import (
 // a bound that costs nothing; the kernel's own default is 65,536.
 const minCapacity = 1 << 20
 
-// A stage is a part of an apply. A set of which one stage fails is left out of
-// the next, so that nothing is swapped in that is not whole.
+// A stage is a part of an apply. If one stage of a set fails, run skips the set's later
+// stages, so that it never swaps in an incomplete set.
 const (
 	stageDestroy = iota
 	stageCreate
@@ -36,12 +36,12 @@ type op struct {
 	size     int
 }
 
-// job is what one set needs.
+// job holds the messages for one set.
 type job struct {
 	set *set
 	ops [stages][]op
-	// after is what the kernel holds once all is done; swapped is the name that
-	// the set's former content has then.
+	// after is the kernel's state once all messages have succeeded; swapped is the name
+	// that the set's former content has then.
 	after   observedSet
 	swapped string
 	failed  *failure
@@ -54,8 +54,8 @@ type failure struct {
 	element *element
 }
 
-// plan returns what a set needs, with deltas where the kernel has it as it
-// shall be, but for its elements.
+// plan returns the job for a set. It uses deltas if the kernel's set differs only in
+// its elements.
 func (s *Sets) plan(t *set) *job {
 	j := &job{set: t}
 	name := ipsets.KernelName(t.spec.Name)

@@ -16,7 +16,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// wish is what a test wants: members by set.
+// wish is a test's desired state: members by set.
 type wish map[string]*wishedSet
 
 type wishedSet struct {
@@ -24,7 +24,7 @@ type wishedSet struct {
 	members map[model.Member]bool
 }
 
-// lines returns what `ipset save` is to say.
+// lines returns the expected output of `ipset save`.
 func (w wish) lines() []string {
 	var out []string
 	for _, name := range sorted(w) {
@@ -107,8 +107,8 @@ func tamper(rt *rapid.T, w wish) string {
 	}).Draw(rt, "command")
 }
 
-// Whatever was wanted in between, and whatever others did to our sets, what is
-// wanted in the end is what the kernel has, and a restart writes nothing.
+// After any sequence of updates and foreign changes the kernel has the last desired
+// state, and a restart writes nothing.
 func TestSequencesOfUpdates(t *testing.T) {
 	ns := newNamespace(t)
 	seeded.Check(t, func(rt *rapid.T) {
@@ -152,7 +152,7 @@ func TestSequencesOfUpdates(t *testing.T) {
 	})
 }
 
-// update changes what is wanted.
+// update changes the desired state.
 func update(rt *rapid.T, s *Sets, w wish, name string) {
 	set := w[name]
 	switch kind := rapid.IntRange(0, 9).Draw(rt, "update"); {

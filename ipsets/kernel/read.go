@@ -160,9 +160,9 @@ func parseListing(attributes []byte) listing {
 	return l
 }
 
-// parseOptions reads what a set was created with. Options that make it behave
-// differently, of which ours have none, are timeout, exceptions to the address
-// (netmask, bitmask, mark mask), and flags for counters and comments.
+// parseOptions reads the options of a set. Timeouts, masks of the address or the mark
+// (netmask, bitmask, mark mask) and flags (counters, comments) make a set behave
+// differently. Our sets have none of them.
 func parseOptions(options []byte) observedSet {
 	h := observedSet{plain: true}
 	for attr, value := range nfnetlink.Attributes(options) {

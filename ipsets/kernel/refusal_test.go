@@ -64,8 +64,8 @@ func until(t *testing.T, condition func() bool) {
 	}
 }
 
-// What cannot be programmed is set aside by name, and does not keep the others
-// from being programmed; it is tried again when it changes, or later.
+// The driver quarantines the sets that it cannot program, by name, and programs the
+// others. It tries a quarantined set again when the set changes, or later.
 func TestRefusals(t *testing.T) {
 	ns := newNamespace(t)
 	s := ns.open(t)
@@ -118,7 +118,7 @@ func TestRefusals(t *testing.T) {
 	if r := apply(t, s); len(r.Refused) != len(want) || r.Refused[0].Attempts != 2 || !r.Refused[0].NextTry.Equal(clock.Add(2*time.Second)) {
 		t.Errorf("second try: %+v", r.Refused)
 	}
-	// What is put right is programmed at once.
+	// A corrected set is programmed at once.
 	s.RemoveMembers("nblock-4", members("fd00::/8"))
 	s.RemoveMembers("aweb-6", members("fd00::/8"))
 	s.RemoveMembers("phttp-4", members("10.0.0.1"))

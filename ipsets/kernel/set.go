@@ -8,7 +8,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// set is one desired set: its desired members, and what the kernel holds of the elements
+// set is one desired set: its desired members, and the kernel's state of the elements
 // that changed since the last commit. The kernel's other elements are as desired.
 type set struct {
 	spec    ipsets.Set
@@ -19,8 +19,8 @@ type set struct {
 	before map[element]bool
 	// unread says that the kernel may hold unknown elements.
 	unread bool
-	// trusted says that the state known before it became unread came from an apply that
-	// succeeded: other programs have made what differs then.
+	// trusted says that the state before the set became unread came from a successful
+	// apply: then all differences are foreign changes.
 	trusted bool
 	refusal *refusal
 }
@@ -76,7 +76,7 @@ func (s *set) isDesired(e element) bool {
 	return ok
 }
 
-// elements yields what the kernel's set shall have, each once.
+// elements yields the desired elements of the kernel's set, each once.
 func (s *set) elements() iter.Seq[element] {
 	return func(yield func(element) bool) {
 		for m := range s.members {
@@ -112,8 +112,8 @@ func (s *set) commit() {
 	s.unread, s.trusted = false, true
 }
 
-// rebase makes the given elements what the kernel holds. It returns how many
-// of them somebody else must have added, and how many removed.
+// rebase takes the given elements as the kernel's state. It returns how many elements
+// other programs must have added, and how many they must have removed.
 func (s *set) rebase(found map[element]struct{}) (foreign, missing int) {
 	before := map[element]bool{}
 	for e := range found {

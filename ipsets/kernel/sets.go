@@ -31,19 +31,18 @@ type Sets struct {
 
 	// guest says that another driver keeps the sets, see KeptByOthers.
 	guest bool
-	// sets are the desired sets, and the former ones whose elements are still known; by
+	// sets are the desired sets, and former sets with elements that are still known, by
 	// name.
 	sets map[string]*set
 	// dirty are the names of sets to compare with the kernel.
 	dirty map[string]bool
 
-	// known says that observed, obsolete and the sets' elements are what the kernel
-	// holds.
+	// known says that observed, obsolete and the sets' elements match the kernel.
 	known bool
 	// observed are the kernel's sets with our prefix, by their name there.
 	observed map[string]observedSet
-	// obsolete are those of them that are not desired, with the time to try to destroy
-	// those that were in use.
+	// obsolete are the observed sets that are not desired. A set that was in use has the
+	// time of the next try to destroy it.
 	obsolete map[string]*isolate.Retry
 	watcher  watcher
 }
@@ -82,8 +81,8 @@ func (s *Sets) CreateSet(spec ipsets.Set) {
 	s.dirty[spec.Name] = true
 }
 
-// AddMembers adds desired members. Those of a set that is not desired are
-// ignored: there is nothing to say what they shall be members of.
+// AddMembers adds desired members. It ignores the members of a set that is not
+// desired: CreateSet must come first.
 func (s *Sets) AddMembers(name string, members []model.Member) {
 	if t := s.sets[name]; t != nil && t.desired {
 		for _, m := range members {
@@ -163,15 +162,15 @@ func (s *Sets) connect() error {
 	return nil
 }
 
-// fail forgets the kernel's state after an error, and the connection: what is
-// still in the socket belongs to what failed.
+// fail forgets the kernel's state after an error, and closes the connection: the
+// socket may still hold answers to the failed requests.
 func (s *Sets) fail(err error) error {
 	s.forget()
 	return errors.Join(err, s.Close())
 }
 
-// forget forgets the kernel's state; what differs from it later is nobody
-// else's work.
+// forget forgets the kernel's state. The next read does not report differences as
+// foreign changes.
 func (s *Sets) forget() {
 	s.known = false
 	for _, t := range s.sets {

@@ -25,7 +25,7 @@ const (
 	longestPause = 5 * time.Second
 )
 
-// watcher is what Watch and the applies share.
+// watcher is the state that Watch and the applies share.
 type watcher struct {
 	mu sync.Mutex
 	// foreign says that other programs may have changed something since the last read, notified
@@ -80,7 +80,8 @@ func (s *Sets) Watch(ctx context.Context, changed func()) error {
 	}
 }
 
-// pauseAfter returns the pause after a look that took so long, and the one before it.
+// pauseAfter returns the pause after a look, from its duration and that of the look
+// before it.
 func pauseAfter(took, last time.Duration) time.Duration {
 	return min(max(lookEvery, lookShare*min(took, last)), longestPause)
 }
@@ -111,7 +112,7 @@ func (w *watcher) begin() (foreign bool) {
 	return foreign
 }
 
-// end records what the sets hold after an apply.
+// end records the end of an apply, and the sizes of the sets.
 func (w *watcher) end(s *Sets, r tables.Result, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -125,7 +126,7 @@ func (w *watcher) end(s *Sets, r tables.Result, ok bool) {
 	w.next = time.Now().Add(w.quiet)
 	switch {
 	case !ok || s.guest:
-		// What the kernel holds is not known; the next apply that succeeds reads.
+		// The kernel's state is not known; the next apply that succeeds reads it.
 		w.sizes = nil
 	case w.sizes == nil || r.FullRead || r.Messages > 0:
 		w.sizes = s.sizes()
@@ -158,8 +159,8 @@ func (s *set) size() int {
 	return n
 }
 
-// look compares the sizes of all sets with what they have to be, unless an apply
-// changes them meanwhile.
+// look compares the sizes of all sets with the recorded sizes, unless an apply changes
+// the sets meanwhile.
 func (w *watcher) look(conn *nfnetlink.Conn) error {
 	w.mu.Lock()
 	desired, round, skip := w.sizes, w.round, w.applying || w.foreign || len(w.sizes) == 0 || time.Now().Before(w.next)

@@ -31,7 +31,7 @@ func listening(t testing.TB, s *Sets) chan struct{} {
 		}
 	})
 	heard(t, calls)
-	// What it had missed was nothing, so looks pause.
+	// It had missed nothing, so looks pause.
 	applyUpdates(t, s)
 	s.watcher.mu.Lock()
 	s.watcher.next = time.Time{}
@@ -60,7 +60,7 @@ func applyUpdates(t testing.TB, s *Sets) (full bool, repaired []string) {
 	return r.FullRead, repaired
 }
 
-// What others do to sets is heard within a second, and repaired by the next apply.
+// The watch notices foreign changes within a second, and the next apply repairs them.
 func TestWatch(t *testing.T) {
 	for _, c := range []struct {
 		name    string
