@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A tenant writes the content of rules, so nobody may be able to search for two with one hash.
+// A tenant writes the content of rules, so a search for two with one hash must be infeasible.
 func TestHashHas128Bits(t *testing.T) {
 	var seen []map[rune]bool
 	for i := range 10_000 {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Drift is what another program has changed in one object: in words, and by how many of
-// the object's parts.
+// Drift describes a foreign change of one object: in words, and by the numbers of changed
+// parts of the object.
 type Drift struct {
 	// Words describe changes of the object itself, as "deleted".
 	Words []string

@@ -6,9 +6,10 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Origin is what a chain, a set or an entry of a map was made for. It travels with the
-// object to its Refusal, so nobody has to find policies and pods by names of objects. nil
-// is the origin of objects that concern no pod. Origins can be compared.
+// Origin names the policy, group or pods that a chain, a set or an entry of a map exists
+// for. It travels with the object to its Refusal, so no code has to find policies and pods
+// by names of objects. nil is the origin of objects that concern no pod. Origins can be
+// compared.
 type Origin interface{ isOrigin() }
 
 // OfEveryPod is the origin of chains that packets of every pod pass.

@@ -50,7 +50,7 @@ type Refusal struct {
 	ClosedOf []Origin
 }
 
-// ClosingPods returns the refusal with pods as what is closed because of it.
+// ClosingPods returns the refusal with the pods that are closed because of it.
 func (r Refusal) ClosingPods(pods []model.PodID) Refusal {
 	for _, id := range pods {
 		r.Closed, r.ClosedOf = append(r.Closed, id.String()), append(r.ClosedOf, OfPod{id})

@@ -67,7 +67,7 @@ func TestNamesOfTheRenderer(t *testing.T) {
 	}
 }
 
-// Whatever the tool prints, reading it ends, and finds only what is ours.
+// For any output of the tool the parser ends, and finds only our objects.
 func FuzzParseSaved(f *testing.F) {
 	saved, err := os.ReadFile("testdata/saved.txtar")
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/felixlike/felixlike/test/tablestest"
 )
 
-// Where a policy is refused, nothing gets to the pods that it applies to, whatever
-// their other policies let through, and wherever they are asked.
+// If a policy is refused, no packet reaches the pods that it applies to, even if their
+// other policies allow it, and in every chain that evaluates them.
 func TestRefusedPolicyClosesWhoAsksIt(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v Variant) {
 		p := tablestest.NewPath(t, toolsOf(v)...)

@@ -5,8 +5,8 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// chain is one chain: its desired content, the places where it has to be, and what the
-// kernel holds there.
+// chain is one chain: its desired content, the places where it has to be, and the
+// kernel's content there.
 type chain struct {
 	name    string
 	desired *tables.Chain // nil: not desired
@@ -15,7 +15,7 @@ type chain struct {
 	targets map[model.Family][]string
 	// refs counts the desired rules of other chains that jump or go here.
 	refs int
-	// places are those from whose base chains the chain is reached.
+	// places are those with base chains that lead to the chain.
 	places   placeSet
 	observed [places]*observedChain
 }
@@ -28,7 +28,7 @@ type observedChain struct {
 	pinned bool
 }
 
-// content is what a chain has to hold in one place.
+// content is the desired content of a chain in one place.
 type content struct {
 	hashes []string
 	rules  []tables.Rule

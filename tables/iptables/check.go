@@ -53,7 +53,7 @@ func (v *validator) validate() error {
 	return nil
 }
 
-// checkChain returns what is wrong with a chain, and with which of its rules.
+// checkChain returns the error of a chain, and the rule that has it.
 func (v *validator) checkChain(c *chain) (rule string, err error) {
 	if err := checkName(c.name, MaxName); err != nil {
 		return "", err

@@ -14,7 +14,7 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// rewriter does to its chains, again and again, what a program on a node does.
+// rewriter rewrites its chains again and again, as a program on a node does.
 type rewriter struct {
 	name string
 	// round returns the commands of a round for both families.
@@ -65,7 +65,7 @@ func docker(n int) string {
 	return fmt.Sprintf("*filter\n:DOCKER-USER - [0:0]\n-A DOCKER-USER -m mark --mark %#x -j RETURN\n-D FORWARD -j DOCKER-USER\n-I FORWARD 1 -j DOCKER-USER\nCOMMIT\n", n+1)
 }
 
-// beside makes what other programs have before they begin to rewrite it.
+// beside creates the chains of other programs before they begin to rewrite them.
 func (h host) beside(t *testing.T) {
 	t.Helper()
 	h.others(t)
@@ -152,7 +152,7 @@ func applyBesideOthers(t *testing.T, table *Table, i int) bool {
 	return true
 }
 
-// alone returns what the writers leave where nobody else writes.
+// alone returns the final state if only the writers write.
 func alone(t *testing.T, v Variant, writers []*rewriter) string {
 	t.Helper()
 	h := newHost(t, v)

@@ -23,8 +23,8 @@ const override = "set iptables.variant to legacy or nft to choose otherwise"
 
 // Detect chooses the variant that this host uses, and says why and how to choose
 // otherwise. Rules of both variants apply to every packet, so ours belong to
-// where the node's other programs have theirs: a drop by one cannot be undone
-// by an accept of the other, and who reads one does not see the other. It
+// where the node's other programs have theirs: an accept in one variant cannot
+// undo a drop in the other, and the tools of one do not show the other. It
 // refuses to choose where others use both and nothing tells them apart. netns is
 // a descriptor as in Options.
 func Detect(ctx context.Context, netns int) (Variant, string, error) {

@@ -39,7 +39,7 @@
 //
 // The package touches nothing of the other variant, knows nothing of policy and
 // logs nothing. It is tested on the real kernel with both variants in fresh
-// network namespaces: by what iptables-save prints, by properties over random
+// network namespaces: by the output of iptables-save, by properties over random
 // rules and chains, beside other programs that write all the time, and with
 // packets.
 //
@@ -47,8 +47,8 @@
 //
 // Backend "iptables" takes the variant of the setting iptables.variant. Without the
 // setting it takes the variant in which the kubelet or other programs have their rules,
-// and logs why. If both variants have rules, it does not guess: the error says what to
-// set.
+// and logs why. If both variants have rules, it does not guess: the error names the
+// setting.
 //
 // Accepted packets skip the rules of other programs behind ours. The programs started
 // are iptables-restore, ip6tables-restore and their -save (see above when). Kernel tables

@@ -11,7 +11,7 @@ import (
 	"github.com/felixlike/felixlike/tables/edit"
 )
 
-// drift is what other programs have changed and no Apply has repaired yet.
+// drift holds the foreign changes that no Apply has repaired yet.
 type drift struct {
 	changes map[changeKey]foreignChange
 	now     func() time.Time
@@ -24,7 +24,7 @@ type changeKey struct {
 	entry bool
 }
 
-// foreignChange is what other programs have changed in a chain.
+// foreignChange is the change of a chain by other programs.
 type foreignChange struct {
 	tables.Drift
 	noticed time.Time

@@ -2,7 +2,7 @@ package iptables
 
 import "testing"
 
-// The words of the tools (1.8.9), and what is read out of them.
+// The error texts of the tools (1.8.9), and the parsed reasons.
 func TestReason(t *testing.T) {
 	for _, c := range []struct {
 		stderr string

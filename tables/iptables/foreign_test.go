@@ -84,8 +84,8 @@ func (h host) targets(t testing.TB, f model.Family, chain string) []string {
 	return out
 }
 
-// What others do to our rules is put right when the tables are read again, and
-// told; what is theirs stays.
+// The next full read finds foreign changes of our rules. Apply repairs and reports
+// them. The rules of other programs stay.
 func TestRepair(t *testing.T) {
 	spec := func(name string) string {
 		return written(rule(tables.Jump{Chain: name}, "felixlike "+name))
@@ -239,8 +239,8 @@ func TestWriteOnChangedTables(t *testing.T) {
 	}
 }
 
-// A chain that a rule of somebody else leads to cannot be deleted. It stays,
-// empty, until that rule goes; Remove takes the rule too.
+// The kernel does not delete a chain while a rule of another program leads to it. The
+// chain stays, empty, until that rule is gone; Remove removes the rule too.
 func TestStrangeRuleHoldsAChain(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v Variant) {
 		h := newHost(t, v)
@@ -276,8 +276,8 @@ func TestStrangeRuleHoldsAChain(t *testing.T) {
 	})
 }
 
-// What another version of ours has left behind goes, with the first Apply or
-// with Remove, whatever its chains were named.
+// The first Apply, or Remove, removes the leftovers of another version of ours, for
+// any names of its chains.
 func TestLeftovers(t *testing.T) {
 	left := []string{
 		":flx-old-forward - [0:0]", ":flx-old-policy - [0:0]",

@@ -12,7 +12,7 @@ import (
 	"github.com/felixlike/felixlike/test/tablestest"
 )
 
-// variants are what every test is run with.
+// variants are the variants that every test runs with.
 var variants = []Variant{Legacy, NFT}
 
 // eachVariant runs a test with both variants.
@@ -35,7 +35,7 @@ func newHost(t testing.TB, v Variant) host {
 	return h
 }
 
-// toolsOf lists what a test with the variant runs.
+// toolsOf lists the programs that a test with the variant runs.
 func toolsOf(v Variant) []string {
 	tools := []string{"ipset"}
 	for _, base := range []string{"iptables", "ip6tables"} {
@@ -56,8 +56,8 @@ func (h host) addSets(t testing.TB) {
 	h.Feed(t, script.String(), "ipset", "restore")
 }
 
-// open returns a table whose clock stands still: what was refused is tried again
-// when a test says so, not when the machine is slow.
+// open returns a table with a stopped clock: the table retries refused objects when a
+// test says so, not when the machine is slow.
 func (h host) open(testing.TB) *Table {
 	table := New(Options{Variant: h.variant, NetNS: h.FD})
 	clock(table)
@@ -69,7 +69,7 @@ func (h host) tool(f model.Family, program string) string {
 	return own
 }
 
-// save returns what the kernel holds of a family, as the tool prints it.
+// save returns the kernel's state of a family, as the tool prints it.
 func (h host) save(t testing.TB, f model.Family, flags ...string) string {
 	t.Helper()
 	return h.Run(t, append([]string{h.tool(f, "save")}, flags...)...)

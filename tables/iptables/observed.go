@@ -4,7 +4,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// observed is what the kernel is known to hold.
+// observed is the known state of the kernel.
 type observed struct {
 	*objects
 	state map[model.Family]*familyState
@@ -18,11 +18,11 @@ type observed struct {
 
 // familyState is the known state of the kernel's tables of one family.
 type familyState struct {
-	// known says that the observed state of the chains, and the entries, are what the
-	// kernel holds.
+	// known says that the observed state of the chains, and the entries, match the
+	// kernel.
 	known bool
-	// trusted says that they were, before known was taken back: other programs have
-	// made what is different then.
+	// trusted says that they matched before known became false: then all differences are
+	// foreign changes.
 	trusted bool
 	// fresh says that they were read in this Apply.
 	fresh bool
@@ -54,7 +54,7 @@ func (o *observed) begin() {
 	}
 }
 
-// invalidate forgets what the kernel is known to hold.
+// invalidate forgets the known state of the kernel.
 func (o *observed) invalidate() {
 	for _, s := range o.state {
 		s.known = false
@@ -76,7 +76,7 @@ func (o *observed) candidates(f model.Family) []string {
 	return sorted(o.dirty)
 }
 
-// written records what the kernel holds after a script.
+// written records the kernel's state after a script.
 func (o *observed) written(f model.Family, s *script) {
 	for _, c := range s.changes {
 		c.chain.observed[c.place] = c.now

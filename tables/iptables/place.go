@@ -9,7 +9,7 @@ import (
 )
 
 // kernelTable is a table of iptables, in the order in which they are
-// programmed: what drops early comes first.
+// programmed: tables with early drops come first.
 type kernelTable uint8
 
 const (

@@ -40,7 +40,7 @@ func anyRule(targets ...string) *rapid.Generator[tables.Rule] {
 	})
 }
 
-// anyMatch draws matches of a kind, and names what a rule can have once.
+// anyMatch draws matches of a kind. It names the part that a rule can have only once.
 func anyMatch(t *rapid.T, kind int, family model.Family) (matches []tables.Match, once string) {
 	side := rapid.SampledFrom([]tables.Side{tables.Source, tables.Destination}).Draw(t, "side")
 	negated := rapid.Bool().Draw(t, "negated")
@@ -87,7 +87,7 @@ func anyPrefix(t *rapid.T, family model.Family) netip.Prefix {
 	return netip.PrefixFrom(a, min(bits, a.BitLen())).Masked()
 }
 
-// anyComment draws comments as policies have them, and as nobody should.
+// anyComment draws usual comments of policies, and hostile ones.
 func anyComment() *rapid.Generator[string] {
 	return rapid.OneOf(
 		rapid.SampledFrom([]string{
@@ -124,8 +124,8 @@ func TestAnyRuleReadsBack(t *testing.T) {
 	})
 }
 
-// Whatever chains follow whatever chains, in whatever tables, the kernel ends
-// with the wanted rules in the wanted order.
+// After any sequence of chains in any tables, the kernel has the desired rules in the
+// desired order.
 func TestRandomChains(t *testing.T) {
 	ruleOf := rapid.Custom(func(t *rapid.T) tables.Rule {
 		// Few different rules, so that equal ones repeat.
@@ -198,8 +198,8 @@ func TestRandomChains(t *testing.T) {
 	})
 }
 
-// checkChains compares what the kernel holds with what is wanted, found anew
-// from the wanted chains.
+// checkChains compares the kernel's state with the desired state, which it computes
+// anew from the desired chains.
 func checkChains(t *testing.T, r *rapid.T, h host, table *Table, rules int) {
 	got, want, counted := map[string][]string{}, map[string][]string{}, 0
 	for _, f := range model.Families() {
@@ -262,7 +262,7 @@ func addWanted(table *Table, p place, name string, want map[string][]string) {
 	}
 }
 
-// Quoting and splitting are each other's inverse, whatever the text.
+// Splitting is the inverse of quoting, for any text.
 func TestQuoteAndWords(t *testing.T) {
 	seeded.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(`[ -~]*`).Draw(t, "text")

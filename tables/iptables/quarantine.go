@@ -69,7 +69,7 @@ func (q *quarantine) release(name string) {
 	}
 }
 
-// changed releases a chain whose desired content has changed. While chains are
+// changed releases a chain after a change of its desired content. While chains are
 // quarantined, other chains may be closed by them now, though no target has changed.
 func (q *quarantine) changed(name string) {
 	q.relocate = q.relocate || len(q.refused) > 0
@@ -128,7 +128,7 @@ func (q *quarantine) searching() bool { return q.held != nil }
 // holds reports whether a search leaves the chain as it is.
 func (q *quarantine) holds(name string) bool { return q.held[name] }
 
-// content returns what the chain has to hold in one of its places.
+// content returns the desired content of the chain in one of its places.
 func (q *quarantine) content(c *chain, p place) content {
 	if closed, why := q.closed(c); closed {
 		return dropOnly(p, why)

@@ -19,7 +19,7 @@ import (
 // stranger is a match that the driver does not know.
 type stranger struct{ tables.Match }
 
-// refused lists what is set aside, as chain, rule and reason.
+// refused lists the quarantined objects, as chain, rule and reason.
 func refused(r tables.Result) []string {
 	var out []string
 	for _, f := range r.Refused {
@@ -28,8 +28,8 @@ func refused(r tables.Result) []string {
 	return out
 }
 
-// A chain that is wrong in itself stands closed, is named, and goes back to what
-// it was when it is right again; all else is programmed.
+// A chain with an error of its own is closed and named in the result; all others are
+// programmed. Once it is correct, it gets its former content again.
 func TestWrongChainStandsClosed(t *testing.T) {
 	chainOf := func(rules ...tables.Rule) func(*Table) {
 		return func(t *Table) { t.UpdateChain(tables.Chain{Name: "to-pods", Rules: rules}) }
@@ -113,8 +113,8 @@ func TestWrongChainStandsClosed(t *testing.T) {
 	}
 }
 
-// A chain whose name the kernel cannot take is not there to stand closed: what
-// leads to it does.
+// The kernel refuses the name of the chain, so the chain does not exist and cannot be
+// closed. The chains that lead to it are closed instead.
 func TestLongName(t *testing.T) {
 	h := newHost(t, NFT)
 	table := h.open(t)
@@ -138,8 +138,8 @@ func TestLongName(t *testing.T) {
 	}
 }
 
-// A base chain can stand neither closed nor open: what is wrong with one is an
-// error, and nothing changes.
+// A base chain can stand neither closed nor open: a wrong base chain is an error, and
+// nothing changes.
 func TestWrongBaseChainIsAnError(t *testing.T) {
 	h := newHost(t, NFT)
 	table := h.open(t)
@@ -273,8 +273,7 @@ func TestMissingSet(t *testing.T) {
 	})
 }
 
-// Chains that name a set which does not hold what it should stand closed, and are
-// told of with the set.
+// Chains that name a quarantined set are closed, and listed with the set.
 func TestQuarantineSets(t *testing.T) {
 	h := newHost(t, NFT)
 	table := h.open(t)

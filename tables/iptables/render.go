@@ -9,9 +9,9 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// The text of a rule is what iptables-save prints for it, without the command
-// and the chain: so a rule that was read is compared with the wanted one by
-// its text. Both variants and both families print the same (iptables 1.8.9).
+// The text of a rule is the output of iptables-save for it, without the command and
+// the chain. So the driver compares a rule that it has read with the desired one by
+// text. Both variants and both families print the same (iptables 1.8.9).
 
 // interfaceChars are the characters that names of interfaces may have besides
 // letters and digits; '+' at the end would be a wildcard.
@@ -61,8 +61,8 @@ func checkInterface(name string) error {
 	return nil
 }
 
-// header is what iptables matches itself, without a match module: each at most
-// once in a rule, and always printed in this order.
+// header holds the matches that iptables has without a match module. Each occurs at
+// most once in a rule. iptables prints them in this order.
 type header struct {
 	source, destination, in, out, protocol string
 }
@@ -96,8 +96,8 @@ func render(r tables.Rule, hash string) string {
 	return naming{chain: KernelName, set: ipsets.KernelName}.render(r, hash)
 }
 
-// Text returns the text of a rule whose chains and sets have the names of the
-// kernel already. Without a hash it has the one comment only, if there is any.
+// Text returns the text of a rule that names chains and sets by their kernel names
+// already. Without a hash it has only the readable comment, if there is one.
 func Text(r tables.Rule, hash string) (string, error) {
 	same := func(name string) string { return name }
 	if err := checkText(r); err != nil {
@@ -200,7 +200,7 @@ func portMatch(m tables.MatchDestinationPorts, r tables.Rule) string {
 	return fmt.Sprintf("-m %s --dport %d:%d ", name, m.First, m.Last)
 }
 
-// comments returns the two comments: the hash, and what the rule is for.
+// comments returns the two comments: the hash, and the purpose of the rule.
 func comments(hash, readable string) string {
 	text := ""
 	if hash != "" {
@@ -233,7 +233,7 @@ func (n naming) action(a tables.Action) string {
 	case tables.Masquerade:
 		return "-j MASQUERADE"
 	case tables.KeepSource:
-		// It ends the table: what others have in it does not get to see the
+		// ACCEPT ends the table: later rules of other programs in it do not see the
 		// connection. NETMAP to all addresses would bind it for the tables of other
 		// programs, too, but not every kernel has that.
 		return "-j ACCEPT"

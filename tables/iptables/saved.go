@@ -7,8 +7,7 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// saved is what iptables-save has printed of one family, as far as it concerns
-// us.
+// saved is the output of iptables-save for one family, as far as it concerns us.
 type saved struct {
 	tables [kernelTables]savedTable
 	// others counts rules and chains that are not ours, in all tables.
@@ -50,7 +49,7 @@ type savedRule struct{ hash, text string }
 
 type strangeRule struct{ chain, text string }
 
-// errIncompatible is what the nft variant says of a table that it cannot show.
+// errIncompatible is the error of the nft variant for a table that it cannot show.
 var errIncompatible = errors.New("the table has rules that iptables cannot show: another program has written to it with nft")
 
 // kubeletChains are the chains that the kubelet keeps in the mangle table
@@ -71,7 +70,7 @@ func (k kernelTable) incompatible() error {
 	return &tables.ObjectError{Object: "table", Name: k.String(), Err: errIncompatible}
 }
 
-// parseShown reads what iptables-save shows.
+// parseShown parses the output of iptables-save.
 func parseShown(out string) *saved {
 	s := &saved{}
 	for k := range s.tables {
@@ -146,7 +145,7 @@ func (s *saved) rule(table *savedTable, line string) {
 	table.entered(chain).mixed = true
 }
 
-// entered returns what is known of our rules in a chain that is not ours.
+// entered returns the known state of our rules in a chain that is not ours.
 func (t *savedTable) entered(chain string) *entered {
 	e := t.entries[chain]
 	if e == nil {

@@ -13,7 +13,7 @@ type script struct {
 	text     strings.Builder
 	about    []about // by line
 	sections int
-	// changes and entries are what the kernel holds after it.
+	// changes and entries are the kernel's state after it.
 	changes []change
 	entries map[entry]*entered
 	// result counts the commands and rules.
@@ -57,7 +57,7 @@ func (s *script) concerns(number int) (about, bool) {
 	return s.about[number-1], true
 }
 
-// countIn adds what the script has done to a Result.
+// countIn adds the script's commands and rules to a Result.
 func (s *script) countIn(result *tables.Result) {
 	result.Messages += s.result.Messages
 	result.RulesAdded += s.result.RulesAdded

@@ -15,8 +15,8 @@ import (
 // loops are chains that lead to others; of each loop, one has to stand closed.
 var loops = map[string]string{"loop-a": "loop-b", "loop-b": "loop-c", "loop-c": "loop-a", "self": "self", "a": "b", "b": "a"}
 
-// loadLoops wants the loops, or what they would be without the rule that makes
-// them so, among a hundred other chains.
+// loadLoops loads the loops, or the same chains without the rule that closes the loop,
+// among a hundred other chains.
 func loadLoops(table *Table, good bool) {
 	base := tables.Chain{Name: "forward", Hook: &tablestest.Forward}
 	for i := range 100 {
@@ -36,7 +36,7 @@ func loadLoops(table *Table, good bool) {
 }
 
 // Loops are found by the kernel. Legacy names nothing, so the chains are
-// searched; what is closed of each loop is one chain, on a first load as later.
+// searched. One chain of each loop is closed, on the first load and later.
 func TestLoopsAmongManyChains(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v Variant) {
 		h := newHost(t, v)
@@ -81,8 +81,7 @@ func TestLoopsAmongManyChains(t *testing.T) {
 	})
 }
 
-// A change that closes a loop, in what is programmed already, does not keep
-// another change from its way.
+// A change that closes a loop of programmed chains does not hold up another change.
 func TestLoopInAChange(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v Variant) {
 		h := newHost(t, v)
@@ -133,8 +132,8 @@ func TestToolThatCannotRun(t *testing.T) {
 	wantSilent(t, table)
 }
 
-// What the kernel refuses in one family does not keep what it refuses in the other
-// from being found.
+// The search finds refused chains of one family even if the kernel also refuses chains
+// of the other.
 func TestLoopsOfBothFamilies(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v Variant) {
 		h := newHost(t, v)
@@ -167,8 +166,8 @@ func TestLoopsOfBothFamilies(t *testing.T) {
 	})
 }
 
-// A rule that somebody has altered is not taken for what the tools print, though
-// the tables are written while its chain waits for its turn.
+// The driver does not take a foreign change of a rule for the text that the tools print,
+// even if it writes the tables while the rule's chain waits for its turn.
 func TestAlteredRuleDuringASearch(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v Variant) {
 		h := newHost(t, v)

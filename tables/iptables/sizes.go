@@ -40,7 +40,8 @@ type tableSizes struct {
 	last  [places]info
 	ours  [places]int
 	known bool
-	// before are the places whose sizes a read of this Apply has compared with its result.
+	// before are the places where a read of this Apply has compared the sizes with its
+	// result.
 	before placeSet
 	// absent are the tables that the kernel does not have. Each question for one may
 	// start modprobe, so they are left out until the next Apply.

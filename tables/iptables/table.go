@@ -17,8 +17,8 @@ type Options struct {
 	NetNS int
 }
 
-// Table programs our chains in both families. It keeps their desired state, and what the
-// kernel is known to hold. It is used from one goroutine; only Watch may run beside.
+// Table programs our chains in both families. It keeps their desired state and the known
+// state of the kernel. It is used from one goroutine; only Watch may run beside.
 type Table struct {
 	*objects
 	options    Options
@@ -73,8 +73,8 @@ func (t *Table) RemoveChain(name string) {
 // out. Call it after the update of the sets.
 func (t *Table) QuarantineSets(sets []tables.Refusal) { t.quarantine.setSets(sets) }
 
-// Invalidate forgets what the kernel is known to hold, so that the next Apply
-// reads it again in full.
+// Invalidate forgets the known state of the kernel, so that the next Apply reads it
+// again in full.
 func (t *Table) Invalidate() { t.observed.invalidate() }
 
 // Watch calls changed when others may have changed our chains or the rules that lead to
@@ -89,6 +89,6 @@ func (t *Table) Watch(ctx context.Context, changed func()) error {
 	return t.watcher.watch(ctx, changed)
 }
 
-// WantedText returns what iptables-save (of IPv4) or ip6tables-save would print if the
-// kernel held the desired state and nothing else. It asks no kernel.
+// WantedText returns the output that iptables-save (of IPv4) or ip6tables-save would have
+// if the kernel held the desired state and nothing else. It asks no kernel.
 func (t *Table) WantedText(f model.Family) string { return t.planner.text(f) }

@@ -10,7 +10,7 @@ import (
 )
 
 // plain holds the characters that need no quotes, as the tools see it
-// (xtables_save_string): what is made of them only is saved without.
+// (xtables_save_string): iptables-save prints a text of only these without quotes.
 const plain = "-_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 // maxComment is how long a comment may become; the kernel takes 255 bytes.

@@ -10,8 +10,8 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// text returns what iptables-save (of IPv4) or ip6tables-save would print if the kernel
-// held the desired state and nothing else.
+// text returns the output that iptables-save (of IPv4) or ip6tables-save would have if
+// the kernel held the desired state and nothing else.
 func (l *planner) text(f model.Family) string {
 	l.locate()
 	var b strings.Builder

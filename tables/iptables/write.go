@@ -9,7 +9,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// writer carries scripts out, and records what the kernel holds then.
+// writer runs scripts, and records the kernel's state after them.
 type writer struct {
 	*observed
 	quarantine *quarantine

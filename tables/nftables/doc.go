@@ -7,9 +7,9 @@
 //	full read ─> known state ───┘                          │
 //	  changes ────>  ^──────────────── commit <────────────┘
 //
-// The setters record what is desired and mark it dirty. Apply compares
-// the dirty objects with what the kernel is known to hold and sends the
-// difference; in the steady state nothing is read back, because the kernel
+// The setters record the desired state and mark objects dirty. Apply compares
+// the dirty objects with the known state of the kernel and sends the
+// difference; in the steady state it reads nothing back, because the kernel
 // echoes every rule it takes, with its handle. On the first Apply and after any
 // failure the table is read in full and reconciled: a rule is known by the
 // hash in its comment and a digest of its body, so unchanged rules keep their

@@ -22,7 +22,7 @@ type quarantine struct {
 	onHold map[kernel.Unit]unitState
 	// causes has the reasons for each closed chain: the units that it relies on.
 	causes map[string][]kernel.Unit
-	// reopening are closed chains whose causes are no longer refused.
+	// reopening are closed chains without a refused cause.
 	reopening map[string]struct{}
 	// round counts the Applies: refusals in the same one are one attempt.
 	round int

@@ -32,8 +32,8 @@ func TestUpgradeFromShortHashes(t *testing.T) {
 	})
 }
 
-// upgrade programs what the earlier version loads, then lets this version take over, in
-// one transaction and in many.
+// upgrade programs the objects of the earlier version, then lets this version take over,
+// in one transaction and in many.
 func upgrade(t *testing.T, load func(old *Table, r *rules.Renderer)) {
 	t.Helper()
 	for _, limit := range []int{maxBatch, 4} {

@@ -36,7 +36,7 @@ type Log struct {
 
 	pending Changes
 	// changed is the latest generation with a foreign change of the table. ended is the
-	// latest whose end was received. authors are the latest programs that changed it.
+	// latest generation with a received end. authors are the latest programs that changed it.
 	changed, ended uint32
 	authors        []author
 	// moved is closed and renewed at the end of each change of the table, and when the
