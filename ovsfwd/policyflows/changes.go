@@ -2,7 +2,7 @@ package policyflows
 
 import "github.com/felixlike/felixlike/model"
 
-// changes are what Complete has to look at.
+// changes are the objects that Complete has to look at.
 type changes struct {
 	base    bool
 	members map[memberClause]struct{}

@@ -6,7 +6,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
-// decide renders what a fulfilled conjunction leads to, in a family.
+// decide renders the flow of a fulfilled conjunction in a family.
 func (l layer) decide(r *rule, f model.Family) openflow.Flow {
 	flow := openflow.Flow{Table: l.table(), Priority: r.actionPriority(), Match: ip(f).ConjID(r.id)}
 	switch r.spec.Action {

@@ -9,9 +9,9 @@ import (
 	"github.com/felixlike/felixlike/test/ovstest"
 )
 
-// TestConjunctionsInTheSwitch pins what ovs-vswitchd does with conjunctions,
-// which both the rendered flows and the evaluator of the tests rely on. Where a
-// packet goes shows in reg5, which the deciding flow sets; 99 is "none".
+// TestConjunctionsInTheSwitch pins the treatment of conjunctions by ovs-vswitchd. The
+// rendered flows and the evaluator of the tests rely on it. The deciding flow sets reg5,
+// which shows the path of a packet; 99 is "none".
 func TestConjunctionsInTheSwitch(t *testing.T) {
 	b := ovstest.NewBridge(t)
 	clause := func(priority int, match string, parts ...string) string {

@@ -13,8 +13,8 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
 
-// evaluator finds what flows do with the first packet of a connection, going by
-// what ovs-vswitchd does with conjunctions (conjunction_test.go).
+// evaluator finds the verdict of flows on the first packet of a connection. It treats
+// conjunctions as ovs-vswitchd does (conjunction_test.go).
 type evaluator struct {
 	t     fataler
 	flows map[uint8][]*flowtext.Flow
@@ -167,8 +167,8 @@ func (e *evaluator) walk(table uint8, f fields, p packet) bool {
 	return verdicts[0]
 }
 
-// perform does what a flow does and returns the table that follows, 0 if the
-// packet is dropped.
+// perform executes the actions of a flow and returns the next table, 0 if the packet is
+// dropped.
 func (e *evaluator) perform(flow *flowtext.Flow, f fields) uint8 {
 	to := uint8(0)
 	for _, a := range flow.Actions {

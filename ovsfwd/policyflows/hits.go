@@ -8,7 +8,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
-// Hits is what a rule has decided since its flows were installed.
+// Hits counts the decisions of a rule since its flows were installed.
 type Hits struct {
 	RuleID
 	// Name is the rule's in its policy.
@@ -26,7 +26,7 @@ type Counters interface {
 	FlowStats(ctx context.Context, owner uint16, table uint8) ([]openflow.FlowStats, error)
 }
 
-// Count reads what the rules of a node have decided, if these are all that it has.
+// Count reads the counters of the rules of a node. rules must be all rules of the node.
 // It needs no Store, and may be called while one is applied.
 func Count(ctx context.Context, c Counters, rules []RuleID) ([]Hits, error) {
 	byID := make(map[uint32]*Hits, len(rules))

@@ -12,8 +12,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
 
-// RuleID is what a rule is known by over restarts: its policy, direction and
-// place in the policy.
+// RuleID identifies a rule over restarts: its policy, direction and place in the policy.
 type RuleID struct {
 	Policy    model.PolicyID
 	Direction model.Direction
@@ -144,8 +143,7 @@ func (a *ids) settle() []RuleID {
 func (a *ids) give(r RuleID, id uint32) { a.taken[id], a.have[r] = r, id }
 
 // adopt gives all rules their ids anew: first those that the switch has a note of, by
-// the noted ids, then the others. It returns the rules whose id is another one than
-// before.
+// the noted ids, then the others. It returns the rules with a changed id.
 func (a *ids) adopt(notes map[openflow.NoteText]uint32) []RuleID {
 	a.settle()
 	before := a.have

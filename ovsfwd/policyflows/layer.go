@@ -72,7 +72,7 @@ func (l layer) table() uint8 {
 	}[l]
 }
 
-// metrics is the table that counts what the layer's direction decided.
+// metrics is the table that counts the decisions of the layer's direction.
 func (l layer) metrics() uint8 {
 	if l.direction() == model.Ingress {
 		return pipeline.TableIngressMetrics
@@ -80,8 +80,8 @@ func (l layer) metrics() uint8 {
 	return pipeline.TableEgressMetrics
 }
 
-// passes is the table for what a rule passes on: the next tier's, or behind the
-// last one the way of what no tier decides.
+// passes is the table for packets that a rule passes on: the next tier's, or behind the
+// last tier the table for packets that no tier decides.
 func (l layer) passes() uint8 {
 	if l == baselineEgress || l == baselineIngress {
 		return l.metrics()

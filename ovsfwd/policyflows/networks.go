@@ -20,7 +20,7 @@ type networkGroup struct {
 	users   map[*policy]struct{}
 	// prefixes counts the disjoint prefixes; counting stops above MaxFlows.
 	prefixes int
-	// known is false while rules name the group but nobody has created it.
+	// known is false while rules name the group but it has not been created.
 	known bool
 }
 

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// policiesOf finds the policies whose rules have a part in the flows of a key. It
-// looks through everything: keys are refused rarely, and kept by nobody here.
+// policiesOf finds the policies with a part in the flows of a key. It searches all
+// clauses: a key is refused rarely, so there is no index of keys.
 func (re *renderer) policiesOf(key string) []*policy {
 	found := map[*policy]struct{}{}
 	for m := range re.members {

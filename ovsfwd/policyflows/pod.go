@@ -8,7 +8,7 @@ import (
 
 // Pod is the interface of a pod of this node, as far as policy goes.
 type Pod struct {
-	// Interface is its name: what the pod is known by here.
+	// Interface is the interface's name. This package identifies the pod by it.
 	Interface string
 	ID        model.PodID
 	// Port is the OpenFlow port, if no newer interface has the number, and

@@ -41,7 +41,7 @@ func (s *Store) RemovePod(name string) {
 }
 
 // apply brings the pod's policies of a direction to those that apply to it now,
-// and notes whose clauses have changed.
+// and notes the policies with changed clauses.
 func (s *Store) apply(p *pod, d model.Direction, moved bool) {
 	before, now := p.policies[d-1], []*policy(nil)
 	a := p.applied(d)

@@ -171,8 +171,8 @@ func (p *pod) closed(d model.Direction) bool {
 	return !p.Open || slices.ContainsFunc(p.policies[d-1], (*policy).quarantined)
 }
 
-// matches returns what matches the pod's packets of a direction in the families:
-// by its addresses, or by its port.
+// matches returns the matches of the pod's packets of a direction in the families: by
+// its addresses, or by its port.
 func (p *pod) matches(d model.Direction, families ...model.Family) []openflow.Match {
 	var all []openflow.Match
 	if d == model.Egress {

@@ -40,7 +40,7 @@ type refusal struct {
 	round int
 }
 
-// NewProgrammer returns a programmer of the store, whose flows go to the table.
+// NewProgrammer returns a programmer that writes the flows of the store to the table.
 func NewProgrammer(s *Store, t Table) *Programmer {
 	return &Programmer{store: s, table: t, now: time.Now, refused: map[side]*refusal{}}
 }
@@ -67,8 +67,8 @@ func (p *Programmer) Apply(ctx context.Context) (tables.Result, error) {
 	}
 }
 
-// retry has policies tried again whose time has come. Those that have changed
-// the store has released already, and it forgets those that have gone.
+// retry releases the policies that are due for another try. The store has released
+// changed policies already. retry forgets deleted policies.
 func (p *Programmer) retry() {
 	now := p.now()
 	for at, r := range p.refused {

@@ -16,9 +16,8 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
 
-// TestFlowsAgreeWithTheModel makes random changes and compares what the flows
-// decide with the model, and the flows with those of a store that was told
-// everything at once.
+// TestFlowsAgreeWithTheModel makes random changes. It compares the verdicts of the flows
+// with the model, and the flows with those of a store that gets all input at once.
 func TestFlowsAgreeWithTheModel(t *testing.T) {
 	seeded.Check(t, func(t *rapid.T) {
 		w := newWorld()
@@ -188,7 +187,7 @@ func TestRefusalBacksOffAndNamesWhatIsClosed(t *testing.T) {
 		}
 		now = refused.NextTry
 	}
-	// So is what it asks.
+	// Without the refused member the policy is programmed again.
 	s.UpdateGroup("a1", nil, members("10.0.0.1"))
 	s.Complete()
 	if got, err := p.Apply(t.Context()); err != nil || len(got.Refused) > 0 {
@@ -205,7 +204,7 @@ func TestRefusalBacksOffAndNamesWhatIsClosed(t *testing.T) {
 	if got, err := p.Apply(t.Context()); err != nil || len(got.Refused) > 0 {
 		t.Fatalf("%v, %+v", err, got.Refused)
 	}
-	// What is no policy's cannot be set aside.
+	// A group of flows that belongs to no policy cannot be quarantined.
 	table.refuses = func(key string) bool { return key == "denied" }
 	if _, err := p.Apply(t.Context()); err == nil {
 		t.Error("no error")

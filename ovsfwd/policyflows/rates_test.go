@@ -93,7 +93,7 @@ func (r *rated) bounds(what string, ports ...int) {
 	}
 }
 
-// TestRatesFollowPods: pods that come and go, a restart, and somebody who deletes all
+// TestRatesFollowPods: pods that come and go, a restart, and a program that deletes all
 // meters.
 func TestRatesFollowPods(t *testing.T) {
 	b := ovstest.NewBridge(t)
@@ -124,8 +124,8 @@ func (noMeters) AddMeters(context.Context, []uint32, uint32) error {
 	return errors.New("meter mod failed: out of meters")
 }
 
-// TestSwitchWithoutMeters: policy is programmed all the same, and what is missing is
-// told, until there is a switch with meters.
+// TestSwitchWithoutMeters: policy is programmed all the same, and the missing meters are
+// reported until there is a switch with meters.
 func TestSwitchWithoutMeters(t *testing.T) {
 	r := newRated(t, ovstest.NewBridge(t))
 	without := noMeters{r.conn}

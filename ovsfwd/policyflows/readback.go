@@ -15,8 +15,8 @@ func (s *Store) Adopt(ctx context.Context, c Counters) error {
 	return nil
 }
 
-// Hits reads what the rules have decided, in order of their policies. Rules that
-// pass on are not counted.
+// Hits reads the counters of the rules, in order of their policies. Rules that pass on
+// are not counted.
 func (s *Store) Hits(ctx context.Context, c Counters) ([]Hits, error) {
 	byID := make(map[uint32]*Hits, len(s.rules))
 	for id, r := range s.rules {

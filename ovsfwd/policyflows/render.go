@@ -14,7 +14,7 @@ type renderer struct {
 	reported bool
 }
 
-// deny is what flows do with a packet that is denied: without actions, they drop it.
+// deny returns the actions for a denied packet. Flows without actions drop it.
 func (re *renderer) deny() []openflow.Action {
 	if !re.reported {
 		return nil
@@ -124,9 +124,9 @@ func (re *renderer) ruleFlows(id RuleID) []openflow.Flow {
 	return append(flows, counterFlows(r, re.deny())...)
 }
 
-// closingFlows renders what drops the packets of a pod beside the rules: that it
-// is closed, or isolated. In a family that no rules are rendered for it is
-// closed, too: what would deny there is missing.
+// closingFlows renders the flows that drop the packets of a closed or isolated pod. The
+// pod is closed, too, in a family without rendered rules: the flows that would deny
+// there are missing.
 func (re *renderer) closingFlows(name string) []openflow.Flow {
 	p := re.pods[name]
 	if p == nil {

@@ -19,7 +19,7 @@ import (
 const (
 	// ReportMeter bounds the rate of reports.
 	ReportMeter uint32 = 26552
-	// ReportID is what to listen for.
+	// ReportID is the controller id of the reports.
 	ReportID uint16 = pipeline.PolicyOwner
 	// ReportLength is how much of a frame is sent: the Ethernet header, an IPv6 header
 	// with some extensions, and the ports behind it.
@@ -36,8 +36,8 @@ func AboutReport(reason string) bool {
 	return strings.Contains(reason, openflow.Controller(ReportID, ReportLength).String())
 }
 
-// ReportDirection returns the direction of the policy that denies what a table reports,
-// zero if the table is none that does.
+// ReportDirection returns the direction of the policy that denied the packets that a
+// table reports, zero for a table without reports.
 func ReportDirection(table uint8) model.Direction {
 	switch table {
 	case pipeline.TableAdminEgress, pipeline.TableEgress, pipeline.TableEgressDefault, pipeline.TableEgressMetrics:

@@ -9,8 +9,8 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
 
-// TestReport: while it is reported what is denied, the flows that drop report, and all
-// others are as they were; so they are again after that.
+// TestReport: while denied packets are reported, the flows that drop report, and all
+// other flows stay the same. Afterwards all flows are as before.
 func TestReport(t *testing.T) {
 	s, r := newStore(model.IPv4, model.IPv6)
 	admin := model.PolicyID{Tier: model.TierAdmin, Name: "no"}

@@ -14,12 +14,12 @@ type Options struct {
 	Flows Flows
 	// HashID says where the id of a rule is looked for first; HashID if nil.
 	HashID func(RuleID) uint32
-	// BoundRates is what Store.BoundRates says at first.
+	// BoundRates is the initial value of Store.BoundRates.
 	BoundRates bool
 }
 
 // Store holds the rules, groups and pods that the flows of policy follow from.
-// Its setters are cheap; Complete sets the flows of what has changed. It is not
+// Its setters are cheap; Complete sets the flows of changed objects. It is not
 // safe for concurrent use.
 type Store struct {
 	*objects

@@ -60,7 +60,7 @@ func TestFullLane(t *testing.T) {
 }
 
 // TestSwitchRefusesFlows has a switch that takes but some flows into a table:
-// what it refuses is set aside within the same apply, all else is programmed.
+// the same apply quarantines the refused flows and programs all others.
 func TestSwitchRefusesFlows(t *testing.T) {
 	b := ovstest.NewBridge(t)
 	limit := func(flows string) {

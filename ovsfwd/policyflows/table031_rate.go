@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// priorityRate stands below what drops invalid packets. No other flow of the table
+	// priorityRate is below the flow that drops invalid packets. No other flow of the table
 	// matches packets of new connections.
 	priorityRate uint16 = 195
 	// firstRateMeter is that of port 0.

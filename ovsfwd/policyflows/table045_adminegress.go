@@ -33,8 +33,8 @@ func closedEgress(p *pod, f model.Family, deny []openflow.Action) []openflow.Flo
 	return flows
 }
 
-// closedFlows renders that a pod's new connections of a direction and family are
-// dropped, whatever is allowed.
+// closedFlows renders the flows that drop a pod's new connections of a direction and
+// family, even if a rule allows them.
 func closedFlows(p *pod, d model.Direction, f model.Family, deny []openflow.Action) []openflow.Flow {
 	if d == model.Egress {
 		return closedEgress(p, f, deny)

@@ -1,8 +1,8 @@
 package policyflows
 
-// Table 60, egress that no NetworkPolicy allows: pods that one isolates are
-// dropped, others judged by the baseline tier, whose priorities are 180 and
-// below.
+// Table 60, egress that no NetworkPolicy allows: it drops packets of pods that a
+// NetworkPolicy isolates. The baseline tier judges the others, with priorities of 180
+// and below.
 //
 //	table=60,priority=200,ip,nw_src=A actions=drop                                     (isolated)
 //	table=60,priority=80,ip,nw_src=A actions=conjunction(5,1/2)

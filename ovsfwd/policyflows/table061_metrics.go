@@ -17,7 +17,7 @@ package policyflows
 //	table=61,priority=200,ct_state=+new,reg5=0x3 actions=note:HASH,goto_table:70
 //
 // In table 101: reg6, ct_label=0x2/0xffffffff, goto_table:105. The last flow is
-// for what is denied and not counted.
+// for denied packets that no rule counts.
 
 import (
 	"github.com/felixlike/felixlike/model"
@@ -25,7 +25,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
-// deniedFlows drop what a rule denies, whether or not it is counted.
+// deniedFlows drop the packets that a rule denies, counted or not.
 func deniedFlows(deny []openflow.Action) []openflow.Flow {
 	var flows []openflow.Flow
 	for _, table := range []uint8{pipeline.TableEgressMetrics, pipeline.TableIngressMetrics} {
@@ -36,8 +36,8 @@ func deniedFlows(deny []openflow.Action) []openflow.Flow {
 	return flows
 }
 
-// counterFlows renders the flows that count a rule. deny is what they do with what the
-// rule denies.
+// counterFlows renders the flows that count a rule. deny holds their actions for packets
+// that the rule denies.
 func counterFlows(r *rule, deny []openflow.Action) []openflow.Flow {
 	table, next := r.layer.metrics(), pipeline.TableL3Forwarding
 	if r.layer.direction() == model.Ingress {

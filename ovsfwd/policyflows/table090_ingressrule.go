@@ -10,5 +10,5 @@ package policyflows
 //	table=90,priority=190,conj_id=3,ip actions=set_field:0x3->reg6,
 //	    ct(commit,table=101,zone=65520,exec(set_field:0x3/0xffffffff->ct_label))
 //
-// The destination is told by the port that the packet leaves by, not by its
-// address: that is what decides who gets it.
+// The flows match the destination by the output port of the packet, not by its
+// address: the port decides which pod gets the packet.

@@ -12,8 +12,8 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// world is what a store was told, kept plainly, and judged as the comments of
-// package model say.
+// world keeps the input of a store plainly, and judges packets as the comments of package
+// model say.
 type world struct {
 	families []model.Family
 	groups   map[model.GroupID]map[model.Member]bool
