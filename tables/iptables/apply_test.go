@@ -15,8 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write testdata anew")
 
-// What the kernel holds of the example, chain by chain: the same in both
-// variants.
+// The kernel's state of the example, chain by chain: the same in both variants.
 func TestSavedText(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v Variant) {
 		h := newHost(t, v)

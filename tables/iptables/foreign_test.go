@@ -204,8 +204,8 @@ func TestRepair(t *testing.T) {
 	}
 }
 
-// What others have changed since the last read upsets no write: it is read
-// again, and both are put right.
+// A foreign change since the last read makes no write fail: Apply reads again, and
+// repairs both.
 func TestWriteOnChangedTables(t *testing.T) {
 	for _, c := range []struct{ name, commands string }{
 		{"our chains are empty", "-F flx-to-pods\n-F flx-forward"},
@@ -355,7 +355,7 @@ func TestUnexpectedTextIsLearned(t *testing.T) {
 		wantSilent(t, table)
 		table.Invalidate()
 		wantSilent(t, table)
-		// What is changed behind our back is still found.
+		// Unnoticed foreign changes are still found.
 		hash := table.objects.chains["pin-x/base-1"].hashes[0]
 		h.restore(t, model.IPv4, "*filter\n-R flx-pin-x/base-1 1 -m comment --comment flx:"+hash+" -j ACCEPT\nCOMMIT\n")
 		table.Invalidate()
@@ -387,7 +387,7 @@ func TestUnreadableTable(t *testing.T) {
 			t.Errorf("%v, %+v", err, r)
 		}
 	}
-	// What is ours there cannot be removed, and that is said.
+	// Remove cannot remove our rules there, and returns an error.
 	if err := h.open(t).Remove(t.Context()); !errors.Is(err, errIncompatible) {
 		t.Errorf("remove: %v", err)
 	}

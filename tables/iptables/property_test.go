@@ -99,8 +99,8 @@ func anyComment() *rapid.Generator[string] {
 	)
 }
 
-// Whatever rules are wanted, the tools take them and print them as we expect:
-// reading them back finds nothing to do.
+// The tools take any desired rules and print them as we expect: reading them back
+// finds nothing to do.
 func TestAnyRuleReadsBack(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v Variant) {
 		h := newHost(t, v)

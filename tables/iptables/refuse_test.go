@@ -182,7 +182,7 @@ func TestWrongBaseChainIsAnError(t *testing.T) {
 	wantSilent(t, table)
 }
 
-// What the tool finds wrong with a rule of a base chain is an error that names it.
+// If the tool refuses a rule of a base chain, the error names the rule.
 func TestMissingSetOfABaseChain(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v Variant) {
 		h := newHost(t, v)

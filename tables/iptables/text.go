@@ -16,8 +16,8 @@ const plain = "-_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 // maxComment is how long a comment may become; the kernel takes 255 bytes.
 const maxComment = 128
 
-// quote writes a comment as the tools save it. Whatever is not printable ASCII
-// becomes a question mark: a comment must not be able to end its line.
+// quote writes a comment as the tools save it. All characters but printable ASCII
+// become question marks: a comment must not be able to end its line.
 func quote(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {

@@ -52,8 +52,8 @@ func heard(t testing.TB, calls chan time.Time) {
 // noticed is how long a foreign change may go without notice.
 const noticed = time.Second
 
-// What others do to our chains is heard within a second, and repaired by the next
-// Apply, without an Invalidate.
+// The watch notices foreign changes of our chains within a second, and the next Apply
+// repairs them without an Invalidate.
 func TestWatch(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v Variant) {
 		tool, tool6 := "iptables-"+v.String(), "ip6tables-"+v.String()
@@ -150,7 +150,7 @@ func loadMangle(table *Table) {
 	table.UpdateChain(tables.Chain{Name: "pods"})
 }
 
-// What others change while the table is written in other places is found too.
+// The watch also finds foreign changes while Apply writes the table in other places.
 func TestWatchUnderChurn(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v Variant) {
 		h := newHost(t, v)
@@ -172,7 +172,7 @@ func TestWatchUnderChurn(t *testing.T) {
 	})
 }
 
-// What others change while the legacy variant's tables are read is found.
+// The watch finds foreign changes while the legacy variant's tables are read.
 func TestWatchDuringRead(t *testing.T) {
 	h := newHost(t, Legacy)
 	table := h.open(t)
