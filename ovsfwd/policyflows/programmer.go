@@ -19,8 +19,8 @@ type Table interface {
 	Len() int
 }
 
-// Programmer applies the flow table of a store. What the switch refuses is
-// traced to the policies it was made of, and these are quarantined: their pods
+// Programmer applies the flow table of a store. It traces refused flows to the
+// policies that they were made of, and quarantines these policies: their pods
 // are closed in that direction, and all else is programmed by the same Apply.
 type Programmer struct {
 	store   *Store

@@ -76,7 +76,7 @@ func (r *Rates) Around(ctx context.Context, conn Meters, program func() error) e
 			r.pause = 0
 			return errors.Join(err, r.removeUnused(ctx, err))
 		}
-		// Somebody has deleted meters, and their flows with them.
+		// Another program has deleted meters, and their flows with them.
 		r.present = nil
 		if err = r.addMissing(ctx); err == nil {
 			if err = program(); !AboutRates(err) {

@@ -40,7 +40,7 @@ func newRated(t *testing.T, b *ovstest.Bridge) *rated {
 	p := NewProgrammer(s, table)
 	r := &rated{Bridge: b, t: t, conn: conn, store: s, rates: NewRates(s)}
 	r.apply = func() error {
-		// What others have done meanwhile is read.
+		// After Connect the table reads the changes that other programs made meanwhile.
 		table.Connect(conn)
 		_, err := p.Apply(b.Context())
 		return err

@@ -46,7 +46,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("the flows of %s are set, which report nothing", key)
 		}
 	}
-	// What comes meanwhile reports as well.
+	// Flows that are added meanwhile report as well.
 	s.SetPod(testPod(5, apply(networkPolicy("web")), model.Applied{}))
 	s.Complete()
 	if text := r.text(); strings.Contains(text, "actions=drop") {
