@@ -209,16 +209,18 @@ func TestUnreadableDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A tool that fails for another reason says nothing about the database.
-	for _, tool := range []string{
-		"", "exit 127", "kill -9 $$",
-		"echo 'ovsdb-tool: failed to create pipe (Too many open files)' >&2; exit 1",
-		"echo \"ovsdb-tool: I/O error: $2: open failed (Permission denied)\" >&2; exit 1",
-		"echo \"ovsdb-tool: I/O error: $2: error reading 10 bytes starting at offset 0 (Input/output error)\" >&2; exit 1",
+	for _, tool := range []struct{ name, script string }{
+		{"none", ""},
+		{"of a broken image", "exit 127"},
+		{"killed", "kill -9 $$"},
+		{"without descriptors", "echo 'ovsdb-tool: failed to create pipe (Too many open files)' >&2; exit 1"},
+		{"without permission", "echo \"ovsdb-tool: I/O error: $2: open failed (Permission denied)\" >&2; exit 1"},
+		{"on a broken disk", "echo \"ovsdb-tool: I/O error: $2: error reading 10 bytes starting at offset 0 (Input/output error)\" >&2; exit 1"},
 	} {
-		t.Run("tool "+tool, func(t *testing.T) {
+		t.Run("tool "+tool.name, func(t *testing.T) {
 			dir := t.TempDir()
-			if tool != "" {
-				if err := os.WriteFile(filepath.Join(dir, "ovsdb-tool"), []byte("#!/bin/sh\n"+tool+"\n"), 0o755); err != nil {
+			if tool.script != "" {
+				if err := os.WriteFile(filepath.Join(dir, "ovsdb-tool"), []byte("#!/bin/sh\n"+tool.script+"\n"), 0o755); err != nil {
 					t.Fatal(err)
 				}
 			}

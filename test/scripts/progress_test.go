@@ -40,12 +40,15 @@ func progress(t *testing.T, quiet, long string) (io.WriteCloser, func() string) 
 }
 
 // TestProgressOfTests shows failures, long tests and packages as they end, and
-// nothing of paused tests, subtests that pass and packages without tests.
+// nothing of paused tests, subtests that pass and packages without tests. A name that is
+// shell code is only a name.
 func TestProgressOfTests(t *testing.T) {
 	in, next := progress(t, "60", "0")
 	if _, err := io.WriteString(in, `=== RUN   TestA
 === RUN   TestA/x
 --- PASS: TestA/x (0.00s)
+=== RUN   TestA/"$9"_$(exit_3)_`+"`"+`exit`+"`"+`_]
+--- PASS: TestA/"$9"_$(exit_3)_`+"`"+`exit`+"`"+`_] (0.00s)
 --- FAIL: TestA/y (0.00s)
 --- PASS: TestA (0.00s)
 ?   	example.org/none	[no test files]
