@@ -163,7 +163,7 @@ type Repair struct {
 	// Kind is "table", "chain", "set" or "map".
 	Kind string `json:"kind"`
 	Name string `json:"name"`
-	// What is the repaired difference, By the program that caused it, if known.
+	// What describes the repaired difference. By names the program that caused it, if known.
 	What string `json:"what"`
 	By   string `json:"by,omitempty"`
 	// Took is the time from the notice to the repair.
