@@ -1,0 +1,9 @@
+// Package antrea has the types of the policy kinds of Antrea's API, crd.antrea.io/v1beta1: Tier,
+// ClusterNetworkPolicy, NetworkPolicy, ClusterGroup and Group.
+//
+// The fields have the names of the API. Of features that felixlike does not support, only the
+// name is known and not the content: such a field is kept as JSON, so that the policy engine can
+// name and refuse it.
+//
+// It does no I/O and may not interpret policy. It is tested by tables.
+package antrea
