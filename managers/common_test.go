@@ -185,7 +185,7 @@ func randomUpdate(random *rand.Rand) []model.Update {
 			for i := range random.IntN(3) {
 				r := model.Rule{Name: fmt.Sprintf("%s[%d]", d, i), Action: model.Allow, AnyPeer: true}
 				if p.ID.Tier != model.TierNetworkPolicy {
-					r.Action = []model.Action{model.Allow, model.Deny, model.Pass}[random.IntN(3)]
+					r.Action = []model.Action{model.Allow, model.Deny, model.Pass, model.Reject}[random.IntN(4)]
 				}
 				first := uint16(1 + random.IntN(4))
 				r.Ports = []model.PortRange{{Protocol: model.TCP, First: first, Last: first + uint16(random.IntN(2))}}

@@ -65,7 +65,13 @@ const (
 	Deny
 	// Pass hands the packet to the next tier.
 	Pass
+	// Reject is Deny with an answer to the sender: a TCP reset, or the ICMP error
+	// "administratively prohibited". Only the answer differs.
+	Reject
 )
+
+// Denies reports whether the action keeps the packet from its destination.
+func (a Action) Denies() bool { return a == Deny || a == Reject }
 
 // String returns the action's name.
 func (a Action) String() string {
@@ -76,6 +82,8 @@ func (a Action) String() string {
 		return "deny"
 	case Pass:
 		return "pass"
+	case Reject:
+		return "reject"
 	}
 	return fmt.Sprintf("action(%d)", uint8(a))
 }

@@ -79,7 +79,7 @@ func (r *Renderer) decide(a model.Action, d model.Direction, matches []tables.Ma
 			{Matches: passed, Action: tables.Return{}, Comment: comment},
 		}
 	}
-	// Deny, and actions that this version does not know.
+	// Deny, Reject, and actions that this version does not know.
 	return []tables.Rule{{Matches: matches, Action: Deny(d), Comment: comment}}
 }
 

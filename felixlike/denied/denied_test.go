@@ -120,10 +120,12 @@ func viewOf(e *model.Endpoint) *View {
 		{Name: "ingress[1]", Action: model.Deny, Peers: []model.GroupID{"a1"}, Ports: []model.PortRange{{Protocol: model.TCP, First: 80, Last: 90}}},
 		{Name: "ingress[2]", Action: model.Deny, AnyPeer: true, NamedPorts: []model.GroupID{"p1"}},
 	}
+	rejects := web[1]
+	rejects.Action = model.Reject
 	v.Policies = map[model.PolicyID]*model.Policy{
 		admin("first"):  {ID: admin("first"), Ingress: web},
 		admin("second"): {ID: admin("second"), Ingress: []model.Rule{{Name: "ingress[0]", Action: model.Allow, AnyPeer: true, Ports: []model.PortRange{{Protocol: model.UDP, Last: 65535}}}}},
-		baseline:        {ID: baseline, Egress: []model.Rule{{Name: "egress[0]", Action: model.Deny, AnyPeer: true, AnyPort: true}}, Ingress: web[1:2]},
+		baseline:        {ID: baseline, Egress: []model.Rule{{Name: "egress[0]", Action: model.Deny, AnyPeer: true, AnyPort: true}}, Ingress: []model.Rule{rejects}},
 	}
 	named := model.AddressMember(netip.MustParseAddr("10.10.0.2"))
 	named.Protocol, named.Port = model.TCP, 5432
@@ -152,7 +154,7 @@ func TestBlame(t *testing.T) {
 		"a rule by its named port":   {applied: model.Applied{Admin: admin}, packet: tcp("1538"), want: control.Drop{By: control.ByRule, Policy: "admin:first", Rule: "ingress[2]"}},
 		"passed on":                  {applied: model.Applied{Admin: admin, NetworkPolicies: isolating}, packet: tcp("01bb"), want: control.Drop{By: control.ByIsolation, Policies: []string{"shop/deny-all", "shop/from-web"}}},
 		"allowed by now":             {applied: model.Applied{Admin: admin, NetworkPolicies: isolating}, packet: v4("11", "0000") + tcpPorts, want: control.Drop{By: control.ByChanged}},
-		"the baseline":               {applied: model.Applied{Admin: admin[1:], Baseline: baseline}, packet: tcp("0050"), want: control.Drop{By: control.ByRule, Policy: "baseline:default", Rule: "ingress[1]"}},
+		"the baseline, a Reject":     {applied: model.Applied{Admin: admin[1:], Baseline: baseline}, packet: tcp("0050"), want: control.Drop{By: control.ByRule, Policy: "baseline:default", Rule: "ingress[1]"}},
 		"isolated, not the baseline": {applied: model.Applied{NetworkPolicies: isolating, Baseline: baseline}, packet: tcp("0050"), want: control.Drop{By: control.ByIsolation, Policies: []string{"shop/deny-all", "shop/from-web"}}},
 		"nothing applies":            {packet: tcp("0050"), want: control.Drop{By: control.ByChanged}},
 		"closed":                     {applied: model.Applied{NetworkPolicies: isolating}, closed: "shop/x is set aside", packet: tcp("0050"), want: control.Drop{By: control.ByClosed, Reason: "shop/x is set aside"}},

@@ -82,7 +82,7 @@ func (v *View) deniedBy(d *control.Drop, id model.PodID, direction model.Directi
 	if !found {
 		action, found = v.firstMatch(applied.Baseline, direction, p, d)
 	}
-	if d.By = control.ByChanged; found && action == model.Deny {
+	if d.By = control.ByChanged; found && action.Denies() {
 		d.By = control.ByRule
 	}
 }
@@ -99,7 +99,7 @@ func (v *View) firstMatch(policies []model.PolicyID, direction model.Direction, 
 			if !v.matches(rule, direction, p) {
 				continue
 			}
-			if rule.Action == model.Deny {
+			if rule.Action.Denies() {
 				d.Policy, d.Rule = id.String(), rule.Name
 			}
 			return rule.Action, rule.Action != model.Pass

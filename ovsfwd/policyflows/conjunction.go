@@ -18,7 +18,7 @@ func (l layer) decide(r *rule, f model.Family) openflow.Flow {
 				Exec: []openflow.Action{openflow.SetCTLabelBits(l.label(r.id), l.label(^uint32(0)))},
 			}),
 		}
-	case model.Deny:
+	case model.Deny, model.Reject:
 		flow.Actions = []openflow.Action{
 			openflow.SetRegister(openflow.Reg3, r.id),
 			openflow.SetBits(openflow.Reg0, pipeline.Denied, pipeline.Denied),

@@ -53,7 +53,7 @@ func TestCrowdedTierClosesPods(t *testing.T) {
 // matches decides all the time, and the flows are those of a store that is told at once.
 func TestManyOrderedRules(t *testing.T) {
 	id := model.PolicyID{Tier: model.TierAdmin, Name: "many"}
-	actions := []model.Action{model.Deny, model.Deny, model.Allow, model.Allow, model.Allow, model.Pass, model.Deny}
+	actions := []model.Action{model.Deny, model.Reject, model.Allow, model.Allow, model.Allow, model.Pass, model.Deny}
 	rules := func(n int) []model.Rule {
 		var all []model.Rule
 		for i := range n {
@@ -81,7 +81,7 @@ func TestManyOrderedRules(t *testing.T) {
 			want := true
 			for _, rule := range rules(n) {
 				if int(rule.Ports[0].First) <= port && port <= int(rule.Ports[0].Last) {
-					want = rule.Action != model.Deny
+					want = !rule.Action.Denies()
 					break
 				}
 			}

@@ -111,7 +111,7 @@ func TestLaterCollisionRewritesNothing(t *testing.T) {
 		}
 		return &model.Policy{ID: id, Ingress: []model.Rule{{Action: action, AnyPeer: true, Ports: []model.PortRange{tcp(80, 80)}}}}
 	}
-	for _, action := range []model.Action{model.Allow, model.Deny, model.Pass} {
+	for _, action := range []model.Action{model.Allow, model.Deny, model.Pass, model.Reject} {
 		policies := []*model.Policy{policyOf("a", action), policyOf("b", action)}
 		for first, second := range []int{1, 0} {
 			var s *Store

@@ -124,7 +124,7 @@ func (s *Store) Report(reported bool) {
 		s.dirty.closing[name] = struct{}{}
 	}
 	for id, r := range s.rules {
-		if r.spec.Action == model.Deny {
+		if r.spec.Action.Denies() {
 			s.dirty.rules[id] = struct{}{}
 		}
 	}

@@ -58,7 +58,7 @@ func counterFlows(r *rule, deny []openflow.Action) []openflow.Flow {
 			count(openflow.Any().CTState(openflow.CTNew, 0).Bits(r.layer.allowed(), r.id, exact), append(note, openflow.GotoTable(next))...),
 			count(openflow.Any().CTState(openflow.CTEst, openflow.CTNew).CTLabel(r.layer.label(r.id), r.layer.label(exact)), openflow.GotoTable(next)),
 		}
-	case model.Deny:
+	case model.Deny, model.Reject:
 		return []openflow.Flow{count(denied, append(note, deny...)...)}
 	}
 	if r.displaced {

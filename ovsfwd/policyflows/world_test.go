@@ -73,7 +73,7 @@ func drawRule(t *rapid.T, tier model.Tier) model.Rule {
 		AnyPeer: rapid.IntRange(0, 3).Draw(t, "any peer") == 0, AnyPort: rapid.IntRange(0, 3).Draw(t, "any port") == 0,
 	}
 	if tier != model.TierNetworkPolicy {
-		r.Action = rapid.SampledFrom([]model.Action{model.Allow, model.Deny, model.Pass}).Draw(t, "action")
+		r.Action = rapid.SampledFrom([]model.Action{model.Allow, model.Deny, model.Pass, model.Reject}).Draw(t, "action")
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "peers") {
 		r.Peers = append(r.Peers, drawGroupID(t, "a", "n"))
@@ -200,13 +200,13 @@ func (w *world) judge(d model.Direction, pod Pod, p packet) bool {
 	switch w.ordered(d, applied.Admin, p) {
 	case model.Allow:
 		return true
-	case model.Deny:
+	case model.Deny, model.Reject:
 		return false
 	}
 	if applied.Isolated() {
 		return w.ordered(d, applied.NetworkPolicies, p) == model.Allow
 	}
-	return w.ordered(d, applied.Baseline, p) != model.Deny
+	return !w.ordered(d, applied.Baseline, p).Denies()
 }
 
 // ordered returns the action of the first rule that matches, in order of

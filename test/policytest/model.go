@@ -237,13 +237,13 @@ func (m *Model) allows(d model.Direction, id model.PodID, peer, destination neti
 		return m.peerMatches(r, peer) && m.portMatches(r, destination, protocol, port)
 	}
 	a := e.Applied(d)
-	if action := m.first(a.Admin, d, matches); action == model.Allow || action == model.Deny {
+	if action := m.first(a.Admin, d, matches); action == model.Allow || action.Denies() {
 		return action == model.Allow
 	}
 	if a.Isolated() {
 		return m.first(a.NetworkPolicies, d, matches) == model.Allow
 	}
-	return m.first(a.Baseline, d, matches) != model.Deny
+	return !m.first(a.Baseline, d, matches).Denies()
 }
 
 // first returns the action of the first rule that matches, zero if none does.
