@@ -135,6 +135,7 @@ func (s *Server) discover(w http.ResponseWriter, path string) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.asked[path]++
 	var found []any
 	for _, r := range resources() {
 		if r.gv == gv && !s.hidden[r.plural] {

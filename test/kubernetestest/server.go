@@ -34,6 +34,8 @@ type Server struct {
 	// unstreamed reports that lists do not come as streams.
 	unstreamed bool
 	requests   []Request
+	// asked counts the questions to discovery by their path.
+	asked map[string]int
 	// held is not nil while lists must wait.
 	held chan struct{}
 	// cut, if not zero, is the number of objects before a list breaks off.
@@ -57,7 +59,7 @@ func NewServer(t testing.TB) *Server {
 // Listen returns a server that listens at an address, in the network namespace of
 // the thread, until it is stopped.
 func Listen(address string) (*Server, error) {
-	s := &Server{address: address, objects: newStorage(), changed: make(chan struct{}), refused: map[string]int{}, hidden: map[string]bool{}, refusals: map[string]int{}}
+	s := &Server{address: address, objects: newStorage(), changed: make(chan struct{}), refused: map[string]int{}, hidden: map[string]bool{}, refusals: map[string]int{}, asked: map[string]int{}}
 	return s, s.Start()
 }
 
@@ -178,6 +180,13 @@ func (s *Server) Refusals(plural string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.refusals[plural]
+}
+
+// Asked returns the number of questions to discovery with that path.
+func (s *Server) Asked(path string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked[path]
 }
 
 // Requests returns the requests so far, each kind once.

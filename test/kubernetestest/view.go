@@ -57,6 +57,12 @@ func Open(t testing.TB, config *rest.Config, log *slog.Logger) *View {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return Follow(t, source)
+}
+
+// Follow runs a source and collects its batches until the test ends.
+func Follow(t testing.TB, source *kubernetes.Source) *View {
+	t.Helper()
 	v := &View{source: source, moved: make(chan struct{}), Seen: Seen{
 		Nodes: map[string]*corev1.Node{}, Namespaces: map[string]*corev1.Namespace{}, Pods: map[model.PodID]*corev1.Pod{},
 		Policies: map[string]*networkingv1.NetworkPolicy{}, Closed: map[string]datastore.NetworkPolicyClosed{},

@@ -1,20 +1,15 @@
 package kubernetes
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
-	"slices"
 	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	serializers "k8s.io/apimachinery/pkg/runtime/serializer"
@@ -132,21 +127,6 @@ func (s *Source) Reconnect() {
 		s.clients.reconnects.Add(1)
 		s.clients.connections.CloseAll()
 	}
-}
-
-// unserved reports whether the API server says that it has no such kind. By default every
-// authenticated account may ask that, also for kinds that it may not read.
-func (c *clients) unserved(ctx context.Context, k kindName) bool {
-	at := k.resource()
-	data, err := c.networking.Get().AbsPath("/apis", at.Group, at.Version).SetHeader("Accept", runtime.ContentTypeJSON).Do(ctx).Raw()
-	if err != nil {
-		return apierrors.IsNotFound(err)
-	}
-	var all metav1.APIResourceList
-	if json.Unmarshal(data, &all) != nil || all.GroupVersion != at.GroupVersion().String() {
-		return false
-	}
-	return !slices.ContainsFunc(all.APIResources, func(r metav1.APIResource) bool { return r.Name == at.Resource })
 }
 
 // kinds returns all kinds in their order.

@@ -2,16 +2,20 @@ package kubernetes_test
 
 import (
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	"github.com/felixlike/felixlike/felixlike/datastore/kubernetes"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/kubernetestest"
 )
@@ -46,6 +50,59 @@ func TestClusterPoliciesArrive(t *testing.T) {
 	// Sync has the source look at once.
 	if seen := v.Sync(t); seen.ClusterPolicies["p"] == nil || len(seen.Last.Problems) > 0 {
 		t.Errorf("once they are served: %v, %v", seen.ClusterPolicies, seen.Last.Problems)
+	}
+}
+
+// logLines is the log of a source.
+type logLines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logLines) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(line)
+}
+
+func (l *logLines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// TestAbsentKindIsNoticed: the source itself notices that a kind is served. It asks for the
+// resources of the group, and lists the kind only when they name it. The log has one line.
+func TestAbsentKindIsNoticed(t *testing.T) {
+	f := newFixture(t)
+	f.Refuse(http.StatusNotFound, clusterPolicies)
+	f.Hide(clusterPolicies, true)
+	f.clusterPolicy(t, "p")
+	lines := &logLines{}
+	source, err := kubernetes.New(kubernetes.Options{
+		Config: f.Config("agent"), Node: "n1", Log: slog.New(slog.NewTextHandler(lines, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	source.AskEvery(10 * time.Millisecond)
+	v := kubernetestest.Follow(t, source)
+	v.Until(t, "in sync", func(s kubernetestest.Seen) bool { return s.Last.InSync })
+	const group = "/apis/policy.networking.k8s.io/v1alpha2"
+	for f.Asked(group) < 5 { // the test's time limit bounds this
+		time.Sleep(time.Millisecond)
+	}
+	if n := f.Refusals(clusterPolicies); n != 1 {
+		t.Errorf("%d lists of an absent kind", n)
+	}
+	if n := strings.Count(lines.String(), "does not serve"); n != 1 || strings.Contains(lines.String(), "level=WARN") {
+		t.Errorf("%d lines about the absent kind:\n%s", n, lines)
+	}
+	f.Refuse(0, clusterPolicies)
+	f.Hide(clusterPolicies, false)
+	v.Until(t, "the policy", func(s kubernetestest.Seen) bool { return s.ClusterPolicies["p"] != nil })
+	if !strings.Contains(lines.String(), "serves all kinds") {
+		t.Errorf("the log does not say that the kind is there:\n%s", lines)
 	}
 }
 

@@ -108,7 +108,7 @@ func (s *source) List(ctx context.Context, o metav1.ListOptions) (*itemList, err
 // missed reports whether a list says that an optional kind was removed. No other error
 // says so.
 func (s *source) missed(err error) bool {
-	if !s.name.optional() || !apierrors.IsNotFound(err) {
+	if !s.name.definition().optional || !apierrors.IsNotFound(err) {
 		s.missing = 0
 		return false
 	}

@@ -22,9 +22,10 @@
 //     Only such a list deletes the objects that it lacks.
 //   - ClusterNetworkPolicies are decoded strictly, too. A rule that cannot be understood
 //     is a problem, and is left empty, so that it fails closed (strict.ClosedSpec).
-//   - A cluster without ClusterNetworkPolicies is in sync without them. The API server is
-//     asked again every minute, and at a Sync. They are gone when four lists in a row
-//     say that there is no such kind; any other failure leaves them in force.
+//   - A cluster without ClusterNetworkPolicies is in sync without them. The source asks
+//     again every minute, with one request for all absent kinds of a group (offer.go), and at a
+//     Sync. They are gone when four lists in a row say that there is no such kind; any
+//     other failure leaves them in force.
 //   - ServiceCIDRs are left out where the API server has no such kind, or lets
 //     everything else be read.
 //

@@ -59,3 +59,10 @@ func WatchFirst(ctx context.Context, w watch.Interface) (watch.Interface, error)
 // Whole reports whether an object of a watch has all of it, which the store needs behind
 // the first list.
 func Whole(o runtime.Object) bool { return o.(*item).data != nil }
+
+// AskEvery sets the interval between two looks for absent kinds.
+func (s *Source) AskEvery(d time.Duration) {
+	for _, o := range s.offers {
+		o.every = d
+	}
+}

@@ -2,7 +2,6 @@ package kubernetes
 
 import (
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -29,45 +28,66 @@ const (
 	kinds
 )
 
-// String returns the kind as users write it.
-func (k kindName) String() string {
+// definition has the constant properties of a kind.
+type definition struct {
+	// name is the kind in messages and in model.ObjectRef.
+	name string
+	// resource is the API server's resource of the kind.
+	resource schema.GroupVersionResource
+	// optional: there are clusters without the kind. They are older, or lack the CustomResourceDefinition.
+	optional bool
+	// denies: an object may deny what is allowed without it. So the source does not go on without
+	// the kind if it may not read it.
+	denies bool
+	// deleted returns the event that ends an object; nil for a kind without events of its own.
+	deleted func(key) datastore.Event
+}
+
+func (k kindName) definition() definition {
 	switch k {
 	case kindNode:
-		return "Node"
+		return definition{
+			name: "Node", resource: corev1.SchemeGroupVersion.WithResource("nodes"),
+			deleted: func(n key) datastore.Event { return datastore.NodeDeleted{Name: n.name} },
+		}
 	case kindNamespace:
-		return "Namespace"
+		return definition{
+			name: "Namespace", resource: corev1.SchemeGroupVersion.WithResource("namespaces"),
+			deleted: func(n key) datastore.Event { return datastore.NamespaceDeleted{Name: n.name} },
+		}
 	case kindServiceCIDR:
-		return "ServiceCIDR"
+		return definition{
+			name: "ServiceCIDR", resource: networkingv1.SchemeGroupVersion.WithResource("servicecidrs"), optional: true,
+		}
 	case kindPod:
-		return "Pod"
+		return definition{
+			name: "Pod", resource: corev1.SchemeGroupVersion.WithResource("pods"),
+			deleted: func(n key) datastore.Event {
+				return datastore.PodDeleted{ID: model.PodID{Namespace: n.namespace, Name: n.name}}
+			},
+		}
 	case kindPolicy:
-		return "NetworkPolicy"
+		return definition{
+			name: "NetworkPolicy", resource: networkingv1.SchemeGroupVersion.WithResource("networkpolicies"),
+			deleted: func(n key) datastore.Event {
+				return datastore.NetworkPolicyDeleted{Namespace: n.namespace, Name: n.name}
+			},
+		}
 	case kindClusterPolicy:
-		return "ClusterNetworkPolicy"
+		return definition{
+			name: "ClusterNetworkPolicy", resource: schema.GroupVersion(v1alpha2.GroupVersion).WithResource("clusternetworkpolicies"),
+			optional: true, denies: true,
+			deleted: func(n key) datastore.Event { return datastore.ClusterNetworkPolicyDeleted{Name: n.name} },
+		}
 	}
-	return fmt.Sprintf("kind(%d)", uint8(k))
+	return definition{}
 }
+
+// String returns the kind as users write it.
+func (k kindName) String() string { return k.definition().name }
 
 // resource returns the API server's resource of the kind.
-func (k kindName) resource() schema.GroupVersionResource {
-	switch k {
-	case kindNode:
-		return corev1.SchemeGroupVersion.WithResource("nodes")
-	case kindNamespace:
-		return corev1.SchemeGroupVersion.WithResource("namespaces")
-	case kindServiceCIDR:
-		return networkingv1.SchemeGroupVersion.WithResource("servicecidrs")
-	case kindPod:
-		return corev1.SchemeGroupVersion.WithResource("pods")
-	case kindClusterPolicy:
-		return schema.GroupVersion(v1alpha2.GroupVersion).WithResource("clusternetworkpolicies")
-	}
-	return networkingv1.SchemeGroupVersion.WithResource("networkpolicies")
-}
-
-// optional reports whether there are clusters without the kind: older ones, and those
-// without the CustomResourceDefinition.
-func (k kindName) optional() bool { return k == kindServiceCIDR || k == kindClusterPolicy }
+func (k kindName) resource() schema.GroupVersionResource { return k.definition().resource }
 
 // fields selects the objects that are asked for. Pods that are done will not run
 // again: to us, they are gone.
@@ -85,17 +105,8 @@ func (k kindName) ref(n key) model.ObjectRef {
 // deleted returns the event that ends an object; nil for kinds that have no
 // events of their own.
 func (k kindName) deleted(n key) datastore.Event {
-	switch k {
-	case kindNode:
-		return datastore.NodeDeleted{Name: n.name}
-	case kindNamespace:
-		return datastore.NamespaceDeleted{Name: n.name}
-	case kindPod:
-		return datastore.PodDeleted{ID: model.PodID{Namespace: n.namespace, Name: n.name}}
-	case kindPolicy:
-		return datastore.NetworkPolicyDeleted{Namespace: n.namespace, Name: n.name}
-	case kindClusterPolicy:
-		return datastore.ClusterNetworkPolicyDeleted{Name: n.name}
+	if event := k.definition().deleted; event != nil {
+		return event(n)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,15 +31,6 @@ const (
 	forbiddenPoll = time.Minute
 )
 
-// servedPoll is the interval between two requests for a kind that the API server does not have: an upgrade,
-// or a new CustomResourceDefinition, may bring it.
-func servedPoll(k kindName) time.Duration {
-	if k == kindServiceCIDR {
-		return 10 * time.Minute
-	}
-	return time.Minute
-}
-
 // retry is how long a reflector waits before it tries again. Policy is as old as
 // the outage is long, so it waits less than client-go's half a minute.
 func retry() wait.Backoff {
@@ -61,6 +53,8 @@ type Source struct {
 	kinds   [kinds]*kind
 	state   *state
 	log     *slog.Logger
+	// offers are the groups with kinds that an API server may lack.
+	offers []*offer
 	// appeared has an element when a kind is served that was absent.
 	appeared [kinds]chan struct{}
 	syncs    chan chan<- uint64
@@ -76,7 +70,8 @@ func New(o Options) (*Source, error) {
 	}
 	s := &Source{
 		node: o.Node, clients: c, kinds: c.kinds(o.Node), state: newState(), log: o.Log,
-		syncs: make(chan chan<- uint64), ended: make(chan struct{}),
+		offers: newOffers(o.Log),
+		syncs:  make(chan chan<- uint64), ended: make(chan struct{}),
 	}
 	for k := range s.appeared {
 		s.appeared[k] = make(chan struct{}, 1)
@@ -96,6 +91,9 @@ func (s *Source) Run(ctx context.Context, deliver func(datastore.Batch)) error {
 	defer cancel()
 	for _, k := range s.kinds {
 		reading.Go(func() { s.read(ctx, k) })
+	}
+	for _, o := range s.offers {
+		reading.Go(func() { o.run(ctx, s.clients, s.appear) })
 	}
 	b := &batches{log: s.log, deliver: deliver, faults: map[model.ObjectRef][]model.Problem{}, prefixes: map[string][]netip.Prefix{}}
 	var last time.Time
@@ -124,7 +122,7 @@ func (s *Source) read(ctx context.Context, k *kind) {
 	log := s.log.With("resource", k.name.resource().Resource)
 	for ctx.Err() == nil {
 		from := &source{kind: k, state: s.state, reconnects: &s.clients.reconnects, log: log}
-		if k.name.optional() && !s.served(ctx, from) {
+		if k.name.definition().optional && !s.served(ctx, from) {
 			return
 		}
 		s.reflect(ctx, from)
@@ -153,46 +151,50 @@ func (s *Source) reflect(ctx context.Context, from *source) {
 //
 // An API server that has just begun forbids everything until it has read its roles.
 // So that is believed only of one that let all other kinds be read before. It is never
-// believed of ClusterNetworkPolicies: without an administrator's Deny, pods would be open.
+// believed of a kind whose objects deny something: without them, pods would be open.
 // An API server without the kind forbids it as well, so its discovery is asked then.
 func (s *Source) served(ctx context.Context, from *source) bool {
 	backoff := retry()
-	for logged := false; ; {
+	offer := s.offer(from.name)
+	for {
 		roles := s.othersSynced(from.name)
 		_, err := from.list(ctx, metav1.ListOptions{Limit: 1})
-		if from.name == kindClusterPolicy && apierrors.IsForbidden(err) && s.clients.unserved(ctx, from.name) {
+		denies := from.name.definition().denies
+		if denies && apierrors.IsForbidden(err) && s.clients.unserved(ctx, from.name) {
 			err = apierrors.NewNotFound(from.name.resource().GroupResource(), "")
 		}
-		pause := wait.Jitter(servedPoll(from.name), 0.5)
+		var again <-chan time.Time
 		switch {
 		case err == nil:
+			offer.note(from.name, true)
 			return true
 		case ctx.Err() != nil:
 			return false
 		case apierrors.IsNotFound(err):
 			from.note(ctx, nil)
 			s.state.absent(from.name)
-			if !logged && from.name == kindServiceCIDR {
-				from.log.Info("the API server has no ServiceCIDRs: backend openflow needs the setting serviceCIDRs where pods use Services")
-			} else if !logged {
-				from.log.Info("the API server does not serve this kind: it is looked for every minute", "kind", from.name.String())
-			}
-			logged = true
-		case apierrors.IsForbidden(err) && roles && from.name != kindClusterPolicy:
+			offer.note(from.name, false)
+		case apierrors.IsForbidden(err) && roles && !denies:
 			from.note(ctx, err)
 			s.state.absent(from.name)
-			pause = forbiddenPoll
+			again = time.After(wait.Jitter(forbiddenPoll, 0.5))
 		default:
 			from.note(ctx, err)
-			pause = backoff.Step()
+			again = time.After(backoff.Step())
 		}
 		select {
 		case <-ctx.Done():
 			return false
 		case <-s.appeared[from.name]:
-		case <-time.After(pause):
+		case <-again:
 		}
 	}
+}
+
+// offer returns the offer of an optional kind.
+func (s *Source) offer(k kindName) *offer {
+	at := slices.IndexFunc(s.offers, func(o *offer) bool { return slices.Contains(o.members, k) })
+	return s.offers[at]
 }
 
 // othersSynced reports whether all other kinds have been read that every cluster has.
@@ -200,7 +202,7 @@ func (s *Source) othersSynced(k kindName) bool {
 	s.state.mu.Lock()
 	defer s.state.mu.Unlock()
 	for other, store := range s.state.stores {
-		if kindName(other) != k && !kindName(other).optional() && !store.synced {
+		if kindName(other) != k && !kindName(other).definition().optional && !store.synced {
 			return false
 		}
 	}

@@ -68,7 +68,7 @@ func (s *Source) look(ctx context.Context, k kindName) (*there, error) {
 	o := metav1.ListOptions{FieldSelector: k.fields(), Limit: syncPage}
 	for {
 		page, err := s.clients.metadata.Resource(k.resource()).List(ctx, o)
-		if k.optional() && apierrors.IsNotFound(err) || absent && apierrors.IsForbidden(err) {
+		if k.definition().optional && apierrors.IsNotFound(err) || absent && apierrors.IsForbidden(err) {
 			return &there{absent: true}, nil
 		}
 		if err != nil {
