@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -82,6 +83,16 @@ type ClusterNetworkPolicySet struct {
 // ClusterNetworkPolicyDeleted says that a ClusterNetworkPolicy is gone.
 type ClusterNetworkPolicyDeleted struct{ Name string }
 
+// AntreaSet reports a new or changed object of Antrea's API. Its parts that were not understood are such that
+// they fail closed (strict.DecodeAntrea).
+type AntreaSet struct {
+	Object antrea.Object
+	Source string
+}
+
+// AntreaDeleted says that an object of Antrea's API is gone.
+type AntreaDeleted struct{ ID antrea.ID }
+
 func (NodeSet) isEvent()                     {}
 func (NodeDeleted) isEvent()                 {}
 func (NamespaceSet) isEvent()                {}
@@ -94,3 +105,5 @@ func (NetworkPolicyClosed) isEvent()         {}
 func (NetworkPolicyDeleted) isEvent()        {}
 func (ClusterNetworkPolicySet) isEvent()     {}
 func (ClusterNetworkPolicyDeleted) isEvent() {}
+func (AntreaSet) isEvent()                   {}
+func (AntreaDeleted) isEvent()               {}

@@ -1,0 +1,172 @@
+package antrea
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// Kind is a kind of the API. The order is that of events: policies refer to the kinds before
+// them.
+type Kind uint8
+
+// The kinds.
+const (
+	KindTier Kind = iota + 1
+	KindClusterGroup
+	KindGroup
+	KindClusterNetworkPolicy
+	KindNetworkPolicy
+)
+
+// Kinds lists all kinds in their order.
+func Kinds() []Kind {
+	return []Kind{KindTier, KindClusterGroup, KindGroup, KindClusterNetworkPolicy, KindNetworkPolicy}
+}
+
+// String returns the kind as the API names it.
+func (k Kind) String() string {
+	switch k {
+	case KindTier:
+		return "Tier"
+	case KindClusterGroup:
+		return "ClusterGroup"
+	case KindGroup:
+		return "Group"
+	case KindClusterNetworkPolicy:
+		return "ClusterNetworkPolicy"
+	case KindNetworkPolicy:
+		return "NetworkPolicy"
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// Namespaced reports whether objects of the kind are in namespaces.
+func (k Kind) Namespaced() bool { return k == KindGroup || k == KindNetworkPolicy }
+
+// Resource returns the API's name of the kind in URLs.
+func (k Kind) Resource() string {
+	switch k {
+	case KindTier:
+		return "tiers"
+	case KindClusterGroup:
+		return "clustergroups"
+	case KindGroup:
+		return "groups"
+	case KindClusterNetworkPolicy:
+		return "clusternetworkpolicies"
+	}
+	return "networkpolicies"
+}
+
+// New returns an empty object of the kind.
+func (k Kind) New() Object {
+	switch k {
+	case KindTier:
+		return &Tier{}
+	case KindClusterGroup:
+		return &ClusterGroup{}
+	case KindGroup:
+		return &Group{}
+	case KindClusterNetworkPolicy:
+		return &ClusterNetworkPolicy{}
+	}
+	return &NetworkPolicy{}
+}
+
+// ID names an object.
+type ID struct {
+	Kind            Kind
+	Namespace, Name string
+}
+
+// Compare orders by kind, namespace, name.
+func (id ID) Compare(o ID) int {
+	return cmp.Or(cmp.Compare(id.Kind, o.Kind), cmp.Compare(id.Namespace, o.Namespace), cmp.Compare(id.Name, o.Name))
+}
+
+// Ref names the object for people. The kind has its API group, because other groups have kinds of
+// the same names.
+func (id ID) Ref() model.ObjectRef {
+	return model.ObjectRef{Kind: id.Kind.String() + "." + GroupName, Namespace: id.Namespace, Name: id.Name}
+}
+
+// Object is an object of one of the kinds.
+type Object interface {
+	metav1.Object
+	ID() ID
+}
+
+// ID names the tier.
+func (o *Tier) ID() ID { return ID{KindTier, "", o.Name} }
+
+// ID names the group.
+func (o *ClusterGroup) ID() ID { return ID{KindClusterGroup, "", o.Name} }
+
+// ID names the group.
+func (o *Group) ID() ID { return ID{KindGroup, o.Namespace, o.Name} }
+
+// ID names the policy.
+func (o *ClusterNetworkPolicy) ID() ID { return ID{KindClusterNetworkPolicy, "", o.Name} }
+
+// ID names the policy.
+func (o *NetworkPolicy) ID() ID { return ID{KindNetworkPolicy, o.Namespace, o.Name} }
+
+// Objects are objects of all kinds.
+type Objects struct {
+	Tiers           []*Tier                 `json:"tiers,omitempty"`
+	ClusterGroups   []*ClusterGroup         `json:"clusterGroups,omitempty"`
+	Groups          []*Group                `json:"groups,omitempty"`
+	ClusterPolicies []*ClusterNetworkPolicy `json:"clusterNetworkPolicies,omitempty"`
+	Policies        []*NetworkPolicy        `json:"networkPolicies,omitempty"`
+}
+
+// All lists the objects, kind by kind.
+func (o Objects) All() []Object {
+	var all []Object
+	for _, x := range o.Tiers {
+		all = append(all, x)
+	}
+	for _, x := range o.ClusterGroups {
+		all = append(all, x)
+	}
+	for _, x := range o.Groups {
+		all = append(all, x)
+	}
+	for _, x := range o.ClusterPolicies {
+		all = append(all, x)
+	}
+	for _, x := range o.Policies {
+		all = append(all, x)
+	}
+	return all
+}
+
+// Put adds an object, or replaces the one of the same name. Lists that others hold do not change.
+func (o *Objects) Put(object Object) {
+	switch x := object.(type) {
+	case *Tier:
+		o.Tiers = put(o.Tiers, x)
+	case *ClusterGroup:
+		o.ClusterGroups = put(o.ClusterGroups, x)
+	case *Group:
+		o.Groups = put(o.Groups, x)
+	case *ClusterNetworkPolicy:
+		o.ClusterPolicies = put(o.ClusterPolicies, x)
+	case *NetworkPolicy:
+		o.Policies = put(o.Policies, x)
+	}
+}
+
+func put[O Object](list []O, object O) []O {
+	if at := slices.IndexFunc(list, func(o O) bool { return o.ID() == object.ID() }); at >= 0 {
+		list = slices.Clone(list)
+		list[at] = object
+		return list
+	}
+	return append(slices.Clip(list), object)
+}

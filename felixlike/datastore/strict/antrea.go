@@ -1,0 +1,134 @@
+package strict
+
+import (
+	"encoding/json"
+
+	"github.com/felixlike/felixlike/felixlike/antrea"
+)
+
+// The values that stand for a tier and for a priority that are not understood. No object can have
+// them.
+const (
+	noTier         = "(not understood)"
+	noPriority     = 0
+	noTierPriority = -1
+)
+
+// DecodeAntrea decodes an object of Antrea's API, without its name. If it has faults, the object
+// has what is understood of it, and the rest is such that the policy engine closes it: a rule with
+// a fault has a peer without a field, an appliedTo with a fault is an entry without a field, and
+// tier and priority are no valid ones. A field that is not known may be a misspelt direction: each
+// direction then has one rule without action, which denies everything. A group or a tier with a
+// fault has no members or place, so that the rules and policies that name it fail closed.
+func DecodeAntrea(kind antrea.Kind, data []byte) (antrea.Object, []Fault) {
+	object := kind.New()
+	faults := Decode(data, object)
+	if len(faults) == 0 {
+		return object, nil
+	}
+	return closedAntrea(kind, data), faults
+}
+
+// CloseAntrea replaces the rules of a policy by one without action in each direction, which denies
+// everything.
+func CloseAntrea(object antrea.Object) {
+	if spec := antreaSpec(object); spec != nil {
+		spec.Ingress, spec.Egress = []antrea.Rule{{}}, []antrea.Rule{{}}
+		if len(spec.AppliedTo) == 0 {
+			spec.AppliedTo = []antrea.AppliedTo{{}}
+		}
+	}
+}
+
+func antreaSpec(object antrea.Object) *antrea.PolicySpec {
+	switch o := object.(type) {
+	case *antrea.ClusterNetworkPolicy:
+		return &o.Spec
+	case *antrea.NetworkPolicy:
+		return &o.Spec
+	}
+	return nil
+}
+
+func closedAntrea(kind antrea.Kind, data []byte) antrea.Object {
+	object := kind.New()
+	fields, known := members(data, "apiVersion", "kind", "metadata", "spec", "status")
+	switch o := object.(type) {
+	case *antrea.Tier:
+		if !known || !understood(fields["spec"], &o.Spec) {
+			o.Spec = antrea.TierSpec{Priority: noTierPriority}
+		}
+	case *antrea.ClusterGroup:
+		if !known || !understood(fields["spec"], &o.Spec) {
+			o.Spec = antrea.GroupSpec{}
+		}
+	case *antrea.Group:
+		if !known || !understood(fields["spec"], &o.Spec) {
+			o.Spec = antrea.GroupSpec{}
+		}
+	case *antrea.ClusterNetworkPolicy:
+		o.Spec = closedAntreaSpec(fields["spec"], known)
+	case *antrea.NetworkPolicy:
+		o.Spec = closedAntreaSpec(fields["spec"], known)
+	}
+	return object
+}
+
+// closedAntreaSpec returns what is understood of a policy's spec.
+func closedAntreaSpec(data json.RawMessage, known bool) antrea.PolicySpec {
+	fields, specKnown := members(data, "tier", "priority", "appliedTo", "ingress", "egress")
+	var spec antrea.PolicySpec
+	if len(fields) == 0 {
+		return spec
+	}
+	if len(fields["tier"]) > 0 && !understood(fields["tier"], &spec.Tier) {
+		spec.Tier = noTier
+	}
+	if !understood(fields["priority"], &spec.Priority) {
+		spec.Priority = noPriority
+	}
+	spec.AppliedTo = closedAppliedTo(fields["appliedTo"])
+	rules := func(raw json.RawMessage, closed func(*antrea.Rule)) []antrea.Rule {
+		var all []antrea.Rule
+		for _, raw := range rulesOf(raw) {
+			var rule antrea.Rule
+			if !understood(raw, &rule) {
+				fields, _ := members(raw)
+				rule = antrea.Rule{AppliedTo: closedAppliedTo(fields["appliedTo"])}
+				if !understood(fields["action"], &rule.Action) {
+					rule.Action = ""
+				}
+				closed(&rule)
+			}
+			all = append(all, rule)
+		}
+		return all
+	}
+	spec.Ingress = rules(fields["ingress"], func(r *antrea.Rule) { r.From = []antrea.Peer{{}} })
+	spec.Egress = rules(fields["egress"], func(r *antrea.Rule) { r.To = []antrea.Peer{{}} })
+	if !known || !specKnown {
+		rule := antrea.Rule{}
+		if len(spec.AppliedTo) == 0 {
+			// The rules may have one each: then those of all.
+			for _, r := range append(spec.Ingress, spec.Egress...) {
+				rule.AppliedTo = append(rule.AppliedTo, r.AppliedTo...)
+			}
+		}
+		spec.Ingress, spec.Egress = []antrea.Rule{rule}, []antrea.Rule{rule}
+	}
+	return spec
+}
+
+// closedAppliedTo returns the entries of a list, and in place of one with a fault, or of no list,
+// an entry without a field.
+func closedAppliedTo(data json.RawMessage) []antrea.AppliedTo {
+	var all []antrea.AppliedTo
+	for _, raw := range rulesOf(data) {
+		var entry antrea.AppliedTo
+		if !understood(raw, &entry) {
+			entry = antrea.AppliedTo{}
+		}
+		all = append(all, entry)
+	}
+	return all
+}
