@@ -84,12 +84,12 @@ func (c *concerned) owners(r tables.Refusal) (owners []model.ObjectRef, descript
 	switch o := r.Origin.(type) {
 	case tables.OfPolicy:
 		if c.tracker.policies[o.ID] != nil {
-			owners = append(owners, policyRef(o.ID))
+			owners = append(owners, o.ID.Object())
 		}
 		return owners, ""
 	case tables.OfGroup:
 		for _, id := range c.users[o.ID] {
-			owners = append(owners, policyRef(id))
+			owners = append(owners, id.Object())
 		}
 		if g, known := c.tracker.groups[o.ID]; known {
 			description = g.Kind.String() + " of " + g.Description
@@ -138,14 +138,6 @@ func (c *concerned) podsOf(origins []tables.Origin) []model.PodID {
 	}
 	slices.SortFunc(all, model.PodID.Compare)
 	return slices.Compact(all)
-}
-
-func policyRef(id model.PolicyID) model.ObjectRef {
-	kind := "NetworkPolicy"
-	if id.Tier != model.TierNetworkPolicy {
-		kind = "ClusterNetworkPolicy"
-	}
-	return ref(kind, id.Namespace, id.Name)
 }
 
 func podRef(id model.PodID) model.ObjectRef { return ref("Pod", id.Namespace, id.Name) }

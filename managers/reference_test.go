@@ -85,8 +85,9 @@ func referenceRows(t *testing.T) []ovstest.Row {
 			}
 			row.Flow = right
 		case row.Scenario == "ACNP":
-			// The reference's policy is in tier 250 of many. The admin tier is the first.
-			row.Flow.Priority += 200 * 250
+			// The reference's policy is in tier 250. The admin tier is behind it, with 14
+			// priorities for a policy instead of 100.
+			row.Flow.Priority = 14660
 		}
 	}
 	return rows

@@ -166,7 +166,7 @@ func TestSwitchPolicyInAnyOrder(t *testing.T) {
 		{Name: "1", Action: model.Allow, AnyPeer: true, NamedPorts: []model.GroupID{"p1"}},
 		{Name: "2", Action: model.Deny, AnyPeer: true, AnyPort: true},
 	}
-	admin := func(name string, priority uint16) model.PolicyUpdate {
+	admin := func(name string, priority float64) model.PolicyUpdate {
 		return model.PolicyUpdate{Policy: &model.Policy{
 			ID: model.PolicyID{Tier: model.TierAdmin, Name: name}, Precedence: model.Precedence{Priority: priority},
 			Ingress: rules, Egress: rules,

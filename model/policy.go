@@ -1,10 +1,12 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go4.org/netipx"
@@ -21,10 +23,7 @@ func (id PodID) String() string { return id.Namespace + "/" + id.Name }
 
 // Compare orders pods by namespace, then name.
 func (id PodID) Compare(o PodID) int {
-	if id.Namespace != o.Namespace {
-		return cmpString(id.Namespace, o.Namespace)
-	}
-	return cmpString(id.Name, o.Name)
+	return cmp.Or(cmp.Compare(id.Namespace, o.Namespace), cmp.Compare(id.Name, o.Name))
 }
 
 // Tier is the layer a policy belongs to. Tiers are evaluated in the order of their values; a packet that no
@@ -112,46 +111,103 @@ func (d Direction) String() string {
 	return fmt.Sprintf("direction(%d)", uint8(d))
 }
 
+// PolicyAPI is the API that a policy is an object of.
+type PolicyAPI uint8
+
+const (
+	// Kubernetes policies are NetworkPolicies, in the tier of that name, and
+	// ClusterNetworkPolicies of policy.networking.k8s.io.
+	Kubernetes PolicyAPI = iota
+	// AntreaCluster policies are ClusterNetworkPolicies of crd.antrea.io.
+	AntreaCluster
+	// Antrea policies are NetworkPolicies of crd.antrea.io.
+	Antrea
+)
+
 // PolicyID names a policy within its tier. Cluster-scoped policies have no
 // namespace.
 type PolicyID struct {
-	Tier      Tier   `json:"tier"`
-	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name"`
+	Tier      Tier      `json:"tier"`
+	API       PolicyAPI `json:"api,omitempty"`
+	Namespace string    `json:"namespace,omitempty"`
+	Name      string    `json:"name"`
+	// Part numbers the parts of an object whose rules do not all apply to the same
+	// pods, in the order of the rules. It is zero for a whole object.
+	Part uint16 `json:"part,omitempty"`
+	// Within is the namespace of the pods that the policy applies to, if the object has
+	// a policy for each namespace: its rules mean other peers in each.
+	Within string `json:"within,omitempty"`
 }
 
-// String returns "tier:namespace/name", without the tier for NetworkPolicies.
+// String returns "namespace/name" for a NetworkPolicy, "tier:name" for a
+// ClusterNetworkPolicy, and "antrea:namespace/name" or "antrea-cluster:name" for
+// those of Antrea's API, with "#2" for the second part and "@namespace" for the
+// pods of a namespace.
 func (id PolicyID) String() string {
 	name := id.Name
 	if id.Namespace != "" {
 		name = id.Namespace + "/" + id.Name
 	}
-	if id.Tier == TierNetworkPolicy {
+	if id.Part > 0 {
+		name += "#" + strconv.Itoa(int(id.Part))
+	}
+	if id.Within != "" {
+		name += "@" + id.Within
+	}
+	switch {
+	case id.API == AntreaCluster:
+		return "antrea-cluster:" + name
+	case id.API == Antrea:
+		return "antrea:" + name
+	case id.Tier == TierNetworkPolicy:
 		return name
 	}
 	return id.Tier.String() + ":" + name
 }
 
-// Identity returns the unique identity of the object: API group, kind, tier, namespace
-// and name, each followed by a zero byte, which occurs in none of them. A new kind in
-// an existing tier needs a field of its own in PolicyID and here.
-func (id PolicyID) Identity() string {
-	group, kind := "policy.networking.k8s.io", "ClusterNetworkPolicy"
-	if id.Tier == TierNetworkPolicy {
-		group, kind = "networking.k8s.io", "NetworkPolicy"
+// kind returns API group and kind of the object.
+func (id PolicyID) kind() (group, kind string) {
+	switch {
+	case id.API == AntreaCluster:
+		return "crd.antrea.io", "ClusterNetworkPolicy"
+	case id.API == Antrea:
+		return "crd.antrea.io", "NetworkPolicy"
+	case id.Tier == TierNetworkPolicy:
+		return "networking.k8s.io", "NetworkPolicy"
 	}
-	return group + "\x00" + kind + "\x00" + id.Tier.String() + "\x00" + id.Namespace + "\x00" + id.Name + "\x00"
+	return "policy.networking.k8s.io", "ClusterNetworkPolicy"
 }
 
-// Compare orders policies by tier, namespace, name.
+// Object names the object of the policy. The kind has the API group if it is not one of
+// Kubernetes.
+func (id PolicyID) Object() ObjectRef {
+	group, kind := id.kind()
+	if id.API != Kubernetes {
+		kind += "." + group
+	}
+	return ObjectRef{Kind: kind, Namespace: id.Namespace, Name: id.Name}
+}
+
+// Identity returns the unique identity of the policy: API group, kind, tier, namespace
+// and name, for Antrea's also part and namespace of the pods, each followed by a zero
+// byte, which occurs in none of them. A new kind in an existing tier needs an API of its
+// own in PolicyID and here.
+func (id PolicyID) Identity() string {
+	group, kind := id.kind()
+	identity := group + "\x00" + kind + "\x00" + id.Tier.String() + "\x00" + id.Namespace + "\x00" + id.Name + "\x00"
+	if id.API != Kubernetes {
+		identity += strconv.Itoa(int(id.Part)) + "\x00" + id.Within + "\x00"
+	}
+	return identity
+}
+
+// Compare orders policies by tier, API, namespace, name, part.
 func (id PolicyID) Compare(o PolicyID) int {
-	if id.Tier != o.Tier {
-		return int(id.Tier) - int(o.Tier)
-	}
-	if id.Namespace != o.Namespace {
-		return cmpString(id.Namespace, o.Namespace)
-	}
-	return cmpString(id.Name, o.Name)
+	return cmp.Or(
+		cmp.Compare(id.Tier, o.Tier), cmp.Compare(id.API, o.API),
+		cmp.Compare(id.Namespace, o.Namespace), cmp.Compare(id.Name, o.Name),
+		cmp.Compare(id.Part, o.Part), cmp.Compare(id.Within, o.Within),
+	)
 }
 
 // Policy is a policy resolved to groups. Rules keep the order of the object.
@@ -163,21 +219,26 @@ type Policy struct {
 	Egress     []Rule     `json:"egress,omitempty"`
 }
 
-// Precedence is the place of a policy among those of its tier: a lower tier of
-// the object's own API, then a lower priority, is asked first; of equal ones the
-// order of identifiers decides. It is zero for NetworkPolicies.
+// Precedence is the place of a policy among those of its tier: a lower Tier, then a
+// lower priority, is asked first; of equal ones the order of identifiers decides. Tier
+// is the priority of a tier of Antrea's API; ClusterNetworkPolicies of Kubernetes have
+// the places TierOfAdmin and TierOfBaseline. It is zero for NetworkPolicies.
 type Precedence struct {
-	Tier     uint16 `json:"tier"`
-	Priority uint16 `json:"priority"`
+	Tier     uint16  `json:"tier"`
+	Priority float64 `json:"priority"`
 }
 
 // Compare orders by tier, then priority.
 func (p Precedence) Compare(o Precedence) int {
-	if p.Tier != o.Tier {
-		return int(p.Tier) - int(o.Tier)
-	}
-	return int(p.Priority) - int(o.Priority)
+	return cmp.Or(cmp.Compare(p.Tier, o.Tier), cmp.Compare(p.Priority, o.Priority))
 }
+
+// The places of ClusterNetworkPolicies of Kubernetes among the tiers of Antrea's API: behind
+// the last ordinary one, 250, and behind the baseline, 253.
+const (
+	TierOfAdmin    = 251
+	TierOfBaseline = 254
+)
 
 // Rules returns the rules of one direction.
 func (p *Policy) Rules(d Direction) []Rule {
@@ -425,14 +486,4 @@ func (a Applied) All() iter.Seq[PolicyID] {
 // Equal reports whether both list the same policies.
 func (a Applied) Equal(o Applied) bool {
 	return slices.Equal(a.Admin, o.Admin) && slices.Equal(a.NetworkPolicies, o.NetworkPolicies) && slices.Equal(a.Baseline, o.Baseline)
-}
-
-func cmpString(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/felixlike/felixlike/felixlike/policy/smallmap"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -22,8 +23,15 @@ type endpointStore struct {
 // list lists the policies of selections.
 func (x *endpointStore) list(targets ...*selection) *applied {
 	var all [3][]*policy
-	for _, s := range targets {
+	var listed smallmap.Set[*policy]
+	for i, s := range targets {
 		for p := range s.policies.All() {
+			if len(p.targets) > 1 {
+				if i > 0 && listed.Has(p) {
+					continue // it has several targets
+				}
+				listed.Add(p)
+			}
 			tier := &all[p.id.Tier-model.TierAdmin]
 			*tier = append(*tier, p)
 		}

@@ -40,11 +40,11 @@ func (x *policyStore) set(c *compile.Policy) {
 		return
 	}
 	p.compiled = c
-	target := x.index.selection(c.Target)
-	if old != nil && target == p.target && old.Ingress == c.Ingress && old.Egress == c.Egress && old.Model.Precedence == c.Model.Precedence {
+	targets := x.targetsOf(c)
+	if old != nil && slices.Equal(targets, p.targets) && old.Ingress == c.Ingress && old.Egress == c.Egress && old.Model.Precedence == c.Model.Precedence {
 		x.dirty.policy(p) // the lists of endpoints are the same
 	} else {
-		x.retarget(p, target)
+		x.retarget(p, targets)
 	}
 	if old != nil {
 		x.releaseSelectors(old)
@@ -74,20 +74,32 @@ func (x *policyStore) releaseSelectors(c *compile.Policy) {
 	}
 }
 
-// retarget moves a changed policy to a target, which may be the old one, or nil.
-func (x *policyStore) retarget(p *policy, target *selection) {
-	x.dirty.policy(p)
-	if old := p.target; old != nil {
-		x.dirty.target(old)
-		old.policies.Remove(p)
-		if old != target {
-			x.index.dropIfUnused(old)
+// targetsOf returns the selections that a policy applies to, each once.
+func (x *policyStore) targetsOf(c *compile.Policy) []*selection {
+	var targets []*selection
+	for _, spec := range c.Targets {
+		if s := x.index.selection(spec); !slices.Contains(targets, s) {
+			targets = append(targets, s)
 		}
 	}
-	p.target = target
-	if target != nil {
-		target.policies.Add(p)
-		x.dirty.target(target)
+	return targets
+}
+
+// retarget moves a changed policy to targets, which may be the old ones, or none.
+func (x *policyStore) retarget(p *policy, targets []*selection) {
+	x.dirty.policy(p)
+	before := p.targets
+	for _, old := range before {
+		x.dirty.target(old)
+		old.policies.Remove(p)
+	}
+	p.targets = targets
+	for _, s := range targets {
+		s.policies.Add(p)
+		x.dirty.target(s)
+	}
+	for _, old := range before {
+		x.index.dropIfUnused(old)
 	}
 }
 
@@ -179,11 +191,7 @@ func (x *policyStore) retryCollided() bool {
 func (x *policyStore) problems() []model.Problem {
 	var all []model.Problem
 	for _, id := range slices.SortedFunc(maps.Keys(x.collisions), model.PolicyID.Compare) {
-		object := model.ObjectRef{Kind: "NetworkPolicy", Namespace: id.Namespace, Name: id.Name}
-		if id.Tier != model.TierNetworkPolicy {
-			object.Kind = "ClusterNetworkPolicy"
-		}
-		all = append(all, model.Problem{Object: object, Field: "spec", Reason: x.collisions[id].String()})
+		all = append(all, model.Problem{Object: id.Object(), Field: "spec", Reason: x.collisions[id].String()})
 	}
 	return all
 }
@@ -198,7 +206,7 @@ func (x *policyStore) hostTargets(id model.PolicyID) []model.PodID {
 	var ids []model.PodID
 	// The driver asks for every policy, and most namespaces have no such pods.
 	for c := range x.index.namespaces[id.Namespace].hosts.All() {
-		if !p.target.classes.Has(c) {
+		if !slices.ContainsFunc(p.targets, func(s *selection) bool { return s.classes.Has(c) }) {
 			continue
 		}
 		for _, h := range c.pods[host] {

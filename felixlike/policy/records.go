@@ -197,8 +197,8 @@ type policy struct {
 	id model.PolicyID
 	// compiled is the present object, or nil if it is deleted.
 	compiled *compile.Policy
-	// target is the selection of the pods that the policy applies to.
-	target *selection
+	// targets are the selections of the pods that the policy applies to, each once.
+	targets []*selection
 	// emitted is the policy of the last Flush, made of source; its groups are acquired.
 	// source differs from compiled if the policy is closed because of a collision of groups.
 	emitted *model.Policy
@@ -209,7 +209,8 @@ type policy struct {
 
 // applies reports whether the policy applies to a local pod.
 func (p *policy) applies() bool {
-	return p.compiled != nil && (p.compiled.Ingress || p.compiled.Egress) && p.target.locals > 0
+	return p.compiled != nil && (p.compiled.Ingress || p.compiled.Egress) &&
+		slices.ContainsFunc(p.targets, func(s *selection) bool { return s.locals > 0 })
 }
 
 // applied lists the policies that apply to a pod in each direction. It is immutable, and

@@ -42,7 +42,7 @@ type judged struct {
 	object *unstructured.Unstructured
 	// id and priority are those under which it is asked.
 	id       model.PolicyID
-	priority uint16
+	priority float64
 	problems []model.Problem
 	// faults are the fields that this version does not know.
 	faults []strict.Fault
@@ -90,7 +90,7 @@ func (j judged) condition(before *judged) metav1.Condition {
 	var lines []string
 	if before != nil && before.id.Tier == j.id.Tier && before.priority == j.priority {
 		c.Reason = ReasonEqualPriority
-		lines = append(lines, fmt.Sprintf("spec.priority: %d is also the priority of %s in tier %s; for pods that are subjects of both, %s is asked first, by its name",
+		lines = append(lines, fmt.Sprintf("spec.priority: %v is also the priority of %s in tier %s; for pods that are subjects of both, %s is asked first, by its name",
 			j.priority, before.id.Name, tierName(j.id.Tier), before.id.Name))
 	}
 	if problems := j.faulty(); len(problems) > 0 {

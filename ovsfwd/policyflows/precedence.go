@@ -1,6 +1,10 @@
 package policyflows
 
-import "github.com/felixlike/felixlike/model"
+import (
+	"math"
+
+	"github.com/felixlike/felixlike/model"
+)
 
 // The priorities of the NetworkPolicy tier. A flow cannot carry more than some
 // 4,000 conjunctions (64 kB of actions), so rules go to lanes of a priority
@@ -48,6 +52,9 @@ type ordered struct {
 // alone have a priority of their own.
 type orderedTier struct {
 	base, perTier, perPolicy, highest, alone int
+	// perAdmin is perPolicy of ClusterNetworkPolicies of the admin tier. All their
+	// priorities, up to 1000, fit below those of the other tiers.
+	perAdmin int
 }
 
 // adminPriorities and baselinePriorities are the reference's: 14000 for rule 0
@@ -56,8 +63,8 @@ type orderedTier struct {
 //
 // Each priority costs a flow for each pod and each member. So with more than 250 rules,
 // those with the same action in a row share one.
-func adminPriorities() orderedTier    { return orderedTier{65000, 200, 100, 64899, 250} }
-func baselinePriorities() orderedTier { return orderedTier{180, 0, 10, 180, 180} }
+func adminPriorities() orderedTier    { return orderedTier{65000, 200, 100, 64899, 250, 14} }
+func baselinePriorities() orderedTier { return orderedTier{180, 0, 10, 180, 180, 0} }
 
 // assign returns the priorities of rules that are given in their order: the
 // wished ones as far as they fall strictly. Where there are more rules than may
@@ -73,7 +80,7 @@ func (t orderedTier) assign(rules []ordered) []uint16 {
 	for i := len(rules) - 1; i >= 0; i-- {
 		if run[i] < len(levels) {
 			r := rules[i]
-			levels[run[i]] = t.base - int(r.precedence.Tier)*t.perTier - int(r.precedence.Priority)*t.perPolicy - r.index
+			levels[run[i]] = t.wish(r)
 		}
 	}
 	above := t.highest + 1
@@ -93,6 +100,15 @@ func (t orderedTier) assign(rules []ordered) []uint16 {
 		}
 	}
 	return priorities
+}
+
+// wish returns the priority that a rule would have alone.
+func (t orderedTier) wish(r ordered) int {
+	perPolicy := t.perPolicy
+	if r.precedence.Tier == model.TierOfAdmin {
+		perPolicy = t.perAdmin
+	}
+	return t.base - int(r.precedence.Tier)*t.perTier - int(math.Round(r.precedence.Priority*float64(perPolicy))) - r.index
 }
 
 // runs numbers the rules: each by itself, or if these are too many, in runs of

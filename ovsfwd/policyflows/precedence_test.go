@@ -22,13 +22,27 @@ func TestPrioritiesOfTheReference(t *testing.T) {
 	}
 }
 
+// TestPrioritiesOfAdminPolicies: every priority that a ClusterNetworkPolicy of the admin tier may
+// have gives its rules a priority of their own, so that a change of one moves no others.
+func TestPrioritiesOfAdminPolicies(t *testing.T) {
+	for priority, want := range map[float64]uint16{0: 14800, 10: 14660, 999: 814, 1000: 800} {
+		got := adminPriorities().assign([]ordered{{precedence: model.Precedence{Tier: model.TierOfAdmin, Priority: priority}}})
+		if got[0] != want {
+			t.Errorf("priority %v: %d, want %d", priority, got[0], want)
+		}
+	}
+	if got := adminPriorities().assign([]ordered{{precedence: model.Precedence{Tier: 50, Priority: 5.25}, index: 1}}); got[0] != 65000-200*50-525-1 {
+		t.Errorf("priority 5.25: %d", got[0])
+	}
+}
+
 func TestPrioritiesFall(t *testing.T) {
 	seeded.Check(t, func(t *rapid.T) {
-		tier := rapid.SampledFrom([]orderedTier{adminPriorities(), baselinePriorities(), {10, 3, 2, 8, 8}, {100, 3, 2, 90, 8}}).Draw(t, "tier")
+		tier := rapid.SampledFrom([]orderedTier{adminPriorities(), baselinePriorities(), {10, 3, 2, 8, 8, 1}, {100, 3, 2, 90, 8, 1}}).Draw(t, "tier")
 		rules := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) ordered {
 			return ordered{
 				precedence: model.Precedence{
-					Tier: rapid.Uint16Range(0, 400).Draw(t, "tier"), Priority: rapid.Uint16Range(0, 1200).Draw(t, "priority"),
+					Tier: rapid.Uint16Range(0, 400).Draw(t, "tier"), Priority: rapid.Float64Range(0, 12000).Draw(t, "priority"),
 				},
 				index:  rapid.IntRange(0, 50).Draw(t, "index"),
 				action: rapid.SampledFrom([]model.Action{model.Allow, model.Deny}).Draw(t, "action"),

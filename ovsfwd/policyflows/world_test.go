@@ -120,7 +120,7 @@ func (w *world) change(t *rapid.T, s *Store) {
 	case "policy":
 		p := &model.Policy{ID: drawPolicyID(t)}
 		if p.ID.Tier != model.TierNetworkPolicy {
-			p.Precedence = model.Precedence{Tier: rapid.Uint16Range(0, 2).Draw(t, "tier"), Priority: rapid.Uint16Range(0, 12).Draw(t, "priority")}
+			p.Precedence = model.Precedence{Tier: rapid.Uint16Range(0, 2).Draw(t, "tier"), Priority: float64(rapid.Uint16Range(0, 12).Draw(t, "priority"))}
 		}
 		p.Ingress, p.Egress = drawRules(t, p.ID.Tier), drawRules(t, p.ID.Tier)
 		if old := w.policies[p.ID]; old != nil && rapid.Bool().Draw(t, "one direction") {

@@ -32,13 +32,13 @@ type direction struct {
 // orderedRule is one rule, or a NetworkPolicy that has none.
 type orderedRule struct {
 	Tier string `json:"tier"`
-	// Priority is that of a ClusterNetworkPolicy.
-	Priority *uint16 `json:"priority,omitempty"`
-	Policy   string  `json:"policy"`
-	Rule     string  `json:"rule,omitempty"`
-	Action   string  `json:"action,omitempty"`
-	Peers    string  `json:"peers,omitempty"`
-	Ports    string  `json:"ports,omitempty"`
+	// Priority is that of a policy of the admin or the baseline tier.
+	Priority *float64 `json:"priority,omitempty"`
+	Policy   string   `json:"policy"`
+	Rule     string   `json:"rule,omitempty"`
+	Action   string   `json:"action,omitempty"`
+	Peers    string   `json:"peers,omitempty"`
+	Ports    string   `json:"ports,omitempty"`
 }
 
 // orderOf returns the order for a pod of the model's node.

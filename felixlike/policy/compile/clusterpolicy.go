@@ -39,9 +39,12 @@ func ClusterNetworkPolicy(object *v1alpha2.ClusterNetworkPolicy, ids GroupIDs) (
 	c := clusterCompiler{compiler: compiler{ids: ids, Report: Report{Object: model.ObjectRef{Kind: "ClusterNetworkPolicy", Name: object.Name}}}}
 	spec := &object.Spec
 	out := &Policy{Model: model.Policy{ID: model.PolicyID{Tier: c.tier(spec.Tier), Name: object.Name}}}
-	out.Model.Precedence.Priority = c.priority(spec.Priority)
-	out.Target = c.subject(&spec.Subject)
-	c.target = out.Target
+	out.Model.Precedence = model.Precedence{Tier: model.TierOfAdmin, Priority: c.priority(spec.Priority)}
+	if out.Model.ID.Tier == model.TierBaseline {
+		out.Model.Precedence.Tier = model.TierOfBaseline
+	}
+	out.Targets = []Selection{c.subject(&spec.Subject)}
+	c.targets = out.Targets
 	var ingress, egress []clusterRule
 	for i, r := range spec.Ingress {
 		rule := clusterRule{indexed("ingress", i), "from", r.Action, nil, r.Protocols}
@@ -72,11 +75,11 @@ func (c *clusterCompiler) tier(t v1alpha2.Tier) model.Tier {
 	return model.TierAdmin
 }
 
-func (c *clusterCompiler) priority(p int32) uint16 {
+func (c *clusterCompiler) priority(p int32) float64 {
 	if p < 0 || p > maxPriority {
 		c.close("spec.priority", "%d is not between 0 and %d", p, maxPriority)
 	}
-	return PriorityOf(p)
+	return float64(PriorityOf(p))
 }
 
 // PriorityOf returns the priority by which a ClusterNetworkPolicy is asked. A number that
@@ -185,7 +188,7 @@ func (c *clusterCompiler) compileRule(out []model.Rule, d model.Direction, r *cl
 		rule.Action = model.Deny
 	}
 	if d == model.Ingress {
-		return c.rule(out, rule, peers, ports, c.named(ports, c.target))
+		return c.rule(out, rule, peers, ports, c.named(ports, c.targets...))
 	}
 	return c.egressRule(out, rule, peers, ports)
 }

@@ -64,8 +64,8 @@ func TestClusterPolicyFailsClosed(t *testing.T) {
 			if text := strings.Join(rules, ", "); text != c.rules {
 				t.Errorf("%q, want %q", text, c.rules)
 			}
-			if got.Target.Namespaces == nil || !got.Target.Namespaces.IsEverything() {
-				t.Errorf("applies to %v", got.Target)
+			if got.Targets[0].Namespaces == nil || !got.Targets[0].Namespaces.IsEverything() {
+				t.Errorf("applies to %v", got.Targets)
 			}
 		})
 	}

@@ -14,8 +14,10 @@ type compiler struct {
 	Report
 	ids       GroupIDs
 	namespace string
-	// target selects the pods that the policy applies to.
-	target Selection
+	// whole is true if a fault of a part closes the whole rule, and the caller says so.
+	whole bool
+	// targets select the pods that the policy applies to.
+	targets []Selection
 	// defined has the groups of all rules.
 	defined smallmap.Map[model.GroupID, Group]
 	// collided are two different groups of the policy with one identifier.
@@ -51,6 +53,14 @@ func (c *compiler) define(g Group) model.GroupID {
 	}
 	c.defined.Put(g.ID, g)
 	return g.ID
+}
+
+// lost adds a problem of a part of a rule, which then matches nothing.
+func (c *compiler) lost(part, field, format string, args ...any) {
+	if !c.whole {
+		format += "; the " + part + " matches nothing"
+	}
+	c.Add(field, format, args...)
 }
 
 // indexed returns "name[i]".

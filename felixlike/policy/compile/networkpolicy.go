@@ -25,8 +25,8 @@ func NetworkPolicy(object *networkingv1.NetworkPolicy, ids GroupIDs) (*Policy, [
 	if len(errs) > 0 {
 		pods = label.Everything()
 	}
-	c.target = Selection{Namespace: object.Namespace, Pods: pods}
-	out.Target = c.target
+	c.targets = []Selection{{Namespace: object.Namespace, Pods: pods}}
+	out.Targets = c.targets
 
 	inDeclared, outDeclared := c.directions(object, out)
 	ingress, egress := c.ingress(object.Spec.Ingress), c.egress(object.Spec.Egress)
@@ -75,7 +75,7 @@ func (c *compiler) ingress(rules []networkingv1.NetworkPolicyIngressRule) []mode
 		name := indexed("ingress", i)
 		peers := c.peers(r.From, "spec."+name+".from")
 		ports := c.ports(r.Ports, "spec."+name+".ports")
-		out = c.rule(out, model.Rule{Name: name, Action: model.Allow}, peers, ports, c.named(ports, c.target))
+		out = c.rule(out, model.Rule{Name: name, Action: model.Allow}, peers, ports, c.named(ports, c.targets...))
 	}
 	return out
 }
@@ -97,10 +97,10 @@ func (c *compiler) egress(rules []networkingv1.NetworkPolicyEgressRule) []model.
 // matches, or all pods of the namespace if the selector is nil or invalid.
 func ClosedNetworkPolicy(namespace, name string, podSelector *metav1.LabelSelector) *Policy {
 	id := model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: namespace, Name: name}
-	c := &Policy{Model: model.Policy{ID: id}, Target: Selection{Namespace: namespace, Pods: label.Everything()}, Ingress: true, Egress: true}
+	c := &Policy{Model: model.Policy{ID: id}, Targets: []Selection{{Namespace: namespace, Pods: label.Everything()}}, Ingress: true, Egress: true}
 	if podSelector != nil {
 		if pods, errs := label.Compile(podSelector, "spec.podSelector"); len(errs) == 0 {
-			c.Target.Pods = pods
+			c.Targets[0].Pods = pods
 		}
 	}
 	return c

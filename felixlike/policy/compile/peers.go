@@ -34,13 +34,13 @@ func (c *compiler) peers(peers []networkingv1.NetworkPolicyPeer, path string) pe
 		path := indexed(path, i)
 		switch {
 		case peer.IPBlock != nil && (peer.PodSelector != nil || peer.NamespaceSelector != nil):
-			c.Add(path, "ipBlock together with a selector; the peer matches nothing")
+			c.lost("peer", path, "ipBlock together with a selector")
 		case peer.IPBlock != nil:
 			if b, text, ok := c.block(peer.IPBlock, path+".ipBlock"); ok {
 				texts, blocks = append(texts, text), append(blocks, b)
 			}
 		case peer.PodSelector == nil && peer.NamespaceSelector == nil:
-			c.Add(path, "a peer needs a podSelector, a namespaceSelector or an ipBlock; the peer matches nothing")
+			c.lost("peer", path, "a peer needs a podSelector, a namespaceSelector or an ipBlock")
 		default:
 			s, ok := c.selection(peer, path)
 			if !ok {
@@ -81,14 +81,14 @@ func (c *compiler) selection(peer networkingv1.NetworkPolicyPeer, path string) (
 	if peer.PodSelector != nil {
 		pods, errs := label.Compile(peer.PodSelector, path+".podSelector")
 		for _, err := range errs {
-			c.Add(err.Field, "%s; the peer matches nothing", err.ErrorBody())
+			c.lost("peer", err.Field, "%s", err.ErrorBody())
 		}
 		s.Pods, ok = pods, len(errs) == 0
 	}
 	if peer.NamespaceSelector != nil {
 		namespaces, errs := label.Compile(peer.NamespaceSelector, path+".namespaceSelector")
 		for _, err := range errs {
-			c.Add(err.Field, "%s; the peer matches nothing", err.ErrorBody())
+			c.lost("peer", err.Field, "%s", err.ErrorBody())
 		}
 		s.Namespace, s.Namespaces = "", namespaces
 		ok = ok && len(errs) == 0
@@ -101,7 +101,7 @@ func (c *compiler) selection(peer networkingv1.NetworkPolicyPeer, path string) (
 func (c *compiler) block(block *networkingv1.IPBlock, path string) (ipBlock, string, bool) {
 	cidr, err := ParseCIDR(block.CIDR)
 	if err != nil {
-		c.Add(path+".cidr", "%v; the block matches nothing", err)
+		c.lost("block", path+".cidr", "%v", err)
 		return ipBlock{}, "", false
 	}
 	b := ipBlock{cidr: cidr}
@@ -112,7 +112,7 @@ func (c *compiler) block(block *networkingv1.IPBlock, path string) (ipBlock, str
 			err = fmt.Errorf("%q is not a strict part of %s", e, cidr)
 		}
 		if err != nil {
-			c.Add(fmt.Sprintf("%s.except[%d]", path, i), "%v; the block matches nothing", err)
+			c.lost("block", fmt.Sprintf("%s.except[%d]", path, i), "%v", err)
 			ok = false
 			continue
 		}

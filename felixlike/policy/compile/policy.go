@@ -10,8 +10,9 @@ import (
 // Policy is a compiled policy.
 type Policy struct {
 	Model model.Policy
-	// Target selects the pods that the policy applies to.
-	Target Selection
+	// Targets select the pods that the policy applies to: those of any of them. A policy may
+	// have none; then it applies to no pod.
+	Targets []Selection
 	// Ingress and Egress are the directions in which it applies. A NetworkPolicy isolates
 	// in these directions.
 	Ingress, Egress bool
@@ -23,7 +24,10 @@ type Policy struct {
 // Selectors yields pointers to the selectors of the policy, so that a caller can replace them.
 func (p *Policy) Selectors() iter.Seq[**label.Selector] {
 	return func(yield func(**label.Selector) bool) {
-		all := []**label.Selector{&p.Target.Namespaces, &p.Target.Pods}
+		var all []**label.Selector
+		for i := range p.Targets {
+			all = append(all, &p.Targets[i].Namespaces, &p.Targets[i].Pods)
+		}
 		for i := range p.Groups {
 			g := &p.Groups[i]
 			all = append(all, &g.From.Namespaces, &g.From.Pods, &g.Nodes)

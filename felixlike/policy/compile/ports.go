@@ -36,7 +36,7 @@ func (c *compiler) ports(ports []networkingv1.NetworkPolicyPort, path string) po
 		}
 		number, err := model.ParseProtocol(string(protocol))
 		if err != nil {
-			c.Add(path+".protocol", "%v; the port matches nothing", err)
+			c.lost("port", path+".protocol", "%v", err)
 			continue
 		}
 		if p.Port != nil && p.Port.Type == intstr.String {
@@ -58,11 +58,11 @@ func (c *compiler) ports(ports []networkingv1.NetworkPolicyPort, path string) po
 
 func (c *compiler) validName(p networkingv1.NetworkPolicyPort, path string) bool {
 	if p.EndPort != nil {
-		c.Add(path+".endPort", "not allowed with a named port; the port matches nothing")
+		c.lost("port", path+".endPort", "not allowed with a named port")
 		return false
 	}
 	if faults := validation.IsValidPortName(p.Port.StrVal); len(faults) > 0 {
-		c.Add(path+".port", "invalid port name %q: %s; the port matches nothing", p.Port.StrVal, strings.Join(faults, ", "))
+		c.lost("port", path+".port", "invalid port name %q: %s", p.Port.StrVal, strings.Join(faults, ", "))
 		return false
 	}
 	return true
@@ -72,17 +72,17 @@ func (c *compiler) validName(p networkingv1.NetworkPolicyPort, path string) bool
 func (c *compiler) portRange(p networkingv1.NetworkPolicyPort, path string) (model.PortRange, bool) {
 	switch {
 	case p.Port == nil && p.EndPort != nil:
-		c.Add(path+".endPort", "not allowed without a port; the port matches nothing")
+		c.lost("port", path+".endPort", "not allowed without a port")
 	case p.Port == nil:
 		return model.PortRange{First: 0, Last: MaxPort}, true
 	case p.Port.Type != intstr.Int:
-		c.Add(path+".port", "neither a number nor a name; the port matches nothing")
+		c.lost("port", path+".port", "neither a number nor a name")
 	case p.Port.IntVal < 1 || p.Port.IntVal > MaxPort:
-		c.Add(path+".port", "%d is not between 1 and 65535; the port matches nothing", p.Port.IntVal)
+		c.lost("port", path+".port", "%d is not between 1 and 65535", p.Port.IntVal)
 	case p.EndPort == nil:
 		return model.PortRange{First: uint16(p.Port.IntVal), Last: uint16(p.Port.IntVal)}, true
 	case *p.EndPort < p.Port.IntVal || *p.EndPort > MaxPort:
-		c.Add(path+".endPort", "%d is not between port %d and 65535; the port matches nothing", *p.EndPort, p.Port.IntVal)
+		c.lost("port", path+".endPort", "%d is not between port %d and 65535", *p.EndPort, p.Port.IntVal)
 	default:
 		return model.PortRange{First: uint16(p.Port.IntVal), Last: uint16(*p.EndPort)}, true
 	}

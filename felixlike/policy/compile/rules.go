@@ -24,11 +24,13 @@ func (c *compiler) egressRule(out []model.Rule, r model.Rule, peers peerSet, por
 	return out
 }
 
-// named defines the groups of a rule's named ports over a selection.
-func (c *compiler) named(ports portSet, s Selection) []model.GroupID {
+// named defines the groups of a rule's named ports over selections.
+func (c *compiler) named(ports portSet, selections ...Selection) []model.GroupID {
 	var ids []model.GroupID
 	for _, p := range ports.names {
-		ids = append(ids, c.define(c.ids.portsOf(s, p)))
+		for _, s := range selections {
+			ids = append(ids, c.define(c.ids.portsOf(s, p)))
+		}
 	}
 	return ids
 }

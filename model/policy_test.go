@@ -1,0 +1,36 @@
+package model
+
+import "testing"
+
+// TestPolicyIDs: policies of all APIs have different identities, and names that people can read.
+func TestPolicyIDs(t *testing.T) {
+	ids := map[string]PolicyID{
+		"ns/p":                  {Tier: TierNetworkPolicy, Namespace: "ns", Name: "p"},
+		"admin:p":               {Tier: TierAdmin, Name: "p"},
+		"baseline:p":            {Tier: TierBaseline, Name: "p"},
+		"antrea-cluster:p":      {Tier: TierAdmin, API: AntreaCluster, Name: "p"},
+		"antrea-cluster:p#2":    {Tier: TierAdmin, API: AntreaCluster, Name: "p", Part: 2},
+		"antrea-cluster:p@ns":   {Tier: TierAdmin, API: AntreaCluster, Name: "p", Within: "ns"},
+		"antrea-cluster:p#2@ns": {Tier: TierAdmin, API: AntreaCluster, Name: "p", Part: 2, Within: "ns"},
+		"antrea:ns/p":           {Tier: TierAdmin, API: Antrea, Namespace: "ns", Name: "p"},
+		"antrea:ns/p#1":         {Tier: TierAdmin, API: Antrea, Namespace: "ns", Name: "p", Part: 1},
+	}
+	identities := map[string]PolicyID{}
+	for text, id := range ids {
+		if id.String() != text {
+			t.Errorf("%+v: %s, want %s", id, id, text)
+		}
+		if other, taken := identities[id.Identity()]; taken {
+			t.Errorf("%s and %s have one identity", id, other)
+		}
+		identities[id.Identity()] = id
+		for _, other := range ids {
+			if (id.Compare(other) == 0) != (id == other) || id.Compare(other) != -other.Compare(id) {
+				t.Errorf("%s and %s compare as %d", id, other, id.Compare(other))
+			}
+		}
+	}
+	if got := ids["antrea:ns/p#1"].Object().String(); got != "NetworkPolicy.crd.antrea.io ns/p" {
+		t.Error(got)
+	}
+}
