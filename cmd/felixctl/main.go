@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/cluster"
 	"github.com/felixlike/felixlike/cmd/felixctl/ctl"
 	dumpcli "github.com/felixlike/felixlike/cmd/felixctl/dump/cli"
 	tracecli "github.com/felixlike/felixlike/cmd/felixctl/trace/cli"
@@ -25,10 +26,10 @@ const (
 )
 
 func main() {
-	if ctl.IsPlugin(os.Args[0]) {
-		code, err := ctl.RunPlugin(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	if cluster.Wanted(os.Args) {
+		code, err := cluster.Run(context.Background(), os.Args[1:], cluster.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 		if err != nil {
-			fmt.Fprintln(os.Stderr, "kubectl felixlike:", err)
+			fmt.Fprintln(os.Stderr, "felixctl:", err)
 		}
 		os.Exit(code)
 	}
@@ -44,6 +45,10 @@ func main() {
 status, backend, dump, snapshot, diff and trace talk to the agent of this node;
 lab and bench run the program felixlab; they need no cluster, only root on a Linux
 machine.
+
+Where kubectl reaches a cluster, "felixctl --node NODE COMMAND" and "kubectl felixlike --node
+NODE COMMAND" run a command in the agent's pod on a node; without --node, "kubectl felixlike
+status" and others answer for all nodes. "kubectl felixlike --help" lists them.
 
 Exit codes of all commands: 0 as expected; 1 something is not as expected, or
 not in order; 2 wrong usage, or something could not be done.`,

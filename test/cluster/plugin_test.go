@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/felixlike/felixlike/cmd/felixctl/ctl"
+	clusterctl "github.com/felixlike/felixlike/cmd/felixctl/cluster"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/test/cluster/kubelab"
 )
@@ -42,6 +42,7 @@ func (s *site) testPlugin(t *testing.T) {
 	if out := ask(t, 1, "--node", here, "preview", "--delete", ns+"/deny-all"); !strings.Contains(out, "denied") || !strings.Contains(out, ns+"/a") {
 		t.Errorf("preview:\n%s", out)
 	}
+	s.testAllNodes(t, ask)
 	// The test sends packets while felixctl drops follows.
 	followed := make(chan string, 1)
 	go func() {
@@ -56,6 +57,42 @@ func (s *site) testPlugin(t *testing.T) {
 		default:
 		}
 	}
+}
+
+// testAllNodes asks all nodes at once.
+func (s *site) testAllNodes(t *testing.T, ask func(t *testing.T, want int, args ...string) string) {
+	expectAll := func(out string, texts ...string) {
+		t.Helper()
+		for _, text := range append(texts, s.Nodes()...) {
+			if !strings.Contains(out, text) {
+				t.Errorf("%q is missing in\n%s", text, out)
+			}
+		}
+	}
+	expectAll(ask(t, 0, "status", "--wait", "30s"), "2 nodes, 2 in order")
+	expectAll(ask(t, 0, "version"), "yes")
+	expectAll(ask(t, 0, "backend", "get"))
+	expectAll(ask(t, 0, "check", "-o", "json"), `"level": "ok"`)
+	if out := ask(t, 0, "diff", "live", "wanted"); !strings.Contains(out, "2 nodes: 0 differ") {
+		t.Errorf("diff:\n%s", out)
+	}
+	if out := ask(t, 0, "policies", "--unused"); !strings.Contains(out, "rules on 2 nodes") {
+		t.Errorf("policies:\n%s", out)
+	}
+	archive := filepath.Join(t.TempDir(), "cluster.tar.gz")
+	if out := ask(t, 0, "diags", "--file", archive); !strings.Contains(out, "of 2 nodes") {
+		t.Errorf("diags:\n%s", out)
+	}
+	if list, err := exec.CommandContext(t.Context(), "tar", "-tzf", archive).Output(); err == nil {
+		for _, node := range s.Nodes() {
+			expectAll(string(list), "cluster/"+node+"/status.json", "cluster/"+node+"/logs.txt", "cluster/pods.txt")
+		}
+	} else {
+		t.Error(err)
+	}
+	// The backend in force is set again: no node changes, and the setting in the ConfigMap stays.
+	backend := strings.TrimSpace(ask(t, 0, "--node", s.Nodes()[0], "backend", "get"))
+	expectAll(ask(t, 0, "backend", "set", backend, "--temporary"), "is in force already")
 }
 
 // expectDrops fails the test unless the lines report denied packets of a pod,
@@ -84,7 +121,7 @@ func (s *site) expectDrops(t *testing.T, lines, from string) {
 func (s *site) plugin(t *testing.T) func(t *testing.T, want int, args ...string) string {
 	t.Helper()
 	dir := t.TempDir()
-	build := exec.Command("go", "build", "-o", filepath.Join(dir, ctl.PluginName), "./cmd/felixctl")
+	build := exec.Command("go", "build", "-o", filepath.Join(dir, clusterctl.PluginName), "./cmd/felixctl")
 	build.Dir = s.kit.root
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the plugin: %v\n%s", err, out)

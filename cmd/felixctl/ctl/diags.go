@@ -27,6 +27,9 @@ import (
 	"github.com/felixlike/felixlike/internal/terminal"
 )
 
+// stdout is the name of the standard output as the archive.
+const stdout = "-"
+
 // maxLog bounds the part taken from the end of a log.
 const maxLog = 4 << 20
 
@@ -61,11 +64,14 @@ Exit codes: 0 written; 2 not.`,
 			d.logs(logs)
 			d.versions(ctx)
 			stop()
-			if err := d.write(file, time.Now()); err != nil {
+			if err := d.save(file, c.OutOrStdout()); err != nil {
 				return err
 			}
 			for _, e := range d.errors {
 				fmt.Fprintln(c.ErrOrStderr(), "left out:", e)
+			}
+			if file == stdout {
+				return nil
 			}
 			_, err := fmt.Fprintf(c.OutOrStdout(), "%s: %d files\n", file, len(d.files))
 			return err
@@ -73,7 +79,7 @@ Exit codes: 0 written; 2 not.`,
 	}
 	config.AddFlags(c.Flags())
 	t.flags(c, time.Minute)
-	c.Flags().StringVar(&file, "file", "felixlike-diags.tar.gz", "archive to write; it must not exist")
+	c.Flags().StringVar(&file, "file", "felixlike-diags.tar.gz", "archive to write; it must not exist; - is standard output")
 	c.Flags().StringArrayVar(&logs, "log", nil, "log file to add; may be repeated")
 	return c
 }
@@ -217,17 +223,28 @@ func (d *diags) versions(ctx context.Context) {
 	}
 }
 
-// write writes the archive, readable by its owner alone.
-func (d *diags) write(path string, at time.Time) (err error) {
+// save writes the archive to a new file that its owner alone can read, or to out.
+func (d *diags) save(path string, out io.Writer) error {
+	if path == stdout {
+		return d.write(out, "felixlike-diags", time.Now())
+	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return fmt.Errorf("write the archive: %w", err)
 	}
+	err = d.write(f, strings.TrimSuffix(filepath.Base(path), ".tar.gz"), time.Now())
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+// write writes the archive; all files are in the folder root.
+func (d *diags) write(out io.Writer, root string, at time.Time) (err error) {
 	if len(d.errors) > 0 {
 		d.add("errors.txt", []byte(strings.Join(d.errors, "\n")+"\n"))
 	}
-	root := strings.TrimSuffix(filepath.Base(path), ".tar.gz")
-	z := gzip.NewWriter(f)
+	z := gzip.NewWriter(out)
 	w := tar.NewWriter(z)
 	for _, e := range d.files {
 		if err == nil {
@@ -237,8 +254,5 @@ func (d *diags) write(path string, at time.Time) (err error) {
 			_, err = w.Write(e.data)
 		}
 	}
-	if err = errors.Join(err, w.Close(), z.Close(), f.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return nil
+	return errors.Join(err, w.Close(), z.Close())
 }

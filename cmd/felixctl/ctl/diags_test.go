@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestArchive: the archive has the collected parts, failed ones are named, and no
@@ -25,7 +24,7 @@ func TestArchive(t *testing.T) {
 	d.failed("model.json", errors.New("no answer"))
 	d.logs([]string{log, filepath.Join(dir, "missing.log")})
 	path := filepath.Join(dir, "node1.tar.gz")
-	if err := d.write(path, time.Unix(1000, 0)); err != nil {
+	if err := d.save(path, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	got := unpacked(t, path)
@@ -37,7 +36,7 @@ func TestArchive(t *testing.T) {
 			t.Errorf("%s has %d bytes", name, len(text))
 		}
 	}
-	if err := d.write(path, time.Now()); !errors.Is(err, os.ErrExist) {
+	if err := d.save(path, io.Discard); !errors.Is(err, os.ErrExist) {
 		t.Errorf("written over: %v", err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {

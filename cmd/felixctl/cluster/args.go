@@ -1,0 +1,143 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/felixlike/felixlike/felixlike/report"
+)
+
+// allNodes is the flag by which felixctl learns that a cluster is meant.
+const allNodes = "--all-nodes"
+
+// PluginName is felixctl's name as a plugin of kubectl.
+const PluginName = "kubectl-felixlike"
+
+const help = `kubectl felixlike [--node NODE]... COMMAND...
+
+Run a command of felixctl in the agents' pods, by kubectl exec.
+
+With one --node, any command runs on that node:
+
+  kubectl felixlike --node worker-1 trace --from shop/web --to shop/db --port 5432/tcp
+  kubectl felixlike --node worker-1 preview -f - < policy.yaml
+
+Without --node, or with several, these commands answer for all of the nodes:
+
+  status       one row a node, what is not in order first; --wait 2m waits until all are
+  check        the findings of all nodes, each once
+  version      the agents' versions, and whether this felixctl fits
+  policies     the rules' counters, summed
+  drops        denied packets of all nodes
+  diff A B     the nodes where two states differ, as in diff live wanted
+  backend get  the backend in force on each node
+  backend set  one node after the other; it stops at the first one that fails
+  diags        one archive with the diagnostics and logs of all nodes
+
+Each of them has --help. Before the command:
+
+  --node NODE          may be repeated
+  -n, --namespace NS   where the agents run (default felixlike-system)
+  --context, --kubeconfig   for kubectl
+
+felixctl takes the same flags: "felixctl --node NODE COMMAND", "felixctl --all-nodes COMMAND".
+Files are those of the pod: use standard input for your own (-f -).
+
+The exit code for one node is that of the command. For several nodes: 0 all are as
+expected; 1 one is not; 2 wrong usage, or a node gave no answer.`
+
+// Wanted reports whether the arguments of a program are for a cluster: it is the plugin of
+// kubectl, or they begin with a flag that names a node or a cluster.
+func Wanted(argv []string) bool {
+	if filepath.Base(argv[0]) == PluginName {
+		return true
+	}
+	if len(argv) < 2 {
+		return false
+	}
+	name, _, _ := strings.Cut(argv[1], "=")
+	return slices.Contains([]string{"--node", allNodes, "--context", "--kubeconfig"}, name)
+}
+
+// Streams are the standard streams of a command.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// Run runs the command that the arguments name, without the program's own name, and
+// returns its exit code. With an error the exit code is 2.
+func Run(ctx context.Context, args []string, io Streams) (int, error) {
+	t, command, err := parse(args)
+	switch {
+	case err != nil:
+		return 2, err
+	case len(command) == 0:
+		fmt.Fprintln(io.Out, help)
+		return 0, nil
+	case len(t.nodes) == 1:
+		return t.passOn(ctx, command, io)
+	}
+	root := t.commands()
+	if found, _, err := root.Find(command); err != nil || found == root {
+		return 2, fmt.Errorf("--node NODE is missing: %s is for one node", command[0])
+	}
+	root.SetArgs(command)
+	root.SetIn(io.In)
+	root.SetOut(io.Out)
+	root.SetErr(io.Err)
+	switch err := root.ExecuteContext(ctx); {
+	case err == nil:
+		return 0, nil
+	case errors.Is(err, report.ErrNotInOrder):
+		return 1, nil // the text is printed
+	default:
+		return 2, err
+	}
+}
+
+// target has the nodes and the cluster that a command is for.
+type target struct {
+	// nodes are all nodes if empty.
+	nodes     []string
+	namespace string
+	// flags are passed on to kubectl.
+	flags []string
+}
+
+// parse takes the target's flags from before the command.
+func parse(args []string) (target, []string, error) {
+	t := target{namespace: namespace}
+	for len(args) > 0 && strings.HasPrefix(args[0], "-") {
+		name, value, given := strings.Cut(args[0], "=")
+		if name == "-h" || name == "--help" {
+			return t, nil, nil
+		}
+		args = args[1:]
+		if name == allNodes && !given {
+			continue // it is the default
+		}
+		if !given {
+			if len(args) == 0 {
+				return t, nil, fmt.Errorf("%s: a value is missing", name)
+			}
+			value, args = args[0], args[1:]
+		}
+		switch name {
+		case "--node":
+			t.nodes = append(t.nodes, value)
+		case "-n", "--namespace":
+			t.namespace = value
+		case "--context", "--kubeconfig":
+			t.flags = append(t.flags, name, value)
+		default:
+			return t, nil, fmt.Errorf("unknown flag %s before the command: want --node, --all-nodes, --namespace, --context or --kubeconfig", name)
+		}
+	}
+	return t, args, nil
+}

@@ -1,0 +1,258 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/terminal"
+)
+
+// settleTimeout bounds the time from the change of a node's backend until all is in order
+// there.
+const settleTimeout = 2 * time.Minute
+
+func (t target) backendCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "backend",
+		Short: "Show or change the backend of all nodes",
+		Args:  cobra.NoArgs,
+		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(t.getCommand(), t.setCommand())
+	return c
+}
+
+// nodeBackend is the backend of a node.
+type nodeBackend struct {
+	Node    string `json:"node"`
+	Backend string `json:"backend,omitempty"`
+	// Handover is the change under way, if there is one.
+	Handover *control.Handover `json:"handover,omitempty"`
+	// Fault is the reason why the agent did not answer.
+	Fault string `json:"fault,omitempty"`
+}
+
+func (t target) getCommand() *cobra.Command {
+	output := terminal.Text
+	c := &cobra.Command{
+		Use:   "get",
+		Short: "Show the backend in force on each node",
+		Long: `Show the backend in force on each node.
+
+Exit codes: 0 shown; 2 a node gave no answer.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			replies, err := t.ask(c.Context(), c.ErrOrStderr(), "status", "-o", "json")
+			if err != nil {
+				return err
+			}
+			var nodes []nodeBackend
+			missing := 0
+			for _, r := range replies {
+				var s control.Status
+				if !r.decode(&s) {
+					missing++
+				}
+				nodes = append(nodes, nodeBackend{r.Node, s.Backend, s.Handover, r.Fault})
+			}
+			if err := output.Print(c.OutOrStdout(), nodes, func() error { return printBackends(c.OutOrStdout(), nodes) }); err != nil {
+				return err
+			}
+			return errNoAnswer(missing, len(nodes))
+		},
+	}
+	c.Flags().VarP(&output, "output", "o", terminal.OutputUsage)
+	return c
+}
+
+func printBackends(w io.Writer, nodes []nodeBackend) error {
+	table := terminal.NewTable(terminal.StyleFor(w), "NODE", "BACKEND", "CHANGING TO")
+	for _, n := range nodes {
+		switch {
+		case n.Fault != "":
+			table.Row(n.Node, "NO ANSWER", n.Fault)
+		case n.Handover != nil:
+			table.Row(n.Node, n.Backend, n.Handover.To+": "+n.Handover.Phase)
+		default:
+			table.Row(n.Node, n.Backend, "")
+		}
+	}
+	_, err := fmt.Fprintln(w, table)
+	return err
+}
+
+func (t target) setCommand() *cobra.Command {
+	var temporary bool
+	c := &cobra.Command{
+		Use:   "set " + strings.Join(config.BackendNames(), "|"),
+		Short: "Change the backend under traffic, one node after the other",
+		Long: `Change the backend under traffic, one node after the other, as felixctl backend set does on
+one. Each node must be in order before its change, and again after it. The
+first node that is not stops the command: it names the nodes that have changed.
+
+If no --node is given, the setting "backend" of the agents' ConfigMap is changed at the end,
+so that it holds when the agents restart. A later "kubectl apply" or "helm upgrade" sets it
+back: change it there too. --temporary leaves the ConfigMap as it is.
+
+Exit codes: 0 all nodes have the backend; 2 one has not.`,
+		Example: "  kubectl felixlike backend set openflow",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("want one of %s", strings.Join(config.BackendNames(), ", "))
+			}
+			return config.CheckChoice("backend", args[0])
+		},
+		ValidArgs: config.BackendNames(),
+		RunE: func(c *cobra.Command, args []string) error {
+			agents, err := t.agents(c.Context())
+			if err != nil {
+				return err
+			}
+			if err := t.roll(c.Context(), agents, args[0], c.OutOrStdout()); err != nil || temporary || len(t.nodes) > 0 {
+				return err
+			}
+			if err := t.persist(c.Context(), agents, args[0], c.OutOrStdout()); err != nil {
+				return fmt.Errorf("all nodes have the backend %s until their agents restart, but the setting could not be changed: %w", args[0], err)
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&temporary, "temporary", false, "only until the agents restart")
+	return c
+}
+
+// roll changes the backend of one node after the other.
+func (t target) roll(ctx context.Context, agents []agent, backend string, out io.Writer) error {
+	for i, a := range agents {
+		if err := t.change(ctx, a, backend, out); err != nil {
+			var changed []string
+			for _, b := range agents[:i] {
+				changed = append(changed, b.Node)
+			}
+			done := "no node has changed"
+			if len(changed) > 0 {
+				done = fmt.Sprintf("changed to %s: %s", backend, strings.Join(changed, ", "))
+			}
+			return fmt.Errorf("stopped at node %s: %w (%s)", a.Node, err, done)
+		}
+	}
+	return nil
+}
+
+// change changes the backend of a node that is in order, and waits until it is again.
+func (t target) change(ctx context.Context, a agent, backend string, out io.Writer) error {
+	if a.Fault != "" {
+		return errors.New(a.Fault)
+	}
+	if err := t.settled(ctx, a, 0); err != nil {
+		return fmt.Errorf("before the change: %w", err)
+	}
+	cmd := t.exec(ctx, a, []string{"backend", "set", backend})
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	answer, err := cmd.Output()
+	if code, err := exitCode(err); err != nil || code != 0 {
+		return errors.Join(err, fmt.Errorf("exit code %d: %s", code, bytes.TrimSpace(errs.Bytes())))
+	}
+	line, _, _ := strings.Cut(string(answer), "\n")
+	if _, err := fmt.Fprintln(out, line); err != nil {
+		return err
+	}
+	if err := t.settled(ctx, a, settleTimeout); err != nil {
+		return fmt.Errorf("after the change: %w", err)
+	}
+	return nil
+}
+
+// settled waits until the node is in order.
+func (t target) settled(ctx context.Context, a agent, wait time.Duration) error {
+	one := t
+	one.nodes = []string{a.Node}
+	nodes, err := one.waitForStatus(ctx, io.Discard, wait)
+	if err != nil {
+		return err
+	}
+	if n := nodes[0]; n.State != inOrder {
+		var why texts
+		n.faults(&why)
+		reason := n.State
+		if len(why) > 0 {
+			reason = why[0].text
+		}
+		return fmt.Errorf("the node is not in order: %s", reason)
+	}
+	return nil
+}
+
+// configKey is the agent's configuration in its ConfigMap.
+const configKey = "agent.yaml"
+
+var backendLine = regexp.MustCompile(`(?m)^backend:.*$`)
+
+// persist changes the setting in the ConfigMap that the agents read.
+func (t target) persist(ctx context.Context, agents []agent, backend string, out io.Writer) error {
+	name, err := t.configMap(ctx, agents[0])
+	if err != nil {
+		return err
+	}
+	data, err := t.output(ctx, "get", "configmap", name, "-o", "json")
+	if err != nil {
+		return err
+	}
+	var object corev1.ConfigMap
+	if err := json.Unmarshal(data, &object); err != nil {
+		return fmt.Errorf("read ConfigMap %s: %w", name, err)
+	}
+	before := object.Data[configKey]
+	line := "backend: " + backend
+	after := backendLine.ReplaceAllLiteralString(before, line)
+	if !backendLine.MatchString(before) {
+		after = strings.TrimRight(before, "\n") + "\n" + line + "\n"
+	}
+	if before == "" {
+		return fmt.Errorf("ConfigMap %s has no %s", name, configKey)
+	}
+	// The version refuses the patch if somebody else has changed the object meanwhile.
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": object.ResourceVersion},
+		"data":     map[string]string{configKey: after},
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := t.output(ctx, "patch", "configmap", name, "--type", "merge", "-p", string(patch)); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "ConfigMap %s: backend is %s from now on\n", name, backend)
+	return err
+}
+
+// configMap returns the name of the ConfigMap that an agent's pod has its settings from.
+func (t target) configMap(ctx context.Context, a agent) (string, error) {
+	data, err := t.output(ctx, "get", "pod", a.Pod, "-o", "json")
+	if err != nil {
+		return "", err
+	}
+	var pod corev1.Pod
+	if err := json.Unmarshal(data, &pod); err != nil {
+		return "", fmt.Errorf("read pod %s: %w", a.Pod, err)
+	}
+	for _, v := range pod.Spec.Volumes {
+		if v.Name == "config" && v.ConfigMap != nil {
+			return v.ConfigMap.Name, nil
+		}
+	}
+	return "", fmt.Errorf("pod %s has no ConfigMap as its volume \"config\"", a.Pod)
+}

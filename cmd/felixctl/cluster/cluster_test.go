@@ -1,0 +1,298 @@
+package cluster
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/version"
+	"github.com/felixlike/felixlike/model"
+)
+
+// good is the status of a node that is in order.
+func good(node string) control.Status {
+	return control.Status{Node: node, Backend: "nftables", AgentVersion: version.String(), InSync: true, StartedAt: time.Now()}
+}
+
+// expect fails the test unless the lines contain the texts, in this order.
+func expect(t *testing.T, out string, texts ...string) {
+	t.Helper()
+	rest := out
+	for _, text := range texts {
+		_, after, found := strings.Cut(rest, text)
+		if !found {
+			t.Errorf("%q is missing, or too early, in\n%s", text, out)
+			return
+		}
+		rest = after
+	}
+}
+
+// TestStatusOfAllNodes: one row a node, bad ones first, each fault once with its nodes.
+func TestStatusOfAllNodes(t *testing.T) {
+	k := newFakeKubectl(t, pod("n1", ""), pod("n2", ""), pod("n3", ""), pod("n4", "CrashLoopBackOff"))
+	same := model.Problem{Object: model.ObjectRef{Kind: "NetworkPolicy", Namespace: "shop", Name: "db"}, Field: "spec", Reason: "is odd"}
+	failed := good("n3")
+	failed.LastApply.Error = "no space"
+	for _, s := range []control.Status{good("n1"), good("n2"), failed} {
+		code := 0
+		if s.LastApply.Error != "" {
+			code = 1
+		}
+		s.Problems = []model.Problem{same}
+		k.answer(t, s.Node, "status -o json", code, s)
+	}
+	code, out := run(t.Context(), "", "status")
+	if code != 2 {
+		t.Errorf("exit code %d, want 2: two nodes gave no answer", code)
+	}
+	expect(t, out, "bare", "NO ANSWER", "n4", "NO ANSWER", "n3", "NOT IN ORDER", "n1", "in order", "n2", "5 nodes, 2 in order",
+		"bare: no agent", "n4: container agent of pod agent-n4 waits: CrashLoopBackOff", "n3: the last apply failed: no space",
+		"n1, n2, n3: "+same.Error()[:10], "2 of 5 nodes gave no answer")
+	if code, out := run(t.Context(), "", "--node", "n1", "--node", "n3", "status", "-o", "json"); code != 1 {
+		t.Errorf("exit code %d\n%s", code, out)
+	} else {
+		var answer struct{ Nodes []nodeStatus }
+		if err := json.Unmarshal([]byte(out), &answer); err != nil || len(answer.Nodes) != 2 || answer.Nodes[0].State != notInOrder || answer.Nodes[1].Status.Backend != "nftables" {
+			t.Errorf("%v\n%s", err, out)
+		}
+	}
+}
+
+// TestStatusWaits: --wait ends as soon as all nodes are in order.
+func TestStatusWaits(t *testing.T) {
+	k := newFakeKubectl(t, pod("n1", ""), pod("n2", ""))
+	pending := good("n1")
+	pending.Observed = 1
+	k.answer(t, "n1", "status -o json", 1, pending)
+	k.answer(t, "n2", "status -o json", 0, good("n2"))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			if data, _ := os.ReadFile(filepath.Join(k.dir, "asked")); strings.Count(string(data), "pod/agent-n1") > 0 {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		k.answer(t, "n1", "status -o json", 0, good("n1"))
+	}()
+	code, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "status", "--wait", "1m")
+	<-done
+	if code != 0 {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+}
+
+// TestNotReadyIsNotInOrder: kubelet's readiness counts too.
+func TestNotReadyIsNotInOrder(t *testing.T) {
+	p := pod("n1", "")
+	p.Status.ContainerStatuses[0].Ready = false
+	k := newFakeKubectl(t, p, pod("n2", ""))
+	k.answer(t, "n1", "status -o json", 0, good("n1"))
+	k.answer(t, "n2", "status -o json", 0, good("n2"))
+	code, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "status")
+	if code != 1 {
+		t.Errorf("exit code %d", code)
+	}
+	expect(t, out, "NOT IN ORDER", "n1: pod agent-n1 is not ready")
+}
+
+// TestCheckOfAllNodes: each finding once, with its nodes; those that are ok are counted.
+func TestCheckOfAllNodes(t *testing.T) {
+	k := newFakeKubectl(t, pod("n1", ""), pod("n2", ""))
+	k.answer(t, "n1", "check -o json", 0, `[{"level":"ok","what":"kernel","detail":"6.1"},{"level":"note","what":"conntrack","detail":"small"}]`)
+	k.answer(t, "n2", "check -o json", 1, `[{"level":"ok","what":"kernel","detail":"6.1"},{"level":"note","what":"conntrack","detail":"small"},{"level":"MISSING","what":"ipset","detail":"no program"}]`)
+	code, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "check")
+	if code != 1 {
+		t.Errorf("exit code %d", code)
+	}
+	expect(t, out, "MISSING", "n2", "ipset", "note", "all 2 nodes", "conntrack", "2 nodes: 1 findings are ok, 2 are not")
+}
+
+// TestVersionsOfAllNodes names the agents that do not fit.
+func TestVersionsOfAllNodes(t *testing.T) {
+	k := newFakeKubectl(t, pod("n1", ""), pod("n2", ""))
+	old := good("n2")
+	old.AgentVersion = "v99.0.0"
+	k.answer(t, "n1", "status -o json", 0, good("n1"))
+	k.answer(t, "n2", "status -o json", 0, old)
+	code, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "version")
+	_, fits := version.Skew(version.String(), "v99.0.0")
+	if fits {
+		t.Skip("this build has no version, so every version fits")
+	}
+	if code != 1 {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	expect(t, out, "n1", "yes", "n2", "v99.0.0", "NO:")
+}
+
+// TestPoliciesOfAllNodes: counters are summed, and packets only if all nodes count them.
+func TestPoliciesOfAllNodes(t *testing.T) {
+	k := newFakeKubectl(t, pod("n1", ""), pod("n2", ""))
+	three, four := uint64(3), uint64(4)
+	now := time.Now()
+	k.answer(t, "n1", "policies -o json", 0, control.Hits{At: now, Since: now.Add(-time.Hour), Rules: []control.RuleHits{
+		{Policy: "shop/a", Rule: "ingress[0]", Connections: 1, Packets: &three, Last: now.Add(-time.Minute)},
+		{Policy: "shop/b", Rule: "ingress[0]", Connections: 0, Packets: new(uint64)},
+	}})
+	k.answer(t, "n2", "policies -o json", 0, control.Hits{At: now, Since: now.Add(-time.Hour), Rules: []control.RuleHits{
+		{Policy: "shop/a", Rule: "ingress[0]", Connections: 2, Packets: &four, Last: now.Add(-10 * time.Second)},
+		{Policy: "shop/b", Rule: "ingress[0]", Connections: 0},
+	}})
+	code, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "policies")
+	if code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	lines := strings.Split(out, "\n")
+	if got := strings.Join(strings.Fields(lines[1]), " "); got != "shop/a ingress[0] 2 3 7 10s ago" {
+		t.Errorf("%q", got)
+	}
+	if got := strings.Join(strings.Fields(lines[2]), " "); got != "shop/b ingress[0] 2 0 - never hit" {
+		t.Errorf("%q", got)
+	}
+	if _, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "policies", "--unused"); strings.Contains(out, "shop/a") || !strings.Contains(out, "shop/b") {
+		t.Errorf("--unused:\n%s", out)
+	}
+}
+
+// TestDropsOfAllNodes: lines have their node, in text and in JSON.
+func TestDropsOfAllNodes(t *testing.T) {
+	k := newFakeKubectl(t, pod("n1", ""), pod("node-2", ""))
+	k.answer(t, "n1", "drops --for 1s", 1, "one\ntwo\n")
+	k.answer(t, "node-2", "drops --for 1s", 0, "")
+	code, out := run(t.Context(), "", "--node", "n1", "--node", "node-2", "drops", "--for", "1s")
+	if code != 1 || out != "n1      one\nn1      two\n" {
+		t.Errorf("exit code %d, %q", code, out)
+	}
+	k.answer(t, "n1", "drops -o json", 0, `{"direction":"egress"}`+"\n")
+	k.answer(t, "node-2", "drops -o json", 2, "")
+	code, out = run(t.Context(), "", "--node", "n1", "--node", "node-2", "drops", "-o", "json")
+	if code != 2 || !strings.Contains(out, `{"direction":"egress","node":"n1"}`) || !strings.Contains(out, "1 of 2 nodes gave no answer") {
+		t.Errorf("exit code %d, %q", code, out)
+	}
+}
+
+// TestDiffOfAllNodes prints the nodes that differ.
+func TestDiffOfAllNodes(t *testing.T) {
+	k := newFakeKubectl(t, pod("n1", ""), pod("n2", ""))
+	k.answer(t, "n1", "diff live wanted", 0, "no difference\n")
+	k.answer(t, "n2", "diff live wanted", 1, "a chain is missing\n")
+	code, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "diff", "live", "wanted")
+	if code != 1 || out != "== n2\na chain is missing\n2 nodes: 1 differ, 1 do not\n" {
+		t.Errorf("exit code %d, %q", code, out)
+	}
+}
+
+// TestBackendRolls: nodes change one after the other, and then the ConfigMap.
+func TestBackendRolls(t *testing.T) {
+	k := newFakeKubectl(t, pod("n1", ""), pod("n2", ""))
+	k.file(t, "nodes", "node/n1\nnode/n2\n")
+	for _, n := range []string{"n1", "n2"} {
+		k.answer(t, n, "status -o json", 0, good(n))
+		k.answer(t, n, "backend set openflow", 0, n+": openflow has taken over\nTo keep it\n")
+	}
+	volume := corev1.Volume{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}}
+	k.object(t, "pod", corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{volume}}})
+	k.object(t, "configmap", corev1.ConfigMap{Data: map[string]string{configKey: "# backend: a comment\nbackend: nftables\nmtu: 1400\n"}})
+	code, out := run(t.Context(), "", "backend", "set", "openflow")
+	if code != 0 || out != "n1: openflow has taken over\nn2: openflow has taken over\nConfigMap settings: backend is openflow from now on\n" {
+		t.Errorf("exit code %d, %q", code, out)
+	}
+	expect(t, k.asked(t), "agent-n1 --container agent -- felixctl backend set openflow", "agent-n2 --container agent -- felixctl backend set openflow",
+		"patch configmap settings", `"# backend: a comment\nbackend: openflow\nmtu: 1400\n"`)
+}
+
+// TestBackendStops: the first node that fails stops the command, and nothing is persisted.
+func TestBackendStops(t *testing.T) {
+	k := newFakeKubectl(t, pod("n1", ""), pod("n2", ""), pod("n3", ""))
+	k.file(t, "nodes", "node/n1\nnode/n2\nnode/n3\n")
+	for _, n := range []string{"n1", "n2", "n3"} {
+		k.answer(t, n, "status -o json", 0, good(n))
+		k.answer(t, n, "backend set openflow", 0, n+": openflow has taken over\n")
+	}
+	k.answer(t, "n2", "backend set openflow", 2, "")
+	code, out := run(t.Context(), "", "backend", "set", "openflow")
+	if code != 2 {
+		t.Errorf("exit code %d", code)
+	}
+	expect(t, out, "n1: openflow has taken over", "stopped at node n2", "changed to openflow: n1")
+	if asked := k.asked(t); strings.Contains(asked, "patch") || strings.Contains(asked, "agent-n3 --container agent -- felixctl backend set") {
+		t.Errorf("it went on:\n%s", asked)
+	}
+	bad := good("n1")
+	bad.LastApply.Error = "no space"
+	k.answer(t, "n1", "status -o json", 1, bad)
+	code, out = run(t.Context(), "", "backend", "set", "openflow")
+	if code != 2 || strings.Contains(k.asked(t), "backend set") {
+		t.Errorf("a node that is not in order was changed: %d, %s", code, out)
+	}
+	expect(t, out, "stopped at node n1", "before the change", "no space", "no node has changed")
+}
+
+// TestDiagsOfAllNodes: one archive with a folder for each node; what is missing is named.
+func TestDiagsOfAllNodes(t *testing.T) {
+	k := newFakeKubectl(t, pod("n1", ""), pod("n2", "CrashLoopBackOff"))
+	var inner bytes.Buffer
+	z := gzip.NewWriter(&inner)
+	w := tar.NewWriter(z)
+	for _, name := range []string{"felixlike-diags/status.json", "felixlike-diags/../../../etc/passwd"} {
+		if err := errors.Join(w.WriteHeader(&tar.Header{Name: name, Size: 2, Mode: 0o600})); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	k.answer(t, "n1", "diags --file -", 0, inner.String())
+	path := filepath.Join(t.TempDir(), "c.tar.gz")
+	code, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "diags", "--file", path)
+	if code != 2 || !strings.Contains(out, "left out: n2: container agent of pod agent-n2 waits") {
+		t.Errorf("exit code %d, %s", code, out)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	outer, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bool{}
+	for r := tar.NewReader(outer); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(h.Name, "..") {
+			t.Errorf("%s leaves the folder", h.Name)
+		}
+		got[h.Name] = true
+	}
+	for _, name := range []string{"c/n1/status.json", "c/n1/logs.txt", "c/n2/logs.txt", "c/errors.txt", "c/pods.txt"} {
+		if !got[name] {
+			t.Errorf("%s is missing in %v", name, got)
+		}
+	}
+	if code, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "diags", "--file", path); code != 2 || !strings.Contains(out, "exists") {
+		t.Errorf("written over: %d, %s", code, out)
+	}
+}

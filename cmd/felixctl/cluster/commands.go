@@ -1,0 +1,212 @@
+package cluster
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/report"
+	"github.com/felixlike/felixlike/felixlike/version"
+	"github.com/felixlike/felixlike/internal/terminal"
+)
+
+// commands returns the commands that answer for several nodes.
+func (t target) commands() *cobra.Command {
+	root := &cobra.Command{Use: PluginName, SilenceUsage: true, SilenceErrors: true}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetHelpCommand(&cobra.Command{Hidden: true})
+	root.AddCommand(t.statusCommand(), t.checkCommand(), t.versionCommand(), t.policiesCommand(), t.dropsCommand(), t.diffCommand(), t.backendCommand(), t.diagsCommand())
+	return root
+}
+
+// finding is one of the findings of felixctl check, with its nodes.
+type finding struct {
+	Result string   `json:"level"`
+	What   string   `json:"what"`
+	Detail string   `json:"detail"`
+	Nodes  []string `json:"nodes"`
+}
+
+func (t target) checkCommand() *cobra.Command {
+	output := terminal.Text
+	c := &cobra.Command{
+		Use:   "check",
+		Short: "Check all nodes, and show each finding once",
+		Long: `Check all nodes, and show each finding that is not "ok" once, with the nodes that have it.
+-o json has all findings.
+
+Exit codes: 0 all is well, or noted only; 1 something is missing or not in order;
+2 a node gave no answer.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			replies, err := t.ask(c.Context(), c.ErrOrStderr(), "check", "-o", "json")
+			if err != nil {
+				return err
+			}
+			var all []finding
+			missing, bad := 0, false
+			for _, r := range replies {
+				var findings []finding
+				if !r.decode(&findings) {
+					missing++
+					findings = []finding{{Result: "NO ANSWER", What: "agent", Detail: r.Fault}}
+				}
+				bad = bad || r.code == 1
+				for _, f := range findings {
+					i := slices.IndexFunc(all, func(o finding) bool { return o.Result == f.Result && o.What == f.What && o.Detail == f.Detail })
+					if i < 0 {
+						all, i = append(all, f), len(all)
+					}
+					all[i].Nodes = append(all[i].Nodes, r.Node)
+				}
+			}
+			rank := []string{"NO ANSWER", "MISSING", "note", "ok"}
+			slices.SortStableFunc(all, func(a, b finding) int { return slices.Index(rank, a.Result) - slices.Index(rank, b.Result) })
+			if err := output.Print(c.OutOrStdout(), all, func() error { return printFindings(c.OutOrStdout(), all, len(replies)) }); err != nil {
+				return err
+			}
+			if missing == 0 && bad {
+				return report.ErrNotInOrder
+			}
+			return errNoAnswer(missing, len(replies))
+		},
+	}
+	c.Flags().VarP(&output, "output", "o", terminal.OutputUsage)
+	return c
+}
+
+func printFindings(w io.Writer, all []finding, nodes int) error {
+	table := terminal.NewTable(terminal.StyleFor(w), "RESULT", "NODES", "WHAT", "DETAIL")
+	good := 0
+	for _, f := range all {
+		if f.Result == "ok" {
+			good++
+			continue
+		}
+		table.Row(f.Result, named(f.Nodes, nodes), f.What, f.Detail)
+	}
+	if good < len(all) {
+		if _, err := fmt.Fprintln(w, table); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(w, "%d nodes: %d findings are ok, %d are not\n", nodes, good, len(all)-good)
+	return err
+}
+
+// nodeVersion is the version of a node's agent.
+type nodeVersion struct {
+	Node  string `json:"node"`
+	Agent string `json:"agent,omitempty"`
+	// Fault is the reason why the agent did not answer.
+	Fault string `json:"fault,omitempty"`
+	// Fits is true if the versions of felixctl and agent fit.
+	Fits bool `json:"fits"`
+}
+
+func (t target) versionCommand() *cobra.Command {
+	output := terminal.Text
+	c := &cobra.Command{
+		Use:   "version",
+		Short: "Show the agents' versions, and whether this felixctl fits",
+		Long: `Show the agents' versions, and whether this felixctl fits: versions fit if they are at most
+one minor version apart.
+
+Exit codes: 0 all fit; 1 one does not; 2 a node gave no answer.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			replies, err := t.ask(c.Context(), c.ErrOrStderr(), "status", "-o", "json")
+			if err != nil {
+				return err
+			}
+			client := version.String()
+			var nodes []nodeVersion
+			missing, bad := 0, false
+			for _, r := range replies {
+				var s control.Status
+				v := nodeVersion{Node: r.Node}
+				if r.decode(&s) {
+					v.Agent = s.AgentVersion
+					_, v.Fits = version.Skew(client, v.Agent)
+					bad = bad || !v.Fits
+				} else {
+					missing++
+				}
+				v.Fault = r.Fault
+				nodes = append(nodes, v)
+			}
+			err = output.Print(c.OutOrStdout(), map[string]any{"client": client, "nodes": nodes}, func() error { return printVersions(c.OutOrStdout(), client, nodes) })
+			switch {
+			case err != nil:
+				return err
+			case missing == 0 && bad:
+				return report.ErrNotInOrder
+			}
+			return errNoAnswer(missing, len(nodes))
+		},
+	}
+	c.Flags().VarP(&output, "output", "o", terminal.OutputUsage)
+	return c
+}
+
+func printVersions(w io.Writer, client string, nodes []nodeVersion) error {
+	table := terminal.NewTable(terminal.StyleFor(w), "NODE", "AGENT", "FITS")
+	for _, n := range nodes {
+		switch {
+		case n.Fault != "":
+			table.Row(n.Node, "-", "NO ANSWER: "+n.Fault)
+		case n.Fits:
+			table.Row(n.Node, n.Agent, "yes")
+		default:
+			table.Row(n.Node, n.Agent, "NO: use the felixctl of the agent's version")
+		}
+	}
+	_, err := fmt.Fprintf(w, "felixctl %s\n%s\n", client, table)
+	return err
+}
+
+// diffCommand compares two states on each node.
+func (t target) diffCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "diff A B [FLAGS OF DIFF]",
+		Short: "Show the nodes on which two states differ, and how",
+		Long: `Run felixctl diff on all nodes, for example "diff live wanted", and print the output of those
+on which the two states differ.
+
+Exit codes: 0 the same on all nodes; 1 different on one; 2 a node gave no answer.`,
+		Example:            "  kubectl felixlike diff live wanted",
+		DisableFlagParsing: true,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 || slices.Contains(args, "-h") || slices.Contains(args, "--help") {
+				return c.Help()
+			}
+			replies, err := t.ask(c.Context(), c.ErrOrStderr(), append([]string{"diff"}, args...)...)
+			if err != nil {
+				return err
+			}
+			out := c.OutOrStdout()
+			missing, different := 0, 0
+			for _, r := range replies {
+				switch {
+				case r.Fault != "":
+					missing++
+					fmt.Fprintf(out, "== %s: NO ANSWER: %s\n", r.Node, r.Fault)
+				case r.code == 1:
+					different++
+					fmt.Fprintf(out, "== %s\n%s\n", r.Node, strings.TrimRight(string(r.out), "\n"))
+				}
+			}
+			if _, err := fmt.Fprintf(out, "%d nodes: %d differ, %d do not\n", len(replies), different, len(replies)-different-missing); err != nil {
+				return err
+			}
+			if missing == 0 && different > 0 {
+				return report.ErrNotInOrder
+			}
+			return errNoAnswer(missing, len(replies))
+		},
+	}
+}

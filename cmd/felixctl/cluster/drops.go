@@ -1,0 +1,173 @@
+package cluster
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/felixlike/report"
+)
+
+// longestLine bounds a line of felixctl drops.
+const longestLine = 1 << 20
+
+// dropsCommand merges the lines of all nodes.
+func (t target) dropsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "drops [FLAGS OF DROPS]",
+		Short: "Show the denied packets of all nodes",
+		Long: `Run felixctl drops on all nodes and print their lines as they come. Each line begins with the
+node; with -o json it has the field "node". The flags are those of felixctl drops.
+
+Exit codes: 0 nothing was denied, or --follow was interrupted; 1 something was denied;
+2 a node gave no answer.`,
+		Example: `  kubectl felixlike drops --follow
+  kubectl felixlike drops --for 1m --namespace shop -o json`,
+		DisableFlagParsing: true,
+		RunE: func(c *cobra.Command, args []string) error {
+			if slices.Contains(args, "-h") || slices.Contains(args, "--help") {
+				return c.Help()
+			}
+			ctx, stop := signal.NotifyContext(c.Context(), unix.SIGINT, unix.SIGTERM)
+			defer stop()
+			agents, err := t.agents(ctx)
+			if err != nil {
+				return err
+			}
+			return t.follow(ctx, agents, append([]string{"drops"}, args...), &merged{out: c.OutOrStdout(), err: c.ErrOrStderr(), json: wantsJSON(args), width: widest(agents)})
+		},
+	}
+}
+
+func wantsJSON(args []string) bool {
+	for i, a := range args {
+		if a == "-ojson" || a == "-o=json" || a == "--output=json" || (a == "-o" || a == "--output") && i+1 < len(args) && args[i+1] == "json" {
+			return true
+		}
+	}
+	return false
+}
+
+func widest(agents []agent) int {
+	width := 0
+	for _, a := range agents {
+		width = max(width, len(a.Node))
+	}
+	return width
+}
+
+// follow runs a command on all nodes until it has ended on each, and merges the lines.
+func (t target) follow(ctx context.Context, agents []agent, command []string, to *merged) error {
+	var wait sync.WaitGroup
+	codes := make([]int, len(agents))
+	for i, a := range agents {
+		if a.Fault != "" {
+			to.fault(a.Node, a.Fault)
+			codes[i] = 2
+			continue
+		}
+		wait.Go(func() { codes[i] = t.followOne(ctx, a, command, to) })
+	}
+	wait.Wait()
+	missing := 0
+	for _, code := range codes {
+		if code > 1 {
+			missing++
+		}
+	}
+	switch {
+	case to.failed != nil:
+		return to.failed
+	case missing > 0:
+		return errNoAnswer(missing, len(agents))
+	case slices.Contains(codes, 1):
+		return report.ErrNotInOrder
+	}
+	return nil
+}
+
+// followOne passes on the lines of a node's command, and returns its exit code. An
+// interrupted command has the code 0.
+func (t target) followOne(ctx context.Context, a agent, command []string, to *merged) int {
+	cmd := t.exec(ctx, a, command)
+	// An interrupt ends felixctl in the pod as well, which prints its last lines.
+	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGINT) }
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		to.fault(a.Node, err.Error())
+		return 2
+	}
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, longestLine)
+	for lines.Scan() {
+		to.line(a.Node, lines.Text())
+	}
+	readError := lines.Err()
+	code, err := exitCode(cmd.Wait())
+	switch {
+	case ctx.Err() != nil:
+		return 0
+	case readError != nil:
+		to.fault(a.Node, readError.Error())
+		return 2
+	case err != nil:
+		to.fault(a.Node, err.Error())
+		return 2
+	case code > 1:
+		to.fault(a.Node, strings.TrimSpace(errs.String()))
+	}
+	return code
+}
+
+// merged writes the lines of several nodes.
+type merged struct {
+	mu       sync.Mutex
+	out, err io.Writer
+	json     bool
+	width    int
+	// failed is the error of the last write.
+	failed error
+}
+
+// line writes a node's line.
+func (m *merged) line(node, text string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.json {
+		var object map[string]json.RawMessage
+		if err := json.Unmarshal([]byte(text), &object); err == nil {
+			name, _ := json.Marshal(node) //nolint:errchkjson // a string
+			object["node"] = name
+			if line, err := json.Marshal(object); err == nil {
+				text = string(line)
+			}
+		}
+		_, err := fmt.Fprintln(m.out, text)
+		m.failed = errors.Join(m.failed, err)
+		return
+	}
+	_, err := fmt.Fprintf(m.out, "%-*s  %s\n", m.width, node, text)
+	m.failed = errors.Join(m.failed, err)
+}
+
+func (m *merged) fault(node, text string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	fmt.Fprintf(m.err, "%s: %s\n", node, text)
+}

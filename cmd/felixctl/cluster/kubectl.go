@@ -1,0 +1,165 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Where the manifests put the agents.
+const (
+	namespace = "felixlike-system"
+	selector  = "app.kubernetes.io/name=felixlike,app.kubernetes.io/component=agent"
+	container = "agent"
+)
+
+// agent is the agent of a node.
+type agent struct {
+	Node string
+	// Pod is empty if the node has none.
+	Pod string
+	// Fault is the reason why the agent cannot be asked; empty if it can.
+	Fault string
+	// Ready is the readiness that kubelet's probe has found.
+	Ready bool
+}
+
+func (t target) kubectl(ctx context.Context, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, "kubectl", append(slices.Concat(t.flags, []string{"--namespace", t.namespace}), args...)...)
+}
+
+// output runs kubectl and returns its standard output. The error has its standard error.
+func (t target) output(ctx context.Context, args ...string) ([]byte, error) {
+	out, err := t.kubectl(ctx, args...).Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return nil, fmt.Errorf("kubectl %s: %w: %s", args[0], err, bytes.TrimSpace(exit.Stderr))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("kubectl %s: %w", args[0], err)
+	}
+	return out, nil
+}
+
+// agents returns the agents of the nodes, sorted by node. A node without an agent that can
+// be asked has a Fault.
+func (t target) agents(ctx context.Context) ([]agent, error) {
+	get := []string{"get", "pods", "-l", selector, "-o", "json"}
+	if len(t.nodes) == 1 {
+		get = append(get, "--field-selector", "spec.nodeName="+t.nodes[0])
+	}
+	out, err := t.output(ctx, get...)
+	if err != nil {
+		return nil, err
+	}
+	var pods corev1.PodList
+	if err := json.Unmarshal(out, &pods); err != nil {
+		return nil, fmt.Errorf("read the list of agents: %w", err)
+	}
+	byNode := map[string]agent{}
+	for i := range pods.Items {
+		a := agentOf(&pods.Items[i])
+		// During an update a node may have two pods.
+		if known, ok := byNode[a.Node]; a.Node != "" && (!ok || known.Fault != "") {
+			byNode[a.Node] = a
+		}
+	}
+	nodes := t.nodes
+	if len(nodes) == 0 {
+		if nodes, err = t.allNodes(ctx); err != nil {
+			return nil, err
+		}
+	}
+	var all []agent
+	for _, node := range nodes {
+		a, ok := byNode[node]
+		if !ok {
+			a = agent{Node: node, Fault: fmt.Sprintf("no agent: namespace %s has no pod with the labels %s there", t.namespace, selector)}
+		}
+		all = append(all, a)
+	}
+	slices.SortFunc(all, func(a, b agent) int { return strings.Compare(a.Node, b.Node) })
+	return slices.Compact(all), nil
+}
+
+func (t target) allNodes(ctx context.Context) ([]string, error) {
+	out, err := t.output(ctx, "get", "nodes", "-o", "name")
+	if err != nil {
+		return nil, err
+	}
+	var nodes []string
+	for _, name := range strings.Fields(string(out)) {
+		nodes = append(nodes, strings.TrimPrefix(name, "node/"))
+	}
+	return nodes, nil
+}
+
+// agentOf returns the agent of a pod. Its container must run; it need not be ready, since
+// an agent that is not ready can still answer.
+func agentOf(pod *corev1.Pod) agent {
+	a := agent{Node: pod.Spec.NodeName, Pod: pod.Name}
+	for _, c := range pod.Status.ContainerStatuses {
+		switch {
+		case c.Name != container:
+		case c.State.Running != nil:
+			a.Ready = c.Ready
+			return a
+		case c.State.Waiting != nil:
+			a.Fault = fmt.Sprintf("container %s of pod %s waits: %s", container, pod.Name, c.State.Waiting.Reason)
+		case c.State.Terminated != nil:
+			a.Fault = fmt.Sprintf("container %s of pod %s has ended: %s", container, pod.Name, c.State.Terminated.Reason)
+		}
+	}
+	if a.Fault == "" {
+		a.Fault = fmt.Sprintf("pod %s does not run: %s", pod.Name, pod.Status.Phase)
+	}
+	return a
+}
+
+// exec returns a command that runs felixctl in an agent's pod.
+func (t target) exec(ctx context.Context, a agent, command []string, flags ...string) *exec.Cmd {
+	args := slices.Concat([]string{"exec"}, flags, []string{"pod/" + a.Pod, "--container", container, "--", "felixctl"}, command)
+	return t.kubectl(ctx, args...)
+}
+
+// passOn runs a command on the only node, and returns its exit code.
+func (t target) passOn(ctx context.Context, command []string, io Streams) (int, error) {
+	all, err := t.agents(ctx)
+	if err != nil {
+		return 2, err
+	}
+	if fault := all[0].Fault; fault != "" {
+		return 2, fmt.Errorf("node %s: %s", all[0].Node, fault)
+	}
+	flags := []string{"--stdin"}
+	// A terminal only if there is one, so that output can be piped.
+	if isTerminal(os.Stdin) && isTerminal(os.Stdout) {
+		flags = append(flags, "--tty")
+	}
+	cmd := t.exec(ctx, all[0], command, flags...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = io.In, io.Out, io.Err
+	return exitCode(cmd.Run())
+}
+
+// exitCode returns the exit code of a program that has run.
+func exitCode(err error) (int, error) {
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return exit.ExitCode(), nil
+	}
+	if err != nil {
+		return 2, fmt.Errorf("run kubectl: %w", err)
+	}
+	return 0, nil
+}
+
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

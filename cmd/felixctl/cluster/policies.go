@@ -1,0 +1,140 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/terminal"
+)
+
+// ruleSum are the counters of a rule, summed over the nodes.
+type ruleSum struct {
+	control.RuleHits
+	// Nodes counts the nodes with a pod that the policy applies to.
+	Nodes int `json:"nodes"`
+}
+
+// policySums is the answer of `policies`.
+type policySums struct {
+	At time.Time `json:"at"`
+	// Since is from when on all agents have known the time of a hit.
+	Since time.Time `json:"since"`
+	Rules []ruleSum `json:"rules"`
+	// NoAnswer are the nodes that are missing in the sums.
+	NoAnswer []string `json:"noAnswer,omitempty"`
+}
+
+func (t target) policiesCommand() *cobra.Command {
+	output := terminal.Text
+	unused := false
+	c := &cobra.Command{
+		Use:   "policies",
+		Short: "Show the connections that each policy rule allowed, summed over the nodes",
+		Long: `Show the connections that each policy rule allowed, summed over the nodes, and its last hit on
+any. NODES is the number of nodes with a pod that the policy applies to. A rule of a
+policy that applies to no pod is not listed. The other columns are those of felixctl policies.
+
+Exit codes: 0 shown; 2 a node gave no answer: the sums lack it.`,
+		Example: "  kubectl felixlike policies --unused",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			replies, err := t.ask(c.Context(), c.ErrOrStderr(), "policies", "-o", "json")
+			if err != nil {
+				return err
+			}
+			var all []control.Hits
+			sums := policySums{}
+			for _, r := range replies {
+				var h control.Hits
+				if r.decode(&h) {
+					all = append(all, h)
+				} else {
+					sums.NoAnswer = append(sums.NoAnswer, r.Node)
+					fmt.Fprintf(c.ErrOrStderr(), "%s: %s\n", r.Node, r.Fault)
+				}
+			}
+			sums.sum(all)
+			if unused {
+				sums.Rules = slices.DeleteFunc(sums.Rules, func(r ruleSum) bool { return !r.Never() })
+			}
+			if err := output.Print(c.OutOrStdout(), sums, func() error { return sums.print(c.OutOrStdout(), len(replies)) }); err != nil {
+				return err
+			}
+			return errNoAnswer(len(sums.NoAnswer), len(replies))
+		},
+	}
+	c.Flags().VarP(&output, "output", "o", terminal.OutputUsage)
+	c.Flags().BoolVar(&unused, "unused", false, "only rules that were hit on no node")
+	return c
+}
+
+// sum adds up the counters of all nodes. Packets are known only if all nodes count them.
+func (s *policySums) sum(nodes []control.Hits) {
+	type key struct{ policy, rule string }
+	index := map[key]int{}
+	s.Rules = []ruleSum{}
+	for _, n := range nodes {
+		if n.At.After(s.At) {
+			s.At = n.At
+		}
+		if n.Since.After(s.Since) {
+			s.Since = n.Since
+		}
+		for _, h := range n.Rules {
+			k := key{h.Policy, h.Rule}
+			i, known := index[k]
+			if !known {
+				index[k] = len(s.Rules)
+				s.Rules = append(s.Rules, ruleSum{h, 1})
+				continue
+			}
+			s.Rules[i].add(h)
+		}
+	}
+	slices.SortStableFunc(s.Rules, func(a, b ruleSum) int { return cmp.Compare(a.Policy, b.Policy) })
+}
+
+func (r *ruleSum) add(h control.RuleHits) {
+	r.Nodes++
+	r.Connections += h.Connections
+	if r.Packets != nil && h.Packets != nil {
+		packets := *r.Packets + *h.Packets
+		r.Packets = &packets
+	} else {
+		r.Packets = nil
+	}
+	if h.Last.After(r.Last) {
+		r.Last = h.Last
+	}
+}
+
+func (s *policySums) print(w io.Writer, nodes int) error {
+	table := terminal.NewTable(terminal.StyleFor(w), "POLICY", "RULE", "NODES", "CONNECTIONS", "PACKETS", "LAST HIT")
+	for _, r := range s.Rules {
+		packets, last := "-", "never hit"
+		if r.Packets != nil {
+			packets = fmt.Sprint(*r.Packets)
+		}
+		switch {
+		case r.Never():
+		case r.Last.IsZero():
+			last = "before " + s.Since.Format(time.TimeOnly)
+		default:
+			last = s.At.Sub(r.Last).Round(time.Second).String() + " ago"
+		}
+		table.Row(r.Policy, r.Rule, r.Nodes, r.Connections, packets, last)
+	}
+	if len(s.Rules) > 0 {
+		if _, err := fmt.Fprintln(w, table); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(w, "%d rules on %d nodes\n", len(s.Rules), nodes-len(s.NoAnswer))
+	return err
+}

@@ -1,0 +1,220 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os/signal"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/report"
+	"github.com/felixlike/felixlike/internal/terminal"
+)
+
+// waitEvery is the time between two requests of status --wait.
+const waitEvery = 2 * time.Second
+
+// States of a node.
+const (
+	inOrder    = "in order"
+	notInOrder = "NOT IN ORDER"
+	changing   = "changing"
+	noAnswer   = "NO ANSWER"
+)
+
+// nodeStatus is a node's row.
+type nodeStatus struct {
+	Node string `json:"node"`
+	// State is "in order", "changing" (a change is being programmed), "NOT IN ORDER" or
+	// "NO ANSWER".
+	State string `json:"state"`
+	// Fault is the reason why the agent did not answer or is not ready.
+	Fault  string          `json:"fault,omitempty"`
+	Status *control.Status `json:"status,omitempty"`
+}
+
+func (t target) statusCommand() *cobra.Command {
+	output := terminal.Text
+	var wait time.Duration
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Show one row a node, what is not in order first",
+		Long: `Show one row a node, what is not in order first, and below the table the faults and
+problems, each once with the nodes that have it.
+
+Exit codes: 0 all nodes are in order; 1 one is not; 2 one gave no answer.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			nodes, err := t.waitForStatus(c.Context(), c.ErrOrStderr(), wait)
+			if err != nil {
+				return err
+			}
+			if err := output.Print(c.OutOrStdout(), map[string]any{"nodes": nodes}, func() error { return printStatus(c.OutOrStdout(), nodes) }); err != nil {
+				return err
+			}
+			return worst(nodes)
+		},
+	}
+	c.Flags().VarP(&output, "output", "o", terminal.OutputUsage)
+	c.Flags().DurationVar(&wait, "wait", 0, "wait for so long until all nodes are in order")
+	return c
+}
+
+// worst returns the error for the nodes' states.
+func worst(nodes []nodeStatus) error {
+	missing, bad := 0, false
+	for _, n := range nodes {
+		switch n.State {
+		case noAnswer:
+			missing++
+		case notInOrder, changing:
+			bad = true
+		}
+	}
+	if missing > 0 {
+		return errNoAnswer(missing, len(nodes))
+	}
+	if bad {
+		return report.ErrNotInOrder
+	}
+	return nil
+}
+
+// waitForStatus asks all nodes, again and again until all are in order or the time is over.
+func (t target) waitForStatus(ctx context.Context, progress io.Writer, wait time.Duration) ([]nodeStatus, error) {
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	end := time.Now().Add(wait)
+	for {
+		nodes, err := t.status(ctx, progress)
+		if err != nil || worst(nodes) == nil || time.Now().Add(waitEvery).After(end) {
+			return nodes, err
+		}
+		good := 0
+		for _, n := range nodes {
+			if n.State == inOrder {
+				good++
+			}
+		}
+		fmt.Fprintf(progress, "%d of %d nodes are in order\n", good, len(nodes))
+		select {
+		case <-ctx.Done():
+			return nodes, ctx.Err()
+		case <-time.After(waitEvery):
+		}
+	}
+}
+
+// status asks all nodes once. Nodes that are not in order come first.
+func (t target) status(ctx context.Context, progress io.Writer) ([]nodeStatus, error) {
+	replies, err := t.ask(ctx, progress, "status", "-o", "json")
+	if err != nil {
+		return nil, err
+	}
+	var nodes []nodeStatus
+	for _, r := range replies {
+		var s control.Status
+		n := nodeStatus{Node: r.Node, State: noAnswer}
+		if r.decode(&s) {
+			n.State, n.Status = stateOf(s), &s
+			if n.State == inOrder && !r.Ready {
+				n.State, r.Fault = notInOrder, fmt.Sprintf("pod %s is not ready", r.Pod)
+			}
+		}
+		n.Fault = r.Fault
+		nodes = append(nodes, n)
+	}
+	rank := []string{noAnswer, notInOrder, changing, inOrder}
+	slices.SortStableFunc(nodes, func(a, b nodeStatus) int {
+		return slices.Index(rank, a.State) - slices.Index(rank, b.State)
+	})
+	return nodes, nil
+}
+
+func stateOf(s control.Status) string {
+	switch {
+	case report.InOrder(s) && s.Handover == nil:
+		return inOrder
+	case s.InSync && s.LastApply.Error == "" && len(s.Quarantined) == 0:
+		return changing
+	}
+	return notInOrder
+}
+
+func printStatus(w io.Writer, nodes []nodeStatus) error {
+	style := terminal.StyleFor(w)
+	table := terminal.NewTable(style, "NODE", "STATE", "BACKEND", "VERSION", "UP", "PODS", "POLICIES", "SET ASIDE", "PROBLEMS")
+	good := 0
+	for _, n := range nodes {
+		state := style.Bad(n.State)
+		switch n.State {
+		case inOrder:
+			state = style.Good(n.State)
+			good++
+		case changing:
+			state = n.State
+		}
+		if s := n.Status; s != nil {
+			table.Row(n.Node, state, s.Backend, s.AgentVersion, time.Since(s.StartedAt).Round(time.Second).String(), len(s.Endpoints), len(s.Policies), len(s.Quarantined), len(s.Problems))
+		} else {
+			table.Row(n.Node, state, "-", "-", "-", "-", "-", "-", "-")
+		}
+	}
+	if _, err := fmt.Fprintf(w, "%s\n\n%d nodes, %d in order\n", table, len(nodes), good); err != nil {
+		return err
+	}
+	var faults, problems texts
+	for _, n := range nodes {
+		n.faults(&faults)
+		if n.Status != nil {
+			for _, p := range n.Status.Problems {
+				problems.add(n.Node, p.Error())
+			}
+		}
+	}
+	if err := printTexts(w, "not in order:", faults, len(nodes)); err != nil {
+		return err
+	}
+	return printTexts(w, "problems of objects:", problems, len(nodes))
+}
+
+// faults adds the reasons why the node is not in order.
+func (n nodeStatus) faults(to *texts) {
+	if n.Fault != "" {
+		to.add(n.Node, n.Fault)
+	}
+	s := n.Status
+	if s == nil {
+		return
+	}
+	if !s.InSync {
+		to.add(n.Node, "the first listing of the datastore is not complete")
+	}
+	if s.LastApply.Error != "" {
+		to.add(n.Node, "the last apply failed: "+s.LastApply.Error)
+	}
+	for _, q := range s.Quarantined {
+		to.add(n.Node, fmt.Sprintf("set aside: %s %s: %s", q.Kind, q.Name, q.Reason))
+	}
+	if h := s.Handover; h != nil && h.Error != "" {
+		to.add(n.Node, fmt.Sprintf("the change of the backend to %s fails: %s", h.To, h.Error))
+	}
+}
+
+func printTexts(w io.Writer, heading string, all texts, of int) error {
+	if len(all) == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "\n%s\n", heading)
+	for _, t := range all {
+		if err == nil {
+			_, err = fmt.Fprintf(w, "  %s: %s\n", named(t.nodes, of), t.text)
+		}
+	}
+	return err
+}
