@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -216,7 +217,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 			managers.NewTunnelManager(cfg.NodeName, ports, flows),
 		},
 		Stages: a.stages(a.arrival(crossing), back, conntrack, br, host),
-		Lost:   br.lost, Log: log, Timing: timing,
+		Lost:   br.lost, Log: log, PolicyLog: os.Stdout, Timing: timing,
 	}), br
 }
 

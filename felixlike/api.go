@@ -55,6 +55,11 @@ func (d *Driver) Drops(ctx context.Context, alive time.Duration, got func(*contr
 	return d.drops.follow(ctx, alive, got)
 }
 
+// PolicyLog implements control.Agent.
+func (d *Driver) PolicyLog(ctx context.Context, alive time.Duration, got func(*control.Logged) error) error {
+	return d.policyLog.follow(ctx, alive, got)
+}
+
 // Hits implements control.Agent.
 func (d *Driver) Hits(ctx context.Context) (control.Hits, error) { return d.sampler.hits(ctx) }
 

@@ -2,6 +2,7 @@ package felixlike
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"time"
 
@@ -62,6 +63,8 @@ type Config struct {
 	// connection broke). The driver then reads everything again.
 	Lost <-chan error
 	Log  *slog.Logger
+	// PolicyLog gets the lines of rules with Log. It may be nil.
+	PolicyLog io.Writer
 	Timing
 }
 

@@ -27,6 +27,7 @@ type Driver struct {
 	reporter  *reporter
 	drops     *drops
 	sampler   *sampler
+	policyLog *policyLog
 	metrics   *metrics.Metrics
 }
 
@@ -56,6 +57,7 @@ func New(cfg Config) *Driver {
 	d.reporter = &reporter{cfg: d.cfg, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler}
 	d.drops = newDrops(d.queue, d.feed, d.stages, d.cluster)
 	d.sampler = newSampler(d.queue, d.cluster, d.stages)
+	d.policyLog = newPolicyLog(d.queue, d.feed, d.stages, d.cluster)
 	return d
 }
 
@@ -87,6 +89,11 @@ func (d *Driver) Run(ctx context.Context) error {
 		d.stages.listen(ctx, r)
 	}
 	g.Go(func() error { return d.sampler.sample(ctx) })
+	g.Go(func() error { return d.policyLog.run(ctx) })
+	if d.cfg.PolicyLog != nil {
+		// Not in the group: a reader of the log that has stopped must not keep the agent.
+		go d.policyLog.write(ctx, d.cfg.PolicyLog)
+	}
 	g.Go(func() error {
 		defer close(d.queue.stopped)
 		return d.loop(ctx)

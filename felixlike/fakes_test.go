@@ -170,6 +170,7 @@ type fake struct {
 	stage     backend.Stage
 	renderer  *rules.Renderer
 	denials   backend.Denials
+	logs      backend.Denials
 	unbounded error
 	remove    func() error
 }
@@ -183,6 +184,7 @@ func (f *fake) Beside(string)                               {}
 func (f *fake) Decides()                                    {}
 func (f *fake) Forwarded(func(*model.Attachment) bool) bool { return false }
 func (f *fake) Denials() backend.Denials                    { return f.denials }
+func (f *fake) Logs() backend.Denials                       { return f.logs }
 func (f *fake) Unbounded() error                            { return f.unbounded }
 func (f *fake) Left(context.Context) (bool, error)          { return false, nil }
 func (f *fake) Remove(context.Context, string) error        { return f.remove() }

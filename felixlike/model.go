@@ -22,6 +22,7 @@ func (rep *reporter) model() control.Model {
 		Node: rep.cfg.Node, Backend: rep.stages.backend.Name(), Revision: rep.scheduler.programmed,
 		HostAddresses: slices.Clone(rep.cluster.tracker.host.Addresses), ServiceCIDRs: slices.Clone(rep.cluster.tracker.services.Prefixes),
 		DenialsReported: rep.cluster.tracker.denials.Reported,
+		LogsReported:    rep.cluster.tracker.logs.Reported,
 		RatesUnbounded:  rep.stages.backend.Unbounded() != nil,
 	}
 	if rep.cfg.Settings != nil {

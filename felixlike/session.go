@@ -102,7 +102,7 @@ func (s *session) takeLost() uint64 {
 func (d *drops) serve(ctx context.Context, s *session, b backend.Backend, ended <-chan struct{}) {
 	defer func() { <-ended }()
 	names := &dropNames{}
-	skipped := &skips{read: b.Denials().Skipped}
+	skipped := &skips{read: b.Denials().Skipped, limit: rules.ReportsPerSecond}
 	skipped.begin(ctx)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -116,7 +116,7 @@ func (d *drops) serve(ctx context.Context, s *session, b backend.Backend, ended 
 			<-ctx.Done()
 			return
 		case r := <-s.reports:
-			all = s.gather(r)
+			all = s.gather(r, gather)
 		case <-tick.C:
 			changed := false
 			if d.queue.ask(ctx, func() { changed = d.stages.backend.Name() != b.Name() }) == nil && changed {
@@ -143,9 +143,9 @@ func (d *drops) serve(ctx context.Context, s *session, b backend.Backend, ended 
 }
 
 // gather returns a report together with those that follow within a short time.
-func (s *session) gather(first denied.Report) []denied.Report {
+func (s *session) gather(first denied.Report, within time.Duration) []denied.Report {
 	all := []denied.Report{first}
-	end := time.NewTimer(gather)
+	end := time.NewTimer(within)
 	defer end.Stop()
 	for len(all) < maxReports {
 		select {
@@ -161,6 +161,8 @@ func (s *session) gather(first denied.Report) []denied.Report {
 // skips counts the packets that the kernel did not report because of its rate limit.
 type skips struct {
 	read func(context.Context) (uint64, error)
+	// limit is the number of reports from which on some may have been skipped.
+	limit int
 	// seen counts the reports since the last read of the counter, last is its value then.
 	seen int
 	last uint64
@@ -173,7 +175,7 @@ func (s *skips) note(reports int) { s.seen += reports }
 // more returns the number of packets skipped since the last read. It reads the counter only at
 // a tick (quiet), and only after reports at the limit's rate or a flood.
 func (s *skips) more(ctx context.Context, quiet bool) uint64 {
-	if s.read == nil || !quiet || s.seen < rules.ReportsPerSecond && !s.flood {
+	if s.read == nil || !quiet || s.seen < s.limit && !s.flood {
 		return 0
 	}
 	s.seen = 0

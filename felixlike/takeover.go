@@ -168,6 +168,10 @@ func (hs *handovers) takeOver(h *handover, old *runner) {
 	hs.stages.backend.Decides()
 	hs.stages.quarantine.forget(old.Name)
 	hs.stages.logFor(h.to)
+	if hs.cluster.tracker.logs.Reported {
+		// The new backend does not report: policyLog turns that on, if it can.
+		hs.feed.update(model.LogsUpdate{})
+	}
 	hs.stages.log().Info("the backend has taken over", "old", h.from.Name(), "after", time.Since(h.began))
 }
 

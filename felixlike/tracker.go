@@ -21,6 +21,7 @@ type tracker struct {
 	host        model.HostAddressesUpdate
 	services    model.ServiceCIDRsUpdate
 	denials     model.DenialsUpdate
+	logs        model.LogsUpdate
 	// noted counts the updates. pending has the objects that are not programmed yet, by
 	// identifier, with the count at their newest update.
 	noted   uint64
@@ -85,6 +86,8 @@ func (t *tracker) OnUpdate(u model.Update) {
 		t.services = u
 	case model.DenialsUpdate:
 		t.denials = u
+	case model.LogsUpdate:
+		t.logs = u
 	}
 }
 

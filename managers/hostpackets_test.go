@@ -249,7 +249,7 @@ func TestHostReportsWhatGoesToNoService(t *testing.T) {
 	p.load(t)
 	reports := make(chan denied.Report, 16)
 	ctx, cancel := context.WithCancel(t.Context())
-	ended, err := denied.ListenNFLOG(ctx, p.Router.FD, func(r denied.Report) { reports <- r })
+	ended, err := denied.ListenNFLOG(ctx, p.Router.FD, rules.ReportGroup, func(r denied.Report) { reports <- r })
 	if err != nil {
 		t.Fatal(err)
 	}

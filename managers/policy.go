@@ -27,7 +27,7 @@ func NewPolicyManager(node string, renderer *rules.Renderer, chains Chains) *Pol
 	}
 }
 
-// OnUpdate takes PolicyUpdate, PolicyRemove and this node's NodeUpdate.
+// OnUpdate takes PolicyUpdate, PolicyRemove, LogsUpdate and this node's NodeUpdate.
 func (m *PolicyManager) OnUpdate(u model.Update) {
 	switch u := u.(type) {
 	case model.PolicyUpdate:
@@ -36,6 +36,13 @@ func (m *PolicyManager) OnUpdate(u model.Update) {
 	case model.PolicyRemove:
 		delete(m.policies, u.ID)
 		m.dirty.add(u.ID)
+	case model.LogsUpdate:
+		m.renderer.SetLogs(u.Reported)
+		for id, p := range m.policies {
+			if p.Logs() {
+				m.dirty.add(id)
+			}
+		}
 	case model.NodeUpdate:
 		if u.Node.Name == m.node {
 			m.setFamilies(u.Node)

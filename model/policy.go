@@ -268,6 +268,16 @@ type Rule struct {
 	AnyPort    bool        `json:"anyPort,omitempty"`
 	Ports      []PortRange `json:"ports,omitempty"`
 	NamedPorts []GroupID   `json:"namedPorts,omitempty"`
+	// Log reports the first packet of each connection that the rule decides. LogLabel comes
+	// with the report. Neither changes a verdict.
+	Log      bool   `json:"log,omitempty"`
+	LogLabel string `json:"logLabel,omitempty"`
+}
+
+// Logs reports whether one of the policy's rules has Log.
+func (p *Policy) Logs() bool {
+	logs := func(r Rule) bool { return r.Log }
+	return slices.ContainsFunc(p.Ingress, logs) || slices.ContainsFunc(p.Egress, logs)
 }
 
 // PortRange is an inclusive range of destination ports of one protocol.

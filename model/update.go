@@ -57,6 +57,9 @@ type ServiceCIDRsUpdate struct{ Prefixes []netip.Prefix }
 // DenialsUpdate switches reports of denied packets on or off. They are off at first.
 type DenialsUpdate struct{ Reported bool }
 
+// LogsUpdate switches reports of the rules with Log on or off. They are off at first.
+type LogsUpdate struct{ Reported bool }
+
 func (GroupUpdate) isUpdate()         {}
 func (GroupRemove) isUpdate()         {}
 func (PolicyUpdate) isUpdate()        {}
@@ -70,6 +73,7 @@ func (AttachmentRemove) isUpdate()    {}
 func (HostAddressesUpdate) isUpdate() {}
 func (ServiceCIDRsUpdate) isUpdate()  {}
 func (DenialsUpdate) isUpdate()       {}
+func (LogsUpdate) isUpdate()          {}
 
 // ObjectRef names an object as the user wrote it.
 type ObjectRef struct {

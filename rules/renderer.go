@@ -7,7 +7,7 @@ import (
 )
 
 // Renderer renders policies to the chains of one table, and knows which policy has each
-// chain. All else about it is immutable.
+// chain, and whether rules with Log report. All else about it is immutable.
 type Renderer struct {
 	Names
 	node NodeChains
@@ -15,6 +15,8 @@ type Renderer struct {
 	// sets change in one transaction with rules.
 	nftables bool
 	policies *Claims[PolicySide]
+	// logs is true while rules with Log report.
+	logs bool
 }
 
 // NewRenderer returns a renderer for the gateway port's interface name and a
@@ -52,7 +54,14 @@ func (r *Renderer) PolicyRules(p *model.Policy, d model.Direction, families []mo
 	for _, rule := range p.Rules(d) {
 		comment := p.ID.String() + " " + rule.Name
 		for _, matches := range alternatives(&rule, d, families) {
-			chain.Rules = append(chain.Rules, r.decide(actionIn(p.ID.Tier, rule.Action), d, matches, comment)...)
+			decision := r.decide(actionIn(p.ID.Tier, rule.Action), d, matches, comment)
+			if rule.Log && r.logs {
+				chain.Rules = append(chain.Rules, logged(p.ID, d, &rule, matches))
+				for i := range decision[1:] {
+					decision[1+i].Comment = "then " + comment // what a report is compared with counts once
+				}
+			}
+			chain.Rules = append(chain.Rules, decision...)
 		}
 	}
 	return chain

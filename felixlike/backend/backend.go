@@ -50,8 +50,10 @@ type Observer interface {
 	// Hits adds the counters of rules to the existing entries. rules has all rules of the
 	// node.
 	Hits(ctx context.Context, counted Counted, rules map[policyflows.RuleID]RuleKey) error
-	// Denials reports denied packets.
+	// Denials reports denied packets, Logs the packets that rules with Log decide.
+	// model.LogsUpdate turns the latter on and off.
 	Denials() Denials
+	Logs() Denials
 	// Unbounded returns the reason if the rate of new connections of pods should have a
 	// limit and has none, or nil.
 	Unbounded() error

@@ -70,6 +70,9 @@ func (b *iptablesBackend) Hits(ctx context.Context, counted Counted, _ map[polic
 // Denials implements Observer.
 func (b *iptablesBackend) Denials() Denials { return b.denials }
 
+// Logs implements Observer.
+func (b *iptablesBackend) Logs() Denials { return nflogLogs{b.at, b.counters} }
+
 // Left implements Leftovers.
 func (b *iptablesBackend) Left(ctx context.Context) (bool, error) { return b.table.Exists(ctx) }
 

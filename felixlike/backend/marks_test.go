@@ -261,7 +261,7 @@ func TestUnclaimedServices(t *testing.T) {
 			newDialogue(t, f.path, 4001).out(t, "to an address of Services", false)
 			reports := make(chan denied.Report, 16)
 			ctx, cancel := context.WithCancel(t.Context())
-			ended, err := denied.ListenNFLOG(ctx, f.path.Router.FD, func(r denied.Report) { reports <- r })
+			ended, err := denied.ListenNFLOG(ctx, f.path.Router.FD, rules.ReportGroup, func(r denied.Report) { reports <- r })
 			if err != nil {
 				t.Fatal(err)
 			}

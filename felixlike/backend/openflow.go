@@ -99,6 +99,9 @@ func (p *switchPolicy) Forwarded(has func(*model.Attachment) bool) bool {
 // Denials implements Observer.
 func (p *switchPolicy) Denials() Denials { return p.denials }
 
+// Logs implements Observer.
+func (p *switchPolicy) Logs() Denials { return switchLogs{} }
+
 // Unbounded implements Observer.
 func (p *switchPolicy) Unbounded() error { return p.rates.Unbounded() }
 

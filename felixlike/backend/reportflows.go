@@ -93,7 +93,7 @@ func (d switchDenials) Check(ctx context.Context) error {
 // Listen implements Denials.
 func (d switchDenials) Listen(ctx context.Context, got func(denied.Report)) (<-chan struct{}, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	host, err := denied.ListenNFLOG(ctx, d.host.NetNS, got)
+	host, err := denied.ListenNFLOG(ctx, d.host.NetNS, rules.ReportGroup, got)
 	if err != nil {
 		cancel()
 		return nil, err
@@ -141,6 +141,25 @@ func (d switchDenials) Refused() error {
 	defer d.policy.mu.Unlock()
 	return d.policy.unreported
 }
+
+// switchLogs does not report: rules with Log are not logged under openflow.
+type switchLogs struct{}
+
+var errNoSwitchLogs = errors.New("backend openflow does not log: choose a netfilter backend")
+
+// Check implements Denials.
+func (switchLogs) Check(context.Context) error { return errNoSwitchLogs }
+
+// Listen implements Denials.
+func (switchLogs) Listen(context.Context, func(denied.Report)) (<-chan struct{}, error) {
+	return nil, errNoSwitchLogs
+}
+
+// Skipped implements Denials.
+func (switchLogs) Skipped(context.Context) (uint64, error) { return 0, errNoSwitchLogs }
+
+// Refused implements Denials.
+func (switchLogs) Refused() error { return errNoSwitchLogs }
 
 // checkReports adds the meter and a flow that reports to the switch, in a place that no
 // packet reaches.

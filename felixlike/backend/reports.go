@@ -20,7 +20,7 @@ func (d nflogDenials) Check(ctx context.Context) error { return tryReports(ctx, 
 
 // Listen implements Denials.
 func (d nflogDenials) Listen(ctx context.Context, got func(denied.Report)) (<-chan struct{}, error) {
-	return denied.ListenNFLOG(ctx, d.at.NetNS, got)
+	return denied.ListenNFLOG(ctx, d.at.NetNS, rules.ReportGroup, got)
 }
 
 // Skipped implements Denials.

@@ -46,6 +46,9 @@ type Agent interface {
 	// Drops calls got for each packet that policy denies, until ctx ends or got fails. It calls got with nil
 	// once the dataplane reports packets, and every alive while there are none.
 	Drops(ctx context.Context, alive time.Duration, got func(*Drop) error) error
+	// PolicyLog calls got for each packet that a rule with Log decides, until ctx ends or got fails. It calls
+	// got with nil at once, and every alive while there are none.
+	PolicyLog(ctx context.Context, alive time.Duration, got func(*Logged) error) error
 }
 
 // Status is the state of one agent.

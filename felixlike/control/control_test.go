@@ -97,6 +97,10 @@ func (f *fakeAgent) Hits(context.Context) (Hits, error) {
 
 func (f *fakeAgent) Connections(context.Context) ([]Connection, error) { return f.connections, f.err }
 
+func (f *fakeAgent) PolicyLog(context.Context, time.Duration, func(*Logged) error) error {
+	return errors.New("not followed here")
+}
+
 func (f *fakeAgent) Drops(ctx context.Context, alive time.Duration, got func(*Drop) error) error {
 	if f.err != nil {
 		return f.err

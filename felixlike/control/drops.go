@@ -1,18 +1,12 @@
 package control
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"net/netip"
 	"strconv"
 	"time"
 
-	"github.com/felixlike/felixlike/internal/socketapi"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -113,81 +107,5 @@ func (t ICMPType) name(protocol string) string {
 // dataplane reports, and got for each packet, until ctx ends or one of the two fails. The end of ctx is no
 // error.
 func (c *Client) Drops(ctx context.Context, following func(), got func(Drop) error) error {
-	if err := c.drops(ctx, following, got); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("agent at %s: %s: %w", c.path, dropsPath, err)
-	}
-	return nil
-}
-
-func (c *Client) drops(ctx context.Context, following func(), got func(Drop) error) error {
-	answer, err := c.api.Open(ctx, dropsPath)
-	if err != nil {
-		return err
-	}
-	defer answer.Close()
-	following()
-	lines := bufio.NewScanner(answer)
-	for lines.Scan() {
-		if len(lines.Bytes()) == 0 {
-			continue // a sign of life
-		}
-		var line dropLine
-		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
-			return fmt.Errorf("decode answer: %w", err)
-		}
-		if line.Error != "" {
-			return errors.New(line.Error)
-		}
-		if err := got(line.Drop); err != nil {
-			return err
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return err
-	}
-	return errors.New("the agent has ended")
-}
-
-// dropLine is a line of the answer: a Drop, or why there come no more.
-type dropLine struct {
-	Drop
-	Error string `json:"error,omitempty"`
-}
-
-// aliveEvery is how long a line may take that shows whether the caller still reads.
-const aliveEvery = 5 * time.Second
-
-// follow answers with a line for each packet, until the caller hangs up. It returns a failure before the
-// first line.
-func follow(agent Agent, w http.ResponseWriter, r *http.Request) error {
-	flusher := http.NewResponseController(w)
-	begun := false
-	line := func(v any) error {
-		if v != nil {
-			if err := json.NewEncoder(w).Encode(v); err != nil {
-				return err
-			}
-		} else if _, err := io.WriteString(w, "\n"); err != nil {
-			return err
-		}
-		return flusher.Flush()
-	}
-	err := agent.Drops(r.Context(), aliveEvery, func(d *Drop) error {
-		if !begun {
-			begun = true
-			w.Header().Set("Content-Type", "application/jsonl")
-			w.WriteHeader(http.StatusOK)
-		}
-		if d == nil {
-			return line(nil)
-		}
-		return line(d)
-	})
-	switch {
-	case !begun:
-		return err
-	case err != nil && r.Context().Err() == nil:
-		_ = line(socketapi.ErrorBody{Error: err.Error()})
-	}
-	return nil
+	return stream(ctx, c, dropsPath, following, got)
 }

@@ -33,6 +33,8 @@ type Model struct {
 	ServiceCIDRs []netip.Prefix `json:"serviceCIDRs,omitempty"`
 	// DenialsReported reports that a client follows denied packets.
 	DenialsReported bool `json:"denialsReported,omitempty"`
+	// LogsReported reports that rules with Log report.
+	LogsReported bool `json:"logsReported,omitempty"`
 	// RatesUnbounded reports that the switch takes no meters, so no flow bounds the rate of new connections.
 	RatesUnbounded bool `json:"ratesUnbounded,omitempty"`
 	// Pods are all pods of the cluster with addresses: they give names to the members of groups.
@@ -87,7 +89,7 @@ func (m *Model) Updates() []model.Update {
 		all = append(all, model.NodeUpdate{Node: n})
 	}
 	all = append(all, model.HostAddressesUpdate{Addresses: m.HostAddresses}, model.ServiceCIDRsUpdate{Prefixes: m.ServiceCIDRs},
-		model.DenialsUpdate{Reported: m.DenialsReported})
+		model.DenialsUpdate{Reported: m.DenialsReported}, model.LogsUpdate{Reported: m.LogsReported})
 	for _, g := range m.Groups {
 		all = append(all, model.GroupUpdate{Group: g.Group, Added: g.Members})
 	}

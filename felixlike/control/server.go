@@ -60,7 +60,8 @@ func routes(agent Agent) []socketapi.Route {
 		socketapi.Get(modelPath, plain(agent.Model)),
 		socketapi.Get(hitsPath, plain(agent.Hits)),
 		socketapi.Get(connectionsPath, plain(agent.Connections)),
-		socketapi.Stream(dropsPath, func(w http.ResponseWriter, r *http.Request) error { return follow(agent, w, r) }),
+		socketapi.Stream(dropsPath, func(w http.ResponseWriter, r *http.Request) error { return follow(agent.Drops, w, r) }),
+		socketapi.Stream(loggedPath, func(w http.ResponseWriter, r *http.Request) error { return follow(agent.PolicyLog, w, r) }),
 		socketapi.Post(syncPath, func(ctx context.Context, in *syncRequest) (revisionReply, error) {
 			pods, err := in.pods()
 			if err != nil {

@@ -30,6 +30,10 @@
 // scratch network namespace, or by a flow that no packet reaches. If a switch still
 // refuses it, policy is programmed without it.
 //
+// Rules with Log report in the same way, to a group of their own (26553), from a rule before
+// each decision. The report has the key of the rule (rules.LogKey); felixlike/policylog.go
+// listens while there is such a rule, and turns the reports on (model.LogsUpdate).
+//
 // Gaps in numbers show lost reports. Counters show the reports that the bound left out; they are read after
 // as many reports as the bound lets through (felixlike: TestFollowersShareReports, TestWhatCannotBeFollowed,
 // TestNotShown; test/e2e: TestDrops, with packets, kills and a flood under each backend).

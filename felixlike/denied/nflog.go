@@ -21,12 +21,12 @@ const (
 	readBuffer = 1 << 20
 )
 
-// ListenNFLOG receives the reports of the chains of rules.Denied in a network namespace (the caller's if
-// zero), until ctx ends, and then closes the returned channel. It calls got for one report after the other;
+// ListenNFLOG receives the reports of a group, rules.ReportGroup or rules.LogGroup, in a network namespace (the
+// caller's if zero), until ctx ends, and then closes the returned channel. It calls got for one report after the other;
 // got has to return at once.
-func ListenNFLOG(ctx context.Context, netns int, got func(Report)) (ended <-chan struct{}, err error) {
+func ListenNFLOG(ctx context.Context, netns int, group uint16, got func(Report)) (ended <-chan struct{}, err error) {
 	log, err := nflog.Open(&nflog.Config{
-		NetNS: netns, Group: rules.ReportGroup, Copymode: nflog.CopyPacket, Bufsize: rules.ReportLength,
+		NetNS: netns, Group: group, Copymode: nflog.CopyPacket, Bufsize: rules.ReportLength,
 		QThresh: atMost, Timeout: after, Flags: nflog.FlagSeq,
 	})
 	if err != nil {
@@ -55,7 +55,7 @@ func ListenNFLOG(ctx context.Context, netns int, got func(Report)) (ended <-chan
 		return 0 // the kernel had more than the socket holds: the numbers show it
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("listen to group %d of NFLOG (has the kernel nfnetlink_log, or is another program listening?): %w", rules.ReportGroup, err), log.Close())
+		return nil, errors.Join(fmt.Errorf("listen to group %d of NFLOG (has the kernel nfnetlink_log, or is another program listening?): %w", group, err), log.Close())
 	}
 	done := make(chan struct{})
 	go func() {
@@ -67,7 +67,7 @@ func ListenNFLOG(ctx context.Context, netns int, got func(Report)) (ended <-chan
 	return done, nil
 }
 
-// reportOf reads a message; it returns false for a message that is not of our chains.
+// reportOf reads a message; it returns false for a message that is not of our rules.
 func reportOf(a nflog.Attribute) (Report, bool) {
 	if a.Prefix == nil || a.Payload == nil {
 		return Report{}, false
@@ -76,6 +76,10 @@ func reportOf(a nflog.Attribute) (Report, bool) {
 	prefix := strings.TrimRight(*a.Prefix, "\x00")
 	if prefix == rules.ChainNoService {
 		r.Direction, r.NoService = model.Egress, true
+		return r, true
+	}
+	if key, ok := rules.LogKeyOf(prefix); ok {
+		r.Log = key
 		return r, true
 	}
 	for _, d := range model.Directions() {

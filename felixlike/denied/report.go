@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
 )
 
 // Report is the dataplane's report of one packet.
@@ -13,6 +14,8 @@ type Report struct {
 	// NoService reports that no policy denies the packet: its destination is an address for Services that no
 	// Service has.
 	NoService bool
+	// Log is the key of the rule that decided the packet, in a report of a rule with Log.
+	Log rules.LogKey
 	// Packet begins with the IP header.
 	Packet []byte
 	// Lost counts the reports before this one that did not come.

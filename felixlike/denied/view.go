@@ -5,6 +5,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
 )
 
 // View is the knowledge that names the ends and the policy of a denied packet.
@@ -15,6 +16,8 @@ type View struct {
 	// Endpoints are the known pods of this node; Closed is the reason for each closed one.
 	Endpoints map[model.PodID]*model.Endpoint
 	Closed    map[Way]string
+	// Logs are the rules with Log.
+	Logs map[rules.LogKey]LogRule
 	// Policies are those with rules that deny, Groups the members of the groups that they name.
 	Policies map[model.PolicyID]*model.Policy
 	Groups   map[model.GroupID][]model.Member

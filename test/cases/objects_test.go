@@ -71,7 +71,7 @@ func (o objects) plus(other objects) objects {
 // model returns the agent's model of the objects on a node.
 func (o objects) model(t *testing.T, node string) *control.Model {
 	t.Helper()
-	like := &control.Model{Settings: control.Settings{Masquerade: true}}
+	like := &control.Model{Settings: control.Settings{Masquerade: true}, LogsReported: true}
 	for _, n := range o.Nodes {
 		for _, a := range n.Status.Addresses {
 			if n.Name == node {

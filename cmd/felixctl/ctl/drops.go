@@ -185,7 +185,7 @@ func warnAboutClosed(ctx context.Context, agent *control.Client, w io.Writer) {
 // stream prints packets as they come.
 func (r *dropsRequest) stream(ctx context.Context, limit *listenLimit, c *cobra.Command) error {
 	out := c.OutOrStdout()
-	lines := dropLines{w: out, style: terminal.StyleFor(out)}
+	lines := dropLines{columns: columns{w: out, style: terminal.StyleFor(out)}}
 	agent := control.NewClient(r.socket)
 	return r.explain(notBegun(ctx, agent.Drops(ctx, func() {
 		limit.agentBegins()
@@ -346,18 +346,16 @@ func deniedBy(d control.Drop) string {
 	return "no policy that is in force by now"
 }
 
-// dropLines prints packets in aligned columns; wider text overflows.
+// dropLines prints packets in aligned columns.
 type dropLines struct {
-	w     io.Writer
-	style terminal.Style
+	columns
 	begun bool
-	width [5]int
 }
 
 func (l *dropLines) print(d control.Drop) error {
 	if !l.begun {
 		l.begun = true
-		l.width = [5]int{len("15:04:05.000"), 22, 22, len("icmpv6 echo-request"), len("DIRECTION")}
+		l.width = []int{len("15:04:05.000"), 22, 22, len("icmpv6 echo-request"), len("DIRECTION")}
 		if err := l.row(l.style.Bold, "TIME", "FROM", "TO", "PORT", "DIRECTION", "DENIED BY"); err != nil {
 			return err
 		}
@@ -367,24 +365,6 @@ func (l *dropLines) print(d control.Drop) error {
 		return err
 	}
 	return l.row(nil, d.At.Local().Format("15:04:05.000"), d.From.String(), d.To.String(), d.PortText(), d.Direction, deniedBy(d))
-}
-
-// row prints cells. A column that was too narrow is as wide as that from then on.
-func (l *dropLines) row(paint func(string) string, cells ...string) error {
-	var b strings.Builder
-	for i, c := range cells {
-		if i < len(l.width) {
-			l.width[i] = max(l.width[i], len(c))
-			c = fmt.Sprintf("%-*s  ", l.width[i], c)
-		}
-		b.WriteString(c)
-	}
-	text := b.String()
-	if paint != nil {
-		text = paint(text)
-	}
-	_, err := fmt.Fprintln(l.w, text)
-	return err
 }
 
 // untilHangup calls f when the reader of a pipe is gone. A failed write would show it

@@ -74,7 +74,7 @@ ops/a-pod-with-quite-a-long-name  192.0.2.1  udp/53             egress     admin
 
 func TestDropsAsTheyCome(t *testing.T) {
 	var out bytes.Buffer
-	l := dropLines{w: &out}
+	l := dropLines{columns: columns{w: &out}}
 	for _, d := range someDrops() {
 		if err := l.print(d); err != nil {
 			t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 
 // Commands returns the commands that talk to the agent of this node.
 func Commands() []*cobra.Command {
-	return []*cobra.Command{statusCommand(), backendCommand(), previewCommand(), policiesCommand(), dropsCommand(), checkCommand(), diagsCommand(), versionCommand()}
+	return []*cobra.Command{statusCommand(), backendCommand(), previewCommand(), policiesCommand(), dropsCommand(), policyLogCommand(), checkCommand(), diagsCommand(), versionCommand()}
 }
 
 func statusCommand() *cobra.Command {

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/felixlike/felixlike/model"
 )
 
 // trimmed returns the encoding of a typed object that was trimmed. Maps are
@@ -93,7 +95,8 @@ func trimServiceCIDR(c *networkingv1.ServiceCIDR) networkingv1.ServiceCIDR {
 }
 
 // trimPolicy keeps all of a NetworkPolicy that may mean something: everything
-// but its metadata and its status, which some older servers write.
+// but its metadata and its status, which some older servers write. Of the metadata it keeps
+// the annotations that have a meaning for policy.
 func trimPolicy(o runtime.Object) ([]byte, error) {
 	u, ok := o.(*unstructured.Unstructured)
 	if !ok {
@@ -104,6 +107,15 @@ func trimPolicy(o runtime.Object) ([]byte, error) {
 		if name != "metadata" && name != "status" {
 			fields[name] = value
 		}
+	}
+	kept := map[string]string{}
+	for _, name := range model.PolicyAnnotations() {
+		if text, found := u.GetAnnotations()[name]; found {
+			kept[name] = text
+		}
+	}
+	if len(kept) > 0 {
+		fields["metadata"] = map[string]any{"annotations": kept}
 	}
 	return json.Marshal(fields)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"pgregory.net/rapid"
 
@@ -86,4 +87,43 @@ func passed(t *rapid.T, k *kind, o runtime.Object) datastore.Event {
 		t.Fatal(err)
 	}
 	return d.event
+}
+
+// TestTrimmedPolicyKeepsItsLog: of the metadata of a policy only the annotations with a meaning
+// are kept, and a change of one is a change of the policy.
+func TestTrimmedPolicyKeepsItsLog(t *testing.T) {
+	object := func(annotations map[string]any) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+			"metadata": map[string]any{"namespace": "x", "name": "p", "annotations": annotations}, "spec": map[string]any{"podSelector": map[string]any{}},
+		}}
+	}
+	k := &kind{name: kindPolicy, trim: trimPolicy, decode: decodePolicy}
+	sums := map[sum]bool{}
+	for _, annotations := range []map[string]any{
+		{"other": "1"}, {"other": "2"}, {model.LogAnnotation: "true"}, {model.LogAnnotation: "allow", model.LogLabelAnnotation: "audit"},
+	} {
+		i, err := k.item(object(annotations))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sums[i.sum] = true
+		d, err := k.decode(i)
+		if err != nil || len(d.problems) > 0 {
+			t.Fatal(err, d.problems)
+		}
+		got := d.event.(datastore.NetworkPolicySet).Policy.Annotations
+		for _, name := range []string{model.LogAnnotation, model.LogLabelAnnotation, "other"} {
+			want, _ := annotations[name].(string)
+			if name == "other" {
+				want = ""
+			}
+			if got[name] != want {
+				t.Errorf("%v: %s is %q", annotations, name, got[name])
+			}
+		}
+	}
+	if len(sums) != 3 {
+		t.Errorf("%d different objects, want 3", len(sums))
+	}
 }

@@ -59,6 +59,7 @@ func ClusterNetworkPolicy(object *v1alpha2.ClusterNetworkPolicy, ids GroupIDs) (
 	out.Model.Ingress = c.rules(model.Ingress, ingress)
 	out.Model.Egress = c.rules(model.Egress, egress)
 	c.closeCollided(&out.Model)
+	c.logging(object.Annotations, &out.Model)
 	out.Ingress, out.Egress = len(out.Model.Ingress) > 0, len(out.Model.Egress) > 0
 	out.Groups = c.used(&out.Model)
 	return out, c.Problems

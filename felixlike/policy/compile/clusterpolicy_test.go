@@ -76,8 +76,8 @@ func TestClusterPolicyFailsClosed(t *testing.T) {
 func TestClusterPolicyLimits(t *testing.T) {
 	for action, want := range map[v1alpha2.ClusterNetworkPolicyRuleAction]string{
 		v1alpha2.ClusterNetworkPolicyRuleActionAccept: "[]",
-		v1alpha2.ClusterNetworkPolicyRuleActionDeny:   "[{ingress[0] deny true [] true [] []}]",
-		v1alpha2.ClusterNetworkPolicyRuleActionPass:   "[{ingress[0] deny true [] true [] []}]",
+		v1alpha2.ClusterNetworkPolicyRuleActionDeny:   "[ingress[0] deny true [] true [] []]",
+		v1alpha2.ClusterNetworkPolicyRuleActionPass:   "[ingress[0] deny true [] true [] []]",
 	} {
 		p := clusterPolicy(t, "{tier: Admin, priority: 5, subject: {namespaces: {}}}")
 		r := v1alpha2.ClusterNetworkPolicyIngressRule{Action: action}
@@ -87,8 +87,17 @@ func TestClusterPolicyLimits(t *testing.T) {
 		}
 		p.Spec.Ingress = append(p.Spec.Ingress, r)
 		got, problems := ClusterNetworkPolicy(p, GroupIDHash)
-		if text := fmt.Sprint(got.Model.Ingress); text != want || len(problems) != 1 || problems[0].Field != "spec.ingress" || len(got.Groups) > 0 {
+		if text := fmt.Sprint(ruleTexts(got.Model.Ingress)); text != want || len(problems) != 1 || problems[0].Field != "spec.ingress" || len(got.Groups) > 0 {
 			t.Errorf("%s: %s, %v, %d groups", action, text, problems, len(got.Groups))
 		}
 	}
+}
+
+// ruleTexts has what rules match and do.
+func ruleTexts(rules []model.Rule) []string {
+	var all []string
+	for _, r := range rules {
+		all = append(all, fmt.Sprintf("%s %s %t %v %t %v %v", r.Name, r.Action, r.AnyPeer, r.Peers, r.AnyPort, r.Ports, r.NamedPorts))
+	}
+	return all
 }

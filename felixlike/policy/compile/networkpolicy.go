@@ -40,6 +40,7 @@ func NetworkPolicy(object *networkingv1.NetworkPolicy, ids GroupIDs) (*Policy, [
 		out.Model.Egress = c.bounded(model.Egress, egress)
 	}
 	c.closeCollided(&out.Model)
+	c.logging(object.Annotations, &out.Model)
 	out.Groups = c.used(&out.Model)
 	return out, c.Problems
 }

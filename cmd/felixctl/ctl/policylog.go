@@ -1,0 +1,133 @@
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/terminal"
+)
+
+// policyLogRequest has the values of the flags.
+type policyLogRequest struct {
+	target
+	listen time.Duration
+}
+
+func policyLogCommand() *cobra.Command {
+	var r policyLogRequest
+	c := &cobra.Command{
+		Use:   "policy-log",
+		Short: "Follow the connections that logging policies decide on this node",
+		Long: `Follow the log of policies on this node: the first packet of each connection that
+a rule with logging decides. It prints each packet as it comes, until it is
+interrupted, or for the time of --for. The agent writes the same lines to its
+standard output, also while nobody follows.
+
+The annotation felixlike.io/log on a NetworkPolicy or ClusterNetworkPolicy turns
+logging on: "true" for all its rules, or a list of "allow" and "deny". The annotation
+felixlike.io/log-label adds a label to the lines.
+
+A rule logs 20 packets a second at most. Packets above that are counted.
+
+Exit codes: 0 the time is over, or it was interrupted; 2 the command failed.`,
+		Example: `  felixctl policy-log
+  felixctl policy-log --for 1m -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return r.run(c) },
+	}
+	r.socketFlag(c)
+	r.output = terminal.Text
+	c.Flags().VarP(&r.output, "output", "o", "output format: text or json, an object a line")
+	c.Flags().DurationVar(&r.listen, "for", 0, "end after so long; 0 to end when interrupted")
+	return c
+}
+
+func (r *policyLogRequest) run(c *cobra.Command) error {
+	if r.listen < 0 {
+		return fmt.Errorf("--for: %s is negative", r.listen)
+	}
+	if r.output == terminal.YAML {
+		return errors.New("--output: yaml is no format of policy-log, want text or json")
+	}
+	ctx, stop := signal.NotifyContext(c.Context(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	if r.listen > 0 {
+		var end context.CancelFunc
+		ctx, end = context.WithTimeout(ctx, r.listen)
+		defer end()
+	}
+	ctx, hungUp := context.WithCancel(ctx)
+	defer hungUp()
+	out := c.OutOrStdout()
+	if file, ok := out.(*os.File); ok {
+		go untilHangup(ctx, file, hungUp)
+	}
+	lines := loggedLines{columns: columns{w: out, style: terminal.StyleFor(out)}}
+	return r.explain(control.NewClient(r.socket).PolicyLog(ctx, func() {
+		if r.output != terminal.JSON {
+			fmt.Fprintln(c.ErrOrStderr(), "following the log of policies on this node; interrupt to end")
+		}
+	}, func(l control.Logged) error {
+		if r.output == terminal.JSON {
+			return json.NewEncoder(out).Encode(l)
+		}
+		return lines.print(l)
+	}))
+}
+
+// loggedLines prints packets in aligned columns.
+type loggedLines struct {
+	columns
+	begun bool
+}
+
+func (l *loggedLines) print(d control.Logged) error {
+	if !l.begun {
+		l.begun = true
+		l.width = []int{len("15:04:05.000"), len("VERDICT"), 22, 22, len("icmpv6 echo-request"), len("DIRECTION"), len("networkpolicy"), 0}
+		if err := l.row(l.style.Bold, "TIME", "VERDICT", "FROM", "TO", "PORT", "DIRECTION", "TIER", "RULE", "LABEL"); err != nil {
+			return err
+		}
+	}
+	if d.NotLogged > 0 {
+		_, err := fmt.Fprintln(l.w, l.style.Faint(fmt.Sprintf("%d more not logged", d.NotLogged)))
+		return err
+	}
+	return l.row(nil, d.At.Local().Format("15:04:05.000"), d.Verdict, d.From.String(), d.To.String(), d.PortText(), d.Direction, d.Tier, d.Policy.String()+" "+d.Rule, d.LogLabel)
+}
+
+// columns prints rows in aligned columns. Wider text overflows.
+type columns struct {
+	w     io.Writer
+	style terminal.Style
+	width []int
+}
+
+// row prints cells. A column that was too narrow is as wide as that from then on.
+func (l *columns) row(paint func(string) string, cells ...string) error {
+	var b strings.Builder
+	for i, c := range cells {
+		if i < len(l.width) {
+			l.width[i] = max(l.width[i], len(c))
+			c = fmt.Sprintf("%-*s  ", l.width[i], c)
+		}
+		b.WriteString(c)
+	}
+	text := b.String()
+	if paint != nil {
+		text = paint(text)
+	}
+	_, err := fmt.Fprintln(l.w, text)
+	return err
+}

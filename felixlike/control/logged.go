@@ -1,0 +1,57 @@
+package control
+
+import (
+	"context"
+	"time"
+)
+
+const loggedPath = "/" + Version + "/policy-log"
+
+// Logged is the first packet of a connection that a rule with Log decided. If NotLogged is set, it is a number
+// of such packets without details.
+type Logged struct {
+	At     time.Time    `json:"time"`
+	Policy LoggedPolicy `json:"policy,omitzero"`
+	// Rule is as in "ingress[0]"; Tier is "admin", "networkpolicy" or "baseline".
+	Rule string `json:"rule,omitempty"`
+	Tier string `json:"tier,omitempty"`
+	// Verdict is the rule's action: "allow", "deny" or "pass". Direction is that of the rule.
+	Verdict   string  `json:"verdict,omitempty"`
+	Direction string  `json:"direction,omitempty"`
+	From      DropEnd `json:"from,omitzero"`
+	To        DropEnd `json:"to,omitzero"`
+	// Protocol is "tcp", "udp", "sctp", "icmp", "icmpv6" or a number.
+	Protocol   string    `json:"protocol,omitempty"`
+	SourcePort uint16    `json:"sourcePort,omitempty"`
+	Port       uint16    `json:"port,omitempty"`
+	ICMP       *ICMPType `json:"icmp,omitempty"`
+	LogLabel   string    `json:"logLabel,omitempty"`
+	// NotLogged counts packets above the limits, and reports that were lost on their way.
+	NotLogged uint64 `json:"notLogged,omitempty"`
+}
+
+// LoggedPolicy names the object of a rule.
+type LoggedPolicy struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+}
+
+// String returns "kind namespace/name".
+func (p LoggedPolicy) String() string {
+	if p.Namespace == "" {
+		return p.Kind + " " + p.Name
+	}
+	return p.Kind + " " + p.Namespace + "/" + p.Name
+}
+
+// PortText returns "tcp/80", "icmp echo-request" or the protocol alone.
+func (l Logged) PortText() string {
+	return Drop{Protocol: l.Protocol, Port: l.Port, ICMP: l.ICMP}.PortText()
+}
+
+// PolicyLog calls got for each packet that a rule with Log decides from now on, until ctx ends or got fails. It
+// calls following first. The end of ctx is no error.
+func (c *Client) PolicyLog(ctx context.Context, following func(), got func(Logged) error) error {
+	return stream(ctx, c, loggedPath, following, got)
+}
