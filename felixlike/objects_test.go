@@ -46,7 +46,7 @@ func TestObjectsJudgeAlike(t *testing.T) {
 			served.onEvent(datastore.ClusterNetworkPolicySet{Policy: p})
 		}
 		all := served.all()
-		a := oracle.Cluster(full)
+		a := oracle.Cluster{Nodes: full.Nodes, Namespaces: full.Namespaces, Pods: full.Pods, Policies: full.Policies, ClusterPolicies: full.ClusterPolicies}
 		b := oracle.Cluster{Nodes: all.Nodes, Namespaces: all.Namespaces, Pods: all.Pods, Policies: all.Policies, ClusterPolicies: all.ClusterPolicies}
 		for _, probe := range step.Probes {
 			p := oracle.Packet{Port: probe.Port}

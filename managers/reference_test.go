@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 	"sigs.k8s.io/yaml"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	engine "github.com/felixlike/felixlike/felixlike/policy"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/flowtext"
@@ -25,28 +25,28 @@ func referencePolicies() []string {
 	return []string{`
 metadata: {name: cnp0}
 spec:
-  tier: Admin
+  tier: application
   priority: 10
-  subject: {pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: server}}}}
-  ingress: [{action: Deny, from: [{pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: notClient}}}}], protocols: [{tcp: {destinationPort: {number: 80}}}]}]
-  egress: [{action: Accept, to: [{pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: dns}}}}], protocols: [{udp: {destinationPort: {number: 53}}}]}]
+  appliedTo: [{podSelector: {matchLabels: {app: server}}}]
+  ingress: [{action: Drop, from: [{podSelector: {matchLabels: {app: notClient}}}], ports: [{protocol: TCP, port: 80}]}]
+  egress: [{action: Allow, to: [{podSelector: {matchLabels: {app: dns}}}], ports: [{protocol: UDP, port: 53}]}]
 `, `
 metadata: {name: egress}
 spec:
-  tier: Baseline
+  tier: baseline
   priority: 10
-  subject: {namespaces: {matchLabels: {kubernetes.io/metadata.name: base}}}
-  egress: [{action: Deny, to: [{networks: [10.0.10.0/24]}]}]
+  appliedTo: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: base}}}]
+  egress: [{action: Drop, to: [{ipBlock: {cidr: 10.0.10.0/24}}]}]
 `, `
 metadata: {name: ingress}
 spec:
-  tier: Baseline
+  tier: baseline
   priority: 10
-  subject: {pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: shut}}}}
+  appliedTo: [{podSelector: {matchLabels: {app: shut}}}]
   ingress:
-  - action: Deny
-    from: [{pods: {namespaceSelector: {}, podSelector: {matchExpressions: [{key: app, operator: In, values: [notClient, other]}]}}}]
-    protocols: [{tcp: {destinationPort: {number: 8080}}}]
+  - action: Drop
+    from: [{podSelector: {matchExpressions: [{key: app, operator: In, values: [notClient, other]}]}}]
+    ports: [{protocol: TCP, port: 8080}]
 `}
 }
 
@@ -77,24 +77,19 @@ func referenceRows(t *testing.T) []ovstest.Row {
 		return slices.Contains([]string{"F078", "F083", "F084", "F089"}, r.ID)
 	})
 	for i := range rows {
-		switch row := &rows[i]; {
-		case row.ID == "F093": // a misprint: the id is in reg3, as in the other tables
+		if row := &rows[i]; row.ID == "F093" { // a misprint: the id is in reg3, as in the other tables
 			right, err := ovstest.ParseFlow("table=60,priority=80,conj_id=5,ip actions=load:0x5->NXM_NX_REG3[],load:0x1->NXM_NX_REG0[20],resubmit(,61)")
 			if err != nil {
 				t.Fatal(err)
 			}
 			row.Flow = right
-		case row.Scenario == "ACNP":
-			// The reference's policy is in tier 250. The admin tier is behind it, with 14
-			// priorities for a policy instead of 100.
-			row.Flow.Priority = 14660
 		}
 	}
 	return rows
 }
 
-// TestReferencePoliciesAsObjects gives the reference's policies as ClusterNetworkPolicy
-// objects. The flows on the switch are the reference's.
+// TestReferencePoliciesAsObjects gives the reference's policies as objects of Antrea's API.
+// The flows on the switch are the reference's.
 func TestReferencePoliciesAsObjects(t *testing.T) {
 	const node = "node1"
 	e := engine.New(node)
@@ -120,13 +115,14 @@ func TestReferencePoliciesAsObjects(t *testing.T) {
 		}
 	}
 	for _, text := range referencePolicies() {
-		p := &v1alpha2.ClusterNetworkPolicy{}
+		p := &antrea.ClusterNetworkPolicy{}
 		if err := yaml.UnmarshalStrict([]byte(text), p); err != nil {
 			t.Fatal(err)
 		}
-		if problems := e.SetClusterNetworkPolicy(p); len(problems) > 0 {
-			t.Fatal(problems)
-		}
+		e.SetAntrea(p)
+	}
+	if problems := e.AntreaProblems(); len(problems) > 0 {
+		t.Fatal(problems)
 	}
 
 	b := ovstest.NewBridge(t)

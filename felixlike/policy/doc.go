@@ -1,5 +1,5 @@
 // Package policy turns Kubernetes objects into the model, incrementally. An Engine takes
-// each change of a node, namespace, pod, NetworkPolicy or ClusterNetworkPolicy. Its Flush
+// each change of a node, namespace, pod, NetworkPolicy, ClusterNetworkPolicy or object of Antrea's API. Its Flush
 // returns the changes for one node as typed updates.
 //
 //	objects -> [ parse, compile ] -> classes x selections -> groups, policies, endpoints -> Flush
@@ -15,7 +15,7 @@
 //
 // The parts of an Engine, each of which uses those on its right only:
 //
-//	policies -> groups -> nodePeers --------+
+//	antrea -> policies -> groups -> nodePeers --------+
 //	endpoints -> pods ----------------------+-> index -> membership -> dirty -> records
 //
 // The index finds classes and selections. The membership counts pods as they enter and

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/policy/compile"
 	"github.com/felixlike/felixlike/felixlike/policy/label"
 	"github.com/felixlike/felixlike/model"
@@ -35,6 +36,7 @@ type Engine struct {
 	groups    *groupStore
 	policies  *policyStore
 	endpoints *endpointStore
+	antrea    *antreaStore
 }
 
 // New returns an Engine without objects for the node of that name.
@@ -50,13 +52,15 @@ func New(nodeName string) *Engine {
 		index: x, members: members, dirty: dirty,
 	}
 	groups := &groupStore{byID: map[model.GroupID]*group{}, index: x, nodes: peers, members: members, dirty: dirty}
+	policies := &policyStore{
+		byID: map[model.PolicyID]*policy{}, collisions: map[model.PolicyID]compile.Collision{},
+		index: x, groups: groups, dirty: dirty,
+	}
 	return &Engine{
 		work: work, clusterPolicies: map[string]struct{}{}, groupIDs: compile.GroupIDHash,
 		dirty: dirty, index: x, nodes: newNodeStore(nodeName), nodePeers: peers, pods: pods, groups: groups,
-		policies: &policyStore{
-			byID: map[model.PolicyID]*policy{}, collisions: map[model.PolicyID]compile.Collision{},
-			index: x, groups: groups, dirty: dirty,
-		},
+		policies:  policies,
+		antrea:    newAntreaStore(work, compile.GroupIDHash, x, policies),
 		endpoints: &endpointStore{work: work, dirty: dirty, pods: pods, emitted: map[model.PodID]*applied{}, unapplied: &applied{}},
 	}
 }
@@ -66,6 +70,7 @@ func New(nodeName string) *Engine {
 func (e *Engine) Narrowed(hash int) *Engine {
 	narrow := New(e.pods.node)
 	narrow.groupIDs = compile.GroupIDs(hash)
+	narrow.antrea.ids = narrow.groupIDs
 	return narrow
 }
 
@@ -183,6 +188,13 @@ func (e *Engine) DeleteClusterNetworkPolicy(name string) {
 // clusterTiers lists the tiers of ClusterNetworkPolicies. A name is in one of them.
 func clusterTiers() []model.Tier { return []model.Tier{model.TierAdmin, model.TierBaseline} }
 
+// SetAntrea creates or replaces an object of Antrea's API. AntreaProblems has its invalid parts,
+// which fail closed as those of a ClusterNetworkPolicy.
+func (e *Engine) SetAntrea(object antrea.Object) { e.antrea.set(object.ID(), object) }
+
+// DeleteAntrea removes an object of Antrea's API.
+func (e *Engine) DeleteAntrea(id antrea.ID) { e.antrea.set(id, nil) }
+
 // Flush returns the updates since the last Flush, or nothing if nothing changed. The order
 // is safe to apply, and the same for the same changes: nodes, groups, policies, endpoints;
 // then removals of endpoints, policies, groups, nodes. The updates have only the objects that
@@ -197,6 +209,7 @@ func (e *Engine) Flush() []model.Update {
 }
 
 func (e *Engine) flush() []model.Update {
+	e.antrea.resolve()
 	// Policies first: they acquire and release the groups.
 	policies, gonePolicies := e.policies.flush()
 	groups, goneGroups := e.groups.flush()

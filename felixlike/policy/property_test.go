@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/policy"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/internal/seeded"
@@ -37,6 +38,9 @@ func sets(c *oracle.Cluster) []step {
 	}
 	for _, o := range c.ClusterPolicies {
 		steps = append(steps, func(e *policy.Engine) { e.SetClusterNetworkPolicy(o) })
+	}
+	for _, o := range c.Antrea.All() {
+		steps = append(steps, func(e *policy.Engine) { e.SetAntrea(o) })
 	}
 	return steps
 }
@@ -68,6 +72,15 @@ func change(from, to *oracle.Cluster) []step {
 			steps = append(steps, func(e *policy.Engine) { e.DeleteClusterNetworkPolicy(o.Name) })
 		}
 	}
+	objects := map[antrea.ID]bool{}
+	for _, o := range to.Antrea.All() {
+		objects[o.ID()] = true
+	}
+	for _, o := range from.Antrea.All() {
+		if !objects[o.ID()] {
+			steps = append(steps, func(e *policy.Engine) { e.DeleteAntrea(o.ID()) })
+		}
+	}
 	return steps
 }
 
@@ -97,7 +110,7 @@ func run(t *rapid.T, e *policy.Engine, m *policytest.Model, steps []step) {
 // the oracle.
 func TestEngineAgreesWithOracle(t *testing.T) {
 	seeded.Check(t, func(t *rapid.T) {
-		c := policytest.TieredCluster(t)
+		c := policytest.AntreaCluster(t)
 		models := map[string]*policytest.Model{}
 		for _, n := range c.Nodes {
 			models[n.Name] = policytest.NewModel()
@@ -118,7 +131,7 @@ func TestEngineAgreesWithOracle(t *testing.T) {
 // and flushed once.
 func TestAnyOrderEndsInOneModel(t *testing.T) {
 	seeded.Check(t, func(t *rapid.T) {
-		before, after := policytest.TieredCluster(t), policytest.TieredCluster(t)
+		before, after := policytest.AntreaCluster(t), policytest.AntreaCluster(t)
 		e, m := policy.New("node1"), policytest.NewModel()
 		run(t, e, m, sets(before))
 		run(t, e, m, change(before, after))
@@ -151,7 +164,7 @@ func TestAnyOrderEndsInOneModel(t *testing.T) {
 // TestDeletingEverythingLeavesNothing checks that the engine forgets.
 func TestDeletingEverythingLeavesNothing(t *testing.T) {
 	seeded.Check(t, func(t *rapid.T) {
-		c := policytest.TieredCluster(t)
+		c := policytest.AntreaCluster(t)
 		e, m := policy.New("node1"), policytest.NewModel()
 		run(t, e, m, sets(c))
 		gone := change(c, &oracle.Cluster{})

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/policy/compile"
 	"github.com/felixlike/felixlike/model"
 )
@@ -48,7 +49,7 @@ func (e *Engine) PodAddresses() map[model.PodID][]netip.Addr {
 // matches these pods, so a Deny would miss them.
 func (e *Engine) AwaitsNamespace(name string) bool {
 	n := e.index.namespaces[name]
-	return len(e.clusterPolicies) > 0 && (n == nil || n.labels == nil)
+	return len(e.clusterPolicies)+e.antrea.clusterPolicies > 0 && (n == nil || n.labels == nil)
 }
 
 // HostNetworkTargets returns, sorted, the pods in the network of their host that the
@@ -71,6 +72,16 @@ func (e *Engine) UnresolvedClusterPorts(name string) []string {
 	var all []string
 	for _, tier := range clusterTiers() { // a name is in one of them
 		all = append(all, e.policies.unresolvedPorts(model.PolicyID{Tier: tier, Name: name}, func(p compile.PortName) string { return p.Name })...)
+	}
+	return all
+}
+
+// AntreaProblems returns the invalid parts of the objects of Antrea's API, in order.
+func (e *Engine) AntreaProblems() []model.Problem {
+	e.antrea.resolve()
+	var all []model.Problem
+	for _, id := range slices.SortedFunc(maps.Keys(e.antrea.problems), antrea.ID.Compare) {
+		all = append(all, e.antrea.problems[id]...)
 	}
 	return all
 }

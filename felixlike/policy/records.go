@@ -86,8 +86,11 @@ func (c *class) put(p *pod) {
 	pods := &c.pods[p.place]
 	p.slot = int32(len(*pods))
 	*pods = append(*pods, p)
-	if p.place == host {
+	switch p.place {
+	case host:
 		c.namespace.hosts.Add(c)
+	case local:
+		c.namespace.locals++
 	}
 }
 
@@ -98,6 +101,9 @@ func (c *class) take(p *pod) {
 	pods[p.slot].slot = p.slot
 	pods[last] = nil
 	c.pods[p.place] = pods[:last]
+	if p.place == local {
+		c.namespace.locals--
+	}
 	if len(c.pods[host]) == 0 {
 		c.namespace.hosts.Remove(c)
 	}
@@ -129,6 +135,8 @@ type namespace struct {
 	byLabel label.Index[*class]
 	// hosts are the classes with pods in the network of a host.
 	hosts smallmap.Set[*class]
+	// locals is the number of local pods.
+	locals int
 	// scopes are those that contain the namespace. own is the scope of this namespace alone,
 	// if a policy needs it.
 	scopes smallmap.Set[*scope]
@@ -192,7 +200,7 @@ type group struct {
 	dirty bool
 }
 
-// policy is a NetworkPolicy or a ClusterNetworkPolicy.
+// policy is a NetworkPolicy, a ClusterNetworkPolicy, or a part of one of Antrea's API.
 type policy struct {
 	id model.PolicyID
 	// compiled is the present object, or nil if it is deleted.

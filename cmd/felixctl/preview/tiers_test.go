@@ -59,7 +59,7 @@ func TestRandomTiersArePredicted(t *testing.T) {
 
 // changeTo is the change from the policies of one cluster to those of another.
 func changeTo(from, to *oracle.Cluster) Change {
-	return difference(truthtable.Objects(*from), truthtable.Objects(*to))
+	return difference(truthtable.Objects{Nodes: from.Nodes, Namespaces: from.Namespaces, Pods: from.Pods, Policies: from.Policies, ClusterPolicies: from.ClusterPolicies}, truthtable.Objects{Nodes: to.Nodes, Namespaces: to.Namespaces, Pods: to.Pods, Policies: to.Policies, ClusterPolicies: to.ClusterPolicies})
 }
 
 // about reports whether a difference is about a packet.

@@ -23,7 +23,7 @@ func first(t testing.TB) (*truthtable.Step, *oracle.Cluster) {
 	t.Helper()
 	step := readSteps(t, "../../../test/truthtable/testdata/sample.jsonl")[0]
 	o := step.Objects(model.IPv4)
-	cluster := oracle.Cluster(o)
+	cluster := oracle.Cluster{Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies, ClusterPolicies: o.ClusterPolicies}
 	return &step, &cluster
 }
 

@@ -16,7 +16,7 @@ import (
 func TestExplainAgrees(t *testing.T) {
 	for _, s := range tables(t, "../../../test/truthtable/testdata/*.jsonl") {
 		o := s.Objects(model.IPv4)
-		cluster := oracle.Cluster(o)
+		cluster := oracle.Cluster{Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies, ClusterPolicies: o.ClusterPolicies}
 		c := &cluster
 		for _, probe := range s.Probes {
 			agrees(t, s, c, probe)

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -22,6 +23,8 @@ type Cluster struct {
 	Policies   []*networkingv1.NetworkPolicy
 	// ClusterPolicies are those of the admin and the baseline tier.
 	ClusterPolicies []*v1alpha2.ClusterNetworkPolicy
+	// Antrea are the objects of Antrea's API.
+	Antrea antrea.Objects
 }
 
 // Packet is the first packet of a connection, after DNAT. Its addresses may
@@ -115,17 +118,35 @@ func (c *Cluster) decide(d model.Direction, subject *corev1.Pod, peer netip.Addr
 			}
 			continue
 		}
-		rule, action := c.askTier(tier, q)
+		rule, action := c.askAntrea(tier == model.TierBaseline, q)
 		switch action {
-		case v1alpha2.ClusterNetworkPolicyRuleActionAccept:
+		case antrea.Allow:
 			return Decision{Allowed: true, Why: RuleAllows, Policy: rule.Policy, Rule: rule.Rule, Passed: passed}
-		case v1alpha2.ClusterNetworkPolicyRuleActionDeny:
+		case antrea.Drop, antrea.Reject:
 			return Decision{Why: RuleDenies, Policy: rule.Policy, Rule: rule.Rule, Passed: passed}
-		case v1alpha2.ClusterNetworkPolicyRuleActionPass:
+		case antrea.Pass: // it skips the ClusterNetworkPolicies too
 			passed = append(passed, rule)
+			continue
+		}
+		if decision := c.clusterTier(tier, q, &passed); decision != nil {
+			return *decision
 		}
 	}
 	return Decision{Allowed: true, Why: NotIsolated, Passed: passed}
+}
+
+// clusterTier asks the ClusterNetworkPolicies of a tier. It returns nil if they do not decide.
+func (c *Cluster) clusterTier(tier model.Tier, q question, passed *[]RuleID) *Decision {
+	rule, action := c.askTier(tier, q)
+	switch action {
+	case v1alpha2.ClusterNetworkPolicyRuleActionAccept:
+		return &Decision{Allowed: true, Why: RuleAllows, Policy: rule.Policy, Rule: rule.Rule, Passed: *passed}
+	case v1alpha2.ClusterNetworkPolicyRuleActionDeny:
+		return &Decision{Why: RuleDenies, Policy: rule.Policy, Rule: rule.Rule, Passed: *passed}
+	case v1alpha2.ClusterNetworkPolicyRuleActionPass:
+		*passed = append(*passed, rule)
+	}
+	return nil
 }
 
 // networkPolicies asks the NetworkPolicies that isolate the subject. They decide if

@@ -1,0 +1,204 @@
+package compile
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/felixlike/felixlike/felixlike/antrea"
+	"github.com/felixlike/felixlike/felixlike/policy/label"
+	"github.com/felixlike/felixlike/model"
+)
+
+func antreaPolicyOf(t *testing.T, kind antrea.Kind, spec string) antrea.Object {
+	t.Helper()
+	o := kind.New()
+	if err := yaml.UnmarshalStrict([]byte("spec: "+spec), o); err != nil {
+		t.Fatal(err)
+	}
+	o.SetName("p")
+	if kind.Namespaced() {
+		o.SetNamespace("ns")
+	}
+	return o
+}
+
+// antreaObjects have a tier and groups.
+func antreaObjects(t *testing.T) AntreaObjects {
+	t.Helper()
+	all := map[antrea.ID]antrea.Object{}
+	for name, spec := range map[string]string{
+		"pods": "{podSelector: {}}", "blocks": "{ipBlocks: [{cidr: 192.0.2.0/24}]}", "both": "{childGroups: [pods, blocks]}",
+		"deep": "{childGroups: [both]}", "half": "{childGroups: [pods, none]}", "service": "{serviceReference: {name: s}}", "far": "{namespaceSelector: {}}",
+	} {
+		for _, kind := range []antrea.Kind{antrea.KindClusterGroup, antrea.KindGroup} {
+			o := antreaPolicyOf(t, kind, spec)
+			o.SetName(name)
+			all[o.ID()] = o
+		}
+	}
+	for name, priority := range map[string]int{"mine": 33, "high": 260} {
+		o := antreaPolicyOf(t, antrea.KindTier, fmt.Sprintf("{priority: %d}", priority))
+		o.SetName(name)
+		all[o.ID()] = o
+	}
+	return func(id antrea.ID) antrea.Object { return all[id] }
+}
+
+// described describes policies in few words.
+func described(policies []*Policy) string {
+	var all []string
+	for _, p := range policies {
+		var rules []string
+		for _, d := range model.Directions() {
+			for _, r := range p.Model.Rules(d) {
+				what := r.Name + " " + r.Action.String()
+				if r.AnyPeer && r.AnyPort {
+					what += " all"
+				}
+				rules = append(rules, what)
+			}
+		}
+		var targets []string
+		for _, s := range p.Targets {
+			targets = append(targets, s.String())
+		}
+		all = append(all, fmt.Sprintf("%s %d/%v {%s} %s", p.Model.ID, p.Model.Precedence.Tier, p.Model.Precedence.Priority, strings.Join(targets, "; "), strings.Join(rules, ", ")))
+	}
+	return strings.Join(all, " | ")
+}
+
+// TestAntreaPolicy: what compiles, where, in which order; and what fails closed, by name.
+func TestAntreaPolicy(t *testing.T) {
+	const (
+		head  = "priority: 5, appliedTo: [{podSelector: {matchLabels: {a: b}}}]"
+		here  = "{pods a=b in all namespaces}"
+		every = "{all pods in all namespaces}"
+	)
+	cluster, namespaced := antrea.KindClusterNetworkPolicy, antrea.KindNetworkPolicy
+	tests := []struct {
+		name    string
+		kind    antrea.Kind
+		spec    string
+		want    string
+		problem string
+	}{
+		{
+			"default tier", cluster, "{" + head + ", ingress: [{action: Drop}], egress: [{action: Reject}, {action: Pass}]}",
+			"antrea-cluster:p 250/5 " + here + " ingress[0] deny all, egress[0] reject all, egress[1] pass all", "",
+		},
+		{
+			"own tier, part of a whole number", cluster, "{tier: mine, priority: 5.5, appliedTo: [{podSelector: {matchLabels: {a: b}}}], ingress: [{action: Allow}]}",
+			"antrea-cluster:p 33/5.5 " + here + " ingress[0] allow all", "",
+		},
+		{"namespace", namespaced, "{" + head + ", tier: SecurityOps, ingress: [{action: Allow}]}", "antrea:ns/p 100/5 {pods a=b in namespace ns} ingress[0] allow all", ""},
+		{
+			"two targets", cluster, "{priority: 1, appliedTo: [{podSelector: {}}, {group: pods}], ingress: [{action: Drop}]}",
+			"antrea-cluster:p 250/1 {all pods in all namespaces; all pods in all namespaces} ingress[0] deny all", "",
+		},
+		{
+			"parts keep the order", cluster, `{priority: 1, ingress: [{action: Drop, appliedTo: [{podSelector: {}}]}, {action: Allow, appliedTo: [{podSelector: {}}]},
+			{action: Drop, appliedTo: [{podSelector: {matchLabels: {a: b}}}]}], egress: [{action: Drop, appliedTo: [{podSelector: {}}]}]}`,
+			"antrea-cluster:p#1 250/1 " + every + " ingress[0] deny all, ingress[1] allow all | antrea-cluster:p#2 250/1 " + here + " ingress[2] deny all | antrea-cluster:p#3 250/1 " + every + " egress[0] deny all", "",
+		},
+		{
+			"equal targets of rules are no parts", cluster, "{priority: 1, ingress: [{action: Drop, appliedTo: [{group: pods}]}], egress: [{action: Drop, appliedTo: [{group: pods}]}]}",
+			"antrea-cluster:p 250/1 " + every + " ingress[0] deny all, egress[0] deny all", "",
+		},
+		{
+			"no tier", cluster, "{" + head + ", tier: none, ingress: [{action: Allow}, {action: Pass}, {action: Drop}]}",
+			"antrea-cluster:p 0/5 " + here + " ingress[1] deny all, ingress[2] deny all", `spec.tier: tier "none" does not exist; every Allow matches nothing, and every Pass denies what it matches`,
+		},
+		{"tier behind NetworkPolicies", cluster, "{" + head + ", tier: high, ingress: [{action: Allow}]}", "", `spec.tier: tier "high" has no valid priority; every Allow`},
+		{"priority", cluster, "{priority: 0.5, appliedTo: [{podSelector: {}}], ingress: [{action: Drop}]}", "antrea-cluster:p 250/0 " + every + " ingress[0] deny all", "spec.priority: 0.5 is not between 1 and 10000"},
+		{"no appliedTo", cluster, "{priority: 1, ingress: [{action: Pass}]}", "antrea-cluster:p 250/1 " + every + " ingress[0] deny all", "spec.ingress[0]: neither the rule nor the policy has an appliedTo"},
+		{"appliedTo twice", cluster, "{" + head + ", ingress: [{action: Drop, appliedTo: [{group: pods}]}]}", "antrea-cluster:p 250/5 " + every + " ingress[0] deny all", "spec.ingress[0].appliedTo: not allowed together with spec.appliedTo"},
+		{"appliedTo a Service", namespaced, "{priority: 1, appliedTo: [{service: {name: s}}], ingress: [{action: Drop}]}", "antrea:ns/p 250/1 {all pods in namespace ns} ingress[0] deny all", "spec.appliedTo[0].service: not supported"},
+		{"appliedTo nodes", cluster, "{priority: 1, appliedTo: [{nodeSelector: {}}], ingress: [{action: Drop}]}", "antrea-cluster:p 250/1 " + every + " ingress[0] deny all", "spec.appliedTo[0].nodeSelector: not supported"},
+		{"appliedTo namespaces of a NetworkPolicy", namespaced, "{priority: 1, appliedTo: [{namespaceSelector: {}}], ingress: [{action: Drop}]}", "antrea:ns/p 250/1 {all pods in namespace ns} ingress[0] deny all", "spec.appliedTo[0].namespaceSelector: not allowed"},
+		{"appliedTo a group with namespaces of a NetworkPolicy", namespaced, "{priority: 1, appliedTo: [{group: far}], ingress: [{action: Drop}]}", "antrea:ns/p 250/1 {all pods in namespace ns} ingress[0] deny all", `spec.appliedTo[0].group: group "far" has a namespaceSelector`},
+		{"appliedTo no group", cluster, "{priority: 1, appliedTo: [{group: none}], ingress: [{action: Drop}]}", "", `spec.appliedTo[0].group: group "none", or a child of it, does not exist: it selects no pod`},
+		{"appliedTo blocks", cluster, "{priority: 1, appliedTo: [{group: both}], ingress: [{action: Drop}]}", "antrea-cluster:p 250/1 " + every + " ingress[0] deny all", `spec.appliedTo[0].group: group "both" has ipBlocks: these select no pod`},
+		{"appliedTo a deep group", cluster, "{priority: 1, appliedTo: [{group: deep}], ingress: [{action: Drop}]}", "antrea-cluster:p 250/1 " + every + " ingress[0] deny all", `a child group must not have childGroups; the policy or rule is taken for all pods`},
+		{
+			"peers", cluster, "{" + head + ", ingress: [{action: Allow, from: [{group: both}, {nodeSelector: {}}, {ipBlock: {cidr: 192.0.2.0/24, except: [192.0.2.1/32]}}], ports: [{port: 80, endPort: 90}, {protocol: UDP, port: dns}]}]}",
+			"antrea-cluster:p 250/5 " + here + " ingress[0] allow", "",
+		},
+		{"no group", cluster, "{" + head + ", ingress: [{action: Allow, from: [{group: none}]}, {action: Drop, from: [{group: half}]}]}", "antrea-cluster:p 250/5 " + here + " ingress[1] deny all", `spec.ingress[0].from[0].group: group "none", or a child of it, does not exist; the rule matches nothing`},
+		{"group of a Service", cluster, "{" + head + ", ingress: [{action: Pass, from: [{group: service}]}]}", "antrea-cluster:p 250/5 " + here + " ingress[0] deny all", `group "service": serviceReference is not supported; the rule denies everything`},
+		{"self in a NetworkPolicy", namespaced, "{" + head + ", ingress: [{action: Drop, from: [{namespaces: {match: Self}}]}]}", "antrea:ns/p 250/5 {pods a=b in namespace ns} ingress[0] deny all", "spec.ingress[0].from[0].namespaces: not allowed in a NetworkPolicy; the rule denies everything"},
+		{"bad block", cluster, "{" + head + ", egress: [{action: Drop, to: [{ipBlock: {cidr: 192.0.2.0/33}}]}]}", "antrea-cluster:p 250/5 " + here + " egress[0] deny all", `spec.egress[0].to[0].ipBlock: "192.0.2.0/33" is not a CIDR; the rule denies everything`},
+		{"bad port", cluster, "{" + head + ", egress: [{action: Allow, ports: [{port: 70000}]}, {action: Drop, ports: [{sourcePort: 7}]}]}", "antrea-cluster:p 250/5 " + here + " egress[1] deny all", "spec.egress[0].ports[0].port: 70000 is not between 1 and 65535; the rule matches nothing"},
+		{"action", cluster, "{" + head + ", egress: [{action: Log}]}", "antrea-cluster:p 250/5 " + here + " egress[0] deny all", `spec.egress[0].action: unsupported action "Log"`},
+		{"wrong direction", cluster, "{" + head + ", egress: [{action: Drop, from: [{podSelector: {}}]}]}", "antrea-cluster:p 250/5 " + here + " egress[0] deny all", "spec.egress[0].from: not allowed in an egress rule"},
+	}
+	objects := antreaObjects(t)
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			policies, problems, _ := AntreaPolicy(antreaPolicyOf(t, test.kind, test.spec), objects, AntreaNamespace{}, GroupIDHash)
+			if got := described(policies); got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+			var all []string
+			for _, p := range problems {
+				all = append(all, p.Error())
+			}
+			if text := strings.Join(all, "\n"); !strings.Contains(text, test.problem) || (text == "") != (test.problem == "") {
+				t.Errorf("problems: %s\nwant: %s", text, test.problem)
+			}
+		})
+	}
+}
+
+// TestAntreaRefusesByName: fields that are not supported close their rule, and are named.
+func TestAntreaRefusesByName(t *testing.T) {
+	for field, rule := range map[string]string{
+		"spec.egress[0].to[0].fqdn":                   "to: [{fqdn: a.example}]",
+		"spec.egress[0].to[0].serviceAccount":         "to: [{serviceAccount: {name: s}}]",
+		"spec.egress[0].to[0].externalEntitySelector": "to: [{externalEntitySelector: {}}]",
+		"spec.egress[0].to[0].scope":                  "to: [{podSelector: {}, scope: ClusterSet}]",
+		"spec.egress[0].to[0].namespaces.sameLabels":  "to: [{namespaces: {sameLabels: [a]}}]",
+		"spec.egress[0].protocols":                    "protocols: [{icmp: {icmpType: 8}}]",
+		"spec.egress[0].l7Protocols":                  "l7Protocols: [{http: {}}]",
+		"spec.egress[0].toServices":                   "toServices: [{name: s}]",
+		"spec.egress[0].ports[0].sourcePort":          "ports: [{sourcePort: 7}]",
+	} {
+		for action, want := range map[string]string{
+			"Allow": "", "Drop": "egress[0] deny all", "Reject": "egress[0] deny all", "Pass": "egress[0] deny all",
+		} {
+			spec := "{priority: 1, appliedTo: [{podSelector: {}}], egress: [{action: " + action + ", " + rule + "}]}"
+			policies, problems, _ := AntreaPolicy(antreaPolicyOf(t, antrea.KindClusterNetworkPolicy, spec), antreaObjects(t), AntreaNamespace{}, GroupIDHash)
+			if got := described(policies); !strings.HasSuffix(got, want) || (got == "") != (want == "") {
+				t.Errorf("%s: %s", spec, got)
+			}
+			if len(problems) != 1 || problems[0].Field != field || !strings.HasPrefix(problems[0].Reason, "not supported; the rule ") {
+				t.Errorf("%s: %v", spec, problems)
+			}
+		}
+	}
+}
+
+// TestAntreaWithin: a policy with peers in the subject's own namespace is compiled for one, and
+// applies to its pods there.
+func TestAntreaWithin(t *testing.T) {
+	const spec = "{priority: 1, appliedTo: [{namespaceSelector: {matchLabels: {env: x}}}], ingress: [{action: Allow, from: [{namespaces: {match: Self}}]}, {action: Drop}]}"
+	p := antreaPolicyOf(t, antrea.KindClusterNetworkPolicy, spec)
+	if !AntreaMatchesSelf(p) {
+		t.Fatal("does not match Self")
+	}
+	sets := label.NewSets()
+	for env, want := range map[string]string{"x": "antrea-cluster:p@shop 250/1 {all pods in namespace shop} ingress[0] allow, ingress[1] deny all", "y": ""} {
+		policies, problems, _ := AntreaPolicy(p, antreaObjects(t), AntreaNamespace{"shop", sets.Intern(map[string]string{"env": env})}, GroupIDHash)
+		if got := described(policies); got != want || len(problems) > 0 {
+			t.Errorf("%s: got %s, %v", env, got, problems)
+		}
+		if want == "" {
+			continue
+		}
+		if g := policies[0].Groups; len(g) != 1 || g[0].Describe() != "all pods in namespace shop" {
+			t.Errorf("groups: %v", g)
+		}
+	}
+}
