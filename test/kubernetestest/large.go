@@ -70,7 +70,7 @@ func (l *Large) count(plural string, reads, watches, sent int) {
 // ServeHTTP answers one request.
 func (l *Large) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t, known := targetOf(r.URL.Path)
-	size, object := l.objects(t.kind)
+	size, object := l.objects(t)
 	if !known || object == nil || t.name != "" {
 		refuse(w, http.StatusNotFound, "NotFound", "the server could not find the requested resource")
 		return
@@ -82,18 +82,18 @@ func (l *Large) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.serveWatch(w, r, t, size, object)
 }
 
-// objects returns the number of objects of a kind, and a function that makes one.
-func (l *Large) objects(kind string) (int, func(int) runtime.Object) {
-	switch kind {
-	case "Node":
+// objects returns the number of objects of a resource, and a function that makes one.
+func (l *Large) objects(t target) (int, func(int) runtime.Object) {
+	switch t.key {
+	case "nodes":
 		return l.Nodes, func(i int) runtime.Object { return largeNode(i) }
-	case "Namespace":
+	case "namespaces":
 		return l.Namespaces, func(i int) runtime.Object { return largeNamespace(i) }
-	case "Pod":
+	case "pods":
 		return l.Pods, func(i int) runtime.Object { return l.Pod(i) }
-	case "NetworkPolicy":
+	case "networkpolicies":
 		return l.Policies, func(i int) runtime.Object { return l.policy(i) }
-	case "ServiceCIDR":
+	case "servicecidrs":
 		return 1, func(int) runtime.Object {
 			return &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes", ResourceVersion: "7"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/12"}}}
 		}

@@ -8,27 +8,41 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/felixlike/felixlike/felixlike/antrea"
 )
 
 // resource is a resource that the server serves.
 type resource struct {
 	kind, plural string
-	gv           schema.GroupVersion
-	namespaced   bool
+	// key identifies the resource in this package: the plural, and where two groups have the
+	// same, with the group.
+	key        string
+	gv         schema.GroupVersion
+	namespaced bool
 }
 
 func resources() []resource {
 	core, networking := schema.GroupVersion{Version: "v1"}, schema.GroupVersion{Group: "networking.k8s.io", Version: "v1"}
-	return []resource{
-		{"Node", "nodes", core, false},
-		{"Namespace", "namespaces", core, false},
-		{"Pod", "pods", core, true},
-		{"NetworkPolicy", "networkpolicies", networking, true},
-		{"ServiceCIDR", "servicecidrs", networking, false},
-		{"ClusterNetworkPolicy", "clusternetworkpolicies", schema.GroupVersion{Group: "policy.networking.k8s.io", Version: "v1alpha2"}, false},
-		{"Lease", "leases", schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}, true},
-		{"Event", "events", schema.GroupVersion{Group: "events.k8s.io", Version: "v1"}, true},
+	all := []resource{
+		{kind: "Node", plural: "nodes", gv: core, namespaced: false},
+		{kind: "Namespace", plural: "namespaces", gv: core, namespaced: false},
+		{kind: "Pod", plural: "pods", gv: core, namespaced: true},
+		{kind: "NetworkPolicy", plural: "networkpolicies", gv: networking, namespaced: true},
+		{kind: "ServiceCIDR", plural: "servicecidrs", gv: networking, namespaced: false},
+		{kind: "ClusterNetworkPolicy", plural: "clusternetworkpolicies", gv: schema.GroupVersion{Group: "policy.networking.k8s.io", Version: "v1alpha2"}, namespaced: false},
+		{kind: "Lease", plural: "leases", gv: schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}, namespaced: true},
+		{kind: "Event", plural: "events", gv: schema.GroupVersion{Group: "events.k8s.io", Version: "v1"}, namespaced: true},
 	}
+	for i := range all {
+		all[i].key = all[i].plural
+	}
+	for _, k := range antrea.Kinds() {
+		all = append(all, resource{
+			kind: k.String(), plural: k.Resource(), key: k.Resource() + "." + antrea.GroupName, gv: antrea.GroupVersion(), namespaced: k.Namespaced(),
+		})
+	}
+	return all
 }
 
 // target is the object or list in the path of a request.
@@ -108,7 +122,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !known {
 		request.Verb, request.Resource = r.Method, r.URL.Path
 	}
-	status := s.note(request)
+	status := s.note(request, t)
 	if s.discover(w, r.URL.Path) {
 		return
 	}
@@ -138,7 +152,7 @@ func (s *Server) discover(w http.ResponseWriter, path string) bool {
 	s.asked[path]++
 	var found []any
 	for _, r := range resources() {
-		if r.gv == gv && !s.hidden[r.plural] {
+		if r.gv == gv && !s.hidden[r.key] {
 			found = append(found, map[string]any{"name": r.plural, "kind": r.kind, "namespaced": r.namespaced})
 		}
 	}
@@ -152,7 +166,7 @@ func (s *Server) discover(w http.ResponseWriter, path string) bool {
 }
 
 // note keeps a request, and returns the status that it is to be refused with.
-func (s *Server) note(r Request) int {
+func (s *Server) note(r Request, t target) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	seen := false
@@ -165,10 +179,14 @@ func (s *Server) note(r Request) int {
 	if r.Client == Admin {
 		return 0
 	}
-	if s.refused[r.Resource] != 0 {
-		s.refusals[r.Resource]++
+	key := t.key
+	if t.status {
+		key += "/status"
 	}
-	return s.refused[r.Resource]
+	if s.refused[key] != 0 {
+		s.refusals[key]++
+	}
+	return s.refused[key]
 }
 
 // Admin is the client that is never refused.
@@ -183,7 +201,7 @@ func (s *Server) serveObject(w http.ResponseWriter, r *http.Request, t target, v
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old := s.objects.get(t.plural, t.namespace, t.name)
+	old := s.objects.get(t.key, t.namespace, t.name)
 	switch {
 	case verb == "create" || verb == "update":
 		o, err := parse(body)
@@ -191,7 +209,7 @@ func (s *Server) serveObject(w http.ResponseWriter, r *http.Request, t target, v
 			refuse(w, http.StatusBadRequest, "BadRequest", err.Error())
 			return
 		}
-		if verb == "create" && s.objects.get(t.plural, t.namespace, o.GetName()) != nil {
+		if verb == "create" && s.objects.get(t.key, t.namespace, o.GetName()) != nil {
 			refuse(w, http.StatusConflict, "AlreadyExists", o.GetName()+" already exists")
 			return
 		}
@@ -202,14 +220,14 @@ func (s *Server) serveObject(w http.ResponseWriter, r *http.Request, t target, v
 		o.SetNamespace(t.namespace)
 		o.SetAPIVersion(t.gv.String())
 		o.SetKind(t.kind)
-		if old = s.objects.put(t.plural, o); old.GetDeletionTimestamp() != nil {
-			s.objects.begin(t.plural, old)
+		if old = s.objects.put(t.key, o); old.GetDeletionTimestamp() != nil {
+			s.objects.begin(t.key, old)
 		}
 	case old == nil:
 		refuse(w, http.StatusNotFound, "NotFound", t.name+" not found")
 		return
 	case verb == "delete":
-		s.objects.begin(t.plural, old)
+		s.objects.begin(t.key, old)
 	case verb == "patch":
 		if now, err := parse(body); err == nil && now.GetUID() != "" && now.GetUID() != old.GetUID() {
 			refuse(w, http.StatusConflict, "Conflict", t.name+" is another object")
@@ -219,7 +237,7 @@ func (s *Server) serveObject(w http.ResponseWriter, r *http.Request, t target, v
 			refuse(w, http.StatusBadRequest, "BadRequest", err.Error())
 			return
 		}
-		old = s.objects.put(t.plural, old)
+		old = s.objects.put(t.key, old)
 	}
 	if verb != "get" {
 		s.wakeLocked()

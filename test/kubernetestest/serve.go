@@ -22,7 +22,7 @@ func (s *Server) serveList(w http.ResponseWriter, r *http.Request, t target) {
 	}
 	query := r.URL.Query()
 	s.mu.Lock()
-	all, version, cut := s.objects.list(t.plural, fields(query.Get("fieldSelector"))), s.objects.version, s.cut
+	all, version, cut := s.objects.list(t.key, fields(query.Get("fieldSelector"))), s.objects.version, s.cut
 	s.mu.Unlock()
 	if query.Get("resourceVersion") == "0" {
 		all, version = nil, 1 // from a cache of any age
@@ -111,7 +111,7 @@ func (s *Server) serveWatch(w http.ResponseWriter, r *http.Request, t target) {
 	}
 	for {
 		s.mu.Lock()
-		compacted, entries, changed, over := s.objects.compacted, s.objects.since(t.plural, seen), s.changed, s.breaks != breaks
+		compacted, entries, changed, over := s.objects.compacted, s.objects.since(t.key, seen), s.changed, s.breaks != breaks
 		s.mu.Unlock()
 		switch {
 		case over:
@@ -137,7 +137,7 @@ func (s *Server) serveWatch(w http.ResponseWriter, r *http.Request, t target) {
 // sendAll sends all objects and the bookmark that ends them.
 func (s *Server) sendAll(out *stream, t target, selector string) (uint64, error) {
 	s.mu.Lock()
-	all, version, cut := s.objects.list(t.plural, fields(selector)), s.objects.version, s.cut
+	all, version, cut := s.objects.list(t.key, fields(selector)), s.objects.version, s.cut
 	s.mu.Unlock()
 	for i, o := range all {
 		if cut > 0 && i >= cut {

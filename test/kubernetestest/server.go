@@ -124,13 +124,14 @@ func (s *Server) Compact() {
 }
 
 // Refuse answers requests for resources, or for all, with an HTTP status; 0 serves
-// them again. A status is a resource of its own, "pods/status". Admin is never refused.
+// them again. A status is a resource of its own, "pods/status". Those of Antrea have their group,
+// "tiers.crd.antrea.io". Admin is never refused.
 func (s *Server) Refuse(status int, plurals ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(plurals) == 0 {
 		for _, r := range resources() {
-			plurals = append(plurals, r.plural, r.plural+"/status")
+			plurals = append(plurals, r.key, r.key+"/status")
 		}
 	}
 	for _, plural := range plurals {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/datastore/kubernetes"
 	"github.com/felixlike/felixlike/model"
@@ -41,6 +42,8 @@ type Seen struct {
 	Closed   map[string]datastore.NetworkPolicyClosed
 	// ClusterPolicies are by name.
 	ClusterPolicies map[string]*v1alpha2.ClusterNetworkPolicy
+	// Antrea are the objects of Antrea's API.
+	Antrea map[antrea.ID]antrea.Object
 	// Services are nil if the source did not deliver any.
 	Services []netip.Prefix
 	Last     datastore.Batch
@@ -66,7 +69,7 @@ func Follow(t testing.TB, source *kubernetes.Source) *View {
 	v := &View{source: source, moved: make(chan struct{}), Seen: Seen{
 		Nodes: map[string]*corev1.Node{}, Namespaces: map[string]*corev1.Namespace{}, Pods: map[model.PodID]*corev1.Pod{},
 		Policies: map[string]*networkingv1.NetworkPolicy{}, Closed: map[string]datastore.NetworkPolicyClosed{},
-		ClusterPolicies: map[string]*v1alpha2.ClusterNetworkPolicy{},
+		ClusterPolicies: map[string]*v1alpha2.ClusterNetworkPolicy{}, Antrea: map[antrea.ID]antrea.Object{},
 	}}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -110,7 +113,7 @@ func (v *View) seenLocked() Seen {
 	s := v.Seen
 	s.Nodes, s.Namespaces, s.Pods = maps.Clone(s.Nodes), maps.Clone(s.Namespaces), maps.Clone(s.Pods)
 	s.Policies, s.Closed = maps.Clone(s.Policies), maps.Clone(s.Closed)
-	s.ClusterPolicies = maps.Clone(s.ClusterPolicies)
+	s.ClusterPolicies, s.Antrea = maps.Clone(s.ClusterPolicies), maps.Clone(s.Antrea)
 	return s
 }
 
@@ -204,12 +207,19 @@ func (v *View) event(e datastore.Event) {
 	case datastore.ClusterNetworkPolicyDeleted:
 		delete(v.ClusterPolicies, e.Name)
 		v.Deleted++
+	case datastore.AntreaSet:
+		v.Antrea[e.Object.ID()] = e.Object
+	case datastore.AntreaDeleted:
+		delete(v.Antrea, e.ID)
+		v.Deleted++
 	}
 }
 
-// rankOf returns the place of an event among others.
+// rankOf returns the place of an event among others: of sets in the order of kinds, of deletions
+// in the reverse one.
 func rankOf(e datastore.Event) int {
-	switch e.(type) {
+	const antreaKinds = 5
+	switch e := e.(type) {
 	case datastore.NodeSet:
 		return 0
 	case datastore.NamespaceSet:
@@ -222,14 +232,18 @@ func rankOf(e datastore.Event) int {
 		return 4
 	case datastore.ClusterNetworkPolicySet:
 		return 5
+	case datastore.AntreaSet:
+		return 5 + int(e.Object.ID().Kind)
+	case datastore.AntreaDeleted:
+		return 12 + antreaKinds - int(e.ID.Kind)
 	case datastore.ClusterNetworkPolicyDeleted:
-		return 6
+		return 20
 	case datastore.NetworkPolicyDeleted:
-		return 7
+		return 21
 	case datastore.PodDeleted:
-		return 8
+		return 22
 	case datastore.NamespaceDeleted:
-		return 9
+		return 23
 	}
-	return 10
+	return 24
 }

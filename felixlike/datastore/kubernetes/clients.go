@@ -139,6 +139,9 @@ func (c *clients) kinds(node string) [kinds]*kind {
 		kindPolicy:        newKind(kindPolicy, c.dynamic.Resource(kindPolicy.resource()), trimPolicy, decodePolicy),
 		kindClusterPolicy: newKind(kindClusterPolicy, c.dynamic.Resource(kindClusterPolicy.resource()), trimPolicy, decodeClusterPolicy),
 	}
+	for k := kindAntreaTier; k < kinds; k++ {
+		all[k] = newKind(k, c.dynamic.Resource(k.resource()), trimPolicy, decodeAntrea(k))
+	}
 	all[kindPod].reported = func(o runtime.Object) bool { return o.(*corev1.Pod).Spec.NodeName == node }
 	return all
 }

@@ -39,7 +39,7 @@ func (c *contact) problems() []model.Problem {
 		if reason == "" {
 			continue
 		}
-		resource := kindName(k).resource().Resource
+		resource := kindName(k).plural()
 		if at, same := about[reason]; same {
 			problems[at].Field += ", " + resource
 			continue

@@ -87,6 +87,21 @@ func decodeClusterPolicy(i *item) (decoded, error) {
 	return d, nil
 }
 
+// decodeAntrea returns the decoder of a kind of Antrea's API. All that is not understood fails closed.
+func decodeAntrea(k kindName) func(*item) (decoded, error) {
+	return func(i *item) (decoded, error) {
+		kind, _ := k.antrea()
+		object, faults := strict.DecodeAntrea(kind, i.data)
+		object.SetNamespace(i.namespace)
+		object.SetName(i.name)
+		d := decoded{event: datastore.AntreaSet{Object: object}}
+		for _, f := range faults {
+			d.problems = append(d.problems, model.Problem{Object: k.ref(i.key), Field: f.Field, Reason: f.Reason + "; fails closed"})
+		}
+		return d, nil
+	}
+}
+
 // decodeServiceCIDR returns the prefixes of a ServiceCIDR.
 func decodeServiceCIDR(i *item) (decoded, error) {
 	c := &networkingv1.ServiceCIDR{}

@@ -29,6 +29,11 @@ func NewRecorder(node string, o interface {
 	return &Recorder{newRecorder(node, exported{o}, events, slog.New(slog.DiscardHandler))}
 }
 
+// RecorderOf returns the recorder of a source's node, with the objects of the source.
+func RecorderOf(s *Source, events rest.Interface) *Recorder {
+	return &Recorder{newRecorder(s.node, s, events, slog.New(slog.DiscardHandler))}
+}
+
 // Look has the recorder record the notices of one moment.
 func (r *Recorder) Look(ctx context.Context, notices []datastore.Notice, now time.Time) {
 	r.record(ctx, notices, now)

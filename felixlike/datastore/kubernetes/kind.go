@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
 )
@@ -25,6 +26,11 @@ const (
 	kindPod
 	kindPolicy
 	kindClusterPolicy
+	kindAntreaTier
+	kindAntreaClusterGroup
+	kindAntreaGroup
+	kindAntreaClusterPolicy
+	kindAntreaPolicy
 	kinds
 )
 
@@ -43,7 +49,28 @@ type definition struct {
 	deleted func(key) datastore.Event
 }
 
+// antrea returns the kind as a kind of Antrea's API, and whether it is one. Both lists have one
+// order.
+func (k kindName) antrea() (antrea.Kind, bool) {
+	return antrea.KindTier + antrea.Kind(k-kindAntreaTier), k >= kindAntreaTier && k < kinds
+}
+
+// defineAntrea returns the definition of a kind of Antrea's API. Groups and tiers count as kinds
+// that deny: a policy that denies may name them.
+func defineAntrea(k antrea.Kind) definition {
+	return definition{
+		name: antrea.ID{Kind: k}.Ref().Kind, resource: antrea.GroupVersion().WithResource(k.Resource()),
+		optional: true, denies: true,
+		deleted: func(n key) datastore.Event {
+			return datastore.AntreaDeleted{ID: antrea.ID{Kind: k, Namespace: n.namespace, Name: n.name}}
+		},
+	}
+}
+
 func (k kindName) definition() definition {
+	if kind, is := k.antrea(); is {
+		return defineAntrea(kind)
+	}
 	switch k {
 	case kindNode:
 		return definition{
@@ -86,8 +113,24 @@ func (k kindName) definition() definition {
 // String returns the kind as users write it.
 func (k kindName) String() string { return k.definition().name }
 
+// api returns the kind as its group of the API names it. Two groups may have kinds of one name.
+func (k kindName) api() string {
+	if kind, is := k.antrea(); is {
+		return kind.String()
+	}
+	return k.String()
+}
+
 // resource returns the API server's resource of the kind.
 func (k kindName) resource() schema.GroupVersionResource { return k.definition().resource }
+
+// plural returns the name of the resource in messages, with the group where two groups have the same.
+func (k kindName) plural() string {
+	if _, is := k.antrea(); is {
+		return k.resource().GroupResource().String()
+	}
+	return k.resource().Resource
+}
 
 // fields selects the objects that are asked for. Pods that are done will not run
 // again: to us, they are gone.

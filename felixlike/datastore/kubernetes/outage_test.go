@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/kubernetestest"
 )
@@ -67,7 +68,7 @@ func away(s kubernetestest.Seen) bool {
 	for _, p := range s.Last.Problems {
 		resources += len(strings.Split(p.Field, ", "))
 	}
-	return resources == 6
+	return resources == 6+len(antrea.Kinds())
 }
 
 func inOrder(s kubernetestest.Seen) bool { return len(s.Last.Problems) == 0 }

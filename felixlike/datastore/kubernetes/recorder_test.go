@@ -20,6 +20,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/datastore/kubernetes"
 	"github.com/felixlike/felixlike/felixlike/policystatus"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/kubernetestest"
 )
 
 // known are the objects of a test.
@@ -140,6 +141,40 @@ func TestRecordAgain(t *testing.T) {
 	}
 	if !reflect.DeepEqual(counts, []int{25, 25, 30, 35, 40}) {
 		t.Errorf("events: %v", counts)
+	}
+}
+
+// TestEventsAboutAntreaObjects: an Event names kind and group as the API does, and its UID is that
+// of the object, also if another group has a kind and an object of these names.
+func TestEventsAboutAntreaObjects(t *testing.T) {
+	f := newFixture(t)
+	client := newAntreaClient(t, f.Config(kubernetestest.Admin))
+	f.clusterPolicy(t, "p")
+	for _, id := range antreaIDs() {
+		client.put(t, id, antreaText(id.Kind))
+	}
+	v := f.open(t)
+	v.Sync(t)
+	recorder := kubernetes.RecorderOf(v.Source(), f.EventsV1().RESTClient())
+	for _, id := range antreaIDs() {
+		o, err := client.of(id).Get(t.Context(), id.Name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		problem := datastore.Notice{Problem: model.Problem{Object: id.Ref(), Field: "spec", Reason: "bad"}, Kind: "NotUnderstood"}
+		for i := range 2 {
+			recorder.Look(t.Context(), []datastore.Notice{problem}, time.Now().Add(time.Duration(i)*time.Hour))
+		}
+		all := f.events(t)
+		at := slices.IndexFunc(all, func(e eventsv1.Event) bool { return e.Regarding.UID == o.GetUID() })
+		if at < 0 {
+			t.Errorf("no Event about %s", id.Ref())
+			continue
+		}
+		r := all[at].Regarding
+		if r.APIVersion != "crd.antrea.io/v1beta1" || r.Kind != id.Kind.String() || r.Namespace != id.Namespace || r.Name != id.Name {
+			t.Errorf("%s: the Event is about %+v", id.Ref(), r)
+		}
 	}
 }
 

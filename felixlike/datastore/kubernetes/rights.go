@@ -6,6 +6,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
+
+	"github.com/felixlike/felixlike/felixlike/antrea"
 )
 
 // Rights returns all that a Source asks of the API server, Events included. The
@@ -22,6 +24,7 @@ func Rights() []rbacv1.PolicyRule {
 		read(corev1.GroupName, kindNode, kindNamespace, kindPod),
 		read(networkingv1.GroupName, kindPolicy, kindServiceCIDR),
 		read(v1alpha2.GroupName, kindClusterPolicy),
+		read(antrea.GroupName, kindAntreaTier, kindAntreaClusterGroup, kindAntreaGroup, kindAntreaClusterPolicy, kindAntreaPolicy),
 		{APIGroups: []string{eventsv1.GroupName}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 	}
 }

@@ -119,7 +119,7 @@ func (s *Source) Run(ctx context.Context, deliver func(datastore.Batch)) error {
 
 // read keeps the objects of a kind up to date until ctx ends.
 func (s *Source) read(ctx context.Context, k *kind) {
-	log := s.log.With("resource", k.name.resource().Resource)
+	log := s.log.With("resource", k.name.plural())
 	for ctx.Err() == nil {
 		from := &source{kind: k, state: s.state, reconnects: &s.clients.reconnects, log: log}
 		if k.name.definition().optional && !s.served(ctx, from) {

@@ -26,7 +26,7 @@ func (s *Source) Sync(ctx context.Context) (uint64, error) {
 				err = s.reach(gctx, k.name, there)
 			}
 			if err != nil {
-				return fmt.Errorf("kubernetes: %s: %w", k.name.resource().Resource, err)
+				return fmt.Errorf("kubernetes: %s: %w", k.name.plural(), err)
 			}
 			return nil
 		})

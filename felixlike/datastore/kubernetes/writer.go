@@ -53,10 +53,10 @@ func (w writer) repeat(ctx context.Context, e *eventsv1.Event, count int32, now 
 
 // eventOf returns the Event about a problem.
 func eventOf(n datastore.Notice, uid types.UID, name, node string, now time.Time) *eventsv1.Event {
-	apiVersion := corev1.SchemeGroupVersion.String()
+	apiVersion, kind := corev1.SchemeGroupVersion.String(), n.Object.Kind
 	for k := range kinds {
 		if k.String() == n.Object.Kind {
-			apiVersion = k.resource().GroupVersion().String()
+			apiVersion, kind = k.resource().GroupVersion().String(), k.api()
 		}
 	}
 	note := n.Reason
@@ -72,7 +72,7 @@ func eventOf(n datastore.Notice, uid types.UID, name, node string, now time.Time
 		EventTime:  metav1.NewMicroTime(now), ReportingController: controller, ReportingInstance: node[:min(len(node), 128)],
 		Type: corev1.EventTypeWarning, Reason: n.Kind, Action: "Program", Note: note,
 		Regarding: corev1.ObjectReference{
-			APIVersion: apiVersion, Kind: n.Object.Kind, Namespace: n.Object.Namespace, Name: n.Object.Name, UID: uid,
+			APIVersion: apiVersion, Kind: kind, Namespace: n.Object.Namespace, Name: n.Object.Name, UID: uid,
 		},
 	}
 	if n.Known == datastore.KnownHere {
