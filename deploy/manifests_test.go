@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -24,6 +25,7 @@ import (
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 	syaml "sigs.k8s.io/yaml"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/config"
 )
 
@@ -248,6 +250,46 @@ func TestClusterNetworkPolicies(t *testing.T) {
 	}
 }
 
+// antreaCRDs returns the CustomResourceDefinitions of Antrea's kinds.
+func antreaCRDs(t *testing.T) map[string]object {
+	t.Helper()
+	return read(t, "components/antrea-crds/crds.yaml")
+}
+
+// TestAntreaCRDs: the definitions are those of the kinds that the agent reads, and are not among
+// the objects that are installed by default: a cluster may have Antrea's own.
+func TestAntreaCRDs(t *testing.T) {
+	crds := antreaCRDs(t)
+	if len(crds) != len(antrea.Kinds()) {
+		t.Errorf("%d definitions, want %d", len(crds), len(antrea.Kinds()))
+	}
+	installed := read(t, "felixlike.yaml")
+	for _, k := range antrea.Kinds() {
+		name := "CustomResourceDefinition " + k.Resource() + "." + antrea.GroupName
+		crd := as[struct {
+			APIVersion, Kind string
+			Metadata         map[string]any
+			Spec             struct {
+				Group, Scope string
+				Names        struct {
+					Kind, ListKind, Plural, Singular string
+					ShortNames                       []string
+				}
+				Versions []map[string]any
+			}
+		}](t, crds[name])
+		if crd.Spec.Group != antrea.GroupName || crd.Spec.Names.Kind != k.String() || crd.Spec.Names.Plural != k.Resource() || (crd.Spec.Scope == "Namespaced") != k.Namespaced() {
+			t.Errorf("%s: %+v", name, crd.Spec.Names)
+		}
+		if len(crd.Spec.Versions) != 1 || crd.Spec.Versions[0]["name"] != antrea.Version {
+			t.Errorf("%s: versions %v", name, crd.Spec.Versions)
+		}
+		if installed[name] != nil {
+			t.Errorf("felixlike.yaml has %s", name)
+		}
+	}
+}
+
 // TestBuilt compares the output of kustomize and helm, which deploy/generate --check
 // builds; a build would take minutes here.
 func TestBuilt(t *testing.T) {
@@ -275,7 +317,23 @@ func TestBuilt(t *testing.T) {
 		t.Errorf("component without-crds (-felixlike.yaml +component):\n%s", d)
 	}
 
+	with := read(t, filepath.Join(dir, "antrea-crds.yaml"))
+	added := maps.Clone(want)
+	maps.Copy(added, antreaCRDs(t))
+	if d := cmp.Diff(added, with); d != "" {
+		t.Errorf("component antrea-crds (-felixlike.yaml and crds.yaml +component):\n%s", d)
+	}
+
 	chart := read(t, filepath.Join(dir, "chart.yaml"))
+	chartWith := read(t, filepath.Join(dir, "chart-antrea-crds.yaml"))
+	if len(chartWith) != len(chart)+len(antreaCRDs(t)) {
+		t.Errorf("the chart with crds.antrea=true has %d objects, else %d", len(chartWith), len(chart))
+	}
+	for name, crd := range antreaCRDs(t) {
+		if d := cmp.Diff(crd["spec"], chartWith[name]["spec"]); d != "" {
+			t.Errorf("chart, %s (-crds.yaml +chart):\n%s", name, d)
+		}
+	}
 	chartWithout := read(t, filepath.Join(dir, "chart-without-crds.yaml"))
 	if _, there := chartWithout[clusterPolicies]; there || len(chartWithout) != len(chart)-1 {
 		t.Errorf("the chart with crds.install=false has %d objects, else %d", len(chartWithout), len(chart))

@@ -4,10 +4,14 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/datastore/kubernetes"
 	"github.com/felixlike/felixlike/test/kubernetestest"
 )
@@ -83,4 +88,106 @@ func TestForbiddenOnRealAPIServer(t *testing.T) {
 	if seen := v.Sync(t); seen.ClusterPolicies["p"] == nil {
 		t.Errorf("once the kind is there: %v, %v", seen.ClusterPolicies, seen.Last.Problems)
 	}
+}
+
+// TestAntreaKindsOnRealAPIServer: a real API server without Antrea's kinds, which come later with the
+// definitions of deploy/. They take all that Antrea's examples use, and keep unknown fields, so that
+// the agent sees them. The objects go with the definitions.
+func TestAntreaKindsOnRealAPIServer(t *testing.T) {
+	admin := kubernetestest.StartAPIServer(t)
+	clients, err := clientset.NewForConfig(admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}
+	if _, err := clients.CoreV1().Namespaces().Create(t.Context(), space, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	v := kubernetestest.Open(t, admin, slog.New(slog.DiscardHandler))
+	if seen := v.Until(t, "in sync", func(s kubernetestest.Seen) bool { return s.Last.InSync }); len(seen.Last.Problems) > 0 {
+		t.Errorf("problems: %v", seen.Last.Problems)
+	}
+	client := newAntreaClient(t, admin)
+	crds := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	for _, crd := range documents(t, "../../../deploy/components/antrea-crds/crds.yaml") {
+		if _, err := crds.Create(t.Context(), crd, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range antreaIDs() {
+		for {
+			_, err := client.of(id).List(t.Context(), metav1.ListOptions{})
+			if err == nil {
+				break
+			}
+			select {
+			case <-t.Context().Done():
+				t.Fatal(err)
+			case <-time.After(100 * time.Millisecond): // the kind is established
+			}
+		}
+	}
+	antreaChanges(t, v, client)
+	antreaFaults(t, v, client)
+
+	examples := documents(t, "testdata/antrea.yaml")
+	for _, o := range examples {
+		at := slices.IndexFunc(antrea.Kinds(), func(k antrea.Kind) bool { return k.String() == o.GetKind() })
+		id := antrea.ID{Kind: antrea.Kinds()[at], Namespace: o.GetNamespace(), Name: o.GetName()}
+		stored, err := client.of(id).Create(t.Context(), o, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+		if err != nil {
+			t.Fatalf("%s: %v", id.Ref(), err)
+		}
+		if d := cmp.Diff(o.Object["spec"], stored.Object["spec"]); d != "" {
+			t.Errorf("%s (-sent +stored):\n%s", id.Ref(), d)
+		}
+	}
+	if seen := v.Sync(t); len(seen.Antrea) != len(examples) || len(seen.Last.Problems) > 0 {
+		t.Errorf("%d of %d examples, problems: %v", len(seen.Antrea), len(examples), seen.Last.Problems)
+	}
+	for _, bad := range []string{
+		`spec: {appliedTo: [{podSelector: {}}]}`,
+		`spec: {priority: 0.5}`,
+		`spec: {priority: 1, ingress: [{action: allow}]}`,
+		`spec: {priority: 1, ingress: [{action: Drop, ports: [{endPort: 70000}]}]}`,
+	} {
+		o := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(bad), &o.Object); err != nil {
+			t.Fatal(err)
+		}
+		o.SetAPIVersion(antrea.GroupVersion().String())
+		o.SetKind("ClusterNetworkPolicy")
+		o.SetName("bad")
+		if _, err := client.of(antrea.ID{Kind: antrea.KindClusterNetworkPolicy}).Create(t.Context(), o, metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+	for _, k := range antreaKeys() {
+		if err := crds.Delete(t.Context(), k, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v.Until(t, "the objects are gone", func(s kubernetestest.Seen) bool { return len(s.Antrea) == 0 })
+}
+
+// documents returns the objects of a YAML file.
+func documents(t *testing.T, path string) []*unstructured.Unstructured {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []*unstructured.Unstructured
+	for document := range strings.SplitSeq(string(data), "\n---\n") {
+		o := &unstructured.Unstructured{}
+		text, err := yaml.YAMLToJSON([]byte(document))
+		if err == nil {
+			err = o.UnmarshalJSON(text)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		all = append(all, o)
+	}
+	return all
 }
