@@ -1,5 +1,6 @@
 // Package kubernetes is the datastore of a cluster: nodes, namespaces, pods,
-// NetworkPolicies, ClusterNetworkPolicies and ServiceCIDRs of an API server, read only.
+// NetworkPolicies, ClusterNetworkPolicies, Antrea's policy kinds and ServiceCIDRs of an API
+// server, read only.
 //
 //	API server -> reflector -> item -> store: is it new? -> pending -> Run: batch -> deliver
 //	 list, watch   client-go    trimmed,   hash and version   one place     decoded, sorted
@@ -21,11 +22,12 @@
 //     known objects stay. The next complete list is compared with them in one batch.
 //     Only such a list deletes the objects that it lacks.
 //   - ClusterNetworkPolicies are decoded strictly, too. A rule that cannot be understood
-//     is a problem, and is left empty, so that it fails closed (strict.ClosedSpec).
-//   - A cluster without ClusterNetworkPolicies is in sync without them. The source asks
-//     again every minute, with one request for all absent kinds of a group (offer.go), and at a
-//     Sync. They are gone when four lists in a row say that there is no such kind; any
-//     other failure leaves them in force.
+//     is a problem, and is left empty, so that it fails closed (strict.ClosedSpec). The same
+//     applies to the objects of Antrea's API (strict.DecodeAntrea).
+//   - A cluster without ClusterNetworkPolicies, or without some of Antrea's kinds, is in sync
+//     without them. The source asks again every minute, with one request for all absent
+//     kinds of a group (offer.go), and at a Sync. They are gone when four lists in a row say
+//     that there is no such kind; any other failure leaves them in force.
 //   - ServiceCIDRs are left out where the API server has no such kind, or lets
 //     everything else be read.
 //
