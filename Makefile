@@ -9,9 +9,9 @@ LINTER   := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 OWN_MODULE := test/cluster/networkpolicyapi
 
 # All but the tests that bring up whole clusters.
-FAST = $(shell go list ./... | sed 's,^github.com/felixlike/felixlike,.,' | grep -Ev '/test/(cluster|e2e|property|scale)(/|$$)')
+FAST = $(shell go list ./... | sed 's,^github.com/felixlike/felixlike,.,' | grep -Ev '/test/(chaos|cluster|e2e|property|scale)(/|$$)')
 
-.PHONY: help demo test test-random test-cluster test-conformance test-clusterpolicies check build image release manifests lint setup bench report-screenshots microbench clean
+.PHONY: help demo test test-random test-chaos test-cluster test-conformance test-clusterpolicies check build image release manifests lint setup bench report-screenshots microbench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,11 @@ test: setup build ## run all tests: units, real kernel and Open vSwitch, truth t
 # The other targets draw the same at each run (internal/seeded).
 test-random: setup build ## property tests with fresh seeds, for BUDGET seconds (600): finds what fixed seeds miss
 	@test/scripts/test-random $(or $(BUDGET),600)
+
+# The test's own binary, since go test would hold back its progress.
+test-chaos: setup build ## all faults under traffic: FAULT=regexp, BACKEND=name, BUDGET=10m choose some (half an hour; writes docs/RELIABILITY.md)
+	@go test -c -o bin/chaos.test ./test/chaos
+	@cd test/chaos && ../../bin/chaos.test -test.run '^TestChaos$$' -test.timeout 4h -all -fault '$(FAULT)' -backend '$(BACKEND)' -budget $(or $(BUDGET),4h) -report ../../docs/RELIABILITY.md
 
 check: setup build ## formatting, vet, and the tests that need no cluster (three minutes)
 	@test/scripts/format

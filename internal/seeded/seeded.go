@@ -8,6 +8,8 @@ package seeded
 import (
 	"cmp"
 	"flag"
+	"hash/fnv"
+	"math/rand/v2"
 	"os"
 	"strconv"
 	"sync"
@@ -31,6 +33,19 @@ func Check(t *testing.T, prop func(*rapid.T)) {
 		t.Fatal(err)
 	}
 	rapid.Check(t, prop)
+}
+
+// Rand returns a source of draws for a test that is not a property. The name keeps sources of
+// one test apart.
+func Rand(t testing.TB, name string) *rand.Rand {
+	t.Helper()
+	seed, err := strconv.ParseUint(cmp.Or(os.Getenv(SeedVariable), strconv.Itoa(FixedSeed)), 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", SeedVariable, err)
+	}
+	hash := fnv.New64a()
+	hash.Write([]byte(name))
+	return rand.New(rand.NewPCG(seed, hash.Sum64()))
 }
 
 // setSeed sets rapid's seed once.

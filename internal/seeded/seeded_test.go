@@ -70,3 +70,18 @@ func TestAllDrawsAreSeeded(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestRand draws the same from one name, and something else from another name or seed.
+func TestRand(t *testing.T) {
+	first := Rand(t, "a").Uint64()
+	if again := Rand(t, "a").Uint64(); again != first {
+		t.Errorf("first %d, then %d", first, again)
+	}
+	if Rand(t, "b").Uint64() == first {
+		t.Error("another name draws the same")
+	}
+	t.Setenv(SeedVariable, "7")
+	if Rand(t, "a").Uint64() == first {
+		t.Error("another seed draws the same")
+	}
+}

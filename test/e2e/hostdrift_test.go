@@ -1,89 +1,37 @@
 package e2e
 
 import (
-	"encoding/binary"
 	"fmt"
-	"net"
 	"net/netip"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/control"
-	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/lab"
+	"github.com/felixlike/felixlike/test/lab/traffic"
 	"github.com/felixlike/felixlike/test/stopwatch"
 )
 
-// pings sends a datagram every few milliseconds to a server that sends them back, and
-// notes when answers come.
-type pings struct {
-	conn    net.Conn
-	mu      sync.Mutex
-	answers []time.Time
-}
-
-const pingInterval = 5 * time.Millisecond
-
-func startPings(t *testing.T, from *namespace.Namespace, to netip.AddrPort) *pings {
+// startPings has a pod talk to a UDP server until the test ends.
+func startPings(t *testing.T, g *traffic.Gauge, l *lab.Lab, from string, to netip.AddrPort) *traffic.Meter {
 	t.Helper()
-	p := &pings{}
-	err := from.Do(func() (err error) {
-		p.conn, err = net.Dial("udp", to.String())
-		return err
-	})
+	m, err := g.Pings(traffic.Route{Name: from, From: l.Pod(pod(from)).Namespace(), To: to})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var both sync.WaitGroup
-	both.Go(func() {
-		for i := uint64(0); t.Context().Err() == nil; i++ {
-			// What cannot be sent is not answered, which shows.
-			_, _ = p.conn.Write(binary.BigEndian.AppendUint64(nil, i))
-			pause(t.Context(), pingInterval)
-		}
-	})
-	both.Go(func() {
-		buffer := make([]byte, 64)
-		for t.Context().Err() == nil {
-			if _, err := p.conn.Read(buffer); err == nil {
-				p.mu.Lock()
-				p.answers = append(p.answers, time.Now())
-				p.mu.Unlock()
-			} else {
-				pause(t.Context(), pingInterval)
-			}
-		}
-	})
-	t.Cleanup(func() {
-		_ = p.conn.Close()
-		both.Wait()
-	})
-	return p
+	return m
 }
 
 // gap waits for answers that come a second after the start, and returns the longest time
 // without an answer since then.
-func (p *pings) gap(t *testing.T, start time.Time) time.Duration {
+func gap(t *testing.T, m *traffic.Meter, start time.Time) time.Duration {
 	t.Helper()
-	longest := time.Duration(0)
-	eventually(t, "answers come again", func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		last := start
-		longest = 0
-		for _, at := range p.answers {
-			if at.After(start) {
-				longest, last = max(longest, at.Sub(last)), at
-			}
-		}
-		return last.Sub(start) > time.Second
-	})
-	return longest
+	eventually(t, "answers come again", func() bool { return m.Last().Sub(start) > time.Second })
+	return m.Longest(start, m.Last()).Length()
 }
 
 // TestHostDrift tampers with the host's side of a node's gateway port while a pod of
@@ -94,8 +42,10 @@ func TestHostDrift(t *testing.T) {
 	// The lab's servers are those of the ports that pods name.
 	set(t, l, state(t, strings.Replace(threeNodes, "{containerPort: 81}", "{containerPort: 80, protocol: UDP}", 1)))
 	n, a := l.Node("node1"), l.Pod(pod("a")).Address(model.IPv4)
-	far := startPings(t, l.Pod(pod("c")).Namespace(), netip.AddrPortFrom(a, 80))
-	near := startPings(t, l.Pod(pod("b")).Namespace(), netip.AddrPortFrom(a, 80))
+	g := traffic.NewGauge(t.Context())
+	t.Cleanup(g.Stop)
+	far := startPings(t, g, l, "c", netip.AddrPortFrom(a, 80))
+	near := startPings(t, g, l, "b", netip.AddrPortFrom(a, 80))
 	peer := l.Pod(pod("c")).Address(model.IPv4)
 	for _, c := range []struct{ what, command, kind string }{
 		{"link down", "ip link set flx-gw0 down", "link"},
@@ -121,7 +71,7 @@ func TestHostDrift(t *testing.T) {
 		}
 		eventually(t, "status tells of a repair: "+c.what, func() bool { return repairs(t, n) > before })
 		told := time.Since(start)
-		gaps := []time.Duration{far.gap(t, start), near.gap(t, start)}
+		gaps := []time.Duration{gap(t, far, start), gap(t, near, start)}
 		lost := watch.Lap(t).Lost
 		status, err := n.Status(t.Context())
 		if err != nil {

@@ -2,14 +2,8 @@ package e2e
 
 import (
 	"bytes"
-	"context"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"net/netip"
-	"strconv"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -97,39 +91,9 @@ func encapsulated(kind string, src, dst netip.Addr, frame []byte) (etherType uin
 // metric returns the value of a metric of a node's agent.
 func metric(t *testing.T, n *lab.Node, name string) float64 {
 	t.Helper()
-	client := http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
-			err = n.Namespace().Do(func() error {
-				var d net.Dialer
-				conn, err = d.DialContext(ctx, network, address)
-				return err
-			})
-			return conn, err
-		},
-	}}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:10288/metrics", http.NoBody)
+	value, err := n.Metric(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	response, err := client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if value, found := strings.CutPrefix(line, name+" "); found {
-			n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return n
-		}
-	}
-	t.Fatalf("no metric %s", name)
-	return 0
+	return value
 }

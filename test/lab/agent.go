@@ -39,6 +39,7 @@ func FindAgent() (string, error) {
 type agentCommand struct {
 	binary, backend, datapath, tunnel, logLevel string
 	manifests                                   manifestsDir
+	serveCNI                                    bool
 }
 
 // podMTU leaves room for the tunnel's headers on an uplink of 1500.
@@ -49,11 +50,15 @@ const podMTU = 1450
 func Services() netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 96}), 16) }
 
 func (c agentCommand) args(n *Node) []string {
+	plugins := ""
+	if c.serveCNI {
+		plugins = n.runDir() // has no plugin: the lab attaches pods itself
+	}
 	return []string{
 		c.binary, "--node-name", n.Name(), "--backend", c.backend,
 		"--datastore", "manifests", "--manifests", string(c.manifests),
 		"--ovs-run-dir", n.OVSDir(), "--bridge", Bridge, "--datapath", c.datapath,
-		"--tunnel", c.tunnel, "--run-dir", n.runDir(), "--cni-plugin-dir", "",
+		"--tunnel", c.tunnel, "--run-dir", n.runDir(), "--cni-plugin-dir", plugins,
 		"--mtu", strconv.Itoa(podMTU), "--log-level", c.logLevel,
 		"--service-cidrs", Services().String() + "," + MapPrefix(Services()).String(),
 	}

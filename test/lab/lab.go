@@ -34,6 +34,9 @@ type Config struct {
 	// names. Datapath is netdev if empty: the userspace datapath needs no
 	// kernel module and runs in any network namespace.
 	Backend, Datapath, Tunnel, LogLevel string
+	// ServeCNI has the agents serve the CNI plugin. Such an agent restores the ports of pods
+	// that another program removes.
+	ServeCNI bool
 	// ProbeRate is the number of probes begun per second; probe.DefaultRate if
 	// zero.
 	ProbeRate int
@@ -285,6 +288,7 @@ func (l *Lab) addNodesLocked(ctx context.Context, p *plan) error {
 	command := agentCommand{
 		binary: l.config.Agent, backend: l.config.Backend, datapath: l.config.Datapath,
 		tunnel: l.config.Tunnel, logLevel: l.config.LogLevel, manifests: manifestsDir(l.Manifests()),
+		serveCNI: l.config.ServeCNI,
 	}
 	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"syscall"
 
 	"github.com/vishvananda/netlink"
 
@@ -30,8 +32,10 @@ type Node struct {
 	ns      *namespace.Namespace
 	station *probe.Station
 	ovs     *ovsdaemon.Daemons
-	agent   *agent
-	command agentCommand
+	// supervised is nil unless SuperviseOVS was called.
+	supervised *SupervisedOVS
+	agent      *agent
+	command    agentCommand
 }
 
 // newNode builds a node and starts its Open vSwitch; the agent comes later.
@@ -125,6 +129,26 @@ func (n *Node) StartAgent() error {
 	return n.record.addProcess(a.pid(), "agent of "+n.Name())
 }
 
+// StartSecondAgent starts another agent on the node, with its run directory and log in dir.
+func (n *Node) StartSecondAgent(dir string) (*SecondAgent, error) {
+	args := n.command.args(n)
+	args[slices.Index(args, "--run-dir")+1] = dir
+	a, err := startAgent(n.ns, args, filepath.Join(dir, "agent.log"))
+	if err != nil {
+		return nil, fmt.Errorf("node %s: %w", n.Name(), err)
+	}
+	return &SecondAgent{a}, n.record.addProcess(a.pid(), "second agent of "+n.Name())
+}
+
+// SecondAgent is an agent beside a node's own.
+type SecondAgent struct{ agent *agent }
+
+// PID returns its process id, 0 if it does not run.
+func (s *SecondAgent) PID() int { return s.agent.pid() }
+
+// Kill ends it.
+func (s *SecondAgent) Kill() error { return s.agent.kill() }
+
 // KillAgent ends the agent as a crash does (SIGKILL) and waits for its end.
 func (n *Node) KillAgent() error {
 	err := n.agent.kill()
@@ -164,6 +188,9 @@ func (n *Node) stop() error {
 	errs := []error{n.StopAgent(), n.station.Close()}
 	if n.ovs != nil {
 		errs = append(errs, n.ovs.Stop())
+	}
+	if n.supervised != nil {
+		errs = append(errs, n.supervised.End(syscall.SIGTERM))
 	}
 	return errors.Join(append(errs, dropNamespace(n.record, n.ns))...)
 }

@@ -4,8 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net"
+	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -64,4 +69,57 @@ func (n *Node) describe(ctx context.Context) labs.NodeStatus {
 		out.Error = err.Error()
 	}
 	return out
+}
+
+// metricsURL is the default of the agent's setting healthAddress.
+const metricsURL = "http://127.0.0.1:10288/metrics"
+
+// Metric asks the agent for the sum of a metric's samples. The name may have labels, for
+// one sample alone.
+func (n *Node) Metric(ctx context.Context, name string) (float64, error) {
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+			err = n.ns.Do(func() error {
+				var d net.Dialer
+				conn, err = d.DialContext(ctx, network, address)
+				return err
+			})
+			return conn, err
+		},
+	}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, metricsURL, http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, fmt.Errorf("node %s: %w", n.Name(), err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, fmt.Errorf("node %s: metrics: %w", n.Name(), err)
+	}
+	return sumOf(string(text), name)
+}
+
+// sumOf sums the samples of a metric in Prometheus' text format.
+func sumOf(text, name string) (sum float64, err error) {
+	found := false
+	for line := range strings.Lines(text) {
+		rest, ok := strings.CutPrefix(line, name)
+		if !ok || rest == "" || rest[0] != ' ' && rest[0] != '{' {
+			continue
+		}
+		value, err := strconv.ParseFloat(strings.TrimSpace(rest[strings.LastIndexByte(rest, ' ')+1:]), 64)
+		if err != nil {
+			return 0, fmt.Errorf("metric %s: %q: %w", name, line, err)
+		}
+		sum, found = sum+value, true
+	}
+	if !found {
+		return 0, fmt.Errorf("no metric %s", name)
+	}
+	return sum, nil
 }
