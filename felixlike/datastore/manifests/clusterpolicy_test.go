@@ -46,7 +46,7 @@ func TestClusterNetworkPolicy(t *testing.T) {
 	if h.clusterPolicy() != p {
 		t.Errorf("policy: %+v", h.clusterPolicy())
 	}
-	writeFile(t, dir, "a.yaml", "")
+	h.remove("a.yaml")
 	h.sync()
 	if h.clusterPolicy() != nil {
 		t.Error("the policy is there without a file")

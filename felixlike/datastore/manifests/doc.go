@@ -12,7 +12,7 @@
 //     a ClusterNetworkPolicy's parts that are not understood fail closed
 //     (strict.ClosedSpec), and any other object is left out.
 //   - A file that cannot be read in full (bad YAML, a document without kind or
-//     name) deletes nothing: its former objects stay until the
+//     name) or is empty deletes nothing: its former objects stay until the
 //     file is whole again or removed. The same goes for the directory, which
 //     may be absent at the start and may be removed and made again.
 //   - Of an object in two files the first file by name wins.

@@ -1,6 +1,7 @@
 package manifests
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -63,6 +64,16 @@ func (s stamp) same(now stamp) bool {
 	return !s.unreliable && s.mtime.Equal(now.mtime) && s.size == now.size && s.device == now.device && s.inode == now.inode
 }
 
+// young reports whether the writer of that version may not be done.
+func (s stamp) young(now time.Time) bool {
+	age := now.Sub(s.mtime)
+	return age >= 0 && age < settleTime
+}
+
+// errEmpty is the error of a file that an interrupted write, or a full disk, has emptied. It
+// does not delete objects: the deletion of the file does.
+var errEmpty = errors.New("the file is empty")
+
 // refresh returns the file as it is now: f itself if nothing changed, nil if
 // there is no such file. force reads it even if it looks unchanged.
 func (f *file) refresh(path string, force bool) *file {
@@ -81,6 +92,14 @@ func (f *file) refresh(path string, force bool) *file {
 	if err != nil {
 		return f.unreadable(err)
 	}
+	if len(bytes.TrimSpace(data)) == 0 {
+		if taken.young(now) {
+			kept := *f
+			kept.waiting = true
+			return &kept
+		}
+		return f.unreadable(errEmpty)
+	}
 	sum := sha256.Sum256(data)
 	if sum == f.sum && !f.waiting && f.readError == "" {
 		f.stamp = taken
@@ -95,7 +114,7 @@ func (f *file) refresh(path string, force bool) *file {
 		next.content.entries = append(next.content.entries, lost...)
 		return next
 	}
-	if age := now.Sub(taken.mtime); age >= 0 && age < settleTime {
+	if taken.young(now) {
 		kept := *f
 		kept.waiting = true
 		return &kept
@@ -110,11 +129,11 @@ func (f *file) unreadable(err error) *file {
 	if errors.As(err, &pathError) {
 		reason = pathError.Op + ": " + pathError.Err.Error()
 	}
-	if f.readError == reason {
+	if f.readError == reason && !f.waiting {
 		return f
 	}
 	next := *f
-	next.readError = reason
+	next.readError, next.waiting = reason, false
 	return &next
 }
 

@@ -250,14 +250,31 @@ func TestTruncatedFileDeletesNothing(t *testing.T) {
 		}
 		i++
 	}
-	// A file that stays empty is believed.
-	h.overwrite("a.yaml", "")
+	// A file that stays empty is an error.
+	h.overwrite("a.yaml", " \n")
 	h.sync()
+	h.wantProblems("a.yaml: cannot be read: the file is empty; the former content stays in force")
+	h.wantNames("Namespace x", "Pod x/a", "NetworkPolicy x/p")
+	// One without objects is believed.
+	h.overwrite("a.yaml", "# nothing\n")
+	h.sync()
+	h.wantProblems()
 	h.wantNames()
 	// The time until it was believed counts.
 	if last := h.batches[len(h.batches)-1]; time.Since(last.Seen) < settleTime/2 {
 		t.Errorf("seen only %s ago", time.Since(last.Seen))
 	}
+}
+
+// TestEmptyFileAtTheStart is named, since its former content is not known.
+func TestEmptyFileAtTheStart(t *testing.T) {
+	dir := t.TempDir()
+	writeFile(t, dir, "a.yaml", "")
+	writeFile(t, dir, "b.yaml", podYAML("x", "b"))
+	h := start(t, dir, time.Hour)
+	h.sync()
+	h.wantNames("Namespace x", "Pod x/b")
+	h.wantProblems("a.yaml: cannot be read: the file is empty; the former content stays in force")
 }
 
 func TestBrokenYAMLKeepsWhatTheFileHeld(t *testing.T) {
