@@ -10,6 +10,39 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 )
 
+// manifest is the file with the policy of x/server.
+func (c *cluster) manifest() string {
+	return filepath.Join(c.lab.Manifests(), "networkpolicy_x_server.yaml")
+}
+
+// hideManifest replaces the file by a link to itself, so that it cannot be read.
+func (c *cluster) hideManifest() error {
+	temp := filepath.Join(c.lab.Manifests(), ".loop")
+	if err := os.Symlink(filepath.Base(c.manifest()), temp); err != nil {
+		return err
+	}
+	return os.Rename(temp, c.manifest())
+}
+
+// restoreManifest writes the file as it was.
+func (c *cluster) restoreManifest() error { return replace(c.manifest(), c.saved) }
+
+// remake deletes a pod and makes it anew, as a runtime does.
+func (c *cluster) remake(pod string) error {
+	s := c.lab.State()
+	without := s
+	without.Pods = nil
+	for _, p := range s.Pods {
+		if p.Name != pod {
+			without.Pods = append(without.Pods, p)
+		}
+	}
+	if err := c.lab.SetState(c.t.Context(), without); err != nil {
+		return err
+	}
+	return c.lab.SetState(c.t.Context(), s)
+}
+
 // startSecond starts another agent on the node, with directories of its own.
 func (c *cluster) startSecond() error {
 	dir, err := os.MkdirTemp(filepath.Dir(c.node.LogFile()), "second")

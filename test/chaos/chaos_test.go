@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/lab/traffic"
 )
@@ -107,6 +108,9 @@ type event struct {
 
 // run runs one row and judges it.
 func (c *cluster) run(ctx context.Context, r row) result {
+	if c.leaked {
+		c.startDenied()
+	}
 	e := event{row: r}
 	e.fault = c.happen(ctx, &e)
 	return c.judge(&e)
@@ -231,6 +235,8 @@ func (c *cluster) repaired(ctx context.Context, e *event) bool {
 type counts struct {
 	status, log int
 	metric      float64
+	// last are the newest ones.
+	last []control.Repair
 	// tried counts the attempts of each kind of denied traffic.
 	tried []int
 }
@@ -242,7 +248,7 @@ func (c *cluster) count(ctx context.Context) (counts, error) {
 	if err != nil {
 		return counts{}, err
 	}
-	n := counts{status: status.Repairs.Total}
+	n := counts{status: status.Repairs.Total, last: status.Repairs.Last}
 	if n.metric, err = c.node.Metric(ctx, "felixlike_drift_repaired_total"); err != nil {
 		return counts{}, err
 	}

@@ -100,13 +100,17 @@ type cluster struct {
 	random  *rand.Rand
 	machine *machine
 	watcher *watcher
-	// second is another agent of node1.
+	// second is another agent of node1, saved the manifest of x/server as it is to be.
 	second *lab.SecondAgent
+	saved  string
 
-	gauge    *traffic.Gauge
-	allowed  []*allowed
-	denied   []denied
-	arrivals []*traffic.Arrivals
+	// denying has the denied clients, gauge all other traffic.
+	gauge, denying *traffic.Gauge
+	allowed        []*allowed
+	denied         []denied
+	arrivals       []*traffic.Arrivals
+	// leaked reports that the last row has let denied packets through.
+	leaked bool
 }
 
 // newCluster makes a cluster with its traffic. It ends with the test.
@@ -147,7 +151,14 @@ func newCluster(t *testing.T, backend string) *cluster {
 	t.Cleanup(c.gauge.Stop)
 	c.watchArrivals()
 	set(t, l, pods, policies)
+	saved, err := os.ReadFile(c.manifest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.saved = string(saved)
 	c.startTraffic()
+	c.startDenied()
+	t.Cleanup(func() { c.denying.Stop() })
 	c.watcher = watchAgents(t, l)
 	c.churn()
 	return c
@@ -244,7 +255,7 @@ func (c *cluster) servers(port uint16) map[netip.AddrPort]*namespace.Namespace {
 	return all
 }
 
-// startTraffic starts allowed and denied traffic.
+// startTraffic starts allowed traffic, and the servers of denied clients.
 func (c *cluster) startTraffic() {
 	c.t.Helper()
 	must := func(err error) {
@@ -262,22 +273,33 @@ func (c *cluster) startTraffic() {
 	for at, ns := range c.servers(slowPort) {
 		must(c.gauge.SlowServer(ns, at, slowBy))
 	}
-	for _, r := range c.routes(deniedPairs(), slowPort) {
-		m, err := c.gauge.Datagrams(r)
-		must(err)
-		c.denied = append(c.denied, denied{name: "UDP to a slow server " + r.Name, meter: m})
-	}
-	for _, r := range c.routes(deniedPairs(), 80) {
-		m, err := c.gauge.Datagrams(r)
-		must(err)
-		c.denied = append(c.denied, denied{name: "UDP " + r.Name, meter: m},
-			denied{name: "UDP from new sockets " + r.Name, meter: c.gauge.NewSockets(r)})
-	}
 	for at, ns := range c.servers(knockPort) {
 		must(c.gauge.Forgetful(ns, at))
 	}
+}
+
+// startDenied starts the denied clients, in the place of earlier ones. A flow that policy has
+// allowed for a time may go on afterwards, and a later row would count it.
+func (c *cluster) startDenied() {
+	c.t.Helper()
+	if c.denying != nil {
+		c.denying.Stop()
+	}
+	c.denying, c.denied = traffic.NewGauge(c.t.Context()), nil
+	for port, name := range map[uint16]string{80: "UDP ", slowPort: "UDP to a slow server "} {
+		for _, r := range c.routes(deniedPairs(), port) {
+			m, err := c.denying.Datagrams(r)
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			c.denied = append(c.denied, denied{name: name + r.Name, meter: m})
+		}
+	}
+	for _, r := range c.routes(deniedPairs(), 80) {
+		c.denied = append(c.denied, denied{name: "UDP from new sockets " + r.Name, meter: c.denying.NewSockets(r)})
+	}
 	for _, r := range c.routes(deniedPairs(), knockPort) {
-		c.denied = append(c.denied, denied{name: "TCP " + r.Name, meter: c.gauge.Knocks(r)})
+		c.denied = append(c.denied, denied{name: "TCP " + r.Name, meter: c.denying.Knocks(r)})
 	}
 }
 

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -28,6 +29,8 @@ type row struct {
 	gap time.Duration
 	// repairs reports whether the agent has to say that it repaired a foreign change.
 	repairs map[string]bool
+	// says reports whether the agent has to be not ready, or to name a problem, at some time.
+	says bool
 	// known says, by backend, why the row fails today.
 	known map[string]string
 }
@@ -44,6 +47,15 @@ func in(names ...string) map[string]bool {
 		set[n] = true
 	}
 	return set
+}
+
+// everywhere gives all backends the same text.
+func everywhere(text string) map[string]string {
+	texts := map[string]string{}
+	for _, b := range backends() {
+		texts[b] = text
+	}
+	return texts
 }
 
 // Bounds of the time without allowed packets.
@@ -149,6 +161,11 @@ func rows() []row {
 			do: shell("sysctl -qw net.ipv4.ip_forward=0"),
 		},
 		{
+			name: "veth deleted", gap: none, says: true, known: everywhere("no problem names a pod whose interface is gone"), hold: silentFor + 2*time.Second,
+			do:   onPort("bystander", "ip link del PORT"),
+			undo: func(_ context.Context, c *cluster) error { return c.remake("bystander") },
+		},
+		{
 			name: "second agent", gap: none, hold: 10 * time.Second,
 			do:   func(_ context.Context, c *cluster) error { return c.startSecond() },
 			undo: func(_ context.Context, c *cluster) error { return c.endSecond() },
@@ -160,6 +177,24 @@ func rows() []row {
 		{
 			name: "CPU pressure for 5 s", gap: none,
 			do: shell("for i in 1 2 3 4; do timeout 5 sh -c 'while :; do :; done' & done; wait"),
+		},
+		{
+			name: "manifest emptied", gap: none, says: true, hold: silentFor,
+			do:   func(_ context.Context, c *cluster) error { return os.Truncate(c.manifest(), 0) },
+			undo: func(_ context.Context, c *cluster) error { return c.restoreManifest() },
+		},
+		{
+			name: "manifest unreadable", gap: none, says: true, hold: silentFor,
+			do:   func(_ context.Context, c *cluster) error { return c.hideManifest() },
+			undo: func(_ context.Context, c *cluster) error { return c.restoreManifest() },
+		},
+		{
+			name: "manifest unreadable, agent restarted", gap: none, says: true, hold: silentFor,
+			known: everywhere("an agent that starts does not know what the file had: its policies are not in force until it can be read"),
+			do: func(_ context.Context, c *cluster) error {
+				return errors.Join(c.hideManifest(), c.node.KillAgent(), c.node.StartAgent())
+			},
+			undo: func(_ context.Context, c *cluster) error { return c.restoreManifest() },
 		},
 		{
 			name: "backend changed", gap: 2 * time.Second,

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/lab/traffic"
 )
@@ -35,6 +36,7 @@ func (c *cluster) judge(e *event) result {
 		e.over = time.Now()
 		e.healed = e.over
 	}
+	defer func() { c.leaked = r.Leaks+r.Outside > 0 }()
 	r.Heal = e.healed.Sub(e.began).Seconds()
 	c.judgeDenied(e, &r, fail)
 	c.judgeAllowed(e, &r, fail)
@@ -104,10 +106,28 @@ func (c *cluster) judgeAllowed(e *event, r *result, fail func(string, ...any)) {
 	}
 }
 
+// repairsOf names the first repair of an event, and counts the others.
+func repairsOf(e *event) []string {
+	i := slices.IndexFunc(e.after.last, func(r control.Repair) bool { return r.At.After(e.began) })
+	if i < 0 {
+		return nil
+	}
+	r := e.after.last[i]
+	text := fmt.Sprintf("repaired %s %s: %s", r.Kind, r.Name, r.What)
+	if more := e.after.status - e.before.status - 1; more > 0 {
+		text += fmt.Sprintf("; %d more repairs", more)
+	}
+	return []string{text}
+}
+
 // judgeWords: no valid policy is quarantined. It notes what the agents said.
 func (c *cluster) judgeWords(e *event, r *result, fail func(string, ...any)) {
 	looks := c.watcher.between(e.began, e.over)
 	r.Said = said(looks)
+	if e.says && len(r.Said) == 0 {
+		fail("the agents were ready without a problem all the time")
+	}
+	r.Said = append(repairsOf(e), r.Said...)
 	told := map[string]bool{}
 	for _, l := range looks {
 		for _, q := range l.quarantined {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -60,6 +61,8 @@ func (r result) leaks() string {
 	switch {
 	case r.Outside > 0:
 		return fmt.Sprintf("%d outside", r.Outside)
+	case r.Leaks > 0 && r.LastLeak <= 0:
+		return fmt.Sprintf("%d at once", r.Leaks) // before the command had ended
 	case r.Leaks > 0:
 		return fmt.Sprintf("%d in %.0f ms", r.Leaks, 1000*r.LastLeak)
 	}
@@ -151,6 +154,9 @@ func inOrder(results []result) []result {
 // mostSaid bounds the text of an agent in the table.
 const mostSaid = 160
 
+// labPath is the folder of a lab's node.
+var labPath = regexp.MustCompile(`/run/felixlike-lab/[^/ ]+/nodes/[^/ ]+/`)
+
 // table is the results as Markdown.
 func table(results []result) string {
 	var b strings.Builder
@@ -167,9 +173,9 @@ func table(results []result) string {
 		}
 		text := "nothing"
 		if len(r.Said) > 0 {
-			text = r.Said[0]
+			text = strings.Join(r.Said[:min(2, len(r.Said))], ". ")
 		}
-		text = strings.NewReplacer("|", "/", "\n", " ").Replace(text)
+		text = strings.NewReplacer("|", "/", "\n", " ").Replace(labPath.ReplaceAllString(text, ""))
 		if len(text) > mostSaid {
 			text = text[:mostSaid] + "..."
 		}

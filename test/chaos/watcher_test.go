@@ -21,6 +21,8 @@ const (
 	askTime  = 3 * time.Second
 )
 
+const noAnswer = "no answer"
+
 // look is what an agent said at a time.
 type look struct {
 	node  string
@@ -71,7 +73,7 @@ func ask(ctx context.Context, agent *control.Client) look {
 	seen := look{at: time.Now()}
 	ready, answer, err := agent.Probe(ctx, health.ReadyPath)
 	if err != nil {
-		seen.missing = "no answer"
+		seen.missing = noAnswer
 		return seen
 	}
 	if seen.ready = ready; !ready {
@@ -79,7 +81,7 @@ func ask(ctx context.Context, agent *control.Client) look {
 	}
 	status, err := agent.Status(ctx)
 	if err != nil {
-		seen.ready, seen.missing = false, "no answer"
+		seen.ready, seen.missing = false, noAnswer
 		return seen
 	}
 	for _, p := range status.Problems {
@@ -120,7 +122,7 @@ func said(looks []look) []string {
 	for _, l := range looks {
 		var now []string
 		if !l.ready {
-			now = append(now, "not ready: "+l.missing)
+			now = append(now, l.missing)
 		}
 		now = append(now, l.problems...)
 		for _, text := range now {
