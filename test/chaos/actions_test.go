@@ -10,9 +10,9 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 )
 
-// manifest is the file with the policy of x/server.
+// manifest is the file with the policy of x/mute. No policy of churn selects that pod.
 func (c *cluster) manifest() string {
-	return filepath.Join(c.lab.Manifests(), "networkpolicy_x_server.yaml")
+	return filepath.Join(c.lab.Manifests(), "networkpolicy_x_mute.yaml")
 }
 
 // hideManifest replaces the file by a link to itself, so that it cannot be read.

@@ -100,7 +100,7 @@ type cluster struct {
 	random  *rand.Rand
 	machine *machine
 	watcher *watcher
-	// second is another agent of node1, saved the manifest of x/server as it is to be.
+	// second is another agent of node1, saved the manifest as it is to be.
 	second *lab.SecondAgent
 	saved  string
 
