@@ -44,7 +44,7 @@ func NewSwitchPolicyManager(node string, store *policyflows.Store) *SwitchPolicy
 }
 
 // OnUpdate takes updates of policies, groups, endpoints and attachments, this
-// node's NodeUpdate, and a DenialsUpdate.
+// node's NodeUpdate, a DenialsUpdate and a LogsUpdate.
 func (m *SwitchPolicyManager) OnUpdate(u model.Update) {
 	switch u := u.(type) {
 	case model.NodeUpdate:
@@ -75,6 +75,8 @@ func (m *SwitchPolicyManager) OnUpdate(u model.Update) {
 		m.detach(u)
 	case model.DenialsUpdate:
 		m.store.Report(u.Reported)
+	case model.LogsUpdate:
+		m.store.Log(u.Reported)
 	}
 }
 

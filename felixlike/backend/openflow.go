@@ -45,7 +45,9 @@ type switchPolicy struct {
 	unsettled bool
 	// metered is set while the switch may have the meter of reports.
 	metered bool
-	rates   *policyflows.Rates
+	// logMetered is set while the switch may have the meter of rules with Log.
+	logMetered bool
+	rates      *policyflows.Rates
 	// adopted is set once the store has the ids of the rules in the switch.
 	adopted bool
 	// lost gets the reason when the connection ends.
@@ -54,13 +56,17 @@ type switchPolicy struct {
 	mu sync.Mutex
 	// unreported is the reason if denied packets are not reported although reports are on.
 	unreported error
+	// logged has the rules with Log by id, unlogged is the reason if they do not report
+	// although reports are on.
+	logged   map[uint32]rules.LogKey
+	unlogged error
 }
 
 func newOpenFlow(c Config) *switchPolicy {
 	flows := openflow.NewFlowTable(pipeline.PolicyOwner, pipeline.Version)
 	store := policyflows.New(policyflows.Options{Flows: flows, BoundRates: true})
 	p := &switchPolicy{
-		store: store, metered: true, rates: policyflows.NewRates(store), lost: make(chan struct{}, 1),
+		store: store, metered: true, logMetered: true, rates: policyflows.NewRates(store), lost: make(chan struct{}, 1),
 		link: Link{Socket: c.Switch.ManagementSocket(), Flows: flows}, policies: policyflows.NewProgrammer(store, flows),
 		daemon: vswitchd.New(c.Switch.RunDir, c.Switch.DatapathType()), host: nftables.New(nftables.Options{Table: nftables.HostTable, NetNS: c.NetNS}),
 	}
@@ -100,7 +106,7 @@ func (p *switchPolicy) Forwarded(has func(*model.Attachment) bool) bool {
 func (p *switchPolicy) Denials() Denials { return p.denials }
 
 // Logs implements Observer.
-func (p *switchPolicy) Logs() Denials { return switchLogs{} }
+func (p *switchPolicy) Logs() Denials { return switchLogs{p} }
 
 // Unbounded implements Observer.
 func (p *switchPolicy) Unbounded() error { return p.rates.Unbounded() }

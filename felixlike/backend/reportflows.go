@@ -20,7 +20,7 @@ import (
 func (p *switchPolicy) applyPolicies(ctx context.Context) (tables.Result, error) {
 	var done tables.Result
 	err := p.rates.Around(ctx, p.link.Conn, func() (err error) {
-		done, err = p.applyReported(ctx)
+		done, err = p.applyLogged(ctx)
 		return err
 	})
 	return done, err
@@ -70,7 +70,7 @@ func (p *switchPolicy) removeMeters(ctx context.Context) error {
 		return err
 	}
 	// Switches without support for meters refuse these messages.
-	_ = conn.DeleteMeters(ctx, []uint32{policyflows.ReportMeter})
+	_ = conn.DeleteMeters(ctx, []uint32{policyflows.ReportMeter, policyflows.LogMeter})
 	if pods, err := policyflows.FindRateMeters(ctx, conn); err == nil {
 		_ = conn.DeleteMeters(ctx, slices.Sorted(maps.Keys(pods)))
 	}
@@ -98,7 +98,13 @@ func (d switchDenials) Listen(ctx context.Context, got func(denied.Report)) (<-c
 		cancel()
 		return nil, err
 	}
-	ended, err := d.policy.listen(ctx, got)
+	ended, err := d.policy.listen(ctx, policyflows.ReportID, func(in openflow.PacketIn) {
+		r := denied.Report{At: time.Now(), Direction: policyflows.ReportDirection(in.Table)}
+		var err error
+		if r.Packet, err = denied.Payload(in.Frame); err == nil && r.Direction != 0 {
+			got(r)
+		}
+	})
 	if err != nil {
 		cancel()
 		<-host
@@ -142,25 +148,6 @@ func (d switchDenials) Refused() error {
 	return d.policy.unreported
 }
 
-// switchLogs does not report: rules with Log are not logged under openflow.
-type switchLogs struct{}
-
-var errNoSwitchLogs = errors.New("backend openflow does not log: choose a netfilter backend")
-
-// Check implements Denials.
-func (switchLogs) Check(context.Context) error { return errNoSwitchLogs }
-
-// Listen implements Denials.
-func (switchLogs) Listen(context.Context, func(denied.Report)) (<-chan struct{}, error) {
-	return nil, errNoSwitchLogs
-}
-
-// Skipped implements Denials.
-func (switchLogs) Skipped(context.Context) (uint64, error) { return 0, errNoSwitchLogs }
-
-// Refused implements Denials.
-func (switchLogs) Refused() error { return errNoSwitchLogs }
-
 // checkReports adds the meter and a flow that reports to the switch, in a place that no
 // packet reaches.
 func (p *switchPolicy) checkReports(ctx context.Context) error {
@@ -172,33 +159,33 @@ func (p *switchPolicy) checkReports(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	if err := conn.SetMeter(ctx, policyflows.ReportMeter, rules.ReportsPerSecond); err != nil {
+	return tryActions(ctx, conn, policyflows.ReportMeter, rules.ReportsPerSecond, policyflows.ReportActions())
+}
+
+// tryActions adds a meter and a flow with actions that report to the switch, and removes the
+// flow.
+func tryActions(ctx context.Context, conn *openflow.Conn, meter, perSecond uint32, actions []openflow.Action) error {
+	if err := conn.SetMeter(ctx, meter, perSecond); err != nil {
 		return fmt.Errorf("the switch has no meters, which limit the rate of reports (needs Open vSwitch 2.10, and Linux 4.18 for the kernel's datapath): %w", err)
 	}
 	flow := openflow.FlowMod{
 		Command: openflow.Add, Cookie: pipeline.TouchOwner << 48, Key: "a flow that tries whether flows can report",
-		Flow: openflow.Flow{Table: pipeline.TableNowhere, Priority: 2, Actions: policyflows.ReportActions()},
+		Flow: openflow.Flow{Table: pipeline.TableNowhere, Priority: 2, Actions: actions},
 	}
 	if err := conn.Change(ctx, flow); err != nil {
-		return errors.Join(err, conn.DeleteMeters(ctx, []uint32{policyflows.ReportMeter}))
+		return errors.Join(err, conn.DeleteMeters(ctx, []uint32{meter}))
 	}
 	flow.Command = openflow.DeleteCookie
 	return conn.Change(ctx, flow)
 }
 
-// listen receives the packets that flows send.
-func (p *switchPolicy) listen(ctx context.Context, got func(denied.Report)) (<-chan struct{}, error) {
+// listen receives the packets that flows send to an id.
+func (p *switchPolicy) listen(ctx context.Context, id uint16, got func(openflow.PacketIn)) (<-chan struct{}, error) {
 	conn, err := openflow.Dial(ctx, p.link.Socket)
 	if err != nil {
 		return nil, err
 	}
-	err = conn.Listen(ctx, policyflows.ReportID, policyflows.ReportLength, func(in openflow.PacketIn) {
-		r := denied.Report{At: time.Now(), Direction: policyflows.ReportDirection(in.Table)}
-		var err error
-		if r.Packet, err = denied.Payload(in.Frame); err == nil && r.Direction != 0 {
-			got(r)
-		}
-	})
+	err = conn.Listen(ctx, id, policyflows.ReportLength, got)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}

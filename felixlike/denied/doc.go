@@ -31,7 +31,9 @@
 // refuses it, policy is programmed without it.
 //
 // Rules with Log report in the same way, to a group of their own (26553), from a rule before
-// each decision. The report has the key of the rule (rules.LogKey); felixlike/policylog.go
+// each decision. The report has the key of the rule (rules.LogKey). Under openflow the
+// deciding flow sends the packet to an id of its own, and a register has the rule's id
+// (policyflows.LogActions). felixlike/policylog.go
 // listens while there is such a rule, and turns the reports on (model.LogsUpdate).
 //
 // Gaps in numbers show lost reports. Counters show the reports that the bound left out; they are read after

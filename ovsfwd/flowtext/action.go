@@ -84,12 +84,15 @@ type Learn struct {
 }
 
 // Meter drops packets above the rate of that meter. Controller sends the first MaxLen
-// bytes to the connection with that ID. Note does nothing: its text, hexadecimal bytes,
+// bytes to the connection with that ID, within the rate of Meter if that is not zero. Note does nothing: its text, hexadecimal bytes,
 // is for the reader of the flow.
 type (
 	Meter      struct{ ID uint32 }
-	Controller struct{ MaxLen, ID uint16 }
-	Note       struct{ Text string }
+	Controller struct {
+		MaxLen, ID uint16
+		Meter      uint32
+	}
+	Note struct{ Text string }
 )
 
 func (SetField) isAction()     {}

@@ -238,6 +238,8 @@ func parseController(inner string) (Controller, error) {
 			a.MaxLen, err = number16(value)
 		case "id":
 			a.ID, err = number16(value)
+		case "meter_id":
+			a.Meter, err = number32(value)
 		default:
 			err = errForeign
 		}

@@ -153,6 +153,9 @@ func (a Note) String() string { return "note:" + a.Text }
 
 // String writes "controller(max_len=128,id=7)".
 func (a Controller) String() string {
+	if a.Meter != 0 {
+		return fmt.Sprintf("controller(max_len=%d,id=%d,meter_id=%d)", a.MaxLen, a.ID, a.Meter)
+	}
 	return fmt.Sprintf("controller(max_len=%d,id=%d)", a.MaxLen, a.ID)
 }
 

@@ -30,6 +30,43 @@ func (a controller) wire(b []byte) ([]byte, error) {
 	return endAction(b, start), nil
 }
 
+type meteredController struct {
+	controller
+	meter uint32
+}
+
+// MeteredController is Controller within the rate of a meter. Above it the packet is not
+// sent, and goes on as if there were no such action.
+func MeteredController(id, length uint16, meter uint32) Action {
+	return meteredController{controller{id, length}, meter}
+}
+
+func (a meteredController) String() string {
+	return fmt.Sprintf("controller(max_len=%d,id=%d,meter_id=%d)", a.length, a.id, a.meter)
+}
+
+// Properties of niciraController2.
+const (
+	controllerLength = 0
+	controllerID     = 1
+	controllerMeter  = 5
+)
+
+func (a meteredController) wire(b []byte) ([]byte, error) {
+	start := len(b)
+	b = append(startNicira(b, niciraController2), 0, 0, 0, 0, 0, 0)
+	short := func(property, value uint16) {
+		b = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(b, property), 6)
+		b = append(binary.BigEndian.AppendUint16(b, value), 0, 0)
+	}
+	// In the order of ovs-vswitchd, which its dumps have.
+	short(controllerLength, a.length)
+	short(controllerID, a.id)
+	b = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(b, controllerMeter), 8)
+	b = binary.BigEndian.AppendUint32(b, a.meter)
+	return endAction(b, start), nil
+}
+
 // reasonAction is OFPR_ACTION. It is ovs-vswitchd's default, which its dumps omit.
 const reasonAction = 1
 
@@ -38,8 +75,25 @@ type PacketIn struct {
 	// Table and Cookie are the flow's.
 	Table  uint8
 	Cookie uint64
+	// match has the registers that are not zero, in pairs.
+	match []byte
 	// Frame is the Ethernet frame, as far as it was sent.
 	Frame []byte
+}
+
+// Register returns the value that a register had where the packet was sent.
+func (p PacketIn) Register(number uint8) uint32 {
+	for b := p.match; len(b) >= 4; {
+		size := 4 + int(b[3])
+		if size > len(b) {
+			return 0
+		}
+		if class(binary.BigEndian.Uint16(b)) == registerPairs && b[2]>>1 == number/2 && size >= 12 {
+			return binary.BigEndian.Uint32(b[4+4*(number%2):])
+		}
+		b = b[size:]
+	}
+	return 0
 }
 
 // Listen subscribes to the packets that flows send to the id. It calls got for one
@@ -75,11 +129,11 @@ func (c *Conn) received(m message) error {
 	if len(m) < packetInFixed {
 		return errors.New("openflow packet in: too short")
 	}
-	_, rest, err := cut(m[packetInFixed:])
+	match, rest, err := cut(m[packetInFixed:])
 	if err != nil || len(rest) < 2 {
 		return fmt.Errorf("openflow packet in: match: %w", err)
 	}
-	(*got)(PacketIn{Table: m[15], Cookie: binary.BigEndian.Uint64(m[16:]), Frame: rest[2:]})
+	(*got)(PacketIn{Table: m[15], Cookie: binary.BigEndian.Uint64(m[16:]), match: match, Frame: rest[2:]})
 	return nil
 }
 

@@ -124,7 +124,7 @@ func sameRules(have []*rule, want []model.Rule) bool {
 }
 
 func equalRules(a, b model.Rule) bool {
-	return a.Name == b.Name && a.Action == b.Action && a.AnyPeer == b.AnyPeer && a.AnyPort == b.AnyPort &&
+	return a.Name == b.Name && a.Action == b.Action && a.AnyPeer == b.AnyPeer && a.AnyPort == b.AnyPort && a.Log == b.Log &&
 		slices.Equal(a.Peers, b.Peers) && slices.Equal(a.Ports, b.Ports) && slices.Equal(a.NamedPorts, b.NamedPorts)
 }
 

@@ -12,6 +12,8 @@ type renderer struct {
 	*objects
 	// reported says that denied packets are reported.
 	reported bool
+	// logged says that rules with Log report.
+	logged bool
 }
 
 // deny returns the actions for a denied packet. Flows without actions drop it.
@@ -118,8 +120,12 @@ func (re *renderer) ruleFlows(id RuleID) []openflow.Flow {
 		return nil
 	}
 	var flows []openflow.Flow
+	var report []openflow.Action
+	if r.spec.Log && re.logged {
+		report = LogActions()
+	}
 	for _, f := range re.families {
-		flows = append(flows, r.layer.decide(r, f))
+		flows = append(flows, r.layer.decide(r, f, report))
 	}
 	return append(flows, counterFlows(r, re.deny())...)
 }

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/lab"
@@ -63,9 +62,6 @@ func TestPolicyLog(t *testing.T) {
 	set(t, l, state(t, threeNodes, logging))
 	n := l.Node("node1")
 	for _, backend := range backends() {
-		if backend == config.OpenFlow {
-			continue // it does not log (docs/LIMITS.md)
-		}
 		t.Run(backend, func(t *testing.T) {
 			if out, code := onNode(t, n, "backend", "set", backend, "--socket", n.ControlSocket()); code != 0 {
 				t.Fatal(out)

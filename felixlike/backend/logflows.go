@@ -1,0 +1,105 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/denied"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/policyflows"
+	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// applyLogged programs the policy flows. Rules with Log need a meter, which is added before them
+// and removed after them. If a step of this fails, policy is programmed without the log.
+func (p *switchPolicy) applyLogged(ctx context.Context) (tables.Result, error) {
+	if p.store.Logged() {
+		p.logMetered = true
+		err := p.link.Conn.SetMeter(ctx, policyflows.LogMeter, rules.LogsPerNode)
+		if lost := p.link.Conn.Err(); lost != nil {
+			return tables.Result{}, fmt.Errorf("openflow connection lost: %w", lost)
+		}
+		if err != nil {
+			p.unlog(err)
+		}
+	}
+	done, err := p.applyReported(ctx)
+	if p.store.Logged() && slices.ContainsFunc(done.Refused, func(r tables.Refusal) bool { return policyflows.AboutLog(r.Reason) }) {
+		p.unlog(errors.New("the switch refuses flows that log"))
+		done, err = p.applyReported(ctx)
+	}
+	if err != nil {
+		return done, err
+	}
+	logged := map[uint32]rules.LogKey{}
+	for id, r := range p.store.LogRules() {
+		logged[id] = rules.NewLogKey(r.Policy, r.Direction, &r.Rule)
+	}
+	p.mu.Lock()
+	p.logged = logged
+	p.mu.Unlock()
+	if p.logMetered && !p.store.Logged() {
+		p.logMetered = p.link.Conn.DeleteMeters(ctx, []uint32{policyflows.LogMeter}) != nil && p.link.Conn.Err() != nil
+	}
+	return done, nil
+}
+
+// unlog makes the next apply program policy without the log, and notes the reason.
+func (p *switchPolicy) unlog(err error) {
+	p.store.Log(false)
+	p.store.Complete()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unlogged = err
+}
+
+// switchLogs reports packets that rules with Log decide in the switch.
+type switchLogs struct{ policy *switchPolicy }
+
+// Check implements Denials.
+func (l switchLogs) Check(ctx context.Context) error {
+	l.policy.mu.Lock()
+	l.policy.unlogged = nil
+	l.policy.mu.Unlock()
+	conn, err := openflow.Dial(ctx, l.policy.link.Socket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return tryActions(ctx, conn, policyflows.LogMeter, rules.LogsPerNode, policyflows.LogActions())
+}
+
+// Listen implements Denials.
+func (l switchLogs) Listen(ctx context.Context, got func(denied.Report)) (<-chan struct{}, error) {
+	return l.policy.listen(ctx, policyflows.LogID, func(in openflow.PacketIn) {
+		packet, err := denied.Payload(in.Frame)
+		if err != nil {
+			return
+		}
+		l.policy.mu.Lock()
+		key := l.policy.logged[policyflows.LoggedID(in)]
+		l.policy.mu.Unlock()
+		got(denied.Report{At: time.Now(), Direction: policyflows.ReportDirection(in.Table), Log: key, Packet: packet})
+	})
+}
+
+// Skipped implements Denials.
+func (l switchLogs) Skipped(ctx context.Context) (uint64, error) {
+	conn, err := openflow.Dial(ctx, l.policy.link.Socket)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	return conn.MeterDropped(ctx, policyflows.LogMeter)
+}
+
+// Refused implements Denials.
+func (l switchLogs) Refused() error {
+	l.policy.mu.Lock()
+	defer l.policy.mu.Unlock()
+	return l.policy.unlogged
+}
