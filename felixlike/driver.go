@@ -57,6 +57,11 @@ func New(cfg Config) *Driver {
 	d.reporter = &reporter{cfg: d.cfg, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler}
 	d.drops = newDrops(d.queue, d.feed, d.stages, d.cluster)
 	d.sampler = newSampler(d.queue, d.cluster, d.stages)
+	d.metrics.CountPolicyPackets(func() (map[metrics.PolicyPackets]uint64, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), countTimeout)
+		defer cancel()
+		return d.sampler.policyPackets(ctx)
+	})
 	d.policyLog = newPolicyLog(d.queue, d.feed, d.stages, d.cluster)
 	return d
 }

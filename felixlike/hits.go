@@ -26,6 +26,7 @@ type sampler struct {
 	cluster *cluster
 	stages  *stages
 	asked   chan struct{}
+	packets *policyPackets
 
 	mu    sync.Mutex
 	since time.Time
@@ -33,7 +34,7 @@ type sampler struct {
 }
 
 func newSampler(q *queue, c *cluster, s *stages) *sampler {
-	return &sampler{queue: q, cluster: c, stages: s, asked: make(chan struct{}, 1), last: map[backend.RuleKey]control.RuleHits{}}
+	return &sampler{queue: q, cluster: c, stages: s, asked: make(chan struct{}, 1), packets: newPolicyPackets(), last: map[backend.RuleKey]control.RuleHits{}}
 }
 
 // note stores the counters, and adds the time of each rule's last hit.

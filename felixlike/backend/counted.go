@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
 )
 
 // Counted has the counters of a backend's rules, by policy and rule.
@@ -11,6 +13,14 @@ type Counted map[RuleKey]control.RuleHits
 
 // RuleKey names a rule: "shop/db" and "ingress[0]".
 type RuleKey struct{ Policy, Rule string }
+
+// DeniedKey is not that of a rule: its entry counts all packets that policy denies in a
+// direction. A caller that wants it has to add it. The switch has a counter for each isolated
+// pod and each rule that denies, with more words in RuleKey.Rule.
+func DeniedKey(d model.Direction) RuleKey {
+	what, direction, _ := strings.Cut(rules.DeniedComment(d), " ")
+	return RuleKey{what, direction}
+}
 
 // add adds packets to the rule with this comment. The comment has the two names, which the
 // kernel may cut. add leaves out a comment that fits no rule, or several.

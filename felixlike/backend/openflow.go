@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/panics"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
@@ -176,6 +177,15 @@ func (p *switchPolicy) Hits(ctx context.Context, counted Counted, rules map[poli
 		packets := h.Packets
 		sum.Connections, sum.Packets = h.Sessions, &packets
 		counted[key] = sum
+	}
+	if _, asked := counted[DeniedKey(model.Ingress)]; err != nil || !asked {
+		return err
+	}
+	denied, err := policyflows.CountDenied(ctx, conn)
+	for _, d := range denied {
+		key := DeniedKey(d.Direction)
+		key.Rule += " " + d.Flow
+		counted[key] = control.RuleHits{Connections: d.Packets}
 	}
 	return err
 }

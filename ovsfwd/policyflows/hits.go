@@ -2,8 +2,10 @@ package policyflows
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
@@ -96,4 +98,36 @@ func counted(f openflow.FlowStats) (id uint32, session bool) {
 		label >>= 32
 	}
 	return uint32(label), false
+}
+
+// DeniedFlow counts the packets that a flow dropped because of policy.
+type DeniedFlow struct {
+	Direction model.Direction
+	// Flow names the flow.
+	Flow    string
+	Packets uint64
+}
+
+// CountDenied reads the counters of the flows that drop what isolation or a rule denies. Flows
+// of closed pods are none of these.
+func CountDenied(ctx context.Context, c Counters) ([]DeniedFlow, error) {
+	var all []DeniedFlow
+	for _, table := range []uint8{
+		pipeline.TableEgressDefault, pipeline.TableEgressMetrics, pipeline.TableIngressDefault, pipeline.TableIngressMetrics,
+	} {
+		stats, err := c.FlowStats(ctx, pipeline.PolicyOwner, table)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range stats {
+			denies := f.Priority == priorityIsolation
+			if table == pipeline.TableEgressMetrics || table == pipeline.TableIngressMetrics {
+				_, denies = f.Value(openflow.Reg0)
+			}
+			if denies && f.Packets > 0 {
+				all = append(all, DeniedFlow{ReportDirection(table), fmt.Sprintf("flow %d %#x", table, f.Cookie), f.Packets})
+			}
+		}
+	}
+	return all, nil
 }

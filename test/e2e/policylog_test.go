@@ -61,11 +61,22 @@ func TestPolicyLog(t *testing.T) {
 	l := newLab(t)
 	set(t, l, state(t, threeNodes, logging))
 	n := l.Node("node1")
+	// counted returns the metric, which must never fall.
+	var last [2]float64
+	counted := func() {
+		t.Helper()
+		now := [2]float64{metric(t, n, policyMetric("allow")), metric(t, n, policyMetric("deny"))}
+		if now[0] < last[0] || now[1] < last[1] {
+			t.Errorf("allowed and denied packets fell from %v to %v", last, now)
+		}
+		last = now
+	}
 	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
 			if out, code := onNode(t, n, "backend", "set", backend, "--socket", n.ControlSocket()); code != 0 {
 				t.Fatal(out)
 			}
+			counted()
 			lines := followLog(t, n)
 			connect := func() {
 				for _, f := range model.Families() {
@@ -98,8 +109,19 @@ func TestPolicyLog(t *testing.T) {
 				}
 			}
 			noDifference(t, n)
+			from := last
+			counted()
+			if last[0] < from[0]+3 || last[1] < from[1]+2 {
+				t.Errorf("allowed and denied packets grew from %v to %v only", from, last)
+			}
 		})
 	}
+	set(t, l, state(t, threeNodes))
+	counted() // the rules are gone, what they counted is not
+}
+
+func policyMetric(action string) string {
+	return `felixlike_policy_packets_total{action="` + action + `",direction="ingress"}`
 }
 
 // noDifference expects the programmed state of a node to be the wanted one.

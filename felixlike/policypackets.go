@@ -1,0 +1,113 @@
+package felixlike
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/metrics"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/policyflows"
+)
+
+// countTimeout bounds a read of the counters of all rules: less than Prometheus waits.
+const countTimeout = 5 * time.Second
+
+// policyPackets sums the packets that policy allowed and denied. The sums never fall: they keep
+// the packets of counters that are gone. Packets between the last read of a counter and its end
+// are not counted.
+type policyPackets struct {
+	mu   sync.Mutex
+	last map[packetCounter]uint64
+	gone map[metrics.PolicyPackets]uint64
+}
+
+// packetCounter identifies a counter of the dataplane.
+type packetCounter struct {
+	of      metrics.PolicyPackets
+	backend string
+	key     backend.RuleKey
+}
+
+func newPolicyPackets() *policyPackets {
+	p := &policyPackets{gone: map[metrics.PolicyPackets]uint64{}}
+	for _, d := range model.Directions() {
+		for _, a := range []model.Action{model.Allow, model.Deny} {
+			p.gone[metrics.PolicyPackets{Direction: d.String(), Action: a.String()}] = 0
+		}
+	}
+	return p
+}
+
+// add adds the counters that the dataplane has now. Several kernel rules may share a counter
+// here. So one that fell lost what it fell by, at least.
+func (p *policyPackets) add(now map[packetCounter]uint64) map[metrics.PolicyPackets]uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c, before := range p.last {
+		p.gone[c.of] += before - min(now[c], before)
+	}
+	p.last = now
+	sums := map[metrics.PolicyPackets]uint64{}
+	for of, packets := range p.gone {
+		sums[of] = packets
+	}
+	for c, packets := range now {
+		sums[c.of] += packets
+	}
+	return sums
+}
+
+// policyPackets reads the counters of the backend in force, and returns the sums.
+func (s *sampler) policyPackets(ctx context.Context) (map[metrics.PolicyPackets]uint64, error) {
+	type ruleOf struct {
+		direction model.Direction
+		action    model.Action
+	}
+	var counting backend.Backend
+	names, rules := map[policyflows.RuleID]backend.RuleKey{}, map[backend.RuleKey]ruleOf{}
+	if err := s.queue.ask(ctx, func() {
+		counting = s.stages.backend
+		for id, p := range s.cluster.tracker.policies {
+			for _, direction := range model.Directions() {
+				for i, r := range p.Rules(direction) {
+					key := backend.RuleKey{Policy: id.String(), Rule: r.Name}
+					names[policyflows.RuleID{Policy: id, Direction: direction, Index: i}] = key
+					rules[key] = ruleOf{direction, r.Action}
+				}
+			}
+		}
+	}); err != nil {
+		return nil, err
+	}
+	counted := backend.Counted{}
+	for key := range rules {
+		counted[key] = control.RuleHits{}
+	}
+	for _, d := range model.Directions() {
+		counted[backend.DeniedKey(d)] = control.RuleHits{}
+	}
+	if err := counting.Hits(ctx, counted, names); err != nil {
+		return nil, err
+	}
+	now := map[packetCounter]uint64{}
+	count := func(d string, a model.Action, key backend.RuleKey, packets uint64) {
+		if packets > 0 {
+			now[packetCounter{metrics.PolicyPackets{Direction: d, Action: a.String()}, counting.Name(), key}] = packets
+		}
+	}
+	for key, h := range counted {
+		r, known := rules[key]
+		switch {
+		case !known: // of a key of DeniedKey
+			direction, _, _ := strings.Cut(key.Rule, " ")
+			count(direction, model.Deny, key, h.Connections)
+		case r.action == model.Allow:
+			count(r.direction.String(), model.Allow, key, h.Connections)
+		}
+	}
+	return s.packets.add(now), nil
+}

@@ -1,0 +1,35 @@
+package felixlike
+
+import (
+	"testing"
+
+	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/metrics"
+)
+
+// TestPolicyPacketsNeverFall: rules and backends go, counters begin again, and the sums do not fall.
+func TestPolicyPacketsNeverFall(t *testing.T) {
+	allow := metrics.PolicyPackets{Direction: "ingress", Action: "allow"}
+	counter := func(b, rule string) packetCounter {
+		return packetCounter{allow, b, backend.RuleKey{Policy: "x/p", Rule: rule}}
+	}
+	p := newPolicyPackets()
+	for i, c := range []struct {
+		now  map[packetCounter]uint64
+		want uint64
+	}{
+		{nil, 0},
+		{map[packetCounter]uint64{counter("nftables", "ingress[0]"): 10, counter("nftables", "ingress[1]"): 5}, 15},
+		{map[packetCounter]uint64{counter("nftables", "ingress[0]"): 12}, 17}, // a rule has gone
+		{map[packetCounter]uint64{counter("nftables", "ingress[0]"): 2}, 17},  // programmed again
+		{map[packetCounter]uint64{counter("nftables", "ingress[0]"): 3}, 18},  // counts on
+		{map[packetCounter]uint64{counter("openflow", "ingress[0]"): 4}, 22},  // another backend
+		{nil, 22},
+		{map[packetCounter]uint64{counter("nftables", "ingress[0]"): 1}, 23},
+	} {
+		sums := p.add(c.now)
+		if sums[allow] != c.want || len(sums) != 4 {
+			t.Errorf("step %d: %v, want %d", i, sums, c.want)
+		}
+	}
+}
