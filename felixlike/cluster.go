@@ -18,7 +18,9 @@ type cluster struct {
 	problems *problems
 	// policies are the NetworkPolicies of the datastore, with their source.
 	policies map[model.ObjectRef]string
-	objects  *objects
+	// antreaSources are the sources of the objects of Antrea's API.
+	antreaSources map[model.ObjectRef]string
+	objects       *objects
 	// uids are the UIDs of this node's pods.
 	uids uids
 	// observed is the newest revision of the datastore.
@@ -34,7 +36,7 @@ type cluster struct {
 func newCluster(node string) *cluster {
 	return &cluster{
 		node: node, engine: policy.New(node), tracker: newTracker(node), problems: newProblems(),
-		policies: map[model.ObjectRef]string{}, objects: newObjects(), uids: uids{},
+		policies: map[model.ObjectRef]string{}, antreaSources: map[model.ObjectRef]string{}, objects: newObjects(), uids: uids{},
 	}
 }
 

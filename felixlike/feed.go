@@ -86,6 +86,12 @@ func (f *feed) onEvent(e datastore.Event) {
 		f.cluster.engine.DeleteClusterNetworkPolicy(e.Name)
 		f.cluster.problems.setObject(object, "", nil)
 		delete(f.cluster.policies, object)
+	case datastore.AntreaSet:
+		f.cluster.antreaSources[e.Object.ID().Ref()] = e.Source
+		f.cluster.engine.SetAntrea(e.Object)
+	case datastore.AntreaDeleted:
+		f.cluster.engine.DeleteAntrea(e.ID)
+		delete(f.cluster.antreaSources, e.ID.Ref())
 	}
 }
 

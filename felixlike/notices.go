@@ -57,6 +57,7 @@ func (rep *reporter) notices() []datastore.Notice {
 		}
 		add(noticeNotUnderstood, known, p)
 	}
+	add(noticeNotUnderstood, datastore.KnownToAll, rep.cluster.antreaProblems()...)
 	add(noticeSetAside, datastore.KnownToSome, rep.cluster.engine.Collisions()...)
 	add(noticeHostNetwork, datastore.KnownToAll, firstOfEach(rep.cluster.hostNetworkProblems())...)
 	add(noticeUnresolvedPort, datastore.KnownToSome, rep.cluster.portProblems()...)

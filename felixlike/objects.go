@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
@@ -26,13 +27,14 @@ type objects struct {
 	policies   map[model.PodID]*networkingv1.NetworkPolicy
 	// clusterPolicies are by name.
 	clusterPolicies map[string]*v1alpha2.ClusterNetworkPolicy
+	antrea          map[antrea.ID]antrea.Object
 }
 
 func newObjects() *objects {
 	return &objects{
 		nodes: map[string]*corev1.Node{}, namespaces: map[string]*corev1.Namespace{},
 		pods: map[model.PodID]keptPod{}, templates: map[string]*podTemplate{}, policies: map[model.PodID]*networkingv1.NetworkPolicy{},
-		clusterPolicies: map[string]*v1alpha2.ClusterNetworkPolicy{},
+		clusterPolicies: map[string]*v1alpha2.ClusterNetworkPolicy{}, antrea: map[antrea.ID]antrea.Object{},
 	}
 }
 
@@ -69,6 +71,10 @@ func (o *objects) onEvent(e datastore.Event) {
 		o.clusterPolicies[e.Policy.Name] = e.Policy
 	case datastore.ClusterNetworkPolicyDeleted:
 		delete(o.clusterPolicies, e.Name)
+	case datastore.AntreaSet:
+		o.antrea[e.Object.ID()] = e.Object
+	case datastore.AntreaDeleted:
+		delete(o.antrea, e.ID)
 	}
 }
 
@@ -176,6 +182,9 @@ func (o *objects) all() control.Objects {
 		out.ClusterPolicies = append(out.ClusterPolicies, &v1alpha2.ClusterNetworkPolicy{
 			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: o.clusterPolicies[name].Spec,
 		})
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(o.antrea), antrea.ID.Compare) {
+		out.Antrea.Put(o.antrea[id])
 	}
 	return out
 }

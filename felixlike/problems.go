@@ -36,6 +36,15 @@ func (p *problems) all() []model.Problem {
 	return all
 }
 
+// antreaProblems returns the engine's problems of the objects of Antrea's API, with their files.
+func (c *cluster) antreaProblems() []model.Problem {
+	all := c.engine.AntreaProblems()
+	for i := range all {
+		all[i].Source = c.antreaSources[all[i].Object]
+	}
+	return all
+}
+
 func ref(kind, namespace, name string) model.ObjectRef {
 	return model.ObjectRef{Kind: kind, Namespace: namespace, Name: name}
 }

@@ -134,7 +134,7 @@ func (t *tracker) fill(s *control.Status, closed map[model.PodID]string) {
 	for _, id := range slices.SortedFunc(maps.Keys(t.policies), model.PolicyID.Compare) {
 		p := t.policies[id]
 		s.Policies = append(s.Policies, control.Policy{
-			Tier: id.Tier.String(), Namespace: id.Namespace, Name: id.Name,
+			Tier: id.Tier.String(), Namespace: id.Namespace, Name: id.Name, API: id.API, Part: id.Part, Within: id.Within,
 			IngressRules: len(p.Ingress), EgressRules: len(p.Egress), Endpoints: applied[id],
 		})
 	}

@@ -182,11 +182,15 @@ type Apply struct {
 
 // Policy is a policy in force.
 type Policy struct {
-	Tier         string `json:"tier"`
-	Namespace    string `json:"namespace,omitempty"`
-	Name         string `json:"name"`
-	IngressRules int    `json:"ingressRules"`
-	EgressRules  int    `json:"egressRules"`
+	Tier      string `json:"tier"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	// API, Part and Within are those of the policy's model.PolicyID.
+	API          model.PolicyAPI `json:"api,omitempty"`
+	Part         uint16          `json:"part,omitempty"`
+	Within       string          `json:"within,omitempty"`
+	IngressRules int             `json:"ingressRules"`
+	EgressRules  int             `json:"egressRules"`
 	// Endpoints counts the local endpoints that it applies to.
 	Endpoints int `json:"endpoints"`
 }

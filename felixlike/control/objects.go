@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
+
+	"github.com/felixlike/felixlike/felixlike/antrea"
 )
 
 const objectsPath = "/" + Version + "/objects"
@@ -24,6 +26,8 @@ type Objects struct {
 	Policies   []*networkingv1.NetworkPolicy `json:"networkPolicies"`
 	// ClusterPolicies are missing in an agent that is older than they are.
 	ClusterPolicies []*v1alpha2.ClusterNetworkPolicy `json:"clusterNetworkPolicies,omitempty"`
+	// Antrea are the objects of Antrea's API.
+	Antrea antrea.Objects `json:"antrea,omitzero"`
 }
 
 // Objects returns the Kubernetes objects that the agent goes by.

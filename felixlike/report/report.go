@@ -16,6 +16,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/terminal"
+	"github.com/felixlike/felixlike/model"
 )
 
 // ErrNotInOrder is the error of commands that have shown a status that is not InOrder; it becomes exit code
@@ -161,11 +162,9 @@ func (t *text) policies(s control.Status) {
 	fmt.Fprintln(t)
 	table := terminal.NewTable(t.style, "POLICY", "TIER", "INGRESS RULES", "EGRESS RULES", "PODS HERE")
 	for _, p := range s.Policies {
-		name := p.Name
-		if p.Namespace != "" {
-			name = p.Namespace + "/" + p.Name
-		}
-		table.Row(name, p.Tier, p.IngressRules, p.EgressRules, p.Endpoints)
+		// The tier has a column of its own.
+		id := model.PolicyID{Tier: model.TierNetworkPolicy, API: p.API, Namespace: p.Namespace, Name: p.Name, Part: p.Part, Within: p.Within}
+		table.Row(id.String(), p.Tier, p.IngressRules, p.EgressRules, p.Endpoints)
 	}
 	fmt.Fprintln(t, table)
 }

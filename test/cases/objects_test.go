@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/wanted"
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 )
@@ -24,7 +25,7 @@ type objects struct{ control.Objects }
 func parse(t *testing.T, text []byte) (o objects) {
 	t.Helper()
 	for doc := range strings.SplitSeq("\n"+string(text), "\n---\n") {
-		var kind struct{ Kind string }
+		var kind struct{ APIVersion, Kind string }
 		unmarshal := func(into any) {
 			t.Helper()
 			if err := yaml.UnmarshalStrict([]byte(doc), into); err != nil {
@@ -33,6 +34,9 @@ func parse(t *testing.T, text []byte) (o objects) {
 		}
 		if err := yaml.Unmarshal([]byte(doc), &kind); err != nil {
 			t.Fatalf("%v in\n%s", err, doc)
+		}
+		if o.antrea(kind.APIVersion, kind.Kind, unmarshal) {
+			continue
 		}
 		switch kind.Kind {
 		case "Node":
@@ -58,6 +62,19 @@ func parse(t *testing.T, text []byte) (o objects) {
 	return o
 }
 
+// antrea reads a document of Antrea's API, and reports whether it is one.
+func (o *objects) antrea(version, kind string, unmarshal func(any)) bool {
+	for _, k := range antrea.Kinds() {
+		if version == antrea.GroupVersion().String() && kind == k.String() {
+			object := k.New()
+			unmarshal(object)
+			o.Antrea.Put(object)
+			return true
+		}
+	}
+	return false
+}
+
 // plus returns the objects of both.
 func (o objects) plus(other objects) objects {
 	o.Nodes = slices.Concat(o.Nodes, other.Nodes)
@@ -65,6 +82,9 @@ func (o objects) plus(other objects) objects {
 	o.Pods = slices.Concat(o.Pods, other.Pods)
 	o.Policies = slices.Concat(o.Policies, other.Policies)
 	o.ClusterPolicies = slices.Concat(o.ClusterPolicies, other.ClusterPolicies)
+	for _, object := range other.Antrea.All() {
+		o.Antrea.Put(object)
+	}
 	return o
 }
 

@@ -44,7 +44,7 @@ func (o objects) verdicts(t *testing.T) string {
 		}
 	}
 	reference := &oracle.Cluster{
-		Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies, ClusterPolicies: o.ClusterPolicies,
+		Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies, ClusterPolicies: o.ClusterPolicies, Antrea: o.Antrea,
 	}
 	judge := func(p trace.Packet) bool {
 		j, err := trace.Judge(p, reference, nil)

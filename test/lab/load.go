@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 	"sigs.k8s.io/yaml"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/internal/files"
 )
 
@@ -119,7 +120,7 @@ func Parse(name string, text []byte) (State, error) {
 	ignored, err := s.add(text)
 	if err == nil && len(ignored) > 0 {
 		kind, _, _ := strings.Cut(ignored[0], " ")
-		err = fmt.Errorf("kind %q: a lab takes Node, Namespace, Pod, NetworkPolicy and ClusterNetworkPolicy", kind)
+		err = fmt.Errorf("kind %q: a lab takes Node, Namespace, Pod, NetworkPolicy, ClusterNetworkPolicy and the policy kinds of crd.antrea.io", kind)
 	}
 	if err != nil {
 		return State{}, fmt.Errorf("load %s: %w", name, err)
@@ -154,6 +155,19 @@ func (s *State) addDocument(doc []byte) (ignored []string, err error) {
 	}
 	if err := yaml.Unmarshal(doc, &meta); err != nil {
 		return nil, err
+	}
+	for _, k := range antrea.Kinds() {
+		if meta.APIVersion == antrea.GroupVersion().String() && meta.Kind == k.String() {
+			o := k.New()
+			if err := yaml.UnmarshalStrict(doc, o); err != nil {
+				return nil, err
+			}
+			if o.GetName() == "" {
+				return nil, errors.New("metadata.name is missing")
+			}
+			s.Antrea.Put(o)
+			return nil, nil
+		}
 	}
 	switch meta.Kind {
 	case "":
@@ -225,7 +239,7 @@ func upsert[T any](list []*T, object *T, meta func(*T) metav1.Object) []*T {
 
 // Empty reports whether the state has no object.
 func (s State) Empty() bool {
-	return len(s.Nodes)+len(s.Namespaces)+len(s.Pods)+len(s.Policies)+len(s.ClusterPolicies) == 0
+	return len(s.Nodes)+len(s.Namespaces)+len(s.Pods)+len(s.Policies)+len(s.ClusterPolicies)+len(s.Antrea.All()) == 0
 }
 
 // Merge returns the state with the objects of another added, or in the place
@@ -245,6 +259,9 @@ func (s State) Merge(o State) State {
 	}
 	for _, x := range o.ClusterPolicies {
 		s.ClusterPolicies = upsert(s.ClusterPolicies, x, func(o *v1alpha2.ClusterNetworkPolicy) metav1.Object { return o })
+	}
+	for _, x := range o.Antrea.All() {
+		s.Antrea.Put(x)
 	}
 	return s
 }

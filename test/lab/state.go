@@ -1,13 +1,17 @@
 package lab
 
 import (
+	"encoding/json"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 	"sigs.k8s.io/yaml"
+
+	"github.com/felixlike/felixlike/felixlike/antrea"
 )
 
 // State is the desired cluster: ordinary Kubernetes objects. Nodes and
@@ -21,6 +25,8 @@ type State struct {
 	Policies   []*networkingv1.NetworkPolicy `json:"policies,omitempty"`
 	// ClusterPolicies are policies of the admin and the baseline tier.
 	ClusterPolicies []*v1alpha2.ClusterNetworkPolicy `json:"clusterPolicies,omitempty"`
+	// Antrea are objects of Antrea's API.
+	Antrea antrea.Objects `json:"antrea,omitzero"`
 	// Files are put into the manifests directory as they are, by file name.
 	Files map[string][]byte `json:"files,omitempty"`
 }
@@ -76,8 +82,30 @@ func (s *State) manifests() (map[string][]byte, error) {
 			return nil, err
 		}
 	}
+	for _, o := range s.Antrea.All() {
+		text, err := manifest(o)
+		if err != nil {
+			return nil, err
+		}
+		id := o.ID()
+		files["antrea_"+strings.ToLower(id.Kind.String())+"_"+id.Namespace+"_"+id.Name+".yaml"] = text
+	}
 	for name, text := range s.Files {
 		files[name] = text
 	}
 	return files, nil
+}
+
+// manifest renders an object of Antrea's API, with its kind.
+func manifest(o antrea.Object) ([]byte, error) {
+	data, err := json.Marshal(o)
+	fields := map[string]any{}
+	if err == nil {
+		err = json.Unmarshal(data, &fields)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("render %s: %w", o.ID().Ref(), err)
+	}
+	fields["apiVersion"], fields["kind"] = antrea.GroupVersion().String(), o.ID().Kind.String()
+	return yaml.Marshal(fields)
 }

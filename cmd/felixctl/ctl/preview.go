@@ -155,6 +155,8 @@ func readChange(files, deleted []string, stdin io.Reader, notes io.Writer) (prev
 				change.Set = append(change.Set, set.Policy)
 			case datastore.ClusterNetworkPolicySet:
 				change.SetCluster = append(change.SetCluster, set.Policy)
+			case datastore.AntreaSet:
+				return change, fmt.Errorf("%s: %w", set.Object.ID().Ref(), preview.ErrAntrea)
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package preview
 
 import (
 	"context"
+	"errors"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
 	"github.com/felixlike/felixlike/felixlike/control"
@@ -30,9 +31,15 @@ func (p *Preview) Changes() bool {
 	return len(p.Verdicts)+len(p.Programmed) > 0
 }
 
+// ErrAntrea says that a policy of Antrea's API is among the objects or in the change.
+var ErrAntrea = errors.New("preview does not support policies of crd.antrea.io")
+
 // Of computes the effects of a change on the cluster of the objects. If ctx ends before, Of
 // returns its error.
 func Of(ctx context.Context, o control.Objects, c Change) (*Preview, error) {
+	if antrea := o.Antrea; len(antrea.ClusterPolicies)+len(antrea.Policies) > 0 {
+		return nil, ErrAntrea
+	}
 	before := policiesOf(o)
 	after, changes, err := c.apply(before)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
 )
@@ -38,6 +39,8 @@ func (v value) event(k key) datastore.Event {
 		return datastore.NamespaceSet{Namespace: o, Source: v.source}
 	case *corev1.Pod:
 		return datastore.PodSet{Pod: o, Source: v.source}
+	case antrea.Object:
+		return datastore.AntreaSet{Object: o, Source: v.source}
 	case *v1alpha2.ClusterNetworkPolicy:
 		return datastore.ClusterNetworkPolicySet{Policy: o, Source: v.source}
 	}
@@ -123,11 +126,24 @@ func isSynthetic(object metav1.Object) bool {
 	return ok && namespace.Kind == ""
 }
 
-// isStandIn reports whether an object is the closed remainder of a ClusterNetworkPolicy with an error:
-// objects that were read have a kind.
+// isStandIn reports whether an object is the closed remainder of a ClusterNetworkPolicy or of an object
+// of Antrea's API with an error: objects that were read have a kind.
 func isStandIn(object metav1.Object) bool {
-	policy, ok := object.(*v1alpha2.ClusterNetworkPolicy)
-	return ok && policy.Kind == ""
+	switch o := object.(type) {
+	case *v1alpha2.ClusterNetworkPolicy:
+		return o.Kind == ""
+	case *antrea.Tier:
+		return o.Kind == ""
+	case *antrea.ClusterGroup:
+		return o.Kind == ""
+	case *antrea.Group:
+		return o.Kind == ""
+	case *antrea.ClusterNetworkPolicy:
+		return o.Kind == ""
+	case *antrea.NetworkPolicy:
+		return o.Kind == ""
+	}
+	return false
 }
 
 // changes returns the events that lead from one cluster to the next.

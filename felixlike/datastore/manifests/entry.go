@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/datastore/strict"
 	"github.com/felixlike/felixlike/model"
 )
@@ -20,10 +21,11 @@ type entry struct {
 	key key
 	// object is nil if the manifest has an error; then problems say which, and
 	// selector is a NetworkPolicy's podSelector if that at least is readable, and closed
-	// a ClusterNetworkPolicy in which all that is not understood fails closed.
+	// a ClusterNetworkPolicy or an object of Antrea's API in which all that is not understood
+	// fails closed.
 	object   metav1.Object
 	selector *metav1.LabelSelector
-	closed   *v1alpha2.ClusterNetworkPolicy
+	closed   metav1.Object
 	problems []model.Problem
 }
 
@@ -101,7 +103,8 @@ func (p *parser) document(at place, d document) {
 		p.list(at, d, fields)
 		return
 	}
-	k, known := parseKind(name)
+	version, _ := stringField(fields, "apiVersion")
+	k, known := parseKind(version, name)
 	if !known {
 		ref := readableRef(name, fields, at)
 		if hint := replacedBy(name); hint != "" {
@@ -167,11 +170,11 @@ func (p *parser) object(at place, d document, k kind, fields map[string]json.Raw
 	if !isString || version != k.apiVersion() {
 		fail("apiVersion", "%q: must be %s", version, k.apiVersion())
 	}
-	object := newObject(k)
 	if d.err != nil {
 		fail("", "%v", d.err)
 	}
-	for _, f := range strict.Decode(d.json, object) {
+	object, faults := decode(k, d.json)
+	for _, f := range faults {
 		fail(f.Field, "%s", f.Reason)
 	}
 	if len(e.problems) == 0 {
@@ -182,8 +185,31 @@ func (p *parser) object(at place, d document, k kind, fields map[string]json.Raw
 		e.selector = strict.Selector(fields["spec"])
 	} else if k == kindClusterNetworkPolicy {
 		e.closed = closedClusterPolicy(id.name, d.json, d.err == nil && version == k.apiVersion())
+	} else if a, is := k.antrea(); is {
+		e.closed = closedAntrea(a, id, d.json, d.err == nil && version == k.apiVersion())
 	}
 	p.content.entries = append(p.content.entries, e)
+}
+
+// decode decodes an object of a kind that we use.
+func decode(k kind, data []byte) (metav1.Object, []strict.Fault) {
+	if a, is := k.antrea(); is {
+		return strict.DecodeAntrea(a, data)
+	}
+	object := newObject(k)
+	return object, strict.Decode(data, object)
+}
+
+// closedAntrea returns an object of Antrea's API with an error, in which all that is not understood
+// fails closed. If the document cannot be trusted, a policy denies everything to its pods.
+func closedAntrea(k antrea.Kind, id key, data []byte, trusted bool) metav1.Object {
+	object := strict.ClosedAntrea(k, data)
+	if !trusted {
+		strict.CloseAntrea(object)
+	}
+	object.SetNamespace(id.namespace)
+	object.SetName(id.name)
+	return object
 }
 
 // closedClusterPolicy returns a policy with an error, in which all that is not understood

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
 )
@@ -19,10 +20,28 @@ const (
 	kindPod
 	kindNetworkPolicy
 	kindClusterNetworkPolicy
+	// kindAntrea is the one before the kinds of Antrea's API.
+	kindAntrea
 )
 
-// parseKind returns the kind of that name, or false.
-func parseKind(name string) (kind, bool) {
+// antrea returns the kind of Antrea's API that it is, or false.
+func (k kind) antrea() (antrea.Kind, bool) {
+	if k <= kindAntrea {
+		return 0, false
+	}
+	return antrea.Kind(k - kindAntrea), true
+}
+
+// parseKind returns the kind of that name in an API, or false.
+func parseKind(apiVersion, name string) (kind, bool) {
+	if group, _, _ := strings.Cut(apiVersion, "/"); group == antrea.GroupName {
+		for _, k := range antrea.Kinds() {
+			if k.String() == name {
+				return kindAntrea + kind(k), true
+			}
+		}
+		return 0, false
+	}
 	for k := kindNode; k <= kindClusterNetworkPolicy; k++ {
 		if k.String() == name {
 			return k, true
@@ -31,8 +50,11 @@ func parseKind(name string) (kind, bool) {
 	return 0, false
 }
 
-// String returns the kind as manifests write it.
+// String returns the kind as manifests write it; those of Antrea's API have its name too.
 func (k kind) String() string {
+	if a, is := k.antrea(); is {
+		return antrea.ID{Kind: a}.Ref().Kind
+	}
 	switch k {
 	case kindNode:
 		return "Node"
@@ -50,6 +72,9 @@ func (k kind) String() string {
 
 // apiVersion returns the only version that we read of a kind.
 func (k kind) apiVersion() string {
+	if _, is := k.antrea(); is {
+		return antrea.GroupVersion().String()
+	}
 	switch k {
 	case kindNetworkPolicy:
 		return "networking.k8s.io/v1"
@@ -60,7 +85,10 @@ func (k kind) apiVersion() string {
 }
 
 // namespaced reports whether objects of the kind live in namespaces.
-func (k kind) namespaced() bool { return k == kindPod || k == kindNetworkPolicy }
+func (k kind) namespaced() bool {
+	a, is := k.antrea()
+	return k == kindPod || k == kindNetworkPolicy || is && a.Namespaced()
+}
 
 // checkName returns the fault of a name by the API server's rules, or "".
 func (k kind) checkName(name string) string {
@@ -127,6 +155,9 @@ func (k key) compare(o key) int {
 
 // deleted returns the event that ends the object.
 func (k key) deleted() datastore.Event {
+	if a, is := k.kind.antrea(); is {
+		return datastore.AntreaDeleted{ID: antrea.ID{Kind: a, Namespace: k.namespace, Name: k.name}}
+	}
 	switch k.kind {
 	case kindNode:
 		return datastore.NodeDeleted{Name: k.name}

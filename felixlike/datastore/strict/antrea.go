@@ -26,17 +26,25 @@ func DecodeAntrea(kind antrea.Kind, data []byte) (antrea.Object, []Fault) {
 	if len(faults) == 0 {
 		return object, nil
 	}
-	return closedAntrea(kind, data), faults
+	return ClosedAntrea(kind, data), faults
 }
 
 // CloseAntrea replaces the rules of a policy by one without action in each direction, which denies
-// everything.
+// everything, and the content of a group or a tier by none.
 func CloseAntrea(object antrea.Object) {
 	if spec := antreaSpec(object); spec != nil {
 		spec.Ingress, spec.Egress = []antrea.Rule{{}}, []antrea.Rule{{}}
 		if len(spec.AppliedTo) == 0 {
 			spec.AppliedTo = []antrea.AppliedTo{{}}
 		}
+	}
+	switch o := object.(type) {
+	case *antrea.Tier:
+		o.Spec = antrea.TierSpec{Priority: noTierPriority}
+	case *antrea.ClusterGroup:
+		o.Spec = antrea.GroupSpec{}
+	case *antrea.Group:
+		o.Spec = antrea.GroupSpec{}
 	}
 }
 
@@ -50,7 +58,8 @@ func antreaSpec(object antrea.Object) *antrea.PolicySpec {
 	return nil
 }
 
-func closedAntrea(kind antrea.Kind, data []byte) antrea.Object {
+// ClosedAntrea returns what is understood of an object with faults.
+func ClosedAntrea(kind antrea.Kind, data []byte) antrea.Object {
 	object := kind.New()
 	fields, known := members(data, "apiVersion", "kind", "metadata", "spec", "status")
 	switch o := object.(type) {

@@ -7,6 +7,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/policy/label"
@@ -512,7 +513,12 @@ func (c *antreaCompiler) compileRule(d model.Direction, name string, r *antrea.R
 		}
 		return []model.Rule{denyAll(name)}
 	}
-	rule := model.Rule{Name: name, Action: action}
+	rule := model.Rule{Name: name, Action: action, Log: r.EnableLogging}
+	if faults := validation.IsValidLabelValue(r.LogLabel); len(faults) > 0 {
+		c.Add(path+".logLabel", "invalid label %q: %s; the lines have none", r.LogLabel, strings.Join(faults, ", "))
+	} else if r.EnableLogging {
+		rule.LogLabel = r.LogLabel
+	}
 	switch {
 	case closed && action == model.Allow:
 		return nil

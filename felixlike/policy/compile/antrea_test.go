@@ -202,3 +202,20 @@ func TestAntreaWithin(t *testing.T) {
 		}
 	}
 }
+
+// TestAntreaLogging: enableLogging and logLabel are those of the rule. A label that cannot be in a
+// line of the log is left out.
+func TestAntreaLogging(t *testing.T) {
+	const spec = `{priority: 1, appliedTo: [{podSelector: {}}], ingress: [{action: Drop, enableLogging: true, logLabel: audit}, {action: Drop, logLabel: audit}, {action: Drop, enableLogging: true, logLabel: "a b"}]}`
+	policies, problems, _ := AntreaPolicy(antreaPolicyOf(t, antrea.KindClusterNetworkPolicy, spec), antreaObjects(t), AntreaNamespace{}, GroupIDHash)
+	var got []string
+	for _, r := range policies[0].Model.Ingress {
+		got = append(got, fmt.Sprintf("%v %q", r.Log, r.LogLabel))
+	}
+	if text := strings.Join(got, ", "); text != `true "audit", false "", true ""` {
+		t.Error(text)
+	}
+	if len(problems) != 1 || problems[0].Field != "spec.ingress[2].logLabel" {
+		t.Errorf("%v", problems)
+	}
+}

@@ -13,7 +13,7 @@ type judge struct {
 
 func newJudge(s *lab.State) *judge {
 	return &judge{state: s, cluster: oracle.Cluster{
-		Nodes: s.Nodes, Namespaces: s.Namespaces, Pods: s.Pods, Policies: s.Policies, ClusterPolicies: s.ClusterPolicies,
+		Nodes: s.Nodes, Namespaces: s.Namespaces, Pods: s.Pods, Policies: s.Policies, ClusterPolicies: s.ClusterPolicies, Antrea: s.Antrea,
 	}}
 }
 

@@ -72,7 +72,7 @@ func conjunctions(f *flowtext.Flow) []flowtext.Conjunction {
 func ruleNames(s *control.Status) map[uint32]string {
 	var all []policyflows.RuleID
 	for _, p := range s.Policies {
-		id := model.PolicyID{Namespace: p.Namespace, Name: p.Name}
+		id := model.PolicyID{Namespace: p.Namespace, Name: p.Name, API: p.API, Part: p.Part, Within: p.Within}
 		for _, t := range []model.Tier{model.TierAdmin, model.TierNetworkPolicy, model.TierBaseline} {
 			if t.String() == p.Tier {
 				id.Tier = t

@@ -213,7 +213,7 @@ have set objects aside, which closes pods: they are printed; 2 the command faile
 				return err
 			}
 			_, err = fmt.Fprintf(c.OutOrStdout(), "programmed in %s: %s, %s, network policies: %d\n", time.Since(start).Round(time.Millisecond),
-				plural(len(state.Nodes), "node"), plural(len(state.Pods), "pod"), len(state.Policies)+len(state.ClusterPolicies))
+				plural(len(state.Nodes), "node"), plural(len(state.Pods), "pod"), len(state.Policies)+len(state.ClusterPolicies)+len(state.Antrea.ClusterPolicies)+len(state.Antrea.Policies))
 			if err != nil {
 				return err
 			}

@@ -45,6 +45,7 @@ func FromEvents(events []datastore.Event, node string, like *control.Model) (*co
 		problems = append(problems, set(e, event)...)
 	}
 	e.Flush()
+	problems = append(problems, e.AntreaProblems()...)
 	m := &control.Model{Node: node}
 	if like != nil {
 		m.Backend, m.Settings, m.HostAddresses, m.ServiceCIDRs = like.Backend, like.Settings, like.HostAddresses, like.ServiceCIDRs
@@ -83,6 +84,9 @@ func Events(o control.Objects) []datastore.Event {
 	for _, p := range o.ClusterPolicies {
 		all = append(all, datastore.ClusterNetworkPolicySet{Policy: p})
 	}
+	for _, o := range o.Antrea.All() {
+		all = append(all, datastore.AntreaSet{Object: o})
+	}
 	return all
 }
 
@@ -119,6 +123,8 @@ func set(e *policy.Engine, event datastore.Event) []model.Problem {
 		e.SetClosedNetworkPolicy(o.Namespace, o.Name, o.PodSelector)
 	case datastore.ClusterNetworkPolicySet:
 		return e.SetClusterNetworkPolicy(o.Policy)
+	case datastore.AntreaSet:
+		e.SetAntrea(o.Object)
 	}
 	return nil
 }

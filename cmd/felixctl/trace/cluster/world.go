@@ -29,7 +29,7 @@ func Read(ctx context.Context, nodes []*Node) (*World, error) {
 	if w.Objects, err = nodes[0].Agent.Objects(ctx); err != nil {
 		return nil, err
 	}
-	w.oracle = &oracle.Cluster{Nodes: w.Objects.Nodes, Namespaces: w.Objects.Namespaces, Pods: w.Objects.Pods, Policies: w.Objects.Policies, ClusterPolicies: w.Objects.ClusterPolicies}
+	w.oracle = &oracle.Cluster{Nodes: w.Objects.Nodes, Namespaces: w.Objects.Namespaces, Pods: w.Objects.Pods, Policies: w.Objects.Policies, ClusterPolicies: w.Objects.ClusterPolicies, Antrea: w.Objects.Antrea}
 	names := newNamer(w.Objects)
 	for _, n := range nodes {
 		if err := n.read(ctx); err != nil {
