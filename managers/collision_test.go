@@ -55,7 +55,7 @@ func newJudge(t interface{ Fatalf(string, ...any) }, node, backend string, r *ru
 	}
 	j.endpoints = NewEndpointManager(r, chains, newRecorder(), j)
 	j.managers = []Manager{
-		NewDeniedManager(chains), NewStaticManager(node, r, chains, j.sets), NewIPSetManager(j.sets),
+		NewDeniedManager(chains, r), NewStaticManager(node, r, chains, j.sets), NewIPSetManager(j.sets),
 		NewPolicyManager(node, r, chains), j.endpoints,
 	}
 	return j
@@ -119,7 +119,7 @@ func (j *judge) act(a tables.Action, p oracle.Packet, mark *uint32) (allowed, do
 		switch a.Chain {
 		case rules.ChainAllowedOut:
 			return true, true
-		case rules.ChainDeniedIn, rules.ChainDeniedOut:
+		case rules.ChainDeniedIn, rules.ChainDeniedOut, rules.ChainRejectedIn, rules.ChainRejectedOut:
 			return false, true
 		}
 		allowed, _ = j.walk(a.Chain, p, mark)

@@ -71,7 +71,7 @@ func newCommonNodeWith(r *rules.Renderer, from int) *commonNode {
 	endpoints := NewEndpointManager(r, h, h, NewMapDispatcher(h))
 	endpoints.SetCommonFrom(from)
 	return &commonNode{h, []Manager{
-		NewDeniedManager(h), NewStaticManager("node1", r, h, h), NewPolicyManager("node1", r, h), endpoints,
+		NewDeniedManager(h, r), NewStaticManager("node1", r, h, h), NewPolicyManager("node1", r, h), endpoints,
 	}}
 }
 
@@ -110,8 +110,11 @@ rules:
 		}
 		switch a := action.(type) {
 		case tables.Accept:
+			if p.mark&rules.MarkRejected != 0 {
+				return "drop" // in the table filter
+			}
 			return "accept"
-		case tables.Drop:
+		case tables.Drop, tables.Reject:
 			return "drop"
 		case tables.Return:
 			return ""

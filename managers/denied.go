@@ -6,7 +6,7 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// DeniedManager keeps the chains for packets that policy denies, and for packets to addresses that no Service
+// DeniedManager keeps the chains for packets that policy denies or rejects, and for packets to addresses that no Service
 // has. The chains report these packets while a client follows.
 type DeniedManager struct {
 	chains Chains
@@ -16,9 +16,13 @@ type DeniedManager struct {
 }
 
 // NewDeniedManager returns a manager that wants the chains without reports.
-func NewDeniedManager(chains Chains) *DeniedManager {
+func NewDeniedManager(chains Chains, r *rules.Renderer) *DeniedManager {
 	return &DeniedManager{chains: chains, pending: new(bool), render: func(reported bool) []tables.Chain {
-		return []tables.Chain{rules.Denied(model.Ingress, reported), rules.Denied(model.Egress, reported), rules.NoService(reported)}
+		all := []tables.Chain{rules.NoService(reported)}
+		for _, d := range model.Directions() {
+			all = append(all, rules.Denied(d, reported), r.Rejected(d, reported))
+		}
+		return append(all, r.Answers()...)
 	}}
 }
 

@@ -50,7 +50,7 @@ func newTreeBackend() *treeBackend {
 	endpoints := NewEndpointManager(r, b.kept, newRecorder(), trees)
 	endpoints.SetCommonFrom(never)
 	b.managers = []Manager{
-		NewDeniedManager(trees),
+		NewDeniedManager(trees, r),
 		NewStaticManager("node1", r, trees, newRecorder()),
 		NewPolicyManager("node1", r, b.kept),
 		endpoints,

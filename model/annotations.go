@@ -7,7 +7,12 @@ const (
 	LogAnnotation = "felixlike.io/log"
 	// LogLabelAnnotation is a text that comes with each line.
 	LogLabelAnnotation = "felixlike.io/log-label"
+	// DenyActionAnnotation is the action of the Deny rules of a ClusterNetworkPolicy:
+	// "drop", which is the default, or "reject".
+	DenyActionAnnotation = "felixlike.io/deny-action"
 )
 
 // PolicyAnnotations returns the names of all of them.
-func PolicyAnnotations() []string { return []string{LogAnnotation, LogLabelAnnotation} }
+func PolicyAnnotations() []string {
+	return []string{LogAnnotation, LogLabelAnnotation, DenyActionAnnotation}
+}

@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"slices"
+
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 )
@@ -49,22 +51,31 @@ const NoServiceComment = "no service has this address"
 func NoService(reported bool) tables.Chain { return drops(ChainNoService, NoServiceComment, reported) }
 
 // DropChains are the chains that drop denied packets and can report them.
-func DropChains() []string { return []string{ChainDeniedIn, ChainDeniedOut, ChainNoService} }
+func DropChains() []string {
+	return []string{ChainDeniedIn, ChainDeniedOut, ChainRejectedIn, ChainRejectedOut, ChainNoService}
+}
 
 // IsDropComment reports whether a rule of a DropChain with the comment drops.
 func IsDropComment(comment string) bool {
-	return comment == NoServiceComment || comment == DeniedComment(model.Ingress) || comment == DeniedComment(model.Egress)
+	return comment == NoServiceComment || slices.ContainsFunc(model.Directions(), func(d model.Direction) bool {
+		return comment == DeniedComment(d) || comment == RejectedComment(d)
+	})
 }
 
 func drops(chain, comment string, reported bool) tables.Chain {
-	c := tables.Chain{Name: chain}
-	if reported {
-		c.Rules = append(c.Rules, tables.Rule{
-			Action: tables.Report{Group: ReportGroup, Prefix: chain, Length: ReportLength, PerSecond: ReportsPerSecond}, Comment: ReportComment,
-		})
-	}
+	c := tables.Chain{Name: chain, Rules: reports(chain, reported)}
 	c.Rules = append(c.Rules, tables.Rule{Action: tables.Drop{}, Comment: comment})
 	return c
+}
+
+// reports renders the rule that reports packets with the prefix, if they are reported.
+func reports(prefix string, reported bool) []tables.Rule {
+	if !reported {
+		return nil
+	}
+	return []tables.Rule{{
+		Action: tables.Report{Group: ReportGroup, Prefix: prefix, Length: ReportLength, PerSecond: ReportsPerSecond}, Comment: ReportComment,
+	}}
 }
 
 // Deny returns the action that ends the evaluation of a direction against the

@@ -46,6 +46,12 @@
 // report them first. The chain no-service does the same with packets to addresses that no
 // Service has.
 //
+// Packets that policy rejects go to rejected-out or rejected-in, which answer and drop them.
+// These are behind the same checks of the source as the chains of denied packets. iptables
+// rejects only in its table filter, so there these chains set MarkRejected and accept. In
+// filter, passed leads such packets to the chain answer. If another program accepts them
+// before, the base chain allowed drops them.
+//
 // The base chain allowed (hook postrouting) marks a connection as allowed if its packet
 // was judged, passed forward, and comes from the side that opened the connection. The
 // state established is not enough: connections also begin while there is no policy. If

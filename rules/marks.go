@@ -25,6 +25,11 @@ const (
 	// not get MarkAllowed.
 	MarkJudged uint32 = 0x40000000
 
+	// MarkRejected means that policy rejects the packet. Only the iptables backends use it:
+	// policy judges in mangle, but the kernel answers in filter only. There the packet is
+	// answered and dropped. If it comes past that chain, mangle's POSTROUTING drops it.
+	MarkRejected uint32 = 0x80000000
+
 	// MarkAllowed, in the mark of a connection, means that policy allowed its packets.
 	// Only such a connection goes on without being judged. A connection that began
 	// while there was no policy (another program flushed the ruleset, or the agent did

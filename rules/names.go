@@ -22,9 +22,13 @@ const (
 	ChainDeniedIn   = "denied-in"
 	ChainDeniedOut  = "denied-out"
 	ChainNoService  = "no-service"
-	ChainAllowedOut = "allowed-out"
-	ChainCommonIn   = "common-in"
-	ChainCommonOut  = "common-out"
+	// Chains of packets that policy rejects.
+	ChainRejectedIn  = "rejected-in"
+	ChainRejectedOut = "rejected-out"
+	ChainAnswer      = "answer"
+	ChainAllowedOut  = "allowed-out"
+	ChainCommonIn    = "common-in"
+	ChainCommonOut   = "common-out"
 	// Further chains of the backend that judges in the switch.
 	ChainFromSwitch  = "from-switch"
 	ChainFromOutside = "from-outside"

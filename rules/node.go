@@ -7,6 +7,9 @@ import "github.com/felixlike/felixlike/tables"
 type NodeChains struct {
 	// gateway is the name of the gateway port's interface.
 	gateway string
+	// iptables is true for rules of iptables, where rejected packets are answered in
+	// another table than that of policy.
+	iptables bool
 }
 
 // in matches packets from the gateway port, and out those to it.

@@ -25,7 +25,7 @@ type Renderer struct {
 func NewRenderer(gateway string, maxName int) *Renderer {
 	names := newNames(maxName)
 	// Only nftables takes long names.
-	return &Renderer{Names: names, node: NodeChains{gateway}, nftables: names.long(), policies: NewClaims(PolicySide.Compare)}
+	return &Renderer{Names: names, node: NodeChains{gateway, !names.long()}, nftables: names.long(), policies: NewClaims(PolicySide.Compare)}
 }
 
 // Narrowed returns a renderer like r with fewer characters of label and hash in names.
@@ -88,7 +88,10 @@ func (r *Renderer) decide(a model.Action, d model.Direction, matches []tables.Ma
 			{Matches: passed, Action: tables.Return{}, Comment: comment},
 		}
 	}
-	// Deny, Reject, and actions that this version does not know.
+	if a == model.Reject {
+		return []tables.Rule{{Matches: matches, Action: reject(d), Comment: comment}}
+	}
+	// Deny, and actions that this version does not know.
 	return []tables.Rule{{Matches: matches, Action: Deny(d), Comment: comment}}
 }
 

@@ -96,12 +96,30 @@ func TestPolicyRules(t *testing.T) {
 			{Name: "egress[0]", Action: model.Allow, Peers: []model.GroupID{"aone"}, AnyPort: true},
 			{Name: "egress[1]", Action: model.Deny, Peers: []model.GroupID{"ntwo"}, AnyPort: true},
 			{Name: "egress[2]", Action: model.Pass, AnyPeer: true, Ports: []model.PortRange{{Protocol: model.TCP, First: 443, Last: 443}}},
+			{Name: "egress[3]", Action: model.Reject, Peers: []model.GroupID{"ntwo"}, AnyPort: true},
 		},
 	}
 	r := NewRenderer("flx-gw0", 64)
 	golden(t, "policy.txt", text(
 		r.PolicyRules(p, model.Ingress, model.Families()), r.PolicyRules(p, model.Egress, model.Families()),
 		r.PolicyRules(p, model.Ingress, []model.Family{model.IPv4})))
+}
+
+// TestRejected: under iptables, where the kernel rejects only in filter, the packet gets
+// there by a mark, and nothing accepts it on the way.
+func TestRejected(t *testing.T) {
+	var b strings.Builder
+	for _, length := range []int{NFTablesNameLength, IPTablesNameLength} {
+		r := NewRenderer("flx-gw0", length)
+		b.WriteString(text(append(r.Answers(), r.Rejected(model.Ingress, false), r.Rejected(model.Egress, true))...))
+		for _, c := range r.Node().Static(&model.Node{PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.10.0.0/24")}}) {
+			if c.Name == ChainAllowed {
+				b.WriteString(text(c))
+			}
+		}
+	}
+	b.WriteString(text(NewRenderer("flx-gw0", IPTablesNameLength).Node().Passed()))
+	golden(t, "rejected.txt", b.String())
 }
 
 func TestAppliedChains(t *testing.T) {

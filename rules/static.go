@@ -125,10 +125,13 @@ func goOn(action tables.Action, comment string, connections ...tables.Match) []t
 // proxies that reject such packets.
 func (n NodeChains) allowed(node *model.Node, services []netip.Prefix) tables.Chain {
 	c := tables.Chain{
-		Name:  ChainAllowed,
-		Hook:  &tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: priorityAllowed},
-		Rules: []tables.Rule{{Matches: []tables.Match{markedAllowed()}, Action: tables.Return{}, Comment: "marked before"}},
+		Name: ChainAllowed,
+		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: priorityAllowed},
 	}
+	if n.iptables {
+		c.Rules = n.notAnswered(node)
+	}
+	c.Rules = append(c.Rules, tables.Rule{Matches: []tables.Match{markedAllowed()}, Action: tables.Return{}, Comment: "marked before"})
 	for _, p := range node.PodCIDRs {
 		c.Rules = append(c.Rules, n.unclaimed(p, services)...)
 	}
@@ -147,6 +150,20 @@ func (n NodeChains) allowed(node *model.Node, services []netip.Prefix) tables.Ch
 		Action: tables.SetConnMark{Value: MarkAllowed, Mask: MarkAllowed}, Comment: "policy let it through",
 	})
 	return c
+}
+
+// notAnswered drops rejected packets that came past the chain that answers: another
+// program's rule before it accepted them.
+func (n NodeChains) notAnswered(node *model.Node) []tables.Rule {
+	ends := []tables.Match{n.out()}
+	for _, p := range node.PodCIDRs {
+		ends = append(ends, tables.MatchPrefix{Side: tables.Source, Prefix: p})
+	}
+	var all []tables.Rule
+	for _, end := range ends {
+		all = append(all, tables.Rule{Matches: []tables.Match{end, isRejected()}, Action: tables.Drop{}, Comment: "rejected, and past the chain that answers"})
+	}
+	return all
 }
 
 // unclaimed drops packets of pods that leave the node for an address of a Service.
@@ -179,14 +196,23 @@ func (n NodeChains) within(pods netip.Prefix) []tables.Match {
 
 // Passed renders the chain that accepts packets that policy allowed, before rules of
 // other programs can drop them. It is for drivers that share tables with other programs.
-// It decides nothing: packets that policy denies do not come here.
+// Packets that policy denies do not come here. Packets that policy rejects do: this chain
+// leads to their answer. Its table is filter, the only one in which iptables rejects.
+// A packet without proof that policy allowed it is dropped: a rejected packet can lose its
+// mark to another program between mangle and filter.
 func (n NodeChains) Passed() tables.Chain {
 	c := tables.Chain{
 		Name: ChainPassed,
 		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityFilter},
 	}
 	for _, m := range []tables.Match{n.in(), n.out()} {
-		c.Rules = append(c.Rules, tables.Rule{Matches: []tables.Match{m}, Action: tables.Accept{}, Comment: "policy let it through"})
+		c.Rules = append(c.Rules,
+			tables.Rule{Matches: []tables.Match{m, isRejected()}, Action: tables.Goto{Chain: ChainAnswer}, Comment: "policy rejects it"},
+			tables.Rule{Matches: []tables.Match{m, isJudged()}, Action: tables.Accept{}, Comment: "policy let it through"},
+			tables.Rule{Matches: []tables.Match{m, markedAllowed()}, Action: tables.Accept{}, Comment: "policy let its connection through"},
+			// Another program flushed forward, or overwrote the mark, that of a rejected packet too.
+			tables.Rule{Matches: []tables.Match{m}, Action: tables.Drop{}, Comment: "was not judged"},
+		)
 	}
 	return c
 }

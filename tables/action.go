@@ -65,6 +65,39 @@ type Report struct {
 	PerSecond uint32
 }
 
+// Reject drops the packet and answers its sender, at most PerSecond times a second, with a burst of the same
+// number. Packets above this rate go on with the next rule. The kernel does not answer resets, ICMP errors,
+// fragments, broadcast and multicast.
+type Reject struct {
+	With Answer
+	// Family restricts the rule to a family; zero is both. Drivers of iptables need one for
+	// AdminProhibited.
+	Family    model.Family
+	PerSecond uint32
+}
+
+// Answer is an answer to the sender of a rejected packet.
+type Answer uint8
+
+// The answers.
+const (
+	// TCPReset needs a MatchProtocol of TCP in its rule.
+	TCPReset Answer = iota + 1
+	// AdminProhibited is ICMP type 3, code 13, and ICMPv6 type 1, code 1.
+	AdminProhibited
+)
+
+// String returns the name of the answer.
+func (a Answer) String() string {
+	switch a {
+	case TCPReset:
+		return "tcp reset"
+	case AdminProhibited:
+		return "icmp admin-prohibited"
+	}
+	return fmt.Sprintf("answer(%d)", uint8(a))
+}
+
 // Dispatch looks an address of the packet up in a verdict map and carries out
 // the verdict found; without one the packet goes on to the next rule. Drivers
 // without verdict maps refuse it (their dispatch is a prefix tree of chains).
@@ -86,6 +119,7 @@ func (Masquerade) isAction()       {}
 func (SourceNAT) isAction()        {}
 func (KeepSource) isAction()       {}
 func (Report) isAction()           {}
+func (Reject) isAction()           {}
 func (Dispatch) isAction()         {}
 
 func (a Accept) String() string           { return text(a) }
@@ -100,6 +134,7 @@ func (a Masquerade) String() string       { return text(a) }
 func (a SourceNAT) String() string        { return text(a) }
 func (a KeepSource) String() string       { return text(a) }
 func (a Report) String() string           { return text(a) }
+func (a Reject) String() string           { return text(a) }
 func (a Dispatch) String() string         { return text(a) }
 
 func (Accept) appendTo(b []byte) []byte     { return append(b, "accept"...) }
@@ -136,6 +171,13 @@ func (a SetConnMark) appendTo(b []byte) []byte {
 
 func (a Report) appendTo(b []byte) []byte {
 	return fmt.Appendf(b, "report %s to group %d, %d bytes, %d/second", a.Prefix, a.Group, a.Length, a.PerSecond)
+}
+
+func (a Reject) appendTo(b []byte) []byte {
+	if a.Family != 0 {
+		b = append(append(append(b, "ip"...), a.Family.String()...), ' ')
+	}
+	return fmt.Appendf(b, "reject with %s, %d/second", a.With, a.PerSecond)
 }
 
 func (a Dispatch) appendTo(b []byte) []byte {

@@ -38,6 +38,8 @@ func (r Rule) Check() error {
 		return errors.Join(c.bind(a.Family), checkSide(a.Side))
 	case Report:
 		return a.check()
+	case Reject:
+		return c.reject(a)
 	case SourceNAT:
 		if !a.To.IsValid() || a.To.Is4In6() || a.To.Zone() != "" {
 			return fmt.Errorf("address %s is not usable as a source", a.To)
@@ -71,6 +73,8 @@ func (r Rule) Family() model.Family {
 	case Dispatch:
 		return a.Family
 	case KeepSource:
+		return a.Family
+	case Reject:
 		return a.Family
 	case SourceNAT:
 		return model.FamilyOf(a.To)
@@ -172,7 +176,7 @@ func checkSide(s Side) error {
 	return nil
 }
 
-// maxReports is how many packets a second the drivers take; the tools of iptables
+// maxReports is how many reports and answers a second the drivers take; the tools of iptables
 // count in parts of a second.
 const maxReports = 10000
 
@@ -192,6 +196,25 @@ func (a Report) check() error {
 		return fmt.Errorf("report of %d bytes, %d a second: there have to be some, and at most %d a second", a.Length, a.PerSecond, maxReports)
 	}
 	return nil
+}
+
+func (c *checker) reject(a Reject) error {
+	switch a.With {
+	case TCPReset:
+		if c.protocol != model.TCP {
+			return errors.New("a tcp reset needs a match on tcp before it")
+		}
+	case AdminProhibited:
+	default:
+		return fmt.Errorf("unknown answer %s", a.With)
+	}
+	if a.PerSecond == 0 || a.PerSecond > maxReports {
+		return fmt.Errorf("%d answers a second: there have to be some, and at most %d", a.PerSecond, maxReports)
+	}
+	if a.Family == 0 {
+		return nil
+	}
+	return c.bind(a.Family)
 }
 
 // maxPrefix is the limit of iptables without the closing NUL.

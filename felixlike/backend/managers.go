@@ -28,7 +28,7 @@ type NFTDriver interface {
 func NFTablesManagers(c Config, table NFTDriver) (*rules.Renderer, []managers.Manager) {
 	r := rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength)
 	return r, []managers.Manager{
-		managers.NewDeniedManager(table),
+		managers.NewDeniedManager(table, r),
 		managers.NewStaticManager(c.Node, r, table, table, c.Switch.Node.ServiceCIDRs...),
 		managers.NewIPSetManager(ipsets.WithRanges(table)),
 		managers.NewPolicyManager(c.Node, r, table),
@@ -47,7 +47,7 @@ func IPTablesManagers(c Config, table managers.Chains, sets ipsets.Sets) (*rules
 		from = managers.NoCommon
 	}
 	return r, []managers.Manager{
-		managers.NewDeniedManager(chains),
+		managers.NewDeniedManager(chains, r),
 		managers.NewStaticManager(c.Node, r, chains, sets, c.Switch.Node.ServiceCIDRs...),
 		managers.NewIPSetManager(sets),
 		managers.NewPolicyManager(c.Node, r, chains),

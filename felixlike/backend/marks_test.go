@@ -67,7 +67,7 @@ func newNFTablesFirewall(t *testing.T) *firewall {
 	t.Cleanup(func() { _ = table.Close() })
 	r := rules.NewRenderer("r1", rules.NFTablesNameLength)
 	f.managers = []managers.Manager{
-		managers.NewDeniedManager(table), managers.NewStaticManager("node1", r, table, table), managers.NewPolicyManager("node1", r, table),
+		managers.NewDeniedManager(table, r), managers.NewStaticManager("node1", r, table, table), managers.NewPolicyManager("node1", r, table),
 		managers.NewEndpointManager(r, table, table, managers.NewMapDispatcher(table)),
 	}
 	f.apply = func() error {
@@ -92,7 +92,7 @@ func newIPTablesFirewall(t *testing.T, v iptables.Variant) *firewall {
 	r := rules.NewRenderer("r1", rules.IPTablesNameLength)
 	chains := managers.NewTreeDispatcher(r, x.table)
 	f.managers = []managers.Manager{
-		managers.NewDeniedManager(chains), managers.NewStaticManager("node1", r, chains, x.sets), managers.NewPolicyManager("node1", r, chains),
+		managers.NewDeniedManager(chains, r), managers.NewStaticManager("node1", r, chains, x.sets), managers.NewPolicyManager("node1", r, chains),
 		managers.NewEndpointManager(r, chains, x.sets, chains),
 	}
 	f.apply = func() error {

@@ -48,7 +48,7 @@ func TestRefusedPolicyInCommonChain(t *testing.T) {
 			endpoints := managers.NewEndpointManager(r, chains, table, managers.NewMapDispatcher(table))
 			endpoints.SetCommonFrom(1)
 			return []managers.Manager{
-					managers.NewDeniedManager(chains), managers.NewStaticManager("node1", r, chains, table), managers.NewPolicyManager("node1", r, chains), endpoints,
+					managers.NewDeniedManager(chains, r), managers.NewStaticManager("node1", r, chains, table), managers.NewPolicyManager("node1", r, chains), endpoints,
 				}, func(ctx context.Context) (Applied, error) {
 					r, err := table.Apply(ctx)
 					return applied(r), err
@@ -65,7 +65,7 @@ func TestRefusedPolicyInCommonChain(t *testing.T) {
 			endpoints := managers.NewEndpointManager(r, chains, x.sets, chains)
 			endpoints.SetCommonFrom(1)
 			return []managers.Manager{
-				managers.NewDeniedManager(chains), managers.NewStaticManager("node1", r, chains, x.sets), managers.NewPolicyManager("node1", r, chains), endpoints,
+				managers.NewDeniedManager(chains, r), managers.NewStaticManager("node1", r, chains, x.sets), managers.NewPolicyManager("node1", r, chains), endpoints,
 			}, x.apply
 		},
 	} {

@@ -33,6 +33,8 @@ type Drop struct {
 	// Policy and Rule name the rule that denies.
 	Policy string `json:"policy,omitempty"`
 	Rule   string `json:"rule,omitempty"`
+	// Rejected is true if the rule rejects: the sender gets an answer, up to a rate.
+	Rejected bool `json:"rejected,omitempty"`
 	// Reason is why the pod is closed.
 	Reason string `json:"reason,omitempty"`
 	// NotShown counts denied packets without a report: more came than the dataplane or the follower takes.

@@ -154,7 +154,7 @@ func TestBlame(t *testing.T) {
 		"a rule by its named port":   {applied: model.Applied{Admin: admin}, packet: tcp("1538"), want: control.Drop{By: control.ByRule, Policy: "admin:first", Rule: "ingress[2]"}},
 		"passed on":                  {applied: model.Applied{Admin: admin, NetworkPolicies: isolating}, packet: tcp("01bb"), want: control.Drop{By: control.ByIsolation, Policies: []string{"shop/deny-all", "shop/from-web"}}},
 		"allowed by now":             {applied: model.Applied{Admin: admin, NetworkPolicies: isolating}, packet: v4("11", "0000") + tcpPorts, want: control.Drop{By: control.ByChanged}},
-		"the baseline, a Reject":     {applied: model.Applied{Admin: admin[1:], Baseline: baseline}, packet: tcp("0050"), want: control.Drop{By: control.ByRule, Policy: "baseline:default", Rule: "ingress[1]"}},
+		"the baseline, a Reject":     {applied: model.Applied{Admin: admin[1:], Baseline: baseline}, packet: tcp("0050"), want: control.Drop{By: control.ByRule, Policy: "baseline:default", Rule: "ingress[1]", Rejected: true}},
 		"isolated, not the baseline": {applied: model.Applied{NetworkPolicies: isolating, Baseline: baseline}, packet: tcp("0050"), want: control.Drop{By: control.ByIsolation, Policies: []string{"shop/deny-all", "shop/from-web"}}},
 		"nothing applies":            {packet: tcp("0050"), want: control.Drop{By: control.ByChanged}},
 		"closed":                     {applied: model.Applied{NetworkPolicies: isolating}, closed: "shop/x is set aside", packet: tcp("0050"), want: control.Drop{By: control.ByClosed, Reason: "shop/x is set aside"}},
@@ -169,7 +169,7 @@ func TestBlame(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		got = control.Drop{By: got.By, Policies: got.Policies, Policy: got.Policy, Rule: got.Rule, Reason: got.Reason}
+		got = control.Drop{By: got.By, Policies: got.Policies, Policy: got.Policy, Rule: got.Rule, Rejected: got.Rejected, Reason: got.Reason}
 		if !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}

@@ -86,7 +86,7 @@ func (v *View) deniedBy(d *control.Drop, id model.PodID, direction model.Directi
 		action, found = v.firstMatch(applied.Baseline, direction, p, d)
 	}
 	if d.By = control.ByChanged; found && action.Denies() {
-		d.By = control.ByRule
+		d.By, d.Rejected = control.ByRule, action == model.Reject
 	}
 }
 

@@ -65,7 +65,7 @@ func judge(o *unstructured.Unstructured) (judged, error) {
 	if len(faults) > 0 {
 		p = &v1alpha2.ClusterNetworkPolicy{Spec: strict.ClosedSpec(data)}
 	}
-	p.Name = o.GetName()
+	p.Name, p.Annotations = o.GetName(), o.GetAnnotations()
 	compiled, problems := compile.ClusterNetworkPolicy(p, compile.GroupIDHash)
 	return judged{
 		object: o, id: compiled.Model.ID, priority: compiled.Model.Precedence.Priority, problems: problems, faults: faults,

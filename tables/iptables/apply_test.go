@@ -9,7 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/test/tablestest"
 )
 
@@ -52,6 +54,32 @@ func TestSecondApplyRunsNothing(t *testing.T) {
 		}
 		if diff := cmp.Diff(before, h.state(t)); diff != "" {
 			t.Errorf("a restart has changed something:\n%s", diff)
+		}
+	})
+}
+
+// Rules that reject are printed as we write them, in both families.
+func TestRejectIsReadBack(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v Variant) {
+		h := newHost(t, v)
+		load := func(table *Table) {
+			others := tables.MatchProtocol{Protocol: model.TCP, Negated: true}
+			table.UpdateChain(tables.Chain{Name: "passed", Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward}, Rules: []tables.Rule{
+				rule(tables.Reject{With: tables.TCPReset, PerSecond: 500}, "rejected", proto(model.TCP)),
+				rule(tables.Reject{With: tables.AdminProhibited, Family: model.IPv4, PerSecond: 500}, "rejected", others),
+				rule(tables.Reject{With: tables.AdminProhibited, Family: model.IPv6, PerSecond: 5}, "", others),
+			}})
+		}
+		table := h.open(t)
+		load(table)
+		if r := apply(t, table); r.RulesAdded != 6 {
+			t.Errorf("%+v", r)
+		}
+		restarted := h.open(t)
+		load(restarted)
+		wantSilent(t, restarted)
+		if len(restarted.observed.learned) != 0 {
+			t.Errorf("the tool prints otherwise than we do: %v", restarted.observed.learned)
 		}
 	})
 }

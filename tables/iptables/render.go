@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 )
 
@@ -42,7 +43,11 @@ func checkText(r tables.Rule) error {
 			return err
 		}
 	}
-	switch r.Action.(type) {
+	switch a := r.Action.(type) {
+	case tables.Reject:
+		if a.With == tables.AdminProhibited && r.Family() == 0 {
+			return errors.New("the names of ICMP errors differ between iptables and ip6tables: the rule needs a family")
+		}
 	case tables.Dispatch:
 		return errors.New("iptables has no verdict maps: dispatch has to be a tree of chains")
 	case tables.SourceNAT:
@@ -135,11 +140,14 @@ func (n naming) render(r tables.Rule, hash string) string {
 			modules.WriteString(n.module(m, r))
 		}
 	}
-	if report, ok := r.Action.(tables.Report); ok {
-		modules.WriteString(limit(report))
+	switch a := r.Action.(type) {
+	case tables.Report:
+		modules.WriteString(limit(a.PerSecond))
+	case tables.Reject:
+		modules.WriteString(limit(a.PerSecond))
 	}
 	text := h.source + h.destination + h.in + h.out + h.protocol + modules.String() + connmarks.String()
-	return text + comments(hash, r.Comment) + n.action(r.Action)
+	return text + comments(hash, r.Comment) + n.action(r)
 }
 
 // module returns the text of a match that a module of its own does.
@@ -163,12 +171,12 @@ func (n naming) module(m tables.Match, r tables.Rule) string {
 	return ""
 }
 
-// limit is the part of a report that bounds it. The tools do not print a burst of
-// 5, which is their own.
-func limit(r tables.Report) string {
-	text := fmt.Sprintf("-m limit --limit %d/sec ", r.PerSecond)
-	if r.PerSecond != defaultBurst {
-		text += fmt.Sprintf("--limit-burst %d ", r.PerSecond)
+// limit is the part of a report or an answer that bounds it. The tools do not print a
+// burst of 5, which is their own.
+func limit(perSecond uint32) string {
+	text := fmt.Sprintf("-m limit --limit %d/sec ", perSecond)
+	if perSecond != defaultBurst {
+		text += fmt.Sprintf("--limit-burst %d ", perSecond)
 	}
 	return text
 }
@@ -212,8 +220,8 @@ func comments(hash, readable string) string {
 	return text
 }
 
-func (n naming) action(a tables.Action) string {
-	switch a := a.(type) {
+func (n naming) action(r tables.Rule) string {
+	switch a := r.Action.(type) {
 	case tables.Accept:
 		return "-j ACCEPT"
 	case tables.Drop:
@@ -230,6 +238,8 @@ func (n naming) action(a tables.Action) string {
 		return fmt.Sprintf("-j CONNMARK --set-xmark %#x/%#x", a.Value, a.Mask)
 	case tables.Report:
 		return fmt.Sprintf("-j NFLOG --nflog-prefix %s --nflog-group %d --nflog-size %d", a.Prefix, a.Group, a.Length)
+	case tables.Reject:
+		return "-j REJECT --reject-with " + rejectWith(a.With, r.Family())
 	case tables.Masquerade:
 		return "-j MASQUERADE"
 	case tables.KeepSource:
@@ -239,6 +249,16 @@ func (n naming) action(a tables.Action) string {
 		return "-j ACCEPT"
 	}
 	return ""
+}
+
+func rejectWith(a tables.Answer, f model.Family) string {
+	switch {
+	case a == tables.TCPReset:
+		return "tcp-reset"
+	case f == model.IPv6:
+		return "icmp6-adm-prohibited"
+	}
+	return "icmp-admin-prohibited"
 }
 
 // states lists connection states in the order in which the tools print them.

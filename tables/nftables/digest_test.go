@@ -40,6 +40,8 @@ func randomRule(nat bool) *rapid.Generator[tables.Rule] {
 			tables.SetMarkAndReturn{Mask: mask, Value: mask & rapid.Uint32().Draw(t, "mark of the returning rule")},
 			tables.SetConnMark{Mask: mask, Value: mask & rapid.Uint32().Draw(t, "connection mark")},
 			tables.Report{Group: rapid.Uint16Range(1, 65535).Draw(t, "group"), Prefix: "x-y", Length: rapid.Uint32Range(1, 256).Draw(t, "length"), PerSecond: rapid.Uint32Range(1, 10000).Draw(t, "rate")},
+			tables.Reject{With: tables.AdminProhibited, PerSecond: rapid.Uint32Range(1, 10000).Draw(t, "answers")},
+			tables.Reject{With: tables.AdminProhibited, Family: f, PerSecond: 500},
 			tables.Dispatch{Family: f, Side: randomSide(t), Map: ipsets.Name("m", f)},
 		}
 		if nat {

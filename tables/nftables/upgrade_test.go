@@ -112,7 +112,7 @@ func upgradeNode() *model.Node {
 // loadPolicies loads the chains that this version renders.
 func loadPolicies(table *Table, r *rules.Renderer) {
 	all := []managers.Manager{
-		managers.NewDeniedManager(table), managers.NewStaticManager("n", r, table, table), managers.NewPolicyManager("n", r, table),
+		managers.NewDeniedManager(table, r), managers.NewStaticManager("n", r, table, table), managers.NewPolicyManager("n", r, table),
 		managers.NewEndpointManager(r, table, table, managers.NewMapDispatcher(table)),
 	}
 	updates := []model.Update{model.NodeUpdate{Node: upgradeNode()}, model.PolicyUpdate{Policy: upgradePolicy()}}

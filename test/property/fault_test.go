@@ -187,7 +187,7 @@ func (d *dataplane) inject(hook func(nftables.ObjectError) error) error {
 		stage: backend.Stage{
 			Invalidate: table.Invalidate,
 			Managers: []managers.Manager{
-				managers.NewDeniedManager(table),
+				managers.NewDeniedManager(table, renderer),
 				managers.NewStaticManager(d.node, renderer, table, table),
 				managers.NewIPSetManager(ipsets.WithRanges(table)),
 				managers.NewPolicyManager(d.node, renderer, table),

@@ -337,6 +337,9 @@ func deniedBy(d control.Drop) string {
 	case control.ByIsolation:
 		return strings.Join(d.Policies, ", ")
 	case control.ByRule:
+		if d.Rejected {
+			return d.Policy + " " + d.Rule + " (rejected)"
+		}
 		return d.Policy + " " + d.Rule
 	case control.ByClosed:
 		return "closed: " + d.Reason

@@ -21,7 +21,7 @@ type savedText struct {
 	chains map[string]*Chain
 	// module is the one that -m has loaded last.
 	module string
-	// limit and burst bound the reports of a rule; both are empty without a limit.
+	// limit and burst bound the reports or answers of a rule; both are empty without a limit.
 	limit, burst string
 }
 
@@ -83,8 +83,12 @@ func (p *savedText) all() error {
 	if p.rule.Action == nil {
 		return errForeign
 	}
-	if _, reports := p.rule.Action.(tables.Report); !reports && p.limit != "" {
-		return errForeign
+	switch p.rule.Action.(type) {
+	case tables.Report, tables.Reject:
+	default:
+		if p.limit != "" {
+			return errForeign
+		}
 	}
 	return p.rule.Check()
 }
@@ -280,17 +284,45 @@ func savedMark(text string) (value, mask uint32, err error) {
 // savedBurst is the burst that the tools do not print.
 const savedBurst = "5"
 
+// perSecond reads the limit of a report or an answer.
+func (p *savedText) perSecond() (uint32, error) {
+	rate, perSecond := strings.CutSuffix(p.limit, "/sec")
+	limit, err := number32(rate)
+	return limit, foreignUnless(perSecond && rate == p.burst && err == nil)
+}
+
+// reject reads the options of REJECT behind the limit. The family is only in the name of
+// the ICMP error.
+func (p *savedText) reject() error {
+	limit, err := p.perSecond()
+	if err != nil || len(p.words) != 2 || p.words[0] != "--reject-with" {
+		return errForeign
+	}
+	a := tables.Reject{With: tables.AdminProhibited, PerSecond: limit}
+	switch p.words[1] {
+	case "tcp-reset":
+		a.With = tables.TCPReset
+	case "icmp-admin-prohibited":
+		a.Family = model.IPv4
+	case "icmp6-adm-prohibited":
+		a.Family = model.IPv6
+	default:
+		return errForeign
+	}
+	p.words, p.rule.Action = nil, a
+	return nil
+}
+
 // report reads the options of NFLOG behind the limit.
 func (p *savedText) report() error {
-	rate, perSecond := strings.CutSuffix(p.limit, "/sec")
 	w := p.words
-	if len(w) != 6 || w[0] != "--nflog-prefix" || w[2] != "--nflog-group" || w[4] != "--nflog-size" || !perSecond || rate != p.burst {
+	if len(w) != 6 || w[0] != "--nflog-prefix" || w[2] != "--nflog-group" || w[4] != "--nflog-size" {
 		return errForeign
 	}
 	p.words = nil
 	group, err1 := port(w[3])
 	length, err2 := number32(w[5])
-	limit, err3 := number32(rate)
+	limit, err3 := p.perSecond()
 	p.rule.Action = tables.Report{Prefix: w[1], Group: group, Length: length, PerSecond: limit}
 	return foreignUnless(err1 == nil && err2 == nil && err3 == nil)
 }
@@ -306,6 +338,8 @@ func (p *savedText) target(leave bool, name string) error {
 		p.rule.Action = tables.Return{}
 	case "NFLOG":
 		return cmp.Or(foreignUnless(!leave), p.report())
+	case "REJECT":
+		return cmp.Or(foreignUnless(!leave), p.reject())
 	case "MASQUERADE":
 		p.rule.Action = tables.Masquerade{}
 	case "MARK", "CONNMARK":

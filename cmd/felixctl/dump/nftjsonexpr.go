@@ -53,6 +53,8 @@ func statement(raw json.RawMessage) (string, bool) {
 		return key + " vmap " + data, ok1 && ok2
 	case "snat":
 		return snatStatement(body)
+	case "reject":
+		return rejectStatement(body)
 	case "limit", "log":
 		return reportStatement(kind, body)
 	}
@@ -81,6 +83,23 @@ func reportStatement(kind string, body json.RawMessage) (string, bool) {
 		return "", false
 	}
 	return fmt.Sprintf(`log prefix "%s" group %d snaplen %d`, b.Prefix, *b.Group, *b.Snaplen), true
+}
+
+// rejectStatement writes a reject of ours.
+func rejectStatement(body json.RawMessage) (string, bool) {
+	var b struct{ Type, Expr string }
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if d.Decode(&b) != nil {
+		return "", false
+	}
+	switch b.Type {
+	case "tcp reset":
+		return "reject with tcp reset", b.Expr == ""
+	case "icmpx":
+		return "reject with icmpx " + b.Expr, plainWord(b.Expr)
+	}
+	return "", false
 }
 
 // plainWord reports whether a text is one word of nft's language.

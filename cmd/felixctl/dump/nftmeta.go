@@ -197,7 +197,7 @@ func (p *nftRule) action() error {
 		p.next(1)
 		return p.sourceNAT()
 	case "limit":
-		return p.report()
+		return p.limited()
 	}
 	verdict, n := parseVerdict(p.words)
 	p.next(n)
@@ -205,10 +205,9 @@ func (p *nftRule) action() error {
 	return foreignUnless(n > 0)
 }
 
-// report reads "limit rate 100/second burst 100 packets log prefix "x" group 1
-// snaplen 128".
-func (p *nftRule) report() error {
-	var a tables.Report
+// limited reads "limit rate 100/second burst 100 packets", and then the rest of a report,
+// log prefix "x" group 1 snaplen 128, or of an answer.
+func (p *nftRule) limited() error {
 	if !p.accept("limit", "rate") || len(p.words) == 0 {
 		return errForeign
 	}
@@ -218,12 +217,18 @@ func (p *nftRule) report() error {
 		burst = p.next(1)[0]
 		p.accept("packets")
 	}
-	if !perSecond || burst != rate || !p.accept("log", "prefix") || len(p.words) == 0 {
+	limit, err := number32(rate)
+	if err != nil || !perSecond || burst != rate {
 		return errForeign
 	}
-	a.Prefix = unquoted(p.next(1)[0])
-	var err error
-	if a.PerSecond, err = number32(rate); err != nil || !p.accept("group") {
+	if p.accept("reject", "with") {
+		return p.reject(limit)
+	}
+	if !p.accept("log", "prefix") || len(p.words) == 0 {
+		return errForeign
+	}
+	a := tables.Report{Prefix: unquoted(p.next(1)[0]), PerSecond: limit}
+	if !p.accept("group") {
 		return errForeign
 	}
 	group, err := p.number()
@@ -234,6 +239,24 @@ func (p *nftRule) report() error {
 	a.Length, err = p.number()
 	p.rule.Action = a
 	return err
+}
+
+// reject reads "tcp reset" or "icmpx admin-prohibited".
+func (p *nftRule) reject(perSecond uint32) error {
+	a := tables.Reject{PerSecond: perSecond}
+	switch {
+	case p.accept("tcp", "reset"):
+		a.With = tables.TCPReset
+	case p.accept("icmpx", "admin-prohibited"):
+		a.With = tables.AdminProhibited
+	default:
+		return errForeign
+	}
+	if p.bound && p.rule.Family() == 0 {
+		a.Family = p.family
+	}
+	p.rule.Action = a
+	return nil
 }
 
 // parseVerdict reads the verdict at the start of the words, and the number of its words.

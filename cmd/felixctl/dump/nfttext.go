@@ -18,8 +18,11 @@ func nftText(r tables.Rule, counter string) string {
 		w.match(m, r.Matches[i+1:])
 	}
 	w.binding(r.Action)
-	if a, ok := r.Action.(tables.Report); ok {
-		w.add("limit rate %d/second burst %d packets", a.PerSecond, a.PerSecond)
+	switch a := r.Action.(type) {
+	case tables.Report:
+		w.limit(a.PerSecond)
+	case tables.Reject:
+		w.limit(a.PerSecond)
 	}
 	if counter != "" {
 		w.add(counter)
@@ -169,7 +172,15 @@ func (w *nftWriter) binding(a tables.Action) {
 		w.bind(a.Family)
 	case tables.SourceNAT:
 		w.bind(model.FamilyOf(a.To))
+	case tables.Reject:
+		if a.Family != 0 {
+			w.bind(a.Family)
+		}
 	}
+}
+
+func (w *nftWriter) limit(perSecond uint32) {
+	w.add("limit rate %d/second burst %d packets", perSecond, perSecond)
 }
 
 func (w *nftWriter) action(a tables.Action) {
@@ -183,6 +194,8 @@ func (w *nftWriter) action(a tables.Action) {
 		w.add("ct mark set %s", nftAssigned("ct mark", a.Value, a.Mask))
 	case tables.Report:
 		w.add("log prefix \"%s\" group %d snaplen %d", a.Prefix, a.Group, a.Length)
+	case tables.Reject:
+		w.add("reject with %s", either(a.With == tables.TCPReset, "tcp reset", "icmpx admin-prohibited"))
 	case tables.SourceNAT:
 		w.add("snat %s to %s", nftIP(model.FamilyOf(a.To)), a.To)
 	case tables.KeepSource:

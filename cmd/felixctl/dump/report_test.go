@@ -69,3 +69,56 @@ func TestReportsOfBothFamilies(t *testing.T) {
 		t.Error("a report is for one family")
 	}
 }
+
+// TestAnswersAreTyped: each listing's rule that answers parses as one, is written the same
+// way again, and rules that only look alike do not parse.
+func TestAnswersAreTyped(t *testing.T) {
+	const json = `{"nftables": [{"table": {"family": "inet", "name": "t"}}, {"chain": {"family": "inet", "table": "t", "name": "c"}}, {"rule": {"family": "inet", "table": "t", "chain": "c", "expr": [{"match": {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": "tcp"}}, {"limit": {"rate": 500, "burst": 500, "per": "second"}}, {"counter": {"packets": 3, "bytes": 0}}, REJECT]}}]}`
+	nft := func(rule string) string { return "table inet t {\n\tchain c {\n\t\t" + rule + "\n\t}\n}\n" }
+	saved := func(rule string) string { return "*filter\n:flx-c - [0:0]\n-A flx-c " + rule + "\nCOMMIT\n" }
+	const limit, savedLimit = "limit rate 500/second burst 500 packets counter packets 3 bytes 0 ", "-m limit --limit 500/sec --limit-burst 500 "
+	reset, prohibited := tables.Reject{With: tables.TCPReset, PerSecond: 500}, tables.Reject{With: tables.AdminProhibited, PerSecond: 500}
+	of := func(f model.Family) tables.Reject {
+		r := prohibited
+		r.Family = f
+		return r
+	}
+	for name, c := range map[string]struct {
+		text string
+		want tables.Action
+	}{
+		"reset":                   {nft("meta l4proto tcp " + limit + "reject with tcp reset"), reset},
+		"prohibited":              {nft("meta l4proto != tcp " + limit + "reject with icmpx admin-prohibited"), prohibited},
+		"prohibited, IPv6":        {nft("meta nfproto ipv6 " + limit + "reject with icmpx admin-prohibited"), of(model.IPv6)},
+		"another error":           {nft(limit + "reject with icmpx port-unreachable"), nil},
+		"without a limit":         {nft("meta l4proto tcp reject with tcp reset"), nil},
+		"a reset for anything":    {nft(limit + "reject with tcp reset"), nil},
+		"JSON":                    {strings.Replace(json, "REJECT", `{"reject": {"type": "tcp reset"}}`, 1), reset},
+		"JSON, prohibited":        {strings.Replace(json, "REJECT", `{"reject": {"type": "icmpx", "expr": "admin-prohibited"}}`, 1), prohibited},
+		"JSON, another":           {strings.Replace(json, "REJECT", `{"reject": {"type": "icmp", "expr": "admin-prohibited"}}`, 1), nil},
+		"JSON, default":           {strings.Replace(json, "REJECT", `{"reject": null}`, 1), nil},
+		"saved reset":             {saved("-p tcp " + savedLimit + "-j REJECT --reject-with tcp-reset"), reset},
+		"saved prohibited":        {saved("! -p tcp " + savedLimit + "-j REJECT --reject-with icmp-admin-prohibited"), of(model.IPv4)},
+		"saved prohibited, IPv6":  {saved("! -p tcp " + savedLimit + "-j REJECT --reject-with icmp6-adm-prohibited"), of(model.IPv6)},
+		"saved, another":          {saved("! -p tcp " + savedLimit + "-j REJECT --reject-with icmp-port-unreachable"), nil},
+		"saved, without a limit":  {saved("-p tcp -j REJECT --reject-with tcp-reset"), nil},
+		"saved, of another burst": {saved("-p tcp -m limit --limit 500/sec -j REJECT --reject-with tcp-reset"), nil},
+	} {
+		s, err := Parse(strings.NewReader(c.text))
+		if err != nil || len(s.Tables) != 1 || len(s.Tables[0].Chains) != 1 || len(s.Tables[0].Chains[0].Rules) != 1 {
+			t.Errorf("%s: %v\n%s", name, err, c.text)
+			continue
+		}
+		rule := s.Tables[0].Chains[0].Rules[0]
+		if typed := rule.Foreign == ""; typed != (c.want != nil) || typed && rule.Action != c.want {
+			t.Errorf("%s: %+v, want %v", name, rule, c.want)
+		}
+		if c.want == nil {
+			continue
+		}
+		again, err := Parse(strings.NewReader(text(t, s, TextOptions{})))
+		if err != nil || again.Tables[0].Chains[0].Rules[0].Action != rule.Action {
+			t.Errorf("%s: written as %s: %v", name, text(t, s, TextOptions{}), err)
+		}
+	}
+}

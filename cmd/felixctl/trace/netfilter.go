@@ -150,6 +150,9 @@ func (w *netfilter) act(a tables.Action, step Step) (v verdict, leave bool, err 
 	case tables.Drop:
 		done("drop")
 		return dropped, false, nil
+	case tables.Reject:
+		done("reject with " + a.With.String())
+		return dropped, false, nil
 	case tables.Return:
 		done("return")
 		return goesOn, true, nil

@@ -94,10 +94,16 @@ type Path struct {
 // Decider returns the step that decided, or nil.
 func (p *Path) Decider() *Step { return Decider(p.Steps) }
 
-// Decider returns the last step. If that is in the chain of all denied packets, Decider
-// returns the step that led there, because it has the reason.
+// Decider returns the last step. If that is in the chain of all denied or rejected packets,
+// Decider returns the step that led there, because it has the reason.
 func Decider(steps []Step) *Step {
 	last := len(steps) - 1
+	if last >= 0 && steps[last].chain() == rules.ChainAnswer {
+		// The packet passed other tables on its way there.
+		for last > 0 && !steps[last].afterDenial() {
+			last--
+		}
+	}
 	for last > 0 && steps[last].afterDenial() {
 		last--
 	}
@@ -107,10 +113,18 @@ func Decider(steps []Step) *Step {
 	return &steps[last]
 }
 
-// afterDenial reports whether the step is in a chain of all denied packets.
+// chain returns the name of the step's chain, which is the same under both netfilter
+// backends.
+func (s *Step) chain() string {
+	return strings.TrimPrefix(strings.TrimPrefix(s.Table, "chain "), iptables.Prefix)
+}
+
+// afterDenial reports whether the step is in a chain of all denied or rejected packets.
 func (s *Step) afterDenial() bool {
-	chain := strings.TrimPrefix(strings.TrimPrefix(s.Table, "chain "), iptables.Prefix)
-	return slices.ContainsFunc(model.Directions(), func(d model.Direction) bool { return chain == rules.DeniedChain(d) })
+	chain := s.chain()
+	return slices.ContainsFunc(model.Directions(), func(d model.Direction) bool {
+		return chain == rules.DeniedChain(d) || chain == rules.RejectedChain(d)
+	})
 }
 
 // Namer returns readable names for the objects in steps. Every method may return "".

@@ -127,3 +127,32 @@ func TestTrimmedPolicyKeepsItsLog(t *testing.T) {
 		t.Errorf("%d different objects, want 3", len(sums))
 	}
 }
+
+// TestDenyActionIsKept: of a ClusterNetworkPolicy's metadata, the annotation with a meaning
+// comes to the agent, and a change of another one is no change.
+func TestDenyActionIsKept(t *testing.T) {
+	k := &kind{name: kindClusterPolicy, trim: trimPolicy, decode: decodeClusterPolicy}
+	of := func(annotations map[string]string) *item {
+		t.Helper()
+		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"tier": "Admin", "priority": int64(1)}}}
+		u.SetName("p")
+		u.SetAnnotations(annotations)
+		i, err := k.item(u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i
+	}
+	rejects := of(map[string]string{model.DenyActionAnnotation: "reject", "a": "b"})
+	if rejects.sum != of(map[string]string{model.DenyActionAnnotation: "reject"}).sum || rejects.sum == of(nil).sum {
+		t.Error("the item does not depend on this annotation alone")
+	}
+	d, err := decodeClusterPolicy(rejects)
+	if err != nil || len(d.problems) > 0 {
+		t.Fatal(err, d.problems)
+	}
+	event, ok := d.event.(datastore.ClusterNetworkPolicySet)
+	if !ok || event.Policy.Name != "p" || event.Policy.Annotations[model.DenyActionAnnotation] != "reject" {
+		t.Errorf("%+v", d.event)
+	}
+}

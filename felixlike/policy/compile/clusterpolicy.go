@@ -21,6 +21,8 @@ type clusterCompiler struct {
 	compiler
 	// closed is true if tier, priority or subject are not valid.
 	closed bool
+	// deny is the action of the policy's Deny rules: model.Deny, or model.Reject.
+	deny model.Action
 }
 
 // clusterRule is a rule of either direction: egress peers have all fields that ingress
@@ -34,9 +36,11 @@ type clusterRule struct {
 }
 
 // ClusterNetworkPolicy compiles a ClusterNetworkPolicy. It reports each invalid part. An
-// invalid rule, or every rule if tier, priority or subject are invalid, fails closed.
+// invalid rule, or every rule if tier, priority or subject are invalid, fails closed. Rules
+// that fail closed drop.
 func ClusterNetworkPolicy(object *v1alpha2.ClusterNetworkPolicy, ids GroupIDs) (*Policy, []model.Problem) {
 	c := clusterCompiler{compiler: compiler{ids: ids, Report: Report{Object: model.ObjectRef{Kind: "ClusterNetworkPolicy", Name: object.Name}}}}
+	c.deny = c.denyAction(object.Annotations)
 	spec := &object.Spec
 	out := &Policy{Model: model.Policy{ID: model.PolicyID{Tier: c.tier(spec.Tier), Name: object.Name}}}
 	out.Model.Precedence = model.Precedence{Tier: model.TierOfAdmin, Priority: c.priority(spec.Priority)}
@@ -157,7 +161,7 @@ func (c *clusterCompiler) rules(d model.Direction, rules []clusterRule) []model.
 
 func (c *clusterCompiler) compileRule(out []model.Rule, d model.Direction, r *clusterRule) []model.Rule {
 	path := "spec." + r.name
-	action, known := actionOf(r.action)
+	action, known := c.actionOf(r.action)
 	if !known {
 		c.Add(path+".action", "unsupported action %q: must be Accept, Deny or Pass; the rule denies everything", r.action)
 		return append(out, denyAll(r.name))
@@ -194,12 +198,24 @@ func (c *clusterCompiler) compileRule(out []model.Rule, d model.Direction, r *cl
 	return c.egressRule(out, rule, peers, ports)
 }
 
-func actionOf(a v1alpha2.ClusterNetworkPolicyRuleAction) (model.Action, bool) {
+// denyAction returns the action that the annotation gives to Deny rules.
+func (c *clusterCompiler) denyAction(annotations map[string]string) model.Action {
+	switch action, set := annotations[model.DenyActionAnnotation]; {
+	case !set || action == "drop":
+	case action == "reject":
+		return model.Reject
+	default:
+		c.Add(annotationField(model.DenyActionAnnotation), "unsupported action %q: must be drop or reject; Deny rules drop", action)
+	}
+	return model.Deny
+}
+
+func (c *clusterCompiler) actionOf(a v1alpha2.ClusterNetworkPolicyRuleAction) (model.Action, bool) {
 	switch a {
 	case v1alpha2.ClusterNetworkPolicyRuleActionAccept:
 		return model.Allow, true
 	case v1alpha2.ClusterNetworkPolicyRuleActionDeny:
-		return model.Deny, true
+		return c.deny, true
 	case v1alpha2.ClusterNetworkPolicyRuleActionPass:
 		return model.Pass, true
 	}

@@ -71,6 +71,38 @@ func TestClusterPolicyFailsClosed(t *testing.T) {
 	}
 }
 
+// TestDenyAction: the annotation makes Deny rules reject. A rule that fails closed drops.
+func TestDenyAction(t *testing.T) {
+	const spec = "{tier: Admin, priority: 5, subject: {namespaces: {}}, ingress: [{action: Deny, from: [{namespaces: {}}]}, {action: Pass, from: [{namespaces: {}}]}, {action: Deny, from: [{}]}], " +
+		"egress: [{action: Accept, to: [{namespaces: {}}]}, {action: Deny, to: [{nodes: {}}]}]}"
+	for annotation, want := range map[string]string{
+		"reject": "[reject pass deny] [allow reject] 1",
+		"drop":   "[deny pass deny] [allow deny] 1",
+		"":       "[deny pass deny] [allow deny] 2",
+		"Reject": "[deny pass deny] [allow deny] 2",
+	} {
+		p := clusterPolicy(t, spec)
+		p.Annotations = map[string]string{"felixlike.io/deny-action": annotation}
+		got, problems := ClusterNetworkPolicy(p, GroupIDHash)
+		actions := func(rules []model.Rule) []model.Action {
+			var all []model.Action
+			for _, r := range rules {
+				all = append(all, r.Action)
+			}
+			return all
+		}
+		if text := fmt.Sprint(actions(got.Model.Ingress), actions(got.Model.Egress), len(problems)); text != want {
+			t.Errorf("%q: %s, want %s: %v", annotation, text, want, problems)
+		}
+		named := slices.ContainsFunc(problems, func(p model.Problem) bool {
+			return p.Field == "metadata.annotations[felixlike.io/deny-action]" && strings.Contains(p.Reason, "must be drop or reject")
+		})
+		if named != (len(problems) > 1) {
+			t.Errorf("%q: %v", annotation, problems)
+		}
+	}
+}
+
 // TestClusterPolicyLimits: a direction above a limit that denies or passes anything
 // denies everything, and one that only accepts has no rules.
 func TestClusterPolicyLimits(t *testing.T) {

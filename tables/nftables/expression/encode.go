@@ -170,14 +170,20 @@ func (e *encoder) action(a tables.Action) error {
 		e.bind(model.FamilyOf(a.To))
 	case tables.KeepSource:
 		e.bind(a.Family)
-	}
-	if r, ok := a.(tables.Report); ok {
-		e.limit(r.PerSecond) // packets above the limit are not counted
+	case tables.Report:
+		e.limit(a.PerSecond) // packets above the limit are not counted
+	case tables.Reject:
+		if a.Family != 0 {
+			e.bind(a.Family)
+		}
+		e.limit(a.PerSecond)
 	}
 	e.counter()
 	switch a := a.(type) {
 	case tables.Report:
 		e.log(a)
+	case tables.Reject:
+		return e.reject(a.With)
 	case tables.Masquerade:
 		e.masquerade()
 	case tables.SourceNAT:

@@ -1,6 +1,8 @@
 package expression
 
 import (
+	"fmt"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/tables"
@@ -138,6 +140,22 @@ func (m *Message) log(r tables.Report) {
 	m.Text(unix.NFTA_LOG_PREFIX, r.Prefix)
 	m.Uint32(unix.NFTA_LOG_SNAPLEN, r.Length)
 	m.endExpression(element, data)
+}
+
+// reject drops the packet and answers its sender.
+func (m *Message) reject(with tables.Answer) error {
+	element, data := m.expression("reject")
+	defer m.endExpression(element, data)
+	switch with {
+	case tables.TCPReset:
+		m.Uint32(unix.NFTA_REJECT_TYPE, unix.NFT_REJECT_TCP_RST)
+	case tables.AdminProhibited:
+		m.Uint32(unix.NFTA_REJECT_TYPE, unix.NFT_REJECT_ICMPX_UNREACH)
+		m.Uint8(unix.NFTA_REJECT_ICMP_CODE, unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED)
+	default:
+		return fmt.Errorf("unknown answer %s", with)
+	}
+	return nil
 }
 
 func (m *Message) masquerade() {

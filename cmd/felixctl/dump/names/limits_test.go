@@ -72,10 +72,10 @@ func chainsOf(length, hash int) (chains []kind, parts kind) {
 	r := rules.NewRenderer(model.GatewayPort, length)
 	named := func(prefix string) string { return `^` + prefix + `-.*-[A-Za-z0-9_-]{` + fmt.Sprint(hash) + `}$` }
 	kinds := []kind{
-		{"static chain", `^(forward|prerouting|judge-egress|judge-outside|to-pods|postrouting|allowed|passed|no-service|denied-(in|out)|allowed-out|common-(in|out)|` +
+		{"static chain", `^(forward|prerouting|judge-egress|judge-outside|to-pods|postrouting|allowed|passed|no-service|(denied|rejected)-(in|out)|answer|allowed-out|common-(in|out)|` +
 			`from-switch|from-outside|rewritten|guard-(forward|prerouting))$`, []string{
 			rules.ChainForward, rules.ChainPrerouting, rules.ChainEgress, rules.ChainOutside, rules.ChainToPods, rules.ChainSources,
-			rules.ChainAllowed, rules.ChainNoService, rules.ChainPassed, rules.ChainDeniedIn, rules.ChainDeniedOut, rules.ChainAllowedOut, rules.ChainCommonIn,
+			rules.ChainAllowed, rules.ChainNoService, rules.ChainPassed, rules.ChainDeniedIn, rules.ChainDeniedOut, rules.ChainRejectedIn, rules.ChainRejectedOut, rules.ChainAnswer, rules.ChainAllowedOut, rules.ChainCommonIn,
 			rules.ChainCommonOut, rules.ChainFromSwitch, rules.ChainFromOutside, rules.ChainRewritten, rules.ChainGuardForward,
 			rules.ChainGuardPrerouting,
 		}},

@@ -109,6 +109,8 @@ func (n *Names) static() {
 		rules.ChainAllowedOut: "allowed by egress policy", rules.ChainFromOutside: "from outside to a pod",
 		rules.ChainSources: "source addresses of packets from pods", rules.ChainAllowed: "marks allowed connections",
 		rules.ChainDeniedIn: "denied by ingress policy", rules.ChainDeniedOut: "denied by egress policy",
+		rules.ChainRejectedIn: "rejected by ingress policy", rules.ChainRejectedOut: "rejected by egress policy",
+		rules.ChainAnswer:    "answers to rejected packets",
 		rules.ChainNoService: "packets to no Service",
 		rules.ChainPassed:    "past the rules of other programs", rules.ChainFromSwitch: "packets of pods to Services",
 		rules.ChainRewritten: "sources that other programs rewrote", rules.ChainGuardForward: "guard while policy is loaded",
