@@ -170,7 +170,7 @@ type fake struct {
 	stage     backend.Stage
 	renderer  *rules.Renderer
 	denials   backend.Denials
-	logs      backend.Denials
+	logs      backend.Reports
 	unbounded error
 	remove    func() error
 }
@@ -184,7 +184,7 @@ func (f *fake) Beside(string)                               {}
 func (f *fake) Decides()                                    {}
 func (f *fake) Forwarded(func(*model.Attachment) bool) bool { return false }
 func (f *fake) Denials() backend.Denials                    { return f.denials }
-func (f *fake) Logs() backend.Denials                       { return f.logs }
+func (f *fake) Logs() backend.Reports                       { return f.logs }
 func (f *fake) Unbounded() error                            { return f.unbounded }
 func (f *fake) Left(context.Context) (bool, error)          { return false, nil }
 func (f *fake) Remove(context.Context, string) error        { return f.remove() }

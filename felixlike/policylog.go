@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,8 +17,10 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/denied"
+	"github.com/felixlike/felixlike/internal/isolate"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables"
 )
 
 // policyLog writes a line for each packet that a rule with Log decides. While there is such a
@@ -27,9 +31,9 @@ type policyLog struct {
 	stages  *stages
 	cluster *cluster
 	// lines wait for the writer. A log that nobody reads delays nothing else.
-	lines chan []byte
-	// lost counts the packets without a line, since the start.
-	lost atomic.Uint64
+	lines chan control.Logged
+	// unwritten counts the packets whose lines were not written. A later line has the number.
+	unwritten atomic.Uint64
 
 	mu        sync.Mutex
 	followers map[*logFollower]struct{}
@@ -49,14 +53,17 @@ const (
 	gatherLog = 200 * time.Millisecond
 	// logCheckEvery is the time between two looks at whether there are rules with Log.
 	logCheckEvery = time.Second
-	// logRetry is the wait after a failure.
+	// logRetry is the wait after the first failure.
 	logRetry = 30 * time.Second
+	// logViewFor is how long a view of the cluster's addresses is used at least: a new one takes
+	// the longer, the more pods the cluster has.
+	logViewFor = 5 * time.Second
 	// logTimeout bounds the wait until the dataplane reports, or ceases to.
 	logTimeout = time.Minute
 )
 
 func newPolicyLog(q *queue, f *feed, s *stages, c *cluster) *policyLog {
-	return &policyLog{queue: q, feed: f, stages: s, cluster: c, lines: make(chan []byte, maxWaiting), followers: map[*logFollower]struct{}{}}
+	return &policyLog{queue: q, feed: f, stages: s, cluster: c, lines: make(chan control.Logged, maxWaiting), followers: map[*logFollower]struct{}{}}
 }
 
 // write writes the lines to w until ctx ends.
@@ -66,16 +73,47 @@ func (l *policyLog) write(ctx context.Context, w io.Writer) {
 		case <-ctx.Done():
 			return
 		case line := <-l.lines:
-			if _, err := w.Write(line); err != nil {
-				l.lost.Add(1)
+			text, err := json.Marshal(logLine{"policy-log", line})
+			if err == nil {
+				_, err = w.Write(append(text, '\n'))
+			}
+			if err != nil {
+				l.unwritten.Add(max(1, line.NotLogged))
 			}
 		}
 	}
 }
 
-// run logs while rules have Log, until ctx ends. The rules then stay as they are.
+// logRetries says when to try again after failures: the wait doubles with each one.
+type logRetries struct {
+	isolate.Retry
+	// backend is the one that failed, told the last reason that was logged.
+	backend, told string
+}
+
+// of starts anew if another backend is in force.
+func (r *logRetries) of(backend string) (changed bool) {
+	if changed = r.backend != backend; changed {
+		*r = logRetries{backend: backend}
+	}
+	return changed
+}
+
+// failed records a failure of an attempt. news is whether the reason is another than before.
+func (r *logRetries) failed(began, now time.Time, err error) (news bool) {
+	if now.Sub(began) > isolate.LongestWait { // it worked for long
+		r.Retry = isolate.Retry{}
+	}
+	r.RefusedFor(now, logRetry)
+	news = r.told != err.Error()
+	r.told = err.Error()
+	return news
+}
+
+// run logs while rules have Log, until ctx ends. At the end it does not turn the reports off: the
+// dataplane keeps what is programmed.
 func (l *policyLog) run(ctx context.Context) error {
-	var retry time.Time
+	var retries logRetries
 	tick := time.NewTicker(logCheckEvery)
 	defer tick.Stop()
 	for {
@@ -89,13 +127,16 @@ func (l *policyLog) run(ctx context.Context) error {
 			l.fail(nil)
 			continue
 		}
-		if time.Now().Before(retry) {
+		if retries.of(b.Name()) {
+			l.fail(nil)
+		}
+		began := time.Now()
+		if !retries.Due(began) {
 			continue
 		}
 		err := l.serve(ctx, b)
-		if err != nil && ctx.Err() == nil {
-			retry = time.Now().Add(logRetry)
-			l.stages.log().Warn("rules with logging do not log", "component", "policy-log", "backend", b.Name(), "error", err, "retry", logRetry)
+		if err != nil && ctx.Err() == nil && retries.failed(began, time.Now(), err) {
+			l.stages.log().Warn("rules with logging do not log", "component", "policy-log", "backend", b.Name(), "error", err, "retry", retries.Next)
 		}
 		l.fail(err)
 	}
@@ -141,12 +182,16 @@ func (l *policyLog) serve(ctx context.Context, b backend.Backend) (err error) {
 		cancel()
 		<-ended
 	}()
-	if err := errors.Join(l.setReported(ctx, true), b.Logs().Refused()); err != nil {
-		return errors.Join(err, l.setReported(context.WithoutCancel(ctx), false))
+	refused := &logRefusals{}
+	if refused.before, err = l.quarantined(ctx); err != nil {
+		return err
+	}
+	if err := errors.Join(l.setReported(ctx, true), l.refused(ctx, b, refused)); err != nil {
+		return errors.Join(err, l.setReported(ctx, false))
 	}
 	l.fail(nil)
-	if err := l.take(ctx, s, b, ended); err != nil || ctx.Err() != nil {
-		return err
+	if err := l.take(ctx, s, b, refused, ended); err != nil || ctx.Err() != nil {
+		return errors.Join(err, l.setReported(ctx, false))
 	}
 	if l.wanted(ctx) == nil {
 		return l.setReported(ctx, false)
@@ -180,11 +225,54 @@ func (l *policyLog) setReported(ctx context.Context, on bool) error {
 	return nil
 }
 
+// logRefusals has the objects that were quarantined before the reports were turned on: these were
+// not refused because of the reports.
+type logRefusals struct{ before []tables.Refusal }
+
+// more returns an object that was not quarantined before, or is for another reason.
+func (r *logRefusals) more(now []tables.Refusal) *tables.Refusal {
+	same := func(all []tables.Refusal, o tables.Refusal) bool {
+		return slices.ContainsFunc(all, func(r tables.Refusal) bool { return sameObject(r, o) && r.Reason == o.Reason })
+	}
+	// One that was accepted meanwhile may be refused because of the reports after that.
+	r.before = slices.DeleteFunc(r.before, func(b tables.Refusal) bool { return !same(now, b) })
+	for _, o := range now {
+		if !same(r.before, o) {
+			return &o
+		}
+	}
+	return nil
+}
+
+// quarantined returns the quarantined objects of policies that have rules with Log.
+func (l *policyLog) quarantined(ctx context.Context) (all []tables.Refusal, err error) {
+	return all, l.queue.ask(ctx, func() {
+		for _, r := range l.stages.quarantine.refused[l.stages.backend.Stage().Name] {
+			if of, ok := r.Origin.(tables.OfPolicy); ok {
+				if p := l.cluster.tracker.policies[of.ID]; p != nil && p.Logs() {
+					all = append(all, r)
+				}
+			}
+		}
+	})
+}
+
+// refused returns the reason if the dataplane may have refused a policy because its rules report.
+// Logging must not change a verdict, and the pods of such a policy are closed.
+func (l *policyLog) refused(ctx context.Context, b backend.Backend, before *logRefusals) error {
+	now, err := l.quarantined(ctx)
+	if err != nil {
+		return err
+	}
+	if r := before.more(now); r != nil {
+		err = fmt.Errorf("%s %s of a policy with logging is refused: %s", r.Object, r.Name, r.Reason)
+	}
+	return errors.Join(err, b.Logs().Refused())
+}
+
 // take logs reports until no rule has Log, another backend is in force, or no more come.
-func (l *policyLog) take(ctx context.Context, s *session, b backend.Backend, ended <-chan struct{}) error {
+func (l *policyLog) take(ctx context.Context, s *session, b backend.Backend, refused *logRefusals, ended <-chan struct{}) error {
 	names, limits := &logNames{}, newLogLimits()
-	skipped := &skips{read: b.Logs().Skipped, limit: rules.LogsPerSecond}
-	skipped.begin(ctx)
 	tick := time.NewTicker(logCheckEvery)
 	defer tick.Stop()
 	for {
@@ -200,54 +288,66 @@ func (l *policyLog) take(ctx context.Context, s *session, b backend.Backend, end
 			if now := l.wanted(ctx); now == nil || now.Name() != b.Name() {
 				return nil
 			}
-			if err := b.Logs().Refused(); err != nil {
+			if err := l.refused(ctx, b, refused); err != nil {
 				return err
 			}
 		}
-		quiet := len(all) == 0
 		lines, err := l.named(ctx, names, limits, all)
 		if err != nil {
 			return nil // the agent ends
 		}
-		skipped.note(len(all))
-		if n := limits.takeOver() + s.takeLost() + skipped.more(ctx, quiet); n > 0 {
-			l.lost.Add(n)
+		if n := limits.takeOver() + s.takeLost(); n > 0 {
 			lines = append(lines, control.Logged{At: time.Now(), NotLogged: n})
 		}
 		l.send(lines)
 	}
 }
 
-// logNames is a view of the model, valid until the model changes.
+// logNames has the names for reports. noted is the count of the tracker when the rules were read.
+// The addresses are as they were when viewed.
 type logNames struct {
-	view  *denied.View
-	noted uint64
+	view          *denied.View
+	noted         uint64
+	viewed        time.Time
+	viewedAtNoted uint64
+}
+
+// outdated reports whether it is time for new addresses.
+func (n *logNames) outdated(now time.Time, noted uint64) bool {
+	return n.view == nil || n.viewedAtNoted != noted && now.Sub(n.viewed) >= logViewFor
 }
 
 // named adds pods and rules to the reports, as far as the limits let them through.
 func (l *policyLog) named(ctx context.Context, names *logNames, limits *logLimits, all []denied.Report) ([]control.Logged, error) {
-	var through []denied.Report
-	for _, r := range all {
-		if limits.allow(r) {
-			through = append(through, r)
-		}
-	}
-	if len(through) == 0 {
+	if len(all) == 0 {
 		return nil, nil
 	}
+	var policies map[model.PolicyID]*model.Policy
 	err := l.queue.ask(ctx, func() {
 		t := l.cluster.tracker
 		if names.view == nil || names.noted != t.noted {
-			names.view = denied.NewView(l.cluster.engine.PodAddresses(), t.attachments, t.nodes, l.cluster.node, t.host.Addresses)
-			names.view.Logs, names.noted = denied.LogRules(t.policies), t.noted
-			limits.keep(names.view.Logs)
+			policies, names.noted = maps.Clone(t.policies), t.noted
+		}
+		if now := time.Now(); names.outdated(now, t.noted) {
+			view := denied.NewView(l.cluster.engine.PodAddresses(), t.attachments, t.nodes, l.cluster.node, t.host.Addresses)
+			if names.view != nil {
+				view.Logs = names.view.Logs
+			}
+			names.view, names.viewed, names.viewedAtNoted = view, now, t.noted
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
+	if policies != nil {
+		names.view.Logs = denied.LogRules(policies)
+		limits.keep(names.view.Logs)
+	}
 	var lines []control.Logged
-	for _, r := range through {
+	for _, r := range all {
+		if !limits.allow(r, names.view.Logs[r.Log].Policy) {
+			continue
+		}
 		line, err := names.view.Logged(r)
 		if err != nil {
 			limits.over++
@@ -261,16 +361,15 @@ func (l *policyLog) named(ctx context.Context, names *logNames, limits *logLimit
 
 // send gives lines to the writer and to the followers.
 func (l *policyLog) send(all []control.Logged) {
-	for _, line := range all {
-		text, err := json.Marshal(logLine{"policy-log", line})
-		if err != nil {
-			l.lost.Add(1)
-			continue
-		}
+	written := all
+	if n := l.unwritten.Swap(0); n > 0 {
+		written = append([]control.Logged{{At: time.Now(), NotLogged: n}}, all...)
+	}
+	for _, line := range written {
 		select {
-		case l.lines <- append(text, '\n'):
+		case l.lines <- line:
 		default:
-			l.lost.Add(1)
+			l.unwritten.Add(max(1, line.NotLogged))
 		}
 	}
 	l.mu.Lock()
@@ -340,23 +439,32 @@ func (l *policyLog) follow(ctx context.Context, alive time.Duration, got func(*c
 // logLimits bounds the lines of each rule, and of all. The kernel's bound is for each of the
 // several kernel rules that a rule may become, the switch's for all rules.
 type logLimits struct {
-	node  *rate.Limiter
-	rules map[rules.LogKey]*rate.Limiter
+	// all is for all policies, reserve for those of the cluster alone: so the policies of a
+	// namespace cannot take all lines.
+	all, reserve *rate.Limiter
+	rules        map[rules.LogKey]*rate.Limiter
 	// over counts the packets without a line since the last takeOver.
 	over uint64
 }
 
 func newLogLimits() *logLimits {
-	return &logLimits{node: rate.NewLimiter(rules.LogsPerNode, rules.LogsPerNode), rules: map[rules.LogKey]*rate.Limiter{}}
+	const part = rules.LogsReserved
+	return &logLimits{
+		all:     rate.NewLimiter(rules.LogsPerNode*(100-part)/100, rules.LogsBurst*(100-part)/100),
+		reserve: rate.NewLimiter(rules.LogsPerNode*part/100, rules.LogsBurst*part/100),
+		rules:   map[rules.LogKey]*rate.Limiter{},
+	}
 }
 
-func (l *logLimits) allow(r denied.Report) bool {
-	of := l.rules[r.Log]
-	if of == nil {
-		of = rate.NewLimiter(rules.LogsPerSecond, rules.LogsPerSecond)
-		l.rules[r.Log] = of
+// allow reports whether the limits allow a line for a report of a rule of this policy.
+func (l *logLimits) allow(r denied.Report, of model.PolicyID) bool {
+	rule := l.rules[r.Log]
+	if rule == nil {
+		rule = rate.NewLimiter(rules.LogsPerSecond, rules.LogsPerSecond)
+		l.rules[r.Log] = rule
 	}
-	if of.AllowN(r.At, 1) && l.node.AllowN(r.At, 1) {
+	ofCluster := of != model.PolicyID{} && of.Namespace == ""
+	if rule.AllowN(r.At, 1) && (ofCluster && l.reserve.AllowN(r.At, 1) || l.all.AllowN(r.At, 1)) {
 		return true
 	}
 	l.over++

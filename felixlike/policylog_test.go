@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -17,8 +18,10 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/denied"
+	"github.com/felixlike/felixlike/internal/isolate"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables"
 )
 
 // logSink has the lines of an agent's log.
@@ -140,4 +143,136 @@ func TestPolicyLogThatFails(t *testing.T) {
 	if got := logsReportedIn(table); len(got) > 0 {
 		t.Errorf("told of reports: %v", got)
 	}
+}
+
+// TestPolicyLogOfARefusedPolicy: if the dataplane refuses a policy because its rules report, the
+// reports are turned off, so that its pods are not closed for longer. A follower gets the reason.
+func TestPolicyLogOfARefusedPolicy(t *testing.T) {
+	table, reports := newFakeTable(t), &fakeDenials{}
+	refused := tables.Refusal{
+		Object: "chain", Name: "pin-x/open", Reason: "no such target",
+		Origin: tables.OfPolicy{ID: model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: "open"}, Direction: model.Ingress},
+	}
+	accepts := true
+	table.onApply = func() { // the stage holds its locks
+		reported := false
+		for _, u := range table.updates {
+			if u, ok := u.(model.LogsUpdate); ok {
+				reported = u.Reported
+			}
+		}
+		if table.refused = nil; reported && !accepts {
+			table.refused = []tables.Refusal{refused}
+		}
+	}
+	f := startWith(t, Config{Stages: []backend.Stage{table.stage()}, Backend: &fake{name: "fake", stage: table.stage(), logs: reports}})
+	f.attach("a", "10.10.0.5")
+	f.begin(t, podOn("a", "node1"), loggingPolicy(map[string]string{model.LogAnnotation: "true"}))
+	eventually(t, "the dataplane reports", func() bool { return slices.Equal(logsReportedIn(table), []bool{true}) })
+	table.set(func() { accepts = false })
+	f.source.send(true, podOn("b", "node1"))
+	eventually(t, "the reports are turned off", func() bool { return slices.Equal(logsReportedIn(table), []bool{true, false}) })
+	eventually(t, "nothing is quarantined", func() bool { return len(f.Status().Quarantined) == 0 })
+	eventually(t, "a follower gets the reason", func() bool {
+		err := f.PolicyLog(t.Context(), time.Hour, func(*control.Logged) error { return errors.New("served") })
+		return err != nil && strings.Contains(err.Error(), "chain pin-x/open of a policy with logging is refused: no such target")
+	})
+}
+
+// TestLogRefusals: an object that was refused before the reports is no reason to turn them off,
+// until it is accepted or refused for another reason.
+func TestLogRefusals(t *testing.T) {
+	old, other := tables.Refusal{Object: "chain", Name: "p", Reason: "one"}, tables.Refusal{Object: "chain", Name: "p", Reason: "two"}
+	r := &logRefusals{before: []tables.Refusal{old}}
+	for i, c := range []struct {
+		now  []tables.Refusal
+		more bool
+	}{{[]tables.Refusal{old}, false}, {[]tables.Refusal{old, other}, true}, {nil, false}, {[]tables.Refusal{old}, true}} {
+		if got := r.more(c.now) != nil; got != c.more {
+			t.Errorf("%d: %v", i, got)
+		}
+	}
+}
+
+// TestLogRetries: the wait grows with each failure, and the same reason is news once. Another
+// backend starts anew.
+func TestLogRetries(t *testing.T) {
+	var r logRetries
+	now, why := time.Unix(1000, 0), errors.New("no NFLOG here")
+	r.of("one")
+	for i, wait := range []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, isolate.LongestWait, isolate.LongestWait} {
+		if news := r.failed(now, now, why); news != (i == 0) || !r.Next.Equal(now.Add(wait)) {
+			t.Errorf("failure %d: news %v, wait %s, want %s", i, news, r.Next.Sub(now), wait)
+		}
+		if r.of("one") || r.Due(now) {
+			t.Errorf("failure %d: tried again at once", i)
+		}
+	}
+	if !r.failed(now, now, errors.New("another reason")) {
+		t.Error("another reason is no news")
+	}
+	if r.failed(now, now.Add(time.Hour), why); !r.Next.Equal(now.Add(time.Hour + logRetry)) {
+		t.Errorf("after an hour without a failure, the wait ends at %s", r.Next)
+	}
+	if !r.of("two") || !r.Due(now) || !r.failed(now, now, why) {
+		t.Error("another backend does not start anew")
+	}
+}
+
+// TestLogLimits: policies of a namespace cannot take all lines of a node from those of the
+// cluster, and after a burst all together have LogsPerNode a second.
+func TestLogLimits(t *testing.T) {
+	tenant, admin := model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: "p"}, model.PolicyID{Tier: model.TierAdmin, Name: "guard"}
+	limits := newLogLimits()
+	at := time.Unix(1000, 0)
+	lines := func(of model.PolicyID) (n int) {
+		for rule := range 2 * rules.LogsBurst {
+			if limits.allow(denied.Report{At: at, Log: rules.LogKey(fmt.Sprint(of, rule))}, of) {
+				n++
+			}
+		}
+		return n
+	}
+	if tenants, admins := lines(tenant), lines(admin); tenants != 400 || admins != 100 {
+		t.Errorf("a burst: %d lines of a namespace, and then %d of the cluster", tenants, admins)
+	}
+	at = at.Add(time.Second)
+	if tenants, admins := lines(tenant), lines(admin); tenants != 80 || admins != 20 {
+		t.Errorf("a second later: %d lines of a namespace, and then %d of the cluster", tenants, admins)
+	}
+	if unknown := lines(model.PolicyID{}); unknown != 0 {
+		t.Errorf("%d lines of rules that are gone", unknown)
+	}
+}
+
+// TestLogNames: new addresses are read after a change of the model, and not more often than every
+// logViewFor.
+func TestLogNames(t *testing.T) {
+	at := time.Unix(1000, 0)
+	names := &logNames{}
+	if !names.outdated(at, 7) {
+		t.Error("nothing is read at first")
+	}
+	names.view, names.viewed, names.viewedAtNoted = &denied.View{}, at, 7
+	if names.outdated(at.Add(time.Hour), 7) || names.outdated(at.Add(logViewFor-1), 8) || !names.outdated(at.Add(logViewFor), 8) {
+		t.Error("read at a wrong time")
+	}
+}
+
+// TestUnwrittenLines: lines that a stalled output does not take are counted in a later line.
+func TestUnwrittenLines(t *testing.T) {
+	l, sink := newPolicyLog(newQueue(), nil, nil, nil), &logSink{}
+	l.send(make([]control.Logged, maxWaiting+10))
+	l.send([]control.Logged{{NotLogged: 5}})
+	ctx, cancel := context.WithCancel(t.Context())
+	written := make(chan struct{})
+	go func() { defer close(written); l.write(ctx, sink) }()
+	eventually(t, "the lines that waited are written", func() bool { return len(sink.all()) == maxWaiting })
+	l.send(nil)
+	eventually(t, "the others are counted", func() bool {
+		all := sink.all()
+		return len(all) == maxWaiting+1 && strings.Contains(all[maxWaiting], `"notLogged":15`)
+	})
+	cancel()
+	<-written
 }

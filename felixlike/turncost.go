@@ -8,6 +8,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/felixlike/felixlike/felixlike/policy/compile"
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 )
 
@@ -33,7 +34,12 @@ func costOf(p *networkingv1.NetworkPolicy, inSwitch bool) time.Duration {
 	for i := range p.Spec.Egress {
 		out.add(p.Spec.Egress[i].To, p.Spec.Egress[i].Ports)
 	}
-	return in.cost(inSwitch) + out.cost(inSwitch)
+	// In netfilter, a rule that logs becomes two.
+	rules := 1
+	if value, found := p.Annotations[model.LogAnnotation]; found && value != "false" && !inSwitch {
+		rules = 2
+	}
+	return in.cost(inSwitch, rules) + out.cost(inSwitch, rules)
 }
 
 // parts counts the parts of one direction of a policy.
@@ -69,9 +75,10 @@ func length(prefix string) int {
 	return n
 }
 
-func (c *parts) cost(inSwitch bool) time.Duration {
+// cost returns the cost of parts of which each alternative becomes that many rules.
+func (c *parts) cost(inSwitch bool, rules int) time.Duration {
 	cost := time.Duration(min(c.prefixes, compile.MaxPrefixes))*costOfPrefix +
-		time.Duration(min(c.alternatives, compile.MaxAlternatives))*costOfAlternative +
+		time.Duration(rules*min(c.alternatives, compile.MaxAlternatives))*costOfAlternative +
 		time.Duration(min(c.selectors, compile.MaxSelectors))*costOfSelector
 	if inSwitch {
 		cost += time.Duration(min(c.flows, policyflows.MaxFlows)) * costOfFlow

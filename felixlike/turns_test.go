@@ -401,3 +401,18 @@ func TestFirstApplyHasLargePolicies(t *testing.T) {
 		}
 	}
 }
+
+// TestCostOfLogging: a policy that logs costs twice its alternatives, except in the switch.
+func TestCostOfLogging(t *testing.T) {
+	p := &networkingv1.NetworkPolicy{Spec: networkingv1.NetworkPolicySpec{Ingress: []networkingv1.NetworkPolicyIngressRule{{Ports: make([]networkingv1.NetworkPolicyPort, 100)}}}}
+	without, inSwitch := costOf(p, false), costOf(p, true)
+	for value, factor := range map[string]time.Duration{"true": 2, "allow": 2, "false": 1} {
+		p.Annotations = map[string]string{model.LogAnnotation: value}
+		if got := costOf(p, false); got != factor*without {
+			t.Errorf("%s: %s, %s without", value, got, without)
+		}
+		if got := costOf(p, true); got != inSwitch {
+			t.Errorf("%s in the switch: %s, %s without", value, got, inSwitch)
+		}
+	}
+}

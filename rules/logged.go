@@ -14,15 +14,19 @@ const (
 	LogGroup uint16 = 26553
 	// LogsPerSecond bounds the reports of one rule.
 	LogsPerSecond = 20
-	// LogsPerNode bounds the reports of all rules of a node: in the switch, and in the agent.
-	LogsPerNode = 500
+	// LogsPerNode bounds the lines of all rules of a node in a second, and LogsBurst those that
+	// come at once. LogsBurst also bounds what the switch reports in a second.
+	LogsPerNode = 100
+	LogsBurst   = 500
+	// LogsReserved is the part of both, in percent, that only policies of the cluster get.
+	LogsReserved = 20
 )
 
 // logPrefix begins the NFLOG prefix of each report.
 const logPrefix = "log-"
 
-// LogKey identifies a rule in reports: its policy, direction, name and action. Rules that
-// share it, as the parts of a split rule do, are the same to a reader of the log.
+// LogKey identifies a rule in reports: its policy, direction, name and action. Several
+// rules have the same key if one rule of the object was split into them. Their lines look the same.
 type LogKey string
 
 // NewLogKey returns the key of a rule: a hash, since names are longer than the kernel takes,
@@ -43,9 +47,6 @@ func LogKeyOf(prefix string) (LogKey, bool) {
 	return LogKey(key), ok
 }
 
-// LogComment is the comment of a rule that reports for the rule with that comment.
-func LogComment(comment string) string { return "log " + comment }
-
 // SetLogs says whether rules with Log report from now on. The caller renders their
 // policies again.
 func (r *Renderer) SetLogs(on bool) { r.logs = on }
@@ -56,6 +57,6 @@ func logged(id model.PolicyID, d model.Direction, rule *model.Rule, matches []ta
 	return tables.Rule{
 		Matches: matches,
 		Action:  tables.Report{Group: LogGroup, Prefix: logPrefix + string(NewLogKey(id, d, rule)), Length: ReportLength, PerSecond: LogsPerSecond},
-		Comment: LogComment(id.String() + " " + rule.Name),
+		Comment: "log " + id.String() + " " + rule.Name,
 	}
 }

@@ -57,9 +57,6 @@ func (r *Renderer) PolicyRules(p *model.Policy, d model.Direction, families []mo
 			decision := r.decide(actionIn(p.ID.Tier, rule.Action), d, matches, comment)
 			if rule.Log && r.logs {
 				chain.Rules = append(chain.Rules, logged(p.ID, d, &rule, matches))
-				for i := range decision[1:] {
-					decision[1+i].Comment = "then " + comment // what a report is compared with counts once
-				}
 			}
 			chain.Rules = append(chain.Rules, decision...)
 		}

@@ -53,7 +53,7 @@ type Observer interface {
 	// Denials reports denied packets, Logs the packets that rules with Log decide.
 	// model.LogsUpdate turns the latter on and off.
 	Denials() Denials
-	Logs() Denials
+	Logs() Reports
 	// Unbounded returns the reason if the rate of new connections of pods should have a
 	// limit and has none, or nil.
 	Unbounded() error

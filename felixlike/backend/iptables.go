@@ -71,7 +71,7 @@ func (b *iptablesBackend) Hits(ctx context.Context, counted Counted, _ map[polic
 func (b *iptablesBackend) Denials() Denials { return b.denials }
 
 // Logs implements Observer.
-func (b *iptablesBackend) Logs() Denials { return nflogLogs{b.at, b.counters} }
+func (b *iptablesBackend) Logs() Reports { return nflogLogs{b.at} }
 
 // Left implements Leftovers.
 func (b *iptablesBackend) Left(ctx context.Context) (bool, error) { return b.table.Exists(ctx) }

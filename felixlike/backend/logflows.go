@@ -19,7 +19,7 @@ import (
 func (p *switchPolicy) applyLogged(ctx context.Context) (tables.Result, error) {
 	if p.store.Logged() {
 		p.logMetered = true
-		err := p.link.Conn.SetMeter(ctx, policyflows.LogMeter, rules.LogsPerNode)
+		err := p.link.Conn.SetMeter(ctx, policyflows.LogMeter, rules.LogsBurst)
 		if lost := p.link.Conn.Err(); lost != nil {
 			return tables.Result{}, fmt.Errorf("openflow connection lost: %w", lost)
 		}
@@ -60,7 +60,7 @@ func (p *switchPolicy) unlog(err error) {
 // switchLogs reports packets that rules with Log decide in the switch.
 type switchLogs struct{ policy *switchPolicy }
 
-// Check implements Denials.
+// Check implements Reports.
 func (l switchLogs) Check(ctx context.Context) error {
 	l.policy.mu.Lock()
 	l.policy.unlogged = nil
@@ -70,10 +70,10 @@ func (l switchLogs) Check(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	return tryActions(ctx, conn, policyflows.LogMeter, rules.LogsPerNode, policyflows.LogActions())
+	return tryActions(ctx, conn, policyflows.LogMeter, rules.LogsBurst, policyflows.LogActions())
 }
 
-// Listen implements Denials.
+// Listen implements Reports.
 func (l switchLogs) Listen(ctx context.Context, got func(denied.Report)) (<-chan struct{}, error) {
 	return l.policy.listen(ctx, policyflows.LogID, func(in openflow.PacketIn) {
 		packet, err := denied.Payload(in.Frame)
@@ -87,17 +87,7 @@ func (l switchLogs) Listen(ctx context.Context, got func(denied.Report)) (<-chan
 	})
 }
 
-// Skipped implements Denials.
-func (l switchLogs) Skipped(ctx context.Context) (uint64, error) {
-	conn, err := openflow.Dial(ctx, l.policy.link.Socket)
-	if err != nil {
-		return 0, err
-	}
-	defer conn.Close()
-	return conn.MeterDropped(ctx, policyflows.LogMeter)
-}
-
-// Refused implements Denials.
+// Refused implements Reports.
 func (l switchLogs) Refused() error {
 	l.policy.mu.Lock()
 	defer l.policy.mu.Unlock()

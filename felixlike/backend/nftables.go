@@ -17,7 +17,7 @@ type nftablesBackend struct {
 	table      *nftables.Table
 	collisions *collisions
 	denials    Denials
-	logs       Denials
+	at         Config
 }
 
 // NewNFTables returns the backend in one private nftables table, for the node
@@ -30,18 +30,9 @@ func NewNFTables(node string, masquerade bool) Backend {
 func newNFTables(c Config) *nftablesBackend {
 	table := nftables.New(nftables.Options{NetNS: c.NetNS})
 	r, all := NFTablesManagers(c, table)
-	b := &nftablesBackend{table: table, collisions: newCollisions(all)}
+	b := &nftablesBackend{at: c, table: table, collisions: newCollisions(all)}
 	b.denials = nflogDenials{c, func(ctx context.Context, add func(comment string, packets uint64)) error {
 		return countDrops(ctx, table, rules.DropChains(), add)
-	}}
-	b.logs = nflogLogs{c, func(ctx context.Context, add func(comment string, packets uint64)) error {
-		s, err := table.Snapshot(ctx)
-		for _, chain := range s.Chains {
-			for _, r := range chain.Rules {
-				add(r.Comment, r.Packets)
-			}
-		}
-		return err
 	}}
 	b.common = common{name: config.NFTables, renderer: r, stage: Stage{
 		Name: config.NFTables, Required: true, Managers: all, Timeout: 60 * time.Second,
@@ -75,7 +66,7 @@ func (b *nftablesBackend) Hits(ctx context.Context, counted Counted, _ map[polic
 func (b *nftablesBackend) Denials() Denials { return b.denials }
 
 // Logs implements Observer.
-func (b *nftablesBackend) Logs() Denials { return b.logs }
+func (b *nftablesBackend) Logs() Reports { return nflogLogs{b.at} }
 
 // Left implements Leftovers.
 func (b *nftablesBackend) Left(ctx context.Context) (bool, error) {

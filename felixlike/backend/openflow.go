@@ -107,7 +107,7 @@ func (p *switchPolicy) Forwarded(has func(*model.Attachment) bool) bool {
 func (p *switchPolicy) Denials() Denials { return p.denials }
 
 // Logs implements Observer.
-func (p *switchPolicy) Logs() Denials { return switchLogs{p} }
+func (p *switchPolicy) Logs() Reports { return switchLogs{p} }
 
 // Unbounded implements Observer.
 func (p *switchPolicy) Unbounded() error { return p.rates.Unbounded() }

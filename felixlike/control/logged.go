@@ -26,7 +26,8 @@ type Logged struct {
 	Port       uint16    `json:"port,omitempty"`
 	ICMP       *ICMPType `json:"icmp,omitempty"`
 	LogLabel   string    `json:"logLabel,omitempty"`
-	// NotLogged counts packets above the limits, and reports that were lost on their way.
+	// NotLogged counts reports that the agent got or lost, and that have no line. It has no packet that the
+	// dataplane did not report because of its own limit.
 	NotLogged uint64 `json:"notLogged,omitempty"`
 }
 

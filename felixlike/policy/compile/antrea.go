@@ -515,7 +515,7 @@ func (c *antreaCompiler) compileRule(d model.Direction, name string, r *antrea.R
 	}
 	rule := model.Rule{Name: name, Action: action, Log: r.EnableLogging}
 	if faults := validation.IsValidLabelValue(r.LogLabel); len(faults) > 0 {
-		c.Add(path+".logLabel", "invalid label %q: %s; the lines have none", r.LogLabel, strings.Join(faults, ", "))
+		c.Add(path+".logLabel", "invalid label %q: %s; the lines have none", shown(r.LogLabel), strings.Join(faults, ", "))
 	} else if r.EnableLogging {
 		rule.LogLabel = r.LogLabel
 	}

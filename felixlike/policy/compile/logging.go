@@ -21,7 +21,7 @@ func (c *compiler) logging(annotations map[string]string, p *model.Policy) {
 	}
 	label := annotations[model.LogLabelAnnotation]
 	if faults := validation.IsValidLabelValue(label); len(faults) > 0 {
-		c.Add(annotationField(model.LogLabelAnnotation), "invalid label %q: %s; the lines have none", label, strings.Join(faults, ", "))
+		c.Add(annotationField(model.LogLabelAnnotation), "invalid label %q: %s; the lines have none", shown(label), strings.Join(faults, ", "))
 		label = ""
 	}
 	for _, rules := range [...][]model.Rule{p.Ingress, p.Egress} {
@@ -51,7 +51,7 @@ func (c *compiler) logged(value string, t model.Tier) func(model.Action) bool {
 		case "deny":
 			denies = true
 		default:
-			c.Add(field, "unknown value %q: must be true, false, or a list of allow and deny; nothing is logged", value)
+			c.Add(field, "unknown value %q: must be true, false, or a list of allow and deny; nothing is logged", shown(value))
 			return nil
 		}
 	}
@@ -59,6 +59,17 @@ func (c *compiler) logged(value string, t model.Tier) func(model.Action) bool {
 		c.Add(field, "a NetworkPolicy has no rule that denies: only what it allows can be logged")
 	}
 	return func(a model.Action) bool { return a == model.Allow && allows || a.Denies() && denies }
+}
+
+// maxShown bounds, in bytes, what a problem repeats of a value.
+const maxShown = 64
+
+// shown returns the value, or its beginning if it is long.
+func shown(value string) string {
+	if len(value) <= maxShown {
+		return value
+	}
+	return strings.ToValidUTF8(value[:maxShown-3], "") + "..."
 }
 
 func annotationField(name string) string { return "metadata.annotations[" + name + "]" }

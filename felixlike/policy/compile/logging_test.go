@@ -72,3 +72,17 @@ func TestLogAnnotation(t *testing.T) {
 		check(p, problems, c.pods, c.problem+c.own)
 	}
 }
+
+// TestLogValuesInProblems: a problem repeats only the beginning of a long value.
+func TestLogValuesInProblems(t *testing.T) {
+	long := strings.Repeat("é", 100_000)
+	for _, annotations := range []map[string]string{{model.LogAnnotation: long}, {model.LogAnnotation: "true", model.LogLabelAnnotation: long}} {
+		_, problems := NetworkPolicy(&networkingv1.NetworkPolicy{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "p", Annotations: annotations},
+			Spec:       networkingv1.NetworkPolicySpec{Ingress: []networkingv1.NetworkPolicyIngressRule{{}}},
+		}, GroupIDHash)
+		if len(problems) != 1 || len(problems[0].Reason) > 500 || !strings.Contains(problems[0].Reason, `"`+strings.Repeat("é", 30)+`..."`) {
+			t.Errorf("%.600v", problems)
+		}
+	}
+}
