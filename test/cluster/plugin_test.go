@@ -92,7 +92,7 @@ func (s *site) testAllNodes(t *testing.T, ask func(t *testing.T, want int, args 
 	}
 	// The backend in force is set again: no node changes, and the setting in the ConfigMap stays.
 	backend := strings.TrimSpace(ask(t, 0, "--node", s.Nodes()[0], "backend", "get"))
-	expectAll(ask(t, 0, "backend", "set", backend, "--temporary"), "is in force already")
+	expectAll(ask(t, 0, "backend", "set", backend, "--temporary"), backend+" (was "+backend+")")
 }
 
 // expectDrops fails the test unless the lines report denied packets of a pod,

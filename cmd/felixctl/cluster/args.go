@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/felixlike/report"
 )
@@ -27,7 +30,7 @@ With one --node, any command runs on that node:
   kubectl felixlike --node worker-1 trace --from shop/web --to shop/db --port 5432/tcp
   kubectl felixlike --node worker-1 preview -f - < policy.yaml
 
-Without --node, or with several, these commands answer for all of the nodes:
+Without --node these commands answer for all Linux nodes, with several --node for these:
 
   status       one row a node, what is not in order first; --wait 2m waits until all are
   check        the findings of all nodes, each once
@@ -45,7 +48,8 @@ Each of them has --help. Before the command:
   -n, --namespace NS   where the agents run (default felixlike-system)
   --context, --kubeconfig   for kubectl
 
-felixctl takes the same flags: "felixctl --node NODE COMMAND", "felixctl --all-nodes COMMAND".
+"felixctl" does the same if its first flag is --node, --all-nodes, --context or --kubeconfig:
+"felixctl --node NODE COMMAND", "felixctl --all-nodes COMMAND".
 Files are those of the pod: use standard input for your own (-f -).
 
 The exit code for one node is that of the command. For several nodes: 0 all are as
@@ -85,8 +89,10 @@ func Run(ctx context.Context, args []string, io Streams) (int, error) {
 	}
 	root := t.commands()
 	if found, _, err := root.Find(command); err != nil || found == root {
-		return 2, fmt.Errorf("--node NODE is missing: %s is for one node", command[0])
+		return 2, fmt.Errorf("%s is for one node: give one --node NODE", command[0])
 	}
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
+	defer stop()
 	root.SetArgs(command)
 	root.SetIn(io.In)
 	root.SetOut(io.Out)

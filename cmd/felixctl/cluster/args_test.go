@@ -28,11 +28,15 @@ printf '%s\n' "$*" >> asked
 case "$*" in
 *" get pods "*spec.nodeName=*) node=${*##*spec.nodeName=}; cat "pods-$node" 2>/dev/null || cat pods-none;;
 *" get pods "*"-o json"*) cat pods;;
-*" get nodes -o name"*) cat nodes;;
+*" get nodes "*"-o name"*) cat nodes;;
 *" exec "*) pod=${*##*pod/}; pod=${pod%% *}; name="$pod $(echo "${*##*-- felixctl }" | tr / _)"
-  [ -e "$name" ] || { echo "no such answer: $name" >&2; exit 2; }
+  [ -e "$name" ] || { echo "no such answer: $name" >&2; exit 1; }
   [ -e "$name.stdin" ] && cat
-  cat "$name"; exit $(cat "$name.code" 2>/dev/null || echo 0);;
+  code=$(cat "$name.code" 2>/dev/null || echo 0)
+  cat "$name"
+  [ -e "$name.next" ] && mv "$name.next" "$name" && echo 0 > "$name.code"
+  [ "$code" = 0 ] || [ -e "$name.cut" ] || echo "command terminated with exit code $code" >&2
+  exit $code;;
 *" get pod "*) cat pod;;
 *" get configmap "*) cat configmap;;
 *" patch "*) ;;
@@ -125,6 +129,7 @@ func TestOneNode(t *testing.T) {
 	k := newFakeKubectl(t, pod("n1", ""))
 	k.answer(t, "n1", "preview -f -", 1, "previewed")
 	k.file(t, "agent-n1 preview -f -.stdin", "")
+	k.file(t, "agent-n1 preview -f -.cut", "")
 	if code, out := run(t.Context(), "a policy ", "--context", "c1", "--node=n1", "preview", "-f", "-"); code != 1 || out != "a policy previewed" {
 		t.Errorf("exit code %d, %q", code, out)
 	}
@@ -145,7 +150,7 @@ func TestUsage(t *testing.T) {
 	}{
 		{"node n2: no agent", []string{"--node", "n2", "status"}},
 		{"node n3: container agent of pod agent-n3 waits: CrashLoopBackOff", []string{"--node", "n3", "status"}},
-		{"--node NODE is missing: trace is for one node", []string{"trace", "--from", "a/b"}},
+		{"trace is for one node: give one --node", []string{"trace", "--from", "a/b"}},
 		{"unknown flag --nodes", []string{"--nodes", "n1", "status"}},
 		{"a value is missing", []string{"--node"}},
 		{"unknown flag: --wide", []string{"status", "--wide"}},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"sync/atomic"
@@ -65,13 +66,14 @@ func (t target) askOne(ctx context.Context, a agent, command []string) reply {
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
 	r.out = out
-	switch r.code, err = exitCode(err); {
-	case ctx.Err() != nil:
+	text := ""
+	switch r.code, text, err = remoteCode(err, errs.Bytes()); {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		r.Fault = fmt.Sprintf("no answer within %s", nodeTimeout)
 	case err != nil:
 		r.Fault = err.Error()
 	case r.code > 1 || r.code == 1 && len(out) == 0:
-		r.Fault = fmt.Sprintf("exit code %d: %s", r.code, bytes.TrimSpace(errs.Bytes()))
+		r.Fault = fmt.Sprintf("exit code %d: %s", r.code, text)
 	}
 	return r
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
@@ -22,6 +23,9 @@ import (
 // settleTimeout bounds the time from the change of a node's backend until all is in order
 // there.
 const settleTimeout = 2 * time.Minute
+
+// changeTimeout bounds the change of a node's backend. felixctl itself waits for two minutes.
+const changeTimeout = 3 * time.Minute
 
 func (t target) backendCommand() *cobra.Command {
 	c := &cobra.Command{
@@ -120,23 +124,28 @@ Exit codes: 0 all nodes have the backend; 2 one has not.`,
 			if err != nil {
 				return err
 			}
-			if err := t.roll(c.Context(), agents, args[0], c.OutOrStdout()); err != nil || temporary || len(t.nodes) > 0 {
+			reached, err := t.roll(c.Context(), agents, args[0], c.OutOrStdout())
+			if err != nil || temporary || len(t.nodes) > 0 {
 				return err
 			}
 			if err := t.persist(c.Context(), agents, args[0], c.OutOrStdout()); err != nil {
 				return fmt.Errorf("all nodes have the backend %s until their agents restart, but the setting could not be changed: %w", args[0], err)
 			}
-			return nil
+			return t.verify(c.Context(), reached)
 		},
 	}
 	c.Flags().BoolVar(&temporary, "temporary", false, "only until the agents restart")
 	return c
 }
 
-// roll changes the backend of one node after the other.
-func (t target) roll(ctx context.Context, agents []agent, backend string, out io.Writer) error {
+// roll changes the backend of one node after the other. It returns the backends that are then
+// in force: "iptables" becomes a variant on each node.
+func (t target) roll(ctx context.Context, agents []agent, backend string, out io.Writer) (map[string]bool, error) {
+	reached := map[string]bool{}
 	for i, a := range agents {
-		if err := t.change(ctx, a, backend, out); err != nil {
+		name, err := t.change(ctx, a, backend, out)
+		reached[name] = true
+		if err != nil {
 			var changed []string
 			for _, b := range agents[:i] {
 				changed = append(changed, b.Node)
@@ -145,46 +154,75 @@ func (t target) roll(ctx context.Context, agents []agent, backend string, out io
 			if len(changed) > 0 {
 				done = fmt.Sprintf("changed to %s: %s", backend, strings.Join(changed, ", "))
 			}
-			return fmt.Errorf("stopped at node %s: %w (%s)", a.Node, err, done)
+			return nil, fmt.Errorf("stopped at node %s: %w (%s)", a.Node, err, done)
 		}
+	}
+	return reached, nil
+}
+
+// verify asks all nodes again: an agent may have restarted with the former setting, and a
+// node may have joined.
+func (t target) verify(ctx context.Context, reached map[string]bool) error {
+	nodes, err := t.status(ctx, io.Discard)
+	if err != nil {
+		return err
+	}
+	var others []string
+	for _, n := range nodes {
+		if n.Status == nil || !reached[n.Status.Backend] {
+			others = append(others, n.Node)
+		}
+	}
+	if len(others) > 0 {
+		return fmt.Errorf("these nodes have not got the backend, or do not answer: %s: give the command again", strings.Join(others, ", "))
 	}
 	return nil
 }
 
-// change changes the backend of a node that is in order, and waits until it is again.
-func (t target) change(ctx context.Context, a agent, backend string, out io.Writer) error {
+// change changes the backend of a node that is in order, and waits until it is again. It
+// returns the backend in force.
+func (t target) change(ctx context.Context, a agent, backend string, out io.Writer) (string, error) {
 	if a.Fault != "" {
-		return errors.New(a.Fault)
+		return "", errors.New(a.Fault)
 	}
-	if err := t.settled(ctx, a, 0); err != nil {
-		return fmt.Errorf("before the change: %w", err)
+	if err := t.settled(ctx, a, "", 0); err != nil {
+		return "", fmt.Errorf("before the change: %w", err)
 	}
-	cmd := t.exec(ctx, a, []string{"backend", "set", backend})
+	limited, cancel := context.WithTimeout(ctx, changeTimeout)
+	defer cancel()
+	cmd := t.exec(limited, a, []string{"backend", "set", backend, "-o", "json"})
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	answer, err := cmd.Output()
-	if code, err := exitCode(err); err != nil || code != 0 {
-		return errors.Join(err, fmt.Errorf("exit code %d: %s", code, bytes.TrimSpace(errs.Bytes())))
+	if code, text, err := remoteCode(err, errs.Bytes()); err != nil || code != 0 {
+		return "", errors.Join(limited.Err(), err, fmt.Errorf("exit code %d: %s", code, text))
 	}
-	line, _, _ := strings.Cut(string(answer), "\n")
-	if _, err := fmt.Fprintln(out, line); err != nil {
-		return err
+	var changed struct{ Backend, Before string }
+	if err := json.Unmarshal(answer, &changed); err != nil {
+		return "", fmt.Errorf("the answer cannot be read: %w", err)
 	}
-	if err := t.settled(ctx, a, settleTimeout); err != nil {
-		return fmt.Errorf("after the change: %w", err)
+	if _, err := fmt.Fprintf(out, "%s: %s (was %s)\n", a.Node, changed.Backend, changed.Before); err != nil {
+		return changed.Backend, err
 	}
-	return nil
+	if err := t.settled(ctx, a, changed.Backend, settleTimeout); err != nil {
+		return changed.Backend, fmt.Errorf("after the change: %w", err)
+	}
+	return changed.Backend, nil
 }
 
-// settled waits until the node is in order.
-func (t target) settled(ctx context.Context, a agent, wait time.Duration) error {
+// settled waits until the node is in order, with the backend if one is named.
+func (t target) settled(ctx context.Context, a agent, backend string, wait time.Duration) error {
 	one := t
 	one.nodes = []string{a.Node}
 	nodes, err := one.waitForStatus(ctx, io.Discard, wait)
 	if err != nil {
 		return err
 	}
-	if n := nodes[0]; n.State != inOrder {
+	n := nodes[0]
+	if n.State == inOrder && backend != "" && n.Status.Backend != backend {
+		return fmt.Errorf("the node has %s again: its agent has restarted", n.Status.Backend)
+	}
+	if n.State != inOrder {
 		var why texts
 		n.faults(&why)
 		reason := n.State
@@ -221,8 +259,10 @@ func (t target) persist(ctx context.Context, agents []agent, backend string, out
 	if !backendLine.MatchString(before) {
 		after = strings.TrimRight(before, "\n") + "\n" + line + "\n"
 	}
-	if before == "" {
-		return fmt.Errorf("ConfigMap %s has no %s", name, configKey)
+	// An agent does not start with a file that it cannot read.
+	var settings map[string]any
+	if err := yaml.UnmarshalStrict([]byte(after), &settings); err != nil || before == "" || settings["backend"] != backend {
+		return errors.Join(err, fmt.Errorf("%s of ConfigMap %s has another form than expected: set %q there by hand", configKey, name, line))
 	}
 	// The version refuses the patch if somebody else has changed the object meanwhile.
 	patch, err := json.Marshal(map[string]any{
@@ -235,7 +275,7 @@ func (t target) persist(ctx context.Context, agents []agent, backend string, out
 	if _, err := t.output(ctx, "patch", "configmap", name, "--type", "merge", "-p", string(patch)); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "ConfigMap %s: backend is %s from now on\n", name, backend)
+	_, err = fmt.Fprintf(out, "ConfigMap %s: %q is set\n", name, line)
 	return err
 }
 

@@ -77,19 +77,8 @@ func TestStatusWaits(t *testing.T) {
 	pending.Observed = 1
 	k.answer(t, "n1", "status -o json", 1, pending)
 	k.answer(t, "n2", "status -o json", 0, good("n2"))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			if data, _ := os.ReadFile(filepath.Join(k.dir, "asked")); strings.Count(string(data), "pod/agent-n1") > 0 {
-				break
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		k.answer(t, "n1", "status -o json", 0, good("n1"))
-	}()
+	k.object(t, "agent-n1 status -o json.next", good("n1"))
 	code, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "status", "--wait", "1m")
-	<-done
 	if code != 0 {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
@@ -196,19 +185,30 @@ func TestDiffOfAllNodes(t *testing.T) {
 	}
 }
 
+// taken is the answer of backend set.
+const taken = `{"backend": "openflow", "before": "nftables"}`
+
+// after is the status of a node after the change.
+func after(node string) control.Status {
+	s := good(node)
+	s.Backend = "openflow"
+	return s
+}
+
 // TestBackendRolls: nodes change one after the other, and then the ConfigMap.
 func TestBackendRolls(t *testing.T) {
 	k := newFakeKubectl(t, pod("n1", ""), pod("n2", ""))
 	k.file(t, "nodes", "node/n1\nnode/n2\n")
 	for _, n := range []string{"n1", "n2"} {
 		k.answer(t, n, "status -o json", 0, good(n))
-		k.answer(t, n, "backend set openflow", 0, n+": openflow has taken over\nTo keep it\n")
+		k.object(t, "agent-"+n+" status -o json.next", after(n))
+		k.answer(t, n, "backend set openflow -o json", 0, taken)
 	}
 	volume := corev1.Volume{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}}
 	k.object(t, "pod", corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{volume}}})
 	k.object(t, "configmap", corev1.ConfigMap{Data: map[string]string{configKey: "# backend: a comment\nbackend: nftables\nmtu: 1400\n"}})
 	code, out := run(t.Context(), "", "backend", "set", "openflow")
-	if code != 0 || out != "n1: openflow has taken over\nn2: openflow has taken over\nConfigMap settings: backend is openflow from now on\n" {
+	if code != 0 || out != "n1: openflow (was nftables)\nn2: openflow (was nftables)\nConfigMap settings: \"backend: openflow\" is set\n" {
 		t.Errorf("exit code %d, %q", code, out)
 	}
 	expect(t, k.asked(t), "agent-n1 --container agent -- felixctl backend set openflow", "agent-n2 --container agent -- felixctl backend set openflow",
@@ -221,14 +221,15 @@ func TestBackendStops(t *testing.T) {
 	k.file(t, "nodes", "node/n1\nnode/n2\nnode/n3\n")
 	for _, n := range []string{"n1", "n2", "n3"} {
 		k.answer(t, n, "status -o json", 0, good(n))
-		k.answer(t, n, "backend set openflow", 0, n+": openflow has taken over\n")
+		k.object(t, "agent-"+n+" status -o json.next", after(n))
+		k.answer(t, n, "backend set openflow -o json", 0, taken)
 	}
-	k.answer(t, "n2", "backend set openflow", 2, "")
+	k.answer(t, "n2", "backend set openflow -o json", 2, "")
 	code, out := run(t.Context(), "", "backend", "set", "openflow")
 	if code != 2 {
 		t.Errorf("exit code %d", code)
 	}
-	expect(t, out, "n1: openflow has taken over", "stopped at node n2", "changed to openflow: n1")
+	expect(t, out, "n1: openflow (was nftables)", "stopped at node n2", "changed to openflow: n1")
 	if asked := k.asked(t); strings.Contains(asked, "patch") || strings.Contains(asked, "agent-n3 --container agent -- felixctl backend set") {
 		t.Errorf("it went on:\n%s", asked)
 	}
@@ -240,6 +241,56 @@ func TestBackendStops(t *testing.T) {
 		t.Errorf("a node that is not in order was changed: %d, %s", code, out)
 	}
 	expect(t, out, "stopped at node n1", "before the change", "no space", "no node has changed")
+}
+
+// TestBackendComesBack: an agent that restarts with the former setting is not "all nodes have
+// the backend".
+func TestBackendComesBack(t *testing.T) {
+	k := newFakeKubectl(t, pod("n1", ""))
+	k.answer(t, "n1", "status -o json", 0, good("n1"))
+	k.answer(t, "n1", "backend set openflow -o json", 0, taken)
+	code, out := run(t.Context(), "", "--node", "n1", "--node", "n1", "backend", "set", "openflow")
+	if code != 2 || !strings.Contains(out, "has nftables again") {
+		t.Errorf("exit code %d, %s", code, out)
+	}
+}
+
+// TestOddConfigMap: a setting that cannot be changed safely is left as it is.
+func TestOddConfigMap(t *testing.T) {
+	k := newFakeKubectl(t, pod("n1", ""))
+	k.file(t, "nodes", "node/n1\n")
+	k.answer(t, "n1", "status -o json", 0, good("n1"))
+	k.object(t, "agent-n1 status -o json.next", after("n1"))
+	k.answer(t, "n1", "backend set openflow -o json", 0, taken)
+	volume := corev1.Volume{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}}
+	k.object(t, "pod", corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{volume}}})
+	k.object(t, "configmap", corev1.ConfigMap{Data: map[string]string{configKey: "{backend: nftables, mtu: 1400}\n"}})
+	code, out := run(t.Context(), "", "backend", "set", "openflow")
+	if code != 2 || !strings.Contains(out, "by hand") || strings.Contains(k.asked(t), "patch") {
+		t.Errorf("exit code %d, %s", code, out)
+	}
+}
+
+// TestLostNodes: a kubectl that fails itself, or ends without an interrupt, is no answer.
+func TestLostNodes(t *testing.T) {
+	k := newFakeKubectl(t, pod("n1", ""), pod("n2", ""))
+	k.answer(t, "n1", "drops", 0, "")
+	k.answer(t, "n2", "drops", 1, "")
+	k.file(t, "agent-n2 drops.cut", "")
+	if code, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "drops"); code != 2 || !strings.Contains(out, "n2: kubectl exec: exit code 1") {
+		t.Errorf("drops: exit code %d, %s", code, out)
+	}
+	k.answer(t, "n1", "drops --follow", 0, "")
+	k.answer(t, "n2", "drops --follow", 0, "")
+	if code, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "drops", "--follow"); code != 2 || !strings.Contains(out, "n1: the agent's pod has ended the connection") {
+		t.Errorf("drops --follow: exit code %d, %s", code, out)
+	}
+	k.answer(t, "n1", "diff live wanted", 0, "")
+	k.answer(t, "n2", "diff live wanted", 1, "half")
+	k.file(t, "agent-n2 diff live wanted.cut", "")
+	if code, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "diff", "live", "wanted"); code != 2 || !strings.Contains(out, "n2: NO ANSWER") {
+		t.Errorf("diff: exit code %d, %s", code, out)
+	}
 }
 
 // TestDiagsOfAllNodes: one archive with a folder for each node; what is missing is named.

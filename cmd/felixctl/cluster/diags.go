@@ -51,11 +51,15 @@ Exit codes: 0 written; 2 not, or without a node.`,
 			a := newArchive(f, strings.TrimSuffix(path.Base(file), ".tar.gz"))
 			missing := 0
 			for _, r := range replies {
-				if r.Fault == "" {
-					a.node(r)
+				var err error
+				if r.Fault != "" {
+					err = errors.New(r.Fault)
 				} else {
+					err = a.node(r)
+				}
+				if err != nil {
 					missing++
-					a.failed(r.Node, errors.New(r.Fault))
+					a.failed(r.Node, err)
 				}
 				t.logs(c.Context(), a, r.agent)
 			}
@@ -154,25 +158,23 @@ func (a *archive) failed(what string, err error) {
 }
 
 // node adds the files of a node's own archive.
-func (a *archive) node(r reply) {
+func (a *archive) node(r reply) error {
 	z, err := gzip.NewReader(bytes.NewReader(r.out))
 	if err != nil {
-		a.failed(r.Node, err)
-		return
+		return err
 	}
 	from := tar.NewReader(files.Bounded(z, maxDiags))
 	for {
 		header, err := from.Next()
 		if errors.Is(err, io.EOF) {
-			return
+			return nil
 		}
 		var data []byte
 		if err == nil {
 			data, err = io.ReadAll(from)
 		}
 		if err != nil {
-			a.failed(r.Node, err)
-			return
+			return err
 		}
 		// The first part is the name of the node's own archive. A name cannot leave the folder.
 		_, name, _ := strings.Cut(path.Clean("/" + header.Name)[1:], "/")

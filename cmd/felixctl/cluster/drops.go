@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/signal"
 	"slices"
 	"strings"
 	"sync"
@@ -39,13 +38,12 @@ Exit codes: 0 nothing was denied, or --follow was interrupted; 1 something was d
 			if slices.Contains(args, "-h") || slices.Contains(args, "--help") {
 				return c.Help()
 			}
-			ctx, stop := signal.NotifyContext(c.Context(), unix.SIGINT, unix.SIGTERM)
-			defer stop()
+			ctx := c.Context()
 			agents, err := t.agents(ctx)
 			if err != nil {
 				return err
 			}
-			return t.follow(ctx, agents, append([]string{"drops"}, args...), &merged{out: c.OutOrStdout(), err: c.ErrOrStderr(), json: wantsJSON(args), width: widest(agents)})
+			return t.follow(ctx, agents, append([]string{"drops"}, args...), &merged{out: c.OutOrStdout(), err: c.ErrOrStderr(), json: wantsJSON(args), width: widest(agents), endless: endless(args)})
 		},
 	}
 }
@@ -57,6 +55,12 @@ func wantsJSON(args []string) bool {
 		}
 	}
 	return false
+}
+
+// endless reports whether drops follows until it is interrupted.
+func endless(args []string) bool {
+	bounded := func(a string) bool { return a == "--for" || strings.HasPrefix(a, "--for=") }
+	return slices.ContainsFunc(args, func(a string) bool { return a == "--follow" || a == "--follow=true" }) && !slices.ContainsFunc(args, bounded)
 }
 
 func widest(agents []agent) int {
@@ -101,7 +105,7 @@ func (t target) follow(ctx context.Context, agents []agent, command []string, to
 // interrupted command has the code 0.
 func (t target) followOne(ctx context.Context, a agent, command []string, to *merged) int {
 	cmd := t.exec(ctx, a, command)
-	// An interrupt ends felixctl in the pod as well, which prints its last lines.
+	// felixctl in the pod ends once nobody takes its output.
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGINT) }
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
@@ -119,7 +123,10 @@ func (t target) followOne(ctx context.Context, a agent, command []string, to *me
 		to.line(a.Node, lines.Text())
 	}
 	readError := lines.Err()
-	code, err := exitCode(cmd.Wait())
+	if readError != nil {
+		cmd.Process.Kill() //nolint:errcheck // it may have ended
+	}
+	code, text, err := remoteCode(cmd.Wait(), errs.Bytes())
 	switch {
 	case ctx.Err() != nil:
 		return 0
@@ -129,8 +136,11 @@ func (t target) followOne(ctx context.Context, a agent, command []string, to *me
 	case err != nil:
 		to.fault(a.Node, err.Error())
 		return 2
-	case code > 1:
-		to.fault(a.Node, strings.TrimSpace(errs.String()))
+	case to.endless && code < 2:
+		to.fault(a.Node, "the agent's pod has ended the connection "+text)
+		return 2
+	case text != "":
+		to.fault(a.Node, text)
 	}
 	return code
 }
@@ -141,6 +151,8 @@ type merged struct {
 	out, err io.Writer
 	json     bool
 	width    int
+	// endless says that a command must not end by itself.
+	endless bool
 	// failed is the error of the last write.
 	failed error
 }

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -33,11 +34,16 @@ type agent struct {
 }
 
 func (t target) kubectl(ctx context.Context, args ...string) *exec.Cmd {
-	return exec.CommandContext(ctx, "kubectl", append(slices.Concat(t.flags, []string{"--namespace", t.namespace}), args...)...)
+	cmd := exec.CommandContext(ctx, "kubectl", append(slices.Concat(t.flags, []string{"--namespace", t.namespace}), args...)...)
+	// A program that kubectl has begun, such as one for credentials, may keep the pipes open.
+	cmd.WaitDelay = 5 * time.Second
+	return cmd
 }
 
 // output runs kubectl and returns its standard output. The error has its standard error.
 func (t target) output(ctx context.Context, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
+	defer cancel()
 	out, err := t.kubectl(ctx, args...).Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		return nil, fmt.Errorf("kubectl %s: %w: %s", args[0], err, bytes.TrimSpace(exit.Stderr))
@@ -85,12 +91,16 @@ func (t target) agents(ctx context.Context) ([]agent, error) {
 		}
 		all = append(all, a)
 	}
+	if len(all) == 0 {
+		return nil, errors.New("the cluster has no Linux nodes")
+	}
 	slices.SortFunc(all, func(a, b agent) int { return strings.Compare(a.Node, b.Node) })
 	return slices.Compact(all), nil
 }
 
+// allNodes returns the nodes on which an agent can run.
 func (t target) allNodes(ctx context.Context) ([]string, error) {
-	out, err := t.output(ctx, "get", "nodes", "-o", "name")
+	out, err := t.output(ctx, "get", "nodes", "-l", corev1.LabelOSStable+"=linux", "-o", "name")
 	if err != nil {
 		return nil, err
 	}
@@ -148,15 +158,35 @@ func (t target) passOn(ctx context.Context, command []string, io Streams) (int, 
 	return exitCode(cmd.Run())
 }
 
-// exitCode returns the exit code of a program that has run.
+// exitCode returns the exit code of a kubectl that has run. One that a signal has ended is an
+// error.
 func exitCode(err error) (int, error) {
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
 		return exit.ExitCode(), nil
 	}
 	if err != nil {
 		return 2, fmt.Errorf("run kubectl: %w", err)
 	}
 	return 0, nil
+}
+
+// ended begins kubectl's line about a command that has run in the pod and failed. Without it,
+// the exit code is that of kubectl itself.
+const ended = "command terminated with exit code"
+
+// remoteCode returns the exit code of a command in a pod, and the text that the command has
+// written to standard error. It is an error if the command did not run to its end.
+func remoteCode(err error, stderr []byte) (int, string, error) {
+	code, err := exitCode(err)
+	text, _, remote := strings.Cut(string(stderr), ended)
+	text = strings.TrimSpace(text)
+	switch {
+	case err != nil:
+		return 2, text, errors.Join(err, errors.New(text))
+	case code != 0 && !remote:
+		return 2, text, fmt.Errorf("kubectl exec: exit code %d: %s", code, text)
+	}
+	return code, text, nil
 }
 
 func isTerminal(f *os.File) bool {

@@ -4,16 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os/signal"
 	"slices"
 	"time"
-
-	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/internal/terminal"
+	"github.com/spf13/cobra"
 )
 
 // waitEvery is the time between two requests of status --wait.
@@ -87,12 +84,10 @@ func worst(nodes []nodeStatus) error {
 
 // waitForStatus asks all nodes, again and again until all are in order or the time is over.
 func (t target) waitForStatus(ctx context.Context, progress io.Writer, wait time.Duration) ([]nodeStatus, error) {
-	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
-	defer stop()
 	end := time.Now().Add(wait)
 	for {
 		nodes, err := t.status(ctx, progress)
-		if err != nil || worst(nodes) == nil || time.Now().Add(waitEvery).After(end) {
+		if err == nil && worst(nodes) == nil || !time.Now().Before(end) {
 			return nodes, err
 		}
 		good := 0
@@ -101,7 +96,11 @@ func (t target) waitForStatus(ctx context.Context, progress io.Writer, wait time
 				good++
 			}
 		}
-		fmt.Fprintf(progress, "%d of %d nodes are in order\n", good, len(nodes))
+		if err != nil {
+			fmt.Fprintln(progress, err) // the API server may be away for a moment
+		} else {
+			fmt.Fprintf(progress, "%d of %d nodes are in order\n", good, len(nodes))
+		}
 		select {
 		case <-ctx.Done():
 			return nodes, ctx.Err()
