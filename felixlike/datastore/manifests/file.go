@@ -38,8 +38,9 @@ type stamp struct {
 
 // file is the known state of one file of the directory.
 type file struct {
-	name    string
-	stamp   stamp
+	name  string
+	stamp stamp
+	// sum is that of the content, zero if no version has been read yet.
 	sum     [sha256.Size]byte
 	content content
 	// readError is the reason why the newest version could not be read; the former content stays.
@@ -157,9 +158,13 @@ func (f *file) problems() []model.Problem {
 	if f.readError == "" {
 		return f.content.problems
 	}
+	effect := "the former content stays in force"
+	if f.sum == ([sha256.Size]byte{}) {
+		effect = "its objects are not known; policies in it are not in force"
+	}
 	return append(f.content.problems[:len(f.content.problems):len(f.content.problems)], model.Problem{
 		Source: f.name, Object: model.ObjectRef{Kind: "file", Name: f.name},
-		Reason: "cannot be read: " + f.readError + "; the former content stays in force",
+		Reason: "cannot be read: " + f.readError + "; " + effect,
 	})
 }
 

@@ -266,15 +266,29 @@ func TestTruncatedFileDeletesNothing(t *testing.T) {
 	}
 }
 
-// TestEmptyFileAtTheStart is named, since its former content is not known.
+// TestEmptyFileAtTheStart: an agent that starts does not know what an empty file had, nor one
+// that cannot be read, and says that it enforces nothing of them.
 func TestEmptyFileAtTheStart(t *testing.T) {
 	dir := t.TempDir()
 	writeFile(t, dir, "a.yaml", "")
 	writeFile(t, dir, "b.yaml", podYAML("x", "b"))
+	if err := os.Symlink("c.yaml", filepath.Join(dir, "c.yaml")); err != nil {
+		t.Fatal(err)
+	}
 	h := start(t, dir, time.Hour)
 	h.sync()
 	h.wantNames("Namespace x", "Pod x/b")
+	h.wantProblems("a.yaml: cannot be read: the file is empty; its objects are not known; policies in it are not in force",
+		"c.yaml: cannot be read: open: too many levels of symbolic links; its objects are not known; policies in it are not in force")
+	// Once read, it has a former content.
+	h.write("a.yaml", podYAML("x", "a"))
+	h.remove("c.yaml")
+	h.sync()
+	h.wantProblems()
+	h.overwrite("a.yaml", "")
+	h.sync()
 	h.wantProblems("a.yaml: cannot be read: the file is empty; the former content stays in force")
+	h.wantNames("Namespace x", "Pod x/a", "Pod x/b")
 }
 
 func TestBrokenYAMLKeepsWhatTheFileHeld(t *testing.T) {
