@@ -55,6 +55,9 @@ func (c *cluster) startSecond() error {
 
 // endSecond fails if the second agent was not refused.
 func (c *cluster) endSecond() error {
+	if c.second == nil {
+		return nil
+	}
 	refused := within(c.t.Context(), wait, func() bool { return c.second.PID() == 0 })
 	if !refused {
 		return errors.Join(errors.New("the second agent was not refused"), c.second.Kill())

@@ -111,6 +111,8 @@ type cluster struct {
 	arrivals       []*traffic.Arrivals
 	// leaked reports that the last row has let denied packets through.
 	leaked bool
+	// broken reports that a row has left the cluster unwell: those after it would prove nothing.
+	broken bool
 }
 
 // newCluster makes a cluster with its traffic. It ends with the test.
@@ -164,10 +166,10 @@ func newCluster(t *testing.T, backend string) *cluster {
 	return c
 }
 
-// shell runs a script on node1, as another program would.
+// shell runs a script on node1, as another program would. It ends at the first command that fails.
 func (c *cluster) shell(script string) error {
 	return c.node.Namespace().Do(func() error {
-		cmd := exec.Command("sh", "-c", script)
+		cmd := exec.Command("sh", "-e", "-c", script)
 		cmd.Env = append(os.Environ(), "OVS_RUNDIR="+c.node.OVSDir())
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w: %s", script, err, out)

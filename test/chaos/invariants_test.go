@@ -3,6 +3,7 @@ package chaos
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/control"
@@ -18,10 +19,16 @@ const (
 	stretch = 10
 )
 
+// What the faults begin with that some rows are known to have.
+const (
+	outsideFault = "denied packets outside of the window"
+	silentFault  = "the agents were ready without a problem all the time"
+)
+
 // judge checks the invariants of an event.
 func (c *cluster) judge(e *event) result {
 	r := result{
-		Fault: e.name, Backend: c.backend, Known: e.known[c.backend], Window: e.window[c.backend].Seconds(), Bound: e.gap.Seconds(),
+		Fault: e.name, Backend: c.backend, Window: e.window[c.backend].Seconds(), Bound: e.gap.Seconds(),
 		Date: time.Now().UTC().Format(time.DateOnly), Load: measure.LoadAverage(),
 	}
 	fail := func(format string, args ...any) { r.Faults = append(r.Faults, fmt.Sprintf(format, args...)) }
@@ -44,6 +51,10 @@ func (c *cluster) judge(e *event) result {
 	if !r.NotCounted {
 		c.judgeRepairs(e, fail)
 	}
+	unexpected := func(fault string) bool { return !strings.HasPrefix(fault, e.expect) }
+	if !r.NotCounted && !slices.ContainsFunc(r.Faults, unexpected) {
+		r.Known = e.known[c.backend]
+	}
 	return r
 }
 
@@ -65,7 +76,7 @@ func (c *cluster) judgeDenied(e *event, r *result, fail func(string, ...any)) {
 		outside = append(outside, l)
 	}
 	if r.Outside = len(outside); r.Outside > 0 {
-		fail("%d denied packets outside of the window of %s, the first %s after the fault (%s), the last %s after it (%s)", len(outside), window,
+		fail(outsideFault+" of %s: %d, the first %s after the fault (%s), the last %s after it (%s)", window, len(outside),
 			outside[0].At.Sub(e.done), outside[0], outside[len(outside)-1].At.Sub(e.done), outside[len(outside)-1])
 	}
 	if !r.NotCounted {
@@ -99,8 +110,8 @@ func (c *cluster) judgeAllowed(e *event, r *result, fail func(string, ...any)) {
 				fail("%s %s: nothing passed for %s, of these %s with a processor; the bound is %s", m.name, a.route.Name, gap.Length(), net, bound)
 			}
 			// TCP's waits are not an outage.
-			if m.name != "stream" && gap.Length() > silentFor && !slices.ContainsFunc(c.watcher.between(gap.From, gap.To), func(l look) bool { return !l.well() }) {
-				fail("%s %s: down for %s, and the agents were ready without a problem all the time", m.name, a.route.Name, gap.Length())
+			if m.name != "stream" && net > silentFor && !slices.ContainsFunc(c.watcher.between(gap.From, gap.To), func(l look) bool { return !l.well() }) {
+				fail("%s %s: down for %s, of these %s with a processor, and the agents were ready without a problem all the time", m.name, a.route.Name, gap.Length(), net)
 			}
 		}
 	}
@@ -125,7 +136,7 @@ func (c *cluster) judgeWords(e *event, r *result, fail func(string, ...any)) {
 	looks := c.watcher.between(e.began, e.over)
 	r.Said = said(looks)
 	if e.says && len(r.Said) == 0 {
-		fail("the agents were ready without a problem all the time")
+		fail(silentFault)
 	}
 	r.Said = append(repairsOf(e), r.Said...)
 	told := map[string]bool{}

@@ -32,7 +32,7 @@ var (
 	all     = flag.Bool("all", false, "run all rows, not only those of continuous integration")
 	fault   = flag.String("fault", "", "run the faults whose name matches this regular expression")
 	backend = flag.String("backend", "", "run this backend only")
-	budget  = flag.Duration("budget", 4*time.Hour, "begin no row after this time")
+	budget  = flag.Duration("budget", 8*time.Minute, "begin no row after this time")
 	report  = flag.String("report", "", "write the results into this document, and beside it as JSON")
 )
 

@@ -87,7 +87,7 @@ func summary(results []result, left []string) string {
 	}
 	fmt.Fprintf(&b, "%d rows: %d ok, %d known to fail, %d failed, %d not counted", len(results), counts["ok"], counts["known"], counts["FAILED"], counts["not counted"])
 	if len(left) > 0 {
-		fmt.Fprintf(&b, "; %d not run, the time was over", len(left))
+		fmt.Fprintf(&b, "; not run: %s", strings.Join(left, "; "))
 	}
 	return b.String() + "\n"
 }
