@@ -8,9 +8,11 @@ import (
 	"regexp"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/test/lab"
 )
 
 // row is a fault of node1, and what is promised for it.
@@ -304,3 +306,33 @@ func chosen(backend string) ([]row, error) {
 }
 
 func contains(names []string, name string) bool { return in(names...)[name] }
+
+// TestKnownHidesOnlyItself: a row that is known to fail may fail in no other way, and has to count.
+func TestKnownHidesOnlyItself(t *testing.T) {
+	of := row{known: everywhere("why"), expect: outsideFault}
+	leak := outsideFault + " of 0s: 2"
+	for _, c := range []struct {
+		result result
+		want   string
+	}{
+		{result{Faults: []string{leak}}, "known"},
+		{result{Faults: []string{leak, silentFault}}, "FAILED"},
+		{result{Faults: []string{silentFault}}, "FAILED"},
+		{result{Faults: []string{leak}, NotCounted: true}, "not counted"},
+		{result{Faults: []string{"not counted: no attempt of TCP"}}, "FAILED"},
+	} {
+		r := c.result
+		r.Backend = config.NFTables
+		r.excuse(of)
+		if got := r.verdict(); got != c.want {
+			t.Errorf("%q is %q, want %q", r.Faults, got, c.want)
+		}
+	}
+}
+
+// TestNoSignalWithoutAnAgent: kill(0) would reach the test itself.
+func TestNoSignalWithoutAnAgent(t *testing.T) {
+	if err := signalAgent(0)(t.Context(), &cluster{node: &lab.Node{}}); err == nil {
+		t.Error("a signal was sent, and no agent runs")
+	}
+}

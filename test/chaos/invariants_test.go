@@ -51,11 +51,16 @@ func (c *cluster) judge(e *event) result {
 	if !r.NotCounted {
 		c.judgeRepairs(e, fail)
 	}
-	unexpected := func(fault string) bool { return !strings.HasPrefix(fault, e.expect) }
-	if !r.NotCounted && !slices.ContainsFunc(r.Faults, unexpected) {
-		r.Known = e.known[c.backend]
-	}
+	r.excuse(e.row)
 	return r
+}
+
+// excuse marks a result as known if a row is known to fail, and only as it does.
+func (r *result) excuse(of row) {
+	unexpected := func(fault string) bool { return !strings.HasPrefix(fault, of.expect) }
+	if !r.NotCounted && !slices.ContainsFunc(r.Faults, unexpected) {
+		r.Known = of.known[r.Backend]
+	}
 }
 
 // judgeDenied: no packet that policy denies arrives outside of the window.
