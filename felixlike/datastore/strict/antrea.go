@@ -17,7 +17,7 @@ const (
 // DecodeAntrea decodes an object of Antrea's API, without its name. If it has faults, the object
 // has what is understood of it, and the rest is such that the policy engine closes it: a rule with
 // a fault has a peer without a field, an appliedTo with a fault is an entry without a field, and
-// tier and priority are no valid ones. A field that is not known may be a misspelt direction: each
+// tier and priority are no valid ones. A rule with a fault and l7Protocols has no action, which denies everything. A field that is not known may be a misspelt direction: each
 // direction then has one rule without action, which denies everything. A group or a tier with a
 // fault has no members or place, so that the rules and policies that name it fail closed.
 func DecodeAntrea(kind antrea.Kind, data []byte) (antrea.Object, []Fault) {
@@ -104,7 +104,7 @@ func closedAntreaSpec(data json.RawMessage, known bool) antrea.PolicySpec {
 			if !understood(raw, &rule) {
 				fields, _ := members(raw)
 				rule = antrea.Rule{AppliedTo: closedAppliedTo(fields["appliedTo"])}
-				if !understood(fields["action"], &rule.Action) {
+				if len(rulesOf(fields["l7Protocols"])) > 0 || !understood(fields["action"], &rule.Action) {
 					rule.Action = ""
 				}
 				closed(&rule)

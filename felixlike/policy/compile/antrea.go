@@ -501,14 +501,17 @@ func (c *antreaCompiler) compileRule(d model.Direction, name string, r *antrea.R
 	peers := c.antreaPeers(of, path+field)
 	ports := c.antreaPorts(r.Ports, path+".ports")
 	if len(c.Problems) > before {
+		// For Antrea, an Allow with l7Protocols decides each packet that it matches: none may go
+		// on to later rules.
+		none := action == model.Allow && len(r.L7Protocols) == 0
 		effect := "; the rule denies everything"
-		if action == model.Allow {
+		if none {
 			effect = "; the rule matches nothing"
 		}
 		for i := range c.Problems[before:] {
 			c.Problems[before+i].Reason += effect
 		}
-		if action == model.Allow {
+		if none {
 			return nil
 		}
 		return []model.Rule{denyAll(name)}

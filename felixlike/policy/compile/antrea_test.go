@@ -2,6 +2,7 @@ package compile
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -161,7 +162,6 @@ func TestAntreaRefusesByName(t *testing.T) {
 		"spec.egress[0].to[0].scope":                  "to: [{podSelector: {}, scope: ClusterSet}]",
 		"spec.egress[0].to[0].namespaces.sameLabels":  "to: [{namespaces: {sameLabels: [a]}}]",
 		"spec.egress[0].protocols":                    "protocols: [{icmp: {icmpType: 8}}]",
-		"spec.egress[0].l7Protocols":                  "l7Protocols: [{http: {}}]",
 		"spec.egress[0].toServices":                   "toServices: [{name: s}]",
 		"spec.egress[0].ports[0].sourcePort":          "ports: [{sourcePort: 7}]",
 	} {
@@ -174,6 +174,28 @@ func TestAntreaRefusesByName(t *testing.T) {
 				t.Errorf("%s: %s", spec, got)
 			}
 			if len(problems) != 1 || problems[0].Field != field || !strings.HasPrefix(problems[0].Reason, "not supported; the rule ") {
+				t.Errorf("%s: %v", spec, problems)
+			}
+		}
+	}
+}
+
+// TestAntreaL7: a rule with l7Protocols denies everything, whatever its action: for Antrea, also an
+// Allow decides every packet that it matches.
+func TestAntreaL7(t *testing.T) {
+	for _, action := range []string{"Allow", "Drop", "Reject", "Pass"} {
+		for _, spec := range []string{
+			"{priority: 1, appliedTo: [{podSelector: {}}], egress: [{action: " + action + ", l7Protocols: [{http: {}}]}]}",
+			"{priority: 1, egress: [{action: " + action + ", l7Protocols: [{http: {}}], to: [{fqdn: a.example}]}]}",
+		} {
+			policies, problems, _ := AntreaPolicy(antreaPolicyOf(t, antrea.KindClusterNetworkPolicy, spec), antreaObjects(t), AntreaNamespace{}, GroupIDHash)
+			if got := described(policies); !strings.HasSuffix(got, "egress[0] deny all") {
+				t.Errorf("%s: %s", spec, got)
+			}
+			named := func(p model.Problem) bool {
+				return p.Field == "spec.egress[0].l7Protocols" && p.Reason == "not supported; the rule denies everything"
+			}
+			if !slices.ContainsFunc(problems, named) {
 				t.Errorf("%s: %v", spec, problems)
 			}
 		}

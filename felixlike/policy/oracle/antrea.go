@@ -122,7 +122,8 @@ func (c *Cluster) IsAntreaSubject(o antrea.Object, d model.Direction, pod *corev
 }
 
 // antreaAction returns the action of a rule for the packet, or "" if the rule does not match. What
-// is not understood fails closed. In a rule that is not understood, an Allow matches nothing, and
+// is not understood fails closed. A rule with l7Protocols, and one without a known action, denies
+// everything. In another rule that is not understood, an Allow matches nothing, and
 // others deny everything. If the place of the policy, or where the rule applies, is not understood,
 // an Allow matches nothing, and a Pass denies the packets that it matches.
 func (c *Cluster) antreaAction(p antreaPolicy, placed bool, r antrea.Rule, q question) antrea.Action {
@@ -132,7 +133,7 @@ func (c *Cluster) antreaAction(p antreaPolicy, placed bool, r antrea.Rule, q que
 	if q.direction == model.Egress {
 		peers, wrong = r.To, r.From
 	}
-	valid := len(r.Protocols) == 0 && len(r.L7Protocols) == 0 && len(r.ToServices) == 0 && len(wrong) == 0
+	valid := len(r.Protocols) == 0 && len(r.ToServices) == 0 && len(wrong) == 0
 	isPeer := len(peers) == 0
 	for _, peer := range peers {
 		is, known := c.isAntreaPeer(p, peer, q)
@@ -146,7 +147,7 @@ func (c *Cluster) antreaAction(p antreaPolicy, placed bool, r antrea.Rule, q que
 	switch {
 	case !applies:
 		return ""
-	case !slices.Contains([]antrea.Action{antrea.Allow, antrea.Drop, antrea.Reject, antrea.Pass}, r.Action):
+	case len(r.L7Protocols) > 0 || !slices.Contains([]antrea.Action{antrea.Allow, antrea.Drop, antrea.Reject, antrea.Pass}, r.Action):
 		return antrea.Drop
 	case r.Action == antrea.Allow && !(valid && head):
 		return ""
