@@ -16,7 +16,9 @@ func (t *Tier) UnmarshalText(b []byte) error {
 func (a Action) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
 // UnmarshalText reads an action's name.
-func (a *Action) UnmarshalText(b []byte) error { return named(a, b, "action", Allow, Deny, Pass, Reject) }
+func (a *Action) UnmarshalText(b []byte) error {
+	return named(a, b, "action", Allow, Deny, Pass, Reject)
+}
 
 // MarshalText writes the kind's name.
 func (k GroupKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }

@@ -31,8 +31,9 @@ func (p *Preview) Changes() bool {
 	return len(p.Verdicts)+len(p.Programmed) > 0
 }
 
-// ErrAntrea says that a policy of Antrea's API is among the objects or in the change.
-var ErrAntrea = errors.New("preview does not support policies of crd.antrea.io")
+// ErrAntrea says that a policy of Antrea's API is among the objects or in the change. Without it, the
+// verdicts would be wrong.
+var ErrAntrea = errors.New("preview does not support policies of crd.antrea.io: the cluster or the change has one, and without it the result could be wrong")
 
 // Of computes the effects of a change on the cluster of the objects. If ctx ends before, Of
 // returns its error.

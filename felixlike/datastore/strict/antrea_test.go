@@ -28,7 +28,10 @@ func TestDecodeAntrea(t *testing.T) {
 			"rule", head + `,"ingress":[{"action":"Drop","sni":1},{"action":"Allow","from":7},{"action":"Pass"},7,{"action":"Allow","sni":1,"l7Protocols":[{"http":{}}]}]`,
 			[]string{"spec.ingress.from"},
 			antrea.PolicySpec{Priority: 5, AppliedTo: open, Ingress: []antrea.Rule{
-				{Action: antrea.Drop, From: []antrea.Peer{{}}}, {Action: antrea.Allow, From: []antrea.Peer{{}}}, {Action: antrea.Pass}, {From: []antrea.Peer{{}}},
+				{Action: antrea.Drop, From: []antrea.Peer{{}}},
+				{Action: antrea.Allow, From: []antrea.Peer{{}}},
+				{Action: antrea.Pass},
+				{From: []antrea.Peer{{}}},
 				{From: []antrea.Peer{{}}},
 			}},
 		},

@@ -338,14 +338,20 @@ func (c *antreaCompiler) appliedToEntry(e antrea.AppliedTo, path string) (select
 		return nil, false
 	}
 	switch {
-	case e.ExternalEntitySelector != nil:
-		return refuse(".externalEntitySelector", "not supported")
 	case e.ServiceAccount != nil:
 		return refuse(".serviceAccount", "not supported")
 	case e.Service != nil:
 		return refuse(".service", "not supported")
-	case e.NodeSelector != nil:
-		return refuse(".nodeSelector", "not supported: policy does not apply to nodes")
+	case e.NodeSelector != nil || e.ExternalEntitySelector != nil:
+		field := ".nodeSelector"
+		if e.NodeSelector == nil {
+			field = ".externalEntitySelector"
+		}
+		if e.Group != "" || e.PodSelector != nil || e.NamespaceSelector != nil {
+			return refuse(field, "not allowed together with a group or a selector of pods")
+		}
+		c.Add(path+field, "not supported: it selects no pod")
+		return nil, true
 	case e.Group != "" && (e.PodSelector != nil || e.NamespaceSelector != nil):
 		return refuse("", "group together with a selector")
 	case e.Group != "":

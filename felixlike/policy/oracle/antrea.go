@@ -181,10 +181,13 @@ func (c *Cluster) antreaApplies(p antreaPolicy, r antrea.Rule, pod *corev1.Pod) 
 }
 
 func (c *Cluster) antreaSelects(p antreaPolicy, e antrea.AppliedTo, pod *corev1.Pod) (selects, understood bool) {
-	if e.ExternalEntitySelector != nil || e.ServiceAccount != nil || e.Service != nil || e.NodeSelector != nil {
-		return false, false
-	}
 	selectors := e.PodSelector != nil || e.NamespaceSelector != nil
+	switch {
+	case e.ServiceAccount != nil || e.Service != nil:
+		return false, false
+	case e.ExternalEntitySelector != nil || e.NodeSelector != nil:
+		return false, !selectors && e.Group == "" // alone, it is no pod
+	}
 	if selectors == (e.Group != "") || !p.cluster && e.NamespaceSelector != nil {
 		return false, false
 	}
