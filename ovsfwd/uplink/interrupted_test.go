@@ -46,11 +46,14 @@ func TestOthersChangeAddressesMeanwhile(t *testing.T) {
 	end := make(chan struct{})
 	var changes sync.WaitGroup
 	changes.Go(func() {
+		// Without a pace, two idle processors can run in step: then each list is interrupted.
+		pace := time.NewTicker(2 * time.Millisecond)
+		defer pace.Stop()
 		for {
 			select {
 			case <-end:
 				return
-			default:
+			case <-pace.C:
 			}
 			if err := errors.Join(inside.AddrAdd(others, at(1000)), inside.AddrDel(others, at(1000))); err != nil {
 				t.Error(err)
