@@ -31,6 +31,9 @@ func (s *site) testInstall(t *testing.T) {
 	if out := s.kubectl(t, "get", "nodes", "--no-headers"); strings.Count(out, "NotReady") != len(s.Nodes()) {
 		t.Fatalf("a node is ready before anything is installed:\n%s", out)
 	}
+	// The agents read the kinds of Antrea's API if they are served.
+	s.kubectl(t, "create", "-f", filepath.Join(s.kit.root, "deploy", "components", "antrea-crds", "crds.yaml"))
+	s.kubectl(t, "wait", "--for=condition=Established", "crd", "--all", "--timeout=1m")
 	start, watch := time.Now(), stopwatch.Start(t)
 	if s.backend == "nftables" {
 		s.kubectl(t, "apply", "-f", filepath.Join(s.kit.root, "deploy", "felixlike.yaml"))
