@@ -176,15 +176,18 @@ func traceRefuses(t *testing.T, name string) {
 	}
 }
 
-// traceContradicts: trace reports a foreign rule before ours as a contradiction. The agent
-// puts its own rule first again within a quarter of a second, so a trace can be too late.
+// traceContradicts: trace reports foreign rules before ours as a contradiction. They are in two
+// tables, since the agent's filter drops what its mangle has not judged. The agent
+// puts its own rules first again within a quarter of a second, so a trace can be too late.
 func traceContradicts(t *testing.T, name string) {
 	t.Helper()
 	foreign := func(do string) {
 		t.Helper()
-		out, err := exec.Command("ip", "netns", "exec", "flx-"+name+"-node1", "iptables-legacy", "-w", "-t", "mangle", do, "FORWARD", "-d", "10.10.0.0/16", "-j", "ACCEPT").CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v: %s", err, out)
+		for _, table := range []string{"mangle", "filter"} {
+			out, err := exec.Command("ip", "netns", "exec", "flx-"+name+"-node1", "iptables-legacy", "-w", "-t", table, do, "FORWARD", "-d", "10.10.0.0/16", "-j", "ACCEPT").CombinedOutput()
+			if err != nil {
+				t.Fatalf("%s: %v: %s", table, err, out)
+			}
 		}
 	}
 	eventually(t, "a trace reads the foreign rule before the agent has repaired it", func() bool {
