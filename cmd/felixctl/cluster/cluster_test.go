@@ -293,7 +293,7 @@ func TestLostNodes(t *testing.T) {
 	}
 }
 
-// TestDiagsOfAllNodes: one archive with a folder for each node; what is missing is named.
+// TestDiagsOfAllNodes: one archive with a folder for each node; missing parts are named.
 func TestDiagsOfAllNodes(t *testing.T) {
 	k := newFakeKubectl(t, pod("n1", ""), pod("n2", "CrashLoopBackOff"))
 	var inner bytes.Buffer
