@@ -10,7 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 )
@@ -26,7 +26,10 @@ const (
 type Watch struct {
 	began          time.Time
 	waited, stolen time.Duration
-	late           atomic.Int64
+
+	mu     sync.Mutex
+	asleep time.Time     // when the goroutine that notices late wake-ups last went to sleep
+	late   time.Duration // the sum of its late wake-ups before that
 }
 
 // Start starts a stopwatch. It runs until the test ends.
@@ -39,16 +42,25 @@ func Start(t testing.TB) *Watch {
 		t.Fatal(err)
 	}
 	w.began = time.Now()
+	w.asleep = w.began
 	go func() {
 		for ctx.Err() == nil {
-			asleep := time.Now()
 			time.Sleep(tick)
-			if late := time.Since(asleep) - tick; late > tolerated {
-				w.late.Add(int64(late))
-			}
+			w.mu.Lock()
+			w.late = w.lateUntil(time.Now())
+			w.asleep = time.Now()
+			w.mu.Unlock()
 		}
 	}()
 	return w
+}
+
+// lateUntil returns the sum of the late wake-ups, with one that is overdue now. w.mu is held.
+func (w *Watch) lateUntil(now time.Time) time.Duration {
+	if late := now.Sub(w.asleep) - tick; late > tolerated {
+		return w.late + late
+	}
+	return w.late
 }
 
 // Lap is a measured time.
@@ -67,7 +79,10 @@ func (w *Watch) Lap(t testing.TB) Lap {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Lap{Took: took, Lost: min(took, max(waited-w.waited+stolen-w.stolen, time.Duration(w.late.Load())))}
+	w.mu.Lock()
+	late := w.lateUntil(time.Now())
+	w.mu.Unlock()
+	return Lap{Took: took, Lost: min(took, max(waited-w.waited+stolen-w.stolen, late))}
 }
 
 // Net is the time without what was lost.

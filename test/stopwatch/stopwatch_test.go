@@ -3,6 +3,7 @@ package stopwatch
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"syscall"
@@ -20,8 +21,9 @@ const stopped = 500 * time.Millisecond
 func TestStoppedTimeIsLost(t *testing.T) {
 	if os.Getenv(stoppedEnv) != "" {
 		w := Start(t)
-		for fmt.Println("started"); w.Lap(t).Took < stopped; {
-			time.Sleep(tick)
+		fmt.Println("started")
+		if _, err := io.Copy(io.Discard, os.Stdin); err != nil { // until the other process closes it
+			t.Fatal(err)
 		}
 		lap := w.Lap(t)
 		fmt.Println(int64(lap.Took), int64(lap.Lost))
@@ -30,6 +32,10 @@ func TestStoppedTimeIsLost(t *testing.T) {
 	c := exec.Command("/proc/self/exe", "-test.run", "^"+t.Name()+"$")
 	c.Env = append(os.Environ(), stoppedEnv+"=1")
 	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := c.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,9 +49,16 @@ func TestStoppedTimeIsLost(t *testing.T) {
 	if err := c.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	// It stops some time after the signal, and goes on after the other one.
-	time.Sleep(2 * stopped)
+	// It stops some time after the signal.
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(c.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		t.Fatalf("stop: status %#x, %v", status, err)
+	}
+	time.Sleep(stopped)
 	if err := c.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := in.Close(); err != nil {
 		t.Fatal(err)
 	}
 	var took, lost time.Duration
@@ -60,8 +73,8 @@ func TestStoppedTimeIsLost(t *testing.T) {
 	if err := c.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if lost < stopped || lost > took {
-		t.Errorf("stopped for %s: lost %s of %s", 2*stopped, lost, took)
+	if lost < stopped-tick || lost > took {
+		t.Errorf("stopped for %s: lost %s of %s", stopped, lost, took)
 	}
 }
 
