@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/denied"
@@ -24,23 +23,25 @@ func (p *switchPolicy) applyLogged(ctx context.Context) (tables.Result, error) {
 			return tables.Result{}, fmt.Errorf("openflow connection lost: %w", lost)
 		}
 		if err != nil {
-			p.unlog(err)
+			p.store.Log(false)
+			p.store.Complete()
+			p.noteUnlogged(err)
 		}
 	}
+	logged := p.store.Logged()
 	done, err := p.applyReported(ctx)
-	if p.store.Logged() && slices.ContainsFunc(done.Refused, func(r tables.Refusal) bool { return policyflows.AboutLog(r.Reason) }) {
-		p.unlog(errors.New("the switch refuses flows that log"))
-		done, err = p.applyReported(ctx)
+	if logged && !p.store.Logged() {
+		p.noteUnlogged(errors.New("the switch refuses flows that log"))
 	}
 	if err != nil {
 		return done, err
 	}
-	logged := map[uint32]rules.LogKey{}
+	keys := map[uint32]rules.LogKey{}
 	for id, r := range p.store.LogRules() {
-		logged[id] = rules.NewLogKey(r.Policy, r.Direction, &r.Rule)
+		keys[id] = rules.NewLogKey(r.Policy, r.Direction, &r.Rule)
 	}
 	p.mu.Lock()
-	p.logged = logged
+	p.logged = keys
 	p.mu.Unlock()
 	if p.logMetered && !p.store.Logged() {
 		p.logMetered = p.link.Conn.DeleteMeters(ctx, []uint32{policyflows.LogMeter}) != nil && p.link.Conn.Err() != nil
@@ -48,10 +49,8 @@ func (p *switchPolicy) applyLogged(ctx context.Context) (tables.Result, error) {
 	return done, nil
 }
 
-// unlog makes the next apply program policy without the log, and notes the reason.
-func (p *switchPolicy) unlog(err error) {
-	p.store.Log(false)
-	p.store.Complete()
+// noteUnlogged notes why policy is programmed without the log.
+func (p *switchPolicy) noteUnlogged(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.unlogged = err

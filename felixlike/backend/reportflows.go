@@ -40,10 +40,13 @@ func (p *switchPolicy) applyReported(ctx context.Context) (tables.Result, error)
 			p.unreport(err)
 		}
 	}
+	reported := p.store.Reported()
 	done, err := p.policies.Apply(ctx)
-	if p.store.Reported() && (err != nil && !policyflows.AboutRates(err) && ctx.Err() == nil && p.link.Conn.Err() == nil || slices.ContainsFunc(done.Refused, aboutReport)) {
-		p.unreport(errors.Join(err, errors.New("the switch refuses flows that report")))
+	if p.store.Reported() && err != nil && !policyflows.AboutRates(err) && ctx.Err() == nil && p.link.Conn.Err() == nil {
+		p.unreport(errors.Join(err, errRefusesReports))
 		done, err = p.policies.Apply(ctx)
+	} else if reported && !p.store.Reported() {
+		p.unreport(errRefusesReports)
 	}
 	if err == nil && p.metered && !p.store.Reported() {
 		// A switch without support for meters has none to remove.
@@ -52,7 +55,7 @@ func (p *switchPolicy) applyReported(ctx context.Context) (tables.Result, error)
 	return done, err
 }
 
-func aboutReport(r tables.Refusal) bool { return policyflows.AboutReport(r.Reason) }
+var errRefusesReports = errors.New("the switch refuses flows that report")
 
 // unreport makes the next apply program policy without reports, and notes the reason.
 func (p *switchPolicy) unreport(err error) {

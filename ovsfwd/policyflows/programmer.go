@@ -45,7 +45,8 @@ func NewProgrammer(s *Store, t Table) *Programmer {
 	return &Programmer{store: s, table: t, now: time.Now, refused: map[side]*refusal{}}
 }
 
-// Apply programs the flows of the store. A quarantined policy is no error but listed
+// Apply programs the flows of the store. If the switch refuses flows that log or report, it
+// turns that off (Store.Logged, Store.Reported) and closes no pod for it. A quarantined policy is no error but listed
 // in the Result; an error means that nothing changed.
 func (p *Programmer) Apply(ctx context.Context) (tables.Result, error) {
 	began := p.now()
@@ -60,11 +61,32 @@ func (p *Programmer) Apply(ctx context.Context) (tables.Result, error) {
 		if len(refused) == 0 {
 			return tables.Result{Refused: p.refusals()}, err
 		}
+		if p.unreport(refused) {
+			continue
+		}
 		if !p.quarantine(refused) {
 			return tables.Result{Refused: p.refusals()}, err
 		}
 		p.store.Complete()
 	}
+}
+
+// unreport turns the log or the reports off if refused flows have them: no policy is
+// quarantined because it logs or reports. It reports whether that may help.
+func (p *Programmer) unreport(refused []refusedKey) bool {
+	about := func(of func(reason string) bool) bool {
+		return slices.ContainsFunc(refused, func(r refusedKey) bool { return of(r.reason) })
+	}
+	switch {
+	case p.store.Logged() && about(AboutLog):
+		p.store.Log(false)
+	case p.store.Reported() && about(AboutReport):
+		p.store.Report(false)
+	default:
+		return false
+	}
+	p.store.Complete()
+	return true
 }
 
 // retry releases the policies that are due for another try. The store has released

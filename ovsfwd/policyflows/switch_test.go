@@ -1,6 +1,7 @@
 package policyflows
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -106,5 +107,60 @@ func TestSwitchRefusesFlows(t *testing.T) {
 	p.now = func() time.Time { return next.Add(time.Hour) }
 	if got, err = p.Apply(b.Context()); err != nil || len(got.Refused) > 0 {
 		t.Errorf("%v, still refused: %v", err, got.Refused)
+	}
+}
+
+// noLog is the flow table of a switch that refuses all flows that log.
+type noLog struct {
+	Table
+	store *Store
+	log   RuleID
+}
+
+func (n noLog) Apply(ctx context.Context) (openflow.Result, error) {
+	if !n.store.Logged() {
+		return n.Table.Apply(ctx)
+	}
+	flow := n.store.renderer.ruleFlows(n.log)[0]
+	return openflow.Result{}, &openflow.BundleError{Refusals: []openflow.Refusal{
+		{Mod: openflow.FlowMod{Key: ruleKey(n.log), Flow: flow}, Reason: "no"},
+	}}
+}
+
+// TestSwitchRefusesLogAndReports has a switch that refuses flows that log, and one without the
+// meter of reports: the same apply programs the policy without them, and closes no pod.
+func TestSwitchRefusesLogAndReports(t *testing.T) {
+	b := ovstest.NewBridge(t)
+	s, p := onSwitch(t, b)
+	id := model.PolicyID{Tier: model.TierAdmin, Name: "guard"}
+	p.table = noLog{p.table, s, RuleID{Policy: id, Direction: model.Ingress}}
+	s.SetPolicy(&model.Policy{ID: id, Ingress: []model.Rule{
+		{Name: "allow", Action: model.Allow, AnyPeer: true, Ports: []model.PortRange{tcp(80, 80)}, Log: true},
+		{Name: "deny", Action: model.Deny, AnyPeer: true, AnyPort: true},
+	}})
+	s.SetPod(testPod(3, apply(id), model.Applied{}))
+	s.Complete()
+	if got, err := p.Apply(b.Context()); err != nil || len(got.Refused) > 0 {
+		t.Fatalf("%v, refused %v", err, got.Refused)
+	}
+	installed := func() []string {
+		var all []string
+		for _, f := range b.Installed() {
+			all = append(all, f.String())
+		}
+		slices.Sort(all)
+		return all
+	}
+	before := installed()
+	for name, turnOn := range map[string]func(){"the log": func() { s.Log(true) }, "reports": func() { s.Report(true) }} {
+		turnOn()
+		s.Complete()
+		got, err := p.Apply(b.Context())
+		if err != nil || len(got.Refused) > 0 || s.Logged() || s.Reported() {
+			t.Errorf("%s: %v, refused %v, logged %t, reported %t", name, err, got.Refused, s.Logged(), s.Reported())
+		}
+		if after := installed(); !slices.Equal(after, before) {
+			t.Errorf("%s: got %v, want %v", name, after, before)
+		}
 	}
 }
