@@ -20,6 +20,8 @@ const countTimeout = 5 * time.Second
 // the packets of counters that are gone. Packets between the last read of a counter and its end
 // are not counted.
 type policyPackets struct {
+	// mu is held from a read to its sum: of two scrapes at once, the older read must not be
+	// added after the newer one.
 	mu   sync.Mutex
 	last map[packetCounter]uint64
 	gone map[metrics.PolicyPackets]uint64
@@ -42,11 +44,20 @@ func newPolicyPackets() *policyPackets {
 	return p
 }
 
-// add adds the counters that the dataplane has now. Several kernel rules may share a counter
-// here. So one that fell lost what it fell by, at least.
-func (p *policyPackets) add(now map[packetCounter]uint64) map[metrics.PolicyPackets]uint64 {
+// sum reads the counters of the dataplane, and returns the sums.
+func (p *policyPackets) sum(read func() (map[packetCounter]uint64, error)) (map[metrics.PolicyPackets]uint64, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	now, err := read()
+	if err != nil {
+		return nil, err
+	}
+	return p.addLocked(now), nil
+}
+
+// addLocked adds the counters that the dataplane has now. Several kernel rules may share a
+// counter here. So one that fell lost what it fell by, at least.
+func (p *policyPackets) addLocked(now map[packetCounter]uint64) map[metrics.PolicyPackets]uint64 {
 	for c, before := range p.last {
 		p.gone[c.of] += before - min(now[c], before)
 	}
@@ -61,8 +72,13 @@ func (p *policyPackets) add(now map[packetCounter]uint64) map[metrics.PolicyPack
 	return sums
 }
 
-// policyPackets reads the counters of the backend in force, and returns the sums.
+// policyPackets returns the sums of the packets that policy decided.
 func (s *sampler) policyPackets(ctx context.Context) (map[metrics.PolicyPackets]uint64, error) {
+	return s.packets.sum(func() (map[packetCounter]uint64, error) { return s.readPackets(ctx) })
+}
+
+// readPackets reads the counters of the backend in force.
+func (s *sampler) readPackets(ctx context.Context) (map[packetCounter]uint64, error) {
 	type ruleOf struct {
 		direction model.Direction
 		action    model.Action
@@ -88,7 +104,7 @@ func (s *sampler) policyPackets(ctx context.Context) (map[metrics.PolicyPackets]
 		counted[key] = control.RuleHits{}
 	}
 	for _, d := range model.Directions() {
-		counted[backend.DeniedKey(d)] = control.RuleHits{}
+		counted[backend.DeniedKey(d)], counted[backend.RejectedKey(d)] = control.RuleHits{}, control.RuleHits{}
 	}
 	if err := counting.Hits(ctx, counted, names); err != nil {
 		return nil, err
@@ -102,12 +118,12 @@ func (s *sampler) policyPackets(ctx context.Context) (map[metrics.PolicyPackets]
 	for key, h := range counted {
 		r, known := rules[key]
 		switch {
-		case !known: // of a key of DeniedKey
+		case !known: // of a key of DeniedKey or RejectedKey
 			direction, _, _ := strings.Cut(key.Rule, " ")
 			count(direction, model.Deny, key, h.Connections)
 		case r.action == model.Allow:
 			count(r.direction.String(), model.Allow, key, h.Connections)
 		}
 	}
-	return s.packets.add(now), nil
+	return now, nil
 }

@@ -1,6 +1,9 @@
 package felixlike
 
 import (
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
@@ -27,9 +30,37 @@ func TestPolicyPacketsNeverFall(t *testing.T) {
 		{nil, 22},
 		{map[packetCounter]uint64{counter("nftables", "ingress[0]"): 1}, 23},
 	} {
-		sums := p.add(c.now)
-		if sums[allow] != c.want || len(sums) != 4 {
-			t.Errorf("step %d: %v, want %d", i, sums, c.want)
+		sums, err := p.sum(func() (map[packetCounter]uint64, error) { return c.now, nil })
+		if err != nil || sums[allow] != c.want || len(sums) != 4 {
+			t.Errorf("step %d: %v, %v, want %d", i, sums, err, c.want)
 		}
+	}
+}
+
+// TestScrapesAtOnce: a read that is older than the last one adds nothing.
+func TestScrapesAtOnce(t *testing.T) {
+	allow := metrics.PolicyPackets{Direction: "ingress", Action: "allow"}
+	counter := packetCounter{allow, "nftables", backend.RuleKey{Policy: "x/p", Rule: "ingress[0]"}}
+	p := newPolicyPackets()
+	const scrapes = 1000
+	var packets atomic.Uint64
+	var all sync.WaitGroup
+	for range scrapes {
+		all.Go(func() {
+			if _, err := p.sum(func() (map[packetCounter]uint64, error) {
+				read := packets.Add(1)
+				runtime.Gosched()
+				return map[packetCounter]uint64{counter: read}, nil
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	sums, err := p.sum(func() (map[packetCounter]uint64, error) {
+		return map[packetCounter]uint64{counter: packets.Load()}, nil
+	})
+	if err != nil || sums[allow] != scrapes {
+		t.Errorf("%d packets, %v, want %d", sums[allow], err, scrapes)
 	}
 }

@@ -17,8 +17,14 @@ type RuleKey struct{ Policy, Rule string }
 // DeniedKey is not that of a rule: its entry counts all packets that policy denies in a
 // direction. A caller that wants it has to add it. The switch has a counter for each isolated
 // pod and each rule that denies, with more words in RuleKey.Rule.
-func DeniedKey(d model.Direction) RuleKey {
-	what, direction, _ := strings.Cut(rules.DeniedComment(d), " ")
+func DeniedKey(d model.Direction) RuleKey { return keyOf(rules.DeniedComment(d)) }
+
+// RejectedKey is as DeniedKey, for the packets that policy rejects. The switch counts these with
+// the denied ones.
+func RejectedKey(d model.Direction) RuleKey { return keyOf(rules.RejectedComment(d)) }
+
+func keyOf(comment string) RuleKey {
+	what, direction, _ := strings.Cut(comment, " ")
 	return RuleKey{what, direction}
 }
 

@@ -50,7 +50,7 @@ func TestReject(t *testing.T) {
 			udpIsProhibited(t, l, f)
 			othersGetNoAnswer(t, l, f)
 		}
-		floodIsBounded(t, l)
+		rejectedIsCounted(t, l, floodIsBounded(t, l))
 		expect(t, l, true, "x/b", "x/c", model.TCP, 80)
 		set(t, l, state(t, threeNodes))
 		expect(t, l, true, "x/b", "x/a", model.TCP, 80)
@@ -185,8 +185,16 @@ func (w *wire) first(send func(), contents ...[]byte) int {
 	return -1
 }
 
-// floodIsBounded sends many SYNs, and counts the resets.
-func floodIsBounded(t *testing.T, l *lab.Lab) {
+// rejectedIsCounted expects that the metric has at least these packets that x/a rejected.
+func rejectedIsCounted(t *testing.T, l *lab.Lab, sent int) {
+	t.Helper()
+	if got := metric(t, l.Pod(pod("a")).Node(), policyMetric("deny")); got < float64(sent) {
+		t.Errorf("the metric has %v denied packets, want %d at least", got, sent)
+	}
+}
+
+// floodIsBounded sends many SYNs, counts the resets, and returns the number of SYNs.
+func floodIsBounded(t *testing.T, l *lab.Lab) int {
 	t.Helper()
 	const sent = 5000
 	a, b := l.Pod(pod("a")), l.Pod(pod("b"))
@@ -219,4 +227,5 @@ func floodIsBounded(t *testing.T, l *lab.Lab) {
 	if resets == 0 || resets > bound {
 		t.Error(text)
 	}
+	return sent
 }
