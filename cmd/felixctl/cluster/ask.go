@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,10 +27,14 @@ type reply struct {
 	agent
 	out  []byte
 	code int
+	// cut is set if kubectl lost its connection, or the end of the output.
+	cut bool
 }
 
-// ask runs a command on all nodes, and returns the replies in the order of the agents. A
-// node that gives no answer has a Fault.
+// ask runs a command that changes nothing on all nodes, and returns the replies in the order
+// of the agents. A node that gives no answer has a Fault. A node is asked once more if its
+// answer was cut: kubectl exec can lose the end of the output and report success
+// (https://github.com/kubernetes/kubernetes/issues/124571).
 func (t target) ask(ctx context.Context, progress io.Writer, command ...string) ([]reply, error) {
 	agents, err := t.agents(ctx)
 	if err != nil {
@@ -50,6 +55,9 @@ func (t target) ask(ctx context.Context, progress io.Writer, command ...string) 
 		}
 		group.Go(func() error {
 			replies[i] = t.askOne(ctx, a, command)
+			if replies[i].cut {
+				replies[i] = t.askOne(ctx, a, command)
+			}
 			done.Add(1)
 			return nil
 		})
@@ -71,11 +79,29 @@ func (t target) askOne(ctx context.Context, a agent, command []string) reply {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		r.Fault = fmt.Sprintf("no answer within %s", nodeTimeout)
 	case err != nil:
-		r.Fault = err.Error()
+		r.Fault, r.cut = err.Error(), true
+	case len(out) > 0 && !whole(out):
+		r.Fault, r.cut = "the end of the answer is missing", true
 	case r.code > 1 || r.code == 1 && len(out) == 0:
 		r.Fault = fmt.Sprintf("exit code %d: %s", r.code, text)
 	}
 	return r
+}
+
+// whole reports whether an answer is complete, as far as its form shows it: text can end
+// anywhere.
+func whole(out []byte) bool {
+	switch {
+	case out[0] == '{' || out[0] == '[':
+		return json.Valid(out)
+	case bytes.HasPrefix(out, []byte("\x1f\x8b")): // RFC 1952: gzip
+		z, err := gzip.NewReader(bytes.NewReader(out))
+		if err == nil {
+			_, err = io.Copy(io.Discard, z)
+		}
+		return err == nil
+	}
+	return out[len(out)-1] == '\n'
 }
 
 // decode reads the reply's JSON. It notes a Fault if that cannot be read.

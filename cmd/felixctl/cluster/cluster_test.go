@@ -84,6 +84,25 @@ func TestStatusWaits(t *testing.T) {
 	}
 }
 
+// TestCutAnswerIsAskedForAgain: kubectl may lose the end of an answer and report success. A
+// node whose answers all are cut gives no answer.
+func TestCutAnswerIsAskedForAgain(t *testing.T) {
+	k := newFakeKubectl(t, pod("n1", ""), pod("n2", ""))
+	k.answer(t, "n1", "status -o json", 0, `{"node": "n1", "back`)
+	k.object(t, "agent-n1 status -o json.next", good("n1"))
+	k.answer(t, "n2", "status -o json", 0, `{"node": "n2", "back`)
+	code, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "status")
+	if code != 2 {
+		t.Errorf("exit code %d, want 2", code)
+	}
+	expect(t, out, "n2", "NO ANSWER", "n1", "in order", "n2: the end of the answer is missing")
+	for out, want := range map[string]bool{"{}\n": true, "[1, 2": false, "text\n": true, "text": false, "\x1f\x8b\x08": false} {
+		if whole([]byte(out)) != want {
+			t.Errorf("whole(%q): %v", out, !want)
+		}
+	}
+}
+
 // TestNotReadyIsNotInOrder: kubelet's readiness counts too.
 func TestNotReadyIsNotInOrder(t *testing.T) {
 	p := pod("n1", "")
