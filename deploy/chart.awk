@@ -26,6 +26,16 @@ skip && /^      - / && list { next }
   print "        {{- with .Values.podAnnotations }}{{- toYaml . | nindent 8 }}{{- end }}"
   next
 }
+/^        name: agent$/ {
+  print
+  print "        {{- if .Values.monitoring.podMonitor }}"
+  print "        ports:"
+  print "        - containerPort: {{ include \"felixlike.metricsPort\" . }}"
+  print "          name: metrics"
+  print "          protocol: TCP"
+  print "        {{- end }}"
+  next
+}
 /^        env:$/ { print; print "        {{- with .Values.extraEnv }}{{- toYaml . | nindent 8 }}{{- end }}"; next }
 /^        resources:$/ && container != "" { print; print "          " values("resources." container, 10); skip = 8; next }
 /^      nodeSelector:$/ {

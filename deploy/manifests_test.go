@@ -338,6 +338,7 @@ func TestBuilt(t *testing.T) {
 	if _, there := chartWithout[clusterPolicies]; there || len(chartWithout) != len(chart)-1 {
 		t.Errorf("the chart with crds.install=false has %d objects, else %d", len(chartWithout), len(chart))
 	}
+	builtMonitoring(t, dir)
 	delete(want, "Namespace felixlike-system") // helm makes it by --create-namespace
 	for _, all := range []map[string]object{want, chart} {
 		normalise(t, all)

@@ -23,6 +23,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/datastore/kubernetes"
 	"github.com/felixlike/felixlike/felixlike/datastore/manifests"
 	"github.com/felixlike/felixlike/felixlike/health"
+	"github.com/felixlike/felixlike/felixlike/metrics"
 	"github.com/felixlike/felixlike/felixlike/version"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
@@ -176,6 +177,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	}
 	br := newBridge(options)
 	dropped := newDroppedPackets()
+	daemon := vswitchd.New(cfg.OVSRunDir, a.backendConfig.Switch.DatapathType())
 	timing := DefaultTiming()
 	timing.Resync = time.Duration(cfg.ResyncInterval)
 	return New(Config{
@@ -205,6 +207,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		Dropped: func(ctx context.Context) (map[string]uint64, error) {
 			return dropped.read(ctx, a.backendConfig.Switch.ManagementSocket())
 		},
+		Tables: func(ctx context.Context) []metrics.Table { return limitedTables(ctx, daemon) },
 		Managers: []managers.Manager{
 			br,
 			carrier,

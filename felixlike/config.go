@@ -9,6 +9,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/metrics"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 )
@@ -50,6 +51,8 @@ type Config struct {
 	// Dropped reads how many packets of pods the switch has dropped for reasons other than
 	// policy, by reason. It may be nil.
 	Dropped func(ctx context.Context) (map[string]uint64, error)
+	// Tables reads the node's tables with a limit. It may be nil.
+	Tables func(ctx context.Context) []metrics.Table
 	// HealthAddress returns the address of probes and metrics, for status. It may be nil.
 	HealthAddress func() string
 	// Underlay returns this node's network, for status. It may be nil.

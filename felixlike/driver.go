@@ -50,6 +50,13 @@ func New(cfg Config) *Driver {
 			return cfg.Dropped(ctx)
 		})
 	}
+	if cfg.Tables != nil {
+		d.metrics.WatchTables(func() []metrics.Table {
+			ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+			defer cancel()
+			return cfg.Tables(ctx)
+		})
+	}
 	d.scheduler = &scheduler{cfg: d.cfg, cluster: d.cluster, stages: d.stages, turns: turns, metrics: d.metrics}
 	d.feed = &feed{cluster: d.cluster, stages: d.stages, scheduler: d.scheduler}
 	turns.flush = d.feed.flush

@@ -34,6 +34,7 @@ func (rep *reporter) measure() metrics.State {
 	view := rep.stages.quarantine.view()
 	s := metrics.State{
 		Synced: rep.cluster.sourceSynced, Pending: len(rep.cluster.tracker.pending), Quarantined: len(view.quarantined),
+		Ready: len(rep.readiness().Missing) == 0,
 		Endpoints: map[string]int{
 			control.EndpointProgrammed: 0, control.EndpointPending: 0, control.EndpointClosed: 0, control.EndpointDetached: 0,
 		},

@@ -56,6 +56,9 @@ func TestOutageIsNotReady(t *testing.T) {
 	})
 	f.begin(t)
 	eventually(t, "the agent is ready", func() bool { return missing(t, f) == "" })
+	if s, ok := f.scrape(); !ok || !s.Ready {
+		t.Errorf("the metric says that the agent is not ready")
+	}
 	mu.Lock()
 	outages = []datastore.Notice{{
 		Problem: model.Problem{Object: ref("Node", "", "node1"), Reason: "00-other.conf is taken"}, Kind: noticeOtherCNI,
@@ -65,6 +68,9 @@ func TestOutageIsNotReady(t *testing.T) {
 	mu.Unlock()
 	if got := missing(t, f); got != "00-other.conf is taken; route 10.10.1.0/24 is missing" {
 		t.Errorf("not ready because of %q", got)
+	}
+	if s, ok := f.scrape(); !ok || s.Ready {
+		t.Errorf("the metric says that the agent is ready")
 	}
 	if all := f.Status().Problems; len(all) != 2 || all[0].Reason != "00-other.conf is taken" {
 		t.Errorf("problems %+v", all)

@@ -11,6 +11,8 @@ import (
 type State struct {
 	// Synced reports that the datastore's first listing is complete.
 	Synced bool
+	// Ready is the answer to the probe of readiness.
+	Ready bool
 	// Pending counts the objects with a newest state that is not programmed yet,
 	// Quarantined those that the dataplane refuses.
 	Pending, Quarantined int
@@ -37,14 +39,19 @@ func gauge(name, help string, value func(State) float64) stateMetric {
 	return stateMetric{desc: prometheus.NewDesc(name, help, nil, nil), value: value}
 }
 
+func oneIf(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
 func stateMetrics() []stateMetric {
 	return []stateMetric{
-		gauge("felixlike_datastore_synced", "1 once everything in the datastore is known; nothing is programmed before.", func(s State) float64 {
-			if s.Synced {
-				return 1
-			}
-			return 0
-		}),
+		gauge("felixlike_datastore_synced", "1 once everything in the datastore is known; nothing is programmed before.",
+			func(s State) float64 { return oneIf(s.Synced) }),
+		gauge("felixlike_ready", "1 if the agent is ready, as the probe of readiness answers. /readyz and the status have the reason if it is not.",
+			func(s State) float64 { return oneIf(s.Ready) }),
 		gauge("felixlike_pending_objects", "Policies, groups, pods and nodes with a newest state that is not in the dataplane yet.",
 			func(s State) float64 { return float64(s.Pending) }),
 		gauge("felixlike_quarantined_objects", "Quarantined objects: the dataplane refuses them, the pods that rely on them are closed, and all else is programmed. The agent's status names them.",

@@ -124,6 +124,30 @@ func (c *Client) TCPSeqCheck(ctx context.Context) (bool, error) {
 	return false, fmt.Errorf("ovs-vswitchd: dpctl/ct-get-tcp-seq-chk: unknown answer %q", out)
 }
 
+// Connections returns how many connections the userspace datapath tracks. The kernel's datapath
+// refuses to answer.
+func (c *Client) Connections(ctx context.Context) (uint64, error) {
+	return c.number(ctx, "dpctl/ct-get-nconns")
+}
+
+// MostConnections returns how many connections the userspace datapath can track. The kernel's
+// datapath refuses to answer.
+func (c *Client) MostConnections(ctx context.Context) (uint64, error) {
+	return c.number(ctx, "dpctl/ct-get-maxconns")
+}
+
+func (c *Client) number(ctx context.Context, method string) (uint64, error) {
+	out, err := c.Call(ctx, method, c.datapath())
+	if err != nil {
+		return 0, c.lacking(ctx, err)
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(out), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("ovs-vswitchd: %s: %w", method, err)
+	}
+	return n, nil
+}
+
 // session is one connection to the daemon, for calls one after the other.
 type session struct {
 	conn    net.Conn

@@ -80,6 +80,13 @@ func TestConnections(t *testing.T) {
 			t.Errorf("%+v", one)
 		}
 	}
+	if n, err := c.Connections(b.Context()); err != nil || n != uint64(len(want)) {
+		t.Errorf("%d connections, %v; want %d", n, err, len(want))
+	}
+	// The default of Open vSwitch (ovs-vswitchd(8), dpctl/ct-set-maxconns).
+	if n, err := c.MostConnections(b.Context()); err != nil || n != 3_000_000 {
+		t.Errorf("at most %d connections, %v", n, err)
+	}
 	if other, err := c.DumpConntrack(b.Context(), 7); err != nil || len(other) != 0 {
 		t.Errorf("another zone has %v %v", other, err)
 	}

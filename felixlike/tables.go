@@ -1,0 +1,65 @@
+package felixlike
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/felixlike/felixlike/felixlike/metrics"
+	"github.com/felixlike/felixlike/internal/sysctl"
+	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
+)
+
+// limitedTables returns the node's tables with a limit. It leaves out those that cannot be
+// read from here.
+func limitedTables(ctx context.Context, daemon *vswitchd.Client) []metrics.Table {
+	var all []metrics.Table
+	add := func(name string, entries, limit func() (uint64, error)) {
+		n, err := entries()
+		if err != nil {
+			return
+		}
+		if most, err := limit(); err == nil && most > 0 {
+			all = append(all, metrics.Table{Name: name, Entries: n, Limit: most})
+		}
+	}
+	setting := func(key string) func() (uint64, error) {
+		return func() (uint64, error) {
+			text, err := sysctl.Read(key)
+			if err != nil {
+				return 0, err
+			}
+			return strconv.ParseUint(text, 10, 64)
+		}
+	}
+	add("conntrack", setting("net/netfilter/nf_conntrack_count"), setting("net/netfilter/nf_conntrack_max"))
+	// Only the userspace datapath answers: the kernel's tracks in the table above.
+	add("switch-conntrack",
+		func() (uint64, error) { return daemon.Connections(ctx) },
+		func() (uint64, error) { return daemon.MostConnections(ctx) })
+	// /proc has these files, and the kernel's limits, in the first network namespace only. As
+	// sysctl, it is that of this thread: /proc/net is that of the process' first one.
+	for family, file := range map[string]string{"ipv4": "arp_cache", "ipv6": "ndisc_cache"} {
+		add("neighbour-"+family,
+			func() (uint64, error) { return neighbourEntries("/proc/thread-self/net/stat/" + file) },
+			setting("net/"+family+"/neigh/default/gc_thresh3"))
+	}
+	return all
+}
+
+// neighbourEntries reads the entries of a neighbour table from its statistics: a heading,
+// then a line for each processor, which all begin with the same number of entries.
+func neighbourEntries(path string) (uint64, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	_, lines, _ := strings.Cut(string(text), "\n")
+	fields := strings.Fields(lines)
+	if len(fields) == 0 {
+		return 0, fmt.Errorf("%s: no line of numbers", path)
+	}
+	return strconv.ParseUint(fields[0], 16, 64)
+}
