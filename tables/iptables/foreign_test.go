@@ -10,6 +10,7 @@ import (
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/test/tablestest"
 )
 
 // others are rules and chains as kube-proxy and docker have them.
@@ -311,6 +312,44 @@ func TestLeftovers(t *testing.T) {
 		}
 		if diff := cmp.Diff(theirs, h.state(t)); diff != "" {
 			t.Error(diff)
+		}
+	})
+}
+
+// A chain in filter drops what a chain in mangle has not marked. While both are removed, one
+// table after the other, no packet is dropped.
+func TestRemovalDropsNothing(t *testing.T) {
+	forward := func(name string, priority int32, rules ...tables.Rule) tables.Chain {
+		hook := tablestest.Forward
+		hook.Priority = priority
+		return tables.Chain{Name: name, Hook: &hook, Rules: rules}
+	}
+	const mark = 0x40
+	packets := []tablestest.PacketCase{
+		tablestest.Packet(model.UDP, "10.1.0.1", "10.2.0.1", 80, true), tablestest.Packet(model.UDP, "fd01::1", "fd02::1", 80, true),
+	}
+	eachVariant(t, func(t *testing.T, v Variant) {
+		p := tablestest.NewPath(t, toolsOf(v)...)
+		h := host{p.Router, v}
+		empty := h.state(t)
+		table := h.open(t)
+		table.UpdateChain(forward("judge", -150, rule(tables.SetMark{Value: mark, Mask: mark}, "")))
+		table.UpdateChain(forward("passed", 0,
+			rule(tables.Accept{}, "judged", tables.MatchMark{Value: mark, Mask: mark}), rule(tables.Drop{}, "not judged")))
+		apply(t, table)
+		p.Want(t, packets)
+		for _, f := range model.Families() {
+			found, err := table.tools.readShown(t.Context(), f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for section := range strings.SplitAfterSeq(removal(f, found).text.String(), "COMMIT\n") {
+				h.restore(t, f, section)
+				p.Want(t, packets)
+			}
+		}
+		if diff := cmp.Diff(empty, h.state(t)); diff != "" {
+			t.Errorf("(-before +removed):\n%s", diff)
 		}
 	})
 }
