@@ -28,6 +28,7 @@ const (
 	// MarkRejected means that policy rejects the packet. Only the iptables backends use it:
 	// policy judges in mangle, but the kernel answers in filter only. There the packet is
 	// answered and dropped. If it comes past that chain, mangle's POSTROUTING drops it.
+	// Forward clears it first.
 	MarkRejected uint32 = 0x80000000
 
 	// MarkAllowed, in the mark of a connection, means that policy allowed its packets.

@@ -53,10 +53,14 @@ func (n NodeChains) forward() tables.Chain {
 	ours := func(negated bool) tables.Match {
 		return tables.MatchInterface{Side: tables.Source, Name: n.gateway, Negated: negated}
 	}
+	rules := allowedBefore()
+	if n.iptables {
+		rules = append(n.notRejected(), rules...)
+	}
 	return tables.Chain{
 		Name: ChainForward,
 		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityForward},
-		Rules: append(allowedBefore(),
+		Rules: append(rules,
 			tables.Rule{
 				Matches: []tables.Match{
 					ours(true), tables.MatchInterface{Side: tables.Destination, Name: n.gateway, Negated: true},
@@ -79,6 +83,18 @@ func (n NodeChains) forward() tables.Chain {
 			tables.Rule{Action: tables.Drop{}, Comment: "egress was not judged"},
 		),
 	}
+}
+
+// notRejected clears MarkRejected, which another program may have set before: it would have
+// an allowed packet answered.
+func (n NodeChains) notRejected() []tables.Rule {
+	var all []tables.Rule
+	for _, m := range []tables.Match{n.in(), n.out()} {
+		all = append(all, tables.Rule{
+			Matches: []tables.Match{m}, Action: tables.SetMark{Value: 0, Mask: MarkRejected}, Comment: "is not rejected yet",
+		})
+	}
+	return all
 }
 
 // allowedBefore accepts packets of connections that policy allowed before. The state
@@ -199,7 +215,8 @@ func (n NodeChains) within(pods netip.Prefix) []tables.Match {
 // Packets that policy denies do not come here. Packets that policy rejects do: this chain
 // leads to their answer. Its table is filter, the only one in which iptables rejects.
 // A packet without proof that policy allowed it is dropped: a rejected packet can lose its
-// mark to another program between mangle and filter.
+// mark to another program between mangle and filter. That its connection was allowed proves
+// nothing for a TCP segment that asks for a connection (see goOn).
 func (n NodeChains) Passed() tables.Chain {
 	c := tables.Chain{
 		Name: ChainPassed,
@@ -209,10 +226,10 @@ func (n NodeChains) Passed() tables.Chain {
 		c.Rules = append(c.Rules,
 			tables.Rule{Matches: []tables.Match{m, isRejected()}, Action: tables.Goto{Chain: ChainAnswer}, Comment: "policy rejects it"},
 			tables.Rule{Matches: []tables.Match{m, isJudged()}, Action: tables.Accept{}, Comment: "policy let it through"},
-			tables.Rule{Matches: []tables.Match{m, markedAllowed()}, Action: tables.Accept{}, Comment: "policy let its connection through"},
-			// Another program flushed forward, or overwrote the mark, that of a rejected packet too.
-			tables.Rule{Matches: []tables.Match{m}, Action: tables.Drop{}, Comment: "was not judged"},
 		)
+		c.Rules = append(c.Rules, goOn(tables.Accept{}, "connections that were allowed go on", m, markedAllowed())...)
+		// Another program flushed forward, or overwrote the mark, that of a rejected packet too.
+		c.Rules = append(c.Rules, tables.Rule{Matches: []tables.Match{m}, Action: tables.Drop{}, Comment: "was not judged"})
 	}
 	return c
 }

@@ -2,10 +2,13 @@ package backend
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +17,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/denied"
+	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/ipsets/kernel"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
@@ -21,6 +25,8 @@ import (
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables/iptables"
 	"github.com/felixlike/felixlike/tables/nftables"
+	"github.com/felixlike/felixlike/test/lab/probe"
+	"github.com/felixlike/felixlike/test/lab/traffic"
 	"github.com/felixlike/felixlike/test/tablestest"
 )
 
@@ -36,6 +42,8 @@ type firewall struct {
 	shape []string
 	// flush lets another program remove everything.
 	flush []string
+	// pass adds the chain of iptables that accepts in filter what policy allowed in mangle.
+	pass func()
 }
 
 const pods = "10.1.0.0/16"
@@ -101,6 +109,7 @@ func newIPTablesFirewall(t *testing.T, v iptables.Variant) *firewall {
 		_, err := x.apply(t.Context())
 		return err
 	}
+	f.pass = func() { chains.UpdateChain(r.Node().Passed()) }
 	f.open = []string{tool, "-t", "mangle", "-F", "FORWARD"}
 	f.shape = []string{tool, "-t", "mangle", "-A", "POSTROUTING", "-j", "MARK", "--set-mark", "5"}
 	f.flush = []string{"sh", "-c", tool + "-save | grep '^[*:C]' | grep -v ':flx' | " + tool + "-restore"}
@@ -373,5 +382,110 @@ func TestWhatIsNotJudgedIsNotAllowed(t *testing.T) {
 			f.program(t)
 			d.out(t, "closed pod to outside, after the repair", false)
 		})
+	}
+}
+
+// rejectingPod makes a pod with the address that may send nothing, and gets an answer.
+func rejectingPod(address string) []model.Update {
+	updates := closedPod(address, false)
+	id := model.PolicyID{Tier: model.TierAdmin, Name: "reject"}
+	updates[1] = model.PolicyUpdate{Policy: &model.Policy{ID: id, Egress: []model.Rule{{Action: model.Reject, AnyPeer: true, AnyPort: true}}}}
+	e := updates[2].(model.EndpointUpdate).Endpoint
+	e.Egress = model.Applied{Admin: []model.PolicyID{id}}
+	return updates
+}
+
+// eachIPTables runs a test on each variant of iptables, with the chains of both tables and a
+// pod that may do all.
+func eachIPTables(t *testing.T, test func(t *testing.T, f *firewall, tool string)) {
+	for _, v := range []iptables.Variant{iptables.Legacy, iptables.NFT} {
+		t.Run(v.String(), func(t *testing.T) {
+			f := newIPTablesFirewall(t, v)
+			updates := closedPod("10.1.0.5", false)
+			updates[2].(model.EndpointUpdate).Endpoint.Egress = model.Applied{}
+			f.tell(updates...)
+			f.pass()
+			f.program(t)
+			test(t, f, "iptables-"+v.String())
+		})
+	}
+}
+
+// Allowed packets pass, also if another program has set the mark of rejected packets before.
+func TestForeignMarkOfRejectedPackets(t *testing.T) {
+	eachIPTables(t, func(t *testing.T, f *firewall, tool string) {
+		before := newDialogue(t, f.path, 4000)
+		before.out(t, "pod to outside", true)
+		f.path.Router.Run(t, tool, "-t", "mangle", "-I", "PREROUTING", "-j", "MARK", "--or-mark", fmt.Sprint(rules.MarkRejected))
+		before.out(t, "pod to outside, marked", true)
+		before.in(t, "the answer, marked", true)
+		d := newDialogue(t, f.path, 4001)
+		d.out(t, "another one from the pod, marked", true)
+		d.in(t, "its answer, marked", true)
+		newDialogue(t, f.path, 4002).in(t, "one to the pod, marked", true)
+	})
+}
+
+// A SYN that policy rejects does not pass because conntrack takes it for a packet of an allowed
+// connection: not even if another program overwrites the mark of rejected packets.
+func TestRejectedSYNOfAnAllowedConnection(t *testing.T) {
+	eachIPTables(t, func(t *testing.T, f *firewall, _ string) {
+		server := f.path.Receiver
+		server.Feed(t, `table inet count { counter asked { }
+			chain in { type filter hook input priority 0; tcp dport 80 tcp flags & (syn | ack) == syn counter name asked; }; }`, "nft", "-f", "-")
+		asked := func() string { return server.Run(t, "nft", "list", "counter", "inet", "count", "asked") }
+		from, to := netip.MustParseAddrPort("10.1.0.5:4000"), netip.MustParseAddrPort("10.2.0.9:80")
+		station := probe.NewStation(open(t, server))
+		t.Cleanup(func() { _ = station.Close() })
+		if err := station.Serve(model.TCP, to); err != nil {
+			t.Fatal(err)
+		}
+		client := open(t, f.path.Sender)
+		c, err := traffic.ConnectFrom(client, from, to, patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		forget(t, c)
+		once := asked()
+		if !strings.Contains(once, "packets 1 ") {
+			t.Fatalf("the server has not counted the allowed connection: %s", once)
+		}
+
+		f.tell(rejectingPod("10.1.0.5")...)
+		f.program(t)
+		f.path.Router.Feed(t, "table inet shaper { chain forward { type filter hook forward priority -10; meta mark set 5; }; }", "nft", "-f", "-")
+		if entries := f.path.Router.Run(t, "conntrack", "-L", "-p", "tcp", "--dport", "80"); !strings.Contains(entries, "ESTABLISHED") {
+			t.Fatalf("conntrack has seen the end of the connection: %s", entries)
+		}
+		if _, err := traffic.ConnectFrom(client, from, to, shortly); !errors.Is(err, unix.ETIMEDOUT) {
+			t.Errorf("another connection from the port: %v, want no answer", err)
+		}
+		if now := asked(); now != once {
+			t.Errorf("the server was asked again: %s", now)
+		}
+	})
+}
+
+func open(t *testing.T, ns tablestest.Namespace) *namespace.Namespace {
+	t.Helper()
+	n, err := namespace.Open(ns.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Close)
+	return n
+}
+
+// forget closes a TCP socket without a packet (TCP_REPAIR, tcp(7)).
+func forget(t *testing.T, c *os.File) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused error
+	err = raw.Control(func(fd uintptr) { refused = unix.SetsockoptInt(int(fd), unix.SOL_TCP, unix.TCP_REPAIR, 1) })
+	if err := errors.Join(err, refused, c.Close()); err != nil {
+		t.Fatal(err)
 	}
 }
