@@ -62,7 +62,7 @@ const (
 	knockPort = 82
 	// streamPatience bounds a stall of a stream. TCP waits twice as long each time.
 	streamPatience = 60 * time.Second
-	// controlPort is outside of the range that systems take ports from.
+	// controlPort is outside of the ranges that source ports are taken from.
 	controlPort = 20001
 	// wait bounds the wait for what comes in seconds on an idle machine.
 	wait = 90 * time.Second
@@ -108,7 +108,9 @@ type cluster struct {
 	gauge, denying *traffic.Gauge
 	allowed        []*allowed
 	denied         []denied
-	arrivals       []*traffic.Arrivals
+	// starts counts the starts of the denied clients.
+	starts   int
+	arrivals []*traffic.Arrivals
 	// leaked reports that the last row has let denied packets through.
 	leaked bool
 	// broken reports that a row has left the cluster unwell: those after it would prove nothing.
@@ -280,12 +282,36 @@ func (c *cluster) startTraffic() {
 	}
 }
 
-// startDenied starts the denied clients, in the place of earlier ones. A flow that policy has
-// allowed for a time may go on afterwards, and a later row would count it.
+// Each start of the denied clients takes its source ports from another range.
+const (
+	firstPort  = 21000
+	portRanges = 15
+	rangePorts = 2900
+)
+
+// portRange returns the first and the last source port of the denied clients at a start.
+func portRange(start int) (first, last int) {
+	first = firstPort + start%portRanges*rangePorts
+	return first, first + rangePorts - 1
+}
+
+// startDenied starts the denied clients, in the place of earlier ones, with other source
+// ports. A flow that policy has allowed for a time may go on afterwards, and a later row would
+// count it: also the packets of a new socket with the port of such a flow, because conntrack
+// knows a flow by its addresses and ports alone.
 func (c *cluster) startDenied() {
 	c.t.Helper()
 	if c.denying != nil {
 		c.denying.Stop()
+	}
+	first, last := portRange(c.starts)
+	c.starts++
+	for _, p := range deniedPairs() {
+		if err := c.pod(p[0]).Namespace().Do(func() error {
+			return os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", fmt.Appendf(nil, "%d %d", first, last), 0o644)
+		}); err != nil {
+			c.t.Fatal(err)
+		}
 	}
 	c.denying, c.denied = traffic.NewGauge(c.t.Context()), nil
 	for port, name := range map[uint16]string{80: "UDP ", slowPort: "UDP to a slow server "} {

@@ -336,3 +336,15 @@ func TestNoSignalWithoutAnAgent(t *testing.T) {
 		t.Error("a signal was sent, and no agent runs")
 	}
 }
+
+// TestPortRangesAreApart: a start of the denied clients takes no port of the starts before.
+func TestPortRangesAreApart(t *testing.T) {
+	before := controlPort
+	for start := range portRanges {
+		first, last := portRange(start)
+		if first <= before || last <= first || last > 65535 {
+			t.Errorf("start %d takes ports from %d to %d, the one before up to %d", start, first, last, before)
+		}
+		before = last
+	}
+}
