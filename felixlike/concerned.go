@@ -60,6 +60,9 @@ func originsOf(e *model.Endpoint) []tables.Origin {
 		if len(applied.Admin) > 0 {
 			all = append(all, tables.OfList{Identity: rules.AppliedIdentity(d, model.Applied{Admin: applied.Admin}), Admin: true})
 		}
+		if own := rules.OwnNode(applied); d == model.Egress && !own.Empty() {
+			all = append(all, tables.OfList{Identity: rules.AppliedIdentity(d, own), OwnNode: true})
+		}
 		for _, id := range allPolicies(applied) {
 			all = append(all, tables.OfPolicy{ID: id, Direction: d})
 		}

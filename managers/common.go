@@ -61,11 +61,10 @@ type part struct {
 // commonChains choose the parts of the common chains and maintain their sets. The
 // choice depends only on the current policies and pods, not on the order of updates.
 type commonChains struct {
-	renderer *rules.Renderer
-	chains   Chains
-	sets     ipsets.Sets
-	from     int
-	parts    map[partKey]*part
+	partSets
+	chains Chains
+	from   int
+	parts  map[partKey]*part
 	// sizes are the numbers of rules of policies.
 	sizes map[rules.PolicySide]int
 	dirty dirty[partKey]
@@ -83,7 +82,7 @@ type commonChains struct {
 
 func newCommonChains(renderer *rules.Renderer, chains Chains, sets ipsets.Sets) *commonChains {
 	return &commonChains{
-		renderer: renderer, chains: chains, sets: sets, from: CommonFrom, parts: map[partKey]*part{}, sizes: map[rules.PolicySide]int{},
+		partSets: partSets{renderer, sets}, chains: chains, from: CommonFrom, parts: map[partKey]*part{}, sizes: map[rules.PolicySide]int{},
 		dirty: dirty[partKey]{}, weighed: map[partKey]bool{}, chosen: map[partKey]bool{},
 		stale: map[model.Direction]bool{model.Ingress: true, model.Egress: true}, resized: dirty[partKey]{},
 	}
@@ -201,15 +200,9 @@ func (c *commonChains) choose(chains map[string]*appliedChain, apart map[string]
 		c.stale[k.direction] = true
 		if p.common {
 			c.resized.add(k)
-			for _, f := range model.Families() {
-				if c.renderer.SetsWithRules() {
-					c.createSet(p, f, p.SetOf(f))
-				}
-			}
+			c.createSets(p)
 		} else {
-			for _, f := range model.Families() {
-				c.removeSet(p, f)
-			}
+			c.removeSets(p)
 			clear(p.members)
 			if k.admin != "" {
 				c.chains.RemoveChain(c.adminChain(k, p, nil).Name)
@@ -291,19 +284,8 @@ func (c *commonChains) setMember(k partKey, a netip.Addr, wanted bool) {
 	if p == nil || !p.common || p.members[a] == wanted {
 		return
 	}
-	if wanted {
-		p.members[a] = true
-	} else {
-		delete(p.members, a)
-	}
-	name, members := p.sets[model.FamilyOf(a)], []model.Member{model.AddressMember(a)}
-	switch {
-	case !c.renderer.SetsWithRules():
+	if c.changeMember(p, a, wanted) {
 		c.resized.add(k)
-	case wanted:
-		c.sets.AddMembers(name, members)
-	default:
-		c.sets.RemoveMembers(name, members)
 	}
 }
 
@@ -314,47 +296,9 @@ func (c *commonChains) resize() {
 		if p == nil || !p.common || c.renderer.SetsWithRules() {
 			continue
 		}
-		versions := map[model.Family]string{}
-		for _, f := range model.Families() {
-			c.replaceSet(p, f, versions)
-		}
-		p.Versions = versions
+		c.replaceSets(p)
 		c.stale[k.direction] = true
 	}
-}
-
-// replaceSet programs another set if the members of a family have changed.
-func (c *commonChains) replaceSet(p *part, f model.Family, versions map[model.Family]string) {
-	var members []model.Member
-	for _, a := range slices.SortedFunc(maps.Keys(p.members), netip.Addr.Compare) {
-		if model.FamilyOf(a) == f {
-			members = append(members, model.AddressMember(a))
-		}
-	}
-	if slices.Equal(members, p.programmed[f]) && p.sets[f] != "" {
-		versions[f] = p.Versions[f]
-		return
-	}
-	for salt := 0; versions[f] == "" || rules.PartSet(p.Set, f)+versions[f] == p.sets[f]; salt++ {
-		versions[f] = rules.SetVersion(members, salt)
-	}
-	c.removeSet(p, f)
-	c.createSet(p, f, rules.PartSet(p.Set, f)+versions[f])
-	c.sets.AddMembers(p.sets[f], members)
-	p.programmed[f] = members
-}
-
-func (c *commonChains) createSet(p *part, f model.Family, name string) {
-	p.sets[f] = name
-	c.sets.CreateSet(ipsets.Set{Name: name, Kind: model.Addresses, Family: f})
-}
-
-func (c *commonChains) removeSet(p *part, f model.Family) {
-	if p.sets[f] != "" {
-		c.sets.RemoveSet(p.sets[f])
-	}
-	delete(p.sets, f)
-	delete(p.programmed, f)
 }
 
 // complete renders the common chains that have changed.

@@ -88,8 +88,9 @@
 //     and the host's stack gets them as well. One rule before conntrack drops them: the
 //     interfaces of pods have names that begin with "fx-". The interface answers no ARP,
 //     so no pod learns its MAC address (TestHostSideForwardsNothing).
-//   - Node to its own pods: OUTPUT, then the gateway port. Pod to its own node: INPUT.
-//     Policy judges neither.
+//   - Node to its own pods: OUTPUT, then the gateway port. Policy does not judge it.
+//   - Pod to its own node: INPUT, under every backend, since only there the destination
+//     is known after DNAT. Only the ordered tiers judge it, see Input.
 //   - Pod to a peer node's own address, and back: through the tunnel in both directions.
 //     "ip rule iif flx-gw0" selects a table with the peers' addresses, and routes to
 //     peers' pods carry the node's own address as source. So nobody masquerades, and
@@ -100,7 +101,7 @@
 //   - Outside to a pod (routed, or DNATed by kube-proxy in PREROUTING): judged in
 //     FORWARD after DNAT. A source inside the pod prefixes is forged and dropped.
 //
-// Under openflow the switch judges by addresses and never judges its own node, all of
+// Under openflow the switch judges by addresses and passes packets of its own node, all of
 // whose addresses it knows (hostnet.WatchAddresses). The table of the host (see Host)
 // keeps the addresses true:
 //

@@ -27,5 +27,12 @@ func guard(gateway string, goesOn []tables.Rule) []tables.Chain {
 			),
 		},
 		before,
+		{
+			Name: ChainGuardInput,
+			Hook: inputHook(),
+			Rules: append(unjudgedInput(gateway),
+				closed(tables.Source, "policy is being loaded: from a pod to this node"),
+			),
+		},
 	}
 }

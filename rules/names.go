@@ -34,8 +34,14 @@ const (
 	ChainFromOutside = "from-outside"
 	ChainRewritten   = "rewritten"
 
+	// ChainInput and ChainOwnNode judge packets of pods to their own node, under every
+	// backend.
+	ChainInput   = "input"
+	ChainOwnNode = "judge-own-node"
+
 	ChainGuardForward    = "guard-forward"
 	ChainGuardPrerouting = "guard-prerouting"
+	ChainGuardInput      = "guard-input"
 )
 
 // A chain's name depends only on the identity of its object: API group, kind,
@@ -133,6 +139,17 @@ func (n Names) AppliedChain(d model.Direction, a model.Applied) string {
 		prefix = "pods-" + prefix
 	}
 	return n.name(prefix, label, AppliedIdentity(d, a)+shape(d))
+}
+
+// ownNodeChain returns the name of the chain that asks the ordered tiers about packets to
+// the own node.
+func (n Names) ownNodeChain(a model.Applied) string {
+	label := ""
+	for id := range a.All() {
+		label = policyLabel(id)
+		break
+	}
+	return n.name("own", label, AppliedIdentity(model.Egress, a))
 }
 
 // AppliedIdentity returns the unique identity of a list of policies: the direction and

@@ -118,11 +118,13 @@ const (
 // HookPoint is where a base chain sits in netfilter.
 type HookPoint uint8
 
-// The hooks that are used. Policy decides in HookForward.
+// The hooks that are used. Policy decides in HookForward, and in HookInput about packets of pods to
+// their own node.
 const (
 	HookForward HookPoint = iota + 1
 	HookPostrouting
 	HookPrerouting
+	HookInput
 )
 
 // Hook makes a chain a base chain. Its default verdict is accept: it sees the whole host's traffic, and
@@ -207,6 +209,8 @@ func (p HookPoint) String() string {
 		return "postrouting"
 	case HookPrerouting:
 		return "prerouting"
+	case HookInput:
+		return "input"
 	}
 	return fmt.Sprintf("hook(%d)", uint8(p))
 }

@@ -117,7 +117,7 @@ func (c *checker) match(m Match) error {
 		}
 		return checkSide(m.Side)
 	case MatchConnState:
-		const all = StateNew | StateEstablished | StateRelated | StateInvalid
+		const all = StateNew | StateEstablished | StateRelated | StateInvalid | StateUntracked
 		if m.States == 0 || m.States&^all != 0 {
 			return fmt.Errorf("unknown connection states %#x", uint8(m.States))
 		}

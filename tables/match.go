@@ -117,6 +117,8 @@ const (
 	StateEstablished
 	StateRelated
 	StateInvalid
+	// StateUntracked is that of packets without a connection, as of neighbour discovery.
+	StateUntracked
 )
 
 // MatchConnState matches when the packet's conntrack state is one of States.
@@ -230,7 +232,7 @@ func appendMasked(b []byte, value, mask uint32) []byte {
 // String returns the states joined by commas, in the order of their values.
 func (s ConnState) String() string {
 	var names []string
-	for i, n := range []string{"new", "established", "related", "invalid"} {
+	for i, n := range []string{"new", "established", "related", "invalid", "untracked"} {
 		if s&(1<<i) != 0 {
 			names = append(names, n)
 		}

@@ -28,6 +28,8 @@ type OfList struct {
 	Identity string
 	// Admin is set if the chain evaluates only the admin tier of longer lists.
 	Admin bool
+	// OwnNode is set if the chain evaluates the list about packets to the own node.
+	OwnNode bool
 }
 
 // OfGroup is the origin of the members of a group.

@@ -34,6 +34,7 @@ func NFTablesManagers(c Config, table NFTDriver) (*rules.Renderer, []managers.Ma
 		managers.NewPolicyManager(c.Node, r, table),
 		endpointManager(c, managers.CommonFrom, managers.NewEndpointManager(r, table, table, managers.NewMapDispatcher(table))),
 		managers.NewSourceManager(c.Node, c.Masquerade, r, table),
+		managers.NewOwnNodeManager(r, table, table),
 	}
 }
 
@@ -53,6 +54,7 @@ func IPTablesManagers(c Config, table managers.Chains, sets ipsets.Sets) (*rules
 		managers.NewPolicyManager(c.Node, r, chains),
 		endpointManager(c, from, managers.NewEndpointManager(r, chains, sets, chains)),
 		managers.NewSourceManager(c.Node, c.Masquerade, r, chains),
+		managers.NewOwnNodeManager(r, chains, sets),
 	}
 }
 
@@ -73,7 +75,7 @@ func switchManagers(c Config, store *policyflows.Store, host NFTDriver) (*manage
 	policies := managers.NewSwitchPolicyManager(c.Node, store)
 	return policies, r, []managers.Manager{policies, managers.NewNoServiceManager(host), managers.NewHostManager(managers.HostOptions{
 		Node: c.Node, Services: c.Switch.Node.ServiceCIDRs, Hairpin: pipeline.Hairpin, Masquerade: c.Masquerade,
-	}, r, host, host)}
+	}, r, host, host), managers.NewHostPolicyManager(c.Node, r, host, host, store.Members)}
 }
 
 // ForwardingManagers returns the managers of the bridge's forwarding flows for the configured

@@ -163,7 +163,8 @@ func (p *switchPolicy) invalidate() {
 	p.link.Reread()
 }
 
-// Hits implements Observer. It reads the counters over a separate connection.
+// Hits implements Observer. It reads the counters of flows over a separate
+// connection, and those of the rules in the host's table.
 func (p *switchPolicy) Hits(ctx context.Context, counted Counted, rules map[policyflows.RuleID]RuleKey) error {
 	conn, err := openflow.Dial(ctx, p.link.Socket)
 	if err != nil {
@@ -177,6 +178,16 @@ func (p *switchPolicy) Hits(ctx context.Context, counted Counted, rules map[poli
 		packets := h.Packets
 		sum.Connections, sum.Packets = h.Sessions, &packets
 		counted[key] = sum
+	}
+	if err != nil {
+		return err
+	}
+	// Packets of pods to their own node are judged in the host's table.
+	s, err := p.host.Snapshot(ctx)
+	for _, c := range s.Chains {
+		for _, r := range c.Rules {
+			counted.add(r.Comment, r.Packets)
+		}
 	}
 	if _, asked := counted[DeniedKey(model.Ingress)]; err != nil || !asked {
 		return err

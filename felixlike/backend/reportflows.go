@@ -130,7 +130,7 @@ func (d switchDenials) Listen(ctx context.Context, got func(denied.Report)) (<-c
 // Skipped implements Denials.
 func (d switchDenials) Skipped(ctx context.Context) (uint64, error) {
 	host, err := skipped(ctx, func(ctx context.Context, add func(comment string, packets uint64)) error {
-		return countDrops(ctx, d.policy.host, []string{rules.ChainNoService}, add)
+		return countDrops(ctx, d.policy.host, rules.DropChains(), add)
 	})
 	if err != nil {
 		return 0, err

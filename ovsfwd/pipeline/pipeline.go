@@ -45,8 +45,8 @@
 //     another, and none comes back from the host as if it were established.
 //   - Answers of connections that the gateway port began (mark 0x20) go back to
 //     it, since the host has to undo its address translation.
-//   - A pod's own node is never judged: towards it by table 40, from it by 85
-//     and 90. A Service goes to the host (40) and is judged when it comes back with
+//   - The switch does not judge a pod's own node: towards it by table 40, since the host
+//     may translate the destination and judges then (rules.Input); from it by 85 and 90. A Service goes to the host (40) and is judged when it comes back with
 //     the endpoint's address; a pod's own endpoint comes back from the address
 //     Hairpin, which stands for the pod.
 //   - Packets to an unused address of this node's pod prefix are dropped (70), as

@@ -1,7 +1,7 @@
 package pipeline
 
 // Table 40: packets that the host handles before policy. Services go to the gateway port, where the host
-// picks an endpoint; the packet comes back and is judged then. The pod's own node is never judged. A pod that
+// picks an endpoint; the packet comes back and is judged then. Packets to the pod's own node are judged by the host. A pod that
 // reached itself through a Service gets its own address back as the source.
 //
 //	table=40,priority=210,ip,reg0=0x2/0xffff,nw_dst=OWN actions=set_field:GWMAC->eth_dst,goto_table:80

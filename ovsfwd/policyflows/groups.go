@@ -1,6 +1,11 @@
 package policyflows
 
-import "github.com/felixlike/felixlike/model"
+import (
+	"maps"
+	"slices"
+
+	"github.com/felixlike/felixlike/model"
+)
 
 // UpdateGroup creates a group or changes its members. Only the flows of these members
 // become dirty.
@@ -24,4 +29,15 @@ func (s *Store) RemoveGroup(id model.GroupID) {
 // UpdateNetworks creates a group of Networks or changes its members.
 func (s *Store) UpdateNetworks(id model.GroupID, added, removed []model.Member) {
 	s.networks.update(id, added, removed)
+}
+
+// Members returns the members of a group, in no order.
+func (s *Store) Members(id model.GroupID) []model.Member {
+	if n := s.networks.networks[id]; n != nil && n.known {
+		return slices.Collect(maps.Keys(n.members))
+	}
+	if g := s.groups[id]; g != nil {
+		return slices.Collect(maps.Keys(g.members))
+	}
+	return nil
 }

@@ -10,6 +10,8 @@
 //	               v                            v                            v
 //	           rules of other programs, untouched and in their order
 //
+// Packets to the host itself leave this way behind PREROUTING, for INPUT (mangle), which flx-input is entered from.
+//
 // Everything of ours in the kernel begins with "flx-" (Prefix). A base chain is
 // such a chain too, entered by one rule at the top of the kernel's own chain,
 // which carries our comment; Apply inserts it again when another program displaces it. Rules and

@@ -105,6 +105,8 @@ func entryOf(h tables.Hook) (entry, error) {
 		return entry{tableMangle, "PREROUTING"}, nil
 	case tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: -150}:
 		return entry{tableMangle, "FORWARD"}, nil
+	case tables.Hook{Type: tables.HookFilter, Point: tables.HookInput, Priority: -150}:
+		return entry{tableMangle, "INPUT"}, nil
 	case tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: 0}:
 		return entry{tableFilter, "FORWARD"}, nil
 	case tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: -150},

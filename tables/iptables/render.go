@@ -272,6 +272,7 @@ func states(s tables.ConnState) string {
 		{tables.StateNew, "NEW"},
 		{tables.StateRelated, "RELATED"},
 		{tables.StateEstablished, "ESTABLISHED"},
+		{tables.StateUntracked, "UNTRACKED"},
 	} {
 		if s&n.state != 0 {
 			names = append(names, n.name)

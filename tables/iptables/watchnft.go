@@ -69,7 +69,7 @@ func concernsUs(n nfnetlink.Notification) bool {
 // leadsToUs reports whether base chains may be entered from the kernel's chain.
 func leadsToUs(k kernelTable, chain string) bool {
 	switch (entry{k, chain}) {
-	case entry{tableRaw, "PREROUTING"}, entry{tableMangle, "PREROUTING"}, entry{tableMangle, "FORWARD"},
+	case entry{tableRaw, "PREROUTING"}, entry{tableMangle, "PREROUTING"}, entry{tableMangle, "FORWARD"}, entry{tableMangle, "INPUT"},
 		entry{tableMangle, "POSTROUTING"}, entry{tableFilter, "FORWARD"}, entry{tableNAT, "POSTROUTING"}:
 		return true
 	}

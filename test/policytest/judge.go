@@ -20,11 +20,11 @@ func Judge(models map[string]*Model, c *oracle.Cluster, p oracle.Packet) (egress
 	if source != (model.PodID{}) && source == destination {
 		return egress, ingress
 	}
-	if m := models[sourceNode]; m != nil && !m.isOwn(sourceNode, p.Destination) {
-		egress = m.allows(model.Egress, source, p.Destination, p.Destination, p.Protocol, p.Port)
+	if m := models[sourceNode]; m != nil {
+		egress = m.allows(model.Egress, source, p.Destination, p.Destination, p.Protocol, p.Port, m.isOwn(sourceNode, p.Destination))
 	}
 	if m := models[destinationNode]; m != nil && !m.isOwn(destinationNode, p.Source) {
-		ingress = m.allows(model.Ingress, destination, p.Source, p.Destination, p.Protocol, p.Port)
+		ingress = m.allows(model.Ingress, destination, p.Source, p.Destination, p.Protocol, p.Port, false)
 	}
 	return egress, ingress
 }

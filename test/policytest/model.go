@@ -227,11 +227,11 @@ func (m *Model) String() string {
 }
 
 // allows judges a packet by the policies of one direction of a local endpoint. An unknown
-// endpoint is closed.
-func (m *Model) allows(d model.Direction, id model.PodID, peer, destination netip.Addr, protocol model.Protocol, port uint16) bool {
+// endpoint is closed, but not to its own node, which no NetworkPolicy denies either.
+func (m *Model) allows(d model.Direction, id model.PodID, peer, destination netip.Addr, protocol model.Protocol, port uint16, ownNode bool) bool {
 	e := m.Endpoints[id]
 	if e == nil {
-		return false
+		return ownNode
 	}
 	matches := func(r model.Rule) bool {
 		return m.peerMatches(r, peer) && m.portMatches(r, destination, protocol, port)
@@ -241,7 +241,7 @@ func (m *Model) allows(d model.Direction, id model.PodID, peer, destination neti
 		return action == model.Allow
 	}
 	if a.Isolated() {
-		return m.first(a.NetworkPolicies, d, matches) == model.Allow
+		return ownNode || m.first(a.NetworkPolicies, d, matches) == model.Allow
 	}
 	return !m.first(a.Baseline, d, matches).Denies()
 }

@@ -159,7 +159,7 @@ func (p *nftRule) states() error {
 func parseStates(text string) (tables.ConnState, error) {
 	var all tables.ConnState
 	for name := range strings.SplitSeq(strings.ToLower(text), ",") {
-		i := slices.IndexFunc([]tables.ConnState{tables.StateNew, tables.StateEstablished, tables.StateRelated, tables.StateInvalid},
+		i := slices.IndexFunc([]tables.ConnState{tables.StateNew, tables.StateEstablished, tables.StateRelated, tables.StateInvalid, tables.StateUntracked},
 			func(s tables.ConnState) bool { return s.String() == name })
 		if i < 0 {
 			return 0, errForeign

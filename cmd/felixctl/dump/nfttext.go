@@ -122,7 +122,7 @@ func (w *nftWriter) metaMatch(m tables.Match) {
 // nftStates writes states in nft's order.
 func nftStates(s tables.ConnState) string {
 	var names []string
-	for _, one := range []tables.ConnState{tables.StateInvalid, tables.StateEstablished, tables.StateRelated, tables.StateNew} {
+	for _, one := range []tables.ConnState{tables.StateInvalid, tables.StateEstablished, tables.StateRelated, tables.StateNew, tables.StateUntracked} {
 		if s&one != 0 {
 			names = append(names, one.String())
 		}

@@ -61,7 +61,7 @@ func (c *PolicyChange) tierText() string {
 	if c.Tier == string(v1alpha2.BaselineTier) {
 		text = "In its tier, Baseline, the first matching rule decides, if no NetworkPolicy isolates the pod."
 	}
-	return text + " Answers always pass, and so do packets between a pod and its own node."
+	return text + " Answers always pass, and so do packets from a pod's own node."
 }
 
 // sentence names the ends that can or cannot connect any more.

@@ -210,8 +210,8 @@ func (v *verdicts) judge(from, to *end, f model.Family) []Difference {
 	return all
 }
 
-// others names the end's pods that are not on the node: their own node always
-// reaches them.
+// others names the end's pods that are not on the node. Their own node always reaches
+// them, and packets to it are not compared.
 func (e *end) others(node *corev1.Node) []string {
 	if node == nil || len(e.pods) == 0 {
 		return e.names()

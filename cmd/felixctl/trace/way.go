@@ -229,7 +229,12 @@ func (w *way) host(s *Site, in string) error {
 		}
 	}
 	if out == "" {
-		w.step(Step{Node: s.Node, Place: "host", Effect: "to this node itself, which policy does not judge"})
+		if in != "" {
+			if passes, err := hook(tables.HookInput); err != nil || !passes {
+				return err
+			}
+		}
+		w.step(Step{Node: s.Node, Place: "host", Effect: "to this node itself"})
 		w.end(ToNode, s.Node)
 		return nil
 	}

@@ -69,7 +69,7 @@ type Why string
 const (
 	TunnelEnd   Why = "no pod may send to a node's end of the tunnel"
 	Self        Why = "a pod may always reach itself"
-	OwnNode     Why = "traffic between a pod and its own node is always allowed"
+	OwnNode     Why = "no policy denies traffic between a pod and its own node"
 	NotAPod     Why = "the address is not that of a pod that policy can select"
 	NotIsolated Why = "no policy isolates the pod"
 	RuleAllows  Why = "a rule allows it"
@@ -86,8 +86,11 @@ func (c *Cluster) Evaluate(p Packet) Verdict {
 		return Verdict{Egress: Decision{Why: TunnelEnd}, Ingress: Decision{Allowed: true, Why: NotAPod}}
 	case source != nil && source == destination:
 		return always(Self)
-	case c.ownNode(source, p.Destination), c.ownNode(destination, p.Source):
+	case c.ownNode(destination, p.Source):
 		return always(OwnNode)
+	case c.ownNode(source, p.Destination):
+		egress := c.decide(model.Egress, source, p.Destination, destination, p)
+		return Verdict{Allowed: egress.Allowed, Egress: egress, Ingress: Decision{Allowed: true, Why: OwnNode}}
 	}
 	v := Verdict{
 		Egress:  c.decide(model.Egress, source, p.Destination, destination, p),
@@ -103,7 +106,8 @@ func always(why Why) Verdict {
 }
 
 // decide asks the policies of one end, the subject, about its peer: tier by tier, until
-// one decides.
+// one decides. NetworkPolicies never deny the subject's own node, and it is not asked about
+// packets from there.
 func (c *Cluster) decide(d model.Direction, subject *corev1.Pod, peer netip.Addr, peerPod *corev1.Pod, p Packet) Decision {
 	if subject == nil {
 		return Decision{Allowed: true, Why: NotAPod}
@@ -112,6 +116,12 @@ func (c *Cluster) decide(d model.Direction, subject *corev1.Pod, peer netip.Addr
 	var passed []RuleID
 	for _, tier := range []model.Tier{model.TierAdmin, model.TierNetworkPolicy, model.TierBaseline} {
 		if tier == model.TierNetworkPolicy {
+			if c.ownNode(subject, peer) {
+				if c.isolated(d, subject) {
+					return Decision{Allowed: true, Why: OwnNode, Passed: passed}
+				}
+				continue
+			}
 			if decision := c.networkPolicies(d, subject, peer, peerPod, p); len(decision.Isolating) > 0 {
 				decision.Passed = passed
 				return decision
@@ -132,6 +142,9 @@ func (c *Cluster) decide(d model.Direction, subject *corev1.Pod, peer netip.Addr
 			return *decision
 		}
 	}
+	if c.ownNode(subject, peer) {
+		return Decision{Allowed: true, Why: OwnNode, Passed: passed}
+	}
 	return Decision{Allowed: true, Why: NotIsolated, Passed: passed}
 }
 
@@ -147,6 +160,11 @@ func (c *Cluster) clusterTier(tier model.Tier, q question, passed *[]RuleID) *De
 		*passed = append(*passed, rule)
 	}
 	return nil
+}
+
+// isolated reports whether a NetworkPolicy isolates the subject in the direction.
+func (c *Cluster) isolated(d model.Direction, subject *corev1.Pod) bool {
+	return slices.ContainsFunc(c.Policies, func(p *networkingv1.NetworkPolicy) bool { return isolates(p, d) && c.targets(p, subject) })
 }
 
 // networkPolicies asks the NetworkPolicies that isolate the subject. They decide if

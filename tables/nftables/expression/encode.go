@@ -247,6 +247,7 @@ func connStates(s tables.ConnState) uint32 {
 		{tables.StateEstablished, expr.CtStateBitESTABLISHED},
 		{tables.StateRelated, expr.CtStateBitRELATED},
 		{tables.StateNew, expr.CtStateBitNEW},
+		{tables.StateUntracked, expr.CtStateBitUNTRACKED},
 	} {
 		if s&b.state != 0 {
 			bits |= b.bit

@@ -68,6 +68,8 @@ func BaseOf(h *tables.Hook) BaseHook {
 		b.hook = unix.NF_INET_POST_ROUTING
 	case tables.HookPrerouting:
 		b.hook = unix.NF_INET_PRE_ROUTING
+	case tables.HookInput:
+		b.hook = unix.NF_INET_LOCAL_IN
 	}
 	return b
 }
@@ -184,7 +186,7 @@ func (b BaseHook) String() string {
 		return ""
 	}
 	hook := fmt.Sprint(b.hook)
-	for _, p := range []tables.HookPoint{tables.HookForward, tables.HookPostrouting, tables.HookPrerouting} {
+	for _, p := range []tables.HookPoint{tables.HookForward, tables.HookPostrouting, tables.HookPrerouting, tables.HookInput} {
 		if BaseOf(&tables.Hook{Point: p}).hook == b.hook {
 			hook = p.String()
 		}

@@ -73,16 +73,17 @@ func chainsOf(length, hash int) (chains []kind, parts kind) {
 	named := func(prefix string) string { return `^` + prefix + `-.*-[A-Za-z0-9_-]{` + fmt.Sprint(hash) + `}$` }
 	kinds := []kind{
 		{"static chain", `^(forward|prerouting|judge-egress|judge-outside|to-pods|postrouting|allowed|passed|no-service|(denied|rejected)-(in|out)|answer|allowed-out|common-(in|out)|` +
-			`from-switch|from-outside|rewritten|guard-(forward|prerouting))$`, []string{
+			`from-switch|from-outside|rewritten|input|judge-own-node|guard-(forward|prerouting|input))$`, []string{
 			rules.ChainForward, rules.ChainPrerouting, rules.ChainEgress, rules.ChainOutside, rules.ChainToPods, rules.ChainSources,
 			rules.ChainAllowed, rules.ChainNoService, rules.ChainPassed, rules.ChainDeniedIn, rules.ChainDeniedOut, rules.ChainRejectedIn, rules.ChainRejectedOut, rules.ChainAnswer, rules.ChainAllowedOut, rules.ChainCommonIn,
 			rules.ChainCommonOut, rules.ChainFromSwitch, rules.ChainFromOutside, rules.ChainRewritten, rules.ChainGuardForward,
-			rules.ChainGuardPrerouting,
+			rules.ChainGuardPrerouting, rules.ChainGuardInput, rules.ChainInput, rules.ChainOwnNode,
 		}},
 		{"chain of a tree", `^((to|from)-([0-9a-f.]+/[0-9]+|[A-Za-z0-9_./-]*\.\.)|[tf]-[A-Za-z0-9_-]+)$`, treeChains(r)},
 	}
 	lists := kind{"list of policies", named(`(pods-)?(in|out)`), nil}
 	admins := kind{"admin list", named(`t(in|out)`), nil}
+	ownNodes := kind{"list to the own node", named(`own`), nil}
 	parts = kind{"part of the common chain", `^[a-z-]+-.*-[A-Za-z0-9_-]{` + fmt.Sprint(hash) + `}\.[46]$`, nil}
 	if !r.SetsWithRules() {
 		parts.pattern = `^[a-z]+-[A-Za-z0-9_-]{` + fmt.Sprint(hash) + `}\.[46][a-z2-7]{4}$`
@@ -100,7 +101,9 @@ func chainsOf(length, hash int) (chains []kind, parts kind) {
 				lists.samples = append(lists.samples, r.AppliedChain(d, model.Applied{NetworkPolicies: []model.PolicyID{id}}),
 					r.AppliedChain(d, model.Applied{NetworkPolicies: make([]model.PolicyID, 1000)}))
 				for _, f := range model.Families() {
-					for _, p := range []rules.Part{r.PolicyPart(d, id), r.PodsPart(d, model.Applied{NetworkPolicies: []model.PolicyID{id}}), r.AdminPart(d, []model.PolicyID{id})} {
+					own := r.OwnNodePart(model.Applied{Admin: []model.PolicyID{id}})
+					ownNodes.samples = append(ownNodes.samples, tables.Target(own.Action))
+					for _, p := range []rules.Part{own, r.PolicyPart(d, id), r.PodsPart(d, model.Applied{NetworkPolicies: []model.PolicyID{id}}), r.AdminPart(d, []model.PolicyID{id})} {
 						set := rules.PartSet(p.Set, f)
 						if !r.SetsWithRules() {
 							set += rules.SetVersion(nil, 0)
@@ -118,7 +121,7 @@ func chainsOf(length, hash int) (chains []kind, parts kind) {
 		}
 		kinds = append(kinds, policies)
 	}
-	return append(kinds, lists, admins), parts
+	return append(kinds, lists, admins, ownNodes), parts
 }
 
 // treeChains returns the names of chains of dispatch trees, short and long.

@@ -114,7 +114,8 @@ func (n *Names) static() {
 		rules.ChainNoService: "packets to no Service",
 		rules.ChainPassed:    "past the rules of other programs", rules.ChainFromSwitch: "packets of pods to Services",
 		rules.ChainRewritten: "sources that other programs rewrote", rules.ChainGuardForward: "guard while policy is loaded",
-		rules.ChainGuardPrerouting: "guard while policy is loaded",
+		rules.ChainGuardPrerouting: "guard while policy is loaded", rules.ChainGuardInput: "guard while policy is loaded",
+		rules.ChainInput: "to this node", rules.ChainOwnNode: "from a pod to its own node",
 	} {
 		n.setChain(name, name, what)
 	}
@@ -156,6 +157,12 @@ func (n *Names) policies(m *control.Model) {
 			if len(applied.Admin) > 0 {
 				pods := fmt.Sprintf("pods under %s, %s", list(model.Applied{Admin: applied.Admin}), d)
 				of, shortOf := long.AdminPart(d, applied.Admin), short.AdminPart(d, applied.Admin)
+				n.setChain(tables.Target(of.Action), tables.Target(shortOf.Action), pods)
+				n.setPart(of, shortOf, pods)
+			}
+			if own := rules.OwnNode(applied); d == model.Egress && !own.Empty() {
+				pods := fmt.Sprintf("pods under %s, to their own node", list(own))
+				of, shortOf := long.OwnNodePart(own), short.OwnNodePart(own)
 				n.setChain(tables.Target(of.Action), tables.Target(shortOf.Action), pods)
 				n.setPart(of, shortOf, pods)
 			}

@@ -1,0 +1,119 @@
+package managers
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
+)
+
+// ownNodeUpdates attach a pod with these egress policies.
+func ownNodeUpdates(name, address string, egress model.Applied) []model.Update {
+	id := pod(name)
+	return []model.Update{
+		model.AttachmentUpdate{Attachment: &model.Attachment{Pod: id, Interface: name, Addresses: []netip.Addr{addr(address)}}},
+		model.EndpointUpdate{Endpoint: &model.Endpoint{ID: id, Egress: egress}},
+	}
+}
+
+func ordered(t model.Tier, name string) model.PolicyID { return model.PolicyID{Tier: t, Name: name} }
+
+func egressPolicy(id model.PolicyID, groups ...model.GroupID) model.PolicyUpdate {
+	return model.PolicyUpdate{Policy: &model.Policy{ID: id, Egress: []model.Rule{
+		{Name: "egress[0]", Action: model.Deny, AnyPeer: len(groups) == 0, Peers: groups, AnyPort: true},
+	}}}
+}
+
+// TestOwnNodeLists: chains exist for the pods that an ordered tier judges, and only then.
+func TestOwnNodeLists(t *testing.T) {
+	for name, length := range map[string]int{"nftables": rules.NFTablesNameLength, "iptables": rules.IPTablesNameLength} {
+		t.Run(name, func(t *testing.T) {
+			r := newRecorder()
+			m := NewOwnNodeManager(rules.NewRenderer("flx-gw0", length), r, r)
+			deny, baseline, np := ordered(model.TierAdmin, "deny"), ordered(model.TierBaseline, "base"), model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: "np"}
+			send(m, slices.Concat([]model.Update{egressPolicy(deny), egressPolicy(baseline), egressPolicy(np)},
+				ownNodeUpdates("a", "10.0.0.1", model.Applied{NetworkPolicies: []model.PolicyID{np}}),
+				ownNodeUpdates("b", "10.0.0.2", model.Applied{NetworkPolicies: []model.PolicyID{np}, Baseline: []model.PolicyID{baseline}}))...)
+			if len(r.chains)+len(r.sets) != 0 {
+				t.Errorf("without a pod that an ordered tier judges there are %v, %v", r.chains, r.sets)
+			}
+			both := model.Applied{Admin: []model.PolicyID{deny}, NetworkPolicies: []model.PolicyID{np}, Baseline: []model.PolicyID{baseline}}
+			send(m, ownNodeUpdates("a", "10.0.0.1", both)...)
+			own := r.chainsWith("own-")
+			if len(own) != 1 || !strings.Contains(r.chains[own[0]], "admin:deny") || strings.Contains(r.chains[own[0]], "base") || !strings.Contains(r.chains[rules.ChainOwnNode], "goto own-") {
+				t.Errorf("chains %v", r.chains)
+			}
+			if members := membersOf(r); len(members) != 1 || members[0] != "10.0.0.1" {
+				t.Errorf("members %v", members)
+			}
+			send(m, ownNodeUpdates("b", "10.0.0.2", model.Applied{Baseline: []model.PolicyID{baseline}})...)
+			if own = r.chainsWith("own-"); len(own) != 2 || len(membersOf(r)) != 2 {
+				t.Errorf("chains %v, sets %v", own, r.sets)
+			}
+			send(m, model.EndpointRemove{ID: pod("a")}, model.AttachmentRemove{Pod: pod("b"), Interface: "b"})
+			if len(r.chains)+len(r.sets) != 0 {
+				t.Errorf("left over: %v, %v", r.chains, r.sets)
+			}
+		})
+	}
+}
+
+func membersOf(r *recorder) []string {
+	var all []string
+	for _, set := range r.sets {
+		for m := range set {
+			all = append(all, m.String())
+		}
+	}
+	return all
+}
+
+// TestOwnNodeCollision: two lists whose chains would have one name are closed.
+func TestOwnNodeCollision(t *testing.T) {
+	r := newRecorder()
+	m := NewOwnNodeManager(rules.NewRenderer("flx-gw0", rules.NFTablesNameLength).Narrowed(0, 0), r, r)
+	one, two := ordered(model.TierAdmin, "one"), ordered(model.TierAdmin, "two")
+	send(m, slices.Concat([]model.Update{egressPolicy(one), egressPolicy(two)},
+		ownNodeUpdates("a", "10.0.0.1", model.Applied{Admin: []model.PolicyID{one}}),
+		ownNodeUpdates("b", "10.0.0.2", model.Applied{Admin: []model.PolicyID{two}}))...)
+	if own := r.chainsWith("own-"); len(own) != 1 || strings.Contains(r.chains[own[0]], "jump") || !strings.Contains(r.chains[own[0]], "goto denied-out") || len(membersOf(r)) != 2 {
+		t.Errorf("chains %v, sets %v", own, r.sets)
+	}
+	send(m, ownNodeUpdates("b", "10.0.0.2", model.Applied{})...)
+	if own := r.chainsWith("own-"); len(own) != 1 || !strings.Contains(r.chains[own[0]], "admin:one") || len(membersOf(r)) != 1 {
+		t.Errorf("chains %v, sets %v", own, r.sets)
+	}
+}
+
+// TestHostPolicyGroups: the host's table has the groups that ordered egress policies ask,
+// with the members that came before the policy and after it, and nothing when these go.
+func TestHostPolicyGroups(t *testing.T) {
+	r := newRecorder()
+	known := map[model.GroupID][]model.Member{"a1": {model.AddressMember(addr("10.0.0.9"))}}
+	m := NewHostPolicyManager("n", rules.NewRenderer("flx-gw0", rules.NFTablesNameLength), r, r, func(id model.GroupID) []model.Member { return known[id] })
+	node := model.NodeUpdate{Node: &model.Node{Name: "n", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}}}
+	deny, np := ordered(model.TierAdmin, "deny"), model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: "np"}
+	added := func(id model.GroupID, address string) model.GroupUpdate {
+		return model.GroupUpdate{Group: model.Group{ID: id, Kind: model.Addresses}, Added: []model.Member{model.AddressMember(addr(address))}}
+	}
+	send(m, node, added("a2", "10.0.0.8"), egressPolicy(np, "a2"))
+	if len(r.chains)+len(r.sets) != 0 {
+		t.Errorf("of a NetworkPolicy there are %v, %v", r.chains, r.sets)
+	}
+	send(m, slices.Concat([]model.Update{egressPolicy(deny, "a1"), added("a1", "10.0.0.7")},
+		ownNodeUpdates("p", "10.0.0.1", model.Applied{Admin: []model.PolicyID{deny}}))...)
+	if set := r.sets["a1-4"]; len(set) != 2 || len(r.chainsWith("aout-")) != 1 || r.chains[rules.ChainDeniedOut] == "" {
+		t.Errorf("chains %v, sets %v", r.chains, r.sets)
+	}
+	send(m, model.DenialsUpdate{Reported: true})
+	if !strings.Contains(r.chains[rules.ChainDeniedOut], rules.ReportComment) {
+		t.Errorf("no report: %s", r.chains[rules.ChainDeniedOut])
+	}
+	send(m, append(ownNodeUpdates("p", "10.0.0.1", model.Applied{}), model.PolicyRemove{ID: deny}, model.GroupRemove{ID: "a1"})...)
+	if len(r.chains)+len(r.sets) != 0 {
+		t.Errorf("left over: %v, %v", r.chains, r.sets)
+	}
+}

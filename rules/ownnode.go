@@ -1,0 +1,110 @@
+package rules
+
+import (
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// OwnNode returns the policies that judge packets of a pod to its own node: those of the
+// ordered tiers. NetworkPolicies never deny the own node, but a pod that one isolates is
+// not judged by the baseline tier.
+func OwnNode(egress model.Applied) model.Applied {
+	own := model.Applied{Admin: egress.Admin}
+	if !egress.Isolated() {
+		own.Baseline = egress.Baseline
+	}
+	return own
+}
+
+// Input renders the chains for packets that are for this node itself. They judge those of
+// pods under the ordered tiers. Each part has the pods under one list of policies:
+//
+//	input (base chain, hook input)
+//	  not by gw ..................................... return
+//	  of a connection that is known, no SYN ......... return
+//	  neighbour discovery ........................... return
+//	  goto judge-own-node
+//	    source address in a set -> the chain of the list; a packet that
+//	      no policy denies returns
+//
+// The node's own connections to pods are never judged. So the state of the connection
+// decides here, without MarkAllowed: a connection that is known has passed these chains, or
+// is the node's own, or began before there was a policy of an ordered tier.
+//
+// The base chain leads to no list itself: if the kernel refuses one, it can only be the
+// second chain that is closed, because the base chain sees all packets to the host.
+func (r *Renderer) Input(parts []Part) []tables.Chain {
+	judge := tables.Chain{Name: ChainOwnNode, Rules: []tables.Rule{
+		{Action: tables.SetMark{Value: 0, Mask: MarkPass | MarkJudged}, Comment: "is not judged yet"},
+	}}
+	for _, p := range parts {
+		for _, f := range model.Families() {
+			judge.Rules = append(judge.Rules, tables.Rule{
+				Matches: []tables.Match{tables.MatchSet{Family: f, Side: tables.Source, Set: p.SetOf(f)}},
+				Action:  p.Action, Comment: p.Comment,
+			})
+		}
+	}
+	return ofEveryPod(tables.Chain{
+		Name: ChainInput, Hook: inputHook(),
+		Rules: append(unjudgedInput(r.node.gateway), tables.Rule{Action: tables.Goto{Chain: ChainOwnNode}, Comment: "from a pod to its own node"}),
+	}, judge)
+}
+
+func inputHook() *tables.Hook {
+	return &tables.Hook{Type: tables.HookFilter, Point: tables.HookInput, Priority: priorityForward}
+}
+
+// unjudgedInput returns the rules for packets to the node that policy does not judge.
+func unjudgedInput(gateway string) []tables.Rule {
+	all := []tables.Rule{{
+		Matches: []tables.Match{tables.MatchInterface{Side: tables.Source, Name: gateway, Negated: true}},
+		Action:  tables.Return{}, Comment: "not from a pod",
+	}}
+	all = append(all, goOn(tables.Return{}, "connections go on", known())...)
+	return append(all, tables.Rule{
+		Matches: []tables.Match{tables.MatchProtocol{Protocol: model.ICMPv6}, tables.MatchConnState{States: tables.StateUntracked}},
+		Action:  tables.Return{}, Comment: "neighbour discovery",
+	})
+}
+
+// OwnNodePart returns the part of Input for the pods under a list of policies (see OwnNode).
+func (r *Renderer) OwnNodePart(own model.Applied) Part {
+	chain := r.ownNodeChain(own)
+	return Part{Set: r.partSet(chain), Action: tables.Goto{Chain: chain}, Comment: "policies of the source pod, to its own node"}
+}
+
+// OwnNodeList renders the chain that asks a list of policies about packets to the own node.
+// The chains of the policies are those that forwarded packets pass, too. A list with a
+// policy that has no chain denies all packets (see Claims).
+func (r *Renderer) OwnNodeList(own model.Applied, hasRules func(model.PolicyID) bool) tables.Chain {
+	c := tables.Chain{
+		Name:   r.ownNodeChain(own),
+		Origin: tables.OfList{Identity: AppliedIdentity(model.Egress, own), OwnNode: true},
+	}
+	for id := range own.All() {
+		if _, refused := r.policies.Refused(PolicySide{id, model.Egress}); refused && hasRules(id) {
+			c.Rules = []tables.Rule{{Action: Deny(model.Egress), Comment: id.String() + " has no chain: another policy has its name"}}
+			return c
+		}
+	}
+	c.Rules = r.admin(model.Egress, own.Admin, hasRules)
+	for _, id := range own.Baseline {
+		if hasRules(id) {
+			c.Rules = append(c.Rules, tables.Rule{
+				Matches: []tables.Match{notJudged()},
+				Action:  tables.Jump{Chain: r.PolicyChain(id, model.Egress)}, Comment: id.String(),
+			})
+		}
+	}
+	return c
+}
+
+// OwnNodeClosed is OwnNodeList if several lists share the name of the chain: it denies all
+// packets.
+func (r *Renderer) OwnNodeClosed(own model.Applied) tables.Chain {
+	return tables.Chain{
+		Name: r.ownNodeChain(own), Origin: tables.OfEveryPod{},
+		Rules: []tables.Rule{{Action: Deny(model.Egress), Comment: "other lists of policies have the name of this chain"}},
+	}
+}
