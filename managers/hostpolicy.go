@@ -21,8 +21,8 @@ type HostPolicyManager struct {
 	// asked are the groups of each policy, users counts the policies of each group.
 	asked map[model.PolicyID][]model.GroupID
 	users map[model.GroupID]int
-	// reported says that denied packets are reported; denies is set while the chain that
-	// drops them is there, changed while it has to be rendered.
+	// reported says that denied packets are reported; denies is set while the chains that
+	// deny and reject them are there, changed while they have to be rendered.
 	reported, denies, changed bool
 }
 
@@ -37,7 +37,7 @@ func NewHostPolicyManager(node string, renderer *rules.Renderer, chains Chains, 
 }
 
 // OnUpdate takes updates of policies, groups, endpoints and attachments, this node's
-// NodeUpdate, and a DenialsUpdate.
+// NodeUpdate, a DenialsUpdate and a LogsUpdate.
 func (m *HostPolicyManager) OnUpdate(u model.Update) {
 	switch u := u.(type) {
 	case model.PolicyUpdate:
@@ -51,7 +51,7 @@ func (m *HostPolicyManager) OnUpdate(u model.Update) {
 	case model.DenialsUpdate:
 		m.changed = m.changed || m.reported != u.Reported
 		m.reported = u.Reported
-	case model.NodeUpdate:
+	case model.NodeUpdate, model.LogsUpdate:
 		m.policies.OnUpdate(u)
 	default:
 		m.own.OnUpdate(u)
@@ -108,9 +108,11 @@ func (m *HostPolicyManager) CompleteDeferredWork() {
 	switch needed := len(m.asked) > 0; {
 	case needed && (m.changed || !m.denies):
 		m.chains.UpdateChain(rules.Denied(model.Egress, m.reported))
+		m.chains.UpdateChain(m.own.renderer.Rejected(model.Egress, m.reported))
 		m.denies = true
 	case !needed && m.denies:
 		m.chains.RemoveChain(rules.ChainDeniedOut)
+		m.chains.RemoveChain(rules.ChainRejectedOut)
 		m.denies = false
 	}
 	m.changed = false

@@ -109,8 +109,16 @@ func TestHostPolicyGroups(t *testing.T) {
 		t.Errorf("chains %v, sets %v", r.chains, r.sets)
 	}
 	send(m, model.DenialsUpdate{Reported: true})
-	if !strings.Contains(r.chains[rules.ChainDeniedOut], rules.ReportComment) {
-		t.Errorf("no report: %s", r.chains[rules.ChainDeniedOut])
+	for _, chain := range []string{rules.ChainDeniedOut, rules.ChainRejectedOut} {
+		if !strings.Contains(r.chains[chain], rules.ReportComment) {
+			t.Errorf("no report: %s", r.chains[chain])
+		}
+	}
+	logs := egressPolicy(deny, "a1")
+	logs.Policy.Egress[0].Log, logs.Policy.Egress[0].Action = true, model.Reject
+	send(m, logs, model.LogsUpdate{Reported: true})
+	if chain := r.chains[r.chainsWith("aout-")[0]]; !strings.Contains(chain, "report log-") || !strings.Contains(chain, "goto "+rules.ChainRejectedOut) {
+		t.Errorf("neither log nor reject: %s", chain)
 	}
 	send(m, append(ownNodeUpdates("p", "10.0.0.1", model.Applied{}), model.PolicyRemove{ID: deny}, model.GroupRemove{ID: "a1"})...)
 	if len(r.chains)+len(r.sets) != 0 {

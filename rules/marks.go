@@ -29,6 +29,8 @@ const (
 	// policy judges in mangle, but the kernel answers in filter only. There the packet is
 	// answered and dropped. If it comes past that chain, mangle's POSTROUTING drops it.
 	// Forward clears it first.
+	// A packet to the own node has it while policy judges it, and is dropped at once if
+	// policy rejects it: INPUT has no later chain that could drop it.
 	MarkRejected uint32 = 0x80000000
 
 	// MarkAllowed, in the mark of a connection, means that policy allowed its packets.

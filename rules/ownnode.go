@@ -77,6 +77,10 @@ func (r *Renderer) OwnNodePart(own model.Applied) Part {
 // OwnNodeList renders the chain that asks a list of policies about packets to the own node.
 // The chains of the policies are those that forwarded packets pass, too. A list with a
 // policy that has no chain denies all packets (see Claims).
+//
+// Under iptables a packet has MarkRejected while it is in the chain, so that a policy which
+// rejects it drops it (see Rejected). It leaves the chain without: a socket may give the
+// mark to its answers (tcp_fwmark_accept).
 func (r *Renderer) OwnNodeList(own model.Applied, hasRules func(model.PolicyID) bool) tables.Chain {
 	c := tables.Chain{
 		Name:   r.ownNodeChain(own),
@@ -88,7 +92,10 @@ func (r *Renderer) OwnNodeList(own model.Applied, hasRules func(model.PolicyID) 
 			return c
 		}
 	}
-	c.Rules = r.admin(model.Egress, own.Admin, hasRules)
+	if !r.nftables {
+		c.Rules = []tables.Rule{{Action: tables.SetMark{Value: MarkRejected, Mask: MarkRejected}, Comment: "no answer if rejected"}}
+	}
+	c.Rules = append(c.Rules, r.admin(model.Egress, own.Admin, hasRules)...)
 	for _, id := range own.Baseline {
 		if hasRules(id) {
 			c.Rules = append(c.Rules, tables.Rule{
@@ -96,6 +103,9 @@ func (r *Renderer) OwnNodeList(own model.Applied, hasRules func(model.PolicyID) 
 				Action:  tables.Jump{Chain: r.PolicyChain(id, model.Egress)}, Comment: id.String(),
 			})
 		}
+	}
+	if !r.nftables {
+		c.Rules = append(c.Rules, tables.Rule{Action: tables.SetMark{Value: 0, Mask: MarkRejected}, Comment: "is not rejected"})
 	}
 	return c
 }

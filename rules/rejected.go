@@ -32,11 +32,15 @@ func reject(d model.Direction) tables.Action { return tables.Goto{Chain: Rejecte
 // translates it back. The answer leaves by OUTPUT, which policy does not judge.
 //
 // The kernel answers only in the table filter of iptables. There the chain marks the packet
-// for that (see Answers).
+// for that (see Answers). A packet that has the mark already is one to the own node (see
+// OwnNodeList): it is dropped here, because no chain of ours follows.
 func (r *Renderer) Rejected(d model.Direction, reported bool) tables.Chain {
 	c := tables.Chain{Name: RejectedChain(d), Rules: reports(DeniedChain(d), reported)}
 	comment := RejectedComment(d)
 	if !r.nftables {
+		if d == model.Egress {
+			c.Rules = append(c.Rules, tables.Rule{Matches: []tables.Match{isRejected()}, Action: tables.Drop{}, Comment: comment})
+		}
 		c.Rules = append(c.Rules,
 			tables.Rule{Action: tables.SetMark{Value: MarkRejected, Mask: MarkRejected | MarkJudged}, Comment: "to the chain that answers"},
 			tables.Rule{Action: tables.Accept{}, Comment: comment},

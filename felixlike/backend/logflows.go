@@ -56,8 +56,12 @@ func (p *switchPolicy) noteUnlogged(err error) {
 	p.unlogged = err
 }
 
-// switchLogs reports packets that rules with Log decide in the switch.
-type switchLogs struct{ policy *switchPolicy }
+// switchLogs reports packets that rules with Log decide in the switch, and in the host's
+// table.
+type switchLogs struct {
+	policy *switchPolicy
+	host   nflogLogs
+}
 
 // Check implements Reports.
 func (l switchLogs) Check(ctx context.Context) error {
@@ -69,12 +73,18 @@ func (l switchLogs) Check(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	return tryActions(ctx, conn, policyflows.LogMeter, rules.LogsBurst, policyflows.LogActions())
+	return errors.Join(tryActions(ctx, conn, policyflows.LogMeter, rules.LogsBurst, policyflows.LogActions()), l.host.Check(ctx))
 }
 
 // Listen implements Reports.
 func (l switchLogs) Listen(ctx context.Context, got func(denied.Report)) (<-chan struct{}, error) {
-	return l.policy.listen(ctx, policyflows.LogID, func(in openflow.PacketIn) {
+	ctx, cancel := context.WithCancel(ctx)
+	host, err := l.host.Listen(ctx, got)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	return l.policy.listenToo(ctx, cancel, host, policyflows.LogID, func(in openflow.PacketIn) {
 		packet, err := denied.Payload(in.Frame)
 		if err != nil {
 			return

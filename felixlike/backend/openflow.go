@@ -36,6 +36,7 @@ const (
 type switchPolicy struct {
 	common
 	denials  Denials
+	logs     Reports
 	link     Link
 	daemon   *vswitchd.Client
 	store    *policyflows.Store
@@ -87,7 +88,7 @@ func newOpenFlow(c Config) *switchPolicy {
 	policies, r, all := switchManagers(c, store, p.host)
 	p.manager = policies
 	c.Name = config.NFTables // for the host's table
-	p.denials = switchDenials{p, c}
+	p.denials, p.logs = switchDenials{p, c}, switchLogs{p, nflogLogs{c}}
 	p.common = common{name: config.OpenFlow, place: InSwitch, renderer: r, stage: Stage{
 		Name: PolicyStage, After: HostStage, Required: true, Managers: all, Timeout: 60 * time.Second,
 		Apply: p.apply, Invalidate: p.invalidate, Watch: p.watch,
@@ -107,7 +108,7 @@ func (p *switchPolicy) Forwarded(has func(*model.Attachment) bool) bool {
 func (p *switchPolicy) Denials() Denials { return p.denials }
 
 // Logs implements Observer.
-func (p *switchPolicy) Logs() Reports { return switchLogs{p} }
+func (p *switchPolicy) Logs() Reports { return p.logs }
 
 // Unbounded implements Observer.
 func (p *switchPolicy) Unbounded() error { return p.rates.Unbounded() }

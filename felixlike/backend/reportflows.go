@@ -101,30 +101,13 @@ func (d switchDenials) Listen(ctx context.Context, got func(denied.Report)) (<-c
 		cancel()
 		return nil, err
 	}
-	ended, err := d.policy.listen(ctx, policyflows.ReportID, func(in openflow.PacketIn) {
+	return d.policy.listenToo(ctx, cancel, host, policyflows.ReportID, func(in openflow.PacketIn) {
 		r := denied.Report{At: time.Now(), Direction: policyflows.ReportDirection(in.Table)}
 		var err error
 		if r.Packet, err = denied.Payload(in.Frame); err == nil && r.Direction != 0 {
 			got(r)
 		}
 	})
-	if err != nil {
-		cancel()
-		<-host
-		return nil, err
-	}
-	both := make(chan struct{})
-	go func() {
-		defer close(both)
-		select { // without one of them, packets would be left out silently
-		case <-ended:
-		case <-host:
-		}
-		cancel()
-		<-ended
-		<-host
-	}()
-	return both, nil
 }
 
 // Skipped implements Denials.
@@ -180,6 +163,29 @@ func tryActions(ctx context.Context, conn *openflow.Conn, meter, perSecond uint3
 	}
 	flow.Command = openflow.DeleteCookie
 	return conn.Change(ctx, flow)
+}
+
+// listenToo is listen beside a listener to the host's table, which ends with cancel. Both end
+// when one of them does: without it, packets would be left out silently.
+func (p *switchPolicy) listenToo(ctx context.Context, cancel context.CancelFunc, host <-chan struct{}, id uint16, got func(openflow.PacketIn)) (<-chan struct{}, error) {
+	ended, err := p.listen(ctx, id, got)
+	if err != nil {
+		cancel()
+		<-host
+		return nil, err
+	}
+	both := make(chan struct{})
+	go func() {
+		defer close(both)
+		select {
+		case <-ended:
+		case <-host:
+		}
+		cancel()
+		<-ended
+		<-host
+	}()
+	return both, nil
 }
 
 // listen receives the packets that flows send to an id.

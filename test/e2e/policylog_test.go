@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -12,10 +13,11 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/lab"
+	"github.com/felixlike/felixlike/test/lab/traffic"
 )
 
-// logging lets x/c to x/a and passes x/d on to a policy that allows it, both with a log, and
-// denies x/b.
+// logging lets x/c to x/a and passes x/d on to a policy that allows it, both with a log,
+// denies x/b, and denies x/a a port of all nodes.
 const logging = `
 {apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {namespace: x, name: to-a, annotations: {felixlike.io/log: "true", felixlike.io/log-label: audit}},
   spec: {podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{podSelector: {matchLabels: {pod: c}}}], ports: [{port: 80}]}, {from: [{podSelector: {matchLabels: {pod: d}}}]}]}}
@@ -23,7 +25,8 @@ const logging = `
 {apiVersion: policy.networking.k8s.io/v1alpha2, kind: ClusterNetworkPolicy, metadata: {name: guard, annotations: {felixlike.io/log: "true"}},
   spec: {tier: Admin, priority: 10, subject: {pods: {namespaceSelector: {}, podSelector: {matchLabels: {pod: a}}}}, ingress: [
     {name: not-b, action: Deny, from: [{pods: {namespaceSelector: {}, podSelector: {matchLabels: {pod: b}}}}]},
-    {name: on, action: Pass, from: [{pods: {namespaceSelector: {}, podSelector: {matchLabels: {pod: d}}}}]}]}}
+    {name: on, action: Pass, from: [{pods: {namespaceSelector: {}, podSelector: {matchLabels: {pod: d}}}}]}],
+    egress: [{action: Deny, to: [{nodes: {}}], protocols: [{tcp: {destinationPort: {number: 7778}}}]}]}}
 `
 
 // followLog collects the lines of a node's policy log, without time and source port.
@@ -84,6 +87,9 @@ func TestPolicyLog(t *testing.T) {
 					for _, from := range []string{"b", "c", "d"} {
 						send(t, l, from, a, "udp", 53, 1)
 					}
+					if conn, err := traffic.Connect(l.Pod(pod("a")).Namespace(), netip.Addr{}, netip.AddrPortFrom(n.Address(f), 7778), probeTimeout); err == nil {
+						conn.Close()
+					}
 				}
 				expect(t, l, false, "x/b", "x/a", model.TCP, 80)
 				expect(t, l, true, "x/c", "x/a", model.TCP, 80)
@@ -97,6 +103,7 @@ func TestPolicyLog(t *testing.T) {
 				"allow x/d > x/a tcp/80 ingress networkpolicy: NetworkPolicy x/to-a ingress[1] audit",
 				"pass x/d > x/a udp/53 ingress admin: ClusterNetworkPolicy guard ingress[1] ",
 				"allow x/d > x/a udp/53 ingress networkpolicy: NetworkPolicy x/to-a ingress[1] audit",
+				"deny x/a > node node1 tcp/7778 egress admin: ClusterNetworkPolicy guard egress[0] ",
 			}
 			logged := func() bool {
 				connect()

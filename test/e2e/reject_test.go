@@ -40,7 +40,9 @@ func TestReject(t *testing.T) {
 		expect(t, l, true, "x/b", "ip:"+stranger, model.TCP, 80)
 		expect(t, l, true, "x/b", "x/a", model.TCP, 80)
 		runProxy(t, l, proxyModes()["nftables"])
+		echoOn(t, l.Node("node1"), 7778)
 		set(t, l, state(t, threeNodes, rejecting))
+		ownNodeIsRejected(t, l, backend)
 		if backend == config.OpenFlow {
 			dropsRejected(t, l)
 			return
@@ -55,6 +57,21 @@ func TestReject(t *testing.T) {
 		set(t, l, state(t, threeNodes))
 		expect(t, l, true, "x/b", "x/a", model.TCP, 80)
 	})
+}
+
+// ownNodeIsRejected expects that x/a does not reach its own node, and gets an answer from nftables.
+func ownNodeIsRejected(t *testing.T, l *lab.Lab, backend string) {
+	t.Helper()
+	want, timeout := unix.ECONNREFUSED, patience
+	if backend != config.NFTables && backend != config.OpenFlow {
+		want, timeout = unix.ETIMEDOUT, probeTimeout
+	}
+	for _, f := range model.Families() {
+		_, err := traffic.Connect(l.Pod(pod("a")).Namespace(), netip.Addr{}, netip.AddrPortFrom(l.Node("node1").Address(f), 7778), timeout)
+		if !errors.Is(err, want) {
+			t.Errorf("a -> its own node over IPv%s: %v, want %v", f, err, want)
+		}
+	}
 }
 
 // dropsRejected expects that the policy denies, and that nobody answers.
