@@ -118,7 +118,7 @@ func (a *agent) cniServer(d *Driver) *cni.Server {
 func newSource(cfg *config.Effective, log *slog.Logger) (datastore.Source, error) {
 	log = log.With("component", cfg.Datastore)
 	if cfg.Datastore == config.Manifests {
-		return manifests.New(manifests.Options{Dir: cfg.Manifests, Log: log}), nil
+		return manifests.New(manifests.Options{Dir: cfg.Manifests, State: cfg.StateDir, Log: log}), nil
 	}
 	api, err := kubernetes.LoadConfig(cfg.Kubeconfig)
 	if err != nil {

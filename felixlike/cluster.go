@@ -1,6 +1,7 @@
 package felixlike
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -31,6 +32,10 @@ type cluster struct {
 	addressesKnown bool
 	// nodeLost is set while this node's object, once known, is missing in the datastore.
 	nodeLost bool
+	// unread are the files of the datastore that could never be read, outdated counts those with a former
+	// version in force.
+	unread   []string
+	outdated int
 }
 
 func newCluster(node string) *cluster {
@@ -62,6 +67,18 @@ func (c *cluster) unknown() []string {
 		missing = append(missing, "node "+c.node+" is not in the datastore")
 	}
 	return missing
+}
+
+// unreadFiles returns why the policies of this node are not all known, or "".
+func (c *cluster) unreadFiles() string {
+	switch n := len(c.unread); n {
+	case 0:
+		return ""
+	case 1:
+		return "manifest " + c.unread[0] + " could never be read: policies in it are not in force"
+	default:
+		return fmt.Sprintf("manifest %s and %d more could never be read: policies in them are not in force", c.unread[0], n-1)
+	}
 }
 
 // unseen returns the first input about a new pod that is still missing, or "".

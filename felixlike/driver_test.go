@@ -54,9 +54,14 @@ func (s *source) Sync(context.Context) (uint64, error) {
 
 // send delivers events as the next revision.
 func (s *source) send(inSync bool, events ...datastore.Event) {
+	s.sendBatch(datastore.Batch{Events: events, InSync: inSync})
+}
+
+// sendBatch delivers a batch as the next revision.
+func (s *source) sendBatch(b datastore.Batch) {
 	s.mu.Lock()
 	s.revision++
-	b := datastore.Batch{Revision: s.revision, Events: events, InSync: inSync}
+	b.Revision = s.revision
 	s.mu.Unlock()
 	s.batches <- b
 	<-s.delivered

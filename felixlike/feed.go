@@ -29,6 +29,7 @@ func (f *feed) onBatch(b datastore.Batch) {
 	}
 	f.cluster.sourceSynced = f.cluster.sourceSynced || b.InSync
 	f.cluster.problems.source = b.Problems
+	f.cluster.unread, f.cluster.outdated = b.Unknown, b.Outdated
 	// A batch without changes for this node still advances the programmed revision.
 	f.scheduler.dirty = true
 	if f.scheduler.behind.IsZero() {

@@ -21,6 +21,9 @@ func (rep *reporter) readiness() health.Readiness {
 		r.Missing = append(r.Missing, fmt.Sprintf("revision %d of %d is programmed, the next one has waited for %s",
 			rep.scheduler.programmed, rep.cluster.observed, behind.Round(time.Second)))
 	}
+	if unread := rep.cluster.unreadFiles(); unread != "" {
+		r.Missing = append(r.Missing, unread)
+	}
 	for _, o := range rep.outages() {
 		r.Missing = append(r.Missing, o.Reason)
 	}
@@ -34,7 +37,8 @@ func (rep *reporter) measure() metrics.State {
 	view := rep.stages.quarantine.view()
 	s := metrics.State{
 		Synced: rep.cluster.sourceSynced, Pending: len(rep.cluster.tracker.pending), Quarantined: len(view.quarantined),
-		Ready: len(rep.readiness().Missing) == 0,
+		Ready:  len(rep.readiness().Missing) == 0,
+		Unread: len(rep.cluster.unread), Outdated: rep.cluster.outdated,
 		Endpoints: map[string]int{
 			control.EndpointProgrammed: 0, control.EndpointPending: 0, control.EndpointClosed: 0, control.EndpointDetached: 0,
 		},

@@ -3,6 +3,7 @@ package felixlike
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http/httptest"
 	"strings"
@@ -40,6 +41,35 @@ func TestReadyTransitions(t *testing.T) {
 	table.set(func() { table.err = errors.New("again") })
 	f.source.send(true, podOn("a", "node1"))
 	eventually(t, "a later failure makes it not ready again", func() bool { return strings.Contains(missing(t, f), "again") })
+}
+
+// A manifest that was never read makes the agent not ready: it may have a policy of any pod. An outdated one does not.
+func TestUnreadManifestIsNotReady(t *testing.T) {
+	f := startWith(t, Config{Stages: []backend.Stage{newFakeTable(t).stage()}})
+	f.begin(t)
+	eventually(t, "the agent is ready", func() bool { return missing(t, f) == "" })
+	for _, c := range []struct {
+		unknown  []string
+		outdated int
+		want     string
+	}{
+		{nil, 2, ""},
+		{[]string{"a.yaml"}, 0, "manifest a.yaml could never be read: policies in it are not in force"},
+		{[]string{"a.yaml", "b.yaml", "c.yaml"}, 1, "manifest a.yaml and 2 more could never be read: policies in them are not in force"},
+		{nil, 0, ""},
+	} {
+		f.source.sendBatch(datastore.Batch{InSync: true, Unknown: c.unknown, Outdated: c.outdated})
+		eventually(t, "the agent says "+c.want, func() bool { return missing(t, f) == c.want })
+		recorder := httptest.NewRecorder()
+		f.Metrics().ServeHTTP(recorder, httptest.NewRequest("GET", "/metrics", nil))
+		for _, line := range []string{
+			fmt.Sprintf("felixlike_manifests_unread_files %d", len(c.unknown)), fmt.Sprintf("felixlike_manifests_outdated_files %d", c.outdated),
+		} {
+			if !strings.Contains(recorder.Body.String(), line) {
+				t.Errorf("no metric %q", line)
+			}
+		}
+	}
 }
 
 // An outage of the host network makes the agent not ready, and is in the status.

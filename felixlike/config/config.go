@@ -78,6 +78,8 @@ type Config struct {
 	Masquerade bool `json:"masquerade" help:"hide pods behind the node's address on the way out of the cluster; false where pod addresses are routed"`
 	// RunDir holds the control socket and that of the CNI plugin.
 	RunDir string `json:"runDir" help:"directory of the control socket and the CNI plugin's"`
+	// StateDir keeps the last good versions of manifests over restarts. Change it where /var/lib is not kept over a reboot.
+	StateDir string `json:"stateDir" help:"directory that is kept over reboots, with the last good versions of the files of datastore manifests"`
 	// CNIPluginDir has the IPAM plugin host-local. Change it where the runtime keeps its plugins elsewhere;
 	// it is empty where no runtime attaches pods (the lab).
 	CNIPluginDir string `json:"cniPluginDir" help:"directory with the CNI plugin host-local; empty: the agent serves no CNI plugin"`
@@ -111,6 +113,7 @@ func Defaults() Config {
 
 		Masquerade: true,
 		RunDir:     "/run/felixlike",
+		StateDir:   "/var/lib/felixlike",
 
 		CNIPluginDir: "/opt/cni/bin",
 
@@ -173,6 +176,7 @@ func (c *Config) validate() error {
 		{"ovsRunDir", c.OVSRunDir},
 		{"bridge", c.Bridge},
 		{"runDir", c.RunDir},
+		{"stateDir", c.StateDir},
 	} {
 		if s.value == "" {
 			all = append(all, fmt.Errorf("%s: must not be empty", s.key))

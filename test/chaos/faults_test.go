@@ -194,7 +194,6 @@ func rows() []row {
 		},
 		{
 			name: "manifest unreadable, agent restarted", gap: none, says: true, hold: silentFor,
-			known: everywhere("an agent that starts does not know what the file had: its policies are not in force until it can be read"), expect: outsideFault,
 			do: func(_ context.Context, c *cluster) error {
 				return errors.Join(c.hideManifest(), c.node.KillAgent(), c.node.StartAgent())
 			},

@@ -58,7 +58,7 @@ func (c agentCommand) args(n *Node) []string {
 		c.binary, "--node-name", n.Name(), "--backend", c.backend,
 		"--datastore", "manifests", "--manifests", string(c.manifests),
 		"--ovs-run-dir", n.OVSDir(), "--bridge", Bridge, "--datapath", c.datapath,
-		"--tunnel", c.tunnel, "--run-dir", n.runDir(), "--cni-plugin-dir", plugins,
+		"--tunnel", c.tunnel, "--run-dir", n.runDir(), "--state-dir", n.stateDir(), "--cni-plugin-dir", plugins,
 		"--mtu", strconv.Itoa(podMTU), "--log-level", c.logLevel,
 		"--service-cidrs", Services().String() + "," + MapPrefix(Services()).String(),
 	}

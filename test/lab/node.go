@@ -112,6 +112,9 @@ func (n *Node) LogFile() string { return labs.AgentLog(n.dir) }
 
 func (n *Node) runDir() string { return labs.RunDir(n.dir) }
 
+// stateDir returns the directory that the agent keeps over restarts.
+func (n *Node) stateDir() string { return filepath.Join(n.dir, "state") }
+
 // SetBackend says which backend the node's next agent is started with, in the
 // place of the lab's.
 func (n *Node) SetBackend(name string) { n.command.backend = name }

@@ -25,6 +25,8 @@ type value struct {
 	source string
 	// selector is that of the stand-in.
 	selector *metav1.LabelSelector
+	// version is nil if the object is not as it was read.
+	version *version
 }
 
 // event returns the event that puts the value in force.
@@ -85,10 +87,10 @@ func combine(files []*file, before cluster) (cluster, []model.Problem) {
 // value returns the object of an entry that is in force and, if the entry has an error, the effect of it.
 func (e *entry) value(before cluster) (value, string) {
 	if e.object != nil {
-		return value{object: e.object}, ""
+		return value{object: e.object, version: e.version}, ""
 	}
 	if old, exists := before[e.key]; exists && !old.closed && !isSynthetic(old.object) && !isStandIn(old.object) {
-		return old, "the last good version stays in force"
+		return old, "the last good version" + old.version.since() + " stays in force"
 	}
 	if e.closed != nil {
 		return value{object: e.closed}, "fails closed"
@@ -166,6 +168,7 @@ func changes(before, after cluster) []datastore.Event {
 }
 
 func (v value) equal(o value) bool {
+	v.version, o.version = nil, nil
 	return v == o || reflect.DeepEqual(v, o)
 }
 

@@ -1,6 +1,6 @@
 // Package manifests is the datastore of a node without Kubernetes: a watched
 // directory of ordinary Kubernetes YAML and JSON (Node, Namespace, Pod,
-// NetworkPolicy, ClusterNetworkPolicy, ClusterNetworkPolicy; several documents a file; kind List).
+// NetworkPolicy, ClusterNetworkPolicy, the kinds of Antrea's API; several documents a file; kind List).
 //
 // Guarantees:
 //
@@ -15,6 +15,9 @@
 //     name) or is empty deletes nothing: its former objects stay until the
 //     file is whole again or removed. The same goes for the directory, which
 //     may be absent at the start and may be removed and made again.
+//   - The last good versions survive a restart: the agent's state directory has a copy of each file, for this
+//     user alone. A copy is deleted with its file, and only after the directory could be read. Copies of
+//     another directory are not used. A copy that cannot be written is a problem, and nothing waits for it.
 //   - Of an object in two files the first file by name wins.
 //   - Objects are defaulted as the API server does where policy depends on it:
 //     namespace "default", protocol TCP, policyTypes, podIP and podIPs, podCIDR

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -27,6 +28,24 @@ type entry struct {
 	selector *metav1.LabelSelector
 	closed   metav1.Object
 	problems []model.Problem
+	version  *version
+}
+
+// version is the text of an object as it was read.
+type version struct {
+	document document
+	// read is when it was first read.
+	read time.Time
+	// restored reports that it is from the state directory.
+	restored bool
+}
+
+// since says which version it is, for problems.
+func (v *version) since() string {
+	if v == nil || !v.restored {
+		return ""
+	}
+	return ", which was first read at " + v.read.UTC().Format(time.RFC3339)
 }
 
 // content is the parsed content of a file.
@@ -160,7 +179,7 @@ func (p *parser) object(at place, d document, k kind, fields map[string]json.Raw
 		return
 	}
 	p.seen[id] = true
-	e := entry{key: id}
+	e := entry{key: id, version: &version{document: d}}
 	fail := func(field, format string, args ...any) {
 		e.problems = append(e.problems, model.Problem{
 			Source: p.file, Object: id.ref(), Field: field, Reason: fmt.Sprintf(format, args...),

@@ -3,6 +3,7 @@ package manifests
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -47,6 +48,10 @@ type file struct {
 	readError string
 	// waiting reports that the newest version has lost objects and is too young to be believed.
 	waiting bool
+	// restored reports that the content is from the state directory.
+	restored bool
+	// merged reports that objects of a former version stay, because a part of the file cannot be read.
+	merged bool
 }
 
 // stampOf returns the stamp of a file at a moment. A file that was just written may change again with the
@@ -81,14 +86,14 @@ func (f *file) refresh(path string, force bool) *file {
 	now := time.Now()
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return f.absent(path)
 	}
 	if err == nil && !force && !f.waiting && f.readError == "" && f.stamp.same(stampOf(info, now)) {
 		return f
 	}
 	data, taken, err := read(path, now)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return f.absent(path)
 	}
 	if err != nil {
 		return f.unreadable(err)
@@ -107,12 +112,15 @@ func (f *file) refresh(path string, force bool) *file {
 		return f
 	}
 	next := &file{name: f.name, stamp: taken, sum: sum, content: parse(f.name, data)}
+	next.date(now, f)
 	lost := next.lostFrom(f)
 	if len(lost) == 0 {
 		return next
 	}
 	if next.content.partial {
+		next.merged = true
 		next.content.entries = append(next.content.entries, lost...)
+		next.content.problems = append(next.content.problems, missingOf(f.name, lost)...)
 		return next
 	}
 	if taken.young(now) {
@@ -123,13 +131,90 @@ func (f *file) refresh(path string, force bool) *file {
 	return next
 }
 
-// unreadable returns the file with its former content and the reason of the failure.
-func (f *file) unreadable(err error) *file {
-	reason := err.Error()
+// reasonOf returns the text of an error without paths.
+func reasonOf(err error) string {
 	var pathError *fs.PathError
 	if errors.As(err, &pathError) {
-		reason = pathError.Op + ": " + pathError.Err.Error()
+		return pathError.Op + ": " + pathError.Err.Error()
 	}
+	return err.Error()
+}
+
+// date notes when the objects were first read.
+func (f *file) date(now time.Time, older *file) {
+	before := make(map[key]*version, len(older.content.entries))
+	for _, e := range older.content.entries {
+		before[e.key] = e.version
+	}
+	for _, e := range f.content.entries {
+		e.version.read = now.UTC().Truncate(time.Second)
+		if old := before[e.key]; old != nil && sameJSON(old.document.json, e.version.document.json) {
+			e.version.read = old.read
+		}
+	}
+}
+
+// sameJSON reports whether two values differ in spaces alone.
+func sameJSON(a, b []byte) bool {
+	var one, other bytes.Buffer
+	return bytes.Equal(a, b) || json.Compact(&one, a) == nil && json.Compact(&other, b) == nil && bytes.Equal(one.Bytes(), other.Bytes())
+}
+
+// versions returns the versions of the objects that a restarted agent needs: of an object with an error, the
+// one in force.
+func (f *file) versions(now cluster) []*version {
+	all := make([]*version, 0, len(f.content.entries))
+	for _, e := range f.content.entries {
+		if v := now[e.key]; e.object == nil && v.source == f.name && v.version != nil {
+			all = append(all, v.version)
+			continue
+		}
+		all = append(all, e.version)
+	}
+	return all
+}
+
+// missingOf returns a problem for each restored object that stays in force because a part of its file cannot be read.
+func missingOf(name string, lost []entry) []model.Problem {
+	var all []model.Problem
+	for _, e := range lost {
+		if e.version.restored {
+			all = append(all, model.Problem{
+				Source: name, Object: e.key.ref(),
+				Reason: "not found in the file, which cannot be read in full: the last good version" + e.version.since() + ", stays in force",
+			})
+		}
+	}
+	return all
+}
+
+// restoredAt returns when the newest object was first read.
+func (f *file) restoredAt() time.Time {
+	var newest time.Time
+	for _, e := range f.content.entries {
+		if e.version.read.After(newest) {
+			newest = e.version.read
+		}
+	}
+	return newest
+}
+
+// unknown reports whether no version of the file was ever read.
+func (f *file) unknown() bool {
+	return f.readError != "" && !f.restored && f.sum == ([sha256.Size]byte{})
+}
+
+// absent returns nil for a file that is gone. A link to a file that is gone cannot be read.
+func (f *file) absent(path string) *file {
+	if _, err := os.Lstat(path); err != nil {
+		return nil
+	}
+	return f.unreadable(errors.New("a link to a file that does not exist"))
+}
+
+// unreadable returns the file with its former content and the reason of the failure.
+func (f *file) unreadable(err error) *file {
+	reason := reasonOf(err)
 	if f.readError == reason && !f.waiting {
 		return f
 	}
@@ -159,8 +244,11 @@ func (f *file) problems() []model.Problem {
 		return f.content.problems
 	}
 	effect := "the former content stays in force"
-	if f.sum == ([sha256.Size]byte{}) {
+	switch {
+	case f.unknown():
 		effect = "its objects are not known; policies in it are not in force"
+	case f.restored:
+		effect = "the last good content, which was first read at " + f.restoredAt().Format(time.RFC3339) + ", stays in force"
 	}
 	return append(f.content.problems[:len(f.content.problems):len(f.content.problems)], model.Problem{
 		Source: f.name, Object: model.ObjectRef{Kind: "file", Name: f.name},

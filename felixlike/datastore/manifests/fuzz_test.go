@@ -1,7 +1,11 @@
 package manifests
 
 import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -45,6 +49,39 @@ func FuzzParse(f *testing.F) {
 			if p.Reason == "" || p.Source != name || strings.TrimSpace(p.Object.String()) == "" {
 				t.Errorf("problem without reason, source or object: %+v", p)
 			}
+		}
+	})
+}
+
+// FuzzCopy: whatever is in the state directory, an agent starts, and what it takes it writes in the same way.
+func FuzzCopy(f *testing.F) {
+	c := newCopies("/state", "/manifests", slog.New(slog.DiscardHandler))
+	for _, text := range []string{podYAML("x", "a"), policyYAML("x", "p", "a") + "---\nkind: Pod\nkind: Pod\nmetadata: {name: a}\n"} {
+		first := &file{name: "a.yaml", content: parse("a.yaml", []byte(text))}
+		data, err := c.encode("a.yaml", first.versions(cluster{}))
+		if err != nil {
+			f.Fatal(err)
+		}
+		_, body, _ := bytes.Cut(data, []byte("\n"))
+		f.Add(body)
+	}
+	f.Add([]byte("{}\nnull\n"))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		header, err := json.Marshal(copyHeader{Directory: "/manifests", File: "a.yaml", SHA256: sumOf(body)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		read, err := c.decode("a.yaml", slices.Concat(header, []byte("\n"), body))
+		if err != nil {
+			return
+		}
+		data, err := c.encode("a.yaml", read.versions(cluster{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := c.decode("a.yaml", data)
+		if err != nil || len(again.content.entries) != len(read.content.entries) {
+			t.Fatalf("%d objects became %v, %v", len(read.content.entries), again, err)
 		}
 	})
 }

@@ -29,6 +29,8 @@ type harness struct {
 	t      *testing.T
 	dir    string
 	source *Source
+	// stop ends the source.
+	stop func()
 
 	mu      sync.Mutex
 	objects map[string]any // by "Kind namespace/name": the object, or a NetworkPolicyClosed
@@ -39,17 +41,24 @@ type harness struct {
 // leaves noticing changes to inotify and Sync.
 func start(t *testing.T, dir string, rescan time.Duration) *harness {
 	t.Helper()
-	h := &harness{t: t, dir: dir, objects: map[string]any{}}
-	h.source = New(Options{Dir: dir, Rescan: rescan, Log: slog.New(slog.DiscardHandler)})
+	return startWith(t, Options{Dir: dir, Rescan: rescan, Log: slog.New(slog.DiscardHandler)})
+}
+
+// startWith runs a source until the test ends, or stop is called.
+func startWith(t *testing.T, o Options) *harness {
+	t.Helper()
+	h := &harness{t: t, dir: o.Dir, objects: map[string]any{}}
+	h.source = New(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- h.source.Run(ctx, h.deliver) }()
-	t.Cleanup(func() {
+	h.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("Run: %v", err)
 		}
 	})
+	t.Cleanup(h.stop)
 	return h
 }
 

@@ -35,7 +35,7 @@ func ParseFile(path string) ([]datastore.Event, []model.Problem, error) {
 	}
 	names := []string{path}
 	if info.IsDir() {
-		if names, err = manifestNames(path); err != nil {
+		if names, err = manifestNames(path, func(string) bool { return false }); err != nil {
 			return nil, nil, err
 		}
 		for i, name := range names {

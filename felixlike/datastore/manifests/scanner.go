@@ -20,6 +20,9 @@ type scanner struct {
 	files    map[string]*file
 	cluster  cluster
 	problems []model.Problem
+	copies   *copies
+	// restored is the state of the last agent, until the directory was read for the first time.
+	restored cluster
 }
 
 // scan is the result of one look at the directory.
@@ -30,19 +33,37 @@ type scan struct {
 	waiting bool
 	// err is the failure to read the directory itself.
 	err error
+	// unknown are the files of which no version was ever read, outdated counts those of which
+	// a former version is in force.
+	unknown  []string
+	outdated int
 }
 
-func newScanner(dir string) *scanner {
-	return &scanner{dir: dir, files: map[string]*file{}, cluster: cluster{}}
+// newScanner returns a scanner that begins with the last good versions of files that there are copies of; copies
+// may be nil.
+func newScanner(dir string, copies *copies) *scanner {
+	s := &scanner{dir: dir, files: copies.load(), cluster: cluster{}, copies: copies}
+	s.restored, _ = combine(s.sorted(), cluster{})
+	return s
+}
+
+// sorted returns the files by name.
+func (s *scanner) sorted() []*file {
+	sorted := make([]*file, 0, len(s.files))
+	for _, name := range slices.Sorted(maps.Keys(s.files)) {
+		sorted = append(sorted, s.files[name])
+	}
+	return sorted
 }
 
 // scan looks at every file; force reads even those that look unchanged.
 func (s *scanner) scan(force bool) scan {
-	names, err := manifestNames(s.dir)
+	names, err := manifestNames(s.dir, func(name string) bool { return s.files[name] != nil })
 	if err != nil {
 		return s.unreadable(err)
 	}
 	changed, waiting := s.forget(names), false
+	var renewed []string
 	for _, name := range names {
 		old := s.files[name]
 		if old == nil {
@@ -56,22 +77,37 @@ func (s *scanner) scan(force bool) scan {
 		case now != s.files[name]:
 			changed = true
 			s.files[name] = now
+			renewed = append(renewed, name)
 		}
 		waiting = waiting || now != nil && now.waiting
 	}
 	result := scan{waiting: waiting}
 	if changed {
-		sorted := make([]*file, 0, len(s.files))
-		for _, name := range slices.Sorted(maps.Keys(s.files)) {
-			sorted = append(sorted, s.files[name])
+		before := s.cluster
+		if s.restored != nil {
+			before, s.restored = s.restored, nil
 		}
 		var after cluster
-		after, s.problems = combine(sorted, s.cluster)
+		after, s.problems = combine(s.sorted(), before)
 		result.events = changes(s.cluster, after)
 		s.cluster = after
 	}
-	result.problems = s.problems
+	s.copies.keep(s.files, renewed, s.cluster)
+	result.problems = slices.Concat(s.copies.problems(), s.problems)
+	s.count(&result)
 	return result
+}
+
+// count notes the files that are not known, and the outdated ones.
+func (s *scanner) count(result *scan) {
+	for _, f := range s.sorted() {
+		switch {
+		case f.unknown():
+			result.unknown = append(result.unknown, f.name)
+		case f.readError != "" || f.merged:
+			result.outdated++
+		}
+	}
 }
 
 // unreadable keeps everything: a directory that is not there is no statement
@@ -88,7 +124,9 @@ func (s *scanner) unreadable(err error) scan {
 	problems := append([]model.Problem{{
 		Source: s.dir, Object: model.ObjectRef{Kind: "directory", Name: s.dir}, Reason: "cannot be read: " + reason,
 	}}, s.problems...)
-	return scan{problems: problems, err: fmt.Errorf("manifests: %w", err)}
+	result := scan{problems: problems, err: fmt.Errorf("manifests: %w", err)}
+	s.count(&result)
+	return result
 }
 
 // forget drops files that are gone and reports whether there were any.
@@ -101,15 +139,15 @@ func (s *scanner) forget(names []string) bool {
 	return len(s.files) != before
 }
 
-// manifestNames lists the files that are looked at, sorted.
-func manifestNames(dir string) ([]string, error) {
+// manifestNames lists the files that are looked at, sorted. A directory in the place of a known file is one.
+func manifestNames(dir string, known func(string) bool) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
 	var names []string
 	for _, e := range entries {
-		if isManifest(e.Name()) && !e.IsDir() {
+		if isManifest(e.Name()) && (!e.IsDir() || known(e.Name())) {
 			names = append(names, e.Name())
 		}
 	}

@@ -32,12 +32,15 @@ type Options struct {
 	// Rescan is the time between two scans when nothing seems to change; 0
 	// stands for ten seconds.
 	Rescan time.Duration
-	Log    *slog.Logger
+	// State is the agent's state directory. The last good versions of the files are kept there; empty: they are not.
+	State string
+	Log   *slog.Logger
 }
 
 // Source watches a directory. It is a datastore.Source.
 type Source struct {
 	dir    string
+	state  string
 	rescan time.Duration
 	log    *slog.Logger
 	syncs  chan syncRequest
@@ -58,7 +61,7 @@ func New(o Options) *Source {
 		o.Rescan = defaultRescan
 	}
 	return &Source{
-		dir: o.Dir, rescan: o.Rescan, log: o.Log.With("dir", o.Dir),
+		dir: o.Dir, state: o.State, rescan: o.Rescan, log: o.Log.With("dir", o.Dir),
 		syncs: make(chan syncRequest), ended: make(chan struct{}),
 	}
 }
@@ -91,7 +94,9 @@ func (s *Source) Run(ctx context.Context, deliver func(datastore.Batch)) error {
 	defer close(s.ended)
 	w := newWatch(s.dir, s.log)
 	defer w.close()
-	r := &run{source: s, watch: w, scanner: newScanner(s.dir), deliver: deliver}
+	kept := newCopies(s.state, s.dir, s.log)
+	r := &run{source: s, watch: w, scanner: newScanner(s.dir, kept), deliver: deliver}
+	defer kept.begin()()
 	r.look(false)
 	timer := time.NewTimer(r.next())
 	defer timer.Stop()
@@ -112,6 +117,8 @@ func (s *Source) Run(ctx context.Context, deliver func(datastore.Batch)) error {
 		case err := <-w.errors():
 			s.log.Warn("watching is unreliable, scanning", "error", err)
 			r.touched(time.Now())
+		case <-kept.notices():
+			r.look(len(r.pending) > 0)
 		case <-timer.C:
 			r.look(len(r.pending) > 0)
 		}
@@ -215,9 +222,33 @@ func (r *run) publish() {
 		return
 	}
 	r.revision++
+	r.logProblems()
 	r.inSync, r.problems = inSync, r.result.problems
 	r.source.log.Debug("directory changed", "revision", r.revision, "events", len(r.result.events), "problems", len(r.problems))
-	r.deliver(datastore.Batch{Revision: r.revision, Seen: r.noticed, Events: r.result.events, Problems: r.problems, InSync: inSync})
+	r.deliver(datastore.Batch{Revision: r.revision, Seen: r.noticed, Events: r.result.events, Problems: r.problems, InSync: inSync, Unknown: r.result.unknown, Outdated: r.result.outdated})
+}
+
+// loggedProblems bounds the problems that one scan logs.
+const loggedProblems = 20
+
+// logProblems logs the new problems.
+func (r *run) logProblems() {
+	known := map[model.Problem]bool{}
+	for _, p := range r.problems {
+		known[p] = true
+	}
+	logged := 0
+	for _, p := range r.result.problems {
+		if known[p] {
+			continue
+		}
+		if logged == loggedProblems {
+			r.source.log.Warn("there are more problems in manifests", "more", len(r.result.problems)-logged)
+			return
+		}
+		logged++
+		r.source.log.Warn("problem in manifests", "source", p.Source, "object", p.Object.String(), "field", p.Field, "reason", p.Reason)
+	}
 }
 
 func (r *run) answer(err error) {

@@ -1,0 +1,330 @@
+package manifests
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// agent is a directory of manifests, with the state directory of an agent that is restarted.
+type agent struct {
+	*harness
+	state string
+	log   bytes.Buffer
+}
+
+func newAgent(t *testing.T) *agent {
+	a := &agent{harness: &harness{t: t, dir: t.TempDir()}, state: filepath.Join(t.TempDir(), "state")}
+	writeFile(t, a.dir, "a.yaml", podYAML("x", "a"))
+	writeFile(t, a.dir, "p.yaml", policyYAML("x", "p", "a")+"---\n"+policyYAML("x", "q", "a"))
+	a.restart()
+	a.wantNames("Namespace x", "Pod x/a", "NetworkPolicy x/p", "NetworkPolicy x/q")
+	a.wantProblems()
+	return a
+}
+
+// restart ends the agent, and starts another one after a change of the files.
+func (a *agent) restart(changes ...func()) {
+	a.t.Helper()
+	if a.stop != nil {
+		a.stop()
+	}
+	for _, change := range changes {
+		change()
+	}
+	a.log.Reset()
+	a.harness = startWith(a.t, Options{Dir: a.dir, State: a.state, Rescan: time.Hour, Log: slog.New(slog.NewTextHandler(&a.log, nil))})
+	a.sync()
+}
+
+func (a *agent) copies() []string {
+	a.t.Helper()
+	entries, err := os.ReadDir(filepath.Join(a.state, copiesDir))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// wantCopies stops the agent, which then writes the last copies, and compares their names.
+func (a *agent) wantCopies(want ...string) {
+	a.t.Helper()
+	a.stop()
+	if got := a.copies(); !reflect.DeepEqual(got, want) {
+		a.t.Errorf("copies %q; want %q", got, want)
+	}
+}
+
+const (
+	ns  = "Namespace x"
+	pod = "Pod x/a"
+	p   = "NetworkPolicy x/p"
+	q   = "NetworkPolicy x/q"
+)
+
+// The last good version of a file that cannot be read, or not in full, survives a restart, and a second one.
+// Status and log name the file, the reason and the age.
+func TestLastGoodVersionSurvivesARestart(t *testing.T) {
+	whole := policyYAML("x", "p", "a") + "---\n" + policyYAML("x", "q", "a")
+	today := time.Now().UTC().Format("2006-01-02")
+	for _, c := range []struct {
+		name   string
+		breaks func(t *testing.T, path string)
+		want   []string
+	}{
+		{"a loop of links", func(t *testing.T, path string) {
+			must(t, os.Remove(path), os.Symlink("p.yaml", path))
+		}, []string{"p.yaml: cannot be read: open: too many levels of symbolic links; the last good content, which was first read at " + today}},
+		{"a link to nothing", func(t *testing.T, path string) {
+			must(t, os.Remove(path), os.Symlink("/nowhere/p.yaml", path))
+		}, []string{"p.yaml: cannot be read: a link to a file that does not exist; the last good content, which was first read at " + today}},
+		{"a directory", func(t *testing.T, path string) {
+			must(t, os.Remove(path), os.Mkdir(path, 0o755))
+		}, []string{"p.yaml: cannot be read: not a regular file; the last good content, which was first read at " + today}},
+		{"truncated to nothing", func(t *testing.T, path string) {
+			must(t, os.Truncate(path, 0))
+		}, []string{"p.yaml: cannot be read: the file is empty; the last good content, which was first read at " + today}},
+		{"half written", func(t *testing.T, path string) {
+			must(t, os.WriteFile(path, []byte(whole[:len(whole)/2+40]), 0o600))
+		}, []string{"NetworkPolicy x/q: not found in the file, which cannot be read in full: the last good version, which was first read at " + today, "document 2"}},
+		{"malformed", func(t *testing.T, path string) {
+			must(t, os.WriteFile(path, []byte("kind: ["), 0o600))
+		}, []string{
+			"NetworkPolicy x/p: not found in the file, which cannot be read in full: the last good version, which was first read at " + today,
+			"NetworkPolicy x/q: not found in the file", "document 1",
+		}},
+		{"an unknown field", func(t *testing.T, path string) {
+			must(t, os.WriteFile(path, []byte(strings.Replace(whole, "podSelector", "podSelektor", 1)), 0o600))
+		}, []string{"NetworkPolicy x/p: spec.podSelektor: unknown field; the last good version, which was first read at " + today}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := newAgent(t)
+			before := a.policy("x/p")
+			a.restart(func() {
+				c.breaks(t, filepath.Join(a.dir, "p.yaml"))
+				if info, err := os.Lstat(filepath.Join(a.dir, "p.yaml")); err == nil && info.Mode().IsRegular() {
+					a.age("p.yaml")
+				}
+			})
+			for i := range 2 {
+				if i > 0 {
+					a.restart()
+				}
+				a.wantNames(ns, pod, p, q)
+				a.wantProblems(c.want...)
+				if after := a.policy("x/p"); !reflect.DeepEqual(before, after) {
+					t.Errorf("the policy was %v; now %v", before, after)
+				}
+				last := a.delivered()[len(a.delivered())-1]
+				// The file with an unknown field was read: only its object is of a former version.
+				want := 1
+				if c.name == "an unknown field" {
+					want = 0
+				}
+				if last.Outdated != want || len(last.Unknown) > 0 {
+					t.Errorf("outdated %d, want %d; unknown %q", last.Outdated, want, last.Unknown)
+				}
+				a.stop()
+				if text := a.log.String(); !strings.Contains(text, "problem in manifests") || !strings.Contains(text, "first read at "+today) {
+					t.Errorf("log:\n%s", text)
+				}
+			}
+			// A whole file replaces it.
+			a.restart(func() {
+				must(t, os.RemoveAll(filepath.Join(a.dir, "p.yaml")))
+				a.write("p.yaml", policyYAML("x", "new", "a"))
+			})
+			a.eventually("only the new policy", func() bool { a.sync(); return len(a.names()) == 3 })
+			a.wantNames(ns, pod, "NetworkPolicy x/new")
+			a.wantProblems()
+		})
+	}
+}
+
+// What was deleted while no agent ran is deleted, with its copy; a file that was renamed has the new name.
+func TestDeletedWhileTheAgentIsDown(t *testing.T) {
+	a := newAgent(t)
+	a.restart(func() { must(t, os.Remove(filepath.Join(a.dir, "p.yaml"))) })
+	a.wantNames(ns, pod)
+	a.wantProblems()
+	a.wantCopies("a.yaml")
+
+	a = newAgent(t)
+	a.restart(func() { must(t, os.Rename(filepath.Join(a.dir, "p.yaml"), filepath.Join(a.dir, "r.yaml"))) })
+	a.wantNames(ns, pod, p, q)
+	a.wantProblems()
+	a.wantCopies("a.yaml", "r.yaml")
+}
+
+// A directory that cannot be read deletes no copy.
+func TestDirectoryGoneKeepsTheCopies(t *testing.T) {
+	a := newAgent(t)
+	a.stop()
+	must(t, os.Rename(a.dir, a.dir+".away"))
+	h := startWith(t, Options{Dir: a.dir, State: a.state, Rescan: time.Hour, Log: slog.New(slog.DiscardHandler)})
+	h.eventually("the problem", func() bool { return len(h.problems()) > 0 })
+	h.stop()
+	if h.inSync() {
+		t.Error("in sync without a directory")
+	}
+	a.wantCopies("a.yaml", "p.yaml")
+	a.restart(func() {
+		must(t, os.Rename(a.dir+".away", a.dir), os.Truncate(filepath.Join(a.dir, "p.yaml"), 0))
+		a.age("p.yaml")
+	})
+	a.wantNames(ns, pod, p, q)
+}
+
+// Another directory begins without copies, also if its files have the same names.
+func TestCopiesAreOfOneDirectory(t *testing.T) {
+	a := newAgent(t)
+	a.stop()
+	a.dir = t.TempDir()
+	writeFile(t, a.dir, "p.yaml", "")
+	a.restart(func() { a.age("p.yaml") })
+	a.wantNames()
+	a.wantProblems("p.yaml: cannot be read: the file is empty; its objects are not known; policies in it are not in force")
+	if last := a.delivered()[len(a.delivered())-1]; !reflect.DeepEqual(last.Unknown, []string{"p.yaml"}) || last.Outdated != 0 {
+		t.Errorf("unknown %q, outdated %d", last.Unknown, last.Outdated)
+	}
+	a.wantCopies("p.yaml") // not used, and the new directory has a file of this name
+}
+
+// A copy that was damaged, or that another user could have written, is not used.
+func TestBadCopiesAreNotUsed(t *testing.T) {
+	for _, damage := range []func(t *testing.T, path string){
+		func(t *testing.T, path string) { must(t, os.Truncate(path, 40)) },
+		func(t *testing.T, path string) {
+			data, err := os.ReadFile(path)
+			must(t, err, os.WriteFile(path, bytes.Replace(data, []byte(`"q"`), []byte(`"z"`), 1), 0o600))
+		},
+		func(t *testing.T, path string) { must(t, os.Chmod(path, 0o666)) },
+	} {
+		a := newAgent(t)
+		a.restart(func() {
+			damage(t, filepath.Join(a.state, copiesDir, "p.yaml"))
+			must(t, os.Truncate(filepath.Join(a.dir, "p.yaml"), 0))
+			a.age("p.yaml")
+		})
+		a.wantNames(ns, pod)
+		a.wantProblems("p.yaml: cannot be read: the file is empty; its objects are not known")
+		a.stop()
+		if !strings.Contains(a.log.String(), "the last good version of a manifest cannot be used") {
+			t.Errorf("log:\n%s", a.log.String())
+		}
+	}
+}
+
+// Only root reads the copies, and a policy that fails closed stays closed.
+func TestCopiesOfClosedPolicies(t *testing.T) {
+	a := newAgent(t)
+	a.write("p.yaml", "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nkind: NetworkPolicy\nmetadata: {name: twice, namespace: x}\nspec: {podSelector: {}, ingress: [{}]}\n")
+	a.age("p.yaml")
+	a.sync()
+	a.wantNames(ns, pod, "NetworkPolicy x/twice (closed)")
+	a.restart(func() { must(t, os.Truncate(filepath.Join(a.dir, "p.yaml"), 0)); a.age("p.yaml") })
+	a.wantNames(ns, pod, "NetworkPolicy x/twice (closed)")
+	a.stop()
+	for path, want := range map[string]os.FileMode{copiesDir: 0o700, copiesDir + "/a.yaml": 0o600, copiesDir + "/p.yaml": 0o600} {
+		info, err := os.Stat(filepath.Join(a.state, path))
+		must(t, err)
+		if info.Mode().Perm() != want {
+			t.Errorf("%s has mode %o; want %o", path, info.Mode().Perm(), want)
+		}
+	}
+}
+
+// A state directory that is full or read-only is named, nothing else changes, and the copies follow once it can be written.
+func TestStateDirectoryThatCannotBeWritten(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounts a file system: needs root")
+	}
+	for _, c := range []struct {
+		name, want string
+	}{
+		{"full", "no space left on device"},
+		{"read-only", "read-only file system"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			state := t.TempDir()
+			must(t, unix.Mount("none", state, "tmpfs", 0, "size=16k"))
+			t.Cleanup(func() {
+				if err := unix.Unmount(state, 0); err != nil {
+					t.Error(err)
+				}
+			})
+			a := &agent{harness: &harness{t: t, dir: t.TempDir()}, state: state}
+			if c.name == "full" {
+				for i := 0; ; i++ {
+					err := os.WriteFile(filepath.Join(state, "junk"), bytes.Repeat([]byte("x"), 4096*(i+1)), 0o600)
+					if errors.Is(err, syscall.ENOSPC) {
+						break
+					}
+					must(t, err)
+				}
+			} else {
+				must(t, unix.Mount("none", state, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+			}
+			writeFile(t, a.dir, "a.yaml", podYAML("x", "a"))
+			a.harness = startWith(t, Options{Dir: a.dir, State: state, Rescan: 20 * time.Millisecond, Log: slog.New(slog.DiscardHandler)})
+			a.eventually("the problem", func() bool { return len(a.problems()) == 1 })
+			a.wantProblems("cannot keep the last good versions of manifests: ")
+			a.wantProblems(c.want)
+			a.write("b.yaml", podYAML("x", "b"))
+			a.eventually("another pod", func() bool { return a.object("Pod x/b") != nil })
+			if c.name == "full" {
+				must(t, os.Remove(filepath.Join(state, "junk")))
+			} else {
+				must(t, unix.Mount("none", state, "", unix.MS_REMOUNT, "size=16k"))
+			}
+			a.write("c.yaml", podYAML("x", "c"))
+			a.eventually("no problem", func() bool { return len(a.problems()) == 0 })
+			a.wantCopies("a.yaml", "b.yaml", "c.yaml")
+		})
+	}
+}
+
+// A process that is killed while it writes leaves the former copy.
+func TestKilledWhileWriting(t *testing.T) {
+	a := newAgent(t)
+	a.stop()
+	must(t, os.WriteFile(filepath.Join(a.state, copiesDir, newCopy), []byte("half"), 0o600))
+	a.restart(func() { must(t, os.Truncate(filepath.Join(a.dir, "p.yaml"), 0)); a.age("p.yaml") })
+	a.wantNames(ns, pod, p, q)
+}
+
+// A restart without changes writes nothing.
+func TestCopiesAreNotWrittenAgain(t *testing.T) {
+	a := newAgent(t)
+	a.stop()
+	path := filepath.Join(a.state, copiesDir, "p.yaml")
+	before, err := os.Stat(path)
+	must(t, err)
+	a.restart()
+	a.stop()
+	after, err := os.Stat(path)
+	must(t, err)
+	if !os.SameFile(before, after) || !before.ModTime().Equal(after.ModTime()) {
+		t.Error("the copy was written again")
+	}
+}
+
+func must(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
