@@ -29,13 +29,18 @@ func (r RuleID) String() string {
 	return r.Direction.String() + " rule " + strconv.Itoa(r.Index) + " of " + r.Policy.String()
 }
 
-// bytes are equal for equal rules only: names contain no zero.
+// bytes are equal for equal rules only: names contain no zero. Policies of
+// Kubernetes end here after the index, as in earlier versions, so that an update keeps their ids.
 func (r RuleID) bytes() []byte {
 	var b []byte
 	for _, word := range []string{r.Policy.Namespace, r.Policy.Name} {
 		b = append(append(b, word...), 0)
 	}
-	return append(b, byte(r.Policy.Tier), byte(r.Direction), byte(r.Index>>16), byte(r.Index>>8), byte(r.Index))
+	b = append(b, byte(r.Policy.Tier), byte(r.Direction), byte(r.Index>>16), byte(r.Index>>8), byte(r.Index))
+	if p := r.Policy; p.API != 0 || p.Part != 0 || p.Within != "" {
+		b = append(append(b, byte(p.API), byte(p.Part>>8), byte(p.Part)), p.Within...)
+	}
+	return b
 }
 
 // hash is the same after every restart.

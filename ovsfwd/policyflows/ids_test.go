@@ -19,6 +19,33 @@ func ruleID(n int) RuleID {
 	}
 }
 
+// TestIDsOfNamesakes: policies of one name may be of several APIs, parts and namespaces. Their rules
+// have hashes and notes of their own, by which they keep their ids over a restart.
+func TestIDsOfNamesakes(t *testing.T) {
+	rule := func(p model.PolicyID) RuleID {
+		p.Tier, p.Name = model.TierAdmin, "web"
+		return RuleID{Policy: p, Direction: model.Ingress}
+	}
+	hashes, notes := map[uint64]RuleID{}, map[openflow.NoteText]RuleID{}
+	for _, r := range []RuleID{
+		rule(model.PolicyID{}), rule(model.PolicyID{API: model.AntreaCluster}), rule(model.PolicyID{API: model.Antrea}),
+		rule(model.PolicyID{API: model.AntreaCluster, Part: 1}), rule(model.PolicyID{API: model.AntreaCluster, Part: 256}),
+		rule(model.PolicyID{API: model.AntreaCluster, Within: "a"}), rule(model.PolicyID{API: model.AntreaCluster, Within: "b"}),
+		rule(model.PolicyID{API: model.AntreaCluster, Part: 1, Within: "a"}),
+	} {
+		if other, is := hashes[r.hash()]; is {
+			t.Errorf("%s has the hash of %s", r, other)
+		}
+		if other, is := notes[r.note()]; is {
+			t.Errorf("%s has the note of %s", r, other)
+		}
+		hashes[r.hash()], notes[r.note()] = r, r
+	}
+	if got := rule(model.PolicyID{}).hash(); got != 0xc42295eccf921e70 {
+		t.Errorf("hash %#x of a policy of Kubernetes: an update would give its rules other ids", got)
+	}
+}
+
 // notesOf are the notes that the switch has.
 func notesOf(a *ids) map[openflow.NoteText]uint32 {
 	notes := map[openflow.NoteText]uint32{}

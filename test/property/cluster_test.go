@@ -5,10 +5,21 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"pgregory.net/rapid"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/policytest"
 )
+
+// randomCluster draws a cluster; one in three has objects of Antrea's API.
+func randomCluster(rt *rapid.T) *oracle.Cluster {
+	if rapid.IntRange(0, 2).Draw(rt, "Antrea's kinds") == 2 {
+		return policytest.AntreaCluster(rt)
+	}
+	return policytest.TieredCluster(rt)
+}
 
 // podsOn returns the pods with an interface on the node: those that run, and
 // not on the host's network.
@@ -54,6 +65,9 @@ func (d *dataplane) become(before, after *oracle.Cluster) {
 	for _, p := range after.ClusterPolicies {
 		d.engine.SetClusterNetworkPolicy(p)
 	}
+	for _, o := range after.Antrea.All() {
+		d.engine.SetAntrea(o)
+	}
 	for id, p := range podsOn(after, d.node) {
 		d.attach(id, addresses(p))
 	}
@@ -76,6 +90,15 @@ func (d *dataplane) leave(before, after *oracle.Cluster) {
 	}
 	for _, p := range after.ClusterPolicies {
 		stays["cluster policy "+p.Name] = true
+	}
+	antreaStays := map[antrea.ID]bool{}
+	for _, o := range after.Antrea.All() {
+		antreaStays[o.ID()] = true
+	}
+	for _, o := range before.Antrea.All() {
+		if !antreaStays[o.ID()] {
+			d.engine.DeleteAntrea(o.ID())
+		}
 	}
 	for _, p := range before.ClusterPolicies {
 		if !stays["cluster policy "+p.Name] {

@@ -2,6 +2,7 @@ package property
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -49,6 +50,11 @@ func objects(c *oracle.Cluster, node string) map[string]object {
 	for _, p := range c.ClusterPolicies {
 		all["cluster policy "+p.Name] = object{
 			func(d *dataplane) { d.engine.SetClusterNetworkPolicy(p) }, func(d *dataplane) { d.engine.DeleteClusterNetworkPolicy(p.Name) },
+		}
+	}
+	for _, o := range c.Antrea.All() {
+		all[fmt.Sprint("antrea ", o.ID())] = object{
+			func(d *dataplane) { d.engine.SetAntrea(o) }, func(d *dataplane) { d.engine.DeleteAntrea(o.ID()) },
 		}
 	}
 	for id, p := range podsOn(c, node) {
@@ -108,7 +114,7 @@ func TestOrderDoesNotMatter(t *testing.T) {
 			seeded.Check(t, func(rt *rapid.T) {
 				var clusters []*oracle.Cluster
 				for range rapid.IntRange(1, 3).Draw(rt, "clusters") {
-					clusters = append(clusters, policytest.TieredCluster(rt))
+					clusters = append(clusters, randomCluster(rt))
 				}
 				random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "order"), 0))
 				final := clusters[len(clusters)-1]

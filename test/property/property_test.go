@@ -110,7 +110,7 @@ func TestKernelAgreesWithOracle(t *testing.T) {
 			drawn, flushed := 0, 0
 			seeded.Check(t, func(rt *rapid.T) {
 				drawn++
-				b.become(rt, policytest.TieredCluster(rt))
+				b.become(rt, randomCluster(rt))
 				packets := policytest.Packets(rt, b.cluster)
 				all := b.connections(packets)
 				b.judgeNew(rt, all)

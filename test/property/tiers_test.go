@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 	"sigs.k8s.io/yaml"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
@@ -62,7 +63,9 @@ func tierCluster(t *testing.T, policies ...string) *oracle.Cluster {
 	}
 	for _, text := range policies {
 		var into any
-		if strings.Contains(text, "tier:") {
+		if kind, is := antreaKind(text); is {
+			into = kind.New()
+		} else if strings.Contains(text, "tier:") {
 			c.ClusterPolicies = append(c.ClusterPolicies, &v1alpha2.ClusterNetworkPolicy{})
 			into = c.ClusterPolicies[len(c.ClusterPolicies)-1]
 		} else {
@@ -71,6 +74,9 @@ func tierCluster(t *testing.T, policies ...string) *oracle.Cluster {
 		}
 		if err := yaml.UnmarshalStrict([]byte(text), into); err != nil {
 			t.Fatalf("%v in\n%s", err, text)
+		}
+		if object, is := into.(antrea.Object); is {
+			c.Antrea.Put(object)
 		}
 	}
 	return c

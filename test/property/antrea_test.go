@@ -1,0 +1,125 @@
+package property
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/felixlike/felixlike/felixlike/antrea"
+)
+
+// antreaKind returns the kind of a document that begins with one.
+func antreaKind(text string) (antrea.Kind, bool) {
+	kinds := antrea.Kinds()
+	at := slices.IndexFunc(kinds, func(k antrea.Kind) bool { return strings.HasPrefix(text, "{kind: "+k.String()+",") })
+	if at < 0 {
+		return 0, false
+	}
+	return kinds[at], true
+}
+
+// acnp is Antrea's ClusterNetworkPolicy about a pod.
+func acnp(name, tier string, priority float64, subject, rules string) string {
+	return fmt.Sprintf("{kind: ClusterNetworkPolicy, metadata: {name: %s}, spec: {tier: %s, priority: %v, appliedTo: [%s], %s}}",
+		name, tier, priority, labelled(subject), rules)
+}
+
+// labelled selects the pod of that name.
+func labelled(name string) string { return "{podSelector: {matchLabels: {app: " + name + "}}}" }
+
+// antreaTables has policies of Antrea's API, and the verdicts that its documents give them.
+func antreaTables() []tierTable {
+	drop, allow := "ingress: [{action: Drop}]", "ingress: [{action: Allow}]"
+	from := func(action, name string) string {
+		return "{action: " + action + ", from: [" + labelled(name) + "]}"
+	}
+	return []tierTable{
+		{
+			"the tier counts before the priority",
+			[]string{acnp("late", "application", 1, "db", drop), acnp("early", "emergency", 10, "db", "ingress: ["+from("Allow", "mon")+"]")},
+			[]connect{{"mon", "db", 80, true}, {"web", "db", 80, false}, {"mon", "web", 80, true}},
+		},
+		{
+			"a fraction of a priority",
+			[]string{acnp("late", "application", 5.5, "db", drop), acnp("early", "application", 5.25, "db", "ingress: ["+from("Allow", "mon")+"]")},
+			[]connect{{"mon", "db", 80, true}, {"web", "db", 80, false}},
+		},
+		{
+			"a tier of its own",
+			[]string{"{kind: Tier, metadata: {name: first}, spec: {priority: 7}}", acnp("early", "first", 10, "db", "ingress: ["+from("Drop", "mon")+"]"), acnp("late", "emergency", 1, "db", allow)},
+			[]connect{{"mon", "db", 80, false}, {"web", "db", 80, true}},
+		},
+		{
+			"Pass skips the other tiers and ClusterNetworkPolicies",
+			[]string{acnp("early", "emergency", 1, "db", "ingress: ["+from("Pass", "web")+"]"), acnp("late", "application", 1, "db", "ingress: ["+from("Drop", "mon")+"]"), cnp("admin", "Admin", 1, "db", "ingress: ["+denyAll+"]")},
+			[]connect{{"web", "db", 80, true}, {"mon", "db", 80, false}, {"api", "db", 80, false}},
+		},
+		{
+			"Pass to a NetworkPolicy",
+			[]string{acnp("early", "emergency", 1, "db", "ingress: ["+from("Pass", "web")+"]"), acnp("late", "application", 1, "db", drop), onlyPort(80)},
+			[]connect{{"web", "db", 80, true}, {"web", "db", 81, false}, {"mon", "db", 80, false}},
+		},
+		{
+			"Pass to the baseline",
+			[]string{acnp("early", "emergency", 1, "db", "ingress: ["+from("Pass", "web")+"]"), acnp("late", "baseline", 1, "db", drop)},
+			[]connect{{"web", "db", 80, false}, {"mon", "db", 80, false}},
+		},
+		{
+			"Reject of a port, and of egress",
+			[]string{
+				acnp("in", "application", 1, "db", "ingress: [{action: Reject, ports: [{protocol: TCP, port: 80, endPort: 90}], from: ["+labelled("mon")+"]}]"),
+				acnp("out", "application", 1, "web", "egress: [{action: Reject, to: ["+labelled("api")+"]}]"),
+			},
+			[]connect{{"mon", "db", 80, false}, {"mon", "db", 90, false}, {"mon", "db", 91, true}, {"web", "db", 80, true}, {"web", "api", 80, false}},
+		},
+		{
+			"appliedTo of rules",
+			[]string{
+				"{kind: ClusterNetworkPolicy, metadata: {name: rules}, spec: {priority: 1, ingress: [" +
+					"{action: Drop, from: [" + labelled("mon") + "], appliedTo: [" + labelled("db") + "]}, " +
+					"{action: Allow, from: [" + labelled("mon") + "], appliedTo: [" + labelled("db") + ", " + labelled("web") + "]}, " +
+					"{action: Drop, appliedTo: [" + labelled("web") + "]}]}}",
+			},
+			[]connect{{"mon", "db", 80, false}, {"mon", "web", 80, true}, {"api", "web", 80, false}, {"api", "db", 80, true}, {"mon", "api", 80, true}},
+		},
+		{
+			"groups and their children",
+			[]string{
+				"{kind: ClusterGroup, metadata: {name: clients}, spec: " + labelled("mon") + "}",
+				"{kind: ClusterGroup, metadata: {name: prefixes}, spec: {ipBlocks: [{cidr: 10.10.1.0/24}, {cidr: 'fd00:10:0:1::/64'}]}}",
+				"{kind: ClusterGroup, metadata: {name: all}, spec: {childGroups: [clients, prefixes]}}",
+				acnp("grouped", "application", 1, "db", "ingress: [{action: Drop, from: [{group: all}]}]"),
+			},
+			[]connect{{"mon", "db", 80, false}, {"api", "db", 80, false}, {"web", "db", 80, true}},
+		},
+		{
+			"the subject's own namespace",
+			[]string{acnp("own", "application", 1, "db", "ingress: [{action: Allow, from: [{namespaces: {match: Self}}]}, {action: Drop}]")},
+			[]connect{{"web", "db", 80, true}, {"api", "db", 80, true}, {"mon", "db", 80, false}},
+		},
+		{
+			"a NetworkPolicy of the baseline, which one of Kubernetes replaces",
+			[]string{"{kind: NetworkPolicy, metadata: {namespace: shop, name: base}, spec: {tier: baseline, priority: 1, appliedTo: [{podSelector: {}}], ingress: [{action: Drop}]}}", onlyPort(80)},
+			[]connect{{"web", "db", 80, true}, {"web", "db", 81, false}, {"web", "api", 80, false}, {"web", "mon", 80, true}},
+		},
+		{
+			"no such tier: Allow and Pass open nothing, Drop stays",
+			[]string{acnp("one", "nowhere", 1, "db", "ingress: ["+from("Allow", "web")+"]"), acnp("two", "nowhere", 1, "api", "ingress: ["+from("Pass", "web")+", "+from("Drop", "db")+"]"), onlyPort(81)},
+			[]connect{{"web", "db", 80, false}, {"web", "db", 81, true}, {"web", "api", 80, false}, {"db", "api", 80, false}, {"mon", "api", 80, true}},
+		},
+	}
+}
+
+// TestFixedAntreaPolicies sends packets under each table, one after the other.
+func TestFixedAntreaPolicies(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b *testbed) {
+		for _, table := range antreaTables() {
+			b.lead(t, tierCluster(t, table.policies...))
+			b.judgeNew(t, b.opened(t, table.wanted...))
+			if t.Failed() {
+				t.Fatal(table.name)
+			}
+		}
+	})
+}
