@@ -220,7 +220,7 @@ func TestFaultsCloseWhatTheyConcern(t *testing.T) {
 		for range rapid.IntRange(1, 2).Draw(rt, "steps") {
 			fault = b.drawFaults(rt)
 			before := b.cluster
-			b.cluster = policytest.TieredCluster(rt)
+			b.cluster = randomCluster(rt)
 			for _, name := range b.names() {
 				b.sites[name].plane().become(before, b.cluster)
 				b.sites[name].plane().settle(rt)

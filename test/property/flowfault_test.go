@@ -126,7 +126,7 @@ func TestRefusedFlowsCloseWhatTheyConcern(t *testing.T) {
 	seeded.Check(t, func(rt *rapid.T) {
 		fault = faults{seed: rapid.Uint64().Draw(rt, "faults"), oneIn: rapid.Uint64Range(2, 30).Draw(rt, "one in")}
 		before := b.cluster
-		b.cluster = policytest.TieredCluster(rt)
+		b.cluster = randomCluster(rt)
 		closed := map[string]closedPods{}
 		for _, name := range b.names() {
 			d := b.sites[name].plane()
@@ -186,7 +186,7 @@ func TestTamperedFlowsAreRepaired(t *testing.T) {
 	checks(t, 20)
 	touched := 0
 	seeded.Check(t, func(rt *rapid.T) {
-		b.become(rt, policytest.TieredCluster(rt))
+		b.become(rt, randomCluster(rt))
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "tamper"), 0))
 		for _, name := range b.names() {
 			d := b.sites[name].plane()
