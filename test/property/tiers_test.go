@@ -360,7 +360,7 @@ func TestAdminDenyAndConnections(t *testing.T) {
 	})
 }
 
-// refusing makes both nodes refuse the ingress of the admin policy of a name while
+// refusing makes both nodes refuse the rules of the admin policy of a name while
 // refused says so: the kernel or its tools under netfilter, the switch under openflow.
 func (b *testbed) refusing(t *testing.T, name string, refused *bool) {
 	t.Helper()
@@ -373,14 +373,18 @@ func (b *testbed) refusing(t *testing.T, name string, refused *bool) {
 					return p
 				}
 				q := *p
-				q.Ingress = slices.Clone(p.Ingress)
-				q.Ingress[0].Peers = append(slices.Clone(q.Ingress[0].Peers), "anowhere") // a group that is nowhere
+				for _, side := range []*[]model.Rule{&q.Ingress, &q.Egress} {
+					*side = slices.Clone(*side)
+					for i := range *side {
+						(*side)[i].Peers = append(slices.Clone((*side)[i].Peers), "anowhere") // a group that is nowhere
+					}
+				}
 				return &q
 			}
 			continue
 		}
 		if err := d.refuseFlows(func(f openflow.Flow) bool {
-			return *refused && f.Table == pipeline.TableAdminIngress && strings.Contains(f.String(), "conjunction")
+			return *refused && (f.Table == pipeline.TableAdminIngress || f.Table == pipeline.TableAdminEgress) && strings.Contains(f.String(), "conjunction")
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -406,7 +410,24 @@ func TestQuarantinedClusterPolicy(t *testing.T) {
 				[]string{cnp("refused", "Admin", 1, "db", "ingress: [{action: Accept, from: "+app("web")+"}]"), onlyPort(81)},
 				[]connect{{"web", "db", 80, true}, {"mon", "db", 80, false}, {"mon", "db", 81, true}, {"db", "web", 80, true}, {"web", "mon", 80, true}},
 			},
+			{
+				"Deny of egress",
+				[]string{cnp("refused", "Admin", 1, "db", "egress: [{action: Deny, to: "+app("mon")+", protocols: [{tcp: {destinationPort: {number: 81}}}]}]")},
+				[]connect{{"db", "web", 80, true}, {"db", "mon", 81, false}, {"db", "mon", 80, true}, {"web", "db", 80, true}, {"web", "mon", 80, true}},
+			},
+			{
+				"Accept of egress",
+				[]string{
+					cnp("refused", "Admin", 1, "db", "egress: [{action: Accept, to: "+app("web")+"}]"),
+					cnp("later", "Admin", 2, "db", "egress: [{action: Deny, to: "+everybody+", protocols: [{tcp: {destinationPort: {number: 80}}}]}]"),
+				},
+				[]connect{{"db", "web", 80, true}, {"db", "mon", 80, false}, {"db", "mon", 81, true}, {"web", "db", 80, true}, {"web", "mon", 80, true}},
+			},
 		} {
+			closes := func(h hop) end { return h.out }
+			if strings.HasSuffix(c.name, "egress") {
+				closes = func(h hop) end { return h.in }
+			}
 			for _, refused = range []bool{false, true, false} {
 				b.lead(t, tierCluster(t))
 				before := b.cluster
@@ -428,14 +449,14 @@ func TestQuarantinedClusterPolicy(t *testing.T) {
 				closed := 0
 				for i := range all {
 					for j, h := range all[i].hops {
-						if refused && h.out.side == localPod && slices.Contains(addresses(db), h.out.address) {
+						if e := closes(h); refused && e.side == localPod && slices.Contains(addresses(db), e.address) {
 							all[i].hops[j].allowed = false
 							closed++
 						}
 					}
 				}
 				if refused && closed == 0 {
-					t.Error("no packet to a closed pod")
+					t.Error("no packet to or from a closed pod")
 				}
 				b.judgeNew(t, all)
 			}
