@@ -15,6 +15,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/ctl"
 	dumpcli "github.com/felixlike/felixlike/cmd/felixctl/dump/cli"
 	tracecli "github.com/felixlike/felixlike/cmd/felixctl/trace/cli"
+	"github.com/felixlike/felixlike/cmd/felixctl/trafficprobe"
 	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/felixlike/version"
 )
@@ -60,6 +61,7 @@ not in order; 2 wrong usage, or something could not be done.`,
 	root.AddCommand(tracecli.Command())
 	root.AddCommand(dumpcli.Commands()...)
 	root.AddCommand(ctl.Commands()...)
+	root.AddCommand(trafficprobe.Command())
 	err := root.ExecuteContext(context.Background())
 	switch {
 	case err == nil:

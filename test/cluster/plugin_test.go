@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,6 +44,7 @@ func (s *site) testPlugin(t *testing.T) {
 		t.Errorf("preview:\n%s", out)
 	}
 	s.testAllNodes(t, ask)
+	s.testTraffic(t, ask)
 	// The test sends packets while felixctl drops follows.
 	followed := make(chan string, 1)
 	go func() {
@@ -93,6 +95,56 @@ func (s *site) testAllNodes(t *testing.T, ask func(t *testing.T, want int, args 
 	// The backend in force is set again: no node changes, and the setting in the ConfigMap stays.
 	backend := strings.TrimSpace(ask(t, 0, "--node", s.Nodes()[0], "backend", "get"))
 	expectAll(ask(t, 0, "backend", "set", backend, "--temporary"), backend+" (was "+backend+")")
+}
+
+// deniesTraffic denies what check --traffic expects to be open, to the servers.
+const deniesTraffic = `
+apiVersion: policy.networking.k8s.io/v1alpha2
+kind: ClusterNetworkPolicy
+metadata: {name: denies-traffic}
+spec:
+  tier: Admin
+  priority: 1
+  subject: {pods: {namespaceSelector: {}, podSelector: {matchLabels: {felixlike.io/traffic: server}}}}
+  ingress: [{action: Deny, from: [{namespaces: {}}]}]
+`
+
+// testTraffic sends packets on all paths, without a policy of its own and with one that denies
+// them. These clusters have no DNS server, so this path is not as expected, and the exit code is 1.
+func (s *site) testTraffic(t *testing.T, ask func(t *testing.T, want int, args ...string) string) {
+	closed := func(args ...string) map[string]int {
+		t.Helper()
+		var paths []struct {
+			Path, Detail string
+			OK           bool
+		}
+		out := ask(t, 1, append(args, "check", "--traffic", "-o", "json")...)
+		if err := json.Unmarshal([]byte(out), &paths); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		all := map[string]int{}
+		for _, p := range paths {
+			all[p.Path] += 0
+			if !p.OK {
+				t.Logf("%s: %s", p.Path, p.Detail)
+				all[p.Path]++
+			}
+		}
+		if left := s.kubectl(t, "get", "namespaces", "-o", "name"); strings.Contains(left, "felixlike-traffic") {
+			t.Errorf("a namespace is left:\n%s", left)
+		}
+		return all
+	}
+	want := map[string]int{"same node": 0, "cross node": 0, "Service": 0, "NodePort": 0, "DNS": 2, "outside": 0, "denied": 0}
+	if got := closed(); !maps.Equal(got, want) {
+		t.Errorf("paths that are not as expected: %v, want %v", got, want)
+	}
+	s.apply(t, deniesTraffic)
+	defer s.kubectl(t, "delete", "clusternetworkpolicy.policy.networking.k8s.io/denies-traffic")
+	got := closed("--node", s.Nodes()[0])
+	if got["same node"] == 0 || got["Service"] == 0 || got["outside"] != 0 || got["denied"] != 0 {
+		t.Errorf("paths that are not as expected under a policy that denies them: %v", got)
+	}
 }
 
 // expectDrops fails the test unless the lines report denied packets of a pod,

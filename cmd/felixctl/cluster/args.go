@@ -32,8 +32,8 @@ With one --node, any command runs on that node:
 
 Without --node these commands answer for all Linux nodes, with several --node for these:
 
-  status       one row a node, what is not in order first; --wait 2m waits until all are
-  check        the findings of all nodes, each once
+  status       one row a node, faulty nodes first; --wait 2m waits until all are in order
+  check        the findings of all nodes, each once; --traffic sends packets between test pods
   version      the agents' versions, and whether this felixctl fits
   policies     the rules' counters, summed
   drops        denied packets of all nodes
@@ -68,6 +68,11 @@ func Wanted(argv []string) bool {
 	return slices.Contains([]string{"--node", allNodes, "--context", "--kubeconfig"}, name)
 }
 
+// sendsTraffic reports whether a command is check --traffic, which runs here and not on the node.
+func sendsTraffic(command []string) bool {
+	return command[0] == "check" && slices.ContainsFunc(command, func(a string) bool { return a == "--traffic" || a == "--traffic=true" })
+}
+
 // Streams are the standard streams of a command.
 type Streams struct {
 	In       io.Reader
@@ -84,7 +89,7 @@ func Run(ctx context.Context, args []string, io Streams) (int, error) {
 	case len(command) == 0:
 		fmt.Fprintln(io.Out, help)
 		return 0, nil
-	case len(t.nodes) == 1:
+	case len(t.nodes) == 1 && !sendsTraffic(command):
 		return t.passOn(ctx, command, io)
 	}
 	root := t.commands()
@@ -109,16 +114,14 @@ func Run(ctx context.Context, args []string, io Streams) (int, error) {
 
 // target has the nodes and the cluster that a command is for.
 type target struct {
+	client
 	// nodes are all nodes if empty.
-	nodes     []string
-	namespace string
-	// flags are passed on to kubectl.
-	flags []string
+	nodes []string
 }
 
 // parse takes the target's flags from before the command.
 func parse(args []string) (target, []string, error) {
-	t := target{namespace: namespace}
+	t := target{client: client{namespace: namespace}}
 	for len(args) > 0 && strings.HasPrefix(args[0], "-") {
 		name, value, given := strings.Cut(args[0], "=")
 		if name == "-h" || name == "--help" {

@@ -26,6 +26,16 @@ func newFakeKubectl(t *testing.T, pods ...corev1.Pod) fakeKubectl {
 cd ` + k.dir + `
 printf '%s\n' "$*" >> asked
 case "$*" in
+*"--namespace felixlike-traffic-"*) case "$*" in
+  *" create "*) cat > created; echo "$*" > deletable;;
+  *" delete namespace felixlike-traffic-"*) rm deletable;;
+  *" wait "*) [ ! -e wait-hangs ] || { touch waiting; exec sleep 100; };;
+  *" get pods "*) cat traffic-pods;;
+  *" get service "*) cat traffic-service;;
+  *" get nodes "*) cat traffic-nodes;;
+  *" exec "*) name=${*#* exec }; name=sent-${name%% *}; cat "$name"; [ ! -e "$name.next" ] || mv "$name.next" "$name";;
+  esac;;
+*" get endpointslices "*) cat endpointslices;;
 *" get pods "*spec.nodeName=*) node=${*##*spec.nodeName=}; cat "pods-$node" 2>/dev/null || cat pods-none;;
 *" get pods "*"-o json"*) cat pods;;
 *" get nodes "*"-o name"*) cat nodes;;

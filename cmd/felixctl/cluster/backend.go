@@ -245,13 +245,9 @@ func (t target) persist(ctx context.Context, agents []agent, backend string, out
 	if err != nil {
 		return err
 	}
-	data, err := t.output(ctx, "get", "configmap", name, "-o", "json")
-	if err != nil {
-		return err
-	}
 	var object corev1.ConfigMap
-	if err := json.Unmarshal(data, &object); err != nil {
-		return fmt.Errorf("read ConfigMap %s: %w", name, err)
+	if err := t.get(ctx, &object, "configmap", name); err != nil {
+		return err
 	}
 	before := object.Data[configKey]
 	line := "backend: " + backend
@@ -280,14 +276,10 @@ func (t target) persist(ctx context.Context, agents []agent, backend string, out
 }
 
 // configMap returns the name of the ConfigMap that an agent's pod has its settings from.
-func (t target) configMap(ctx context.Context, a agent) (string, error) {
-	data, err := t.output(ctx, "get", "pod", a.Pod, "-o", "json")
-	if err != nil {
-		return "", err
-	}
+func (k client) configMap(ctx context.Context, a agent) (string, error) {
 	var pod corev1.Pod
-	if err := json.Unmarshal(data, &pod); err != nil {
-		return "", fmt.Errorf("read pod %s: %w", a.Pod, err)
+	if err := k.get(ctx, &pod, "pod", a.Pod); err != nil {
+		return "", err
 	}
 	for _, v := range pod.Spec.Volumes {
 		if v.Name == "config" && v.ConfigMap != nil {

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -33,16 +34,38 @@ type finding struct {
 
 func (t target) checkCommand() *cobra.Command {
 	output := terminal.Text
+	sends, external := false, ""
 	c := &cobra.Command{
 		Use:   "check",
 		Short: "Check all nodes, and show each finding once",
 		Long: `Check all nodes, and show each finding that is not "ok" once, with the nodes that have it.
 -o json has all findings.
 
-Exit codes: 0 all is well, or noted only; 1 something is missing or not in order;
-2 a node gave no answer.`,
+With --traffic it sends packets instead. It makes a namespace with two pods on each node, a
+Service and a policy, and tries these paths from each node:
+
+  same node, cross node   to the server pod of the node, and to that of the next one
+  Service, NodePort       to the servers' Service: its addresses, and the node's own
+  DNS                     the name of that Service
+  outside                 the API server's own address, or --outside ADDRESS:PORT
+  denied                  to a port of the servers that the policy denies
+
+The pods run the agents' image, and need no right of the cluster. In the end, also after an
+interrupt, the namespace is deleted.
+
+Exit codes: 0 all is well, or noted only; 1 something is missing or not in order, or a path is
+not as expected; 2 a node gave no answer, or the pods could not be made or deleted.`,
+		Example: `  kubectl felixlike check
+  kubectl felixlike check --traffic --outside 192.0.2.1:443
+  kubectl felixlike --node worker-1 --node worker-2 check --traffic -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if sends {
+				return t.checkTraffic(c.Context(), output, external, c.OutOrStdout(), c.ErrOrStderr())
+			}
+			if external != "" {
+				return errors.New("--outside is for --traffic")
+			}
 			replies, err := t.ask(c.Context(), c.ErrOrStderr(), "check", "-o", "json")
 			if err != nil {
 				return err
@@ -76,6 +99,8 @@ Exit codes: 0 all is well, or noted only; 1 something is missing or not in order
 		},
 	}
 	c.Flags().VarP(&output, "output", "o", terminal.OutputUsage)
+	c.Flags().BoolVar(&sends, "traffic", false, "send packets between test pods on all paths")
+	c.Flags().StringVar(&external, "outside", "", "ADDRESS:PORT of a TCP server outside of the cluster, for --traffic (default: the API server)")
 	return c
 }
 

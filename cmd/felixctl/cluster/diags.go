@@ -81,7 +81,7 @@ Exit codes: 0 written; 2 not, or without a node.`,
 }
 
 // logs adds the logs of the agent's pod, and those of its containers' former run.
-func (t target) logs(ctx context.Context, a *archive, of agent) {
+func (k client) logs(ctx context.Context, a *archive, of agent) {
 	if of.Pod == "" {
 		return
 	}
@@ -93,7 +93,7 @@ func (t target) logs(ctx context.Context, a *archive, of agent) {
 		{"logs-previous.txt", []string{"--container", container, "--previous"}},
 	} {
 		ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
-		out, err := t.output(ctx, append([]string{"logs", of.Pod, "--prefix", "--timestamps", "--tail", logLines}, c.args...)...)
+		out, err := k.output(ctx, append([]string{"logs", of.Pod, "--prefix", "--timestamps", "--tail", logLines}, c.args...)...)
 		cancel()
 		switch {
 		case err == nil:
@@ -107,7 +107,7 @@ func (t target) logs(ctx context.Context, a *archive, of agent) {
 }
 
 // objects adds the objects of the installation, without Secrets.
-func (t target) objects(ctx context.Context, a *archive) {
+func (k client) objects(ctx context.Context, a *archive) {
 	for name, args := range map[string][]string{
 		"pods.txt":      {"get", "pods", "-o", "wide"},
 		"events.txt":    {"get", "events", "--sort-by", ".lastTimestamp"},
@@ -116,7 +116,7 @@ func (t target) objects(ctx context.Context, a *archive) {
 		"policies.yaml": {"get", "networkpolicy", "--all-namespaces", "-o", "yaml"},
 	} {
 		ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
-		out, err := t.output(ctx, args...)
+		out, err := k.output(ctx, args...)
 		cancel()
 		if err != nil {
 			a.failed(name, err)

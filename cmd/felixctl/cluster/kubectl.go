@@ -6,13 +6,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
 // Where the manifests put the agents.
@@ -33,18 +36,25 @@ type agent struct {
 	Ready bool
 }
 
-func (t target) kubectl(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "kubectl", append(slices.Concat(t.flags, []string{"--namespace", t.namespace}), args...)...)
+// client runs kubectl in a namespace of the cluster.
+type client struct {
+	namespace string
+	// flags are passed on to kubectl.
+	flags []string
+}
+
+func (k client) kubectl(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "kubectl", append(slices.Concat(k.flags, []string{"--namespace", k.namespace}), args...)...)
 	// A program that kubectl has begun, such as one for credentials, may keep the pipes open.
 	cmd.WaitDelay = 5 * time.Second
 	return cmd
 }
 
 // output runs kubectl and returns its standard output. The error has its standard error.
-func (t target) output(ctx context.Context, args ...string) ([]byte, error) {
+func (k client) output(ctx context.Context, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
-	out, err := t.kubectl(ctx, args...).Output()
+	out, err := k.kubectl(ctx, args...).Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		return nil, fmt.Errorf("kubectl %s: %w: %s", args[0], err, bytes.TrimSpace(exit.Stderr))
 	}
@@ -52,6 +62,33 @@ func (t target) output(ctx context.Context, args ...string) ([]byte, error) {
 		return nil, fmt.Errorf("kubectl %s: %w", args[0], err)
 	}
 	return out, nil
+}
+
+// get reads an object, or a list of objects.
+func (k client) get(ctx context.Context, into any, what ...string) error {
+	out, err := k.output(ctx, slices.Concat([]string{"get"}, what, []string{"-o", "json"})...)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(out, into); err != nil {
+		return fmt.Errorf("read %s: %w", what[0], err)
+	}
+	return nil
+}
+
+// apiServer returns the address behind the Service of the API server.
+func (k client) apiServer(ctx context.Context) (string, error) {
+	k.namespace = "default"
+	var all discoveryv1.EndpointSliceList
+	if err := k.get(ctx, &all, "endpointslices", "-l", discoveryv1.LabelServiceName+"=kubernetes"); err != nil {
+		return "", err
+	}
+	for _, s := range all.Items {
+		if len(s.Endpoints) > 0 && len(s.Endpoints[0].Addresses) > 0 && len(s.Ports) > 0 && s.Ports[0].Port != nil {
+			return net.JoinHostPort(s.Endpoints[0].Addresses[0], strconv.Itoa(int(*s.Ports[0].Port))), nil
+		}
+	}
+	return "", errors.New("the Service kubernetes has no endpoint: name an address outside of the cluster by --outside ADDRESS:PORT")
 }
 
 // agents returns the agents of the nodes, sorted by node. A node without an agent that can
@@ -99,8 +136,8 @@ func (t target) agents(ctx context.Context) ([]agent, error) {
 }
 
 // allNodes returns the nodes on which an agent can run.
-func (t target) allNodes(ctx context.Context) ([]string, error) {
-	out, err := t.output(ctx, "get", "nodes", "-l", corev1.LabelOSStable+"=linux", "-o", "name")
+func (k client) allNodes(ctx context.Context) ([]string, error) {
+	out, err := k.output(ctx, "get", "nodes", "-l", corev1.LabelOSStable+"=linux", "-o", "name")
 	if err != nil {
 		return nil, err
 	}
@@ -134,9 +171,9 @@ func agentOf(pod *corev1.Pod) agent {
 }
 
 // exec returns a command that runs felixctl in an agent's pod.
-func (t target) exec(ctx context.Context, a agent, command []string, flags ...string) *exec.Cmd {
+func (k client) exec(ctx context.Context, a agent, command []string, flags ...string) *exec.Cmd {
 	args := slices.Concat([]string{"exec"}, flags, []string{"pod/" + a.Pod, "--container", container, "--", "felixctl"}, command)
-	return t.kubectl(ctx, args...)
+	return k.kubectl(ctx, args...)
 }
 
 // passOn runs a command on the only node, and returns its exit code.

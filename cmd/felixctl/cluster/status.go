@@ -40,9 +40,9 @@ func (t target) statusCommand() *cobra.Command {
 	var wait time.Duration
 	c := &cobra.Command{
 		Use:   "status",
-		Short: "Show one row a node, what is not in order first",
-		Long: `Show one row a node, what is not in order first, and below the table the faults and
-problems, each once with the nodes that have it.
+		Short: "Show one row a node, faulty nodes first",
+		Long: `Show one row a node, faulty nodes first. Below the table are the faults and problems, each
+once with the nodes that have it.
 
 Exit codes: 0 all nodes are in order; 1 one is not; 2 one gave no answer.`,
 		Args: cobra.NoArgs,
