@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/policy/compile"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/model"
 )
@@ -32,6 +33,9 @@ type direction struct {
 // orderedRule is one rule, or a NetworkPolicy that has none.
 type orderedRule struct {
 	Tier string `json:"tier"`
+	// AntreaTier is the tier of a policy of Antrea's API: its name if it always exists, with its
+	// priority. Antrea's policies are asked by the priority of their tier first.
+	AntreaTier string `json:"antreaTier,omitempty"`
 	// Priority is that of a policy of the admin or the baseline tier.
 	Priority *float64 `json:"priority,omitempty"`
 	Policy   string   `json:"policy"`
@@ -82,6 +86,9 @@ func (o *orderer) direction(e *model.Endpoint, d model.Direction) direction {
 		if id.Tier != model.TierNetworkPolicy {
 			head.Priority = &p.Precedence.Priority
 		}
+		if id.API != model.Kubernetes {
+			head.AntreaTier = antreaTier(p.Precedence.Tier)
+		}
 		for _, r := range p.Rules(d) {
 			one := head
 			one.Rule, one.Action, one.Peers, one.Ports = r.Name, r.Action.String(), o.peers(&r, d), o.ports(&r)
@@ -92,6 +99,16 @@ func (o *orderer) direction(e *model.Endpoint, d model.Direction) direction {
 		}
 	}
 	return out
+}
+
+// antreaTier returns "emergency (50)", or "tier (7)" for a tier that somebody made.
+func antreaTier(priority uint16) string {
+	for _, name := range []string{"emergency", "securityops", "networkops", "platform", "application", "baseline"} {
+		if fixed, _ := compile.AntreaTier(name); fixed == priority {
+			return fmt.Sprintf("%s (%d)", name, priority)
+		}
+	}
+	return fmt.Sprintf("tier (%d)", priority)
 }
 
 // peers names the peers of a rule in few words. Named ports of egress are those of the
@@ -184,7 +201,7 @@ func printOrder(w io.Writer, o *order) error {
 			if r.Priority != nil {
 				priority = fmt.Sprint(*r.Priority)
 			}
-			table.Row(r.Tier, priority, r.Policy, cmp.Or(r.Rule, "-"), cmp.Or(r.Action, "-"), cmp.Or(r.Peers, "-"), cmp.Or(r.Ports, "-"))
+			table.Row(cmp.Or(r.AntreaTier, r.Tier), priority, r.Policy, cmp.Or(r.Rule, "-"), cmp.Or(r.Action, "-"), cmp.Or(r.Peers, "-"), cmp.Or(r.Ports, "-"))
 		}
 		last := "allow"
 		if part.Isolated {

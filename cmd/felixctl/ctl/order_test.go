@@ -62,9 +62,9 @@ spec:
   - {action: Accept, to: [{pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: db}}}}], protocols: [{destinationNamedPort: sql}]}
 `
 
-func orderModel(t *testing.T) *control.Model {
+func orderModel(t *testing.T, more ...string) *control.Model {
 	t.Helper()
-	events, problems := manifests.Parse("order.yaml", []byte(orderYAML))
+	events, problems := manifests.Parse("order.yaml", []byte(orderYAML+strings.Join(more, "")))
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
@@ -105,5 +105,26 @@ everything else: allow
 	}
 	if _, err := orderOf(orderModel(t), model.PodID{Namespace: "shop", Name: "gone"}); err == nil || !strings.Contains(err.Error(), "shop/gone") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestOrderOfAntreasTiers: policies of Antrea's API show the tier by which they are asked.
+func TestOrderOfAntreasTiers(t *testing.T) {
+	policy := func(name, tier string) string {
+		return "---\n{apiVersion: crd.antrea.io/v1beta1, kind: ClusterNetworkPolicy, metadata: {name: " + name + "}, spec: {tier: " + tier +
+			", priority: 5.5, appliedTo: [{podSelector: {matchLabels: {app: web}}}], egress: [{action: Reject}]}}\n"
+	}
+	const tier = "---\n{apiVersion: crd.antrea.io/v1beta1, kind: Tier, metadata: {name: own}, spec: {priority: 7}}\n"
+	o, err := orderOf(orderModel(t, tier, policy("a", "application"), policy("b", "own")), model.PodID{Namespace: "shop", Name: "web"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := printOrder(&out, o); err != nil {
+		t.Fatal(err)
+	}
+	want := "tier (7) 5.5 antrea-cluster:b egress[0] reject any any application (250) 5.5 antrea-cluster:a egress[0] reject any any baseline 1 base egress[0]"
+	if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got, want) {
+		t.Errorf("no %q in\n%s", want, out.String())
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	dumpcli "github.com/felixlike/felixlike/cmd/felixctl/dump/cli"
 	"github.com/felixlike/felixlike/cmd/felixctl/preview"
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/datastore/manifests"
@@ -27,8 +28,8 @@ func previewCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "preview -f FILE... [--delete [NAMESPACE/]NAME...]",
 		Short: "Show the effect of a change of policies before it is made",
-		Long: `Show the effect of a change of NetworkPolicies and ClusterNetworkPolicies before it
-is made. It shows the packets that would get another verdict, by every port and
+		Long: `Show the effect of a change of NetworkPolicies, ClusterNetworkPolicies and Antrea's
+tiers, groups and policies before it is made. It shows the packets that would get another verdict, by every port and
 between all pods, nodes and addresses of the cluster. It shows the established
 connections of this node that the policies would no longer allow to begin, and the
 rules, sets and flows that this node would add and remove. It changes and enforces
@@ -46,6 +47,7 @@ Exit codes: 0 nothing would change; 1 something would; 2 the command failed.`,
   felixctl preview -f policies/ --explain
   felixctl preview --delete shop/default-deny
   felixctl preview --delete keep-out   # a ClusterNetworkPolicy
+  felixctl preview --delete antrea-cluster:keep-out
   kubectl get -n shop networkpolicy db -o yaml | sed s/5432/5433/ | felixctl preview -f -`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -73,7 +75,7 @@ Exit codes: 0 nothing would change; 1 something would; 2 the command failed.`,
 	t.flags(c, 2*time.Minute)
 	t.outputFlag(c)
 	c.Flags().StringArrayVarP(&files, "filename", "f", nil, "file or folder with policies; - is standard input")
-	c.Flags().StringArrayVar(&deleted, "delete", nil, "NetworkPolicy (namespace/name) or ClusterNetworkPolicy (name) to delete in the preview")
+	c.Flags().StringArrayVar(&deleted, "delete", nil, "NetworkPolicy (namespace/name), ClusterNetworkPolicy (name), or Antrea's (antrea:namespace/name, antrea-cluster:name) to delete in the preview")
 	c.Flags().BoolVar(&explain, "explain", false, "explain the change in sentences")
 	return c
 }
@@ -115,6 +117,16 @@ func printPreview(w io.Writer, p *preview.Preview, explain bool) error {
 	return err
 }
 
+// antreaPolicy returns the policy of Antrea's API that a name as in outputs stands for.
+func antreaPolicy(name string) (antrea.ID, bool) {
+	if cluster, is := strings.CutPrefix(name, "antrea-cluster:"); is {
+		return antrea.ID{Kind: antrea.KindClusterNetworkPolicy, Name: cluster}, cluster != ""
+	}
+	namespaced, is := strings.CutPrefix(name, "antrea:")
+	id, err := control.ParsePod(namespaced)
+	return antrea.ID{Kind: antrea.KindNetworkPolicy, Namespace: id.Namespace, Name: id.Name}, is && err == nil
+}
+
 // readChange reads the policies of the files. It returns an error for a policy that cannot be
 // understood, because the API server would refuse it too.
 func readChange(files, deleted []string, stdin io.Reader, notes io.Writer) (preview.Change, error) {
@@ -123,13 +135,17 @@ func readChange(files, deleted []string, stdin io.Reader, notes io.Writer) (prev
 		return change, errors.New("no change given: use -f FILE, or --delete [NAMESPACE/]NAME")
 	}
 	for _, name := range deleted {
+		if id, is := antreaPolicy(name); is {
+			change.DeleteAntrea = append(change.DeleteAntrea, id)
+			continue
+		}
 		if name != "" && !strings.Contains(name, "/") {
 			change.DeleteCluster = append(change.DeleteCluster, name)
 			continue
 		}
 		id, err := control.ParsePod(name)
 		if err != nil {
-			return change, fmt.Errorf("--delete %q: must be namespace/name, or the name of a ClusterNetworkPolicy", name)
+			return change, fmt.Errorf("--delete %q: must be namespace/name, the name of a ClusterNetworkPolicy, antrea:namespace/name or antrea-cluster:name", name)
 		}
 		change.Delete = append(change.Delete, id)
 	}
@@ -140,7 +156,7 @@ func readChange(files, deleted []string, stdin io.Reader, notes io.Writer) (prev
 		}
 		var errs []error
 		for _, p := range problems {
-			if strings.HasSuffix(p.Object.Kind, "NetworkPolicy") || p.Object.Kind == "document" || p.Object.Kind == "List" || p.Object.Kind == "file" {
+			if strings.HasSuffix(p.Object.Kind, "NetworkPolicy") || strings.HasSuffix(p.Object.Kind, "."+antrea.GroupName) || p.Object.Kind == "document" || p.Object.Kind == "List" || p.Object.Kind == "file" {
 				errs = append(errs, p)
 			} else {
 				fmt.Fprintln(notes, "note:", p.Error())
@@ -156,7 +172,7 @@ func readChange(files, deleted []string, stdin io.Reader, notes io.Writer) (prev
 			case datastore.ClusterNetworkPolicySet:
 				change.SetCluster = append(change.SetCluster, set.Policy)
 			case datastore.AntreaSet:
-				return change, fmt.Errorf("%s: %w", set.Object.ID().Ref(), preview.ErrAntrea)
+				change.SetAntrea = append(change.SetAntrea, set.Object)
 			}
 		}
 	}

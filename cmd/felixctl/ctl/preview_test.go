@@ -2,8 +2,11 @@ package ctl
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/felixlike/felixlike/felixlike/antrea"
 )
 
 const (
@@ -20,6 +23,23 @@ func TestPreviewOfKinds(t *testing.T) {
 	}
 	if len(c.Delete) != 1 || c.Delete[0].String() != "x/q" || len(c.DeleteCluster) != 1 || c.DeleteCluster[0] != "d" {
 		t.Errorf("deleted: %v, %v", c.Delete, c.DeleteCluster)
+	}
+}
+
+// TestPreviewOfAntreasKinds: a change has objects of Antrea's API, and names of its policies to
+// delete. One that cannot be understood is an error.
+func TestPreviewOfAntreasKinds(t *testing.T) {
+	const tier = "apiVersion: crd.antrea.io/v1beta1\nkind: Tier\nmetadata: {name: t}\nspec: {priority: 7}\n"
+	c, err := readChange([]string{"-"}, []string{"antrea:x/q", "antrea-cluster:d"}, strings.NewReader(tier), io.Discard)
+	if err != nil || len(c.SetAntrea) != 1 || c.SetAntrea[0].GetName() != "t" {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	want := []antrea.ID{{Kind: antrea.KindNetworkPolicy, Namespace: "x", Name: "q"}, {Kind: antrea.KindClusterNetworkPolicy, Name: "d"}}
+	if !slices.Equal(c.DeleteAntrea, want) || len(c.Delete)+len(c.DeleteCluster) > 0 {
+		t.Errorf("deleted: %+v", c)
+	}
+	if _, err := readChange([]string{"-"}, nil, strings.NewReader(strings.Replace(tier, "priority", "prioritee", 1)), io.Discard); err == nil || !strings.Contains(err.Error(), "prioritee") {
+		t.Errorf("error %v", err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/policy"
 	"github.com/felixlike/felixlike/model"
@@ -22,11 +23,14 @@ type Change struct {
 	Delete     []model.PodID
 	// DeleteCluster are names of ClusterNetworkPolicies.
 	DeleteCluster []string
+	// SetAntrea are policies, tiers and groups of Antrea's API, and DeleteAntrea policies.
+	SetAntrea    []antrea.Object
+	DeleteAntrea []antrea.ID
 }
 
 // Empty reports whether there is nothing to change.
 func (c Change) Empty() bool {
-	return len(c.Set)+len(c.SetCluster)+len(c.Delete)+len(c.DeleteCluster) == 0
+	return len(c.Set)+len(c.SetCluster)+len(c.Delete)+len(c.DeleteCluster)+len(c.SetAntrea)+len(c.DeleteAntrea) == 0
 }
 
 // Kinds of a PolicyChange.
@@ -40,9 +44,9 @@ const (
 // PolicyChange is the change of one policy.
 type PolicyChange struct {
 	Policy string `json:"policy"`
-	// Kind is NetworkPolicy or ClusterNetworkPolicy.
+	// Kind is NetworkPolicy, ClusterNetworkPolicy, or a kind of Antrea's API with its group.
 	Kind string `json:"kind"`
-	// Tier is that of a ClusterNetworkPolicy.
+	// Tier is that of a policy of another kind than NetworkPolicy.
 	Tier string `json:"tier,omitempty"`
 	// What is Created, Changed, Deleted or Same.
 	What string `json:"what"`
@@ -62,12 +66,25 @@ func nameOf(p *networkingv1.NetworkPolicy) model.PodID {
 	return model.PodID{Namespace: p.Namespace, Name: p.Name}
 }
 
-// apply returns the policies after the change, and the change of each. It fails
-// for a missing policy to delete, and for a policy that is named twice.
-func (c Change) apply(now []anyPolicy) ([]anyPolicy, []PolicyChange, error) {
-	after := map[policyName]anyPolicy{}
-	for _, p := range now {
+// apply returns the policies after the change, and the change of each object. It fails
+// for a missing policy to delete, and for an object that is named twice.
+func (c Change) apply(o control.Objects) ([]anyPolicy, []PolicyChange, error) {
+	refersTo := referenced(o.Antrea)
+	for _, object := range c.SetAntrea {
+		if !isAntreaPolicy(object) {
+			refersTo.Put(object)
+		}
+	}
+	after, known := map[policyName]anyPolicy{}, map[policyName]anyPolicy{}
+	for _, p := range policiesOf(o) {
+		known[p.name()] = p
+		if p.antrea != nil {
+			p.refersTo = refersTo
+		}
 		after[p.name()] = p
+	}
+	for _, object := range referenced(o.Antrea).All() {
+		known[antreaName(object.ID())] = anyPolicy{antrea: object, refersTo: refersTo}
 	}
 	touched := map[policyName]*PolicyChange{}
 	var errs []error
@@ -75,7 +92,7 @@ func (c Change) apply(now []anyPolicy) ([]anyPolicy, []PolicyChange, error) {
 		if touched[name] != nil {
 			errs = append(errs, fmt.Errorf("%s %s: named twice", name.kind, name))
 		}
-		touched[name] = &PolicyChange{Policy: name.String(), Kind: name.kind, before: after[name]}
+		touched[name] = &PolicyChange{Policy: name.String(), Kind: name.kind, before: known[name]}
 		return touched[name]
 	}
 	for _, name := range c.deleted() {
@@ -85,9 +102,16 @@ func (c Change) apply(now []anyPolicy) ([]anyPolicy, []PolicyChange, error) {
 		touched[name].What = Deleted
 		delete(after, name)
 	}
-	for _, p := range policiesOf(control.Objects{Policies: c.Set, ClusterPolicies: c.SetCluster}) {
+	set := policiesOf(control.Objects{Policies: c.Set, ClusterPolicies: c.SetCluster})
+	for _, object := range c.SetAntrea {
+		set = append(set, anyPolicy{antrea: object, refersTo: refersTo})
+	}
+	for _, p := range set {
 		t := touch(p.name())
-		t.after, after[p.name()] = p, p
+		t.after = p
+		if p.isPolicy() {
+			after[p.name()] = p
+		}
 		switch {
 		case t.before.none():
 			t.What = Created
@@ -113,7 +137,15 @@ func (c Change) deleted() []policyName {
 	for _, name := range c.DeleteCluster {
 		all = append(all, clusterName(name))
 	}
+	for _, id := range c.DeleteAntrea {
+		all = append(all, antreaName(id))
+	}
 	return all
+}
+
+// isPolicy reports that the change is of a policy, not of a tier or a group.
+func (c *PolicyChange) isPolicy() bool {
+	return (c.after.none() || c.after.isPolicy()) && (c.before.none() || c.before.isPolicy())
 }
 
 // describe fills in a policy's pods and directions, and its problems.
@@ -123,9 +155,7 @@ func (c *PolicyChange) describe(o control.Objects, e *policy.Engine) {
 		p = c.before
 	}
 	c.Ingress, c.Egress = p.about(model.Ingress), p.about(model.Egress)
-	if p.cluster != nil {
-		c.Tier = string(p.cluster.Spec.Tier)
-	}
+	c.Tier = p.tier()
 	namespaces := map[string]*corev1.Namespace{}
 	for _, n := range o.Namespaces {
 		namespaces[n.Name] = n
@@ -146,10 +176,10 @@ func (c *PolicyChange) describe(o control.Objects, e *policy.Engine) {
 		}
 		c.Problems = append(c.Problems, text)
 	}
-	if len(c.Pods) == 0 {
+	if len(c.Pods) == 0 && p.isPolicy() {
 		c.Problems = append(c.Problems, "it selects no existing pod")
 	}
-	if p.cluster != nil {
+	if p.network == nil {
 		return
 	}
 	for _, id := range e.HostNetworkTargets(p.network.Namespace, p.network.Name) {

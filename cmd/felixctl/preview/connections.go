@@ -21,7 +21,7 @@ type Outlived struct {
 
 // Connections adds the established connections that the change affects.
 func (p *Preview) Connections(o control.Objects, c Change, established []control.Connection) error {
-	after, _, err := c.apply(policiesOf(o))
+	after, _, err := c.apply(o)
 	if err != nil {
 		return err
 	}

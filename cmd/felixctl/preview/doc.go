@@ -1,5 +1,5 @@
-// Package preview shows the effects of a change of NetworkPolicies and
-// ClusterNetworkPolicies in advance: packets that would get another verdict, rules and
+// Package preview shows the effects of a change of NetworkPolicies,
+// ClusterNetworkPolicies and Antrea's kinds in advance: packets that would get another verdict, rules and
 // flows that the node would add and remove, and established connections that the new
 // policies deny.
 //

@@ -37,7 +37,7 @@ func (c *PolicyChange) sentences() []string {
 		all = append(all, "It exists, and would be replaced.")
 	case Deleted:
 		effect := "pods that no other policy isolates are open again"
-		if c.Kind == clusterPolicy {
+		if c.Kind != networkPolicy {
 			effect = "the other policies judge the packets that its rules match"
 		}
 		all = append(all, "It would be deleted: "+effect+".")
@@ -48,7 +48,7 @@ func (c *PolicyChange) sentences() []string {
 		return all
 	}
 	all = append(all, fmt.Sprintf("It applies to %s: %s.", c.scope(), list(c.Pods)))
-	if c.Kind == clusterPolicy {
+	if c.Kind != networkPolicy {
 		return append(all, c.tierText())
 	}
 	return append(all, "These pods are isolated: a packet passes if a rule of any NetworkPolicy of the pod allows it, else it is dropped. "+
@@ -58,8 +58,12 @@ func (c *PolicyChange) sentences() []string {
 // tierText describes the place of a ClusterNetworkPolicy in the order of evaluation.
 func (c *PolicyChange) tierText() string {
 	text := "In its tier, Admin, the first matching rule decides, before any NetworkPolicy. Pass leaves the packet to the NetworkPolicies."
-	if c.Tier == string(v1alpha2.BaselineTier) {
-		text = "In its tier, Baseline, the first matching rule decides, if no NetworkPolicy isolates the pod."
+	switch {
+	case strings.EqualFold(c.Tier, string(v1alpha2.BaselineTier)):
+		text = "In its tier, " + c.Tier + ", the first matching rule decides, if no NetworkPolicy isolates the pod."
+	case c.Kind != clusterPolicy:
+		text = "The policies of its tier, " + c.Tier + ", decide in the order of their priorities, behind the tiers of lower priorities and before any NetworkPolicy. " +
+			"The first matching rule decides. Pass leaves the packet to the NetworkPolicies."
 	}
 	return text + " Answers always pass, and so do packets from a pod's own node."
 }

@@ -12,8 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/policy"
+	"github.com/felixlike/felixlike/felixlike/policy/compile"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/model"
 )
@@ -24,13 +26,16 @@ const (
 	clusterPolicy = "ClusterNetworkPolicy"
 )
 
-// anyPolicy is a NetworkPolicy, a ClusterNetworkPolicy, or none.
+// anyPolicy is a NetworkPolicy, a ClusterNetworkPolicy, an object of Antrea's API, or none.
 type anyPolicy struct {
 	network *networkingv1.NetworkPolicy
 	cluster *v1alpha2.ClusterNetworkPolicy
+	antrea  antrea.Object
+	// refersTo are the tiers and groups that a policy of Antrea's API may refer to.
+	refersTo *antrea.Objects
 }
 
-// policyName names an anyPolicy. Its namespace is empty for a ClusterNetworkPolicy only.
+// policyName names an anyPolicy. Its namespace is empty for kinds without namespaces.
 type policyName struct {
 	kind string
 	id   model.PodID
@@ -40,9 +45,9 @@ func clusterName(name string) policyName {
 	return policyName{clusterPolicy, model.PodID{Name: name}}
 }
 
-// String returns "shop/db" or, for a ClusterNetworkPolicy, "deny-all".
+// String returns "shop/db" or, for kinds without namespaces, "deny-all".
 func (n policyName) String() string {
-	if n.kind == clusterPolicy {
+	if n.id.Namespace == "" {
 		return n.id.Name
 	}
 	return n.id.String()
@@ -52,7 +57,7 @@ func (n policyName) compare(o policyName) int {
 	return cmp.Or(cmp.Compare(n.kind, o.kind), n.id.Compare(o.id))
 }
 
-// policiesOf returns the policies of both kinds.
+// policiesOf returns the policies of all kinds.
 func policiesOf(o control.Objects) []anyPolicy {
 	var all []anyPolicy
 	for _, p := range o.Policies {
@@ -61,40 +66,69 @@ func policiesOf(o control.Objects) []anyPolicy {
 	for _, p := range o.ClusterPolicies {
 		all = append(all, anyPolicy{cluster: p})
 	}
-	return all
+	return append(all, antreaPolicies(o.Antrea)...)
 }
 
 func (p anyPolicy) none() bool { return p == anyPolicy{} }
 
 func (p anyPolicy) name() policyName {
-	if p.cluster != nil {
+	switch {
+	case p.cluster != nil:
 		return clusterName(p.cluster.Name)
+	case p.antrea != nil:
+		return antreaName(p.antrea.ID())
 	}
 	return policyName{networkPolicy, nameOf(p.network)}
+}
+
+// isPolicy reports that it is a policy, not a tier or a group.
+func (p anyPolicy) isPolicy() bool { return p.antrea == nil || isAntreaPolicy(p.antrea) }
+
+// tier names the tier, if policies of the kind have one.
+func (p anyPolicy) tier() string {
+	switch {
+	case p.cluster != nil:
+		return string(p.cluster.Spec.Tier)
+	case p.antrea != nil && p.isPolicy():
+		return cmp.Or(compile.AntreaSpec(p.antrea).Tier, "application")
+	}
+	return ""
 }
 
 func comparePolicies(a, b anyPolicy) int { return a.name().compare(b.name()) }
 
 func (p anyPolicy) equal(o anyPolicy) bool {
-	if p.cluster != nil {
+	switch {
+	case p.cluster != nil:
 		return equality.Semantic.DeepEqual(p.cluster.Spec, o.cluster.Spec)
+	case p.antrea != nil:
+		return equality.Semantic.DeepEqual(antreaContent(p.antrea), antreaContent(o.antrea))
 	}
 	return equality.Semantic.DeepEqual(p.network.Spec, o.network.Spec)
 }
 
-// set adds a policy to an engine and returns the problems that the engine finds in it.
+// set adds a policy to an engine, with the tiers and groups that it may refer to. It returns the
+// problems that the engine finds in it.
 func (p anyPolicy) set(e *policy.Engine) []model.Problem {
-	if p.cluster != nil {
+	switch {
+	case p.cluster != nil:
 		return e.SetClusterNetworkPolicy(p.cluster)
+	case p.antrea != nil:
+		p.setAntrea(e)
+		return slices.DeleteFunc(e.AntreaProblems(), func(problem model.Problem) bool { return problem.Object != p.antrea.ID().Ref() })
 	}
 	return e.SetNetworkPolicy(p.network)
 }
 
 // add adds a policy to the cluster of an oracle.
 func (p anyPolicy) add(c *oracle.Cluster) {
-	if p.cluster != nil {
+	switch {
+	case p.cluster != nil:
 		c.ClusterPolicies = append(c.ClusterPolicies, p.cluster)
-	} else {
+	case p.antrea != nil:
+		c.Antrea.Tiers, c.Antrea.ClusterGroups, c.Antrea.Groups = p.refersTo.Tiers, p.refersTo.ClusterGroups, p.refersTo.Groups
+		c.Antrea.Put(p.antrea)
+	default:
 		c.Policies = append(c.Policies, p.network)
 	}
 }
@@ -102,6 +136,8 @@ func (p anyPolicy) add(c *oracle.Cluster) {
 // about reports whether a policy applies in a direction.
 func (p anyPolicy) about(d model.Direction) bool {
 	switch {
+	case p.antrea != nil:
+		return p.antreaAbout(d)
 	case p.cluster != nil && d == model.Ingress:
 		return len(p.cluster.Spec.Ingress) > 0
 	case p.cluster != nil:
@@ -116,14 +152,17 @@ func (p anyPolicy) about(d model.Direction) bool {
 // known. A NetworkPolicy that cannot be understood applies to its whole namespace, a
 // ClusterNetworkPolicy to all pods, as the oracle has it.
 func (p anyPolicy) selects(pod *corev1.Pod, namespace *corev1.Namespace) bool {
+	var namespaces []*corev1.Namespace
+	if namespace != nil {
+		namespaces = append(namespaces, namespace)
+	}
 	switch {
 	case p.none():
 		return false
+	case p.antrea != nil:
+		return p.antreaSelects(pod, namespaces)
 	case p.cluster != nil:
-		c := oracle.Cluster{}
-		if namespace != nil {
-			c.Namespaces = []*corev1.Namespace{namespace}
-		}
+		c := oracle.Cluster{Namespaces: namespaces}
 		return c.IsSubject(p.cluster, pod)
 	case p.network.Namespace != pod.Namespace:
 		return false
@@ -135,6 +174,9 @@ func (p anyPolicy) selects(pod *corev1.Pod, namespace *corev1.Namespace) bool {
 // podSelectors lists the selectors of pods by their labels, those of peers included.
 func (p anyPolicy) podSelectors() []*metav1.LabelSelector {
 	var all []*metav1.LabelSelector
+	if p.antrea != nil {
+		return p.antreaPodSelectors()
+	}
 	if p.cluster == nil {
 		all = append(all, &p.network.Spec.PodSelector)
 		for _, peer := range peers(p.network) {
@@ -166,6 +208,9 @@ func (p anyPolicy) podSelectors() []*metav1.LabelSelector {
 // prefixes lists the blocks that rules name, exceptions among them.
 func (p anyPolicy) prefixes() []string {
 	var all []string
+	if p.antrea != nil {
+		return p.antreaPrefixes()
+	}
 	if p.cluster != nil {
 		for _, r := range p.cluster.Spec.Egress {
 			for _, peer := range r.To {
@@ -186,6 +231,9 @@ func (p anyPolicy) prefixes() []string {
 
 // namesNodes reports whether a rule has nodes as peers.
 func (p anyPolicy) namesNodes() bool {
+	if p.antrea != nil {
+		return p.antreaNamesNodes()
+	}
 	return p.cluster != nil && slices.ContainsFunc(p.cluster.Spec.Egress, func(r v1alpha2.ClusterNetworkPolicyEgressRule) bool {
 		return slices.ContainsFunc(r.To, func(peer v1alpha2.ClusterNetworkPolicyEgressPeer) bool { return peer.Nodes != nil })
 	})
@@ -194,7 +242,11 @@ func (p anyPolicy) namesNodes() bool {
 // cutPorts cuts where the ports of rules begin and end.
 func (p anyPolicy) cutPorts(to *corev1.Pod, cut cutter) {
 	if p.cluster == nil {
-		for _, port := range portsOf(p.network) {
+		ports := p.antreaPorts()
+		if p.network != nil {
+			ports = portsOf(p.network)
+		}
+		for _, port := range ports {
 			cutPort(port, to, cut)
 		}
 		return

@@ -2,7 +2,7 @@ package preview
 
 import (
 	"context"
-	"errors"
+	"slices"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
 	"github.com/felixlike/felixlike/felixlike/control"
@@ -31,31 +31,34 @@ func (p *Preview) Changes() bool {
 	return len(p.Verdicts)+len(p.Programmed) > 0
 }
 
-// ErrAntrea says that a policy of Antrea's API is among the objects or in the change. Without it, the
-// verdicts would be wrong.
-var ErrAntrea = errors.New("preview does not support policies of crd.antrea.io: the cluster or the change has one, and without it the result could be wrong")
-
 // Of computes the effects of a change on the cluster of the objects. If ctx ends before, Of
 // returns its error.
 func Of(ctx context.Context, o control.Objects, c Change) (*Preview, error) {
-	if antrea := o.Antrea; len(antrea.ClusterPolicies)+len(antrea.Policies) > 0 {
-		return nil, ErrAntrea
-	}
 	before := policiesOf(o)
-	after, changes, err := c.apply(before)
+	after, changes, err := c.apply(o)
 	if err != nil {
 		return nil, err
 	}
 	p := &Preview{Node: o.Node, Policies: changes}
 	e := engineOf(o, before)
 	var changed []anyPolicy
+	tierOrGroup := false
 	for i := range p.Policies {
 		one := &p.Policies[i]
 		one.describe(o, e)
 		for _, version := range []anyPolicy{one.before, one.after} {
-			if !version.none() && one.What != Same {
+			if !version.none() && version.isPolicy() && one.What != Same {
 				changed = append(changed, version)
 			}
+		}
+		if !one.after.none() && !one.after.isPolicy() && one.What != Same {
+			tierOrGroup = true
+		}
+	}
+	// Any policy of Antrea's API may refer to a changed tier or group.
+	for _, p := range slices.Concat(before, after) {
+		if tierOrGroup && p.antrea != nil {
+			changed = append(changed, p)
 		}
 	}
 	p.Verdicts, err = differences(ctx, o, before, after, changed)
@@ -72,7 +75,11 @@ func engineOf(o control.Objects, policies []anyPolicy) *policy.Engine {
 		e.SetNamespace(n)
 	}
 	for _, p := range policies {
-		p.set(e)
+		if p.antrea != nil {
+			p.setAntrea(e)
+		} else {
+			p.set(e)
+		}
 	}
 	for _, p := range o.Pods {
 		e.SetPod(p)

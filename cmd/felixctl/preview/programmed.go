@@ -12,7 +12,7 @@ import (
 
 // Program adds the additions and removals of the model's node.
 func (p *Preview) Program(o control.Objects, c Change, m control.Model) error {
-	after, _, err := c.apply(policiesOf(o))
+	after, _, err := c.apply(o)
 	if err != nil {
 		return err
 	}

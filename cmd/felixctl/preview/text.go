@@ -54,7 +54,10 @@ func (c *PolicyChange) scope() string {
 		directions = append(directions, "egress")
 	}
 	if len(directions) == 0 {
-		if c.Kind == clusterPolicy {
+		if !c.isPolicy() {
+			return "policies may refer to it"
+		}
+		if c.Kind != networkPolicy {
 			return "it has no rules"
 		}
 		return "it isolates nothing"

@@ -163,6 +163,8 @@ func objects(t *testing.T, text string) control.Objects {
 			o.Policies = append(o.Policies, e.Policy)
 		case datastore.ClusterNetworkPolicySet:
 			o.ClusterPolicies = append(o.ClusterPolicies, e.Policy)
+		case datastore.AntreaSet:
+			o.Antrea.Put(e.Object)
 		}
 	}
 	slices.SortFunc(o.Policies, func(a, b *networkingv1.NetworkPolicy) int { return strings.Compare(a.Name, b.Name) })

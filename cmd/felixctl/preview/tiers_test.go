@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/internal/seeded"
@@ -23,14 +24,31 @@ import (
 func TestRandomTiersArePredicted(t *testing.T) {
 	changed, judged := 0, 0
 	seeded.Check(t, func(t *rapid.T) {
-		now, other := policytest.TieredCluster(t), policytest.TieredCluster(t)
+		draw := policytest.TieredCluster
+		if rapid.Bool().Draw(t, "Antrea's kinds") {
+			draw = policytest.AntreaCluster
+		}
+		now, other := draw(t), draw(t)
 		then := *now
-		then.Policies, then.ClusterPolicies = other.Policies, other.ClusterPolicies
+		then.Policies, then.ClusterPolicies, then.Antrea = other.Policies, other.ClusterPolicies, other.Antrea
+		// A preview deletes no tiers and groups.
+		for _, object := range referenced(now.Antrea).All() {
+			if !slices.ContainsFunc(other.Antrea.All(), func(o antrea.Object) bool { return o.ID() == object.ID() }) {
+				then.Antrea.Put(object)
+			}
+		}
 		o := control.Objects{
 			Node: now.Nodes[0].Name, Nodes: now.Nodes, Namespaces: now.Namespaces, Pods: now.Pods,
-			Policies: now.Policies, ClusterPolicies: now.ClusterPolicies,
+			Policies: now.Policies, ClusterPolicies: now.ClusterPolicies, Antrea: now.Antrea,
 		}
-		p, err := Of(t.Context(), o, changeTo(now, &then))
+		change := changeTo(now, &then)
+		change.SetAntrea = then.Antrea.All()
+		for _, p := range antreaPolicies(now.Antrea) {
+			if !slices.ContainsFunc(change.SetAntrea, func(o antrea.Object) bool { return o.ID() == p.antrea.ID() }) {
+				change.DeleteAntrea = append(change.DeleteAntrea, p.antrea.ID())
+			}
+		}
+		p, err := Of(t.Context(), o, change)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -171,5 +189,57 @@ none that the new policies deny
 	}
 	if _, err := Of(t.Context(), o, Change{DeleteCluster: []string{"keep"}}); err == nil || !strings.Contains(err.Error(), "ClusterNetworkPolicy keep: does not exist, so it cannot be deleted") {
 		t.Errorf("error %v", err)
+	}
+}
+
+const groupOfWeb = "{apiVersion: crd.antrea.io/v1beta1, kind: ClusterGroup, metadata: {name: clients}, spec: {podSelector: {matchLabels: {app: web}}}}\n"
+
+const rejectClients = `---
+apiVersion: crd.antrea.io/v1beta1
+kind: ClusterNetworkPolicy
+metadata: {name: closed}
+spec:
+  tier: securityops
+  priority: 5.5
+  appliedTo: [{podSelector: {matchLabels: {app: db}}}]
+  ingress: [{action: Reject, from: [{group: clients}]}]
+`
+
+// TestAntreaText: a policy of Antrea's API is named with its kind and tier. A changed group counts
+// for the policies that refer to it, and one that does not exist is noted.
+func TestAntreaText(t *testing.T) {
+	o := objects(t, shop)
+	c := Change{SetAntrea: objects(t, groupOfWeb+rejectClients).Antrea.All()}
+	p, err := Of(t.Context(), o, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Connections(o, c, nil); err != nil {
+		t.Fatal(err)
+	}
+	because := "antrea-cluster:closed ingress[0] denies it"
+	golden(t, p, false, `ClusterGroup.crd.antrea.io clients: created; policies may refer to it
+ClusterNetworkPolicy.crd.antrea.io closed: created; ingress of 1 pod
+
+Packets with another verdict
+FROM                    TO       PORTS  NOW      THEN    BECAUSE
+shop/web-1, shop/web-2  shop/db  all    allowed  denied  ISOLATED
+
+Established connections of n1
+none that the new policies deny
+`, because)
+	o.Antrea = objects(t, groupOfWeb+rejectClients).Antrea
+	other := objects(t, strings.ReplaceAll(groupOfWeb, "app: web", "app: other")).Antrea.All()
+	p, err = Of(t.Context(), o, Change{SetAntrea: other})
+	if err != nil || len(p.Verdicts) == 0 || p.Verdicts[0].Becomes != Allowed || p.Policies[0].What != Changed {
+		t.Errorf("another group: %+v, %v", p, err)
+	}
+	p, err = Of(t.Context(), o, Change{DeleteAntrea: []antrea.ID{o.Antrea.ClusterPolicies[0].ID()}})
+	if err != nil || len(p.Verdicts) == 0 || p.Verdicts[0].Becomes != Allowed || p.Policies[0].What != Deleted {
+		t.Errorf("deleted: %+v, %v", p, err)
+	}
+	p, err = Of(t.Context(), objects(t, shop), Change{SetAntrea: objects(t, rejectClients).Antrea.All()})
+	if err != nil || len(p.Policies) != 1 || !slices.ContainsFunc(p.Policies[0].Problems, func(text string) bool { return strings.Contains(text, `group "clients"`) }) {
+		t.Errorf("without its group: %+v, %v", p, err)
 	}
 }

@@ -92,11 +92,11 @@ func differences(ctx context.Context, o control.Objects, before, after, changed 
 }
 
 // concerning are the policies that may apply to a pod that a changed one selects:
-// those of the same namespaces, and ClusterNetworkPolicies.
+// NetworkPolicies of the same namespaces, and all of other kinds.
 func concerning(before, after, changed []anyPolicy) []anyPolicy {
 	var all []anyPolicy
 	for _, p := range slices.Concat(before, after) {
-		if p.cluster != nil || slices.ContainsFunc(changed, func(c anyPolicy) bool { return c.cluster != nil || c.network.Namespace == p.network.Namespace }) {
+		if p.network == nil || slices.ContainsFunc(changed, func(c anyPolicy) bool { return c.network == nil || c.network.Namespace == p.network.Namespace }) {
 			all = append(all, p)
 		}
 	}

@@ -1,0 +1,174 @@
+package preview
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/felixlike/felixlike/felixlike/antrea"
+	"github.com/felixlike/felixlike/felixlike/policy"
+	"github.com/felixlike/felixlike/felixlike/policy/compile"
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
+	"github.com/felixlike/felixlike/model"
+)
+
+// referenced returns the tiers and groups of the objects, without policies.
+func referenced(o antrea.Objects) *antrea.Objects {
+	o.ClusterPolicies, o.Policies = nil, nil
+	return &o
+}
+
+func antreaName(id antrea.ID) policyName {
+	return policyName{id.Ref().Kind, model.PodID{Namespace: id.Namespace, Name: id.Name}}
+}
+
+// isAntreaPolicy reports whether an object is a policy, not a tier or a group.
+func isAntreaPolicy(o antrea.Object) bool { return compile.AntreaSpec(o) != nil }
+
+// antreaPolicies returns the policies among the objects.
+func antreaPolicies(o antrea.Objects) []anyPolicy {
+	var all []anyPolicy
+	to := referenced(o)
+	for _, object := range o.All() {
+		if isAntreaPolicy(object) {
+			all = append(all, anyPolicy{antrea: object, refersTo: to})
+		}
+	}
+	return all
+}
+
+// antreaContent is the part of an object that counts.
+func antreaContent(o antrea.Object) any {
+	switch o := o.(type) {
+	case *antrea.Tier:
+		return o.Spec
+	case *antrea.ClusterGroup:
+		return o.Spec
+	case *antrea.Group:
+		return o.Spec
+	}
+	return *compile.AntreaSpec(o)
+}
+
+// antreaRules are the rules of both directions, none of a tier or a group.
+func (p anyPolicy) antreaRules() []antrea.Rule {
+	if p.antrea == nil {
+		return nil
+	}
+	if spec := compile.AntreaSpec(p.antrea); spec != nil {
+		return slices.Concat(spec.Ingress, spec.Egress)
+	}
+	return nil
+}
+
+// antreaAbout reports whether the policy has rules of a direction.
+func (p anyPolicy) antreaAbout(d model.Direction) bool {
+	return len(directed(p.antrea, d)) > 0
+}
+
+// setAntrea adds the object to an engine, and the tiers and groups that it may refer to.
+func (p anyPolicy) setAntrea(e *policy.Engine) {
+	for _, o := range p.refersTo.All() {
+		e.SetAntrea(o)
+	}
+	e.SetAntrea(p.antrea)
+}
+
+func directed(o antrea.Object, d model.Direction) []antrea.Rule {
+	spec := compile.AntreaSpec(o)
+	switch {
+	case spec == nil:
+		return nil
+	case d == model.Ingress:
+		return spec.Ingress
+	}
+	return spec.Egress
+}
+
+// antreaSelects reports whether a rule of the policy may apply to a pod.
+func (p anyPolicy) antreaSelects(pod *corev1.Pod, namespaces []*corev1.Namespace) bool {
+	if !isAntreaPolicy(p.antrea) {
+		return false
+	}
+	c := oracle.Cluster{Namespaces: namespaces, Antrea: *p.refersTo}
+	return slices.ContainsFunc(model.Directions(), func(d model.Direction) bool { return c.IsAntreaSubject(p.antrea, d, pod) })
+}
+
+// antreaPodSelectors lists the selectors of pods of the policy, and of all groups.
+func (p anyPolicy) antreaPodSelectors() []*metav1.LabelSelector {
+	var all []*metav1.LabelSelector
+	add := func(s *metav1.LabelSelector) {
+		if s != nil {
+			all = append(all, s)
+		}
+	}
+	for _, g := range p.groups() {
+		add(g.PodSelector)
+	}
+	var targets []antrea.AppliedTo
+	if spec := compile.AntreaSpec(p.antrea); spec != nil {
+		targets = spec.AppliedTo
+	}
+	for _, r := range p.antreaRules() {
+		targets = append(slices.Clip(targets), r.AppliedTo...)
+		for _, peer := range slices.Concat(r.From, r.To) {
+			add(peer.PodSelector)
+		}
+	}
+	for _, a := range targets {
+		add(a.PodSelector)
+	}
+	return all
+}
+
+// groups lists the groups that the policy may refer to.
+func (p anyPolicy) groups() []antrea.GroupSpec {
+	var all []antrea.GroupSpec
+	for _, g := range p.refersTo.ClusterGroups {
+		all = append(all, g.Spec)
+	}
+	for _, g := range p.refersTo.Groups {
+		all = append(all, g.Spec)
+	}
+	return all
+}
+
+// antreaPrefixes lists the blocks of the policy and of all groups, exceptions among them.
+func (p anyPolicy) antreaPrefixes() []string {
+	var blocks []antrea.IPBlock
+	for _, g := range p.groups() {
+		blocks = append(blocks, g.IPBlocks...)
+	}
+	for _, r := range p.antreaRules() {
+		for _, peer := range slices.Concat(r.From, r.To) {
+			if peer.IPBlock != nil {
+				blocks = append(blocks, *peer.IPBlock)
+			}
+		}
+	}
+	var all []string
+	for _, b := range blocks {
+		all = append(append(all, b.CIDR), b.Except...)
+	}
+	return all
+}
+
+// antreaNamesNodes reports whether a rule has nodes as peers.
+func (p anyPolicy) antreaNamesNodes() bool {
+	return slices.ContainsFunc(p.antreaRules(), func(r antrea.Rule) bool {
+		return slices.ContainsFunc(slices.Concat(r.From, r.To), func(peer antrea.Peer) bool { return peer.NodeSelector != nil })
+	})
+}
+
+// antreaPorts lists the ports of rules.
+func (p anyPolicy) antreaPorts() []networkingv1.NetworkPolicyPort {
+	var all []networkingv1.NetworkPolicyPort
+	for _, r := range p.antreaRules() {
+		for _, port := range r.Ports {
+			all = append(all, networkingv1.NetworkPolicyPort{Protocol: port.Protocol, Port: port.Port, EndPort: port.EndPort})
+		}
+	}
+	return all
+}
