@@ -43,7 +43,6 @@ func TestClusterNetworkPolicy(t *testing.T) {
 	}
 	s := newSuite(t)
 	s.Setup(t)
-	keepApart(t, s.ClientSet)
 	if err := s.Run(t, tests.ConformanceTests); err != nil {
 		t.Fatal(err)
 	}
