@@ -2,6 +2,7 @@ package managers
 
 import (
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -78,6 +79,19 @@ func (m *SwitchPolicyManager) OnUpdate(u model.Update) {
 	case model.LogsUpdate:
 		m.store.Log(u.Reported)
 	}
+}
+
+// MACs returns the MAC address of the pod at each port.
+func (m *SwitchPolicyManager) MACs() map[uint32]net.HardwareAddr {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := map[uint32]net.HardwareAddr{}
+	for port, name := range m.ports {
+		if a := m.owners.attachment(m.pods[name]); a != nil && a.OFPort == port {
+			all[port] = a.MAC
+		}
+	}
+	return all
 }
 
 // Forwarded is called after forwarding was programmed. has reports whether forwarding

@@ -50,6 +50,7 @@ type switchPolicy struct {
 	// logMetered is set while the switch may have the meter of rules with Log.
 	logMetered bool
 	rates      *policyflows.Rates
+	answers    *answers
 	// adopted is set once the store has the ids of the rules in the switch.
 	adopted bool
 	// lost gets the reason when the connection ends.
@@ -68,7 +69,7 @@ func newOpenFlow(c Config) *switchPolicy {
 	flows := openflow.NewFlowTable(pipeline.PolicyOwner, pipeline.Version)
 	store := policyflows.New(policyflows.Options{Flows: flows, BoundRates: true})
 	p := &switchPolicy{
-		store: store, metered: true, logMetered: true, rates: policyflows.NewRates(store), lost: make(chan struct{}, 1),
+		store: store, metered: true, logMetered: true, rates: policyflows.NewRates(store), lost: make(chan struct{}, 1), answers: newAnswers(c.Switch.ManagementSocket()),
 		link: Link{Socket: c.Switch.ManagementSocket(), Flows: flows}, policies: policyflows.NewProgrammer(store, flows),
 		daemon: vswitchd.New(c.Switch.RunDir, c.Switch.DatapathType()), host: nftables.New(nftables.Options{Table: nftables.HostTable, NetNS: c.NetNS}),
 	}
@@ -132,6 +133,9 @@ func (p *switchPolicy) apply(ctx context.Context) (Applied, error) {
 	}
 	policies, err := p.applyPolicies(ctx)
 	policies.Rules = 0 // they are flows
+	if err == nil && p.store.Rejects() {
+		p.answers.setPods(p.manager.MACs())
+	}
 	all = all.and(policies)
 	all.Full = host.FullRead && policies.FullRead
 	all.Flows = p.link.Flows.Len()
@@ -211,6 +215,9 @@ func (p *switchPolicy) watch(ctx context.Context, changed func()) error {
 	})
 	g.Go(func() error {
 		return panics.Guard(func() error { return p.link.Flows.Watch(ctx, changed) })
+	})
+	g.Go(func() error {
+		return panics.Guard(func() error { return p.answers.run(ctx) })
 	})
 	g.Go(func() error {
 		for {

@@ -66,7 +66,7 @@ func (p *switchPolicy) unreport(err error) {
 	p.unreported = err
 }
 
-// removeMeters removes the meters of reports and of pods, if they exist.
+// removeMeters removes all meters of this backend, if they exist.
 func (p *switchPolicy) removeMeters(ctx context.Context) error {
 	conn, err := openflow.Dial(ctx, p.link.Socket)
 	if err != nil {

@@ -27,7 +27,7 @@ func Frame(t Tuple, flags uint8) []byte {
 		b = binary.BigEndian.AppendUint16(b, uint16(20+len(segment)))
 		b = append(b, 0, 0, 0, 0, hops, t.Protocol, 0, 0)
 		b = append(append(b, t.Src.AsSlice()...), t.Dst.AsSlice()...)
-		binary.BigEndian.PutUint16(b[at+10:], checksum(b[at:], 0))
+		binary.BigEndian.PutUint16(b[at+10:], Checksum(b[at:], 0))
 	} else {
 		binary.BigEndian.PutUint16(b[12:], unix.ETH_P_IPV6)
 		b = append(b, 0x60, 0, 0, 0)
@@ -69,12 +69,12 @@ func transport(t Tuple, flags uint8) []byte {
 	if t.Protocol != unix.IPPROTO_ICMP {
 		pseudo = uint32(t.Protocol) + uint32(len(b)) + add(t.Src.AsSlice()) + add(t.Dst.AsSlice())
 	}
-	binary.BigEndian.PutUint16(b[sum:], checksum(b, pseudo))
+	binary.BigEndian.PutUint16(b[sum:], Checksum(b, pseudo))
 	return b
 }
 
-// checksum returns the Internet checksum of b, which has an even length, beginning with sum.
-func checksum(b []byte, sum uint32) uint16 {
+// Checksum returns the Internet checksum of b, which has an even length, beginning with sum.
+func Checksum(b []byte, sum uint32) uint16 {
 	sum += add(b)
 	for sum > 0xffff {
 		sum = sum>>16 + sum&0xffff

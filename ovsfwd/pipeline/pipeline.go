@@ -152,6 +152,9 @@ const (
 	judged     uint32 = 1 << 26
 )
 
+// FromGateway reports whether reg0 is that of a packet from the gateway port.
+func FromGateway(reg0 uint32) bool { return reg0&sourceMask == sourceGW }
+
 const (
 	priorityDefault uint16 = 0
 	priorityLow     uint16 = 190

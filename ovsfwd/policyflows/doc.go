@@ -58,7 +58,7 @@
 //     restart writes no flow (ids).
 //   - The agent adds meters before the flows and removes them after the flows. If the
 //     switch refuses meters, it programs the flows without them, and status reports it
-//     (Rates).
+//     (Rates). Rejected packets then get no answer.
 //   - A refusal of the switch is traced to the policies behind the flow. They are
 //     withdrawn, their pods are closed in that direction, and the same apply programs
 //     all else.

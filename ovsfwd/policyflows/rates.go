@@ -26,12 +26,12 @@ type Meters interface {
 }
 
 // Rates keeps a meter in the switch for each pod of a store, which bounds its new
-// connections.
+// connections, and RejectMeter while a rule rejects.
 type Rates struct {
 	store *Store
 	// conn is the connection over which known was read.
 	conn Meters
-	// present are the meters of pods that the switch has.
+	// present are the meters that the switch has, of those that Rates keeps.
 	present map[uint32]bool
 
 	// now returns the time.
@@ -130,7 +130,12 @@ func (r *Rates) addMissing(ctx context.Context) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	if err := r.conn.AddMeters(ctx, missing, NewConnectionsPerSecond); err != nil {
+	pods := slices.DeleteFunc(slices.Clone(missing), func(id uint32) bool { return id == RejectMeter })
+	err := r.conn.AddMeters(ctx, pods, NewConnectionsPerSecond)
+	if err == nil && len(pods) < len(missing) {
+		err = r.conn.AddMeters(ctx, []uint32{RejectMeter}, AnswersPerSecond)
+	}
+	if err != nil {
 		r.present = nil
 		return err
 	}
@@ -168,12 +173,12 @@ func without(all, some map[uint32]bool) []uint32 {
 	return rest
 }
 
-// FindRateMeters reads which meters of pods a switch has.
+// FindRateMeters reads which meters of pods a switch has, and whether it has RejectMeter.
 func FindRateMeters(ctx context.Context, conn Meters) (map[uint32]bool, error) {
 	all, err := conn.Meters(ctx)
 	found := map[uint32]bool{}
 	for id := range all {
-		if IsRateMeter(id) {
+		if IsRateMeter(id) || id == RejectMeter {
 			found[id] = true
 		}
 	}

@@ -14,6 +14,10 @@ type renderer struct {
 	reported bool
 	// logged says that rules with Log report.
 	logged bool
+	// answers says that packets of rules that reject are answered.
+	answers bool
+	// rejecting are the installed rules that reject.
+	rejecting map[RuleID]struct{}
 }
 
 // deny returns the actions for a denied packet. Flows without actions drop it.
@@ -22,6 +26,14 @@ func (re *renderer) deny() []openflow.Action {
 		return nil
 	}
 	return ReportActions()
+}
+
+// denyOf returns the actions for a packet that the rule denies.
+func (re *renderer) denyOf(r *rule) []openflow.Action {
+	if r.spec.Action != model.Reject || !re.answers {
+		return re.deny()
+	}
+	return append(RejectActions(), re.deny()...)
 }
 
 // eachUse yields what rules of the layer ask of the member's groups.
@@ -127,7 +139,7 @@ func (re *renderer) ruleFlows(id RuleID) []openflow.Flow {
 	for _, f := range re.families {
 		flows = append(flows, r.layer.decide(r, f, report))
 	}
-	return append(flows, counterFlows(r, re.deny())...)
+	return append(flows, counterFlows(r, re.denyOf(r))...)
 }
 
 // closingFlows renders the flows that drop the packets of a closed or isolated pod. The

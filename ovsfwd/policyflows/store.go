@@ -44,7 +44,7 @@ func New(options Options) *Store {
 	return &Store{
 		objects: o, flows: options.Flows, ids: newIDs(options.HashID), placer: pl, quarantine: q,
 		networks: &networkGroups{objects: o, placer: pl, quarantine: q, networks: map[model.GroupID]*networkGroup{}},
-		renderer: &renderer{objects: o},
+		renderer: &renderer{objects: o, answers: options.BoundRates, rejecting: map[RuleID]struct{}{}},
 		rates:    &rateLimit{objects: o, flows: options.Flows, bounded: options.BoundRates, meters: map[string]uint32{}},
 	}
 }
@@ -94,7 +94,11 @@ func (s *Store) setFlows() {
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(s.dirty.rules), RuleID.Compare) {
 		r := s.rules[id]
-		s.set(ruleKey(id), r != nil && r.installed, func() []openflow.Flow { return re.ruleFlows(id) })
+		used := r != nil && r.installed
+		if delete(re.rejecting, id); used && r.spec.Action == model.Reject {
+			re.rejecting[id] = struct{}{}
+		}
+		s.set(ruleKey(id), used, func() []openflow.Flow { return re.ruleFlows(id) })
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.dirty.closing)) {
 		s.set(closingKey(name), s.pods[name] != nil, func() []openflow.Flow { return re.closingFlows(name) })
@@ -130,12 +134,27 @@ func (s *Store) Report(reported bool) {
 	}
 }
 
-// BoundRates turns the limit for new connections on or off. The switch must have the
-// meters (RateMeters) before the limit is on, and until it is off.
-func (s *Store) BoundRates(bounded bool) { s.rates.setBounded(bounded) }
+// BoundRates turns the limit for new connections on or off, and the answers to rejected packets,
+// which need a meter as well. The switch must have the meters (RateMeters) before the limit is on, and until it is off.
+func (s *Store) BoundRates(bounded bool) {
+	s.rates.setBounded(bounded)
+	if s.renderer.answers == bounded {
+		return
+	}
+	s.renderer.answers = bounded
+	for id := range s.renderer.rejecting {
+		s.dirty.rules[id] = struct{}{}
+	}
+}
 
-// RateMeters returns the meters that the flows name.
-func (s *Store) RateMeters() map[uint32]bool { return s.rates.inUse() }
+// RateMeters returns the meters that the flows name: those of pods, and RejectMeter.
+func (s *Store) RateMeters() map[uint32]bool {
+	all := s.rates.inUse()
+	if s.Rejects() {
+		all[RejectMeter] = true
+	}
+	return all
+}
 
 // Reported reports whether denied packets are reported.
 func (s *Store) Reported() bool { return s.renderer.reported }

@@ -8,6 +8,7 @@ package policyflows
 //	table=61,priority=200,ct_state=+new,reg5=0x2 actions=goto_table:70
 //	table=61,priority=200,ct_state=-new+est,ct_label=0x200000000/0xffffffff00000000 actions=goto_table:70
 //	table=61,priority=200,reg0=0x100000/0x100000,reg3=0x5 actions=drop
+//	table=61,priority=200,reg0=0x100000/0x100000,reg3=0x6 actions=controller(max_len=142,id=26554,meter_id=26554)    (rejects)
 //	table=61,priority=190,reg0=0x100000/0x100000 actions=drop
 //
 // If the id of a rule is not its hash, because another rule had that, the first of its flows

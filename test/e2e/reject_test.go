@@ -32,7 +32,7 @@ const rejecting = `
 
 // TestReject: clients of a rejecting policy get an error at once, on the same node, on
 // another node, to the outside, and through Services. Nobody else gets an answer, and a
-// flood gets a bounded number. The backend openflow drops.
+// flood gets a bounded number. Under openflow the agent answers: without it, packets are dropped.
 func TestReject(t *testing.T) {
 	t.Parallel()
 	inEachBackendInPairs(t, func(t *testing.T, l *lab.Lab, backend string) {
@@ -43,10 +43,6 @@ func TestReject(t *testing.T) {
 		echoOn(t, l.Node("node1"), 7778)
 		set(t, l, state(t, threeNodes, rejecting))
 		ownNodeIsRejected(t, l, backend)
-		if backend == config.OpenFlow {
-			dropsRejected(t, l)
-			return
-		}
 		for _, f := range model.Families() {
 			tcpIsReset(t, l, f)
 			udpIsProhibited(t, l, f)
@@ -54,6 +50,9 @@ func TestReject(t *testing.T) {
 		}
 		rejectedIsCounted(t, l, floodIsBounded(t, l))
 		expect(t, l, true, "x/b", "x/c", model.TCP, 80)
+		if backend == config.OpenFlow {
+			dropsWithoutAgent(t, l)
+		}
 		set(t, l, state(t, threeNodes))
 		expect(t, l, true, "x/b", "x/a", model.TCP, 80)
 	})
@@ -74,11 +73,20 @@ func ownNodeIsRejected(t *testing.T, l *lab.Lab, backend string) {
 	}
 }
 
-// dropsRejected expects that the policy denies, and that nobody answers.
-func dropsRejected(t *testing.T, l *lab.Lab) {
+// dropsWithoutAgent expects that the policy denies while the agent does not run, and that nobody answers.
+func dropsWithoutAgent(t *testing.T, l *lab.Lab) {
 	t.Helper()
+	n := l.Node("node1")
+	if err := n.KillAgent(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := n.StartAgent(); err != nil {
+			t.Fatal(err)
+		}
+	}()
 	for _, f := range model.Families() {
-		for from, to := range map[string]string{"b": "a", "c": "a", "a": "b"} {
+		for from, to := range map[string]string{"b": "a", "a": "b"} {
 			_, err := traffic.Connect(l.Pod(pod(from)).Namespace(), netip.Addr{}, netip.AddrPortFrom(l.Pod(pod(to)).Address(f), 80), probeTimeout)
 			if !errors.Is(err, unix.ETIMEDOUT) {
 				t.Errorf("%s -> %s over IPv%s: %v, want no answer", from, to, f, err)
