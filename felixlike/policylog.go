@@ -437,7 +437,7 @@ func (l *policyLog) follow(ctx context.Context, alive time.Duration, got func(*c
 }
 
 // logLimits bounds the lines of each rule, and of all. The kernel's bound is for each of the
-// several kernel rules that a rule may become, the switch's for all rules.
+// several kernel rules that a rule may become, the switch's for the rules that share a meter.
 type logLimits struct {
 	// all is for all policies, reserve for those of the cluster alone: so the policies of a
 	// namespace cannot take all lines.

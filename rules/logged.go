@@ -15,7 +15,7 @@ const (
 	// LogsPerSecond bounds the reports of one rule.
 	LogsPerSecond = 20
 	// LogsPerNode bounds the lines of all rules of a node in a second, and LogsBurst those that
-	// come at once. LogsBurst also bounds what the switch reports in a second.
+	// come at once.
 	LogsPerNode = 100
 	LogsBurst   = 500
 	// LogsReserved is the part of both, in percent, that only policies of the cluster get.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/denied"
@@ -13,12 +14,12 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// applyLogged programs the policy flows. Rules with Log need a meter, which is added before them
+// applyLogged programs the policy flows. Rules with Log need meters, which are added before them
 // and removed after them. If a step of this fails, policy is programmed without the log.
 func (p *switchPolicy) applyLogged(ctx context.Context) (tables.Result, error) {
 	if p.store.Logged() {
 		p.logMetered = true
-		err := p.link.Conn.SetMeter(ctx, policyflows.LogMeter, rules.LogsBurst)
+		err := p.addLogMeters(ctx)
 		if lost := p.link.Conn.Err(); lost != nil {
 			return tables.Result{}, fmt.Errorf("openflow connection lost: %w", lost)
 		}
@@ -44,9 +45,29 @@ func (p *switchPolicy) applyLogged(ctx context.Context) (tables.Result, error) {
 	p.logged = keys
 	p.mu.Unlock()
 	if p.logMetered && !p.store.Logged() {
-		p.logMetered = p.link.Conn.DeleteMeters(ctx, []uint32{policyflows.LogMeter}) != nil && p.link.Conn.Err() != nil
+		p.logMeters = nil
+		p.logMetered = p.link.Conn.DeleteMeters(ctx, policyflows.LogMeters()) != nil && p.link.Conn.Err() != nil
 	}
 	return done, nil
+}
+
+// addLogMeters adds the meters of rules with Log that the switch does not have, once for each
+// connection.
+func (p *switchPolicy) addLogMeters(ctx context.Context) error {
+	conn := p.link.Conn
+	if p.logMeters == conn {
+		return nil
+	}
+	known, err := conn.Meters(ctx)
+	if err != nil {
+		return err
+	}
+	missing := slices.DeleteFunc(policyflows.LogMeters(), func(id uint32) bool { _, has := known[id]; return has })
+	if err := conn.AddMeters(ctx, missing, rules.LogsPerSecond); err != nil {
+		return err
+	}
+	p.logMeters = conn
+	return nil
 }
 
 // noteUnlogged notes why policy is programmed without the log.
@@ -73,7 +94,7 @@ func (l switchLogs) Check(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	return errors.Join(tryActions(ctx, conn, policyflows.LogMeter, rules.LogsBurst, policyflows.LogActions()), l.host.Check(ctx))
+	return errors.Join(tryActions(ctx, conn, policyflows.LogMeters()[0], rules.LogsPerSecond, policyflows.LogActions(0)), l.host.Check(ctx))
 }
 
 // Listen implements Reports.

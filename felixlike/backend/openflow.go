@@ -47,8 +47,10 @@ type switchPolicy struct {
 	unsettled bool
 	// metered is set while the switch may have the meter of reports.
 	metered bool
-	// logMetered is set while the switch may have the meter of rules with Log.
+	// logMetered is set while the switch may have the meters of rules with Log. logMeters is the connection over
+	// which they were added.
 	logMetered bool
+	logMeters  *openflow.Conn
 	rates      *policyflows.Rates
 	answers    *answers
 	// adopted is set once the store has the ids of the rules in the switch.

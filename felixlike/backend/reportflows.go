@@ -73,7 +73,7 @@ func (p *switchPolicy) removeMeters(ctx context.Context) error {
 		return err
 	}
 	// Switches without support for meters refuse these messages.
-	_ = conn.DeleteMeters(ctx, []uint32{policyflows.ReportMeter, policyflows.LogMeter})
+	_ = conn.DeleteMeters(ctx, append(policyflows.LogMeters(), policyflows.ReportMeter))
 	if pods, err := policyflows.FindRateMeters(ctx, conn); err == nil {
 		_ = conn.DeleteMeters(ctx, slices.Sorted(maps.Keys(pods)))
 	}

@@ -7,29 +7,46 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
 
-// A rule with Log sends each packet that it decides to the agent, up to the rate of a meter that
-// all these rules share, and then decides as without:
+// A rule with Log sends each packet that it decides to the agent, up to the rate of a meter, and
+// then decides as without:
 //
 //	table=90,priority=190,conj_id=6,ip actions=set_field:0x6->reg6,
-//	    controller(max_len=142,id=26553,meter_id=26553),ct(commit,table=101,...)
+//	    controller(max_len=142,id=26553,meter_id=131078),ct(commit,table=101,...)
 //
-// Unlike the action meter, this one drops no packet.
+// Unlike the action meter, this one drops no packet. There are logMeters meters. A rule has the one
+// that its id leads to, so a flood on one rule takes no lines of most others, and a restart changes no meter.
 const (
-	// LogMeter bounds the rate of these packets.
-	LogMeter uint32 = 26553
+	// firstLogMeter stands above those of pods.
+	firstLogMeter = lastRateMeter + 1
+	logMeters     = 64
 	// LogID is the controller id of these packets.
 	LogID uint16 = 26553
 )
 
-// LogActions send a packet to the agent.
-func LogActions() []openflow.Action {
-	return []openflow.Action{openflow.MeteredController(LogID, ReportLength, LogMeter)}
+// LogMeters returns the meters of rules with Log.
+func LogMeters() []uint32 {
+	all := make([]uint32, logMeters)
+	for i := range all {
+		all[i] = logMeter(uint32(i))
+	}
+	return all
+}
+
+// logMeter returns the meter of the rule with this id.
+func logMeter(id uint32) uint32 { return firstLogMeter + id%logMeters }
+
+// LogActions send a packet that the rule with this id decides to the agent.
+func LogActions(id uint32) []openflow.Action {
+	return []openflow.Action{openflow.MeteredController(LogID, ReportLength, logMeter(id))}
 }
 
 // AboutLog reports whether why a flow was refused may be that it logs.
-func AboutLog(reason string) bool { return strings.Contains(reason, LogActions()[0].String()) }
+func AboutLog(reason string) bool {
+	action, _, _ := strings.Cut(LogActions(0)[0].String(), "meter_id=")
+	return strings.Contains(reason, action)
+}
 
-// Log turns the reports of rules with Log on or off. The switch has to have the meter
+// Log turns the reports of rules with Log on or off. The switch has to have LogMeters
 // before, and for as long.
 func (s *Store) Log(on bool) {
 	if s.renderer.logged == on {

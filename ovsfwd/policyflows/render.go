@@ -134,7 +134,7 @@ func (re *renderer) ruleFlows(id RuleID) []openflow.Flow {
 	var flows []openflow.Flow
 	var report []openflow.Action
 	if r.spec.Log && re.logged {
-		report = LogActions()
+		report = LogActions(r.id)
 	}
 	for _, f := range re.families {
 		flows = append(flows, r.layer.decide(r, f, report))
