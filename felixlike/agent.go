@@ -185,7 +185,8 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		NewBackend: func(name string) (backend.Backend, error) {
 			return newBackend(ctx, a.backendConfig.ForOther(name), cfg.Datastore, log)
 		},
-		Source: a.source,
+		Source:     a.source,
+		Revalidate: a.established(carrier), ServiceCIDRs: ports.ServiceCIDRs,
 		Connections: func(ctx context.Context, place backend.Place) ([]control.Connection, error) {
 			return connections(ctx, carrier, place, ports.ServiceCIDRs)
 		},
@@ -222,6 +223,14 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		Stages: a.stages(a.arrival(crossing), back, conntrack, br, host),
 		Lost:   br.lost, Log: log, PolicyLog: os.Stdout, Timing: timing,
 	}), br
+}
+
+// established returns the carrier if connections that policy denies are to end.
+func (a *agent) established(carrier *carry.Carrier) Established {
+	if a.cfg.ExistingConnections != config.Revalidate {
+		return nil
+	}
+	return carrier
 }
 
 // settings are the settings that affect the programmed state.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net/netip"
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
@@ -38,8 +39,12 @@ type Config struct {
 	// Connections lists the connections of pods that an enforcement point has allowed. It may
 	// be nil.
 	Connections func(ctx context.Context, place backend.Place) ([]control.Connection, error)
-	Source      datastore.Source
-	Attachments AttachmentSource
+	// Revalidate ends the established connections that a change of policy denies. It is nil if they are kept.
+	// ServiceCIDRs are the prefixes of Service addresses in the settings.
+	Revalidate   Established
+	ServiceCIDRs []netip.Prefix
+	Source       datastore.Source
+	Attachments  AttachmentSource
 	// HostAddresses may be nil: then the driver does not wait for addresses.
 	HostAddresses AddressSource
 	// Managers serve all stages without managers of their own.

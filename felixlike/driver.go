@@ -28,6 +28,7 @@ type Driver struct {
 	drops     *drops
 	sampler   *sampler
 	policyLog *policyLog
+	existing  *revalidator
 	metrics   *metrics.Metrics
 }
 
@@ -57,11 +58,12 @@ func New(cfg Config) *Driver {
 			return cfg.Tables(ctx)
 		})
 	}
-	d.scheduler = &scheduler{cfg: d.cfg, cluster: d.cluster, stages: d.stages, turns: turns, metrics: d.metrics}
-	d.feed = &feed{cluster: d.cluster, stages: d.stages, scheduler: d.scheduler}
+	d.existing = newRevalidator(d.cfg, d.queue, d.cluster, d.stages)
+	d.scheduler = &scheduler{cfg: d.cfg, cluster: d.cluster, stages: d.stages, turns: turns, existing: d.existing, metrics: d.metrics}
+	d.feed = &feed{cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, existing: d.existing}
 	turns.flush = d.feed.flush
 	d.handovers = &handovers{cfg: d.cfg, queue: d.queue, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, feed: d.feed}
-	d.reporter = &reporter{cfg: d.cfg, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler}
+	d.reporter = &reporter{cfg: d.cfg, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, existing: d.existing}
 	d.drops = newDrops(d.queue, d.feed, d.stages, d.cluster)
 	d.sampler = newSampler(d.queue, d.cluster, d.stages)
 	d.metrics.CountPolicyPackets(func() (map[metrics.PolicyPackets]uint64, error) {
@@ -102,6 +104,7 @@ func (d *Driver) Run(ctx context.Context) error {
 	}
 	g.Go(func() error { return d.sampler.sample(ctx) })
 	g.Go(func() error { return d.policyLog.run(ctx) })
+	g.Go(func() error { return d.existing.run(ctx) })
 	if d.cfg.PolicyLog != nil {
 		// Not in the group: a reader of the log that has stopped must not keep the agent.
 		go d.policyLog.write(ctx, d.cfg.PolicyLog)

@@ -13,6 +13,7 @@ type feed struct {
 	cluster   *cluster
 	stages    *stages
 	scheduler *scheduler
+	existing  *revalidator
 }
 
 // onBatch feeds a batch of the datastore to the policy engine.
@@ -133,6 +134,7 @@ func (f *feed) update(u model.Update) {
 	f.scheduler.dirty = true
 	f.stages.quarantine.modelChanged()
 	f.cluster.tracker.OnUpdate(u)
+	f.existing.onUpdate(u, f.cluster.tracker.noted)
 	// A new change does not wait for the retry of a failed pass.
 	if retry := f.scheduler.lastApply.At.Add(f.scheduler.cfg.Throttle); retry.Before(f.scheduler.nextApply) {
 		f.scheduler.nextApply = retry

@@ -19,7 +19,9 @@ type scheduler struct {
 	cluster *cluster
 	stages  *stages
 	turns   *turns
-	metrics *metrics.Metrics
+	// existing judges established connections after the policy stage.
+	existing *revalidator
+	metrics  *metrics.Metrics
 
 	// dirty asks for a pass.
 	dirty bool
@@ -172,6 +174,7 @@ func (s *scheduler) measured(o outcome) {
 	}
 	if o.Name == s.stages.backend.Stage().Name && o.err == nil && !o.applied.Pending {
 		s.latency.programmed(o.noted, o.ended, s.metrics.PolicyProgrammed)
+		s.existing.applied(o.noted)
 	}
 }
 

@@ -17,6 +17,7 @@ type reporter struct {
 	cluster   *cluster
 	stages    *stages
 	scheduler *scheduler
+	existing  *revalidator
 }
 
 // status returns the current status. It runs in the loop.
@@ -28,6 +29,7 @@ func (rep *reporter) status() control.Status {
 		Observed: rep.cluster.observed, Programmed: rep.scheduler.programmed, LastApply: rep.scheduler.lastApply,
 		Writes: map[string]int{}, Flows: map[string]int{}, Problems: slices.Concat(rep.cluster.problems.all(), rep.cluster.antreaProblems(), rep.cluster.engine.Collisions()),
 		Quarantined: slices.Clone(view.quarantined), Repairs: rep.stages.repairs.status(),
+		ExistingConnections: rep.existing.status(),
 	}
 	if rep.cfg.HealthAddress != nil {
 		s.Health = rep.cfg.HealthAddress()

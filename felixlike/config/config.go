@@ -38,6 +38,12 @@ const (
 	Kubernetes = "kubernetes"
 )
 
+// Values of the setting existingConnections.
+const (
+	Keep       = "keep"
+	Revalidate = "revalidate"
+)
+
 // Config are the agent's settings. The keys of the file are the names in the
 // json tags, explained by the help tags; the flags are the same in kebab case, and the environment
 // variables FELIXLIKE_ and the same in upper case with underscores.
@@ -76,6 +82,9 @@ type Config struct {
 	// Masquerade hides pods behind the node's address on the way out of the cluster. Turn it off where pod
 	// addresses are routed.
 	Masquerade bool `json:"masquerade" help:"hide pods behind the node's address on the way out of the cluster; false where pod addresses are routed"`
+	// ExistingConnections is "revalidate" where a change of policy has to end the connections that it denies,
+	// as for the isolation of a pod that was broken into.
+	ExistingConnections string `json:"existingConnections" help:"established connections that a change of policy denies: keep, or revalidate, which ends them"`
 	// RunDir holds the control socket and that of the CNI plugin.
 	RunDir string `json:"runDir" help:"directory of the control socket and the CNI plugin's"`
 	// StateDir keeps the last good versions of manifests over restarts. Change it where /var/lib is not kept over a reboot.
@@ -112,8 +121,11 @@ func Defaults() Config {
 		Tunnel:    "geneve",
 
 		Masquerade: true,
-		RunDir:     "/run/felixlike",
-		StateDir:   "/var/lib/felixlike",
+
+		ExistingConnections: Keep,
+
+		RunDir:   "/run/felixlike",
+		StateDir: "/var/lib/felixlike",
 
 		CNIPluginDir: "/opt/cni/bin",
 
@@ -144,7 +156,10 @@ func Choices(key string) []string {
 		"datastore": {Manifests, Kubernetes},
 		"datapath":  {"auto", "system", "netdev"},
 		"tunnel":    {"geneve", "vxlan", "gre"},
-		"logLevel":  {"debug", "info", "warn", "error"},
+
+		"existingConnections": {Keep, Revalidate},
+
+		"logLevel": {"debug", "info", "warn", "error"},
 	}[key]
 }
 
@@ -166,6 +181,7 @@ func (c *Config) validate() error {
 		{"datastore", c.Datastore},
 		{"datapath", c.Datapath},
 		{"tunnel", c.Tunnel},
+		{"existingConnections", c.ExistingConnections},
 		{"logLevel", c.LogLevel},
 	} {
 		all = append(all, CheckChoice(s.key, s.value))

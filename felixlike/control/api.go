@@ -95,6 +95,35 @@ type Status struct {
 	Quarantined []Quarantined `json:"quarantined"`
 	// Repairs are the foreign changes that were undone.
 	Repairs Repairs `json:"repairs"`
+	// ExistingConnections says what happens to established connections that policy denies now.
+	ExistingConnections ExistingConnections `json:"existingConnections"`
+}
+
+// ExistingConnections is the state of the setting existingConnections.
+type ExistingConnections struct {
+	// Mode is "keep" or "revalidate". The other fields are for "revalidate" only.
+	Mode string `json:"mode,omitempty"`
+	// Pending counts the changed pods, policies and groups whose connections have not been looked at. Ended counts
+	// the connections that were ended since the agent started.
+	Pending int    `json:"pending,omitempty"`
+	Ended   uint64 `json:"ended,omitempty"`
+	// Running is the walk under way, as far as it is; Last is the newest that has ended.
+	Running *Walk `json:"running,omitempty"`
+	Last    *Walk `json:"last,omitempty"`
+}
+
+// Walk is a look at the established connections of pods whose verdicts may have changed.
+type Walk struct {
+	At   time.Time     `json:"at"`
+	Took time.Duration `json:"tookNanoseconds"`
+	// Pods counts the addresses of these pods, Of their connections, Looked those that were judged, Denied
+	// those of them that policy denies, and Ended those that were still there and are ended.
+	Pods   int    `json:"pods"`
+	Of     int    `json:"of"`
+	Looked int    `json:"looked"`
+	Denied int    `json:"denied"`
+	Ended  int    `json:"ended"`
+	Error  string `json:"error,omitempty"`
 }
 
 // Underlay is this node's network as it was found, or set, and why so.

@@ -105,7 +105,27 @@ func (t *text) summary(s control.Status) {
 	if len(s.Flows) > 0 {
 		fmt.Fprintf(t, "flows in the bridge: %s\n", counts(s.Flows))
 	}
+	t.existing(s.ExistingConnections)
 	fmt.Fprintf(t, "writes since start: %s   groups %d\n\n", counts(s.Writes), s.Groups)
+}
+
+// existing prints what happens to established connections that policy denies now.
+func (t *text) existing(e control.ExistingConnections) {
+	if e.Mode == "" {
+		return
+	}
+	fmt.Fprintf(t, "existing connections: %s", e.Mode)
+	if e.Mode == config.Revalidate {
+		fmt.Fprintf(t, "   ended since start %d   changes not looked at %d", e.Ended, e.Pending)
+	}
+	fmt.Fprintln(t)
+	if w := e.Running; w != nil {
+		fmt.Fprintf(t, "  looking for %s: %d of %d connections looked at, %d ended\n", w.Took.Round(time.Millisecond), w.Looked, w.Of, w.Ended)
+	}
+	if w := e.Last; w != nil {
+		fmt.Fprintf(t, "  last look at %s in %s: %d connections of %d pod addresses looked at, %d denied, %d ended %s\n",
+			w.At.Format(time.TimeOnly), w.Took.Round(time.Millisecond), w.Looked, w.Pods, w.Denied, w.Ended, w.Error)
+	}
 }
 
 // underlay prints the node's network as the agent has found it.

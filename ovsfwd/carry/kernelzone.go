@@ -51,6 +51,15 @@ func (z *kernelZone) learn(_ context.Context, seeds []seed) (int, error) {
 	return z.kernel.Write(puts)
 }
 
+func (z *kernelZone) disallow(_ context.Context, all []conntrack.Connection) (int, error) {
+	puts := make([]conntrack.Put, len(all))
+	for i, k := range all {
+		puts[i] = conntrack.Put{Connection: k, ClearLabel: allowedLabel()}
+		puts[i].Label = conntrack.Label{}
+	}
+	return z.kernel.Write(puts)
+}
+
 func (z *kernelZone) drop(_ context.Context, doomed []conntrack.Connection) (int, error) {
 	return z.kernel.Delete(doomed)
 }

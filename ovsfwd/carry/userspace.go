@@ -23,6 +23,8 @@ type zone interface {
 	drop(ctx context.Context, doomed []conntrack.Connection) (int, error)
 	// forget forgets the connections from and to addresses.
 	forget(ctx context.Context, addrs []netip.Addr) (int, error)
+	// disallow takes the mark of allowed connections from these.
+	disallow(ctx context.Context, all []conntrack.Connection) (int, error)
 	// tracksSCTP reports whether SCTP associations between the same addresses have
 	// entries of their own.
 	tracksSCTP() bool
@@ -138,6 +140,29 @@ func (s *seed) packets() []openflow.PacketOut {
 func (s *seed) marks() []openflow.Action {
 	allowed := pipeline.AllowedLabel()
 	return []openflow.Action{openflow.SetCTLabelBits(allowed, allowed), openflow.SetCTMark(s.mark())}
+}
+
+// disallow sends a made-up packet of each connection's original direction through conntrack. ovs-vswitchd
+// changes the label also if the packet's sequence number is out of the window, and then nothing else.
+func (z *userspaceZone) disallow(ctx context.Context, all []conntrack.Connection) (int, error) {
+	allowed := pipeline.AllowedLabel()
+	packets := make([]openflow.PacketOut, 0, len(all))
+	for _, k := range all {
+		if k.Original.Protocol == unix.IPPROTO_SCTP {
+			continue // associations are flows
+		}
+		packets = append(packets, openflow.PacketOut{
+			InPort: openflow.FromNowhere, Data: conntrack.Frame(k.Original, conntrack.FlagACK),
+			Actions: []openflow.Action{openflow.CT(openflow.CTSpec{
+				Commit: true, Zone: pipeline.Zone, Table: openflow.NoTable,
+				Exec: []openflow.Action{openflow.SetCTLabelBits(openflow.Label{}, allowed)},
+			})},
+		})
+	}
+	if err := z.send(ctx, packets); err != nil {
+		return 0, err
+	}
+	return len(packets), nil
 }
 
 // forget flushes connections by their tuples. Flushing ICMPv6 connections would

@@ -70,6 +70,8 @@ type Put struct {
 	// MarkMask selects the bits of the mark that are set as in Mark; all others
 	// stay.
 	MarkMask uint32
+	// ClearLabel has the bits of the label that are cleared unless Label has them.
+	ClearLabel Label
 	// Revive also writes state, timeout and flags of an existing entry. Without it, the entry only gets the
 	// mark and, if desired, liberal windows. Translations of addresses are never changed.
 	Revive bool

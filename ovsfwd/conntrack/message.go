@@ -100,10 +100,15 @@ func (k *Kernel) begin(p *Put) {
 		// A new entry has no mark, and the kernel takes no mask for it.
 		b.Uint32(attrMarkMask, p.MarkMask)
 	}
-	if p.Label != (Label{}) {
+	if mask := p.labelMask(); mask != (Label{}) {
 		b.Data(attrLabels, p.Label.bytes())
-		b.Data(attrLabelsMask, p.Label.bytes())
+		b.Data(attrLabelsMask, mask.bytes())
 	}
+}
+
+// labelMask returns the bits of the label that are written.
+func (p *Put) labelMask() Label {
+	return Label{High: p.Label.High | p.ClearLabel.High, Low: p.Label.Low | p.ClearLabel.Low}
 }
 
 // remove writes the message that forgets one entry.

@@ -37,6 +37,8 @@ type Config struct {
 	// ServeCNI has the agents serve the CNI plugin. Such an agent restores the ports of pods
 	// that another program removes.
 	ServeCNI bool
+	// ExistingConnections is the setting of the agents; the default if it is empty.
+	ExistingConnections string
 	// ProbeRate is the number of probes begun per second; probe.DefaultRate if
 	// zero.
 	ProbeRate int
@@ -62,7 +64,7 @@ func (c Config) withDefaults() (Config, error) {
 	for _, field := range []struct {
 		value *string
 		def   string
-	}{{&c.Root, labs.DefaultRoot}, {&c.Backend, "nftables"}, {&c.Datapath, "netdev"}, {&c.Tunnel, "geneve"}, {&c.LogLevel, "info"}} {
+	}{{&c.Root, labs.DefaultRoot}, {&c.Backend, "nftables"}, {&c.Datapath, "netdev"}, {&c.Tunnel, "geneve"}, {&c.LogLevel, "info"}, {&c.ExistingConnections, config.Keep}} {
 		if *field.value == "" {
 			*field.value = field.def
 		}
@@ -70,7 +72,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.SyncTimeout <= 0 {
 		c.SyncTimeout = DefaultSyncTimeout
 	}
-	for key, value := range map[string]string{"backend": c.Backend, "datapath": c.Datapath, "tunnel": c.Tunnel, "logLevel": c.LogLevel} {
+	for key, value := range map[string]string{"backend": c.Backend, "datapath": c.Datapath, "tunnel": c.Tunnel, "logLevel": c.LogLevel, "existingConnections": c.ExistingConnections} {
 		if err := config.CheckChoice(key, value); err != nil {
 			return c, fmt.Errorf("lab %s: %w", c.Name, err)
 		}
@@ -287,7 +289,7 @@ func (l *Lab) removeLocked(ctx context.Context, p *plan) error {
 func (l *Lab) addNodesLocked(ctx context.Context, p *plan) error {
 	command := agentCommand{
 		binary: l.config.Agent, backend: l.config.Backend, datapath: l.config.Datapath,
-		tunnel: l.config.Tunnel, logLevel: l.config.LogLevel, manifests: manifestsDir(l.Manifests()),
+		tunnel: l.config.Tunnel, logLevel: l.config.LogLevel, existing: l.config.ExistingConnections, manifests: manifestsDir(l.Manifests()),
 		serveCNI: l.config.ServeCNI,
 	}
 	var mu sync.Mutex

@@ -1,0 +1,149 @@
+package judge_test
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"pgregory.net/rapid"
+
+	"github.com/felixlike/felixlike/felixlike/policy"
+	"github.com/felixlike/felixlike/felixlike/policy/judge"
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
+	"github.com/felixlike/felixlike/internal/seeded"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/policytest"
+)
+
+// node is the judge of one node, and the engine that feeds it.
+type node struct {
+	engine    *policy.Engine
+	judge     *judge.Judge
+	endpoints map[model.PodID]*model.Endpoint
+}
+
+// become makes the node one of a cluster, by updates of the engine.
+func (n *node) become(c, before *oracle.Cluster) {
+	for _, o := range before.Policies {
+		n.engine.DeleteNetworkPolicy(o.Namespace, o.Name)
+	}
+	for _, o := range before.ClusterPolicies {
+		n.engine.DeleteClusterNetworkPolicy(o.Name)
+	}
+	for _, o := range before.Antrea.All() {
+		n.engine.DeleteAntrea(o.ID())
+	}
+	for _, o := range before.Pods {
+		n.engine.DeletePod(policytest.PodID(o))
+	}
+	for _, o := range c.Nodes {
+		n.engine.SetNode(o)
+	}
+	for _, o := range c.Namespaces {
+		n.engine.SetNamespace(o)
+	}
+	for _, o := range c.Pods {
+		n.engine.SetPod(o)
+	}
+	for _, o := range c.Policies {
+		n.engine.SetNetworkPolicy(o)
+	}
+	for _, o := range c.ClusterPolicies {
+		n.engine.SetClusterNetworkPolicy(o)
+	}
+	for _, o := range c.Antrea.All() {
+		n.engine.SetAntrea(o)
+	}
+	for _, u := range n.engine.Flush() {
+		n.judge.OnUpdate(u)
+		switch u := u.(type) {
+		case model.EndpointUpdate:
+			n.endpoints[u.Endpoint.ID] = u.Endpoint
+		case model.EndpointRemove:
+			delete(n.endpoints, u.ID)
+		}
+	}
+}
+
+// TestAgreesWithOracle judges packets of random clusters as the oracle does, at both ends, and again after the
+// updates from one cluster to another.
+func TestAgreesWithOracle(t *testing.T) {
+	judged, denied := 0, 0
+	seeded.Check(t, func(t *rapid.T) {
+		clusters := []*oracle.Cluster{policytest.AntreaCluster(t), policytest.AntreaCluster(t)}
+		nodes := map[string]*node{}
+		before := &oracle.Cluster{}
+		for _, c := range clusters {
+			for _, o := range c.Nodes {
+				if nodes[o.Name] == nil {
+					nodes[o.Name] = &node{policy.New(o.Name), judge.New(), map[model.PodID]*model.Endpoint{}}
+				}
+			}
+			for _, n := range nodes {
+				n.become(c, before)
+			}
+			before = c
+			for _, p := range policytest.Packets(t, c) {
+				v := c.Evaluate(p)
+				for d, want := range map[model.Direction]oracle.Decision{model.Egress: v.Egress, model.Ingress: v.Ingress} {
+					switch want.Why {
+					case oracle.NotIsolated, oracle.RuleAllows, oracle.RuleDenies, oracle.Isolated:
+					default:
+						continue // no policy is asked
+					}
+					pod := podAt(c, p, d)
+					e := nodes[pod.Spec.NodeName].endpoints[policytest.PodID(pod)]
+					if e == nil {
+						continue // of a node that the cluster does not have
+					}
+					got := nodes[pod.Spec.NodeName].judge.Decide(e.Applied(d), d, judge.Packet(p))
+					if got.Action.Denies() == want.Allowed || got.Isolated != (want.Why == oracle.Isolated) {
+						t.Fatalf("%s, %s: %+v, the oracle says %+v", p, d, got, want)
+					}
+					judged++
+					if !want.Allowed {
+						denied++
+					}
+				}
+			}
+		}
+	})
+	t.Logf("%d packets judged, %d denied", judged, denied)
+	if judged < 100 || denied < 10 {
+		t.Error("too few packets: the test shows nothing")
+	}
+}
+
+// podAt returns the pod whose policies are asked.
+func podAt(c *oracle.Cluster, p oracle.Packet, d model.Direction) *corev1.Pod {
+	at := p.Destination
+	if d == model.Egress {
+		at = p.Source
+	}
+	for _, pod := range c.Pods {
+		if pod.Spec.HostNetwork || pod.Status.Phase != corev1.PodRunning {
+			continue
+		}
+		for _, ip := range pod.Status.PodIPs {
+			if ip.IP == at.String() {
+				return pod
+			}
+		}
+	}
+	return nil
+}
+
+// TestUsersOf: the policies that name a group, by its peers or named ports.
+func TestUsersOf(t *testing.T) {
+	j := judge.New()
+	for name, r := range map[string]model.Rule{
+		"peers": {Peers: []model.GroupID{"a1"}}, "ports": {NamedPorts: []model.GroupID{"p1"}}, "none": {AnyPeer: true},
+	} {
+		j.OnUpdate(model.PolicyUpdate{Policy: &model.Policy{ID: model.PolicyID{Name: name}, Egress: []model.Rule{r}}})
+	}
+	if all := j.UsersOf(map[model.GroupID]bool{"a1": true, "p1": true, "a2": true}); len(all) != 2 {
+		t.Errorf("%v", all)
+	}
+	if all := j.UsersOf(nil); all != nil {
+		t.Errorf("%v", all)
+	}
+}

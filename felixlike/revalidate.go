@@ -1,0 +1,373 @@
+package felixlike
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/policy/judge"
+	"github.com/felixlike/felixlike/internal/isolate"
+	"github.com/felixlike/felixlike/internal/panics"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/conntrack"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+)
+
+// Established lists and ends the connections of pods that policy has allowed.
+type Established interface {
+	// Through lists the live ones, from the kernel or the switch.
+	Through(ctx context.Context, inSwitch bool) ([]conntrack.Connection, error)
+	// Disallow takes the mark of allowed connections from some of them, and returns their number.
+	Disallow(ctx context.Context, inSwitch bool, all []conntrack.Connection) (int, error)
+}
+
+const (
+	// judgeBatch is the number of connections that are judged and ended together: some milliseconds.
+	judgeBatch = 1024
+	// maxRest bounds the pause after a walk. A pause is as long as the walk before: under a storm of
+	// changes, walks take half of one processor at most.
+	maxRest = 400 * time.Millisecond
+	// walkAgain is the wait for the end of a change of the backend.
+	walkAgain = 100 * time.Millisecond
+)
+
+// revalidator ends the established connections that a change of policy denies
+// (existingConnections: revalidate). It has a goroutine of its own, beside the loop and the stages.
+//
+//	loop: an update -------> noted in changed
+//	loop: policy applied --> wake --> walk: pods whose verdicts may have changed
+//	                                        their connections, from the kernel or the switch
+//	                                        judged by the model; denied ones lose their mark
+//
+// A walk begins when the dataplane has the change. So a connection that it ends cannot get its mark back. If the
+// model is ahead of the dataplane, the later change has a walk of its own.
+//
+// The first apply counts as a change for all pods: policy may have changed while no agent ran.
+type revalidator struct {
+	queue   *queue
+	cluster *cluster
+	stages  *stages
+	// established is nil if connections are kept.
+	established Established
+	services    []netip.Prefix
+	timing      Timing
+	wake        chan struct{}
+
+	mu    sync.Mutex
+	judge *judge.Judge
+	// changed has the model.PodIDs, model.PolicyIDs and model.GroupIDs whose connections wait for a walk, with
+	// the tracker's count at their newest update.
+	changed map[any]uint64
+	// programmed is the newest count that the dataplane has.
+	programmed uint64
+	running    *control.Walk
+	last       *control.Walk
+	ended      uint64
+}
+
+func newRevalidator(cfg *Config, q *queue, c *cluster, s *stages) *revalidator {
+	return &revalidator{
+		queue: q, cluster: c, stages: s, established: cfg.Revalidate, services: cfg.ServiceCIDRs, timing: cfg.Timing,
+		wake: make(chan struct{}, 1), judge: judge.New(), changed: map[any]uint64{},
+	}
+}
+
+// onUpdate notes an update. It runs in the loop.
+func (r *revalidator) onUpdate(u model.Update, noted uint64) {
+	if r.established == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.judge.OnUpdate(u)
+	switch u := u.(type) {
+	case model.EndpointUpdate:
+		r.changed[u.Endpoint.ID] = noted
+	case model.EndpointRemove:
+		delete(r.changed, u.ID)
+	case model.PolicyUpdate:
+		r.changed[u.Policy.ID] = noted
+	case model.PolicyRemove: // its endpoints have updates
+		delete(r.changed, u.ID)
+	case model.GroupUpdate:
+		r.changed[u.Group.ID] = noted
+	case model.GroupRemove:
+		delete(r.changed, u.ID)
+	}
+}
+
+// applied takes the count of updates that the dataplane has. It runs in the loop.
+func (r *revalidator) applied(noted uint64) {
+	if r.established == nil {
+		return
+	}
+	r.mu.Lock()
+	r.programmed = max(r.programmed, noted)
+	wait := len(r.changed) > 0
+	r.mu.Unlock()
+	if wait {
+		r.nudge()
+	}
+}
+
+func (r *revalidator) nudge() {
+	select {
+	case r.wake <- struct{}{}:
+	default: // it will walk anyway
+	}
+}
+
+// run walks after changes, until ctx ends.
+func (r *revalidator) run(ctx context.Context) error {
+	if r.established == nil {
+		return nil
+	}
+	failures := 0
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.wake:
+		}
+		began := time.Now()
+		var again bool
+		err := panics.Guard(func() (err error) { again, err = r.walk(ctx); return err })
+		rest := min(time.Since(began), maxRest)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			failures++
+			rest = isolate.Wait(failures, r.timing.RetryMin, r.timing.RetryMax)
+			r.stages.log().Warn("connections that policy denies may continue", "error", err, "retry", rest)
+		case again:
+			rest = walkAgain
+		default:
+			failures = 0
+		}
+		if err != nil || again {
+			r.nudge()
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(rest):
+		}
+	}
+}
+
+// site is the node as a walk sees it.
+type site struct {
+	inSwitch bool
+	// pods are the attached pods that the datastore knows, by address.
+	pods map[netip.Addr]*model.Endpoint
+	// own are the addresses of this node, which policy never judges.
+	own      map[netip.Addr]bool
+	services []netip.Prefix
+}
+
+// look returns the site, or nil if there cannot be a walk now: during a change of the backend, connections are
+// between two enforcement points.
+func (r *revalidator) look(ctx context.Context) (s *site, waits map[model.PolicyID]bool, err error) {
+	err = r.queue.ask(ctx, func() {
+		t := r.cluster.tracker
+		if r.stages.handover != nil {
+			return
+		}
+		s = &site{
+			inSwitch: r.stages.backend.Place() == backend.InSwitch,
+			pods:     map[netip.Addr]*model.Endpoint{}, own: map[netip.Addr]bool{},
+			services: slices.Concat(r.services, t.services.Prefixes),
+		}
+		waits = maps.Clone(t.waits)
+		for id, a := range t.attachments {
+			if e := t.endpoints[id]; e != nil {
+				for _, addr := range a.Addresses {
+					s.pods[addr] = e
+				}
+			}
+		}
+		for _, a := range t.host.Addresses {
+			s.own[a] = true
+		}
+		if n := t.nodes[r.cluster.node]; n != nil {
+			for _, f := range model.Families() {
+				s.own[n.Address(f)], s.own[n.Gateway(f)] = true, true
+			}
+		}
+	})
+	return s, waits, err
+}
+
+// walk looks at the connections of the pods whose verdicts may have changed. It returns true if it has to be
+// called again although nothing has changed.
+func (r *revalidator) walk(ctx context.Context) (again bool, err error) {
+	s, waits, err := r.look(ctx)
+	if err != nil || s == nil {
+		return s == nil, err
+	}
+	began := time.Now()
+	due, affected := r.due(s, waits)
+	if len(due) == 0 {
+		return false, nil
+	}
+	w := control.Walk{At: began, Pods: len(affected)}
+	defer func() {
+		w.Took = time.Since(began)
+		if err != nil {
+			w.Error = err.Error()
+		}
+		r.note(due, w, err)
+	}()
+	if len(affected) == 0 {
+		return false, nil
+	}
+	all, err := r.established.Through(ctx, s.inSwitch)
+	if err != nil {
+		return false, err
+	}
+	all = slices.DeleteFunc(all, func(k conntrack.Connection) bool {
+		from, to, _ := s.ends(&k)
+		return !affected[from] && !affected[to]
+	})
+	for part := range slices.Chunk(all, judgeBatch) {
+		denied := r.denied(s, part)
+		ended, err := r.established.Disallow(ctx, s.inSwitch, denied)
+		w.Looked, w.Denied, w.Ended = w.Looked+len(part), w.Denied+len(denied), w.Ended+ended
+		r.progress(w, len(all), ended)
+		if err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// due takes the changes that the dataplane has, and returns them with the addresses of the pods that they
+// affect. A pod with a policy that waits for its turn is left for later: until then, it has a policy without rules.
+func (r *revalidator) due(s *site, waits map[model.PolicyID]bool) (due map[any]uint64, affected map[netip.Addr]bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	due, affected = map[any]uint64{}, map[netip.Addr]bool{}
+	groups, policies := map[model.GroupID]bool{}, map[model.PolicyID]bool{}
+	for id, at := range r.changed {
+		if at > r.programmed {
+			continue
+		}
+		if id, ok := id.(model.GroupID); ok {
+			groups[id] = true
+		}
+		if id, ok := id.(model.PolicyID); ok {
+			policies[id] = true
+		}
+		due[id] = at
+		delete(r.changed, id)
+	}
+	for _, id := range r.judge.UsersOf(groups) {
+		policies[id] = true
+	}
+	for addr, e := range s.pods {
+		at, changed := due[e.ID]
+		waiting := false
+		for _, d := range model.Directions() {
+			for id := range e.Applied(d).All() {
+				changed, waiting = changed || policies[id], waiting || waits[id]
+			}
+		}
+		switch {
+		case changed && waiting:
+			r.changed[e.ID] = at // the policy's turn is an update, and has a walk
+			delete(due, e.ID)
+		case changed:
+			affected[addr] = true
+		}
+	}
+	return due, affected
+}
+
+// ends returns the two addresses and the destination port by which policy judges a connection: after DNAT, and
+// before the source is replaced.
+func (s *site) ends(k *conntrack.Connection) (from, to netip.Addr, port uint16) {
+	from, to = k.Original.Src, k.Reply.Src
+	if !k.Original.IsICMP() {
+		port = k.Reply.SrcPort
+	}
+	if s.inSwitch && from == pipeline.Hairpin(model.FamilyOf(from)) {
+		from = to // a pod that reaches itself through a Service
+	}
+	return from, to, port
+}
+
+// denied returns the connections that policy denies.
+func (r *revalidator) denied(s *site, all []conntrack.Connection) []conntrack.Connection {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var denied []conntrack.Connection
+	for _, k := range all {
+		if r.denies(s, &k) {
+			denied = append(denied, k)
+		}
+	}
+	return denied
+}
+
+// denies judges both ends of a connection that are pods of this node. The other nodes judge theirs.
+func (r *revalidator) denies(s *site, k *conntrack.Connection) bool {
+	from, to, port := s.ends(k)
+	if s.own[from] || s.own[to] {
+		return false
+	}
+	if s.inSwitch && slices.ContainsFunc(s.services, func(p netip.Prefix) bool { return p.Contains(to) }) {
+		return false // on its way to the host, which translates the address; it comes back, and is judged
+	}
+	packet := judge.Packet{Source: from, Destination: to, Protocol: model.Protocol(k.Original.Protocol), Port: port}
+	denies := func(a netip.Addr, d model.Direction) bool {
+		e := s.pods[a]
+		return e != nil && r.judge.Decide(e.Applied(d), d, packet).Action.Denies()
+	}
+	return denies(from, model.Egress) || denies(to, model.Ingress)
+}
+
+// progress notes how far a walk is.
+func (r *revalidator) progress(w control.Walk, of, ended int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w.Of, w.Took = of, time.Since(w.At)
+	r.running = &w
+	r.ended += uint64(ended)
+}
+
+// note notes the end of a walk. After a failure, its changes wait for the next one.
+func (r *revalidator) note(due map[any]uint64, w control.Walk, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w.Of = w.Looked
+	if r.running != nil {
+		w.Of = r.running.Of
+	}
+	r.running, r.last = nil, &w
+	if err != nil {
+		for id, at := range due {
+			r.changed[id] = max(r.changed[id], at)
+		}
+		return
+	}
+	if w.Ended > 0 {
+		r.stages.log().Info("connections that policy denies now are ended", "looked", w.Looked, "ended", w.Ended, "took", w.Took)
+	}
+}
+
+// status is for any goroutine.
+func (r *revalidator) status() control.ExistingConnections {
+	if r.established == nil {
+		return control.ExistingConnections{Mode: config.Keep}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return control.ExistingConnections{Mode: config.Revalidate, Pending: len(r.changed), Ended: r.ended, Running: r.running, Last: r.last}
+}
