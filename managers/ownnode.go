@@ -13,14 +13,21 @@ import (
 
 // OwnNodeManager keeps the chains that judge packets of pods to their own node: one for each
 // list of policies (rules.OwnNode), with a set of the addresses of its pods, and the chains
-// that lead to them. Without such a list there is none of these. A pod that the
-// datastore does not know is in no list. The chains of the policies are another manager's.
+// that lead to them. Without such a list there is none of these. The chains of the policies
+// are another manager's.
+//
+// A pod that the datastore never knew is in no list. A pod that the datastore no longer has
+// keeps its list while it is attached: its containers may still run. A list with a policy
+// that is gone denies all packets.
 type OwnNodeManager struct {
 	partSets
 	chains    Chains
 	endpoints map[model.PodID]*model.Endpoint
-	owners    *owners
-	hasRules  map[model.PolicyID]bool
+	// gone are the endpoints that the datastore no longer has, and that are still attached.
+	gone   map[model.PodID]bool
+	owners *owners
+	// hasRules has the known policies of the ordered tiers: whether they have egress rules.
+	hasRules map[model.PolicyID]bool
 	// parts are the chains by their names, placed the list of each address.
 	parts      map[string]*ownNodePart
 	placed     map[netip.Addr]ownNodeList
@@ -45,7 +52,7 @@ type ownNodeList struct{ identity, chain string }
 // NewOwnNodeManager returns a manager without pods.
 func NewOwnNodeManager(renderer *rules.Renderer, chains Chains, sets ipsets.Sets) *OwnNodeManager {
 	return &OwnNodeManager{
-		partSets: partSets{renderer, sets}, chains: chains, endpoints: map[model.PodID]*model.Endpoint{}, owners: newOwners(),
+		partSets: partSets{renderer, sets}, chains: chains, endpoints: map[model.PodID]*model.Endpoint{}, gone: map[model.PodID]bool{}, owners: newOwners(),
 		hasRules: map[model.PolicyID]bool{}, parts: map[string]*ownNodePart{}, placed: map[netip.Addr]ownNodeList{},
 		refused: map[rules.PolicySide]bool{}, dirtyPods: dirty[model.PodID]{}, dirtyAddrs: dirty[netip.Addr]{}, stale: dirty[string]{},
 	}
@@ -59,27 +66,41 @@ func (m *OwnNodeManager) OnUpdate(u model.Update) {
 	switch u := u.(type) {
 	case model.EndpointUpdate:
 		m.endpoints[u.Endpoint.ID] = u.Endpoint
+		delete(m.gone, u.Endpoint.ID)
 		m.dirtyPods.add(u.Endpoint.ID)
 	case model.EndpointRemove:
+		if m.owners.attachment(u.ID) != nil {
+			m.gone[u.ID] = true
+			return
+		}
 		delete(m.endpoints, u.ID)
-		m.dirtyPods.add(u.ID)
+	case model.AttachmentRemove:
+		if m.gone[u.Pod] && m.owners.attachment(u.Pod) == nil {
+			delete(m.gone, u.Pod)
+			delete(m.endpoints, u.Pod)
+		}
 	case model.PolicyUpdate:
-		m.setRules(u.Policy.ID, len(u.Policy.Egress) > 0)
+		has, known := m.hasRules[u.Policy.ID]
+		if id := u.Policy.ID; id.Tier != model.TierNetworkPolicy && (!known || has != (len(u.Policy.Egress) > 0)) {
+			m.hasRules[id] = len(u.Policy.Egress) > 0
+			m.touch(func(asked model.PolicyID) bool { return asked == id })
+		}
 	case model.PolicyRemove:
-		m.setRules(u.ID, false)
+		if _, known := m.hasRules[u.ID]; known {
+			delete(m.hasRules, u.ID)
+			m.touch(func(asked model.PolicyID) bool { return asked == u.ID })
+		}
 	}
 }
 
-func (m *OwnNodeManager) setRules(id model.PolicyID, has bool) {
-	if id.Tier == model.TierNetworkPolicy || m.hasRules[id] == has {
-		return
+// unknown returns a policy of a list that is gone.
+func (m *OwnNodeManager) unknown(own model.Applied) (id model.PolicyID, found bool) {
+	for id := range own.All() {
+		if _, known := m.hasRules[id]; !known {
+			return id, true
+		}
 	}
-	if has {
-		m.hasRules[id] = true
-	} else {
-		delete(m.hasRules, id)
-	}
-	m.touch(func(asked model.PolicyID) bool { return asked == id })
+	return id, false
 }
 
 // touch has the chains rendered that ask one of these policies.
@@ -192,7 +213,7 @@ func (m *OwnNodeManager) resize(name string) {
 			m.stale.add(name)
 			if len(p.lists) == 0 {
 				m.removeSets(&p.part)
-				m.chains.RemoveChain(m.renderer.OwnNodeClosed(own).Name)
+				m.chains.RemoveChain(m.renderer.OwnNodeClosed(own, "").Name)
 				delete(m.parts, name)
 				m.base = true
 				return
@@ -214,7 +235,9 @@ func (m *OwnNodeManager) render() {
 		}
 		first := p.lists[slices.Min(slices.Collect(maps.Keys(p.lists)))]
 		if len(p.lists) > 1 {
-			m.chains.UpdateChain(m.renderer.OwnNodeClosed(first))
+			m.chains.UpdateChain(m.renderer.OwnNodeClosed(first, "other lists of policies have the name of this chain"))
+		} else if id, found := m.unknown(first); found {
+			m.chains.UpdateChain(m.renderer.OwnNodeClosed(first, id.String()+" is gone, as the pods that it applied to"))
 		} else {
 			m.chains.UpdateChain(m.renderer.OwnNodeList(first, func(id model.PolicyID) bool { return m.hasRules[id] }))
 		}

@@ -53,7 +53,16 @@ func TestOwnNodeLists(t *testing.T) {
 			if own = r.chainsWith("own-"); len(own) != 2 || len(membersOf(r)) != 2 {
 				t.Errorf("chains %v, sets %v", own, r.sets)
 			}
+			// The datastore has lost a pod whose containers may still run.
 			send(m, model.EndpointRemove{ID: pod("a")}, model.AttachmentRemove{Pod: pod("b"), Interface: "b"})
+			if own = r.chainsWith("own-"); len(own) != 1 || !strings.Contains(r.chains[own[0]], "jump") || len(membersOf(r)) != 1 {
+				t.Errorf("of a pod that is still attached: chains %v, sets %v", own, r.sets)
+			}
+			send(m, model.PolicyRemove{ID: deny})
+			if own = r.chainsWith("own-"); len(own) != 1 || strings.Contains(r.chains[own[0]], "jump") || !strings.Contains(r.chains[own[0]], "goto denied-out") {
+				t.Errorf("of a pod that is still attached, without its policy: %v", r.chains)
+			}
+			send(m, model.AttachmentRemove{Pod: pod("a"), Interface: "a"})
 			if len(r.chains)+len(r.sets) != 0 {
 				t.Errorf("left over: %v, %v", r.chains, r.sets)
 			}

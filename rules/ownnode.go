@@ -110,11 +110,10 @@ func (r *Renderer) OwnNodeList(own model.Applied, hasRules func(model.PolicyID) 
 	return c
 }
 
-// OwnNodeClosed is OwnNodeList if several lists share the name of the chain: it denies all
-// packets.
-func (r *Renderer) OwnNodeClosed(own model.Applied) tables.Chain {
+// OwnNodeClosed is OwnNodeList if nobody can say what the list decides: it denies all packets.
+func (r *Renderer) OwnNodeClosed(own model.Applied, why string) tables.Chain {
 	return tables.Chain{
 		Name: r.ownNodeChain(own), Origin: tables.OfEveryPod{},
-		Rules: []tables.Rule{{Action: Deny(model.Egress), Comment: "other lists of policies have the name of this chain"}},
+		Rules: []tables.Rule{{Action: Deny(model.Egress), Comment: why}},
 	}
 }
