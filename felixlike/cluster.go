@@ -32,7 +32,7 @@ type cluster struct {
 	addressesKnown bool
 	// nodeLost is set while this node's object, once known, is missing in the datastore.
 	nodeLost bool
-	// unread are the files of the datastore that could never be read, outdated counts those with a former
+	// unread are the files of the datastore that could never be read in full, outdated counts those with a former
 	// version in force.
 	unread   []string
 	outdated int
@@ -75,9 +75,9 @@ func (c *cluster) unreadFiles() string {
 	case 0:
 		return ""
 	case 1:
-		return "manifest " + c.unread[0] + " could never be read: policies in it are not in force"
+		return "manifest " + c.unread[0] + " could never be read in full: policies in it are not in force"
 	default:
-		return fmt.Sprintf("manifest %s and %d more could never be read: policies in them are not in force", c.unread[0], n-1)
+		return fmt.Sprintf("manifest %s and %d more could never be read in full: policies in them are not in force", c.unread[0], n-1)
 	}
 }
 

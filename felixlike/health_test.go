@@ -43,7 +43,7 @@ func TestReadyTransitions(t *testing.T) {
 	eventually(t, "a later failure makes it not ready again", func() bool { return strings.Contains(missing(t, f), "again") })
 }
 
-// A manifest that was never read makes the agent not ready: it may have a policy of any pod. An outdated one does not.
+// A manifest that was never read in full makes the agent not ready: it may have a policy of any pod. An outdated one does not.
 func TestUnreadManifestIsNotReady(t *testing.T) {
 	f := startWith(t, Config{Stages: []backend.Stage{newFakeTable(t).stage()}})
 	f.begin(t)
@@ -54,8 +54,8 @@ func TestUnreadManifestIsNotReady(t *testing.T) {
 		want     string
 	}{
 		{nil, 2, ""},
-		{[]string{"a.yaml"}, 0, "manifest a.yaml could never be read: policies in it are not in force"},
-		{[]string{"a.yaml", "b.yaml", "c.yaml"}, 1, "manifest a.yaml and 2 more could never be read: policies in them are not in force"},
+		{[]string{"a.yaml"}, 0, "manifest a.yaml could never be read in full: policies in it are not in force"},
+		{[]string{"a.yaml", "b.yaml", "c.yaml"}, 1, "manifest a.yaml and 2 more could never be read in full: policies in them are not in force"},
 		{nil, 0, ""},
 	} {
 		f.source.sendBatch(datastore.Batch{InSync: true, Unknown: c.unknown, Outdated: c.outdated})

@@ -21,7 +21,7 @@ type Batch struct {
 	// InSync reports that everything the source holds has been delivered, up to and with this batch. It never
 	// becomes false again.
 	InSync bool
-	// Unknown names the files that exist, and of which the source does not know any version: policies in them are
+	// Unknown names the files that exist, and of which the source never read a version in full: policies in them may be
 	// not in force. Outdated counts the files of which a former version is in force.
 	Unknown  []string
 	Outdated int

@@ -58,7 +58,7 @@ func stateMetrics() []stateMetric {
 			func(s State) float64 { return float64(s.Pending) }),
 		gauge("felixlike_quarantined_objects", "Quarantined objects: the dataplane refuses them, the pods that rely on them are closed, and all else is programmed. The agent's status names them.",
 			func(s State) float64 { return float64(s.Quarantined) }),
-		gauge("felixlike_manifests_unread_files", "Manifests that could never be read: policies in them are not in force. The agent's status names them.",
+		gauge("felixlike_manifests_unread_files", "Manifests that could never be read in full: policies in them are not in force. The agent's status names them.",
 			func(s State) float64 { return float64(s.Unread) }),
 		gauge("felixlike_manifests_outdated_files", "Manifests that cannot be read in full: their last good content is in force. The agent's status names them, and says of when the content is.",
 			func(s State) float64 { return float64(s.Outdated) }),

@@ -178,7 +178,7 @@ func (c *copies) keep(all map[string]*file, changed []string, now cluster) {
 	}
 	c.mu.Lock()
 	for _, name := range changed {
-		if f := all[name]; f.readError == "" && !f.waiting {
+		if f := all[name]; f.readError == "" && !f.waiting && !f.unknown() {
 			c.wanted[name] = f.versions(now)
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/felixlike/datastore"
 )
 
 // agent is a directory of manifests, with the state directory of an agent that is restarted.
@@ -44,6 +46,16 @@ func (a *agent) restart(changes ...func()) {
 	a.log.Reset()
 	a.harness = startWith(a.t, Options{Dir: a.dir, State: a.state, Rescan: time.Hour, Log: slog.New(slog.NewTextHandler(&a.log, nil))})
 	a.sync()
+}
+
+// last returns the newest batch.
+func (a *agent) last() datastore.Batch {
+	a.t.Helper()
+	all := a.delivered()
+	if len(all) == 0 {
+		a.t.Fatal("nothing was delivered")
+	}
+	return all[len(all)-1]
 }
 
 func (a *agent) copies() []string {
@@ -151,6 +163,134 @@ func TestLastGoodVersionSurvivesARestart(t *testing.T) {
 			a.wantNames(ns, pod, "NetworkPolicy x/new")
 			a.wantProblems()
 		})
+	}
+}
+
+const (
+	broken  = "kind: ["
+	foreign = "apiVersion: monitoring.coreos.com/v1\nkind: ServiceMonitor\nmetadata: {name: m}\n"
+)
+
+// A policy is deleted beside an object of a kind that the agent does not use, and stays deleted.
+func TestDeletedBesideAnUnusedKind(t *testing.T) {
+	for _, other := range []string{
+		foreign,
+		"apiVersion: policy.networking.k8s.io/v1alpha1\nkind: AdminNetworkPolicy\nmetadata: {name: m}\n",
+		"apiVersion: crd.antrea.io/v1beta1\nkind: Egress\nmetadata: {name: m}\n",
+	} {
+		a := newAgent(t)
+		a.write("p.yaml", policyYAML("x", "p", "a")+"---\n"+other)
+		a.age("p.yaml")
+		a.sync()
+		a.wantNames(ns, pod, p)
+		a.write("p.yaml", other)
+		a.age("p.yaml")
+		a.sync()
+		a.wantNames(ns, pod)
+		if last := a.last(); last.Outdated != 0 || len(last.Unknown) > 0 || len(last.Problems) != 1 {
+			t.Errorf("outdated %d, unknown %q, problems %v", last.Outdated, last.Unknown, last.Problems)
+		}
+		a.restart()
+		a.wantNames(ns, pod)
+	}
+}
+
+// What may be a mistyped kind of ours, or cannot be trusted, keeps what is missing in the file. Status names each object.
+func TestMissingBesideAnUnknownKind(t *testing.T) {
+	for _, other := range []string{
+		"apiVersion: networking.k8s.io/v1\nkind: NetworkPolcy\n", "apiVersion: v1\nkind: Pdo\n", "apiVersion: crd.antrea.io/v1beta1\nkind: Teir\n",
+		"kind: Policy\n", "apiVersion: 7\nkind: ServiceMonitor\n", foreign + "kind: ServiceMonitor\n",
+	} {
+		a := newAgent(t)
+		a.write("p.yaml", other)
+		a.age("p.yaml")
+		a.sync()
+		a.wantNames(ns, pod, p, q)
+		missing := ": not found in the file, which cannot be read in full: the last good version stays in force"
+		problems := strings.Join(a.problems(), "\n")
+		if len(a.problems()) != 3 || !strings.Contains(problems, p+missing) || !strings.Contains(problems, q+missing) {
+			t.Errorf("%s: problems\n%s", other, problems)
+		}
+		if last := a.last(); last.Outdated != 1 || len(last.Unknown) > 0 {
+			t.Errorf("%s: outdated %d, unknown %q", other, last.Outdated, last.Unknown)
+		}
+	}
+}
+
+// A file that is cut when it is read for the first time is not known, until it is read in full: it has no copy.
+func TestCutAtTheFirstReading(t *testing.T) {
+	a := &agent{harness: &harness{t: t, dir: t.TempDir()}, state: filepath.Join(t.TempDir(), "state")}
+	write := func(text string) {
+		t.Helper()
+		writeFile(t, a.dir, "p.yaml", text)
+		a.age("p.yaml")
+	}
+	notKnown := func() {
+		t.Helper()
+		if last := a.last(); !reflect.DeepEqual(last.Unknown, []string{"p.yaml"}) || last.Outdated != 0 {
+			t.Errorf("unknown %q, outdated %d", last.Unknown, last.Outdated)
+		}
+	}
+	const effect = "; no version of the file was ever read in full: a policy in this part is not in force"
+	writeFile(t, a.dir, "a.yaml", podYAML("x", "a"))
+	write(broken)
+	for range 2 {
+		a.restart()
+		notKnown()
+		a.wantProblems(effect)
+		a.wantCopies("a.yaml")
+	}
+	// Nor is one of which a part can be read, now and later.
+	a.restart(func() { write(policyYAML("x", "p", "a") + "---\n" + broken) })
+	notKnown()
+	a.wantNames(ns, pod, p)
+	write(policyYAML("x", "q", "a") + "---\n" + broken)
+	a.sync()
+	notKnown()
+	a.wantNames(ns, pod, p, q)
+	write("")
+	a.sync()
+	notKnown()
+	a.wantNames(ns, pod, p, q)
+	a.wantCopies("a.yaml")
+	// A whole one is known, also after it was cut again.
+	a.restart(func() { write(policyYAML("x", "q", "a")) })
+	a.wantNames(ns, pod, q)
+	a.wantProblems()
+	if last := a.last(); len(last.Unknown) > 0 {
+		t.Errorf("unknown %q", last.Unknown)
+	}
+	a.restart(func() { write(broken) })
+	a.wantNames(ns, pod, q)
+	if last := a.last(); len(last.Unknown) > 0 || last.Outdated != 1 {
+		t.Errorf("unknown %q, outdated %d", last.Unknown, last.Outdated)
+	}
+	a.wantCopies("a.yaml", "p.yaml")
+}
+
+// A file without objects has a last good version too, of no time.
+func TestLastGoodVersionWithoutObjects(t *testing.T) {
+	a := newAgent(t)
+	a.write("p.yaml", foreign)
+	a.age("p.yaml")
+	a.sync()
+	a.restart(func() { must(t, os.Truncate(filepath.Join(a.dir, "p.yaml"), 0)); a.age("p.yaml") })
+	a.wantProblems("p.yaml: cannot be read: the file is empty; the last good content, which has no objects, stays in force")
+}
+
+// What changes alone in the counts is delivered.
+func TestCountsAreDelivered(t *testing.T) {
+	var got []datastore.Batch
+	r := &run{source: New(Options{Log: slog.New(slog.DiscardHandler)}), deliver: func(b datastore.Batch) { got = append(got, b) }}
+	for _, result := range []scan{{}, {outdated: 1}, {outdated: 1}, {unknown: []string{"a.yaml"}}, {unknown: []string{"b.yaml"}}, {unknown: []string{"b.yaml"}}, {}} {
+		r.result = result
+		r.publish()
+		if last := got[len(got)-1]; last.Outdated != result.outdated || !reflect.DeepEqual(last.Unknown, result.unknown) {
+			t.Errorf("%d outdated and %q unknown after %d, %q", last.Outdated, last.Unknown, result.outdated, result.unknown)
+		}
+	}
+	if len(got) != 5 {
+		t.Errorf("%d batches; want 5", len(got))
 	}
 }
 

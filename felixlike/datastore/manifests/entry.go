@@ -54,10 +54,12 @@ type content struct {
 	entries []entry
 	// problems are those of no entry.
 	problems []model.Problem
-	// partial reports that a document could not be identified: it may be any object that the file held
-	// before.
-	partial bool
+	// unidentified are those of documents that may be any object that the file held before.
+	unidentified []model.Problem
 }
+
+// partial reports whether a document could not be identified.
+func (c *content) partial() bool { return len(c.unidentified) > 0 }
 
 // parser turns the bytes of one file into its content.
 type parser struct {
@@ -92,14 +94,15 @@ func (p place) ref() model.ObjectRef {
 
 // unidentified reports something that does not say which object it is.
 func (p *parser) unidentified(ref model.ObjectRef, field, format string, args ...any) {
-	p.content.partial = true
-	p.problem(ref, field, format, args...)
+	p.content.unidentified = append(p.content.unidentified, p.newProblem(ref, field, format, args...))
 }
 
 func (p *parser) problem(ref model.ObjectRef, field, format string, args ...any) {
-	p.content.problems = append(p.content.problems, model.Problem{
-		Source: p.file, Object: ref, Field: field, Reason: fmt.Sprintf(format, args...),
-	})
+	p.content.problems = append(p.content.problems, p.newProblem(ref, field, format, args...))
+}
+
+func (p *parser) newProblem(ref model.ObjectRef, field, format string, args ...any) model.Problem {
+	return model.Problem{Source: p.file, Object: ref, Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
 // document reads one document, or one item of a List.
@@ -127,8 +130,8 @@ func (p *parser) document(at place, d document) {
 	if !known {
 		ref := readableRef(name, fields, at)
 		if hint := replacedBy(name); hint != "" {
-			p.unidentified(ref, "kind", "%s is not supported: %s", name, hint)
-		} else if isIgnoredKind(name) {
+			p.problem(ref, "kind", "%s is not supported: %s", name, hint)
+		} else if isIgnoredKind(name) || d.err == nil && isForeign(fields) {
 			p.problem(ref, "", "ignored: kind not used")
 		} else {
 			p.unidentified(ref, "kind", "unknown kind %q: ignored", name)

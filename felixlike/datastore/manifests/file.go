@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -52,6 +53,8 @@ type file struct {
 	restored bool
 	// merged reports that objects of a former version stay, because a part of the file cannot be read.
 	merged bool
+	// cut reports that a part of the file cannot be read, and that no version of it was ever read in full.
+	cut bool
 }
 
 // stampOf returns the stamp of a file at a moment. A file that was just written may change again with the
@@ -112,12 +115,13 @@ func (f *file) refresh(path string, force bool) *file {
 		return f
 	}
 	next := &file{name: f.name, stamp: taken, sum: sum, content: parse(f.name, data)}
+	next.cut = next.content.partial() && (f.cut || f.unread())
 	next.date(now, f)
 	lost := next.lostFrom(f)
 	if len(lost) == 0 {
 		return next
 	}
-	if next.content.partial {
+	if next.content.partial() {
 		next.merged = true
 		next.content.entries = append(next.content.entries, lost...)
 		next.content.problems = append(next.content.problems, missingOf(f.name, lost)...)
@@ -174,16 +178,18 @@ func (f *file) versions(now cluster) []*version {
 	return all
 }
 
-// missingOf returns a problem for each restored object that stays in force because a part of its file cannot be read.
+// missingOf returns a problem for each object that stays in force because a part of its file cannot be read.
 func missingOf(name string, lost []entry) []model.Problem {
 	var all []model.Problem
 	for _, e := range lost {
-		if e.version.restored {
-			all = append(all, model.Problem{
-				Source: name, Object: e.key.ref(),
-				Reason: "not found in the file, which cannot be read in full: the last good version" + e.version.since() + ", stays in force",
-			})
+		since := e.version.since()
+		if since != "" {
+			since += ","
 		}
+		all = append(all, model.Problem{
+			Source: name, Object: e.key.ref(),
+			Reason: "not found in the file, which cannot be read in full: the last good version" + since + " stays in force",
+		})
 	}
 	return all
 }
@@ -199,9 +205,14 @@ func (f *file) restoredAt() time.Time {
 	return newest
 }
 
-// unknown reports whether no version of the file was ever read.
+// unread reports whether no version of the file was ever read.
+func (f *file) unread() bool {
+	return !f.restored && f.sum == ([sha256.Size]byte{})
+}
+
+// unknown reports whether no version of the file was ever read in full.
 func (f *file) unknown() bool {
-	return f.readError != "" && !f.restored && f.sum == ([sha256.Size]byte{})
+	return f.cut || f.readError != "" && f.unread()
 }
 
 // absent returns nil for a file that is gone. A link to a file that is gone cannot be read.
@@ -240,17 +251,26 @@ func (f *file) lostFrom(older *file) []entry {
 
 // problems returns those that belong to no entry.
 func (f *file) problems() []model.Problem {
+	all := slices.Clone(f.content.problems)
+	for _, p := range f.content.unidentified {
+		if f.cut {
+			p.Reason += "; no version of the file was ever read in full: a policy in this part is not in force"
+		}
+		all = append(all, p)
+	}
 	if f.readError == "" {
-		return f.content.problems
+		return all
 	}
 	effect := "the former content stays in force"
 	switch {
-	case f.unknown():
+	case f.unread():
 		effect = "its objects are not known; policies in it are not in force"
+	case f.restored && len(f.content.entries) == 0:
+		effect = "the last good content, which has no objects, stays in force"
 	case f.restored:
 		effect = "the last good content, which was first read at " + f.restoredAt().Format(time.RFC3339) + ", stays in force"
 	}
-	return append(f.content.problems[:len(f.content.problems):len(f.content.problems)], model.Problem{
+	return append(all, model.Problem{
 		Source: f.name, Object: model.ObjectRef{Kind: "file", Name: f.name},
 		Reason: "cannot be read: " + f.readError + "; " + effect,
 	})

@@ -1,8 +1,12 @@
 package manifests
 
 import (
+	"encoding/json"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
@@ -102,7 +106,21 @@ func (k kind) checkName(name string) string {
 	return strings.Join(check(name), "; ")
 }
 
-// isIgnoredKind reports whether a kind is a well-known one of Kubernetes that the agent does not use;
+// isForeign reports whether an object is of an API group of which we read no kind.
+func isForeign(fields map[string]json.RawMessage) bool {
+	text, isString := stringField(fields, "apiVersion")
+	version, err := schema.ParseGroupVersion(text)
+	if !isString || err != nil {
+		return false
+	}
+	switch version.Group {
+	case corev1.GroupName, networkingv1.GroupName, v1alpha2.GroupName, antrea.GroupName:
+		return false
+	}
+	return true
+}
+
+// isIgnoredKind reports whether a kind is a well-known one of Kubernetes or Antrea that the agent does not use;
 // manifests of applications are full of them.
 func isIgnoredKind(name string) bool {
 	switch name {
@@ -115,7 +133,9 @@ func isIgnoredKind(name string) bool {
 		"CSIDriver", "CSINode", "CSIStorageCapacity", "StorageClass", "VolumeAttachment",
 		"CustomResourceDefinition", "APIService", "CertificateSigningRequest",
 		"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
-		"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "FlowSchema", "PriorityLevelConfiguration":
+		"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "FlowSchema", "PriorityLevelConfiguration",
+		"BGPPolicy", "Egress", "ExternalEntity", "ExternalIPPool", "ExternalNode", "IPPool", "NodeLatencyMonitor", "PacketCapture",
+		"SupportBundleCollection", "Traceflow", "TrafficControl":
 		return true
 	}
 	return false

@@ -186,7 +186,7 @@ func TestRenamedIntoNonsenseKeepsThePolicy(t *testing.T) {
 	h.write("a.yaml", policyYAML("x", "P!", "a"))
 	h.sync()
 	h.wantNames("Namespace x", "NetworkPolicy x/p")
-	h.wantProblems("metadata.name")
+	h.wantProblems("metadata.name", "NetworkPolicy x/p: not found in the file")
 }
 
 func TestEventsNameTheirFile(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
@@ -14,7 +15,7 @@ import (
 // YAML or JSON. Objects with a problem are not among the events.
 func Parse(name string, data []byte) ([]datastore.Event, []model.Problem) {
 	read := parse(name, data)
-	problems := read.problems
+	problems := slices.Concat(read.problems, read.unidentified)
 	var events []datastore.Event
 	for _, e := range read.entries {
 		problems = append(problems, e.problems...)

@@ -33,7 +33,7 @@ type scan struct {
 	waiting bool
 	// err is the failure to read the directory itself.
 	err error
-	// unknown are the files of which no version was ever read, outdated counts those of which
+	// unknown are the files of which no version was ever read in full, outdated counts those of which
 	// a former version is in force.
 	unknown  []string
 	outdated int

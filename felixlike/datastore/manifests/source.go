@@ -134,6 +134,8 @@ type run struct {
 
 	revision  uint64
 	problems  []model.Problem
+	unknown   []string
+	outdated  int
 	inSync    bool
 	firstSeen time.Time // of the changes not yet scanned
 	lastSeen  time.Time
@@ -218,14 +220,15 @@ func (r *run) look(force bool) {
 // publish delivers a batch if there is anything new.
 func (r *run) publish() {
 	inSync := r.inSync || r.result.err == nil
-	if r.revision > 0 && inSync == r.inSync && len(r.result.events) == 0 && slices.Equal(r.problems, r.result.problems) {
+	if r.revision > 0 && inSync == r.inSync && len(r.result.events) == 0 && slices.Equal(r.problems, r.result.problems) &&
+		r.outdated == r.result.outdated && slices.Equal(r.unknown, r.result.unknown) {
 		return
 	}
 	r.revision++
 	r.logProblems()
-	r.inSync, r.problems = inSync, r.result.problems
+	r.inSync, r.problems, r.unknown, r.outdated = inSync, r.result.problems, r.result.unknown, r.result.outdated
 	r.source.log.Debug("directory changed", "revision", r.revision, "events", len(r.result.events), "problems", len(r.problems))
-	r.deliver(datastore.Batch{Revision: r.revision, Seen: r.noticed, Events: r.result.events, Problems: r.problems, InSync: inSync, Unknown: r.result.unknown, Outdated: r.result.outdated})
+	r.deliver(datastore.Batch{Revision: r.revision, Seen: r.noticed, Events: r.result.events, Problems: r.problems, InSync: inSync, Unknown: r.unknown, Outdated: r.outdated})
 }
 
 // loggedProblems bounds the problems that one scan logs.

@@ -300,7 +300,8 @@ func TestBrokenYAMLKeepsWhatTheFileHeld(t *testing.T) {
 	h.age("a.yaml")
 	h.sync()
 	h.wantNames("Namespace x", "Pod x/a", "Pod x/new", "NetworkPolicy x/p")
-	h.wantProblems("a.yaml: document 2 (line 5): line 7: did not find expected node content")
+	h.wantProblems("a.yaml: NetworkPolicy x/p: not found in the file", "a.yaml: Pod x/a: not found in the file",
+		"a.yaml: document 2 (line 5): line 7: did not find expected node content")
 	h.write("b.yaml", podYAML("x", "b"))
 	h.sync()
 	h.wantNames("Namespace x", "Pod x/a", "Pod x/new", "Pod x/b", "NetworkPolicy x/p")
