@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -34,7 +35,8 @@ const (
 	flushTime = 2 * time.Second
 )
 
-// copyHeader is the first line of a copy. The other lines are copiedObjects.
+// copyHeader is the first line of a copy. The other lines are copiedObjects. The names are quoted as in Go, since
+// JSON has no bytes that are not UTF-8.
 type copyHeader struct {
 	Directory string `json:"directory"`
 	File      string `json:"file"`
@@ -65,6 +67,8 @@ type copies struct {
 	// held are the sums of the copies on the disk and their sizes, by file. The sum is empty if the copy is not usable.
 	held    map[string]heldCopy
 	problem string
+	// unsynced reports that the last changes of the directory may not be on the disk. The writer alone uses it.
+	unsynced bool
 }
 
 type heldCopy struct {
@@ -143,10 +147,10 @@ func (c *copies) decode(name string, data []byte) (*file, error) {
 		return nil, err
 	}
 	switch {
-	case header.Directory != c.source:
+	case header.Directory != strconv.Quote(c.source):
 		return nil, nil
-	case header.File != name:
-		return nil, fmt.Errorf("it is of %q", header.File)
+	case header.File != strconv.Quote(name):
+		return nil, fmt.Errorf("it is of %s", header.File)
 	case header.SHA256 != sumOf(body):
 		return nil, errors.New("its checksum is wrong")
 	}
@@ -171,13 +175,21 @@ func (c *copies) decode(name string, data []byte) (*file, error) {
 	return &file{name: name, content: content{entries: p.content.entries}, restored: true}, nil
 }
 
-// keep asks for copies of files in the state that is in force, and deletes those of other files.
-func (c *copies) keep(all map[string]*file, changed []string, now cluster) {
+// keep asks for copies of files in the state that is in force, and deletes those of other files. Files with errors are
+// written after each change: the versions that they need also depend on other files.
+func (c *copies) keep(all map[string]*file, renewed []string, changed bool, now cluster) {
 	if c == nil {
 		return
 	}
 	c.mu.Lock()
-	for _, name := range changed {
+	if changed {
+		for name, f := range all {
+			if f.faulty() {
+				renewed = append(renewed, name)
+			}
+		}
+	}
+	for _, name := range renewed {
 		if f := all[name]; f.readError == "" && !f.waiting && !f.unknown() {
 			c.wanted[name] = f.versions(now)
 		}
@@ -229,7 +241,7 @@ func (c *copies) write() {
 	wanted := c.wanted
 	c.wanted = map[string][]*version{}
 	c.mu.Unlock()
-	if len(wanted) == 0 {
+	if len(wanted) == 0 && !c.unsynced {
 		return
 	}
 	failed, err := c.writeAll(wanted)
@@ -258,19 +270,18 @@ func (c *copies) writeAll(wanted map[string][]*version) (map[string][]*version, 
 	}
 	failed := map[string][]*version{}
 	var first error
-	written := false
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
 		did, err := c.writeOne(name, wanted[name])
-		written = written || did
+		c.unsynced = c.unsynced || did
 		if err != nil {
 			failed[name] = wanted[name]
 			first = cmp.Or(first, err)
 		}
 	}
-	if written {
-		if err := syncDir(c.dir); err != nil && first == nil {
-			first = err
-		}
+	if c.unsynced {
+		err := syncDir(c.dir)
+		c.unsynced = err != nil
+		first = cmp.Or(first, err)
 	}
 	return failed, first
 }
@@ -329,7 +340,7 @@ func (c *copies) encode(name string, versions []*version) ([]byte, error) {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	header, err := json.Marshal(copyHeader{Directory: c.source, File: name, SHA256: sumOf(body.Bytes())})
+	header, err := json.Marshal(copyHeader{Directory: strconv.Quote(c.source), File: strconv.Quote(name), SHA256: sumOf(body.Bytes())})
 	return slices.Concat(header, []byte("\n"), body.Bytes()), err
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -366,6 +367,77 @@ func TestBadCopiesAreNotUsed(t *testing.T) {
 			t.Errorf("log:\n%s", a.log.String())
 		}
 	}
+}
+
+// Names need not be UTF-8.
+func TestCopiesOfNamesThatAreNotUTF8(t *testing.T) {
+	a := &agent{harness: &harness{t: t, dir: filepath.Join(t.TempDir(), "d\xff")}, state: filepath.Join(t.TempDir(), "state")}
+	must(t, os.Mkdir(a.dir, 0o700))
+	const name = "p\xff\u00e9.yaml"
+	writeFile(t, a.dir, name, podYAML("x", "a"))
+	a.restart()
+	a.restart(func() { must(t, os.Truncate(filepath.Join(a.dir, name), 0)); a.age(name) })
+	a.wantNames(ns, pod)
+}
+
+// An object with an error has a good version from another file. That file's deletion moves the version to the copy of the file with the error.
+func TestCopyTakesTheVersionOfADeletedFile(t *testing.T) {
+	for _, leave := range []func(a *agent){
+		func(a *agent) { a.remove("p.yaml") },
+		func(a *agent) { a.write("p.yaml", policyYAML("x", "other", "a")); a.age("p.yaml") },
+	} {
+		a := newAgent(t)
+		a.write("r.yaml", policyYAML("x", "p", "b")+"  nonsense: 1\n")
+		a.sync()
+		leave(a)
+		a.sync()
+		before := a.policy("x/p")
+		a.restart()
+		if after := a.policy("x/p"); !reflect.DeepEqual(before, after) {
+			t.Errorf("the policy was %v; now %v", before, after)
+		}
+	}
+}
+
+// A directory that cannot be synced is a problem until it is, without another change of the files.
+func TestDirectoryThatCannotBeSynced(t *testing.T) {
+	state := t.TempDir()
+	c := newCopies(state, "/manifests", slog.New(slog.DiscardHandler))
+	f := &file{name: "a.yaml", content: parse("a.yaml", []byte(podYAML("x", "a")))}
+	must(t, os.Mkdir(c.dir, 0o300))
+	c.keep(map[string]*file{"a.yaml": f}, []string{"a.yaml"}, true, cluster{})
+	withoutOverride(t, c.write)
+	if problems := c.problems(); len(problems) != 1 || !strings.Contains(problems[0].Reason, "permission denied") {
+		t.Errorf("problems %v", problems)
+	}
+	withoutOverride(t, c.write)
+	if len(c.problems()) != 1 {
+		t.Error("the problem is gone, though the directory was not synced")
+	}
+	must(t, os.Chmod(c.dir, 0o700))
+	c.write()
+	if problems := c.problems(); len(problems) > 0 {
+		t.Errorf("problems %v", problems)
+	}
+}
+
+// withoutOverride calls a function in a thread that permissions of files bind, also if root calls it.
+func withoutOverride(t *testing.T, call func()) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for ever: the thread ends with the goroutine
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var data [2]unix.CapUserData
+		err := unix.Capget(&header, &data[0])
+		data[0].Effective &^= 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_DAC_READ_SEARCH
+		err = errors.Join(err, unix.Capset(&header, &data[0]))
+		if err == nil {
+			call()
+		}
+		done <- err
+	}()
+	must(t, <-done)
 }
 
 // Only root reads the copies, and a policy that fails closed stays closed.

@@ -178,6 +178,11 @@ func (f *file) versions(now cluster) []*version {
 	return all
 }
 
+// faulty reports whether an object of the file has an error.
+func (f *file) faulty() bool {
+	return slices.ContainsFunc(f.content.entries, func(e entry) bool { return e.object == nil })
+}
+
 // missingOf returns a problem for each object that stays in force because a part of its file cannot be read.
 func missingOf(name string, lost []entry) []model.Problem {
 	var all []model.Problem

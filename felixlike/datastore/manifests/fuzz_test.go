@@ -64,7 +64,7 @@ func FuzzCopy(f *testing.F) {
 	}
 	f.Add([]byte("{}\nnull\n"))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		header, err := json.Marshal(copyHeader{Directory: "/manifests", File: "a.yaml", SHA256: sumOf(body)})
+		header, err := json.Marshal(copyHeader{Directory: `"/manifests"`, File: `"a.yaml"`, SHA256: sumOf(body)})
 		if err != nil {
 			t.Fatal(err)
 		}

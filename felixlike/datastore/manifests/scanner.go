@@ -92,7 +92,7 @@ func (s *scanner) scan(force bool) scan {
 		result.events = changes(s.cluster, after)
 		s.cluster = after
 	}
-	s.copies.keep(s.files, renewed, s.cluster)
+	s.copies.keep(s.files, renewed, changed, s.cluster)
 	result.problems = slices.Concat(s.copies.problems(), s.problems)
 	s.count(&result)
 	return result
