@@ -94,7 +94,7 @@ func (l switchLogs) Check(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	return errors.Join(tryActions(ctx, conn, policyflows.LogMeters()[0], rules.LogsPerSecond, policyflows.LogActions(0)), l.host.Check(ctx))
+	return errors.Join(tryActions(ctx, conn, policyflows.LogMeters()[0], rules.LogsPerSecond, policyflows.LogActions(policyflows.LogMeters()[0])), l.host.Check(ctx))
 }
 
 // Listen implements Reports.

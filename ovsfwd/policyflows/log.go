@@ -15,6 +15,8 @@ import (
 //
 // Unlike the action meter, this one drops no packet. There are logMeters meters. A rule has the one
 // that its id leads to, so a flood on one rule takes no lines of most others, and a restart changes no meter.
+// Policies with a namespace have half of the meters: their authors can find a rule with any id, but take
+// no lines of a policy of the cluster.
 const (
 	// firstLogMeter stands above those of pods.
 	firstLogMeter = lastRateMeter + 1
@@ -27,17 +29,23 @@ const (
 func LogMeters() []uint32 {
 	all := make([]uint32, logMeters)
 	for i := range all {
-		all[i] = logMeter(uint32(i))
+		all[i] = firstLogMeter + uint32(i)
 	}
 	return all
 }
 
-// logMeter returns the meter of the rule with this id.
-func logMeter(id uint32) uint32 { return firstLogMeter + id%logMeters }
+// logMeter returns the meter of the rule.
+func (r *rule) logMeter() uint32 {
+	meter := firstLogMeter + r.id%(logMeters/2)
+	if r.policy.id.Namespace != "" {
+		meter += logMeters / 2
+	}
+	return meter
+}
 
-// LogActions send a packet that the rule with this id decides to the agent.
-func LogActions(id uint32) []openflow.Action {
-	return []openflow.Action{openflow.MeteredController(LogID, ReportLength, logMeter(id))}
+// LogActions send a packet that a rule decides to the agent.
+func LogActions(meter uint32) []openflow.Action {
+	return []openflow.Action{openflow.MeteredController(LogID, ReportLength, meter)}
 }
 
 // AboutLog reports whether why a flow was refused may be that it logs.

@@ -1,6 +1,7 @@
 package policyflows
 
 import (
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -10,6 +11,24 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/test/ovstest"
 )
+
+// TestLogMetersOfTenants: no rule of a policy with a namespace shares a meter with a policy of the
+// cluster, whatever its id.
+func TestLogMetersOfTenants(t *testing.T) {
+	known, shared := LogMeters(), map[uint32]bool{}
+	for _, namespace := range []string{"", "tenant"} {
+		used := map[uint32]bool{}
+		for id := range uint32(2 * logMeters) {
+			used[(&rule{id: id, policy: &policy{side: side{id: model.PolicyID{Namespace: namespace}}}}).logMeter()] = true
+		}
+		for meter := range used {
+			if shared[meter] || !slices.Contains(known, meter) {
+				t.Errorf("meter %d of a policy in namespace %q", meter, namespace)
+			}
+			shared[meter] = true
+		}
+	}
+}
 
 // TestLogOfOneRule: a flood on one rule takes no reports of another, and is bounded itself.
 func TestLogOfOneRule(t *testing.T) {

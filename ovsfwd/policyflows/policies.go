@@ -49,6 +49,9 @@ func (s *Store) setRules(at side, precedence model.Precedence, rules []model.Rul
 func (s *Store) addRule(p *policy, index int, spec model.Rule) *rule {
 	r := newRule(p, index, spec)
 	s.rules[r.RuleID] = r
+	if spec.Action == model.Reject {
+		s.renderer.rejecting[r.RuleID] = struct{}{}
+	}
 	s.ids.add(r.RuleID)
 	s.placer.layers[r.layer].rules++
 	s.placer.wait(r)
@@ -60,6 +63,7 @@ func (s *Store) addRule(p *policy, index int, spec model.Rule) *rule {
 func (s *Store) removeRule(r *rule) {
 	s.uninstall(r)
 	delete(s.rules, r.RuleID)
+	delete(s.renderer.rejecting, r.RuleID)
 	s.dirty.rules[r.RuleID] = struct{}{}
 	s.ids.remove(r.RuleID)
 	s.placer.layers[r.layer].rules--

@@ -69,6 +69,16 @@ func TestReject(t *testing.T) {
 			t.Errorf("%s with %T: %d flows answer, meter %t, want %d, %t", c.action, c.conn, answers, meter, c.answers, c.meter)
 		}
 	}
+	// A quarantined policy may be back within an apply, after the meters.
+	q := s.policies[side{id, model.Ingress}]
+	s.quarantine.refuse(q)
+	if answers, meter := program(conn); answers != 0 || !meter {
+		t.Errorf("while the policy is quarantined: %d flows answer, meter %t", answers, meter)
+	}
+	s.quarantine.lift(q)
+	if answers, _ := program(conn); answers != 1 {
+		t.Errorf("after the quarantine: %d flows answer", answers)
+	}
 }
 
 // refusesMeters is a switch that refuses meters.

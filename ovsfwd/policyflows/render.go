@@ -16,7 +16,8 @@ type renderer struct {
 	logged bool
 	// answers says that packets of rules that reject are answered.
 	answers bool
-	// rejecting are the installed rules that reject.
+	// rejecting are the rules that reject. A rule of a quarantined policy may get its flows back at
+	// any time, and they need the meter.
 	rejecting map[RuleID]struct{}
 }
 
@@ -134,7 +135,7 @@ func (re *renderer) ruleFlows(id RuleID) []openflow.Flow {
 	var flows []openflow.Flow
 	var report []openflow.Action
 	if r.spec.Log && re.logged {
-		report = LogActions(r.id)
+		report = LogActions(r.logMeter())
 	}
 	for _, f := range re.families {
 		flows = append(flows, r.layer.decide(r, f, report))

@@ -95,9 +95,6 @@ func (s *Store) setFlows() {
 	for _, id := range slices.SortedFunc(maps.Keys(s.dirty.rules), RuleID.Compare) {
 		r := s.rules[id]
 		used := r != nil && r.installed
-		if delete(re.rejecting, id); used && r.spec.Action == model.Reject {
-			re.rejecting[id] = struct{}{}
-		}
 		s.set(ruleKey(id), used, func() []openflow.Flow { return re.ruleFlows(id) })
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.dirty.closing)) {
