@@ -178,6 +178,28 @@ func TestContainers(t *testing.T) {
 	}
 }
 
+// The agent's root directory is read-only. It writes copies of manifests to the node's directory, and has no other part of the state there.
+func TestAgentKeepsManifests(t *testing.T) {
+	objects := read(t, "felixlike.yaml")
+	pod := as[appsv1.DaemonSet](t, objects["DaemonSet felixlike"]).Spec.Template.Spec
+	state := config.Defaults().StateDir
+	for _, v := range pod.Volumes {
+		if v.Name == "state" && v.HostPath.Path != state {
+			t.Errorf("the volume is %s; the agent's state directory %s", v.HostPath.Path, state)
+		}
+	}
+	for _, c := range pod.Containers {
+		if c.Name != "agent" {
+			continue
+		}
+		mounts := slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name != "state" })
+		want := []corev1.VolumeMount{{Name: "state", MountPath: filepath.Join(state, "manifests"), SubPath: "manifests"}}
+		if diff := cmp.Diff(want, mounts); diff != "" {
+			t.Errorf("mounts of the state directory (-want +got):\n%s", diff)
+		}
+	}
+}
+
 // TestVersionRolls: version and digest, which a release sets, are in the pod template, so
 // the next version's manifest rolls the DaemonSet. They are in no selector, which cannot
 // change.

@@ -509,6 +509,31 @@ func TestStateDirectoryThatCannotBeWritten(t *testing.T) {
 	}
 }
 
+// In a container, the directory of the copies is a mount of its own in a read-only directory.
+func TestMountedDirectoryOfCopies(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounts a file system: needs root")
+	}
+	state := t.TempDir()
+	mounted := filepath.Join(state, copiesDir)
+	for _, dir := range []string{state, mounted} {
+		must(t, os.MkdirAll(dir, 0o750), unix.Mount("none", dir, "tmpfs", 0, "size=64k,mode=750"))
+		t.Cleanup(func() {
+			if err := unix.Unmount(dir, 0); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	must(t, unix.Mount("none", state, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	a := &agent{harness: &harness{t: t, dir: t.TempDir()}, state: state}
+	writeFile(t, a.dir, "a.yaml", podYAML("x", "a"))
+	a.restart()
+	a.restart(func() { must(t, os.Truncate(filepath.Join(a.dir, "a.yaml"), 0)); a.age("a.yaml") })
+	a.wantNames(ns, pod)
+	a.wantProblems("a.yaml: cannot be read: the file is empty; the last good content")
+	a.wantCopies("a.yaml")
+}
+
 // A process that is killed while it writes leaves the former copy.
 func TestKilledWhileWriting(t *testing.T) {
 	a := newAgent(t)
