@@ -180,7 +180,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	daemon := vswitchd.New(cfg.OVSRunDir, a.backendConfig.Switch.DatapathType())
 	timing := DefaultTiming()
 	timing.Resync = time.Duration(cfg.ResyncInterval)
-	return New(Config{
+	d := New(Config{
 		Node: cfg.NodeName, Backend: a.backend, Datastore: cfg.Datastore, Crossing: crossing, Forwards: forwarding.Forwards,
 		NewBackend: func(name string) (backend.Backend, error) {
 			return newBackend(ctx, a.backendConfig.ForOther(name), cfg.Datastore, log)
@@ -222,7 +222,9 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		},
 		Stages: a.stages(a.arrival(crossing), back, conntrack, br, host),
 		Lost:   br.lost, Log: log, PolicyLog: os.Stdout, Timing: timing,
-	}), br
+	})
+	crossing.carried = d.existing.carried
+	return d, br
 }
 
 // established returns the carrier if connections that policy denies are to end.

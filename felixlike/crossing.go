@@ -37,7 +37,9 @@ type crossing struct {
 	at         backend.Switch
 	carrier    *carry.Carrier
 	forwarding *managers.ForwardingManager
-	log        *slog.Logger
+	// carried is called after each Carry, also a failed one.
+	carried func()
+	log     *slog.Logger
 	// inSwitch is set if the desired forwarding flows lead through the switch, settled once
 	// all packets take them.
 	inSwitch, settled atomic.Bool
@@ -45,6 +47,7 @@ type crossing struct {
 
 // Carry implements Crossing.
 func (c *crossing) Carry(ctx context.Context, to backend.Place) error {
+	defer c.carried()
 	carry := c.carrier.ToKernel
 	if to == backend.InSwitch {
 		carry = c.carrier.ToSwitch

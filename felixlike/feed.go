@@ -116,6 +116,7 @@ func (f *feed) flush() {
 		f.update(u)
 	}
 	f.scheduler.turns.flushed()
+	f.existing.flushed(f.scheduler.turns.partial(), f.cluster.tracker.noted)
 }
 
 // update hands an update to the managers. This node's last known object stays in force when

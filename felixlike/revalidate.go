@@ -2,7 +2,6 @@ package felixlike
 
 import (
 	"context"
-	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -28,8 +27,11 @@ type Established interface {
 }
 
 const (
-	// judgeBatch is the number of connections that are judged and ended together: some milliseconds.
+	// judgeBatch is the number of connections that are judged and ended together.
 	judgeBatch = 1024
+	// judgeAtOnce bounds how long the loop waits for a walk that judges connections: by large policies, a batch
+	// takes seconds.
+	judgeAtOnce = 5 * time.Millisecond
 	// maxRest bounds the pause after a walk. A pause is as long as the walk before: under a storm of
 	// changes, walks take half of one processor at most.
 	maxRest = 400 * time.Millisecond
@@ -48,7 +50,8 @@ const (
 // A walk begins when the dataplane has the change. So a connection that it ends cannot get its mark back. If the
 // model is ahead of the dataplane, the later change has a walk of its own.
 //
-// The first apply counts as a change for all pods: policy may have changed while no agent ran.
+// The first apply counts as a change for all pods: policy may have changed while no agent ran. So does a copy of
+// connections to the other enforcement point: a copy has the marks that connections had at the one before.
 type revalidator struct {
 	queue   *queue
 	cluster *cluster
@@ -59,8 +62,16 @@ type revalidator struct {
 	timing      Timing
 	wake        chan struct{}
 
-	mu    sync.Mutex
-	judge *judge.Judge
+	// flushing has the updates of the flush under way, with the tracker's counts. It belongs to the loop.
+	flushing []notedUpdate
+
+	mu sync.Mutex
+	// judge, endpoints and partial change together, by whole flushes of the engine: between two updates of a
+	// flush, a pod may have no policy that allows what both versions allow.
+	judge     *judge.Judge
+	endpoints map[model.PodID]*model.Endpoint
+	// partial are the NetworkPolicies of which the engine does not have the rules as written.
+	partial map[model.PolicyID]bool
 	// changed has the model.PodIDs, model.PolicyIDs and model.GroupIDs whose connections wait for a walk, with
 	// the tracker's count at their newest update.
 	changed map[any]uint64
@@ -71,25 +82,54 @@ type revalidator struct {
 	ended      uint64
 }
 
+type notedUpdate struct {
+	model.Update
+	noted uint64
+}
+
 func newRevalidator(cfg *Config, q *queue, c *cluster, s *stages) *revalidator {
 	return &revalidator{
 		queue: q, cluster: c, stages: s, established: cfg.Revalidate, services: cfg.ServiceCIDRs, timing: cfg.Timing,
-		wake: make(chan struct{}, 1), judge: judge.New(), changed: map[any]uint64{},
+		wake: make(chan struct{}, 1), judge: judge.New(), endpoints: map[model.PodID]*model.Endpoint{}, changed: map[any]uint64{},
 	}
 }
 
-// onUpdate notes an update. It runs in the loop.
+// onUpdate notes an update, until flushed. It runs in the loop.
 func (r *revalidator) onUpdate(u model.Update, noted uint64) {
+	if r.established != nil {
+		r.flushing = append(r.flushing, notedUpdate{u, noted})
+	}
+}
+
+// flushed takes the updates of a flush of the engine. A policy that is not partial any more has changed, also if
+// the engine has no update of it. It runs in the loop.
+func (r *revalidator) flushed(partial map[model.PolicyID]bool, noted uint64) {
 	if r.established == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, u := range r.flushing {
+		r.take(u.Update, u.noted)
+	}
+	r.flushing = nil
+	for id := range r.partial {
+		if !partial[id] {
+			r.changed[id] = noted
+			r.nudge()
+		}
+	}
+	r.partial = partial
+}
+
+func (r *revalidator) take(u model.Update, noted uint64) {
 	r.judge.OnUpdate(u)
 	switch u := u.(type) {
 	case model.EndpointUpdate:
+		r.endpoints[u.Endpoint.ID] = u.Endpoint
 		r.changed[u.Endpoint.ID] = noted
 	case model.EndpointRemove:
+		delete(r.endpoints, u.ID)
 		delete(r.changed, u.ID)
 	case model.PolicyUpdate:
 		r.changed[u.Policy.ID] = noted
@@ -114,6 +154,22 @@ func (r *revalidator) applied(noted uint64) {
 	if wait {
 		r.nudge()
 	}
+}
+
+// carried notes that connections were copied to an enforcement point, or may have been: all pods have changed. It
+// is for any goroutine.
+func (r *revalidator) carried() {
+	if r.established == nil {
+		return
+	}
+	r.mu.Lock()
+	for id := range r.endpoints {
+		if _, waits := r.changed[id]; !waits {
+			r.changed[id] = 0 // the dataplane has the policy
+		}
+	}
+	r.mu.Unlock()
+	r.nudge()
 }
 
 func (r *revalidator) nudge() {
@@ -165,8 +221,10 @@ func (r *revalidator) run(ctx context.Context) error {
 // site is the node as a walk sees it.
 type site struct {
 	inSwitch bool
-	// pods are the attached pods that the datastore knows, by address.
-	pods map[netip.Addr]*model.Endpoint
+	// programmed is the count of updates that the dataplane has.
+	programmed uint64
+	// pods are the attached pods, by address.
+	pods map[netip.Addr]model.PodID
 	// own are the addresses of this node, which policy never judges.
 	own      map[netip.Addr]bool
 	services []netip.Prefix
@@ -174,7 +232,7 @@ type site struct {
 
 // look returns the site, or nil if there cannot be a walk now: during a change of the backend, connections are
 // between two enforcement points.
-func (r *revalidator) look(ctx context.Context) (s *site, waits map[model.PolicyID]bool, err error) {
+func (r *revalidator) look(ctx context.Context) (s *site, err error) {
 	err = r.queue.ask(ctx, func() {
 		t := r.cluster.tracker
 		if r.stages.handover != nil {
@@ -182,15 +240,15 @@ func (r *revalidator) look(ctx context.Context) (s *site, waits map[model.Policy
 		}
 		s = &site{
 			inSwitch: r.stages.backend.Place() == backend.InSwitch,
-			pods:     map[netip.Addr]*model.Endpoint{}, own: map[netip.Addr]bool{},
+			pods:     map[netip.Addr]model.PodID{}, own: map[netip.Addr]bool{},
 			services: slices.Concat(r.services, t.services.Prefixes),
 		}
-		waits = maps.Clone(t.waits)
+		r.mu.Lock()
+		s.programmed = r.programmed
+		r.mu.Unlock()
 		for id, a := range t.attachments {
-			if e := t.endpoints[id]; e != nil {
-				for _, addr := range a.Addresses {
-					s.pods[addr] = e
-				}
+			for _, addr := range a.Addresses {
+				s.pods[addr] = id
 			}
 		}
 		for _, a := range t.host.Addresses {
@@ -202,36 +260,41 @@ func (r *revalidator) look(ctx context.Context) (s *site, waits map[model.Policy
 			}
 		}
 	})
-	return s, waits, err
+	return s, err
 }
 
 // walk looks at the connections of the pods whose verdicts may have changed. It returns true if it has to be
 // called again although nothing has changed.
 func (r *revalidator) walk(ctx context.Context) (again bool, err error) {
-	s, waits, err := r.look(ctx)
+	s, err := r.look(ctx)
 	if err != nil || s == nil {
 		return s == nil, err
 	}
 	began := time.Now()
-	due, affected := r.due(s, waits)
+	due, affected := r.due(s)
 	if len(due) == 0 {
 		return false, nil
 	}
 	w := control.Walk{At: began, Pods: len(affected)}
+	completed := false // not after a panic
 	defer func() {
 		w.Took = time.Since(began)
 		if err != nil {
 			w.Error = err.Error()
 		}
-		r.note(due, w, err)
+		r.note(due, w, completed && err == nil)
 	}()
-	if len(affected) == 0 {
-		return false, nil
+	if len(affected) > 0 {
+		err = r.end(ctx, s, affected, &w)
 	}
-	all, err := r.established.Through(ctx, s.inSwitch)
-	if err != nil {
-		return false, err
-	}
+	completed = true
+	return false, err
+}
+
+// end ends the connections of the affected pods that policy denies. What cannot be read is an error, and the rest
+// is judged.
+func (r *revalidator) end(ctx context.Context, s *site, affected map[netip.Addr]bool, w *control.Walk) error {
+	all, unread := r.established.Through(ctx, s.inSwitch)
 	all = slices.DeleteFunc(all, func(k conntrack.Connection) bool {
 		from, to, _ := s.ends(&k)
 		return !affected[from] && !affected[to]
@@ -240,23 +303,23 @@ func (r *revalidator) walk(ctx context.Context) (again bool, err error) {
 		denied := r.denied(s, part)
 		ended, err := r.established.Disallow(ctx, s.inSwitch, denied)
 		w.Looked, w.Denied, w.Ended = w.Looked+len(part), w.Denied+len(denied), w.Ended+ended
-		r.progress(w, len(all), ended)
+		r.progress(*w, len(all), ended)
 		if err != nil {
-			return false, err
+			return err
 		}
 	}
-	return false, nil
+	return unread
 }
 
 // due takes the changes that the dataplane has, and returns them with the addresses of the pods that they
-// affect. A pod with a policy that waits for its turn is left for later: until then, it has a policy without rules.
-func (r *revalidator) due(s *site, waits map[model.PolicyID]bool) (due map[any]uint64, affected map[netip.Addr]bool) {
+// affect.
+func (r *revalidator) due(s *site) (due map[any]uint64, affected map[netip.Addr]bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	due, affected = map[any]uint64{}, map[netip.Addr]bool{}
 	groups, policies := map[model.GroupID]bool{}, map[model.PolicyID]bool{}
 	for id, at := range r.changed {
-		if at > r.programmed {
+		if at > s.programmed {
 			continue
 		}
 		if id, ok := id.(model.GroupID); ok {
@@ -266,26 +329,27 @@ func (r *revalidator) due(s *site, waits map[model.PolicyID]bool) (due map[any]u
 			policies[id] = true
 		}
 		due[id] = at
-		delete(r.changed, id)
 	}
 	for _, id := range r.judge.UsersOf(groups) {
 		policies[id] = true
 	}
-	for addr, e := range s.pods {
-		at, changed := due[e.ID]
-		waiting := false
+	for addr, id := range s.pods {
+		e := r.endpoints[id]
+		if e == nil {
+			continue
+		}
+		_, changed := due[id]
 		for _, d := range model.Directions() {
 			for id := range e.Applied(d).All() {
-				changed, waiting = changed || policies[id], waiting || waits[id]
+				changed = changed || policies[id]
 			}
 		}
-		switch {
-		case changed && waiting:
-			r.changed[e.ID] = at // the policy's turn is an update, and has a walk
-			delete(due, e.ID)
-		case changed:
+		if changed {
 			affected[addr] = true
 		}
+	}
+	for id := range due {
+		delete(r.changed, id)
 	}
 	return due, affected
 }
@@ -305,15 +369,28 @@ func (s *site) ends(k *conntrack.Connection) (from, to netip.Addr, port uint16) 
 
 // denied returns the connections that policy denies.
 func (r *revalidator) denied(s *site, all []conntrack.Connection) []conntrack.Connection {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	var denied []conntrack.Connection
-	for _, k := range all {
-		if r.denies(s, &k) {
-			denied = append(denied, k)
-		}
+	for len(all) > 0 {
+		judged := r.judgeSome(s, all, &denied)
+		all = all[judged:]
 	}
 	return denied
+}
+
+// judgeSome judges the first connections, for judgeAtOnce, and returns their number. It adds the denied ones.
+func (r *revalidator) judgeSome(s *site, all []conntrack.Connection, denied *[]conntrack.Connection) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	began := time.Now()
+	for i := range all {
+		if i > 0 && time.Since(began) > judgeAtOnce {
+			return i
+		}
+		if r.denies(s, &all[i]) {
+			*denied = append(*denied, all[i])
+		}
+	}
+	return len(all)
 }
 
 // denies judges both ends of a connection that are pods of this node. The other nodes judge theirs.
@@ -327,8 +404,17 @@ func (r *revalidator) denies(s *site, k *conntrack.Connection) bool {
 	}
 	packet := judge.Packet{Source: from, Destination: to, Protocol: model.Protocol(k.Original.Protocol), Port: port}
 	denies := func(a netip.Addr, d model.Direction) bool {
-		e := s.pods[a]
-		return e != nil && r.judge.Decide(e.Applied(d), d, packet).Action.Denies()
+		id, here := s.pods[a]
+		e := r.endpoints[id]
+		if !here || e == nil {
+			return false
+		}
+		applied := e.Applied(d)
+		found := r.judge.Decide(applied, d, packet)
+		if found.Isolated && slices.ContainsFunc(applied.NetworkPolicies, func(id model.PolicyID) bool { return r.partial[id] }) {
+			return false // its rules as written may allow the packet
+		}
+		return found.Action.Denies()
 	}
 	return denies(from, model.Egress) || denies(to, model.Ingress)
 }
@@ -342,8 +428,8 @@ func (r *revalidator) progress(w control.Walk, of, ended int) {
 	r.ended += uint64(ended)
 }
 
-// note notes the end of a walk. After a failure, its changes wait for the next one.
-func (r *revalidator) note(due map[any]uint64, w control.Walk, err error) {
+// note notes the end of a walk. Unless it has completed, its changes wait for the next one.
+func (r *revalidator) note(due map[any]uint64, w control.Walk, completed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w.Of = w.Looked
@@ -351,7 +437,7 @@ func (r *revalidator) note(due map[any]uint64, w control.Walk, err error) {
 		w.Of = r.running.Of
 	}
 	r.running, r.last = nil, &w
-	if err != nil {
+	if !completed {
 		for id, at := range due {
 			r.changed[id] = max(r.changed[id], at)
 		}

@@ -111,6 +111,12 @@ func (t *turn) waits() bool {
 	return t.state == waiting || t.outdated() || t.state == suspected && t.Attempts == 0
 }
 
+// partial reports whether the engine has other rules of the policy than those written, or still has them after its
+// deletion.
+func (t *turn) partial() bool {
+	return t.waits() || t.state == suspected || t.state == refused || t.state == excess
+}
+
 func (t *turn) olderFirst(o *turn) int {
 	return cmp.Or(t.wanted.CreationTimestamp.Compare(o.wanted.CreationTimestamp.Time), t.id.Compare(o.id))
 }

@@ -206,6 +206,17 @@ func (ts *turns) report() {
 	ts.stages.quarantine.set(ts.stages.log(), turnsStage, ts.refusals(ts.cluster.tracker))
 }
 
+// partial returns the policies of which the engine does not have the rules as written.
+func (ts *turns) partial() map[model.PolicyID]bool {
+	all := map[model.PolicyID]bool{}
+	for _, t := range ts.items {
+		if t.partial() {
+			all[t.policy()] = true
+		}
+	}
+	return all
+}
+
 // begin gives the engine the policies that the next pass is to program.
 func (ts *turns) begin() {
 	ts.spent = 0
