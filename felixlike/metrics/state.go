@@ -48,12 +48,16 @@ func oneIf(yes bool) float64 {
 	return 0
 }
 
+func readyMetric() stateMetric {
+	return gauge("felixlike_ready", "1 if the agent is ready, as the probe of readiness answers. /readyz and the status have the reason if it is not.",
+		func(s State) float64 { return oneIf(s.Ready) })
+}
+
 func stateMetrics() []stateMetric {
 	return []stateMetric{
 		gauge("felixlike_datastore_synced", "1 once everything in the datastore is known; nothing is programmed before.",
 			func(s State) float64 { return oneIf(s.Synced) }),
-		gauge("felixlike_ready", "1 if the agent is ready, as the probe of readiness answers. /readyz and the status have the reason if it is not.",
-			func(s State) float64 { return oneIf(s.Ready) }),
+		readyMetric(),
 		gauge("felixlike_pending_objects", "Policies, groups, pods and nodes with a newest state that is not in the dataplane yet.",
 			func(s State) float64 { return float64(s.Pending) }),
 		gauge("felixlike_quarantined_objects", "Quarantined objects: the dataplane refuses them, the pods that rely on them are closed, and all else is programmed. The agent's status names them.",
@@ -87,6 +91,8 @@ func (c *stateCollector) Describe(descs chan<- *prometheus.Desc) {
 func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 	s, ok := c.state()
 	if !ok {
+		// The probe of readiness fails as well, and the alert must not lose its series.
+		out <- prometheus.MustNewConstMetric(readyMetric().desc, prometheus.GaugeValue, 0)
 		return
 	}
 	for _, m := range stateMetrics() {
