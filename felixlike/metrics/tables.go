@@ -16,7 +16,7 @@ func (m *Metrics) WatchTables(read func() []Table) { m.registry.MustRegister(tab
 
 func tableEntriesDesc() *prometheus.Desc {
 	return prometheus.NewDesc("felixlike_table_entries",
-		"Entries of a table of the node: conntrack (connections that the kernel tracks in the agent's network namespace), switch-conntrack (those of the userspace datapath), neighbour-ipv4 and neighbour-ipv6 (of all network namespaces; absent if the agent is not in the first one).",
+		"Entries of a table of the node: conntrack (connections that the kernel tracks in the agent's network namespace), switch-conntrack (those of the userspace datapath), neighbour-ipv4 and neighbour-ipv6 (of all network namespaces, without the permanent ones of the agent's, which have no limit; absent if the agent is not in the first one).",
 		[]string{"table"}, nil)
 }
 
