@@ -3,12 +3,14 @@ package trace
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 )
 
 // bridge walks a packet through the flows of a node's bridge.
@@ -186,6 +188,9 @@ func flowText(f *flowtext.Flow) string {
 
 // effectOf describes the effect of a flow in words.
 func effectOf(f *flowtext.Flow) string {
+	if rejects(f) {
+		return "reject"
+	}
 	if f.Drops() {
 		return "drop"
 	}
@@ -212,6 +217,14 @@ func effectOf(f *flowtext.Flow) string {
 		}
 	}
 	return strings.Join(words, ", ")
+}
+
+// rejects reports whether the agent answers packets of the flow, which the switch drops.
+func rejects(f *flowtext.Flow) bool {
+	return f.Drops() && slices.ContainsFunc(f.Actions, func(a flowtext.Action) bool {
+		c, ok := a.(flowtext.Controller)
+		return ok && c.ID == policyflows.RejectID
+	})
 }
 
 func ctEffect(a flowtext.CT) string {

@@ -55,6 +55,9 @@ func (w *bridge) closing(flow *flowtext.Flow, f *fields) string {
 	case pipeline.TableIngressDefault:
 		return named("isolated ingress of "+f.destination().String(), w.namer.Address(f.destination()))
 	case pipeline.TableEgressMetrics, pipeline.TableIngressMetrics:
+		if rejects(flow) {
+			return "rejected by a rule"
+		}
 		return "denied by a rule"
 	}
 	return "the pod is closed"
