@@ -35,6 +35,9 @@ func (c *cluster) priorityProblems() []model.Problem {
 				passed[list{&tier[0], len(tier)}] = true
 				for i := 1; i < len(tier); i++ {
 					p := pair{tier[i-1], tier[i]}
+					if p.first.API != model.Kubernetes || p.second.API != model.Kubernetes {
+						continue // a policy of Antrea's API has its priority within its tier
+					}
 					first, second := c.objects.clusterPolicies[p.first.Name], c.objects.clusterPolicies[p.second.Name]
 					if seen[p] || first == nil || second == nil || compile.PriorityOf(first.Spec.Priority) != compile.PriorityOf(second.Spec.Priority) {
 						continue

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 )
 
@@ -66,6 +67,26 @@ func TestEqualPrioritiesAsAsked(t *testing.T) {
 	}
 	if got, want := told(t, f), "ClusterNetworkPolicy b EqualPriority some spec.priority"; !strings.Contains(got, want) {
 		t.Errorf("told: %s", got)
+	}
+}
+
+// TestEqualNamesAreNoEqualPriorities: a policy of Antrea's API is not the ClusterNetworkPolicy of
+// its name.
+func TestEqualNamesAreNoEqualPriorities(t *testing.T) {
+	f := start(t)
+	f.attachmentsSynced()
+	x := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x", Labels: map[string]string{"all": "yes"}}}
+	namesake := &antrea.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: antrea.PolicySpec{
+		Tier: "application", Priority: 5, AppliedTo: []antrea.AppliedTo{{NamespaceSelector: &metav1.LabelSelector{}}},
+		Egress: []antrea.Rule{{Action: antrea.Drop, To: []antrea.Peer{{IPBlock: &antrea.IPBlock{CIDR: "192.0.2.0/24"}}}}},
+	}}
+	f.source.send(true, node("node1", "10.10.0.0/24"), datastore.NamespaceSet{Namespace: x}, podOn("a", "node1"),
+		denies("web", v1alpha2.AdminTier, 5, "all"), denies("other", v1alpha2.AdminTier, 9, "all"), datastore.AntreaSet{Object: namesake, Source: "antrea.yaml"})
+	if err := programmed(t, f); err != nil {
+		t.Fatal(err)
+	}
+	if problems := f.Status().Problems; len(problems) > 0 {
+		t.Errorf("problems %v", problems)
 	}
 }
 

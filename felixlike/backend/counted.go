@@ -5,6 +5,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/rules"
 )
 
@@ -37,6 +38,18 @@ func (c Counted) add(comment string, packets uint64) {
 		h.Connections += packets
 		c[key] = h
 	}
+}
+
+// addHits adds the counters of a rule in the switch. Several rules there can be parts of one
+// rule of a policy.
+func (c Counted) addHits(key RuleKey, h policyflows.Hits) {
+	sum := c[key]
+	packets := h.Packets
+	if sum.Packets != nil {
+		packets += *sum.Packets
+	}
+	sum.Connections, sum.Packets = sum.Connections+h.Sessions, &packets
+	c[key] = sum
 }
 
 func (c Counted) find(comment string) (RuleKey, bool) {

@@ -3,7 +3,20 @@ package backend
 import (
 	"strings"
 	"testing"
+
+	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 )
+
+// TestCountedParts: the counters of a rule are the sums of its parts in the switch.
+func TestCountedParts(t *testing.T) {
+	key := RuleKey{"shop/db", "egress[0]"}
+	c := Counted{key: {}}
+	c.addHits(key, policyflows.Hits{Sessions: 100, Packets: 1000})
+	c.addHits(key, policyflows.Hits{})
+	if h := c[key]; h.Connections != 100 || h.Packets == nil || *h.Packets != 1000 {
+		t.Errorf("%+v", h)
+	}
+}
 
 // TestCountedByComment finds rules by whole comments, and by cut ones that fit one.
 func TestCountedByComment(t *testing.T) {

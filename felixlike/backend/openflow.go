@@ -180,11 +180,7 @@ func (p *switchPolicy) Hits(ctx context.Context, counted Counted, rules map[poli
 	defer conn.Close()
 	all, err := policyflows.Count(ctx, conn, slices.Collect(maps.Keys(rules)))
 	for _, h := range all {
-		key := rules[h.RuleID]
-		sum := counted[key]
-		packets := h.Packets
-		sum.Connections, sum.Packets = h.Sessions, &packets
-		counted[key] = sum
+		counted.addHits(rules[h.RuleID], h)
 	}
 	if err != nil {
 		return err
