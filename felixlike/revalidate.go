@@ -247,6 +247,9 @@ func (r *revalidator) look(ctx context.Context) (s *site, err error) {
 		s.programmed = r.programmed
 		r.mu.Unlock()
 		for id, a := range t.attachments {
+			if t.endpoints[id] == nil {
+				continue // its address may be another pod's by now
+			}
 			for _, addr := range a.Addresses {
 				s.pods[addr] = id
 			}

@@ -3,6 +3,7 @@ package felixlike
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"strings"
@@ -133,6 +134,18 @@ func TestWalkOfReplacedPolicy(t *testing.T) {
 	}
 	f.source.send(true, ingressPolicy("b", false))
 	eventually(t, "the end of denied connections", e.hasEnded(2))
+}
+
+// TestWalkOfReusedAddress: attachments that are left over from pods that are gone hide no pod.
+func TestWalkOfReusedAddress(t *testing.T) {
+	e := &fakeEstablished{allowed: []conntrack.Connection{toPod(1)}}
+	f := walking(t, e, ingressPolicy("a", true))
+	for n := range 15 {
+		f.attach(fmt.Sprintf("gone%d", n), walkedPod)
+	}
+	settledWalks(t, f)
+	f.source.send(true, ingressPolicy("a", false))
+	eventually(t, "the end of the denied connection", e.hasEnded(1))
 }
 
 // TestWalkAfterCarry: a copy of connections brings marks back, and the walk after it takes them again.
