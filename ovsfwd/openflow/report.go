@@ -57,10 +57,10 @@ func (a meteredController) wire(b []byte) ([]byte, error) {
 	start := len(b)
 	b = append(startNicira(b, niciraController2), 0, 0, 0, 0, 0, 0)
 	short := func(property, value uint16) {
-		b = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(b, property), 6)
+		b = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(b, property), 8)
 		b = append(binary.BigEndian.AppendUint16(b, value), 0, 0)
 	}
-	// In the order of ovs-vswitchd, which its dumps have.
+	// In the order of ovs-vswitchd, and with its lengths, which count the padding: its dumps have these.
 	short(controllerLength, a.length)
 	short(controllerID, a.id)
 	b = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(b, controllerMeter), 8)

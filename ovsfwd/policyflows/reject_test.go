@@ -81,6 +81,43 @@ func TestReject(t *testing.T) {
 	}
 }
 
+// TestMeteredFlowsReadBack: flows that send packets to the agent within a meter's rate are read back
+// as they were written, so a full read writes nothing.
+func TestMeteredFlowsReadBack(t *testing.T) {
+	b := ovstest.NewBridge(t)
+	conn, err := openflow.Dial(b.Context(), b.Management())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	table := openflow.NewFlowTable(pipeline.PolicyOwner, pipeline.Version)
+	table.Connect(conn)
+	s := New(Options{Flows: table, BoundRates: true})
+	s.SetFamilies(model.Families())
+	s.Log(true)
+	if err := conn.AddMeters(b.Context(), LogMeters(), 20); err != nil {
+		t.Fatal(err)
+	}
+	id := model.PolicyID{Tier: model.TierAdmin, Name: "no"}
+	rule := model.Rule{Name: "no", Action: model.Reject, AnyPeer: true, AnyPort: true, Log: true}
+	s.SetPolicy(&model.Policy{ID: id, Ingress: []model.Rule{rule}, Egress: []model.Rule{rule}})
+	s.SetPod(testPod(3, apply(id), apply(id)))
+	p, rates := NewProgrammer(s, table), NewRates(s)
+	for _, again := range []bool{false, true} {
+		table.Connect(conn) // the next apply reads
+		s.Complete()
+		if err := rates.Around(b.Context(), conn, func() error {
+			got, err := p.Apply(b.Context())
+			if again && got.Messages > 0 {
+				t.Errorf("%d messages: %v", got.Messages, got.Repaired)
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // refusesMeters is a switch that refuses meters.
 type refusesMeters struct{ *openflow.Conn }
 
