@@ -59,7 +59,7 @@ func TestOwnNodeLists(t *testing.T) {
 				t.Errorf("of a pod that is still attached: chains %v, sets %v", own, r.sets)
 			}
 			send(m, model.PolicyRemove{ID: deny})
-			if own = r.chainsWith("own-"); len(own) != 1 || strings.Contains(r.chains[own[0]], "jump") || !strings.Contains(r.chains[own[0]], "goto denied-out") {
+			if own = r.chainsWith("own-"); len(own) != 1 || strings.Contains(r.chains[own[0]], "jump") || !strings.Contains(r.chains[own[0]], "drop") {
 				t.Errorf("of a pod that is still attached, without its policy: %v", r.chains)
 			}
 			send(m, model.AttachmentRemove{Pod: pod("a"), Interface: "a"})
@@ -88,7 +88,7 @@ func TestOwnNodeCollision(t *testing.T) {
 	send(m, slices.Concat([]model.Update{egressPolicy(one), egressPolicy(two)},
 		ownNodeUpdates("a", "10.0.0.1", model.Applied{Admin: []model.PolicyID{one}}),
 		ownNodeUpdates("b", "10.0.0.2", model.Applied{Admin: []model.PolicyID{two}}))...)
-	if own := r.chainsWith("own-"); len(own) != 1 || strings.Contains(r.chains[own[0]], "jump") || !strings.Contains(r.chains[own[0]], "goto denied-out") || len(membersOf(r)) != 2 {
+	if own := r.chainsWith("own-"); len(own) != 1 || strings.Contains(r.chains[own[0]], "jump") || !strings.Contains(r.chains[own[0]], "drop") || len(membersOf(r)) != 2 {
 		t.Errorf("chains %v, sets %v", own, r.sets)
 	}
 	send(m, ownNodeUpdates("b", "10.0.0.2", model.Applied{})...)

@@ -110,10 +110,11 @@ func (r *Renderer) OwnNodeList(own model.Applied, hasRules func(model.PolicyID) 
 	return c
 }
 
-// OwnNodeClosed is OwnNodeList if nobody can say what the list decides: it denies all packets.
+// OwnNodeClosed is OwnNodeList if nobody can say what the list decides: it drops all packets.
+// The chain that counts denied packets may be gone with the policies.
 func (r *Renderer) OwnNodeClosed(own model.Applied, why string) tables.Chain {
 	return tables.Chain{
 		Name: r.ownNodeChain(own), Origin: tables.OfEveryPod{},
-		Rules: []tables.Rule{{Action: Deny(model.Egress), Comment: why}},
+		Rules: []tables.Rule{{Action: tables.Drop{}, Comment: why}},
 	}
 }
