@@ -40,7 +40,7 @@ func alerts(t *testing.T) (rules rulesFile) {
 	return rules
 }
 
-// TestRunbooks: each alert says what is wrong and what it means, and its runbook is a section of
+// TestRunbooks: each alert names its fault and the consequences, and its runbook is a section of
 // docs/OPERATIONS.md.
 func TestRunbooks(t *testing.T) {
 	text, err := os.ReadFile("../docs/OPERATIONS.md")

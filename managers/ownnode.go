@@ -13,7 +13,7 @@ import (
 
 // OwnNodeManager keeps the chains that judge packets of pods to their own node: one for each
 // list of policies (rules.OwnNode), with a set of the addresses of its pods, and the chains
-// that lead to them. Without such a list there is none of these. The chains of the policies
+// that lead to them. Without such a list there are no such chains. The chains of the policies
 // are another manager's.
 //
 // A pod that the datastore never knew is in no list. A pod that the datastore no longer has

@@ -31,14 +31,14 @@ func TestDisallow(t *testing.T) {
 		if err != nil || len(known) != 4 {
 			t.Fatalf("%+v, %v", known, err)
 		}
-		var doomed []conntrack.Connection
+		var ended []conntrack.Connection
 		for _, one := range known {
 			if one.Original != kept.Original {
-				doomed = append(doomed, one)
+				ended = append(ended, one)
 			}
 		}
 		for range 2 { // again does no harm
-			if n, err := c.Disallow(t.Context(), inSwitch, doomed); n != len(doomed) || err != nil {
+			if n, err := c.Disallow(t.Context(), inSwitch, ended); n != len(ended) || err != nil {
 				t.Errorf("%d, %v", n, err)
 			}
 		}

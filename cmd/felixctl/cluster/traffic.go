@@ -73,7 +73,7 @@ func (t target) checkTraffic(ctx context.Context, output terminal.Output, extern
 	defer func() {
 		left := c.clean(context.WithoutCancel(ctx))
 		if left != nil && errors.Is(err, report.ErrNotInOrder) {
-			err = nil // the table says so; what is left has to be said
+			err = nil // the table shows it; leftover objects are the error now
 		}
 		err = errors.Join(err, left)
 	}()

@@ -235,7 +235,7 @@ func (c *copies) run(ctx context.Context) {
 	}
 }
 
-// write writes what is wanted. What fails stays wanted.
+// write writes the desired copies. A copy that cannot be written stays desired.
 func (c *copies) write() {
 	c.mu.Lock()
 	wanted := c.wanted

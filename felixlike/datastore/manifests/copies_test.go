@@ -196,7 +196,7 @@ func TestDeletedBesideAnUnusedKind(t *testing.T) {
 	}
 }
 
-// What may be a mistyped kind of ours, or cannot be trusted, keeps what is missing in the file. Status names each object.
+// An object that may have a mistyped kind of ours, or cannot be trusted, keeps the objects that its file lacks. Status names each object.
 func TestMissingBesideAnUnknownKind(t *testing.T) {
 	for _, other := range []string{
 		"apiVersion: networking.k8s.io/v1\nkind: NetworkPolcy\n", "apiVersion: v1\nkind: Pdo\n", "apiVersion: crd.antrea.io/v1beta1\nkind: Teir\n",
