@@ -9,7 +9,6 @@ import (
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/felixlike/policy/label"
-	"github.com/felixlike/felixlike/felixlike/policy/smallmap"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -18,9 +17,7 @@ const maxPriority = 1000
 
 // clusterCompiler compiles one ClusterNetworkPolicy. It is a pure function of the object.
 type clusterCompiler struct {
-	compiler
-	// closed is true if tier, priority or subject are not valid.
-	closed bool
+	tieredCompiler
 	// deny is the action of the policy's Deny rules: model.Deny, or model.Reject.
 	deny model.Action
 }
@@ -39,7 +36,9 @@ type clusterRule struct {
 // invalid rule, or every rule if tier, priority or subject are invalid, fails closed. Rules
 // that fail closed drop.
 func ClusterNetworkPolicy(object *v1alpha2.ClusterNetworkPolicy, ids GroupIDs) (*Policy, []model.Problem) {
-	c := clusterCompiler{compiler: compiler{ids: ids, Report: Report{Object: model.ObjectRef{Kind: "ClusterNetworkPolicy", Name: object.Name}}}}
+	c := clusterCompiler{tieredCompiler: tieredCompiler{
+		compiler: compiler{ids: ids, Report: Report{Object: model.ObjectRef{Kind: "ClusterNetworkPolicy", Name: object.Name}}}, allow: "Accept",
+	}}
 	c.deny = c.denyAction(object.Annotations)
 	spec := &object.Spec
 	out := &Policy{Model: model.Policy{ID: model.PolicyID{Tier: c.tier(spec.Tier), Name: object.Name}}}
@@ -96,12 +95,6 @@ func PriorityOf(p int32) uint16 {
 	return uint16(p)
 }
 
-// close notes that tier, priority or subject are not valid.
-func (c *clusterCompiler) close(field, format string, args ...any) {
-	c.closed = true
-	c.Add(field, format+"; every Accept matches nothing, and every Pass denies what it matches", args...)
-}
-
 // subject compiles the selection of the pods that the policy applies to. If it is not
 // valid, the policy applies to all pods.
 func (c *clusterCompiler) subject(s *v1alpha2.ClusterNetworkPolicySubject) Selection {
@@ -122,49 +115,32 @@ func (c *clusterCompiler) subject(s *v1alpha2.ClusterNetworkPolicySubject) Selec
 func (c *clusterCompiler) selected(namespaces *metav1.LabelSelector, pods *v1alpha2.NamespacedPod, path string) (Selection, bool) {
 	s := Selection{Pods: label.Everything()}
 	if namespaces != nil {
-		s.Namespaces = c.selector(namespaces, path+".namespaces")
+		s.Namespaces = c.selector(namespaces, path+".namespaces", "")
 		return s, s.Namespaces != nil
 	}
-	s.Namespaces = c.selector(&pods.NamespaceSelector, path+".pods.namespaceSelector")
-	s.Pods = c.selector(&pods.PodSelector, path+".pods.podSelector")
+	s.Namespaces = c.selector(&pods.NamespaceSelector, path+".pods.namespaceSelector", "")
+	s.Pods = c.selector(&pods.PodSelector, path+".pods.podSelector", "")
 	return s, s.Namespaces != nil && s.Pods != nil
-}
-
-// selector compiles a selector, and returns nil if it is not valid.
-func (c *clusterCompiler) selector(s *metav1.LabelSelector, path string) *label.Selector {
-	compiled, errs := label.Compile(s, path)
-	for _, err := range errs {
-		c.Add(err.Field, "%s", err.ErrorBody())
-	}
-	return compiled
 }
 
 // rules compiles the rules of a direction.
 func (c *clusterCompiler) rules(d model.Direction, rules []clusterRule) []model.Rule {
 	var out []model.Rule
 	for i := range rules {
-		out = c.compileRule(out, d, &rules[i])
+		out = append(out, c.compileRule(d, &rules[i])...)
 	}
-	reason := c.exceeded(out)
-	if reason == "" {
-		return out
-	}
-	path := "spec." + d.String()
-	out = closedRules(out)
-	if len(out) > 0 {
-		c.Add(path, "%s; this direction denies everything", reason)
-	} else {
-		c.Add(path, "%s; no rule of this direction applies", reason)
+	if c.exceeds(d, out) {
+		return closedRules(out)
 	}
 	return out
 }
 
-func (c *clusterCompiler) compileRule(out []model.Rule, d model.Direction, r *clusterRule) []model.Rule {
+func (c *clusterCompiler) compileRule(d model.Direction, r *clusterRule) []model.Rule {
 	path := "spec." + r.name
 	action, known := c.actionOf(r.action)
 	if !known {
 		c.Add(path+".action", "unsupported action %q: must be Accept, Deny or Pass; the rule denies everything", r.action)
-		return append(out, denyAll(r.name))
+		return []model.Rule{denyAll(r.name)}
 	}
 	before := len(c.Problems)
 	peers := c.clusterPeers(r.peers, path+"."+r.peersField)
@@ -173,29 +149,16 @@ func (c *clusterCompiler) compileRule(out []model.Rule, d model.Direction, r *cl
 		c.Add(path+".protocols", "destinationNamedPort is not allowed with networks and nodes, which have no port names")
 	}
 	if len(c.Problems) > before {
-		effect := "; the rule denies everything"
-		if action == model.Allow {
-			effect = "; the rule matches nothing"
-		}
-		for i := range c.Problems[before:] {
-			c.Problems[before+i].Reason += effect
-		}
-		if action == model.Allow {
-			return out
-		}
-		return append(out, denyAll(r.name))
+		return c.replaced(before, r.name, action == model.Allow)
 	}
 	rule := model.Rule{Name: r.name, Action: action}
 	switch {
 	case c.closed && action == model.Allow:
-		return out
+		return nil
 	case c.closed:
 		rule.Action = model.Deny
 	}
-	if d == model.Ingress {
-		return c.rule(out, rule, peers, ports, c.named(ports, c.targets...))
-	}
-	return c.egressRule(out, rule, peers, ports)
+	return c.directed(d, rule, peers, ports)
 }
 
 // denyAction returns the action that the annotation gives to Deny rules.
@@ -225,17 +188,7 @@ func (c *clusterCompiler) actionOf(a v1alpha2.ClusterNetworkPolicyRuleAction) (m
 // clusterPeers compiles the peers of a rule. It reports an invalid peer, which closes the
 // rule.
 func (c *clusterCompiler) clusterPeers(peers []v1alpha2.ClusterNetworkPolicyEgressPeer, path string) peerSet {
-	var out peerSet
-	var texts []string
-	var blocks []ipBlock
-	var seen smallmap.Set[model.GroupID]
-	add := func(to *[]Group, g Group) {
-		c.define(g)
-		if !seen.Has(g.ID) {
-			seen.Add(g.ID)
-			*to = append(*to, g)
-		}
-	}
+	out := peerBuilder{compiler: &c.compiler}
 	if len(peers) == 0 {
 		c.Add(path, "needs at least one peer")
 	}
@@ -244,11 +197,11 @@ func (c *clusterCompiler) clusterPeers(peers []v1alpha2.ClusterNetworkPolicyEgre
 		switch {
 		case len(p.DomainNames) > 0:
 			c.Add(path+".domainNames", "%q: not supported", p.DomainNames[0])
-		case setFields(p) != 1:
+		case countTrue(p.Namespaces != nil, p.Pods != nil, p.Nodes != nil, len(p.Networks) > 0) != 1:
 			c.Add(path, "needs exactly one of namespaces, pods, nodes and networks")
 		case p.Nodes != nil:
-			if nodes := c.selector(p.Nodes, path+".nodes"); nodes != nil {
-				add(&out.networks, c.ids.nodesOf(nodes))
+			if nodes := c.selector(p.Nodes, path+".nodes", ""); nodes != nil {
+				out.addNodes(nodes)
 			}
 		case len(p.Networks) > 0:
 			for j, n := range p.Networks {
@@ -257,31 +210,15 @@ func (c *clusterCompiler) clusterPeers(peers []v1alpha2.ClusterNetworkPolicyEgre
 					c.Add(indexed(path+".networks", j), "%v", err)
 					continue
 				}
-				b := ipBlock{cidr: cidr}
-				texts, blocks = append(texts, b.text()), append(blocks, b)
+				out.blocks = append(out.blocks, ipBlock{cidr: cidr})
 			}
 		default:
 			if s, ok := c.selected(p.Namespaces, p.Pods, path); ok {
-				add(&out.selections, c.ids.addressesOf(s))
+				out.addPods(s)
 			}
 		}
 	}
-	if len(blocks) > 0 {
-		slices.Sort(texts)
-		out.networks = append(out.networks, c.networks(slices.Compact(texts), blocks, path)...)
-	}
-	return out
-}
-
-// setFields counts the supported fields of a peer that are set.
-func setFields(p v1alpha2.ClusterNetworkPolicyEgressPeer) int {
-	n := 0
-	for _, set := range [...]bool{p.Namespaces != nil, p.Pods != nil, p.Nodes != nil, len(p.Networks) > 0} {
-		if set {
-			n++
-		}
-	}
-	return n
+	return out.set(path)
 }
 
 // clusterPorts compiles the protocols of a rule. Without the field, the rule matches any

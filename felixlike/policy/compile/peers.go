@@ -26,52 +26,71 @@ func (p *peerSet) empty() bool { return !p.any && len(p.selections) == 0 && len(
 // peers compiles the peers of a rule. An empty list means any peer. Invalid peers are left
 // out, so that they match nothing.
 func (c *compiler) peers(peers []networkingv1.NetworkPolicyPeer, path string) peerSet {
-	out := peerSet{any: len(peers) == 0}
-	var texts []string
-	var blocks []ipBlock
-	var seen smallmap.Set[model.GroupID]
+	out := peerBuilder{compiler: c}
 	for i, peer := range peers {
 		path := indexed(path, i)
 		switch {
 		case peer.IPBlock != nil && (peer.PodSelector != nil || peer.NamespaceSelector != nil):
 			c.lost("peer", path, "ipBlock together with a selector")
 		case peer.IPBlock != nil:
-			if b, text, ok := c.block(peer.IPBlock, path+".ipBlock"); ok {
-				texts, blocks = append(texts, text), append(blocks, b)
+			if b, ok := c.block(peer.IPBlock, path+".ipBlock"); ok {
+				out.blocks = append(out.blocks, b)
 			}
 		case peer.PodSelector == nil && peer.NamespaceSelector == nil:
 			c.lost("peer", path, "a peer needs a podSelector, a namespaceSelector or an ipBlock")
 		default:
-			s, ok := c.selection(peer, path)
-			if !ok {
-				continue
-			}
-			g := c.ids.addressesOf(s)
-			c.define(g)
-			if !seen.Has(g.ID) {
-				seen.Add(g.ID)
-				out.selections = append(out.selections, g)
+			if s, ok := c.selection(peer, path); ok {
+				out.addPods(s)
 			}
 		}
 	}
-	if len(blocks) > 0 {
-		slices.Sort(texts)
-		out.networks = c.networks(slices.Compact(texts), blocks, path)
-	}
-	return out
+	set := out.set(path)
+	set.any = len(peers) == 0
+	return set
 }
 
-// networks defines the group of a rule's blocks, unless their exceptions leave no address.
-func (c *compiler) networks(texts []string, blocks []ipBlock, path string) []Group {
-	members, err := blockMembers(blocks)
+// peerBuilder collects the peers of one rule.
+type peerBuilder struct {
+	compiler *compiler
+	// selections and nodes are groups, each once.
+	selections, nodes []Group
+	blocks            []ipBlock
+	seen              smallmap.Set[model.GroupID]
+}
+
+func (b *peerBuilder) addPods(s Selection) { b.add(&b.selections, b.compiler.ids.addressesOf(s)) }
+
+func (b *peerBuilder) addNodes(s *label.Selector) { b.add(&b.nodes, b.compiler.ids.nodesOf(s)) }
+
+func (b *peerBuilder) add(to *[]Group, g Group) {
+	b.compiler.define(g)
+	if !b.seen.Has(g.ID) {
+		b.seen.Add(g.ID)
+		*to = append(*to, g)
+	}
+}
+
+// set returns the collected peers. All blocks are one group, unless their exceptions leave no
+// address.
+func (b *peerBuilder) set(path string) peerSet {
+	out := peerSet{selections: b.selections, networks: b.nodes}
+	if len(b.blocks) == 0 {
+		return out
+	}
+	members, err := blockMembers(b.blocks)
 	if err != nil {
-		c.Add(path, "cannot combine the blocks: %v; none of them matches anything", err)
-		return nil
+		b.compiler.Add(path, "cannot combine the blocks: %v; none of them matches anything", err)
+		return out
 	}
-	if len(members) == 0 {
-		return nil
+	if len(members) > 0 {
+		texts := make([]string, len(b.blocks))
+		for i := range b.blocks {
+			texts[i] = b.blocks[i].text()
+		}
+		slices.Sort(texts)
+		out.networks = append(out.networks, b.compiler.ids.networksOf(slices.Compact(texts), members))
 	}
-	return []Group{c.ids.networksOf(texts, members)}
+	return out
 }
 
 // selection compiles a peer with selectors.
@@ -96,13 +115,13 @@ func (c *compiler) selection(peer networkingv1.NetworkPolicyPeer, path string) (
 	return s, ok
 }
 
-// block compiles an ipBlock, and also returns it as text. A block with an invalid part
+// block compiles an ipBlock. A block with an invalid part
 // matches nothing: without an exception it would be wider than its author wants.
-func (c *compiler) block(block *networkingv1.IPBlock, path string) (ipBlock, string, bool) {
+func (c *compiler) block(block *networkingv1.IPBlock, path string) (ipBlock, bool) {
 	cidr, err := ParseCIDR(block.CIDR)
 	if err != nil {
 		c.lost("block", path+".cidr", "%v", err)
-		return ipBlock{}, "", false
+		return ipBlock{}, false
 	}
 	b := ipBlock{cidr: cidr}
 	ok := true
@@ -119,9 +138,9 @@ func (c *compiler) block(block *networkingv1.IPBlock, path string) (ipBlock, str
 		b.excepts = append(b.excepts, except)
 	}
 	if !ok {
-		return ipBlock{}, "", false
+		return ipBlock{}, false
 	}
-	return b, b.text(), true
+	return b, true
 }
 
 // text returns the block as text. Equal blocks have the same text.

@@ -1,0 +1,144 @@
+package compile
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/felixlike/felixlike/felixlike/antrea"
+	"github.com/felixlike/felixlike/felixlike/policy/label"
+	"github.com/felixlike/felixlike/model"
+)
+
+// antreaTarget is where a rule applies.
+type antreaTarget struct {
+	selections []Selection
+	// closed is true if the appliedTo cannot be understood. The rule then applies to all pods.
+	closed bool
+	// key is equal for equal targets.
+	key string
+}
+
+// target compiles where a rule applies.
+func (c *antreaCompiler) target(r *antrea.Rule, path string) antreaTarget {
+	switch {
+	case len(c.spec.AppliedTo) > 0 && len(r.AppliedTo) > 0:
+		c.Add(path+".appliedTo", "not allowed together with spec.appliedTo; the rule is taken for all pods, an Allow matches nothing, and a Pass denies what it matches")
+		return c.everyPod()
+	case len(c.spec.AppliedTo) > 0:
+		return c.appliedTo(c.spec.AppliedTo, "spec.appliedTo")
+	case len(r.AppliedTo) > 0:
+		return c.appliedTo(r.AppliedTo, path+".appliedTo")
+	}
+	c.Add(path, "neither the rule nor the policy has an appliedTo; the rule is taken for all pods, an Allow matches nothing, and a Pass denies what it matches")
+	return c.everyPod()
+}
+
+// everyPod is the target in place of one that cannot be understood: the pods that the policy may
+// apply to.
+func (c *antreaCompiler) everyPod() antreaTarget {
+	s := Selection{Namespaces: label.Everything(), Pods: label.Everything()}
+	if c.namespace != "" {
+		s = Selection{Namespace: c.namespace, Pods: label.Everything()}
+	}
+	return antreaTarget{selections: c.narrowed([]Selection{s}), closed: true, key: "every pod"}
+}
+
+// narrowed restricts selections to the namespace for which the policy is compiled.
+func (c *antreaCompiler) narrowed(all []Selection) []Selection {
+	if c.within.Name == "" {
+		return all
+	}
+	var kept []Selection
+	for _, s := range all {
+		if s.Namespaces == nil && s.Namespace == c.within.Name || s.Namespaces != nil && s.Namespaces.Matches(c.within.Labels) {
+			kept = append(kept, Selection{Namespace: c.within.Name, Pods: s.Pods})
+		}
+	}
+	return kept
+}
+
+// appliedTo compiles a list of entries.
+func (c *antreaCompiler) appliedTo(entries []antrea.AppliedTo, path string) antreaTarget {
+	out := antreaTarget{}
+	before := len(c.Problems)
+	bad := false
+	for i, e := range entries {
+		selections, ok := c.appliedToEntry(e, indexed(path, i))
+		out.selections = append(out.selections, selections...)
+		bad = bad || !ok
+	}
+	c.Problems = distinct(c.Problems, before) // policies have one appliedTo for all rules
+	if bad {
+		return c.everyPod()
+	}
+	out.selections = c.narrowed(out.selections)
+	var keys []string
+	for _, s := range out.selections {
+		keys = append(keys, s.key())
+	}
+	out.key = strings.Join(keys, "\x00")
+	return out
+}
+
+// distinct removes the problems from that index on that are there before.
+func distinct(problems []model.Problem, from int) []model.Problem {
+	return append(problems[:from], slices.DeleteFunc(slices.Clone(problems[from:]), func(p model.Problem) bool {
+		return slices.Contains(problems[:from], p)
+	})...)
+}
+
+// appliedToEntry compiles an entry. ok is false if it cannot be understood.
+func (c *antreaCompiler) appliedToEntry(e antrea.AppliedTo, path string) (selections []Selection, ok bool) {
+	const effect = "; the policy or rule is taken for all pods, an Allow matches nothing, and a Pass denies what it matches"
+	refuse := func(field, format string, args ...any) ([]Selection, bool) {
+		c.Add(path+field, format+effect, args...)
+		return nil, false
+	}
+	switch {
+	case e.ServiceAccount != nil:
+		return refuse(".serviceAccount", "not supported")
+	case e.Service != nil:
+		return refuse(".service", "not supported")
+	case e.NodeSelector != nil || e.ExternalEntitySelector != nil:
+		field := ".nodeSelector"
+		if e.NodeSelector == nil {
+			field = ".externalEntitySelector"
+		}
+		if e.Group != "" || e.PodSelector != nil || e.NamespaceSelector != nil {
+			return refuse(field, "not allowed together with a group or a selector of pods")
+		}
+		c.Add(path+field, "not supported: it selects no pod")
+		return nil, true
+	case e.Group != "" && (e.PodSelector != nil || e.NamespaceSelector != nil):
+		return refuse("", "group together with a selector")
+	case e.Group != "":
+		return c.appliedToGroup(e.Group, path+".group", effect)
+	case e.PodSelector == nil && e.NamespaceSelector == nil:
+		return refuse("", "needs a podSelector, a namespaceSelector or a group")
+	case c.namespace != "" && e.NamespaceSelector != nil:
+		return refuse(".namespaceSelector", "not allowed in a NetworkPolicy, which applies to pods of its namespace")
+	}
+	s, ok := c.pods(e.PodSelector, e.NamespaceSelector, path, effect)
+	return []Selection{s}, ok
+}
+
+// appliedToGroup resolves a group. One that does not exist, and a group of prefixes, have no
+// pods.
+func (c *antreaCompiler) appliedToGroup(name, path, effect string) (selections []Selection, ok bool) {
+	group := c.group(name, path, true, effect)
+	switch {
+	case group.bad:
+		return nil, false
+	case group.missing:
+		c.Add(path, "group %q, or a child of it, does not exist: it selects no pod", name)
+	case len(group.blocks) > 0:
+		c.Add(path, "group %q has ipBlocks: these select no pod", name)
+	}
+	for _, s := range group.selections {
+		if c.namespace != "" && s.Namespaces != nil {
+			c.Add(path, "group %q has a namespaceSelector, which is not allowed in the appliedTo of a NetworkPolicy%s", name, effect)
+			return nil, false
+		}
+	}
+	return group.selections, true
+}
