@@ -11,6 +11,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/denied"
+	"github.com/felixlike/felixlike/felixlike/policy/judge"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/rules"
@@ -237,11 +238,9 @@ func (d *drops) view() *denied.View {
 		}
 		// Only these tiers have rules that deny; to find such a rule, the view needs all
 		// policies and groups.
-		v.Policies, v.Groups = maps.Clone(d.cluster.tracker.policies), map[model.GroupID][]model.Member{}
+		v.Judge = judge.New()
 		for _, u := range d.cluster.engine.Snapshot() {
-			if u, ok := u.(model.GroupUpdate); ok {
-				v.Groups[u.Group.ID] = u.Added
-			}
+			v.Judge.OnUpdate(u)
 		}
 		break
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/policy/judge"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -122,14 +123,24 @@ func viewOf(e *model.Endpoint) *View {
 	}
 	rejects := web[1]
 	rejects.Action = model.Reject
-	v.Policies = map[model.PolicyID]*model.Policy{
-		admin("first"):  {ID: admin("first"), Ingress: web},
-		admin("second"): {ID: admin("second"), Ingress: []model.Rule{{Name: "ingress[0]", Action: model.Allow, AnyPeer: true, Ports: []model.PortRange{{Protocol: model.UDP, Last: 65535}}}}},
-		baseline:        {ID: baseline, Egress: []model.Rule{{Name: "egress[0]", Action: model.Deny, AnyPeer: true, AnyPort: true}}, Ingress: []model.Rule{rejects}},
+	v.Judge = judge.New()
+	for _, p := range []*model.Policy{
+		{ID: admin("first"), Ingress: web},
+		{ID: admin("second"), Ingress: []model.Rule{{Name: "ingress[0]", Action: model.Allow, AnyPeer: true, Ports: []model.PortRange{{Protocol: model.UDP, Last: 65535}}}}},
+		{ID: admin("excepting"), Ingress: []model.Rule{{Name: "ingress[0]", Action: model.Deny, Peers: []model.GroupID{"all-but-web"}, AnyPort: true}}},
+		{ID: baseline, Egress: []model.Rule{{Name: "egress[0]", Action: model.Deny, AnyPeer: true, AnyPort: true}}, Ingress: []model.Rule{rejects}},
+		{ID: model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "shop", Name: "from-web"}, Ingress: []model.Rule{{Name: "ingress[0]", Action: model.Allow, Peers: []model.GroupID{"all-but-web"}, AnyPort: true}}},
+	} {
+		v.Judge.OnUpdate(model.PolicyUpdate{Policy: p})
 	}
 	named := model.AddressMember(netip.MustParseAddr("10.10.0.2"))
 	named.Protocol, named.Port = model.TCP, 5432
-	v.Groups = map[model.GroupID][]model.Member{"a1": {model.AddressMember(netip.MustParseAddr("10.10.0.1"))}, "p1": {named}}
+	for id, members := range map[model.GroupID][]model.Member{
+		"a1": {model.AddressMember(netip.MustParseAddr("10.10.0.1"))}, "p1": {named},
+		"all-but-web": {{Prefix: netip.MustParsePrefix("10.10.0.0/16")}, {Prefix: netip.MustParsePrefix("10.10.0.1/32"), Except: true}},
+	} {
+		v.Judge.OnUpdate(model.GroupUpdate{Group: model.Group{ID: id}, Added: members})
+	}
 	return v
 }
 
@@ -155,6 +166,9 @@ func TestBlame(t *testing.T) {
 		"passed on":                  {applied: model.Applied{Admin: admin, NetworkPolicies: isolating}, packet: tcp("01bb"), want: control.Drop{By: control.ByIsolation, Policies: []string{"shop/deny-all", "shop/from-web"}}},
 		"allowed by now":             {applied: model.Applied{Admin: admin, NetworkPolicies: isolating}, packet: v4("11", "0000") + tcpPorts, want: control.Drop{By: control.ByChanged}},
 		"the baseline, a Reject":     {applied: model.Applied{Admin: admin[1:], Baseline: baseline}, packet: tcp("0050"), want: control.Drop{By: control.ByRule, Policy: "baseline:default", Rule: "ingress[1]", Rejected: true}},
+		"an excepted address":        {applied: model.Applied{Admin: []model.PolicyID{{Tier: model.TierAdmin, Name: "excepting"}, admin[0]}}, packet: tcp("0050"), want: control.Drop{By: control.ByRule, Policy: "admin:first", Rule: "ingress[1]"}},
+		"beside that address":        {applied: model.Applied{Admin: []model.PolicyID{{Tier: model.TierAdmin, Name: "excepting"}, admin[0]}}, packet: strings.Replace(tcp("0050"), "0a0a0001", "0a0a0003", 1), want: control.Drop{By: control.ByRule, Policy: "admin:excepting", Rule: "ingress[0]"}},
+		"isolated, allowed by now":   {applied: model.Applied{NetworkPolicies: isolating}, packet: strings.Replace(tcp("0050"), "0a0a0001", "0a0a0003", 1), want: control.Drop{By: control.ByChanged}},
 		"isolated, not the baseline": {applied: model.Applied{NetworkPolicies: isolating, Baseline: baseline}, packet: tcp("0050"), want: control.Drop{By: control.ByIsolation, Policies: []string{"shop/deny-all", "shop/from-web"}}},
 		"nothing applies":            {packet: tcp("0050"), want: control.Drop{By: control.ByChanged}},
 		"closed":                     {applied: model.Applied{NetworkPolicies: isolating}, closed: "shop/x is set aside", packet: tcp("0050"), want: control.Drop{By: control.ByClosed, Reason: "shop/x is set aside"}},

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/policy/judge"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
 )
@@ -18,9 +19,9 @@ type View struct {
 	Closed    map[Way]string
 	// Logs are the rules with Log.
 	Logs map[rules.LogKey]LogRule
-	// Policies are those with rules that deny, Groups the members of the groups that they name.
-	Policies map[model.PolicyID]*model.Policy
-	Groups   map[model.GroupID][]model.Member
+	// Judge has the policies and groups. It may be nil if no endpoint has a policy of an ordered tier: then only
+	// isolation denies.
+	Judge *judge.Judge
 }
 
 // Way is a direction of a pod.
@@ -73,75 +74,23 @@ func (v *View) deniedBy(d *control.Drop, id model.PodID, direction model.Directi
 		d.By = control.ByChanged // the pod has gone
 		return
 	}
+	j := v.Judge
+	if j == nil {
+		j = judge.New()
+	}
 	applied := e.Applied(direction)
-	action, found := v.firstMatch(applied.Admin, direction, p, d)
-	if !found && applied.Isolated() {
+	decision := j.Decide(applied, direction, judge.Packet{Source: p.Source, Destination: p.Destination, Protocol: p.Protocol, Port: p.Port})
+	switch {
+	case decision.Isolated:
 		d.By = control.ByIsolation
 		for _, policy := range applied.NetworkPolicies {
 			d.Policies = append(d.Policies, policy.String())
 		}
-		return
+	case decision.Action.Denies():
+		d.By, d.Policy, d.Rule, d.Rejected = control.ByRule, decision.Policy.String(), decision.Rule, decision.Action == model.Reject
+	default:
+		d.By = control.ByChanged
 	}
-	if !found {
-		action, found = v.firstMatch(applied.Baseline, direction, p, d)
-	}
-	if d.By = control.ByChanged; found && action.Denies() {
-		d.By, d.Rejected = control.ByRule, action == model.Reject
-	}
-}
-
-// firstMatch finds the first rule of ordered policies that matches, and names it if it denies. A rule that passes
-// the packet on does not match.
-func (v *View) firstMatch(policies []model.PolicyID, direction model.Direction, p Packet, d *control.Drop) (model.Action, bool) {
-	for _, id := range policies {
-		policy := v.Policies[id]
-		if policy == nil {
-			continue
-		}
-		for _, rule := range policy.Rules(direction) {
-			if !v.matches(rule, direction, p) {
-				continue
-			}
-			if rule.Action.Denies() {
-				d.Policy, d.Rule = id.String(), rule.Name
-			}
-			return rule.Action, rule.Action != model.Pass
-		}
-	}
-	return 0, false
-}
-
-func (v *View) matches(r model.Rule, direction model.Direction, p Packet) bool {
-	peer := p.Source
-	if direction == model.Egress {
-		peer = p.Destination
-	}
-	return (r.AnyPeer || v.among(r.Peers, func(m model.Member) bool { return m.Prefix.Contains(peer) })) && v.matchesPort(r, p)
-}
-
-func (v *View) matchesPort(r model.Rule, p Packet) bool {
-	if r.AnyPort {
-		return true
-	}
-	for _, ports := range r.Ports {
-		if ports.Protocol == p.Protocol && (ports.AllPorts() || ports.First <= p.Port && p.Port <= ports.Last) {
-			return true
-		}
-	}
-	want := model.AddressMember(p.Destination)
-	want.Protocol, want.Port = p.Protocol, p.Port
-	return v.among(r.NamedPorts, func(m model.Member) bool { return m == want })
-}
-
-func (v *View) among(groups []model.GroupID, is func(model.Member) bool) bool {
-	for _, id := range groups {
-		for _, m := range v.Groups[id] {
-			if is(m) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // NewView returns a view of addresses: of the pods of the cluster, of the interfaces here, which are newer,
