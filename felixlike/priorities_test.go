@@ -39,7 +39,7 @@ func TestEqualPrioritiesAreNamed(t *testing.T) {
 	}
 	problems := f.Status().Problems
 	if len(problems) != 1 || problems[0].Source != "c.yaml" || problems[0].Object.String() != "ClusterNetworkPolicy c" ||
-		!strings.Contains(problems[0].Reason, "7 is also the priority of b in tier Admin") {
+		!strings.Contains(problems[0].Reason, "7 is also the priority of ClusterNetworkPolicy b in the same tier") {
 		t.Fatalf("problems %v", problems)
 	}
 	if got := told(t, f); got != "ClusterNetworkPolicy c EqualPriority some spec.priority" {
@@ -54,9 +54,8 @@ func TestEqualPrioritiesAreNamed(t *testing.T) {
 	}
 }
 
-// TestEqualPrioritiesAsAsked: a priority that is none counts as the first of the tier, as
-// the engine asks it.
-func TestEqualPrioritiesAsAsked(t *testing.T) {
+// TestEqualInvalidPriorities: a priority that is not valid counts as 0, as for the engine.
+func TestEqualInvalidPriorities(t *testing.T) {
 	f := start(t)
 	f.attachmentsSynced()
 	x := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x", Labels: map[string]string{"all": "yes"}}}
@@ -87,6 +86,74 @@ func TestEqualNamesAreNoEqualPriorities(t *testing.T) {
 	}
 	if problems := f.Status().Problems; len(problems) > 0 {
 		t.Errorf("problems %v", problems)
+	}
+}
+
+// antreaDrop returns an event for a ClusterNetworkPolicy of Antrea's API for all pods.
+func antreaDrop(name, tier string, priority float64) datastore.Event {
+	return datastore.AntreaSet{Source: name + ".yaml", Object: &antrea.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: antrea.PolicySpec{
+		Tier: tier, Priority: priority,
+		Ingress: []antrea.Rule{{Action: antrea.Drop, AppliedTo: []antrea.AppliedTo{{PodSelector: &metav1.LabelSelector{}}}}},
+		Egress:  []antrea.Rule{{Action: antrea.Drop, AppliedTo: []antrea.AppliedTo{{NamespaceSelector: &metav1.LabelSelector{}, PodSelector: &metav1.LabelSelector{}}}}},
+	}}}
+}
+
+func antreaTierOf(name string, priority int32) datastore.Event {
+	return datastore.AntreaSet{Source: name + ".yaml", Object: &antrea.Tier{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: antrea.TierSpec{Priority: priority}}}
+}
+
+// TestEqualAntreaPrioritiesAreNamed: policies of Antrea's API with equal tier and priority are named,
+// also if their tiers are two with one priority. The parts of one policy are not.
+func TestEqualAntreaPrioritiesAreNamed(t *testing.T) {
+	f := start(t)
+	f.attachmentsSynced()
+	x := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}
+	f.source.send(true, node("node1", "10.10.0.0/24"), datastore.NamespaceSet{Namespace: x}, podOn("a", "node1"), antreaTierOf("mine", 50),
+		antreaDrop("c", "mine", 5), antreaDrop("b", "emergency", 5), antreaDrop("d", "emergency", 5.5), antreaDrop("e", "", 5), antreaDrop("f", "baseline", 5))
+	if err := programmed(t, f); err != nil {
+		t.Fatal(err)
+	}
+	want := "ClusterNetworkPolicy.crd.antrea.io c EqualPriority some spec.priority\nTier.crd.antrea.io mine EqualPriority all spec.priority"
+	if got := told(t, f); got != want {
+		t.Errorf("told: %s", got)
+	}
+	for _, p := range f.Status().Problems {
+		if p.Object.Name == "c" && (p.Source != "c.yaml" || !strings.Contains(p.Reason, "so ClusterNetworkPolicy.crd.antrea.io b is evaluated first")) {
+			t.Errorf("problem %v", p)
+		}
+	}
+}
+
+// TestEqualTiersAreNamed: a Tier with the priority of a default tier, or of another Tier, is named in
+// status and as a notice. The object of a default tier, and one that is not in force, is not.
+func TestEqualTiersAreNamed(t *testing.T) {
+	f := start(t)
+	f.attachmentsSynced()
+	f.source.send(true, node("node1", "10.10.0.0/24"), antreaTierOf("emergency", 50), antreaTierOf("mine", 50), antreaTierOf("one", 7), antreaTierOf("two", 7), antreaTierOf("late", 250))
+	if err := programmed(t, f); err != nil {
+		t.Fatal(err)
+	}
+	want := `Tier.crd.antrea.io late NotUnderstood all spec.priority
+Tier.crd.antrea.io mine EqualPriority all spec.priority
+Tier.crd.antrea.io two EqualPriority all spec.priority`
+	if got := told(t, f); got != want {
+		t.Errorf("told: %s", got)
+	}
+	var reasons []string
+	for _, p := range f.Status().Problems {
+		if strings.Contains(p.Reason, "evaluated as those of one tier") {
+			reasons = append(reasons, p.Source+": "+p.Reason)
+		}
+	}
+	if len(reasons) != 2 || !strings.HasPrefix(reasons[0], "mine.yaml: 50 is also the priority of tier emergency") || !strings.HasPrefix(reasons[1], "two.yaml: 7 is also the priority of tier one") {
+		t.Errorf("problems %q", reasons)
+	}
+	f.source.send(true, antreaTierOf("mine", 51), antreaTierOf("two", 8), antreaTierOf("late", 249))
+	if err := programmed(t, f); err != nil {
+		t.Fatal(err)
+	}
+	if problems := f.Status().Problems; len(problems) > 0 {
+		t.Errorf("with priorities of their own: %v", problems)
 	}
 }
 

@@ -63,6 +63,7 @@ func (rep *reporter) status() control.Status {
 	s.Problems = append(s.Problems, rep.cluster.hostNetworkProblems()...)
 	s.Problems = append(s.Problems, rep.cluster.portProblems()...)
 	s.Problems = append(s.Problems, rep.cluster.priorityProblems()...)
+	s.Problems = append(s.Problems, rep.cluster.tierProblems()...)
 	s.Problems = append(s.Problems, rep.cluster.peerProblems()...)
 	s.Problems = append(s.Problems, rep.unboundedProblems()...)
 	s.Problems = append(s.Problems, rep.quarantineProblems(view.quarantined)...)

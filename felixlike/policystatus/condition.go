@@ -40,7 +40,7 @@ const (
 // judged is a policy as the agents read it.
 type judged struct {
 	object *unstructured.Unstructured
-	// id and priority are those under which it is asked.
+	// id and priority are those by which it is evaluated.
 	id       model.PolicyID
 	priority float64
 	problems []model.Problem
@@ -72,7 +72,7 @@ func judge(o *unstructured.Unstructured) (judged, error) {
 	}, nil
 }
 
-// compare orders policies as the agents ask them.
+// compare orders policies as the agents evaluate them.
 func (j judged) compare(o judged) int {
 	return cmp.Or(
 		cmp.Compare(j.id.Tier, o.id.Tier), cmp.Compare(j.priority, o.priority),
@@ -81,7 +81,7 @@ func (j judged) compare(o judged) int {
 }
 
 // condition returns the condition that the policy must have, without its time. before is the
-// policy that is asked directly before it, nil for the first one.
+// policy that is evaluated directly before it, nil for the first one.
 func (j judged) condition(before *judged) metav1.Condition {
 	c := metav1.Condition{
 		Type: ConditionAccepted, Status: metav1.ConditionTrue, Reason: ReasonAccepted,
@@ -90,7 +90,7 @@ func (j judged) condition(before *judged) metav1.Condition {
 	var lines []string
 	if before != nil && before.id.Tier == j.id.Tier && before.priority == j.priority {
 		c.Reason = ReasonEqualPriority
-		lines = append(lines, fmt.Sprintf("spec.priority: %v is also the priority of %s in tier %s; for pods that are subjects of both, %s is asked first, by its name",
+		lines = append(lines, fmt.Sprintf("spec.priority: %v is also the priority of %s in tier %s; for pods that are subjects of both, %s is evaluated first, because of its name",
 			j.priority, before.id.Name, tierName(j.id.Tier), before.id.Name))
 	}
 	if problems := j.faulty(); len(problems) > 0 {

@@ -266,7 +266,7 @@ func testConditions(t *testing.T, f *fixture, peer, fault string) {
 	began := f.until(t, "good", "True", "Accepted", "all rules are in force as written")
 	f.until(t, "refused", "False", "NotUnderstood", "spec.egress[1].to[0]."+fault)
 	f.until(t, "refused", "False", "NotUnderstood", "; the rule denies everything")
-	f.until(t, "second", "True", "EqualPriority", "1 is also the priority of good in tier Admin; for pods that are subjects of both, good is asked first, by its name")
+	f.until(t, "second", "True", "EqualPriority", "1 is also the priority of good in tier Admin; for pods that are subjects of both, good is evaluated first, because of its name")
 
 	// One of them writes.
 	writer := f.holder(t)

@@ -180,7 +180,7 @@ func (w *writer) pass(ctx context.Context, store cache.Store) time.Duration {
 	return next
 }
 
-// judgeAll returns the policies of the store in the order in which they are asked.
+// judgeAll returns the policies of the store in the order in which they are evaluated.
 func (w *writer) judgeAll(store cache.Store) []judged {
 	var all []judged
 	for _, o := range store.List() {

@@ -103,7 +103,7 @@ func (o *orderer) direction(e *model.Endpoint, d model.Direction) direction {
 
 // antreaTier returns "emergency (50)", or "tier (7)" for a tier that somebody made.
 func antreaTier(priority uint16) string {
-	for _, name := range []string{"emergency", "securityops", "networkops", "platform", "application", "baseline"} {
+	for _, name := range compile.AntreaTiers() {
 		if fixed, _ := compile.AntreaTier(name); fixed == priority {
 			return fmt.Sprintf("%s (%d)", name, priority)
 		}

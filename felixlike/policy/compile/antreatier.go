@@ -38,6 +38,11 @@ func AntreaTier(name string) (uint16, bool) {
 	return 0, false
 }
 
+// AntreaTiers returns the names of the tiers that always exist, in their order.
+func AntreaTiers() []string {
+	return []string{"emergency", "securityops", "networkops", "platform", antreaDefaultTier, antreaBaselineTier}
+}
+
 // AntreaTierProblems reports a tier that cannot be in force.
 func AntreaTierProblems(t *antrea.Tier) []model.Problem {
 	r := Report{Object: t.ID().Ref()}

@@ -79,20 +79,13 @@ func (c *clusterCompiler) tier(t v1alpha2.Tier) model.Tier {
 	return model.TierAdmin
 }
 
+// priority returns the priority of the policy, 0 if it is not valid.
 func (c *clusterCompiler) priority(p int32) float64 {
 	if p < 0 || p > maxPriority {
 		c.close("spec.priority", "%d is not between 0 and %d", p, maxPriority)
-	}
-	return float64(PriorityOf(p))
-}
-
-// PriorityOf returns the priority by which a ClusterNetworkPolicy is asked. A number that
-// is not valid counts as 0.
-func PriorityOf(p int32) uint16 {
-	if p < 0 || p > maxPriority {
 		return 0
 	}
-	return uint16(p)
+	return float64(p)
 }
 
 // subject compiles the selection of the pods that the policy applies to. If it is not

@@ -115,8 +115,8 @@ func (c *compiler) selection(peer networkingv1.NetworkPolicyPeer, path string) (
 	return s, ok
 }
 
-// block compiles an ipBlock. A block with an invalid part
-// matches nothing: without an exception it would be wider than its author wants.
+// block compiles an ipBlock. A block with an invalid part matches nothing: without an exception it
+// would be wider than its author wants.
 func (c *compiler) block(block *networkingv1.IPBlock, path string) (ipBlock, bool) {
 	cidr, err := ParseCIDR(block.CIDR)
 	if err != nil {
