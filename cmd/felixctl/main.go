@@ -14,6 +14,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/cluster"
 	"github.com/felixlike/felixlike/cmd/felixctl/ctl"
 	dumpcli "github.com/felixlike/felixlike/cmd/felixctl/dump/cli"
+	"github.com/felixlike/felixlike/cmd/felixctl/migrate"
 	tracecli "github.com/felixlike/felixlike/cmd/felixctl/trace/cli"
 	"github.com/felixlike/felixlike/cmd/felixctl/trafficprobe"
 	"github.com/felixlike/felixlike/felixlike/report"
@@ -61,6 +62,7 @@ not in order; 2 wrong usage, or something could not be done.`,
 	root.AddCommand(tracecli.Command())
 	root.AddCommand(dumpcli.Commands()...)
 	root.AddCommand(ctl.Commands()...)
+	root.AddCommand(migrate.Command())
 	root.AddCommand(trafficprobe.Command())
 	err := root.ExecuteContext(context.Background())
 	switch {

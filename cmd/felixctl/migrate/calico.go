@@ -1,0 +1,241 @@
+package migrate
+
+import (
+	"cmp"
+	"encoding/json"
+	"math"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/felixlike/felixlike/felixlike/antrea"
+	"github.com/felixlike/felixlike/felixlike/datastore/strict"
+)
+
+// kubernetesOrder is the order that Calico gives to NetworkPolicies of Kubernetes.
+const kubernetesOrder = 1000
+
+// Notes about Calico's policies.
+const (
+	noteOwnNode = "A pod whose egress a NetworkPolicy of Kubernetes isolates still reaches its own node. Calico and Cilium deny that without a rule. " +
+		"A ClusterNetworkPolicy with a Deny of nodes closes it (docs/SEMANTICS.md)."
+	noteSets   = "Selectors of rules also select Calico's NetworkSets and GlobalNetworkSets: the input must have all of them, or a Deny of their addresses is missing."
+	noteLate   = "Calico asks policies with an order above 1000, or without one, after NetworkPolicies of Kubernetes. Those with a Deny are now asked before: they also deny what a NetworkPolicy allows."
+	noteOrder  = "Policies with the same order are asked by name, namespace and kind, as by Calico 3.31. Older versions compare names that begin with the namespace."
+	noteCopies = "Calico's copies of NetworkPolicies of Kubernetes (knp.default...) are left out: felixlike reads the originals."
+	notePass   = "A Pass is converted to an Allow: after Calico's tier default, the profiles of namespaces allow everything, unless somebody changed them."
+)
+
+// calicoPolicy is a decoded policy.
+type calicoPolicy struct {
+	at              int
+	global          bool
+	namespace, name string
+	kind            string
+	order           float64
+	subjects        []selection
+	ingress, egress *calicoDirection // nil if the policy is not about the direction
+}
+
+// calicoDirection has the rules of a direction in their order.
+type calicoDirection struct{ rules []rule }
+
+// calico converts all policies of Calico together, because their order matters.
+func (c *conversion) calico(documents []document) {
+	sets := c.calicoSets(documents)
+	var all []*calicoPolicy
+	for i, d := range documents {
+		if isCalico(d.ref, "NetworkPolicy", "GlobalNetworkPolicy") {
+			if p := c.calicoPolicy(i, d, sets); p != nil {
+				all = append(all, p)
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b *calicoPolicy) int {
+		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.name, b.name), cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.kind, b.kind))
+	})
+	lastIngress := c.lastDeny(all, func(p *calicoPolicy) *calicoDirection { return p.ingress })
+	lastEgress := c.lastDeny(all, func(p *calicoPolicy) *calicoDirection { return p.egress })
+	for i, p := range all {
+		if i >= lastPriority {
+			c.row(p.at).refuse("spec.order", "more than %d policies", lastPriority)
+			continue
+		}
+		priority := float64(i + 1)
+		out := &converted{origin: c.row(p.at).Object, namespace: p.namespace, name: "calico-" + p.name, subjects: p.subjects, priority: priority}
+		out.ingress = p.ingress.convert(p.global || i <= lastIngress, priority)
+		out.egress = p.egress.convert(p.global || i <= lastEgress, priority)
+		if out.egress.isolates {
+			c.note(noteOwnNode)
+		}
+		c.emit(p.at, out.render())
+	}
+}
+
+// lastDeny removes the rules that deny and have no rule that allows behind them: the pods of a policy
+// are isolated anyway. It returns the position of the last policy with another rule that denies, or -1.
+func (c *conversion) lastDeny(all []*calicoPolicy, of func(*calicoPolicy) *calicoDirection) int {
+	last, allowed := -1, false
+	for i, p := range slices.Backward(all) {
+		d := of(p)
+		if d == nil {
+			continue
+		}
+		kept := make([]rule, 0, len(d.rules))
+		for _, r := range slices.Backward(d.rules) {
+			if r.action == antrea.Allow {
+				allowed = true
+			} else if !allowed && p.order > kubernetesOrder {
+				continue
+			} else {
+				last = max(last, i)
+				if p.order >= kubernetesOrder {
+					c.note(noteLate)
+				}
+				if i > 0 && all[i-1].order == p.order || i+1 < len(all) && all[i+1].order == p.order {
+					c.note(noteOrder)
+				}
+			}
+			kept = append(kept, r)
+		}
+		slices.Reverse(kept)
+		d.rules = kept
+	}
+	return last
+}
+
+// convert returns the direction with rules that are asked in their order, or as those of a NetworkPolicy.
+func (d *calicoDirection) convert(ordered bool, priority float64) direction {
+	if d == nil {
+		return direction{}
+	}
+	out := direction{isolates: true}
+	if ordered || slices.ContainsFunc(d.rules, rule.needsAntrea) {
+		out.parts = []part{{priority: priority, rules: d.rules}}
+	} else {
+		out.allows = d.rules
+	}
+	return out
+}
+
+func isCalico(r Ref, kinds ...string) bool {
+	return (r.APIVersion == "projectcalico.org/v3" || r.APIVersion == "crd.projectcalico.org/v1") && slices.Contains(kinds, r.Kind)
+}
+
+// calicoPolicy decodes a policy. It returns nil if it cannot be converted.
+func (c *conversion) calicoPolicy(at int, d document, sets []calicoSet) *calicoPolicy {
+	row := c.row(at)
+	var spec calicoSpec
+	for _, fault := range strict.Decode(d.spec, &spec) {
+		row.refuse(specField(fault.Field), "%s", reasonOf(fault))
+	}
+	for _, name := range d.others {
+		row.refuse(name, "has no counterpart")
+	}
+	c.refuseCalicoSpec(row, &spec)
+	// Under crd.projectcalico.org/v1, names begin with the tier.
+	p := &calicoPolicy{
+		at: at, global: d.ref.Kind == "GlobalNetworkPolicy", namespace: d.ref.Namespace, kind: d.ref.Kind,
+		name: strings.TrimPrefix(d.ref.Name, "default."), order: math.Inf(1),
+	}
+	if p.global && p.namespace != "" {
+		row.refuse("metadata.namespace", "not allowed")
+	}
+	if !p.global && p.namespace == "" {
+		p.namespace = metav1.NamespaceDefault
+	}
+	if spec.Order != nil {
+		p.order = *spec.Order
+	}
+	if len(row.Losses) > 0 {
+		return nil
+	}
+	s := calicoScope{namespace: p.namespace}
+	var err error
+	if p.subjects, err = s.selections(spec.Selector, "", spec.NamespaceSelector); err != nil {
+		row.refuse("spec.selector", "%v", err)
+		return nil
+	}
+	rules := calicoRules{c: c, row: row, scope: s, sets: sets}
+	if slices.Contains(spec.Types, "Ingress") || len(spec.Types) == 0 && (len(spec.Ingress) > 0 || len(spec.Egress) == 0) {
+		p.ingress = rules.direction(spec.Ingress, "ingress")
+	}
+	if slices.Contains(spec.Types, "Egress") || len(spec.Types) == 0 && len(spec.Egress) > 0 {
+		p.egress = rules.direction(spec.Egress, "egress")
+	}
+	if rules.refused || len(p.subjects) == 0 {
+		if !rules.refused {
+			row.refuse("spec.selector", "it selects no pod")
+		}
+		return nil
+	}
+	return p
+}
+
+// specField returns the field inside the spec.
+func specField(field string) string { return strings.TrimSuffix("spec."+field, ".") }
+
+// refuseCalicoSpec reports the fields of a policy that cannot be converted.
+func (c *conversion) refuseCalicoSpec(row *Object, spec *calicoSpec) {
+	if spec.Tier != "" && spec.Tier != "default" {
+		row.refuse("spec.tier", "tier %q: only the tier default is converted", spec.Tier)
+	}
+	if spec.ServiceAccountSelector != "" {
+		row.refuse("spec.serviceAccountSelector", "felixlike does not select by service account")
+	}
+	for field, set := range map[string]bool{"spec.doNotTrack": spec.DoNotTrack, "spec.preDNAT": spec.PreDNAT, "spec.applyOnForward": spec.ApplyOnForward} {
+		if set {
+			row.refuse(field, "it is for host endpoints, which felixlike does not have")
+		}
+	}
+	for _, t := range spec.Types {
+		if t != "Ingress" && t != "Egress" {
+			row.refuse("spec.types", "unknown type %q", t)
+		}
+	}
+	slices.SortFunc(row.Losses, func(a, b Loss) int { return cmp.Compare(a.Field, b.Field) })
+}
+
+// calicoSets returns the sets of networks. The policies that select them get their prefixes.
+func (c *conversion) calicoSets(documents []document) []calicoSet {
+	var all []calicoSet
+	for i, d := range documents {
+		if !isCalico(d.ref, "NetworkSet", "GlobalNetworkSet") {
+			continue
+		}
+		row := c.row(i)
+		var spec struct {
+			Nets                 []string        `json:"nets,omitempty"`
+			AllowedEgressDomains json.RawMessage `json:"allowedEgressDomains,omitempty"`
+		}
+		for _, fault := range strict.Decode(d.spec, &spec) {
+			row.lose(specField(fault.Field), "%s", reasonOf(fault))
+		}
+		if len(spec.AllowedEgressDomains) > 0 {
+			row.lose("spec.allowedEgressDomains", "felixlike does not select by domain name")
+		}
+		set := calicoSet{name: d.ref.Name, namespace: d.ref.Namespace, labels: map[string]string{}, nets: spec.Nets, incomplete: len(row.Losses) > 0}
+		if d.ref.Kind == "NetworkSet" && set.namespace == "" {
+			set.namespace = metav1.NamespaceDefault
+		}
+		for k, v := range d.labels {
+			set.labels[k] = v
+		}
+		set.labels["projectcalico.org/kind"], set.labels["projectcalico.org/name"] = d.ref.Kind, d.ref.Name
+		if set.namespace != "" {
+			set.labels[calicoNamespace] = set.namespace
+		}
+		all = append(all, set)
+	}
+	return all
+}
+
+// Labels by which Calico selects namespaces.
+const (
+	calicoNamespace       = "projectcalico.org/namespace"
+	calicoNamespacePrefix = "pcns."
+	calicoName            = "projectcalico.org/name"
+	kubernetesName        = corev1.LabelMetadataName
+)

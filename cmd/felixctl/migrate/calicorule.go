@@ -1,0 +1,302 @@
+package migrate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/felixlike/felixlike/felixlike/antrea"
+	"github.com/felixlike/felixlike/felixlike/datastore/strict"
+)
+
+// calicoRules converts the rules of one policy.
+type calicoRules struct {
+	c     *conversion
+	row   *Object
+	scope calicoScope
+	sets  []calicoSet
+	// refused: a rule that denies cannot be converted, so the policy is not.
+	refused bool
+}
+
+func (r *calicoRules) direction(all []json.RawMessage, name string) *calicoDirection {
+	out := &calicoDirection{}
+	for i, raw := range all {
+		field := fmt.Sprintf("spec.%s[%d]", name, i)
+		one, skip, err := r.rule(raw, name == "egress")
+		switch {
+		case skip:
+			r.row.lose(field, "action Log has no counterpart, and changes no verdict: felixlike logs what other rules decide (docs/OPERATIONS.md)")
+		case err == nil:
+			out.rules = append(out.rules, one...)
+		case mayDeny(raw):
+			r.row.refuse(field, "%v, and the rule denies", err)
+			r.refused = true
+		default:
+			r.row.lose(field, "%v; the rule is left out: its packets are denied unless another rule allows them", err)
+		}
+	}
+	out.rules = withoutEmpty(out.rules)
+	return out
+}
+
+// mayDeny reports whether a rule of Calico does anything but allow.
+func mayDeny(raw json.RawMessage) bool {
+	var head struct {
+		Action string `json:"action"`
+	}
+	err := json.Unmarshal(raw, &head)
+	return err != nil || head.Action != "Allow" && head.Action != "Pass"
+}
+
+// rule converts a rule. skip is true for an action Log.
+func (r *calicoRules) rule(raw json.RawMessage, egress bool) (rules []rule, skip bool, err error) {
+	var in calicoRule
+	if faults := strict.Decode(raw, &in); len(faults) > 0 {
+		return nil, false, fmt.Errorf("%s %s", faults[0].Field, reasonOf(faults[0]))
+	}
+	out := rule{action: antrea.Allow}
+	switch in.Action {
+	case "Allow":
+	case "Pass":
+		r.c.note(notePass)
+	case "Deny":
+		out.action = antrea.Drop
+	case "Log":
+		return nil, true, nil
+	default:
+		return nil, false, fmt.Errorf("action %q is not known", in.Action)
+	}
+	if field := in.unsupported(egress); field != "" {
+		return nil, false, fmt.Errorf("%s has no counterpart", field)
+	}
+	peer := in.Source
+	if egress {
+		peer = in.Destination
+	}
+	if out.ports, err = in.ports(); err != nil {
+		return nil, false, err
+	}
+	if out.any, out.peers, err = r.peers(&peer, in.IPVersion); err != nil {
+		return nil, false, err
+	}
+	return []rule{out}, false, nil
+}
+
+// unsupported returns a field of the rule that is set and has no counterpart, or "".
+func (r *calicoRule) unsupported(egress bool) string {
+	subject, subjectName, peer, peerName := r.Destination, "destination", r.Source, "source"
+	if egress {
+		subject, subjectName, peer, peerName = r.Source, "source", r.Destination, "destination"
+	}
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"http", r.HTTP != nil},
+		{"icmp", r.ICMP != nil},
+		{"notICMP", r.NotICMP != nil},
+		{"notProtocol", r.NotProtocol != nil},
+		{"source.ports", len(r.Source.Ports) > 0},
+		{"source.notPorts", len(r.Source.NotPorts) > 0},
+		{subjectName + ".nets", len(subject.Nets) > 0},
+		{subjectName + ".notNets", len(subject.NotNets) > 0},
+		{subjectName + ".selector", subject.Selector != ""},
+		{subjectName + ".notSelector", subject.NotSelector != ""},
+		{subjectName + ".namespaceSelector", subject.NamespaceSelector != ""},
+		{subjectName + ".services", subject.Services != nil},
+		{subjectName + ".domains", len(subject.Domains) > 0},
+		{subjectName + ".serviceAccounts", subject.ServiceAccounts != nil},
+		{peerName + ".services", peer.Services != nil},
+		{peerName + ".domains", len(peer.Domains) > 0},
+		{peerName + ".serviceAccounts", peer.ServiceAccounts != nil},
+	} {
+		if f.set {
+			return f.name
+		}
+	}
+	return ""
+}
+
+// peers converts the peer of a rule.
+func (r *calicoRules) peers(e *calicoEntity, version int) (everyone bool, peers []peer, err error) {
+	selects := e.Selector != "" || e.NamespaceSelector != ""
+	blocks := len(e.Nets) > 0 || len(e.NotNets) > 0 || version != 0
+	switch {
+	case e.NotSelector != "" && !selects:
+		return false, nil, errors.New("notSelector without a selector has no counterpart: it also matches addresses outside the cluster")
+	case selects && blocks:
+		return false, nil, errors.New("a selector together with nets, notNets or ipVersion has no counterpart")
+	case blocks:
+		peers, err = netPeers(e.Nets, e.NotNets, version)
+		return false, peers, err
+	case !selects:
+		return true, nil, nil
+	}
+	r.c.note(noteSets)
+	sets, err := r.scope.sets(r.sets, e.Selector, e.NotSelector, e.NamespaceSelector)
+	if err != nil {
+		return false, nil, err
+	}
+	for _, set := range sets {
+		if len(set.nets) == 0 {
+			continue
+		}
+		some, err := netPeers(set.nets, nil, 0)
+		if err != nil {
+			return false, nil, fmt.Errorf("set of networks %s: %w", set.name, err)
+		}
+		peers = append(peers, some...)
+	}
+	if strings.ReplaceAll(e.NamespaceSelector, " ", "") == "global()" {
+		return false, peers, nil
+	}
+	selections, err := r.scope.selections(e.Selector, e.NotSelector, e.NamespaceSelector)
+	for _, s := range selections {
+		peers = append(peers, peer{pods: &s})
+	}
+	return false, peers, err
+}
+
+// netPeers returns the prefixes of one IP version, or of both for 0, without others. No prefix stands for all addresses.
+func netPeers(nets, not []string, version int) ([]peer, error) {
+	if version != 0 && version != 4 && version != 6 {
+		return nil, fmt.Errorf("ipVersion %d is not known", version)
+	}
+	if len(nets) == 0 {
+		nets = []string{"0.0.0.0/0", "::/0"}
+	}
+	of, err := prefixes(nets)
+	if err != nil {
+		return nil, err
+	}
+	except, err := prefixes(not)
+	if err != nil {
+		return nil, err
+	}
+	var peers []peer
+	for _, prefix := range of {
+		if version == 4 && !prefix.Addr().Is4() || version == 6 && prefix.Addr().Is4() {
+			continue
+		}
+		if p := block(prefix, except); p != nil {
+			peers = append(peers, *p)
+		}
+	}
+	return peers, nil
+}
+
+// prefixes parses prefixes, and addresses as prefixes of one address.
+func prefixes(texts []string) ([]netip.Prefix, error) {
+	var all []netip.Prefix
+	for _, text := range texts {
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			address, errAddress := netip.ParseAddr(text)
+			if errAddress != nil {
+				return nil, err
+			}
+			prefix = netip.PrefixFrom(address, address.BitLen())
+		}
+		if prefix.Addr().Is4In6() {
+			return nil, fmt.Errorf("prefix %s is an IPv4 one inside IPv6", text)
+		}
+		all = append(all, prefix.Masked())
+	}
+	return all, nil
+}
+
+// ports converts the protocol and the destination's ports.
+func (r *calicoRule) ports() ([]networkingv1.NetworkPolicyPort, error) {
+	if r.Protocol == nil {
+		if len(r.Destination.Ports)+len(r.Destination.NotPorts) > 0 {
+			return nil, errors.New("ports without a protocol")
+		}
+		return nil, nil
+	}
+	protocol, known := map[string]corev1.Protocol{
+		"TCP": corev1.ProtocolTCP, "6": corev1.ProtocolTCP, "UDP": corev1.ProtocolUDP, "17": corev1.ProtocolUDP, "SCTP": corev1.ProtocolSCTP, "132": corev1.ProtocolSCTP,
+	}[strings.ToUpper(r.Protocol.String())]
+	switch {
+	case !known:
+		return nil, fmt.Errorf("protocol %s has no counterpart", r.Protocol)
+	case len(r.Destination.Ports) > 0 && len(r.Destination.NotPorts) > 0:
+		return nil, errors.New("ports together with notPorts have no counterpart")
+	case len(r.Destination.NotPorts) > 0:
+		return portsBut(protocol, r.Destination.NotPorts)
+	case len(r.Destination.Ports) == 0:
+		return []networkingv1.NetworkPolicyPort{protocolPort(protocol)}, nil
+	}
+	var all []networkingv1.NetworkPolicyPort
+	for _, p := range r.Destination.Ports {
+		first, last, name, err := calicoPort(p)
+		switch {
+		case err != nil:
+			return nil, err
+		case name != "":
+			all = append(all, namedPort(protocol, name))
+		default:
+			all = append(all, portRange(protocol, first, last))
+		}
+	}
+	return all, nil
+}
+
+// calicoPort returns a port as a range, or its name.
+func calicoPort(p intstr.IntOrString) (first, last int32, name string, err error) {
+	text := p.String()
+	low, high, isRange := strings.Cut(text, ":")
+	from, errFrom := strconv.ParseUint(low, 10, 16)
+	to := from
+	var errTo error
+	if isRange {
+		to, errTo = strconv.ParseUint(high, 10, 16)
+	}
+	switch {
+	case errFrom == nil && errTo == nil && from <= to && to > 0:
+		return int32(max(from, 1)), int32(to), "", nil
+	case isRange || p.Type == intstr.Int || errFrom == nil:
+		return 0, 0, "", fmt.Errorf("%q is no port and no range of ports", text)
+	}
+	return 0, 0, text, nil
+}
+
+// portsBut returns all ports but some.
+func portsBut(protocol corev1.Protocol, not []intstr.IntOrString) ([]networkingv1.NetworkPolicyPort, error) {
+	type span struct{ first, last int32 }
+	var spans []span
+	for _, p := range not {
+		first, last, name, err := calicoPort(p)
+		if err != nil {
+			return nil, err
+		}
+		if name != "" {
+			return nil, fmt.Errorf("notPorts with the name %q has no counterpart", name)
+		}
+		spans = append(spans, span{first, last})
+	}
+	slices.SortFunc(spans, func(a, b span) int { return int(a.first - b.first) })
+	var all []networkingv1.NetworkPolicyPort
+	next := int32(1)
+	for _, s := range spans {
+		if s.first > next {
+			all = append(all, portRange(protocol, next, s.first-1))
+		}
+		next = max(next, s.last+1)
+	}
+	if next <= 65535 {
+		all = append(all, portRange(protocol, next, 65535))
+	}
+	if len(all) == 0 {
+		return nil, errors.New("notPorts leaves no port")
+	}
+	return all, nil
+}

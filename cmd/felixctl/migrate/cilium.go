@@ -1,0 +1,207 @@
+package migrate
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/felixlike/felixlike/felixlike/antrea"
+	"github.com/felixlike/felixlike/felixlike/datastore/strict"
+)
+
+// ciliumAllow is added to the priority of rules that allow: in Cilium, a rule that denies wins over all of them. Each
+// policy has a priority of its own, since felixlike reports equal ones.
+const ciliumAllow = lastPriority / 2
+
+const noteOutside = "Prefixes and the entity world of Cilium do not match pods and nodes of the cluster: the prefixes of --cluster-cidr are left out of them. They must cover all pods and nodes."
+
+func isCilium(r Ref) bool {
+	return r.APIVersion == "cilium.io/v2" && (r.Kind == "CiliumNetworkPolicy" || r.Kind == "CiliumClusterwideNetworkPolicy")
+}
+
+// cilium converts a policy of Cilium.
+func (c *conversion) cilium(at int, d document) {
+	row := c.row(at)
+	for _, name := range d.others {
+		row.refuse(name, "has no counterpart")
+	}
+	entries := map[string]json.RawMessage{}
+	var order []string
+	if len(d.spec) > 0 {
+		entries["spec"], order = d.spec, append(order, "spec")
+	}
+	var specs []json.RawMessage
+	if len(d.specs) > 0 {
+		if err := json.Unmarshal(d.specs, &specs); err != nil {
+			row.refuse("specs", "not a list")
+		}
+	}
+	for i, s := range specs {
+		field := fmt.Sprintf("specs[%d]", i)
+		entries[field], order = s, append(order, field)
+	}
+	var objects []metav1.Object
+	for i, field := range order {
+		if c.policies++; c.policies > ciliumAllow {
+			row.refuse(field, "more than %d policies", ciliumAllow)
+			return
+		}
+		out := &converted{priority: float64(c.policies), origin: row.Object, namespace: d.ref.Namespace, name: "cilium-" + d.ref.Name}
+		if d.ref.Kind == "CiliumNetworkPolicy" && out.namespace == "" {
+			out.namespace = metav1.NamespaceDefault
+		}
+		if i > 0 {
+			out.name = fmt.Sprintf("%s-spec%d", out.name, i)
+		}
+		r := ciliumRules{c: c, row: row, field: field, scope: ciliumScope{out.namespace}, priority: out.priority}
+		if r.entry(entries[field], out) {
+			objects = append(objects, out.render()...)
+		}
+		if r.refused {
+			return
+		}
+	}
+	if len(order) == 0 {
+		row.refuse("spec", "required")
+	}
+	c.emit(at, objects)
+}
+
+// ciliumRules converts one entry of a policy.
+type ciliumRules struct {
+	c     *conversion
+	row   *Object
+	field string
+	scope ciliumScope
+	// priority is that of the entry.
+	priority float64
+	// refused: the object cannot be converted.
+	refused bool
+}
+
+func (r *ciliumRules) refuse(field, format string, args ...any) {
+	r.row.refuse(strings.TrimSuffix(r.field+"."+field, "."), format, args...)
+	r.refused = true
+}
+
+// entry converts an entry. It reports whether there is something to render.
+func (r *ciliumRules) entry(raw json.RawMessage, out *converted) bool {
+	var spec ciliumSpec
+	for _, fault := range strict.Decode(raw, &spec) {
+		r.refuse(fault.Field, "%s", reasonOf(fault))
+	}
+	if r.refused {
+		return false
+	}
+	if spec.EndpointSelector == nil {
+		r.refuse("endpointSelector", "required")
+		return false
+	}
+	s, err := r.scope.selection(*spec.EndpointSelector)
+	if err == nil && out.namespace != "" && s.namespaces != nil {
+		err = fmt.Errorf("a selector of namespaces inside the namespace of the policy has no counterpart")
+	}
+	if err != nil {
+		r.refuse("endpointSelector", "%v", err)
+		return false
+	}
+	out.subjects = []selection{s}
+	out.ingress = r.direction(spec.Ingress, spec.IngressDeny, spec.EnableDefaultDeny.Ingress, "ingress", out.namespace)
+	out.egress = r.direction(spec.Egress, spec.EgressDeny, spec.EnableDefaultDeny.Egress, "egress", out.namespace)
+	if out.egress.isolates {
+		r.c.note(noteOwnNode)
+	}
+	return !r.refused
+}
+
+// direction converts the rules of a direction. A direction with rules isolates, unless the policy says otherwise.
+func (r *ciliumRules) direction(allow, deny []json.RawMessage, isolates *bool, name, namespace string) direction {
+	out := direction{isolates: len(allow)+len(deny) > 0}
+	if isolates != nil {
+		out.isolates = *isolates
+	}
+	if denies := r.rules(deny, name, antrea.Drop); len(denies) > 0 {
+		out.parts = append(out.parts, part{suffix: "-deny", priority: r.priority, rules: denies})
+	}
+	var ordered []rule
+	for _, a := range r.rules(allow, name, antrea.Allow) {
+		if namespace == "" || !out.isolates || a.needsAntrea() {
+			ordered = append(ordered, a)
+		} else {
+			out.allows = append(out.allows, a)
+		}
+	}
+	if len(ordered) > 0 {
+		out.parts = append(out.parts, part{priority: ciliumAllow + r.priority, rules: ordered})
+	}
+	return out
+}
+
+func (r *ciliumRules) rules(all []json.RawMessage, name string, action antrea.Action) []rule {
+	var out []rule
+	deny := action != antrea.Allow
+	for i, raw := range all {
+		field := fmt.Sprintf("%s[%d]", name, i)
+		if deny {
+			field = fmt.Sprintf("%sDeny[%d]", name, i)
+		}
+		one, err := r.rule(raw, name == "egress", deny)
+		switch {
+		case err == nil:
+			one.action = action
+			out = append(out, one)
+		case deny:
+			r.refuse(field, "%v, and the rule denies", err)
+		default:
+			r.row.lose(r.field+"."+field, "%v; the rule is left out: its packets are denied unless another rule allows them", err)
+		}
+	}
+	return withoutEmpty(out)
+}
+
+// ciliumScope is where selectors of a policy select: in its namespace, or in all for a clusterwide policy.
+type ciliumScope struct{ namespace string }
+
+const (
+	ciliumNamespace       = "io.kubernetes.pod.namespace"
+	ciliumNamespacePrefix = "io.cilium.k8s.namespace.labels."
+)
+
+// selection returns the pods that a selector of Cilium selects. A selector that names no namespace selects in the
+// namespace of the policy.
+func (s ciliumScope) selection(in metav1.LabelSelector) (selection, error) {
+	var all, pods, namespaces term
+	for key, value := range in.MatchLabels {
+		all = append(all, metav1.LabelSelectorRequirement{Key: key, Operator: metav1.LabelSelectorOpIn, Values: []string{value}})
+	}
+	slices.SortFunc(all, func(a, b metav1.LabelSelectorRequirement) int { return strings.Compare(a.Key, b.Key) })
+	for _, r := range append(all, in.MatchExpressions...) {
+		if source, key, has := strings.Cut(r.Key, ":"); has {
+			if source != "k8s" && source != "any" {
+				return selection{}, fmt.Errorf("label %s has no counterpart: only labels of Kubernetes have one", r.Key)
+			}
+			r.Key = key
+		}
+		name, ofNamespace := strings.CutPrefix(r.Key, ciliumNamespacePrefix)
+		switch {
+		case r.Key == ciliumNamespace:
+			r.Key = kubernetesName
+			namespaces = append(namespaces, r)
+		case ofNamespace:
+			r.Key = name
+			namespaces = append(namespaces, r)
+		case strings.HasPrefix(r.Key, "io.cilium."):
+			return selection{}, fmt.Errorf("label %s has no counterpart", r.Key)
+		default:
+			pods = append(pods, r)
+		}
+	}
+	out := selection{pods: pods.selector()}
+	if s.namespace == "" || len(namespaces) > 0 {
+		out.namespaces = namespaces.selector()
+	}
+	return out, nil
+}

@@ -1,0 +1,183 @@
+package migrate
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/felixlike/felixlike/felixlike/report"
+	"github.com/felixlike/felixlike/internal/terminal"
+)
+
+// Command returns felixctl migrate.
+func Command() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "migrate",
+		Short: "Convert policies of Calico and Cilium, and check those of Antrea",
+		Long: `Convert policies of Calico and Cilium, and check those of Antrea. It reads files, and changes nothing.
+
+  Calico   NetworkPolicy, GlobalNetworkPolicy, NetworkSet, GlobalNetworkSet (projectcalico.org/v3 and
+           crd.projectcalico.org/v1)
+  Cilium   CiliumNetworkPolicy, CiliumClusterwideNetworkPolicy (cilium.io/v2), addresses and ports only
+  Antrea   its kinds of crd.antrea.io/v1beta1 are taken as they are
+
+A rule that allows and has no counterpart is left out. An object with a rule that denies and has no counterpart
+is left out as a whole. Both are named.
+
+Exit codes: 0 everything was converted; 1 something was not; 2 the command failed.`,
+		Example: `  felixctl migrate check -f policies/
+  felixctl migrate convert -f policies/ > converted.yaml && felixctl preview -f converted.yaml
+  kubectl get -A -o yaml networkpolicies.crd.projectcalico.org,globalnetworkpolicies.crd.projectcalico.org,networksets.crd.projectcalico.org,globalnetworksets.crd.projectcalico.org,networkpolicies.networking.k8s.io | felixctl migrate check -f -`,
+	}
+	c.AddCommand(checkCommand(), convertCommand())
+	return c
+}
+
+// input has the flags for the input.
+type input struct{ files, clusterCIDRs []string }
+
+func (i *input) flags(c *cobra.Command) {
+	c.Flags().StringArrayVarP(&i.files, "filename", "f", nil, "file or folder with policies; - is standard input")
+	c.Flags().StringSliceVar(&i.clusterCIDRs, "cluster-cidr", nil, "prefixes of all pods and nodes, which prefixes and the entity world of Cilium do not match")
+}
+
+func (i *input) convert(stdin io.Reader) (*Result, error) {
+	if len(i.files) == 0 {
+		return nil, errors.New("no input given: use -f FILE")
+	}
+	clusterCIDRs, err := prefixes(i.clusterCIDRs)
+	if err != nil {
+		return nil, fmt.Errorf("--cluster-cidr: %w", err)
+	}
+	documents, err := read(i.files, stdin)
+	if err != nil {
+		return nil, err
+	}
+	return convert(documents, Options{ClusterCIDRs: clusterCIDRs})
+}
+
+func checkCommand() *cobra.Command {
+	var in input
+	output := terminal.Text
+	c := &cobra.Command{
+		Use:     "check -f FILE...",
+		Short:   "Show what each policy would be converted to, and what is lost",
+		Example: "  felixctl migrate check -f policies/",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			result, err := in.convert(c.InOrStdin())
+			if err != nil {
+				return err
+			}
+			if err := output.Print(c.OutOrStdout(), result, func() error { return printTable(c.OutOrStdout(), result) }); err != nil {
+				return err
+			}
+			return verdict(result)
+		},
+	}
+	in.flags(c)
+	c.Flags().VarP(&output, "output", "o", terminal.OutputUsage)
+	return c
+}
+
+func convertCommand() *cobra.Command {
+	var in input
+	c := &cobra.Command{
+		Use:     "convert -f FILE...",
+		Short:   "Print the converted policies as YAML; losses and notes go to standard error",
+		Example: "  felixctl migrate convert -f policies/ > converted.yaml",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			result, err := in.convert(c.InOrStdin())
+			if err != nil {
+				return err
+			}
+			text, err := result.YAML()
+			if err != nil {
+				return err
+			}
+			if _, err := c.OutOrStdout().Write(text); err != nil {
+				return err
+			}
+			if err := printLosses(c.ErrOrStderr(), result); err != nil {
+				return err
+			}
+			return verdict(result)
+		},
+	}
+	in.flags(c)
+	return c
+}
+
+// verdict returns the error for exit code 1 if something is lost.
+func verdict(r *Result) error {
+	if r.Complete() {
+		return nil
+	}
+	return report.ErrNotInOrder
+}
+
+func printTable(w io.Writer, r *Result) error {
+	table := terminal.NewTable(terminal.StyleFor(w), "OBJECT", "CONVERTS TO", "LOST")
+	for _, o := range r.Objects {
+		var becomes, lost []string
+		for _, ref := range o.Becomes {
+			if ref == o.Object {
+				becomes = append(becomes, "itself")
+				continue
+			}
+			becomes = append(becomes, ref.String())
+		}
+		for _, l := range o.Losses {
+			lost = append(lost, l.String())
+		}
+		switch {
+		case len(becomes) == 0 && isCalico(o.Object, "NetworkSet", "GlobalNetworkSet"):
+			becomes = []string{"rules that select it"}
+		case len(becomes) == 0:
+			becomes = []string{"-"}
+		}
+		if len(lost) == 0 {
+			lost = []string{"nothing"}
+		}
+		for i := range max(len(becomes), len(lost)) {
+			table.Row(at(i, []string{o.Object.String()}), at(i, becomes), at(i, lost))
+		}
+	}
+	if _, err := fmt.Fprintln(w, table); err != nil {
+		return err
+	}
+	return printNotes(w, r)
+}
+
+func at(i int, list []string) string {
+	if i < len(list) {
+		return list[i]
+	}
+	return ""
+}
+
+func printLosses(w io.Writer, r *Result) error {
+	var out strings.Builder
+	for _, o := range r.Objects {
+		for _, l := range o.Losses {
+			fmt.Fprintf(&out, "lost: %s: %s\n", o.Object, l)
+		}
+	}
+	if _, err := io.WriteString(w, out.String()); err != nil {
+		return err
+	}
+	return printNotes(w, r)
+}
+
+func printNotes(w io.Writer, r *Result) error {
+	for _, n := range r.Notes {
+		if _, err := fmt.Fprintln(w, "note:", n); err != nil {
+			return err
+		}
+	}
+	return nil
+}

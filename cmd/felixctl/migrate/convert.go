@@ -1,0 +1,129 @@
+package migrate
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"github.com/felixlike/felixlike/felixlike/antrea"
+)
+
+// Options are the parameters of a conversion.
+type Options struct {
+	// ClusterCIDRs are the prefixes of all pods and nodes.
+	ClusterCIDRs []netip.Prefix
+}
+
+// convert converts the objects of the input together.
+func convert(documents []document, options Options) (*Result, error) {
+	c := &conversion{options: options, notes: map[string]bool{}}
+	var all []document
+	seen := map[Ref]bool{}
+	for _, d := range documents {
+		if !concerns(d.ref) {
+			continue
+		}
+		if isCalico(d.ref, "NetworkPolicy") && strings.HasPrefix(d.ref.Name, "knp.default.") {
+			c.note(noteCopies)
+			continue
+		}
+		if seen[d.ref] {
+			return nil, fmt.Errorf("%s is twice in the input", d.ref)
+		}
+		seen[d.ref] = true
+		all = append(all, d)
+		c.result.Objects = append(c.result.Objects, Object{Object: d.ref})
+	}
+	if len(all) == 0 {
+		return nil, errors.New("the input has no policy of Calico, Cilium, Antrea or Kubernetes")
+	}
+	if slices.ContainsFunc(all, func(d document) bool { return isCalico(d.ref, "NetworkPolicy", "GlobalNetworkPolicy") }) {
+		if slices.ContainsFunc(all, func(d document) bool { return isCilium(d.ref) }) {
+			return nil, errors.New("the input has policies of Calico and of Cilium: convert them one after the other")
+		}
+		c.calico(all)
+	}
+	for i, d := range all {
+		switch {
+		case isCalico(d.ref, "NetworkPolicy", "GlobalNetworkPolicy", "NetworkSet", "GlobalNetworkSet"):
+		case isCilium(d.ref):
+			c.cilium(i, d)
+		case isTaken(d.ref):
+			c.keep(i, d.raw)
+		default:
+			c.row(i).refuse("kind", "%s of %s has no counterpart", d.ref.Kind, d.ref.APIVersion)
+		}
+	}
+	owners := map[Ref]int{}
+	for i, o := range c.result.Objects {
+		for _, ref := range o.Becomes {
+			if other, taken := owners[ref]; taken {
+				return nil, fmt.Errorf("%s and %s both become %s: rename one", c.row(other).Object, o.Object, ref)
+			}
+			owners[ref] = i
+		}
+	}
+	return &c.result, c.refused(owners)
+}
+
+// concerns reports whether an object of the input is about policy.
+func concerns(r Ref) bool {
+	switch groupOf(r.APIVersion) {
+	case "projectcalico.org", "crd.projectcalico.org":
+		return slices.Contains([]string{"NetworkPolicy", "GlobalNetworkPolicy", "NetworkSet", "GlobalNetworkSet", "HostEndpoint", "Profile"}, r.Kind) ||
+			r.Kind == "Tier" && r.Name != "default"
+	case "cilium.io":
+		return strings.HasSuffix(r.Kind, "NetworkPolicy") || r.Kind == "CiliumCIDRGroup"
+	case antrea.GroupName:
+		return strings.HasSuffix(r.Kind, "NetworkPolicy") || strings.HasSuffix(r.Kind, "Group") || r.Kind == "Tier"
+	case "networking.k8s.io", "policy.networking.k8s.io":
+		return strings.HasSuffix(r.Kind, "NetworkPolicy")
+	}
+	return false
+}
+
+// isTaken reports whether felixlike reads the kind.
+func isTaken(r Ref) bool {
+	switch r.APIVersion {
+	case "networking.k8s.io/v1":
+		return r.Kind == "NetworkPolicy"
+	case "policy.networking.k8s.io/v1alpha2":
+		return r.Kind == "ClusterNetworkPolicy"
+	case antrea.GroupVersion().String():
+		return slices.ContainsFunc(antrea.Kinds(), func(k antrea.Kind) bool { return k.String() == r.Kind })
+	}
+	return false
+}
+
+func refOf(o metav1.Object) Ref {
+	ref := Ref{Namespace: o.GetNamespace(), Name: o.GetName()}
+	if typed, is := o.(interface{ GetObjectKind() schema.ObjectKind }); is {
+		ref.APIVersion, ref.Kind = typed.GetObjectKind().GroupVersionKind().ToAPIVersionAndKind()
+	}
+	return ref
+}
+
+// YAML returns the converted objects as documents.
+func (r *Result) YAML() ([]byte, error) {
+	var out bytes.Buffer
+	for _, o := range r.output {
+		text, err := yaml.Marshal(o)
+		if raw, is := o.(json.RawMessage); is {
+			text, err = yaml.JSONToYAML(raw)
+		}
+		if err != nil {
+			return nil, err
+		}
+		out.WriteString("---\n")
+		out.Write(text)
+	}
+	return out.Bytes(), nil
+}

@@ -1,0 +1,181 @@
+package migrate
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	"github.com/felixlike/felixlike/internal/files"
+)
+
+// maxInput bounds each file.
+const maxInput = 64 << 20
+
+// document is an object of the input.
+type document struct {
+	ref    Ref
+	labels map[string]string
+	spec   json.RawMessage
+	// specs is what a policy of Cilium can have in place of spec.
+	specs json.RawMessage
+	// others are unknown members beside spec.
+	others []string
+	raw    json.RawMessage
+}
+
+// read returns the objects of files, of the manifests of folders, and of standard input for "-".
+func read(names []string, stdin io.Reader) ([]document, error) {
+	var all []document
+	for _, name := range names {
+		paths, err := manifestsOf(name)
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range paths {
+			data, err := content(path, stdin)
+			if err != nil {
+				return nil, err
+			}
+			some, err := parse(data)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", path, err)
+			}
+			all = append(all, some...)
+		}
+	}
+	return all, nil
+}
+
+// manifestsOf returns a file, or the manifests of a folder, sorted.
+func manifestsOf(name string) ([]string, error) {
+	if name == "-" {
+		return []string{name}, nil
+	}
+	info, err := os.Stat(name)
+	if err != nil || !info.IsDir() {
+		return []string{name}, err
+	}
+	entries, err := os.ReadDir(name)
+	if err != nil {
+		return nil, err
+	}
+	var paths []string
+	for _, e := range entries {
+		if !e.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) {
+			paths = append(paths, filepath.Join(name, e.Name()))
+		}
+	}
+	if len(paths) == 0 {
+		return nil, fmt.Errorf("%s: the folder has no .yaml, .yml or .json file", name)
+	}
+	return paths, nil
+}
+
+func content(path string, stdin io.Reader) ([]byte, error) {
+	if path == "-" {
+		return io.ReadAll(files.Bounded(stdin, maxInput))
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(files.Bounded(f, maxInput))
+}
+
+// parse returns the objects of YAML documents, which JSON is too. Lists of any kind are taken apart.
+func parse(data []byte) ([]document, error) {
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	var all []document
+	for n := 1; ; n++ {
+		text, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		raw, err := yaml.YAMLToJSONStrict(text)
+		if err != nil {
+			return nil, fmt.Errorf("document %d: %w", n, err)
+		}
+		if string(raw) == "null" {
+			continue
+		}
+		some, err := objects(raw)
+		if err != nil {
+			return nil, fmt.Errorf("document %d: %w", n, err)
+		}
+		all = append(all, some...)
+	}
+}
+
+func objects(raw json.RawMessage) ([]document, error) {
+	var head struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+		Metadata   struct {
+			Namespace string            `json:"namespace"`
+			Name      string            `json:"name"`
+			Labels    map[string]string `json:"labels"`
+		} `json:"metadata"`
+		Items []json.RawMessage `json:"items"`
+		Spec  json.RawMessage   `json:"spec"`
+		Specs json.RawMessage   `json:"specs"`
+	}
+	if err := json.Unmarshal(raw, &head); err != nil {
+		return nil, err
+	}
+	if head.Kind == "" || head.APIVersion == "" {
+		return nil, errors.New("kind and apiVersion are required")
+	}
+	if strings.HasSuffix(head.Kind, "List") {
+		var all []document
+		for i, item := range head.Items {
+			some, err := objects(item)
+			if err != nil {
+				return nil, fmt.Errorf("items[%d]: %w", i, err)
+			}
+			all = append(all, some...)
+		}
+		return all, nil
+	}
+	d := document{
+		ref:    Ref{head.APIVersion, head.Kind, head.Metadata.Namespace, head.Metadata.Name},
+		labels: head.Metadata.Labels, spec: head.Spec, specs: head.Specs, raw: raw,
+	}
+	if d.ref.Name == "" {
+		return nil, fmt.Errorf("%s: metadata.name is required", head.Kind)
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &members); err != nil {
+		return nil, err
+	}
+	for name := range members {
+		if !slices.Contains([]string{"apiVersion", "kind", "metadata", "spec", "specs", "status"}, name) {
+			d.others = append(d.others, name)
+		}
+	}
+	slices.Sort(d.others)
+	return []document{d}, nil
+}
+
+// groupOf returns the API group of an apiVersion.
+func groupOf(apiVersion string) string {
+	version, err := schema.ParseGroupVersion(apiVersion)
+	if err != nil {
+		return apiVersion
+	}
+	return version.Group
+}

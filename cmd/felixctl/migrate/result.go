@@ -1,0 +1,125 @@
+package migrate
+
+import (
+	"encoding/json"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/felixlike/felixlike/felixlike/datastore/strict"
+)
+
+// Result is the outcome of a conversion.
+type Result struct {
+	// Objects are the objects of the input, in its order.
+	Objects []Object `json:"objects"`
+	// Notes are differences that no single object shows.
+	Notes []string `json:"notes,omitempty"`
+	// output are the objects for felixlike: those that were converted, and those that it takes as they are.
+	output []any
+}
+
+// Object is an object of the input.
+type Object struct {
+	Object Ref `json:"object"`
+	// Becomes are the objects that it was converted to: none if it was not converted, and itself if felixlike takes it as it is.
+	Becomes []Ref  `json:"becomes"`
+	Losses  []Loss `json:"losses,omitempty"`
+}
+
+// Loss is a part of an object that has no counterpart.
+type Loss struct {
+	Field string `json:"field,omitempty"`
+	// Reason says why, and the effect.
+	Reason string `json:"reason"`
+}
+
+// String returns the loss as one line.
+func (l Loss) String() string {
+	if l.Field == "" {
+		return l.Reason
+	}
+	return l.Field + ": " + l.Reason
+}
+
+// Ref names an object.
+type Ref struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Namespace  string `json:"namespace,omitempty"`
+	Name       string `json:"name"`
+}
+
+// String returns kind, API group and name, as kubectl takes them.
+func (r Ref) String() string {
+	name := r.Name
+	if r.Namespace != "" {
+		name = r.Namespace + "/" + name
+	}
+	group := groupOf(r.APIVersion)
+	if group == "" {
+		return r.Kind + " " + name
+	}
+	return r.Kind + "." + group + " " + name
+}
+
+// Complete reports whether nothing is lost.
+func (r *Result) Complete() bool {
+	for _, o := range r.Objects {
+		if len(o.Losses) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// conversion collects the outcome.
+type conversion struct {
+	options Options
+	result  Result
+	notes   map[string]bool
+	// policies is the number of converted policies of Cilium.
+	policies int
+}
+
+// note adds a note once.
+func (c *conversion) note(text string) {
+	if !c.notes[text] {
+		c.notes[text] = true
+		c.result.Notes = append(c.result.Notes, text)
+	}
+}
+
+// row returns the outcome of an object of the input.
+func (c *conversion) row(at int) *Object { return &c.result.Objects[at] }
+
+func (o *Object) lose(field, format string, args ...any) {
+	o.Losses = append(o.Losses, Loss{Field: field, Reason: fmt.Sprintf(format, args...)})
+}
+
+// refuse notes that the object is not converted at all.
+func (o *Object) refuse(field, format string, args ...any) {
+	o.lose(field, "%s; the object is not converted", fmt.Sprintf(format, args...))
+}
+
+// reasonOf returns the reason of a fault. A field that no type here has may have any meaning.
+func reasonOf(f strict.Fault) string {
+	if f.Reason == "unknown field" {
+		return "has no counterpart"
+	}
+	return f.Reason
+}
+
+// emit adds the objects of a converted policy to the output.
+func (c *conversion) emit(at int, objects []metav1.Object) {
+	for _, o := range objects {
+		c.result.output = append(c.result.output, o)
+		c.row(at).Becomes = append(c.row(at).Becomes, refOf(o))
+	}
+}
+
+// keep adds an object of the input to the output as it is.
+func (c *conversion) keep(at int, raw json.RawMessage) {
+	c.result.output = append(c.result.output, raw)
+	c.row(at).Becomes = []Ref{c.row(at).Object}
+}

@@ -1,0 +1,173 @@
+package migrate
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/datastore/manifests"
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
+	"github.com/felixlike/felixlike/model"
+)
+
+var update = flag.Bool("update", false, "write the output and the losses of the cases")
+
+// world has the addresses of the verdict tables. The pods of namespace shop are on node n1, the others on n2.
+var world = map[string]string{
+	"shop/web": "10.0.1.10", "shop/db": "10.0.1.11", "shop/api": "10.0.1.12", "other/web": "10.0.2.10", "kube-system/dns": "10.0.2.11",
+	"n1": "192.0.2.1", "n2": "192.0.2.2", "outside": "203.0.113.5", "partner": "198.51.100.7", "partner-guest": "198.51.100.130",
+}
+
+// TestVerdicts converts the input of each case. The oracle judges the converted objects, and must give the table of verdicts, which is
+// written by hand from the documents of the original.
+func TestVerdicts(t *testing.T) {
+	names, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(names) == 0 {
+		t.Fatal("no cases", err)
+	}
+	probes := 0
+	for _, name := range names {
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
+			archive, err := txtar.ParseFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sections := map[string]*txtar.File{}
+			for i, f := range archive.Files {
+				sections[f.Name] = &archive.Files[i]
+			}
+			documents, err := parse(sections["input.yaml"].Data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var options Options
+			if o := sections["cluster-cidr"]; o != nil {
+				if options.ClusterCIDRs, err = prefixes(strings.Fields(string(o.Data))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			result, err := convert(documents, options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			output, err := result.YAML()
+			if err != nil {
+				t.Fatal(err)
+			}
+			probes += judge(t, output, string(sections["verdicts"].Data))
+			var lost bytes.Buffer
+			if err := printLosses(&lost, result); err != nil {
+				t.Fatal(err)
+			}
+			for section, text := range map[string][]byte{"output.yaml": output, "lost": lost.Bytes()} {
+				if *update {
+					sections[section].Data = text
+				} else if diff := cmp.Diff(string(sections[section].Data), string(text)); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", section, diff)
+				}
+			}
+			if *update {
+				if err := os.WriteFile(name, txtar.Format(archive), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+	t.Logf("%d verdicts", probes)
+}
+
+// judge compares the verdicts of the oracle with the lines "FROM TO PORT VERDICT", and returns their number.
+func judge(t *testing.T, output []byte, table string) int {
+	cluster := clusterOf(t, output)
+	probes := 0
+	for line := range strings.Lines(table) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || fields[0] == "#" {
+			continue
+		}
+		if len(fields) != 4 {
+			t.Fatalf("malformed line %q", line)
+		}
+		protocol, number, _ := strings.Cut(fields[2], "/")
+		p := oracle.Packet{Source: addressOf(t, fields[0]), Destination: addressOf(t, fields[1])}
+		var err error
+		if p.Protocol = model.ICMP; protocol != "icmp" {
+			if p.Protocol, err = model.ParseProtocol(strings.ToUpper(protocol)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := fmt.Sscan(number, &p.Port); err != nil {
+			t.Fatal(err)
+		}
+		got := "denied"
+		verdict := cluster.Evaluate(p)
+		if verdict.Allowed {
+			got = "allowed"
+		}
+		if probes++; got != fields[3] {
+			t.Errorf("%s is %s: %+v", strings.TrimSpace(line), got, verdict)
+		}
+	}
+	return probes
+}
+
+func addressOf(t *testing.T, name string) netip.Addr {
+	t.Helper()
+	a, err := netip.ParseAddr(world[name])
+	if err != nil {
+		t.Fatalf("%q: %v", name, err)
+	}
+	return a
+}
+
+// clusterOf returns the cluster of the tables with the policies of an output.
+func clusterOf(t *testing.T, output []byte) *oracle.Cluster {
+	c := &oracle.Cluster{}
+	for name, prefix := range map[string]string{"n1": "10.0.1.0/24", "n2": "10.0.2.0/24"} {
+		c.Nodes = append(c.Nodes, &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{PodCIDR: prefix, PodCIDRs: []string{prefix}},
+			Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: world[name]}}},
+		})
+	}
+	for name, team := range map[string]string{"shop": "a", "other": "b", "kube-system": "system"} {
+		c.Namespaces = append(c.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"team": team, corev1.LabelMetadataName: name}}})
+	}
+	for id, address := range world {
+		namespace, name, isPod := strings.Cut(id, "/")
+		if !isPod {
+			continue
+		}
+		node := "n2"
+		if namespace == "shop" {
+			node = "n1"
+		}
+		c.Pods = append(c.Pods, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"role": name}},
+			Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}}}}},
+			Status:     corev1.PodStatus{Phase: corev1.PodRunning, PodIPs: []corev1.PodIP{{IP: address}}},
+		})
+	}
+	events, _ := manifests.Parse("output.yaml", output)
+	for _, e := range events {
+		switch set := e.(type) {
+		case datastore.NetworkPolicySet:
+			c.Policies = append(c.Policies, set.Policy)
+		case datastore.ClusterNetworkPolicySet:
+			c.ClusterPolicies = append(c.ClusterPolicies, set.Policy)
+		case datastore.AntreaSet:
+			c.Antrea.Put(set.Object)
+		}
+	}
+	return c
+}
