@@ -11,7 +11,6 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables"
 )
@@ -189,7 +188,7 @@ func (f *fake) Unbounded() error                            { return f.unbounded
 func (f *fake) Left(context.Context) (bool, error)          { return false, nil }
 func (f *fake) Remove(context.Context, string) error        { return f.remove() }
 func (f *fake) Close() error                                { return nil }
-func (f *fake) Hits(context.Context, backend.Counted, map[policyflows.RuleID]backend.RuleKey) error {
+func (f *fake) Hits(context.Context, backend.Counted, []*model.Policy) error {
 	return nil
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables"
 )
 
 // drops has the followers of denied packets. The dataplane reports denied packets while
@@ -111,7 +111,7 @@ func (d *drops) reportsRefused(ctx context.Context, b backend.Backend) error {
 	refused := b.Denials().Refused()
 	err := d.queue.ask(ctx, func() {
 		for _, r := range d.stages.quarantine.refused[d.stages.backend.Stage().Name] {
-			if r.Object == "chain" && slices.Contains(rules.DropChains(), r.Name) {
+			if r.Object == "chain" && slices.ContainsFunc(b.Renderer().DropChains(), func(c tables.Chain) bool { return c.Name == r.Name }) {
 				refused = fmt.Errorf("the kernel refuses the chain that reports: %s", r.Reason)
 			}
 		}

@@ -12,7 +12,6 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 )
 
 // sampleEvery is the time between two reads of the counters, from the first request for them
@@ -103,25 +102,24 @@ func (s *sampler) hits(ctx context.Context) (control.Hits, error) {
 func (s *sampler) read(ctx context.Context) (control.Hits, error) {
 	out := control.Hits{Node: s.cluster.node}
 	var counting backend.Backend
-	names := map[policyflows.RuleID]backend.RuleKey{}
+	var policies []*model.Policy
 	err := s.queue.ask(ctx, func() {
 		out.Backend, counting = s.stages.backend.Name(), s.stages.backend
-		for id, p := range s.cluster.tracker.policies {
-			for _, direction := range model.Directions() {
-				for i, r := range p.Rules(direction) {
-					names[policyflows.RuleID{Policy: id, Direction: direction, Index: i}] = backend.RuleKey{Policy: id.String(), Rule: r.Name}
-				}
-			}
-		}
+		policies = slices.Collect(maps.Values(s.cluster.tracker.policies))
 	})
 	if err != nil {
 		return out, err
 	}
 	counted := backend.Counted{}
-	for _, key := range names {
-		counted[key] = control.RuleHits{Policy: key.Policy, Rule: key.Rule}
+	for _, p := range policies {
+		for _, d := range model.Directions() {
+			for _, r := range p.Rules(d) {
+				key := backend.RuleKey{Policy: p.ID.String(), Rule: r.Name}
+				counted[key] = control.RuleHits{Policy: key.Policy, Rule: key.Rule}
+			}
+		}
 	}
-	if err := counting.Hits(ctx, counted, names); err != nil {
+	if err := counting.Hits(ctx, counted, policies); err != nil {
 		return out, fmt.Errorf("read the counters of %s: %w", out.Backend, err)
 	}
 	out.At = time.Now()

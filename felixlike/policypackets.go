@@ -2,6 +2,8 @@ package felixlike
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -10,7 +12,6 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/metrics"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 )
 
 // countTimeout bounds a read of the counters of all rules: less than Prometheus waits.
@@ -84,29 +85,26 @@ func (s *sampler) readPackets(ctx context.Context) (map[packetCounter]uint64, er
 		action    model.Action
 	}
 	var counting backend.Backend
-	names, rules := map[policyflows.RuleID]backend.RuleKey{}, map[backend.RuleKey]ruleOf{}
+	var policies []*model.Policy
 	if err := s.queue.ask(ctx, func() {
 		counting = s.stages.backend
-		for id, p := range s.cluster.tracker.policies {
-			for _, direction := range model.Directions() {
-				for i, r := range p.Rules(direction) {
-					key := backend.RuleKey{Policy: id.String(), Rule: r.Name}
-					names[policyflows.RuleID{Policy: id, Direction: direction, Index: i}] = key
-					rules[key] = ruleOf{direction, r.Action}
-				}
-			}
-		}
+		policies = slices.Collect(maps.Values(s.cluster.tracker.policies))
 	}); err != nil {
 		return nil, err
 	}
-	counted := backend.Counted{}
-	for key := range rules {
-		counted[key] = control.RuleHits{}
+	counted, rules := backend.Counted{}, map[backend.RuleKey]ruleOf{}
+	for _, p := range policies {
+		for _, d := range model.Directions() {
+			for _, r := range p.Rules(d) {
+				key := backend.RuleKey{Policy: p.ID.String(), Rule: r.Name}
+				counted[key], rules[key] = control.RuleHits{}, ruleOf{d, r.Action}
+			}
+		}
 	}
 	for _, d := range model.Directions() {
 		counted[backend.DeniedKey(d)], counted[backend.RejectedKey(d)] = control.RuleHits{}, control.RuleHits{}
 	}
-	if err := counting.Hits(ctx, counted, names); err != nil {
+	if err := counting.Hits(ctx, counted, policies); err != nil {
 		return nil, err
 	}
 	now := map[packetCounter]uint64{}

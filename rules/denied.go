@@ -1,8 +1,6 @@
 package rules
 
 import (
-	"slices"
-
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 )
@@ -31,36 +29,24 @@ func DeniedChain(d model.Direction) string {
 // reported packets.
 const ReportComment = "somebody follows what is denied"
 
-// DeniedComment is the comment of the rule that drops. Its counter counts all denied
+// deniedComment is the comment of the rule that drops. Its counter counts all denied
 // packets.
-func DeniedComment(d model.Direction) string { return "denied " + d.String() }
+func deniedComment(d model.Direction) string { return "denied " + d.String() }
 
 // Denied renders the chain DeniedChain: it drops packets, and with reported it reports
 // them first. All pods share the chain, so reports begin and end with the edit of one
 // rule.
 func Denied(d model.Direction, reported bool) tables.Chain {
-	return drops(DeniedChain(d), DeniedComment(d), reported)
+	return drops(DeniedChain(d), deniedComment(d), reported)
 }
 
-// NoServiceComment is the comment of the rule that drops packets to an address that no
+// noServiceComment is the comment of the rule that drops packets to an address that no
 // Service has.
-const NoServiceComment = "no service has this address"
+const noServiceComment = "no service has this address"
 
 // NoService renders the chain that drops packets of pods to a Service address that no
 // proxy has rewritten. No policy denies these packets; reports treat them as denied ones.
-func NoService(reported bool) tables.Chain { return drops(ChainNoService, NoServiceComment, reported) }
-
-// DropChains are the chains that drop denied packets and can report them.
-func DropChains() []string {
-	return []string{ChainDeniedIn, ChainDeniedOut, ChainRejectedIn, ChainRejectedOut, ChainNoService}
-}
-
-// IsDropComment reports whether a rule of a DropChain with the comment drops.
-func IsDropComment(comment string) bool {
-	return comment == NoServiceComment || slices.ContainsFunc(model.Directions(), func(d model.Direction) bool {
-		return comment == DeniedComment(d) || comment == RejectedComment(d)
-	})
-}
+func NoService(reported bool) tables.Chain { return drops(ChainNoService, noServiceComment, reported) }
 
 func drops(chain, comment string, reported bool) tables.Chain {
 	c := tables.Chain{Name: chain, Rules: reports(chain, reported)}

@@ -19,9 +19,9 @@ func RejectedChain(d model.Direction) string {
 	return ChainRejectedIn
 }
 
-// RejectedComment is the comment of the rules that end a rejected packet's way in
+// rejectedComment is the comment of the rules that end a rejected packet's way in
 // RejectedChain. Their counters count all rejected packets.
-func RejectedComment(d model.Direction) string { return "rejected " + d.String() }
+func rejectedComment(d model.Direction) string { return "rejected " + d.String() }
 
 // reject returns the action of a rule that rejects.
 func reject(d model.Direction) tables.Action { return tables.Goto{Chain: RejectedChain(d)} }
@@ -36,7 +36,7 @@ func reject(d model.Direction) tables.Action { return tables.Goto{Chain: Rejecte
 // OwnNodeList): it is dropped here, because no chain of ours follows.
 func (r *Renderer) Rejected(d model.Direction, reported bool) tables.Chain {
 	c := tables.Chain{Name: RejectedChain(d), Rules: reports(DeniedChain(d), reported)}
-	comment := RejectedComment(d)
+	comment := rejectedComment(d)
 	if !r.nftables {
 		if d == model.Egress {
 			c.Rules = append(c.Rules, tables.Rule{Matches: []tables.Match{isRejected()}, Action: tables.Drop{}, Comment: comment})

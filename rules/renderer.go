@@ -52,9 +52,8 @@ func (r *Renderer) Policies() *Claims[PolicySide] { return r.policies }
 func (r *Renderer) PolicyRules(p *model.Policy, d model.Direction, families []model.Family) tables.Chain {
 	chain := tables.Chain{Name: r.PolicyChain(p.ID, d), Origin: tables.OfPolicy{ID: p.ID, Direction: d}}
 	for _, rule := range p.Rules(d) {
-		comment := p.ID.String() + " " + rule.Name
 		for _, matches := range alternatives(&rule, d, families) {
-			decision := r.decide(actionIn(p.ID.Tier, rule.Action), d, matches, comment)
+			decision := r.decision(p.ID, &rule, d, matches)
 			if rule.Log && r.logs {
 				chain.Rules = append(chain.Rules, logged(p.ID, d, &rule, matches))
 			}
@@ -73,8 +72,10 @@ func actionIn(t model.Tier, a model.Action) model.Action {
 	return a
 }
 
-// decide renders the action for a packet that a policy's rule matched.
-func (r *Renderer) decide(a model.Action, d model.Direction, matches []tables.Match, comment string) []tables.Rule {
+// decision renders the action for a packet that a policy's rule matched.
+func (r *Renderer) decision(id model.PolicyID, rule *model.Rule, d model.Direction, matches []tables.Match) []tables.Rule {
+	comment := id.String() + " " + rule.Name
+	a := actionIn(id.Tier, rule.Action)
 	switch a {
 	case model.Allow:
 		return []tables.Rule{{Matches: matches, Action: r.allow(d), Comment: comment}}

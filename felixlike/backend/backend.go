@@ -10,7 +10,6 @@ import (
 	"context"
 
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/rules"
 )
 
@@ -47,9 +46,9 @@ type Follower interface {
 // Observer is the part of a backend that reads what the dataplane does with packets. It may
 // be called while the stage runs.
 type Observer interface {
-	// Hits adds the counters of rules to the existing entries. rules has all rules of the
-	// node.
-	Hits(ctx context.Context, counted Counted, rules map[policyflows.RuleID]RuleKey) error
+	// Hits adds the counters of rules to the existing entries. policies has all policies of
+	// the node.
+	Hits(ctx context.Context, counted Counted, policies []*model.Policy) error
 	// Denials reports denied packets, Logs the packets that rules with Log decide.
 	// model.LogsUpdate turns the latter on and off.
 	Denials() Denials

@@ -8,7 +8,8 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/ipsets/kernel"
-	"github.com/felixlike/felixlike/ovsfwd/policyflows"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables/iptables"
 )
 
@@ -26,7 +27,7 @@ func newIPTables(c Config) *iptablesBackend {
 	}
 	r, all := IPTablesManagers(c, x.table, x.sets)
 	b := &iptablesBackend{xtables: x, at: c, collisions: newCollisions(all)}
-	b.denials = nflogDenials{c, b.counters}
+	b.denials = nflogDenials{c, r, b.counters}
 	name := config.IPTables + "-" + c.Variant.String()
 	b.common = common{name: name, renderer: r, stage: Stage{
 		Name: name, Required: true, Managers: all, Timeout: 60 * time.Second, Invalidate: b.invalidate,
@@ -50,9 +51,11 @@ func (b *iptablesBackend) invalidate() {
 	b.sets.Invalidate()
 }
 
-// counters calls add with comment and packet counter of each rule.
-func (b *iptablesBackend) counters(ctx context.Context, add func(comment string, packets uint64)) error {
-	return iptables.Counters(ctx, b.at.Variant, b.at.NetNS, add)
+// counters calls add with each counter.
+func (b *iptablesBackend) counters(ctx context.Context, add func(of rules.Counter, packets uint64)) error {
+	return iptables.Counters(ctx, b.at.Variant, b.at.NetNS, func(chain, hash string, packets uint64) {
+		add(rules.Counter{Chain: chain, Hash: hash}, packets)
+	})
 }
 
 // Beside implements Follower. Both variants use the same sets: the backend in force owns
@@ -63,8 +66,8 @@ func (b *iptablesBackend) Beside(other string) { b.sets.KeptByOthers(usesSets(ot
 func (b *iptablesBackend) Decides() { b.sets.KeptByOthers(false) }
 
 // Hits implements Observer.
-func (b *iptablesBackend) Hits(ctx context.Context, counted Counted, _ map[policyflows.RuleID]RuleKey) error {
-	return b.counters(ctx, counted.add)
+func (b *iptablesBackend) Hits(ctx context.Context, counted Counted, policies []*model.Policy) error {
+	return b.counters(ctx, newCounterKeys(b.renderer, policies).addTo(counted))
 }
 
 // Denials implements Observer.

@@ -36,6 +36,7 @@ type firewall struct {
 	path     *tablestest.Path
 	managers []managers.Manager
 	apply    func() error
+	observer Observer
 	// open lets another program remove only the rules that judge packets.
 	open []string
 	// shape lets another program mark all packets that leave, without a mask.
@@ -83,6 +84,7 @@ func newNFTablesFirewall(t *testing.T) *firewall {
 		_, err := table.Apply(t.Context())
 		return err
 	}
+	f.observer = &nftablesBackend{common: common{renderer: r}, table: table}
 	f.open = []string{"nft", "flush", "chain", "inet", "felixlike", "forward"}
 	f.shape = []string{"iptables-nft", "-t", "mangle", "-A", "POSTROUTING", "-j", "MARK", "--set-mark", "5"}
 	f.flush = []string{"nft", "delete", "table", "inet", "felixlike"}
@@ -109,6 +111,7 @@ func newIPTablesFirewall(t *testing.T, v iptables.Variant) *firewall {
 		_, err := x.apply(t.Context())
 		return err
 	}
+	f.observer = &iptablesBackend{common: common{renderer: r}, xtables: *x, at: Config{Variant: v, NetNS: f.path.Router.FD}}
 	f.pass = func() { chains.UpdateChain(r.Node().Passed()) }
 	f.open = []string{tool, "-t", "mangle", "-F", "FORWARD"}
 	f.shape = []string{tool, "-t", "mangle", "-A", "POSTROUTING", "-j", "MARK", "--set-mark", "5"}

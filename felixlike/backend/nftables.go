@@ -6,7 +6,6 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables/nftables"
 )
@@ -31,8 +30,8 @@ func newNFTables(c Config) *nftablesBackend {
 	table := nftables.New(nftables.Options{NetNS: c.NetNS})
 	r, all := NFTablesManagers(c, table)
 	b := &nftablesBackend{at: c, table: table, collisions: newCollisions(all)}
-	b.denials = nflogDenials{c, func(ctx context.Context, add func(comment string, packets uint64)) error {
-		return countDrops(ctx, table, rules.DropChains(), add)
+	b.denials = nflogDenials{c, r, func(ctx context.Context, add func(of rules.Counter, packets uint64)) error {
+		return countDrops(ctx, table, r, add)
 	}}
 	b.common = common{name: config.NFTables, renderer: r, stage: Stage{
 		Name: config.NFTables, Required: true, Managers: all, Timeout: 60 * time.Second,
@@ -52,14 +51,8 @@ func (b *nftablesBackend) apply(ctx context.Context) (Applied, error) {
 func (b *nftablesBackend) Decides() { b.table.SetGuard(rules.Guard(model.GatewayPort)) }
 
 // Hits implements Observer.
-func (b *nftablesBackend) Hits(ctx context.Context, counted Counted, _ map[policyflows.RuleID]RuleKey) error {
-	s, err := b.table.Snapshot(ctx)
-	for _, c := range s.Chains {
-		for _, r := range c.Rules {
-			counted.add(r.Comment, r.Packets)
-		}
-	}
-	return err
+func (b *nftablesBackend) Hits(ctx context.Context, counted Counted, policies []*model.Policy) error {
+	return countRules(ctx, b.table, newCounterKeys(b.renderer, policies).addTo(counted))
 }
 
 // Denials implements Observer.
@@ -80,15 +73,26 @@ func (b *nftablesBackend) Remove(ctx context.Context, _ string) error { return b
 // Close implements Leftovers.
 func (b *nftablesBackend) Close() error { return b.table.Close() }
 
-// countDrops calls add with comment and packet counter of each rule in these chains.
-func countDrops(ctx context.Context, table *nftables.Table, chains []string, add func(comment string, packets uint64)) error {
-	for _, name := range chains {
-		all, err := table.Rules(ctx, name)
+// countRules calls add with each counter of a table.
+func countRules(ctx context.Context, table *nftables.Table, add func(of rules.Counter, packets uint64)) error {
+	s, err := table.Snapshot(ctx)
+	for _, c := range s.Chains {
+		for _, r := range c.Rules {
+			add(rules.Counter{Chain: c.Name, Hash: r.Hash}, r.Packets)
+		}
+	}
+	return err
+}
+
+// countDrops calls add with each counter of the chains that drop denied packets.
+func countDrops(ctx context.Context, table *nftables.Table, r *rules.Renderer, add func(of rules.Counter, packets uint64)) error {
+	for _, c := range r.DropChains() {
+		all, err := table.Rules(ctx, c.Name)
 		if err != nil {
 			return err
 		}
-		for _, r := range all {
-			add(r.Comment, r.Packets)
+		for _, rule := range all {
+			add(rules.Counter{Chain: c.Name, Hash: rule.Hash}, rule.Packets)
 		}
 	}
 	return nil

@@ -172,26 +172,23 @@ func (p *switchPolicy) invalidate() {
 
 // Hits implements Observer. It reads the counters of flows over a separate
 // connection, and those of the rules in the host's table.
-func (p *switchPolicy) Hits(ctx context.Context, counted Counted, rules map[policyflows.RuleID]RuleKey) error {
+func (p *switchPolicy) Hits(ctx context.Context, counted Counted, policies []*model.Policy) error {
 	conn, err := openflow.Dial(ctx, p.link.Socket)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	all, err := policyflows.Count(ctx, conn, slices.Collect(maps.Keys(rules)))
+	keys := switchRules(policies)
+	all, err := policyflows.Count(ctx, conn, slices.Collect(maps.Keys(keys)))
 	for _, h := range all {
-		counted.addHits(rules[h.RuleID], h)
+		counted.addHits(keys[h.RuleID], h)
 	}
 	if err != nil {
 		return err
 	}
-	// Packets of pods to their own node are judged in the host's table.
-	s, err := p.host.Snapshot(ctx)
-	for _, c := range s.Chains {
-		for _, r := range c.Rules {
-			counted.add(r.Comment, r.Packets)
-		}
-	}
+	// Packets of pods to their own node are judged in the host's table, by the ordered tiers.
+	ordered := slices.DeleteFunc(slices.Clone(policies), func(p *model.Policy) bool { return p.ID.Tier == model.TierNetworkPolicy })
+	err = countRules(ctx, p.host, newCounterKeys(p.renderer, ordered).addTo(counted))
 	if _, asked := counted[DeniedKey(model.Ingress)]; err != nil || !asked {
 		return err
 	}

@@ -29,6 +29,7 @@ func BenchmarkPolicyPackets(b *testing.B) {
 			}
 			defer func() { _ = node.Close() }()
 			counted := Counted{DeniedKey(model.Ingress): control.RuleHits{}}
+			var policies []*model.Policy
 			updates := tryModel()
 			for i := range 1000 {
 				p := &model.Policy{ID: model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "bench", Name: fmt.Sprintf("policy-%d", i)}}
@@ -37,7 +38,7 @@ func BenchmarkPolicyPackets(b *testing.B) {
 					p.Ingress = append(p.Ingress, rule)
 					counted[RuleKey{p.ID.String(), rule.Name}] = control.RuleHits{}
 				}
-				updates = append(updates, model.PolicyUpdate{Policy: p})
+				policies, updates = append(policies, p), append(updates, model.PolicyUpdate{Policy: p})
 			}
 			for _, m := range node.Stage().Managers {
 				for _, u := range updates {
@@ -49,7 +50,7 @@ func BenchmarkPolicyPackets(b *testing.B) {
 				b.Fatal(err)
 			}
 			for b.Loop() {
-				if err := node.Hits(b.Context(), counted, nil); err != nil {
+				if err := node.Hits(b.Context(), counted, policies); err != nil {
 					b.Fatal(err)
 				}
 			}

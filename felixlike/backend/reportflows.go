@@ -112,8 +112,8 @@ func (d switchDenials) Listen(ctx context.Context, got func(denied.Report)) (<-c
 
 // Skipped implements Denials.
 func (d switchDenials) Skipped(ctx context.Context) (uint64, error) {
-	host, err := skipped(ctx, func(ctx context.Context, add func(comment string, packets uint64)) error {
-		return countDrops(ctx, d.policy.host, rules.DropChains(), add)
+	host, err := skipped(ctx, d.policy.renderer, func(ctx context.Context, add func(of rules.Counter, packets uint64)) error {
+		return countDrops(ctx, d.policy.host, d.policy.renderer, add)
 	})
 	if err != nil {
 		return 0, err

@@ -10,9 +10,10 @@ import (
 
 // nflogDenials reports packets that netfilter backends deny.
 type nflogDenials struct {
-	at Config
-	// counters calls add with comment and packet counter of each of the backend's rules.
-	counters func(context.Context, func(comment string, packets uint64)) error
+	at       Config
+	renderer *rules.Renderer
+	// counters calls add with each counter, at least with those of the chains that drop.
+	counters func(context.Context, func(of rules.Counter, packets uint64)) error
 }
 
 // Check implements Denials.
@@ -24,19 +25,30 @@ func (d nflogDenials) Listen(ctx context.Context, got func(denied.Report)) (<-ch
 }
 
 // Skipped implements Denials.
-func (d nflogDenials) Skipped(ctx context.Context) (uint64, error) { return skipped(ctx, d.counters) }
+func (d nflogDenials) Skipped(ctx context.Context) (uint64, error) {
+	return skipped(ctx, d.renderer, d.counters)
+}
 
 // Refused implements Denials: the stage reports refused chains as quarantined.
 func (d nflogDenials) Refused() error { return nil }
 
 // skipped returns how many packets the chains dropped without a report.
-func skipped(ctx context.Context, counters func(context.Context, func(comment string, packets uint64)) error) (uint64, error) {
+func skipped(ctx context.Context, r *rules.Renderer, counters func(context.Context, func(of rules.Counter, packets uint64)) error) (uint64, error) {
+	drops, reports := map[rules.Counter]bool{}, map[rules.Counter]bool{}
+	for _, c := range r.DropChains() {
+		for _, of := range rules.Ends(c) {
+			drops[of] = true
+		}
+		for _, of := range rules.Reports(c) {
+			reports[of] = true
+		}
+	}
 	var dropped, reported uint64
-	err := counters(ctx, func(comment string, packets uint64) {
+	err := counters(ctx, func(of rules.Counter, packets uint64) {
 		switch {
-		case comment == rules.ReportComment:
+		case reports[of]:
 			reported += packets
-		case rules.IsDropComment(comment):
+		case drops[of]:
 			dropped += packets
 		}
 	})
