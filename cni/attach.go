@@ -137,13 +137,17 @@ func (a *Attacher) Detach(ctx context.Context, spec Spec) error {
 	return nil
 }
 
-// detach removes the one interface, unless another owner has it.
+// detach removes the one interface, unless another owner has it. A failed detach keeps the interface:
+// a port without one is taken for a pod that has lost it.
 func (a *Attacher) detach(ctx context.Context, spec Spec) error {
 	late, err := a.replaced(ctx, spec)
 	if err != nil || late {
 		return err
 	}
-	return errors.Join(a.db.DetachPort(ctx, spec.HostInterface, spec.Pod), removeVeth(spec.HostInterface))
+	if err := a.db.DetachPort(ctx, spec.HostInterface, spec.Pod); err != nil {
+		return err
+	}
+	return removeVeth(spec.HostInterface)
 }
 
 // replaced reports whether another owner has the interface by now. It reads the alias

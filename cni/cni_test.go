@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/test/lab/probe"
 )
 
@@ -203,6 +205,39 @@ func TestLateDetachDoesNotHurtTheNewOwner(t *testing.T) {
 	n.detach(first)
 	if got := n.reach(fresh, 11, other, 12); got != "111111" {
 		t.Errorf("the pod's second sandbox after the first one's late detach: %s", got)
+	}
+}
+
+// A detach that the database does not note leaves the interface: a port without one is taken for a pod
+// that has lost it.
+func TestFailedDetachKeepsTheInterface(t *testing.T) {
+	n := newNode(t)
+	s := n.spec("a", "one", space(t, "a"), 11)
+	before := n.links()
+	_, err := n.attach(s)
+	n.must(err)
+	attached := n.links()
+	db, err := ovsdb.Open(n.ctx, ovsdb.Config{Socket: s.OVSDB, Bridge: s.Bridge})
+	n.must(err)
+	defer db.Close()
+	detach := func(patience time.Duration) error {
+		ctx, cancel := context.WithTimeout(n.ctx, patience)
+		defer cancel()
+		return n.ns.Do(func() error { return cni.NewAttacher(db).Detach(ctx, s) })
+	}
+	server, _ := n.ovs.PIDs()
+	n.must(syscall.Kill(server, syscall.SIGSTOP))
+	err = detach(time.Second)
+	n.must(syscall.Kill(server, syscall.SIGCONT))
+	if err == nil {
+		t.Error("a detach that no database noted did not fail")
+	}
+	if now := n.links(); now != attached {
+		t.Errorf("interfaces before %q, after %q", attached, now)
+	}
+	n.must(detach(time.Minute))
+	if now := n.links(); now != before {
+		t.Errorf("interfaces before %q, after %q", before, now)
 	}
 }
 

@@ -77,6 +77,7 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 	server := health.New(cfg.HealthAddress, log.With("component", "health"))
 	a := &agent{cfg: cfg, backendConfig: wanted, backend: chosen, source: source, socket: socket, attachments: attachments, network: network, server: server, log: log}
 	a.configs, a.daemon = a.watchConfigs(), vswitchd.NewWatcher(cfg.OVSRunDir)
+	a.lost = newLostPorts(attachments.Attachments, log.With("component", "ovsdb"))
 	d, bridge := a.driver(ctx)
 	defer bridge.close()
 	g, ctx := errgroup.WithContext(ctx)
@@ -89,6 +90,7 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 		return control.Serve(ctx, filepath.Join(cfg.RunDir, control.SocketName), d, log.With("component", "control"))
 	})
 	g.Go(func() error { return a.daemon.Run(ctx) })
+	g.Go(func() error { return a.lost.Run(ctx) })
 	if a.configs != nil {
 		g.Go(func() error { return a.configs.Run(ctx) })
 	}
@@ -152,7 +154,9 @@ type agent struct {
 	configs *confdir.Watcher
 	// daemon watches whether ovs-vswitchd answers.
 	daemon *vswitchd.Watcher
-	log    *slog.Logger
+	// lost watches for pods that lose their interface.
+	lost *lostPorts
+	log  *slog.Logger
 }
 
 // driver chooses and wires datastore, managers and stages.
@@ -204,7 +208,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		},
 		HealthAddress: a.server.Status, Settings: a.settings,
 		Underlay: a.network.status, NodeProblems: func() []model.Problem { return br.restore.problem(cfg.NodeName) },
-		Outages: outages{cfg.NodeName, host, a.daemon, a.configs}.now,
+		Outages: outages{cfg.NodeName, host, a.daemon, a.configs}.now, LostInterfaces: a.lost.attachments,
 		Dropped: func(ctx context.Context) (map[string]uint64, error) {
 			return dropped.read(ctx, a.backendConfig.Switch.ManagementSocket())
 		},

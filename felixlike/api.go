@@ -70,10 +70,13 @@ func (d *Driver) Alive() error { return d.stages.alive() }
 func (d *Driver) Ready(ctx context.Context) health.Readiness {
 	var r health.Readiness
 	if err := d.queue.ask(ctx, func() { r = d.reporter.readiness() }); err != nil {
-		r.Missing = []string{"the loop does not answer: " + err.Error()}
+		r.Missing = []string{loopError(err).Error()}
 	}
 	return r
 }
+
+// loopError is the error of a question to the driver's loop.
+func loopError(err error) error { return fmt.Errorf("the loop does not answer: %w", err) }
 
 // Metrics answers scrapes.
 func (d *Driver) Metrics() http.Handler { return d.scheduler.metrics.Handler() }

@@ -67,6 +67,8 @@ type Config struct {
 	// Outages returns the reasons why this node is not ready although everything is
 	// programmed. A reason with a kind becomes an Event. It may be nil.
 	Outages func() []datastore.Notice
+	// LostInterfaces returns the recorded attachments whose interface is gone. It may be nil.
+	LostInterfaces func() []model.Attachment
 	// Lost delivers the reason when the dataplane may have lost programmed state (a
 	// connection broke). The driver then reads everything again.
 	Lost <-chan error

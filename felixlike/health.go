@@ -10,27 +10,37 @@ import (
 )
 
 func (rep *reporter) readiness() health.Readiness {
-	r := health.Readiness{Missing: rep.cluster.unknown()}
-	switch behind := time.Since(rep.scheduler.behind); {
-	case len(r.Missing) > 0:
-	case rep.scheduler.lastApply.Error != "":
-		r.Missing = append(r.Missing, "programming the dataplane failed: "+rep.scheduler.lastApply.Error)
-	case rep.scheduler.programmed == 0:
-		r.Missing = append(r.Missing, "nothing is programmed yet")
-	case !rep.scheduler.behind.IsZero() && behind > rep.cfg.ReadyGrace:
-		r.Missing = append(r.Missing, fmt.Sprintf("revision %d of %d is programmed, the next one has waited for %s",
-			rep.scheduler.programmed, rep.cluster.observed, behind.Round(time.Second)))
-	}
-	if unread := rep.cluster.unreadFiles(); unread != "" {
-		r.Missing = append(r.Missing, unread)
-	}
-	for _, o := range rep.outages() {
+	r := health.Readiness{Missing: rep.unavailable()}
+	for _, o := range rep.lostInterfaces() {
 		r.Missing = append(r.Missing, o.Reason)
 	}
 	for _, q := range rep.stages.quarantine.view().quarantined {
 		r.Notes = append(r.Notes, quarantineReason(q))
 	}
 	return r
+}
+
+// unavailable returns why no pod can be added to this node now. A pod that has lost its interface is
+// no such reason: it gets another one only if its sandbox can be added anew.
+func (rep *reporter) unavailable() []string {
+	missing := rep.cluster.unknown()
+	switch behind := time.Since(rep.scheduler.behind); {
+	case len(missing) > 0:
+	case rep.scheduler.lastApply.Error != "":
+		missing = append(missing, "programming the dataplane failed: "+rep.scheduler.lastApply.Error)
+	case rep.scheduler.programmed == 0:
+		missing = append(missing, "nothing is programmed yet")
+	case !rep.scheduler.behind.IsZero() && behind > rep.cfg.ReadyGrace:
+		missing = append(missing, fmt.Sprintf("revision %d of %d is programmed, the next one has waited for %s",
+			rep.scheduler.programmed, rep.cluster.observed, behind.Round(time.Second)))
+	}
+	if unread := rep.cluster.unreadFiles(); unread != "" {
+		missing = append(missing, unread)
+	}
+	for _, o := range rep.outages() {
+		missing = append(missing, o.Reason)
+	}
+	return missing
 }
 
 func (rep *reporter) measure() metrics.State {

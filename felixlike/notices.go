@@ -44,7 +44,7 @@ func (rep *reporter) notices() []datastore.Notice {
 			all = append(all, datastore.Notice{Problem: p, Kind: kind, Known: known})
 		}
 	}
-	for _, o := range rep.outages() {
+	for _, o := range slices.Concat(rep.outages(), rep.lostInterfaces()) {
 		if o.Kind != "" {
 			all = append(all, o)
 		}

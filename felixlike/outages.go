@@ -1,6 +1,8 @@
 package felixlike
 
 import (
+	"fmt"
+
 	"github.com/felixlike/felixlike/cni/confdir"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
@@ -49,10 +51,29 @@ func (a *agent) watchConfigs() *confdir.Watcher {
 	})
 }
 
-// outages returns the reasons why this node is not ready.
+// outages returns the reasons why no pod gets a network on this node.
 func (rep *reporter) outages() []datastore.Notice {
 	if rep.cfg.Outages == nil {
 		return nil
 	}
 	return rep.cfg.Outages()
+}
+
+// lostInterfaces names the pods that have lost their interface. Until everything is programmed,
+// it names none: the records of an earlier agent may be out of date.
+func (rep *reporter) lostInterfaces() []datastore.Notice {
+	if rep.cfg.LostInterfaces == nil || !rep.cluster.inSync() || rep.scheduler.programmed == 0 {
+		return nil
+	}
+	var all []datastore.Notice
+	for _, lost := range rep.cfg.LostInterfaces() {
+		// A pod that the datastore does not have is deleted. One with another sandbox has been made anew.
+		if now := rep.cluster.tracker.attachments[lost.Pod]; rep.cluster.tracker.endpoints[lost.Pod] == nil || now != nil && now.Sandbox != lost.Sandbox {
+			continue
+		}
+		all = append(all, datastore.Notice{Kind: noticeInterfaceLost, Problem: model.Problem{
+			Object: podRef(lost.Pod), Reason: fmt.Sprintf("pod %s has lost its interface %s: it has no network until it is made anew", lost.Pod, lost.Interface),
+		}})
+	}
+	return all
 }

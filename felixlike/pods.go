@@ -62,7 +62,11 @@ func (d *Driver) because(err error, reason func() string) error {
 
 // Available returns why no pod can be added to this node now, or nil.
 func (d *Driver) Available(ctx context.Context) error {
-	if missing := d.Ready(ctx).Missing; len(missing) > 0 {
+	var missing []string
+	if err := d.queue.ask(ctx, func() { missing = d.reporter.unavailable() }); err != nil {
+		return loopError(err)
+	}
+	if len(missing) > 0 {
 		return errors.New(strings.Join(missing, "; "))
 	}
 	return nil

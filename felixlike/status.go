@@ -57,7 +57,7 @@ func (rep *reporter) status() control.Status {
 	if rep.cfg.NodeProblems != nil {
 		s.Problems = append(s.Problems, rep.cfg.NodeProblems()...)
 	}
-	for _, o := range rep.outages() {
+	for _, o := range slices.Concat(rep.outages(), rep.lostInterfaces()) {
 		s.Problems = append(s.Problems, o.Problem)
 	}
 	s.Problems = append(s.Problems, rep.cluster.hostNetworkProblems()...)

@@ -165,7 +165,6 @@ func rows() []row {
 		},
 		{
 			name: "veth deleted", gap: none, says: true, hold: silentFor + 2*time.Second,
-			known: everywhere("no problem names a pod whose interface is gone"), expect: silentFault,
 			do:   onPort("bystander", "ip link del PORT"),
 			undo: func(_ context.Context, c *cluster) error { return c.remake("bystander") },
 		},

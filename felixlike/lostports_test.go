@@ -1,0 +1,115 @@
+package felixlike
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/model"
+)
+
+func noInterface(string) (bool, error) { return false, nil }
+
+// TestInterfaceExists needs no interface but lo.
+func TestInterfaceExists(t *testing.T) {
+	for name, want := range map[string]bool{"lo": true, "flx-none": false} {
+		if got, err := interfaceExists(name); err != nil || got != want {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}
+
+// A lost interface is named after a moment, once in the log, and until the pod is made anew.
+func TestLostPortsAreNamedAfterAMoment(t *testing.T) {
+	var log bytes.Buffer
+	l := newLostPorts(nil, slog.New(slog.NewTextHandler(&log, nil)))
+	l.exists = noInterface
+	web := model.Attachment{Pod: model.PodID{Namespace: "x", Name: "web"}, Sandbox: "1", Interface: "fx-1"}
+	now := time.Now()
+	l.look([]model.Attachment{web}, now)
+	l.look([]model.Attachment{web}, now.Add(lostGrace-time.Millisecond))
+	if all := l.attachments(); len(all) != 0 {
+		t.Errorf("named at once: %v", all)
+	}
+	l.look([]model.Attachment{web}, now.Add(lostGrace))
+	l.look([]model.Attachment{web}, now.Add(2*lostGrace))
+	if all := l.attachments(); len(all) != 1 || all[0].Interface != "fx-1" {
+		t.Errorf("not named: %v", all)
+	}
+	if n := strings.Count(log.String(), "has lost its interface"); n != 1 {
+		t.Errorf("%d lines in the log:\n%s", n, log.String())
+	}
+	l.look(nil, now.Add(3*lostGrace))
+	if all := l.attachments(); len(all) != 0 {
+		t.Errorf("still named: %v", all)
+	}
+}
+
+// A runtime may delete the namespace of a sandbox before it calls the CNI plugin. After a restart of
+// the node there are no namespaces. Neither is a lost interface.
+func TestPodWithoutNamespaceHasNotLostItsInterface(t *testing.T) {
+	l := newLostPorts(nil, slog.New(slog.DiscardHandler))
+	l.exists = noInterface
+	netNS := filepath.Join(t.TempDir(), "netns")
+	web := model.Attachment{Pod: model.PodID{Namespace: "x", Name: "web"}, Sandbox: "1", Interface: "fx-1", NetNS: netNS}
+	now := time.Now()
+	look := func(at time.Duration) int {
+		l.look([]model.Attachment{web}, now.Add(at))
+		return len(l.attachments())
+	}
+	look(0)
+	if look(lostGrace) != 0 {
+		t.Error("a pod without a namespace is named")
+	}
+	if err := os.WriteFile(netNS, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	look(2 * lostGrace)
+	if look(3*lostGrace) != 1 {
+		t.Error("a pod with a namespace is not named")
+	}
+	if err := os.Remove(netNS); err != nil {
+		t.Fatal(err)
+	}
+	if look(4*lostGrace) != 0 {
+		t.Error("a pod is named whose namespace was deleted")
+	}
+}
+
+// A pod without its interface makes the agent not ready, and is in status and Events. But new pods can be
+// added: otherwise the pod could not be made anew. A pod that the datastore does not have is not named, nor
+// is one before everything is programmed, nor one that has another interface.
+func TestLostInterfaceIsNotReady(t *testing.T) {
+	gone := sandboxOf("gone", "first")
+	f := startWith(t, Config{
+		Stages:         []backend.Stage{newFakeTable(t).stage()},
+		LostInterfaces: func() []model.Attachment { return []model.Attachment{*gone} },
+	})
+	f.source.send(true, podOn("gone", "node1"))
+	if got := missing(t, f); strings.Contains(got, "lost its interface") {
+		t.Errorf("a pod is named before everything is programmed: %s", got)
+	}
+	f.source.send(true, datastore.PodDeleted{ID: gone.Pod})
+	f.begin(t)
+	eventually(t, "the agent is ready", func() bool { return missing(t, f) == "" })
+	f.source.send(true, podOn("gone", "node1"))
+	want := "has lost its interface veth-gone: it has no network until it is made anew"
+	eventually(t, "the agent is not ready", func() bool { return strings.Contains(missing(t, f), want) })
+	if all := f.Status().Problems; len(all) != 1 || all[0].Object.Kind != "Pod" || !strings.Contains(all[0].Reason, want) {
+		t.Errorf("problems %+v", all)
+	}
+	if notices, err := f.Notices(t.Context()); err != nil || len(notices) != 1 || notices[0].Kind != noticeInterfaceLost {
+		t.Errorf("notices %+v, %v", notices, err)
+	}
+	if err := f.Available(t.Context()); err != nil {
+		t.Errorf("no pod can be added: %v", err)
+	}
+	f.attachSandbox(sandboxOf("gone", "second"))
+	eventually(t, "a pod with a new interface is not named", func() bool { return missing(t, f) == "" })
+}
