@@ -32,6 +32,7 @@ case "$*" in
   *" wait "*) [ ! -e wait-hangs ] || { touch waiting; exec sleep 100; };;
   *" get pods "*) cat traffic-pods;;
   *" get service "*) cat traffic-service;;
+  *" get services --all-namespaces "*) cat traffic-services;;
   *" get nodes "*) cat traffic-nodes;;
   *" exec "*) name=${*#* exec }; name=sent-${name%% *}; cat "$name"; [ ! -e "$name.next" ] || mv "$name.next" "$name";;
   esac;;

@@ -46,7 +46,7 @@ Service and a policy, and tries these paths from each node:
 
   same node, cross node   to the server pod of the node, and to that of the next one
   Service, NodePort       to the servers' Service: its addresses, and the node's own
-  DNS                     the name of that Service
+  DNS                     the name of that Service; no failure in a cluster without DNS
   outside                 the API server's own address, or --outside ADDRESS:PORT
   denied                  to a port of the servers that the policy denies
 

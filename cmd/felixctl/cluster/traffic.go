@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -51,6 +52,8 @@ type trafficPath struct {
 	// Detail is who answered, or why nobody did.
 	Detail string `json:"detail"`
 	OK     bool   `json:"ok"`
+	// Absent: the cluster has nothing that could answer. Then the path is no failure.
+	Absent bool `json:"absent,omitempty"`
 }
 
 // traffic is one traffic check. All that it makes is in a namespace of its own.
@@ -93,6 +96,7 @@ func (t target) checkTraffic(ctx context.Context, output terminal.Output, extern
 	if err != nil {
 		return err
 	}
+	c.noteAbsentDNS(ctx, paths)
 	if err := output.Print(out, paths, func() error { return printPaths(out, paths) }); err != nil {
 		return err
 	}
@@ -278,6 +282,32 @@ func (c *traffic) send(ctx context.Context, paths []trafficPath) error {
 	return g.Wait()
 }
 
+// dnsPort is the port by which a Service is recognised as the cluster's DNS.
+const dnsPort = 53
+
+// noteAbsentDNS marks failed DNS paths if the cluster has no DNS at all. If Services cannot be listed, the paths stay failed.
+func (c *traffic) noteAbsentDNS(ctx context.Context, paths []trafficPath) {
+	failed := func(p trafficPath) bool { return p.Path == dns && !p.OK }
+	if !slices.ContainsFunc(paths, failed) {
+		return
+	}
+	var services corev1.ServiceList
+	if err := c.get(ctx, &services, "services", "--all-namespaces"); err != nil {
+		return
+	}
+	for _, s := range services.Items {
+		if slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Port == dnsPort }) {
+			return
+		}
+	}
+	for i := range paths {
+		if p := &paths[i]; failed(*p) {
+			p.OK, p.Absent = true, true
+			p.Detail = "this cluster has no DNS: no Service has port 53"
+		}
+	}
+}
+
 // clean removes the namespace and all that is in it.
 func (c *traffic) clean(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, cleanTime)
@@ -295,16 +325,20 @@ func (c *traffic) clean(ctx context.Context) error {
 func printPaths(w io.Writer, paths []trafficPath) error {
 	style := terminal.StyleFor(w)
 	table := terminal.NewTable(style, "RESULT", "PATH", "FROM", "TO", "ADDRESS", "WANT", "GOT", "DETAIL")
-	good := 0
+	good, absent := 0, 0
 	for _, bad := range []bool{true, false} {
 		for _, p := range paths {
 			if p.OK == bad {
 				continue
 			}
 			result, to := style.Good("ok"), p.To
-			if bad {
+			switch {
+			case bad:
 				result = style.Bad("WRONG")
-			} else {
+			case p.Absent:
+				result = style.Faint("absent")
+				absent++
+			default:
 				good++
 			}
 			if to == "" {
@@ -313,7 +347,11 @@ func printPaths(w io.Writer, paths []trafficPath) error {
 			table.Row(result, p.Path, p.From, to, p.Address, openness(p.Want), openness(p.Got), p.Detail)
 		}
 	}
-	_, err := fmt.Fprintf(w, "%s\n\n%d paths, %d as expected\n", table, len(paths), good)
+	summary := fmt.Sprintf("%d paths, %d as expected", len(paths), good)
+	if absent > 0 {
+		summary += fmt.Sprintf(", %d not there: the cluster has no DNS", absent)
+	}
+	_, err := fmt.Fprintf(w, "%s\n\n%s\n", table, summary)
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -60,6 +61,36 @@ func results(edit ...func(all []trafficprobe.Result)) []trafficprobe.Result {
 func (k fakeKubectl) has(name string) bool {
 	_, err := os.Stat(filepath.Join(k.dir, name))
 	return err == nil
+}
+
+// TestTrafficWithoutDNS: a cluster without a Service of DNS has no failed path because of that. With one, or if that is
+// not known, the path is as it was found.
+func TestTrafficWithoutDNS(t *testing.T) {
+	k := newTrafficKubectl(t)
+	noDNS := results(func(all []trafficprobe.Result) { all[6] = trafficprobe.Result{Detail: "no such host"} })
+	for i := range 2 {
+		k.object(t, "sent-client-"+strconv.Itoa(i), noDNS)
+	}
+	services := func(port int32) {
+		k.object(t, "traffic-services", corev1.ServiceList{Items: []corev1.Service{{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: port}}}}}})
+	}
+	services(443)
+	code, out := run(t.Context(), "", "check", "--traffic")
+	if code != 0 || !strings.Contains(out, "24 paths, 22 as expected, 2 not there: the cluster has no DNS") || !strings.Contains(out, "no Service has port 53") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	services(53)
+	for _, known := range []bool{true, false} {
+		if !known {
+			if err := os.Remove(filepath.Join(k.dir, "traffic-services")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		code, out = run(t.Context(), "", "check", "--traffic")
+		if code != 1 || !strings.Contains(out, "24 paths, 22 as expected\n") || !strings.Contains(out, "no such host") {
+			t.Errorf("services known: %v: exit code %d\n%s", known, code, out)
+		}
+	}
 }
 
 // TestTraffic: all paths are tried from each node. One that is not as expected is exit code 1,
