@@ -565,3 +565,39 @@ func must(t *testing.T, errs ...error) {
 		t.Fatal(err)
 	}
 }
+
+// A document without any field of an object, such as the values of a chart, is named. It is not taken for a policy that cannot be
+// read, unless the file had objects: these stay.
+func TestStrangers(t *testing.T) {
+	const values, half = "image: x\nreplicas: 2\n", "apiVersion: v1\nimage: x\n"
+	a := &agent{harness: &harness{t: t, dir: t.TempDir()}, state: filepath.Join(t.TempDir(), "state")}
+	writeFile(t, a.dir, "a.yaml", podYAML("x", "a"))
+	writeFile(t, a.dir, "values.yaml", values)
+	a.age("values.yaml")
+	a.restart()
+	const named = "document 1 (line 1): not an object of Kubernetes"
+	a.wantProblems(named)
+	a.wantNames(ns, pod)
+	if last := a.last(); len(last.Unknown) > 0 {
+		t.Errorf("unknown %q", last.Unknown)
+	}
+	writeFile(t, a.dir, "values.yaml", values+"---\n"+half)
+	a.age("values.yaml")
+	a.restart()
+	if last := a.last(); len(last.Unknown) > 0 {
+		t.Errorf("unknown %q: it was read in full before", last.Unknown)
+	}
+	writeFile(t, a.dir, "half.yaml", values+"---\n"+half)
+	a.age("half.yaml")
+	a.sync()
+	if last := a.last(); !reflect.DeepEqual(last.Unknown, []string{"half.yaml"}) {
+		t.Errorf("unknown %q", last.Unknown)
+	}
+	must(t, os.Remove(filepath.Join(a.dir, "half.yaml")))
+	must(t, os.Remove(filepath.Join(a.dir, "values.yaml")))
+	writeFile(t, a.dir, "a.yaml", values)
+	a.age("a.yaml")
+	a.sync()
+	a.wantNames(ns, pod)
+	a.wantProblems("a.yaml: Pod x/a: not found in the file", named)
+}

@@ -56,10 +56,16 @@ type content struct {
 	problems []model.Problem
 	// unidentified are those of documents that may be any object that the file held before.
 	unidentified []model.Problem
+	// strangers is how many of them have no field of an object of Kubernetes.
+	strangers int
 }
 
 // partial reports whether a document could not be identified.
 func (c *content) partial() bool { return len(c.unidentified) > 0 }
+
+// unknown reports whether a document that could not be identified may be an object. The values of a chart, and
+// other YAML without any field of an object, are not.
+func (c *content) unknown() bool { return len(c.unidentified) > c.strangers }
 
 // parser turns the bytes of one file into its content.
 type parser struct {
@@ -117,6 +123,11 @@ func (p *parser) document(at place, d document) {
 		return
 	}
 	name, ok := stringField(fields, "kind")
+	if isStranger(fields) {
+		p.content.strangers++
+		p.unidentified(at.ref(), "", "not an object of Kubernetes: it has no apiVersion, kind, metadata, spec or items")
+		return
+	}
 	if !ok || name == "" {
 		p.unidentified(at.ref(), "kind", "required, and must be a string")
 		return
@@ -139,6 +150,16 @@ func (p *parser) document(at place, d document) {
 		return
 	}
 	p.object(at, d, k, fields)
+}
+
+// isStranger reports whether a document has no field of an object.
+func isStranger(fields map[string]json.RawMessage) bool {
+	for _, name := range []string{"apiVersion", "kind", "metadata", "spec", "items"} {
+		if _, given := fields[name]; given {
+			return false
+		}
+	}
+	return true
 }
 
 // list reads the items of a List.

@@ -115,7 +115,7 @@ func (f *file) refresh(path string, force bool) *file {
 		return f
 	}
 	next := &file{name: f.name, stamp: taken, sum: sum, content: parse(f.name, data)}
-	next.cut = next.content.partial() && (f.cut || f.unread())
+	next.cut = next.content.unknown() && (f.cut || f.unread())
 	next.date(now, f)
 	lost := next.lostFrom(f)
 	if len(lost) == 0 {

@@ -65,6 +65,7 @@ func TestObjectErrors(t *testing.T) {
 		},
 		{"kind not used", "", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n", []string{"Deployment d: ignored: kind not used"}, false},
 		{"no kind", "", "apiVersion: v1\n", []string{"document 1 (line 1): kind: required"}, false},
+		{"no field of an object", "", "a: b\n", []string{"document 1 (line 1): not an object of Kubernetes: it has no apiVersion, kind, metadata, spec or items"}, false},
 		{"kind of another type", "", "kind: 7\n", []string{"document 1 (line 1): kind: required, and must be a string"}, false},
 		{"no name", "", "apiVersion: v1\nkind: Pod\n", []string{"Pod document 1 (line 1): metadata.name: required"}, false},
 		{"invalid name", "", podYAML("x", "Not_a_name"), []string{"Pod x/Not_a_name: metadata.name: a lowercase RFC 1123 subdomain"}, false},
