@@ -20,7 +20,9 @@ func backendCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "backend",
 		Short: "Show or change the backend that decides policy on this node",
-		Args:  cobra.NoArgs,
+		Example: `  felixctl backend get
+  felixctl backend set openflow`,
+		Args: cobra.NoArgs,
 		// Without it, cobra takes an unknown command for a request for help.
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}

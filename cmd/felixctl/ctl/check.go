@@ -34,6 +34,8 @@ the agent does. After it, it checks the backend in force.
 
 Exit codes: 0 all is well, or noted only; 1 something is missing or not in order;
 2 the check failed.`,
+		Example: `  felixctl check
+  felixctl check --config /etc/felixlike/config.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := config.Load(c.Flags(), os.Environ())

@@ -31,7 +31,16 @@ func (t *target) flags(c *cobra.Command, timeout time.Duration) {
 }
 
 func (t *target) socketFlag(c *cobra.Command) {
-	c.Flags().StringVar(&t.socket, "socket", filepath.Join(config.Defaults().RunDir, control.SocketName), "control socket of the agent; felixctl lab status names those of a lab")
+	c.Flags().StringVar(&t.socket, "socket", filepath.Join(config.Defaults().RunDir, control.SocketName), "control socket of the agent (or "+socketVariable+" of the environment)")
+	lab := &labNode{socket: &t.socket}
+	c.Flags().Var(lab, "lab", "ask the agent of this node of a lab (or "+labVariable+" of the environment)")
+	c.MarkFlagsMutuallyExclusive("socket", "lab")
+	c.PreRunE = func(c *cobra.Command, _ []string) error {
+		if c.Flags().Changed("socket") || c.Flags().Changed("lab") {
+			return nil
+		}
+		return lab.fromEnvironment()
+	}
 }
 
 func (t *target) outputFlag(c *cobra.Command) {
@@ -59,7 +68,7 @@ func (t *target) call(ctx context.Context, f func(context.Context, *control.Clie
 func (t *target) explain(err error) error {
 	switch {
 	case control.NotRunning(err):
-		return fmt.Errorf("no agent listens at %s: is it running on this node, or is --socket wrong? (felixctl lab status names the sockets of a lab)", t.socket)
+		return fmt.Errorf("no agent listens at %s: is it running on this node, or is --socket wrong? (in a lab: --lab NAME/NODE)", t.socket)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s: only root may ask the agent: %w", t.socket, fs.ErrPermission)
 	}

@@ -25,6 +25,9 @@ func statusCommand() *cobra.Command {
 Exit codes: 0 all known objects are in force; 1 they are not (no listing yet, an
 apply failed, a change is pending, or an object is quarantined); 2 the agent did
 not answer.`,
+		Example: `  felixctl status
+  felixctl status -o json
+  felixctl status --lab lab/node1`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return t.call(c.Context(), func(ctx context.Context, agent *control.Client) error {
