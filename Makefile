@@ -44,7 +44,7 @@ test-random: setup build ## property tests with fresh seeds, for BUDGET seconds 
 	@test/scripts/test-random $(or $(BUDGET),600)
 
 # The test's own binary, since go test would hold back its progress.
-test-chaos: setup build ## all faults under traffic: FAULT=regexp, BACKEND=name, BUDGET=10m choose some (half an hour; writes docs/RELIABILITY.md)
+test-chaos: setup build ## all faults under traffic: FAULT=regexp, BACKEND=name, BUDGET=10m choose some (forty minutes; writes docs/RELIABILITY.md)
 	@go test -c -o bin/chaos.test ./test/chaos
 	@cd test/chaos && ../../bin/chaos.test -test.run '^TestChaos$$' -test.timeout 4h -all -fault '$(FAULT)' -backend '$(BACKEND)' -budget $(or $(BUDGET),4h) -report ../../docs/RELIABILITY.md
 

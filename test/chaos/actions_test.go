@@ -3,9 +3,14 @@ package chaos
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/felixlike/control"
 )
@@ -70,4 +75,82 @@ func (c *cluster) changeBackend(ctx context.Context, to string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	return control.NewClient(c.node.ControlSocket()).SetBackend(ctx, to)
+}
+
+// killContainer kills the supervisor, and both daemons, as the kernel does with the processes of a container
+// whose first process has ended.
+func (c *cluster) killContainer() error {
+	err := c.ovs.End(syscall.SIGKILL)
+	for _, daemon := range []string{"ovs-vswitchd", "ovsdb-server"} {
+		err = errors.Join(err, signal(daemon, syscall.SIGKILL)(c.t.Context(), c))
+	}
+	return err
+}
+
+// killAgents kills the agent again and again, at any moment of its start, and starts it at once.
+func (c *cluster) killAgents(ctx context.Context, times int) error {
+	const longest = time.Second
+	for range times {
+		if err := errors.Join(c.node.KillAgent(), c.node.StartAgent()); err != nil {
+			return err
+		}
+		pause(ctx, time.Duration(c.random.Int64N(int64(longest))))
+	}
+	return nil
+}
+
+// killSwitch kills each ovs-vswitchd that answers.
+func (c *cluster) killSwitch(ctx context.Context, times int) error {
+	for range times {
+		if err := signal("ovs-vswitchd", syscall.SIGKILL)(ctx, c); err != nil {
+			return err
+		}
+		if !within(ctx, wait, func() bool { return c.ovs.Serves(ctx) }) {
+			return errors.New("the supervisor started no other ovs-vswitchd")
+		}
+	}
+	return nil
+}
+
+// limitDescriptors lets the agent open no file, or as many as the test.
+func (c *cluster) limitDescriptors(on bool) error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return err
+	}
+	if on {
+		limit.Cur = 0
+	}
+	return unix.Prlimit(c.node.AgentPID(), unix.RLIMIT_NOFILE, &limit, nil)
+}
+
+// stateDir is the directory with the agent's copies of manifests.
+func (c *cluster) stateDir() string { return filepath.Join(filepath.Dir(c.node.LogFile()), "state") }
+
+// fillState covers the directory with a full file system.
+func (c *cluster) fillState() error {
+	if err := unix.Mount("none", c.stateDir(), "tmpfs", 0, "size=4k"); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(c.stateDir(), "full"), make([]byte, 4096), 0o600)
+}
+
+func (c *cluster) emptyState() error { return unix.Unmount(c.stateDir(), unix.MNT_DETACH) }
+
+// loseNotifications deletes a route among so many changes of other routes that the kernel drops notifications: the agent
+// is stopped meanwhile.
+func (c *cluster) loseNotifications() error {
+	var batch strings.Builder
+	for i := range 20_000 {
+		fmt.Fprintf(&batch, "route add 198.18.%[1]d.%[2]d/32 dev lo table 7777\nroute del 198.18.%[1]d.%[2]d/32 dev lo table 7777\n", i/250, 1+i%250)
+	}
+	file := filepath.Join(c.t.TempDir(), "routes")
+	if err := os.WriteFile(file, []byte(batch.String()), 0o600); err != nil {
+		return err
+	}
+	if err := signalAgent(syscall.SIGSTOP)(c.t.Context(), c); err != nil {
+		return err
+	}
+	err := c.shell("ip -batch " + file + "; ip route del $(ip route show proto 208 table main | head -n 1 | cut -d ' ' -f 1); ip -batch " + file)
+	return errors.Join(err, signalAgent(syscall.SIGCONT)(c.t.Context(), c))
 }

@@ -113,6 +113,38 @@ func rows() []row {
 			undo: signal("ovsdb-server", syscall.SIGCONT),
 		},
 		{
+			name: "kill -9 supervisor", gap: time.Second + restart, hold: time.Second,
+			do:   func(_ context.Context, c *cluster) error { return c.killContainer() },
+			undo: func(_ context.Context, c *cluster) error { return c.ovs.Start() },
+		},
+		{
+			name: "SIGSTOP 3 s supervisor", gap: none, hold: stopTime,
+			do:   func(_ context.Context, c *cluster) error { return c.ovs.Signal(syscall.SIGSTOP) },
+			undo: func(_ context.Context, c *cluster) error { return c.ovs.Signal(syscall.SIGCONT) },
+		},
+		{
+			name: "kill -9 agent, ten times", gap: none,
+			do: func(ctx context.Context, c *cluster) error { return c.killAgents(ctx, 10) },
+		},
+		{
+			name: "kill -9 ovs-vswitchd, five times", gap: restart,
+			do: func(ctx context.Context, c *cluster) error { return c.killSwitch(ctx, 5) },
+		},
+		{
+			name: "no descriptors for 5 s", gap: none, hold: silentFor,
+			do:   func(_ context.Context, c *cluster) error { return c.limitDescriptors(true) },
+			undo: func(_ context.Context, c *cluster) error { return c.limitDescriptors(false) },
+		},
+		{
+			name: "state directory full", gap: none, says: true, hold: silentFor,
+			do:   func(_ context.Context, c *cluster) error { return c.fillState() },
+			undo: func(_ context.Context, c *cluster) error { return c.emptyState() },
+		},
+		{
+			name: "route deleted, notifications lost", gap: stopTime, repairs: every,
+			do: func(_ context.Context, c *cluster) error { return c.loseNotifications() },
+		},
+		{
 			name: "nft flush ruleset", gap: repair, ci: []string{config.NFTables, config.IPTablesNFT},
 			window: flushed, repairs: in(config.NFTables, config.IPTablesNFT, config.OpenFlow),
 			do: shell("nft flush ruleset"),
