@@ -81,3 +81,27 @@ func TestLists(t *testing.T) {
 		}
 	}
 }
+
+// TestServerFields: objects that are taken as they are come without what the API server added.
+func TestServerFields(t *testing.T) {
+	const text = `{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, status: {}, metadata: {name: a, namespace: x, labels: {l: v}, uid: u,
+		resourceVersion: "7", generation: 1, creationTimestamp: "2026-01-01T00:00:00Z", managedFields: []},
+		spec: {podSelector: {}, egress: [{ports: [{port: 80, endPort: 12345678}]}]}}`
+	out, _, err := run(text, "convert", "-f", "-")
+	if !errors.Is(err, report.ErrNotInOrder) { // because of the port
+		t.Error(err)
+	}
+	for _, gone := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "status"} {
+		if strings.Contains(out, gone) {
+			t.Errorf("%s is left", gone)
+		}
+	}
+	for _, kept := range []string{"l: v", "endPort: 12345678\n", "port: 80\n"} {
+		if !strings.Contains(out, kept) {
+			t.Errorf("%q is missing", kept)
+		}
+	}
+	if t.Failed() {
+		t.Log(out)
+	}
+}

@@ -2,7 +2,6 @@ package migrate
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -57,7 +56,9 @@ func convert(documents []document, options Options) (*Result, error) {
 		case isCilium(d.ref):
 			c.cilium(i, d)
 		case isTaken(d.ref):
-			c.keep(i, d.raw)
+			if err := c.keep(i, d.raw); err != nil {
+				return nil, err
+			}
 		default:
 			c.row(i).refuse("kind", "%s of %s has no counterpart", d.ref.Kind, d.ref.APIVersion)
 		}
@@ -116,9 +117,6 @@ func (r *Result) YAML() ([]byte, error) {
 	var out bytes.Buffer
 	for _, o := range r.output {
 		text, err := yaml.Marshal(o)
-		if raw, is := o.(json.RawMessage); is {
-			text, err = yaml.JSONToYAML(raw)
-		}
 		if err != nil {
 			return nil, err
 		}

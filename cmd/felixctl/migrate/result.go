@@ -118,8 +118,19 @@ func (c *conversion) emit(at int, objects []metav1.Object) {
 	}
 }
 
-// keep adds an object of the input to the output as it is.
-func (c *conversion) keep(at int, raw json.RawMessage) {
-	c.result.output = append(c.result.output, raw)
+// keep adds an object of the input to the output as it is, without what the API server adds.
+func (c *conversion) keep(at int, raw json.RawMessage) error {
+	var object map[string]any
+	if err := json.Unmarshal(raw, &object); err != nil {
+		return err
+	}
+	delete(object, "status")
+	if meta, is := object["metadata"].(map[string]any); is {
+		for _, field := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"} {
+			delete(meta, field)
+		}
+	}
+	c.result.output = append(c.result.output, object)
 	c.row(at).Becomes = []Ref{c.row(at).Object}
+	return nil
 }
