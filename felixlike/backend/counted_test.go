@@ -68,6 +68,9 @@ func TestCountersOfRules(t *testing.T) {
 			if err := f.observer.Hits(t.Context(), counted, policies); err != nil {
 				t.Fatal(err)
 			}
+			if n, err := skipped(t.Context(), f.renderer, f.counters); err != nil || n != 2 {
+				t.Errorf("%d packets are dropped without a report, %v; want 2", n, err)
+			}
 			for key, h := range counted {
 				if h.Connections != want[key] {
 					t.Errorf("%.40s... %s: %d packets, want %d", key.Policy, key.Rule, h.Connections, want[key])

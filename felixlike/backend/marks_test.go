@@ -37,6 +37,8 @@ type firewall struct {
 	managers []managers.Manager
 	apply    func() error
 	observer Observer
+	renderer *rules.Renderer
+	counters func(ctx context.Context, add func(of rules.Counter, packets uint64)) error
 	// open lets another program remove only the rules that judge packets.
 	open []string
 	// shape lets another program mark all packets that leave, without a mask.
@@ -85,6 +87,10 @@ func newNFTablesFirewall(t *testing.T) *firewall {
 		return err
 	}
 	f.observer = &nftablesBackend{common: common{renderer: r}, table: table}
+	f.counters = func(ctx context.Context, add func(of rules.Counter, packets uint64)) error {
+		return countDrops(ctx, table, r, add)
+	}
+	f.renderer = r
 	f.open = []string{"nft", "flush", "chain", "inet", "felixlike", "forward"}
 	f.shape = []string{"iptables-nft", "-t", "mangle", "-A", "POSTROUTING", "-j", "MARK", "--set-mark", "5"}
 	f.flush = []string{"nft", "delete", "table", "inet", "felixlike"}
@@ -111,7 +117,8 @@ func newIPTablesFirewall(t *testing.T, v iptables.Variant) *firewall {
 		_, err := x.apply(t.Context())
 		return err
 	}
-	f.observer = &iptablesBackend{common: common{renderer: r}, xtables: *x, at: Config{Variant: v, NetNS: f.path.Router.FD}}
+	b := &iptablesBackend{common: common{renderer: r}, xtables: *x, at: Config{Variant: v, NetNS: f.path.Router.FD}}
+	f.observer, f.counters, f.renderer = b, b.counters, r
 	f.pass = func() { chains.UpdateChain(r.Node().Passed()) }
 	f.open = []string{tool, "-t", "mangle", "-F", "FORWARD"}
 	f.shape = []string{tool, "-t", "mangle", "-A", "POSTROUTING", "-j", "MARK", "--set-mark", "5"}
