@@ -2,6 +2,7 @@ package property
 
 import (
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -9,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
+
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 )
 
 // firstPort is that of the first rule of the first of many policies.
@@ -108,4 +111,61 @@ func TestOneRuleOfMany(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestVerdictsAtTheLimits has a pod with the policies of docs/LIMITS.md, or with a tenth of them: each backend
+// programs them all, and judges as the oracle does.
+func TestVerdictsAtTheLimits(t *testing.T) {
+	clusterPolicies, networkPolicies := 100, 500
+	if os.Getenv(limitsVariable) == "full" {
+		clusterPolicies, networkPolicies = 1000, 5000
+	} else {
+		t.Logf("a tenth of the policies: set %s=full for all of them", limitsVariable)
+	}
+	ordered, network := tierCluster(t, onlyPort(firstPort+2)), tierCluster(t)
+	ordered.ClusterPolicies = manyClusterPolicies(clusterPolicies)
+	network.Policies = manyNetworkPolicies(networkPolicies)
+	for _, backend := range backends() {
+		t.Run(backend, func(t *testing.T) {
+			b := newTestbedOf(t, backend, []string{"web", "db", "api", "mon"})
+			delete(b.sites, "node2")
+			d := b.sites["node1"].plane()
+			for _, c := range []struct {
+				what    string
+				cluster *oracle.Cluster
+				rules   int
+			}{{"ClusterNetworkPolicies", ordered, 25 * clusterPolicies}, {"NetworkPolicies", network, 10 * networkPolicies}} {
+				d.become(b.cluster, c.cluster)
+				b.cluster = c.cluster
+				began := time.Now()
+				if done, err := d.apply(); err != nil || len(done.Refused) > 0 {
+					t.Fatalf("%s: %v, %d refused: %.1000v", c.what, err, len(done.Refused), done.Refused)
+				}
+				took := time.Since(began)
+				clear(b.verdicts)
+				b.judgeNew(t, b.connections(packetsAtTheLimits(c.rules)))
+				t.Logf("%d rules of %s in %s; %d packets through, %d blocked", c.rules, c.what, took.Round(100*time.Millisecond), b.verdicts[true], b.verdicts[false])
+				if b.verdicts[true] == 0 || b.verdicts[false] == 0 {
+					t.Errorf("one-sided: %v", b.verdicts)
+				}
+			}
+		})
+	}
+}
+
+// limitsVariable chooses the size of TestVerdictsAtTheLimits.
+const limitsVariable = "FLX_TEST_LIMITS"
+
+// packetsAtTheLimits are packets of two pods to db: to the ports of the first rules, of some in the middle, of the
+// last ones, and of none.
+func packetsAtTheLimits(rules int) []oracle.Packet {
+	var all []oracle.Packet
+	for _, first := range []int{0, rules / 3, rules / 2, rules - 12} {
+		for i := range 14 {
+			for _, from := range []string{"web", "mon"} {
+				all = append(all, connect{from: from, to: "db", port: uint16(firstPort + first + i)}.packets()...)
+			}
+		}
+	}
+	return all
 }
