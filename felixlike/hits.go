@@ -115,7 +115,7 @@ func (s *sampler) read(ctx context.Context) (control.Hits, error) {
 		for _, d := range model.Directions() {
 			for _, r := range p.Rules(d) {
 				key := backend.RuleKey{Policy: p.ID.String(), Rule: r.Name}
-				counted[key] = control.RuleHits{Policy: key.Policy, Rule: key.Rule}
+				counted[key] = control.RuleHits{Policy: key.Policy, Rule: key.Rule, RuleName: r.Title}
 			}
 		}
 	}

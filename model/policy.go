@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"go4.org/netipx"
 )
@@ -260,8 +261,10 @@ func (p *Policy) Rules(d Direction) []Rule {
 //
 // A dimension that is neither "any" nor has members matches nothing.
 type Rule struct {
-	// Name shows people the origin of the rule, as in "ingress[0]".
-	Name       string      `json:"name"`
+	// Name is the place of the rule in its object, as in "ingress[0]". It identifies the rule.
+	Name string `json:"name"`
+	// Title is the name that the author gave the rule, as RuleTitle returns it. Only people read it.
+	Title      string      `json:"title,omitempty"`
 	Action     Action      `json:"action"`
 	AnyPeer    bool        `json:"anyPeer,omitempty"`
 	Peers      []GroupID   `json:"peers,omitempty"`
@@ -272,6 +275,32 @@ type Rule struct {
 	// with the report. Neither changes a verdict.
 	Log      bool   `json:"log,omitempty"`
 	LogLabel string `json:"logLabel,omitempty"`
+}
+
+// maxTitle bounds a title in bytes.
+const maxTitle = 100
+
+// RuleTitle returns the name that an author gave a rule, as a terminal can show it: printable and
+// on one line.
+func RuleTitle(name string) string {
+	printable := strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, name)
+	if len(printable) > maxTitle {
+		printable = strings.ToValidUTF8(printable[:maxTitle-3], "") + "..."
+	}
+	return printable
+}
+
+// TitledRule returns the name of a rule with its title, as in "ingress[0] (no-metadata)".
+func TitledRule(name, title string) string {
+	if title == "" {
+		return name
+	}
+	return name + " (" + title + ")"
 }
 
 // Logs reports whether one of the policy's rules has Log.

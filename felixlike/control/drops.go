@@ -30,9 +30,10 @@ type Drop struct {
 	By string `json:"by,omitempty"`
 	// Policies are those that isolate the pod in the direction and do not allow the packet.
 	Policies []string `json:"policies,omitempty"`
-	// Policy and Rule name the rule that denies.
-	Policy string `json:"policy,omitempty"`
-	Rule   string `json:"rule,omitempty"`
+	// Policy and Rule name the rule that denies. RuleName is the name that its author gave it.
+	Policy   string `json:"policy,omitempty"`
+	Rule     string `json:"rule,omitempty"`
+	RuleName string `json:"ruleName,omitempty"`
 	// Rejected is true if the rule rejects: the sender gets an answer, up to a rate.
 	Rejected bool `json:"rejected,omitempty"`
 	// Reason is why the pod is closed.

@@ -24,6 +24,8 @@ type RuleHits struct {
 	Policy string `json:"policy"`
 	// Rule is as in "ingress[0]".
 	Rule string `json:"rule"`
+	// RuleName is the name that the author gave the rule.
+	RuleName string `json:"ruleName,omitempty"`
 	// Connections counts the connections that the rule allowed. An unanswered connection
 	// counts with each of its packets.
 	Connections uint64 `json:"connections"`

@@ -12,9 +12,11 @@ const loggedPath = "/" + Version + "/policy-log"
 type Logged struct {
 	At     time.Time    `json:"time"`
 	Policy LoggedPolicy `json:"policy,omitzero"`
-	// Rule is as in "ingress[0]"; Tier is "admin", "networkpolicy" or "baseline".
-	Rule string `json:"rule,omitempty"`
-	Tier string `json:"tier,omitempty"`
+	// Rule is as in "ingress[0]", and RuleName the name that its author gave it; Tier is "admin",
+	// "networkpolicy" or "baseline".
+	Rule     string `json:"rule,omitempty"`
+	RuleName string `json:"ruleName,omitempty"`
+	Tier     string `json:"tier,omitempty"`
 	// Verdict is the rule's action: "allow", "deny" or "pass". Direction is that of the rule.
 	Verdict   string  `json:"verdict,omitempty"`
 	Direction string  `json:"direction,omitempty"`

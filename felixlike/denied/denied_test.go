@@ -12,6 +12,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/policy/judge"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
 )
 
 // bytesOf reads hexadecimal digits, in which spaces mean nothing.
@@ -118,7 +119,7 @@ func viewOf(e *model.Endpoint) *View {
 	baseline := model.PolicyID{Tier: model.TierBaseline, Name: "default"}
 	web := []model.Rule{
 		{Name: "ingress[0]", Action: model.Pass, Peers: []model.GroupID{"a1"}, Ports: []model.PortRange{{Protocol: model.TCP, First: 443, Last: 443}}},
-		{Name: "ingress[1]", Action: model.Deny, Peers: []model.GroupID{"a1"}, Ports: []model.PortRange{{Protocol: model.TCP, First: 80, Last: 90}}},
+		{Name: "ingress[1]", Title: "no-web", Action: model.Deny, Peers: []model.GroupID{"a1"}, Ports: []model.PortRange{{Protocol: model.TCP, First: 80, Last: 90}}},
 		{Name: "ingress[2]", Action: model.Deny, AnyPeer: true, NamedPorts: []model.GroupID{"p1"}},
 	}
 	rejects := web[1]
@@ -161,12 +162,12 @@ func TestBlame(t *testing.T) {
 	}{
 		"isolated":                   {applied: model.Applied{NetworkPolicies: isolating}, packet: tcp("0050"), want: control.Drop{By: control.ByIsolation, Policies: []string{"shop/deny-all", "shop/from-web"}}},
 		"isolated, IPv6":             {applied: model.Applied{NetworkPolicies: isolating[:1]}, packet: v6("06") + tcpPorts, want: control.Drop{By: control.ByIsolation, Policies: []string{"shop/deny-all"}}},
-		"a rule before that":         {applied: model.Applied{Admin: admin, NetworkPolicies: isolating}, packet: tcp("0050"), want: control.Drop{By: control.ByRule, Policy: "admin:first", Rule: "ingress[1]"}},
+		"a rule before that":         {applied: model.Applied{Admin: admin, NetworkPolicies: isolating}, packet: tcp("0050"), want: control.Drop{By: control.ByRule, Policy: "admin:first", Rule: "ingress[1]", RuleName: "no-web"}},
 		"a rule by its named port":   {applied: model.Applied{Admin: admin}, packet: tcp("1538"), want: control.Drop{By: control.ByRule, Policy: "admin:first", Rule: "ingress[2]"}},
 		"passed on":                  {applied: model.Applied{Admin: admin, NetworkPolicies: isolating}, packet: tcp("01bb"), want: control.Drop{By: control.ByIsolation, Policies: []string{"shop/deny-all", "shop/from-web"}}},
 		"allowed by now":             {applied: model.Applied{Admin: admin, NetworkPolicies: isolating}, packet: v4("11", "0000") + tcpPorts, want: control.Drop{By: control.ByChanged}},
-		"the baseline, a Reject":     {applied: model.Applied{Admin: admin[1:], Baseline: baseline}, packet: tcp("0050"), want: control.Drop{By: control.ByRule, Policy: "baseline:default", Rule: "ingress[1]", Rejected: true}},
-		"an excepted address":        {applied: model.Applied{Admin: []model.PolicyID{{Tier: model.TierAdmin, Name: "excepting"}, admin[0]}}, packet: tcp("0050"), want: control.Drop{By: control.ByRule, Policy: "admin:first", Rule: "ingress[1]"}},
+		"the baseline, a Reject":     {applied: model.Applied{Admin: admin[1:], Baseline: baseline}, packet: tcp("0050"), want: control.Drop{By: control.ByRule, Policy: "baseline:default", Rule: "ingress[1]", RuleName: "no-web", Rejected: true}},
+		"an excepted address":        {applied: model.Applied{Admin: []model.PolicyID{{Tier: model.TierAdmin, Name: "excepting"}, admin[0]}}, packet: tcp("0050"), want: control.Drop{By: control.ByRule, Policy: "admin:first", Rule: "ingress[1]", RuleName: "no-web"}},
 		"beside that address":        {applied: model.Applied{Admin: []model.PolicyID{{Tier: model.TierAdmin, Name: "excepting"}, admin[0]}}, packet: strings.Replace(tcp("0050"), "0a0a0001", "0a0a0003", 1), want: control.Drop{By: control.ByRule, Policy: "admin:excepting", Rule: "ingress[0]"}},
 		"isolated, allowed by now":   {applied: model.Applied{NetworkPolicies: isolating}, packet: strings.Replace(tcp("0050"), "0a0a0001", "0a0a0003", 1), want: control.Drop{By: control.ByChanged}},
 		"isolated, not the baseline": {applied: model.Applied{NetworkPolicies: isolating, Baseline: baseline}, packet: tcp("0050"), want: control.Drop{By: control.ByIsolation, Policies: []string{"shop/deny-all", "shop/from-web"}}},
@@ -183,7 +184,7 @@ func TestBlame(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		got = control.Drop{By: got.By, Policies: got.Policies, Policy: got.Policy, Rule: got.Rule, Rejected: got.Rejected, Reason: got.Reason}
+		got = control.Drop{By: got.By, Policies: got.Policies, Policy: got.Policy, Rule: got.Rule, RuleName: got.RuleName, Rejected: got.Rejected, Reason: got.Reason}
 		if !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
@@ -206,5 +207,19 @@ func TestEnds(t *testing.T) {
 	}
 	if _, err := v.Drop(Report{Packet: []byte{0}}); err == nil {
 		t.Error("bytes that are no packet are named")
+	}
+}
+
+// TestLogged: a line has the place of the rule that decided, and the name that its author gave it.
+func TestLogged(t *testing.T) {
+	id := model.PolicyID{Tier: model.TierAdmin, API: model.AntreaCluster, Name: "p", Part: 2}
+	rule := model.Rule{Name: "ingress[3]", Title: "no-web", Action: model.Deny, AnyPeer: true, AnyPort: true, Log: true}
+	v := &View{Logs: LogRules(map[model.PolicyID]*model.Policy{id: {ID: id, Ingress: []model.Rule{{Name: "ingress[0]"}, rule}}})}
+	got, err := v.Logged(Report{Log: rules.NewLogKey(id, model.Ingress, &rule), Packet: bytesOf(t, v4("06", "0000")+tcpPorts)})
+	if err != nil || got.Rule != "ingress[3]" || got.RuleName != "no-web" || got.Policy.Name != "p" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if len(v.Logs) != 1 {
+		t.Errorf("rules %v", v.Logs)
 	}
 }

@@ -44,7 +44,7 @@ func (v *View) Logged(r Report) (control.Logged, error) {
 	object := rule.Policy.Object()
 	l := control.Logged{
 		At: r.At, Policy: control.LoggedPolicy{Kind: object.Kind, Namespace: object.Namespace, Name: object.Name},
-		Rule: rule.Rule.Name, Tier: rule.Policy.Tier.String(), Verdict: rule.Rule.Action.String(), Direction: rule.Direction.String(), LogLabel: rule.Rule.LogLabel,
+		Rule: rule.Rule.Name, RuleName: rule.Rule.Title, Tier: rule.Policy.Tier.String(), Verdict: rule.Rule.Action.String(), Direction: rule.Direction.String(), LogLabel: rule.Rule.LogLabel,
 		From: v.end(p.Source), To: v.end(p.Destination), Protocol: p.Protocol.String(), SourcePort: p.SourcePort, Port: p.Port,
 	}
 	if p.Protocol == model.ICMP || p.Protocol == model.ICMPv6 {

@@ -87,7 +87,8 @@ func (v *View) deniedBy(d *control.Drop, id model.PodID, direction model.Directi
 			d.Policies = append(d.Policies, policy.String())
 		}
 	case decision.Action.Denies():
-		d.By, d.Policy, d.Rule, d.Rejected = control.ByRule, decision.Policy.String(), decision.Rule, decision.Action == model.Reject
+		d.By, d.Rejected = control.ByRule, decision.Action == model.Reject
+		d.Policy, d.Rule, d.RuleName = decision.Policy.String(), decision.Rule, decision.Title
 	default:
 		d.By = control.ByChanged
 	}

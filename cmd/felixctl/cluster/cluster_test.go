@@ -153,11 +153,11 @@ func TestPoliciesOfAllNodes(t *testing.T) {
 	three, four := uint64(3), uint64(4)
 	now := time.Now()
 	k.answer(t, "n1", "policies -o json", 0, control.Hits{At: now, Since: now.Add(-time.Hour), Rules: []control.RuleHits{
-		{Policy: "shop/a", Rule: "ingress[0]", Connections: 1, Packets: &three, Last: now.Add(-time.Minute)},
+		{Policy: "shop/a", Rule: "ingress[0]", RuleName: "from-web", Connections: 1, Packets: &three, Last: now.Add(-time.Minute)},
 		{Policy: "shop/b", Rule: "ingress[0]", Connections: 0, Packets: new(uint64)},
 	}})
 	k.answer(t, "n2", "policies -o json", 0, control.Hits{At: now, Since: now.Add(-time.Hour), Rules: []control.RuleHits{
-		{Policy: "shop/a", Rule: "ingress[0]", Connections: 2, Packets: &four, Last: now.Add(-10 * time.Second)},
+		{Policy: "shop/a", Rule: "ingress[0]", RuleName: "from-web", Connections: 2, Packets: &four, Last: now.Add(-10 * time.Second)},
 		{Policy: "shop/b", Rule: "ingress[0]", Connections: 0},
 	}})
 	code, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "policies")
@@ -165,7 +165,7 @@ func TestPoliciesOfAllNodes(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	lines := strings.Split(out, "\n")
-	if got := strings.Join(strings.Fields(lines[1]), " "); got != "shop/a ingress[0] 2 3 7 10s ago" {
+	if got := strings.Join(strings.Fields(lines[1]), " "); got != "shop/a ingress[0] (from-web) 2 3 7 10s ago" {
 		t.Errorf("%q", got)
 	}
 	if got := strings.Join(strings.Fields(lines[2]), " "); got != "shop/b ingress[0] 2 0 - never hit" {

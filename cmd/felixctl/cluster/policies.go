@@ -11,6 +11,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/terminal"
+	"github.com/felixlike/felixlike/model"
 )
 
 // ruleSum are the counters of a rule, summed over the nodes.
@@ -128,7 +129,7 @@ func (s *policySums) print(w io.Writer, nodes int) error {
 		default:
 			last = s.At.Sub(r.Last).Round(time.Second).String() + " ago"
 		}
-		table.Row(r.Policy, r.Rule, r.Nodes, r.Connections, packets, last)
+		table.Row(r.Policy, model.TitledRule(r.Rule, r.RuleName), r.Nodes, r.Connections, packets, last)
 	}
 	if len(s.Rules) > 0 {
 		if _, err := fmt.Fprintln(w, table); err != nil {

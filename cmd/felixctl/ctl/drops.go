@@ -337,10 +337,11 @@ func deniedBy(d control.Drop) string {
 	case control.ByIsolation:
 		return strings.Join(d.Policies, ", ")
 	case control.ByRule:
+		rule := d.Policy + " " + model.TitledRule(d.Rule, d.RuleName)
 		if d.Rejected {
-			return d.Policy + " " + d.Rule + " (rejected)"
+			rule += " (rejected)"
 		}
-		return d.Policy + " " + d.Rule
+		return rule
 	case control.ByClosed:
 		return "closed: " + d.Reason
 	case control.ByNoService:

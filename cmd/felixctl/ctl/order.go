@@ -40,9 +40,11 @@ type orderedRule struct {
 	Priority *float64 `json:"priority,omitempty"`
 	Policy   string   `json:"policy"`
 	Rule     string   `json:"rule,omitempty"`
-	Action   string   `json:"action,omitempty"`
-	Peers    string   `json:"peers,omitempty"`
-	Ports    string   `json:"ports,omitempty"`
+	// RuleName is the name that the author gave the rule.
+	RuleName string `json:"ruleName,omitempty"`
+	Action   string `json:"action,omitempty"`
+	Peers    string `json:"peers,omitempty"`
+	Ports    string `json:"ports,omitempty"`
 }
 
 // orderOf returns the order for a pod of the model's node.
@@ -91,7 +93,8 @@ func (o *orderer) direction(e *model.Endpoint, d model.Direction) direction {
 		}
 		for _, r := range p.Rules(d) {
 			one := head
-			one.Rule, one.Action, one.Peers, one.Ports = r.Name, r.Action.String(), o.peers(&r, d), o.ports(&r)
+			one.Rule, one.RuleName = r.Name, r.Title
+			one.Action, one.Peers, one.Ports = r.Action.String(), o.peers(&r, d), o.ports(&r)
 			out.Rules = append(out.Rules, one)
 		}
 		if len(p.Rules(d)) == 0 {
@@ -201,7 +204,7 @@ func printOrder(w io.Writer, o *order) error {
 			if r.Priority != nil {
 				priority = fmt.Sprint(*r.Priority)
 			}
-			table.Row(cmp.Or(r.AntreaTier, r.Tier), priority, r.Policy, cmp.Or(r.Rule, "-"), cmp.Or(r.Action, "-"), cmp.Or(r.Peers, "-"), cmp.Or(r.Ports, "-"))
+			table.Row(cmp.Or(r.AntreaTier, r.Tier), priority, r.Policy, cmp.Or(model.TitledRule(r.Rule, r.RuleName), "-"), cmp.Or(r.Action, "-"), cmp.Or(r.Peers, "-"), cmp.Or(r.Ports, "-"))
 		}
 		last := "allow"
 		if part.Isolated {

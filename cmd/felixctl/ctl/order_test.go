@@ -108,11 +108,12 @@ everything else: allow
 	}
 }
 
-// TestOrderOfAntreasTiers: policies of Antrea's API show the tier by which they are asked.
+// TestOrderOfAntreasTiers: policies of Antrea's API show the tier by which they are evaluated, and the names of
+// their rules.
 func TestOrderOfAntreasTiers(t *testing.T) {
 	policy := func(name, tier string) string {
 		return "---\n{apiVersion: crd.antrea.io/v1beta1, kind: ClusterNetworkPolicy, metadata: {name: " + name + "}, spec: {tier: " + tier +
-			", priority: 5.5, appliedTo: [{podSelector: {matchLabels: {app: web}}}], egress: [{action: Reject}]}}\n"
+			", priority: 5.5, appliedTo: [{podSelector: {matchLabels: {app: web}}}], egress: [{action: Reject, name: no-out}]}}\n"
 	}
 	const tier = "---\n{apiVersion: crd.antrea.io/v1beta1, kind: Tier, metadata: {name: own}, spec: {priority: 7}}\n"
 	o, err := orderOf(orderModel(t, tier, policy("a", "application"), policy("b", "own")), model.PodID{Namespace: "shop", Name: "web"})
@@ -123,8 +124,11 @@ func TestOrderOfAntreasTiers(t *testing.T) {
 	if err := printOrder(&out, o); err != nil {
 		t.Fatal(err)
 	}
-	want := "tier (7) 5.5 antrea-cluster:b egress[0] reject any any application (250) 5.5 antrea-cluster:a egress[0] reject any any baseline 1 base egress[0]"
+	want := "tier (7) 5.5 antrea-cluster:b egress[0] (no-out) reject any any application (250) 5.5 antrea-cluster:a egress[0] (no-out) reject any any baseline 1 base egress[0]"
 	if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got, want) {
 		t.Errorf("no %q in\n%s", want, out.String())
+	}
+	if r := o.Egress.Rules[0]; r.Rule != "egress[0]" || r.RuleName != "no-out" {
+		t.Errorf("rule %+v", r)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/terminal"
+	"github.com/felixlike/felixlike/model"
 )
 
 func policiesCommand() *cobra.Command {
@@ -102,7 +103,7 @@ func printHits(w io.Writer, hits control.Hits) error {
 		if h.Packets != nil {
 			packets = fmt.Sprint(*h.Packets)
 		}
-		table.Row(h.Policy, h.Rule, h.Connections, packets, lastHit(h, hits))
+		table.Row(h.Policy, model.TitledRule(h.Rule, h.RuleName), h.Connections, packets, lastHit(h, hits))
 	}
 	_, err := fmt.Fprintf(w, "%s (%s)\n%s\n", hits.Node, hits.Backend, table)
 	return err

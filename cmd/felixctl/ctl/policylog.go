@@ -16,6 +16,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/terminal"
+	"github.com/felixlike/felixlike/model"
 )
 
 // policyLogRequest has the values of the flags.
@@ -104,7 +105,7 @@ func (l *loggedLines) print(d control.Logged) error {
 		_, err := fmt.Fprintln(l.w, l.style.Faint(fmt.Sprintf("%d more not logged", d.NotLogged)))
 		return err
 	}
-	return l.row(nil, d.At.Local().Format("15:04:05.000"), d.Verdict, d.From.String(), d.To.String(), d.PortText(), d.Direction, d.Tier, d.Policy.String()+" "+d.Rule, d.LogLabel)
+	return l.row(nil, d.At.Local().Format("15:04:05.000"), d.Verdict, d.From.String(), d.To.String(), d.PortText(), d.Direction, d.Tier, d.Policy.String()+" "+model.TitledRule(d.Rule, d.RuleName), d.LogLabel)
 }
 
 // columns prints rows in aligned columns. Wider text overflows.

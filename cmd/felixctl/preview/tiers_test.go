@@ -202,7 +202,7 @@ spec:
   tier: securityops
   priority: 5.5
   appliedTo: [{podSelector: {matchLabels: {app: db}}}]
-  ingress: [{action: Reject, from: [{group: clients}]}]
+  ingress: [{action: Reject, name: no-web, from: [{group: clients}]}]
 `
 
 // TestAntreaText: a policy of Antrea's API is named with its kind and tier. A changed group counts
@@ -217,7 +217,7 @@ func TestAntreaText(t *testing.T) {
 	if err := p.Connections(o, c, nil); err != nil {
 		t.Fatal(err)
 	}
-	because := "antrea-cluster:closed ingress[0] denies it"
+	because := "antrea-cluster:closed ingress[0] (no-web) denies it"
 	golden(t, p, false, `ClusterGroup.crd.antrea.io clients: created; policies may refer to it
 ClusterNetworkPolicy.crd.antrea.io closed: created; ingress of 1 pod
 

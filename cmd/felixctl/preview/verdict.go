@@ -261,9 +261,9 @@ func because(v oracle.Verdict) string {
 	}{{model.Egress, v.Egress}, {model.Ingress, v.Ingress}} {
 		switch {
 		case end.Why == oracle.RuleAllows && v.Allowed:
-			parts = append(parts, fmt.Sprintf("%s %s allows it", end.Policy, end.Rule))
+			parts = append(parts, fmt.Sprintf("%s %s allows it", end.Policy, model.TitledRule(end.Rule, end.Title)))
 		case end.Why == oracle.RuleDenies:
-			parts = append(parts, fmt.Sprintf("%s %s denies it", end.Policy, end.Rule))
+			parts = append(parts, fmt.Sprintf("%s %s denies it", end.Policy, model.TitledRule(end.Rule, end.Title)))
 		case !end.Allowed:
 			parts = append(parts, fmt.Sprintf("%s is isolated by %s, and no rule allows it", end.direction, policiesText(end.Isolating)))
 		}

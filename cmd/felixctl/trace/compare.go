@@ -30,9 +30,11 @@ type End struct {
 	Allowed bool   `json:"allowed"`
 	Why     string `json:"why"`
 	// Policy and Rule allowed or denied the packet; Passed are the rules that passed it on
-	// to a later tier; Isolating are the NetworkPolicies that were asked.
+	// to a later tier; Isolating are the NetworkPolicies that were asked. RuleName is the name that the author
+	// gave the rule.
 	Policy    string   `json:"policy,omitempty"`
 	Rule      string   `json:"rule,omitempty"`
+	RuleName  string   `json:"ruleName,omitempty"`
 	Passed    []string `json:"passed,omitempty"`
 	Isolating []string `json:"isolating,omitempty"`
 	Asked     []Asked  `json:"asked,omitempty"`
@@ -89,10 +91,10 @@ func (c Conn) unjudged() string {
 func endOf(who string, d oracle.Decision, asked []oracle.Asked) End {
 	e := End{Who: who, Allowed: d.Allowed, Why: string(d.Why)}
 	if d.Why == oracle.RuleAllows || d.Why == oracle.RuleDenies {
-		e.Policy, e.Rule = d.Policy.String(), d.Rule
+		e.Policy, e.Rule, e.RuleName = d.Policy.String(), d.Rule, d.Title
 	}
 	for _, r := range d.Passed {
-		e.Passed = append(e.Passed, r.Policy.String()+" "+r.Rule)
+		e.Passed = append(e.Passed, r.Policy.String()+" "+model.TitledRule(r.Rule, r.Title))
 	}
 	for _, id := range d.Isolating {
 		e.Isolating = append(e.Isolating, id.String())
@@ -118,7 +120,7 @@ func (j *Judgement) why() string {
 		end       End
 	}{{model.Egress, j.Egress}, {model.Ingress, j.Ingress}} {
 		if !one.end.Allowed && one.end.Rule != "" {
-			return fmt.Sprintf("%s of %s: %s %s denies it%s", one.direction, one.end.Who, one.end.Policy, one.end.Rule, one.end.passed())
+			return fmt.Sprintf("%s of %s: %s %s denies it%s", one.direction, one.end.Who, one.end.Policy, model.TitledRule(one.end.Rule, one.end.RuleName), one.end.passed())
 		}
 		if !one.end.Allowed && len(one.end.Isolating) == 0 {
 			return fmt.Sprintf("%s of %s: %s", one.direction, one.end.Who, one.end.Why)
@@ -134,7 +136,7 @@ func (j *Judgement) why() string {
 	}{{model.Egress, j.Egress}, {model.Ingress, j.Ingress}} {
 		switch {
 		case one.end.Rule != "":
-			words = append(words, fmt.Sprintf("%s by %s %s%s", one.direction, one.end.Policy, one.end.Rule, one.end.passed()))
+			words = append(words, fmt.Sprintf("%s by %s %s%s", one.direction, one.end.Policy, model.TitledRule(one.end.Rule, one.end.RuleName), one.end.passed()))
 		case len(one.end.Passed) > 0:
 			words = append(words, fmt.Sprintf("%s by default%s", one.direction, one.end.passed()))
 		}

@@ -28,9 +28,10 @@ type Step struct {
 	// Comment is the purpose of the rule, as its author wrote it.
 	Comment string `json:"comment,omitempty"`
 	// Policy and PolicyRule are the Kubernetes policy, and the rule of it, behind the
-	// rule.
+	// rule. RuleName is the name that the author gave PolicyRule.
 	Policy     string `json:"policy,omitempty"`
 	PolicyRule string `json:"policyRule,omitempty"`
+	RuleName   string `json:"ruleName,omitempty"`
 	// Sets are the memberships that made it match.
 	Sets []Membership `json:"sets,omitempty"`
 	// Missed are the rules of policies that were asked before and did not match.
@@ -52,6 +53,7 @@ type Membership struct {
 type Miss struct {
 	Policy     string `json:"policy"`
 	PolicyRule string `json:"policyRule,omitempty"`
+	RuleName   string `json:"ruleName,omitempty"`
 	Rule       string `json:"rule,omitempty"`
 	// Because is the first of its conditions that failed.
 	Because string `json:"because"`
@@ -135,6 +137,8 @@ type Namer interface {
 	Set(name string) string
 	// Conjunction returns the policy and the rule of it that have an id.
 	Conjunction(id uint32) (policy, rule string)
+	// RuleName returns the name that the author gave a rule of a policy.
+	RuleName(policy, rule string) string
 	// Port names the owner of a port of the node's bridge.
 	Port(node string, port uint32) string
 }
@@ -145,6 +149,7 @@ type nameless struct{}
 func (nameless) Address(netip.Addr) string           { return "" }
 func (nameless) Set(string) string                   { return "" }
 func (nameless) Conjunction(uint32) (string, string) { return "", "" }
+func (nameless) RuleName(string, string) string      { return "" }
 func (nameless) Port(string, uint32) string          { return "" }
 
 // named appends a name in brackets, if there is one.
@@ -167,4 +172,16 @@ type UnknownRule struct {
 func (e *UnknownRule) Error() string {
 	return fmt.Sprintf("%s: %s: rule %d (%s): %s: it may decide about the packet, and this tracer does not know its form",
 		e.Place, e.Table, e.Number, e.Text, e.Reason)
+}
+
+// NameRules sets the names that the authors gave the rules of steps.
+func NameRules(steps []Step, n Namer) {
+	for i := range steps {
+		s := &steps[i]
+		s.RuleName = n.RuleName(s.Policy, s.PolicyRule)
+		for j := range s.Missed {
+			m := &s.Missed[j]
+			m.RuleName = n.RuleName(m.Policy, m.PolicyRule)
+		}
+	}
 }

@@ -34,6 +34,7 @@ func Follow(p Packet, sites []*Site, n Namer) (*Path, error) {
 	if err := w.begin(); err != nil {
 		return nil, err
 	}
+	NameRules(w.path.Steps, n)
 	return w.path, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 	"sigs.k8s.io/yaml"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
@@ -242,5 +243,27 @@ func TestAntreaLogging(t *testing.T) {
 	}
 	if len(problems) != 1 || problems[0].Field != "spec.ingress[2].logLabel" {
 		t.Errorf("%v", problems)
+	}
+}
+
+// TestRuleTitles: rules of both APIs have the names that their authors gave them, as a terminal can
+// show them.
+func TestRuleTitles(t *testing.T) {
+	const spec = `{priority: 1, appliedTo: [{podSelector: {}}], ingress: [{action: Drop, name: "no\u001b[31m ops\nok"}, {action: Drop}, {action: Drop, name: %s}]}`
+	policies, _, _ := AntreaPolicy(antreaPolicyOf(t, antrea.KindClusterNetworkPolicy, fmt.Sprintf(spec, strings.Repeat("é", 200))), antreaObjects(t), AntreaNamespace{}, GroupIDHash)
+	rules := policies[0].Model.Ingress
+	if rules[0].Name != "ingress[0]" || rules[0].Title != "no?[31m ops?ok" || rules[1].Title != "" {
+		t.Errorf("rules %+v", rules)
+	}
+	if title := rules[2].Title; len(title) > 100 || !strings.HasPrefix(title, "éé") || !strings.HasSuffix(title, "é...") {
+		t.Errorf("title %q", title)
+	}
+	p := &v1alpha2.ClusterNetworkPolicy{}
+	if err := yaml.UnmarshalStrict([]byte("spec: {tier: Admin, subject: {namespaces: {}}, egress: [{name: no-out, action: Deny, to: [{namespaces: {}}]}]}"), p); err != nil {
+		t.Fatal(err)
+	}
+	compiled, _ := ClusterNetworkPolicy(p, GroupIDHash)
+	if r := compiled.Model.Egress[0]; r.Name != "egress[0]" || r.Title != "no-out" {
+		t.Errorf("rule %+v", r)
 	}
 }

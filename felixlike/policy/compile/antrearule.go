@@ -30,7 +30,7 @@ func (c *antreaCompiler) compileRule(d model.Direction, name string, r *antrea.R
 		// on to later rules.
 		return c.replaced(before, name, action == model.Allow && len(r.L7Protocols) == 0)
 	}
-	rule := model.Rule{Name: name, Action: action, Log: r.EnableLogging}
+	rule := model.Rule{Name: name, Title: model.RuleTitle(r.Name), Action: action, Log: r.EnableLogging}
 	if faults := validation.IsValidLabelValue(r.LogLabel); len(faults) > 0 {
 		c.Add(path+".logLabel", "invalid label %q: %s; the lines have none", shown(r.LogLabel), strings.Join(faults, ", "))
 	} else if r.EnableLogging {

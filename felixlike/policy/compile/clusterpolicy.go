@@ -25,11 +25,11 @@ type clusterCompiler struct {
 // clusterRule is a rule of either direction: egress peers have all fields that ingress
 // peers have.
 type clusterRule struct {
-	// name is that of model.Rule; peersField is "from" or "to".
-	name, peersField string
-	action           v1alpha2.ClusterNetworkPolicyRuleAction
-	peers            []v1alpha2.ClusterNetworkPolicyEgressPeer
-	protocols        []v1alpha2.ClusterNetworkPolicyProtocol
+	// name and title are those of model.Rule; peersField is "from" or "to".
+	name, title, peersField string
+	action                  v1alpha2.ClusterNetworkPolicyRuleAction
+	peers                   []v1alpha2.ClusterNetworkPolicyEgressPeer
+	protocols               []v1alpha2.ClusterNetworkPolicyProtocol
 }
 
 // ClusterNetworkPolicy compiles a ClusterNetworkPolicy. It reports each invalid part. An
@@ -50,14 +50,14 @@ func ClusterNetworkPolicy(object *v1alpha2.ClusterNetworkPolicy, ids GroupIDs) (
 	c.targets = out.Targets
 	var ingress, egress []clusterRule
 	for i, r := range spec.Ingress {
-		rule := clusterRule{indexed("ingress", i), "from", r.Action, nil, r.Protocols}
+		rule := clusterRule{indexed("ingress", i), model.RuleTitle(r.Name), "from", r.Action, nil, r.Protocols}
 		for _, p := range r.From {
 			rule.peers = append(rule.peers, v1alpha2.ClusterNetworkPolicyEgressPeer{Namespaces: p.Namespaces, Pods: p.Pods})
 		}
 		ingress = append(ingress, rule)
 	}
 	for i, r := range spec.Egress {
-		egress = append(egress, clusterRule{indexed("egress", i), "to", r.Action, r.To, r.Protocols})
+		egress = append(egress, clusterRule{indexed("egress", i), model.RuleTitle(r.Name), "to", r.Action, r.To, r.Protocols})
 	}
 	out.Model.Ingress = c.rules(model.Ingress, ingress)
 	out.Model.Egress = c.rules(model.Egress, egress)
@@ -144,7 +144,7 @@ func (c *clusterCompiler) compileRule(d model.Direction, r *clusterRule) []model
 	if len(c.Problems) > before {
 		return c.replaced(before, r.name, action == model.Allow)
 	}
-	rule := model.Rule{Name: r.name, Action: action}
+	rule := model.Rule{Name: r.name, Title: r.title, Action: action}
 	switch {
 	case c.closed && action == model.Allow:
 		return nil

@@ -37,9 +37,10 @@ type Packet struct {
 type Decision struct {
 	// Action is Allow, Deny or Reject.
 	Action model.Action
-	// Policy and Rule name the rule that decided; they are empty if none did.
-	Policy model.PolicyID
-	Rule   string
+	// Policy and Rule name the rule that decided; they are empty if none did. Title is the name that the author
+	// gave the rule.
+	Policy      model.PolicyID
+	Rule, Title string
 	// Isolated is set if NetworkPolicies isolate the end, and none of their rules allows the packet.
 	Isolated bool
 }
@@ -119,7 +120,7 @@ func (j *Judge) first(policies []model.PolicyID, d model.Direction, p Packet) De
 		}
 		for _, r := range policy.Rules(d) {
 			if j.matches(r, d, p) {
-				return Decision{Action: r.Action, Policy: id, Rule: r.Name}
+				return Decision{Action: r.Action, Policy: id, Rule: r.Name, Title: r.Title}
 			}
 		}
 	}

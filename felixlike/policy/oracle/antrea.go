@@ -94,7 +94,7 @@ func (c *Cluster) askAntrea(baseline bool, q question) (RuleID, antrea.Action) {
 				if !p.cluster {
 					id.API = model.Antrea
 				}
-				return RuleID{id, fmt.Sprintf("%s[%d]", q.direction, i)}, action
+				return RuleID{id, fmt.Sprintf("%s[%d]", q.direction, i), model.RuleTitle(r.Name)}, action
 			}
 		}
 	}

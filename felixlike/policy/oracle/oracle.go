@@ -52,9 +52,9 @@ type Decision struct {
 	Allowed bool
 	Why     Why
 	// Policy and Rule name the rule that allowed the packet, or denied it. The tier of
-	// the policy is the one that decided.
-	Policy model.PolicyID
-	Rule   string
+	// the policy is the one that decided. Title is the name that the author gave the rule.
+	Policy      model.PolicyID
+	Rule, Title string
 	// Passed are the rules of the admin and the baseline tier that passed the packet on
 	// to the next tier.
 	Passed []RuleID
@@ -131,9 +131,9 @@ func (c *Cluster) decide(d model.Direction, subject *corev1.Pod, peer netip.Addr
 		rule, action := c.askAntrea(tier == model.TierBaseline, q)
 		switch action {
 		case antrea.Allow:
-			return Decision{Allowed: true, Why: RuleAllows, Policy: rule.Policy, Rule: rule.Rule, Passed: passed}
+			return Decision{Allowed: true, Why: RuleAllows, Policy: rule.Policy, Rule: rule.Rule, Title: rule.Title, Passed: passed}
 		case antrea.Drop, antrea.Reject:
-			return Decision{Why: RuleDenies, Policy: rule.Policy, Rule: rule.Rule, Passed: passed}
+			return Decision{Why: RuleDenies, Policy: rule.Policy, Rule: rule.Rule, Title: rule.Title, Passed: passed}
 		case antrea.Pass: // it skips the ClusterNetworkPolicies too
 			passed = append(passed, rule)
 			continue
@@ -153,9 +153,9 @@ func (c *Cluster) clusterTier(tier model.Tier, q question, passed *[]RuleID) *De
 	rule, action := c.askTier(tier, q)
 	switch action {
 	case v1alpha2.ClusterNetworkPolicyRuleActionAccept:
-		return &Decision{Allowed: true, Why: RuleAllows, Policy: rule.Policy, Rule: rule.Rule, Passed: *passed}
+		return &Decision{Allowed: true, Why: RuleAllows, Policy: rule.Policy, Rule: rule.Rule, Title: rule.Title, Passed: *passed}
 	case v1alpha2.ClusterNetworkPolicyRuleActionDeny:
-		return &Decision{Why: RuleDenies, Policy: rule.Policy, Rule: rule.Rule, Passed: *passed}
+		return &Decision{Why: RuleDenies, Policy: rule.Policy, Rule: rule.Rule, Title: rule.Title, Passed: *passed}
 	case v1alpha2.ClusterNetworkPolicyRuleActionPass:
 		*passed = append(*passed, rule)
 	}

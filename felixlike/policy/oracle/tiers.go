@@ -14,10 +14,10 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// RuleID names a rule of a policy.
+// RuleID names a rule of a policy. Title is the name that its author gave it.
 type RuleID struct {
-	Policy model.PolicyID
-	Rule   string
+	Policy      model.PolicyID
+	Rule, Title string
 }
 
 // clusterRule is a rule of a ClusterNetworkPolicy. Egress peers have all fields
@@ -135,17 +135,17 @@ func (c *Cluster) clusterAction(p *v1alpha2.ClusterNetworkPolicy, r clusterRule,
 // clusterRules returns the rules of a direction.
 func clusterRules(p *v1alpha2.ClusterNetworkPolicy, d model.Direction) []clusterRule {
 	var rules []clusterRule
-	id := func(i int) RuleID {
-		return RuleID{model.PolicyID{Tier: tierOf(p), Name: p.Name}, fmt.Sprintf("%s[%d]", d, i)}
+	id := func(i int, title string) RuleID {
+		return RuleID{model.PolicyID{Tier: tierOf(p), Name: p.Name}, fmt.Sprintf("%s[%d]", d, i), model.RuleTitle(title)}
 	}
 	if d == model.Egress {
 		for i, r := range p.Spec.Egress {
-			rules = append(rules, clusterRule{id(i), r.Action, r.To, r.Protocols})
+			rules = append(rules, clusterRule{id(i, r.Name), r.Action, r.To, r.Protocols})
 		}
 		return rules
 	}
 	for i, r := range p.Spec.Ingress {
-		rule := clusterRule{id: id(i), action: r.Action, protocols: r.Protocols}
+		rule := clusterRule{id: id(i, r.Name), action: r.Action, protocols: r.Protocols}
 		for _, peer := range r.From {
 			rule.peers = append(rule.peers, v1alpha2.ClusterNetworkPolicyEgressPeer{Namespaces: peer.Namespaces, Pods: peer.Pods})
 		}

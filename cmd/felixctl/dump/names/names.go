@@ -27,15 +27,17 @@ type Names struct {
 	addresses    map[netip.Addr]string
 	prefixes     map[netip.Prefix]string
 	rules        map[uint32]string
-	ports        map[uint32]string
-	macs         map[string]string
+	// titles are the names that authors gave rules, by policy and rule.
+	titles map[string]string
+	ports  map[uint32]string
+	macs   map[string]string
 }
 
 // Of returns the names of a model; of nil, those that do not depend on one.
 func Of(m *control.Model) *Names {
 	n := &Names{
 		chains: map[string]string{}, sets: map[string]string{}, addresses: map[netip.Addr]string{},
-		prefixes: map[netip.Prefix]string{}, rules: map[uint32]string{}, ports: map[uint32]string{}, macs: map[string]string{},
+		prefixes: map[netip.Prefix]string{}, rules: map[uint32]string{}, titles: map[string]string{}, ports: map[uint32]string{}, macs: map[string]string{},
 	}
 	n.static()
 	if m == nil {
@@ -68,6 +70,14 @@ func (n *Names) Prefix(p netip.Prefix) string {
 
 // Rule returns the policy and rule of a conjunction, "" if unknown.
 func (n *Names) Rule(id uint32) string { return n.rules[id] }
+
+// RuleName returns the name that the author gave a rule, "" if there is none.
+func (n *Names) RuleName(policy, rule string) string { return n.titles[policy+" "+rule] }
+
+// titledRule returns the policy and rule of a conjunction with the rule's title, "" if unknown.
+func (n *Names) titledRule(id uint32) string {
+	return model.TitledRule(n.rules[id], n.titles[n.rules[id]])
+}
 
 // Port returns the owner of a port of the bridge, "" if unknown.
 func (n *Names) Port(number uint32) string { return n.ports[number] }
@@ -133,17 +143,22 @@ func (n *Names) policies(m *control.Model) {
 	long := rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength)
 	short := rules.NewRenderer(model.GatewayPort, rules.IPTablesNameLength)
 	var all []policyflows.RuleID
+	rule := map[policyflows.RuleID]string{}
 	for _, p := range m.Policies {
 		for _, d := range model.Directions() {
 			n.setChain(long.PolicyChain(p.ID, d), short.PolicyChain(p.ID, d), fmt.Sprintf("policy %s %s", p.ID, d))
 			n.setPart(long.PolicyPart(d, p.ID), short.PolicyPart(d, p.ID), fmt.Sprintf("pods under %s, %s", p.ID, d))
-			for i := range p.Rules(d) {
-				all = append(all, policyflows.RuleID{Policy: p.ID, Direction: d, Index: i})
+			for i, r := range p.Rules(d) {
+				id := policyflows.RuleID{Policy: p.ID, Direction: d, Index: i}
+				all, rule[id] = append(all, id), p.ID.String()+" "+r.Name
+				if r.Title != "" {
+					n.titles[rule[id]] = r.Title
+				}
 			}
 		}
 	}
 	for id, r := range policyflows.IDs(all) {
-		n.rules[id] = fmt.Sprintf("%s %s[%d]", r.Policy, r.Direction, r.Index)
+		n.rules[id] = rule[r]
 	}
 	for _, e := range m.Endpoints {
 		for _, d := range model.Directions() {

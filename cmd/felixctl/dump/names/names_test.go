@@ -13,6 +13,8 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/flowtext"
+	"github.com/felixlike/felixlike/ovsfwd/policyflows"
+	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/test/truthtable"
 )
 
@@ -115,5 +117,31 @@ func TestNames(t *testing.T) {
 	}
 	if none.Chain("forward") == "" || none.Port(1) == "" {
 		t.Error("objects of every node are not named")
+	}
+}
+
+// TestRuleNames: a conjunction is named by the rule's place in its object, which is not its place in
+// the model if other rules match nothing. Notes also have the name that the author gave the rule.
+func TestRuleNames(t *testing.T) {
+	id := model.PolicyID{Tier: model.TierAdmin, API: model.AntreaCluster, Name: "p"}
+	n := names.Of(&control.Model{Policies: []*model.Policy{{ID: id, Ingress: []model.Rule{
+		{Name: "ingress[1]", Title: "no-ops", Action: model.Deny, AnyPeer: true, AnyPort: true},
+		{Name: "ingress[2]", Action: model.Deny, AnyPeer: true, AnyPort: true},
+	}}}})
+	for i, want := range []string{"antrea-cluster:p ingress[1] (no-ops)", "antrea-cluster:p ingress[2]"} {
+		rule := policyflows.HashID(policyflows.RuleID{Policy: id, Direction: model.Ingress, Index: i})
+		if got := n.Rule(rule); !strings.HasPrefix(want, got) || got == "" {
+			t.Errorf("rule %q, want %q", got, want)
+		}
+		f := &flowtext.Flow{Actions: []flowtext.Action{flowtext.Conjunction{ID: rule, K: 1, N: 2}}}
+		if got := n.Note(f); got != want {
+			t.Errorf("note %q, want %q", got, want)
+		}
+	}
+	if got := n.Note(&dump.Rule{Rule: tables.Rule{Action: tables.Drop{}, Comment: "antrea-cluster:p ingress[1]"}}); got != "rule no-ops" {
+		t.Errorf("note of a rule: %q", got)
+	}
+	if got := n.RuleName("antrea-cluster:p", "ingress[1]"); got != "no-ops" {
+		t.Errorf("name %q", got)
 	}
 }

@@ -71,6 +71,7 @@ func (n *Names) rule(r *dump.Rule) string {
 			f.add(n.Set(tables.SetOf(m)))
 		}
 	}
+	f.labelled("rule", n.titles[r.Comment])
 	// A comment names the policy already.
 	if what := n.Chain(tables.Target(r.Action)); r.Comment == "" || !strings.Contains(what, r.Comment) {
 		f.add(what)
@@ -94,7 +95,7 @@ func (n *Names) flow(o *flowtext.Flow) string {
 	for _, a := range o.Actions {
 		switch a := a.(type) {
 		case flowtext.Conjunction:
-			f.add(n.Rule(a.ID))
+			f.add(n.titledRule(a.ID))
 		case flowtext.SetField:
 			f.add(n.term(flowtext.Term(a)))
 		}
@@ -120,14 +121,14 @@ func (n *Names) term(t flowtext.Term) string {
 	case openflow.EthDst:
 		return labelled("to", n.MAC(macOf(t)))
 	case openflow.ConjID, openflow.Reg3, openflow.Reg5, openflow.Reg6:
-		return n.Rule(uint32(t.Value.Lo))
+		return n.titledRule(uint32(t.Value.Lo))
 	case openflow.CTLabel:
 		// The rule of egress is in the upper half of 64 bits, that of ingress below.
 		switch low := flowtext.Ones(ruleBits); t.Mask {
 		case low:
-			return n.Rule(uint32(t.Value.Lo))
+			return n.titledRule(uint32(t.Value.Lo))
 		case low.ShiftLeft(ruleBits):
-			return n.Rule(uint32(t.Value.ShiftRight(ruleBits).Lo))
+			return n.titledRule(uint32(t.Value.ShiftRight(ruleBits).Lo))
 		}
 	}
 	return ""

@@ -8,6 +8,7 @@ import (
 
 	"github.com/felixlike/felixlike/cmd/felixctl/trace"
 	"github.com/felixlike/felixlike/internal/terminal"
+	"github.com/felixlike/felixlike/model"
 )
 
 // text prints results for people.
@@ -85,7 +86,7 @@ func (t *text) end(what string, e trace.End) {
 	}
 	why := e.Why
 	if e.Rule != "" {
-		why = fmt.Sprintf("%s %s", e.Policy, e.Rule)
+		why = e.Policy + " " + model.TitledRule(e.Rule, e.RuleName)
 	}
 	fmt.Fprintf(t, "  %s %s: %s, %s\n", what, e.Who, word, why)
 	for _, a := range e.Asked {
@@ -149,7 +150,7 @@ func (t *text) step(s trace.Step) {
 	fmt.Fprintf(t, "      %s%s  %s  -> %s\n", s.Table, number, t.style.Faint(shortened(conditions(s), t.all)), effect)
 	behind := s.Comment
 	if s.Policy != "" {
-		behind = "policy " + strings.TrimSpace(s.Policy+" "+s.PolicyRule)
+		behind = "policy " + strings.TrimSpace(s.Policy+" "+model.TitledRule(s.PolicyRule, s.RuleName))
 	}
 	if behind != "" {
 		fmt.Fprintf(t, "          %s\n", behind)
@@ -158,7 +159,7 @@ func (t *text) step(s trace.Step) {
 		fmt.Fprintf(t, "          %s\n", membershipText(m))
 	}
 	for _, m := range s.Missed {
-		fmt.Fprintf(t, "          %s no: %s\n", cmp.Or(strings.TrimSpace(m.Policy+" "+m.PolicyRule), m.Rule), m.Because)
+		fmt.Fprintf(t, "          %s no: %s\n", cmp.Or(strings.TrimSpace(m.Policy+" "+model.TitledRule(m.PolicyRule, m.RuleName)), m.Rule), m.Because)
 	}
 }
 

@@ -72,6 +72,11 @@ func (n *namer) Conjunction(id uint32) (policy, rule string) {
 	return policy, rule
 }
 
+// RuleName implements trace.Namer.
+func (n *namer) RuleName(policy, rule string) string {
+	return n.find(func(one *names.Names) string { return one.RuleName(policy, rule) })
+}
+
 // Port implements trace.Namer.
 func (n *namer) Port(node string, port uint32) string {
 	if one := n.nodes[node]; one != nil {

@@ -73,6 +73,9 @@ func Send(ctx context.Context, r Request) (seen *Observed, err error) {
 	}
 	w.settle()
 	w.judge(came)
+	if r.Names != nil {
+		trace.NameRules(w.seen.Steps, r.Names)
+	}
 	return w.seen, nil
 }
 
