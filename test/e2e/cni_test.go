@@ -33,7 +33,9 @@ type cniNode struct {
 	ovs            *ovsdaemon.Daemons
 	dir, manifests string
 	backend        string
-	agent          *exec.Cmd
+	// source are the flags that name the datastore.
+	source []string
+	agent  *exec.Cmd
 }
 
 // cniCluster is a node with its pods. x/a takes packets from x/b alone.
@@ -55,6 +57,16 @@ var cniPlugins = sync.OnceValues(func() (string, error) {
 
 func newCNINode(t *testing.T, backend string) *cniNode {
 	t.Helper()
+	n := newBareNode(t, backend)
+	n.source = []string{"--manifests", n.manifests}
+	n.apply(cniCluster)
+	n.start()
+	return n
+}
+
+// newBareNode returns a node with Open vSwitch, without an agent.
+func newBareNode(t *testing.T, backend string) *cniNode {
+	t.Helper()
 	needLab(t)
 	n := &cniNode{T: t, dir: t.TempDir(), backend: backend}
 	n.manifests = filepath.Join(n.dir, "manifests")
@@ -70,8 +82,6 @@ func newCNINode(t *testing.T, backend string) *cniNode {
 	n.ovs, err = ovsdaemon.Start(t.Context(), ovsdaemon.Options{Dir: ovsDir, NetNS: n.ns.Path()})
 	n.must(err)
 	t.Cleanup(func() { n.must(n.ovs.Stop()) })
-	n.apply(cniCluster)
-	n.start()
 	return n
 }
 
@@ -131,11 +141,13 @@ func (n *cniNode) start() {
 	defer log.Close()
 	cni := filepath.Join(n.dir, "varlibcni")
 	n.must(os.MkdirAll(cni, 0o755))
-	n.agent = exec.Command("unshare", "--mount", "--propagation", "slave", "sh", "-c",
+	n.agent = exec.Command("unshare", slices.Concat([]string{
+		"--mount", "--propagation", "slave", "sh", "-c",
 		`mount -t tmpfs none /var/lib && mkdir /var/lib/cni && mount --bind "$0" /var/lib/cni && exec "$@"`, cni,
-		filepath.Join(buildDir, lab.AgentProgram), "--node-name", "n1", "--backend", n.backend, "--manifests", n.manifests,
+		filepath.Join(buildDir, lab.AgentProgram), "--node-name", "n1", "--backend", n.backend,
 		"--ovs-run-dir", n.ovs.Dir(), "--datapath", "netdev", "--run-dir", filepath.Dir(n.Socket), "--cni-plugin-dir", n.Plugins,
-		"--health-address", "", "--log-level", "debug")
+		"--health-address", "", "--log-level", "debug",
+	}, n.source)...)
 	n.agent.Stdout, n.agent.Stderr = log, log
 	n.must(n.ns.Do(n.agent.Start))
 	n.Cleanup(func() { n.stop(syscall.SIGKILL) })
