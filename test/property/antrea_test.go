@@ -66,6 +66,16 @@ func antreaTables() []tierTable {
 			[]connect{{"web", "db", 80, false}, {"mon", "db", 80, false}},
 		},
 		{
+			"Pass in the baseline denies what it matches",
+			[]string{acnp("base", "baseline", 1, "db", "ingress: [{action: Pass, from: ["+labelled("web")+"], ports: [{protocol: TCP, port: 80}]}, "+from("Allow", "web")+"]")},
+			[]connect{{"web", "db", 80, false}, {"web", "db", 81, true}, {"mon", "db", 80, true}},
+		},
+		{
+			"Pass in the baseline, which a NetworkPolicy replaces",
+			[]string{acnp("base", "baseline", 1, "db", "ingress: ["+from("Pass", "web")+"]"), onlyPort(80)},
+			[]connect{{"web", "db", 80, true}, {"web", "db", 81, false}},
+		},
+		{
 			"Reject of a port, and of egress",
 			[]string{
 				acnp("in", "application", 1, "db", "ingress: [{action: Reject, ports: [{protocol: TCP, port: 80, endPort: 90}], from: ["+labelled("mon")+"]}]"),

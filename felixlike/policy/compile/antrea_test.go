@@ -115,6 +115,10 @@ func TestAntreaPolicy(t *testing.T) {
 		},
 		{"tier behind NetworkPolicies", cluster, "{" + head + ", tier: high, ingress: [{action: Allow}]}", "", `spec.tier: tier "high" has no valid priority; every Allow`},
 		{"priority", cluster, "{priority: 0.5, appliedTo: [{podSelector: {}}], ingress: [{action: Drop}]}", "antrea-cluster:p 250/0 " + every + " ingress[0] deny all", "spec.priority: 0.5 is not between 1 and 10000"},
+		{
+			"Pass in the baseline", cluster, "{" + head + ", tier: Baseline, ingress: [{action: Pass}, {action: Allow}]}",
+			"antrea-cluster:p 253/5 " + here + " ingress[0] deny all, ingress[1] allow all", "spec.ingress[0].action: Pass is not allowed in tier baseline, which no tier follows; the rule denies what it matches",
+		},
 		{"no appliedTo", cluster, "{priority: 1, ingress: [{action: Pass}]}", "antrea-cluster:p 250/1 " + every + " ingress[0] deny all", "spec.ingress[0]: neither the rule nor the policy has an appliedTo"},
 		{"appliedTo twice", cluster, "{" + head + ", ingress: [{action: Drop, appliedTo: [{group: pods}]}]}", "antrea-cluster:p 250/5 " + every + " ingress[0] deny all", "spec.ingress[0].appliedTo: not allowed together with spec.appliedTo"},
 		{"appliedTo a Service", namespaced, "{priority: 1, appliedTo: [{service: {name: s}}], ingress: [{action: Drop}]}", "antrea:ns/p 250/1 {all pods in namespace ns} ingress[0] deny all", "spec.appliedTo[0].service: not supported"},

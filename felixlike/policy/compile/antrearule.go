@@ -41,6 +41,9 @@ func (c *antreaCompiler) compileRule(d model.Direction, name string, r *antrea.R
 		return nil
 	case closed && action == model.Pass:
 		rule.Action = model.Deny
+	case action == model.Pass && c.baseline():
+		c.Add(path+".action", "Pass is not allowed in tier %s, which no tier follows; the rule denies what it matches", antreaBaselineTier)
+		rule.Action = model.Deny
 	}
 	return c.directed(d, rule, peers, ports)
 }

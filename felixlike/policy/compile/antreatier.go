@@ -56,14 +56,20 @@ func AntreaTierProblems(t *antrea.Tier) []model.Problem {
 	return r.Problems
 }
 
+// baseline reports whether the policy is in the tier behind NetworkPolicies.
+func (c *antreaCompiler) baseline() bool {
+	priority, fixed := AntreaTier(c.spec.Tier)
+	return fixed && priority == antreaBaselinePriority
+}
+
 // place returns the place of the policy in the order. Without a valid tier or priority the policy
-// is closed, and asked first.
+// is closed and the first of all, or the first of its tier.
 func (c *antreaCompiler) place() (model.Tier, model.Precedence) {
 	tier := model.TierAdmin
 	var at model.Precedence
 	if fixed, is := AntreaTier(c.spec.Tier); is {
 		at.Tier = fixed
-		if fixed == antreaBaselinePriority {
+		if c.baseline() {
 			tier = model.TierBaseline
 		}
 	} else {

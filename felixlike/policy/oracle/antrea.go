@@ -125,7 +125,8 @@ func (c *Cluster) IsAntreaSubject(o antrea.Object, d model.Direction, pod *corev
 // is not understood fails closed. A rule with l7Protocols, and one without a known action, denies
 // everything. In another rule that is not understood, an Allow matches nothing, and
 // others deny everything. If the place of the policy, or where the rule applies, is not understood,
-// an Allow matches nothing, and a Pass denies the packets that it matches.
+// an Allow matches nothing, and a Pass denies the packets that it matches. So does a Pass in the tier
+// baseline: Antrea refuses it, because no tier follows.
 func (c *Cluster) antreaAction(p antreaPolicy, placed bool, r antrea.Rule, q question) antrea.Action {
 	applies, understood := c.antreaApplies(p, r, q.subject)
 	head := placed && understood
@@ -155,7 +156,7 @@ func (c *Cluster) antreaAction(p antreaPolicy, placed bool, r antrea.Rule, q que
 		return antrea.Drop
 	case !isPeer || !isPort:
 		return ""
-	case r.Action == antrea.Pass && !head:
+	case r.Action == antrea.Pass && (!head || strings.EqualFold(p.Tier, "baseline")):
 		return antrea.Drop
 	}
 	return r.Action
