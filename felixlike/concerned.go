@@ -94,12 +94,13 @@ func (c *concerned) owners(r tables.Refusal) (owners []model.ObjectRef, descript
 		for _, id := range c.users[o.ID] {
 			owners = append(owners, id.Object())
 		}
+		owners = slices.Compact(owners) // parts of one object are neighbours
 		if g, known := c.tracker.groups[o.ID]; known {
 			description = g.Kind.String() + " of " + g.Description
 		}
 		return owners, description
 	case tables.OfEveryPod:
-		return nil, "asked for every pod"
+		return nil, "evaluated for every pod"
 	}
 	of := []tables.Origin{r.Origin}
 	if r.Object == managers.ObjectList {

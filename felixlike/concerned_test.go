@@ -2,6 +2,7 @@ package felixlike
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/felixlike/felixlike/model"
@@ -61,5 +62,22 @@ func TestPodsOfRenderedChains(t *testing.T) {
 		for _, c := range r.Node().Static(&model.Node{Name: "node1"}) {
 			want(c.Name, c, model.Ingress, "admin", "both", "np", "open")
 		}
+	}
+}
+
+// TestOwnersOfGroup: an object is one owner of a group, whatever the number of its parts.
+func TestOwnersOfGroup(t *testing.T) {
+	tr := newTracker("node1")
+	for _, id := range []model.PolicyID{
+		{Tier: model.TierAdmin, API: model.AntreaCluster, Name: "p", Part: 1},
+		{Tier: model.TierAdmin, API: model.AntreaCluster, Name: "p", Part: 2},
+		{Tier: model.TierAdmin, API: model.AntreaCluster, Name: "p", Part: 2, Within: "shop"},
+		{Tier: model.TierAdmin, API: model.AntreaCluster, Name: "q"},
+	} {
+		tr.policies[id] = &model.Policy{ID: id, Egress: []model.Rule{{Peers: []model.GroupID{"a1"}}}}
+	}
+	owners, _ := newConcerned(tr).owners(tables.Refusal{Object: "set", Origin: tables.OfGroup{ID: "a1"}})
+	if got := strings.Join(texts(owners, model.ObjectRef.String), ", "); got != "ClusterNetworkPolicy.crd.antrea.io p, ClusterNetworkPolicy.crd.antrea.io q" {
+		t.Errorf("owners %s", got)
 	}
 }

@@ -59,7 +59,7 @@ func (t Tier) String() string {
 type Action uint8
 
 const (
-	// Allow lets the packet through: no later rule of this direction is asked.
+	// Allow lets the packet through: no later rule of this direction is evaluated.
 	Allow Action = iota + 1
 	// Deny drops the packet.
 	Deny
@@ -221,7 +221,7 @@ type Policy struct {
 }
 
 // Precedence is the place of a policy among those of its tier: a lower Tier, then a
-// lower priority, is asked first; of equal ones the order of identifiers decides. Tier
+// lower priority, is evaluated first; of equal ones the order of identifiers decides. Tier
 // is the priority of a tier of Antrea's API; ClusterNetworkPolicies of Kubernetes have
 // the places TierOfAdmin and TierOfBaseline. It is zero for NetworkPolicies.
 type Precedence struct {

@@ -28,7 +28,7 @@ type Tier struct {
 	Spec TierSpec `json:"spec"`
 }
 
-// TierSpec is the content of a Tier. A tier of a lower priority is asked first.
+// TierSpec is the content of a Tier. A tier of a lower priority is evaluated first.
 type TierSpec struct {
 	Priority    int32  `json:"priority"`
 	Description string `json:"description,omitempty"`

@@ -4,8 +4,10 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/policy"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/internal/seeded"
@@ -35,6 +37,24 @@ func collided(e *policy.Engine) string {
 		names = append(names, p.Object.String())
 	}
 	return strings.Join(names, " ")
+}
+
+// TestCollidingParts: an object whose parts collide with one group is named once.
+func TestCollidingParts(t *testing.T) {
+	s := narrow(t)
+	from("first", "a")(s.Engine)
+	s.flush()
+	drop := func(pods string) antrea.Rule {
+		selects := func(app string) *metav1.LabelSelector {
+			return &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
+		}
+		return antrea.Rule{Action: antrea.Drop, From: []antrea.Peer{{PodSelector: selects("b")}}, AppliedTo: []antrea.AppliedTo{{PodSelector: selects(pods)}}}
+	}
+	s.SetAntrea(&antrea.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: antrea.PolicySpec{Priority: 1, Ingress: []antrea.Rule{drop("a"), drop("c")}}})
+	s.flush()
+	if got := collided(s.Engine); got != "ClusterNetworkPolicy.crd.antrea.io p" {
+		t.Errorf("closed: %q", got)
+	}
 }
 
 // TestCollidingGroups: a policy is closed and reported if its group has the identifier of

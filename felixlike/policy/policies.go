@@ -187,13 +187,13 @@ func (x *policyStore) retryCollided() bool {
 	return some
 }
 
-// problems returns the collisions, in order.
+// problems returns the collisions, in order. Parts of one object have one problem.
 func (x *policyStore) problems() []model.Problem {
 	var all []model.Problem
 	for _, id := range slices.SortedFunc(maps.Keys(x.collisions), model.PolicyID.Compare) {
 		all = append(all, model.Problem{Object: id.Object(), Field: "spec", Reason: x.collisions[id].String()})
 	}
-	return all
+	return slices.Compact(all)
 }
 
 // hostTargets returns the pods in the network of their host that the policy's selector

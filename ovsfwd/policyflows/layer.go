@@ -54,7 +54,7 @@ func (l layer) direction() model.Direction {
 	return model.Egress
 }
 
-// networkPolicies reports whether the layer's rules are asked in no order.
+// networkPolicies reports whether the layer's rules are evaluated in no order.
 func (l layer) networkPolicies() bool { return l == ruleEgress || l == ruleIngress }
 
 // order returns how to find the priorities of the other layers' rules.

@@ -40,7 +40,7 @@ func lane(r RuleID, lanes int) uint16 {
 	return uint16(last)
 }
 
-// ordered is a rule of a tier whose rules are asked in order.
+// ordered is a rule of a tier whose rules are evaluated in order.
 type ordered struct {
 	precedence model.Precedence
 	index      int

@@ -22,8 +22,9 @@ func TestPrioritiesOfTheReference(t *testing.T) {
 	}
 }
 
-// TestPrioritiesOfAdminPolicies: every priority that a ClusterNetworkPolicy of the admin tier may
-// have gives its rules a priority of their own, so that a change of one moves no others.
+// TestPrioritiesOfAdminPolicies: ClusterNetworkPolicies of the admin tier whose priorities differ by
+// one are 14 OpenFlow priorities apart, one for each of a policy's first rules. A tier of Antrea's API
+// has its own range.
 func TestPrioritiesOfAdminPolicies(t *testing.T) {
 	for priority, want := range map[float64]uint16{0: 14800, 10: 14660, 999: 814, 1000: 800} {
 		got := adminPriorities().assign([]ordered{{precedence: model.Precedence{Tier: model.TierOfAdmin, Priority: priority}}})

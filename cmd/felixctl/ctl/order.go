@@ -14,7 +14,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// order is the order in which the rules of one pod are asked.
+// order is the order in which the rules of one pod are evaluated.
 type order struct {
 	Node    string    `json:"node"`
 	Pod     string    `json:"pod"`
@@ -34,7 +34,7 @@ type direction struct {
 type orderedRule struct {
 	Tier string `json:"tier"`
 	// AntreaTier is the tier of a policy of Antrea's API: its name if it always exists, with its
-	// priority. Antrea's policies are asked by the priority of their tier first.
+	// priority. Antrea's policies are evaluated by the priority of their tier first.
 	AntreaTier string `json:"antreaTier,omitempty"`
 	// Priority is that of a policy of the admin or the baseline tier.
 	Priority *float64 `json:"priority,omitempty"`

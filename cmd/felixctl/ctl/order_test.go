@@ -75,7 +75,7 @@ func orderModel(t *testing.T, more ...string) *control.Model {
 	return m
 }
 
-// TestOrder: rules are listed as they are asked, and the baseline tier only where no
+// TestOrder: rules are listed as they are evaluated, and the baseline tier only where no
 // NetworkPolicy isolates the pod.
 func TestOrder(t *testing.T) {
 	o, err := orderOf(orderModel(t), model.PodID{Namespace: "shop", Name: "db"})

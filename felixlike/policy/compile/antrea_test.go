@@ -121,7 +121,7 @@ func TestAntreaPolicy(t *testing.T) {
 		},
 		{"no appliedTo", cluster, "{priority: 1, ingress: [{action: Pass}]}", "antrea-cluster:p 250/1 " + every + " ingress[0] deny all", "spec.ingress[0]: neither the rule nor the policy has an appliedTo"},
 		{"appliedTo twice", cluster, "{" + head + ", ingress: [{action: Drop, appliedTo: [{group: pods}]}]}", "antrea-cluster:p 250/5 " + every + " ingress[0] deny all", "spec.ingress[0].appliedTo: not allowed together with spec.appliedTo"},
-		{"appliedTo a Service", namespaced, "{priority: 1, appliedTo: [{service: {name: s}}], ingress: [{action: Drop}]}", "antrea:ns/p 250/1 {all pods in namespace ns} ingress[0] deny all", "spec.appliedTo[0].service: not supported"},
+		{"appliedTo a Service", namespaced, "{priority: 1, appliedTo: [{service: {name: s}}], ingress: [{action: Drop}]}", "antrea:ns/p 250/1 {all pods in namespace ns} ingress[0] deny all", "spec.appliedTo[0].service: not supported; it then selects all pods of the namespace, an Allow matches nothing"},
 		{"appliedTo nodes", cluster, "{priority: 1, appliedTo: [{nodeSelector: {}}], ingress: [{action: Drop}]}", "", "spec.appliedTo[0].nodeSelector: not supported: it selects no pod"},
 		{"appliedTo external entities", cluster, "{priority: 1, appliedTo: [{externalEntitySelector: {}}], ingress: [{action: Drop}]}", "", "spec.appliedTo[0].externalEntitySelector: not supported: it selects no pod"},
 		{"appliedTo nodes and pods", cluster, "{priority: 1, appliedTo: [{nodeSelector: {}}, {podSelector: {}}], ingress: [{action: Drop}]}", "antrea-cluster:p 250/1 " + every + " ingress[0] deny all", "spec.appliedTo[0].nodeSelector: not supported: it selects no pod"},
@@ -130,7 +130,7 @@ func TestAntreaPolicy(t *testing.T) {
 		{"appliedTo a group with namespaces of a NetworkPolicy", namespaced, "{priority: 1, appliedTo: [{group: far}], ingress: [{action: Drop}]}", "antrea:ns/p 250/1 {all pods in namespace ns} ingress[0] deny all", `spec.appliedTo[0].group: group "far" has a namespaceSelector`},
 		{"appliedTo no group", cluster, "{priority: 1, appliedTo: [{group: none}], ingress: [{action: Drop}]}", "", `spec.appliedTo[0].group: group "none", or a child of it, does not exist: it selects no pod`},
 		{"appliedTo blocks", cluster, "{priority: 1, appliedTo: [{group: both}], ingress: [{action: Drop}]}", "antrea-cluster:p 250/1 " + every + " ingress[0] deny all", `spec.appliedTo[0].group: group "both" has ipBlocks: these select no pod`},
-		{"appliedTo a deep group", cluster, "{priority: 1, appliedTo: [{group: deep}], ingress: [{action: Drop}]}", "antrea-cluster:p 250/1 " + every + " ingress[0] deny all", `a child group must not have childGroups; the policy or rule is taken for all pods`},
+		{"appliedTo a deep group", cluster, "{priority: 1, appliedTo: [{group: deep}], ingress: [{action: Drop}]}", "antrea-cluster:p 250/1 " + every + " ingress[0] deny all", `a child group must not have childGroups; it then selects all pods, an Allow matches nothing`},
 		{
 			"peers", cluster, "{" + head + ", ingress: [{action: Allow, from: [{group: both}, {nodeSelector: {}}, {ipBlock: {cidr: 192.0.2.0/24, except: [192.0.2.1/32]}}], ports: [{port: 80, endPort: 90}, {protocol: UDP, port: dns}]}]}",
 			"antrea-cluster:p 250/5 " + here + " ingress[0] allow", "",

@@ -22,15 +22,24 @@ type antreaTarget struct {
 func (c *antreaCompiler) target(r *antrea.Rule, path string) antreaTarget {
 	switch {
 	case len(c.spec.AppliedTo) > 0 && len(r.AppliedTo) > 0:
-		c.Add(path+".appliedTo", "not allowed together with spec.appliedTo; the rule is taken for all pods, an Allow matches nothing, and a Pass denies what it matches")
+		c.Add(path+".appliedTo", "not allowed together with spec.appliedTo%s", c.toEveryPod())
 		return c.everyPod()
 	case len(c.spec.AppliedTo) > 0:
 		return c.appliedTo(c.spec.AppliedTo, "spec.appliedTo")
 	case len(r.AppliedTo) > 0:
 		return c.appliedTo(r.AppliedTo, path+".appliedTo")
 	}
-	c.Add(path, "neither the rule nor the policy has an appliedTo; the rule is taken for all pods, an Allow matches nothing, and a Pass denies what it matches")
+	c.Add(path, "neither the rule nor the policy has an appliedTo%s", c.toEveryPod())
 	return c.everyPod()
+}
+
+// toEveryPod is the effect of an appliedTo that cannot be understood.
+func (c *antreaCompiler) toEveryPod() string {
+	pods := "all pods"
+	if c.namespace != "" {
+		pods += " of the namespace"
+	}
+	return "; it then selects " + pods + ", an Allow matches nothing, and a Pass denies what it matches"
 }
 
 // everyPod is the target in place of one that cannot be understood: the pods that the policy may
@@ -89,7 +98,7 @@ func distinct(problems []model.Problem, from int) []model.Problem {
 
 // appliedToEntry compiles an entry. ok is false if it cannot be understood.
 func (c *antreaCompiler) appliedToEntry(e antrea.AppliedTo, path string) (selections []Selection, ok bool) {
-	const effect = "; the policy or rule is taken for all pods, an Allow matches nothing, and a Pass denies what it matches"
+	effect := c.toEveryPod()
 	refuse := func(field, format string, args ...any) ([]Selection, bool) {
 		c.Add(path+field, format+effect, args...)
 		return nil, false

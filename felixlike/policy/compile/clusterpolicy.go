@@ -93,12 +93,12 @@ func (c *clusterCompiler) priority(p int32) float64 {
 func (c *clusterCompiler) subject(s *v1alpha2.ClusterNetworkPolicySubject) Selection {
 	all := Selection{Namespaces: label.Everything(), Pods: label.Everything()}
 	if (s.Namespaces == nil) == (s.Pods == nil) {
-		c.close("spec.subject", "needs namespaces or pods, and not both; it is taken for all pods")
+		c.close("spec.subject", "needs namespaces or pods, and not both; the policy then applies to all pods")
 		return all
 	}
 	selection, ok := c.selected(s.Namespaces, s.Pods, "spec.subject")
 	if !ok {
-		c.close("spec.subject", "cannot be understood and is taken for all pods")
+		c.close("spec.subject", "cannot be understood; the policy then applies to all pods")
 		return all
 	}
 	return selection
